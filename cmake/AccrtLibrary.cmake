@@ -1,0 +1,56 @@
+# libaccrt.so and libaccrt.a from one set of objects. The library may link libc, pthread, dl and m
+# only; xxHash is used header-only at build time.
+file(GLOB_RECURSE ACCRT_SOURCES CONFIGURE_DEPENDS RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}"
+     "${CMAKE_CURRENT_SOURCE_DIR}/runtime/*.c" "${CMAKE_CURRENT_SOURCE_DIR}/loader/*.c"
+     "${CMAKE_CURRENT_SOURCE_DIR}/abi/*.c")
+list(FILTER ACCRT_SOURCES EXCLUDE REGEX "_test\\.c$")
+
+if(NOT ACCRT_SOURCES)
+  message(WARNING "no library sources under runtime/, loader/ or abi/: only configuring")
+  return()
+endif()
+
+include(CheckIncludeFile)
+check_include_file(xxhash.h ACCRT_HAVE_XXHASH_H)
+if(NOT ACCRT_HAVE_XXHASH_H)
+  message(FATAL_ERROR "xxhash.h not found: install libxxhash-dev (header only, nothing is linked)")
+endif()
+
+add_library(accrt_objects OBJECT ${ACCRT_SOURCES})
+set_target_properties(accrt_objects PROPERTIES POSITION_INDEPENDENT_CODE ON
+                      C_VISIBILITY_PRESET hidden)
+target_include_directories(accrt_objects PRIVATE "${PROJECT_SOURCE_DIR}"
+                           "${PROJECT_SOURCE_DIR}/include")
+target_compile_definitions(accrt_objects PRIVATE ACCRT_BUILDING=1
+                           ACCRT_BUILD_VERSION="${PROJECT_VERSION}")
+target_compile_options(accrt_objects PRIVATE -fno-semantic-interposition -ffunction-sections
+                       -fdata-sections)
+target_link_libraries(accrt_objects PRIVATE accrt_flags Threads::Threads)
+
+set(ACCRT_PUBLIC_INCLUDE "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>"
+    "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
+set(ACCRT_VERSION_SCRIPT "${PROJECT_SOURCE_DIR}/abi/libaccrt.map")
+
+add_library(accrt SHARED $<TARGET_OBJECTS:accrt_objects>)
+set_target_properties(accrt PROPERTIES VERSION ${PROJECT_VERSION}
+                      SOVERSION ${PROJECT_VERSION_MAJOR} LINKER_LANGUAGE C)
+target_include_directories(accrt INTERFACE ${ACCRT_PUBLIC_INCLUDE})
+target_link_options(accrt PRIVATE -Wl,--gc-sections -Wl,-z,relro -Wl,-z,now ${ACCRT_SANITIZE_FLAGS})
+if(NOT ACCRT_SANITIZE)
+  target_link_options(accrt PRIVATE -Wl,--no-undefined)
+endif()
+if(EXISTS "${ACCRT_VERSION_SCRIPT}")
+  target_link_options(accrt PRIVATE "-Wl,--version-script=${ACCRT_VERSION_SCRIPT}")
+  set_target_properties(accrt PROPERTIES LINK_DEPENDS "${ACCRT_VERSION_SCRIPT}")
+else()
+  message(WARNING "abi/libaccrt.map is missing: symbols are exported without versions")
+endif()
+target_link_libraries(accrt PRIVATE Threads::Threads ${CMAKE_DL_LIBS} m)
+
+add_library(accrt_static STATIC $<TARGET_OBJECTS:accrt_objects>)
+set_target_properties(accrt_static PROPERTIES OUTPUT_NAME accrt LINKER_LANGUAGE C)
+target_include_directories(accrt_static INTERFACE ${ACCRT_PUBLIC_INCLUDE})
+target_link_libraries(accrt_static INTERFACE Threads::Threads ${CMAKE_DL_LIBS} m)
+
+add_library(accrt::accrt ALIAS accrt)
+add_library(accrt::accrt_static ALIAS accrt_static)

@@ -1,0 +1,55 @@
+# Registers every C test it finds with CTest. A test is one CMocka executable made of one source
+# file; its label is its folder, so `ctest -L runtime/core` runs one part.
+find_package(PkgConfig)
+if(PKG_CONFIG_FOUND)
+  pkg_check_modules(CMOCKA IMPORTED_TARGET cmocka)
+endif()
+if(NOT TARGET PkgConfig::CMOCKA)
+  message(WARNING "the C tests are left out: they need pkg-config and CMocka "
+                  "(Debian: pkg-config libcmocka-dev). The library and the tool still build.")
+  return()
+endif()
+if(NOT TARGET accrt)
+  return()
+endif()
+
+# Every test gets the same surroundings: where bundles lie, and sanitizers that stop at a finding.
+function(accrt_test_environment name label)
+  set_tests_properties(${name} PROPERTIES
+    LABELS "${label}" TIMEOUT 300
+    ENVIRONMENT "ACCRT_TEST_BUNDLES=${ACCRT_TEST_BUNDLES};ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1;UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1;TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1")
+endfunction()
+
+# accrt_add_test(source library [include folders...]): one executable, one CTest entry.
+function(accrt_add_test source library)
+  file(RELATIVE_PATH path "${PROJECT_SOURCE_DIR}" "${source}")
+  get_filename_component(label "${path}" DIRECTORY)
+  string(REGEX REPLACE "(_test)?\\.c$" "" name "${path}")
+  string(REPLACE "/" "." name "${name}")
+  add_executable(${name} "${source}")
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
+  target_include_directories(${name} PRIVATE ${ARGN})
+  target_compile_definitions(${name} PRIVATE ACCRT_TEST_BUNDLES="${ACCRT_TEST_BUNDLES}"
+                             ACCRT_BUILD_VERSION="${PROJECT_VERSION}")
+  target_link_libraries(${name} PRIVATE ${library} accrt_flags PkgConfig::CMOCKA)
+  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+  accrt_test_environment(${name} "${label}")
+endfunction()
+
+file(GLOB_RECURSE ACCRT_INSIDE_TESTS CONFIGURE_DEPENDS
+     "${PROJECT_SOURCE_DIR}/runtime/*_test.c" "${PROJECT_SOURCE_DIR}/loader/*_test.c"
+     "${PROJECT_SOURCE_DIR}/abi/*_test.c" "${PROJECT_SOURCE_DIR}/tests/fault/*.c")
+foreach(source IN LISTS ACCRT_INSIDE_TESTS)
+  get_filename_component(folder "${source}" DIRECTORY)
+  accrt_add_test("${source}" accrt_static "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/include"
+                 "${folder}")
+endforeach()
+
+file(GLOB ACCRT_OUTSIDE_TESTS CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/unit/*.c")
+foreach(source IN LISTS ACCRT_OUTSIDE_TESTS)
+  accrt_add_test("${source}" accrt "${PROJECT_SOURCE_DIR}/tests/unit")
+endforeach()
+
+if(EXISTS "${PROJECT_SOURCE_DIR}/tests/cts/CMakeLists.txt")
+  add_subdirectory(tests/cts)
+endif()
