@@ -1,0 +1,100 @@
+# shellcheck shell=sh disable=SC2154  # variables of dev, which sources this file
+# What `./dev check` runs beside the tests. Each part runs as its own process with its own log; all
+# run even when one fails, and the sum comes last. Sourced by dev, whose functions it uses.
+
+CHECKS="format generated lint headers gcc clang symbols size wheel asan tsan torch"
+
+check_main() {
+  case ${1:-} in
+    list) echo "$CHECKS"; return 0 ;;
+    one) "check_$2"; return 0 ;;
+  esac
+  # shellcheck disable=SC2086  # lists of names
+  ensure_packages $APT_TEST $APT_CHECK
+  cmd_setup auto
+  # shellcheck disable=SC2086
+  [ $# -gt 0 ] || set -- $CHECKS
+  mkdir -p "$BUILD/check/logs"
+  failed=
+  for part in "$@"; do
+    case " $CHECKS " in
+      *" $part "*) check_run "$part" ;;
+      *) die "no check named $part; there are: $CHECKS" ;;
+    esac
+  done
+  [ -z "$failed" ] || die "failed:$failed (logs in build/check/logs)"
+  step "All checks passed"
+}
+
+# Runs one part apart from this shell, so that its `set -e` holds, and reports in one line.
+check_run() {
+  log=$BUILD/check/logs/$1.log
+  start=$(date +%s)
+  if "$ROOT/dev" check one "$1" >"$log" 2>&1; then
+    printf '%sok%s      %-10s %4d s  %s\n' "$G" "$N" "$1" $(($(date +%s) - start)) \
+      "$(tail -n 1 "$log")"
+  else
+    printf '%sFAILED%s  %-10s %4d s\n' "$R" "$N" "$1" $(($(date +%s) - start))
+    tail -n 80 "$log" | sed 's/^/    | /'
+    failed="$failed $1"
+  fi
+}
+
+check_format() {
+  tool=$(clang_format) || { echo "skipped: needs clang-format 14, which sets the style"; return 0; }
+  c_files | xargs -r "$tool" --dry-run -Werror
+  echo "$(c_files | wc -l) files formatted"
+}
+
+generated_files() {
+  git ls-files | while read -r f; do
+    if head -n 5 "$f" 2>/dev/null | grep -q 'enerated by abi/gen'; then echo "$f"; fi
+  done
+}
+check_generated() {
+  before=$(generated_files | xargs -r cat | cksum)
+  cmd_gen
+  [ "$before" = "$(generated_files | xargs -r cat | cksum)" ] ||
+    die "generated files were stale; ./dev gen has rewritten them, commit the result"
+  echo "$(generated_files | wc -l) generated files up to date"
+}
+
+check_lint() { cmd_lint; }
+check_headers() { sh tests/abi/headers.sh; }
+check_gcc() {
+  configure_and_build "$BUILD/check/gcc" -DCMAKE_C_COMPILER=gcc -DACCRT_WERROR=ON
+}
+check_clang() {
+  configure_and_build "$BUILD/check/clang" -DCMAKE_C_COMPILER=clang -DACCRT_WERROR=ON
+}
+check_symbols() {
+  configure_and_build "$BUILD"
+  sh tests/abi/symbols.sh "$BUILD/lib/libaccrt.so"
+}
+check_size() {
+  configure_and_build "$BUILD"
+  sh tests/abi/size.sh "$BUILD/lib/libaccrt.so"
+}
+check_wheel() {
+  cmd_wheel
+  sh tests/fresh/wheel.sh dist/*.whl
+}
+
+# sanitized KIND [PREFIX...]: the C tests in a sanitized build of their own.
+sanitized() {
+  kind=$1
+  shift
+  configure_and_build "$BUILD/check/$kind" -DCMAKE_C_COMPILER=gcc -DACCRT_SANITIZE="$kind" \
+    -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O1 -g"
+  in_tree "$@" ctest --test-dir "$BUILD/check/$kind" -j2 --output-on-failure
+}
+check_asan() { sanitized address; }
+# Some kernels randomise addresses more than gcc's TSan runtime can follow; run without.
+check_tsan() {
+  if setarch -R true 2>/dev/null; then sanitized thread setarch -R; else sanitized thread; fi
+}
+
+check_torch() {
+  can_import torch || { echo "skipped: torch is not in .venv"; return 0; }
+  cmd_torch_test
+}
