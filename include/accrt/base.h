@@ -1,0 +1,139 @@
+/* accrt/base.h - what every public header needs: export mark, status codes, struct negotiation, opaque handles.
+ *
+ * It may not include any other header of the library but kernel.h (for data types). Rules that hold for the whole C API:
+ *
+ * Status. Every function that can fail returns accrt_status_t. On entry it sets `*out_...` to NULL or zero, and on failure
+ *   leaves everything else as it was, unless its comment says otherwise. accrt_last_error() gives the thread's full record.
+ * Every function may return ACCRT_ERROR_INVALID_ARGUMENT (a NULL that is not allowed, a bad struct) and ACCRT_ERROR_FORKED
+ *   (the process was forked after the instance was made; release functions are then no-ops); comments do not repeat these.
+ * Structs. Extensible structs begin with `struct_size` (set it with the _INIT macro), a reserved zero and `next`. A smaller
+ *   (older) struct is accepted; a larger (newer) one when its unknown tail is zero; a chain member of unknown type is an
+ *   error unless it is marked ACCRT_STRUCT_IGNORABLE. Output structs are filled up to the smaller of both sizes and their
+ *   struct_size then says how much was filled. Frozen structs never change and carry no size.
+ * Handles. Opaque and reference-counted: _create and _open return an owned reference, _retain adds one, _release drops one
+ *   (NULL is allowed). Accessors return borrowed references, valid while the handle they came from is. Children retain
+ *   their parents. Ids are never reused.
+ * Threads. Handles may be used from any thread at any time unless a comment says "externally synchronized". No user code
+ *   (allocator, log sink, notification) runs under a lock of the library, so it may call back into it where not told otherwise.
+ * Time. `timeout_ns`: 0 polls, ACCRT_TIMEOUT_INFINITE waits for ever, anything else is relative to the call.
+ */
+#ifndef ACCRT_BASE_H_
+#define ACCRT_BASE_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "accrt/kernel.h"
+
+#if defined(ACCRT_BUILDING) && defined(__GNUC__)
+#define ACCRT_API __attribute__((visibility("default")))
+#else
+#define ACCRT_API
+#endif
+
+#ifdef __cplusplus
+#define ACCRT_BEGIN extern "C" {
+#define ACCRT_END }
+#define ACCRT_STATIC_ASSERT(condition, message) static_assert(condition, message)
+#else
+#define ACCRT_BEGIN
+#define ACCRT_END
+#define ACCRT_STATIC_ASSERT(condition, message) _Static_assert(condition, message)
+#endif
+/* Pins the end of a struct: `last` is its last field and the struct is `size` bytes on 64-bit targets. */
+#define ACCRT_ASSERT_LAYOUT(type, last, size)                                                                    \
+  ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(type) == (size) &&                                           \
+                      offsetof(type, last) + sizeof(((type*)0)->last) <= (size) &&                               \
+                      offsetof(type, last) + sizeof(((type*)0)->last) + 8 > (size)), #type " layout changed")
+
+/* Version of the library that these headers describe. */
+#define ACCRT_VERSION_MAJOR 0
+#define ACCRT_VERSION_MINOR 1
+#define ACCRT_VERSION_PATCH 0
+#define ACCRT_MAKE_VERSION(major, minor, patch) \
+  (((uint32_t)(major) << 24) | ((uint32_t)(minor) << 12) | (uint32_t)(patch))
+#define ACCRT_VERSION ACCRT_MAKE_VERSION(ACCRT_VERSION_MAJOR, ACCRT_VERSION_MINOR, ACCRT_VERSION_PATCH)
+
+/* ---- Status codes: one list for the enum, the names and the tests. Numbers are frozen. ------------------------------ */
+#define ACCRT_STATUS_LIST(X)                                                                                      \
+  X(INVALID_ARGUMENT, 1, "an argument is NULL, out of its domain, or a struct is malformed")                      \
+  X(OUT_OF_RANGE, 2, "an index, offset or size lies outside its object")                                          \
+  X(NOT_FOUND, 3, "no object of that name, index or path")                                                        \
+  X(ALREADY_EXISTS, 4, "an object of that name is there already")                                                 \
+  X(UNSUPPORTED, 5, "valid, but this library, driver or device cannot do it")                                     \
+  X(INVALID_STATE, 6, "the object is in a state that does not allow this")                                        \
+  X(OUT_OF_MEMORY, 7, "host memory could not be had")                                                             \
+  X(OUT_OF_DEVICE_MEMORY, 8, "device memory could not be had, or a pool's limit is reached")                      \
+  X(TIMEOUT, 9, "the deadline passed")                                                                            \
+  X(NOT_READY, 10, "polled, and not complete yet")                                                                \
+  X(CANCELLED, 11, "failed on purpose by its owner")                                                              \
+  X(PERMISSION_DENIED, 12, "a policy or the operating system forbids it")                                         \
+  X(IO, 13, "reading or writing a file failed")                                                                   \
+  X(INVALID_FORMAT, 14, "a file or image violates its format")                                                    \
+  X(VERSION_MISMATCH, 15, "a version or a required feature is outside the supported range")                       \
+  X(DATA_CORRUPT, 16, "a digest does not match")                                                                  \
+  X(SHAPE_MISMATCH, 17, "a dimension does not fit the signature or a symbol's range")                             \
+  X(TYPE_MISMATCH, 18, "a data type or encoding does not fit the signature")                                      \
+  X(ALIASED, 19, "arguments overlap where the signature forbids it")                                              \
+  X(NO_VARIANT, 20, "no variant of a kernel can run on this device")                                              \
+  X(KERNEL, 21, "a kernel returned an error")                                                                     \
+  X(POISONED, 22, "a failure upstream reached this object")                                                       \
+  X(DEVICE_LOST, 23, "the device is gone; its objects can only be released")                                      \
+  X(DRIVER, 24, "the driver failed in a way that has no code of its own here; see driver_code")                   \
+  X(FORKED, 25, "the process was forked; handles belong to the parent")                                           \
+  X(OVERFLOW, 26, "a size or an expression does not fit 64 bits, or divides by zero")                             \
+  X(INTERNAL, 27, "an invariant of the library does not hold: please report it")
+
+typedef int32_t accrt_status_t;
+enum {
+  ACCRT_OK = 0,
+#define ACCRT_STATUS_ENUM(name, number, text) ACCRT_ERROR_##name = number,
+  ACCRT_STATUS_LIST(ACCRT_STATUS_ENUM)
+#undef ACCRT_STATUS_ENUM
+};
+
+#define ACCRT_TIMEOUT_INFINITE UINT64_MAX
+
+/* ---- Struct negotiation --------------------------------------------------------------------------------------------- */
+
+/* A member of a `next` chain. */
+typedef struct accrt_chain {
+  uint32_t struct_size; /* of the whole member */
+  uint32_t struct_type; /* ACCRT_STRUCT_*, optionally | ACCRT_STRUCT_IGNORABLE */
+  const struct accrt_chain* next;
+} accrt_chain_t;
+#define ACCRT_STRUCT_IGNORABLE 0x80000000u
+
+/* Start value of an extensible struct: everything zero but its size. */
+#ifdef __cplusplus
+extern "C++" {
+template <typename T>
+static inline T accrt_struct_init() {
+  T value = T();
+  value.struct_size = static_cast<uint32_t>(sizeof(T));
+  return value;
+}
+}
+#define ACCRT_STRUCT_INIT(type) accrt_struct_init<type>()
+#else
+#define ACCRT_STRUCT_INIT(type) \
+  { .struct_size = (uint32_t)sizeof(type) }
+#endif
+
+/* ---- Handles ---------------------------------------------------------------------------------------------------------- */
+typedef struct accrt_instance accrt_instance_t;
+typedef struct accrt_device accrt_device_t;
+typedef struct accrt_pool accrt_pool_t;
+typedef struct accrt_buffer accrt_buffer_t;
+typedef struct accrt_stream accrt_stream_t;
+typedef struct accrt_event accrt_event_t;
+typedef struct accrt_semaphore accrt_semaphore_t;
+typedef struct accrt_commands accrt_commands_t;
+typedef struct accrt_kernel_pack accrt_kernel_pack_t;
+typedef struct accrt_kernel accrt_kernel_t;
+typedef struct accrt_bundle accrt_bundle_t;
+typedef struct accrt_program accrt_program_t;
+typedef struct accrt_session accrt_session_t;
+typedef struct accrt_call accrt_call_t;
+
+#endif /* ACCRT_BASE_H_ */

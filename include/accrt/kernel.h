@@ -1,0 +1,301 @@
+/* accrt/kernel.h - the custom-kernel ABI: all that a kernel author needs.
+ *
+ * Freestanding: needs only <stddef.h> and <stdint.h>, compiles alone as C11 and as C++11, and pulls in no other header of
+ * the library. It may not mention any handle of the runtime.
+ *
+ * A *kernel pack* is a set of kernels behind one exported function:
+ *
+ *   const accrt_kernel_pack_table_t* accrt_kernel_pack_query(uint32_t max_abi, const accrt_kernel_environment_t* environment);
+ *
+ * The runtime calls it once per load with the newest ABI version that it speaks. The pack returns a read-only table that
+ * lives as long as the image, with its own `abi_version` <= max_abi, or NULL to refuse (too old a runtime, a missing CPU
+ * feature). The query may store `environment` (it outlives the pack) and must do nothing else: no allocation, no thread,
+ * no I/O.
+ *
+ * A pack reaches the runtime in one of three ways, with the same contract:
+ *   1. inside a bundle, as a freestanding ELF image (ET_DYN): no needed libraries, no undefined symbols, no constructors
+ *      or destructors, no thread-local storage, no IFUNC. gcc or clang: -ffreestanding -fPIC -shared -nostdlib
+ *      -fvisibility=hidden. memcpy and libm come as imports (ACCRT_KERNEL_DEFINE_MEMORY_FUNCTIONS below);
+ *   2. a .so opened by path (accrt_kernel_pack_open): an ordinary shared object, may use libc;
+ *   3. registered by a program that links the library (accrt_kernel_pack_register): a function pointer.
+ *
+ * The contract of a kernel, for every level of this ABI:
+ *   - its arguments are complete before it starts, and its results are visible after it ends, in stream order;
+ *   - it never synchronizes, allocates, blocks, creates threads or switches device;
+ *   - it writes only through parameters declared with write access, and reads only what it was given;
+ *   - it is re-entrant: many workgroups of one or several dispatches run at the same time;
+ *   - errors come back as a non-zero code with an optional message in a buffer that the caller owns.
+ *
+ * Determinism: a kernel gives the same bytes for the same arguments and grid unless it lacks
+ * ACCRT_KERNEL_TRAIT_DETERMINISTIC. Random numbers come from a counter-based generator whose seed and offset are scalar
+ * parameters; a kernel keeps no state of its own. The runtime calls host kernels with round-to-nearest-even, all
+ * exceptions masked, and denormals kept (no flush to zero); a kernel leaves that environment as it found it. NaN
+ * propagates: a kernel that ignores NaN (a max that skips it) says so in its documentation.
+ */
+#ifndef ACCRT_KERNEL_H_
+#define ACCRT_KERNEL_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#define ACCRT_KERNEL_STATIC_ASSERT(condition, message) static_assert(condition, message)
+#else
+#define ACCRT_KERNEL_STATIC_ASSERT(condition, message) _Static_assert(condition, message)
+#endif
+
+/* Version of this ABI: major << 16 | minor. A runtime loads packs of its own major and any minor up to its own. */
+#define ACCRT_KERNEL_ABI_MAJOR 0
+#define ACCRT_KERNEL_ABI_MINOR 1
+#define ACCRT_KERNEL_ABI_VERSION ((uint32_t)((ACCRT_KERNEL_ABI_MAJOR << 16) | ACCRT_KERNEL_ABI_MINOR))
+
+/* Name of the one symbol that a pack exports. */
+#define ACCRT_KERNEL_PACK_SYMBOL "accrt_kernel_pack_query"
+
+#if defined(__GNUC__)
+#define ACCRT_KERNEL_EXPORT __attribute__((visibility("default")))
+#else
+#define ACCRT_KERNEL_EXPORT
+#endif
+
+/* ---- Data types ----------------------------------------------------------------------------------------------------
+ * Ids are frozen: stored in bundles and passed to kernels. Types under 8 bits are packed little-endian, element 0 in
+ * the low bits. */
+typedef uint32_t accrt_dtype_t;
+#define ACCRT_DTYPE_NONE ((accrt_dtype_t)0)
+#define ACCRT_DTYPE_BOOL ((accrt_dtype_t)1)  /* 1 byte, 0 or 1 */
+#define ACCRT_DTYPE_I8 ((accrt_dtype_t)2)
+#define ACCRT_DTYPE_I16 ((accrt_dtype_t)3)
+#define ACCRT_DTYPE_I32 ((accrt_dtype_t)4)
+#define ACCRT_DTYPE_I64 ((accrt_dtype_t)5)
+#define ACCRT_DTYPE_U8 ((accrt_dtype_t)6)
+#define ACCRT_DTYPE_U16 ((accrt_dtype_t)7)
+#define ACCRT_DTYPE_U32 ((accrt_dtype_t)8)
+#define ACCRT_DTYPE_U64 ((accrt_dtype_t)9)
+#define ACCRT_DTYPE_F16 ((accrt_dtype_t)10)  /* IEEE 754 binary16 */
+#define ACCRT_DTYPE_BF16 ((accrt_dtype_t)11) /* upper half of binary32 */
+#define ACCRT_DTYPE_F32 ((accrt_dtype_t)12)
+#define ACCRT_DTYPE_F64 ((accrt_dtype_t)13)
+#define ACCRT_DTYPE_F8E4M3FN ((accrt_dtype_t)14) /* OCP FP8, finite and NaN */
+#define ACCRT_DTYPE_F8E5M2 ((accrt_dtype_t)15)
+#define ACCRT_DTYPE_F8E8M0 ((accrt_dtype_t)16) /* scale: 2^(x-127), 0xFF is NaN */
+#define ACCRT_DTYPE_F4E2M1 ((accrt_dtype_t)17) /* two a byte */
+#define ACCRT_DTYPE_I4 ((accrt_dtype_t)18)     /* two a byte */
+#define ACCRT_DTYPE_U4 ((accrt_dtype_t)19)     /* two a byte */
+
+#define ACCRT_KERNEL_MAX_RANK 8
+
+/* ---- Parameters ----------------------------------------------------------------------------------------------------
+ * A kernel's arguments are one packed block of bytes, described parameter by parameter: {kind, offset, size, align}.
+ * The author declares a C struct with the same layout and casts `dispatch->params` to it. */
+#define ACCRT_KERNEL_PARAM_BUFFER 1u    /* 8 bytes: address of the first byte; NULL when an optional buffer is absent */
+#define ACCRT_KERNEL_PARAM_TENSOR 2u    /* accrt_kernel_tensor_t: address, shape and strides */
+#define ACCRT_KERNEL_PARAM_SCALAR 3u    /* 1, 2, 4 or 8 bytes, by value */
+#define ACCRT_KERNEL_PARAM_SYMBOL 4u    /* 8 bytes: a shape symbol or an expression of symbols, int64_t */
+#define ACCRT_KERNEL_PARAM_WORKSPACE 5u /* 8 bytes: address of scratch memory, valid until the dispatch ends */
+#define ACCRT_KERNEL_PARAM_SEMAPHORE 6u /* 8 bytes: reserved for devices that signal from kernels */
+#define ACCRT_KERNEL_PARAM_HIDDEN 7u    /* `size` bytes filled by the runtime; `hidden` in the flags says with what */
+
+#define ACCRT_KERNEL_ACCESS_NONE 0u
+#define ACCRT_KERNEL_ACCESS_READ 1u
+#define ACCRT_KERNEL_ACCESS_WRITE 2u
+#define ACCRT_KERNEL_ACCESS_READ_WRITE 3u
+
+#define ACCRT_KERNEL_PARAM_FLAG_OPTIONAL 1u /* a BUFFER that may be absent: the address is then NULL */
+
+/* One parameter. Frozen, 24 bytes on 64-bit targets. */
+typedef struct accrt_kernel_param {
+  const char* name;      /* for messages and reflection; not NULL */
+  uint8_t kind;          /* ACCRT_KERNEL_PARAM_* */
+  uint8_t access;        /* ACCRT_KERNEL_ACCESS_*: NONE for scalars and symbols */
+  uint8_t flags;         /* ACCRT_KERNEL_PARAM_FLAG_* */
+  uint8_t align_log2;    /* alignment of the offset within the block, log2 bytes */
+  uint32_t offset_bytes; /* from the start of the block; ascending, not overlapping */
+  uint32_t size_bytes;
+  uint32_t reserved; /* 0 */
+} accrt_kernel_param_t;
+ACCRT_KERNEL_STATIC_ASSERT(offsetof(accrt_kernel_param_t, reserved) == sizeof(void*) + 12, "frozen");
+
+/* A tensor argument (ACCRT_KERNEL_PARAM_TENSOR). Frozen. Strides are in elements; entries past `rank` are unspecified. */
+typedef struct accrt_kernel_tensor {
+  void* data;
+  accrt_dtype_t dtype;
+  uint32_t rank;
+  int64_t shape[ACCRT_KERNEL_MAX_RANK];
+  int64_t strides[ACCRT_KERNEL_MAX_RANK];
+} accrt_kernel_tensor_t;
+ACCRT_KERNEL_STATIC_ASSERT(offsetof(accrt_kernel_tensor_t, strides) == sizeof(void*) + 8 + 8 * ACCRT_KERNEL_MAX_RANK,
+                           "frozen");
+
+/* ---- Environment ---------------------------------------------------------------------------------------------------
+ * Functions that the runtime lends. Append-only; compare `struct_size` before using a member past those of your ABI
+ * version. Members of one ABI version are never NULL. */
+typedef struct accrt_kernel_imports {
+  uint32_t struct_size;
+  uint32_t reserved; /* 0 */
+  void* (*memcpy)(void* destination, const void* source, size_t size_bytes);
+  void* (*memmove)(void* destination, const void* source, size_t size_bytes);
+  void* (*memset)(void* destination, int value, size_t size_bytes);
+  int (*memcmp)(const void* a, const void* b, size_t size_bytes);
+  float (*expf)(float x);
+  float (*exp2f)(float x);
+  float (*expm1f)(float x);
+  float (*logf)(float x);
+  float (*log2f)(float x);
+  float (*log1pf)(float x);
+  float (*powf)(float x, float y);
+  float (*sinf)(float x);
+  float (*cosf)(float x);
+  float (*tanhf)(float x);
+  float (*erff)(float x);
+  float (*fmodf)(float x, float y);
+  double (*exp)(double x);
+  double (*expm1)(double x);
+  double (*log)(double x);
+  double (*log1p)(double x);
+  double (*pow)(double x, double y);
+  double (*sin)(double x);
+  double (*cos)(double x);
+  double (*tanh)(double x);
+  double (*erf)(double x);
+  double (*fmod)(double x, double y);
+} accrt_kernel_imports_t;
+
+/* CPU feature bits, as the runtime found them (and the operating system allows them). Frozen numbers. */
+#define ACCRT_CPU_X86_64_V2 (UINT64_C(1) << 0)
+#define ACCRT_CPU_X86_64_V3 (UINT64_C(1) << 1) /* AVX2, FMA, BMI2, F16C, MOVBE */
+#define ACCRT_CPU_X86_64_V4 (UINT64_C(1) << 2) /* AVX-512 F, BW, CD, DQ, VL */
+#define ACCRT_CPU_AVX512_VNNI (UINT64_C(1) << 3)
+#define ACCRT_CPU_AVX512_BF16 (UINT64_C(1) << 4)
+#define ACCRT_CPU_AVX512_FP16 (UINT64_C(1) << 5)
+#define ACCRT_CPU_AVX_VNNI (UINT64_C(1) << 6)
+#define ACCRT_CPU_AMX_BF16 (UINT64_C(1) << 7)
+#define ACCRT_CPU_AMX_INT8 (UINT64_C(1) << 8)
+#define ACCRT_CPU_AVX512_VBMI (UINT64_C(1) << 9)
+#define ACCRT_CPU_ARM_NEON (UINT64_C(1) << 32)
+#define ACCRT_CPU_ARM_FP16 (UINT64_C(1) << 33)
+#define ACCRT_CPU_ARM_DOTPROD (UINT64_C(1) << 34)
+#define ACCRT_CPU_ARM_BF16 (UINT64_C(1) << 35)
+#define ACCRT_CPU_ARM_I8MM (UINT64_C(1) << 36)
+#define ACCRT_CPU_ARM_SVE (UINT64_C(1) << 37)
+
+/* What the runtime tells a pack. Read-only, outlives the pack. */
+typedef struct accrt_kernel_environment {
+  uint32_t struct_size;
+  uint32_t abi_version; /* the newest version that the runtime speaks */
+  uint64_t cpu_features;
+  const accrt_kernel_imports_t* imports;
+} accrt_kernel_environment_t;
+
+/* ---- Host workgroup kernels --------------------------------------------------------------------------------------- */
+
+/* What is the same for every workgroup of one dispatch. Append-only; `struct_size` is the runtime's. */
+typedef struct accrt_kernel_dispatch {
+  uint32_t struct_size;
+  uint32_t workgroup_count[3]; /* x, y, z; each at least 1 */
+  const void* params;          /* the packed block, 16-byte aligned, read-only */
+  uint32_t params_size_bytes;
+  uint32_t worker_count; /* upper bound of worker_id + 1 */
+  uint64_t submission;   /* number of the submission, as in error records and traces */
+} accrt_kernel_dispatch_t;
+
+/* What is a workgroup's own. Append-only; `struct_size` is the runtime's. */
+typedef struct accrt_kernel_workgroup {
+  uint32_t struct_size;
+  uint32_t workgroup_id[3];
+  uint32_t worker_id; /* dense, for per-worker scratch of the runtime; say nothing of order */
+  uint32_t local_memory_size_bytes;
+  void* local_memory;             /* 64-byte aligned, uninitialised, private to this workgroup; NULL when size is 0 */
+  char* message;                  /* on failure: up to message_capacity_bytes including the terminating NUL */
+  uint32_t message_capacity_bytes;
+  uint32_t reserved; /* 0 */
+} accrt_kernel_workgroup_t;
+
+/* Runs one workgroup on one thread. Returns 0, or a code of the kernel's own which fails the dispatch (its other
+ * workgroups may or may not run) and is reported as ACCRT_ERROR_KERNEL with `driver_code` = that code. At least
+ * ACCRT_KERNEL_STACK_BYTES of stack are free at entry. There is no barrier between or inside workgroups. */
+typedef int32_t (*accrt_kernel_workgroup_fn_t)(const accrt_kernel_environment_t* environment,
+                                               const accrt_kernel_dispatch_t* dispatch,
+                                               const accrt_kernel_workgroup_t* workgroup);
+#define ACCRT_KERNEL_STACK_BYTES (64u * 1024u)
+
+#define ACCRT_KERNEL_TRAIT_DETERMINISTIC (1u << 0)
+#define ACCRT_KERNEL_TRAIT_CAPTURABLE (1u << 1)            /* host operators: may be captured into a graph */
+#define ACCRT_KERNEL_TRAIT_ZEROED_WORKSPACE (1u << 2)      /* the workspace must be zero at entry */
+#define ACCRT_KERNEL_TRAIT_READS_HOST_METADATA (1u << 3)   /* host operators: reads shapes on the host at execute */
+#define ACCRT_KERNEL_TRAIT_SERIAL (1u << 4)                /* workgroups of one dispatch must run in order, one at a time */
+
+/* One kernel. Append-only; `struct_size` is the pack's. */
+typedef struct accrt_kernel_def {
+  uint32_t struct_size;
+  uint32_t traits; /* ACCRT_KERNEL_TRAIT_* */
+  const char* name; /* unique in the pack; letters, digits, '_', '.', '-', at most 255 bytes */
+  accrt_kernel_workgroup_fn_t entry;
+  const accrt_kernel_param_t* params; /* may be NULL when param_count is 0 */
+  uint32_t param_count;
+  uint32_t params_size_bytes; /* of the packed block; at most 4096 */
+  uint32_t local_memory_size_bytes;
+  uint32_t reserved; /* 0 */
+  uint64_t required_cpu_features; /* all of these, or the kernel is not offered */
+  const char* source_file;        /* for traces; may be NULL */
+  uint32_t source_line;
+  uint32_t reserved2; /* 0 */
+} accrt_kernel_def_t;
+#define ACCRT_KERNEL_MAX_PARAMS 64
+#define ACCRT_KERNEL_MAX_PARAMS_BYTES 4096
+
+/* A pack. Append-only; `struct_size` is the pack's. The table of host operators (the second level of this ABI: query
+ * workspace, prepare for a shape, execute, destroy) has its place here; version 0.1 defines none. */
+typedef struct accrt_kernel_pack_table {
+  uint32_t struct_size;
+  uint32_t abi_version; /* what the pack was built against; <= max_abi */
+  const char* name;     /* of the pack, for messages */
+  const accrt_kernel_def_t* kernels;
+  uint32_t kernel_count;
+  uint32_t kernel_size_bytes; /* sizeof one element */
+  const void* host_operators; /* NULL in 0.1 */
+  uint32_t host_operator_count;
+  uint32_t host_operator_size_bytes;
+} accrt_kernel_pack_table_t;
+
+typedef const accrt_kernel_pack_table_t* (*accrt_kernel_pack_query_fn_t)(uint32_t max_abi,
+                                                                         const accrt_kernel_environment_t* environment);
+
+/* ---- Conveniences for authors ------------------------------------------------------------------------------------- */
+
+/* Declares one parameter of struct type T: ACCRT_KERNEL_PARAM(my_params, x, BUFFER, READ). */
+#define ACCRT_KERNEL_PARAM(T, field, kind_, access_)                                                             \
+  {                                                                                                              \
+    #field, (uint8_t)ACCRT_KERNEL_PARAM_##kind_, (uint8_t)ACCRT_KERNEL_ACCESS_##access_, 0,                      \
+        (uint8_t)(sizeof(((T*)0)->field) >= 8   ? 3                                                              \
+                  : sizeof(((T*)0)->field) >= 4 ? 2                                                              \
+                  : sizeof(((T*)0)->field) >= 2 ? 1                                                              \
+                                                : 0),                                                            \
+        (uint32_t)offsetof(T, field), (uint32_t)sizeof(((T*)0)->field), 0                                        \
+  }
+
+/* Freestanding images: compilers emit calls of memcpy, memmove, memset and memcmp on their own. Put this once into an
+ * image, and store the environment with accrt_kernel_bind in the query. */
+#define ACCRT_KERNEL_DEFINE_MEMORY_FUNCTIONS()                                                                   \
+  static const accrt_kernel_imports_t* accrt_kernel_imports_bound;                                               \
+  static void accrt_kernel_bind(const accrt_kernel_environment_t* environment) {                                 \
+    accrt_kernel_imports_bound = environment->imports;                                                           \
+  }                                                                                                              \
+  __attribute__((visibility("hidden"), used)) void* memcpy(void* d, const void* s, size_t n) {                   \
+    return accrt_kernel_imports_bound->memcpy(d, s, n);                                                          \
+  }                                                                                                              \
+  __attribute__((visibility("hidden"), used)) void* memmove(void* d, const void* s, size_t n) {                  \
+    return accrt_kernel_imports_bound->memmove(d, s, n);                                                         \
+  }                                                                                                              \
+  __attribute__((visibility("hidden"), used)) void* memset(void* d, int v, size_t n) {                           \
+    return accrt_kernel_imports_bound->memset(d, v, n);                                                          \
+  }                                                                                                              \
+  __attribute__((visibility("hidden"), used)) int memcmp(const void* a, const void* b, size_t n) {               \
+    return accrt_kernel_imports_bound->memcmp(a, b, n);                                                          \
+  }
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* ACCRT_KERNEL_H_ */

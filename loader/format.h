@@ -1,0 +1,501 @@
+/* loader/format.h - the .accx container as C structs, byte for byte. docs/accx-format.md is its specification.
+ *
+ * Private to the library (loader/ and runtime/program read it). It may not include any other header of the library: it
+ * describes files, not the runtime. Little-endian; every struct is a multiple of 8 bytes with no implicit padding; every
+ * reserved field is zero and checked.
+ *
+ *   offset 0     header (128 bytes)
+ *          128   section table: section_count records of 64 bytes, ascending by type, each type at most once
+ *          ...   sections, in table order, each at its alignment (8; CODE and DATA 4096), gaps zero, file ends at the
+ *                end of the last section
+ *
+ * Records refer to strings by byte offset into STRINGS (offset 0 is the empty string), to records by index, and to
+ * expressions by node index within a scope. NONE (0xFFFFFFFF) means absent.
+ */
+#ifndef ACCRT_LOADER_FORMAT_H_
+#define ACCRT_LOADER_FORMAT_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define ACCX_NONE 0xFFFFFFFFu
+#define ACCX_MAGIC "\x89" "ACCX\r\n\x1A" /* 8 bytes */
+#define ACCX_MAX_RANK 8
+#define ACCX_CHUNK_BYTES (1024u * 1024u)
+#define ACCX_DATA_ALIGN 4096u
+#define ACCX_TENSOR_ALIGN 256u
+
+#define ACCX_CONTAINER_MAJOR 0
+#define ACCX_CONTAINER_MINOR 1
+#define ACCX_COMMANDS_MAJOR 0
+#define ACCX_COMMANDS_MINOR 1
+#define ACCX_LAYOUTS_MAJOR 0
+#define ACCX_LAYOUTS_MINOR 1
+
+#define ACCX_ASSERT_SIZE(type, size) _Static_assert(sizeof(type) == (size), #type)
+
+/* Digest: XXH3-128 with seed 0, canonical (big-endian) byte order as XXH128_canonicalFromHash gives. */
+typedef struct accx_digest {
+  uint8_t bytes[16];
+} accx_digest_t;
+
+typedef struct accx_version {
+  uint16_t major;
+  uint16_t minor;
+} accx_version_t;
+
+/* Header, 128 bytes. Versions are the computed minimum a reader must speak; the verifier computes them again. */
+typedef struct accx_header {
+  uint8_t magic[8];
+  accx_version_t container;
+  accx_version_t commands;
+  accx_version_t kernel_abi;
+  accx_version_t layouts;
+  uint64_t file_size_bytes;
+  uint64_t required_features; /* ACCX_FEATURE_* */
+  uint64_t optional_features;
+  uint32_t section_count;      /* 1..64 */
+  uint32_t section_record_bytes; /* 64 */
+  uint64_t section_table_offset; /* 128 */
+  uint64_t flags;                /* 0 */
+  uint8_t reserved[40];
+  accx_digest_t digest; /* of this header with this field zero, followed by the section table */
+} accx_header_t;
+ACCX_ASSERT_SIZE(accx_header_t, 128);
+
+/* Sections. 1..17 are defined by container 0.1; 18..31 have their numbers reserved for the sections named. */
+enum {
+  ACCX_SECTION_STRINGS = 1,
+  ACCX_SECTION_METADATA = 2,   /* accx_metadata_t */
+  ACCX_SECTION_SYMBOLS = 3,    /* accx_symbol_t */
+  ACCX_SECTION_BUCKETS = 4,    /* i64, ascending runs named by symbols */
+  ACCX_SECTION_EXPRESSIONS = 5, /* accx_expression_t */
+  ACCX_SECTION_CONSTANTS = 6,  /* accx_constant_t */
+  ACCX_SECTION_COMPONENTS = 7, /* accx_component_t */
+  ACCX_SECTION_STATES = 8,     /* accx_state_t */
+  ACCX_SECTION_FUNCTIONS = 9,  /* accx_function_t */
+  ACCX_SECTION_ARGUMENTS = 10, /* accx_argument_t */
+  ACCX_SECTION_SLOTS = 11,     /* accx_slot_t */
+  ACCX_SECTION_VIEWS = 12,     /* accx_view_t */
+  ACCX_SECTION_BLOCKS = 13,    /* accx_block_t */
+  ACCX_SECTION_COMMANDS = 14,  /* stream of accx_command_t, variable size */
+  ACCX_SECTION_KERNELS = 15,   /* accx_kernel_t */
+  ACCX_SECTION_PARAMETERS = 16, /* accx_parameter_t: declared blocks of kernels */
+  ACCX_SECTION_VARIANTS = 17,  /* accx_variant_t */
+  ACCX_SECTION_PREDICATES = 18, /* accx_predicate_t */
+  ACCX_SECTION_IMAGES = 19,    /* accx_image_t */
+  ACCX_SECTION_CHUNK_DIGESTS = 20, /* accx_digest_t per 1 MiB of DATA */
+  ACCX_SECTION_ASSETS = 32,
+  ACCX_SECTION_DEBUG_LOCATIONS = 33,
+  ACCX_SECTION_COLLECTIVES = 34,
+  ACCX_SECTION_CONDITIONALS = 35,
+  ACCX_SECTION_DEVICES = 36,
+  ACCX_SECTION_EXTERNAL_FILES = 37,
+  ACCX_SECTION_SHARDS = 38,
+  ACCX_SECTION_ADAPTERS = 39,
+  ACCX_SECTION_TREE_DIGESTS = 40,
+  ACCX_SECTION_SIGNATURES = 41,
+  ACCX_SECTION_CODE = 62, /* images' bytes */
+  ACCX_SECTION_DATA = 63, /* weights' bytes */
+  ACCX_SECTION_VENDOR_FIRST = 0x10000, /* never assigned by this specification */
+};
+#define ACCX_SECTION_FLAG_REQUIRED 1u
+
+/* Section record, 64 bytes. `digest` covers the section's bytes, except for DATA, whose digest covers CHUNK_DIGESTS'
+ * bytes (so that opening needs not read the weights). */
+typedef struct accx_section {
+  uint32_t type;
+  uint32_t flags; /* ACCX_SECTION_FLAG_REQUIRED */
+  uint64_t offset;
+  uint64_t size_bytes;
+  uint32_t record_bytes; /* 0 for STRINGS, COMMANDS, CODE, DATA */
+  uint32_t record_count; /* COMMANDS: number of commands; STRINGS: of strings */
+  char name[16];         /* ASCII, zero-padded: "strings", "functions", ...: what a refusal names */
+  accx_digest_t digest;
+} accx_section_t;
+ACCX_ASSERT_SIZE(accx_section_t, 64);
+
+/* File, function and variant features. None is defined by 0.1: any required bit is refused by number. */
+#define ACCX_FEATURES_KNOWN UINT64_C(0)
+
+typedef struct accx_metadata {
+  uint32_t key;   /* string */
+  uint32_t value; /* string */
+} accx_metadata_t;
+ACCX_ASSERT_SIZE(accx_metadata_t, 8);
+
+/* Symbols. Class decides who fixes the value, and when. */
+enum {
+  ACCX_SYMBOL_SPECIALIZE = 0, /* selects a plan by value */
+  ACCX_SYMBOL_BUCKET = 1,     /* selects a plan by bucket; memory sized at the bucket's maximum, live value patched */
+  ACCX_SYMBOL_RUNTIME = 2,    /* patched into scalars, offsets and grids; memory sized at the symbol's maximum */
+  ACCX_SYMBOL_SESSION = 3,    /* given when a session is made, fixed for its life; sizes its state */
+};
+typedef struct accx_symbol {
+  uint32_t name; /* string, unique */
+  uint32_t symbol_class;
+  int64_t minimum; /* >= 0 */
+  int64_t maximum; /* >= minimum, <= 2^48 */
+  int64_t divisor; /* >= 1: every value is a multiple */
+  uint32_t bucket_first; /* BUCKET: ascending bounds in BUCKETS, last >= maximum */
+  uint32_t bucket_count;
+} accx_symbol_t;
+ACCX_ASSERT_SIZE(accx_symbol_t, 40);
+
+/* Expressions: nodes in order, operands refer to earlier nodes of the same scope, by index within the scope. A scope is the
+ * module (states' dimensions; nodes [0, the first function's expression_first)) or one function. Signed 64-bit,
+ * checked: overflow, division by zero, or a symbol without a value makes the node invalid, and an error where it is used. */
+enum {
+  ACCX_EXPR_CONSTANT = 0,  /* immediate */
+  ACCX_EXPR_SYMBOL = 1,    /* immediate = symbol index */
+  ACCX_EXPR_INDUCTION = 2, /* immediate = repeat nesting depth, 0 outermost */
+  ACCX_EXPR_ADD = 3,
+  ACCX_EXPR_SUB = 4,
+  ACCX_EXPR_MUL = 5,
+  ACCX_EXPR_FLOORDIV = 6,
+  ACCX_EXPR_CEILDIV = 7,
+  ACCX_EXPR_MOD = 8, /* result has the divisor's sign, as in Python */
+  ACCX_EXPR_MIN = 9,
+  ACCX_EXPR_MAX = 10,
+  ACCX_EXPR_EQ = 11, /* comparisons give 1 or 0 */
+  ACCX_EXPR_NE = 12,
+  ACCX_EXPR_LT = 13,
+  ACCX_EXPR_LE = 14,
+  ACCX_EXPR_AND = 15, /* logical: non-zero is true */
+  ACCX_EXPR_OR = 16,
+  ACCX_EXPR_NOT = 17,
+  ACCX_EXPR_SELECT = 18,  /* a != 0 ? b : c */
+  ACCX_EXPR_PRESENT = 19, /* immediate = argument index: 1 when an optional argument was given */
+};
+typedef struct accx_expression {
+  uint32_t op;
+  uint32_t a, b, c; /* operands; NONE where unused */
+  int64_t immediate;
+} accx_expression_t;
+ACCX_ASSERT_SIZE(accx_expression_t, 24);
+
+/* Encodings (the layout registry). 0.1 knows PLAIN and OPAQUE; ids of quantized layouts come with their version. */
+enum {
+  ACCX_ENCODING_PLAIN = 0,  /* row-major elements of dtype */
+  ACCX_ENCODING_OPAQUE = 1, /* bytes whose meaning only the bundle's own kernels know (results of prepare functions) */
+};
+
+/* A tensor type with symbolic dimensions; dimensions are expressions in the scope of whoever holds it. */
+typedef struct accx_type {
+  uint32_t dtype; /* accrt_dtype_t */
+  uint32_t encoding;
+  uint32_t rank;
+  uint32_t reserved;
+  uint32_t dims[ACCX_MAX_RANK]; /* expression; NONE past rank */
+} accx_type_t;
+ACCX_ASSERT_SIZE(accx_type_t, 48);
+
+/* Constants: weights and other immutable tensors. */
+enum {
+  ACCX_CONSTANT_INLINE = 0,   /* components lie in DATA */
+  ACCX_CONSTANT_PREPARED = 1, /* result of a prepare function, computed at load */
+  ACCX_CONSTANT_EXTERNAL = 2, /* reserved */
+  ACCX_CONSTANT_OPTIONAL = 3, /* reserved: a slot that an adapter fills */
+};
+typedef struct accx_constant {
+  uint32_t name; /* string, unique, may not be empty */
+  uint32_t source;
+  uint32_t dtype;
+  uint32_t encoding;
+  uint32_t rank;
+  uint32_t component_first; /* COMPONENTS; exactly one (role DATA) for PLAIN and OPAQUE */
+  uint32_t component_count;
+  uint32_t reserved;
+  int64_t shape[ACCX_MAX_RANK]; /* 0 past rank */
+} accx_constant_t;
+ACCX_ASSERT_SIZE(accx_constant_t, 96);
+
+enum {
+  ACCX_ROLE_DATA = 0,
+  ACCX_ROLE_SCALES = 1,
+  ACCX_ROLE_ZEROS = 2,
+  ACCX_ROLE_GROUP_INDEX = 3,
+  ACCX_ROLE_GLOBAL_SCALE = 4,
+};
+typedef struct accx_component {
+  uint32_t role;
+  uint32_t dtype;
+  uint64_t offset_bytes; /* within DATA, 256-aligned; PREPARED: 0 */
+  uint64_t size_bytes;   /* PLAIN: exactly the product of shape and dtype size */
+} accx_component_t;
+ACCX_ASSERT_SIZE(accx_component_t, 24);
+
+/* State: memory that lives in a session (a KV cache). Dimensions are module-scope expressions of SESSION symbols. */
+typedef struct accx_state {
+  uint32_t name; /* string, unique */
+  uint32_t flags; /* 0 */
+  accx_type_t type;
+  uint64_t fill_pattern; /* value of every element at create and reset, in the low bytes */
+} accx_state_t;
+ACCX_ASSERT_SIZE(accx_state_t, 64);
+
+enum {
+  ACCX_FUNCTION_PREPARE = 1u << 0,  /* run at load: inputs are INLINE constants, outputs PREPARED constants */
+  ACCX_FUNCTION_INTERNAL = 1u << 1, /* callable only by CALL commands */
+};
+typedef struct accx_function {
+  uint32_t name; /* string, unique */
+  uint32_t flags;
+  uint64_t required_features;
+  uint32_t argument_first; /* ARGUMENTS: inputs, then results */
+  uint32_t input_count;
+  uint32_t result_count;
+  uint32_t slot_first; /* SLOTS */
+  uint32_t slot_count;
+  uint32_t expression_first; /* EXPRESSIONS: this function's scope */
+  uint32_t expression_count;
+  uint32_t body;             /* BLOCKS: the function's top block */
+  uint32_t transient_size;   /* expression: bytes of the transient arena (memory values) */
+  uint32_t transient_align;  /* bytes, power of two, <= 4096 */
+  uint32_t doc;              /* string */
+  uint32_t reserved;
+} accx_function_t;
+ACCX_ASSERT_SIZE(accx_function_t, 64);
+
+/* Arguments: inputs first, then results, in order of the signature. */
+enum {
+  ACCX_ARGUMENT_READ = 0,       /* input */
+  ACCX_ARGUMENT_READ_WRITE = 1, /* input that is updated in place */
+  ACCX_ARGUMENT_DONATED = 2,    /* input whose storage the function may overwrite */
+  ACCX_ARGUMENT_RESULT = 3,
+  ACCX_ARGUMENT_SCALAR = 4, /* input: an i64 that binds a symbol; not a tensor */
+};
+enum { ACCX_ALIAS_NONE = 0, ACCX_ALIAS_MAY = 1, ACCX_ALIAS_MUST = 2 };
+#define ACCX_ARGUMENT_FLAG_OPTIONAL 1u
+typedef struct accx_argument {
+  uint32_t name; /* string, unique among a function's inputs, and among its results */
+  uint32_t kind;
+  uint32_t flags;
+  uint32_t symbol;       /* SCALAR: the symbol; else NONE */
+  uint32_t alias_kind;   /* RESULT */
+  uint32_t alias_input;  /* RESULT: input index within the function; else NONE */
+  uint32_t constant;     /* prepare functions: the constant read or made; else NONE */
+  uint32_t doc;          /* string */
+  accx_type_t type;      /* SCALAR: i64, rank 0 */
+} accx_argument_t;
+ACCX_ASSERT_SIZE(accx_argument_t, 80);
+
+/* Slots: a function's binding table. Every storage a command touches is a slot. The slots of arguments come first, one for
+ * each argument of the signature in order (SCALAR arguments too: theirs may not be referenced). */
+enum {
+  ACCX_SLOT_ARGUMENT = 0,  /* index = argument within the function */
+  ACCX_SLOT_CONSTANT = 1,  /* index = constant; read only */
+  ACCX_SLOT_STATE = 2,     /* index = state */
+  ACCX_SLOT_TRANSIENT = 3, /* the arena; one at most */
+};
+typedef struct accx_slot {
+  uint32_t kind;
+  uint32_t index;     /* TRANSIENT: 0 */
+  uint32_t component; /* CONSTANT: component within the constant; else 0 */
+  uint32_t reserved;
+} accx_slot_t;
+ACCX_ASSERT_SIZE(accx_slot_t, 16);
+
+/* A range of a slot. `size` is checked against the slot at plan time (constants) and at each call (patched ones). */
+typedef struct accx_range {
+  uint32_t slot;
+  uint32_t access; /* accrt kernel access: 1 read, 2 write, 3 both */
+  uint32_t offset; /* expression, bytes */
+  uint32_t size;   /* expression, bytes; NONE: to the end of the slot */
+} accx_range_t;
+ACCX_ASSERT_SIZE(accx_range_t, 16);
+
+/* Shape and strides of a TENSOR parameter, expressions in the function's scope. */
+typedef struct accx_view {
+  uint32_t dtype;
+  uint32_t rank;
+  uint32_t shape[ACCX_MAX_RANK];   /* NONE past rank */
+  uint32_t strides[ACCX_MAX_RANK]; /* elements; NONE past rank */
+} accx_view_t;
+ACCX_ASSERT_SIZE(accx_view_t, 72);
+
+/* A block: consecutive commands. Blocks of one function nest by REPEAT and BRANCH; a block is used exactly once. */
+typedef struct accx_block {
+  uint64_t offset_bytes; /* of the first command, within COMMANDS */
+  uint32_t size_bytes;
+  uint32_t command_count;
+} accx_block_t;
+ACCX_ASSERT_SIZE(accx_block_t, 16);
+
+enum {
+  ACCX_COMMAND_DISPATCH = 1,
+  ACCX_COMMAND_COPY = 2,
+  ACCX_COMMAND_FILL = 3,
+  ACCX_COMMAND_BARRIER = 4, /* after all before it in the block; all after it follow it */
+  ACCX_COMMAND_CALL = 5,
+  ACCX_COMMAND_REPEAT = 6,
+  ACCX_COMMAND_BRANCH = 7,
+  ACCX_COMMAND_MARKER = 8,
+  ACCX_COMMAND_VENDOR_FIRST = 0x8000,
+};
+#define ACCX_COMMAND_FLAG_REQUIRED 1u
+
+/* Every command: this header, the opcode's own fields, then its predecessors: u32 indices of earlier commands of the same
+ * block, ascending, then zero padding to 8 bytes. A command without predecessors starts at once (after the block's entry). */
+typedef struct accx_command {
+  uint16_t opcode;
+  uint16_t flags;
+  uint32_t size_bytes; /* of the whole command, multiple of 8 */
+  uint32_t name;       /* string: the operation's name, for traces and refusals; may be empty */
+  uint32_t location;   /* DEBUG_LOCATIONS index or NONE */
+  uint32_t predecessor_count;
+  uint32_t reserved;
+} accx_command_t;
+ACCX_ASSERT_SIZE(accx_command_t, 24);
+
+/* One kernel argument in a DISPATCH, in the order of the kernel's declared parameters. */
+enum {
+  ACCX_OPERAND_BUFFER = 1,    /* range */
+  ACCX_OPERAND_TENSOR = 2,    /* range + view */
+  ACCX_OPERAND_SCALAR = 3,    /* immediate bits, little-endian, low bytes */
+  ACCX_OPERAND_SYMBOL = 4,    /* expression */
+  ACCX_OPERAND_WORKSPACE = 5, /* range (of the transient slot) */
+  ACCX_OPERAND_ABSENT = 6,    /* NULL: for an optional buffer parameter */
+};
+typedef struct accx_operand {
+  uint32_t kind;
+  uint32_t expression; /* SYMBOL; else NONE. A BUFFER with an optional argument's slot passes NULL when it is absent */
+  uint32_t view;       /* TENSOR: index into VIEWS; else NONE */
+  uint32_t reserved;
+  accx_range_t range;  /* BUFFER, TENSOR, WORKSPACE; else {NONE, 0, NONE, NONE} */
+  uint64_t immediate;  /* SCALAR; else 0 */
+} accx_operand_t;
+ACCX_ASSERT_SIZE(accx_operand_t, 40);
+
+typedef struct accx_dispatch { /* follows accx_command_t; then operand_count operands, then predecessors */
+  uint32_t kernel;
+  uint32_t operand_count;
+  uint32_t grid[3]; /* expressions; any zero at run time: nothing runs */
+  uint32_t reserved;
+} accx_dispatch_t;
+ACCX_ASSERT_SIZE(accx_dispatch_t, 24);
+
+/* COPY: a strided copy of up to 3 dimensions of bytes. extent[0] is contiguous bytes. 1D: extent[1] = extent[2] = a constant
+ * one and strides of a constant zero. */
+typedef struct accx_copy {
+  accx_range_t source; /* size: NONE */
+  accx_range_t target;
+  uint32_t extent[3]; /* expressions: bytes, rows, planes */
+  uint32_t source_stride[2]; /* expressions: bytes between rows, between planes */
+  uint32_t target_stride[2];
+  uint32_t reserved;
+} accx_copy_t;
+ACCX_ASSERT_SIZE(accx_copy_t, 64);
+
+typedef struct accx_fill {
+  accx_range_t target;
+  uint64_t pattern;
+  uint32_t pattern_bytes; /* 1, 2, 4 or 8; offset and size are multiples */
+  uint32_t reserved;
+} accx_fill_t;
+ACCX_ASSERT_SIZE(accx_fill_t, 32);
+
+/* CALL: runs another function of the bundle in place. Then one accx_operand_t for each of its arguments in order: BUFFER
+ * ranges for tensors (whose type is what the callee declares), SYMBOL for SCALAR arguments, ABSENT for optional ones.
+ * The callee's symbols: a SCALAR's by its operand; every other symbol must be one the caller has too, by name. No recursion:
+ * the callee's index is lower than the caller's. */
+typedef struct accx_call {
+  uint32_t function;
+  uint32_t operand_count;
+} accx_call_t;
+ACCX_ASSERT_SIZE(accx_call_t, 8);
+
+typedef struct accx_repeat { /* the body runs count times, in order; iteration number = INDUCTION of this depth */
+  uint32_t count;            /* expression without BUCKET or RUNTIME symbols */
+  uint32_t block;
+} accx_repeat_t;
+ACCX_ASSERT_SIZE(accx_repeat_t, 8);
+
+typedef struct accx_branch {
+  uint32_t condition;  /* expression without BUCKET or RUNTIME symbols */
+  uint32_t then_block; /* BLOCKS or NONE */
+  uint32_t else_block;
+  uint32_t reserved;
+} accx_branch_t;
+ACCX_ASSERT_SIZE(accx_branch_t, 16);
+
+typedef struct accx_marker {
+  uint32_t text; /* string */
+  uint32_t reserved;
+} accx_marker_t;
+ACCX_ASSERT_SIZE(accx_marker_t, 8);
+
+typedef struct accx_kernel {
+  uint32_t name; /* string, unique */
+  uint32_t traits; /* ACCRT_KERNEL_TRAIT_* */
+  uint32_t parameter_first; /* PARAMETERS */
+  uint32_t parameter_count;
+  uint32_t params_size_bytes; /* of the packed block, <= 4096 */
+  uint32_t local_memory_size_bytes;
+  uint32_t variant_first; /* VARIANTS, in order of preference among equals */
+  uint32_t variant_count;
+} accx_kernel_t;
+ACCX_ASSERT_SIZE(accx_kernel_t, 32);
+
+typedef struct accx_parameter {
+  uint32_t name;   /* string */
+  uint8_t kind;    /* ACCRT_KERNEL_PARAM_* */
+  uint8_t access;  /* ACCRT_KERNEL_ACCESS_* */
+  uint8_t flags;   /* ACCRT_KERNEL_PARAM_FLAG_* */
+  uint8_t align_log2;
+  uint32_t offset_bytes;
+  uint32_t size_bytes;
+} accx_parameter_t;
+ACCX_ASSERT_SIZE(accx_parameter_t, 16);
+
+enum {
+  ACCX_ARCH_PORTABLE = 0, /* any device of the driver (PTX) */
+  ACCX_ARCH_FAMILY = 1,   /* this architecture and those that contain it (x86-64-v3 runs on v4) */
+  ACCX_ARCH_EXACT = 2,
+};
+typedef struct accx_variant {
+  uint32_t driver;    /* string: "host", "cuda" */
+  uint32_t arch_kind; /* ACCX_ARCH_* */
+  uint32_t arch;      /* string: "x86-64-v3", "aarch64", "sm_90" */
+  int32_t priority;   /* higher first; then the more specific architecture, then table order */
+  uint64_t cpu_features; /* ACCRT_CPU_*, all needed */
+  uint64_t required_features;
+  uint32_t image;      /* IMAGES */
+  uint32_t entry;      /* string: kernel name inside the image */
+  uint32_t predicate_first; /* PREDICATES: all must hold */
+  uint32_t predicate_count;
+} accx_variant_t;
+ACCX_ASSERT_SIZE(accx_variant_t, 48);
+
+enum {
+  ACCX_PREDICATE_DIVISIBLE = 1, /* SYMBOL or SCALAR parameter % value == 0 */
+  ACCX_PREDICATE_ALIGNED = 2,   /* BUFFER or TENSOR parameter's address % value == 0 */
+  ACCX_PREDICATE_EQUAL = 3,     /* SYMBOL or SCALAR parameter == value */
+  ACCX_PREDICATE_AT_MOST = 4,
+  ACCX_PREDICATE_AT_LEAST = 5,
+};
+/* Predicates on values are decided when the plan is made: a parameter that is patched at each call does not satisfy
+ * EQUAL, AT_MOST or AT_LEAST unless its symbol's range proves it, nor DIVISIBLE unless its divisor does. ALIGNED on a slot
+ * whose storage the caller gives is proved by the offset and by the alignment that the call requires of arguments (16). */
+typedef struct accx_predicate {
+  uint32_t kind;
+  uint32_t parameter; /* index among the kernel's parameters */
+  int64_t value;
+} accx_predicate_t;
+ACCX_ASSERT_SIZE(accx_predicate_t, 16);
+
+enum {
+  ACCX_IMAGE_HOST_ELF = 1, /* freestanding ELF pack, see accrt/kernel.h */
+  ACCX_IMAGE_CUBIN = 2,
+  ACCX_IMAGE_PTX = 3, /* NUL-terminated inside the image */
+  ACCX_IMAGE_FATBIN = 4,
+};
+typedef struct accx_image {
+  uint32_t kind;
+  uint32_t name;         /* string: for perf, gdb and messages */
+  uint64_t offset_bytes; /* within CODE, 4096-aligned */
+  uint64_t size_bytes;
+} accx_image_t;
+ACCX_ASSERT_SIZE(accx_image_t, 24);
+
+#endif /* ACCRT_LOADER_FORMAT_H_ */
