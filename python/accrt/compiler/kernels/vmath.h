@@ -1,0 +1,266 @@
+/* vmath.h - elementary functions of float for vectorized loops: no branches, no tables but one, no calls.
+ *
+ * Each is written as scalar code that gcc and clang turn into vectors. FMA is asked for by name, since the units are
+ * compiled without contraction. Infinities, NaN, signed zeros and subnormals are right for every input; error bounds in
+ * units in the last place are measured by tests/python/test_kernels_math.py, exhaustively or over all exponents. */
+#ifndef ACCRT_KERNELS_VMATH_H_
+#define ACCRT_KERNELS_VMATH_H_
+
+#include "common.h"
+#include "trig_table.h"
+
+#define FMA __builtin_fmaf
+#define FMAD __builtin_fma
+#define ROUND_MAGIC 0x1.8p23f   /* adding it rounds a float below 2^22 to an integer in the low bits */
+#define ROUND_MAGIC_D 0x1.8p52  /* the same for double below 2^51 */
+
+ALWAYS_INLINE float select_f32(int condition, float a, float b) { return condition ? a : b; }
+
+/* 2^n as two factors, so that results in the subnormal range round once and those past the largest overflow. */
+ALWAYS_INLINE float scale_exp2(float x, int32_t n) {
+  int32_t half = n >> 1;
+  return x * f32_bits((uint32_t)(half + 127) << 23) * f32_bits((uint32_t)(n - half + 127) << 23);
+}
+
+/* exp: Cody-Waite reduction to |r| <= ln2/2 and the polynomial of Cephes expf (S. Moshier). <= 1 ULP. */
+ALWAYS_INLINE float m_exp(float x) {
+  float clamped = x > 89.0f ? 89.0f : x;
+  clamped = clamped < -105.0f ? -105.0f : clamped;
+  float t = FMA(clamped, 0x1.715476p0f, ROUND_MAGIC);
+  float n = t - ROUND_MAGIC;
+  float r = FMA(n, -0x1.62e400p-1f, clamped);
+  r = FMA(n, -0x1.7f7d1cp-20f, r);
+  float p = 1.9875691500e-4f;
+  p = FMA(p, r, 1.3981999507e-3f);
+  p = FMA(p, r, 8.3334519073e-3f);
+  p = FMA(p, r, 4.1665795894e-2f);
+  p = FMA(p, r, 1.6666665459e-1f);
+  p = FMA(p, r, 5.0000001201e-1f);
+  p = FMA(p, r * r, r) + 1.0f;
+  return scale_exp2(p, (int32_t)(bits_f32(t) - bits_f32(ROUND_MAGIC)));
+}
+
+/* exp for x <= 0 alone, as a softmax needs it: one scaling factor, and 0 below -87.3 instead of subnormals. */
+ALWAYS_INLINE float m_exp_nonpositive(float x) {
+  float clamped = x < -88.0f ? -88.0f : x;
+  float t = FMA(clamped, 0x1.715476p0f, ROUND_MAGIC);
+  float n = t - ROUND_MAGIC;
+  float r = FMA(n, -0x1.62e400p-1f, clamped);
+  r = FMA(n, -0x1.7f7d1cp-20f, r);
+  float p = 1.9875691500e-4f;
+  p = FMA(p, r, 1.3981999507e-3f);
+  p = FMA(p, r, 8.3334519073e-3f);
+  p = FMA(p, r, 4.1665795894e-2f);
+  p = FMA(p, r, 1.6666665459e-1f);
+  p = FMA(p, r, 5.0000001201e-1f);
+  p = FMA(p, r * r, r) + 1.0f;
+  uint32_t exponent = bits_f32(t) - bits_f32(ROUND_MAGIC) + 127u;
+  float value = p * f32_bits(exponent << 23);
+  return x < -87.3f ? 0.0f : value;
+}
+
+/* log: mantissa in [sqrt(1/2), sqrt(2)) and the polynomial of Cephes logf (S. Moshier). <= 1 ULP. */
+ALWAYS_INLINE float m_log(float x) {
+  int subnormal = x < 0x1p-126f;
+  float scaled = subnormal ? x * 0x1p23f : x;
+  uint32_t u = bits_f32(scaled) - 0x3F3504F3u;
+  float e = (float)((int32_t)u >> 23) - (subnormal ? 23.0f : 0.0f);
+  float f = f32_bits((u & 0x007FFFFFu) + 0x3F3504F3u) - 1.0f;
+  float p = 7.0376836292e-2f;
+  p = FMA(p, f, -1.1514610310e-1f);
+  p = FMA(p, f, 1.1676998740e-1f);
+  p = FMA(p, f, -1.2420140846e-1f);
+  p = FMA(p, f, 1.4249322787e-1f);
+  p = FMA(p, f, -1.6668057665e-1f);
+  p = FMA(p, f, 2.0000714765e-1f);
+  p = FMA(p, f, -2.4999993993e-1f);
+  p = FMA(p, f, 3.3333331174e-1f);
+  float square = f * f;
+  float y = FMA(e, -2.12194440e-4f, p * f * square);
+  y = FMA(square, -0.5f, y);
+  y = FMA(e, 0.693359375f, f + y);
+  y = x == 0.0f ? -__builtin_inff() : y;
+  y = x == __builtin_inff() ? x : y;
+  return (x < 0.0f || x != x) ? __builtin_nanf("") : y;
+}
+
+/* tanh: the polynomial of Cephes tanhf (S. Moshier) below 0.625, 1 - 2 / (exp(2x) + 1) above. <= 2 ULP. */
+ALWAYS_INLINE float m_tanh(float x) {
+  float a = __builtin_fabsf(x), z = x * x;
+  float p = -5.70498872745e-3f;
+  p = FMA(p, z, 2.06390887954e-2f);
+  p = FMA(p, z, -5.37397155531e-2f);
+  p = FMA(p, z, 1.33314422036e-1f);
+  p = FMA(p, z, -3.33332819422e-1f);
+  float near = FMA(p * z, x, x);
+  float far = 1.0f - 2.0f / (m_exp(a + a) + 1.0f);
+  return a < 0.625f ? near : __builtin_copysignf(far, x);
+}
+
+/* erfc(t) for t >= 0.927 as exp of a polynomial, and erf(a) below as a polynomial: N. Juffa's minimax fits
+ * (stackoverflow.com/a/35148199, BSD-2). erf: <= 1.2 ULP. */
+ALWAYS_INLINE float erfc_far(float t) {
+  float s = t * t;
+  float r = FMA(-1.72853470e-5f, t, 3.83197126e-4f);
+  float u = FMA(-3.88396438e-3f, t, 2.42546219e-2f);
+  r = FMA(r, s, u);
+  r = FMA(r, t, -1.06777877e-1f);
+  r = FMA(r, t, -6.34846687e-1f);
+  r = FMA(r, t, -1.28717512e-1f);
+  r = FMA(r, t, -t);
+  return m_exp_nonpositive(r);
+}
+ALWAYS_INLINE float erf_near(float a) {
+  float s = a * a;
+  float r = -5.96761703e-4f;
+  r = FMA(r, s, 4.99119423e-3f);
+  r = FMA(r, s, -2.67681349e-2f);
+  r = FMA(r, s, 1.12819925e-1f);
+  r = FMA(r, s, -3.76125336e-1f);
+  r = FMA(r, s, 1.28379166e-1f);
+  return FMA(r, a, a);
+}
+ALWAYS_INLINE float m_erf(float x) {
+  float t = __builtin_fabsf(x);
+  float clamped = t > 10.0f ? 10.0f : t; /* keeps the polynomial finite; erfc is 0 there */
+  float far = __builtin_copysignf(1.0f - erfc_far(clamped), x);
+  return t > 0.927734375f ? far : erf_near(x);
+}
+
+/* gelu with erf. The negative side uses erfc itself, so that nothing cancels. */
+ALWAYS_INLINE float m_gelu(float x) {
+  float z = x * 0.70710678118654752f, t = __builtin_fabsf(z);
+  float c = erfc_far(t > 10.0f ? 10.0f : t);
+  float far = x < 0.0f ? c : 2.0f - c;
+  float factor = t > 0.927734375f ? far : 1.0f + erf_near(z);
+  float bounded = (factor == 0.0f) ? 0.0f : x; /* -inf * 0 would be NaN */
+  return 0.5f * bounded * factor;
+}
+
+ALWAYS_INLINE float m_sigmoid(float x) { return 1.0f / (1.0f + m_exp(-x)); }
+
+/* x * sigmoid(x); 0 at -inf, the limit. */
+ALWAYS_INLINE float m_silu(float x) {
+  float d = 1.0f + m_exp(-x);
+  float bounded = x < -1e30f ? -1e30f : x;
+  return bounded / d;
+}
+
+/* 0.5 x (1 + tanh(u)) = x / (1 + exp(-2u)) with u = sqrt(2/pi) (x + 0.044715 x^3). */
+ALWAYS_INLINE float m_gelu_tanh(float x) {
+  float bounded = x < -1e10f ? -1e10f : x;
+  float u = 0.79788456080286536f * FMA(0.044715f * bounded * bounded, bounded, bounded);
+  return bounded / (1.0f + m_exp(-2.0f * u));
+}
+
+/* Argument of sin and cos: quadrant in *quadrant, remainder in [-pi/4, pi/4] returned. x = M * 2^e with M of 24 bits; the
+ * table holds 2^e * 2/pi mod 4 to 106 bits, so that the product mod 4 keeps ~80 bits behind the point (Payne and Hanek's
+ * idea with whole exponents instead of words). Below 2^24 the first entry, 2/pi, multiplies x itself. */
+ALWAYS_INLINE float trig_reduce(float x, int32_t* quadrant) {
+  uint32_t u = bits_f32(x);
+  int32_t exponent = (int32_t)((u >> 23) & 0xFFu);
+  int32_t entry = exponent - (127 + 23);
+  entry = entry > 0 ? entry : 0;
+  entry = entry < TRIG_TABLE_COUNT ? entry : TRIG_TABLE_COUNT - 1;
+  float whole = f32_bits((u & 0x807FFFFFu) | (uint32_t)(127 + 23) << 23);
+  double m = (double)(entry > 0 ? whole : x);
+  double hi = trig_table_hi[entry], lo = trig_table_lo[entry];
+  double p = m * hi;
+  double t = p + ROUND_MAGIC_D;
+  double n = t - ROUND_MAGIC_D;
+  double r = (p - n) + (FMAD(m, hi, -p) + m * lo);
+  *quadrant = (int32_t)(uint32_t)bits_f64(t);
+  double remainder = exponent == 0xFF ? (double)__builtin_nanf("") : r * 1.5707963267948966;
+  return (float)remainder;
+}
+
+/* Polynomials of Cephes sinf and cosf (S. Moshier) on [-pi/4, pi/4]. <= 1 ULP after the reduction above. */
+ALWAYS_INLINE float sin_poly(float r) {
+  float z = r * r;
+  float p = FMA(-1.9515295891e-4f, z, 8.3321608736e-3f);
+  p = FMA(p, z, -1.6666654611e-1f);
+  return FMA(p * z, r, r);
+}
+ALWAYS_INLINE float cos_poly(float r) {
+  float z = r * r;
+  float p = FMA(2.443315711809948e-5f, z, -1.388731625493765e-3f);
+  p = FMA(p, z, 4.166664568298827e-2f);
+  return FMA(p * z, z, FMA(z, -0.5f, 1.0f));
+}
+ALWAYS_INLINE float trig_quadrant(float r, int32_t quadrant) {
+  float value = (quadrant & 1) ? cos_poly(r) : sin_poly(r);
+  return f32_bits(bits_f32(value) ^ ((uint32_t)(quadrant & 2) << 30));
+}
+ALWAYS_INLINE float m_sin(float x) {
+  int32_t quadrant;
+  float r = trig_reduce(x, &quadrant);
+  float value = trig_quadrant(r, quadrant);
+  return x == 0.0f ? x : value;
+}
+ALWAYS_INLINE float m_cos(float x) {
+  int32_t quadrant;
+  float r = trig_reduce(x, &quadrant);
+  return trig_quadrant(r, quadrant + 1);
+}
+
+/* log2 of a positive float in double, to about 2^-43: atanh series in s = (m-1)/(m+1). */
+ALWAYS_INLINE double log2_wide(float x) {
+  double d = (double)x; /* every float is a normal double */
+  uint64_t u = bits_f64(d) - 0x3FE6A09E667F3BCDull;
+  double e = (double)(int32_t)((int64_t)u >> 52);
+  double m = f64_bits((u & 0x000FFFFFFFFFFFFFull) + 0x3FE6A09E667F3BCDull);
+  double s = (m - 1.0) / (m + 1.0), z = s * s;
+  double p = 1.0 / 17.0;
+  p = FMAD(p, z, 1.0 / 15.0);
+  p = FMAD(p, z, 1.0 / 13.0);
+  p = FMAD(p, z, 1.0 / 11.0);
+  p = FMAD(p, z, 1.0 / 9.0);
+  p = FMAD(p, z, 1.0 / 7.0);
+  p = FMAD(p, z, 1.0 / 5.0);
+  p = FMAD(p, z, 1.0 / 3.0);
+  p = FMAD(p, z, 1.0);
+  return FMAD(p * s, 2.8853900817779268, e);
+}
+
+/* 2^x of a double, rounded to float: Taylor series of exp on |r| <= ln2/2. */
+ALWAYS_INLINE float exp2_narrow(double x) {
+  double clamped = x > 200.0 ? 200.0 : x;
+  clamped = clamped < -200.0 ? -200.0 : clamped;
+  double t = clamped + ROUND_MAGIC_D;
+  double r = (clamped - (t - ROUND_MAGIC_D)) * 0.6931471805599453;
+  double p = 1.0 / 3628800.0;
+  p = FMAD(p, r, 1.0 / 362880.0);
+  p = FMAD(p, r, 1.0 / 40320.0);
+  p = FMAD(p, r, 1.0 / 5040.0);
+  p = FMAD(p, r, 1.0 / 720.0);
+  p = FMAD(p, r, 1.0 / 120.0);
+  p = FMAD(p, r, 1.0 / 24.0);
+  p = FMAD(p, r, 1.0 / 6.0);
+  p = FMAD(p, r, 0.5);
+  p = FMAD(p, r, 1.0);
+  p = FMAD(p, r, 1.0);
+  uint64_t exponent = bits_f64(t) - bits_f64(ROUND_MAGIC_D) + 1023u;
+  return (float)(p * f64_bits(exponent << 52));
+}
+
+/* pow with the special cases of IEEE 754 (C11 annex F): through log2 and exp2 in double. <= 1 ULP. */
+ALWAYS_INLINE float m_pow(float x, float y) {
+  float a = __builtin_fabsf(x), magnitude_y = __builtin_fabsf(y);
+  double wide = log2_wide(a);
+  wide = a == 0.0f ? -__builtin_inf() : wide;
+  wide = a == __builtin_inff() ? __builtin_inf() : wide;
+  float value = exp2_narrow(wide * (double)y);
+  value = (a == 1.0f && magnitude_y == __builtin_inff()) ? 1.0f : value;
+  /* Parity of y: floats of 2^24 and above are even integers. */
+  float small = magnitude_y < 0x1p24f ? magnitude_y : 0.0f;
+  int32_t truncated = (int32_t)small;
+  int integral = (float)truncated == small;
+  int odd = integral && (truncated & 1);
+  uint32_t sign = (odd && (bits_f32(x) >> 31)) ? 0x80000000u : 0u;
+  value = f32_bits(bits_f32(value) ^ sign);
+  value = (x < 0.0f && a != __builtin_inff() && !integral) ? __builtin_nanf("") : value;
+  value = (x != x || y != y) ? x + y : value;
+  return (y == 0.0f || x == 1.0f) ? 1.0f : value;
+}
+
+#endif /* ACCRT_KERNELS_VMATH_H_ */
