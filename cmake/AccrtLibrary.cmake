@@ -10,6 +10,18 @@ if(NOT ACCRT_SOURCES)
   return()
 endif()
 
+# VERSION is where the version is set; the header repeats it for the preprocessor.
+if(EXISTS "${PROJECT_SOURCE_DIR}/include/accrt/base.h")
+  file(STRINGS include/accrt/base.h ACCRT_HEADER_VERSION
+       REGEX "^#define ACCRT_VERSION_(MAJOR|MINOR|PATCH) ")
+  string(REGEX REPLACE "[^0-9;]" "" ACCRT_HEADER_VERSION "${ACCRT_HEADER_VERSION}")
+  string(REPLACE ";" "." ACCRT_HEADER_VERSION "${ACCRT_HEADER_VERSION}")
+  if(NOT ACCRT_HEADER_VERSION STREQUAL PROJECT_VERSION)
+    message(FATAL_ERROR "include/accrt/base.h says version ${ACCRT_HEADER_VERSION}, "
+                        "VERSION says ${PROJECT_VERSION}")
+  endif()
+endif()
+
 include(CheckIncludeFile)
 check_include_file(xxhash.h ACCRT_HAVE_XXHASH_H)
 if(NOT ACCRT_HAVE_XXHASH_H)
