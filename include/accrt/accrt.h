@@ -1,0 +1,14 @@
+/* accrt/accrt.h - the whole public C API. Drivers' side: accrt/sys/driver.h. Kernels' side: accrt/kernel.h alone. */
+#ifndef ACCRT_ACCRT_H_
+#define ACCRT_ACCRT_H_
+
+#include "accrt/base.h"
+#include "accrt/bundle.h"
+#include "accrt/commands.h"
+#include "accrt/instance.h"
+#include "accrt/memory.h"
+#include "accrt/program.h"
+#include "accrt/stream.h"
+#include "accrt/tensor.h"
+
+#endif /* ACCRT_ACCRT_H_ */

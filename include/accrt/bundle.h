@@ -1,0 +1,268 @@
+/* accrt/bundle.h - opening .accx bundles and looking inside. It may not mention devices or programs: a bundle is a file. */
+#ifndef ACCRT_BUNDLE_H_
+#define ACCRT_BUNDLE_H_
+
+#include "accrt/base.h"
+
+ACCRT_BEGIN
+
+#define ACCRT_VERIFY_DEFAULT 0u /**< structure and metadata digests at open; weights' chunks before they are first used */
+#define ACCRT_VERIFY_FULL 1u    /**< all digests at open */
+#define ACCRT_VERIFY_NO_DATA 2u /**< never read weights only to check them (structure is still always checked) */
+
+/** Options of the accrt_bundle_open functions. */
+typedef struct accrt_bundle_options {
+  uint32_t struct_size;
+  uint32_t verify; /**< ACCRT_VERIFY_* */
+  const accrt_chain_t* next;
+  const char* name; /**< for messages when there is no path; copied; may be NULL */
+} accrt_bundle_options_t;
+ACCRT_ASSERT_LAYOUT(accrt_bundle_options_t, name, 24);
+#define ACCRT_BUNDLE_OPTIONS_INIT ACCRT_STRUCT_INIT(accrt_bundle_options_t)
+
+/** Opens a bundle from a file, which is mapped: host weights are used in place. A bundle is immutable and thread-safe.
+ * @param options NULL for the defaults.
+ * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND; ACCRT_ERROR_IO (errno in driver_code); ACCRT_ERROR_INVALID_FORMAT (the message names
+ *   the section, the record and the offending values); ACCRT_ERROR_VERSION_MISMATCH (both ranges, or the required section,
+ *   command or feature that is unknown, by name); ACCRT_ERROR_DATA_CORRUPT (which section or chunk);
+ *   ACCRT_ERROR_OUT_OF_MEMORY. Blocks on the file. Since: 0.1 */
+ACCRT_API accrt_status_t accrt_bundle_open_path(accrt_instance_t* instance, const char* path,
+                                                const accrt_bundle_options_t* options, accrt_bundle_t** out_bundle);
+/** The same from a file descriptor, from its offset 0; it is duplicated, the caller keeps its own. Since: 0.1 */
+ACCRT_API accrt_status_t accrt_bundle_open_fd(accrt_instance_t* instance, int32_t fd,
+                                              const accrt_bundle_options_t* options, accrt_bundle_t** out_bundle);
+/** The same from memory, used in place: at least 4096-aligned memory lets weights be used without a copy.
+ * @param release called once with `user` when the last reference is gone; NULL: the memory must outlive the bundle. On
+ *   failure it is not called. Since: 0.1 */
+ACCRT_API accrt_status_t accrt_bundle_open_memory(accrt_instance_t* instance, const void* data, uint64_t size_bytes,
+                                                  void (*release)(void* user), void* user,
+                                                  const accrt_bundle_options_t* options, accrt_bundle_t** out_bundle);
+
+/** A source of bytes. `read` fills exactly size_bytes at offset and returns 0, or an errno value. Called from any thread,
+ * one call at a time, until `close` (may be NULL), which is called once; on failure to open it is not called. */
+typedef struct accrt_reader {
+  void* self;
+  uint64_t size_bytes;
+  int32_t (*read)(void* self, uint64_t offset, void* target, uint64_t size_bytes);
+  void (*close)(void* self);
+} accrt_reader_t;
+/** The same through callbacks. Weights are copied to memory when first needed. Since: 0.1 */
+ACCRT_API accrt_status_t accrt_bundle_open_callbacks(accrt_instance_t* instance, const accrt_reader_t* reader,
+                                                     const accrt_bundle_options_t* options, accrt_bundle_t** out_bundle);
+/** Adds a reference; returns its argument. Since: 0.1 */
+ACCRT_API accrt_bundle_t* accrt_bundle_retain(accrt_bundle_t* bundle);
+/** Drops a reference; NULL is allowed. Since: 0.1 */
+ACCRT_API void accrt_bundle_release(accrt_bundle_t* bundle);
+/** Checks every digest, weights included. @return ACCRT_OK; ACCRT_ERROR_DATA_CORRUPT; ACCRT_ERROR_IO. Blocks. Since: 0.1 */
+ACCRT_API accrt_status_t accrt_bundle_verify(accrt_bundle_t* bundle);
+
+/* ---- Reflection. Strings and arrays are borrowed from the bundle. Index functions return ACCRT_OK,
+ * ACCRT_ERROR_OUT_OF_RANGE; find functions ACCRT_OK, ACCRT_ERROR_NOT_FOUND (the message names near ones). All are
+ * thread-safe and never block. ---- */
+
+/** What a bundle has in it. */
+typedef struct accrt_bundle_info {
+  uint32_t struct_size;
+  uint32_t reserved; /**< 0 */
+  void* next;        /**< NULL */
+  const char* name;  /**< path, or the name given */
+  uint64_t size_bytes;
+  uint16_t container_major, container_minor; /**< the minimum the file needs */
+  uint16_t commands_major, commands_minor;
+  uint16_t kernel_abi_major, kernel_abi_minor;
+  uint16_t layouts_major, layouts_minor;
+  uint64_t required_features;
+  uint32_t section_count;
+  uint32_t metadata_count;
+  uint32_t symbol_count;
+  uint32_t constant_count;
+  uint32_t state_count;
+  uint32_t function_count;
+  uint32_t kernel_count;
+  uint32_t image_count;
+  uint64_t data_size_bytes; /**< weights in the file */
+} accrt_bundle_info_t;
+ACCRT_ASSERT_LAYOUT(accrt_bundle_info_t, data_size_bytes, 96);
+#define ACCRT_BUNDLE_INFO_INIT ACCRT_STRUCT_INIT(accrt_bundle_info_t)
+/** Since: 0.1 */
+ACCRT_API accrt_status_t accrt_bundle_info(accrt_bundle_t* bundle, accrt_bundle_info_t* out_info);
+
+/** One section. */
+typedef struct accrt_section_info {
+  uint32_t struct_size;
+  uint32_t type;
+  void* next; /**< NULL */
+  const char* name;
+  uint64_t offset;
+  uint64_t size_bytes;
+  uint32_t required; /**< 1: a reader must know it */
+  uint32_t known;    /**< 1: this library does */
+  uint32_t record_count;
+  uint32_t record_bytes;
+} accrt_section_info_t;
+ACCRT_ASSERT_LAYOUT(accrt_section_info_t, record_bytes, 56);
+#define ACCRT_SECTION_INFO_INIT ACCRT_STRUCT_INIT(accrt_section_info_t)
+/** Since: 0.1 */
+ACCRT_API accrt_status_t accrt_bundle_section(accrt_bundle_t* bundle, uint32_t index, accrt_section_info_t* out_info);
+/** Key and value of the index-th metadata entry. Since: 0.1 */
+ACCRT_API accrt_status_t accrt_bundle_metadata(accrt_bundle_t* bundle, uint32_t index, const char** out_key,
+                                               const char** out_value);
+
+#define ACCRT_SYMBOL_SPECIALIZE 0u /**< each value has its own plan */
+#define ACCRT_SYMBOL_BUCKET 1u     /**< each bucket has its own plan; the live value is patched in */
+#define ACCRT_SYMBOL_RUNTIME 2u    /**< patched in at each call; never makes a plan */
+#define ACCRT_SYMBOL_SESSION 3u    /**< given when a session is made; sizes its state */
+/** One shape symbol. */
+typedef struct accrt_symbol_info {
+  uint32_t struct_size;
+  uint32_t symbol_class; /**< ACCRT_SYMBOL_* */
+  void* next;            /**< NULL */
+  const char* name;
+  int64_t minimum, maximum, divisor;
+  const int64_t* buckets; /**< BUCKET: ascending bounds */
+  uint32_t bucket_count;
+  uint32_t reserved; /**< 0 */
+} accrt_symbol_info_t;
+ACCRT_ASSERT_LAYOUT(accrt_symbol_info_t, reserved, 64);
+#define ACCRT_SYMBOL_INFO_INIT ACCRT_STRUCT_INIT(accrt_symbol_info_t)
+/** Since: 0.1 */
+ACCRT_API accrt_status_t accrt_bundle_symbol(accrt_bundle_t* bundle, uint32_t index, accrt_symbol_info_t* out_info);
+
+/** One constant (weight). */
+typedef struct accrt_constant_info {
+  uint32_t struct_size;
+  uint32_t source; /**< 0 in the bundle, 1 made by a prepare function */
+  void* next;      /**< NULL */
+  const char* name;
+  accrt_dtype_t dtype;
+  uint32_t encoding; /**< 0 plain, 1 opaque */
+  uint32_t rank;
+  uint32_t component_count;
+  const int64_t* shape;
+  uint64_t size_bytes; /**< all components */
+} accrt_constant_info_t;
+ACCRT_ASSERT_LAYOUT(accrt_constant_info_t, size_bytes, 56);
+#define ACCRT_CONSTANT_INFO_INIT ACCRT_STRUCT_INIT(accrt_constant_info_t)
+/** Since: 0.1 */
+ACCRT_API accrt_status_t accrt_bundle_constant(accrt_bundle_t* bundle, uint32_t index, accrt_constant_info_t* out_info);
+/** Index of a constant by name. Since: 0.1 */
+ACCRT_API accrt_status_t accrt_bundle_find_constant(accrt_bundle_t* bundle, const char* name, uint32_t* out_index);
+/** Host address of a plain constant's bytes, valid while the bundle is; its chunks are checked first.
+ * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE; ACCRT_ERROR_DATA_CORRUPT; ACCRT_ERROR_IO; ACCRT_ERROR_INVALID_STATE (a prepared
+ *   constant exists in programs only). May block on the file. Since: 0.1 */
+ACCRT_API accrt_status_t accrt_bundle_constant_data(accrt_bundle_t* bundle, uint32_t index, const void** out_data,
+                                                    uint64_t* out_size_bytes);
+
+/** One function. */
+typedef struct accrt_function_info {
+  uint32_t struct_size;
+  uint32_t flags; /**< bit 0: prepare function; bit 1: internal */
+  void* next;     /**< NULL */
+  const char* name;
+  const char* doc;
+  uint32_t input_count;
+  uint32_t result_count;
+  uint32_t command_count; /**< in all its blocks */
+  uint32_t reserved;      /**< 0 */
+  uint64_t required_features;
+} accrt_function_info_t;
+ACCRT_ASSERT_LAYOUT(accrt_function_info_t, required_features, 56);
+#define ACCRT_FUNCTION_INFO_INIT ACCRT_STRUCT_INIT(accrt_function_info_t)
+/** Since: 0.1 */
+ACCRT_API accrt_status_t accrt_bundle_function(accrt_bundle_t* bundle, uint32_t index, accrt_function_info_t* out_info);
+/** Index of a function by name. Since: 0.1 */
+ACCRT_API accrt_status_t accrt_bundle_find_function(accrt_bundle_t* bundle, const char* name, uint32_t* out_index);
+
+#define ACCRT_ARGUMENT_READ 0u
+#define ACCRT_ARGUMENT_READ_WRITE 1u /**< updated in place */
+#define ACCRT_ARGUMENT_DONATED 2u    /**< its storage may be overwritten */
+#define ACCRT_ARGUMENT_RESULT 3u
+#define ACCRT_ARGUMENT_SCALAR 4u /**< an i64 that binds a symbol */
+#define ACCRT_ALIAS_NONE 0u
+#define ACCRT_ALIAS_MAY 1u
+#define ACCRT_ALIAS_MUST 2u
+#define ACCRT_DIM_CONSTANT 0u   /**< value */
+#define ACCRT_DIM_SYMBOL 1u     /**< symbol index in value */
+#define ACCRT_DIM_EXPRESSION 2u /**< of symbols; accrt_bundle_argument_type_text shows it */
+/** One dimension of an argument. Frozen. */
+typedef struct accrt_dim {
+  uint32_t kind; /**< ACCRT_DIM_* */
+  uint32_t reserved;
+  int64_t value;
+} accrt_dim_t;
+ACCRT_ASSERT_LAYOUT(accrt_dim_t, value, 16);
+/** One argument: inputs are 0..input_count-1, results follow. */
+typedef struct accrt_argument_info {
+  uint32_t struct_size;
+  uint32_t kind; /**< ACCRT_ARGUMENT_* */
+  void* next;    /**< NULL */
+  const char* name;
+  const char* doc;
+  accrt_dtype_t dtype;
+  uint32_t rank;
+  uint32_t optional;    /**< 1: may be left out */
+  uint32_t symbol;      /**< SCALAR: index of the symbol that it binds; else 0xFFFFFFFF */
+  uint32_t alias_kind;  /**< results: ACCRT_ALIAS_* */
+  uint32_t alias_input; /**< results: the input, or 0xFFFFFFFF */
+  accrt_dim_t dims[8];
+} accrt_argument_info_t;
+ACCRT_ASSERT_LAYOUT(accrt_argument_info_t, dims, 184);
+#define ACCRT_ARGUMENT_INFO_INIT ACCRT_STRUCT_INIT(accrt_argument_info_t)
+/** Since: 0.1 */
+ACCRT_API accrt_status_t accrt_bundle_argument(accrt_bundle_t* bundle, uint32_t function, uint32_t index,
+                                               accrt_argument_info_t* out_info);
+/** Type of an argument as text, e.g. "f32[batch, seq, 384]". Writes at most capacity_bytes with the NUL; out_size_bytes gets
+ * what it needs. @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE (index, or a buffer that is too small). Since: 0.1 */
+ACCRT_API accrt_status_t accrt_bundle_argument_type_text(accrt_bundle_t* bundle, uint32_t function, uint32_t index,
+                                                         char* text, uint64_t capacity_bytes, uint64_t* out_size_bytes);
+
+/** One state (session memory). */
+typedef struct accrt_state_info {
+  uint32_t struct_size;
+  uint32_t reserved; /**< 0 */
+  void* next;        /**< NULL */
+  const char* name;
+  accrt_dtype_t dtype;
+  uint32_t rank;
+  accrt_dim_t dims[8];
+} accrt_state_info_t;
+ACCRT_ASSERT_LAYOUT(accrt_state_info_t, dims, 160);
+#define ACCRT_STATE_INFO_INIT ACCRT_STRUCT_INIT(accrt_state_info_t)
+/** Since: 0.1 */
+ACCRT_API accrt_status_t accrt_bundle_state(accrt_bundle_t* bundle, uint32_t index, accrt_state_info_t* out_info);
+
+/** One kernel of the bundle. */
+typedef struct accrt_bundle_kernel_info {
+  uint32_t struct_size;
+  uint32_t traits;
+  void* next; /**< NULL */
+  const char* name;
+  uint32_t parameter_count;
+  uint32_t variant_count;
+} accrt_bundle_kernel_info_t;
+ACCRT_ASSERT_LAYOUT(accrt_bundle_kernel_info_t, variant_count, 32);
+#define ACCRT_BUNDLE_KERNEL_INFO_INIT ACCRT_STRUCT_INIT(accrt_bundle_kernel_info_t)
+/** Since: 0.1 */
+ACCRT_API accrt_status_t accrt_bundle_kernel(accrt_bundle_t* bundle, uint32_t index,
+                                             accrt_bundle_kernel_info_t* out_info);
+/** One variant of a kernel. */
+typedef struct accrt_variant_info {
+  uint32_t struct_size;
+  uint32_t arch_kind; /**< 0 portable, 1 family, 2 exact */
+  void* next;         /**< NULL */
+  const char* driver;
+  const char* arch;
+  const char* entry;
+  const char* image;
+  uint64_t cpu_features;
+  int32_t priority;
+  uint32_t image_kind; /**< 1 host ELF, 2 cubin, 3 PTX, 4 fatbin */
+} accrt_variant_info_t;
+ACCRT_ASSERT_LAYOUT(accrt_variant_info_t, image_kind, 64);
+#define ACCRT_VARIANT_INFO_INIT ACCRT_STRUCT_INIT(accrt_variant_info_t)
+/** Since: 0.1 */
+ACCRT_API accrt_status_t accrt_bundle_variant(accrt_bundle_t* bundle, uint32_t kernel, uint32_t index,
+                                              accrt_variant_info_t* out_info);
+
+ACCRT_END
+#endif /* ACCRT_BUNDLE_H_ */
