@@ -153,7 +153,8 @@ ACCRT_API accrt_status_t accrt_instance_load_driver(accrt_instance_t* instance, 
 
 /** Like accrt_instance_load_driver for a driver linked into the program: `query` is its accrt_driver_query_fn_t.
  * Same statuses. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_instance_register_driver(accrt_instance_t* instance, void* (*query)(uint32_t max_abi));
+ACCRT_API accrt_status_t accrt_instance_register_driver(accrt_instance_t* instance,
+                                                        const void* (*query)(uint32_t max_abi));
 
 /** Number of devices of all open drivers. Thread-safe, never blocks. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_instance_device_count(accrt_instance_t* instance, uint32_t* out_count);

@@ -1,0 +1,267 @@
+/* accrt/sys/driver.h - what a driver fills, and what it may use. For driver authors: a weaker promise than the public API
+ * (a minor version may append to these tables; see docs/driver-guide.md).
+ *
+ * A driver supplies primitives: devices, memory, in-order queues, command lists. Timelines, deferral, pools, error
+ * propagation, reference counts and argument checks are common code: what reaches a driver has been checked. A driver knows no
+ * bundle and no program. Nothing here has the shape of one vendor's API.
+ *
+ * Rules. Slots may be called from any thread at the same time, except that calls on one queue are made one at a time. No slot
+ * blocks on the device unless its comment says so. Functions that return a status leave outputs zero on failure and describe
+ * the failure with environment->fail. Completions may be called from any thread, also before the call that was given them
+ * returns; a driver holds no lock while it calls one. Memory comes from environment->allocator alone.
+ */
+#ifndef ACCRT_SYS_DRIVER_H_
+#define ACCRT_SYS_DRIVER_H_
+
+#include "accrt/base.h"
+#include "accrt/instance.h"
+
+ACCRT_BEGIN
+
+/* Version of this interface: major << 16 | minor. */
+#define ACCRT_DRIVER_ABI_MAJOR 0
+#define ACCRT_DRIVER_ABI_MINOR 1
+#define ACCRT_DRIVER_ABI_VERSION ((uint32_t)((ACCRT_DRIVER_ABI_MAJOR << 16) | ACCRT_DRIVER_ABI_MINOR))
+/** Name of the one symbol that a driver's shared object exports. */
+#define ACCRT_DRIVER_SYMBOL "accrt_driver_query"
+
+/* Objects of the driver: it defines what they are. */
+typedef struct accrt_driver accrt_driver_t;
+typedef struct accrt_driver_device accrt_driver_device_t;
+typedef struct accrt_driver_queue accrt_driver_queue_t;
+typedef struct accrt_driver_list accrt_driver_list_t;
+typedef struct accrt_driver_module accrt_driver_module_t;
+
+/** What the runtime lends a driver, valid until the driver is closed. Append-only. */
+typedef struct accrt_driver_environment {
+  uint32_t struct_size;
+  uint32_t abi_version; /**< of the runtime */
+  const accrt_allocator_t* allocator;
+  const accrt_executor_t* executor; /**< an embedder's threads, or NULL */
+  void* runtime;                    /**< opaque, for the functions below */
+  /** Value of an option of this driver by its full key ("host.threads"), or NULL when it was not given. */
+  const char* (*option)(const struct accrt_driver_environment* environment, const char* key);
+  /** Writes a log line. */
+  void (*log)(const struct accrt_driver_environment* environment, uint32_t level, const char* line);
+  /** Records this thread's error and returns `status`. driver_name names driver_code and may be NULL. */
+  accrt_status_t (*fail)(const struct accrt_driver_environment* environment, accrt_status_t status, int32_t driver_code,
+                         const char* driver_name, const char* operation, const char* message);
+  /** Reports that one command of a submission ran; to be called only when `tracing` is not zero. */
+  void (*trace)(const struct accrt_driver_environment* environment, const accrt_trace_event_t* event);
+  uint32_t tracing;
+  uint32_t reserved; /**< 0 */
+} accrt_driver_environment_t;
+
+/** Called once when what it was given to has ended. `error` is NULL when status is ACCRT_OK, else valid during the call.
+ * `time_ns`: when the device reached that point, on the monotonic clock. Never blocks. */
+typedef void (*accrt_driver_done_fn_t)(void* user, accrt_status_t status, const accrt_error_t* error, uint64_t time_ns);
+typedef struct accrt_driver_completion {
+  accrt_driver_done_fn_t done; /**< NULL: nobody wants to know */
+  void* user;
+} accrt_driver_completion_t;
+
+/** Memory got from a driver. The driver fills all of it; the runtime hands it back unchanged. */
+typedef struct accrt_driver_memory {
+  void* handle;            /**< the driver's own */
+  uint64_t device_address; /**< what kernels get; ranges are address arithmetic on it */
+  void* host_pointer;      /**< NULL when the host cannot reach it */
+  uint64_t size_bytes;
+} accrt_driver_memory_t;
+
+/** A kernel as a driver sees it. Made by common code; a driver reads it. */
+typedef struct accrt_driver_kernel {
+  const accrt_kernel_def_t* definition; /**< name, parameters, local memory, traits; host kernels: the entry */
+  const accrt_kernel_environment_t* environment; /**< host kernels: to be passed to the entry */
+  void* module_kernel;                           /**< what module_find gave; NULL for host kernels */
+} accrt_driver_kernel_t;
+
+/** Machine code for module_load. */
+typedef struct accrt_driver_image {
+  uint32_t kind; /**< 1 host ELF (loaded by common code, never seen by a driver), 2 cubin, 3 PTX, 4 fatbin */
+  uint32_t reserved;
+  const void* data;
+  uint64_t size_bytes;
+  const char* name;
+} accrt_driver_image_t;
+
+/* ---- Commands ---- */
+
+#define ACCRT_DRIVER_NONE 0xFFFFFFFFu
+
+/** A number known when the list is made, or patched at each submission: constant + (scalar == NONE ? 0 : scalars[scalar]),
+ * modulo 2^64. */
+typedef struct accrt_driver_value {
+  uint64_t constant;
+  uint32_t scalar; /**< index into the submission's scalars, or ACCRT_DRIVER_NONE */
+  uint32_t reserved;
+} accrt_driver_value_t;
+
+/** A range of memory: base + offset, where base is bindings[binding].address, or 0 when binding is ACCRT_DRIVER_NONE. */
+typedef struct accrt_driver_range {
+  uint32_t binding;
+  uint32_t access; /**< ACCRT_KERNEL_ACCESS_* */
+  accrt_driver_value_t offset;
+  accrt_driver_value_t size_bytes;
+} accrt_driver_range_t;
+
+#define ACCRT_DRIVER_PATCH_ADDRESS 1u /**< 8 bytes: the address of `range`, or 0 when its binding's address is 0 */
+#define ACCRT_DRIVER_PATCH_VALUE 2u   /**< low size_bytes of `value` */
+/** A place in a dispatch's parameter block that is filled at submission. */
+typedef struct accrt_driver_patch {
+  uint32_t kind;
+  uint32_t offset_bytes; /**< within the block */
+  uint32_t size_bytes;   /**< 1, 2, 4 or 8 */
+  uint32_t reserved;
+  accrt_driver_range_t range; /**< ADDRESS */
+  accrt_driver_value_t value; /**< VALUE */
+} accrt_driver_patch_t;
+
+#define ACCRT_DRIVER_COMMAND_DISPATCH 1u
+#define ACCRT_DRIVER_COMMAND_COPY 2u
+#define ACCRT_DRIVER_COMMAND_FILL 3u
+#define ACCRT_DRIVER_COMMAND_BARRIER 4u
+#define ACCRT_DRIVER_COMMAND_MARKER 5u
+
+/** Runs nothing when a grid dimension is 0. Values of grid dimensions fit 32 bits (checked at submission by common code). */
+typedef struct accrt_driver_dispatch {
+  const accrt_driver_kernel_t* kernel;
+  accrt_driver_value_t grid[3];
+  const void* params; /**< template of the packed block */
+  uint32_t params_size_bytes;
+  uint32_t patch_count;
+  const accrt_driver_patch_t* patches;
+} accrt_driver_dispatch_t;
+
+/** Strided copy as accrt_copy_region_t; source and target do not overlap. */
+typedef struct accrt_driver_copy {
+  accrt_driver_range_t source;
+  accrt_driver_range_t target;
+  accrt_driver_value_t extent[3];
+  accrt_driver_value_t source_stride_bytes[2];
+  accrt_driver_value_t target_stride_bytes[2];
+} accrt_driver_copy_t;
+
+typedef struct accrt_driver_fill {
+  accrt_driver_range_t target;
+  uint64_t pattern;
+  uint32_t pattern_bytes; /**< 1, 2, 4 or 8 */
+  uint32_t reserved;
+} accrt_driver_fill_t;
+
+/** One command. Pointers are valid for the life of the list (list_create) or during the call (queue_enqueue). */
+typedef struct accrt_driver_command {
+  uint32_t opcode;
+  uint32_t predecessor_count; /**< BARRIER: 0, it follows all before it, and all after it follow it */
+  const uint32_t* predecessors; /**< indices of earlier commands */
+  const char* name;             /**< for traces and errors; may be NULL */
+  union {
+    accrt_driver_dispatch_t dispatch;
+    accrt_driver_copy_t copy;
+    accrt_driver_fill_t fill;
+  } as;
+} accrt_driver_command_t;
+
+typedef struct accrt_driver_binding {
+  uint64_t address;
+  uint64_t size_bytes;
+} accrt_driver_binding_t;
+
+/** What one execution is given. Arrays are valid during the call only: a driver that runs later copies them. */
+typedef struct accrt_driver_submission {
+  uint32_t struct_size;
+  uint32_t binding_count;
+  const accrt_driver_binding_t* bindings;
+  const uint64_t* scalars;
+  uint32_t scalar_count;
+  uint32_t reserved;
+  uint64_t number;    /**< for error records and traces */
+  uint64_t stream_id; /**< for traces */
+  accrt_driver_completion_t completion;
+} accrt_driver_submission_t;
+
+/** What a driver can do, by kind of memory. Append-only. */
+typedef struct accrt_driver_memory_info {
+  uint32_t struct_size;
+  uint32_t supported;         /**< 1 or 0 */
+  uint64_t granularity_bytes; /**< sizes for memory_allocate are multiples of this */
+  uint64_t default_grow_bytes; /**< what a pool asks for at least; 0: the granularity */
+  uint64_t alignment_bytes;    /**< of every allocation */
+} accrt_driver_memory_info_t;
+
+/** The table. Append-only; `struct_size` is the driver's; slots marked optional may be NULL. */
+typedef struct accrt_driver_table {
+  uint32_t struct_size;
+  uint32_t abi_version; /**< what the driver was built against */
+  const char* name;     /**< "host": prefix of device names and option keys; letters, digits, '_' */
+  const char* const* option_keys; /**< NULL-terminated list of the keys it knows; NULL: none */
+
+  /** Starts the driver. May block. */
+  accrt_status_t (*open)(const accrt_driver_environment_t* environment, accrt_driver_t** out_driver);
+  /** Stops it: all its devices are closed by then. May block. */
+  void (*close)(accrt_driver_t* driver);
+  uint32_t (*device_count)(accrt_driver_t* driver);
+  /** Opens a device; called once for each index. May block. */
+  accrt_status_t (*device_open)(accrt_driver_t* driver, uint32_t index, accrt_driver_device_t** out_device);
+  /** Its queues, lists, modules and memory are gone by then. May block. */
+  void (*device_close)(accrt_driver_device_t* device);
+  /** Fills all but struct_size, next, name, driver and index. */
+  void (*device_info)(accrt_driver_device_t* device, accrt_device_info_t* out_info);
+  /** Optional: ACCRT_ERROR_DEVICE_LOST once the device is gone. */
+  accrt_status_t (*device_status)(accrt_driver_device_t* device);
+  /** Optional, for devices with ACCRT_DEVICE_FLAG_CALLER_RUNS: runs what can be run on the calling thread; 1 when it ran
+   * anything, 0 when there was nothing to run. */
+  uint32_t (*device_progress)(accrt_driver_device_t* device);
+
+  void (*memory_info)(accrt_driver_device_t* device, uint32_t kind, accrt_driver_memory_info_t* out_info);
+  /** ACCRT_ERROR_OUT_OF_DEVICE_MEMORY when there is none: the runtime trims its pools and tries again. May block. */
+  accrt_status_t (*memory_allocate)(accrt_driver_device_t* device, uint32_t kind, uint64_t size_bytes,
+                                    accrt_driver_memory_t* out_memory);
+  void (*memory_free)(accrt_driver_device_t* device, const accrt_driver_memory_t* memory);
+  /** Makes somebody else's host memory reachable. Optional. */
+  accrt_status_t (*memory_import)(accrt_driver_device_t* device, void* pointer, uint64_t size_bytes,
+                                  accrt_driver_memory_t* out_memory);
+  void (*memory_unimport)(accrt_driver_device_t* device, const accrt_driver_memory_t* memory);
+
+  /** Optional (absent: the device runs host packs only). May block. */
+  accrt_status_t (*module_load)(accrt_driver_device_t* device, const accrt_driver_image_t* image,
+                                accrt_driver_module_t** out_module);
+  void (*module_unload)(accrt_driver_module_t* module);
+  /** Finds a kernel. `declared` is what the bundle declares: the driver checks what it can of it against the image and
+   * refuses with ACCRT_ERROR_INVALID_FORMAT. */
+  accrt_status_t (*module_find)(accrt_driver_module_t* module, const char* entry, const accrt_kernel_def_t* declared,
+                                void** out_module_kernel);
+
+  /** An in-order queue. */
+  accrt_status_t (*queue_create)(accrt_driver_device_t* device, int32_t priority, accrt_driver_queue_t** out_queue);
+  /** The queue is idle by then. */
+  void (*queue_destroy)(accrt_driver_queue_t* queue);
+  /** Enqueues one command. After a failure that the driver finds later, everything behind it is skipped and completes with
+   * ACCRT_ERROR_POISONED until queue_reset. */
+  accrt_status_t (*queue_enqueue)(accrt_driver_queue_t* queue, const accrt_driver_command_t* command,
+                                  const accrt_driver_submission_t* submission);
+  /** Enqueues a list. The runtime keeps list and memory alive until it has ended. */
+  accrt_status_t (*queue_execute)(accrt_driver_queue_t* queue, accrt_driver_list_t* list,
+                                  const accrt_driver_submission_t* submission);
+  /** Optional: runs a list on the calling thread (with the device's other threads helping) and returns when it has ended:
+   * ACCRT_OK or its failure, recorded with environment->fail; the queue is then not poisoned. ACCRT_ERROR_NOT_READY, with
+   * nothing done, when the queue is not idle. The submission's completion is not called. */
+  accrt_status_t (*queue_run)(accrt_driver_queue_t* queue, accrt_driver_list_t* list,
+                              const accrt_driver_submission_t* submission);
+  /** Calls `completion` when all enqueued before has ended: with the failure's record if the queue has failed. */
+  accrt_status_t (*queue_notify)(accrt_driver_queue_t* queue, accrt_driver_completion_t completion);
+  /** Clears a failure. The queue has nothing in flight. */
+  accrt_status_t (*queue_reset)(accrt_driver_queue_t* queue);
+
+  /** Makes an immutable list. `binding_count` and `scalar_count` are what submissions will give. */
+  accrt_status_t (*list_create)(accrt_driver_device_t* device, const accrt_driver_command_t* commands,
+                                uint32_t command_count, uint32_t binding_count, uint32_t scalar_count,
+                                accrt_driver_list_t** out_list);
+  /** No execution of it is in flight. */
+  void (*list_destroy)(accrt_driver_list_t* list);
+} accrt_driver_table_t;
+
+/** Exported by a driver: its table, read-only, for a runtime that speaks versions up to max_abi; NULL to refuse. */
+typedef const accrt_driver_table_t* (*accrt_driver_query_fn_t)(uint32_t max_abi);
+
+ACCRT_END
+#endif /* ACCRT_SYS_DRIVER_H_ */

@@ -1,0 +1,43 @@
+/* runtime/core/error.h - making and passing on error records.
+ *
+ * For all of the library. It may not allocate: a record is made in thread-local storage of fixed size, whose first touch does
+ * not allocate either (initial-exec model). A failing function says `return ACCRT_FAIL(TIMEOUT, "waited %" PRIu64 " ns", n);`.
+ */
+#ifndef ACCRT_RUNTIME_CORE_ERROR_H_
+#define ACCRT_RUNTIME_CORE_ERROR_H_
+
+#include <inttypes.h>
+#include <stdarg.h>
+
+#include "accrt/instance.h"
+
+#define ACCRT_PRINTF(format_index, first) __attribute__((format(printf, format_index, first)))
+
+/* Records a failure of this thread and returns its status. */
+accrt_status_t accrt_error_record(accrt_status_t status, const char* operation, const char* file, uint32_t line,
+                                  const char* format, ...) ACCRT_PRINTF(5, 6);
+/* The same with a driver's, a kernel's or the system's own code. `driver_name` may be NULL. */
+accrt_status_t accrt_error_record_driver(accrt_status_t status, int32_t driver_code, const char* driver_name,
+                                         const char* operation, const char* file, uint32_t line, const char* format, ...)
+    ACCRT_PRINTF(7, 8);
+
+#define ACCRT_FAIL(name, ...) \
+  accrt_error_record(ACCRT_ERROR_##name, __func__, __FILE__, (uint32_t)__LINE__, __VA_ARGS__)
+/* For a status held in a variable. */
+#define ACCRT_FAIL_STATUS(status, ...) accrt_error_record((status), __func__, __FILE__, (uint32_t)__LINE__, __VA_ARGS__)
+/* For a failed system call: `error_number` goes into driver_code, its name into driver_name. */
+#define ACCRT_FAIL_ERRNO(name, error_number, ...)                                                                \
+  accrt_error_record_driver(ACCRT_ERROR_##name, (error_number), accrt_errno_name(error_number), __func__, __FILE__, \
+                            (uint32_t)__LINE__, __VA_ARGS__)
+
+/* "ENOENT" for ENOENT; "errno" for numbers without a name. Static string. */
+const char* accrt_errno_name(int error_number);
+
+/* This thread's record, to be read or (by those who pass records on) written. */
+accrt_error_t* accrt_error_current(void);
+/* Makes `error` this thread's record and returns its status. */
+accrt_status_t accrt_error_restore(const accrt_error_t* error);
+/* Puts `prefix: ` before the message of this thread's record, keeping as much of the message as fits. */
+void accrt_error_prefix(const char* format, ...) ACCRT_PRINTF(1, 2);
+
+#endif /* ACCRT_RUNTIME_CORE_ERROR_H_ */
