@@ -9,7 +9,9 @@
 #
 # Needs root, debootstrap and about 6 GB. The clone is of HEAD: commit first. The Debian mirror,
 # proxies, extra certificates and the Python index are those of this machine. The roots live in
-# build/fresh (or $ACCRT_FRESH_DIR) and are removed after a success; logs stay.
+# build/fresh (or $ACCRT_FRESH_DIR) and are removed after a success; logs stay. For another system set
+# ACCRT_FRESH_SUITE, ACCRT_FRESH_MIRROR and ACCRT_FRESH_OPTIONS (of debootstrap), for instance
+# noble, the address of an Ubuntu mirror, and "--components=main,universe --keyring=...".
 set -eu
 
 REPO=$(cd "$(dirname "$0")/../.." && pwd)
@@ -30,8 +32,12 @@ make_base() {
   [ -n "$url" ] || die "no mirror for $SUITE among this machine's apt sources; set ACCRT_FRESH_MIRROR"
   echo "== making a bare $SUITE root"
   rm -rf "$WORK/base"
-  debootstrap --variant=minbase --include=git "$SUITE" "$WORK/base" "$url" \
-    >"$WORK/debootstrap.log" 2>&1 || die "debootstrap failed; see $WORK/debootstrap.log"
+  # Newer Ubuntu releases have no recipe in an older debootstrap; all share this one.
+  recipe=
+  [ -e "/usr/share/debootstrap/scripts/$SUITE" ] || recipe=/usr/share/debootstrap/scripts/gutsy
+  # shellcheck disable=SC2086  # options and an optional argument
+  debootstrap --variant=minbase --include=git ${ACCRT_FRESH_OPTIONS:-} "$SUITE" "$WORK/base" \
+    "$url" $recipe >"$WORK/debootstrap.log" 2>&1 || die "debootstrap failed; see $WORK/debootstrap.log"
   : >"$WORK/base/.complete"
 }
 
