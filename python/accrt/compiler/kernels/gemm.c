@@ -1,0 +1,124 @@
+/* gemm.c - C = activation(A * B + bias) + residual, with B packed into panels by gemm_pack.c.
+ *
+ * Instantiated with A_TAG, B_TAG, C_TAG (f32, f16 or bf16) and ENTRY; computes in f32. A workgroup makes up to GROUP_ROWS
+ * rows by `panels_per_group` panels. x of the grid walks panels, y rows. Writes nothing but C. */
+#include "gemm_core.h"
+#include "types.h"
+#include "vmath.h"
+
+typedef TYPE(A_TAG) a_t;
+typedef TYPE(B_TAG) b_t;
+typedef TYPE(C_TAG) c_t;
+
+typedef struct {
+  const a_t* a;
+  const b_t* b;
+  const float* bias;
+  const c_t* residual;
+  c_t* c;
+  int64_t m, n, k, lda, ldc, ld_residual;
+  int64_t panels_per_group;
+  int64_t activation;
+} gemm_params_t;
+
+enum { NONE, RELU, GELU, GELU_TANH, SILU, TANH, SIGMOID };
+
+#define MAX_PANELS 8
+#define IS_F32_f32 1
+#define IS_F32_f16 0
+#define IS_F32_bf16 0
+#define A_IS_F32 CONCAT(IS_F32_, A_TAG)
+
+DEFINE_ROW_BLOCK(b_t, CONCAT(load_b_, B_TAG))
+DEFINE_STAGE_ROWS(a_t, LOAD(A_TAG))
+
+#define ACTIVATE(F)                                                                                \
+  do {                                                                                             \
+    INDEPENDENT for (int64_t i = 0; i < count; i++) x[i] = F(x[i]);                                \
+  } while (0)
+
+static void activate(float* x, int64_t count, int64_t activation) {
+  switch (activation) {
+    case RELU: {
+      INDEPENDENT for (int64_t i = 0; i < count; i++) x[i] = x[i] < 0.0f ? 0.0f : x[i];
+      break;
+    }
+    case GELU: ACTIVATE(m_gelu); break;
+    case GELU_TANH: ACTIVATE(m_gelu_tanh); break;
+    case SILU: ACTIVATE(m_silu); break;
+    case TANH: ACTIVATE(m_tanh); break;
+    case SIGMOID: ACTIVATE(m_sigmoid); break;
+    default: break;
+  }
+}
+
+static void add_bias(float* tile, int64_t rows, int64_t width, const float* bias, int64_t columns) {
+  for (int64_t r = 0; r < rows; r++) {
+    float* row = tile + r * width;
+    INDEPENDENT for (int64_t j = 0; j < columns; j++) row[j] += bias[j];
+  }
+}
+
+static void store_rows(const gemm_params_t* p, const float* tile, int64_t width, int64_t row,
+                       int64_t rows, int64_t column, int64_t columns) {
+  for (int64_t r = 0; r < rows; r++) {
+    const float* from = tile + r * width;
+    c_t* to = p->c + (row + r) * p->ldc + column;
+    if (p->residual) {
+      const c_t* add = p->residual + (row + r) * p->ld_residual + column;
+      INDEPENDENT for (int64_t j = 0; j < columns; j++) to[j] = STORE(C_TAG)(from[j] + LOAD(C_TAG)(add[j]));
+    } else {
+      INDEPENDENT for (int64_t j = 0; j < columns; j++) to[j] = STORE(C_TAG)(from[j]);
+    }
+  }
+}
+
+/* Multiplies rows [row, row + rows) by the group's panels into `tile`, in slices of k when A has to be copied. */
+static void multiply(const gemm_params_t* p, float* tile, float* staged, int64_t row, int64_t rows,
+                     int64_t panel, int64_t panels) {
+  int64_t width = panels * PANEL;
+  int stage = !A_IS_F32 || rows_collide(rows, p->lda);
+  int64_t slice = stage ? STAGED_K : p->k;
+  for (int64_t begin = 0; begin == 0 || begin < p->k; begin += slice) {
+    int64_t count = min_i64(slice, p->k - begin);
+    const a_t* from = p->a + row * p->lda + begin;
+    const float* a = staged;
+    int64_t lda = STAGED_STEP;
+    if (stage) {
+      stage_rows(staged, from, p->lda, 1, rows, count);
+    } else {
+      a = (const float*)(const void*)from;
+      lda = p->lda;
+    }
+    for (int64_t j = 0; j < panels; j++) {
+      const b_t* b = p->b + ((panel + j) * p->k + begin) * PANEL;
+      row_block(rows, count, a, lda, b, PANEL, tile + j * PANEL, width, begin > 0);
+    }
+    if (count <= 0) return;
+  }
+}
+
+KERNEL_ENTRY(ENTRY) {
+  (void)environment;
+  const gemm_params_t* p = (const gemm_params_t*)dispatch->params;
+  float* tile = (float*)workgroup->local_memory;
+  float* staged = tile + BLOCK_ROWS * MAX_PANELS * PANEL;
+  int64_t all_panels = ceildiv_i64(p->n, PANEL);
+  int64_t panel = workgroup->workgroup_id[0] * p->panels_per_group;
+  int64_t panels = min_i64(p->panels_per_group, all_panels - panel);
+  int64_t first = part_begin(p->m, workgroup->workgroup_id[1], dispatch->workgroup_count[1]);
+  int64_t rows = part_begin(p->m, workgroup->workgroup_id[1] + 1, dispatch->workgroup_count[1]) - first;
+  if (panels <= 0 || rows <= 0) return KERNEL_OK;
+
+  int64_t blocks = ceildiv_i64(rows, BLOCK_ROWS), width = panels * PANEL;
+  int64_t column = panel * PANEL, columns = min_i64(width, p->n - column);
+  for (int64_t i = 0; i < blocks; i++) {
+    int64_t row = first + part_begin(rows, i, blocks);
+    int64_t count = first + part_begin(rows, i + 1, blocks) - row;
+    multiply(p, tile, staged, row, count, panel, panels);
+    if (p->bias) add_bias(tile, count, width, p->bias + column, columns);
+    activate(tile, count * width, p->activation);
+    store_rows(p, tile, width, row, count, column, columns);
+  }
+  return KERNEL_OK;
+}

@@ -1,0 +1,131 @@
+/* gemm_core.h - the register-blocked heart of all matrix products of f32: a few rows of A times one panel of B.
+ *
+ * A panel is PANEL columns of B, row k at b + k * ldb; packed weights have ldb == PANEL. A stays where it is, row-major.
+ * Products accumulate over all of k in registers in ascending order, so that a result does not depend on how rows and
+ * panels were shared among workgroups. */
+#ifndef ACCRT_KERNELS_GEMM_CORE_H_
+#define ACCRT_KERNELS_GEMM_CORE_H_
+
+#include "simd.h"
+
+#define PANEL 32
+
+/* Vectors in a row of the register block, and its rows: as many accumulators as leave room for a row of B. */
+#if VL == 16
+#define BLOCK_VECTORS 2
+#define BLOCK_ROWS 14
+#elif VL == 8
+#define BLOCK_VECTORS 2
+#define BLOCK_ROWS 6
+#else
+#define BLOCK_VECTORS 4
+#define BLOCK_ROWS 6
+#endif
+#define BLOCK_COLUMNS (BLOCK_VECTORS * VL)
+
+ALWAYS_INLINE vf load_b_f32(const float* p) { return v_load(p); }
+ALWAYS_INLINE vf load_b_bf16(const bf16_t* p) { return v_load_bf16(p); }
+ALWAYS_INLINE vf load_b_f16(const f16_t* p) { return v_load_f16(p); }
+
+/* Hides that a value is loop-invariant, so that row addresses are formed by addressing modes and not kept in (too many)
+ * registers of their own. */
+#define OPAQUE(x) __asm__("" : "+r"(x))
+
+/* One k: the row of B, then each row of A broadcast against it. Rows are reached from every fourth one. */
+#define MICRO_STEP(LOAD_B, K)                                                                      \
+  do {                                                                                             \
+    vf row_[BLOCK_VECTORS];                                                                        \
+    UNROLL_FULLY for (int j = 0; j < BLOCK_VECTORS; j++) row_[j] = LOAD_B(b + (K) * ldb + j * VL); \
+    UNROLL_FULLY for (int r = 0; r < rows; r++) {                                                  \
+      const char* at_ = base[r / 4];                                                               \
+      at_ += r % 4 == 0 ? 0 : r % 4 == 1 ? step1 : r % 4 == 2 ? step1 * 2 : step3;                 \
+      vf a_ = v_set(((const float*)at_)[K]);                                                       \
+      UNROLL_FULLY for (int j = 0; j < BLOCK_VECTORS; j++) acc[r][j] = v_fma(a_, row_[j], acc[r][j]); \
+    }                                                                                              \
+  } while (0)
+
+#define DEFINE_MICRO(B_T, LOAD_B, NAME)                                                            \
+  ALWAYS_INLINE void NAME(const int rows, int64_t k, const float* a, int64_t lda, const B_T* b,    \
+                          int64_t ldb, float* tile, int64_t tile_step, int accumulate) {           \
+    vf acc[BLOCK_ROWS][BLOCK_VECTORS];                                                             \
+    UNROLL_FULLY for (int r = 0; r < rows; r++) {                                                  \
+      UNROLL_FULLY for (int j = 0; j < BLOCK_VECTORS; j++) {                                       \
+        acc[r][j] = accumulate ? v_load(tile + r * tile_step + j * VL) : v_zero();                 \
+      }                                                                                            \
+    }                                                                                              \
+    int64_t step1 = lda * (int64_t)sizeof(float), step3 = step1 * 3;                               \
+    const char* base[(BLOCK_ROWS + 3) / 4];                                                        \
+    UNROLL_FULLY for (int g = 0; g < (rows + 3) / 4; g++) base[g] = (const char*)a + g * 4 * step1; \
+    int64_t i = 0;                                                                                 \
+    for (; i + 4 <= k; i += 4) {                                                                   \
+      OPAQUE(step1);                                                                               \
+      OPAQUE(step3);                                                                               \
+      MICRO_STEP(LOAD_B, 0);                                                                       \
+      MICRO_STEP(LOAD_B, 1);                                                                       \
+      MICRO_STEP(LOAD_B, 2);                                                                       \
+      MICRO_STEP(LOAD_B, 3);                                                                       \
+      b += 4 * ldb;                                                                                \
+      UNROLL_FULLY for (int g = 0; g < (rows + 3) / 4; g++) base[g] += 4 * sizeof(float);          \
+    }                                                                                              \
+    for (; i < k; i++) {                                                                           \
+      MICRO_STEP(LOAD_B, 0);                                                                       \
+      b += ldb;                                                                                    \
+      UNROLL_FULLY for (int g = 0; g < (rows + 3) / 4; g++) base[g] += sizeof(float);              \
+    }                                                                                              \
+    UNROLL_FULLY for (int r = 0; r < rows; r++) {                                                  \
+      UNROLL_FULLY for (int j = 0; j < BLOCK_VECTORS; j++) {                                       \
+        v_store(tile + r * tile_step + j * VL, acc[r][j]);                                         \
+      }                                                                                            \
+    }                                                                                              \
+  }
+
+/* One function per number of rows; `row_block` picks. A call covers BLOCK_COLUMNS columns. */
+#if BLOCK_ROWS == 14
+#define FOR_EACH_ROWS(F) F(1) F(2) F(3) F(4) F(5) F(6) F(7) F(8) F(9) F(10) F(11) F(12) F(13) F(14)
+#else
+#define FOR_EACH_ROWS(F) F(1) F(2) F(3) F(4) F(5) F(6)
+#endif
+
+#define MICRO_CASE(R)                                                                              \
+  case R: micro(R, k, a, lda, b, ldb, tile, tile_step, accumulate); break;
+
+/* Defines `row_block`: rows (1 to BLOCK_ROWS) x PANEL columns of A * B into (or, with accumulate, onto) `tile`. */
+#define DEFINE_ROW_BLOCK(B_T, LOAD_B)                                                              \
+  DEFINE_MICRO(B_T, LOAD_B, micro)                                                                 \
+  static __attribute__((noinline)) void row_block_columns(                                         \
+      int64_t rows, int64_t k, const float* a, int64_t lda, const B_T* b, int64_t ldb,             \
+      float* tile, int64_t tile_step, int accumulate) {                                            \
+    switch (rows) { FOR_EACH_ROWS(MICRO_CASE) default: break; }                                    \
+  }                                                                                                \
+  static void row_block(int64_t rows, int64_t k, const float* a, int64_t lda, const B_T* b,        \
+                        int64_t ldb, float* tile, int64_t tile_step, int accumulate) {             \
+    for (int64_t j = 0; j < PANEL; j += BLOCK_COLUMNS)                                             \
+      row_block_columns(rows, k, a, lda, b + j, ldb, tile + j, tile_step, accumulate);             \
+  }
+
+/* Rows of A that one workgroup takes at most: they stay in the second-level cache while panels pass. */
+#define GROUP_ROWS 112
+
+/* Rows whose distance is a multiple of 2 KiB fall into few cache sets and evict one another: copy them apart first. */
+ALWAYS_INLINE int rows_collide(int64_t rows, int64_t lda) { return rows > 4 && lda % 512 == 0; }
+
+/* Copies `rows` x `k` elements to f32 rows that are STAGED_STEP apart. */
+#define STAGED_K 2048
+#define STAGED_STEP (STAGED_K + 16)
+#define STAGED_FLOATS (BLOCK_ROWS * STAGED_STEP)
+
+#define DEFINE_STAGE_ROWS(A_T, TO_F32)                                                             \
+  static void stage_rows(float* out, const A_T* a, int64_t row_step, int64_t column_step,          \
+                         int64_t rows, int64_t k) {                                                \
+    for (int64_t r = 0; r < rows; r++) {                                                           \
+      const A_T* from = a + r * row_step;                                                          \
+      float* to = out + r * STAGED_STEP;                                                           \
+      if (column_step == 1) {                                                                      \
+        INDEPENDENT for (int64_t i = 0; i < k; i++) to[i] = TO_F32(from[i]);                       \
+      } else {                                                                                     \
+        INDEPENDENT for (int64_t i = 0; i < k; i++) to[i] = TO_F32(from[i * column_step]);         \
+      }                                                                                            \
+    }                                                                                              \
+  }
+
+#endif /* ACCRT_KERNELS_GEMM_CORE_H_ */

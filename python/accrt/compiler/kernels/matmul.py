@@ -1,0 +1,135 @@
+"""Records of the matrix products: packed weights (gemm.c, gemm_pack.c), two dynamic operands (bmm.c, matmul_simple.c).
+
+Operands are TensorSpecs; a transposed operand is simply a spec with its last two axes and strides exchanged.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from . import expr as ex
+from .kerneldef import CSource, KernelDef, Launch, Predicate, TensorSpec, launch, layout, reads, scalar, symbol, writes
+
+PANEL = 32
+GROUP_ROWS = 112
+MAX_PANELS = 8
+_BLOCK_ROWS = 14
+_STAGED_FLOATS = _BLOCK_ROWS * (2048 + 16)
+_GEMM_LOCAL_BYTES = 4 * (_BLOCK_ROWS * MAX_PANELS * PANEL + _STAGED_FLOATS)
+
+ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 4, "tanh": 5, "sigmoid": 6}
+PACKED_DTYPES = ("f32", "f16", "bf16")
+
+
+def _tags(**tags: str) -> Tuple[Tuple[str, str], ...]:
+    return tuple(tags.items())
+
+
+def collapse_rows(spec: TensorSpec, what: str) -> Tuple[Any, Any]:
+    """(rows, row stride) of [..., rows, columns] when all leading axes are walked as one; ValueError when they are not."""
+    rows: Any = 1
+    stride: Any = None
+    for size, step in zip(reversed(spec.shape[:-1]), reversed(spec.strides[:-1])):
+        if ex.is_static(size) and size == 1:
+            continue
+        if stride is None:
+            rows, stride = size, step
+        elif ex.equal(step, stride * rows):
+            rows = rows * size
+        else:
+            raise ValueError(f"{what}: leading axes of shape {spec.shape} with strides {spec.strides} are not one axis")
+    return rows, (spec.shape[-1] if stride is None else stride)
+
+
+def require_contiguous_last(spec: TensorSpec, what: str) -> None:
+    last = spec.strides[-1]
+    if ex.equal(last, 1) or (ex.is_static(spec.shape[-1]) and spec.shape[-1] <= 1):
+        return
+    raise ValueError(f"{what}: the last axis has stride {last}, 1 is needed")
+
+
+# ---- Packed weights --------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=None)
+def gemm_kernel(a: str, b: str, c: str) -> KernelDef:
+    params = layout(
+        [reads("a"), reads("b"), reads("bias", optional=True), reads("residual", optional=True), writes("c")]
+        + [symbol(n) for n in ("m", "n", "k", "lda", "ldc", "ld_residual", "panels_per_group", "activation")]
+    )
+
+    def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
+        panels = ex.ceildiv(v["n"], PANEL)
+        return (ex.maximum(ex.ceildiv(panels, v["panels_per_group"]), 1), ex.maximum(ex.ceildiv(v["m"], GROUP_ROWS), 1), 1)
+
+    name = f"gemm_{a}_{b}_{c}"
+    producer = CSource("gemm.c", defines=_tags(A_TAG=a, B_TAG=b, C_TAG=c, ENTRY="accrt_" + name), struct="gemm_params_t")
+    return KernelDef(name, "matmul_packed", producer, params, grid, local_memory_bytes=_GEMM_LOCAL_BYTES)
+
+
+@functools.lru_cache(maxsize=None)
+def pack_kernel(source: str, packed: str) -> KernelDef:
+    params = layout([reads("b"), writes("packed")] + [symbol(n) for n in ("n", "k", "b_row_step", "b_column_step")])
+
+    def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
+        return (ex.maximum(ex.ceildiv(v["n"], PANEL), 1), ex.maximum(ex.ceildiv(v["k"], 256), 1), 1)
+
+    name = f"gemm_pack_{source}_{packed}"
+    producer = CSource("gemm_pack.c", defines=_tags(S_TAG=source, P_TAG=packed, ENTRY="accrt_" + name), struct="gemm_pack_params_t")
+    return KernelDef(name, "matmul_pack", producer, params, grid)
+
+
+def packed_spec(n: int, k: int, dtype: str) -> TensorSpec:
+    """The packed form of a k x n matrix: the same on every target."""
+    return TensorSpec.contiguous(dtype, (ex.ceildiv(n, PANEL), k, PANEL))
+
+
+def lower_pack(b: TensorSpec, packed: TensorSpec) -> Launch:
+    """Packs b: [k, n] with any strides. Operands: b, packed."""
+    values = {"n": b.shape[1], "k": b.shape[0], "b_row_step": b.strides[0], "b_column_step": b.strides[1]}
+    return launch(pack_kernel(b.dtype, packed.dtype), {"b": "b", "packed": "packed"}, values)
+
+
+def _panels_per_group(n: Any, k: Any) -> int:
+    """Enough panels that a group is worth a dispatch, few enough that the groups can be shared."""
+    if not (ex.is_static(n) and ex.is_static(k)):
+        return 1
+    wanted = ex.ceildiv(384, max(k, 1))
+    return max(1, min(MAX_PANELS, wanted, ex.ceildiv(n, PANEL) // 8))
+
+
+def lower_matmul_packed(
+    a: TensorSpec,
+    b: TensorSpec,
+    out: TensorSpec,
+    bias: Optional[TensorSpec] = None,
+    residual: Optional[TensorSpec] = None,
+    activation: str = "none",
+) -> Launch:
+    """out = activation(a @ b + bias) + residual, b as `packed_spec` says. Operands: a, b, bias, residual, out.
+
+    a [..., k] and out [..., n] have a contiguous last axis and leading axes that are walked as one; bias is [n] of f32;
+    residual has the type and shape of out.
+    """
+    for spec, what in ((a, "a"), (out, "out"), (residual, "residual"), (bias, "bias")):
+        if spec is not None:
+            require_contiguous_last(spec, what)
+    if bias is not None and bias.dtype != "f32":
+        raise ValueError(f"bias: the type is {bias.dtype}, f32 is needed")
+    if residual is not None and residual.dtype != out.dtype:
+        raise ValueError(f"residual: the type is {residual.dtype}, {out.dtype} is needed")
+    rows, lda = collapse_rows(a, "a")
+    _, ldc = collapse_rows(out, "out")
+    ld_residual = collapse_rows(residual, "residual")[1] if residual is not None else 0
+    n, k = out.shape[-1], a.shape[-1]
+    values = {
+        "m": rows, "n": n, "k": k, "lda": lda, "ldc": ldc, "ld_residual": ld_residual,
+        "panels_per_group": _panels_per_group(n, k), "activation": ACTIVATIONS[activation],
+    }  # fmt: skip
+    buffers: Dict[str, Any] = {"a": "a", "b": "b", "c": "out"}
+    if bias is not None:
+        buffers["bias"] = "bias"
+    if residual is not None:
+        buffers["residual"] = "residual"
+    return launch(gemm_kernel(a.dtype, b.dtype, out.dtype), buffers, values)
