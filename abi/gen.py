@@ -1,0 +1,352 @@
+#!/usr/bin/env python3
+"""Generates what is derived from abi/api.def and the public headers. Run by `./dev gen`; `--check` only compares.
+
+Written: abi/libaccrt.map (version script), include/accrt/api.h (the table of accrt_get_api), abi/api_table.inc (its
+contents), python/accrt/_ffi.py (ctypes declarations), tests/abi/layout.c (prints C's sizes and offsets, for the test that
+compares them with ctypes). It may not be needed to build the library: what it writes is committed.
+"""
+from __future__ import annotations
+
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+from pycparser import c_ast, c_generator, c_parser
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+HEADERS = ("kernel", "base", "instance", "memory", "stream", "tensor", "commands", "bundle", "program")
+DRIVER_HEADER = "sys/driver"
+
+# Enough of the C library for the public headers, which include nothing else.
+FAKE_STDDEF = "typedef unsigned long size_t;\n#define NULL ((void*)0)\n#define offsetof(t, m) 0\n"
+FAKE_STDINT = "".join(f"typedef {c} {n};\n" for n, c in (
+    ("int8_t", "signed char"), ("uint8_t", "unsigned char"), ("int16_t", "short"), ("uint16_t", "unsigned short"),
+    ("int32_t", "int"), ("uint32_t", "unsigned int"), ("int64_t", "long"), ("uint64_t", "unsigned long"),
+    ("uintptr_t", "unsigned long"))) + (
+    "#define UINT64_C(x) x##UL\n#define UINT64_MAX 0xFFFFFFFFFFFFFFFFUL\n")
+
+CTYPES = {
+    "char": "c_char", "signed char": "c_int8", "unsigned char": "c_uint8", "int": "c_int", "unsigned int": "c_uint",
+    "long": "c_long", "unsigned long": "c_ulong", "float": "c_float", "double": "c_double", "size_t": "c_size_t",
+    "int8_t": "c_int8", "uint8_t": "c_uint8", "int16_t": "c_int16", "uint16_t": "c_uint16", "int32_t": "c_int32",
+    "uint32_t": "c_uint32", "int64_t": "c_int64", "uint64_t": "c_uint64", "uintptr_t": "c_size_t",
+}
+
+
+def fail(message: str) -> None:
+    sys.exit(f"abi/gen.py: {message}")
+
+
+def read_api_def() -> list[tuple[str, int, int]]:
+    text = (ROOT / "abi/api.def").read_text()
+    entries = [(n, int(a), int(b)) for n, a, b in re.findall(r"^ACCRT_FUNCTION\((\w+), (\d+), (\d+)\)$", text, re.M)]
+    names = [n for n, _, _ in entries]
+    if len(set(names)) != len(names):
+        fail("api.def names a function twice: " + ", ".join(sorted({n for n in names if names.count(n) > 1})))
+    return entries
+
+
+def preprocess(source: str, *options: str) -> str:
+    with tempfile.TemporaryDirectory() as fake:
+        (pathlib.Path(fake) / "stddef.h").write_text(FAKE_STDDEF)
+        (pathlib.Path(fake) / "stdint.h").write_text(FAKE_STDINT)
+        command = ["cc", "-E", "-nostdinc", "-undef", "-D__STDC_VERSION__=201112L", *options, f"-I{fake}",
+                   f"-I{ROOT / 'include'}", "-x", "c", "-"]
+        return subprocess.run(command, input=source, capture_output=True, text=True, check=True).stdout
+
+
+def drop_asserts(text: str) -> str:
+    """Removes _Static_assert(...); which older pycparsers do not know."""
+    out, start = [], 0
+    for match in re.finditer(r"_Static_assert\s*\(", text):
+        if match.start() < start:
+            continue
+        out.append(text[start:match.start()])
+        depth, i, quoted = 1, match.end(), False
+        while depth:
+            c = text[i]
+            if c == '"' and text[i - 1] != "\\":
+                quoted = not quoted
+            elif not quoted:
+                depth += (c == "(") - (c == ")")
+            i += 1
+        while text[i] in " \n":
+            i += 1
+        start = i + (text[i] == ";")
+    out.append(text[start:])
+    return "".join(out)
+
+
+class Api:
+    """All declarations of the public headers, in order."""
+
+    def __init__(self, headers: tuple[str, ...]) -> None:
+        source = "".join(f'#include "accrt/{h}.h"\n' for h in headers)
+        self.ast = c_parser.CParser().parse(drop_asserts(preprocess(source)))
+        self.structs: dict[str, c_ast.Struct] = {}
+        self.typedefs: dict[str, c_ast.Node] = {}
+        self.functions: dict[str, c_ast.FuncDecl] = {}
+        self.enumerators: list[tuple[str, int]] = []
+        for node in self.ast.ext:
+            if isinstance(node, c_ast.Typedef):
+                self.typedefs[node.name] = node.type
+                self.add_struct(node.type)
+            elif isinstance(node, c_ast.Decl) and isinstance(node.type, c_ast.FuncDecl):
+                self.functions[node.name] = node
+            elif isinstance(node, c_ast.Decl):
+                self.add_struct(node)
+                if isinstance(node.type, c_ast.Enum):
+                    self.add_enum(node.type)
+        self.constants = self.read_constants(source)
+
+    def add_struct(self, node: c_ast.Node) -> None:
+        inner = getattr(node, "type", None)
+        if isinstance(inner, c_ast.Struct) and inner.decls:
+            self.structs[inner.name] = inner
+
+    def add_enum(self, node: c_ast.Enum) -> None:
+        for e in node.values.enumerators:
+            self.enumerators.append((e.name, int(e.value.value, 0)))
+
+    def read_constants(self, source: str) -> dict[str, int | str]:
+        """Object-like macros ACCRT_* that are numbers or strings."""
+        macros = dict(re.findall(r"^#define (ACCRT_\w+) (.+)$", preprocess(source, "-dM"), re.M))
+        names = sorted(macros)
+        probe = "".join(f'{{"{n}", {n}}}\n' for n in names)
+        values: dict[str, int | str] = {}
+        expanded = preprocess(source + "\n@@@\n" + probe).split("@@@\n", 1)[1]
+        for name, line in re.findall(r'^\{"(\w+)", (.*)\}$', expanded, re.M):
+            if line.startswith('"'):
+                values[name] = line.strip('"')
+                continue
+            line = re.sub(r"\((?:uint32_t|accrt_dtype_t|uint64_t|int32_t)\)", "", line)
+            line = re.sub(r"\b(0[xX][0-9a-fA-F]+|\d+)[uUlL]+\b", r"\1", line)
+            if re.fullmatch(r"[0-9a-fA-FxX+*\-<>()| ]+", line):
+                values[name] = eval(line, {"__builtins__": {}})  # noqa: S307 - digits and operators only, see the pattern
+        return values
+
+
+# ---- ctypes ----------------------------------------------------------------------------------------------------------
+
+class Ctypes:
+    def __init__(self, api: Api) -> None:
+        self.api = api
+
+    def handle(self, name: str) -> bool:
+        """An opaque handle: a struct without fields."""
+        node = self.api.typedefs.get(name)
+        inner = getattr(node, "type", None)
+        return isinstance(inner, c_ast.Struct) and not inner.decls and inner.name not in self.api.structs
+
+    def type_of(self, node: c_ast.Node) -> str:
+        if isinstance(node, c_ast.PtrDecl):
+            return self.pointer(node.type)
+        if isinstance(node, c_ast.ArrayDecl):
+            return f"{self.type_of(node.type)} * {self.number(node.dim)}"
+        if isinstance(node, c_ast.FuncDecl):
+            return self.function(node)
+        inner = node.type if isinstance(node, c_ast.TypeDecl) else node
+        if isinstance(inner, c_ast.Struct):
+            return inner.name
+        name = " ".join(inner.names)
+        if name == "void":
+            return "None"
+        if name in CTYPES:
+            return CTYPES[name]
+        target = self.api.typedefs[name]
+        if isinstance(target, c_ast.TypeDecl) and isinstance(target.type, c_ast.Struct):
+            return target.type.name
+        if isinstance(target, c_ast.PtrDecl):
+            return re.sub(r"_t$", "", name)
+        return self.type_of(target)
+
+    def pointer(self, target: c_ast.Node) -> str:
+        if isinstance(target, c_ast.FuncDecl):
+            return self.function(target)
+        if isinstance(target, c_ast.TypeDecl) and isinstance(target.type, c_ast.Struct):
+            return f"POINTER({target.type.name})" if target.type.name in self.api.structs else "c_void_p"
+        if isinstance(target, c_ast.TypeDecl) and isinstance(target.type, c_ast.IdentifierType):
+            name = " ".join(target.type.names)
+            if name == "void" or self.handle(name):
+                return "c_void_p"
+            if name == "char":
+                return "c_char_p" if "const" in target.quals else "c_void_p"
+        return f"POINTER({self.type_of(target)})"
+
+    def function(self, node: c_ast.FuncDecl) -> str:
+        arguments = [self.parameter(p.type) for p in node.args.params] if node.args else []
+        return f"CFUNCTYPE({', '.join([self.type_of(node.type)] + [a for a in arguments if a != 'None'])})"
+
+    def parameter(self, node: c_ast.Node) -> str:
+        if isinstance(node, c_ast.ArrayDecl):  # decays
+            return f"POINTER({self.type_of(node.type)})"
+        return self.type_of(node)
+
+    def number(self, node: c_ast.Node) -> str:
+        return str(eval(c_generator.CGenerator().visit(node), {"__builtins__": {}}))  # noqa: S307 - a constant expression
+
+    def render(self, names: list[str]) -> str:
+        out = [FFI_HEAD]
+        out.append("# ---- constants ----\n")
+        for name, value in self.api.enumerators:
+            out.append(f"{name} = {value}\n")
+        for name, value in self.api.constants.items():
+            out.append(f"{name} = {value!r}\n")
+        out.append("\n# ---- callback types ----\n")
+        callbacks = [n for n, t in self.api.typedefs.items() if isinstance(t, c_ast.PtrDecl)]
+        for name in self.api.structs:
+            out.append(f"class {name}(Structure):\n    pass\n\n")
+        for name in callbacks:
+            out.append(f"{re.sub(r'_t$', '', name)} = {self.type_of(self.api.typedefs[name])}\n")
+        out.append("\n# ---- structs ----\n")
+        for name, struct in self.api.structs.items():
+            fields = "".join(f'    ("{d.name}", {self.type_of(d.type)}),\n' for d in struct.decls)
+            out.append(f"{name}._fields_ = [\n{fields}]\n")
+        out.append("\n\nSTRUCTS = (\n" + "".join(f"    {n},\n" for n in self.api.structs) + ")\n")
+        out.append("\n\ndef declare(lib: CDLL) -> None:\n    \"\"\"Sets the prototypes of every function on a loaded library.\"\"\"\n")
+        for name in names:
+            node = self.api.functions[name].type
+            params = [self.parameter(p.type) for p in node.args.params] if node.args else []
+            params = [p for p in params if p != "None"]
+            out.append(f"    lib.{name}.argtypes = [{', '.join(params)}]\n    lib.{name}.restype = {self.type_of(node.type)}\n")
+        return "".join(out)
+
+
+FFI_HEAD = '''"""ctypes declarations of libaccrt. Generated by abi/gen.py from the public headers: do not edit."""
+# ruff: noqa
+from ctypes import (CDLL, CFUNCTYPE, POINTER, Structure, c_char, c_char_p, c_double, c_float, c_int, c_int8, c_int16,
+                    c_int32, c_int64, c_long, c_size_t, c_uint, c_uint8, c_uint16, c_uint32, c_uint64, c_ulong, c_void_p)
+
+'''
+
+
+# ---- the rest ----------------------------------------------------------------------------------------------------------
+
+def render_map(entries: list[tuple[str, int, int]]) -> str:
+    """One node per minor version, each inheriting from the one before."""
+    out, previous = ["/* Generated by abi/gen.py from abi/api.def: do not edit. */\n"], ""
+    for version in sorted({(a, b) for _, a, b in entries}):
+        node = f"ACCRT_{version[0]}.{version[1]}"
+        names = "".join(f"    {n};\n" for n, a, b in entries if (a, b) == version)
+        extra = "    __jit_debug_register_code;\n    __jit_debug_descriptor;\n" if not previous else ""
+        out.append(f"{node} {{\n  global:\n{names}{extra}" + ("" if previous else "  local:\n    *;\n") + f"}}{previous};\n")
+        previous = f" {node}"
+    return "".join(out)
+
+
+def star(text: str) -> str:
+    """Pointers as the house writes them: the star with the type."""
+    return re.sub(r" (\*+)(?=\w)", r"\1 ", text).replace("* *", "** ").replace("**  ", "** ")
+
+
+def render_api_header(entries: list[tuple[str, int, int]], api: Api) -> str:
+    generator = c_generator.CGenerator()
+    members = []
+    for name, major, minor in entries:
+        if name == "accrt_get_api":
+            continue
+        node = api.functions[name].type
+        short = re.sub(r"^accrt_", "", name)
+        parameters = ", ".join(generator.visit(p) for p in node.args.params) if node.args else "void"
+        result = generator.visit(node.type).replace(" " + name, "").rstrip()
+        result = re.sub(rf"\b{name}\b", "", result).replace(" *", "*").strip()
+        members.append(f"  {result} (*{short})({star(parameters)}); /* {major}.{minor} */\n")
+    last = re.sub(r"^accrt_", "", [n for n, _, _ in entries if n != "accrt_get_api"][-1])
+    size = 8 * (len(members) + 1)
+    return API_HEAD + "".join(members) + API_TAIL.replace("@LAST@", last).replace("@SIZE@", str(size))
+
+
+API_HEAD = '''/* accrt/api.h - the API as one table, for those who load the library with dlopen.
+ * Generated by abi/gen.py from abi/api.def: do not edit.
+ */
+#ifndef ACCRT_API_H_
+#define ACCRT_API_H_
+
+#include "accrt/accrt.h"
+
+ACCRT_BEGIN
+
+/* clang-format off */
+/** Every function of the API but accrt_get_api, append-only: a member never moves. Members past `struct_size` are not there. */
+typedef struct accrt_api {
+  uint32_t struct_size; /**< bytes filled */
+  uint32_t library_version; /**< ACCRT_MAKE_VERSION */
+'''
+API_TAIL = '''} accrt_api_t;
+/* clang-format on */
+ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_api_t) == @SIZE@ && offsetof(accrt_api_t, @LAST@) == @SIZE@ - 8),
+                    "append only");
+
+/** Fills `table` with as many functions as both sides know.
+ * @param version the ACCRT_VERSION that the caller was built against. While the major version is 0, library and caller must
+ *   agree on it; from 1 on, the library must be of the same major version.
+ * @param size_bytes sizeof(accrt_api_t) of the caller. A smaller table gets its first functions, a larger one is filled up
+ *   to what the library has and zeroed behind; table->struct_size says how many bytes hold functions.
+ * @return ACCRT_OK; ACCRT_ERROR_VERSION_MISMATCH (both versions in the message; the table is zeroed). Thread-safe, never
+ *   blocks. Since: 0.1 */
+ACCRT_API accrt_status_t accrt_get_api(uint32_t version, accrt_api_t* table, size_t size_bytes);
+/** Type of accrt_get_api, for dlsym. */
+typedef accrt_status_t (*accrt_get_api_fn_t)(uint32_t version, accrt_api_t* table, size_t size_bytes);
+
+ACCRT_END
+#endif /* ACCRT_API_H_ */
+'''
+
+
+def render_table(entries: list[tuple[str, int, int]]) -> str:
+    return ("/* Generated by abi/gen.py from abi/api.def: do not edit. */\n" +
+            "".join(f".{re.sub(r'^accrt_', '', n)} = {n},\n" for n, _, _ in entries if n != "accrt_get_api"))
+
+
+def render_layout(api: Api) -> str:
+    out = ['/* Prints the size of every public struct and the offset and size of every field, as JSON.\n'
+           ' * Generated by abi/gen.py: do not edit. */\n#include <stdio.h>\n\n#include "accrt/accrt.h"\n\n'
+           '/* clang-format off */\nint main(void) {\n  printf("{\\n");\n']
+    typedef_of = {t.type.name: n for n, t in api.typedefs.items()
+                  if isinstance(t, c_ast.TypeDecl) and isinstance(t.type, c_ast.Struct)}
+    for i, (name, struct) in enumerate(api.structs.items()):
+        t = typedef_of.get(name, f"struct {name}")
+        out.append(f'  printf("{"," if i else ""}\\"{name}\\": {{\\"size\\": %zu, \\"fields\\": {{", sizeof({t}));\n')
+        for j, d in enumerate(struct.decls):
+            out.append(f'  printf("{", " if j else ""}\\"{d.name}\\": [%zu, %zu]", offsetof({t}, {d.name}), '
+                       f'sizeof((({t}*)0)->{d.name}));\n')
+        out.append('  printf("}}\\n");\n')
+    out.append('  printf("}\\n");\n  return 0;\n}\n')
+    return "".join(out)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="compare only; exit 1 when something is out of date")
+    options = parser.parse_args()
+    entries, api = read_api_def(), Api(HEADERS)
+    declared = {n for n in api.functions if n.startswith("accrt_")}
+    listed = {n for n, _, _ in entries} - {"accrt_get_api"}
+    if declared - listed:
+        fail("in the headers but not in abi/api.def: " + ", ".join(sorted(declared - listed)))
+    if listed - declared:
+        fail("in abi/api.def but not in the headers: " + ", ".join(sorted(listed - declared)))
+    names = [n for n, _, _ in entries if n != "accrt_get_api"]
+    outputs = {
+        "abi/libaccrt.map": render_map(entries),
+        "include/accrt/api.h": render_api_header(entries, api),
+        "abi/api_table.inc": render_table(entries),
+        "python/accrt/_ffi.py": Ctypes(api).render(names),
+        "tests/abi/layout.c": render_layout(api),
+    }
+    stale = [p for p, text in outputs.items() if not (ROOT / p).exists() or (ROOT / p).read_text() != text]
+    if options.check:
+        if stale:
+            fail("out of date, run ./dev gen: " + ", ".join(stale))
+        return
+    for path in stale:
+        (ROOT / path).parent.mkdir(parents=True, exist_ok=True)
+        (ROOT / path).write_text(outputs[path])
+        print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main()
