@@ -19,7 +19,8 @@ if ! diff "$work/listed" "$work/exported" >"$work/diff"; then
 fi
 
 find include/accrt -name '*.h' ! -path '*/sys/*' -exec cat {} + | tr '\n' ' ' |
-  grep -oE 'ACCRT_API [^;(]*\(' | sed 's/.*[ *]\(accrt_[a-z0-9_]*\)($/\1/' | sort -u >"$work/declared"
+  grep -oE 'ACCRT_API [^;(]*\(' | sed 's/.*[ *]\(accrt_[a-z0-9_]*\)($/\1/' | grep '^accrt_' |
+  sort -u >"$work/declared"
 cut -d@ -f1 "$work/listed" >"$work/names"
 if ! diff "$work/names" "$work/declared" >"$work/diff"; then
   echo "abi/api.def (<) and the functions marked ACCRT_API in include/accrt (>) differ:"
