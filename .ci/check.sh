@@ -3,10 +3,12 @@
 # run even when one fails, and the sum comes last. Sourced by dev, whose functions it uses.
 
 CHECKS="format generated lint headers gcc clang symbols size wheel asan tsan torch"
+# Run only when named: slow, or a matter of judgement.
+CHECKS_ON_DEMAND="tidy"
 
 check_main() {
   case ${1:-} in
-    list) echo "$CHECKS"; return 0 ;;
+    list) echo "$CHECKS (and on demand: $CHECKS_ON_DEMAND)"; return 0 ;;
     one) "check_$2"; return 0 ;;
   esac
   # shellcheck disable=SC2086  # lists of names
@@ -17,7 +19,7 @@ check_main() {
   mkdir -p "$BUILD/check/logs"
   failed=
   for part in "$@"; do
-    case " $CHECKS " in
+    case " $CHECKS $CHECKS_ON_DEMAND " in
       *" $part "*) check_run "$part" ;;
       *) die "no check named $part; there are: $CHECKS" ;;
     esac
@@ -87,6 +89,14 @@ check_asan() { sanitized address; }
 # Some kernels randomise addresses more than gcc's TSan runtime can follow; run without.
 check_tsan() {
   if setarch -R true 2>/dev/null; then sanitized thread setarch -R; else sanitized thread; fi
+}
+
+check_tidy() {
+  ensure_packages clang-tidy
+  configure_and_build "$BUILD/check/clang" -DCMAKE_C_COMPILER=clang -DACCRT_WERROR=ON
+  git ls-files 'runtime/*.c' 'loader/*.c' 'abi/*.c' 'tools/*.c' |
+    xargs -P "$JOBS" -n 8 clang-tidy -quiet -p "$BUILD/check/clang"
+  echo "no findings of clang-tidy"
 }
 
 check_torch() {

@@ -53,3 +53,13 @@ endforeach()
 if(EXISTS "${PROJECT_SOURCE_DIR}/tests/cts/CMakeLists.txt")
   add_subdirectory(tests/cts)
 endif()
+
+# The installed tree, as its users see it. Sanitized libraries are not installed by anybody.
+if(NOT ACCRT_SANITIZE)
+  add_test(NAME tests.install.consumers COMMAND sh
+           "${PROJECT_SOURCE_DIR}/tests/install/consumers.sh" "${CMAKE_BINARY_DIR}")
+  accrt_test_environment(tests.install.consumers "tests/install")
+  add_test(NAME tests.abi.symbols COMMAND sh "${PROJECT_SOURCE_DIR}/tests/abi/symbols.sh"
+           "$<TARGET_FILE:accrt>")
+  accrt_test_environment(tests.abi.symbols "tests/abi")
+endif()

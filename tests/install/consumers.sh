@@ -1,0 +1,74 @@
+#!/bin/sh
+# The installed tree serves its users: find_package and pkg-config, shared and static, C and C++,
+# also after the tree was moved; the tool runs; examples/embed builds both ways.
+# Usage: consumers.sh BUILD_FOLDER
+set -eu
+build=$(realpath "$1")
+repo=$(cd "$(dirname "$0")/../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+cmake --install "$build" --prefix "$work/installed" >"$work/install.log"
+mv "$work/installed" "$work/moved"
+prefix=$work/moved
+PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name accrt.pc)")
+LD_LIBRARY_PATH=$(dirname "$PKG_CONFIG_PATH")
+export PKG_CONFIG_PATH LD_LIBRARY_PATH
+
+mkdir "$work/user"
+cat >"$work/user/main.c" <<'EOF'
+#include <accrt/accrt.h>
+#include <stdio.h>
+int main(void) {
+  if (accrt_version() != ACCRT_VERSION) {
+    fprintf(stderr, "library 0x%08x, headers 0x%08x\n", (unsigned)accrt_version(),
+            (unsigned)ACCRT_VERSION);
+    return 1;
+  }
+  return 0;
+}
+EOF
+cp "$work/user/main.c" "$work/user/main.cc"
+cat >"$work/user/CMakeLists.txt" <<'EOF'
+cmake_minimum_required(VERSION 3.18)
+project(user C CXX)
+find_package(accrt 0.1 REQUIRED)
+add_executable(shared main.c)
+target_link_libraries(shared accrt::accrt)
+add_executable(static main.c)
+target_link_libraries(static accrt::accrt_static)
+add_executable(cplusplus main.cc)
+target_link_libraries(cplusplus accrt::accrt)
+EOF
+
+say() { echo "-- $*"; }
+say "find_package"
+cmake -S "$work/user" -B "$work/user/build" -DCMAKE_PREFIX_PATH="$prefix" >"$work/user.log"
+cmake --build "$work/user/build" >>"$work/user.log" || { cat "$work/user.log"; exit 1; }
+for program in shared static cplusplus; do "$work/user/build/$program"; done
+
+say "pkg-config: $(pkg-config --modversion accrt)"
+# shellcheck disable=SC2046  # lists of flags
+{
+  cc -o "$work/shared" "$work/user/main.c" $(pkg-config --cflags --libs accrt)
+  cc -o "$work/static" "$work/user/main.c" $(pkg-config --cflags accrt) \
+    "$LD_LIBRARY_PATH/libaccrt.a" $(pkg-config --static --libs-only-other accrt) -lpthread -ldl -lm
+}
+"$work/shared"
+"$work/static"
+
+if [ -x "$prefix/bin/accx" ]; then
+  say "accx"
+  env -u LD_LIBRARY_PATH "$prefix/bin/accx" --version
+fi
+
+if [ -e "$repo/examples/embed/CMakeLists.txt" ]; then
+  say "examples/embed"
+  cmake -S "$repo/examples/embed" -B "$work/embed" -DCMAKE_PREFIX_PATH="$prefix" >"$work/embed.log"
+  cmake --build "$work/embed" >>"$work/embed.log" || { cat "$work/embed.log"; exit 1; }
+  for source in "$repo"/examples/embed/*.c; do
+    # shellcheck disable=SC2046
+    cc -o "$work/$(basename "$source" .c)" "$source" $(pkg-config --cflags --libs accrt) -lm
+  done
+fi
+echo "the installed tree serves CMake and pkg-config, shared and static"
