@@ -50,6 +50,16 @@ foreach(source IN LISTS ACCRT_OUTSIDE_TESTS)
   accrt_add_test("${source}" accrt "${PROJECT_SOURCE_DIR}/tests/unit")
 endforeach()
 
+# Programs that tests run and compare with (build/tests/abi.layout prints C's struct layouts).
+file(GLOB ACCRT_ABI_PROGRAMS CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/abi/*.c")
+foreach(source IN LISTS ACCRT_ABI_PROGRAMS)
+  get_filename_component(name "${source}" NAME_WE)
+  add_executable(abi.${name} "${source}")
+  set_target_properties(abi.${name} PROPERTIES
+                        RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
+  target_link_libraries(abi.${name} PRIVATE accrt accrt_flags)
+endforeach()
+
 if(EXISTS "${PROJECT_SOURCE_DIR}/tests/cts/CMakeLists.txt")
   add_subdirectory(tests/cts)
 endif()
