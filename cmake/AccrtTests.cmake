@@ -57,7 +57,8 @@ foreach(source IN LISTS ACCRT_ABI_PROGRAMS)
   add_executable(abi.${name} "${source}")
   set_target_properties(abi.${name} PROPERTIES
                         RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
-  target_link_libraries(abi.${name} PRIVATE accrt accrt_flags)
+  target_include_directories(abi.${name} PRIVATE "${PROJECT_SOURCE_DIR}/include")
+  target_link_libraries(abi.${name} PRIVATE accrt_flags)
 endforeach()
 
 if(EXISTS "${PROJECT_SOURCE_DIR}/tests/cts/CMakeLists.txt")
