@@ -1,0 +1,198 @@
+"""Bundles: opening .accx files and looking inside."""
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import os
+
+from . import _ffi
+from ._library import Handle, check, created, filled, lib, struct, text
+from .instance import Instance, default_instance
+
+_VERIFY = {"default": _ffi.ACCRT_VERIFY_DEFAULT, "full": _ffi.ACCRT_VERIFY_FULL, "no-data": _ffi.ACCRT_VERIFY_NO_DATA}
+_ARGUMENT_KINDS = {0: "read", 1: "read_write", 2: "donated", 3: "result", 4: "scalar"}
+_SYMBOL_CLASSES = {0: "specialize", 1: "bucket", 2: "runtime", 3: "session"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Argument:
+    """One argument of a function."""
+
+    name: str
+    kind: str
+    type: str
+    optional: bool
+    doc: str
+    index: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """A function's signature."""
+
+    name: str
+    doc: str
+    inputs: tuple[Argument, ...]
+    results: tuple[Argument, ...]
+    internal: bool
+    prepare: bool
+
+    def __str__(self) -> str:
+        def show(a: Argument) -> str:
+            return f"{a.name}{'?' if a.optional else ''}: {a.type}" + ("" if a.kind in ("read", "result") else f" ({a.kind})")
+        return f"{self.name}({', '.join(map(show, self.inputs))}) -> ({', '.join(map(show, self.results))})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Symbol:
+    """A shape symbol: its class says who fixes its value."""
+
+    name: str
+    symbol_class: str
+    minimum: int
+    maximum: int
+    divisor: int
+    buckets: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Constant:
+    """A weight."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    size_bytes: int
+    encoding: int
+    prepared: bool
+
+
+class Bundle(Handle):
+    """An .accx bundle. Immutable, usable from any thread.
+
+    Args:
+        source: a path, an open file descriptor (int), or bytes-like memory (kept alive).
+        instance: default: the process's own. verify: "default", "full" (all digests now) or "no-data".
+    Raises:
+        InvalidFormatError, VersionMismatchError, DataCorruptError, NotFoundError, IoError.
+    """
+
+    __slots__ = ("instance", "_keep", "_signatures")
+    _release_name = "accrt_bundle_release"
+
+    def __init__(self, source, instance: Instance | None = None, verify: str = "default") -> None:
+        self._handle = None
+        self.instance = instance or default_instance()
+        if verify not in _VERIFY:
+            raise ValueError(f"verify is {verify!r}, expected one of {', '.join(map(repr, _VERIFY))}")
+        options = struct(_ffi.accrt_bundle_options, verify=_VERIFY[verify])
+        self._keep = None
+        self._signatures = {}
+        reference = ctypes.byref(options)
+        if isinstance(source, (str, os.PathLike)):
+            handle = created(lib.accrt_bundle_open_path, self.instance.handle, os.fsencode(source), reference)
+        elif isinstance(source, int):
+            handle = created(lib.accrt_bundle_open_fd, self.instance.handle, source, reference)
+        else:
+            from .tensor import host_bytes
+            address, size, self._keep = host_bytes(source, writable=False)
+            no_release = dict(_ffi_release_type())["release"]()
+            handle = created(lib.accrt_bundle_open_memory, self.instance.handle, address, size, no_release, None, reference)
+        super().__init__(handle)
+
+    @property
+    def info(self) -> dict[str, object]:
+        raw = filled(_ffi.accrt_bundle_info, lib.accrt_bundle_info, self.handle)
+        out = {n: getattr(raw, n) for n, _ in raw._fields_ if n not in ("struct_size", "reserved", "next")}
+        out["name"] = text(raw.name)
+        return out
+
+    def verify(self) -> None:
+        """Checks every digest, weights included. Raises DataCorruptError."""
+        check(lib.accrt_bundle_verify(self.handle))
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        out = {}
+        for i in range(self.info["metadata_count"]):
+            key, value = ctypes.c_char_p(), ctypes.c_char_p()
+            check(lib.accrt_bundle_metadata(self.handle, i, ctypes.byref(key), ctypes.byref(value)))
+            out[text(key.value)] = text(value.value)
+        return out
+
+    @property
+    def symbols(self) -> list[Symbol]:
+        out = []
+        for i in range(self.info["symbol_count"]):
+            raw = filled(_ffi.accrt_symbol_info, lib.accrt_bundle_symbol, self.handle, i)
+            out.append(Symbol(text(raw.name), _SYMBOL_CLASSES.get(raw.symbol_class, str(raw.symbol_class)), raw.minimum,
+                              raw.maximum, raw.divisor, tuple(raw.buckets[:raw.bucket_count] if raw.bucket_count else ())))
+        return out
+
+    @property
+    def constants(self) -> list[Constant]:
+        return [self._constant(i) for i in range(self.info["constant_count"])]
+
+    def _constant(self, index: int) -> Constant:
+        raw = filled(_ffi.accrt_constant_info, lib.accrt_bundle_constant, self.handle, index)
+        shape = tuple(raw.shape[:raw.rank]) if raw.rank else ()
+        return Constant(text(raw.name), lib.accrt_dtype_name(raw.dtype).decode(), shape, raw.size_bytes, raw.encoding,
+                        raw.source == 1)
+
+    def constant_bytes(self, name: str) -> memoryview:
+        """The bytes of a stored weight, read-only, without a copy. Valid while the bundle is open."""
+        index, data, size = ctypes.c_uint32(), ctypes.c_void_p(), ctypes.c_uint64()
+        check(lib.accrt_bundle_find_constant(self.handle, name.encode(), ctypes.byref(index)))
+        check(lib.accrt_bundle_constant_data(self.handle, index.value, ctypes.byref(data), ctypes.byref(size)))
+        if not size.value:
+            return memoryview(b"")
+        raw = (ctypes.c_char * size.value).from_address(data.value)
+        raw._owner = self
+        return memoryview(raw).cast("B").toreadonly()
+
+    def function_names(self, internal: bool = False) -> list[str]:
+        """Names of the functions that can be called (with internal=True: of all)."""
+        names = []
+        for i in range(self.info["function_count"]):
+            raw = filled(_ffi.accrt_function_info, lib.accrt_bundle_function, self.handle, i)
+            if internal or not raw.flags:
+                names.append(text(raw.name))
+        return names
+
+    def signature(self, function: str) -> Signature:
+        """Signature of a function. Raises NotFoundError with near names."""
+        if function not in self._signatures:
+            index = ctypes.c_uint32()
+            check(lib.accrt_bundle_find_function(self.handle, function.encode(), ctypes.byref(index)))
+            self._signatures[function] = self._read_signature(index.value)
+        return self._signatures[function]
+
+    def _read_signature(self, index: int) -> Signature:
+        raw = filled(_ffi.accrt_function_info, lib.accrt_bundle_function, self.handle, index)
+        arguments = [self._argument(index, i) for i in range(raw.input_count + raw.result_count)]
+        return Signature(text(raw.name), text(raw.doc), tuple(arguments[:raw.input_count]),
+                         tuple(arguments[raw.input_count:]), bool(raw.flags & 2), bool(raw.flags & 1))
+
+    def _argument(self, function: int, index: int) -> Argument:
+        raw = filled(_ffi.accrt_argument_info, lib.accrt_bundle_argument, self.handle, function, index)
+        size = ctypes.c_uint64()
+        buffer = ctypes.create_string_buffer(1024)
+        check(lib.accrt_bundle_argument_type_text(self.handle, function, index, buffer, len(buffer), ctypes.byref(size)))
+        return Argument(text(raw.name), _ARGUMENT_KINDS.get(raw.kind, str(raw.kind)), text(buffer.value), bool(raw.optional),
+                        text(raw.doc), index)
+
+    def __repr__(self) -> str:
+        return f"<accrt.Bundle {self.info['name']!r}: {', '.join(self.function_names())}>"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><td><code>{_escape(str(self.signature(n)))}</code></td></tr>" for n in self.function_names())
+        return f"<table><tr><th>{_escape(str(self.info['name']))}</th></tr>{rows}</table>"
+
+
+def _ffi_release_type():
+    """The callback type of accrt_bundle_open_memory's release argument."""
+    return {"release": lib.accrt_bundle_open_memory.argtypes[3]}.items()
+
+
+def _escape(value: str) -> str:
+    return value.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

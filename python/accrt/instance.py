@@ -1,0 +1,151 @@
+"""Instances and devices: the root of everything."""
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import os
+import threading
+from typing import Callable, Mapping
+
+from . import _ffi
+from ._library import Handle, check, created, filled, lib, struct, text
+
+_POLICIES = {"none": _ffi.ACCRT_HOST_CODE_NONE, "signed": _ffi.ACCRT_HOST_CODE_SIGNED, "all": _ffi.ACCRT_HOST_CODE_ALL}
+_LEVELS = {1: "error", 2: "warning", 3: "info", 4: "debug"}
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceInfo:
+    """Facts about a device. Sizes in bytes."""
+
+    name: str
+    driver: str
+    description: str
+    arch: str
+    memory_total_bytes: int
+    concurrency: int
+    min_alignment_bytes: int
+    host_memory: bool
+    timestamps: bool
+    caller_runs: bool
+
+
+class Instance(Handle):
+    """An instance of the runtime.
+
+    Args:
+        host_code: policy for machine code of the host CPU found in bundles: "none" (the default: refuse), "signed", or
+            "all" (run it: a bundle is then as trusted as this program).
+        options: driver options by key, e.g. {"host.threads": 2}; docs/options.md lists them.
+        log: called as log(level, component, line) with level "error", "warning", "info" or "debug", from any thread.
+        log_level: the highest level wanted.
+        perf_map: append the names of loaded kernels to /tmp/perf-PID.map.
+    Raises:
+        NotFoundError: an unknown option. InvalidArgumentError: a bad value.
+    """
+
+    __slots__ = ("_callbacks", "host_code")
+    _release_name = "accrt_instance_release"
+
+    def __init__(self, host_code: str = "none", options: Mapping[str, object] | None = None,
+                 log: Callable[[str, str, str], None] | None = None, log_level: str = "warning",
+                 perf_map: bool = False) -> None:
+        self._handle = None
+        if host_code not in _POLICIES:
+            raise ValueError(f"host_code is {host_code!r}, expected one of {', '.join(map(repr, _POLICIES))}")
+        pairs = [(k.encode(), _option_text(v).encode()) for k, v in (options or {}).items()]
+        table = (_ffi.accrt_option * max(len(pairs), 1))(*pairs)
+        native = struct(_ffi.accrt_instance_options, host_code_policy=_POLICIES[host_code],
+                        flags=_ffi.ACCRT_INSTANCE_FLAG_PERF_MAP if perf_map else 0, option_count=len(pairs),
+                        option_size_bytes=ctypes.sizeof(_ffi.accrt_option))
+        native.options = table
+        self._callbacks = []
+        if log is not None:
+            native.log_sink = ctypes.pointer(self._log_sink(log, log_level))
+        self.host_code = host_code
+        super().__init__(created(lib.accrt_instance_create, ctypes.byref(native)))
+
+    def _log_sink(self, log, level: str):
+        if level not in _LEVELS.values():
+            raise ValueError(f"log_level is {level!r}, expected one of {', '.join(_LEVELS.values())}")
+
+        def write(_self, number, component, line):
+            log(_LEVELS.get(number, str(number)), text(component), text(line))
+
+        sink = _ffi.accrt_log_sink()
+        sink.write = dict(_ffi.accrt_log_sink._fields_)["write"](write)
+        sink.level = next(n for n, name in _LEVELS.items() if name == level)
+        self._callbacks.append(sink)
+        return sink
+
+    def device(self, name: str = "host") -> Device:
+        """A device by name: "host", "host:1", "cuda:0". Raises NotFoundError with the list of those there are."""
+        return Device(created(lib.accrt_instance_device_by_name, self.handle, name.encode()), self)
+
+    def devices(self) -> list[Device]:
+        """All devices of all drivers."""
+        count = ctypes.c_uint32()
+        check(lib.accrt_instance_device_count(self.handle, ctypes.byref(count)))
+        return [Device(created(lib.accrt_instance_device, self.handle, i), self) for i in range(count.value)]
+
+    def load_driver(self, path: str | os.PathLike) -> None:
+        """Opens a driver from a shared object; its devices join `devices()`."""
+        check(lib.accrt_instance_load_driver(self.handle, os.fsencode(path)))
+
+    def __repr__(self) -> str:
+        return f"accrt.Instance(host_code={self.host_code!r})"
+
+
+def _option_text(value: object) -> str:
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+class Device(Handle):
+    """A device. Made by `Instance.device`; keeps its instance alive."""
+
+    __slots__ = ("instance", "_info")
+    _release_name = "accrt_device_release"
+
+    def __init__(self, handle: int, instance: Instance) -> None:
+        super().__init__(handle)
+        self.instance = instance
+        self._info = None
+
+    @property
+    def info(self) -> DeviceInfo:
+        if self._info is None:
+            raw = filled(_ffi.accrt_device_info, lib.accrt_device_info, self.handle)
+            self._info = DeviceInfo(
+                raw.name.decode(), raw.driver.decode(), raw.description.decode(), raw.arch.decode(),
+                raw.memory_total_bytes, raw.concurrency, raw.min_alignment_bytes,
+                bool(raw.flags & _ffi.ACCRT_DEVICE_FLAG_HOST_MEMORY), bool(raw.flags & _ffi.ACCRT_DEVICE_FLAG_TIMESTAMPS),
+                bool(raw.flags & _ffi.ACCRT_DEVICE_FLAG_CALLER_RUNS))
+        return self._info
+
+    @property
+    def name(self) -> str:
+        return self.info.name
+
+    def __repr__(self) -> str:
+        return f"<accrt.Device {self.name} ({self.info.description}, {self.info.arch})>"
+
+
+_default_lock = threading.Lock()
+_defaults: dict[str, Instance] = {}
+
+
+def default_instance(host_code: str = "none") -> Instance:
+    """The process's instance for a policy, made on first use. A forked child gets its own."""
+    key = f"{os.getpid()}:{host_code}"
+    with _default_lock:
+        if key not in _defaults:
+            _defaults[key] = Instance(host_code=host_code)
+        return _defaults[key]
+
+
+def caps() -> dict[str, object]:
+    """What this library reads and runs, as a dictionary: the capabilities that a compiler targets."""
+    raw = filled(_ffi.accrt_caps, lib.accrt_query_caps)
+    out = {n: getattr(raw, n) for n, _ in _ffi.accrt_caps._fields_ if n not in ("struct_size", "reserved", "next")}
+    out["cpu_arch"] = raw.cpu_arch.decode()
+    return out

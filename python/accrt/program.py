@@ -1,0 +1,358 @@
+"""Programs, sessions, functions: running what a bundle carries."""
+from __future__ import annotations
+
+import ctypes
+from typing import Iterable, Mapping, Sequence
+
+from . import _ffi
+from ._library import Handle, check, created, filled, from_record, last_error, lib, struct
+from .bundle import Bundle, Signature
+from .instance import Device
+from .memory import Buffer, Pool
+from .stream import Semaphore, Stream, timeout_ns
+from .tensor import Tensor, as_view, dtype_id
+
+_INFINITE = _ffi.ACCRT_TIMEOUT_INFINITE
+_RANK = _ffi.ACCRT_MAX_RANK
+
+
+def _symbol_values(symbols: Mapping[str, int] | None):
+    pairs = [(k.encode(), int(v)) for k, v in (symbols or {}).items()]
+    return (_ffi.accrt_symbol_value * max(len(pairs), 1))(*pairs), len(pairs), ctypes.sizeof(_ffi.accrt_symbol_value)
+
+
+def _timepoints(pairs: Iterable[tuple[Semaphore, int]]):
+    pairs = list(pairs)
+    return (_ffi.accrt_timepoint * max(len(pairs), 1))(*[(s.handle, v) for s, v in pairs]), len(pairs)
+
+
+class Program(Handle):
+    """A bundle's code and weights on a device. Immutable but for `swap_weights`; shared by sessions; thread-safe.
+
+    Args:
+        bundle: an open Bundle, or what Bundle() takes. device: default: "host" of the bundle's instance.
+        variant: consider only kernel variants of this architecture ("x86-64-v3"); default: the best.
+    Raises:
+        PermissionDeniedError: the bundle has host machine code and the instance's host_code policy forbids it; make the
+            instance with accrt.Instance(host_code="all") if you trust the bundle.
+        NoVariantError: a kernel has no variant for this device; the message says for each why not.
+    """
+
+    __slots__ = ("bundle", "device")
+    _release_name = "accrt_program_release"
+
+    def __init__(self, bundle, device: Device | None = None, variant: str = "") -> None:
+        self._handle = None
+        if not isinstance(bundle, Bundle):
+            bundle = Bundle(bundle, instance=device.instance if device is not None else None)
+        self.bundle = bundle
+        self.device = device or bundle.instance.device("host")
+        options = struct(_ffi.accrt_program_options, variant_override=variant.encode() or None)
+        super().__init__(created(lib.accrt_program_create, self.device.handle, bundle.handle, ctypes.byref(options)))
+
+    def session(self, symbols: Mapping[str, int] | None = None, stream: Stream | None = None, pool: Pool | None = None,
+                max_plans: int = 0, label: str = "") -> Session:
+        """Makes a session: state, plans, and an order of calls. symbols: values of session symbols (default: maxima)."""
+        return Session(self, symbols, stream, pool, max_plans, label)
+
+    def estimate(self, function: str, symbols: Mapping[str, int] | None = None) -> dict[str, int]:
+        """Bytes that a function would need for the given symbol values, before anything is allocated."""
+        values, count, size = _symbol_values(symbols)
+        raw = filled(_ffi.accrt_memory_estimate, lib.accrt_program_estimate, self.handle, function.encode(), values, count, size)
+        return {n: getattr(raw, n) for n, _ in raw._fields_ if n.endswith("_bytes")}
+
+    def swap_weights(self, weights: Mapping[str, object]) -> None:
+        """Replaces weights, all or none, between calls. Values: arrays of the same type and shape; they are copied."""
+        views = {name: as_view(value, self.device) for name, value in weights.items()}
+        table = (_ffi.accrt_weight * max(len(views), 1))()
+        for entry, (name, view) in zip(table, views.items()):
+            entry.name, entry.tensor = name.encode(), view.c
+        check(lib.accrt_program_swap_weights(self.handle, table, len(views), ctypes.sizeof(_ffi.accrt_weight)))
+
+    def __repr__(self) -> str:
+        return f"<accrt.Program {self.bundle.info['name']!r} on {self.device.name}>"
+
+
+class Session(Handle):
+    """What runs: state (a KV cache), memory, plans. Functions of the bundle are its attributes: `session.encode(x)`.
+
+    Calls on a session are ordered. Use a session from one thread at a time; many sessions run at once.
+    """
+
+    __slots__ = ("program", "_functions", "_stream")
+    _release_name = "accrt_session_release"
+
+    def __init__(self, program: Program, symbols: Mapping[str, int] | None = None, stream: Stream | None = None,
+                 pool: Pool | None = None, max_plans: int = 0, label: str = "") -> None:
+        self._handle = None
+        options = self._options(symbols, stream, pool, max_plans, label)
+        handle = created(lib.accrt_session_create, program.handle, ctypes.byref(options))
+        self._setup(handle, program, stream)
+
+    @staticmethod
+    def _options(symbols, stream, pool, max_plans, label):
+        values, count, size = _symbol_values(symbols)
+        options = struct(_ffi.accrt_session_options, symbol_count=count, symbol_size_bytes=size, max_plans=max_plans,
+                         label=label.encode() or None, stream=stream.handle if stream else None,
+                         pool=pool.handle if pool else None)
+        options.symbols = values
+        return options
+
+    def _setup(self, handle: int, program: Program, stream: Stream | None) -> None:
+        Handle.__init__(self, handle)
+        self.program = program
+        self._functions = {}
+        self._stream = stream
+
+    def clone(self, stream: Stream | None = None, label: str = "") -> Session:
+        """A new session with a copy of the state."""
+        options = self._options(None, stream, None, 0, label)
+        handle = created(lib.accrt_session_clone, self.handle, ctypes.byref(options))
+        other = Session.__new__(Session)
+        other._setup(handle, self.program, stream)
+        return other
+
+    @property
+    def stream(self) -> Stream:
+        """The stream that calls run on."""
+        if self._stream is None:
+            self._stream = Stream._borrowed(lib.accrt_session_stream(self.handle), self.program.device)
+        return self._stream
+
+    def reset(self) -> None:
+        """Waits for calls in flight, gives the state its initial value, clears a failure."""
+        check(lib.accrt_session_reset(self.handle))
+
+    @property
+    def error(self):
+        """The failure that poisons the session, as an exception object, or None."""
+        record = struct(_ffi.accrt_error)
+        check(lib.accrt_session_error(self.handle, ctypes.byref(record)))
+        return from_record(record, record.status) if record.status else None
+
+    def state(self, name: str) -> Tensor:
+        """A state's memory as a tensor, shared: read or write it when no call is in flight."""
+        out, shape, strides = _ffi.accrt_tensor(), (ctypes.c_int64 * _RANK)(), (ctypes.c_int64 * _RANK)()
+        check(lib.accrt_session_state(self.handle, name.encode(), ctypes.byref(out), shape, strides))
+        return _tensor(out, shape, strides)
+
+    def bind_state(self, name: str, buffer: Buffer | None, offset_bytes: int = 0) -> None:
+        """Uses `buffer` as a state's storage from the next call on; None goes back to storage of its own, reset."""
+        check(lib.accrt_session_bind_state(self.handle, name.encode(), buffer.handle if buffer else None, offset_bytes))
+
+    def warmup(self, function: str, symbols: Mapping[str, int] | None = None) -> None:
+        """Makes the plan for these symbol values ahead of the first call."""
+        check(lib.accrt_session_warmup(self.handle, function.encode(), *_symbol_values(symbols)))
+
+    def function(self, name: str) -> Function:
+        """A function of the bundle as a callable. Raises NotFoundError with near names."""
+        if name not in self._functions:
+            self._functions[name] = Function(self, self.program.bundle.signature(name))
+        return self._functions[name]
+
+    def __getattr__(self, name: str) -> Function:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            return self.function(name)
+        except LookupError as error:
+            raise AttributeError(str(error)) from None
+
+    def __dir__(self):
+        return [*super().__dir__(), *self.program.bundle.function_names()]
+
+    def __repr__(self) -> str:
+        return f"<accrt.Session of {self.program!r}>"
+
+
+def _tensor(raw: _ffi.accrt_tensor, shape, strides) -> Tensor:
+    """A Tensor for a borrowed C tensor with a buffer."""
+    rank = raw.rank
+    return Tensor(Buffer.borrowed(raw.buffer), raw.dtype, shape[:rank], strides[:rank], raw.offset_bytes)
+
+
+class Call(Handle):
+    """A function with its arguments bound, to be run many times: one foreign call each. Made by `Function.bind`.
+
+    Runs as `call()`; the results come back as from the function. Rebind with `set`. Externally synchronized with its session.
+    """
+
+    __slots__ = ("function", "_run", "_views", "_outputs", "_fixed")
+    _release_name = "accrt_call_release"
+
+    def __init__(self, function: Function) -> None:
+        self._handle = None
+        session = function.session
+        super().__init__(created(lib.accrt_call_create, session.handle, function.signature.name.encode()))
+        self.function = function
+        self._run = lib.accrt_call_run
+        self._views = {}    # argument index -> what keeps its memory alive
+        self._outputs = {}  # result index -> the caller's object
+        self._fixed = None  # the results, when all are the caller's
+
+    def set(self, name_or_index: str | int, value, dtype: str | None = None) -> None:
+        """Binds an argument (inputs, then results): an array or tensor, an int for scalar inputs, None to unbind.
+
+        Args:
+            dtype: take an array's elements as this type ("bf16" for bits held in uint16).
+        """
+        signature = self.function.signature
+        index = name_or_index if isinstance(name_or_index, int) else self.function.index(name_or_index)
+        inputs = len(signature.inputs)
+        argument = (signature.inputs + signature.results)[index]
+        if argument.kind == "scalar" and value is not None:
+            check(lib.accrt_call_set_scalar(self.handle, index, int(value)))
+            return
+        view = None
+        if value is not None:
+            view = as_view(value, self.function.session.program.device, dtype_id(dtype) if dtype else None)
+            if view.read_only and argument.kind not in ("read", "scalar"):
+                raise ValueError(f"{signature.name}: {argument.name} is written, and the array is read-only")
+        check(lib.accrt_call_set_tensor(self.handle, index, ctypes.byref(view.c) if view else None))
+        self._views[index] = view
+        if index >= inputs:
+            self._outputs[index - inputs] = value
+            given = [self._outputs.get(i) for i in range(len(signature.results))]
+            self._fixed = _unpack(given) if all(g is not None for g in given) else None
+
+    def __call__(self):
+        """Runs and waits; the GIL is released meanwhile. Returns the results: one alone, several as a tuple."""
+        status = self._run(self._handle, _INFINITE)
+        if status:
+            raise self._failure(status)
+        return self._fixed if self._fixed is not None else self.results()
+
+    def run(self, timeout: float | None = None):
+        """As calling it, with a timeout in seconds. After TimeoutError the run goes on."""
+        status = self._run(self.handle, timeout_ns(timeout))
+        if status:
+            raise self._failure(status)
+        return self._fixed if self._fixed is not None else self.results()
+
+    def _failure(self, status: int):
+        return last_error(status) if self._handle else ValueError("this Call is closed")
+
+    def submit(self, waits: Iterable[tuple[Semaphore, int]] = (), signals: Iterable[tuple[Semaphore, int]] = ()) -> None:
+        """Enqueues a run that waits for and signals (semaphore, value) pairs. Never blocks on the device; keep the arguments'
+        memory as it is until it is complete."""
+        wait_table, wait_count = _timepoints(waits)
+        signal_table, signal_count = _timepoints(signals)
+        check(lib.accrt_call_submit(self.handle, wait_table, wait_count, signal_table, signal_count))
+
+    def results(self):
+        """The latest run's results: one alone, several as a tuple. Read them once the run is complete."""
+        return _unpack([self._result(i) for i in range(len(self.function.signature.results))])
+
+    def _result(self, index: int):
+        given = self._outputs.get(index)
+        if given is not None:
+            return given
+        out, shape, strides = _ffi.accrt_tensor(), (ctypes.c_int64 * _RANK)(), (ctypes.c_int64 * _RANK)()
+        check(lib.accrt_call_result(self.handle, index, ctypes.byref(out), shape, strides))
+        if out.buffer:
+            return _tensor(out, shape, strides)
+        # A result that must share the storage of an input given as plain memory.
+        argument = self.function.signature.results[index]
+        raise NotImplementedError(f"result {argument.name} lies in memory that the caller gave: read it there")
+
+    def __repr__(self) -> str:
+        return f"<accrt.Call of {self.function.signature}>"
+
+
+def _unpack(values: Sequence):
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+class Function:
+    """A function of a session, called like a Python function on numpy arrays, tensors of any library with DLPack, or anything
+    with the buffer protocol; contiguous arrays are used without a copy.
+
+    `f(*inputs, out=None, **named_inputs)` waits and returns the result (a tuple when there are several) as accrt.Tensor.
+    `out=` takes an array (or a tuple with one for each result, None to have it allocated) and is returned.
+    """
+
+    __slots__ = ("session", "signature", "_call", "_indices", "__doc__")
+
+    def __init__(self, session: Session, signature: Signature) -> None:
+        self.session = session
+        self.signature = signature
+        self._call = None
+        self._indices = {a.name: a.index for a in signature.results + signature.inputs}
+        self.__doc__ = f"{signature}\n\n{signature.doc}"
+
+    def index(self, name: str) -> int:
+        """Position of an argument: inputs first, then results."""
+        if name not in self._indices:
+            raise TypeError(f"{self.signature.name}() has no argument {name!r}; it is {self.signature}")
+        return self._indices[name]
+
+    def bind(self, *inputs, out=None, **named) -> Call:
+        """A Call with these arguments bound, to be run many times. Later changes of the arrays' contents are seen."""
+        call = Call(self)
+        self._bind(call, inputs, out, named)
+        return call
+
+    def __call__(self, *inputs, out=None, **named):
+        if self._call is None:
+            self._call = Call(self)
+        call = self._call
+        try:
+            self._bind(call, inputs, out, named)
+            return call()
+        finally:
+            call._views.clear()
+            call._outputs.clear()
+            call._fixed = None
+
+    async def call_async(self, *inputs, out=None, **named):
+        """As calling it, awaited in an asyncio event loop: no thread is blocked."""
+        call = self.bind(*inputs, out=out, **named)
+        semaphore = Semaphore(self.session.program.device.instance)
+        call.submit(signals=[(semaphore, 1)])
+        await semaphore.wait_async(1)
+        return call.results()
+
+    def _bind(self, call: Call, inputs: Sequence, out, named: Mapping) -> None:
+        signature = self.signature
+        count = len(signature.inputs)
+        if len(inputs) > count:
+            raise TypeError(f"{signature.name}() takes {count} inputs, {len(inputs)} were given; it is {signature}")
+        given = dict(enumerate(inputs))
+        for name, value in named.items():
+            index = self.index(name)
+            if index in given or index >= count:
+                raise TypeError(f"{signature.name}() got {name!r} " + ("twice" if index < count else "as an input: use out="))
+            given[index] = value
+        missing = [a.name for a in signature.inputs if a.index not in given and not a.optional]
+        if missing:
+            raise TypeError(f"{signature.name}() misses {', '.join(missing)}; it is {signature}")
+        for i in range(count):
+            call.set(i, given.get(i))
+        for i, value in enumerate(self._outputs(out)):
+            call.set(count + i, value)
+
+    def _outputs(self, out) -> Sequence:
+        results = len(self.signature.results)
+        outputs = out if isinstance(out, (tuple, list)) else (out,) + (None,) * (results - 1)
+        if results == 0 and out is None:
+            return ()
+        if len(outputs) != results:
+            raise TypeError(f"{self.signature.name}() has {results} results, out= has {len(outputs)}")
+        return outputs
+
+    def __repr__(self) -> str:
+        return f"<accrt.Function {self.signature}>"
+
+
+def load(path, device: str = "host", host_code: str = "none", symbols: Mapping[str, int] | None = None,
+         options: Mapping[str, object] | None = None) -> Session:
+    """Opens a bundle and makes a session of it: the short way to run one.
+
+    Args:
+        path: the .accx file. device: its name. host_code: "all" to run machine code of the host CPU found in the bundle:
+            only for bundles that you trust as much as this program. symbols: values of session symbols.
+        options: driver options, e.g. {"host.threads": 2}; a new instance is then made.
+    """
+    from .instance import Instance, default_instance
+    instance = Instance(host_code=host_code, options=options) if options else default_instance(host_code)
+    return Program(Bundle(path, instance), instance.device(device)).session(symbols)
