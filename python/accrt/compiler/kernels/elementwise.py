@@ -60,6 +60,7 @@ class Program:
     outputs: Tuple[int, ...]
 
     def count(self, op: str) -> int:
+        """Number of inputs, scalars or symbols."""
         return 1 + max((node.value for node in self.nodes if node.op == op), default=-1)
 
 
@@ -490,8 +491,6 @@ def lower(
     """One launch of `program`. Operands are named x0, x1, ... and y0, y1, ...; all outputs have the same shape."""
     shape = outputs[0].shape
     walked = [broadcast_strides(spec, shape) for spec in inputs] + [list(spec.strides) for spec in outputs]
-    if program.count("index"):
-        raise ValueError("index takes no value")
     joined_shape, joined = collapse(shape, walked)
     classes = [stride_class(strides[-1]) for strides in joined]
     kernel = make_kernel(program, len(joined_shape), [spec.dtype for spec in inputs], classes)

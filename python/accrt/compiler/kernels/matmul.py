@@ -133,3 +133,77 @@ def lower_matmul_packed(
     if residual is not None:
         buffers["residual"] = "residual"
     return launch(gemm_kernel(a.dtype, b.dtype, out.dtype), buffers, values)
+
+
+# ---- Two dynamic operands --------------------------------------------------------------------------------------------
+
+_BATCH_NAMES = ("batch0", "batch1", "batch2", "a0", "a1", "a2", "b0", "b1", "b2", "c0", "c1", "c2")
+_STEP_NAMES = ("m", "n", "k", "a_row", "a_column", "b_row", "b_column", "c_row")
+
+
+def _batch_grid(columns: int, rows: int):
+    def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
+        batch = v["batch0"] * v["batch1"] * v["batch2"]
+        return (
+            ex.maximum(ex.ceildiv(v["n"], columns), 1),
+            ex.maximum(ex.ceildiv(v["m"], rows), 1),
+            ex.maximum(batch, 1),
+        )
+
+    return grid
+
+
+@functools.lru_cache(maxsize=None)
+def bmm_kernel(a: str, b: str, c: str) -> KernelDef:
+    params = layout(
+        [reads("a"), reads("b"), writes("c")] + [symbol(n) for n in (*_STEP_NAMES, *_BATCH_NAMES)] + [scalar("scale", "f32")]
+    )
+    name = f"bmm_{a}_{b}_{c}"
+    producer = CSource("bmm.c", defines=_tags(A_TAG=a, B_TAG=b, C_TAG=c, ENTRY="accrt_" + name), struct="bmm_params_t")
+    local = 4 * (GROUP_ROWS * PANEL + 512 * PANEL + _STAGED_FLOATS)
+    return KernelDef(name, "matmul", producer, params, _batch_grid(PANEL, GROUP_ROWS), local_memory_bytes=local)
+
+
+@functools.lru_cache(maxsize=None)
+def simple_kernel(dtype: str) -> KernelDef:
+    params = layout([reads("a"), reads("b"), writes("c")] + [symbol(n) for n in (*_STEP_NAMES, *_BATCH_NAMES)])
+    name = f"matmul_{dtype}"
+    producer = CSource("matmul_simple.c", defines=_tags(TAG=dtype, ENTRY="accrt_" + name), struct="matmul_simple_params_t")
+    return KernelDef(name, "matmul", producer, params, _batch_grid(64, 16))
+
+
+SIMPLE_DTYPES = ("f64", "i32", "u32", "i64")
+
+
+def lower_matmul(a: TensorSpec, b: TensorSpec, out: TensorSpec, scale: float = 1.0) -> Launch:
+    """out = scale * (a @ b), neither packed: [..., m, k] @ [..., k, n]. Operands: a, b, out.
+
+    a and b may have any strides (transposed ones have their last two exchanged), leading axes broadcast; up to three
+    remain after joining those that all operands walk as one. out has a contiguous last axis.
+    """
+    from .elementwise import broadcast_strides, collapse
+
+    require_contiguous_last(out, "out")
+    lead = out.shape[:-2]
+    batch_strides = []
+    for spec in (a, b, out):
+        batch_strides.append(broadcast_strides(TensorSpec(spec.dtype, spec.shape[:-2], spec.strides[:-2]), lead))
+    shape, strides = collapse(lead, batch_strides)
+    if len(shape) > 3:
+        raise ValueError(f"matmul: batch axes {lead} do not join into three")
+    pad = 3 - len(shape)
+    values: Dict[str, Any] = {
+        "m": out.shape[-2], "n": out.shape[-1], "k": a.shape[-1], "a_row": a.strides[-2], "a_column": a.strides[-1],
+        "b_row": b.strides[-2], "b_column": b.strides[-1], "c_row": out.strides[-2],
+    }  # fmt: skip
+    values.update({f"batch{i}": size for i, size in enumerate([1] * pad + shape)})
+    for name, steps in zip("abc", strides):
+        values.update({f"{name}{i}": step for i, step in enumerate([0] * pad + steps)})
+    buffers = {"a": "a", "b": "b", "c": "out"}
+    if out.dtype in SIMPLE_DTYPES:
+        if (a.dtype, b.dtype) != (out.dtype, out.dtype):
+            raise ValueError(f"matmul: types {a.dtype}, {b.dtype} and {out.dtype} must be the same")
+        if scale != 1.0:
+            raise ValueError(f"matmul: scale {scale} is for f32, f16 and bf16")
+        return launch(simple_kernel(out.dtype), buffers, values)
+    return launch(bmm_kernel(a.dtype, b.dtype, out.dtype), buffers, dict(values, scale=scale))

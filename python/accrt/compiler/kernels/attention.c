@@ -1,0 +1,250 @@
+/* attention.c - scaled dot-product attention with online softmax over blocks of keys; nothing of size q_len x kv_len is made.
+ *
+ * Instantiated with Q_TAG (queries and result), KV_TAG, MASK_TAG (f32, f16, bf16: added; bool: false masks out),
+ * HEAD (head size rounded up to PANEL), ROWS and KEYS (rows and keys of a block), ENTRY. Computes in f32.
+ *
+ * The query heads that share a key head (grouped heads) are rows of one product: row r of a group is head r / q_len,
+ * position r % q_len. x of the grid walks blocks of ROWS rows, y key heads, z the batch. The cache's strides say its
+ * capacity; kv_len is its live length. Causal: a query at position i sees keys up to i + causal_offset.
+ *
+ * A row that sees no key at all gives zeros. NaN propagates from any key that a row sees. */
+#include "gemm_core.h"
+#include "types.h"
+#include "vmath.h"
+
+typedef TYPE(Q_TAG) q_t;
+typedef TYPE(KV_TAG) kv_t;
+typedef TYPE(MASK_TAG) mask_t;
+
+typedef struct {
+  const q_t* q;
+  const kv_t* k;
+  const kv_t* v;
+  const mask_t* mask;
+  q_t* out;
+  int64_t q_len, kv_len, group, head_size, value_size;
+  int64_t q_batch, q_head, q_row;
+  int64_t k_batch, k_head, k_row;
+  int64_t v_batch, v_head, v_row;
+  int64_t out_batch, out_head, out_row;
+  int64_t mask_batch, mask_head, mask_row, mask_key;
+  int64_t causal, causal_offset, batch;
+  float scale;
+} attention_params_t;
+
+DEFINE_ROW_BLOCK(float, load_b_f32)
+
+#define HEAD_STEP (HEAD + 16)
+#define KEY_STEP (KEYS + 16)
+#define NEGATIVE_INFINITY (-__builtin_inff())
+#define FEW_ROWS 4
+
+typedef struct {
+  const attention_params_t* p;
+  const kv_t* k; /* of this batch entry and key head */
+  const kv_t* v;
+  int64_t batch, kv_head, first_row, rows;
+  float* q;      /* [ROWS][HEAD_STEP], scaled */
+  float* keys;   /* [KEYS / PANEL][head_size][PANEL], transposed */
+  float* values; /* [HEAD / PANEL][KEYS][PANEL] */
+  float* out;    /* [ROWS][HEAD] */
+  float* scores; /* [BLOCK_ROWS][KEY_STEP] */
+  float* maximum;
+  float* sum;
+} state_t;
+
+ALWAYS_INLINE int64_t row_head(const state_t* s, int64_t row) {
+  return s->kv_head * s->p->group + (s->first_row + row) / s->p->q_len;
+}
+ALWAYS_INLINE int64_t row_position(const state_t* s, int64_t row) { return (s->first_row + row) % s->p->q_len; }
+
+/* Number of keys that a row may see. */
+ALWAYS_INLINE int64_t row_limit(const state_t* s, int64_t row) {
+  if (!s->p->causal) return s->p->kv_len;
+  return max_i64(0, min_i64(s->p->kv_len, row_position(s, row) + s->p->causal_offset + 1));
+}
+
+static void load_queries(const state_t* s) {
+  const attention_params_t* p = s->p;
+  for (int64_t r = 0; r < s->rows; r++) {
+    const q_t* from = p->q + s->batch * p->q_batch + row_head(s, r) * p->q_head + row_position(s, r) * p->q_row;
+    float* to = s->q + r * HEAD_STEP;
+    INDEPENDENT for (int64_t d = 0; d < p->head_size; d++) to[d] = LOAD(Q_TAG)(from[d]) * p->scale;
+    for (int64_t d = 0; d < HEAD; d++) s->out[r * HEAD + d] = 0.0f;
+    s->maximum[r] = NEGATIVE_INFINITY;
+    s->sum[r] = 0.0f;
+  }
+}
+
+/* Keys [first, first + count), transposed; the columns up to a whole panel become zero. */
+static void load_keys(const state_t* s, int64_t first, int64_t count) {
+  int64_t size = s->p->head_size, step = s->p->k_row;
+  for (int64_t j = 0; j < count; j += PANEL) {
+    float* panel = s->keys + j * size;
+    int64_t wide = min_i64(PANEL, count - j);
+    const kv_t* from = s->k + (first + j) * step;
+    for (int64_t d = 0; d < size; d += 16) {
+      int64_t deep = min_i64(16, size - d);
+      for (int64_t i = 0; i < wide; i++) {
+        for (int64_t e = 0; e < deep; e++) panel[(d + e) * PANEL + i] = LOAD(KV_TAG)(from[i * step + d + e]);
+      }
+    }
+    if (wide == PANEL) continue;
+    for (int64_t d = 0; d < size; d++) {
+      for (int64_t i = wide; i < PANEL; i++) panel[d * PANEL + i] = 0.0f;
+    }
+  }
+}
+
+static void load_values(const state_t* s, int64_t first, int64_t count) {
+  int64_t size = s->p->value_size;
+  for (int64_t d = 0; d < size; d += PANEL) {
+    float* panel = s->values + d * KEYS;
+    int64_t wide = min_i64(PANEL, size - d);
+    for (int64_t i = 0; i < count; i++) {
+      const kv_t* from = s->v + (first + i) * s->p->v_row + d;
+      float* to = panel + i * PANEL;
+      INDEPENDENT for (int64_t e = 0; e < wide; e++) to[e] = LOAD(KV_TAG)(from[e]);
+      for (int64_t e = wide; e < PANEL; e++) to[e] = 0.0f;
+    }
+  }
+}
+
+ALWAYS_INLINE float dot(const float* q, const kv_t* k, int64_t size) {
+  vf sum = v_zero();
+  int64_t d = 0;
+  for (; d + VL <= size; d += VL) sum = v_fma(v_load(q + d), CONCAT(load_b_, KV_TAG)(k + d), sum);
+  float total = v_sum(sum);
+  for (; d < size; d++) total += q[d] * LOAD(KV_TAG)(k[d]);
+  return total;
+}
+
+/* Few rows (decoding): transposing the keys would cost more than the products. */
+static void score_few(const state_t* s, int64_t row, int64_t rows, int64_t first, int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    const kv_t* key = s->k + (first + i) * s->p->k_row;
+    for (int64_t r = 0; r < rows; r++) {
+      s->scores[r * KEY_STEP + i] = dot(s->q + (row + r) * HEAD_STEP, key, s->p->head_size);
+    }
+  }
+}
+
+static void score_block(const state_t* s, int64_t row, int64_t rows, int64_t count) {
+  for (int64_t j = 0; j < count; j += PANEL) {
+    row_block(rows, s->p->head_size, s->q + row * HEAD_STEP, HEAD_STEP, s->keys + j * s->p->head_size, PANEL,
+              s->scores + j, KEY_STEP, 0);
+  }
+}
+
+#define MASK_IS_bool 1
+#define MASK_IS_f32 0
+#define MASK_IS_f16 0
+#define MASK_IS_bf16 0
+
+static void apply_mask(const state_t* s, float* scores, int64_t row, int64_t first, int64_t count) {
+  const attention_params_t* p = s->p;
+  const mask_t* mask = p->mask + s->batch * p->mask_batch + row_head(s, row) * p->mask_head +
+                       row_position(s, row) * p->mask_row + first * p->mask_key;
+  int64_t step = p->mask_key;
+#if CONCAT(MASK_IS_, MASK_TAG)
+  if (step == 1) {
+    INDEPENDENT for (int64_t j = 0; j < count; j++) scores[j] = mask[j] ? scores[j] : NEGATIVE_INFINITY;
+  } else {
+    INDEPENDENT for (int64_t j = 0; j < count; j++) scores[j] = mask[j * step] ? scores[j] : NEGATIVE_INFINITY;
+  }
+#else
+  if (step == 1) {
+    INDEPENDENT for (int64_t j = 0; j < count; j++) scores[j] += LOAD(MASK_TAG)(mask[j]);
+  } else {
+    INDEPENDENT for (int64_t j = 0; j < count; j++) scores[j] += LOAD(MASK_TAG)(mask[j * step]);
+  }
+#endif
+}
+
+/* Scores of one row become weights relative to the new maximum; what was summed before is scaled to it. */
+static void soften_row(const state_t* s, float* scores, int64_t row, int64_t width) {
+  vf top = v_set(NEGATIVE_INFINITY);
+  for (int64_t j = 0; j < width; j += VL) top = v_max_raw(v_load(scores + j), top);
+  float lanes[VL], maximum = s->maximum[row];
+  v_store(lanes, top);
+  for (int i = 0; i < VL; i++) maximum = lanes[i] > maximum ? lanes[i] : maximum;
+  float base = maximum == NEGATIVE_INFINITY ? 0.0f : maximum;
+  INDEPENDENT for (int64_t j = 0; j < width; j++) scores[j] = m_exp_nonpositive(scores[j] - base);
+  vf total = v_zero();
+  for (int64_t j = 0; j < width; j += VL) total = v_add(total, v_load(scores + j));
+  float correction = m_exp_nonpositive(s->maximum[row] - base);
+  s->maximum[row] = maximum;
+  s->sum[row] = s->sum[row] * correction + v_sum(total);
+  if (correction == 1.0f) return;
+  float* out = s->out + row * HEAD;
+  for (int d = 0; d < HEAD; d++) out[d] *= correction;
+}
+
+static void attend(const state_t* s, int64_t row, int64_t rows, int64_t first, int64_t count, int few) {
+  int64_t width = ceildiv_i64(count, PANEL) * PANEL;
+  if (few) {
+    score_few(s, row, rows, first, count);
+  } else {
+    score_block(s, row, rows, count);
+  }
+  for (int64_t r = 0; r < rows; r++) {
+    float* scores = s->scores + r * KEY_STEP;
+    if (s->p->mask) apply_mask(s, scores, row + r, first, count);
+    int64_t seen = max_i64(0, min_i64(count, row_limit(s, row + r) - first));
+    for (int64_t j = seen; j < width; j++) scores[j] = NEGATIVE_INFINITY;
+    soften_row(s, scores, row + r, width);
+  }
+  for (int64_t d = 0; d < s->p->value_size; d += PANEL) {
+    row_block(rows, count, s->scores, KEY_STEP, s->values + d * KEYS, PANEL, s->out + row * HEAD + d, HEAD, 1);
+  }
+}
+
+static void store_rows(const state_t* s) {
+  const attention_params_t* p = s->p;
+  for (int64_t r = 0; r < s->rows; r++) {
+    q_t* to = p->out + s->batch * p->out_batch + row_head(s, r) * p->out_head + row_position(s, r) * p->out_row;
+    const float* from = s->out + r * HEAD;
+    float sum = s->sum[r], factor = sum == 0.0f ? 0.0f : 1.0f / sum;
+    INDEPENDENT for (int64_t d = 0; d < p->value_size; d++) to[d] = STORE(Q_TAG)(from[d] * factor);
+  }
+}
+
+static void place(state_t* s, float* memory) {
+  s->q = memory;
+  s->keys = s->q + ROWS * HEAD_STEP;
+  s->values = s->keys + KEYS * HEAD;
+  s->out = s->values + KEYS * HEAD;
+  s->scores = s->out + ROWS * HEAD;
+  s->maximum = s->scores + BLOCK_ROWS * KEY_STEP;
+  s->sum = s->maximum + ROWS;
+}
+
+KERNEL_ENTRY(ENTRY) {
+  (void)environment;
+  const attention_params_t* p = (const attention_params_t*)dispatch->params;
+  int64_t rows = p->group * p->q_len;
+  state_t s = {.p = p, .batch = workgroup->workgroup_id[2], .kv_head = workgroup->workgroup_id[1]};
+  s.first_row = part_begin(rows, workgroup->workgroup_id[0], dispatch->workgroup_count[0]);
+  s.rows = part_begin(rows, workgroup->workgroup_id[0] + 1, dispatch->workgroup_count[0]) - s.first_row;
+  if (s.rows <= 0 || s.batch >= p->batch) return KERNEL_OK;
+  s.k = p->k + s.batch * p->k_batch + s.kv_head * p->k_head;
+  s.v = p->v + s.batch * p->v_batch + s.kv_head * p->v_head;
+  place(&s, (float*)workgroup->local_memory);
+  load_queries(&s);
+
+  int64_t limit = 0;
+  for (int64_t r = 0; r < s.rows; r++) limit = max_i64(limit, row_limit(&s, r));
+  int few = s.rows <= FEW_ROWS;
+  for (int64_t first = 0; first < limit; first += KEYS) {
+    int64_t count = min_i64(KEYS, limit - first);
+    if (!few) load_keys(&s, first, count);
+    load_values(&s, first, count);
+    int64_t blocks = ceildiv_i64(s.rows, BLOCK_ROWS);
+    for (int64_t i = 0; i < blocks; i++) {
+      int64_t row = part_begin(s.rows, i, blocks);
+      attend(&s, row, part_begin(s.rows, i + 1, blocks) - row, first, count, few);
+    }
+  }
+  store_rows(&s);
+  return KERNEL_OK;
+}

@@ -1,0 +1,30 @@
+/* lanes.h - reductions over contiguous elements in a fixed order: LANES partial results, joined pairwise at the end. The
+ * order depends on the length alone, so that results are the same on every target; compilers make vectors of it. */
+#ifndef ACCRT_KERNELS_LANES_H_
+#define ACCRT_KERNELS_LANES_H_
+
+#include "common.h"
+
+#define LANES 32
+
+/* Defines NAME(x, n, argument...): joins F(x[i]) with JOIN over [0, n), from START. */
+#define DEFINE_LANE_REDUCTION(NAME, T, ACC, START, JOIN, F)                                        \
+  static ACC NAME(const T* x, int64_t n, ACC c) {                                                  \
+    ACC lanes[LANES];                                                                              \
+    (void)c;                                                                                       \
+    for (int j = 0; j < LANES; j++) lanes[j] = (START);                                            \
+    int64_t i = 0;                                                                                 \
+    for (; i + LANES <= n; i += LANES) {                                                           \
+      for (int j = 0; j < LANES; j++) lanes[j] = JOIN(lanes[j], F(x[i + j], c));                   \
+    }                                                                                              \
+    for (int j = 0; i + j < n; j++) lanes[j] = JOIN(lanes[j], F(x[i + j], c));                     \
+    for (int width = LANES / 2; width > 0; width /= 2) {                                           \
+      for (int j = 0; j < width; j++) lanes[j] = JOIN(lanes[j], lanes[j + width]);                 \
+    }                                                                                              \
+    return lanes[0];                                                                               \
+  }
+
+#define JOIN_ADD(a, b) ((a) + (b))
+#define JOIN_MAX(a, b) ((a) > (b) || (a) != (a) ? (a) : (b)) /* NaN propagates */
+
+#endif /* ACCRT_KERNELS_LANES_H_ */
