@@ -1,0 +1,18 @@
+/* runtime/core/cpu.h - what this machine's processor can do, and the operating system allows. It may not allocate.
+ *
+ * Used by accrt_query_caps, by the choice of kernel variants and by the host driver.
+ */
+#ifndef ACCRT_RUNTIME_CORE_CPU_H_
+#define ACCRT_RUNTIME_CORE_CPU_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* ACCRT_CPU_*. Cheap: found once per process. */
+uint64_t accrt_cpu_features(void);
+/* The best family that runs here: "x86-64-v4", "x86-64-v3", "x86-64-v2", "x86-64", "aarch64". Static string. */
+const char* accrt_cpu_arch(void);
+/* The processor's own name ("Intel(R) Xeon(R) ..."), or the family where it has none. Always terminated. */
+void accrt_cpu_name(char* out_name, size_t capacity_bytes);
+
+#endif /* ACCRT_RUNTIME_CORE_CPU_H_ */
