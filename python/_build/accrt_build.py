@@ -97,7 +97,7 @@ def package_files(library):
     include = ROOT / "include"
     for path in tree_files(include):
         yield f"accrt/include/{path.relative_to(include).as_posix()}", path
-    yield "accrt/lib/libaccrt.so.0", library
+    yield "accrt/libaccrt.so.0", library
 
 
 class WheelWriter:
@@ -159,6 +159,8 @@ def build_sdist(sdist_directory, config_settings=None):
     with tarfile.open(os.path.join(sdist_directory, filename), "w:gz") as archive:
         for part in SDIST_PARTS:
             path = ROOT / part
+            if not path.exists():
+                continue
             for file in [path] if path.is_file() else tree_files(path):
                 archive.add(file, f"{base}/{file.relative_to(ROOT).as_posix()}")
         info = tarfile.TarInfo(f"{base}/PKG-INFO")

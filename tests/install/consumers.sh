@@ -66,9 +66,15 @@ if [ -e "$repo/examples/embed/CMakeLists.txt" ]; then
   say "examples/embed"
   cmake -S "$repo/examples/embed" -B "$work/embed" -DCMAKE_PREFIX_PATH="$prefix" >"$work/embed.log"
   cmake --build "$work/embed" >>"$work/embed.log" || { cat "$work/embed.log"; exit 1; }
-  for source in "$repo"/examples/embed/*.c; do
-    # shellcheck disable=SC2046
-    cc -o "$work/$(basename "$source" .c)" "$source" $(pkg-config --cflags --libs accrt) -lm
-  done
+  # shellcheck disable=SC2046
+  cc -o "$work/embed/by-pkg-config" "$repo/examples/embed/main.c" \
+    $(pkg-config --cflags --libs accrt) -lm
+  bundle=${ACCRT_TEST_BUNDLES:-$build/models}/minilm.accx
+  if [ -e "$bundle" ]; then
+    "$work/embed/embed" "$bundle"
+    "$work/embed/by-pkg-config" "$bundle"
+  else
+    echo "built and linked; not run, because there is no $bundle"
+  fi
 fi
 echo "the installed tree serves CMake and pkg-config, shared and static"
