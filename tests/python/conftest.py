@@ -1,0 +1,36 @@
+"""What the Python tests share. The library itself is found by the package: ACCRT_LIBRARY, or the build folder."""
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "python"))
+
+
+@pytest.fixture(scope="session")
+def golden_bundle(tmp_path_factory) -> pathlib.Path:
+    """The small bundle of tests/golden/make.py: scale_add, weighted, steps, gated, count."""
+    path = tmp_path_factory.mktemp("golden") / "scale_add.accx"
+    subprocess.run([sys.executable, str(ROOT / "tests/golden/make.py"), "-o", str(path)], check=True)
+    return path
+
+
+@pytest.fixture(scope="session")
+def instance():
+    import accrt
+    return accrt.Instance(host_code="all", options={"host.threads": 2})
+
+
+@pytest.fixture
+def device(instance):
+    return instance.device("host")
+
+
+@pytest.fixture
+def program(golden_bundle, instance, device):
+    import accrt
+    return accrt.Program(accrt.Bundle(golden_bundle, instance), device)

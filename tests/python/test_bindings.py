@@ -1,0 +1,357 @@
+"""The Python surfaces: instances, memory, streams, tensors, sessions and calls, on the small golden bundle."""
+import array
+import asyncio
+import gc
+import pickle
+import threading
+
+import numpy as np
+import pytest
+
+import accrt
+
+
+# ---- instances and devices
+
+def test_devices_and_caps(instance):
+    names = [d.name for d in instance.devices()]
+    assert names[0].startswith("host")
+    info = instance.device("host").info
+    assert info.driver == "host" and info.host_memory and info.concurrency == 2
+    caps = accrt.caps()
+    assert caps["command_mask"] & (1 << 1) and caps["cpu_arch"]
+
+
+def test_wrong_options_are_named():
+    with pytest.raises(accrt.NotFoundError, match="host.thread"):
+        accrt.Instance(options={"host.thread": 2})
+    with pytest.raises(accrt.InvalidArgumentError, match="many"):
+        accrt.Instance(options={"host.threads": "many"})
+    with pytest.raises(ValueError, match="host_code"):
+        accrt.Instance(host_code="maybe")
+    with pytest.raises(LookupError, match="host"):
+        accrt.Instance().device("hots")
+
+
+def test_errors_carry_the_record_and_pickle(instance):
+    with pytest.raises(accrt.Error) as caught:
+        instance.device("nowhere")
+    error = caught.value
+    assert error.name == "ACCRT_ERROR_NOT_FOUND" and "nowhere" in error.message and error.operation and error.source
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error) and copy.message == error.message and copy.source == error.source
+
+
+def test_log_sink_is_called():
+    lines = []
+    instance = accrt.Instance(log=lambda *line: lines.append(line), log_level="debug")
+    instance.device("host")
+    assert all(level in ("error", "warning", "info", "debug") for level, _, _ in lines)
+
+
+# ---- memory and streams
+
+def test_pool_accounts_for_every_byte(device):
+    pool = accrt.Pool(device, label="test")
+    buffers = [pool.buffer(1000 * (i + 1), label=f"b{i}") for i in range(5)]
+    stats = pool.statistics
+    assert stats["live_count"] == 5 and stats["requested_bytes"] == 15000
+    assert stats["used_bytes"] + stats["retiring_bytes"] + stats["free_bytes"] == stats["reserved_bytes"]
+    assert {e.label for e in pool.snapshot()} == {f"b{i}" for i in range(5)}
+    del buffers
+    gc.collect()
+    pool.trim()
+    assert pool.statistics["reserved_bytes"] == 0
+
+
+def test_out_of_device_memory_says_who(device):
+    pool = accrt.Pool(device, limit_bytes=1 << 20, label="small")
+    hog = pool.buffer(1 << 19, label="the hog")
+    with pytest.raises(MemoryError, match="the hog"):
+        pool.buffer(1 << 20)
+    hog.close()
+
+
+def test_copies_and_fills(device):
+    stream, pool = accrt.Stream(device), accrt.Pool(device)
+    buffer = pool.buffer(4096)
+    source = np.arange(1024, dtype=np.uint32)
+    target = np.zeros_like(source)
+    stream.copy(source, buffer)
+    stream.copy(buffer, target)
+    stream.synchronize()
+    assert (source == target).all()
+    stream.fill(buffer, 0xABCD, pattern_bytes=2, offset=2, size_bytes=4)
+    stream.synchronize()
+    assert bytes(buffer.memoryview()[:8]) == b"\x00\x00\xcd\xab\xcd\xab\x00\x00"
+    with pytest.raises(accrt.OutOfRangeError, match="4096"):
+        stream.fill(buffer, 0, offset=4090, size_bytes=10)
+    with pytest.raises(ValueError):
+        stream.copy(buffer, bytes(4096))  # read-only
+
+
+def test_semaphores_order_streams_and_hosts(instance, device):
+    first, second = accrt.Stream(device), accrt.Stream(device)
+    semaphore, buffer = accrt.Semaphore(instance), accrt.Pool(device).buffer(64)
+    second.wait(semaphore, 2)  # before anybody signals
+    second.fill(buffer, 2)
+    first.fill(buffer, 1)
+    first.signal(semaphore, 1)
+    semaphore.wait(1, timeout=5)
+    assert not second.done()
+    with pytest.raises(accrt.TimeoutError):
+        semaphore.wait(2, timeout=0.01)
+    semaphore.signal(2)
+    second.synchronize(timeout=5)
+    assert set(buffer.memoryview()) == {2}
+
+
+def test_failed_semaphore_poisons_and_reset_clears(instance, device):
+    stream, semaphore = accrt.Stream(device), accrt.Semaphore(instance)
+    after = accrt.Semaphore(instance)
+    stream.wait(semaphore, 1)
+    stream.signal(after, 1)
+    semaphore.fail("stopped by the test")
+    with pytest.raises(accrt.PoisonedError):
+        after.wait(1, timeout=5)
+    with pytest.raises(accrt.Error, match="stopped by the test"):
+        stream.synchronize(timeout=5)
+    assert "stopped by the test" in str(after.error)
+    stream.reset()
+    stream.synchronize(timeout=5)
+
+
+def test_events_time(device):
+    stream = accrt.Stream(device)
+    start, end = accrt.Event(device, timing=True), accrt.Event(device, timing=True)
+    buffer = accrt.Pool(device).buffer(1 << 24)
+    stream.record(start)
+    stream.fill(buffer, 1)
+    stream.record(end)
+    end.synchronize(timeout=10)
+    assert start.elapsed_ns(end) > 0
+
+
+def test_asyncio_waits_for_a_semaphore(instance):
+    semaphore = accrt.Semaphore(instance)
+
+    async def main():
+        threading.Timer(0.02, semaphore.signal, [1]).start()
+        await asyncio.wait_for(semaphore.wait_async(1), 5)
+
+    asyncio.run(main())
+    assert semaphore.value == 1
+
+
+# ---- tensors
+
+def test_results_reach_numpy_without_a_copy(program):
+    session = program.session()
+    result = session.weighted(np.ones(16, np.float32))
+    view = result.numpy()
+    assert view.__array_interface__["data"][0] == result.address
+    assert (view == 2 + 2 * np.arange(16)).all()
+    assert result.tolist() == view.tolist()
+    assert "f32" in repr(result) and "16" in result._repr_html_()
+
+
+def test_tensor_outlives_session_and_program(program):
+    result = program.session().weighted(np.ones(16, np.float32))
+    del program
+    gc.collect()
+    assert result.numpy()[0] == 2
+
+
+@pytest.mark.skipif(tuple(map(int, np.__version__.split(".")[:2])) < (2, 1), reason="numpy before 2.1 has no versioned DLPack")
+def test_dlpack_both_ways(program, device):
+    session = program.session()
+    result = session.weighted(np.ones(16, np.float32))
+    view = np.from_dlpack(result)
+    assert view.__array_interface__["data"][0] == result.address
+    source = np.arange(16, dtype=np.float32)
+    tensor = accrt.from_dlpack(source, device)
+    assert tensor.shape == (16,) and tensor.dtype == "f32"
+    assert (session.weighted(tensor).numpy() == 2 * source + 2 * np.arange(16)).all()
+
+
+def test_dlpack_refuses_old_consumers(program):
+    result = program.session().weighted(np.ones(16, np.float32))
+    with pytest.raises(BufferError, match="1.0"):
+        result.__dlpack__()
+    capsule = result.__dlpack__(max_version=(1, 0))
+    del capsule  # nobody took it: freed by its destructor
+    gc.collect()
+
+
+# ---- calls
+
+def test_plain_buffers_without_numpy(program):
+    x, y = array.array("f", [1, 2, 3]), array.array("f", [10, 20, 30])
+    program.session().scale_add(x, y)
+    assert list(y) == [12, 24, 36]
+
+
+def test_named_inputs_scalars_and_optionals(program):
+    session = program.session()
+    x, y = np.ones(100, np.float32), np.zeros(100, np.float32)
+    session.steps(x=x, y=y, count=7)
+    assert (y == 7).all()
+    session.gated(x, y, flag=1)
+    assert (y == 9).all()
+    session.gated(x, y, flag=0)
+    assert (y == 9).all()
+    session.gated(x, y, extra=np.full(100, 5, np.float32), flag=0)
+    assert (y == 14).all()
+
+
+def test_state_lives_in_the_session(program):
+    one, two = program.session(), program.session()
+    x = np.ones(16, np.float32)
+    one.count(x), one.count(x), two.count(x)
+    assert one.count(x).numpy()[0] == 3 and two.count(x).numpy()[0] == 2
+    clone = one.clone()
+    one.reset()
+    assert one.count(x).numpy()[0] == 1 and clone.count(x).numpy()[0] == 4
+    assert one.state("total").numpy()[0] == 1
+
+
+def test_bound_state(program, device):
+    session = program.session()
+    buffer = accrt.Pool(device).buffer(64)
+    buffer.memoryview()[:] = np.full(16, 40, np.float32).tobytes()
+    session.bind_state("total", buffer)
+    assert session.count(np.ones(16, np.float32)).numpy()[0] == 41
+    assert np.frombuffer(buffer.memoryview(), np.float32)[0] == 41
+
+
+def test_out_and_bind(program):
+    session, x, y = program.session(), np.ones(16, np.float32), np.zeros(16, np.float32)
+    assert session.weighted(x, out=y) is y and y[0] == 2
+    call = session.weighted.bind(x, out=y)
+    for i in range(3):
+        x[:] = i
+        assert call() is y
+        assert y[0] == 2 * i
+
+
+def test_each_result_is_its_own(program):
+    session = program.session()
+    results = [session.weighted(np.full(16, i, np.float32)) for i in range(4)]
+    assert [r.numpy()[0] for r in results] == [0, 2, 4, 6]
+
+
+def test_submit_with_semaphores(program, instance):
+    session, x, y = program.session(), np.ones(16, np.float32), np.zeros(16, np.float32)
+    start, done = accrt.Semaphore(instance), accrt.Semaphore(instance)
+    call = session.weighted.bind(x, out=y)
+    call.submit(waits=[(start, 1)], signals=[(done, 1)])
+    assert not y.any()
+    start.signal(1)
+    done.wait(1, timeout=5)
+    assert y[0] == 2
+
+
+def test_call_async(program):
+    session = program.session()
+
+    async def main():
+        return await asyncio.gather(*[session.weighted.call_async(np.full(16, i, np.float32)) for i in range(3)])
+
+    assert [r.numpy()[0] for r in asyncio.run(main())] == [0, 2, 4]
+
+
+def test_threads_with_sessions_of_their_own(program):
+    errors = []
+
+    def work(value):
+        try:
+            session, x = program.session(), np.full(5000, value, np.float32)
+            for _ in range(50):
+                y = np.zeros(5000, np.float32)
+                session.scale_add(x, y)
+                assert (y == 2 * value).all()
+        except Exception as error:  # noqa: BLE001 - reported to the test's thread
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(v,)) for v in range(4)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert not errors
+
+
+# ---- what goes wrong is said
+
+def test_signatures_and_wrong_calls(program):
+    session = program.session()
+    assert "scale_add(x: f32[n], y: f32[n] (read_write)) -> ()" in repr(session.scale_add)
+    with pytest.raises(TypeError, match="misses y"):
+        session.scale_add(np.ones(3, np.float32))
+    with pytest.raises(TypeError, match="no argument 'z'"):
+        session.scale_add(z=1)
+    with pytest.raises(AttributeError, match="scale_add"):
+        session.scale_ad
+    with pytest.raises(accrt.TypeMismatchError, match="x.*f64"):
+        session.scale_add(np.ones(3), np.ones(3))
+    with pytest.raises(accrt.ShapeMismatchError, match=r"scale_add.*y.*n"):
+        session.scale_add(np.ones(3, np.float32), np.ones(4, np.float32))
+    with pytest.raises(accrt.AliasedError, match="x.*y"):
+        both = np.ones(3, np.float32)
+        session.scale_add(both, both)
+    with pytest.raises(accrt.ShapeMismatchError, match="contiguous"):
+        session.scale_add(np.ones(6, np.float32)[::2], np.ones(3, np.float32))
+    read_only = np.ones(3, np.float32)
+    read_only.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        session.scale_add(np.ones(3, np.float32), read_only)
+    y = np.zeros(3, np.float32)
+    session.scale_add(np.ones(3, np.float32), y)  # and the session still works
+    assert (y == 2).all()
+
+
+def test_policy_forbids_host_code_by_default(golden_bundle):
+    with pytest.raises(PermissionError, match="host_code"):
+        accrt.load(golden_bundle)
+
+
+def test_estimate_warmup_and_swap(program):
+    needs = program.estimate("steps", {"n": 1000, "count": 3})
+    assert needs["transient_bytes"] >= 4000 and needs["state_bytes"] >= 64
+    session = program.session()
+    session.warmup("steps", {"n": 1000, "count": 3})
+    x = np.zeros(16, np.float32)
+    assert session.weighted(x).numpy()[1] == 2
+    program.swap_weights({"w": np.full(16, 7, np.float32)})
+    assert session.weighted(x).numpy()[1] == 14
+    with pytest.raises(accrt.ShapeMismatchError, match="w"):
+        program.swap_weights({"w": np.zeros(3, np.float32)})
+    assert session.weighted(x).numpy()[1] == 14
+
+
+def test_reflection(program):
+    bundle = program.bundle
+    assert {"scale_add", "weighted", "steps", "gated", "count"} <= set(bundle.function_names())
+    assert "prepare" not in bundle.function_names() and "prepare" in bundle.function_names(internal=True)
+    assert {s.name: s.maximum for s in bundle.symbols}["n"] == 1 << 20
+    assert [c.name for c in bundle.constants] == ["w", "w.doubled"]
+    assert np.frombuffer(bundle.constant_bytes("w"), np.float32)[3] == 3
+    assert bundle.metadata["producer"]
+    bundle.verify()
+
+
+def test_bundle_from_memory_and_fd(golden_bundle, instance):
+    data = golden_bundle.read_bytes()
+    assert accrt.Bundle(data, instance).function_names()
+    with open(golden_bundle, "rb") as file:
+        assert accrt.Bundle(file.fileno(), instance).function_names()
+    with pytest.raises(accrt.InvalidFormatError):
+        accrt.Bundle(data[:1000], instance)
+    with pytest.raises(accrt.NotFoundError, match="nothing.accx"):
+        accrt.Bundle("nothing.accx", instance)
+
+
+def test_closed_objects_say_so(program):
+    session = program.session()
+    session.close()
+    session.close()
+    with pytest.raises(ValueError, match="closed"):
+        session.reset()
