@@ -1,0 +1,394 @@
+/* runtime/drivers/host/queue.c - in-order queues: entries that wait, one thread at a time that works on them, failure and skipping.
+ *
+ * A queue with entries is *owned*: it is in the ready list, or some thread works on it. The owner runs entries in order and
+ * calls their completions, holding no lock. `pending` drops before a completion is called, so that whoever is told that the work
+ * has ended can at once run something on the idle queue; a reference keeps the queue's memory until its owner has let go.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/core/memory.h"
+#include "runtime/drivers/host/host.h"
+
+#define INITIAL_PARAMS_BYTES 256u
+#define PARAMS_ALIGNMENT 16u
+
+accrt_status_t accrt_host_queue_create(host_device_t* device, int32_t priority,
+                                       host_queue_t** out_queue) {
+  *out_queue = NULL;
+  host_queue_t* queue;
+  accrt_status_t status = accrt_alloc(device->allocator, sizeof *queue, (void**)&queue);
+  if (status != ACCRT_OK)
+    return status;
+  status = accrt_host_lane_open(device, device->concurrency - 1, &queue->lane);
+  if (status != ACCRT_OK) {
+    accrt_free(device->allocator, queue, sizeof *queue);
+    return status;
+  }
+  queue->device = device;
+  queue->priority = priority;
+  queue->run.device = device;
+  atomic_init(&queue->references, 1);
+  accrt_mutex_init(&queue->mutex);
+  *out_queue = queue;
+  return ACCRT_OK;
+}
+
+static void free_entry(const host_device_t* device, host_entry_t* entry) {
+  accrt_free_aligned(device->allocator, entry->params, entry->params_capacity, PARAMS_ALIGNMENT);
+  accrt_free(device->allocator, entry, sizeof *entry);
+}
+
+static void drop_reference(host_queue_t* queue) {
+  /* Acq_rel pairs with itself: every user's writes happen before the free. */
+  if (atomic_fetch_sub_explicit(&queue->references, 1, memory_order_acq_rel) != 1)
+    return;
+  host_device_t* device = queue->device;
+  while (queue->free_entries != NULL) {
+    host_entry_t* entry = queue->free_entries;
+    queue->free_entries = entry->next;
+    free_entry(device, entry);
+  }
+  accrt_host_lane_close(device, &queue->lane);
+  accrt_free(device->allocator, queue, sizeof *queue);
+}
+
+void accrt_host_queue_destroy(host_queue_t* queue) {
+  drop_reference(queue);
+}
+
+/* ---- Enqueuing: one call at a time, while an owner may work on the queue ---- */
+
+static accrt_status_t take_entry(host_queue_t* queue, uint32_t kind, host_entry_t** out_entry) {
+  accrt_mutex_lock(&queue->mutex);
+  host_entry_t* entry = queue->free_entries;
+  if (entry != NULL)
+    queue->free_entries = entry->next;
+  accrt_mutex_unlock(&queue->mutex);
+  if (entry == NULL) {
+    const accrt_status_t status =
+        accrt_alloc(queue->device->allocator, sizeof *entry, (void**)&entry);
+    if (status != ACCRT_OK)
+      return status;
+  }
+  entry->kind = kind;
+  entry->next = NULL;
+  entry->number = 0;
+  entry->stream_id = 0;
+  *out_entry = entry;
+  return ACCRT_OK;
+}
+
+static void give_entry(host_queue_t* queue, host_entry_t* entry) {
+  accrt_mutex_lock(&queue->mutex);
+  entry->next = queue->free_entries;
+  queue->free_entries = entry;
+  accrt_mutex_unlock(&queue->mutex);
+}
+
+static void append(host_queue_t* queue, host_entry_t* entry) {
+  /* Relaxed: the mutex publishes the entry; queue_run is never called at the same time. */
+  atomic_fetch_add_explicit(&queue->pending, 1, memory_order_relaxed);
+  accrt_mutex_lock(&queue->mutex);
+  if (queue->first == NULL) {
+    queue->first = entry;
+  } else {
+    queue->last->next = entry;
+  }
+  queue->last = entry;
+  const bool schedule = !queue->owned;
+  queue->owned = 1;
+  /* Relaxed: the caller holds a reference. */
+  if (schedule)
+    atomic_fetch_add_explicit(&queue->references, 1, memory_order_relaxed);
+  accrt_mutex_unlock(&queue->mutex);
+  if (schedule)
+    accrt_host_queue_ready(queue->device, queue);
+}
+
+static accrt_status_t reserve_params(const host_device_t* device, host_entry_t* entry,
+                                     uint32_t size_bytes) {
+  if (size_bytes <= entry->params_capacity)
+    return ACCRT_OK;
+  const uint32_t capacity = size_bytes < INITIAL_PARAMS_BYTES ? INITIAL_PARAMS_BYTES : size_bytes;
+  void* params;
+  const accrt_status_t status =
+      accrt_alloc_aligned(device->allocator, capacity, PARAMS_ALIGNMENT, &params);
+  if (status != ACCRT_OK)
+    return status;
+  accrt_free_aligned(device->allocator, entry->params, entry->params_capacity, PARAMS_ALIGNMENT);
+  entry->params = params;
+  entry->params_capacity = capacity;
+  return ACCRT_OK;
+}
+
+static accrt_status_t fill_command_entry(host_device_t* device, host_entry_t* entry,
+                                         const accrt_driver_command_t* command,
+                                         const accrt_driver_submission_t* submission) {
+  entry->local_bytes = 0;
+  if (command->opcode == ACCRT_DRIVER_COMMAND_DISPATCH) {
+    const accrt_driver_dispatch_t* dispatch = &command->as.dispatch;
+    accrt_status_t status = reserve_params(device, entry, dispatch->params_size_bytes);
+    if (status != ACCRT_OK)
+      return status;
+    entry->local_bytes = dispatch->kernel->definition->local_memory_size_bytes;
+    status = accrt_host_lanes_reserve(device, entry->local_bytes);
+    if (status != ACCRT_OK)
+      return status;
+  }
+  accrt_host_prepare(device, command, submission, entry->params, &entry->command);
+  const accrt_status_t status = accrt_host_measure(device, &entry->command);
+  if (status != ACCRT_OK)
+    return status;
+  if (entry->command.kind != HOST_DISPATCH)
+    entry->command.name = NULL; /* the caller's */
+  entry->wave.first_command = 0;
+  entry->wave.command_count = 1;
+  entry->wave.unit_count = entry->command.unit_count;
+  entry->single.commands = &entry->command;
+  entry->single.waves = &entry->wave;
+  entry->instance = &entry->single;
+  return ACCRT_OK;
+}
+
+accrt_status_t accrt_host_queue_enqueue(host_queue_t* queue, const accrt_driver_command_t* command,
+                                        const accrt_driver_submission_t* submission) {
+  host_entry_t* entry;
+  accrt_status_t status = take_entry(queue, HOST_ENTRY_COMMAND, &entry);
+  if (status != ACCRT_OK)
+    return status;
+  status = fill_command_entry(queue->device, entry, command, submission);
+  if (status != ACCRT_OK) {
+    give_entry(queue, entry);
+    return status;
+  }
+  entry->number = submission->number;
+  entry->stream_id = submission->stream_id;
+  entry->completion = submission->completion;
+  append(queue, entry);
+  return ACCRT_OK;
+}
+
+accrt_status_t accrt_host_queue_execute(host_queue_t* queue, host_list_t* list,
+                                        const accrt_driver_submission_t* submission) {
+  host_entry_t* entry;
+  accrt_status_t status = take_entry(queue, HOST_ENTRY_LIST, &entry);
+  if (status != ACCRT_OK)
+    return status;
+  status = accrt_host_list_acquire(list, submission, &entry->instance);
+  if (status != ACCRT_OK) {
+    give_entry(queue, entry);
+    return status;
+  }
+  entry->list = list;
+  entry->number = submission->number;
+  entry->stream_id = submission->stream_id;
+  entry->completion = submission->completion;
+  append(queue, entry);
+  return ACCRT_OK;
+}
+
+static void complete(accrt_driver_completion_t completion, const accrt_error_t* error) {
+  if (completion.done == NULL)
+    return;
+  if (error->status == ACCRT_OK) {
+    completion.done(completion.user, ACCRT_OK, NULL, accrt_clock_ns());
+  } else {
+    completion.done(completion.user, error->status, error, accrt_clock_ns());
+  }
+}
+
+accrt_status_t accrt_host_queue_notify(host_queue_t* queue, accrt_driver_completion_t completion) {
+  accrt_mutex_lock(&queue->mutex);
+  const bool idle = !queue->owned;
+  accrt_error_t failure;
+  if (idle)
+    failure = queue->failure;
+  accrt_mutex_unlock(&queue->mutex);
+  if (idle) {
+    complete(completion, &failure);
+    return ACCRT_OK;
+  }
+  host_entry_t* entry;
+  const accrt_status_t status = take_entry(queue, HOST_ENTRY_NOTIFY, &entry);
+  if (status != ACCRT_OK)
+    return status;
+  entry->completion = completion;
+  append(queue, entry);
+  return ACCRT_OK;
+}
+
+accrt_status_t accrt_host_queue_reset(host_queue_t* queue) {
+  accrt_mutex_lock(&queue->mutex);
+  memset(&queue->failure, 0, sizeof queue->failure);
+  accrt_mutex_unlock(&queue->mutex);
+  return ACCRT_OK;
+}
+
+/* ---- Working ---- */
+
+static void begin_list_run(host_run_t* run, const host_list_t* list, host_instance_t* instance) {
+  run->instance = instance;
+  run->costs = list->costs;
+  run->wave_count = list->wave_count;
+  run->local_bytes = list->local_bytes;
+  run->relearn = ++instance->run_count % HOST_RELEARN_RUNS == 0;
+  run->shared_ns = atomic_load_explicit(&list->shared_ns, memory_order_relaxed);
+}
+
+/* Gives the instance back; the run's failure has been read by then. */
+static void end_list_run(const host_run_t* run, host_list_t* list, host_instance_t* instance) {
+  /* A hint for the next run; stored only when it changed much, so that runs at once share the cache line. */
+  const uint64_t known = atomic_load_explicit(&list->shared_ns, memory_order_relaxed);
+  if (known / 2 > run->shared_ns || run->shared_ns / 2 > known) {
+    atomic_store_explicit(&list->shared_ns, run->shared_ns, memory_order_relaxed);
+  }
+  accrt_host_list_return(list, instance);
+}
+
+static host_cost_t* kernel_cost(host_device_t* device, const host_command_t* command) {
+  const uint64_t key = command->kind == HOST_DISPATCH
+                           ? (uint64_t)(uintptr_t)command->as.dispatch.entry
+                           : command->kind;
+  return &device->kernel_costs[key * UINT64_C(0x9E3779B97F4A7C15) >> 54];
+}
+
+static void begin_command_run(host_run_t* run, host_entry_t* entry) {
+  run->instance = entry->instance;
+  run->costs = kernel_cost(run->device, &entry->command);
+  run->wave_count = 1;
+  run->local_bytes = entry->local_bytes;
+  run->relearn = ++entry->single.run_count % HOST_RELEARN_RUNS == 0;
+  run->shared_ns = 0;
+}
+
+/* Leaves in *out_error how it ended. */
+static void run_entry(host_queue_t* queue, host_entry_t* entry, uint32_t worker_id,
+                      uint32_t external, accrt_error_t* out_error) {
+  host_run_t* run = &queue->run;
+  run->coordinator_id = worker_id;
+  run->external = external;
+  run->submission = entry->number;
+  run->stream_id = entry->stream_id;
+  if (entry->kind == HOST_ENTRY_LIST) {
+    begin_list_run(run, entry->list, entry->instance);
+  } else {
+    begin_command_run(run, entry);
+  }
+  if (!accrt_host_run(run, &queue->lane))
+    accrt_host_run_error(run, out_error);
+  if (entry->kind == HOST_ENTRY_LIST)
+    end_list_run(run, entry->list, entry->instance);
+}
+
+/* Behind a failure: a notification tells it, work is skipped. */
+static void skip_entry(host_queue_t* queue, host_entry_t* entry, accrt_error_t* error) {
+  accrt_mutex_lock(&queue->mutex);
+  *error = queue->failure;
+  accrt_mutex_unlock(&queue->mutex);
+  if (entry->kind == HOST_ENTRY_LIST)
+    accrt_host_list_return(entry->list, entry->instance);
+  if (entry->kind != HOST_ENTRY_NOTIFY)
+    error->status = ACCRT_ERROR_POISONED;
+}
+
+static void set_failure(host_queue_t* queue, const accrt_error_t* error) {
+  accrt_mutex_lock(&queue->mutex);
+  queue->failure = *error;
+  accrt_mutex_unlock(&queue->mutex);
+}
+
+static void end_entry(host_queue_t* queue, const host_entry_t* entry, const accrt_error_t* error) {
+  const accrt_driver_completion_t completion = entry->completion;
+  /* Release pairs with the acquire in accrt_host_queue_run: run and lane are free. */
+  atomic_fetch_sub_explicit(&queue->pending, 1, memory_order_release);
+  complete(completion, error);
+}
+
+static void work_on_entry(host_queue_t* queue, host_entry_t* entry, bool failed, uint32_t worker_id,
+                          uint32_t external) {
+  accrt_error_t error;
+  error.status = ACCRT_OK; /* the rest is written only when it is not */
+  if (failed) {
+    skip_entry(queue, entry, &error);
+  } else if (entry->kind != HOST_ENTRY_NOTIFY) {
+    run_entry(queue, entry, worker_id, external, &error);
+    if (error.status != ACCRT_OK)
+      set_failure(queue, &error);
+  }
+  end_entry(queue, entry, &error);
+}
+
+static host_entry_t* pop_first(host_queue_t* queue) {
+  host_entry_t* entry = queue->first;
+  if (entry != NULL)
+    queue->first = entry->next;
+  return entry;
+}
+
+/* Others wait for a thread, and this queue has had its turn. Relaxed: fairness, nothing else. */
+static bool should_yield(host_queue_t* queue, uint32_t entry_limit) {
+  return entry_limit == 0 ||
+         atomic_load_explicit(&queue->device->ready_count, memory_order_relaxed) != 0;
+}
+
+void accrt_host_queue_work(host_queue_t* queue, uint32_t worker_id, uint32_t external,
+                           uint32_t entry_limit) {
+  accrt_mutex_lock(&queue->mutex);
+  for (host_entry_t* entry = pop_first(queue); entry != NULL; entry = pop_first(queue)) {
+    const bool failed = queue->failure.status != ACCRT_OK;
+    accrt_mutex_unlock(&queue->mutex);
+    work_on_entry(queue, entry, failed, worker_id, external);
+    accrt_mutex_lock(&queue->mutex);
+    entry->next = queue->free_entries;
+    queue->free_entries = entry;
+    --entry_limit;
+    if (queue->first != NULL && should_yield(queue, entry_limit)) {
+      accrt_mutex_unlock(&queue->mutex);
+      accrt_host_queue_push(queue->device, queue);
+      return;
+    }
+  }
+  queue->owned = 0;
+  accrt_mutex_unlock(&queue->mutex);
+  drop_reference(queue);
+}
+
+/* ---- Running on the caller ---- */
+
+static accrt_status_t report(const host_device_t* device, const accrt_error_t* error) {
+  return device->environment->fail(device->environment, error->status, error->driver_code, NULL,
+                                   error->operation, error->message);
+}
+
+accrt_status_t accrt_host_queue_run(host_queue_t* queue, host_list_t* list,
+                                    const accrt_driver_submission_t* submission) {
+  host_device_t* device = queue->device;
+  /* Acquire pairs with end_entry. */
+  if (atomic_load_explicit(&queue->pending, memory_order_acquire) != 0)
+    return ACCRT_ERROR_NOT_READY;
+  if (queue->failure.status != ACCRT_OK) {
+    return accrt_host_fail(device->environment, ACCRT_ERROR_POISONED, queue->failure.driver_code,
+                           NULL, "queue_run", "the queue has failed: %s", queue->failure.message);
+  }
+  if (device->worker_count != 0 && !accrt_host_stack_suffices())
+    return ACCRT_ERROR_NOT_READY;
+  host_instance_t* instance;
+  const accrt_status_t status = accrt_host_list_acquire(list, submission, &instance);
+  if (status != ACCRT_OK)
+    return status;
+  host_run_t* run = &queue->run;
+  run->coordinator_id = device->concurrency - 1;
+  run->external = 1;
+  run->submission = submission->number;
+  run->stream_id = submission->stream_id;
+  begin_list_run(run, list, instance);
+  if (accrt_host_run(run, &queue->lane)) {
+    end_list_run(run, list, instance);
+    return ACCRT_OK;
+  }
+  accrt_error_t error;
+  accrt_host_run_error(run, &error);
+  end_list_run(run, list, instance);
+  return report(device, &error);
+}
