@@ -58,7 +58,7 @@ static void multiply_rows(const bmm_params_t* p, const a_t* a, const float* pane
   for (int64_t i = 0; i < blocks; i++) {
     int64_t row = part_begin(rows, i, blocks), count = part_begin(rows, i + 1, blocks) - row;
     const a_t* from = a + row * p->a_row;
-    if (!A_IS_F32 || p->a_column != 1 || rows_collide(count, p->a_row)) {
+    if (!A_IS_F32 || p->a_column != 1) {
       stage_rows(staged, from, p->a_row, p->a_column, count, k);
       row_block(count, k, staged, STAGED_STEP, panel, PANEL, tile + row * PANEL, PANEL, accumulate);
     } else {

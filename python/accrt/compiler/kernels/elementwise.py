@@ -164,7 +164,6 @@ def _to_integer(source: str, target: str, x: str) -> str:
     largest = _struct.unpack("<f", _struct.pack("<f", high))[0] if source != "f64" else float(high)
     if largest > high:
         largest = math.nextafter(largest, 0) if source == "f64" else _previous_f32(largest)
-    above = f"{float(high) if source == 'f64' else largest!r}"
     bounded = f"({x} > {low}.0{s} ? ({x} < {largest!r}{s} ? {x} : {largest!r}{s}) : ({x} != {x} ? 0 : {low}.0{s}))"
     if low == -(2**63):
         bounded = bounded.replace(f"{low}.0{s}", f"-9223372036854775808.0{s}")
@@ -173,7 +172,7 @@ def _to_integer(source: str, target: str, x: str) -> str:
     if largest == high:
         return converted
     maximum = {"i32": "INT32_MAX", "u32": "UINT32_MAX", "i64": "INT64_MAX"}[target]
-    return f"({x} > {above}{s} ? {maximum} : {converted})"
+    return f"({x} > {largest!r}{s} ? {maximum} : {converted})"
 
 
 def _previous_f32(x: float) -> float:

@@ -73,18 +73,17 @@ static void store_rows(const gemm_params_t* p, const float* tile, int64_t width,
   }
 }
 
-/* Multiplies rows [row, row + rows) by the group's panels into `tile`, in slices of k when A has to be copied. */
+/* Multiplies rows [row, row + rows) by the group's panels into `tile`, in slices of k when A has to be converted. */
 static void multiply(const gemm_params_t* p, float* tile, float* staged, int64_t row, int64_t rows,
                      int64_t panel, int64_t panels) {
   int64_t width = panels * PANEL;
-  int stage = !A_IS_F32 || rows_collide(rows, p->lda);
-  int64_t slice = stage ? STAGED_K : p->k;
+  int64_t slice = A_IS_F32 ? p->k : STAGED_K;
   for (int64_t begin = 0; begin == 0 || begin < p->k; begin += slice) {
     int64_t count = min_i64(slice, p->k - begin);
     const a_t* from = p->a + row * p->lda + begin;
     const float* a = staged;
     int64_t lda = STAGED_STEP;
-    if (stage) {
+    if (!A_IS_F32) {
       stage_rows(staged, from, p->lda, 1, rows, count);
     } else {
       a = (const float*)(const void*)from;

@@ -106,10 +106,8 @@ ALWAYS_INLINE vf load_b_f16(const f16_t* p) { return v_load_f16(p); }
 /* Rows of A that one workgroup takes at most: they stay in the second-level cache while panels pass. */
 #define GROUP_ROWS 112
 
-/* Rows whose distance is a multiple of 2 KiB fall into few cache sets and evict one another: copy them apart first. */
-ALWAYS_INLINE int rows_collide(int64_t rows, int64_t lda) { return rows > 4 && lda % 512 == 0; }
-
-/* Copies `rows` x `k` elements to f32 rows that are STAGED_STEP apart. */
+/* Copies `rows` x `k` elements to f32 rows that are STAGED_STEP apart: for A of another type or with strided columns. Plain
+ * f32 rows are read in place, even at distances that share cache sets: measured, copying them costs more than it saves. */
 #define STAGED_K 2048
 #define STAGED_STEP (STAGED_K + 16)
 #define STAGED_FLOATS (BLOCK_ROWS * STAGED_STEP)

@@ -83,9 +83,18 @@ typedef struct {
 #define VALUE(x, c) ((acc_t)LOAD(X_TAG)(x))
 DEFINE_LANE_REDUCTION(reduce_run, x_t, acc_t, START, COMBINE, VALUE)
 
-static out_t finish(const reduce_params_t* p, acc_t value) {
-  if (OP == MEAN) value = (acc_t)(value / (acc_t)(p->r0 * p->r1));
-  return STORE(OUT_TAG)(value);
+/* Runs of BLOCK elements are reduced on their own, in the result's type; what they give is joined in double (floats), so
+ * that rounding errors grow with BLOCK / LANES and not with the number of elements. */
+#define BLOCK 1024
+#if CONCAT(FLOAT_, OUT_TAG)
+typedef double joined_t;
+#else
+typedef acc_t joined_t;
+#endif
+
+static out_t finish(const reduce_params_t* p, joined_t value) {
+  if (OP == MEAN) value = (joined_t)(value / (joined_t)(p->r0 * p->r1));
+  return STORE(OUT_TAG)((acc_t)value);
 }
 
 static acc_t reduce_strided(const x_t* x, int64_t n, int64_t step) {
@@ -94,18 +103,15 @@ static acc_t reduce_strided(const x_t* x, int64_t n, int64_t step) {
   return value;
 }
 
-/* Runs of BLOCK elements are reduced on their own and then joined: rounding errors grow with n / BLOCK. */
-#define BLOCK 1024
-
 static void reduce_rows(const reduce_params_t* p, const x_t* x, out_t* out, int64_t count) {
   for (int64_t i = 0; i < count; i++, x += p->x_k2, out += p->out_k2) {
-    acc_t value = START;
+    joined_t value = START;
     for (int64_t a = 0; a < p->r0; a++) {
       for (int64_t b = 0; b < p->r1; b += BLOCK) {
         const x_t* from = x + a * p->x_r0 + b * p->x_r1;
         int64_t n = min_i64(BLOCK, p->r1 - b);
         acc_t part = p->x_r1 == 1 ? reduce_run(from, n, START) : reduce_strided(from, n, p->x_r1);
-        value = COMBINE(value, part);
+        value = COMBINE(value, (joined_t)part);
       }
     }
     *out = finish(p, value);
@@ -116,7 +122,8 @@ static void reduce_rows(const reduce_params_t* p, const x_t* x, out_t* out, int6
 #define COLUMNS 128
 
 static void reduce_columns(const reduce_params_t* p, const x_t* x, out_t* out, int64_t count) {
-  acc_t part[COLUMNS], total[COLUMNS];
+  acc_t part[COLUMNS];
+  joined_t total[COLUMNS];
   for (int64_t j = 0; j < count; j++) total[j] = START;
   for (int64_t a = 0; a < p->r0; a++) {
     for (int64_t b = 0; b < p->r1; b += BLOCK) {
@@ -126,7 +133,7 @@ static void reduce_columns(const reduce_params_t* p, const x_t* x, out_t* out, i
         const x_t* row = x + a * p->x_r0 + (b + i) * p->x_r1;
         INDEPENDENT for (int64_t j = 0; j < count; j++) part[j] = COMBINE(part[j], VALUE(row[j], 0));
       }
-      for (int64_t j = 0; j < count; j++) total[j] = COMBINE(total[j], part[j]);
+      for (int64_t j = 0; j < count; j++) total[j] = COMBINE(total[j], (joined_t)part[j]);
     }
   }
   for (int64_t j = 0; j < count; j++) out[j * p->out_k2] = finish(p, total[j]);

@@ -1,0 +1,83 @@
+/* kernel_runner.c - runs the workgroups of kernels on one or two threads, for benchmarks of kernels alone: no runtime, no
+ * queue. bench_gemm.py compiles it as a shared object. Threads spin, so that what is measured is the kernel. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "accrt/kernel.h"
+
+typedef struct {
+  accrt_kernel_workgroup_fn_t entry;
+  const void* params;
+  uint32_t params_size_bytes, local_memory_size_bytes, grid[3];
+} runner_launch_t;
+
+typedef struct {
+  const accrt_kernel_environment_t* environment;
+  const runner_launch_t* launches;
+  uint32_t launch_count, thread_count;
+  void* local[2];
+  atomic_uint next[4096];
+  atomic_uint arrived[4096];
+} run_t;
+
+static void run_share(run_t* run, uint32_t worker) {
+  for (uint32_t l = 0; l < run->launch_count; l++) {
+    const runner_launch_t* launch = &run->launches[l];
+    accrt_kernel_dispatch_t dispatch = {.struct_size = sizeof dispatch,
+                                        .workgroup_count = {launch->grid[0], launch->grid[1], launch->grid[2]},
+                                        .params = launch->params,
+                                        .params_size_bytes = launch->params_size_bytes,
+                                        .worker_count = run->thread_count};
+    uint32_t total = launch->grid[0] * launch->grid[1] * launch->grid[2];
+    for (;;) {
+      uint32_t i = atomic_fetch_add_explicit(&run->next[l], 1, memory_order_relaxed);
+      if (i >= total) break;
+      accrt_kernel_workgroup_t group = {.struct_size = sizeof group,
+                                        .workgroup_id = {i % launch->grid[0], i / launch->grid[0] % launch->grid[1],
+                                                         i / launch->grid[0] / launch->grid[1]},
+                                        .worker_id = worker,
+                                        .local_memory_size_bytes = launch->local_memory_size_bytes,
+                                        .local_memory = run->local[worker]};
+      launch->entry(run->environment, &dispatch, &group);
+    }
+    /* Release what this thread wrote; the acquire below pairs with the other thread's release. */
+    atomic_fetch_add_explicit(&run->arrived[l], 1, memory_order_release);
+    while (atomic_load_explicit(&run->arrived[l], memory_order_acquire) < run->thread_count) {
+    }
+  }
+}
+
+static void* second_thread(void* argument) {
+  run_share(argument, 1);
+  return NULL;
+}
+
+/* Runs all launches one after the other; returns nanoseconds, or -1 without memory. At most 4096 launches. */
+int64_t runner_run(const accrt_kernel_environment_t* environment, const runner_launch_t* launches, uint32_t launch_count,
+                   uint32_t thread_count) {
+  static void* local[2];
+  for (int i = 0; i < 2; i++) {
+    if (!local[i]) local[i] = aligned_alloc(64, 1 << 20);
+  }
+  run_t* run = calloc(1, sizeof *run);
+  if (!run || launch_count > 4096 || !local[0] || !local[1]) {
+    free(run);
+    return -1;
+  }
+  *run = (run_t){.environment = environment, .launches = launches, .launch_count = launch_count,
+                 .thread_count = thread_count, .local = {local[0], local[1]}};
+  struct timespec begin, end;
+  pthread_t thread;
+  clock_gettime(CLOCK_MONOTONIC, &begin);
+  int second = thread_count > 1 && pthread_create(&thread, NULL, second_thread, run) == 0;
+  if (!second) run->thread_count = 1;
+  run_share(run, 0);
+  if (second) pthread_join(thread, NULL);
+  clock_gettime(CLOCK_MONOTONIC, &end);
+  free(run);
+  return (end.tv_sec - begin.tv_sec) * 1000000000LL + (end.tv_nsec - begin.tv_nsec);
+}
