@@ -1,0 +1,31 @@
+"""The reference compiler: from the IR (ir.py, built by a Python API) to an .accx bundle.
+
+    from accrt.compiler import Module, compile
+
+    m = Module("scale")
+    n = m.symbol("n", maximum=1 << 20)
+    f = m.function("scale")
+    x = f.input("x", "f32", [n, 8])
+    f.result("y", (x * 2.0).relu())
+    compile(m, "scale.accx")
+
+Passes stand apart: passes/ (decompose, merge, pack, fuse, hoist), select.py, bufferize.py, plan.py, emit.py; emission goes
+through accrt.bundle_writer alone. reference.py is the float64 oracle. It needs numpy, xxhash and a C compiler.
+"""
+
+from __future__ import annotations
+
+from ..bundle_writer import SymbolClass
+from . import ops as _ops  # noqa: F401  - makes operations methods of Value and Function
+from .driver import available_targets, compile, compile_writer
+from .expr import Expr, ceildiv, maximum, minimum, select
+from .ir import Constant, Function, IRError, Module, State, TensorType, Value, verify
+from .kernels.kerneldef import CSource, KernelDef, Param
+from .ops import cat
+from .reference import Interpreter
+
+__all__ = [
+    "CSource", "Constant", "Expr", "Function", "IRError", "Interpreter", "KernelDef", "Module", "Param", "State", "SymbolClass",
+    "TensorType", "Value", "available_targets", "cat", "ceildiv", "compile", "compile_writer", "maximum", "minimum", "select",
+    "verify",
+]  # fmt: skip

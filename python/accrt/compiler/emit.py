@@ -1,0 +1,242 @@
+"""Emission: bufferized and planned functions become a bundle, through the public writer alone."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+
+from .. import bundle_writer as bw
+from . import expr as ex
+from .bufferize import Access, Buffers, Command, Storage
+from .ir import Constant, Function, Module
+from .kernels import image as images
+from .kernels.kerneldef import DTYPE_SIZES, KernelDef
+from .plan import ALIGN, Plan
+
+
+class Emitter:
+    """Makes one bundle from one module whose functions are planned, callees before callers."""
+
+    def __init__(self, module: Module, planned: Sequence[Tuple[Buffers, Plan]], targets: Sequence[str]):
+        self.module, self.planned, self.targets = module, planned, targets
+        self.bundle = bw.BundleWriter()
+        self.constants: Dict[str, bw.Constant] = {}
+        self.states: Dict[str, bw.State] = {}
+        self.kernels: Dict[str, bw.Kernel] = {}
+        self.functions: Dict[str, bw.Function] = {}
+
+    def run(self) -> bw.BundleWriter:
+        for key, value in self.module.metadata.items():
+            self.bundle.metadata(key, value)
+        for s in self.module.symbols.values():
+            if s.name in self._used_symbols():
+                self.bundle.symbol(
+                    s.name, s.symbol_class, minimum=s.minimum, maximum=s.maximum, divisor=s.divisor, buckets=s.buckets
+                )
+        self._declare_kernels()
+        for buffers, plan in self.planned:
+            self._function(buffers, plan)
+        return self.bundle
+
+    def _used_symbols(self) -> Set[str]:
+        if not hasattr(self, "_symbols"):
+            found: Set[str] = set()
+            for buffers, plan in self.planned:
+                for i in buffers.function.inputs:
+                    found |= {i.symbol} if i.symbol else set()
+                for size in _sizes(buffers, plan):
+                    found |= set(ex.symbols_of(size))
+            self._symbols = found
+        return self._symbols
+
+    # -- kernels
+
+    def _declare_kernels(self) -> None:
+        used: Dict[str, KernelDef] = {}
+        for buffers, _plan in self.planned:
+            for command in _walk(buffers.commands):
+                if command.launch is not None:
+                    used.setdefault(command.launch.kernel.name, command.launch.kernel)
+        kernels = [used[name] for name in sorted(used)]
+        if not kernels:
+            return
+        for kernel in kernels:
+            parameters = [
+                bw.Parameter(p.name, p.kind, p.access, p.size, p.offset, p.optional) for p in kernel.params
+            ]  # fmt: skip
+            self.kernels[kernel.name] = self.bundle.kernel(
+                kernel.name, parameters, traits=kernel.traits, local_memory_bytes=kernel.local_memory_bytes
+            )
+        for target in self.targets:
+            self._add_variants(kernels, target)
+
+    def _add_variants(self, kernels: Sequence[KernelDef], target: str) -> None:
+        usable = images.usable_kernels(kernels, target)
+        if not usable:
+            return
+        made = self.bundle.image(f"{self.module.name}.{target}", images.build_image(usable, target, self.module.name))
+        for kernel in usable:
+            features = [name.lower() for name in kernel.cpu_features]
+            self.kernels[kernel.name].variant(made, entry=kernel.name, arch=target, cpu_features=features)
+
+    # -- functions
+
+    def _function(self, buffers: Buffers, plan: Plan) -> None:
+        function = buffers.function
+        made = self.bundle.function(function.name, prepare=function.prepare, internal=function.internal, doc=function.doc)
+        self.functions[function.name] = made
+        slots: Dict[Tuple[str, str], bw.Slot] = {}
+        for i in function.inputs:
+            if i.symbol:
+                made.scalar(i.name, ex.symbol(i.symbol), doc=i.doc)
+            else:
+                slots[("input", i.name)] = made.input(i.name, i.value.dtype, i.value.shape, access=i.access, doc=i.doc)
+        if function.prepare:
+            self._prepare_arguments(buffers, made, slots)
+        else:
+            self._results(buffers, made, slots)
+        if plan.size != 0:
+            made.transient(plan.size, ALIGN)
+        _FunctionEmitter(self, buffers, plan, made, slots).block(buffers.commands, made.body)
+
+    def _results(self, buffers: Buffers, made: bw.Function, slots: Dict[Tuple[str, str], bw.Slot]) -> None:
+        for r in buffers.function.results:
+            alias = slots[("input", r.alias)] if r.alias else None
+            kind = bw.AliasKind.MUST if r.alias_must else bw.AliasKind.MAY
+            value = r.value
+            slots[("result", r.name)] = made.result(r.name, value.dtype, value.shape, alias=alias, alias_kind=kind, doc=r.doc)
+
+    def _prepare_arguments(self, buffers: Buffers, made: bw.Function, slots: Dict[Tuple[str, str], bw.Slot]) -> None:
+        for storage in buffers.storages:
+            if storage.kind == "constant":
+                slots[("constant", storage.target)] = made.source(storage.target, self.constant(storage.target))
+        for r in buffers.function.results:
+            slots[("result", r.name)] = made.product(r.name, self.constant(r.name))
+
+    def constant(self, name: str) -> bw.Constant:
+        if name not in self.constants:
+            source: Constant = self.module.constants[name]
+            opaque = source.type.encoding != "plain"
+            encoding = bw.Encoding.OPAQUE if opaque else bw.Encoding.PLAIN
+            if source.data is None:
+                size = source.type.size_bytes
+                self.constants[name] = self.bundle.prepared(
+                    name, size, dtype=source.type.dtype, shape=source.type.shape, encoding=encoding
+                )
+            else:
+                data = source.data if source.data.flags.c_contiguous else source.data.copy(order="C")
+                self.constants[name] = self.bundle.constant(name, data, dtype=source.type.dtype, shape=source.type.shape)
+        return self.constants[name]
+
+    def state(self, name: str) -> bw.State:
+        if name not in self.states:
+            source = self.module.states[name]
+            self.states[name] = self.bundle.state(
+                name, source.type.dtype, source.type.shape, fill_pattern=source.fill_pattern
+            )
+        return self.states[name]
+
+
+class _FunctionEmitter:
+    def __init__(self, emitter: Emitter, buffers: Buffers, plan: Plan, made: bw.Function, slots: Dict[Tuple[str, str], bw.Slot]):
+        self.emitter, self.buffers, self.plan, self.made, self.slots = emitter, buffers, plan, made, slots
+
+    def slot(self, storage: Storage) -> bw.Slot:
+        if storage.kind == "transient":
+            return self.made.transient()
+        key = (storage.kind, storage.target)
+        if key not in self.slots:
+            if storage.kind == "constant":
+                self.slots[key] = self.made.constant(self.emitter.constant(storage.target))
+            else:
+                self.slots[key] = self.made.state(self.emitter.state(storage.target))
+        return self.slots[key]
+
+    def range(self, access: Access, mode: str) -> bw.Range:
+        base = self.plan.offsets.get(id(access.storage), 0) if access.storage.kind == "transient" else 0
+        offset = ex.simplify(ex.constant(base) + access.offset)
+        return bw.Range(self.slot(access.storage), mode, offset, ex.simplify(access.size))
+
+    def block(self, commands: Sequence[Command], target: bw.Block) -> None:
+        made: List[bw.Command] = []
+        for command in commands:
+            after = [made[index] for index in command.predecessors]
+            made.append(getattr(self, "_" + command.kind)(command, target, after))
+
+    def _dispatch(self, command: Command, target: bw.Block, after: List[bw.Command]) -> bw.Command:
+        launch = command.launch
+        arguments: Dict[str, Any] = {}
+        for param in launch.kernel.params:
+            if param.kind == "workspace":
+                arguments[param.name] = self.range(command.accesses[param.name], "read_write")
+            elif param.kind == "buffer" and param.name in launch.buffers:
+                bound = launch.buffers[param.name]
+                access = command.accesses[bound.operand]
+                arguments[param.name] = self._shifted(access, bound.offset, param.access)
+            elif param.kind == "symbol":
+                arguments[param.name] = ex.simplify(launch.values[param.name])
+            elif param.kind == "scalar":
+                arguments[param.name] = _scalar(launch.values[param.name], param)
+        grid = [ex.simplify(size) for size in launch.grid]
+        kernel = self.emitter.kernels[launch.kernel.name]
+        return target.dispatch(kernel, arguments, grid, after=after, name=command.name)
+
+    def _shifted(self, access: Access, offset: Any, mode: str) -> bw.Range:
+        span = self.range(access, mode)
+        if isinstance(offset, int) and offset == 0:
+            return span
+        raise ValueError("offsets of launches are given by places")
+
+    def _call(self, command: Command, target: bw.Block, after: List[bw.Command]) -> bw.Command:
+        callee = self.emitter.functions[command.callee]
+        arguments: Dict[str, Any] = dict(command.scalars)
+        for name, access in command.accesses.items():
+            arguments[name.partition(":")[2]] = self.range(access, access.mode)
+        return target.call(callee, arguments, after=after, name=command.name)
+
+    def _repeat(self, command: Command, target: bw.Block, after: List[bw.Command]) -> bw.Command:
+        made = target.repeat(command.size, after=after, name=command.name)
+        self.block(command.blocks[0], made.body)
+        return made
+
+    def _branch(self, command: Command, target: bw.Block, after: List[bw.Command]) -> bw.Command:
+        made = target.branch(command.size, after=after, name=command.name)
+        self.block(command.blocks[0], made.then)
+        if command.blocks[1]:
+            self.block(command.blocks[1], made.otherwise)
+        return made
+
+
+def _scalar(value: Any, param: Any) -> bw.Scalar:
+    dtype = {"f16": "f32", "bf16": "f32"}.get(param.dtype, param.dtype) if param.size == 4 else param.dtype
+    number = float(value) if dtype.startswith("f") else int(value)
+    return bw.scalar(number, dtype)
+
+
+def _walk(commands: Sequence[Command]) -> Iterable[Command]:
+    for command in commands:
+        yield command
+        for block in command.blocks:
+            yield from _walk(block)
+
+
+def _sizes(buffers: Buffers, plan: Plan) -> Iterable[Any]:
+    """Every expression that the function's records will hold."""
+    for i in buffers.function.inputs:
+        if i.value is not None:
+            yield from i.value.shape
+    for r in buffers.function.results:
+        yield from r.value.shape
+    yield plan.size
+    for storage in buffers.storages:
+        yield storage.size_bytes
+        if storage.kind == "state":
+            yield from buffers.function.module.states[storage.target].type.shape
+    for command in _walk(buffers.commands):
+        yield command.size
+        yield from command.scalars.values()
+        for access in command.accesses.values():
+            yield access.offset
+            yield access.size
+        if command.launch is not None:
+            yield from command.launch.grid
+            yield from command.launch.values.values()

@@ -1,0 +1,31 @@
+"""Composite operations become simpler ones where no kernel does them whole."""
+
+from __future__ import annotations
+
+from typing import Optional, Sequence
+
+from .. import ops, select
+from ..ir import Function, Module, Op, Value
+from .rewrite import rewrite
+
+ALWAYS = ("aten.linear", "aten.mm", "aten.bmm", "aten.addmm", "aten.gather")
+MAX_DEPTH = 8
+
+
+def decompose(module: Module) -> None:
+    for function in module.functions.values():
+        for _round in range(MAX_DEPTH):
+            changed = []
+
+            def visit(op: Op) -> Optional[Sequence[Value]]:
+                definition = ops.OPS.get(op.name)
+                if definition is None or definition.decompose is None:
+                    return None
+                if op.name not in ALWAYS and select.supported(op):
+                    return None
+                changed.append(op)
+                return [definition.decompose(op)]
+
+            rewrite(function, visit)
+            if not changed:
+                break

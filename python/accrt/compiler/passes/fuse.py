@@ -1,0 +1,237 @@
+"""Fusion: bias, activation and residual into matrix products; chains of element-wise operations into one kernel."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from .. import expr as ex
+from .. import ops
+from ..ir import Function, Module, Op, Value
+from ..kernels import elementwise as ew
+from .rewrite import constant_derived, rewrite, uses
+
+MAX_INPUTS = 8
+MAX_NODES = 48
+
+#: Operation of the IR for each operation of an element-wise program.
+ATEN_OF = {d.scalar_op: name for name, d in ops.OPS.items() if d.scalar_op and d.scalar_op not in ("cast", "const", "index", "clamp")}
+ATEN_OF["gelu_tanh"] = "aten.gelu"
+
+_ACTIVATIONS = {"aten.relu": "relu", "aten.silu": "silu", "aten.tanh": "tanh", "aten.sigmoid": "sigmoid"}
+
+
+# ---- Epilogues -------------------------------------------------------------------------------------------------------
+
+
+def fuse_epilogues(module: Module) -> None:
+    for function in module.functions.values():
+        while _fuse_one_round(function):
+            pass
+
+
+def _fuse_one_round(function: Function) -> bool:
+    used, derived = uses(function), constant_derived(function)
+    changed: List[Op] = []
+
+    def visit(op: Op) -> Optional[Sequence[Value]]:
+        for position, value in enumerate(op.operands):
+            product = value.op if value is not None else None
+            if product is None or product.name != "accrt.matmul_packed" or len(used.get(id(value), ())) != 1:
+                continue
+            if product.block is not op.block or id(value) in taken:
+                continue
+            made = _epilogue(function, product, op, position, derived)
+            if made is not None:
+                taken.add(id(value))
+                changed.append(op)
+                return [made]
+        return None
+
+    taken: set = set()
+    rewrite(function, visit)
+    from .tidy import _remove_unused
+
+    _remove_unused(function)
+    return bool(changed)
+
+
+def _epilogue(function: Function, product: Op, op: Op, position: int, derived: Dict[int, List[str]]) -> Optional[Value]:
+    x, packed, bias, residual = product.operands
+    attrs = dict(product.attrs)
+    activation = _ACTIVATIONS.get(op.name)
+    if op.name == "aten.gelu":
+        activation = "gelu" if op.attrs["approximate"] == "none" else "gelu_tanh"
+    if activation is not None:
+        if attrs["activation"] != "none" or residual is not None:
+            return None
+        attrs["activation"] = activation
+    elif op.name == "aten.add":
+        other = op.operands[1 - position]
+        if _is_bias(other, product, derived) and bias is None and residual is None and attrs["activation"] == "none":
+            bias = other if other.rank == 1 else other.view([-1])
+            bias = bias if bias.dtype == "f32" else bias.to_copy("f32")
+        elif residual is None and other.type == product.result.type and op.result.type == product.result.type and other is not product.result:
+            residual = other
+        else:
+            return None
+    else:
+        return None
+    return function.add("accrt.matmul_packed", [x, packed, bias, residual], attrs).result
+
+
+def _is_bias(value: Value, product: Op, derived: Dict[int, List[str]]) -> bool:
+    columns = product.attrs["columns"]
+    lead = value.shape[:-1]
+    return id(value) in derived and value.rank >= 1 and value.shape[-1] == columns and all(size == 1 for size in lead)
+
+
+# ---- Element-wise chains ---------------------------------------------------------------------------------------------
+
+
+def fuse_elementwise(module: Module) -> None:
+    for function in module.functions.values():
+        _as_programs(function)
+        _merge(function)
+        from .tidy import _remove_unused
+
+        _remove_unused(function)
+
+
+def _as_programs(function: Function) -> None:
+    """Every element-wise operation becomes an accrt.elementwise of its own."""
+
+    def visit(op: Op) -> Optional[Sequence[Value]]:
+        definition = ops.OPS.get(op.name)
+        if definition is None or not definition.scalar_op:
+            return None
+        program, symbols = _program(op, definition.scalar_op)
+        attrs = {"program": program, "symbols": symbols, "shape": op.result.shape}
+        return [function.add("accrt.elementwise", op.operands, attrs).result]
+
+    rewrite(function, visit)
+
+
+def _program(op: Op, scalar_op: str) -> Tuple[ew.Program, Tuple[Any, ...]]:
+    dtype = op.result.dtype
+    nodes = [ew.Node("input", value.dtype, (), index) for index, value in enumerate(op.operands)]
+    symbols: Tuple[Any, ...] = ()
+    if scalar_op == "const":
+        value = op.attrs["fill_value"]
+        if isinstance(value, ex.Expr):
+            nodes, symbols = _cast_to(dtype, [ew.Node("symbol", "i64", (), 0)]), (value,)
+        else:
+            nodes = [ew.Node("const", dtype, (), value)]
+    elif scalar_op == "index":
+        nodes = [ew.Node("index", "i64", (), -1), ew.Node("symbol", "i64", (), 0), ew.Node("symbol", "i64", (), 1)]
+        nodes += [ew.Node("mul", "i64", (0, 2)), ew.Node("add", "i64", (3, 1))]
+        nodes, symbols = _cast_to(dtype, nodes), (op.attrs["start"], op.attrs["step"])
+    elif scalar_op == "clamp":
+        nodes = _clamp(op, nodes)
+    elif op.name == "aten.gelu" and op.attrs["approximate"] == "tanh":
+        nodes.append(ew.Node("gelu_tanh", dtype, (0,)))
+    else:
+        nodes.append(ew.Node(scalar_op, dtype, tuple(range(len(op.operands)))))
+    return ew.Program(tuple(nodes), (len(nodes) - 1,)), symbols
+
+
+def _cast_to(dtype: str, nodes: List[ew.Node]) -> List[ew.Node]:
+    return nodes if nodes[-1].dtype == dtype else nodes + [ew.Node("cast", dtype, (len(nodes) - 1,))]
+
+
+def _clamp(op: Op, nodes: List[ew.Node]) -> List[ew.Node]:
+    at = 0
+    for name, bound in (("max", op.attrs["min"]), ("min", op.attrs["max"])):
+        if bound is not None:
+            nodes += [ew.Node("const", op.result.dtype, (), bound), ew.Node(name, op.result.dtype, (at, len(nodes)))]
+            at = len(nodes) - 1
+    return nodes if at else nodes + [ew.Node("cast", op.result.dtype, (0,))]
+
+
+def _merge(function: Function) -> None:
+    """Producers move into their only consumer; what needs no input (numbers, positions) into every one."""
+    used = uses(function)
+
+    def visit(op: Op) -> Optional[Sequence[Value]]:
+        if op.name != "accrt.elementwise":
+            return None
+        for _round in range(MAX_NODES):
+            merged = next((m for m in (_try(op, i, used) for i in range(len(op.operands))) if m), None)
+            if merged is None:
+                break
+            op.operands, op.attrs["program"], op.attrs["symbols"] = merged
+        return None
+
+    rewrite(function, visit)
+
+
+def _try(op: Op, index: int, used: Dict[int, List[Op]]) -> Optional[Tuple[List[Value], ew.Program, Tuple[Any, ...]]]:
+    value = op.operands[index]
+    producer = value.op
+    if producer is None or producer.name != "accrt.elementwise" or producer.block is not op.block:
+        return None
+    free = not producer.operands
+    inner = producer.attrs["program"]
+    positions = any(node.op == "index" for node in inner.nodes)
+    same = value.shape == op.attrs["shape"]
+    if (positions and not same) or not (free or (same and all(user is op for user in used[id(value)]))):
+        return None
+    operands, program, symbols = _inlined(op, index, producer)
+    if len(operands) > MAX_INPUTS or len(program.nodes) > MAX_NODES or _moves_past_write(producer, op):
+        return None
+    return operands, program, symbols
+
+
+def _moves_past_write(producer: Op, consumer: Op) -> bool:
+    """Whether something between them may change what the producer reads."""
+    if not producer.operands:
+        return False
+    block = producer.block.ops
+    if producer not in block:
+        return True
+    between = block[block.index(producer) + 1 :]
+    for op in between:
+        if op is consumer:
+            break
+        if op.regions or ops.OPS[op.name].effect:
+            return True
+    return False
+
+
+def _inlined(op: Op, index: int, producer: Op) -> Tuple[List[Value], ew.Program, Tuple[Any, ...]]:
+    outer, inner = op.attrs["program"], producer.attrs["program"]
+    gone = op.operands[index]
+    operands: List[Value] = []
+    symbols = list(op.attrs["symbols"]) + list(producer.attrs["symbols"])
+    nodes: List[ew.Node] = []
+    known: Dict[Any, int] = {}
+
+    def operand_index(value: Value) -> int:
+        for at, have in enumerate(operands):
+            if have is value:
+                return at
+        operands.append(value)
+        return len(operands) - 1
+
+    def put(node: ew.Node) -> int:
+        key = (node.op, node.dtype, node.args, repr(node.value))
+        if key not in known:
+            known[key] = len(nodes)
+            nodes.append(node)
+        return known[key]
+
+    def copy(program: ew.Program, values: Sequence[Value], first_symbol: int, inner_at: Optional[int]) -> Dict[int, int]:
+        places: Dict[int, int] = {}
+        for at, node in enumerate(program.nodes):
+            if node.op == "input":
+                value = values[node.value]
+                replaced = inner_at is not None and value is gone
+                places[at] = inner_at if replaced else put(ew.Node("input", node.dtype, (), operand_index(value)))
+            elif node.op == "symbol":
+                places[at] = put(ew.Node("symbol", node.dtype, (), node.value + first_symbol))
+            else:
+                places[at] = put(ew.Node(node.op, node.dtype, tuple(places[a] for a in node.args), node.value))
+        return places
+
+    inside = copy(inner, producer.operands, len(op.attrs["symbols"]), None)
+    outside = copy(outer, op.operands, 0, inside[inner.outputs[0]])
+    return operands, ew.Program(tuple(nodes), tuple(outside[i] for i in outer.outputs)), tuple(symbols)

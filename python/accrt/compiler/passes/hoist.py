@@ -1,0 +1,88 @@
+"""What follows from weights alone is calculated once, at load: it moves into prepare functions that make constants."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Dict, List, Optional, Sequence
+
+from .. import ops
+from ..ir import Constant, Function, IRError, Module, Op, Value
+from .rewrite import constant_derived, rewrite, uses
+
+
+def hoist_constants(module: Module) -> None:
+    for function in [f for f in module.functions.values() if not f.prepare]:
+        _Hoist(module, function).run()
+
+
+class _Hoist:
+    def __init__(self, module: Module, function: Function):
+        self.module, self.function = module, function
+        self.derived = constant_derived(function)
+        self.used = uses(function)
+        self.origin: Dict[str, Op] = {}  # of constants made here: what they stand for
+
+    def run(self) -> None:
+        rewrite(self.function, self._visit)
+
+    def _visit(self, op: Op) -> Optional[Sequence[Value]]:
+        if len(op.results) != 1 or not self.derived.get(id(op.result)) or ops.OPS[op.name].view:
+            return None
+        if all(user is not None and self._stays_inside(user) for user in self.used.get(id(op.result), [None])):
+            return None  # only a step on the way to something that is made at load
+        return [self.function.constant(self._prepare(op))]
+
+    def _stays_inside(self, user: Op) -> bool:
+        return bool(user.results) and all(self.derived.get(id(v)) for v in user.results) and not user.regions
+
+    def _prepare(self, op: Op) -> Constant:
+        """The constant that stands for an operation's result, made by a prepare function of its own."""
+        needed = self._needed(op)
+        text = "|".join(_text(item) for item in needed)
+        sources = self.derived[id(op.result)]
+        kind = op.name.rpartition(".")[2]
+        name = f"{sources[0]}.{kind}.{hashlib.sha256((','.join(sources) + text).encode()).hexdigest()[:8]}"
+        if name in self.module.constants:
+            return self.module.constants[name]
+        made = self.module.function(f"prepare.{name}", prepare=True)
+        copies: Dict[int, Value] = {}
+        for item in needed:
+            operands = [None if v is None else copies.get(self._source(v)) or made.constant(v.constant) for v in item.operands]
+            copied = made.add(item.name, operands, item.attrs)
+            copied.label = item.label
+            copies.update({id(old): new for old, new in zip(item.results, copied.results)})
+        made.result(name, copies[id(op.result)])
+        constant = Constant(name, op.result.type, None)
+        self.module.constants[name] = constant
+        self.origin[name] = op
+        return constant
+
+    def _made_by(self, value: Value) -> Optional[Op]:
+        return self.origin.get(value.constant.name) if value.constant is not None else value.op
+
+    def _source(self, value: Value) -> int:
+        """Id of the value that `value` stands for: prepare functions read stored constants alone."""
+        made_by = self._made_by(value)
+        return id(value) if made_by is None or value.constant is None else id(made_by.result)
+
+    def _needed(self, op: Op) -> List[Op]:
+        """The operation and those that it follows from, in order."""
+        found: List[Op] = []
+
+        def visit(item: Op) -> None:
+            for value in item.operands:
+                made_by = None if value is None else self._made_by(value)
+                if made_by is not None:
+                    visit(made_by)
+            if item not in found:
+                found.append(item)
+
+        visit(op)
+        return found
+
+
+def _text(op: Op) -> str:
+    from ..printer import attribute_text
+
+    operands = ",".join("none" if v is None else (v.constant.name if v.constant else str(v.type)) for v in op.operands)
+    return f"{op.name}({operands};{','.join(f'{k}={attribute_text(v)}' for k, v in op.attrs.items())})"

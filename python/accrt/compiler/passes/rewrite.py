@@ -1,0 +1,87 @@
+"""What passes share: rewriting operations in order, uses of values."""
+
+from __future__ import annotations
+
+from typing import Callable, Dict, List, Optional, Sequence
+
+from ..ir import Block, Function, Op, Value
+
+Visit = Callable[[Op], Optional[Sequence[Value]]]
+
+
+def rewrite(function: Function, visit: Visit) -> None:
+    """Rebuilds the function: `visit(op)` sees operations in order with operands already replaced. None keeps the operation;
+    otherwise what it returns takes the place of its results, and what it built stands where the operation stood."""
+    replaced: Dict[int, Value] = {}
+
+    def now(value: Optional[Value]) -> Optional[Value]:
+        return None if value is None else replaced.get(id(value), value)
+
+    def block(target: Block) -> None:
+        pending, target.ops = target.ops, []
+        for op in pending:
+            op.operands = [now(value) for value in op.operands]
+            for region in op.regions:
+                block(region)
+            before, function._label = function._label, op.label
+            with function.inside(target):
+                made = visit(op)
+            function._label = before
+            if made is None:
+                target.ops.append(op)
+                continue
+            for old, new in zip(op.results, made):
+                replaced[id(old)] = new
+                keep.append(old)
+        target.yields = [now(value) for value in target.yields]
+
+    keep: List[Value] = []  # ids stay those of living objects
+    block(function.body)
+    for result in function.results:
+        result.value = now(result.value)
+
+
+def uses(function: Function) -> Dict[int, List[Op]]:
+    """Operations that use each value, one entry for each operand; a yield counts for the operation that holds the block, a
+    result as a use by None."""
+    found: Dict[int, List[Optional[Op]]] = {}
+    for block in function.body.blocks():
+        for op in block.ops:
+            for value in op.operands:
+                if value is not None:
+                    found.setdefault(id(value), []).append(op)
+        for value in block.yields:
+            found.setdefault(id(value), []).append(block.parent)
+    for result in function.results:
+        found.setdefault(id(result.value), []).append(None)
+    return found
+
+
+def constant_derived(function: Function) -> Dict[int, List[str]]:
+    """Values that follow from constants alone, with the names of those constants. Views of them count too."""
+    from ..ops import OPS
+
+    found: Dict[int, List[str]] = {id(v): [v.constant.name] for v in function.constants.values()}
+    for op in function.body.walk():
+        if op.name in ("accrt.repeat", "accrt.cond") or OPS[op.name].effect or op.name == "accrt.state_read":
+            continue
+        operands = [v for v in op.operands if v is not None]
+        if not op.results or (operands and not all(id(v) in found for v in operands)):
+            continue
+        if any(not isinstance(size, int) for v in op.results for size in v.shape) or _uses_symbols(op):
+            continue
+        names = [name for v in operands for name in found[id(v)]]
+        for value in op.results:
+            found[id(value)] = list(dict.fromkeys(names))
+    return found
+
+
+def _uses_symbols(op: Op) -> bool:
+    from ..expr import Expr
+
+    def symbolic(item: object) -> bool:
+        if isinstance(item, Expr):
+            return True
+        return isinstance(item, (list, tuple)) and any(symbolic(i) for i in item)
+
+    return any(symbolic(item) for item in op.attrs.values())

@@ -1,0 +1,116 @@
+"""Planning: where transient memory lies in the arena, and which commands must wait for which.
+
+Storages whose lives do not overlap share a place. Sizes are symbolic: a place is as large as the largest of its tenants,
+and offsets are sums of places. Commands wait for what they truly depend on: the ranges they read and write.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
+
+from . import expr as ex
+from .bufferize import Access, Buffers, Command, Storage
+from .expr import Size
+
+ALIGN = 256
+
+
+@dataclass(eq=False)
+class _Bin:
+    size: Size
+    tenants: List[Storage] = field(default_factory=list)
+
+    def free(self, storage: Storage) -> bool:
+        return all(t.last < storage.first or storage.last < t.first for t in self.tenants)
+
+
+@dataclass(eq=False)
+class Plan:
+    """Offsets of transient storages in the arena, and the arena's size."""
+
+    offsets: Dict[int, Size]
+    bins: Dict[int, int]
+    size: Size
+
+
+def plan(buffers: Buffers) -> Plan:
+    """Places all transient storages, then sets every command's predecessors."""
+    hints = _hints(buffers)
+    storages = [s for s in buffers.storages if s.kind == "transient" and s.first >= 0]
+    bins: List[_Bin] = []
+    where: Dict[int, int] = {}
+    for storage in sorted(storages, key=lambda s: (-ex.evaluate(s.size_bytes, hints), s.first)):
+        chosen = next((i for i, b in enumerate(bins) if b.free(storage)), None)
+        if chosen is None:
+            chosen = len(bins)
+            bins.append(_Bin(0))
+        bins[chosen].tenants.append(storage)
+        bins[chosen].size = ex.maximum(bins[chosen].size, ex.align_up(storage.size_bytes, ALIGN))
+        where[id(storage)] = chosen
+    offsets: List[Size] = []
+    total: Size = 0
+    for b in bins:
+        offsets.append(total)
+        total = ex.simplify(ex.constant(total) + b.size)
+    result = Plan({s: offsets[b] for s, b in where.items()}, where, total)
+    _order(buffers, buffers.commands, result)
+    return result
+
+
+def _hints(buffers: Buffers) -> Dict[str, int]:
+    """Typical values of symbols, for comparing sizes: the geometric middle of the range, at most 128 where it is wide."""
+    symbols = buffers.function.module.symbols
+    return {name: max(s.minimum, min(s.maximum, 128)) for name, s in symbols.items()}
+
+
+# ---- Dependencies ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class _Touch:
+    key: Tuple[str, object]
+    offset: Size
+    end: Size
+    writes: bool
+
+
+def _order(buffers: Buffers, block: Sequence[Command], plan_: Plan) -> None:
+    aliases = {("result", result): ("input", alias) for result, (alias, _must) in buffers.aliases.items()}
+    touched = [_touches(command, plan_, aliases) for command in block]
+    before: List[Set[int]] = []
+    for index, command in enumerate(block):
+        direct = [
+            earlier
+            for earlier in range(index)
+            if any(_conflict(a, b) for a in touched[earlier] for b in touched[index])
+        ]
+        reached: Set[int] = set()
+        for earlier in reversed(direct):
+            if earlier not in reached:
+                command.predecessors.append(earlier)
+                reached |= before[earlier] | {earlier}
+        command.predecessors.sort()
+        before.append(reached)
+        for inner in command.blocks:
+            _order(buffers, inner, plan_)
+
+
+def _touches(command: Command, plan_: Plan, aliases: Mapping) -> List[_Touch]:
+    found: Dict[Tuple, _Touch] = {}
+    for access in command.touched():
+        storage = access.storage
+        if storage.kind == "constant":
+            continue
+        key = ("bin", plan_.bins[id(storage)]) if storage.kind == "transient" else (storage.kind, storage.target)
+        key = aliases.get(key, key)
+        writes = access.mode != "read"
+        end = ex.simplify(ex.constant(access.offset) + access.size)
+        found[(key, access.offset, end, writes)] = _Touch(key, access.offset, end, writes)
+    return list(found.values())
+
+
+def _conflict(a: _Touch, b: _Touch) -> bool:
+    if a.key != b.key or not (a.writes or b.writes):
+        return False
+    return not (ex.proved_less_equal(a.end, b.offset) or ex.proved_less_equal(b.end, a.offset))

@@ -1,0 +1,301 @@
+"""The oracle: runs a function of the IR in numpy, every float type as float64, integers exactly.
+
+It knows no kernel, no pass and no file, so what it says is independent of how a bundle calculates. It runs functions as they
+were built (before passes) and also what passes made of them, which is how each pass is tested.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+import numpy as np
+
+from . import expr as ex
+from . import ops
+from .ir import FLOATS, Block, Constant, Function, IRError, Module, Op, Value
+
+NUMPY = {
+    "bool": np.bool_, "i8": np.int8, "u8": np.uint8, "i32": np.int32, "u32": np.uint32, "i64": np.int64, "f16": np.float64,
+    "bf16": np.float64, "f32": np.float64, "f64": np.float64,
+}  # fmt: skip
+
+
+def decode(data: Any, dtype: str) -> np.ndarray:
+    """Stored data as the reference calculates with it; bf16 comes as uint16 bits or as numbers."""
+    array = np.asarray(data)
+    if dtype == "bf16" and array.dtype == np.uint16:
+        array = (array.astype(np.uint32) << 16).view(np.float32)
+    return array.astype(NUMPY[dtype])
+
+
+class Interpreter:
+    """Runs functions of one module; keeps the contents of states between runs, as a session does."""
+
+    def __init__(self, module: Module, session: Optional[Mapping[str, int]] = None):
+        self.module = module
+        self.session = dict(session or {})
+        for s in module.symbols.values():
+            if s.symbol_class.name == "SESSION":
+                self.session.setdefault(s.name, s.maximum)
+        self.constants: Dict[str, np.ndarray] = {}
+        self.states: Dict[str, np.ndarray] = {}
+        for state in module.states.values():
+            shape = [ex.evaluate(size, self.session) for size in state.type.shape]
+            bits = state.fill_pattern
+            width = {"bf16": 16}.get(state.type.dtype, 0)
+            filled = decode(np.full(shape, bits, np.uint16), "bf16") if width else np.full(shape, _pattern(bits, state.type.dtype))
+            self.states[state.name] = filled.astype(NUMPY[state.type.dtype])
+
+    def run(self, name: str, *inputs: Any, **scalars: int) -> List[np.ndarray]:
+        """Results of a function; tensor inputs in order, scalars by name."""
+        function = self.module.functions[name]
+        values, symbols = self._bind(function, inputs, scalars)
+        return self._run(function, values, symbols)
+
+    def _bind(self, function: Function, inputs: Sequence[Any], scalars: Mapping[str, int]):
+        tensors = [i for i in function.inputs if i.value is not None]
+        if len(tensors) != len(inputs):
+            raise IRError(f"function {function.name!r} takes {len(tensors)} tensors, {len(inputs)} are given")
+        symbols = dict(self.session)
+        for i in function.inputs:
+            if i.symbol:
+                symbols[i.symbol] = int(scalars[i.name])
+        values: Dict[int, np.ndarray] = {}
+        for i, data in zip(tensors, inputs):
+            array = decode(data, i.value.dtype)
+            values[id(i.value)] = array.copy() if i.access != "read" else array
+            for size, actual in zip(i.value.shape, array.shape):
+                if isinstance(size, ex.Expr) and size.op == "symbol":
+                    symbols.setdefault(size.value, actual)
+        for i, data in zip(tensors, inputs):
+            expected = tuple(ex.evaluate(size, symbols) for size in i.value.shape)
+            if expected != values[id(i.value)].shape:
+                raise IRError(f"function {function.name!r}, input {i.name!r}: {values[id(i.value)].shape}, not {expected}")
+        return values, symbols
+
+    def _run(self, function: Function, values: Dict[int, np.ndarray], symbols: Dict[str, int]) -> List[np.ndarray]:
+        run = _Run(self, function, values, symbols)
+        run.block(function.body, [])
+        return [run.of(result.value) for result in function.results]
+
+
+def _pattern(bits: int, dtype: str) -> Any:
+    sizes = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
+    kind = np.dtype(sizes.get(dtype, NUMPY[dtype]))
+    return np.frombuffer(bits.to_bytes(8, "little")[: kind.itemsize], kind)[0]
+
+
+class _Run:
+    def __init__(self, interpreter: Interpreter, function: Function, values: Dict[int, np.ndarray], symbols: Dict[str, int]):
+        self.interpreter, self.function, self.values, self.symbols = interpreter, function, values, symbols
+
+    def of(self, value: Optional[Value]) -> Optional[np.ndarray]:
+        if value is None:
+            return None
+        if value.constant is not None:
+            return self._constant(value.constant)
+        return self.values[id(value)]
+
+    def _constant(self, constant: Constant) -> np.ndarray:
+        cache = self.interpreter.constants
+        if constant.name not in cache:
+            if constant.data is None:
+                self._prepare(constant)
+            else:
+                cache[constant.name] = decode(constant.data, constant.type.dtype)
+        return cache[constant.name]
+
+    def _prepare(self, constant: Constant) -> None:
+        """Runs the prepare function that makes a constant; its results carry the constants' names."""
+        for function in self.interpreter.module.functions.values():
+            if function.prepare and constant.name in [r.name for r in function.results]:
+                for result, array in zip(function.results, self.interpreter._run(function, {}, dict(self.symbols))):
+                    self.interpreter.constants[result.name] = array
+                return
+        raise IRError(f"constant {constant.name!r} has no data, and no prepare function makes it")
+
+    def size(self, size: Any, inductions: Sequence[int]) -> int:
+        return ex.evaluate(size, self.symbols, inductions)
+
+    def block(self, block: Block, inductions: List[int]) -> List[np.ndarray]:
+        for op in block.ops:
+            with np.errstate(all="ignore"):
+                results = self.op(op, inductions)
+            for value, array in zip(op.results, results):
+                self._check(op, value, array, inductions)
+                self.values[id(value)] = array
+        return [self.of(value) for value in block.yields]
+
+    def _check(self, op: Op, value: Value, array: np.ndarray, inductions: Sequence[int]) -> None:
+        if value.type.encoding != "plain":
+            return
+        expected = tuple(self.size(s, inductions) for s in value.shape)
+        if array.shape != expected or array.dtype != np.dtype(NUMPY[value.dtype]):
+            raise IRError(f"{op.where}: the reference gives {array.dtype}{array.shape}, inferred is {value.type} = {expected}")
+
+    def op(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        special = getattr(self, "_" + op.name.replace(".", "_"), None)
+        if special is not None:
+            return special(op, inductions)
+        definition = ops.OPS[op.name]
+        args = [self.of(v) for v in op.operands]
+        attrs = {k: self.size(v, inductions) if isinstance(v, ex.Expr) else v for k, v in op.attrs.items()}
+        result = np.asarray(definition.reference(*args, **attrs))
+        return [result.astype(NUMPY[op.result.dtype])]
+
+    # -- operations that need more than their operands
+
+    def _shape(self, value: Value, inductions: Sequence[int]) -> List[int]:
+        return [self.size(s, inductions) for s in value.shape]
+
+    def _aten__to_copy(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        x, dtype = self.of(op.operands[0]), op.attrs["dtype"]
+        if x.dtype.kind == "f" and dtype not in FLOATS and dtype != "bool":
+            info = np.iinfo(NUMPY[dtype])
+            whole = np.trunc(np.nan_to_num(x, nan=0.0, posinf=np.inf, neginf=-np.inf))
+            low, high = whole <= float(info.min), whole >= float(info.max)
+            safe = np.where(low | high, 0, whole).astype(NUMPY[dtype])
+            return [np.where(low, info.min, np.where(high, info.max, safe)).astype(NUMPY[dtype])]
+        return [(x != 0) if dtype == "bool" else x.astype(NUMPY[dtype])]
+
+    def _aten_full(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        value = self.size(op.attrs["fill_value"], inductions) if isinstance(op.attrs["fill_value"], ex.Expr) else op.attrs["fill_value"]
+        return [np.full(self._shape(op.result, inductions), value, NUMPY[op.result.dtype])]
+
+    def _aten_arange(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        start, step = self.size(op.attrs["start"], inductions), self.size(op.attrs["step"], inductions)
+        count = self._shape(op.result, inductions)[0]
+        return [(start + step * np.arange(count)).astype(NUMPY[op.result.dtype])]
+
+    def _aten_view(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        return [self.of(op.operands[0]).reshape(self._shape(op.result, inductions))]
+
+    def _aten_permute(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        return [self.of(op.operands[0]).transpose([ops.axis_of(d, op.result.rank) for d in op.attrs["dims"]])]
+
+    def _aten_expand(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        return [np.broadcast_to(self.of(op.operands[0]), self._shape(op.result, inductions))]
+
+    def _aten_slice(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        source = self.of(op.operands[0])
+        axis = ops.axis_of(op.attrs["dim"], source.ndim)
+        start, end = (self.size(s, inductions) for s in ops.slice_bounds(op))
+        if not 0 <= start <= end <= source.shape[axis]:
+            raise IRError(f"{op.where}: slice [{start}:{end}] of dimension {axis} of size {source.shape[axis]}")
+        index = [slice(None)] * source.ndim
+        index[axis] = slice(start, end, op.attrs["step"])
+        return [source[tuple(index)]]
+
+    def _aten_select(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        source = self.of(op.operands[0])
+        return [np.take(source, self.size(op.attrs["index"], inductions), ops.axis_of(op.attrs["dim"], source.ndim))]
+
+    def _aten_cat(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        return [np.concatenate([self.of(v) for v in op.operands], op.attrs["dim"])]
+
+    def _aten_index_select(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        source, index = (self.of(v) for v in op.operands)
+        return [np.take(source, index.astype(np.int64), ops.axis_of(op.attrs["dim"], source.ndim))]
+
+    def _aten_gather(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        source, index = (self.of(v) for v in op.operands)
+        axis = ops.axis_of(op.attrs["dim"], source.ndim)
+        cut = tuple(slice(None) if a == axis else slice(0, n) for a, n in enumerate(index.shape))
+        return [np.take_along_axis(source[cut], index.astype(np.int64), axis)]
+
+    def _accrt_state_read(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        return [self.interpreter.states[op.attrs["state"].name].copy()]
+
+    def _accrt_state_write(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        value, state = self.of(op.operands[0]), self.interpreter.states[op.attrs["state"].name]
+        starts = [self.size(offset, inductions) for offset in op.attrs["offsets"]]
+        place = tuple(slice(start, start + n) for start, n in zip(starts, value.shape))
+        if state[place].shape != value.shape:
+            raise IRError(f"{op.where}: {value.shape} at {starts} lies outside state {state.shape}")
+        state[place] = value
+        return []
+
+    def _accrt_write_input(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        found = next(i for i in self.function.inputs if i.name == op.attrs["name"])
+        self.values[id(found.value)] = self.of(op.operands[0]).copy()
+        return []
+
+    def _accrt_call(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        callee = self.interpreter.module.functions[op.attrs["callee"]]
+        scalars = {name: self.size(size, inductions) for name, size in op.attrs["scalars"].items()}
+        values, symbols = self.interpreter._bind(callee, [self.of(v) for v in op.operands], scalars)
+        return self.interpreter._run(callee, values, {**self.symbols, **symbols})
+
+    def _accrt_kernel(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        kernel = op.attrs["kernel"]
+        reference = getattr(kernel, "reference", None)
+        if reference is None:
+            raise IRError(f"{op.where}: kernel {kernel.name!r} has no reference")
+        values = {k: self.size(v, inductions) if isinstance(v, ex.Expr) else v for k, v in op.attrs["values"].items()}
+        made = reference(*[self.of(v) for v in op.operands], **values)
+        return list(made) if isinstance(made, (list, tuple)) else [made]
+
+    def _accrt_repeat(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        region, carried = op.regions[0], [self.of(v) for v in op.operands]
+        for index in range(self.size(op.attrs["count"], inductions)):
+            for value, array in zip(region.args, carried):
+                self.values[id(value)] = array
+            carried = self.block(region, inductions + [index])
+        return carried
+
+    def _accrt_cond(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        return self.block(op.regions[0 if self.size(op.attrs["condition"], inductions) else 1], inductions)
+
+    # -- what passes make
+
+    def _accrt_elementwise(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        program, shape = op.attrs["program"], self._shape(op.result, inductions)
+        inputs = [self.of(v) for v in op.operands]
+        symbols = [self.size(s, inductions) for s in op.attrs["symbols"]]
+        values: List[np.ndarray] = []
+        for node in program.nodes:
+            values.append(self._node(op, node, values, inputs, symbols, shape))
+        return [np.ascontiguousarray(np.broadcast_to(values[i], shape)).astype(NUMPY[program.nodes[i].dtype]) for i in program.outputs]
+
+    def _node(self, op: Op, node: Any, values: List[np.ndarray], inputs: Any, symbols: Any, shape: Any) -> np.ndarray:
+        from .passes.fuse import ATEN_OF
+
+        kind = NUMPY[node.dtype]
+        if node.op == "input":
+            return inputs[node.value]
+        if node.op in ("const", "symbol"):
+            return np.asarray(symbols[node.value] if node.op == "symbol" else node.value).astype(kind)
+        if node.op == "index":
+            return np.arange(int(np.prod(shape)), dtype=np.int64).reshape(shape)
+        args = [values[i] for i in node.args]
+        if node.op == "cast":
+            fake = Op("aten._to_copy", [], {"dtype": node.dtype}, op.block)
+            return _cast(self, fake, args[0])
+        if node.op == "clamp":
+            return np.minimum(np.maximum(args[0], args[1]), args[2])
+        aten = ATEN_OF[node.op]
+        attrs = {"approximate": "tanh"} if node.op == "gelu_tanh" else {}
+        return np.asarray(ops.OPS[aten].reference(*args, **attrs)).astype(kind)
+
+    def _accrt_pack(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        return [self.of(op.operands[0])]
+
+    def _accrt_matmul_packed(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        x, packed, bias, residual = (self.of(v) for v in op.operands)
+        y = x @ packed
+        y = y if bias is None else y + bias
+        activation = op.attrs["activation"]
+        if activation != "none":
+            aten, attrs = {"gelu_tanh": ("aten.gelu", {"approximate": "tanh"})}.get(activation, ("aten." + activation, {}))
+            y = ops.OPS[aten].reference(y, **attrs)
+        return [y if residual is None else y + residual]
+
+
+def _cast(run: _Run, fake: Op, array: np.ndarray) -> np.ndarray:
+    holder = Value.__new__(Value)
+    run.values[id(holder)] = np.asarray(array)
+    holder.constant = None
+    fake.operands = [holder]
+    result = run._aten__to_copy(fake, [])[0]
+    del run.values[id(holder)]
+    return result

@@ -1,0 +1,233 @@
+"""Selection: which kernel does an operation, and with what arguments.
+
+`lower(op, operands, results)` gives a Lowering for operands and results of known types, shapes and strides; a kernel that
+cannot take them says why by ValueError, and the caller gives it contiguous ones, or decomposes the operation. Weights and
+plain tensors are told apart by their encoding alone, so another layout is another entry here and no new operation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from . import expr as ex
+from . import ops
+from .ir import IRError, Op, TensorType
+from .kernels import attention, elementwise, matmul, tensor_ops
+from .kernels.kerneldef import KernelDef, Launch, TensorSpec
+from .kernels.kerneldef import launch as make_launch
+
+#: A bound operand: ("in", index of the operand) or ("out", index of the result).
+Binding = Tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """One launch, and which operand or result each of its operands is."""
+
+    launch: Launch
+    bindings: Mapping[str, Binding]
+
+
+Specs = Sequence[Optional[TensorSpec]]
+Rule = Callable[[Op, Specs, Specs], Lowering]
+_RULES: Dict[str, Rule] = {}
+
+
+def _rule(name: str) -> Callable[[Rule], Rule]:
+    def register(function: Rule) -> Rule:
+        _RULES[name] = function
+        return function
+
+    return register
+
+
+def has_rule(name: str) -> bool:
+    return name in _RULES
+
+
+def lower(op: Op, operands: Specs, results: Specs) -> Lowering:
+    """The launch for an operation. Raises ValueError, saying why, where its kernels cannot take these operands."""
+    if op.name not in _RULES:
+        raise ValueError(f"no kernel does {op.name}")
+    return _RULES[op.name](op, operands, results)
+
+
+def contiguous(type_: TensorType) -> TensorSpec:
+    """The spec of a tensor that lies in memory row by row."""
+    strides: List[Any] = []
+    step: Any = 1
+    for size in reversed(type_.shape):
+        strides.append(step)
+        step = ex.simplify(ex.constant(step) * size)
+    return TensorSpec(type_.dtype, type_.shape, tuple(reversed(strides)))
+
+
+def supported(op: Op) -> bool:
+    """Whether a kernel does the whole operation, at least on contiguous operands."""
+    specs = [None if v is None else contiguous(v.type) for v in op.operands]
+    try:
+        lower(op, specs, [contiguous(v.type) for v in op.results])
+    except ValueError:
+        return False
+    return True
+
+
+def _named(launch: Launch, **bindings: Optional[Binding]) -> Lowering:
+    return Lowering(launch, {name: binding for name, binding in bindings.items() if binding is not None})
+
+
+def _in(op: Op, index: int) -> Optional[Binding]:
+    return ("in", index) if index < len(op.operands) and op.operands[index] is not None else None
+
+
+OUT: Binding = ("out", 0)
+
+
+@_rule("accrt.elementwise")
+def _elementwise(op: Op, operands: Specs, results: Specs) -> Lowering:
+    made = elementwise.lower(op.attrs["program"], operands, results, symbols=op.attrs["symbols"])
+    bindings: Dict[str, Binding] = {f"x{i}": ("in", i) for i in range(len(operands))}
+    bindings.update({f"y{i}": ("out", i) for i in range(len(results))})
+    return Lowering(made, bindings)
+
+
+@_rule("accrt.pack")
+def _pack(op: Op, operands: Specs, results: Specs) -> Lowering:
+    return _named(matmul.lower_pack(operands[0], results[0]), b=("in", 0), packed=OUT)
+
+
+@_rule("accrt.matmul_packed")
+def _matmul_packed(op: Op, operands: Specs, results: Specs) -> Lowering:
+    x, packed, bias, residual = operands
+    made = matmul.lower_matmul_packed(x, packed, results[0], bias, residual, op.attrs["activation"])
+    return _named(made, a=("in", 0), b=("in", 1), bias=_in(op, 2), residual=_in(op, 3), out=OUT)
+
+
+@_rule("aten.matmul")
+def _matmul(op: Op, operands: Specs, results: Specs) -> Lowering:
+    return _named(matmul.lower_matmul(operands[0], operands[1], results[0]), a=("in", 0), b=("in", 1), out=OUT)
+
+
+@_rule("aten.layer_norm")
+def _layer_norm(op: Op, operands: Specs, results: Specs) -> Lowering:
+    x, weight, bias = operands
+    made = tensor_ops.lower_norm("layer_norm", x, results[0], weight, bias, op.attrs["eps"])
+    return _named(made, x=("in", 0), weight=_in(op, 1), bias=_in(op, 2), out=OUT)
+
+
+@_rule("aten.rms_norm")
+def _rms_norm(op: Op, operands: Specs, results: Specs) -> Lowering:
+    made = tensor_ops.lower_norm("rms_norm", operands[0], results[0], operands[1], None, op.attrs["eps"])
+    return _named(made, x=("in", 0), weight=_in(op, 1), out=OUT)
+
+
+@_rule("aten.softmax")
+def _softmax(op: Op, operands: Specs, results: Specs) -> Lowering:
+    if ops.axis_of(op.attrs["dim"], op.operands[0].rank) != op.operands[0].rank - 1:
+        raise ValueError("softmax: kernels take the last dimension")
+    return _named(tensor_ops.lower_softmax(operands[0], results[0]), x=("in", 0), out=OUT)
+
+
+def _reduce(kind: str) -> Rule:
+    def lower_reduce(op: Op, operands: Specs, results: Specs) -> Lowering:
+        axes = ops.axes_of(op.attrs["dim"], op.operands[0].rank)
+        out = results[0]
+        if op.attrs["keepdim"]:
+            kept = [a for a in range(op.operands[0].rank) if a not in axes]
+            out = TensorSpec(out.dtype, tuple(out.shape[a] for a in kept), tuple(out.strides[a] for a in kept))
+        return _named(tensor_ops.lower_reduce(kind, operands[0], out, axes), x=("in", 0), out=OUT)
+
+    return lower_reduce
+
+
+for _name, _kind in (("sum", "sum"), ("mean", "mean"), ("amax", "max"), ("amin", "min")):
+    _RULES["aten." + _name] = _reduce(_kind)
+
+
+@_rule("aten.scaled_dot_product_attention")
+def _attention(op: Op, operands: Specs, results: Specs) -> Lowering:
+    q, k, v, mask = operands
+    at = op.attrs
+    made = attention.lower_attention(
+        q, k, v, results[0], mask, scale=at["scale"], causal=at["is_causal"], causal_offset=at["causal_offset"]
+    )
+    return _named(made, q=("in", 0), k=("in", 1), v=("in", 2), mask=_in(op, 3), out=OUT)
+
+
+def _axes_moved(spec: TensorSpec, axes: Sequence[int]) -> TensorSpec:
+    return TensorSpec(spec.dtype, tuple(spec.shape[a] for a in axes), tuple(spec.strides[a] for a in axes))
+
+
+def _four_axes(spec: TensorSpec) -> TensorSpec:
+    """[..., length, size] as [batch, length, heads, size]: the axis before length is heads, what comes before is batch."""
+    lead_shape, lead_strides = list(spec.shape[:-2]), list(spec.strides[:-2])
+    while len(lead_shape) < 2:
+        lead_shape.insert(0, 1)
+        lead_strides.insert(0, 0)
+    if len(lead_shape) > 2:
+        raise ValueError(f"rotary embedding: rank {spec.rank}, at most 4 is possible")
+    full = TensorSpec(spec.dtype, (*lead_shape, *spec.shape[-2:]), (*lead_strides, *spec.strides[-2:]))
+    return _axes_moved(full, (0, 2, 1, 3))
+
+
+@_rule("accrt.rope")
+def _rope(op: Op, operands: Specs, results: Specs) -> Lowering:
+    x, out = _four_axes(operands[0]), _four_axes(results[0])
+    made = tensor_ops.lower_rope(x, out, theta=op.attrs["theta"], start=op.attrs["position"])
+    return _named(made, x=("in", 0), out=OUT)
+
+
+@_rule("aten.embedding")
+def _embedding(op: Op, operands: Specs, results: Specs) -> Lowering:
+    return _named(tensor_ops.lower_gather(operands[0], operands[1], results[0], 0), x=("in", 0), index=("in", 1), out=OUT)
+
+
+@_rule("aten.index_select")
+def _index_select(op: Op, operands: Specs, results: Specs) -> Lowering:
+    axis = ops.axis_of(op.attrs["dim"], op.operands[0].rank)
+    made = tensor_ops.lower_gather(operands[0], operands[1], results[0], axis)
+    return _named(made, x=("in", 0), index=("in", 1), out=OUT)
+
+
+@_rule("aten.clone")
+def _clone(op: Op, operands: Specs, results: Specs) -> Lowering:
+    return copy(operands[0], results[0])
+
+
+def copy(source: TensorSpec, target: TensorSpec) -> Lowering:
+    return _named(tensor_ops.lower_copy(source, target), x=("in", 0), out=OUT)
+
+
+@_rule("accrt.kernel")
+def _users_kernel(op: Op, operands: Specs, results: Specs) -> Lowering:
+    """A user's kernel takes contiguous tensors."""
+    kernel: KernelDef = op.attrs["kernel"]
+    for spec in (*operands, *results):
+        plain = contiguous(TensorType(spec.dtype, spec.shape))
+        if not all(ex.proved_equal(a, b) for a, b in zip(spec.strides, plain.strides)):
+            raise ValueError(f"kernel {kernel.name!r}: strides {spec.strides} for shape {spec.shape}")
+    bindings: Dict[str, Binding] = {}
+    read = written = 0
+    for param in kernel.params:
+        if param.kind == "buffer" and param.access == "read":
+            bindings[param.name], read = ("in", read), read + 1
+        elif param.kind == "buffer":
+            bindings[param.name], written = ("out", written), written + 1
+    return Lowering(make_launch(kernel, {name: name for name in bindings}, op.attrs["values"]), bindings)
+
+
+#: Operations whose result may take the memory of an operand: element i is read before element i is written.
+IN_PLACE = ("accrt.elementwise", "aten.layer_norm", "aten.rms_norm", "aten.softmax", "accrt.rope")
+
+
+def may_share(op: Op, index: int) -> bool:
+    """Whether the result may overwrite operand `index` where it lies (same type, same strides)."""
+    if op.name == "accrt.matmul_packed":
+        return index == 3
+    return op.name in IN_PLACE and (index == 0 or op.name == "accrt.elementwise")
+
+
+def explain(op: Op, operands: Specs, results: Specs, error: Exception) -> IRError:
+    types = ", ".join("none" if s is None else f"{s.dtype}{list(map(str, s.shape))}" for s in (*operands, *results))
+    return IRError(f"{op.where}: no kernel for {types}: {error}")
