@@ -9,9 +9,12 @@ from __future__ import annotations
 import concurrent.futures
 import ctypes
 import ctypes.util
+import functools
 import os
 import random
+import shutil
 import struct
+import subprocess
 import sys
 import tempfile
 import types
@@ -257,49 +260,110 @@ class Memory:
                 assert (block[start : start + span][inside] == POISON).all(), f"{name}: written between its rows"
 
 
-def run_launch(launch: Launch, memory: Memory, target: str, threads: int = 1, records: Optional[Mapping[str, _Def]] = None) -> None:
-    """Runs every workgroup of a launch in a shuffled order. Raises KernelFailure when one fails."""
-    kernel = launch.kernel
-    record = (records or load([kernel], target))[kernel.name]
-    entry = _ENTRY(record.entry)
-    sizes = {"f16": 2, "bf16": 2}
-    addresses = {}
+def _addresses(launch: Launch, memory: Memory) -> Dict[str, int]:
+    found = {}
     for param, argument in launch.buffers.items():
         item = memory.arrays[argument.operand].itemsize
-        addresses[param] = memory.address(argument.operand) + argument.offset * sizes.get("", item)
+        found[param] = memory.address(argument.operand) + argument.offset * item
+    return found
+
+
+def run_launch(launch: Launch, memory: Memory, target: str, threads: int = 1) -> None:
+    """Runs every workgroup of a launch in a shuffled order. Raises KernelFailure when one fails."""
+    assert all(size >= 1 for size in launch.grid), f"grid {launch.grid}"
+    if image.TARGETS[target].arch != os.uname().machine:
+        _run_foreign(launch, memory, target)
+        return
+    kernel = launch.kernel
+    record = load([kernel], target)[kernel.name]
+    entry = _ENTRY(record.entry)
     scratch = np.full(int(launch.workspace_bytes) + 64, POISON, np.uint8)
-    block = ctypes.create_string_buffer(pack_params(launch, addresses, (scratch.ctypes.data + 63) // 64 * 64))
-    aligned = (ctypes.addressof(block) + 15) // 16 * 16
-    if aligned != ctypes.addressof(block):
-        spare = ctypes.create_string_buffer(len(block) + 16)
-        aligned = (ctypes.addressof(spare) + 15) // 16 * 16
-        ctypes.memmove(aligned, block, len(block))
+    packed = pack_params(launch, _addresses(launch, memory), (scratch.ctypes.data + 63) // 64 * 64)
+    block = np.zeros(len(packed) + 16, np.uint8)
+    start = (-block.ctypes.data) % 16
+    block[start : start + len(packed)] = np.frombuffer(packed, np.uint8)
     x, y, z = launch.grid
-    assert x >= 1 and y >= 1 and z >= 1, f"grid {launch.grid}"
-    dispatch = _Dispatch(ctypes.sizeof(_Dispatch), (x, y, z), aligned, kernel.params_size_bytes, threads, 1)
+    dispatch = _Dispatch(ctypes.sizeof(_Dispatch), (x, y, z), block.ctypes.data + start, len(packed), threads, 1)
     groups = [(i, j, k) for k in range(z) for j in range(y) for i in range(x)]
     random.Random(SEED).shuffle(groups)
 
     def work(worker: int) -> None:
         size = record.local_memory_size_bytes
         local = np.full(size + 128 + 64, POISON, np.uint8)
-        start = (-local.ctypes.data) % 64
+        at = (-local.ctypes.data) % 64
         message = ctypes.create_string_buffer(200)
         for i, j, k in groups[worker::threads]:
             group = _Workgroup(
-                ctypes.sizeof(_Workgroup), (i, j, k), worker, size, local.ctypes.data + start if size else None,
+                ctypes.sizeof(_Workgroup), (i, j, k), worker, size, local.ctypes.data + at if size else None,
                 ctypes.addressof(message), 200, 0,
             )  # fmt: skip
             code = entry(ctypes.byref(ENVIRONMENT), ctypes.byref(dispatch), ctypes.byref(group))
             if code:
                 raise KernelFailure(code, message.value.decode())
-        assert (local[start + size :] == POISON).all(), "local memory: written outside"
+        assert (local[at + size :] == POISON).all(), "local memory: written outside"
 
     if threads == 1:
         work(0)
         return
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
         list(pool.map(work, range(threads)))
+
+
+# ---- Images for another machine, under qemu --------------------------------------------------------------------------
+
+_SYSROOT = "/usr/aarch64-linux-gnu"
+
+
+def foreign_reason() -> str:
+    """Why aarch64 images cannot be tried here; empty when they can."""
+    if os.uname().machine == "aarch64":
+        return "this machine is aarch64: its images run directly"
+    reason = image.available_targets()[1].get("aarch64", "")
+    for tool in ("qemu-aarch64", "aarch64-linux-gnu-gcc"):
+        if not reason and shutil.which(tool) is None:
+            reason = f"{tool} is not installed"
+    return reason
+
+
+@functools.lru_cache(maxsize=None)
+def _foreign_runner() -> str:
+    output = os.path.join(tempfile.mkdtemp(prefix="accrt-runner-"), "runner")
+    source = Path(__file__).with_name("kernel_runner_foreign.c")
+    command = ["aarch64-linux-gnu-gcc", "-O1", f"-I{image.include_directory()}", str(source), "-o", output, "-ldl", "-lm"]
+    subprocess.run(command, check=True)
+    return output
+
+
+def _run_foreign(launch: Launch, memory: Memory, target: str) -> None:
+    def number(*values: int) -> bytes:
+        return struct.pack(f"<{len(values)}Q", *values)
+
+    def sized(content: bytes) -> bytes:
+        return number(len(content)) + content
+
+    names = sorted(memory._blocks)
+    job = sized(launch.kernel.name.encode()) + sized(pack_params(launch, {})) + number(*launch.grid, len(names))
+    for name in names:
+        job += sized(memory._blocks[name][0].tobytes())
+    job += number(len(launch.buffers))
+    for param, address in _addresses(launch, memory).items():
+        name = launch.buffers[param].operand
+        offset = address - memory._blocks[name][0].ctypes.data
+        job += number(launch.kernel.param(param).offset, names.index(name), offset)
+    with tempfile.TemporaryDirectory() as directory:
+        paths = [os.path.join(directory, name) for name in ("image.so", "job", "result")]
+        Path(paths[0]).write_bytes(image.build_image([launch.kernel], target))
+        Path(paths[1]).write_bytes(job)
+        subprocess.run(["qemu-aarch64", "-L", _SYSROOT, _foreign_runner(), *paths], check=True)
+        result = Path(paths[2]).read_bytes()
+    code = struct.unpack_from("<q", result)[0]
+    if code:
+        raise KernelFailure(code, result[8:208].split(b"\0")[0].decode())
+    at = 208
+    for name in names:
+        block = memory._blocks[name][0]
+        block[:] = np.frombuffer(result, np.uint8, len(block), at)
+        at += len(block)
 
 
 def run(
