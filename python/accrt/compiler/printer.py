@@ -6,6 +6,7 @@ from typing import Any, Dict, List
 
 from . import expr as ex
 from .ir import Block, Function, Module, Op, TensorType, Value
+from .kernels.elementwise import Program
 
 
 def print_module(module: Module) -> str:
@@ -91,6 +92,22 @@ def attribute_text(value: Any) -> str:
         return ex.size_text(value)
     if isinstance(value, TensorType):
         return str(value)
-    if hasattr(value, "text") and callable(value.text):
-        return value.text()
+    if isinstance(value, Program):
+        return program_text(value)
     return str(getattr(value, "name", value))
+
+
+def program_text(program: Program) -> str:
+    """A fused chain as nested calls; x0, x1, ... are its inputs."""
+    texts: List[str] = []
+    for node in program.nodes:
+        if node.op == "input":
+            texts.append(f"x{node.value}")
+        elif node.op == "const":
+            texts.append(f"{node.value!r}")
+        elif node.op in ("symbol", "scalar"):
+            texts.append(f"{node.op}{node.value}")
+        else:
+            kind = f".{node.dtype}" if node.op == "cast" else ""
+            texts.append(f"{node.op}{kind}({', '.join(texts[a] for a in node.args)})")
+    return ", ".join(texts[index] for index in program.outputs)
