@@ -1,0 +1,411 @@
+/* runtime/program/internal.h - the structs behind programs, sessions, calls and plans.
+ *
+ * For runtime/program alone. It stands on drivers (through drivers/common/internal.h) and on the loader. The files, from the
+ * ground: expr (evaluation), graph (values of a plan while it is made), variant and image (which code runs), plan_* (flattening
+ * a function to one driver list), weights and prepare (constants), program, session, symbols (what a call's shapes say),
+ * call and call_run.
+ */
+#ifndef ACCRT_RUNTIME_PROGRAM_INTERNAL_H_
+#define ACCRT_RUNTIME_PROGRAM_INTERNAL_H_
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "accrt/program.h"
+#include "loader/bundle.h"
+#include "runtime/core/error.h"
+#include "runtime/core/memory.h"
+#include "runtime/core/object.h"
+#include "runtime/core/pack.h"
+#include "runtime/core/sync.h"
+#include "runtime/drivers/common/internal.h"
+#include "runtime/program/expr.h"
+#include "runtime/program/zone.h"
+
+/* Alignment that a call requires of arguments of at least that size; smaller ones need their element's. */
+#define ACCRT_ARGUMENT_ALIGN 16u
+/* Alignment of states, arenas, results and weights. */
+#define ACCRT_STORAGE_ALIGN 256u
+#define ACCRT_DEFAULT_MAX_PLANS 64u
+/* Most commands of one plan, loops unrolled. */
+#define ACCRT_MAX_PLAN_COMMANDS (1u << 20)
+
+/* ---- Weights: all constants of a program at one time. Counted: calls in flight and sessions keep the set they use. ---- */
+
+typedef struct accrt_weight_component {
+  accrt_buffer_t* buffer; /* owned; NULL when used in place from the bundle, or not there yet */
+  uint64_t address;
+  uint64_t size_bytes;
+} accrt_weight_component_t;
+
+typedef struct accrt_weights {
+  accrt_object_t object;
+  const accrt_allocator_t* allocator;
+  uint32_t count;
+  accrt_weight_component_t components[]; /* by index in the bundle's COMPONENTS */
+} accrt_weights_t;
+
+accrt_status_t accrt_weights_create(const accrt_allocator_t* allocator, uint32_t count, accrt_weights_t** out_weights);
+void accrt_weights_release(accrt_weights_t* weights);
+static inline void accrt_weights_retain(accrt_weights_t* weights) { accrt_object_retain(&weights->object); }
+/* The program's present set with a reference for the caller, and its generation. */
+accrt_weights_t* accrt_program_weights(accrt_program_t* program, uint64_t* out_generation);
+/* Fills every INLINE constant of a fresh set. */
+accrt_status_t accrt_weights_place(accrt_program_t* program, accrt_weights_t* weights);
+
+/* ---- Programs ---- */
+
+typedef struct accrt_program_image {
+  accrt_kernel_pack_t* pack;      /* host ELF */
+  accrt_driver_module_t* module;  /* any other kind */
+  bool loaded;
+} accrt_program_image_t;
+
+/* A variant that can run on the device, with its code. */
+typedef struct accrt_program_variant {
+  uint32_t index; /* in VARIANTS */
+  const accrt_driver_kernel_t* kernel;
+  accrt_driver_kernel_t own; /* what `kernel` points to for kernels of modules */
+} accrt_program_variant_t;
+
+typedef struct accrt_program_kernel {
+  accrt_kernel_def_t declared; /* what the bundle says of it */
+  accrt_kernel_param_t* params;
+  accrt_program_variant_t* variants; /* best first; all after one without predicates are left out */
+  uint32_t variant_count;
+  uint32_t variant_capacity;
+} accrt_program_kernel_t;
+
+/* What is known of a function before any call. */
+typedef struct accrt_program_function {
+  uint32_t* symbols; /* those that its inputs bind, by index of the module, in order of their first binding */
+  uint32_t* signature_nodes; /* expressions that the argument types need, ascending */
+  uint8_t* quick_scalars;    /* by input: 1 for a scalar of a RUNTIME symbol that no argument type depends on */
+  uint32_t symbol_count;
+  uint32_t symbol_capacity;
+  uint32_t signature_node_count;
+  uint32_t signature_node_capacity;
+  uint32_t input_count;
+} accrt_program_function_t;
+
+struct accrt_program {
+  accrt_object_t object;
+  accrt_device_t* device;
+  accrt_instance_t* instance; /* borrowed from the device */
+  accrt_bundle_t* bundle;
+  const accrt_bundle_tables_t* tables;
+  const accrt_allocator_t* allocator;
+  char* variant_override; /* or NULL */
+  accrt_program_image_t* images;
+  accrt_program_kernel_t* kernels;
+  accrt_program_function_t* functions;
+  accrt_mutex_t weights_lock; /* guards `weights`, for the moment of exchanging or retaining it only */
+  accrt_weights_t* weights;
+  /* Grows with each swap. Release in publish, acquire in calls that compare it: they then take the lock. */
+  atomic_uint_least64_t weights_generation;
+};
+
+static inline const char* accrt_program_string(const accrt_program_t* program, uint32_t offset) {
+  return accrt_bundle_string(program->tables, offset);
+}
+static inline const char* accrt_function_name(const accrt_program_t* program, uint32_t function) {
+  return accrt_program_string(program, program->tables->functions[function].name);
+}
+static inline const accx_argument_t* accrt_function_arguments(const accrt_program_t* program, uint32_t function) {
+  return program->tables->arguments + program->tables->functions[function].argument_first;
+}
+static inline uint32_t accrt_function_argument_count(const accrt_program_t* program, uint32_t function) {
+  const accx_function_t* record = &program->tables->functions[function];
+  return record->input_count + record->result_count;
+}
+static inline const accx_expression_t* accrt_function_scope(const accrt_program_t* program, uint32_t function) {
+  return program->tables->expressions + program->tables->functions[function].expression_first;
+}
+/* Index of a function that a user may call: ACCRT_ERROR_NOT_FOUND with near names, ACCRT_ERROR_PERMISSION_DENIED. */
+accrt_status_t accrt_program_find_function(const accrt_program_t* program, const char* name, uint32_t* out_function);
+accrt_status_t accrt_program_functions_create(accrt_program_t* program);
+void accrt_program_functions_destroy(accrt_program_t* program);
+
+/* ---- Code: which variants can run here, and their kernels ---- */
+
+accrt_status_t accrt_program_kernels_create(accrt_program_t* program);
+void accrt_program_kernels_destroy(accrt_program_t* program);
+/* The image's code, loaded once. `variant` is the one that needs it. */
+accrt_status_t accrt_program_load_image(accrt_program_t* program, const accx_variant_t* variant);
+void accrt_program_images_destroy(accrt_program_t* program);
+/* Finds the variant's kernel in its image and checks it against the declaration. */
+accrt_status_t accrt_program_find_kernel(accrt_program_t* program, uint32_t kernel, accrt_program_variant_t* variant);
+/* Order of preference: negative when `a` comes before `b`. */
+int accrt_variant_compare(const accrt_program_t* program, uint32_t a, uint32_t b);
+/* True when the variant can run on the program's device; else writes why not. */
+bool accrt_variant_fits(const accrt_program_t* program, const accx_variant_t* variant, char* why_not,
+                        size_t capacity_bytes);
+
+/* Text that grows in a buffer of fixed size and is cut at its end. */
+typedef struct accrt_text {
+  char* bytes;
+  size_t capacity_bytes;
+  size_t size_bytes; /* what all of it needs, without the NUL */
+} accrt_text_t;
+void accrt_text_add(accrt_text_t* text, const char* format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- Symbols ---- */
+
+/* A value of a symbol lies in its range and is a multiple of its divisor. */
+bool accrt_symbol_allows(const accx_symbol_t* symbol, int64_t value);
+/* "1 to 128, multiples of 8" into `text`; returns it. */
+const char* accrt_symbol_range_text(const accx_symbol_t* symbol, char* text, size_t capacity_bytes);
+/* Smallest bucket that holds `value` (which the symbol allows), and in `out_low` the smallest value in it. */
+int64_t accrt_symbol_bucket(const accrt_bundle_tables_t* tables, const accx_symbol_t* symbol, int64_t value,
+                            int64_t* out_low);
+/* The value with which memory is sized: the bucket's bound, a runtime symbol's maximum, else the value. */
+accrt_expr_value_t accrt_symbol_memory_value(const accrt_bundle_tables_t* tables, uint32_t symbol,
+                                             accrt_expr_value_t value);
+/* Values of SESSION symbols (if `session_only`) or of all, from a list by name; those left out take their maximum. */
+accrt_status_t accrt_symbols_from_list(const accrt_program_t* program, const accrt_symbol_value_t* list, uint32_t count,
+                                       uint32_t element_bytes, bool session_only, accrt_expr_value_t* out_values);
+/* Bytes of a state, and its shape (may be NULL), for values of the SESSION symbols. */
+accrt_status_t accrt_state_size(const accrt_program_t* program, uint32_t state, const accrt_expr_value_t* symbols,
+                                int64_t* out_shape, uint64_t* out_size_bytes);
+/* Bytes of all elements of a contiguous tensor; false on overflow or a negative dimension. */
+bool accrt_shape_bytes(accrt_dtype_t dtype, uint32_t rank, const int64_t* shape, uint64_t* out_size_bytes);
+
+/* ---- Plans ---- */
+
+/* What a plan depends on. */
+typedef struct accrt_plan_request {
+  accrt_program_t* program;
+  uint32_t function;
+  const accrt_expr_value_t* symbols; /* of the module: those of this call (one value of a bucket stands for all) */
+  const uint8_t* present;            /* by argument; results are always present */
+  const uint64_t* state_bytes;       /* by state */
+  bool measure_only;                 /* only arena_bytes and result_bytes: no code, no list */
+} accrt_plan_request_t;
+
+enum {
+  ACCRT_PLAN_ARGUMENT = 0,  /* index = argument */
+  ACCRT_PLAN_COMPONENT = 1, /* index = component of the bundle */
+  ACCRT_PLAN_STATE = 2,
+  ACCRT_PLAN_ARENA = 3,
+};
+typedef struct accrt_plan_binding {
+  uint32_t kind;
+  uint32_t index;
+  uint32_t access; /* ACCRT_KERNEL_ACCESS_*: all that commands do to it */
+} accrt_plan_binding_t;
+
+/* A value at a call: constant + (node == NONE ? 0 : values[node]). */
+typedef struct accrt_plan_value {
+  int64_t constant;
+  uint32_t node;
+  uint32_t reserved;
+} accrt_plan_value_t;
+
+enum {
+  ACCRT_CHECK_RANGE = 0,    /* a >= 0, b >= 0 and a + b <= c: offset, size, limit */
+  ACCRT_CHECK_GRID = 1,     /* 0 <= a <= 2^32 - 1 */
+  ACCRT_CHECK_AT_LEAST = 2, /* a >= b */
+  ACCRT_CHECK_MULTIPLE = 3, /* a and b are multiples of c */
+  ACCRT_CHECK_DISJOINT = 4, /* [a, a + b) and [c, c + d) do not meet */
+};
+typedef struct accrt_plan_check {
+  uint32_t kind;
+  uint32_t command;  /* of the flat list, for messages */
+  const char* what;  /* static: "grid x", "parameter" */
+  const char* name;  /* of the command, or "" */
+  const char* detail; /* the slot's or parameter's name, or "" */
+  accrt_plan_value_t values[4];
+} accrt_plan_check_t;
+
+typedef struct accrt_plan {
+  accrt_object_t object;
+  accrt_program_t* program; /* borrowed: whoever holds a plan holds its program */
+  uint32_t function;
+  accrt_zone_t zone; /* everything below but the list */
+  accrt_driver_list_t* list; /* NULL when the function runs no command */
+  accrt_driver_command_t* commands;
+  uint32_t command_count;
+  uint32_t binding_count;
+  accrt_plan_binding_t* bindings;
+  accx_expression_t* nodes; /* evaluated in order at each call whose symbols changed */
+  uint32_t node_count;
+  uint32_t scalar_count;
+  uint32_t* scalars; /* node of each scalar of the list */
+  uint32_t* roots;   /* nodes that must have a value */
+  uint32_t root_count;
+  uint32_t check_count;
+  accrt_plan_check_t* checks; /* those that depend on nodes; the others held when the plan was made */
+  uint64_t arena_bytes;
+  uint64_t* result_bytes; /* by result: what to allocate for it */
+  /* Of the session's table. */
+  struct accrt_plan* next;
+  int64_t* key;
+  uint32_t key_count;
+  uint32_t reserved;
+  uint64_t hash;
+  uint64_t last_use;
+} accrt_plan_t;
+
+accrt_status_t accrt_plan_create(const accrt_plan_request_t* request, accrt_plan_t** out_plan);
+void accrt_plan_release(accrt_plan_t* plan);
+static inline void accrt_plan_retain(accrt_plan_t* plan) { accrt_object_retain(&plan->object); }
+/* Evaluates nodes and scalars for the symbols of a call and makes the plan's checks. `values` has node_count entries. */
+accrt_status_t accrt_plan_evaluate(const accrt_plan_t* plan, const accrt_expr_value_t* symbols,
+                                   accrt_expr_value_t* values, uint64_t* out_scalars);
+/* Makes one check with all values known. Records ACCRT_ERROR_OUT_OF_RANGE (or ACCRT_ERROR_ALIASED) with them. */
+accrt_status_t accrt_plan_check_values(const accrt_plan_check_t* check, const int64_t values[4]);
+
+/* ---- Prepare functions ---- */
+
+/* Runs, in order, every prepare function that makes a constant which `weights` lacks. */
+accrt_status_t accrt_prepare_run(accrt_program_t* program, accrt_weights_t* weights);
+
+/* ---- Sessions ---- */
+
+typedef struct accrt_session_state {
+  accrt_buffer_t* buffer; /* retained; NULL for a state of 0 bytes */
+  uint64_t offset_bytes;
+  uint64_t address;
+  uint64_t size_bytes;
+  bool external;
+} accrt_session_state_t;
+
+/* One asynchronous execution. Records are kept for the life of the session and used again. */
+typedef struct accrt_run {
+  struct accrt_run* next;
+  accrt_session_t* session; /* retained while in flight */
+  accrt_plan_t* plan;       /* retained until the record is collected */
+  const char* name;
+  accrt_status_t status;
+  uint32_t reserved;
+  accrt_error_t error;
+  uint64_t begin_ns;
+  uint64_t submission;
+  atomic_uint done; /* release by the completion, acquire by whoever reads status and error */
+} accrt_run_t;
+
+struct accrt_session {
+  accrt_object_t object;
+  accrt_program_t* program;
+  accrt_stream_t* stream;
+  accrt_pool_t* pool; /* retained */
+  bool own_stream;
+  char* label; /* or NULL */
+  accrt_expr_value_t* symbols; /* of the module; SESSION ones have values */
+  accrt_session_state_t* states;
+  uint64_t* state_bytes; /* by state, for plan requests */
+  accrt_buffer_t* arena;
+  uint64_t arena_address;
+  uint64_t arena_bytes;
+  accrt_weights_t* weights;
+  uint64_t weights_generation;
+  uint64_t version; /* grows when the address of a state, of the arena or of a weight may have changed */
+  accrt_plan_t** plans; /* hash table of chains; capacity is a power of two */
+  uint32_t plan_capacity;
+  uint32_t plan_count;
+  uint32_t max_plans;
+  uint64_t clock;
+  accrt_run_t* free_runs;
+  /* Finished records: pushed by completions (release), all taken at once by the session's owner (acquire exchange). */
+  _Atomic(accrt_run_t*) finished_runs;
+  atomic_uint in_flight;   /* asynchronous executions; released after the record is pushed */
+  uint64_t last_submission; /* of the last asynchronous execution on the stream; 0 when none */
+  /* 0: sound; 1: the record is being written; 2: failed, `error` is valid (release, read with acquire). */
+  atomic_uint failed;
+  accrt_error_t error;
+};
+
+accrt_status_t accrt_session_fail(accrt_session_t* session, const accrt_error_t* error);
+/* ACCRT_OK, or ACCRT_ERROR_POISONED with the failure's text. */
+accrt_status_t accrt_session_check(accrt_session_t* session);
+/* Lets a buffer go that calls in flight may use: its memory is not reused before they have ended. */
+void accrt_session_let_go(accrt_session_t* session, accrt_buffer_t* buffer);
+/* A buffer from the session's pool. */
+accrt_status_t accrt_session_allocate(accrt_session_t* session, uint64_t size_bytes, const char* label,
+                                      accrt_buffer_t** out_buffer);
+/* The plan for a key, made when it is not there; the session keeps it, and the caller gets a reference. */
+accrt_status_t accrt_session_plan(accrt_session_t* session, uint32_t function, const accrt_expr_value_t* symbols,
+                                  const uint8_t* present, const int64_t* key, uint32_t key_count,
+                                  accrt_plan_t** out_plan);
+void accrt_session_drop_plans(accrt_session_t* session);
+/* The key of a plan: a number for each bindable symbol of the function, then presence bits. */
+uint32_t accrt_plan_key_count(const accrt_program_t* program, uint32_t function);
+void accrt_plan_key(const accrt_program_t* program, uint32_t function, const accrt_expr_value_t* symbols,
+                    const uint8_t* present, int64_t* out_key);
+/* Makes the arena at least so large. */
+accrt_status_t accrt_session_reserve_arena(accrt_session_t* session, uint64_t size_bytes);
+/* Takes over weights that were swapped since the last call. */
+void accrt_session_refresh_weights(accrt_session_t* session);
+/* A run record; NULL fields but session. */
+accrt_status_t accrt_session_take_run(accrt_session_t* session, accrt_run_t** out_run);
+void accrt_session_give_back_run(accrt_session_t* session, accrt_run_t* run);
+/* Collects finished records: drops their plans. */
+void accrt_session_collect_runs(accrt_session_t* session);
+/* Executes on the stream. The record's completion poisons the session when it fails. */
+accrt_status_t accrt_session_execute(accrt_session_t* session, accrt_run_t* run, accrt_stream_work_t* work);
+/* Waits for everything that was enqueued; the status is the stream's. */
+accrt_status_t accrt_session_wait_idle(accrt_session_t* session);
+
+/* ---- Calls ---- */
+
+typedef struct accrt_call_argument {
+  accrt_buffer_t* buffer; /* retained, or NULL */
+  void* data;             /* plain memory */
+  uint64_t offset_bytes;
+  uint64_t address;
+  uint64_t size_bytes;     /* of the tensor */
+  uint64_t capacity_bytes; /* results of the runtime's own: of the buffer */
+  int64_t shape[ACCRT_MAX_RANK];
+  int64_t scalar;
+  bool bound; /* by the caller */
+  bool own;   /* a result that the runtime allocated */
+  bool shared; /* a result that has its input's storage (MUST alias, not bound) */
+} accrt_call_argument_t;
+
+/* What must be looked at again before the next run. */
+#define ACCRT_CALL_DIRTY_SHAPES 1u    /* a shape, a scalar or an argument's presence changed: symbols, plan, all below */
+#define ACCRT_CALL_DIRTY_SCALARS 2u   /* a runtime scalar alone changed: patched values */
+#define ACCRT_CALL_DIRTY_ADDRESSES 4u /* storage changed: binding table, aliases */
+
+struct accrt_call {
+  accrt_object_t object;
+  accrt_session_t* session;
+  accrt_program_t* program; /* borrowed from the session */
+  const accx_argument_t* signature;
+  uint32_t function;
+  uint32_t argument_count;
+  uint32_t input_count;
+  uint32_t dirty;
+  accrt_call_argument_t* arguments;
+  uint8_t* present;
+  accrt_expr_value_t* symbols;    /* of the module */
+  uint32_t* binders;              /* by symbol of the module: the argument that bound it, or NONE */
+  accrt_expr_value_t* signature_values; /* of the function's scope; only nodes of its signature are valid */
+  int64_t* key;
+  uint32_t key_count;
+  bool ran;
+  bool own_results; /* some result is allocated by the runtime */
+  accrt_plan_t* plan; /* retained; NULL before the first run */
+  uint64_t session_version; /* for which the binding table is right */
+  accrt_driver_binding_t* bindings;
+  uint64_t* scalars;
+  accrt_expr_value_t* values;
+  size_t binding_capacity;
+  size_t scalar_capacity;
+  size_t value_capacity;
+  accrt_run_t* last_run; /* in flight or finished; belongs to the session */
+  uint64_t last_submission; /* of this call's last asynchronous run; 0 when none */
+};
+
+/* Finds the symbols' values from the arguments' shapes and checks every dimension. */
+accrt_status_t accrt_call_solve(accrt_call_t* call);
+/* Brings plan, patched values, results and binding table up to date. */
+accrt_status_t accrt_call_prepare(accrt_call_t* call);
+/* Storage of the results: given, shared, kept or new. */
+accrt_status_t accrt_call_place_results(accrt_call_t* call);
+/* ACCRT_ERROR_ALIASED when an argument overlaps one that is written. */
+accrt_status_t accrt_call_check_aliases(accrt_call_t* call);
+/* "input 'x' (f32[n, 4])" into `text`; returns it. */
+const char* accrt_call_describe(const accrt_call_t* call, uint32_t argument, char* text, size_t capacity_bytes);
+
+#endif /* ACCRT_RUNTIME_PROGRAM_INTERNAL_H_ */

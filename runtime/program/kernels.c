@@ -1,0 +1,204 @@
+/* runtime/program/kernels.c - the kernels of a program: declarations, the variants that can run here in order of preference,
+ * and refusals that say for each variant why not.
+ *
+ * Argument predicates are not looked at here: they are decided when a plan is made (plan_variant.c).
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/core/struct.h"
+#include "runtime/program/internal.h"
+
+static accrt_status_t declare(accrt_program_t* program, uint32_t index) {
+  const accrt_bundle_tables_t* tables = program->tables;
+  const accx_kernel_t* record = &tables->kernels[index];
+  accrt_program_kernel_t* kernel = &program->kernels[index];
+  accrt_kernel_def_t* declared = &kernel->declared;
+  void* params;
+  const accrt_status_t status =
+      accrt_alloc_array(program->allocator, record->parameter_count, sizeof *kernel->params, &params);
+  if (status != ACCRT_OK) return status;
+  kernel->params = params;
+  declared->struct_size = (uint32_t)sizeof *declared;
+  declared->traits = record->traits;
+  declared->name = accrt_program_string(program, record->name);
+  declared->params = kernel->params;
+  declared->param_count = record->parameter_count;
+  declared->params_size_bytes = record->params_size_bytes;
+  declared->local_memory_size_bytes = record->local_memory_size_bytes;
+  for (uint32_t i = 0; i < record->parameter_count; ++i) {
+    const accx_parameter_t* from = &tables->parameters[record->parameter_first + i];
+    accrt_kernel_param_t* to = &kernel->params[i];
+    to->name = accrt_program_string(program, from->name);
+    to->kind = from->kind;
+    to->access = from->access;
+    to->flags = from->flags;
+    to->align_log2 = from->align_log2;
+    to->offset_bytes = from->offset_bytes;
+    to->size_bytes = from->size_bytes;
+  }
+  return ACCRT_OK;
+}
+
+/* Puts a variant into its place in the order of preference. */
+static void insert_variant(const accrt_program_t* program, accrt_program_kernel_t* kernel, uint32_t index) {
+  uint32_t place = kernel->variant_count++;
+  while (place > 0 && accrt_variant_compare(program, index, kernel->variants[place - 1].index) < 0) {
+    kernel->variants[place].index = kernel->variants[place - 1].index;
+    --place;
+  }
+  kernel->variants[place].index = index;
+}
+
+static void describe_variant(const accrt_program_t* program, uint32_t kernel, uint32_t variant, accrt_text_t* text) {
+  const accx_variant_t* record = &program->tables->variants[variant];
+  accrt_text_add(text, "variant %" PRIu32 " (%s %s): ", variant - program->tables->kernels[kernel].variant_first,
+                 accrt_program_string(program, record->driver),
+                 record->arch_kind == ACCX_ARCH_PORTABLE ? "portable" : accrt_program_string(program, record->arch));
+}
+
+static accrt_status_t fail_no_variant(const accrt_program_t* program, uint32_t kernel) {
+  const accx_kernel_t* record = &program->tables->kernels[kernel];
+  char bytes[400] = "";
+  accrt_text_t text = {bytes, sizeof bytes, 0};
+  for (uint32_t i = 0; i < record->variant_count; ++i) {
+    char why_not[160] = "";
+    const uint32_t index = record->variant_first + i;
+    (void)accrt_variant_fits(program, &program->tables->variants[index], why_not, sizeof why_not);
+    accrt_text_add(&text, "%s", i == 0 ? "" : "; ");
+    describe_variant(program, kernel, index, &text);
+    accrt_text_add(&text, "%s", why_not);
+  }
+  return ACCRT_FAIL(NO_VARIANT, "kernel '%s' cannot run on %s: %s", accrt_program_string(program, record->name),
+                    accrt_device_facts(program->device)->name, record->variant_count == 0 ? "it has no variants" : bytes);
+}
+
+/* Variants after one that needs nothing of the arguments are never chosen: their code is not loaded. */
+static void drop_unreachable(const accrt_program_t* program, accrt_program_kernel_t* kernel) {
+  for (uint32_t i = 0; i < kernel->variant_count; ++i) {
+    if (program->tables->variants[kernel->variants[i].index].predicate_count != 0) continue;
+    kernel->variant_count = i + 1;
+    return;
+  }
+}
+
+static accrt_status_t choose_variants(accrt_program_t* program, uint32_t index) {
+  const accx_kernel_t* record = &program->tables->kernels[index];
+  accrt_program_kernel_t* kernel = &program->kernels[index];
+  void* variants;
+  const accrt_status_t status =
+      accrt_alloc_array(program->allocator, record->variant_count, sizeof *kernel->variants, &variants);
+  if (status != ACCRT_OK) return status;
+  kernel->variants = variants;
+  kernel->variant_capacity = record->variant_count;
+  for (uint32_t i = 0; i < record->variant_count; ++i) {
+    char why_not[160];
+    const uint32_t variant = record->variant_first + i;
+    if (accrt_variant_fits(program, &program->tables->variants[variant], why_not, sizeof why_not)) {
+      insert_variant(program, kernel, variant);
+    }
+  }
+  if (kernel->variant_count == 0) return fail_no_variant(program, index);
+  drop_unreachable(program, kernel);
+  return ACCRT_OK;
+}
+
+static accrt_status_t load_variants(accrt_program_t* program, uint32_t index) {
+  accrt_program_kernel_t* kernel = &program->kernels[index];
+  accrt_status_t status = ACCRT_OK;
+  for (uint32_t i = 0; i < kernel->variant_count && status == ACCRT_OK; ++i) {
+    status = accrt_program_load_image(program, &program->tables->variants[kernel->variants[i].index]);
+    if (status == ACCRT_OK) status = accrt_program_find_kernel(program, index, &kernel->variants[i]);
+  }
+  return status;
+}
+
+accrt_status_t accrt_program_kernels_create(accrt_program_t* program) {
+  const accrt_bundle_tables_t* tables = program->tables;
+  void* memory;
+  accrt_status_t status =
+      accrt_alloc_array(program->allocator, tables->image_count, sizeof *program->images, &memory);
+  if (status != ACCRT_OK) return status;
+  program->images = memory;
+  status = accrt_alloc_array(program->allocator, tables->kernel_count, sizeof *program->kernels, &memory);
+  program->kernels = memory;
+  for (uint32_t i = 0; i < tables->kernel_count && status == ACCRT_OK; ++i) {
+    status = declare(program, i);
+    if (status == ACCRT_OK) status = choose_variants(program, i);
+  }
+  /* All refusals first: code is loaded only for a bundle that can run. */
+  for (uint32_t i = 0; i < tables->kernel_count && status == ACCRT_OK; ++i) status = load_variants(program, i);
+  return status;
+}
+
+void accrt_program_kernels_destroy(accrt_program_t* program) {
+  const accrt_bundle_tables_t* tables = program->tables;
+  if (program->kernels != NULL) {
+    for (uint32_t i = 0; i < tables->kernel_count; ++i) {
+      accrt_program_kernel_t* kernel = &program->kernels[i];
+      accrt_free_array(program->allocator, kernel->params, tables->kernels[i].parameter_count, sizeof *kernel->params);
+      accrt_free_array(program->allocator, kernel->variants, kernel->variant_capacity, sizeof *kernel->variants);
+    }
+  }
+  accrt_free_array(program->allocator, program->kernels, tables->kernel_count, sizeof *program->kernels);
+  accrt_program_images_destroy(program);
+}
+
+/* ---- What was chosen ---- */
+
+static uint32_t default_variant(const accrt_program_t* program, uint32_t kernel) {
+  const accrt_program_kernel_t* chosen = &program->kernels[kernel];
+  const accrt_program_variant_t* last = &chosen->variants[chosen->variant_count - 1];
+  if (program->tables->variants[last->index].predicate_count == 0) return last->index;
+  return chosen->variants[0].index;
+}
+
+static bool is_candidate(const accrt_program_kernel_t* kernel, uint32_t variant) {
+  for (uint32_t i = 0; i < kernel->variant_count; ++i) {
+    if (kernel->variants[i].index == variant) return true;
+  }
+  return false;
+}
+
+static void explain(const accrt_program_t* program, uint32_t kernel, uint32_t chosen, accrt_text_t* text) {
+  const accx_kernel_t* record = &program->tables->kernels[kernel];
+  for (uint32_t i = 0; i < record->variant_count; ++i) {
+    const uint32_t index = record->variant_first + i;
+    char why_not[160] = "";
+    if (i != 0) accrt_text_add(text, "; ");
+    describe_variant(program, kernel, index, text);
+    if (!accrt_variant_fits(program, &program->tables->variants[index], why_not, sizeof why_not)) {
+      accrt_text_add(text, "%s", why_not);
+    } else if (index == chosen) {
+      accrt_text_add(text, "chosen");
+    } else if (is_candidate(&program->kernels[kernel], index)) {
+      accrt_text_add(text, "where its argument predicates hold");
+    } else {
+      accrt_text_add(text, "another is preferred");
+    }
+  }
+}
+
+accrt_status_t accrt_program_variant(accrt_program_t* program, uint32_t kernel, uint32_t* out_variant, char* text,
+                                     uint64_t capacity_bytes, uint64_t* out_size_bytes) {
+  if (out_variant != NULL) *out_variant = 0;
+  if (out_size_bytes != NULL) *out_size_bytes = 0;
+  const accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK) return status;
+  if (program == NULL || (text == NULL && capacity_bytes != 0)) {
+    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", program == NULL ? "program" : "text");
+  }
+  if (kernel >= program->tables->kernel_count) {
+    return ACCRT_FAIL(OUT_OF_RANGE, "kernel %" PRIu32 " of %" PRIu32, kernel, program->tables->kernel_count);
+  }
+  const uint32_t chosen = default_variant(program, kernel);
+  accrt_text_t line = {text, (size_t)capacity_bytes, 0};
+  explain(program, kernel, chosen, &line);
+  if (out_variant != NULL) *out_variant = chosen - program->tables->kernels[kernel].variant_first;
+  if (out_size_bytes != NULL) *out_size_bytes = line.size_bytes + 1;
+  if (capacity_bytes != 0 && line.size_bytes + 1 > capacity_bytes) {
+    return ACCRT_FAIL(OUT_OF_RANGE, "the text needs %zu bytes, %" PRIu64 " were given", line.size_bytes + 1,
+                      capacity_bytes);
+  }
+  return ACCRT_OK;
+}

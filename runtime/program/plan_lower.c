@@ -1,0 +1,392 @@
+/* runtime/program/plan_lower.c - one command of a bundle to one command of the driver (two where a workspace must be zero).
+ *
+ * It decides nothing about order: the predecessors are the builder's.
+ */
+#include <string.h>
+
+#include "runtime/program/plan_builder.h"
+
+static accrt_graph_value_t constant(int64_t value) { return accrt_graph_constant(value); }
+
+/* ---- Appending ---- */
+
+accrt_status_t accrt_plan_append(accrt_plan_builder_t* builder, const accrt_driver_command_t* command,
+                                 uint32_t* out_index) {
+  if (builder->command_count >= ACCRT_MAX_PLAN_COMMANDS ||
+      builder->predecessor_count > ACCRT_MAX_PLAN_EDGES - builder->edge_count) {
+    return ACCRT_FAIL(OUT_OF_RANGE, "its loops and calls unroll to more than %u commands or %u dependencies",
+                      ACCRT_MAX_PLAN_COMMANDS, ACCRT_MAX_PLAN_EDGES);
+  }
+  void* memory = builder->commands;
+  accrt_status_t status = accrt_grow_array(builder->allocator, (size_t)builder->command_count + 1,
+                                           sizeof *builder->commands, &builder->command_capacity, &memory);
+  builder->commands = memory;
+  if (status != ACCRT_OK) return status;
+  status = accrt_zone_take(&builder->plan->zone, builder->predecessor_count, sizeof *builder->predecessors, &memory);
+  if (status != ACCRT_OK) return status;
+  if (builder->predecessor_count != 0) {
+    memcpy(memory, builder->predecessors, builder->predecessor_count * sizeof *builder->predecessors);
+  }
+  accrt_driver_command_t* place = &builder->commands[builder->command_count];
+  *place = *command;
+  place->predecessors = memory;
+  place->predecessor_count = builder->predecessor_count;
+  builder->edge_count += builder->predecessor_count;
+  *out_index = builder->command_count++;
+  return ACCRT_OK;
+}
+
+/* ---- Dispatch ---- */
+
+/* A dispatch while it is lowered. */
+typedef struct lowering {
+  accrt_plan_builder_t* builder;
+  const accrt_frame_t* frame;
+  const accx_dispatch_t* record;
+  const accrt_kernel_def_t* declared;
+  accrt_plan_operand_t operands[ACCRT_KERNEL_MAX_PARAMS];
+  unsigned char* params; /* template of the block */
+} lowering_t;
+
+static accrt_status_t add_patch(accrt_plan_builder_t* builder, const accrt_driver_patch_t* patch) {
+  void* patches = builder->patches;
+  const accrt_status_t status = accrt_grow_array(builder->allocator, (size_t)builder->patch_count + 1,
+                                                 sizeof *builder->patches, &builder->patch_capacity, &patches);
+  builder->patches = patches;
+  if (status == ACCRT_OK) builder->patches[builder->patch_count++] = *patch;
+  return status;
+}
+
+/* Puts a value of `size_bytes` into the block: into the template when it is known, else as a patch. */
+static accrt_status_t put_value(lowering_t* lowering, uint32_t offset_bytes, uint32_t size_bytes,
+                                accrt_graph_value_t value) {
+  if (value.node == ACCX_NONE) {
+    memcpy(lowering->params + offset_bytes, &value.constant, size_bytes);
+    return ACCRT_OK;
+  }
+  accrt_driver_patch_t patch;
+  memset(&patch, 0, sizeof patch);
+  patch.kind = ACCRT_DRIVER_PATCH_VALUE;
+  patch.offset_bytes = offset_bytes;
+  patch.size_bytes = size_bytes;
+  patch.range.binding = ACCRT_DRIVER_NONE;
+  patch.range.offset.scalar = ACCRT_DRIVER_NONE;
+  patch.range.size_bytes.scalar = ACCRT_DRIVER_NONE;
+  const accrt_status_t status = accrt_plan_driver_value(lowering->builder, value, &patch.value);
+  return status != ACCRT_OK ? status : add_patch(lowering->builder, &patch);
+}
+
+static accrt_status_t put_address(lowering_t* lowering, uint32_t offset_bytes, const accrt_plan_range_t* range) {
+  if (range->slot == NULL || range->absent) return ACCRT_OK; /* the template has NULL */
+  accrt_driver_patch_t patch;
+  memset(&patch, 0, sizeof patch);
+  patch.kind = ACCRT_DRIVER_PATCH_ADDRESS;
+  patch.offset_bytes = offset_bytes;
+  patch.size_bytes = 8;
+  patch.value.scalar = ACCRT_DRIVER_NONE;
+  const accrt_status_t status = accrt_plan_driver_range(lowering->builder, range, &patch.range);
+  return status != ACCRT_OK ? status : add_patch(lowering->builder, &patch);
+}
+
+/* What a view reaches must lie in its range; views that walk backwards are the kernel's own business. */
+static accrt_status_t check_view(lowering_t* lowering, const accx_view_t* view, const accrt_plan_range_t* range,
+                                 const char* name) {
+  accrt_plan_builder_t* builder = lowering->builder;
+  accrt_graph_value_t shape[ACCX_MAX_RANK];
+  accrt_graph_value_t strides[ACCX_MAX_RANK];
+  accrt_status_t status = ACCRT_OK;
+  bool is_forward = true;
+  for (uint32_t i = 0; i < view->rank && status == ACCRT_OK; ++i) {
+    status = accrt_frame_value(builder, lowering->frame, view->shape[i], name, &shape[i]);
+    if (status == ACCRT_OK) status = accrt_frame_value(builder, lowering->frame, view->strides[i], name, &strides[i]);
+    if (status != ACCRT_OK) return status;
+    is_forward = is_forward && accrt_graph_bounds_of(&builder->graph, strides[i]).minimum >= 0;
+    status = accrt_plan_check(builder, ACCRT_CHECK_AT_LEAST, "dimension of a view", name, shape[i], constant(0), constant(0),
+                              constant(0));
+  }
+  if (status != ACCRT_OK || !is_forward || range->absent) return status;
+  const uint32_t bits = accrt_dtype_bits(view->dtype);
+  accrt_graph_value_t bytes = accrt_plan_footprint(builder, view->rank, shape, strides, constant(1));
+  bytes = accrt_graph_two(&builder->graph, ACCX_EXPR_MUL, bytes, constant(bits % 8 == 0 ? bits / 8 : bits));
+  if (bits % 8 != 0) bytes = accrt_graph_two(&builder->graph, ACCX_EXPR_CEILDIV, bytes, constant(8));
+  return accrt_plan_check(builder, ACCRT_CHECK_RANGE, "view in its range", name, constant(0), bytes, range->size, constant(0));
+}
+
+static accrt_status_t put_view(lowering_t* lowering, uint32_t offset_bytes, const accx_view_t* view) {
+  accrt_kernel_tensor_t tensor;
+  memset(&tensor, 0, sizeof tensor);
+  tensor.dtype = view->dtype;
+  tensor.rank = view->rank;
+  memcpy(lowering->params + offset_bytes, &tensor, sizeof tensor);
+  const accrt_graph_value_t* values = lowering->frame->values;
+  accrt_status_t status = ACCRT_OK;
+  for (uint32_t i = 0; i < view->rank && status == ACCRT_OK; ++i) {
+    const uint32_t shape = offset_bytes + (uint32_t)offsetof(accrt_kernel_tensor_t, shape) + 8 * i;
+    const uint32_t stride = offset_bytes + (uint32_t)offsetof(accrt_kernel_tensor_t, strides) + 8 * i;
+    status = put_value(lowering, shape, 8, values[view->shape[i]]);
+    if (status == ACCRT_OK) status = put_value(lowering, stride, 8, values[view->strides[i]]);
+  }
+  return status;
+}
+
+static accrt_status_t fail_absent(const accrt_kernel_param_t* param, const char* slot) {
+  return ACCRT_FAIL(INVALID_ARGUMENT, "parameter '%s' needs '%s', which was not given", param->name, slot);
+}
+
+static accrt_status_t resolve_operand(lowering_t* lowering, uint32_t index) {
+  accrt_plan_builder_t* builder = lowering->builder;
+  const accx_operand_t* operand = &accx_dispatch_operands(lowering->record)[index];
+  const accrt_kernel_param_t* param = &lowering->declared->params[index];
+  accrt_plan_operand_t* out = &lowering->operands[index];
+  memset(out, 0, sizeof *out);
+  out->value = constant((int64_t)operand->immediate);
+  switch (operand->kind) {
+    case ACCX_OPERAND_SYMBOL:
+      return accrt_frame_value(builder, lowering->frame, operand->expression, param->name, &out->value);
+    case ACCX_OPERAND_SCALAR:
+    case ACCX_OPERAND_ABSENT:
+      return ACCRT_OK;
+    default:
+      break;
+  }
+  const accrt_status_t status =
+      accrt_plan_resolve_range(builder, lowering->frame, &operand->range, NULL, param->name, &out->range);
+  if (status != ACCRT_OK) return status;
+  if (out->range.absent && (param->flags & ACCRT_KERNEL_PARAM_FLAG_OPTIONAL) == 0) {
+    return fail_absent(param, out->range.slot->name);
+  }
+  if (operand->kind != ACCX_OPERAND_TENSOR) return ACCRT_OK;
+  return check_view(lowering, &builder->tables->views[operand->view], &out->range, param->name);
+}
+
+static accrt_status_t put_operand(lowering_t* lowering, uint32_t index) {
+  const accx_operand_t* operand = &accx_dispatch_operands(lowering->record)[index];
+  const accrt_kernel_param_t* param = &lowering->declared->params[index];
+  const accrt_plan_operand_t* resolved = &lowering->operands[index];
+  accrt_status_t status = ACCRT_OK;
+  switch (operand->kind) {
+    case ACCX_OPERAND_SCALAR:
+    case ACCX_OPERAND_SYMBOL:
+      return put_value(lowering, param->offset_bytes, param->size_bytes, resolved->value);
+    case ACCX_OPERAND_ABSENT:
+      return ACCRT_OK;
+    case ACCX_OPERAND_TENSOR:
+      status = put_view(lowering, param->offset_bytes, &lowering->builder->tables->views[operand->view]);
+      break;
+    default:
+      break;
+  }
+  return status != ACCRT_OK ? status : put_address(lowering, param->offset_bytes, &resolved->range);
+}
+
+/* Fills a workspace with zeros before the dispatch, which then follows the fill alone. */
+static accrt_status_t zero_workspace(lowering_t* lowering, const accrt_plan_range_t* range, const char* name) {
+  accrt_plan_builder_t* builder = lowering->builder;
+  accrt_driver_command_t command;
+  memset(&command, 0, sizeof command);
+  command.opcode = ACCRT_DRIVER_COMMAND_FILL;
+  command.name = name;
+  command.as.fill.pattern_bytes = 1;
+  accrt_status_t status = accrt_plan_driver_range(builder, range, &command.as.fill.target);
+  command.as.fill.target.access = ACCRT_KERNEL_ACCESS_WRITE;
+  uint32_t index = 0;
+  if (status == ACCRT_OK) status = accrt_plan_append(builder, &command, &index);
+  if (status != ACCRT_OK) return status;
+  if (builder->predecessor_capacity == 0) {
+    void* predecessors = builder->predecessors;
+    status = accrt_grow_array(builder->allocator, 1, sizeof *builder->predecessors, &builder->predecessor_capacity,
+                              &predecessors);
+    builder->predecessors = predecessors;
+    if (status != ACCRT_OK) return status;
+  }
+  builder->predecessors[0] = index;
+  builder->predecessor_count = 1;
+  return ACCRT_OK;
+}
+
+static accrt_status_t zero_workspaces(lowering_t* lowering, const char* name) {
+  if ((lowering->declared->traits & ACCRT_KERNEL_TRAIT_ZEROED_WORKSPACE) == 0) return ACCRT_OK;
+  accrt_status_t status = ACCRT_OK;
+  for (uint32_t i = 0; i < lowering->record->operand_count && status == ACCRT_OK; ++i) {
+    if (accx_dispatch_operands(lowering->record)[i].kind != ACCX_OPERAND_WORKSPACE) continue;
+    status = zero_workspace(lowering, &lowering->operands[i].range, name);
+  }
+  return status;
+}
+
+static accrt_status_t lower_grid(lowering_t* lowering, accrt_driver_dispatch_t* dispatch) {
+  static const char* const names[3] = {"grid x", "grid y", "grid z"};
+  accrt_plan_builder_t* builder = lowering->builder;
+  accrt_status_t status = ACCRT_OK;
+  for (int i = 0; i < 3 && status == ACCRT_OK; ++i) {
+    accrt_graph_value_t value;
+    status = accrt_frame_value(builder, lowering->frame, lowering->record->grid[i], names[i], &value);
+    if (status != ACCRT_OK) return status;
+    status = accrt_plan_check(builder, ACCRT_CHECK_GRID, names[i], "", value, constant(0), constant(0), constant(0));
+    if (status == ACCRT_OK) status = accrt_plan_driver_value(builder, value, &dispatch->grid[i]);
+  }
+  return status;
+}
+
+/* Gives the dispatch its block and its patches, both in the plan's zone. */
+static accrt_status_t lower_params(lowering_t* lowering, accrt_driver_dispatch_t* dispatch) {
+  accrt_plan_builder_t* builder = lowering->builder;
+  void* memory;
+  accrt_status_t status = accrt_zone_take(&builder->plan->zone, lowering->declared->params_size_bytes, 1, &memory);
+  lowering->params = memory;
+  builder->patch_count = 0;
+  for (uint32_t i = 0; i < lowering->record->operand_count && status == ACCRT_OK; ++i) {
+    status = put_operand(lowering, i);
+  }
+  if (status != ACCRT_OK) return status;
+  dispatch->params = lowering->params;
+  dispatch->params_size_bytes = lowering->declared->params_size_bytes;
+  status = accrt_zone_take(&builder->plan->zone, builder->patch_count, sizeof *builder->patches, &memory);
+  if (status != ACCRT_OK || builder->patch_count == 0) return status;
+  memcpy(memory, builder->patches, builder->patch_count * sizeof *builder->patches);
+  dispatch->patches = memory;
+  dispatch->patch_count = builder->patch_count;
+  return ACCRT_OK;
+}
+
+static accrt_status_t lower_dispatch(accrt_plan_builder_t* builder, const accrt_frame_t* frame,
+                                     const accx_command_t* command, uint32_t* out_index) {
+  lowering_t lowering;
+  lowering.builder = builder;
+  lowering.frame = frame;
+  lowering.record = accx_command_fields(command);
+  lowering.declared = &builder->program->kernels[lowering.record->kernel].declared;
+  lowering.params = NULL;
+  accrt_driver_command_t result;
+  memset(&result, 0, sizeof result);
+  result.opcode = ACCRT_DRIVER_COMMAND_DISPATCH;
+  result.name = command->name != 0 ? accrt_program_string(builder->program, command->name) : lowering.declared->name;
+  accrt_status_t status = ACCRT_OK;
+  for (uint32_t i = 0; i < lowering.record->operand_count && status == ACCRT_OK; ++i) {
+    status = resolve_operand(&lowering, i);
+  }
+  if (status == ACCRT_OK) {
+    status = accrt_plan_choose_variant(builder, lowering.record->kernel, lowering.operands, &result.as.dispatch.kernel);
+  }
+  if (status == ACCRT_OK) status = zero_workspaces(&lowering, result.name);
+  if (status == ACCRT_OK) status = lower_grid(&lowering, &result.as.dispatch);
+  if (status == ACCRT_OK) status = lower_params(&lowering, &result.as.dispatch);
+  return status != ACCRT_OK ? status : accrt_plan_append(builder, &result, out_index);
+}
+
+/* ---- Copy, fill, marker ---- */
+
+static accrt_status_t copy_values(accrt_plan_builder_t* builder, const accrt_frame_t* frame, const accx_copy_t* record,
+                                  accrt_graph_value_t extent[3], accrt_graph_value_t source[2],
+                                  accrt_graph_value_t target[2]) {
+  static const char* const names[3] = {"extent 0", "extent 1", "extent 2"};
+  const accrt_graph_value_t zero = constant(0);
+  accrt_status_t status = ACCRT_OK;
+  for (int i = 0; i < 3 && status == ACCRT_OK; ++i) {
+    status = accrt_frame_value(builder, frame, record->extent[i], names[i], &extent[i]);
+    if (status != ACCRT_OK) return status;
+    status = accrt_plan_check(builder, ACCRT_CHECK_AT_LEAST, names[i], "", extent[i], zero, zero, zero);
+  }
+  for (int i = 0; i < 2 && status == ACCRT_OK; ++i) {
+    status = accrt_frame_value(builder, frame, record->source_stride[i], "source stride", &source[i]);
+    if (status == ACCRT_OK) {
+      status = accrt_frame_value(builder, frame, record->target_stride[i], "target stride", &target[i]);
+    }
+    if (status != ACCRT_OK) return status;
+    status = accrt_plan_check(builder, ACCRT_CHECK_AT_LEAST, "source stride", "", source[i], zero, zero, zero);
+    if (status != ACCRT_OK) return status;
+    status = accrt_plan_check(builder, ACCRT_CHECK_AT_LEAST, "target stride", "", target[i], zero, zero, zero);
+  }
+  return status;
+}
+
+static accrt_status_t check_disjoint(accrt_plan_builder_t* builder, const accrt_plan_range_t* source,
+                                     const accrt_plan_range_t* target) {
+  if (source->slot->kind != target->slot->kind || source->slot->index != target->slot->index) return ACCRT_OK;
+  return accrt_plan_check(builder, ACCRT_CHECK_DISJOINT, "source and target", target->slot->name, source->offset,
+                          source->size, target->offset, target->size);
+}
+
+static accrt_status_t copy_ranges(accrt_plan_builder_t* builder, const accrt_frame_t* frame, const accx_copy_t* record,
+                                  accrt_driver_copy_t* copy) {
+  accrt_graph_value_t extent[3];
+  accrt_graph_value_t source_stride[2];
+  accrt_graph_value_t target_stride[2];
+  accrt_status_t status = copy_values(builder, frame, record, extent, source_stride, target_stride);
+  if (status != ACCRT_OK) return status;
+  /* Rows and planes; the bytes of a row are contiguous, and a row of none reaches nothing. */
+  accrt_graph_value_t size = accrt_plan_footprint(builder, 2, extent + 1, source_stride, extent[0]);
+  const accrt_graph_value_t zero = constant(0);
+  const accrt_graph_value_t source_size = accrt_graph_apply(&builder->graph, ACCX_EXPR_SELECT, extent[0], size, zero);
+  size = accrt_plan_footprint(builder, 2, extent + 1, target_stride, extent[0]);
+  const accrt_graph_value_t target_size = accrt_graph_apply(&builder->graph, ACCX_EXPR_SELECT, extent[0], size, zero);
+  accrt_plan_range_t source;
+  accrt_plan_range_t target;
+  status = accrt_plan_resolve_range(builder, frame, &record->source, &source_size, "source", &source);
+  if (status == ACCRT_OK) {
+    status = accrt_plan_resolve_range(builder, frame, &record->target, &target_size, "target", &target);
+  }
+  if (status != ACCRT_OK) return status;
+  if (source.absent || target.absent) {
+    return ACCRT_FAIL(INVALID_ARGUMENT, "it copies '%s', which was not given",
+                      source.absent ? source.slot->name : target.slot->name);
+  }
+  source.access = ACCRT_KERNEL_ACCESS_READ;
+  target.access = ACCRT_KERNEL_ACCESS_WRITE;
+  status = check_disjoint(builder, &source, &target);
+  if (status == ACCRT_OK) status = accrt_plan_driver_range(builder, &source, &copy->source);
+  if (status == ACCRT_OK) status = accrt_plan_driver_range(builder, &target, &copy->target);
+  for (int i = 0; i < 3 && status == ACCRT_OK; ++i) {
+    status = accrt_plan_driver_value(builder, extent[i], &copy->extent[i]);
+  }
+  for (int i = 0; i < 2 && status == ACCRT_OK; ++i) {
+    status = accrt_plan_driver_value(builder, source_stride[i], &copy->source_stride_bytes[i]);
+    if (status == ACCRT_OK) {
+      status = accrt_plan_driver_value(builder, target_stride[i], &copy->target_stride_bytes[i]);
+    }
+  }
+  return status;
+}
+
+static accrt_status_t lower_fill(accrt_plan_builder_t* builder, const accrt_frame_t* frame, const accx_fill_t* record,
+                                 accrt_driver_fill_t* fill) {
+  accrt_plan_range_t target;
+  accrt_status_t status = accrt_plan_resolve_range(builder, frame, &record->target, NULL, "target", &target);
+  if (status != ACCRT_OK) return status;
+  if (target.absent) return ACCRT_FAIL(INVALID_ARGUMENT, "it fills '%s', which was not given", target.slot->name);
+  target.access = ACCRT_KERNEL_ACCESS_WRITE;
+  fill->pattern = record->pattern;
+  fill->pattern_bytes = record->pattern_bytes;
+  status = accrt_plan_check(builder, ACCRT_CHECK_MULTIPLE, "target", target.slot->name, target.offset, target.size,
+                            constant((int64_t)record->pattern_bytes), constant(0));
+  return status != ACCRT_OK ? status : accrt_plan_driver_range(builder, &target, &fill->target);
+}
+
+accrt_status_t accrt_plan_lower(accrt_plan_builder_t* builder, const accrt_frame_t* frame,
+                                const accx_command_t* command, uint32_t* out_index) {
+  accrt_driver_command_t result;
+  memset(&result, 0, sizeof result);
+  result.name = accrt_program_string(builder->program, command->name);
+  accrt_status_t status = ACCRT_OK;
+  switch (command->opcode) {
+    case ACCX_COMMAND_DISPATCH:
+      return lower_dispatch(builder, frame, command, out_index);
+    case ACCX_COMMAND_COPY:
+      result.opcode = ACCRT_DRIVER_COMMAND_COPY;
+      if (command->name == 0) result.name = "copy";
+      status = copy_ranges(builder, frame, accx_command_fields(command), &result.as.copy);
+      break;
+    case ACCX_COMMAND_FILL:
+      result.opcode = ACCRT_DRIVER_COMMAND_FILL;
+      if (command->name == 0) result.name = "fill";
+      status = lower_fill(builder, frame, accx_command_fields(command), &result.as.fill);
+      break;
+    default: { /* MARKER */
+      const accx_marker_t* marker = accx_command_fields(command);
+      result.opcode = ACCRT_DRIVER_COMMAND_MARKER;
+      result.name = accrt_program_string(builder->program, marker->text);
+      break;
+    }
+  }
+  return status != ACCRT_OK ? status : accrt_plan_append(builder, &result, out_index);
+}
