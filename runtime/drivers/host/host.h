@@ -34,8 +34,10 @@
 #define HOST_COPY_UNIT_BYTES (UINT64_C(256) << 10)
 /* A wave that takes less in all is not worth offering: one claim by another core costs about a tenth of it. */
 #define HOST_OFFER_NS 2000u
-/* Shared work that must be there before a parked helper is woken: about what a wake-up takes. */
+/* Shared work that must be there before a parked helper is woken, beside what waking it costs the caller. */
 #define HOST_WAKE_NS 20000u
+/* Longest wake-up that is believed: beyond it the waker was preempted. */
+#define HOST_MAX_WAKE_NS 200000u
 /* Wave costs are learned in 1/16 ns per unit, 0 meaning unknown, and learned anew every so many runs of an instance. */
 #define HOST_COST_SHIFT 4
 #define HOST_COST_CELLS 1024u
@@ -291,8 +293,9 @@ typedef struct host_worker {
   _Alignas(HOST_CACHE_LINE)
       atomic_uint_least32_t state; /* HOST_*, and the word that it sleeps on */
   uint32_t index;
-  uint32_t opened;  /* has its lane */
-  uint32_t started; /* has its thread */
+  atomic_int busy_cpu; /* where the coordinator runs who woke it to help, or -1 */
+  uint32_t opened;     /* has its lane */
+  uint32_t started;    /* has its thread */
   host_device_t* device;
   pthread_t thread;
   host_lane_t lane;
@@ -300,8 +303,9 @@ typedef struct host_worker {
 
 accrt_status_t accrt_host_workers_start(host_device_t* device);
 void accrt_host_workers_stop(host_device_t* device);
-/* Wakes parked workers, lowest index first, at most `count`, among the first `limit`. */
-void accrt_host_workers_wake(host_device_t* device, uint32_t count, uint32_t limit);
+/* Wakes parked workers to help the calling thread: lowest index first, at most `count`, among the first `limit`. Returns
+ * how many. */
+uint32_t accrt_host_workers_wake(host_device_t* device, uint32_t count, uint32_t limit);
 /* Puts a queue with work into the ready list, by priority. For a worker, which will look there again. */
 void accrt_host_queue_push(host_device_t* device, host_queue_t* queue);
 /* The same, and sees to it that somebody takes it: a worker or, when an embedder's executor refuses, this thread. */
@@ -332,6 +336,7 @@ struct host_device {
   atomic_uint_least32_t parked_count;
   atomic_uint_least32_t task_count; /* tasks in the embedder's executor */
   atomic_uint_least32_t stopping;
+  atomic_uint_least32_t wake_cost_ns; /* what waking one worker takes, smoothed */
   _Alignas(HOST_CACHE_LINE) atomic_uint_least32_t board_mask; /* entries in use */
   host_board_entry_t board[HOST_BOARD_ENTRIES];
   host_cost_t kernel_costs[HOST_COST_CELLS]; /* of single commands, by kernel */

@@ -8,7 +8,7 @@
 #include "runtime/drivers/host/host.h"
 
 #define OPERATION "host.open"
-#define DEFAULT_SPIN_US 50u
+#define DEFAULT_SPIN_US 100u
 #define MAX_SPIN_US 1000000u
 
 /* Parses a whole decimal number of at most `maximum`; advances *text. */

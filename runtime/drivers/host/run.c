@@ -153,13 +153,26 @@ static void wait_for_helpers(host_board_entry_t* entry, uint64_t expected) {
   }
 }
 
+/* Shared work that makes waking worth while: some, and several times what a wake-up costs the one who wakes. On a virtual
+ * machine that cost is tens of microseconds, so it is measured. */
+static uint64_t wake_threshold_ns(const host_device_t* device) {
+  return HOST_WAKE_NS + 2 * atomic_load_explicit(&device->wake_cost_ns, memory_order_relaxed);
+}
+
 static void wake_helpers(host_run_t* run) {
   host_device_t* device = run->device;
   /* Relaxed: a helper that parks just now costs nothing but its help. */
   if (atomic_load_explicit(&device->parked_count, memory_order_relaxed) == 0)
     return;
   const uint32_t limit = run->external ? device->worker_count - 1 : device->worker_count;
-  accrt_host_workers_wake(device, WAKE_FAN_OUT, limit);
+  const uint64_t begin_ns = accrt_clock_ns();
+  if (accrt_host_workers_wake(device, 1, limit) == 0)
+    return;
+  const uint64_t elapsed_ns = accrt_clock_ns() - begin_ns;
+  const uint32_t known = atomic_load_explicit(&device->wake_cost_ns, memory_order_relaxed);
+  const uint64_t sample = elapsed_ns < HOST_MAX_WAKE_NS ? elapsed_ns : HOST_MAX_WAKE_NS;
+  const uint32_t smoothed = (uint32_t)((7 * (uint64_t)known + sample) / 8);
+  atomic_store_explicit(&device->wake_cost_ns, smoothed, memory_order_relaxed);
 }
 
 /* ---- What a wave costs ---- */
@@ -189,7 +202,7 @@ static void run_offered(host_run_t* run, host_lane_t* lane, const host_wave_t* w
   const uint64_t done_before = atomic_load_explicit(&entry->done, memory_order_relaxed);
   number_dispatches(run, wave);
   offer(entry, run, wave);
-  if (run->unhelped_ns >= HOST_WAKE_NS) {
+  if (run->unhelped_ns >= wake_threshold_ns(run->device)) {
     run->unhelped_ns = 0;
     wake_helpers(run);
   }
@@ -219,7 +232,7 @@ static void run_wave(host_run_t* run, host_lane_t* lane, const host_wave_t* wave
     return;
   }
   run->shared_ns += estimate_ns;
-  run->unhelped_ns += per_unit == 0 ? HOST_WAKE_NS : estimate_ns;
+  run->unhelped_ns += per_unit == 0 ? wake_threshold_ns(run->device) : estimate_ns;
   run_offered(run, lane, wave, cost, learning);
 }
 
@@ -294,15 +307,13 @@ void accrt_host_run_error(const host_run_t* run, accrt_error_t* out_error) {
 
 /* ---- The board: a helper's side ---- */
 
-/* A helper that found work wakes others while there is more: the coordinator need not wake all. */
-static void wake_more(host_device_t* device, const host_board_entry_t* entry,
-                      uint32_t worker_index) {
-  if (atomic_load_explicit(&device->parked_count, memory_order_relaxed) == 0)
+/* A helper that found work wakes others while there is more, so that the coordinator need not wake all. It does so before
+ * it claims anything: nobody waits for it then. */
+static void wake_more(host_device_t* device, const host_board_entry_t* entry, uint32_t left) {
+  if (left < 4 || atomic_load_explicit(&device->parked_count, memory_order_relaxed) == 0)
     return;
-  const uint64_t ticket = atomic_load_explicit(&entry->ticket, memory_order_relaxed);
-  if ((uint32_t)ticket <= 1 || worker_index + 1 >= device->worker_count)
-    return;
-  accrt_host_workers_wake(device, WAKE_FAN_OUT, device->worker_count);
+  const uint32_t external = atomic_load_explicit(&entry->external, memory_order_relaxed);
+  accrt_host_workers_wake(device, WAKE_FAN_OUT, device->worker_count - (external != 0));
 }
 
 /* The last thing that a helper does with a run. Seq_cst pairs with wait_for_helpers; it releases the units' results too. */
@@ -325,12 +336,16 @@ static bool may_help(const host_device_t* device, const host_board_entry_t* entr
 static bool help_entry(host_device_t* device, host_board_entry_t* entry, host_lane_t* lane,
                        uint32_t worker_index) {
   bool helped = false;
+  bool woke = false;
   for (;;) {
     /* Acquire pairs with offer: `external` is the ticket's. */
     uint64_t ticket = atomic_load_explicit(&entry->ticket, memory_order_acquire);
     const uint32_t left = (uint32_t)ticket;
     if (left == 0 || !may_help(device, entry, worker_index))
       return helped;
+    if (!woke)
+      wake_more(device, entry, left);
+    woke = true;
     uint32_t share = left / (2 * device->concurrency);
     if (share == 0)
       share = 1;
@@ -342,8 +357,6 @@ static bool help_entry(host_device_t* device, host_board_entry_t* entry, host_la
     host_run_t* run = entry->run;
     const host_wave_t* wave = entry->wave;
     const uint32_t begin = wave->unit_count - left;
-    if (!helped)
-      wake_more(device, entry, worker_index);
     helped = true;
     if (lane->local_bytes < run->local_bytes) {
       accrt_host_lane_adopt(device, lane, run->local_bytes);

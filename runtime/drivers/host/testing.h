@@ -38,9 +38,11 @@ typedef struct test_environment {
 
 static inline void* test_allocate(void* self, size_t size_bytes, size_t alignment) {
   test_environment_t* test = self;
-  if (atomic_load(&test->fail_after) >= 0 && atomic_fetch_sub(&test->fail_after, 1) == 0) return NULL;
+  if (atomic_load(&test->fail_after) >= 0 && atomic_fetch_sub(&test->fail_after, 1) == 0)
+    return NULL;
   void* pointer = NULL;
-  if (posix_memalign(&pointer, alignment < 16 ? 16 : alignment, size_bytes) != 0) return NULL;
+  if (posix_memalign(&pointer, alignment < 16 ? 16 : alignment, size_bytes) != 0)
+    return NULL;
   atomic_fetch_add(&test->live_allocations, 1);
   atomic_fetch_add(&test->allocation_count, 1);
   return pointer;
@@ -63,15 +65,17 @@ static inline const char* test_option(const accrt_driver_environment_t* base, co
   return NULL;
 }
 
-static inline void test_log(const accrt_driver_environment_t* base, uint32_t level, const char* line) {
+static inline void test_log(const accrt_driver_environment_t* base, uint32_t level,
+                            const char* line) {
   (void)base;
   (void)level;
   (void)line;
 }
 
-static inline accrt_status_t test_fail(const accrt_driver_environment_t* base, accrt_status_t status,
-                                       int32_t driver_code, const char* driver_name,
-                                       const char* operation, const char* message) {
+static inline accrt_status_t test_fail(const accrt_driver_environment_t* base,
+                                       accrt_status_t status, int32_t driver_code,
+                                       const char* driver_name, const char* operation,
+                                       const char* message) {
   test_environment_t* test = (test_environment_t*)(uintptr_t)base;
   (void)driver_name;
   (void)operation;
@@ -81,7 +85,8 @@ static inline accrt_status_t test_fail(const accrt_driver_environment_t* base, a
   return status;
 }
 
-static inline void test_trace(const accrt_driver_environment_t* base, const accrt_trace_event_t* event) {
+static inline void test_trace(const accrt_driver_environment_t* base,
+                              const accrt_trace_event_t* event) {
   test_environment_t* test = (test_environment_t*)(uintptr_t)base;
   if (event->kind == ACCRT_TRACE_COMMAND && event->begin_ns <= event->end_ns) {
     atomic_fetch_add(&test->trace_count, 1);
@@ -107,7 +112,8 @@ static inline void test_environment_init(test_environment_t* test, const char* t
 
 static inline void test_set_option(test_environment_t* test, const char* key, const char* value) {
   for (int i = 0; i < TEST_MAX_OPTIONS; ++i) {
-    if (test->options[i][0] != NULL && strcmp(test->options[i][0], key) != 0) continue;
+    if (test->options[i][0] != NULL && strcmp(test->options[i][0], key) != 0)
+      continue;
     test->options[i][0] = key;
     test->options[i][1] = value;
     return;
@@ -148,7 +154,8 @@ static inline accrt_driver_value_t test_constant(uint64_t value) {
 static inline accrt_driver_value_t test_scalar(uint32_t scalar, uint64_t constant) {
   return (accrt_driver_value_t){.constant = constant, .scalar = scalar};
 }
-static inline accrt_driver_range_t test_range(uint32_t binding, uint64_t offset, uint64_t size_bytes) {
+static inline accrt_driver_range_t test_range(uint32_t binding, uint64_t offset,
+                                              uint64_t size_bytes) {
   return (accrt_driver_range_t){.binding = binding,
                                 .access = ACCRT_KERNEL_ACCESS_READ_WRITE,
                                 .offset = test_constant(offset),
@@ -164,14 +171,15 @@ static inline accrt_driver_command_t test_dispatch(const accrt_driver_kernel_t* 
                                                    uint32_t params_size_bytes) {
   accrt_driver_command_t command = {.opcode = ACCRT_DRIVER_COMMAND_DISPATCH};
   command.as.dispatch.kernel = kernel;
-  for (int i = 0; i < 3; ++i) command.as.dispatch.grid[i] = test_constant(grid[i]);
+  for (int i = 0; i < 3; ++i)
+    command.as.dispatch.grid[i] = test_constant(grid[i]);
   command.as.dispatch.params = params;
   command.as.dispatch.params_size_bytes = params_size_bytes;
   return command;
 }
 
-static inline accrt_driver_command_t test_copy(accrt_driver_range_t source, accrt_driver_range_t target,
-                                               uint64_t size_bytes) {
+static inline accrt_driver_command_t test_copy(accrt_driver_range_t source,
+                                               accrt_driver_range_t target, uint64_t size_bytes) {
   accrt_driver_command_t command = {.opcode = ACCRT_DRIVER_COMMAND_COPY};
   command.as.copy.source = source;
   command.as.copy.target = target;
@@ -196,7 +204,8 @@ static inline void test_signal_done(void* user, accrt_status_t status, const acc
                                     uint64_t time_ns) {
   test_signal_t* signal = user;
   signal->status = status;
-  if (error != NULL) signal->error = *error;
+  if (error != NULL)
+    signal->error = *error;
   signal->time_ns = time_ns;
   atomic_fetch_add(&signal->count, 1);
 }
@@ -208,7 +217,8 @@ static inline accrt_driver_completion_t test_completion(test_signal_t* signal) {
 static inline void test_signal_wait(const test_device_t* test, test_signal_t* signal, int count) {
   const struct timespec moment = {0, 20000};
   while (atomic_load(&signal->count) < count) {
-    if (test->table->device_progress(test->device) == 0) nanosleep(&moment, NULL);
+    if (test->table->device_progress(test->device) == 0)
+      nanosleep(&moment, NULL);
   }
 }
 
@@ -230,7 +240,8 @@ static const accrt_kernel_environment_t test_kernel_environment = {
     .struct_size = (uint32_t)sizeof(accrt_kernel_environment_t),
     .abi_version = ACCRT_KERNEL_ABI_VERSION};
 
-static inline accrt_kernel_def_t test_definition(const char* name, accrt_kernel_workgroup_fn_t entry) {
+static inline accrt_kernel_def_t test_definition(const char* name,
+                                                 accrt_kernel_workgroup_fn_t entry) {
   return (accrt_kernel_def_t){
       .struct_size = (uint32_t)sizeof(accrt_kernel_def_t), .name = name, .entry = entry};
 }

@@ -20,6 +20,7 @@
 #define WORKER_STACK_BYTES ((size_t)1 << 20)
 #define PAUSES_PER_LOOK 32u
 #define ENTRIES_PER_TURN UINT32_MAX
+#define NO_CPU (-1)
 
 /* ---- The ready list: under the device's mutex; ready_count says how long it is ---- */
 
@@ -79,7 +80,7 @@ static void rescue(host_device_t* device) {
   }
 }
 
-static int wake(host_worker_t* worker) {
+static int wake(host_worker_t* worker, int busy_cpu) {
   host_device_t* device = worker->device;
   uint_least32_t expected = HOST_PARKED;
   if (!atomic_compare_exchange_strong_explicit(&worker->state, &expected, HOST_AWAKE,
@@ -87,6 +88,8 @@ static int wake(host_worker_t* worker) {
     return WAKE_NOT_PARKED;
   }
   atomic_fetch_sub_explicit(&device->parked_count, 1, memory_order_seq_cst);
+  /* Relaxed: a hint. The worker may already be awake and miss it. */
+  atomic_store_explicit(&worker->busy_cpu, busy_cpu, memory_order_relaxed);
   if (device->environment->executor == NULL) {
     accrt_futex_wake(&worker->state, 1);
     return WAKE_DONE;
@@ -99,18 +102,24 @@ static int wake(host_worker_t* worker) {
   return WAKE_REFUSED;
 }
 
-void accrt_host_workers_wake(host_device_t* device, uint32_t count, uint32_t limit) {
-  for (uint32_t i = 0; i < limit && count != 0; ++i) {
+static uint32_t wake_some(host_device_t* device, uint32_t count, uint32_t limit, int busy_cpu) {
+  uint32_t woken = 0;
+  for (uint32_t i = 0; i < limit && woken < count; ++i) {
     host_worker_t* worker = &device->workers[i];
     if (atomic_load_explicit(&worker->state, memory_order_relaxed) != HOST_PARKED)
       continue;
     if (atomic_load_explicit(&device->stopping, memory_order_relaxed) != 0)
-      return;
-    const int result = wake(worker);
+      break;
+    const int result = wake(worker, busy_cpu);
     if (result == WAKE_REFUSED)
-      return;
-    count -= result == WAKE_DONE;
+      break;
+    woken += result == WAKE_DONE;
   }
+  return woken;
+}
+
+uint32_t accrt_host_workers_wake(host_device_t* device, uint32_t count, uint32_t limit) {
+  return wake_some(device, count, limit, sched_getcpu());
 }
 
 /* More ready queues than workers on their way to take one. */
@@ -124,7 +133,7 @@ static void wake_taker(host_device_t* device) {
     return;
   if (atomic_load_explicit(&device->parked_count, memory_order_seq_cst) == 0)
     return;
-  accrt_host_workers_wake(device, 1, device->worker_count);
+  wake_some(device, 1, device->worker_count, NO_CPU);
 }
 
 void accrt_host_queue_ready(host_device_t* device, host_queue_t* queue) {
@@ -208,6 +217,22 @@ static void work_until_parked(host_worker_t* worker) {
   }
 }
 
+/* Some kernels put a woken thread on the processor of whoever woke it, though others are idle. A helper there would take the
+ * processor from the coordinator it is to help, so it moves away: out of that processor, and back into its old mask. */
+static void leave_busy_cpu(host_worker_t* worker) {
+  const int busy = atomic_exchange_explicit(&worker->busy_cpu, NO_CPU, memory_order_relaxed);
+  if (busy == NO_CPU || busy >= CPU_SETSIZE || sched_getcpu() != busy)
+    return;
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+    return;
+  cpu_set_t others = allowed;
+  CPU_CLR(busy, &others);
+  if (CPU_COUNT(&others) == 0 || sched_setaffinity(0, sizeof others, &others) != 0)
+    return;
+  sched_setaffinity(0, sizeof allowed, &allowed);
+}
+
 static void* run_thread(void* argument) {
   host_worker_t* worker = argument;
   host_fp_enter();
@@ -219,6 +244,7 @@ static void* run_thread(void* argument) {
     while (atomic_load_explicit(&worker->state, memory_order_acquire) == HOST_PARKED) {
       accrt_futex_wait(&worker->state, HOST_PARKED, UINT64_MAX);
     }
+    leave_busy_cpu(worker);
   }
 }
 
@@ -271,6 +297,7 @@ static accrt_status_t start_worker(host_device_t* device, uint32_t index) {
   host_worker_t* worker = &device->workers[index];
   worker->index = index;
   worker->device = device;
+  atomic_init(&worker->busy_cpu, NO_CPU);
   const accrt_status_t status = accrt_host_lane_open(device, index, &worker->lane);
   if (status != ACCRT_OK)
     return status;
