@@ -1,0 +1,436 @@
+/* loader/reflect.c - the public reflection of bundles (accrt/bundle.h), look-ups by name, types as text. */
+#include "accrt/tensor.h"
+#include "loader/internal.h"
+#include "runtime/core/fork.h"
+#include "runtime/core/near_name.h"
+#include "runtime/core/struct.h"
+
+#include <stdio.h>
+
+/* ---- What the program layer asks ---- */
+
+const accrt_bundle_tables_t* accrt_bundle_tables(const accrt_bundle_t* bundle) { return &bundle->tables; }
+accrt_instance_t* accrt_bundle_instance(const accrt_bundle_t* bundle) { return bundle->instance; }
+const char* accrt_bundle_name(const accrt_bundle_t* bundle) { return bundle->name; }
+
+/* Binary search in records whose names ascend: `names` is the first record's name, `stride` the records' size. */
+static uint32_t find_ordered(const accrt_bundle_tables_t* tables, const uint32_t* names, size_t stride, uint32_t count,
+                             const char* name) {
+  uint32_t low = 0, high = count;
+  while (low < high) {
+    const uint32_t middle = low + (high - low) / 2;
+    const uint32_t* offset = (const uint32_t*)(const void*)((const char*)(const void*)names + middle * stride);
+    const int order = strcmp(accrt_bundle_string(tables, *offset), name);
+    if (order == 0) return middle;
+    if (order < 0) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return ACCX_NONE;
+}
+#define FIND_ORDERED(tables, field, name) \
+  ((tables)->field##_count == 0           \
+       ? ACCX_NONE                        \
+       : find_ordered((tables), &(tables)->field##s->name, sizeof *(tables)->field##s, (tables)->field##_count, (name)))
+
+uint32_t accrt_bundle_lookup_constant(const accrt_bundle_t* bundle, const char* name) {
+  return FIND_ORDERED(&bundle->tables, constant, name);
+}
+uint32_t accrt_bundle_lookup_symbol(const accrt_bundle_t* bundle, const char* name) {
+  return FIND_ORDERED(&bundle->tables, symbol, name);
+}
+uint32_t accrt_bundle_lookup_state(const accrt_bundle_t* bundle, const char* name) {
+  return FIND_ORDERED(&bundle->tables, state, name);
+}
+uint32_t accrt_bundle_lookup_kernel(const accrt_bundle_t* bundle, const char* name) {
+  return FIND_ORDERED(&bundle->tables, kernel, name);
+}
+/* Functions ascend by call depth first. */
+uint32_t accrt_bundle_lookup_function(const accrt_bundle_t* bundle, const char* name) {
+  const accrt_bundle_tables_t* tables = &bundle->tables;
+  for (uint32_t i = 0; i < tables->function_count; ++i) {
+    if (strcmp(accrt_bundle_string(tables, tables->functions[i].name), name) == 0) return i;
+  }
+  return ACCX_NONE;
+}
+
+/* ---- Shapes of the public functions ---- */
+
+static accrt_status_t check_bundle(const accrt_bundle_t* bundle) {
+  ACCX_TRY(accrt_check_fork());
+  return bundle != NULL ? ACCRT_OK : ACCRT_FAIL(INVALID_ARGUMENT, "bundle is NULL");
+}
+
+static accrt_status_t check_index(const accrt_bundle_t* bundle, const char* what, uint32_t index, uint32_t count) {
+  ACCX_TRY(check_bundle(bundle));
+  if (index < count) return ACCRT_OK;
+  return ACCRT_FAIL(OUT_OF_RANGE, "%s: %s %" PRIu32 " of %" PRIu32, bundle->name, what, index, count);
+}
+/* The count may only be read once the bundle is known to be there. */
+#define CHECK_INDEX(bundle, what, index, count_field) \
+  ACCX_TRY(check_index((bundle), (what), (index), (bundle) != NULL ? (bundle)->tables.count_field : 0))
+
+static const char* text_of(const accrt_bundle_t* bundle, uint32_t offset) {
+  return accrt_bundle_string(&bundle->tables, offset);
+}
+
+/* ---- Bundle, sections, metadata ---- */
+
+accrt_status_t accrt_bundle_info(accrt_bundle_t* bundle, accrt_bundle_info_t* out_info) {
+  ACCX_TRY(check_bundle(bundle));
+  const accrt_bundle_tables_t* tables = &bundle->tables;
+  const accx_header_t* header = &tables->header;
+  const accrt_bundle_info_t info = {
+      .name = bundle->name,
+      .size_bytes = header->file_size_bytes,
+      .container_major = header->container.major,
+      .container_minor = header->container.minor,
+      .commands_major = header->commands.major,
+      .commands_minor = header->commands.minor,
+      .kernel_abi_major = header->kernel_abi.major,
+      .kernel_abi_minor = header->kernel_abi.minor,
+      .layouts_major = header->layouts.major,
+      .layouts_minor = header->layouts.minor,
+      .required_features = header->required_features,
+      .section_count = tables->section_count,
+      .metadata_count = tables->metadata_count,
+      .symbol_count = tables->symbol_count,
+      .constant_count = tables->constant_count,
+      .state_count = tables->state_count,
+      .function_count = tables->function_count,
+      .kernel_count = tables->kernel_count,
+      .image_count = tables->image_count,
+      .data_size_bytes = tables->data_size_bytes,
+  };
+  return accrt_struct_write("accrt_bundle_info_t", out_info, &info, sizeof info);
+}
+
+accrt_status_t accrt_bundle_section(accrt_bundle_t* bundle, uint32_t index, accrt_section_info_t* out_info) {
+  CHECK_INDEX(bundle, "section", index, section_count);
+  const accx_section_t* section = &bundle->tables.sections[index];
+  const accrt_section_info_t info = {
+      .type = section->type,
+      .name = bundle->section_names[index],
+      .offset = section->offset,
+      .size_bytes = section->size_bytes,
+      .required = (section->flags & ACCX_SECTION_FLAG_REQUIRED) != 0,
+      .known = accx_section_kind(section->type) != NULL,
+      .record_count = section->record_count,
+      .record_bytes = section->record_bytes,
+  };
+  return accrt_struct_write("accrt_section_info_t", out_info, &info, sizeof info);
+}
+
+accrt_status_t accrt_bundle_metadata(accrt_bundle_t* bundle, uint32_t index, const char** out_key,
+                                     const char** out_value) {
+  if (out_key == NULL || out_value == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "out_key or out_value is NULL");
+  *out_key = NULL;
+  *out_value = NULL;
+  CHECK_INDEX(bundle, "metadata entry", index, metadata_count);
+  *out_key = text_of(bundle, bundle->tables.metadata[index].key);
+  *out_value = text_of(bundle, bundle->tables.metadata[index].value);
+  return ACCRT_OK;
+}
+
+accrt_status_t accrt_bundle_symbol(accrt_bundle_t* bundle, uint32_t index, accrt_symbol_info_t* out_info) {
+  CHECK_INDEX(bundle, "symbol", index, symbol_count);
+  const accx_symbol_t* symbol = &bundle->tables.symbols[index];
+  const accrt_symbol_info_t info = {
+      .symbol_class = symbol->symbol_class,
+      .name = text_of(bundle, symbol->name),
+      .minimum = symbol->minimum,
+      .maximum = symbol->maximum,
+      .divisor = symbol->divisor,
+      .buckets = symbol->bucket_count > 0 ? bundle->tables.buckets + symbol->bucket_first : NULL,
+      .bucket_count = symbol->bucket_count,
+  };
+  return accrt_struct_write("accrt_symbol_info_t", out_info, &info, sizeof info);
+}
+
+/* ---- Constants ---- */
+
+accrt_status_t accrt_bundle_constant(accrt_bundle_t* bundle, uint32_t index, accrt_constant_info_t* out_info) {
+  CHECK_INDEX(bundle, "constant", index, constant_count);
+  const accx_constant_t* constant = &bundle->tables.constants[index];
+  uint64_t size_bytes = 0;
+  for (uint32_t i = 0; i < constant->component_count; ++i) {
+    size_bytes += bundle->tables.components[constant->component_first + i].size_bytes;
+  }
+  const accrt_constant_info_t info = {
+      .source = constant->source,
+      .name = text_of(bundle, constant->name),
+      .dtype = constant->dtype,
+      .encoding = constant->encoding,
+      .rank = constant->rank,
+      .component_count = constant->component_count,
+      .shape = constant->shape,
+      .size_bytes = size_bytes,
+  };
+  return accrt_struct_write("accrt_constant_info_t", out_info, &info, sizeof info);
+}
+
+accrt_status_t accrt_bundle_find_constant(accrt_bundle_t* bundle, const char* name, uint32_t* out_index) {
+  if (name == NULL || out_index == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "name or out_index is NULL");
+  *out_index = 0;
+  ACCX_TRY(check_bundle(bundle));
+  const uint32_t found = accrt_bundle_lookup_constant(bundle, name);
+  if (found != ACCX_NONE) {
+    *out_index = found;
+    return ACCRT_OK;
+  }
+  accrt_near_t near;
+  accrt_near_init(&near, name);
+  for (uint32_t i = 0; i < bundle->tables.constant_count; ++i) {
+    accrt_near_add(&near, text_of(bundle, bundle->tables.constants[i].name));
+  }
+  return ACCRT_FAIL(NOT_FOUND, "%s: no constant '%.128s'%s", bundle->name, name, accrt_near_text(&near));
+}
+
+accrt_status_t accrt_bundle_constant_data(accrt_bundle_t* bundle, uint32_t index, const void** out_data,
+                                          uint64_t* out_size_bytes) {
+  if (out_data == NULL || out_size_bytes == NULL) {
+    return ACCRT_FAIL(INVALID_ARGUMENT, "out_data or out_size_bytes is NULL");
+  }
+  *out_data = NULL;
+  *out_size_bytes = 0;
+  ACCX_TRY(check_bundle(bundle));
+  return accrt_bundle_constant_component(bundle, index, 0, out_data, out_size_bytes);
+}
+
+/* ---- Functions ---- */
+
+accrt_status_t accrt_bundle_function(accrt_bundle_t* bundle, uint32_t index, accrt_function_info_t* out_info) {
+  CHECK_INDEX(bundle, "function", index, function_count);
+  const accx_function_t* function = &bundle->tables.functions[index];
+  const accrt_function_info_t info = {
+      .flags = function->flags,
+      .name = text_of(bundle, function->name),
+      .doc = text_of(bundle, function->doc),
+      .input_count = function->input_count,
+      .result_count = function->result_count,
+      .command_count = bundle->tables.function_command_count[index],
+      .required_features = function->required_features,
+  };
+  return accrt_struct_write("accrt_function_info_t", out_info, &info, sizeof info);
+}
+
+accrt_status_t accrt_bundle_find_function(accrt_bundle_t* bundle, const char* name, uint32_t* out_index) {
+  if (name == NULL || out_index == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "name or out_index is NULL");
+  *out_index = 0;
+  ACCX_TRY(check_bundle(bundle));
+  const uint32_t found = accrt_bundle_lookup_function(bundle, name);
+  if (found != ACCX_NONE) {
+    *out_index = found;
+    return ACCRT_OK;
+  }
+  accrt_near_t near;
+  accrt_near_init(&near, name);
+  for (uint32_t i = 0; i < bundle->tables.function_count; ++i) {
+    accrt_near_add(&near, text_of(bundle, bundle->tables.functions[i].name));
+  }
+  return ACCRT_FAIL(NOT_FOUND, "%s: no function '%.128s'%s", bundle->name, name, accrt_near_text(&near));
+}
+
+/* Nodes of a scope; `function` is NONE for states. */
+typedef struct node_scope {
+  const accrt_bundle_t* bundle;
+  uint32_t first;
+  uint32_t function;
+} node_scope_t;
+
+static node_scope_t scope_of(const accrt_bundle_t* bundle, uint32_t function) {
+  return (node_scope_t){bundle, bundle->tables.functions[function].expression_first, function};
+}
+
+static const accx_expression_t* node_of(const node_scope_t* scope, uint32_t node) {
+  return &scope->bundle->tables.expressions[scope->first + node];
+}
+
+static void fill_dims(const node_scope_t* scope, const accx_type_t* type, accrt_dim_t* dims) {
+  for (uint32_t i = 0; i < type->rank; ++i) {
+    const accx_expression_t* node = node_of(scope, type->dims[i]);
+    if (node->op == ACCX_EXPR_CONSTANT) {
+      dims[i] = (accrt_dim_t){ACCRT_DIM_CONSTANT, 0, node->immediate};
+    } else if (node->op == ACCX_EXPR_SYMBOL) {
+      dims[i] = (accrt_dim_t){ACCRT_DIM_SYMBOL, 0, node->immediate};
+    } else {
+      dims[i] = (accrt_dim_t){ACCRT_DIM_EXPRESSION, 0, type->dims[i]};
+    }
+  }
+}
+
+/* The argument's record, or NULL with an error recorded. */
+static accrt_status_t find_argument(const accrt_bundle_t* bundle, uint32_t function, uint32_t index,
+                                    const accx_argument_t** out_argument) {
+  CHECK_INDEX(bundle, "function", function, function_count);
+  const accx_function_t* owner = &bundle->tables.functions[function];
+  ACCX_TRY(check_index(bundle, "argument", index, owner->input_count + owner->result_count));
+  *out_argument = &bundle->tables.arguments[owner->argument_first + index];
+  return ACCRT_OK;
+}
+
+accrt_status_t accrt_bundle_argument(accrt_bundle_t* bundle, uint32_t function, uint32_t index,
+                                     accrt_argument_info_t* out_info) {
+  const accx_argument_t* argument;
+  ACCX_TRY(find_argument(bundle, function, index, &argument));
+  accrt_argument_info_t info = {
+      .kind = argument->kind,
+      .name = text_of(bundle, argument->name),
+      .doc = text_of(bundle, argument->doc),
+      .dtype = argument->type.dtype,
+      .rank = argument->type.rank,
+      .optional = (argument->flags & ACCX_ARGUMENT_FLAG_OPTIONAL) != 0,
+      .symbol = argument->symbol,
+      .alias_kind = argument->alias_kind,
+      .alias_input = argument->alias_input,
+  };
+  const node_scope_t scope = scope_of(bundle, function);
+  fill_dims(&scope, &argument->type, info.dims);
+  return accrt_struct_write("accrt_argument_info_t", out_info, &info, sizeof info);
+}
+
+/* ---- Types as text ---- */
+
+/* More of an expression than this is shown as "...": a file may share nodes so that the text would never end. */
+#define MAX_NODES_SHOWN 200
+#define MAX_DEPTH_SHOWN 24
+
+typedef struct type_text {
+  const node_scope_t* scope;
+  char* text;
+  uint64_t capacity_bytes;
+  uint64_t size_bytes; /* needed so far, without the NUL */
+  uint32_t nodes_left;
+} type_text_t;
+
+static void add_text(type_text_t* out, const char* text) {
+  for (; *text != '\0'; ++text, ++out->size_bytes) {
+    if (out->size_bytes + 1 < out->capacity_bytes) out->text[out->size_bytes] = *text;
+  }
+}
+
+static void add_number(type_text_t* out, int64_t value) {
+  char digits[24];
+  (void)snprintf(digits, sizeof digits, "%" PRId64, value);
+  add_text(out, digits);
+}
+
+static void add_node(type_text_t* out, uint32_t node, uint32_t depth);
+
+static void add_call(type_text_t* out, const char* name, const accx_expression_t* node, uint32_t depth) {
+  const uint32_t operands[3] = {node->a, node->b, node->c};
+  add_text(out, name);
+  for (uint32_t i = 0; i < 3 && operands[i] != ACCX_NONE; ++i) {
+    add_text(out, i == 0 ? "(" : ", ");
+    add_node(out, operands[i], depth + 1);
+  }
+  add_text(out, ")");
+}
+
+static void add_infix(type_text_t* out, const char* op, const accx_expression_t* node, uint32_t depth) {
+  if (depth > 0) add_text(out, "(");
+  add_node(out, node->a, depth + 1);
+  add_text(out, op);
+  add_node(out, node->b, depth + 1);
+  if (depth > 0) add_text(out, ")");
+}
+
+static void add_node(type_text_t* out, uint32_t index, uint32_t depth) {
+  /* By op; NULL where the op is no infix. */
+  static const char* const infix[] = {NULL,   NULL,  NULL, " + ",  " - ",  " * ",  " // ",  NULL, " % ", NULL,
+                                      NULL,   " == ", " != ", " < ", " <= ", " and ", " or ", NULL, NULL,  NULL};
+  static const char* const call[] = {NULL, NULL, NULL, NULL, NULL, NULL, NULL, "ceildiv", NULL, "min",
+                                     "max", NULL, NULL, NULL, NULL, NULL, NULL, "not", "select", NULL};
+  if (out->nodes_left == 0 || depth > MAX_DEPTH_SHOWN) {
+    add_text(out, "...");
+    return;
+  }
+  --out->nodes_left;
+  const accx_expression_t* node = node_of(out->scope, index);
+  const accrt_bundle_tables_t* tables = &out->scope->bundle->tables;
+  if (node->op == ACCX_EXPR_CONSTANT) {
+    add_number(out, node->immediate);
+  } else if (node->op == ACCX_EXPR_SYMBOL) {
+    add_text(out, accrt_bundle_string(tables, tables->symbols[node->immediate].name));
+  } else if (node->op == ACCX_EXPR_PRESENT || node->op == ACCX_EXPR_INDUCTION) {
+    add_text(out, node->op == ACCX_EXPR_PRESENT ? "present(" : "induction(");
+    add_number(out, node->immediate);
+    add_text(out, ")");
+  } else if (infix[node->op] != NULL) {
+    add_infix(out, infix[node->op], node, depth);
+  } else {
+    add_call(out, call[node->op], node, depth);
+  }
+}
+
+accrt_status_t accrt_bundle_argument_type_text(accrt_bundle_t* bundle, uint32_t function, uint32_t index, char* text,
+                                               uint64_t capacity_bytes, uint64_t* out_size_bytes) {
+  if (out_size_bytes != NULL) *out_size_bytes = 0;
+  if (text == NULL && capacity_bytes > 0) return ACCRT_FAIL(INVALID_ARGUMENT, "text is NULL");
+  const accx_argument_t* argument;
+  ACCX_TRY(find_argument(bundle, function, index, &argument));
+  const node_scope_t scope = scope_of(bundle, function);
+  type_text_t out = {&scope, text, capacity_bytes, 0, MAX_NODES_SHOWN};
+  add_text(&out, accrt_dtype_name(argument->type.dtype));
+  if (argument->type.encoding == ACCX_ENCODING_OPAQUE) add_text(&out, " opaque");
+  add_text(&out, "[");
+  for (uint32_t i = 0; i < argument->type.rank; ++i) {
+    if (i > 0) add_text(&out, ", ");
+    add_node(&out, argument->type.dims[i], 0);
+  }
+  add_text(&out, "]");
+  if (capacity_bytes > 0) text[out.size_bytes < capacity_bytes ? out.size_bytes : capacity_bytes - 1] = '\0';
+  if (out_size_bytes != NULL) *out_size_bytes = out.size_bytes + 1;
+  if (out.size_bytes < capacity_bytes || capacity_bytes == 0) return ACCRT_OK;
+  return ACCRT_FAIL(OUT_OF_RANGE, "the text has %" PRIu64 " bytes with its NUL, the buffer %" PRIu64, out.size_bytes + 1,
+                    capacity_bytes);
+}
+
+/* ---- States, kernels, variants ---- */
+
+accrt_status_t accrt_bundle_state(accrt_bundle_t* bundle, uint32_t index, accrt_state_info_t* out_info) {
+  CHECK_INDEX(bundle, "state", index, state_count);
+  const accx_state_t* state = &bundle->tables.states[index];
+  accrt_state_info_t info = {
+      .name = text_of(bundle, state->name),
+      .dtype = state->type.dtype,
+      .rank = state->type.rank,
+  };
+  const node_scope_t scope = {bundle, 0, ACCX_NONE};
+  fill_dims(&scope, &state->type, info.dims);
+  return accrt_struct_write("accrt_state_info_t", out_info, &info, sizeof info);
+}
+
+accrt_status_t accrt_bundle_kernel(accrt_bundle_t* bundle, uint32_t index, accrt_bundle_kernel_info_t* out_info) {
+  CHECK_INDEX(bundle, "kernel", index, kernel_count);
+  const accx_kernel_t* kernel = &bundle->tables.kernels[index];
+  const accrt_bundle_kernel_info_t info = {
+      .traits = kernel->traits,
+      .name = text_of(bundle, kernel->name),
+      .parameter_count = kernel->parameter_count,
+      .variant_count = kernel->variant_count,
+  };
+  return accrt_struct_write("accrt_bundle_kernel_info_t", out_info, &info, sizeof info);
+}
+
+accrt_status_t accrt_bundle_variant(accrt_bundle_t* bundle, uint32_t kernel, uint32_t index,
+                                    accrt_variant_info_t* out_info) {
+  CHECK_INDEX(bundle, "kernel", kernel, kernel_count);
+  const accrt_bundle_tables_t* tables = &bundle->tables;
+  ACCX_TRY(check_index(bundle, "variant", index, tables->kernels[kernel].variant_count));
+  const accx_variant_t* variant = &tables->variants[tables->kernels[kernel].variant_first + index];
+  const accx_image_t* image = &tables->images[variant->image];
+  const accrt_variant_info_t info = {
+      .arch_kind = variant->arch_kind,
+      .driver = text_of(bundle, variant->driver),
+      .arch = text_of(bundle, variant->arch),
+      .entry = text_of(bundle, variant->entry),
+      .image = text_of(bundle, image->name),
+      .cpu_features = variant->cpu_features,
+      .priority = variant->priority,
+      .image_kind = image->kind,
+  };
+  return accrt_struct_write("accrt_variant_info_t", out_info, &info, sizeof info);
+}
