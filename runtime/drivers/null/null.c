@@ -1,0 +1,544 @@
+/* runtime/drivers/null/null.c - the null driver: the smallest honest driver, to be cloned.
+ *
+ * One device named "null" whose memory is host memory and whose work runs on the thread that submits it, before the call
+ * returns. Everything that docs/driver-guide.md calls mandatory is here, in the order of the table, and nothing else, so that a
+ * new driver can start from a copy: rename it, give it a device, and replace the bodies one after another while the conformance
+ * suite keeps passing.
+ *
+ * It may include public headers only and calls no function of the library: what it needs comes through the environment, so
+ * it builds outside the tree and links with nothing:
+ *
+ *   cc -std=c11 -shared -fPIC -fvisibility=hidden -o libaccrt_null.so null.c -I<prefix>/include
+ *
+ * Inside the library the exported query has another name, so that two drivers can be linked together.
+ */
+#ifndef _GNU_SOURCE
+#define _POSIX_C_SOURCE 200809L /* clock_gettime */
+#endif
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "accrt/memory.h"
+#include "accrt/sys/driver.h"
+
+#define MEMORY_ALIGNMENT 256u
+#define MESSAGE_BYTES 256u
+
+/* ---- Objects. The runtime sees only pointers to them: a driver defines what they are. ---- */
+
+/* What the runtime lends is valid until close: keep it, and get all memory from its allocator. */
+struct accrt_driver {
+  const accrt_driver_environment_t* environment;
+};
+
+struct accrt_driver_device {
+  accrt_driver_t* driver;
+};
+
+/* A queue that runs everything at once has nothing in it; what it keeps is its failure. */
+struct accrt_driver_queue {
+  accrt_driver_device_t* device;
+  accrt_error_t failure; /* status ACCRT_OK: none */
+};
+
+/* A list: the commands, copied. What they point to the runtime keeps alive as long as the list. */
+struct accrt_driver_list {
+  accrt_driver_device_t* device;
+  accrt_driver_command_t* commands;
+  uint32_t command_count;
+};
+
+/* ---- Helpers ---- */
+
+static uint64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+/* Zeroed memory of the runtime's allocator, or NULL with an error recorded. */
+static void* allocate(const accrt_driver_environment_t* environment, size_t size_bytes,
+                      const char* operation) {
+  void* pointer = environment->allocator->allocate(environment->allocator->self, size_bytes, 16);
+  if (pointer == NULL) {
+    char message[128];
+    snprintf(message, sizeof message, "could not allocate %zu bytes of host memory", size_bytes);
+    environment->fail(environment, ACCRT_ERROR_OUT_OF_MEMORY, 0, NULL, operation, message);
+    return NULL;
+  }
+  memset(pointer, 0, size_bytes);
+  return pointer;
+}
+
+static void deallocate(const accrt_driver_environment_t* environment, void* pointer,
+                       size_t size_bytes) {
+  environment->allocator->deallocate(environment->allocator->self, pointer, size_bytes, 16);
+}
+
+/* ---- Driver ---- */
+
+static accrt_status_t open_driver(const accrt_driver_environment_t* environment,
+                                  accrt_driver_t** out_driver) {
+  *out_driver = NULL;
+  accrt_driver_t* driver = allocate(environment, sizeof *driver, "null.open");
+  if (driver == NULL)
+    return ACCRT_ERROR_OUT_OF_MEMORY;
+  driver->environment = environment;
+  *out_driver = driver;
+  return ACCRT_OK;
+}
+
+static void close_driver(accrt_driver_t* driver) {
+  deallocate(driver->environment, driver, sizeof *driver);
+}
+
+static uint32_t device_count(accrt_driver_t* driver) {
+  (void)driver;
+  return 1;
+}
+
+/* ---- Device ---- */
+
+static accrt_status_t device_open(accrt_driver_t* driver, uint32_t index,
+                                  accrt_driver_device_t** out_device) {
+  (void)index; /* below device_count: the runtime has checked */
+  *out_device = NULL;
+  accrt_driver_device_t* device = allocate(driver->environment, sizeof *device, "null.device_open");
+  if (device == NULL)
+    return ACCRT_ERROR_OUT_OF_MEMORY;
+  device->driver = driver;
+  *out_device = device;
+  return ACCRT_OK;
+}
+
+static void device_close(accrt_driver_device_t* device) {
+  deallocate(device->driver->environment, device, sizeof *device);
+}
+
+#if defined(__x86_64__)
+#define BASE_ARCH "x86-64"
+#elif defined(__aarch64__)
+#define BASE_ARCH "aarch64"
+#else
+#define BASE_ARCH "unknown"
+#endif
+
+/* Facts. `flags` must be true: the conformance suite chooses what to test by them. `arch` and `cpu_features` decide which kernel
+ * variants are offered here; this driver claims no more than what every machine has. */
+static void device_info(accrt_driver_device_t* device, accrt_device_info_t* out_info) {
+  (void)device;
+  out_info->flags =
+      ACCRT_DEVICE_FLAG_HOST_MEMORY | ACCRT_DEVICE_FLAG_TIMESTAMPS | ACCRT_DEVICE_FLAG_HOST_KERNELS;
+  snprintf(out_info->description, sizeof out_info->description,
+           "null device: runs on the submitting thread");
+  snprintf(out_info->arch, sizeof out_info->arch, BASE_ARCH);
+  out_info->cpu_features = 0;
+  out_info->memory_total_bytes = 0; /* unknown */
+  out_info->concurrency = 1;
+  out_info->min_alignment_bytes = MEMORY_ALIGNMENT;
+  out_info->queue_count = 0; /* no limit */
+}
+
+/* ---- Memory: large blocks for the runtime's pools, which do all sub-allocation ---- */
+
+static void memory_info(accrt_driver_device_t* device, uint32_t kind,
+                        accrt_driver_memory_info_t* out_info) {
+  (void)device;
+  out_info->supported =
+      kind == ACCRT_MEMORY_DEVICE || kind == ACCRT_MEMORY_PINNED || kind == ACCRT_MEMORY_HOST;
+  out_info->granularity_bytes = MEMORY_ALIGNMENT;
+  out_info->default_grow_bytes = UINT64_C(1) << 20;
+  out_info->alignment_bytes = MEMORY_ALIGNMENT;
+}
+
+static accrt_status_t memory_allocate(accrt_driver_device_t* device, uint32_t kind,
+                                      uint64_t size_bytes, accrt_driver_memory_t* out_memory) {
+  (void)kind; /* all the same here */
+  const accrt_driver_environment_t* environment = device->driver->environment;
+  memset(out_memory, 0, sizeof *out_memory);
+  void* pointer = environment->allocator->allocate(environment->allocator->self, (size_t)size_bytes,
+                                                   MEMORY_ALIGNMENT);
+  if (pointer == NULL) {
+    /* This status, and no other, makes the runtime trim its pools and try again. */
+    return environment->fail(environment, ACCRT_ERROR_OUT_OF_DEVICE_MEMORY, 0, NULL,
+                             "memory_allocate", "the allocator gave no memory");
+  }
+  out_memory->handle = pointer; /* comes back in memory_free */
+  out_memory->device_address = (uint64_t)(uintptr_t)pointer;
+  out_memory->host_pointer = pointer;
+  out_memory->size_bytes = size_bytes;
+  return ACCRT_OK;
+}
+
+static void memory_free(accrt_driver_device_t* device, const accrt_driver_memory_t* memory) {
+  const accrt_allocator_t* allocator = device->driver->environment->allocator;
+  allocator->deallocate(allocator->self, memory->handle, (size_t)memory->size_bytes,
+                        MEMORY_ALIGNMENT);
+}
+
+/* Somebody else's memory. A device that must register it does so here. */
+static accrt_status_t memory_import(accrt_driver_device_t* device, void* pointer,
+                                    uint64_t size_bytes, accrt_driver_memory_t* out_memory) {
+  (void)device;
+  out_memory->handle = NULL;
+  out_memory->device_address = (uint64_t)(uintptr_t)pointer;
+  out_memory->host_pointer = pointer;
+  out_memory->size_bytes = size_bytes;
+  return ACCRT_OK;
+}
+
+static void memory_unimport(accrt_driver_device_t* device, const accrt_driver_memory_t* memory) {
+  (void)device;
+  (void)memory;
+}
+
+/* ---- Values and ranges: known when a list is made, or given at submission ---- */
+
+static uint64_t value_of(const accrt_driver_value_t* value,
+                         const accrt_driver_submission_t* submission) {
+  if (value->scalar == ACCRT_DRIVER_NONE)
+    return value->constant;
+  return value->constant + submission->scalars[value->scalar];
+}
+
+static uint64_t address_of(const accrt_driver_range_t* range,
+                           const accrt_driver_submission_t* submission) {
+  const uint64_t offset = value_of(&range->offset, submission);
+  if (range->binding == ACCRT_DRIVER_NONE)
+    return offset;
+  return submission->bindings[range->binding].address + offset;
+}
+
+static void* pointer_of(const accrt_driver_range_t* range,
+                        const accrt_driver_submission_t* submission) {
+  return (void*)(uintptr_t)address_of(range, submission);
+}
+
+/* ---- Commands. What reaches a driver has been checked: ranges fit, regions do not overlap, grids fit 32 bits. ---- */
+
+/* Fills the failure and returns its status. The number of the submission tells the user which one it was. */
+static accrt_status_t kernel_failed(const accrt_driver_dispatch_t* dispatch,
+                                    const accrt_kernel_workgroup_t* workgroup, int32_t code,
+                                    const accrt_driver_submission_t* submission,
+                                    accrt_error_t* out_error) {
+  memset(out_error, 0, sizeof *out_error);
+  out_error->struct_size = (uint32_t)sizeof *out_error;
+  out_error->status = ACCRT_ERROR_KERNEL;
+  out_error->driver_code = code;
+  out_error->submission = submission->number;
+  snprintf(out_error->operation, sizeof out_error->operation, "dispatch");
+  snprintf(out_error->message, sizeof out_error->message,
+           "kernel '%s' returned %d in workgroup (%u, %u, %u)%s%s",
+           dispatch->kernel->definition->name, code, workgroup->workgroup_id[0],
+           workgroup->workgroup_id[1], workgroup->workgroup_id[2],
+           workgroup->message[0] == '\0' ? "" : ": ", workgroup->message);
+  return ACCRT_ERROR_KERNEL;
+}
+
+static accrt_status_t run_workgroups(const accrt_driver_dispatch_t* dispatch,
+                                     const accrt_kernel_dispatch_t* view, void* local_memory,
+                                     const accrt_driver_submission_t* submission,
+                                     accrt_error_t* out_error) {
+  char message[MESSAGE_BYTES] = "";
+  accrt_kernel_workgroup_t workgroup = {
+      .struct_size = (uint32_t)sizeof workgroup,
+      .local_memory = local_memory,
+      .local_memory_size_bytes = dispatch->kernel->definition->local_memory_size_bytes,
+      .message = message,
+      .message_capacity_bytes = MESSAGE_BYTES,
+  };
+  uint32_t* id = workgroup.workgroup_id;
+  for (id[2] = 0; id[2] < view->workgroup_count[2]; ++id[2]) {
+    for (id[1] = 0; id[1] < view->workgroup_count[1]; ++id[1]) {
+      for (id[0] = 0; id[0] < view->workgroup_count[0]; ++id[0]) {
+        const int32_t code =
+            dispatch->kernel->definition->entry(dispatch->kernel->environment, view, &workgroup);
+        if (code != 0)
+          return kernel_failed(dispatch, &workgroup, code, submission, out_error);
+      }
+    }
+  }
+  return ACCRT_OK;
+}
+
+/* The packed block of parameters: the template, with addresses and values written in. */
+static void fill_params(const accrt_driver_dispatch_t* dispatch,
+                        const accrt_driver_submission_t* submission, unsigned char* params) {
+  if (dispatch->params_size_bytes != 0) {
+    memcpy(params, dispatch->params, dispatch->params_size_bytes);
+  }
+  for (uint32_t i = 0; i < dispatch->patch_count; ++i) {
+    const accrt_driver_patch_t* patch = &dispatch->patches[i];
+    uint64_t bits;
+    if (patch->kind == ACCRT_DRIVER_PATCH_VALUE) {
+      bits = value_of(&patch->value, submission);
+    } else if (patch->range.binding != ACCRT_DRIVER_NONE &&
+               submission->bindings[patch->range.binding].address == 0) {
+      bits = 0; /* an optional buffer that is absent */
+    } else {
+      bits = address_of(&patch->range, submission);
+    }
+    memcpy(params + patch->offset_bytes, &bits, patch->size_bytes); /* little-endian hosts */
+  }
+}
+
+static accrt_status_t run_dispatch(const accrt_driver_device_t* device,
+                                   const accrt_driver_dispatch_t* dispatch,
+                                   const accrt_driver_submission_t* submission,
+                                   accrt_error_t* out_error) {
+  _Alignas(16) unsigned char params[ACCRT_KERNEL_MAX_PARAMS_BYTES];
+  accrt_kernel_dispatch_t view = {.struct_size = (uint32_t)sizeof view,
+                                  .params = params,
+                                  .params_size_bytes = dispatch->params_size_bytes,
+                                  .worker_count = 1,
+                                  .submission = submission->number};
+  for (int i = 0; i < 3; ++i) {
+    view.workgroup_count[i] = (uint32_t)value_of(&dispatch->grid[i], submission);
+    if (view.workgroup_count[i] == 0)
+      return ACCRT_OK;
+  }
+  fill_params(dispatch, submission, params);
+  const size_t local_bytes = dispatch->kernel->definition->local_memory_size_bytes;
+  const accrt_allocator_t* allocator = device->driver->environment->allocator;
+  void* local_memory = NULL;
+  if (local_bytes != 0) {
+    /* 64-byte aligned. A driver that cares for speed keeps it. */
+    local_memory = allocator->allocate(allocator->self, local_bytes, 64);
+    if (local_memory == NULL) {
+      memset(out_error, 0, sizeof *out_error);
+      out_error->struct_size = (uint32_t)sizeof *out_error;
+      out_error->status = ACCRT_ERROR_OUT_OF_MEMORY;
+      out_error->submission = submission->number;
+      snprintf(out_error->operation, sizeof out_error->operation, "dispatch");
+      snprintf(out_error->message, sizeof out_error->message,
+               "no %zu bytes of local memory for kernel '%s'", local_bytes,
+               dispatch->kernel->definition->name);
+      return ACCRT_ERROR_OUT_OF_MEMORY;
+    }
+  }
+  const accrt_status_t status =
+      run_workgroups(dispatch, &view, local_memory, submission, out_error);
+  if (local_memory != NULL) {
+    allocator->deallocate(allocator->self, local_memory, local_bytes, 64);
+  }
+  return status;
+}
+
+/* extent[0] contiguous bytes, extent[1] rows, extent[2] planes. */
+static void run_copy(const accrt_driver_copy_t* copy, const accrt_driver_submission_t* submission) {
+  const unsigned char* source = pointer_of(&copy->source, submission);
+  unsigned char* target = pointer_of(&copy->target, submission);
+  const uint64_t bytes = value_of(&copy->extent[0], submission);
+  const uint64_t rows = value_of(&copy->extent[1], submission);
+  const uint64_t planes = value_of(&copy->extent[2], submission);
+  if (bytes == 0)
+    return;
+  for (uint64_t plane = 0; plane < planes; ++plane) {
+    for (uint64_t row = 0; row < rows; ++row) {
+      memcpy(target + row * value_of(&copy->target_stride_bytes[0], submission) +
+                 plane * value_of(&copy->target_stride_bytes[1], submission),
+             source + row * value_of(&copy->source_stride_bytes[0], submission) +
+                 plane * value_of(&copy->source_stride_bytes[1], submission),
+             bytes);
+    }
+  }
+}
+
+static void run_fill(const accrt_driver_fill_t* fill, const accrt_driver_submission_t* submission) {
+  unsigned char* target = pointer_of(&fill->target, submission);
+  const uint64_t size_bytes = value_of(&fill->target.size_bytes, submission);
+  for (uint64_t i = 0; i < size_bytes; i += fill->pattern_bytes) {
+    memcpy(target + i, &fill->pattern, fill->pattern_bytes); /* its low bytes */
+  }
+}
+
+static void trace_command(const accrt_driver_environment_t* environment,
+                          const accrt_driver_command_t* command,
+                          const accrt_driver_submission_t* submission, accrt_status_t status,
+                          uint64_t begin_ns) {
+  static const char* const names[] = {"", "dispatch", "copy", "fill", "barrier", "marker"};
+  const accrt_trace_event_t event = {
+      .kind = ACCRT_TRACE_COMMAND,
+      .status = status,
+      .stream_id = submission->stream_id,
+      .submission = submission->number,
+      .begin_ns = begin_ns,
+      .end_ns = now_ns(),
+      .name = command->name != NULL ? command->name : names[command->opcode],
+  };
+  environment->trace(environment, &event);
+}
+
+/* Barriers, markers and predecessors need nothing: commands are recorded after what they follow, and run in that order. */
+static accrt_status_t run_command(const accrt_driver_device_t* device,
+                                  const accrt_driver_command_t* command,
+                                  const accrt_driver_submission_t* submission,
+                                  accrt_error_t* out_error) {
+  const accrt_driver_environment_t* environment = device->driver->environment;
+  const uint64_t begin_ns = environment->tracing ? now_ns() : 0;
+  accrt_status_t status = ACCRT_OK;
+  if (command->opcode == ACCRT_DRIVER_COMMAND_DISPATCH) {
+    status = run_dispatch(device, &command->as.dispatch, submission, out_error);
+  } else if (command->opcode == ACCRT_DRIVER_COMMAND_COPY) {
+    run_copy(&command->as.copy, submission);
+  } else if (command->opcode == ACCRT_DRIVER_COMMAND_FILL) {
+    run_fill(&command->as.fill, submission);
+  }
+  if (environment->tracing)
+    trace_command(environment, command, submission, status, begin_ns);
+  return status;
+}
+
+/* ---- Queues ---- */
+
+static accrt_status_t queue_create(accrt_driver_device_t* device, int32_t priority,
+                                   accrt_driver_queue_t** out_queue) {
+  (void)priority;
+  *out_queue = NULL;
+  accrt_driver_queue_t* queue =
+      allocate(device->driver->environment, sizeof *queue, "queue_create");
+  if (queue == NULL)
+    return ACCRT_ERROR_OUT_OF_MEMORY;
+  queue->device = device;
+  *out_queue = queue;
+  return ACCRT_OK;
+}
+
+static void queue_destroy(accrt_driver_queue_t* queue) {
+  deallocate(queue->device->driver->environment, queue, sizeof *queue);
+}
+
+/* Tells how a submission ended. The last thing done with the queue: it may be destroyed by it. */
+static void complete(accrt_driver_completion_t completion, const accrt_error_t* error) {
+  if (completion.done == NULL)
+    return;
+  const accrt_status_t status = error == NULL ? ACCRT_OK : error->status;
+  completion.done(completion.user, status, error, now_ns());
+}
+
+/* Runs commands and completes. A failure found while running is not the call's: it stays in the queue, this
+ * submission completes with it, and those behind it are skipped and complete with ACCRT_ERROR_POISONED. */
+static accrt_status_t run_commands(accrt_driver_queue_t* queue,
+                                   const accrt_driver_command_t* commands, uint32_t count,
+                                   const accrt_driver_submission_t* submission) {
+  accrt_error_t error;
+  if (queue->failure.status != ACCRT_OK) {
+    error = queue->failure;
+    error.status = ACCRT_ERROR_POISONED;
+    complete(submission->completion, &error);
+    return ACCRT_OK;
+  }
+  for (uint32_t i = 0; i < count; ++i) {
+    if (run_command(queue->device, &commands[i], submission, &error) != ACCRT_OK) {
+      queue->failure = error;
+      complete(submission->completion, &error);
+      return ACCRT_OK;
+    }
+  }
+  complete(submission->completion, NULL);
+  return ACCRT_OK;
+}
+
+static accrt_status_t queue_enqueue(accrt_driver_queue_t* queue,
+                                    const accrt_driver_command_t* command,
+                                    const accrt_driver_submission_t* submission) {
+  return run_commands(queue, command, 1, submission);
+}
+
+static accrt_status_t queue_execute(accrt_driver_queue_t* queue, accrt_driver_list_t* list,
+                                    const accrt_driver_submission_t* submission) {
+  return run_commands(queue, list->commands, list->command_count, submission);
+}
+
+/* Everything enqueued before has ended already. A failed queue tells its failure. */
+static accrt_status_t queue_notify(accrt_driver_queue_t* queue,
+                                   accrt_driver_completion_t completion) {
+  const accrt_error_t failure = queue->failure;
+  complete(completion, failure.status == ACCRT_OK ? NULL : &failure);
+  return ACCRT_OK;
+}
+
+static accrt_status_t queue_reset(accrt_driver_queue_t* queue) {
+  memset(&queue->failure, 0, sizeof queue->failure);
+  return ACCRT_OK;
+}
+
+/* ---- Lists ---- */
+
+static accrt_status_t list_create(accrt_driver_device_t* device,
+                                  const accrt_driver_command_t* commands, uint32_t command_count,
+                                  uint32_t binding_count, uint32_t scalar_count,
+                                  accrt_driver_list_t** out_list) {
+  (void)binding_count;
+  (void)scalar_count;
+  *out_list = NULL;
+  const accrt_driver_environment_t* environment = device->driver->environment;
+  accrt_driver_list_t* list = allocate(environment, sizeof *list, "list_create");
+  if (list == NULL)
+    return ACCRT_ERROR_OUT_OF_MEMORY;
+  list->device = device;
+  if (command_count != 0) {
+    list->commands = allocate(environment, command_count * sizeof *commands, "list_create");
+    if (list->commands == NULL) {
+      deallocate(environment, list, sizeof *list);
+      return ACCRT_ERROR_OUT_OF_MEMORY;
+    }
+    memcpy(list->commands, commands, command_count * sizeof *commands);
+    list->command_count = command_count;
+  }
+  *out_list = list;
+  return ACCRT_OK;
+}
+
+static void list_destroy(accrt_driver_list_t* list) {
+  const accrt_driver_environment_t* environment = list->device->driver->environment;
+  if (list->commands != NULL) {
+    deallocate(environment, list->commands, list->command_count * sizeof *list->commands);
+  }
+  deallocate(environment, list, sizeof *list);
+}
+
+/* ---- The table. Optional slots are left out: device_status (a device that cannot be lost), device_progress (only for
+ * devices that run on the caller), module_* (no machine code of its own), queue_run (everything runs on the caller). ---- */
+
+static const accrt_driver_table_t null_table = {
+    .struct_size = (uint32_t)sizeof null_table,
+    .abi_version = ACCRT_DRIVER_ABI_VERSION,
+    .name = "null",
+    .open = open_driver,
+    .close = close_driver,
+    .device_count = device_count,
+    .device_open = device_open,
+    .device_close = device_close,
+    .device_info = device_info,
+    .memory_info = memory_info,
+    .memory_allocate = memory_allocate,
+    .memory_free = memory_free,
+    .memory_import = memory_import,
+    .memory_unimport = memory_unimport,
+    .queue_create = queue_create,
+    .queue_destroy = queue_destroy,
+    .queue_enqueue = queue_enqueue,
+    .queue_execute = queue_execute,
+    .queue_notify = queue_notify,
+    .queue_reset = queue_reset,
+    .list_create = list_create,
+    .list_destroy = list_destroy,
+};
+
+#ifdef ACCRT_BUILDING
+const accrt_driver_table_t* accrt_driver_null_query(uint32_t max_abi);
+#define QUERY accrt_driver_null_query
+#else
+/** The one symbol that a driver exports. */
+__attribute__((visibility("default"))) const accrt_driver_table_t*
+accrt_driver_query(uint32_t max_abi);
+#define QUERY accrt_driver_query
+#endif
+
+/* A runtime of another major version speaks another table: refuse. Of this major, older minors know fewer slots and newer
+ * ones more; both read the table up to the smaller size. */
+const accrt_driver_table_t* QUERY(uint32_t max_abi) {
+  return max_abi >> 16 == ACCRT_DRIVER_ABI_MAJOR ? &null_table : NULL;
+}
