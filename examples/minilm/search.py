@@ -46,7 +46,7 @@ def main():
     arguments = parser.parse_args()
 
     started = time.perf_counter()
-    encode = open_encoder(arguments.bundle)
+    encode = accrt.load(arguments.bundle, host_code="all").encode  # the bundle holds machine code, which this allows
     tokenizer = model.tokenizer()
     known = np.asarray(encode(*model.encode_batch(tokenizer, SENTENCES)))
     print(f"{len(SENTENCES)} sentences indexed in {1000 * (time.perf_counter() - started):.0f} ms, loading included\n")
@@ -59,14 +59,6 @@ def main():
         for index in np.argsort(-scores)[: arguments.matches]:
             print(f"  {scores[index]:6.3f}  {SENTENCES[index]}")
         print()
-
-
-def open_encoder(path):
-    """The function `encode` of the bundle, on the host device. The bundle holds machine code: `host_code` allows it."""
-    instance = accrt.Instance(host_code="all")
-    device = instance.device()
-    program = device.load(instance.open(path))
-    return program.session().encode
 
 
 if __name__ == "__main__":

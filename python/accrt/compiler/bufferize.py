@@ -181,6 +181,9 @@ class _Bufferizer:
             if op.name in ("accrt.state_write", "accrt.write_input"):
                 self._want_sink(op)
         for op in block.ops:
+            if op.name == "aten.view":
+                self._want_reshaped(op)
+        for op in block.ops:
             self.op(op)
         return self.out.pop()
 
@@ -225,6 +228,16 @@ class _Bufferizer:
         for value, place in self._parts(op, whole):
             if value.op is not None and value.op.block is op.block:
                 self.want(value, place)
+
+    def _want_reshaped(self, op: Op) -> None:
+        """What is transposed and then reshaped is calculated in the transposed order, so that the reshape is no copy."""
+        source = op.operands[0]
+        if id(op.result) in self.wanted or source.op is None or source.op.name != "aten.permute":
+            return
+        base = source.op.operands[0]
+        if base.op is None or base.op.block is not op.block or not select.has_rule(base.op.name) or id(base) in self.wanted:
+            return
+        self.want(op.result, self.fresh(op.result.type))
 
     def _parts(self, op: Op, whole: Place) -> List[Tuple[Value, Place]]:
         axis = ops.axis_of(op.attrs["dim"], op.result.rank)

@@ -12,6 +12,8 @@ from .rewrite import constant_derived, rewrite, uses
 
 MAX_INPUTS = 8
 MAX_NODES = 48
+# So cheap that doing it again for each element of a larger shape costs less than a kernel of its own.
+CHEAP = ("input", "const", "symbol", "cast", "neg", "abs", "add", "sub", "mul", "div", "max", "min", "sqrt", "rsqrt", "reciprocal")
 
 #: Operation of the IR for each operation of an element-wise program.
 ATEN_OF = {d.scalar_op: name for name, d in ops.OPS.items() if d.scalar_op and d.scalar_op not in ("cast", "const", "index", "clamp")}
@@ -173,7 +175,9 @@ def _try(op: Op, index: int, used: Dict[int, List[Op]]) -> Optional[Tuple[List[V
     inner = producer.attrs["program"]
     positions = any(node.op == "index" for node in inner.nodes)
     same = value.shape == op.attrs["shape"]
-    if (positions and not same) or not (free or (same and all(user is op for user in used[id(value)]))):
+    cheap = len(producer.operands) <= 2 and all(node.op in CHEAP for node in inner.nodes)
+    alone = all(user is op for user in used[id(value)])
+    if (positions and not same) or not (free or (alone and (same or cheap))):
         return None
     operands, program, symbols = _inlined(op, index, producer)
     if len(operands) > MAX_INPUTS or len(program.nodes) > MAX_NODES or _moves_past_write(producer, op):
