@@ -32,7 +32,12 @@ typedef struct {
   float scale;
 } attention_params_t;
 
+#define IS_F32_f32 1
+#define IS_F32_f16 0
+#define IS_F32_bf16 0
+
 DEFINE_ROW_BLOCK(float, load_b_f32)
+DEFINE_GATHER_COLUMNS(kv_t, LOAD(KV_TAG), CONCAT(IS_F32_, KV_TAG))
 
 #define HEAD_STEP (HEAD + 16)
 #define KEY_STEP (KEYS + 16)
@@ -51,23 +56,29 @@ typedef struct {
   float* scores; /* [BLOCK_ROWS][KEY_STEP] */
   float* maximum;
   float* sum;
+  int32_t* heads; /* of each row, and its position and the number of keys it may see: divisions are slow */
+  int32_t* positions;
+  int64_t* limits;
 } state_t;
 
-ALWAYS_INLINE int64_t row_head(const state_t* s, int64_t row) {
-  return s->kv_head * s->p->group + (s->first_row + row) / s->p->q_len;
-}
-ALWAYS_INLINE int64_t row_position(const state_t* s, int64_t row) { return (s->first_row + row) % s->p->q_len; }
-
-/* Number of keys that a row may see. */
-ALWAYS_INLINE int64_t row_limit(const state_t* s, int64_t row) {
-  if (!s->p->causal) return s->p->kv_len;
-  return max_i64(0, min_i64(s->p->kv_len, row_position(s, row) + s->p->causal_offset + 1));
+static void find_rows(const state_t* s) {
+  const attention_params_t* p = s->p;
+  int64_t head = s->first_row / p->q_len, position = s->first_row % p->q_len;
+  for (int64_t r = 0; r < s->rows; r++) {
+    int64_t limit = p->causal ? position + p->causal_offset + 1 : p->kv_len;
+    s->heads[r] = (int32_t)(s->kv_head * p->group + head);
+    s->positions[r] = (int32_t)position;
+    s->limits[r] = max_i64(0, min_i64(p->kv_len, limit));
+    if (++position < p->q_len) continue;
+    position = 0;
+    head++;
+  }
 }
 
 static void load_queries(const state_t* s) {
   const attention_params_t* p = s->p;
   for (int64_t r = 0; r < s->rows; r++) {
-    const q_t* from = p->q + s->batch * p->q_batch + row_head(s, r) * p->q_head + row_position(s, r) * p->q_row;
+    const q_t* from = p->q + s->batch * p->q_batch + s->heads[r] * p->q_head + s->positions[r] * p->q_row;
     float* to = s->q + r * HEAD_STEP;
     INDEPENDENT for (int64_t d = 0; d < p->head_size; d++) to[d] = LOAD(Q_TAG)(from[d]) * p->scale;
     for (int64_t d = 0; d < HEAD; d++) s->out[r * HEAD + d] = 0.0f;
@@ -80,19 +91,7 @@ static void load_queries(const state_t* s) {
 static void load_keys(const state_t* s, int64_t first, int64_t count) {
   int64_t size = s->p->head_size, step = s->p->k_row;
   for (int64_t j = 0; j < count; j += PANEL) {
-    float* panel = s->keys + j * size;
-    int64_t wide = min_i64(PANEL, count - j);
-    const kv_t* from = s->k + (first + j) * step;
-    for (int64_t d = 0; d < size; d += 16) {
-      int64_t deep = min_i64(16, size - d);
-      for (int64_t i = 0; i < wide; i++) {
-        for (int64_t e = 0; e < deep; e++) panel[(d + e) * PANEL + i] = LOAD(KV_TAG)(from[i * step + d + e]);
-      }
-    }
-    if (wide == PANEL) continue;
-    for (int64_t d = 0; d < size; d++) {
-      for (int64_t i = wide; i < PANEL; i++) panel[d * PANEL + i] = 0.0f;
-    }
+    gather_columns(s->keys + j * size, s->k + (first + j) * step, step, min_i64(PANEL, count - j), size);
   }
 }
 
@@ -143,8 +142,8 @@ static void score_block(const state_t* s, int64_t row, int64_t rows, int64_t cou
 
 static void apply_mask(const state_t* s, float* scores, int64_t row, int64_t first, int64_t count) {
   const attention_params_t* p = s->p;
-  const mask_t* mask = p->mask + s->batch * p->mask_batch + row_head(s, row) * p->mask_head +
-                       row_position(s, row) * p->mask_row + first * p->mask_key;
+  const mask_t* mask = p->mask + s->batch * p->mask_batch + s->heads[row] * p->mask_head +
+                       s->positions[row] * p->mask_row + first * p->mask_key;
   int64_t step = p->mask_key;
 #if CONCAT(MASK_IS_, MASK_TAG)
   if (step == 1) {
@@ -165,17 +164,18 @@ static void apply_mask(const state_t* s, float* scores, int64_t row, int64_t fir
 static void soften_row(const state_t* s, float* scores, int64_t row, int64_t width) {
   vf top = v_set(NEGATIVE_INFINITY);
   for (int64_t j = 0; j < width; j += VL) top = v_max_raw(v_load(scores + j), top);
-  float lanes[VL], maximum = s->maximum[row];
-  v_store(lanes, top);
-  for (int i = 0; i < VL; i++) maximum = lanes[i] > maximum ? lanes[i] : maximum;
+  float before = s->maximum[row], largest = v_largest(top), maximum = largest > before ? largest : before;
   float base = maximum == NEGATIVE_INFINITY ? 0.0f : maximum;
   INDEPENDENT for (int64_t j = 0; j < width; j++) scores[j] = m_exp_nonpositive(scores[j] - base);
   vf total = v_zero();
   for (int64_t j = 0; j < width; j += VL) total = v_add(total, v_load(scores + j));
-  float correction = m_exp_nonpositive(s->maximum[row] - base);
   s->maximum[row] = maximum;
+  if (before == maximum || before == NEGATIVE_INFINITY) { /* what was summed, if anything, is relative to this maximum */
+    s->sum[row] += v_sum(total);
+    return;
+  }
+  float correction = m_exp_nonpositive(before - base);
   s->sum[row] = s->sum[row] * correction + v_sum(total);
-  if (correction == 1.0f) return;
   float* out = s->out + row * HEAD;
   for (int d = 0; d < HEAD; d++) out[d] *= correction;
 }
@@ -190,7 +190,7 @@ static void attend(const state_t* s, int64_t row, int64_t rows, int64_t first, i
   for (int64_t r = 0; r < rows; r++) {
     float* scores = s->scores + r * KEY_STEP;
     if (s->p->mask) apply_mask(s, scores, row + r, first, count);
-    int64_t seen = max_i64(0, min_i64(count, row_limit(s, row + r) - first));
+    int64_t seen = max_i64(0, min_i64(count, s->limits[row + r] - first));
     for (int64_t j = seen; j < width; j++) scores[j] = NEGATIVE_INFINITY;
     soften_row(s, scores, row + r, width);
   }
@@ -202,7 +202,7 @@ static void attend(const state_t* s, int64_t row, int64_t rows, int64_t first, i
 static void store_rows(const state_t* s) {
   const attention_params_t* p = s->p;
   for (int64_t r = 0; r < s->rows; r++) {
-    q_t* to = p->out + s->batch * p->out_batch + row_head(s, r) * p->out_head + row_position(s, r) * p->out_row;
+    q_t* to = p->out + s->batch * p->out_batch + s->heads[r] * p->out_head + s->positions[r] * p->out_row;
     const float* from = s->out + r * HEAD;
     float sum = s->sum[r], factor = sum == 0.0f ? 0.0f : 1.0f / sum;
     INDEPENDENT for (int64_t d = 0; d < p->value_size; d++) to[d] = STORE(Q_TAG)(from[d] * factor);
@@ -217,6 +217,9 @@ static void place(state_t* s, float* memory) {
   s->scores = s->out + ROWS * HEAD;
   s->maximum = s->scores + BLOCK_ROWS * KEY_STEP;
   s->sum = s->maximum + ROWS;
+  s->limits = (int64_t*)(s->sum + ROWS);
+  s->heads = (int32_t*)(s->limits + ROWS);
+  s->positions = s->heads + ROWS;
 }
 
 KERNEL_ENTRY(ENTRY) {
@@ -230,10 +233,11 @@ KERNEL_ENTRY(ENTRY) {
   s.k = p->k + s.batch * p->k_batch + s.kv_head * p->k_head;
   s.v = p->v + s.batch * p->v_batch + s.kv_head * p->v_head;
   place(&s, (float*)workgroup->local_memory);
+  find_rows(&s);
   load_queries(&s);
 
   int64_t limit = 0;
-  for (int64_t r = 0; r < s.rows; r++) limit = max_i64(limit, row_limit(&s, r));
+  for (int64_t r = 0; r < s.rows; r++) limit = max_i64(limit, s.limits[r]);
   int few = s.rows <= FEW_ROWS;
   for (int64_t first = 0; first < limit; first += KEYS) {
     int64_t count = min_i64(KEYS, limit - first);

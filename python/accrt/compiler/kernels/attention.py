@@ -32,7 +32,7 @@ def attention_kernel(q: str, kv: str, mask: str, head: int) -> KernelDef:
         + [symbol(name) for name in names]
         + [scalar("scale", "f32")]
     )
-    floats = rows * (head + 16) + 2 * keys * head + rows * head + _BLOCK_ROWS * (keys + 16) + 2 * rows
+    floats = rows * (head + 16) + 2 * keys * head + rows * head + _BLOCK_ROWS * (keys + 16) + 6 * rows
     name = f"attention_{q}_{kv}_{mask}_h{head}"
     defines = (
         ("Q_TAG", q), ("KV_TAG", kv), ("MASK_TAG", mask), ("HEAD", str(head)), ("ROWS", str(rows)), ("KEYS", str(keys)),

@@ -30,25 +30,22 @@ DEFINE_STAGE_ROWS(a_t, LOAD(A_TAG))
 #define IS_F32_f32 1
 #define IS_F32_f16 0
 #define IS_F32_bf16 0
+DEFINE_GATHER_COLUMNS(b_t, LOAD(B_TAG), CONCAT(IS_F32_, B_TAG))
 #define A_IS_F32 CONCAT(IS_F32_, A_TAG)
 
+/* `rows` of B as a panel. Contiguous columns (a transposed operand) go the fast way. */
 static void gather_panel(const bmm_params_t* p, const b_t* b, float* panel, int64_t rows, int64_t columns) {
-  for (int64_t i = 0; i < rows; i += 16) {
-    int64_t deep = min_i64(16, rows - i);
-    const b_t* from = b + i * p->b_row;
-    float* to = panel + i * PANEL;
+  if (p->b_row == 1 && p->b_column != 1) {
+    gather_columns(panel, b, p->b_column, columns, rows);
+    return;
+  }
+  for (int64_t i = 0; i < rows; i++, b += p->b_row, panel += PANEL) {
     if (p->b_column == 1) {
-      for (int64_t e = 0; e < deep; e++) {
-        INDEPENDENT for (int64_t j = 0; j < columns; j++) to[e * PANEL + j] = LOAD(B_TAG)(from[e * p->b_row + j]);
-      }
+      INDEPENDENT for (int64_t j = 0; j < columns; j++) panel[j] = LOAD(B_TAG)(b[j]);
     } else {
-      for (int64_t j = 0; j < columns; j++) {
-        for (int64_t e = 0; e < deep; e++) to[e * PANEL + j] = LOAD(B_TAG)(from[e * p->b_row + j * p->b_column]);
-      }
+      for (int64_t j = 0; j < columns; j++) panel[j] = LOAD(B_TAG)(b[j * p->b_column]);
     }
-    for (int64_t e = 0; e < deep; e++) {
-      for (int64_t j = columns; j < PANEL; j++) to[e * PANEL + j] = 0.0f;
-    }
+    for (int64_t j = columns; j < PANEL; j++) panel[j] = 0.0f;
   }
 }
 

@@ -126,4 +126,27 @@ ALWAYS_INLINE vf load_b_f16(const f16_t* p) { return v_load_f16(p); }
     }                                                                                              \
   }
 
+/* Defines `gather_columns`: `columns` (up to PANEL) rows of `k` contiguous elements, `column_step` apart, become the columns
+ * of a panel: panel[i * PANEL + j] = b[j * column_step + i]. What is beyond `columns` becomes zero. */
+#define GATHER_DEPTH 16
+#define DEFINE_GATHER_COLUMNS(B_T, TO_F32, B_IS_F32)                                               \
+  static void gather_columns(float* panel, const B_T* b, int64_t column_step, int64_t columns, int64_t k) { \
+    if (B_IS_F32) {                                                                                \
+      transpose_f32(panel, PANEL, (const float*)(const void*)b, column_step, columns, k);          \
+    } else {                                                                                       \
+      float wide[PANEL * GATHER_DEPTH];                                                            \
+      for (int64_t i = 0; i < k; i += GATHER_DEPTH) {                                              \
+        int64_t deep = min_i64(GATHER_DEPTH, k - i);                                               \
+        for (int64_t j = 0; j < columns; j++) {                                                    \
+          const B_T* from = b + j * column_step + i;                                               \
+          INDEPENDENT for (int64_t e = 0; e < deep; e++) wide[j * GATHER_DEPTH + e] = TO_F32(from[e]); \
+        }                                                                                          \
+        transpose_f32(panel + i * PANEL, PANEL, wide, GATHER_DEPTH, columns, deep);                \
+      }                                                                                            \
+    }                                                                                              \
+    for (int64_t i = 0; i < k && columns < PANEL; i++) {                                           \
+      for (int64_t j = columns; j < PANEL; j++) panel[i * PANEL + j] = 0.0f;                       \
+    }                                                                                              \
+  }
+
 #endif /* ACCRT_KERNELS_GEMM_CORE_H_ */

@@ -16,9 +16,10 @@ ALWAYS_INLINE void v_store(float* p, vf x) { _mm512_storeu_ps(p, x); }
 ALWAYS_INLINE vf v_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 ALWAYS_INLINE vf v_add(vf a, vf b) { return _mm512_add_ps(a, b); }
 ALWAYS_INLINE vf v_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
-/* Second operand when either is NaN, as the instruction does it. */
+/* a > b ? a : b, that is the second operand when either is NaN. */
 ALWAYS_INLINE vf v_max_raw(vf a, vf b) { return _mm512_max_ps(a, b); }
 ALWAYS_INLINE float v_sum(vf x) { return _mm512_reduce_add_ps(x); }
+ALWAYS_INLINE float v_largest(vf x) { return _mm512_reduce_max_ps(x); }
 ALWAYS_INLINE vf v_load_bf16(const bf16_t* p) {
   __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p));
   return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
@@ -42,6 +43,11 @@ ALWAYS_INLINE float v_sum(vf x) {
   s = _mm_add_ps(s, _mm_movehl_ps(s, s));
   return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
+ALWAYS_INLINE float v_largest(vf x) {
+  __m128 s = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  s = _mm_max_ps(s, _mm_movehl_ps(s, s));
+  return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
+}
 ALWAYS_INLINE vf v_load_bf16(const bf16_t* p) {
   __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)p));
   return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
@@ -59,8 +65,9 @@ ALWAYS_INLINE void v_store(float* p, vf x) { vst1q_f32(p, x); }
 ALWAYS_INLINE vf v_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
 ALWAYS_INLINE vf v_add(vf a, vf b) { return vaddq_f32(a, b); }
 ALWAYS_INLINE vf v_mul(vf a, vf b) { return vmulq_f32(a, b); }
-ALWAYS_INLINE vf v_max_raw(vf a, vf b) { return vmaxq_f32(a, b); }
+ALWAYS_INLINE vf v_max_raw(vf a, vf b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
 ALWAYS_INLINE float v_sum(vf x) { return vaddvq_f32(x); }
+ALWAYS_INLINE float v_largest(vf x) { return vmaxvq_f32(x); }
 ALWAYS_INLINE vf v_load_bf16(const bf16_t* p) {
   return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16((const uint16_t*)p), 16));
 }
@@ -101,6 +108,11 @@ ALWAYS_INLINE vf v_max_raw(vf a, vf b) {
   return a;
 }
 ALWAYS_INLINE float v_sum(vf x) { return (x.lane[0] + x.lane[2]) + (x.lane[1] + x.lane[3]); }
+ALWAYS_INLINE float v_largest(vf x) {
+  float top = x.lane[0];
+  LANES top = x.lane[i_] > top ? x.lane[i_] : top;
+  return top;
+}
 ALWAYS_INLINE vf v_load_bf16(const bf16_t* p) {
   vf r;
   LANES r.lane[i_] = f32_from_bf16(p[i_]);
@@ -112,5 +124,46 @@ ALWAYS_INLINE vf v_load_f16(const f16_t* p) {
   return r;
 }
 #endif
+
+/* Four floats, on every target, for transposing. */
+typedef float v4f __attribute__((vector_size(16)));
+#if defined(__clang__)
+#define V4_SHUFFLE(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
+#else
+typedef int v4i __attribute__((vector_size(16)));
+#define V4_SHUFFLE(a, b, i, j, k, l) __builtin_shuffle(a, b, (v4i){i, j, k, l})
+#endif
+ALWAYS_INLINE v4f v4_load(const float* p) {
+  v4f r;
+  __builtin_memcpy(&r, p, sizeof r);
+  return r;
+}
+ALWAYS_INLINE void v4_store(float* p, v4f x) { __builtin_memcpy(p, &x, sizeof x); }
+
+/* out[j * out_step + i] = in[i * in_step + j] for `rows` x `columns` of the input. */
+static void transpose_f32(float* out, int64_t out_step, const float* in, int64_t in_step, int64_t rows, int64_t columns) {
+  int64_t i = 0;
+  for (; i + 4 <= rows; i += 4) {
+    int64_t j = 0;
+    for (; j + 4 <= columns; j += 4) {
+      const float* from = in + i * in_step + j;
+      float* to = out + j * out_step + i;
+      v4f a = v4_load(from), b = v4_load(from + in_step);
+      v4f c = v4_load(from + 2 * in_step), d = v4_load(from + 3 * in_step);
+      v4f ab_low = V4_SHUFFLE(a, b, 0, 4, 1, 5), ab_high = V4_SHUFFLE(a, b, 2, 6, 3, 7);
+      v4f cd_low = V4_SHUFFLE(c, d, 0, 4, 1, 5), cd_high = V4_SHUFFLE(c, d, 2, 6, 3, 7);
+      v4_store(to, V4_SHUFFLE(ab_low, cd_low, 0, 1, 4, 5));
+      v4_store(to + out_step, V4_SHUFFLE(ab_low, cd_low, 2, 3, 6, 7));
+      v4_store(to + 2 * out_step, V4_SHUFFLE(ab_high, cd_high, 0, 1, 4, 5));
+      v4_store(to + 3 * out_step, V4_SHUFFLE(ab_high, cd_high, 2, 3, 6, 7));
+    }
+    for (; j < columns; j++) {
+      for (int64_t r = i; r < i + 4; r++) out[j * out_step + r] = in[r * in_step + j];
+    }
+  }
+  for (; i < rows; i++) {
+    for (int64_t j = 0; j < columns; j++) out[j * out_step + i] = in[i * in_step + j];
+  }
+}
 
 #endif /* ACCRT_KERNELS_SIMD_H_ */
