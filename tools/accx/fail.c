@@ -1,0 +1,135 @@
+/* tools/accx/fail.c - errors, notes and small strings. One line for one error, control characters escaped, so that a
+ * hostile file's names cannot drive a terminal. */
+#include "accx.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "term.h"
+
+typedef struct text_node {
+  struct text_node* next;
+  char text[];
+} text_node_t;
+static text_node_t* kept_texts;
+
+static void* check_memory(void* pointer) {
+  if (pointer)
+    return pointer;
+  fputs("accx: out of memory\n", stderr);
+  exit(ACCX_FAILED);
+}
+
+void* accx_alloc(size_t count, size_t size_bytes) {
+  return check_memory(calloc(count ? count : 1, size_bytes));
+}
+
+static char* keep_text(size_t size_bytes) {
+  text_node_t* node = check_memory(malloc(sizeof *node + size_bytes));
+  node->next = kept_texts;
+  kept_texts = node;
+  return node->text;
+}
+
+void accx_forget_texts(void) {
+  while (kept_texts) {
+    text_node_t* next = kept_texts->next;
+    free(kept_texts);
+    kept_texts = next;
+  }
+}
+
+/* How many bytes of a control character start here: C0 and DEL are one byte, C1 are two in UTF-8. */
+static size_t control_bytes(const char* text) {
+  const unsigned char first = (unsigned char)text[0];
+  if (first < 0x20 || first == 0x7F)
+    return 1;
+  return first == 0xC2 && (unsigned char)text[1] >= 0x80 && (unsigned char)text[1] < 0xA0 ? 2 : 0;
+}
+
+const char* accx_safe(const char* text) {
+  if (!text)
+    return "";
+  size_t controls = 0;
+  for (const char* p = text; *p; ++p)
+    controls += control_bytes(p);
+  if (controls == 0)
+    return text;
+  char* copy = keep_text(strlen(text) + 3 * controls + 1);
+  char* to = copy;
+  for (const char* p = text; *p;) {
+    const size_t count = control_bytes(p);
+    for (size_t i = 0; i < count; ++i)
+      to += sprintf(to, "\\x%02x", (unsigned)(unsigned char)*p++);
+    if (count == 0)
+      *to++ = *p++;
+  }
+  *to = '\0';
+  return copy;
+}
+
+static const char* text_va(const char* format, va_list list) {
+  va_list again;
+  va_copy(again, list);
+  const int length = vsnprintf(NULL, 0, format, again);
+  va_end(again);
+  if (length < 0)
+    return "";
+  char* text = keep_text((size_t)length + 1);
+  vsnprintf(text, (size_t)length + 1, format, list);
+  return text;
+}
+
+const char* accx_text(const char* format, ...) {
+  va_list list;
+  va_start(list, format);
+  const char* text = text_va(format, list);
+  va_end(list);
+  return text;
+}
+
+static void print_line(const char* kind, const char* text) {
+  accx_progress_clear();
+  fprintf(stderr, "accx: %s%s\n", kind, accx_safe(text));
+}
+
+int accx_fail(int exit_code, const char* format, ...) {
+  va_list list;
+  va_start(list, format);
+  print_line("", text_va(format, list));
+  va_end(list);
+  return exit_code;
+}
+
+void accx_note(const char* format, ...) {
+  va_list list;
+  va_start(list, format);
+  print_line("note: ", text_va(format, list));
+  va_end(list);
+}
+
+static int exit_code_of(accrt_status_t status) {
+  switch (status) {
+  case ACCRT_ERROR_INVALID_FORMAT:
+  case ACCRT_ERROR_VERSION_MISMATCH:
+  case ACCRT_ERROR_DATA_CORRUPT:
+    return ACCX_BAD_BUNDLE;
+  case ACCRT_ERROR_NO_VARIANT:
+    return ACCX_REFUSED;
+  default:
+    return ACCX_FAILED;
+  }
+}
+
+int accx_fail_status(accrt_status_t status, const char* format, ...) {
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  accrt_last_error(&error);
+  const bool recorded = error.status == status && error.message[0] != '\0';
+  va_list list;
+  va_start(list, format);
+  const char* context = text_va(format, list);
+  va_end(list);
+  return accx_fail(exit_code_of(status), "%s: %s (%s)", context,
+                   recorded ? error.message : accrt_status_text(status), accrt_status_name(status));
+}

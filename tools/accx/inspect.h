@@ -1,0 +1,29 @@
+/* tools/accx/inspect.h - what the two forms of `accx inspect` share. */
+#ifndef ACCX_INSPECT_H_
+#define ACCX_INSPECT_H_
+
+#include "accx.h"
+
+enum {
+  ACCX_PART_VERSIONS = 1u << 0,
+  ACCX_PART_METADATA = 1u << 1,
+  ACCX_PART_SECTIONS = 1u << 2,
+  ACCX_PART_SYMBOLS = 1u << 3,
+  ACCX_PART_FUNCTIONS = 1u << 4,
+  ACCX_PART_STATES = 1u << 5,
+  ACCX_PART_CONSTANTS = 1u << 6,
+  ACCX_PART_KERNELS = 1u << 7,
+  ACCX_PART_ALL = (1u << 8) - 1,
+};
+
+typedef struct accx_inspection {
+  accrt_bundle_t* bundle;
+  accrt_bundle_info_t info;
+  uint32_t parts; /* ACCX_PART_* */
+  uint32_t top;   /* most constants that the human form shows */
+} accx_inspection_t;
+
+void accx_inspect_human(const accx_inspection_t* inspection);
+void accx_inspect_json(const accx_inspection_t* inspection);
+
+#endif /* ACCX_INSPECT_H_ */

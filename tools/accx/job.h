@@ -1,0 +1,96 @@
+/* tools/accx/job.h - one function of a bundle with its inputs: what `run` and `bench` set up from the command line. */
+#ifndef ACCX_JOB_H_
+#define ACCX_JOB_H_
+
+#include "accx.h"
+#include "array.h"
+
+typedef struct accx_symbol {
+  accrt_symbol_info_t info;
+  bool known;
+  int64_t value;
+  const char* from; /* what gave the value, for messages */
+} accx_symbol_t;
+
+typedef struct accx_argument {
+  accrt_argument_info_t info;
+  const char* type; /* "f32[batch, 384]" */
+  bool given;
+  const char* source;     /* path or pattern, as the user wrote it; NULL for results */
+  const char* pattern;    /* generated: "random", ...; else NULL */
+  uint64_t seed;          /* of "random" */
+  int64_t scalar;         /* SCALAR inputs */
+  accx_array_t array;     /* tensor inputs; results once read */
+  accrt_buffer_t* buffer; /* device memory, where the device does not use the host's */
+} accx_argument_t;
+
+typedef struct accx_job {
+  const accx_args_t* args;
+  const char* path;
+  accrt_instance_t* instance;
+  accrt_bundle_t* bundle;
+  accrt_device_t* device;
+  accrt_program_t* program;
+  accrt_session_t* session;
+  accrt_call_t* call;
+  accrt_device_info_t device_info;
+  uint32_t function;
+  accrt_function_info_t function_info;
+  accx_argument_t* arguments; /* inputs, then results */
+  uint32_t argument_count;
+  accx_symbol_t* symbols; /* all of the bundle */
+  uint32_t symbol_count;
+  uint64_t open_ns; /* opening the bundle */
+  uint64_t load_ns; /* making program and session */
+} accx_job_t;
+
+/* Everything up to a call that can run: command line first, so that mistakes show before code loads. */
+int accx_job_prepare(const accx_args_t* args, accx_job_t* out_job);
+void accx_job_free(accx_job_t* job);
+/* Runs once and waits. */
+int accx_job_run(accx_job_t* job);
+/* After a run: gives the results storage of the tool's own, so that later runs allocate nothing. Results cannot be
+ * fetched from then on. */
+int accx_job_keep_results(accx_job_t* job);
+/* After a run: brings results and arguments updated in place into their arrays. */
+int accx_job_fetch(accx_job_t* job);
+bool accx_argument_is_output(const accx_argument_t* argument);
+
+/* ---- symbols.c ---- */
+int accx_job_read_symbols(accx_job_t* job);
+/* --symbol and --scalar. */
+int accx_job_bind_values(accx_job_t* job);
+/* The symbols that the sizes of a given array fix. */
+int accx_job_bind_sizes(accx_job_t* job, const accx_argument_t* argument);
+/* What was not said: a scalar takes the value of its symbol, a session's symbol its maximum. */
+int accx_job_bind_defaults(accx_job_t* job);
+/* Fails with a list of what has no value and is needed. */
+int accx_job_check_values(accx_job_t* job);
+/* Sizes of a generated input. */
+int accx_job_shape(accx_job_t* job, const accx_argument_t* argument, int64_t* out_shape);
+/* Symbols of one class or (UINT32_MAX) of all that have a value; free() the array. */
+accrt_symbol_value_t* accx_job_symbol_values(const accx_job_t* job, uint32_t symbol_class,
+                                             uint32_t* out_count);
+
+/* ---- inputs.c ---- */
+/* --input: finds the inputs, reads files. */
+int accx_job_read_inputs(accx_job_t* job);
+/* Makes what is generated. */
+int accx_job_generate_inputs(accx_job_t* job);
+
+/* Options that run and bench share, for their tables. */
+#define ACCX_JOB_OPTIONS                                                                           \
+  {"function", "NAME", false, "the function to call; needed when the bundle has several"},         \
+      {"input", "[NAME=]VALUE", true,                                                              \
+       "an input: FILE.npy, FILE.npz[:KEY], zeros, ones, arange, random[:SEED]; without NAME: "    \
+       "all"},                                                                                     \
+      {"symbol", "NAME=VALUE", true, "a size, for generated inputs and for session memory"},       \
+      {"scalar", "NAME=VALUE", true, "a scalar input"},                                            \
+      {"device", "NAME", false, "the device (host; see accx devices)"},                            \
+      {"threads", "N", false, "threads of the host driver (host.threads)"},                        \
+      {"option", "KEY=VALUE", true, "a driver's option"},                                          \
+      {"variant", "ARCH", false, "use only kernel variants of this architecture"}, {               \
+    "allow-host-code", NULL, false, "let the bundle's machine code run: trust it like a program"   \
+  }
+
+#endif /* ACCX_JOB_H_ */

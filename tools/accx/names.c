@@ -1,0 +1,94 @@
+/* tools/accx/names.c - words for the numbers in the public structs. */
+#include "names.h"
+
+#include <string.h>
+
+#define NAME(table, index) name_of(table, sizeof(table) / sizeof *(table), index)
+
+static const char* name_of(const char* const* names, size_t count, uint32_t index) {
+  return index < count && names[index] ? names[index] : accx_text("unknown %u", index);
+}
+
+const char* accx_symbol_class_name(uint32_t symbol_class) {
+  static const char* const names[] = {"specialize", "bucket", "runtime", "session"};
+  return NAME(names, symbol_class);
+}
+
+const char* accx_argument_kind_name(uint32_t kind) {
+  static const char* const names[] = {"read", "in place", "donated", "result", "scalar"};
+  return NAME(names, kind);
+}
+
+const char* accx_alias_name(uint32_t alias_kind) {
+  static const char* const names[] = {"none", "may", "must"};
+  return NAME(names, alias_kind);
+}
+
+const char* accx_arch_kind_name(uint32_t arch_kind) {
+  static const char* const names[] = {"portable", "family", "exact"};
+  return NAME(names, arch_kind);
+}
+
+const char* accx_image_kind_name(uint32_t image_kind) {
+  static const char* const names[] = {NULL, "host ELF", "cubin", "PTX", "fatbin"};
+  return NAME(names, image_kind);
+}
+
+const char* accx_encoding_name(uint32_t encoding) {
+  static const char* const names[] = {"plain", "opaque"};
+  return NAME(names, encoding);
+}
+
+const char* accx_constant_source_name(uint32_t source) {
+  static const char* const names[] = {"stored", "prepared"};
+  return NAME(names, source);
+}
+
+#define BITS(variable, table)                                                                      \
+  const accx_bit_names_t variable = {table, sizeof(table) / sizeof *(table)}
+
+static const char* const cpu_names[] = {
+    [0] = "x86-64-v2",   [1] = "x86-64-v3",   [2] = "x86-64-v4", [3] = "avx512-vnni",
+    [4] = "avx512-bf16", [5] = "avx512-fp16", [6] = "avx-vnni",  [7] = "amx-bf16",
+    [8] = "amx-int8",    [9] = "avx512-vbmi", [32] = "neon",     [33] = "fp16",
+    [34] = "dotprod",    [35] = "bf16",       [36] = "i8mm",     [37] = "sve",
+};
+BITS(accx_cpu_bits, cpu_names);
+
+static const char* const trait_names[] = {"deterministic", "capturable", "zeroed-workspace",
+                                          "reads-host-metadata", "serial"};
+BITS(accx_trait_bits, trait_names);
+
+static const char* const device_names[] = {"host-memory", "timestamps", "host-kernels",
+                                           "caller-runs"};
+BITS(accx_device_bits, device_names);
+
+static const char* const opcode_names[] = {NULL,   "dispatch", "copy",   "fill",  "barrier",
+                                           "call", "repeat",   "branch", "marker"};
+BITS(accx_opcode_bits, opcode_names);
+
+static const char* const encoding_names[] = {"plain", "opaque"};
+BITS(accx_encoding_bits, encoding_names);
+
+/* Format 0.1 defines no feature. */
+const accx_bit_names_t accx_feature_bits = {NULL, 0};
+
+static const char* const function_names[] = {"prepare", "internal"};
+BITS(accx_function_bits, function_names);
+
+const char* accx_bit_name(const accx_bit_names_t* table, uint64_t mask, unsigned bit) {
+  if (bit > 63 || !(mask >> bit & 1))
+    return NULL;
+  return bit < table->count && table->names[bit] ? table->names[bit] : accx_text("bit %u", bit);
+}
+
+const char* accx_bits_text(const accx_bit_names_t* table, uint64_t mask, const char* separator,
+                           const char* none) {
+  const char* text = "";
+  for (unsigned bit = 0; bit < 64; ++bit) {
+    const char* name = accx_bit_name(table, mask, bit);
+    if (name)
+      text = accx_text("%s%s%s", text, text[0] ? separator : "", name);
+  }
+  return text[0] ? text : none;
+}

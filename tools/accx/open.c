@@ -1,0 +1,65 @@
+/* tools/accx/open.c - instances from the command line's options, bundles from paths. */
+#include "open.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "term.h"
+
+static int add_option(accrt_option_t* option, const char* text) {
+  const char* equals = strchr(text, '=');
+  if (!equals || equals == text)
+    return accx_fail(ACCX_USAGE,
+                     "--option is '%s'; it must be key=value, for instance host.devices=2", text);
+  option->key = accx_text("%.*s", (int)(equals - text), text);
+  option->value = equals + 1;
+  return ACCX_OK;
+}
+
+static int collect_options(const accx_args_t* args, accrt_option_t* options, uint32_t* out_count) {
+  *out_count = 0;
+  int64_t threads = -1;
+  int code = accx_args_integer(args, "threads", 0, 4096, &threads);
+  if (code)
+    return code;
+  if (threads >= 0)
+    options[(*out_count)++] =
+        (accrt_option_t){"host.threads", accx_text("%lld", (long long)threads)};
+  size_t cursor = 0;
+  for (const char* text; (text = accx_args_next(args, "option", &cursor));) {
+    code = add_option(&options[*out_count], text);
+    if (code)
+      return code;
+    ++*out_count;
+  }
+  return ACCX_OK;
+}
+
+int accx_open_instance(const accx_args_t* args, accrt_instance_t** out_instance) {
+  *out_instance = NULL;
+  accrt_instance_options_t wanted = ACCRT_INSTANCE_OPTIONS_INIT;
+  accrt_option_t* options = accx_alloc(args->given_count + 1, sizeof *options);
+  int code = collect_options(args, options, &wanted.option_count);
+  if (code)
+    goto out;
+  wanted.options = wanted.option_count ? options : NULL;
+  wanted.option_size_bytes = (uint32_t)sizeof *options;
+  wanted.host_code_policy =
+      accx_args_has(args, "allow-host-code") ? ACCRT_HOST_CODE_ALL : ACCRT_HOST_CODE_NONE;
+  const accrt_status_t status = accrt_instance_create(&wanted, out_instance);
+  if (status != ACCRT_OK)
+    code = accx_fail_status(status, "cannot start the runtime");
+out:
+  free(options);
+  return code;
+}
+
+int accx_open_bundle(accrt_instance_t* instance, const char* path, uint32_t verify,
+                     accrt_bundle_t** out_bundle) {
+  accrt_bundle_options_t options = ACCRT_BUNDLE_OPTIONS_INIT;
+  options.verify = verify;
+  accx_progress("opening %s ...", path);
+  const accrt_status_t status = accrt_bundle_open_path(instance, path, &options, out_bundle);
+  accx_progress_clear();
+  return status == ACCRT_OK ? ACCX_OK : accx_fail_status(status, "%s", path);
+}

@@ -1,0 +1,13 @@
+/* tools/accx/open.h - instances and bundles, opened as the verbs need them. */
+#ifndef ACCX_OPEN_H_
+#define ACCX_OPEN_H_
+
+#include "accx.h"
+
+/* Makes an instance with --threads, --option and --allow-host-code where the verb has them. */
+int accx_open_instance(const accx_args_t* args, accrt_instance_t** out_instance);
+/* Opens a bundle; `verify` is ACCRT_VERIFY_*. */
+int accx_open_bundle(accrt_instance_t* instance, const char* path, uint32_t verify,
+                     accrt_bundle_t** out_bundle);
+
+#endif /* ACCX_OPEN_H_ */
