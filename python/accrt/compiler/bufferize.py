@@ -52,10 +52,13 @@ class Place:
         return all(size == 1 or ex.proved_equal(a, b) for size, a, b in zip(self.type.shape, self.strides, wanted))
 
     def range(self) -> Tuple[Size, Size]:
-        """(offset, size) in bytes of what a command touches: exact when contiguous, else to the storage's end."""
+        """(offset, size) in bytes from the first to the last element; the size is 0 when there is none."""
         if self.is_contiguous():
             return self.offset_bytes, self.type.size_bytes
-        return self.offset_bytes, ex.simplify(ex.constant(self.storage.size_bytes) - self.offset_bytes)
+        last: Size = 1
+        for size, stride in zip(self.type.shape, self.strides):
+            last = ex.simplify((ex.constant(size) - 1) * stride + last)
+        return self.offset_bytes, ex.maximum(ex.simplify(ex.constant(last) * DTYPE_BYTES[self.type.dtype]), 0)
 
 
 @dataclass(eq=False)
@@ -111,6 +114,7 @@ def bufferize(function: Function, touched_states: Mapping[str, Mapping[str, str]
 class _Bufferizer:
     def __init__(self, function: Function, touched_states: Mapping[str, Mapping[str, str]]):
         self.function, self.touched_states = function, touched_states
+        self.ranges = function.module.ranges()
         self.storages: List[Storage] = []
         self.named: Dict[Tuple[str, str], Storage] = {}
         self.places: Dict[int, Place] = {}
@@ -514,6 +518,8 @@ class _Bufferizer:
 
     def access(self, command: Command, name: str, place: Place, mode: str) -> None:
         offset, size = place.range()
+        if offset != 0 and (ex.bounds(place.type.elements, self.ranges)[0] or 0) < 1:
+            offset = ex.minimum(offset, place.storage.size_bytes)  # where there is no element, stay inside all the same
         place.storage.touch(command.position)
         command.accesses[name] = Access(place.storage, offset, size, mode)
 

@@ -795,8 +795,8 @@ def _rope(x: Any, position: int = 0, theta: float = 10000.0) -> Any:
 def _decompose_rope(op: Op) -> Value:
     x, function = op.operands[0], op.block.function
     half = x.shape[-1] // 2
-    with_position = function.arange(x.shape[-2], dtype="f32") + function.full((), op.attrs["position"], "f32")
-    rates = (function.arange(half, dtype="f32") * (-math.log(op.attrs["theta"]) / half)).exp()
+    with_position = function.arange(x.shape[-2], dtype="f64") + function.full((), op.attrs["position"], "f64")
+    rates = (function.arange(half, dtype="f64") * (-math.log(op.attrs["theta"]) / max(half, 1))).exp()
     angles = with_position.unsqueeze(1) * rates.unsqueeze(0)
     cos, sin = angles.cos().to_copy(x.dtype), angles.sin().to_copy(x.dtype)
     a, b = x.slice(-1, 0, half), x.slice(-1, half, 2 * half)
@@ -839,7 +839,23 @@ def _infer_index_select(op: Op) -> Types:
     return _resize(op, source.shape[:axis] + index.shape + source.shape[axis + 1 :])
 
 
-@define("aten.gather(Tensor self, dim, Tensor index)")
+def _decompose_gather(op: Op) -> Value:
+    """The linear place of every element, then one lookup in the flat source."""
+    source, index = op.operands
+    axis, function = axis_of(op.attrs["dim"], source.rank), op.block.function
+    place = index.to_copy("i64")
+    step: Size = 1
+    total: Optional[Value] = None
+    for i in reversed(range(source.rank)):
+        shape = [1] * source.rank
+        shape[i] = index.shape[i]
+        part = (place if i == axis else function.arange(index.shape[i]).view(shape)) * step
+        total = part if total is None else total + part
+        step = ex.simplify(ex.constant(step) * source.shape[i])
+    return source.flatten().index_select(0, total.flatten()).view(list(op.result.shape))
+
+
+@define("aten.gather(Tensor self, dim, Tensor index)", decompose=_decompose_gather)
 def _infer_gather(op: Op) -> Types:
     source, index = op.operands
     _check_index(index)

@@ -149,6 +149,9 @@ for _name, _kind in (("sum", "sum"), ("mean", "mean"), ("amax", "max"), ("amin",
 def _attention(op: Op, operands: Specs, results: Specs) -> Lowering:
     q, k, v, mask = operands
     at = op.attrs
+    wrong = [s.dtype for s in (q, k, v) if s.dtype not in ("f32", "f16", "bf16")]
+    if wrong or (mask is not None and mask.dtype not in ("bool", "f32", "f16", "bf16")):
+        raise ValueError(f"attention: kernels know f32, f16 and bf16, not {wrong or mask.dtype}")
     made = attention.lower_attention(
         q, k, v, results[0], mask, scale=at["scale"], causal=at["is_causal"], causal_offset=at["causal_offset"]
     )
@@ -173,6 +176,8 @@ def _four_axes(spec: TensorSpec) -> TensorSpec:
 
 @_rule("accrt.rope")
 def _rope(op: Op, operands: Specs, results: Specs) -> Lowering:
+    if operands[0].dtype == "f64":
+        raise ValueError("rotary embedding: the kernel's sines are f32")
     x, out = _four_axes(operands[0]), _four_axes(results[0])
     made = tensor_ops.lower_rope(x, out, theta=op.attrs["theta"], start=op.attrs["position"])
     return _named(made, x=("in", 0), out=OUT)

@@ -1,0 +1,63 @@
+"""Compiles modules and compares what they calculate with the float64 reference, through the Python executor."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Sequence
+
+import numpy as np
+
+import accx_exec
+import kernel_harness as kh
+from accrt.compiler import Interpreter, Module, compile
+
+#: Relative error of one rounding to each type, and how many roundings a short chain of kernels may add up.
+EPSILON = {"f64": 2.0**-52, "f32": 2.0**-23, "bf16": 2.0**-7, "f16": 2.0**-10}
+
+
+def target() -> str:
+    """The best target of this machine that can be built here."""
+    return kh.host_targets()[-1]
+
+
+def program(module: Module, on: str = "", seed: int = kh.SEED) -> accx_exec.Program:
+    on = on or target()
+    return accx_exec.Program(compile(module, targets=[on]), on, seed)
+
+
+def values(random: np.random.Generator, dtype: str, shape: Sequence[int], low: float = -2.0, high: float = 2.0) -> np.ndarray:
+    """Numbers in a type, as the bundle takes them (bf16 as bits)."""
+    if dtype == "bool":
+        return random.integers(0, 2, shape).astype(bool)
+    if dtype in EPSILON:
+        return kh.encode(random.uniform(low, high, shape), dtype)
+    info = np.iinfo(kh.NUMPY[dtype])
+    return random.integers(max(low, info.min), min(high, info.max), shape, endpoint=True).astype(kh.NUMPY[dtype])
+
+
+def assert_close(got: np.ndarray, expected: np.ndarray, dtype: str, roundings: float, scale: float = 1.0) -> None:
+    """Floats: |got - expected| <= roundings * epsilon * max(|expected|, scale), NaN and infinities at the same places; all
+    else exactly. `scale` is the size of what was added up on the way, where terms may cancel."""
+    assert got.shape == expected.shape, f"shape {got.shape}, expected {expected.shape}"
+    if dtype not in EPSILON:
+        np.testing.assert_array_equal(got, expected)
+        return
+    have = kh.decode(got, dtype)
+    finite = np.isfinite(expected)
+    np.testing.assert_array_equal(np.isnan(have), np.isnan(expected))
+    np.testing.assert_array_equal(have[np.isinf(expected)], expected[np.isinf(expected)])
+    error = np.abs(have[finite] - expected[finite]) / np.maximum(np.abs(expected[finite]), scale)
+    limit = roundings * EPSILON[dtype]
+    assert error.size == 0 or error.max() <= limit, f"relative error {error.max():.3g}, allowed {limit:.3g}"
+
+
+def compare(
+    module: Module, running: accx_exec.Program, name: str, inputs: Sequence[np.ndarray], scalars: Optional[Dict[str, int]] = None,
+    roundings: float = 16, scale: float = 1.0,
+) -> List[Any]:  # fmt: skip
+    """Runs one function both ways and compares every result."""
+    scalars = scalars or {}
+    got = accx_exec.Session(running).run(name, *[x.copy() for x in inputs], **scalars)
+    expected = Interpreter(module).run(name, *inputs, **scalars)
+    for result, have, want in zip(module.functions[name].results, got, expected):
+        assert_close(have, want, result.value.dtype, roundings, scale)
+    return got

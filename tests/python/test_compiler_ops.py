@@ -1,0 +1,235 @@
+"""Every operation of the compiler: its kernels in a compiled bundle against the float64 reference, at odd and empty shapes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import compiler_harness as ch
+import kernel_harness as kh
+from accrt.compiler import Module, cat
+from accrt.compiler import expr as ex
+from accrt.compiler import ops
+
+FLOATS = ("f32", "f64", "f16", "bf16")
+INTS = ("i8", "u8", "i32", "u32", "i64")
+SHAPES = [(1, 1), (3, 5), (17, 33), (64, 130), (0, 4), (7, 0)]
+
+# name -> (builder of the function's result from (function, n, m), low, high of the inputs, allowed roundings, scale)
+CASES = {}
+
+
+def case(name, low=-2.0, high=2.0, roundings=8.0, scale=1.0, shapes=SHAPES):
+    def register(build):
+        CASES[name] = (build, low, high, roundings, scale, shapes)
+        return build
+
+    return register
+
+
+def _x(f, n, m, dtype="f32", name="x"):
+    return f.input(name, dtype, [n, m])
+
+
+def _unary(method, low, high, dtype, **arguments):
+    case(f"{method}_{dtype}" + "".join(f"_{v}" for v in arguments.values()), low, high)(
+        lambda f, n, m: getattr(_x(f, n, m, dtype), method)(**arguments)
+    )
+
+
+for _method, _low, _high in (
+    ("neg", -9, 9), ("abs", -9, 9), ("relu", -3, 3), ("sqrt", 0, 9), ("rsqrt", 0.1, 9), ("reciprocal", 0.1, 9), ("floor", -5, 5),
+    ("ceil", -5, 5), ("exp", -9, 9), ("log", 0.01, 9), ("tanh", -5, 5), ("erf", -4, 4), ("sin", -9, 9), ("cos", -9, 9),
+    ("sigmoid", -9, 9), ("silu", -9, 9), ("gelu", -6, 6),
+):  # fmt: skip
+    for _dtype in ("f32", "f64") + (("bf16", "f16") if _method in ("neg", "exp", "silu") else ()):
+        _unary(_method, _low, _high, _dtype)
+_unary("gelu", -6, 6, "f32", approximate="tanh")
+_unary("neg", -100, 100, "i32")
+_unary("abs", -100, 100, "i64")
+for _dtype in FLOATS + ("i32", "i64", "u8"):
+    for _method in ("add", "sub", "mul", "div", "maximum", "minimum"):
+        case(f"{_method}_{_dtype}", 1 if _dtype == "u8" else -50, 50)(
+            lambda f, n, m, d=_dtype, k=_method: getattr(_x(f, n, m, d), k)(f.input("y", d, [m]))
+        )
+case("pow_f32", 0.1, 4.0)(lambda f, n, m: _x(f, n, m).pow(f.input("y", "f32", [n, m])))
+for _method in ("eq", "ne", "lt", "le", "gt", "ge"):
+    case(f"{_method}_i32", -2, 2)(lambda f, n, m, k=_method: getattr(_x(f, n, m, "i32"), k)(f.input("y", "i32", [n, 1])))
+    case(f"{_method}_f32", -2, 2)(lambda f, n, m, k=_method: getattr(_x(f, n, m), k)(0.5))
+for _method in ("logical_and", "logical_or", "logical_xor"):
+    case(_method)(lambda f, n, m, k=_method: getattr(_x(f, n, m, "bool"), k)(f.input("y", "bool", [n, m])))
+case("logical_not")(lambda f, n, m: _x(f, n, m, "bool").logical_not())
+case("where")(lambda f, n, m: f.input("c", "bool", [n, 1]).where(_x(f, n, m), -1.0))
+case("clamp")(lambda f, n, m: _x(f, n, m).clamp(-0.5, 1.0))
+case("clamp_min_i32", -9, 9)(lambda f, n, m: _x(f, n, m, "i32").clamp(min=-2))
+case("broadcast_three")(lambda f, n, m: _x(f, n, m) * f.input("y", "f32", [n, 1]) + f.input("z", "f32", [1, m]))
+case("promotion", -9, 9)(lambda f, n, m: _x(f, n, m, "i32") + f.input("y", "f32", [n, m]))
+case("number_of_symbol")(lambda f, n, m: _x(f, n, m) * f.full((), m + 1, "f32"))
+case("long_chain", -1, 1, roundings=40)(
+    lambda f, n, m: ((((_x(f, n, m) * 1.5 + 0.25).tanh() - 0.5).exp() + f.input("y", "f32", [n, m])).sigmoid() * 3.0).abs().sqrt()
+)
+
+for _source, _low, _high in (("f32", -300, 300), ("f64", -300, 300), ("i32", -300, 300), ("u8", 0, 255), ("i64", -9, 9), ("bool", 0, 1),
+                             ("f16", -99, 99), ("bf16", -99, 99), ("i8", -99, 99), ("u32", 0, 999)):  # fmt: skip
+    for _target in FLOATS + INTS + ("bool",):
+        if _target != _source:
+            case(f"cast_{_source}_{_target}", _low, _high, roundings=1)(
+                lambda f, n, m, s=_source, t=_target: _x(f, n, m, s).to_copy(t)
+            )
+
+case("full_f32")(lambda f, n, m: f.full([n, m], 2.5) + _x(f, n, m) * 0.0)
+case("full_alone_i32")(lambda f, n, m: (_x(f, n, m, "i32"), f.full([n, m], -7, "i32"))[1])
+case("arange_i64", shapes=[(3, 5), (17, 33), (4, 0)])(lambda f, n, m: (_x(f, n, m), f.arange(n + m, 3, 2))[1])
+case("arange_f32")(lambda f, n, m: (_x(f, n, m), f.arange(m, dtype="f32") * 0.5)[1])
+case("arange_broadcast")(lambda f, n, m: f.arange(m, dtype="f32") + _x(f, n, m))
+
+case("reshape")(lambda f, n, m: (_x(f, n, m) + 1.0).view([m, n]))
+case("transpose")(lambda f, n, m: _x(f, n, m).transpose(0, 1))
+case("transpose_add")(lambda f, n, m: _x(f, n, m).transpose(0, 1) + f.input("y", "f32", [m, n]))
+case("transpose_reshape")(lambda f, n, m: _x(f, n, m).transpose(0, 1).view([n * m]) * 2.0)
+case("transpose_i8", -9, 9)(lambda f, n, m: f.input("x", "i8", [n, 3, m]).permute([2, 0, 1]))
+case("expand")(lambda f, n, m: f.input("x", "f32", [n, 1]).expand([n, m]))
+case("slice")(lambda f, n, m: f.input("x", "f32", [n + 4, m])[1:4])
+case("slice_step")(lambda f, n, m: f.input("x", "f32", [n, 7])[:, 1:6:2])
+case("slice_symbol")(lambda f, n, m: f.input("x", "f32", [n, m + 2])[:, : m + 1])
+case("select")(lambda f, n, m: f.input("x", "f32", [n, 3, m])[:, 1])
+case("select_last")(lambda f, n, m: f.input("x", "f32", [n, m, 5])[..., -1])
+case("unsqueeze")(lambda f, n, m: _x(f, n, m).unsqueeze(1) * f.input("y", "f32", [3, 1]))
+case("clone")(lambda f, n, m: _x(f, n, m).transpose(0, 1).clone())
+
+
+@case("split")
+def _split(f, n, m):
+    first, second, third = f.input("x", "f32", [n, 6]).split([1, 2, 3], 1)
+    return first + second * third[:, 1:]
+
+
+for _dim in (0, 1):
+    case(f"cat_{_dim}")(lambda f, n, m, d=_dim: cat([_x(f, n, m), f.input("y", "f32", [n, m]) * 2.0, _x(f, n, m, name="z")], d))
+case("cat_u8", 0, 255)(lambda f, n, m: cat([f.input("x", "u8", [n, 3]), f.input("y", "u8", [n, m])], 1))
+
+for _kind in ("sum", "mean", "amax", "amin"):
+    for _dim in (0, 1, None):
+        case(f"{_kind}_{_dim}", roundings=64, scale=32)(lambda f, n, m, k=_kind, d=_dim: getattr(_x(f, n, m), k)(d))
+    case(f"{_kind}_f64", roundings=64, scale=32)(lambda f, n, m, k=_kind: getattr(_x(f, n, m, "f64"), k)(-1, True))
+    case(f"{_kind}_bf16", roundings=4, scale=32)(lambda f, n, m, k=_kind: getattr(_x(f, n, m, "bf16"), k)(1))
+for _kind in ("sum", "amax", "amin"):
+    case(f"{_kind}_i32", -99, 99)(lambda f, n, m, k=_kind: getattr(_x(f, n, m, "i32"), k)(1))
+case("sum_middle", roundings=64, scale=32)(lambda f, n, m: f.input("x", "f32", [n, 5, m]).sum(1, True))
+case("sum_outer", roundings=64, scale=32)(lambda f, n, m: f.input("x", "f32", [n, 5, m]).sum([0, 2]))
+
+case("softmax", -20, 20, roundings=32)(lambda f, n, m: _x(f, n, m).softmax(-1))
+case("softmax_dim0", -20, 20, roundings=64)(lambda f, n, m: _x(f, n, m).softmax(0))
+case("softmax_f64", -20, 20, roundings=64)(lambda f, n, m: _x(f, n, m, "f64").softmax(-1))
+case("softmax_bf16", -5, 5, roundings=4)(lambda f, n, m: _x(f, n, m, "bf16").softmax(-1))
+_ROWS = [(1, 1), (3, 5), (17, 33), (64, 130), (0, 4)]
+case("layer_norm", roundings=512, shapes=_ROWS)(lambda f, n, m: _x(f, n, m).layer_norm(f.input("w", "f32", [m]), f.input("b", "f32", [m]), 1e-5))
+case("layer_norm_plain", roundings=512, shapes=_ROWS)(lambda f, n, m: _x(f, n, m).layer_norm())
+case("layer_norm_f64", roundings=512, shapes=_ROWS)(lambda f, n, m: _x(f, n, m, "f64").layer_norm(f.input("w", "f64", [m])))
+case("rms_norm", roundings=64, shapes=_ROWS)(lambda f, n, m: _x(f, n, m).rms_norm(f.input("w", "f32", [m]), 1e-5))
+case("rms_norm_bf16_weight", roundings=64, shapes=_ROWS)(lambda f, n, m: _x(f, n, m).rms_norm(f.input("w", "bf16", [m])))
+
+case("mm", roundings=64, scale=16)(lambda f, n, m: f.input("x", "f32", [n, m]).mm(f.input("y", "f32", [m, 9])))
+case("mm_transposed", roundings=64, scale=16)(lambda f, n, m: f.input("x", "f32", [m, n]).t() @ f.input("y", "f32", [9, m]).t())
+case("mm_f64", roundings=256, scale=16)(lambda f, n, m: f.input("x", "f64", [n, m]).mm(f.input("y", "f64", [m, 9])))
+case("mm_i32", -9, 9)(lambda f, n, m: f.input("x", "i32", [n, m]).mm(f.input("y", "i32", [m, 9])))
+case("mm_bf16", roundings=4, scale=16)(lambda f, n, m: f.input("x", "bf16", [n, m]).mm(f.input("y", "bf16", [m, 9])))
+case("mm_f16", roundings=4, scale=16)(lambda f, n, m: f.input("x", "f16", [n, m]).mm(f.input("y", "f16", [m, 9])))
+case("bmm", roundings=64, scale=16)(lambda f, n, m: f.input("x", "f32", [4, n, m]).bmm(f.input("y", "f32", [4, m, 3])))
+case("matmul_broadcast", roundings=64, scale=16)(lambda f, n, m: f.input("x", "f32", [2, 1, n, m]) @ f.input("y", "f32", [3, m, 5]))
+case("addmm", roundings=64, scale=16)(lambda f, n, m: f.input("c", "f32", [9]).addmm(f.input("x", "f32", [n, m]), f.input("y", "f32", [m, 9])))
+case("linear_of_inputs", roundings=64, scale=16)(lambda f, n, m: _x(f, n, m).linear(f.input("w", "f32", [9, m]), f.input("b", "f32", [9])))
+
+
+def _attention(f, n, m, heads=4, kv_heads=4, size=16, dtype="f32", **arguments):
+    q = f.input("q", dtype, [2, heads, n, size])
+    k, v = (f.input(name, dtype, [2, kv_heads, m, size]) for name in "kv")
+    return q.scaled_dot_product_attention(k, v, **arguments)
+
+
+_KEYS = [(1, 1), (3, 5), (17, 33), (5, 130), (0, 4)]
+case("sdpa", roundings=64, shapes=_KEYS)(_attention)
+case("sdpa_grouped", roundings=64, shapes=_KEYS)(lambda f, n, m: _attention(f, n, m, 6, 2))
+case("sdpa_causal", roundings=64, shapes=_KEYS)(lambda f, n, m: _attention(f, n, m, is_causal=True))
+case("sdpa_causal_offset", roundings=64, shapes=_KEYS)(lambda f, n, m: _attention(f, n, m, is_causal=True, causal_offset=2))
+case("sdpa_scale", roundings=64, shapes=_KEYS)(lambda f, n, m: _attention(f, n, m, scale=0.3))
+case("sdpa_mask_bool", roundings=64, shapes=_KEYS)(lambda f, n, m: _attention(f, n, m, attn_mask=f.input("mask", "bool", [2, 1, 1, m])))
+case("sdpa_mask_f32", roundings=64, shapes=_KEYS)(lambda f, n, m: _attention(f, n, m, attn_mask=f.input("mask", "f32", [2, 4, n, m])))
+case("sdpa_f64_decomposed", roundings=1 << 12, shapes=_KEYS)(lambda f, n, m: _attention(f, n, m, 4, 2, dtype="f64", is_causal=True))
+case("sdpa_f64_mask", roundings=1 << 12, shapes=_KEYS)(lambda f, n, m: _attention(f, n, m, dtype="f64", attn_mask=f.input("mask", "bool", [2, 1, 1, m])))
+case("sdpa_big_head", roundings=64, shapes=_KEYS)(lambda f, n, m: _attention(f, n, m, size=80))
+
+
+def _self_attention(f, n, m):
+    """From the slices of one product and back into rows, as transformers do."""
+    x = f.input("x", "f32", [2, n, 3 * 32])
+    q, k, v = (part.view([2, n, 4, 8]).transpose(1, 2) for part in x.split([32, 32, 32], -1))
+    return q.scaled_dot_product_attention(k, v).transpose(1, 2).view([2, n, 32])
+
+
+case("sdpa_strided", roundings=64, shapes=_KEYS)(_self_attention)
+case("rope", roundings=8)(lambda f, n, m: f.input("x", "f32", [3, n, 8]).rope())
+case("rope_position", roundings=8)(lambda f, n, m: f.input("x", "f32", [2, 3, n, 64]).rope(m, 500.0))
+case("rope_strided", roundings=8)(lambda f, n, m: f.input("x", "f32", [n, 3, 16]).transpose(0, 1).rope(5).transpose(0, 1))
+case("rope_f64", roundings=1 << 12)(lambda f, n, m: f.input("x", "f64", [3, n, 8]).rope(2))
+
+_INDEXED = [(1, 1), (3, 5), (17, 33), (0, 4)]
+for _dtype in ("u8", "i32", "i64", "u32"):
+    case(f"embedding_{_dtype}", 0, 6, shapes=_INDEXED)(lambda f, n, m, d=_dtype: f.input("w", "f32", [7, m]).embedding(f.input("i", d, [n, 2])))
+case("embedding_bf16", 0, 6, shapes=_INDEXED)(lambda f, n, m: f.input("w", "bf16", [7, m]).embedding(f.input("i", "i64", [n])))
+case("index_select_0", 0, 6, shapes=_INDEXED)(lambda f, n, m: f.input("x", "f32", [7, m]).index_select(0, f.input("i", "i64", [n])))
+case("index_select_1", 0, 6, shapes=_INDEXED)(lambda f, n, m: f.input("x", "f32", [m, 7, 3]).index_select(1, f.input("i", "i32", [n])))
+case("gather_1", 0, 6, shapes=_INDEXED)(lambda f, n, m: f.input("x", "f32", [n, 7]).gather(1, f.input("i", "i64", [n, m])))
+case("gather_0", 0, 6, shapes=_INDEXED)(lambda f, n, m: f.input("x", "i32", [7, m]).gather(0, f.input("i", "i32", [n, m])))
+
+@pytest.fixture(scope="module")
+def suite():
+    """All cases as functions of one module, compiled once."""
+    m = Module("ops")
+    sizes = [m.symbol(name, maximum=1 << 16) for name in ("n", "m")]
+    for name, (build, *_rest) in CASES.items():
+        f = m.function(name)
+        f.result("y", build(f, *sizes))
+        _bind_sizes(f, sizes)
+    return m, ch.program(m)
+
+
+def _bind_sizes(f, sizes):
+    """A size that no input has as a bare dimension is given as a number."""
+    bound = {d.value for i in f.inputs if i.value is not None for d in i.value.shape if getattr(d, "op", "") == "symbol"}
+    for size in sizes:
+        if size.value not in bound:
+            f.scalar(size.value, size)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_operation(suite, name):
+    module, running = suite
+    _build, low, high, roundings, scale, shapes = CASES[name]
+    function = module.functions[name]
+    for n, m in shapes:
+        random = np.random.default_rng([kh.SEED, n, m])
+        sizes = {"n": n, "m": m}
+        inputs = [
+            ch.values(random, i.value.dtype, [ex.evaluate(s, sizes) for s in i.value.shape], low, high)
+            for i in function.inputs
+            if i.value is not None
+        ]
+        scalars = {i.name: sizes[i.symbol] for i in function.inputs if i.symbol}
+        ch.compare(module, running, name, inputs, scalars, roundings, scale)
+
+
+def test_every_operation_has_a_case():
+    """No operation is left out of the table above."""
+    m = Module("count")
+    sizes = [m.symbol(name) for name in ("n", "m")]
+    used = set()
+    for name, (build, *_rest) in CASES.items():
+        f = m.function(name)
+        f.result("y", build(f, *sizes))
+        used |= {op.name for op in f.body.walk()}
+    elsewhere = {
+        "accrt.state_read", "accrt.state_write", "accrt.write_input", "accrt.call", "accrt.kernel",  # test_compiler_bundle.py
+        "accrt.elementwise", "accrt.pack", "accrt.matmul_packed",  # made by passes
+    }  # fmt: skip
+    assert set(ops.OPS) - used - elsewhere == set()
