@@ -130,6 +130,9 @@ int accx_fail_status(accrt_status_t status, const char* format, ...) {
   va_start(list, format);
   const char* context = text_va(format, list);
   va_end(list);
-  return accx_fail(exit_code_of(status), "%s: %s (%s)", context,
-                   recorded ? error.message : accrt_status_text(status), accrt_status_name(status));
+  const char* message = recorded ? error.message : accrt_status_text(status);
+  const bool repeated =
+      strncmp(message, context, strlen(context)) == 0; /* the library names the file too */
+  return accx_fail(exit_code_of(status), "%s%s%s (%s)", repeated ? "" : context,
+                   repeated ? "" : ": ", message, accrt_status_name(status));
 }

@@ -54,10 +54,8 @@ static void print_sections(const accx_inspection_t* in) {
     accx_table_cell(table, ACCX_NAME, "%s", section.name);
     accx_table_cell(table, ACCX_PLAIN, "%" PRIu64, section.offset);
     accx_table_cell(table, ACCX_PLAIN, "%s", accx_bytes(section.size_bytes).text);
-    if (section.record_count)
-      accx_table_cell(table, ACCX_PLAIN, "%u", section.record_count);
-    else
-      accx_table_cell(table, ACCX_PLAIN, " ");
+    accx_table_cell(table, ACCX_PLAIN, "%s",
+                    section.record_count ? accx_text("%u", section.record_count) : "");
     accx_table_cell(table, ACCX_DIM, "%s",
                     section.known ? "" : "unknown to this library, passed over");
   }

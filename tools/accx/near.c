@@ -40,7 +40,7 @@ static size_t tolerance(const char* wrong, const char* name) {
   const size_t length = strlen(wrong);
   if (length >= 3 && strncmp(wrong, name, length) == 0)
     return SIZE_MAX - 1; /* a beginning is always near */
-  return length < 4 ? 1 : length < 9 ? 2 : 3;
+  return length < 2 ? 0 : length < 4 ? 1 : length < 9 ? 2 : 3;
 }
 
 const char* accx_near(const char* wrong, const char* const* names, size_t count) {

@@ -164,19 +164,23 @@ static size_t shown_width(const char* text) {
   return width;
 }
 
-static void print_cell(const accx_table_t* table, size_t index, const size_t* widths) {
+/* Cells after the last one with text are not printed, so that no line ends in spaces. */
+static size_t row_length(const accx_table_t* table, size_t first) {
+  size_t length = table->count - first < table->columns ? table->count - first : table->columns;
+  while (length > 0 && table->cells[first + length - 1].text[0] == '\0')
+    --length;
+  return length;
+}
+
+static void print_cell(const accx_table_t* table, size_t index, size_t width, bool last) {
   const cell_t* cell = &table->cells[index];
-  const size_t column = index % table->columns;
-  const bool last = column + 1 == table->columns || index + 1 == table->count;
-  const int padding = (int)(widths[column] - shown_width(cell->text));
-  if (table->right[column])
-    fprintf(accx_out, "%*s", padding, "");
-  fprintf(accx_out, "%s%s%s", cell->style == ACCX_PLAIN ? "" : accx_style(cell->style), cell->text,
-          cell->style == ACCX_PLAIN ? "" : accx_style(ACCX_PLAIN));
-  if (last)
-    fputc('\n', accx_out);
-  else
-    fprintf(accx_out, "%*s", (table->right[column] ? 0 : padding) + 2, "");
+  const bool right = table->right[index % table->columns];
+  const int padding = (int)(width - shown_width(cell->text));
+  const bool plain = cell->style == ACCX_PLAIN;
+  fprintf(accx_out, "%*s%s%s%s", right ? padding : 0, "", plain ? "" : accx_style(cell->style),
+          cell->text, plain ? "" : accx_style(ACCX_PLAIN));
+  if (!last)
+    fprintf(accx_out, "%*s", (right ? 0 : padding) + 2, "");
 }
 
 void accx_table_print(accx_table_t* table) {
@@ -186,10 +190,12 @@ void accx_table_print(accx_table_t* table) {
     if (width > widths[i % table->columns])
       widths[i % table->columns] = width;
   }
-  for (size_t i = 0; i < table->count; ++i) {
-    if (i % table->columns == 0)
-      fputs("  ", accx_out);
-    print_cell(table, i, widths);
+  for (size_t row = 0; row < table->count; row += table->columns) {
+    const size_t length = row_length(table, row);
+    fputs("  ", accx_out);
+    for (size_t i = 0; i < length; ++i)
+      print_cell(table, row + i, widths[i], i + 1 == length);
+    fputc('\n', accx_out);
   }
   free(widths);
   free(table->cells);
