@@ -227,7 +227,7 @@ static void leave_busy_cpu(host_worker_t* worker) {
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
     return;
   cpu_set_t others = allowed;
-  CPU_CLR(busy, &others);
+  CPU_CLR((size_t)busy, &others);
   if (CPU_COUNT(&others) == 0 || sched_setaffinity(0, sizeof others, &others) != 0)
     return;
   sched_setaffinity(0, sizeof allowed, &allowed);
