@@ -447,12 +447,13 @@ class _Bufferizer:
             return Place(place.storage, place.offset_bytes, place.strides, value.type)
         return None
 
-    def _last_uses(self) -> Dict[int, int]:
+    def _last_uses(self) -> Dict[int, float]:
         """Order of the last operation that uses each value; a yield lives until the end of what holds the block."""
-        last: Dict[int, int] = {}
+        last: Dict[int, float] = {}
 
-        def end(op: Op) -> int:
-            return max([self.order[id(op)]] + [self.order[id(inner)] for region in op.regions for inner in region.walk()])
+        def end(op: Op) -> float:
+            inside = [self.order[id(inner)] for region in op.regions for inner in region.walk()]
+            return max([self.order[id(op)], *inside]) + (0.5 if op.regions else 0)
 
         for value_id, users in self.uses.items():
             for user in users:

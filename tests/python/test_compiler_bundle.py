@@ -1,0 +1,376 @@
+"""Compiled bundles as a whole: state, loops, branches, calls, users' kernels, memory sharing, determinism."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import accx_exec
+import compiler_harness as ch
+import kernel_harness as kh
+from accrt.compiler import CSource, Interpreter, IRError, KernelDef, Module, SymbolClass, TensorType, cat, compile
+from accrt.compiler.kernels import kerneldef
+
+
+def random():
+    return np.random.default_rng(kh.SEED)
+
+
+def f32(*shape):
+    return random().uniform(-1, 1, shape).astype(np.float32)
+
+
+# ---- State ----
+
+
+def cache_module():
+    m = Module("cache")
+    t = m.symbol("t", minimum=1, maximum=64)
+    position = m.symbol("position", SymbolClass.RUNTIME, maximum=63)
+    capacity = m.symbol("capacity", SymbolClass.SESSION, minimum=1, maximum=64)
+    state = m.state("keys", "f32", [capacity, 2, 3], fill_pattern=0x3F800000)
+    f = m.function("append")
+    x = f.input("x", "f32", [t, 2, 3])
+    f.scalar("position", position)
+    (x * 2.0).state_write(state, [position, 0, 0])
+    f.result("total", f.state_read(state)[: position + t].sum(0))
+    g = m.function("read")
+    g.result("all", g.state_read(state))
+    return m
+
+
+def test_state_is_appended_at_a_runtime_position():
+    m = cache_module()
+    session, oracle = accx_exec.Session(ch.program(m), capacity=9), Interpreter(m, {"capacity": 9})
+    for t, position in ((3, 0), (1, 3), (5, 4), (2, 1)):
+        x = f32(t, 2, 3)
+        got, want = session.run("append", x, position=position), oracle.run("append", x, position=position)
+        ch.assert_close(got[0], want[0], "f32", 16)
+        ch.assert_close(session.run("read")[0], oracle.run("read")[0], "f32", 1)
+
+
+def test_sessions_do_not_see_one_another():
+    m = cache_module()
+    running = ch.program(m)
+    a, b = accx_exec.Session(running), accx_exec.Session(running)
+    a.run("append", f32(3, 2, 3), position=0)
+    assert (b.run("read")[0] == 1.0).all()
+    assert not (a.run("read")[0] == 1.0).all()
+
+
+def test_writing_past_the_capacity_is_an_error():
+    session = accx_exec.Session(ch.program(cache_module()), capacity=4)
+    with pytest.raises(accx_exec.FormatError, match="range"):
+        session.run("append", f32(3, 2, 3), position=2)
+
+
+def test_what_was_read_before_a_write_stays():
+    m = Module("order")
+    state = m.state("s", "f32", [4])
+    f = m.function("swap")
+    x = f.input("x", "f32", [4])
+    old = f.state_read(state)
+    (x + 1.0).state_write(state, [0])
+    f.result("old", old * 1.0)
+    f.result("new", f.state_read(state) * 1.0)
+    session, oracle = accx_exec.Session(ch.program(m)), Interpreter(m)
+    for _ in range(3):
+        x = f32(4)
+        for got, want in zip(session.run("swap", x), oracle.run("swap", x)):
+            ch.assert_close(got, want, "f32", 1)
+
+
+def test_a_producer_that_reads_the_state_is_not_moved_into_it():
+    m = Module("roll")
+    state = m.state("s", "f32", [4, 2])
+    f = m.function("roll")
+    x = f.input("x", "f32", [1, 2])
+    old = f.state_read(state)
+    cat([old[1:], x], 0).state_write(state, [0, 0])
+    f.result("now", f.state_read(state) * 1.0)
+    session, oracle = accx_exec.Session(ch.program(m)), Interpreter(m)
+    for _ in range(5):
+        x = f32(1, 2)
+        ch.assert_close(session.run("roll", x)[0], oracle.run("roll", x)[0], "f32", 1)
+
+
+# ---- Inputs that are written, results that share ----
+
+
+def test_an_input_is_updated_in_place():
+    m = Module("update")
+    n = m.symbol("n", maximum=999)
+    f = m.function("scale_add")
+    x, y = f.input("x", "f32", [n]), f.input("y", "f32", [n], access="read_write")
+    (x * 2.0 + y).write_input("y")
+    f.result("sum", y.sum(0))
+    running = ch.program(m)
+    x, y = f32(33), f32(33)
+    expected = 2 * x.astype(np.float64) + y
+    (total,) = accx_exec.Session(running).run("scale_add", x, y)
+    ch.assert_close(y, expected, "f32", 2)
+    ch.assert_close(total, expected.sum(), "f32", 64, 32)
+    body = running.bundle.functions[0].body
+    assert len(running.bundle.block_commands[body]) == 2  # calculated in place, no copy
+
+
+def test_a_result_may_share_a_donated_input():
+    m = Module("donate")
+    n = m.symbol("n", maximum=99)
+    f = m.function("step")
+    x = f.input("x", "f32", [n, 4], access="donated")
+    f.result("y", x.softmax(-1) + x.sum(0), alias="x")
+    running = ch.program(m)
+    ch.compare(m, running, "step", [f32(5, 4)], roundings=64, scale=16)
+    assert running.bundle.functions[0].results[0]["alias_kind"] == 1
+
+
+def test_one_value_may_be_several_results():
+    m = Module("twice")
+    f = m.function("f")
+    x = f.input("x", "f32", [3, 2])
+    y = x.exp()
+    f.result("a", y)
+    f.result("b", y)
+    f.result("c", y.transpose(0, 1))
+    f.result("d", x)
+    ch.compare(m, ch.program(m), "f", [f32(3, 2)])
+
+
+# ---- Loops, branches, calls ----
+
+
+def loop_module():
+    m = Module("loops")
+    n, count = m.symbol("n", maximum=99), m.symbol("count", maximum=9)
+    weights = m.constant("w", f32(9, 6, 6))
+    f = m.function("layers")
+    x = f.input("x", "f32", [n, 6])
+    f.scalar("count", count)
+
+    def body(i, y, total):
+        w = f.constant(weights)[i]
+        z = (y @ w).tanh() + x
+        return z, total + z
+
+    y, total = f.repeat(count, [x * 1.0, f.full([n, 6], 0.0)], body)
+    f.result("y", y)
+    f.result("total", total)
+    return m
+
+
+def test_repeat_carries_values_and_offsets_follow_the_index():
+    m = loop_module()
+    running = ch.program(m)
+    for n, count in ((3, 0), (3, 1), (5, 4), (1, 9), (0, 3)):
+        ch.compare(m, running, "layers", [f32(n, 6)], {"count": count}, roundings=256, scale=4)
+
+
+def test_nested_repeats_and_swapped_values():
+    m = Module("nested")
+    f = m.function("f")
+    table = m.constant("t", f32(3, 4, 5))
+    x = f.input("x", "f32", [5])
+
+    def outer(i, a, b):
+        (a,) = f.repeat(4, [a], lambda j, v: v * 0.5 + f.constant(table)[i, j])
+        return b, a  # exchanged
+
+    a, b = f.repeat(3, [x, x * 3.0], outer)
+    f.result("a", a)
+    f.result("b", b)
+    ch.compare(m, ch.program(m), "f", [f32(5)], roundings=64)
+
+
+def test_cond_takes_one_side():
+    m = Module("branches")
+    n, flag = m.symbol("n", maximum=99), m.symbol("flag", maximum=1)
+    f = m.function("f")
+    x = f.input("x", "f32", [n, 3])
+    f.scalar("flag", flag)
+    y = x.exp()
+    (chosen,) = f.cond(flag, lambda: y * 2.0, lambda: (y + x).softmax(-1))
+    f.result("y", chosen + 1.0)
+    running = ch.program(m)
+    for value in (0, 1):
+        ch.compare(m, running, "f", [f32(4, 3)], {"flag": value}, roundings=64)
+
+
+def test_calls_run_internal_functions():
+    m = Module("calls")
+    n, k = m.symbol("n", maximum=99), m.symbol("k", maximum=9)
+    state = m.state("s", "f32", [3])
+    g = m.function("inner", internal=True)
+    a, b = g.input("a", "f32", [n, 3]), g.input("b", "f32", [3])
+    g.scalar("k", k)
+    (g.state_read(state) + b).state_write(state, [0])
+    g.result("y", a * b + g.full((), k, "f32"))
+    f = m.function("outer")
+    x = f.input("x", "f32", [n, 3])
+    (y,) = f.call(g, x.exp(), f.constant(m.constant("c", f32(3))), k=4)
+    (z,) = f.call(g, y, f.constant(m.constants["c"]), k=n)
+    f.result("z", z * 1.0)
+    f.result("s", f.state_read(state) * 1.0)
+    session, oracle = accx_exec.Session(ch.program(m)), Interpreter(m)
+    for _ in range(2):
+        x = f32(7, 3)
+        for got, want in zip(session.run("outer", x), oracle.run("outer", x)):
+            ch.assert_close(got, want, "f32", 16, 16)
+
+
+def test_recursion_is_refused():
+    m = Module("recursion")
+    f = m.function("f")
+    x = f.input("x", "f32", [2])
+    f.result("y", x * 1.0)
+    f.call(f, x)
+    with pytest.raises(IRError, match="calls itself"):
+        compile(m, targets=[ch.target()])
+
+
+# ---- Users' kernels ----
+
+SOURCE = """
+#include "accrt/kernel.h"
+typedef struct { const float* x; float* y; int64_t n; float a; } cubed_params_t;
+int32_t accrt_user_cubed(const accrt_kernel_environment_t* e, const accrt_kernel_dispatch_t* d,
+                         const accrt_kernel_workgroup_t* w) {
+  (void)e;
+  const cubed_params_t* p = (const cubed_params_t*)d->params;
+  int64_t first = (int64_t)w->workgroup_id[0] * 100, last = first + 100 < p->n ? first + 100 : p->n;
+  for (int64_t i = first; i < last; i++) p->y[i] = p->a * p->x[i] * p->x[i] * p->x[i];
+  return 0;
+}
+"""
+
+
+def users_kernel():
+    params = kerneldef.layout(
+        [kerneldef.reads("x"), kerneldef.writes("y"), kerneldef.symbol("n"), kerneldef.scalar("a", "f32")]
+    )
+    return KernelDef(
+        "user.cubed", "user.cubed", CSource(text=SOURCE, struct="cubed_params_t"), params,
+        grid=lambda v: ((v["n"] + 99) // 100, 1, 1), entry="accrt_user_cubed",
+    )  # fmt: skip
+
+
+def test_a_users_kernel_is_an_operation_like_any_other():
+    m = Module("custom")
+    n = m.symbol("n", maximum=9999)
+    f = m.function("f")
+    x = f.input("x", "f32", [n])
+    (y,) = f.kernel(users_kernel(), [x.abs()], [TensorType("f32", (n,))], n=n, a=0.5)
+    f.result("y", y + 1.0)
+    session = accx_exec.Session(ch.program(m))
+    for size in (1, 100, 257):
+        x = f32(size)
+        (got,) = session.run("f", x)
+        ch.assert_close(got, 0.5 * np.abs(x.astype(np.float64)) ** 3 + 1, "f32", 8)
+
+
+def test_a_users_kernel_is_checked():
+    m = Module("custom")
+    f = m.function("f")
+    x = f.input("x", "f32", [4])
+    with pytest.raises(IRError, match="reads .*writes"):
+        f.kernel(users_kernel(), [x, x], [TensorType("f32", (4,))], n=4, a=1.0)
+    with pytest.raises(IRError, match="needs values"):
+        f.kernel(users_kernel(), [x], [TensorType("f32", (4,))], n=4)
+
+
+# ---- Plans ----
+
+
+def test_independent_commands_may_run_at_once_and_chains_stay_chains():
+    m = Module("graph")
+    f = m.function("f")
+    x = f.input("x", "f32", [64, 8])
+    a, b = x.softmax(-1), x.transpose(0, 1).sum(1)
+    f.result("y", a.softmax(-1).softmax(-1) * b.view([1, 8]))
+    running = ch.program(m)
+    commands = running.bundle.block_commands[running.bundle.functions[0].body]
+    before = {c["name"] + str(i): c["before"] for i, c in enumerate(commands)}
+    assert [len(v) for v in before.values()].count(0) == 2
+    assert max(len(v) for v in before.values()) == 2
+
+
+def test_transient_memory_is_shared_by_values_that_do_not_live_at_once():
+    m = Module("memory")
+    n = m.symbol("n", maximum=1 << 20)
+    f = m.function("f")
+    x = f.input("x", "f32", [n, 64])
+    y = x
+    for _ in range(12):
+        y = y.softmax(0)  # each needs memory of its own: reductions and element-wise work in turn
+    f.result("y", y)
+    running = ch.program(m)
+    function = running.bundle.functions[0]
+    names = [s.name for s in running.bundle.symbols]
+    size = accx_exec.Expressions(function.expressions, names, {"n": 1000}, [])[function.transient_size]
+    assert size <= 3 * 1000 * 64 * 4
+    ch.compare(m, running, "f", [f32(9, 64)], roundings=256)
+
+
+def test_any_order_that_the_predecessors_allow_gives_the_same_bytes():
+    m = loop_module()
+    data = compile(m, targets=[ch.target()])
+    x = f32(5, 6)
+    results = []
+    for seed in range(6):
+        session = accx_exec.Session(accx_exec.Program(data, ch.target(), seed))
+        results.append([r.tobytes() for r in session.run("layers", x, count=4)])
+    assert all(r == results[0] for r in results)
+
+
+def test_compilation_is_deterministic():
+    assert compile(loop_module(), targets=[ch.target()]) == compile(loop_module(), targets=[ch.target()])
+    assert compile(cache_module(), targets=[ch.target()]) == compile(cache_module(), targets=[ch.target()])
+
+
+def test_weights_keep_their_names():
+    m = Module("names")
+    f = m.function("f")
+    x = f.input("x", "f32", [3, 6])
+    f.result("y", x.linear(m.constant("block.weight", f32(4, 6)), m.constant("block.bias", f32(4))))
+    names = [c["name"] for c in ch.program(m).bundle.constants if not c["prepared"]]
+    assert names == ["block.bias", "block.weight"]
+
+
+def test_bf16_weights_are_exact():
+    m = Module("half")
+    n = m.symbol("n", maximum=99)
+    f = m.function("f")
+    x = f.input("x", "f32", [n, 48])
+    w = m.constant("w", kh.bf16_from(f32(40, 48)), "bf16")
+    w2 = m.constant("w2", kh.bf16_from(f32(7, 48)), "bf16")
+    b = m.constant("b", kh.bf16_from(f32(40)), "bf16")
+    f.result("y", x.linear(w, b).gelu())
+    f.result("z", x.linear(w2))
+    running = ch.program(m)
+    for rows in (1, 5, 33):
+        ch.compare(m, running, "f", [f32(rows, 48)], roundings=64, scale=16)
+
+
+def test_bucketed_sizes():
+    m = Module("buckets")
+    n = m.symbol("n", SymbolClass.BUCKET, minimum=1, maximum=64, buckets=[8, 64])
+    f = m.function("f")
+    x = f.input("x", "f32", [n, 6])
+    f.result("y", x.softmax(0).transpose(0, 1).linear(f.input("w", "f32", [3, n])))
+    running = ch.program(m)
+    assert running.bundle.symbols[0].buckets == (8, 64)
+    for size in (1, 8, 9, 64):
+        ch.compare(m, running, "f", [f32(size, 6), f32(3, size)], roundings=64)
+
+
+def test_every_target_of_this_machine_gives_the_same_within_tolerance():
+    m = Module("targets")
+    n = m.symbol("n", maximum=99)
+    f = m.function("f")
+    x = f.input("x", "f32", [n, 96])
+    y = x.linear(m.constant("w", f32(200, 96)), m.constant("b", f32(200))).gelu()
+    f.result("y", y.layer_norm() @ m.functions["f"].constant(m.constant("v", f32(200, 33))))
+    targets = kh.host_targets()
+    data = compile(m, targets=targets)
+    for target in targets:
+        ch.compare(m, accx_exec.Program(data, target), "f", [f32(37, 96)], roundings=256, scale=32)
