@@ -1,0 +1,280 @@
+"""The public bundle writer: canonical bytes, errors in the author's terms, every structure as an independent reader sees it."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import pathlib
+import random
+import struct
+import sys
+
+import numpy as np
+import pytest
+
+import accx_exec
+import kernel_harness as kh
+from accrt import bundle_writer as bw
+
+GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden" / "make.py"
+
+
+def scale_add():
+    """The bundle of tests/golden/make.py, made by the writer alone."""
+    spec = importlib.util.spec_from_file_location("golden_make", GOLDEN)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module, module.build().to_bytes()
+
+
+@pytest.fixture(scope="module")
+def golden():
+    _module, data = scale_add()
+    return accx_exec.Program(data, kh.host_targets()[-1])
+
+
+def test_hand_written_kernel_runs(golden):
+    session = accx_exec.Session(golden)
+    x, y = np.arange(2000, dtype=np.float32), np.ones(2000, np.float32)
+    session.run("scale_add", x, y)
+    np.testing.assert_array_equal(y, 2 * x + 1)
+
+
+def test_prepared_weight(golden):
+    (y,) = accx_exec.Session(golden).run("weighted", np.ones(16, np.float32))
+    np.testing.assert_array_equal(y, 2 + 2 * np.arange(16, dtype=np.float32))
+
+
+def test_repeat_branch_call_and_optional_input(golden):
+    session = accx_exec.Session(golden)
+    y = np.ones(7, np.float32)
+    session.run("steps", np.ones(7, np.float32), y, count=5)
+    np.testing.assert_array_equal(y, 6)
+    session.run("gated", np.ones(7, np.float32), y, np.ones(7, np.float32), flag=0)
+    np.testing.assert_array_equal(y, 7)
+    session.run("gated", np.ones(7, np.float32), y, None, flag=0)
+    np.testing.assert_array_equal(y, 7)
+    session.run("gated", np.ones(7, np.float32), y, None, flag=1)
+    np.testing.assert_array_equal(y, 9)
+
+
+def test_state_is_kept_and_apart(golden):
+    a, b = accx_exec.Session(golden), accx_exec.Session(golden)
+    for expected in (1, 2, 3):
+        assert (a.run("count", np.ones(16, np.float32))[0] == expected).all()
+    assert (b.run("count", np.ones(16, np.float32))[0] == 1).all()
+
+
+# ---- Canonical encoding ----
+
+
+def small(order: random.Random) -> bytes:
+    """One content, declared in an order that the generator chooses."""
+    b = bw.BundleWriter()
+    names = ["n", "m", "k"]
+    order.shuffle(names)
+    symbols = {name: b.symbol(name, maximum=100, divisor=1 + len(name)) for name in names}
+    parts = [
+        lambda: b.metadata("z", "1"), lambda: b.metadata("a", "2"),
+        lambda: b.constant("w1", np.arange(5, dtype=np.float32)), lambda: b.constant("w0", np.arange(300, dtype=np.int64)),
+        lambda: b.state("s1", "f32", [4]), lambda: b.state("s0", "i8", [3, 2], fill_pattern=7),
+        lambda: b.image("image.b", b"B" * 10), lambda: b.image("image.a", b"A" * 5000),
+    ]  # fmt: skip
+    order.shuffle(parts)
+    for part in parts:
+        part()
+    images = {image.name: image for image in b._images}
+    kernels = ["copy", "add"]
+    order.shuffle(kernels)
+    for name in kernels:
+        b.kernel(name, [bw.Parameter("x", "buffer", "read"), bw.Parameter("y", "buffer", "write"), bw.Parameter("n", "symbol")])
+    predicates = [bw.Predicate("divisible", "n", 4), bw.Predicate("aligned", "x", 64), bw.Predicate("at_most", "n", 50)]
+    for name in ("copy", "add"):
+        order.shuffle(predicates)
+        b._kernels[name].variant(images["image.b"], arch="x86-64-v4", predicates=list(predicates))
+        b._kernels[name].variant(images["image.a"], arch="x86-64-v3")
+    functions = ["f", "g"]
+    order.shuffle(functions)
+    for name in functions:
+        f = b.function(name)
+        n, m, k = symbols["n"], symbols["m"], symbols["k"]
+        x, y = f.input("x", "f32", [n, m]), f.result("y", "f32", [n, m])
+        f.scalar("k", k)
+        arena = f.transient(n * m * 4 + k)
+        weights = [f.constant(b._constants["w1"]), f.constant(b._constants["w0"])]
+        first = f.body.dispatch(b._kernels["copy"], {"x": x.read(0, n * m * 4), "y": arena.write(0, n * m * 4), "n": n * m}, (n, 1, 1))
+        second = f.body.dispatch(b._kernels["add"], {"x": weights[0].read(), "y": y.write(0, 20), "n": m * k + n})
+        third = f.body.dispatch(b._kernels["add"], {"x": weights[1].read(0, 8), "y": y.write(0, 20), "n": 5}, after=[second, first])
+        f.body.copy(arena.read(4), f.state(b._states["s1"]).write(), 8, after=[third])
+    return b.to_bytes()
+
+
+def test_equal_content_gives_equal_bytes():
+    made = {small(random.Random(seed)) for seed in range(12)}
+    assert len(made) == 1
+    accx_exec.Bundle(made.pop())
+
+
+def test_bytes_and_files_agree(tmp_path):
+    module, data = scale_add()
+    path = tmp_path / "a.accx"
+    module.build().write(path)
+    assert path.read_bytes() == data
+    stream = io.BytesIO(b"before")
+    stream.seek(6)
+    module.build().write(stream)
+    assert stream.getvalue() == b"before" + data
+    assert [p.name for p in tmp_path.iterdir()] == ["a.accx"]
+
+
+def test_writing_twice_gives_the_same():
+    module, data = scale_add()
+    bundle = module.build()
+    assert bundle.to_bytes() == bundle.to_bytes() == data
+
+
+def test_nothing_is_left_when_writing_fails(tmp_path):
+    bundle = bw.BundleWriter()
+    bundle.prepared("p", 8)
+    with pytest.raises(bw.BundleError, match="'p' is made by no prepare function"):
+        bundle.write(tmp_path / "a.accx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_flipped_byte_is_noticed():
+    """Each byte of a small file is covered by a digest, by a rule, or by both."""
+    data = small(random.Random(0))
+    generator = random.Random(kh.SEED)
+    print("seed", kh.SEED)
+    for at in [*range(0, 128), *generator.sample(range(128, len(data)), 400)]:
+        broken = bytearray(data)
+        broken[at] ^= 1 << generator.randrange(8)
+        with pytest.raises((accx_exec.FormatError, struct.error, ValueError, IndexError, KeyError)):
+            accx_exec.Bundle(bytes(broken))
+
+
+def test_weights_lie_aligned_and_are_digested_in_chunks():
+    b = bw.BundleWriter()
+    arrays = {f"w{i}": np.random.default_rng(i).integers(0, 255, 700_001, np.uint8) for i in range(4)}
+    arrays["empty"] = np.zeros((0, 3), np.float32)
+    for name, array in arrays.items():
+        b.constant(name, array)
+    b.constant("bits", np.arange(3, dtype=np.uint16), dtype="bf16")
+    parsed = accx_exec.Bundle(b.to_bytes())
+    assert parsed.sections[63][0] % 4096 == 0 and parsed.sections[20][2] == 3
+    for constant in parsed.constants:
+        if constant["name"] in arrays:
+            assert constant["bytes"] == arrays[constant["name"]].tobytes()
+            assert constant["shape"] == arrays[constant["name"]].shape
+
+
+def test_an_empty_bundle():
+    parsed = accx_exec.Bundle(bw.BundleWriter().to_bytes())
+    assert list(parsed.sections) == [1] and len(parsed.data) == 128 + 64 + 1
+
+
+def test_the_module_needs_nothing_of_the_package():
+    """A compiler author may take the one file."""
+    path = pathlib.Path(bw.__file__)
+    spec = importlib.util.spec_from_file_location("alone", path)
+    alone = importlib.util.module_from_spec(spec)
+    sys.modules["alone"] = alone
+    spec.loader.exec_module(alone)
+    assert alone.BundleWriter().to_bytes() == bw.BundleWriter().to_bytes()
+    assert "import numpy" not in path.read_text()
+
+
+# ---- Mistakes ----
+
+
+class Parts:
+    """A bundle with one of everything, for making mistakes with."""
+
+    def __init__(self):
+        self.b = bw.BundleWriter()
+        self.n = self.b.symbol("n")
+        self.image = self.b.image("i", b"code")
+        self.kernel = self.b.kernel(
+            "k", [bw.Parameter("x", "buffer", "read"), bw.Parameter("y", "buffer", "write", optional=True),
+                  bw.Parameter("n", "symbol"), bw.Parameter("a", "scalar", size_bytes=4)]
+        )  # fmt: skip
+        self.kernel.variant(self.image, arch="x86-64-v3")
+        self.f = self.b.function("f")
+        self.x, self.y = self.f.input("x", "f32", [self.n]), self.f.result("y", "f32", [self.n])
+        self.args = {"x": self.x.read(), "y": self.y.write(), "n": self.n, "a": 1.0}
+
+    def dispatch(self, **changes):
+        return self.f.body.dispatch(self.kernel, {**self.args, **changes})
+
+
+MISTAKES = [
+    (lambda p: p.dispatch(z=1), r"kernel 'k'.*no parameter 'z'"),
+    (lambda p: p.dispatch(x=None), r"function 'f', command 0.*kernel 'k'.*parameter 'x'.*no argument"),
+    (lambda p: p.dispatch(x=p.x.write()), r"parameter 'x': the kernel declares read, the range is for write"),
+    (lambda p: p.dispatch(y=p.x.write()), r"input 'x' is read only"),
+    (lambda p: p.dispatch(x=5), r"parameter 'x': a buffer needs a Range, not int"),
+    (lambda p: p.dispatch(a="1"), r"parameter 'a'"),
+    (lambda p: p.dispatch(a=1 << 40), r"parameter 'a': .* does not fit 4 bytes"),
+    (lambda p: p.dispatch(n="n"), r"must be an integer or an expression"),
+    (lambda p: p.dispatch(x=p.b.function("g").input("x", "f32", [1]).read()), r"belongs to another function"),
+    (lambda p: p.dispatch(y=p.f.constant(p.b.constant("w", b"1234")).write()), r"constant 'w' is read only"),
+    (lambda p: p.f.body.dispatch(p.kernel, p.args, (1, 1)), r"grid needs three sizes"),
+    (lambda p: p.f.body.dispatch(p.kernel, p.args, after=[p.b.function("g").body.barrier()]), r"earlier command of the same block"),
+    (lambda p: p.f.input("x", "f32", [1]), r"function 'f', input 'x'.*twice"),
+    (lambda p: p.f.input("q", "f33", [1]), r"input 'q': no data type 'f33'"),
+    (lambda p: p.f.input("q", "f32", [1] * 9), r"rank 9"),
+    (lambda p: p.f.input("q", "f32", [1], access="write"), r"no access 'write'"),
+    (lambda p: p.f.scalar("q", bw.constant(3)), r"scalar 'q': 3 is no symbol"),
+    (lambda p: p.f.result("z", "f32", [1], alias=p.x), r"input 'x' is read only"),
+    (lambda p: p.b.symbol("n"), r"two symbols named 'n'"),
+    (lambda p: p.b.symbol("m", minimum=5, maximum=4), r"symbol 'm': range \[5, 4\]"),
+    (lambda p: p.b.symbol("m", bw.SymbolClass.BUCKET, maximum=9), r"symbol 'm': BUCKET symbols have buckets"),
+    (lambda p: p.b.symbol("m", bw.SymbolClass.BUCKET, maximum=9, buckets=[4, 8]), r"must ascend and reach the maximum 9"),
+    (lambda p: p.b.constant("w", b"123", dtype="f32", shape=[1]), r"constant 'w': 3 bytes for f32 \[1\], which has 4"),
+    (lambda p: p.b.constant("w", np.zeros((4, 4), np.float32)[:, 1]), r"constant 'w': .*not contiguous"),
+    (lambda p: p.b.constant("w", np.zeros(2, np.complex64)), r"constant 'w': no data type for buffer format"),
+    (lambda p: p.b.image("i", b"x"), r"image 'i'.*used twice"),
+    (lambda p: p.b.image("ptx", b"x", bw.ImageKind.PTX), r"PTX ends with a NUL"),
+    (lambda p: p.kernel.variant(p.image), r"kernel 'k', variant for host ''"),
+    (lambda p: p.kernel.variant(p.image, arch="a", cpu_features=["avx9"]), r"no CPU feature 'avx9'"),
+    (lambda p: p.kernel.variant(p.image, arch="a", predicates=[bw.Predicate("equal", "q", 1)]), r"parameter 'q'"),
+    (lambda p: p.kernel.variant(p.image, arch="a", predicates=[bw.Predicate("aligned", "n", 8)]), r"aligned is not for 'n', a symbol"),
+    (lambda p: p.b.kernel("l", [bw.Parameter("x", "buffer")]), r"kernel 'l', parameter 'x': a buffer with access 'none'"),
+    (lambda p: p.b.kernel("l", [bw.Parameter("x", "scalar", size_bytes=3)]), r"scalar of 3 bytes"),
+    (lambda p: p.b.kernel("l", [bw.Parameter(f"p{i}", "symbol") for i in range(65)]), r"65 parameters"),
+    (lambda p: p.f.body.fill(p.y.write(), 300, 1), r"pattern 300 of 1 bytes"),
+    (lambda p: p.f.body.copy(p.x.read(), p.y.write(0, 4), 4), r"without a size"),
+    (lambda p: p.f.body.call(p.b.function("g"), {"x": 1}), r"call of 'g'.*no argument 'x'"),
+    (lambda p: bool(p.n < 3), None),
+    (lambda p: p.b.state("s", "f32", [2], fill_pattern=1 << 33), r"state 's'"),
+    (lambda p: p.f.present(p.x), r"no optional input"),
+    (lambda p: p.f.source("w", p.b.constant("w", b"1")), r"prepare functions read constants"),
+]
+
+
+@pytest.mark.parametrize("index", range(len(MISTAKES)))
+def test_mistake(index):
+    mistake, message = MISTAKES[index]
+    with pytest.raises((bw.BundleError, TypeError) if message is None else bw.BundleError, match=message):
+        mistake(Parts())
+
+
+LATE = [
+    (lambda p: p.b.function("g").body.dispatch(p.kernel, {"x": p.b._functions["g"].input("x", "f32", [4]).read(), "n": p.n, "a": 1}),
+     r"function 'g': symbol 'n' is used, but no input has it"),
+    (lambda p: p.b.state("s", "f32", [p.n]), r"state 's': symbol 'n' is not a SESSION symbol"),
+    (lambda p: p.b.kernel("l", []), r"kernel 'l' has no variant"),
+    (lambda p: p.f.body.call(p.f, {"x": p.x.read(), "y": p.y.write()}), r"'f' calls itself"),
+    (lambda p: p.b.function("g", prepare=True), r"prepare function 'g' makes nothing"),
+    (lambda p: p.dispatch(n=Parts().b.symbol("elsewhere")), r"symbol 'elsewhere' is not declared"),
+    (lambda p: p.b.metadata("a", "x\0y"), r"may not hold NUL"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("index", range(len(LATE)))
+def test_mistake_that_shows_when_writing(index):
+    mistake, message = LATE[index]
+    parts = Parts()
+    mistake(parts)
+    with pytest.raises(bw.BundleError, match=message):
+        parts.b.to_bytes()
