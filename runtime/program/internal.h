@@ -14,6 +14,7 @@
 #include "accrt/program.h"
 #include "loader/bundle.h"
 #include "runtime/core/error.h"
+#include "runtime/core/fork.h"
 #include "runtime/core/memory.h"
 #include "runtime/core/object.h"
 #include "runtime/core/pack.h"
@@ -24,8 +25,10 @@
 
 /* Alignment that a call requires of arguments of at least that size; smaller ones need their element's. */
 #define ACCRT_ARGUMENT_ALIGN 16u
-/* Alignment of states, arenas, results and weights. */
+/* Alignment of states, results and weights. */
 #define ACCRT_STORAGE_ALIGN 256u
+/* Alignment of arenas: the most that accx_function.transient_align may ask for. */
+#define ACCRT_ARENA_ALIGN 4096u
 #define ACCRT_DEFAULT_MAX_PLANS 64u
 /* Most commands of one plan, loops unrolled. */
 #define ACCRT_MAX_PLAN_COMMANDS (1u << 20)
@@ -36,6 +39,7 @@ typedef struct accrt_weight_component {
   accrt_buffer_t* buffer; /* owned; NULL when used in place from the bundle, or not there yet */
   uint64_t address;
   uint64_t size_bytes;
+  bool ready;
 } accrt_weight_component_t;
 
 typedef struct accrt_weights {
@@ -52,6 +56,11 @@ static inline void accrt_weights_retain(accrt_weights_t* weights) { accrt_object
 accrt_weights_t* accrt_program_weights(accrt_program_t* program, uint64_t* out_generation);
 /* Fills every INLINE constant of a fresh set. */
 accrt_status_t accrt_weights_place(accrt_program_t* program, accrt_weights_t* weights);
+/* Gives a component a buffer of its own, from the device's pool. */
+accrt_status_t accrt_weights_allocate(accrt_program_t* program, const char* name, accrt_weight_component_t* component,
+                                      uint64_t size_bytes);
+/* Waits for a stream that only the caller uses; its failure becomes this thread's error and the status. */
+accrt_status_t accrt_finish_stream(accrt_stream_t* stream);
 
 /* ---- Programs ---- */
 
@@ -169,6 +178,9 @@ accrt_status_t accrt_state_size(const accrt_program_t* program, uint32_t state, 
                                 int64_t* out_shape, uint64_t* out_size_bytes);
 /* Bytes of all elements of a contiguous tensor; false on overflow or a negative dimension. */
 bool accrt_shape_bytes(accrt_dtype_t dtype, uint32_t rank, const int64_t* shape, uint64_t* out_size_bytes);
+/* A tensor that a caller gives: data type and rank are `type`'s, its shape is sound and contiguous. The messages name no
+ * tensor: the caller prefixes them. */
+accrt_status_t accrt_tensor_check(const accrt_tensor_t* tensor, const accx_type_t* type, uint64_t* out_size_bytes);
 
 /* ---- Plans ---- */
 
@@ -273,14 +285,13 @@ typedef struct accrt_session_state {
 /* One asynchronous execution. Records are kept for the life of the session and used again. */
 typedef struct accrt_run {
   struct accrt_run* next;
-  accrt_session_t* session; /* retained while in flight */
+  accrt_session_t* session; /* borrowed: a session ends after all that it has in flight */
   accrt_plan_t* plan;       /* retained until the record is collected */
   const char* name;
   accrt_status_t status;
   uint32_t reserved;
   accrt_error_t error;
   uint64_t begin_ns;
-  uint64_t submission;
   atomic_uint done; /* release by the completion, acquire by whoever reads status and error */
 } accrt_run_t;
 
@@ -308,7 +319,9 @@ struct accrt_session {
   accrt_run_t* free_runs;
   /* Finished records: pushed by completions (release), all taken at once by the session's owner (acquire exchange). */
   _Atomic(accrt_run_t*) finished_runs;
-  atomic_uint in_flight;   /* asynchronous executions; released after the record is pushed */
+  /* Asynchronous executions. Decremented with release as the completion's last touch of the session; whoever ends the
+   * session reads it with acquire. */
+  atomic_uint in_flight;
   uint64_t last_submission; /* of the last asynchronous execution on the stream; 0 when none */
   /* 0: sound; 1: the record is being written; 2: failed, `error` is valid (release, read with acquire). */
   atomic_uint failed;
@@ -336,15 +349,19 @@ void accrt_plan_key(const accrt_program_t* program, uint32_t function, const acc
 accrt_status_t accrt_session_reserve_arena(accrt_session_t* session, uint64_t size_bytes);
 /* Takes over weights that were swapped since the last call. */
 void accrt_session_refresh_weights(accrt_session_t* session);
-/* A run record; NULL fields but session. */
+/* Makes sure that a run record is at hand, then hands it out: NULL fields but session. */
 accrt_status_t accrt_session_take_run(accrt_session_t* session, accrt_run_t** out_run);
 void accrt_session_give_back_run(accrt_session_t* session, accrt_run_t* run);
 /* Collects finished records: drops their plans. */
 void accrt_session_collect_runs(accrt_session_t* session);
 /* Executes on the stream. The record's completion poisons the session when it fails. */
 accrt_status_t accrt_session_execute(accrt_session_t* session, accrt_run_t* run, accrt_stream_work_t* work);
-/* Waits for everything that was enqueued; the status is the stream's. */
-accrt_status_t accrt_session_wait_idle(accrt_session_t* session);
+/* Waits until completions of all executions have been delivered; everything on the stream has ended. */
+void accrt_session_drain(accrt_session_t* session);
+/* Storage of the session's own for every state that has none, then the initial value in all. */
+accrt_status_t accrt_session_create_states(accrt_session_t* session);
+accrt_status_t accrt_session_fill_states(accrt_session_t* session);
+void accrt_session_destroy_states(accrt_session_t* session);
 
 /* ---- Calls ---- */
 
@@ -393,19 +410,21 @@ struct accrt_call {
   size_t binding_capacity;
   size_t scalar_capacity;
   size_t value_capacity;
-  accrt_run_t* last_run; /* in flight or finished; belongs to the session */
-  uint64_t last_submission; /* of this call's last asynchronous run; 0 when none */
+  bool maybe_in_flight; /* an asynchronous run of this call may not have ended */
 };
 
-/* Finds the symbols' values from the arguments' shapes and checks every dimension. */
+/* Finds the symbols' values from the arguments' shapes, checks every dimension, and gives the results their shapes. */
 accrt_status_t accrt_call_solve(accrt_call_t* call);
-/* Brings plan, patched values, results and binding table up to date. */
-accrt_status_t accrt_call_prepare(accrt_call_t* call);
-/* Storage of the results: given, shared, kept or new. */
-accrt_status_t accrt_call_place_results(accrt_call_t* call);
-/* ACCRT_ERROR_ALIASED when an argument overlaps one that is written. */
-accrt_status_t accrt_call_check_aliases(accrt_call_t* call);
-/* "input 'x' (f32[n, 4])" into `text`; returns it. */
-const char* accrt_call_describe(const accrt_call_t* call, uint32_t argument, char* text, size_t capacity_bytes);
+/* The same when only quick scalars changed. */
+accrt_status_t accrt_call_solve_scalars(accrt_call_t* call);
+/* Storage of the results (given, shared, kept or new), then the binding table if anything in it changed. */
+accrt_status_t accrt_call_bind(accrt_call_t* call);
+/* Drops the storage of an argument. */
+void accrt_call_clear_argument(accrt_call_t* call, uint32_t argument);
+/* Puts "function 'f', input 'x' (f32[n, 4])" before the message of this thread's error. */
+void accrt_call_prefix(const accrt_call_t* call, uint32_t argument);
+static inline const char* accrt_call_argument_name(const accrt_call_t* call, uint32_t argument) {
+  return accrt_program_string(call->program, call->signature[argument].name);
+}
 
 #endif /* ACCRT_RUNTIME_PROGRAM_INTERNAL_H_ */

@@ -9,8 +9,6 @@
 #include "runtime/program/graph.h"
 #include "runtime/program/internal.h"
 
-/* Alignment of the arena: what accx_function.transient_align may ask for. */
-#define ACCRT_ARENA_ALIGN 4096u
 /* Limits on what a bundle can make a plan cost. */
 #define ACCRT_MAX_PLAN_EDGES (1u << 24)
 #define ACCRT_MAX_PLAN_WORK (UINT64_C(1) << 28)

@@ -90,22 +90,6 @@ accrt_status_t accrt_symbols_from_list(const accrt_program_t* program, const acc
   return status;
 }
 
-bool accrt_shape_bytes(accrt_dtype_t dtype, uint32_t rank, const int64_t* shape, uint64_t* out_size_bytes) {
-  uint64_t bits = accrt_dtype_bits(dtype);
-  bool is_empty = false;
-  for (uint32_t i = 0; i < rank; ++i) {
-    if (shape[i] < 0) return false;
-    if (shape[i] == 0) is_empty = true;
-  }
-  *out_size_bytes = 0;
-  if (is_empty) return true;
-  for (uint32_t i = 0; i < rank; ++i) {
-    if (!accrt_mul_u64(bits, (uint64_t)shape[i], &bits)) return false;
-  }
-  *out_size_bytes = bits / 8 + (bits % 8 != 0);
-  return *out_size_bytes <= INT64_MAX;
-}
-
 accrt_status_t accrt_state_size(const accrt_program_t* program, uint32_t state, const accrt_expr_value_t* symbols,
                                 int64_t* out_shape, uint64_t* out_size_bytes) {
   const accrt_bundle_tables_t* tables = program->tables;

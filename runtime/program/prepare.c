@@ -1,0 +1,168 @@
+/* runtime/program/prepare.c - prepare functions: constants made from constants when a program is created or its weights change.
+ *
+ * They run on a stream of their own and are complete when accrt_prepare_run returns.
+ */
+#include <string.h>
+
+#include "runtime/program/internal.h"
+
+/* One prepare function while it runs. */
+typedef struct preparation {
+  accrt_program_t* program;
+  accrt_weights_t* weights;
+  accrt_stream_t* stream;
+  uint32_t function;
+  accrt_plan_t* plan;
+  accrt_buffer_t* arena;
+  uint64_t arena_address;
+  accrt_driver_binding_t* bindings;
+} preparation_t;
+
+static bool is_missing(const preparation_t* preparation, uint32_t function) {
+  const accrt_bundle_tables_t* tables = preparation->program->tables;
+  const accx_function_t* record = &tables->functions[function];
+  const accx_argument_t* results = accrt_function_arguments(preparation->program, function) + record->input_count;
+  if ((record->flags & ACCX_FUNCTION_PREPARE) == 0) return false;
+  for (uint32_t i = 0; i < record->result_count; ++i) {
+    const uint32_t component = tables->constants[results[i].constant].component_first;
+    if (!preparation->weights->components[component].ready) return true;
+  }
+  return false;
+}
+
+static accrt_status_t allocate_results(preparation_t* preparation) {
+  const accrt_bundle_tables_t* tables = preparation->program->tables;
+  const accx_function_t* record = &tables->functions[preparation->function];
+  const accx_argument_t* results =
+      accrt_function_arguments(preparation->program, preparation->function) + record->input_count;
+  accrt_status_t status = ACCRT_OK;
+  for (uint32_t i = 0; i < record->result_count && status == ACCRT_OK; ++i) {
+    const accx_constant_t* constant = &tables->constants[results[i].constant];
+    accrt_weight_component_t* component = &preparation->weights->components[constant->component_first];
+    if (component->ready) continue;
+    status = accrt_weights_allocate(preparation->program, accrt_program_string(preparation->program, constant->name),
+                                    component, tables->components[constant->component_first].size_bytes);
+  }
+  return status;
+}
+
+static accrt_status_t make_plan(preparation_t* preparation) {
+  accrt_program_t* program = preparation->program;
+  const uint32_t symbol_count = program->tables->symbol_count;
+  const uint32_t argument_count = accrt_function_argument_count(program, preparation->function);
+  accrt_zone_t zone;
+  accrt_zone_init(&zone, program->allocator);
+  void* symbols = NULL;
+  void* present = NULL;
+  void* state_bytes = NULL;
+  accrt_status_t status = accrt_zone_take(&zone, symbol_count, sizeof(accrt_expr_value_t), &symbols);
+  if (status == ACCRT_OK) status = accrt_zone_take(&zone, argument_count, 1, &present);
+  if (status == ACCRT_OK) status = accrt_zone_take(&zone, program->tables->state_count, sizeof(uint64_t), &state_bytes);
+  if (status == ACCRT_OK) {
+    for (uint32_t i = 0; i < symbol_count; ++i) ((accrt_expr_value_t*)symbols)[i] = accrt_expr_unknown(i);
+    if (argument_count != 0) memset(present, 1, argument_count);
+    const accrt_plan_request_t request = {program, preparation->function, symbols, present, state_bytes, false};
+    status = accrt_plan_create(&request, &preparation->plan);
+  }
+  accrt_zone_deinit(&zone);
+  return status;
+}
+
+static accrt_status_t allocate_arena(preparation_t* preparation) {
+  if (preparation->plan->arena_bytes == 0) return ACCRT_OK;
+  accrt_pool_t* pool;
+  accrt_status_t status = accrt_device_pool(preparation->program->device, ACCRT_MEMORY_DEVICE, &pool);
+  if (status != ACCRT_OK) return status;
+  accrt_buffer_options_t options = ACCRT_BUFFER_OPTIONS_INIT;
+  options.alignment_bytes = ACCRT_ARENA_ALIGN;
+  options.label = "prepare";
+  status = accrt_buffer_create(pool, preparation->plan->arena_bytes, &options, &preparation->arena);
+  uint64_t size_bytes;
+  if (status == ACCRT_OK) accrt_buffer_range(preparation->arena, &preparation->arena_address, &size_bytes);
+  return status;
+}
+
+static accrt_status_t bind(preparation_t* preparation) {
+  const accrt_bundle_tables_t* tables = preparation->program->tables;
+  const accrt_plan_t* plan = preparation->plan;
+  const accx_argument_t* arguments = accrt_function_arguments(preparation->program, preparation->function);
+  void* memory;
+  const accrt_status_t status =
+      accrt_alloc_array(preparation->program->allocator, plan->binding_count, sizeof *preparation->bindings, &memory);
+  if (status != ACCRT_OK) return status;
+  preparation->bindings = memory;
+  for (uint32_t i = 0; i < plan->binding_count; ++i) {
+    uint32_t component = plan->bindings[i].index;
+    if (plan->bindings[i].kind == ACCRT_PLAN_ARENA) {
+      preparation->bindings[i].address = preparation->arena_address;
+      preparation->bindings[i].size_bytes = plan->arena_bytes;
+      continue;
+    }
+    if (plan->bindings[i].kind == ACCRT_PLAN_STATE) {
+      return ACCRT_FAIL(INVALID_FORMAT, "a prepare function has no state");
+    }
+    if (plan->bindings[i].kind == ACCRT_PLAN_ARGUMENT) {
+      component = tables->constants[arguments[component].constant].component_first;
+    }
+    const accrt_weight_component_t* weight = &preparation->weights->components[component];
+    if (!weight->ready) return ACCRT_FAIL(INVALID_FORMAT, "it reads a constant that a later function makes");
+    preparation->bindings[i].address = weight->address;
+    preparation->bindings[i].size_bytes = weight->size_bytes;
+  }
+  return ACCRT_OK;
+}
+
+static accrt_status_t execute(preparation_t* preparation) {
+  const accrt_plan_t* plan = preparation->plan;
+  if (plan->list == NULL) return ACCRT_OK;
+  accrt_stream_work_t work;
+  memset(&work, 0, sizeof work);
+  work.list = plan->list;
+  work.bindings = preparation->bindings;
+  work.binding_count = plan->binding_count;
+  work.name = accrt_function_name(preparation->program, preparation->function);
+  uint64_t submission;
+  accrt_status_t status = accrt_stream_execute_inline(preparation->stream, &work, &submission);
+  if (status != ACCRT_ERROR_NOT_READY) return status;
+  status = accrt_stream_execute(preparation->stream, &work, &submission);
+  return status != ACCRT_OK ? status : accrt_finish_stream(preparation->stream);
+}
+
+static accrt_status_t run_function(preparation_t* preparation) {
+  accrt_program_t* program = preparation->program;
+  accrt_status_t status = ACCRT_OK;
+  if (preparation->stream == NULL) status = accrt_stream_create(program->device, NULL, &preparation->stream);
+  if (status == ACCRT_OK) status = make_plan(preparation);
+  if (status == ACCRT_OK) status = allocate_results(preparation);
+  if (status == ACCRT_OK) status = allocate_arena(preparation);
+  if (status == ACCRT_OK) status = bind(preparation);
+  if (status == ACCRT_OK) status = execute(preparation);
+  if (status != ACCRT_OK) {
+    accrt_error_prefix("prepare function '%s'", accrt_function_name(program, preparation->function));
+  }
+  if (preparation->plan != NULL) {
+    accrt_free_array(program->allocator, preparation->bindings, preparation->plan->binding_count,
+                     sizeof *preparation->bindings);
+  }
+  preparation->bindings = NULL;
+  accrt_buffer_release(preparation->arena);
+  preparation->arena = NULL;
+  preparation->arena_address = 0;
+  accrt_plan_release(preparation->plan);
+  preparation->plan = NULL;
+  return status;
+}
+
+accrt_status_t accrt_prepare_run(accrt_program_t* program, accrt_weights_t* weights) {
+  preparation_t preparation;
+  memset(&preparation, 0, sizeof preparation);
+  preparation.program = program;
+  preparation.weights = weights;
+  accrt_status_t status = ACCRT_OK;
+  for (uint32_t i = 0; i < program->tables->function_count && status == ACCRT_OK; ++i) {
+    preparation.function = i;
+    if (is_missing(&preparation, i)) status = run_function(&preparation);
+  }
+  accrt_stream_release(preparation.stream);
+  return status;
+}

@@ -1,0 +1,88 @@
+/* runtime/program/program.c - programs: a bundle's code and weights on a device. */
+#include <string.h>
+
+#include "runtime/core/struct.h"
+#include "runtime/program/internal.h"
+
+static void destroy(accrt_program_t* program) {
+  const accrt_allocator_t* allocator = program->allocator;
+  accrt_device_t* device = program->device;
+  accrt_weights_release(program->weights);
+  accrt_program_functions_destroy(program);
+  accrt_program_kernels_destroy(program);
+  accrt_free_string(allocator, program->variant_override);
+  accrt_bundle_release(program->bundle);
+  accrt_free(allocator, program, sizeof *program);
+  accrt_device_release(device);
+}
+
+static accrt_status_t place_weights(accrt_program_t* program) {
+  const accrt_status_t status =
+      accrt_weights_create(program->allocator, program->tables->component_count, &program->weights);
+  return status != ACCRT_OK ? status : accrt_weights_place(program, program->weights);
+}
+
+static accrt_status_t fill(accrt_program_t* program, const accrt_program_options_t* options) {
+  accrt_status_t status =
+      accrt_copy_string(program->allocator, options->variant_override, &program->variant_override);
+  if (status == ACCRT_OK) status = accrt_program_functions_create(program);
+  if (status == ACCRT_OK) status = accrt_program_kernels_create(program);
+  if (status == ACCRT_OK) status = place_weights(program);
+  return status != ACCRT_OK ? status : accrt_prepare_run(program, program->weights);
+}
+
+static accrt_status_t check_arguments(accrt_device_t* device, accrt_bundle_t* bundle) {
+  if (device == NULL || bundle == NULL) {
+    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", device == NULL ? "device" : "bundle");
+  }
+  if (accrt_device_instance(device) != accrt_bundle_instance(bundle)) {
+    return ACCRT_FAIL(INVALID_ARGUMENT, "device '%s' and bundle '%s' belong to different instances",
+                      accrt_device_facts(device)->name, accrt_bundle_name(bundle));
+  }
+  return accrt_device_status(device);
+}
+
+accrt_status_t accrt_program_create(accrt_device_t* device, accrt_bundle_t* bundle,
+                                    const accrt_program_options_t* options, accrt_program_t** out_program) {
+  accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK) return status;
+  if (out_program == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "out_program is NULL");
+  *out_program = NULL;
+  accrt_program_options_t own;
+  status = accrt_struct_read("accrt_program_options_t", options, &own, sizeof own);
+  if (status == ACCRT_OK) status = check_arguments(device, bundle);
+  if (status != ACCRT_OK) return status;
+  if (own.flags != 0) return ACCRT_FAIL(INVALID_ARGUMENT, "flags are 0x%" PRIx32 ", none is defined", own.flags);
+  const accrt_allocator_t* allocator = accrt_instance_allocator(accrt_device_instance(device));
+  void* memory;
+  status = accrt_alloc(allocator, sizeof(accrt_program_t), &memory);
+  if (status != ACCRT_OK) return status;
+  accrt_program_t* program = memory;
+  accrt_object_init(&program->object);
+  accrt_mutex_init(&program->weights_lock);
+  atomic_init(&program->weights_generation, 1);
+  program->allocator = allocator;
+  program->device = accrt_device_retain(device);
+  program->instance = accrt_device_instance(device);
+  program->bundle = accrt_bundle_retain(bundle);
+  program->tables = accrt_bundle_tables(bundle);
+  status = fill(program, &own);
+  if (status != ACCRT_OK) {
+    destroy(program);
+    return status;
+  }
+  *out_program = program;
+  return ACCRT_OK;
+}
+
+accrt_program_t* accrt_program_retain(accrt_program_t* program) {
+  if (program != NULL) accrt_object_retain(&program->object);
+  return program;
+}
+
+void accrt_program_release(accrt_program_t* program) {
+  if (program == NULL || accrt_forked()) return;
+  if (accrt_object_release(&program->object)) destroy(program);
+}
+
+accrt_bundle_t* accrt_program_bundle(accrt_program_t* program) { return program != NULL ? program->bundle : NULL; }

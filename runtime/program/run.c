@@ -1,0 +1,128 @@
+/* runtime/program/run.c - asynchronous executions of a session: records, completions, weights that were swapped meanwhile. */
+#include <sched.h>
+#include <string.h>
+
+#include "runtime/program/internal.h"
+
+/* ---- Records ---- */
+
+void accrt_session_collect_runs(accrt_session_t* session) {
+  /* Acquire pairs with the release of the push in `complete`. */
+  accrt_run_t* run = atomic_exchange_explicit(&session->finished_runs, NULL, memory_order_acquire);
+  while (run != NULL) {
+    accrt_run_t* next = run->next;
+    accrt_plan_release(run->plan);
+    run->plan = NULL;
+    accrt_session_give_back_run(session, run);
+    run = next;
+  }
+}
+
+accrt_status_t accrt_session_take_run(accrt_session_t* session, accrt_run_t** out_run) {
+  accrt_session_collect_runs(session);
+  accrt_run_t* run = session->free_runs;
+  if (run == NULL) {
+    void* memory;
+    const accrt_status_t status = accrt_alloc(session->program->allocator, sizeof *run, &memory);
+    if (status != ACCRT_OK) return status;
+    run = memory;
+    run->session = session;
+    atomic_init(&run->done, 0);
+  } else {
+    session->free_runs = run->next;
+  }
+  run->next = NULL;
+  run->plan = NULL;
+  run->status = ACCRT_OK;
+  *out_run = run;
+  return ACCRT_OK;
+}
+
+void accrt_session_give_back_run(accrt_session_t* session, accrt_run_t* run) {
+  run->next = session->free_runs;
+  session->free_runs = run;
+}
+
+/* ---- Completion, on any thread ---- */
+
+static void trace_run(const accrt_run_t* run, accrt_status_t status) {
+  accrt_instance_t* instance = run->session->program->instance;
+  if (!accrt_instance_tracing(instance)) return;
+  accrt_trace_event_t event;
+  memset(&event, 0, sizeof event);
+  event.kind = ACCRT_TRACE_CALL;
+  event.status = status;
+  event.stream_id = accrt_stream_id(run->session->stream);
+  event.begin_ns = run->begin_ns;
+  event.end_ns = accrt_clock_ns();
+  event.name = run->name;
+  accrt_instance_trace(instance, &event);
+}
+
+static void complete(void* user, accrt_status_t status, const accrt_error_t* error, uint64_t time_ns) {
+  (void)time_ns;
+  accrt_run_t* run = user;
+  accrt_session_t* session = run->session;
+  run->status = status;
+  if (status != ACCRT_OK) {
+    if (error != NULL) {
+      run->error = *error;
+    } else {
+      memset(&run->error, 0, sizeof run->error);
+      run->error.struct_size = (uint32_t)sizeof run->error;
+      run->error.status = status;
+    }
+    (void)accrt_session_fail(session, &run->error);
+  }
+  trace_run(run, status);
+  /* Release pairs with the acquire of who waits for the record: status and error are seen. */
+  atomic_store_explicit(&run->done, 1, memory_order_release);
+  accrt_run_t* head = atomic_load_explicit(&session->finished_runs, memory_order_relaxed);
+  do {
+    run->next = head;
+    /* Release pairs with the acquire exchange in accrt_session_collect_runs. */
+  } while (!atomic_compare_exchange_weak_explicit(&session->finished_runs, &head, run, memory_order_release,
+                                                  memory_order_relaxed));
+  /* The last touch of the session. Release pairs with the acquire in accrt_session_drain. */
+  atomic_fetch_sub_explicit(&session->in_flight, 1, memory_order_release);
+}
+
+accrt_status_t accrt_session_execute(accrt_session_t* session, accrt_run_t* run, accrt_stream_work_t* work) {
+  run->name = work->name;
+  run->begin_ns = accrt_instance_tracing(session->program->instance) ? accrt_clock_ns() : 0;
+  atomic_store_explicit(&run->done, 0, memory_order_relaxed);
+  work->completion.done = complete;
+  work->completion.user = run;
+  /* Relaxed: the stream publishes the work, and with it this count, to whoever completes it. */
+  atomic_fetch_add_explicit(&session->in_flight, 1, memory_order_relaxed);
+  uint64_t submission = 0;
+  const accrt_status_t status = accrt_stream_execute(session->stream, work, &submission);
+  if (status == ACCRT_OK) {
+    session->last_submission = submission;
+  } else {
+    atomic_fetch_sub_explicit(&session->in_flight, 1, memory_order_relaxed);
+  }
+  return status;
+}
+
+void accrt_session_drain(accrt_session_t* session) {
+  /* Completions are under way on threads that do not wait for anybody: this takes no longer than a call of theirs. */
+  while (atomic_load_explicit(&session->in_flight, memory_order_acquire) != 0) (void)sched_yield();
+}
+
+/* ---- Weights ---- */
+
+void accrt_session_refresh_weights(accrt_session_t* session) {
+  accrt_program_t* program = session->program;
+  /* Acquire pairs with the release in accrt_program_swap_weights' publish. */
+  if (atomic_load_explicit(&program->weights_generation, memory_order_acquire) == session->weights_generation) return;
+  accrt_weights_t* old = session->weights;
+  session->weights = accrt_program_weights(program, &session->weights_generation);
+  ++session->version;
+  for (uint32_t i = 0; i < old->count; ++i) {
+    if (old->components[i].buffer == NULL) continue;
+    /* A reference to be let go in order; the set itself drops its own whenever its last user does. */
+    accrt_session_let_go(session, accrt_buffer_retain(old->components[i].buffer));
+  }
+  accrt_weights_release(old);
+}
