@@ -178,10 +178,7 @@ double accx_value_real(accx_value_t value) {
 }
 
 int accx_dtype_digits(accrt_dtype_t dtype) {
-  return dtype == ACCRT_DTYPE_F64   ? 17
-         : dtype == ACCRT_DTYPE_F32 ? 9
-         : dtype == ACCRT_DTYPE_F16 ? 5
-                                    : 4;
+  return dtype == ACCRT_DTYPE_F64 ? 17 : 9;
 }
 
 const char* accx_value_text(const accx_array_t* array, accx_value_t value) {

@@ -28,7 +28,7 @@ typedef struct accx_value {
 } accx_value_t;
 accx_value_t accx_array_value(const accx_array_t* array, uint64_t index);
 double accx_value_real(accx_value_t value);
-/* Digits that tell any two values of a type apart: 9 for f32. */
+/* Digits that tell any two values of a type apart: 17 for f64, 9 for f32 and all narrower types. */
 int accx_dtype_digits(accrt_dtype_t dtype);
 /* "0.25", "-3", "true"; lives until exit. */
 const char* accx_value_text(const accx_array_t* array, accx_value_t value);

@@ -1,5 +1,5 @@
 /* tools/accx/devices.c - accx devices: what bundles can run on here. */
-#include <inttypes.h>
+#include <stdlib.h>
 
 #include "accx.h"
 #include "json_out.h"
@@ -51,32 +51,43 @@ static accx_table_t* device_table(void) {
   return table;
 }
 
+static void print_json(const accrt_device_info_t* devices, uint32_t count) {
+  struct json_object* root = accx_json_object(NULL, NULL);
+  struct json_object* array = accx_json_array(root, "devices");
+  for (uint32_t i = 0; i < count; ++i)
+    add_json(array, &devices[i]);
+  accx_json_print(root);
+}
+
+static void print_human(const accrt_device_info_t* devices, uint32_t count) {
+  accx_heading("%u device%s", count, count == 1 ? "" : "s");
+  accx_table_t* table = device_table();
+  for (uint32_t i = 0; i < count; ++i)
+    add_row(table, &devices[i]);
+  accx_table_print(table);
+}
+
 static int run_devices(const accx_args_t* args) {
   accrt_instance_t* instance = NULL;
-  struct json_object* root = accx_args_has(args, "json") ? accx_json_object(NULL, NULL) : NULL;
-  struct json_object* array = root ? accx_json_array(root, "devices") : NULL;
-  accx_table_t* table = device_table();
+  accrt_device_info_t* devices = NULL;
   uint32_t count = 0;
   int code = accx_open_instance(args, &instance);
   if (code)
-    goto out;
+    return code;
   const accrt_status_t status = accrt_instance_device_count(instance, &count);
-  if (status != ACCRT_OK)
+  if (status != ACCRT_OK) {
     code = accx_fail_status(status, "cannot list devices");
-  for (uint32_t i = 0; i < count && !code; ++i) {
-    accrt_device_info_t info;
-    code = read_device(instance, i, &info);
-    if (!code && array)
-      add_json(array, &info);
-    else if (!code)
-      add_row(table, &info);
+    goto out;
   }
+  devices = accx_alloc(count, sizeof *devices);
+  for (uint32_t i = 0; i < count && !code; ++i)
+    code = read_device(instance, i, &devices[i]);
+  if (!code && accx_args_has(args, "json"))
+    print_json(devices, count);
+  else if (!code)
+    print_human(devices, count);
 out:
-  if (root)
-    accx_json_print(root);
-  else
-    accx_heading("%u device%s", count, count == 1 ? "" : "s");
-  accx_table_print(table);
+  free(devices);
   accrt_instance_release(instance);
   return code;
 }
