@@ -375,12 +375,13 @@ accrt_status_t accrt_bundle_argument_type_text(accrt_bundle_t* bundle, uint32_t 
   type_text_t out = {&scope, text, capacity_bytes, 0, MAX_NODES_SHOWN};
   add_text(&out, accrt_dtype_name(argument->type.dtype));
   if (argument->type.encoding == ACCX_ENCODING_OPAQUE) add_text(&out, " opaque");
-  add_text(&out, "[");
+  const bool scalar = argument->kind == ACCX_ARGUMENT_SCALAR;
+  if (!scalar) add_text(&out, "[");
   for (uint32_t i = 0; i < argument->type.rank; ++i) {
     if (i > 0) add_text(&out, ", ");
     add_node(&out, argument->type.dims[i], 0);
   }
-  add_text(&out, "]");
+  if (!scalar) add_text(&out, "]");
   if (capacity_bytes > 0) text[out.size_bytes < capacity_bytes ? out.size_bytes : capacity_bytes - 1] = '\0';
   if (out_size_bytes != NULL) *out_size_bytes = out.size_bytes + 1;
   if (out.size_bytes < capacity_bytes || capacity_bytes == 0) return ACCRT_OK;

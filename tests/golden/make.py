@@ -1,113 +1,148 @@
 #!/usr/bin/env python3
-"""Makes a small bundle with the public writer alone, around one hand-written kernel: y = a * x + y (scale_add.c).
+"""Makes the golden bundles of the current format version from kernels.c and the public writer.
 
-    python3 tests/golden/make.py -o scale_add.accx
+    python3 tests/golden/make.py [FOLDER]
 
-Functions: scale_add(x, y inout) -> () with a = 2; weighted(x) -> y = 2 * x + w, whose weight w is doubled by a prepare
-function at load; steps(x, y inout, count) runs it `count` times; gated(x, y inout, extra?, flag) shows optional
-inputs, a branch and a call; count(x) adds x to a state and gives the state back.
+The files of a released version are never made again: they are what old files look like. Version 0.1 is not released yet, so
+its files change with it. `minimal.accx` holds nothing; `everything.accx` holds every construct of the format that 0.1 can
+carry, and is what the hostile-input tests take apart.
 """
 
-import argparse
+import array
+import importlib.util
 import pathlib
-import struct
 import subprocess
 import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "python" / "accrt"))
-import bundle_writer as bw  # noqa: E402  - alone, without the rest of the package
-
-TARGETS = {
-    "x86-64-v3": ["gcc", "-march=x86-64-v3"],
-    "x86-64-v4": ["gcc", "-march=x86-64-v4"],
-    "aarch64": ["clang", "--target=aarch64-linux-gnu", "-fuse-ld=lld"],
-}
-FLAGS = ["-std=c11", "-O2", "-ffreestanding", "-fPIC", "-shared", "-nostdlib", "-fvisibility=hidden", "-Wl,--build-id=none"]
-FILL = 16  # elements of the weight and the state
 
 
-def image(target):
-    """The kernel pack for one target, or None where its compiler is missing."""
+
+def writer():
+    """accrt.bundle_writer alone: the package would load the shared library, which this needs not."""
+    spec = importlib.util.spec_from_file_location("bundle_writer", ROOT / "python" / "accrt" / "bundle_writer.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+bw = writer()
+
+FLAGS = ["-std=c11", "-O2", "-ffreestanding", "-fPIC", "-shared", "-nostdlib", "-fvisibility=hidden", "-fno-stack-protector",
+         "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-Wl,--no-undefined", "-Wl,--hash-style=both", "-fno-ident",
+         "-fno-asynchronous-unwind-tables", "-Wl,-z,max-page-size=4096"]  # fmt: skip
+
+
+def image(compiler):
     with tempfile.TemporaryDirectory() as folder:
-        out = pathlib.Path(folder) / "scale_add.so"
-        source = pathlib.Path(__file__).with_name("scale_add.c")
-        command = [*TARGETS[target], *FLAGS, f"-I{ROOT / 'include'}", str(source), "-o", str(out)]
-        try:
-            subprocess.run(command, check=True, capture_output=True)
-        except (FileNotFoundError, subprocess.CalledProcessError):
-            return None
-        return out.read_bytes()
+        source = pathlib.Path(__file__).with_name("kernels.c")
+        command = [*compiler, *FLAGS, f"-I{ROOT / 'include'}", str(source), "-o", "image.so"]
+        subprocess.run(command, check=True, cwd=folder)
+        return pathlib.Path(folder, "image.so").read_bytes()
 
 
-def add(block, kernel, x, y, n, a, after=()):
-    size = n * 4
-    arguments = {"x": x.read(0, size), "y": y.update(0, size), "n": n, "a": bw.scalar(a, "f32")}
-    return block.dispatch(kernel, arguments, (bw.ceildiv(n, 1024), 1, 1), after=after)
+def add_kernels(bundle):
+    x86 = bundle.image("golden.x86-64", image(["gcc", "-fcf-protection=none", "-march=x86-64-v2"]))
+    arm = bundle.image("golden.aarch64", image(["clang", "--target=aarch64-linux-gnu", "-fuse-ld=lld"]))
+    ptx = bundle.image("golden.ptx", b"// not a program, but the shape of one\n\0", bw.ImageKind.PTX)
+    P = bw.Parameter
+    kernels = {
+        "axpb": bundle.kernel("axpb", [P("x", "buffer", "read"), P("bias", "buffer", "read", optional=True),
+                                       P("y", "buffer", "write"), P("alpha", "scalar", size_bytes=4), P("n", "symbol")]),
+        "reverse": bundle.kernel("reverse", [P("source", "buffer", "read"), P("target", "buffer", "write"), P("n", "symbol")]),
+        "rows": bundle.kernel("rows", [P("x", "tensor", "read"), P("sum", "buffer", "write"), P("scratch", "workspace"),
+                                       P("square", "scalar", size_bytes=1)]),
+    }  # fmt: skip
+    predicates = [bw.Predicate("divisible", "n", 256), bw.Predicate("aligned", "x", 64), bw.Predicate("at_least", "n", 256),
+                  bw.Predicate("at_most", "n", 1 << 20), bw.Predicate("equal", "alpha", 0x3F800000)]  # fmt: skip
+    kernels["axpb"].variant(x86, arch="x86-64-v2", cpu_features=["x86_64_v2"], predicates=predicates, priority=1)
+    for kernel in kernels.values():
+        kernel.variant(x86, arch="x86-64-v2", cpu_features=["x86_64_v2"])
+        kernel.variant(arm, arch="aarch64", arch_kind="exact", cpu_features=["arm_neon"])
+        kernel.variant(ptx, driver="cuda", arch_kind="portable")
+    return kernels
 
 
-def build():
+def add_helper(bundle, kernels, n):
+    """An internal function: y = 2 x + bias, bias optional; `twice` is given by the caller as a scalar."""
+    helper = bundle.function("helper", internal=True, doc="doubles, with an optional bias")
+    x = helper.input("x", "f32", [n])
+    bias = helper.input("bias", "f32", [n], optional=True)
+    steps = bundle.symbol("steps", bw.SymbolClass.RUNTIME, maximum=16)
+    helper.scalar("steps", steps)
+    y = helper.result("y", "f32", [n])
+    branch = helper.body.branch(helper.present(bias))
+    for block, extra in ((branch.then, {"bias": bias.read(0, n * 4)}), (branch.otherwise, {})):
+        block.dispatch(kernels["axpb"], {"x": x.read(0, n * 4), "y": y.write(0, n * 4), "alpha": 2.0, "n": n, **extra},
+                       (bw.ceildiv(n, 256), bw.minimum(steps, 1), 1))
+    return helper
+
+
+def everything():
     bundle = bw.BundleWriter()
     bundle.metadata("producer", "tests/golden/make.py")
-    n = bundle.symbol("n", maximum=1 << 20)
-    count = bundle.symbol("count", maximum=1000)
-    flag = bundle.symbol("flag", maximum=1)
-    parameters = [
-        bw.Parameter("x", "buffer", "read"), bw.Parameter("y", "buffer", "read_write"), bw.Parameter("n", "symbol"),
-        bw.Parameter("a", "scalar", size_bytes=4),
-    ]  # fmt: skip
-    kernel = bundle.kernel("scale_add", parameters)
-    for target in TARGETS:
-        data = image(target)
-        if data:
-            kernel.variant(bundle.image(f"scale_add.{target}", data), arch=target)
+    bundle.metadata("license", "Apache-2.0 \u2014 \u00e9crit pour les tests")
+    kernels = add_kernels(bundle)
+    n = bundle.symbol("n", minimum=1, maximum=4096)
+    rows = bundle.symbol("rows", bw.SymbolClass.BUCKET, minimum=2, maximum=60, divisor=2, buckets=[4, 16, 64])
+    length = bundle.symbol("length", bw.SymbolClass.SESSION, minimum=1, maximum=1024)
+    position = bundle.symbol("position", bw.SymbolClass.RUNTIME, maximum=1023)
 
-    simple = bundle.function("scale_add", doc="y = 2 * x + y")
-    x, y = simple.input("x", "f32", [n]), simple.input("y", "f32", [n], access="read_write")
-    add(simple.body, kernel, x, y, n, 2.0)
+    weight = bundle.constant("weight", array.array("f", range(8)), shape=(2, 4))
+    bundle.constant("empty", array.array("f"), shape=(3, 0))
+    bundle.constant("nibbles", bytes([0x21, 0x43, 0x05]), dtype="u4", shape=(5,))
+    bundle.constant("table", bytes(range(100)), dtype="u8", shape=(100,), encoding=bw.Encoding.OPAQUE)
+    packed = bundle.prepared("packed", 32)
+    cache = bundle.state("cache", "f32", [length, 4], fill_pattern=0x3F800000)
 
-    weight = bundle.constant("w", struct.pack(f"<{FILL}f", *range(FILL)), dtype="f32", shape=[FILL])
-    doubled = bundle.prepared("w.doubled", 4 * FILL, dtype="f32", shape=[FILL], encoding=bw.Encoding.PLAIN)
-    prepare = bundle.function("prepare", prepare=True)
-    source, product = prepare.source("w", weight), prepare.product("w.doubled", doubled)
-    zero = prepare.body.fill(product.write(0, 4 * FILL), 0, 4)
-    add(prepare.body, kernel, source, product, bw.constant(FILL), 2.0, [zero])
+    pack = bundle.function("pack", prepare=True)
+    source, product = pack.source("weight", weight), pack.product("packed", packed)
+    pack.body.dispatch(kernels["reverse"], {"source": source.read(0, 32), "target": product.write(0, 32), "n": 8})
 
-    weighted = bundle.function("weighted", doc="y = 2 * x + 2 * w")
-    x, y = weighted.input("x", "f32", [FILL]), weighted.result("y", "f32", [FILL])
-    copied = weighted.body.copy(weighted.constant(doubled).read(), y.write(), 4 * FILL)
-    add(weighted.body, kernel, x, y, bw.constant(FILL), 2.0, [copied])
+    helper = add_helper(bundle, kernels, n)
 
-    steps = bundle.function("steps", doc="y += x, count times, through transient memory")
-    x, y = steps.input("x", "f32", [n]), steps.input("y", "f32", [n], access="read_write")
-    steps.scalar("count", count)
-    arena = steps.transient(n * 4)
-    cleared = steps.body.fill(arena.write(0, n * 4), 0, 4)
-    loop = steps.body.repeat(count, after=[cleared])
-    add(loop.body, kernel, x, arena, n, 1.0)
-    add(steps.body, kernel, arena, y, n, 1.0, [loop])
+    main = bundle.function("main", doc="one of everything")
+    x = main.input("x", "f32", [rows, n], doc="read")
+    bias = main.input("bias", "f32", [n], optional=True)
+    update = main.input("update", "f32", [n], access="read_write")
+    spare = main.input("spare", "f32", [n], access="donated")
+    main.scalar("position", position)
+    y = main.result("y", "f32", [n])
+    sums = main.result("sums", "f32", [rows])
+    main.result("updated", "f32", [n], alias=update, alias_kind=bw.AliasKind.MUST)
+    main.result("kept", "f32", [n], alias=spare)
+    w, table, state, arena = main.constant(packed), main.constant(weight), main.state(cache), main.transient(rows * 8 + n * 4)
 
-    gated = bundle.function("gated", doc="y += 2 * x where flag, else y += extra where given")
-    x, y = gated.input("x", "f32", [n]), gated.input("y", "f32", [n], access="read_write")
-    extra = gated.input("extra", "f32", [n], optional=True)
-    gated.scalar("flag", flag)
-    branch = gated.body.branch(flag)
-    branch.then.call(simple, {"x": x.read(0, n * 4), "y": y.update(0, n * 4)})
-    inner = branch.otherwise.branch(gated.present(extra))
-    add(inner.then, kernel, extra, y, n, 1.0)
-    gated.body.marker("end of gated", after=[branch])
-
-    state = bundle.state("total", "f32", [FILL])
-    counter = bundle.function("count", doc="total += x; y = total")
-    x, y = counter.input("x", "f32", [FILL]), counter.result("y", "f32", [FILL])
-    total = counter.state(state)
-    added = add(counter.body, kernel, x, total, bw.constant(FILL), 1.0)
-    counter.body.copy(total.read(), y.write(), 4 * FILL, after=[added])
+    body = main.body
+    row_bytes = n * 4
+    dims = (rows, n)
+    first = body.dispatch(kernels["rows"], {"x": x.read(0, rows * row_bytes).tensor("f32", dims), "sum": sums.write(0, rows * 4),
+                                            "scratch": arena.update(0, rows * 8), "square": 1}, (rows, 1, 1), name="row sums")
+    second = body.fill(arena.write(rows * 8, row_bytes), 0, 4, name="clear")
+    third = body.call(helper, {"x": x.read(0, row_bytes), "bias": bias.read(0, row_bytes), "steps": position, "y": y.write(0, row_bytes)},
+                      after=[first, second])
+    body.marker("half way", after=[third])
+    body.barrier()
+    offset = bw.select(bw.logical_and(bw.less(position, length), bw.logical_not(bw.equal(position, 5))), position * 16, 0)
+    body.copy(w.read(0), state.write(offset), (16, 1, 1), name="append")
+    body.copy(table.read(16), state.write(bw.maximum(offset - 16, 0)), (8, 2), (8,), (8,), name="strided")
+    repeat = body.repeat(bw.minimum(length, 3), name="rounds")
+    inner = repeat.body.branch(bw.logical_or(bw.not_equal(bw.induction(0), 1), bw.less_equal(length, 2)))
+    inner.then.dispatch(kernels["axpb"], {"x": update.read(0, row_bytes), "y": spare.write(0, row_bytes), "alpha": 0.5, "n": n},
+                        (bw.ceildiv(n, 256) + bw.induction(0) % 1, 1, 1))
+    nested = inner.otherwise.repeat(2)
+    nested.body.copy(spare.read((bw.induction(1) // 2) * 4), update.write(0), 4)
     return bundle
 
 
+def main():
+    folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "tests" / "golden" / "0.1")
+    folder.mkdir(parents=True, exist_ok=True)
+    bw.BundleWriter().write(folder / "minimal.accx")
+    everything().write(folder / "everything.accx")
+
+
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--output", required=True)
-    build().write(parser.parse_args().output)
+    main()
