@@ -27,17 +27,20 @@ typedef struct {
 static void run_share(run_t* run, uint32_t worker) {
   for (uint32_t l = 0; l < run->launch_count; l++) {
     const runner_launch_t* launch = &run->launches[l];
-    accrt_kernel_dispatch_t dispatch = {.struct_size = sizeof dispatch,
-                                        .workgroup_count = {launch->grid[0], launch->grid[1], launch->grid[2]},
-                                        .params = launch->params,
-                                        .params_size_bytes = launch->params_size_bytes,
-                                        .worker_count = run->thread_count};
+    accrt_kernel_dispatch_t dispatch = {
+        .struct_size = sizeof dispatch,
+        .workgroup_count = {launch->grid[0], launch->grid[1], launch->grid[2]},
+        .params = launch->params,
+        .params_size_bytes = launch->params_size_bytes,
+        .worker_count = run->thread_count};
     uint32_t total = launch->grid[0] * launch->grid[1] * launch->grid[2];
     for (;;) {
       uint32_t i = atomic_fetch_add_explicit(&run->next[l], 1, memory_order_relaxed);
-      if (i >= total) break;
+      if (i >= total)
+        break;
       accrt_kernel_workgroup_t group = {.struct_size = sizeof group,
-                                        .workgroup_id = {i % launch->grid[0], i / launch->grid[0] % launch->grid[1],
+                                        .workgroup_id = {i % launch->grid[0],
+                                                         i / launch->grid[0] % launch->grid[1],
                                                          i / launch->grid[0] / launch->grid[1]},
                                         .worker_id = worker,
                                         .local_memory_size_bytes = launch->local_memory_size_bytes,
@@ -57,26 +60,32 @@ static void* second_thread(void* argument) {
 }
 
 /* Runs all launches one after the other; returns nanoseconds, or -1 without memory. At most 4096 launches. */
-int64_t runner_run(const accrt_kernel_environment_t* environment, const runner_launch_t* launches, uint32_t launch_count,
-                   uint32_t thread_count) {
+int64_t runner_run(const accrt_kernel_environment_t* environment, const runner_launch_t* launches,
+                   uint32_t launch_count, uint32_t thread_count) {
   static void* local[2];
   for (int i = 0; i < 2; i++) {
-    if (!local[i]) local[i] = aligned_alloc(64, 1 << 20);
+    if (!local[i])
+      local[i] = aligned_alloc(64, 1 << 20);
   }
   run_t* run = calloc(1, sizeof *run);
   if (!run || launch_count > 4096 || !local[0] || !local[1]) {
     free(run);
     return -1;
   }
-  *run = (run_t){.environment = environment, .launches = launches, .launch_count = launch_count,
-                 .thread_count = thread_count, .local = {local[0], local[1]}};
+  *run = (run_t){.environment = environment,
+                 .launches = launches,
+                 .launch_count = launch_count,
+                 .thread_count = thread_count,
+                 .local = {local[0], local[1]}};
   struct timespec begin, end;
   pthread_t thread;
   clock_gettime(CLOCK_MONOTONIC, &begin);
   int second = thread_count > 1 && pthread_create(&thread, NULL, second_thread, run) == 0;
-  if (!second) run->thread_count = 1;
+  if (!second)
+    run->thread_count = 1;
   run_share(run, 0);
-  if (second) pthread_join(thread, NULL);
+  if (second)
+    pthread_join(thread, NULL);
   clock_gettime(CLOCK_MONOTONIC, &end);
   free(run);
   return (end.tv_sec - begin.tv_sec) * 1000000000LL + (end.tv_nsec - begin.tv_nsec);

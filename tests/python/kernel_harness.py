@@ -19,7 +19,7 @@ import sys
 import tempfile
 import types
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional, Sequence
+from typing import Any, Dict, Mapping, Sequence
 
 import numpy as np
 

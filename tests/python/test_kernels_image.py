@@ -1,6 +1,7 @@
 """The image builder: what it refuses, that it is deterministic, its cache, its tables; KernelDef and size helpers."""
 
 import ctypes
+import dataclasses
 import os
 import subprocess
 
@@ -10,7 +11,7 @@ import kernel_harness as harness
 from accrt.compiler.kernels import elementwise as ew
 from accrt.compiler.kernels import expr, image, matmul
 from accrt.compiler.kernels import tensor_ops as ops
-from accrt.compiler.kernels.kerneldef import CSource, KernelDef, TensorSpec, launch, layout, reads, scalar, symbol, writes
+from accrt.compiler.kernels.kerneldef import CSource, KernelDef, Predicate, TensorSpec, launch, layout, reads, scalar, symbol, writes
 
 AVAILABLE, MISSING = image.available_targets()
 ENTRY_TEXT = """
@@ -179,6 +180,10 @@ def test_kernel_records_check_themselves():
     with pytest.raises(ValueError, match="value 'n' is not bound"):
         launch(kernel, {"x": "x"}, {})
     assert launch(kernel, {"x": "x"}, {"n": 1}).buffers["x"].operand == "x"
+    picky = dataclasses.replace(kernel, predicates=(Predicate("n divisible by 4", lambda v: v["n"] % 4 == 0),))
+    assert launch(picky, {"x": "x"}, {"n": 8}).grid == (1, 1, 1)
+    with pytest.raises(ValueError, match="n divisible by 4 is needed"):
+        launch(picky, {"x": "x"}, {"n": 6})
     with pytest.raises(KeyError, match="no parameter 'z'"):
         kernel.param("z")
 

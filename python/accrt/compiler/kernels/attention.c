@@ -8,6 +8,7 @@
  * capacity; kv_len is its live length. Causal: a query at position i sees keys up to i + causal_offset.
  *
  * A row that sees no key at all gives zeros. NaN propagates from any key that a row sees. */
+#define AHEAD_LINES 0 /* panels are made on the spot */
 #include "gemm_core.h"
 #include "types.h"
 #include "vmath.h"
@@ -56,7 +57,8 @@ typedef struct {
   float* scores; /* [BLOCK_ROWS][KEY_STEP] */
   float* maximum;
   float* sum;
-  int32_t* heads; /* of each row, and its position and the number of keys it may see: divisions are slow */
+  int32_t*
+      heads; /* of each row, and its position and the number of keys it may see: divisions are slow */
   int32_t* positions;
   int64_t* limits;
 } state_t;
@@ -69,7 +71,8 @@ static void find_rows(const state_t* s) {
     s->heads[r] = (int32_t)(s->kv_head * p->group + head);
     s->positions[r] = (int32_t)position;
     s->limits[r] = max_i64(0, min_i64(p->kv_len, limit));
-    if (++position < p->q_len) continue;
+    if (++position < p->q_len)
+      continue;
     position = 0;
     head++;
   }
@@ -78,10 +81,12 @@ static void find_rows(const state_t* s) {
 static void load_queries(const state_t* s) {
   const attention_params_t* p = s->p;
   for (int64_t r = 0; r < s->rows; r++) {
-    const q_t* from = p->q + s->batch * p->q_batch + s->heads[r] * p->q_head + s->positions[r] * p->q_row;
+    const q_t* from =
+        p->q + s->batch * p->q_batch + s->heads[r] * p->q_head + s->positions[r] * p->q_row;
     float* to = s->q + r * HEAD_STEP;
     INDEPENDENT for (int64_t d = 0; d < p->head_size; d++) to[d] = LOAD(Q_TAG)(from[d]) * p->scale;
-    for (int64_t d = 0; d < HEAD; d++) s->out[r * HEAD + d] = 0.0f;
+    for (int64_t d = 0; d < HEAD; d++)
+      s->out[r * HEAD + d] = 0.0f;
     s->maximum[r] = NEGATIVE_INFINITY;
     s->sum[r] = 0.0f;
   }
@@ -91,7 +96,8 @@ static void load_queries(const state_t* s) {
 static void load_keys(const state_t* s, int64_t first, int64_t count) {
   int64_t size = s->p->head_size, step = s->p->k_row;
   for (int64_t j = 0; j < count; j += PANEL) {
-    gather_columns(s->keys + j * size, s->k + (first + j) * step, step, min_i64(PANEL, count - j), size);
+    gather_columns(s->keys + j * size, s->k + (first + j) * step, step, min_i64(PANEL, count - j),
+                   size);
   }
 }
 
@@ -104,7 +110,8 @@ static void load_values(const state_t* s, int64_t first, int64_t count) {
       const kv_t* from = s->v + (first + i) * s->p->v_row + d;
       float* to = panel + i * PANEL;
       INDEPENDENT for (int64_t e = 0; e < wide; e++) to[e] = LOAD(KV_TAG)(from[e]);
-      for (int64_t e = wide; e < PANEL; e++) to[e] = 0.0f;
+      for (int64_t e = wide; e < PANEL; e++)
+        to[e] = 0.0f;
     }
   }
 }
@@ -112,9 +119,11 @@ static void load_values(const state_t* s, int64_t first, int64_t count) {
 ALWAYS_INLINE float dot(const float* q, const kv_t* k, int64_t size) {
   vf sum = v_zero();
   int64_t d = 0;
-  for (; d + VL <= size; d += VL) sum = v_fma(v_load(q + d), CONCAT(load_b_, KV_TAG)(k + d), sum);
+  for (; d + VL <= size; d += VL)
+    sum = v_fma(v_load(q + d), CONCAT(load_b_, KV_TAG)(k + d), sum);
   float total = v_sum(sum);
-  for (; d < size; d++) total += q[d] * LOAD(KV_TAG)(k[d]);
+  for (; d < size; d++)
+    total += q[d] * LOAD(KV_TAG)(k[d]);
   return total;
 }
 
@@ -130,8 +139,9 @@ static void score_few(const state_t* s, int64_t row, int64_t rows, int64_t first
 
 static void score_block(const state_t* s, int64_t row, int64_t rows, int64_t count) {
   for (int64_t j = 0; j < count; j += PANEL) {
-    row_block(rows, s->p->head_size, s->q + row * HEAD_STEP, HEAD_STEP, s->keys + j * s->p->head_size, PANEL,
-              s->scores + j, KEY_STEP, 0);
+    row_block(rows, s->p->head_size, s->q + row * HEAD_STEP, HEAD_STEP,
+              s->keys + j * s->p->head_size, PANEL, s->scores + j, KEY_STEP, 0,
+              (const char*)s->keys);
   }
 }
 
@@ -147,9 +157,11 @@ static void apply_mask(const state_t* s, float* scores, int64_t row, int64_t fir
   int64_t step = p->mask_key;
 #if CONCAT(MASK_IS_, MASK_TAG)
   if (step == 1) {
-    INDEPENDENT for (int64_t j = 0; j < count; j++) scores[j] = mask[j] ? scores[j] : NEGATIVE_INFINITY;
+    INDEPENDENT for (int64_t j = 0; j < count; j++) scores[j] =
+        mask[j] ? scores[j] : NEGATIVE_INFINITY;
   } else {
-    INDEPENDENT for (int64_t j = 0; j < count; j++) scores[j] = mask[j * step] ? scores[j] : NEGATIVE_INFINITY;
+    INDEPENDENT for (int64_t j = 0; j < count; j++) scores[j] =
+        mask[j * step] ? scores[j] : NEGATIVE_INFINITY;
   }
 #else
   if (step == 1) {
@@ -163,24 +175,30 @@ static void apply_mask(const state_t* s, float* scores, int64_t row, int64_t fir
 /* Scores of one row become weights relative to the new maximum; what was summed before is scaled to it. */
 static void soften_row(const state_t* s, float* scores, int64_t row, int64_t width) {
   vf top = v_set(NEGATIVE_INFINITY);
-  for (int64_t j = 0; j < width; j += VL) top = v_max_raw(v_load(scores + j), top);
-  float before = s->maximum[row], largest = v_largest(top), maximum = largest > before ? largest : before;
+  for (int64_t j = 0; j < width; j += VL)
+    top = v_max_raw(v_load(scores + j), top);
+  float before = s->maximum[row], largest = v_largest(top),
+        maximum = largest > before ? largest : before;
   float base = maximum == NEGATIVE_INFINITY ? 0.0f : maximum;
   INDEPENDENT for (int64_t j = 0; j < width; j++) scores[j] = m_exp_nonpositive(scores[j] - base);
   vf total = v_zero();
-  for (int64_t j = 0; j < width; j += VL) total = v_add(total, v_load(scores + j));
+  for (int64_t j = 0; j < width; j += VL)
+    total = v_add(total, v_load(scores + j));
   s->maximum[row] = maximum;
-  if (before == maximum || before == NEGATIVE_INFINITY) { /* what was summed, if anything, is relative to this maximum */
+  if (before == maximum ||
+      before == NEGATIVE_INFINITY) { /* what was summed, if anything, is relative to this maximum */
     s->sum[row] += v_sum(total);
     return;
   }
   float correction = m_exp_nonpositive(before - base);
   s->sum[row] = s->sum[row] * correction + v_sum(total);
   float* out = s->out + row * HEAD;
-  for (int d = 0; d < HEAD; d++) out[d] *= correction;
+  for (int d = 0; d < HEAD; d++)
+    out[d] *= correction;
 }
 
-static void attend(const state_t* s, int64_t row, int64_t rows, int64_t first, int64_t count, int few) {
+static void attend(const state_t* s, int64_t row, int64_t rows, int64_t first, int64_t count,
+                   int few) {
   int64_t width = ceildiv_i64(count, PANEL) * PANEL;
   if (few) {
     score_few(s, row, rows, first, count);
@@ -189,20 +207,24 @@ static void attend(const state_t* s, int64_t row, int64_t rows, int64_t first, i
   }
   for (int64_t r = 0; r < rows; r++) {
     float* scores = s->scores + r * KEY_STEP;
-    if (s->p->mask) apply_mask(s, scores, row + r, first, count);
+    if (s->p->mask)
+      apply_mask(s, scores, row + r, first, count);
     int64_t seen = max_i64(0, min_i64(count, s->limits[row + r] - first));
-    for (int64_t j = seen; j < width; j++) scores[j] = NEGATIVE_INFINITY;
+    for (int64_t j = seen; j < width; j++)
+      scores[j] = NEGATIVE_INFINITY;
     soften_row(s, scores, row + r, width);
   }
   for (int64_t d = 0; d < s->p->value_size; d += PANEL) {
-    row_block(rows, count, s->scores, KEY_STEP, s->values + d * KEYS, PANEL, s->out + row * HEAD + d, HEAD, 1);
+    row_block(rows, count, s->scores, KEY_STEP, s->values + d * KEYS, PANEL,
+              s->out + row * HEAD + d, HEAD, 1, (const char*)s->values);
   }
 }
 
 static void store_rows(const state_t* s) {
   const attention_params_t* p = s->p;
   for (int64_t r = 0; r < s->rows; r++) {
-    q_t* to = p->out + s->batch * p->out_batch + s->heads[r] * p->out_head + s->positions[r] * p->out_row;
+    q_t* to =
+        p->out + s->batch * p->out_batch + s->heads[r] * p->out_head + s->positions[r] * p->out_row;
     const float* from = s->out + r * HEAD;
     float sum = s->sum[r], factor = sum == 0.0f ? 0.0f : 1.0f / sum;
     INDEPENDENT for (int64_t d = 0; d < p->value_size; d++) to[d] = STORE(Q_TAG)(from[d] * factor);
@@ -228,8 +250,10 @@ KERNEL_ENTRY(ENTRY) {
   int64_t rows = p->group * p->q_len;
   state_t s = {.p = p, .batch = workgroup->workgroup_id[2], .kv_head = workgroup->workgroup_id[1]};
   s.first_row = part_begin(rows, workgroup->workgroup_id[0], dispatch->workgroup_count[0]);
-  s.rows = part_begin(rows, workgroup->workgroup_id[0] + 1, dispatch->workgroup_count[0]) - s.first_row;
-  if (s.rows <= 0 || s.batch >= p->batch) return KERNEL_OK;
+  s.rows =
+      part_begin(rows, workgroup->workgroup_id[0] + 1, dispatch->workgroup_count[0]) - s.first_row;
+  if (s.rows <= 0 || s.batch >= p->batch)
+    return KERNEL_OK;
   s.k = p->k + s.batch * p->k_batch + s.kv_head * p->k_head;
   s.v = p->v + s.batch * p->v_batch + s.kv_head * p->v_head;
   place(&s, (float*)workgroup->local_memory);
@@ -237,11 +261,13 @@ KERNEL_ENTRY(ENTRY) {
   load_queries(&s);
 
   int64_t limit = 0;
-  for (int64_t r = 0; r < s.rows; r++) limit = max_i64(limit, s.limits[r]);
+  for (int64_t r = 0; r < s.rows; r++)
+    limit = max_i64(limit, s.limits[r]);
   int few = s.rows <= FEW_ROWS;
   for (int64_t first = 0; first < limit; first += KEYS) {
     int64_t count = min_i64(KEYS, limit - first);
-    if (!few) load_keys(&s, first, count);
+    if (!few)
+      load_keys(&s, first, count);
     load_values(&s, first, count);
     int64_t blocks = ceildiv_i64(s.rows, BLOCK_ROWS);
     for (int64_t i = 0; i < blocks; i++) {

@@ -7,7 +7,8 @@
 
 #define KERNEL_ENTRY(name)                                                                         \
   int32_t name(const accrt_kernel_environment_t* environment,                                      \
-               const accrt_kernel_dispatch_t* dispatch, const accrt_kernel_workgroup_t* workgroup); \
+               const accrt_kernel_dispatch_t* dispatch,                                            \
+               const accrt_kernel_workgroup_t* workgroup);                                         \
   int32_t name(const accrt_kernel_environment_t* environment,                                      \
                const accrt_kernel_dispatch_t* dispatch, const accrt_kernel_workgroup_t* workgroup)
 
@@ -24,9 +25,15 @@
 #define UNROLL_FULLY _Pragma("GCC unroll 64")
 #endif
 
-ALWAYS_INLINE int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
-ALWAYS_INLINE int64_t max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
-ALWAYS_INLINE int64_t ceildiv_i64(int64_t a, int64_t b) { return (a + b - 1) / b; }
+ALWAYS_INLINE int64_t min_i64(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+ALWAYS_INLINE int64_t max_i64(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+ALWAYS_INLINE int64_t ceildiv_i64(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
 
 /* Part `index` of `count` nearly equal parts of [0, total): the parts differ by at most one. */
 ALWAYS_INLINE int64_t part_begin(int64_t total, int64_t index, int64_t count) {
@@ -62,7 +69,9 @@ typedef struct {
   uint16_t bits;
 } bf16_t;
 
-ALWAYS_INLINE float f32_from_bf16(bf16_t h) { return f32_bits((uint32_t)h.bits << 16); }
+ALWAYS_INLINE float f32_from_bf16(bf16_t h) {
+  return f32_bits((uint32_t)h.bits << 16);
+}
 
 ALWAYS_INLINE bf16_t bf16_from_f32(float x) {
   uint32_t u = bits_f32(x);
@@ -103,14 +112,17 @@ ALWAYS_INLINE float f32_from_f64_odd(double x) {
 }
 
 /* Message for a failed kernel: each % of `text` becomes the next of the two numbers; cut to the caller's room. */
-static void fail_message(const accrt_kernel_workgroup_t* workgroup, const char* text, int64_t a, int64_t b) {
+static void fail_message(const accrt_kernel_workgroup_t* workgroup, const char* text, int64_t a,
+                         int64_t b) {
   char* out = workgroup->message;
   uint32_t room = workgroup->message_capacity_bytes, at = 0;
-  if (!out || room == 0) return;
+  if (!out || room == 0)
+    return;
   int64_t numbers[2] = {a, b};
   for (uint32_t i = 0; text[i]; i++) {
     if (text[i] != '%') {
-      if (at + 1 < room) out[at++] = text[i];
+      if (at + 1 < room)
+        out[at++] = text[i];
       continue;
     }
     int64_t value = numbers[0];
@@ -118,10 +130,13 @@ static void fail_message(const accrt_kernel_workgroup_t* workgroup, const char* 
     char digits[24];
     uint32_t count = 0;
     uint64_t rest = value < 0 ? 0u - (uint64_t)value : (uint64_t)value;
-    do digits[count++] = (char)('0' + rest % 10);
+    do
+      digits[count++] = (char)('0' + rest % 10);
     while ((rest /= 10) != 0);
-    if (value < 0) digits[count++] = '-';
-    while (count > 0 && at + 1 < room) out[at++] = digits[--count];
+    if (value < 0)
+      digits[count++] = '-';
+    while (count > 0 && at + 1 < room)
+      out[at++] = digits[--count];
   }
   out[at] = 0;
 }

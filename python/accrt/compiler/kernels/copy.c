@@ -43,12 +43,14 @@ static void copy_tiles(const copy_params_t* p, const element_t* x, element_t* ou
     int64_t wide = min_i64(TILE, columns - c);
     if (rows == TILE && wide == TILE) {
       for (int64_t r = 0; r < TILE; r++) {
-        for (int64_t i = 0; i < TILE; i++) out[r * out_row + c + i] = x[(c + i) * x_step + r];
+        for (int64_t i = 0; i < TILE; i++)
+          out[r * out_row + c + i] = x[(c + i) * x_step + r];
       }
       continue;
     }
     for (int64_t r = 0; r < rows; r++) {
-      for (int64_t i = 0; i < wide; i++) out[r * out_row + c + i] = x[(c + i) * x_step + r];
+      for (int64_t i = 0; i < wide; i++)
+        out[r * out_row + c + i] = x[(c + i) * x_step + r];
     }
   }
 }
@@ -61,7 +63,8 @@ KERNEL_ENTRY(ENTRY) {
   int64_t total = p->d0 * p->d1 * p->d2 * p->d3 * p->d4 * p->d5 * lines;
   int64_t first = part_begin(total, workgroup->workgroup_id[0], dispatch->workgroup_count[0]);
   int64_t end = part_begin(total, workgroup->workgroup_id[0] + 1, dispatch->workgroup_count[0]);
-  if (p->d7 <= 0) return KERNEL_OK;
+  if (p->d7 <= 0)
+    return KERNEL_OK;
   for (int64_t at = first; at < end; at++) {
     int64_t rest = at, i6 = rest % lines * step, x_at = i6 * p->x6, out_at = i6 * p->y6;
     rest /= lines;
@@ -72,10 +75,10 @@ KERNEL_ENTRY(ENTRY) {
     x_at += i * p->x##AXIS;                                                                        \
     out_at += i * p->y##AXIS;                                                                      \
   }
-    WALK(5) WALK(4) WALK(3) WALK(2) WALK(1) WALK(0)
-    if (tiles) {
+    WALK(5) WALK(4) WALK(3) WALK(2) WALK(1) WALK(0) if (tiles) {
       copy_tiles(p, p->x + x_at, p->out + out_at, min_i64(TILE, p->d6 - i6));
-    } else {
+    }
+    else {
       copy_line(p, p->x + x_at, p->out + out_at);
     }
   }

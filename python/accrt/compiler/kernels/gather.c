@@ -10,17 +10,28 @@ typedef struct {
   const uint8_t* x;
   const index_t* index;
   uint8_t* out;
-  int64_t outer, size, count, row_bytes; /* x is [outer][size][row], index [count], out [outer][count][row] */
+  int64_t outer, size, count,
+      row_bytes; /* x is [outer][size][row], index [count], out [outer][count][row] */
   int64_t x_outer_bytes, x_row_bytes, out_outer_bytes, out_row_bytes, index_step;
 } gather_params_t;
 
 ALWAYS_INLINE void copy_row(uint8_t* out, const uint8_t* x, int64_t bytes) {
   switch (bytes) {
-    case 1: *out = *x; break;
-    case 2: __builtin_memcpy(out, x, 2); break;
-    case 4: __builtin_memcpy(out, x, 4); break;
-    case 8: __builtin_memcpy(out, x, 8); break;
-    default: __builtin_memcpy(out, x, (size_t)bytes); break;
+  case 1:
+    *out = *x;
+    break;
+  case 2:
+    __builtin_memcpy(out, x, 2);
+    break;
+  case 4:
+    __builtin_memcpy(out, x, 4);
+    break;
+  case 8:
+    __builtin_memcpy(out, x, 8);
+    break;
+  default:
+    __builtin_memcpy(out, x, (size_t)bytes);
+    break;
   }
 }
 

@@ -30,6 +30,7 @@ enum { NONE, RELU, GELU, GELU_TANH, SILU, TANH, SIGMOID };
 #define A_IS_F32 CONCAT(IS_F32_, A_TAG)
 
 DEFINE_ROW_BLOCK(b_t, CONCAT(load_b_, B_TAG))
+DEFINE_MULTIPLY_PANEL(b_t)
 DEFINE_STAGE_ROWS(a_t, LOAD(A_TAG))
 
 #define ACTIVATE(F)                                                                                \
@@ -39,16 +40,27 @@ DEFINE_STAGE_ROWS(a_t, LOAD(A_TAG))
 
 static void activate(float* x, int64_t count, int64_t activation) {
   switch (activation) {
-    case RELU: {
-      INDEPENDENT for (int64_t i = 0; i < count; i++) x[i] = x[i] < 0.0f ? 0.0f : x[i];
-      break;
-    }
-    case GELU: ACTIVATE(m_gelu); break;
-    case GELU_TANH: ACTIVATE(m_gelu_tanh); break;
-    case SILU: ACTIVATE(m_silu); break;
-    case TANH: ACTIVATE(m_tanh); break;
-    case SIGMOID: ACTIVATE(m_sigmoid); break;
-    default: break;
+  case RELU: {
+    INDEPENDENT for (int64_t i = 0; i < count; i++) x[i] = x[i] < 0.0f ? 0.0f : x[i];
+    break;
+  }
+  case GELU:
+    ACTIVATE(m_gelu);
+    break;
+  case GELU_TANH:
+    ACTIVATE(m_gelu_tanh);
+    break;
+  case SILU:
+    ACTIVATE(m_silu);
+    break;
+  case TANH:
+    ACTIVATE(m_tanh);
+    break;
+  case SIGMOID:
+    ACTIVATE(m_sigmoid);
+    break;
+  default:
+    break;
   }
 }
 
@@ -66,58 +78,57 @@ static void store_rows(const gemm_params_t* p, const float* tile, int64_t width,
     c_t* to = p->c + (row + r) * p->ldc + column;
     if (p->residual) {
       const c_t* add = p->residual + (row + r) * p->ld_residual + column;
-      INDEPENDENT for (int64_t j = 0; j < columns; j++) to[j] = STORE(C_TAG)(from[j] + LOAD(C_TAG)(add[j]));
+      INDEPENDENT for (int64_t j = 0; j < columns; j++) to[j] =
+          STORE(C_TAG)(from[j] + LOAD(C_TAG)(add[j]));
     } else {
       INDEPENDENT for (int64_t j = 0; j < columns; j++) to[j] = STORE(C_TAG)(from[j]);
     }
   }
 }
 
-/* Multiplies rows [row, row + rows) by the group's panels into `tile`, in slices of k when A has to be converted. */
+/* Rows [row, row + rows) times the group's panels into `tile`, slice by slice of k. */
 static void multiply(const gemm_params_t* p, float* tile, float* staged, int64_t row, int64_t rows,
-                     int64_t panel, int64_t panels) {
-  int64_t width = panels * PANEL;
-  int64_t slice = A_IS_F32 ? p->k : STAGED_K;
-  for (int64_t begin = 0; begin == 0 || begin < p->k; begin += slice) {
-    int64_t count = min_i64(slice, p->k - begin);
+                     int64_t panel, int64_t panels, int64_t distance) {
+  int64_t slice = A_IS_F32 ? max_i64(p->k, 1) : SLICE_K;
+  int64_t begin = 0;
+  do {
+    int64_t count = min_i64(slice, p->k - begin), lda = p->lda;
     const a_t* from = p->a + row * p->lda + begin;
-    const float* a = staged;
-    int64_t lda = STAGED_STEP;
+    const float* a = (const float*)(const void*)from;
     if (!A_IS_F32) {
       stage_rows(staged, from, p->lda, 1, rows, count);
-    } else {
-      a = (const float*)(const void*)from;
-      lda = p->lda;
+      a = staged;
+      lda = STAGED_STEP;
     }
     for (int64_t j = 0; j < panels; j++) {
       const b_t* b = p->b + ((panel + j) * p->k + begin) * PANEL;
-      row_block(rows, count, a, lda, b, PANEL, tile + j * PANEL, width, begin > 0);
+      const b_t* ahead = b + (j + 1 < panels ? 1 : distance) * p->k * PANEL;
+      multiply_panel(rows, count, a, lda, b, tile + j * PANEL, panels * PANEL, begin > 0, ahead);
     }
-    if (count <= 0) return;
-  }
+    begin += slice;
+  } while (begin < p->k);
 }
 
 KERNEL_ENTRY(ENTRY) {
   (void)environment;
   const gemm_params_t* p = (const gemm_params_t*)dispatch->params;
   float* tile = (float*)workgroup->local_memory;
-  float* staged = tile + BLOCK_ROWS * MAX_PANELS * PANEL;
-  int64_t all_panels = ceildiv_i64(p->n, PANEL);
+  float* staged = tile + GROUP_ROWS * MAX_PANELS * PANEL;
   int64_t panel = workgroup->workgroup_id[0] * p->panels_per_group;
-  int64_t panels = min_i64(p->panels_per_group, all_panels - panel);
-  int64_t first = part_begin(p->m, workgroup->workgroup_id[1], dispatch->workgroup_count[1]);
-  int64_t rows = part_begin(p->m, workgroup->workgroup_id[1] + 1, dispatch->workgroup_count[1]) - first;
-  if (panels <= 0 || rows <= 0) return KERNEL_OK;
+  int64_t panels = min_i64(p->panels_per_group, ceildiv_i64(p->n, PANEL) - panel);
+  int64_t row = part_begin(p->m, workgroup->workgroup_id[1], dispatch->workgroup_count[1]);
+  int64_t rows =
+      part_begin(p->m, workgroup->workgroup_id[1] + 1, dispatch->workgroup_count[1]) - row;
+  if (panels <= 0 || rows <= 0)
+    return KERNEL_OK;
 
-  int64_t blocks = ceildiv_i64(rows, BLOCK_ROWS), width = panels * PANEL;
-  int64_t column = panel * PANEL, columns = min_i64(width, p->n - column);
-  for (int64_t i = 0; i < blocks; i++) {
-    int64_t row = first + part_begin(rows, i, blocks);
-    int64_t count = first + part_begin(rows, i + 1, blocks) - row;
-    multiply(p, tile, staged, row, count, panel, panels);
-    if (p->bias) add_bias(tile, count, width, p->bias + column, columns);
-    activate(tile, count * width, p->activation);
-    store_rows(p, tile, width, row, count, column, columns);
-  }
+  int64_t width = panels * PANEL, column = panel * PANEL, columns = min_i64(width, p->n - column);
+  /* The next group that this thread will get, when all threads take their turns. */
+  int64_t distance = 1 + (dispatch->worker_count - 1) * p->panels_per_group;
+  multiply(p, tile, staged, row, rows, panel, panels, distance);
+  if (p->bias)
+    add_bias(tile, rows, width, p->bias + column, columns);
+  activate(tile, rows * width, p->activation);
+  store_rows(p, tile, width, row, rows, column, columns);
   return KERNEL_OK;
 }

@@ -17,12 +17,15 @@ typedef struct {
 #define SLICE 256
 #define CONVERT(x) STORE(P_TAG)((WORK(P_TAG))LOAD(S_TAG)(x))
 
-static void pack_columns(p_t* out, const s_t* b, int64_t columns, int64_t rows, int64_t row_step, int64_t column_step) {
+static void pack_columns(p_t* out, const s_t* b, int64_t columns, int64_t rows, int64_t row_step,
+                         int64_t column_step) {
   for (int64_t i = 0; i < rows; i++) {
     const s_t* from = b + i * row_step;
     p_t* to = out + i * PANEL;
-    for (int64_t j = 0; j < columns; j++) to[j] = CONVERT(from[j * column_step]);
-    for (int64_t j = columns; j < PANEL; j++) to[j] = CONVERT((s_t){0});
+    for (int64_t j = 0; j < columns; j++)
+      to[j] = CONVERT(from[j * column_step]);
+    for (int64_t j = columns; j < PANEL; j++)
+      to[j] = CONVERT((s_t){0});
   }
 }
 
@@ -30,7 +33,8 @@ static void pack_contiguous(p_t* out, const s_t* b, int64_t rows, int64_t row_st
   for (int64_t i = 0; i < rows; i++) {
     const s_t* from = b + i * row_step;
     p_t* to = out + i * PANEL;
-    for (int64_t j = 0; j < PANEL; j++) to[j] = CONVERT(from[j]);
+    for (int64_t j = 0; j < PANEL; j++)
+      to[j] = CONVERT(from[j]);
   }
 }
 
@@ -40,7 +44,8 @@ static void pack_transposed(p_t* out, const s_t* b, int64_t rows, int64_t column
   for (; i + 16 <= rows; i += 16) {
     for (int64_t j = 0; j < PANEL; j++) {
       const s_t* from = b + j * column_step + i;
-      for (int64_t r = 0; r < 16; r++) out[(i + r) * PANEL + j] = CONVERT(from[r]);
+      for (int64_t r = 0; r < 16; r++)
+        out[(i + r) * PANEL + j] = CONVERT(from[r]);
     }
   }
   pack_columns(out + i * PANEL, b + i, PANEL, rows - i, 1, column_step);
@@ -52,7 +57,8 @@ KERNEL_ENTRY(ENTRY) {
   int64_t column = (int64_t)workgroup->workgroup_id[0] * PANEL;
   int64_t row = (int64_t)workgroup->workgroup_id[1] * SLICE;
   int64_t columns = min_i64(PANEL, p->n - column), rows = min_i64(SLICE, p->k - row);
-  if (columns <= 0 || rows <= 0) return KERNEL_OK;
+  if (columns <= 0 || rows <= 0)
+    return KERNEL_OK;
   const s_t* b = p->b + row * p->b_row_step + column * p->b_column_step;
   p_t* out = p->packed + (workgroup->workgroup_id[0] * p->k + row) * PANEL;
   if (columns == PANEL && p->b_column_step == 1) {

@@ -1,7 +1,7 @@
 """KernelDef: what the compiler knows of one kernel, built-in or a user's, and Launch: one use of it.
 
 A KernelDef is data: the parameters in the order of the packed block, how grid, workspace and local memory follow from sizes,
-when the kernel may be used, and what produces its code. It neither compiles (image.py) nor chooses (select.py).
+when the kernel may be used, and what produces its code. It neither compiles (image.py) nor chooses (the compiler's selection).
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class CSource:
 
 @dataclass(frozen=True)
 class Predicate:
-    """A condition for using a kernel. `test` gets the operands and attributes by name; `text` says it for messages."""
+    """A condition for using a kernel: `test` gets its values by parameter name, `text` says it for messages."""
 
     text: str
     test: Callable[[Mapping[str, Any]], bool]
@@ -139,7 +139,7 @@ class KernelDef:
     grid             values by parameter name -> (x, y, z), ints or symbolic, each at least 1
     workspace_bytes  values by parameter name -> bytes; None: no workspace
     local_memory_bytes  per workgroup, fixed
-    predicates       when it may be used (select.py reports the first that fails)
+    predicates       when it may be used; `launch` refuses with the text of the first that fails
     arch             machine architectures it is written for; empty: any that has a C compiler
     cpu_features     names as in accrt/kernel.h without ACCRT_CPU_, beyond those of the image's target
     """
@@ -226,12 +226,15 @@ class Launch:
 
 
 def launch(kernel: KernelDef, buffers: Mapping[str, Any], values: Mapping[str, Any]) -> Launch:
-    """Binds a kernel and checks that every parameter that needs an argument has one."""
+    """Binds a kernel; ValueError where a parameter lacks its argument or a predicate fails."""
     bound = {name: arg if isinstance(arg, BufferArg) else BufferArg(arg) for name, arg in buffers.items() if arg}
     for param in kernel.params:
         if param.kind == "buffer" and param.name not in bound and not param.optional:
             raise ValueError(f"kernel {kernel.name}: buffer {param.name!r} is not bound")
         if param.kind in ("symbol", "scalar") and param.name not in values:
             raise ValueError(f"kernel {kernel.name}: value {param.name!r} is not bound")
+    for predicate in kernel.predicates:
+        if not predicate.test(values):
+            raise ValueError(f"kernel {kernel.name}: {predicate.text} is needed")
     needed = kernel.workspace_bytes(values) if kernel.workspace_bytes else 0
     return Launch(kernel, bound, dict(values), kernel.grid(values), needed)

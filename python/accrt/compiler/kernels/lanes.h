@@ -12,14 +12,18 @@
   static ACC NAME(const T* x, int64_t n, ACC c) {                                                  \
     ACC lanes[LANES];                                                                              \
     (void)c;                                                                                       \
-    for (int j = 0; j < LANES; j++) lanes[j] = (START);                                            \
+    for (int j = 0; j < LANES; j++)                                                                \
+      lanes[j] = (START);                                                                          \
     int64_t i = 0;                                                                                 \
     for (; i + LANES <= n; i += LANES) {                                                           \
-      for (int j = 0; j < LANES; j++) lanes[j] = JOIN(lanes[j], F(x[i + j], c));                   \
+      for (int j = 0; j < LANES; j++)                                                              \
+        lanes[j] = JOIN(lanes[j], F(x[i + j], c));                                                 \
     }                                                                                              \
-    for (int j = 0; i + j < n; j++) lanes[j] = JOIN(lanes[j], F(x[i + j], c));                     \
+    for (int j = 0; i + j < n; j++)                                                                \
+      lanes[j] = JOIN(lanes[j], F(x[i + j], c));                                                   \
     for (int width = LANES / 2; width > 0; width /= 2) {                                           \
-      for (int j = 0; j < width; j++) lanes[j] = JOIN(lanes[j], lanes[j + width]);                 \
+      for (int j = 0; j < width; j++)                                                              \
+        lanes[j] = JOIN(lanes[j], lanes[j + width]);                                               \
     }                                                                                              \
     return lanes[0];                                                                               \
   }

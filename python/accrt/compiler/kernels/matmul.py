@@ -6,17 +6,17 @@ Operands are TensorSpecs; a transposed operand is simply a spec with its last tw
 from __future__ import annotations
 
 import functools
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Mapping, Optional, Tuple
 
 from . import expr as ex
-from .kerneldef import CSource, KernelDef, Launch, Predicate, TensorSpec, launch, layout, reads, scalar, symbol, writes
+from .kerneldef import CSource, KernelDef, Launch, TensorSpec, launch, layout, reads, scalar, symbol, writes
 
 PANEL = 32
 GROUP_ROWS = 112
 MAX_PANELS = 8
-_BLOCK_ROWS = 14
-_STAGED_FLOATS = _BLOCK_ROWS * (2048 + 16)
-_GEMM_LOCAL_BYTES = 4 * (_BLOCK_ROWS * MAX_PANELS * PANEL + _STAGED_FLOATS)
+SLICE_K = 192
+_STAGED_FLOATS = GROUP_ROWS * (SLICE_K + 16)
+_GEMM_LOCAL_BYTES = 4 * (GROUP_ROWS * MAX_PANELS * PANEL + _STAGED_FLOATS)
 
 ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 4, "tanh": 5, "sigmoid": 6}
 PACKED_DTYPES = ("f32", "f16", "bf16")
@@ -160,7 +160,7 @@ def bmm_kernel(a: str, b: str, c: str) -> KernelDef:
     )
     name = f"bmm_{a}_{b}_{c}"
     producer = CSource("bmm.c", defines=_tags(A_TAG=a, B_TAG=b, C_TAG=c, ENTRY="accrt_" + name), struct="bmm_params_t")
-    local = 4 * (GROUP_ROWS * PANEL + 512 * PANEL + _STAGED_FLOATS)
+    local = 4 * (GROUP_ROWS * PANEL + SLICE_K * PANEL + _STAGED_FLOATS)
     return KernelDef(name, "matmul", producer, params, _batch_grid(PANEL, GROUP_ROWS), local_memory_bytes=local)
 
 

@@ -55,7 +55,8 @@ KERNEL_ENTRY(ENTRY) {
     work_t mean = RMS ? 0 : sum_values(x, p->n, 0) / (work_t)p->n;
     work_t squares = RMS ? sum_squares(x, p->n, 0) : sum_deviations(x, p->n, mean);
     work_t variance = squares / (work_t)p->n + (work_t)p->epsilon;
-    work_t root = sizeof(work_t) == 8 ? (work_t)__builtin_sqrt((double)variance) : (work_t)__builtin_sqrtf((float)variance);
+    work_t root = sizeof(work_t) == 8 ? (work_t)__builtin_sqrt((double)variance)
+                                      : (work_t)__builtin_sqrtf((float)variance);
     write_row(p, x, p->out + row * p->out_row, mean, (work_t)1 / root);
   }
   return KERNEL_OK;

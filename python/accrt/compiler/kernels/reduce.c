@@ -14,8 +14,8 @@ typedef WORK(OUT_TAG) acc_t;
 typedef struct {
   const x_t* x;
   out_t* out;
-  int64_t k0, k1, k2, r0, r1;                     /* sizes of kept and of reduced axes */
-  int64_t x_k0, x_k1, x_k2, x_r0, x_r1;           /* strides */
+  int64_t k0, k1, k2, r0, r1;           /* sizes of kept and of reduced axes */
+  int64_t x_k0, x_k1, x_k2, x_r0, x_r1; /* strides */
   int64_t out_k0, out_k1, out_k2;
 } reduce_params_t;
 
@@ -93,13 +93,15 @@ typedef acc_t joined_t;
 #endif
 
 static out_t finish(const reduce_params_t* p, joined_t value) {
-  if (OP == MEAN) value = (joined_t)(value / (joined_t)(p->r0 * p->r1));
+  if (OP == MEAN)
+    value = (joined_t)(value / (joined_t)(p->r0 * p->r1));
   return STORE(OUT_TAG)((acc_t)value);
 }
 
 static acc_t reduce_strided(const x_t* x, int64_t n, int64_t step) {
   acc_t value = START;
-  for (int64_t i = 0; i < n; i++) value = COMBINE(value, VALUE(x[i * step], 0));
+  for (int64_t i = 0; i < n; i++)
+    value = COMBINE(value, VALUE(x[i * step], 0));
   return value;
 }
 
@@ -124,19 +126,24 @@ static void reduce_rows(const reduce_params_t* p, const x_t* x, out_t* out, int6
 static void reduce_columns(const reduce_params_t* p, const x_t* x, out_t* out, int64_t count) {
   acc_t part[COLUMNS];
   joined_t total[COLUMNS];
-  for (int64_t j = 0; j < count; j++) total[j] = START;
+  for (int64_t j = 0; j < count; j++)
+    total[j] = START;
   for (int64_t a = 0; a < p->r0; a++) {
     for (int64_t b = 0; b < p->r1; b += BLOCK) {
       int64_t n = min_i64(BLOCK, p->r1 - b);
-      for (int64_t j = 0; j < count; j++) part[j] = START;
+      for (int64_t j = 0; j < count; j++)
+        part[j] = START;
       for (int64_t i = 0; i < n; i++) {
         const x_t* row = x + a * p->x_r0 + (b + i) * p->x_r1;
-        INDEPENDENT for (int64_t j = 0; j < count; j++) part[j] = COMBINE(part[j], VALUE(row[j], 0));
+        INDEPENDENT for (int64_t j = 0; j < count; j++) part[j] =
+            COMBINE(part[j], VALUE(row[j], 0));
       }
-      for (int64_t j = 0; j < count; j++) total[j] = COMBINE(total[j], (joined_t)part[j]);
+      for (int64_t j = 0; j < count; j++)
+        total[j] = COMBINE(total[j], (joined_t)part[j]);
     }
   }
-  for (int64_t j = 0; j < count; j++) out[j * p->out_k2] = finish(p, total[j]);
+  for (int64_t j = 0; j < count; j++)
+    out[j * p->out_k2] = finish(p, total[j]);
 }
 
 KERNEL_ENTRY(ENTRY) {

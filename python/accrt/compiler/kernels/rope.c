@@ -23,7 +23,8 @@ typedef struct {
 #define MAX_PAIRS 256
 
 /* sin and cos of angles up to about 2^40 in magnitude: the quarter turns are counted in double. */
-static void turn(const double* frequency, double position, float* cosine, float* sine, int64_t pairs) {
+static void turn(const double* frequency, double position, float* cosine, float* sine,
+                 int64_t pairs) {
   INDEPENDENT for (int64_t i = 0; i < pairs; i++) {
     double angle = position * frequency[i];
     double quarters = angle * 0.63661977236758134308 + ROUND_MAGIC_D;
@@ -36,7 +37,8 @@ static void turn(const double* frequency, double position, float* cosine, float*
   }
 }
 
-static void rotate_halves(const x_t* x, x_t* out, const float* cosine, const float* sine, int64_t pairs) {
+static void rotate_halves(const x_t* x, x_t* out, const float* cosine, const float* sine,
+                          int64_t pairs) {
   INDEPENDENT for (int64_t i = 0; i < pairs; i++) {
     float a = LOAD(X_TAG)(x[i]), b = LOAD(X_TAG)(x[i + pairs]);
     out[i] = STORE(X_TAG)(a * cosine[i] - b * sine[i]);
@@ -44,7 +46,8 @@ static void rotate_halves(const x_t* x, x_t* out, const float* cosine, const flo
   }
 }
 
-static void rotate_pairs(const x_t* x, x_t* out, const float* cosine, const float* sine, int64_t pairs) {
+static void rotate_pairs(const x_t* x, x_t* out, const float* cosine, const float* sine,
+                         int64_t pairs) {
   INDEPENDENT for (int64_t i = 0; i < pairs; i++) {
     float a = LOAD(X_TAG)(x[2 * i]), b = LOAD(X_TAG)(x[2 * i + 1]);
     out[2 * i] = STORE(X_TAG)(a * cosine[i] - b * sine[i]);
@@ -52,7 +55,8 @@ static void rotate_pairs(const x_t* x, x_t* out, const float* cosine, const floa
   }
 }
 
-static void rotate_token(const rope_params_t* p, int64_t batch, int64_t row, const float* cosine, const float* sine) {
+static void rotate_token(const rope_params_t* p, int64_t batch, int64_t row, const float* cosine,
+                         const float* sine) {
   int64_t pairs = p->rotary / 2;
   for (int64_t h = 0; h < p->heads; h++) {
     const x_t* x = p->x + batch * p->x_batch + row * p->x_row + h * p->x_head;
@@ -62,7 +66,8 @@ static void rotate_token(const rope_params_t* p, int64_t batch, int64_t row, con
     } else {
       rotate_halves(x, out, cosine, sine, pairs);
     }
-    for (int64_t i = p->rotary; i < p->size; i++) out[i] = x[i];
+    for (int64_t i = p->rotary; i < p->size; i++)
+      out[i] = x[i];
   }
 }
 
@@ -79,7 +84,9 @@ KERNEL_ENTRY(ENTRY) {
   }
   for (int64_t at = first; at < end; at++) {
     int64_t batch = at / p->length, row = at % p->length, position = p->start;
-    position += p->positions ? (int64_t)p->positions[batch * p->positions_batch + row * p->positions_row] : row;
+    position += p->positions
+                    ? (int64_t)p->positions[batch * p->positions_batch + row * p->positions_row]
+                    : row;
     turn(frequency, (double)position, cosine, sine, pairs);
     rotate_token(p, batch, row, cosine, sine);
   }

@@ -9,35 +9,73 @@
 #include <immintrin.h>
 #define VL 16
 typedef __m512 vf;
-ALWAYS_INLINE vf v_zero(void) { return _mm512_setzero_ps(); }
-ALWAYS_INLINE vf v_set(float x) { return _mm512_set1_ps(x); }
-ALWAYS_INLINE vf v_load(const float* p) { return _mm512_loadu_ps(p); }
-ALWAYS_INLINE void v_store(float* p, vf x) { _mm512_storeu_ps(p, x); }
-ALWAYS_INLINE vf v_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
-ALWAYS_INLINE vf v_add(vf a, vf b) { return _mm512_add_ps(a, b); }
-ALWAYS_INLINE vf v_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+ALWAYS_INLINE vf v_zero(void) {
+  return _mm512_setzero_ps();
+}
+ALWAYS_INLINE vf v_set(float x) {
+  return _mm512_set1_ps(x);
+}
+ALWAYS_INLINE vf v_load(const float* p) {
+  return _mm512_loadu_ps(p);
+}
+ALWAYS_INLINE void v_store(float* p, vf x) {
+  _mm512_storeu_ps(p, x);
+}
+ALWAYS_INLINE vf v_fma(vf a, vf b, vf c) {
+  return _mm512_fmadd_ps(a, b, c);
+}
+ALWAYS_INLINE vf v_add(vf a, vf b) {
+  return _mm512_add_ps(a, b);
+}
+ALWAYS_INLINE vf v_mul(vf a, vf b) {
+  return _mm512_mul_ps(a, b);
+}
 /* a > b ? a : b, that is the second operand when either is NaN. */
-ALWAYS_INLINE vf v_max_raw(vf a, vf b) { return _mm512_max_ps(a, b); }
-ALWAYS_INLINE float v_sum(vf x) { return _mm512_reduce_add_ps(x); }
-ALWAYS_INLINE float v_largest(vf x) { return _mm512_reduce_max_ps(x); }
+ALWAYS_INLINE vf v_max_raw(vf a, vf b) {
+  return _mm512_max_ps(a, b);
+}
+ALWAYS_INLINE float v_sum(vf x) {
+  return _mm512_reduce_add_ps(x);
+}
+ALWAYS_INLINE float v_largest(vf x) {
+  return _mm512_reduce_max_ps(x);
+}
 ALWAYS_INLINE vf v_load_bf16(const bf16_t* p) {
   __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p));
   return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
-ALWAYS_INLINE vf v_load_f16(const f16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p)); }
+ALWAYS_INLINE vf v_load_f16(const f16_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p));
+}
 
 #elif defined(__AVX2__) && defined(__FMA__)
 #include <immintrin.h>
 #define VL 8
 typedef __m256 vf;
-ALWAYS_INLINE vf v_zero(void) { return _mm256_setzero_ps(); }
-ALWAYS_INLINE vf v_set(float x) { return _mm256_set1_ps(x); }
-ALWAYS_INLINE vf v_load(const float* p) { return _mm256_loadu_ps(p); }
-ALWAYS_INLINE void v_store(float* p, vf x) { _mm256_storeu_ps(p, x); }
-ALWAYS_INLINE vf v_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
-ALWAYS_INLINE vf v_add(vf a, vf b) { return _mm256_add_ps(a, b); }
-ALWAYS_INLINE vf v_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
-ALWAYS_INLINE vf v_max_raw(vf a, vf b) { return _mm256_max_ps(a, b); }
+ALWAYS_INLINE vf v_zero(void) {
+  return _mm256_setzero_ps();
+}
+ALWAYS_INLINE vf v_set(float x) {
+  return _mm256_set1_ps(x);
+}
+ALWAYS_INLINE vf v_load(const float* p) {
+  return _mm256_loadu_ps(p);
+}
+ALWAYS_INLINE void v_store(float* p, vf x) {
+  _mm256_storeu_ps(p, x);
+}
+ALWAYS_INLINE vf v_fma(vf a, vf b, vf c) {
+  return _mm256_fmadd_ps(a, b, c);
+}
+ALWAYS_INLINE vf v_add(vf a, vf b) {
+  return _mm256_add_ps(a, b);
+}
+ALWAYS_INLINE vf v_mul(vf a, vf b) {
+  return _mm256_mul_ps(a, b);
+}
+ALWAYS_INLINE vf v_max_raw(vf a, vf b) {
+  return _mm256_max_ps(a, b);
+}
 ALWAYS_INLINE float v_sum(vf x) {
   __m128 s = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
   s = _mm_add_ps(s, _mm_movehl_ps(s, s));
@@ -52,26 +90,50 @@ ALWAYS_INLINE vf v_load_bf16(const bf16_t* p) {
   __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)p));
   return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
 }
-ALWAYS_INLINE vf v_load_f16(const f16_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p)); }
+ALWAYS_INLINE vf v_load_f16(const f16_t* p) {
+  return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p));
+}
 
 #elif defined(__aarch64__) && defined(__ARM_NEON)
 #include <arm_neon.h>
 #define VL 4
 typedef float32x4_t vf;
-ALWAYS_INLINE vf v_zero(void) { return vdupq_n_f32(0.0f); }
-ALWAYS_INLINE vf v_set(float x) { return vdupq_n_f32(x); }
-ALWAYS_INLINE vf v_load(const float* p) { return vld1q_f32(p); }
-ALWAYS_INLINE void v_store(float* p, vf x) { vst1q_f32(p, x); }
-ALWAYS_INLINE vf v_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
-ALWAYS_INLINE vf v_add(vf a, vf b) { return vaddq_f32(a, b); }
-ALWAYS_INLINE vf v_mul(vf a, vf b) { return vmulq_f32(a, b); }
-ALWAYS_INLINE vf v_max_raw(vf a, vf b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
-ALWAYS_INLINE float v_sum(vf x) { return vaddvq_f32(x); }
-ALWAYS_INLINE float v_largest(vf x) { return vmaxvq_f32(x); }
+ALWAYS_INLINE vf v_zero(void) {
+  return vdupq_n_f32(0.0f);
+}
+ALWAYS_INLINE vf v_set(float x) {
+  return vdupq_n_f32(x);
+}
+ALWAYS_INLINE vf v_load(const float* p) {
+  return vld1q_f32(p);
+}
+ALWAYS_INLINE void v_store(float* p, vf x) {
+  vst1q_f32(p, x);
+}
+ALWAYS_INLINE vf v_fma(vf a, vf b, vf c) {
+  return vfmaq_f32(c, a, b);
+}
+ALWAYS_INLINE vf v_add(vf a, vf b) {
+  return vaddq_f32(a, b);
+}
+ALWAYS_INLINE vf v_mul(vf a, vf b) {
+  return vmulq_f32(a, b);
+}
+ALWAYS_INLINE vf v_max_raw(vf a, vf b) {
+  return vbslq_f32(vcgtq_f32(a, b), a, b);
+}
+ALWAYS_INLINE float v_sum(vf x) {
+  return vaddvq_f32(x);
+}
+ALWAYS_INLINE float v_largest(vf x) {
+  return vmaxvq_f32(x);
+}
 ALWAYS_INLINE vf v_load_bf16(const bf16_t* p) {
   return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16((const uint16_t*)p), 16));
 }
-ALWAYS_INLINE vf v_load_f16(const f16_t* p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16((const uint16_t*)p))); }
+ALWAYS_INLINE vf v_load_f16(const f16_t* p) {
+  return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16((const uint16_t*)p)));
+}
 
 #else
 #define VL 4
@@ -84,13 +146,17 @@ ALWAYS_INLINE vf v_set(float x) {
   LANES r.lane[i_] = x;
   return r;
 }
-ALWAYS_INLINE vf v_zero(void) { return v_set(0.0f); }
+ALWAYS_INLINE vf v_zero(void) {
+  return v_set(0.0f);
+}
 ALWAYS_INLINE vf v_load(const float* p) {
   vf r;
   LANES r.lane[i_] = p[i_];
   return r;
 }
-ALWAYS_INLINE void v_store(float* p, vf x) { LANES p[i_] = x.lane[i_]; }
+ALWAYS_INLINE void v_store(float* p, vf x) {
+  LANES p[i_] = x.lane[i_];
+}
 ALWAYS_INLINE vf v_fma(vf a, vf b, vf c) {
   LANES c.lane[i_] += a.lane[i_] * b.lane[i_];
   return c;
@@ -107,7 +173,9 @@ ALWAYS_INLINE vf v_max_raw(vf a, vf b) {
   LANES a.lane[i_] = a.lane[i_] > b.lane[i_] ? a.lane[i_] : b.lane[i_];
   return a;
 }
-ALWAYS_INLINE float v_sum(vf x) { return (x.lane[0] + x.lane[2]) + (x.lane[1] + x.lane[3]); }
+ALWAYS_INLINE float v_sum(vf x) {
+  return (x.lane[0] + x.lane[2]) + (x.lane[1] + x.lane[3]);
+}
 ALWAYS_INLINE float v_largest(vf x) {
   float top = x.lane[0];
   LANES top = x.lane[i_] > top ? x.lane[i_] : top;
@@ -138,10 +206,13 @@ ALWAYS_INLINE v4f v4_load(const float* p) {
   __builtin_memcpy(&r, p, sizeof r);
   return r;
 }
-ALWAYS_INLINE void v4_store(float* p, v4f x) { __builtin_memcpy(p, &x, sizeof x); }
+ALWAYS_INLINE void v4_store(float* p, v4f x) {
+  __builtin_memcpy(p, &x, sizeof x);
+}
 
 /* out[j * out_step + i] = in[i * in_step + j] for `rows` x `columns` of the input. */
-static void transpose_f32(float* out, int64_t out_step, const float* in, int64_t in_step, int64_t rows, int64_t columns) {
+static void transpose_f32(float* out, int64_t out_step, const float* in, int64_t in_step,
+                          int64_t rows, int64_t columns) {
   int64_t i = 0;
   for (; i + 4 <= rows; i += 4) {
     int64_t j = 0;
@@ -158,11 +229,13 @@ static void transpose_f32(float* out, int64_t out_step, const float* in, int64_t
       v4_store(to + 3 * out_step, V4_SHUFFLE(ab_high, cd_high, 2, 3, 6, 7));
     }
     for (; j < columns; j++) {
-      for (int64_t r = i; r < i + 4; r++) out[j * out_step + r] = in[r * in_step + j];
+      for (int64_t r = i; r < i + 4; r++)
+        out[j * out_step + r] = in[r * in_step + j];
     }
   }
   for (; i < rows; i++) {
-    for (int64_t j = 0; j < columns; j++) out[j * out_step + i] = in[i * in_step + j];
+    for (int64_t j = 0; j < columns; j++)
+      out[j * out_step + i] = in[i * in_step + j];
   }
 }
 

@@ -35,13 +35,15 @@ DEFINE_LANE_REDUCTION(chunk_sum, work_t, work_t, 0, JOIN_ADD, SAME)
 #define CHUNK 512
 
 /* exp(x - maximum) of part of a row into `weights`. */
-static void weigh(const accrt_kernel_imports_t* imports, const x_t* x, int64_t n, work_t maximum, work_t* weights) {
+static void weigh(const accrt_kernel_imports_t* imports, const x_t* x, int64_t n, work_t maximum,
+                  work_t* weights) {
   (void)imports;
   INDEPENDENT for (int64_t i = 0; i < n; i++) weights[i] = EXP(LOAD(X_TAG)(x[i]) - maximum);
 }
 
 /* Longer rows compute their exponentials twice: in the result's type they would have lost precision. */
-static void softmax_row(const softmax_params_t* p, const accrt_kernel_imports_t* imports, const x_t* x, x_t* out) {
+static void softmax_row(const softmax_params_t* p, const accrt_kernel_imports_t* imports,
+                        const x_t* x, x_t* out) {
   work_t weights[CHUNK], maximum = row_maximum(x, p->n, 0), sum = 0;
   for (int64_t at = 0; at < p->n; at += CHUNK) {
     int64_t count = min_i64(CHUNK, p->n - at);
@@ -50,13 +52,15 @@ static void softmax_row(const softmax_params_t* p, const accrt_kernel_imports_t*
   }
   if (p->logarithm) {
     work_t shift = LOG(sum);
-    INDEPENDENT for (int64_t i = 0; i < p->n; i++) out[i] = STORE(X_TAG)(LOAD(X_TAG)(x[i]) - maximum - shift);
+    INDEPENDENT for (int64_t i = 0; i < p->n; i++) out[i] =
+        STORE(X_TAG)(LOAD(X_TAG)(x[i]) - maximum - shift);
     return;
   }
   work_t factor = (work_t)1 / sum;
   for (int64_t at = 0; at < p->n; at += CHUNK) {
     int64_t count = min_i64(CHUNK, p->n - at);
-    if (p->n > CHUNK) weigh(imports, x + at, count, maximum, weights);
+    if (p->n > CHUNK)
+      weigh(imports, x + at, count, maximum, weights);
     INDEPENDENT for (int64_t i = 0; i < count; i++) out[at + i] = STORE(X_TAG)(weights[i] * factor);
   }
 }

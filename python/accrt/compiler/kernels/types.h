@@ -15,8 +15,12 @@
 #define PLAIN_TYPE(tag, T)                                                                         \
   typedef T type_##tag;                                                                            \
   typedef T work_##tag;                                                                            \
-  ALWAYS_INLINE T load_##tag(T x) { return x; }                                                    \
-  ALWAYS_INLINE T store_##tag(T x) { return x; }
+  ALWAYS_INLINE T load_##tag(T x) {                                                                \
+    return x;                                                                                      \
+  }                                                                                                \
+  ALWAYS_INLINE T store_##tag(T x) {                                                               \
+    return x;                                                                                      \
+  }
 PLAIN_TYPE(f32, float)
 PLAIN_TYPE(f64, double)
 PLAIN_TYPE(i8, int8_t)
@@ -30,9 +34,17 @@ typedef f16_t type_f16;
 typedef float work_f16;
 typedef bf16_t type_bf16;
 typedef float work_bf16;
-ALWAYS_INLINE float load_f16(f16_t x) { return f32_from_f16(x); }
-ALWAYS_INLINE float load_bf16(bf16_t x) { return f32_from_bf16(x); }
-ALWAYS_INLINE f16_t store_f16(float x) { return f16_from_f32(x); }
-ALWAYS_INLINE bf16_t store_bf16(float x) { return bf16_from_f32(x); }
+ALWAYS_INLINE float load_f16(f16_t x) {
+  return f32_from_f16(x);
+}
+ALWAYS_INLINE float load_bf16(bf16_t x) {
+  return f32_from_bf16(x);
+}
+ALWAYS_INLINE f16_t store_f16(float x) {
+  return f16_from_f32(x);
+}
+ALWAYS_INLINE bf16_t store_bf16(float x) {
+  return bf16_from_f32(x);
+}
 
 #endif /* ACCRT_KERNELS_TYPES_H_ */

@@ -11,10 +11,13 @@
 
 #define FMA __builtin_fmaf
 #define FMAD __builtin_fma
-#define ROUND_MAGIC 0x1.8p23f   /* adding it rounds a float below 2^22 to an integer in the low bits */
-#define ROUND_MAGIC_D 0x1.8p52  /* the same for double below 2^51 */
+#define ROUND_MAGIC                                                                                \
+  0x1.8p23f /* adding it rounds a float below 2^22 to an integer in the low bits */
+#define ROUND_MAGIC_D 0x1.8p52 /* the same for double below 2^51 */
 
-ALWAYS_INLINE float select_f32(int condition, float a, float b) { return condition ? a : b; }
+ALWAYS_INLINE float select_f32(int condition, float a, float b) {
+  return condition ? a : b;
+}
 
 /* 2^n as two factors, so that results in the subnormal range round once and those past the largest overflow. */
 ALWAYS_INLINE float scale_exp2(float x, int32_t n) {
@@ -137,7 +140,9 @@ ALWAYS_INLINE float m_gelu(float x) {
   return 0.5f * bounded * factor;
 }
 
-ALWAYS_INLINE float m_sigmoid(float x) { return 1.0f / (1.0f + m_exp(-x)); }
+ALWAYS_INLINE float m_sigmoid(float x) {
+  return 1.0f / (1.0f + m_exp(-x));
+}
 
 /* x * sigmoid(x); 0 at -inf, the limit. */
 ALWAYS_INLINE float m_silu(float x) {
