@@ -12,11 +12,14 @@
 #define BIT(n) (UINT64_C(1) << (n))
 
 /* All types that the headers name: NONE is no type. */
-static uint64_t dtype_mask(void) { return (BIT(ACCRT_DTYPE_U4 + 1) - 1) & ~BIT(ACCRT_DTYPE_NONE); }
+static uint64_t dtype_mask(void) {
+  return (BIT(ACCRT_DTYPE_U4 + 1) - 1) & ~BIT(ACCRT_DTYPE_NONE);
+}
 
 static uint64_t command_mask(void) {
-  return BIT(ACCX_COMMAND_DISPATCH) | BIT(ACCX_COMMAND_COPY) | BIT(ACCX_COMMAND_FILL) | BIT(ACCX_COMMAND_BARRIER) |
-         BIT(ACCX_COMMAND_CALL) | BIT(ACCX_COMMAND_REPEAT) | BIT(ACCX_COMMAND_BRANCH) | BIT(ACCX_COMMAND_MARKER);
+  return BIT(ACCX_COMMAND_DISPATCH) | BIT(ACCX_COMMAND_COPY) | BIT(ACCX_COMMAND_FILL) |
+         BIT(ACCX_COMMAND_BARRIER) | BIT(ACCX_COMMAND_CALL) | BIT(ACCX_COMMAND_REPEAT) |
+         BIT(ACCX_COMMAND_BRANCH) | BIT(ACCX_COMMAND_MARKER);
 }
 
 accrt_status_t accrt_query_caps(accrt_caps_t* out_caps) {

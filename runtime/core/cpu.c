@@ -16,11 +16,13 @@
 #define BIT(n) (1u << (n))
 
 /* CPUID leaf 1 */
-#define L1C_V2 (BIT(0) | BIT(9) | BIT(13) | BIT(19) | BIT(20) | BIT(23)) /* SSE3 SSSE3 CX16 SSE4.1 SSE4.2 POPCNT */
-#define L1C_V3 (BIT(12) | BIT(22) | BIT(28) | BIT(29))                   /* FMA MOVBE AVX F16C */
+#define L1C_V2                                                                                     \
+  (BIT(0) | BIT(9) | BIT(13) | BIT(19) | BIT(20) |                                                 \
+   BIT(23))                                            /* SSE3 SSSE3 CX16 SSE4.1 SSE4.2 POPCNT */
+#define L1C_V3 (BIT(12) | BIT(22) | BIT(28) | BIT(29)) /* FMA MOVBE AVX F16C */
 #define L1C_OSXSAVE BIT(27)
 /* leaf 7.0 */
-#define L7B_V3 (BIT(3) | BIT(5) | BIT(8))                       /* BMI1 AVX2 BMI2 */
+#define L7B_V3 (BIT(3) | BIT(5) | BIT(8))                        /* BMI1 AVX2 BMI2 */
 #define L7B_V4 (BIT(16) | BIT(17) | BIT(28) | BIT(30) | BIT(31)) /* AVX512 F DQ CD BW VL */
 #define L7C_VBMI BIT(1)
 #define L7C_VNNI BIT(11)
@@ -48,35 +50,47 @@ typedef struct registers {
 
 static registers_t cpuid(unsigned leaf, unsigned subleaf) {
   registers_t r = {0, 0, 0, 0};
-  if (!__get_cpuid_count(leaf, subleaf, &r.a, &r.b, &r.c, &r.d)) memset(&r, 0, sizeof r);
+  if (!__get_cpuid_count(leaf, subleaf, &r.a, &r.b, &r.c, &r.d))
+    memset(&r, 0, sizeof r);
   return r;
 }
 
 /* Which register files the operating system saves. */
 static uint64_t enabled_state(const registers_t* leaf1) {
-  if ((leaf1->c & L1C_OSXSAVE) == 0) return 0;
+  if ((leaf1->c & L1C_OSXSAVE) == 0)
+    return 0;
   uint32_t low, high;
   __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   return ((uint64_t)high << 32) | low;
 }
 
-static bool has(uint64_t word, uint64_t bits) { return (word & bits) == bits; }
+static bool has(uint64_t word, uint64_t bits) {
+  return (word & bits) == bits;
+}
 
 static uint64_t detect_avx512(const registers_t* leaf7, const registers_t* leaf71) {
   uint64_t features = ACCRT_CPU_X86_64_V4;
-  if (has(leaf7->c, L7C_VNNI)) features |= ACCRT_CPU_AVX512_VNNI;
-  if (has(leaf7->c, L7C_VBMI)) features |= ACCRT_CPU_AVX512_VBMI;
-  if (has(leaf71->a, L71A_BF16)) features |= ACCRT_CPU_AVX512_BF16;
-  if (has(leaf7->d, L7D_FP16)) features |= ACCRT_CPU_AVX512_FP16;
+  if (has(leaf7->c, L7C_VNNI))
+    features |= ACCRT_CPU_AVX512_VNNI;
+  if (has(leaf7->c, L7C_VBMI))
+    features |= ACCRT_CPU_AVX512_VBMI;
+  if (has(leaf71->a, L71A_BF16))
+    features |= ACCRT_CPU_AVX512_BF16;
+  if (has(leaf7->d, L7D_FP16))
+    features |= ACCRT_CPU_AVX512_FP16;
   return features;
 }
 
 static uint64_t detect_amx(uint64_t state, const registers_t* leaf7) {
-  if (!has(state, XCR0_AMX) || !has(leaf7->d, L7D_AMX_TILE)) return 0;
-  if (syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) != 0) return 0;
+  if (!has(state, XCR0_AMX) || !has(leaf7->d, L7D_AMX_TILE))
+    return 0;
+  if (syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) != 0)
+    return 0;
   uint64_t features = 0;
-  if (has(leaf7->d, L7D_AMX_BF16)) features |= ACCRT_CPU_AMX_BF16;
-  if (has(leaf7->d, L7D_AMX_INT8)) features |= ACCRT_CPU_AMX_INT8;
+  if (has(leaf7->d, L7D_AMX_BF16))
+    features |= ACCRT_CPU_AMX_BF16;
+  if (has(leaf7->d, L7D_AMX_INT8))
+    features |= ACCRT_CPU_AMX_INT8;
   return features;
 }
 
@@ -84,22 +98,29 @@ static uint64_t detect(void) {
   const registers_t leaf1 = cpuid(1, 0), leaf7 = cpuid(7, 0), leaf71 = cpuid(7, 1);
   const registers_t extended = cpuid(0x80000001u, 0);
   const uint64_t state = enabled_state(&leaf1);
-  if (!has(leaf1.c, L1C_V2) || !has(extended.c, LEC_LAHF)) return 0;
+  if (!has(leaf1.c, L1C_V2) || !has(extended.c, LEC_LAHF))
+    return 0;
   uint64_t features = ACCRT_CPU_X86_64_V2;
-  if (!has(leaf1.c, L1C_V3) || !has(leaf7.b, L7B_V3) || !has(extended.c, LEC_LZCNT) || !has(state, XCR0_AVX)) {
+  if (!has(leaf1.c, L1C_V3) || !has(leaf7.b, L7B_V3) || !has(extended.c, LEC_LZCNT) ||
+      !has(state, XCR0_AVX)) {
     return features;
   }
   features |= ACCRT_CPU_X86_64_V3;
-  if (has(leaf71.a, L71A_AVX_VNNI)) features |= ACCRT_CPU_AVX_VNNI;
-  if (!has(leaf7.b, L7B_V4) || !has(state, XCR0_AVX512)) return features;
+  if (has(leaf71.a, L71A_AVX_VNNI))
+    features |= ACCRT_CPU_AVX_VNNI;
+  if (!has(leaf7.b, L7B_V4) || !has(state, XCR0_AVX512))
+    return features;
   return features | detect_avx512(&leaf7, &leaf71) | detect_amx(state, &leaf7);
 }
 
 const char* accrt_cpu_arch(void) {
   const uint64_t features = accrt_cpu_features();
-  if (features & ACCRT_CPU_X86_64_V4) return "x86-64-v4";
-  if (features & ACCRT_CPU_X86_64_V3) return "x86-64-v3";
-  if (features & ACCRT_CPU_X86_64_V2) return "x86-64-v2";
+  if (features & ACCRT_CPU_X86_64_V4)
+    return "x86-64-v4";
+  if (features & ACCRT_CPU_X86_64_V3)
+    return "x86-64-v3";
+  if (features & ACCRT_CPU_X86_64_V2)
+    return "x86-64-v2";
   return "x86-64";
 }
 
@@ -127,16 +148,24 @@ void accrt_cpu_name(char* out_name, size_t capacity_bytes) {
 static uint64_t detect(void) {
   const unsigned long first = getauxval(AT_HWCAP), second = getauxval(AT_HWCAP2);
   uint64_t features = 0;
-  if (first & HWCAP_ASIMD) features |= ACCRT_CPU_ARM_NEON;
-  if ((first & HWCAP_FPHP) && (first & HWCAP_ASIMDHP)) features |= ACCRT_CPU_ARM_FP16;
-  if (first & HWCAP_ASIMDDP) features |= ACCRT_CPU_ARM_DOTPROD;
-  if (first & HWCAP_SVE) features |= ACCRT_CPU_ARM_SVE;
-  if (second & HWCAP2_BF16) features |= ACCRT_CPU_ARM_BF16;
-  if (second & HWCAP2_I8MM) features |= ACCRT_CPU_ARM_I8MM;
+  if (first & HWCAP_ASIMD)
+    features |= ACCRT_CPU_ARM_NEON;
+  if ((first & HWCAP_FPHP) && (first & HWCAP_ASIMDHP))
+    features |= ACCRT_CPU_ARM_FP16;
+  if (first & HWCAP_ASIMDDP)
+    features |= ACCRT_CPU_ARM_DOTPROD;
+  if (first & HWCAP_SVE)
+    features |= ACCRT_CPU_ARM_SVE;
+  if (second & HWCAP2_BF16)
+    features |= ACCRT_CPU_ARM_BF16;
+  if (second & HWCAP2_I8MM)
+    features |= ACCRT_CPU_ARM_I8MM;
   return features;
 }
 
-const char* accrt_cpu_arch(void) { return "aarch64"; }
+const char* accrt_cpu_arch(void) {
+  return "aarch64";
+}
 
 void accrt_cpu_name(char* out_name, size_t capacity_bytes) {
   (void)snprintf(out_name, capacity_bytes, "%s", accrt_cpu_arch());
@@ -148,7 +177,9 @@ void accrt_cpu_name(char* out_name, size_t capacity_bytes) {
 
 static pthread_once_t found = PTHREAD_ONCE_INIT;
 static uint64_t found_features;
-static void find(void) { found_features = detect(); }
+static void find(void) {
+  found_features = detect();
+}
 
 uint64_t accrt_cpu_features(void) {
   (void)pthread_once(&found, find);

@@ -17,18 +17,26 @@ static void in_child(void) {
   }
 }
 
-static void install(void) { install_error = pthread_atfork(NULL, NULL, in_child); }
+static void install(void) {
+  install_error = pthread_atfork(NULL, NULL, in_child);
+}
 
 accrt_status_t accrt_check_fork(void) {
-  if (__builtin_expect(!accrt_forked(), 1)) return ACCRT_OK;
-  return ACCRT_FAIL(FORKED, "this process was forked from one that used the library; its handles belong to the parent");
+  if (__builtin_expect(!accrt_forked(), 1))
+    return ACCRT_OK;
+  return ACCRT_FAIL(
+      FORKED,
+      "this process was forked from one that used the library; its handles belong to the parent");
 }
 
 accrt_status_t accrt_fork_instance_born(void) {
   (void)pthread_once(&installed, install);
-  if (install_error != 0) return ACCRT_FAIL_ERRNO(OUT_OF_MEMORY, install_error, "pthread_atfork failed");
+  if (install_error != 0)
+    return ACCRT_FAIL_ERRNO(OUT_OF_MEMORY, install_error, "pthread_atfork failed");
   atomic_fetch_add_explicit(&live_instances, 1, memory_order_relaxed);
   return ACCRT_OK;
 }
 
-void accrt_fork_instance_gone(void) { atomic_fetch_sub_explicit(&live_instances, 1, memory_order_relaxed); }
+void accrt_fork_instance_gone(void) {
+  atomic_fetch_sub_explicit(&live_instances, 1, memory_order_relaxed);
+}

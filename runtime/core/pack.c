@@ -26,7 +26,7 @@
 /* Kernels sit in the block in the pack's order; those that this machine's CPU cannot run have no handle. */
 struct accrt_kernel_pack {
   accrt_object_t object;
-  accrt_instance_t* instance; /* retained */
+  accrt_instance_t* instance; /* every public reference holds one of it */
   const accrt_allocator_t* allocator;
   const char* name; /* in the block */
   accrt_kernel_def_t* definitions;
@@ -299,10 +299,7 @@ static void pack_free(accrt_kernel_pack_t* pack) {
   accrt_elf_image_unload(&pack->image);
   accrt_free(pack->allocator, pack->block, pack->block_size_bytes);
   const accrt_allocator_t* allocator = pack->allocator;
-  accrt_instance_t* instance = pack->instance;
   accrt_free(allocator, pack, sizeof *pack);
-  /* Last: the allocator lives in it. */
-  accrt_instance_release(instance);
 }
 
 static accrt_status_t pack_create(accrt_instance_t* instance, accrt_kernel_pack_t** out_pack) {
@@ -335,7 +332,7 @@ static accrt_status_t pack_read(accrt_kernel_pack_t* pack, accrt_kernel_pack_que
 /* Gives `pack` to the caller, or frees it. */
 static accrt_status_t finish(accrt_kernel_pack_t* pack, accrt_status_t status, accrt_kernel_pack_t** out_pack) {
   if (status != ACCRT_OK) {
-    pack_free(pack);
+    accrt_kernel_pack_release(pack);
     return status;
   }
   *out_pack = pack;
@@ -444,14 +441,27 @@ accrt_status_t accrt_kernel_pack_load(accrt_instance_t* instance, const void* im
   return accrt_kernel_pack_load_checked(instance, image, size_bytes, name, 0, out_pack);
 }
 
-accrt_kernel_pack_t* accrt_kernel_pack_retain(accrt_kernel_pack_t* pack) {
+void accrt_kernel_pack_ref(accrt_kernel_pack_t* pack) {
   if (pack != NULL) accrt_object_retain(&pack->object);
+}
+
+void accrt_kernel_pack_unref(accrt_kernel_pack_t* pack) {
+  if (pack != NULL && accrt_object_release(&pack->object)) pack_free(pack);
+}
+
+accrt_kernel_pack_t* accrt_kernel_pack_retain(accrt_kernel_pack_t* pack) {
+  if (pack == NULL || accrt_forked()) return pack;
+  accrt_kernel_pack_ref(pack);
+  (void)accrt_instance_retain(pack->instance);
   return pack;
 }
 
 void accrt_kernel_pack_release(accrt_kernel_pack_t* pack) {
   if (pack == NULL || accrt_forked()) return;
-  if (accrt_object_release(&pack->object)) pack_free(pack);
+  accrt_instance_t* instance = pack->instance;
+  accrt_kernel_pack_unref(pack);
+  /* Last: the allocator lives in it. */
+  accrt_instance_release(instance);
 }
 
 /* ---- Kernels of a pack ---- */

@@ -32,6 +32,10 @@ accrt_status_t accrt_kernel_pack_load_checked(accrt_instance_t* instance, const 
  * pack has the kernel but this machine lacks CPU features that it needs. */
 accrt_kernel_t* accrt_kernel_pack_lookup(accrt_kernel_pack_t* pack, const char* name, const char** why_not);
 
+/* References that do not hold the instance, for what ends with it: operations of streams, recorded commands. NULL is allowed. */
+void accrt_kernel_pack_ref(accrt_kernel_pack_t* pack);
+void accrt_kernel_pack_unref(accrt_kernel_pack_t* pack);
+
 /* What this runtime lends to every pack. Static. */
 const accrt_kernel_environment_t* accrt_kernel_environment(void);
 

@@ -47,13 +47,16 @@ uint64_t accrt_clock_ns(void) {
 }
 
 uint64_t accrt_deadline_ns(uint64_t timeout_ns) {
-  if (timeout_ns == UINT64_MAX) return UINT64_MAX;
+  if (timeout_ns == UINT64_MAX)
+    return UINT64_MAX;
   uint64_t deadline_ns;
-  return __builtin_add_overflow(accrt_clock_ns(), timeout_ns, &deadline_ns) ? UINT64_MAX : deadline_ns;
+  return __builtin_add_overflow(accrt_clock_ns(), timeout_ns, &deadline_ns) ? UINT64_MAX
+                                                                            : deadline_ns;
 }
 
 uint64_t accrt_deadline_left_ns(uint64_t deadline_ns) {
-  if (deadline_ns == UINT64_MAX) return UINT64_MAX;
+  if (deadline_ns == UINT64_MAX)
+    return UINT64_MAX;
   const uint64_t now_ns = accrt_clock_ns();
   return now_ns < deadline_ns ? deadline_ns - now_ns : 0;
 }

@@ -21,7 +21,9 @@ void accrt_futex_wake(atomic_uint* word, int count);
 /* Sleeps while *word == expected, at most timeout_ns (UINT64_MAX: no limit). May return early. */
 void accrt_futex_wait(atomic_uint* word, unsigned expected, uint64_t timeout_ns);
 
-static inline void accrt_mutex_init(accrt_mutex_t* mutex) { atomic_init(&mutex->state, 0); }
+static inline void accrt_mutex_init(accrt_mutex_t* mutex) {
+  atomic_init(&mutex->state, 0);
+}
 
 static inline void accrt_mutex_lock(accrt_mutex_t* mutex) {
   unsigned expected = 0;

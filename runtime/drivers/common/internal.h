@@ -16,10 +16,12 @@
 /* ---- Instance ---- */
 const accrt_allocator_t* accrt_instance_allocator(const accrt_instance_t* instance);
 uint32_t accrt_instance_host_code_policy(const accrt_instance_t* instance);
+/* ACCRT_INSTANCE_FLAG_*. */
+uint32_t accrt_instance_flags(const accrt_instance_t* instance);
 /* A number never given before in this instance, from 1: ids of streams, buffers, semaphores. */
 uint64_t accrt_instance_next_id(accrt_instance_t* instance);
-void accrt_instance_log(accrt_instance_t* instance, uint32_t level, const char* component, const char* format, ...)
-    __attribute__((format(printf, 4, 5)));
+void accrt_instance_log(accrt_instance_t* instance, uint32_t level, const char* component,
+                        const char* format, ...) __attribute__((format(printf, 4, 5)));
 /* True when a trace sink is there; then accrt_instance_trace may be called. */
 uint32_t accrt_instance_tracing(const accrt_instance_t* instance);
 void accrt_instance_trace(accrt_instance_t* instance, const accrt_trace_event_t* event);
@@ -37,10 +39,12 @@ const accrt_driver_kernel_t* accrt_kernel_driver_view(const accrt_kernel_t* kern
 
 /* ---- Buffers ---- */
 /* Address and size without a call per field; `out_address` is what kernels get. */
-void accrt_buffer_range(const accrt_buffer_t* buffer, uint64_t* out_address, uint64_t* out_size_bytes);
+void accrt_buffer_range(const accrt_buffer_t* buffer, uint64_t* out_address,
+                        uint64_t* out_size_bytes);
 accrt_device_t* accrt_buffer_device(const accrt_buffer_t* buffer);
 /* Notes that `submission` of `stream` uses the buffer: its memory is not reused before that has ended. */
-accrt_status_t accrt_buffer_note_use(accrt_buffer_t* buffer, accrt_stream_t* stream, uint64_t submission);
+accrt_status_t accrt_buffer_note_use(accrt_buffer_t* buffer, accrt_stream_t* stream,
+                                     uint64_t submission);
 
 /* ---- Streams ---- */
 
@@ -51,19 +55,21 @@ typedef struct accrt_stream_work {
   const uint64_t* scalars;
   uint32_t binding_count;
   uint32_t scalar_count;
-  const char* name;                     /* for traces; static or outliving the work */
-  accrt_driver_completion_t completion; /* called exactly once when execute succeeds, however the work ends (run, failed, dropped) */
+  const char* name; /* for traces; static or outliving the work */
+  accrt_driver_completion_t
+      completion; /* called exactly once when execute succeeds, however the work ends (run, failed, dropped) */
 } accrt_stream_work_t;
 
 /* Enqueues. On success `*out_submission` is its number (from 1, per stream) and the completion will be called. */
-accrt_status_t accrt_stream_execute(accrt_stream_t* stream, const accrt_stream_work_t* work, uint64_t* out_submission);
+accrt_status_t accrt_stream_execute(accrt_stream_t* stream, const accrt_stream_work_t* work,
+                                    uint64_t* out_submission);
 /* Runs on the calling thread when the stream is idle and the driver can; the completion is not called and nothing is
  * allocated. ACCRT_ERROR_NOT_READY without a record when it cannot be done so: use accrt_stream_execute. Any other status is
  * the work's own; the stream is not poisoned. */
 accrt_status_t accrt_stream_execute_inline(accrt_stream_t* stream, const accrt_stream_work_t* work,
                                            uint64_t* out_submission);
 /* Checks a binding's place: resolves buffer or pointer to an address range on `device`. */
-accrt_status_t accrt_binding_resolve(accrt_device_t* device, const accrt_binding_t* binding, const char* what,
-                                     accrt_driver_binding_t* out_binding);
+accrt_status_t accrt_binding_resolve(accrt_device_t* device, const accrt_binding_t* binding,
+                                     const char* what, accrt_driver_binding_t* out_binding);
 
 #endif /* ACCRT_RUNTIME_DRIVERS_COMMON_INTERNAL_H_ */

@@ -1,0 +1,799 @@
+/* runtime/drivers/common/commands.c - command lists: recording with a binding table, checking, submission. It may not know how
+ * streams or drivers run them.
+ *
+ * What depends on bindings is written down while recording: for each binding how far its ranges reach (so that a submission
+ * checks one number for each), and the few facts that only addresses can tell (copies that may overlap, fills' alignment).
+ */
+#include <string.h>
+
+#include "runtime/core/pack.h"
+#include "runtime/core/struct.h"
+#include "runtime/drivers/common/objects.h"
+
+#define MAX_BINDINGS 65535u
+#define MAX_COMMANDS 0x7FFFFFFFu
+#define INLINE_BINDINGS 128u
+#define VALUE(number) ((accrt_driver_value_t){.constant = (number), .scalar = ACCRT_DRIVER_NONE})
+
+/* Memory of one command: parameter block, patches, predecessors, text. */
+typedef struct blob {
+  void* memory;
+  size_t size_bytes;
+} blob_t;
+
+/* One range that lies in a binding. */
+typedef struct bound_range {
+  uint32_t command;
+  uint32_t binding;
+  uint64_t offset_bytes;
+  uint64_t size_bytes;
+} bound_range_t;
+
+/* What can only be judged when addresses are known. */
+typedef struct late_check {
+  uint32_t command;
+  uint32_t pattern_bytes; /* not 0: the target's alignment; 0: source and target may not overlap */
+  uint64_t source_bytes;
+  uint64_t target_bytes;
+} late_check_t;
+
+struct accrt_commands {
+  accrt_zombie_t zombie; /* first: see accrt_dispose */
+  accrt_object_t object;
+  accrt_device_t* device;
+  accrt_instance_t* instance;
+  uint32_t binding_count;
+  bool finalized;
+  accrt_driver_list_t* list;
+  accrt_driver_command_t* commands;
+  size_t count, capacity;
+  blob_t* blobs;
+  size_t blob_count, blob_capacity;
+  bound_range_t* ranges;
+  size_t range_count, range_capacity;
+  late_check_t* checks;
+  size_t check_count, check_capacity;
+  accrt_kernel_pack_t** packs; /* internal references, distinct */
+  size_t pack_count, pack_capacity;
+  accrt_buffer_t**
+      buffers; /* internal references, distinct: named by commands instead of bindings */
+  size_t buffer_count, buffer_capacity;
+  uint64_t* needed_bytes; /* by binding: how far its ranges reach */
+};
+
+/* ---- Life ---- */
+
+accrt_status_t accrt_commands_create(accrt_device_t* device, uint32_t binding_count,
+                                     accrt_commands_t** out_commands) {
+  if (out_commands == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "out_commands is NULL");
+  *out_commands = NULL;
+  accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
+  if (device == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "device is NULL");
+  if (binding_count > MAX_BINDINGS)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "binding_count %" PRIu32 " is above %u", binding_count,
+                      MAX_BINDINGS);
+  void* memory;
+  const accrt_allocator_t* allocator = &device->instance->allocator;
+  status = accrt_alloc(allocator, sizeof(accrt_commands_t), &memory);
+  if (status != ACCRT_OK)
+    return status;
+  accrt_commands_t* commands = memory;
+  status = accrt_alloc_array(allocator, binding_count, sizeof *commands->needed_bytes, &memory);
+  if (status != ACCRT_OK) {
+    accrt_free(allocator, commands, sizeof *commands);
+    return status;
+  }
+  accrt_object_init(&commands->object);
+  commands->device = accrt_device_retain(device);
+  commands->instance = device->instance;
+  commands->binding_count = binding_count;
+  commands->needed_bytes = memory;
+  *out_commands = commands;
+  return ACCRT_OK;
+}
+
+static void destroy(accrt_zombie_t* zombie) {
+  accrt_commands_t* commands = (accrt_commands_t*)zombie;
+  const accrt_allocator_t* allocator = &commands->instance->allocator;
+  if (commands->list != NULL)
+    commands->device->slot->table.list_destroy(commands->list);
+  for (size_t i = 0; i < commands->blob_count; ++i)
+    accrt_free(allocator, commands->blobs[i].memory, commands->blobs[i].size_bytes);
+  accrt_free_array(allocator, commands->blobs, commands->blob_capacity, sizeof *commands->blobs);
+  accrt_free_array(allocator, commands->commands, commands->capacity, sizeof *commands->commands);
+  accrt_free_array(allocator, commands->ranges, commands->range_capacity, sizeof *commands->ranges);
+  accrt_free_array(allocator, commands->checks, commands->check_capacity, sizeof *commands->checks);
+  accrt_free_array(allocator, commands->packs, commands->pack_capacity, sizeof *commands->packs);
+  accrt_free_array(allocator, commands->buffers, commands->buffer_capacity,
+                   sizeof *commands->buffers);
+  accrt_free_array(allocator, commands->needed_bytes, commands->binding_count,
+                   sizeof *commands->needed_bytes);
+  accrt_free(allocator, commands, sizeof *commands);
+}
+
+void accrt_commands_ref(accrt_commands_t* commands) {
+  accrt_object_retain(&commands->object);
+}
+
+void accrt_commands_unref(accrt_commands_t* commands) {
+  if (commands == NULL || !accrt_object_release(&commands->object))
+    return;
+  accrt_instance_t* instance = commands->instance;
+  /* Nothing in flight needs these any more. */
+  for (size_t i = 0; i < commands->buffer_count; ++i)
+    accrt_buffer_unref(commands->buffers[i]);
+  for (size_t i = 0; i < commands->pack_count; ++i)
+    accrt_kernel_pack_unref(commands->packs[i]);
+  /* The driver's list when it is safe. */
+  commands->zombie.destroy = destroy;
+  accrt_dispose(instance, &commands->zombie);
+}
+
+accrt_commands_t* accrt_commands_retain(accrt_commands_t* commands) {
+  if (commands == NULL || accrt_forked())
+    return commands;
+  accrt_object_retain(&commands->object);
+  (void)accrt_device_retain(commands->device);
+  return commands;
+}
+
+void accrt_commands_release(accrt_commands_t* commands) {
+  if (commands == NULL || accrt_forked())
+    return;
+  accrt_device_t* device = commands->device;
+  accrt_commands_unref(commands);
+  accrt_device_release(device);
+}
+
+/* ---- Recording ---- */
+
+/* What one record call adds; committed as a whole or not at all. */
+typedef struct addition {
+  accrt_driver_command_t command;
+  blob_t blob;
+  uint32_t* predecessors; /* inside the blob */
+  accrt_kernel_pack_t* pack;
+  bound_range_t* ranges;
+  uint32_t range_count;
+  accrt_buffer_t* const* buffers;
+  uint32_t buffer_count;
+  bool late;
+  late_check_t check;
+} addition_t;
+
+static accrt_status_t begin(accrt_commands_t* commands, uint32_t* out_index) {
+  if (out_index != NULL)
+    *out_index = 0;
+  const accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
+  if (commands == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "commands is NULL");
+  if (commands->finalized)
+    return ACCRT_FAIL(INVALID_STATE, "the list is finalized: nothing can be added");
+  if (commands->count >= MAX_COMMANDS)
+    return ACCRT_FAIL(OUT_OF_RANGE, "a list has at most %u commands", MAX_COMMANDS);
+  return ACCRT_OK;
+}
+
+static accrt_status_t check_predecessors(const accrt_commands_t* commands,
+                                         const accrt_predecessors_t* given, uint32_t* out_count) {
+  if (given == NULL || given->count == ACCRT_AFTER_PREVIOUS) {
+    *out_count = commands->count > 0 ? 1 : 0;
+    return ACCRT_OK;
+  }
+  *out_count = given->count;
+  if (given->count > 0 && given->commands == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "%" PRIu32 " predecessors, and no list of them",
+                      given->count);
+  for (uint32_t i = 0; i < given->count; ++i) {
+    if (given->commands[i] >= commands->count) {
+      return ACCRT_FAIL(OUT_OF_RANGE,
+                        "predecessor %" PRIu32 " of command %zu, of which %zu are recorded",
+                        given->commands[i], commands->count, commands->count);
+    }
+  }
+  return ACCRT_OK;
+}
+
+/* The command's own memory: 16-aligned parts one after the other. */
+static accrt_status_t make_blob(accrt_commands_t* commands, addition_t* addition,
+                                size_t extra_bytes, const accrt_predecessors_t* given) {
+  uint32_t count;
+  accrt_status_t status = check_predecessors(commands, given, &count);
+  if (status != ACCRT_OK)
+    return status;
+  const size_t list_bytes = ((size_t)count * sizeof(uint32_t) + 15u) & ~(size_t)15u;
+  addition->blob.size_bytes = list_bytes + extra_bytes;
+  status = accrt_alloc(&commands->instance->allocator, addition->blob.size_bytes,
+                       &addition->blob.memory);
+  if (status != ACCRT_OK)
+    return status;
+  /* What was asked for comes first, the predecessors behind it. */
+  addition->predecessors =
+      count > 0 ? (uint32_t*)(void*)((char*)addition->blob.memory + extra_bytes) : NULL;
+  addition->command.predecessor_count = count;
+  addition->command.predecessors = addition->predecessors;
+  if (count > 0 && given != NULL && given->count != ACCRT_AFTER_PREVIOUS) {
+    memcpy(addition->predecessors, given->commands, count * sizeof(uint32_t));
+  } else if (count > 0) {
+    addition->predecessors[0] = (uint32_t)commands->count - 1;
+  }
+  return ACCRT_OK;
+}
+
+static bool has_pack(const accrt_commands_t* commands, const accrt_kernel_pack_t* pack) {
+  for (size_t i = 0; i < commands->pack_count; ++i) {
+    if (commands->packs[i] == pack)
+      return true;
+  }
+  return false;
+}
+
+static bool has_buffer(const accrt_commands_t* commands, const accrt_buffer_t* buffer) {
+  for (size_t i = 0; i < commands->buffer_count; ++i) {
+    if (commands->buffers[i] == buffer)
+      return true;
+  }
+  return false;
+}
+
+static accrt_status_t reserve(accrt_commands_t* commands, const addition_t* addition) {
+  const accrt_allocator_t* allocator = &commands->instance->allocator;
+  void* pointer;
+  accrt_status_t status;
+#define GROW(array, capacity, needed)                                                              \
+  pointer = commands->array;                                                                       \
+  status = accrt_grow_array(allocator, (needed), sizeof *commands->array, &commands->capacity,     \
+                            &pointer);                                                             \
+  commands->array = pointer;                                                                       \
+  if (status != ACCRT_OK)                                                                          \
+  return status
+  GROW(commands, capacity, commands->count + 1);
+  GROW(blobs, blob_capacity, commands->blob_count + 1);
+  GROW(ranges, range_capacity, commands->range_count + addition->range_count);
+  GROW(checks, check_capacity, commands->check_count + 1);
+  GROW(packs, pack_capacity, commands->pack_count + 1);
+  GROW(buffers, buffer_capacity, commands->buffer_count + addition->buffer_count);
+#undef GROW
+  return ACCRT_OK;
+}
+
+static void add_ranges(accrt_commands_t* commands, const addition_t* addition) {
+  for (uint32_t i = 0; i < addition->range_count; ++i) {
+    const bound_range_t* range = &addition->ranges[i];
+    const uint64_t end = range->offset_bytes + range->size_bytes; /* checked by bind_range */
+    if (commands->needed_bytes[range->binding] < end)
+      commands->needed_bytes[range->binding] = end;
+    commands->ranges[commands->range_count++] = *range;
+  }
+}
+
+/* Takes over the blob. Fails before anything is changed. */
+static accrt_status_t commit(accrt_commands_t* commands, addition_t* addition,
+                             uint32_t* out_index) {
+  const accrt_status_t status = reserve(commands, addition);
+  if (status != ACCRT_OK) {
+    accrt_free(&commands->instance->allocator, addition->blob.memory, addition->blob.size_bytes);
+    return status;
+  }
+  const uint32_t index = (uint32_t)commands->count;
+  commands->commands[commands->count++] = addition->command;
+  if (addition->blob.memory != NULL)
+    commands->blobs[commands->blob_count++] = addition->blob;
+  if (addition->late)
+    commands->checks[commands->check_count++] = addition->check;
+  add_ranges(commands, addition);
+  if (addition->pack != NULL && !has_pack(commands, addition->pack)) {
+    accrt_kernel_pack_ref(addition->pack);
+    commands->packs[commands->pack_count++] = addition->pack;
+  }
+  for (uint32_t i = 0; i < addition->buffer_count; ++i) {
+    if (!has_buffer(commands, addition->buffers[i])) {
+      accrt_buffer_ref(addition->buffers[i]);
+      commands->buffers[commands->buffer_count++] = addition->buffers[i];
+    }
+  }
+  if (out_index != NULL)
+    *out_index = index;
+  return ACCRT_OK;
+}
+
+static accrt_status_t bind_range(accrt_commands_t* commands, uint32_t binding,
+                                 uint64_t offset_bytes, uint64_t size_bytes, const char* what,
+                                 bound_range_t* out_range) {
+  uint64_t end;
+  if (binding >= commands->binding_count) {
+    return ACCRT_FAIL(OUT_OF_RANGE, "%s: binding %" PRIu32 " of %" PRIu32, what, binding,
+                      commands->binding_count);
+  }
+  if (!accrt_add_u64(offset_bytes, size_bytes, &end)) {
+    return ACCRT_FAIL(OVERFLOW, "%s: offset %" PRIu64 " + size %" PRIu64 " does not fit 64 bits",
+                      what, offset_bytes, size_bytes);
+  }
+  *out_range = (bound_range_t){(uint32_t)commands->count, binding, offset_bytes, size_bytes};
+  return ACCRT_OK;
+}
+
+/* ---- Dispatch ---- */
+
+static accrt_status_t collect_arguments(accrt_commands_t* commands, accrt_kernel_t* kernel,
+                                        const accrt_kernel_argument_t* arguments, uint32_t count,
+                                        bound_range_t* ranges, accrt_buffer_t** buffers,
+                                        addition_t* addition) {
+  const accrt_kernel_def_t* definition = accrt_kernel_driver_view(kernel)->definition;
+  addition->ranges = ranges;
+  addition->buffers = buffers;
+  for (uint32_t i = 0; i < count; ++i) {
+    const accrt_kernel_argument_t* argument = &arguments[i];
+    const uint32_t kind = definition->params[i].kind;
+    if (kind == ACCRT_KERNEL_PARAM_SCALAR || kind == ACCRT_KERNEL_PARAM_SYMBOL)
+      continue;
+    if (argument->binding == ACCRT_BINDING_NONE || commands->binding_count == 0) {
+      if (argument->buffer != NULL)
+        buffers[addition->buffer_count++] = argument->buffer;
+      continue;
+    }
+    const uint64_t size_bytes = argument->size_bytes == UINT64_MAX ? 0 : argument->size_bytes;
+    const accrt_status_t status =
+        bind_range(commands, argument->binding, argument->offset_bytes, size_bytes,
+                   definition->params[i].name, &ranges[addition->range_count]);
+    if (status != ACCRT_OK)
+      return status;
+    addition->range_count += 1;
+  }
+  return ACCRT_OK;
+}
+
+accrt_status_t accrt_commands_dispatch(accrt_commands_t* commands, accrt_kernel_t* kernel,
+                                       const uint32_t grid[3],
+                                       const accrt_kernel_argument_t* arguments,
+                                       uint32_t argument_count, uint32_t argument_size_bytes,
+                                       const accrt_predecessors_t* predecessors,
+                                       uint32_t* out_index) {
+  accrt_status_t status = begin(commands, out_index);
+  if (status != ACCRT_OK)
+    return status;
+  status = accrt_launch_check(commands->device, kernel, grid, arguments, argument_count,
+                              argument_size_bytes);
+  if (status != ACCRT_OK)
+    return status;
+  const accrt_kernel_def_t* definition = accrt_kernel_driver_view(kernel)->definition;
+  addition_t addition = {.pack = kernel->pack};
+  bound_range_t ranges[ACCRT_KERNEL_MAX_PARAMS];
+  accrt_buffer_t* buffers[ACCRT_KERNEL_MAX_PARAMS];
+  const size_t params_bytes = (definition->params_size_bytes + 15u) & ~15u;
+  status = make_blob(commands, &addition,
+                     params_bytes + argument_count * sizeof(accrt_driver_patch_t), predecessors);
+  if (status != ACCRT_OK)
+    return status;
+  accrt_packing_t packing = {
+      .device = commands->device,
+      .kernel = kernel,
+      .arguments = arguments,
+      .argument_count = argument_count,
+      .binding_count = commands->binding_count,
+      .block = addition.blob.memory,
+      .patches = (accrt_driver_patch_t*)(void*)((char*)addition.blob.memory + params_bytes)};
+  status = accrt_launch_pack(&packing);
+  if (status == ACCRT_OK)
+    status =
+        collect_arguments(commands, kernel, arguments, argument_count, ranges, buffers, &addition);
+  if (status != ACCRT_OK) {
+    accrt_free(&commands->instance->allocator, addition.blob.memory, addition.blob.size_bytes);
+    return status;
+  }
+  addition.command.opcode = ACCRT_DRIVER_COMMAND_DISPATCH;
+  addition.command.name = definition->name;
+  addition.command.as.dispatch =
+      (accrt_driver_dispatch_t){.kernel = accrt_kernel_driver_view(kernel),
+                                .grid = {VALUE(grid[0]), VALUE(grid[1]), VALUE(grid[2])},
+                                .params = packing.block,
+                                .params_size_bytes = definition->params_size_bytes,
+                                .patch_count = packing.patch_count,
+                                .patches = packing.patch_count > 0 ? packing.patches : NULL};
+  return commit(commands, &addition, out_index);
+}
+
+/* ---- Copies, fills, barriers, markers ---- */
+
+/* One side of a copy or the target of a fill: a driver range, and what it means for binding or buffer. */
+typedef struct side {
+  accrt_driver_range_t range;
+  bound_range_t bound;
+  bool is_bound;
+  accrt_buffer_t* buffer;
+} side_t;
+
+static accrt_status_t resolve_side(accrt_commands_t* commands, const accrt_binding_place_t* place,
+                                   uint64_t size_bytes, uint32_t access, const char* what,
+                                   side_t* out_side) {
+  *out_side = (side_t){
+      .range = {.binding = ACCRT_DRIVER_NONE, .access = access, .size_bytes = VALUE(size_bytes)}};
+  if (place->binding != ACCRT_BINDING_NONE) {
+    out_side->is_bound = true;
+    out_side->range.binding = place->binding;
+    out_side->range.offset = VALUE(place->place.offset_bytes);
+    return bind_range(commands, place->binding, place->place.offset_bytes, size_bytes, what,
+                      &out_side->bound);
+  }
+  uint64_t address;
+  const accrt_status_t status =
+      accrt_place_resolve(commands->device, &place->place, size_bytes, what, &address);
+  if (status != ACCRT_OK)
+    return status;
+  out_side->range.offset = VALUE(address);
+  out_side->buffer = place->place.buffer;
+  return ACCRT_OK;
+}
+
+static bool overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint64_t b_bytes) {
+  return a_bytes > 0 && b_bytes > 0 && a < b + b_bytes && b < a + a_bytes;
+}
+
+static void add_side(addition_t* addition, const side_t* side, bound_range_t* ranges,
+                     accrt_buffer_t** buffers) {
+  addition->ranges = ranges;
+  addition->buffers = buffers;
+  if (side->is_bound)
+    ranges[addition->range_count++] = side->bound;
+  if (side->buffer != NULL)
+    buffers[addition->buffer_count++] = side->buffer;
+}
+
+accrt_status_t accrt_commands_copy(accrt_commands_t* commands, const accrt_binding_place_t* source,
+                                   const accrt_binding_place_t* target,
+                                   const accrt_copy_region_t* region,
+                                   const accrt_predecessors_t* predecessors, uint32_t* out_index) {
+  accrt_status_t status = begin(commands, out_index);
+  if (status != ACCRT_OK)
+    return status;
+  if (source == NULL || target == NULL || region == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "a place or the region is NULL");
+  uint64_t source_bytes, target_bytes;
+  if (!accrt_region_span(region->extent, region->source_stride_bytes, &source_bytes) ||
+      !accrt_region_span(region->extent, region->target_stride_bytes, &target_bytes)) {
+    return ACCRT_FAIL(OVERFLOW,
+                      "extents %" PRIu64 " x %" PRIu64 " x %" PRIu64
+                      " with their strides do not fit 64 bits",
+                      region->extent[0], region->extent[1], region->extent[2]);
+  }
+  side_t from, to;
+  status = resolve_side(commands, source, source_bytes, ACCRT_KERNEL_ACCESS_READ, "source", &from);
+  if (status == ACCRT_OK)
+    status = resolve_side(commands, target, target_bytes, ACCRT_KERNEL_ACCESS_WRITE, "target", &to);
+  if (status != ACCRT_OK)
+    return status;
+  const bool same_base = from.range.binding == to.range.binding;
+  if (same_base &&
+      overlap(from.range.offset.constant, source_bytes, to.range.offset.constant, target_bytes)) {
+    return ACCRT_FAIL(ALIASED,
+                      "source (offset %" PRIu64 ", %" PRIu64 " bytes) and target (offset %" PRIu64
+                      ", %" PRIu64 " bytes) overlap",
+                      source->place.offset_bytes, source_bytes, target->place.offset_bytes,
+                      target_bytes);
+  }
+  addition_t addition = {.late = !same_base && source_bytes > 0,
+                         .check = {(uint32_t)commands->count, 0, source_bytes, target_bytes}};
+  bound_range_t ranges[2];
+  accrt_buffer_t* buffers[2];
+  add_side(&addition, &from, ranges, buffers);
+  add_side(&addition, &to, ranges, buffers);
+  status = make_blob(commands, &addition, 0, predecessors);
+  if (status != ACCRT_OK)
+    return status;
+  addition.command.opcode = ACCRT_DRIVER_COMMAND_COPY;
+  addition.command.name = "copy";
+  addition.command.as.copy = (accrt_driver_copy_t){
+      .source = from.range,
+      .target = to.range,
+      .extent = {VALUE(region->extent[0]), VALUE(region->extent[1]), VALUE(region->extent[2])},
+      .source_stride_bytes = {VALUE(region->source_stride_bytes[0]),
+                              VALUE(region->source_stride_bytes[1])},
+      .target_stride_bytes = {VALUE(region->target_stride_bytes[0]),
+                              VALUE(region->target_stride_bytes[1])}};
+  return commit(commands, &addition, out_index);
+}
+
+accrt_status_t accrt_commands_fill(accrt_commands_t* commands, const accrt_binding_place_t* target,
+                                   uint64_t size_bytes, uint64_t pattern, uint32_t pattern_bytes,
+                                   const accrt_predecessors_t* predecessors, uint32_t* out_index) {
+  accrt_status_t status = begin(commands, out_index);
+  if (status != ACCRT_OK)
+    return status;
+  if (target == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "target is NULL");
+  status = accrt_fill_check(target->place.offset_bytes, size_bytes, pattern_bytes);
+  side_t to;
+  if (status == ACCRT_OK)
+    status = resolve_side(commands, target, size_bytes, ACCRT_KERNEL_ACCESS_WRITE, "target", &to);
+  if (status != ACCRT_OK)
+    return status;
+  addition_t addition = {.late = pattern_bytes > 1 && size_bytes > 0,
+                         .check = {(uint32_t)commands->count, pattern_bytes, 0, size_bytes}};
+  bound_range_t ranges[1];
+  accrt_buffer_t* buffers[1];
+  add_side(&addition, &to, ranges, buffers);
+  status = make_blob(commands, &addition, 0, predecessors);
+  if (status != ACCRT_OK)
+    return status;
+  addition.command.opcode = ACCRT_DRIVER_COMMAND_FILL;
+  addition.command.name = "fill";
+  addition.command.as.fill =
+      (accrt_driver_fill_t){.target = to.range, .pattern = pattern, .pattern_bytes = pattern_bytes};
+  return commit(commands, &addition, out_index);
+}
+
+accrt_status_t accrt_commands_barrier(accrt_commands_t* commands, uint32_t* out_index) {
+  const accrt_status_t status = begin(commands, out_index);
+  if (status != ACCRT_OK)
+    return status;
+  addition_t addition = {.command = {.opcode = ACCRT_DRIVER_COMMAND_BARRIER, .name = "barrier"}};
+  return commit(commands, &addition, out_index);
+}
+
+accrt_status_t accrt_commands_marker(accrt_commands_t* commands, const char* text,
+                                     const accrt_predecessors_t* predecessors,
+                                     uint32_t* out_index) {
+  accrt_status_t status = begin(commands, out_index);
+  if (status != ACCRT_OK)
+    return status;
+  if (text == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "text is NULL");
+  const size_t text_bytes = strlen(text) + 1;
+  addition_t addition = {.command = {.opcode = ACCRT_DRIVER_COMMAND_MARKER}};
+  status = make_blob(commands, &addition, (text_bytes + 15u) & ~(size_t)15u, predecessors);
+  if (status != ACCRT_OK)
+    return status;
+  memcpy(addition.blob.memory, text, text_bytes);
+  addition.command.name = addition.blob.memory;
+  return commit(commands, &addition, out_index);
+}
+
+accrt_status_t accrt_commands_finalize(accrt_commands_t* commands) {
+  accrt_status_t status = begin(commands, NULL);
+  if (status != ACCRT_OK)
+    return status;
+  status = commands->device->slot->table.list_create(commands->device->driver_device,
+                                                     commands->commands, (uint32_t)commands->count,
+                                                     commands->binding_count, 0, &commands->list);
+  if (status != ACCRT_OK) {
+    accrt_device_note_status(commands->device, status);
+    commands->list = NULL;
+    return status;
+  }
+  commands->finalized = true;
+  return ACCRT_OK;
+}
+
+accrt_status_t accrt_commands_count(accrt_commands_t* commands, uint32_t* out_count) {
+  if (out_count == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "out_count is NULL");
+  *out_count = 0;
+  const accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
+  if (commands == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "commands is NULL");
+  *out_count = (uint32_t)commands->count;
+  return ACCRT_OK;
+}
+
+/* ---- Submission ---- */
+
+accrt_status_t accrt_binding_resolve(accrt_device_t* device, const accrt_binding_t* binding,
+                                     const char* what, accrt_driver_binding_t* out_binding) {
+  *out_binding = (accrt_driver_binding_t){0, 0};
+  uint64_t size_bytes = binding->size_bytes;
+  if (binding->buffer != NULL) {
+    uint64_t address, buffer_bytes;
+    accrt_buffer_range(binding->buffer, &address, &buffer_bytes);
+    if (size_bytes == UINT64_MAX)
+      size_bytes = binding->offset_bytes <= buffer_bytes ? buffer_bytes - binding->offset_bytes : 0;
+  } else if (binding->pointer == NULL && (size_bytes == 0 || size_bytes == UINT64_MAX)) {
+    return ACCRT_OK; /* an entry that nothing may reach into */
+  } else if ((device->info.flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) == 0) {
+    return ACCRT_FAIL(UNSUPPORTED, "%s: %s does not take plain host pointers", what,
+                      device->info.name);
+  } else if (size_bytes == UINT64_MAX) {
+    return ACCRT_FAIL(INVALID_ARGUMENT, "%s: a host pointer needs a size", what);
+  }
+  const accrt_place_t place = {binding->buffer, binding->pointer, binding->offset_bytes};
+  const accrt_status_t status =
+      accrt_place_resolve(device, &place, size_bytes, what, &out_binding->address);
+  if (status == ACCRT_OK)
+    out_binding->size_bytes = size_bytes;
+  return status;
+}
+
+static accrt_status_t check_submission(accrt_stream_t* stream, accrt_commands_t* commands,
+                                       const accrt_binding_t* bindings, uint32_t binding_count,
+                                       uint32_t binding_size_bytes) {
+  const accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
+  if (stream == NULL || commands == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", stream == NULL ? "stream" : "commands");
+  if (stream->device != commands->device) {
+    return ACCRT_FAIL(INVALID_ARGUMENT, "the commands are of %s, the stream of %s",
+                      commands->device->info.name, stream->device->info.name);
+  }
+  if (!commands->finalized)
+    return ACCRT_FAIL(INVALID_STATE, "the list is not finalized");
+  if (binding_count != commands->binding_count) {
+    return ACCRT_FAIL(INVALID_ARGUMENT, "%" PRIu32 " bindings; the list was recorded with %" PRIu32,
+                      binding_count, commands->binding_count);
+  }
+  if (binding_count == 0)
+    return ACCRT_OK;
+  if (bindings == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "bindings is NULL");
+  return accrt_struct_check_element("accrt_binding_t", binding_size_bytes, sizeof(accrt_binding_t));
+}
+
+static accrt_status_t fail_range(const accrt_commands_t* commands, uint32_t binding,
+                                 uint64_t size_bytes) {
+  for (size_t i = 0; i < commands->range_count; ++i) {
+    const bound_range_t* range = &commands->ranges[i];
+    if (range->binding != binding ||
+        accrt_range_fits(range->offset_bytes, range->size_bytes, size_bytes))
+      continue;
+    const char* name = commands->commands[range->command].name;
+    return ACCRT_FAIL(OUT_OF_RANGE,
+                      "command %" PRIu32 " (%s): offset %" PRIu64 " + size %" PRIu64
+                      " is past binding %" PRIu32 "'s %" PRIu64 " bytes",
+                      range->command, name, range->offset_bytes, range->size_bytes, binding,
+                      size_bytes);
+  }
+  return ACCRT_FAIL(INTERNAL,
+                    "binding %" PRIu32 " of %" PRIu64 " bytes is too small for no command", binding,
+                    size_bytes);
+}
+
+static uint64_t address_of(const accrt_driver_range_t* range, const accrt_driver_binding_t* table) {
+  return range->offset.constant +
+         (range->binding != ACCRT_DRIVER_NONE ? table[range->binding].address : 0);
+}
+
+static accrt_status_t check_late(const accrt_commands_t* commands,
+                                 const accrt_driver_binding_t* table) {
+  for (size_t i = 0; i < commands->check_count; ++i) {
+    const late_check_t* check = &commands->checks[i];
+    const accrt_driver_command_t* command = &commands->commands[check->command];
+    if (check->pattern_bytes != 0) {
+      const uint64_t at = address_of(&command->as.fill.target, table);
+      if (at % check->pattern_bytes == 0)
+        continue;
+      return ACCRT_FAIL(INVALID_ARGUMENT,
+                        "command %" PRIu32 " (fill): address 0x%" PRIx64
+                        " is not aligned to the pattern's %" PRIu32 " bytes",
+                        check->command, at, check->pattern_bytes);
+    }
+    const uint64_t from = address_of(&command->as.copy.source, table),
+                   to = address_of(&command->as.copy.target, table);
+    if (!overlap(from, check->source_bytes, to, check->target_bytes))
+      continue;
+    return ACCRT_FAIL(ALIASED,
+                      "command %" PRIu32 " (copy): source [0x%" PRIx64 ", +%" PRIu64
+                      ") and target [0x%" PRIx64 ", +%" PRIu64 ") overlap",
+                      check->command, from, check->source_bytes, to, check->target_bytes);
+  }
+  return ACCRT_OK;
+}
+
+static accrt_status_t resolve_bindings(accrt_commands_t* commands, const accrt_binding_t* bindings,
+                                       accrt_driver_binding_t* table) {
+  for (uint32_t i = 0; i < commands->binding_count; ++i) {
+    const accrt_status_t status =
+        accrt_binding_resolve(commands->device, &bindings[i], "binding", &table[i]);
+    if (status != ACCRT_OK) {
+      accrt_error_prefix("binding %" PRIu32, i);
+      return status;
+    }
+    if (table[i].size_bytes < commands->needed_bytes[i])
+      return fail_range(commands, i, table[i].size_bytes);
+  }
+  return check_late(commands, table);
+}
+
+static accrt_status_t prepare_uses(accrt_stream_t* stream, accrt_commands_t* commands,
+                                   const accrt_binding_t* bindings) {
+  accrt_status_t status = ACCRT_OK;
+  for (uint32_t i = 0; i < commands->binding_count && status == ACCRT_OK; ++i) {
+    if (bindings[i].buffer != NULL)
+      status = accrt_buffer_note_use(bindings[i].buffer, stream, 0);
+  }
+  for (size_t i = 0; i < commands->buffer_count && status == ACCRT_OK; ++i) {
+    status = accrt_buffer_note_use(commands->buffers[i], stream, 0);
+  }
+  return status;
+}
+
+static void note_uses(accrt_stream_t* stream, accrt_commands_t* commands,
+                      const accrt_binding_t* bindings, uint64_t number) {
+  for (uint32_t i = 0; i < commands->binding_count; ++i) {
+    if (bindings[i].buffer != NULL)
+      accrt_buffer_note_or_wait(bindings[i].buffer, stream, number);
+  }
+  for (size_t i = 0; i < commands->buffer_count; ++i)
+    accrt_buffer_note_or_wait(commands->buffers[i], stream, number);
+}
+
+static accrt_status_t enqueue_list(accrt_stream_t* stream, accrt_commands_t* commands,
+                                   const accrt_binding_t* bindings,
+                                   const accrt_driver_binding_t* table, uint64_t* out_number) {
+  accrt_status_t status = prepare_uses(stream, commands, bindings);
+  if (status != ACCRT_OK)
+    return status;
+  const accrt_request_t request = {.kind = ACCRT_OP_LIST,
+                                   .name = "accrt_stream_submit",
+                                   .list = commands->list,
+                                   .bindings = table,
+                                   .binding_count = commands->binding_count,
+                                   .commands = commands};
+  status = accrt_stream_enqueue(stream, &request, out_number);
+  if (status == ACCRT_OK)
+    note_uses(stream, commands, bindings, *out_number);
+  return status;
+}
+
+/* Submits, or runs on this thread where that can be. `*out_number` is 0 when it has run. */
+static accrt_status_t submit(accrt_stream_t* stream, accrt_commands_t* commands,
+                             const accrt_binding_t* bindings, bool here, uint64_t* out_number) {
+  accrt_driver_binding_t few[INLINE_BINDINGS];
+  accrt_driver_binding_t* table = few;
+  void* many = NULL;
+  const accrt_allocator_t* allocator = &commands->instance->allocator;
+  *out_number = 0;
+  accrt_status_t status = ACCRT_OK;
+  if (commands->binding_count > INLINE_BINDINGS) {
+    status = accrt_alloc_array(allocator, commands->binding_count, sizeof *table, &many);
+    if (status != ACCRT_OK)
+      return status;
+    table = many;
+  }
+  status = resolve_bindings(commands, bindings, table);
+  if (status != ACCRT_OK)
+    goto out;
+  status = ACCRT_ERROR_NOT_READY;
+  if (here) {
+    const accrt_stream_work_t work = {.list = commands->list,
+                                      .bindings = table,
+                                      .binding_count = commands->binding_count,
+                                      .name = "accrt_stream_run"};
+    uint64_t number;
+    status = accrt_stream_execute_inline(stream, &work, &number);
+  }
+  if (status == ACCRT_ERROR_NOT_READY)
+    status = enqueue_list(stream, commands, bindings, table, out_number);
+out:
+  accrt_free_array(allocator, many, commands->binding_count, sizeof *table);
+  return status;
+}
+
+accrt_status_t accrt_stream_submit(accrt_stream_t* stream, accrt_commands_t* commands,
+                                   const accrt_binding_t* bindings, uint32_t binding_count,
+                                   uint32_t binding_size_bytes) {
+  const accrt_status_t status =
+      check_submission(stream, commands, bindings, binding_count, binding_size_bytes);
+  uint64_t number;
+  return status == ACCRT_OK ? submit(stream, commands, bindings, false, &number) : status;
+}
+
+accrt_status_t accrt_stream_run(accrt_stream_t* stream, accrt_commands_t* commands,
+                                const accrt_binding_t* bindings, uint32_t binding_count,
+                                uint32_t binding_size_bytes, uint64_t timeout_ns) {
+  accrt_status_t status =
+      check_submission(stream, commands, bindings, binding_count, binding_size_bytes);
+  if (status != ACCRT_OK)
+    return status;
+  uint64_t number;
+  status = submit(stream, commands, bindings, true, &number);
+  if (status != ACCRT_OK || number == 0)
+    return status;
+  return accrt_stream_wait_number(stream, number, timeout_ns, ACCRT_WAIT_BLOCK);
+}

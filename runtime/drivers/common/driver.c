@@ -1,0 +1,610 @@
+/* runtime/drivers/common/driver.c - opening drivers and devices. It may not know what a driver does. */
+#include <ctype.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/core/near_name.h"
+#include "runtime/core/struct.h"
+#include "runtime/drivers/common/objects.h"
+
+#define MAX_DEVICES_PER_DRIVER 4096u
+#define MAX_DRIVER_TABLE_BYTES 65536u
+
+/* ---- What a driver is lent ---- */
+
+static const char* find_option(const accrt_instance_t* instance, const char* key) {
+  for (uint32_t i = instance->option_count; i > 0; --i) {
+    const char* given = instance->options[i - 1].key;
+    if (given[0] == '+')
+      given += 1;
+    if (strcmp(given, key) == 0)
+      return instance->options[i - 1].value;
+  }
+  return NULL;
+}
+
+static const char* environment_option(const accrt_driver_environment_t* environment,
+                                      const char* key) {
+  const accrt_driver_slot_t* slot = environment->runtime;
+  return find_option(slot->instance, key);
+}
+
+static void environment_log(const accrt_driver_environment_t* environment, uint32_t level,
+                            const char* line) {
+  const accrt_driver_slot_t* slot = environment->runtime;
+  accrt_instance_log(slot->instance, level, slot->name, "%s", line);
+}
+
+static accrt_status_t environment_fail(const accrt_driver_environment_t* environment,
+                                       accrt_status_t status, int32_t driver_code,
+                                       const char* driver_name, const char* operation,
+                                       const char* message) {
+  const accrt_driver_slot_t* slot = environment->runtime;
+  return accrt_error_record_driver(status, driver_code, driver_name, operation, slot->name, 0, "%s",
+                                   message != NULL ? message : "");
+}
+
+static void environment_trace(const accrt_driver_environment_t* environment,
+                              const accrt_trace_event_t* event) {
+  const accrt_driver_slot_t* slot = environment->runtime;
+  accrt_instance_trace(slot->instance, event);
+}
+
+static void fill_environment(accrt_driver_slot_t* slot) {
+  accrt_instance_t* instance = slot->instance;
+  slot->environment = (accrt_driver_environment_t){
+      .struct_size = (uint32_t)sizeof slot->environment,
+      .abi_version = ACCRT_DRIVER_ABI_VERSION,
+      .allocator = &instance->allocator,
+      .executor = instance->executor.submit != NULL ? &instance->executor : NULL,
+      .runtime = slot,
+      .option = environment_option,
+      .log = environment_log,
+      .fail = environment_fail,
+      .trace = environment_trace,
+      .tracing = accrt_instance_tracing(instance),
+  };
+}
+
+/* ---- Options ---- */
+
+static const accrt_driver_slot_t* next_slot(accrt_instance_t* instance,
+                                            const accrt_driver_slot_t* slot) {
+  accrt_mutex_lock(&instance->lock);
+  const accrt_driver_slot_t* next = slot == NULL ? instance->slots : slot->next;
+  accrt_mutex_unlock(&instance->lock);
+  return next;
+}
+
+static bool knows(const accrt_driver_table_t* table, const char* key, accrt_near_t* near) {
+  for (const char* const* known = table->option_keys; known != NULL && *known != NULL; ++known) {
+    if (strcmp(*known, key) == 0)
+      return true;
+    accrt_near_add(near, *known);
+  }
+  return false;
+}
+
+static bool has_prefix(const char* key, const char* name) {
+  const size_t length = strlen(name);
+  return strncmp(key, name, length) == 0 && key[length] == '.';
+}
+
+accrt_status_t accrt_options_check(accrt_instance_t* instance) {
+  for (uint32_t i = 0; i < instance->option_count; ++i) {
+    const char* key = instance->options[i].key;
+    if (key[0] == '+')
+      continue;
+    accrt_near_t near;
+    accrt_near_init(&near, key);
+    bool known = false;
+    for (const accrt_driver_slot_t* slot = next_slot(instance, NULL); slot != NULL && !known;
+         slot = next_slot(instance, slot)) {
+      known = knows(&slot->table, key, &near);
+    }
+    if (!known)
+      return ACCRT_FAIL(NOT_FOUND, "no driver knows the option '%s'%s", key,
+                        accrt_near_text(&near));
+  }
+  return ACCRT_OK;
+}
+
+/* Options with this driver's prefix, whenever it comes. */
+static accrt_status_t check_own_options(const accrt_driver_slot_t* slot) {
+  const accrt_instance_t* instance = slot->instance;
+  for (uint32_t i = 0; i < instance->option_count; ++i) {
+    const char* key = instance->options[i].key;
+    if (key[0] == '+')
+      key += 1;
+    if (!has_prefix(key, slot->name))
+      continue;
+    accrt_near_t near;
+    accrt_near_init(&near, key);
+    if (!knows(&slot->table, key, &near)) {
+      return ACCRT_FAIL(NOT_FOUND, "driver '%s' does not know the option '%s'%s", slot->name, key,
+                        accrt_near_text(&near));
+    }
+  }
+  return ACCRT_OK;
+}
+
+/* ---- Negotiation ---- */
+
+static accrt_status_t check_version(const accrt_driver_table_t* table, const char* where) {
+  const uint32_t major = table->abi_version >> 16, minor = table->abi_version & 0xFFFFu;
+  if (major == ACCRT_DRIVER_ABI_MAJOR && minor <= ACCRT_DRIVER_ABI_MINOR)
+    return ACCRT_OK;
+  return ACCRT_FAIL(VERSION_MISMATCH,
+                    "%s was built for driver ABI %" PRIu32 ".%" PRIu32
+                    " (it needs a runtime of %" PRIu32 ".%" PRIu32
+                    " or later of that major); this runtime speaks %d.0 to %d.%d",
+                    where, major, minor, major, minor, ACCRT_DRIVER_ABI_MAJOR,
+                    ACCRT_DRIVER_ABI_MAJOR, ACCRT_DRIVER_ABI_MINOR);
+}
+
+static const char* missing_slot(const accrt_driver_table_t* table) {
+#define MANDATORY(slot)                                                                            \
+  if (table->slot == NULL)                                                                         \
+  return #slot
+  MANDATORY(open);
+  MANDATORY(close);
+  MANDATORY(device_count);
+  MANDATORY(device_open);
+  MANDATORY(device_close);
+  MANDATORY(device_info);
+  MANDATORY(memory_info);
+  MANDATORY(memory_allocate);
+  MANDATORY(memory_free);
+  MANDATORY(queue_create);
+  MANDATORY(queue_destroy);
+  MANDATORY(queue_enqueue);
+  MANDATORY(queue_execute);
+  MANDATORY(queue_notify);
+  MANDATORY(queue_reset);
+  MANDATORY(list_create);
+  MANDATORY(list_destroy);
+#undef MANDATORY
+  if (table->memory_import != NULL && table->memory_unimport == NULL)
+    return "memory_unimport";
+  if (table->module_load != NULL && table->module_unload == NULL)
+    return "module_unload";
+  if (table->module_load != NULL && table->module_find == NULL)
+    return "module_find";
+  return NULL;
+}
+
+static bool good_name(const char* name) {
+  size_t length = 0;
+  for (; name[length] != '\0'; ++length) {
+    if (!isalnum((unsigned char)name[length]) && name[length] != '_')
+      return false;
+  }
+  return length > 0 && length < sizeof((accrt_driver_slot_t*)NULL)->name;
+}
+
+/* The driver's table as one of this library's size: what an older driver lacks is NULL. */
+static accrt_status_t copy_table(const accrt_driver_table_t* table, const char* where,
+                                 accrt_driver_table_t* out_table) {
+  const size_t head_bytes = offsetof(accrt_driver_table_t, name);
+  if (table->struct_size < head_bytes || table->struct_size > MAX_DRIVER_TABLE_BYTES) {
+    return ACCRT_FAIL(INVALID_FORMAT,
+                      "%s: a driver table of %" PRIu32 " bytes; this runtime's has %zu", where,
+                      table->struct_size, sizeof *out_table);
+  }
+  memset(out_table, 0, sizeof *out_table);
+  memcpy(out_table, table,
+         table->struct_size < sizeof *out_table ? table->struct_size : sizeof *out_table);
+  const accrt_status_t status = check_version(out_table, where);
+  if (status != ACCRT_OK)
+    return status;
+  if (out_table->name == NULL || !good_name(out_table->name)) {
+    return ACCRT_FAIL(INVALID_FORMAT,
+                      "%s: a driver's name has 1 to 31 letters, digits and '_', not '%s'", where,
+                      out_table->name != NULL ? out_table->name : "(null)");
+  }
+  const char* missing = missing_slot(out_table);
+  if (missing != NULL)
+    return ACCRT_FAIL(INVALID_FORMAT, "%s: driver '%s' lacks the function %s", where,
+                      out_table->name, missing);
+  return ACCRT_OK;
+}
+
+/* ---- Opening ---- */
+
+static const accrt_driver_slot_t* find_slot(accrt_instance_t* instance, const char* name) {
+  const accrt_driver_slot_t* slot = next_slot(instance, NULL);
+  while (slot != NULL && strcmp(slot->name, name) != 0)
+    slot = next_slot(instance, slot);
+  return slot;
+}
+
+static void free_devices(accrt_instance_t* instance, accrt_device_t** devices, uint32_t count) {
+  if (devices == NULL)
+    return;
+  for (uint32_t i = 0; i < count; ++i)
+    accrt_free(&instance->allocator, devices[i], sizeof *devices[i]);
+  accrt_free_array(&instance->allocator, devices, count, sizeof *devices);
+}
+
+static accrt_status_t make_devices(accrt_driver_slot_t* slot, accrt_device_t*** out_devices) {
+  accrt_instance_t* instance = slot->instance;
+  void* memory;
+  *out_devices = NULL;
+  accrt_status_t status =
+      accrt_alloc_array(&instance->allocator, slot->device_count, sizeof(accrt_device_t*), &memory);
+  if (status != ACCRT_OK || memory == NULL)
+    return status;
+  accrt_device_t** devices = memory;
+  for (uint32_t i = 0; i < slot->device_count && status == ACCRT_OK; ++i) {
+    status = accrt_alloc(&instance->allocator, sizeof(accrt_device_t), &memory);
+    if (status != ACCRT_OK)
+      break;
+    devices[i] = memory;
+    devices[i]->instance = instance;
+    devices[i]->slot = slot;
+    devices[i]->index = i;
+    accrt_pool_set_init(&devices[i]->pools);
+  }
+  if (status == ACCRT_OK) {
+    *out_devices = devices;
+  } else {
+    free_devices(instance, devices, slot->device_count);
+  }
+  return status;
+}
+
+/* Room for `count` more devices: `*out_array` replaces the instance's, to be swapped in under the lock. */
+static void append_devices(accrt_instance_t* instance, accrt_device_t** bigger, size_t capacity,
+                           accrt_device_t** devices, uint32_t count) {
+  if (instance->device_count > 0)
+    memcpy(bigger, instance->devices, instance->device_count * sizeof *bigger);
+  if (count > 0)
+    memcpy(bigger + instance->device_count, devices, count * sizeof *bigger);
+  instance->devices = bigger;
+  instance->device_capacity = capacity;
+  instance->device_count += count;
+}
+
+static void append_slot(accrt_instance_t* instance, accrt_driver_slot_t* slot) {
+  accrt_driver_slot_t** link = &instance->slots;
+  while (*link != NULL)
+    link = &(*link)->next;
+  *link = slot;
+}
+
+/* Publishes the driver. Another thread may have opened one of the same name meanwhile. */
+static accrt_status_t publish(accrt_instance_t* instance, accrt_driver_slot_t* slot,
+                              accrt_device_t** devices) {
+  for (;;) {
+    accrt_mutex_lock(&instance->lock);
+    const uint32_t seen = instance->device_count;
+    accrt_mutex_unlock(&instance->lock);
+    const size_t capacity = (size_t)seen + slot->device_count;
+    void* bigger;
+    const accrt_status_t status =
+        accrt_alloc_array(&instance->allocator, capacity, sizeof(accrt_device_t*), &bigger);
+    if (status != ACCRT_OK)
+      return status;
+    accrt_device_t** old = bigger;
+    size_t old_capacity = capacity;
+    bool exists = false, done = false;
+    accrt_mutex_lock(&instance->lock);
+    for (const accrt_driver_slot_t* other = instance->slots; other != NULL; other = other->next) {
+      exists |= strcmp(other->name, slot->name) == 0;
+    }
+    if (!exists && instance->device_count == seen) {
+      old = instance->devices;
+      old_capacity = instance->device_capacity;
+      append_devices(instance, bigger, capacity, devices, slot->device_count);
+      append_slot(instance, slot);
+      done = true;
+    }
+    accrt_mutex_unlock(&instance->lock);
+    accrt_free_array(&instance->allocator, old, old_capacity, sizeof(accrt_device_t*));
+    if (done)
+      return ACCRT_OK;
+    if (exists)
+      return ACCRT_FAIL(ALREADY_EXISTS, "a driver of the name '%s' is open already", slot->name);
+  }
+}
+
+static accrt_status_t open_slot(accrt_driver_slot_t* slot, accrt_device_t*** out_devices) {
+  accrt_status_t status = slot->table.open(&slot->environment, &slot->driver);
+  if (status != ACCRT_OK) {
+    slot->driver = NULL;
+    accrt_error_prefix("driver '%s'", slot->name);
+    return status;
+  }
+  slot->device_count = slot->table.device_count(slot->driver);
+  if (slot->device_count > MAX_DEVICES_PER_DRIVER) {
+    return ACCRT_FAIL(DRIVER, "driver '%s' claims %" PRIu32 " devices", slot->name,
+                      slot->device_count);
+  }
+  return make_devices(slot, out_devices);
+}
+
+accrt_status_t accrt_driver_add(accrt_instance_t* instance, accrt_driver_query_fn_t query,
+                                const char* where) {
+  const accrt_driver_table_t* table = query(ACCRT_DRIVER_ABI_VERSION);
+  if (table == NULL) {
+    return ACCRT_FAIL(VERSION_MISMATCH,
+                      "%s: the driver refuses this runtime, which speaks driver ABI %d.0 to %d.%d; "
+                      "it needs another",
+                      where, ACCRT_DRIVER_ABI_MAJOR, ACCRT_DRIVER_ABI_MAJOR,
+                      ACCRT_DRIVER_ABI_MINOR);
+  }
+  accrt_driver_table_t local;
+  accrt_status_t status = copy_table(table, where, &local);
+  if (status != ACCRT_OK)
+    return status;
+  if (find_slot(instance, local.name) != NULL) {
+    return ACCRT_FAIL(ALREADY_EXISTS, "a driver of the name '%s' is open already", local.name);
+  }
+  void* memory;
+  status = accrt_alloc(&instance->allocator, sizeof(accrt_driver_slot_t), &memory);
+  if (status != ACCRT_OK)
+    return status;
+  accrt_driver_slot_t* slot = memory;
+  accrt_device_t** devices = NULL;
+  slot->instance = instance;
+  slot->table = local;
+  (void)snprintf(slot->name, sizeof slot->name, "%s", local.name);
+  fill_environment(slot);
+  status = check_own_options(slot);
+  if (status == ACCRT_OK)
+    status = open_slot(slot, &devices);
+  if (status == ACCRT_OK)
+    status = publish(instance, slot, devices);
+  if (status != ACCRT_OK) {
+    free_devices(instance, devices, slot->device_count);
+    if (slot->driver != NULL)
+      local.close(slot->driver);
+    accrt_free(&instance->allocator, slot, sizeof *slot);
+    return status;
+  }
+  accrt_free_array(&instance->allocator, devices, slot->device_count, sizeof *devices);
+  return ACCRT_OK;
+}
+
+accrt_status_t accrt_instance_register_driver(accrt_instance_t* instance,
+                                              const void* (*query)(uint32_t max_abi)) {
+  const accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
+  if (instance == NULL || query == NULL) {
+    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", instance == NULL ? "instance" : "query");
+  }
+  return accrt_driver_add(instance, (accrt_driver_query_fn_t)query, "registered driver");
+}
+
+accrt_status_t accrt_instance_load_driver(accrt_instance_t* instance, const char* path) {
+  const accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
+  if (instance == NULL || path == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", instance == NULL ? "instance" : "path");
+  /* Never closed: threads and callbacks of a driver may outlive any point where that would be safe. */
+  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (library == NULL) {
+    const char* why = dlerror();
+    return ACCRT_FAIL(NOT_FOUND, "%s: %s", path, why != NULL ? why : "could not be opened");
+  }
+  void* symbol = dlsym(library, ACCRT_DRIVER_SYMBOL);
+  if (symbol == NULL)
+    return ACCRT_FAIL(NOT_FOUND, "%s does not export %s", path, ACCRT_DRIVER_SYMBOL);
+  accrt_driver_query_fn_t query;
+  memcpy(&query, &symbol, sizeof query);
+  return accrt_driver_add(instance, query, path);
+}
+
+/* ---- Devices ---- */
+
+accrt_status_t accrt_instance_device_count(accrt_instance_t* instance, uint32_t* out_count) {
+  if (out_count == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "out_count is NULL");
+  *out_count = 0;
+  const accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
+  if (instance == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "instance is NULL");
+  accrt_mutex_lock(&instance->lock);
+  *out_count = instance->device_count;
+  accrt_mutex_unlock(&instance->lock);
+  return ACCRT_OK;
+}
+
+static accrt_status_t open_device(accrt_device_t* device) {
+  accrt_driver_slot_t* slot = device->slot;
+  const accrt_status_t status =
+      slot->table.device_open(slot->driver, device->index, &device->driver_device);
+  if (status != ACCRT_OK) {
+    accrt_error_prefix("%s:%" PRIu32, slot->name, device->index);
+    return status;
+  }
+  accrt_device_info_t* info = &device->info;
+  *info = (accrt_device_info_t)ACCRT_DEVICE_INFO_INIT;
+  slot->table.device_info(device->driver_device, info);
+  info->struct_size = (uint32_t)sizeof *info;
+  info->next = NULL;
+  (void)snprintf(info->name, sizeof info->name, "%s:%" PRIu32, slot->name, device->index);
+  (void)snprintf(info->driver, sizeof info->driver, "%s", slot->name);
+  info->index = device->index;
+  if (!accrt_is_power_of_two(info->min_alignment_bytes))
+    info->min_alignment_bytes = ACCRT_POOL_MIN_ALIGNMENT;
+  device->caller_runs =
+      (info->flags & ACCRT_DEVICE_FLAG_CALLER_RUNS) != 0 && slot->table.device_progress != NULL;
+  if (device->caller_runs)
+    atomic_fetch_add_explicit(&device->instance->caller_runs, 1, memory_order_relaxed);
+  atomic_fetch_add_explicit(&device->instance->opened, 1, memory_order_relaxed);
+  return ACCRT_OK;
+}
+
+/* One thread opens, the others wait for it: the driver is called under no lock. */
+static accrt_status_t ensure_open(accrt_device_t* device) {
+  for (;;) {
+    unsigned state = ACCRT_DEVICE_CLOSED;
+    /* Acquire pairs with the release below. */
+    if (atomic_compare_exchange_strong_explicit(&device->state, &state, ACCRT_DEVICE_OPENING,
+                                                memory_order_acquire, memory_order_acquire)) {
+      const accrt_status_t status = open_device(device);
+      /* Release pairs with the acquires of those who find the device open. */
+      atomic_store_explicit(&device->state,
+                            status == ACCRT_OK ? ACCRT_DEVICE_OPEN : ACCRT_DEVICE_CLOSED,
+                            memory_order_release);
+      accrt_futex_wake(&device->state, INT32_MAX);
+      return status;
+    }
+    if (state == ACCRT_DEVICE_OPEN)
+      return ACCRT_OK;
+    accrt_futex_wait(&device->state, ACCRT_DEVICE_OPENING, UINT64_MAX);
+  }
+}
+
+static accrt_status_t give_device(accrt_device_t* device, accrt_device_t** out_device) {
+  const accrt_status_t status = ensure_open(device);
+  if (status != ACCRT_OK)
+    return status;
+  *out_device = accrt_device_retain(device);
+  return ACCRT_OK;
+}
+
+accrt_status_t accrt_instance_device(accrt_instance_t* instance, uint32_t index,
+                                     accrt_device_t** out_device) {
+  if (out_device == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "out_device is NULL");
+  *out_device = NULL;
+  const accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
+  if (instance == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "instance is NULL");
+  accrt_mutex_lock(&instance->lock);
+  const uint32_t count = instance->device_count;
+  accrt_device_t* device = index < count ? instance->devices[index] : NULL;
+  accrt_mutex_unlock(&instance->lock);
+  if (device == NULL)
+    return ACCRT_FAIL(OUT_OF_RANGE, "device %" PRIu32 " of %" PRIu32, index, count);
+  return give_device(device, out_device);
+}
+
+/* "host" is "host:0". */
+static bool is_named(const accrt_device_t* device, const char* name) {
+  char full[48];
+  (void)snprintf(full, sizeof full, "%s:%" PRIu32, device->slot->name, device->index);
+  return strcmp(full, name) == 0 || (device->index == 0 && strcmp(device->slot->name, name) == 0);
+}
+
+static accrt_status_t fail_not_found(accrt_instance_t* instance, const char* name) {
+  char text[256] = "";
+  size_t length = 0;
+  accrt_mutex_lock(&instance->lock);
+  for (uint32_t i = 0; i < instance->device_count && length < sizeof text; ++i) {
+    const accrt_device_t* device = instance->devices[i];
+    const int written = snprintf(text + length, sizeof text - length, "%s%s:%" PRIu32,
+                                 i > 0 ? ", " : "", device->slot->name, device->index);
+    length += written > 0 ? (size_t)written : 0;
+  }
+  accrt_mutex_unlock(&instance->lock);
+  return ACCRT_FAIL(NOT_FOUND, "no device '%.80s'; there is: %s", name,
+                    text[0] != '\0' ? text : "none");
+}
+
+accrt_status_t accrt_instance_device_by_name(accrt_instance_t* instance, const char* name,
+                                             accrt_device_t** out_device) {
+  if (out_device == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "out_device is NULL");
+  *out_device = NULL;
+  const accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
+  if (instance == NULL || name == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", instance == NULL ? "instance" : "name");
+  accrt_device_t* found = NULL;
+  accrt_mutex_lock(&instance->lock);
+  for (uint32_t i = 0; i < instance->device_count && found == NULL; ++i) {
+    if (is_named(instance->devices[i], name))
+      found = instance->devices[i];
+  }
+  accrt_mutex_unlock(&instance->lock);
+  return found != NULL ? give_device(found, out_device) : fail_not_found(instance, name);
+}
+
+/* Devices live as long as their instance: a reference of one is a reference of the other. */
+accrt_device_t* accrt_device_retain(accrt_device_t* device) {
+  if (device != NULL)
+    (void)accrt_instance_retain(device->instance);
+  return device;
+}
+
+void accrt_device_release(accrt_device_t* device) {
+  if (device != NULL)
+    accrt_instance_release(device->instance);
+}
+
+accrt_status_t accrt_device_info(accrt_device_t* device, accrt_device_info_t* out_info) {
+  const accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
+  if (device == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "device is NULL");
+  return accrt_struct_write("accrt_device_info_t", out_info, &device->info, sizeof device->info);
+}
+
+accrt_instance_t* accrt_device_instance(accrt_device_t* device) {
+  return device != NULL ? device->instance : NULL;
+}
+
+void accrt_device_note_status(accrt_device_t* device, accrt_status_t status) {
+  if (status == ACCRT_ERROR_DEVICE_LOST)
+    atomic_store_explicit(&device->lost, 1, memory_order_relaxed);
+}
+
+accrt_status_t accrt_device_status(accrt_device_t* device) {
+  accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
+  if (device == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "device is NULL");
+  if (accrt_device_is_lost(device))
+    return ACCRT_FAIL(DEVICE_LOST, "%s is gone", device->info.name);
+  if (device->slot->table.device_status == NULL)
+    return ACCRT_OK;
+  status = device->slot->table.device_status(device->driver_device);
+  accrt_device_note_status(device, status);
+  return status == ACCRT_OK ? ACCRT_OK : ACCRT_FAIL_STATUS(status, "%s is gone", device->info.name);
+}
+
+const accrt_driver_table_t* accrt_device_driver_table(const accrt_device_t* device) {
+  return &device->slot->table;
+}
+accrt_driver_device_t* accrt_device_driver_device(const accrt_device_t* device) {
+  return device->driver_device;
+}
+const accrt_device_info_t* accrt_device_facts(const accrt_device_t* device) {
+  return &device->info;
+}
+accrt_pool_set_t* accrt_device_pool_set(accrt_device_t* device) {
+  return &device->pools;
+}
+
+void accrt_instance_close_drivers(accrt_instance_t* instance) {
+  for (uint32_t i = 0; i < instance->device_count; ++i) {
+    accrt_device_t* device = instance->devices[i];
+    if (atomic_load_explicit(&device->state, memory_order_acquire) == ACCRT_DEVICE_OPEN) {
+      accrt_pool_set_deinit(&device->pools);
+      device->slot->table.device_close(device->driver_device);
+    }
+    accrt_free(&instance->allocator, device, sizeof *device);
+  }
+  accrt_free_array(&instance->allocator, instance->devices, instance->device_capacity,
+                   sizeof *instance->devices);
+  accrt_driver_slot_t* slot = instance->slots;
+  while (slot != NULL) {
+    accrt_driver_slot_t* next = slot->next;
+    slot->table.close(slot->driver);
+    accrt_free(&instance->allocator, slot, sizeof *slot);
+    slot = next;
+  }
+}

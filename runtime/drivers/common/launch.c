@@ -1,0 +1,268 @@
+/* runtime/drivers/common/launch.c - checking and packing the arguments of one dispatch. It may not know how kernels run. */
+#include <string.h>
+
+#include "runtime/core/pack.h"
+#include "runtime/core/struct.h"
+#include "runtime/drivers/common/objects.h"
+
+static const accrt_kernel_def_t* definition_of(const accrt_kernel_t* kernel) {
+  return accrt_kernel_driver_view(kernel)->definition;
+}
+
+static accrt_status_t check_device(accrt_device_t* device, accrt_kernel_t* kernel) {
+  const accrt_driver_kernel_t* view = accrt_kernel_driver_view(kernel);
+  const char* name = view->definition->name;
+  if (view->module_kernel != NULL) {
+    if (device->slot->table.module_load != NULL)
+      return ACCRT_OK;
+    return ACCRT_FAIL(UNSUPPORTED, "kernel '%s' is of a device module; %s runs host kernels", name,
+                      device->info.name);
+  }
+  if ((device->info.flags & ACCRT_DEVICE_FLAG_HOST_KERNELS) != 0)
+    return ACCRT_OK;
+  return ACCRT_FAIL(UNSUPPORTED, "kernel '%s' is a host kernel; %s does not run those", name,
+                    device->info.name);
+}
+
+accrt_status_t accrt_launch_check(accrt_device_t* device, accrt_kernel_t* kernel,
+                                  const uint32_t grid[3], const accrt_kernel_argument_t* arguments,
+                                  uint32_t argument_count, uint32_t argument_size_bytes) {
+  if (kernel == NULL || grid == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", kernel == NULL ? "kernel" : "grid");
+  accrt_status_t status = check_device(device, kernel);
+  if (status != ACCRT_OK)
+    return status;
+  const accrt_kernel_def_t* definition = definition_of(kernel);
+  if (argument_count != definition->param_count) {
+    return ACCRT_FAIL(INVALID_ARGUMENT,
+                      "kernel '%s' has %" PRIu32 " parameters, %" PRIu32 " arguments were given",
+                      definition->name, definition->param_count, argument_count);
+  }
+  if (argument_count == 0)
+    return ACCRT_OK;
+  if (arguments == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "arguments is NULL");
+  return accrt_struct_check_element("accrt_kernel_argument_t", argument_size_bytes,
+                                    sizeof(accrt_kernel_argument_t));
+}
+
+/* ---- One argument ---- */
+
+/* Where the argument's memory is: an address, or a binding and an offset. */
+typedef struct memory_argument {
+  uint64_t address;
+  bool bound;
+} memory_argument_t;
+
+static accrt_status_t resolve_buffer(const accrt_packing_t* packing,
+                                     const accrt_kernel_argument_t* argument, const char* name,
+                                     uint64_t* out_address) {
+  const accrt_place_t place = {argument->buffer, argument->pointer, argument->offset_bytes};
+  const bool to_end = argument->size_bytes == UINT64_MAX;
+  if (argument->buffer != NULL) {
+    return accrt_place_resolve(packing->device, &place, to_end ? 0 : argument->size_bytes, name,
+                               out_address);
+  }
+  if (argument->pointer == NULL && (argument->size_bytes == 0 || to_end)) {
+    *out_address = 0;
+    return ACCRT_OK;
+  }
+  if ((packing->device->info.flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) == 0) {
+    return ACCRT_FAIL(UNSUPPORTED, "%s: %s does not take plain host pointers", name,
+                      packing->device->info.name);
+  }
+  return accrt_place_resolve(packing->device, &place, to_end ? 0 : argument->size_bytes, name,
+                             out_address);
+}
+
+static accrt_status_t resolve_memory(const accrt_packing_t* packing,
+                                     const accrt_kernel_argument_t* argument,
+                                     const accrt_kernel_param_t* param,
+                                     memory_argument_t* out_memory) {
+  const char* kernel = definition_of(packing->kernel)->name;
+  *out_memory = (memory_argument_t){0, false};
+  if (argument->binding != ACCRT_BINDING_NONE && packing->binding_count > 0) {
+    if (argument->binding >= packing->binding_count) {
+      return ACCRT_FAIL(OUT_OF_RANGE,
+                        "kernel '%s', parameter '%s': binding %" PRIu32 " of %" PRIu32, kernel,
+                        param->name, argument->binding, packing->binding_count);
+    }
+    out_memory->bound = true;
+    return ACCRT_OK;
+  }
+  const accrt_status_t status =
+      resolve_buffer(packing, argument, param->name, &out_memory->address);
+  if (status != ACCRT_OK) {
+    accrt_error_prefix("kernel '%s'", kernel);
+    return status;
+  }
+  const bool absent =
+      argument->buffer == NULL && argument->pointer == NULL && argument->size_bytes != 0;
+  if (!absent || (param->flags & ACCRT_KERNEL_PARAM_FLAG_OPTIONAL) != 0)
+    return ACCRT_OK;
+  return ACCRT_FAIL(INVALID_ARGUMENT,
+                    "kernel '%s': parameter '%s' is not optional and has no memory", kernel,
+                    param->name);
+}
+
+static void add_patch(accrt_packing_t* packing, const accrt_kernel_argument_t* argument,
+                      const accrt_kernel_param_t* param) {
+  /* "To the end" has no size before a binding is known: 0 says so to the driver, which needs none for an address. */
+  const uint64_t size_bytes = argument->size_bytes == UINT64_MAX ? 0 : argument->size_bytes;
+  packing->patches[packing->patch_count++] = (accrt_driver_patch_t){
+      .kind = ACCRT_DRIVER_PATCH_ADDRESS,
+      .offset_bytes = param->offset_bytes,
+      .size_bytes = 8,
+      .range = {.binding = argument->binding,
+                .access = param->access,
+                .offset = {.constant = argument->offset_bytes, .scalar = ACCRT_DRIVER_NONE},
+                .size_bytes = {.constant = size_bytes, .scalar = ACCRT_DRIVER_NONE}},
+      .value = {.scalar = ACCRT_DRIVER_NONE}};
+}
+
+static accrt_status_t pack_memory(accrt_packing_t* packing, const accrt_kernel_argument_t* argument,
+                                  const accrt_kernel_param_t* param) {
+  memory_argument_t memory;
+  const accrt_status_t status = resolve_memory(packing, argument, param, &memory);
+  if (status != ACCRT_OK)
+    return status;
+  if (memory.bound) {
+    add_patch(packing, argument, param);
+  } else {
+    memcpy(packing->block + param->offset_bytes, &memory.address, sizeof memory.address);
+  }
+  return ACCRT_OK;
+}
+
+static accrt_status_t pack_tensor(accrt_packing_t* packing, const accrt_kernel_argument_t* argument,
+                                  const accrt_kernel_param_t* param) {
+  const char* kernel = definition_of(packing->kernel)->name;
+  if (argument->tensor == NULL) {
+    return ACCRT_FAIL(INVALID_ARGUMENT, "kernel '%s': parameter '%s' needs a tensor's shape",
+                      kernel, param->name);
+  }
+  if (argument->tensor->rank > ACCRT_KERNEL_MAX_RANK) {
+    return ACCRT_FAIL(INVALID_ARGUMENT, "kernel '%s', parameter '%s': rank %" PRIu32 " is above %d",
+                      kernel, param->name, argument->tensor->rank, ACCRT_KERNEL_MAX_RANK);
+  }
+  memcpy(packing->block + param->offset_bytes, argument->tensor, sizeof *argument->tensor);
+  const uint64_t none = 0;
+  memcpy(packing->block + param->offset_bytes + offsetof(accrt_kernel_tensor_t, data), &none,
+         sizeof none);
+  return pack_memory(packing, argument, param);
+}
+
+static void pack_value(accrt_packing_t* packing, const accrt_kernel_argument_t* argument,
+                       const accrt_kernel_param_t* param) {
+  /* Little-endian on every target: the low bytes come first. */
+  memcpy(packing->block + param->offset_bytes, &argument->value,
+         param->size_bytes <= 8 ? param->size_bytes : 8);
+}
+
+static accrt_status_t pack_argument(accrt_packing_t* packing, uint32_t index) {
+  const accrt_kernel_def_t* definition = definition_of(packing->kernel);
+  const accrt_kernel_param_t* param = &definition->params[index];
+  const accrt_kernel_argument_t* argument = &packing->arguments[index];
+  if (param->kind == ACCRT_KERNEL_PARAM_SEMAPHORE || param->kind == ACCRT_KERNEL_PARAM_HIDDEN) {
+    return ACCRT_FAIL(UNSUPPORTED, "kernel '%s': parameter '%s' of kind %s cannot be given",
+                      definition->name, param->name, accrt_kernel_param_kind_name(param->kind));
+  }
+  if (argument->kind != param->kind) {
+    return ACCRT_FAIL(INVALID_ARGUMENT, "kernel '%s': parameter '%s' is %s, the argument %s",
+                      definition->name, param->name, accrt_kernel_param_kind_name(param->kind),
+                      accrt_kernel_param_kind_name(argument->kind));
+  }
+  switch (param->kind) {
+  case ACCRT_KERNEL_PARAM_TENSOR:
+    return pack_tensor(packing, argument, param);
+  case ACCRT_KERNEL_PARAM_SCALAR:
+  case ACCRT_KERNEL_PARAM_SYMBOL:
+    pack_value(packing, argument, param);
+    return ACCRT_OK;
+  default:
+    return pack_memory(packing, argument, param);
+  }
+}
+
+accrt_status_t accrt_launch_pack(accrt_packing_t* packing) {
+  const accrt_kernel_def_t* definition = definition_of(packing->kernel);
+  packing->patch_count = 0;
+  if (definition->params_size_bytes > 0)
+    memset(packing->block, 0, definition->params_size_bytes);
+  for (uint32_t i = 0; i < packing->argument_count; ++i) {
+    const accrt_status_t status = pack_argument(packing, i);
+    if (status != ACCRT_OK)
+      return status;
+  }
+  return ACCRT_OK;
+}
+
+/* ---- Launching on a stream ---- */
+
+static accrt_status_t prepare_uses(accrt_stream_t* stream, const accrt_kernel_argument_t* arguments,
+                                   uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) {
+    if (arguments[i].buffer == NULL)
+      continue;
+    const accrt_status_t status = accrt_buffer_note_use(arguments[i].buffer, stream, 0);
+    if (status != ACCRT_OK)
+      return status;
+  }
+  return ACCRT_OK;
+}
+
+static void note_uses(accrt_stream_t* stream, const accrt_kernel_argument_t* arguments,
+                      uint32_t count, uint64_t number) {
+  for (uint32_t i = 0; i < count; ++i) {
+    if (arguments[i].buffer != NULL)
+      accrt_buffer_note_or_wait(arguments[i].buffer, stream, number);
+  }
+}
+
+accrt_status_t accrt_stream_launch(accrt_stream_t* stream, accrt_kernel_t* kernel,
+                                   const uint32_t grid[3], const accrt_kernel_argument_t* arguments,
+                                   uint32_t argument_count, uint32_t argument_size_bytes) {
+  accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
+  if (stream == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "stream is NULL");
+  status = accrt_launch_check(stream->device, kernel, grid, arguments, argument_count,
+                              argument_size_bytes);
+  if (status != ACCRT_OK)
+    return status;
+  _Alignas(16) unsigned char block[ACCRT_KERNEL_MAX_PARAMS_BYTES];
+  accrt_packing_t packing = {.device = stream->device,
+                             .kernel = kernel,
+                             .arguments = arguments,
+                             .argument_count = argument_count,
+                             .block = block};
+  status = accrt_launch_pack(&packing);
+  if (status == ACCRT_OK)
+    status = prepare_uses(stream, arguments, argument_count);
+  if (status != ACCRT_OK)
+    return status;
+  const accrt_kernel_def_t* definition = definition_of(kernel);
+  if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0) {
+    return accrt_timeline_failed(&stream->timeline) ? accrt_stream_poisoned(stream, __func__)
+                                                    : ACCRT_OK;
+  }
+  accrt_driver_command_t command = {.opcode = ACCRT_DRIVER_COMMAND_DISPATCH,
+                                    .name = definition->name};
+  command.as.dispatch =
+      (accrt_driver_dispatch_t){.kernel = accrt_kernel_driver_view(kernel),
+                                .grid = {{.constant = grid[0], .scalar = ACCRT_DRIVER_NONE},
+                                         {.constant = grid[1], .scalar = ACCRT_DRIVER_NONE},
+                                         {.constant = grid[2], .scalar = ACCRT_DRIVER_NONE}},
+                                .params = block,
+                                .params_size_bytes = definition->params_size_bytes};
+  const accrt_request_t request = {.kind = ACCRT_OP_COMMAND,
+                                   .name = definition->name,
+                                   .command = &command,
+                                   .pack = kernel->pack};
+  uint64_t number;
+  status = accrt_stream_enqueue(stream, &request, &number);
+  if (status == ACCRT_OK)
+    note_uses(stream, arguments, argument_count, number);
+  return status;
+}

@@ -1,0 +1,293 @@
+/* runtime/drivers/common/objects.h - what is behind instances, devices, streams, events, semaphores and commands. Private to
+ * runtime/drivers/common and its tests.
+ *
+ * References. A public reference of any object also holds one of its instance. Internal references (of an operation in flight
+ * on a semaphore, say) do not: the instance ends when no user holds anything, drops what still waits, and waits for what
+ * runs. Locks: instance, stream, timeline, in that order; drivers, user code and the allocator are called under none.
+ */
+#ifndef ACCRT_RUNTIME_DRIVERS_COMMON_OBJECTS_H_
+#define ACCRT_RUNTIME_DRIVERS_COMMON_OBJECTS_H_
+
+#include "runtime/core/error.h"
+#include "runtime/core/fork.h"
+#include "runtime/core/memory.h"
+#include "runtime/core/object.h"
+#include "runtime/core/pack.h"
+#include "runtime/drivers/common/context.h"
+#include "runtime/drivers/common/internal.h"
+#include "runtime/drivers/common/timeline.h"
+#include "runtime/drivers/common/worker.h"
+#include "runtime/memory/pool.h"
+
+/* Something to be destroyed outside of completions. */
+typedef struct accrt_zombie {
+  struct accrt_zombie* next;
+  void (*destroy)(struct accrt_zombie* zombie);
+} accrt_zombie_t;
+
+/* One open driver. */
+typedef struct accrt_driver_slot {
+  struct accrt_driver_slot* next;
+  accrt_instance_t* instance;
+  accrt_driver_table_t table; /* the driver's, cut or extended with NULL to our size */
+  accrt_driver_t* driver;
+  accrt_driver_environment_t environment;
+  char name[32];
+  uint32_t device_count;
+} accrt_driver_slot_t;
+
+struct accrt_instance {
+  accrt_object_t object;
+  accrt_allocator_t allocator;
+  accrt_log_sink_t log_sink;     /* write NULL: silent */
+  accrt_trace_sink_t trace_sink; /* event NULL: none */
+  accrt_executor_t executor;     /* submit NULL: none */
+  accrt_option_t* options;
+  uint32_t option_count;
+  uint32_t flags;
+  uint32_t host_code_policy;
+  atomic_uint_least64_t next_id;
+  atomic_uint caller_runs; /* opened devices that need callers to progress */
+  atomic_uint opened;      /* opened devices */
+  atomic_uint watched;     /* retiring imports: completions kick the worker */
+  accrt_worker_t worker;
+  accrt_mutex_t lock;
+  /* under the lock */
+  accrt_driver_slot_t* slots; /* in the order they were opened; append only */
+  accrt_device_t** devices;   /* append only */
+  uint32_t device_count;
+  size_t device_capacity;
+  accrt_stream_t* streams; /* all that are not freed */
+  accrt_zombie_t* zombies;
+  atomic_uint has_zombies;
+};
+
+struct accrt_device {
+  accrt_instance_t* instance;
+  accrt_driver_slot_t* slot;
+  accrt_driver_device_t* driver_device; /* valid when open */
+  accrt_device_info_t info;
+  uint32_t index;    /* within its driver */
+  atomic_uint state; /* ACCRT_DEVICE_CLOSED, _OPENING, _OPEN */
+  atomic_uint lost;
+  uint32_t caller_runs;
+  accrt_pool_set_t pools;
+};
+#define ACCRT_DEVICE_CLOSED 0u
+#define ACCRT_DEVICE_OPENING 1u
+#define ACCRT_DEVICE_OPEN 2u
+
+struct accrt_semaphore {
+  accrt_object_t object;
+  accrt_instance_t* instance;
+  uint64_t id;
+  accrt_timeline_t timeline;
+  atomic_uint on_caller; /* a device that runs on the caller has been asked to signal it */
+  accrt_error_t error;   /* once the timeline has failed */
+};
+
+/* ---- Streams ---- */
+
+enum {
+  ACCRT_OP_NONE = 0, /* nothing left to do: it was refused by the driver */
+  ACCRT_OP_COMMAND,
+  ACCRT_OP_LIST,
+  ACCRT_OP_WAIT,
+  ACCRT_OP_SIGNAL,
+  ACCRT_OP_RECORD,
+  ACCRT_OP_NOTIFY,
+};
+
+enum { ACCRT_WAITING_NEW = 0, ACCRT_WAITING_WATCHED, ACCRT_WAITING_FIRED };
+
+/* One operation of a stream. Lives in the stream's free list, its deferred list or its list in flight. */
+typedef struct accrt_op {
+  struct accrt_op* next;
+  accrt_stream_t* stream;
+  uint64_t number;
+  const char* name;
+  uint32_t kind;
+  bool done; /* under the stream's lock: it has ended, or never needed the driver */
+  bool
+      abandoned; /* under the stream's lock: a wait that was dropped while its watch was firing; the watch's task frees it */
+  uint32_t waiting;
+  accrt_status_t status; /* of the driver's completion, or of what made it end */
+  uint64_t time_ns;      /* 0: as the operation before */
+  /* WAIT, SIGNAL, RECORD */
+  accrt_semaphore_t* semaphore; /* internal reference */
+  uint64_t value;
+  accrt_watch_t watch;
+  accrt_task_t task;
+  accrt_event_t* event; /* RECORD: internal reference */
+  uint64_t generation;
+  /* NOTIFY */
+  void (*notify)(void* user, accrt_status_t status);
+  void* notify_user;
+  accrt_job_t job;
+  /* LIST, COMMAND */
+  accrt_driver_list_t* list;
+  accrt_driver_command_t command;
+  accrt_driver_completion_t completion;
+  accrt_kernel_pack_t* pack;  /* internal reference */
+  accrt_commands_t* commands; /* internal reference */
+  uint32_t binding_count;
+  uint32_t scalar_count;
+  void* storage; /* what was copied to defer: bindings, scalars, parameter block */
+  size_t storage_bytes;
+} accrt_op_t;
+
+typedef struct accrt_op_list {
+  accrt_op_t* head;
+  accrt_op_t** tail;
+} accrt_op_list_t;
+
+struct accrt_stream {
+  accrt_zombie_t zombie; /* first: see accrt_dispose */
+  accrt_object_t object;
+  accrt_device_t* device;
+  accrt_instance_t* instance;
+  accrt_stream_t* previous; /* in the instance's list */
+  accrt_stream_t* next;
+  accrt_driver_queue_t* queue;
+  accrt_fence_t* fence;
+  accrt_timeline_t timeline; /* value: number up to which all have ended; fails with the stream */
+  uint64_t id;
+  char label[ACCRT_LABEL_BYTES];
+  accrt_mutex_t lock;
+  /* under the lock */
+  uint64_t last_number;
+  accrt_op_list_t deferred; /* not given to the driver yet */
+  accrt_op_list_t
+      in_flight; /* given to the driver, or done and waiting for their turn to be settled */
+  accrt_op_t* spares;
+  uint32_t spare_count;
+  bool busy;     /* a thread is calling the driver's queue */
+  bool settling; /* a thread is settling ended operations, in order */
+  bool active;   /* there are operations: an internal reference is held for them */
+  bool failed;
+  bool resetting;
+  uint64_t failed_number; /* the first operation that failed; all from it on are poisoned */
+  uint64_t last_time_ns;  /* when the last settled operation ended */
+  accrt_error_t error;
+};
+
+/* What is asked of a stream. Nothing is owned; arrays are copied when the stream must defer. */
+typedef struct accrt_request {
+  uint32_t kind;
+  const char* name;
+  accrt_semaphore_t* semaphore;
+  uint64_t value;
+  accrt_event_t* event;
+  uint64_t generation; /* of the event's record */
+  void (*notify)(void* user, accrt_status_t status);
+  void* notify_user;
+  const accrt_driver_command_t* command;
+  accrt_driver_list_t* list;
+  const accrt_driver_binding_t* bindings;
+  const uint64_t* scalars;
+  uint32_t binding_count;
+  uint32_t scalar_count;
+  accrt_driver_completion_t completion;
+  accrt_kernel_pack_t* pack;
+  accrt_commands_t* commands;
+} accrt_request_t;
+
+/* Takes a request, feeds the driver if nothing is before it, defers it otherwise. */
+accrt_status_t accrt_stream_enqueue(accrt_stream_t* stream, const accrt_request_t* request,
+                                    uint64_t* out_number);
+/* Drops what is deferred and waits until nothing runs; for the end of the instance. */
+void accrt_stream_abandon(accrt_stream_t* stream);
+/* Waits for a submission. */
+accrt_status_t accrt_stream_wait_number(accrt_stream_t* stream, uint64_t number,
+                                        uint64_t timeout_ns, uint32_t policy);
+/* Records ACCRT_ERROR_POISONED (or DEVICE_LOST) for a stream that has failed. */
+accrt_status_t accrt_stream_poisoned(accrt_stream_t* stream, const char* operation);
+void accrt_stream_unref(accrt_stream_t* stream);
+
+/* ---- Semaphores ---- */
+void accrt_semaphore_unref(accrt_semaphore_t* semaphore);
+/* Fails it with a full record. Inside a context. */
+void accrt_semaphore_fail_with(accrt_semaphore_t* semaphore, const accrt_error_t* error);
+/* Records ACCRT_ERROR_POISONED with what made the semaphore fail. */
+accrt_status_t accrt_semaphore_poisoned(accrt_semaphore_t* semaphore, const char* operation);
+/* A semaphore without a public reference. */
+accrt_status_t accrt_semaphore_make(accrt_instance_t* instance, uint64_t initial_value,
+                                    accrt_semaphore_t** out_semaphore);
+
+/* ---- Events ---- */
+struct accrt_event {
+  accrt_object_t object;
+  accrt_device_t* device;
+  uint32_t flags;
+  accrt_mutex_t lock;
+  /* under the lock */
+  accrt_semaphore_t*
+      semaphore; /* what the latest record signals; internal reference; NULL: never recorded */
+  uint64_t value;
+  uint64_t generation; /* counts records */
+  uint64_t stream_id;  /* of the latest record */
+  bool reached;        /* the latest record was reached, at time_ns */
+  uint64_t time_ns;
+};
+void accrt_event_unref(accrt_event_t* event);
+/* A record was reached: keeps the time if it is still the latest. */
+void accrt_event_reached(accrt_event_t* event, uint64_t generation, uint64_t time_ns);
+
+/* ---- Commands ---- */
+void accrt_commands_ref(accrt_commands_t* commands);
+void accrt_commands_unref(accrt_commands_t* commands);
+
+/* ---- Instance ---- */
+/* Calls zombie->destroy now, or, inside a completion, later. */
+void accrt_dispose(accrt_instance_t* instance, accrt_zombie_t* zombie);
+/* Destroys what was left for later, and takes back memory that streams have passed. Outside of completions. */
+void accrt_instance_reap(accrt_instance_t* instance);
+/* The same for zombies alone, when there are any: cheap enough for waits. */
+void accrt_instance_reap_zombies(accrt_instance_t* instance);
+void accrt_instance_destroy(accrt_instance_t* instance);
+/* For waits: a function that runs devices without threads, or NULL when there are none. */
+accrt_wait_progress_fn_t accrt_instance_progress(accrt_instance_t* instance);
+/* Closes what the teardown of the instance left: devices and drivers. */
+void accrt_instance_close_drivers(accrt_instance_t* instance);
+/* Opens a driver. ACCRT_ERROR_ALREADY_EXISTS and the others of accrt_instance_load_driver. */
+accrt_status_t accrt_driver_add(accrt_instance_t* instance, accrt_driver_query_fn_t query,
+                                const char* where);
+/* Checks the caller's option keys against what open drivers know. */
+accrt_status_t accrt_options_check(accrt_instance_t* instance);
+/* A device is gone for good when `status` says so. */
+void accrt_device_note_status(accrt_device_t* device, accrt_status_t status);
+static inline bool accrt_device_is_lost(const accrt_device_t* device) {
+  /* Relaxed: sticky, and nothing else is published by it. */
+  return atomic_load_explicit(&device->lost, memory_order_relaxed) != 0;
+}
+
+/* ---- Places and arguments ---- */
+/* Checks a place for `size_bytes` on the device; `what` names it in messages. */
+accrt_status_t accrt_place_resolve(accrt_device_t* device, const accrt_place_t* place,
+                                   uint64_t size_bytes, const char* what, uint64_t* out_address);
+/* Bytes from the first to the last byte that a region touches on one side; false on overflow. */
+bool accrt_region_span(const uint64_t extent[3], const uint64_t stride_bytes[2],
+                       uint64_t* out_size_bytes);
+
+/* Notes a use of which the number is known now; where that needs memory that cannot be had, waits for the submission instead. */
+void accrt_buffer_note_or_wait(accrt_buffer_t* buffer, accrt_stream_t* stream, uint64_t number);
+/* Checks that a fill's pattern and size fit. */
+accrt_status_t accrt_fill_check(uint64_t offset_bytes, uint64_t size_bytes, uint32_t pattern_bytes);
+
+/* One launch's arguments, checked and packed. */
+typedef struct accrt_packing {
+  accrt_device_t* device;
+  accrt_kernel_t* kernel;
+  const accrt_kernel_argument_t* arguments;
+  uint32_t argument_count;
+  uint32_t binding_count;        /* 0: arguments may not name bindings */
+  unsigned char* block;          /* out: room for params_size_bytes; zeroed by the packing */
+  accrt_driver_patch_t* patches; /* out: room for argument_count; NULL without bindings */
+  uint32_t patch_count;          /* out */
+} accrt_packing_t;
+accrt_status_t accrt_launch_check(accrt_device_t* device, accrt_kernel_t* kernel,
+                                  const uint32_t grid[3], const accrt_kernel_argument_t* arguments,
+                                  uint32_t argument_count, uint32_t argument_size_bytes);
+accrt_status_t accrt_launch_pack(accrt_packing_t* packing);
+
+#endif /* ACCRT_RUNTIME_DRIVERS_COMMON_OBJECTS_H_ */

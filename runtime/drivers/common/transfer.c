@@ -1,0 +1,206 @@
+/* runtime/drivers/common/transfer.c - copies and fills: checking places and ranges, making driver commands. It may not know how
+ * streams work. */
+#include <string.h>
+
+#include "runtime/drivers/common/objects.h"
+
+#define VALUE(number) ((accrt_driver_value_t){.constant = (number), .scalar = ACCRT_DRIVER_NONE})
+
+accrt_status_t accrt_place_resolve(accrt_device_t* device, const accrt_place_t* place,
+                                   uint64_t size_bytes, const char* what, uint64_t* out_address) {
+  if (place->buffer != NULL) {
+    uint64_t address, buffer_bytes;
+    accrt_buffer_range(place->buffer, &address, &buffer_bytes);
+    if (accrt_device_instance(accrt_buffer_device(place->buffer)) != device->instance) {
+      return ACCRT_FAIL(INVALID_ARGUMENT, "%s: the buffer is of another instance", what);
+    }
+    if (!accrt_range_fits(place->offset_bytes, size_bytes, buffer_bytes)) {
+      return ACCRT_FAIL(OUT_OF_RANGE,
+                        "%s: offset %" PRIu64 " + size %" PRIu64 " is past the buffer's %" PRIu64
+                        " bytes",
+                        what, place->offset_bytes, size_bytes, buffer_bytes);
+    }
+    *out_address = address + place->offset_bytes;
+    return ACCRT_OK;
+  }
+  if (place->pointer == NULL && size_bytes > 0)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "%s: neither a buffer nor a pointer", what);
+  uint64_t end;
+  const uint64_t base = (uint64_t)(uintptr_t)place->pointer;
+  if (!accrt_add_u64(base, place->offset_bytes, out_address) ||
+      !accrt_add_u64(*out_address, size_bytes, &end)) {
+    return ACCRT_FAIL(OUT_OF_RANGE,
+                      "%s: offset %" PRIu64 " + size %" PRIu64 " from %p wraps around", what,
+                      place->offset_bytes, size_bytes, place->pointer);
+  }
+  return ACCRT_OK;
+}
+
+bool accrt_region_span(const uint64_t extent[3], const uint64_t stride_bytes[2],
+                       uint64_t* out_size_bytes) {
+  *out_size_bytes = 0;
+  if (extent[0] == 0 || extent[1] == 0 || extent[2] == 0)
+    return true;
+  uint64_t span = extent[0];
+  for (int i = 0; i < 2; ++i) {
+    uint64_t reach = 0;
+    if (extent[i + 1] > 1 && !accrt_mul_u64(extent[i + 1] - 1, stride_bytes[i], &reach))
+      return false;
+    if (!accrt_add_u64(span, reach, &span))
+      return false;
+  }
+  *out_size_bytes = span;
+  return true;
+}
+
+static bool overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint64_t b_bytes) {
+  return a_bytes > 0 && b_bytes > 0 && a < b + b_bytes && b < a + a_bytes;
+}
+
+static accrt_driver_range_t range_at(uint64_t address, uint64_t size_bytes, uint32_t access) {
+  return (accrt_driver_range_t){.binding = ACCRT_DRIVER_NONE,
+                                .access = access,
+                                .offset = VALUE(address),
+                                .size_bytes = VALUE(size_bytes)};
+}
+
+void accrt_buffer_note_or_wait(accrt_buffer_t* buffer, accrt_stream_t* stream, uint64_t number) {
+  if (accrt_buffer_note_use(buffer, stream, number) == ACCRT_OK)
+    return;
+  (void)accrt_stream_wait_number(stream, number, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK);
+}
+
+static void note(const accrt_place_t* place, accrt_stream_t* stream, uint64_t number) {
+  if (place->buffer != NULL)
+    accrt_buffer_note_or_wait(place->buffer, stream, number);
+}
+
+/* Makes room for the note before anything is enqueued, where a lack of memory is still a plain error. */
+static accrt_status_t prepare_note(const accrt_place_t* place, accrt_stream_t* stream) {
+  return place->buffer != NULL ? accrt_buffer_note_use(place->buffer, stream, 0) : ACCRT_OK;
+}
+
+static accrt_status_t check_call(accrt_stream_t* stream, const void* first, const void* second) {
+  const accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
+  if (stream == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "stream is NULL");
+  return first != NULL && second != NULL
+             ? ACCRT_OK
+             : ACCRT_FAIL(INVALID_ARGUMENT, "a place or the region is NULL");
+}
+
+static accrt_status_t enqueue_copy(accrt_stream_t* stream, const accrt_place_t* source,
+                                   const accrt_place_t* target, const accrt_copy_region_t* region,
+                                   const char* name) {
+  uint64_t source_bytes, target_bytes, from, to, number;
+  if (!accrt_region_span(region->extent, region->source_stride_bytes, &source_bytes) ||
+      !accrt_region_span(region->extent, region->target_stride_bytes, &target_bytes)) {
+    return ACCRT_FAIL(OVERFLOW,
+                      "extents %" PRIu64 " x %" PRIu64 " x %" PRIu64
+                      " with their strides do not fit 64 bits",
+                      region->extent[0], region->extent[1], region->extent[2]);
+  }
+  accrt_status_t status =
+      accrt_place_resolve(stream->device, source, source_bytes, "source", &from);
+  if (status == ACCRT_OK)
+    status = accrt_place_resolve(stream->device, target, target_bytes, "target", &to);
+  if (status != ACCRT_OK)
+    return status;
+  if (overlap(from, source_bytes, to, target_bytes)) {
+    return ACCRT_FAIL(ALIASED,
+                      "source [0x%" PRIx64 ", +%" PRIu64 ") and target [0x%" PRIx64 ", +%" PRIu64
+                      ") overlap",
+                      from, source_bytes, to, target_bytes);
+  }
+  if (source_bytes == 0)
+    return accrt_timeline_failed(&stream->timeline) ? accrt_stream_poisoned(stream, name)
+                                                    : ACCRT_OK;
+  status = prepare_note(source, stream);
+  if (status == ACCRT_OK)
+    status = prepare_note(target, stream);
+  if (status != ACCRT_OK)
+    return status;
+  accrt_driver_command_t command = {.opcode = ACCRT_DRIVER_COMMAND_COPY, .name = name};
+  command.as.copy = (accrt_driver_copy_t){
+      .source = range_at(from, source_bytes, ACCRT_KERNEL_ACCESS_READ),
+      .target = range_at(to, target_bytes, ACCRT_KERNEL_ACCESS_WRITE),
+      .extent = {VALUE(region->extent[0]), VALUE(region->extent[1]), VALUE(region->extent[2])},
+      .source_stride_bytes = {VALUE(region->source_stride_bytes[0]),
+                              VALUE(region->source_stride_bytes[1])},
+      .target_stride_bytes = {VALUE(region->target_stride_bytes[0]),
+                              VALUE(region->target_stride_bytes[1])}};
+  const accrt_request_t request = {.kind = ACCRT_OP_COMMAND, .name = name, .command = &command};
+  status = accrt_stream_enqueue(stream, &request, &number);
+  if (status != ACCRT_OK)
+    return status;
+  note(source, stream, number);
+  note(target, stream, number);
+  return ACCRT_OK;
+}
+
+accrt_status_t accrt_stream_copy(accrt_stream_t* stream, const accrt_place_t* source,
+                                 const accrt_place_t* target, uint64_t size_bytes) {
+  const accrt_status_t status = check_call(stream, source, target);
+  if (status != ACCRT_OK)
+    return status;
+  const accrt_copy_region_t region = {.extent = {size_bytes, 1, 1}};
+  return enqueue_copy(stream, source, target, &region, __func__);
+}
+
+accrt_status_t accrt_stream_copy_strided(accrt_stream_t* stream, const accrt_place_t* source,
+                                         const accrt_place_t* target,
+                                         const accrt_copy_region_t* region) {
+  accrt_status_t status = check_call(stream, source, target);
+  if (status == ACCRT_OK)
+    status = check_call(stream, region, region);
+  return status == ACCRT_OK ? enqueue_copy(stream, source, target, region, __func__) : status;
+}
+
+accrt_status_t accrt_fill_check(uint64_t offset_bytes, uint64_t size_bytes,
+                                uint32_t pattern_bytes) {
+  if (pattern_bytes != 1 && pattern_bytes != 2 && pattern_bytes != 4 && pattern_bytes != 8) {
+    return ACCRT_FAIL(INVALID_ARGUMENT, "pattern_bytes %" PRIu32 " is not 1, 2, 4 or 8",
+                      pattern_bytes);
+  }
+  if (offset_bytes % pattern_bytes == 0 && size_bytes % pattern_bytes == 0)
+    return ACCRT_OK;
+  return ACCRT_FAIL(INVALID_ARGUMENT,
+                    "offset %" PRIu64 " and size %" PRIu64
+                    " are not both multiples of the pattern's %" PRIu32 " bytes",
+                    offset_bytes, size_bytes, pattern_bytes);
+}
+
+accrt_status_t accrt_stream_fill(accrt_stream_t* stream, const accrt_place_t* target,
+                                 uint64_t size_bytes, uint64_t pattern, uint32_t pattern_bytes) {
+  accrt_status_t status = check_call(stream, target, target);
+  if (status == ACCRT_OK)
+    status = accrt_fill_check(target->offset_bytes, size_bytes, pattern_bytes);
+  uint64_t to = 0, number;
+  if (status == ACCRT_OK)
+    status = accrt_place_resolve(stream->device, target, size_bytes, "target", &to);
+  if (status != ACCRT_OK)
+    return status;
+  if (to % pattern_bytes != 0 && size_bytes > 0) {
+    return ACCRT_FAIL(INVALID_ARGUMENT,
+                      "address 0x%" PRIx64 " is not aligned to the pattern's %" PRIu32 " bytes", to,
+                      pattern_bytes);
+  }
+  if (size_bytes == 0)
+    return accrt_timeline_failed(&stream->timeline) ? accrt_stream_poisoned(stream, __func__)
+                                                    : ACCRT_OK;
+  status = prepare_note(target, stream);
+  if (status != ACCRT_OK)
+    return status;
+  accrt_driver_command_t command = {.opcode = ACCRT_DRIVER_COMMAND_FILL, .name = __func__};
+  command.as.fill =
+      (accrt_driver_fill_t){.target = range_at(to, size_bytes, ACCRT_KERNEL_ACCESS_WRITE),
+                            .pattern = pattern,
+                            .pattern_bytes = pattern_bytes};
+  const accrt_request_t request = {.kind = ACCRT_OP_COMMAND, .name = __func__, .command = &command};
+  status = accrt_stream_enqueue(stream, &request, &number);
+  if (status == ACCRT_OK)
+    note(target, stream, number);
+  return status;
+}

@@ -1,0 +1,906 @@
+/* runtime/memory/pool.c - pools: growing, keeping, trimming, retiring, accounting. It may not know streams, only fences. */
+#include "runtime/memory/pool.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/core/error.h"
+#include "runtime/core/fork.h"
+#include "runtime/core/struct.h"
+
+#ifdef ACCRT_POOL_ONE_MAPPING_PER_ALLOCATION
+#define ONE_MAPPING_DEFAULT 1u
+#else
+#define ONE_MAPPING_DEFAULT 0u
+#endif
+#define MAX_SPARE_BUFFERS 64u
+#define SYSTEM_GRANULARITY 4096u
+#define SYSTEM_GROW (UINT64_C(1) << 20)
+/* How many retiring buffers are looked at for one that a stream may take over. */
+#define MAX_TAKE_OVER_STEPS 32
+#define MAX_HOLDERS 16
+#define HOLDERS_SHOWN 4
+
+static const accrt_allocator_t* allocator_of(const accrt_pool_t* pool) {
+  return accrt_instance_allocator(pool->instance);
+}
+
+/* ---- Mappings: the driver's memory, or the instance allocator's ---- */
+
+static accrt_status_t map_memory(accrt_pool_t* pool, uint64_t size_bytes,
+                                 accrt_driver_memory_t* out_memory) {
+  memset(out_memory, 0, sizeof *out_memory);
+  if (!pool->system_memory) {
+    const accrt_driver_table_t* table = accrt_device_driver_table(pool->device);
+    return table->memory_allocate(accrt_device_driver_device(pool->device), pool->kind, size_bytes,
+                                  out_memory);
+  }
+  const accrt_allocator_t* allocator = allocator_of(pool);
+  void* memory = allocator->allocate(allocator->self, (size_t)size_bytes, SYSTEM_GRANULARITY);
+  if (memory == NULL)
+    return ACCRT_FAIL(OUT_OF_DEVICE_MEMORY, "could not allocate %" PRIu64 " bytes of host memory",
+                      size_bytes);
+  *out_memory = (accrt_driver_memory_t){.device_address = (uint64_t)(uintptr_t)memory,
+                                        .host_pointer = memory,
+                                        .size_bytes = size_bytes};
+  return ACCRT_OK;
+}
+
+static void unmap_memory(accrt_pool_t* pool, const accrt_driver_memory_t* memory) {
+  if (!pool->system_memory) {
+    accrt_device_driver_table(pool->device)
+        ->memory_free(accrt_device_driver_device(pool->device), memory);
+    return;
+  }
+  accrt_free_aligned(allocator_of(pool), memory->host_pointer, (size_t)memory->size_bytes,
+                     SYSTEM_GRANULARITY);
+}
+
+/* Frees segments that were taken out of the heap; linked by next. */
+static void free_segments(accrt_pool_t* pool, accrt_segment_t* segments) {
+  while (segments != NULL) {
+    accrt_segment_t* segment = segments;
+    segments = segment->next;
+    unmap_memory(pool, &segment->memory);
+    accrt_free(allocator_of(pool), segment, sizeof *segment);
+  }
+}
+
+/* ---- Accounting, under the pool's lock ---- */
+
+static void raise(uint64_t* mark, uint64_t value) {
+  if (value > *mark)
+    *mark = value;
+}
+
+static void account_use(accrt_pool_t* pool, const accrt_buffer_t* buffer) {
+  pool->statistics.used_bytes += buffer->block->size_bytes;
+  pool->statistics.requested_bytes += buffer->size_bytes;
+  pool->statistics.allocation_count += 1;
+  raise(&pool->statistics.high_water_used_bytes, pool->statistics.used_bytes);
+}
+
+static void link_buffer(accrt_buffer_t** head, accrt_buffer_t* buffer) {
+  buffer->previous = NULL;
+  buffer->next = *head;
+  if (*head != NULL)
+    (*head)->previous = buffer;
+  *head = buffer;
+}
+
+static void unlink_buffer(accrt_buffer_t** head, accrt_buffer_t* buffer) {
+  if (buffer->next != NULL)
+    buffer->next->previous = buffer->previous;
+  if (buffer->previous != NULL) {
+    buffer->previous->next = buffer->next;
+  } else {
+    *head = buffer->next;
+  }
+  buffer->previous = NULL;
+  buffer->next = NULL;
+}
+
+static void link_live(accrt_pool_t* pool, accrt_buffer_t* buffer) {
+  buffer->retiring = 0;
+  link_buffer(&pool->live, buffer);
+  pool->statistics.live_count += 1;
+}
+
+/* Takes wholly free segments out of the heap until at most keep_bytes stay reserved. */
+static accrt_segment_t* detach_free_segments(accrt_pool_t* pool, uint64_t keep_bytes) {
+  accrt_segment_t* detached = NULL;
+  accrt_segment_t* segment = pool->heap.segments;
+  while (segment != NULL && pool->statistics.reserved_bytes > keep_bytes) {
+    accrt_segment_t* next = segment->next;
+    if (accrt_heap_segment_is_free(segment)) {
+      accrt_heap_remove_segment(&pool->heap, segment);
+      pool->statistics.reserved_bytes -= segment->memory.size_bytes;
+      segment->next = detached;
+      detached = segment;
+    }
+    segment = next;
+  }
+  return detached;
+}
+
+/* ---- Buffer records ---- */
+
+accrt_status_t accrt_pool_buffer_record(accrt_pool_t* pool, accrt_buffer_t** out_buffer) {
+  accrt_mutex_lock(&pool->lock);
+  accrt_buffer_t* buffer = pool->spare_buffers;
+  if (buffer != NULL) {
+    pool->spare_buffers = buffer->next;
+    pool->spare_buffer_count -= 1;
+  }
+  accrt_mutex_unlock(&pool->lock);
+  if (buffer == NULL) {
+    void* memory;
+    const accrt_status_t status = accrt_alloc(allocator_of(pool), sizeof *buffer, &memory);
+    *out_buffer = memory;
+    if (status != ACCRT_OK)
+      return status;
+    buffer = memory;
+  }
+  memset(buffer, 0, sizeof *buffer);
+  accrt_object_init(&buffer->object);
+  accrt_mutex_init(&buffer->use_lock);
+  accrt_object_retain(&pool->object);
+  buffer->pool = pool;
+  *out_buffer = buffer;
+  return ACCRT_OK;
+}
+
+void accrt_pool_drop_record(accrt_pool_t* pool, accrt_buffer_t* buffer) {
+  accrt_mutex_lock(&pool->lock);
+  const bool keep = pool->spare_buffer_count < MAX_SPARE_BUFFERS;
+  if (keep) {
+    buffer->next = pool->spare_buffers;
+    pool->spare_buffers = buffer;
+    pool->spare_buffer_count += 1;
+  }
+  accrt_mutex_unlock(&pool->lock);
+  if (!keep)
+    accrt_free(allocator_of(pool), buffer, sizeof *buffer);
+  accrt_pool_unref(pool);
+}
+
+/* ---- Retiring ---- */
+
+static void give_block(accrt_pool_t* pool, accrt_buffer_t* buffer) {
+  if (buffer->block == NULL)
+    return;
+  accrt_heap_give(&pool->heap, buffer->block);
+  buffer->block = NULL;
+}
+
+/* Moves retiring buffers whose streams have passed to a list of their own; their memory is free again. Under the lock. */
+static accrt_buffer_t* collect(accrt_pool_t* pool) {
+  accrt_buffer_t* collected = NULL;
+  accrt_buffer_t* buffer = pool->retiring;
+  while (buffer != NULL) {
+    accrt_buffer_t* next = buffer->next;
+    if (accrt_buffer_is_idle(buffer)) {
+      unlink_buffer(&pool->retiring, buffer);
+      if (buffer->block != NULL)
+        pool->statistics.retiring_bytes -= buffer->block->size_bytes;
+      give_block(pool, buffer);
+      buffer->next = collected;
+      collected = buffer;
+    }
+    buffer = next;
+  }
+  return collected;
+}
+
+/* What is left to do for buffers without memory; no lock is held. Their references on the pool go here. */
+static void dispose(accrt_pool_t* pool, accrt_buffer_t* buffer) {
+  while (buffer != NULL) {
+    accrt_buffer_t* next = buffer->next;
+    accrt_buffer_clear_uses(buffer);
+    if (buffer->driver_import) {
+      const accrt_driver_table_t* table = accrt_device_driver_table(pool->device);
+      if (table->memory_unimport != NULL) {
+        table->memory_unimport(accrt_device_driver_device(pool->device), &buffer->import);
+      }
+    }
+    if (buffer->watched)
+      accrt_instance_unwatch(pool->instance);
+    if (buffer->release != NULL)
+      buffer->release(buffer->release_user);
+    accrt_pool_drop_record(pool, buffer);
+    buffer = next;
+  }
+}
+
+void accrt_pool_reap(accrt_pool_t* pool) {
+  accrt_object_retain(&pool->object);
+  accrt_mutex_lock(&pool->lock);
+  accrt_buffer_t* collected = collect(pool);
+  accrt_segment_t* segments = pool->one_mapping ? detach_free_segments(pool, 0) : NULL;
+  accrt_mutex_unlock(&pool->lock);
+  free_segments(pool, segments);
+  dispose(pool, collected);
+  accrt_pool_unref(pool);
+}
+
+void accrt_pool_retire(accrt_pool_t* pool, accrt_buffer_t* buffer) {
+  /* A driver function that may block is for later when a completion dropped the last reference. */
+  const bool later = accrt_context_inside() && (pool->one_mapping || buffer->driver_import);
+  const bool idle = accrt_buffer_is_idle(buffer);
+  accrt_segment_t* segments = NULL;
+  if (pool->imports && (later || !idle)) {
+    buffer->watched = 1;
+    accrt_instance_watch(pool->instance);
+  }
+  accrt_mutex_lock(&pool->lock);
+  unlink_buffer(&pool->live, buffer);
+  pool->statistics.live_count -= 1;
+  if (buffer->block != NULL) {
+    pool->statistics.used_bytes -= buffer->block->size_bytes;
+    pool->statistics.requested_bytes -= buffer->size_bytes;
+  }
+  if (idle && !later) {
+    give_block(pool, buffer);
+    if (pool->one_mapping)
+      segments = detach_free_segments(pool, 0);
+  } else {
+    buffer->retiring = 1;
+    if (buffer->block != NULL)
+      pool->statistics.retiring_bytes += buffer->block->size_bytes;
+    link_buffer(&pool->retiring, buffer);
+  }
+  accrt_mutex_unlock(&pool->lock);
+  if (!idle || later)
+    return;
+  free_segments(pool, segments);
+  buffer->next = NULL;
+  dispose(pool, buffer);
+}
+
+/* ---- Taking memory ---- */
+
+/* Makes sure that block records are there, allocating outside of the lock. Returns with the lock held on success. */
+static accrt_status_t lock_with_spares(accrt_pool_t* pool, uint32_t count) {
+  for (;;) {
+    accrt_mutex_lock(&pool->lock);
+    if (pool->heap.spare_count >= count)
+      return ACCRT_OK;
+    accrt_mutex_unlock(&pool->lock);
+    void* record;
+    const accrt_status_t status = accrt_alloc(allocator_of(pool), sizeof(accrt_block_t), &record);
+    if (status != ACCRT_OK)
+      return status;
+    accrt_mutex_lock(&pool->lock);
+    accrt_heap_add_spare(&pool->heap, record);
+    accrt_mutex_unlock(&pool->lock);
+  }
+}
+
+static void adopt(accrt_pool_t* pool, accrt_buffer_t* buffer, accrt_block_t* block) {
+  const accrt_driver_memory_t* memory = &block->segment->memory;
+  buffer->block = block;
+  buffer->address = memory->device_address + block->offset_bytes;
+  buffer->host_pointer =
+      memory->host_pointer != NULL ? (char*)memory->host_pointer + block->offset_bytes : NULL;
+  account_use(pool, buffer);
+  link_live(pool, buffer);
+}
+
+/* A retiring buffer that only `fence` still uses, of a size near enough: in that stream's order its memory is free already. */
+static accrt_buffer_t* find_take_over(accrt_pool_t* pool, accrt_fence_t* fence, uint64_t size_bytes,
+                                      uint64_t alignment) {
+  accrt_buffer_t* buffer = pool->retiring;
+  for (int i = 0; buffer != NULL && i < MAX_TAKE_OVER_STEPS; ++i, buffer = buffer->next) {
+    if (buffer->block == NULL || buffer->block->size_bytes < size_bytes ||
+        buffer->block->size_bytes / 2 > size_bytes)
+      continue;
+    if ((buffer->address & (alignment - 1)) != 0 || buffer->use_count != 1)
+      continue;
+    const accrt_buffer_use_t* use = buffer->more_uses != NULL ? buffer->more_uses : buffer->uses;
+    if (use->fence == fence)
+      return buffer;
+  }
+  return NULL;
+}
+
+/* Gives `buffer` the memory of a retiring one, and its use too: who releases it next waits for that as well. */
+static accrt_buffer_t* take_over(accrt_pool_t* pool, accrt_buffer_t* buffer, accrt_fence_t* fence,
+                                 uint64_t size_bytes) {
+  accrt_buffer_t* old = find_take_over(pool, fence, size_bytes, buffer->alignment_bytes);
+  if (old == NULL)
+    return NULL;
+  const accrt_buffer_use_t* use = old->more_uses != NULL ? old->more_uses : old->uses;
+  accrt_block_t* block = old->block;
+  unlink_buffer(&pool->retiring, old);
+  pool->statistics.retiring_bytes -= block->size_bytes;
+  old->block = NULL;
+  accrt_fence_retain(fence);
+  buffer->uses[0] = (accrt_buffer_use_t){fence, use->submission};
+  buffer->use_count = 1;
+  adopt(pool, buffer, block);
+  return old;
+}
+
+static accrt_status_t try_take(accrt_pool_t* pool, accrt_buffer_t* buffer, uint64_t size_bytes,
+                               accrt_fence_t* fence, bool* out_taken) {
+  *out_taken = false;
+  const accrt_status_t status = lock_with_spares(pool, ACCRT_HEAP_SPARES_PER_TAKE);
+  if (status != ACCRT_OK)
+    return status;
+  accrt_buffer_t* done = fence != NULL ? take_over(pool, buffer, fence, size_bytes) : NULL;
+  *out_taken = done != NULL;
+  if (done == NULL) {
+    done = collect(pool);
+    accrt_block_t* block = pool->one_mapping
+                               ? NULL
+                               : accrt_heap_take(&pool->heap, size_bytes, buffer->alignment_bytes);
+    if (block != NULL)
+      adopt(pool, buffer, block);
+    *out_taken = block != NULL;
+  }
+  accrt_mutex_unlock(&pool->lock);
+  dispose(pool, done);
+  return ACCRT_OK;
+}
+
+/* Reserves `size_bytes` of the pool's limit. */
+static bool reserve_quota(accrt_pool_t* pool, uint64_t size_bytes) {
+  uint64_t total;
+  accrt_mutex_lock(&pool->lock);
+  const bool fits = accrt_add_u64(pool->statistics.reserved_bytes, size_bytes, &total) &&
+                    (pool->limit_bytes == 0 || total <= pool->limit_bytes);
+  if (fits)
+    pool->statistics.reserved_bytes = total;
+  accrt_mutex_unlock(&pool->lock);
+  return fits;
+}
+
+static void return_quota(accrt_pool_t* pool, uint64_t size_bytes) {
+  accrt_mutex_lock(&pool->lock);
+  pool->statistics.reserved_bytes -= size_bytes;
+  accrt_mutex_unlock(&pool->lock);
+}
+
+/* Maps a segment and takes the buffer's block from it. `mapped_bytes` is a multiple of the granularity and within the quota,
+ * which it gives back on failure. */
+static accrt_status_t grow_and_take(accrt_pool_t* pool, accrt_buffer_t* buffer, uint64_t size_bytes,
+                                    uint64_t mapped_bytes) {
+  void* record = NULL;
+  accrt_status_t status = accrt_alloc(allocator_of(pool), sizeof(accrt_segment_t), &record);
+  if (status != ACCRT_OK)
+    goto out;
+  accrt_segment_t* segment = record;
+  status = map_memory(pool, mapped_bytes, &segment->memory);
+  if (status != ACCRT_OK)
+    goto out;
+  status = segment->memory.size_bytes < mapped_bytes
+               ? ACCRT_FAIL(DRIVER, "the driver gave %" PRIu64 " bytes instead of %" PRIu64,
+                            segment->memory.size_bytes, mapped_bytes)
+               : lock_with_spares(pool, ACCRT_HEAP_SPARES_PER_TAKE + 1);
+  if (status != ACCRT_OK) {
+    unmap_memory(pool, &segment->memory);
+    goto out;
+  }
+  /* A driver may give more than it was asked for. */
+  pool->statistics.reserved_bytes += segment->memory.size_bytes - mapped_bytes;
+  raise(&pool->statistics.high_water_reserved_bytes, pool->statistics.reserved_bytes);
+  accrt_heap_add_segment(&pool->heap, segment);
+  accrt_block_t* block = accrt_heap_take(&pool->heap, size_bytes, buffer->alignment_bytes);
+  if (block != NULL)
+    adopt(pool, buffer, block);
+  accrt_mutex_unlock(&pool->lock);
+  if (block != NULL)
+    return ACCRT_OK;
+  /* Only a driver that breaks its promise of alignment comes here; the segment stays for others. */
+  return ACCRT_FAIL(INTERNAL, "a new mapping of %" PRIu64 " bytes did not hold %" PRIu64,
+                    mapped_bytes, size_bytes);
+
+out:
+  accrt_free(allocator_of(pool), record, sizeof(accrt_segment_t));
+  return_quota(pool, mapped_bytes);
+  return status;
+}
+
+/* ---- Out of memory: who holds what ---- */
+
+typedef struct holder {
+  char label[ACCRT_LABEL_BYTES];
+  uint64_t size_bytes;
+} holder_t;
+
+typedef struct holders {
+  holder_t list[MAX_HOLDERS];
+  uint32_t count;
+  uint64_t others_bytes;
+  uint64_t reserved_bytes;
+} holders_t;
+
+static void add_holder(holders_t* holders, const char* label, uint64_t size_bytes) {
+  if (label[0] == '\0')
+    label = "(unnamed)";
+  for (uint32_t i = 0; i < holders->count; ++i) {
+    if (strcmp(holders->list[i].label, label) != 0)
+      continue;
+    holders->list[i].size_bytes += size_bytes;
+    return;
+  }
+  if (holders->count == MAX_HOLDERS) {
+    holders->others_bytes += size_bytes;
+    return;
+  }
+  holder_t* holder = &holders->list[holders->count++];
+  (void)snprintf(holder->label, sizeof holder->label, "%s", label);
+  holder->size_bytes = size_bytes;
+}
+
+static void add_pool_holders(holders_t* holders, accrt_pool_t* pool) {
+  accrt_mutex_lock(&pool->lock);
+  holders->reserved_bytes += pool->statistics.reserved_bytes;
+  for (const accrt_buffer_t* buffer = pool->live; buffer != NULL; buffer = buffer->next) {
+    if (buffer->block != NULL) {
+      add_holder(holders, buffer->label[0] != '\0' ? buffer->label : pool->label,
+                 buffer->block->size_bytes);
+    }
+  }
+  accrt_mutex_unlock(&pool->lock);
+}
+
+static void sort_holders(holders_t* holders) {
+  for (uint32_t i = 1; i < holders->count; ++i) {
+    for (uint32_t j = i; j > 0 && holders->list[j].size_bytes > holders->list[j - 1].size_bytes;
+         --j) {
+      const holder_t swapped = holders->list[j];
+      holders->list[j] = holders->list[j - 1];
+      holders->list[j - 1] = swapped;
+    }
+  }
+}
+
+/* "a 12 bytes, b 3 bytes, others 1" */
+static void print_holders(const holders_t* holders, char* text, size_t capacity) {
+  size_t length = 0;
+  text[0] = '\0';
+  uint64_t others = holders->others_bytes;
+  for (uint32_t i = 0; i < holders->count; ++i) {
+    if (i >= HOLDERS_SHOWN) {
+      others += holders->list[i].size_bytes;
+      continue;
+    }
+    const int written =
+        snprintf(text + length, capacity - length, "%s'%s' %" PRIu64, i > 0 ? ", " : "",
+                 holders->list[i].label, holders->list[i].size_bytes);
+    if (written < 0 || (size_t)written >= capacity - length)
+      return;
+    length += (size_t)written;
+  }
+  if (others > 0)
+    (void)snprintf(text + length, capacity - length, ", others %" PRIu64, others);
+}
+
+/* The first pool from `pool` on that is not going away, retained. Under the set's lock: one that goes waits for it. */
+static accrt_pool_t* retain_from(accrt_pool_t* pool) {
+  for (; pool != NULL; pool = pool->next) {
+    unsigned references = atomic_load_explicit(&pool->object.references, memory_order_relaxed);
+    while (references != 0) {
+      /* Relaxed as accrt_object_retain: the set's lock publishes the pool. */
+      if (atomic_compare_exchange_weak_explicit(&pool->object.references, &references,
+                                                references + 1, memory_order_relaxed,
+                                                memory_order_relaxed)) {
+        return pool;
+      }
+    }
+  }
+  return NULL;
+}
+
+static void visit_pools(accrt_device_t* device, void (*visit)(accrt_pool_t* pool, void* user),
+                        void* user) {
+  accrt_pool_set_t* set = accrt_device_pool_set(device);
+  accrt_mutex_lock(&set->lock);
+  accrt_pool_t* pool = retain_from(set->head);
+  accrt_mutex_unlock(&set->lock);
+  while (pool != NULL) {
+    visit(pool, user);
+    /* `pool` is in the list as long as it is held. */
+    accrt_mutex_lock(&set->lock);
+    accrt_pool_t* next = retain_from(pool->next);
+    accrt_mutex_unlock(&set->lock);
+    accrt_pool_unref(pool);
+    pool = next;
+  }
+}
+
+static void visit_holders(accrt_pool_t* pool, void* user) {
+  add_pool_holders(user, pool);
+}
+
+static accrt_status_t fail_out_of_memory(accrt_pool_t* pool, const accrt_buffer_t* buffer,
+                                         uint64_t mapped_bytes) {
+  char held[256], limit[64] = "";
+  holders_t holders;
+  memset(&holders, 0, sizeof holders);
+  visit_pools(pool->device, visit_holders, &holders);
+  sort_holders(&holders);
+  print_holders(&holders, held, sizeof held);
+  accrt_pool_statistics_t statistics;
+  accrt_mutex_lock(&pool->lock);
+  statistics = pool->statistics;
+  accrt_mutex_unlock(&pool->lock);
+  if (pool->limit_bytes != 0)
+    (void)snprintf(limit, sizeof limit, " of a limit of %" PRIu64, pool->limit_bytes);
+  return ACCRT_FAIL(OUT_OF_DEVICE_MEMORY,
+                    "%s: buffer '%s' of %" PRIu64 " bytes needs %" PRIu64
+                    " more; pool '%s' holds %" PRIu64 "%s, device %" PRIu64 "; held by: %s",
+                    accrt_device_facts(pool->device)->name, buffer->label, buffer->size_bytes,
+                    mapped_bytes, pool->label, statistics.reserved_bytes, limit,
+                    holders.reserved_bytes, held[0] != '\0' ? held : "nobody");
+}
+
+/* ---- The whole path ---- */
+
+static void visit_trim(accrt_pool_t* pool, void* user) {
+  (void)user;
+  (void)accrt_pool_trim(pool, 0);
+}
+
+static accrt_status_t attempt(accrt_pool_t* pool, accrt_buffer_t* buffer, uint64_t size_bytes,
+                              uint64_t mapped_bytes) {
+  if (!reserve_quota(pool, mapped_bytes))
+    return ACCRT_ERROR_OUT_OF_DEVICE_MEMORY;
+  return grow_and_take(pool, buffer, size_bytes, mapped_bytes);
+}
+
+/* Grows: generously first, then by just what is needed, then after everything free on the device was given back. */
+static accrt_status_t grow(accrt_pool_t* pool, accrt_buffer_t* buffer, uint64_t size_bytes) {
+  uint64_t needed, generous;
+  if (!accrt_add_u64(size_bytes, buffer->alignment_bytes - pool->heap.granule_bytes, &needed) ||
+      !accrt_align_u64(needed, pool->granularity_bytes, &needed)) {
+    return ACCRT_FAIL(OVERFLOW,
+                      "a buffer of %" PRIu64 " bytes does not fit 64 bits with its alignment",
+                      buffer->size_bytes);
+  }
+  generous = needed > pool->grow_bytes || pool->one_mapping ? needed : pool->grow_bytes;
+  accrt_status_t status = attempt(pool, buffer, size_bytes, generous);
+  if (status == ACCRT_ERROR_OUT_OF_DEVICE_MEMORY && generous > needed)
+    status = attempt(pool, buffer, size_bytes, needed);
+  if (status == ACCRT_ERROR_OUT_OF_DEVICE_MEMORY) {
+    visit_pools(pool->device, visit_trim, NULL);
+    status = attempt(pool, buffer, size_bytes, needed);
+  }
+  return status == ACCRT_ERROR_OUT_OF_DEVICE_MEMORY ? fail_out_of_memory(pool, buffer, needed)
+                                                    : status;
+}
+
+accrt_status_t accrt_pool_take(accrt_pool_t* pool, accrt_buffer_t* buffer,
+                               accrt_fence_t* stream_order) {
+  uint64_t size_bytes;
+  if (!accrt_align_u64(buffer->size_bytes == 0 ? 1 : buffer->size_bytes, pool->heap.granule_bytes,
+                       &size_bytes)) {
+    return ACCRT_FAIL(OVERFLOW,
+                      "a buffer of %" PRIu64 " bytes does not fit 64 bits with its alignment",
+                      buffer->size_bytes);
+  }
+  bool taken;
+  const accrt_status_t status = try_take(pool, buffer, size_bytes, stream_order, &taken);
+  if (status != ACCRT_OK || taken)
+    return status;
+  return grow(pool, buffer, size_bytes);
+}
+
+void accrt_pool_add_live(accrt_pool_t* pool, accrt_buffer_t* buffer) {
+  accrt_mutex_lock(&pool->lock);
+  pool->statistics.allocation_count += 1;
+  link_live(pool, buffer);
+  accrt_mutex_unlock(&pool->lock);
+}
+
+/* ---- Pools ---- */
+
+static uint64_t larger(uint64_t a, uint64_t b) {
+  return a > b ? a : b;
+}
+
+static accrt_status_t configure(accrt_pool_t* pool, const accrt_pool_options_t* options) {
+  accrt_driver_memory_info_t info = {.struct_size = (uint32_t)sizeof info};
+  if (!pool->imports) {
+    accrt_device_driver_table(pool->device)
+        ->memory_info(accrt_device_driver_device(pool->device), pool->kind, &info);
+  }
+  if (!pool->imports && !info.supported) {
+    if (pool->kind != ACCRT_MEMORY_HOST) {
+      return ACCRT_FAIL(UNSUPPORTED, "%s has no memory of kind %" PRIu32,
+                        accrt_device_facts(pool->device)->name, pool->kind);
+    }
+    pool->system_memory = 1;
+    info.granularity_bytes = SYSTEM_GRANULARITY;
+    info.default_grow_bytes = SYSTEM_GROW;
+    info.alignment_bytes = SYSTEM_GRANULARITY;
+  }
+  const uint64_t driver_granularity = info.granularity_bytes == 0 ? 1 : info.granularity_bytes;
+  uint64_t granularity = larger(driver_granularity, ACCRT_POOL_MIN_ALIGNMENT);
+  if (!accrt_is_power_of_two(granularity)) {
+    return ACCRT_FAIL(DRIVER, "the driver's granularity of %" PRIu64 " bytes is no power of two",
+                      granularity);
+  }
+  pool->granularity_bytes = granularity;
+  const uint64_t wanted =
+      options->granularity_bytes != 0 ? options->granularity_bytes : info.default_grow_bytes;
+  if (!accrt_align_u64(wanted, granularity, &pool->grow_bytes)) {
+    return ACCRT_FAIL(OVERFLOW, "granularity_bytes %" PRIu64 " does not fit 64 bits rounded up",
+                      wanted);
+  }
+  accrt_heap_init(&pool->heap, ACCRT_POOL_MIN_ALIGNMENT);
+  return ACCRT_OK;
+}
+
+accrt_status_t accrt_pool_make(accrt_device_t* device, const accrt_pool_options_t* options,
+                               const accrt_pool_traits_t* traits, accrt_pool_t** out_pool) {
+  *out_pool = NULL;
+  accrt_instance_t* instance = accrt_device_instance(device);
+  void* memory;
+  accrt_status_t status =
+      accrt_alloc(accrt_instance_allocator(instance), sizeof(accrt_pool_t), &memory);
+  if (status != ACCRT_OK)
+    return status;
+  accrt_pool_t* pool = memory;
+  accrt_object_init(&pool->object);
+  pool->device = device;
+  pool->instance = instance;
+  pool->kind = options->kind;
+  pool->one_mapping = traits->one_mapping;
+  pool->imports = traits->imports;
+  pool->limit_bytes = options->limit_bytes;
+  (void)snprintf(pool->label, sizeof pool->label, "%s",
+                 options->label != NULL ? options->label : "");
+  accrt_mutex_init(&pool->lock);
+  status = configure(pool, options);
+  if (status != ACCRT_OK) {
+    accrt_free(accrt_instance_allocator(instance), pool, sizeof *pool);
+    return status;
+  }
+  accrt_pool_set_t* set = accrt_device_pool_set(device);
+  accrt_mutex_lock(&set->lock);
+  pool->next = set->head;
+  if (set->head != NULL)
+    set->head->previous = pool;
+  set->head = pool;
+  accrt_mutex_unlock(&set->lock);
+  *out_pool = pool;
+  return ACCRT_OK;
+}
+
+static void free_records(accrt_pool_t* pool) {
+  const accrt_allocator_t* allocator = allocator_of(pool);
+  accrt_block_t* block;
+  while ((block = accrt_heap_take_spare(&pool->heap)) != NULL)
+    accrt_free(allocator, block, sizeof *block);
+  while (pool->spare_buffers != NULL) {
+    accrt_buffer_t* buffer = pool->spare_buffers;
+    pool->spare_buffers = buffer->next;
+    accrt_free(allocator, buffer, sizeof *buffer);
+  }
+}
+
+void accrt_pool_unref(accrt_pool_t* pool) {
+  if (pool == NULL || !accrt_object_release(&pool->object))
+    return;
+  accrt_pool_set_t* set = accrt_device_pool_set(pool->device);
+  accrt_mutex_lock(&set->lock);
+  if (pool->next != NULL)
+    pool->next->previous = pool->previous;
+  if (pool->previous != NULL) {
+    pool->previous->next = pool->next;
+  } else {
+    set->head = pool->next;
+  }
+  accrt_mutex_unlock(&set->lock);
+  accrt_segment_t* segments = detach_free_segments(pool, 0);
+  free_segments(pool, segments);
+  free_records(pool);
+  accrt_free(allocator_of(pool), pool, sizeof *pool);
+}
+
+static accrt_status_t check_options(const accrt_pool_options_t* options,
+                                    accrt_pool_options_t* out_local) {
+  const accrt_status_t status =
+      accrt_struct_read("accrt_pool_options_t", options, out_local, sizeof *out_local);
+  if (status != ACCRT_OK)
+    return status;
+  if (out_local->kind == 0)
+    out_local->kind = ACCRT_MEMORY_DEVICE;
+  if (out_local->kind <= ACCRT_MEMORY_HOST)
+    return ACCRT_OK;
+  return ACCRT_FAIL(INVALID_ARGUMENT, "kind %" PRIu32 " is not DEVICE, PINNED or HOST",
+                    out_local->kind);
+}
+
+accrt_status_t accrt_pool_create(accrt_device_t* device, const accrt_pool_options_t* options,
+                                 accrt_pool_t** out_pool) {
+  if (out_pool == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "out_pool is NULL");
+  *out_pool = NULL;
+  accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
+  if (device == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "device is NULL");
+  accrt_pool_options_t local;
+  status = check_options(options, &local);
+  if (status != ACCRT_OK)
+    return status;
+  const accrt_pool_traits_t traits = {.one_mapping = ONE_MAPPING_DEFAULT};
+  status = accrt_pool_make(device, &local, &traits, out_pool);
+  if (status == ACCRT_OK)
+    (void)accrt_instance_retain((*out_pool)->instance);
+  return status;
+}
+
+accrt_pool_t* accrt_pool_retain(accrt_pool_t* pool) {
+  if (pool == NULL || accrt_forked())
+    return pool;
+  accrt_object_retain(&pool->object);
+  (void)accrt_instance_retain(pool->instance);
+  return pool;
+}
+
+void accrt_pool_release(accrt_pool_t* pool) {
+  if (pool == NULL || accrt_forked())
+    return;
+  accrt_instance_t* instance = pool->instance;
+  accrt_pool_unref(pool);
+  accrt_instance_release(instance);
+}
+
+/* The set's own pool of a kind; imports have one too. */
+static accrt_status_t default_pool(accrt_device_t* device, uint32_t kind, accrt_pool_t** out_pool) {
+  accrt_pool_set_t* set = accrt_device_pool_set(device);
+  accrt_mutex_lock(&set->lock);
+  *out_pool = set->defaults[kind];
+  accrt_mutex_unlock(&set->lock);
+  if (*out_pool != NULL)
+    return ACCRT_OK;
+  static const char* const labels[] = {"", "device", "pinned", "host", "imported", "mapped"};
+  accrt_pool_options_t options = ACCRT_POOL_OPTIONS_INIT;
+  options.kind = kind;
+  options.label = labels[kind];
+  const accrt_pool_traits_t traits = {.one_mapping = ONE_MAPPING_DEFAULT,
+                                      .imports = kind == ACCRT_MEMORY_IMPORTED};
+  accrt_pool_t* made;
+  const accrt_status_t status = accrt_pool_make(device, &options, &traits, &made);
+  if (status != ACCRT_OK)
+    return status;
+  accrt_mutex_lock(&set->lock);
+  if (set->defaults[kind] == NULL) {
+    set->defaults[kind] = made;
+    made = NULL;
+  }
+  *out_pool = set->defaults[kind];
+  accrt_mutex_unlock(&set->lock);
+  accrt_pool_unref(made);
+  return ACCRT_OK;
+}
+
+accrt_status_t accrt_device_pool(accrt_device_t* device, uint32_t kind, accrt_pool_t** out_pool) {
+  if (out_pool == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "out_pool is NULL");
+  *out_pool = NULL;
+  const accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
+  if (device == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "device is NULL");
+  if (kind == 0 || kind > ACCRT_MEMORY_IMPORTED) {
+    return ACCRT_FAIL(INVALID_ARGUMENT, "kind %" PRIu32 " is not DEVICE, PINNED or HOST", kind);
+  }
+  return default_pool(device, kind, out_pool);
+}
+
+accrt_status_t accrt_pool_statistics(accrt_pool_t* pool, accrt_pool_statistics_t* out_statistics) {
+  accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
+  if (pool == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "pool is NULL");
+  accrt_pool_reap(pool);
+  accrt_pool_statistics_t statistics;
+  accrt_mutex_lock(&pool->lock);
+  statistics = pool->statistics;
+  statistics.free_bytes = pool->heap.free_bytes;
+  statistics.largest_free_bytes = accrt_heap_largest_free(&pool->heap);
+  statistics.mapping_count = pool->heap.segment_count;
+  /* Mappings on their way in or out are neither free nor used yet. */
+  statistics.reserved_bytes =
+      statistics.used_bytes + statistics.retiring_bytes + statistics.free_bytes;
+  accrt_mutex_unlock(&pool->lock);
+  return accrt_struct_write("accrt_pool_statistics_t", out_statistics, &statistics,
+                            sizeof statistics);
+}
+
+static void fill_entry(accrt_pool_entry_t* entry, const accrt_buffer_t* buffer) {
+  memset(entry, 0, sizeof *entry);
+  entry->buffer_id = buffer->id;
+  entry->address = buffer->address;
+  entry->size_bytes = buffer->size_bytes;
+  entry->retiring = buffer->retiring;
+  memcpy(entry->label, buffer->label, sizeof entry->label);
+}
+
+accrt_status_t accrt_pool_snapshot(accrt_pool_t* pool, accrt_pool_entry_t* entries,
+                                   uint32_t capacity, uint32_t entry_size_bytes,
+                                   uint32_t* out_count) {
+  if (out_count == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "out_count is NULL");
+  *out_count = 0;
+  accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
+  if (pool == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "pool is NULL");
+  if (entries == NULL && capacity > 0)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "entries is NULL with a capacity of %" PRIu32, capacity);
+  status = accrt_struct_check_element("accrt_pool_entry_t", entry_size_bytes,
+                                      sizeof(accrt_pool_entry_t));
+  if (status != ACCRT_OK)
+    return status;
+  accrt_pool_reap(pool);
+  uint32_t count = 0;
+  accrt_mutex_lock(&pool->lock);
+  const accrt_buffer_t* lists[2] = {pool->live, pool->retiring};
+  for (int i = 0; i < 2; ++i) {
+    for (const accrt_buffer_t* buffer = lists[i]; buffer != NULL; buffer = buffer->next, ++count) {
+      if (count < capacity)
+        fill_entry(&entries[count], buffer);
+    }
+  }
+  accrt_mutex_unlock(&pool->lock);
+  *out_count = count;
+  return ACCRT_OK;
+}
+
+accrt_status_t accrt_pool_trim(accrt_pool_t* pool, uint64_t keep_bytes) {
+  const accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
+  if (pool == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "pool is NULL");
+  accrt_pool_reap(pool);
+  accrt_mutex_lock(&pool->lock);
+  accrt_segment_t* segments = detach_free_segments(pool, keep_bytes);
+  accrt_mutex_unlock(&pool->lock);
+  free_segments(pool, segments);
+  return ACCRT_OK;
+}
+
+/* ---- A device's pools ---- */
+
+void accrt_pool_set_init(accrt_pool_set_t* set) {
+  memset(set, 0, sizeof *set);
+  accrt_mutex_init(&set->lock);
+}
+
+void accrt_pool_set_deinit(accrt_pool_set_t* set) {
+  while (set->head != NULL) {
+    accrt_pool_t* pool = set->head;
+    accrt_object_retain(&pool->object);
+    accrt_pool_reap(pool);
+    for (uint32_t kind = 0; kind <= ACCRT_MEMORY_MAPPED; ++kind) {
+      if (set->defaults[kind] != pool)
+        continue;
+      set->defaults[kind] = NULL;
+      accrt_pool_unref(pool);
+    }
+    accrt_pool_unref(pool);
+    /* Still there: somebody broke the rules of references. Nothing more can be done without harm. */
+    if (set->head == pool)
+      return;
+  }
+}
+
+static void visit_reap(accrt_pool_t* pool, void* user) {
+  (void)user;
+  accrt_pool_reap(pool);
+}
+
+void accrt_device_reap_pools(accrt_device_t* device) {
+  visit_pools(device, visit_reap, NULL);
+}

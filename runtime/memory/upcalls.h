@@ -1,0 +1,31 @@
+/* runtime/memory/upcalls.h - the few things that memory asks of the layer above it. Implemented in runtime/drivers/common.
+ *
+ * Memory may use nothing else of streams, devices and instances but this and the door (runtime/drivers/common/internal.h).
+ */
+#ifndef ACCRT_RUNTIME_MEMORY_UPCALLS_H_
+#define ACCRT_RUNTIME_MEMORY_UPCALLS_H_
+
+#include "runtime/core/sync.h"
+#include "runtime/drivers/common/internal.h"
+#include "runtime/memory/fence.h"
+
+/* The pools of a device, in a list that the device owns. */
+typedef struct accrt_pool_set {
+  accrt_mutex_t lock;
+  accrt_pool_t* head; /* linked through the pools; a pool takes itself out when it goes */
+  accrt_pool_t* defaults[ACCRT_MEMORY_MAPPED + 1]; /* by kind; the set holds a reference on each */
+} accrt_pool_set_t;
+
+accrt_pool_set_t* accrt_device_pool_set(accrt_device_t* device);
+
+accrt_fence_t* accrt_stream_fence(accrt_stream_t* stream);
+/* Number of the last submission that the stream took. */
+uint64_t accrt_stream_last_submission(accrt_stream_t* stream);
+
+/* True inside a driver's completion, or while the runtime feeds a stream: no driver function that may block is called then. */
+bool accrt_context_inside(void);
+/* Says that a completion should wake the runtime's thread, which calls accrt_device_reap_pools; and takes that back. */
+void accrt_instance_watch(accrt_instance_t* instance);
+void accrt_instance_unwatch(accrt_instance_t* instance);
+
+#endif /* ACCRT_RUNTIME_MEMORY_UPCALLS_H_ */
