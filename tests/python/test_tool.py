@@ -340,7 +340,7 @@ def test_host_code_needs_permission(model):
     (["--function", "scaleadd"], "did you mean 'scale_add'"),
     ([], "choose one with --function"),
     (["--function", "prepare"], "no function 'prepare' to call"),
-    (["--function", "scale_add"], "x: f32[n]; y: f32[n]"),
+    (["--function", "scale_add", "--input", "x=ones"], "y: f32[n]"),
     (["--function", "scale_add", "--input", "xx=ones"], "did you mean 'x'"),
     (["--function", "scale_add", "--input", "x=ones", "--input", "x=zeros"], "given twice"),
     (["--function", "scale_add", "--input", "nonsense"], "says no input"),
@@ -381,6 +381,12 @@ def test_run_matches_numpy(model, tmp_path):
         np.testing.assert_allclose(np.load(tmp_path / "y.npy"), wanted, rtol=1e-6)
         assert "y: f32[2500]" in text and "(updated in place)" in text and "written to y.npy" in text
     assert np.array_equal(np.load(tmp_path / "in.npz")["y"], y)
+
+
+def test_without_any_input_all_are_random(model):
+    done = subprocess.run([ACCX, "run", model, ALLOW, "--function", "scale_add", "--symbol", "n=3"], capture_output=True, text=True)
+    assert done.returncode == OK and "n=3 x=random y=random" in done.stdout
+    assert done.stderr == "accx: note: no --input is given, so inputs are random\n"
 
 
 def test_summary_in_json(model, tmp_path):

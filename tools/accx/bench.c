@@ -67,13 +67,10 @@ static void add_row(accx_table_t* table, const char* name, const char* value, co
 
 static void print_human(const accx_job_t* job, const bench_t* bench) {
   const accx_times_t* t = &bench->times;
-  const char* symbols = accx_job_symbol_list(job);
   accx_heading("%s on %s, %u thread%s: median %s", accx_safe(job->function_info.name),
                job->device_info.name, job->device_info.concurrency,
                job->device_info.concurrency == 1 ? "" : "s", accx_time(t->median_ns).text);
-  if (symbols[0])
-    fprintf(accx_out, "  %s%s%s\n", accx_style(ACCX_DIM), accx_safe(symbols),
-            accx_style(ACCX_PLAIN));
+  accx_job_print_inputs(job);
   accx_table_t* table = accx_table_create(3);
   accx_table_align_right(table, 1);
   add_row(table, "open", accx_time((double)job->open_ns).text, "the file, its structure checked");

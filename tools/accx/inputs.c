@@ -165,9 +165,23 @@ static int set_all(accx_job_t* job, const char* value) {
   return code;
 }
 
-/* Named inputs first: what is said for all of them is for the rest. */
+static bool wants_tensors(const accx_job_t* job) {
+  for (uint32_t i = 0; i < job->function_info.input_count; ++i) {
+    const accrt_argument_info_t* info = &job->arguments[i].info;
+    if (info->kind != ACCRT_ARGUMENT_SCALAR && !info->optional)
+      return true;
+  }
+  return false;
+}
+
+/* Named inputs first: what is said for all of them is for the rest. Where nothing is said of any, all are random: a first
+ * look needs no files. Where something is said, what is missing is an error. */
 int accx_job_read_inputs(accx_job_t* job) {
   int code = ACCX_OK;
+  if (!accx_args_has(job->args, "input") && wants_tensors(job)) {
+    accx_note("no --input is given, so inputs are random");
+    return set_all(job, "random");
+  }
   for (int pass = 0; pass < 2; ++pass) {
     size_t cursor = 0;
     for (const char* text; !code && (text = accx_args_next(job->args, "input", &cursor));) {

@@ -145,15 +145,21 @@ void accx_outputs_print(const accx_job_t* job, const accx_outputs_t* outputs) {
   }
 }
 
-const char* accx_job_symbol_list(const accx_job_t* job) {
+void accx_job_print_inputs(const accx_job_t* job) {
   const char* text = "";
   for (uint32_t i = 0; i < job->symbol_count; ++i) {
     const accx_symbol_t* symbol = &job->symbols[i];
     if (symbol->known)
-      text =
-          accx_text("%s%s%s=%" PRId64, text, text[0] ? " " : "", symbol->info.name, symbol->value);
+      text = accx_text("%s %s=%" PRId64, text, symbol->info.name, symbol->value);
   }
-  return text;
+  for (uint32_t i = 0; i < job->function_info.input_count; ++i) {
+    const accx_argument_t* argument = &job->arguments[i];
+    if (argument->given && argument->info.kind != ACCRT_ARGUMENT_SCALAR)
+      text = accx_text("%s %s=%s", text, argument->info.name, argument->source);
+  }
+  if (text[0])
+    fprintf(accx_out, "  %s%s%s\n", accx_style(ACCX_DIM), accx_safe(text + 1),
+            accx_style(ACCX_PLAIN));
 }
 
 /* ---- JSON ---- */

@@ -20,7 +20,7 @@ void accx_outputs_json(const accx_job_t* job, const accx_outputs_t* outputs,
 void accx_outputs_free(accx_outputs_t* outputs);
 /* File, function, device, symbols and inputs: the head of what run and bench print as JSON. */
 void accx_job_json(const accx_job_t* job, struct json_object* root);
-/* "batch=2 seq=8", "" when no symbol has a value. */
-const char* accx_job_symbol_list(const accx_job_t* job);
+/* A line for people: "batch=2 seq=8 ids=ids.npy mask=ones". */
+void accx_job_print_inputs(const accx_job_t* job);
 
 #endif /* ACCX_OUTPUTS_H_ */

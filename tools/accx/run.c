@@ -5,16 +5,13 @@
 
 static void print_human(const accx_job_t* job, const accx_outputs_t* outputs,
                         const accx_times_t* times) {
-  const char* symbols = accx_job_symbol_list(job);
   accx_heading("%s on %s: %s", accx_safe(job->function_info.name), job->device_info.name,
                accx_time(times->median_ns).text);
   if (times->count > 1)
     fprintf(accx_out, "  %smedian of %llu runs; min %s, max %s%s\n", accx_style(ACCX_DIM),
             (unsigned long long)times->count, accx_time(times->minimum_ns).text,
             accx_time(times->maximum_ns).text, accx_style(ACCX_PLAIN));
-  if (symbols[0])
-    fprintf(accx_out, "  %s%s%s\n", accx_style(ACCX_DIM), accx_safe(symbols),
-            accx_style(ACCX_PLAIN));
+  accx_job_print_inputs(job);
   accx_outputs_print(job, outputs);
 }
 
@@ -84,8 +81,8 @@ const accx_verb_t accx_verb_run = {
         "--allow-host-code.\n"
         "\n"
         "Examples:\n"
+        "  accx run model.accx --allow-host-code --symbol batch=2 --symbol seq=16\n"
         "  accx run model.accx --allow-host-code --input ids=ids.npy --input mask=ones\n"
-        "  accx run model.accx --allow-host-code --input random --symbol batch=2 --symbol seq=16\n"
         "  accx run model.accx --allow-host-code --function decode --input token=t.npy --scalar "
         "pos=7\n"
         "  accx run model.accx --allow-host-code --input inputs.npz --out-dir results --threads "
