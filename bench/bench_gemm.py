@@ -89,7 +89,6 @@ def timed(function, inner):
 
 def onnx_session(k, n, weight):
     try:
-        import onnx
         import onnxruntime
         from onnx import TensorProto, helper
     except ImportError:

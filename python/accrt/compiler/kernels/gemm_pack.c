@@ -38,8 +38,18 @@ static void pack_contiguous(p_t* out, const s_t* b, int64_t rows, int64_t row_st
   }
 }
 
+#define IS_F32_f32 1
+#define IS_F32_f16 0
+#define IS_F32_bf16 0
+#define P_IS_F32 CONCAT(IS_F32_, P_TAG)
+DEFINE_GATHER_COLUMNS(s_t, LOAD(S_TAG), CONCAT(IS_F32_, S_TAG))
+
 /* Columns of B are contiguous (weights stored as [n][k]): blocks of 16 x PANEL, so that both sides use whole lines. */
 static void pack_transposed(p_t* out, const s_t* b, int64_t rows, int64_t column_step) {
+  if (P_IS_F32) {
+    gather_columns((float*)(void*)out, b, column_step, PANEL, rows);
+    return;
+  }
   int64_t i = 0;
   for (; i + 16 <= rows; i += 16) {
     for (int64_t j = 0; j < PANEL; j++) {
