@@ -387,6 +387,7 @@ def test_without_any_input_all_are_random(model):
     done = subprocess.run([ACCX, "run", model, ALLOW, "--function", "scale_add", "--symbol", "n=3"], capture_output=True, text=True)
     assert done.returncode == OK and "n=3 x=random y=random" in done.stdout
     assert done.stderr == "accx: note: no --input is given, so inputs are random\n"
+    accx("run", model, "--function", "scale_add", "--symbol", "n=3", code=REFUSED)  # the error alone, without the note
 
 
 def test_summary_in_json(model, tmp_path):

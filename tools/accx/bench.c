@@ -121,6 +121,8 @@ static int run_bench(const accx_args_t* args) {
     print_json(&job, &bench);
   else if (!code)
     print_human(&job, &bench);
+  if (!code)
+    accx_job_note_defaults(&job);
   accx_job_free(&job);
   return code;
 }
@@ -145,9 +147,9 @@ const accx_verb_t accx_verb_bench = {
                "in storage of the caller.\n"
                "\n"
                "Examples:\n"
-               "  accx bench model.accx --allow-host-code --input random --symbol batch=1 --symbol "
+               "  accx bench model.accx --allow-host-code --symbol batch=1 --symbol "
                "seq=32\n"
-               "  accx bench model.accx --allow-host-code --input random --threads 1 --repeat 200 "
+               "  accx bench model.accx --allow-host-code --input x=x.npy --threads 1 --repeat 200 "
                "--json\n",
     .options = options,
     .run = run_bench,

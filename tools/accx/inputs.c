@@ -179,7 +179,7 @@ static bool wants_tensors(const accx_job_t* job) {
 int accx_job_read_inputs(accx_job_t* job) {
   int code = ACCX_OK;
   if (!accx_args_has(job->args, "input") && wants_tensors(job)) {
-    accx_note("no --input is given, so inputs are random");
+    job->all_random = true;
     return set_all(job, "random");
   }
   for (int pass = 0; pass < 2; ++pass) {

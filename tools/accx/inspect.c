@@ -79,7 +79,7 @@ out:
 
 static const accx_option_t options[] = {
     {"section", "LIST", true,
-     "only these parts: versions, metadata, sections, symbols, functions, states, constants, "
+     "only these parts, with commas between them"
      "kernels"},
     {"top", "N", false, "show the N largest constants (20)"},
     {"all", NULL, false, "show every constant, and internal functions"},
@@ -93,13 +93,15 @@ const accx_verb_t accx_verb_inspect = {
     .min_operands = 1,
     .max_operands = 1,
     .summary = "shows what is in a bundle: functions with their types, symbols, weights, kernels",
-    .details = "Nothing of the bundle runs, and its weights are not read.\n"
-               "\n"
-               "Examples:\n"
-               "  accx inspect model.accx\n"
-               "  accx inspect model.accx --section functions,symbols\n"
-               "  accx inspect model.accx --section constants --all\n"
-               "  accx inspect model.accx --json | jq '.functions[].name'\n",
+    .details =
+        "Parts: versions, metadata, sections, symbols, functions, states, constants, kernels.\n"
+        "Nothing of the bundle runs, and its weights are not read.\n"
+        "\n"
+        "Examples:\n"
+        "  accx inspect model.accx\n"
+        "  accx inspect model.accx --section functions,symbols\n"
+        "  accx inspect model.accx --section constants --all\n"
+        "  accx inspect model.accx --json | jq '.functions[].name'\n",
     .options = options,
     .run = run_inspect,
 };

@@ -245,6 +245,11 @@ void accx_job_free(accx_job_t* job) {
   memset(job, 0, sizeof *job);
 }
 
+void accx_job_note_defaults(const accx_job_t* job) {
+  if (job->all_random)
+    accx_note("no --input is given, so inputs are random");
+}
+
 int accx_job_run(accx_job_t* job) {
   const accrt_status_t status = accrt_call_run(job->call, ACCRT_TIMEOUT_INFINITE);
   return status == ACCRT_OK ? ACCX_OK : accx_fail_status(status, "%s", job->path);

@@ -40,6 +40,7 @@ typedef struct accx_job {
   uint32_t argument_count;
   accx_symbol_t* symbols; /* all of the bundle */
   uint32_t symbol_count;
+  bool all_random;  /* no input was said, so all are random */
   uint64_t open_ns; /* opening the bundle */
   uint64_t load_ns; /* making program and session */
 } accx_job_t;
@@ -47,6 +48,8 @@ typedef struct accx_job {
 /* Everything up to a call that can run: command line first, so that mistakes show before code loads. */
 int accx_job_prepare(const accx_args_t* args, accx_job_t* out_job);
 void accx_job_free(accx_job_t* job);
+/* Says what was chosen in place of the user; for after a success. */
+void accx_job_note_defaults(const accx_job_t* job);
 /* Runs once and waits. */
 int accx_job_run(accx_job_t* job);
 /* After a run: gives the results storage of the tool's own, so that later runs allocate nothing. Results cannot be

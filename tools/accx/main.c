@@ -1,4 +1,5 @@
 /* tools/accx/main.c - finds the verb, prints help, writes the verb's output when it succeeded. */
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,7 +48,7 @@ static void print_overview(void) {
         "Examples:\n"
         "  accx inspect model.accx\n"
         "  accx run model.accx --allow-host-code --input x=x.npy --output y=y.npy\n"
-        "  accx bench model.accx --allow-host-code --input random --symbol batch=16\n"
+        "  accx bench model.accx --allow-host-code --symbol batch=16\n"
         "\n"
         "Exit codes:\n"
         "  0  success\n"
@@ -67,7 +68,7 @@ static void print_overview(void) {
 static void print_verb_help(const accx_verb_t* verb) {
   accx_heading("usage: accx %s%s%s%s", verb->name, verb->operands[0] ? " " : "", verb->operands,
                verb->options && verb->options[0].name ? " [options]" : "");
-  fprintf(accx_out, "%s.\n", verb->summary);
+  fprintf(accx_out, "%c%s.\n", toupper((unsigned char)verb->summary[0]), verb->summary + 1);
   if (verb->options && verb->options[0].name)
     fputs("\nOptions:\n", accx_out);
   accx_table_t* table = accx_table_create(2);

@@ -45,6 +45,8 @@ static int run_run(const accx_args_t* args) {
     print_json(&job, &outputs, &times);
   else if (!code)
     print_human(&job, &outputs, &times);
+  if (!code)
+    accx_job_note_defaults(&job);
   accx_outputs_free(&outputs);
   accx_job_free(&job);
   return code;
@@ -68,13 +70,13 @@ const accx_verb_t accx_verb_run = {
     .details =
         "Inputs come from .npy and .npz files or are generated: 'random' gives reals in [-1, 1), "
         "whole\n"
-        "numbers in 0..99, and the same values for the same seed (0 when none is said). A .npz "
-        "without a\n"
-        "name gives every input that it has an array for. Sizes of generated inputs come from "
-        "files given\n"
-        "beside them and from --symbol. bf16 and 8-bit floats are read and written as their bits "
-        "(uint16,\n"
-        "uint8).\n"
+        "numbers in 0..99, and the same values for the same seed (0 when none is said). Without "
+        "any\n"
+        "--input all are random. A .npz without a name gives every input that it has an array for. "
+        "Sizes\n"
+        "of generated inputs come from files given beside them and from --symbol. bf16 and 8-bit "
+        "floats\n"
+        "are read and written as their bits (uint16, uint8).\n"
         "\n"
         "A bundle with machine code for this processor is as powerful as a program: accx runs it "
         "only with\n"
