@@ -1,0 +1,301 @@
+/* runtime/drivers/common/dlpack.c - tensors from and to other libraries through DLPack. Deleters are plain C: they need no
+ * interpreter and no lock of ours. */
+#include "runtime/core/dlpack.h"
+
+#include <string.h>
+
+#include "runtime/drivers/common/objects.h"
+
+/* ---- Data types ---- */
+
+typedef struct type_pair {
+  accrt_dtype_t dtype;
+  uint8_t code;
+  uint8_t bits;
+  uint8_t minor; /* of the DLPack version that brought it */
+} type_pair_t;
+
+static const type_pair_t types[] = {
+    {ACCRT_DTYPE_BOOL, ACCRT_DL_BOOL, 8, 0},     {ACCRT_DTYPE_I8, ACCRT_DL_INT, 8, 0},
+    {ACCRT_DTYPE_I16, ACCRT_DL_INT, 16, 0},      {ACCRT_DTYPE_I32, ACCRT_DL_INT, 32, 0},
+    {ACCRT_DTYPE_I64, ACCRT_DL_INT, 64, 0},      {ACCRT_DTYPE_U8, ACCRT_DL_UINT, 8, 0},
+    {ACCRT_DTYPE_U16, ACCRT_DL_UINT, 16, 0},     {ACCRT_DTYPE_U32, ACCRT_DL_UINT, 32, 0},
+    {ACCRT_DTYPE_U64, ACCRT_DL_UINT, 64, 0},     {ACCRT_DTYPE_F16, ACCRT_DL_FLOAT, 16, 0},
+    {ACCRT_DTYPE_BF16, ACCRT_DL_BFLOAT, 16, 0},  {ACCRT_DTYPE_F32, ACCRT_DL_FLOAT, 32, 0},
+    {ACCRT_DTYPE_F64, ACCRT_DL_FLOAT, 64, 0},    {ACCRT_DTYPE_F8E4M3FN, ACCRT_DL_F8E4M3FN, 8, 1},
+    {ACCRT_DTYPE_F8E5M2, ACCRT_DL_F8E5M2, 8, 1}, {ACCRT_DTYPE_F8E8M0, ACCRT_DL_F8E8M0, 8, 1},
+    {ACCRT_DTYPE_F4E2M1, ACCRT_DL_F4E2M1, 4, 1}, {ACCRT_DTYPE_I4, ACCRT_DL_INT, 4, 0},
+    {ACCRT_DTYPE_U4, ACCRT_DL_UINT, 4, 0},
+};
+#define TYPE_COUNT (sizeof types / sizeof *types)
+
+static const type_pair_t* type_from_dl(accrt_dl_type_t type) {
+  for (size_t i = 0; i < TYPE_COUNT; ++i) {
+    if (types[i].code == type.code && types[i].bits == type.bits && type.lanes == 1)
+      return &types[i];
+  }
+  return NULL;
+}
+
+static const type_pair_t* type_from_dtype(accrt_dtype_t dtype) {
+  for (size_t i = 0; i < TYPE_COUNT; ++i) {
+    if (types[i].dtype == dtype)
+      return &types[i];
+  }
+  return NULL;
+}
+
+/* ---- Extents ---- */
+
+/* Which bytes a strided tensor covers, relative to element 0. */
+typedef struct extent {
+  int64_t first_bytes; /* 0 or negative */
+  uint64_t size_bytes; /* from there; 0 without elements */
+} extent_t;
+
+static bool row_major(const int64_t* shape, uint32_t rank, int64_t* strides) {
+  int64_t stride = 1;
+  for (uint32_t i = rank; i-- > 0;) {
+    strides[i] = stride;
+    if (shape[i] > 1 && __builtin_mul_overflow(stride, shape[i], &stride))
+      return false;
+  }
+  return true;
+}
+
+static bool measure(const int64_t* shape, const int64_t* strides, uint32_t rank, uint32_t bits,
+                    extent_t* out_extent) {
+  int64_t low = 0, high = 0;
+  *out_extent = (extent_t){0, 0};
+  for (uint32_t i = 0; i < rank; ++i) {
+    if (shape[i] == 0)
+      return true;
+  }
+  for (uint32_t i = 0; i < rank; ++i) {
+    int64_t reach;
+    if (__builtin_mul_overflow(shape[i] - 1, strides[i], &reach))
+      return false;
+    if (__builtin_add_overflow(reach < 0 ? low : high, reach, reach < 0 ? &low : &high))
+      return false;
+  }
+  /* Elements under a byte do not start in the middle of one when strides are negative: such tensors are refused. */
+  if (low < 0 && bits % 8 != 0)
+    return false;
+  int64_t low_bytes = 0, high_bits;
+  if (__builtin_mul_overflow(low, (int64_t)(bits / 8), &low_bytes))
+    return false;
+  if (__builtin_mul_overflow(high, (int64_t)bits, &high_bits) || high_bits > INT64_MAX - 64 ||
+      low_bytes < -INT64_MAX / 2)
+    return false;
+  out_extent->first_bytes = low_bytes;
+  out_extent->size_bytes = (uint64_t)(-low_bytes) + ((uint64_t)high_bits + bits + 7) / 8;
+  return true;
+}
+
+static accrt_status_t check_shape(const int64_t* shape, int64_t rank) {
+  if (rank < 0 || rank > ACCRT_MAX_RANK)
+    return ACCRT_FAIL(UNSUPPORTED, "rank %" PRId64 "; at most %d is taken", rank, ACCRT_MAX_RANK);
+  if (rank > 0 && shape == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "rank %" PRId64 " without a shape", rank);
+  for (int64_t i = 0; i < rank; ++i) {
+    if (shape[i] < 0)
+      return ACCRT_FAIL(INVALID_ARGUMENT, "dimension %" PRId64 " is %" PRId64, i, shape[i]);
+  }
+  return ACCRT_OK;
+}
+
+/* ---- Import ---- */
+
+static accrt_status_t check_producer(accrt_device_t* device, const accrt_dl_managed_t* managed) {
+  if (managed->major != ACCRT_DL_MAJOR) {
+    return ACCRT_FAIL(VERSION_MISMATCH,
+                      "the tensor is of DLPack %" PRIu32 ".%" PRIu32 "; %u.x is taken",
+                      managed->major, managed->minor, ACCRT_DL_MAJOR);
+  }
+  const int32_t type = managed->tensor.device_type;
+  if (type == ACCRT_DL_CPU || type == ACCRT_DL_CUDA_HOST || type == ACCRT_DL_ROCM_HOST)
+    return ACCRT_OK;
+  return ACCRT_FAIL(UNSUPPORTED,
+                    "the tensor is on DLPack device (%" PRId32 ", %" PRId32
+                    "), which %s cannot take",
+                    type, managed->tensor.device_id, accrt_device_facts(device)->name);
+}
+
+static void delete_managed(void* user) {
+  accrt_dl_managed_t* managed = user;
+  if (managed->deleter != NULL)
+    managed->deleter(managed);
+}
+
+accrt_status_t accrt_dlpack_import(accrt_device_t* device, void* managed,
+                                   accrt_tensor_t* out_tensor, int64_t* shape, int64_t* strides,
+                                   uint32_t* out_read_only) {
+  if (out_tensor != NULL)
+    memset(out_tensor, 0, sizeof *out_tensor);
+  if (out_read_only != NULL)
+    *out_read_only = 0;
+  accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
+  if (device == NULL || managed == NULL || out_tensor == NULL || shape == NULL || strides == NULL ||
+      out_read_only == NULL) {
+    return ACCRT_FAIL(INVALID_ARGUMENT, "an argument is NULL");
+  }
+  const accrt_dl_managed_t* producer = managed;
+  const accrt_dl_tensor_t* tensor = &producer->tensor;
+  status = check_producer(device, producer);
+  if (status == ACCRT_OK)
+    status = check_shape(tensor->shape, tensor->ndim);
+  if (status != ACCRT_OK)
+    return status;
+  const type_pair_t* type = type_from_dl(tensor->dtype);
+  const bool padded =
+      (producer->flags & ACCRT_DL_FLAG_SUBBYTE_PADDED) != 0 && tensor->dtype.bits < 8;
+  if (type == NULL || padded) {
+    return ACCRT_FAIL(UNSUPPORTED, "DLPack type (code %u, %u bits, %u lanes%s)", tensor->dtype.code,
+                      tensor->dtype.bits, tensor->dtype.lanes, padded ? ", padded" : "");
+  }
+  const uint32_t rank = (uint32_t)tensor->ndim;
+  int64_t local_strides[ACCRT_MAX_RANK];
+  extent_t extent;
+  bool fits = true;
+  if (tensor->strides != NULL) {
+    memcpy(local_strides, tensor->strides, rank * sizeof *local_strides);
+  } else {
+    fits = row_major(tensor->shape, rank, local_strides);
+  }
+  if (!fits || !measure(tensor->shape, local_strides, rank, type->bits, &extent)) {
+    return ACCRT_FAIL(UNSUPPORTED, "the tensor's strides reach further than can be addressed");
+  }
+  char* first =
+      tensor->data != NULL ? (char*)tensor->data + tensor->byte_offset + extent.first_bytes : NULL;
+  accrt_buffer_t* buffer;
+  status = accrt_buffer_import(device, first, extent.size_bytes, delete_managed, managed, &buffer);
+  if (status != ACCRT_OK)
+    return status;
+  if (rank > 0) {
+    memcpy(shape, tensor->shape, rank * sizeof *shape);
+    memcpy(strides, local_strides, rank * sizeof *strides);
+  }
+  *out_read_only = (producer->flags & ACCRT_DL_FLAG_READ_ONLY) != 0;
+  *out_tensor = (accrt_tensor_t){.buffer = buffer,
+                                 .offset_bytes = (uint64_t)(-extent.first_bytes),
+                                 .dtype = type->dtype,
+                                 .rank = rank,
+                                 .shape = shape,
+                                 .strides = strides};
+  return ACCRT_OK;
+}
+
+/* ---- Export ---- */
+
+typedef struct exported_tensor {
+  accrt_dl_managed_t managed; /* first */
+  const accrt_allocator_t* allocator;
+  accrt_buffer_t* buffer;
+  int64_t shape[ACCRT_MAX_RANK];
+  int64_t strides[ACCRT_MAX_RANK];
+} exported_tensor_t;
+
+static void delete_exported(accrt_dl_managed_t* managed) {
+  exported_tensor_t* exported = (exported_tensor_t*)managed;
+  if (exported == NULL || accrt_forked())
+    return;
+  accrt_buffer_t* buffer = exported->buffer;
+  accrt_free(exported->allocator, exported, sizeof *exported);
+  /* Last: the buffer keeps the instance, and so the allocator. */
+  accrt_buffer_release(buffer);
+}
+
+/* Where a consumer finds the memory. */
+static accrt_status_t place_exported(accrt_buffer_t* buffer, accrt_dl_tensor_t* tensor) {
+  accrt_buffer_info_t info = ACCRT_BUFFER_INFO_INIT;
+  const accrt_status_t status = accrt_buffer_info(buffer, &info);
+  if (status != ACCRT_OK)
+    return status;
+  const accrt_device_info_t* facts = accrt_device_facts(accrt_buffer_device(buffer));
+  if (info.host_pointer != NULL) {
+    tensor->device_type = ACCRT_DL_CPU;
+    tensor->data = info.host_pointer;
+    return ACCRT_OK;
+  }
+  if (strcmp(facts->driver, "cuda") != 0 && info.size_bytes != 0) {
+    return ACCRT_FAIL(UNSUPPORTED, "DLPack has no name for memory of %s", facts->name);
+  }
+  tensor->device_type = strcmp(facts->driver, "cuda") == 0 ? ACCRT_DL_CUDA : ACCRT_DL_CPU;
+  tensor->device_id = (int32_t)facts->index;
+  tensor->data = (void*)(uintptr_t)info.device_address;
+  return ACCRT_OK;
+}
+
+static accrt_status_t check_exported(const accrt_tensor_t* tensor, const type_pair_t* type,
+                                     int64_t* strides) {
+  accrt_status_t status = check_shape(tensor->shape, tensor->rank);
+  if (status != ACCRT_OK)
+    return status;
+  extent_t extent;
+  bool fits = true;
+  if (tensor->strides != NULL) {
+    memcpy(strides, tensor->strides, tensor->rank * sizeof *strides);
+  } else {
+    fits = row_major(tensor->shape, tensor->rank, strides);
+  }
+  uint64_t address, size_bytes;
+  accrt_buffer_range(tensor->buffer, &address, &size_bytes);
+  fits = fits && measure(tensor->shape, strides, tensor->rank, type->bits, &extent);
+  const uint64_t before = fits ? (uint64_t)(-extent.first_bytes) : 0;
+  if (fits && before <= tensor->offset_bytes &&
+      accrt_range_fits(tensor->offset_bytes - before, extent.size_bytes, size_bytes)) {
+    return ACCRT_OK;
+  }
+  return ACCRT_FAIL(OUT_OF_RANGE,
+                    "the tensor at offset %" PRIu64 " does not fit its buffer of %" PRIu64 " bytes",
+                    tensor->offset_bytes, size_bytes);
+}
+
+accrt_status_t accrt_dlpack_export(const accrt_tensor_t* tensor, uint32_t read_only,
+                                   void** out_managed) {
+  if (out_managed == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "out_managed is NULL");
+  *out_managed = NULL;
+  accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
+  if (tensor == NULL || tensor->buffer == NULL) {
+    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", tensor == NULL ? "tensor" : "tensor->buffer");
+  }
+  const type_pair_t* type = type_from_dtype(tensor->dtype);
+  if (type == NULL)
+    return ACCRT_FAIL(UNSUPPORTED, "data type %" PRIu32 " has no DLPack type", tensor->dtype);
+  int64_t strides[ACCRT_MAX_RANK];
+  accrt_dl_tensor_t placed = {.ndim = (int32_t)tensor->rank,
+                              .dtype = {type->code, type->bits, 1},
+                              .byte_offset = tensor->offset_bytes};
+  status = check_exported(tensor, type, strides);
+  if (status == ACCRT_OK)
+    status = place_exported(tensor->buffer, &placed);
+  if (status != ACCRT_OK)
+    return status;
+  const accrt_allocator_t* allocator =
+      accrt_instance_allocator(accrt_device_instance(accrt_buffer_device(tensor->buffer)));
+  void* memory;
+  status = accrt_alloc(allocator, sizeof(exported_tensor_t), &memory);
+  if (status != ACCRT_OK)
+    return status;
+  exported_tensor_t* exported = memory;
+  exported->allocator = allocator;
+  exported->buffer = accrt_buffer_retain(tensor->buffer);
+  if (tensor->rank > 0) {
+    memcpy(exported->shape, tensor->shape, tensor->rank * sizeof *exported->shape);
+    memcpy(exported->strides, strides, tensor->rank * sizeof *strides);
+  }
+  placed.shape = exported->shape;
+  placed.strides = exported->strides;
+  exported->managed = (accrt_dl_managed_t){.major = ACCRT_DL_MAJOR,
+                                           .minor = type->minor,
+                                           .deleter = delete_exported,
+                                           .flags = read_only ? ACCRT_DL_FLAG_READ_ONLY : 0,
+                                           .tensor = placed};
+  *out_managed = &exported->managed;
+  return ACCRT_OK;
+}
