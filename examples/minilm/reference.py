@@ -53,18 +53,18 @@ class Reference:
         return mean / np.maximum(np.linalg.norm(mean, axis=1, keepdims=True), 1e-12)
 
 
+_STEP = 1.0 / 256
+_GRID = np.arange(0, 6 + _STEP, _STEP)
+_ERF = np.array([math.erf(x) for x in _GRID])
+_SLOPE = 2 / math.sqrt(math.pi) * np.exp(-_GRID * _GRID)
+
+
 def _erf(x):
-    """erf in float64 to about 1e-15: its series up to 3, and the continued fraction of erfc beyond."""
-    a = np.abs(x)
-    small = np.minimum(a, 3.0)
-    term, total = small.copy(), small.copy()
-    for n in range(1, 80):
-        term = term * (-small * small) / n
-        total += term / (2 * n + 1)
-    near = 2 / math.sqrt(math.pi) * total
-    big = np.maximum(a, 3.0)
-    fraction = np.zeros_like(big)
-    for n in range(60, 0, -1):
-        fraction = n / 2 / (big + fraction)
-    far = 1 - np.exp(-big * big) / math.sqrt(math.pi) / (big + fraction)
-    return np.sign(x) * np.where(a < 3.0, near, far)
+    """erf in float64: the Taylor series around the nearest of 1,537 points, exact to about 1e-16; 1 beyond 6."""
+    a = np.minimum(np.abs(x), 6.0)
+    near = np.rint(a / _STEP).astype(np.int32)
+    x0 = near * _STEP
+    d = a - x0
+    q = x0 * x0
+    series = 1 + d * (-x0 + d * ((4 * q - 2) / 6 + d * ((12 - 8 * q) * x0 / 24 + d * (16 * q * q - 48 * q + 12) / 120)))
+    return np.copysign(_ERF[near] + _SLOPE[near] * d * series, x)

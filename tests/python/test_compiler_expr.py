@@ -1,0 +1,89 @@
+"""Symbolic sizes: canonical forms mean the same, and what they fold to is what the file's arithmetic gives."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+import kernel_harness as kh
+from accrt.bundle_writer import Expr, constant, less, less_equal, logical_and, logical_not, logical_or, not_equal
+from accrt.compiler import expr as ex
+
+A, B, C = (ex.symbol(name) for name in "abc")
+
+
+@pytest.mark.parametrize("size, expected", [
+    ((A * B * 384) // (B * A), 384),
+    (A * 4 + B - A * 4, B),
+    ((A * 12 + 5) % 4, 1),
+    ((A * 12 + B) // 4, A * 3 + B // 4),
+    (ex.ceildiv(A * 64 + 3, 32), A * 2 + 1),
+    (ex.maximum(A + 1, 1), A + 1),
+    (ex.minimum(A, A + B), A),
+    (ex.maximum(A * 4, A * 8), A * 8),
+    (less(B + A, A), constant(0)),
+    (less_equal(A, A + B), constant(1)),
+    (ex.select(ex.equal(A, A), B, C), B),
+    ((A + B) * (A - B), A * A - B * B),
+    (ex.align_up(A * 512, 256), A * 512),
+    ((A * B) // A, B),
+])  # fmt: skip
+def test_canonical_form(size, expected):
+    assert ex.simplify(size) == ex.simplify(expected)
+
+
+def random_size(generator: random.Random, depth: int) -> Expr:
+    if depth == 0 or generator.random() < 0.15:
+        return generator.choice([A, B, C, constant(generator.randint(-4, 40))])
+    op = generator.choice(["add", "sub", "mul", "floordiv", "ceildiv", "mod", "min", "max", "eq", "ne", "lt", "le", "and", "or", "not", "select"])
+    count = {"not": 1, "select": 3}.get(op, 2)
+    return Expr(op, [random_size(generator, depth - 1) for _ in range(count)])
+
+
+def test_simplifying_keeps_the_value():
+    """Wherever an expression has a value, its canonical form has the same one."""
+    generator = random.Random(kh.SEED)
+    print("seed", kh.SEED)
+    checked = 0
+    for _ in range(3000):
+        size = random_size(generator, 4)
+        simple = ex.simplify(size)
+        for _ in range(4):
+            values = {name: generator.choice([0, 1, 2, 3, 7, 64, 1000]) for name in "abc"}
+            try:
+                expected = ex.evaluate(size, values)
+            except ZeroDivisionError:
+                continue
+            assert ex.evaluate(simple, values) == expected, f"{size} -> {simple} at {values}"
+            checked += 1
+    assert checked > 6000
+
+
+def test_bounds_hold():
+    generator = random.Random(kh.SEED + 1)
+    print("seed", kh.SEED + 1)
+    ranges = {"a": (0, 9), "b": (1, 5), "c": (3, 3)}
+    for _ in range(2000):
+        size = random_size(generator, 3)
+        low, high = ex.bounds(size, ranges)
+        for _ in range(5):
+            values = {name: generator.randint(*bounds) for name, bounds in ranges.items()}
+            try:
+                value = ex.evaluate(size, values)
+            except ZeroDivisionError:
+                continue
+            assert (low is None or low <= value) and (high is None or value <= high), f"{size} at {values}: {low}..{high}"
+
+
+def test_equal_sizes_are_one_object_in_the_canonical_form():
+    assert ex.simplify(A * B + C) == ex.simplify(C + B * A)
+    assert hash(ex.simplify(A * B + C)) == hash(ex.simplify(C + B * A))
+    assert not ex.proved_equal(A, B)
+
+
+def test_the_truth_of_a_size_is_not_taken_by_accident():
+    with pytest.raises(ValueError, match="not known while compiling"):
+        if less(A, B):
+            pass
+    assert not_equal(A, B) != logical_and(A, B) != logical_or(A, logical_not(B))

@@ -1,0 +1,296 @@
+"""Passes and the IR itself: each pass keeps the meaning (by the float64 reference), and does what it is for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import kernel_harness as kh
+from accrt.compiler import Interpreter, IRError, Module, SymbolClass, TensorType, cat, passes, verify
+from accrt.compiler import ir
+
+
+def f32(*shape):
+    return np.random.default_rng(kh.SEED).uniform(-1, 1, shape).astype(np.float32)
+
+
+def block_module():
+    """A transformer block in small: everything that the passes look for."""
+    m = Module("block")
+    n = m.symbol("n", minimum=1, maximum=512)
+    f = m.function("block")
+    x = f.input("x", "f32", [2, n, 16])
+    weights = {name: m.constant(name, f32(*shape)) for name, shape in (
+        ("q", (16, 16)), ("k", (16, 16)), ("v", (16, 16)), ("qb", (16,)), ("kb", (16,)), ("vb", (16,)), ("o", (16, 16)),
+        ("up", (48, 16)), ("upb", (48,)), ("down", (16, 48)), ("gamma", (16,)), ("beta", (16,)))}  # fmt: skip
+    q, k, v = (x.linear(weights[p], weights[p + "b"]).view([2, n, 4, 4]).transpose(1, 2) for p in "qkv")
+    y = q.scaled_dot_product_attention(k, v).transpose(1, 2).view([2, n, 16]).linear(weights["o"]) + x
+    y = y.layer_norm(weights["gamma"], weights["beta"])
+    z = y.linear(weights["up"], weights["upb"]).gelu().linear(weights["down"]) + y
+    f.result("z", (z * 2.0 - 1.0).tanh() * z)
+    f.result("again", (z * 2.0 - 1.0).tanh())
+    return m
+
+
+def names(module, function="block"):
+    return [op.name for op in module.functions[function].body.walk()]
+
+
+@pytest.mark.parametrize("count", range(len(passes.PIPELINE) + 1))
+def test_passes_keep_the_meaning(count):
+    m = block_module()
+    work = passes.run(m, passes.PIPELINE[:count])
+    x = f32(2, 7, 16)
+    for got, want in zip(Interpreter(work).run("block", x), Interpreter(m).run("block", x)):
+        np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
+
+
+def test_passes_leave_the_module_as_it_was():
+    m = block_module()
+    before = str(m)
+    passes.run(m)
+    assert str(m) == before
+
+
+def test_linears_of_one_input_become_one():
+    work = passes.run(block_module())
+    assert names(work).count("accrt.matmul_packed") == 4  # q, k and v; o; up; down
+    columns = [op.attrs["columns"] for op in work.functions["block"].body.walk() if op.name == "accrt.matmul_packed"]
+    assert columns == [48, 16, 48, 16]
+
+
+def test_epilogues_are_fused():
+    work = passes.run(block_module())
+    found = [op for op in work.functions["block"].body.walk() if op.name == "accrt.matmul_packed"]
+    assert [op.operands[2] is not None for op in found] == [True, False, True, False]
+    assert [op.operands[3] is not None for op in found] == [False, True, False, True]
+    assert [op.attrs["activation"] for op in found] == ["none", "none", "gelu", "none"]
+
+
+def test_an_epilogue_is_not_fused_when_the_product_is_used_twice():
+    m = Module("m")
+    f = m.function("f")
+    y = f.input("x", "f32", [3, 4]).linear(m.constant("w", f32(5, 4)))
+    f.result("a", y.relu())
+    f.result("b", y)
+    (product,) = [op for op in passes.run(m).functions["f"].body.walk() if op.name == "accrt.matmul_packed"]
+    assert product.attrs["activation"] == "none"
+
+
+def test_an_activation_after_a_residual_is_not_moved_before_it():
+    m = Module("m")
+    f = m.function("f")
+    x = f.input("x", "f32", [3, 4])
+    f.result("y", (x.linear(m.constant("w", f32(4, 4))) + x).relu())
+    work = passes.run(m)
+    assert names(work, "f") == ["accrt.matmul_packed", "accrt.elementwise"]
+    a = f32(3, 4)
+    np.testing.assert_allclose(Interpreter(work).run("f", a)[0], Interpreter(m).run("f", a)[0], rtol=1e-12)
+
+
+def test_chains_become_one_kernel():
+    m = Module("m")
+    n = m.symbol("n")
+    f = m.function("f")
+    x, y = f.input("x", "f32", [n, 8]), f.input("y", "f32", [8])
+    f.result("z", ((x + y).exp() * 2.0 - x / (y.abs() + 1.0)).sigmoid())
+    work = passes.run(m)
+    assert names(work, "f") == ["accrt.elementwise"]
+    assert "sigmoid(sub(mul(exp(add(" in str(work)
+
+
+def test_work_of_a_smaller_shape_is_not_repeated_when_it_is_dear():
+    m = Module("m")
+    f = m.function("f")
+    x, y = f.input("x", "f32", [64, 8]), f.input("y", "f32", [8])
+    f.result("a", x * y.exp())
+    f.result("b", x * (y + 1.0))
+    assert names(passes.run(m), "f") == ["accrt.elementwise"] * 3
+
+
+def test_positions_are_not_fused_into_another_shape():
+    m = Module("m")
+    n = m.symbol("n")
+    f = m.function("f")
+    x = f.input("x", "f32", [n, 8])
+    f.result("y", x + f.arange(8, dtype="f32"))
+    work = passes.run(m)
+    assert names(work, "f") == ["accrt.elementwise"] * 2
+    a = f32(3, 8)
+    np.testing.assert_array_equal(Interpreter(work).run("f", a)[0], a.astype(np.float64) + np.arange(8))
+
+
+def test_fusion_does_not_cross_a_write_to_what_is_read():
+    m = Module("m")
+    state = m.state("s", "f32", [4])
+    f = m.function("f")
+    x = f.input("x", "f32", [4])
+    old = f.state_read(state) + 1.0
+    x.state_write(state, [0])
+    f.result("y", old * 2.0)
+    work, oracle = Interpreter(passes.run(m)), Interpreter(m)
+    for _ in range(2):
+        a = f32(4)
+        np.testing.assert_array_equal(work.run("f", a)[0], oracle.run("f", a)[0])
+
+
+def test_constants_are_prepared_at_load():
+    work = passes.run(block_module())
+    prepared = [f for f in work.functions.values() if f.prepare]
+    assert len(prepared) == 5  # four packed weights and the joined bias
+    for function in prepared:
+        assert all(v.constant.data is not None for v in function.constants.values())
+
+
+def test_constants_made_from_constants_made_at_load():
+    m = Module("m")
+    f = m.function("f")
+    x = f.input("x", "f32", [2, 4])
+    doubled = f.constant(m.constant("w", f32(3, 4))) * 2.0
+    f.result("y", x.linear(doubled))
+    f.result("z", x.sum(1, True) + doubled.sum(1))
+    work = passes.run(m)
+    a = f32(2, 4)
+    for got, want in zip(Interpreter(work).run("f", a), Interpreter(m).run("f", a)):
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+    for function in [f for f in work.functions.values() if f.prepare]:
+        assert all(v.constant.data is not None for v in function.constants.values())
+
+
+def test_equal_work_is_done_once_and_unused_work_never():
+    m = Module("m")
+    f = m.function("f")
+    x = f.input("x", "f32", [2, 4])
+    x.exp().sum(1)
+    f.result("a", x.softmax(-1))
+    f.result("b", x.softmax(-1))
+    assert names(passes.run(m), "f") == ["aten.softmax"]
+
+
+def test_reads_around_a_write_are_not_shared():
+    m = Module("m")
+    f = m.function("f")
+    y = f.input("y", "f32", [4], access="read_write")
+    before = y.sum(0)
+    (y * 3.0).write_input("y")
+    f.result("before", before)
+    f.result("after", y.sum(0))
+    work = passes.run(m)
+    a = f32(4)
+    for got, want in zip(Interpreter(work).run("f", a), Interpreter(m).run("f", a)):
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+def test_views_are_joined():
+    m = Module("m")
+    f = m.function("f")
+    x = f.input("x", "f32", [2, 3, 4])
+    f.result("y", x.permute([1, 2, 0]).permute([2, 0, 1]).exp().view([6, 4]).view([24]))
+    work = passes.run(m)
+    assert names(work, "f") == ["accrt.elementwise", "aten.view"]
+
+
+# ---- The verifier ----
+
+
+def one():
+    m = Module("m")
+    f = m.function("f")
+    x = f.input("x", "f32", [2, 4])
+    f.result("y", x.exp().relu())
+    return m, f
+
+
+def test_verifier_finds_use_before_definition():
+    m, f = one()
+    f.body.ops.reverse()
+    with pytest.raises(IRError, match="aten.relu.*not defined before it"):
+        verify(m)
+
+
+def test_verifier_finds_a_wrong_type():
+    m, f = one()
+    f.body.ops[0].result.type = TensorType("f32", (2, 5))
+    with pytest.raises(IRError, match="aten.exp.*follow"):
+        verify(m)
+
+
+def test_verifier_finds_a_result_without_definition():
+    m, f = one()
+    f.body.ops.pop()
+    with pytest.raises(IRError, match="result 'y' is not defined"):
+        verify(m)
+
+
+def test_a_pass_that_breaks_the_module_is_named():
+    m, _f = one()
+
+    def vandal(module):
+        module.functions["f"].body.ops.pop()
+
+    with pytest.raises(AssertionError, match="pass vandal broke the module"):
+        passes.run(m, (("vandal", vandal),))
+
+
+def test_copies_are_independent():
+    m = block_module()
+    copy = passes.clone(m)
+    copy.functions["block"].body.ops.clear()
+    verify(m)
+
+
+# ---- Mistakes of module builders ----
+
+MISTAKES = [
+    (lambda f, x, n: x.add(f.input("y", "f32", [n, 3])), "do not broadcast"),
+    (lambda f, x, n: x.matmul(f.input("y", "f32", [5, 2])), "inner dimension"),
+    (lambda f, x, n: x.view([n, 5]), "not proved to equal"),
+    (lambda f, x, n: x.softmax(2), "dimension 2 of a tensor of rank 2"),
+    (lambda f, x, n: x.permute([0, 0]), "permutation"),
+    (lambda f, x, n: x.slice(1, 6, 2), "slice"),
+    (lambda f, x, n: x.select(1, 9), "index 9"),
+    (lambda f, x, n: x.squeeze(1), "squeeze"),
+    (lambda f, x, n: x.to_copy("f33"), "no data type 'f33'"),
+    (lambda f, x, n: x.logical_not(), "logical_not of f32"),
+    (lambda f, x, n: x.embedding(x), "indices of f32"),
+    (lambda f, x, n: x.rope(), None),
+    (lambda f, x, n: x.softmax(-1, 5), "arguments"),
+    (lambda f, x, n: x.gelu(approximate="odd"), "approximated"),
+    (lambda f, x, n: cat([x, f.input("y", "f64", [n, 8])]), "cat of"),
+    (lambda f, x, n: f.input("x", "f32", [2]), "used twice"),
+    (lambda f, x, n: f.repeat(3, [x], lambda i, y: y.sum(1)), "bodies yield"),
+    (lambda f, x, n: f.cond(n, lambda: x, lambda: x.sum(1)), "bodies yield"),
+    (lambda f, x, n: x.write_input("x"), "no read_write input"),
+    (lambda f, x, n: f.scalar("s", n + 1), "no symbol"),
+]
+
+
+@pytest.mark.parametrize("index", range(len(MISTAKES)))
+def test_mistake(index):
+    mistake, message = MISTAKES[index]
+    m = Module("m")
+    n = m.symbol("n")
+    f = m.function("f")
+    x = f.input("x", "f32", [n, 8 if message else 7])
+    with pytest.raises(IRError, match=message):
+        mistake(f, x, n)
+
+
+def test_text_shows_everything():
+    m = block_module()
+    m.symbol("position", SymbolClass.RUNTIME, maximum=9)
+    m.symbol("b", SymbolClass.BUCKET, maximum=8, buckets=[4, 8])
+    m.state("cache", "bf16", [4, 4])
+    f = m.function("loop", internal=True)
+    x = f.input("x", "f32", [4], access="donated")
+    with f.label("body"):
+        (y,) = f.repeat(3, [x], lambda i, v: v + f.full((), i, "f32"))
+        (z,) = f.cond(ir.ex.symbol("n"), lambda: y, lambda: x)
+    f.result("z", z)
+    text = str(m)
+    for part in (
+        "symbol position: runtime [0, 9]", "symbol b: bucket [0, 8], buckets [4, 8]", "state @cache: bf16[4, 4]",
+        "internal function loop(%x: donated f32[4])", "accrt.repeat(%x, count=3", "carries", "yield", "} else {", "# body",
+        "aten.layer_norm(", "constant @gamma: f32[16]",
+    ):  # fmt: skip
+        assert part in text, f"{part!r} is missing in\n{text}"
