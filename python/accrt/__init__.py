@@ -6,25 +6,61 @@
 
 Pure Python over ctypes; numpy is optional. Objects keep alive what they need; `close()` or `with` gives handles back early.
 Errors are exceptions under accrt.Error with the whole record of the C library. See docs/python-guide.md.
+
+The shared library is loaded at the first use of a name below, so that accrt.bundle_writer and accrt.compiler, which write
+bundles, need it not.
 """
 from __future__ import annotations
 
-from . import errors
-from ._library import lib as _lib
-from .bundle import Argument, Bundle, Constant, Signature, Symbol
-from .errors import *  # noqa: F403 - one class for each status, listed in errors.__all__
-from .instance import Device, DeviceInfo, Instance, caps, default_instance
-from .kernels import Commands, Kernel, KernelPack, launch
-from .memory import Buffer, Pool, PoolEntry
-from .program import Call, Function, Program, Session, load
-from .stream import Event, Semaphore, Stream
-from .tensor import Tensor, from_dlpack
+import importlib
+from typing import TYPE_CHECKING
 
-_version = _lib.accrt_version()
-__version__ = f"{_version >> 24}.{(_version >> 12) & 0xFFF}.{_version & 0xFFF}"
+# Which module has which name. The exception classes are in errors.
+_MODULES = {
+    "bundle": ("Argument", "Bundle", "Constant", "Signature", "Symbol"),
+    "instance": ("Device", "DeviceInfo", "Instance", "caps", "default_instance"),
+    "kernels": ("Commands", "Kernel", "KernelPack", "launch"),
+    "memory": ("Buffer", "Pool", "PoolEntry"),
+    "program": ("Call", "Function", "Program", "Session", "load"),
+    "stream": ("Event", "Semaphore", "Stream"),
+    "tensor": ("Tensor", "from_dlpack"),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
 
-__all__ = [
-    "Argument", "Buffer", "Bundle", "Call", "Commands", "Constant", "Device", "DeviceInfo", "Event", "Function", "Instance",
-    "Kernel", "KernelPack", "Pool", "PoolEntry", "Program", "Semaphore", "Session", "Signature", "Stream", "Symbol", "Tensor",
-    "caps", "default_instance", "from_dlpack", "launch", "load", "__version__", *errors.__all__,
-]
+if TYPE_CHECKING:  # for editors and type checkers
+    from .bundle import Argument, Bundle, Constant, Signature, Symbol
+    from .errors import *  # noqa: F403
+    from .instance import Device, DeviceInfo, Instance, caps, default_instance
+    from .kernels import Commands, Kernel, KernelPack, launch
+    from .memory import Buffer, Pool, PoolEntry
+    from .program import Call, Function, Program, Session, load
+    from .stream import Event, Semaphore, Stream
+    from .tensor import Tensor, from_dlpack
+
+__all__ = [*_HOME, "__version__", "Error"]
+
+
+def _library_version() -> str:
+    from ._library import lib
+    number = lib.accrt_version()
+    return f"{number >> 24}.{(number >> 12) & 0xFFF}.{number & 0xFFF}"
+
+
+def __getattr__(name: str):
+    if name.startswith("__") and name != "__version__":
+        raise AttributeError(name)
+    if name == "__version__":
+        value = _library_version()
+    elif name in _HOME:
+        value = getattr(importlib.import_module("." + _HOME[name], __name__), name)
+    else:
+        value = getattr(importlib.import_module(".errors", __name__), name, None)
+        if value is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    from . import errors
+    return sorted({*globals(), *__all__, *errors.__all__})

@@ -271,8 +271,6 @@ class Function:
     `out=` takes an array (or a tuple with one for each result, None to have it allocated) and is returned.
     """
 
-    __slots__ = ("session", "signature", "_call", "_indices", "__doc__")
-
     def __init__(self, session: Session, signature: Signature) -> None:
         self.session = session
         self.signature = signature
