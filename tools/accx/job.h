@@ -85,8 +85,7 @@ int accx_job_generate_inputs(accx_job_t* job);
 #define ACCX_JOB_OPTIONS                                                                           \
   {"function", "NAME", false, "the function to call; needed when the bundle has several"},         \
       {"input", "[NAME=]VALUE", true,                                                              \
-       "an input: FILE.npy, FILE.npz[:KEY], zeros, ones, arange, random[:SEED]; without NAME: "    \
-       "all"},                                                                                     \
+       "an input: FILE.npy, FILE.npz[:KEY], zeros, ones, arange, random[:SEED]"},                  \
       {"symbol", "NAME=VALUE", true, "a size, for generated inputs and for session memory"},       \
       {"scalar", "NAME=VALUE", true, "a scalar input"},                                            \
       {"device", "NAME", false, "the device (host; see accx devices)"},                            \
