@@ -58,7 +58,7 @@ def from_record(record: _ffi.accrt_error, status: int) -> errors.Error:
     return errors.make(status, lib.accrt_status_name(status).decode(), record)
 
 
-def struct(kind, **values):
+def struct(kind, /, **values):
     """A new extensible struct with its size set."""
     out = kind(**values)
     out.struct_size = ctypes.sizeof(kind)

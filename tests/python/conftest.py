@@ -13,9 +13,9 @@ sys.path.insert(0, str(ROOT / "python"))
 
 @pytest.fixture(scope="session")
 def golden_bundle(tmp_path_factory) -> pathlib.Path:
-    """The small bundle of tests/golden/make.py: scale_add, weighted, steps, gated, count."""
+    """The small bundle of tests/golden/scale_add.py: scale_add, weighted, steps, gated, count."""
     path = tmp_path_factory.mktemp("golden") / "scale_add.accx"
-    subprocess.run([sys.executable, str(ROOT / "tests/golden/make.py"), "-o", str(path)], check=True)
+    subprocess.run([sys.executable, str(ROOT / "tests/golden/scale_add.py"), "-o", str(path)], check=True)
     return path
 
 

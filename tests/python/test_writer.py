@@ -16,11 +16,11 @@ import accx_exec
 import kernel_harness as kh
 from accrt import bundle_writer as bw
 
-GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden" / "make.py"
+GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden" / "scale_add.py"
 
 
 def scale_add():
-    """The bundle of tests/golden/make.py, made by the writer alone."""
+    """The bundle of tests/golden/scale_add.py, made by the writer alone."""
     spec = importlib.util.spec_from_file_location("golden_make", GOLDEN)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
