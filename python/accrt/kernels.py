@@ -89,8 +89,7 @@ def _bits(value, size: int, what: str) -> int:
 
 
 def _memory_argument(entry: _ffi.accrt_kernel_argument, value, kind: str, device: Device):
-    if value is None:
-        entry.size_bytes = 0
+    if value is None:  # absent: no pointer, and not a range of 0 bytes
         return None
     if isinstance(value, Buffer):
         entry.buffer = value.handle
