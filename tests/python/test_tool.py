@@ -646,6 +646,29 @@ def test_npz_that_claims_too_much_or_is_damaged(echo_bundle, tmp_path):
     assert "method" in accx(*run, code=FAILED)
 
 
+# ---- drivers from outside
+
+@pytest.mark.parametrize("host_memory", [True, False])
+def test_driver_from_outside(echo_bundle, tmp_path, host_memory):
+    """The null driver as a shared object; without its HOST_MEMORY flag arrays must travel through buffers and copies."""
+    source = (ROOT / "runtime/drivers/null/null.c").read_text()
+    if not host_memory:
+        assert source.count("ACCRT_DEVICE_FLAG_HOST_MEMORY | ") == 1
+        source = source.replace("ACCRT_DEVICE_FLAG_HOST_MEMORY | ", "")
+    (tmp_path / "null.c").write_text(source)
+    subprocess.run([os.environ.get("CC", "gcc"), "-std=c11", "-shared", "-fPIC", "-fvisibility=hidden",
+                    f"-I{ROOT / 'include'}", "null.c", "-o", "null.so"], cwd=tmp_path, check=True)
+    how = ["--driver", "./null.so", "--device", "null", "--function", "grid", "--symbol", "m=2", "--input", "arange"]
+    for n in (5, 0):
+        accx("run", echo_bundle, *how, "--symbol", f"n={n}", "--output", "y=y.npy", cwd=tmp_path)
+        wanted = np.arange(n * 6, dtype=np.float32).reshape(n, 2, 3)
+        assert np.array_equal(np.load(tmp_path / "y.npy"), wanted)
+        assert accx_json("bench", echo_bundle, *how, "--symbol", f"n={n}", "--repeat", 5, cwd=tmp_path)["device"] == "null:0"
+    flags = {d["name"]: d["flags"] for d in accx_json("devices", "--driver", tmp_path / "null.so")["devices"]}
+    assert ("host-memory" in flags["null:0"]) == host_memory
+    assert "nowhere.so" in accx("devices", "--driver", tmp_path / "nowhere.so", code=FAILED)
+
+
 # ---- bench
 
 def test_bench(model):

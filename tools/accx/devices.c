@@ -73,7 +73,7 @@ static int run_devices(const accx_args_t* args) {
   uint32_t count = 0;
   int code = accx_open_instance(args, &instance);
   if (code)
-    return code;
+    goto out;
   const accrt_status_t status = accrt_instance_device_count(instance, &count);
   if (status != ACCRT_OK) {
     code = accx_fail_status(status, "cannot list devices");
@@ -95,6 +95,7 @@ out:
 static const accx_option_t options[] = {
     {"threads", "N", false, "threads of the host driver (host.threads)"},
     {"option", "key=value", true, "a driver's option, for instance host.devices=2"},
+    {"driver", "FILE.so", true, "load a driver from outside the library"},
     {"json", NULL, false, "print JSON"},
     {NULL, NULL, false, NULL},
 };

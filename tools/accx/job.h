@@ -85,12 +85,13 @@ int accx_job_generate_inputs(accx_job_t* job);
 #define ACCX_JOB_OPTIONS                                                                           \
   {"function", "NAME", false, "the function to call; needed when the bundle has several"},         \
       {"input", "[NAME=]VALUE", true,                                                              \
-       "an input: FILE.npy, FILE.npz[:KEY], zeros, ones, arange, random[:SEED]"},                  \
+       "FILE.npy, FILE.npz[:KEY], zeros, ones, arange or random[:SEED]"},                          \
       {"symbol", "NAME=VALUE", true, "a size, for generated inputs and for session memory"},       \
       {"scalar", "NAME=VALUE", true, "a scalar input"},                                            \
       {"device", "NAME", false, "the device (host; see accx devices)"},                            \
       {"threads", "N", false, "threads of the host driver (host.threads)"},                        \
       {"option", "KEY=VALUE", true, "a driver's option"},                                          \
+      {"driver", "FILE.so", true, "load a driver from outside the library"},                       \
       {"variant", "ARCH", false, "use only kernel variants of this architecture"}, {               \
     "allow-host-code", NULL, false, "let the bundle's machine code run: trust it like a program"   \
   }

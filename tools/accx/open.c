@@ -35,6 +35,16 @@ static int collect_options(const accx_args_t* args, accrt_option_t* options, uin
   return ACCX_OK;
 }
 
+static int load_drivers(const accx_args_t* args, accrt_instance_t* instance) {
+  size_t cursor = 0;
+  for (const char* path; (path = accx_args_next(args, "driver", &cursor));) {
+    const accrt_status_t status = accrt_instance_load_driver(instance, path);
+    if (status != ACCRT_OK)
+      return accx_fail_status(status, "%s", path);
+  }
+  return ACCX_OK;
+}
+
 int accx_open_instance(const accx_args_t* args, accrt_instance_t** out_instance) {
   *out_instance = NULL;
   accrt_instance_options_t wanted = ACCRT_INSTANCE_OPTIONS_INIT;
@@ -47,8 +57,8 @@ int accx_open_instance(const accx_args_t* args, accrt_instance_t** out_instance)
   wanted.host_code_policy =
       accx_args_has(args, "allow-host-code") ? ACCRT_HOST_CODE_ALL : ACCRT_HOST_CODE_NONE;
   const accrt_status_t status = accrt_instance_create(&wanted, out_instance);
-  if (status != ACCRT_OK)
-    code = accx_fail_status(status, "cannot start the runtime");
+  code = status == ACCRT_OK ? load_drivers(args, *out_instance)
+                            : accx_fail_status(status, "cannot start the runtime");
 out:
   free(options);
   return code;
