@@ -57,17 +57,20 @@ def random(shape, dtype="f32"):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
 @pytest.mark.parametrize(
-    "batch,heads,kv_heads,q_len,capacity,live,size,value_size,causal",
+    "batch,heads,kv_heads,q_len,capacity,live,size,value_size,causal,dtype",
     [
-        (2, 12, 12, 32, 32, 32, 32, 32, False),
-        (1, 4, 2, 1, 64, 37, 64, 64, True),
-        (1, 8, 2, 7, 300, 259, 40, 40, True),
-        (2, 2, 1, 150, 150, 150, 96, 96, True),
-        (1, 2, 2, 130, 200, 200, 32, 48, False),
-        (1, 6, 3, 2, 9, 5, 7, 3, True),
-        (3, 1, 1, 1, 1, 1, 1, 1, False),
+        (2, 12, 12, 32, 32, 32, 32, 32, False, "f32"),
+        (1, 4, 2, 1, 64, 37, 64, 64, True, "f32"),
+        (1, 8, 2, 7, 300, 259, 40, 40, True, "f32"),
+        (2, 2, 1, 150, 150, 150, 96, 96, True, "f32"),
+        (1, 2, 2, 130, 200, 200, 32, 48, False, "f32"),
+        (1, 6, 3, 2, 9, 5, 7, 3, True, "f32"),
+        (3, 1, 1, 1, 1, 1, 1, 1, False, "f32"),
+        (1, 8, 2, 7, 300, 259, 40, 40, True, "bf16"),
+        (1, 4, 2, 1, 64, 37, 64, 64, True, "bf16"),
+        (1, 2, 2, 130, 200, 200, 40, 48, False, "f16"),
+        (1, 6, 3, 2, 9, 5, 47, 33, True, "f16"),
     ],
 )
 def test_shapes(batch, heads, kv_heads, q_len, capacity, live, size, value_size, causal, dtype, target):

@@ -48,6 +48,12 @@ def binary(op, dtype, result=None):
     return ew.Program((N("input", dtype, (), 0), N("input", dtype, (), 1), N(op, result or dtype, (0, 1))), (2,))
 
 
+def binaries(ops, dtype, result=None):
+    """All of `ops` in one kernel: compiling is most of what these tests cost."""
+    nodes = (N("input", dtype, (), 0), N("input", dtype, (), 1), *[N(op, result or dtype, (0, 1)) for op in ops])
+    return ew.Program(nodes, tuple(range(2, 2 + len(ops))))
+
+
 def unary(op, dtype, result=None):
     return ew.Program((N("input", dtype, (), 0), N(op, result or dtype, (0,))), (1,))
 
@@ -77,14 +83,14 @@ INTEGER_REFERENCE = {
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", ew.INTEGERS)
-@pytest.mark.parametrize("op", sorted(INTEGER_REFERENCE))
-def test_integer_arithmetic_is_exact_and_wraps(op, dtype, target):
+def test_integer_arithmetic_is_exact_and_wraps(dtype, target):
     a, b = random_array((7, 37), dtype), random_array((7, 37), dtype)
     low, high = ew._RANGE[dtype]
     a[0, :4], b[0, :4] = [low, low, high, high], [low, -1 if low else high, high, 0]
-    (got,) = run(binary(op, dtype), [a, b], [dtype, dtype], target)
-    expected = wrap(INTEGER_REFERENCE[op](a.astype(object), b.astype(object)), dtype)
-    np.testing.assert_array_equal(got, expected)
+    results = run(binaries(INTEGER_REFERENCE, dtype), [a, b], [dtype, dtype], target)
+    for op, got in zip(INTEGER_REFERENCE, results):
+        expected = wrap(INTEGER_REFERENCE[op](a.astype(object), b.astype(object)), dtype)
+        np.testing.assert_array_equal(got, expected, err_msg=op)
 
 
 @pytest.mark.parametrize("dtype", ["i32", "i64", "u8"])
@@ -103,19 +109,19 @@ FLOAT_REFERENCE = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div":
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", ew.FLOATS)
-@pytest.mark.parametrize("op", sorted(FLOAT_REFERENCE))
-def test_float_arithmetic_rounds_once(op, dtype, target):
+def test_float_arithmetic_rounds_once(dtype, target):
     special = np.array([0, -0.0, np.inf, -np.inf, np.nan, 1e-40, 65504, 3e38, -1])
     with np.errstate(over="ignore", under="ignore"):
         a = harness.encode(np.concatenate([RNG.uniform(-50, 50, 400), np.repeat(special, 9)]), dtype)
         b = harness.encode(np.concatenate([RNG.uniform(-50, 50, 400), np.tile(special, 9)]), dtype)
-    (got,) = run(binary(op, dtype), [a, b], [dtype, dtype], target)
-    with np.errstate(all="ignore"):
-        # f32 arithmetic on 16-bit values, rounded once more when it is stored, is what the kernel promises.
-        wide = np.float64 if dtype == "f64" else np.float32
-        exact = FLOAT_REFERENCE[op](harness.decode(a, dtype).astype(wide), harness.decode(b, dtype).astype(wide))
-        expected = harness.encode(exact, dtype)
-    np.testing.assert_array_equal(harness.decode(got, dtype), harness.decode(expected, dtype))
+    results = run(binaries(FLOAT_REFERENCE, dtype), [a, b], [dtype, dtype], target)
+    for op, got in zip(FLOAT_REFERENCE, results):
+        with np.errstate(all="ignore"):
+            # f32 arithmetic on 16-bit values, rounded once more when it is stored, is what the kernel promises.
+            wide = np.float64 if dtype == "f64" else np.float32
+            exact = FLOAT_REFERENCE[op](harness.decode(a, dtype).astype(wide), harness.decode(b, dtype).astype(wide))
+            expected = harness.encode(exact, dtype)
+        np.testing.assert_array_equal(harness.decode(got, dtype), harness.decode(expected, dtype), err_msg=op)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -123,12 +129,13 @@ def test_float_arithmetic_rounds_once(op, dtype, target):
 def test_comparisons_and_logic(dtype, target):
     a, b = random_array((300,), dtype), random_array((300,), dtype)
     b[::3] = a[::3]
-    for op, numpy_op in (("eq", np.equal), ("ne", np.not_equal), ("lt", np.less), ("le", np.less_equal), ("gt", np.greater), ("ge", np.greater_equal)):
-        (got,) = run(binary(op, dtype, "bool"), [a, b], [dtype, dtype], target)
-        np.testing.assert_array_equal(got, numpy_op(harness.decode(a, dtype), harness.decode(b, dtype)))
+    compare = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
+    for op, got in zip(compare, run(binaries(compare, dtype, "bool"), [a, b], [dtype, dtype], target)):
+        np.testing.assert_array_equal(got, compare[op](harness.decode(a, dtype), harness.decode(b, dtype)), err_msg=op)
     p, q = random_array((300,), "bool"), random_array((300,), "bool")
-    for op, numpy_op in (("logical_and", np.logical_and), ("logical_or", np.logical_or), ("logical_xor", np.logical_xor)):
-        np.testing.assert_array_equal(run(binary(op, "bool"), [p, q], ["bool"] * 2, target)[0], numpy_op(p, q))
+    logic = {"logical_and": np.logical_and, "logical_or": np.logical_or, "logical_xor": np.logical_xor}
+    for op, got in zip(logic, run(binaries(logic, "bool"), [p, q], ["bool"] * 2, target)):
+        np.testing.assert_array_equal(got, logic[op](p, q), err_msg=op)
     np.testing.assert_array_equal(run(unary("logical_not", "bool"), [p], ["bool"], target)[0], ~p)
 
 
@@ -210,10 +217,11 @@ def test_unary_of_every_float_type(target):
     }  # fmt: skip
     for dtype, rtol in (("f64", 1e-14), ("f32", 3e-7), ("f16", 1e-3), ("bf16", 8e-3)):
         x = harness.encode(x64, dtype)
-        for op, numpy_op in reference.items():
-            (got,) = run(unary(op, dtype), [x], [dtype], target)
+        program = ew.Program((N("input", dtype, (), 0), *[N(op, dtype, (0,)) for op in reference]), tuple(range(1, 1 + len(reference))))
+        for op, got in zip(reference, run(program, [x], [dtype], target)):
             # Tolerance: the rounding of the result's type and a few ULP of the function.
-            np.testing.assert_allclose(harness.decode(got, dtype), numpy_op(harness.decode(x, dtype)), rtol=rtol, atol=rtol)
+            exact = reference[op](harness.decode(x, dtype))
+            np.testing.assert_allclose(harness.decode(got, dtype), exact, rtol=rtol, atol=rtol, err_msg=op)
 
 
 @pytest.mark.parametrize("target", TARGETS)
