@@ -13,6 +13,8 @@ if(NOT TARGET accrt)
   return()
 endif()
 
+include(cmake/AccrtTestBundles.cmake)
+
 # Every test gets the same surroundings: where bundles lie, and sanitizers that stop at a finding.
 function(accrt_test_environment name label)
   set_tests_properties(${name} PROPERTIES
@@ -30,7 +32,11 @@ function(accrt_add_test source library)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
   target_include_directories(${name} PRIVATE ${ARGN})
   target_compile_definitions(${name} PRIVATE ACCRT_TEST_BUNDLES="${ACCRT_TEST_BUNDLES}"
-                             ACCRT_BUILD_VERSION="${PROJECT_VERSION}")
+                             ACCRT_BUILD_VERSION="${PROJECT_VERSION}"
+                             ACCRT_TEST_DATA="${ACCRT_TEST_DATA}")
+  if(TARGET accrt_test_bundles)
+    add_dependencies(${name} accrt_test_bundles)
+  endif()
   target_link_libraries(${name} PRIVATE ${library} accrt_flags PkgConfig::CMOCKA)
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
   accrt_test_environment(${name} "${label}")

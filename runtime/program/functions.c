@@ -17,6 +17,13 @@ static accrt_status_t fail_function_name(const accrt_program_t* program, const c
                     accrt_near_text(&near));
 }
 
+accrt_status_t accrt_function_check_features(const accrt_program_t* program, uint32_t function) {
+  const uint64_t unknown = program->tables->functions[function].required_features & ~ACCX_FEATURES_KNOWN;
+  if (unknown == 0) return ACCRT_OK;
+  return ACCRT_FAIL(VERSION_MISMATCH, "function '%s' requires feature bit %d (of 0x%" PRIx64 "), which this library does not know",
+                    accrt_function_name(program, function), __builtin_ctzll(unknown), unknown);
+}
+
 accrt_status_t accrt_program_find_function(const accrt_program_t* program, const char* name, uint32_t* out_function) {
   if (name == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "the function's name is NULL");
   const uint32_t index = accrt_bundle_lookup_function(program->bundle, name);
@@ -26,8 +33,9 @@ accrt_status_t accrt_program_find_function(const accrt_program_t* program, const
     return ACCRT_FAIL(PERMISSION_DENIED, "function '%s' is %s: it is not for calls from outside", name,
                       (flags & ACCX_FUNCTION_PREPARE) != 0 ? "a prepare function" : "internal to its bundle");
   }
-  *out_function = index;
-  return ACCRT_OK;
+  const accrt_status_t status = accrt_function_check_features(program, index);
+  if (status == ACCRT_OK) *out_function = index;
+  return status;
 }
 
 /* ---- Signatures ---- */

@@ -130,6 +130,8 @@ static inline uint32_t accrt_function_argument_count(const accrt_program_t* prog
 static inline const accx_expression_t* accrt_function_scope(const accrt_program_t* program, uint32_t function) {
   return program->tables->expressions + program->tables->functions[function].expression_first;
 }
+/* ACCRT_ERROR_VERSION_MISMATCH for a function that needs more than this library has. */
+accrt_status_t accrt_function_check_features(const accrt_program_t* program, uint32_t function);
 /* Index of a function that a user may call: ACCRT_ERROR_NOT_FOUND with near names, ACCRT_ERROR_PERMISSION_DENIED. */
 accrt_status_t accrt_program_find_function(const accrt_program_t* program, const char* name, uint32_t* out_function);
 accrt_status_t accrt_program_functions_create(accrt_program_t* program);

@@ -75,6 +75,8 @@ static accrt_status_t allocate(accrt_plan_builder_t* builder, uint32_t function,
   frame->last_call = ACCX_NONE;
   const uint32_t symbol_count = builder->tables->symbol_count;
   const uint32_t node_count = frame->record->expression_count;
+  accrt_status_t status = accrt_function_check_features(builder->program, function);
+  if (status != ACCRT_OK) return status;
   void* memory[6] = {NULL};
   const struct {
     size_t count;
@@ -85,7 +87,6 @@ static accrt_status_t allocate(accrt_plan_builder_t* builder, uint32_t function,
                  {node_count, sizeof *frame->memory_values},
                  {accrt_function_argument_count(builder->program, function), 1},
                  {frame->record->slot_count, sizeof *frame->slots}};
-  accrt_status_t status = ACCRT_OK;
   for (int i = 0; i < 6 && status == ACCRT_OK; ++i) {
     status = accrt_zone_take(&frame->zone, wanted[i].count, wanted[i].bytes, &memory[i]);
   }

@@ -1,0 +1,24 @@
+# Makes the bundles that the tests of programs run, with the public writer: needs a Python with
+# xxhash (Debian: python3-xxhash). Without it those tests skip themselves.
+set(ACCRT_TEST_DATA "${CMAKE_BINARY_DIR}/tests/bundles")
+set(ACCRT_TEST_PYTHON "")
+foreach(candidate "${PROJECT_SOURCE_DIR}/.venv/bin/python" /usr/bin/python3 python3)
+  if(NOT ACCRT_TEST_PYTHON)
+    execute_process(COMMAND ${candidate} -c "import xxhash" RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
+    if(failed STREQUAL "0")
+      set(ACCRT_TEST_PYTHON "${candidate}")
+    endif()
+  endif()
+endforeach()
+if(NOT ACCRT_TEST_PYTHON)
+  message(WARNING "no Python with xxhash: tests of programs are skipped (Debian: python3-xxhash)")
+  return()
+endif()
+
+add_custom_command(
+  OUTPUT "${ACCRT_TEST_DATA}/program.accx"
+  COMMAND ${ACCRT_TEST_PYTHON} "${PROJECT_SOURCE_DIR}/tests/bundles/make.py" "${ACCRT_TEST_DATA}" "${CMAKE_C_COMPILER}"
+  DEPENDS "${PROJECT_SOURCE_DIR}/tests/bundles/make.py" "${PROJECT_SOURCE_DIR}/tests/bundles/kernels.c"
+          "${PROJECT_SOURCE_DIR}/python/accrt/bundle_writer.py" "${PROJECT_SOURCE_DIR}/include/accrt/kernel.h"
+  COMMENT "Making bundles for tests" VERBATIM)
+add_custom_target(accrt_test_bundles DEPENDS "${ACCRT_TEST_DATA}/program.accx")

@@ -1,0 +1,359 @@
+#!/usr/bin/env python3
+"""Makes the bundles that the C tests of programs, sessions and calls run.
+
+    python3 tests/bundles/make.py FOLDER [COMPILER]
+
+Code is compiled for this machine from kernels.c. `program.accx` has one function for each thing to be shown; the others are
+refused by accrt_program_create, each for the reason in its name.
+"""
+
+import array
+import importlib.util
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FLAGS = ["-std=c11", "-O2", "-ffreestanding", "-fPIC", "-shared", "-nostdlib", "-fvisibility=hidden", "-fno-stack-protector",
+         "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-Wl,--no-undefined"]  # fmt: skip
+
+
+def writer():
+    """accrt.bundle_writer alone: the package would load the shared library, which is being built."""
+    spec = importlib.util.spec_from_file_location("bundle_writer", ROOT / "python" / "accrt" / "bundle_writer.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+bw = writer()
+P = bw.Parameter
+Class = bw.SymbolClass
+
+
+def compile_image(compiler, *defines):
+    with tempfile.TemporaryDirectory() as folder:
+        target = pathlib.Path(folder, "image.so")
+        source = pathlib.Path(__file__).with_name("kernels.c")
+        subprocess.run([compiler, *FLAGS, *defines, f"-I{ROOT / 'include'}", str(source), "-o", str(target)], check=True)
+        return target.read_bytes()
+
+
+PARAMETERS = {
+    "empty": [],
+    "affine": [P("x", "buffer", "read"), P("y", "buffer", "write"), P("alpha", "scalar", size_bytes=4),
+               P("beta", "scalar", size_bytes=4), P("n", "symbol")],
+    "add": [P("x", "buffer", "read"), P("y", "buffer", "read", optional=True), P("z", "buffer", "write"), P("n", "symbol")],
+    "fail": [P("code", "symbol")],
+    "iota": [P("y", "buffer", "write"), P("first", "symbol"), P("count", "symbol")],
+    "digit": [P("y", "buffer", "read_write"), P("digit", "symbol")],
+    "total": [P("x", "tensor", "read"), P("y", "buffer", "write")],
+    "scratch": [P("scratch", "workspace"), P("y", "buffer", "write"), P("size", "symbol")],
+    "which": [P("y", "buffer", "write"), P("x", "buffer", "read"), P("n", "symbol"), P("mode", "scalar", size_bytes=4)],
+    "reverse": [P("x", "buffer", "read"), P("y", "buffer", "write"), P("n", "symbol")],
+}  # fmt: skip
+TRAITS = {"scratch": bw.TRAIT_DETERMINISTIC | 1 << 2}
+LOCAL = {"reverse": 64}
+
+
+def declare(bundle, name):
+    return bundle.kernel(name, PARAMETERS[name], traits=TRAITS.get(name, bw.TRAIT_DETERMINISTIC), local_memory_bytes=LOCAL.get(name, 0))
+
+
+class Kernels:
+    """The kernels of kernels.c, each portable among hosts."""
+
+    def __init__(self, bundle, first, second):
+        for name in PARAMETERS:
+            kernel = declare(bundle, name)
+            setattr(self, name, kernel)
+            if name == "which":
+                self.add_choices(kernel, first, second)
+            else:
+                kernel.variant(first, arch_kind="portable")
+
+    @staticmethod
+    def add_choices(kernel, first, second):
+        """The second image where every predicate is proved, else the first for modes up to 9; no other."""
+        proved = [bw.Predicate("divisible", "n", 8), bw.Predicate("aligned", "x", 16), bw.Predicate("at_least", "n", 16),
+                  bw.Predicate("at_most", "n", 64), bw.Predicate("equal", "mode", 3)]  # fmt: skip
+        kernel.variant(second, arch_kind="portable", priority=1, predicates=proved)
+        kernel.variant(first, arch_kind="portable", predicates=[bw.Predicate("at_most", "mode", 9)])
+
+
+def add_simple(bundle, k, n):
+    f = bundle.function("empty", doc="one kernel that does nothing")
+    f.body.dispatch(k.empty, {})
+    bundle.function("nothing", doc="no command at all")
+
+    f = bundle.function("affine", doc="y = 2 x + 1")
+    x, y = f.input("x", "f32", [n]), f.result("y", "f32", [n])
+    f.body.dispatch(k.affine, {"x": x.read(0, n * 4), "y": y.write(0, n * 4), "alpha": 2.0, "beta": 1.0, "n": n},
+                    (bw.ceildiv(n, 64), 1, 1))  # fmt: skip
+
+    f = bundle.function("inplace", doc="x = 2 x + 1, in place")
+    x = f.input("x", "f32", [n], access="read_write")
+    f.result("y", "f32", [n], alias=x, alias_kind=bw.AliasKind.MUST)
+    f.body.dispatch(k.affine, {"x": x.read(0, n * 4), "y": x.write(0, n * 4), "alpha": 2.0, "beta": 1.0, "n": n},
+                    (bw.ceildiv(n, 64), 1, 1))  # fmt: skip
+
+    f = bundle.function("donate", doc="y = 2 x + 1, where y may lie in x")
+    x = f.input("x", "f32", [n], access="donated")
+    y = f.result("y", "f32", [n], alias=x, alias_kind=bw.AliasKind.MAY)
+    f.body.dispatch(k.affine, {"x": x.read(0, n * 4), "y": y.write(0, n * 4), "alpha": 2.0, "beta": 1.0, "n": n},
+                    (bw.ceildiv(n, 64), 1, 1))  # fmt: skip
+
+    f = bundle.function("add", doc="z = x + y, or x when y is not given; chosen says which")
+    x, y = f.input("x", "f32", [n]), f.input("y", "f32", [n], optional=True)
+    z, chosen = f.result("z", "f32", [n]), f.result("chosen", "i64", [1])
+    f.body.dispatch(k.add, {"x": x.read(0, n * 4), "y": y.read(0, n * 4), "z": z.write(0, n * 4), "n": n})
+    branch = f.body.branch(f.present(y))
+    branch.then.dispatch(k.iota, {"y": chosen.write(), "first": 11, "count": 1})
+    branch.otherwise.dispatch(k.iota, {"y": chosen.write(), "first": 22, "count": 1})
+
+
+def add_shapes(bundle, k, n):
+    b = bundle.symbol("b", Class.BUCKET, minimum=1, maximum=100, buckets=[16, 64, 128])
+    m = bundle.symbol("m", minimum=8, maximum=64, divisor=8)
+    d = bundle.symbol("d", maximum=10)
+    f = bundle.function("bucket", doc="y = 2 x + 1 in two steps through transient memory")
+    x, y = f.input("x", "f32", [b, 4]), f.result("y", "f32", [b, 4])
+    t = f.transient(b * 16 + 256)
+    size = b * 16
+    first = f.body.dispatch(k.affine, {"x": x.read(0, size), "y": t.write(256, size), "alpha": 2.0, "beta": 0.0, "n": b * 4},
+                            (bw.ceildiv(b * 4, 64), 1, 1))  # fmt: skip
+    f.body.dispatch(k.affine, {"x": t.read(256, size), "y": y.write(0, size), "alpha": 1.0, "beta": 1.0, "n": b * 4},
+                    (bw.ceildiv(b * 4, 64), 1, 1), after=[first])  # fmt: skip
+
+    f = bundle.function("dims", doc="equality checks: nothing is computed")
+    f.input("x", "f32", [n, 3])
+    f.input("y", "f32", [n * 2])
+    f.input("z", "f32", [m, n])
+    f.input("w", "f32", [5], optional=True)
+    f.result("r", "f32", [n + m])
+
+    f = bundle.function("divide", doc="a grid of n / d")
+    x = f.input("x", "f32", [n])
+    f.scalar("d", d)
+    y = f.result("y", "f32", [n])
+    f.body.dispatch(k.affine, {"x": x.read(0, n * 4), "y": y.write(0, n * 4), "alpha": 1.0, "beta": 0.0, "n": n}, (n // d, 1, 1))
+
+    f = bundle.function("huge", doc="a result whose size does not fit")
+    f.input("x", "u8", [n])
+    f.result("y", "f64", [n * (1 << 40), 1 << 24])
+
+    f = bundle.function("optional_symbol", doc="d is bound only when y is given")
+    f.scalar("d", d, optional=True)
+    y = f.result("y", "i64", [1])
+    f.body.dispatch(k.iota, {"y": y.write(), "first": d, "count": 1})
+
+
+def add_state(bundle, k, position, cap):
+    cache = bundle.state("cache", "f32", [cap, 4], fill_pattern=0x3F800000)
+    counter = bundle.state("counter", "i64", [1], fill_pattern=7)
+    f = bundle.function("append", doc="writes a row of the cache, gives the sum of the rows up to it")
+    v = f.input("v", "f32", [4])
+    f.scalar("position", position)
+    total = f.result("total", "f32", [1])
+    state = f.state(cache)
+    f.body.copy(v.read(), state.write(position * 16), 16, name="store")
+    f.body.barrier()
+    f.body.dispatch(k.total, {"x": state.read(0, (position + 1) * 16).tensor("f32", (position + 1, 4)), "y": total.write()})
+
+    f = bundle.function("iota", doc="four numbers from position on")
+    f.scalar("position", position)
+    y = f.result("y", "i64", [4])
+    f.body.dispatch(k.iota, {"y": y.write(), "first": position, "count": 4})
+
+    f = bundle.function("count", doc="counter = counter * 10 + digit")
+    f.scalar("digit", position)
+    y = f.result("y", "i64", [1])
+    state = f.state(counter)
+    one = f.body.dispatch(k.digit, {"y": state.update(), "digit": position})
+    f.body.copy(state.read(), y.write(), 8, after=[one])
+
+    f = bundle.function("spread", doc="copies a row of the cache over the one before it: position 0 leaves the state")
+    f.scalar("position", position)
+    state = f.state(cache)
+    f.body.copy(state.read(position * 16), state.write((position - 1) * 16), 16)
+
+    f = bundle.function("overlap", doc="copies 32 bytes of the cache to offset position * 8: overlaps below 4")
+    f.scalar("position", position)
+    state = f.state(cache)
+    f.body.copy(state.read(0), state.write(position * 8), 32)
+
+    f = bundle.function("grid", doc="a grid of position - 5")
+    f.scalar("position", position)
+    f.body.dispatch(k.empty, {}, (position - 5, 1, 1))
+
+    f = bundle.function("view", doc="a view that reaches past its range when position is above 3")
+    f.scalar("position", position)
+    y = f.result("y", "f32", [1])
+    state = f.state(cache)
+    f.body.dispatch(k.total, {"x": state.read(0, 64).tensor("f32", (position + 1, 4)), "y": y.write()})
+
+    f = bundle.function("fills", doc="fills position * 2 bytes of transient memory with a pattern of 4")
+    f.scalar("position", position)
+    t = f.transient(256)
+    f.body.fill(t.write(0, position * 2), 5, 4)
+
+    f = bundle.function("overflow", doc="an offset of position * 2^62")
+    f.scalar("position", position)
+    t = f.transient(256)
+    f.body.fill(t.write((position * (1 << 61)) * 2, 0), 0, 1)
+
+
+def add_order(bundle, k, rounds, position):
+    """Functions whose result says in which order commands ran."""
+    f = bundle.function("order", doc="1 2 3 5 4 6 by predecessors, loops, branches and barriers")
+    f.scalar("rounds", rounds)
+    y = f.result("y", "i64", [1])
+    y_all = lambda digit: {"y": y.update(), "digit": digit}  # noqa: E731
+    zero = f.body.fill(y.write(0, 8), 0, 8)
+    one = f.body.dispatch(k.digit, y_all(1), after=[zero])
+    two = f.body.repeat(rounds, after=[one])
+    two.body.dispatch(k.digit, y_all(bw.induction(0) + 2))
+    choice = f.body.branch(bw.less(1, rounds), after=[two])
+    choice.then.dispatch(k.digit, y_all(5))
+    f.body.barrier()
+    f.body.dispatch(k.digit, y_all(4))
+    f.body.barrier()
+    f.body.marker("end")
+    last = f.body.branch(0)
+    last.then.dispatch(k.fail, {"code": 1})
+    f.body.dispatch(k.digit, y_all(6), after=[last])
+
+    step = bundle.function("step", internal=True, doc="y = y * 10 + digit, through transient memory")
+    digit = bundle.symbol("digit", Class.RUNTIME, maximum=1000)
+    step.scalar("digit", digit)
+    io = step.input("io", "i64", [1], access="read_write")
+    t = step.transient(64)
+    keep = step.body.copy(io.read(0), t.write(0), 8)
+    work = step.body.dispatch(k.digit, {"y": t.update(0, 8), "digit": digit}, after=[keep])
+    step.body.copy(t.read(0), io.write(0), 8, after=[work])
+
+    f = bundle.function("calls", doc="digits position, 1, 2, 3 in the first lane; position + 1 in the second, side by side")
+    f.scalar("position", position)
+    y = f.result("y", "i64", [2])
+    f.transient(32)
+    zero = f.body.fill(y.write(0, 16), 0, 8)
+    first = f.body.call(step, {"digit": position, "io": y.update(0, 8)}, after=[zero])
+    f.body.call(step, {"digit": position + 1, "io": y.update(8, 8)}, after=[zero])
+    loop = f.body.repeat(3, after=[first])
+    loop.body.call(step, {"digit": bw.induction(0) + 1, "io": y.update(0, 8)})
+
+    f = bundle.function("short_call", doc="gives a callee 4 bytes for an argument of 8 when position is 1")
+    f.scalar("position", position)
+    t = f.transient(64)
+    f.body.call(step, {"digit": 1, "io": t.update(0, 8 - position * 4)})
+
+    f = bundle.function("scratch", doc="bytes of a zeroed workspace that are not zero, twice")
+    y = f.result("y", "i64", [2])
+    t = f.transient(4096)
+    one = f.body.dispatch(k.scratch, {"scratch": t.update(128, 100), "y": y.write(0, 8), "size": 100})
+    f.body.dispatch(k.scratch, {"scratch": t.update(128, 100), "y": y.write(8, 8), "size": 100}, after=[one])
+
+
+def add_choice(bundle, k, n):
+    b8 = bundle.symbol("b8", Class.BUCKET, minimum=8, maximum=128, divisor=8, buckets=[15, 64, 128])
+    for name, size, mode, offset in (("which", n, 3, 0), ("which_live", b8, 3, 0), ("which_mode", n, 4, 0),
+                                     ("which_none", n, 10, 0), ("which_offset", n, 3, 4)):  # fmt: skip
+        f = bundle.function(name, doc="which image the kernel came from")
+        x, y = f.input("x", "f32", [size]), f.result("y", "i64", [1])
+        f.body.dispatch(k.which, {"y": y.write(), "x": x.read(offset), "n": size, "mode": mode})
+
+
+def add_weights(bundle, k):
+    weight = bundle.constant("weight", array.array("f", range(8)), shape=(8,))
+    bias = bundle.constant("bias", array.array("f", [0.5] * 8), shape=(8,))
+    reversed_ = bundle.prepared("reversed", 32, dtype="f32", shape=(8,), encoding=bw.Encoding.PLAIN)
+    doubled = bundle.prepared("doubled", 32)
+    f = bundle.function("make_reversed", prepare=True)
+    x, y = f.source("x", weight), f.product("y", reversed_)
+    f.body.dispatch(k.reverse, {"x": x.read(0, 32), "y": y.write(0, 32), "n": 8})
+    f = bundle.function("make_doubled", prepare=True)
+    w, b, y, t = f.source("w", weight), f.source("b", bias), f.product("y", doubled), f.transient(64)
+    half = f.body.dispatch(k.affine, {"x": w.read(), "y": t.write(0, 32), "alpha": 2.0, "beta": 0.0, "n": 8})
+    f.body.dispatch(k.add, {"x": t.read(0, 32), "y": b.read(), "z": y.write(), "n": 8}, after=[half])
+
+    f = bundle.function("weights", doc="weight + 10, reversed, doubled")
+    results = [f.result(name, "f32", [8]) for name in ("w", "r", "d")]
+    sources = [f.constant(c) for c in (weight, reversed_, doubled)]
+    for source, result, beta in zip(sources, results, (10.0, 0.0, 0.0)):
+        f.body.dispatch(k.affine, {"x": source.read(), "y": result.write(), "alpha": 1.0, "beta": beta, "n": 8})
+    f = bundle.function("scale_weight", doc="y = weight + x")
+    x, y, w = f.input("x", "f32", [8]), f.result("y", "f32", [8]), f.constant(weight)
+    f.body.dispatch(k.add, {"x": x.read(), "y": w.read(), "z": y.write(), "n": 8})
+
+
+def program(first, second):
+    bundle = bw.BundleWriter()
+    k = Kernels(bundle, bundle.image("tests.first", first), bundle.image("tests.second", second))
+    n = bundle.symbol("n", minimum=0, maximum=4096)
+    position = bundle.symbol("position", Class.RUNTIME, maximum=63)
+    cap = bundle.symbol("cap", Class.SESSION, minimum=1, maximum=64)
+    rounds = bundle.symbol("rounds", maximum=1 << 40)
+    code = bundle.symbol("code", Class.RUNTIME, maximum=1000)
+    add_simple(bundle, k, n)
+    add_shapes(bundle, k, n)
+    add_state(bundle, k, position, cap)
+    add_order(bundle, k, rounds, position)
+    add_choice(bundle, k, n)
+    add_weights(bundle, k)
+    f = bundle.function("fail", doc="fails with code, unless that is 0")
+    f.scalar("code", code)
+    f.body.dispatch(k.fail, {"code": code})
+    return bundle
+
+
+def one_kernel(image, name="affine", variants=(), **changes):
+    """A bundle whose kernel is declared otherwise than its image says."""
+    bundle = bw.BundleWriter()
+    parameters = changes.get("parameters", PARAMETERS[name])
+    kernel = bundle.kernel(name, parameters, traits=changes.get("traits", TRAITS.get(name, bw.TRAIT_DETERMINISTIC)),
+                           local_memory_bytes=changes.get("local", LOCAL.get(name, 0)))  # fmt: skip
+    code = bundle.image("tests", image)
+    for variant in variants or [{"arch_kind": "portable", "entry": changes.get("entry", "")}]:
+        kernel.variant(code, **variant)
+    return bundle
+
+
+def refused(image):
+    a = PARAMETERS["affine"]
+    yield "wrong_kind", one_kernel(image, parameters=[*a[:4], P("n", "scalar", size_bytes=8)])
+    yield "wrong_access", one_kernel(image, parameters=[a[0], P("y", "buffer", "read_write"), *a[2:]])
+    yield "wrong_offset", one_kernel(image, parameters=[*a[:3], P("beta", "scalar", size_bytes=4, offset_bytes=28),
+                                                        P("n", "symbol", offset_bytes=32)])  # fmt: skip
+    yield "wrong_size", one_kernel(image, parameters=[*a[:2], P("alpha", "scalar", size_bytes=2), *a[3:]])
+    yield "wrong_flags", one_kernel(image, parameters=[P("x", "buffer", "read", optional=True), *a[1:]])
+    yield "wrong_count", one_kernel(image, parameters=a[:4])
+    yield "wrong_local", one_kernel(image, "reverse", local=128)
+    yield "wrong_traits", one_kernel(image, traits=0)
+    yield "wrong_entry", one_kernel(image, entry="no_such_entry")
+    yield "no_variant", one_kernel(image, variants=[
+        {"driver": "cuda", "arch_kind": "exact", "arch": "sm_90"}, {"arch": "z80"},
+        {"arch_kind": "portable", "cpu_features": ["avx512_vnni", "arm_sve"]}, {"arch_kind": "exact", "arch": "x86-64-v9"}])  # fmt: skip
+    bundle = bw.BundleWriter()
+    kernel = declare(bundle, "fail").variant(bundle.image("tests", image), arch_kind="portable")
+    made = bundle.prepared("made", 8)
+    f = bundle.function("broken", prepare=True)
+    f.product("y", made)
+    f.body.dispatch(kernel, {"code": 5})
+    yield "broken_prepare", bundle
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    compiler = sys.argv[2] if len(sys.argv) > 2 else "cc"
+    first = compile_image(compiler)
+    second = compile_image(compiler, "-DACCRT_TEST_SECOND")
+    program(first, second).write(folder / "program.accx")
+    for name, bundle in refused(first):
+        bundle.write(folder / f"{name}.accx")
+
+
+if __name__ == "__main__":
+    main()
