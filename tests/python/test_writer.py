@@ -21,7 +21,7 @@ GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden" / "scale_add.py"
 
 def scale_add():
     """The bundle of tests/golden/scale_add.py, made by the writer alone."""
-    spec = importlib.util.spec_from_file_location("golden_make", GOLDEN)
+    spec = importlib.util.spec_from_file_location("golden_scale_add", GOLDEN)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module, module.build().to_bytes()
