@@ -63,6 +63,6 @@ def test_recorded_commands_with_bindings(pack, device):
         commands.run(stream, source, target)
         assert (target == 5 * value).all()
     with pytest.raises(accrt.OutOfRangeError):
-        commands.run(stream, np.zeros(10, np.float32), np.zeros(n, np.float32))
+        commands.run(stream, np.zeros(n, np.float32), np.zeros(10, np.float32))  # the fill needs n elements
     with pytest.raises(accrt.InvalidStateError):
         commands.barrier()
