@@ -2,8 +2,8 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import os
+from typing import NamedTuple
 
 from . import _ffi
 from ._library import Handle, check, created, filled, lib, struct, text
@@ -14,8 +14,7 @@ _ARGUMENT_KINDS = {0: "read", 1: "read_write", 2: "donated", 3: "result", 4: "sc
 _SYMBOL_CLASSES = {0: "specialize", 1: "bucket", 2: "runtime", 3: "session"}
 
 
-@dataclasses.dataclass(frozen=True)
-class Argument:
+class Argument(NamedTuple):
     """One argument of a function."""
 
     name: str
@@ -26,8 +25,7 @@ class Argument:
     index: int
 
 
-@dataclasses.dataclass(frozen=True)
-class Signature:
+class Signature(NamedTuple):
     """A function's signature."""
 
     name: str
@@ -43,8 +41,7 @@ class Signature:
         return f"{self.name}({', '.join(map(show, self.inputs))}) -> ({', '.join(map(show, self.results))})"
 
 
-@dataclasses.dataclass(frozen=True)
-class Symbol:
+class Symbol(NamedTuple):
     """A shape symbol: its class says who fixes its value."""
 
     name: str
@@ -55,8 +52,7 @@ class Symbol:
     buckets: tuple[int, ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class Constant:
+class Constant(NamedTuple):
     """A weight."""
 
     name: str

@@ -2,10 +2,9 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import os
 import threading
-from typing import Callable, Mapping
+from typing import Callable, Mapping, NamedTuple
 
 from . import _ffi
 from ._library import Handle, check, created, filled, lib, struct, text
@@ -14,8 +13,7 @@ _POLICIES = {"none": _ffi.ACCRT_HOST_CODE_NONE, "signed": _ffi.ACCRT_HOST_CODE_S
 _LEVELS = {1: "error", 2: "warning", 3: "info", 4: "debug"}
 
 
-@dataclasses.dataclass(frozen=True)
-class DeviceInfo:
+class DeviceInfo(NamedTuple):
     """Facts about a device. Sizes in bytes."""
 
     name: str

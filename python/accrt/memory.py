@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
+from typing import NamedTuple
 
 from . import _ffi
 from ._library import Handle, check, created, filled, lib, struct
@@ -13,8 +13,7 @@ KINDS = {"device": _ffi.ACCRT_MEMORY_DEVICE, "pinned": _ffi.ACCRT_MEMORY_PINNED,
 _KIND_NAMES = {v: k for k, v in KINDS.items()}
 
 
-@dataclasses.dataclass(frozen=True)
-class PoolEntry:
+class PoolEntry(NamedTuple):
     """One live or retiring buffer of a pool."""
 
     buffer_id: int

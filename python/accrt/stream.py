@@ -1,7 +1,6 @@
 """Streams, events and timeline semaphores."""
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import os
 
@@ -78,6 +77,7 @@ class Semaphore(Handle):
 
     async def wait_async(self, value: int) -> None:
         """Waits in an asyncio event loop without a thread: through an eventfd. Raises PoisonedError on failure."""
+        import asyncio  # here: it takes longer to import than the rest of the package
         loop = asyncio.get_running_loop()
         fd = self.eventfd(value)
         done = loop.create_future()
