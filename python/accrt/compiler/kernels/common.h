@@ -112,8 +112,8 @@ ALWAYS_INLINE float f32_from_f64_odd(double x) {
 }
 
 /* Message for a failed kernel: each % of `text` becomes the next of the two numbers; cut to the caller's room. */
-static void fail_message(const accrt_kernel_workgroup_t* workgroup, const char* text, int64_t a,
-                         int64_t b) {
+static __attribute__((unused)) void fail_message(const accrt_kernel_workgroup_t* workgroup,
+                                                 const char* text, int64_t a, int64_t b) {
   char* out = workgroup->message;
   uint32_t room = workgroup->message_capacity_bytes, at = 0;
   if (!out || room == 0)

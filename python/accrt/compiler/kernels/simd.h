@@ -211,8 +211,8 @@ ALWAYS_INLINE void v4_store(float* p, v4f x) {
 }
 
 /* out[j * out_step + i] = in[i * in_step + j] for `rows` x `columns` of the input. */
-static void transpose_f32(float* out, int64_t out_step, const float* in, int64_t in_step,
-                          int64_t rows, int64_t columns) {
+static __attribute__((unused)) void transpose_f32(float* out, int64_t out_step, const float* in,
+                                                  int64_t in_step, int64_t rows, int64_t columns) {
   int64_t i = 0;
   for (; i + 4 <= rows; i += 4) {
     int64_t j = 0;
