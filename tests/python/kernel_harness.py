@@ -17,7 +17,6 @@ import struct
 import subprocess
 import sys
 import tempfile
-import types
 from pathlib import Path
 from typing import Any, Dict, Mapping, Sequence
 
@@ -25,19 +24,6 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
-
-
-def _import_compiler_alone() -> None:
-    """Kernels need no runtime: where libaccrt.so is not built, `accrt` becomes a package with nothing but its path."""
-    try:
-        import accrt  # noqa: F401
-    except ImportError:
-        package = types.ModuleType("accrt")
-        package.__path__ = [str(ROOT / "python" / "accrt")]
-        sys.modules["accrt"] = package
-
-
-_import_compiler_alone()
 
 from accrt.compiler.kernels import image  # noqa: E402
 from accrt.compiler.kernels.kerneldef import KernelDef, Launch, TensorSpec  # noqa: E402
