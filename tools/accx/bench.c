@@ -8,7 +8,8 @@
 
 #define DEFAULT_WARMUP 3
 #define DEFAULT_SECONDS 2
-#define MOST_RUNS 100000
+#define MOST_RUNS 100000 /* within --seconds */
+#define MOST_REPEATS 10000000
 
 typedef struct bench {
   int64_t warmup;
@@ -24,7 +25,7 @@ static int read_options(const accx_args_t* args, bench_t* bench) {
   bench->memory = (accrt_memory_estimate_t)ACCRT_MEMORY_ESTIMATE_INIT;
   int code = accx_args_integer(args, "warmup", 0, MOST_RUNS, &bench->warmup);
   if (!code)
-    code = accx_args_integer(args, "repeat", 1, 100 * MOST_RUNS, &bench->repeat);
+    code = accx_args_integer(args, "repeat", 1, MOST_REPEATS, &bench->repeat);
   if (!code)
     code = accx_args_integer(args, "seconds", 1, 86400, &bench->seconds);
   if (!code && accx_args_has(args, "repeat") && accx_args_has(args, "seconds"))

@@ -234,7 +234,7 @@ static int check_size(const accx_npy_source_t* source, const char* what, const n
 }
 
 int accx_npy_parse(const accx_npy_source_t* source, const char* what, accx_array_t* out_array) {
-  npy_header_t header;
+  npy_header_t header = {.rank = 0};
   uint64_t before_bytes = 0;
   accrt_dtype_t dtype = ACCRT_DTYPE_NONE;
   memset(out_array, 0, sizeof *out_array);

@@ -50,7 +50,7 @@ static int split_value(const char* option, const char* text, const char** out_na
 }
 
 static int bind_named_symbol(accx_job_t* job, const char* text) {
-  const char* name = NULL;
+  const char* name = "";
   int64_t value = 0;
   const int code = split_value("symbol", text, &name, &value);
   if (code)
@@ -69,7 +69,7 @@ static int bind_named_symbol(accx_job_t* job, const char* text) {
 }
 
 static int bind_named_scalar(accx_job_t* job, const char* text) {
-  const char* name = NULL;
+  const char* name = "";
   int64_t value = 0;
   const int code = split_value("scalar", text, &name, &value);
   if (code)
