@@ -33,6 +33,10 @@ accrt_status_t accrt_semaphore_make(accrt_instance_t* instance, uint64_t initial
 void accrt_semaphore_unref(accrt_semaphore_t* semaphore) {
   if (semaphore == NULL || !accrt_object_release(&semaphore->object))
     return;
+  /* Exported descriptors may still watch it. Nobody can signal it any more: they become readable and are let go. */
+  accrt_context_enter();
+  (void)accrt_timeline_fail(&semaphore->timeline, NULL, NULL);
+  accrt_context_leave();
   accrt_free(&semaphore->instance->allocator, semaphore, sizeof *semaphore);
 }
 

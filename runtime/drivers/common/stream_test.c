@@ -1,0 +1,739 @@
+/* Streams: order, deferral, failure and reset, notifications, device loss, end of life; on drivers that are synchronous,
+ * threaded, stepped by the test, and run by the caller. */
+#include "runtime/drivers/common/test_driver.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <stdbool.h>
+#include <unistd.h>
+
+#define MS UINT64_C(1000000)
+#define FOREVER ACCRT_TIMEOUT_INFINITE
+
+static test_world_t world;
+
+static accrt_stream_t* make_stream(void) {
+  accrt_stream_t* stream;
+  assert_int_equal(accrt_stream_create(world.device, NULL, &stream), ACCRT_OK);
+  return stream;
+}
+
+static accrt_semaphore_t* make_semaphore(uint64_t value) {
+  accrt_semaphore_t* semaphore;
+  assert_int_equal(accrt_semaphore_create(world.instance, value, &semaphore), ACCRT_OK);
+  return semaphore;
+}
+
+static uint64_t value_of(accrt_semaphore_t* semaphore) {
+  uint64_t value;
+  (void)accrt_semaphore_query(semaphore, &value);
+  return value;
+}
+
+static void fill(accrt_stream_t* stream, uint32_t* word, uint32_t value) {
+  const accrt_place_t place = {NULL, word, 0};
+  assert_int_equal(accrt_stream_fill(stream, &place, 4, value, 4), ACCRT_OK);
+}
+
+static void open_world(int mode) { assert_int_equal(test_world_open(&world, mode), ACCRT_OK); }
+
+static void close_world(void) { assert_int_equal(test_world_close(&world), 0); }
+
+static const int modes[] = {TEST_DRIVER_SYNCHRONOUS, TEST_DRIVER_THREAD, TEST_DRIVER_CALLER};
+#define FOR_MODES for (size_t mode_ = 0; mode_ < sizeof modes / sizeof *modes; ++mode_)
+
+static void test_order(void** state) {
+  (void)state;
+  FOR_MODES {
+    open_world(modes[mode_]);
+    accrt_stream_t* stream = make_stream();
+    accrt_semaphore_t* semaphore = make_semaphore(0);
+    uint32_t words[3] = {1, 2, 3};
+    const accrt_place_t a = {NULL, &words[0], 0}, b = {NULL, &words[1], 0}, c = {NULL, &words[2], 0};
+    fill(stream, &words[0], 7);
+    assert_int_equal(accrt_stream_copy(stream, &a, &b, 4), ACCRT_OK);
+    assert_int_equal(accrt_stream_signal(stream, semaphore, 1), ACCRT_OK);
+    fill(stream, &words[0], 8);
+    assert_int_equal(accrt_stream_copy(stream, &b, &c, 4), ACCRT_OK);
+    assert_int_equal(accrt_stream_signal(stream, semaphore, 5), ACCRT_OK);
+    assert_int_equal(accrt_semaphore_wait(semaphore, 1, FOREVER, ACCRT_WAIT_BLOCK), ACCRT_OK);
+    assert_int_equal(words[1], 7);
+    assert_int_equal(accrt_stream_synchronize(stream, FOREVER, ACCRT_WAIT_BLOCK), ACCRT_OK);
+    assert_int_equal(value_of(semaphore), 5);
+    assert_int_equal(words[0], 8);
+    assert_int_equal(words[2], 7);
+    assert_int_equal(accrt_stream_query(stream), ACCRT_OK);
+    accrt_semaphore_release(semaphore);
+    accrt_stream_release(stream);
+    close_world();
+  }
+}
+
+static void test_bad_arguments(void** state) {
+  (void)state;
+  open_world(TEST_DRIVER_SYNCHRONOUS);
+  accrt_stream_t* stream = (accrt_stream_t*)1;
+  assert_int_equal(accrt_stream_create(NULL, NULL, &stream), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_null(stream);
+  assert_int_equal(accrt_stream_create(world.device, NULL, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
+  accrt_stream_options_t options = ACCRT_STREAM_OPTIONS_INIT;
+  options.struct_size = 3;
+  assert_int_equal(accrt_stream_create(world.device, &options, &stream), ACCRT_ERROR_INVALID_ARGUMENT);
+  options = (accrt_stream_options_t)ACCRT_STREAM_OPTIONS_INIT;
+  options.label = "named";
+  assert_int_equal(accrt_stream_create(world.device, &options, &stream), ACCRT_OK);
+  accrt_semaphore_t* semaphore = make_semaphore(0);
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  assert_int_equal(accrt_stream_query(NULL), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_stream_synchronize(NULL, 0, 0), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_stream_synchronize(stream, 0, 9), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_stream_error(NULL, &error), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_stream_error(stream, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_stream_reset(NULL), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_stream_wait(NULL, semaphore, 1), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_stream_wait(stream, NULL, 1), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_stream_wait(stream, semaphore, UINT64_MAX), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_stream_signal(stream, NULL, 1), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_stream_signal(stream, semaphore, UINT64_MAX), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_stream_notify(stream, NULL, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_stream_id(NULL), 0);
+  assert_null(accrt_stream_device(NULL));
+  assert_ptr_equal(accrt_stream_device(stream), world.device);
+  assert_null(accrt_stream_retain(NULL));
+  accrt_stream_release(NULL);
+  accrt_stream_t* second = make_stream();
+  assert_true(accrt_stream_id(second) > accrt_stream_id(stream));
+  accrt_stream_release(second);
+  accrt_stream_release(accrt_stream_retain(stream));
+  accrt_stream_release(stream);
+  accrt_semaphore_release(semaphore);
+  close_world();
+}
+
+static void test_wait_before_signal(void** state) {
+  (void)state;
+  FOR_MODES {
+    open_world(modes[mode_]);
+    accrt_stream_t* stream = make_stream();
+    accrt_semaphore_t* gate = make_semaphore(0);
+    accrt_semaphore_t* done = make_semaphore(0);
+    uint32_t word = 0;
+    assert_int_equal(accrt_stream_wait(stream, gate, 1), ACCRT_OK);
+    fill(stream, &word, 11);
+    assert_int_equal(accrt_stream_signal(stream, done, 1), ACCRT_OK);
+    assert_int_equal(accrt_stream_wait(stream, gate, 2), ACCRT_OK);
+    fill(stream, &word, 22);
+    assert_int_equal(accrt_stream_signal(stream, done, 2), ACCRT_OK);
+    assert_int_equal(accrt_stream_query(stream), ACCRT_ERROR_NOT_READY);
+    assert_int_equal(accrt_stream_synchronize(stream, 0, 0), ACCRT_ERROR_NOT_READY);
+    assert_int_equal(accrt_stream_synchronize(stream, MS, 0), ACCRT_ERROR_TIMEOUT);
+    assert_int_equal(word, 0);
+    assert_int_equal(accrt_semaphore_signal(gate, 1), ACCRT_OK);
+    assert_int_equal(accrt_semaphore_wait(done, 1, FOREVER, 0), ACCRT_OK);
+    assert_int_equal(word, 11);
+    assert_int_equal(accrt_semaphore_wait(done, 2, MS, 0), ACCRT_ERROR_TIMEOUT);
+    assert_int_equal(accrt_semaphore_signal(gate, 7), ACCRT_OK);
+    assert_int_equal(accrt_stream_synchronize(stream, FOREVER, 0), ACCRT_OK);
+    assert_int_equal(word, 22);
+    assert_int_equal(value_of(done), 2);
+    accrt_semaphore_release(gate);
+    accrt_semaphore_release(done);
+    accrt_stream_release(stream);
+    close_world();
+  }
+}
+
+/* A long chain over many streams, made backwards: all of it runs when the first is signalled, without deep recursion. */
+static void test_chain_of_streams(void** state) {
+  (void)state;
+  enum { LENGTH = 3000 };
+  FOR_MODES {
+    open_world(modes[mode_]);
+    accrt_stream_t* streams[2] = {make_stream(), make_stream()};
+    accrt_semaphore_t* semaphore = make_semaphore(0);
+    uint32_t words[LENGTH];
+    memset(words, 0, sizeof words);
+    for (uint32_t i = 1; i < LENGTH; ++i) {
+      accrt_stream_t* stream = streams[i % 2];
+      assert_int_equal(accrt_stream_wait(stream, semaphore, i), ACCRT_OK);
+      const accrt_place_t from = {NULL, &words[i - 1], 0}, to = {NULL, &words[i], 0};
+      assert_int_equal(accrt_stream_copy(stream, &from, &to, 4), ACCRT_OK);
+      assert_int_equal(accrt_stream_signal(stream, semaphore, i + 1), ACCRT_OK);
+    }
+    words[0] = 5;
+    assert_int_equal(accrt_semaphore_signal(semaphore, 1), ACCRT_OK);
+    assert_int_equal(accrt_semaphore_wait(semaphore, LENGTH, FOREVER, 0), ACCRT_OK);
+    assert_int_equal(words[LENGTH - 1], 5);
+    for (int i = 0; i < 2; ++i) {
+      assert_int_equal(accrt_stream_synchronize(streams[i], FOREVER, 0), ACCRT_OK);
+      accrt_stream_release(streams[i]);
+    }
+    accrt_semaphore_release(semaphore);
+    close_world();
+  }
+}
+
+/* What is given to the driver is given in order, and nothing behind a wait is given before it is over. */
+static void test_deferral_is_invisible_to_the_driver(void** state) {
+  (void)state;
+  open_world(TEST_DRIVER_STEPPED);
+  accrt_stream_t* stream = make_stream();
+  accrt_semaphore_t* gate = make_semaphore(0);
+  uint32_t word = 0;
+  fill(stream, &word, 1);
+  assert_int_equal(accrt_stream_wait(stream, gate, 1), ACCRT_OK);
+  fill(stream, &word, 2);
+  assert_int_equal(test_driver_step(), 1);
+  assert_int_equal(test_driver_step(), 0);
+  assert_int_equal(word, 1);
+  assert_int_equal(accrt_semaphore_signal(gate, 1), ACCRT_OK);
+  assert_int_equal(test_driver_step(), 1);
+  assert_int_equal(word, 2);
+  assert_int_equal(accrt_stream_query(stream), ACCRT_OK);
+  accrt_semaphore_release(gate);
+  accrt_stream_release(stream);
+  close_world();
+}
+
+static void test_repeated_use_allocates_nothing(void** state) {
+  (void)state;
+  open_world(TEST_DRIVER_SYNCHRONOUS);
+  accrt_stream_t* stream = make_stream();
+  accrt_semaphore_t* semaphore = make_semaphore(0);
+  uint32_t word = 0;
+  long before = 0;
+  uint64_t value = 0;
+  for (int round = 0; round < 100; ++round) {
+    if (round == 2) before = atomic_load(&world.allocator.total_count);
+    const long driver_jobs = 2; /* the test driver allocates one for each command */
+    assert_int_equal(accrt_stream_wait(stream, semaphore, value + 1), ACCRT_OK);
+    fill(stream, &word, 1);
+    assert_int_equal(accrt_stream_signal(stream, semaphore, value + 2), ACCRT_OK);
+    assert_int_equal(accrt_semaphore_signal(semaphore, value + 1), ACCRT_OK);
+    fill(stream, &word, 2);
+    assert_int_equal(accrt_stream_synchronize(stream, FOREVER, 0), ACCRT_OK);
+    value += 2;
+    before += round >= 2 ? driver_jobs : 0;
+  }
+  assert_int_equal(atomic_load(&world.allocator.total_count), before);
+  accrt_semaphore_release(semaphore);
+  accrt_stream_release(stream);
+  close_world();
+}
+
+/* ---- Failure ---- */
+
+static void check_failed(accrt_stream_t* stream, accrt_status_t cause, uint64_t submission) {
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  assert_int_equal(accrt_stream_query(stream), ACCRT_ERROR_POISONED);
+  assert_int_equal(accrt_stream_synchronize(stream, FOREVER, 0), ACCRT_ERROR_POISONED);
+  assert_int_equal(accrt_stream_error(stream, &error), ACCRT_OK);
+  assert_int_equal(error.status, cause);
+  assert_int_equal(error.submission, submission);
+}
+
+static void test_failure_of_a_command(void** state) {
+  (void)state;
+  FOR_MODES {
+    open_world(modes[mode_]);
+    accrt_stream_t* stream = make_stream();
+    accrt_semaphore_t *before = make_semaphore(0), *after = make_semaphore(0);
+    uint32_t words[3] = {0, 0, 0};
+    accrt_semaphore_t* gate = make_semaphore(0);
+    test_driver_fail(TEST_SLOT_RUN, 2, ACCRT_ERROR_KERNEL);
+    assert_int_equal(accrt_stream_wait(stream, gate, 1), ACCRT_OK);
+    fill(stream, &words[0], 1);
+    assert_int_equal(accrt_stream_signal(stream, before, 1), ACCRT_OK);
+    fill(stream, &words[1], 2); /* fails: submission 4 */
+    assert_int_equal(accrt_stream_signal(stream, after, 1), ACCRT_OK);
+    fill(stream, &words[2], 3);
+    assert_int_equal(accrt_semaphore_signal(gate, 1), ACCRT_OK);
+    assert_int_equal(accrt_semaphore_wait(before, 1, FOREVER, 0), ACCRT_OK);
+    assert_int_equal(accrt_semaphore_wait(after, 1, FOREVER, 0), ACCRT_ERROR_POISONED);
+    check_failed(stream, ACCRT_ERROR_KERNEL, 4);
+    accrt_error_t error = ACCRT_ERROR_INIT;
+    assert_int_equal(accrt_semaphore_error(after, &error), ACCRT_OK);
+    assert_int_equal(error.status, ACCRT_ERROR_KERNEL);
+    assert_int_equal(error.submission, 4);
+    assert_int_equal(error.driver_code, 78);
+    assert_string_equal(error.driver_name, "TEST_CODE");
+    assert_string_equal(error.message, "injected failure of a command");
+    /* Later enqueues say so, with the cause in the message. */
+    const accrt_place_t place = {NULL, &words[2], 0};
+    assert_int_equal(accrt_stream_fill(stream, &place, 4, 0, 4), ACCRT_ERROR_POISONED);
+    assert_int_equal(accrt_last_error(&error), ACCRT_OK);
+    assert_non_null(strstr(error.message, "injected failure of a command"));
+    assert_int_equal(accrt_stream_wait(stream, before, 1), ACCRT_ERROR_POISONED);
+    assert_int_equal(accrt_stream_signal(stream, before, 2), ACCRT_ERROR_POISONED);
+    assert_int_equal(accrt_stream_signal(stream, after, 2), ACCRT_ERROR_POISONED);
+    assert_int_equal(accrt_stream_fill(stream, &place, 0, 0, 4), ACCRT_ERROR_POISONED);
+    assert_int_equal(words[0], 1);
+    assert_int_equal(words[1], 0);
+    assert_int_equal(words[2], 0);
+    /* A reset clears it. */
+    assert_int_equal(accrt_stream_reset(stream), ACCRT_OK);
+    assert_int_equal(accrt_stream_query(stream), ACCRT_OK);
+    assert_int_equal(accrt_stream_error(stream, &error), ACCRT_OK);
+    assert_int_equal(error.status, ACCRT_OK);
+    fill(stream, &words[2], 9);
+    assert_int_equal(accrt_stream_synchronize(stream, FOREVER, 0), ACCRT_OK);
+    assert_int_equal(words[2], 9);
+    accrt_semaphore_release(gate);
+    accrt_semaphore_release(before);
+    accrt_semaphore_release(after);
+    accrt_stream_release(stream);
+    close_world();
+  }
+}
+
+/* A failed wait fails the stream; what it would have signalled gets the same record; so on to the next stream. */
+static void test_failure_travels(void** state) {
+  (void)state;
+  FOR_MODES {
+    open_world(modes[mode_]);
+    accrt_stream_t *first = make_stream(), *second = make_stream();
+    accrt_semaphore_t *gate = make_semaphore(0), *middle = make_semaphore(0), *end = make_semaphore(0);
+    uint32_t words[2] = {0, 0};
+    assert_int_equal(accrt_stream_wait(second, middle, 1), ACCRT_OK);
+    fill(second, &words[1], 1);
+    assert_int_equal(accrt_stream_signal(second, end, 1), ACCRT_OK);
+    assert_int_equal(accrt_stream_wait(first, gate, 1), ACCRT_OK);
+    fill(first, &words[0], 1);
+    assert_int_equal(accrt_stream_signal(first, middle, 1), ACCRT_OK);
+    assert_int_equal(accrt_semaphore_fail(gate, ACCRT_ERROR_CANCELLED, "cancelled by its owner"), ACCRT_OK);
+    assert_int_equal(accrt_semaphore_wait(end, 1, FOREVER, 0), ACCRT_ERROR_POISONED);
+    accrt_error_t error = ACCRT_ERROR_INIT;
+    assert_int_equal(accrt_semaphore_error(end, &error), ACCRT_OK);
+    assert_int_equal(error.status, ACCRT_ERROR_CANCELLED);
+    assert_string_equal(error.message, "cancelled by its owner");
+    check_failed(first, ACCRT_ERROR_CANCELLED, 1);
+    check_failed(second, ACCRT_ERROR_CANCELLED, 1);
+    assert_int_equal(words[0] + words[1], 0);
+    /* Waiting for what has failed already is refused at once, and does not fail the stream. */
+    assert_int_equal(accrt_stream_reset(first), ACCRT_OK);
+    assert_int_equal(accrt_stream_wait(first, gate, 1), ACCRT_ERROR_POISONED);
+    assert_int_equal(accrt_stream_query(first), ACCRT_OK);
+    accrt_semaphore_release(gate);
+    accrt_semaphore_release(middle);
+    accrt_semaphore_release(end);
+    accrt_stream_release(first);
+    accrt_stream_release(second);
+    close_world();
+  }
+}
+
+static void test_signal_that_is_not_above(void** state) {
+  (void)state;
+  open_world(TEST_DRIVER_SYNCHRONOUS);
+  accrt_stream_t* stream = make_stream();
+  accrt_semaphore_t* semaphore = make_semaphore(10);
+  assert_int_equal(accrt_stream_signal(stream, semaphore, 10), ACCRT_OK);
+  check_failed(stream, ACCRT_ERROR_OUT_OF_RANGE, 1);
+  assert_int_equal(value_of(semaphore), 10);
+  assert_int_equal(accrt_stream_reset(stream), ACCRT_OK);
+  assert_int_equal(accrt_stream_signal(stream, semaphore, 11), ACCRT_OK);
+  assert_int_equal(accrt_stream_synchronize(stream, FOREVER, 0), ACCRT_OK);
+  accrt_semaphore_release(semaphore);
+  accrt_stream_release(stream);
+  close_world();
+}
+
+/* A driver's refusal comes back from the call that meets it; from deferred work it fails the stream. */
+static void test_driver_refuses(void** state) {
+  (void)state;
+  open_world(TEST_DRIVER_SYNCHRONOUS);
+  test_driver_fail(TEST_SLOT_QUEUE_CREATE, 1, ACCRT_ERROR_OUT_OF_MEMORY);
+  accrt_stream_t* stream;
+  assert_int_equal(accrt_stream_create(world.device, NULL, &stream), ACCRT_ERROR_OUT_OF_MEMORY);
+  stream = make_stream();
+  accrt_semaphore_t *gate = make_semaphore(0), *done = make_semaphore(0);
+  uint32_t word = 0;
+  const accrt_place_t place = {NULL, &word, 0};
+  test_driver_fail(TEST_SLOT_QUEUE_ENQUEUE, 1, ACCRT_ERROR_DRIVER);
+  assert_int_equal(accrt_stream_fill(stream, &place, 4, 1, 4), ACCRT_ERROR_DRIVER);
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  assert_int_equal(accrt_last_error(&error), ACCRT_OK);
+  assert_int_equal(error.driver_code, 77);
+  assert_string_equal(error.driver_name, "TEST_FAULT");
+  assert_int_equal(accrt_stream_query(stream), ACCRT_OK);
+  assert_int_equal(accrt_stream_synchronize(stream, FOREVER, 0), ACCRT_OK);
+  fill(stream, &word, 2);
+  assert_int_equal(word, 2);
+  assert_int_equal(accrt_stream_wait(stream, gate, 1), ACCRT_OK);
+  fill(stream, &word, 3);
+  assert_int_equal(accrt_stream_signal(stream, done, 1), ACCRT_OK);
+  test_driver_fail(TEST_SLOT_QUEUE_ENQUEUE, 1, ACCRT_ERROR_DRIVER);
+  accrt_clear_error();
+  assert_int_equal(accrt_semaphore_signal(gate, 1), ACCRT_OK);
+  assert_int_equal(accrt_last_error(&error), ACCRT_OK);
+  assert_int_equal(error.status, ACCRT_OK); /* not the signaller's fault */
+  assert_int_equal(accrt_semaphore_wait(done, 1, FOREVER, 0), ACCRT_ERROR_POISONED);
+  assert_int_equal(accrt_stream_error(stream, &error), ACCRT_OK);
+  assert_int_equal(error.status, ACCRT_ERROR_DRIVER);
+  assert_int_equal(word, 2);
+  /* A reset that the driver refuses leaves the stream failed. */
+  test_driver_fail(TEST_SLOT_QUEUE_RESET, 1, ACCRT_ERROR_DRIVER);
+  assert_int_equal(accrt_stream_reset(stream), ACCRT_ERROR_DRIVER);
+  assert_int_equal(accrt_stream_query(stream), ACCRT_ERROR_POISONED);
+  assert_int_equal(accrt_stream_reset(stream), ACCRT_OK);
+  accrt_semaphore_release(gate);
+  accrt_semaphore_release(done);
+  accrt_stream_release(stream);
+  close_world();
+}
+
+static void test_reset_drops_what_waits(void** state) {
+  (void)state;
+  open_world(TEST_DRIVER_THREAD);
+  accrt_stream_t* stream = make_stream();
+  accrt_semaphore_t *gate = make_semaphore(0), *done = make_semaphore(0);
+  uint32_t word = 0;
+  assert_int_equal(accrt_stream_wait(stream, gate, 1), ACCRT_OK);
+  fill(stream, &word, 3);
+  assert_int_equal(accrt_stream_signal(stream, done, 1), ACCRT_OK);
+  assert_int_equal(accrt_stream_reset(stream), ACCRT_OK);
+  assert_int_equal(accrt_stream_query(stream), ACCRT_OK);
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  assert_int_equal(accrt_semaphore_error(done, &error), ACCRT_OK);
+  assert_int_equal(error.status, ACCRT_ERROR_CANCELLED);
+  assert_int_equal(accrt_semaphore_signal(gate, 1), ACCRT_OK);
+  assert_int_equal(accrt_stream_synchronize(stream, FOREVER, 0), ACCRT_OK);
+  assert_int_equal(word, 0);
+  assert_int_equal(accrt_stream_reset(stream), ACCRT_OK);
+  accrt_semaphore_release(gate);
+  accrt_semaphore_release(done);
+  accrt_stream_release(stream);
+  close_world();
+}
+
+static void test_device_lost(void** state) {
+  (void)state;
+  open_world(TEST_DRIVER_THREAD);
+  accrt_stream_t* stream = make_stream();
+  accrt_semaphore_t* done = make_semaphore(0);
+  assert_int_equal(accrt_device_status(world.device), ACCRT_OK);
+  uint32_t word = 0;
+  test_driver_fail(TEST_SLOT_RUN, 1, ACCRT_ERROR_DEVICE_LOST);
+  fill(stream, &word, 1);
+  const accrt_status_t status = accrt_stream_signal(stream, done, 1);
+  if (status == ACCRT_OK) assert_int_equal(accrt_semaphore_wait(done, 1, FOREVER, 0), ACCRT_ERROR_POISONED);
+  assert_int_equal(accrt_stream_synchronize(stream, FOREVER, 0), ACCRT_ERROR_DEVICE_LOST);
+  assert_int_equal(accrt_stream_query(stream), ACCRT_ERROR_DEVICE_LOST);
+  const accrt_place_t place = {NULL, &word, 0};
+  assert_int_equal(accrt_stream_fill(stream, &place, 4, 1, 4), ACCRT_ERROR_DEVICE_LOST);
+  assert_int_equal(accrt_stream_reset(stream), ACCRT_ERROR_DEVICE_LOST);
+  assert_int_equal(accrt_device_status(world.device), ACCRT_ERROR_DEVICE_LOST);
+  accrt_stream_t* other;
+  assert_int_equal(accrt_stream_create(world.device, NULL, &other), ACCRT_ERROR_DEVICE_LOST);
+  accrt_semaphore_release(done);
+  accrt_stream_release(stream);
+  close_world();
+}
+
+/* ---- Notifications ---- */
+
+typedef struct noted {
+  atomic_int calls;
+  atomic_int status;
+  pthread_t thread;
+  accrt_semaphore_t* semaphore;
+} noted_t;
+
+static void note(void* user, accrt_status_t status) {
+  noted_t* noted = user;
+  noted->thread = pthread_self();
+  atomic_store(&noted->status, status);
+  /* It may call the library. */
+  if (noted->semaphore != NULL) assert_int_equal(accrt_semaphore_signal(noted->semaphore, 1), ACCRT_OK);
+  atomic_fetch_add(&noted->calls, 1);
+}
+
+static void await_call(noted_t* noted) {
+  for (int i = 0; i < 5000 && atomic_load(&noted->calls) == 0; ++i) (void)usleep(1000);
+  assert_int_equal(atomic_load(&noted->calls), 1);
+}
+
+static void test_notify(void** state) {
+  (void)state;
+  FOR_MODES {
+    open_world(modes[mode_]);
+    accrt_stream_t *stream = make_stream(), *waiting = make_stream();
+    noted_t good = {0}, bad = {0};
+    good.semaphore = make_semaphore(0);
+    uint32_t words[2] = {0, 0};
+    /* A stream that goes on because a notification signals. */
+    assert_int_equal(accrt_stream_wait(waiting, good.semaphore, 1), ACCRT_OK);
+    fill(waiting, &words[1], 2);
+    fill(stream, &words[0], 1);
+    assert_int_equal(accrt_stream_notify(stream, note, &good), ACCRT_OK);
+    assert_int_equal(accrt_stream_synchronize(stream, FOREVER, 0), ACCRT_OK);
+    await_call(&good);
+    assert_int_equal(atomic_load(&good.status), ACCRT_OK);
+    assert_false(pthread_equal(good.thread, pthread_self()));
+    assert_int_equal(accrt_stream_synchronize(waiting, FOREVER, 0), ACCRT_OK);
+    assert_int_equal(words[1], 2);
+    accrt_semaphore_t* gate = make_semaphore(0);
+    assert_int_equal(accrt_stream_wait(stream, gate, 1), ACCRT_OK);
+    assert_int_equal(accrt_stream_notify(stream, note, &bad), ACCRT_OK);
+    assert_int_equal(accrt_semaphore_fail(gate, ACCRT_ERROR_CANCELLED, NULL), ACCRT_OK);
+    await_call(&bad);
+    assert_int_equal(atomic_load(&bad.status), ACCRT_ERROR_CANCELLED);
+    assert_int_equal(accrt_stream_notify(stream, note, &bad), ACCRT_ERROR_POISONED);
+    accrt_semaphore_release(gate);
+    accrt_semaphore_release(good.semaphore);
+    accrt_stream_release(stream);
+    accrt_stream_release(waiting);
+    close_world();
+    assert_int_equal(atomic_load(&bad.calls), 1);
+  }
+}
+
+/* The last references go inside a notification: the instance ends on its own thread. */
+typedef struct last_holder {
+  accrt_stream_t* stream;
+  accrt_device_t* device;
+  accrt_instance_t* instance;
+} last_holder_t;
+
+static void drop_all(void* user, accrt_status_t status) {
+  last_holder_t* holder = user;
+  (void)status;
+  accrt_stream_release(holder->stream);
+  accrt_device_release(holder->device);
+  accrt_instance_release(holder->instance);
+}
+
+static void test_last_release_inside_a_notification(void** state) {
+  (void)state;
+  open_world(TEST_DRIVER_THREAD);
+  last_holder_t holder = {make_stream(), world.device, world.instance};
+  assert_int_equal(accrt_stream_notify(holder.stream, drop_all, &holder), ACCRT_OK);
+  for (int i = 0; i < 5000 && test_world_left(&world) != 0; ++i) (void)usleep(1000);
+  assert_int_equal(test_world_left(&world), 0);
+}
+
+/* ---- End of life ---- */
+
+static void test_release_with_work_in_flight(void** state) {
+  (void)state;
+  open_world(TEST_DRIVER_THREAD);
+  accrt_stream_t* stream = make_stream();
+  accrt_semaphore_t* done = make_semaphore(0);
+  enum { COUNT = 500 };
+  static uint32_t words[COUNT];
+  memset(words, 0, sizeof words);
+  for (uint32_t i = 0; i < COUNT; ++i) fill(stream, &words[i], i + 1);
+  assert_int_equal(accrt_stream_signal(stream, done, 1), ACCRT_OK);
+  accrt_stream_release(stream); /* it still runs */
+  assert_int_equal(accrt_semaphore_wait(done, 1, FOREVER, 0), ACCRT_OK);
+  for (uint32_t i = 0; i < COUNT; ++i) assert_int_equal(words[i], i + 1);
+  accrt_semaphore_release(done);
+  close_world();
+}
+
+static void test_instance_ends_with_work_that_waits(void** state) {
+  (void)state;
+  FOR_MODES {
+    open_world(modes[mode_]);
+    accrt_stream_t* stream = make_stream();
+    accrt_semaphore_t *gate = make_semaphore(0), *done = make_semaphore(0);
+    noted_t noted = {0};
+    uint32_t words[2] = {0, 0};
+    fill(stream, &words[0], 1);
+    assert_int_equal(accrt_stream_wait(stream, gate, 1), ACCRT_OK);
+    fill(stream, &words[1], 1);
+    assert_int_equal(accrt_stream_signal(stream, done, 1), ACCRT_OK);
+    assert_int_equal(accrt_stream_notify(stream, note, &noted), ACCRT_OK);
+    accrt_stream_release(stream);
+    accrt_semaphore_release(gate);
+    accrt_semaphore_release(done);
+    close_world();
+    assert_int_equal(words[0], 1);
+    assert_int_equal(words[1], 0);
+    assert_int_equal(atomic_load(&noted.calls), 1);
+    assert_int_equal(atomic_load(&noted.status), ACCRT_ERROR_CANCELLED);
+  }
+}
+
+/* ---- Threads ---- */
+
+typedef struct worker {
+  accrt_stream_t* streams[2];
+  accrt_semaphore_t* semaphore; /* of this thread alone */
+  uint32_t* counter;
+  int failed;
+} worker_t;
+
+/* Many threads share two streams; each checks its own signals. */
+static void* hammer(void* argument) {
+  worker_t* worker = argument;
+  uint32_t source = 0;
+  const accrt_place_t from = {NULL, &source, 0}, to = {NULL, worker->counter, 0};
+  for (uint64_t i = 1; i <= 300 && !worker->failed; ++i) {
+    accrt_stream_t *one = worker->streams[i % 2], *two = worker->streams[(i + 1) % 2];
+    source = (uint32_t)i;
+    worker->failed |= accrt_stream_copy(one, &from, &to, 4) != ACCRT_OK;
+    worker->failed |= accrt_stream_signal(one, worker->semaphore, 2 * i - 1) != ACCRT_OK;
+    worker->failed |= accrt_stream_wait(two, worker->semaphore, 2 * i - 1) != ACCRT_OK;
+    worker->failed |= accrt_stream_signal(two, worker->semaphore, 2 * i) != ACCRT_OK;
+    worker->failed |= accrt_semaphore_wait(worker->semaphore, 2 * i, FOREVER, ACCRT_WAIT_BLOCK) != ACCRT_OK;
+    worker->failed |= *worker->counter != i;
+  }
+  return NULL;
+}
+
+static void test_many_threads(void** state) {
+  (void)state;
+  enum { THREADS = 4 };
+  FOR_MODES {
+    open_world(modes[mode_]);
+    accrt_stream_t *one = make_stream(), *two = make_stream();
+    worker_t workers[THREADS];
+    uint32_t counters[THREADS] = {0};
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; ++i) {
+      workers[i] = (worker_t){{one, two}, make_semaphore(0), &counters[i], 0};
+      assert_int_equal(pthread_create(&threads[i], NULL, hammer, &workers[i]), 0);
+    }
+    for (int i = 0; i < THREADS; ++i) {
+      assert_int_equal(pthread_join(threads[i], NULL), 0);
+      assert_int_equal(workers[i].failed, 0);
+      accrt_semaphore_release(workers[i].semaphore);
+    }
+    accrt_stream_release(one);
+    accrt_stream_release(two);
+    close_world();
+  }
+}
+
+/* Failing, resetting and enqueuing at the same time: nothing hangs, nothing is left. */
+typedef struct chaos {
+  accrt_stream_t* stream;
+  atomic_int stop;
+} chaos_t;
+
+static void* chaos_reset(void* argument) {
+  chaos_t* chaos = argument;
+  while (!atomic_load(&chaos->stop)) (void)accrt_stream_reset(chaos->stream);
+  return NULL;
+}
+
+static void* chaos_enqueue(void* argument) {
+  chaos_t* chaos = argument;
+  uint32_t word = 0;
+  const accrt_place_t place = {NULL, &word, 0};
+  for (int i = 0; i < 400; ++i) {
+    accrt_semaphore_t* semaphore = make_semaphore(0);
+    (void)accrt_stream_fill(chaos->stream, &place, 4, 1, 4);
+    const bool waits = accrt_stream_wait(chaos->stream, semaphore, 1) == ACCRT_OK;
+    const bool signals = waits && accrt_stream_signal(chaos->stream, semaphore, 2) == ACCRT_OK;
+    if (i % 2 == 0) {
+      (void)accrt_semaphore_signal(semaphore, 1);
+    } else {
+      (void)accrt_semaphore_fail(semaphore, ACCRT_ERROR_CANCELLED, NULL);
+    }
+    if (signals) {
+      const accrt_status_t status = accrt_semaphore_wait(semaphore, 2, FOREVER, 0);
+      assert_true(status == ACCRT_OK || status == ACCRT_ERROR_POISONED);
+    }
+    accrt_semaphore_release(semaphore);
+  }
+  /* Its memory may be in use until all is over. */
+  (void)accrt_stream_synchronize(chaos->stream, FOREVER, 0);
+  while (accrt_stream_reset(chaos->stream) != ACCRT_OK) continue;
+  return NULL;
+}
+
+static void test_chaos(void** state) {
+  (void)state;
+  FOR_MODES {
+    open_world(modes[mode_]);
+    chaos_t chaos = {.stream = make_stream()};
+    pthread_t resetter, enqueuers[2];
+    assert_int_equal(pthread_create(&resetter, NULL, chaos_reset, &chaos), 0);
+    for (int i = 0; i < 2; ++i) assert_int_equal(pthread_create(&enqueuers[i], NULL, chaos_enqueue, &chaos), 0);
+    for (int i = 0; i < 2; ++i) assert_int_equal(pthread_join(enqueuers[i], NULL), 0);
+    atomic_store(&chaos.stop, 1);
+    assert_int_equal(pthread_join(resetter, NULL), 0);
+    accrt_stream_release(chaos.stream);
+    close_world();
+  }
+}
+
+/* ---- Exports and traces ---- */
+
+static void test_eventfd_needs_threads(void** state) {
+  (void)state;
+  open_world(TEST_DRIVER_CALLER);
+  accrt_semaphore_t* semaphore = make_semaphore(0);
+  int32_t fd;
+  assert_int_equal(accrt_semaphore_export_eventfd(semaphore, 1, &fd), ACCRT_ERROR_UNSUPPORTED);
+  assert_int_equal(fd, -1);
+  accrt_semaphore_release(semaphore);
+  close_world();
+}
+
+typedef struct traced {
+  atomic_int submitted, completed;
+} traced_t;
+
+static void count_trace(void* self, const accrt_trace_event_t* event) {
+  traced_t* traced = self;
+  assert_non_null(event->name);
+  if (event->kind == ACCRT_TRACE_SUBMIT) atomic_fetch_add(&traced->submitted, 1);
+  if (event->kind == ACCRT_TRACE_COMPLETE) atomic_fetch_add(&traced->completed, 1);
+}
+
+static void test_traces(void** state) {
+  (void)state;
+  test_driver_reset(TEST_DRIVER_THREAD);
+  traced_t traced = {0};
+  const accrt_trace_sink_t sink = {&traced, count_trace};
+  accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
+  options.flags = ACCRT_INSTANCE_FLAG_NO_DRIVERS;
+  options.trace_sink = &sink;
+  accrt_instance_t* instance;
+  accrt_device_t* device;
+  accrt_stream_t* stream;
+  assert_int_equal(accrt_instance_create(&options, &instance), ACCRT_OK);
+  assert_int_equal(accrt_instance_register_driver(instance, test_driver_query), ACCRT_OK);
+  assert_int_equal(accrt_instance_device(instance, 0, &device), ACCRT_OK);
+  assert_int_equal(accrt_stream_create(device, NULL, &stream), ACCRT_OK);
+  uint32_t words[10];
+  for (int i = 0; i < 10; ++i) fill(stream, &words[i], 1);
+  assert_int_equal(accrt_stream_synchronize(stream, FOREVER, 0), ACCRT_OK);
+  assert_int_equal(atomic_load(&traced.submitted), 10);
+  assert_int_equal(atomic_load(&traced.completed), 10);
+  accrt_stream_release(stream);
+  accrt_device_release(device);
+  accrt_instance_release(instance);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_order),
+      cmocka_unit_test(test_bad_arguments),
+      cmocka_unit_test(test_wait_before_signal),
+      cmocka_unit_test(test_chain_of_streams),
+      cmocka_unit_test(test_deferral_is_invisible_to_the_driver),
+      cmocka_unit_test(test_repeated_use_allocates_nothing),
+      cmocka_unit_test(test_failure_of_a_command),
+      cmocka_unit_test(test_failure_travels),
+      cmocka_unit_test(test_signal_that_is_not_above),
+      cmocka_unit_test(test_driver_refuses),
+      cmocka_unit_test(test_reset_drops_what_waits),
+      cmocka_unit_test(test_device_lost),
+      cmocka_unit_test(test_notify),
+      cmocka_unit_test(test_last_release_inside_a_notification),
+      cmocka_unit_test(test_release_with_work_in_flight),
+      cmocka_unit_test(test_instance_ends_with_work_that_waits),
+      cmocka_unit_test(test_many_threads),
+      cmocka_unit_test(test_chaos),
+      cmocka_unit_test(test_eventfd_needs_threads),
+      cmocka_unit_test(test_traces),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
