@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Sequence
+import functools
+import os
+import tempfile
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -22,6 +25,54 @@ def target() -> str:
 def program(module: Module, on: str = "", seed: int = kh.SEED) -> accx_exec.Program:
     on = on or target()
     return accx_exec.Program(compile(module, targets=[on]), on, seed)
+
+
+@functools.lru_cache(maxsize=2)
+def runtime_program(data: bytes, variant: str) -> Any:
+    """The bundle loaded by the runtime, or None where the library is not built."""
+    try:
+        import accrt
+
+        instance = accrt.default_instance("all")
+    except (ImportError, OSError):
+        return None
+    handle, path = tempfile.mkstemp(suffix=".accx")
+    with os.fdopen(handle, "wb") as out:
+        out.write(data)
+    try:
+        return accrt.Program(accrt.Bundle(path, instance), variant=variant)
+    finally:
+        os.unlink(path)
+
+
+def run_in_runtime(
+    session: Any, module: Module, name: str, inputs: Sequence[Any], scalars: Mapping[str, int], results: Sequence[np.ndarray]
+) -> List[np.ndarray]:
+    """Results of a call of the runtime, into arrays like `results`; tensor inputs in order, updated in place."""
+    from accrt import Call
+
+    function, tensors = module.functions[name], list(inputs)
+    call = Call(session.function(name))
+    for index, i in enumerate(function.inputs):
+        value = scalars[i.name] if i.symbol else tensors.pop(0)
+        call.set(index, value, None if i.symbol or value is None else i.value.dtype)
+    made = [np.empty_like(r) for r in results]
+    for index, (result, array) in enumerate(zip(function.results, made)):
+        call.set(len(function.inputs) + index, array, result.value.dtype)
+    call()
+    return made
+
+
+def both_agree(
+    module: Module, data: bytes, name: str, inputs: Sequence[np.ndarray], scalars: Mapping[str, int], results: Sequence[np.ndarray]
+) -> None:
+    """The runtime, where it is built, gives the very bytes that the executor gave: the kernels are the same."""
+    loaded = runtime_program(data, target())
+    if loaded is None:
+        return
+    made = run_in_runtime(loaded.session(), module, name, [x.copy() for x in inputs], scalars, results)
+    for have, want in zip(made, results):
+        assert have.tobytes() == want.tobytes(), f"{name}: the runtime and the executor differ"
 
 
 def values(random: np.random.Generator, dtype: str, shape: Sequence[int], low: float = -2.0, high: float = 2.0) -> np.ndarray:
@@ -57,6 +108,8 @@ def compare(
     """Runs one function both ways and compares every result."""
     scalars = scalars or {}
     got = accx_exec.Session(running).run(name, *[x.copy() for x in inputs], **scalars)
+    if running.target == target():
+        both_agree(module, running.bundle.data, name, inputs, scalars, got)
     expected = Interpreter(module).run(name, *inputs, **scalars)
     for result, have, want in zip(module.functions[name].results, got, expected):
         assert_close(have, want, result.value.dtype, roundings, scale)
