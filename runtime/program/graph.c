@@ -261,6 +261,30 @@ static bool simplify(uint32_t op, accrt_graph_value_t a, accrt_graph_value_t b, 
   return true;
 }
 
+static bool is_commutative(uint32_t op) {
+  return op == ACCX_EXPR_ADD || op == ACCX_EXPR_MUL || op == ACCX_EXPR_MIN || op == ACCX_EXPR_MAX ||
+         op == ACCX_EXPR_EQ || op == ACCX_EXPR_NE;
+}
+
+/* One form for sums and products of a node and constants, so that equal sizes are the same node: constants to the right, and
+ * (x + c) + d as x + (c + d). Only for positive constants: then what overflows on the way overflows in the end. */
+static void normalize(const accrt_graph_t* graph, uint32_t op, accrt_graph_value_t* a, accrt_graph_value_t* b) {
+  if (is_commutative(op) && a->node == ACCX_NONE && b->node != ACCX_NONE) {
+    const accrt_graph_value_t swapped = *a;
+    *a = *b;
+    *b = swapped;
+  }
+  if ((op != ACCX_EXPR_ADD && op != ACCX_EXPR_MUL) || a->node == ACCX_NONE || !accrt_graph_is_constant(*b)) return;
+  const accx_expression_t* inner = &graph->nodes[a->node];
+  if (inner->op != op || graph->nodes[inner->b].op != ACCX_EXPR_CONSTANT) return;
+  const int64_t first = graph->nodes[inner->b].immediate;
+  const accrt_expr_value_t both =
+      accrt_expr_apply(op, accrt_expr_known(first), accrt_expr_known(b->constant), accrt_expr_known(0));
+  if (first <= 0 || b->constant <= 0 || both.fault != ACCRT_EXPR_OK) return;
+  a->node = inner->a;
+  *b = accrt_graph_constant(both.value);
+}
+
 /* Whether a fault of the second operand is the operation's own. */
 static bool needs_second(uint32_t op) { return op != ACCX_EXPR_SELECT && op != ACCX_EXPR_AND && op != ACCX_EXPR_OR; }
 
@@ -269,6 +293,7 @@ accrt_graph_value_t accrt_graph_apply(accrt_graph_t* graph, uint32_t op, accrt_g
   const uint32_t count = accrt_expr_operand_count(op);
   const bool known = a.node == ACCX_NONE && (count < 2 || b.node == ACCX_NONE) && (count < 3 || c.node == ACCX_NONE);
   if (known) return fold(op, a, b, c);
+  if (graph->status == ACCRT_OK) normalize(graph, op, &a, &b);
   accrt_graph_value_t result;
   if (simplify(op, a, b, c, &result)) return result;
   if (count >= 2 && b.fault != ACCRT_EXPR_OK && needs_second(op)) return b;

@@ -10,15 +10,22 @@ static accrt_plan_value_t plan_value(accrt_graph_value_t value) {
   return result;
 }
 
+/* The range of a check ends exactly where its limit is: they are the same value. */
+static bool ends_at(accrt_plan_builder_t* builder, const accrt_graph_value_t values[4]) {
+  const accrt_graph_value_t end = accrt_graph_two(&builder->graph, ACCX_EXPR_ADD, values[0], values[1]);
+  return end.node != ACCX_NONE && end.node == values[2].node;
+}
+
 /* True when the bounds of the values leave no doubt. */
-static bool is_proved(const accrt_plan_builder_t* builder, uint32_t kind, const accrt_graph_value_t values[4]) {
+static bool is_proved(accrt_plan_builder_t* builder, uint32_t kind, const accrt_graph_value_t values[4]) {
   accrt_graph_bounds_t bounds[4];
   for (int i = 0; i < 4; ++i) bounds[i] = accrt_graph_bounds_of(&builder->graph, values[i]);
   int64_t end;
   switch (kind) {
     case ACCRT_CHECK_RANGE:
-      return bounds[0].minimum >= 0 && bounds[1].minimum >= 0 &&
-             !__builtin_add_overflow(bounds[0].maximum, bounds[1].maximum, &end) && end <= bounds[2].minimum;
+      if (bounds[0].minimum < 0 || bounds[1].minimum < 0) return false;
+      return ends_at(builder, values) ||
+             (!__builtin_add_overflow(bounds[0].maximum, bounds[1].maximum, &end) && end <= bounds[2].minimum);
     case ACCRT_CHECK_GRID:
       return bounds[0].minimum >= 0 && bounds[0].maximum <= (int64_t)UINT32_MAX;
     case ACCRT_CHECK_AT_LEAST:

@@ -1,0 +1,212 @@
+/* runtime/program/plan_test.c - plans: order of commands, loops, branches, calls, checks at each call, choice of variants. */
+#include "runtime/program/testing.h"
+
+#define F32 ACCRT_DTYPE_F32
+
+static int64_t number(accrt_call_t* call, uint32_t result) { return *(const int64_t*)result_data(call, result); }
+
+/* ---- Order ---- */
+
+static void keeps_order(void** state) {
+  FIXTURE(f);
+  accrt_call_t* call = make_call(f->session, "order");
+  const int64_t expected[] = {146, 1246, 123546, 1234546};
+  for (int64_t rounds = 0; rounds < 4; ++rounds) {
+    OK(set_number(call, "rounds", rounds));
+    for (int i = 0; i < 20; ++i) {
+      OK(run(call));
+      assert_int_equal(number(call, 0), expected[rounds]);
+    }
+  }
+  accrt_call_release(call);
+}
+
+/* Predecessors of the flat list, from the plan itself. */
+static void flattens_to_a_chain(void** state) {
+  FIXTURE(f);
+  accrt_call_t* call = make_call(f->session, "order");
+  OK(set_number(call, "rounds", 2));
+  OK(run(call));
+  const accrt_plan_t* plan = call->plan;
+  /* fill, 1, 2, 3, 5, 4, marker, 6: nothing is added, and each follows one. The branch that is not taken stands for what it
+   * follows: 6 comes after the barrier behind 4, side by side with the marker. */
+  const uint32_t expected[8] = {0, 0, 1, 2, 3, 4, 5, 5};
+  assert_int_equal(plan->command_count, 8);
+  for (uint32_t i = 0; i < plan->command_count; ++i) {
+    assert_int_equal(plan->commands[i].predecessor_count, i == 0 ? 0 : 1);
+    if (i > 0) assert_int_equal(plan->commands[i].predecessors[0], expected[i]);
+  }
+  assert_int_equal(plan->binding_count, 1);
+  assert_int_equal(plan->node_count, 0);
+  accrt_call_release(call);
+}
+
+static void runs_callees(void** state) {
+  FIXTURE(f);
+  accrt_call_t* call = make_call(f->session, "calls");
+  for (int64_t position = 0; position < 9; ++position) {
+    OK(set_number(call, "position", position));
+    OK(run(call));
+    const int64_t* y = result_data(call, 0);
+    assert_int_equal(y[0], position * 1000 + 123);
+    assert_int_equal(y[1], position + 1);
+  }
+  assert_int_equal(f->session->plan_count, 1);
+  assert_int_equal(call->plan->scalar_count, 2); /* position, position + 1 */
+  assert_int_equal(call->plan->arena_bytes, 256 + 64);
+  accrt_call_release(call);
+  call = make_call(f->session, "short_call");
+  OK(set_number(call, "position", 0));
+  OK(run(call));
+  OK(set_number(call, "position", 1));
+  FAILS(run(call), OUT_OF_RANGE, "argument of a call: 8 bytes at offset 0 do not fit 'io' of 4 bytes");
+  ALSO("function 'short_call'");
+  accrt_call_release(call);
+}
+
+static void limits_unrolling(void** state) {
+  FIXTURE(f);
+  accrt_call_t* call = make_call(f->session, "order");
+  OK(set_number(call, "rounds", 1000));
+  OK(run(call));
+  OK(set_number(call, "rounds", INT64_C(1) << 40));
+  FAILS(run(call), OUT_OF_RANGE, "function 'order': command 2");
+  ALSO("unroll to more than");
+  OK(set_number(call, "rounds", 1));
+  OK(run(call));
+  assert_int_equal(number(call, 0), 1246);
+  accrt_call_release(call);
+}
+
+static void zeroes_workspaces(void** state) {
+  FIXTURE(f);
+  accrt_call_t* call = make_call(f->session, "scratch");
+  for (int i = 0; i < 3; ++i) {
+    OK(run(call));
+    const int64_t* y = result_data(call, 0);
+    assert_int_equal(y[0], 0);
+    assert_int_equal(y[1], 0);
+  }
+  accrt_call_release(call);
+}
+
+/* ---- Checks at each call ---- */
+
+static void fails_at(accrt_call_t* call, int64_t position, accrt_status_t status, const char* text) {
+  OK(set_number(call, "position", position));
+  require_status(run(call), status, text, "run", (int)position);
+}
+
+static void checks_ranges_at_each_call(void** state) {
+  FIXTURE(f);
+  accrt_call_t* call = make_call(f->session, "spread");
+  OK(set_number(call, "position", 1));
+  OK(run(call));
+  fails_at(call, 0, ACCRT_ERROR_OUT_OF_RANGE, "target: 16 bytes at offset -16 do not fit 'cache' of 1024 bytes");
+  ALSO("function 'spread', command 0 'copy' of its plan");
+  OK(set_number(call, "position", 63));
+  OK(run(call));
+  accrt_call_release(call);
+
+  call = make_call(f->session, "overlap");
+  fails_at(call, 3, ACCRT_ERROR_ALIASED, "source and target overlap in 'cache': 32 bytes at offset 0 and 32 bytes at offset 24");
+  OK(set_number(call, "position", 4));
+  OK(run(call));
+  accrt_call_release(call);
+
+  call = make_call(f->session, "grid");
+  fails_at(call, 4, ACCRT_ERROR_OUT_OF_RANGE, "grid x is -1, allowed: 0 to 4294967295");
+  OK(set_number(call, "position", 5)); /* a grid of 0 runs nothing */
+  OK(run(call));
+  OK(set_number(call, "position", 9));
+  OK(run(call));
+  accrt_call_release(call);
+
+  call = make_call(f->session, "view");
+  OK(set_number(call, "position", 3));
+  OK(run(call));
+  assert_true(*(const float*)result_data(call, 0) == 16.0f);
+  fails_at(call, 4, ACCRT_ERROR_OUT_OF_RANGE, "view in its range: 80 bytes at offset 0 do not fit 'x' of 64 bytes");
+  accrt_call_release(call);
+
+  call = make_call(f->session, "fills");
+  OK(set_number(call, "position", 2));
+  OK(run(call));
+  fails_at(call, 3, ACCRT_ERROR_OUT_OF_RANGE, "target 'transient memory': offset 0 and size 6 must be multiples of the pattern's 4");
+  accrt_call_release(call);
+}
+
+/* A failure before launch leaves the session usable and its state alone. */
+static void refusals_do_not_poison(void** state) {
+  FIXTURE(f);
+  accrt_call_t* call = make_call(f->session, "grid");
+  fails_at(call, 0, ACCRT_ERROR_OUT_OF_RANGE, "grid x");
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  OK(accrt_session_error(f->session, &error));
+  assert_int_equal(error.status, ACCRT_OK);
+  accrt_call_release(call);
+}
+
+static void only_what_may_fail_is_checked(void** state) {
+  FIXTURE(f);
+  _Alignas(16) static float x[400];
+  accrt_call_t* call = make_call(f->session, "bucket");
+  OK(set_matrix(call, "x", x, F32, 20, 4));
+  OK(run(call));
+  assert_int_equal(call->plan->check_count, 0); /* the bounds of the bucket prove them all */
+  assert_true(call->plan->scalar_count > 0);
+  accrt_call_release(call);
+}
+
+/* ---- Variants ---- */
+
+static int64_t which(fixture_t* f, const char* function, int64_t n) {
+  _Alignas(16) static float x[128];
+  accrt_call_t* call = make_call(f->session, function);
+  OK(set_vector(call, "x", x, F32, n));
+  OK(run(call));
+  const int64_t image = number(call, 0);
+  accrt_call_release(call);
+  return image;
+}
+
+static void proves_predicates(void** state) {
+  FIXTURE(f);
+  assert_int_equal(which(f, "which", 16), 2);
+  assert_int_equal(which(f, "which", 64), 2);
+  assert_int_equal(which(f, "which", 20), 1);       /* not divisible by 8 */
+  assert_int_equal(which(f, "which", 8), 1);        /* not at least 16 */
+  assert_int_equal(which(f, "which", 72), 1);       /* not at most 64 */
+  assert_int_equal(which(f, "which_mode", 16), 1);  /* mode is not 3 */
+  assert_int_equal(which(f, "which_offset", 16), 1); /* 4 bytes off */
+  assert_int_equal(which(f, "which_live", 32), 2);  /* bucket 16..64, divisor 8: proved for all */
+  assert_int_equal(which(f, "which_live", 8), 1);   /* bucket 8..15 may be less than 16 */
+  assert_int_equal(which(f, "which_live", 128), 1); /* bucket 65..128 is more than 64 */
+}
+
+static void says_why_no_variant_fits(void** state) {
+  FIXTURE(f);
+  _Alignas(16) static float x[128];
+  accrt_call_t* call = make_call(f->session, "which_none");
+  OK(set_vector(call, "x", x, F32, 16));
+  FAILS(run(call), NO_VARIANT, "function 'which_none': command 0 'which': no variant of kernel 'which' fits its arguments");
+  ALSO("variant 0 (): parameter 'mode' is not proved equal to 3 (it is 10)");
+  ALSO("variant 1 (): parameter 'mode' is not proved at most 9 (it is 10)");
+  accrt_call_release(call);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      FIXTURE_TEST(keeps_order),
+      FIXTURE_TEST(flattens_to_a_chain),
+      FIXTURE_TEST(runs_callees),
+      FIXTURE_TEST(limits_unrolling),
+      FIXTURE_TEST(zeroes_workspaces),
+      FIXTURE_TEST(checks_ranges_at_each_call),
+      FIXTURE_TEST(refusals_do_not_poison),
+      FIXTURE_TEST(only_what_may_fail_is_checked),
+      FIXTURE_TEST(proves_predicates),
+      FIXTURE_TEST(says_why_no_variant_fits),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
