@@ -1,0 +1,339 @@
+/* tests/cts/main.c - the conformance suite's command line. `cts --help` tells all.
+ *
+ * One test at a time is a CMocka test. Those that an expectation file lists as `unsupported` are left out for good;
+ * those listed as `expected_failure` run in a process of their own and must fail there: an unexpected pass is a failure, so that
+ * the list shrinks when the driver grows.
+ */
+#define _GNU_SOURCE
+#include "cts.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MAX_TESTS 512
+#define MAX_EXPECTATIONS 128
+
+bool cts_set_up(cts_t* cts);
+void cts_tear_down(cts_t* cts);
+
+static const struct {
+  const char* name;
+  const cts_test_t* tests;
+} parts[] = {
+    {"device", cts_device_tests},       {"memory", cts_memory_tests},
+    {"copy", cts_copy_tests},           {"stream", cts_stream_tests},
+    {"semaphore", cts_semaphore_tests}, {"launch", cts_launch_tests},
+    {"commands", cts_command_tests},
+};
+#define PART_COUNT (sizeof parts / sizeof parts[0])
+
+#define EXPECT_PASS 0
+#define EXPECT_FAILURE 1
+#define EXPECT_UNSUPPORTED 2
+
+typedef struct entry {
+  char name[128]; /* "copy.test_zero_extents" */
+  const cts_test_t* test;
+  int expectation;
+} entry_t;
+
+static entry_t entries[MAX_TESTS];
+static uint32_t entry_count;
+static struct {
+  char name[128];
+  int expectation;
+} expectations[MAX_EXPECTATIONS];
+static uint32_t expectation_count;
+static uint32_t skipped_count;
+static char** program_arguments;
+
+/* ---- Running one test ---- */
+
+static void run_with_fixture(const cts_test_t* test) {
+  cts_t* cts = calloc(1, sizeof *cts);
+  assert_non_null(cts);
+  cts->needs = test->needs;
+  const bool able = cts_set_up(cts);
+  void* state = cts;
+  if (able)
+    test->body(&state);
+  cts_tear_down(cts);
+  free(cts);
+  if (!able) {
+    ++skipped_count;
+    print_message("  the device lacks what this needs\n");
+    skip();
+  }
+}
+
+/* Runs this program again for one test; true when it passed. */
+static bool passes_in_a_process(const char* name) {
+  fflush(NULL);
+  const pid_t child = fork();
+  assert_true(child >= 0);
+  if (child == 0) {
+    char* arguments[64];
+    int count = 0;
+    for (; program_arguments[count] != NULL && count < 58; ++count) {
+      arguments[count] = program_arguments[count];
+    }
+    arguments[count++] = "--ignore-expectations";
+    arguments[count++] = "--test";
+    arguments[count++] = (char*)(uintptr_t)name;
+    arguments[count] = NULL;
+    execv("/proc/self/exe", arguments);
+    _exit(127);
+  }
+  int status = 0;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+static void run_entry(void** state) {
+  const entry_t* entry = *state;
+  if (entry->expectation == EXPECT_UNSUPPORTED) {
+    ++skipped_count;
+    print_message("  unsupported, by the expectation file\n");
+    skip();
+  }
+  if (entry->expectation == EXPECT_FAILURE) {
+    if (passes_in_a_process(entry->name)) {
+      fail_msg("%s passes, but is listed as expected_failure: take it from the list", entry->name);
+    }
+    return;
+  }
+  run_with_fixture(entry->test);
+}
+
+/* ---- Expectations: lines of `unsupported NAME reason...` or `expected_failure NAME reason...`; # begins a comment ---- */
+
+static int read_expectations(const char* path) {
+  FILE* file = fopen(path, "r");
+  if (file == NULL) {
+    fprintf(stderr, "cts: cannot read %s\n", path);
+    return 1;
+  }
+  char line[512];
+  int bad = 0;
+  while (fgets(line, sizeof line, file) != NULL) {
+    char kind[32];
+    char name[128];
+    const int fields = sscanf(line, "%31s %127s", kind, name);
+    if (fields < 1 || kind[0] == '#')
+      continue;
+    const bool failure = strcmp(kind, "expected_failure") == 0;
+    if (fields != 2 || (!failure && strcmp(kind, "unsupported") != 0) ||
+        expectation_count == MAX_EXPECTATIONS) {
+      fprintf(stderr, "cts: %s: not understood: %s", path, line);
+      bad = 1;
+      break;
+    }
+    memcpy(expectations[expectation_count].name, name, sizeof name);
+    expectations[expectation_count++].expectation = failure ? EXPECT_FAILURE : EXPECT_UNSUPPORTED;
+  }
+  fclose(file);
+  return bad;
+}
+
+static int find_expectation(const char* name) {
+  for (uint32_t i = 0; i < expectation_count; ++i) {
+    if (strcmp(expectations[i].name, name) == 0)
+      return expectations[i].expectation;
+  }
+  return EXPECT_PASS;
+}
+
+/* A list that names what is not there is out of date. */
+static int check_expectation_names(void) {
+  for (uint32_t i = 0; i < expectation_count; ++i) {
+    bool found = false;
+    for (uint32_t k = 0; k < entry_count; ++k) {
+      found |= strcmp(entries[k].name, expectations[i].name) == 0;
+    }
+    if (!found) {
+      fprintf(stderr, "cts: no test is called %s\n", expectations[i].name);
+      return 1;
+    }
+  }
+  return 0;
+}
+
+/* ---- Command line ---- */
+
+static const char help[] =
+    "usage: cts --driver NAME|PATH [options]\n"
+    "\n"
+    "Runs the conformance suite of the driver interface against one device.\n"
+    "\n"
+    "  --driver NAME|PATH   a built-in driver (host), the suite's own null driver (null), or the\n"
+    "                       path of a shared object that exports accrt_driver_query\n"
+    "  --name NAME          the driver's own name, when PATH does not say it (libaccrt_NAME.so)\n"
+    "  --device NAME        device to test; default: the driver's first\n"
+    "  --option KEY=VALUE   an option of the driver; may be repeated\n"
+    "  --executor N         lend the runtime an executor of N threads\n"
+    "  --expect FILE        expectations: lines of `unsupported NAME` or `expected_failure NAME`\n"
+    "  --ignore-expectations\n"
+    "  --test NAME          run only tests whose name contains NAME; may be repeated\n"
+    "  --list               print the names of all tests and how many are negative\n";
+
+typedef struct command_line {
+  const char* tests[32];
+  uint32_t test_count;
+  bool list;
+  bool ignore_expectations;
+} command_line_t;
+
+static int add_option(char* text) {
+  char* equals = strchr(text, '=');
+  if (equals == NULL || cts_settings.option_count == 16)
+    return 1;
+  *equals = '\0';
+  /* "+": the driver that knows the key may be loaded later. */
+  char* key = malloc(strlen(text) + 2);
+  if (key == NULL)
+    return 1;
+  sprintf(key, "%s%s", cts_driver_is_loaded() ? "+" : "", text);
+  cts_settings.options[cts_settings.option_count++] = (accrt_option_t){key, strdup(equals + 1)};
+  *equals = '=';
+  return 0;
+}
+
+static int parse(int count, char** arguments, command_line_t* line) {
+  char* options[16];
+  int option_count = 0;
+  for (int i = 1; i < count; ++i) {
+    char* const word = arguments[i];
+    if (strcmp(word, "--list") == 0) {
+      line->list = true;
+      continue;
+    }
+    if (strcmp(word, "--ignore-expectations") == 0) {
+      line->ignore_expectations = true;
+      continue;
+    }
+    if (i + 1 == count)
+      return 1;
+    char* const value = arguments[++i];
+    if (strcmp(word, "--driver") == 0) {
+      cts_settings.driver = value;
+    } else if (strcmp(word, "--name") == 0) {
+      cts_settings.driver_name = value;
+    } else if (strcmp(word, "--device") == 0) {
+      cts_settings.device = value;
+    } else if (strcmp(word, "--option") == 0 && option_count < 16) {
+      options[option_count++] = value;
+    } else if (strcmp(word, "--executor") == 0) {
+      cts_settings.executor_threads = (uint32_t)strtoul(value, NULL, 10);
+    } else if (strcmp(word, "--expect") == 0) {
+      if (read_expectations(value) != 0)
+        return 2;
+    } else if (strcmp(word, "--test") == 0 && line->test_count < 32) {
+      line->tests[line->test_count++] = value;
+    } else {
+      return 1;
+    }
+  }
+#ifdef CTS_NULL_DRIVER
+  if (cts_settings.driver != NULL && strcmp(cts_settings.driver, "null") == 0) {
+    cts_settings.driver = CTS_NULL_DRIVER;
+  }
+#endif
+  if (cts_settings.driver == NULL)
+    return line->list ? 0 : 1;
+  for (int i = 0; i < option_count; ++i) {
+    if (add_option(options[i]) != 0)
+      return 1;
+  }
+  return cts_settings.executor_threads > 64;
+}
+
+/* The driver's own name: the built-in one's, or NAME of .../libaccrt_NAME.so. */
+static void default_names(void) {
+  static char name[64];
+  if (cts_settings.driver_name == NULL && cts_settings.driver != NULL) {
+    const char* file = strrchr(cts_settings.driver, '/');
+    file = file == NULL ? cts_settings.driver : file + 1;
+    if (strncmp(file, "libaccrt_", 9) == 0)
+      file += 9;
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(file, "."), file);
+    cts_settings.driver_name = name;
+  }
+  if (cts_settings.device == NULL)
+    cts_settings.device = cts_settings.driver_name;
+}
+
+/* ---- All together ---- */
+
+/* The last --test wins alone: passes_in_a_process appends one. */
+static bool is_wanted(const command_line_t* line, const char* name) {
+  if (line->test_count == 0)
+    return true;
+  if (line->ignore_expectations)
+    return strcmp(line->tests[line->test_count - 1], name) == 0;
+  for (uint32_t i = 0; i < line->test_count; ++i) {
+    if (strstr(name, line->tests[i]) != NULL)
+      return true;
+  }
+  return false;
+}
+
+static void collect(uint32_t counts[2]) {
+  for (size_t i = 0; i < PART_COUNT; ++i) {
+    for (const cts_test_t* test = parts[i].tests; test->name != NULL; ++test) {
+      entry_t* entry = &entries[entry_count++];
+      snprintf(entry->name, sizeof entry->name, "%s.%s", parts[i].name, test->name);
+      entry->test = test;
+      ++counts[test->kind];
+    }
+  }
+}
+
+static int run_wanted(const command_line_t* line) {
+  static struct CMUnitTest tests[MAX_TESTS];
+  size_t count = 0;
+  for (uint32_t i = 0; i < entry_count; ++i) {
+    if (!is_wanted(line, entries[i].name))
+      continue;
+    if (!line->ignore_expectations)
+      entries[i].expectation = find_expectation(entries[i].name);
+    tests[count++] = (struct CMUnitTest){
+        .name = entries[i].name, .test_func = run_entry, .initial_state = &entries[i]};
+  }
+  if (count == 0) {
+    fprintf(stderr, "cts: no test of that name\n");
+    return 2;
+  }
+  return _cmocka_run_group_tests("cts", tests, count, NULL, NULL);
+}
+
+int main(int argument_count, char** arguments) {
+  command_line_t line = {0};
+  program_arguments = arguments;
+  const int problem = parse(argument_count, arguments, &line);
+  if (problem != 0) {
+    if (problem == 1)
+      fputs(help, stderr);
+    return 2;
+  }
+  default_names();
+  uint32_t counts[2] = {0, 0};
+  collect(counts);
+  if (line.list) {
+    for (uint32_t i = 0; i < entry_count; ++i)
+      puts(entries[i].name);
+  }
+  if (!line.list) {
+    if (check_expectation_names() != 0)
+      return 2;
+    const int failed = run_wanted(&line);
+    if (failed != 0)
+      return 1;
+  }
+  printf("%u positive tests, %u negative tests, %u skipped here\n", counts[CTS_POSITIVE],
+         counts[CTS_NEGATIVE], skipped_count);
+  if (counts[CTS_NEGATIVE] < counts[CTS_POSITIVE]) {
+    fprintf(stderr, "cts: fewer negative tests than positive ones\n");
+    return 1;
+  }
+  return 0;
+}
