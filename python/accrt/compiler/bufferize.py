@@ -9,12 +9,12 @@ kernel allows. Nothing here decides where in the arena transient memory lies: th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from . import expr as ex
 from . import ops, select
 from .expr import Size
-from .ir import DTYPE_BYTES, Block, Function, IRError, Module, Op, State, TensorType, Value
+from .ir import DTYPE_BYTES, Block, Function, IRError, Op, State, TensorType, Value
 from .kernels.kerneldef import Launch, TensorSpec
 from .passes.rewrite import uses
 

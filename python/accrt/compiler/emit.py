@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, List, Sequence, Set, Tuple
 
 from .. import bundle_writer as bw
 from . import expr as ex
 from .bufferize import Access, Buffers, Command, Storage
-from .ir import Constant, Function, Module
+from .ir import Constant, Module
 from .kernels import image as images
-from .kernels.kerneldef import DTYPE_SIZES, KernelDef
+from .kernels.kerneldef import KernelDef
 from .plan import ALIGN, Plan
 
 
@@ -89,7 +89,9 @@ class Emitter:
             if i.symbol:
                 made.scalar(i.name, ex.symbol(i.symbol), doc=i.doc)
             else:
-                slots[("input", i.name)] = made.input(i.name, i.value.dtype, i.value.shape, access=i.access, doc=i.doc)
+                slots[("input", i.name)] = made.input(
+                    i.name, i.value.dtype, i.value.shape, access=i.access, optional=i.optional, doc=i.doc
+                )
         if function.prepare:
             self._prepare_arguments(buffers, made, slots)
         else:

@@ -8,7 +8,7 @@ records (kernels/expr.py) to calculate with these sizes.
 from __future__ import annotations
 
 import functools
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from ..bundle_writer import Expr, Size, constant, induction, present
 from .kernels import expr as kernel_expr

@@ -15,8 +15,8 @@ repeat and cond) are Blocks too. Operations are defined in ops.py and are method
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ..bundle_writer import SymbolClass
 from . import expr as ex
@@ -215,14 +215,24 @@ class Function:
 
     # -- signature
 
-    def input(self, name: str, dtype: str, shape: Sequence[Size], *, access: str = "read", doc: str = "") -> Value:
-        """Adds a tensor input. A dimension that is a bare symbol binds it. `access`: read, read_write or donated."""
+    def input(
+        self, name: str, dtype: str, shape: Sequence[Size], *, access: str = "read", optional: bool = False, doc: str = ""
+    ) -> Value:
+        """Adds a tensor input. A dimension that is a bare symbol binds it. `access`: read, read_write or donated. An optional
+        one may be left out by the caller: use it only inside `cond(f.present(value), ...)`."""
         self._new_name(name, [i.name for i in self.inputs], "input")
         if access not in ("read", "read_write", "donated"):
             raise IRError(f"function {self.name!r}, input {name!r}: no access {access!r}")
         value = Value(self, TensorType(dtype, tuple(shape)), name=name)
-        self.inputs.append(Input(name, value, access, doc=doc))
+        self.inputs.append(Input(name, value, access, optional, doc=doc))
         return value
+
+    def present(self, value: Value) -> Expr:
+        """1 where the caller gave an optional input, else 0: for conditions."""
+        for index, i in enumerate(self.inputs):
+            if i.value is value and i.optional:
+                return ex.present(index)
+        raise IRError(f"function {self.name!r}: {value!r} is no optional input")
 
     def scalar(self, name: str, symbol: Expr, *, doc: str = "") -> None:
         """Adds an integer input that gives a symbol its value."""
@@ -329,10 +339,19 @@ class Function:
         attrs = {"callee": callee.name, "scalars": {name: ex.simplify(size) for name, size in scalars.items()}}
         return self.add("accrt.call", operands, attrs).results
 
-    def kernel(self, kernel: Any, operands: Sequence[Value], results: Sequence[TensorType], **values: Any) -> List[Value]:
+    def kernel(
+        self,
+        kernel: Any,
+        operands: Sequence[Value],
+        results: Sequence[TensorType],
+        reference: Optional[Callable[..., Any]] = None,
+        **values: Any,
+    ) -> List[Value]:
         """Runs a user's KernelDef. Its buffers are bound in order: those that it reads to `operands`, those that it writes to
-        `results`; `values`: its symbols and scalars by name."""
-        return self.add("accrt.kernel", operands, {"kernel": kernel, "types": tuple(results), "values": values}).results
+        `results`; `values`: its symbols and scalars by name. `reference(*operands, **values)`: the same in numpy, for the
+        interpreter."""
+        attrs = {"kernel": kernel, "types": tuple(results), "values": values, "reference": reference}
+        return self.add("accrt.kernel", operands, attrs).results
 
 
 class Module:

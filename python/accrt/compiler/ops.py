@@ -906,7 +906,7 @@ def _infer_call(op: Op) -> Types:
     return [r.value.type for r in callee.results]
 
 
-@define("accrt.kernel(Tensor[] operands, kernel, types, values)", effect=True)
+@define("accrt.kernel(Tensor[] operands, kernel, types, values, reference=None)", effect=True)
 def _infer_kernel(op: Op) -> Types:
     kernel = op.attrs["kernel"]
     read = [p.name for p in kernel.params if p.kind == "buffer" and p.access == "read"]

@@ -7,10 +7,10 @@ and offsets are sums of places. Commands wait for what they truly depend on: the
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Dict, List, Mapping, Sequence, Set, Tuple
 
 from . import expr as ex
-from .bufferize import Access, Buffers, Command, Storage
+from .bufferize import Buffers, Command, Storage
 from .expr import Size
 
 ALIGN = 256

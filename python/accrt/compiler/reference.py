@@ -61,13 +61,20 @@ class Interpreter:
             if i.symbol:
                 symbols[i.symbol] = int(scalars[i.name])
         values: Dict[int, np.ndarray] = {}
+        for index, i in enumerate(function.inputs):
+            if i.optional:
+                symbols[f"present({index})"] = int(inputs[tensors.index(i)] is not None)
         for i, data in zip(tensors, inputs):
+            if data is None:
+                continue
             array = decode(data, i.value.dtype)
             values[id(i.value)] = array.copy() if i.access != "read" else array
             for size, actual in zip(i.value.shape, array.shape):
                 if isinstance(size, ex.Expr) and size.op == "symbol":
                     symbols.setdefault(size.value, actual)
         for i, data in zip(tensors, inputs):
+            if data is None:
+                continue
             expected = tuple(ex.evaluate(size, symbols) for size in i.value.shape)
             if expected != values[id(i.value)].shape:
                 raise IRError(f"function {function.name!r}, input {i.name!r}: {values[id(i.value)].shape}, not {expected}")
@@ -227,8 +234,7 @@ class _Run:
         return self.interpreter._run(callee, values, {**self.symbols, **symbols})
 
     def _accrt_kernel(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
-        kernel = op.attrs["kernel"]
-        reference = getattr(kernel, "reference", None)
+        kernel, reference = op.attrs["kernel"], op.attrs["reference"]
         if reference is None:
             raise IRError(f"{op.where}: kernel {kernel.name!r} has no reference")
         values = {k: self.size(v, inductions) if isinstance(v, ex.Expr) else v for k, v in op.attrs["values"].items()}

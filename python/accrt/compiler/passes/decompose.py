@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Optional, Sequence
 
 from .. import ops, select
-from ..ir import Function, Module, Op, Value
+from ..ir import Module, Op, Value
 from .rewrite import rewrite
 
 ALWAYS = ("aten.linear", "aten.mm", "aten.bmm", "aten.addmm", "aten.gather")

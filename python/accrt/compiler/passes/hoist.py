@@ -6,7 +6,7 @@ import hashlib
 from typing import Dict, List, Optional, Sequence
 
 from .. import ops
-from ..ir import Constant, Function, IRError, Module, Op, Value
+from ..ir import Constant, Function, Module, Op, Value
 from .rewrite import constant_derived, rewrite, uses
 
 

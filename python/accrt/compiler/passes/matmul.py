@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from .. import ops
-from ..ir import FLOATS, Block, Function, Module, Op, Value
+from ..ir import Block, Module, Op, Value
 from .rewrite import constant_derived, rewrite
 
 PACKED = ("f32", "f16", "bf16")
