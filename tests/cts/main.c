@@ -301,7 +301,7 @@ static int run_wanted(const command_line_t* line) {
   }
   if (count == 0) {
     fprintf(stderr, "cts: no test of that name\n");
-    return 2;
+    return -1;
   }
   return _cmocka_run_group_tests("cts", tests, count, NULL, NULL);
 }
@@ -327,7 +327,7 @@ int main(int argument_count, char** arguments) {
       return 2;
     const int failed = run_wanted(&line);
     if (failed != 0)
-      return 1;
+      return failed < 0 ? 2 : 1;
   }
   printf("%u positive tests, %u negative tests, %u skipped here\n", counts[CTS_POSITIVE],
          counts[CTS_NEGATIVE], skipped_count);
