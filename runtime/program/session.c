@@ -40,10 +40,9 @@ static void destroy_later(void* user, accrt_status_t status) {
 /* With calls in flight: later, and on this thread only when there is no other way. */
 static void retire(accrt_session_t* session) {
   const accrt_error_t saved = *accrt_error_current();
-  /* A device without threads makes progress in waits alone. */
-  (void)accrt_stream_synchronize(session->stream, 0, ACCRT_WAIT_BLOCK);
-  const bool is_busy = atomic_load_explicit(&session->in_flight, memory_order_acquire) != 0;
-  if (!is_busy || accrt_stream_notify(session->stream, destroy_later, session) != ACCRT_OK) destroy(session);
+  /* Often only a completion is still on its way. A device without threads makes progress in waits alone. */
+  const bool is_idle = accrt_stream_synchronize(session->stream, 0, ACCRT_WAIT_BLOCK) == ACCRT_OK;
+  if (is_idle || accrt_stream_notify(session->stream, destroy_later, session) != ACCRT_OK) destroy(session);
   (void)accrt_error_restore(&saved);
 }
 
