@@ -43,7 +43,16 @@ DEFINE_GATHER_COLUMNS(kv_t, LOAD(KV_TAG), CONCAT(IS_F32_, KV_TAG))
 #define HEAD_STEP (HEAD + 16)
 #define KEY_STEP (KEYS + 16)
 #define NEGATIVE_INFINITY (-__builtin_inff())
+#define LOAD_KV CONCAT(load_b_, KV_TAG)
+
+/* Up to FEW_ROWS rows go over keys and values as they lie; values need whole vectors for that. */
 #define FEW_ROWS 4
+_Static_assert(FEW_ROWS <= BLOCK_ROWS, "few rows are one block");
+#if VL == 8
+#define VALUE_VECTORS 2
+#else
+#define VALUE_VECTORS 4
+#endif
 
 typedef struct {
   const attention_params_t* p;
@@ -120,20 +129,90 @@ ALWAYS_INLINE float dot(const float* q, const kv_t* k, int64_t size) {
   vf sum = v_zero();
   int64_t d = 0;
   for (; d + VL <= size; d += VL)
-    sum = v_fma(v_load(q + d), CONCAT(load_b_, KV_TAG)(k + d), sum);
+    sum = v_fma(v_load(q + d), LOAD_KV(k + d), sum);
   float total = v_sum(sum);
   for (; d < size; d++)
     total += q[d] * LOAD(KV_TAG)(k[d]);
   return total;
 }
 
-/* Few rows (decoding): transposing the keys would cost more than the products. */
+/* Few rows (decoding): transposing the keys would cost more than the products. Four keys share one horizontal sum. */
 static void score_few(const state_t* s, int64_t row, int64_t rows, int64_t first, int64_t count) {
-  for (int64_t i = 0; i < count; i++) {
-    const kv_t* key = s->k + (first + i) * s->p->k_row;
+  int64_t size = s->p->head_size, step = s->p->k_row, whole = size / VL * VL, i = 0;
+  for (; i + 4 <= count; i += 4) {
+    const kv_t* key = s->k + (first + i) * step;
     for (int64_t r = 0; r < rows; r++) {
-      s->scores[r * KEY_STEP + i] = dot(s->q + (row + r) * HEAD_STEP, key, s->p->head_size);
+      const float* q = s->q + (row + r) * HEAD_STEP;
+      vf a = v_zero(), b = a, c = a, d = a;
+      for (int64_t e = 0; e < whole; e += VL) {
+        vf x = v_load(q + e);
+        a = v_fma(x, LOAD_KV(key + e), a);
+        b = v_fma(x, LOAD_KV(key + step + e), b);
+        c = v_fma(x, LOAD_KV(key + 2 * step + e), c);
+        d = v_fma(x, LOAD_KV(key + 3 * step + e), d);
+      }
+      float* scores = s->scores + r * KEY_STEP + i;
+      v4_store(scores, v_sum4(a, b, c, d));
+      for (int64_t e = whole; e < size; e++) {
+        for (int64_t j = 0; j < 4; j++)
+          scores[j] += q[e] * LOAD(KV_TAG)(key[j * step + e]);
+      }
     }
+  }
+  for (; i < count; i++) {
+    const kv_t* key = s->k + (first + i) * step;
+    for (int64_t r = 0; r < rows; r++) {
+      s->scores[r * KEY_STEP + i] = dot(s->q + (row + r) * HEAD_STEP, key, size);
+    }
+  }
+}
+
+/* Adds weighted values to `vectors` vectors of each row, straight from where the values lie. */
+ALWAYS_INLINE void add_values(const int rows, const int vectors, const float* weights,
+                              const kv_t* v, int64_t step, int64_t count, float* out) {
+  vf acc[FEW_ROWS][VALUE_VECTORS];
+  UNROLL_FULLY for (int r = 0; r < rows; r++) {
+    UNROLL_FULLY for (int j = 0; j < vectors; j++) acc[r][j] = v_load(out + r * HEAD + j * VL);
+  }
+  for (int64_t i = 0; i < count; i++, v += step) {
+    UNROLL_FULLY for (int j = 0; j < vectors; j++) {
+      vf value = LOAD_KV(v + j * VL);
+      UNROLL_FULLY for (int r = 0; r < rows; r++) {
+        acc[r][j] = v_fma(v_set(weights[r * KEY_STEP + i]), value, acc[r][j]);
+      }
+    }
+  }
+  UNROLL_FULLY for (int r = 0; r < rows; r++) {
+    UNROLL_FULLY for (int j = 0; j < vectors; j++) v_store(out + r * HEAD + j * VL, acc[r][j]);
+  }
+}
+
+ALWAYS_INLINE void add_all_values(const int rows, const state_t* s, float* out, const kv_t* v,
+                                  int64_t count) {
+  int64_t d = 0, step = s->p->v_row;
+  for (; d + VALUE_VECTORS * VL <= s->p->value_size; d += VALUE_VECTORS * VL) {
+    add_values(rows, VALUE_VECTORS, s->scores, v + d, step, count, out + d);
+  }
+  for (; d < s->p->value_size; d += VL)
+    add_values(rows, 1, s->scores, v + d, step, count, out + d);
+}
+
+static void value_few(const state_t* s, int64_t row, int64_t rows, int64_t first, int64_t count) {
+  const kv_t* v = s->v + first * s->p->v_row;
+  float* out = s->out + row * HEAD;
+  switch (rows) {
+  case 1:
+    add_all_values(1, s, out, v, count);
+    break;
+  case 2:
+    add_all_values(2, s, out, v, count);
+    break;
+  case 3:
+    add_all_values(3, s, out, v, count);
+    break;
+  default:
+    add_all_values(4, s, out, v, count);
+    break;
   }
 }
 
@@ -214,6 +293,10 @@ static void attend(const state_t* s, int64_t row, int64_t rows, int64_t first, i
       scores[j] = NEGATIVE_INFINITY;
     soften_row(s, scores, row + r, width);
   }
+  if (few && s->p->value_size % VL == 0) {
+    value_few(s, row, rows, first, count);
+    return;
+  }
   for (int64_t d = 0; d < s->p->value_size; d += PANEL) {
     row_block(rows, count, s->scores, KEY_STEP, s->values + d * KEYS, PANEL,
               s->out + row * HEAD + d, HEAD, 1, (const char*)s->values);
@@ -268,7 +351,8 @@ KERNEL_ENTRY(ENTRY) {
     int64_t count = min_i64(KEYS, limit - first);
     if (!few)
       load_keys(&s, first, count);
-    load_values(&s, first, count);
+    if (!few || p->value_size % VL != 0)
+      load_values(&s, first, count);
     int64_t blocks = ceildiv_i64(s.rows, BLOCK_ROWS);
     for (int64_t i = 0; i < blocks; i++) {
       int64_t row = part_begin(s.rows, i, blocks);

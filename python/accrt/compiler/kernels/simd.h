@@ -5,6 +5,23 @@
 
 #include "common.h"
 
+/* Four floats, on every target. */
+typedef float v4f __attribute__((vector_size(16)));
+#if defined(__clang__)
+#define V4_SHUFFLE(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
+#else
+typedef int v4i __attribute__((vector_size(16)));
+#define V4_SHUFFLE(a, b, i, j, k, l) __builtin_shuffle(a, b, (v4i){i, j, k, l})
+#endif
+ALWAYS_INLINE v4f v4_load(const float* p) {
+  v4f r;
+  __builtin_memcpy(&r, p, sizeof r);
+  return r;
+}
+ALWAYS_INLINE void v4_store(float* p, v4f x) {
+  __builtin_memcpy(p, &x, sizeof x);
+}
+
 #if defined(__AVX512F__) && defined(__AVX512BW__)
 #include <immintrin.h>
 #define VL 16
@@ -24,6 +41,7 @@ ALWAYS_INLINE void v_store(float* p, vf x) {
 ALWAYS_INLINE vf v_fma(vf a, vf b, vf c) {
   return _mm512_fmadd_ps(a, b, c);
 }
+/* v_sum4: the four sums of the lanes of four vectors. */
 ALWAYS_INLINE vf v_add(vf a, vf b) {
   return _mm512_add_ps(a, b);
 }
@@ -39,6 +57,15 @@ ALWAYS_INLINE float v_sum(vf x) {
 }
 ALWAYS_INLINE float v_largest(vf x) {
   return _mm512_reduce_max_ps(x);
+}
+ALWAYS_INLINE __m256 half_sum(vf x) {
+  return _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+}
+ALWAYS_INLINE v4f v_sum4(vf a, vf b, vf c, vf d) {
+  __m256 ab = _mm256_hadd_ps(half_sum(a), half_sum(b));
+  __m256 cd = _mm256_hadd_ps(half_sum(c), half_sum(d));
+  __m256 all = _mm256_hadd_ps(ab, cd);
+  return (v4f)_mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1));
 }
 ALWAYS_INLINE vf v_load_bf16(const bf16_t* p) {
   __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p));
@@ -86,6 +113,10 @@ ALWAYS_INLINE float v_largest(vf x) {
   s = _mm_max_ps(s, _mm_movehl_ps(s, s));
   return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }
+ALWAYS_INLINE v4f v_sum4(vf a, vf b, vf c, vf d) {
+  __m256 all = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
+  return (v4f)_mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1));
+}
 ALWAYS_INLINE vf v_load_bf16(const bf16_t* p) {
   __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)p));
   return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
@@ -127,6 +158,9 @@ ALWAYS_INLINE float v_sum(vf x) {
 }
 ALWAYS_INLINE float v_largest(vf x) {
   return vmaxvq_f32(x);
+}
+ALWAYS_INLINE v4f v_sum4(vf a, vf b, vf c, vf d) {
+  return (v4f)vpaddq_f32(vpaddq_f32(a, b), vpaddq_f32(c, d));
 }
 ALWAYS_INLINE vf v_load_bf16(const bf16_t* p) {
   return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16((const uint16_t*)p), 16));
@@ -181,6 +215,9 @@ ALWAYS_INLINE float v_largest(vf x) {
   LANES top = x.lane[i_] > top ? x.lane[i_] : top;
   return top;
 }
+ALWAYS_INLINE v4f v_sum4(vf a, vf b, vf c, vf d) {
+  return (v4f){v_sum(a), v_sum(b), v_sum(c), v_sum(d)};
+}
 ALWAYS_INLINE vf v_load_bf16(const bf16_t* p) {
   vf r;
   LANES r.lane[i_] = f32_from_bf16(p[i_]);
@@ -192,23 +229,6 @@ ALWAYS_INLINE vf v_load_f16(const f16_t* p) {
   return r;
 }
 #endif
-
-/* Four floats, on every target, for transposing. */
-typedef float v4f __attribute__((vector_size(16)));
-#if defined(__clang__)
-#define V4_SHUFFLE(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
-#else
-typedef int v4i __attribute__((vector_size(16)));
-#define V4_SHUFFLE(a, b, i, j, k, l) __builtin_shuffle(a, b, (v4i){i, j, k, l})
-#endif
-ALWAYS_INLINE v4f v4_load(const float* p) {
-  v4f r;
-  __builtin_memcpy(&r, p, sizeof r);
-  return r;
-}
-ALWAYS_INLINE void v4_store(float* p, v4f x) {
-  __builtin_memcpy(p, &x, sizeof x);
-}
 
 /* out[j * out_step + i] = in[i * in_step + j] for `rows` x `columns` of the input. */
 static __attribute__((unused)) void transpose_f32(float* out, int64_t out_step, const float* in,
