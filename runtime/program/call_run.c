@@ -193,19 +193,32 @@ static accrt_status_t execute(accrt_call_t* call) {
   return status;
 }
 
-/* The run is enqueued and its signals are not: nobody who waits for them may hang. */
+/* The run is enqueued and its signals are not: nobody who waits for them may hang. When that is because the run has failed
+ * already, the submission itself was good, and the failure is where it belongs. */
 static accrt_status_t give_up_signals(accrt_call_t* call, const accrt_timepoint_t* signals, uint32_t count,
                                       accrt_status_t status) {
-  const accrt_error_t error = *accrt_error_current();
-  (void)accrt_session_fail(call->session, &error);
-  for (uint32_t i = 0; i < count; ++i) (void)accrt_semaphore_fail(signals[i].semaphore, status, error.message);
-  return accrt_error_restore(&error);
+  const accrt_error_t own = *accrt_error_current();
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  (void)accrt_stream_error(call->session->stream, &error);
+  if (status != ACCRT_ERROR_POISONED) {
+    error = own;
+    (void)accrt_session_fail(call->session, &error);
+  } else if (error.status == ACCRT_OK) {
+    error = own; /* the semaphore itself was failed meanwhile */
+  }
+  for (uint32_t i = 0; i < count; ++i) (void)accrt_semaphore_fail(signals[i].semaphore, error.status, error.message);
+  (void)accrt_error_restore(&own);
+  return status == ACCRT_ERROR_POISONED ? ACCRT_OK : status;
 }
 
 accrt_status_t accrt_call_submit(accrt_call_t* call, const accrt_timepoint_t* waits, uint32_t wait_count,
                                  const accrt_timepoint_t* signals, uint32_t signal_count) {
   accrt_status_t status = check_timepoints(waits, wait_count, "wait");
   if (status == ACCRT_OK) status = check_timepoints(signals, signal_count, "signal");
+  for (uint32_t i = 0; i < signal_count && status == ACCRT_OK; ++i) {
+    uint64_t value;
+    status = accrt_semaphore_query(signals[i].semaphore, &value);
+  }
   if (status == ACCRT_OK) status = begin(call);
   if (status != ACCRT_OK) return status;
   accrt_stream_t* stream = call->session->stream;

@@ -370,6 +370,7 @@ static void refuses_bad_timepoints(void** state) {
   OK(accrt_semaphore_fail(failed, ACCRT_ERROR_CANCELLED, "called off"));
   const accrt_timepoint_t wait = {failed, 1};
   FAILS(accrt_call_submit(call, &wait, 1, NULL, 0), POISONED, "called off");
+  FAILS(accrt_call_submit(call, NULL, 0, &wait, 1), POISONED, "called off"); /* cannot be signalled either */
   OK(run(call)); /* nothing was enqueued */
   accrt_semaphore_release(failed);
   accrt_call_release(call);
