@@ -85,10 +85,12 @@ def values(random: np.random.Generator, dtype: str, shape: Sequence[int], low: f
     return random.integers(max(low, info.min), min(high, info.max), shape, endpoint=True).astype(kh.NUMPY[dtype])
 
 
-def assert_close(got: np.ndarray, expected: np.ndarray, dtype: str, roundings: float, scale: float = 1.0) -> None:
+def assert_close(
+    got: np.ndarray, expected: np.ndarray, dtype: str, roundings: float, scale: float = 1.0, where: str = ""
+) -> None:
     """Floats: |got - expected| <= roundings * epsilon * max(|expected|, scale), NaN and infinities at the same places; all
     else exactly. `scale` is the size of what was added up on the way, where terms may cancel."""
-    assert got.shape == expected.shape, f"shape {got.shape}, expected {expected.shape}"
+    assert got.shape == expected.shape, f"{where}shape {got.shape}, expected {expected.shape}"
     if dtype not in EPSILON:
         np.testing.assert_array_equal(got, expected)
         return
@@ -98,7 +100,7 @@ def assert_close(got: np.ndarray, expected: np.ndarray, dtype: str, roundings: f
     np.testing.assert_array_equal(have[np.isinf(expected)], expected[np.isinf(expected)])
     error = np.abs(have[finite] - expected[finite]) / np.maximum(np.abs(expected[finite]), scale)
     limit = roundings * EPSILON[dtype]
-    assert error.size == 0 or error.max() <= limit, f"relative error {error.max():.3g}, allowed {limit:.3g}"
+    assert error.size == 0 or error.max() <= limit, f"{where}relative error {error.max():.3g}, allowed {limit:.3g}"
 
 
 def compare(

@@ -448,18 +448,35 @@ class _Bufferizer:
         return None
 
     def _last_uses(self) -> Dict[int, float]:
-        """Order of the last operation that uses each value; a yield lives until the end of what holds the block."""
+        """Order of the last operation that uses each value. A yield lives until the end of what holds the block, and what a
+        loop uses from outside until the loop's end."""
         last: Dict[int, float] = {}
-
-        def end(op: Op) -> float:
-            inside = [self.order[id(inner)] for region in op.regions for inner in region.walk()]
-            return max([self.order[id(op)], *inside]) + (0.5 if op.regions else 0)
-
+        blocks = self._defining_blocks()
         for value_id, users in self.uses.items():
             for user in users:
-                order = len(self.order) + 1 if user is None else end(user)
+                order = len(self.order) + 1 if user is None else self._end_of_use(user, blocks.get(value_id))
                 last[value_id] = max(last.get(value_id, -1), order)
         return last
+
+    def _defining_blocks(self) -> Dict[int, Block]:
+        found: Dict[int, Block] = {}
+        for block in self.function.body.blocks():
+            found.update({id(value): block for value in block.args})
+            found.update({id(value): block for op in block.ops for value in op.results})
+        return found
+
+    def _end_of_use(self, user: Op, defined: Optional[Block]) -> float:
+        """`defined` None: the function's own block."""
+        end = self._end(user)
+        block = user.block
+        while block is not defined and block.parent is not None:
+            end = max(end, self._end(block.parent))
+            block = block.parent.block
+        return end
+
+    def _end(self, op: Op) -> float:
+        inside = [self.order[id(inner)] for region in op.regions for inner in region.walk()]
+        return max([self.order[id(op)], *inside]) + (0.5 if op.regions else 0)
 
     def _lives_after(self, storage: Storage, op: Op) -> bool:
         """Whether any value in the storage is used after `op`."""

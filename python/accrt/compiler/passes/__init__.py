@@ -12,11 +12,13 @@ from .decompose import decompose
 from .fuse import fuse_elementwise, fuse_epilogues
 from .hoist import hoist_constants
 from .matmul import merge_linears, pack_weights
+from .snapshot import snapshot_views
 from .tidy import clone, tidy
 
 Pass = Callable[[Module], None]
 
 PIPELINE: Tuple[Tuple[str, Pass], ...] = (
+    ("snapshot_views", snapshot_views),
     ("tidy", tidy),
     ("merge_linears", merge_linears),
     ("decompose", decompose),
@@ -51,5 +53,5 @@ def run(
 
 __all__: List[str] = [
     "PIPELINE", "clone", "decompose", "fuse_elementwise", "fuse_epilogues", "hoist_constants", "merge_linears",
-    "pack_weights", "run", "tidy",
+    "pack_weights", "run", "snapshot_views", "tidy",
 ]  # fmt: skip

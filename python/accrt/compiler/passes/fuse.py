@@ -40,7 +40,7 @@ def _fuse_one_round(function: Function) -> bool:
             product = value.op if value is not None else None
             if product is None or product.name != "accrt.matmul_packed" or len(used.get(id(value), ())) != 1:
                 continue
-            if product.block is not op.block or id(value) in taken:
+            if product.block is not op.block or id(value) in taken or moves_past_write(product, op, pending[id(op.block)]):
                 continue
             made = _epilogue(function, product, op, position, derived)
             if made is not None:
@@ -50,6 +50,7 @@ def _fuse_one_round(function: Function) -> bool:
         return None
 
     taken: set = set()
+    pending = {id(block): list(block.ops) for block in function.body.blocks()}
     rewrite(function, visit)
     from .tidy import _remove_unused
 
@@ -152,12 +153,14 @@ def _clamp(op: Op, nodes: List[ew.Node]) -> List[ew.Node]:
 def _merge(function: Function) -> None:
     """Producers move into their only consumer; what needs no input (numbers, positions) into every one."""
     used = uses(function)
+    pending = {id(block): list(block.ops) for block in function.body.blocks()}
 
     def visit(op: Op) -> Optional[Sequence[Value]]:
         if op.name != "accrt.elementwise":
             return None
         for _round in range(MAX_NODES):
-            merged = next((m for m in (_try(op, i, used) for i in range(len(op.operands))) if m), None)
+            tries = (_try(op, i, used, pending[id(op.block)]) for i in range(len(op.operands)))
+            merged = next((m for m in tries if m), None)
             if merged is None:
                 break
             op.operands, op.attrs["program"], op.attrs["symbols"] = merged
@@ -166,7 +169,7 @@ def _merge(function: Function) -> None:
     rewrite(function, visit)
 
 
-def _try(op: Op, index: int, used: Dict[int, List[Op]]) -> Optional[Tuple[List[Value], ew.Program, Tuple[Any, ...]]]:
+def _try(op: Op, index: int, used: Dict[int, List[Op]], ops_before: Sequence[Op]) -> Optional[Tuple[List[Value], ew.Program, Tuple[Any, ...]]]:
     value = op.operands[index]
     producer = value.op
     if producer is None or producer.name != "accrt.elementwise" or producer.block is not op.block:
@@ -180,25 +183,19 @@ def _try(op: Op, index: int, used: Dict[int, List[Op]]) -> Optional[Tuple[List[V
     if (positions and not same) or not (free or (alone and (same or cheap))):
         return None
     operands, program, symbols = _inlined(op, index, producer)
-    if len(operands) > MAX_INPUTS or len(program.nodes) > MAX_NODES or _moves_past_write(producer, op):
+    if len(operands) > MAX_INPUTS or len(program.nodes) > MAX_NODES or moves_past_write(producer, op, ops_before):
         return None
     return operands, program, symbols
 
 
-def _moves_past_write(producer: Op, consumer: Op) -> bool:
-    """Whether something between them may change what the producer reads."""
+def moves_past_write(producer: Op, consumer: Op, ops_in_order: Sequence[Op]) -> bool:
+    """Whether something between them in their block may change what the producer reads."""
     if not producer.operands:
         return False
-    block = producer.block.ops
-    if producer not in block:
+    if producer not in ops_in_order or consumer not in ops_in_order:
         return True
-    between = block[block.index(producer) + 1 :]
-    for op in between:
-        if op is consumer:
-            break
-        if op.regions or ops.OPS[op.name].effect:
-            return True
-    return False
+    between = ops_in_order[ops_in_order.index(producer) + 1 : ops_in_order.index(consumer)]
+    return any(op.regions or ops.OPS[op.name].effect for op in between)
 
 
 def _inlined(op: Op, index: int, producer: Op) -> Tuple[List[Value], ew.Program, Tuple[Any, ...]]:

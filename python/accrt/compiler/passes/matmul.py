@@ -6,7 +6,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 
 from .. import ops
 from ..ir import Block, Module, Op, Value
-from .rewrite import constant_derived, rewrite
+from .rewrite import constant_derived, mutable_root, rewrite
 
 PACKED = ("f32", "f16", "bf16")
 
@@ -30,7 +30,7 @@ def _groups(block: Block, derived: Dict[int, List[str]]) -> List[List[Op]]:
         if op.name != "aten.linear":
             continue
         x, weight, bias = op.operands
-        if weight.constant is None or (bias is not None and bias.constant is None):
+        if weight.constant is None or (bias is not None and bias.constant is None) or mutable_root(x) is not None:
             continue
         key = (id(x), weight.dtype, None if bias is None else bias.dtype)
         by_input.setdefault(key, []).append(op)

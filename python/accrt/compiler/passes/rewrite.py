@@ -57,6 +57,17 @@ def uses(function: Function) -> Dict[int, List[Op]]:
     return found
 
 
+def mutable_root(value: Optional[Value]) -> Optional[Value]:
+    """The read_write input that a value is, or is a view of: its content may change."""
+    from ..ops import OPS
+
+    while value is not None and value.op is not None and OPS.get(value.op.name) is not None and OPS[value.op.name].view:
+        value = value.op.operands[0]
+    if value is None or value.op is not None or value.constant is not None:
+        return None
+    return value if any(i.value is value and i.access == "read_write" for i in value.function.inputs) else None
+
+
 def constant_derived(function: Function) -> Dict[int, List[str]]:
     """Values that follow from constants alone, with the names of those constants. Views of them count too."""
     from ..ops import OPS

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional, Sequence
 from .. import expr as ex
 from .. import ops
 from ..ir import Block, Function, Input, Module, Op, Result, Value
-from .rewrite import rewrite, uses
+from .rewrite import mutable_root, rewrite, uses
 
 
 def clone(module: Module) -> Module:
@@ -111,7 +111,7 @@ def _share(function: Function) -> None:
 
     def visit(op: Op) -> Optional[Sequence[Value]]:
         definition = ops.OPS.get(op.name)
-        if definition is None or definition.effect or op.name in ("accrt.state_read",) or op.regions or _reads_mutable(op):
+        if definition is None or definition.effect or op.name in ("accrt.state_read",) or op.regions or any(map(mutable_root, op.operands)):
             return None
         key = _key(op)
         if key is None:
@@ -120,17 +120,6 @@ def _share(function: Function) -> None:
         return None if earlier is op else earlier.results
 
     rewrite(function, visit)
-
-
-def _reads_mutable(op: Op) -> bool:
-    """Whether an operand is memory that may change: a read_write input, directly or through views."""
-    for value in op.operands:
-        while value is not None and value.op is not None and ops.OPS.get(value.op.name) and ops.OPS[value.op.name].view:
-            value = value.op.operands[0]
-        if value is not None and value.op is None and value.constant is None:
-            if any(i.value is value and i.access == "read_write" for i in value.function.inputs):
-                return True
-    return False
 
 
 def _remove_unused(function: Function) -> None:
