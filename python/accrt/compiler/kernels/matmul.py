@@ -91,12 +91,19 @@ def lower_pack(b: TensorSpec, packed: TensorSpec) -> Launch:
     return launch(pack_kernel(b.dtype, packed.dtype), {"b": "b", "packed": "packed"}, values)
 
 
-def _panels_per_group(n: Any, k: Any) -> int:
-    """Enough panels that a group is worth a dispatch, few enough that the groups can be shared."""
+def _panels_per_group(m: Any, n: Any, k: Any) -> int:
+    """Enough panels that a group is worth a dispatch (some microseconds); few groups are an even number, for two threads.
+
+    A panel of k rows times m takes about m * k * 2 cycles; an unknown m counts as 32.
+    """
     if not (ex.is_static(n) and ex.is_static(k)):
         return 1
-    wanted = ex.ceildiv(384, max(k, 1))
-    return max(1, min(MAX_PANELS, wanted, ex.ceildiv(n, PANEL) // 8))
+    rows = min(m, GROUP_ROWS) if ex.is_static(m) else 32
+    panels = max(ex.ceildiv(n, PANEL), 1)
+    groups = ex.ceildiv(panels, min(MAX_PANELS, ex.ceildiv(5000, max(rows * k, 1))))
+    if groups < 8:
+        groups += groups % 2
+    return ex.ceildiv(panels, groups)
 
 
 def lower_matmul_packed(
@@ -125,7 +132,7 @@ def lower_matmul_packed(
     n, k = out.shape[-1], a.shape[-1]
     values = {
         "m": rows, "n": n, "k": k, "lda": lda, "ldc": ldc, "ld_residual": ld_residual,
-        "panels_per_group": _panels_per_group(n, k), "activation": ACTIVATIONS[activation],
+        "panels_per_group": _panels_per_group(rows, n, k), "activation": ACTIVATIONS[activation],
     }  # fmt: skip
     buffers: Dict[str, Any] = {"a": "a", "b": "b", "c": "out"}
     if bias is not None:
