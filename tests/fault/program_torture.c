@@ -26,9 +26,12 @@ static long long torture(fixture_t* f, attempt_t attempt, int for_ever) {
     atomic_store(&f->watch.fail_at, 0);
     if (status != ACCRT_OK) expect_memory_status(status, number);
     /* Pools and streams keep spare records for the next one: a few, not one for each of the attempts. Streams and sessions
-     * end when their work has, and waiting takes back what is left of them. */
+     * end when their work has; waiting and trimming take back what is left of them. */
     for (int i = 0; i < 5000 && atomic_load(&f->watch.live) > live + 100; ++i) {
       usleep(1000);
+      accrt_pool_t* pool;
+      OK(accrt_device_pool(f->device, ACCRT_MEMORY_DEVICE, &pool));
+      OK(accrt_pool_trim(pool, UINT64_MAX));
       OK(accrt_stream_synchronize(accrt_session_stream(f->session), ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK));
     }
     assert_true(atomic_load(&f->watch.live) <= live + 100);
