@@ -1,0 +1,607 @@
+/* Pools and buffers: accounting, growing, keeping, trimming, limits, retiring, stream order, imports, running out of memory. */
+#include "runtime/drivers/common/test_driver.h"
+
+#include <stdarg.h>
+#include <setjmp.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <stdbool.h>
+#include <unistd.h>
+
+#include "runtime/memory/pool.h"
+
+#define KIB UINT64_C(1024)
+#define MIB (KIB * KIB)
+#define FOREVER ACCRT_TIMEOUT_INFINITE
+
+static test_world_t world;
+
+static void open_world(int mode) { assert_int_equal(test_world_open(&world, mode), ACCRT_OK); }
+static void close_world(void) { assert_int_equal(test_world_close(&world), 0); }
+
+/* Pools that share mappings also where the build gives every allocation its own. */
+static accrt_pool_t* make_pool(uint32_t one_mapping, uint64_t limit_bytes, const char* label) {
+  accrt_pool_options_t options = ACCRT_POOL_OPTIONS_INIT;
+  options.kind = ACCRT_MEMORY_DEVICE;
+  options.limit_bytes = limit_bytes;
+  options.label = label;
+  const accrt_pool_traits_t traits = {.one_mapping = one_mapping};
+  accrt_pool_t* pool;
+  assert_int_equal(accrt_pool_make(world.device, &options, &traits, &pool), ACCRT_OK);
+  (void)accrt_instance_retain(world.instance);
+  return pool;
+}
+
+static accrt_buffer_t* make_buffer(accrt_pool_t* pool, uint64_t size_bytes, const char* label) {
+  accrt_buffer_options_t options = ACCRT_BUFFER_OPTIONS_INIT;
+  options.label = label;
+  accrt_buffer_t* buffer;
+  assert_int_equal(accrt_buffer_create(pool, size_bytes, &options, &buffer), ACCRT_OK);
+  return buffer;
+}
+
+static accrt_pool_statistics_t statistics_of(accrt_pool_t* pool) {
+  accrt_pool_statistics_t statistics = ACCRT_POOL_STATISTICS_INIT;
+  assert_int_equal(accrt_pool_statistics(pool, &statistics), ACCRT_OK);
+  assert_int_equal(statistics.used_bytes + statistics.retiring_bytes + statistics.free_bytes, statistics.reserved_bytes);
+  return statistics;
+}
+
+static void* pointer_of(accrt_buffer_t* buffer) {
+  accrt_buffer_info_t info = ACCRT_BUFFER_INFO_INIT;
+  assert_int_equal(accrt_buffer_info(buffer, &info), ACCRT_OK);
+  return info.host_pointer;
+}
+
+static void test_keeps_memory_until_trimmed(void** state) {
+  (void)state;
+  open_world(TEST_DRIVER_SYNCHRONOUS);
+  accrt_pool_t* pool = make_pool(0, 0, "kept");
+  accrt_buffer_t* buffer = make_buffer(pool, 1000, "a");
+  accrt_pool_statistics_t statistics = statistics_of(pool);
+  assert_int_equal(statistics.reserved_bytes, 64 * KIB);
+  assert_int_equal(statistics.used_bytes, 1024);
+  assert_int_equal(statistics.requested_bytes, 1000);
+  assert_int_equal(statistics.live_count, 1);
+  assert_int_equal(statistics.mapping_count, 1);
+  void* first = pointer_of(buffer);
+  accrt_buffer_release(buffer);
+  statistics = statistics_of(pool);
+  assert_int_equal(statistics.used_bytes, 0);
+  assert_int_equal(statistics.reserved_bytes, 64 * KIB);
+  assert_int_equal(statistics.largest_free_bytes, 64 * KIB);
+  assert_int_equal(statistics.high_water_used_bytes, 1024);
+  buffer = make_buffer(pool, 1000, "b");
+  assert_ptr_equal(pointer_of(buffer), first);
+  assert_int_equal(accrt_pool_trim(pool, 0), ACCRT_OK); /* what is used stays */
+  assert_int_equal(statistics_of(pool).reserved_bytes, 64 * KIB);
+  accrt_buffer_release(buffer);
+  assert_int_equal(accrt_pool_trim(pool, 64 * KIB), ACCRT_OK);
+  assert_int_equal(statistics_of(pool).reserved_bytes, 64 * KIB);
+  assert_int_equal(accrt_pool_trim(pool, 64 * KIB - 1), ACCRT_OK);
+  statistics = statistics_of(pool);
+  assert_int_equal(statistics.reserved_bytes, 0);
+  assert_int_equal(statistics.high_water_reserved_bytes, 64 * KIB);
+  assert_int_equal(statistics.allocation_count, 2);
+  assert_int_equal(atomic_load(&test_driver.mappings), 0);
+  accrt_pool_release(pool);
+  close_world();
+}
+
+static void test_bad_arguments(void** state) {
+  (void)state;
+  open_world(TEST_DRIVER_SYNCHRONOUS);
+  accrt_pool_t* pool = (accrt_pool_t*)1;
+  assert_int_equal(accrt_pool_create(NULL, NULL, &pool), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_null(pool);
+  assert_int_equal(accrt_pool_create(world.device, NULL, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
+  accrt_pool_options_t pool_options = ACCRT_POOL_OPTIONS_INIT;
+  pool_options.kind = ACCRT_MEMORY_MAPPED;
+  assert_int_equal(accrt_pool_create(world.device, &pool_options, &pool), ACCRT_ERROR_INVALID_ARGUMENT);
+  pool_options.kind = ACCRT_MEMORY_PINNED;
+  assert_int_equal(accrt_pool_create(world.device, &pool_options, &pool), ACCRT_ERROR_UNSUPPORTED);
+  assert_int_equal(accrt_device_pool(world.device, 0, &pool), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_device_pool(world.device, ACCRT_MEMORY_MAPPED, &pool), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_device_pool(world.device, ACCRT_MEMORY_PINNED, &pool), ACCRT_ERROR_UNSUPPORTED);
+  assert_int_equal(accrt_device_pool(world.device, ACCRT_MEMORY_IMPORTED, &pool), ACCRT_OK);
+  accrt_buffer_t* buffer = (accrt_buffer_t*)1;
+  assert_int_equal(accrt_buffer_create(pool, 1, NULL, &buffer), ACCRT_ERROR_UNSUPPORTED);
+  assert_null(buffer);
+  pool = make_pool(0, 0, NULL);
+  assert_int_equal(accrt_buffer_create(NULL, 1, NULL, &buffer), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_buffer_create(pool, 1, NULL, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
+  accrt_buffer_options_t options = ACCRT_BUFFER_OPTIONS_INIT;
+  options.alignment_bytes = 3;
+  assert_int_equal(accrt_buffer_create(pool, 1, &options, &buffer), ACCRT_ERROR_INVALID_ARGUMENT);
+  options.alignment_bytes = 0;
+  options.flags = 1;
+  assert_int_equal(accrt_buffer_create(pool, 1, &options, &buffer), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_buffer_create(pool, UINT64_MAX, NULL, &buffer), ACCRT_ERROR_OVERFLOW);
+  assert_int_equal(accrt_buffer_create(pool, UINT64_MAX - 1000, NULL, &buffer), ACCRT_ERROR_OVERFLOW);
+  accrt_pool_statistics_t statistics = ACCRT_POOL_STATISTICS_INIT;
+  uint32_t count;
+  assert_int_equal(accrt_pool_statistics(NULL, &statistics), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_pool_statistics(pool, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_pool_trim(NULL, 0), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_pool_snapshot(NULL, NULL, 0, sizeof(accrt_pool_entry_t), &count), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_pool_snapshot(pool, NULL, 1, sizeof(accrt_pool_entry_t), &count), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_pool_snapshot(pool, NULL, 0, 8, &count), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_pool_snapshot(pool, NULL, 0, sizeof(accrt_pool_entry_t), NULL), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_buffer_import(NULL, &count, 4, NULL, NULL, &buffer), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_buffer_import(world.device, NULL, 4, NULL, NULL, &buffer), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_buffer_import(world.device, &count, UINT64_MAX, NULL, NULL, &buffer), ACCRT_ERROR_OVERFLOW);
+  accrt_buffer_release(NULL);
+  accrt_pool_release(NULL);
+  assert_null(accrt_buffer_retain(NULL));
+  assert_null(accrt_pool_retain(NULL));
+  accrt_pool_release(accrt_pool_retain(pool));
+  accrt_pool_release(pool);
+  close_world();
+}
+
+static void test_mapping(void** state) {
+  (void)state;
+  open_world(TEST_DRIVER_SYNCHRONOUS);
+  accrt_pool_t* pool = make_pool(0, 0, NULL);
+  accrt_buffer_t* buffer = make_buffer(pool, 100, "m");
+  accrt_buffer_info_t info = ACCRT_BUFFER_INFO_INIT;
+  assert_int_equal(accrt_buffer_info(buffer, &info), ACCRT_OK);
+  assert_int_equal(info.size_bytes, 100);
+  assert_int_equal(info.kind, ACCRT_MEMORY_DEVICE);
+  assert_true(info.id > 0);
+  assert_true(info.device_address % 256 == 0);
+  assert_int_equal(accrt_buffer_info(NULL, &info), ACCRT_ERROR_INVALID_ARGUMENT);
+  void *a, *b;
+  assert_int_equal(accrt_buffer_unmap(buffer), ACCRT_ERROR_INVALID_STATE);
+  assert_int_equal(accrt_buffer_map(buffer, 0, 100, &a), ACCRT_OK);
+  assert_int_equal(accrt_buffer_map(buffer, 60, 40, &b), ACCRT_OK);
+  assert_ptr_equal(b, (char*)a + 60);
+  assert_int_equal(accrt_buffer_map(buffer, 60, 41, &b), ACCRT_ERROR_OUT_OF_RANGE);
+  assert_int_equal(accrt_buffer_map(buffer, UINT64_MAX, 2, &b), ACCRT_ERROR_OUT_OF_RANGE);
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  assert_int_equal(accrt_last_error(&error), ACCRT_OK);
+  assert_non_null(strstr(error.message, "18446744073709551615"));
+  assert_non_null(strstr(error.message, "100 bytes"));
+  assert_int_equal(accrt_buffer_map(NULL, 0, 0, &b), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_buffer_map(buffer, 0, 1, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_buffer_unmap(buffer), ACCRT_OK);
+  assert_int_equal(accrt_buffer_unmap(buffer), ACCRT_OK);
+  assert_int_equal(accrt_buffer_unmap(buffer), ACCRT_ERROR_INVALID_STATE);
+  assert_int_equal(accrt_buffer_unmap(NULL), ACCRT_ERROR_INVALID_ARGUMENT);
+  accrt_buffer_t* empty = make_buffer(pool, 0, "empty");
+  assert_int_equal(accrt_buffer_map(empty, 0, 0, &a), ACCRT_OK);
+  assert_int_equal(accrt_buffer_map(empty, 0, 1, &a), ACCRT_ERROR_OUT_OF_RANGE);
+  accrt_buffer_release(empty);
+  accrt_buffer_release(buffer);
+  accrt_pool_release(pool);
+  close_world();
+}
+
+static void test_memory_out_of_reach(void** state) {
+  (void)state;
+  open_world(TEST_DRIVER_SYNCHRONOUS);
+  close_world();
+  test_driver_reset(TEST_DRIVER_SYNCHRONOUS);
+  test_driver.device_flags = ACCRT_DEVICE_FLAG_TIMESTAMPS;
+  test_driver.no_import = 1;
+  test_driver.no_host_memory_kind = 1;
+  accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
+  options.flags = ACCRT_INSTANCE_FLAG_NO_DRIVERS;
+  accrt_instance_t* instance;
+  accrt_device_t* device;
+  assert_int_equal(accrt_instance_create(&options, &instance), ACCRT_OK);
+  assert_int_equal(accrt_instance_register_driver(instance, test_driver_query), ACCRT_OK);
+  assert_int_equal(accrt_instance_device(instance, 0, &device), ACCRT_OK);
+  accrt_pool_t* pool;
+  accrt_buffer_t *buffer, *host;
+  void* pointer;
+  assert_int_equal(accrt_device_pool(device, ACCRT_MEMORY_DEVICE, &pool), ACCRT_OK);
+  assert_int_equal(accrt_buffer_create(pool, 64, NULL, &buffer), ACCRT_OK);
+  assert_int_equal(accrt_buffer_map(buffer, 0, 64, &pointer), ACCRT_ERROR_UNSUPPORTED);
+  assert_int_equal(accrt_buffer_import(device, &pointer, 8, NULL, NULL, &host), ACCRT_ERROR_UNSUPPORTED);
+  /* Host memory is there on every device. */
+  assert_int_equal(accrt_device_pool(device, ACCRT_MEMORY_HOST, &pool), ACCRT_OK);
+  assert_int_equal(accrt_buffer_create(pool, 64, NULL, &host), ACCRT_OK);
+  assert_int_equal(accrt_buffer_map(host, 0, 64, &pointer), ACCRT_OK);
+  memset(pointer, 1, 64);
+  assert_int_equal(accrt_buffer_unmap(host), ACCRT_OK);
+  accrt_buffer_release(host);
+  accrt_buffer_release(buffer);
+  accrt_device_release(device);
+  accrt_instance_release(instance);
+  assert_int_equal(atomic_load(&test_driver.memory_bytes), 0);
+}
+
+static void test_limit_and_message(void** state) {
+  (void)state;
+  open_world(TEST_DRIVER_SYNCHRONOUS);
+  accrt_pool_t* pool = make_pool(0, 128 * KIB, "small pool");
+  accrt_buffer_t* a = make_buffer(pool, 60 * KIB, "weights");
+  accrt_buffer_t* b = make_buffer(pool, 20 * KIB, "cache");
+  accrt_buffer_t* c = make_buffer(pool, 30 * KIB, "weights");
+  accrt_buffer_t* d;
+  assert_int_equal(accrt_buffer_create(pool, 64 * KIB, NULL, &d), ACCRT_ERROR_OUT_OF_DEVICE_MEMORY);
+  assert_null(d);
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  assert_int_equal(accrt_last_error(&error), ACCRT_OK);
+  assert_non_null(strstr(error.message, "65536 bytes"));
+  assert_non_null(strstr(error.message, "limit of 131072"));
+  assert_non_null(strstr(error.message, "small pool"));
+  assert_non_null(strstr(error.message, "'weights' 92160, 'cache' 20480"));
+  /* What is free is used, and after a release there is room. */
+  accrt_buffer_release(b);
+  d = make_buffer(pool, 16 * KIB, "more");
+  accrt_buffer_release(d);
+  accrt_buffer_release(a);
+  accrt_buffer_release(c);
+  d = make_buffer(pool, 128 * KIB, "all"); /* trims its own free mappings first */
+  accrt_buffer_release(d);
+  assert_int_equal(statistics_of(pool).high_water_reserved_bytes, 128 * KIB);
+  accrt_pool_release(pool);
+  close_world();
+}
+
+/* The device is full because another pool keeps memory: that is trimmed and the allocation succeeds. */
+static void test_other_pools_are_trimmed(void** state) {
+  (void)state;
+  open_world(TEST_DRIVER_SYNCHRONOUS);
+  test_driver.memory_limit_bytes = 256 * KIB;
+  accrt_pool_t *keeper = make_pool(0, 0, "keeper"), *pool = make_pool(0, 0, "asker");
+  accrt_buffer_t* big = make_buffer(keeper, 200 * KIB, "gone");
+  accrt_buffer_t* small;
+  assert_int_equal(accrt_buffer_create(pool, 100 * KIB, NULL, &small), ACCRT_ERROR_OUT_OF_DEVICE_MEMORY);
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  assert_int_equal(accrt_last_error(&error), ACCRT_OK);
+  assert_non_null(strstr(error.message, "'gone' 204800"));
+  accrt_buffer_release(big);
+  assert_int_equal(accrt_buffer_create(pool, 100 * KIB, NULL, &small), ACCRT_OK);
+  assert_int_equal(statistics_of(keeper).reserved_bytes, 0);
+  accrt_buffer_release(small);
+  accrt_pool_release(keeper);
+  accrt_pool_release(pool);
+  close_world();
+}
+
+static void test_snapshot(void** state) {
+  (void)state;
+  open_world(TEST_DRIVER_STEPPED);
+  accrt_pool_t* pool = make_pool(0, 0, NULL);
+  accrt_buffer_t *a = make_buffer(pool, 100, "alpha"), *b = make_buffer(pool, 200, "beta");
+  accrt_stream_t* stream;
+  assert_int_equal(accrt_stream_create(world.device, NULL, &stream), ACCRT_OK);
+  const accrt_place_t place = {b, NULL, 0};
+  assert_int_equal(accrt_stream_fill(stream, &place, 200, 0, 8), ACCRT_OK);
+  accrt_buffer_release(b); /* retires: the fill has not run */
+  accrt_pool_entry_t entries[2];
+  uint32_t count;
+  assert_int_equal(accrt_pool_snapshot(pool, NULL, 0, sizeof *entries, &count), ACCRT_OK);
+  assert_int_equal(count, 2);
+  assert_int_equal(accrt_pool_snapshot(pool, entries, 1, sizeof *entries, &count), ACCRT_OK);
+  assert_int_equal(count, 2);
+  assert_string_equal(entries[0].label, "alpha");
+  assert_int_equal(accrt_pool_snapshot(pool, entries, 2, sizeof *entries, &count), ACCRT_OK);
+  assert_string_equal(entries[1].label, "beta");
+  assert_int_equal(entries[0].retiring, 0);
+  assert_int_equal(entries[1].retiring, 1);
+  assert_int_equal(entries[1].size_bytes, 200);
+  assert_int_equal(statistics_of(pool).retiring_bytes, 256);
+  assert_int_equal(test_driver_step(), 1);
+  assert_int_equal(accrt_pool_snapshot(pool, entries, 2, sizeof *entries, &count), ACCRT_OK);
+  assert_int_equal(count, 1);
+  assert_int_equal(statistics_of(pool).retiring_bytes, 0);
+  accrt_buffer_release(a);
+  accrt_stream_release(stream);
+  accrt_pool_release(pool);
+  close_world();
+}
+
+/* Memory that a stream still uses is not handed out again, by any path. */
+static void test_retiring_is_not_reused(void** state) {
+  (void)state;
+  for (uint32_t one_mapping = 0; one_mapping < 2; ++one_mapping) {
+    open_world(TEST_DRIVER_STEPPED);
+    accrt_pool_t* pool = make_pool(one_mapping, 0, NULL);
+    accrt_stream_t *first, *second;
+    assert_int_equal(accrt_stream_create(world.device, NULL, &first), ACCRT_OK);
+    assert_int_equal(accrt_stream_create(world.device, NULL, &second), ACCRT_OK);
+    accrt_buffer_t* old = make_buffer(pool, 40 * KIB, "old");
+    const void* memory = pointer_of(old);
+    const accrt_place_t place = {old, NULL, 0};
+    assert_int_equal(accrt_stream_fill(first, &place, 40 * KIB, 1, 1), ACCRT_OK);
+    assert_int_equal(accrt_stream_fill(second, &place, 40 * KIB, 2, 1), ACCRT_OK);
+    accrt_buffer_release(old);
+    accrt_buffer_t* new = make_buffer(pool, 40 * KIB, "new");
+    assert_ptr_not_equal(pointer_of(new), memory);
+    assert_int_equal(test_driver_step(), 1); /* one of two uses is over */
+    accrt_buffer_t* third = make_buffer(pool, 40 * KIB, "third");
+    assert_ptr_not_equal(pointer_of(third), memory);
+    assert_int_equal(test_driver_step(), 1);
+    accrt_buffer_t* fourth = make_buffer(pool, 40 * KIB, "fourth");
+    if (!one_mapping) assert_ptr_equal(pointer_of(fourth), memory);
+    accrt_buffer_release(new);
+    accrt_buffer_release(third);
+    accrt_buffer_release(fourth);
+    accrt_stream_release(first);
+    accrt_stream_release(second);
+    if (one_mapping) assert_int_equal(statistics_of(pool).reserved_bytes, 0);
+    accrt_pool_release(pool);
+    close_world();
+  }
+}
+
+static void test_stream_order(void** state) {
+  (void)state;
+  open_world(TEST_DRIVER_STEPPED);
+  accrt_pool_t* pool = make_pool(0, 0, NULL);
+  accrt_stream_t *stream, *other;
+  assert_int_equal(accrt_stream_create(world.device, NULL, &stream), ACCRT_OK);
+  assert_int_equal(accrt_stream_create(world.device, NULL, &other), ACCRT_OK);
+  accrt_buffer_t* old = make_buffer(pool, 40 * KIB, "old");
+  const accrt_place_t place = {old, NULL, 0};
+  const void* memory = pointer_of(old);
+  assert_int_equal(accrt_stream_fill(stream, &place, 40 * KIB, 1, 1), ACCRT_OK);
+  assert_int_equal(accrt_stream_free(other, old), ACCRT_ERROR_INVALID_STATE); /* in use on another stream */
+  assert_int_equal(accrt_stream_free(stream, accrt_buffer_retain(old)), ACCRT_ERROR_INVALID_STATE); /* other references */
+  accrt_buffer_release(old);
+  assert_int_equal(accrt_stream_free(stream, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_stream_free(NULL, old), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_stream_free(stream, old), ACCRT_OK);
+  /* For others it is not free; for this stream it is, without waiting. */
+  accrt_buffer_options_t options = ACCRT_BUFFER_OPTIONS_INIT;
+  options.stream = other;
+  accrt_buffer_t *elsewhere, *again;
+  assert_int_equal(accrt_buffer_create(pool, 40 * KIB, &options, &elsewhere), ACCRT_OK);
+  assert_ptr_not_equal(pointer_of(elsewhere), memory);
+  options.stream = stream;
+  assert_int_equal(accrt_buffer_create(pool, 39 * KIB, &options, &again), ACCRT_OK);
+  assert_ptr_equal(pointer_of(again), memory);
+  assert_int_equal(statistics_of(pool).retiring_bytes, 0);
+  /* Released at once, it still waits for what the stream had to do with that memory before. */
+  accrt_buffer_release(again);
+  assert_int_equal(statistics_of(pool).retiring_bytes, 40 * KIB);
+  assert_int_equal(test_driver_step(), 1);
+  assert_int_equal(statistics_of(pool).retiring_bytes, 0);
+  accrt_buffer_release(elsewhere);
+  accrt_stream_release(stream);
+  accrt_stream_release(other);
+  accrt_pool_release(pool);
+  close_world();
+}
+
+/* A buffer used on more streams than fit its record, some of which end before it. */
+static void test_many_streams(void** state) {
+  (void)state;
+  enum { STREAMS = 12 };
+  open_world(TEST_DRIVER_STEPPED);
+  accrt_pool_t* pool = make_pool(0, 0, NULL);
+  accrt_buffer_t* buffer = make_buffer(pool, 256, "shared");
+  const accrt_place_t place = {buffer, NULL, 0};
+  accrt_stream_t* streams[STREAMS];
+  for (int i = 0; i < STREAMS; ++i) {
+    assert_int_equal(accrt_stream_create(world.device, NULL, &streams[i]), ACCRT_OK);
+    assert_int_equal(accrt_stream_fill(streams[i], &place, 256, 0, 1), ACCRT_OK);
+  }
+  accrt_buffer_release(buffer);
+  for (int i = 0; i < STREAMS; ++i) {
+    assert_int_equal(statistics_of(pool).retiring_bytes, 256);
+    assert_int_equal(test_driver_step(), 1);
+    accrt_stream_release(streams[i]);
+  }
+  assert_int_equal(statistics_of(pool).retiring_bytes, 0);
+  accrt_pool_release(pool);
+  close_world();
+}
+
+/* ---- Imports ---- */
+
+static void count_release(void* user) { atomic_fetch_add((atomic_int*)user, 1); }
+
+static void await(atomic_int* count, int wanted) {
+  for (int i = 0; i < 5000 && atomic_load(count) != wanted; ++i) (void)usleep(1000);
+  assert_int_equal(atomic_load(count), wanted);
+}
+
+static void test_import(void** state) {
+  (void)state;
+  open_world(TEST_DRIVER_STEPPED);
+  atomic_int released = 0;
+  uint32_t words[16] = {0};
+  accrt_buffer_t* buffer;
+  test_driver_fail(TEST_SLOT_MEMORY_IMPORT, 1, ACCRT_ERROR_UNSUPPORTED);
+  assert_int_equal(accrt_buffer_import(world.device, words, sizeof words, count_release, &released, &buffer), ACCRT_ERROR_UNSUPPORTED);
+  assert_int_equal(atomic_load(&released), 0);
+  assert_int_equal(accrt_buffer_import(world.device, words, sizeof words, count_release, &released, &buffer), ACCRT_OK);
+  accrt_buffer_info_t info = ACCRT_BUFFER_INFO_INIT;
+  assert_int_equal(accrt_buffer_info(buffer, &info), ACCRT_OK);
+  assert_int_equal(info.kind, ACCRT_MEMORY_IMPORTED);
+  assert_ptr_equal(info.host_pointer, words);
+  accrt_buffer_release(buffer);
+  assert_int_equal(atomic_load(&released), 1);
+  /* In use: the callback comes when the stream has passed, without any further call. */
+  assert_int_equal(accrt_buffer_import(world.device, words, sizeof words, count_release, &released, &buffer), ACCRT_OK);
+  accrt_stream_t* stream;
+  assert_int_equal(accrt_stream_create(world.device, NULL, &stream), ACCRT_OK);
+  const accrt_place_t place = {buffer, NULL, 4};
+  assert_int_equal(accrt_stream_fill(stream, &place, 8, 0x01020304, 4), ACCRT_OK);
+  accrt_buffer_release(buffer);
+  assert_int_equal(atomic_load(&released), 1);
+  assert_int_equal(test_driver_step(), 1);
+  await(&released, 2);
+  assert_int_equal(words[0], 0);
+  assert_int_equal(words[2], 0x01020304);
+  /* In use at the end of the instance. */
+  assert_int_equal(accrt_buffer_import(world.device, words, sizeof words, count_release, &released, &buffer), ACCRT_OK);
+  const accrt_place_t again = {buffer, NULL, 0};
+  assert_int_equal(accrt_stream_fill(stream, &again, 4, 0, 4), ACCRT_OK);
+  accrt_buffer_release(buffer);
+  assert_int_equal(test_driver_step(), 1);
+  accrt_stream_release(stream);
+  assert_int_equal(accrt_buffer_import(world.device, NULL, 0, count_release, &released, &buffer), ACCRT_OK);
+  accrt_buffer_release(buffer);
+  close_world();
+  assert_int_equal(atomic_load(&released), 4);
+}
+
+/* ---- A model ---- */
+
+#define MODEL_LIVE 64
+static uint64_t random_state;
+static uint64_t next_random(void) {
+  random_state ^= random_state << 13;
+  random_state ^= random_state >> 7;
+  random_state ^= random_state << 17;
+  return random_state;
+}
+
+typedef struct model {
+  accrt_buffer_t* buffer;
+  uint64_t size_bytes;
+  unsigned char mark;
+} model_t;
+
+/* Every live buffer keeps its own bytes, whatever happens around it. */
+static void check_model(const model_t* entry) {
+  const unsigned char* bytes = pointer_of(entry->buffer);
+  assert_int_equal(bytes[0], entry->mark);
+  assert_int_equal(bytes[entry->size_bytes - 1], entry->mark);
+}
+
+static void test_random_against_a_model(void** state) {
+  (void)state;
+  random_state = (uint64_t)time(NULL) * 2654435761u | 1;
+  print_message("seed %llu\n", (unsigned long long)random_state);
+  for (uint32_t one_mapping = 0; one_mapping < 2; ++one_mapping) {
+    open_world(TEST_DRIVER_THREAD);
+    accrt_pool_t* pool = make_pool(one_mapping, 0, "model");
+    accrt_stream_t* streams[3];
+    for (int i = 0; i < 3; ++i) assert_int_equal(accrt_stream_create(world.device, NULL, &streams[i]), ACCRT_OK);
+    model_t live[MODEL_LIVE];
+    size_t count = 0;
+    uint64_t requested = 0;
+    for (int step = 0; step < 4000; ++step) {
+      const uint64_t choice = next_random() % 10;
+      if (count == 0 || (choice < 5 && count < MODEL_LIVE)) {
+        model_t* entry = &live[count];
+        entry->size_bytes = next_random() % (next_random() % 10 == 0 ? 300 * KIB : 4 * KIB) + 1;
+        entry->mark = (unsigned char)step;
+        accrt_buffer_options_t options = ACCRT_BUFFER_OPTIONS_INIT;
+        options.alignment_bytes = next_random() % 4 == 0 ? UINT64_C(1) << next_random() % 14 : 0;
+        assert_int_equal(accrt_buffer_create(pool, entry->size_bytes, &options, &entry->buffer), ACCRT_OK);
+        if (options.alignment_bytes != 0) assert_int_equal((uintptr_t)pointer_of(entry->buffer) % options.alignment_bytes, 0);
+        memset(pointer_of(entry->buffer), entry->mark, entry->size_bytes);
+        requested += entry->size_bytes;
+        count += 1;
+      } else if (choice < 9) {
+        const size_t victim = next_random() % count;
+        check_model(&live[victim]);
+        const accrt_place_t place = {live[victim].buffer, NULL, 0};
+        const uint64_t uses = next_random() % 3;
+        for (uint64_t use = 0; use < uses; ++use) {
+          assert_int_equal(accrt_stream_fill(streams[next_random() % 3], &place, live[victim].size_bytes, 0xEE, 1), ACCRT_OK);
+        }
+        requested -= live[victim].size_bytes;
+        accrt_buffer_release(live[victim].buffer);
+        live[victim] = live[--count];
+      } else {
+        assert_int_equal(accrt_pool_trim(pool, next_random() % MIB), ACCRT_OK);
+      }
+      if (step % 64 != 0) continue;
+      const accrt_pool_statistics_t statistics = statistics_of(pool);
+      assert_int_equal(statistics.live_count, count);
+      assert_int_equal(statistics.requested_bytes, requested);
+      assert_null(accrt_heap_check(&pool->heap));
+      for (size_t i = 0; i < count; ++i) check_model(&live[i]);
+    }
+    while (count > 0) accrt_buffer_release(live[--count].buffer);
+    for (int i = 0; i < 3; ++i) {
+      assert_int_equal(accrt_stream_synchronize(streams[i], FOREVER, 0), ACCRT_OK);
+      accrt_stream_release(streams[i]);
+    }
+    assert_int_equal(accrt_pool_trim(pool, 0), ACCRT_OK);
+    assert_int_equal(statistics_of(pool).reserved_bytes, 0);
+    accrt_pool_release(pool);
+    close_world();
+  }
+}
+
+typedef struct racer {
+  accrt_pool_t* pool;
+  uint64_t seed;
+  int failed;
+} racer_t;
+
+static void* race(void* argument) {
+  racer_t* racer = argument;
+  accrt_buffer_t* held[8] = {NULL};
+  for (int i = 0; i < 2000; ++i) {
+    racer->seed = racer->seed * 6364136223846793005u + 1442695040888963407u;
+    accrt_buffer_t** slot = &held[racer->seed >> 61];
+    accrt_buffer_release(*slot);
+    racer->failed |= accrt_buffer_create(racer->pool, (racer->seed >> 40) % 8192, NULL, slot) != ACCRT_OK;
+    if (i % 100 == 0) racer->failed |= accrt_pool_trim(racer->pool, 0) != ACCRT_OK;
+  }
+  for (int i = 0; i < 8; ++i) accrt_buffer_release(held[i]);
+  return NULL;
+}
+
+static void test_threads(void** state) {
+  (void)state;
+  for (uint32_t one_mapping = 0; one_mapping < 2; ++one_mapping) {
+    open_world(TEST_DRIVER_SYNCHRONOUS);
+    accrt_pool_t* pool = make_pool(one_mapping, 0, NULL);
+    racer_t racers[4];
+    pthread_t threads[4];
+    for (int i = 0; i < 4; ++i) {
+      racers[i] = (racer_t){pool, (uint64_t)i * 77 + 1, 0};
+      assert_int_equal(pthread_create(&threads[i], NULL, race, &racers[i]), 0);
+    }
+    for (int i = 0; i < 4; ++i) {
+      assert_int_equal(pthread_join(threads[i], NULL), 0);
+      assert_int_equal(racers[i].failed, 0);
+    }
+    assert_null(accrt_heap_check(&pool->heap));
+    assert_int_equal(accrt_pool_trim(pool, 0), ACCRT_OK);
+    assert_int_equal(statistics_of(pool).reserved_bytes, 0);
+    accrt_pool_release(pool);
+    close_world();
+  }
+}
+
+/* Repeated use of a warm pool asks nobody for memory. */
+static void test_repeated_use_allocates_nothing(void** state) {
+  (void)state;
+  open_world(TEST_DRIVER_SYNCHRONOUS);
+  accrt_pool_t* pool = make_pool(0, 0, NULL);
+  accrt_buffer_t* held[4];
+  long before = 0;
+  for (int round = 0; round < 20; ++round) {
+    if (round == 2) before = atomic_load(&world.allocator.total_count);
+    for (int i = 0; i < 4; ++i) held[i] = make_buffer(pool, 1000 + 500 * (uint64_t)i, "x");
+    for (int i = 0; i < 4; ++i) accrt_buffer_release(held[i]);
+  }
+  assert_int_equal(atomic_load(&world.allocator.total_count), before);
+  assert_int_equal(atomic_load(&test_driver.mappings), 1);
+  accrt_pool_release(pool);
+  close_world();
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_keeps_memory_until_trimmed),
+      cmocka_unit_test(test_bad_arguments),
+      cmocka_unit_test(test_mapping),
+      cmocka_unit_test(test_memory_out_of_reach),
+      cmocka_unit_test(test_limit_and_message),
+      cmocka_unit_test(test_other_pools_are_trimmed),
+      cmocka_unit_test(test_snapshot),
+      cmocka_unit_test(test_retiring_is_not_reused),
+      cmocka_unit_test(test_stream_order),
+      cmocka_unit_test(test_many_streams),
+      cmocka_unit_test(test_import),
+      cmocka_unit_test(test_random_against_a_model),
+      cmocka_unit_test(test_threads),
+      cmocka_unit_test(test_repeated_use_allocates_nothing),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
