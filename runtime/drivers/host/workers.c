@@ -19,6 +19,7 @@
 
 #define WORKER_STACK_BYTES ((size_t)1 << 20)
 #define PAUSES_PER_LOOK 32u
+#define POLITE_AFTER_NS UINT64_C(10000)
 #define ENTRIES_PER_TURN UINT32_MAX
 #define NO_CPU (-1)
 
@@ -172,14 +173,20 @@ static bool spin(host_worker_t* worker) {
     return true;
   if (device->spin_ns == 0)
     return false;
-  const uint64_t give_up_ns = accrt_clock_ns() + device->spin_ns;
+  const uint64_t begin_ns = accrt_clock_ns();
   bool found = false;
   atomic_fetch_add_explicit(&device->spinning_count, 1, memory_order_seq_cst);
   for (uint32_t i = 1; !found; ++i) {
     accrt_pause();
     found = has_work(worker) || is_stopping(device);
-    if (i % PAUSES_PER_LOOK == 0 && accrt_clock_ns() >= give_up_ns)
+    if (i % PAUSES_PER_LOOK != 0)
+      continue;
+    const uint64_t elapsed_ns = accrt_clock_ns() - begin_ns;
+    if (elapsed_ns >= device->spin_ns)
       break;
+    /* On a busy machine it is the one who would bring work that waits for this processor. */
+    if (elapsed_ns >= POLITE_AFTER_NS)
+      sched_yield();
   }
   atomic_fetch_sub_explicit(&device->spinning_count, 1, memory_order_seq_cst);
   /* Someone may have counted on this worker for a queue just when it saw work on the board. */
