@@ -366,6 +366,40 @@ def test_bf16_weights_are_exact():
         ch.compare(m, running, "f", [f32(rows, 48)], roundings=64, scale=16)
 
 
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f64", "i32"])
+def test_weights_of_every_type(dtype):
+    m = Module("typed")
+    n = m.symbol("n", maximum=99)
+    f = m.function("f")
+    x = f.input("x", dtype, [n, 20])
+    integer = dtype == "i32"
+    weights = {name: ch.values(random(), dtype, shape, *((-9, 9) if integer else (-1, 1))) for name, shape in (
+        ("w", (20, 20)), ("b", (20,)), ("v", (20, 33)))}  # fmt: skip
+    w, b, v = (m.constant(name, data, dtype) for name, data in weights.items())
+    y = x.linear(w, b)
+    f.result("y", y + x)
+    f.result("z", (y if integer else y.tanh()) @ f.constant(v))
+    running = ch.program(m)
+    for rows in (1, 7, 0):
+        # A result of 16 bits is rounded at each step that is stored, and z adds up 20 of them.
+        ch.compare(m, running, "f", [ch.values(random(), dtype, (rows, 20), -1, 1)], roundings=64 if dtype == "f64" else 8, scale=16)
+
+
+def test_extreme_values_pass_through_fused_chains():
+    m = Module("extremes")
+    n = m.symbol("n", maximum=99)
+    f = m.function("f")
+    x = f.input("x", "f32", [n])
+    f.result("kept", (x * 1.0).maximum(-np.inf))
+    f.result("relu", x.relu() + 0.0)
+    f.result("sigmoid", x.sigmoid() * 1.0)
+    f.result("max", x.amax(0))
+    values = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-42, -1e-42, 3.4e38, -3.4e38, 1.0], np.float32)
+    running = ch.program(m)
+    for data in (values, values[1:], values[3:]):
+        ch.compare(m, running, "f", [data], roundings=8)
+
+
 def test_bucketed_sizes():
     m = Module("buckets")
     n = m.symbol("n", SymbolClass.BUCKET, minimum=1, maximum=64, buckets=[8, 64])

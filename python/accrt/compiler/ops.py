@@ -608,6 +608,8 @@ def _decompose_layer_norm(op: Op) -> Value:
 
 def _infer_norm(op: Op) -> Types:
     x = op.operands[0]
+    if x.rank == 0:
+        raise IRError(f"{op.name} of {x.type}")
     for parameter in op.operands[1:]:
         if parameter is not None:
             if parameter.rank != 1 or parameter.dtype not in FLOATS:

@@ -124,19 +124,21 @@ def _rms_norm(op: Op, operands: Specs, results: Specs) -> Lowering:
 
 @_rule("aten.softmax")
 def _softmax(op: Op, operands: Specs, results: Specs) -> Lowering:
-    if ops.axis_of(op.attrs["dim"], op.operands[0].rank) != op.operands[0].rank - 1:
+    if operands[0].rank == 0 or ops.axis_of(op.attrs["dim"], operands[0].rank) != operands[0].rank - 1:
         raise ValueError("softmax: kernels take the last dimension")
     return _named(tensor_ops.lower_softmax(operands[0], results[0]), x=("in", 0), out=OUT)
 
 
 def _reduce(kind: str) -> Rule:
     def lower_reduce(op: Op, operands: Specs, results: Specs) -> Lowering:
-        axes = ops.axes_of(op.attrs["dim"], op.operands[0].rank)
-        out = results[0]
+        x, out = operands[0], results[0]
+        axes = ops.axes_of(op.attrs["dim"], x.rank)
         if op.attrs["keepdim"]:
-            kept = [a for a in range(op.operands[0].rank) if a not in axes]
+            kept = [a for a in range(x.rank) if a not in axes]
             out = TensorSpec(out.dtype, tuple(out.shape[a] for a in kept), tuple(out.strides[a] for a in kept))
-        return _named(tensor_ops.lower_reduce(kind, operands[0], out, axes), x=("in", 0), out=OUT)
+        if x.rank == 0:
+            x, axes = TensorSpec(x.dtype, (1,), (1,)), [0]
+        return _named(tensor_ops.lower_reduce(kind, x, out, axes), x=("in", 0), out=OUT)
 
     return lower_reduce
 
