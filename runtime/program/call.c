@@ -10,13 +10,15 @@ static void destroy(accrt_call_t* call) {
   accrt_session_t* session = call->session;
   const accrt_program_t* program = call->program;
   const accrt_allocator_t* allocator = program->allocator;
-  for (uint32_t i = 0; call->arguments != NULL && i < call->argument_count; ++i) accrt_call_clear_argument(call, i);
+  for (uint32_t i = 0; call->arguments != NULL && i < call->argument_count; ++i)
+    accrt_call_clear_argument(call, i);
   accrt_plan_release(call->plan);
   accrt_free_array(allocator, call->arguments, call->argument_count, sizeof *call->arguments);
   accrt_free_array(allocator, call->present, call->argument_count, 1);
   accrt_free_array(allocator, call->symbols, program->tables->symbol_count, sizeof *call->symbols);
   accrt_free_array(allocator, call->binders, program->tables->symbol_count, sizeof *call->binders);
-  accrt_free_array(allocator, call->signature_values, program->tables->functions[call->function].expression_count,
+  accrt_free_array(allocator, call->signature_values,
+                   program->tables->functions[call->function].expression_count,
                    sizeof *call->signature_values);
   accrt_free_array(allocator, call->key, call->key_count, sizeof *call->key);
   accrt_free_array(allocator, call->bindings, call->binding_capacity, sizeof *call->bindings);
@@ -34,12 +36,10 @@ static accrt_status_t allocate(accrt_call_t* call) {
   const struct {
     size_t count;
     size_t bytes;
-  } wanted[6] = {{call->argument_count, sizeof *call->arguments},
-                 {call->argument_count, 1},
-                 {symbol_count, sizeof *call->symbols},
-                 {symbol_count, sizeof *call->binders},
-                 {node_count, sizeof *call->signature_values},
-                 {call->key_count, sizeof *call->key}};
+  } wanted[6] = {
+      {call->argument_count, sizeof *call->arguments}, {call->argument_count, 1},
+      {symbol_count, sizeof *call->symbols},           {symbol_count, sizeof *call->binders},
+      {node_count, sizeof *call->signature_values},    {call->key_count, sizeof *call->key}};
   accrt_status_t status = ACCRT_OK;
   for (int i = 0; i < 6 && status == ACCRT_OK; ++i) {
     status = accrt_alloc_array(program->allocator, wanted[i].count, wanted[i].bytes, &memory[i]);
@@ -53,19 +53,25 @@ static accrt_status_t allocate(accrt_call_t* call) {
   return status;
 }
 
-accrt_status_t accrt_call_create(accrt_session_t* session, const char* function, accrt_call_t** out_call) {
+accrt_status_t accrt_call_create(accrt_session_t* session, const char* function,
+                                 accrt_call_t** out_call) {
   accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK) return status;
-  if (out_call == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "out_call is NULL");
+  if (status != ACCRT_OK)
+    return status;
+  if (out_call == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "out_call is NULL");
   *out_call = NULL;
-  if (session == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "session is NULL");
+  if (session == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "session is NULL");
   const accrt_program_t* program = session->program;
   uint32_t index;
   status = accrt_program_find_function(program, function, &index);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   void* memory;
   status = accrt_alloc(program->allocator, sizeof(accrt_call_t), &memory);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   accrt_call_t* call = memory;
   accrt_object_init(&call->object);
   call->session = accrt_session_retain(session);
@@ -82,27 +88,33 @@ accrt_status_t accrt_call_create(accrt_session_t* session, const char* function,
     return status;
   }
   call->own_results = call->argument_count != call->input_count;
-  for (uint32_t i = call->input_count; i < call->argument_count; ++i) call->present[i] = 1;
+  for (uint32_t i = call->input_count; i < call->argument_count; ++i)
+    call->present[i] = 1;
   *out_call = call;
   return ACCRT_OK;
 }
 
 accrt_call_t* accrt_call_retain(accrt_call_t* call) {
-  if (call != NULL) accrt_object_retain(&call->object);
+  if (call != NULL)
+    accrt_object_retain(&call->object);
   return call;
 }
 
 void accrt_call_release(accrt_call_t* call) {
-  if (call == NULL || accrt_forked()) return;
-  if (accrt_object_release(&call->object)) destroy(call);
+  if (call == NULL || accrt_forked())
+    return;
+  if (accrt_object_release(&call->object))
+    destroy(call);
 }
 
 /* ---- Arguments ---- */
 
 accrt_status_t accrt_call_find(accrt_call_t* call, const char* name, uint32_t* out_index) {
-  if (out_index != NULL) *out_index = 0;
+  if (out_index != NULL)
+    *out_index = 0;
   const accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   if (call == NULL || name == NULL || out_index == NULL) {
     return ACCRT_FAIL(INVALID_ARGUMENT, "call, name or out_index is NULL");
   }
@@ -110,12 +122,14 @@ accrt_status_t accrt_call_find(accrt_call_t* call, const char* name, uint32_t* o
   accrt_near_init(&near, name);
   for (uint32_t i = 0; i < call->argument_count; ++i) {
     *out_index = i;
-    if (strcmp(accrt_call_argument_name(call, i), name) == 0) return ACCRT_OK;
+    if (strcmp(accrt_call_argument_name(call, i), name) == 0)
+      return ACCRT_OK;
     accrt_near_add(&near, accrt_call_argument_name(call, i));
   }
   *out_index = 0;
-  return ACCRT_FAIL(NOT_FOUND, "function '%s' has no argument '%s'%s", accrt_function_name(call->program, call->function),
-                    name, accrt_near_text(&near));
+  return ACCRT_FAIL(NOT_FOUND, "function '%s' has no argument '%s'%s",
+                    accrt_function_name(call->program, call->function), name,
+                    accrt_near_text(&near));
 }
 
 void accrt_call_clear_argument(accrt_call_t* call, uint32_t argument) {
@@ -139,30 +153,38 @@ static void note_own_results(accrt_call_t* call) {
 }
 
 static accrt_status_t check_index(const accrt_call_t* call, uint32_t index) {
-  if (index < call->argument_count) return ACCRT_OK;
+  if (index < call->argument_count)
+    return ACCRT_OK;
   return ACCRT_FAIL(OUT_OF_RANGE, "function '%s' has %" PRIu32 " arguments, there is no %" PRIu32,
-                    accrt_function_name(call->program, call->function), call->argument_count, index);
+                    accrt_function_name(call->program, call->function), call->argument_count,
+                    index);
 }
 
 /* Address of a tensor on the device; tensors without elements need none. */
-static accrt_status_t resolve(const accrt_call_t* call, uint32_t index, const accrt_tensor_t* tensor,
-                              uint64_t size_bytes, uint64_t* out_address) {
+static accrt_status_t resolve(const accrt_call_t* call, uint32_t index,
+                              const accrt_tensor_t* tensor, uint64_t size_bytes,
+                              uint64_t* out_address) {
   *out_address = 0;
-  if (size_bytes == 0) return ACCRT_OK;
+  if (size_bytes == 0)
+    return ACCRT_OK;
   const accrt_binding_t binding = {tensor->buffer, tensor->data, tensor->offset_bytes, size_bytes};
   accrt_driver_binding_t resolved;
-  const accrt_status_t status = accrt_binding_resolve(call->program->device, &binding,
-                                                      accrt_call_argument_name(call, index), &resolved);
-  if (status != ACCRT_OK) return status;
+  const accrt_status_t status = accrt_binding_resolve(
+      call->program->device, &binding, accrt_call_argument_name(call, index), &resolved);
+  if (status != ACCRT_OK)
+    return status;
   *out_address = resolved.address;
   const uint32_t bits = accrt_dtype_bits(tensor->dtype);
   const uint32_t align = size_bytes >= ACCRT_ARGUMENT_ALIGN ? ACCRT_ARGUMENT_ALIGN : (bits + 7) / 8;
-  if (resolved.address % align == 0) return ACCRT_OK;
-  return ACCRT_FAIL(INVALID_ARGUMENT, "address 0x%" PRIx64 " is not a multiple of %" PRIu32, resolved.address, align);
+  if (resolved.address % align == 0)
+    return ACCRT_OK;
+  return ACCRT_FAIL(INVALID_ARGUMENT, "address 0x%" PRIx64 " is not a multiple of %" PRIu32,
+                    resolved.address, align);
 }
 
-static accrt_status_t check_tensor(const accrt_call_t* call, uint32_t index, const accrt_tensor_t* tensor,
-                                   uint64_t* out_size_bytes, uint64_t* out_address) {
+static accrt_status_t check_tensor(const accrt_call_t* call, uint32_t index,
+                                   const accrt_tensor_t* tensor, uint64_t* out_size_bytes,
+                                   uint64_t* out_address) {
   const accx_argument_t* record = &call->signature[index];
   accrt_status_t status;
   if (record->kind == ACCX_ARGUMENT_SCALAR) {
@@ -170,14 +192,17 @@ static accrt_status_t check_tensor(const accrt_call_t* call, uint32_t index, con
   } else {
     status = accrt_tensor_check(tensor, &record->type, out_size_bytes);
   }
-  if (status == ACCRT_OK) status = resolve(call, index, tensor, *out_size_bytes, out_address);
-  if (status != ACCRT_OK) accrt_call_prefix(call, index);
+  if (status == ACCRT_OK)
+    status = resolve(call, index, tensor, *out_size_bytes, out_address);
+  if (status != ACCRT_OK)
+    accrt_call_prefix(call, index);
   return status;
 }
 
 static void unbind(accrt_call_t* call, uint32_t index) {
   accrt_call_argument_t* argument = &call->arguments[index];
-  if (!argument->bound) return;
+  if (!argument->bound)
+    return;
   accrt_call_clear_argument(call, index);
   call->dirty |= ACCRT_CALL_DIRTY_SHAPES | ACCRT_CALL_DIRTY_ADDRESSES;
   note_own_results(call);
@@ -185,17 +210,22 @@ static void unbind(accrt_call_t* call, uint32_t index) {
 
 static bool same_shape(const accrt_call_argument_t* argument, const accrt_tensor_t* tensor) {
   for (uint32_t i = 0; i < tensor->rank; ++i) {
-    if (argument->shape[i] != tensor->shape[i]) return false;
+    if (argument->shape[i] != tensor->shape[i])
+      return false;
   }
   return true;
 }
 
-accrt_status_t accrt_call_set_tensor(accrt_call_t* call, uint32_t index, const accrt_tensor_t* tensor) {
+accrt_status_t accrt_call_set_tensor(accrt_call_t* call, uint32_t index,
+                                     const accrt_tensor_t* tensor) {
   accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK) return status;
-  if (call == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "call is NULL");
+  if (status != ACCRT_OK)
+    return status;
+  if (call == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "call is NULL");
   status = check_index(call, index);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   if (tensor == NULL) {
     unbind(call, index);
     return ACCRT_OK;
@@ -203,11 +233,14 @@ accrt_status_t accrt_call_set_tensor(accrt_call_t* call, uint32_t index, const a
   uint64_t size_bytes;
   uint64_t address;
   status = check_tensor(call, index, tensor, &size_bytes, &address);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   accrt_call_argument_t* argument = &call->arguments[index];
   const bool was_bound = argument->bound;
-  if (!was_bound || !same_shape(argument, tensor)) call->dirty |= ACCRT_CALL_DIRTY_SHAPES;
-  if (argument->address != address || !was_bound) call->dirty |= ACCRT_CALL_DIRTY_ADDRESSES;
+  if (!was_bound || !same_shape(argument, tensor))
+    call->dirty |= ACCRT_CALL_DIRTY_SHAPES;
+  if (argument->address != address || !was_bound)
+    call->dirty |= ACCRT_CALL_DIRTY_ADDRESSES;
   if (argument->buffer != tensor->buffer || !was_bound) {
     (void)accrt_buffer_retain(tensor->buffer);
     accrt_call_clear_argument(call, index);
@@ -218,25 +251,32 @@ accrt_status_t accrt_call_set_tensor(accrt_call_t* call, uint32_t index, const a
   argument->address = address;
   argument->size_bytes = size_bytes;
   argument->bound = true;
-  for (uint32_t i = 0; i < tensor->rank; ++i) argument->shape[i] = tensor->shape[i];
-  if (!was_bound) note_own_results(call);
+  for (uint32_t i = 0; i < tensor->rank; ++i)
+    argument->shape[i] = tensor->shape[i];
+  if (!was_bound)
+    note_own_results(call);
   return ACCRT_OK;
 }
 
 accrt_status_t accrt_call_set_scalar(accrt_call_t* call, uint32_t index, int64_t value) {
   accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK) return status;
-  if (call == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "call is NULL");
+  if (status != ACCRT_OK)
+    return status;
+  if (call == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "call is NULL");
   status = check_index(call, index);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   if (call->signature[index].kind != ACCX_ARGUMENT_SCALAR) {
     status = ACCRT_FAIL(INVALID_ARGUMENT, "it is not a scalar: accrt_call_set_tensor binds it");
     accrt_call_prefix(call, index);
     return status;
   }
   accrt_call_argument_t* argument = &call->arguments[index];
-  if (argument->bound && argument->scalar == value) return ACCRT_OK;
-  const bool is_quick = argument->bound && call->program->functions[call->function].quick_scalars[index];
+  if (argument->bound && argument->scalar == value)
+    return ACCRT_OK;
+  const bool is_quick =
+      argument->bound && call->program->functions[call->function].quick_scalars[index];
   call->dirty |= is_quick ? ACCRT_CALL_DIRTY_SCALARS : ACCRT_CALL_DIRTY_SHAPES;
   argument->scalar = value;
   argument->bound = true;
@@ -245,7 +285,8 @@ accrt_status_t accrt_call_set_scalar(accrt_call_t* call, uint32_t index, int64_t
 
 /* ---- Results ---- */
 
-static void describe_shape(const accrt_call_argument_t* argument, uint32_t rank, int64_t* shape, int64_t* strides) {
+static void describe_shape(const accrt_call_argument_t* argument, uint32_t rank, int64_t* shape,
+                           int64_t* strides) {
   int64_t stride = 1;
   for (uint32_t i = rank; i-- > 0;) {
     shape[i] = argument->shape[i];
@@ -254,24 +295,29 @@ static void describe_shape(const accrt_call_argument_t* argument, uint32_t rank,
   }
 }
 
-accrt_status_t accrt_call_result(accrt_call_t* call, uint32_t index, accrt_tensor_t* out_tensor, int64_t* shape,
-                                 int64_t* strides) {
-  if (out_tensor != NULL) memset(out_tensor, 0, sizeof *out_tensor);
+accrt_status_t accrt_call_result(accrt_call_t* call, uint32_t index, accrt_tensor_t* out_tensor,
+                                 int64_t* shape, int64_t* strides) {
+  if (out_tensor != NULL)
+    memset(out_tensor, 0, sizeof *out_tensor);
   const accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   if (call == NULL || out_tensor == NULL || shape == NULL || strides == NULL) {
     return ACCRT_FAIL(INVALID_ARGUMENT, "call, out_tensor, shape or strides is NULL");
   }
   const uint32_t count = call->argument_count - call->input_count;
   const char* const name = accrt_function_name(call->program, call->function);
   if (index >= count) {
-    return ACCRT_FAIL(OUT_OF_RANGE, "function '%s' has %" PRIu32 " results, there is no %" PRIu32, name, count, index);
+    return ACCRT_FAIL(OUT_OF_RANGE, "function '%s' has %" PRIu32 " results, there is no %" PRIu32,
+                      name, count, index);
   }
-  if (!call->ran) return ACCRT_FAIL(INVALID_STATE, "function '%s' was not run by this call", name);
+  if (!call->ran)
+    return ACCRT_FAIL(INVALID_STATE, "function '%s' was not run by this call", name);
   const uint32_t argument = call->input_count + index;
   const accrt_call_argument_t* result = &call->arguments[argument];
   const accrt_call_argument_t* storage = result;
-  if (result->shared) storage = &call->arguments[call->signature[argument].alias_input];
+  if (result->shared)
+    storage = &call->arguments[call->signature[argument].alias_input];
   out_tensor->buffer = storage->buffer;
   out_tensor->data = storage->data;
   out_tensor->offset_bytes = storage->offset_bytes;

@@ -12,13 +12,17 @@ static accrt_status_t grow_tables(accrt_call_t* call, const accrt_plan_t* plan) 
   accrt_status_t status = accrt_grow_array(allocator, plan->binding_count, sizeof *call->bindings,
                                            &call->binding_capacity, &memory);
   call->bindings = memory;
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   memory = call->scalars;
-  status = accrt_grow_array(allocator, plan->scalar_count, sizeof *call->scalars, &call->scalar_capacity, &memory);
+  status = accrt_grow_array(allocator, plan->scalar_count, sizeof *call->scalars,
+                            &call->scalar_capacity, &memory);
   call->scalars = memory;
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   memory = call->values;
-  status = accrt_grow_array(allocator, plan->node_count, sizeof *call->values, &call->value_capacity, &memory);
+  status = accrt_grow_array(allocator, plan->node_count, sizeof *call->values,
+                            &call->value_capacity, &memory);
   call->values = memory;
   return status;
 }
@@ -27,13 +31,15 @@ static accrt_status_t grow_tables(accrt_call_t* call, const accrt_plan_t* plan) 
 static accrt_status_t select_plan(accrt_call_t* call) {
   accrt_plan_key(call->program, call->function, call->symbols, call->present, call->key);
   if (call->plan != NULL &&
-      (call->key_count == 0 || memcmp(call->key, call->plan->key, call->key_count * sizeof *call->key) == 0)) {
+      (call->key_count == 0 ||
+       memcmp(call->key, call->plan->key, call->key_count * sizeof *call->key) == 0)) {
     return ACCRT_OK;
   }
   accrt_plan_t* plan;
-  accrt_status_t status = accrt_session_plan(call->session, call->function, call->symbols, call->present, call->key,
-                                             call->key_count, &plan);
-  if (status != ACCRT_OK) return status;
+  accrt_status_t status = accrt_session_plan(call->session, call->function, call->symbols,
+                                             call->present, call->key, call->key_count, &plan);
+  if (status != ACCRT_OK)
+    return status;
   status = grow_tables(call, plan);
   if (status != ACCRT_OK) {
     accrt_plan_release(plan);
@@ -49,23 +55,29 @@ static accrt_status_t prepare(accrt_call_t* call) {
   const uint32_t dirty = call->dirty;
   if ((dirty & ACCRT_CALL_DIRTY_SHAPES) != 0) {
     status = accrt_call_solve(call);
-    if (status == ACCRT_OK) status = select_plan(call);
+    if (status == ACCRT_OK)
+      status = select_plan(call);
   } else if ((dirty & ACCRT_CALL_DIRTY_SCALARS) != 0) {
     status = accrt_call_solve_scalars(call);
   }
   if (status == ACCRT_OK && (dirty & (ACCRT_CALL_DIRTY_SHAPES | ACCRT_CALL_DIRTY_SCALARS)) != 0) {
     status = accrt_plan_evaluate(call->plan, call->symbols, call->values, call->scalars);
   }
-  if (status == ACCRT_OK) status = accrt_call_bind(call);
-  if (status == ACCRT_OK) call->dirty = 0;
-  if (status == ACCRT_OK) call->plan->last_use = ++call->session->clock;
+  if (status == ACCRT_OK)
+    status = accrt_call_bind(call);
+  if (status == ACCRT_OK)
+    call->dirty = 0;
+  if (status == ACCRT_OK)
+    call->plan->last_use = ++call->session->clock;
   return status;
 }
 
 static accrt_status_t begin(accrt_call_t* call) {
   accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK) return status;
-  if (call == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "call is NULL");
+  if (status != ACCRT_OK)
+    return status;
+  if (call == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "call is NULL");
   status = accrt_session_check(call->session);
   return status != ACCRT_OK ? status : prepare(call);
 }
@@ -89,17 +101,20 @@ static accrt_status_t fail_timeout(const accrt_call_t* call, uint64_t timeout_ns
 
 /* Waits for everything on the stream. */
 static accrt_status_t wait_stream(const accrt_call_t* call, uint64_t timeout_ns) {
-  const accrt_status_t status = accrt_stream_synchronize(call->session->stream, timeout_ns, ACCRT_WAIT_BLOCK);
+  const accrt_status_t status =
+      accrt_stream_synchronize(call->session->stream, timeout_ns, ACCRT_WAIT_BLOCK);
   const bool is_late = status == ACCRT_ERROR_TIMEOUT || status == ACCRT_ERROR_NOT_READY;
   return is_late ? fail_timeout(call, timeout_ns) : status;
 }
 
 /* Through the stream: it is busy, or the driver cannot run on the caller. */
-static accrt_status_t run_on_stream(accrt_call_t* call, accrt_stream_work_t* work, uint64_t timeout_ns) {
+static accrt_status_t run_on_stream(accrt_call_t* call, accrt_stream_work_t* work,
+                                    uint64_t timeout_ns) {
   accrt_session_t* session = call->session;
   accrt_run_t* run;
   accrt_status_t status = accrt_session_take_run(session, &run);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   accrt_plan_retain(call->plan);
   run->plan = call->plan;
   status = accrt_session_execute(session, run, work);
@@ -112,16 +127,20 @@ static accrt_status_t run_on_stream(accrt_call_t* call, accrt_stream_work_t* wor
   call->ran = true;
   call->maybe_in_flight = true;
   status = wait_stream(call, timeout_ns);
-  if (status == ACCRT_ERROR_TIMEOUT) return status;
+  if (status == ACCRT_ERROR_TIMEOUT)
+    return status;
   /* The stream has ended it one way or the other: its completion is being delivered. Acquire pairs with the release in
    * the completion. */
-  while (atomic_load_explicit(&run->done, memory_order_acquire) == 0) (void)sched_yield();
+  while (atomic_load_explicit(&run->done, memory_order_acquire) == 0)
+    (void)sched_yield();
   status = run->status;
-  if (status != ACCRT_OK) (void)accrt_error_restore(&run->error);
+  if (status != ACCRT_OK)
+    (void)accrt_error_restore(&run->error);
   return status;
 }
 
-static void trace_inline(const accrt_call_t* call, uint64_t begin_ns, uint64_t submission, accrt_status_t status) {
+static void trace_inline(const accrt_call_t* call, uint64_t begin_ns, uint64_t submission,
+                         accrt_status_t status) {
   accrt_trace_event_t event;
   memset(&event, 0, sizeof event);
   event.kind = ACCRT_TRACE_CALL;
@@ -136,12 +155,14 @@ static void trace_inline(const accrt_call_t* call, uint64_t begin_ns, uint64_t s
 
 /* Failures that mean that nothing ran. */
 static bool is_refusal(accrt_status_t status) {
-  return status == ACCRT_ERROR_POISONED || status == ACCRT_ERROR_OUT_OF_MEMORY || status == ACCRT_ERROR_FORKED;
+  return status == ACCRT_ERROR_POISONED || status == ACCRT_ERROR_OUT_OF_MEMORY ||
+         status == ACCRT_ERROR_FORKED;
 }
 
 accrt_status_t accrt_call_run(accrt_call_t* call, uint64_t timeout_ns) {
   accrt_status_t status = begin(call);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   if (call->plan->list == NULL) {
     call->ran = true;
     return wait_stream(call, timeout_ns);
@@ -152,8 +173,10 @@ accrt_status_t accrt_call_run(accrt_call_t* call, uint64_t timeout_ns) {
   const uint64_t begin_ns = is_traced ? accrt_clock_ns() : 0;
   uint64_t submission = 0;
   status = accrt_stream_execute_inline(call->session->stream, &work, &submission);
-  if (status == ACCRT_ERROR_NOT_READY) return run_on_stream(call, &work, timeout_ns);
-  if (is_traced && !is_refusal(status)) trace_inline(call, begin_ns, submission, status);
+  if (status == ACCRT_ERROR_NOT_READY)
+    return run_on_stream(call, &work, timeout_ns);
+  if (is_traced && !is_refusal(status))
+    trace_inline(call, begin_ns, submission, status);
   if (status == ACCRT_OK) {
     call->ran = true;
   } else if (!is_refusal(status)) {
@@ -164,20 +187,25 @@ accrt_status_t accrt_call_run(accrt_call_t* call, uint64_t timeout_ns) {
 
 /* ---- Asynchronous ---- */
 
-static accrt_status_t check_timepoints(const accrt_timepoint_t* timepoints, uint32_t count, const char* name) {
-  if (timepoints == NULL && count != 0) return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL with a count of %" PRIu32, name, count);
+static accrt_status_t check_timepoints(const accrt_timepoint_t* timepoints, uint32_t count,
+                                       const char* name) {
+  if (timepoints == NULL && count != 0)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL with a count of %" PRIu32, name, count);
   for (uint32_t i = 0; i < count; ++i) {
-    if (timepoints[i].semaphore == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "semaphore of %s %" PRIu32 " is NULL", name, i);
+    if (timepoints[i].semaphore == NULL)
+      return ACCRT_FAIL(INVALID_ARGUMENT, "semaphore of %s %" PRIu32 " is NULL", name, i);
   }
   return ACCRT_OK;
 }
 
 static accrt_status_t execute(accrt_call_t* call) {
-  if (call->plan->list == NULL) return ACCRT_OK;
+  if (call->plan->list == NULL)
+    return ACCRT_OK;
   accrt_session_t* session = call->session;
   accrt_run_t* run;
   accrt_status_t status = accrt_session_take_run(session, &run);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   accrt_stream_work_t work;
   fill_work(call, &work);
   accrt_plan_retain(call->plan);
@@ -195,8 +223,8 @@ static accrt_status_t execute(accrt_call_t* call) {
 
 /* The run is enqueued and its signals are not: nobody who waits for them may hang. When that is because the run has failed
  * already, the submission itself was good, and the failure is where it belongs. */
-static accrt_status_t give_up_signals(accrt_call_t* call, const accrt_timepoint_t* signals, uint32_t count,
-                                      accrt_status_t status) {
+static accrt_status_t give_up_signals(accrt_call_t* call, const accrt_timepoint_t* signals,
+                                      uint32_t count, accrt_status_t status) {
   const accrt_error_t own = *accrt_error_current();
   accrt_error_t error = ACCRT_ERROR_INIT;
   (void)accrt_stream_error(call->session->stream, &error);
@@ -206,31 +234,39 @@ static accrt_status_t give_up_signals(accrt_call_t* call, const accrt_timepoint_
   } else if (error.status == ACCRT_OK) {
     error = own; /* the semaphore itself was failed meanwhile */
   }
-  for (uint32_t i = 0; i < count; ++i) (void)accrt_semaphore_fail(signals[i].semaphore, error.status, error.message);
+  for (uint32_t i = 0; i < count; ++i)
+    (void)accrt_semaphore_fail(signals[i].semaphore, error.status, error.message);
   (void)accrt_error_restore(&own);
   return status == ACCRT_ERROR_POISONED ? ACCRT_OK : status;
 }
 
-accrt_status_t accrt_call_submit(accrt_call_t* call, const accrt_timepoint_t* waits, uint32_t wait_count,
-                                 const accrt_timepoint_t* signals, uint32_t signal_count) {
+accrt_status_t accrt_call_submit(accrt_call_t* call, const accrt_timepoint_t* waits,
+                                 uint32_t wait_count, const accrt_timepoint_t* signals,
+                                 uint32_t signal_count) {
   accrt_status_t status = check_timepoints(waits, wait_count, "wait");
-  if (status == ACCRT_OK) status = check_timepoints(signals, signal_count, "signal");
+  if (status == ACCRT_OK)
+    status = check_timepoints(signals, signal_count, "signal");
   for (uint32_t i = 0; i < signal_count && status == ACCRT_OK; ++i) {
     uint64_t value;
     status = accrt_semaphore_query(signals[i].semaphore, &value);
   }
-  if (status == ACCRT_OK) status = begin(call);
-  if (status != ACCRT_OK) return status;
+  if (status == ACCRT_OK)
+    status = begin(call);
+  if (status != ACCRT_OK)
+    return status;
   accrt_stream_t* stream = call->session->stream;
   for (uint32_t i = 0; i < wait_count && status == ACCRT_OK; ++i) {
     status = accrt_stream_wait(stream, waits[i].semaphore, waits[i].value);
   }
-  if (status == ACCRT_OK) status = execute(call);
-  if (status != ACCRT_OK) return status;
+  if (status == ACCRT_OK)
+    status = execute(call);
+  if (status != ACCRT_OK)
+    return status;
   call->ran = true;
   for (uint32_t i = 0; i < signal_count; ++i) {
     status = accrt_stream_signal(stream, signals[i].semaphore, signals[i].value);
-    if (status != ACCRT_OK) return give_up_signals(call, signals + i, signal_count - i, status);
+    if (status != ACCRT_OK)
+      return give_up_signals(call, signals + i, signal_count - i, status);
   }
   return ACCRT_OK;
 }

@@ -14,11 +14,13 @@ static void runs_on_plain_memory(void** state) {
   accrt_call_t* call = make_call(f->session, "affine");
   _Alignas(16) float x[100];
   _Alignas(16) float y[100];
-  for (int i = 0; i < 100; ++i) x[i] = (float)i;
+  for (int i = 0; i < 100; ++i)
+    x[i] = (float)i;
   OK(set_vector(call, "x", x, F32, 100));
   OK(run(call));
   const float* own = result_data(call, 0);
-  for (int i = 0; i < 100; ++i) assert_true(own[i] == 2.0f * (float)i + 1.0f);
+  for (int i = 0; i < 100; ++i)
+    assert_true(own[i] == 2.0f * (float)i + 1.0f);
   OK(set_vector(call, "y", y, F32, 100));
   OK(run(call));
   assert_ptr_equal(result_data(call, 0), y);
@@ -29,10 +31,12 @@ static void runs_on_plain_memory(void** state) {
 static void runs_functions_of_one_command_and_of_none(void** state) {
   FIXTURE(f);
   accrt_call_t* call = make_call(f->session, "empty");
-  for (int i = 0; i < 3; ++i) OK(run(call));
+  for (int i = 0; i < 3; ++i)
+    OK(run(call));
   accrt_call_release(call);
   call = make_call(f->session, "nothing");
-  for (int i = 0; i < 3; ++i) OK(run(call));
+  for (int i = 0; i < 3; ++i)
+    OK(run(call));
   accrt_call_release(call);
 }
 
@@ -58,7 +62,8 @@ static void runs_on_buffers(void** state) {
   OK(accrt_buffer_create(pool, 256, NULL, &buffer));
   void* pointer;
   OK(accrt_buffer_map(buffer, 0, 256, &pointer));
-  for (int i = 0; i < 64; ++i) ((float*)pointer)[i] = (float)i;
+  for (int i = 0; i < 64; ++i)
+    ((float*)pointer)[i] = (float)i;
   OK(accrt_buffer_unmap(buffer));
   accrt_call_t* call = make_call(f->session, "affine");
   const int64_t n = 8;
@@ -71,7 +76,8 @@ static void runs_on_buffers(void** state) {
   assert_true(((const float*)result_data(call, 0))[1] == 2.0f * 9 + 1);
   tensor.buffer = buffer;
   tensor.offset_bytes = 240;
-  FAILS(accrt_call_set_tensor(call, 0, &tensor), OUT_OF_RANGE, "function 'affine', input 'x' (f32[n])");
+  FAILS(accrt_call_set_tensor(call, 0, &tensor), OUT_OF_RANGE,
+        "function 'affine', input 'x' (f32[n])");
   OK(run(call)); /* the binding is as it was */
   accrt_call_release(call);
 }
@@ -84,7 +90,8 @@ static void finds_arguments(void** state) {
   FAILS(accrt_call_create(f->session, "afine", &call), NOT_FOUND, "did you mean 'affine'");
   assert_null(call);
   FAILS(accrt_call_create(f->session, "step", &call), PERMISSION_DENIED, "internal");
-  FAILS(accrt_call_create(f->session, "make_reversed", &call), PERMISSION_DENIED, "prepare function");
+  FAILS(accrt_call_create(f->session, "make_reversed", &call), PERMISSION_DENIED,
+        "prepare function");
   FAILS(accrt_call_create(f->session, NULL, &call), INVALID_ARGUMENT, "NULL");
   FAILS(accrt_call_create(NULL, "affine", &call), INVALID_ARGUMENT, "session");
   FAILS(accrt_call_create(f->session, "affine", NULL), INVALID_ARGUMENT, "out_call");
@@ -180,9 +187,11 @@ static void solves_shapes(void** state) {
   FAILS(run(call), SHAPE_MISMATCH, "input 'x' (f32[n, 3]): dimension 1: got 5, expected 3");
   OK(set_matrix(call, "x", data, F32, 4, 3));
   OK(set_matrix(call, "z", data, F32, 16, 5));
-  FAILS(run(call), SHAPE_MISMATCH, "dimension 1, symbol 'n': got 5, but input 'x' says 4 (its range: 0 to 4096)");
+  FAILS(run(call), SHAPE_MISMATCH,
+        "dimension 1, symbol 'n': got 5, but input 'x' says 4 (its range: 0 to 4096)");
   OK(set_matrix(call, "z", data, F32, 12, 4));
-  FAILS(run(call), SHAPE_MISMATCH, "dimension 0, symbol 'm': got 12, allowed: 8 to 64, multiples of 8");
+  FAILS(run(call), SHAPE_MISMATCH,
+        "dimension 0, symbol 'm': got 12, allowed: 8 to 64, multiples of 8");
   OK(set_matrix(call, "z", data, F32, 72, 4));
   FAILS(run(call), SHAPE_MISMATCH, "got 72");
   OK(set_matrix(call, "z", data, F32, 16, 4));
@@ -268,7 +277,8 @@ static void takes_optional_inputs(void** state) {
 static void follows_buckets(void** state) {
   FIXTURE(f);
   _Alignas(16) static float x[400];
-  for (int i = 0; i < 400; ++i) x[i] = (float)i;
+  for (int i = 0; i < 400; ++i)
+    x[i] = (float)i;
   accrt_call_t* call = make_call(f->session, "bucket");
   const int64_t sizes[] = {1, 15, 16, 17, 64, 65, 100, 3};
   const uint32_t plans[] = {1, 1, 1, 2, 2, 3, 3, 3};
@@ -276,7 +286,8 @@ static void follows_buckets(void** state) {
     OK(set_matrix(call, "x", x, F32, sizes[i], 4));
     OK(run(call));
     const float* y = result_data(call, 0);
-    for (int64_t k = 0; k < sizes[i] * 4; ++k) assert_true(y[k] == 2.0f * (float)k + 1.0f);
+    for (int64_t k = 0; k < sizes[i] * 4; ++k)
+      assert_true(y[k] == 2.0f * (float)k + 1.0f);
     assert_int_equal(f->session->plan_count, plans[i]);
   }
   OK(set_matrix(call, "x", x, F32, 101, 4));
@@ -293,7 +304,8 @@ static void evicts_plans(void** state) {
   accrt_call_t* call = make_call(session, "affine");
   accrt_call_t* other = make_call(session, "affine");
   _Alignas(16) float x[64];
-  for (int i = 0; i < 64; ++i) x[i] = (float)i;
+  for (int i = 0; i < 64; ++i)
+    x[i] = (float)i;
   OK(set_vector(other, "x", x, F32, 7));
   OK(run(other));
   for (int64_t n = 1; n < 64; ++n) {
@@ -439,7 +451,8 @@ static void guards_state_and_weights(void** state) {
   OK(set_vector(call, "x", x, F32, 8));
   const void* data;
   uint64_t size;
-  OK(accrt_bundle_constant_data(f->bundle, accrt_bundle_lookup_constant(f->bundle, "weight"), &data, &size));
+  OK(accrt_bundle_constant_data(f->bundle, accrt_bundle_lookup_constant(f->bundle, "weight"), &data,
+                                &size));
   OK(set_vector(call, "y", (void*)(uintptr_t)data, F32, 8));
   FAILS(run(call), ALIASED, "memory of the 'program'");
   OK(accrt_call_set_tensor(call, index_of(call, "y"), NULL));
@@ -495,10 +508,12 @@ static void refuses_results_too_early(void** state) {
 /* ---- The promise of a repeated call ---- */
 
 static long long allocations_of(fixture_t* f, accrt_call_t* call, const char* scalar, int times) {
-  for (int i = 0; i < 8; ++i) OK(run(call));
+  for (int i = 0; i < 8; ++i)
+    OK(run(call));
   const long long before = atomic_load(&f->watch.count);
   for (int i = 0; i < times; ++i) {
-    if (scalar != NULL) OK(set_number(call, scalar, i % 32));
+    if (scalar != NULL)
+      OK(set_number(call, scalar, i % 32));
     OK(run(call));
   }
   return atomic_load(&f->watch.count) - before;

@@ -16,7 +16,7 @@ enum {
   ACCRT_EXPR_OK = 0,
   ACCRT_EXPR_OVERFLOW = 1,
   ACCRT_EXPR_DIVIDE = 2,   /* divides by zero */
-  ACCRT_EXPR_NO_VALUE = 3, /* a symbol without a value, or the induction variable outside its loop */
+  ACCRT_EXPR_NO_VALUE = 3, /* a symbol without a value, or a loop's counter outside of it */
 };
 
 /* The value of a node, or why it has none. */
@@ -48,14 +48,17 @@ uint32_t accrt_expr_operand_count(uint32_t op);
 
 /* One operation. A fault of an operand is the result's, but AND, OR and SELECT do not look at an operand that does not
  * matter: AND with a zero first operand, OR with a non-zero one, the side of SELECT that is not taken. */
-accrt_expr_value_t accrt_expr_apply(uint32_t op, accrt_expr_value_t a, accrt_expr_value_t b, accrt_expr_value_t c);
+accrt_expr_value_t accrt_expr_apply(uint32_t op, accrt_expr_value_t a, accrt_expr_value_t b,
+                                    accrt_expr_value_t c);
 
 /* One node, given the values of all nodes before it. */
-accrt_expr_value_t accrt_expr_node(const accx_expression_t* node, const accrt_expr_environment_t* environment,
+accrt_expr_value_t accrt_expr_node(const accx_expression_t* node,
+                                   const accrt_expr_environment_t* environment,
                                    const accrt_expr_value_t* values);
 
 /* All nodes of a scope in order. */
-void accrt_expr_evaluate(const accx_expression_t* nodes, uint32_t count, const accrt_expr_environment_t* environment,
+void accrt_expr_evaluate(const accx_expression_t* nodes, uint32_t count,
+                         const accrt_expr_environment_t* environment,
                          accrt_expr_value_t* out_values);
 
 /* Records why `value` is none: ACCRT_ERROR_OVERFLOW, or ACCRT_ERROR_INVALID_ARGUMENT for a symbol without a value (whose

@@ -43,7 +43,8 @@ static void division(void** state) {
   (void)state;
   for (int64_t a = -9; a <= 9; ++a) {
     for (int64_t b = -4; b <= 4; ++b) {
-      if (b == 0) continue;
+      if (b == 0)
+        continue;
       const int64_t quotient = apply(ACCX_EXPR_FLOORDIV, a, b).value;
       const int64_t remainder = apply(ACCX_EXPR_MOD, a, b).value;
       assert_int_equal(quotient * b + remainder, a);
@@ -95,9 +96,10 @@ static void scopes(void** state) {
   (void)state;
   const uint32_t n = ACCX_NONE;
   const accx_expression_t nodes[] = {
-      {ACCX_EXPR_SYMBOL, n, n, n, 1},   {ACCX_EXPR_CONSTANT, n, n, n, 10}, {ACCX_EXPR_MUL, 0, 1, n, 0},
-      {ACCX_EXPR_INDUCTION, n, n, n, 0}, {ACCX_EXPR_ADD, 2, 3, n, 0},      {ACCX_EXPR_PRESENT, n, n, n, 1},
-      {ACCX_EXPR_SYMBOL, n, n, n, 0},   {ACCX_EXPR_SELECT, 5, 6, 4, 0},
+      {ACCX_EXPR_SYMBOL, n, n, n, 1}, {ACCX_EXPR_CONSTANT, n, n, n, 10},
+      {ACCX_EXPR_MUL, 0, 1, n, 0},    {ACCX_EXPR_INDUCTION, n, n, n, 0},
+      {ACCX_EXPR_ADD, 2, 3, n, 0},    {ACCX_EXPR_PRESENT, n, n, n, 1},
+      {ACCX_EXPR_SYMBOL, n, n, n, 0}, {ACCX_EXPR_SELECT, 5, 6, 4, 0},
   };
   const accrt_expr_value_t symbols[] = {accrt_expr_unknown(0), accrt_expr_known(7)};
   const uint8_t present[] = {1, 0};

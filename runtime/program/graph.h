@@ -59,12 +59,13 @@ static inline bool accrt_graph_is_known(accrt_graph_value_t value, int64_t const
 }
 
 /* A symbol whose value comes with each call. */
-accrt_graph_value_t accrt_graph_symbol(accrt_graph_t* graph, uint32_t symbol, accrt_graph_bounds_t bounds);
+accrt_graph_value_t accrt_graph_symbol(accrt_graph_t* graph, uint32_t symbol,
+                                       accrt_graph_bounds_t bounds);
 /* An operation of accx_expression_t on values. */
-accrt_graph_value_t accrt_graph_apply(accrt_graph_t* graph, uint32_t op, accrt_graph_value_t a, accrt_graph_value_t b,
-                                      accrt_graph_value_t c);
-static inline accrt_graph_value_t accrt_graph_two(accrt_graph_t* graph, uint32_t op, accrt_graph_value_t a,
-                                                  accrt_graph_value_t b) {
+accrt_graph_value_t accrt_graph_apply(accrt_graph_t* graph, uint32_t op, accrt_graph_value_t a,
+                                      accrt_graph_value_t b, accrt_graph_value_t c);
+static inline accrt_graph_value_t accrt_graph_two(accrt_graph_t* graph, uint32_t op,
+                                                  accrt_graph_value_t a, accrt_graph_value_t b) {
   return accrt_graph_apply(graph, op, a, b, accrt_graph_constant(0));
 }
 /* Of any value without a fault. */

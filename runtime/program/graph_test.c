@@ -23,7 +23,9 @@ static uint64_t next_random(void) {
   random_state ^= random_state << 17;
   return random_state;
 }
-static uint32_t below(uint32_t limit) { return (uint32_t)(next_random() % limit); }
+static uint32_t below(uint32_t limit) {
+  return (uint32_t)(next_random() % limit);
+}
 
 static accx_expression_t leaf(void) {
   accx_expression_t node = {ACCX_EXPR_CONSTANT, ACCX_NONE, ACCX_NONE, ACCX_NONE, 0};
@@ -38,19 +40,23 @@ static accx_expression_t leaf(void) {
 }
 
 static accx_expression_t random_node(uint32_t index) {
-  static const uint32_t operations[] = {ACCX_EXPR_ADD, ACCX_EXPR_SUB, ACCX_EXPR_MUL, ACCX_EXPR_FLOORDIV, ACCX_EXPR_CEILDIV,
-                                        ACCX_EXPR_MOD, ACCX_EXPR_MIN, ACCX_EXPR_MAX, ACCX_EXPR_EQ,       ACCX_EXPR_NE,
-                                        ACCX_EXPR_LT,  ACCX_EXPR_LE,  ACCX_EXPR_AND, ACCX_EXPR_OR,       ACCX_EXPR_NOT,
-                                        ACCX_EXPR_SELECT, ACCX_EXPR_ADD, ACCX_EXPR_MUL, ACCX_EXPR_MUL,    ACCX_EXPR_ADD};
-  if (index < 4 || below(4) == 0) return leaf();
+  static const uint32_t operations[] = {
+      ACCX_EXPR_ADD,    ACCX_EXPR_SUB, ACCX_EXPR_MUL, ACCX_EXPR_FLOORDIV, ACCX_EXPR_CEILDIV,
+      ACCX_EXPR_MOD,    ACCX_EXPR_MIN, ACCX_EXPR_MAX, ACCX_EXPR_EQ,       ACCX_EXPR_NE,
+      ACCX_EXPR_LT,     ACCX_EXPR_LE,  ACCX_EXPR_AND, ACCX_EXPR_OR,       ACCX_EXPR_NOT,
+      ACCX_EXPR_SELECT, ACCX_EXPR_ADD, ACCX_EXPR_MUL, ACCX_EXPR_MUL,      ACCX_EXPR_ADD};
+  if (index < 4 || below(4) == 0)
+    return leaf();
   accx_expression_t node = {operations[below(20)], below(index), ACCX_NONE, ACCX_NONE, 0};
-  if (accrt_expr_operand_count(node.op) > 1) node.b = below(index);
-  if (accrt_expr_operand_count(node.op) > 2) node.c = below(index);
+  if (accrt_expr_operand_count(node.op) > 1)
+    node.b = below(index);
+  if (accrt_expr_operand_count(node.op) > 2)
+    node.c = below(index);
   return node;
 }
 
 typedef struct symbol {
-  bool known;  /* a constant of the plan */
+  bool known; /* a constant of the plan */
   bool bound;
   int64_t minimum, maximum, divisor;
   int64_t value; /* when known */
@@ -71,8 +77,8 @@ static symbol_t random_symbol(void) {
   return symbol;
 }
 
-static void evaluate_graph(accrt_graph_t* graph, const accx_expression_t* nodes, const symbol_t* symbols,
-                           accrt_graph_value_t* values) {
+static void evaluate_graph(accrt_graph_t* graph, const accx_expression_t* nodes,
+                           const symbol_t* symbols, accrt_graph_value_t* values) {
   const accrt_graph_value_t zero = accrt_graph_constant(0);
   for (uint32_t i = 0; i < NODES; ++i) {
     const accx_expression_t* node = &nodes[i];
@@ -80,7 +86,8 @@ static void evaluate_graph(accrt_graph_t* graph, const accx_expression_t* nodes,
       values[i] = accrt_graph_constant(node->immediate);
     } else if (node->op == ACCX_EXPR_SYMBOL) {
       const symbol_t* symbol = &symbols[node->immediate];
-      const accrt_graph_bounds_t bounds = {symbol->minimum, symbol->maximum, (uint64_t)symbol->divisor};
+      const accrt_graph_bounds_t bounds = {symbol->minimum, symbol->maximum,
+                                           (uint64_t)symbol->divisor};
       if (!symbol->bound) {
         values[i] = accrt_graph_fault(ACCRT_EXPR_NO_VALUE, (uint32_t)node->immediate);
       } else {
@@ -88,23 +95,27 @@ static void evaluate_graph(accrt_graph_t* graph, const accx_expression_t* nodes,
                                   : accrt_graph_symbol(graph, (uint32_t)node->immediate, bounds);
       }
     } else {
-      values[i] = accrt_graph_apply(graph, node->op, values[node->a], node->b == ACCX_NONE ? zero : values[node->b],
+      values[i] = accrt_graph_apply(graph, node->op, values[node->a],
+                                    node->b == ACCX_NONE ? zero : values[node->b],
                                     node->c == ACCX_NONE ? zero : values[node->c]);
     }
   }
   assert_int_equal(graph->status, ACCRT_OK);
 }
 
-static void compare(const accrt_graph_t* graph, accrt_graph_value_t value, const accrt_expr_value_t* graph_values,
-                    accrt_expr_value_t expected) {
+static void compare(const accrt_graph_t* graph, accrt_graph_value_t value,
+                    const accrt_expr_value_t* graph_values, accrt_expr_value_t expected) {
   accrt_expr_value_t found = {value.constant, value.fault, value.symbol};
-  if (value.node != ACCX_NONE) found = graph_values[value.node];
+  if (value.node != ACCX_NONE)
+    found = graph_values[value.node];
   assert_int_equal(found.fault == ACCRT_EXPR_OK, expected.fault == ACCRT_EXPR_OK);
-  if (expected.fault != ACCRT_EXPR_OK) return;
+  if (expected.fault != ACCRT_EXPR_OK)
+    return;
   assert_int_equal(found.value, expected.value);
   const accrt_graph_bounds_t bounds = accrt_graph_bounds_of(graph, value);
   assert_true(expected.value >= bounds.minimum && expected.value <= bounds.maximum);
-  const uint64_t magnitude = expected.value < 0 ? 0 - (uint64_t)expected.value : (uint64_t)expected.value;
+  const uint64_t magnitude =
+      expected.value < 0 ? 0 - (uint64_t)expected.value : (uint64_t)expected.value;
   assert_true(bounds.divisor == 0 ? magnitude == 0 : magnitude % bounds.divisor == 0);
 }
 
@@ -112,8 +123,10 @@ static void one_round(void) {
   accx_expression_t nodes[NODES];
   symbol_t symbols[SYMBOLS];
   accrt_graph_value_t values[NODES];
-  for (uint32_t i = 0; i < NODES; ++i) nodes[i] = random_node(i);
-  for (int i = 0; i < SYMBOLS; ++i) symbols[i] = random_symbol();
+  for (uint32_t i = 0; i < NODES; ++i)
+    nodes[i] = random_node(i);
+  for (int i = 0; i < SYMBOLS; ++i)
+    symbols[i] = random_symbol();
   accrt_graph_t graph;
   accrt_graph_init(&graph, &accrt_allocator_system);
   evaluate_graph(&graph, nodes, symbols, values);
@@ -121,14 +134,16 @@ static void one_round(void) {
   for (int draws = 0; draws < 20; ++draws) {
     accrt_expr_value_t live[SYMBOLS];
     for (uint32_t i = 0; i < SYMBOLS; ++i) {
-      live[i] = symbols[i].bound ? accrt_expr_known(symbols[i].known ? symbols[i].value : draw(&symbols[i]))
-                                 : accrt_expr_unknown(i);
+      live[i] = symbols[i].bound
+                    ? accrt_expr_known(symbols[i].known ? symbols[i].value : draw(&symbols[i]))
+                    : accrt_expr_unknown(i);
     }
     accrt_expr_value_t expected[NODES];
     const accrt_expr_environment_t environment = {live, NULL, NULL, 0};
     accrt_expr_evaluate(nodes, NODES, &environment, expected);
     accrt_expr_evaluate(graph.nodes, graph.count, &environment, graph_values);
-    for (uint32_t i = 0; i < NODES; ++i) compare(&graph, values[i], graph_values, expected[i]);
+    for (uint32_t i = 0; i < NODES; ++i)
+      compare(&graph, values[i], graph_values, expected[i]);
   }
   free(graph_values);
   accrt_graph_deinit(&graph);
@@ -138,7 +153,8 @@ static void agrees_with_plain_evaluation(void** state) {
   (void)state;
   random_state = (uint64_t)time(NULL) * 2654435761u + 88172645463325252u;
   print_message("seed %llu\n", (unsigned long long)random_state);
-  for (int round = 0; round < 20000; ++round) one_round();
+  for (int round = 0; round < 20000; ++round)
+    one_round();
 }
 
 static void makes_each_node_once(void** state) {
@@ -155,9 +171,11 @@ static void makes_each_node_once(void** state) {
   const accrt_graph_value_t one = accrt_graph_constant(1);
   assert_int_equal(accrt_graph_two(&graph, ACCX_EXPR_MUL, x, one).node, x.node);
   assert_int_equal(accrt_graph_two(&graph, ACCX_EXPR_SUB, x, accrt_graph_constant(0)).node, x.node);
-  for (uint32_t i = 0; i < 1000; ++i) (void)accrt_graph_two(&graph, ACCX_EXPR_ADD, x, accrt_graph_constant((int64_t)i));
+  for (uint32_t i = 0; i < 1000; ++i)
+    (void)accrt_graph_two(&graph, ACCX_EXPR_ADD, x, accrt_graph_constant((int64_t)i));
   const uint32_t count = graph.count;
-  for (uint32_t i = 0; i < 1000; ++i) (void)accrt_graph_two(&graph, ACCX_EXPR_ADD, x, accrt_graph_constant((int64_t)i));
+  for (uint32_t i = 0; i < 1000; ++i)
+    (void)accrt_graph_two(&graph, ACCX_EXPR_ADD, x, accrt_graph_constant((int64_t)i));
   assert_int_equal(graph.count, count);
   accrt_graph_deinit(&graph);
 }

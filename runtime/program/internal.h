@@ -49,24 +49,30 @@ typedef struct accrt_weights {
   accrt_weight_component_t components[]; /* by index in the bundle's COMPONENTS */
 } accrt_weights_t;
 
-accrt_status_t accrt_weights_create(const accrt_allocator_t* allocator, uint32_t count, accrt_weights_t** out_weights);
+accrt_status_t accrt_weights_create(const accrt_allocator_t* allocator, uint32_t count,
+                                    accrt_weights_t** out_weights);
 void accrt_weights_release(accrt_weights_t* weights);
-static inline void accrt_weights_retain(accrt_weights_t* weights) { accrt_object_retain(&weights->object); }
+static inline void accrt_weights_retain(accrt_weights_t* weights) {
+  accrt_object_retain(&weights->object);
+}
 /* The program's present set with a reference for the caller, and its generation. */
 accrt_weights_t* accrt_program_weights(accrt_program_t* program, uint64_t* out_generation);
-/* Fills every INLINE constant of a fresh set. */
-accrt_status_t accrt_weights_place(accrt_program_t* program, accrt_weights_t* weights);
+/* Puts a component of a constant that the bundle stores into its place, checked, unless it is there. One that a prepare
+ * function makes is left as it is. */
+accrt_status_t accrt_weights_place(accrt_program_t* program, accrt_weights_t* weights,
+                                   uint32_t component);
+accrt_status_t accrt_weights_place_all(accrt_program_t* program, accrt_weights_t* weights);
 /* Gives a component a buffer of its own, from the device's pool. */
-accrt_status_t accrt_weights_allocate(accrt_program_t* program, const char* name, accrt_weight_component_t* component,
-                                      uint64_t size_bytes);
+accrt_status_t accrt_weights_allocate(accrt_program_t* program, const char* name,
+                                      accrt_weight_component_t* component, uint64_t size_bytes);
 /* Waits for a stream that only the caller uses; its failure becomes this thread's error and the status. */
 accrt_status_t accrt_finish_stream(accrt_stream_t* stream);
 
 /* ---- Programs ---- */
 
 typedef struct accrt_program_image {
-  accrt_kernel_pack_t* pack;      /* host ELF */
-  accrt_driver_module_t* module;  /* any other kind */
+  accrt_kernel_pack_t* pack;     /* host ELF */
+  accrt_driver_module_t* module; /* any other kind */
   bool loaded;
 } accrt_program_image_t;
 
@@ -87,9 +93,11 @@ typedef struct accrt_program_kernel {
 
 /* What is known of a function before any call. */
 typedef struct accrt_program_function {
-  uint32_t* symbols; /* those that its inputs bind, by index of the module, in order of their first binding */
+  uint32_t*
+      symbols; /* those that its inputs bind, by index of the module, in order of their first binding */
   uint32_t* signature_nodes; /* expressions that the argument types need, ascending */
-  uint8_t* quick_scalars;    /* by input: 1 for a scalar of a RUNTIME symbol that no argument type depends on */
+  uint8_t*
+      quick_scalars; /* by input: 1 for a scalar of a RUNTIME symbol that no argument type depends on */
   uint32_t symbol_count;
   uint32_t symbol_capacity;
   uint32_t signature_node_count;
@@ -108,7 +116,8 @@ struct accrt_program {
   accrt_program_image_t* images;
   accrt_program_kernel_t* kernels;
   accrt_program_function_t* functions;
-  accrt_mutex_t weights_lock; /* guards `weights`, for the moment of exchanging or retaining it only */
+  accrt_mutex_t
+      weights_lock; /* guards `weights`, for the moment of exchanging or retaining it only */
   accrt_weights_t* weights;
   /* Grows with each swap. Release in publish, acquire in calls that compare it: they then take the lock. */
   atomic_uint_least64_t weights_generation;
@@ -120,20 +129,24 @@ static inline const char* accrt_program_string(const accrt_program_t* program, u
 static inline const char* accrt_function_name(const accrt_program_t* program, uint32_t function) {
   return accrt_program_string(program, program->tables->functions[function].name);
 }
-static inline const accx_argument_t* accrt_function_arguments(const accrt_program_t* program, uint32_t function) {
+static inline const accx_argument_t* accrt_function_arguments(const accrt_program_t* program,
+                                                              uint32_t function) {
   return program->tables->arguments + program->tables->functions[function].argument_first;
 }
-static inline uint32_t accrt_function_argument_count(const accrt_program_t* program, uint32_t function) {
+static inline uint32_t accrt_function_argument_count(const accrt_program_t* program,
+                                                     uint32_t function) {
   const accx_function_t* record = &program->tables->functions[function];
   return record->input_count + record->result_count;
 }
-static inline const accx_expression_t* accrt_function_scope(const accrt_program_t* program, uint32_t function) {
+static inline const accx_expression_t* accrt_function_scope(const accrt_program_t* program,
+                                                            uint32_t function) {
   return program->tables->expressions + program->tables->functions[function].expression_first;
 }
 /* ACCRT_ERROR_VERSION_MISMATCH for a function that needs more than this library has. */
 accrt_status_t accrt_function_check_features(const accrt_program_t* program, uint32_t function);
 /* Index of a function that a user may call: ACCRT_ERROR_NOT_FOUND with near names, ACCRT_ERROR_PERMISSION_DENIED. */
-accrt_status_t accrt_program_find_function(const accrt_program_t* program, const char* name, uint32_t* out_function);
+accrt_status_t accrt_program_find_function(const accrt_program_t* program, const char* name,
+                                           uint32_t* out_function);
 accrt_status_t accrt_program_functions_create(accrt_program_t* program);
 void accrt_program_functions_destroy(accrt_program_t* program);
 
@@ -145,12 +158,13 @@ void accrt_program_kernels_destroy(accrt_program_t* program);
 accrt_status_t accrt_program_load_image(accrt_program_t* program, const accx_variant_t* variant);
 void accrt_program_images_destroy(accrt_program_t* program);
 /* Finds the variant's kernel in its image and checks it against the declaration. */
-accrt_status_t accrt_program_find_kernel(accrt_program_t* program, uint32_t kernel, accrt_program_variant_t* variant);
+accrt_status_t accrt_program_find_kernel(accrt_program_t* program, uint32_t kernel,
+                                         accrt_program_variant_t* variant);
 /* Order of preference: negative when `a` comes before `b`. */
 int accrt_variant_compare(const accrt_program_t* program, uint32_t a, uint32_t b);
 /* True when the variant can run on the program's device; else writes why not. */
-bool accrt_variant_fits(const accrt_program_t* program, const accx_variant_t* variant, char* why_not,
-                        size_t capacity_bytes);
+bool accrt_variant_fits(const accrt_program_t* program, const accx_variant_t* variant,
+                        char* why_not, size_t capacity_bytes);
 
 /* Text that grows in a buffer of fixed size and is cut at its end. */
 typedef struct accrt_text {
@@ -158,7 +172,8 @@ typedef struct accrt_text {
   size_t capacity_bytes;
   size_t size_bytes; /* what all of it needs, without the NUL */
 } accrt_text_t;
-void accrt_text_add(accrt_text_t* text, const char* format, ...) __attribute__((format(printf, 2, 3)));
+void accrt_text_add(accrt_text_t* text, const char* format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* ---- Symbols ---- */
 
@@ -167,22 +182,27 @@ bool accrt_symbol_allows(const accx_symbol_t* symbol, int64_t value);
 /* "1 to 128, multiples of 8" into `text`; returns it. */
 const char* accrt_symbol_range_text(const accx_symbol_t* symbol, char* text, size_t capacity_bytes);
 /* Smallest bucket that holds `value` (which the symbol allows), and in `out_low` the smallest value in it. */
-int64_t accrt_symbol_bucket(const accrt_bundle_tables_t* tables, const accx_symbol_t* symbol, int64_t value,
-                            int64_t* out_low);
+int64_t accrt_symbol_bucket(const accrt_bundle_tables_t* tables, const accx_symbol_t* symbol,
+                            int64_t value, int64_t* out_low);
 /* The value with which memory is sized: the bucket's bound, a runtime symbol's maximum, else the value. */
 accrt_expr_value_t accrt_symbol_memory_value(const accrt_bundle_tables_t* tables, uint32_t symbol,
                                              accrt_expr_value_t value);
 /* Values of SESSION symbols (if `session_only`) or of all, from a list by name; those left out take their maximum. */
-accrt_status_t accrt_symbols_from_list(const accrt_program_t* program, const accrt_symbol_value_t* list, uint32_t count,
-                                       uint32_t element_bytes, bool session_only, accrt_expr_value_t* out_values);
+accrt_status_t accrt_symbols_from_list(const accrt_program_t* program,
+                                       const accrt_symbol_value_t* list, uint32_t count,
+                                       uint32_t element_bytes, bool session_only,
+                                       accrt_expr_value_t* out_values);
 /* Bytes of a state, and its shape (may be NULL), for values of the SESSION symbols. */
-accrt_status_t accrt_state_size(const accrt_program_t* program, uint32_t state, const accrt_expr_value_t* symbols,
-                                int64_t* out_shape, uint64_t* out_size_bytes);
+accrt_status_t accrt_state_size(const accrt_program_t* program, uint32_t state,
+                                const accrt_expr_value_t* symbols, int64_t* out_shape,
+                                uint64_t* out_size_bytes);
 /* Bytes of all elements of a contiguous tensor; false on overflow or a negative dimension. */
-bool accrt_shape_bytes(accrt_dtype_t dtype, uint32_t rank, const int64_t* shape, uint64_t* out_size_bytes);
+bool accrt_shape_bytes(accrt_dtype_t dtype, uint32_t rank, const int64_t* shape,
+                       uint64_t* out_size_bytes);
 /* A tensor that a caller gives: data type and rank are `type`'s, its shape is sound and contiguous. The messages name no
  * tensor: the caller prefixes them. */
-accrt_status_t accrt_tensor_check(const accrt_tensor_t* tensor, const accx_type_t* type, uint64_t* out_size_bytes);
+accrt_status_t accrt_tensor_check(const accrt_tensor_t* tensor, const accx_type_t* type,
+                                  uint64_t* out_size_bytes);
 
 /* ---- Plans ---- */
 
@@ -190,10 +210,11 @@ accrt_status_t accrt_tensor_check(const accrt_tensor_t* tensor, const accx_type_
 typedef struct accrt_plan_request {
   accrt_program_t* program;
   uint32_t function;
-  const accrt_expr_value_t* symbols; /* of the module: those of this call (one value of a bucket stands for all) */
-  const uint8_t* present;            /* by argument; results are always present */
-  const uint64_t* state_bytes;       /* by state */
-  bool measure_only;                 /* only arena_bytes and result_bytes: no code, no list */
+  const accrt_expr_value_t*
+      symbols; /* of the module: those of this call (one value of a bucket stands for all) */
+  const uint8_t* present;      /* by argument; results are always present */
+  const uint64_t* state_bytes; /* by state */
+  bool measure_only;           /* only arena_bytes and result_bytes: no code, no list */
 } accrt_plan_request_t;
 
 enum {
@@ -224,9 +245,9 @@ enum {
 };
 typedef struct accrt_plan_check {
   uint32_t kind;
-  uint32_t command;  /* of the flat list, for messages */
-  const char* what;  /* static: "grid x", "parameter" */
-  const char* name;  /* of the command, or "" */
+  uint32_t command;   /* of the flat list, for messages */
+  const char* what;   /* static: "grid x", "parameter" */
+  const char* name;   /* of the command, or "" */
   const char* detail; /* the slot's or parameter's name, or "" */
   accrt_plan_value_t values[4];
 } accrt_plan_check_t;
@@ -235,7 +256,7 @@ typedef struct accrt_plan {
   accrt_object_t object;
   accrt_program_t* program; /* borrowed: whoever holds a plan holds its program */
   uint32_t function;
-  accrt_zone_t zone; /* everything below but the list */
+  accrt_zone_t zone;         /* everything below but the list */
   accrt_driver_list_t* list; /* NULL when the function runs no command */
   accrt_driver_command_t* commands;
   uint32_t command_count;
@@ -248,7 +269,8 @@ typedef struct accrt_plan {
   uint32_t* roots;   /* nodes that must have a value */
   uint32_t root_count;
   uint32_t check_count;
-  accrt_plan_check_t* checks; /* those that depend on nodes; the others held when the plan was made */
+  accrt_plan_check_t*
+      checks; /* those that depend on nodes; the others held when the plan was made */
   uint64_t arena_bytes;
   uint64_t* result_bytes; /* by result: what to allocate for it */
   /* Of the session's table. */
@@ -262,7 +284,9 @@ typedef struct accrt_plan {
 
 accrt_status_t accrt_plan_create(const accrt_plan_request_t* request, accrt_plan_t** out_plan);
 void accrt_plan_release(accrt_plan_t* plan);
-static inline void accrt_plan_retain(accrt_plan_t* plan) { accrt_object_retain(&plan->object); }
+static inline void accrt_plan_retain(accrt_plan_t* plan) {
+  accrt_object_retain(&plan->object);
+}
 /* Evaluates nodes and scalars for the symbols of a call and makes the plan's checks. `values` has node_count entries. */
 accrt_status_t accrt_plan_evaluate(const accrt_plan_t* plan, const accrt_expr_value_t* symbols,
                                    accrt_expr_value_t* values, uint64_t* out_scalars);
@@ -303,7 +327,7 @@ struct accrt_session {
   accrt_stream_t* stream;
   accrt_pool_t* pool; /* retained */
   bool own_stream;
-  char* label; /* or NULL */
+  char* label;                 /* or NULL */
   accrt_expr_value_t* symbols; /* of the module; SESSION ones have values */
   accrt_session_state_t* states;
   uint64_t* state_bytes; /* by state, for plan requests */
@@ -312,7 +336,8 @@ struct accrt_session {
   uint64_t arena_bytes;
   accrt_weights_t* weights;
   uint64_t weights_generation;
-  uint64_t version; /* grows when the address of a state, of the arena or of a weight may have changed */
+  uint64_t
+      version; /* grows when the address of a state, of the arena or of a weight may have changed */
   accrt_plan_t** plans; /* hash table of chains; capacity is a power of two */
   uint32_t plan_capacity;
   uint32_t plan_count;
@@ -336,17 +361,17 @@ accrt_status_t accrt_session_check(accrt_session_t* session);
 /* Lets a buffer go that calls in flight may use: its memory is not reused before they have ended. */
 void accrt_session_let_go(accrt_session_t* session, accrt_buffer_t* buffer);
 /* A buffer from the session's pool. */
-accrt_status_t accrt_session_allocate(accrt_session_t* session, uint64_t size_bytes, const char* label,
-                                      accrt_buffer_t** out_buffer);
+accrt_status_t accrt_session_allocate(accrt_session_t* session, uint64_t size_bytes,
+                                      const char* label, accrt_buffer_t** out_buffer);
 /* The plan for a key, made when it is not there; the session keeps it, and the caller gets a reference. */
-accrt_status_t accrt_session_plan(accrt_session_t* session, uint32_t function, const accrt_expr_value_t* symbols,
-                                  const uint8_t* present, const int64_t* key, uint32_t key_count,
-                                  accrt_plan_t** out_plan);
+accrt_status_t accrt_session_plan(accrt_session_t* session, uint32_t function,
+                                  const accrt_expr_value_t* symbols, const uint8_t* present,
+                                  const int64_t* key, uint32_t key_count, accrt_plan_t** out_plan);
 void accrt_session_drop_plans(accrt_session_t* session);
 /* The key of a plan: a number for each bindable symbol of the function, then presence bits. */
 uint32_t accrt_plan_key_count(const accrt_program_t* program, uint32_t function);
-void accrt_plan_key(const accrt_program_t* program, uint32_t function, const accrt_expr_value_t* symbols,
-                    const uint8_t* present, int64_t* out_key);
+void accrt_plan_key(const accrt_program_t* program, uint32_t function,
+                    const accrt_expr_value_t* symbols, const uint8_t* present, int64_t* out_key);
 /* Makes the arena at least so large. */
 accrt_status_t accrt_session_reserve_arena(accrt_session_t* session, uint64_t size_bytes);
 /* Takes over weights that were swapped since the last call. */
@@ -357,7 +382,8 @@ void accrt_session_give_back_run(accrt_session_t* session, accrt_run_t* run);
 /* Collects finished records: drops their plans. */
 void accrt_session_collect_runs(accrt_session_t* session);
 /* Executes on the stream. The record's completion poisons the session when it fails. */
-accrt_status_t accrt_session_execute(accrt_session_t* session, accrt_run_t* run, accrt_stream_work_t* work);
+accrt_status_t accrt_session_execute(accrt_session_t* session, accrt_run_t* run,
+                                     accrt_stream_work_t* work);
 /* Waits until completions of all executions have been delivered; everything on the stream has ended. */
 void accrt_session_drain(accrt_session_t* session);
 /* Storage of the session's own for every state that has none, then the initial value in all. */
@@ -376,13 +402,14 @@ typedef struct accrt_call_argument {
   uint64_t capacity_bytes; /* results of the runtime's own: of the buffer */
   int64_t shape[ACCRT_MAX_RANK];
   int64_t scalar;
-  bool bound; /* by the caller */
-  bool own;   /* a result that the runtime allocated */
+  bool bound;  /* by the caller */
+  bool own;    /* a result that the runtime allocated */
   bool shared; /* a result that has its input's storage (MUST alias, not bound) */
 } accrt_call_argument_t;
 
 /* What must be looked at again before the next run. */
-#define ACCRT_CALL_DIRTY_SHAPES 1u    /* a shape, a scalar or an argument's presence changed: symbols, plan, all below */
+#define ACCRT_CALL_DIRTY_SHAPES                                                                    \
+  1u /* a shape, a scalar or an argument's presence changed: symbols, plan, all below */
 #define ACCRT_CALL_DIRTY_SCALARS 2u   /* a runtime scalar alone changed: patched values */
 #define ACCRT_CALL_DIRTY_ADDRESSES 4u /* storage changed: binding table, aliases */
 
@@ -397,14 +424,15 @@ struct accrt_call {
   uint32_t dirty;
   accrt_call_argument_t* arguments;
   uint8_t* present;
-  accrt_expr_value_t* symbols;    /* of the module */
-  uint32_t* binders;              /* by symbol of the module: the argument that bound it, or NONE */
-  accrt_expr_value_t* signature_values; /* of the function's scope; only nodes of its signature are valid */
+  accrt_expr_value_t* symbols; /* of the module */
+  uint32_t* binders;           /* by symbol of the module: the argument that bound it, or NONE */
+  accrt_expr_value_t*
+      signature_values; /* of the function's scope; only nodes of its signature are valid */
   int64_t* key;
   uint32_t key_count;
   bool ran;
-  bool own_results; /* some result is allocated by the runtime */
-  accrt_plan_t* plan; /* retained; NULL before the first run */
+  bool own_results;         /* some result is allocated by the runtime */
+  accrt_plan_t* plan;       /* retained; NULL before the first run */
   uint64_t session_version; /* for which the binding table is right */
   accrt_driver_binding_t* bindings;
   uint64_t* scalars;

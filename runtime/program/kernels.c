@@ -15,9 +15,10 @@ static accrt_status_t declare(accrt_program_t* program, uint32_t index) {
   accrt_program_kernel_t* kernel = &program->kernels[index];
   accrt_kernel_def_t* declared = &kernel->declared;
   void* params;
-  const accrt_status_t status =
-      accrt_alloc_array(program->allocator, record->parameter_count, sizeof *kernel->params, &params);
-  if (status != ACCRT_OK) return status;
+  const accrt_status_t status = accrt_alloc_array(program->allocator, record->parameter_count,
+                                                  sizeof *kernel->params, &params);
+  if (status != ACCRT_OK)
+    return status;
   kernel->params = params;
   declared->struct_size = (uint32_t)sizeof *declared;
   declared->traits = record->traits;
@@ -41,20 +42,26 @@ static accrt_status_t declare(accrt_program_t* program, uint32_t index) {
 }
 
 /* Puts a variant into its place in the order of preference. */
-static void insert_variant(const accrt_program_t* program, accrt_program_kernel_t* kernel, uint32_t index) {
+static void insert_variant(const accrt_program_t* program, accrt_program_kernel_t* kernel,
+                           uint32_t index) {
   uint32_t place = kernel->variant_count++;
-  while (place > 0 && accrt_variant_compare(program, index, kernel->variants[place - 1].index) < 0) {
+  while (place > 0 &&
+         accrt_variant_compare(program, index, kernel->variants[place - 1].index) < 0) {
     kernel->variants[place].index = kernel->variants[place - 1].index;
     --place;
   }
   kernel->variants[place].index = index;
 }
 
-static void describe_variant(const accrt_program_t* program, uint32_t kernel, uint32_t variant, accrt_text_t* text) {
+static void describe_variant(const accrt_program_t* program, uint32_t kernel, uint32_t variant,
+                             accrt_text_t* text) {
   const accx_variant_t* record = &program->tables->variants[variant];
-  accrt_text_add(text, "variant %" PRIu32 " (%s %s): ", variant - program->tables->kernels[kernel].variant_first,
-                 accrt_program_string(program, record->driver),
-                 record->arch_kind == ACCX_ARCH_PORTABLE ? "portable" : accrt_program_string(program, record->arch));
+  accrt_text_add(
+      text,
+      "variant %" PRIu32 " (%s %s): ", variant - program->tables->kernels[kernel].variant_first,
+      accrt_program_string(program, record->driver),
+      record->arch_kind == ACCX_ARCH_PORTABLE ? "portable"
+                                              : accrt_program_string(program, record->arch));
 }
 
 static accrt_status_t fail_no_variant(const accrt_program_t* program, uint32_t kernel) {
@@ -69,14 +76,17 @@ static accrt_status_t fail_no_variant(const accrt_program_t* program, uint32_t k
     describe_variant(program, kernel, index, &text);
     accrt_text_add(&text, "%s", why_not);
   }
-  return ACCRT_FAIL(NO_VARIANT, "kernel '%s' cannot run on %s: %s", accrt_program_string(program, record->name),
-                    accrt_device_facts(program->device)->name, record->variant_count == 0 ? "it has no variants" : bytes);
+  return ACCRT_FAIL(NO_VARIANT, "kernel '%s' cannot run on %s: %s",
+                    accrt_program_string(program, record->name),
+                    accrt_device_facts(program->device)->name,
+                    record->variant_count == 0 ? "it has no variants" : bytes);
 }
 
 /* Variants after one that needs nothing of the arguments are never chosen: their code is not loaded. */
 static void drop_unreachable(const accrt_program_t* program, accrt_program_kernel_t* kernel) {
   for (uint32_t i = 0; i < kernel->variant_count; ++i) {
-    if (program->tables->variants[kernel->variants[i].index].predicate_count != 0) continue;
+    if (program->tables->variants[kernel->variants[i].index].predicate_count != 0)
+      continue;
     kernel->variant_count = i + 1;
     return;
   }
@@ -86,9 +96,10 @@ static accrt_status_t choose_variants(accrt_program_t* program, uint32_t index) 
   const accx_kernel_t* record = &program->tables->kernels[index];
   accrt_program_kernel_t* kernel = &program->kernels[index];
   void* variants;
-  const accrt_status_t status =
-      accrt_alloc_array(program->allocator, record->variant_count, sizeof *kernel->variants, &variants);
-  if (status != ACCRT_OK) return status;
+  const accrt_status_t status = accrt_alloc_array(program->allocator, record->variant_count,
+                                                  sizeof *kernel->variants, &variants);
+  if (status != ACCRT_OK)
+    return status;
   kernel->variants = variants;
   kernel->variant_capacity = record->variant_count;
   for (uint32_t i = 0; i < record->variant_count; ++i) {
@@ -98,7 +109,8 @@ static accrt_status_t choose_variants(accrt_program_t* program, uint32_t index) 
       insert_variant(program, kernel, variant);
     }
   }
-  if (kernel->variant_count == 0) return fail_no_variant(program, index);
+  if (kernel->variant_count == 0)
+    return fail_no_variant(program, index);
   drop_unreachable(program, kernel);
   return ACCRT_OK;
 }
@@ -107,8 +119,10 @@ static accrt_status_t load_variants(accrt_program_t* program, uint32_t index) {
   accrt_program_kernel_t* kernel = &program->kernels[index];
   accrt_status_t status = ACCRT_OK;
   for (uint32_t i = 0; i < kernel->variant_count && status == ACCRT_OK; ++i) {
-    status = accrt_program_load_image(program, &program->tables->variants[kernel->variants[i].index]);
-    if (status == ACCRT_OK) status = accrt_program_find_kernel(program, index, &kernel->variants[i]);
+    status =
+        accrt_program_load_image(program, &program->tables->variants[kernel->variants[i].index]);
+    if (status == ACCRT_OK)
+      status = accrt_program_find_kernel(program, index, &kernel->variants[i]);
   }
   return status;
 }
@@ -118,16 +132,20 @@ accrt_status_t accrt_program_kernels_create(accrt_program_t* program) {
   void* memory;
   accrt_status_t status =
       accrt_alloc_array(program->allocator, tables->image_count, sizeof *program->images, &memory);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   program->images = memory;
-  status = accrt_alloc_array(program->allocator, tables->kernel_count, sizeof *program->kernels, &memory);
+  status = accrt_alloc_array(program->allocator, tables->kernel_count, sizeof *program->kernels,
+                             &memory);
   program->kernels = memory;
   for (uint32_t i = 0; i < tables->kernel_count && status == ACCRT_OK; ++i) {
     status = declare(program, i);
-    if (status == ACCRT_OK) status = choose_variants(program, i);
+    if (status == ACCRT_OK)
+      status = choose_variants(program, i);
   }
   /* All refusals first: code is loaded only for a bundle that can run. */
-  for (uint32_t i = 0; i < tables->kernel_count && status == ACCRT_OK; ++i) status = load_variants(program, i);
+  for (uint32_t i = 0; i < tables->kernel_count && status == ACCRT_OK; ++i)
+    status = load_variants(program, i);
   return status;
 }
 
@@ -136,11 +154,14 @@ void accrt_program_kernels_destroy(accrt_program_t* program) {
   if (program->kernels != NULL) {
     for (uint32_t i = 0; i < tables->kernel_count; ++i) {
       accrt_program_kernel_t* kernel = &program->kernels[i];
-      accrt_free_array(program->allocator, kernel->params, tables->kernels[i].parameter_count, sizeof *kernel->params);
-      accrt_free_array(program->allocator, kernel->variants, kernel->variant_capacity, sizeof *kernel->variants);
+      accrt_free_array(program->allocator, kernel->params, tables->kernels[i].parameter_count,
+                       sizeof *kernel->params);
+      accrt_free_array(program->allocator, kernel->variants, kernel->variant_capacity,
+                       sizeof *kernel->variants);
     }
   }
-  accrt_free_array(program->allocator, program->kernels, tables->kernel_count, sizeof *program->kernels);
+  accrt_free_array(program->allocator, program->kernels, tables->kernel_count,
+                   sizeof *program->kernels);
   accrt_program_images_destroy(program);
 }
 
@@ -149,23 +170,27 @@ void accrt_program_kernels_destroy(accrt_program_t* program) {
 static uint32_t default_variant(const accrt_program_t* program, uint32_t kernel) {
   const accrt_program_kernel_t* chosen = &program->kernels[kernel];
   const accrt_program_variant_t* last = &chosen->variants[chosen->variant_count - 1];
-  if (program->tables->variants[last->index].predicate_count == 0) return last->index;
+  if (program->tables->variants[last->index].predicate_count == 0)
+    return last->index;
   return chosen->variants[0].index;
 }
 
 static bool is_candidate(const accrt_program_kernel_t* kernel, uint32_t variant) {
   for (uint32_t i = 0; i < kernel->variant_count; ++i) {
-    if (kernel->variants[i].index == variant) return true;
+    if (kernel->variants[i].index == variant)
+      return true;
   }
   return false;
 }
 
-static void explain(const accrt_program_t* program, uint32_t kernel, uint32_t chosen, accrt_text_t* text) {
+static void explain(const accrt_program_t* program, uint32_t kernel, uint32_t chosen,
+                    accrt_text_t* text) {
   const accx_kernel_t* record = &program->tables->kernels[kernel];
   for (uint32_t i = 0; i < record->variant_count; ++i) {
     const uint32_t index = record->variant_first + i;
     char why_not[160] = "";
-    if (i != 0) accrt_text_add(text, "; ");
+    if (i != 0)
+      accrt_text_add(text, "; ");
     describe_variant(program, kernel, index, text);
     if (!accrt_variant_fits(program, &program->tables->variants[index], why_not, sizeof why_not)) {
       accrt_text_add(text, "%s", why_not);
@@ -179,26 +204,33 @@ static void explain(const accrt_program_t* program, uint32_t kernel, uint32_t ch
   }
 }
 
-accrt_status_t accrt_program_variant(accrt_program_t* program, uint32_t kernel, uint32_t* out_variant, char* text,
-                                     uint64_t capacity_bytes, uint64_t* out_size_bytes) {
-  if (out_variant != NULL) *out_variant = 0;
-  if (out_size_bytes != NULL) *out_size_bytes = 0;
+accrt_status_t accrt_program_variant(accrt_program_t* program, uint32_t kernel,
+                                     uint32_t* out_variant, char* text, uint64_t capacity_bytes,
+                                     uint64_t* out_size_bytes) {
+  if (out_variant != NULL)
+    *out_variant = 0;
+  if (out_size_bytes != NULL)
+    *out_size_bytes = 0;
   const accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   if (program == NULL || (text == NULL && capacity_bytes != 0)) {
     return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", program == NULL ? "program" : "text");
   }
   if (kernel >= program->tables->kernel_count) {
-    return ACCRT_FAIL(OUT_OF_RANGE, "kernel %" PRIu32 " of %" PRIu32, kernel, program->tables->kernel_count);
+    return ACCRT_FAIL(OUT_OF_RANGE, "kernel %" PRIu32 " of %" PRIu32, kernel,
+                      program->tables->kernel_count);
   }
   const uint32_t chosen = default_variant(program, kernel);
   accrt_text_t line = {text, (size_t)capacity_bytes, 0};
   explain(program, kernel, chosen, &line);
-  if (out_variant != NULL) *out_variant = chosen - program->tables->kernels[kernel].variant_first;
-  if (out_size_bytes != NULL) *out_size_bytes = line.size_bytes + 1;
+  if (out_variant != NULL)
+    *out_variant = chosen - program->tables->kernels[kernel].variant_first;
+  if (out_size_bytes != NULL)
+    *out_size_bytes = line.size_bytes + 1;
   if (capacity_bytes != 0 && line.size_bytes + 1 > capacity_bytes) {
-    return ACCRT_FAIL(OUT_OF_RANGE, "the text needs %zu bytes, %" PRIu64 " were given", line.size_bytes + 1,
-                      capacity_bytes);
+    return ACCRT_FAIL(OUT_OF_RANGE, "the text needs %zu bytes, %" PRIu64 " were given",
+                      line.size_bytes + 1, capacity_bytes);
   }
   return ACCRT_OK;
 }

@@ -9,8 +9,8 @@
 
 /* ---- Builder ---- */
 
-static accrt_status_t builder_init(accrt_plan_builder_t* builder, const accrt_plan_request_t* request,
-                                   accrt_plan_t* plan) {
+static accrt_status_t builder_init(accrt_plan_builder_t* builder,
+                                   const accrt_plan_request_t* request, accrt_plan_t* plan) {
   memset(builder, 0, sizeof *builder);
   builder->request = request;
   builder->program = request->program;
@@ -19,114 +19,145 @@ static accrt_status_t builder_init(accrt_plan_builder_t* builder, const accrt_pl
   builder->plan = plan;
   accrt_graph_init(&builder->graph, builder->allocator);
   void* memory;
-  accrt_status_t status =
-      accrt_alloc_array(builder->allocator, accrt_function_argument_count(builder->program, request->function),
-                        sizeof *builder->argument_bindings, &memory);
-  if (status != ACCRT_OK) return status;
+  accrt_status_t status = accrt_alloc_array(
+      builder->allocator, accrt_function_argument_count(builder->program, request->function),
+      sizeof *builder->argument_bindings, &memory);
+  if (status != ACCRT_OK)
+    return status;
   builder->argument_bindings = memory;
   status = accrt_alloc_array(builder->allocator, builder->tables->component_count,
                              sizeof *builder->component_bindings, &memory);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   builder->component_bindings = memory;
-  status = accrt_alloc_array(builder->allocator, builder->tables->state_count, sizeof *builder->state_bindings, &memory);
+  status = accrt_alloc_array(builder->allocator, builder->tables->state_count,
+                             sizeof *builder->state_bindings, &memory);
   builder->state_bindings = memory;
   return status;
 }
 
 static void builder_deinit(accrt_plan_builder_t* builder) {
   const accrt_allocator_t* allocator = builder->allocator;
-  const uint32_t argument_count = accrt_function_argument_count(builder->program, builder->request->function);
+  const uint32_t argument_count =
+      accrt_function_argument_count(builder->program, builder->request->function);
   accrt_graph_deinit(&builder->graph);
-  accrt_free_array(allocator, builder->commands, builder->command_capacity, sizeof *builder->commands);
-  accrt_free_array(allocator, builder->bindings, builder->binding_capacity, sizeof *builder->bindings);
+  accrt_free_array(allocator, builder->commands, builder->command_capacity,
+                   sizeof *builder->commands);
+  accrt_free_array(allocator, builder->bindings, builder->binding_capacity,
+                   sizeof *builder->bindings);
   accrt_free_array(allocator, builder->checks, builder->check_capacity, sizeof *builder->checks);
   accrt_free_array(allocator, builder->patches, builder->patch_capacity, sizeof *builder->patches);
   accrt_free_array(allocator, builder->scalars, builder->scalar_capacity, sizeof *builder->scalars);
-  accrt_free_array(allocator, builder->scalar_of_node, builder->node_capacity, sizeof *builder->scalar_of_node);
-  accrt_free_array(allocator, builder->predecessors, builder->predecessor_capacity, sizeof *builder->predecessors);
-  accrt_free_array(allocator, builder->argument_bindings, argument_count, sizeof *builder->argument_bindings);
+  accrt_free_array(allocator, builder->scalar_of_node, builder->node_capacity,
+                   sizeof *builder->scalar_of_node);
+  accrt_free_array(allocator, builder->predecessors, builder->predecessor_capacity,
+                   sizeof *builder->predecessors);
+  accrt_free_array(allocator, builder->argument_bindings, argument_count,
+                   sizeof *builder->argument_bindings);
   accrt_free_array(allocator, builder->component_bindings, builder->tables->component_count,
                    sizeof *builder->component_bindings);
-  accrt_free_array(allocator, builder->state_bindings, builder->tables->state_count, sizeof *builder->state_bindings);
+  accrt_free_array(allocator, builder->state_bindings, builder->tables->state_count,
+                   sizeof *builder->state_bindings);
 }
 
 /* ---- From builder to plan ---- */
 
 /* A copy of an array in the plan's zone. */
-static accrt_status_t keep(accrt_plan_t* plan, const void* array, size_t count, size_t element_bytes, void** out_copy) {
+static accrt_status_t keep(accrt_plan_t* plan, const void* array, size_t count,
+                           size_t element_bytes, void** out_copy) {
   const accrt_status_t status = accrt_zone_take(&plan->zone, count, element_bytes, out_copy);
-  if (status == ACCRT_OK && count != 0) memcpy(*out_copy, array, count * element_bytes);
+  if (status == ACCRT_OK && count != 0)
+    memcpy(*out_copy, array, count * element_bytes);
   return status;
 }
 
 static void mark(uint8_t* needed, uint32_t node) {
-  if (node != ACCX_NONE) needed[node] = 1;
+  if (node != ACCX_NONE)
+    needed[node] = 1;
 }
 
 /* Marks every node that scalars and checks need: roots with 2, what those are made of with 1. */
 static void mark_nodes(const accrt_plan_builder_t* builder, uint8_t* needed) {
-  for (uint32_t i = 0; i < builder->scalar_count; ++i) needed[builder->scalars[i]] = 2;
+  for (uint32_t i = 0; i < builder->scalar_count; ++i)
+    needed[builder->scalars[i]] = 2;
   for (uint32_t i = 0; i < builder->check_count; ++i) {
     for (int v = 0; v < 4; ++v) {
-      if (builder->checks[i].values[v].node != ACCX_NONE) needed[builder->checks[i].values[v].node] = 2;
+      if (builder->checks[i].values[v].node != ACCX_NONE)
+        needed[builder->checks[i].values[v].node] = 2;
     }
   }
   for (uint32_t i = builder->graph.count; i-- > 0;) {
     const accx_expression_t* node = &builder->graph.nodes[i];
-    if (!needed[i]) continue;
+    if (!needed[i])
+      continue;
     const uint32_t operands[3] = {node->a, node->b, node->c};
     for (uint32_t o = 0; o < accrt_expr_operand_count(node->op); ++o) {
-      if (!needed[operands[o]]) mark(needed, operands[o]);
+      if (!needed[operands[o]])
+        mark(needed, operands[o]);
     }
   }
 }
 
-static uint32_t renumber(const uint32_t* numbers, uint32_t node) { return node == ACCX_NONE ? ACCX_NONE : numbers[node]; }
+static uint32_t renumber(const uint32_t* numbers, uint32_t node) {
+  return node == ACCX_NONE ? ACCX_NONE : numbers[node];
+}
 
 /* Copies the needed nodes in order and fills `numbers` with their new places. */
-static void copy_nodes(const accrt_plan_builder_t* builder, const uint8_t* needed, uint32_t* numbers) {
+static void copy_nodes(const accrt_plan_builder_t* builder, const uint8_t* needed,
+                       uint32_t* numbers) {
   accrt_plan_t* plan = builder->plan;
   uint32_t count = 0;
   uint32_t root = 0;
   for (uint32_t i = 0; i < builder->graph.count; ++i) {
-    if (!needed[i]) continue;
+    if (!needed[i])
+      continue;
     accx_expression_t node = builder->graph.nodes[i];
     node.a = renumber(numbers, node.a);
     node.b = renumber(numbers, node.b);
     node.c = renumber(numbers, node.c);
     numbers[i] = count;
     plan->nodes[count++] = node;
-    if (needed[i] == 2) plan->roots[root++] = numbers[i];
+    if (needed[i] == 2)
+      plan->roots[root++] = numbers[i];
   }
 }
 
-static accrt_status_t keep_nodes(accrt_plan_builder_t* builder, const uint8_t* needed, uint32_t* numbers) {
+static accrt_status_t keep_nodes(accrt_plan_builder_t* builder, const uint8_t* needed,
+                                 uint32_t* numbers) {
   accrt_plan_t* plan = builder->plan;
   for (uint32_t i = 0; i < builder->graph.count; ++i) {
     plan->node_count += needed[i] != 0;
     plan->root_count += needed[i] == 2;
   }
   void* memory;
-  accrt_status_t status = accrt_zone_take(&plan->zone, plan->node_count, sizeof *plan->nodes, &memory);
-  if (status != ACCRT_OK) return status;
+  accrt_status_t status =
+      accrt_zone_take(&plan->zone, plan->node_count, sizeof *plan->nodes, &memory);
+  if (status != ACCRT_OK)
+    return status;
   plan->nodes = memory;
   status = accrt_zone_take(&plan->zone, plan->root_count, sizeof *plan->roots, &memory);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   plan->roots = memory;
   copy_nodes(builder, needed, numbers);
   status = keep(plan, builder->scalars, builder->scalar_count, sizeof *plan->scalars, &memory);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   plan->scalars = memory;
   plan->scalar_count = builder->scalar_count;
-  for (uint32_t i = 0; i < plan->scalar_count; ++i) plan->scalars[i] = numbers[plan->scalars[i]];
+  for (uint32_t i = 0; i < plan->scalar_count; ++i)
+    plan->scalars[i] = numbers[plan->scalars[i]];
   status = keep(plan, builder->checks, builder->check_count, sizeof *plan->checks, &memory);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   plan->checks = memory;
   plan->check_count = builder->check_count;
   for (uint32_t i = 0; i < plan->check_count; ++i) {
     accrt_plan_check_t* check = &plan->checks[i];
-    if (check->command < builder->command_count) check->name = builder->commands[check->command].name;
-    for (int v = 0; v < 4; ++v) check->values[v].node = renumber(numbers, check->values[v].node);
+    if (check->command < builder->command_count)
+      check->name = builder->commands[check->command].name;
+    for (int v = 0; v < 4; ++v)
+      check->values[v].node = renumber(numbers, check->values[v].node);
   }
   return ACCRT_OK;
 }
@@ -136,11 +167,14 @@ static accrt_status_t keep_values(accrt_plan_builder_t* builder) {
   const size_t count = builder->graph.count;
   void* needed;
   accrt_status_t status = accrt_alloc_array(builder->allocator, count, 1, &needed);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   void* numbers;
   status = accrt_alloc_array(builder->allocator, count, sizeof(uint32_t), &numbers);
-  if (status == ACCRT_OK && count != 0) mark_nodes(builder, needed);
-  if (status == ACCRT_OK) status = keep_nodes(builder, needed, numbers);
+  if (status == ACCRT_OK && count != 0)
+    mark_nodes(builder, needed);
+  if (status == ACCRT_OK)
+    status = keep_nodes(builder, needed, numbers);
   accrt_free_array(builder->allocator, needed, count, 1);
   accrt_free_array(builder->allocator, numbers, count, sizeof(uint32_t));
   return status;
@@ -148,11 +182,12 @@ static accrt_status_t keep_values(accrt_plan_builder_t* builder) {
 
 static accrt_status_t create_list(accrt_plan_builder_t* builder) {
   accrt_plan_t* plan = builder->plan;
-  if (plan->command_count == 0) return ACCRT_OK;
+  if (plan->command_count == 0)
+    return ACCRT_OK;
   accrt_device_t* device = builder->program->device;
-  return accrt_device_driver_table(device)->list_create(accrt_device_driver_device(device), plan->commands,
-                                                        plan->command_count, plan->binding_count, plan->scalar_count,
-                                                        &plan->list);
+  return accrt_device_driver_table(device)->list_create(
+      accrt_device_driver_device(device), plan->commands, plan->command_count, plan->binding_count,
+      plan->scalar_count, &plan->list);
 }
 
 static accrt_status_t finish(accrt_plan_builder_t* builder) {
@@ -160,11 +195,13 @@ static accrt_status_t finish(accrt_plan_builder_t* builder) {
   void* memory;
   accrt_status_t status =
       keep(plan, builder->commands, builder->command_count, sizeof *plan->commands, &memory);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   plan->commands = memory;
   plan->command_count = builder->command_count;
   status = keep(plan, builder->bindings, builder->binding_count, sizeof *plan->bindings, &memory);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   plan->bindings = memory;
   plan->binding_count = builder->binding_count;
   status = keep_values(builder);
@@ -177,7 +214,8 @@ static accrt_status_t size_results(accrt_plan_builder_t* builder, const accrt_fr
   void* memory;
   const accrt_status_t status =
       accrt_zone_take(&builder->plan->zone, count, sizeof *builder->plan->result_bytes, &memory);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   builder->plan->result_bytes = memory;
   const accx_argument_t* results =
       accrt_function_arguments(builder->program, frame->function) + frame->record->input_count;
@@ -189,8 +227,10 @@ static accrt_status_t size_results(accrt_plan_builder_t* builder, const accrt_fr
       fits = fits && frame->memory_values[type->dims[d]].fault == ACCRT_EXPR_OK;
       shape[d] = frame->memory_values[type->dims[d]].value;
     }
-    if (!fits || !accrt_shape_bytes(type->dtype, type->rank, shape, &builder->plan->result_bytes[i])) {
-      return ACCRT_FAIL(OVERFLOW, "result '%s': its size cannot be computed or does not fit 63 bits",
+    if (!fits ||
+        !accrt_shape_bytes(type->dtype, type->rank, shape, &builder->plan->result_bytes[i])) {
+      return ACCRT_FAIL(OVERFLOW,
+                        "result '%s': its size cannot be computed or does not fit 63 bits",
                         accrt_program_string(builder->program, results[i].name));
     }
   }
@@ -200,12 +240,16 @@ static accrt_status_t size_results(accrt_plan_builder_t* builder, const accrt_fr
 static accrt_status_t build(accrt_plan_builder_t* builder) {
   accrt_frame_t frame;
   accrt_status_t status = accrt_frame_enter(builder, &frame);
-  if (status == ACCRT_OK) status = size_results(builder, &frame);
-  if (status == ACCRT_OK) status = accrt_plan_flatten(builder, &frame);
+  if (status == ACCRT_OK)
+    status = size_results(builder, &frame);
+  if (status == ACCRT_OK)
+    status = accrt_plan_flatten(builder, &frame);
   accrt_frame_leave(&frame);
-  if (status == ACCRT_OK) status = builder->graph.status;
+  if (status == ACCRT_OK)
+    status = builder->graph.status;
   builder->plan->arena_bytes = builder->arena_bytes;
-  if (status != ACCRT_OK || builder->request->measure_only) return status;
+  if (status != ACCRT_OK || builder->request->measure_only)
+    return status;
   return finish(builder);
 }
 
@@ -213,7 +257,8 @@ accrt_status_t accrt_plan_create(const accrt_plan_request_t* request, accrt_plan
   *out_plan = NULL;
   void* memory;
   accrt_status_t status = accrt_alloc(request->program->allocator, sizeof(accrt_plan_t), &memory);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   accrt_plan_t* plan = memory;
   accrt_object_init(&plan->object);
   plan->program = request->program;
@@ -221,7 +266,8 @@ accrt_status_t accrt_plan_create(const accrt_plan_request_t* request, accrt_plan
   accrt_zone_init(&plan->zone, request->program->allocator);
   accrt_plan_builder_t builder;
   status = builder_init(&builder, request, plan);
-  if (status == ACCRT_OK) status = build(&builder);
+  if (status == ACCRT_OK)
+    status = build(&builder);
   if (status != ACCRT_OK) {
     accrt_error_prefix("function '%s'", accrt_function_name(request->program, request->function));
   }
@@ -235,8 +281,10 @@ accrt_status_t accrt_plan_create(const accrt_plan_request_t* request, accrt_plan
 }
 
 void accrt_plan_release(accrt_plan_t* plan) {
-  if (plan == NULL || !accrt_object_release(&plan->object)) return;
-  if (plan->list != NULL) accrt_device_driver_table(plan->program->device)->list_destroy(plan->list);
+  if (plan == NULL || !accrt_object_release(&plan->object))
+    return;
+  if (plan->list != NULL)
+    accrt_device_driver_table(plan->program->device)->list_destroy(plan->list);
   accrt_zone_deinit(&plan->zone);
   accrt_free(plan->program->allocator, plan, sizeof *plan);
 }

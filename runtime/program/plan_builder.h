@@ -32,14 +32,16 @@ typedef struct accrt_frame {
   int64_t inductions[ACCX_MAX_BLOCK_DEPTH];
   accrt_graph_value_t* symbols; /* of the module */
   accrt_graph_value_t* values;  /* of the function's scope */
-  accrt_expr_value_t* memory_symbols; /* the same with bucket and runtime symbols at what memory is sized for */
+  accrt_expr_value_t*
+      memory_symbols; /* the same with bucket and runtime symbols at what memory is sized for */
   accrt_expr_value_t* memory_values;
   uint8_t* present; /* by argument */
   accrt_frame_slot_t* slots;
   uint64_t arena_base;
-  uint64_t arena_end;  /* of the frame's own part of the arena */
-  uint32_t last_call;  /* flat index of the end of the last CALL: callees share memory, so they follow one another */
-  accrt_zone_t zone;   /* all of the above */
+  uint64_t arena_end; /* of the frame's own part of the arena */
+  uint32_t
+      last_call; /* flat index of the end of the last CALL: callees share memory, so they follow one another */
+  accrt_zone_t zone; /* all of the above */
 } accrt_frame_t;
 
 /* A set of checks, by content, so that each is made once. */
@@ -84,14 +86,15 @@ typedef struct accrt_plan_builder {
 /* The entry function. */
 accrt_status_t accrt_frame_enter(accrt_plan_builder_t* builder, accrt_frame_t* out_frame);
 /* A callee. Checks its operands against the caller's slots. */
-accrt_status_t accrt_frame_call(accrt_plan_builder_t* builder, const accrt_frame_t* caller, const accx_command_t* command,
-                                accrt_frame_t* out_frame);
+accrt_status_t accrt_frame_call(accrt_plan_builder_t* builder, const accrt_frame_t* caller,
+                                const accx_command_t* command, accrt_frame_t* out_frame);
 void accrt_frame_leave(accrt_frame_t* frame);
 /* Evaluates the scope for the present induction variables. */
 accrt_status_t accrt_frame_evaluate(accrt_plan_builder_t* builder, accrt_frame_t* frame);
 /* The value of an expression; its fault is recorded as an error. */
-accrt_status_t accrt_frame_value(const accrt_plan_builder_t* builder, const accrt_frame_t* frame, uint32_t expression,
-                                 const char* what, accrt_graph_value_t* out_value);
+accrt_status_t accrt_frame_value(const accrt_plan_builder_t* builder, const accrt_frame_t* frame,
+                                 uint32_t expression, const char* what,
+                                 accrt_graph_value_t* out_value);
 /* The same for what decides the shape of the plan: it must be known when the plan is made. */
 accrt_status_t accrt_frame_constant(const accrt_plan_builder_t* builder, const accrt_frame_t* frame,
                                     uint32_t expression, const char* what, int64_t* out_value);
@@ -109,23 +112,25 @@ typedef struct accrt_plan_range {
 
 /* Resolves a range of a frame. `size` overrides the range's own when it is not NULL. */
 accrt_status_t accrt_plan_resolve_range(accrt_plan_builder_t* builder, const accrt_frame_t* frame,
-                                        const accx_range_t* range, const accrt_graph_value_t* size, const char* what,
-                                        accrt_plan_range_t* out_range);
+                                        const accx_range_t* range, const accrt_graph_value_t* size,
+                                        const char* what, accrt_plan_range_t* out_range);
 /* The plan's binding for a slot; made on first use. */
-accrt_status_t accrt_plan_use_binding(accrt_plan_builder_t* builder, const accrt_frame_slot_t* slot, uint32_t access,
-                                      uint32_t* out_binding);
-accrt_status_t accrt_plan_driver_range(accrt_plan_builder_t* builder, const accrt_plan_range_t* range,
+accrt_status_t accrt_plan_use_binding(accrt_plan_builder_t* builder, const accrt_frame_slot_t* slot,
+                                      uint32_t access, uint32_t* out_binding);
+accrt_status_t accrt_plan_driver_range(accrt_plan_builder_t* builder,
+                                       const accrt_plan_range_t* range,
                                        accrt_driver_range_t* out_range);
 accrt_status_t accrt_plan_driver_value(accrt_plan_builder_t* builder, accrt_graph_value_t value,
                                        accrt_driver_value_t* out_value);
 /* Makes a check now if its values are known or their bounds prove it, else leaves it for each call. Unused values: 0. */
-accrt_status_t accrt_plan_check(accrt_plan_builder_t* builder, uint32_t kind, const char* what, const char* detail,
-                                accrt_graph_value_t a, accrt_graph_value_t b, accrt_graph_value_t c,
-                                accrt_graph_value_t d);
+accrt_status_t accrt_plan_check(accrt_plan_builder_t* builder, uint32_t kind, const char* what,
+                                const char* detail, accrt_graph_value_t a, accrt_graph_value_t b,
+                                accrt_graph_value_t c, accrt_graph_value_t d);
 /* Bytes that a strided copy or a tensor reaches, from its first: 0 when any extent is 0, else
  * sum((extent[i] - 1) * stride[i]) + last. */
 accrt_graph_value_t accrt_plan_footprint(accrt_plan_builder_t* builder, uint32_t count,
-                                         const accrt_graph_value_t* extents, const accrt_graph_value_t* strides,
+                                         const accrt_graph_value_t* extents,
+                                         const accrt_graph_value_t* strides,
                                          accrt_graph_value_t last);
 
 /* ---- plan_lower.c, plan_variant.c ---- */
@@ -134,8 +139,8 @@ accrt_graph_value_t accrt_plan_footprint(accrt_plan_builder_t* builder, uint32_t
 accrt_status_t accrt_plan_lower(accrt_plan_builder_t* builder, const accrt_frame_t* frame,
                                 const accx_command_t* command, uint32_t* out_index);
 /* Appends a command, with builder->predecessors. */
-accrt_status_t accrt_plan_append(accrt_plan_builder_t* builder, const accrt_driver_command_t* command,
-                                 uint32_t* out_index);
+accrt_status_t accrt_plan_append(accrt_plan_builder_t* builder,
+                                 const accrt_driver_command_t* command, uint32_t* out_index);
 
 /* One argument of a dispatch. */
 typedef struct accrt_plan_operand {

@@ -14,29 +14,34 @@ typedef struct walk {
   accrt_frame_t* frame;
   const accx_command_t* const* commands;
   uint32_t command_count;
-  uint32_t entry;     /* what the block follows, flat; NONE: nothing. A barrier moves it. */
-  uint32_t after;     /* commands from here on follow the last barrier */
-  uint32_t* complete; /* by command of the block: flat point after which it is complete, or NONE: at once */
-  uint8_t* open;      /* by command of the block: 1 while nothing follows it */
+  uint32_t entry; /* what the block follows, flat; NONE: nothing. A barrier moves it. */
+  uint32_t after; /* commands from here on follow the last barrier */
+  uint32_t*
+      complete; /* by command of the block: flat point after which it is complete, or NONE: at once */
+  uint8_t* open; /* by command of the block: 1 while nothing follows it */
 } walk_t;
 
 /* `out_end` gets the point after all of the block; NULL when nobody follows it. */
-static accrt_status_t walk_block(accrt_plan_builder_t* builder, accrt_frame_t* frame, uint32_t block, uint32_t entry,
-                                 uint32_t* out_end);
+static accrt_status_t walk_block(accrt_plan_builder_t* builder, accrt_frame_t* frame,
+                                 uint32_t block, uint32_t entry, uint32_t* out_end);
 
 /* ---- Sets of predecessors ---- */
 
 static accrt_status_t add_predecessor(accrt_plan_builder_t* builder, uint32_t flat) {
-  if (flat == ACCX_NONE) return ACCRT_OK;
+  if (flat == ACCX_NONE)
+    return ACCRT_OK;
   uint32_t place = builder->predecessor_count;
-  while (place > 0 && builder->predecessors[place - 1] > flat) --place;
-  if (place > 0 && builder->predecessors[place - 1] == flat) return ACCRT_OK;
+  while (place > 0 && builder->predecessors[place - 1] > flat)
+    --place;
+  if (place > 0 && builder->predecessors[place - 1] == flat)
+    return ACCRT_OK;
   void* predecessors = builder->predecessors;
-  const accrt_status_t status =
-      accrt_grow_array(builder->allocator, (size_t)builder->predecessor_count + 1, sizeof *builder->predecessors,
-                       &builder->predecessor_capacity, &predecessors);
+  const accrt_status_t status = accrt_grow_array(
+      builder->allocator, (size_t)builder->predecessor_count + 1, sizeof *builder->predecessors,
+      &builder->predecessor_capacity, &predecessors);
   builder->predecessors = predecessors;
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   memmove(builder->predecessors + place + 1, builder->predecessors + place,
           (builder->predecessor_count - place) * sizeof *builder->predecessors);
   builder->predecessors[place] = flat;
@@ -57,15 +62,18 @@ static accrt_status_t gather(walk_t* walk, uint32_t index) {
     walk->open[predecessors[i]] = 0;
     status = add_predecessor(builder, walk->complete[predecessors[i]]);
   }
-  if (status != ACCRT_OK || follows_entry) return status;
-  if (index > walk->after && walk->commands[walk->after]->opcode == ACCX_COMMAND_BARRIER) walk->open[walk->after] = 0;
+  if (status != ACCRT_OK || follows_entry)
+    return status;
+  if (index > walk->after && walk->commands[walk->after]->opcode == ACCX_COMMAND_BARRIER)
+    walk->open[walk->after] = 0;
   return add_predecessor(builder, walk->entry);
 }
 
 /* One point after all that was gathered: one of them, or a marker. */
 static accrt_status_t join(accrt_plan_builder_t* builder, const char* name, uint32_t* out_flat) {
   *out_flat = builder->predecessor_count == 0 ? ACCX_NONE : builder->predecessors[0];
-  if (builder->predecessor_count < 2 || builder->request->measure_only) return ACCRT_OK;
+  if (builder->predecessor_count < 2 || builder->request->measure_only)
+    return ACCRT_OK;
   accrt_driver_command_t marker;
   memset(&marker, 0, sizeof marker);
   marker.opcode = ACCRT_DRIVER_COMMAND_MARKER;
@@ -74,61 +82,79 @@ static accrt_status_t join(accrt_plan_builder_t* builder, const char* name, uint
 }
 
 /* The point after everything in the block before command `count`. */
-static accrt_status_t join_open(walk_t* walk, uint32_t count, const char* name, uint32_t* out_flat) {
+static accrt_status_t join_open(walk_t* walk, uint32_t count, const char* name,
+                                uint32_t* out_flat) {
   accrt_plan_builder_t* builder = walk->builder;
   builder->predecessor_count = 0;
   bool is_empty = true;
   accrt_status_t status = ACCRT_OK;
   for (uint32_t i = walk->after; i < count && status == ACCRT_OK; ++i) {
-    if (!walk->open[i]) continue;
+    if (!walk->open[i])
+      continue;
     is_empty = is_empty && walk->complete[i] == ACCX_NONE;
     status = add_predecessor(builder, walk->complete[i]);
   }
-  if (status == ACCRT_OK && is_empty) status = add_predecessor(builder, walk->entry);
+  if (status == ACCRT_OK && is_empty)
+    status = add_predecessor(builder, walk->entry);
   return status != ACCRT_OK ? status : join(builder, name, out_flat);
 }
 
 /* ---- Commands that stand for others ---- */
 
-static accrt_status_t expand_repeat(walk_t* walk, const accx_repeat_t* repeat, uint32_t entry, uint32_t* out_end) {
+static accrt_status_t expand_repeat(walk_t* walk, const accx_repeat_t* repeat, uint32_t entry,
+                                    uint32_t* out_end) {
   accrt_frame_t* frame = walk->frame;
   int64_t count;
-  accrt_status_t status = accrt_frame_constant(walk->builder, frame, repeat->count, "count", &count);
-  if (status != ACCRT_OK) return status;
-  if (count < 0) return ACCRT_FAIL(OUT_OF_RANGE, "count is %" PRId64, count);
+  accrt_status_t status =
+      accrt_frame_constant(walk->builder, frame, repeat->count, "count", &count);
+  if (status != ACCRT_OK)
+    return status;
+  if (count < 0)
+    return ACCRT_FAIL(OUT_OF_RANGE, "count is %" PRId64, count);
   const uint32_t depth = frame->induction_count;
-  if (depth >= ACCX_MAX_BLOCK_DEPTH) return ACCRT_FAIL(INVALID_FORMAT, "loops nest deeper than %u", ACCX_MAX_BLOCK_DEPTH);
+  if (depth >= ACCX_MAX_BLOCK_DEPTH)
+    return ACCRT_FAIL(INVALID_FORMAT, "loops nest deeper than %u", ACCX_MAX_BLOCK_DEPTH);
   *out_end = entry;
   for (int64_t i = 0; i < count && status == ACCRT_OK; ++i) {
     frame->induction_count = depth + 1;
     frame->inductions[depth] = i;
     status = accrt_frame_evaluate(walk->builder, frame);
-    if (status == ACCRT_OK) status = walk_block(walk->builder, frame, repeat->block, *out_end, out_end);
-    if (status != ACCRT_OK) accrt_error_prefix("iteration %" PRId64 " of %" PRId64, i, count);
+    if (status == ACCRT_OK)
+      status = walk_block(walk->builder, frame, repeat->block, *out_end, out_end);
+    if (status != ACCRT_OK)
+      accrt_error_prefix("iteration %" PRId64 " of %" PRId64, i, count);
   }
   frame->induction_count = depth;
   return status != ACCRT_OK ? status : accrt_frame_evaluate(walk->builder, frame);
 }
 
-static accrt_status_t expand_branch(walk_t* walk, const accx_branch_t* branch, uint32_t entry, uint32_t* out_end) {
+static accrt_status_t expand_branch(walk_t* walk, const accx_branch_t* branch, uint32_t entry,
+                                    uint32_t* out_end) {
   int64_t condition;
   const accrt_status_t status =
       accrt_frame_constant(walk->builder, walk->frame, branch->condition, "condition", &condition);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   const uint32_t block = condition != 0 ? branch->then_block : branch->else_block;
   *out_end = entry;
-  if (block == ACCX_NONE) return ACCRT_OK;
+  if (block == ACCX_NONE)
+    return ACCRT_OK;
   return walk_block(walk->builder, walk->frame, block, entry, out_end);
 }
 
-static accrt_status_t expand_call(walk_t* walk, const accx_command_t* command, uint32_t entry, uint32_t* out_end) {
+static accrt_status_t expand_call(walk_t* walk, const accx_command_t* command, uint32_t entry,
+                                  uint32_t* out_end) {
   const accx_call_t* call = accx_command_fields(command);
   accrt_frame_t callee;
   accrt_status_t status = accrt_frame_call(walk->builder, walk->frame, command, &callee);
-  if (status == ACCRT_OK) status = walk_block(walk->builder, &callee, callee.record->body, entry, out_end);
-  if (status != ACCRT_OK) accrt_error_prefix("in function '%s'", accrt_function_name(walk->builder->program, call->function));
+  if (status == ACCRT_OK)
+    status = walk_block(walk->builder, &callee, callee.record->body, entry, out_end);
+  if (status != ACCRT_OK)
+    accrt_error_prefix("in function '%s'",
+                       accrt_function_name(walk->builder->program, call->function));
   accrt_frame_leave(&callee);
-  if (status == ACCRT_OK) walk->frame->last_call = *out_end;
+  if (status == ACCRT_OK)
+    walk->frame->last_call = *out_end;
   return status;
 }
 
@@ -136,21 +162,25 @@ static accrt_status_t expand_call(walk_t* walk, const accx_command_t* command, u
 static accrt_status_t expand(walk_t* walk, const accx_command_t* command, uint32_t* out_end) {
   accrt_plan_builder_t* builder = walk->builder;
   accrt_status_t status = ACCRT_OK;
-  if (command->opcode == ACCX_COMMAND_CALL) status = add_predecessor(builder, walk->frame->last_call);
+  if (command->opcode == ACCX_COMMAND_CALL)
+    status = add_predecessor(builder, walk->frame->last_call);
   uint32_t entry = ACCX_NONE;
-  const char* const name = command->name != 0 ? accrt_program_string(builder->program, command->name) : "join";
-  if (status == ACCRT_OK) status = join(builder, name, &entry);
-  if (status != ACCRT_OK) return status;
+  const char* const name =
+      command->name != 0 ? accrt_program_string(builder->program, command->name) : "join";
+  if (status == ACCRT_OK)
+    status = join(builder, name, &entry);
+  if (status != ACCRT_OK)
+    return status;
   *out_end = entry;
   switch (command->opcode) {
-    case ACCX_COMMAND_CALL:
-      return expand_call(walk, command, entry, out_end);
-    case ACCX_COMMAND_REPEAT:
-      return expand_repeat(walk, accx_command_fields(command), entry, out_end);
-    case ACCX_COMMAND_BRANCH:
-      return expand_branch(walk, accx_command_fields(command), entry, out_end);
-    default: /* an ignorable command of a later version keeps its place in the order */
-      return ACCRT_OK;
+  case ACCX_COMMAND_CALL:
+    return expand_call(walk, command, entry, out_end);
+  case ACCX_COMMAND_REPEAT:
+    return expand_repeat(walk, accx_command_fields(command), entry, out_end);
+  case ACCX_COMMAND_BRANCH:
+    return expand_branch(walk, accx_command_fields(command), entry, out_end);
+  default: /* an ignorable command of a later version keeps its place in the order */
+    return ACCRT_OK;
   }
 }
 
@@ -161,10 +191,12 @@ static bool is_leaf(const accx_command_t* command) {
          command->opcode == ACCX_COMMAND_FILL || command->opcode == ACCX_COMMAND_MARKER;
 }
 
-static const char* command_name(const accrt_plan_builder_t* builder, const accx_command_t* command) {
+static const char* command_name(const accrt_plan_builder_t* builder,
+                                const accx_command_t* command) {
   static const char* const opcodes[] = {"command", "dispatch", "copy",   "fill",  "barrier",
                                         "call",    "repeat",   "branch", "marker"};
-  if (command->name != 0) return accrt_program_string(builder->program, command->name);
+  if (command->name != 0)
+    return accrt_program_string(builder->program, command->name);
   return opcodes[accx_command_known(command) ? command->opcode : 0];
 }
 
@@ -179,26 +211,32 @@ static accrt_status_t walk_command(walk_t* walk, uint32_t index) {
   const accx_command_t* command = walk->commands[index];
   walk->open[index] = 1;
   walk->complete[index] = ACCX_NONE;
-  if (command->opcode == ACCX_COMMAND_BARRIER) return walk_barrier(walk, index);
+  if (command->opcode == ACCX_COMMAND_BARRIER)
+    return walk_barrier(walk, index);
   const accrt_status_t status = gather(walk, index);
-  if (status != ACCRT_OK) return status;
-  if (!is_leaf(command)) return expand(walk, command, &walk->complete[index]);
-  if (walk->builder->request->measure_only) return ACCRT_OK;
+  if (status != ACCRT_OK)
+    return status;
+  if (!is_leaf(command))
+    return expand(walk, command, &walk->complete[index]);
+  if (walk->builder->request->measure_only)
+    return ACCRT_OK;
   return accrt_plan_lower(walk->builder, walk->frame, command, &walk->complete[index]);
 }
 
 static accrt_status_t walk_commands(walk_t* walk, uint32_t* out_end) {
   for (uint32_t i = 0; i < walk->command_count; ++i) {
     const accrt_status_t status = walk_command(walk, i);
-    if (status == ACCRT_OK) continue;
-    accrt_error_prefix("command %" PRIu32 " '%s'", i, command_name(walk->builder, walk->commands[i]));
+    if (status == ACCRT_OK)
+      continue;
+    accrt_error_prefix("command %" PRIu32 " '%s'", i,
+                       command_name(walk->builder, walk->commands[i]));
     return status;
   }
   return out_end == NULL ? ACCRT_OK : join_open(walk, walk->command_count, "join", out_end);
 }
 
-static accrt_status_t walk_block(accrt_plan_builder_t* builder, accrt_frame_t* frame, uint32_t block, uint32_t entry,
-                                 uint32_t* out_end) {
+static accrt_status_t walk_block(accrt_plan_builder_t* builder, accrt_frame_t* frame,
+                                 uint32_t block, uint32_t entry, uint32_t* out_end) {
   walk_t walk;
   memset(&walk, 0, sizeof walk);
   walk.builder = builder;
@@ -210,10 +248,12 @@ static accrt_status_t walk_block(accrt_plan_builder_t* builder, accrt_frame_t* f
   void* open = NULL;
   accrt_status_t status =
       accrt_alloc_array(builder->allocator, walk.command_count, sizeof *walk.complete, &complete);
-  if (status == ACCRT_OK) status = accrt_alloc_array(builder->allocator, walk.command_count, 1, &open);
+  if (status == ACCRT_OK)
+    status = accrt_alloc_array(builder->allocator, walk.command_count, 1, &open);
   walk.complete = complete;
   walk.open = open;
-  if (status == ACCRT_OK) status = walk_commands(&walk, out_end);
+  if (status == ACCRT_OK)
+    status = walk_commands(&walk, out_end);
   accrt_free_array(builder->allocator, complete, walk.command_count, sizeof *walk.complete);
   accrt_free_array(builder->allocator, open, walk.command_count, 1);
   return status;

@@ -4,14 +4,17 @@
 #include "runtime/program/plan_builder.h"
 
 static const char* symbol_name(const accrt_plan_builder_t* builder, uint32_t symbol) {
-  if (symbol == ACCX_NONE) return "";
+  if (symbol == ACCX_NONE)
+    return "";
   return accrt_program_string(builder->program, builder->tables->symbols[symbol].name);
 }
 
-accrt_status_t accrt_frame_value(const accrt_plan_builder_t* builder, const accrt_frame_t* frame, uint32_t expression,
-                                 const char* what, accrt_graph_value_t* out_value) {
+accrt_status_t accrt_frame_value(const accrt_plan_builder_t* builder, const accrt_frame_t* frame,
+                                 uint32_t expression, const char* what,
+                                 accrt_graph_value_t* out_value) {
   *out_value = frame->values[expression];
-  if (out_value->fault == ACCRT_EXPR_OK) return builder->graph.status;
+  if (out_value->fault == ACCRT_EXPR_OK)
+    return builder->graph.status;
   const accrt_expr_value_t value = {0, out_value->fault, out_value->symbol};
   return accrt_expr_fail(value, symbol_name(builder, value.symbol), what);
 }
@@ -20,7 +23,8 @@ accrt_status_t accrt_frame_constant(const accrt_plan_builder_t* builder, const a
                                     uint32_t expression, const char* what, int64_t* out_value) {
   accrt_graph_value_t value;
   const accrt_status_t status = accrt_frame_value(builder, frame, expression, what, &value);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   if (!accrt_graph_is_constant(value)) {
     return ACCRT_FAIL(INVALID_FORMAT, "%s depends on a bucket or runtime symbol", what);
   }
@@ -32,21 +36,23 @@ static accrt_graph_value_t evaluate_node(accrt_plan_builder_t* builder, const ac
                                          const accx_expression_t* node) {
   const uint64_t index = (uint64_t)node->immediate;
   switch (node->op) {
-    case ACCX_EXPR_CONSTANT:
-      return accrt_graph_constant(node->immediate);
-    case ACCX_EXPR_SYMBOL:
-      return frame->symbols[index];
-    case ACCX_EXPR_PRESENT:
-      return accrt_graph_constant(frame->present[index]);
-    case ACCX_EXPR_INDUCTION:
-      if (index >= frame->induction_count) return accrt_graph_fault(ACCRT_EXPR_NO_VALUE, ACCX_NONE);
-      return accrt_graph_constant(frame->inductions[index]);
-    default:
-      break;
+  case ACCX_EXPR_CONSTANT:
+    return accrt_graph_constant(node->immediate);
+  case ACCX_EXPR_SYMBOL:
+    return frame->symbols[index];
+  case ACCX_EXPR_PRESENT:
+    return accrt_graph_constant(frame->present[index]);
+  case ACCX_EXPR_INDUCTION:
+    if (index >= frame->induction_count)
+      return accrt_graph_fault(ACCRT_EXPR_NO_VALUE, ACCX_NONE);
+    return accrt_graph_constant(frame->inductions[index]);
+  default:
+    break;
   }
   const accrt_graph_value_t zero = accrt_graph_constant(0);
   const uint32_t count = accrt_expr_operand_count(node->op);
-  return accrt_graph_apply(&builder->graph, node->op, frame->values[node->a], count > 1 ? frame->values[node->b] : zero,
+  return accrt_graph_apply(&builder->graph, node->op, frame->values[node->a],
+                           count > 1 ? frame->values[node->b] : zero,
                            count > 2 ? frame->values[node->c] : zero);
 }
 
@@ -55,10 +61,12 @@ accrt_status_t accrt_frame_evaluate(accrt_plan_builder_t* builder, accrt_frame_t
   const uint32_t count = frame->record->expression_count;
   builder->work += (uint64_t)count + 1;
   if (builder->work > ACCRT_MAX_PLAN_WORK) {
-    return ACCRT_FAIL(OUT_OF_RANGE, "its loops and calls unroll to more than %" PRIu64 " evaluations",
+    return ACCRT_FAIL(OUT_OF_RANGE,
+                      "its loops and calls unroll to more than %" PRIu64 " evaluations",
                       ACCRT_MAX_PLAN_WORK);
   }
-  for (uint32_t i = 0; i < count; ++i) frame->values[i] = evaluate_node(builder, frame, &scope[i]);
+  for (uint32_t i = 0; i < count; ++i)
+    frame->values[i] = evaluate_node(builder, frame, &scope[i]);
   const accrt_expr_environment_t memory = {frame->memory_symbols, frame->present, frame->inductions,
                                            frame->induction_count};
   accrt_expr_evaluate(scope, count, &memory, frame->memory_values);
@@ -67,7 +75,8 @@ accrt_status_t accrt_frame_evaluate(accrt_plan_builder_t* builder, accrt_frame_t
 
 /* ---- Storage of a frame ---- */
 
-static accrt_status_t allocate(accrt_plan_builder_t* builder, uint32_t function, accrt_frame_t* frame) {
+static accrt_status_t allocate(accrt_plan_builder_t* builder, uint32_t function,
+                               accrt_frame_t* frame) {
   memset(frame, 0, sizeof *frame);
   accrt_zone_init(&frame->zone, builder->allocator);
   frame->function = function;
@@ -76,7 +85,8 @@ static accrt_status_t allocate(accrt_plan_builder_t* builder, uint32_t function,
   const uint32_t symbol_count = builder->tables->symbol_count;
   const uint32_t node_count = frame->record->expression_count;
   accrt_status_t status = accrt_function_check_features(builder->program, function);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   void* memory[6] = {NULL};
   const struct {
     size_t count;
@@ -99,7 +109,9 @@ static accrt_status_t allocate(accrt_plan_builder_t* builder, uint32_t function,
   return status;
 }
 
-void accrt_frame_leave(accrt_frame_t* frame) { accrt_zone_deinit(&frame->zone); }
+void accrt_frame_leave(accrt_frame_t* frame) {
+  accrt_zone_deinit(&frame->zone);
+}
 
 /* ---- Sizes ---- */
 
@@ -111,32 +123,38 @@ static accrt_graph_value_t type_bytes(accrt_plan_builder_t* builder, const accrt
   for (uint32_t i = 0; i < type->rank; ++i) {
     size = accrt_graph_two(&builder->graph, ACCX_EXPR_MUL, size, frame->values[type->dims[i]]);
   }
-  if (bits % 8 == 0) return size;
+  if (bits % 8 == 0)
+    return size;
   return accrt_graph_two(&builder->graph, ACCX_EXPR_CEILDIV, size, accrt_graph_constant(8));
 }
 
-static accrt_status_t place_arena(accrt_plan_builder_t* builder, accrt_frame_t* frame, uint64_t floor_bytes) {
+static accrt_status_t place_arena(accrt_plan_builder_t* builder, accrt_frame_t* frame,
+                                  uint64_t floor_bytes) {
   const accx_function_t* record = frame->record;
   accrt_expr_value_t size = accrt_expr_known(0);
-  if (record->transient_size != ACCX_NONE) size = frame->memory_values[record->transient_size];
+  if (record->transient_size != ACCX_NONE)
+    size = frame->memory_values[record->transient_size];
   if (size.fault != ACCRT_EXPR_OK) {
     return accrt_expr_fail(size, symbol_name(builder, size.symbol), "size of the transient memory");
   }
   const uint64_t align = record->transient_align == 0 ? 1 : record->transient_align;
   if (size.value < 0 || !accrt_align_u64(floor_bytes, align, &frame->arena_base) ||
-      !accrt_add_u64(frame->arena_base, (uint64_t)size.value, &frame->arena_end) || frame->arena_end > INT64_MAX) {
-    return ACCRT_FAIL(OVERFLOW, "size of the transient memory: %" PRId64 " bytes after %" PRIu64, size.value,
-                      floor_bytes);
+      !accrt_add_u64(frame->arena_base, (uint64_t)size.value, &frame->arena_end) ||
+      frame->arena_end > INT64_MAX) {
+    return ACCRT_FAIL(OVERFLOW, "size of the transient memory: %" PRId64 " bytes after %" PRIu64,
+                      size.value, floor_bytes);
   }
-  if (frame->arena_end > builder->arena_bytes) builder->arena_bytes = frame->arena_end;
+  if (frame->arena_end > builder->arena_bytes)
+    builder->arena_bytes = frame->arena_end;
   return ACCRT_OK;
 }
 
 /* ---- Slots ---- */
 
-static void set_argument_slot(accrt_plan_builder_t* builder, accrt_frame_t* frame, uint32_t argument,
-                              accrt_frame_slot_t* slot) {
-  const accx_argument_t* record = &accrt_function_arguments(builder->program, frame->function)[argument];
+static void set_argument_slot(accrt_plan_builder_t* builder, accrt_frame_t* frame,
+                              uint32_t argument, accrt_frame_slot_t* slot) {
+  const accx_argument_t* record =
+      &accrt_function_arguments(builder->program, frame->function)[argument];
   const uint32_t bits = accrt_dtype_bits(record->type.dtype);
   slot->kind = ACCRT_PLAN_ARGUMENT;
   slot->index = argument;
@@ -144,13 +162,16 @@ static void set_argument_slot(accrt_plan_builder_t* builder, accrt_frame_t* fram
   slot->absent = frame->present[argument] == 0;
   slot->writable = record->kind != ACCX_ARGUMENT_READ && record->kind != ACCX_ARGUMENT_SCALAR;
   slot->size = type_bytes(builder, frame, &record->type);
-  const bool is_large = slot->size.fault == ACCRT_EXPR_OK &&
-                        accrt_graph_bounds_of(&builder->graph, slot->size).minimum >= (int64_t)ACCRT_ARGUMENT_ALIGN;
+  const bool is_large =
+      slot->size.fault == ACCRT_EXPR_OK &&
+      accrt_graph_bounds_of(&builder->graph, slot->size).minimum >= (int64_t)ACCRT_ARGUMENT_ALIGN;
   slot->align_bytes = is_large || bits < 8 ? ACCRT_ARGUMENT_ALIGN : bits / 8;
-  if (bits < 8 && !is_large) slot->align_bytes = 1;
+  if (bits < 8 && !is_large)
+    slot->align_bytes = 1;
 }
 
-static void set_constant_slot(const accrt_plan_builder_t* builder, const accx_slot_t* record, accrt_frame_slot_t* slot) {
+static void set_constant_slot(const accrt_plan_builder_t* builder, const accx_slot_t* record,
+                              accrt_frame_slot_t* slot) {
   const accx_constant_t* constant = &builder->tables->constants[record->index];
   slot->kind = ACCRT_PLAN_COMPONENT;
   slot->index = constant->component_first + record->component;
@@ -165,41 +186,46 @@ static void set_slots(accrt_plan_builder_t* builder, accrt_frame_t* frame) {
     accrt_frame_slot_t* slot = &frame->slots[i];
     slot->base = accrt_graph_constant(0);
     switch (record->kind) {
-      case ACCX_SLOT_ARGUMENT:
-        set_argument_slot(builder, frame, record->index, slot);
-        break;
-      case ACCX_SLOT_CONSTANT:
-        set_constant_slot(builder, record, slot);
-        break;
-      case ACCX_SLOT_STATE:
-        slot->kind = ACCRT_PLAN_STATE;
-        slot->index = record->index;
-        slot->writable = true;
-        slot->name = accrt_program_string(builder->program, builder->tables->states[record->index].name);
-        slot->align_bytes = ACCRT_STORAGE_ALIGN;
-        slot->size = accrt_graph_constant((int64_t)builder->request->state_bytes[record->index]);
-        break;
-      default:
-        slot->kind = ACCRT_PLAN_ARENA;
-        slot->writable = true;
-        slot->name = "transient memory";
-        slot->align_bytes = ACCRT_ARENA_ALIGN;
-        slot->base = accrt_graph_constant((int64_t)frame->arena_base);
-        slot->size = accrt_graph_constant((int64_t)(frame->arena_end - frame->arena_base));
-        break;
+    case ACCX_SLOT_ARGUMENT:
+      set_argument_slot(builder, frame, record->index, slot);
+      break;
+    case ACCX_SLOT_CONSTANT:
+      set_constant_slot(builder, record, slot);
+      break;
+    case ACCX_SLOT_STATE:
+      slot->kind = ACCRT_PLAN_STATE;
+      slot->index = record->index;
+      slot->writable = true;
+      slot->name =
+          accrt_program_string(builder->program, builder->tables->states[record->index].name);
+      slot->align_bytes = ACCRT_STORAGE_ALIGN;
+      slot->size = accrt_graph_constant((int64_t)builder->request->state_bytes[record->index]);
+      break;
+    default:
+      slot->kind = ACCRT_PLAN_ARENA;
+      slot->writable = true;
+      slot->name = "transient memory";
+      slot->align_bytes = ACCRT_ARENA_ALIGN;
+      slot->base = accrt_graph_constant((int64_t)frame->arena_base);
+      slot->size = accrt_graph_constant((int64_t)(frame->arena_end - frame->arena_base));
+      break;
     }
   }
 }
 
 /* ---- Entry ---- */
 
-static accrt_graph_value_t live_value(accrt_plan_builder_t* builder, uint32_t index, accrt_expr_value_t value) {
+static accrt_graph_value_t live_value(accrt_plan_builder_t* builder, uint32_t index,
+                                      accrt_expr_value_t value) {
   const accx_symbol_t* symbol = &builder->tables->symbols[index];
-  if (value.fault != ACCRT_EXPR_OK) return accrt_graph_fault(value.fault, value.symbol);
+  if (value.fault != ACCRT_EXPR_OK)
+    return accrt_graph_fault(value.fault, value.symbol);
   accrt_graph_bounds_t bounds = {symbol->minimum, symbol->maximum, (uint64_t)symbol->divisor};
   if (symbol->symbol_class == ACCX_SYMBOL_BUCKET) {
-    const int64_t bound = accrt_symbol_bucket(builder->tables, symbol, value.value, &bounds.minimum);
-    if (bound < bounds.maximum) bounds.maximum = bound;
+    const int64_t bound =
+        accrt_symbol_bucket(builder->tables, symbol, value.value, &bounds.minimum);
+    if (bound < bounds.maximum)
+      bounds.maximum = bound;
   } else if (symbol->symbol_class != ACCX_SYMBOL_RUNTIME) {
     return accrt_graph_constant(value.value);
   }
@@ -209,16 +235,22 @@ static accrt_graph_value_t live_value(accrt_plan_builder_t* builder, uint32_t in
 accrt_status_t accrt_frame_enter(accrt_plan_builder_t* builder, accrt_frame_t* out_frame) {
   const accrt_plan_request_t* request = builder->request;
   accrt_status_t status = allocate(builder, request->function, out_frame);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   for (uint32_t i = 0; i < builder->tables->symbol_count; ++i) {
     out_frame->symbols[i] = live_value(builder, i, request->symbols[i]);
-    out_frame->memory_symbols[i] = accrt_symbol_memory_value(builder->tables, i, request->symbols[i]);
+    out_frame->memory_symbols[i] =
+        accrt_symbol_memory_value(builder->tables, i, request->symbols[i]);
   }
-  const uint32_t argument_count = accrt_function_argument_count(builder->program, request->function);
-  if (argument_count != 0) memcpy(out_frame->present, request->present, argument_count);
+  const uint32_t argument_count =
+      accrt_function_argument_count(builder->program, request->function);
+  if (argument_count != 0)
+    memcpy(out_frame->present, request->present, argument_count);
   status = accrt_frame_evaluate(builder, out_frame);
-  if (status == ACCRT_OK) status = place_arena(builder, out_frame, 0);
-  if (status == ACCRT_OK) set_slots(builder, out_frame);
+  if (status == ACCRT_OK)
+    status = place_arena(builder, out_frame, 0);
+  if (status == ACCRT_OK)
+    set_slots(builder, out_frame);
   return status != ACCRT_OK ? status : builder->graph.status;
 }
 
@@ -226,15 +258,19 @@ accrt_status_t accrt_frame_enter(accrt_plan_builder_t* builder, accrt_frame_t* o
 
 /* Gives the callee the values of its scalars, and says which arguments are there. */
 static accrt_status_t pass_scalars(const accrt_plan_builder_t* builder, const accrt_frame_t* caller,
-                                   const accx_operand_t* operands, uint32_t count, accrt_frame_t* frame) {
+                                   const accx_operand_t* operands, uint32_t count,
+                                   accrt_frame_t* frame) {
   const accx_argument_t* arguments = accrt_function_arguments(builder->program, frame->function);
   accrt_status_t status = ACCRT_OK;
   for (uint32_t i = 0; i < count && status == ACCRT_OK; ++i) {
     const accx_operand_t* operand = &operands[i];
     const bool has_slot = operand->kind == ACCX_OPERAND_BUFFER && operand->range.slot != ACCX_NONE;
-    frame->present[i] = operand->kind != ACCX_OPERAND_ABSENT && !(has_slot && caller->slots[operand->range.slot].absent);
-    if (arguments[i].kind != ACCX_ARGUMENT_SCALAR) continue;
-    status = accrt_frame_value(builder, caller, operand->expression, accrt_program_string(builder->program, arguments[i].name),
+    frame->present[i] = operand->kind != ACCX_OPERAND_ABSENT &&
+                        !(has_slot && caller->slots[operand->range.slot].absent);
+    if (arguments[i].kind != ACCX_ARGUMENT_SCALAR)
+      continue;
+    status = accrt_frame_value(builder, caller, operand->expression,
+                               accrt_program_string(builder->program, arguments[i].name),
                                &frame->symbols[arguments[i].symbol]);
     frame->memory_symbols[arguments[i].symbol] = caller->memory_values[operand->expression];
   }
@@ -242,17 +278,23 @@ static accrt_status_t pass_scalars(const accrt_plan_builder_t* builder, const ac
 }
 
 /* Makes the callee's argument a range of the caller's slot. */
-static accrt_status_t pass_range(accrt_plan_builder_t* builder, const accrt_frame_t* caller, const accx_argument_t* argument,
-                                 const accx_operand_t* operand, accrt_frame_slot_t* slot) {
+static accrt_status_t pass_range(accrt_plan_builder_t* builder, const accrt_frame_t* caller,
+                                 const accx_argument_t* argument, const accx_operand_t* operand,
+                                 accrt_frame_slot_t* slot) {
   accrt_plan_range_t range;
-  accrt_status_t status = accrt_plan_resolve_range(builder, caller, &operand->range, NULL, slot->name, &range);
-  if (status != ACCRT_OK || range.absent) return status;
+  accrt_status_t status =
+      accrt_plan_resolve_range(builder, caller, &operand->range, NULL, slot->name, &range);
+  if (status != ACCRT_OK || range.absent)
+    return status;
   const accrt_graph_value_t zero = accrt_graph_constant(0);
   if (slot->size.fault == ACCRT_EXPR_OK) {
-    status = accrt_plan_check(builder, ACCRT_CHECK_RANGE, "argument of a call", slot->name, zero, slot->size, range.size, zero);
+    status = accrt_plan_check(builder, ACCRT_CHECK_RANGE, "argument of a call", slot->name, zero,
+                              slot->size, range.size, zero);
   }
-  if (slot->writable && argument->kind != ACCX_ARGUMENT_DONATED && !range.slot->writable && status == ACCRT_OK) {
-    return ACCRT_FAIL(INVALID_FORMAT, "argument '%s' of a call is written, and '%s' may only be read", slot->name,
+  if (slot->writable && argument->kind != ACCX_ARGUMENT_DONATED && !range.slot->writable &&
+      status == ACCRT_OK) {
+    return ACCRT_FAIL(INVALID_FORMAT,
+                      "argument '%s' of a call is written, and '%s' may only be read", slot->name,
                       range.slot->name);
   }
   slot->kind = range.slot->kind;
@@ -263,25 +305,31 @@ static accrt_status_t pass_range(accrt_plan_builder_t* builder, const accrt_fram
   return status;
 }
 
-accrt_status_t accrt_frame_call(accrt_plan_builder_t* builder, const accrt_frame_t* caller, const accx_command_t* command,
-                                accrt_frame_t* out_frame) {
+accrt_status_t accrt_frame_call(accrt_plan_builder_t* builder, const accrt_frame_t* caller,
+                                const accx_command_t* command, accrt_frame_t* out_frame) {
   const accx_call_t* call = accx_command_fields(command);
   const accx_operand_t* operands = accx_call_operands(call);
   accrt_status_t status = allocate(builder, call->function, out_frame);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   const uint32_t symbol_count = builder->tables->symbol_count;
   if (symbol_count != 0) {
     memcpy(out_frame->symbols, caller->symbols, symbol_count * sizeof *out_frame->symbols);
-    memcpy(out_frame->memory_symbols, caller->memory_symbols, symbol_count * sizeof *out_frame->memory_symbols);
+    memcpy(out_frame->memory_symbols, caller->memory_symbols,
+           symbol_count * sizeof *out_frame->memory_symbols);
   }
   status = pass_scalars(builder, caller, operands, call->operand_count, out_frame);
-  if (status == ACCRT_OK) status = accrt_frame_evaluate(builder, out_frame);
-  if (status == ACCRT_OK) status = place_arena(builder, out_frame, caller->arena_end);
-  if (status != ACCRT_OK) return status;
+  if (status == ACCRT_OK)
+    status = accrt_frame_evaluate(builder, out_frame);
+  if (status == ACCRT_OK)
+    status = place_arena(builder, out_frame, caller->arena_end);
+  if (status != ACCRT_OK)
+    return status;
   set_slots(builder, out_frame);
   const accx_argument_t* arguments = accrt_function_arguments(builder->program, call->function);
   for (uint32_t i = 0; i < call->operand_count && status == ACCRT_OK; ++i) {
-    if (arguments[i].kind == ACCX_ARGUMENT_SCALAR || !out_frame->present[i]) continue;
+    if (arguments[i].kind == ACCX_ARGUMENT_SCALAR || !out_frame->present[i])
+      continue;
     status = pass_range(builder, caller, &arguments[i], &operands[i], &out_frame->slots[i]);
   }
   return status != ACCRT_OK ? status : builder->graph.status;

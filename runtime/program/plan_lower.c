@@ -6,26 +6,34 @@
 
 #include "runtime/program/plan_builder.h"
 
-static accrt_graph_value_t constant(int64_t value) { return accrt_graph_constant(value); }
+static accrt_graph_value_t constant(int64_t value) {
+  return accrt_graph_constant(value);
+}
 
 /* ---- Appending ---- */
 
-accrt_status_t accrt_plan_append(accrt_plan_builder_t* builder, const accrt_driver_command_t* command,
-                                 uint32_t* out_index) {
+accrt_status_t accrt_plan_append(accrt_plan_builder_t* builder,
+                                 const accrt_driver_command_t* command, uint32_t* out_index) {
   if (builder->command_count >= ACCRT_MAX_PLAN_COMMANDS ||
       builder->predecessor_count > ACCRT_MAX_PLAN_EDGES - builder->edge_count) {
-    return ACCRT_FAIL(OUT_OF_RANGE, "its loops and calls unroll to more than %u commands or %u dependencies",
+    return ACCRT_FAIL(OUT_OF_RANGE,
+                      "its loops and calls unroll to more than %u commands or %u dependencies",
                       ACCRT_MAX_PLAN_COMMANDS, ACCRT_MAX_PLAN_EDGES);
   }
   void* memory = builder->commands;
-  accrt_status_t status = accrt_grow_array(builder->allocator, (size_t)builder->command_count + 1,
-                                           sizeof *builder->commands, &builder->command_capacity, &memory);
+  accrt_status_t status =
+      accrt_grow_array(builder->allocator, (size_t)builder->command_count + 1,
+                       sizeof *builder->commands, &builder->command_capacity, &memory);
   builder->commands = memory;
-  if (status != ACCRT_OK) return status;
-  status = accrt_zone_take(&builder->plan->zone, builder->predecessor_count, sizeof *builder->predecessors, &memory);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
+  status = accrt_zone_take(&builder->plan->zone, builder->predecessor_count,
+                           sizeof *builder->predecessors, &memory);
+  if (status != ACCRT_OK)
+    return status;
   if (builder->predecessor_count != 0) {
-    memcpy(memory, builder->predecessors, builder->predecessor_count * sizeof *builder->predecessors);
+    memcpy(memory, builder->predecessors,
+           builder->predecessor_count * sizeof *builder->predecessors);
   }
   accrt_driver_command_t* place = &builder->commands[builder->command_count];
   *place = *command;
@@ -50,10 +58,12 @@ typedef struct lowering {
 
 static accrt_status_t add_patch(accrt_plan_builder_t* builder, const accrt_driver_patch_t* patch) {
   void* patches = builder->patches;
-  const accrt_status_t status = accrt_grow_array(builder->allocator, (size_t)builder->patch_count + 1,
-                                                 sizeof *builder->patches, &builder->patch_capacity, &patches);
+  const accrt_status_t status =
+      accrt_grow_array(builder->allocator, (size_t)builder->patch_count + 1,
+                       sizeof *builder->patches, &builder->patch_capacity, &patches);
   builder->patches = patches;
-  if (status == ACCRT_OK) builder->patches[builder->patch_count++] = *patch;
+  if (status == ACCRT_OK)
+    builder->patches[builder->patch_count++] = *patch;
   return status;
 }
 
@@ -76,8 +86,10 @@ static accrt_status_t put_value(lowering_t* lowering, uint32_t offset_bytes, uin
   return status != ACCRT_OK ? status : add_patch(lowering->builder, &patch);
 }
 
-static accrt_status_t put_address(lowering_t* lowering, uint32_t offset_bytes, const accrt_plan_range_t* range) {
-  if (range->slot == NULL || range->absent) return ACCRT_OK; /* the template has NULL */
+static accrt_status_t put_address(lowering_t* lowering, uint32_t offset_bytes,
+                                  const accrt_plan_range_t* range) {
+  if (range->slot == NULL || range->absent)
+    return ACCRT_OK; /* the template has NULL */
   accrt_driver_patch_t patch;
   memset(&patch, 0, sizeof patch);
   patch.kind = ACCRT_DRIVER_PATCH_ADDRESS;
@@ -89,8 +101,8 @@ static accrt_status_t put_address(lowering_t* lowering, uint32_t offset_bytes, c
 }
 
 /* What a view reaches must lie in its range; views that walk backwards are the kernel's own business. */
-static accrt_status_t check_view(lowering_t* lowering, const accx_view_t* view, const accrt_plan_range_t* range,
-                                 const char* name) {
+static accrt_status_t check_view(lowering_t* lowering, const accx_view_t* view,
+                                 const accrt_plan_range_t* range, const char* name) {
   accrt_plan_builder_t* builder = lowering->builder;
   accrt_graph_value_t shape[ACCX_MAX_RANK];
   accrt_graph_value_t strides[ACCX_MAX_RANK];
@@ -98,21 +110,29 @@ static accrt_status_t check_view(lowering_t* lowering, const accx_view_t* view, 
   bool is_forward = true;
   for (uint32_t i = 0; i < view->rank && status == ACCRT_OK; ++i) {
     status = accrt_frame_value(builder, lowering->frame, view->shape[i], name, &shape[i]);
-    if (status == ACCRT_OK) status = accrt_frame_value(builder, lowering->frame, view->strides[i], name, &strides[i]);
-    if (status != ACCRT_OK) return status;
+    if (status == ACCRT_OK)
+      status = accrt_frame_value(builder, lowering->frame, view->strides[i], name, &strides[i]);
+    if (status != ACCRT_OK)
+      return status;
     is_forward = is_forward && accrt_graph_bounds_of(&builder->graph, strides[i]).minimum >= 0;
-    status = accrt_plan_check(builder, ACCRT_CHECK_AT_LEAST, "dimension of a view", name, shape[i], constant(0), constant(0),
-                              constant(0));
+    status = accrt_plan_check(builder, ACCRT_CHECK_AT_LEAST, "dimension of a view", name, shape[i],
+                              constant(0), constant(0), constant(0));
   }
-  if (status != ACCRT_OK || !is_forward || range->absent) return status;
+  if (status != ACCRT_OK || !is_forward || range->absent)
+    return status;
   const uint32_t bits = accrt_dtype_bits(view->dtype);
-  accrt_graph_value_t bytes = accrt_plan_footprint(builder, view->rank, shape, strides, constant(1));
-  bytes = accrt_graph_two(&builder->graph, ACCX_EXPR_MUL, bytes, constant(bits % 8 == 0 ? bits / 8 : bits));
-  if (bits % 8 != 0) bytes = accrt_graph_two(&builder->graph, ACCX_EXPR_CEILDIV, bytes, constant(8));
-  return accrt_plan_check(builder, ACCRT_CHECK_RANGE, "view in its range", name, constant(0), bytes, range->size, constant(0));
+  accrt_graph_value_t bytes =
+      accrt_plan_footprint(builder, view->rank, shape, strides, constant(1));
+  bytes = accrt_graph_two(&builder->graph, ACCX_EXPR_MUL, bytes,
+                          constant(bits % 8 == 0 ? bits / 8 : bits));
+  if (bits % 8 != 0)
+    bytes = accrt_graph_two(&builder->graph, ACCX_EXPR_CEILDIV, bytes, constant(8));
+  return accrt_plan_check(builder, ACCRT_CHECK_RANGE, "view in its range", name, constant(0), bytes,
+                          range->size, constant(0));
 }
 
-static accrt_status_t put_view(lowering_t* lowering, uint32_t offset_bytes, const accx_view_t* view) {
+static accrt_status_t put_view(lowering_t* lowering, uint32_t offset_bytes,
+                               const accx_view_t* view) {
   accrt_kernel_tensor_t tensor;
   memset(&tensor, 0, sizeof tensor);
   tensor.dtype = view->dtype;
@@ -122,15 +142,18 @@ static accrt_status_t put_view(lowering_t* lowering, uint32_t offset_bytes, cons
   accrt_status_t status = ACCRT_OK;
   for (uint32_t i = 0; i < view->rank && status == ACCRT_OK; ++i) {
     const uint32_t shape = offset_bytes + (uint32_t)offsetof(accrt_kernel_tensor_t, shape) + 8 * i;
-    const uint32_t stride = offset_bytes + (uint32_t)offsetof(accrt_kernel_tensor_t, strides) + 8 * i;
+    const uint32_t stride =
+        offset_bytes + (uint32_t)offsetof(accrt_kernel_tensor_t, strides) + 8 * i;
     status = put_value(lowering, shape, 8, values[view->shape[i]]);
-    if (status == ACCRT_OK) status = put_value(lowering, stride, 8, values[view->strides[i]]);
+    if (status == ACCRT_OK)
+      status = put_value(lowering, stride, 8, values[view->strides[i]]);
   }
   return status;
 }
 
 static accrt_status_t fail_absent(const accrt_kernel_param_t* param, const char* slot) {
-  return ACCRT_FAIL(INVALID_ARGUMENT, "parameter '%s' needs '%s', which was not given", param->name, slot);
+  return ACCRT_FAIL(INVALID_ARGUMENT, "parameter '%s' needs '%s', which was not given", param->name,
+                    slot);
 }
 
 static accrt_status_t resolve_operand(lowering_t* lowering, uint32_t index) {
@@ -141,21 +164,24 @@ static accrt_status_t resolve_operand(lowering_t* lowering, uint32_t index) {
   memset(out, 0, sizeof *out);
   out->value = constant((int64_t)operand->immediate);
   switch (operand->kind) {
-    case ACCX_OPERAND_SYMBOL:
-      return accrt_frame_value(builder, lowering->frame, operand->expression, param->name, &out->value);
-    case ACCX_OPERAND_SCALAR:
-    case ACCX_OPERAND_ABSENT:
-      return ACCRT_OK;
-    default:
-      break;
+  case ACCX_OPERAND_SYMBOL:
+    return accrt_frame_value(builder, lowering->frame, operand->expression, param->name,
+                             &out->value);
+  case ACCX_OPERAND_SCALAR:
+  case ACCX_OPERAND_ABSENT:
+    return ACCRT_OK;
+  default:
+    break;
   }
-  const accrt_status_t status =
-      accrt_plan_resolve_range(builder, lowering->frame, &operand->range, NULL, param->name, &out->range);
-  if (status != ACCRT_OK) return status;
+  const accrt_status_t status = accrt_plan_resolve_range(builder, lowering->frame, &operand->range,
+                                                         NULL, param->name, &out->range);
+  if (status != ACCRT_OK)
+    return status;
   if (out->range.absent && (param->flags & ACCRT_KERNEL_PARAM_FLAG_OPTIONAL) == 0) {
     return fail_absent(param, out->range.slot->name);
   }
-  if (operand->kind != ACCX_OPERAND_TENSOR) return ACCRT_OK;
+  if (operand->kind != ACCX_OPERAND_TENSOR)
+    return ACCRT_OK;
   return check_view(lowering, &builder->tables->views[operand->view], &out->range, param->name);
 }
 
@@ -165,22 +191,24 @@ static accrt_status_t put_operand(lowering_t* lowering, uint32_t index) {
   const accrt_plan_operand_t* resolved = &lowering->operands[index];
   accrt_status_t status = ACCRT_OK;
   switch (operand->kind) {
-    case ACCX_OPERAND_SCALAR:
-    case ACCX_OPERAND_SYMBOL:
-      return put_value(lowering, param->offset_bytes, param->size_bytes, resolved->value);
-    case ACCX_OPERAND_ABSENT:
-      return ACCRT_OK;
-    case ACCX_OPERAND_TENSOR:
-      status = put_view(lowering, param->offset_bytes, &lowering->builder->tables->views[operand->view]);
-      break;
-    default:
-      break;
+  case ACCX_OPERAND_SCALAR:
+  case ACCX_OPERAND_SYMBOL:
+    return put_value(lowering, param->offset_bytes, param->size_bytes, resolved->value);
+  case ACCX_OPERAND_ABSENT:
+    return ACCRT_OK;
+  case ACCX_OPERAND_TENSOR:
+    status =
+        put_view(lowering, param->offset_bytes, &lowering->builder->tables->views[operand->view]);
+    break;
+  default:
+    break;
   }
   return status != ACCRT_OK ? status : put_address(lowering, param->offset_bytes, &resolved->range);
 }
 
 /* Fills a workspace with zeros before the dispatch, which then follows the fill alone. */
-static accrt_status_t zero_workspace(lowering_t* lowering, const accrt_plan_range_t* range, const char* name) {
+static accrt_status_t zero_workspace(lowering_t* lowering, const accrt_plan_range_t* range,
+                                     const char* name) {
   accrt_plan_builder_t* builder = lowering->builder;
   accrt_driver_command_t command;
   memset(&command, 0, sizeof command);
@@ -190,14 +218,17 @@ static accrt_status_t zero_workspace(lowering_t* lowering, const accrt_plan_rang
   accrt_status_t status = accrt_plan_driver_range(builder, range, &command.as.fill.target);
   command.as.fill.target.access = ACCRT_KERNEL_ACCESS_WRITE;
   uint32_t index = 0;
-  if (status == ACCRT_OK) status = accrt_plan_append(builder, &command, &index);
-  if (status != ACCRT_OK) return status;
+  if (status == ACCRT_OK)
+    status = accrt_plan_append(builder, &command, &index);
+  if (status != ACCRT_OK)
+    return status;
   if (builder->predecessor_capacity == 0) {
     void* predecessors = builder->predecessors;
-    status = accrt_grow_array(builder->allocator, 1, sizeof *builder->predecessors, &builder->predecessor_capacity,
-                              &predecessors);
+    status = accrt_grow_array(builder->allocator, 1, sizeof *builder->predecessors,
+                              &builder->predecessor_capacity, &predecessors);
     builder->predecessors = predecessors;
-    if (status != ACCRT_OK) return status;
+    if (status != ACCRT_OK)
+      return status;
   }
   builder->predecessors[0] = index;
   builder->predecessor_count = 1;
@@ -205,10 +236,12 @@ static accrt_status_t zero_workspace(lowering_t* lowering, const accrt_plan_rang
 }
 
 static accrt_status_t zero_workspaces(lowering_t* lowering, const char* name) {
-  if ((lowering->declared->traits & ACCRT_KERNEL_TRAIT_ZEROED_WORKSPACE) == 0) return ACCRT_OK;
+  if ((lowering->declared->traits & ACCRT_KERNEL_TRAIT_ZEROED_WORKSPACE) == 0)
+    return ACCRT_OK;
   accrt_status_t status = ACCRT_OK;
   for (uint32_t i = 0; i < lowering->record->operand_count && status == ACCRT_OK; ++i) {
-    if (accx_dispatch_operands(lowering->record)[i].kind != ACCX_OPERAND_WORKSPACE) continue;
+    if (accx_dispatch_operands(lowering->record)[i].kind != ACCX_OPERAND_WORKSPACE)
+      continue;
     status = zero_workspace(lowering, &lowering->operands[i].range, name);
   }
   return status;
@@ -220,10 +253,14 @@ static accrt_status_t lower_grid(lowering_t* lowering, accrt_driver_dispatch_t* 
   accrt_status_t status = ACCRT_OK;
   for (int i = 0; i < 3 && status == ACCRT_OK; ++i) {
     accrt_graph_value_t value;
-    status = accrt_frame_value(builder, lowering->frame, lowering->record->grid[i], names[i], &value);
-    if (status != ACCRT_OK) return status;
-    status = accrt_plan_check(builder, ACCRT_CHECK_GRID, names[i], "", value, constant(0), constant(0), constant(0));
-    if (status == ACCRT_OK) status = accrt_plan_driver_value(builder, value, &dispatch->grid[i]);
+    status =
+        accrt_frame_value(builder, lowering->frame, lowering->record->grid[i], names[i], &value);
+    if (status != ACCRT_OK)
+      return status;
+    status = accrt_plan_check(builder, ACCRT_CHECK_GRID, names[i], "", value, constant(0),
+                              constant(0), constant(0));
+    if (status == ACCRT_OK)
+      status = accrt_plan_driver_value(builder, value, &dispatch->grid[i]);
   }
   return status;
 }
@@ -232,17 +269,21 @@ static accrt_status_t lower_grid(lowering_t* lowering, accrt_driver_dispatch_t* 
 static accrt_status_t lower_params(lowering_t* lowering, accrt_driver_dispatch_t* dispatch) {
   accrt_plan_builder_t* builder = lowering->builder;
   void* memory;
-  accrt_status_t status = accrt_zone_take(&builder->plan->zone, lowering->declared->params_size_bytes, 1, &memory);
+  accrt_status_t status =
+      accrt_zone_take(&builder->plan->zone, lowering->declared->params_size_bytes, 1, &memory);
   lowering->params = memory;
   builder->patch_count = 0;
   for (uint32_t i = 0; i < lowering->record->operand_count && status == ACCRT_OK; ++i) {
     status = put_operand(lowering, i);
   }
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   dispatch->params = lowering->params;
   dispatch->params_size_bytes = lowering->declared->params_size_bytes;
-  status = accrt_zone_take(&builder->plan->zone, builder->patch_count, sizeof *builder->patches, &memory);
-  if (status != ACCRT_OK || builder->patch_count == 0) return status;
+  status = accrt_zone_take(&builder->plan->zone, builder->patch_count, sizeof *builder->patches,
+                           &memory);
+  if (status != ACCRT_OK || builder->patch_count == 0)
+    return status;
   memcpy(memory, builder->patches, builder->patch_count * sizeof *builder->patches);
   dispatch->patches = memory;
   dispatch->patch_count = builder->patch_count;
@@ -260,73 +301,94 @@ static accrt_status_t lower_dispatch(accrt_plan_builder_t* builder, const accrt_
   accrt_driver_command_t result;
   memset(&result, 0, sizeof result);
   result.opcode = ACCRT_DRIVER_COMMAND_DISPATCH;
-  result.name = command->name != 0 ? accrt_program_string(builder->program, command->name) : lowering.declared->name;
+  result.name = command->name != 0 ? accrt_program_string(builder->program, command->name)
+                                   : lowering.declared->name;
   accrt_status_t status = ACCRT_OK;
   for (uint32_t i = 0; i < lowering.record->operand_count && status == ACCRT_OK; ++i) {
     status = resolve_operand(&lowering, i);
   }
   if (status == ACCRT_OK) {
-    status = accrt_plan_choose_variant(builder, lowering.record->kernel, lowering.operands, &result.as.dispatch.kernel);
+    status = accrt_plan_choose_variant(builder, lowering.record->kernel, lowering.operands,
+                                       &result.as.dispatch.kernel);
   }
-  if (status == ACCRT_OK) status = zero_workspaces(&lowering, result.name);
-  if (status == ACCRT_OK) status = lower_grid(&lowering, &result.as.dispatch);
-  if (status == ACCRT_OK) status = lower_params(&lowering, &result.as.dispatch);
+  if (status == ACCRT_OK)
+    status = zero_workspaces(&lowering, result.name);
+  if (status == ACCRT_OK)
+    status = lower_grid(&lowering, &result.as.dispatch);
+  if (status == ACCRT_OK)
+    status = lower_params(&lowering, &result.as.dispatch);
   return status != ACCRT_OK ? status : accrt_plan_append(builder, &result, out_index);
 }
 
 /* ---- Copy, fill, marker ---- */
 
-static accrt_status_t copy_values(accrt_plan_builder_t* builder, const accrt_frame_t* frame, const accx_copy_t* record,
-                                  accrt_graph_value_t extent[3], accrt_graph_value_t source[2],
-                                  accrt_graph_value_t target[2]) {
+static accrt_status_t copy_values(accrt_plan_builder_t* builder, const accrt_frame_t* frame,
+                                  const accx_copy_t* record, accrt_graph_value_t extent[3],
+                                  accrt_graph_value_t source[2], accrt_graph_value_t target[2]) {
   static const char* const names[3] = {"extent 0", "extent 1", "extent 2"};
   const accrt_graph_value_t zero = constant(0);
   accrt_status_t status = ACCRT_OK;
   for (int i = 0; i < 3 && status == ACCRT_OK; ++i) {
     status = accrt_frame_value(builder, frame, record->extent[i], names[i], &extent[i]);
-    if (status != ACCRT_OK) return status;
-    status = accrt_plan_check(builder, ACCRT_CHECK_AT_LEAST, names[i], "", extent[i], zero, zero, zero);
+    if (status != ACCRT_OK)
+      return status;
+    status =
+        accrt_plan_check(builder, ACCRT_CHECK_AT_LEAST, names[i], "", extent[i], zero, zero, zero);
   }
   for (int i = 0; i < 2 && status == ACCRT_OK; ++i) {
-    status = accrt_frame_value(builder, frame, record->source_stride[i], "source stride", &source[i]);
+    status =
+        accrt_frame_value(builder, frame, record->source_stride[i], "source stride", &source[i]);
     if (status == ACCRT_OK) {
-      status = accrt_frame_value(builder, frame, record->target_stride[i], "target stride", &target[i]);
+      status =
+          accrt_frame_value(builder, frame, record->target_stride[i], "target stride", &target[i]);
     }
-    if (status != ACCRT_OK) return status;
-    status = accrt_plan_check(builder, ACCRT_CHECK_AT_LEAST, "source stride", "", source[i], zero, zero, zero);
-    if (status != ACCRT_OK) return status;
-    status = accrt_plan_check(builder, ACCRT_CHECK_AT_LEAST, "target stride", "", target[i], zero, zero, zero);
+    if (status != ACCRT_OK)
+      return status;
+    status = accrt_plan_check(builder, ACCRT_CHECK_AT_LEAST, "source stride", "", source[i], zero,
+                              zero, zero);
+    if (status != ACCRT_OK)
+      return status;
+    status = accrt_plan_check(builder, ACCRT_CHECK_AT_LEAST, "target stride", "", target[i], zero,
+                              zero, zero);
   }
   return status;
 }
 
-static accrt_status_t check_disjoint(accrt_plan_builder_t* builder, const accrt_plan_range_t* source,
+static accrt_status_t check_disjoint(accrt_plan_builder_t* builder,
+                                     const accrt_plan_range_t* source,
                                      const accrt_plan_range_t* target) {
-  if (source->slot->kind != target->slot->kind || source->slot->index != target->slot->index) return ACCRT_OK;
-  return accrt_plan_check(builder, ACCRT_CHECK_DISJOINT, "source and target", target->slot->name, source->offset,
-                          source->size, target->offset, target->size);
+  if (source->slot->kind != target->slot->kind || source->slot->index != target->slot->index)
+    return ACCRT_OK;
+  return accrt_plan_check(builder, ACCRT_CHECK_DISJOINT, "source and target", target->slot->name,
+                          source->offset, source->size, target->offset, target->size);
 }
 
-static accrt_status_t copy_ranges(accrt_plan_builder_t* builder, const accrt_frame_t* frame, const accx_copy_t* record,
-                                  accrt_driver_copy_t* copy) {
+static accrt_status_t copy_ranges(accrt_plan_builder_t* builder, const accrt_frame_t* frame,
+                                  const accx_copy_t* record, accrt_driver_copy_t* copy) {
   accrt_graph_value_t extent[3];
   accrt_graph_value_t source_stride[2];
   accrt_graph_value_t target_stride[2];
   accrt_status_t status = copy_values(builder, frame, record, extent, source_stride, target_stride);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   /* Rows and planes; the bytes of a row are contiguous, and a row of none reaches nothing. */
   accrt_graph_value_t size = accrt_plan_footprint(builder, 2, extent + 1, source_stride, extent[0]);
   const accrt_graph_value_t zero = constant(0);
-  const accrt_graph_value_t source_size = accrt_graph_apply(&builder->graph, ACCX_EXPR_SELECT, extent[0], size, zero);
+  const accrt_graph_value_t source_size =
+      accrt_graph_apply(&builder->graph, ACCX_EXPR_SELECT, extent[0], size, zero);
   size = accrt_plan_footprint(builder, 2, extent + 1, target_stride, extent[0]);
-  const accrt_graph_value_t target_size = accrt_graph_apply(&builder->graph, ACCX_EXPR_SELECT, extent[0], size, zero);
+  const accrt_graph_value_t target_size =
+      accrt_graph_apply(&builder->graph, ACCX_EXPR_SELECT, extent[0], size, zero);
   accrt_plan_range_t source;
   accrt_plan_range_t target;
-  status = accrt_plan_resolve_range(builder, frame, &record->source, &source_size, "source", &source);
+  status =
+      accrt_plan_resolve_range(builder, frame, &record->source, &source_size, "source", &source);
   if (status == ACCRT_OK) {
-    status = accrt_plan_resolve_range(builder, frame, &record->target, &target_size, "target", &target);
+    status =
+        accrt_plan_resolve_range(builder, frame, &record->target, &target_size, "target", &target);
   }
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   if (source.absent || target.absent) {
     return ACCRT_FAIL(INVALID_ARGUMENT, "it copies '%s', which was not given",
                       source.absent ? source.slot->name : target.slot->name);
@@ -334,8 +396,10 @@ static accrt_status_t copy_ranges(accrt_plan_builder_t* builder, const accrt_fra
   source.access = ACCRT_KERNEL_ACCESS_READ;
   target.access = ACCRT_KERNEL_ACCESS_WRITE;
   status = check_disjoint(builder, &source, &target);
-  if (status == ACCRT_OK) status = accrt_plan_driver_range(builder, &source, &copy->source);
-  if (status == ACCRT_OK) status = accrt_plan_driver_range(builder, &target, &copy->target);
+  if (status == ACCRT_OK)
+    status = accrt_plan_driver_range(builder, &source, &copy->source);
+  if (status == ACCRT_OK)
+    status = accrt_plan_driver_range(builder, &target, &copy->target);
   for (int i = 0; i < 3 && status == ACCRT_OK; ++i) {
     status = accrt_plan_driver_value(builder, extent[i], &copy->extent[i]);
   }
@@ -348,17 +412,21 @@ static accrt_status_t copy_ranges(accrt_plan_builder_t* builder, const accrt_fra
   return status;
 }
 
-static accrt_status_t lower_fill(accrt_plan_builder_t* builder, const accrt_frame_t* frame, const accx_fill_t* record,
-                                 accrt_driver_fill_t* fill) {
+static accrt_status_t lower_fill(accrt_plan_builder_t* builder, const accrt_frame_t* frame,
+                                 const accx_fill_t* record, accrt_driver_fill_t* fill) {
   accrt_plan_range_t target;
-  accrt_status_t status = accrt_plan_resolve_range(builder, frame, &record->target, NULL, "target", &target);
-  if (status != ACCRT_OK) return status;
-  if (target.absent) return ACCRT_FAIL(INVALID_ARGUMENT, "it fills '%s', which was not given", target.slot->name);
+  accrt_status_t status =
+      accrt_plan_resolve_range(builder, frame, &record->target, NULL, "target", &target);
+  if (status != ACCRT_OK)
+    return status;
+  if (target.absent)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "it fills '%s', which was not given", target.slot->name);
   target.access = ACCRT_KERNEL_ACCESS_WRITE;
   fill->pattern = record->pattern;
   fill->pattern_bytes = record->pattern_bytes;
-  status = accrt_plan_check(builder, ACCRT_CHECK_MULTIPLE, "target", target.slot->name, target.offset, target.size,
-                            constant((int64_t)record->pattern_bytes), constant(0));
+  status =
+      accrt_plan_check(builder, ACCRT_CHECK_MULTIPLE, "target", target.slot->name, target.offset,
+                       target.size, constant((int64_t)record->pattern_bytes), constant(0));
   return status != ACCRT_OK ? status : accrt_plan_driver_range(builder, &target, &fill->target);
 }
 
@@ -369,24 +437,26 @@ accrt_status_t accrt_plan_lower(accrt_plan_builder_t* builder, const accrt_frame
   result.name = accrt_program_string(builder->program, command->name);
   accrt_status_t status = ACCRT_OK;
   switch (command->opcode) {
-    case ACCX_COMMAND_DISPATCH:
-      return lower_dispatch(builder, frame, command, out_index);
-    case ACCX_COMMAND_COPY:
-      result.opcode = ACCRT_DRIVER_COMMAND_COPY;
-      if (command->name == 0) result.name = "copy";
-      status = copy_ranges(builder, frame, accx_command_fields(command), &result.as.copy);
-      break;
-    case ACCX_COMMAND_FILL:
-      result.opcode = ACCRT_DRIVER_COMMAND_FILL;
-      if (command->name == 0) result.name = "fill";
-      status = lower_fill(builder, frame, accx_command_fields(command), &result.as.fill);
-      break;
-    default: { /* MARKER */
-      const accx_marker_t* marker = accx_command_fields(command);
-      result.opcode = ACCRT_DRIVER_COMMAND_MARKER;
-      result.name = accrt_program_string(builder->program, marker->text);
-      break;
-    }
+  case ACCX_COMMAND_DISPATCH:
+    return lower_dispatch(builder, frame, command, out_index);
+  case ACCX_COMMAND_COPY:
+    result.opcode = ACCRT_DRIVER_COMMAND_COPY;
+    if (command->name == 0)
+      result.name = "copy";
+    status = copy_ranges(builder, frame, accx_command_fields(command), &result.as.copy);
+    break;
+  case ACCX_COMMAND_FILL:
+    result.opcode = ACCRT_DRIVER_COMMAND_FILL;
+    if (command->name == 0)
+      result.name = "fill";
+    status = lower_fill(builder, frame, accx_command_fields(command), &result.as.fill);
+    break;
+  default: { /* MARKER */
+    const accx_marker_t* marker = accx_command_fields(command);
+    result.opcode = ACCRT_DRIVER_COMMAND_MARKER;
+    result.name = accrt_program_string(builder->program, marker->text);
+    break;
+  }
   }
   return status != ACCRT_OK ? status : accrt_plan_append(builder, &result, out_index);
 }

@@ -12,30 +12,35 @@ static accrt_plan_value_t plan_value(accrt_graph_value_t value) {
 
 /* The range of a check ends exactly where its limit is: they are the same value. */
 static bool ends_at(accrt_plan_builder_t* builder, const accrt_graph_value_t values[4]) {
-  const accrt_graph_value_t end = accrt_graph_two(&builder->graph, ACCX_EXPR_ADD, values[0], values[1]);
+  const accrt_graph_value_t end =
+      accrt_graph_two(&builder->graph, ACCX_EXPR_ADD, values[0], values[1]);
   return end.node != ACCX_NONE && end.node == values[2].node;
 }
 
 /* True when the bounds of the values leave no doubt. */
-static bool is_proved(accrt_plan_builder_t* builder, uint32_t kind, const accrt_graph_value_t values[4]) {
+static bool is_proved(accrt_plan_builder_t* builder, uint32_t kind,
+                      const accrt_graph_value_t values[4]) {
   accrt_graph_bounds_t bounds[4];
-  for (int i = 0; i < 4; ++i) bounds[i] = accrt_graph_bounds_of(&builder->graph, values[i]);
+  for (int i = 0; i < 4; ++i)
+    bounds[i] = accrt_graph_bounds_of(&builder->graph, values[i]);
   int64_t end;
   switch (kind) {
-    case ACCRT_CHECK_RANGE:
-      if (bounds[0].minimum < 0 || bounds[1].minimum < 0) return false;
-      return ends_at(builder, values) ||
-             (!__builtin_add_overflow(bounds[0].maximum, bounds[1].maximum, &end) && end <= bounds[2].minimum);
-    case ACCRT_CHECK_GRID:
-      return bounds[0].minimum >= 0 && bounds[0].maximum <= (int64_t)UINT32_MAX;
-    case ACCRT_CHECK_AT_LEAST:
-      return bounds[0].minimum >= bounds[1].maximum;
-    case ACCRT_CHECK_MULTIPLE:
-      return bounds[2].minimum == bounds[2].maximum && bounds[2].minimum > 0 &&
-             bounds[0].divisor % (uint64_t)bounds[2].minimum == 0 &&
-             bounds[1].divisor % (uint64_t)bounds[2].minimum == 0;
-    default:
+  case ACCRT_CHECK_RANGE:
+    if (bounds[0].minimum < 0 || bounds[1].minimum < 0)
       return false;
+    return ends_at(builder, values) ||
+           (!__builtin_add_overflow(bounds[0].maximum, bounds[1].maximum, &end) &&
+            end <= bounds[2].minimum);
+  case ACCRT_CHECK_GRID:
+    return bounds[0].minimum >= 0 && bounds[0].maximum <= (int64_t)UINT32_MAX;
+  case ACCRT_CHECK_AT_LEAST:
+    return bounds[0].minimum >= bounds[1].maximum;
+  case ACCRT_CHECK_MULTIPLE:
+    return bounds[2].minimum == bounds[2].maximum && bounds[2].minimum > 0 &&
+           bounds[0].divisor % (uint64_t)bounds[2].minimum == 0 &&
+           bounds[1].divisor % (uint64_t)bounds[2].minimum == 0;
+  default:
+    return false;
   }
 }
 
@@ -47,14 +52,15 @@ static bool same_check(const accrt_plan_check_t* a, const accrt_plan_check_t* b)
 static bool is_repeated(const accrt_plan_builder_t* builder, const accrt_plan_check_t* check) {
   const uint32_t first = builder->check_count > 64 ? builder->check_count - 64 : 0;
   for (uint32_t i = first; i < builder->check_count; ++i) {
-    if (same_check(&builder->checks[i], check)) return true;
+    if (same_check(&builder->checks[i], check))
+      return true;
   }
   return false;
 }
 
-accrt_status_t accrt_plan_check(accrt_plan_builder_t* builder, uint32_t kind, const char* what, const char* detail,
-                                accrt_graph_value_t a, accrt_graph_value_t b, accrt_graph_value_t c,
-                                accrt_graph_value_t d) {
+accrt_status_t accrt_plan_check(accrt_plan_builder_t* builder, uint32_t kind, const char* what,
+                                const char* detail, accrt_graph_value_t a, accrt_graph_value_t b,
+                                accrt_graph_value_t c, accrt_graph_value_t d) {
   const accrt_graph_value_t values[4] = {a, b, c, d};
   accrt_plan_check_t check;
   memset(&check, 0, sizeof check);
@@ -69,27 +75,35 @@ accrt_status_t accrt_plan_check(accrt_plan_builder_t* builder, uint32_t kind, co
     if (values[i].fault != ACCRT_EXPR_OK) {
       const accrt_expr_value_t value = {0, values[i].fault, values[i].symbol};
       const char* const name =
-          value.symbol == ACCX_NONE ? "" : accrt_program_string(builder->program, builder->tables->symbols[value.symbol].name);
+          value.symbol == ACCX_NONE
+              ? ""
+              : accrt_program_string(builder->program, builder->tables->symbols[value.symbol].name);
       return accrt_expr_fail(value, name, what);
     }
     check.values[i] = plan_value(values[i]);
     known[i] = values[i].constant;
     is_known = is_known && values[i].node == ACCX_NONE;
   }
-  if (builder->graph.status != ACCRT_OK || builder->request->measure_only) return builder->graph.status;
-  if (is_known) return accrt_plan_check_values(&check, known);
+  if (builder->graph.status != ACCRT_OK || builder->request->measure_only)
+    return builder->graph.status;
+  if (is_known)
+    return accrt_plan_check_values(&check, known);
   check.command = builder->command_count;
-  if (is_proved(builder, kind, values) || is_repeated(builder, &check)) return ACCRT_OK;
+  if (is_proved(builder, kind, values) || is_repeated(builder, &check))
+    return ACCRT_OK;
   void* checks = builder->checks;
-  const accrt_status_t status = accrt_grow_array(builder->allocator, (size_t)builder->check_count + 1, sizeof check,
-                                                 &builder->check_capacity, &checks);
+  const accrt_status_t status =
+      accrt_grow_array(builder->allocator, (size_t)builder->check_count + 1, sizeof check,
+                       &builder->check_capacity, &checks);
   builder->checks = checks;
-  if (status == ACCRT_OK) builder->checks[builder->check_count++] = check;
+  if (status == ACCRT_OK)
+    builder->checks[builder->check_count++] = check;
   return status;
 }
 
 accrt_graph_value_t accrt_plan_footprint(accrt_plan_builder_t* builder, uint32_t count,
-                                         const accrt_graph_value_t* extents, const accrt_graph_value_t* strides,
+                                         const accrt_graph_value_t* extents,
+                                         const accrt_graph_value_t* strides,
                                          accrt_graph_value_t last) {
   accrt_graph_t* graph = &builder->graph;
   const accrt_graph_value_t zero = accrt_graph_constant(0);
@@ -98,10 +112,14 @@ accrt_graph_value_t accrt_plan_footprint(accrt_plan_builder_t* builder, uint32_t
   accrt_graph_value_t any_zero = zero;
   for (uint32_t i = 0; i < count; ++i) {
     const accrt_graph_value_t steps = accrt_graph_two(graph, ACCX_EXPR_SUB, extents[i], one);
-    sum = accrt_graph_two(graph, ACCX_EXPR_ADD, sum, accrt_graph_two(graph, ACCX_EXPR_MUL, steps, strides[i]));
-    if (extents[i].fault == ACCRT_EXPR_OK && accrt_graph_bounds_of(graph, extents[i]).minimum > 0) continue;
+    sum = accrt_graph_two(graph, ACCX_EXPR_ADD, sum,
+                          accrt_graph_two(graph, ACCX_EXPR_MUL, steps, strides[i]));
+    if (extents[i].fault == ACCRT_EXPR_OK && accrt_graph_bounds_of(graph, extents[i]).minimum > 0)
+      continue;
     const accrt_graph_value_t is_zero = accrt_graph_two(graph, ACCX_EXPR_EQ, extents[i], zero);
-    any_zero = accrt_graph_is_known(any_zero, 0) ? is_zero : accrt_graph_two(graph, ACCX_EXPR_OR, any_zero, is_zero);
+    any_zero = accrt_graph_is_known(any_zero, 0)
+                   ? is_zero
+                   : accrt_graph_two(graph, ACCX_EXPR_OR, any_zero, is_zero);
   }
   return accrt_graph_apply(graph, ACCX_EXPR_SELECT, any_zero, zero, sum);
 }
@@ -109,8 +127,8 @@ accrt_graph_value_t accrt_plan_footprint(accrt_plan_builder_t* builder, uint32_t
 /* ---- Ranges ---- */
 
 accrt_status_t accrt_plan_resolve_range(accrt_plan_builder_t* builder, const accrt_frame_t* frame,
-                                        const accx_range_t* range, const accrt_graph_value_t* size, const char* what,
-                                        accrt_plan_range_t* out_range) {
+                                        const accx_range_t* range, const accrt_graph_value_t* size,
+                                        const char* what, accrt_plan_range_t* out_range) {
   memset(out_range, 0, sizeof *out_range);
   const accrt_frame_slot_t* slot = &frame->slots[range->slot];
   out_range->slot = slot;
@@ -118,13 +136,15 @@ accrt_status_t accrt_plan_resolve_range(accrt_plan_builder_t* builder, const acc
   out_range->absent = slot->absent;
   out_range->offset = accrt_graph_constant(0);
   out_range->size = accrt_graph_constant(0);
-  if (slot->absent) return ACCRT_OK;
+  if (slot->absent)
+    return ACCRT_OK;
   if ((range->access & ACCRT_KERNEL_ACCESS_WRITE) != 0 && !slot->writable) {
     return ACCRT_FAIL(INVALID_FORMAT, "%s: '%s' may only be read", what, slot->name);
   }
   accrt_graph_value_t offset;
   accrt_status_t status = accrt_frame_value(builder, frame, range->offset, what, &offset);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   if (size != NULL) {
     out_range->size = *size;
   } else if (range->size != ACCX_NONE) {
@@ -132,34 +152,37 @@ accrt_status_t accrt_plan_resolve_range(accrt_plan_builder_t* builder, const acc
   } else {
     out_range->size = accrt_graph_two(&builder->graph, ACCX_EXPR_SUB, slot->size, offset);
   }
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   out_range->offset = accrt_graph_two(&builder->graph, ACCX_EXPR_ADD, slot->base, offset);
-  return accrt_plan_check(builder, ACCRT_CHECK_RANGE, what, slot->name, offset, out_range->size, slot->size,
-                          accrt_graph_constant(0));
+  return accrt_plan_check(builder, ACCRT_CHECK_RANGE, what, slot->name, offset, out_range->size,
+                          slot->size, accrt_graph_constant(0));
 }
 
 static uint32_t* binding_place(accrt_plan_builder_t* builder, const accrt_frame_slot_t* slot) {
   switch (slot->kind) {
-    case ACCRT_PLAN_ARGUMENT:
-      return &builder->argument_bindings[slot->index];
-    case ACCRT_PLAN_COMPONENT:
-      return &builder->component_bindings[slot->index];
-    case ACCRT_PLAN_STATE:
-      return &builder->state_bindings[slot->index];
-    default:
-      return &builder->arena_binding;
+  case ACCRT_PLAN_ARGUMENT:
+    return &builder->argument_bindings[slot->index];
+  case ACCRT_PLAN_COMPONENT:
+    return &builder->component_bindings[slot->index];
+  case ACCRT_PLAN_STATE:
+    return &builder->state_bindings[slot->index];
+  default:
+    return &builder->arena_binding;
   }
 }
 
-accrt_status_t accrt_plan_use_binding(accrt_plan_builder_t* builder, const accrt_frame_slot_t* slot, uint32_t access,
-                                      uint32_t* out_binding) {
+accrt_status_t accrt_plan_use_binding(accrt_plan_builder_t* builder, const accrt_frame_slot_t* slot,
+                                      uint32_t access, uint32_t* out_binding) {
   uint32_t* const place = binding_place(builder, slot);
   if (*place == 0) {
     void* bindings = builder->bindings;
-    const accrt_status_t status = accrt_grow_array(builder->allocator, (size_t)builder->binding_count + 1,
-                                                   sizeof *builder->bindings, &builder->binding_capacity, &bindings);
+    const accrt_status_t status =
+        accrt_grow_array(builder->allocator, (size_t)builder->binding_count + 1,
+                         sizeof *builder->bindings, &builder->binding_capacity, &bindings);
     builder->bindings = bindings;
-    if (status != ACCRT_OK) return status;
+    if (status != ACCRT_OK)
+      return status;
     builder->bindings[builder->binding_count].kind = slot->kind;
     builder->bindings[builder->binding_count].index = slot->index;
     *place = ++builder->binding_count;
@@ -170,18 +193,22 @@ accrt_status_t accrt_plan_use_binding(accrt_plan_builder_t* builder, const accrt
 }
 
 /* The scalar that carries a node's value. */
-static accrt_status_t use_scalar(accrt_plan_builder_t* builder, uint32_t node, uint32_t* out_scalar) {
+static accrt_status_t use_scalar(accrt_plan_builder_t* builder, uint32_t node,
+                                 uint32_t* out_scalar) {
   void* map = builder->scalar_of_node;
-  accrt_status_t status = accrt_grow_array(builder->allocator, builder->graph.count, sizeof *builder->scalar_of_node,
-                                           &builder->node_capacity, &map);
+  accrt_status_t status =
+      accrt_grow_array(builder->allocator, builder->graph.count, sizeof *builder->scalar_of_node,
+                       &builder->node_capacity, &map);
   builder->scalar_of_node = map;
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   if (builder->scalar_of_node[node] == 0) {
     void* scalars = builder->scalars;
-    status = accrt_grow_array(builder->allocator, (size_t)builder->scalar_count + 1, sizeof *builder->scalars,
-                              &builder->scalar_capacity, &scalars);
+    status = accrt_grow_array(builder->allocator, (size_t)builder->scalar_count + 1,
+                              sizeof *builder->scalars, &builder->scalar_capacity, &scalars);
     builder->scalars = scalars;
-    if (status != ACCRT_OK) return status;
+    if (status != ACCRT_OK)
+      return status;
     builder->scalars[builder->scalar_count++] = node;
     builder->scalar_of_node[node] = builder->scalar_count;
   }
@@ -194,15 +221,20 @@ accrt_status_t accrt_plan_driver_value(accrt_plan_builder_t* builder, accrt_grap
   out_value->constant = value.node == ACCX_NONE ? (uint64_t)value.constant : 0;
   out_value->scalar = ACCRT_DRIVER_NONE;
   out_value->reserved = 0;
-  if (builder->graph.status != ACCRT_OK) return builder->graph.status;
+  if (builder->graph.status != ACCRT_OK)
+    return builder->graph.status;
   return value.node == ACCX_NONE ? ACCRT_OK : use_scalar(builder, value.node, &out_value->scalar);
 }
 
-accrt_status_t accrt_plan_driver_range(accrt_plan_builder_t* builder, const accrt_plan_range_t* range,
+accrt_status_t accrt_plan_driver_range(accrt_plan_builder_t* builder,
+                                       const accrt_plan_range_t* range,
                                        accrt_driver_range_t* out_range) {
   out_range->access = range->access;
-  accrt_status_t status = accrt_plan_use_binding(builder, range->slot, range->access, &out_range->binding);
-  if (status == ACCRT_OK) status = accrt_plan_driver_value(builder, range->offset, &out_range->offset);
-  if (status == ACCRT_OK) status = accrt_plan_driver_value(builder, range->size, &out_range->size_bytes);
+  accrt_status_t status =
+      accrt_plan_use_binding(builder, range->slot, range->access, &out_range->binding);
+  if (status == ACCRT_OK)
+    status = accrt_plan_driver_value(builder, range->offset, &out_range->offset);
+  if (status == ACCRT_OK)
+    status = accrt_plan_driver_value(builder, range->size, &out_range->size_bytes);
   return status;
 }

@@ -3,7 +3,9 @@
 
 #define F32 ACCRT_DTYPE_F32
 
-static int64_t number(accrt_call_t* call, uint32_t result) { return *(const int64_t*)result_data(call, result); }
+static int64_t number(accrt_call_t* call, uint32_t result) {
+  return *(const int64_t*)result_data(call, result);
+}
 
 /* ---- Order ---- */
 
@@ -34,7 +36,8 @@ static void flattens_to_a_chain(void** state) {
   assert_int_equal(plan->command_count, 8);
   for (uint32_t i = 0; i < plan->command_count; ++i) {
     assert_int_equal(plan->commands[i].predecessor_count, i == 0 ? 0 : 1);
-    if (i > 0) assert_int_equal(plan->commands[i].predecessors[0], expected[i]);
+    if (i > 0)
+      assert_int_equal(plan->commands[i].predecessors[0], expected[i]);
   }
   assert_int_equal(plan->binding_count, 1);
   assert_int_equal(plan->node_count, 0);
@@ -59,7 +62,8 @@ static void runs_callees(void** state) {
   OK(set_number(call, "position", 0));
   OK(run(call));
   OK(set_number(call, "position", 1));
-  FAILS(run(call), OUT_OF_RANGE, "argument of a call: 8 bytes at offset 0 do not fit 'io' of 4 bytes");
+  FAILS(run(call), OUT_OF_RANGE,
+        "argument of a call: 8 bytes at offset 0 do not fit 'io' of 4 bytes");
   ALSO("function 'short_call'");
   accrt_call_release(call);
 }
@@ -92,7 +96,8 @@ static void zeroes_workspaces(void** state) {
 
 /* ---- Checks at each call ---- */
 
-static void fails_at(accrt_call_t* call, int64_t position, accrt_status_t status, const char* text) {
+static void fails_at(accrt_call_t* call, int64_t position, accrt_status_t status,
+                     const char* text) {
   OK(set_number(call, "position", position));
   require_status(run(call), status, text, "run", (int)position);
 }
@@ -102,14 +107,16 @@ static void checks_ranges_at_each_call(void** state) {
   accrt_call_t* call = make_call(f->session, "spread");
   OK(set_number(call, "position", 1));
   OK(run(call));
-  fails_at(call, 0, ACCRT_ERROR_OUT_OF_RANGE, "target: 16 bytes at offset -16 do not fit 'cache' of 1024 bytes");
+  fails_at(call, 0, ACCRT_ERROR_OUT_OF_RANGE,
+           "target: 16 bytes at offset -16 do not fit 'cache' of 1024 bytes");
   ALSO("function 'spread', command 0 'copy' of its plan");
   OK(set_number(call, "position", 63));
   OK(run(call));
   accrt_call_release(call);
 
   call = make_call(f->session, "overlap");
-  fails_at(call, 3, ACCRT_ERROR_ALIASED, "source and target overlap in 'cache': 32 bytes at offset 0 and 32 bytes at offset 24");
+  fails_at(call, 3, ACCRT_ERROR_ALIASED,
+           "source and target overlap in 'cache': 32 bytes at offset 0 and 32 bytes at offset 24");
   OK(set_number(call, "position", 4));
   OK(run(call));
   accrt_call_release(call);
@@ -126,13 +133,15 @@ static void checks_ranges_at_each_call(void** state) {
   OK(set_number(call, "position", 3));
   OK(run(call));
   assert_true(*(const float*)result_data(call, 0) == 16.0f);
-  fails_at(call, 4, ACCRT_ERROR_OUT_OF_RANGE, "view in its range: 80 bytes at offset 0 do not fit 'x' of 64 bytes");
+  fails_at(call, 4, ACCRT_ERROR_OUT_OF_RANGE,
+           "view in its range: 80 bytes at offset 0 do not fit 'x' of 64 bytes");
   accrt_call_release(call);
 
   call = make_call(f->session, "fills");
   OK(set_number(call, "position", 2));
   OK(run(call));
-  fails_at(call, 3, ACCRT_ERROR_OUT_OF_RANGE, "target 'transient memory': offset 0 and size 6 must be multiples of the pattern's 4");
+  fails_at(call, 3, ACCRT_ERROR_OUT_OF_RANGE,
+           "target 'transient memory': offset 0 and size 6 must be multiples of the pattern's 4");
   accrt_call_release(call);
 }
 
@@ -174,14 +183,14 @@ static void proves_predicates(void** state) {
   FIXTURE(f);
   assert_int_equal(which(f, "which", 16), 2);
   assert_int_equal(which(f, "which", 64), 2);
-  assert_int_equal(which(f, "which", 20), 1);       /* not divisible by 8 */
-  assert_int_equal(which(f, "which", 8), 1);        /* not at least 16 */
-  assert_int_equal(which(f, "which", 72), 1);       /* not at most 64 */
-  assert_int_equal(which(f, "which_mode", 16), 1);  /* mode is not 3 */
+  assert_int_equal(which(f, "which", 20), 1);        /* not divisible by 8 */
+  assert_int_equal(which(f, "which", 8), 1);         /* not at least 16 */
+  assert_int_equal(which(f, "which", 72), 1);        /* not at most 64 */
+  assert_int_equal(which(f, "which_mode", 16), 1);   /* mode is not 3 */
   assert_int_equal(which(f, "which_offset", 16), 1); /* 4 bytes off */
-  assert_int_equal(which(f, "which_live", 32), 2);  /* bucket 16..64, divisor 8: proved for all */
-  assert_int_equal(which(f, "which_live", 8), 1);   /* bucket 8..15 may be less than 16 */
-  assert_int_equal(which(f, "which_live", 128), 1); /* bucket 65..128 is more than 64 */
+  assert_int_equal(which(f, "which_live", 32), 2);   /* bucket 16..64, divisor 8: proved for all */
+  assert_int_equal(which(f, "which_live", 8), 1);    /* bucket 8..15 may be less than 16 */
+  assert_int_equal(which(f, "which_live", 128), 1);  /* bucket 65..128 is more than 64 */
 }
 
 static void says_why_no_variant_fits(void** state) {
@@ -189,7 +198,9 @@ static void says_why_no_variant_fits(void** state) {
   _Alignas(16) static float x[128];
   accrt_call_t* call = make_call(f->session, "which_none");
   OK(set_vector(call, "x", x, F32, 16));
-  FAILS(run(call), NO_VARIANT, "function 'which_none': command 0 'which': no variant of kernel 'which' fits its arguments");
+  FAILS(
+      run(call), NO_VARIANT,
+      "function 'which_none': command 0 'which': no variant of kernel 'which' fits its arguments");
   ALSO("variant 0 (): parameter 'mode' is not proved equal to 3 (it is 10)");
   ALSO("variant 1 (): parameter 'mode' is not proved at most 9 (it is 10)");
   accrt_call_release(call);

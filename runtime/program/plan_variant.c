@@ -15,55 +15,64 @@ static bool value_holds(const accrt_plan_builder_t* builder, const accx_predicat
                         accrt_graph_value_t value) {
   const accrt_graph_bounds_t bounds = accrt_graph_bounds_of(&builder->graph, value);
   switch (predicate->kind) {
-    case ACCX_PREDICATE_DIVISIBLE:
-      return divides(bounds.divisor, predicate->value);
-    case ACCX_PREDICATE_EQUAL:
-      return bounds.minimum == predicate->value && bounds.maximum == predicate->value;
-    case ACCX_PREDICATE_AT_MOST:
-      return bounds.maximum <= predicate->value;
-    case ACCX_PREDICATE_AT_LEAST:
-      return bounds.minimum >= predicate->value;
-    default:
-      return false;
+  case ACCX_PREDICATE_DIVISIBLE:
+    return divides(bounds.divisor, predicate->value);
+  case ACCX_PREDICATE_EQUAL:
+    return bounds.minimum == predicate->value && bounds.maximum == predicate->value;
+  case ACCX_PREDICATE_AT_MOST:
+    return bounds.maximum <= predicate->value;
+  case ACCX_PREDICATE_AT_LEAST:
+    return bounds.minimum >= predicate->value;
+  default:
+    return false;
   }
 }
 
 static bool address_holds(const accrt_plan_builder_t* builder, const accx_predicate_t* predicate,
                           const accrt_plan_range_t* range) {
-  if (range->slot == NULL || range->absent) return true; /* NULL is aligned to anything */
+  if (range->slot == NULL || range->absent)
+    return true; /* NULL is aligned to anything */
   const accrt_graph_bounds_t offset = accrt_graph_bounds_of(&builder->graph, range->offset);
-  return divides(range->slot->align_bytes, predicate->value) && divides(offset.divisor, predicate->value);
+  return divides(range->slot->align_bytes, predicate->value) &&
+         divides(offset.divisor, predicate->value);
 }
 
 static bool predicate_holds(const accrt_plan_builder_t* builder, const accx_predicate_t* predicate,
                             const accrt_plan_operand_t* operand) {
-  if (predicate->kind == ACCX_PREDICATE_ALIGNED) return address_holds(builder, predicate, &operand->range);
+  if (predicate->kind == ACCX_PREDICATE_ALIGNED)
+    return address_holds(builder, predicate, &operand->range);
   return value_holds(builder, predicate, operand->value);
 }
 
 /* The first predicate of a variant that does not hold, or NULL. */
-static const accx_predicate_t* failing_predicate(const accrt_plan_builder_t* builder, const accx_variant_t* variant,
+static const accx_predicate_t* failing_predicate(const accrt_plan_builder_t* builder,
+                                                 const accx_variant_t* variant,
                                                  const accrt_plan_operand_t* operands) {
   for (uint32_t i = 0; i < variant->predicate_count; ++i) {
     const accx_predicate_t* predicate = &builder->tables->predicates[variant->predicate_first + i];
-    if (!predicate_holds(builder, predicate, &operands[predicate->parameter])) return predicate;
+    if (!predicate_holds(builder, predicate, &operands[predicate->parameter]))
+      return predicate;
   }
   return NULL;
 }
 
-static void describe_failure(const accrt_plan_builder_t* builder, uint32_t kernel, const accx_predicate_t* predicate,
-                             const accrt_plan_operand_t* operand, accrt_text_t* text) {
-  static const char* const relations[] = {"", "divisible by", "aligned to", "equal to", "at most", "at least"};
-  const char* const parameter = builder->program->kernels[kernel].declared.params[predicate->parameter].name;
-  accrt_text_add(text, "parameter '%s' is not proved %s %" PRId64, parameter, relations[predicate->kind],
-                 predicate->value);
-  if (predicate->kind == ACCX_PREDICATE_ALIGNED) return;
+static void describe_failure(const accrt_plan_builder_t* builder, uint32_t kernel,
+                             const accx_predicate_t* predicate, const accrt_plan_operand_t* operand,
+                             accrt_text_t* text) {
+  static const char* const relations[] = {"",         "divisible by", "aligned to",
+                                          "equal to", "at most",      "at least"};
+  const char* const parameter =
+      builder->program->kernels[kernel].declared.params[predicate->parameter].name;
+  accrt_text_add(text, "parameter '%s' is not proved %s %" PRId64, parameter,
+                 relations[predicate->kind], predicate->value);
+  if (predicate->kind == ACCX_PREDICATE_ALIGNED)
+    return;
   const accrt_graph_bounds_t bounds = accrt_graph_bounds_of(&builder->graph, operand->value);
   if (bounds.minimum == bounds.maximum) {
     accrt_text_add(text, " (it is %" PRId64 ")", bounds.minimum);
   } else {
-    accrt_text_add(text, " (it is %" PRId64 " to %" PRId64 ", a multiple of %" PRIu64 ")", bounds.minimum, bounds.maximum,
-                   bounds.divisor);
+    accrt_text_add(text, " (it is %" PRId64 " to %" PRId64 ", a multiple of %" PRIu64 ")",
+                   bounds.minimum, bounds.maximum, bounds.divisor);
   }
 }
 
@@ -82,7 +91,8 @@ static accrt_status_t fail_no_variant(const accrt_plan_builder_t* builder, uint3
       continue;
     }
     const accx_predicate_t* predicate = failing_predicate(builder, variant, operands);
-    if (predicate != NULL) describe_failure(builder, kernel, predicate, &operands[predicate->parameter], &text);
+    if (predicate != NULL)
+      describe_failure(builder, kernel, predicate, &operands[predicate->parameter], &text);
   }
   return ACCRT_FAIL(NO_VARIANT, "no variant of kernel '%s' fits its arguments: %s",
                     accrt_program_string(builder->program, record->name), bytes);
@@ -94,7 +104,8 @@ accrt_status_t accrt_plan_choose_variant(const accrt_plan_builder_t* builder, ui
   const accrt_program_kernel_t* candidates = &builder->program->kernels[kernel];
   for (uint32_t i = 0; i < candidates->variant_count; ++i) {
     const accx_variant_t* variant = &builder->tables->variants[candidates->variants[i].index];
-    if (failing_predicate(builder, variant, operands) != NULL) continue;
+    if (failing_predicate(builder, variant, operands) != NULL)
+      continue;
     *out_kernel = candidates->variants[i].kernel;
     return ACCRT_OK;
   }

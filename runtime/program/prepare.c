@@ -21,11 +21,14 @@ typedef struct preparation {
 static bool is_missing(const preparation_t* preparation, uint32_t function) {
   const accrt_bundle_tables_t* tables = preparation->program->tables;
   const accx_function_t* record = &tables->functions[function];
-  const accx_argument_t* results = accrt_function_arguments(preparation->program, function) + record->input_count;
-  if ((record->flags & ACCX_FUNCTION_PREPARE) == 0) return false;
+  const accx_argument_t* results =
+      accrt_function_arguments(preparation->program, function) + record->input_count;
+  if ((record->flags & ACCX_FUNCTION_PREPARE) == 0)
+    return false;
   for (uint32_t i = 0; i < record->result_count; ++i) {
     const uint32_t component = tables->constants[results[i].constant].component_first;
-    if (!preparation->weights->components[component].ready) return true;
+    if (!preparation->weights->components[component].ready)
+      return true;
   }
   return false;
 }
@@ -38,10 +41,13 @@ static accrt_status_t allocate_results(preparation_t* preparation) {
   accrt_status_t status = ACCRT_OK;
   for (uint32_t i = 0; i < record->result_count && status == ACCRT_OK; ++i) {
     const accx_constant_t* constant = &tables->constants[results[i].constant];
-    accrt_weight_component_t* component = &preparation->weights->components[constant->component_first];
-    if (component->ready) continue;
-    status = accrt_weights_allocate(preparation->program, accrt_program_string(preparation->program, constant->name),
-                                    component, tables->components[constant->component_first].size_bytes);
+    accrt_weight_component_t* component =
+        &preparation->weights->components[constant->component_first];
+    if (component->ready)
+      continue;
+    status = accrt_weights_allocate(
+        preparation->program, accrt_program_string(preparation->program, constant->name), component,
+        tables->components[constant->component_first].size_bytes);
   }
   return status;
 }
@@ -55,13 +61,19 @@ static accrt_status_t make_plan(preparation_t* preparation) {
   void* symbols = NULL;
   void* present = NULL;
   void* state_bytes = NULL;
-  accrt_status_t status = accrt_zone_take(&zone, symbol_count, sizeof(accrt_expr_value_t), &symbols);
-  if (status == ACCRT_OK) status = accrt_zone_take(&zone, argument_count, 1, &present);
-  if (status == ACCRT_OK) status = accrt_zone_take(&zone, program->tables->state_count, sizeof(uint64_t), &state_bytes);
+  accrt_status_t status =
+      accrt_zone_take(&zone, symbol_count, sizeof(accrt_expr_value_t), &symbols);
+  if (status == ACCRT_OK)
+    status = accrt_zone_take(&zone, argument_count, 1, &present);
+  if (status == ACCRT_OK)
+    status = accrt_zone_take(&zone, program->tables->state_count, sizeof(uint64_t), &state_bytes);
   if (status == ACCRT_OK) {
-    for (uint32_t i = 0; i < symbol_count; ++i) ((accrt_expr_value_t*)symbols)[i] = accrt_expr_unknown(i);
-    if (argument_count != 0) memset(present, 1, argument_count);
-    const accrt_plan_request_t request = {program, preparation->function, symbols, present, state_bytes, false};
+    for (uint32_t i = 0; i < symbol_count; ++i)
+      ((accrt_expr_value_t*)symbols)[i] = accrt_expr_unknown(i);
+    if (argument_count != 0)
+      memset(present, 1, argument_count);
+    const accrt_plan_request_t request = {program, preparation->function, symbols,
+                                          present, state_bytes,           false};
     status = accrt_plan_create(&request, &preparation->plan);
   }
   accrt_zone_deinit(&zone);
@@ -69,29 +81,49 @@ static accrt_status_t make_plan(preparation_t* preparation) {
 }
 
 static accrt_status_t allocate_arena(preparation_t* preparation) {
-  if (preparation->plan->arena_bytes == 0) return ACCRT_OK;
+  if (preparation->plan->arena_bytes == 0)
+    return ACCRT_OK;
   accrt_pool_t* pool;
-  accrt_status_t status = accrt_device_pool(preparation->program->device, ACCRT_MEMORY_DEVICE, &pool);
-  if (status != ACCRT_OK) return status;
+  accrt_status_t status =
+      accrt_device_pool(preparation->program->device, ACCRT_MEMORY_DEVICE, &pool);
+  if (status != ACCRT_OK)
+    return status;
   accrt_buffer_options_t options = ACCRT_BUFFER_OPTIONS_INIT;
   options.alignment_bytes = ACCRT_ARENA_ALIGN;
   options.label = "prepare";
   status = accrt_buffer_create(pool, preparation->plan->arena_bytes, &options, &preparation->arena);
   uint64_t size_bytes;
-  if (status == ACCRT_OK) accrt_buffer_range(preparation->arena, &preparation->arena_address, &size_bytes);
+  if (status == ACCRT_OK)
+    accrt_buffer_range(preparation->arena, &preparation->arena_address, &size_bytes);
   return status;
+}
+
+static accrt_status_t bind_weight(preparation_t* preparation, uint32_t component,
+                                  accrt_driver_binding_t* out_binding) {
+  const accrt_status_t status =
+      accrt_weights_place(preparation->program, preparation->weights, component);
+  if (status != ACCRT_OK)
+    return status;
+  const accrt_weight_component_t* weight = &preparation->weights->components[component];
+  if (!weight->ready)
+    return ACCRT_FAIL(INVALID_FORMAT, "it reads a constant that a later function makes");
+  out_binding->address = weight->address;
+  out_binding->size_bytes = weight->size_bytes;
+  return ACCRT_OK;
 }
 
 static accrt_status_t bind(preparation_t* preparation) {
   const accrt_bundle_tables_t* tables = preparation->program->tables;
   const accrt_plan_t* plan = preparation->plan;
-  const accx_argument_t* arguments = accrt_function_arguments(preparation->program, preparation->function);
+  const accx_argument_t* arguments =
+      accrt_function_arguments(preparation->program, preparation->function);
   void* memory;
-  const accrt_status_t status =
-      accrt_alloc_array(preparation->program->allocator, plan->binding_count, sizeof *preparation->bindings, &memory);
-  if (status != ACCRT_OK) return status;
+  accrt_status_t status = accrt_alloc_array(preparation->program->allocator, plan->binding_count,
+                                            sizeof *preparation->bindings, &memory);
+  if (status != ACCRT_OK)
+    return status;
   preparation->bindings = memory;
-  for (uint32_t i = 0; i < plan->binding_count; ++i) {
+  for (uint32_t i = 0; i < plan->binding_count && status == ACCRT_OK; ++i) {
     uint32_t component = plan->bindings[i].index;
     if (plan->bindings[i].kind == ACCRT_PLAN_ARENA) {
       preparation->bindings[i].address = preparation->arena_address;
@@ -104,17 +136,15 @@ static accrt_status_t bind(preparation_t* preparation) {
     if (plan->bindings[i].kind == ACCRT_PLAN_ARGUMENT) {
       component = tables->constants[arguments[component].constant].component_first;
     }
-    const accrt_weight_component_t* weight = &preparation->weights->components[component];
-    if (!weight->ready) return ACCRT_FAIL(INVALID_FORMAT, "it reads a constant that a later function makes");
-    preparation->bindings[i].address = weight->address;
-    preparation->bindings[i].size_bytes = weight->size_bytes;
+    status = bind_weight(preparation, component, &preparation->bindings[i]);
   }
-  return ACCRT_OK;
+  return status;
 }
 
 static accrt_status_t execute(preparation_t* preparation) {
   const accrt_plan_t* plan = preparation->plan;
-  if (plan->list == NULL) return ACCRT_OK;
+  if (plan->list == NULL)
+    return ACCRT_OK;
   accrt_stream_work_t work;
   memset(&work, 0, sizeof work);
   work.list = plan->list;
@@ -123,7 +153,8 @@ static accrt_status_t execute(preparation_t* preparation) {
   work.name = accrt_function_name(preparation->program, preparation->function);
   uint64_t submission;
   accrt_status_t status = accrt_stream_execute_inline(preparation->stream, &work, &submission);
-  if (status != ACCRT_ERROR_NOT_READY) return status;
+  if (status != ACCRT_ERROR_NOT_READY)
+    return status;
   status = accrt_stream_execute(preparation->stream, &work, &submission);
   return status != ACCRT_OK ? status : accrt_finish_stream(preparation->stream);
 }
@@ -131,14 +162,21 @@ static accrt_status_t execute(preparation_t* preparation) {
 static accrt_status_t run_function(preparation_t* preparation) {
   accrt_program_t* program = preparation->program;
   accrt_status_t status = ACCRT_OK;
-  if (preparation->stream == NULL) status = accrt_stream_create(program->device, NULL, &preparation->stream);
-  if (status == ACCRT_OK) status = make_plan(preparation);
-  if (status == ACCRT_OK) status = allocate_results(preparation);
-  if (status == ACCRT_OK) status = allocate_arena(preparation);
-  if (status == ACCRT_OK) status = bind(preparation);
-  if (status == ACCRT_OK) status = execute(preparation);
+  if (preparation->stream == NULL)
+    status = accrt_stream_create(program->device, NULL, &preparation->stream);
+  if (status == ACCRT_OK)
+    status = make_plan(preparation);
+  if (status == ACCRT_OK)
+    status = allocate_results(preparation);
+  if (status == ACCRT_OK)
+    status = allocate_arena(preparation);
+  if (status == ACCRT_OK)
+    status = bind(preparation);
+  if (status == ACCRT_OK)
+    status = execute(preparation);
   if (status != ACCRT_OK) {
-    accrt_error_prefix("prepare function '%s'", accrt_function_name(program, preparation->function));
+    accrt_error_prefix("prepare function '%s'",
+                       accrt_function_name(program, preparation->function));
   }
   if (preparation->plan != NULL) {
     accrt_free_array(program->allocator, preparation->bindings, preparation->plan->binding_count,
@@ -161,7 +199,8 @@ accrt_status_t accrt_prepare_run(accrt_program_t* program, accrt_weights_t* weig
   accrt_status_t status = ACCRT_OK;
   for (uint32_t i = 0; i < program->tables->function_count && status == ACCRT_OK; ++i) {
     preparation.function = i;
-    if (is_missing(&preparation, i)) status = run_function(&preparation);
+    if (is_missing(&preparation, i))
+      status = run_function(&preparation);
   }
   accrt_stream_release(preparation.stream);
   return status;

@@ -16,19 +16,23 @@ static void destroy(accrt_program_t* program) {
   accrt_device_release(device);
 }
 
-static accrt_status_t place_weights(accrt_program_t* program) {
-  const accrt_status_t status =
+/* Prepare functions first: each checks what it reads right before it reads it, while that is in the cache. */
+static accrt_status_t make_weights(accrt_program_t* program) {
+  accrt_status_t status =
       accrt_weights_create(program->allocator, program->tables->component_count, &program->weights);
-  return status != ACCRT_OK ? status : accrt_weights_place(program, program->weights);
+  if (status == ACCRT_OK)
+    status = accrt_prepare_run(program, program->weights);
+  return status != ACCRT_OK ? status : accrt_weights_place_all(program, program->weights);
 }
 
 static accrt_status_t fill(accrt_program_t* program, const accrt_program_options_t* options) {
   accrt_status_t status =
       accrt_copy_string(program->allocator, options->variant_override, &program->variant_override);
-  if (status == ACCRT_OK) status = accrt_program_functions_create(program);
-  if (status == ACCRT_OK) status = accrt_program_kernels_create(program);
-  if (status == ACCRT_OK) status = place_weights(program);
-  return status != ACCRT_OK ? status : accrt_prepare_run(program, program->weights);
+  if (status == ACCRT_OK)
+    status = accrt_program_functions_create(program);
+  if (status == ACCRT_OK)
+    status = accrt_program_kernels_create(program);
+  return status != ACCRT_OK ? status : make_weights(program);
 }
 
 static accrt_status_t check_arguments(accrt_device_t* device, accrt_bundle_t* bundle) {
@@ -43,20 +47,27 @@ static accrt_status_t check_arguments(accrt_device_t* device, accrt_bundle_t* bu
 }
 
 accrt_status_t accrt_program_create(accrt_device_t* device, accrt_bundle_t* bundle,
-                                    const accrt_program_options_t* options, accrt_program_t** out_program) {
+                                    const accrt_program_options_t* options,
+                                    accrt_program_t** out_program) {
   accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK) return status;
-  if (out_program == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "out_program is NULL");
+  if (status != ACCRT_OK)
+    return status;
+  if (out_program == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "out_program is NULL");
   *out_program = NULL;
   accrt_program_options_t own;
   status = accrt_struct_read("accrt_program_options_t", options, &own, sizeof own);
-  if (status == ACCRT_OK) status = check_arguments(device, bundle);
-  if (status != ACCRT_OK) return status;
-  if (own.flags != 0) return ACCRT_FAIL(INVALID_ARGUMENT, "flags are 0x%" PRIx32 ", none is defined", own.flags);
+  if (status == ACCRT_OK)
+    status = check_arguments(device, bundle);
+  if (status != ACCRT_OK)
+    return status;
+  if (own.flags != 0)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "flags are 0x%" PRIx32 ", none is defined", own.flags);
   const accrt_allocator_t* allocator = accrt_instance_allocator(accrt_device_instance(device));
   void* memory;
   status = accrt_alloc(allocator, sizeof(accrt_program_t), &memory);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   accrt_program_t* program = memory;
   accrt_object_init(&program->object);
   accrt_mutex_init(&program->weights_lock);
@@ -76,13 +87,18 @@ accrt_status_t accrt_program_create(accrt_device_t* device, accrt_bundle_t* bund
 }
 
 accrt_program_t* accrt_program_retain(accrt_program_t* program) {
-  if (program != NULL) accrt_object_retain(&program->object);
+  if (program != NULL)
+    accrt_object_retain(&program->object);
   return program;
 }
 
 void accrt_program_release(accrt_program_t* program) {
-  if (program == NULL || accrt_forked()) return;
-  if (accrt_object_release(&program->object)) destroy(program);
+  if (program == NULL || accrt_forked())
+    return;
+  if (accrt_object_release(&program->object))
+    destroy(program);
 }
 
-accrt_bundle_t* accrt_program_bundle(accrt_program_t* program) { return program != NULL ? program->bundle : NULL; }
+accrt_bundle_t* accrt_program_bundle(accrt_program_t* program) {
+  return program != NULL ? program->bundle : NULL;
+}

@@ -28,7 +28,8 @@ static void refuses_bad_arguments(void** state) {
   FAILS(accrt_program_create(f->device, f->bundle, &options, &program), INVALID_ARGUMENT, "0x4");
   options.flags = 0;
   options.struct_size = 3;
-  FAILS(accrt_program_create(f->device, f->bundle, &options, &program), INVALID_ARGUMENT, "struct_size 3");
+  FAILS(accrt_program_create(f->device, f->bundle, &options, &program), INVALID_ARGUMENT,
+        "struct_size 3");
 }
 
 static void refuses_another_instance(void** state) {
@@ -37,7 +38,8 @@ static void refuses_another_instance(void** state) {
   accrt_instance_t* other = open_instance(&watch, "1", ACCRT_HOST_CODE_ALL);
   accrt_bundle_t* bundle = open_bundle(other, "program");
   accrt_program_t* program;
-  FAILS(accrt_program_create(f->device, bundle, NULL, &program), INVALID_ARGUMENT, "different instances");
+  FAILS(accrt_program_create(f->device, bundle, NULL, &program), INVALID_ARGUMENT,
+        "different instances");
   accrt_bundle_release(bundle);
   accrt_instance_release(other);
   assert_int_equal(atomic_load(&watch.live), 0);
@@ -53,7 +55,8 @@ static void asks_the_policy(void** state) {
     OK(accrt_instance_device_by_name(instance, "host", &device));
     accrt_bundle_t* bundle = open_bundle(instance, "program");
     accrt_program_t* program;
-    FAILS(accrt_program_create(device, bundle, NULL, &program), PERMISSION_DENIED, "host_code_policy");
+    FAILS(accrt_program_create(device, bundle, NULL, &program), PERMISSION_DENIED,
+          "host_code_policy");
     ALSO("--allow-host-code");
     ALSO("accrt.Instance(host_code=\"all\")");
     ALSO(policy == ACCRT_HOST_CODE_NONE ? "allows none" : "signed");
@@ -64,12 +67,15 @@ static void asks_the_policy(void** state) {
   }
 }
 
-static void refuse_bundle(fixture_t* f, const char* name, accrt_status_t status, const char* const* texts) {
+static void refuse_bundle(fixture_t* f, const char* name, accrt_status_t status,
+                          const char* const* texts) {
   accrt_bundle_t* bundle = open_bundle(f->instance, name);
   accrt_program_t* program;
-  require_status(accrt_program_create(f->device, bundle, NULL, &program), status, texts[0], name, __LINE__);
+  require_status(accrt_program_create(f->device, bundle, NULL, &program), status, texts[0], name,
+                 __LINE__);
   assert_null(program);
-  for (int i = 1; texts[i] != NULL; ++i) ALSO(texts[i]);
+  for (int i = 1; texts[i] != NULL; ++i)
+    ALSO(texts[i]);
   accrt_bundle_release(bundle);
 }
 #define TEXTS(...) ((const char* const[]){__VA_ARGS__, NULL})
@@ -77,28 +83,36 @@ static void refuse_bundle(fixture_t* f, const char* name, accrt_status_t status,
 static void compares_declaration_and_image(void** state) {
   FIXTURE(f);
   const accrt_status_t status = ACCRT_ERROR_INVALID_FORMAT;
-  refuse_bundle(f, "wrong_kind", status, TEXTS("affine", "parameter 4 ('n'", "kind is 3 in the bundle and 4"));
-  refuse_bundle(f, "wrong_access", status, TEXTS("parameter 1 ('y'", "access is 3 in the bundle and 2"));
-  refuse_bundle(f, "wrong_offset", status, TEXTS("size of the parameter block is 40 in the bundle and 32"));
-  refuse_bundle(f, "wrong_size", status, TEXTS("parameter 2 ('alpha'", "size is 2 in the bundle and 4"));
-  refuse_bundle(f, "wrong_flags", status, TEXTS("parameter 0 ('x'", "flags is 1 in the bundle and 0"));
+  refuse_bundle(f, "wrong_kind", status,
+                TEXTS("affine", "parameter 4 ('n'", "kind is 3 in the bundle and 4"));
+  refuse_bundle(f, "wrong_access", status,
+                TEXTS("parameter 1 ('y'", "access is 3 in the bundle and 2"));
+  refuse_bundle(f, "wrong_offset", status,
+                TEXTS("size of the parameter block is 40 in the bundle and 32"));
+  refuse_bundle(f, "wrong_size", status,
+                TEXTS("parameter 2 ('alpha'", "size is 2 in the bundle and 4"));
+  refuse_bundle(f, "wrong_flags", status,
+                TEXTS("parameter 0 ('x'", "flags is 1 in the bundle and 0"));
   refuse_bundle(f, "wrong_count", status, TEXTS("number of parameters is 4 in the bundle and 5"));
-  refuse_bundle(f, "wrong_local", status, TEXTS("reverse", "local memory is 128 in the bundle and 64"));
+  refuse_bundle(f, "wrong_local", status,
+                TEXTS("reverse", "local memory is 128 in the bundle and 64"));
   refuse_bundle(f, "wrong_traits", status, TEXTS("traits is 0 in the bundle and 1"));
   refuse_bundle(f, "wrong_entry", status, TEXTS("no kernel 'no_such_entry'"));
 }
 
 static void says_why_no_variant(void** state) {
   FIXTURE(f);
-  refuse_bundle(f, "no_variant", ACCRT_ERROR_NO_VARIANT,
-                TEXTS("kernel 'affine' cannot run on host:0", "variant 0 (cuda sm_90): it is for driver cuda",
-                      "variant 1 (host z80): the device is ", "variant 2 (host portable): the device lacks",
-                      "variant 3 (host x86-64-v9): the device is"));
+  refuse_bundle(
+      f, "no_variant", ACCRT_ERROR_NO_VARIANT,
+      TEXTS("kernel 'affine' cannot run on host:0", "variant 0 (cuda sm_90): it is for driver cuda",
+            "variant 1 (host z80): the device is ", "variant 2 (host portable): the device lacks",
+            "variant 3 (host x86-64-v9): the device is"));
 }
 
 static void tells_a_failed_prepare(void** state) {
   FIXTURE(f);
-  refuse_bundle(f, "broken_prepare", ACCRT_ERROR_KERNEL, TEXTS("prepare function 'broken'", "asked to fail"));
+  refuse_bundle(f, "broken_prepare", ACCRT_ERROR_KERNEL,
+                TEXTS("prepare function 'broken'", "asked to fail"));
   assert_int_equal(accrt_error_current()->driver_code, 5);
 }
 
@@ -107,7 +121,8 @@ static void overrides_variants(void** state) {
   accrt_program_options_t options = ACCRT_PROGRAM_OPTIONS_INIT;
   options.variant_override = "x86-64-v1";
   accrt_program_t* program;
-  FAILS(accrt_program_create(f->device, f->bundle, &options, &program), NO_VARIANT, "variant_override asks for x86-64-v1");
+  FAILS(accrt_program_create(f->device, f->bundle, &options, &program), NO_VARIANT,
+        "variant_override asks for x86-64-v1");
 }
 
 static void names_the_variant(void** state) {
@@ -122,11 +137,17 @@ static void names_the_variant(void** state) {
   assert_non_null(strstr(text, "variant 0 (host portable): chosen"));
   assert_non_null(strstr(text, "variant 1 (host portable): where its argument predicates hold"));
   OK(accrt_program_variant(f->program, kernel, NULL, NULL, 0, &size));
-  FAILS(accrt_program_variant(f->program, kernel, &variant, text, 5, &size), OUT_OF_RANGE, "5 were given");
-  assert_int_equal(size, strlen("variant 0 (host portable): chosen; variant 1 (host portable): where its argument "
-                                "predicates hold") + 1);
-  FAILS(accrt_program_variant(f->program, 99, &variant, text, sizeof text, &size), OUT_OF_RANGE, "kernel 99");
-  FAILS(accrt_program_variant(NULL, 0, &variant, text, sizeof text, &size), INVALID_ARGUMENT, "program is NULL");
+  FAILS(accrt_program_variant(f->program, kernel, &variant, text, 5, &size), OUT_OF_RANGE,
+        "5 were given");
+  assert_int_equal(
+      size,
+      strlen("variant 0 (host portable): chosen; variant 1 (host portable): where its argument "
+             "predicates hold") +
+          1);
+  FAILS(accrt_program_variant(f->program, 99, &variant, text, sizeof text, &size), OUT_OF_RANGE,
+        "kernel 99");
+  FAILS(accrt_program_variant(NULL, 0, &variant, text, sizeof text, &size), INVALID_ARGUMENT,
+        "program is NULL");
 }
 
 static void family_rules(void** state) {
@@ -163,9 +184,12 @@ static void orders_variants(void** state) {
   static const char strings[] = "\0host\0x86-64-v3\0x86-64-v4\0x86-64-v2";
   accrt_bundle_tables_t own = *f->program->tables;
   const accx_variant_t variants[] = {
-      {.driver = 1, .arch_kind = ACCX_ARCH_PORTABLE},           {.driver = 1, .arch_kind = ACCX_ARCH_FAMILY, .arch = 26},
-      {.driver = 1, .arch_kind = ACCX_ARCH_FAMILY, .arch = 6},  {.driver = 1, .arch_kind = ACCX_ARCH_FAMILY, .arch = 16},
-      {.driver = 1, .arch_kind = ACCX_ARCH_EXACT, .arch = 6},   {.driver = 1, .arch_kind = ACCX_ARCH_PORTABLE, .priority = 1},
+      {.driver = 1, .arch_kind = ACCX_ARCH_PORTABLE},
+      {.driver = 1, .arch_kind = ACCX_ARCH_FAMILY, .arch = 26},
+      {.driver = 1, .arch_kind = ACCX_ARCH_FAMILY, .arch = 6},
+      {.driver = 1, .arch_kind = ACCX_ARCH_FAMILY, .arch = 16},
+      {.driver = 1, .arch_kind = ACCX_ARCH_EXACT, .arch = 6},
+      {.driver = 1, .arch_kind = ACCX_ARCH_PORTABLE, .priority = 1},
       {.driver = 1, .arch_kind = ACCX_ARCH_PORTABLE},
   };
   own.strings = strings;
@@ -200,13 +224,15 @@ static void prepares_and_swaps(void** state) {
   accrt_call_t* call = make_call(f->session, "weights");
   check_weights(call, 0, 1, 0.5f);
   float fresh[8];
-  for (int i = 0; i < 8; ++i) fresh[i] = 100.0f - (float)i;
+  for (int i = 0; i < 8; ++i)
+    fresh[i] = 100.0f - (float)i;
   const int64_t n = 8;
   accrt_weight_t weight = {"weight", tensor_of(fresh, ACCRT_DTYPE_F32, 1, &n)};
   OK(accrt_program_swap_weights(f->program, &weight, 1, sizeof weight));
   memset(fresh, 0, sizeof fresh); /* the bytes were copied */
   check_weights(call, 100, -1, 0.5f);
-  for (int i = 0; i < 8; ++i) fresh[i] = 3.0f;
+  for (int i = 0; i < 8; ++i)
+    fresh[i] = 3.0f;
   weight.name = "bias";
   OK(accrt_program_swap_weights(f->program, &weight, 1, sizeof weight));
   check_weights(call, 100, -1, 3.0f);
@@ -223,22 +249,27 @@ static void swap_refuses(void** state) {
                                {"weight", tensor_of(fresh, ACCRT_DTYPE_F32, 1, &n)}};
   const uint32_t size = sizeof weights[0];
   weights[1].name = "wieght";
-  FAILS(accrt_program_swap_weights(f->program, weights, 2, size), NOT_FOUND, "did you mean 'weight'");
+  FAILS(accrt_program_swap_weights(f->program, weights, 2, size), NOT_FOUND,
+        "did you mean 'weight'");
   weights[1].name = "reversed";
-  FAILS(accrt_program_swap_weights(f->program, weights, 2, size), NOT_FOUND, "made by a prepare function");
+  FAILS(accrt_program_swap_weights(f->program, weights, 2, size), NOT_FOUND,
+        "made by a prepare function");
   weights[1].name = "bias";
   weights[1].tensor.dtype = ACCRT_DTYPE_I32;
-  FAILS(accrt_program_swap_weights(f->program, weights, 2, size), TYPE_MISMATCH, "weight 'bias' (f32): got i32");
+  FAILS(accrt_program_swap_weights(f->program, weights, 2, size), TYPE_MISMATCH,
+        "weight 'bias' (f32): got i32");
   weights[1].tensor.dtype = ACCRT_DTYPE_F32;
   const int64_t small = 7;
   weights[1].tensor.shape = &small;
-  FAILS(accrt_program_swap_weights(f->program, weights, 2, size), SHAPE_MISMATCH, "got 7, expected 8");
+  FAILS(accrt_program_swap_weights(f->program, weights, 2, size), SHAPE_MISMATCH,
+        "got 7, expected 8");
   weights[1].tensor.shape = &n;
   const int64_t stride = 2;
   weights[1].tensor.strides = &stride;
   FAILS(accrt_program_swap_weights(f->program, weights, 2, size), SHAPE_MISMATCH, "not contiguous");
   weights[1].tensor.strides = NULL;
-  FAILS(accrt_program_swap_weights(f->program, weights, 2, size - 8), INVALID_ARGUMENT, "accrt_weight_t");
+  FAILS(accrt_program_swap_weights(f->program, weights, 2, size - 8), INVALID_ARGUMENT,
+        "accrt_weight_t");
   weights[1].name = NULL;
   FAILS(accrt_program_swap_weights(f->program, weights, 2, size), INVALID_ARGUMENT, "NULL");
   FAILS(accrt_program_swap_weights(NULL, weights, 2, size), INVALID_ARGUMENT, "program is NULL");
@@ -249,7 +280,8 @@ static void swap_refuses(void** state) {
 
 /* ---- Estimates ---- */
 
-static accrt_memory_estimate_t estimate(fixture_t* f, const char* function, const accrt_symbol_value_t* symbols, uint32_t count) {
+static accrt_memory_estimate_t estimate(fixture_t* f, const char* function,
+                                        const accrt_symbol_value_t* symbols, uint32_t count) {
   accrt_memory_estimate_t result = ACCRT_MEMORY_ESTIMATE_INIT;
   OK(accrt_program_estimate(f->program, function, symbols, count, sizeof *symbols, &result));
   return result;
@@ -267,7 +299,8 @@ static void estimates_memory(void** state) {
   assert_int_equal(e.state_bytes, 64 * 16 + 8);
   assert_int_equal(e.transient_bytes, 128 * 16 + 256);
   e = estimate(f, "calls", NULL, 0);
-  assert_int_equal(e.transient_bytes, 256 + 64); /* the callee's 64, aligned to 256, after the caller's 32 */
+  assert_int_equal(e.transient_bytes,
+                   256 + 64); /* the callee's 64, aligned to 256, after the caller's 32 */
   e = estimate(f, "inplace", NULL, 0);
   assert_int_equal(e.result_bytes, 0); /* lies in its input */
 }
@@ -276,31 +309,47 @@ static void estimate_refuses(void** state) {
   FIXTURE(f);
   accrt_memory_estimate_t e = ACCRT_MEMORY_ESTIMATE_INIT;
   const uint32_t size = sizeof(accrt_symbol_value_t);
-  FAILS(accrt_program_estimate(f->program, "buckets", NULL, 0, size, &e), NOT_FOUND, "did you mean 'bucket'");
+  FAILS(accrt_program_estimate(f->program, "buckets", NULL, 0, size, &e), NOT_FOUND,
+        "did you mean 'bucket'");
   accrt_symbol_value_t symbol = {"bb", 1};
-  FAILS(accrt_program_estimate(f->program, "bucket", &symbol, 1, size, &e), NOT_FOUND, "no symbol 'bb'");
+  FAILS(accrt_program_estimate(f->program, "bucket", &symbol, 1, size, &e), NOT_FOUND,
+        "no symbol 'bb'");
   symbol = (accrt_symbol_value_t){"m", 12};
   FAILS(accrt_program_estimate(f->program, "bucket", &symbol, 1, size, &e), SHAPE_MISMATCH,
         "symbol 'm': got 12, allowed: 8 to 64, multiples of 8");
   FAILS(accrt_program_estimate(f->program, "huge", NULL, 0, size, &e), OVERFLOW, "result 'y'");
-  FAILS(accrt_program_estimate(f->program, "bucket", NULL, 1, size, &e), INVALID_ARGUMENT, "list is NULL");
-  FAILS(accrt_program_estimate(f->program, "bucket", &symbol, 1, 12, &e), INVALID_ARGUMENT, "accrt_symbol_value_t");
-  FAILS(accrt_program_estimate(f->program, "bucket", NULL, 0, size, NULL), INVALID_ARGUMENT, "accrt_memory_estimate_t");
-  FAILS(accrt_program_estimate(NULL, "bucket", NULL, 0, size, &e), INVALID_ARGUMENT, "program is NULL");
-  FAILS(accrt_program_estimate(f->program, NULL, NULL, 0, size, &e), INVALID_ARGUMENT, "name is NULL");
-  FAILS(accrt_program_estimate(f->program, "step", NULL, 0, size, &e), PERMISSION_DENIED, "internal");
-  FAILS(accrt_program_estimate(f->program, "make_doubled", NULL, 0, size, &e), PERMISSION_DENIED, "prepare");
+  FAILS(accrt_program_estimate(f->program, "bucket", NULL, 1, size, &e), INVALID_ARGUMENT,
+        "list is NULL");
+  FAILS(accrt_program_estimate(f->program, "bucket", &symbol, 1, 12, &e), INVALID_ARGUMENT,
+        "accrt_symbol_value_t");
+  FAILS(accrt_program_estimate(f->program, "bucket", NULL, 0, size, NULL), INVALID_ARGUMENT,
+        "accrt_memory_estimate_t");
+  FAILS(accrt_program_estimate(NULL, "bucket", NULL, 0, size, &e), INVALID_ARGUMENT,
+        "program is NULL");
+  FAILS(accrt_program_estimate(f->program, NULL, NULL, 0, size, &e), INVALID_ARGUMENT,
+        "name is NULL");
+  FAILS(accrt_program_estimate(f->program, "step", NULL, 0, size, &e), PERMISSION_DENIED,
+        "internal");
+  FAILS(accrt_program_estimate(f->program, "make_doubled", NULL, 0, size, &e), PERMISSION_DENIED,
+        "prepare");
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      FIXTURE_TEST(creates_and_reflects),     FIXTURE_TEST(refuses_bad_arguments),
-      FIXTURE_TEST(refuses_another_instance), FIXTURE_TEST(asks_the_policy),
-      FIXTURE_TEST(compares_declaration_and_image), FIXTURE_TEST(says_why_no_variant),
-      FIXTURE_TEST(tells_a_failed_prepare),   FIXTURE_TEST(overrides_variants),
-      FIXTURE_TEST(names_the_variant),        FIXTURE_TEST(family_rules),
-      FIXTURE_TEST(orders_variants),          FIXTURE_TEST(prepares_and_swaps),
-      FIXTURE_TEST(swap_refuses),             FIXTURE_TEST(estimates_memory),
+      FIXTURE_TEST(creates_and_reflects),
+      FIXTURE_TEST(refuses_bad_arguments),
+      FIXTURE_TEST(refuses_another_instance),
+      FIXTURE_TEST(asks_the_policy),
+      FIXTURE_TEST(compares_declaration_and_image),
+      FIXTURE_TEST(says_why_no_variant),
+      FIXTURE_TEST(tells_a_failed_prepare),
+      FIXTURE_TEST(overrides_variants),
+      FIXTURE_TEST(names_the_variant),
+      FIXTURE_TEST(family_rules),
+      FIXTURE_TEST(orders_variants),
+      FIXTURE_TEST(prepares_and_swaps),
+      FIXTURE_TEST(swap_refuses),
+      FIXTURE_TEST(estimates_memory),
       FIXTURE_TEST(estimate_refuses),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

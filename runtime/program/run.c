@@ -24,7 +24,8 @@ accrt_status_t accrt_session_take_run(accrt_session_t* session, accrt_run_t** ou
   if (run == NULL) {
     void* memory;
     const accrt_status_t status = accrt_alloc(session->program->allocator, sizeof *run, &memory);
-    if (status != ACCRT_OK) return status;
+    if (status != ACCRT_OK)
+      return status;
     run = memory;
     run->session = session;
     atomic_init(&run->done, 0);
@@ -47,7 +48,8 @@ void accrt_session_give_back_run(accrt_session_t* session, accrt_run_t* run) {
 
 static void trace_run(const accrt_run_t* run, accrt_status_t status) {
   accrt_instance_t* instance = run->session->program->instance;
-  if (!accrt_instance_tracing(instance)) return;
+  if (!accrt_instance_tracing(instance))
+    return;
   accrt_trace_event_t event;
   memset(&event, 0, sizeof event);
   event.kind = ACCRT_TRACE_CALL;
@@ -59,7 +61,8 @@ static void trace_run(const accrt_run_t* run, accrt_status_t status) {
   accrt_instance_trace(instance, &event);
 }
 
-static void complete(void* user, accrt_status_t status, const accrt_error_t* error, uint64_t time_ns) {
+static void complete(void* user, accrt_status_t status, const accrt_error_t* error,
+                     uint64_t time_ns) {
   (void)time_ns;
   accrt_run_t* run = user;
   accrt_session_t* session = run->session;
@@ -81,13 +84,14 @@ static void complete(void* user, accrt_status_t status, const accrt_error_t* err
   do {
     run->next = head;
     /* Release pairs with the acquire exchange in accrt_session_collect_runs. */
-  } while (!atomic_compare_exchange_weak_explicit(&session->finished_runs, &head, run, memory_order_release,
-                                                  memory_order_relaxed));
+  } while (!atomic_compare_exchange_weak_explicit(&session->finished_runs, &head, run,
+                                                  memory_order_release, memory_order_relaxed));
   /* The last touch of the session. Release pairs with the acquire in accrt_session_drain. */
   atomic_fetch_sub_explicit(&session->in_flight, 1, memory_order_release);
 }
 
-accrt_status_t accrt_session_execute(accrt_session_t* session, accrt_run_t* run, accrt_stream_work_t* work) {
+accrt_status_t accrt_session_execute(accrt_session_t* session, accrt_run_t* run,
+                                     accrt_stream_work_t* work) {
   run->name = work->name;
   run->begin_ns = accrt_instance_tracing(session->program->instance) ? accrt_clock_ns() : 0;
   atomic_store_explicit(&run->done, 0, memory_order_relaxed);
@@ -107,7 +111,8 @@ accrt_status_t accrt_session_execute(accrt_session_t* session, accrt_run_t* run,
 
 void accrt_session_drain(accrt_session_t* session) {
   /* Completions are under way on threads that do not wait for anybody: this takes no longer than a call of theirs. */
-  while (atomic_load_explicit(&session->in_flight, memory_order_acquire) != 0) (void)sched_yield();
+  while (atomic_load_explicit(&session->in_flight, memory_order_acquire) != 0)
+    (void)sched_yield();
 }
 
 /* ---- Weights ---- */
@@ -115,12 +120,15 @@ void accrt_session_drain(accrt_session_t* session) {
 void accrt_session_refresh_weights(accrt_session_t* session) {
   accrt_program_t* program = session->program;
   /* Acquire pairs with the release in accrt_program_swap_weights' publish. */
-  if (atomic_load_explicit(&program->weights_generation, memory_order_acquire) == session->weights_generation) return;
+  if (atomic_load_explicit(&program->weights_generation, memory_order_acquire) ==
+      session->weights_generation)
+    return;
   accrt_weights_t* old = session->weights;
   session->weights = accrt_program_weights(program, &session->weights_generation);
   ++session->version;
   for (uint32_t i = 0; i < old->count; ++i) {
-    if (old->components[i].buffer == NULL) continue;
+    if (old->components[i].buffer == NULL)
+      continue;
     /* A reference to be let go in order; the set itself drops its own whenever its last user does. */
     accrt_session_let_go(session, accrt_buffer_retain(old->components[i].buffer));
   }

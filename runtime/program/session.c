@@ -23,7 +23,8 @@ static void destroy(accrt_session_t* session) {
   accrt_session_destroy_states(session);
   accrt_buffer_release(session->arena);
   accrt_weights_release(session->weights);
-  accrt_free_array(allocator, session->symbols, program->tables->symbol_count, sizeof *session->symbols);
+  accrt_free_array(allocator, session->symbols, program->tables->symbol_count,
+                   sizeof *session->symbols);
   accrt_free_string(allocator, session->label);
   accrt_pool_release(session->pool);
   accrt_stream_release(session->stream);
@@ -42,17 +43,20 @@ static void retire(accrt_session_t* session) {
   const accrt_error_t saved = *accrt_error_current();
   /* Often only a completion is still on its way. A device without threads makes progress in waits alone. */
   const bool is_idle = accrt_stream_synchronize(session->stream, 0, ACCRT_WAIT_BLOCK) == ACCRT_OK;
-  if (is_idle || accrt_stream_notify(session->stream, destroy_later, session) != ACCRT_OK) destroy(session);
+  if (is_idle || accrt_stream_notify(session->stream, destroy_later, session) != ACCRT_OK)
+    destroy(session);
   (void)accrt_error_restore(&saved);
 }
 
 accrt_session_t* accrt_session_retain(accrt_session_t* session) {
-  if (session != NULL) accrt_object_retain(&session->object);
+  if (session != NULL)
+    accrt_object_retain(&session->object);
   return session;
 }
 
 void accrt_session_release(accrt_session_t* session) {
-  if (session == NULL || accrt_forked() || !accrt_object_release(&session->object)) return;
+  if (session == NULL || accrt_forked() || !accrt_object_release(&session->object))
+    return;
   if (atomic_load_explicit(&session->in_flight, memory_order_acquire) == 0) {
     destroy(session);
   } else {
@@ -72,7 +76,8 @@ static accrt_status_t take_stream(accrt_session_t* session, accrt_stream_t* give
   }
   if (accrt_stream_device(given) != device) {
     return ACCRT_FAIL(INVALID_ARGUMENT, "the stream is of device '%s', the program of '%s'",
-                      accrt_device_facts(accrt_stream_device(given))->name, accrt_device_facts(device)->name);
+                      accrt_device_facts(accrt_stream_device(given))->name,
+                      accrt_device_facts(device)->name);
   }
   session->stream = accrt_stream_retain(given);
   return ACCRT_OK;
@@ -84,27 +89,32 @@ static accrt_status_t take_pool(accrt_session_t* session, accrt_pool_t* given) {
     return ACCRT_OK;
   }
   accrt_pool_t* pool;
-  const accrt_status_t status = accrt_device_pool(session->program->device, ACCRT_MEMORY_DEVICE, &pool);
-  if (status == ACCRT_OK) session->pool = accrt_pool_retain(pool);
+  const accrt_status_t status =
+      accrt_device_pool(session->program->device, ACCRT_MEMORY_DEVICE, &pool);
+  if (status == ACCRT_OK)
+    session->pool = accrt_pool_retain(pool);
   return status;
 }
 
-static accrt_status_t take_symbols(accrt_session_t* session, const accrt_session_options_t* options) {
+static accrt_status_t take_symbols(accrt_session_t* session,
+                                   const accrt_session_options_t* options) {
   const accrt_program_t* program = session->program;
   void* memory;
-  const accrt_status_t status =
-      accrt_alloc_array(program->allocator, program->tables->symbol_count, sizeof *session->symbols, &memory);
-  if (status != ACCRT_OK) return status;
+  const accrt_status_t status = accrt_alloc_array(program->allocator, program->tables->symbol_count,
+                                                  sizeof *session->symbols, &memory);
+  if (status != ACCRT_OK)
+    return status;
   session->symbols = memory;
-  return accrt_symbols_from_list(program, options->symbols, options->symbol_count, options->symbol_size_bytes, true,
-                                 session->symbols);
+  return accrt_symbols_from_list(program, options->symbols, options->symbol_count,
+                                 options->symbol_size_bytes, true, session->symbols);
 }
 
 /* A record for the first asynchronous execution, so that a blocking run never allocates one. */
 static accrt_status_t reserve_run(accrt_session_t* session) {
   accrt_run_t* run;
   const accrt_status_t status = accrt_session_take_run(session, &run);
-  if (status == ACCRT_OK) accrt_session_give_back_run(session, run);
+  if (status == ACCRT_OK)
+    accrt_session_give_back_run(session, run);
   return status;
 }
 
@@ -113,7 +123,8 @@ static accrt_status_t make(accrt_program_t* program, const accrt_session_options
                            accrt_session_t** out_session) {
   void* memory;
   accrt_status_t status = accrt_alloc(program->allocator, sizeof(accrt_session_t), &memory);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   accrt_session_t* session = memory;
   accrt_object_init(&session->object);
   session->program = accrt_program_retain(program);
@@ -121,11 +132,16 @@ static accrt_status_t make(accrt_program_t* program, const accrt_session_options
   session->version = 1;
   session->weights = accrt_program_weights(program, &session->weights_generation);
   status = accrt_copy_string(program->allocator, options->label, &session->label);
-  if (status == ACCRT_OK) status = take_symbols(session, options);
-  if (status == ACCRT_OK) status = take_stream(session, options->stream);
-  if (status == ACCRT_OK) status = take_pool(session, options->pool);
-  if (status == ACCRT_OK) status = reserve_run(session);
-  if (status == ACCRT_OK) status = accrt_session_create_states(session);
+  if (status == ACCRT_OK)
+    status = take_symbols(session, options);
+  if (status == ACCRT_OK)
+    status = take_stream(session, options->stream);
+  if (status == ACCRT_OK)
+    status = take_pool(session, options->pool);
+  if (status == ACCRT_OK)
+    status = reserve_run(session);
+  if (status == ACCRT_OK)
+    status = accrt_session_create_states(session);
   if (status == ACCRT_OK) {
     *out_session = session;
   } else {
@@ -134,29 +150,38 @@ static accrt_status_t make(accrt_program_t* program, const accrt_session_options
   return status;
 }
 
-static accrt_status_t read_options(const accrt_session_options_t* options, accrt_session_options_t* out_options) {
+static accrt_status_t read_options(const accrt_session_options_t* options,
+                                   accrt_session_options_t* out_options) {
   const accrt_status_t status =
       accrt_struct_read("accrt_session_options_t", options, out_options, sizeof *out_options);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   if (out_options->flags != 0 || out_options->reserved != 0) {
-    return ACCRT_FAIL(INVALID_ARGUMENT, "flags are 0x%" PRIx32 " and reserved is %" PRIu32 ", both must be 0",
+    return ACCRT_FAIL(INVALID_ARGUMENT,
+                      "flags are 0x%" PRIx32 " and reserved is %" PRIu32 ", both must be 0",
                       out_options->flags, out_options->reserved);
   }
   return ACCRT_OK;
 }
 
-accrt_status_t accrt_session_create(accrt_program_t* program, const accrt_session_options_t* options,
+accrt_status_t accrt_session_create(accrt_program_t* program,
+                                    const accrt_session_options_t* options,
                                     accrt_session_t** out_session) {
   accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK) return status;
-  if (out_session == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "out_session is NULL");
+  if (status != ACCRT_OK)
+    return status;
+  if (out_session == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "out_session is NULL");
   *out_session = NULL;
-  if (program == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "program is NULL");
+  if (program == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "program is NULL");
   accrt_session_options_t own;
   status = read_options(options, &own);
   accrt_session_t* session = NULL;
-  if (status == ACCRT_OK) status = make(program, &own, &session);
-  if (status == ACCRT_OK) status = accrt_session_fill_states(session);
+  if (status == ACCRT_OK)
+    status = make(program, &own, &session);
+  if (status == ACCRT_OK)
+    status = accrt_session_fill_states(session);
   if (status == ACCRT_OK) {
     *out_session = session;
   } else {
@@ -168,12 +193,16 @@ accrt_status_t accrt_session_create(accrt_program_t* program, const accrt_sessio
 /* ---- Clone ---- */
 
 /* The clone's symbols must be the original's: its state has the same shape. */
-static accrt_status_t check_clone_symbols(const accrt_session_t* session, const accrt_session_options_t* options) {
+static accrt_status_t check_clone_symbols(const accrt_session_t* session,
+                                          const accrt_session_options_t* options) {
   const accrt_bundle_tables_t* tables = session->program->tables;
   for (uint32_t i = 0; i < options->symbol_count; ++i) {
-    const uint32_t symbol = accrt_bundle_lookup_symbol(session->program->bundle, options->symbols[i].name);
-    if (options->symbols[i].value == session->symbols[symbol].value) continue;
-    return ACCRT_FAIL(SHAPE_MISMATCH, "symbol '%s': the session has %" PRId64 ", the clone cannot have %" PRId64,
+    const uint32_t symbol =
+        accrt_bundle_lookup_symbol(session->program->bundle, options->symbols[i].name);
+    if (options->symbols[i].value == session->symbols[symbol].value)
+      continue;
+    return ACCRT_FAIL(SHAPE_MISMATCH,
+                      "symbol '%s': the session has %" PRId64 ", the clone cannot have %" PRId64,
                       accrt_program_string(session->program, tables->symbols[symbol].name),
                       session->symbols[symbol].value, options->symbols[i].value);
   }
@@ -183,7 +212,8 @@ static accrt_status_t check_clone_symbols(const accrt_session_t* session, const 
 static accrt_status_t copy_states(accrt_session_t* from, accrt_session_t* to) {
   accrt_status_t status = ACCRT_OK;
   for (uint32_t i = 0; i < from->program->tables->state_count && status == ACCRT_OK; ++i) {
-    if (from->states[i].size_bytes == 0) continue;
+    if (from->states[i].size_bytes == 0)
+      continue;
     const accrt_place_t source = {from->states[i].buffer, NULL, from->states[i].offset_bytes};
     const accrt_place_t target = {to->states[i].buffer, NULL, to->states[i].offset_bytes};
     status = accrt_stream_copy(from->stream, &source, &target, from->states[i].size_bytes);
@@ -192,13 +222,17 @@ static accrt_status_t copy_states(accrt_session_t* from, accrt_session_t* to) {
 }
 
 /* All that follows on `later` waits for what `earlier` has been given. */
-static accrt_status_t order_streams(accrt_device_t* device, accrt_stream_t* earlier, accrt_stream_t* later) {
-  if (earlier == later) return ACCRT_OK;
+static accrt_status_t order_streams(accrt_device_t* device, accrt_stream_t* earlier,
+                                    accrt_stream_t* later) {
+  if (earlier == later)
+    return ACCRT_OK;
   accrt_event_t* event;
   accrt_status_t status = accrt_event_create(device, 0, &event);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   status = accrt_stream_record(earlier, event);
-  if (status == ACCRT_OK) status = accrt_stream_wait_event(later, event);
+  if (status == ACCRT_OK)
+    status = accrt_stream_wait_event(later, event);
   accrt_event_release(event);
   return status;
 }
@@ -209,46 +243,62 @@ static accrt_status_t make_clone(accrt_session_t* session, const accrt_session_o
   const accrt_program_t* program = session->program;
   void* memory;
   /* The original's SESSION symbols by name. */
-  accrt_status_t status =
-      accrt_alloc_array(program->allocator, program->tables->symbol_count, sizeof(accrt_symbol_value_t), &memory);
-  if (status != ACCRT_OK) return status;
+  accrt_status_t status = accrt_alloc_array(program->allocator, program->tables->symbol_count,
+                                            sizeof(accrt_symbol_value_t), &memory);
+  if (status != ACCRT_OK)
+    return status;
   accrt_symbol_value_t* values = memory;
   plain.symbols = values;
   plain.symbol_count = 0;
   plain.symbol_size_bytes = (uint32_t)sizeof *values;
   for (uint32_t i = 0; i < program->tables->symbol_count; ++i) {
-    if (program->tables->symbols[i].symbol_class != ACCX_SYMBOL_SESSION) continue;
-    values[plain.symbol_count].name = accrt_program_string(program, program->tables->symbols[i].name);
+    if (program->tables->symbols[i].symbol_class != ACCX_SYMBOL_SESSION)
+      continue;
+    values[plain.symbol_count].name =
+        accrt_program_string(program, program->tables->symbols[i].name);
     values[plain.symbol_count++].value = session->symbols[i].value;
   }
   status = make(session->program, &plain, out_session);
-  accrt_free_array(program->allocator, memory, program->tables->symbol_count, sizeof(accrt_symbol_value_t));
+  accrt_free_array(program->allocator, memory, program->tables->symbol_count,
+                   sizeof(accrt_symbol_value_t));
   return status;
 }
 
 accrt_status_t accrt_session_clone(accrt_session_t* session, const accrt_session_options_t* options,
                                    accrt_session_t** out_session) {
   accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK) return status;
-  if (out_session == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "out_session is NULL");
+  if (status != ACCRT_OK)
+    return status;
+  if (out_session == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "out_session is NULL");
   *out_session = NULL;
-  if (session == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "session is NULL");
+  if (session == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "session is NULL");
   accrt_session_options_t own;
   status = read_options(options, &own);
-  if (status == ACCRT_OK) status = accrt_session_check(session);
-  if (status != ACCRT_OK) return status;
+  if (status == ACCRT_OK)
+    status = accrt_session_check(session);
+  if (status != ACCRT_OK)
+    return status;
   /* Reads the list once for its errors. */
   accrt_session_t* clone = NULL;
   void* memory;
   const uint32_t symbol_count = session->program->tables->symbol_count;
-  status = accrt_alloc_array(session->program->allocator, symbol_count, sizeof *session->symbols, &memory);
-  if (status != ACCRT_OK) return status;
-  status = accrt_symbols_from_list(session->program, own.symbols, own.symbol_count, own.symbol_size_bytes, true, memory);
+  status = accrt_alloc_array(session->program->allocator, symbol_count, sizeof *session->symbols,
+                             &memory);
+  if (status != ACCRT_OK)
+    return status;
+  status = accrt_symbols_from_list(session->program, own.symbols, own.symbol_count,
+                                   own.symbol_size_bytes, true, memory);
   accrt_free_array(session->program->allocator, memory, symbol_count, sizeof *session->symbols);
-  if (status == ACCRT_OK) status = check_clone_symbols(session, &own);
-  if (status == ACCRT_OK) status = make_clone(session, &own, &clone);
-  if (status == ACCRT_OK) status = copy_states(session, clone);
-  if (status == ACCRT_OK) status = order_streams(session->program->device, session->stream, clone->stream);
+  if (status == ACCRT_OK)
+    status = check_clone_symbols(session, &own);
+  if (status == ACCRT_OK)
+    status = make_clone(session, &own, &clone);
+  if (status == ACCRT_OK)
+    status = copy_states(session, clone);
+  if (status == ACCRT_OK)
+    status = order_streams(session->program->device, session->stream, clone->stream);
   if (status == ACCRT_OK) {
     *out_session = clone;
   } else {
@@ -273,39 +323,51 @@ accrt_status_t accrt_session_fail(accrt_session_t* session, const accrt_error_t*
 
 accrt_status_t accrt_session_check(accrt_session_t* session) {
   /* Acquire pairs with the release in accrt_session_fail. */
-  if (atomic_load_explicit(&session->failed, memory_order_acquire) != 2) return ACCRT_OK;
+  if (atomic_load_explicit(&session->failed, memory_order_acquire) != 2)
+    return ACCRT_OK;
   return ACCRT_FAIL(POISONED, "the session failed before (%s: %s); accrt_session_reset clears it",
                     accrt_status_name(session->error.status), session->error.message);
 }
 
 accrt_status_t accrt_session_error(accrt_session_t* session, accrt_error_t* out_error) {
   const accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK) return status;
-  if (session == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "session is NULL");
+  if (status != ACCRT_OK)
+    return status;
+  if (session == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "session is NULL");
   const accrt_error_t none = ACCRT_ERROR_INIT;
   const bool has_failed = atomic_load_explicit(&session->failed, memory_order_acquire) == 2;
-  return accrt_struct_write("accrt_error_t", out_error, has_failed ? &session->error : &none, sizeof none);
+  return accrt_struct_write("accrt_error_t", out_error, has_failed ? &session->error : &none,
+                            sizeof none);
 }
 
 /* Ends what is on the stream; a failed stream of the session's own is made usable again. */
 static accrt_status_t quiet_stream(accrt_session_t* session) {
-  const accrt_status_t status = accrt_stream_synchronize(session->stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK);
-  if (status != ACCRT_ERROR_POISONED || !session->own_stream) return status;
+  const accrt_status_t status =
+      accrt_stream_synchronize(session->stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK);
+  if (status != ACCRT_ERROR_POISONED || !session->own_stream)
+    return status;
   return accrt_stream_reset(session->stream);
 }
 
 accrt_status_t accrt_session_reset(accrt_session_t* session) {
   accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK) return status;
-  if (session == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "session is NULL");
+  if (status != ACCRT_OK)
+    return status;
+  if (session == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "session is NULL");
   status = quiet_stream(session);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   accrt_session_drain(session);
   accrt_session_collect_runs(session);
   status = accrt_session_fill_states(session);
   /* Relaxed: nothing is in flight, and the session's owner alone looks. */
-  if (status == ACCRT_OK) atomic_store_explicit(&session->failed, 0, memory_order_relaxed);
+  if (status == ACCRT_OK)
+    atomic_store_explicit(&session->failed, 0, memory_order_relaxed);
   return status;
 }
 
-accrt_stream_t* accrt_session_stream(accrt_session_t* session) { return session != NULL ? session->stream : NULL; }
+accrt_stream_t* accrt_session_stream(accrt_session_t* session) {
+  return session != NULL ? session->stream : NULL;
+}

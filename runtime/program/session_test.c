@@ -6,11 +6,13 @@
 /* ---- State ---- */
 
 /* Host address of a state, after everything enqueued. */
-static void* state_data(accrt_session_t* session, const char* name, accrt_tensor_t* out_tensor, int64_t* shape) {
+static void* state_data(accrt_session_t* session, const char* name, accrt_tensor_t* out_tensor,
+                        int64_t* shape) {
   int64_t strides[8];
   void* pointer;
   OK(accrt_session_state(session, name, out_tensor, shape, strides));
-  OK(accrt_stream_synchronize(accrt_session_stream(session), ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK));
+  OK(accrt_stream_synchronize(accrt_session_stream(session), ACCRT_TIMEOUT_INFINITE,
+                              ACCRT_WAIT_BLOCK));
   OK(accrt_buffer_map(out_tensor->buffer, out_tensor->offset_bytes, 8, &pointer));
   OK(accrt_buffer_unmap(out_tensor->buffer));
   return pointer;
@@ -58,7 +60,8 @@ static void sizes_and_fills_state(void** state) {
   assert_int_equal(tensor.dtype, F32);
   assert_int_equal(shape[0], 10);
   assert_int_equal(shape[1], 4);
-  for (int i = 0; i < 40; ++i) assert_true(cache[i] == 1.0f);
+  for (int i = 0; i < 40; ++i)
+    assert_true(cache[i] == 1.0f);
   assert_int_equal(*(const int64_t*)state_data(session, "counter", &tensor, shape), 7);
   assert_true(append(session, 2, 5.0f) == 4 + 4 + 20.0f);
   assert_true(append(session, 9, 0.0f) == 7 * 4 + 4 + 20.0f);
@@ -79,7 +82,8 @@ static void refuses_bad_sessions(void** state) {
   options.symbols = &symbol;
   options.symbol_count = 1;
   options.symbol_size_bytes = sizeof symbol;
-  FAILS(accrt_session_create(f->program, &options, &session), SHAPE_MISMATCH, "symbol 'cap': got 65, allowed: 1 to 64");
+  FAILS(accrt_session_create(f->program, &options, &session), SHAPE_MISMATCH,
+        "symbol 'cap': got 65, allowed: 1 to 64");
   symbol = (accrt_symbol_value_t){"n", 1};
   FAILS(accrt_session_create(f->program, &options, &session), NOT_FOUND, "no session symbol 'n'");
   symbol = (accrt_symbol_value_t){"cup", 1};
@@ -87,7 +91,8 @@ static void refuses_bad_sessions(void** state) {
   symbol.name = NULL;
   FAILS(accrt_session_create(f->program, &options, &session), INVALID_ARGUMENT, "NULL");
   options.symbol_size_bytes = 8;
-  FAILS(accrt_session_create(f->program, &options, &session), INVALID_ARGUMENT, "accrt_symbol_value_t");
+  FAILS(accrt_session_create(f->program, &options, &session), INVALID_ARGUMENT,
+        "accrt_symbol_value_t");
   options.symbol_count = 0;
   options.flags = 1;
   FAILS(accrt_session_create(f->program, &options, &session), INVALID_ARGUMENT, "flags");
@@ -100,7 +105,8 @@ static void refuses_bad_sessions(void** state) {
   options = (accrt_session_options_t)ACCRT_SESSION_OPTIONS_INIT;
   options.pool = pool;
   options.label = "tiny";
-  FAILS(accrt_session_create(f->program, &options, &session), OUT_OF_DEVICE_MEMORY, "state 'cache'");
+  FAILS(accrt_session_create(f->program, &options, &session), OUT_OF_DEVICE_MEMORY,
+        "state 'cache'");
   assert_null(session);
   accrt_pool_release(pool);
 }
@@ -125,7 +131,8 @@ static void exports_and_imports_state(void** state) {
   int64_t shape[8];
   int64_t strides[8];
   accrt_tensor_t tensor;
-  FAILS(accrt_session_state(f->session, "cachee", &tensor, shape, strides), NOT_FOUND, "did you mean 'cache'");
+  FAILS(accrt_session_state(f->session, "cachee", &tensor, shape, strides), NOT_FOUND,
+        "did you mean 'cache'");
   FAILS(accrt_session_state(f->session, NULL, &tensor, shape, strides), INVALID_ARGUMENT, "NULL");
   FAILS(accrt_session_state(f->session, "cache", NULL, shape, strides), INVALID_ARGUMENT, "NULL");
   OK(accrt_session_state(f->session, "counter", &tensor, shape, strides));
@@ -146,8 +153,10 @@ static void binds_state_from_outside(void** state) {
   OK(accrt_buffer_map(buffer, 0, 264, &pointer));
   *(int64_t*)((char*)pointer + 256) = 1000;
   assert_int_equal(count(f->session, 3), 73);
-  FAILS(accrt_session_bind_state(f->session, "counter", buffer, 260), OUT_OF_RANGE, "needs 8 bytes, the buffer has 4");
-  FAILS(accrt_session_bind_state(f->session, "counter", buffer, 8), INVALID_ARGUMENT, "not a multiple of 256");
+  FAILS(accrt_session_bind_state(f->session, "counter", buffer, 260), OUT_OF_RANGE,
+        "needs 8 bytes, the buffer has 4");
+  FAILS(accrt_session_bind_state(f->session, "counter", buffer, 8), INVALID_ARGUMENT,
+        "not a multiple of 256");
   FAILS(accrt_session_bind_state(f->session, "nothing", buffer, 0), NOT_FOUND, "nothing");
   FAILS(accrt_session_bind_state(NULL, "counter", buffer, 0), INVALID_ARGUMENT, "session");
   OK(accrt_session_bind_state(f->session, "counter", buffer, 256));
@@ -175,7 +184,8 @@ static void clones(void** state) {
   options.symbols = &symbol;
   options.symbol_count = 1;
   options.symbol_size_bytes = sizeof symbol;
-  FAILS(accrt_session_clone(original, &options, &clone), SHAPE_MISMATCH, "the session has 8, the clone cannot have 9");
+  FAILS(accrt_session_clone(original, &options, &clone), SHAPE_MISMATCH,
+        "the session has 8, the clone cannot have 9");
   symbol.name = "cop";
   FAILS(accrt_session_clone(original, &options, &clone), NOT_FOUND, "cop");
   FAILS(accrt_session_clone(NULL, &options, &clone), INVALID_ARGUMENT, "session");
@@ -244,9 +254,11 @@ static void reports_failures_of_submitted_calls(void** state) {
   accrt_call_t* call = make_call(f->session, "fail");
   OK(set_number(call, "code", 3));
   OK(accrt_call_submit(call, NULL, 0, &done, 1));
-  FAILS(accrt_semaphore_wait(semaphore, 1, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK), POISONED, "asked to fail");
+  FAILS(accrt_semaphore_wait(semaphore, 1, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK), POISONED,
+        "asked to fail");
   /* The completion may come a little after the semaphore. */
-  while (accrt_session_check(f->session) == ACCRT_OK) usleep(100);
+  while (accrt_session_check(f->session) == ACCRT_OK)
+    usleep(100);
   FAILS(accrt_call_submit(call, NULL, 0, NULL, 0), POISONED, "asked to fail");
   FAILS(run(call), POISONED, NULL);
   OK(accrt_session_reset(f->session)); /* also its own stream */
@@ -270,7 +282,8 @@ static void leaves_a_given_stream_alone(void** state) {
   accrt_call_t* call = make_call(session, "fail");
   OK(set_number(call, "code", 3));
   OK(accrt_call_submit(call, NULL, 0, NULL, 0));
-  FAILS(accrt_stream_synchronize(stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK), POISONED, "asked to fail");
+  FAILS(accrt_stream_synchronize(stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK), POISONED,
+        "asked to fail");
   FAILS(accrt_session_reset(session), POISONED, NULL);
   OK(accrt_stream_reset(stream));
   OK(accrt_session_reset(session));
@@ -296,7 +309,8 @@ static void submits_in_order(void** state) {
     const accrt_timepoint_t signal = {end, (uint64_t)i + 1};
     OK(set_number(call, "digit", i + 1));
     OK(set_vector(call, "y", &y[i], ACCRT_DTYPE_I64, 1));
-    OK(accrt_call_submit(call, &wait, 1, &signal, 1)); /* arguments are as they were at the submit */
+    OK(accrt_call_submit(call, &wait, 1, &signal,
+                         1)); /* arguments are as they were at the submit */
   }
   FAILS(accrt_semaphore_wait(end, 1, 0, ACCRT_WAIT_BLOCK), NOT_READY, NULL);
   OK(accrt_semaphore_signal(start, 2));
@@ -326,10 +340,12 @@ static void results_in_flight_are_new(void** state) {
     OK(accrt_call_submit(call, &wait, i == 0, NULL, 0));
     OK(accrt_call_result(call, 0, &tensor, shape, strides));
     kept[i] = accrt_buffer_retain(tensor.buffer);
-    for (int64_t k = 0; k < i; ++k) assert_ptr_not_equal(kept[k], kept[i]);
+    for (int64_t k = 0; k < i; ++k)
+      assert_ptr_not_equal(kept[k], kept[i]);
   }
   OK(accrt_semaphore_signal(start, 1));
-  OK(accrt_stream_synchronize(accrt_session_stream(f->session), ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK));
+  OK(accrt_stream_synchronize(accrt_session_stream(f->session), ACCRT_TIMEOUT_INFINITE,
+                              ACCRT_WAIT_BLOCK));
   for (int64_t i = 0; i < 4; ++i) {
     void* pointer;
     OK(accrt_buffer_map(kept[i], 0, 32, &pointer));
@@ -349,7 +365,8 @@ static void times_out_and_goes_on(void** state) {
   accrt_call_t* call = make_call(f->session, "count");
   OK(set_number(call, "digit", 1));
   OK(accrt_call_submit(call, &wait, 1, NULL, 0));
-  FAILS(accrt_call_run(call, 1000000), TIMEOUT, "function 'count' was not complete after 1000000 ns");
+  FAILS(accrt_call_run(call, 1000000), TIMEOUT,
+        "function 'count' was not complete after 1000000 ns");
   FAILS(accrt_call_run(call, 0), TIMEOUT, "it still runs");
   OK(accrt_semaphore_signal(start, 1));
   OK(run(call));
@@ -370,8 +387,9 @@ static void refuses_bad_timepoints(void** state) {
   OK(accrt_semaphore_fail(failed, ACCRT_ERROR_CANCELLED, "called off"));
   const accrt_timepoint_t wait = {failed, 1};
   FAILS(accrt_call_submit(call, &wait, 1, NULL, 0), POISONED, "called off");
-  FAILS(accrt_call_submit(call, NULL, 0, &wait, 1), POISONED, "called off"); /* cannot be signalled either */
-  OK(run(call)); /* nothing was enqueued */
+  FAILS(accrt_call_submit(call, NULL, 0, &wait, 1), POISONED,
+        "called off"); /* cannot be signalled either */
+  OK(run(call));       /* nothing was enqueued */
   accrt_semaphore_release(failed);
   accrt_call_release(call);
 }
@@ -385,7 +403,8 @@ static void cancels(void** state) {
   OK(set_number(call, "digit", 1));
   OK(accrt_call_submit(call, &wait, 1, NULL, 0));
   OK(accrt_semaphore_fail(start, ACCRT_ERROR_CANCELLED, "called off"));
-  while (accrt_session_check(f->session) == ACCRT_OK) usleep(100);
+  while (accrt_session_check(f->session) == ACCRT_OK)
+    usleep(100);
   accrt_error_t error = ACCRT_ERROR_INIT;
   OK(accrt_session_error(f->session, &error));
   assert_non_null(strstr(error.message, "called off"));
@@ -411,12 +430,15 @@ static void swaps_weights_under_calls_in_flight(void** state) {
   for (int round = 0; round < 3; ++round) {
     OK(set_vector(call, "y", y[0], F32, 8));
     OK(accrt_call_submit(call, &wait, round == 0, NULL, 0));
-    for (int i = 0; i < 8; ++i) fresh[i] = (float)round;
+    for (int i = 0; i < 8; ++i)
+      fresh[i] = (float)round;
     OK(accrt_program_swap_weights(f->program, &weight, 1, sizeof weight));
     OK(set_vector(call, "y", y[1], F32, 8));
     OK(accrt_call_submit(call, NULL, 0, NULL, 0));
-    if (round == 0) OK(accrt_semaphore_signal(start, 1));
-    OK(accrt_stream_synchronize(accrt_session_stream(f->session), ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK));
+    if (round == 0)
+      OK(accrt_semaphore_signal(start, 1));
+    OK(accrt_stream_synchronize(accrt_session_stream(f->session), ACCRT_TIMEOUT_INFINITE,
+                                ACCRT_WAIT_BLOCK));
     for (int i = 0; i < 8; ++i) {
       assert_true(y[0][i] == (round == 0 ? (float)i : (float)(round - 1)));
       assert_true(y[1][i] == (float)round);
@@ -433,7 +455,8 @@ static void grows_the_arena_under_calls_in_flight(void** state) {
   const accrt_timepoint_t wait = {start, 1};
   _Alignas(16) static float x[400];
   _Alignas(16) static float y[3][400];
-  for (int i = 0; i < 400; ++i) x[i] = (float)i;
+  for (int i = 0; i < 400; ++i)
+    x[i] = (float)i;
   const int64_t sizes[3] = {4, 50, 100};
   accrt_call_t* call = make_call(f->session, "bucket");
   for (int i = 0; i < 3; ++i) {
@@ -443,9 +466,11 @@ static void grows_the_arena_under_calls_in_flight(void** state) {
   }
   accrt_call_release(call);
   OK(accrt_semaphore_signal(start, 1));
-  OK(accrt_stream_synchronize(accrt_session_stream(f->session), ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK));
+  OK(accrt_stream_synchronize(accrt_session_stream(f->session), ACCRT_TIMEOUT_INFINITE,
+                              ACCRT_WAIT_BLOCK));
   for (int i = 0; i < 3; ++i) {
-    for (int64_t k = 0; k < sizes[i] * 4; ++k) assert_true(y[i][k] == 2.0f * (float)k + 1.0f);
+    for (int64_t k = 0; k < sizes[i] * 4; ++k)
+      assert_true(y[i][k] == 2.0f * (float)k + 1.0f);
   }
   accrt_semaphore_release(start);
 }
@@ -478,7 +503,8 @@ static void releases_with_calls_in_flight(void** state) {
 }
 
 static void releases_everything_with_a_call_in_flight(void** state) {
-  if (!have_bundles()) skip();
+  if (!have_bundles())
+    skip();
   (void)state;
   for (int round = 0; round < 20; ++round) {
     fixture_t* f = open_fixture("2");
@@ -496,7 +522,8 @@ static void releases_everything_with_a_call_in_flight(void** state) {
     accrt_instance_release(f->instance);
     OK(accrt_semaphore_signal(start, 1));
     accrt_semaphore_release(start);
-    for (int i = 0; i < 2000 && atomic_load(&f->watch.live) != 0; ++i) usleep(1000);
+    for (int i = 0; i < 2000 && atomic_load(&f->watch.live) != 0; ++i)
+      usleep(1000);
     assert_int_equal(atomic_load(&f->watch.live), 0);
     usleep(1000); /* the last thread leaves the allocator's record */
     free(f);
@@ -504,7 +531,8 @@ static void releases_everything_with_a_call_in_flight(void** state) {
 }
 
 static void works_without_threads(void** state) {
-  if (!have_bundles()) skip();
+  if (!have_bundles())
+    skip();
   (void)state;
   fixture_t* f = open_fixture("0");
   assert_int_equal(count(f->session, 1), 71);

@@ -11,58 +11,67 @@ void accrt_call_prefix(const accrt_call_t* call, uint32_t argument) {
   char type[128] = "";
   uint64_t size_bytes;
   const accrt_error_t saved = *accrt_error_current();
-  const accrt_status_t status = accrt_bundle_argument_type_text(call->program->bundle, call->function, argument, type,
-                                                                sizeof type, &size_bytes);
-  if (status != ACCRT_OK) (void)snprintf(type, sizeof type, "%s", "its type is too long to show");
+  const accrt_status_t status = accrt_bundle_argument_type_text(
+      call->program->bundle, call->function, argument, type, sizeof type, &size_bytes);
+  if (status != ACCRT_OK)
+    (void)snprintf(type, sizeof type, "%s", "its type is too long to show");
   (void)accrt_error_restore(&saved);
-  accrt_error_prefix("function '%s', %s '%s' (%s)", accrt_function_name(call->program, call->function),
-                     argument < call->input_count ? "input" : "result", accrt_call_argument_name(call, argument), type);
+  accrt_error_prefix("function '%s', %s '%s' (%s)",
+                     accrt_function_name(call->program, call->function),
+                     argument < call->input_count ? "input" : "result",
+                     accrt_call_argument_name(call, argument), type);
 }
 
 static const char* symbol_name(const accrt_call_t* call, uint32_t symbol) {
-  return symbol == ACCX_NONE ? "" : accrt_program_string(call->program, call->program->tables->symbols[symbol].name);
+  return symbol == ACCX_NONE
+             ? ""
+             : accrt_program_string(call->program, call->program->tables->symbols[symbol].name);
 }
 
 /* "dimension 1" or "value": where a number came from. */
 static const char* place_text(uint32_t dimension, char* text, size_t capacity_bytes) {
-  if (dimension == ACCX_NONE) return "value";
+  if (dimension == ACCX_NONE)
+    return "value";
   (void)snprintf(text, capacity_bytes, "dimension %" PRIu32, dimension);
   return text;
 }
 
-static accrt_status_t fail_range(const accrt_call_t* call, uint32_t argument, uint32_t dimension, uint32_t symbol,
-                                 int64_t got) {
+static accrt_status_t fail_range(const accrt_call_t* call, uint32_t argument, uint32_t dimension,
+                                 uint32_t symbol, int64_t got) {
   char place[32];
   char range[96];
   const accrt_status_t status = ACCRT_FAIL(
-      SHAPE_MISMATCH, "%s, symbol '%s': got %" PRId64 ", allowed: %s", place_text(dimension, place, sizeof place),
-      symbol_name(call, symbol), got,
+      SHAPE_MISMATCH, "%s, symbol '%s': got %" PRId64 ", allowed: %s",
+      place_text(dimension, place, sizeof place), symbol_name(call, symbol), got,
       accrt_symbol_range_text(&call->program->tables->symbols[symbol], range, sizeof range));
   accrt_call_prefix(call, argument);
   return status;
 }
 
-static accrt_status_t fail_equality(const accrt_call_t* call, uint32_t argument, uint32_t dimension, uint32_t symbol,
-                                    int64_t got) {
+static accrt_status_t fail_equality(const accrt_call_t* call, uint32_t argument, uint32_t dimension,
+                                    uint32_t symbol, int64_t got) {
   char place[32];
   char range[96];
   const uint32_t binder = call->binders[symbol];
-  const accrt_status_t status =
-      ACCRT_FAIL(SHAPE_MISMATCH, "%s, symbol '%s': got %" PRId64 ", but %s%s%s says %" PRId64 " (its range: %s)",
-                 place_text(dimension, place, sizeof place), symbol_name(call, symbol), got,
-                 binder == ACCX_NONE ? "the session" : "input '",
-                 binder == ACCX_NONE ? "" : accrt_call_argument_name(call, binder), binder == ACCX_NONE ? "" : "'",
-                 call->symbols[symbol].value,
-                 accrt_symbol_range_text(&call->program->tables->symbols[symbol], range, sizeof range));
+  const accrt_status_t status = ACCRT_FAIL(
+      SHAPE_MISMATCH,
+      "%s, symbol '%s': got %" PRId64 ", but %s%s%s says %" PRId64 " (its range: %s)",
+      place_text(dimension, place, sizeof place), symbol_name(call, symbol), got,
+      binder == ACCX_NONE ? "the session" : "input '",
+      binder == ACCX_NONE ? "" : accrt_call_argument_name(call, binder),
+      binder == ACCX_NONE ? "" : "'", call->symbols[symbol].value,
+      accrt_symbol_range_text(&call->program->tables->symbols[symbol], range, sizeof range));
   accrt_call_prefix(call, argument);
   return status;
 }
 
 /* Binds a symbol, or checks that it has this value already. */
-static accrt_status_t meet(accrt_call_t* call, uint32_t argument, uint32_t dimension, uint32_t symbol, int64_t value) {
+static accrt_status_t meet(accrt_call_t* call, uint32_t argument, uint32_t dimension,
+                           uint32_t symbol, int64_t value) {
   accrt_expr_value_t* present = &call->symbols[symbol];
   if (present->fault == ACCRT_EXPR_OK) {
-    return present->value == value ? ACCRT_OK : fail_equality(call, argument, dimension, symbol, value);
+    return present->value == value ? ACCRT_OK
+                                   : fail_equality(call, argument, dimension, symbol, value);
   }
   if (!accrt_symbol_allows(&call->program->tables->symbols[symbol], value)) {
     return fail_range(call, argument, dimension, symbol, value);
@@ -72,8 +81,10 @@ static accrt_status_t meet(accrt_call_t* call, uint32_t argument, uint32_t dimen
   return ACCRT_OK;
 }
 
-static const accx_expression_t* dimension_node(const accrt_call_t* call, uint32_t argument, uint32_t dimension) {
-  return &accrt_function_scope(call->program, call->function)[call->signature[argument].type.dims[dimension]];
+static const accx_expression_t* dimension_node(const accrt_call_t* call, uint32_t argument,
+                                               uint32_t dimension) {
+  return &accrt_function_scope(call->program,
+                               call->function)[call->signature[argument].type.dims[dimension]];
 }
 
 static accrt_status_t fail_unbound(const accrt_call_t* call, uint32_t argument) {
@@ -87,15 +98,20 @@ static accrt_status_t bind_symbols(accrt_call_t* call) {
     const accx_argument_t* record = &call->signature[i];
     const accrt_call_argument_t* argument = &call->arguments[i];
     call->present[i] = argument->bound;
-    if (!argument->bound && (record->flags & ACCX_ARGUMENT_FLAG_OPTIONAL) != 0) continue;
-    if (!argument->bound) return fail_unbound(call, i);
+    if (!argument->bound && (record->flags & ACCX_ARGUMENT_FLAG_OPTIONAL) != 0)
+      continue;
+    if (!argument->bound)
+      return fail_unbound(call, i);
     accrt_status_t status = ACCRT_OK;
-    if (record->kind == ACCX_ARGUMENT_SCALAR) status = meet(call, i, ACCX_NONE, record->symbol, argument->scalar);
+    if (record->kind == ACCX_ARGUMENT_SCALAR)
+      status = meet(call, i, ACCX_NONE, record->symbol, argument->scalar);
     for (uint32_t d = 0; d < record->type.rank && status == ACCRT_OK; ++d) {
       const accx_expression_t* node = dimension_node(call, i, d);
-      if (node->op == ACCX_EXPR_SYMBOL) status = meet(call, i, d, (uint32_t)node->immediate, argument->shape[d]);
+      if (node->op == ACCX_EXPR_SYMBOL)
+        status = meet(call, i, d, (uint32_t)node->immediate, argument->shape[d]);
     }
-    if (status != ACCRT_OK) return status;
+    if (status != ACCRT_OK)
+      return status;
   }
   return ACCRT_OK;
 }
@@ -106,23 +122,25 @@ static void evaluate_signature(accrt_call_t* call) {
   const accrt_expr_environment_t environment = {call->symbols, call->present, NULL, 0};
   for (uint32_t i = 0; i < info->signature_node_count; ++i) {
     const uint32_t node = info->signature_nodes[i];
-    call->signature_values[node] = accrt_expr_node(&scope[node], &environment, call->signature_values);
+    call->signature_values[node] =
+        accrt_expr_node(&scope[node], &environment, call->signature_values);
   }
 }
 
 static accrt_status_t fail_value(const accrt_call_t* call, uint32_t argument, uint32_t dimension,
                                  accrt_expr_value_t value) {
   char place[32];
-  const accrt_status_t status =
-      accrt_expr_fail(value, symbol_name(call, value.symbol), place_text(dimension, place, sizeof place));
+  const accrt_status_t status = accrt_expr_fail(value, symbol_name(call, value.symbol),
+                                                place_text(dimension, place, sizeof place));
   accrt_call_prefix(call, argument);
   return status;
 }
 
-static accrt_status_t fail_dimension(const accrt_call_t* call, uint32_t argument, uint32_t dimension, int64_t got,
-                                     int64_t expected) {
-  const accrt_status_t status = ACCRT_FAIL(SHAPE_MISMATCH, "dimension %" PRIu32 ": got %" PRId64 ", expected %" PRId64,
-                                           dimension, got, expected);
+static accrt_status_t fail_dimension(const accrt_call_t* call, uint32_t argument,
+                                     uint32_t dimension, int64_t got, int64_t expected) {
+  const accrt_status_t status =
+      ACCRT_FAIL(SHAPE_MISMATCH, "dimension %" PRIu32 ": got %" PRId64 ", expected %" PRId64,
+                 dimension, got, expected);
   accrt_call_prefix(call, argument);
   return status;
 }
@@ -132,10 +150,13 @@ static accrt_status_t check_dimensions(const accrt_call_t* call, uint32_t argume
   const accrt_call_argument_t* given = &call->arguments[argument];
   for (uint32_t d = 0; d < type->rank; ++d) {
     const accrt_expr_value_t value = call->signature_values[type->dims[d]];
-    if (value.fault != ACCRT_EXPR_OK) return fail_value(call, argument, d, value);
-    if (value.value == given->shape[d]) continue;
+    if (value.fault != ACCRT_EXPR_OK)
+      return fail_value(call, argument, d, value);
+    if (value.value == given->shape[d])
+      continue;
     const accx_expression_t* node = dimension_node(call, argument, d);
-    if (node->op == ACCX_EXPR_SYMBOL) return fail_equality(call, argument, d, (uint32_t)node->immediate, given->shape[d]);
+    if (node->op == ACCX_EXPR_SYMBOL)
+      return fail_equality(call, argument, d, (uint32_t)node->immediate, given->shape[d]);
     return fail_dimension(call, argument, d, given->shape[d], value.value);
   }
   return ACCRT_OK;
@@ -147,11 +168,14 @@ static accrt_status_t shape_result(accrt_call_t* call, uint32_t argument) {
   accrt_call_argument_t* result = &call->arguments[argument];
   for (uint32_t d = 0; d < type->rank; ++d) {
     const accrt_expr_value_t value = call->signature_values[type->dims[d]];
-    if (value.fault != ACCRT_EXPR_OK) return fail_value(call, argument, d, value);
+    if (value.fault != ACCRT_EXPR_OK)
+      return fail_value(call, argument, d, value);
     result->shape[d] = value.value;
   }
-  if (accrt_shape_bytes(type->dtype, type->rank, result->shape, &result->size_bytes)) return ACCRT_OK;
-  const accrt_status_t status = ACCRT_FAIL(OVERFLOW, "a dimension is negative, or its size does not fit 63 bits");
+  if (accrt_shape_bytes(type->dtype, type->rank, result->shape, &result->size_bytes))
+    return ACCRT_OK;
+  const accrt_status_t status =
+      ACCRT_FAIL(OVERFLOW, "a dimension is negative, or its size does not fit 63 bits");
   accrt_call_prefix(call, argument);
   return status;
 }
@@ -163,7 +187,8 @@ accrt_status_t accrt_call_solve(accrt_call_t* call) {
     call->binders[i] = ACCX_NONE;
   }
   accrt_status_t status = bind_symbols(call);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   evaluate_signature(call);
   for (uint32_t i = 0; i < call->argument_count && status == ACCRT_OK; ++i) {
     const bool is_result = i >= call->input_count;
@@ -179,7 +204,8 @@ accrt_status_t accrt_call_solve(accrt_call_t* call) {
 accrt_status_t accrt_call_solve_scalars(accrt_call_t* call) {
   const uint8_t* quick = call->program->functions[call->function].quick_scalars;
   for (uint32_t i = 0; i < call->input_count; ++i) {
-    if (!quick[i]) continue;
+    if (!quick[i])
+      continue;
     const uint32_t symbol = call->signature[i].symbol;
     const int64_t value = call->arguments[i].scalar;
     if (!accrt_symbol_allows(&call->program->tables->symbols[symbol], value)) {

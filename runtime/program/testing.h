@@ -22,8 +22,8 @@
 /* ---- An allocator that counts, and fails when told ---- */
 
 typedef struct watch {
-  atomic_llong live;  /* allocations not given back */
-  atomic_llong count; /* all, ever */
+  atomic_llong live;    /* allocations not given back */
+  atomic_llong count;   /* all, ever */
   atomic_llong fail_at; /* the allocation with this number fails; 0: none */
   atomic_int fail_on;   /* 1: and all after it */
 } watch_t;
@@ -32,14 +32,18 @@ static inline void* watch_allocate(void* self, size_t size_bytes, size_t alignme
   watch_t* watch = self;
   const long long number = atomic_fetch_add(&watch->count, 1) + 1;
   const long long fail_at = atomic_load(&watch->fail_at);
-  if (fail_at != 0 && (number == fail_at || (number > fail_at && atomic_load(&watch->fail_on)))) return NULL;
+  if (fail_at != 0 && (number == fail_at || (number > fail_at && atomic_load(&watch->fail_on))))
+    return NULL;
   void* pointer = NULL;
-  if (posix_memalign(&pointer, alignment < sizeof(void*) ? sizeof(void*) : alignment, size_bytes) != 0) return NULL;
+  if (posix_memalign(&pointer, alignment < sizeof(void*) ? sizeof(void*) : alignment, size_bytes) !=
+      0)
+    return NULL;
   atomic_fetch_add(&watch->live, 1);
   return pointer;
 }
 
-static inline void watch_deallocate(void* self, void* pointer, size_t size_bytes, size_t alignment) {
+static inline void watch_deallocate(void* self, void* pointer, size_t size_bytes,
+                                    size_t alignment) {
   (void)size_bytes;
   (void)alignment;
   watch_t* watch = self;
@@ -59,30 +63,38 @@ typedef struct fixture {
 } fixture_t;
 
 static inline void require_ok(accrt_status_t status, const char* what, int line) {
-  if (status == ACCRT_OK) return;
-  print_error("line %d: %s: %s: %s\n", line, what, accrt_status_name(status), accrt_error_current()->message);
+  if (status == ACCRT_OK)
+    return;
+  print_error("line %d: %s: %s: %s\n", line, what, accrt_status_name(status),
+              accrt_error_current()->message);
   fail();
 }
 #define OK(call) require_ok((call), #call, __LINE__)
 
-static inline void require_status(accrt_status_t status, accrt_status_t wanted, const char* text, const char* what, int line) {
+static inline void require_status(accrt_status_t status, accrt_status_t wanted, const char* text,
+                                  const char* what, int line) {
   if (status != wanted) {
     print_error("line %d: %s gave %s (%s), wanted %s\n", line, what, accrt_status_name(status),
                 accrt_error_current()->message, accrt_status_name(wanted));
     fail();
   }
   if (text != NULL && strstr(accrt_error_current()->message, text) == NULL) {
-    print_error("line %d: %s: the message lacks '%s': %s\n", line, what, text, accrt_error_current()->message);
+    print_error("line %d: %s: the message lacks '%s': %s\n", line, what, text,
+                accrt_error_current()->message);
     fail();
   }
 }
 /* The call fails with this status, and its message has this text in it. */
-#define FAILS(call, wanted, text) require_status((call), ACCRT_ERROR_##wanted, (text), #call, __LINE__)
+#define FAILS(call, wanted, text)                                                                  \
+  require_status((call), ACCRT_ERROR_##wanted, (text), #call, __LINE__)
 /* The message of the last failure has this too. */
-#define ALSO(text) \
-  require_status(accrt_error_current()->status, accrt_error_current()->status, (text), "the message", __LINE__)
+#define ALSO(text)                                                                                 \
+  require_status(accrt_error_current()->status, accrt_error_current()->status, (text),             \
+                 "the message", __LINE__)
 
-static inline bool have_bundles(void) { return access(ACCRT_TEST_DATA "/program.accx", R_OK) == 0; }
+static inline bool have_bundles(void) {
+  return access(ACCRT_TEST_DATA "/program.accx", R_OK) == 0;
+}
 
 static inline accrt_bundle_t* open_bundle(accrt_instance_t* instance, const char* name) {
   char path[512];
@@ -92,7 +104,8 @@ static inline accrt_bundle_t* open_bundle(accrt_instance_t* instance, const char
   return bundle;
 }
 
-static inline accrt_instance_t* open_instance(watch_t* watch, const char* threads, uint32_t policy) {
+static inline accrt_instance_t* open_instance(watch_t* watch, const char* threads,
+                                              uint32_t policy) {
   const accrt_allocator_t allocator = {watch, watch_allocate, watch_deallocate};
   const accrt_option_t option = {"host.threads", threads};
   accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
@@ -126,7 +139,8 @@ static inline void close_fixture(fixture_t* f) {
   accrt_device_release(f->device);
   accrt_instance_release(f->instance);
   /* A session that ended with calls in flight lets go of the last things on the runtime's own thread. */
-  for (int i = 0; i < 5000 && atomic_load(&f->watch.live) != 0; ++i) usleep(1000);
+  for (int i = 0; i < 5000 && atomic_load(&f->watch.live) != 0; ++i)
+    usleep(1000);
   assert_int_equal(atomic_load(&f->watch.live), 0);
   free(f);
 }
@@ -136,18 +150,21 @@ static inline int setup_fixture(void** state) {
   return 0;
 }
 static inline int teardown_fixture(void** state) {
-  if (*state != NULL) close_fixture(*state);
+  if (*state != NULL)
+    close_fixture(*state);
   return 0;
 }
 /* First line of a test: without bundles there is nothing to test. */
-#define FIXTURE(f)        \
-  if (*state == NULL) skip(); \
+#define FIXTURE(f)                                                                                 \
+  if (*state == NULL)                                                                              \
+    skip();                                                                                        \
   fixture_t* f = *state
 #define FIXTURE_TEST(name) cmocka_unit_test_setup_teardown(name, setup_fixture, teardown_fixture)
 
 /* ---- Calls ---- */
 
-static inline accrt_tensor_t tensor_of(void* data, accrt_dtype_t dtype, uint32_t rank, const int64_t* shape) {
+static inline accrt_tensor_t tensor_of(void* data, accrt_dtype_t dtype, uint32_t rank,
+                                       const int64_t* shape) {
   accrt_tensor_t tensor;
   memset(&tensor, 0, sizeof tensor);
   tensor.data = data;
@@ -169,13 +186,14 @@ static inline uint32_t index_of(accrt_call_t* call, const char* name) {
   return index;
 }
 
-static inline accrt_status_t set_vector(accrt_call_t* call, const char* name, void* data, accrt_dtype_t dtype, int64_t n) {
+static inline accrt_status_t set_vector(accrt_call_t* call, const char* name, void* data,
+                                        accrt_dtype_t dtype, int64_t n) {
   const accrt_tensor_t tensor = tensor_of(data, dtype, 1, &n);
   return accrt_call_set_tensor(call, index_of(call, name), &tensor);
 }
 
-static inline accrt_status_t set_matrix(accrt_call_t* call, const char* name, void* data, accrt_dtype_t dtype, int64_t rows,
-                                        int64_t columns) {
+static inline accrt_status_t set_matrix(accrt_call_t* call, const char* name, void* data,
+                                        accrt_dtype_t dtype, int64_t rows, int64_t columns) {
   const int64_t shape[2] = {rows, columns};
   const accrt_tensor_t tensor = tensor_of(data, dtype, 2, shape);
   return accrt_call_set_tensor(call, index_of(call, name), &tensor);
@@ -185,7 +203,9 @@ static inline accrt_status_t set_number(accrt_call_t* call, const char* name, in
   return accrt_call_set_scalar(call, index_of(call, name), value);
 }
 
-static inline accrt_status_t run(accrt_call_t* call) { return accrt_call_run(call, ACCRT_TIMEOUT_INFINITE); }
+static inline accrt_status_t run(accrt_call_t* call) {
+  return accrt_call_run(call, ACCRT_TIMEOUT_INFINITE);
+}
 
 /* Host address of a result of the last run. */
 static inline void* result_data(accrt_call_t* call, uint32_t index) {
@@ -193,7 +213,8 @@ static inline void* result_data(accrt_call_t* call, uint32_t index) {
   int64_t strides[ACCRT_MAX_RANK];
   accrt_tensor_t tensor;
   OK(accrt_call_result(call, index, &tensor, shape, strides));
-  if (tensor.buffer == NULL) return (char*)tensor.data + tensor.offset_bytes;
+  if (tensor.buffer == NULL)
+    return (char*)tensor.data + tensor.offset_bytes;
   void* pointer;
   OK(accrt_buffer_map(tensor.buffer, tensor.offset_bytes, 0, &pointer));
   OK(accrt_buffer_unmap(tensor.buffer));

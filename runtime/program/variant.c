@@ -12,26 +12,32 @@
 void accrt_text_add(accrt_text_t* text, const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  const size_t used = text->size_bytes < text->capacity_bytes ? text->size_bytes : text->capacity_bytes;
-  const int written = vsnprintf(used < text->capacity_bytes ? text->bytes + used : NULL, text->capacity_bytes - used,
-                                format, arguments);
+  const size_t used =
+      text->size_bytes < text->capacity_bytes ? text->size_bytes : text->capacity_bytes;
+  const int written = vsnprintf(used < text->capacity_bytes ? text->bytes + used : NULL,
+                                text->capacity_bytes - used, format, arguments);
   va_end(arguments);
-  if (written > 0) text->size_bytes += (size_t)written;
+  if (written > 0)
+    text->size_bytes += (size_t)written;
 }
 
 /* Level of an x86-64 family name: "x86-64" is 1, "x86-64-v4" is 4; 0 when it is none. */
 static int x86_level(const char* arch) {
   static const char prefix[] = "x86-64";
-  if (strncmp(arch, prefix, sizeof prefix - 1) != 0) return 0;
+  if (strncmp(arch, prefix, sizeof prefix - 1) != 0)
+    return 0;
   const char* rest = arch + sizeof prefix - 1;
-  if (*rest == '\0') return 1;
-  if (rest[0] == '-' && rest[1] == 'v' && rest[2] >= '1' && rest[2] <= '9' && rest[3] == '\0') return rest[2] - '0';
+  if (*rest == '\0')
+    return 1;
+  if (rest[0] == '-' && rest[1] == 'v' && rest[2] >= '1' && rest[2] <= '9' && rest[3] == '\0')
+    return rest[2] - '0';
   return 0;
 }
 
 /* Whether code for `arch` runs on a device of architecture `device_arch`, family rules applied. */
 static bool family_contains(const char* arch, const char* device_arch) {
-  if (strcmp(arch, device_arch) == 0) return true;
+  if (strcmp(arch, device_arch) == 0)
+    return true;
   const int needed = x86_level(arch);
   return needed != 0 && needed <= x86_level(device_arch);
 }
@@ -52,26 +58,28 @@ static const struct {
 
 static void add_feature_names(accrt_text_t* text, uint64_t missing) {
   for (size_t i = 0; i < sizeof cpu_feature_names / sizeof cpu_feature_names[0]; ++i) {
-    if ((missing & cpu_feature_names[i].bit) == 0) continue;
+    if ((missing & cpu_feature_names[i].bit) == 0)
+      continue;
     accrt_text_add(text, " %s", cpu_feature_names[i].name);
     missing &= ~cpu_feature_names[i].bit;
   }
-  if (missing != 0) accrt_text_add(text, " 0x%" PRIx64, missing);
+  if (missing != 0)
+    accrt_text_add(text, " 0x%" PRIx64, missing);
 }
 
 static bool arch_fits(const accx_variant_t* variant, const char* arch, const char* device_arch) {
   switch (variant->arch_kind) {
-    case ACCX_ARCH_PORTABLE:
-      return true;
-    case ACCX_ARCH_FAMILY:
-      return family_contains(arch, device_arch);
-    default:
-      return strcmp(arch, device_arch) == 0;
+  case ACCX_ARCH_PORTABLE:
+    return true;
+  case ACCX_ARCH_FAMILY:
+    return family_contains(arch, device_arch);
+  default:
+    return strcmp(arch, device_arch) == 0;
   }
 }
 
-bool accrt_variant_fits(const accrt_program_t* program, const accx_variant_t* variant, char* why_not,
-                        size_t capacity_bytes) {
+bool accrt_variant_fits(const accrt_program_t* program, const accx_variant_t* variant,
+                        char* why_not, size_t capacity_bytes) {
   const accrt_device_info_t* device = accrt_device_facts(program->device);
   const char* const driver = accrt_program_string(program, variant->driver);
   const char* const arch = accrt_program_string(program, variant->arch);
@@ -82,8 +90,9 @@ bool accrt_variant_fits(const accrt_program_t* program, const accx_variant_t* va
   } else if (program->variant_override != NULL && strcmp(arch, program->variant_override) != 0) {
     accrt_text_add(&text, "variant_override asks for %s", program->variant_override);
   } else if (!arch_fits(variant, arch, device->arch)) {
-    accrt_text_add(&text, "the device is %s%s", device->arch,
-                   variant->arch_kind == ACCX_ARCH_EXACT ? " and it needs exactly its own architecture" : "");
+    accrt_text_add(
+        &text, "the device is %s%s", device->arch,
+        variant->arch_kind == ACCX_ARCH_EXACT ? " and it needs exactly its own architecture" : "");
   } else if (missing != 0) {
     accrt_text_add(&text, "the device lacks");
     add_feature_names(&text, missing);
@@ -98,16 +107,20 @@ bool accrt_variant_fits(const accrt_program_t* program, const accx_variant_t* va
 
 /* More specific architectures first: exact, then families from the larger to the smaller, then portable. */
 static int specificity(const accrt_program_t* program, const accx_variant_t* variant) {
-  if (variant->arch_kind == ACCX_ARCH_EXACT) return 100;
-  if (variant->arch_kind == ACCX_ARCH_PORTABLE) return 0;
+  if (variant->arch_kind == ACCX_ARCH_EXACT)
+    return 100;
+  if (variant->arch_kind == ACCX_ARCH_PORTABLE)
+    return 0;
   return 10 + x86_level(accrt_program_string(program, variant->arch));
 }
 
 int accrt_variant_compare(const accrt_program_t* program, uint32_t a, uint32_t b) {
   const accx_variant_t* first = &program->tables->variants[a];
   const accx_variant_t* second = &program->tables->variants[b];
-  if (first->priority != second->priority) return first->priority > second->priority ? -1 : 1;
+  if (first->priority != second->priority)
+    return first->priority > second->priority ? -1 : 1;
   const int difference = specificity(program, second) - specificity(program, first);
-  if (difference != 0) return difference;
+  if (difference != 0)
+    return difference;
   return a < b ? -1 : a > b;
 }

@@ -14,11 +14,13 @@ static size_t set_bytes(uint32_t count) {
   return sizeof(accrt_weights_t) + (size_t)count * sizeof(accrt_weight_component_t);
 }
 
-accrt_status_t accrt_weights_create(const accrt_allocator_t* allocator, uint32_t count, accrt_weights_t** out_weights) {
+accrt_status_t accrt_weights_create(const accrt_allocator_t* allocator, uint32_t count,
+                                    accrt_weights_t** out_weights) {
   *out_weights = NULL;
   void* memory;
   const accrt_status_t status = accrt_alloc(allocator, set_bytes(count), &memory);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   accrt_weights_t* weights = memory;
   accrt_object_init(&weights->object);
   weights->allocator = allocator;
@@ -28,8 +30,10 @@ accrt_status_t accrt_weights_create(const accrt_allocator_t* allocator, uint32_t
 }
 
 void accrt_weights_release(accrt_weights_t* weights) {
-  if (weights == NULL || !accrt_object_release(&weights->object)) return;
-  for (uint32_t i = 0; i < weights->count; ++i) accrt_buffer_release(weights->components[i].buffer);
+  if (weights == NULL || !accrt_object_release(&weights->object))
+    return;
+  for (uint32_t i = 0; i < weights->count; ++i)
+    accrt_buffer_release(weights->components[i].buffer);
   accrt_free(weights->allocator, weights, set_bytes(weights->count));
 }
 
@@ -45,24 +49,28 @@ accrt_weights_t* accrt_program_weights(accrt_program_t* program, uint64_t* out_g
 /* A new set that shares every buffer of another. */
 static accrt_status_t copy_set(const accrt_weights_t* from, accrt_weights_t** out_weights) {
   const accrt_status_t status = accrt_weights_create(from->allocator, from->count, out_weights);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   for (uint32_t i = 0; i < from->count; ++i) {
     (*out_weights)->components[i] = from->components[i];
-    if (from->components[i].buffer != NULL) (void)accrt_buffer_retain(from->components[i].buffer);
+    if (from->components[i].buffer != NULL)
+      (void)accrt_buffer_retain(from->components[i].buffer);
   }
   return ACCRT_OK;
 }
 
-accrt_status_t accrt_weights_allocate(accrt_program_t* program, const char* name, accrt_weight_component_t* component,
-                                      uint64_t size_bytes) {
+accrt_status_t accrt_weights_allocate(accrt_program_t* program, const char* name,
+                                      accrt_weight_component_t* component, uint64_t size_bytes) {
   accrt_pool_t* pool;
   accrt_status_t status = accrt_device_pool(program->device, ACCRT_MEMORY_DEVICE, &pool);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   accrt_buffer_options_t options = ACCRT_BUFFER_OPTIONS_INIT;
   options.alignment_bytes = ACCRT_STORAGE_ALIGN;
   options.label = name;
   status = accrt_buffer_create(pool, size_bytes, &options, &component->buffer);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   uint64_t capacity_bytes;
   accrt_buffer_range(component->buffer, &component->address, &capacity_bytes);
   component->size_bytes = size_bytes;
@@ -71,63 +79,85 @@ accrt_status_t accrt_weights_allocate(accrt_program_t* program, const char* name
 }
 
 accrt_status_t accrt_finish_stream(accrt_stream_t* stream) {
-  const accrt_status_t status = accrt_stream_synchronize(stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK);
-  if (status != ACCRT_ERROR_POISONED) return status;
+  const accrt_status_t status =
+      accrt_stream_synchronize(stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK);
+  if (status != ACCRT_ERROR_POISONED)
+    return status;
   accrt_error_t error = ACCRT_ERROR_INIT;
-  if (accrt_stream_error(stream, &error) != ACCRT_OK || error.status == ACCRT_OK) return status;
+  if (accrt_stream_error(stream, &error) != ACCRT_OK || error.status == ACCRT_OK)
+    return status;
   return accrt_error_restore(&error);
 }
 
 /* ---- Placing ---- */
 
 /* Puts bytes into a buffer of the component's own. */
-static accrt_status_t upload(accrt_program_t* program, const char* name, accrt_weight_component_t* component,
-                             const accrt_place_t* source, uint64_t size_bytes) {
+static accrt_status_t upload(accrt_program_t* program, const char* name,
+                             accrt_weight_component_t* component, const accrt_place_t* source,
+                             uint64_t size_bytes) {
   accrt_status_t status = accrt_weights_allocate(program, name, component, size_bytes);
-  if (status != ACCRT_OK || size_bytes == 0) return status;
+  if (status != ACCRT_OK || size_bytes == 0)
+    return status;
   accrt_stream_t* stream;
   status = accrt_stream_create(program->device, NULL, &stream);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   const accrt_place_t target = {component->buffer, NULL, 0};
   status = accrt_stream_copy(stream, source, &target, size_bytes);
-  if (status == ACCRT_OK) status = accrt_finish_stream(stream);
+  if (status == ACCRT_OK)
+    status = accrt_finish_stream(stream);
   accrt_stream_release(stream);
   return status;
 }
 
-static accrt_status_t place_component(accrt_program_t* program, uint32_t constant, uint32_t component,
-                                      accrt_weight_component_t* out_component) {
+/* The constant that a component belongs to: components lie in the order of their constants. */
+static uint32_t constant_of(const accrt_bundle_tables_t* tables, uint32_t component) {
+  uint32_t low = 0;
+  uint32_t end = tables->constant_count;
+  while (end - low > 1) {
+    const uint32_t middle = low + (end - low) / 2;
+    if (tables->constants[middle].component_first <= component) {
+      low = middle;
+    } else {
+      end = middle;
+    }
+  }
+  return low;
+}
+
+accrt_status_t accrt_weights_place(accrt_program_t* program, accrt_weights_t* weights,
+                                   uint32_t component) {
+  accrt_weight_component_t* placed = &weights->components[component];
+  const uint32_t constant = constant_of(program->tables, component);
+  const accx_constant_t* record = &program->tables->constants[constant];
+  if (placed->ready || record->source != ACCX_CONSTANT_INLINE)
+    return ACCRT_OK;
   const void* data;
   uint64_t size_bytes;
-  const accrt_status_t status =
-      accrt_bundle_constant_component(program->bundle, constant, component, &data, &size_bytes);
-  if (status != ACCRT_OK) return status;
-  const char* const name = accrt_program_string(program, program->tables->constants[constant].name);
+  accrt_status_t status = accrt_bundle_constant_component(
+      program->bundle, constant, component - record->component_first, &data, &size_bytes);
+  if (status != ACCRT_OK)
+    return status;
+  const char* const name = accrt_program_string(program, record->name);
   if ((accrt_device_facts(program->device)->flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) == 0) {
     /* The source is only read: accrt_place_t has no const. */
     const accrt_place_t source = {NULL, (void*)(uintptr_t)data, 0};
-    return upload(program, name, out_component, &source, size_bytes);
+    status = upload(program, name, placed, &source, size_bytes);
+    if (status != ACCRT_OK)
+      accrt_error_prefix("constant '%s'", name);
+    return status;
   }
-  out_component->address = (uint64_t)(uintptr_t)data;
-  out_component->size_bytes = size_bytes;
-  out_component->ready = true;
+  placed->address = (uint64_t)(uintptr_t)data;
+  placed->size_bytes = size_bytes;
+  placed->ready = true;
   return ACCRT_OK;
 }
 
-accrt_status_t accrt_weights_place(accrt_program_t* program, accrt_weights_t* weights) {
-  const accrt_bundle_tables_t* tables = program->tables;
+accrt_status_t accrt_weights_place_all(accrt_program_t* program, accrt_weights_t* weights) {
   accrt_status_t status = ACCRT_OK;
-  for (uint32_t i = 0; i < tables->constant_count; ++i) {
-    const accx_constant_t* constant = &tables->constants[i];
-    if (constant->source != ACCX_CONSTANT_INLINE) continue;
-    for (uint32_t c = 0; c < constant->component_count; ++c) {
-      status = place_component(program, i, c, &weights->components[constant->component_first + c]);
-      if (status == ACCRT_OK) continue;
-      accrt_error_prefix("constant '%s'", accrt_program_string(program, constant->name));
-      return status;
-    }
-  }
-  return ACCRT_OK;
+  for (uint32_t i = 0; i < weights->count && status == ACCRT_OK; ++i)
+    status = accrt_weights_place(program, weights, i);
+  return status;
 }
 
 /* ---- Swapping ---- */
@@ -137,25 +167,31 @@ static void forget(accrt_weight_component_t* component) {
   memset(component, 0, sizeof *component);
 }
 
-static accrt_status_t find_stored(const accrt_program_t* program, const char* name, uint32_t* out_constant) {
+static accrt_status_t find_stored(const accrt_program_t* program, const char* name,
+                                  uint32_t* out_constant) {
   const accrt_bundle_tables_t* tables = program->tables;
-  if (name == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "the name of a weight is NULL");
+  if (name == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "the name of a weight is NULL");
   *out_constant = accrt_bundle_lookup_constant(program->bundle, name);
-  if (*out_constant != ACCX_NONE && tables->constants[*out_constant].source == ACCX_CONSTANT_INLINE) return ACCRT_OK;
+  if (*out_constant != ACCX_NONE && tables->constants[*out_constant].source == ACCX_CONSTANT_INLINE)
+    return ACCRT_OK;
   if (*out_constant != ACCX_NONE) {
-    return ACCRT_FAIL(NOT_FOUND, "constant '%s' is made by a prepare function: swap what that reads", name);
+    return ACCRT_FAIL(NOT_FOUND,
+                      "constant '%s' is made by a prepare function: swap what that reads", name);
   }
   accrt_near_t near;
   accrt_near_init(&near, name);
   for (uint32_t i = 0; i < tables->constant_count; ++i) {
-    if (tables->constants[i].source != ACCX_CONSTANT_INLINE) continue;
+    if (tables->constants[i].source != ACCX_CONSTANT_INLINE)
+      continue;
     accrt_near_add(&near, accrt_program_string(program, tables->constants[i].name));
   }
-  return ACCRT_FAIL(NOT_FOUND, "bundle '%s' has no constant '%s'%s", accrt_bundle_name(program->bundle), name,
-                    accrt_near_text(&near));
+  return ACCRT_FAIL(NOT_FOUND, "bundle '%s' has no constant '%s'%s",
+                    accrt_bundle_name(program->bundle), name, accrt_near_text(&near));
 }
 
-static accrt_status_t check_weight(const accx_constant_t* constant, const accrt_weight_t* weight, uint64_t expected_bytes) {
+static accrt_status_t check_weight(const accx_constant_t* constant, const accrt_weight_t* weight,
+                                   uint64_t expected_bytes) {
   accx_type_t type;
   memset(&type, 0, sizeof type);
   type.dtype = constant->dtype;
@@ -163,53 +199,64 @@ static accrt_status_t check_weight(const accx_constant_t* constant, const accrt_
   uint64_t size_bytes;
   accrt_status_t status = accrt_tensor_check(&weight->tensor, &type, &size_bytes);
   for (uint32_t i = 0; i < constant->rank && status == ACCRT_OK; ++i) {
-    if (weight->tensor.shape[i] == constant->shape[i]) continue;
-    status = ACCRT_FAIL(SHAPE_MISMATCH, "dimension %" PRIu32 ": got %" PRId64 ", expected %" PRId64, i,
-                        weight->tensor.shape[i], constant->shape[i]);
+    if (weight->tensor.shape[i] == constant->shape[i])
+      continue;
+    status = ACCRT_FAIL(SHAPE_MISMATCH, "dimension %" PRIu32 ": got %" PRId64 ", expected %" PRId64,
+                        i, weight->tensor.shape[i], constant->shape[i]);
   }
   if (status == ACCRT_OK && size_bytes != expected_bytes) {
-    status = ACCRT_FAIL(SHAPE_MISMATCH, "got %" PRIu64 " bytes, expected %" PRIu64, size_bytes, expected_bytes);
+    status = ACCRT_FAIL(SHAPE_MISMATCH, "got %" PRIu64 " bytes, expected %" PRIu64, size_bytes,
+                        expected_bytes);
   }
-  if (status != ACCRT_OK) accrt_error_prefix("weight '%s' (%s)", weight->name, accrt_dtype_name(constant->dtype));
+  if (status != ACCRT_OK)
+    accrt_error_prefix("weight '%s' (%s)", weight->name, accrt_dtype_name(constant->dtype));
   return status;
 }
 
-static accrt_status_t replace(accrt_program_t* program, const accrt_weight_t* weight, accrt_weights_t* weights,
-                              uint8_t* changed) {
+static accrt_status_t replace(accrt_program_t* program, const accrt_weight_t* weight,
+                              accrt_weights_t* weights, uint8_t* changed) {
   uint32_t index;
   accrt_status_t status = find_stored(program, weight->name, &index);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   const accx_constant_t* constant = &program->tables->constants[index];
   if (constant->component_count != 1) {
-    return ACCRT_FAIL(UNSUPPORTED, "weight '%s' has %" PRIu32 " components", weight->name, constant->component_count);
+    return ACCRT_FAIL(UNSUPPORTED, "weight '%s' has %" PRIu32 " components", weight->name,
+                      constant->component_count);
   }
   const uint64_t size_bytes = program->tables->components[constant->component_first].size_bytes;
   status = check_weight(constant, weight, size_bytes);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   accrt_weight_component_t* component = &weights->components[constant->component_first];
   forget(component);
   changed[index] = 1;
-  const accrt_place_t source = {weight->tensor.buffer, weight->tensor.data, weight->tensor.offset_bytes};
+  const accrt_place_t source = {weight->tensor.buffer, weight->tensor.data,
+                                weight->tensor.offset_bytes};
   return upload(program, weight->name, component, &source, size_bytes);
 }
 
 /* Drops what prepare functions made from changed constants, and from what those made. */
-static void drop_prepared(const accrt_program_t* program, accrt_weights_t* weights, uint8_t* changed) {
+static void drop_prepared(const accrt_program_t* program, accrt_weights_t* weights,
+                          uint8_t* changed) {
   const accrt_bundle_tables_t* tables = program->tables;
   for (uint32_t f = 0; f < tables->function_count; ++f) {
     const accx_function_t* function = &tables->functions[f];
-    if ((function->flags & ACCX_FUNCTION_PREPARE) == 0) continue;
+    if ((function->flags & ACCX_FUNCTION_PREPARE) == 0)
+      continue;
     const accx_argument_t* arguments = accrt_function_arguments(program, f);
     bool is_changed = false;
     for (uint32_t i = 0; i < function->input_count; ++i) {
-      is_changed = is_changed || (arguments[i].constant != ACCX_NONE && changed[arguments[i].constant]);
+      is_changed =
+          is_changed || (arguments[i].constant != ACCX_NONE && changed[arguments[i].constant]);
     }
     /* Constants may also be read through slots of their own. */
     for (uint32_t i = 0; i < function->slot_count; ++i) {
       const accx_slot_t* slot = &tables->slots[function->slot_first + i];
       is_changed = is_changed || (slot->kind == ACCX_SLOT_CONSTANT && changed[slot->index]);
     }
-    if (!is_changed) continue;
+    if (!is_changed)
+      continue;
     for (uint32_t i = 0; i < function->result_count; ++i) {
       const uint32_t constant = arguments[function->input_count + i].constant;
       changed[constant] = 1;
@@ -218,14 +265,18 @@ static void drop_prepared(const accrt_program_t* program, accrt_weights_t* weigh
   }
 }
 
-static accrt_status_t build_swapped(accrt_program_t* program, const accrt_weights_t* base, const accrt_weight_t* list,
-                                    uint32_t count, accrt_weights_t** out_weights) {
+static accrt_status_t build_swapped(accrt_program_t* program, const accrt_weights_t* base,
+                                    const accrt_weight_t* list, uint32_t count,
+                                    accrt_weights_t** out_weights) {
   accrt_status_t status = copy_set(base, out_weights);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   void* changed;
   status = accrt_alloc_array(program->allocator, program->tables->constant_count, 1, &changed);
-  for (uint32_t i = 0; i < count && status == ACCRT_OK; ++i) status = replace(program, &list[i], *out_weights, changed);
-  if (status == ACCRT_OK) drop_prepared(program, *out_weights, changed);
+  for (uint32_t i = 0; i < count && status == ACCRT_OK; ++i)
+    status = replace(program, &list[i], *out_weights, changed);
+  if (status == ACCRT_OK)
+    drop_prepared(program, *out_weights, changed);
   accrt_free_array(program->allocator, changed, program->tables->constant_count, 1);
   return status != ACCRT_OK ? status : accrt_prepare_run(program, *out_weights);
 }
@@ -233,7 +284,8 @@ static accrt_status_t build_swapped(accrt_program_t* program, const accrt_weight
 /* Publishes a set unless another was published since `generation`. The old set goes to `*weights`. */
 static bool publish(accrt_program_t* program, uint64_t generation, accrt_weights_t** weights) {
   accrt_mutex_lock(&program->weights_lock);
-  const bool is_current = atomic_load_explicit(&program->weights_generation, memory_order_relaxed) == generation;
+  const bool is_current =
+      atomic_load_explicit(&program->weights_generation, memory_order_relaxed) == generation;
   if (is_current) {
     accrt_weights_t* old = program->weights;
     program->weights = *weights;
@@ -248,11 +300,13 @@ static bool publish(accrt_program_t* program, uint64_t generation, accrt_weights
 accrt_status_t accrt_program_swap_weights(accrt_program_t* program, const accrt_weight_t* weights,
                                           uint32_t weight_count, uint32_t weight_size_bytes) {
   accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   if (program == NULL || (weights == NULL && weight_count != 0)) {
     return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", program == NULL ? "program" : "weights");
   }
-  if (weight_count == 0) return ACCRT_OK;
+  if (weight_count == 0)
+    return ACCRT_OK;
   status = accrt_struct_check_element("accrt_weight_t", weight_size_bytes, sizeof *weights);
   /* The set is made without a lock; when another swap came first, it is made again on top of that. */
   bool is_done = false;
@@ -261,7 +315,8 @@ accrt_status_t accrt_program_swap_weights(accrt_program_t* program, const accrt_
     accrt_weights_t* base = accrt_program_weights(program, &generation);
     accrt_weights_t* made = NULL;
     status = build_swapped(program, base, weights, weight_count, &made);
-    if (status == ACCRT_OK) is_done = publish(program, generation, &made);
+    if (status == ACCRT_OK)
+      is_done = publish(program, generation, &made);
     accrt_weights_release(made);
     accrt_weights_release(base);
   }

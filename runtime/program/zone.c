@@ -13,7 +13,9 @@ struct accrt_zone_block {
   size_t used_bytes;
 };
 
-static size_t header_bytes(void) { return (sizeof(accrt_zone_block_t) + ZONE_ALIGN - 1) & ~(ZONE_ALIGN - 1); }
+static size_t header_bytes(void) {
+  return (sizeof(accrt_zone_block_t) + ZONE_ALIGN - 1) & ~(ZONE_ALIGN - 1);
+}
 
 void accrt_zone_init(accrt_zone_t* zone, const accrt_allocator_t* allocator) {
   zone->allocator = allocator;
@@ -29,10 +31,12 @@ void accrt_zone_deinit(accrt_zone_t* zone) {
 }
 
 static accrt_status_t add_block(accrt_zone_t* zone, size_t payload_bytes) {
-  const size_t size_bytes = header_bytes() + (payload_bytes > ZONE_BLOCK_BYTES ? payload_bytes : ZONE_BLOCK_BYTES);
+  const size_t size_bytes =
+      header_bytes() + (payload_bytes > ZONE_BLOCK_BYTES ? payload_bytes : ZONE_BLOCK_BYTES);
   void* memory;
   const accrt_status_t status = accrt_alloc(zone->allocator, size_bytes, &memory);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   accrt_zone_block_t* block = memory;
   block->size_bytes = size_bytes;
   block->used_bytes = header_bytes();
@@ -41,19 +45,22 @@ static accrt_status_t add_block(accrt_zone_t* zone, size_t payload_bytes) {
   return ACCRT_OK;
 }
 
-accrt_status_t accrt_zone_take(accrt_zone_t* zone, size_t count, size_t element_bytes, void** out_pointer) {
+accrt_status_t accrt_zone_take(accrt_zone_t* zone, size_t count, size_t element_bytes,
+                               void** out_pointer) {
   *out_pointer = NULL;
   uint64_t bytes;
   uint64_t rounded;
-  if (!accrt_mul_u64(count, element_bytes, &bytes) || !accrt_align_u64(bytes, ZONE_ALIGN, &rounded) ||
-      rounded > SIZE_MAX / 2) {
+  if (!accrt_mul_u64(count, element_bytes, &bytes) ||
+      !accrt_align_u64(bytes, ZONE_ALIGN, &rounded) || rounded > SIZE_MAX / 2) {
     return ACCRT_FAIL(OVERFLOW, "%zu elements of %zu bytes", count, element_bytes);
   }
-  if (rounded == 0) return ACCRT_OK;
+  if (rounded == 0)
+    return ACCRT_OK;
   const accrt_zone_block_t* first = zone->blocks;
   if (first == NULL || first->size_bytes - first->used_bytes < rounded) {
     const accrt_status_t status = add_block(zone, (size_t)rounded);
-    if (status != ACCRT_OK) return status;
+    if (status != ACCRT_OK)
+      return status;
   }
   *out_pointer = (char*)zone->blocks + zone->blocks->used_bytes;
   zone->blocks->used_bytes += (size_t)rounded;

@@ -19,6 +19,7 @@ typedef struct accrt_zone {
 void accrt_zone_init(accrt_zone_t* zone, const accrt_allocator_t* allocator);
 void accrt_zone_deinit(accrt_zone_t* zone);
 /* Zeroed, 16-aligned. A count of 0 gives NULL and ACCRT_OK. */
-accrt_status_t accrt_zone_take(accrt_zone_t* zone, size_t count, size_t element_bytes, void** out_pointer);
+accrt_status_t accrt_zone_take(accrt_zone_t* zone, size_t count, size_t element_bytes,
+                               void** out_pointer);
 
 #endif /* ACCRT_RUNTIME_PROGRAM_ZONE_H_ */

@@ -10,8 +10,9 @@ ACCRT_KERNEL_DEFINE_MEMORY_FUNCTIONS()
 #define OWN_NUMBER 1
 #endif
 
-#define KERNEL(name)                                                                                             \
-  static int32_t name(const accrt_kernel_environment_t* environment, const accrt_kernel_dispatch_t* dispatch,    \
+#define KERNEL(name)                                                                               \
+  static int32_t name(const accrt_kernel_environment_t* environment,                               \
+                      const accrt_kernel_dispatch_t* dispatch,                                     \
                       const accrt_kernel_workgroup_t* workgroup)
 #define UNUSED_ARGUMENTS ((void)environment, (void)dispatch, (void)workgroup)
 
@@ -33,7 +34,8 @@ KERNEL(affine) {
   const affine_params_t* p = dispatch->params;
   const int64_t begin = (int64_t)workgroup->workgroup_id[0] * 64;
   const int64_t end = begin + 64 < p->n ? begin + 64 : p->n;
-  for (int64_t i = begin; i < end; ++i) p->y[i] = p->alpha * p->x[i] + p->beta;
+  for (int64_t i = begin; i < end; ++i)
+    p->y[i] = p->alpha * p->x[i] + p->beta;
   return 0;
 }
 
@@ -47,7 +49,8 @@ typedef struct add_params {
 KERNEL(add) {
   UNUSED_ARGUMENTS;
   const add_params_t* p = dispatch->params;
-  for (int64_t i = 0; i < p->n; ++i) p->z[i] = p->x[i] + (p->y != 0 ? p->y[i] : 0.0f);
+  for (int64_t i = 0; i < p->n; ++i)
+    p->z[i] = p->x[i] + (p->y != 0 ? p->y[i] : 0.0f);
   return 0;
 }
 
@@ -59,8 +62,10 @@ KERNEL(fail) {
   UNUSED_ARGUMENTS;
   const fail_params_t* p = dispatch->params;
   static const char text[] = "asked to fail";
-  if (p->code == 0) return 0;
-  for (uint32_t i = 0; i < sizeof text && i < workgroup->message_capacity_bytes; ++i) workgroup->message[i] = text[i];
+  if (p->code == 0)
+    return 0;
+  for (uint32_t i = 0; i < sizeof text && i < workgroup->message_capacity_bytes; ++i)
+    workgroup->message[i] = text[i];
   return (int32_t)p->code;
 }
 
@@ -73,7 +78,8 @@ typedef struct iota_params {
 KERNEL(iota) {
   UNUSED_ARGUMENTS;
   const iota_params_t* p = dispatch->params;
-  for (int64_t i = 0; i < p->count; ++i) p->y[i] = p->first + i;
+  for (int64_t i = 0; i < p->count; ++i)
+    p->y[i] = p->first + i;
   return 0;
 }
 
@@ -100,7 +106,8 @@ KERNEL(total) {
   const float* x = p->x.data;
   float sum = 0;
   for (int64_t i = 0; i < p->x.shape[0]; ++i) {
-    for (int64_t k = 0; k < p->x.shape[1]; ++k) sum += x[i * p->x.strides[0] + k * p->x.strides[1]];
+    for (int64_t k = 0; k < p->x.shape[1]; ++k)
+      sum += x[i * p->x.strides[0] + k * p->x.strides[1]];
   }
   *p->y = sum;
   return 0;
@@ -116,8 +123,10 @@ KERNEL(scratch) {
   UNUSED_ARGUMENTS;
   const scratch_params_t* p = dispatch->params;
   int64_t count = 0;
-  for (int64_t i = 0; i < p->size; ++i) count += p->scratch[i] != 0;
-  for (int64_t i = 0; i < p->size; ++i) p->scratch[i] = 0xAB;
+  for (int64_t i = 0; i < p->size; ++i)
+    count += p->scratch[i] != 0;
+  for (int64_t i = 0; i < p->size; ++i)
+    p->scratch[i] = 0xAB;
   *p->y = count;
   return 0;
 }
@@ -148,16 +157,20 @@ KERNEL(reverse) {
   float* local = workgroup->local_memory;
   for (int64_t i = 0; i < p->n; i += 16) {
     const int64_t count = p->n - i < 16 ? p->n - i : 16;
-    for (int64_t k = 0; k < count; ++k) local[k] = p->x[p->n - 1 - i - k];
-    for (int64_t k = 0; k < count; ++k) p->y[i + k] = local[k];
+    for (int64_t k = 0; k < count; ++k)
+      local[k] = p->x[p->n - 1 - i - k];
+    for (int64_t k = 0; k < count; ++k)
+      p->y[i + k] = local[k];
   }
   return 0;
 }
 
-#define FIELD(kernel, field, kind, access) ACCRT_KERNEL_PARAM(kernel##_params_t, field, kind, access)
+#define FIELD(kernel, field, kind, access)                                                         \
+  ACCRT_KERNEL_PARAM(kernel##_params_t, field, kind, access)
 static const accrt_kernel_param_t affine_list[] = {
-    FIELD(affine, x, BUFFER, READ),      FIELD(affine, y, BUFFER, WRITE), FIELD(affine, alpha, SCALAR, NONE),
-    FIELD(affine, beta, SCALAR, NONE),   FIELD(affine, n, SYMBOL, NONE),
+    FIELD(affine, x, BUFFER, READ),     FIELD(affine, y, BUFFER, WRITE),
+    FIELD(affine, alpha, SCALAR, NONE), FIELD(affine, beta, SCALAR, NONE),
+    FIELD(affine, n, SYMBOL, NONE),
 };
 static const accrt_kernel_param_t add_list[] = {
     FIELD(add, x, BUFFER, READ),
@@ -167,22 +180,28 @@ static const accrt_kernel_param_t add_list[] = {
     FIELD(add, n, SYMBOL, NONE),
 };
 static const accrt_kernel_param_t fail_list[] = {FIELD(fail, code, SYMBOL, NONE)};
-static const accrt_kernel_param_t iota_list[] = {
-    FIELD(iota, y, BUFFER, WRITE), FIELD(iota, first, SYMBOL, NONE), FIELD(iota, count, SYMBOL, NONE)};
-static const accrt_kernel_param_t digit_list[] = {FIELD(digit, y, BUFFER, READ_WRITE), FIELD(digit, digit, SYMBOL, NONE)};
-static const accrt_kernel_param_t total_list[] = {FIELD(total, x, TENSOR, READ), FIELD(total, y, BUFFER, WRITE)};
-static const accrt_kernel_param_t scratch_list[] = {
-    FIELD(scratch, scratch, WORKSPACE, READ_WRITE), FIELD(scratch, y, BUFFER, WRITE), FIELD(scratch, size, SYMBOL, NONE)};
+static const accrt_kernel_param_t iota_list[] = {FIELD(iota, y, BUFFER, WRITE),
+                                                 FIELD(iota, first, SYMBOL, NONE),
+                                                 FIELD(iota, count, SYMBOL, NONE)};
+static const accrt_kernel_param_t digit_list[] = {FIELD(digit, y, BUFFER, READ_WRITE),
+                                                  FIELD(digit, digit, SYMBOL, NONE)};
+static const accrt_kernel_param_t total_list[] = {FIELD(total, x, TENSOR, READ),
+                                                  FIELD(total, y, BUFFER, WRITE)};
+static const accrt_kernel_param_t scratch_list[] = {FIELD(scratch, scratch, WORKSPACE, READ_WRITE),
+                                                    FIELD(scratch, y, BUFFER, WRITE),
+                                                    FIELD(scratch, size, SYMBOL, NONE)};
 static const accrt_kernel_param_t which_list[] = {
     FIELD(which, y, BUFFER, WRITE), FIELD(which, x, BUFFER, READ), FIELD(which, n, SYMBOL, NONE),
     FIELD(which, mode, SCALAR, NONE)};
-static const accrt_kernel_param_t reverse_list[] = {
-    FIELD(reverse, x, BUFFER, READ), FIELD(reverse, y, BUFFER, WRITE), FIELD(reverse, n, SYMBOL, NONE)};
+static const accrt_kernel_param_t reverse_list[] = {FIELD(reverse, x, BUFFER, READ),
+                                                    FIELD(reverse, y, BUFFER, WRITE),
+                                                    FIELD(reverse, n, SYMBOL, NONE)};
 
-#define DEFINE(name_, traits_, local_)                                                                    \
-  {                                                                                                       \
-    sizeof(accrt_kernel_def_t), (traits_), #name_, name_, name_##_list,                                   \
-        sizeof name_##_list / sizeof name_##_list[0], sizeof(name_##_params_t), (local_), 0, 0, 0, 0, 0   \
+#define DEFINE(name_, traits_, local_)                                                             \
+  {                                                                                                \
+    sizeof(accrt_kernel_def_t), (traits_), #name_, name_, name_##_list,                            \
+        sizeof name_##_list / sizeof name_##_list[0], sizeof(name_##_params_t), (local_), 0, 0, 0, \
+        0, 0                                                                                       \
   }
 #define PLAIN ACCRT_KERNEL_TRAIT_DETERMINISTIC
 static const accrt_kernel_def_t kernels[] = {
@@ -197,12 +216,20 @@ static const accrt_kernel_def_t kernels[] = {
     DEFINE(which, PLAIN, 0),
     DEFINE(reverse, PLAIN, 64),
 };
-static const accrt_kernel_pack_table_t table = {
-    sizeof table, ACCRT_KERNEL_ABI_VERSION, "tests", kernels, sizeof kernels / sizeof kernels[0], sizeof kernels[0], 0, 0, 0};
+static const accrt_kernel_pack_table_t table = {sizeof table,
+                                                ACCRT_KERNEL_ABI_VERSION,
+                                                "tests",
+                                                kernels,
+                                                sizeof kernels / sizeof kernels[0],
+                                                sizeof kernels[0],
+                                                0,
+                                                0,
+                                                0};
 
-ACCRT_KERNEL_EXPORT const accrt_kernel_pack_table_t* accrt_kernel_pack_query(uint32_t max_abi,
-                                                                             const accrt_kernel_environment_t* environment) {
-  if (max_abi < table.abi_version) return 0;
+ACCRT_KERNEL_EXPORT const accrt_kernel_pack_table_t*
+accrt_kernel_pack_query(uint32_t max_abi, const accrt_kernel_environment_t* environment) {
+  if (max_abi < table.abi_version)
+    return 0;
   accrt_kernel_bind(environment);
   return &table;
 }
