@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import pathlib
 
 from . import _ffi, errors
 
@@ -13,28 +12,32 @@ def _candidates() -> list[str]:
     chosen = os.environ.get("ACCRT_LIBRARY")
     if chosen:
         return [chosen]
-    here = pathlib.Path(__file__).resolve().parent
-    near = [here / "libaccrt.so.0", here / "libaccrt.so", here.parent.parent / "build" / "lib" / "libaccrt.so.0"]
-    return [str(p) for p in near if p.exists()] + ["libaccrt.so.0"]
+    here = os.path.dirname(os.path.realpath(__file__))
+    near = [os.path.join(here, *place) for place in (("libaccrt.so.0",), ("libaccrt.so",),
+                                                     ("..", "..", "build", "lib", "libaccrt.so.0"))]
+    return [p for p in near if os.path.exists(p)] + ["libaccrt.so.0"]
 
 
-def _load() -> ctypes.CDLL:
+def _load() -> _ffi.Library:
     tried = []
     for path in _candidates():
         try:
-            library = ctypes.CDLL(path)
+            library = _ffi.Library(path)
         except OSError as error:
             tried.append(str(error))
             continue
-        try:
-            _ffi.declare(library)
-        except AttributeError as error:
-            raise ImportError(f"{path} is too old for this package: {error}") from None
-        major = library.accrt_version() >> 24
-        if major != _ffi.ACCRT_VERSION_MAJOR:
-            raise ImportError(f"{path} has major version {major}, this package needs {_ffi.ACCRT_VERSION_MAJOR}")
+        _check_version(path, library.accrt_version())
         return library
     raise ImportError("libaccrt.so was not found; set ACCRT_LIBRARY to its path, or build it. Tried: " + "; ".join(tried))
+
+
+def _check_version(path: str, version: int) -> None:
+    """The same major version, and every function that this package knows: those of its own minor version."""
+    major, minor = version >> 24, (version >> 12) & 0xFFF
+    if major != _ffi.ACCRT_VERSION_MAJOR:
+        raise ImportError(f"{path} has major version {major}, this package needs {_ffi.ACCRT_VERSION_MAJOR}")
+    if minor < _ffi.ACCRT_VERSION_MINOR:
+        raise ImportError(f"{path} is too old for this package: its minor version is {minor}, not {_ffi.ACCRT_VERSION_MINOR} or later")
 
 
 lib = _load()

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
+from _thread import allocate_lock  # threading takes longer to import than this module
 from typing import Callable, Mapping, NamedTuple
 
 from . import _ffi
@@ -128,7 +128,7 @@ class Device(Handle):
         return f"<accrt.Device {self.name} ({self.info.description}, {self.info.arch})>"
 
 
-_default_lock = threading.Lock()
+_default_lock = allocate_lock()
 _defaults: dict[str, Instance] = {}
 
 
