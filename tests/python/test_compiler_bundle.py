@@ -385,6 +385,31 @@ def test_weights_of_every_type(dtype):
         ch.compare(m, running, "f", [ch.values(random(), dtype, (rows, 20), -1, 1)], roundings=64 if dtype == "f64" else 8, scale=16)
 
 
+def test_tensors_without_dimensions():
+    m = Module("scalars")
+    f = m.function("f")
+    x = f.input("x", "f32", [])
+    for name in ("sum", "mean", "amax"):
+        f.result(name, getattr(x, name)())
+    f.result("softmax", x.softmax(-1))
+    f.result("view", x.view([1, 1]).exp())
+    ch.compare(m, ch.program(m), "f", [np.array(2.5, np.float32)])
+
+
+def test_joined_weights_are_packed_without_a_copy():
+    m = Module("joined")
+    n = m.symbol("n", maximum=99)
+    f = m.function("f")
+    x = f.input("x", "f32", [n, 40])
+    for index, columns in enumerate((32, 64, 96)):
+        f.result(f"y{index}", x.linear(m.constant(f"w{index}", f32(columns, 40))))
+    running = ch.program(m)
+    (prepare,) = [fn for fn in running.bundle.functions if fn.flags & 1]
+    names = [c["name"] for c in running.bundle.block_commands[prepare.body]]
+    assert names == ["pack"] * 3
+    ch.compare(m, running, "f", [f32(5, 40)], roundings=64, scale=8)
+
+
 def test_extreme_values_pass_through_fused_chains():
     m = Module("extremes")
     n = m.symbol("n", maximum=99)

@@ -495,9 +495,7 @@ class _Bufferizer:
             return attempt(operands, targets), operands, targets
         except ValueError as error:
             first_error = error
-        plain = [Place(self.transient(0), 0, select.contiguous(v.type).strides, v.type) for v in op.results]
-        for place in plain:
-            self.storages.remove(place.storage)
+        plain = [self.whole(Storage("transient", "trial", v.type.size_bytes), v.type) for v in op.results]
         choices = [(False, True), (True, False), (True, True)]
         for copy_inputs, copy_results in choices:
             trial = [None if p is None else self._as_contiguous(p) for p in operands] if copy_inputs else operands

@@ -513,13 +513,13 @@ def _infer_cat(op: Op) -> Types:
     axis = axis_of(op.attrs["dim"], first.rank)
     total: Size = 0
     for value in op.operands:
-        if value.rank != first.rank or value.dtype != first.dtype:
+        if (value.rank, value.dtype, value.type.encoding) != (first.rank, first.dtype, first.type.encoding):
             raise IRError(f"cat of {first.type} and {value.type}")
         for i in range(first.rank):
             if i != axis:
                 _same(value.shape[i], first.shape[i], f"cat, dimension {i}")
         total = ex.simplify(value.shape[axis] + ex.constant(total))
-    return _resize(op, first.shape[:axis] + (total,) + first.shape[axis + 1 :])
+    return [TensorType(first.dtype, first.shape[:axis] + (total,) + first.shape[axis + 1 :], first.type.encoding)]
 
 
 def cat(values: Sequence[Value], dim: int = 0) -> Value:
@@ -541,6 +541,8 @@ def _reduced(op: Op) -> Tuple[Size, ...]:
 def _reduce(kind: str) -> Callable[..., Any]:
     def reference(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
         np = _np()
+        if x.ndim == 0:
+            x, dim, keepdim = x[None], None, False
         axes = tuple(axes_of(dim, x.ndim))
         count = math.prod(x.shape[a] for a in axes)
         if kind == "sum":
@@ -570,8 +572,8 @@ for _name in ("sum", "mean", "amax", "amin"):
 
 def _softmax(x: Any, dim: int = -1) -> Any:
     np = _np()
-    if not x.size:
-        return x
+    if not x.size or not x.ndim:
+        return x * 0 + 1
     top = np.max(x, dim, keepdims=True)
     e = np.exp(x - np.where(np.isfinite(top), top, 0))
     return e / np.sum(e, dim, keepdims=True)

@@ -59,7 +59,7 @@ def plan(buffers: Buffers) -> Plan:
 
 
 def _hints(buffers: Buffers) -> Dict[str, int]:
-    """Typical values of symbols, for comparing sizes: the geometric middle of the range, at most 128 where it is wide."""
+    """Typical values of symbols, for telling larger memory from smaller: 128, or the nearest that the range allows."""
     symbols = buffers.function.module.symbols
     return {name: max(s.minimum, min(s.maximum, 128)) for name, s in symbols.items()}
 

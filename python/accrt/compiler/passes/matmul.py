@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from .. import ops
-from ..ir import Block, Module, Op, Value
+from ..ir import Block, Function, Module, Op, Value
+from ..kernels.matmul import PANEL
 from .rewrite import constant_derived, mutable_root, rewrite
 
 PACKED = ("f32", "f16", "bf16")
@@ -53,6 +54,15 @@ def _merged(op: Op, groups: Dict[int, Tuple[List[Op], Dict[int, Value]]]) -> Opt
     return [made[id(op)]]
 
 
+def _packed(function: Function, weight: Value) -> Value:
+    """The packed form; of joined weights whose columns fill whole panels, the packed forms joined, which saves a copy."""
+    joined = weight.op.operands[0].op if weight.op is not None and weight.op.name == "aten.permute" else None
+    if joined is not None and joined.name == "aten.cat" and joined.attrs["dim"] == 0:
+        if all(part.shape[0] % PANEL == 0 for part in joined.operands):
+            return ops.cat([ops.build(function, "accrt.pack", part.t()) for part in joined.operands], 0)
+    return ops.build(function, "accrt.pack", weight)
+
+
 def pack_weights(module: Module) -> None:
     """x @ w with a weight w becomes a product with its packed form."""
     for function in module.functions.values():
@@ -68,7 +78,7 @@ def pack_weights(module: Module) -> None:
                 return None
             if not all(isinstance(size, int) and size > 0 for size in weight.shape):
                 return None
-            packed = ops.build(function, "accrt.pack", weight)
+            packed = _packed(function, weight)
             attrs = {"columns": weight.shape[1], "activation": "none", "dtype": op.result.dtype}
             return [function.add("accrt.matmul_packed", [x, packed, None, None], attrs).result]
 
