@@ -76,7 +76,7 @@ def permute(g):
 
 def reshape(g):
     a = g.pick()
-    return g.random.choice([lambda: a.flatten(), lambda: a.unsqueeze(g.random.randrange(a.rank + 1)), lambda: a.view([-1, a.shape[-1]])])()
+    return g.random.choice([lambda: a.flatten(), lambda: a.unsqueeze(g.random.randrange(a.rank + 1)), lambda: a.view([-1, a.shape[-1]]) if a.rank else a])()
 
 
 def cut(g):
