@@ -34,7 +34,8 @@ static void test_older_caller_gets_its_part(void** state) {
   assert_int_equal(table.struct_size, half);
   assert_true(table.last_error == accrt_last_error);
   const unsigned char* bytes = (const unsigned char*)&table;
-  for (size_t i = half; i < sizeof table; ++i) assert_int_equal(bytes[i], 0xA5);
+  for (size_t i = half; i < sizeof table; ++i)
+    assert_int_equal(bytes[i], 0xA5);
 }
 
 static void test_newer_caller_gets_zeros_behind(void** state) {
@@ -46,14 +47,16 @@ static void test_newer_caller_gets_zeros_behind(void** state) {
   memset(&caller, 0xA5, sizeof caller);
   assert_int_equal(accrt_get_api(ACCRT_VERSION, &caller.table, sizeof caller), ACCRT_OK);
   assert_int_equal(caller.table.struct_size, sizeof caller.table);
-  for (size_t i = 0; i < 4; ++i) assert_null(caller.future[i]);
+  for (size_t i = 0; i < 4; ++i)
+    assert_null(caller.future[i]);
 }
 
 static void test_wrong_version_and_arguments(void** state) {
   (void)state;
   accrt_api_t table;
   memset(&table, 0xA5, sizeof table);
-  assert_int_equal(accrt_get_api(ACCRT_MAKE_VERSION(7, 3, 0), &table, sizeof table), ACCRT_ERROR_VERSION_MISMATCH);
+  assert_int_equal(accrt_get_api(ACCRT_MAKE_VERSION(7, 3, 0), &table, sizeof table),
+                   ACCRT_ERROR_VERSION_MISMATCH);
   assert_int_equal(table.struct_size, 0);
   accrt_error_t error = ACCRT_ERROR_INIT;
   assert_int_equal(accrt_last_error(&error), ACCRT_OK);

@@ -19,7 +19,9 @@
 #include <stdint.h>
 
 #define ACCX_NONE 0xFFFFFFFFu
-#define ACCX_MAGIC "\x89" "ACCX\r\n\x1A" /* 8 bytes */
+#define ACCX_MAGIC                                                                                 \
+  "\x89"                                                                                           \
+  "ACCX\r\n\x1A" /* 8 bytes */
 #define ACCX_MAX_RANK 8
 #define ACCX_CHUNK_BYTES (1024u * 1024u)
 #define ACCX_DATA_ALIGN 4096u
@@ -54,7 +56,7 @@ typedef struct accx_header {
   uint64_t file_size_bytes;
   uint64_t required_features; /* ACCX_FEATURE_* */
   uint64_t optional_features;
-  uint32_t section_count;      /* 1..64 */
+  uint32_t section_count;        /* 1..64 */
   uint32_t section_record_bytes; /* 64 */
   uint64_t section_table_offset; /* 128 */
   uint64_t flags;                /* 0 */
@@ -66,24 +68,24 @@ ACCX_ASSERT_SIZE(accx_header_t, 128);
 /* Sections. 1..17 are defined by container 0.1; 18..31 have their numbers reserved for the sections named. */
 enum {
   ACCX_SECTION_STRINGS = 1,
-  ACCX_SECTION_METADATA = 2,   /* accx_metadata_t */
-  ACCX_SECTION_SYMBOLS = 3,    /* accx_symbol_t */
-  ACCX_SECTION_BUCKETS = 4,    /* i64, ascending runs named by symbols */
-  ACCX_SECTION_EXPRESSIONS = 5, /* accx_expression_t */
-  ACCX_SECTION_CONSTANTS = 6,  /* accx_constant_t */
-  ACCX_SECTION_COMPONENTS = 7, /* accx_component_t */
-  ACCX_SECTION_STATES = 8,     /* accx_state_t */
-  ACCX_SECTION_FUNCTIONS = 9,  /* accx_function_t */
-  ACCX_SECTION_ARGUMENTS = 10, /* accx_argument_t */
-  ACCX_SECTION_SLOTS = 11,     /* accx_slot_t */
-  ACCX_SECTION_VIEWS = 12,     /* accx_view_t */
-  ACCX_SECTION_BLOCKS = 13,    /* accx_block_t */
-  ACCX_SECTION_COMMANDS = 14,  /* stream of accx_command_t, variable size */
-  ACCX_SECTION_KERNELS = 15,   /* accx_kernel_t */
-  ACCX_SECTION_PARAMETERS = 16, /* accx_parameter_t: declared blocks of kernels */
-  ACCX_SECTION_VARIANTS = 17,  /* accx_variant_t */
-  ACCX_SECTION_PREDICATES = 18, /* accx_predicate_t */
-  ACCX_SECTION_IMAGES = 19,    /* accx_image_t */
+  ACCX_SECTION_METADATA = 2,       /* accx_metadata_t */
+  ACCX_SECTION_SYMBOLS = 3,        /* accx_symbol_t */
+  ACCX_SECTION_BUCKETS = 4,        /* i64, ascending runs named by symbols */
+  ACCX_SECTION_EXPRESSIONS = 5,    /* accx_expression_t */
+  ACCX_SECTION_CONSTANTS = 6,      /* accx_constant_t */
+  ACCX_SECTION_COMPONENTS = 7,     /* accx_component_t */
+  ACCX_SECTION_STATES = 8,         /* accx_state_t */
+  ACCX_SECTION_FUNCTIONS = 9,      /* accx_function_t */
+  ACCX_SECTION_ARGUMENTS = 10,     /* accx_argument_t */
+  ACCX_SECTION_SLOTS = 11,         /* accx_slot_t */
+  ACCX_SECTION_VIEWS = 12,         /* accx_view_t */
+  ACCX_SECTION_BLOCKS = 13,        /* accx_block_t */
+  ACCX_SECTION_COMMANDS = 14,      /* stream of accx_command_t, variable size */
+  ACCX_SECTION_KERNELS = 15,       /* accx_kernel_t */
+  ACCX_SECTION_PARAMETERS = 16,    /* accx_parameter_t: declared blocks of kernels */
+  ACCX_SECTION_VARIANTS = 17,      /* accx_variant_t */
+  ACCX_SECTION_PREDICATES = 18,    /* accx_predicate_t */
+  ACCX_SECTION_IMAGES = 19,        /* accx_image_t */
   ACCX_SECTION_CHUNK_DIGESTS = 20, /* accx_digest_t per 1 MiB of DATA */
   ACCX_SECTION_ASSETS = 32,
   ACCX_SECTION_DEBUG_LOCATIONS = 33,
@@ -95,8 +97,8 @@ enum {
   ACCX_SECTION_ADAPTERS = 39,
   ACCX_SECTION_TREE_DIGESTS = 40,
   ACCX_SECTION_SIGNATURES = 41,
-  ACCX_SECTION_CODE = 62, /* images' bytes */
-  ACCX_SECTION_DATA = 63, /* weights' bytes */
+  ACCX_SECTION_CODE = 62,              /* images' bytes */
+  ACCX_SECTION_DATA = 63,              /* weights' bytes */
   ACCX_SECTION_VENDOR_FIRST = 0x10000, /* never assigned by this specification */
 };
 #define ACCX_SECTION_FLAG_REQUIRED 1u
@@ -127,16 +129,18 @@ ACCX_ASSERT_SIZE(accx_metadata_t, 8);
 /* Symbols. Class decides who fixes the value, and when. */
 enum {
   ACCX_SYMBOL_SPECIALIZE = 0, /* selects a plan by value */
-  ACCX_SYMBOL_BUCKET = 1,     /* selects a plan by bucket; memory sized at the bucket's maximum, live value patched */
-  ACCX_SYMBOL_RUNTIME = 2,    /* patched into scalars, offsets and grids; memory sized at the symbol's maximum */
-  ACCX_SYMBOL_SESSION = 3,    /* given when a session is made, fixed for its life; sizes its state */
+  ACCX_SYMBOL_BUCKET =
+      1, /* selects a plan by bucket; memory sized at the bucket's maximum, live value patched */
+  ACCX_SYMBOL_RUNTIME =
+      2, /* patched into scalars, offsets and grids; memory sized at the symbol's maximum */
+  ACCX_SYMBOL_SESSION = 3, /* given when a session is made, fixed for its life; sizes its state */
 };
 typedef struct accx_symbol {
   uint32_t name; /* string, unique */
   uint32_t symbol_class;
-  int64_t minimum; /* >= 0 */
-  int64_t maximum; /* >= minimum, <= 2^48 */
-  int64_t divisor; /* >= 1: every value is a multiple */
+  int64_t minimum;       /* >= 0 */
+  int64_t maximum;       /* >= minimum, <= 2^48 */
+  int64_t divisor;       /* >= 1: every value is a multiple */
   uint32_t bucket_first; /* BUCKET: ascending bounds in BUCKETS, last >= maximum */
   uint32_t bucket_count;
 } accx_symbol_t;
@@ -176,8 +180,9 @@ ACCX_ASSERT_SIZE(accx_expression_t, 24);
 
 /* Encodings (the layout registry). 0.1 knows PLAIN and OPAQUE; ids of quantized layouts come with their version. */
 enum {
-  ACCX_ENCODING_PLAIN = 0,  /* row-major elements of dtype */
-  ACCX_ENCODING_OPAQUE = 1, /* bytes whose meaning only the bundle's own kernels know (results of prepare functions) */
+  ACCX_ENCODING_PLAIN = 0, /* row-major elements of dtype */
+  ACCX_ENCODING_OPAQUE =
+      1, /* bytes whose meaning only the bundle's own kernels know (results of prepare functions) */
 };
 
 /* A tensor type with symbolic dimensions; dimensions are expressions in the scope of whoever holds it. */
@@ -227,7 +232,7 @@ ACCX_ASSERT_SIZE(accx_component_t, 24);
 
 /* State: memory that lives in a session (a KV cache). Dimensions are module-scope expressions of SESSION symbols. */
 typedef struct accx_state {
-  uint32_t name; /* string, unique */
+  uint32_t name;  /* string, unique */
   uint32_t flags; /* 0 */
   accx_type_t type;
   uint64_t fill_pattern; /* value of every element at create and reset, in the low bytes */
@@ -235,7 +240,8 @@ typedef struct accx_state {
 ACCX_ASSERT_SIZE(accx_state_t, 64);
 
 enum {
-  ACCX_FUNCTION_PREPARE = 1u << 0,  /* run at load: inputs are INLINE constants, outputs PREPARED constants */
+  ACCX_FUNCTION_PREPARE =
+      1u << 0, /* run at load: inputs are INLINE constants, outputs PREPARED constants */
   ACCX_FUNCTION_INTERNAL = 1u << 1, /* callable only by CALL commands */
 };
 typedef struct accx_function {
@@ -249,10 +255,10 @@ typedef struct accx_function {
   uint32_t slot_count;
   uint32_t expression_first; /* EXPRESSIONS: this function's scope */
   uint32_t expression_count;
-  uint32_t body;             /* BLOCKS: the function's top block */
-  uint32_t transient_size;   /* expression: bytes of the transient arena (memory values) */
-  uint32_t transient_align;  /* bytes, power of two, <= 4096 */
-  uint32_t doc;              /* string */
+  uint32_t body;            /* BLOCKS: the function's top block */
+  uint32_t transient_size;  /* expression: bytes of the transient arena (memory values) */
+  uint32_t transient_align; /* bytes, power of two, <= 4096 */
+  uint32_t doc;             /* string */
   uint32_t reserved;
 } accx_function_t;
 ACCX_ASSERT_SIZE(accx_function_t, 64);
@@ -271,12 +277,12 @@ typedef struct accx_argument {
   uint32_t name; /* string, unique among a function's inputs, and among its results */
   uint32_t kind;
   uint32_t flags;
-  uint32_t symbol;       /* SCALAR: the symbol; else NONE */
-  uint32_t alias_kind;   /* RESULT */
-  uint32_t alias_input;  /* RESULT: input index within the function; else NONE */
-  uint32_t constant;     /* prepare functions: the constant read or made; else NONE */
-  uint32_t doc;          /* string */
-  accx_type_t type;      /* SCALAR: i64, rank 0 */
+  uint32_t symbol;      /* SCALAR: the symbol; else NONE */
+  uint32_t alias_kind;  /* RESULT */
+  uint32_t alias_input; /* RESULT: input index within the function; else NONE */
+  uint32_t constant;    /* prepare functions: the constant read or made; else NONE */
+  uint32_t doc;         /* string */
+  accx_type_t type;     /* SCALAR: i64, rank 0 */
 } accx_argument_t;
 ACCX_ASSERT_SIZE(accx_argument_t, 80);
 
@@ -359,15 +365,17 @@ enum {
 };
 typedef struct accx_operand {
   uint32_t kind;
-  uint32_t expression; /* SYMBOL; else NONE. A BUFFER with an optional argument's slot passes NULL when it is absent */
-  uint32_t view;       /* TENSOR: index into VIEWS; else NONE */
+  uint32_t
+      expression; /* SYMBOL; else NONE. A BUFFER with an optional argument's slot passes NULL when it is absent */
+  uint32_t view; /* TENSOR: index into VIEWS; else NONE */
   uint32_t reserved;
-  accx_range_t range;  /* BUFFER, TENSOR, WORKSPACE; else {NONE, 0, NONE, NONE} */
-  uint64_t immediate;  /* SCALAR; else 0 */
+  accx_range_t range; /* BUFFER, TENSOR, WORKSPACE; else {NONE, 0, NONE, NONE} */
+  uint64_t immediate; /* SCALAR; else 0 */
 } accx_operand_t;
 ACCX_ASSERT_SIZE(accx_operand_t, 40);
 
-typedef struct accx_dispatch { /* follows accx_command_t; then operand_count operands, then predecessors */
+typedef struct
+    accx_dispatch { /* follows accx_command_t; then operand_count operands, then predecessors */
   uint32_t kernel;
   uint32_t operand_count;
   uint32_t grid[3]; /* expressions; any zero at run time: nothing runs */
@@ -380,7 +388,7 @@ ACCX_ASSERT_SIZE(accx_dispatch_t, 24);
 typedef struct accx_copy {
   accx_range_t source; /* size: NONE */
   accx_range_t target;
-  uint32_t extent[3]; /* expressions: bytes, rows, planes */
+  uint32_t extent[3];        /* expressions: bytes, rows, planes */
   uint32_t source_stride[2]; /* expressions: bytes between rows, between planes */
   uint32_t target_stride[2];
   uint32_t reserved;
@@ -405,8 +413,9 @@ typedef struct accx_call {
 } accx_call_t;
 ACCX_ASSERT_SIZE(accx_call_t, 8);
 
-typedef struct accx_repeat { /* the body runs count times, in order; iteration number = INDUCTION of this depth */
-  uint32_t count;            /* expression without BUCKET or RUNTIME symbols */
+typedef struct
+    accx_repeat { /* the body runs count times, in order; iteration number = INDUCTION of this depth */
+  uint32_t count; /* expression without BUCKET or RUNTIME symbols */
   uint32_t block;
 } accx_repeat_t;
 ACCX_ASSERT_SIZE(accx_repeat_t, 8);
@@ -426,8 +435,8 @@ typedef struct accx_marker {
 ACCX_ASSERT_SIZE(accx_marker_t, 8);
 
 typedef struct accx_kernel {
-  uint32_t name; /* string, unique */
-  uint32_t traits; /* ACCRT_KERNEL_TRAIT_* */
+  uint32_t name;            /* string, unique */
+  uint32_t traits;          /* ACCRT_KERNEL_TRAIT_* */
   uint32_t parameter_first; /* PARAMETERS */
   uint32_t parameter_count;
   uint32_t params_size_bytes; /* of the packed block, <= 4096 */
@@ -438,10 +447,10 @@ typedef struct accx_kernel {
 ACCX_ASSERT_SIZE(accx_kernel_t, 32);
 
 typedef struct accx_parameter {
-  uint32_t name;   /* string */
-  uint8_t kind;    /* ACCRT_KERNEL_PARAM_* */
-  uint8_t access;  /* ACCRT_KERNEL_ACCESS_* */
-  uint8_t flags;   /* ACCRT_KERNEL_PARAM_FLAG_* */
+  uint32_t name;  /* string */
+  uint8_t kind;   /* ACCRT_KERNEL_PARAM_* */
+  uint8_t access; /* ACCRT_KERNEL_ACCESS_* */
+  uint8_t flags;  /* ACCRT_KERNEL_PARAM_FLAG_* */
   uint8_t align_log2;
   uint32_t offset_bytes;
   uint32_t size_bytes;
@@ -454,14 +463,14 @@ enum {
   ACCX_ARCH_EXACT = 2,
 };
 typedef struct accx_variant {
-  uint32_t driver;    /* string: "host", "cuda" */
-  uint32_t arch_kind; /* ACCX_ARCH_* */
-  uint32_t arch;      /* string: "x86-64-v3", "aarch64", "sm_90" */
-  int32_t priority;   /* higher first; then the more specific architecture, then table order */
+  uint32_t driver;       /* string: "host", "cuda" */
+  uint32_t arch_kind;    /* ACCX_ARCH_* */
+  uint32_t arch;         /* string: "x86-64-v3", "aarch64", "sm_90" */
+  int32_t priority;      /* higher first; then the more specific architecture, then table order */
   uint64_t cpu_features; /* ACCRT_CPU_*, all needed */
   uint64_t required_features;
-  uint32_t image;      /* IMAGES */
-  uint32_t entry;      /* string: kernel name inside the image */
+  uint32_t image;           /* IMAGES */
+  uint32_t entry;           /* string: kernel name inside the image */
   uint32_t predicate_first; /* PREDICATES: all must hold */
   uint32_t predicate_count;
 } accx_variant_t;

@@ -9,7 +9,8 @@
 
 /* Ends the program with the library's own one-line message. */
 static void check(accrt_status_t status) {
-  if (status == ACCRT_OK) return;
+  if (status == ACCRT_OK)
+    return;
   accrt_error_t error = ACCRT_ERROR_INIT;
   accrt_last_error(&error);
   fprintf(stderr, "%s: %s: %s\n", error.operation, accrt_status_name(status), error.message);
@@ -17,7 +18,8 @@ static void check(accrt_status_t status) {
 }
 
 int main(int argc, char** argv) {
-  if (argc < 2) return fprintf(stderr, "usage: %s minilm.accx [threads]\n", argv[0]), 2;
+  if (argc < 2)
+    return fprintf(stderr, "usage: %s minilm.accx [threads]\n", argv[0]), 2;
   accrt_option_t threads = {"host.threads", argc > 2 ? argv[2] : "2"};
   accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
   options.host_code_policy = ACCRT_HOST_CODE_ALL; /* this bundle is as trusted as this program */
@@ -44,7 +46,8 @@ int main(int argc, char** argv) {
                        {101, 15768, 3062, 2006, 6928, 102, 0, 0}};
   int64_t mask[3][8];
   for (int i = 0; i < 3; ++i)
-    for (int j = 0; j < 8; ++j) mask[i][j] = ids[i][j] != 0;
+    for (int j = 0; j < 8; ++j)
+      mask[i][j] = ids[i][j] != 0;
   float vectors[3][WIDTH];
 
   const int64_t tokens[2] = {3, 8}, embedded[2] = {3, WIDTH};
@@ -58,9 +61,11 @@ int main(int argc, char** argv) {
 
   for (int other = 1; other < 3; ++other) {
     double cosine = 0; /* embeddings have length 1 */
-    for (int k = 0; k < WIDTH; ++k) cosine += (double)vectors[0][k] * (double)vectors[other][k];
+    for (int k = 0; k < WIDTH; ++k)
+      cosine += (double)vectors[0][k] * (double)vectors[other][k];
     printf("cosine of sentence 0 and %d: %.4f\n", other, cosine);
-    if (!isfinite(cosine)) return 1;
+    if (!isfinite(cosine))
+      return 1;
   }
   accrt_call_release(call);
   accrt_session_release(session);

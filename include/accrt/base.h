@@ -41,47 +41,50 @@
 #define ACCRT_STATIC_ASSERT(condition, message) _Static_assert(condition, message)
 #endif
 /* Pins the end of a struct: `last` is its last field and the struct is `size` bytes on 64-bit targets. */
-#define ACCRT_ASSERT_LAYOUT(type, last, size)                                                                    \
-  ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(type) == (size) &&                                           \
-                      offsetof(type, last) + sizeof(((type*)0)->last) <= (size) &&                               \
-                      offsetof(type, last) + sizeof(((type*)0)->last) + 8 > (size)), #type " layout changed")
+#define ACCRT_ASSERT_LAYOUT(type, last, size)                                                      \
+  ACCRT_STATIC_ASSERT(sizeof(void*) != 8 ||                                                        \
+                          (sizeof(type) == (size) &&                                               \
+                           offsetof(type, last) + sizeof(((type*)0)->last) <= (size) &&            \
+                           offsetof(type, last) + sizeof(((type*)0)->last) + 8 > (size)),          \
+                      #type " layout changed")
 
 /* Version of the library that these headers describe. */
 #define ACCRT_VERSION_MAJOR 0
 #define ACCRT_VERSION_MINOR 1
 #define ACCRT_VERSION_PATCH 0
-#define ACCRT_MAKE_VERSION(major, minor, patch) \
+#define ACCRT_MAKE_VERSION(major, minor, patch)                                                    \
   (((uint32_t)(major) << 24) | ((uint32_t)(minor) << 12) | (uint32_t)(patch))
-#define ACCRT_VERSION ACCRT_MAKE_VERSION(ACCRT_VERSION_MAJOR, ACCRT_VERSION_MINOR, ACCRT_VERSION_PATCH)
+#define ACCRT_VERSION                                                                              \
+  ACCRT_MAKE_VERSION(ACCRT_VERSION_MAJOR, ACCRT_VERSION_MINOR, ACCRT_VERSION_PATCH)
 
 /* ---- Status codes: one list for the enum, the names and the tests. Numbers are frozen. ------------------------------ */
-#define ACCRT_STATUS_LIST(X)                                                                                      \
-  X(INVALID_ARGUMENT, 1, "an argument is NULL, out of its domain, or a struct is malformed")                      \
-  X(OUT_OF_RANGE, 2, "an index, offset or size lies outside its object")                                          \
-  X(NOT_FOUND, 3, "no object of that name, index or path")                                                        \
-  X(ALREADY_EXISTS, 4, "an object of that name is there already")                                                 \
-  X(UNSUPPORTED, 5, "valid, but this library, driver or device cannot do it")                                     \
-  X(INVALID_STATE, 6, "the object is in a state that does not allow this")                                        \
-  X(OUT_OF_MEMORY, 7, "host memory could not be had")                                                             \
-  X(OUT_OF_DEVICE_MEMORY, 8, "device memory could not be had, or a pool's limit is reached")                      \
-  X(TIMEOUT, 9, "the deadline passed")                                                                            \
-  X(NOT_READY, 10, "polled, and not complete yet")                                                                \
-  X(CANCELLED, 11, "failed on purpose by its owner")                                                              \
-  X(PERMISSION_DENIED, 12, "a policy or the operating system forbids it")                                         \
-  X(IO, 13, "reading or writing a file failed")                                                                   \
-  X(INVALID_FORMAT, 14, "a file or image violates its format")                                                    \
-  X(VERSION_MISMATCH, 15, "a version or a required feature is outside the supported range")                       \
-  X(DATA_CORRUPT, 16, "a digest does not match")                                                                  \
-  X(SHAPE_MISMATCH, 17, "a dimension does not fit the signature or a symbol's range")                             \
-  X(TYPE_MISMATCH, 18, "a data type or encoding does not fit the signature")                                      \
-  X(ALIASED, 19, "arguments overlap where the signature forbids it")                                              \
-  X(NO_VARIANT, 20, "no variant of a kernel can run on this device")                                              \
-  X(KERNEL, 21, "a kernel returned an error")                                                                     \
-  X(POISONED, 22, "a failure upstream reached this object")                                                       \
-  X(DEVICE_LOST, 23, "the device is gone; its objects can only be released")                                      \
-  X(DRIVER, 24, "the driver failed in a way that has no code of its own here; see driver_code")                   \
-  X(FORKED, 25, "the process was forked; handles belong to the parent")                                           \
-  X(OVERFLOW, 26, "a size or an expression does not fit 64 bits, or divides by zero")                             \
+#define ACCRT_STATUS_LIST(X)                                                                       \
+  X(INVALID_ARGUMENT, 1, "an argument is NULL, out of its domain, or a struct is malformed")       \
+  X(OUT_OF_RANGE, 2, "an index, offset or size lies outside its object")                           \
+  X(NOT_FOUND, 3, "no object of that name, index or path")                                         \
+  X(ALREADY_EXISTS, 4, "an object of that name is there already")                                  \
+  X(UNSUPPORTED, 5, "valid, but this library, driver or device cannot do it")                      \
+  X(INVALID_STATE, 6, "the object is in a state that does not allow this")                         \
+  X(OUT_OF_MEMORY, 7, "host memory could not be had")                                              \
+  X(OUT_OF_DEVICE_MEMORY, 8, "device memory could not be had, or a pool's limit is reached")       \
+  X(TIMEOUT, 9, "the deadline passed")                                                             \
+  X(NOT_READY, 10, "polled, and not complete yet")                                                 \
+  X(CANCELLED, 11, "failed on purpose by its owner")                                               \
+  X(PERMISSION_DENIED, 12, "a policy or the operating system forbids it")                          \
+  X(IO, 13, "reading or writing a file failed")                                                    \
+  X(INVALID_FORMAT, 14, "a file or image violates its format")                                     \
+  X(VERSION_MISMATCH, 15, "a version or a required feature is outside the supported range")        \
+  X(DATA_CORRUPT, 16, "a digest does not match")                                                   \
+  X(SHAPE_MISMATCH, 17, "a dimension does not fit the signature or a symbol's range")              \
+  X(TYPE_MISMATCH, 18, "a data type or encoding does not fit the signature")                       \
+  X(ALIASED, 19, "arguments overlap where the signature forbids it")                               \
+  X(NO_VARIANT, 20, "no variant of a kernel can run on this device")                               \
+  X(KERNEL, 21, "a kernel returned an error")                                                      \
+  X(POISONED, 22, "a failure upstream reached this object")                                        \
+  X(DEVICE_LOST, 23, "the device is gone; its objects can only be released")                       \
+  X(DRIVER, 24, "the driver failed in a way that has no code of its own here; see driver_code")    \
+  X(FORKED, 25, "the process was forked; handles belong to the parent")                            \
+  X(OVERFLOW, 26, "a size or an expression does not fit 64 bits, or divides by zero")              \
   X(INTERNAL, 27, "an invariant of the library does not hold: please report it")
 
 typedef int32_t accrt_status_t;
@@ -107,8 +110,7 @@ typedef struct accrt_chain {
 /* Start value of an extensible struct: everything zero but its size. */
 #ifdef __cplusplus
 extern "C++" {
-template <typename T>
-static inline T accrt_struct_init() {
+template <typename T> static inline T accrt_struct_init() {
   T value = T();
   value.struct_size = static_cast<uint32_t>(sizeof(T));
   return value;
@@ -116,7 +118,7 @@ static inline T accrt_struct_init() {
 }
 #define ACCRT_STRUCT_INIT(type) accrt_struct_init<type>()
 #else
-#define ACCRT_STRUCT_INIT(type) \
+#define ACCRT_STRUCT_INIT(type)                                                                    \
   { .struct_size = (uint32_t)sizeof(type) }
 #endif
 

@@ -6,9 +6,11 @@
 
 ACCRT_BEGIN
 
-#define ACCRT_VERIFY_DEFAULT 0u /**< structure and metadata digests at open; weights' chunks before they are first used */
-#define ACCRT_VERIFY_FULL 1u    /**< all digests at open */
-#define ACCRT_VERIFY_NO_DATA 2u /**< never read weights only to check them (structure is still always checked) */
+#define ACCRT_VERIFY_DEFAULT                                                                       \
+  0u /**< structure and metadata digests at open; weights' chunks before they are first used */
+#define ACCRT_VERIFY_FULL 1u /**< all digests at open */
+#define ACCRT_VERIFY_NO_DATA                                                                       \
+  2u /**< never read weights only to check them (structure is still always checked) */
 
 /** Options of the accrt_bundle_open functions. */
 typedef struct accrt_bundle_options {
@@ -27,16 +29,19 @@ ACCRT_ASSERT_LAYOUT(accrt_bundle_options_t, name, 24);
  *   command or feature that is unknown, by name); ACCRT_ERROR_DATA_CORRUPT (which section or chunk);
  *   ACCRT_ERROR_OUT_OF_MEMORY. Blocks on the file. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_bundle_open_path(accrt_instance_t* instance, const char* path,
-                                                const accrt_bundle_options_t* options, accrt_bundle_t** out_bundle);
+                                                const accrt_bundle_options_t* options,
+                                                accrt_bundle_t** out_bundle);
 /** The same from a file descriptor, from its offset 0; it is duplicated, the caller keeps its own. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_bundle_open_fd(accrt_instance_t* instance, int32_t fd,
-                                              const accrt_bundle_options_t* options, accrt_bundle_t** out_bundle);
+                                              const accrt_bundle_options_t* options,
+                                              accrt_bundle_t** out_bundle);
 /** The same from memory, used in place: at least 4096-aligned memory lets weights be used without a copy.
  * @param release called once with `user` when the last reference is gone; NULL: the memory must outlive the bundle. On
  *   failure it is not called. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_bundle_open_memory(accrt_instance_t* instance, const void* data, uint64_t size_bytes,
-                                                  void (*release)(void* user), void* user,
-                                                  const accrt_bundle_options_t* options, accrt_bundle_t** out_bundle);
+ACCRT_API accrt_status_t accrt_bundle_open_memory(accrt_instance_t* instance, const void* data,
+                                                  uint64_t size_bytes, void (*release)(void* user),
+                                                  void* user, const accrt_bundle_options_t* options,
+                                                  accrt_bundle_t** out_bundle);
 
 /** A source of bytes. `read` fills exactly size_bytes at offset and returns 0, or an errno value. Called from any thread,
  * one call at a time, until `close` (may be NULL), which is called once; on failure to open it is not called. */
@@ -47,8 +52,10 @@ typedef struct accrt_reader {
   void (*close)(void* self);
 } accrt_reader_t;
 /** The same through callbacks. Weights are copied to memory when first needed. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_bundle_open_callbacks(accrt_instance_t* instance, const accrt_reader_t* reader,
-                                                     const accrt_bundle_options_t* options, accrt_bundle_t** out_bundle);
+ACCRT_API accrt_status_t accrt_bundle_open_callbacks(accrt_instance_t* instance,
+                                                     const accrt_reader_t* reader,
+                                                     const accrt_bundle_options_t* options,
+                                                     accrt_bundle_t** out_bundle);
 /** Adds a reference; returns its argument. Since: 0.1 */
 ACCRT_API accrt_bundle_t* accrt_bundle_retain(accrt_bundle_t* bundle);
 /** Drops a reference; NULL is allowed. Since: 0.1 */
@@ -103,15 +110,16 @@ typedef struct accrt_section_info {
 ACCRT_ASSERT_LAYOUT(accrt_section_info_t, record_bytes, 56);
 #define ACCRT_SECTION_INFO_INIT ACCRT_STRUCT_INIT(accrt_section_info_t)
 /** Since: 0.1 */
-ACCRT_API accrt_status_t accrt_bundle_section(accrt_bundle_t* bundle, uint32_t index, accrt_section_info_t* out_info);
+ACCRT_API accrt_status_t accrt_bundle_section(accrt_bundle_t* bundle, uint32_t index,
+                                              accrt_section_info_t* out_info);
 /** Key and value of the index-th metadata entry. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_bundle_metadata(accrt_bundle_t* bundle, uint32_t index, const char** out_key,
-                                               const char** out_value);
+ACCRT_API accrt_status_t accrt_bundle_metadata(accrt_bundle_t* bundle, uint32_t index,
+                                               const char** out_key, const char** out_value);
 
 #define ACCRT_SYMBOL_SPECIALIZE 0u /**< each value has its own plan */
-#define ACCRT_SYMBOL_BUCKET 1u     /**< each bucket has its own plan; the live value is patched in */
-#define ACCRT_SYMBOL_RUNTIME 2u    /**< patched in at each call; never makes a plan */
-#define ACCRT_SYMBOL_SESSION 3u    /**< given when a session is made; sizes its state */
+#define ACCRT_SYMBOL_BUCKET 1u  /**< each bucket has its own plan; the live value is patched in */
+#define ACCRT_SYMBOL_RUNTIME 2u /**< patched in at each call; never makes a plan */
+#define ACCRT_SYMBOL_SESSION 3u /**< given when a session is made; sizes its state */
 /** One shape symbol. */
 typedef struct accrt_symbol_info {
   uint32_t struct_size;
@@ -126,7 +134,8 @@ typedef struct accrt_symbol_info {
 ACCRT_ASSERT_LAYOUT(accrt_symbol_info_t, reserved, 64);
 #define ACCRT_SYMBOL_INFO_INIT ACCRT_STRUCT_INIT(accrt_symbol_info_t)
 /** Since: 0.1 */
-ACCRT_API accrt_status_t accrt_bundle_symbol(accrt_bundle_t* bundle, uint32_t index, accrt_symbol_info_t* out_info);
+ACCRT_API accrt_status_t accrt_bundle_symbol(accrt_bundle_t* bundle, uint32_t index,
+                                             accrt_symbol_info_t* out_info);
 
 /** One constant (weight). */
 typedef struct accrt_constant_info {
@@ -144,13 +153,16 @@ typedef struct accrt_constant_info {
 ACCRT_ASSERT_LAYOUT(accrt_constant_info_t, size_bytes, 56);
 #define ACCRT_CONSTANT_INFO_INIT ACCRT_STRUCT_INIT(accrt_constant_info_t)
 /** Since: 0.1 */
-ACCRT_API accrt_status_t accrt_bundle_constant(accrt_bundle_t* bundle, uint32_t index, accrt_constant_info_t* out_info);
+ACCRT_API accrt_status_t accrt_bundle_constant(accrt_bundle_t* bundle, uint32_t index,
+                                               accrt_constant_info_t* out_info);
 /** Index of a constant by name. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_bundle_find_constant(accrt_bundle_t* bundle, const char* name, uint32_t* out_index);
+ACCRT_API accrt_status_t accrt_bundle_find_constant(accrt_bundle_t* bundle, const char* name,
+                                                    uint32_t* out_index);
 /** Host address of a plain constant's bytes, valid while the bundle is; its chunks are checked first.
  * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE; ACCRT_ERROR_DATA_CORRUPT; ACCRT_ERROR_IO; ACCRT_ERROR_INVALID_STATE (a prepared
  *   constant exists in programs only). May block on the file. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_bundle_constant_data(accrt_bundle_t* bundle, uint32_t index, const void** out_data,
+ACCRT_API accrt_status_t accrt_bundle_constant_data(accrt_bundle_t* bundle, uint32_t index,
+                                                    const void** out_data,
                                                     uint64_t* out_size_bytes);
 
 /** One function. */
@@ -169,9 +181,11 @@ typedef struct accrt_function_info {
 ACCRT_ASSERT_LAYOUT(accrt_function_info_t, required_features, 56);
 #define ACCRT_FUNCTION_INFO_INIT ACCRT_STRUCT_INIT(accrt_function_info_t)
 /** Since: 0.1 */
-ACCRT_API accrt_status_t accrt_bundle_function(accrt_bundle_t* bundle, uint32_t index, accrt_function_info_t* out_info);
+ACCRT_API accrt_status_t accrt_bundle_function(accrt_bundle_t* bundle, uint32_t index,
+                                               accrt_function_info_t* out_info);
 /** Index of a function by name. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_bundle_find_function(accrt_bundle_t* bundle, const char* name, uint32_t* out_index);
+ACCRT_API accrt_status_t accrt_bundle_find_function(accrt_bundle_t* bundle, const char* name,
+                                                    uint32_t* out_index);
 
 #define ACCRT_ARGUMENT_READ 0u
 #define ACCRT_ARGUMENT_READ_WRITE 1u /**< updated in place */
@@ -209,12 +223,14 @@ typedef struct accrt_argument_info {
 ACCRT_ASSERT_LAYOUT(accrt_argument_info_t, dims, 184);
 #define ACCRT_ARGUMENT_INFO_INIT ACCRT_STRUCT_INIT(accrt_argument_info_t)
 /** Since: 0.1 */
-ACCRT_API accrt_status_t accrt_bundle_argument(accrt_bundle_t* bundle, uint32_t function, uint32_t index,
-                                               accrt_argument_info_t* out_info);
+ACCRT_API accrt_status_t accrt_bundle_argument(accrt_bundle_t* bundle, uint32_t function,
+                                               uint32_t index, accrt_argument_info_t* out_info);
 /** Type of an argument as text, e.g. "f32[batch, seq, 384]". Writes at most capacity_bytes with the NUL; out_size_bytes gets
  * what it needs. @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE (index, or a buffer that is too small). Since: 0.1 */
-ACCRT_API accrt_status_t accrt_bundle_argument_type_text(accrt_bundle_t* bundle, uint32_t function, uint32_t index,
-                                                         char* text, uint64_t capacity_bytes, uint64_t* out_size_bytes);
+ACCRT_API accrt_status_t accrt_bundle_argument_type_text(accrt_bundle_t* bundle, uint32_t function,
+                                                         uint32_t index, char* text,
+                                                         uint64_t capacity_bytes,
+                                                         uint64_t* out_size_bytes);
 
 /** One state (session memory). */
 typedef struct accrt_state_info {
@@ -229,7 +245,8 @@ typedef struct accrt_state_info {
 ACCRT_ASSERT_LAYOUT(accrt_state_info_t, dims, 160);
 #define ACCRT_STATE_INFO_INIT ACCRT_STRUCT_INIT(accrt_state_info_t)
 /** Since: 0.1 */
-ACCRT_API accrt_status_t accrt_bundle_state(accrt_bundle_t* bundle, uint32_t index, accrt_state_info_t* out_info);
+ACCRT_API accrt_status_t accrt_bundle_state(accrt_bundle_t* bundle, uint32_t index,
+                                            accrt_state_info_t* out_info);
 
 /** One kernel of the bundle. */
 typedef struct accrt_bundle_kernel_info {
@@ -261,8 +278,8 @@ typedef struct accrt_variant_info {
 ACCRT_ASSERT_LAYOUT(accrt_variant_info_t, image_kind, 64);
 #define ACCRT_VARIANT_INFO_INIT ACCRT_STRUCT_INIT(accrt_variant_info_t)
 /** Since: 0.1 */
-ACCRT_API accrt_status_t accrt_bundle_variant(accrt_bundle_t* bundle, uint32_t kernel, uint32_t index,
-                                              accrt_variant_info_t* out_info);
+ACCRT_API accrt_status_t accrt_bundle_variant(accrt_bundle_t* bundle, uint32_t kernel,
+                                              uint32_t index, accrt_variant_info_t* out_info);
 
 ACCRT_END
 #endif /* ACCRT_BUNDLE_H_ */

@@ -18,23 +18,28 @@ ACCRT_API accrt_status_t accrt_kernel_pack_open(accrt_instance_t* instance, cons
                                                 accrt_kernel_pack_t** out_pack);
 /** A pack that is part of the program. Needs no policy. `query` and its tables must outlive the pack.
  * @return ACCRT_OK; ACCRT_ERROR_VERSION_MISMATCH; ACCRT_ERROR_INVALID_FORMAT; ACCRT_ERROR_OUT_OF_MEMORY. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_kernel_pack_register(accrt_instance_t* instance, accrt_kernel_pack_query_fn_t query,
+ACCRT_API accrt_status_t accrt_kernel_pack_register(accrt_instance_t* instance,
+                                                    accrt_kernel_pack_query_fn_t query,
                                                     accrt_kernel_pack_t** out_pack);
 /** A pack from a freestanding ELF image in memory, copied. Needs ACCRT_HOST_CODE_ALL.
  * @param name for perf, gdb and messages; may be NULL.
  * @return as accrt_kernel_pack_open. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_kernel_pack_load(accrt_instance_t* instance, const void* image, uint64_t size_bytes,
-                                                const char* name, accrt_kernel_pack_t** out_pack);
+ACCRT_API accrt_status_t accrt_kernel_pack_load(accrt_instance_t* instance, const void* image,
+                                                uint64_t size_bytes, const char* name,
+                                                accrt_kernel_pack_t** out_pack);
 /** Adds a reference; returns its argument. Since: 0.1 */
 ACCRT_API accrt_kernel_pack_t* accrt_kernel_pack_retain(accrt_kernel_pack_t* pack);
 /** Drops a reference; NULL is allowed. Since: 0.1 */
 ACCRT_API void accrt_kernel_pack_release(accrt_kernel_pack_t* pack);
 /** Number of kernels. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_kernel_pack_kernel_count(accrt_kernel_pack_t* pack, uint32_t* out_count);
+ACCRT_API accrt_status_t accrt_kernel_pack_kernel_count(accrt_kernel_pack_t* pack,
+                                                        uint32_t* out_count);
 /** The index-th kernel, borrowed from the pack. @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_kernel_pack_kernel(accrt_kernel_pack_t* pack, uint32_t index, accrt_kernel_t** out_kernel);
+ACCRT_API accrt_status_t accrt_kernel_pack_kernel(accrt_kernel_pack_t* pack, uint32_t index,
+                                                  accrt_kernel_t** out_kernel);
 /** A kernel by name, borrowed from the pack. @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (the message names near ones). Since: 0.1 */
-ACCRT_API accrt_status_t accrt_kernel_pack_find(accrt_kernel_pack_t* pack, const char* name, accrt_kernel_t** out_kernel);
+ACCRT_API accrt_status_t accrt_kernel_pack_find(accrt_kernel_pack_t* pack, const char* name,
+                                                accrt_kernel_t** out_kernel);
 
 /** Facts about a kernel. Pointers are borrowed from the pack. */
 typedef struct accrt_kernel_info {
@@ -58,9 +63,12 @@ ACCRT_API accrt_status_t accrt_kernel_info(accrt_kernel_t* kernel, accrt_kernel_
 
 /** One argument of a launch, in the order of the kernel's parameters. Frozen. */
 typedef struct accrt_kernel_argument {
-  uint32_t kind;          /**< ACCRT_KERNEL_PARAM_* of the parameter: BUFFER, TENSOR, SCALAR, SYMBOL or WORKSPACE */
-  uint32_t binding;       /**< recorded commands: index into the binding table, or ACCRT_BINDING_NONE to use `buffer` */
-  accrt_buffer_t* buffer; /**< BUFFER, TENSOR, WORKSPACE; NULL: host pointer in `pointer` (devices with host memory), or
+  uint32_t
+      kind; /**< ACCRT_KERNEL_PARAM_* of the parameter: BUFFER, TENSOR, SCALAR, SYMBOL or WORKSPACE */
+  uint32_t
+      binding; /**< recorded commands: index into the binding table, or ACCRT_BINDING_NONE to use `buffer` */
+  accrt_buffer_t*
+      buffer; /**< BUFFER, TENSOR, WORKSPACE; NULL: host pointer in `pointer` (devices with host memory), or
                                absent when `pointer` is NULL too and the parameter is optional */
   void* pointer;
   uint64_t offset_bytes; /**< of the range the kernel gets */
@@ -75,16 +83,17 @@ ACCRT_ASSERT_LAYOUT(accrt_kernel_argument_t, tensor, 56);
  * @param grid workgroups in x, y, z.
  * @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT (count or kind: the message names the parameter); ACCRT_ERROR_OUT_OF_RANGE;
  *   ACCRT_ERROR_UNSUPPORTED (a kernel of another kind of device); ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_POISONED. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_stream_launch(accrt_stream_t* stream, accrt_kernel_t* kernel, const uint32_t grid[3],
-                                             const accrt_kernel_argument_t* arguments, uint32_t argument_count,
-                                             uint32_t argument_size_bytes);
+ACCRT_API accrt_status_t accrt_stream_launch(accrt_stream_t* stream, accrt_kernel_t* kernel,
+                                             const uint32_t grid[3],
+                                             const accrt_kernel_argument_t* arguments,
+                                             uint32_t argument_count, uint32_t argument_size_bytes);
 
 /* ---- Recorded commands (recording is externally synchronized) ---- */
 
 /** Where a recorded copy or fill finds memory. Frozen. */
 typedef struct accrt_binding_place {
-  uint32_t binding; /**< index into the binding table, or ACCRT_BINDING_NONE to use `place` */
-  uint32_t reserved; /**< 0 */
+  uint32_t binding;    /**< index into the binding table, or ACCRT_BINDING_NONE to use `place` */
+  uint32_t reserved;   /**< 0 */
   accrt_place_t place; /**< with a binding: only offset_bytes is used */
 } accrt_binding_place_t;
 ACCRT_ASSERT_LAYOUT(accrt_binding_place_t, place, 32);
@@ -101,8 +110,8 @@ ACCRT_ASSERT_LAYOUT(accrt_binding_t, size_bytes, 32);
 /** Predecessors of a command: it starts when all of these (indices returned by earlier record calls) have ended. Frozen. */
 typedef struct accrt_predecessors {
   const uint32_t* commands; /**< NULL: see count */
-  uint32_t count;           /**< ACCRT_AFTER_PREVIOUS: after the last command recorded; 0: at once */
-  uint32_t reserved;        /**< 0 */
+  uint32_t count;    /**< ACCRT_AFTER_PREVIOUS: after the last command recorded; 0: at once */
+  uint32_t reserved; /**< 0 */
 } accrt_predecessors_t;
 ACCRT_ASSERT_LAYOUT(accrt_predecessors_t, reserved, 16);
 #define ACCRT_AFTER_PREVIOUS 0xFFFFFFFFu
@@ -118,23 +127,30 @@ ACCRT_API void accrt_commands_release(accrt_commands_t* commands);
 /** Records a dispatch. @param predecessors NULL: after the previous command. @param out_index may be NULL.
  * @return as accrt_stream_launch; ACCRT_ERROR_INVALID_STATE after _finalize; ACCRT_ERROR_OUT_OF_RANGE (a predecessor that does
  *   not exist, a binding out of the table). On failure nothing is recorded. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_commands_dispatch(accrt_commands_t* commands, accrt_kernel_t* kernel,
-                                                 const uint32_t grid[3], const accrt_kernel_argument_t* arguments,
-                                                 uint32_t argument_count, uint32_t argument_size_bytes,
-                                                 const accrt_predecessors_t* predecessors, uint32_t* out_index);
+ACCRT_API accrt_status_t accrt_commands_dispatch(
+    accrt_commands_t* commands, accrt_kernel_t* kernel, const uint32_t grid[3],
+    const accrt_kernel_argument_t* arguments, uint32_t argument_count, uint32_t argument_size_bytes,
+    const accrt_predecessors_t* predecessors, uint32_t* out_index);
 /** Records a strided copy. @return as accrt_commands_dispatch; ACCRT_ERROR_OVERFLOW. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_commands_copy(accrt_commands_t* commands, const accrt_binding_place_t* source,
-                                             const accrt_binding_place_t* target, const accrt_copy_region_t* region,
-                                             const accrt_predecessors_t* predecessors, uint32_t* out_index);
+ACCRT_API accrt_status_t accrt_commands_copy(accrt_commands_t* commands,
+                                             const accrt_binding_place_t* source,
+                                             const accrt_binding_place_t* target,
+                                             const accrt_copy_region_t* region,
+                                             const accrt_predecessors_t* predecessors,
+                                             uint32_t* out_index);
 /** Records a fill. @return as accrt_commands_dispatch. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_commands_fill(accrt_commands_t* commands, const accrt_binding_place_t* target,
-                                             uint64_t size_bytes, uint64_t pattern, uint32_t pattern_bytes,
-                                             const accrt_predecessors_t* predecessors, uint32_t* out_index);
+ACCRT_API accrt_status_t accrt_commands_fill(accrt_commands_t* commands,
+                                             const accrt_binding_place_t* target,
+                                             uint64_t size_bytes, uint64_t pattern,
+                                             uint32_t pattern_bytes,
+                                             const accrt_predecessors_t* predecessors,
+                                             uint32_t* out_index);
 /** Everything recorded before ends before anything recorded after starts. @return as accrt_commands_dispatch. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_commands_barrier(accrt_commands_t* commands, uint32_t* out_index);
 /** A named point for traces; orders like any command. @return as accrt_commands_dispatch. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_commands_marker(accrt_commands_t* commands, const char* text,
-                                               const accrt_predecessors_t* predecessors, uint32_t* out_index);
+                                               const accrt_predecessors_t* predecessors,
+                                               uint32_t* out_index);
 /** Ends recording and makes the list ready. Afterwards it is immutable and may be submitted from any thread.
  * @return ACCRT_OK; ACCRT_ERROR_INVALID_STATE (already); ACCRT_ERROR_OUT_OF_MEMORY; what the driver returns. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_commands_finalize(accrt_commands_t* commands);
@@ -145,8 +161,8 @@ ACCRT_API accrt_status_t accrt_commands_count(accrt_commands_t* commands, uint32
  * @return ACCRT_OK; ACCRT_ERROR_INVALID_STATE (not finalized); ACCRT_ERROR_OUT_OF_RANGE (command, binding and sizes in the
  *   message); ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_POISONED. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_stream_submit(accrt_stream_t* stream, accrt_commands_t* commands,
-                                             const accrt_binding_t* bindings, uint32_t binding_count,
-                                             uint32_t binding_size_bytes);
+                                             const accrt_binding_t* bindings,
+                                             uint32_t binding_count, uint32_t binding_size_bytes);
 /** Like accrt_stream_submit, and waits. On an idle stream of a device that allows it, the calling thread runs the list itself.
  * @return as accrt_stream_submit and accrt_stream_synchronize. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_stream_run(accrt_stream_t* stream, accrt_commands_t* commands,

@@ -18,14 +18,15 @@ typedef struct accrt_error {
   uint32_t reserved; /**< 0 */
   void* next;        /**< NULL */
   accrt_status_t status;
-  int32_t driver_code;    /**< the driver's or the kernel's own code; errno for ACCRT_ERROR_IO; else 0 */
-  uint64_t submission;    /**< number of the submission that failed; 0 when none did */
-  char driver_name[32];   /**< the driver's own name for driver_code, or "" */
-  char operation[64];     /**< the function or operation that failed, e.g. "accrt_buffer_create" */
-  char source_file[64];   /**< where in the library the error was made; the file's last 63 bytes */
+  int32_t
+      driver_code; /**< the driver's or the kernel's own code; errno for ACCRT_ERROR_IO; else 0 */
+  uint64_t submission;  /**< number of the submission that failed; 0 when none did */
+  char driver_name[32]; /**< the driver's own name for driver_code, or "" */
+  char operation[64];   /**< the function or operation that failed, e.g. "accrt_buffer_create" */
+  char source_file[64]; /**< where in the library the error was made; the file's last 63 bytes */
   uint32_t source_line;
-  uint32_t reserved2;     /**< 0 */
-  char message[512];      /**< one line with the offending values; "" when there is no error */
+  uint32_t reserved2; /**< 0 */
+  char message[512];  /**< one line with the offending values; "" when there is no error */
 } accrt_error_t;
 ACCRT_ASSERT_LAYOUT(accrt_error_t, message, 712);
 #define ACCRT_ERROR_INIT ACCRT_STRUCT_INIT(accrt_error_t)
@@ -54,7 +55,8 @@ ACCRT_API uint32_t accrt_version(void);
 typedef struct accrt_allocator {
   void* self;
   void* (*allocate)(void* self, size_t size_bytes, size_t alignment); /**< NULL when it cannot */
-  void (*deallocate)(void* self, void* pointer, size_t size_bytes, size_t alignment); /**< pointer not NULL */
+  void (*deallocate)(void* self, void* pointer, size_t size_bytes,
+                     size_t alignment); /**< pointer not NULL */
 } accrt_allocator_t;
 
 #define ACCRT_LOG_ERROR 1u
@@ -65,14 +67,15 @@ typedef struct accrt_allocator {
 typedef struct accrt_log_sink {
   void* self;
   void (*write)(void* self, uint32_t level, const char* component, const char* line);
-  uint32_t level; /**< highest level wanted */
+  uint32_t level;    /**< highest level wanted */
   uint32_t reserved; /**< 0 */
 } accrt_log_sink_t;
 
 #define ACCRT_TRACE_SUBMIT 1u   /**< work was given to a stream */
 #define ACCRT_TRACE_COMPLETE 2u /**< that work ended (status says how) */
-#define ACCRT_TRACE_COMMAND 3u  /**< one command ran, with begin and end time (drivers that can tell) */
-#define ACCRT_TRACE_CALL 4u     /**< a session ran a function */
+#define ACCRT_TRACE_COMMAND                                                                        \
+  3u                        /**< one command ran, with begin and end time (drivers that can tell) */
+#define ACCRT_TRACE_CALL 4u /**< a session ran a function */
 /** One trace event. Frozen. Pointers are valid during the call only. */
 typedef struct accrt_trace_event {
   uint32_t kind;
@@ -94,9 +97,10 @@ typedef struct accrt_trace_sink {
  * makes no worker threads of its own. `submit` may not run the task before it returns. */
 typedef struct accrt_executor {
   void* self;
-  int32_t (*submit)(void* self, void (*task)(void* argument), void* argument); /**< 0 when it will run */
-  uint32_t concurrency; /**< how many tasks may run at once; at least 1 */
-  uint32_t reserved;    /**< 0 */
+  int32_t (*submit)(void* self, void (*task)(void* argument),
+                    void* argument); /**< 0 when it will run */
+  uint32_t concurrency;              /**< how many tasks may run at once; at least 1 */
+  uint32_t reserved;                 /**< 0 */
 } accrt_executor_t;
 
 /** A named option for a driver, e.g. {"host.threads", "2"}. docs/options.md lists them. Frozen. */
@@ -106,11 +110,13 @@ typedef struct accrt_option {
 } accrt_option_t;
 
 /* Policy for machine code of the host CPU found in bundles. */
-#define ACCRT_HOST_CODE_NONE 0u   /**< refuse (default): ACCRT_ERROR_PERMISSION_DENIED */
-#define ACCRT_HOST_CODE_SIGNED 1u /**< only code signed by a trusted key; none can be in format 0.1, so this refuses too */
-#define ACCRT_HOST_CODE_ALL 2u    /**< run it: the bundle is as trusted as the program itself */
+#define ACCRT_HOST_CODE_NONE 0u /**< refuse (default): ACCRT_ERROR_PERMISSION_DENIED */
+#define ACCRT_HOST_CODE_SIGNED                                                                     \
+  1u /**< only code signed by a trusted key; none can be in format 0.1, so this refuses too */
+#define ACCRT_HOST_CODE_ALL 2u /**< run it: the bundle is as trusted as the program itself */
 
-#define ACCRT_INSTANCE_FLAG_PERF_MAP 1u /**< append the names of loaded kernels to /tmp/perf-PID.map, for perf */
+#define ACCRT_INSTANCE_FLAG_PERF_MAP                                                               \
+  1u /**< append the names of loaded kernels to /tmp/perf-PID.map, for perf */
 #define ACCRT_INSTANCE_FLAG_NO_DRIVERS 2u /**< open no built-in driver */
 
 /** Options of accrt_instance_create. All zero but the size is a good default. */
@@ -139,7 +145,8 @@ ACCRT_ASSERT_LAYOUT(accrt_instance_options_t, reserved, 72);
  * @param out_instance Owned by the caller.
  * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_NOT_FOUND (an unknown option key, named in the message);
  *   ACCRT_ERROR_INVALID_ARGUMENT (a bad option value, named). May block (starts threads). Since: 0.1 */
-ACCRT_API accrt_status_t accrt_instance_create(const accrt_instance_options_t* options, accrt_instance_t** out_instance);
+ACCRT_API accrt_status_t accrt_instance_create(const accrt_instance_options_t* options,
+                                               accrt_instance_t** out_instance);
 /** Adds a reference; returns its argument. Thread-safe, never blocks. Since: 0.1 */
 ACCRT_API accrt_instance_t* accrt_instance_retain(accrt_instance_t* instance);
 /** Drops a reference; NULL is allowed. The last one waits for work in flight, then frees. Since: 0.1 */
@@ -157,10 +164,12 @@ ACCRT_API accrt_status_t accrt_instance_register_driver(accrt_instance_t* instan
                                                         const void* (*query)(uint32_t max_abi));
 
 /** Number of devices of all open drivers. Thread-safe, never blocks. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_instance_device_count(accrt_instance_t* instance, uint32_t* out_count);
+ACCRT_API accrt_status_t accrt_instance_device_count(accrt_instance_t* instance,
+                                                     uint32_t* out_count);
 /** The index-th device, opened on first use. Owned by the caller. May block.
  * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE; ACCRT_ERROR_OUT_OF_MEMORY; what the driver returns. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_instance_device(accrt_instance_t* instance, uint32_t index, accrt_device_t** out_device);
+ACCRT_API accrt_status_t accrt_instance_device(accrt_instance_t* instance, uint32_t index,
+                                               accrt_device_t** out_device);
 /** A device by name: "host", "host:1", "cuda:0"; a driver's name alone means its first. Owned by the caller. May block.
  * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (the message lists what there is); as accrt_instance_device. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_instance_device_by_name(accrt_instance_t* instance, const char* name,
@@ -169,11 +178,12 @@ ACCRT_API accrt_status_t accrt_instance_device_by_name(accrt_instance_t* instanc
 /** What this library can read and run: the capabilities that a compiler targets. */
 typedef struct accrt_caps {
   uint32_t struct_size;
-  uint32_t reserved; /**< 0 */
-  void* next;        /**< NULL */
+  uint32_t reserved;        /**< 0 */
+  void* next;               /**< NULL */
   uint32_t library_version; /**< ACCRT_MAKE_VERSION */
-  uint16_t container_major, container_minor; /**< newest .accx container read; minors from 0 up are read */
-  uint16_t commands_major, commands_minor;   /**< newest command set */
+  uint16_t container_major,
+      container_minor; /**< newest .accx container read; minors from 0 up are read */
+  uint16_t commands_major, commands_minor; /**< newest command set */
   uint16_t kernel_abi_major, kernel_abi_minor;
   uint16_t layouts_major, layouts_minor; /**< layout registry */
   uint32_t max_rank;
@@ -193,7 +203,8 @@ ACCRT_API accrt_status_t accrt_query_caps(accrt_caps_t* out_caps);
 
 /* ---- Devices ------------------------------------------------------------------------------------------------------------ */
 
-#define ACCRT_DEVICE_FLAG_HOST_MEMORY 1u  /**< device memory is host memory: plain pointers are used in place */
+#define ACCRT_DEVICE_FLAG_HOST_MEMORY                                                              \
+  1u /**< device memory is host memory: plain pointers are used in place */
 #define ACCRT_DEVICE_FLAG_TIMESTAMPS 2u   /**< events can time */
 #define ACCRT_DEVICE_FLAG_HOST_KERNELS 4u /**< runs host workgroup kernels */
 #define ACCRT_DEVICE_FLAG_CALLER_RUNS 8u  /**< no threads: work progresses only inside waits */
@@ -201,16 +212,16 @@ ACCRT_API accrt_status_t accrt_query_caps(accrt_caps_t* out_caps);
 /** Facts about a device. */
 typedef struct accrt_device_info {
   uint32_t struct_size;
-  uint32_t flags; /**< ACCRT_DEVICE_FLAG_* */
-  void* next;     /**< NULL */
-  char name[64];        /**< "host:0": what accrt_instance_device_by_name takes */
-  char driver[32];      /**< "host" */
+  uint32_t flags;        /**< ACCRT_DEVICE_FLAG_* */
+  void* next;            /**< NULL */
+  char name[64];         /**< "host:0": what accrt_instance_device_by_name takes */
+  char driver[32];       /**< "host" */
   char description[128]; /**< e.g. the processor's name */
-  char arch[32];        /**< "x86-64-v4": what kernel variants are matched with */
+  char arch[32];         /**< "x86-64-v4": what kernel variants are matched with */
   uint64_t cpu_features;
   uint64_t memory_total_bytes;
-  uint32_t index;       /**< within its driver */
-  uint32_t concurrency; /**< threads, multiprocessors: how many workgroups run at once */
+  uint32_t index;               /**< within its driver */
+  uint32_t concurrency;         /**< threads, multiprocessors: how many workgroups run at once */
   uint32_t min_alignment_bytes; /**< of every buffer */
   uint32_t queue_count;         /**< hardware queues; 0: no limit worth knowing */
 } accrt_device_info_t;

@@ -45,12 +45,13 @@ extern "C" {
 #define ACCRT_KERNEL_STATIC_ASSERT(condition, message) _Static_assert(condition, message)
 #endif
 
-/* Version of this ABI: major << 16 | minor. A runtime loads packs of its own major and any minor up to its own. */
+/** Version of this ABI: major << 16 | minor. A runtime loads packs of its own major and any minor up to its own. */
 #define ACCRT_KERNEL_ABI_MAJOR 0
 #define ACCRT_KERNEL_ABI_MINOR 1
-#define ACCRT_KERNEL_ABI_VERSION ((uint32_t)((ACCRT_KERNEL_ABI_MAJOR << 16) | ACCRT_KERNEL_ABI_MINOR))
+#define ACCRT_KERNEL_ABI_VERSION                                                                   \
+  ((uint32_t)((ACCRT_KERNEL_ABI_MAJOR << 16) | ACCRT_KERNEL_ABI_MINOR))
 
-/* Name of the one symbol that a pack exports. */
+/** Name of the one symbol that a pack exports. */
 #define ACCRT_KERNEL_PACK_SYMBOL "accrt_kernel_pack_query"
 
 #if defined(__GNUC__)
@@ -64,7 +65,7 @@ extern "C" {
  * the low bits. */
 typedef uint32_t accrt_dtype_t;
 #define ACCRT_DTYPE_NONE ((accrt_dtype_t)0)
-#define ACCRT_DTYPE_BOOL ((accrt_dtype_t)1)  /* 1 byte, 0 or 1 */
+#define ACCRT_DTYPE_BOOL ((accrt_dtype_t)1) /* 1 byte, 0 or 1 */
 #define ACCRT_DTYPE_I8 ((accrt_dtype_t)2)
 #define ACCRT_DTYPE_I16 ((accrt_dtype_t)3)
 #define ACCRT_DTYPE_I32 ((accrt_dtype_t)4)
@@ -89,35 +90,41 @@ typedef uint32_t accrt_dtype_t;
 /* ---- Parameters ----------------------------------------------------------------------------------------------------
  * A kernel's arguments are one packed block of bytes, described parameter by parameter: {kind, offset, size, align}.
  * The author declares a C struct with the same layout and casts `dispatch->params` to it. */
-#define ACCRT_KERNEL_PARAM_BUFFER 1u    /* 8 bytes: address of the first byte; NULL when an optional buffer is absent */
-#define ACCRT_KERNEL_PARAM_TENSOR 2u    /* accrt_kernel_tensor_t: address, shape and strides */
-#define ACCRT_KERNEL_PARAM_SCALAR 3u    /* 1, 2, 4 or 8 bytes, by value */
-#define ACCRT_KERNEL_PARAM_SYMBOL 4u    /* 8 bytes: a shape symbol or an expression of symbols, int64_t */
-#define ACCRT_KERNEL_PARAM_WORKSPACE 5u /* 8 bytes: address of scratch memory, valid until the dispatch ends */
+#define ACCRT_KERNEL_PARAM_BUFFER                                                                  \
+  1u /* 8 bytes: address of the first byte; NULL when an optional buffer is absent */
+#define ACCRT_KERNEL_PARAM_TENSOR 2u /* accrt_kernel_tensor_t: address, shape and strides */
+#define ACCRT_KERNEL_PARAM_SCALAR 3u /* 1, 2, 4 or 8 bytes, by value */
+#define ACCRT_KERNEL_PARAM_SYMBOL                                                                  \
+  4u /* 8 bytes: a shape symbol or an expression of symbols, int64_t */
+#define ACCRT_KERNEL_PARAM_WORKSPACE                                                               \
+  5u /* 8 bytes: address of scratch memory, valid until the dispatch ends */
 #define ACCRT_KERNEL_PARAM_SEMAPHORE 6u /* 8 bytes: reserved for devices that signal from kernels */
-#define ACCRT_KERNEL_PARAM_HIDDEN 7u    /* `size` bytes filled by the runtime; `hidden` in the flags says with what */
+#define ACCRT_KERNEL_PARAM_HIDDEN                                                                  \
+  7u /* `size` bytes filled by the runtime; `hidden` in the flags says with what */
 
 #define ACCRT_KERNEL_ACCESS_NONE 0u
 #define ACCRT_KERNEL_ACCESS_READ 1u
 #define ACCRT_KERNEL_ACCESS_WRITE 2u
 #define ACCRT_KERNEL_ACCESS_READ_WRITE 3u
 
-#define ACCRT_KERNEL_PARAM_FLAG_OPTIONAL 1u /* a BUFFER that may be absent: the address is then NULL */
+#define ACCRT_KERNEL_PARAM_FLAG_OPTIONAL                                                           \
+  1u /* a BUFFER that may be absent: the address is then NULL */
 
-/* One parameter. Frozen, 24 bytes on 64-bit targets. */
+/** One parameter. Frozen, 24 bytes on 64-bit targets. */
 typedef struct accrt_kernel_param {
-  const char* name;      /* for messages and reflection; not NULL */
-  uint8_t kind;          /* ACCRT_KERNEL_PARAM_* */
-  uint8_t access;        /* ACCRT_KERNEL_ACCESS_*: NONE for scalars and symbols */
-  uint8_t flags;         /* ACCRT_KERNEL_PARAM_FLAG_* */
-  uint8_t align_log2;    /* alignment of the offset within the block, log2 bytes */
-  uint32_t offset_bytes; /* from the start of the block; ascending, not overlapping */
+  const char* name;      /**< for messages and reflection; not NULL */
+  uint8_t kind;          /**< ACCRT_KERNEL_PARAM_* */
+  uint8_t access;        /**< ACCRT_KERNEL_ACCESS_*: NONE for scalars and symbols */
+  uint8_t flags;         /**< ACCRT_KERNEL_PARAM_FLAG_* */
+  uint8_t align_log2;    /**< alignment of the offset within the block, log2 bytes */
+  uint32_t offset_bytes; /**< from the start of the block; ascending, not overlapping */
   uint32_t size_bytes;
-  uint32_t reserved; /* 0 */
+  uint32_t reserved; /**< 0 */
 } accrt_kernel_param_t;
-ACCRT_KERNEL_STATIC_ASSERT(offsetof(accrt_kernel_param_t, reserved) == sizeof(void*) + 12, "frozen");
+ACCRT_KERNEL_STATIC_ASSERT(offsetof(accrt_kernel_param_t, reserved) == sizeof(void*) + 12,
+                           "frozen");
 
-/* A tensor argument (ACCRT_KERNEL_PARAM_TENSOR). Frozen. Strides are in elements; entries past `rank` are unspecified. */
+/**< A tensor argument (ACCRT_KERNEL_PARAM_TENSOR). Frozen. Strides are in elements; entries past `rank` are unspecified. */
 typedef struct accrt_kernel_tensor {
   void* data;
   accrt_dtype_t dtype;
@@ -125,15 +132,16 @@ typedef struct accrt_kernel_tensor {
   int64_t shape[ACCRT_KERNEL_MAX_RANK];
   int64_t strides[ACCRT_KERNEL_MAX_RANK];
 } accrt_kernel_tensor_t;
-ACCRT_KERNEL_STATIC_ASSERT(offsetof(accrt_kernel_tensor_t, strides) == sizeof(void*) + 8 + 8 * ACCRT_KERNEL_MAX_RANK,
+ACCRT_KERNEL_STATIC_ASSERT(offsetof(accrt_kernel_tensor_t, strides) ==
+                               sizeof(void*) + 8 + 8 * ACCRT_KERNEL_MAX_RANK,
                            "frozen");
 
-/* ---- Environment ---------------------------------------------------------------------------------------------------
+/**< ---- Environment ---------------------------------------------------------------------------------------------------
  * Functions that the runtime lends. Append-only; compare `struct_size` before using a member past those of your ABI
  * version. Members of one ABI version are never NULL. */
 typedef struct accrt_kernel_imports {
   uint32_t struct_size;
-  uint32_t reserved; /* 0 */
+  uint32_t reserved; /**< 0 */
   void* (*memcpy)(void* destination, const void* source, size_t size_bytes);
   void* (*memmove)(void* destination, const void* source, size_t size_bytes);
   void* (*memset)(void* destination, int value, size_t size_bytes);
@@ -162,7 +170,7 @@ typedef struct accrt_kernel_imports {
   double (*fmod)(double x, double y);
 } accrt_kernel_imports_t;
 
-/* CPU feature bits, as the runtime found them (and the operating system allows them). Frozen numbers. */
+/**< CPU feature bits, as the runtime found them (and the operating system allows them). Frozen numbers. */
 #define ACCRT_CPU_X86_64_V2 (UINT64_C(1) << 0)
 #define ACCRT_CPU_X86_64_V3 (UINT64_C(1) << 1) /* AVX2, FMA, BMI2, F16C, MOVBE */
 #define ACCRT_CPU_X86_64_V4 (UINT64_C(1) << 2) /* AVX-512 F, BW, CD, DQ, VL */
@@ -180,39 +188,40 @@ typedef struct accrt_kernel_imports {
 #define ACCRT_CPU_ARM_I8MM (UINT64_C(1) << 36)
 #define ACCRT_CPU_ARM_SVE (UINT64_C(1) << 37)
 
-/* What the runtime tells a pack. Read-only, outlives the pack. */
+/** What the runtime tells a pack. Read-only, outlives the pack. */
 typedef struct accrt_kernel_environment {
   uint32_t struct_size;
-  uint32_t abi_version; /* the newest version that the runtime speaks */
+  uint32_t abi_version; /**< the newest version that the runtime speaks */
   uint64_t cpu_features;
   const accrt_kernel_imports_t* imports;
 } accrt_kernel_environment_t;
 
-/* ---- Host workgroup kernels --------------------------------------------------------------------------------------- */
+/**< ---- Host workgroup kernels --------------------------------------------------------------------------------------- */
 
-/* What is the same for every workgroup of one dispatch. Append-only; `struct_size` is the runtime's. */
+/** What is the same for every workgroup of one dispatch. Append-only; `struct_size` is the runtime's. */
 typedef struct accrt_kernel_dispatch {
   uint32_t struct_size;
-  uint32_t workgroup_count[3]; /* x, y, z; each at least 1 */
-  const void* params;          /* the packed block, 16-byte aligned, read-only */
+  uint32_t workgroup_count[3]; /**< x, y, z; each at least 1 */
+  const void* params;          /**< the packed block, 16-byte aligned, read-only */
   uint32_t params_size_bytes;
-  uint32_t worker_count; /* upper bound of worker_id + 1 */
-  uint64_t submission;   /* number of the submission, as in error records and traces */
+  uint32_t worker_count; /**< upper bound of worker_id + 1 */
+  uint64_t submission;   /**< number of the submission, as in error records and traces */
 } accrt_kernel_dispatch_t;
 
-/* What is a workgroup's own. Append-only; `struct_size` is the runtime's. */
+/**< What is a workgroup's own. Append-only; `struct_size` is the runtime's. */
 typedef struct accrt_kernel_workgroup {
   uint32_t struct_size;
   uint32_t workgroup_id[3];
-  uint32_t worker_id; /* dense, for per-worker scratch of the runtime; say nothing of order */
+  uint32_t worker_id; /**< dense, for per-worker scratch of the runtime; say nothing of order */
   uint32_t local_memory_size_bytes;
-  void* local_memory;             /* 64-byte aligned, uninitialised, private to this workgroup; NULL when size is 0 */
-  char* message;                  /* on failure: up to message_capacity_bytes including the terminating NUL */
+  void*
+      local_memory; /**< 64-byte aligned, uninitialised, private to this workgroup; NULL when size is 0 */
+  char* message; /**< on failure: up to message_capacity_bytes including the terminating NUL */
   uint32_t message_capacity_bytes;
-  uint32_t reserved; /* 0 */
+  uint32_t reserved; /**< 0 */
 } accrt_kernel_workgroup_t;
 
-/* Runs one workgroup on one thread. Returns 0, or a code of the kernel's own which fails the dispatch (its other
+/**< Runs one workgroup on one thread. Returns 0, or a code of the kernel's own which fails the dispatch (its other
  * workgroups may or may not run) and is reported as ACCRT_ERROR_KERNEL with `driver_code` = that code. At least
  * ACCRT_KERNEL_STACK_BYTES of stack are free at entry. There is no barrier between or inside workgroups. */
 typedef int32_t (*accrt_kernel_workgroup_fn_t)(const accrt_kernel_environment_t* environment,
@@ -221,78 +230,80 @@ typedef int32_t (*accrt_kernel_workgroup_fn_t)(const accrt_kernel_environment_t*
 #define ACCRT_KERNEL_STACK_BYTES (64u * 1024u)
 
 #define ACCRT_KERNEL_TRAIT_DETERMINISTIC (1u << 0)
-#define ACCRT_KERNEL_TRAIT_CAPTURABLE (1u << 1)            /* host operators: may be captured into a graph */
-#define ACCRT_KERNEL_TRAIT_ZEROED_WORKSPACE (1u << 2)      /* the workspace must be zero at entry */
-#define ACCRT_KERNEL_TRAIT_READS_HOST_METADATA (1u << 3)   /* host operators: reads shapes on the host at execute */
-#define ACCRT_KERNEL_TRAIT_SERIAL (1u << 4)                /* workgroups of one dispatch must run in order, one at a time */
+#define ACCRT_KERNEL_TRAIT_CAPTURABLE (1u << 1) /* host operators: may be captured into a graph */
+#define ACCRT_KERNEL_TRAIT_ZEROED_WORKSPACE (1u << 2) /* the workspace must be zero at entry */
+#define ACCRT_KERNEL_TRAIT_READS_HOST_METADATA                                                     \
+  (1u << 3) /* host operators: reads shapes on the host at execute */
+#define ACCRT_KERNEL_TRAIT_SERIAL                                                                  \
+  (1u << 4) /* workgroups of one dispatch must run in order, one at a time */
 
-/* One kernel. Append-only; `struct_size` is the pack's. */
+/** One kernel. Append-only; `struct_size` is the pack's. */
 typedef struct accrt_kernel_def {
   uint32_t struct_size;
-  uint32_t traits; /* ACCRT_KERNEL_TRAIT_* */
-  const char* name; /* unique in the pack; letters, digits, '_', '.', '-', at most 255 bytes */
+  uint32_t traits;  /**< ACCRT_KERNEL_TRAIT_* */
+  const char* name; /**< unique in the pack; letters, digits, '_', '.', '-', at most 255 bytes */
   accrt_kernel_workgroup_fn_t entry;
-  const accrt_kernel_param_t* params; /* may be NULL when param_count is 0 */
+  const accrt_kernel_param_t* params; /**< may be NULL when param_count is 0 */
   uint32_t param_count;
-  uint32_t params_size_bytes; /* of the packed block; at most 4096 */
+  uint32_t params_size_bytes; /**< of the packed block; at most 4096 */
   uint32_t local_memory_size_bytes;
-  uint32_t reserved; /* 0 */
-  uint64_t required_cpu_features; /* all of these, or the kernel is not offered */
-  const char* source_file;        /* for traces; may be NULL */
+  uint32_t reserved;              /**< 0 */
+  uint64_t required_cpu_features; /**< all of these, or the kernel is not offered */
+  const char* source_file;        /**< for traces; may be NULL */
   uint32_t source_line;
-  uint32_t reserved2; /* 0 */
+  uint32_t reserved2; /**< 0 */
 } accrt_kernel_def_t;
 #define ACCRT_KERNEL_MAX_PARAMS 64
 #define ACCRT_KERNEL_MAX_PARAMS_BYTES 4096
 
-/* A pack. Append-only; `struct_size` is the pack's. The table of host operators (the second level of this ABI: query
+/** A pack. Append-only; `struct_size` is the pack's. The table of host operators (the second level of this ABI: query
  * workspace, prepare for a shape, execute, destroy) has its place here; version 0.1 defines none. */
 typedef struct accrt_kernel_pack_table {
   uint32_t struct_size;
-  uint32_t abi_version; /* what the pack was built against; <= max_abi */
-  const char* name;     /* of the pack, for messages */
+  uint32_t abi_version; /**< what the pack was built against; <= max_abi */
+  const char* name;     /**< of the pack, for messages */
   const accrt_kernel_def_t* kernels;
   uint32_t kernel_count;
-  uint32_t kernel_size_bytes; /* sizeof one element */
-  const void* host_operators; /* NULL in 0.1 */
+  uint32_t kernel_size_bytes; /**< sizeof one element */
+  const void* host_operators; /**< NULL in 0.1 */
   uint32_t host_operator_count;
   uint32_t host_operator_size_bytes;
 } accrt_kernel_pack_table_t;
 
-typedef const accrt_kernel_pack_table_t* (*accrt_kernel_pack_query_fn_t)(uint32_t max_abi,
-                                                                         const accrt_kernel_environment_t* environment);
+typedef const accrt_kernel_pack_table_t* (*accrt_kernel_pack_query_fn_t)(
+    uint32_t max_abi, const accrt_kernel_environment_t* environment);
 
-/* ---- Conveniences for authors ------------------------------------------------------------------------------------- */
+/**< ---- Conveniences for authors ------------------------------------------------------------------------------------- */
 
-/* Declares one parameter of struct type T: ACCRT_KERNEL_PARAM(my_params, x, BUFFER, READ). */
-#define ACCRT_KERNEL_PARAM(T, field, kind_, access_)                                                             \
-  {                                                                                                              \
-    #field, (uint8_t)ACCRT_KERNEL_PARAM_##kind_, (uint8_t)ACCRT_KERNEL_ACCESS_##access_, 0,                      \
-        (uint8_t)(sizeof(((T*)0)->field) >= 8   ? 3                                                              \
-                  : sizeof(((T*)0)->field) >= 4 ? 2                                                              \
-                  : sizeof(((T*)0)->field) >= 2 ? 1                                                              \
-                                                : 0),                                                            \
-        (uint32_t)offsetof(T, field), (uint32_t)sizeof(((T*)0)->field), 0                                        \
+/** Declares one parameter of struct type T: ACCRT_KERNEL_PARAM(my_params, x, BUFFER, READ). */
+#define ACCRT_KERNEL_PARAM(T, field, kind_, access_)                                               \
+  {                                                                                                \
+#field, (uint8_t)ACCRT_KERNEL_PARAM_##kind_, (uint8_t)ACCRT_KERNEL_ACCESS_##access_, 0,        \
+        (uint8_t)(sizeof(((T*)0)->field) >= 8   ? 3                                                \
+                  : sizeof(((T*)0)->field) >= 4 ? 2                                                \
+                  : sizeof(((T*)0)->field) >= 2 ? 1                                                \
+                                                : 0),                                              \
+        (uint32_t)offsetof(T, field), (uint32_t)sizeof(((T*)0)->field), 0                          \
   }
 
-/* Freestanding images: compilers emit calls of memcpy, memmove, memset and memcmp on their own. Put this once into an
+/** Freestanding images: compilers emit calls of memcpy, memmove, memset and memcmp on their own. Put this once into an
  * image, and store the environment with accrt_kernel_bind in the query. */
-#define ACCRT_KERNEL_DEFINE_MEMORY_FUNCTIONS()                                                                   \
-  static const accrt_kernel_imports_t* accrt_kernel_imports_bound;                                               \
-  static void accrt_kernel_bind(const accrt_kernel_environment_t* environment) {                                 \
-    accrt_kernel_imports_bound = environment->imports;                                                           \
-  }                                                                                                              \
-  __attribute__((visibility("hidden"), used)) void* memcpy(void* d, const void* s, size_t n) {                   \
-    return accrt_kernel_imports_bound->memcpy(d, s, n);                                                          \
-  }                                                                                                              \
-  __attribute__((visibility("hidden"), used)) void* memmove(void* d, const void* s, size_t n) {                  \
-    return accrt_kernel_imports_bound->memmove(d, s, n);                                                         \
-  }                                                                                                              \
-  __attribute__((visibility("hidden"), used)) void* memset(void* d, int v, size_t n) {                           \
-    return accrt_kernel_imports_bound->memset(d, v, n);                                                          \
-  }                                                                                                              \
-  __attribute__((visibility("hidden"), used)) int memcmp(const void* a, const void* b, size_t n) {               \
-    return accrt_kernel_imports_bound->memcmp(a, b, n);                                                          \
+#define ACCRT_KERNEL_DEFINE_MEMORY_FUNCTIONS()                                                     \
+  static const accrt_kernel_imports_t* accrt_kernel_imports_bound;                                 \
+  static void accrt_kernel_bind(const accrt_kernel_environment_t* environment) {                   \
+    accrt_kernel_imports_bound = environment->imports;                                             \
+  }                                                                                                \
+  __attribute__((visibility("hidden"), used)) void* memcpy(void* d, const void* s, size_t n) {     \
+    return accrt_kernel_imports_bound->memcpy(d, s, n);                                            \
+  }                                                                                                \
+  __attribute__((visibility("hidden"), used)) void* memmove(void* d, const void* s, size_t n) {    \
+    return accrt_kernel_imports_bound->memmove(d, s, n);                                           \
+  }                                                                                                \
+  __attribute__((visibility("hidden"), used)) void* memset(void* d, int v, size_t n) {             \
+    return accrt_kernel_imports_bound->memset(d, v, n);                                            \
+  }                                                                                                \
+  __attribute__((visibility("hidden"), used)) int memcmp(const void* a, const void* b, size_t n) { \
+    return accrt_kernel_imports_bound->memcmp(a, b, n);                                            \
   }
 
 #ifdef __cplusplus

@@ -6,7 +6,8 @@
 
 ACCRT_BEGIN
 
-#define ACCRT_MEMORY_DEVICE 1u   /**< fastest for the device; host access only where the device says HOST_MEMORY */
+#define ACCRT_MEMORY_DEVICE                                                                        \
+  1u /**< fastest for the device; host access only where the device says HOST_MEMORY */
 #define ACCRT_MEMORY_PINNED 2u   /**< host memory that the device reaches at full speed */
 #define ACCRT_MEMORY_HOST 3u     /**< plain host memory */
 #define ACCRT_MEMORY_IMPORTED 4u /**< somebody else's memory, wrapped */
@@ -19,7 +20,8 @@ typedef struct accrt_pool_options {
   const accrt_chain_t* next;
   uint64_t limit_bytes;       /**< most bytes reserved from the driver; 0: no limit */
   uint64_t granularity_bytes; /**< the pool grows by multiples of this; 0: the driver's choice */
-  const char* label;          /**< copied, up to 63 bytes; names the pool in errors and snapshots; may be NULL */
+  const char*
+      label; /**< copied, up to 63 bytes; names the pool in errors and snapshots; may be NULL */
 } accrt_pool_options_t;
 ACCRT_ASSERT_LAYOUT(accrt_pool_options_t, label, 40);
 #define ACCRT_POOL_OPTIONS_INIT ACCRT_STRUCT_INIT(accrt_pool_options_t)
@@ -27,7 +29,8 @@ ACCRT_ASSERT_LAYOUT(accrt_pool_options_t, label, 40);
 /** Makes a pool on a device. It grows by mapping, keeps what it has until accrt_pool_trim, and frees all with its last
  * reference (buffers retain their pool). Thread-safe.
  * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_UNSUPPORTED (the device has no such kind). Since: 0.1 */
-ACCRT_API accrt_status_t accrt_pool_create(accrt_device_t* device, const accrt_pool_options_t* options,
+ACCRT_API accrt_status_t accrt_pool_create(accrt_device_t* device,
+                                           const accrt_pool_options_t* options,
                                            accrt_pool_t** out_pool);
 /** Adds a reference; returns its argument. Since: 0.1 */
 ACCRT_API accrt_pool_t* accrt_pool_retain(accrt_pool_t* pool);
@@ -35,29 +38,31 @@ ACCRT_API accrt_pool_t* accrt_pool_retain(accrt_pool_t* pool);
 ACCRT_API void accrt_pool_release(accrt_pool_t* pool);
 /** The device's own pool of a kind, made on first use; borrowed from the device.
  * @return as accrt_pool_create. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_device_pool(accrt_device_t* device, uint32_t kind, accrt_pool_t** out_pool);
+ACCRT_API accrt_status_t accrt_device_pool(accrt_device_t* device, uint32_t kind,
+                                           accrt_pool_t** out_pool);
 
 /** What a pool holds. Every byte is in exactly one of used, retiring and free. */
 typedef struct accrt_pool_statistics {
   uint32_t struct_size;
-  uint32_t reserved; /**< 0 */
-  void* next;        /**< NULL */
-  uint64_t reserved_bytes;       /**< got from the driver */
-  uint64_t used_bytes;           /**< in live buffers, rounded up to the pool's alignment */
-  uint64_t retiring_bytes;       /**< released, and still in use by streams */
-  uint64_t free_bytes;           /**< kept for the next allocation */
-  uint64_t requested_bytes;      /**< of used_bytes: what was asked for */
+  uint32_t reserved;        /**< 0 */
+  void* next;               /**< NULL */
+  uint64_t reserved_bytes;  /**< got from the driver */
+  uint64_t used_bytes;      /**< in live buffers, rounded up to the pool's alignment */
+  uint64_t retiring_bytes;  /**< released, and still in use by streams */
+  uint64_t free_bytes;      /**< kept for the next allocation */
+  uint64_t requested_bytes; /**< of used_bytes: what was asked for */
   uint64_t high_water_used_bytes;
   uint64_t high_water_reserved_bytes;
-  uint64_t largest_free_bytes;   /**< largest single free block */
-  uint64_t allocation_count;     /**< since the pool was made */
-  uint64_t live_count;           /**< live buffers */
-  uint64_t mapping_count;        /**< blocks got from the driver and kept */
+  uint64_t largest_free_bytes; /**< largest single free block */
+  uint64_t allocation_count;   /**< since the pool was made */
+  uint64_t live_count;         /**< live buffers */
+  uint64_t mapping_count;      /**< blocks got from the driver and kept */
 } accrt_pool_statistics_t;
 ACCRT_ASSERT_LAYOUT(accrt_pool_statistics_t, mapping_count, 104);
 #define ACCRT_POOL_STATISTICS_INIT ACCRT_STRUCT_INIT(accrt_pool_statistics_t)
 /** Fills `out_statistics`. Thread-safe, never blocks for long. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_pool_statistics(accrt_pool_t* pool, accrt_pool_statistics_t* out_statistics);
+ACCRT_API accrt_status_t accrt_pool_statistics(accrt_pool_t* pool,
+                                               accrt_pool_statistics_t* out_statistics);
 
 /** One live or retiring buffer in a snapshot. Frozen. */
 typedef struct accrt_pool_entry {
@@ -71,8 +76,9 @@ typedef struct accrt_pool_entry {
 ACCRT_ASSERT_LAYOUT(accrt_pool_entry_t, label, 96);
 /** Lists who holds what. `entries` may be NULL when capacity is 0; `out_count` gets the full number either way.
  * @param entry_size_bytes sizeof(accrt_pool_entry_t). Thread-safe. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_pool_snapshot(accrt_pool_t* pool, accrt_pool_entry_t* entries, uint32_t capacity,
-                                             uint32_t entry_size_bytes, uint32_t* out_count);
+ACCRT_API accrt_status_t accrt_pool_snapshot(accrt_pool_t* pool, accrt_pool_entry_t* entries,
+                                             uint32_t capacity, uint32_t entry_size_bytes,
+                                             uint32_t* out_count);
 /** Gives free memory back to the driver until at most keep_bytes stay reserved (or only used blocks are left).
  * Thread-safe; may block in the driver. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_pool_trim(accrt_pool_t* pool, uint64_t keep_bytes);
@@ -85,8 +91,9 @@ typedef struct accrt_buffer_options {
   uint32_t flags; /**< 0 */
   const accrt_chain_t* next;
   uint64_t alignment_bytes; /**< power of two; 0: the device's minimum (at least 256) */
-  accrt_stream_t* stream;   /**< allocate in this stream's order: memory freed on it may be reused at once; may be NULL */
-  const char* label;        /**< copied, up to 63 bytes; may be NULL */
+  accrt_stream_t*
+      stream; /**< allocate in this stream's order: memory freed on it may be reused at once; may be NULL */
+  const char* label; /**< copied, up to 63 bytes; may be NULL */
 } accrt_buffer_options_t;
 ACCRT_ASSERT_LAYOUT(accrt_buffer_options_t, label, 40);
 #define ACCRT_BUFFER_OPTIONS_INIT ACCRT_STRUCT_INIT(accrt_buffer_options_t)
@@ -96,14 +103,16 @@ ACCRT_ASSERT_LAYOUT(accrt_buffer_options_t, label, 40);
  * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_DEVICE_MEMORY (after a retry with everything free trimmed; the message says who
  *   holds what); ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_OVERFLOW. Thread-safe. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_buffer_create(accrt_pool_t* pool, uint64_t size_bytes,
-                                             const accrt_buffer_options_t* options, accrt_buffer_t** out_buffer);
+                                             const accrt_buffer_options_t* options,
+                                             accrt_buffer_t** out_buffer);
 /** Wraps host memory (or device memory where `device` uses host memory) that somebody else owns.
  * @param release called once with `user` when the last reference and the last use on any stream are gone, on any thread,
  *   under no lock; may be NULL, then the memory must outlive the buffer.
  * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_UNSUPPORTED (the device cannot reach it). On failure `release`
  *   is not called. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_buffer_import(accrt_device_t* device, void* pointer, uint64_t size_bytes,
-                                             void (*release)(void* user), void* user, accrt_buffer_t** out_buffer);
+ACCRT_API accrt_status_t accrt_buffer_import(accrt_device_t* device, void* pointer,
+                                             uint64_t size_bytes, void (*release)(void* user),
+                                             void* user, accrt_buffer_t** out_buffer);
 /** Adds a reference; returns its argument. Since: 0.1 */
 ACCRT_API accrt_buffer_t* accrt_buffer_retain(accrt_buffer_t* buffer);
 /** Drops a reference; NULL is allowed. The memory returns to its pool when every stream that used it has passed that use.
@@ -128,8 +137,8 @@ ACCRT_API accrt_status_t accrt_buffer_info(accrt_buffer_t* buffer, accrt_buffer_
 
 /** Host address of a range, for reading and writing. The caller orders it against streams. Nests; pair with _unmap.
  * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE; ACCRT_ERROR_UNSUPPORTED (not reachable from the host). Since: 0.1 */
-ACCRT_API accrt_status_t accrt_buffer_map(accrt_buffer_t* buffer, uint64_t offset_bytes, uint64_t size_bytes,
-                                          void** out_pointer);
+ACCRT_API accrt_status_t accrt_buffer_map(accrt_buffer_t* buffer, uint64_t offset_bytes,
+                                          uint64_t size_bytes, void** out_pointer);
 /** Ends one mapping. @return ACCRT_OK; ACCRT_ERROR_INVALID_STATE (not mapped). Since: 0.1 */
 ACCRT_API accrt_status_t accrt_buffer_unmap(accrt_buffer_t* buffer);
 

@@ -22,7 +22,8 @@ typedef struct accrt_program_options {
   uint32_t struct_size;
   uint32_t flags; /**< 0 */
   const accrt_chain_t* next;
-  const char* variant_override; /**< "x86-64-v3": consider only variants of this architecture; copied; NULL: the best */
+  const char*
+      variant_override; /**< "x86-64-v3": consider only variants of this architecture; copied; NULL: the best */
 } accrt_program_options_t;
 ACCRT_ASSERT_LAYOUT(accrt_program_options_t, variant_override, 24);
 #define ACCRT_PROGRAM_OPTIONS_INIT ACCRT_STRUCT_INIT(accrt_program_options_t)
@@ -34,7 +35,8 @@ ACCRT_ASSERT_LAYOUT(accrt_program_options_t, variant_override, 24);
  *   disagree); ACCRT_ERROR_DATA_CORRUPT; ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_OUT_OF_DEVICE_MEMORY; ACCRT_ERROR_KERNEL (a
  *   prepare function failed). Since: 0.1 */
 ACCRT_API accrt_status_t accrt_program_create(accrt_device_t* device, accrt_bundle_t* bundle,
-                                              const accrt_program_options_t* options, accrt_program_t** out_program);
+                                              const accrt_program_options_t* options,
+                                              accrt_program_t** out_program);
 /** Adds a reference; returns its argument. Since: 0.1 */
 ACCRT_API accrt_program_t* accrt_program_retain(accrt_program_t* program);
 /** Drops a reference; NULL is allowed. Since: 0.1 */
@@ -43,8 +45,9 @@ ACCRT_API void accrt_program_release(accrt_program_t* program);
 ACCRT_API accrt_bundle_t* accrt_program_bundle(accrt_program_t* program);
 /** Index of the variant chosen for a kernel of the bundle (by index) with no argument predicates considered, and the reasons
  * against the others as one line of text (as accrt_bundle_argument_type_text for text). Since: 0.1 */
-ACCRT_API accrt_status_t accrt_program_variant(accrt_program_t* program, uint32_t kernel, uint32_t* out_variant,
-                                               char* text, uint64_t capacity_bytes, uint64_t* out_size_bytes);
+ACCRT_API accrt_status_t accrt_program_variant(accrt_program_t* program, uint32_t kernel,
+                                               uint32_t* out_variant, char* text,
+                                               uint64_t capacity_bytes, uint64_t* out_size_bytes);
 
 /** One weight to swap. Frozen. */
 typedef struct accrt_weight {
@@ -56,8 +59,10 @@ ACCRT_ASSERT_LAYOUT(accrt_weight_t, tensor, 56);
  * new ones. Prepare functions that read them run again. Thread-safe. Blocks.
  * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND; ACCRT_ERROR_TYPE_MISMATCH; ACCRT_ERROR_SHAPE_MISMATCH; as accrt_program_create.
  *   On failure all weights stay as they were. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_program_swap_weights(accrt_program_t* program, const accrt_weight_t* weights,
-                                                    uint32_t weight_count, uint32_t weight_size_bytes);
+ACCRT_API accrt_status_t accrt_program_swap_weights(accrt_program_t* program,
+                                                    const accrt_weight_t* weights,
+                                                    uint32_t weight_count,
+                                                    uint32_t weight_size_bytes);
 
 /* ---- Sessions ---- */
 
@@ -77,10 +82,10 @@ typedef struct accrt_session_options {
   uint32_t symbol_count;
   uint32_t symbol_size_bytes; /**< sizeof(accrt_symbol_value_t) */
   accrt_stream_t* stream;     /**< calls run here; NULL: a stream of the session's own */
-  accrt_pool_t* pool;         /**< state, arenas and results come from here; NULL: the device's own pool */
-  uint32_t max_plans;         /**< plans kept, evicted by use; 0: 64 */
-  uint32_t reserved;          /**< 0 */
-  const char* label;          /**< names the session's memory in snapshots; copied; may be NULL */
+  accrt_pool_t* pool; /**< state, arenas and results come from here; NULL: the device's own pool */
+  uint32_t max_plans; /**< plans kept, evicted by use; 0: 64 */
+  uint32_t reserved;  /**< 0 */
+  const char* label;  /**< names the session's memory in snapshots; copied; may be NULL */
 } accrt_session_options_t;
 ACCRT_ASSERT_LAYOUT(accrt_session_options_t, label, 64);
 #define ACCRT_SESSION_OPTIONS_INIT ACCRT_STRUCT_INIT(accrt_session_options_t)
@@ -88,7 +93,8 @@ ACCRT_ASSERT_LAYOUT(accrt_session_options_t, label, 64);
 /** Makes a session: allocates its state and fills it with its initial value. Retains the program.
  * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (a symbol); ACCRT_ERROR_SHAPE_MISMATCH (symbol, value, range); ACCRT_ERROR_OVERFLOW;
  *   ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_OUT_OF_DEVICE_MEMORY. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_session_create(accrt_program_t* program, const accrt_session_options_t* options,
+ACCRT_API accrt_status_t accrt_session_create(accrt_program_t* program,
+                                              const accrt_session_options_t* options,
                                               accrt_session_t** out_session);
 /** Adds a reference; returns its argument. Since: 0.1 */
 ACCRT_API accrt_session_t* accrt_session_retain(accrt_session_t* session);
@@ -97,7 +103,8 @@ ACCRT_API void accrt_session_release(accrt_session_t* session);
 /** A new session of the same program with a copy of the state, taken after all calls so far. @param options as
  * accrt_session_create; its symbols must be absent or equal; may be NULL.
  * @return as accrt_session_create; ACCRT_ERROR_POISONED. May block. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_session_clone(accrt_session_t* session, const accrt_session_options_t* options,
+ACCRT_API accrt_status_t accrt_session_clone(accrt_session_t* session,
+                                             const accrt_session_options_t* options,
                                              accrt_session_t** out_session);
 /** Waits for calls in flight, fills the state with its initial value and clears a failure (also the session's own
  * stream's). @return ACCRT_OK; ACCRT_ERROR_POISONED (a stream that is not its own); ACCRT_ERROR_DEVICE_LOST. Blocks. Since: 0.1 */
@@ -109,20 +116,21 @@ ACCRT_API accrt_status_t accrt_session_error(accrt_session_t* session, accrt_err
 /** A state by name as a tensor: for reading (export) and writing (import) in the session's stream order. Its buffer is
  * borrowed from the session. @param shape, strides storage for ACCRT_MAX_RANK entries. @return ACCRT_OK;
  * ACCRT_ERROR_NOT_FOUND. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_session_state(accrt_session_t* session, const char* name, accrt_tensor_t* out_tensor,
-                                             int64_t* shape, int64_t* strides);
+ACCRT_API accrt_status_t accrt_session_state(accrt_session_t* session, const char* name,
+                                             accrt_tensor_t* out_tensor, int64_t* shape,
+                                             int64_t* strides);
 /** Uses a buffer from outside as the state's storage from the next call on (its contents are the state); NULL goes back to
  * storage of the session's own, filled with the initial value. The session retains the buffer.
  * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND; ACCRT_ERROR_OUT_OF_RANGE (too small: both sizes); ACCRT_ERROR_INVALID_ARGUMENT
  *   (other device); ACCRT_ERROR_OUT_OF_DEVICE_MEMORY. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_session_bind_state(accrt_session_t* session, const char* name, accrt_buffer_t* buffer,
-                                                  uint64_t offset_bytes);
+ACCRT_API accrt_status_t accrt_session_bind_state(accrt_session_t* session, const char* name,
+                                                  accrt_buffer_t* buffer, uint64_t offset_bytes);
 
 /** What a call would need. All sizes in bytes. */
 typedef struct accrt_memory_estimate {
   uint32_t struct_size;
-  uint32_t reserved; /**< 0 */
-  void* next;        /**< NULL */
+  uint32_t reserved;        /**< 0 */
+  void* next;               /**< NULL */
   uint64_t state_bytes;     /**< of a session */
   uint64_t transient_bytes; /**< of the arena for these symbol values */
   uint64_t result_bytes;    /**< results that the runtime would allocate */
@@ -133,20 +141,22 @@ ACCRT_ASSERT_LAYOUT(accrt_memory_estimate_t, weight_bytes, 48);
 /** Memory that `function` would need for the given symbol values (missing ones: their maximum), before anything is allocated.
  * Thread-safe. @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND; ACCRT_ERROR_SHAPE_MISMATCH; ACCRT_ERROR_OVERFLOW. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_program_estimate(accrt_program_t* program, const char* function,
-                                                const accrt_symbol_value_t* symbols, uint32_t symbol_count,
-                                                uint32_t symbol_size_bytes, accrt_memory_estimate_t* out_estimate);
+                                                const accrt_symbol_value_t* symbols,
+                                                uint32_t symbol_count, uint32_t symbol_size_bytes,
+                                                accrt_memory_estimate_t* out_estimate);
 /** Makes the plan (and its arena) ahead of the first call. @return as accrt_program_estimate; ACCRT_ERROR_OUT_OF_MEMORY;
  * ACCRT_ERROR_OUT_OF_DEVICE_MEMORY; ACCRT_ERROR_NO_VARIANT. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_session_warmup(accrt_session_t* session, const char* function,
-                                              const accrt_symbol_value_t* symbols, uint32_t symbol_count,
-                                              uint32_t symbol_size_bytes);
+                                              const accrt_symbol_value_t* symbols,
+                                              uint32_t symbol_count, uint32_t symbol_size_bytes);
 
 /* ---- Calls ---- */
 
 /** Prepares a call of a function. Arguments stay bound from run to run. Retains the session.
  * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (near names in the message); ACCRT_ERROR_PERMISSION_DENIED (an internal or prepare
  *   function); ACCRT_ERROR_OUT_OF_MEMORY. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_call_create(accrt_session_t* session, const char* function, accrt_call_t** out_call);
+ACCRT_API accrt_status_t accrt_call_create(accrt_session_t* session, const char* function,
+                                           accrt_call_t** out_call);
 /** Adds a reference; returns its argument. Since: 0.1 */
 ACCRT_API accrt_call_t* accrt_call_retain(accrt_call_t* call);
 /** Drops a reference; NULL is allowed. Since: 0.1 */
@@ -159,7 +169,8 @@ ACCRT_API accrt_status_t accrt_call_find(accrt_call_t* call, const char* name, u
  * (or to the element when smaller).
  * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE (index); ACCRT_ERROR_TYPE_MISMATCH; ACCRT_ERROR_SHAPE_MISMATCH (rank; or not
  *   contiguous); ACCRT_ERROR_INVALID_ARGUMENT (alignment; a scalar input). On failure the binding is as it was. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_call_set_tensor(accrt_call_t* call, uint32_t index, const accrt_tensor_t* tensor);
+ACCRT_API accrt_status_t accrt_call_set_tensor(accrt_call_t* call, uint32_t index,
+                                               const accrt_tensor_t* tensor);
 /** Binds a value to a scalar input. @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE (index); ACCRT_ERROR_INVALID_ARGUMENT (not a
  * scalar input). Since: 0.1 */
 ACCRT_API accrt_status_t accrt_call_set_scalar(accrt_call_t* call, uint32_t index, int64_t value);
@@ -174,13 +185,15 @@ ACCRT_API accrt_status_t accrt_call_run(accrt_call_t* call, uint64_t timeout_ns)
 /** Enqueues a run: waits for `waits`, runs, signals `signals` (fails them if it fails). Never blocks on the device. A run of
  * the same call may be in flight; runtime-allocated results are then new ones.
  * @return as accrt_call_run, for what is found before launch. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_call_submit(accrt_call_t* call, const accrt_timepoint_t* waits, uint32_t wait_count,
-                                           const accrt_timepoint_t* signals, uint32_t signal_count);
+ACCRT_API accrt_status_t accrt_call_submit(accrt_call_t* call, const accrt_timepoint_t* waits,
+                                           uint32_t wait_count, const accrt_timepoint_t* signals,
+                                           uint32_t signal_count);
 /** The latest run's result (0-based among results) as a tensor. Its buffer is borrowed from the call until the next run or
  * binding, retain it to keep it (NULL when the caller gave plain memory). Valid to read once the run is complete.
  * @param shape, strides storage for ACCRT_MAX_RANK entries. @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE;
  *   ACCRT_ERROR_INVALID_STATE (never run). Since: 0.1 */
-ACCRT_API accrt_status_t accrt_call_result(accrt_call_t* call, uint32_t index, accrt_tensor_t* out_tensor, int64_t* shape,
+ACCRT_API accrt_status_t accrt_call_result(accrt_call_t* call, uint32_t index,
+                                           accrt_tensor_t* out_tensor, int64_t* shape,
                                            int64_t* strides);
 
 ACCRT_END

@@ -43,22 +43,27 @@ ACCRT_API accrt_status_t accrt_semaphore_signal(accrt_semaphore_t* semaphore, ui
 /** Waits on the host until `value` is reached. @param policy ACCRT_WAIT_*.
  * @return ACCRT_OK; ACCRT_ERROR_TIMEOUT (ACCRT_ERROR_NOT_READY when timeout_ns is 0); ACCRT_ERROR_POISONED. Blocks.
  * Since: 0.1 */
-ACCRT_API accrt_status_t accrt_semaphore_wait(accrt_semaphore_t* semaphore, uint64_t value, uint64_t timeout_ns,
-                                              uint32_t policy);
+ACCRT_API accrt_status_t accrt_semaphore_wait(accrt_semaphore_t* semaphore, uint64_t value,
+                                              uint64_t timeout_ns, uint32_t policy);
 /** Waits for all, or for any, of `count` timepoints. @param out_index for any: one that is reached; may be NULL.
  * @return as accrt_semaphore_wait; ACCRT_ERROR_POISONED when one that is waited for failed. Blocks. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_semaphore_wait_many(const accrt_timepoint_t* timepoints, uint32_t count, uint32_t wait_any,
-                                                   uint64_t timeout_ns, uint32_t policy, uint32_t* out_index);
+ACCRT_API accrt_status_t accrt_semaphore_wait_many(const accrt_timepoint_t* timepoints,
+                                                   uint32_t count, uint32_t wait_any,
+                                                   uint64_t timeout_ns, uint32_t policy,
+                                                   uint32_t* out_index);
 /** Fails the semaphore for ever: every wait, past and future, for a value not reached ends with ACCRT_ERROR_POISONED and
  * the record {status, message}. This is how work is cancelled. Failing twice keeps the first record.
  * @param status not ACCRT_OK. @param message may be NULL. Never blocks. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_semaphore_fail(accrt_semaphore_t* semaphore, accrt_status_t status, const char* message);
+ACCRT_API accrt_status_t accrt_semaphore_fail(accrt_semaphore_t* semaphore, accrt_status_t status,
+                                              const char* message);
 /** The record of the failure (status ACCRT_OK inside when there is none). Since: 0.1 */
-ACCRT_API accrt_status_t accrt_semaphore_error(accrt_semaphore_t* semaphore, accrt_error_t* out_error);
+ACCRT_API accrt_status_t accrt_semaphore_error(accrt_semaphore_t* semaphore,
+                                               accrt_error_t* out_error);
 /** A new eventfd, owned by the caller (close(2) it), that becomes readable once `value` is reached or the semaphore fails.
  * @return ACCRT_OK; ACCRT_ERROR_IO (errno in driver_code); ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_UNSUPPORTED (a device that
  *   runs on the caller: nothing would progress while the caller polls). `*out_fd` is -1 on failure. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_semaphore_export_eventfd(accrt_semaphore_t* semaphore, uint64_t value, int32_t* out_fd);
+ACCRT_API accrt_status_t accrt_semaphore_export_eventfd(accrt_semaphore_t* semaphore,
+                                                        uint64_t value, int32_t* out_fd);
 
 /* ---- Streams ---- */
 
@@ -74,7 +79,8 @@ ACCRT_ASSERT_LAYOUT(accrt_stream_options_t, label, 24);
 
 /** Makes an in-order queue. @param options NULL for the defaults.
  * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_DEVICE_LOST; what the driver returns. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_stream_create(accrt_device_t* device, const accrt_stream_options_t* options,
+ACCRT_API accrt_status_t accrt_stream_create(accrt_device_t* device,
+                                             const accrt_stream_options_t* options,
                                              accrt_stream_t** out_stream);
 /** Adds a reference; returns its argument. Since: 0.1 */
 ACCRT_API accrt_stream_t* accrt_stream_retain(accrt_stream_t* stream);
@@ -91,7 +97,8 @@ ACCRT_API accrt_status_t accrt_stream_query(accrt_stream_t* stream);
 /** Waits until everything enqueued before is complete. @param policy ACCRT_WAIT_*.
  * @return ACCRT_OK; ACCRT_ERROR_TIMEOUT; ACCRT_ERROR_NOT_READY (timeout 0); ACCRT_ERROR_POISONED (accrt_stream_error has the
  *   record); ACCRT_ERROR_DEVICE_LOST. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_stream_synchronize(accrt_stream_t* stream, uint64_t timeout_ns, uint32_t policy);
+ACCRT_API accrt_status_t accrt_stream_synchronize(accrt_stream_t* stream, uint64_t timeout_ns,
+                                                  uint32_t policy);
 /** The failure that the stream carries (status ACCRT_OK inside when none). Since: 0.1 */
 ACCRT_API accrt_status_t accrt_stream_error(accrt_stream_t* stream, accrt_error_t* out_error);
 /** Clears a failure: waits for what still runs, drops the rest. @return ACCRT_OK; ACCRT_ERROR_DEVICE_LOST. Blocks.
@@ -101,21 +108,25 @@ ACCRT_API accrt_status_t accrt_stream_reset(accrt_stream_t* stream);
 /** All that follows waits until `value` is reached. Waiting before anyone signals is allowed: the stream then defers in
  * host memory. @return ACCRT_OK; ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_POISONED (the stream, or the semaphore already).
  * Since: 0.1 */
-ACCRT_API accrt_status_t accrt_stream_wait(accrt_stream_t* stream, accrt_semaphore_t* semaphore, uint64_t value);
+ACCRT_API accrt_status_t accrt_stream_wait(accrt_stream_t* stream, accrt_semaphore_t* semaphore,
+                                           uint64_t value);
 /** Raises the semaphore to `value` when all before is complete; fails it if the stream fails first. A value that is not
  * above the one reached by then fails the stream with ACCRT_ERROR_OUT_OF_RANGE. @return as accrt_stream_wait. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_stream_signal(accrt_stream_t* stream, accrt_semaphore_t* semaphore, uint64_t value);
+ACCRT_API accrt_status_t accrt_stream_signal(accrt_stream_t* stream, accrt_semaphore_t* semaphore,
+                                             uint64_t value);
 /** Calls `notify(user, status)` once on the runtime's own thread, when all before is complete (ACCRT_OK) or the stream has
  * failed (its status). The stream does not wait for it. It may call the library but should not block. Not called when this
  * function fails. @return ACCRT_OK; ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_POISONED. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_stream_notify(accrt_stream_t* stream, void (*notify)(void* user, accrt_status_t status),
+ACCRT_API accrt_status_t accrt_stream_notify(accrt_stream_t* stream,
+                                             void (*notify)(void* user, accrt_status_t status),
                                              void* user);
 
 /** One end of a copy: a buffer and an offset, or plain host memory. Frozen. */
 typedef struct accrt_place {
-  accrt_buffer_t* buffer; /**< NULL: `pointer` is host memory, which must stay valid until the copy is complete */
-  void* pointer;          /**< used when buffer is NULL */
-  uint64_t offset_bytes;  /**< into the buffer, or from the pointer */
+  accrt_buffer_t*
+      buffer; /**< NULL: `pointer` is host memory, which must stay valid until the copy is complete */
+  void* pointer;         /**< used when buffer is NULL */
+  uint64_t offset_bytes; /**< into the buffer, or from the pointer */
 } accrt_place_t;
 ACCRT_ASSERT_LAYOUT(accrt_place_t, offset_bytes, 24);
 
@@ -135,12 +146,15 @@ ACCRT_API accrt_status_t accrt_stream_copy(accrt_stream_t* stream, const accrt_p
                                            const accrt_place_t* target, uint64_t size_bytes);
 /** Copies a strided region. Overlap is judged on the bounding ranges. @return as accrt_stream_copy; ACCRT_ERROR_OVERFLOW.
  * Since: 0.1 */
-ACCRT_API accrt_status_t accrt_stream_copy_strided(accrt_stream_t* stream, const accrt_place_t* source,
-                                                   const accrt_place_t* target, const accrt_copy_region_t* region);
+ACCRT_API accrt_status_t accrt_stream_copy_strided(accrt_stream_t* stream,
+                                                   const accrt_place_t* source,
+                                                   const accrt_place_t* target,
+                                                   const accrt_copy_region_t* region);
 /** Fills size_bytes with a repeated pattern of 1, 2, 4 or 8 bytes (the low bytes of `pattern`); offset and size must be
  * multiples of it. @return as accrt_stream_copy. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_stream_fill(accrt_stream_t* stream, const accrt_place_t* target, uint64_t size_bytes,
-                                           uint64_t pattern, uint32_t pattern_bytes);
+ACCRT_API accrt_status_t accrt_stream_fill(accrt_stream_t* stream, const accrt_place_t* target,
+                                           uint64_t size_bytes, uint64_t pattern,
+                                           uint32_t pattern_bytes);
 
 /* ---- Events: order and time within a device ---- */
 
@@ -148,7 +162,8 @@ ACCRT_API accrt_status_t accrt_stream_fill(accrt_stream_t* stream, const accrt_p
 
 /** Makes an event. @param flags ACCRT_EVENT_FLAG_*. @return ACCRT_OK; ACCRT_ERROR_OUT_OF_MEMORY;
  * ACCRT_ERROR_UNSUPPORTED (timing, and the device has none). Since: 0.1 */
-ACCRT_API accrt_status_t accrt_event_create(accrt_device_t* device, uint32_t flags, accrt_event_t** out_event);
+ACCRT_API accrt_status_t accrt_event_create(accrt_device_t* device, uint32_t flags,
+                                            accrt_event_t** out_event);
 /** Adds a reference; returns its argument. Since: 0.1 */
 ACCRT_API accrt_event_t* accrt_event_retain(accrt_event_t* event);
 /** Drops a reference; NULL is allowed. Since: 0.1 */
@@ -162,10 +177,12 @@ ACCRT_API accrt_status_t accrt_stream_wait_event(accrt_stream_t* stream, accrt_e
  * Since: 0.1 */
 ACCRT_API accrt_status_t accrt_event_query(accrt_event_t* event);
 /** Waits for the latest record. @return ACCRT_OK; ACCRT_ERROR_TIMEOUT; ACCRT_ERROR_NOT_READY; ACCRT_ERROR_POISONED. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_event_synchronize(accrt_event_t* event, uint64_t timeout_ns, uint32_t policy);
+ACCRT_API accrt_status_t accrt_event_synchronize(accrt_event_t* event, uint64_t timeout_ns,
+                                                 uint32_t policy);
 /** Nanoseconds from one event to another, both with timing and reached. @return ACCRT_OK; ACCRT_ERROR_NOT_READY;
  * ACCRT_ERROR_INVALID_STATE (no timing, or never recorded); ACCRT_ERROR_POISONED. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_event_elapsed(accrt_event_t* start, accrt_event_t* end, int64_t* out_elapsed_ns);
+ACCRT_API accrt_status_t accrt_event_elapsed(accrt_event_t* start, accrt_event_t* end,
+                                             int64_t* out_elapsed_ns);
 /** The failure that the event carries (status ACCRT_OK inside when none). Since: 0.1 */
 ACCRT_API accrt_status_t accrt_event_error(accrt_event_t* event, accrt_error_t* out_error);
 

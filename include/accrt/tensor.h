@@ -12,8 +12,8 @@ ACCRT_BEGIN
  * Nothing is owned: what takes a tensor for longer than its call retains `buffer`. */
 typedef struct accrt_tensor {
   accrt_buffer_t* buffer; /**< NULL: `data` is a host address */
-  void* data;             /**< used when buffer is NULL; may be NULL when the tensor has no elements */
-  uint64_t offset_bytes;  /**< of element 0, from the buffer's start or from data */
+  void* data; /**< used when buffer is NULL; may be NULL when the tensor has no elements */
+  uint64_t offset_bytes; /**< of element 0, from the buffer's start or from data */
   accrt_dtype_t dtype;
   uint32_t rank;          /**< 0..ACCRT_MAX_RANK */
   const int64_t* shape;   /**< rank entries, each >= 0; may be NULL when rank is 0 */
@@ -34,12 +34,14 @@ ACCRT_API const char* accrt_dtype_name(accrt_dtype_t dtype);
  * @param out_read_only 1 when the producer forbids writing.
  * @return ACCRT_OK; ACCRT_ERROR_VERSION_MISMATCH; ACCRT_ERROR_UNSUPPORTED (a data type, rank or device that `device`
  *   cannot take; the message names it); ACCRT_ERROR_OUT_OF_MEMORY. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_dlpack_import(accrt_device_t* device, void* managed, accrt_tensor_t* out_tensor,
-                                             int64_t* shape, int64_t* strides, uint32_t* out_read_only);
+ACCRT_API accrt_status_t accrt_dlpack_import(accrt_device_t* device, void* managed,
+                                             accrt_tensor_t* out_tensor, int64_t* shape,
+                                             int64_t* strides, uint32_t* out_read_only);
 /** Exports a tensor as a DLManagedTensorVersioned (1.0) that retains the tensor's buffer. `tensor->buffer` may not be NULL.
  * @param out_managed its `deleter` must be called once by the consumer; any thread.
  * @return ACCRT_OK; ACCRT_ERROR_UNSUPPORTED (a data type that DLPack lacks); ACCRT_ERROR_OUT_OF_MEMORY. Since: 0.1 */
-ACCRT_API accrt_status_t accrt_dlpack_export(const accrt_tensor_t* tensor, uint32_t read_only, void** out_managed);
+ACCRT_API accrt_status_t accrt_dlpack_export(const accrt_tensor_t* tensor, uint32_t read_only,
+                                             void** out_managed);
 
 ACCRT_END
 #endif /* ACCRT_TENSOR_H_ */

@@ -10,11 +10,14 @@
 /* Initial-exec: the block is part of every thread's static TLS, so that recording never calls into the allocator. */
 static _Thread_local accrt_error_t current_error __attribute__((tls_model("initial-exec")));
 
-accrt_error_t* accrt_error_current(void) { return &current_error; }
+accrt_error_t* accrt_error_current(void) {
+  return &current_error;
+}
 
 /* Copies at most capacity-1 bytes and terminates. */
 static void copy_text(char* target, size_t capacity, const char* text) {
-  if (text == NULL) text = "";
+  if (text == NULL)
+    text = "";
   const size_t length = strnlen(text, capacity - 1);
   memcpy(target, text, length);
   target[length] = '\0';
@@ -22,17 +25,19 @@ static void copy_text(char* target, size_t capacity, const char* text) {
 
 static void one_line(char* text) {
   for (; *text != '\0'; ++text) {
-    if (*text == '\n' || *text == '\r') *text = ' ';
+    if (*text == '\n' || *text == '\r')
+      *text = ' ';
   }
 }
 
 static accrt_status_t record(accrt_status_t status, int32_t driver_code, const char* driver_name,
-                             const char* operation, const char* file, uint32_t line, const char* format,
-                             va_list arguments) {
+                             const char* operation, const char* file, uint32_t line,
+                             const char* format, va_list arguments) {
   accrt_error_t* error = &current_error;
   /* The message first: its arguments may point into the record that is being replaced. */
   char message[sizeof error->message];
-  if (vsnprintf(message, sizeof message, format, arguments) < 0) message[0] = '\0';
+  if (vsnprintf(message, sizeof message, format, arguments) < 0)
+    message[0] = '\0';
   one_line(message);
   memset(error, 0, offsetof(accrt_error_t, message));
   error->struct_size = (uint32_t)sizeof *error;
@@ -49,8 +54,8 @@ static accrt_status_t record(accrt_status_t status, int32_t driver_code, const c
   return status;
 }
 
-accrt_status_t accrt_error_record(accrt_status_t status, const char* operation, const char* file, uint32_t line,
-                                  const char* format, ...) {
+accrt_status_t accrt_error_record(accrt_status_t status, const char* operation, const char* file,
+                                  uint32_t line, const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);
   const accrt_status_t result = record(status, 0, NULL, operation, file, line, format, arguments);
@@ -58,9 +63,9 @@ accrt_status_t accrt_error_record(accrt_status_t status, const char* operation, 
   return result;
 }
 
-accrt_status_t accrt_error_record_driver(accrt_status_t status, int32_t driver_code, const char* driver_name,
-                                         const char* operation, const char* file, uint32_t line, const char* format,
-                                         ...) {
+accrt_status_t accrt_error_record_driver(accrt_status_t status, int32_t driver_code,
+                                         const char* driver_name, const char* operation,
+                                         const char* file, uint32_t line, const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);
   const accrt_status_t result =
@@ -81,9 +86,11 @@ void accrt_error_prefix(const char* format, ...) {
   va_start(arguments, format);
   const int written = vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
-  if (written < 0) return;
+  if (written < 0)
+    return;
   size_t length = strlen(text);
-  if (length + 2 >= sizeof text) return;
+  if (length + 2 >= sizeof text)
+    return;
   memcpy(text + length, ": ", 3);
   length += 2;
   copy_text(text + length, sizeof text - length, error->message);
@@ -98,35 +105,39 @@ const char* accrt_errno_name(int error_number) {
 
 accrt_status_t accrt_last_error(accrt_error_t* out_error) {
   /* Not through ACCRT_FAIL: a failed look-up may not replace the record that was asked for. */
-  return accrt_struct_fill(out_error, &current_error, sizeof current_error) ? ACCRT_OK : ACCRT_ERROR_INVALID_ARGUMENT;
+  return accrt_struct_fill(out_error, &current_error, sizeof current_error)
+             ? ACCRT_OK
+             : ACCRT_ERROR_INVALID_ARGUMENT;
 }
 
-void accrt_clear_error(void) { memset(&current_error, 0, sizeof current_error); }
+void accrt_clear_error(void) {
+  memset(&current_error, 0, sizeof current_error);
+}
 
 const char* accrt_status_name(accrt_status_t status) {
   switch (status) {
-    case ACCRT_OK:
-      return "ACCRT_OK";
-#define NAME(name, number, text) \
-  case number:                   \
+  case ACCRT_OK:
+    return "ACCRT_OK";
+#define NAME(name, number, text)                                                                   \
+  case number:                                                                                     \
     return "ACCRT_ERROR_" #name;
-      ACCRT_STATUS_LIST(NAME)
+    ACCRT_STATUS_LIST(NAME)
 #undef NAME
-    default:
-      return "ACCRT_ERROR_UNKNOWN";
+  default:
+    return "ACCRT_ERROR_UNKNOWN";
   }
 }
 
 const char* accrt_status_text(accrt_status_t status) {
   switch (status) {
-    case ACCRT_OK:
-      return "success";
-#define TEXT(name, number, text) \
-  case number:                   \
+  case ACCRT_OK:
+    return "success";
+#define TEXT(name, number, text)                                                                   \
+  case number:                                                                                     \
     return text;
-      ACCRT_STATUS_LIST(TEXT)
+    ACCRT_STATUS_LIST(TEXT)
 #undef TEXT
-    default:
-      return "a status that this library does not know";
+  default:
+    return "a status that this library does not know";
   }
 }

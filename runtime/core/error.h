@@ -14,21 +14,23 @@
 #define ACCRT_PRINTF(format_index, first) __attribute__((format(printf, format_index, first)))
 
 /* Records a failure of this thread and returns its status. */
-accrt_status_t accrt_error_record(accrt_status_t status, const char* operation, const char* file, uint32_t line,
-                                  const char* format, ...) ACCRT_PRINTF(5, 6);
+accrt_status_t accrt_error_record(accrt_status_t status, const char* operation, const char* file,
+                                  uint32_t line, const char* format, ...) ACCRT_PRINTF(5, 6);
 /* The same with a driver's, a kernel's or the system's own code. `driver_name` may be NULL. */
-accrt_status_t accrt_error_record_driver(accrt_status_t status, int32_t driver_code, const char* driver_name,
-                                         const char* operation, const char* file, uint32_t line, const char* format, ...)
+accrt_status_t accrt_error_record_driver(accrt_status_t status, int32_t driver_code,
+                                         const char* driver_name, const char* operation,
+                                         const char* file, uint32_t line, const char* format, ...)
     ACCRT_PRINTF(7, 8);
 
-#define ACCRT_FAIL(name, ...) \
+#define ACCRT_FAIL(name, ...)                                                                      \
   accrt_error_record(ACCRT_ERROR_##name, __func__, __FILE__, (uint32_t)__LINE__, __VA_ARGS__)
 /* For a status held in a variable. */
-#define ACCRT_FAIL_STATUS(status, ...) accrt_error_record((status), __func__, __FILE__, (uint32_t)__LINE__, __VA_ARGS__)
+#define ACCRT_FAIL_STATUS(status, ...)                                                             \
+  accrt_error_record((status), __func__, __FILE__, (uint32_t)__LINE__, __VA_ARGS__)
 /* For a failed system call: `error_number` goes into driver_code, its name into driver_name. */
-#define ACCRT_FAIL_ERRNO(name, error_number, ...)                                                                \
-  accrt_error_record_driver(ACCRT_ERROR_##name, (error_number), accrt_errno_name(error_number), __func__, __FILE__, \
-                            (uint32_t)__LINE__, __VA_ARGS__)
+#define ACCRT_FAIL_ERRNO(name, error_number, ...)                                                  \
+  accrt_error_record_driver(ACCRT_ERROR_##name, (error_number), accrt_errno_name(error_number),    \
+                            __func__, __FILE__, (uint32_t)__LINE__, __VA_ARGS__)
 
 /* "ENOENT" for ENOENT; "errno" for numbers without a name. Static string. */
 const char* accrt_errno_name(int error_number);

@@ -10,7 +10,8 @@
 
 static void* system_allocate(void* self, size_t size_bytes, size_t alignment) {
   (void)self;
-  if (alignment <= DEFAULT_ALIGNMENT) return malloc(size_bytes);
+  if (alignment <= DEFAULT_ALIGNMENT)
+    return malloc(size_bytes);
   void* pointer = NULL;
   return posix_memalign(&pointer, alignment, size_bytes) == 0 ? pointer : NULL;
 }
@@ -24,22 +25,27 @@ static void system_deallocate(void* self, void* pointer, size_t size_bytes, size
 
 const accrt_allocator_t accrt_allocator_system = {NULL, system_allocate, system_deallocate};
 
-accrt_status_t accrt_alloc_aligned(const accrt_allocator_t* allocator, size_t size_bytes, size_t alignment,
-                                   void** out_pointer) {
+accrt_status_t accrt_alloc_aligned(const accrt_allocator_t* allocator, size_t size_bytes,
+                                   size_t alignment, void** out_pointer) {
   *out_pointer = NULL;
-  if (size_bytes == 0) return ACCRT_OK;
+  if (size_bytes == 0)
+    return ACCRT_OK;
   void* pointer = allocator->allocate(allocator->self, size_bytes, alignment);
-  if (pointer == NULL) return ACCRT_FAIL(OUT_OF_MEMORY, "could not allocate %zu bytes of host memory", size_bytes);
+  if (pointer == NULL)
+    return ACCRT_FAIL(OUT_OF_MEMORY, "could not allocate %zu bytes of host memory", size_bytes);
   memset(pointer, 0, size_bytes);
   *out_pointer = pointer;
   return ACCRT_OK;
 }
 
-void accrt_free_aligned(const accrt_allocator_t* allocator, void* pointer, size_t size_bytes, size_t alignment) {
-  if (pointer != NULL) allocator->deallocate(allocator->self, pointer, size_bytes, alignment);
+void accrt_free_aligned(const accrt_allocator_t* allocator, void* pointer, size_t size_bytes,
+                        size_t alignment) {
+  if (pointer != NULL)
+    allocator->deallocate(allocator->self, pointer, size_bytes, alignment);
 }
 
-accrt_status_t accrt_alloc(const accrt_allocator_t* allocator, size_t size_bytes, void** out_pointer) {
+accrt_status_t accrt_alloc(const accrt_allocator_t* allocator, size_t size_bytes,
+                           void** out_pointer) {
   return accrt_alloc_aligned(allocator, size_bytes, DEFAULT_ALIGNMENT, out_pointer);
 }
 
@@ -47,8 +53,8 @@ void accrt_free(const accrt_allocator_t* allocator, void* pointer, size_t size_b
   accrt_free_aligned(allocator, pointer, size_bytes, DEFAULT_ALIGNMENT);
 }
 
-accrt_status_t accrt_alloc_array(const accrt_allocator_t* allocator, size_t count, size_t element_bytes,
-                                 void** out_pointer) {
+accrt_status_t accrt_alloc_array(const accrt_allocator_t* allocator, size_t count,
+                                 size_t element_bytes, void** out_pointer) {
   *out_pointer = NULL;
   size_t size_bytes;
   if (__builtin_mul_overflow(count, element_bytes, &size_bytes)) {
@@ -57,38 +63,48 @@ accrt_status_t accrt_alloc_array(const accrt_allocator_t* allocator, size_t coun
   return accrt_alloc(allocator, size_bytes, out_pointer);
 }
 
-void accrt_free_array(const accrt_allocator_t* allocator, void* pointer, size_t count, size_t element_bytes) {
+void accrt_free_array(const accrt_allocator_t* allocator, void* pointer, size_t count,
+                      size_t element_bytes) {
   accrt_free(allocator, pointer, count * element_bytes);
 }
 
-accrt_status_t accrt_grow_array(const accrt_allocator_t* allocator, size_t needed, size_t element_bytes, size_t* capacity,
-                                void** pointer) {
-  if (needed <= *capacity) return ACCRT_OK;
+accrt_status_t accrt_grow_array(const accrt_allocator_t* allocator, size_t needed,
+                                size_t element_bytes, size_t* capacity, void** pointer) {
+  if (needed <= *capacity)
+    return ACCRT_OK;
   size_t wanted = *capacity > SIZE_MAX / 2 ? needed : *capacity * 2;
-  if (wanted < 8) wanted = 8;
-  if (wanted < needed) wanted = needed;
+  if (wanted < 8)
+    wanted = 8;
+  if (wanted < needed)
+    wanted = needed;
   void* grown;
   const accrt_status_t status = accrt_alloc_array(allocator, wanted, element_bytes, &grown);
-  if (status != ACCRT_OK) return status;
-  if (*pointer != NULL) memcpy(grown, *pointer, *capacity * element_bytes);
+  if (status != ACCRT_OK)
+    return status;
+  if (*pointer != NULL)
+    memcpy(grown, *pointer, *capacity * element_bytes);
   accrt_free_array(allocator, *pointer, *capacity, element_bytes);
   *pointer = grown;
   *capacity = wanted;
   return ACCRT_OK;
 }
 
-accrt_status_t accrt_copy_string(const accrt_allocator_t* allocator, const char* text, char** out_text) {
+accrt_status_t accrt_copy_string(const accrt_allocator_t* allocator, const char* text,
+                                 char** out_text) {
   *out_text = NULL;
-  if (text == NULL) return ACCRT_OK;
+  if (text == NULL)
+    return ACCRT_OK;
   const size_t size_bytes = strlen(text) + 1;
   void* copy;
   const accrt_status_t status = accrt_alloc(allocator, size_bytes, &copy);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   memcpy(copy, text, size_bytes);
   *out_text = copy;
   return ACCRT_OK;
 }
 
 void accrt_free_string(const accrt_allocator_t* allocator, char* text) {
-  if (text != NULL) accrt_free(allocator, text, strlen(text) + 1);
+  if (text != NULL)
+    accrt_free(allocator, text, strlen(text) + 1);
 }

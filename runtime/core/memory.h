@@ -14,31 +14,40 @@
 extern const accrt_allocator_t accrt_allocator_system;
 
 /* Zeroed memory, 16-aligned. A size of 0 gives *out = NULL and ACCRT_OK. Records ACCRT_ERROR_OUT_OF_MEMORY with the size. */
-accrt_status_t accrt_alloc(const accrt_allocator_t* allocator, size_t size_bytes, void** out_pointer);
+accrt_status_t accrt_alloc(const accrt_allocator_t* allocator, size_t size_bytes,
+                           void** out_pointer);
 /* count elements of element_bytes each; ACCRT_ERROR_OVERFLOW when the product does not fit. */
-accrt_status_t accrt_alloc_array(const accrt_allocator_t* allocator, size_t count, size_t element_bytes,
-                                 void** out_pointer);
+accrt_status_t accrt_alloc_array(const accrt_allocator_t* allocator, size_t count,
+                                 size_t element_bytes, void** out_pointer);
 /* The same with an alignment of at least 16. */
-accrt_status_t accrt_alloc_aligned(const accrt_allocator_t* allocator, size_t size_bytes, size_t alignment,
-                                   void** out_pointer);
+accrt_status_t accrt_alloc_aligned(const accrt_allocator_t* allocator, size_t size_bytes,
+                                   size_t alignment, void** out_pointer);
 /* NULL is allowed. Sizes as they were asked for. */
 void accrt_free(const accrt_allocator_t* allocator, void* pointer, size_t size_bytes);
-void accrt_free_array(const accrt_allocator_t* allocator, void* pointer, size_t count, size_t element_bytes);
-void accrt_free_aligned(const accrt_allocator_t* allocator, void* pointer, size_t size_bytes, size_t alignment);
+void accrt_free_array(const accrt_allocator_t* allocator, void* pointer, size_t count,
+                      size_t element_bytes);
+void accrt_free_aligned(const accrt_allocator_t* allocator, void* pointer, size_t size_bytes,
+                        size_t alignment);
 /* Grows *pointer from *capacity to at least `needed` elements (doubling), keeping contents, zeroing the rest. */
-accrt_status_t accrt_grow_array(const accrt_allocator_t* allocator, size_t needed, size_t element_bytes, size_t* capacity,
-                                void** pointer);
+accrt_status_t accrt_grow_array(const accrt_allocator_t* allocator, size_t needed,
+                                size_t element_bytes, size_t* capacity, void** pointer);
 /* A copy of a string (NULL gives NULL); free it with accrt_free_string. */
-accrt_status_t accrt_copy_string(const accrt_allocator_t* allocator, const char* text, char** out_text);
+accrt_status_t accrt_copy_string(const accrt_allocator_t* allocator, const char* text,
+                                 char** out_text);
 void accrt_free_string(const accrt_allocator_t* allocator, char* text);
 
 /* Checked arithmetic: true when the result fits. */
-static inline bool accrt_add_u64(uint64_t a, uint64_t b, uint64_t* out) { return !__builtin_add_overflow(a, b, out); }
-static inline bool accrt_mul_u64(uint64_t a, uint64_t b, uint64_t* out) { return !__builtin_mul_overflow(a, b, out); }
+static inline bool accrt_add_u64(uint64_t a, uint64_t b, uint64_t* out) {
+  return !__builtin_add_overflow(a, b, out);
+}
+static inline bool accrt_mul_u64(uint64_t a, uint64_t b, uint64_t* out) {
+  return !__builtin_mul_overflow(a, b, out);
+}
 /* Rounds up to a power of two; false on overflow. */
 static inline bool accrt_align_u64(uint64_t value, uint64_t alignment, uint64_t* out) {
   uint64_t sum;
-  if (!accrt_add_u64(value, alignment - 1, &sum)) return false;
+  if (!accrt_add_u64(value, alignment - 1, &sum))
+    return false;
   *out = sum & ~(alignment - 1);
   return true;
 }
@@ -46,6 +55,8 @@ static inline bool accrt_align_u64(uint64_t value, uint64_t alignment, uint64_t*
 static inline bool accrt_range_fits(uint64_t offset, uint64_t size, uint64_t limit) {
   return offset <= limit && size <= limit - offset;
 }
-static inline bool accrt_is_power_of_two(uint64_t value) { return value != 0 && (value & (value - 1)) == 0; }
+static inline bool accrt_is_power_of_two(uint64_t value) {
+  return value != 0 && (value & (value - 1)) == 0;
+}
 
 #endif /* ACCRT_RUNTIME_CORE_MEMORY_H_ */

@@ -17,16 +17,19 @@
 
 /* Reads `source` (NULL: all defaults) into `target` of `target_size` bytes. `name` is the struct's for messages. No chain
  * member is known in 0.1: any that is not marked ignorable is refused. Records an error on failure. */
-accrt_status_t accrt_struct_read(const char* name, const void* source, void* target, size_t target_size);
+accrt_status_t accrt_struct_read(const char* name, const void* source, void* target,
+                                 size_t target_size);
 
 /* Fills the caller's struct with the library's: the smaller of both sizes, keeping `next`, and sets struct_size to what was
  * filled (zeroing an unknown tail). False when `target` is NULL or its struct_size is not believable: nothing is written. */
 bool accrt_struct_fill(void* target, const void* source, size_t source_size);
 
 /* The same, recording ACCRT_ERROR_INVALID_ARGUMENT with the struct's name. */
-accrt_status_t accrt_struct_write(const char* name, void* target, const void* source, size_t source_size);
+accrt_status_t accrt_struct_write(const char* name, void* target, const void* source,
+                                  size_t source_size);
 
 /* Checks `element_size_bytes` of an array of frozen structs: it must be exactly `expected`. */
-accrt_status_t accrt_struct_check_element(const char* name, uint32_t element_size_bytes, size_t expected);
+accrt_status_t accrt_struct_check_element(const char* name, uint32_t element_size_bytes,
+                                          size_t expected);
 
 #endif /* ACCRT_RUNTIME_CORE_STRUCT_H_ */

@@ -21,7 +21,8 @@ ACCRT_BEGIN
 /* Version of this interface: major << 16 | minor. */
 #define ACCRT_DRIVER_ABI_MAJOR 0
 #define ACCRT_DRIVER_ABI_MINOR 1
-#define ACCRT_DRIVER_ABI_VERSION ((uint32_t)((ACCRT_DRIVER_ABI_MAJOR << 16) | ACCRT_DRIVER_ABI_MINOR))
+#define ACCRT_DRIVER_ABI_VERSION                                                                   \
+  ((uint32_t)((ACCRT_DRIVER_ABI_MAJOR << 16) | ACCRT_DRIVER_ABI_MINOR))
 /** Name of the one symbol that a driver's shared object exports. */
 #define ACCRT_DRIVER_SYMBOL "accrt_driver_query"
 
@@ -44,17 +45,20 @@ typedef struct accrt_driver_environment {
   /** Writes a log line. */
   void (*log)(const struct accrt_driver_environment* environment, uint32_t level, const char* line);
   /** Records this thread's error and returns `status`. driver_name names driver_code and may be NULL. */
-  accrt_status_t (*fail)(const struct accrt_driver_environment* environment, accrt_status_t status, int32_t driver_code,
-                         const char* driver_name, const char* operation, const char* message);
+  accrt_status_t (*fail)(const struct accrt_driver_environment* environment, accrt_status_t status,
+                         int32_t driver_code, const char* driver_name, const char* operation,
+                         const char* message);
   /** Reports that one command of a submission ran; to be called only when `tracing` is not zero. */
-  void (*trace)(const struct accrt_driver_environment* environment, const accrt_trace_event_t* event);
+  void (*trace)(const struct accrt_driver_environment* environment,
+                const accrt_trace_event_t* event);
   uint32_t tracing;
   uint32_t reserved; /**< 0 */
 } accrt_driver_environment_t;
 
 /** Called once when what it was given to has ended. `error` is NULL when status is ACCRT_OK, else valid during the call.
  * `time_ns`: when the device reached that point, on the monotonic clock. Never blocks. */
-typedef void (*accrt_driver_done_fn_t)(void* user, accrt_status_t status, const accrt_error_t* error, uint64_t time_ns);
+typedef void (*accrt_driver_done_fn_t)(void* user, accrt_status_t status,
+                                       const accrt_error_t* error, uint64_t time_ns);
 typedef struct accrt_driver_completion {
   accrt_driver_done_fn_t done; /**< NULL: nobody wants to know */
   void* user;
@@ -70,14 +74,16 @@ typedef struct accrt_driver_memory {
 
 /** A kernel as a driver sees it. Made by common code; a driver reads it. */
 typedef struct accrt_driver_kernel {
-  const accrt_kernel_def_t* definition; /**< name, parameters, local memory, traits; host kernels: the entry */
+  const accrt_kernel_def_t*
+      definition; /**< name, parameters, local memory, traits; host kernels: the entry */
   const accrt_kernel_environment_t* environment; /**< host kernels: to be passed to the entry */
-  void* module_kernel;                           /**< what module_find gave; NULL for host kernels */
+  void* module_kernel; /**< what module_find gave; NULL for host kernels */
 } accrt_driver_kernel_t;
 
 /** Machine code for module_load. */
 typedef struct accrt_driver_image {
-  uint32_t kind; /**< 1 host ELF (loaded by common code, never seen by a driver), 2 cubin, 3 PTX, 4 fatbin */
+  uint32_t
+      kind; /**< 1 host ELF (loaded by common code, never seen by a driver), 2 cubin, 3 PTX, 4 fatbin */
   uint32_t reserved;
   const void* data;
   uint64_t size_bytes;
@@ -104,8 +110,9 @@ typedef struct accrt_driver_range {
   accrt_driver_value_t size_bytes;
 } accrt_driver_range_t;
 
-#define ACCRT_DRIVER_PATCH_ADDRESS 1u /**< 8 bytes: the address of `range`, or 0 when its binding's address is 0 */
-#define ACCRT_DRIVER_PATCH_VALUE 2u   /**< low size_bytes of `value` */
+#define ACCRT_DRIVER_PATCH_ADDRESS                                                                 \
+  1u /**< 8 bytes: the address of `range`, or 0 when its binding's address is 0 */
+#define ACCRT_DRIVER_PATCH_VALUE 2u /**< low size_bytes of `value` */
 /** A place in a dispatch's parameter block that is filled at submission. */
 typedef struct accrt_driver_patch {
   uint32_t kind;
@@ -151,7 +158,8 @@ typedef struct accrt_driver_fill {
 /** One command. Pointers are valid for the life of the list (list_create) or during the call (queue_enqueue). */
 typedef struct accrt_driver_command {
   uint32_t opcode;
-  uint32_t predecessor_count; /**< BARRIER: 0, it follows all before it, and all after it follow it */
+  uint32_t
+      predecessor_count; /**< BARRIER: 0, it follows all before it, and all after it follow it */
   const uint32_t* predecessors; /**< indices of earlier commands */
   const char* name;             /**< for traces and errors; may be NULL */
   union {
@@ -182,8 +190,8 @@ typedef struct accrt_driver_submission {
 /** What a driver can do, by kind of memory. Append-only. */
 typedef struct accrt_driver_memory_info {
   uint32_t struct_size;
-  uint32_t supported;         /**< 1 or 0 */
-  uint64_t granularity_bytes; /**< sizes for memory_allocate are multiples of this */
+  uint32_t supported;          /**< 1 or 0 */
+  uint64_t granularity_bytes;  /**< sizes for memory_allocate are multiples of this */
   uint64_t default_grow_bytes; /**< what a pool asks for at least; 0: the granularity */
   uint64_t alignment_bytes;    /**< of every allocation */
 } accrt_driver_memory_info_t;
@@ -196,12 +204,14 @@ typedef struct accrt_driver_table {
   const char* const* option_keys; /**< NULL-terminated list of the keys it knows; NULL: none */
 
   /** Starts the driver. May block. */
-  accrt_status_t (*open)(const accrt_driver_environment_t* environment, accrt_driver_t** out_driver);
+  accrt_status_t (*open)(const accrt_driver_environment_t* environment,
+                         accrt_driver_t** out_driver);
   /** Stops it: all its devices are closed by then. May block. */
   void (*close)(accrt_driver_t* driver);
   uint32_t (*device_count)(accrt_driver_t* driver);
   /** Opens a device; called once for each index. May block. */
-  accrt_status_t (*device_open)(accrt_driver_t* driver, uint32_t index, accrt_driver_device_t** out_device);
+  accrt_status_t (*device_open)(accrt_driver_t* driver, uint32_t index,
+                                accrt_driver_device_t** out_device);
   /** Its queues, lists, modules and memory are gone by then. May block. */
   void (*device_close)(accrt_driver_device_t* device);
   /** Fills all but struct_size, next, name, driver and index. */
@@ -212,10 +222,11 @@ typedef struct accrt_driver_table {
    * anything, 0 when there was nothing to run. */
   uint32_t (*device_progress)(accrt_driver_device_t* device);
 
-  void (*memory_info)(accrt_driver_device_t* device, uint32_t kind, accrt_driver_memory_info_t* out_info);
+  void (*memory_info)(accrt_driver_device_t* device, uint32_t kind,
+                      accrt_driver_memory_info_t* out_info);
   /** ACCRT_ERROR_OUT_OF_DEVICE_MEMORY when there is none: the runtime trims its pools and tries again. May block. */
-  accrt_status_t (*memory_allocate)(accrt_driver_device_t* device, uint32_t kind, uint64_t size_bytes,
-                                    accrt_driver_memory_t* out_memory);
+  accrt_status_t (*memory_allocate)(accrt_driver_device_t* device, uint32_t kind,
+                                    uint64_t size_bytes, accrt_driver_memory_t* out_memory);
   void (*memory_free)(accrt_driver_device_t* device, const accrt_driver_memory_t* memory);
   /** Makes somebody else's host memory reachable. Optional. */
   accrt_status_t (*memory_import)(accrt_driver_device_t* device, void* pointer, uint64_t size_bytes,
@@ -228,16 +239,18 @@ typedef struct accrt_driver_table {
   void (*module_unload)(accrt_driver_module_t* module);
   /** Finds a kernel. `declared` is what the bundle declares: the driver checks what it can of it against the image and
    * refuses with ACCRT_ERROR_INVALID_FORMAT. */
-  accrt_status_t (*module_find)(accrt_driver_module_t* module, const char* entry, const accrt_kernel_def_t* declared,
-                                void** out_module_kernel);
+  accrt_status_t (*module_find)(accrt_driver_module_t* module, const char* entry,
+                                const accrt_kernel_def_t* declared, void** out_module_kernel);
 
   /** An in-order queue. */
-  accrt_status_t (*queue_create)(accrt_driver_device_t* device, int32_t priority, accrt_driver_queue_t** out_queue);
+  accrt_status_t (*queue_create)(accrt_driver_device_t* device, int32_t priority,
+                                 accrt_driver_queue_t** out_queue);
   /** The queue is idle by then. */
   void (*queue_destroy)(accrt_driver_queue_t* queue);
   /** Enqueues one command. After a failure that the driver finds later, everything behind it is skipped and completes with
    * ACCRT_ERROR_POISONED until queue_reset. */
-  accrt_status_t (*queue_enqueue)(accrt_driver_queue_t* queue, const accrt_driver_command_t* command,
+  accrt_status_t (*queue_enqueue)(accrt_driver_queue_t* queue,
+                                  const accrt_driver_command_t* command,
                                   const accrt_driver_submission_t* submission);
   /** Enqueues a list. The runtime keeps list and memory alive until it has ended. */
   accrt_status_t (*queue_execute)(accrt_driver_queue_t* queue, accrt_driver_list_t* list,
@@ -253,8 +266,9 @@ typedef struct accrt_driver_table {
   accrt_status_t (*queue_reset)(accrt_driver_queue_t* queue);
 
   /** Makes an immutable list. `binding_count` and `scalar_count` are what submissions will give. */
-  accrt_status_t (*list_create)(accrt_driver_device_t* device, const accrt_driver_command_t* commands,
-                                uint32_t command_count, uint32_t binding_count, uint32_t scalar_count,
+  accrt_status_t (*list_create)(accrt_driver_device_t* device,
+                                const accrt_driver_command_t* commands, uint32_t command_count,
+                                uint32_t binding_count, uint32_t scalar_count,
                                 accrt_driver_list_t** out_list);
   /** No execution of it is in flight. */
   void (*list_destroy)(accrt_driver_list_t* list);
