@@ -1,0 +1,237 @@
+/* DLPack: round trips, strides, every data type, refusals, and deleters that wait for the last use. */
+#include "runtime/drivers/common/test_driver.h"
+
+#include <stdarg.h>
+#include <setjmp.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <unistd.h>
+
+#include "runtime/core/dlpack.h"
+
+#define FOREVER ACCRT_TIMEOUT_INFINITE
+
+static test_world_t world;
+
+static int set_up(void** state) {
+  (void)state;
+  return (int)test_world_open(&world, TEST_DRIVER_STEPPED);
+}
+
+static int tear_down(void** state) {
+  (void)state;
+  return (int)test_world_close(&world);
+}
+
+typedef struct producer {
+  accrt_dl_managed_t managed;
+  int64_t shape[8], strides[8];
+  float data[64];
+  atomic_int deleted;
+} producer_t;
+
+static void delete_producer(accrt_dl_managed_t* managed) { atomic_fetch_add(&((producer_t*)managed->manager_context)->deleted, 1); }
+
+static void make_producer(producer_t* producer) {
+  memset(producer, 0, sizeof *producer);
+  producer->shape[0] = 3;
+  producer->shape[1] = 5;
+  producer->managed = (accrt_dl_managed_t){
+      .major = 1,
+      .minor = 0,
+      .manager_context = producer,
+      .deleter = delete_producer,
+      .tensor = {.data = producer->data, .device_type = ACCRT_DL_CPU, .ndim = 2, .dtype = {ACCRT_DL_FLOAT, 32, 1}, .shape = producer->shape}};
+}
+
+static accrt_status_t import(producer_t* producer, accrt_tensor_t* tensor, int64_t* shape, int64_t* strides, uint32_t* read_only) {
+  return accrt_dlpack_import(world.device, &producer->managed, tensor, shape, strides, read_only);
+}
+
+static void test_import(void** state) {
+  (void)state;
+  producer_t producer;
+  make_producer(&producer);
+  accrt_tensor_t tensor;
+  int64_t shape[8], strides[8];
+  uint32_t read_only = 9;
+  assert_int_equal(import(&producer, &tensor, shape, strides, &read_only), ACCRT_OK);
+  assert_int_equal(read_only, 0);
+  assert_int_equal(tensor.rank, 2);
+  assert_int_equal(tensor.dtype, ACCRT_DTYPE_F32);
+  assert_int_equal(tensor.shape[0], 3);
+  assert_int_equal(tensor.strides[0], 5);
+  assert_int_equal(tensor.strides[1], 1);
+  assert_int_equal(tensor.offset_bytes, 0);
+  accrt_buffer_info_t info = ACCRT_BUFFER_INFO_INIT;
+  assert_int_equal(accrt_buffer_info(tensor.buffer, &info), ACCRT_OK);
+  assert_int_equal(info.size_bytes, 60);
+  assert_ptr_equal(info.host_pointer, producer.data);
+  accrt_buffer_release(tensor.buffer);
+  assert_int_equal(atomic_load(&producer.deleted), 1);
+}
+
+static void test_import_strided(void** state) {
+  (void)state;
+  producer_t producer;
+  make_producer(&producer);
+  producer.managed.flags = ACCRT_DL_FLAG_READ_ONLY;
+  producer.managed.tensor.strides = producer.strides;
+  producer.managed.tensor.byte_offset = 80;
+  producer.strides[0] = -6;
+  producer.strides[1] = 2;
+  accrt_tensor_t tensor;
+  int64_t shape[8], strides[8];
+  uint32_t read_only;
+  assert_int_equal(import(&producer, &tensor, shape, strides, &read_only), ACCRT_OK);
+  assert_int_equal(read_only, 1);
+  assert_int_equal(tensor.strides[0], -6);
+  assert_int_equal(tensor.offset_bytes, 48); /* element 0 lies behind those that the negative stride reaches */
+  accrt_buffer_info_t info = ACCRT_BUFFER_INFO_INIT;
+  assert_int_equal(accrt_buffer_info(tensor.buffer, &info), ACCRT_OK);
+  assert_ptr_equal((char*)info.host_pointer + tensor.offset_bytes, (char*)producer.data + 80);
+  assert_int_equal(info.size_bytes, 48 + 36);
+  accrt_buffer_release(tensor.buffer);
+  /* No elements: no memory is needed. */
+  make_producer(&producer);
+  producer.shape[1] = 0;
+  producer.managed.tensor.data = NULL;
+  producer.managed.deleter = NULL;
+  assert_int_equal(import(&producer, &tensor, shape, strides, &read_only), ACCRT_OK);
+  accrt_buffer_release(tensor.buffer);
+}
+
+static void test_import_refuses(void** state) {
+  (void)state;
+  producer_t producer;
+  accrt_tensor_t tensor;
+  int64_t shape[8], strides[8];
+  uint32_t read_only;
+  make_producer(&producer);
+  assert_int_equal(accrt_dlpack_import(NULL, &producer.managed, &tensor, shape, strides, &read_only), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_dlpack_import(world.device, NULL, &tensor, shape, strides, &read_only), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_dlpack_import(world.device, &producer.managed, &tensor, NULL, strides, &read_only), ACCRT_ERROR_INVALID_ARGUMENT);
+  producer.managed.major = 2;
+  assert_int_equal(import(&producer, &tensor, shape, strides, &read_only), ACCRT_ERROR_VERSION_MISMATCH);
+  make_producer(&producer);
+  producer.managed.tensor.device_type = ACCRT_DL_CUDA;
+  assert_int_equal(import(&producer, &tensor, shape, strides, &read_only), ACCRT_ERROR_UNSUPPORTED);
+  make_producer(&producer);
+  producer.managed.tensor.ndim = 9;
+  assert_int_equal(import(&producer, &tensor, shape, strides, &read_only), ACCRT_ERROR_UNSUPPORTED);
+  make_producer(&producer);
+  producer.managed.tensor.dtype = (accrt_dl_type_t){5, 64, 1}; /* complex */
+  assert_int_equal(import(&producer, &tensor, shape, strides, &read_only), ACCRT_ERROR_UNSUPPORTED);
+  producer.managed.tensor.dtype = (accrt_dl_type_t){ACCRT_DL_FLOAT, 32, 4};
+  assert_int_equal(import(&producer, &tensor, shape, strides, &read_only), ACCRT_ERROR_UNSUPPORTED);
+  make_producer(&producer);
+  producer.shape[0] = -1;
+  assert_int_equal(import(&producer, &tensor, shape, strides, &read_only), ACCRT_ERROR_INVALID_ARGUMENT);
+  make_producer(&producer);
+  producer.shape[0] = INT64_MAX;
+  assert_int_equal(import(&producer, &tensor, shape, strides, &read_only), ACCRT_ERROR_UNSUPPORTED);
+  make_producer(&producer);
+  producer.managed.tensor.data = NULL;
+  assert_int_equal(import(&producer, &tensor, shape, strides, &read_only), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_null(tensor.buffer);
+  assert_int_equal(atomic_load(&producer.deleted), 0); /* on failure it stays the caller's */
+}
+
+static void test_deleter_waits_for_the_last_use(void** state) {
+  (void)state;
+  producer_t producer;
+  make_producer(&producer);
+  accrt_tensor_t tensor;
+  int64_t shape[8], strides[8];
+  uint32_t read_only;
+  assert_int_equal(import(&producer, &tensor, shape, strides, &read_only), ACCRT_OK);
+  accrt_stream_t* stream;
+  assert_int_equal(accrt_stream_create(world.device, NULL, &stream), ACCRT_OK);
+  const accrt_place_t place = {tensor.buffer, NULL, 0};
+  assert_int_equal(accrt_stream_fill(stream, &place, 60, 0x3F800000, 4), ACCRT_OK);
+  accrt_buffer_release(tensor.buffer);
+  assert_int_equal(atomic_load(&producer.deleted), 0);
+  assert_int_equal(test_driver_step(), 1);
+  for (int i = 0; i < 5000 && atomic_load(&producer.deleted) == 0; ++i) (void)usleep(1000);
+  assert_int_equal(atomic_load(&producer.deleted), 1);
+  assert_true(producer.data[14] == 1.0f);
+  accrt_stream_release(stream);
+}
+
+static void test_round_trip_of_types(void** state) {
+  (void)state;
+  accrt_pool_t* pool;
+  accrt_buffer_t* buffer;
+  assert_int_equal(accrt_device_pool(world.device, ACCRT_MEMORY_DEVICE, &pool), ACCRT_OK);
+  assert_int_equal(accrt_buffer_create(pool, 256, NULL, &buffer), ACCRT_OK);
+  const int64_t shape[2] = {2, 4}, strides[2] = {6, 1};
+  for (accrt_dtype_t dtype = ACCRT_DTYPE_BOOL; dtype <= ACCRT_DTYPE_U4; ++dtype) {
+    assert_true(accrt_dtype_bits(dtype) > 0);
+    const accrt_tensor_t tensor = {.buffer = buffer, .offset_bytes = 16, .dtype = dtype, .rank = 2, .shape = shape, .strides = strides};
+    void* managed;
+    assert_int_equal(accrt_dlpack_export(&tensor, dtype % 2, &managed), ACCRT_OK);
+    accrt_tensor_t back;
+    int64_t back_shape[8], back_strides[8];
+    uint32_t read_only;
+    assert_int_equal(accrt_dlpack_import(world.device, managed, &back, back_shape, back_strides, &read_only), ACCRT_OK);
+    assert_int_equal(back.dtype, dtype);
+    assert_int_equal(read_only, dtype % 2);
+    assert_int_equal(back.shape[1], 4);
+    assert_int_equal(back.strides[0], 6);
+    accrt_buffer_info_t info = ACCRT_BUFFER_INFO_INIT, whole = ACCRT_BUFFER_INFO_INIT;
+    assert_int_equal(accrt_buffer_info(back.buffer, &info), ACCRT_OK);
+    assert_int_equal(accrt_buffer_info(buffer, &whole), ACCRT_OK);
+    assert_ptr_equal(info.host_pointer, (char*)whole.host_pointer + 16);
+    assert_int_equal(info.size_bytes, (10 * accrt_dtype_bits(dtype) + 7) / 8);
+    accrt_buffer_release(back.buffer); /* runs the exporter's deleter */
+  }
+  assert_string_equal(accrt_dtype_name(ACCRT_DTYPE_BF16), "bf16");
+  assert_string_equal(accrt_dtype_name(99), "?");
+  assert_int_equal(accrt_dtype_bits(99), 0);
+  assert_int_equal(accrt_dtype_bits(ACCRT_DTYPE_NONE), 0);
+  accrt_buffer_release(buffer);
+}
+
+static void test_export_refuses(void** state) {
+  (void)state;
+  accrt_pool_t* pool;
+  accrt_buffer_t* buffer;
+  assert_int_equal(accrt_device_pool(world.device, ACCRT_MEMORY_DEVICE, &pool), ACCRT_OK);
+  assert_int_equal(accrt_buffer_create(pool, 64, NULL, &buffer), ACCRT_OK);
+  const int64_t shape[1] = {16}, too_many[1] = {17}, back[1] = {-1};
+  accrt_tensor_t tensor = {.buffer = buffer, .dtype = ACCRT_DTYPE_F32, .rank = 1, .shape = shape};
+  void* managed = &tensor;
+  assert_int_equal(accrt_dlpack_export(NULL, 0, &managed), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_null(managed);
+  assert_int_equal(accrt_dlpack_export(&tensor, 0, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
+  tensor.dtype = 77;
+  assert_int_equal(accrt_dlpack_export(&tensor, 0, &managed), ACCRT_ERROR_UNSUPPORTED);
+  tensor.dtype = ACCRT_DTYPE_F32;
+  tensor.shape = too_many;
+  assert_int_equal(accrt_dlpack_export(&tensor, 0, &managed), ACCRT_ERROR_OUT_OF_RANGE);
+  tensor.shape = shape;
+  tensor.offset_bytes = 4;
+  assert_int_equal(accrt_dlpack_export(&tensor, 0, &managed), ACCRT_ERROR_OUT_OF_RANGE);
+  tensor.offset_bytes = 0;
+  tensor.strides = back;
+  assert_int_equal(accrt_dlpack_export(&tensor, 0, &managed), ACCRT_ERROR_OUT_OF_RANGE);
+  tensor.offset_bytes = 60;
+  assert_int_equal(accrt_dlpack_export(&tensor, 0, &managed), ACCRT_OK);
+  accrt_buffer_release(buffer); /* the export keeps it */
+  accrt_dl_managed_t* exported = managed;
+  assert_int_equal(exported->major, 1);
+  exported->deleter(exported);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(test_import, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_import_strided, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_import_refuses, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_deleter_waits_for_the_last_use, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_round_trip_of_types, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_export_refuses, set_up, tear_down),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,181 @@
+/* Copies and fills: every shape against a plain loop, ranges, overlap, overflow, patterns. */
+#include "runtime/drivers/common/test_driver.h"
+
+#include <stdarg.h>
+#include <setjmp.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <stdbool.h>
+
+#define FOREVER ACCRT_TIMEOUT_INFINITE
+
+static test_world_t world;
+static accrt_stream_t* stream;
+static accrt_pool_t* pool;
+
+static int set_up(void** state) {
+  (void)state;
+  if (test_world_open(&world, TEST_DRIVER_SYNCHRONOUS) != ACCRT_OK) return 1;
+  if (accrt_stream_create(world.device, NULL, &stream) != ACCRT_OK) return 1;
+  return accrt_device_pool(world.device, ACCRT_MEMORY_DEVICE, &pool);
+}
+
+static int tear_down(void** state) {
+  (void)state;
+  accrt_stream_release(stream);
+  return (int)test_world_close(&world);
+}
+
+static accrt_buffer_t* make_buffer(uint64_t size_bytes) {
+  accrt_buffer_t* buffer;
+  assert_int_equal(accrt_buffer_create(pool, size_bytes, NULL, &buffer), ACCRT_OK);
+  return buffer;
+}
+
+static unsigned char* bytes_of(accrt_buffer_t* buffer) {
+  void* pointer;
+  assert_int_equal(accrt_buffer_map(buffer, 0, 0, &pointer), ACCRT_OK);
+  assert_int_equal(accrt_buffer_unmap(buffer), ACCRT_OK);
+  return pointer;
+}
+
+static const char* message(void) {
+  static accrt_error_t error;
+  error = (accrt_error_t)ACCRT_ERROR_INIT;
+  assert_int_equal(accrt_last_error(&error), ACCRT_OK);
+  return error.message;
+}
+
+static void test_between_any_two_places(void** state) {
+  (void)state;
+  accrt_buffer_t *a = make_buffer(64), *b = make_buffer(64);
+  unsigned char host[64], back[64];
+  for (int i = 0; i < 64; ++i) host[i] = (unsigned char)(i + 1);
+  const accrt_place_t from_host = {NULL, host, 8}, in_a = {a, NULL, 16}, in_b = {b, NULL, 0}, to_host = {NULL, back, 4};
+  memset(back, 0, sizeof back);
+  assert_int_equal(accrt_stream_copy(stream, &from_host, &in_a, 40), ACCRT_OK);
+  assert_int_equal(accrt_stream_copy(stream, &in_a, &in_b, 40), ACCRT_OK);
+  assert_int_equal(accrt_stream_copy(stream, &in_b, &to_host, 40), ACCRT_OK);
+  assert_int_equal(accrt_stream_synchronize(stream, FOREVER, 0), ACCRT_OK);
+  assert_memory_equal(back + 4, host + 8, 40);
+  assert_int_equal(back[3], 0);
+  assert_int_equal(back[44], 0);
+  accrt_buffer_release(a);
+  accrt_buffer_release(b);
+}
+
+static void test_ranges(void** state) {
+  (void)state;
+  accrt_buffer_t *a = make_buffer(64), *b = make_buffer(32);
+  unsigned char host[64];
+  const accrt_place_t in_a = {a, NULL, 60}, in_b = {b, NULL, 0}, nowhere = {NULL, NULL, 0}, wraps = {NULL, host, UINT64_MAX - 8};
+  const accrt_place_t far = {a, NULL, UINT64_MAX};
+  assert_int_equal(accrt_stream_copy(stream, &in_a, &in_b, 5), ACCRT_ERROR_OUT_OF_RANGE);
+  assert_non_null(strstr(message(), "source: offset 60 + size 5 is past the buffer's 64 bytes"));
+  assert_int_equal(accrt_stream_copy(stream, &in_b, &in_a, 5), ACCRT_ERROR_OUT_OF_RANGE);
+  assert_non_null(strstr(message(), "target"));
+  assert_int_equal(accrt_stream_copy(stream, &far, &in_b, 2), ACCRT_ERROR_OUT_OF_RANGE);
+  assert_int_equal(accrt_stream_copy(stream, &wraps, &in_b, 30), ACCRT_ERROR_OUT_OF_RANGE);
+  assert_int_equal(accrt_stream_copy(stream, &nowhere, &in_b, 1), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_stream_copy(stream, &nowhere, &in_b, 0), ACCRT_OK);
+  assert_int_equal(accrt_stream_copy(stream, NULL, &in_b, 0), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_stream_copy(stream, &in_b, NULL, 0), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_stream_copy(NULL, &in_a, &in_b, 0), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_stream_copy_strided(stream, &in_a, &in_b, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_stream_fill(stream, &in_a, 8, 0, 4), ACCRT_ERROR_OUT_OF_RANGE);
+  assert_int_equal(accrt_stream_fill(stream, &in_a, 4, 0, 3), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_stream_fill(stream, &in_a, 4, 0, 8), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_stream_fill(stream, NULL, 4, 0, 4), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_stream_fill(stream, &(accrt_place_t){NULL, host + 1, 0}, 4, 0, 4), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_stream_query(stream), ACCRT_OK);
+  accrt_buffer_release(a);
+  accrt_buffer_release(b);
+}
+
+static void test_overlap(void** state) {
+  (void)state;
+  accrt_buffer_t* a = make_buffer(64);
+  const accrt_place_t at_0 = {a, NULL, 0}, at_8 = {a, NULL, 8}, raw = {NULL, bytes_of(a) + 4, 0};
+  assert_int_equal(accrt_stream_copy(stream, &at_0, &at_8, 9), ACCRT_ERROR_ALIASED);
+  assert_int_equal(accrt_stream_copy(stream, &at_8, &at_0, 9), ACCRT_ERROR_ALIASED);
+  assert_int_equal(accrt_stream_copy(stream, &at_0, &at_0, 1), ACCRT_ERROR_ALIASED);
+  assert_int_equal(accrt_stream_copy(stream, &raw, &at_0, 8), ACCRT_ERROR_ALIASED);
+  assert_int_equal(accrt_stream_copy(stream, &at_0, &at_8, 8), ACCRT_OK);
+  assert_int_equal(accrt_stream_copy(stream, &at_0, &at_0, 0), ACCRT_OK);
+  accrt_buffer_release(a);
+}
+
+static void test_overflow(void** state) {
+  (void)state;
+  accrt_buffer_t *a = make_buffer(64), *b = make_buffer(64);
+  const accrt_place_t from = {a, NULL, 0}, to = {b, NULL, 0};
+  accrt_copy_region_t region = {{16, 3, 1}, {UINT64_MAX / 2 + 1, 0}, {16, 0}};
+  assert_int_equal(accrt_stream_copy_strided(stream, &from, &to, &region), ACCRT_ERROR_OVERFLOW);
+  region = (accrt_copy_region_t){{16, 2, 2}, {UINT64_MAX - 20, UINT64_MAX - 20}, {16, 0}};
+  assert_int_equal(accrt_stream_copy_strided(stream, &from, &to, &region), ACCRT_ERROR_OVERFLOW);
+  region = (accrt_copy_region_t){{16, 2, 1}, {49, 0}, {16, 0}};
+  assert_int_equal(accrt_stream_copy_strided(stream, &from, &to, &region), ACCRT_ERROR_OUT_OF_RANGE);
+  /* Strides of extents of one, or of nothing at all, do not matter. */
+  region = (accrt_copy_region_t){{16, 1, 1}, {UINT64_MAX, UINT64_MAX}, {UINT64_MAX, UINT64_MAX}};
+  assert_int_equal(accrt_stream_copy_strided(stream, &from, &to, &region), ACCRT_OK);
+  region = (accrt_copy_region_t){{16, 0, 5}, {UINT64_MAX, UINT64_MAX}, {UINT64_MAX, UINT64_MAX}};
+  assert_int_equal(accrt_stream_copy_strided(stream, &from, &to, &region), ACCRT_OK);
+  accrt_buffer_release(a);
+  accrt_buffer_release(b);
+}
+
+static void test_strided_against_a_loop(void** state) {
+  (void)state;
+  enum { SIZE = 4096 };
+  accrt_buffer_t *a = make_buffer(SIZE), *b = make_buffer(SIZE);
+  unsigned char *source = bytes_of(a), *target = bytes_of(b), expected[SIZE];
+  for (uint64_t w = 0; w <= 5; ++w) {
+    for (uint64_t h = 0; h <= 4; ++h) {
+      for (uint64_t d = 0; d <= 3; ++d) {
+        const accrt_copy_region_t region = {{w, h, d}, {w + 3, 101}, {2 * w + 1, 97}};
+        for (int i = 0; i < SIZE; ++i) source[i] = (unsigned char)(i * 31 + (int)w);
+        memset(target, 0xCC, SIZE);
+        memset(expected, 0xCC, SIZE);
+        for (uint64_t z = 0; z < d; ++z) {
+          for (uint64_t y = 0; y < h; ++y) memcpy(expected + 7 + z * 97 + y * (2 * w + 1), source + 5 + z * 101 + y * (w + 3), w);
+        }
+        const accrt_place_t from = {a, NULL, 5}, to = {b, NULL, 7};
+        assert_int_equal(accrt_stream_copy_strided(stream, &from, &to, &region), ACCRT_OK);
+        assert_memory_equal(target, expected, SIZE);
+      }
+    }
+  }
+  accrt_buffer_release(a);
+  accrt_buffer_release(b);
+}
+
+static void test_fill_patterns(void** state) {
+  (void)state;
+  accrt_buffer_t* a = make_buffer(64);
+  unsigned char* bytes = bytes_of(a);
+  const uint64_t pattern = UINT64_C(0x8877665544332211);
+  for (uint32_t width = 1; width <= 8; width *= 2) {
+    memset(bytes, 0xCC, 64);
+    const accrt_place_t place = {a, NULL, 16};
+    assert_int_equal(accrt_stream_fill(stream, &place, 24, pattern, width), ACCRT_OK);
+    for (uint32_t i = 0; i < 64; ++i) {
+      const unsigned char inside = (unsigned char)(pattern >> (8 * (i % width)));
+      assert_int_equal(bytes[i], i >= 16 && i < 40 ? inside : 0xCC);
+    }
+    assert_int_equal(accrt_stream_fill(stream, &place, 0, pattern, width), ACCRT_OK);
+  }
+  accrt_buffer_release(a);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(test_between_any_two_places, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_ranges, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_overlap, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_overflow, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_strided_against_a_loop, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_fill_patterns, set_up, tear_down),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
