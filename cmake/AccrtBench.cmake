@@ -10,3 +10,8 @@ foreach(source IN LISTS ACCRT_BENCH_SOURCES)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bench")
   target_link_libraries(${name} PRIVATE accrt accrt_flags m)
 endforeach()
+# Calls of functions are measured on the bundle that the tests run.
+if(TARGET bench_call AND TARGET accrt_test_bundles)
+  add_dependencies(bench_call accrt_test_bundles)
+  target_compile_definitions(bench_call PRIVATE ACCRT_BENCH_BUNDLE="${ACCRT_TEST_DATA}/program.accx")
+endif()
