@@ -7,7 +7,7 @@ and offsets are sums of places. Commands wait for what they truly depend on: the
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Dict, List, Mapping, Sequence, Set, Tuple
+from typing import Dict, List, Mapping, Sequence, Tuple
 
 from . import expr as ex
 from .bufferize import Buffers, Command, Storage
@@ -78,18 +78,13 @@ class _Touch:
 def _order(buffers: Buffers, block: Sequence[Command], plan_: Plan) -> None:
     aliases = {("result", result): ("input", alias) for result, (alias, _must) in buffers.aliases.items()}
     touched = [_touches(command, plan_, aliases) for command in block]
-    before: List[Set[int]] = []
+    before: List[int] = []  # of each command, the set of those that are complete before it, as bits
     for index, command in enumerate(block):
-        direct = [
-            earlier
-            for earlier in range(index)
-            if any(_conflict(a, b) for a in touched[earlier] for b in touched[index])
-        ]
-        reached: Set[int] = set()
-        for earlier in reversed(direct):
-            if earlier not in reached:
+        reached = 0
+        for earlier in reversed(range(index)):
+            if not reached >> earlier & 1 and any(_conflict(a, b) for a in touched[earlier] for b in touched[index]):
                 command.predecessors.append(earlier)
-                reached |= before[earlier] | {earlier}
+                reached |= before[earlier] | 1 << earlier
         command.predecessors.sort()
         before.append(reached)
         for inner in command.blocks:
