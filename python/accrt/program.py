@@ -186,9 +186,12 @@ class Call(Handle):
         super().__init__(created(lib.accrt_call_create, session.handle, function.signature.name.encode()))
         self.function = function
         self._run = lib.accrt_call_run
+        self._forget()
+
+    def _forget(self) -> None:
         self._views = {}    # argument index -> what keeps its memory alive
         self._outputs = {}  # result index -> the caller's object
-        self._fixed = None  # the results, when all are the caller's
+        self._fixed = None if self.function.signature.results else ()  # the results, when all are the caller's
 
     def set(self, name_or_index: str | int, value, dtype: str | None = None) -> None:
         """Binds an argument (inputs, then results): an array or tensor, an int for scalar inputs, None to unbind.
@@ -298,9 +301,7 @@ class Function:
             self._bind(call, inputs, out, named)
             return call()
         finally:
-            call._views.clear()
-            call._outputs.clear()
-            call._fixed = None
+            call._forget()
 
     async def call_async(self, *inputs, out=None, **named):
         """As calling it, awaited in an asyncio event loop: no thread is blocked."""
