@@ -344,6 +344,38 @@ def refused(image):
     yield "broken_prepare", bundle
 
 
+def module_bundle():
+    """A kernel that is not host code: the test's own driver loads it."""
+    bundle = bw.BundleWriter()
+    image = bundle.image("module", b"module of the test\0", bw.ImageKind.PTX)
+    kernel = declare(bundle, "iota")
+    kernel.variant(image, driver="cuda", arch="sm_test", arch_kind="exact", entry="device_iota")
+    weight = bundle.constant("weight", array.array("q", [5, 6, 7, 8]), shape=(4,))
+    f = bundle.function("count")
+    position = bundle.symbol("position", Class.RUNTIME, maximum=63)
+    f.scalar("position", position)
+    y, w = f.result("y", "i64", [4]), f.result("w", "i64", [4])
+    one = f.body.dispatch(kernel, {"y": y.write(), "first": position, "count": 4})
+    f.body.copy(f.constant(weight).read(), w.write(), 32, after=[one])
+    return bundle
+
+
+def wide_bundle():
+    """A state whose size may not fit."""
+    bundle = bw.BundleWriter()
+    cap = bundle.symbol("cap", Class.SESSION, minimum=1, maximum=1 << 40)
+    bundle.state("wide", "u8", [cap, cap])
+    bundle.function("nothing")
+    return bundle
+
+
+def damage_data(path):
+    """One bit of the weights, which opening does not read."""
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.with_name("damaged.accx").write_bytes(data)
+
+
 def main():
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
@@ -351,6 +383,9 @@ def main():
     first = compile_image(compiler)
     second = compile_image(compiler, "-DACCRT_TEST_SECOND")
     program(first, second).write(folder / "program.accx")
+    damage_data(folder / "program.accx")
+    module_bundle().write(folder / "module.accx")
+    wide_bundle().write(folder / "wide.accx")
     for name, bundle in refused(first):
         bundle.write(folder / f"{name}.accx")
 

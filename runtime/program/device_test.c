@@ -1,0 +1,481 @@
+/* runtime/program/device_test.c - programs on devices that are not like the built-in one: memory of their own, modules, no running
+ * on the caller, lost, out of memory; and in a forked child. The devices are the host driver's behind a table of the test. */
+#include "runtime/program/testing.h"
+
+#include <sys/wait.h>
+
+#define F32 ACCRT_DTYPE_F32
+
+extern const accrt_driver_table_t* accrt_driver_host_query(uint32_t max_abi);
+
+/* ---- A driver around the host driver ---- */
+
+static struct {
+  bool own_memory; /* says that its memory is not the host's */
+  bool no_caller;  /* cannot run on the caller */
+  bool lost;       /* every execution finds the device gone */
+  bool refuses_modules;
+  int64_t memory_left;   /* allocations of memory until it refuses; negative: never */
+  uint32_t module_count; /* loaded and not unloaded */
+} shim;
+
+static const accrt_driver_table_t* host(void) {
+  return accrt_driver_host_query(ACCRT_DRIVER_ABI_VERSION);
+}
+
+static const accrt_driver_environment_t* shim_environment;
+
+static accrt_status_t shim_open(const accrt_driver_environment_t* environment,
+                                accrt_driver_t** out_driver) {
+  shim_environment = environment;
+  return host()->open(environment, out_driver);
+}
+
+static void shim_info(accrt_driver_device_t* device, accrt_device_info_t* out_info) {
+  host()->device_info(device, out_info);
+  if (shim.own_memory)
+    out_info->flags &= ~ACCRT_DEVICE_FLAG_HOST_MEMORY;
+  (void)snprintf(out_info->arch, sizeof out_info->arch, "sm_test");
+}
+
+static accrt_status_t shim_status(accrt_driver_device_t* device) {
+  (void)device;
+  return shim.lost ? ACCRT_ERROR_DEVICE_LOST : ACCRT_OK;
+}
+
+static accrt_status_t shim_allocate(accrt_driver_device_t* device, uint32_t kind,
+                                    uint64_t size_bytes, accrt_driver_memory_t* out_memory) {
+  if (shim.memory_left == 0) {
+    return (shim_environment->fail)(shim_environment, ACCRT_ERROR_OUT_OF_DEVICE_MEMORY, 77, "SHIM",
+                                    "allocate", "the test has none left");
+  }
+  --shim.memory_left;
+  return host()->memory_allocate(device, kind, size_bytes, out_memory);
+}
+
+static accrt_status_t lost(const char* operation) {
+  return (shim_environment->fail)(shim_environment, ACCRT_ERROR_DEVICE_LOST, 9, "SHIM_GONE",
+                                  operation, "the device fell off the bus");
+}
+
+static accrt_status_t shim_run(accrt_driver_queue_t* queue, accrt_driver_list_t* list,
+                               const accrt_driver_submission_t* submission) {
+  if (shim.lost)
+    return lost("run");
+  return shim.no_caller ? ACCRT_ERROR_NOT_READY : host()->queue_run(queue, list, submission);
+}
+
+static accrt_status_t shim_execute(accrt_driver_queue_t* queue, accrt_driver_list_t* list,
+                                   const accrt_driver_submission_t* submission) {
+  return shim.lost ? lost("execute") : host()->queue_execute(queue, list, submission);
+}
+
+/* ---- Its modules: one kernel, which is a function of the test ---- */
+
+typedef struct iota_params {
+  int64_t* y;
+  int64_t first;
+  int64_t count;
+} iota_params_t;
+
+static int32_t device_iota(const accrt_kernel_environment_t* environment,
+                           const accrt_kernel_dispatch_t* dispatch,
+                           const accrt_kernel_workgroup_t* workgroup) {
+  (void)environment;
+  (void)workgroup;
+  const iota_params_t* p = dispatch->params;
+  for (int64_t i = 0; i < p->count; ++i)
+    p->y[i] = p->first + i;
+  return 0;
+}
+
+static accrt_kernel_def_t module_definition;
+static accrt_driver_kernel_t module_view;
+
+static accrt_status_t shim_module_load(accrt_driver_device_t* device,
+                                       const accrt_driver_image_t* image,
+                                       accrt_driver_module_t** out_module) {
+  (void)device;
+  *out_module = NULL;
+  if (shim.refuses_modules || strcmp(image->data, "module of the test") != 0 ||
+      strcmp(image->name, "module") != 0) {
+    return (shim_environment->fail)(shim_environment, ACCRT_ERROR_DRIVER, 3, "SHIM_IMAGE", "load",
+                                    "not a module of the test");
+  }
+  ++shim.module_count;
+  *out_module = (accrt_driver_module_t*)(void*)&shim;
+  return ACCRT_OK;
+}
+
+static void shim_module_unload(accrt_driver_module_t* module) {
+  (void)module;
+  --shim.module_count;
+}
+
+static accrt_status_t shim_module_find(accrt_driver_module_t* module, const char* entry,
+                                       const accrt_kernel_def_t* declared,
+                                       void** out_module_kernel) {
+  (void)module;
+  *out_module_kernel = NULL;
+  if (strcmp(entry, "device_iota") != 0) {
+    return (shim_environment->fail)(shim_environment, ACCRT_ERROR_INVALID_FORMAT, 0, NULL, "find",
+                                    "no such entry");
+  }
+  module_definition = *declared;
+  module_definition.entry = device_iota;
+  module_view.definition = &module_definition;
+  module_view.environment = accrt_kernel_environment();
+  *out_module_kernel = &module_view;
+  return ACCRT_OK;
+}
+
+/* The host driver runs the test's function where the list has the module's kernel. */
+static accrt_status_t shim_list(accrt_driver_device_t* device,
+                                const accrt_driver_command_t* commands, uint32_t command_count,
+                                uint32_t binding_count, uint32_t scalar_count,
+                                accrt_driver_list_t** out_list) {
+  accrt_driver_command_t own[64];
+  assert_true(command_count <= 64);
+  for (uint32_t i = 0; i < command_count; ++i) {
+    own[i] = commands[i];
+    if (own[i].opcode == ACCRT_DRIVER_COMMAND_DISPATCH &&
+        own[i].as.dispatch.kernel->module_kernel != NULL)
+      own[i].as.dispatch.kernel = own[i].as.dispatch.kernel->module_kernel;
+  }
+  return host()->list_create(device, own, command_count, binding_count, scalar_count, out_list);
+}
+
+static accrt_driver_table_t make_table(const char* name) {
+  accrt_driver_table_t table = *host();
+  table.name = name;
+  table.open = shim_open;
+  table.device_info = shim_info;
+  table.device_status = shim_status;
+  table.memory_allocate = shim_allocate;
+  table.queue_run = shim_run;
+  table.queue_execute = shim_execute;
+  table.module_load = shim_module_load;
+  table.module_unload = shim_module_unload;
+  table.module_find = shim_module_find;
+  table.list_create = shim_list;
+  return table;
+}
+
+static const void* query_host(uint32_t max_abi) {
+  (void)max_abi;
+  static accrt_driver_table_t table;
+  table = make_table("host");
+  return &table;
+}
+static const void* query_cuda(uint32_t max_abi) {
+  (void)max_abi;
+  static accrt_driver_table_t table;
+  table = make_table("cuda");
+  return &table;
+}
+
+/* ---- Fixture ---- */
+
+static fixture_t* open_shim(const void* (*query)(uint32_t max_abi), const char* name) {
+  fixture_t* f = calloc(1, sizeof *f);
+  assert_non_null(f);
+  const accrt_allocator_t allocator = {&f->watch, watch_allocate, watch_deallocate};
+  accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
+  options.allocator = &allocator;
+  options.flags = ACCRT_INSTANCE_FLAG_NO_DRIVERS;
+  options.host_code_policy = ACCRT_HOST_CODE_ALL;
+  OK(accrt_instance_create(&options, &f->instance));
+  OK(accrt_instance_register_driver(f->instance, query));
+  OK(accrt_instance_device_by_name(f->instance, name, &f->device));
+  return f;
+}
+
+static void open_rest(fixture_t* f, const char* bundle) {
+  f->bundle = open_bundle(f->instance, bundle);
+  OK(accrt_program_create(f->device, f->bundle, NULL, &f->program));
+  OK(accrt_session_create(f->program, NULL, &f->session));
+}
+
+static int reset_shim(void** state) {
+  (void)state;
+  memset(&shim, 0, sizeof shim);
+  shim.memory_left = -1;
+  return 0;
+}
+#define SHIM_TEST(name) cmocka_unit_test_setup(name, reset_shim)
+#define NEED_BUNDLES()                                                                             \
+  if (!have_bundles())                                                                             \
+    skip();                                                                                        \
+  (void)state
+
+/* ---- Tests ---- */
+
+static void copies_weights_to_the_device(void** state) {
+  NEED_BUNDLES();
+  shim.own_memory = true;
+  fixture_t* f = open_shim(query_host, "host");
+  open_rest(f, "program");
+  const uint32_t weight = accrt_bundle_lookup_constant(f->bundle, "weight");
+  const void* data;
+  uint64_t size;
+  OK(accrt_bundle_constant_data(f->bundle, weight, &data, &size));
+  const uint32_t component = f->program->tables->constants[weight].component_first;
+  assert_non_null(f->session->weights->components[component].buffer);
+  assert_int_not_equal(f->session->weights->components[component].address, (uintptr_t)data);
+  accrt_call_t* call = make_call(f->session, "weights");
+  OK(run(call));
+  const float* w = result_data(call, 0);
+  const float* r = result_data(call, 1);
+  for (int i = 0; i < 8; ++i) {
+    assert_true(w[i] == (float)i + 10.0f);
+    assert_true(r[i] == (float)(7 - i));
+  }
+  accrt_call_release(call);
+  close_fixture(f);
+}
+
+static void loads_modules(void** state) {
+  NEED_BUNDLES();
+  fixture_t* f = open_shim(query_cuda, "cuda");
+  open_rest(f, "module");
+  assert_int_equal(shim.module_count, 1);
+  accrt_call_t* call = make_call(f->session, "count");
+  for (int64_t i = 0; i < 5; ++i) {
+    OK(set_number(call, "position", i));
+    OK(run(call));
+    assert_int_equal(((const int64_t*)result_data(call, 0))[3], i + 3);
+    assert_int_equal(((const int64_t*)result_data(call, 1))[0], 5);
+  }
+  accrt_call_release(call);
+  close_fixture(f);
+  assert_int_equal(shim.module_count, 0);
+}
+
+static void tells_why_a_module_does_not_load(void** state) {
+  NEED_BUNDLES();
+  shim.refuses_modules = true;
+  fixture_t* f = open_shim(query_cuda, "cuda");
+  f->bundle = open_bundle(f->instance, "module");
+  FAILS(accrt_program_create(f->device, f->bundle, NULL, &f->program), DRIVER,
+        "not a module of the test");
+  assert_int_equal(accrt_error_current()->driver_code, 3);
+  accrt_bundle_release(f->bundle);
+  f->bundle = open_bundle(f->instance, "program"); /* host code only */
+  FAILS(accrt_program_create(f->device, f->bundle, NULL, &f->program), NO_VARIANT,
+        "it is for driver host, the device is cuda:0");
+  close_fixture(f);
+}
+
+static void runs_through_the_stream(void** state) {
+  NEED_BUNDLES();
+  shim.no_caller = true;
+  fixture_t* f = open_shim(query_host, "host");
+  open_rest(f, "program");
+  accrt_call_t* call = make_call(f->session, "count");
+  OK(set_number(call, "digit", 1));
+  for (int i = 0; i < 10; ++i)
+    OK(run(call));
+  assert_int_equal(*(const int64_t*)result_data(call, 0), 71111111111);
+  const long long before = atomic_load(&f->watch.count);
+  int64_t y;
+  OK(set_vector(call, "y", &y, ACCRT_DTYPE_I64, 1));
+  for (int i = 0; i < 100; ++i)
+    OK(run(call));
+  assert_int_equal(atomic_load(&f->watch.count) - before, 0);
+  accrt_call_release(call);
+  call = make_call(f->session, "fail");
+  OK(set_number(call, "code", 4));
+  FAILS(run(call), KERNEL, "asked to fail");
+  FAILS(run(call), POISONED, "asked to fail");
+  OK(accrt_session_reset(f->session));
+  OK(set_number(call, "code", 0));
+  OK(run(call));
+  accrt_call_release(call);
+  close_fixture(f);
+}
+
+static void reports_a_lost_device(void** state) {
+  NEED_BUNDLES();
+  fixture_t* f = open_shim(query_host, "host");
+  open_rest(f, "program");
+  accrt_call_t* call = make_call(f->session, "empty");
+  OK(run(call));
+  shim.lost = true;
+  FAILS(run(call), DEVICE_LOST, "fell off the bus");
+  FAILS(run(call), POISONED, "fell off the bus");
+  FAILS(accrt_session_reset(f->session), DEVICE_LOST, NULL);
+  accrt_program_t* program;
+  FAILS(accrt_program_create(f->device, f->bundle, NULL, &program), DEVICE_LOST, NULL);
+  accrt_call_release(call);
+  close_fixture(f);
+}
+
+static void runs_out_of_device_memory(void** state) {
+  NEED_BUNDLES();
+  fixture_t* f = open_shim(query_host, "host");
+  open_rest(f, "program");
+  shim.own_memory = true;
+  shim.memory_left = 0;
+  accrt_program_t* program;
+  accrt_pool_t* device_pool;
+  OK(accrt_device_pool(f->device, ACCRT_MEMORY_DEVICE, &device_pool));
+  accrt_buffer_t* rest[64]; /* what the device's pool still has */
+  uint32_t count = 0;
+  while (count < 64 && accrt_buffer_create(device_pool, 1 << 20, NULL, &rest[count]) == ACCRT_OK)
+    ++count;
+  for (uint64_t size = 1 << 19; size >= 256 && count < 64; size /= 2) {
+    while (count < 64 && accrt_buffer_create(device_pool, size, NULL, &rest[count]) == ACCRT_OK)
+      ++count;
+  }
+  assert_true(count < 64);
+  FAILS(accrt_program_create(f->device, f->bundle, NULL, &program), OUT_OF_DEVICE_MEMORY, NULL);
+  FAILS(accrt_session_bind_state(f->session, "counter", NULL, 0), OUT_OF_DEVICE_MEMORY, NULL);
+  FAILS(accrt_session_warmup(f->session, "bucket", NULL, 0, sizeof(accrt_symbol_value_t)),
+        OUT_OF_DEVICE_MEMORY, "arena");
+  accrt_session_t* session;
+  FAILS(accrt_session_create(f->program, NULL, &session), OUT_OF_DEVICE_MEMORY, "state 'cache'");
+  _Alignas(16) float x[16] = {0};
+  accrt_call_t* call = make_call(f->session, "affine");
+  OK(set_vector(call, "x", x, F32, 16));
+  FAILS(run(call), OUT_OF_DEVICE_MEMORY, "function 'affine', result 'y' (f32[n])");
+  _Alignas(16) float y[16];
+  OK(set_vector(call, "y", y, F32, 16)); /* with storage of the caller's it runs */
+  OK(run(call));
+  while (count > 0)
+    accrt_buffer_release(rest[--count]);
+  OK(accrt_call_set_tensor(call, 1, NULL));
+  OK(run(call)); /* and now without */
+  accrt_call_release(call);
+  close_fixture(f);
+}
+
+static void checks_weights_before_use(void** state) {
+  NEED_BUNDLES();
+  fixture_t* f = open_shim(query_host, "host");
+  f->bundle = open_bundle(f->instance, "damaged");
+  FAILS(accrt_program_create(f->device, f->bundle, NULL, &f->program), DATA_CORRUPT, NULL);
+  assert_null(f->program);
+  close_fixture(f);
+}
+
+static void refuses_states_that_do_not_fit(void** state) {
+  NEED_BUNDLES();
+  fixture_t* f = open_shim(query_host, "host");
+  f->bundle = open_bundle(f->instance, "wide");
+  OK(accrt_program_create(f->device, f->bundle, NULL, &f->program));
+  FAILS(accrt_session_create(f->program, NULL, &f->session), OVERFLOW, "state 'wide'");
+  accrt_memory_estimate_t estimate = ACCRT_MEMORY_ESTIMATE_INIT;
+  FAILS(accrt_program_estimate(f->program, "nothing", NULL, 0, sizeof(accrt_symbol_value_t),
+                               &estimate),
+        OVERFLOW, "state 'wide'");
+  const accrt_symbol_value_t cap = {"cap", 100};
+  accrt_session_options_t options = ACCRT_SESSION_OPTIONS_INIT;
+  options.symbols = &cap;
+  options.symbol_count = 1;
+  options.symbol_size_bytes = sizeof cap;
+  OK(accrt_session_create(f->program, &options, &f->session));
+  close_fixture(f);
+}
+
+static void refuses_what_is_of_another_device(void** state) {
+  NEED_BUNDLES();
+  fixture_t* f = open_fixture("1");
+  OK(accrt_instance_register_driver(f->instance, query_cuda));
+  accrt_device_t* other;
+  OK(accrt_instance_device_by_name(f->instance, "cuda", &other));
+  accrt_pool_t* pool;
+  OK(accrt_device_pool(other, ACCRT_MEMORY_DEVICE, &pool));
+  accrt_stream_t* stream;
+  OK(accrt_stream_create(other, NULL, &stream));
+  accrt_buffer_t* buffer;
+  OK(accrt_buffer_create(pool, 4096, NULL, &buffer));
+  accrt_session_options_t options = ACCRT_SESSION_OPTIONS_INIT;
+  options.stream = stream;
+  accrt_session_t* session;
+  FAILS(accrt_session_create(f->program, &options, &session), INVALID_ARGUMENT,
+        "the stream is of device 'cuda:0'");
+  options.stream = NULL;
+  options.pool = pool;
+  FAILS(accrt_session_create(f->program, &options, &session), INVALID_ARGUMENT,
+        "the pool is of device 'cuda:0'");
+  FAILS(accrt_session_bind_state(f->session, "counter", buffer, 0), INVALID_ARGUMENT,
+        "the buffer is of device 'cuda:0'");
+  accrt_buffer_release(buffer);
+  accrt_stream_release(stream);
+  accrt_device_release(other);
+  close_fixture(f);
+}
+
+/* In a forked child every function says so, and releases do nothing. */
+static int forked_child(fixture_t* f, accrt_call_t* call) {
+  accrt_program_t* program;
+  accrt_session_t* session;
+  accrt_call_t* made;
+  accrt_tensor_t tensor;
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  accrt_memory_estimate_t estimate = ACCRT_MEMORY_ESTIMATE_INIT;
+  int64_t shape[8];
+  uint32_t index;
+  uint64_t size;
+  const uint32_t symbol = sizeof(accrt_symbol_value_t);
+  const accrt_status_t statuses[] = {
+      accrt_program_create(f->device, f->bundle, NULL, &program),
+      accrt_program_variant(f->program, 0, &index, NULL, 0, &size),
+      accrt_program_swap_weights(f->program, NULL, 0, sizeof(accrt_weight_t)),
+      accrt_program_estimate(f->program, "empty", NULL, 0, symbol, &estimate),
+      accrt_session_create(f->program, NULL, &session),
+      accrt_session_clone(f->session, NULL, &session),
+      accrt_session_reset(f->session),
+      accrt_session_error(f->session, &error),
+      accrt_session_state(f->session, "cache", &tensor, shape, shape),
+      accrt_session_bind_state(f->session, "cache", NULL, 0),
+      accrt_session_warmup(f->session, "empty", NULL, 0, symbol),
+      accrt_call_create(f->session, "empty", &made),
+      accrt_call_find(call, "x", &index),
+      accrt_call_set_tensor(call, 0, NULL),
+      accrt_call_set_scalar(call, 0, 0),
+      accrt_call_run(call, 0),
+      accrt_call_submit(call, NULL, 0, NULL, 0),
+      accrt_call_result(call, 0, &tensor, shape, shape),
+  };
+  accrt_call_release(call);
+  accrt_session_release(f->session);
+  accrt_program_release(f->program);
+  for (size_t i = 0; i < sizeof statuses / sizeof statuses[0]; ++i) {
+    if (statuses[i] != ACCRT_ERROR_FORKED)
+      return (int)i + 1;
+  }
+  return 0;
+}
+
+static void refuses_forked_children(void** state) {
+  NEED_BUNDLES();
+  fixture_t* f = open_fixture("2");
+  accrt_call_t* call = make_call(f->session, "affine");
+  const pid_t child = fork();
+  assert_true(child >= 0);
+  if (child == 0)
+    _exit(forked_child(f, call));
+  int status = 0;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_true(WIFEXITED(status));
+  assert_int_equal(WEXITSTATUS(status), 0);
+  accrt_call_release(call);
+  close_fixture(f);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      SHIM_TEST(copies_weights_to_the_device),
+      SHIM_TEST(loads_modules),
+      SHIM_TEST(tells_why_a_module_does_not_load),
+      SHIM_TEST(runs_through_the_stream),
+      SHIM_TEST(reports_a_lost_device),
+      SHIM_TEST(runs_out_of_device_memory),
+      SHIM_TEST(checks_weights_before_use),
+      SHIM_TEST(refuses_states_that_do_not_fit),
+      SHIM_TEST(refuses_what_is_of_another_device),
+      SHIM_TEST(refuses_forked_children),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
