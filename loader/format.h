@@ -1,6 +1,6 @@
 /* loader/format.h - the .accx container as C structs, byte for byte. docs/accx-format.md is its specification.
  *
- * Private to the library (loader/ and runtime/program read it). It may not include any other header of the library: it
+ * Private to the library (loader/ and runtime/program read it; docs and tests are held against it). It may not include any other header of the library: it
  * describes files, not the runtime. Little-endian; every struct is a multiple of 8 bytes with no implicit padding; every
  * reserved field is zero and checked.
  *
@@ -65,7 +65,7 @@ typedef struct accx_header {
 } accx_header_t;
 ACCX_ASSERT_SIZE(accx_header_t, 128);
 
-/* Sections. 1..17 are defined by container 0.1; 18..31 have their numbers reserved for the sections named. */
+/* Sections. 1..20, 62 and 63 are defined by container 0.1; 32..41 have their numbers reserved, and are unknown to it. */
 enum {
   ACCX_SECTION_STRINGS = 1,
   ACCX_SECTION_METADATA = 2,       /* accx_metadata_t */
