@@ -377,8 +377,10 @@ accrt_status_t accrt_commands_dispatch(accrt_commands_t* commands, accrt_kernel_
       .arguments = arguments,
       .argument_count = argument_count,
       .binding_count = commands->binding_count,
-      .block = addition.blob.memory,
-      .patches = (accrt_driver_patch_t*)(void*)((char*)addition.blob.memory + params_bytes)};
+      .block = addition.blob.memory};
+  /* A kernel without parameters may have no memory of its own. */
+  if (argument_count > 0)
+    packing.patches = (accrt_driver_patch_t*)(void*)((char*)addition.blob.memory + params_bytes);
   status = accrt_launch_pack(&packing);
   if (status == ACCRT_OK)
     status =
