@@ -1,7 +1,9 @@
 /* runtime/drivers/host/run_test.c - running lists: order of random graphs, patches, every workgroup exactly once, local memory,
  * the floating-point environment, failures; with 0 to 4 threads.
  */
+#define _GNU_SOURCE
 #include <fenv.h>
+#include <sched.h>
 
 #include "runtime/drivers/host/testing.h"
 
@@ -419,6 +421,82 @@ static void test_failures(void** state) {
   for_devices(check_failure);
 }
 
+/* Writes a message in workgroup 0, fails silently in workgroup 1. */
+static int32_t talk_then_fail(const accrt_kernel_environment_t* environment,
+                              const accrt_kernel_dispatch_t* dispatch,
+                              const accrt_kernel_workgroup_t* workgroup) {
+  (void)environment;
+  (void)dispatch;
+  if (workgroup->workgroup_id[0] != 0)
+    return 9;
+  snprintf(workgroup->message, workgroup->message_capacity_bytes, "all is well");
+  return 0;
+}
+
+static void test_message_is_the_failing_one(void** state) {
+  (void)state;
+  test_device_t test;
+  test_device_open(&test, "1");
+  accrt_kernel_def_t definition = test_definition("talker", talk_then_fail);
+  definition.traits = ACCRT_KERNEL_TRAIT_SERIAL;
+  const accrt_driver_kernel_t kernel = {&definition, &test_kernel_environment, NULL};
+  const uint32_t grid[3] = {2, 1, 1};
+  const accrt_driver_command_t command = test_dispatch(&kernel, grid, NULL, 0);
+  const accrt_driver_submission_t submission = test_submission(NULL, 0, NULL, 0);
+  assert_int_equal(run_commands(&test, &command, 1, &submission, 1), ACCRT_ERROR_KERNEL);
+  assert_non_null(strstr(test.environment.message, "'talker' returned 9"));
+  assert_null(strstr(test.environment.message, "all is well"));
+  test_device_close(&test);
+}
+
+/* ---- Affinity: threads run where they are told; the caller keeps its own mask ---- */
+
+static int32_t record_processor(const accrt_kernel_environment_t* environment,
+                                const accrt_kernel_dispatch_t* dispatch,
+                                const accrt_kernel_workgroup_t* workgroup) {
+  (void)environment;
+  (void)workgroup;
+  atomic_int* const* cell = dispatch->params;
+  atomic_store(*cell, sched_getcpu());
+  return 0;
+}
+
+static void test_affinity(void** state) {
+  (void)state;
+  cpu_set_t allowed;
+  assert_int_equal(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET((size_t)cpu, &allowed))
+      continue;
+    char text[16];
+    snprintf(text, sizeof text, "%d", cpu);
+    test_device_t test;
+    test_environment_init(&test.environment, NULL);
+    test_set_option(&test.environment, "host.affinity", text);
+    test_device_open_prepared(&test);
+    accrt_driver_queue_t* queue;
+    assert_int_equal(test.table->queue_create(test.device, 0, &queue), ACCRT_OK);
+    const accrt_kernel_def_t definition = test_definition("processor", record_processor);
+    const accrt_driver_kernel_t kernel = {&definition, &test_kernel_environment, NULL};
+    atomic_int seen;
+    atomic_init(&seen, -1);
+    const atomic_int* params = &seen;
+    const uint32_t grid[3] = {1, 1, 1};
+    const accrt_driver_command_t command = test_dispatch(&kernel, grid, &params, sizeof params);
+    test_signal_t end = {0};
+    accrt_driver_submission_t submission = test_submission(NULL, 0, NULL, 0);
+    submission.completion = test_completion(&end);
+    assert_int_equal(test.table->queue_enqueue(queue, &command, &submission), ACCRT_OK);
+    test_signal_wait(&test, &end, 1);
+    assert_int_equal(atomic_load(&seen), cpu);
+    test.table->queue_destroy(queue);
+    test_device_close(&test);
+    cpu_set_t after;
+    assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+    assert_true(CPU_EQUAL(&allowed, &after));
+  }
+}
+
 static void test_tracing(void** state) {
   (void)state;
   test_device_t test;
@@ -442,7 +520,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_random_graphs), cmocka_unit_test(test_cover),
       cmocka_unit_test(test_patches),       cmocka_unit_test(test_kernel_surroundings),
-      cmocka_unit_test(test_failures),      cmocka_unit_test(test_tracing),
+      cmocka_unit_test(test_failures),      cmocka_unit_test(test_message_is_the_failing_one),
+      cmocka_unit_test(test_affinity),      cmocka_unit_test(test_tracing),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -117,10 +117,10 @@ static void run_workgroups(host_run_t* run, host_lane_t* lane, const host_comman
   for (uint64_t item = begin; item < end; ++item) {
     if (atomic_load_explicit(&run->failed, memory_order_relaxed) != 0)
       return;
+    lane->message[0] = '\0'; /* what a kernel wrote that did not fail is nobody's message */
     const int32_t code = dispatch->entry(dispatch->environment, &dispatch->view, workgroup);
     if (__builtin_expect(code != 0, 0)) {
       record_failure(run, lane, command, code);
-      lane->message[0] = '\0';
       return;
     }
     next_workgroup(workgroup, dispatch->view.workgroup_count);

@@ -252,6 +252,7 @@ static accrt_status_t run_workgroups(const accrt_driver_dispatch_t* dispatch,
   for (id[2] = 0; id[2] < view->workgroup_count[2]; ++id[2]) {
     for (id[1] = 0; id[1] < view->workgroup_count[1]; ++id[1]) {
       for (id[0] = 0; id[0] < view->workgroup_count[0]; ++id[0]) {
+        message[0] = '\0';
         const int32_t code =
             dispatch->kernel->definition->entry(dispatch->kernel->environment, view, &workgroup);
         if (code != 0)
