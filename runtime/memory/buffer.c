@@ -25,6 +25,12 @@ bool accrt_buffer_is_idle(accrt_buffer_t* buffer) {
   return idle;
 }
 
+bool accrt_buffer_is_unshared(accrt_buffer_t* buffer) {
+  /* Acquire pairs with the releases of references that others gave up: the uses they noted are seen. */
+  return atomic_load_explicit(&buffer->object.references, memory_order_acquire) == 1 &&
+         accrt_buffer_is_idle(buffer);
+}
+
 void accrt_buffer_clear_uses(accrt_buffer_t* buffer) {
   accrt_buffer_use_t* uses = uses_of(buffer);
   for (uint32_t i = 0; i < buffer->use_count; ++i)

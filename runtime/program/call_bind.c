@@ -1,19 +1,13 @@
 /* runtime/program/call_bind.c - storage of a call: where results go, what overlaps what, the binding table. */
 #include <string.h>
 
-#include "runtime/memory/pool.h"
 #include "runtime/program/internal.h"
 
 /* ---- Results ---- */
 
 /* The runtime's own buffer may be written again: nobody else holds it, and nothing enqueued still uses it. */
 static bool is_free_again(const accrt_call_t* call, const accrt_call_argument_t* result) {
-  if (call->maybe_in_flight)
-    return false;
-  /* Acquire pairs with the releases of references that others gave up: their uses are seen. */
-  const uint32_t references =
-      atomic_load_explicit(&result->buffer->object.references, memory_order_acquire);
-  return references == 1 && accrt_buffer_is_idle(result->buffer);
+  return !call->maybe_in_flight && accrt_buffer_is_unshared(result->buffer);
 }
 
 static accrt_status_t allocate_result(accrt_call_t* call, uint32_t argument) {

@@ -6,6 +6,8 @@
 #ifndef ACCRT_RUNTIME_DRIVERS_COMMON_INTERNAL_H_
 #define ACCRT_RUNTIME_DRIVERS_COMMON_INTERNAL_H_
 
+#include <stdbool.h>
+
 #include "accrt/commands.h"
 #include "accrt/instance.h"
 #include "accrt/memory.h"
@@ -42,6 +44,8 @@ const accrt_driver_kernel_t* accrt_kernel_driver_view(const accrt_kernel_t* kern
 void accrt_buffer_range(const accrt_buffer_t* buffer, uint64_t* out_address,
                         uint64_t* out_size_bytes);
 accrt_device_t* accrt_buffer_device(const accrt_buffer_t* buffer);
+/* True when the caller's reference is the only one and no stream still uses the buffer: it may be written anew. */
+bool accrt_buffer_is_unshared(accrt_buffer_t* buffer);
 /* Notes that `submission` of `stream` uses the buffer: its memory is not reused before that has ended. */
 accrt_status_t accrt_buffer_note_use(accrt_buffer_t* buffer, accrt_stream_t* stream,
                                      uint64_t submission);
