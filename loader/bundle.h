@@ -1,9 +1,10 @@
 /* loader/bundle.h - a validated bundle in memory, as the program layer reads it.
  *
- * Everything here has passed the verifier (loader/verify.c; docs/accx-format.md numbers the checks): indices are in range, enums
- * and flags are known, strings are terminated UTF-8, ranges tile, blocks nest without cycles. A reader of these tables needs no
- * check of its own on structure. What no file can promise is left to whoever makes a plan: values of expressions, and ranges
- * against the size of what they lie in.
+ * Everything here has passed the verifier (loader/verify.c; docs/accx-format.md numbers the
+ * checks): indices are in range, enums and flags are known, strings are terminated UTF-8, ranges
+ * tile, blocks nest without cycles. A reader of these tables needs no check of its own on
+ * structure. What no file can promise is left to whoever makes a plan: values of expressions, and
+ * ranges against the size of what they lie in.
  *
  * The loader knows no device and no program. It may include runtime/core and the public headers.
  */
@@ -19,14 +20,16 @@
 #define ACCX_MAX_CODE_BYTES (UINT64_C(1) << 32)
 #define ACCX_MAX_RECORDS (1u << 24) /* of one section */
 #define ACCX_MAX_STRING_BYTES 65535u
-#define ACCX_MAX_NAME_BYTES 1023u  /* of anything that is found by name */
+#define ACCX_MAX_NAME_BYTES 1023u /* of anything that is found by name */
 #define ACCX_MAX_SYMBOL_VALUE (INT64_C(1) << 48)
-#define ACCX_MAX_ARGUMENTS 4096u   /* of one function */
-#define ACCX_MAX_BLOCK_DEPTH 16u   /* the function's body is depth 1 */
-#define ACCX_MAX_CALL_DEPTH 16u    /* a function that calls none is depth 1 */
-#define ACCX_MAX_EXPANDED_COMMANDS (UINT64_C(1) << 24) /* of one function, calls expanded, each repeat counted once */
+#define ACCX_MAX_ARGUMENTS 4096u /* of one function */
+#define ACCX_MAX_BLOCK_DEPTH 16u /* the function's body is depth 1 */
+#define ACCX_MAX_CALL_DEPTH 16u  /* a function that calls none is depth 1 */
+#define ACCX_MAX_EXPANDED_COMMANDS                                                                 \
+  (UINT64_C(1) << 24) /* of one function, calls expanded, each repeat counted once */
 
-/* The tables, as arrays. A pointer is NULL when its count is 0. All of it is private memory that lives as long as the bundle. */
+/* The tables, as arrays. A pointer is NULL when its count is 0. All of it is private memory that
+ * lives as long as the bundle. */
 typedef struct accrt_bundle_tables {
   accx_header_t header;
   const accx_section_t* sections; /* as in the file, unknown ones too */
@@ -74,7 +77,8 @@ typedef struct accrt_bundle_tables {
   uint32_t chunk_count;
   uint64_t code_size_bytes;
   uint64_t data_size_bytes;
-  /* Commands of block b, in order: commands[block_first[b]] .. commands[block_first[b] + blocks[b].command_count - 1]. */
+  /* Commands of block b, in order: commands[block_first[b]] .. commands[block_first[b] +
+   * blocks[b].command_count - 1]. */
   const accx_command_t* const* commands;
   const uint32_t* block_first;
   /* Commands in all blocks of function f, its callees' not counted. */
@@ -88,14 +92,17 @@ accrt_instance_t* accrt_bundle_instance(const accrt_bundle_t* bundle);
 /* Path, or the name given at open; "bundle" when there is none. For messages. */
 const char* accrt_bundle_name(const accrt_bundle_t* bundle);
 
-/* Host address of one component of an INLINE constant, 256-aligned, valid while the bundle is. Checks the 1 MiB chunks that it
- * touches before their first use (unless the bundle was opened with ACCRT_VERIFY_NO_DATA); in place where the file is mapped or
- * the memory given is aligned, else read when first needed. Thread-safe; may block on the file. A component of 0 bytes gives
- * a valid address. Fails as accrt_bundle_constant_data. */
-accrt_status_t accrt_bundle_constant_component(accrt_bundle_t* bundle, uint32_t constant, uint32_t component,
-                                               const void** out_data, uint64_t* out_size_bytes);
-/* Copies image `image` into `target` (images[image].size_bytes bytes) and checks the copy against the digest of what was
- * verified at open: a file that changed since is ACCRT_ERROR_DATA_CORRUPT. Thread-safe; may block on the file. */
+/* Host address of one component of an INLINE constant, 256-aligned, valid while the bundle is.
+ * Checks the 1 MiB chunks that it touches before their first use (unless the bundle was opened with
+ * ACCRT_VERIFY_NO_DATA); in place where the file is mapped or the memory given is aligned, else
+ * read when first needed. Thread-safe; may block on the file. A component of 0 bytes gives a valid
+ * address. Fails as accrt_bundle_constant_data. */
+accrt_status_t accrt_bundle_constant_component(accrt_bundle_t* bundle, uint32_t constant,
+                                               uint32_t component, const void** out_data,
+                                               uint64_t* out_size_bytes);
+/* Copies image `image` into `target` (images[image].size_bytes bytes) and checks the copy against
+ * the digest of what was verified at open: a file that changed since is ACCRT_ERROR_DATA_CORRUPT.
+ * Thread-safe; may block on the file. */
 accrt_status_t accrt_bundle_image_copy(accrt_bundle_t* bundle, uint32_t image, void* target);
 
 /* ---- Look-ups. NONE when there is no such name. ---- */
@@ -107,15 +114,18 @@ uint32_t accrt_bundle_lookup_kernel(const accrt_bundle_t* bundle, const char* na
 
 /* ---- Reading commands ---- */
 
-static inline const char* accrt_bundle_string(const accrt_bundle_tables_t* tables, uint32_t offset) {
+static inline const char* accrt_bundle_string(const accrt_bundle_tables_t* tables,
+                                              uint32_t offset) {
   return tables->strings + offset;
 }
-static inline const accx_command_t* const* accrt_bundle_block_commands(const accrt_bundle_tables_t* tables,
-                                                                       uint32_t block) {
+static inline const accx_command_t* const*
+accrt_bundle_block_commands(const accrt_bundle_tables_t* tables, uint32_t block) {
   return tables->commands + tables->block_first[block];
 }
 /* The opcode's own fields: an accx_dispatch_t, accx_copy_t, ... by opcode. */
-static inline const void* accx_command_fields(const accx_command_t* command) { return command + 1; }
+static inline const void* accx_command_fields(const accx_command_t* command) {
+  return command + 1;
+}
 static inline const accx_operand_t* accx_dispatch_operands(const accx_dispatch_t* dispatch) {
   return (const accx_operand_t*)(const void*)(dispatch + 1);
 }
@@ -125,9 +135,11 @@ static inline const accx_operand_t* accx_call_operands(const accx_call_t* call) 
 /* Predecessors end the command, padded to 8 bytes: this holds for unknown opcodes too. */
 static inline const uint32_t* accx_command_predecessors(const accx_command_t* command) {
   const size_t padded_bytes = ((size_t)command->predecessor_count * 4 + 7) & ~(size_t)7;
-  return (const uint32_t*)(const void*)((const char*)(const void*)command + command->size_bytes - padded_bytes);
+  return (const uint32_t*)(const void*)((const char*)(const void*)command + command->size_bytes -
+                                        padded_bytes);
 }
-/* False for an ignorable opcode of a later version: it runs as a no-op that keeps its place in the order. */
+/* False for an ignorable opcode of a later version: it runs as a no-op that keeps its place in the
+ * order. */
 static inline int accx_command_known(const accx_command_t* command) {
   return command->opcode >= ACCX_COMMAND_DISPATCH && command->opcode <= ACCX_COMMAND_MARKER;
 }

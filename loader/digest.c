@@ -1,4 +1,5 @@
-/* loader/digest.c - XXH3-128 through the reference implementation, compiled in. It may not allocate. */
+/* loader/digest.c - XXH3-128 through the reference implementation, compiled in. It may not
+ * allocate. */
 #include "loader/digest.h"
 
 #define XXH_INLINE_ALL
@@ -8,7 +9,9 @@
 _Static_assert(sizeof(XXH3_state_t) <= sizeof(accx_hasher_t), "hasher too small");
 _Static_assert(_Alignof(accx_hasher_t) >= _Alignof(XXH3_state_t), "hasher not aligned");
 
-static XXH3_state_t* state_of(accx_hasher_t* hasher) { return (XXH3_state_t*)(void*)hasher->state; }
+static XXH3_state_t* state_of(accx_hasher_t* hasher) {
+  return (XXH3_state_t*)(void*)hasher->state;
+}
 
 static accx_digest_t canonical(XXH128_hash_t hash) {
   accx_digest_t digest;

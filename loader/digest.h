@@ -1,4 +1,5 @@
-/* loader/digest.h - XXH3-128, the fast digest of bundles. The only place that knows which hash it is. It may not allocate. */
+/* loader/digest.h - XXH3-128, the fast digest of bundles. The only place that knows which hash it
+ * is. It may not allocate. */
 #ifndef ACCRT_LOADER_DIGEST_H_
 #define ACCRT_LOADER_DIGEST_H_
 

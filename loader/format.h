@@ -1,16 +1,20 @@
-/* loader/format.h - the .accx container as C structs, byte for byte. docs/accx-format.md is its specification.
+/* loader/format.h - the .accx container as C structs, byte for byte. docs/accx-format.md is its
+ * specification.
  *
- * Private to the library (loader/ and runtime/program read it; docs and tests are held against it). It may not include any other header of the library: it
- * describes files, not the runtime. Little-endian; every struct is a multiple of 8 bytes with no implicit padding; every
- * reserved field is zero and checked.
+ * Private to the library (loader/ and runtime/program read it; docs and tests are held against it).
+ * It may not include any other header of the library: it describes files, not the runtime.
+ * Little-endian; every struct is a multiple of 8 bytes with no implicit padding; every reserved
+ * field is zero and checked.
  *
  *   offset 0     header (128 bytes)
- *          128   section table: section_count records of 64 bytes, ascending by type, each type at most once
- *          ...   sections, in table order, each at its alignment (8; CODE and DATA 4096), gaps zero, file ends at the
+ *          128   section table: section_count records of 64 bytes, ascending by type, each type at
+ * most once
+ *          ...   sections, in table order, each at its alignment (8; CODE and DATA 4096), gaps
+ * zero, file ends at the
  *                end of the last section
  *
- * Records refer to strings by byte offset into STRINGS (offset 0 is the empty string), to records by index, and to
- * expressions by node index within a scope. NONE (0xFFFFFFFF) means absent.
+ * Records refer to strings by byte offset into STRINGS (offset 0 is the empty string), to records
+ * by index, and to expressions by node index within a scope. NONE (0xFFFFFFFF) means absent.
  */
 #ifndef ACCRT_LOADER_FORMAT_H_
 #define ACCRT_LOADER_FORMAT_H_
@@ -36,7 +40,8 @@
 
 #define ACCX_ASSERT_SIZE(type, size) _Static_assert(sizeof(type) == (size), #type)
 
-/* Digest: XXH3-128 with seed 0, canonical (big-endian) byte order as XXH128_canonicalFromHash gives. */
+/* Digest: XXH3-128 with seed 0, canonical (big-endian) byte order as XXH128_canonicalFromHash
+ * gives. */
 typedef struct accx_digest {
   uint8_t bytes[16];
 } accx_digest_t;
@@ -46,7 +51,8 @@ typedef struct accx_version {
   uint16_t minor;
 } accx_version_t;
 
-/* Header, 128 bytes. Versions are the computed minimum a reader must speak; the verifier computes them again. */
+/* Header, 128 bytes. Versions are the computed minimum a reader must speak; the verifier computes
+ * them again. */
 typedef struct accx_header {
   uint8_t magic[8];
   accx_version_t container;
@@ -65,7 +71,8 @@ typedef struct accx_header {
 } accx_header_t;
 ACCX_ASSERT_SIZE(accx_header_t, 128);
 
-/* Sections. 1..20, 62 and 63 are defined by container 0.1; 32..41 have their numbers reserved, and are unknown to it. */
+/* Sections. 1..20, 62 and 63 are defined by container 0.1; 32..41 have their numbers reserved, and
+ * are unknown to it. */
 enum {
   ACCX_SECTION_STRINGS = 1,
   ACCX_SECTION_METADATA = 2,       /* accx_metadata_t */
@@ -103,8 +110,8 @@ enum {
 };
 #define ACCX_SECTION_FLAG_REQUIRED 1u
 
-/* Section record, 64 bytes. `digest` covers the section's bytes, except for DATA, whose digest covers CHUNK_DIGESTS'
- * bytes (so that opening needs not read the weights). */
+/* Section record, 64 bytes. `digest` covers the section's bytes, except for DATA, whose digest
+ * covers CHUNK_DIGESTS' bytes (so that opening needs not read the weights). */
 typedef struct accx_section {
   uint32_t type;
   uint32_t flags; /* ACCX_SECTION_FLAG_REQUIRED */
@@ -117,7 +124,8 @@ typedef struct accx_section {
 } accx_section_t;
 ACCX_ASSERT_SIZE(accx_section_t, 64);
 
-/* File, function and variant features. None is defined by 0.1: any required bit is refused by number. */
+/* File, function and variant features. None is defined by 0.1: any required bit is refused by
+ * number. */
 #define ACCX_FEATURES_KNOWN UINT64_C(0)
 
 typedef struct accx_metadata {
@@ -146,9 +154,10 @@ typedef struct accx_symbol {
 } accx_symbol_t;
 ACCX_ASSERT_SIZE(accx_symbol_t, 40);
 
-/* Expressions: nodes in order, operands refer to earlier nodes of the same scope, by index within the scope. A scope is the
- * module (states' dimensions; nodes [0, the first function's expression_first)) or one function. Signed 64-bit,
- * checked: overflow, division by zero, or a symbol without a value makes the node invalid, and an error where it is used. */
+/* Expressions: nodes in order, operands refer to earlier nodes of the same scope, by index within
+ * the scope. A scope is the module (states' dimensions; nodes [0, the first function's
+ * expression_first)) or one function. Signed 64-bit, checked: overflow, division by zero, or a
+ * symbol without a value makes the node invalid, and an error where it is used. */
 enum {
   ACCX_EXPR_CONSTANT = 0,  /* immediate */
   ACCX_EXPR_SYMBOL = 1,    /* immediate = symbol index */
@@ -178,14 +187,16 @@ typedef struct accx_expression {
 } accx_expression_t;
 ACCX_ASSERT_SIZE(accx_expression_t, 24);
 
-/* Encodings (the layout registry). 0.1 knows PLAIN and OPAQUE; ids of quantized layouts come with their version. */
+/* Encodings (the layout registry). 0.1 knows PLAIN and OPAQUE; ids of quantized layouts come with
+ * their version. */
 enum {
   ACCX_ENCODING_PLAIN = 0, /* row-major elements of dtype */
   ACCX_ENCODING_OPAQUE =
       1, /* bytes whose meaning only the bundle's own kernels know (results of prepare functions) */
 };
 
-/* A tensor type with symbolic dimensions; dimensions are expressions in the scope of whoever holds it. */
+/* A tensor type with symbolic dimensions; dimensions are expressions in the scope of whoever holds
+ * it. */
 typedef struct accx_type {
   uint32_t dtype; /* accrt_dtype_t */
   uint32_t encoding;
@@ -230,7 +241,8 @@ typedef struct accx_component {
 } accx_component_t;
 ACCX_ASSERT_SIZE(accx_component_t, 24);
 
-/* State: memory that lives in a session (a KV cache). Dimensions are module-scope expressions of SESSION symbols. */
+/* State: memory that lives in a session (a KV cache). Dimensions are module-scope expressions of
+ * SESSION symbols. */
 typedef struct accx_state {
   uint32_t name;  /* string, unique */
   uint32_t flags; /* 0 */
@@ -286,8 +298,9 @@ typedef struct accx_argument {
 } accx_argument_t;
 ACCX_ASSERT_SIZE(accx_argument_t, 80);
 
-/* Slots: a function's binding table. Every storage a command touches is a slot. The slots of arguments come first, one for
- * each argument of the signature in order (SCALAR arguments too: theirs may not be referenced). */
+/* Slots: a function's binding table. Every storage a command touches is a slot. The slots of
+ * arguments come first, one for each argument of the signature in order (SCALAR arguments too:
+ * theirs may not be referenced). */
 enum {
   ACCX_SLOT_ARGUMENT = 0,  /* index = argument within the function */
   ACCX_SLOT_CONSTANT = 1,  /* index = constant; read only */
@@ -302,7 +315,8 @@ typedef struct accx_slot {
 } accx_slot_t;
 ACCX_ASSERT_SIZE(accx_slot_t, 16);
 
-/* A range of a slot. `size` is checked against the slot at plan time (constants) and at each call (patched ones). */
+/* A range of a slot. `size` is checked against the slot at plan time (constants) and at each call
+ * (patched ones). */
 typedef struct accx_range {
   uint32_t slot;
   uint32_t access; /* accrt kernel access: 1 read, 2 write, 3 both */
@@ -320,7 +334,8 @@ typedef struct accx_view {
 } accx_view_t;
 ACCX_ASSERT_SIZE(accx_view_t, 72);
 
-/* A block: consecutive commands. Blocks of one function nest by REPEAT and BRANCH; a block is used exactly once. */
+/* A block: consecutive commands. Blocks of one function nest by REPEAT and BRANCH; a block is used
+ * exactly once. */
 typedef struct accx_block {
   uint64_t offset_bytes; /* of the first command, within COMMANDS */
   uint32_t size_bytes;
@@ -341,8 +356,9 @@ enum {
 };
 #define ACCX_COMMAND_FLAG_REQUIRED 1u
 
-/* Every command: this header, the opcode's own fields, then its predecessors: u32 indices of earlier commands of the same
- * block, ascending, then zero padding to 8 bytes. A command without predecessors starts at once (after the block's entry). */
+/* Every command: this header, the opcode's own fields, then its predecessors: u32 indices of
+ * earlier commands of the same block, ascending, then zero padding to 8 bytes. A command without
+ * predecessors starts at once (after the block's entry). */
 typedef struct accx_command {
   uint16_t opcode;
   uint16_t flags;
@@ -365,8 +381,8 @@ enum {
 };
 typedef struct accx_operand {
   uint32_t kind;
-  uint32_t
-      expression; /* SYMBOL; else NONE. A BUFFER with an optional argument's slot passes NULL when it is absent */
+  /* SYMBOL; else NONE. A BUFFER whose slot is an optional argument passes NULL when it is absent. */
+  uint32_t expression;
   uint32_t view; /* TENSOR: index into VIEWS; else NONE */
   uint32_t reserved;
   accx_range_t range; /* BUFFER, TENSOR, WORKSPACE; else {NONE, 0, NONE, NONE} */
@@ -374,8 +390,8 @@ typedef struct accx_operand {
 } accx_operand_t;
 ACCX_ASSERT_SIZE(accx_operand_t, 40);
 
-typedef struct
-    accx_dispatch { /* follows accx_command_t; then operand_count operands, then predecessors */
+/* DISPATCH: after it come operand_count operands, then the predecessors. */
+typedef struct accx_dispatch {
   uint32_t kernel;
   uint32_t operand_count;
   uint32_t grid[3]; /* expressions; any zero at run time: nothing runs */
@@ -383,8 +399,8 @@ typedef struct
 } accx_dispatch_t;
 ACCX_ASSERT_SIZE(accx_dispatch_t, 24);
 
-/* COPY: a strided copy of up to 3 dimensions of bytes. extent[0] is contiguous bytes. 1D: extent[1] = extent[2] = a constant
- * one and strides of a constant zero. */
+/* COPY: a strided copy of up to 3 dimensions of bytes. extent[0] is contiguous bytes. 1D: extent[1]
+ * = extent[2] = a constant one and strides of a constant zero. */
 typedef struct accx_copy {
   accx_range_t source; /* size: NONE */
   accx_range_t target;
@@ -403,18 +419,19 @@ typedef struct accx_fill {
 } accx_fill_t;
 ACCX_ASSERT_SIZE(accx_fill_t, 32);
 
-/* CALL: runs another function of the bundle in place. Then one accx_operand_t for each of its arguments in order: BUFFER
- * ranges for tensors (whose type is what the callee declares), SYMBOL for SCALAR arguments, ABSENT for optional ones.
- * The callee's symbols: a SCALAR's by its operand; every other symbol must be one the caller has too, by name. No recursion:
- * the callee's index is lower than the caller's. */
+/* CALL: runs another function of the bundle in place. Then one accx_operand_t for each of its
+ * arguments in order: BUFFER ranges for tensors (whose type is what the callee declares), SYMBOL
+ * for SCALAR arguments, ABSENT for optional ones. The callee's symbols: a SCALAR's by its operand;
+ * every other symbol must be one the caller has too, by name. No recursion: the callee's index is
+ * lower than the caller's. */
 typedef struct accx_call {
   uint32_t function;
   uint32_t operand_count;
 } accx_call_t;
 ACCX_ASSERT_SIZE(accx_call_t, 8);
 
-typedef struct
-    accx_repeat { /* the body runs count times, in order; iteration number = INDUCTION of this depth */
+/* REPEAT: the body runs count times, in order; the iteration's number is INDUCTION of this depth. */
+typedef struct accx_repeat {
   uint32_t count; /* expression without BUCKET or RUNTIME symbols */
   uint32_t block;
 } accx_repeat_t;
@@ -483,9 +500,10 @@ enum {
   ACCX_PREDICATE_AT_MOST = 4,
   ACCX_PREDICATE_AT_LEAST = 5,
 };
-/* Predicates on values are decided when the plan is made: a parameter that is patched at each call does not satisfy
- * EQUAL, AT_MOST or AT_LEAST unless its symbol's range proves it, nor DIVISIBLE unless its divisor does. ALIGNED on a slot
- * whose storage the caller gives is proved by the offset and by the alignment that the call requires of arguments (16). */
+/* Predicates on values are decided when the plan is made: a parameter that is patched at each call
+ * does not satisfy EQUAL, AT_MOST or AT_LEAST unless its symbol's range proves it, nor DIVISIBLE
+ * unless its divisor does. ALIGNED on a slot whose storage the caller gives is proved by the offset
+ * and by the alignment that the call requires of arguments (16). */
 typedef struct accx_predicate {
   uint32_t kind;
   uint32_t parameter; /* index among the kernel's parameters */

@@ -1,5 +1,6 @@
-/* loader/hostile_test.c - bad bundles: every rule of the verifier provoked, truncation at every length, flipped bits with and
- * without right digests, random damage, allocations that fail. After each the same instance opens a good bundle again.
+/* loader/hostile_test.c - bad bundles: every rule of the verifier provoked, truncation at every
+ * length, flipped bits with and without right digests, random damage, allocations that fail. After
+ * each the same instance opens a good bundle again.
  *
  * Runs from the root of the source tree (tests/golden).
  */
@@ -25,8 +26,10 @@ static unsigned char seen_rules[256];
 
 /* ---- Opening ---- */
 
-static accrt_status_t open_file(const bytes_t* file, const accrt_bundle_options_t* options, accrt_bundle_t** out_bundle) {
-  return accrt_bundle_open_memory(instance, file->data, file->size, NULL, NULL, options, out_bundle);
+static accrt_status_t open_file(const bytes_t* file, const accrt_bundle_options_t* options,
+                                accrt_bundle_t** out_bundle) {
+  return accrt_bundle_open_memory(instance, file->data, file->size, NULL, NULL, options,
+                                  out_bundle);
 }
 
 /* The rule that the thread's record names; 0 when it names none. */
@@ -36,19 +39,20 @@ static uint32_t rule_of_record(void) {
   assert_null(strchr(error.message, '\n'));
   const char* text = strstr(error.message, "(rule ");
   const uint32_t rule = text != NULL ? (uint32_t)strtoul(text + 6, NULL, 10) : 0;
-  if (rule < sizeof seen_rules) seen_rules[rule] = 1;
+  if (rule < sizeof seen_rules)
+    seen_rules[rule] = 1;
   return rule;
 }
 
 static accrt_status_t status_of(uint32_t rule) {
   switch (rule) {
-#define STATUS(name, number, status, text) \
-  case number:                             \
+#define STATUS(name, number, status, text)                                                         \
+  case number:                                                                                     \
     return ACCRT_ERROR_##status;
     ACCX_RULE_LIST(STATUS)
 #undef STATUS
-    default:
-      return ACCRT_OK;
+  default:
+    return ACCRT_OK;
   }
 }
 
@@ -59,14 +63,16 @@ static void expect_rule(const bytes_t* file, uint32_t rule, const char* what) {
   accrt_error_t error = ACCRT_ERROR_INIT;
   accrt_last_error(&error);
   if (status != status_of(rule) || rule_of_record() != rule || bundle != NULL) {
-    fail_msg("%s: expected rule %u, got %s: %s", what, rule, accrt_status_name(status), error.message);
+    fail_msg("%s: expected rule %u, got %s: %s", what, rule, accrt_status_name(status),
+             error.message);
   }
 }
 
 static void expect_good(const bytes_t* file, const char* what) {
   accrt_bundle_t* bundle;
   const accrt_status_t status = open_file(file, NULL, &bundle);
-  if (status != ACCRT_OK) fail_msg("%s: %s: %s", what, accrt_status_name(status), accrt_error_current()->message);
+  if (status != ACCRT_OK)
+    fail_msg("%s: %s: %s", what, accrt_status_name(status), accrt_error_current()->message);
   use_bundle(bundle);
   accrt_bundle_release(bundle);
 }
@@ -75,7 +81,8 @@ static int setup(void** state) {
   (void)state;
   accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
   options.flags = ACCRT_INSTANCE_FLAG_NO_DRIVERS;
-  if (accrt_instance_create(&options, &instance) != ACCRT_OK) return 1;
+  if (accrt_instance_create(&options, &instance) != ACCRT_OK)
+    return 1;
   golden = read_file(GOLDEN);
   return 0;
 }
@@ -96,10 +103,10 @@ typedef struct field_case {
   uint64_t value;
   int line;
 } field_case_t;
-#define FIELD(rule, section, type, index, field, value)                                                        \
-  {                                                                                                            \
-    ACCX_RULE_##rule, ACCX_SECTION_##section, (index), sizeof(type), offsetof(type, field),                    \
-        sizeof(((type*)0)->field), (uint64_t)(value), __LINE__                                                 \
+#define FIELD(rule, section, type, index, field, value)                                            \
+  {                                                                                                \
+    ACCX_RULE_##rule, ACCX_SECTION_##section, (index), sizeof(type), offsetof(type, field),        \
+        sizeof(((type*)0)->field), (uint64_t)(value), __LINE__                                     \
   }
 /* Indices in the golden bundle: records stand in the order of their names. */
 enum { SYMBOL_LENGTH, SYMBOL_N, SYMBOL_POSITION, SYMBOL_ROWS, SYMBOL_STEPS };
@@ -123,11 +130,13 @@ static const field_case_t field_cases[] = {
     FIELD(SYMBOL_BUCKETS, SYMBOLS, accx_symbol_t, SYMBOL_N, bucket_first, 1),
     FIELD(SYMBOL_BUCKETS, SYMBOLS, accx_symbol_t, SYMBOL_ROWS, bucket_count, 0),
     FIELD(SYMBOL_BUCKETS, SYMBOLS, accx_symbol_t, SYMBOL_ROWS, bucket_count, 0xFFFFFFFF),
-    FIELD(SYMBOL_BUCKETS, SYMBOLS, accx_symbol_t, SYMBOL_ROWS, bucket_count, 2), /* the last is below the maximum */
+    FIELD(SYMBOL_BUCKETS, SYMBOLS, accx_symbol_t, SYMBOL_ROWS, bucket_count,
+          2), /* the last is below the maximum */
     FIELD(SYMBOL_BUCKETS, SYMBOLS, accx_symbol_t, SYMBOL_ROWS, bucket_first, 1),
     FIELD(EXPRESSION_SCOPE, FUNCTIONS, accx_function_t, FUNCTION_PACK, expression_first, 0),
     FIELD(EXPRESSION_SCOPE, FUNCTIONS, accx_function_t, FUNCTION_MAIN, expression_count, 1),
-    FIELD(EXPRESSION_SCOPE, FUNCTIONS, accx_function_t, FUNCTION_MAIN, expression_count, 0xFFFFFFFF),
+    FIELD(EXPRESSION_SCOPE, FUNCTIONS, accx_function_t, FUNCTION_MAIN, expression_count,
+          0xFFFFFFFF),
     FIELD(EXPRESSION_OP, EXPRESSIONS, accx_expression_t, 0, op, 20),
     FIELD(EXPRESSION_OPERANDS, EXPRESSIONS, accx_expression_t, 0, a, 0),
     FIELD(EXPRESSION_OPERANDS, EXPRESSIONS, accx_expression_t, 0, op, ACCX_EXPR_ADD),
@@ -135,7 +144,8 @@ static const field_case_t field_cases[] = {
     FIELD(EXPRESSION_LEAF, EXPRESSIONS, accx_expression_t, 0, immediate, -1),
     FIELD(EXPRESSION_LEAF, EXPRESSIONS, accx_expression_t, 0, op, ACCX_EXPR_INDUCTION),
     FIELD(EXPRESSION_LEAF, EXPRESSIONS, accx_expression_t, 0, op, ACCX_EXPR_PRESENT),
-    FIELD(EXPRESSION_USE, EXPRESSIONS, accx_expression_t, 0, immediate, SYMBOL_N), /* a state sized by a call's symbol */
+    FIELD(EXPRESSION_USE, EXPRESSIONS, accx_expression_t, 0, immediate,
+          SYMBOL_N), /* a state sized by a call's symbol */
     FIELD(EXPRESSION_USE, FUNCTIONS, accx_function_t, FUNCTION_MAIN, transient_size, 0xFFFFFFFF),
     FIELD(EXPRESSION_USE, FUNCTIONS, accx_function_t, FUNCTION_MAIN, transient_size, 100000),
     FIELD(EXPRESSION_USE, STATES, accx_state_t, 0, type.dims[0], 99),
@@ -149,14 +159,17 @@ static const field_case_t field_cases[] = {
     FIELD(TYPE, CONSTANTS, accx_constant_t, CONSTANT_WEIGHT, encoding, 3),
     FIELD(TYPE, CONSTANTS, accx_constant_t, CONSTANT_WEIGHT, rank, 9),
     FIELD(TYPE, CONSTANTS, accx_constant_t, CONSTANT_WEIGHT, reserved, 1),
-    FIELD(CONSTANT_SOURCE, CONSTANTS, accx_constant_t, CONSTANT_WEIGHT, source, ACCX_CONSTANT_EXTERNAL),
+    FIELD(CONSTANT_SOURCE, CONSTANTS, accx_constant_t, CONSTANT_WEIGHT, source,
+          ACCX_CONSTANT_EXTERNAL),
     FIELD(CONSTANT_SOURCE, CONSTANTS, accx_constant_t, CONSTANT_WEIGHT, source, 4),
     FIELD(CONSTANT_SHAPE, CONSTANTS, accx_constant_t, CONSTANT_WEIGHT, shape[0], -1),
     FIELD(CONSTANT_SHAPE, CONSTANTS, accx_constant_t, CONSTANT_WEIGHT, shape[0], INT64_MAX),
-    FIELD(CONSTANT_SHAPE, CONSTANTS, accx_constant_t, CONSTANT_WEIGHT, shape[0], INT64_C(1) << 62), /* times 4 is 2^64 */
+    FIELD(CONSTANT_SHAPE, CONSTANTS, accx_constant_t, CONSTANT_WEIGHT, shape[0],
+          INT64_C(1) << 62), /* times 4 is 2^64 */
     FIELD(CONSTANT_SHAPE, CONSTANTS, accx_constant_t, CONSTANT_WEIGHT, shape[7], 1),
     FIELD(CONSTANT_SHAPE, CONSTANTS, accx_constant_t, CONSTANT_WEIGHT, rank, 1),
-    FIELD(COMPONENT_SIZE, CONSTANTS, accx_constant_t, CONSTANT_WEIGHT, shape[0], INT64_C(1) << 60), /* bits overflow */
+    FIELD(COMPONENT_SIZE, CONSTANTS, accx_constant_t, CONSTANT_WEIGHT, shape[0],
+          INT64_C(1) << 60), /* bits overflow */
     FIELD(COMPONENT_SIZE, CONSTANTS, accx_constant_t, CONSTANT_WEIGHT, shape[0], 3),
     FIELD(COMPONENT_SIZE, COMPONENTS, accx_component_t, CONSTANT_WEIGHT, size_bytes, 33),
     FIELD(COMPONENT_SIZE, COMPONENTS, accx_component_t, CONSTANT_NIBBLES, size_bytes, 5),
@@ -190,21 +203,29 @@ static const field_case_t field_cases[] = {
     FIELD(ARGUMENT_KIND, ARGUMENTS, accx_argument_t, ARGUMENT_MAIN, kind, 5),
     FIELD(ARGUMENT_KIND, ARGUMENTS, accx_argument_t, ARGUMENT_MAIN, flags, 2),
     FIELD(ARGUMENT_KIND, ARGUMENTS, accx_argument_t, ARGUMENT_MAIN + 5, kind, ACCX_ARGUMENT_READ),
-    FIELD(ARGUMENT_KIND, ARGUMENTS, accx_argument_t, ARGUMENT_MAIN + 5, flags, ACCX_ARGUMENT_FLAG_OPTIONAL),
+    FIELD(ARGUMENT_KIND, ARGUMENTS, accx_argument_t, ARGUMENT_MAIN + 5, flags,
+          ACCX_ARGUMENT_FLAG_OPTIONAL),
     FIELD(ARGUMENT_SCALAR, ARGUMENTS, accx_argument_t, ARGUMENT_MAIN, symbol, 0),
     FIELD(ARGUMENT_SCALAR, ARGUMENTS, accx_argument_t, ARGUMENT_MAIN + 4, symbol, 99),
     FIELD(ARGUMENT_SCALAR, ARGUMENTS, accx_argument_t, ARGUMENT_MAIN + 4, symbol, ACCX_NONE),
-    FIELD(ARGUMENT_SCALAR, ARGUMENTS, accx_argument_t, ARGUMENT_MAIN + 4, type.dtype, ACCRT_DTYPE_F32),
+    FIELD(ARGUMENT_SCALAR, ARGUMENTS, accx_argument_t, ARGUMENT_MAIN + 4, type.dtype,
+          ACCRT_DTYPE_F32),
     FIELD(ARGUMENT_ALIAS, ARGUMENTS, accx_argument_t, ARGUMENT_MAIN + 7, alias_kind, 3),
-    FIELD(ARGUMENT_ALIAS, ARGUMENTS, accx_argument_t, ARGUMENT_MAIN + 7, alias_kind, ACCX_ALIAS_NONE),
-    FIELD(ARGUMENT_ALIAS, ARGUMENTS, accx_argument_t, ARGUMENT_MAIN + 7, alias_input, 0),  /* a READ input */
-    FIELD(ARGUMENT_ALIAS, ARGUMENTS, accx_argument_t, ARGUMENT_MAIN + 7, alias_input, 5),  /* no input */
-    FIELD(ARGUMENT_ALIAS, ARGUMENTS, accx_argument_t, ARGUMENT_MAIN + 7, alias_input, 3),  /* taken by the next result */
+    FIELD(ARGUMENT_ALIAS, ARGUMENTS, accx_argument_t, ARGUMENT_MAIN + 7, alias_kind,
+          ACCX_ALIAS_NONE),
+    FIELD(ARGUMENT_ALIAS, ARGUMENTS, accx_argument_t, ARGUMENT_MAIN + 7, alias_input,
+          0), /* a READ input */
+    FIELD(ARGUMENT_ALIAS, ARGUMENTS, accx_argument_t, ARGUMENT_MAIN + 7, alias_input,
+          5), /* no input */
+    FIELD(ARGUMENT_ALIAS, ARGUMENTS, accx_argument_t, ARGUMENT_MAIN + 7, alias_input,
+          3), /* taken by the next result */
     FIELD(ARGUMENT_ALIAS, ARGUMENTS, accx_argument_t, ARGUMENT_MAIN, alias_kind, ACCX_ALIAS_MAY),
     FIELD(PREPARE, ARGUMENTS, accx_argument_t, ARGUMENT_MAIN, constant, 0),
     FIELD(PREPARE, ARGUMENTS, accx_argument_t, ARGUMENT_PACK, constant, 99),
-    FIELD(PREPARE, ARGUMENTS, accx_argument_t, ARGUMENT_PACK, constant, CONSTANT_TABLE),  /* another type */
-    FIELD(PREPARE, ARGUMENTS, accx_argument_t, ARGUMENT_PACK, constant, CONSTANT_PACKED), /* not stored */
+    FIELD(PREPARE, ARGUMENTS, accx_argument_t, ARGUMENT_PACK, constant,
+          CONSTANT_TABLE), /* another type */
+    FIELD(PREPARE, ARGUMENTS, accx_argument_t, ARGUMENT_PACK, constant,
+          CONSTANT_PACKED), /* not stored */
     FIELD(PREPARE, ARGUMENTS, accx_argument_t, ARGUMENT_PACK + 1, constant, CONSTANT_WEIGHT),
     FIELD(PREPARE, FUNCTIONS, accx_function_t, FUNCTION_PACK, flags, 0),
     FIELD(PREPARE, FUNCTIONS, accx_function_t, FUNCTION_HELPER, flags, ACCX_FUNCTION_PREPARE),
@@ -263,13 +284,15 @@ static const field_case_t field_cases[] = {
     FIELD(KERNEL_TILING, VARIANTS, accx_variant_t, 0, predicate_count, 0),
     FIELD(PREDICATE, PREDICATES, accx_predicate_t, 0, kind, 0),
     FIELD(PREDICATE, PREDICATES, accx_predicate_t, 0, kind, 6),
-    FIELD(PREDICATE, PREDICATES, accx_predicate_t, 0, kind, ACCX_PREDICATE_ALIGNED), /* of a symbol */
+    FIELD(PREDICATE, PREDICATES, accx_predicate_t, 0, kind,
+          ACCX_PREDICATE_ALIGNED), /* of a symbol */
     FIELD(PREDICATE, PREDICATES, accx_predicate_t, 0, parameter, 99),
     FIELD(PREDICATE, PREDICATES, accx_predicate_t, 0, parameter, 0), /* DIVISIBLE of a buffer */
     FIELD(PREDICATE, PREDICATES, accx_predicate_t, 0, value, 0),
     FIELD(PREDICATE, PREDICATES, accx_predicate_t, 1, value, 48),
     FIELD(PREDICATE, PREDICATES, accx_predicate_t, 1, value, 8192),
-    FIELD(PREDICATE, PREDICATES, accx_predicate_t, 4, kind, ACCX_PREDICATE_DIVISIBLE), /* out of order */
+    FIELD(PREDICATE, PREDICATES, accx_predicate_t, 4, kind,
+          ACCX_PREDICATE_DIVISIBLE), /* out of order */
     FIELD(IMAGE_PLACE, IMAGES, accx_image_t, 0, offset_bytes, 4096),
     FIELD(IMAGE_PLACE, IMAGES, accx_image_t, 1, offset_bytes, 0),
     FIELD(IMAGE_PLACE, IMAGES, accx_image_t, 1, size_bytes, 0),
@@ -277,7 +300,8 @@ static const field_case_t field_cases[] = {
     FIELD(IMAGE_PLACE, IMAGES, accx_image_t, 2, size_bytes, 8),
     FIELD(IMAGE_KIND, IMAGES, accx_image_t, 0, kind, 0),
     FIELD(IMAGE_KIND, IMAGES, accx_image_t, IMAGE_PTX, kind, 5),
-    FIELD(IMAGE_HEADER, IMAGES, accx_image_t, IMAGE_PTX, kind, ACCX_IMAGE_HOST_ELF), /* too short for ELF */
+    FIELD(IMAGE_HEADER, IMAGES, accx_image_t, IMAGE_PTX, kind,
+          ACCX_IMAGE_HOST_ELF), /* too short for ELF */
 };
 
 static void fields(void** state) {
@@ -303,14 +327,18 @@ static accx_command_t* command_of(parts_t* parts, uint32_t opcode, uint32_t nth)
   part_t* part = find_part(parts, ACCX_SECTION_COMMANDS);
   for (size_t at = 0; at < part->size_bytes;) {
     accx_command_t* command = (accx_command_t*)(void*)(part->bytes + at);
-    if (command->opcode == opcode && nth-- == 0) return command;
+    if (command->opcode == opcode && nth-- == 0)
+      return command;
     at += command->size_bytes;
   }
   abort();
 }
 
-#define FIELDS(type, opcode, nth) ((type*)(uintptr_t)accx_command_fields(command_of(parts, ACCX_COMMAND_##opcode, (nth))))
-static accx_dispatch_t* dispatch_of(parts_t* parts, uint32_t nth) { return FIELDS(accx_dispatch_t, DISPATCH, nth); }
+#define FIELDS(type, opcode, nth)                                                                  \
+  ((type*)(uintptr_t)accx_command_fields(command_of(parts, ACCX_COMMAND_##opcode, (nth))))
+static accx_dispatch_t* dispatch_of(parts_t* parts, uint32_t nth) {
+  return FIELDS(accx_dispatch_t, DISPATCH, nth);
+}
 static accx_operand_t* operand_of(parts_t* parts, uint32_t nth, uint32_t operand) {
   return (accx_operand_t*)(uintptr_t)accx_dispatch_operands(dispatch_of(parts, nth)) + operand;
 }
@@ -320,28 +348,35 @@ static accx_operand_t* call_operand_of(parts_t* parts, uint32_t operand) {
 static uint32_t* predecessors_of(parts_t* parts, uint32_t opcode) {
   return (uint32_t*)(uintptr_t)accx_command_predecessors(command_of(parts, opcode, 0));
 }
-/* Dispatches: 0 and 1 in helper, 2 in pack, 3 is "row sums" in main (x TENSOR, sum, scratch WORKSPACE, square SCALAR). */
+/* Dispatches: 0 and 1 in helper, 2 in pack, 3 is "row sums" in main (x TENSOR, sum, scratch
+ * WORKSPACE, square SCALAR). */
 enum { ROWS = 3 };
 
 /* A node of main's scope with an op. */
 static uint32_t main_node(parts_t* parts, uint32_t op) {
-  const accx_function_t* function = record_of(parts, ACCX_SECTION_FUNCTIONS, sizeof *function, FUNCTION_MAIN);
+  const accx_function_t* function =
+      record_of(parts, ACCX_SECTION_FUNCTIONS, sizeof *function, FUNCTION_MAIN);
   for (uint32_t i = 0; i < function->expression_count; ++i) {
     const accx_expression_t* node =
         record_of(parts, ACCX_SECTION_EXPRESSIONS, sizeof *node, function->expression_first + i);
-    if (node->op == op) return i;
+    if (node->op == op)
+      return i;
   }
   abort();
 }
 static accx_expression_t* node_record(parts_t* parts, uint32_t node) {
-  const accx_function_t* function = record_of(parts, ACCX_SECTION_FUNCTIONS, sizeof *function, FUNCTION_MAIN);
-  return record_of(parts, ACCX_SECTION_EXPRESSIONS, sizeof(accx_expression_t), function->expression_first + node);
+  const accx_function_t* function =
+      record_of(parts, ACCX_SECTION_FUNCTIONS, sizeof *function, FUNCTION_MAIN);
+  return record_of(parts, ACCX_SECTION_EXPRESSIONS, sizeof(accx_expression_t),
+                   function->expression_first + node);
 }
 static uint32_t main_symbol(parts_t* parts, int64_t symbol) {
-  const accx_function_t* function = record_of(parts, ACCX_SECTION_FUNCTIONS, sizeof *function, FUNCTION_MAIN);
+  const accx_function_t* function =
+      record_of(parts, ACCX_SECTION_FUNCTIONS, sizeof *function, FUNCTION_MAIN);
   for (uint32_t i = 0; i < function->expression_count; ++i) {
     const accx_expression_t* node = node_record(parts, i);
-    if (node->op == ACCX_EXPR_SYMBOL && node->immediate == symbol) return i;
+    if (node->op == ACCX_EXPR_SYMBOL && node->immediate == symbol)
+      return i;
   }
   abort();
 }
@@ -352,163 +387,198 @@ typedef struct mutation_case {
   mutation_t mutate;
   const char* name;
 } mutation_case_t;
-#define MUTATION(rule, name, code) \
-  static void mutate_##name(parts_t* parts) { code; }
-#define MUTATION_LIST(X)                                                                                             \
-  X(COMMAND_SIZE, size_zero, command_of(parts, ACCX_COMMAND_FILL, 0)->size_bytes = 0)                                \
-  X(COMMAND_SIZE, size_odd, command_of(parts, ACCX_COMMAND_FILL, 0)->size_bytes += 4)                                \
-  X(COMMAND_SIZE, size_long, command_of(parts, ACCX_COMMAND_FILL, 0)->size_bytes += 8)                               \
-  X(COMMAND_SIZE, size_huge, command_of(parts, ACCX_COMMAND_FILL, 0)->size_bytes = 0xFFFFFFF8)                       \
-  X(COMMAND_SIZE, predecessors_huge, command_of(parts, ACCX_COMMAND_FILL, 0)->predecessor_count = 0xFFFFFFFF)        \
-  X(COMMAND_SIZE, operands_huge, dispatch_of(parts, ROWS)->operand_count = 0xFFFFFFFF)                               \
-  X(COMMAND_SIZE, call_operands, FIELDS(accx_call_t, CALL, 0)->operand_count = 0)                                    \
-  X(COMMAND_FLAGS, flags_unknown, command_of(parts, ACCX_COMMAND_FILL, 0)->flags = 3)                                \
-  X(COMMAND_FLAGS, flags_not_required, command_of(parts, ACCX_COMMAND_DISPATCH, 0)->flags = 0)                       \
-  X(COMMAND_FLAGS, marker_required, command_of(parts, ACCX_COMMAND_MARKER, 0)->flags = 1)                            \
-  X(COMMAND_UNKNOWN, unknown_required, command_of(parts, ACCX_COMMAND_FILL, 0)->opcode = 100)                        \
-  X(COMMAND_UNKNOWN, vendor_required, command_of(parts, ACCX_COMMAND_FILL, 0)->opcode = 0x8001)                      \
-  X(COMMAND_UNKNOWN, opcode_zero, command_of(parts, ACCX_COMMAND_FILL, 0)->opcode = 0)                               \
-  X(STRING_REFERENCE, command_name, command_of(parts, ACCX_COMMAND_FILL, 0)->name = 1 << 30)                         \
-  X(STRING_REFERENCE, marker_text, FIELDS(accx_marker_t, MARKER, 0)->text = 0xFFFFFFFF)                              \
-  X(COMMAND_FIELDS, command_reserved, command_of(parts, ACCX_COMMAND_FILL, 0)->reserved = 1)                         \
-  X(COMMAND_FIELDS, command_location, command_of(parts, ACCX_COMMAND_FILL, 0)->location = 0)                         \
-  X(COMMAND_FIELDS, dispatch_reserved, dispatch_of(parts, ROWS)->reserved = 1)                                       \
-  X(COMMAND_FIELDS, copy_reserved, FIELDS(accx_copy_t, COPY, 0)->reserved = 1)                                       \
-  X(COMMAND_FIELDS, copy_size, FIELDS(accx_copy_t, COPY, 0)->source.size = 0)                                        \
-  X(COMMAND_FIELDS, fill_reserved, FIELDS(accx_fill_t, FILL, 0)->reserved = 1)                                       \
-  X(COMMAND_FIELDS, branch_reserved, FIELDS(accx_branch_t, BRANCH, 0)->reserved = 1)                                 \
-  X(COMMAND_FIELDS, marker_reserved, FIELDS(accx_marker_t, MARKER, 0)->reserved = 1)                                 \
-  X(COMMAND_FIELDS, operand_reserved, operand_of(parts, ROWS, 0)->reserved = 1)                                      \
-  X(COMMAND_FIELDS, operand_expression, operand_of(parts, ROWS, 1)->expression = 0)                                  \
-  X(COMMAND_FIELDS, operand_view, operand_of(parts, ROWS, 1)->view = 0)                                              \
-  X(COMMAND_FIELDS, operand_immediate, operand_of(parts, ROWS, 1)->immediate = 1)                                    \
-  X(COMMAND_FIELDS, operand_range, operand_of(parts, ROWS, 3)->range.slot = 0)                                       \
-  X(COMMAND_FIELDS, padding, predecessors_of(parts, ACCX_COMMAND_MARKER)[1] = 7)                                     \
-  X(COMMAND_PREDECESSORS, predecessor_self, predecessors_of(parts, ACCX_COMMAND_MARKER)[0] = 3)                      \
-  X(COMMAND_PREDECESSORS, predecessor_far, predecessors_of(parts, ACCX_COMMAND_MARKER)[0] = 0xFFFFFFFF)              \
-  X(COMMAND_PREDECESSORS, predecessor_twice, predecessors_of(parts, ACCX_COMMAND_CALL)[1] = 0)                       \
-  X(RANGE_SLOT, slot_far, operand_of(parts, ROWS, 1)->range.slot = 0xFFFFFFFF)                                       \
-  X(RANGE_SLOT, slot_scalar, operand_of(parts, ROWS, 1)->range.slot = 4)                                             \
-  X(RANGE_ACCESS, access_other, operand_of(parts, ROWS, 1)->range.access = 3)                                        \
-  X(RANGE_ACCESS, write_input, operand_of(parts, ROWS, 1)->range.slot = 0)                                           \
-  X(RANGE_ACCESS, copy_access, FIELDS(accx_copy_t, COPY, 0)->source.access = 2)                                      \
-  X(RANGE_ACCESS, copy_to_constant, FIELDS(accx_copy_t, COPY, 0)->target.slot = FIELDS(accx_copy_t, COPY, 0)->source.slot) \
-  X(RANGE_ACCESS, fill_access, FIELDS(accx_fill_t, FILL, 0)->target.access = 1)                                      \
-  X(DISPATCH_KERNEL, kernel_far, dispatch_of(parts, ROWS)->kernel = 99)                                              \
-  X(DISPATCH_KERNEL, kernel_other, dispatch_of(parts, ROWS)->kernel = KERNEL_REVERSE)                                \
-  X(OPERAND, operand_kind, operand_of(parts, ROWS, 1)->kind = ACCX_OPERAND_SYMBOL)                                   \
-  X(OPERAND, operand_absent, operand_of(parts, ROWS, 1)->kind = ACCX_OPERAND_ABSENT)                                 \
-  X(OPERAND, scalar_large, operand_of(parts, ROWS, 3)->immediate = 256)                                              \
-  X(OPERAND, workspace_elsewhere, operand_of(parts, ROWS, 2)->range.slot = 2)                                        \
-  X(OPERAND, call_operand_kind, call_operand_of(parts, 2)->kind = ACCX_OPERAND_BUFFER)                               \
-  X(OPERAND, call_operand_absent, call_operand_of(parts, 0)->kind = ACCX_OPERAND_ABSENT)                             \
-  X(RANGE_ACCESS, call_access, call_operand_of(parts, 0)->range.access = 2)                                          \
-  X(VIEW, view_far, operand_of(parts, ROWS, 0)->view = 1)                                                            \
-  X(VIEW, view_none, operand_of(parts, ROWS, 0)->view = ACCX_NONE)                                                   \
-  X(FILL, fill_bytes, FIELDS(accx_fill_t, FILL, 0)->pattern_bytes = 3)                                               \
-  X(FILL, fill_large, FIELDS(accx_fill_t, FILL, 0)->pattern = UINT64_C(1) << 32)                                     \
-  X(CALL, call_self, FIELDS(accx_call_t, CALL, 0)->function = FUNCTION_MAIN)                                         \
-  X(CALL, call_prepare, FIELDS(accx_call_t, CALL, 0)->function = FUNCTION_PACK)                                      \
-  X(CALL, call_far, FIELDS(accx_call_t, CALL, 0)->function = 0xFFFFFFFF)                                             \
-  X(BLOCK_USE, repeat_block, FIELDS(accx_repeat_t, REPEAT, 0)->block = 0)                                            \
-  X(BLOCK_USE, repeat_block_far, FIELDS(accx_repeat_t, REPEAT, 0)->block = 0xFFFFFFFE)                               \
-  X(BLOCK_USE, branch_block, FIELDS(accx_branch_t, BRANCH, 0)->then_block = 2)                                       \
-  X(EXPRESSION_USE, grid_far, dispatch_of(parts, ROWS)->grid[2] = 100000)                                            \
-  X(EXPRESSION_USE, grid_induction, dispatch_of(parts, ROWS)->grid[0] = main_node(parts, ACCX_EXPR_INDUCTION))       \
-  X(EXPRESSION_USE, repeat_runtime, FIELDS(accx_repeat_t, REPEAT, 0)->count = main_symbol(parts, SYMBOL_POSITION))   \
-  X(EXPRESSION_USE, repeat_bucket, FIELDS(accx_repeat_t, REPEAT, 0)->count = main_symbol(parts, SYMBOL_ROWS))        \
-  X(EXPRESSION_USE, branch_runtime, FIELDS(accx_branch_t, BRANCH, 1)->condition = main_symbol(parts, SYMBOL_POSITION)) \
-  X(EXPRESSION_USE, negative, node_record(parts, main_node(parts, ACCX_EXPR_CONSTANT))->immediate = -1)              \
-  X(EXPRESSION_OPERANDS, operand_later, node_record(parts, main_node(parts, ACCX_EXPR_MUL))->a = main_node(parts, ACCX_EXPR_MUL)) \
-  X(EXPRESSION_OPERANDS, immediate, node_record(parts, main_node(parts, ACCX_EXPR_MUL))->immediate = 1)              \
-  X(EXPRESSION_LEAF, induction_deep, node_record(parts, main_node(parts, ACCX_EXPR_INDUCTION))->immediate = 16)      \
-  X(STRING_TABLE, strings_begin, find_part(parts, ACCX_SECTION_STRINGS)->bytes[0] = 'x')                             \
-  X(STRING_TABLE, strings_count, ++find_part(parts, ACCX_SECTION_STRINGS)->section.record_count)                     \
-  X(STRING_ORDER, strings_order, find_part(parts, ACCX_SECTION_STRINGS)->bytes[1] = '~')                             \
-  X(STRING_ORDER, strings_twice, find_part(parts, ACCX_SECTION_STRINGS)->bytes[1] = '\0')                            \
-  X(SECTION_NEEDED, no_strings, remove_part(parts, ACCX_SECTION_STRINGS))                                            \
-  X(SECTION_NEEDED, no_chunk_digests, remove_part(parts, ACCX_SECTION_CHUNK_DIGESTS))                                \
-  X(SECTION_NEEDED, no_data, remove_part(parts, ACCX_SECTION_DATA))                                                  \
-  X(COMPONENT_PLACE, data_long, resize_part(find_part(parts, ACCX_SECTION_DATA), 1000))                              \
-  X(COMPONENT_PLACE, data_short, resize_part(find_part(parts, ACCX_SECTION_DATA), 512))                              \
-  X(COMPONENTS, component_more, resize_part(find_part(parts, ACCX_SECTION_COMPONENTS), 6 * sizeof(accx_component_t))) \
-  X(COMPONENTS, component_none, remove_part(parts, ACCX_SECTION_COMPONENTS))                                         \
-  X(SYMBOL_BUCKETS, bucket_more, resize_part(find_part(parts, ACCX_SECTION_BUCKETS), 32))                            \
-  X(SYMBOL_BUCKETS, bucket_negative, *(int64_t*)(void*)find_part(parts, ACCX_SECTION_BUCKETS)->bytes = -4)           \
-  X(SYMBOL_BUCKETS, bucket_equal, *(int64_t*)(void*)find_part(parts, ACCX_SECTION_BUCKETS)->bytes = 16)              \
-  X(EXPRESSION_OP, expression_wrong,                                                                                 \
-    ((accx_expression_t*)record_of(parts, ACCX_SECTION_EXPRESSIONS, sizeof(accx_expression_t), 1))->op = UINT32_MAX) \
-  X(EXPRESSION_SCOPE, expression_more,                                                                               \
-    resize_part(find_part(parts, ACCX_SECTION_EXPRESSIONS),                                                          \
-                find_part(parts, ACCX_SECTION_EXPRESSIONS)->size_bytes + sizeof(accx_expression_t)))                 \
-  X(FUNCTION_TILING, argument_more,                                                                                  \
-    resize_part(find_part(parts, ACCX_SECTION_ARGUMENTS),                                                            \
-                find_part(parts, ACCX_SECTION_ARGUMENTS)->size_bytes + sizeof(accx_argument_t)))                     \
-  X(FUNCTION_TILING, slots_none, remove_part(parts, ACCX_SECTION_SLOTS))                                             \
-  X(VIEW, view_more, resize_part(find_part(parts, ACCX_SECTION_VIEWS), 2 * sizeof(accx_view_t)))                     \
-  X(BLOCK_TILING, stream_more,                                                                                       \
-    resize_part(find_part(parts, ACCX_SECTION_COMMANDS), find_part(parts, ACCX_SECTION_COMMANDS)->size_bytes + 8))   \
-  X(BLOCK_TILING, command_count, ++find_part(parts, ACCX_SECTION_COMMANDS)->section.record_count)                    \
-  X(IMAGE_PLACE, code_more, resize_part(find_part(parts, ACCX_SECTION_CODE), find_part(parts, ACCX_SECTION_CODE)->size_bytes + 1)) \
-  X(IMAGE_PLACE, code_gap, find_part(parts, ACCX_SECTION_CODE)->bytes[((accx_image_t*)record_of(                     \
-    parts, ACCX_SECTION_IMAGES, sizeof(accx_image_t), 1))->offset_bytes - 1] = 1)                                    \
-  X(IMAGE_HEADER, elf_magic, find_part(parts, ACCX_SECTION_CODE)->bytes[0] = 0)                                      \
-  X(IMAGE_HEADER, elf_class, find_part(parts, ACCX_SECTION_CODE)->bytes[4] = 1)                                      \
-  X(IMAGE_HEADER, elf_type, find_part(parts, ACCX_SECTION_CODE)->bytes[16] = 2)                                      \
-  X(IMAGE_HEADER, elf_phoff, find_part(parts, ACCX_SECTION_CODE)->bytes[39] = 0xFF)                                  \
-  X(IMAGE_HEADER, elf_shoff, find_part(parts, ACCX_SECTION_CODE)->bytes[47] = 0x7F)                                  \
-  X(IMAGE_HEADER, ptx_nul, find_part(parts, ACCX_SECTION_CODE)->bytes[((accx_image_t*)record_of(                     \
-    parts, ACCX_SECTION_IMAGES, sizeof(accx_image_t), 1))->offset_bytes + ((accx_image_t*)record_of(                 \
-    parts, ACCX_SECTION_IMAGES, sizeof(accx_image_t), 1))->size_bytes - 1] = 'x')                                    \
-  X(SECTION_UNKNOWN, section_required, add_part(parts, 60, ACCX_SECTION_FLAG_REQUIRED, "future", 0, 16))             \
-  X(SECTION_UNKNOWN, section_reserved, add_part(parts, ACCX_SECTION_SIGNATURES, ACCX_SECTION_FLAG_REQUIRED, "signatures", 0, 16)) \
-  X(SECTION_UNKNOWN, section_vendor, add_part(parts, 0x10001, ACCX_SECTION_FLAG_REQUIRED, "vendor.thing", 0, 16))    \
-  X(SECTION_LIMITS, many_commands, find_part(parts, ACCX_SECTION_COMMANDS)->section.record_count = (1u << 24) + 1)   \
-  X(SECTION_RECORDS, record_count, ++find_part(parts, ACCX_SECTION_SYMBOLS)->section.record_count)                   \
-  X(SECTION_RECORDS, record_bytes, find_part(parts, ACCX_SECTION_SYMBOLS)->section.record_bytes = 48)                \
-  X(SECTION_RECORDS, data_records, find_part(parts, ACCX_SECTION_DATA)->section.record_count = 1)                    \
-  X(SECTION_FLAGS, section_flags, find_part(parts, ACCX_SECTION_SYMBOLS)->section.flags = 3)                         \
-  X(SECTION_FLAGS, section_optional, find_part(parts, ACCX_SECTION_SYMBOLS)->section.flags = 0)                      \
-  X(SECTION_FLAGS, metadata_required, find_part(parts, ACCX_SECTION_METADATA)->section.flags = 1)                    \
-  X(SECTION_NAME, section_name, find_part(parts, ACCX_SECTION_SYMBOLS)->section.name[0] = 'S')                       \
-  X(SECTION_NAME, section_name_tail, find_part(parts, ACCX_SECTION_SYMBOLS)->section.name[15] = 'x')                 \
-  X(SECTION_NAME, section_name_empty, add_part(parts, 60, 0, "", 0, 16))                                             \
-  X(SECTION_ORDER, section_zero, parts->parts[0].section.type = 0)                                                   \
-  X(SECTION_ORDER, section_twice, parts->parts[1].section.type = parts->parts[0].section.type)                       \
-  X(SECTION_BOUNDS, section_empty, resize_part(find_part(parts, ACCX_SECTION_STRINGS), 0))                           \
-  X(VERSION, container_major, parts->header.container.major = 1)                                                     \
-  X(VERSION, commands_major, parts->header.commands.major = 1)                                                       \
-  X(VERSION, kernel_abi_major, parts->header.kernel_abi.major = 0xFFFF)                                              \
-  X(VERSION, layouts_major, parts->header.layouts.major = 2)                                                         \
-  X(MINIMUM, container_minor, parts->header.container.minor = 0)                                                     \
-  X(MINIMUM, commands_minor, parts->header.commands.minor = 0)                                                       \
-  X(MINIMUM, kernel_abi_minor, parts->header.kernel_abi.minor = 0)                                                   \
-  X(MINIMUM, layouts_minor, parts->header.layouts.minor = 0)                                                         \
-  X(FILE_FEATURES, features, parts->header.required_features = UINT64_C(1) << 63)                                    \
-  X(HEADER_FIELDS, header_flags, parts->header.flags = 1)                                                            \
-  X(HEADER_FIELDS, header_reserved, parts->header.reserved[39] = 1)                                                  \
-  X(HEADER_FIELDS, header_record, parts->header.section_record_bytes = 72)                                           \
-  X(HEADER_FIELDS, header_table, parts->header.section_table_offset = 136)                                           \
+#define MUTATION(rule, name, code)                                                                 \
+  static void mutate_##name(parts_t* parts) {                                                      \
+    code;                                                                                          \
+  }
+#define MUTATION_LIST(X)                                                                           \
+  X(COMMAND_SIZE, size_zero, command_of(parts, ACCX_COMMAND_FILL, 0)->size_bytes = 0)              \
+  X(COMMAND_SIZE, size_odd, command_of(parts, ACCX_COMMAND_FILL, 0)->size_bytes += 4)              \
+  X(COMMAND_SIZE, size_long, command_of(parts, ACCX_COMMAND_FILL, 0)->size_bytes += 8)             \
+  X(COMMAND_SIZE, size_huge, command_of(parts, ACCX_COMMAND_FILL, 0)->size_bytes = 0xFFFFFFF8)     \
+  X(COMMAND_SIZE, predecessors_huge,                                                               \
+    command_of(parts, ACCX_COMMAND_FILL, 0)->predecessor_count = 0xFFFFFFFF)                       \
+  X(COMMAND_SIZE, operands_huge, dispatch_of(parts, ROWS)->operand_count = 0xFFFFFFFF)             \
+  X(COMMAND_SIZE, call_operands, FIELDS(accx_call_t, CALL, 0)->operand_count = 0)                  \
+  X(COMMAND_FLAGS, flags_unknown, command_of(parts, ACCX_COMMAND_FILL, 0)->flags = 3)              \
+  X(COMMAND_FLAGS, flags_not_required, command_of(parts, ACCX_COMMAND_DISPATCH, 0)->flags = 0)     \
+  X(COMMAND_FLAGS, marker_required, command_of(parts, ACCX_COMMAND_MARKER, 0)->flags = 1)          \
+  X(COMMAND_UNKNOWN, unknown_required, command_of(parts, ACCX_COMMAND_FILL, 0)->opcode = 100)      \
+  X(COMMAND_UNKNOWN, vendor_required, command_of(parts, ACCX_COMMAND_FILL, 0)->opcode = 0x8001)    \
+  X(COMMAND_UNKNOWN, opcode_zero, command_of(parts, ACCX_COMMAND_FILL, 0)->opcode = 0)             \
+  X(STRING_REFERENCE, command_name, command_of(parts, ACCX_COMMAND_FILL, 0)->name = 1 << 30)       \
+  X(STRING_REFERENCE, marker_text, FIELDS(accx_marker_t, MARKER, 0)->text = 0xFFFFFFFF)            \
+  X(COMMAND_FIELDS, command_reserved, command_of(parts, ACCX_COMMAND_FILL, 0)->reserved = 1)       \
+  X(COMMAND_FIELDS, command_location, command_of(parts, ACCX_COMMAND_FILL, 0)->location = 0)       \
+  X(COMMAND_FIELDS, dispatch_reserved, dispatch_of(parts, ROWS)->reserved = 1)                     \
+  X(COMMAND_FIELDS, copy_reserved, FIELDS(accx_copy_t, COPY, 0)->reserved = 1)                     \
+  X(COMMAND_FIELDS, copy_size, FIELDS(accx_copy_t, COPY, 0)->source.size = 0)                      \
+  X(COMMAND_FIELDS, fill_reserved, FIELDS(accx_fill_t, FILL, 0)->reserved = 1)                     \
+  X(COMMAND_FIELDS, branch_reserved, FIELDS(accx_branch_t, BRANCH, 0)->reserved = 1)               \
+  X(COMMAND_FIELDS, marker_reserved, FIELDS(accx_marker_t, MARKER, 0)->reserved = 1)               \
+  X(COMMAND_FIELDS, operand_reserved, operand_of(parts, ROWS, 0)->reserved = 1)                    \
+  X(COMMAND_FIELDS, operand_expression, operand_of(parts, ROWS, 1)->expression = 0)                \
+  X(COMMAND_FIELDS, operand_view, operand_of(parts, ROWS, 1)->view = 0)                            \
+  X(COMMAND_FIELDS, operand_immediate, operand_of(parts, ROWS, 1)->immediate = 1)                  \
+  X(COMMAND_FIELDS, operand_range, operand_of(parts, ROWS, 3)->range.slot = 0)                     \
+  X(COMMAND_FIELDS, padding, predecessors_of(parts, ACCX_COMMAND_MARKER)[1] = 7)                   \
+  X(COMMAND_PREDECESSORS, predecessor_self, predecessors_of(parts, ACCX_COMMAND_MARKER)[0] = 3)    \
+  X(COMMAND_PREDECESSORS, predecessor_far,                                                         \
+    predecessors_of(parts, ACCX_COMMAND_MARKER)[0] = 0xFFFFFFFF)                                   \
+  X(COMMAND_PREDECESSORS, predecessor_twice, predecessors_of(parts, ACCX_COMMAND_CALL)[1] = 0)     \
+  X(RANGE_SLOT, slot_far, operand_of(parts, ROWS, 1)->range.slot = 0xFFFFFFFF)                     \
+  X(RANGE_SLOT, slot_scalar, operand_of(parts, ROWS, 1)->range.slot = 4)                           \
+  X(RANGE_ACCESS, access_other, operand_of(parts, ROWS, 1)->range.access = 3)                      \
+  X(RANGE_ACCESS, write_input, operand_of(parts, ROWS, 1)->range.slot = 0)                         \
+  X(RANGE_ACCESS, copy_access, FIELDS(accx_copy_t, COPY, 0)->source.access = 2)                    \
+  X(RANGE_ACCESS, copy_to_constant,                                                                \
+    FIELDS(accx_copy_t, COPY, 0)->target.slot = FIELDS(accx_copy_t, COPY, 0)->source.slot)         \
+  X(RANGE_ACCESS, fill_access, FIELDS(accx_fill_t, FILL, 0)->target.access = 1)                    \
+  X(DISPATCH_KERNEL, kernel_far, dispatch_of(parts, ROWS)->kernel = 99)                            \
+  X(DISPATCH_KERNEL, kernel_other, dispatch_of(parts, ROWS)->kernel = KERNEL_REVERSE)              \
+  X(OPERAND, operand_kind, operand_of(parts, ROWS, 1)->kind = ACCX_OPERAND_SYMBOL)                 \
+  X(OPERAND, operand_absent, operand_of(parts, ROWS, 1)->kind = ACCX_OPERAND_ABSENT)               \
+  X(OPERAND, scalar_large, operand_of(parts, ROWS, 3)->immediate = 256)                            \
+  X(OPERAND, workspace_elsewhere, operand_of(parts, ROWS, 2)->range.slot = 2)                      \
+  X(OPERAND, call_operand_kind, call_operand_of(parts, 2)->kind = ACCX_OPERAND_BUFFER)             \
+  X(OPERAND, call_operand_absent, call_operand_of(parts, 0)->kind = ACCX_OPERAND_ABSENT)           \
+  X(RANGE_ACCESS, call_access, call_operand_of(parts, 0)->range.access = 2)                        \
+  X(VIEW, view_far, operand_of(parts, ROWS, 0)->view = 1)                                          \
+  X(VIEW, view_none, operand_of(parts, ROWS, 0)->view = ACCX_NONE)                                 \
+  X(FILL, fill_bytes, FIELDS(accx_fill_t, FILL, 0)->pattern_bytes = 3)                             \
+  X(FILL, fill_large, FIELDS(accx_fill_t, FILL, 0)->pattern = UINT64_C(1) << 32)                   \
+  X(CALL, call_self, FIELDS(accx_call_t, CALL, 0)->function = FUNCTION_MAIN)                       \
+  X(CALL, call_prepare, FIELDS(accx_call_t, CALL, 0)->function = FUNCTION_PACK)                    \
+  X(CALL, call_far, FIELDS(accx_call_t, CALL, 0)->function = 0xFFFFFFFF)                           \
+  X(BLOCK_USE, repeat_block, FIELDS(accx_repeat_t, REPEAT, 0)->block = 0)                          \
+  X(BLOCK_USE, repeat_block_far, FIELDS(accx_repeat_t, REPEAT, 0)->block = 0xFFFFFFFE)             \
+  X(BLOCK_USE, branch_block, FIELDS(accx_branch_t, BRANCH, 0)->then_block = 2)                     \
+  X(EXPRESSION_USE, grid_far, dispatch_of(parts, ROWS)->grid[2] = 100000)                          \
+  X(EXPRESSION_USE, grid_induction,                                                                \
+    dispatch_of(parts, ROWS)->grid[0] = main_node(parts, ACCX_EXPR_INDUCTION))                     \
+  X(EXPRESSION_USE, repeat_runtime,                                                                \
+    FIELDS(accx_repeat_t, REPEAT, 0)->count = main_symbol(parts, SYMBOL_POSITION))                 \
+  X(EXPRESSION_USE, repeat_bucket,                                                                 \
+    FIELDS(accx_repeat_t, REPEAT, 0)->count = main_symbol(parts, SYMBOL_ROWS))                     \
+  X(EXPRESSION_USE, branch_runtime,                                                                \
+    FIELDS(accx_branch_t, BRANCH, 1)->condition = main_symbol(parts, SYMBOL_POSITION))             \
+  X(EXPRESSION_USE, negative,                                                                      \
+    node_record(parts, main_node(parts, ACCX_EXPR_CONSTANT))->immediate = -1)                      \
+  X(EXPRESSION_OPERANDS, operand_later,                                                            \
+    node_record(parts, main_node(parts, ACCX_EXPR_MUL))->a = main_node(parts, ACCX_EXPR_MUL))      \
+  X(EXPRESSION_OPERANDS, immediate,                                                                \
+    node_record(parts, main_node(parts, ACCX_EXPR_MUL))->immediate = 1)                            \
+  X(EXPRESSION_LEAF, induction_deep,                                                               \
+    node_record(parts, main_node(parts, ACCX_EXPR_INDUCTION))->immediate = 16)                     \
+  X(STRING_TABLE, strings_begin, find_part(parts, ACCX_SECTION_STRINGS)->bytes[0] = 'x')           \
+  X(STRING_TABLE, strings_count, ++find_part(parts, ACCX_SECTION_STRINGS)->section.record_count)   \
+  X(STRING_ORDER, strings_order, find_part(parts, ACCX_SECTION_STRINGS)->bytes[1] = '~')           \
+  X(STRING_ORDER, strings_twice, find_part(parts, ACCX_SECTION_STRINGS)->bytes[1] = '\0')          \
+  X(SECTION_NEEDED, no_strings, remove_part(parts, ACCX_SECTION_STRINGS))                          \
+  X(SECTION_NEEDED, no_chunk_digests, remove_part(parts, ACCX_SECTION_CHUNK_DIGESTS))              \
+  X(SECTION_NEEDED, no_data, remove_part(parts, ACCX_SECTION_DATA))                                \
+  X(COMPONENT_PLACE, data_long, resize_part(find_part(parts, ACCX_SECTION_DATA), 1000))            \
+  X(COMPONENT_PLACE, data_short, resize_part(find_part(parts, ACCX_SECTION_DATA), 512))            \
+  X(COMPONENTS, component_more,                                                                    \
+    resize_part(find_part(parts, ACCX_SECTION_COMPONENTS), 6 * sizeof(accx_component_t)))          \
+  X(COMPONENTS, component_none, remove_part(parts, ACCX_SECTION_COMPONENTS))                       \
+  X(SYMBOL_BUCKETS, bucket_more, resize_part(find_part(parts, ACCX_SECTION_BUCKETS), 32))          \
+  X(SYMBOL_BUCKETS, bucket_negative,                                                               \
+    *(int64_t*)(void*)find_part(parts, ACCX_SECTION_BUCKETS)->bytes = -4)                          \
+  X(SYMBOL_BUCKETS, bucket_equal,                                                                  \
+    *(int64_t*)(void*)find_part(parts, ACCX_SECTION_BUCKETS)->bytes = 16)                          \
+  X(EXPRESSION_OP, expression_wrong,                                                               \
+    ((accx_expression_t*)record_of(parts, ACCX_SECTION_EXPRESSIONS, sizeof(accx_expression_t), 1)) \
+        ->op = UINT32_MAX)                                                                         \
+  X(EXPRESSION_SCOPE, expression_more,                                                             \
+    resize_part(find_part(parts, ACCX_SECTION_EXPRESSIONS),                                        \
+                find_part(parts, ACCX_SECTION_EXPRESSIONS)->size_bytes +                           \
+                    sizeof(accx_expression_t)))                                                    \
+  X(FUNCTION_TILING, argument_more,                                                                \
+    resize_part(find_part(parts, ACCX_SECTION_ARGUMENTS),                                          \
+                find_part(parts, ACCX_SECTION_ARGUMENTS)->size_bytes + sizeof(accx_argument_t)))   \
+  X(FUNCTION_TILING, slots_none, remove_part(parts, ACCX_SECTION_SLOTS))                           \
+  X(VIEW, view_more, resize_part(find_part(parts, ACCX_SECTION_VIEWS), 2 * sizeof(accx_view_t)))   \
+  X(BLOCK_TILING, stream_more,                                                                     \
+    resize_part(find_part(parts, ACCX_SECTION_COMMANDS),                                           \
+                find_part(parts, ACCX_SECTION_COMMANDS)->size_bytes + 8))                          \
+  X(BLOCK_TILING, command_count, ++find_part(parts, ACCX_SECTION_COMMANDS)->section.record_count)  \
+  X(IMAGE_PLACE, code_more,                                                                        \
+    resize_part(find_part(parts, ACCX_SECTION_CODE),                                               \
+                find_part(parts, ACCX_SECTION_CODE)->size_bytes + 1))                              \
+  X(IMAGE_PLACE, code_gap,                                                                         \
+    find_part(parts, ACCX_SECTION_CODE)                                                            \
+        ->bytes[((accx_image_t*)record_of(parts, ACCX_SECTION_IMAGES, sizeof(accx_image_t), 1))    \
+                    ->offset_bytes -                                                               \
+                1] = 1)                                                                            \
+  X(IMAGE_HEADER, elf_magic, find_part(parts, ACCX_SECTION_CODE)->bytes[0] = 0)                    \
+  X(IMAGE_HEADER, elf_class, find_part(parts, ACCX_SECTION_CODE)->bytes[4] = 1)                    \
+  X(IMAGE_HEADER, elf_type, find_part(parts, ACCX_SECTION_CODE)->bytes[16] = 2)                    \
+  X(IMAGE_HEADER, elf_phoff, find_part(parts, ACCX_SECTION_CODE)->bytes[39] = 0xFF)                \
+  X(IMAGE_HEADER, elf_shoff, find_part(parts, ACCX_SECTION_CODE)->bytes[47] = 0x7F)                \
+  X(IMAGE_HEADER, ptx_nul,                                                                         \
+    find_part(parts, ACCX_SECTION_CODE)                                                            \
+        ->bytes[((accx_image_t*)record_of(parts, ACCX_SECTION_IMAGES, sizeof(accx_image_t), 1))    \
+                    ->offset_bytes +                                                               \
+                ((accx_image_t*)record_of(parts, ACCX_SECTION_IMAGES, sizeof(accx_image_t), 1))    \
+                    ->size_bytes -                                                                 \
+                1] = 'x')                                                                          \
+  X(SECTION_UNKNOWN, section_required,                                                             \
+    add_part(parts, 60, ACCX_SECTION_FLAG_REQUIRED, "future", 0, 16))                              \
+  X(SECTION_UNKNOWN, section_reserved,                                                             \
+    add_part(parts, ACCX_SECTION_SIGNATURES, ACCX_SECTION_FLAG_REQUIRED, "signatures", 0, 16))     \
+  X(SECTION_UNKNOWN, section_vendor,                                                               \
+    add_part(parts, 0x10001, ACCX_SECTION_FLAG_REQUIRED, "vendor.thing", 0, 16))                   \
+  X(SECTION_LIMITS, many_commands,                                                                 \
+    find_part(parts, ACCX_SECTION_COMMANDS)->section.record_count = (1u << 24) + 1)                \
+  X(SECTION_RECORDS, record_count, ++find_part(parts, ACCX_SECTION_SYMBOLS)->section.record_count) \
+  X(SECTION_RECORDS, record_bytes,                                                                 \
+    find_part(parts, ACCX_SECTION_SYMBOLS)->section.record_bytes = 48)                             \
+  X(SECTION_RECORDS, data_records, find_part(parts, ACCX_SECTION_DATA)->section.record_count = 1)  \
+  X(SECTION_FLAGS, section_flags, find_part(parts, ACCX_SECTION_SYMBOLS)->section.flags = 3)       \
+  X(SECTION_FLAGS, section_optional, find_part(parts, ACCX_SECTION_SYMBOLS)->section.flags = 0)    \
+  X(SECTION_FLAGS, metadata_required, find_part(parts, ACCX_SECTION_METADATA)->section.flags = 1)  \
+  X(SECTION_NAME, section_name, find_part(parts, ACCX_SECTION_SYMBOLS)->section.name[0] = 'S')     \
+  X(SECTION_NAME, section_name_tail,                                                               \
+    find_part(parts, ACCX_SECTION_SYMBOLS)->section.name[15] = 'x')                                \
+  X(SECTION_NAME, section_name_empty, add_part(parts, 60, 0, "", 0, 16))                           \
+  X(SECTION_ORDER, section_zero, parts->parts[0].section.type = 0)                                 \
+  X(SECTION_ORDER, section_twice, parts->parts[1].section.type = parts->parts[0].section.type)     \
+  X(SECTION_BOUNDS, section_empty, resize_part(find_part(parts, ACCX_SECTION_STRINGS), 0))         \
+  X(VERSION, container_major, parts->header.container.major = 1)                                   \
+  X(VERSION, commands_major, parts->header.commands.major = 1)                                     \
+  X(VERSION, kernel_abi_major, parts->header.kernel_abi.major = 0xFFFF)                            \
+  X(VERSION, layouts_major, parts->header.layouts.major = 2)                                       \
+  X(MINIMUM, container_minor, parts->header.container.minor = 0)                                   \
+  X(MINIMUM, commands_minor, parts->header.commands.minor = 0)                                     \
+  X(MINIMUM, kernel_abi_minor, parts->header.kernel_abi.minor = 0)                                 \
+  X(MINIMUM, layouts_minor, parts->header.layouts.minor = 0)                                       \
+  X(FILE_FEATURES, features, parts->header.required_features = UINT64_C(1) << 63)                  \
+  X(HEADER_FIELDS, header_flags, parts->header.flags = 1)                                          \
+  X(HEADER_FIELDS, header_reserved, parts->header.reserved[39] = 1)                                \
+  X(HEADER_FIELDS, header_record, parts->header.section_record_bytes = 72)                         \
+  X(HEADER_FIELDS, header_table, parts->header.section_table_offset = 136)                         \
   X(MAGIC, magic, parts->header.magic[7] = 0)
 #define DEFINE(rule, name, code) MUTATION(rule, name, code)
 MUTATION_LIST(DEFINE)
 #undef DEFINE
 
 /* Names that must be equal to another record's. */
-static void copy_field(parts_t* parts, uint32_t type, size_t record_bytes, size_t offset, uint32_t from, uint32_t to) {
+static void copy_field(parts_t* parts, uint32_t type, size_t record_bytes, size_t offset,
+                       uint32_t from, uint32_t to) {
   const unsigned char* source = record_of(parts, type, record_bytes, from);
   unsigned char* target = record_of(parts, type, record_bytes, to);
   memcpy(target + offset, source + offset, 4);
 }
-#define SAME_NAME_LIST(X)                                                                   \
-  X(NAME_ORDER, METADATA, accx_metadata_t, key, 0, 1)                                       \
-  X(NAME_ORDER, SYMBOLS, accx_symbol_t, name, 0, 1)                                         \
-  X(NAME_ORDER, CONSTANTS, accx_constant_t, name, 1, 2)                                     \
-  X(NAME_ORDER, KERNELS, accx_kernel_t, name, 0, 1)                                         \
-  X(NAME_ORDER, IMAGES, accx_image_t, name, 0, 1)                                           \
-  X(FUNCTION_NAME, FUNCTIONS, accx_function_t, name, FUNCTION_HELPER, FUNCTION_MAIN)        \
-  X(ARGUMENT_NAME, ARGUMENTS, accx_argument_t, name, ARGUMENT_MAIN, ARGUMENT_MAIN + 1)      \
-  X(ARGUMENT_NAME, ARGUMENTS, accx_argument_t, name, ARGUMENT_MAIN + 5, ARGUMENT_MAIN + 6)  \
+#define SAME_NAME_LIST(X)                                                                          \
+  X(NAME_ORDER, METADATA, accx_metadata_t, key, 0, 1)                                              \
+  X(NAME_ORDER, SYMBOLS, accx_symbol_t, name, 0, 1)                                                \
+  X(NAME_ORDER, CONSTANTS, accx_constant_t, name, 1, 2)                                            \
+  X(NAME_ORDER, KERNELS, accx_kernel_t, name, 0, 1)                                                \
+  X(NAME_ORDER, IMAGES, accx_image_t, name, 0, 1)                                                  \
+  X(FUNCTION_NAME, FUNCTIONS, accx_function_t, name, FUNCTION_HELPER, FUNCTION_MAIN)               \
+  X(ARGUMENT_NAME, ARGUMENTS, accx_argument_t, name, ARGUMENT_MAIN, ARGUMENT_MAIN + 1)             \
+  X(ARGUMENT_NAME, ARGUMENTS, accx_argument_t, name, ARGUMENT_MAIN + 5, ARGUMENT_MAIN + 6)         \
   X(PARAMETER_NAME, PARAMETERS, accx_parameter_t, name, 0, 1)
 
 static void expect_mutation(const mutation_case_t* test) {
@@ -525,19 +595,20 @@ static void mutations(void** state) {
 #define CASE(rule, name, code) {ACCX_RULE_##rule, mutate_##name, #name},
   static const mutation_case_t cases[] = {MUTATION_LIST(CASE)};
 #undef CASE
-  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) expect_mutation(&cases[i]);
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i)
+    expect_mutation(&cases[i]);
 }
 
 static void equal_names(void** state) {
   (void)state;
-#define CASE(rule, section, type, field, from, to)                                                              \
-  do {                                                                                                          \
-    parts_t parts = take_apart(&golden);                                                                        \
-    copy_field(&parts, ACCX_SECTION_##section, sizeof(type), offsetof(type, field), (from), (to));              \
-    bytes_t file = put_together(&parts);                                                                        \
-    expect_rule(&file, ACCX_RULE_##rule, #section);                                                             \
-    free(file.data);                                                                                            \
-    free_parts(&parts);                                                                                         \
+#define CASE(rule, section, type, field, from, to)                                                 \
+  do {                                                                                             \
+    parts_t parts = take_apart(&golden);                                                           \
+    copy_field(&parts, ACCX_SECTION_##section, sizeof(type), offsetof(type, field), (from), (to)); \
+    bytes_t file = put_together(&parts);                                                           \
+    expect_rule(&file, ACCX_RULE_##rule, #section);                                                \
+    free(file.data);                                                                               \
+    free_parts(&parts);                                                                            \
   } while (0);
   SAME_NAME_LIST(CASE)
 #undef CASE
@@ -547,7 +618,8 @@ static void equal_names(void** state) {
 
 /* "helper" under a name that sorts behind "pack". */
 static void mutate_function_order(parts_t* parts) {
-  accx_function_t* helper = record_of(parts, ACCX_SECTION_FUNCTIONS, sizeof *helper, FUNCTION_HELPER);
+  accx_function_t* helper =
+      record_of(parts, ACCX_SECTION_FUNCTIONS, sizeof *helper, FUNCTION_HELPER);
   const accx_argument_t* x = record_of(parts, ACCX_SECTION_ARGUMENTS, sizeof *x, ARGUMENT_HELPER);
   helper->name = x->name;
 }
@@ -611,7 +683,8 @@ static void mutate_name_long(parts_t* parts) {
 static void mutate_only_code(parts_t* parts) {
   for (uint32_t i = parts->count; i-- > 0;) {
     const uint32_t type = parts->parts[i].section.type;
-    if (type != ACCX_SECTION_STRINGS && type != ACCX_SECTION_CODE) remove_part(parts, type);
+    if (type != ACCX_SECTION_STRINGS && type != ACCX_SECTION_CODE)
+      remove_part(parts, type);
   }
 }
 
@@ -622,7 +695,8 @@ static void mutate_strings_end(parts_t* parts) {
 
 /* A prepare function that reads the session: its slot becomes a state's. */
 static void mutate_prepare_impure(parts_t* parts) {
-  accx_function_t* main_function = record_of(parts, ACCX_SECTION_FUNCTIONS, sizeof *main_function, FUNCTION_MAIN);
+  accx_function_t* main_function =
+      record_of(parts, ACCX_SECTION_FUNCTIONS, sizeof *main_function, FUNCTION_MAIN);
   accx_function_t* pack = record_of(parts, ACCX_SECTION_FUNCTIONS, sizeof *pack, FUNCTION_PACK);
   part_t* slots = find_part(parts, ACCX_SECTION_SLOTS);
   const size_t place = (pack->slot_first + pack->slot_count) * sizeof(accx_slot_t);
@@ -649,7 +723,8 @@ static void several_places(void** state) {
       {ACCX_RULE_PREPARE, mutate_prepare_impure, "prepare_impure"},
       {ACCX_RULE_IMAGE_PLACE, mutate_only_code, "only_code"},
   };
-  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) expect_mutation(&cases[i]);
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i)
+    expect_mutation(&cases[i]);
 }
 
 /* ---- UTF-8 ---- */
@@ -657,13 +732,24 @@ static void several_places(void** state) {
 static void utf8(void** state) {
   (void)state;
   static const char* const bad[] = {
-      "~\x80",          "~\xC0\x80",         "~\xC1\xBF",         "~\xC2",     "~\xE0\x9F\xBF", "~\xED\xA0\x80",
-      "~\xEF\xBF",      "~\xF0\x8F\xBF\xBF", "~\xF4\x90\x80\x80", "~\xF5\x80", "~\xFF",         "~\xE2\x28\xA1",
-      "~\xF0\x90\x28z", "~\xF0\x90\x80z",
+      "~\x80",
+      "~\xC0\x80",
+      "~\xC1\xBF",
+      "~\xC2",
+      "~\xE0\x9F\xBF",
+      "~\xED\xA0\x80",
+      "~\xEF\xBF",
+      "~\xF0\x8F\xBF\xBF",
+      "~\xF4\x90\x80\x80",
+      "~\xF5\x80",
+      "~\xFF",
+      "~\xE2\x28\xA1",
+      "~\xF0\x90\x28z",
+      "~\xF0\x90\x80z",
   };
-  static const char* const good[] = {"~\x7F",         "~\xC2\x80",         "~\xDF\xBF",         "~\xE0\xA0\x80",
-                                     "~\xED\x9F\xBF", "~\xEE\x80\x80",     "~\xEF\xBF\xBF",     "~\xF0\x90\x80\x80",
-                                     "~\xF4\x8F\xBF\xBF"};
+  static const char* const good[] = {"~\x7F",         "~\xC2\x80",         "~\xDF\xBF",
+                                     "~\xE0\xA0\x80", "~\xED\x9F\xBF",     "~\xEE\x80\x80",
+                                     "~\xEF\xBF\xBF", "~\xF0\x90\x80\x80", "~\xF4\x8F\xBF\xBF"};
   for (size_t i = 0; i < sizeof bad / sizeof bad[0] + sizeof good / sizeof good[0]; ++i) {
     const size_t bad_count = sizeof bad / sizeof bad[0];
     parts_t parts = take_apart(&golden);
@@ -681,11 +767,13 @@ static void utf8(void** state) {
 
 /* ---- Bundles made from nothing ---- */
 
-/* One function for each level, each with `width` commands: CALL of the one before (calls), or a REPEAT of the next block. */
+/* One function for each level, each with `width` commands: CALL of the one before (calls), or a
+ * REPEAT of the next block. */
 static bytes_t make_levels(uint32_t levels, uint32_t width, bool calls) {
   parts_t parts = {.count = 0};
   memcpy(parts.header.magic, ACCX_MAGIC, 8);
-  parts.header.container = parts.header.commands = parts.header.kernel_abi = parts.header.layouts = (accx_version_t){0, 1};
+  parts.header.container = parts.header.commands = parts.header.kernel_abi = parts.header.layouts =
+      (accx_version_t){0, 1};
   parts.header.section_record_bytes = sizeof(accx_section_t);
   parts.header.section_table_offset = sizeof(accx_header_t);
   const uint32_t functions = calls ? levels : 1;
@@ -696,20 +784,26 @@ static bytes_t make_levels(uint32_t levels, uint32_t width, bool calls) {
     snprintf(name, sizeof name, "f%02u", i % 100);
     memcpy(strings->bytes + 1 + 4 * i, name, 4);
   }
-  part_t* nodes = add_part(&parts, ACCX_SECTION_EXPRESSIONS, 1, "expressions", sizeof(accx_expression_t),
-                           functions * sizeof(accx_expression_t));
-  part_t* records = add_part(&parts, ACCX_SECTION_FUNCTIONS, 1, "functions", sizeof(accx_function_t),
-                             functions * sizeof(accx_function_t));
-  part_t* blocks = add_part(&parts, ACCX_SECTION_BLOCKS, 1, "blocks", sizeof(accx_block_t), levels * sizeof(accx_block_t));
+  part_t* nodes = add_part(&parts, ACCX_SECTION_EXPRESSIONS, 1, "expressions",
+                           sizeof(accx_expression_t), functions * sizeof(accx_expression_t));
+  part_t* records = add_part(&parts, ACCX_SECTION_FUNCTIONS, 1, "functions",
+                             sizeof(accx_function_t), functions * sizeof(accx_function_t));
+  part_t* blocks = add_part(&parts, ACCX_SECTION_BLOCKS, 1, "blocks", sizeof(accx_block_t),
+                            levels * sizeof(accx_block_t));
   const uint32_t command_bytes = sizeof(accx_command_t) + 8;
-  part_t* commands = add_part(&parts, ACCX_SECTION_COMMANDS, 1, "commands", 0, (levels - 1) * width * command_bytes);
+  part_t* commands = add_part(&parts, ACCX_SECTION_COMMANDS, 1, "commands", 0,
+                              (levels - 1) * width * command_bytes);
   /* add_part moves nothing that came before: types ascend. */
   nodes = find_part(&parts, ACCX_SECTION_EXPRESSIONS);
   for (uint32_t i = 0; i < functions; ++i) {
     const accx_expression_t node = {ACCX_EXPR_CONSTANT, ACCX_NONE, ACCX_NONE, ACCX_NONE, 1};
     memcpy(nodes->bytes + i * sizeof node, &node, sizeof node);
-    const accx_function_t function = {.name = 1 + 4 * i, .flags = ACCX_FUNCTION_INTERNAL, .expression_first = i,
-                                      .expression_count = 1, .body = i, .transient_align = 1};
+    const accx_function_t function = {.name = 1 + 4 * i,
+                                      .flags = ACCX_FUNCTION_INTERNAL,
+                                      .expression_first = i,
+                                      .expression_count = 1,
+                                      .body = i,
+                                      .transient_align = 1};
     memcpy(records->bytes + i * sizeof function, &function, sizeof function);
   }
   uint32_t at = 0;
@@ -719,7 +813,8 @@ static bytes_t make_levels(uint32_t levels, uint32_t width, bool calls) {
     const accx_block_t block = {at, empty ? 0 : width * command_bytes, empty ? 0 : width};
     memcpy(blocks->bytes + i * sizeof block, &block, sizeof block);
     for (uint32_t k = 0; k < block.command_count; ++k) {
-      const accx_command_t command = {calls ? ACCX_COMMAND_CALL : ACCX_COMMAND_REPEAT, 1, command_bytes, 0, ACCX_NONE, 0, 0};
+      const accx_command_t command = {
+          calls ? ACCX_COMMAND_CALL : ACCX_COMMAND_REPEAT, 1, command_bytes, 0, ACCX_NONE, 0, 0};
       const uint32_t own[2] = {calls ? i - 1 : 0, calls ? 0 : i + 1};
       memcpy(commands->bytes + at, &command, sizeof command);
       memcpy(commands->bytes + at + sizeof command, own, sizeof own);
@@ -727,7 +822,8 @@ static bytes_t make_levels(uint32_t levels, uint32_t width, bool calls) {
     }
   }
   commands->section.record_count = (levels - 1) * width;
-  if (levels == 1) remove_part(&parts, ACCX_SECTION_COMMANDS);
+  if (levels == 1)
+    remove_part(&parts, ACCX_SECTION_COMMANDS);
   bytes_t file = put_together(&parts);
   free_parts(&parts);
   return file;
@@ -740,15 +836,20 @@ static void depth_limits(void** state) {
     bool calls;
     uint32_t rule; /* 0: good */
   } cases[] = {
-      {1, 1, false, 0},  {ACCX_MAX_BLOCK_DEPTH, 1, false, 0}, {ACCX_MAX_BLOCK_DEPTH + 1, 1, false, ACCX_RULE_BLOCK_DEPTH},
+      {1, 1, false, 0},
+      {ACCX_MAX_BLOCK_DEPTH, 1, false, 0},
+      {ACCX_MAX_BLOCK_DEPTH + 1, 1, false, ACCX_RULE_BLOCK_DEPTH},
       {60, 1, false, ACCX_RULE_BLOCK_DEPTH},
-      {ACCX_MAX_CALL_DEPTH, 1, true, 0}, {ACCX_MAX_CALL_DEPTH + 1, 1, true, ACCX_RULE_CALL_LIMITS},
-      {8, 10, true, 0},  {10, 10, true, ACCX_RULE_CALL_LIMITS},
+      {ACCX_MAX_CALL_DEPTH, 1, true, 0},
+      {ACCX_MAX_CALL_DEPTH + 1, 1, true, ACCX_RULE_CALL_LIMITS},
+      {8, 10, true, 0},
+      {10, 10, true, ACCX_RULE_CALL_LIMITS},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
     bytes_t file = make_levels(cases[i].levels, cases[i].width, cases[i].calls);
     char what[64];
-    snprintf(what, sizeof what, "%u levels of %u (%s)", cases[i].levels, cases[i].width, cases[i].calls ? "calls" : "blocks");
+    snprintf(what, sizeof what, "%u levels of %u (%s)", cases[i].levels, cases[i].width,
+             cases[i].calls ? "calls" : "blocks");
     if (cases[i].rule == 0) {
       expect_good(&file, what);
     } else {
@@ -761,7 +862,8 @@ static void depth_limits(void** state) {
 /* ---- The file itself ---- */
 
 static accx_section_t* table_entry(bytes_t* file, uint32_t index) {
-  return (accx_section_t*)(void*)(file->data + sizeof(accx_header_t) + index * sizeof(accx_section_t));
+  return (accx_section_t*)(void*)(file->data + sizeof(accx_header_t) +
+                                  index * sizeof(accx_section_t));
 }
 
 static void container(void** state) {
@@ -769,10 +871,10 @@ static void container(void** state) {
   bytes_t file = copy_bytes(&golden);
   accx_header_t* header = (accx_header_t*)(void*)file.data;
   const accx_header_t saved = *header;
-#define EXPECT_HEADER(field, value, rule)      \
-  header->field = (value);                     \
-  redo_header_digest(&file);                   \
-  expect_rule(&file, ACCX_RULE_##rule, #field); \
+#define EXPECT_HEADER(field, value, rule)                                                          \
+  header->field = (value);                                                                         \
+  redo_header_digest(&file);                                                                       \
+  expect_rule(&file, ACCX_RULE_##rule, #field);                                                    \
   *header = saved
   EXPECT_HEADER(file_size_bytes, saved.file_size_bytes + 1, FILE_SIZE);
   EXPECT_HEADER(file_size_bytes, 0, FILE_SIZE);
@@ -791,17 +893,18 @@ static void container(void** state) {
 
   accx_section_t* section = table_entry(&file, 1);
   const accx_section_t saved_section = *section;
-#define EXPECT_SECTION(field, value, rule)     \
-  section->field = (value);                    \
-  redo_header_digest(&file);                   \
-  expect_rule(&file, ACCX_RULE_##rule, #field); \
+#define EXPECT_SECTION(field, value, rule)                                                         \
+  section->field = (value);                                                                        \
+  redo_header_digest(&file);                                                                       \
+  expect_rule(&file, ACCX_RULE_##rule, #field);                                                    \
   *section = saved_section
   EXPECT_SECTION(offset, saved_section.offset + 8, SECTION_PLACE);
   EXPECT_SECTION(offset, 0, SECTION_PLACE);
   EXPECT_SECTION(offset, UINT64_MAX, SECTION_PLACE);
   EXPECT_SECTION(size_bytes, UINT64_MAX, SECTION_BOUNDS);
   EXPECT_SECTION(size_bytes, 0, SECTION_BOUNDS);
-  EXPECT_SECTION(digest.bytes[0], (unsigned char)(saved_section.digest.bytes[0] ^ 1), SECTION_DIGEST);
+  EXPECT_SECTION(digest.bytes[0], (unsigned char)(saved_section.digest.bytes[0] ^ 1),
+                 SECTION_DIGEST);
   section = table_entry(&file, saved.section_count - 1);
   section->digest.bytes[0] ^= 1;
   redo_header_digest(&file);
@@ -827,7 +930,8 @@ static void last_section_ends_the_file(void** state) {
   free(longer.data);
 }
 
-/* Memory that ends where a page begins that may not be touched: reading past a file's end is a crash. */
+/* Memory that ends where a page begins that may not be touched: reading past a file's end is a
+ * crash. */
 typedef struct guarded {
   unsigned char* mapping;
   size_t size; /* without the guard */
@@ -836,7 +940,8 @@ typedef struct guarded {
 static guarded_t make_guarded(size_t size) {
   const size_t page = (size_t)sysconf(_SC_PAGESIZE);
   guarded_t guarded = {NULL, (size + page - 1) / page * page};
-  void* mapping = mmap(NULL, guarded.size + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* mapping =
+      mmap(NULL, guarded.size + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   assert_ptr_not_equal(mapping, MAP_FAILED);
   guarded.mapping = mapping;
   assert_int_equal(mprotect(guarded.mapping + guarded.size, page, PROT_NONE), 0);
@@ -871,7 +976,8 @@ static void truncation(void** state) {
 
 /* True when the byte lies in DATA, which is not read at open. */
 static bool is_data(size_t at) {
-  const accx_section_t* data = table_entry(&golden, ((const accx_header_t*)(const void*)golden.data)->section_count - 1);
+  const accx_section_t* data =
+      table_entry(&golden, ((const accx_header_t*)(const void*)golden.data)->section_count - 1);
   return at >= data->offset;
 }
 
@@ -882,7 +988,8 @@ static void flipped_bits(void** state) {
   for (size_t at = 0; at < file.size; ++at) {
     for (unsigned bit = 0; bit < 8; ++bit) {
       /* Every bit of header and table, and one of every other byte. */
-      if (at >= table_end && bit != at % 8) continue;
+      if (at >= table_end && bit != at % 8)
+        continue;
       file.data[at] = (unsigned char)(file.data[at] ^ (1u << bit));
       accrt_bundle_t* bundle;
       const accrt_status_t status = open_file(&file, NULL, &bundle);
@@ -918,7 +1025,8 @@ static void flipped_bits_with_right_digests(void** state) {
   for (uint32_t i = 0; i < count; ++i) {
     accx_section_t* section = table_entry(&file, i);
     const accx_section_t saved_section = *section;
-    if (section->type >= ACCX_SECTION_CHUNK_DIGESTS) continue;
+    if (section->type >= ACCX_SECTION_CHUNK_DIGESTS)
+      continue;
     for (size_t at = section->offset; at < section->offset + section->size_bytes; ++at) {
       const unsigned char saved = file.data[at];
       const unsigned char values[] = {(unsigned char)(saved ^ (1u << at % 8)), 0xFF};
@@ -940,16 +1048,20 @@ static void random_damage(void** state) {
   const unsigned seed = (unsigned)time(NULL) ^ (unsigned)getpid();
   print_message("seed %u\n", seed);
   srand(seed);
-  static const uint32_t interesting[] = {0, 1, 2, 3, 7, 8, 16, 255, 256, 4096, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, 0xFFFFFFFF};
+  static const uint32_t interesting[] = {
+      0, 1, 2, 3, 7, 8, 16, 255, 256, 4096, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, 0xFFFFFFFF};
   for (int round = 0; round < 3000; ++round) {
     parts_t parts = take_apart(&golden);
     for (int k = rand() % 4; k >= 0; --k) {
       part_t* part = &parts.parts[(uint32_t)rand() % parts.count];
       const size_t at = (size_t)rand() % part->size_bytes;
       uint32_t value = interesting[(size_t)rand() % (sizeof interesting / sizeof interesting[0])];
-      if (rand() % 3 == 0) value = (uint32_t)rand() % 64;
-      if (rand() % 8 == 0) resize_part(part, 1 + (size_t)rand() % (2 * part->size_bytes));
-      if ((at & ~(size_t)3) + 4 <= part->size_bytes) memcpy(part->bytes + (at & ~(size_t)3), &value, 4);
+      if (rand() % 3 == 0)
+        value = (uint32_t)rand() % 64;
+      if (rand() % 8 == 0)
+        resize_part(part, 1 + (size_t)rand() % (2 * part->size_bytes));
+      if ((at & ~(size_t)3) + 4 <= part->size_bytes)
+        memcpy(part->bytes + (at & ~(size_t)3), &value, 4);
     }
     bytes_t file = put_together(&parts);
     try_damaged(&file);
@@ -991,7 +1103,8 @@ static void newer_versions(void** state) {
   uint32_t unknown = 0;
   for (uint32_t i = 0; i < parts.count; ++i) {
     assert_int_equal(accrt_bundle_section(bundle, i, &info), ACCRT_OK);
-    if (info.known) continue;
+    if (info.known)
+      continue;
     assert_string_equal(info.name, "assets");
     ++unknown;
   }
@@ -1020,7 +1133,8 @@ static void newer_versions(void** state) {
 static void features_of_one_function(void** state) {
   (void)state;
   parts_t parts = take_apart(&golden);
-  accx_function_t* function = record_of(&parts, ACCX_SECTION_FUNCTIONS, sizeof *function, FUNCTION_MAIN);
+  accx_function_t* function =
+      record_of(&parts, ACCX_SECTION_FUNCTIONS, sizeof *function, FUNCTION_MAIN);
   function->required_features = 4;
   command_of(&parts, ACCX_COMMAND_FILL, 0)->opcode = 99;
   bytes_t file = put_together(&parts);
@@ -1040,7 +1154,8 @@ static void features_of_one_function(void** state) {
 static void damaged_weights(void** state) {
   (void)state;
   bytes_t file = copy_bytes(&golden);
-  const accx_section_t* data = table_entry(&file, ((accx_header_t*)(void*)file.data)->section_count - 1);
+  const accx_section_t* data =
+      table_entry(&file, ((accx_header_t*)(void*)file.data)->section_count - 1);
   file.data[data->offset] ^= 1;
   accrt_bundle_t* bundle;
   accrt_bundle_options_t options = ACCRT_BUNDLE_OPTIONS_INIT;
@@ -1048,7 +1163,8 @@ static void damaged_weights(void** state) {
   uint64_t size;
   assert_int_equal(open_file(&file, &options, &bundle), ACCRT_OK);
   for (int i = 0; i < 2; ++i) { /* the verdict is remembered */
-    assert_int_equal(accrt_bundle_constant_data(bundle, CONSTANT_WEIGHT, &bytes, &size), ACCRT_ERROR_DATA_CORRUPT);
+    assert_int_equal(accrt_bundle_constant_data(bundle, CONSTANT_WEIGHT, &bytes, &size),
+                     ACCRT_ERROR_DATA_CORRUPT);
     assert_int_equal(rule_of_record(), ACCX_RULE_DATA_DIGEST);
     assert_null(bytes);
   }
@@ -1097,8 +1213,9 @@ static void changed_code(void** state) {
 
 static void every_rule_was_provoked(void** state) {
   (void)state;
-#define CHECK(name, number, status, text) \
-  if (!seen_rules[number]) fail_msg("rule %d (%s) was provoked by no test", number, #name);
+#define CHECK(name, number, status, text)                                                          \
+  if (!seen_rules[number])                                                                         \
+    fail_msg("rule %d (%s) was provoked by no test", number, #name);
   ACCX_RULE_LIST(CHECK)
 #undef CHECK
 }

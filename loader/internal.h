@@ -14,7 +14,8 @@
 #include "runtime/core/object.h"
 
 #define ACCX_MAX_LOCAL_MEMORY_BYTES (256u << 20)
-#define ACCX_MAX_NEEDED_SYMBOLS (1u << 22) /* of all functions together: bounds the verifier's memory */
+#define ACCX_MAX_NEEDED_SYMBOLS                                                                    \
+  (1u << 22) /* of all functions together: bounds the verifier's memory */
 
 /* What the format says of one section. */
 typedef struct accx_section_kind {
@@ -49,7 +50,8 @@ struct accrt_bundle {
   accx_digest_t* image_digests; /* made at open, from the bytes that matched CODE's digest */
   uint64_t code_offset;         /* in the file */
   uint64_t data_offset;
-  /* DATA: in place (mapped, or the caller's memory), or an anonymous mapping that is read into chunk by chunk. */
+  /* DATA: in place (mapped, or the caller's memory), or an anonymous mapping that is read into
+   * chunk by chunk. */
   const unsigned char* data;
   bool data_in_place;
   void* mapping;
@@ -68,7 +70,8 @@ typedef struct accx_verifier {
   accrt_bundle_t* bundle;
   accrt_bundle_tables_t* tables;
   const accx_section_t* sections[64]; /* known ones by type, NULL when the file has none */
-  bool newer;                         /* the file needs a newer minor of something: what is unknown is no mistake of the file */
+  /* The file needs a newer minor of something: what is unknown is no mistake of the file. */
+  bool newer;
   /* What each expression is made of: see ACCX_USES_*. */
   uint16_t* expression_uses;
   /* A set of string offsets with epochs, emptied by counting the epoch up. */
@@ -98,7 +101,8 @@ typedef struct accx_function_facts {
   uint64_t expanded_commands;
 } accx_function_facts_t;
 
-/* Bits of expression_uses: symbol classes in the low four, then PRESENT; the high byte is the repeat depth needed. */
+/* Bits of expression_uses: symbol classes in the low four, then PRESENT; the high byte is the
+ * repeat depth needed. */
 #define ACCX_USES_SPECIALIZE (1u << ACCX_SYMBOL_SPECIALIZE)
 #define ACCX_USES_BUCKET (1u << ACCX_SYMBOL_BUCKET)
 #define ACCX_USES_RUNTIME (1u << ACCX_SYMBOL_RUNTIME)
@@ -115,16 +119,19 @@ typedef struct accx_scope {
   uint32_t repeat_depth; /* of the place */
 } accx_scope_t;
 
-/* Records a refusal: "<bundle>: <section>[<index>].<field>: <what> (rule N)". `index` and `field` may be NONE and NULL. */
-accrt_status_t accx_reject(const accx_verifier_t* verifier, uint32_t rule, const char* file, uint32_t line,
-                           const char* section, uint32_t index, const char* field, const char* format, ...)
-    ACCRT_PRINTF(8, 9);
-#define ACCX_REJECT(verifier, rule, section, index, field, ...)                                                   \
-  accx_reject((verifier), ACCX_RULE_##rule, __FILE__, (uint32_t)__LINE__, (section), (index), (field), __VA_ARGS__)
-#define ACCX_TRY(expression)                            \
-  do {                                                  \
-    const accrt_status_t try_status = (expression);     \
-    if (try_status != ACCRT_OK) return try_status;      \
+/* Records a refusal: "<bundle>: <section>[<index>].<field>: <what> (rule N)". `index` and `field`
+ * may be NONE and NULL. */
+accrt_status_t accx_reject(const accx_verifier_t* verifier, uint32_t rule, const char* file,
+                           uint32_t line, const char* section, uint32_t index, const char* field,
+                           const char* format, ...) ACCRT_PRINTF(8, 9);
+#define ACCX_REJECT(verifier, rule, section, index, field, ...)                                    \
+  accx_reject((verifier), ACCX_RULE_##rule, __FILE__, (uint32_t)__LINE__, (section), (index),      \
+              (field), __VA_ARGS__)
+#define ACCX_TRY(expression)                                                                       \
+  do {                                                                                             \
+    const accrt_status_t try_status = (expression);                                                \
+    if (try_status != ACCRT_OK)                                                                    \
+      return try_status;                                                                           \
   } while (0)
 
 /* verify_container.c: header, section table, digests; copies all metadata into the bundle. */
@@ -149,20 +156,22 @@ accrt_status_t accx_verify(accrt_bundle_t* bundle);
 void accx_verify_minimum(const accrt_bundle_tables_t* tables, accx_header_t* out_versions);
 
 /* Helpers of the tables (verify_tables.c). */
-accrt_status_t accx_check_string(const accx_verifier_t* verifier, uint32_t offset, const char* section, uint32_t index,
-                                 const char* field);
-accrt_status_t accx_check_name(const accx_verifier_t* verifier, uint32_t offset, const char* section, uint32_t index,
-                               const char* field);
+accrt_status_t accx_check_string(const accx_verifier_t* verifier, uint32_t offset,
+                                 const char* section, uint32_t index, const char* field);
+accrt_status_t accx_check_name(const accx_verifier_t* verifier, uint32_t offset,
+                               const char* section, uint32_t index, const char* field);
 /* A name that comes after `previous` in its table (0 for the first). */
-accrt_status_t accx_check_ordered_name(const accx_verifier_t* verifier, uint32_t offset, uint32_t previous,
-                                       const char* section, uint32_t index, const char* field);
+accrt_status_t accx_check_ordered_name(const accx_verifier_t* verifier, uint32_t offset,
+                                       uint32_t previous, const char* section, uint32_t index,
+                                       const char* field);
 /* An expression in use; NONE is refused. */
-accrt_status_t accx_check_expression(const accx_verifier_t* verifier, const accx_scope_t* scope, uint32_t node,
-                                     const char* section, uint32_t index, const char* field);
-accrt_status_t accx_check_dtype(const accx_verifier_t* verifier, uint32_t dtype, const char* section, uint32_t index,
-                                const char* field);
-accrt_status_t accx_check_type(const accx_verifier_t* verifier, const accx_scope_t* scope, const accx_type_t* type,
-                               const char* section, uint32_t index);
+accrt_status_t accx_check_expression(const accx_verifier_t* verifier, const accx_scope_t* scope,
+                                     uint32_t node, const char* section, uint32_t index,
+                                     const char* field);
+accrt_status_t accx_check_dtype(const accx_verifier_t* verifier, uint32_t dtype,
+                                const char* section, uint32_t index, const char* field);
+accrt_status_t accx_check_type(const accx_verifier_t* verifier, const accx_scope_t* scope,
+                               const accx_type_t* type, const char* section, uint32_t index);
 /* The symbols that `callee` leaves to its callers are needed by `function` too. */
 accrt_status_t accx_need_symbols_of(accx_verifier_t* verifier, uint32_t function, uint32_t callee);
 void accx_set_clear(accx_verifier_t* verifier);

@@ -14,10 +14,12 @@ static void bundle_free(accrt_bundle_t* bundle, bool notify) {
   accx_source_close(&bundle->source, notify);
   accrt_free_array(allocator, bundle->commands, tables->command_count, sizeof(accx_command_t*));
   accrt_free_array(allocator, bundle->block_first, tables->block_count, sizeof(uint32_t));
-  accrt_free_array(allocator, bundle->function_command_count, tables->function_count, sizeof(uint32_t));
+  accrt_free_array(allocator, bundle->function_command_count, tables->function_count,
+                   sizeof(uint32_t));
   accrt_free_array(allocator, bundle->image_digests, tables->image_count, sizeof(accx_digest_t));
   accrt_free_array(allocator, bundle->section_table, tables->section_count, sizeof(accx_section_t));
-  accrt_free_array(allocator, bundle->section_names, tables->section_count, sizeof *bundle->section_names);
+  accrt_free_array(allocator, bundle->section_names, tables->section_count,
+                   sizeof *bundle->section_names);
   accrt_free(allocator, bundle->metadata, bundle->metadata_size_bytes);
   accrt_free_string(allocator, bundle->name);
   accrt_instance_t* instance = bundle->instance;
@@ -26,15 +28,20 @@ static void bundle_free(accrt_bundle_t* bundle, bool notify) {
   accrt_instance_release(instance);
 }
 
-static accrt_status_t read_options(const accrt_bundle_options_t* options, accrt_bundle_options_t* out_options) {
+static accrt_status_t read_options(const accrt_bundle_options_t* options,
+                                   accrt_bundle_options_t* out_options) {
   ACCX_TRY(accrt_struct_read("accrt_bundle_options_t", options, out_options, sizeof *out_options));
-  if (out_options->verify <= ACCRT_VERIFY_NO_DATA) return ACCRT_OK;
-  return ACCRT_FAIL(INVALID_ARGUMENT, "accrt_bundle_options_t: verify is %" PRIu32 ", not ACCRT_VERIFY_DEFAULT, _FULL or _NO_DATA",
+  if (out_options->verify <= ACCRT_VERIFY_NO_DATA)
+    return ACCRT_OK;
+  return ACCRT_FAIL(INVALID_ARGUMENT,
+                    "accrt_bundle_options_t: verify is %" PRIu32
+                    ", not ACCRT_VERIFY_DEFAULT, _FULL or _NO_DATA",
                     out_options->verify);
 }
 
 /* A bundle without a source. */
-static accrt_status_t bundle_create(accrt_instance_t* instance, const accrt_bundle_options_t* options, const char* name,
+static accrt_status_t bundle_create(accrt_instance_t* instance,
+                                    const accrt_bundle_options_t* options, const char* name,
                                     accrt_bundle_t** out_bundle) {
   const accrt_allocator_t* allocator = accrt_instance_allocator(instance);
   void* memory;
@@ -55,14 +62,18 @@ static accrt_status_t bundle_create(accrt_instance_t* instance, const accrt_bund
 }
 
 /* Takes `bundle`. */
-static accrt_status_t finish_open(accrt_bundle_t* bundle, accrt_status_t source_status, accrt_bundle_t** out_bundle) {
+static accrt_status_t finish_open(accrt_bundle_t* bundle, accrt_status_t source_status,
+                                  accrt_bundle_t** out_bundle) {
   accrt_status_t status = source_status;
-  if (status != ACCRT_OK) goto out;
+  if (status != ACCRT_OK)
+    goto out;
   accx_source_begin(&bundle->source);
   status = accx_verify(bundle);
   accx_source_end(&bundle->source);
-  if (status == ACCRT_OK) status = accx_data_open(bundle);
-  if (status == ACCRT_OK && bundle->verify == ACCRT_VERIFY_FULL) status = accrt_bundle_verify(bundle);
+  if (status == ACCRT_OK)
+    status = accx_data_open(bundle);
+  if (status == ACCRT_OK && bundle->verify == ACCRT_VERIFY_FULL)
+    status = accrt_bundle_verify(bundle);
 out:
   if (status != ACCRT_OK) {
     bundle_free(bundle, false);
@@ -73,60 +84,73 @@ out:
 }
 
 /* What all four functions begin with. */
-static accrt_status_t begin_open(accrt_instance_t* instance, const accrt_bundle_options_t* options, const char* name,
-                                 accrt_bundle_t** out_bundle, accrt_bundle_t** bundle) {
-  if (out_bundle == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "out_bundle is NULL");
+static accrt_status_t begin_open(accrt_instance_t* instance, const accrt_bundle_options_t* options,
+                                 const char* name, accrt_bundle_t** out_bundle,
+                                 accrt_bundle_t** bundle) {
+  if (out_bundle == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "out_bundle is NULL");
   *out_bundle = NULL;
   ACCX_TRY(accrt_check_fork());
-  if (instance == NULL || name == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "instance or path is NULL");
+  if (instance == NULL || name == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "instance or path is NULL");
   accrt_bundle_options_t local;
   ACCX_TRY(read_options(options, &local));
   return bundle_create(instance, &local, name, bundle);
 }
 
 accrt_status_t accrt_bundle_open_path(accrt_instance_t* instance, const char* path,
-                                      const accrt_bundle_options_t* options, accrt_bundle_t** out_bundle) {
+                                      const accrt_bundle_options_t* options,
+                                      accrt_bundle_t** out_bundle) {
   accrt_bundle_t* bundle;
   ACCX_TRY(begin_open(instance, options, path, out_bundle, &bundle));
   return finish_open(bundle, accx_source_open_path(path, &bundle->source), out_bundle);
 }
 
-accrt_status_t accrt_bundle_open_fd(accrt_instance_t* instance, int32_t fd, const accrt_bundle_options_t* options,
+accrt_status_t accrt_bundle_open_fd(accrt_instance_t* instance, int32_t fd,
+                                    const accrt_bundle_options_t* options,
                                     accrt_bundle_t** out_bundle) {
   accrt_bundle_t* bundle;
   ACCX_TRY(begin_open(instance, options, "bundle", out_bundle, &bundle));
   return finish_open(bundle, accx_source_open_fd(fd, &bundle->source), out_bundle);
 }
 
-accrt_status_t accrt_bundle_open_memory(accrt_instance_t* instance, const void* data, uint64_t size_bytes,
-                                        void (*release)(void* user), void* user, const accrt_bundle_options_t* options,
+accrt_status_t accrt_bundle_open_memory(accrt_instance_t* instance, const void* data,
+                                        uint64_t size_bytes, void (*release)(void* user),
+                                        void* user, const accrt_bundle_options_t* options,
                                         accrt_bundle_t** out_bundle) {
   accrt_bundle_t* bundle;
   ACCX_TRY(begin_open(instance, options, "bundle", out_bundle, &bundle));
-  return finish_open(bundle, accx_source_open_memory(data, size_bytes, release, user, &bundle->source), out_bundle);
+  return finish_open(bundle,
+                     accx_source_open_memory(data, size_bytes, release, user, &bundle->source),
+                     out_bundle);
 }
 
 accrt_status_t accrt_bundle_open_callbacks(accrt_instance_t* instance, const accrt_reader_t* reader,
-                                           const accrt_bundle_options_t* options, accrt_bundle_t** out_bundle) {
+                                           const accrt_bundle_options_t* options,
+                                           accrt_bundle_t** out_bundle) {
   accrt_bundle_t* bundle;
   ACCX_TRY(begin_open(instance, options, "bundle", out_bundle, &bundle));
   return finish_open(bundle, accx_source_open_callbacks(reader, &bundle->source), out_bundle);
 }
 
 accrt_bundle_t* accrt_bundle_retain(accrt_bundle_t* bundle) {
-  if (bundle != NULL) accrt_object_retain(&bundle->object);
+  if (bundle != NULL)
+    accrt_object_retain(&bundle->object);
   return bundle;
 }
 
 void accrt_bundle_release(accrt_bundle_t* bundle) {
-  if (bundle == NULL || accrt_forked()) return;
-  if (accrt_object_release(&bundle->object)) bundle_free(bundle, true);
+  if (bundle == NULL || accrt_forked())
+    return;
+  if (accrt_object_release(&bundle->object))
+    bundle_free(bundle, true);
 }
 
 /* ---- Verification of everything ---- */
 
 /* Sections that open did not read: those this library does not know. */
-static accrt_status_t verify_unknown_section(accrt_bundle_t* bundle, const accx_section_t* section, unsigned char* piece) {
+static accrt_status_t verify_unknown_section(accrt_bundle_t* bundle, const accx_section_t* section,
+                                             unsigned char* piece) {
   accx_hasher_t hasher;
   accx_hasher_init(&hasher);
   for (uint64_t at = 0; at < section->size_bytes;) {
@@ -137,18 +161,22 @@ static accrt_status_t verify_unknown_section(accrt_bundle_t* bundle, const accx_
     at += size;
   }
   const accx_digest_t found = accx_hasher_finish(&hasher);
-  if (accx_digest_equal(&found, &section->digest)) return ACCRT_OK;
-  return ACCRT_FAIL(DATA_CORRUPT, "%s: %.16s: the digest does not match (rule %d)", bundle->name, section->name,
-                    ACCX_RULE_SECTION_DIGEST);
+  if (accx_digest_equal(&found, &section->digest))
+    return ACCRT_OK;
+  return ACCRT_FAIL(DATA_CORRUPT, "%s: %.16s: the digest does not match (rule %d)", bundle->name,
+                    section->name, ACCX_RULE_SECTION_DIGEST);
 }
 
 static accrt_status_t verify_unknown_sections(accrt_bundle_t* bundle) {
   void* piece = NULL;
   accrt_status_t status = ACCRT_OK;
   for (uint32_t i = 0; i < bundle->tables.section_count && status == ACCRT_OK; ++i) {
-    if (accx_section_kind(bundle->tables.sections[i].type) != NULL) continue;
-    if (piece == NULL) status = accrt_alloc(bundle->allocator, ACCX_CHUNK_BYTES, &piece);
-    if (status == ACCRT_OK) status = verify_unknown_section(bundle, &bundle->tables.sections[i], piece);
+    if (accx_section_kind(bundle->tables.sections[i].type) != NULL)
+      continue;
+    if (piece == NULL)
+      status = accrt_alloc(bundle->allocator, ACCX_CHUNK_BYTES, &piece);
+    if (status == ACCRT_OK)
+      status = verify_unknown_section(bundle, &bundle->tables.sections[i], piece);
   }
   accrt_free(bundle->allocator, piece, ACCX_CHUNK_BYTES);
   return status;
@@ -156,7 +184,8 @@ static accrt_status_t verify_unknown_sections(accrt_bundle_t* bundle) {
 
 accrt_status_t accrt_bundle_verify(accrt_bundle_t* bundle) {
   ACCX_TRY(accrt_check_fork());
-  if (bundle == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "bundle is NULL");
+  if (bundle == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "bundle is NULL");
   accx_source_begin(&bundle->source);
   const accrt_status_t status = verify_unknown_sections(bundle);
   accx_source_end(&bundle->source);

@@ -1,5 +1,5 @@
-/* loader/open_test.c - opening from every kind of source, weights in place and read on demand, reflection, failing allocations and
- * reads, many threads.
+/* loader/open_test.c - opening from every kind of source, weights in place and read on demand,
+ * reflection, failing allocations and reads, many threads.
  *
  * Runs from the root of the source tree (tests/golden).
  */
@@ -35,39 +35,50 @@ static fixture_t* fixture;
 
 /* ---- A bundle with more than one chunk ---- */
 
-static uint64_t big_size(uint32_t index) { return index == 3 ? 2 * ACCX_CHUNK_BYTES : 40000 + index; }
-static unsigned char big_byte(uint32_t index, uint64_t at) { return (unsigned char)(index * 7 + at * 13 + at / 4096); }
+static uint64_t big_size(uint32_t index) {
+  return index == 3 ? 2 * ACCX_CHUNK_BYTES : 40000 + index;
+}
+static unsigned char big_byte(uint32_t index, uint64_t at) {
+  return (unsigned char)(index * 7 + at * 13 + at / 4096);
+}
 
 static bytes_t make_big(void) {
   parts_t parts = {.count = 0};
   memcpy(parts.header.magic, ACCX_MAGIC, 8);
-  parts.header.container = parts.header.commands = parts.header.kernel_abi = parts.header.layouts = (accx_version_t){0, 1};
+  parts.header.container = parts.header.commands = parts.header.kernel_abi = parts.header.layouts =
+      (accx_version_t){0, 1};
   parts.header.section_record_bytes = sizeof(accx_section_t);
   parts.header.section_table_offset = sizeof(accx_header_t);
   part_t* strings = add_part(&parts, ACCX_SECTION_STRINGS, 1, "strings", 0, 1 + 4 * BIG_CONSTANTS);
   strings->section.record_count = 1 + BIG_CONSTANTS;
-  part_t* constants = add_part(&parts, ACCX_SECTION_CONSTANTS, 1, "constants", sizeof(accx_constant_t),
-                               BIG_CONSTANTS * sizeof(accx_constant_t));
-  part_t* components = add_part(&parts, ACCX_SECTION_COMPONENTS, 1, "components", sizeof(accx_component_t),
-                                BIG_CONSTANTS * sizeof(accx_component_t));
+  part_t* constants = add_part(&parts, ACCX_SECTION_CONSTANTS, 1, "constants",
+                               sizeof(accx_constant_t), BIG_CONSTANTS * sizeof(accx_constant_t));
+  part_t* components = add_part(&parts, ACCX_SECTION_COMPONENTS, 1, "components",
+                                sizeof(accx_component_t), BIG_CONSTANTS * sizeof(accx_component_t));
   uint64_t end = 0;
   for (uint32_t i = 0; i < BIG_CONSTANTS; ++i) {
     snprintf((char*)strings->bytes + 1 + 4 * i, 4, "c%02u", i);
     const uint64_t offset = (end + 255) & ~UINT64_C(255);
-    const accx_constant_t constant = {.name = 1 + 4 * i, .dtype = ACCRT_DTYPE_U8, .rank = 1, .component_first = i,
-                                      .component_count = 1, .shape = {(int64_t)big_size(i)}};
+    const accx_constant_t constant = {.name = 1 + 4 * i,
+                                      .dtype = ACCRT_DTYPE_U8,
+                                      .rank = 1,
+                                      .component_first = i,
+                                      .component_count = 1,
+                                      .shape = {(int64_t)big_size(i)}};
     const accx_component_t component = {ACCX_ROLE_DATA, ACCRT_DTYPE_U8, offset, big_size(i)};
     memcpy(constants->bytes + i * sizeof constant, &constant, sizeof constant);
     memcpy(components->bytes + i * sizeof component, &component, sizeof component);
     end = offset + big_size(i);
   }
   const size_t chunks = (size_t)((end + ACCX_CHUNK_BYTES - 1) / ACCX_CHUNK_BYTES);
-  add_part(&parts, ACCX_SECTION_CHUNK_DIGESTS, 1, "chunk_digests", sizeof(accx_digest_t), chunks * sizeof(accx_digest_t));
+  add_part(&parts, ACCX_SECTION_CHUNK_DIGESTS, 1, "chunk_digests", sizeof(accx_digest_t),
+           chunks * sizeof(accx_digest_t));
   part_t* data = add_part(&parts, ACCX_SECTION_DATA, 1, "data", 0, (size_t)end);
   for (uint32_t i = 0; i < BIG_CONSTANTS; ++i) {
     const accx_component_t* component =
         record_of(&parts, ACCX_SECTION_COMPONENTS, sizeof *component, i);
-    for (uint64_t at = 0; at < component->size_bytes; ++at) data->bytes[component->offset_bytes + at] = big_byte(i, at);
+    for (uint64_t at = 0; at < component->size_bytes; ++at)
+      data->bytes[component->offset_bytes + at] = big_byte(i, at);
   }
   bytes_t file = put_together(&parts);
   free_parts(&parts);
@@ -81,7 +92,8 @@ static void check_big_constant(accrt_bundle_t* bundle, uint32_t index) {
   assert_int_equal(size, big_size(index));
   assert_int_equal((uintptr_t)data % ACCX_TENSOR_ALIGN, 0);
   for (uint64_t at = 0; at < size; ++at) {
-    if (((const unsigned char*)data)[at] != big_byte(index, at)) fail_msg("constant %u differs at %llu", index, (unsigned long long)at);
+    if (((const unsigned char*)data)[at] != big_byte(index, at))
+      fail_msg("constant %u differs at %llu", index, (unsigned long long)at);
   }
 }
 
@@ -92,7 +104,8 @@ static int setup(void** state) {
   accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
   options.flags = ACCRT_INSTANCE_FLAG_NO_DRIVERS;
   options.allocator = &interface;
-  if (accrt_instance_create(&options, &fixture->instance) != ACCRT_OK) return 1;
+  if (accrt_instance_create(&options, &fixture->instance) != ACCRT_OK)
+    return 1;
   fixture->golden = read_file(GOLDEN);
   fixture->big = make_big();
   return 0;
@@ -113,8 +126,10 @@ static void last_message(const char** out_message, int32_t* out_code) {
   static accrt_error_t error;
   error.struct_size = sizeof error;
   assert_int_equal(accrt_last_error(&error), ACCRT_OK);
-  if (out_message != NULL) *out_message = error.message;
-  if (out_code != NULL) *out_code = error.driver_code;
+  if (out_message != NULL)
+    *out_message = error.message;
+  if (out_code != NULL)
+    *out_code = error.driver_code;
 }
 
 static void write_file(const char* path, const bytes_t* bytes) {
@@ -148,13 +163,16 @@ static void bad_paths(void** state) {
   (void)state;
   accrt_bundle_t* bundle = (accrt_bundle_t*)(uintptr_t)1;
   int32_t code;
-  assert_int_equal(accrt_bundle_open_path(fixture->instance, "/no/such/file.accx", NULL, &bundle), ACCRT_ERROR_NOT_FOUND);
+  assert_int_equal(accrt_bundle_open_path(fixture->instance, "/no/such/file.accx", NULL, &bundle),
+                   ACCRT_ERROR_NOT_FOUND);
   assert_null(bundle);
-  assert_int_equal(accrt_bundle_open_path(fixture->instance, "/tmp", NULL, &bundle), ACCRT_ERROR_IO);
+  assert_int_equal(accrt_bundle_open_path(fixture->instance, "/tmp", NULL, &bundle),
+                   ACCRT_ERROR_IO);
   char path[64];
   snprintf(path, sizeof path, "/tmp/accrt-open-test-%ld", (long)getpid());
   assert_int_equal(mkfifo(path, 0600), 0);
-  assert_int_equal(accrt_bundle_open_path(fixture->instance, path, NULL, &bundle), ACCRT_ERROR_IO); /* and does not hang */
+  assert_int_equal(accrt_bundle_open_path(fixture->instance, path, NULL, &bundle),
+                   ACCRT_ERROR_IO); /* and does not hang */
   unlink(path);
   assert_int_equal(symlink(path, path), 0);
   assert_int_equal(accrt_bundle_open_path(fixture->instance, path, NULL, &bundle), ACCRT_ERROR_IO);
@@ -166,14 +184,16 @@ static void bad_paths(void** state) {
   assert_int_equal(code, EBADF);
   int pipes[2];
   assert_int_equal(pipe(pipes), 0);
-  assert_int_equal(accrt_bundle_open_fd(fixture->instance, pipes[0], NULL, &bundle), ACCRT_ERROR_IO);
+  assert_int_equal(accrt_bundle_open_fd(fixture->instance, pipes[0], NULL, &bundle),
+                   ACCRT_ERROR_IO);
   close(pipes[0]);
   close(pipes[1]);
 }
 
 static uint32_t open_descriptors(void) {
   uint32_t count = 0;
-  for (int fd = 0; fd < 256; ++fd) count += fcntl(fd, F_GETFD) >= 0;
+  for (int fd = 0; fd < 256; ++fd)
+    count += fcntl(fd, F_GETFD) >= 0;
   return count;
 }
 
@@ -215,7 +235,9 @@ static void file_that_changes(void** state) {
 
 /* ---- Memory ---- */
 
-static void count_release(void* user) { ++*(int*)user; }
+static void count_release(void* user) {
+  ++*(int*)user;
+}
 
 static void from_memory(void** state) {
   (void)state;
@@ -226,15 +248,17 @@ static void from_memory(void** state) {
     memcpy(place, fixture->big.data, fixture->big.size);
     int released = 0;
     accrt_bundle_t* bundle;
-    assert_int_equal(
-        accrt_bundle_open_memory(fixture->instance, place, fixture->big.size, count_release, &released, NULL, &bundle),
-        ACCRT_OK);
+    assert_int_equal(accrt_bundle_open_memory(fixture->instance, place, fixture->big.size,
+                                              count_release, &released, NULL, &bundle),
+                     ACCRT_OK);
     assert_int_equal(bundle->data_in_place, shift == 0);
-    for (uint32_t i = 0; i < BIG_CONSTANTS; ++i) check_big_constant(bundle, i);
+    for (uint32_t i = 0; i < BIG_CONSTANTS; ++i)
+      check_big_constant(bundle, i);
     const void* data;
     uint64_t size;
     assert_int_equal(accrt_bundle_constant_data(bundle, 5, &data, &size), ACCRT_OK);
-    const bool inside = (const unsigned char*)data >= place && (const unsigned char*)data < place + fixture->big.size;
+    const bool inside = (const unsigned char*)data >= place &&
+                        (const unsigned char*)data < place + fixture->big.size;
     assert_int_equal(inside, shift == 0);
     assert_int_equal(released, 0);
     accrt_bundle_release(bundle);
@@ -243,9 +267,9 @@ static void from_memory(void** state) {
   int released = 0;
   accrt_bundle_t* bundle;
   ((unsigned char*)aligned)[0] = 0;
-  assert_int_equal(
-      accrt_bundle_open_memory(fixture->instance, aligned, fixture->big.size, count_release, &released, NULL, &bundle),
-      ACCRT_ERROR_INVALID_FORMAT);
+  assert_int_equal(accrt_bundle_open_memory(fixture->instance, aligned, fixture->big.size,
+                                            count_release, &released, NULL, &bundle),
+                   ACCRT_ERROR_INVALID_FORMAT);
   assert_int_equal(released, 0); /* on failure the memory is still the caller's */
   assert_int_equal(accrt_bundle_open_memory(fixture->instance, NULL, 5, NULL, NULL, NULL, &bundle),
                    ACCRT_ERROR_INVALID_ARGUMENT);
@@ -265,15 +289,19 @@ typedef struct test_reader {
 
 static int32_t test_read(void* self, uint64_t offset, void* target, uint64_t size_bytes) {
   test_reader_t* reader = self;
-  if (++reader->inside != 1) abort();
+  if (++reader->inside != 1)
+    abort();
   const bool fails = ++reader->reads == reader->fail_at;
-  if (!fails) memcpy(target, reader->file->data + offset, (size_t)size_bytes);
+  if (!fails)
+    memcpy(target, reader->file->data + offset, (size_t)size_bytes);
   reader->bytes_read += size_bytes;
   --reader->inside;
   return fails ? EREMOTEIO : 0;
 }
 
-static void test_close(void* self) { ++((test_reader_t*)self)->closed; }
+static void test_close(void* self) {
+  ++((test_reader_t*)self)->closed;
+}
 
 static accrt_reader_t reader_for(test_reader_t* self) {
   const accrt_reader_t reader = {self, self->file->size, test_read, test_close};
@@ -285,14 +313,17 @@ static void from_callbacks(void** state) {
   test_reader_t self = {.file = &fixture->big};
   const accrt_reader_t reader = reader_for(&self);
   accrt_bundle_t* bundle;
-  assert_int_equal(accrt_bundle_open_callbacks(fixture->instance, &reader, NULL, &bundle), ACCRT_OK);
+  assert_int_equal(accrt_bundle_open_callbacks(fixture->instance, &reader, NULL, &bundle),
+                   ACCRT_OK);
   assert_true(self.bytes_read < ACCX_CHUNK_BYTES); /* weights are not read at open */
   const uint64_t at_open = self.bytes_read;
   check_big_constant(bundle, 0);
   assert_int_equal(self.bytes_read, at_open + ACCX_CHUNK_BYTES);
-  for (uint32_t i = 0; i < BIG_CONSTANTS; ++i) check_big_constant(bundle, i);
+  for (uint32_t i = 0; i < BIG_CONSTANTS; ++i)
+    check_big_constant(bundle, i);
   const int reads = self.reads;
-  for (uint32_t i = 0; i < BIG_CONSTANTS; ++i) check_big_constant(bundle, i);
+  for (uint32_t i = 0; i < BIG_CONSTANTS; ++i)
+    check_big_constant(bundle, i);
   assert_int_equal(self.reads, reads);
   accrt_bundle_release(bundle);
   assert_int_equal(self.closed, 1);
@@ -332,11 +363,14 @@ static void failing_reads(void** state) {
   accrt_bundle_t* bundle;
   accrt_reader_t reader = reader_for(&self);
   reader.read = NULL;
-  assert_int_equal(accrt_bundle_open_callbacks(fixture->instance, &reader, NULL, &bundle), ACCRT_ERROR_INVALID_ARGUMENT);
-  assert_int_equal(accrt_bundle_open_callbacks(fixture->instance, NULL, NULL, &bundle), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_bundle_open_callbacks(fixture->instance, &reader, NULL, &bundle),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_bundle_open_callbacks(fixture->instance, NULL, NULL, &bundle),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
   reader = reader_for(&self);
   reader.size_bytes = UINT64_MAX;
-  assert_int_equal(accrt_bundle_open_callbacks(fixture->instance, &reader, NULL, &bundle), ACCRT_ERROR_INVALID_FORMAT);
+  assert_int_equal(accrt_bundle_open_callbacks(fixture->instance, &reader, NULL, &bundle),
+                   ACCRT_ERROR_INVALID_FORMAT);
 }
 
 /* ---- Many threads ---- */
@@ -347,12 +381,16 @@ static void* read_everything(void* argument) {
     const void* data;
     uint64_t size;
     const uint32_t index = (i * 7) % BIG_CONSTANTS;
-    if (accrt_bundle_constant_data(bundle, index, &data, &size) != ACCRT_OK || size != big_size(index)) return bundle;
+    if (accrt_bundle_constant_data(bundle, index, &data, &size) != ACCRT_OK ||
+        size != big_size(index))
+      return bundle;
     for (uint64_t at = 0; at < size; at += 997) {
-      if (((const unsigned char*)data)[at] != big_byte(index, at)) return bundle;
+      if (((const unsigned char*)data)[at] != big_byte(index, at))
+        return bundle;
     }
   }
-  if (accrt_bundle_verify(bundle) != ACCRT_OK) return bundle;
+  if (accrt_bundle_verify(bundle) != ACCRT_OK)
+    return bundle;
   accrt_bundle_release(bundle);
   return NULL;
 }
@@ -364,14 +402,17 @@ static void many_threads(void** state) {
     accrt_bundle_t* bundle;
     const accrt_reader_t reader = reader_for(&self);
     if (round % 2 == 0) {
-      assert_int_equal(accrt_bundle_open_callbacks(fixture->instance, &reader, NULL, &bundle), ACCRT_OK);
+      assert_int_equal(accrt_bundle_open_callbacks(fixture->instance, &reader, NULL, &bundle),
+                       ACCRT_OK);
     } else {
-      assert_int_equal(accrt_bundle_open_memory(fixture->instance, fixture->big.data, fixture->big.size, NULL, NULL, NULL, &bundle),
+      assert_int_equal(accrt_bundle_open_memory(fixture->instance, fixture->big.data,
+                                                fixture->big.size, NULL, NULL, NULL, &bundle),
                        ACCRT_OK);
     }
     pthread_t threads[4];
     for (int i = 0; i < 4; ++i) {
-      assert_int_equal(pthread_create(&threads[i], NULL, read_everything, accrt_bundle_retain(bundle)), 0);
+      assert_int_equal(
+          pthread_create(&threads[i], NULL, read_everything, accrt_bundle_retain(bundle)), 0);
     }
     accrt_bundle_release(bundle);
     for (int i = 0; i < 4; ++i) {
@@ -397,9 +438,11 @@ static void failing_allocations(void** state) {
       test_allocator_fail(&fixture->allocator, ++n, for_ever);
       status = accrt_bundle_open_path(fixture->instance, GOLDEN, NULL, &bundle);
       test_allocator_fail(&fixture->allocator, 0, 0);
-      if (status == ACCRT_OK) use_bundle(bundle);
+      if (status == ACCRT_OK)
+        use_bundle(bundle);
       accrt_bundle_release(bundle);
-      if (status != ACCRT_OK) assert_null(bundle);
+      if (status != ACCRT_OK)
+        assert_null(bundle);
       assert_int_equal(atomic_load(&fixture->allocator.live_count), live);
     }
     assert_true(n > 15);
@@ -445,9 +488,11 @@ static void reflection(void** state) {
   const void* data;
   uint64_t size;
   assert_int_equal(accrt_bundle_constant_data(bundle, index, &data, &size), ACCRT_OK);
-  for (int i = 0; i < 8; ++i) assert_true(((const float*)data)[i] == (float)i);
+  for (int i = 0; i < 8; ++i)
+    assert_true(((const float*)data)[i] == (float)i);
   assert_int_equal(accrt_bundle_find_constant(bundle, "packed", &index), ACCRT_OK);
-  assert_int_equal(accrt_bundle_constant_data(bundle, index, &data, &size), ACCRT_ERROR_INVALID_STATE);
+  assert_int_equal(accrt_bundle_constant_data(bundle, index, &data, &size),
+                   ACCRT_ERROR_INVALID_STATE);
   assert_int_equal(accrt_bundle_find_constant(bundle, "empty", &index), ACCRT_OK);
   assert_int_equal(accrt_bundle_constant_data(bundle, index, &data, &size), ACCRT_OK);
   assert_non_null(data);
@@ -468,16 +513,20 @@ static void reflection(void** state) {
   assert_int_equal(argument.alias_kind, ACCRT_ALIAS_MUST);
   assert_int_equal(argument.alias_input, 2);
   char text[64];
-  assert_int_equal(accrt_bundle_argument_type_text(bundle, index, 0, text, sizeof text, &size), ACCRT_OK);
+  assert_int_equal(accrt_bundle_argument_type_text(bundle, index, 0, text, sizeof text, &size),
+                   ACCRT_OK);
   assert_string_equal(text, "f32[rows, n]");
   assert_int_equal(size, sizeof "f32[rows, n]");
-  assert_int_equal(accrt_bundle_argument_type_text(bundle, index, 0, text, 5, &size), ACCRT_ERROR_OUT_OF_RANGE);
+  assert_int_equal(accrt_bundle_argument_type_text(bundle, index, 0, text, 5, &size),
+                   ACCRT_ERROR_OUT_OF_RANGE);
   assert_string_equal(text, "f32[");
   assert_int_equal(size, sizeof "f32[rows, n]");
-  assert_int_equal(accrt_bundle_argument_type_text(bundle, index, 4, text, sizeof text, NULL), ACCRT_OK);
+  assert_int_equal(accrt_bundle_argument_type_text(bundle, index, 4, text, sizeof text, NULL),
+                   ACCRT_OK);
   assert_string_equal(text, "i64");
   assert_int_equal(accrt_bundle_find_function(bundle, "pack", &index), ACCRT_OK);
-  assert_int_equal(accrt_bundle_argument_type_text(bundle, index, 1, text, sizeof text, NULL), ACCRT_OK);
+  assert_int_equal(accrt_bundle_argument_type_text(bundle, index, 1, text, sizeof text, NULL),
+                   ACCRT_OK);
   assert_string_equal(text, "u8 opaque[32]");
 
   accrt_state_info_t cache = ACCRT_STATE_INFO_INIT;
@@ -517,7 +566,8 @@ static void reflection_errors(void** state) {
   assert_int_equal(accrt_bundle_function(bundle, 3, &function), ACCRT_ERROR_OUT_OF_RANGE);
   assert_int_equal(accrt_bundle_argument(bundle, 3, 0, &argument), ACCRT_ERROR_OUT_OF_RANGE);
   assert_int_equal(accrt_bundle_argument(bundle, 2, 9, &argument), ACCRT_ERROR_OUT_OF_RANGE);
-  assert_int_equal(accrt_bundle_argument_type_text(bundle, 2, 9, NULL, 0, &size), ACCRT_ERROR_OUT_OF_RANGE);
+  assert_int_equal(accrt_bundle_argument_type_text(bundle, 2, 9, NULL, 0, &size),
+                   ACCRT_ERROR_OUT_OF_RANGE);
   assert_int_equal(accrt_bundle_state(bundle, 1, &cache), ACCRT_ERROR_OUT_OF_RANGE);
   assert_int_equal(accrt_bundle_kernel(bundle, 3, &kernel), ACCRT_ERROR_OUT_OF_RANGE);
   assert_int_equal(accrt_bundle_variant(bundle, 3, 0, &variant), ACCRT_ERROR_OUT_OF_RANGE);
@@ -540,9 +590,12 @@ static void reflection_errors(void** state) {
   accrt_bundle_release(bundle);
   accrt_bundle_release(NULL);
   assert_null(accrt_bundle_retain(NULL));
-  assert_int_equal(accrt_bundle_open_path(NULL, GOLDEN, NULL, &bundle), ACCRT_ERROR_INVALID_ARGUMENT);
-  assert_int_equal(accrt_bundle_open_path(fixture->instance, NULL, NULL, &bundle), ACCRT_ERROR_INVALID_ARGUMENT);
-  assert_int_equal(accrt_bundle_open_path(fixture->instance, GOLDEN, NULL, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_bundle_open_path(NULL, GOLDEN, NULL, &bundle),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_bundle_open_path(fixture->instance, NULL, NULL, &bundle),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_bundle_open_path(fixture->instance, GOLDEN, NULL, NULL),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
 }
 
 /* A type whose expression shares nodes 60 times over would be 2^60 long. */
@@ -557,14 +610,18 @@ static void type_text_is_bounded(void** state) {
   for (uint32_t i = 0; i < 60; ++i) {
     const uint32_t before = i == 0 ? 0 : first + i - 1;
     const accx_expression_t node = {ACCX_EXPR_ADD, before, before, ACCX_NONE, 0};
-    memcpy(record_of(&parts, ACCX_SECTION_EXPRESSIONS, sizeof node, function->expression_first + first + i), &node,
-           sizeof node);
+    memcpy(record_of(&parts, ACCX_SECTION_EXPRESSIONS, sizeof node,
+                     function->expression_first + first + i),
+           &node, sizeof node);
   }
-  accx_argument_t* sums = record_of(&parts, ACCX_SECTION_ARGUMENTS, sizeof *sums, function->argument_first + 6);
+  accx_argument_t* sums =
+      record_of(&parts, ACCX_SECTION_ARGUMENTS, sizeof *sums, function->argument_first + 6);
   sums->type.dims[0] = first + 59;
   bytes_t file = put_together(&parts);
   accrt_bundle_t* bundle;
-  assert_int_equal(accrt_bundle_open_memory(fixture->instance, file.data, file.size, NULL, NULL, NULL, &bundle), ACCRT_OK);
+  assert_int_equal(
+      accrt_bundle_open_memory(fixture->instance, file.data, file.size, NULL, NULL, NULL, &bundle),
+      ACCRT_OK);
   uint64_t size = 0;
   assert_int_equal(accrt_bundle_argument_type_text(bundle, 2, 6, NULL, 0, &size), ACCRT_OK);
   assert_in_range(size, 10, 10000);
@@ -576,12 +633,12 @@ static void type_text_is_bounded(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(from_path),        cmocka_unit_test(bad_paths),
-      cmocka_unit_test(from_descriptor),  cmocka_unit_test(file_that_changes),
-      cmocka_unit_test(from_memory),      cmocka_unit_test(from_callbacks),
-      cmocka_unit_test(failing_reads),    cmocka_unit_test(many_threads),
+      cmocka_unit_test(from_path),           cmocka_unit_test(bad_paths),
+      cmocka_unit_test(from_descriptor),     cmocka_unit_test(file_that_changes),
+      cmocka_unit_test(from_memory),         cmocka_unit_test(from_callbacks),
+      cmocka_unit_test(failing_reads),       cmocka_unit_test(many_threads),
       cmocka_unit_test(failing_allocations), cmocka_unit_test(reflection),
-      cmocka_unit_test(reflection_errors), cmocka_unit_test(type_text_is_bounded),
+      cmocka_unit_test(reflection_errors),   cmocka_unit_test(type_text_is_bounded),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

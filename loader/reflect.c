@@ -1,4 +1,5 @@
-/* loader/reflect.c - the public reflection of bundles (accrt/bundle.h), look-ups by name, types as text. */
+/* loader/reflect.c - the public reflection of bundles (accrt/bundle.h), look-ups by name, types as
+ * text. */
 #include "accrt/tensor.h"
 #include "loader/internal.h"
 #include "runtime/core/fork.h"
@@ -9,19 +10,28 @@
 
 /* ---- What the program layer asks ---- */
 
-const accrt_bundle_tables_t* accrt_bundle_tables(const accrt_bundle_t* bundle) { return &bundle->tables; }
-accrt_instance_t* accrt_bundle_instance(const accrt_bundle_t* bundle) { return bundle->instance; }
-const char* accrt_bundle_name(const accrt_bundle_t* bundle) { return bundle->name; }
+const accrt_bundle_tables_t* accrt_bundle_tables(const accrt_bundle_t* bundle) {
+  return &bundle->tables;
+}
+accrt_instance_t* accrt_bundle_instance(const accrt_bundle_t* bundle) {
+  return bundle->instance;
+}
+const char* accrt_bundle_name(const accrt_bundle_t* bundle) {
+  return bundle->name;
+}
 
-/* Binary search in records whose names ascend: `names` is the first record's name, `stride` the records' size. */
-static uint32_t find_ordered(const accrt_bundle_tables_t* tables, const uint32_t* names, size_t stride, uint32_t count,
-                             const char* name) {
+/* Binary search in records whose names ascend: `names` is the first record's name, `stride` the
+ * records' size. */
+static uint32_t find_ordered(const accrt_bundle_tables_t* tables, const uint32_t* names,
+                             size_t stride, uint32_t count, const char* name) {
   uint32_t low = 0, high = count;
   while (low < high) {
     const uint32_t middle = low + (high - low) / 2;
-    const uint32_t* offset = (const uint32_t*)(const void*)((const char*)(const void*)names + middle * stride);
+    const uint32_t* offset =
+        (const uint32_t*)(const void*)((const char*)(const void*)names + middle * stride);
     const int order = strcmp(accrt_bundle_string(tables, *offset), name);
-    if (order == 0) return middle;
+    if (order == 0)
+      return middle;
     if (order < 0) {
       low = middle + 1;
     } else {
@@ -30,10 +40,11 @@ static uint32_t find_ordered(const accrt_bundle_tables_t* tables, const uint32_t
   }
   return ACCX_NONE;
 }
-#define FIND_ORDERED(tables, field, name) \
-  ((tables)->field##_count == 0           \
-       ? ACCX_NONE                        \
-       : find_ordered((tables), &(tables)->field##s->name, sizeof *(tables)->field##s, (tables)->field##_count, (name)))
+#define FIND_ORDERED(tables, field, name)                                                          \
+  ((tables)->field##_count == 0                                                                    \
+       ? ACCX_NONE                                                                                 \
+       : find_ordered((tables), &(tables)->field##s->name, sizeof *(tables)->field##s,             \
+                      (tables)->field##_count, (name)))
 
 uint32_t accrt_bundle_lookup_constant(const accrt_bundle_t* bundle, const char* name) {
   return FIND_ORDERED(&bundle->tables, constant, name);
@@ -51,7 +62,8 @@ uint32_t accrt_bundle_lookup_kernel(const accrt_bundle_t* bundle, const char* na
 uint32_t accrt_bundle_lookup_function(const accrt_bundle_t* bundle, const char* name) {
   const accrt_bundle_tables_t* tables = &bundle->tables;
   for (uint32_t i = 0; i < tables->function_count; ++i) {
-    if (strcmp(accrt_bundle_string(tables, tables->functions[i].name), name) == 0) return i;
+    if (strcmp(accrt_bundle_string(tables, tables->functions[i].name), name) == 0)
+      return i;
   }
   return ACCX_NONE;
 }
@@ -63,14 +75,18 @@ static accrt_status_t check_bundle(const accrt_bundle_t* bundle) {
   return bundle != NULL ? ACCRT_OK : ACCRT_FAIL(INVALID_ARGUMENT, "bundle is NULL");
 }
 
-static accrt_status_t check_index(const accrt_bundle_t* bundle, const char* what, uint32_t index, uint32_t count) {
+static accrt_status_t check_index(const accrt_bundle_t* bundle, const char* what, uint32_t index,
+                                  uint32_t count) {
   ACCX_TRY(check_bundle(bundle));
-  if (index < count) return ACCRT_OK;
-  return ACCRT_FAIL(OUT_OF_RANGE, "%s: %s %" PRIu32 " of %" PRIu32, bundle->name, what, index, count);
+  if (index < count)
+    return ACCRT_OK;
+  return ACCRT_FAIL(OUT_OF_RANGE, "%s: %s %" PRIu32 " of %" PRIu32, bundle->name, what, index,
+                    count);
 }
 /* The count may only be read once the bundle is known to be there. */
-#define CHECK_INDEX(bundle, what, index, count_field) \
-  ACCX_TRY(check_index((bundle), (what), (index), (bundle) != NULL ? (bundle)->tables.count_field : 0))
+#define CHECK_INDEX(bundle, what, index, count_field)                                              \
+  ACCX_TRY(                                                                                        \
+      check_index((bundle), (what), (index), (bundle) != NULL ? (bundle)->tables.count_field : 0))
 
 static const char* text_of(const accrt_bundle_t* bundle, uint32_t offset) {
   return accrt_bundle_string(&bundle->tables, offset);
@@ -107,7 +123,8 @@ accrt_status_t accrt_bundle_info(accrt_bundle_t* bundle, accrt_bundle_info_t* ou
   return accrt_struct_write("accrt_bundle_info_t", out_info, &info, sizeof info);
 }
 
-accrt_status_t accrt_bundle_section(accrt_bundle_t* bundle, uint32_t index, accrt_section_info_t* out_info) {
+accrt_status_t accrt_bundle_section(accrt_bundle_t* bundle, uint32_t index,
+                                    accrt_section_info_t* out_info) {
   CHECK_INDEX(bundle, "section", index, section_count);
   const accx_section_t* section = &bundle->tables.sections[index];
   const accrt_section_info_t info = {
@@ -125,7 +142,8 @@ accrt_status_t accrt_bundle_section(accrt_bundle_t* bundle, uint32_t index, accr
 
 accrt_status_t accrt_bundle_metadata(accrt_bundle_t* bundle, uint32_t index, const char** out_key,
                                      const char** out_value) {
-  if (out_key == NULL || out_value == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "out_key or out_value is NULL");
+  if (out_key == NULL || out_value == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "out_key or out_value is NULL");
   *out_key = NULL;
   *out_value = NULL;
   CHECK_INDEX(bundle, "metadata entry", index, metadata_count);
@@ -134,7 +152,8 @@ accrt_status_t accrt_bundle_metadata(accrt_bundle_t* bundle, uint32_t index, con
   return ACCRT_OK;
 }
 
-accrt_status_t accrt_bundle_symbol(accrt_bundle_t* bundle, uint32_t index, accrt_symbol_info_t* out_info) {
+accrt_status_t accrt_bundle_symbol(accrt_bundle_t* bundle, uint32_t index,
+                                   accrt_symbol_info_t* out_info) {
   CHECK_INDEX(bundle, "symbol", index, symbol_count);
   const accx_symbol_t* symbol = &bundle->tables.symbols[index];
   const accrt_symbol_info_t info = {
@@ -151,7 +170,8 @@ accrt_status_t accrt_bundle_symbol(accrt_bundle_t* bundle, uint32_t index, accrt
 
 /* ---- Constants ---- */
 
-accrt_status_t accrt_bundle_constant(accrt_bundle_t* bundle, uint32_t index, accrt_constant_info_t* out_info) {
+accrt_status_t accrt_bundle_constant(accrt_bundle_t* bundle, uint32_t index,
+                                     accrt_constant_info_t* out_info) {
   CHECK_INDEX(bundle, "constant", index, constant_count);
   const accx_constant_t* constant = &bundle->tables.constants[index];
   uint64_t size_bytes = 0;
@@ -171,8 +191,10 @@ accrt_status_t accrt_bundle_constant(accrt_bundle_t* bundle, uint32_t index, acc
   return accrt_struct_write("accrt_constant_info_t", out_info, &info, sizeof info);
 }
 
-accrt_status_t accrt_bundle_find_constant(accrt_bundle_t* bundle, const char* name, uint32_t* out_index) {
-  if (name == NULL || out_index == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "name or out_index is NULL");
+accrt_status_t accrt_bundle_find_constant(accrt_bundle_t* bundle, const char* name,
+                                          uint32_t* out_index) {
+  if (name == NULL || out_index == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "name or out_index is NULL");
   *out_index = 0;
   ACCX_TRY(check_bundle(bundle));
   const uint32_t found = accrt_bundle_lookup_constant(bundle, name);
@@ -185,11 +207,12 @@ accrt_status_t accrt_bundle_find_constant(accrt_bundle_t* bundle, const char* na
   for (uint32_t i = 0; i < bundle->tables.constant_count; ++i) {
     accrt_near_add(&near, text_of(bundle, bundle->tables.constants[i].name));
   }
-  return ACCRT_FAIL(NOT_FOUND, "%s: no constant '%.128s'%s", bundle->name, name, accrt_near_text(&near));
+  return ACCRT_FAIL(NOT_FOUND, "%s: no constant '%.128s'%s", bundle->name, name,
+                    accrt_near_text(&near));
 }
 
-accrt_status_t accrt_bundle_constant_data(accrt_bundle_t* bundle, uint32_t index, const void** out_data,
-                                          uint64_t* out_size_bytes) {
+accrt_status_t accrt_bundle_constant_data(accrt_bundle_t* bundle, uint32_t index,
+                                          const void** out_data, uint64_t* out_size_bytes) {
   if (out_data == NULL || out_size_bytes == NULL) {
     return ACCRT_FAIL(INVALID_ARGUMENT, "out_data or out_size_bytes is NULL");
   }
@@ -201,7 +224,8 @@ accrt_status_t accrt_bundle_constant_data(accrt_bundle_t* bundle, uint32_t index
 
 /* ---- Functions ---- */
 
-accrt_status_t accrt_bundle_function(accrt_bundle_t* bundle, uint32_t index, accrt_function_info_t* out_info) {
+accrt_status_t accrt_bundle_function(accrt_bundle_t* bundle, uint32_t index,
+                                     accrt_function_info_t* out_info) {
   CHECK_INDEX(bundle, "function", index, function_count);
   const accx_function_t* function = &bundle->tables.functions[index];
   const accrt_function_info_t info = {
@@ -216,8 +240,10 @@ accrt_status_t accrt_bundle_function(accrt_bundle_t* bundle, uint32_t index, acc
   return accrt_struct_write("accrt_function_info_t", out_info, &info, sizeof info);
 }
 
-accrt_status_t accrt_bundle_find_function(accrt_bundle_t* bundle, const char* name, uint32_t* out_index) {
-  if (name == NULL || out_index == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "name or out_index is NULL");
+accrt_status_t accrt_bundle_find_function(accrt_bundle_t* bundle, const char* name,
+                                          uint32_t* out_index) {
+  if (name == NULL || out_index == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "name or out_index is NULL");
   *out_index = 0;
   ACCX_TRY(check_bundle(bundle));
   const uint32_t found = accrt_bundle_lookup_function(bundle, name);
@@ -230,7 +256,8 @@ accrt_status_t accrt_bundle_find_function(accrt_bundle_t* bundle, const char* na
   for (uint32_t i = 0; i < bundle->tables.function_count; ++i) {
     accrt_near_add(&near, text_of(bundle, bundle->tables.functions[i].name));
   }
-  return ACCRT_FAIL(NOT_FOUND, "%s: no function '%.128s'%s", bundle->name, name, accrt_near_text(&near));
+  return ACCRT_FAIL(NOT_FOUND, "%s: no function '%.128s'%s", bundle->name, name,
+                    accrt_near_text(&near));
 }
 
 /* Nodes of a scope; `function` is NONE for states. */
@@ -293,7 +320,8 @@ accrt_status_t accrt_bundle_argument(accrt_bundle_t* bundle, uint32_t function, 
 
 /* ---- Types as text ---- */
 
-/* More of an expression than this is shown as "...": a file may share nodes so that the text would never end. */
+/* More of an expression than this is shown as "...": a file may share nodes so that the text would
+ * never end. */
 #define MAX_NODES_SHOWN 200
 #define MAX_DEPTH_SHOWN 24
 
@@ -307,7 +335,8 @@ typedef struct type_text {
 
 static void add_text(type_text_t* out, const char* text) {
   for (; *text != '\0'; ++text, ++out->size_bytes) {
-    if (out->size_bytes + 1 < out->capacity_bytes) out->text[out->size_bytes] = *text;
+    if (out->size_bytes + 1 < out->capacity_bytes)
+      out->text[out->size_bytes] = *text;
   }
 }
 
@@ -319,7 +348,8 @@ static void add_number(type_text_t* out, int64_t value) {
 
 static void add_node(type_text_t* out, uint32_t node, uint32_t depth);
 
-static void add_call(type_text_t* out, const char* name, const accx_expression_t* node, uint32_t depth) {
+static void add_call(type_text_t* out, const char* name, const accx_expression_t* node,
+                     uint32_t depth) {
   const uint32_t operands[3] = {node->a, node->b, node->c};
   add_text(out, name);
   for (uint32_t i = 0; i < 3 && operands[i] != ACCX_NONE; ++i) {
@@ -329,20 +359,25 @@ static void add_call(type_text_t* out, const char* name, const accx_expression_t
   add_text(out, ")");
 }
 
-static void add_infix(type_text_t* out, const char* op, const accx_expression_t* node, uint32_t depth) {
-  if (depth > 0) add_text(out, "(");
+static void add_infix(type_text_t* out, const char* op, const accx_expression_t* node,
+                      uint32_t depth) {
+  if (depth > 0)
+    add_text(out, "(");
   add_node(out, node->a, depth + 1);
   add_text(out, op);
   add_node(out, node->b, depth + 1);
-  if (depth > 0) add_text(out, ")");
+  if (depth > 0)
+    add_text(out, ")");
 }
 
 static void add_node(type_text_t* out, uint32_t index, uint32_t depth) {
   /* By op; NULL where the op is no infix. */
-  static const char* const infix[] = {NULL,   NULL,  NULL, " + ",  " - ",  " * ",  " // ",  NULL, " % ", NULL,
-                                      NULL,   " == ", " != ", " < ", " <= ", " and ", " or ", NULL, NULL,  NULL};
-  static const char* const call[] = {NULL, NULL, NULL, NULL, NULL, NULL, NULL, "ceildiv", NULL, "min",
-                                     "max", NULL, NULL, NULL, NULL, NULL, NULL, "not", "select", NULL};
+  static const char* const infix[] = {NULL,   NULL,    NULL,   " + ", " - ",  " * ",  " // ",
+                                      NULL,   " % ",   NULL,   NULL,  " == ", " != ", " < ",
+                                      " <= ", " and ", " or ", NULL,  NULL,   NULL};
+  static const char* const call[] = {NULL,      NULL, NULL,  NULL,  NULL,     NULL, NULL,
+                                     "ceildiv", NULL, "min", "max", NULL,     NULL, NULL,
+                                     NULL,      NULL, NULL,  "not", "select", NULL};
   if (out->nodes_left == 0 || depth > MAX_DEPTH_SHOWN) {
     add_text(out, "...");
     return;
@@ -365,33 +400,45 @@ static void add_node(type_text_t* out, uint32_t index, uint32_t depth) {
   }
 }
 
-accrt_status_t accrt_bundle_argument_type_text(accrt_bundle_t* bundle, uint32_t function, uint32_t index, char* text,
-                                               uint64_t capacity_bytes, uint64_t* out_size_bytes) {
-  if (out_size_bytes != NULL) *out_size_bytes = 0;
-  if (text == NULL && capacity_bytes > 0) return ACCRT_FAIL(INVALID_ARGUMENT, "text is NULL");
+accrt_status_t accrt_bundle_argument_type_text(accrt_bundle_t* bundle, uint32_t function,
+                                               uint32_t index, char* text, uint64_t capacity_bytes,
+                                               uint64_t* out_size_bytes) {
+  if (out_size_bytes != NULL)
+    *out_size_bytes = 0;
+  if (text == NULL && capacity_bytes > 0)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "text is NULL");
   const accx_argument_t* argument;
   ACCX_TRY(find_argument(bundle, function, index, &argument));
   const node_scope_t scope = scope_of(bundle, function);
   type_text_t out = {&scope, text, capacity_bytes, 0, MAX_NODES_SHOWN};
   add_text(&out, accrt_dtype_name(argument->type.dtype));
-  if (argument->type.encoding == ACCX_ENCODING_OPAQUE) add_text(&out, " opaque");
+  if (argument->type.encoding == ACCX_ENCODING_OPAQUE)
+    add_text(&out, " opaque");
   const bool scalar = argument->kind == ACCX_ARGUMENT_SCALAR;
-  if (!scalar) add_text(&out, "[");
+  if (!scalar)
+    add_text(&out, "[");
   for (uint32_t i = 0; i < argument->type.rank; ++i) {
-    if (i > 0) add_text(&out, ", ");
+    if (i > 0)
+      add_text(&out, ", ");
     add_node(&out, argument->type.dims[i], 0);
   }
-  if (!scalar) add_text(&out, "]");
-  if (capacity_bytes > 0) text[out.size_bytes < capacity_bytes ? out.size_bytes : capacity_bytes - 1] = '\0';
-  if (out_size_bytes != NULL) *out_size_bytes = out.size_bytes + 1;
-  if (out.size_bytes < capacity_bytes || capacity_bytes == 0) return ACCRT_OK;
-  return ACCRT_FAIL(OUT_OF_RANGE, "the text has %" PRIu64 " bytes with its NUL, the buffer %" PRIu64, out.size_bytes + 1,
-                    capacity_bytes);
+  if (!scalar)
+    add_text(&out, "]");
+  if (capacity_bytes > 0)
+    text[out.size_bytes < capacity_bytes ? out.size_bytes : capacity_bytes - 1] = '\0';
+  if (out_size_bytes != NULL)
+    *out_size_bytes = out.size_bytes + 1;
+  if (out.size_bytes < capacity_bytes || capacity_bytes == 0)
+    return ACCRT_OK;
+  return ACCRT_FAIL(OUT_OF_RANGE,
+                    "the text has %" PRIu64 " bytes with its NUL, the buffer %" PRIu64,
+                    out.size_bytes + 1, capacity_bytes);
 }
 
 /* ---- States, kernels, variants ---- */
 
-accrt_status_t accrt_bundle_state(accrt_bundle_t* bundle, uint32_t index, accrt_state_info_t* out_info) {
+accrt_status_t accrt_bundle_state(accrt_bundle_t* bundle, uint32_t index,
+                                  accrt_state_info_t* out_info) {
   CHECK_INDEX(bundle, "state", index, state_count);
   const accx_state_t* state = &bundle->tables.states[index];
   accrt_state_info_t info = {
@@ -404,7 +451,8 @@ accrt_status_t accrt_bundle_state(accrt_bundle_t* bundle, uint32_t index, accrt_
   return accrt_struct_write("accrt_state_info_t", out_info, &info, sizeof info);
 }
 
-accrt_status_t accrt_bundle_kernel(accrt_bundle_t* bundle, uint32_t index, accrt_bundle_kernel_info_t* out_info) {
+accrt_status_t accrt_bundle_kernel(accrt_bundle_t* bundle, uint32_t index,
+                                   accrt_bundle_kernel_info_t* out_info) {
   CHECK_INDEX(bundle, "kernel", index, kernel_count);
   const accx_kernel_t* kernel = &bundle->tables.kernels[index];
   const accrt_bundle_kernel_info_t info = {

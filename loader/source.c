@@ -1,5 +1,6 @@
-/* loader/source.c - reading bytes from a file, memory or callbacks. Metadata is always read, never mapped: a file that is
- * truncated under a reader gives an error here, where a mapping would give SIGBUS. */
+/* loader/source.c - reading bytes from a file, memory or callbacks. Metadata is always read, never
+ * mapped: a file that is truncated under a reader gives an error here, where a mapping would give
+ * SIGBUS. */
 #define _GNU_SOURCE
 #include "loader/source.h"
 
@@ -34,7 +35,8 @@ static accrt_status_t open_file(int fd, const char* what, accx_source_t* out_sou
   }
   if (!S_ISREG(facts.st_mode)) {
     close(fd);
-    return ACCRT_FAIL_ERRNO(IO, EINVAL, "%s: not a regular file (mode %o)", what, (unsigned)facts.st_mode);
+    return ACCRT_FAIL_ERRNO(IO, EINVAL, "%s: not a regular file (mode %o)", what,
+                            (unsigned)facts.st_mode);
   }
   source_init(out_source, ACCX_SOURCE_FILE, (uint64_t)facts.st_size);
   out_source->fd = fd;
@@ -44,20 +46,25 @@ static accrt_status_t open_file(int fd, const char* what, accx_source_t* out_sou
 accrt_status_t accx_source_open_path(const char* path, accx_source_t* out_source) {
   /* Not blocking: the path may be a FIFO, which open_file then refuses. */
   const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  if (fd >= 0) return open_file(fd, path, out_source);
+  if (fd >= 0)
+    return open_file(fd, path, out_source);
   const int error = errno;
-  if (error == ENOENT || error == ENOTDIR) return ACCRT_FAIL_ERRNO(NOT_FOUND, error, "%s: no such file", path);
+  if (error == ENOENT || error == ENOTDIR)
+    return ACCRT_FAIL_ERRNO(NOT_FOUND, error, "%s: no such file", path);
   return ACCRT_FAIL_ERRNO(IO, error, "%s: could not be opened: %s", path, strerror(error));
 }
 
 accrt_status_t accx_source_open_fd(int fd, accx_source_t* out_source) {
   const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-  if (copy >= 0) return open_file(copy, "file descriptor", out_source);
+  if (copy >= 0)
+    return open_file(copy, "file descriptor", out_source);
   const int error = errno;
-  return ACCRT_FAIL_ERRNO(IO, error, "file descriptor %d could not be duplicated: %s", fd, strerror(error));
+  return ACCRT_FAIL_ERRNO(IO, error, "file descriptor %d could not be duplicated: %s", fd,
+                          strerror(error));
 }
 
-accrt_status_t accx_source_open_memory(const void* data, uint64_t size_bytes, void (*release)(void*), void* user,
+accrt_status_t accx_source_open_memory(const void* data, uint64_t size_bytes,
+                                       void (*release)(void*), void* user,
                                        accx_source_t* out_source) {
   if (data == NULL || size_bytes > SIZE_MAX / 2) {
     return ACCRT_FAIL(INVALID_ARGUMENT, "memory of %" PRIu64 " bytes at %p", size_bytes, data);
@@ -70,17 +77,22 @@ accrt_status_t accx_source_open_memory(const void* data, uint64_t size_bytes, vo
 }
 
 accrt_status_t accx_source_open_callbacks(const accrt_reader_t* reader, accx_source_t* out_source) {
-  if (reader == NULL || reader->read == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "the reader or its read is NULL");
+  if (reader == NULL || reader->read == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "the reader or its read is NULL");
   source_init(out_source, ACCX_SOURCE_CALLBACKS, reader->size_bytes);
   out_source->reader = *reader;
   return ACCRT_OK;
 }
 
 void accx_source_close(accx_source_t* source, bool notify) {
-  if (source->kind == ACCX_SOURCE_NONE) return;
-  if (source->fd >= 0) close(source->fd);
-  if (notify && source->release != NULL) source->release(source->user);
-  if (notify && source->reader.close != NULL) source->reader.close(source->reader.self);
+  if (source->kind == ACCX_SOURCE_NONE)
+    return;
+  if (source->fd >= 0)
+    close(source->fd);
+  if (notify && source->release != NULL)
+    source->release(source->user);
+  if (notify && source->reader.close != NULL)
+    source->reader.close(source->reader.self);
   (void)pthread_cond_destroy(&source->changed);
   (void)pthread_mutex_destroy(&source->mutex);
   source->kind = ACCX_SOURCE_NONE;
@@ -88,7 +100,8 @@ void accx_source_close(accx_source_t* source, bool notify) {
 
 void accx_source_begin(accx_source_t* source) {
   pthread_mutex_lock(&source->mutex);
-  while (source->busy) pthread_cond_wait(&source->changed, &source->mutex);
+  while (source->busy)
+    pthread_cond_wait(&source->changed, &source->mutex);
   source->busy = true;
   pthread_mutex_unlock(&source->mutex);
 }
@@ -105,15 +118,18 @@ static accrt_status_t read_file(const accx_source_t* source, uint64_t offset, un
   while (size_bytes > 0) {
     const uint64_t wanted = size_bytes < MAX_READ_BYTES ? size_bytes : MAX_READ_BYTES;
     const ssize_t got = pread(source->fd, target, (size_t)wanted, (off_t)offset);
-    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EINTR)
+      continue;
     if (got < 0) {
       const int error = errno;
-      return ACCRT_FAIL_ERRNO(IO, error, "reading %" PRIu64 " bytes at offset %" PRIu64 " failed: %s", wanted, offset,
-                              strerror(error));
+      return ACCRT_FAIL_ERRNO(IO, error,
+                              "reading %" PRIu64 " bytes at offset %" PRIu64 " failed: %s", wanted,
+                              offset, strerror(error));
     }
     if (got == 0) {
-      return ACCRT_FAIL_ERRNO(IO, 0, "the file ended at offset %" PRIu64 " of %" PRIu64 ": it was truncated", offset,
-                              source->size_bytes);
+      return ACCRT_FAIL_ERRNO(
+          IO, 0, "the file ended at offset %" PRIu64 " of %" PRIu64 ": it was truncated", offset,
+          source->size_bytes);
     }
     target += got;
     offset += (uint64_t)got;
@@ -122,15 +138,20 @@ static accrt_status_t read_file(const accx_source_t* source, uint64_t offset, un
   return ACCRT_OK;
 }
 
-accrt_status_t accx_source_read(accx_source_t* source, uint64_t offset, void* target, uint64_t size_bytes) {
-  if (size_bytes == 0) return ACCRT_OK;
-  if (source->kind == ACCX_SOURCE_FILE) return read_file(source, offset, target, size_bytes);
+accrt_status_t accx_source_read(accx_source_t* source, uint64_t offset, void* target,
+                                uint64_t size_bytes) {
+  if (size_bytes == 0)
+    return ACCRT_OK;
+  if (source->kind == ACCX_SOURCE_FILE)
+    return read_file(source, offset, target, size_bytes);
   if (source->kind == ACCX_SOURCE_MEMORY) {
     memcpy(target, source->memory + offset, (size_t)size_bytes);
     return ACCRT_OK;
   }
   const int32_t error = source->reader.read(source->reader.self, offset, target, size_bytes);
-  if (error == 0) return ACCRT_OK;
-  return ACCRT_FAIL_ERRNO(IO, error, "the reader returned %" PRId32 " for %" PRIu64 " bytes at offset %" PRIu64, error,
-                          size_bytes, offset);
+  if (error == 0)
+    return ACCRT_OK;
+  return ACCRT_FAIL_ERRNO(
+      IO, error, "the reader returned %" PRId32 " for %" PRIu64 " bytes at offset %" PRIu64, error,
+      size_bytes, offset);
 }

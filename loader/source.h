@@ -1,4 +1,5 @@
-/* loader/source.h - where a bundle's bytes come from: a file, memory, or callbacks. It knows nothing of their meaning. */
+/* loader/source.h - where a bundle's bytes come from: a file, memory, or callbacks. It knows
+ * nothing of their meaning. */
 #ifndef ACCRT_LOADER_SOURCE_H_
 #define ACCRT_LOADER_SOURCE_H_
 
@@ -7,7 +8,12 @@
 
 #include "accrt/bundle.h"
 
-typedef enum accx_source_kind { ACCX_SOURCE_NONE, ACCX_SOURCE_FILE, ACCX_SOURCE_MEMORY, ACCX_SOURCE_CALLBACKS } accx_source_kind_t;
+typedef enum accx_source_kind {
+  ACCX_SOURCE_NONE,
+  ACCX_SOURCE_FILE,
+  ACCX_SOURCE_MEMORY,
+  ACCX_SOURCE_CALLBACKS
+} accx_source_kind_t;
 
 typedef struct accx_source {
   accx_source_kind_t kind;
@@ -26,7 +32,8 @@ typedef struct accx_source {
 /* Each fills a zeroed struct; on failure there is nothing to close. */
 accrt_status_t accx_source_open_path(const char* path, accx_source_t* out_source);
 accrt_status_t accx_source_open_fd(int fd, accx_source_t* out_source);
-accrt_status_t accx_source_open_memory(const void* data, uint64_t size_bytes, void (*release)(void*), void* user,
+accrt_status_t accx_source_open_memory(const void* data, uint64_t size_bytes,
+                                       void (*release)(void*), void* user,
                                        accx_source_t* out_source);
 accrt_status_t accx_source_open_callbacks(const accrt_reader_t* reader, accx_source_t* out_source);
 /* `notify`: tell the caller's release or close. */
@@ -35,7 +42,9 @@ void accx_source_close(accx_source_t* source, bool notify);
 /* From begin to end no other thread is between the two; accx_source_read needs it for callbacks. */
 void accx_source_begin(accx_source_t* source);
 void accx_source_end(accx_source_t* source);
-/* Fills exactly size_bytes. ACCRT_ERROR_IO, errno in driver_code. The caller has checked the range against size_bytes. */
-accrt_status_t accx_source_read(accx_source_t* source, uint64_t offset, void* target, uint64_t size_bytes);
+/* Fills exactly size_bytes. ACCRT_ERROR_IO, errno in driver_code. The caller has checked the range
+ * against size_bytes. */
+accrt_status_t accx_source_read(accx_source_t* source, uint64_t offset, void* target,
+                                uint64_t size_bytes);
 
 #endif /* ACCRT_LOADER_SOURCE_H_ */

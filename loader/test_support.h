@@ -1,5 +1,6 @@
-/* loader/test_support.h - for tests and fuzzing: takes bundles apart and puts them together again with right digests, so that a
- * mutation reaches the check behind the digests; and uses everything of an opened bundle.
+/* loader/test_support.h - for tests and fuzzing: takes bundles apart and puts them together again
+ * with right digests, so that a mutation reaches the check behind the digests; and uses everything
+ * of an opened bundle.
  *
  * It trusts the file it takes apart (a golden one) and aborts where that is broken.
  */
@@ -34,7 +35,8 @@ typedef struct bytes {
 
 static inline void* must_alloc(size_t size) {
   void* memory = calloc(1, size > 0 ? size : 1);
-  if (memory == NULL) abort();
+  if (memory == NULL)
+    abort();
   return memory;
 }
 
@@ -44,11 +46,13 @@ static inline bytes_t read_file(const char* path) {
     fprintf(stderr, "%s is missing (run from the root of the source tree)\n", path);
     abort();
   }
-  if (fseek(file, 0, SEEK_END) != 0) abort();
+  if (fseek(file, 0, SEEK_END) != 0)
+    abort();
   bytes_t bytes = {NULL, (size_t)ftell(file)};
   rewind(file);
   bytes.data = must_alloc(bytes.size);
-  if (fread(bytes.data, 1, bytes.size, file) != bytes.size) abort();
+  if (fread(bytes.data, 1, bytes.size, file) != bytes.size)
+    abort();
   fclose(file);
   return bytes;
 }
@@ -65,7 +69,8 @@ static inline parts_t take_apart(const bytes_t* file) {
   parts.count = parts.header.section_count;
   for (uint32_t i = 0; i < parts.count; ++i) {
     part_t* part = &parts.parts[i];
-    memcpy(&part->section, file->data + sizeof(accx_header_t) + i * sizeof part->section, sizeof part->section);
+    memcpy(&part->section, file->data + sizeof(accx_header_t) + i * sizeof part->section,
+           sizeof part->section);
     part->size_bytes = (size_t)part->section.size_bytes;
     part->bytes = must_alloc(part->size_bytes);
     memcpy(part->bytes, file->data + part->section.offset, part->size_bytes);
@@ -74,13 +79,15 @@ static inline parts_t take_apart(const bytes_t* file) {
 }
 
 static inline void free_parts(parts_t* parts) {
-  for (uint32_t i = 0; i < parts->count; ++i) free(parts->parts[i].bytes);
+  for (uint32_t i = 0; i < parts->count; ++i)
+    free(parts->parts[i].bytes);
   parts->count = 0;
 }
 
 static inline part_t* find_part(parts_t* parts, uint32_t type) {
   for (uint32_t i = 0; i < parts->count; ++i) {
-    if (parts->parts[i].section.type == type) return &parts->parts[i];
+    if (parts->parts[i].section.type == type)
+      return &parts->parts[i];
   }
   return NULL;
 }
@@ -88,7 +95,8 @@ static inline part_t* find_part(parts_t* parts, uint32_t type) {
 /* Record `index` of a section; aborts when there is none. */
 static inline void* record_of(parts_t* parts, uint32_t type, size_t record_bytes, uint32_t index) {
   part_t* part = find_part(parts, type);
-  if (part == NULL || (index + 1) * record_bytes > part->size_bytes) abort();
+  if (part == NULL || (index + 1) * record_bytes > part->size_bytes)
+    abort();
   return part->bytes + index * record_bytes;
 }
 
@@ -104,11 +112,13 @@ static inline void resize_part(part_t* part, size_t size_bytes) {
 }
 
 /* Adds a section in its place. */
-static inline part_t* add_part(parts_t* parts, uint32_t type, uint32_t flags, const char* name, uint32_t record_bytes,
-                               size_t size_bytes) {
-  if (parts->count == 64) abort();
+static inline part_t* add_part(parts_t* parts, uint32_t type, uint32_t flags, const char* name,
+                               uint32_t record_bytes, size_t size_bytes) {
+  if (parts->count == 64)
+    abort();
   uint32_t at = parts->count++;
-  for (; at > 0 && parts->parts[at - 1].section.type > type; --at) parts->parts[at] = parts->parts[at - 1];
+  for (; at > 0 && parts->parts[at - 1].section.type > type; --at)
+    parts->parts[at] = parts->parts[at - 1];
   part_t* part = &parts->parts[at];
   memset(part, 0, sizeof *part);
   part->section.type = type;
@@ -123,7 +133,8 @@ static inline part_t* add_part(parts_t* parts, uint32_t type, uint32_t flags, co
 
 static inline void remove_part(parts_t* parts, uint32_t type) {
   part_t* part = find_part(parts, type);
-  if (part == NULL) return;
+  if (part == NULL)
+    return;
   free(part->bytes);
   const size_t after = (size_t)(parts->parts + parts->count - (part + 1));
   memmove(part, part + 1, after * sizeof *part);
@@ -135,7 +146,8 @@ static inline void redo_header_digest(bytes_t* file) {
   memcpy(&header, file->data, sizeof header);
   memset(&header.digest, 0, sizeof header.digest);
   memcpy(file->data, &header, sizeof header);
-  header.digest = accx_digest_of(file->data, sizeof header + header.section_count * sizeof(accx_section_t));
+  header.digest =
+      accx_digest_of(file->data, sizeof header + header.section_count * sizeof(accx_section_t));
   memcpy(file->data, &header, sizeof header);
 }
 
@@ -143,12 +155,15 @@ static inline void redo_header_digest(bytes_t* file) {
 static inline void redo_chunk_digests(parts_t* parts) {
   const part_t* data = find_part(parts, ACCX_SECTION_DATA);
   part_t* digests = find_part(parts, ACCX_SECTION_CHUNK_DIGESTS);
-  if (data == NULL || digests == NULL) return;
+  if (data == NULL || digests == NULL)
+    return;
   for (size_t i = 0; i < digests->size_bytes / sizeof(accx_digest_t); ++i) {
     const size_t begin = i * ACCX_CHUNK_BYTES;
-    if (begin >= data->size_bytes) break;
+    if (begin >= data->size_bytes)
+      break;
     const size_t left = data->size_bytes - begin;
-    const accx_digest_t digest = accx_digest_of(data->bytes + begin, left < ACCX_CHUNK_BYTES ? left : ACCX_CHUNK_BYTES);
+    const accx_digest_t digest =
+        accx_digest_of(data->bytes + begin, left < ACCX_CHUNK_BYTES ? left : ACCX_CHUNK_BYTES);
     memcpy(digests->bytes + i * sizeof digest, &digest, sizeof digest);
   }
 }
@@ -159,7 +174,8 @@ static inline bytes_t put_together(parts_t* parts) {
   uint64_t end = sizeof(accx_header_t) + parts->count * sizeof(accx_section_t);
   for (uint32_t i = 0; i < parts->count; ++i) {
     part_t* part = &parts->parts[i];
-    const bool big = part->section.type == ACCX_SECTION_CODE || part->section.type == ACCX_SECTION_DATA;
+    const bool big =
+        part->section.type == ACCX_SECTION_CODE || part->section.type == ACCX_SECTION_DATA;
     const uint64_t alignment = big ? ACCX_DATA_ALIGN : 8;
     part->section.offset = (end + alignment - 1) & ~(alignment - 1);
     part->section.size_bytes = part->size_bytes;
@@ -168,14 +184,16 @@ static inline bytes_t put_together(parts_t* parts) {
   }
   part_t* data = find_part(parts, ACCX_SECTION_DATA);
   const part_t* digests = find_part(parts, ACCX_SECTION_CHUNK_DIGESTS);
-  if (data != NULL && digests != NULL) data->section.digest = digests->section.digest;
+  if (data != NULL && digests != NULL)
+    data->section.digest = digests->section.digest;
   parts->header.section_count = parts->count;
   parts->header.file_size_bytes = end;
   bytes_t file = {must_alloc((size_t)end), (size_t)end};
   memcpy(file.data, &parts->header, sizeof parts->header);
   for (uint32_t i = 0; i < parts->count; ++i) {
     const part_t* part = &parts->parts[i];
-    memcpy(file.data + sizeof parts->header + i * sizeof part->section, &part->section, sizeof part->section);
+    memcpy(file.data + sizeof parts->header + i * sizeof part->section, &part->section,
+           sizeof part->section);
     memcpy(file.data + part->section.offset, part->bytes, part->size_bytes);
   }
   redo_header_digest(&file);
@@ -186,29 +204,39 @@ static inline bytes_t put_together(parts_t* parts) {
 
 static inline void use_function(accrt_bundle_t* bundle, uint32_t index) {
   accrt_function_info_t info = ACCRT_FUNCTION_INFO_INIT;
-  if (accrt_bundle_function(bundle, index, &info) != ACCRT_OK) abort();
+  if (accrt_bundle_function(bundle, index, &info) != ACCRT_OK)
+    abort();
   uint32_t found;
-  if (accrt_bundle_find_function(bundle, info.name, &found) != ACCRT_OK || found != index) abort();
+  if (accrt_bundle_find_function(bundle, info.name, &found) != ACCRT_OK || found != index)
+    abort();
   for (uint32_t i = 0; i < info.input_count + info.result_count; ++i) {
     accrt_argument_info_t argument = ACCRT_ARGUMENT_INFO_INIT;
-    if (accrt_bundle_argument(bundle, index, i, &argument) != ACCRT_OK) abort();
+    if (accrt_bundle_argument(bundle, index, i, &argument) != ACCRT_OK)
+      abort();
     uint64_t size = 0;
-    if (accrt_bundle_argument_type_text(bundle, index, i, NULL, 0, &size) != ACCRT_OK) abort();
+    if (accrt_bundle_argument_type_text(bundle, index, i, NULL, 0, &size) != ACCRT_OK)
+      abort();
     char* text = must_alloc((size_t)size);
-    if (accrt_bundle_argument_type_text(bundle, index, i, text, size, NULL) != ACCRT_OK || strlen(text) + 1 != size) abort();
+    if (accrt_bundle_argument_type_text(bundle, index, i, text, size, NULL) != ACCRT_OK ||
+        strlen(text) + 1 != size)
+      abort();
     free(text);
   }
 }
 
 static inline void use_constant(accrt_bundle_t* bundle, uint32_t index) {
   accrt_constant_info_t info = ACCRT_CONSTANT_INFO_INIT;
-  if (accrt_bundle_constant(bundle, index, &info) != ACCRT_OK) abort();
+  if (accrt_bundle_constant(bundle, index, &info) != ACCRT_OK)
+    abort();
   const void* data;
   uint64_t size;
-  if (accrt_bundle_constant_data(bundle, index, &data, &size) != ACCRT_OK) return; /* prepared, or corrupt */
-  if (size != info.size_bytes) abort();
+  if (accrt_bundle_constant_data(bundle, index, &data, &size) != ACCRT_OK)
+    return; /* prepared, or corrupt */
+  if (size != info.size_bytes)
+    abort();
   volatile unsigned char sum = 0;
-  for (uint64_t i = 0; i < size; ++i) sum = (unsigned char)(sum + ((const unsigned char*)data)[i]);
+  for (uint64_t i = 0; i < size; ++i)
+    sum = (unsigned char)(sum + ((const unsigned char*)data)[i]);
 }
 
 /* Reads every command, predecessor and operand as the program layer does. */
@@ -218,10 +246,12 @@ static inline uint64_t use_commands(const accrt_bundle_tables_t* tables) {
     const accx_command_t* const* commands = accrt_bundle_block_commands(tables, b);
     for (uint32_t i = 0; i < tables->blocks[b].command_count; ++i) {
       const uint32_t* predecessors = accx_command_predecessors(commands[i]);
-      for (uint32_t k = 0; k < commands[i]->predecessor_count; ++k) sum += predecessors[k];
+      for (uint32_t k = 0; k < commands[i]->predecessor_count; ++k)
+        sum += predecessors[k];
       if (commands[i]->opcode == ACCX_COMMAND_DISPATCH) {
         const accx_dispatch_t* dispatch = accx_command_fields(commands[i]);
-        for (uint32_t k = 0; k < dispatch->operand_count; ++k) sum += accx_dispatch_operands(dispatch)[k].immediate;
+        for (uint32_t k = 0; k < dispatch->operand_count; ++k)
+          sum += accx_dispatch_operands(dispatch)[k].immediate;
       }
     }
   }
@@ -231,45 +261,59 @@ static inline uint64_t use_commands(const accrt_bundle_tables_t* tables) {
 static inline void use_kernels(accrt_bundle_t* bundle, const accrt_bundle_tables_t* tables) {
   for (uint32_t i = 0; i < tables->kernel_count; ++i) {
     accrt_bundle_kernel_info_t info = ACCRT_BUNDLE_KERNEL_INFO_INIT;
-    if (accrt_bundle_kernel(bundle, i, &info) != ACCRT_OK) abort();
-    if (accrt_bundle_lookup_kernel(bundle, info.name) != i) abort();
+    if (accrt_bundle_kernel(bundle, i, &info) != ACCRT_OK)
+      abort();
+    if (accrt_bundle_lookup_kernel(bundle, info.name) != i)
+      abort();
     for (uint32_t k = 0; k < info.variant_count; ++k) {
       accrt_variant_info_t variant = ACCRT_VARIANT_INFO_INIT;
-      if (accrt_bundle_variant(bundle, i, k, &variant) != ACCRT_OK || strlen(variant.entry) == 0) abort();
+      if (accrt_bundle_variant(bundle, i, k, &variant) != ACCRT_OK || strlen(variant.entry) == 0)
+        abort();
     }
   }
   for (uint32_t i = 0; i < tables->image_count; ++i) {
     void* image = must_alloc((size_t)tables->images[i].size_bytes);
-    if (accrt_bundle_image_copy(bundle, i, image) != ACCRT_OK) abort();
+    if (accrt_bundle_image_copy(bundle, i, image) != ACCRT_OK)
+      abort();
     free(image);
   }
 }
 
-/* Calls every public function and reads every table of a bundle that was opened. Aborts where they contradict each other. */
+/* Calls every public function and reads every table of a bundle that was opened. Aborts where they
+ * contradict each other. */
 static inline void use_bundle(accrt_bundle_t* bundle) {
   accrt_bundle_info_t info = ACCRT_BUNDLE_INFO_INIT;
-  if (accrt_bundle_info(bundle, &info) != ACCRT_OK) abort();
+  if (accrt_bundle_info(bundle, &info) != ACCRT_OK)
+    abort();
   const accrt_bundle_tables_t* tables = accrt_bundle_tables(bundle);
   for (uint32_t i = 0; i < info.section_count; ++i) {
     accrt_section_info_t section = ACCRT_SECTION_INFO_INIT;
-    if (accrt_bundle_section(bundle, i, &section) != ACCRT_OK || strlen(section.name) == 0) abort();
+    if (accrt_bundle_section(bundle, i, &section) != ACCRT_OK || strlen(section.name) == 0)
+      abort();
   }
   for (uint32_t i = 0; i < info.metadata_count; ++i) {
     const char *key, *value;
-    if (accrt_bundle_metadata(bundle, i, &key, &value) != ACCRT_OK || strlen(key) == 0) abort();
+    if (accrt_bundle_metadata(bundle, i, &key, &value) != ACCRT_OK || strlen(key) == 0)
+      abort();
   }
   for (uint32_t i = 0; i < info.symbol_count; ++i) {
     accrt_symbol_info_t symbol = ACCRT_SYMBOL_INFO_INIT;
-    if (accrt_bundle_symbol(bundle, i, &symbol) != ACCRT_OK) abort();
-    if (accrt_bundle_lookup_symbol(bundle, symbol.name) != i) abort();
+    if (accrt_bundle_symbol(bundle, i, &symbol) != ACCRT_OK)
+      abort();
+    if (accrt_bundle_lookup_symbol(bundle, symbol.name) != i)
+      abort();
   }
   for (uint32_t i = 0; i < info.state_count; ++i) {
     accrt_state_info_t state = ACCRT_STATE_INFO_INIT;
-    if (accrt_bundle_state(bundle, i, &state) != ACCRT_OK) abort();
-    if (accrt_bundle_lookup_state(bundle, state.name) != i) abort();
+    if (accrt_bundle_state(bundle, i, &state) != ACCRT_OK)
+      abort();
+    if (accrt_bundle_lookup_state(bundle, state.name) != i)
+      abort();
   }
-  for (uint32_t i = 0; i < info.constant_count; ++i) use_constant(bundle, i);
-  for (uint32_t i = 0; i < info.function_count; ++i) use_function(bundle, i);
+  for (uint32_t i = 0; i < info.constant_count; ++i)
+    use_constant(bundle, i);
+  for (uint32_t i = 0; i < info.function_count; ++i)
+    use_function(bundle, i);
   use_kernels(bundle, tables);
   volatile uint64_t sum = use_commands(tables);
   (void)sum;

@@ -1,4 +1,5 @@
-/* loader/verify.c - the verifier's order, its scratch memory, its messages, and the computed minimum versions. */
+/* loader/verify.c - the verifier's order, its scratch memory, its messages, and the computed
+ * minimum versions. */
 #include "loader/internal.h"
 
 #include <stdio.h>
@@ -7,44 +8,51 @@
 
 static accrt_status_t status_of_rule(uint32_t rule) {
   switch (rule) {
-#define STATUS(name, number, status, text) \
-  case number:                             \
+#define STATUS(name, number, status, text)                                                         \
+  case number:                                                                                     \
     return ACCRT_ERROR_##status;
     ACCX_RULE_LIST(STATUS)
 #undef STATUS
-    default:
-      return ACCRT_ERROR_INTERNAL;
+  default:
+    return ACCRT_ERROR_INTERNAL;
   }
 }
 
-accrt_status_t accx_reject(const accx_verifier_t* verifier, uint32_t rule, const char* file, uint32_t line,
-                           const char* section, uint32_t index, const char* field, const char* format, ...) {
+accrt_status_t accx_reject(const accx_verifier_t* verifier, uint32_t rule, const char* file,
+                           uint32_t line, const char* section, uint32_t index, const char* field,
+                           const char* format, ...) {
   char detail[MAX_DETAIL_BYTES];
   va_list arguments;
   va_start(arguments, format);
-  if (vsnprintf(detail, sizeof detail, format, arguments) < 0) detail[0] = '\0';
+  if (vsnprintf(detail, sizeof detail, format, arguments) < 0)
+    detail[0] = '\0';
   va_end(arguments);
   char record[16] = "";
-  if (index != ACCX_NONE) (void)snprintf(record, sizeof record, "[%" PRIu32 "]", index);
+  if (index != ACCX_NONE)
+    (void)snprintf(record, sizeof record, "[%" PRIu32 "]", index);
   accrt_status_t status = status_of_rule(rule);
   const char* newer = "";
-  /* After rule 7 the file is what its writer made: what this library does not know there may be right. */
+  /* After rule 7 the file is what its writer made: what this library does not know there may be
+   * right. */
   if (verifier->newer && status == ACCRT_ERROR_INVALID_FORMAT && rule > ACCX_RULE_FILE_FEATURES) {
     status = ACCRT_ERROR_VERSION_MISMATCH;
     newer = "; the file needs a newer version than this library reads";
   }
-  return accrt_error_record(status, "accrt_bundle_open", file, line, "%.80s: %.16s%s%s%s: %s (rule %" PRIu32 ")%s",
-                            verifier->bundle->name, section, record, field != NULL ? "." : "",
-                            field != NULL ? field : "", detail, rule, newer);
+  return accrt_error_record(status, "accrt_bundle_open", file, line,
+                            "%.80s: %.16s%s%s%s: %s (rule %" PRIu32 ")%s", verifier->bundle->name,
+                            section, record, field != NULL ? "." : "", field != NULL ? field : "",
+                            detail, rule, newer);
 }
 
 /* ---- Computed minimum ---- */
 
 static void raise_minor(accx_version_t* version, uint16_t minor) {
-  if (minor > version->minor) version->minor = minor;
+  if (minor > version->minor)
+    version->minor = minor;
 }
 
-/* Everything that a file can use today came with the first minor of each version; what comes later raises it here. */
+/* Everything that a file can use today came with the first minor of each version; what comes later
+ * raises it here. */
 void accx_verify_minimum(const accrt_bundle_tables_t* tables, accx_header_t* out_versions) {
   out_versions->container = (accx_version_t){ACCX_CONTAINER_MAJOR, 1};
   out_versions->commands = (accx_version_t){ACCX_COMMANDS_MAJOR, 1};
@@ -52,26 +60,34 @@ void accx_verify_minimum(const accrt_bundle_tables_t* tables, accx_header_t* out
   out_versions->layouts = (accx_version_t){ACCX_LAYOUTS_MAJOR, 1};
   for (uint32_t i = 0; i < tables->section_count; ++i) {
     const accx_section_kind_t* kind = accx_section_kind(tables->sections[i].type);
-    if (kind != NULL) raise_minor(&out_versions->container, kind->since_minor);
+    if (kind != NULL)
+      raise_minor(&out_versions->container, kind->since_minor);
   }
 }
 
-static accrt_status_t check_minimum_of(const accx_verifier_t* verifier, const char* what, accx_version_t stored,
-                                       accx_version_t computed, uint16_t known_minor) {
+static accrt_status_t check_minimum_of(const accx_verifier_t* verifier, const char* what,
+                                       accx_version_t stored, accx_version_t computed,
+                                       uint16_t known_minor) {
   /* A newer minor is for something that was ignored here. */
-  if (stored.minor == computed.minor || stored.minor > known_minor) return ACCRT_OK;
-  return ACCX_REJECT(verifier, MINIMUM, "header", ACCX_NONE, what, "%u.%u is stored, %u.%u is the computed minimum",
-                     stored.major, stored.minor, computed.major, computed.minor);
+  if (stored.minor == computed.minor || stored.minor > known_minor)
+    return ACCRT_OK;
+  return ACCX_REJECT(verifier, MINIMUM, "header", ACCX_NONE, what,
+                     "%u.%u is stored, %u.%u is the computed minimum", stored.major, stored.minor,
+                     computed.major, computed.minor);
 }
 
 static accrt_status_t check_minimum(const accx_verifier_t* verifier) {
   const accx_header_t* header = &verifier->tables->header;
   accx_header_t computed;
   accx_verify_minimum(verifier->tables, &computed);
-  ACCX_TRY(check_minimum_of(verifier, "container", header->container, computed.container, ACCX_CONTAINER_MINOR));
-  ACCX_TRY(check_minimum_of(verifier, "commands", header->commands, computed.commands, ACCX_COMMANDS_MINOR));
-  ACCX_TRY(check_minimum_of(verifier, "kernel_abi", header->kernel_abi, computed.kernel_abi, ACCRT_KERNEL_ABI_MINOR));
-  return check_minimum_of(verifier, "layouts", header->layouts, computed.layouts, ACCX_LAYOUTS_MINOR);
+  ACCX_TRY(check_minimum_of(verifier, "container", header->container, computed.container,
+                            ACCX_CONTAINER_MINOR));
+  ACCX_TRY(check_minimum_of(verifier, "commands", header->commands, computed.commands,
+                            ACCX_COMMANDS_MINOR));
+  ACCX_TRY(check_minimum_of(verifier, "kernel_abi", header->kernel_abi, computed.kernel_abi,
+                            ACCRT_KERNEL_ABI_MINOR));
+  return check_minimum_of(verifier, "layouts", header->layouts, computed.layouts,
+                          ACCX_LAYOUTS_MINOR);
 }
 
 /* ---- Scratch ---- */
@@ -79,11 +95,14 @@ static accrt_status_t check_minimum(const accx_verifier_t* verifier) {
 static uint32_t set_capacity(const accrt_bundle_tables_t* tables) {
   uint32_t most = tables->function_count;
   if (most < ACCX_MAX_ARGUMENTS && tables->argument_count > most) {
-    most = tables->argument_count < ACCX_MAX_ARGUMENTS ? tables->argument_count : ACCX_MAX_ARGUMENTS;
+    most =
+        tables->argument_count < ACCX_MAX_ARGUMENTS ? tables->argument_count : ACCX_MAX_ARGUMENTS;
   }
-  if (most < ACCRT_KERNEL_MAX_PARAMS) most = ACCRT_KERNEL_MAX_PARAMS;
+  if (most < ACCRT_KERNEL_MAX_PARAMS)
+    most = ACCRT_KERNEL_MAX_PARAMS;
   uint32_t capacity = 1;
-  while (capacity < 2 * most) capacity *= 2;
+  while (capacity < 2 * most)
+    capacity *= 2;
   return capacity;
 }
 
@@ -100,7 +119,8 @@ static accrt_status_t alloc_scratch(accx_verifier_t* verifier) {
   void* pointer;
   ACCX_TRY(accrt_alloc_array(allocator, tables->expression_count, sizeof(uint16_t), &pointer));
   verifier->expression_uses = pointer;
-  ACCX_TRY(accrt_alloc_array(allocator, tables->function_count, sizeof(accx_function_facts_t), &pointer));
+  ACCX_TRY(accrt_alloc_array(allocator, tables->function_count, sizeof(accx_function_facts_t),
+                             &pointer));
   verifier->facts = pointer;
   verifier->set_capacity = set_capacity(tables);
   verifier->set_epoch = 0;
@@ -116,8 +136,10 @@ static accrt_status_t alloc_scratch(accx_verifier_t* verifier) {
 static void free_scratch(accx_verifier_t* verifier) {
   const accrt_allocator_t* allocator = verifier->bundle->allocator;
   const accrt_bundle_tables_t* tables = verifier->tables;
-  accrt_free_array(allocator, verifier->expression_uses, tables->expression_count, sizeof(uint16_t));
-  accrt_free_array(allocator, verifier->facts, tables->function_count, sizeof(accx_function_facts_t));
+  accrt_free_array(allocator, verifier->expression_uses, tables->expression_count,
+                   sizeof(uint16_t));
+  accrt_free_array(allocator, verifier->facts, tables->function_count,
+                   sizeof(accx_function_facts_t));
   accrt_free_array(allocator, verifier->set_keys, verifier->set_capacity, sizeof(uint32_t));
   accrt_free_array(allocator, verifier->set_epochs, verifier->set_capacity, sizeof(uint32_t));
   accrt_free_array(allocator, verifier->symbol_needed, tables->symbol_count, sizeof(uint32_t));
@@ -148,7 +170,8 @@ static accrt_status_t verify_records(accx_verifier_t* verifier) {
 accrt_status_t accx_verify(accrt_bundle_t* bundle) {
   accx_verifier_t verifier = {.bundle = bundle, .tables = &bundle->tables};
   accrt_status_t status = accx_verify_container(&verifier);
-  if (status != ACCRT_OK) return status;
+  if (status != ACCRT_OK)
+    return status;
   status = verify_records(&verifier);
   free_scratch(&verifier);
   return status;

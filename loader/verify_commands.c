@@ -1,4 +1,5 @@
-/* loader/verify_commands.c - the command stream: blocks, commands, operands, ranges, calls (rules 72 and 80 to 94). */
+/* loader/verify_commands.c - the command stream: blocks, commands, operands, ranges, calls (rules
+ * 72 and 80 to 94). */
 #include "loader/internal.h"
 
 /* What the format says of one opcode. */
@@ -21,7 +22,8 @@ static const command_kind_t command_kinds[] = {
     {sizeof(accx_branch_t), true, 1, "branch"},
     {sizeof(accx_marker_t), false, 1, "marker"},
 };
-_Static_assert(sizeof command_kinds / sizeof command_kinds[0] == ACCX_COMMAND_MARKER + 1, "one entry an opcode");
+_Static_assert(sizeof command_kinds / sizeof command_kinds[0] == ACCX_COMMAND_MARKER + 1,
+               "one entry an opcode");
 
 /* Where the walk through a function's commands is. */
 typedef struct walk {
@@ -38,10 +40,13 @@ static const command_kind_t* kind_of(const accx_command_t* command) {
   return &command_kinds[accx_command_known(command) ? command->opcode : 0];
 }
 
-#define COMMAND_REJECT(walk, rule, field, format, ...)                                                            \
-  ACCX_REJECT((walk)->verifier, rule, "commands", (walk)->record, (field), "function '%.64s', %s '%.64s': " format, \
-              accx_text((walk)->verifier, (walk)->verifier->tables->functions[(walk)->function].name),            \
-              kind_of((walk)->command)->name, accx_text((walk)->verifier, (walk)->command->name), __VA_ARGS__)
+#define COMMAND_REJECT(walk, rule, field, format, ...)                                             \
+  ACCX_REJECT(                                                                                     \
+      (walk)->verifier, rule, "commands", (walk)->record, (field),                                 \
+      "function '%.64s', %s '%.64s': " format,                                                     \
+      accx_text((walk)->verifier, (walk)->verifier->tables->functions[(walk)->function].name),     \
+      kind_of((walk)->command)->name, accx_text((walk)->verifier, (walk)->command->name),          \
+      __VA_ARGS__)
 
 /* ---- The stream ---- */
 
@@ -52,19 +57,23 @@ static uint64_t predecessors_size(const accx_command_t* command) {
 /* Size that the command must have; for unknown opcodes the least it may have. */
 static uint64_t needed_size(const accx_command_t* command) {
   uint64_t size = sizeof *command + kind_of(command)->fields_bytes + predecessors_size(command);
-  if (command->size_bytes < sizeof *command + kind_of(command)->fields_bytes) return size;
+  if (command->size_bytes < sizeof *command + kind_of(command)->fields_bytes)
+    return size;
   const void* fields = accx_command_fields(command);
   uint64_t operands = 0;
-  if (command->opcode == ACCX_COMMAND_DISPATCH) operands = ((const accx_dispatch_t*)fields)->operand_count;
-  if (command->opcode == ACCX_COMMAND_CALL) operands = ((const accx_call_t*)fields)->operand_count;
+  if (command->opcode == ACCX_COMMAND_DISPATCH)
+    operands = ((const accx_dispatch_t*)fields)->operand_count;
+  if (command->opcode == ACCX_COMMAND_CALL)
+    operands = ((const accx_call_t*)fields)->operand_count;
   return size + operands * sizeof(accx_operand_t);
 }
 
-static accrt_status_t check_command_size(const accx_verifier_t* verifier, const unsigned char* at, uint64_t left,
-                                         uint32_t record) {
+static accrt_status_t check_command_size(const accx_verifier_t* verifier, const unsigned char* at,
+                                         uint64_t left, uint32_t record) {
   const accx_command_t* command = (const accx_command_t*)(const void*)at;
   if (left < sizeof *command) {
-    return ACCX_REJECT(verifier, COMMAND_SIZE, "commands", record, NULL, "%" PRIu64 " bytes are left in its block", left);
+    return ACCX_REJECT(verifier, COMMAND_SIZE, "commands", record, NULL,
+                       "%" PRIu64 " bytes are left in its block", left);
   }
   const uint64_t size = command->size_bytes;
   bool good = size >= sizeof *command && size % 8 == 0 && size <= left;
@@ -73,9 +82,11 @@ static accrt_status_t check_command_size(const accx_verifier_t* verifier, const 
     needed = needed_size(command);
     good = accx_command_known(command) ? size == needed : size >= needed;
   }
-  if (good) return ACCRT_OK;
+  if (good)
+    return ACCRT_OK;
   return ACCX_REJECT(verifier, COMMAND_SIZE, "commands", record, "size_bytes",
-                     "opcode %u has %" PRIu64 " bytes, needs %" PRIu64 ", %" PRIu64 " are left in its block",
+                     "opcode %u has %" PRIu64 " bytes, needs %" PRIu64 ", %" PRIu64
+                     " are left in its block",
                      command->opcode, size, needed, left);
 }
 
@@ -88,8 +99,8 @@ static accrt_status_t read_block(accx_verifier_t* verifier, uint32_t index, uint
   bundle->block_first[index] = *record;
   if (block->command_count > tables->command_count - *record) {
     return ACCX_REJECT(verifier, BLOCK_TILING, "blocks", index, "command_count",
-                       "%" PRIu32 " commands after %" PRIu32 " of %" PRIu32, block->command_count, *record,
-                       tables->command_count);
+                       "%" PRIu32 " commands after %" PRIu32 " of %" PRIu32, block->command_count,
+                       *record, tables->command_count);
   }
   for (uint32_t i = 0; i < block->command_count; ++i) {
     ACCX_TRY(check_command_size(verifier, at, left, *record));
@@ -98,16 +109,19 @@ static accrt_status_t read_block(accx_verifier_t* verifier, uint32_t index, uint
     at += command->size_bytes;
     left -= command->size_bytes;
   }
-  if (left == 0) return ACCRT_OK;
+  if (left == 0)
+    return ACCRT_OK;
   return ACCX_REJECT(verifier, BLOCK_TILING, "blocks", index, "size_bytes",
-                     "%" PRIu64 " bytes are left after its %" PRIu32 " commands", left, block->command_count);
+                     "%" PRIu64 " bytes are left after its %" PRIu32 " commands", left,
+                     block->command_count);
 }
 
 accrt_status_t accx_verify_blocks(accx_verifier_t* verifier) {
   accrt_bundle_tables_t* tables = verifier->tables;
   accrt_bundle_t* bundle = verifier->bundle;
   void *commands, *firsts;
-  ACCX_TRY(accrt_alloc_array(bundle->allocator, tables->command_count, sizeof(accx_command_t*), &commands));
+  ACCX_TRY(accrt_alloc_array(bundle->allocator, tables->command_count, sizeof(accx_command_t*),
+                             &commands));
   bundle->commands = commands;
   tables->commands = commands;
   ACCX_TRY(accrt_alloc_array(bundle->allocator, tables->block_count, sizeof(uint32_t), &firsts));
@@ -117,26 +131,32 @@ accrt_status_t accx_verify_blocks(accx_verifier_t* verifier) {
   uint32_t record = 0;
   for (uint32_t i = 0; i < tables->block_count; ++i) {
     const accx_block_t* block = &tables->blocks[i];
-    if (block->offset_bytes != next || !accrt_range_fits(next, block->size_bytes, bundle->command_stream_size_bytes)) {
+    if (block->offset_bytes != next ||
+        !accrt_range_fits(next, block->size_bytes, bundle->command_stream_size_bytes)) {
       return ACCX_REJECT(verifier, BLOCK_TILING, "blocks", i, "offset_bytes",
-                         "%" PRIu32 " bytes at %" PRIu64 ", expected at %" PRIu64 " of %" PRIu64, block->size_bytes,
-                         block->offset_bytes, next, bundle->command_stream_size_bytes);
+                         "%" PRIu32 " bytes at %" PRIu64 ", expected at %" PRIu64 " of %" PRIu64,
+                         block->size_bytes, block->offset_bytes, next,
+                         bundle->command_stream_size_bytes);
     }
     ACCX_TRY(read_block(verifier, i, &record));
     next += block->size_bytes;
   }
-  if (next == bundle->command_stream_size_bytes && record == tables->command_count) return ACCRT_OK;
+  if (next == bundle->command_stream_size_bytes && record == tables->command_count)
+    return ACCRT_OK;
   return ACCX_REJECT(verifier, BLOCK_TILING, "blocks", ACCX_NONE, NULL,
-                     "blocks end at %" PRIu64 " of %" PRIu64 " bytes and %" PRIu32 " of %" PRIu32 " commands", next,
-                     bundle->command_stream_size_bytes, record, tables->command_count);
+                     "blocks end at %" PRIu64 " of %" PRIu64 " bytes and %" PRIu32 " of %" PRIu32
+                     " commands",
+                     next, bundle->command_stream_size_bytes, record, tables->command_count);
 }
 
 /* ---- What every command has ---- */
 
 static bool location_exists(const accrt_bundle_tables_t* tables, uint32_t location) {
-  if (location == ACCX_NONE) return true;
+  if (location == ACCX_NONE)
+    return true;
   for (uint32_t i = 0; i < tables->section_count; ++i) {
-    if (tables->sections[i].type == ACCX_SECTION_DEBUG_LOCATIONS) return location < tables->sections[i].record_count;
+    if (tables->sections[i].type == ACCX_SECTION_DEBUG_LOCATIONS)
+      return location < tables->sections[i].record_count;
   }
   return false;
 }
@@ -148,13 +168,16 @@ static accrt_status_t check_predecessors(const walk_t* walk) {
   const bool none_allowed = command->opcode == ACCX_COMMAND_BARRIER;
   for (uint32_t i = 0; i < count; ++i) {
     const bool ascends = i == 0 || predecessors[i] > predecessors[i - 1];
-    if (!none_allowed && ascends && predecessors[i] < walk->place) continue;
+    if (!none_allowed && ascends && predecessors[i] < walk->place)
+      continue;
     return COMMAND_REJECT(walk, COMMAND_PREDECESSORS, "predecessors",
-                          "entry %" PRIu32 " of %" PRIu32 " is %" PRIu32 "; this is command %" PRIu32 " of its block", i,
-                          count, predecessors[i], walk->place);
+                          "entry %" PRIu32 " of %" PRIu32 " is %" PRIu32
+                          "; this is command %" PRIu32 " of its block",
+                          i, count, predecessors[i], walk->place);
   }
   if (count % 2 == 1 && predecessors[count] != 0) {
-    return COMMAND_REJECT(walk, COMMAND_FIELDS, "padding", "%" PRIu32 " is not 0", predecessors[count]);
+    return COMMAND_REJECT(walk, COMMAND_FIELDS, "padding", "%" PRIu32 " is not 0",
+                          predecessors[count]);
   }
   return ACCRT_OK;
 }
@@ -166,16 +189,20 @@ static accrt_status_t check_header(const walk_t* walk) {
   const uint32_t wanted = kind_of(command)->required ? ACCX_COMMAND_FLAG_REQUIRED : 0;
   const bool known = accx_command_known(command);
   if ((command->flags & ~ACCX_COMMAND_FLAG_REQUIRED) != 0 || (known && command->flags != wanted)) {
-    return COMMAND_REJECT(walk, COMMAND_FLAGS, "flags", "0x%x of opcode %u", command->flags, command->opcode);
+    return COMMAND_REJECT(walk, COMMAND_FLAGS, "flags", "0x%x of opcode %u", command->flags,
+                          command->opcode);
   }
   /* A function that needs features this library lacks is refused when it is called, not here. */
-  const uint64_t features = verifier->tables->functions[walk->function].required_features & ~ACCX_FEATURES_KNOWN;
+  const uint64_t features =
+      verifier->tables->functions[walk->function].required_features & ~ACCX_FEATURES_KNOWN;
   if (!known && (command->flags & ACCX_COMMAND_FLAG_REQUIRED) != 0 && features == 0) {
     return COMMAND_REJECT(walk, COMMAND_UNKNOWN, "opcode",
-                          "the file requires opcode %u, which this library does not know", command->opcode);
+                          "the file requires opcode %u, which this library does not know",
+                          command->opcode);
   }
   if (command->reserved != 0 || !location_exists(verifier->tables, command->location)) {
-    return COMMAND_REJECT(walk, COMMAND_FIELDS, "reserved", "reserved %" PRIu32 ", location %" PRIu32, command->reserved,
+    return COMMAND_REJECT(walk, COMMAND_FIELDS, "reserved",
+                          "reserved %" PRIu32 ", location %" PRIu32, command->reserved,
                           command->location);
   }
   return check_predecessors(walk);
@@ -190,23 +217,30 @@ static accrt_status_t check_number(const walk_t* walk, uint32_t node, const char
 /* A number that cannot be negative. */
 static accrt_status_t check_size(const walk_t* walk, uint32_t node, const char* field) {
   ACCX_TRY(check_number(walk, node, field));
-  const accx_expression_t* expression = &walk->verifier->tables->expressions[walk->scope.first + node];
-  if (expression->op != ACCX_EXPR_CONSTANT || expression->immediate >= 0) return ACCRT_OK;
-  return COMMAND_REJECT(walk, EXPRESSION_USE, field, "expression %" PRIu32 " is %" PRId64 ", which is negative", node,
+  const accx_expression_t* expression =
+      &walk->verifier->tables->expressions[walk->scope.first + node];
+  if (expression->op != ACCX_EXPR_CONSTANT || expression->immediate >= 0)
+    return ACCRT_OK;
+  return COMMAND_REJECT(walk, EXPRESSION_USE, field,
+                        "expression %" PRIu32 " is %" PRId64 ", which is negative", node,
                         expression->immediate);
 }
 
 /* Accesses that a slot allows; 0 when it has no storage. */
 static uint32_t slot_access(const accrt_bundle_tables_t* tables, const accx_function_t* function,
                             const accx_slot_t* slot) {
-  if (slot->kind == ACCX_SLOT_CONSTANT) return ACCRT_KERNEL_ACCESS_READ;
-  if (slot->kind != ACCX_SLOT_ARGUMENT) return ACCRT_KERNEL_ACCESS_READ_WRITE;
+  if (slot->kind == ACCX_SLOT_CONSTANT)
+    return ACCRT_KERNEL_ACCESS_READ;
+  if (slot->kind != ACCX_SLOT_ARGUMENT)
+    return ACCRT_KERNEL_ACCESS_READ_WRITE;
   const uint32_t kind = tables->arguments[function->argument_first + slot->index].kind;
-  if (kind == ACCX_ARGUMENT_SCALAR) return 0;
+  if (kind == ACCX_ARGUMENT_SCALAR)
+    return 0;
   return kind == ACCX_ARGUMENT_READ ? ACCRT_KERNEL_ACCESS_READ : ACCRT_KERNEL_ACCESS_READ_WRITE;
 }
 
-static accrt_status_t check_range(const walk_t* walk, const accx_range_t* range, uint32_t access, const char* field) {
+static accrt_status_t check_range(const walk_t* walk, const accx_range_t* range, uint32_t access,
+                                  const char* field) {
   const accrt_bundle_tables_t* tables = walk->verifier->tables;
   const accx_function_t* function = &tables->functions[walk->function];
   uint32_t allowed = 0;
@@ -214,12 +248,13 @@ static accrt_status_t check_range(const walk_t* walk, const accx_range_t* range,
     allowed = slot_access(tables, function, &tables->slots[function->slot_first + range->slot]);
   }
   if (allowed == 0) {
-    return COMMAND_REJECT(walk, RANGE_SLOT, field, "slot %" PRIu32 " of %" PRIu32 " has no storage", range->slot,
-                          function->slot_count);
+    return COMMAND_REJECT(walk, RANGE_SLOT, field, "slot %" PRIu32 " of %" PRIu32 " has no storage",
+                          range->slot, function->slot_count);
   }
   if (range->access != access || (access & ~allowed) != 0) {
     return COMMAND_REJECT(walk, RANGE_ACCESS, field,
-                          "access %" PRIu32 " to slot %" PRIu32 "; the command has %" PRIu32 ", the slot allows %" PRIu32,
+                          "access %" PRIu32 " to slot %" PRIu32 "; the command has %" PRIu32
+                          ", the slot allows %" PRIu32,
                           range->access, range->slot, access, allowed);
   }
   ACCX_TRY(check_size(walk, range->offset, field));
@@ -227,7 +262,8 @@ static accrt_status_t check_range(const walk_t* walk, const accx_range_t* range,
 }
 
 static bool range_is_empty(const accx_range_t* range) {
-  return range->slot == ACCX_NONE && range->access == 0 && range->offset == ACCX_NONE && range->size == ACCX_NONE;
+  return range->slot == ACCX_NONE && range->access == 0 && range->offset == ACCX_NONE &&
+         range->size == ACCX_NONE;
 }
 
 /* ---- Operands ---- */
@@ -237,22 +273,25 @@ static accrt_status_t check_view(walk_t* walk, uint32_t index) {
   const accrt_bundle_tables_t* tables = verifier->tables;
   if (index < walk->view_first || index > verifier->next_view || index >= tables->view_count) {
     return COMMAND_REJECT(walk, VIEW, "view",
-                          "%" PRIu32 " of %" PRIu32 "; this function's begin at %" PRIu32 ", the next one is %" PRIu32,
+                          "%" PRIu32 " of %" PRIu32 "; this function's begin at %" PRIu32
+                          ", the next one is %" PRIu32,
                           index, tables->view_count, walk->view_first, verifier->next_view);
   }
-  if (index == verifier->next_view) ++verifier->next_view;
+  if (index == verifier->next_view)
+    ++verifier->next_view;
   const accx_view_t* view = &tables->views[index];
   ACCX_TRY(accx_check_dtype(verifier, view->dtype, "views", index, "dtype"));
   if (view->rank > ACCX_MAX_RANK) {
-    return ACCX_REJECT(verifier, VIEW, "views", index, "rank", "%" PRIu32 "; the limit is %d", view->rank, ACCX_MAX_RANK);
+    return ACCX_REJECT(verifier, VIEW, "views", index, "rank", "%" PRIu32 "; the limit is %d",
+                       view->rank, ACCX_MAX_RANK);
   }
   for (uint32_t i = 0; i < ACCX_MAX_RANK; ++i) {
     if (i < view->rank) {
       ACCX_TRY(check_size(walk, view->shape[i], "view.shape"));
       ACCX_TRY(check_number(walk, view->strides[i], "view.strides"));
     } else if (view->shape[i] != ACCX_NONE || view->strides[i] != ACCX_NONE) {
-      return ACCX_REJECT(verifier, VIEW, "views", index, "shape", "entry %" PRIu32 " past rank %" PRIu32 " is used", i,
-                         view->rank);
+      return ACCX_REJECT(verifier, VIEW, "views", index, "shape",
+                         "entry %" PRIu32 " past rank %" PRIu32 " is used", i, view->rank);
     }
   }
   return ACCRT_OK;
@@ -268,48 +307,58 @@ typedef struct operand_rule {
 
 static bool operand_is_clean(const accx_operand_t* operand) {
   const uint32_t kind = operand->kind;
-  const bool has_range = kind == ACCX_OPERAND_BUFFER || kind == ACCX_OPERAND_TENSOR || kind == ACCX_OPERAND_WORKSPACE;
-  return operand->reserved == 0 && (kind == ACCX_OPERAND_SYMBOL || operand->expression == ACCX_NONE) &&
-         (kind == ACCX_OPERAND_TENSOR || operand->view == ACCX_NONE) && (has_range || range_is_empty(&operand->range)) &&
+  const bool has_range =
+      kind == ACCX_OPERAND_BUFFER || kind == ACCX_OPERAND_TENSOR || kind == ACCX_OPERAND_WORKSPACE;
+  return operand->reserved == 0 &&
+         (kind == ACCX_OPERAND_SYMBOL || operand->expression == ACCX_NONE) &&
+         (kind == ACCX_OPERAND_TENSOR || operand->view == ACCX_NONE) &&
+         (has_range || range_is_empty(&operand->range)) &&
          (kind == ACCX_OPERAND_SCALAR || operand->immediate == 0);
 }
 
 static bool slot_is_transient(const walk_t* walk, uint32_t slot) {
   const accrt_bundle_tables_t* tables = walk->verifier->tables;
   const accx_function_t* function = &tables->functions[walk->function];
-  return slot < function->slot_count && tables->slots[function->slot_first + slot].kind == ACCX_SLOT_TRANSIENT;
+  return slot < function->slot_count &&
+         tables->slots[function->slot_first + slot].kind == ACCX_SLOT_TRANSIENT;
 }
 
-static accrt_status_t check_operand(walk_t* walk, const accx_operand_t* operand, const operand_rule_t* rule,
-                                    uint32_t index) {
+static accrt_status_t check_operand(walk_t* walk, const accx_operand_t* operand,
+                                    const operand_rule_t* rule, uint32_t index) {
   const bool absent = operand->kind == ACCX_OPERAND_ABSENT && rule->optional;
   if (operand->kind != rule->kind && !absent) {
-    return COMMAND_REJECT(walk, OPERAND, "operands", "operand %" PRIu32 " is of kind %" PRIu32 ", declared is %" PRIu32,
-                          index, operand->kind, rule->kind);
+    return COMMAND_REJECT(walk, OPERAND, "operands",
+                          "operand %" PRIu32 " is of kind %" PRIu32 ", declared is %" PRIu32, index,
+                          operand->kind, rule->kind);
   }
   if (!operand_is_clean(operand)) {
     return COMMAND_REJECT(walk, COMMAND_FIELDS, "operands",
-                          "operand %" PRIu32 " of kind %" PRIu32 " has a field that its kind does not use", index,
-                          operand->kind);
+                          "operand %" PRIu32 " of kind %" PRIu32
+                          " has a field that its kind does not use",
+                          index, operand->kind);
   }
   switch (operand->kind) {
-    case ACCX_OPERAND_SCALAR:
-      if (rule->size_bytes >= 8 || operand->immediate >> (8 * rule->size_bytes) == 0) return ACCRT_OK;
-      return COMMAND_REJECT(walk, OPERAND, "operands", "operand %" PRIu32 " is 0x%" PRIx64 ", declared are %" PRIu32 " bytes",
-                            index, operand->immediate, rule->size_bytes);
-    case ACCX_OPERAND_SYMBOL:
-      return check_number(walk, operand->expression, "operands");
-    case ACCX_OPERAND_ABSENT:
+  case ACCX_OPERAND_SCALAR:
+    if (rule->size_bytes >= 8 || operand->immediate >> (8 * rule->size_bytes) == 0)
       return ACCRT_OK;
-    case ACCX_OPERAND_TENSOR:
-      ACCX_TRY(check_view(walk, operand->view));
+    return COMMAND_REJECT(walk, OPERAND, "operands",
+                          "operand %" PRIu32 " is 0x%" PRIx64 ", declared are %" PRIu32 " bytes",
+                          index, operand->immediate, rule->size_bytes);
+  case ACCX_OPERAND_SYMBOL:
+    return check_number(walk, operand->expression, "operands");
+  case ACCX_OPERAND_ABSENT:
+    return ACCRT_OK;
+  case ACCX_OPERAND_TENSOR:
+    ACCX_TRY(check_view(walk, operand->view));
+    break;
+  case ACCX_OPERAND_WORKSPACE:
+    if (slot_is_transient(walk, operand->range.slot))
       break;
-    case ACCX_OPERAND_WORKSPACE:
-      if (slot_is_transient(walk, operand->range.slot)) break;
-      return COMMAND_REJECT(walk, OPERAND, "operands", "workspace %" PRIu32 " is slot %" PRIu32 ", not the arena", index,
-                            operand->range.slot);
-    default:
-      break;
+    return COMMAND_REJECT(walk, OPERAND, "operands",
+                          "workspace %" PRIu32 " is slot %" PRIu32 ", not the arena", index,
+                          operand->range.slot);
+  default:
+    break;
   }
   return check_range(walk, &operand->range, rule->access, "operands");
 }
@@ -322,11 +371,14 @@ static accrt_status_t check_dispatch(walk_t* walk) {
   if (dispatch->kernel >= tables->kernel_count ||
       dispatch->operand_count != tables->kernels[dispatch->kernel].parameter_count) {
     return COMMAND_REJECT(walk, DISPATCH_KERNEL, "kernel",
-                          "kernel %" PRIu32 " of %" PRIu32 " with %" PRIu32 " operands: no such kernel, or not its count",
+                          "kernel %" PRIu32 " of %" PRIu32 " with %" PRIu32
+                          " operands: no such kernel, or not its count",
                           dispatch->kernel, tables->kernel_count, dispatch->operand_count);
   }
-  if (dispatch->reserved != 0) return COMMAND_REJECT(walk, COMMAND_FIELDS, "reserved", "%" PRIu32, dispatch->reserved);
-  for (uint32_t i = 0; i < 3; ++i) ACCX_TRY(check_size(walk, dispatch->grid[i], "grid"));
+  if (dispatch->reserved != 0)
+    return COMMAND_REJECT(walk, COMMAND_FIELDS, "reserved", "%" PRIu32, dispatch->reserved);
+  for (uint32_t i = 0; i < 3; ++i)
+    ACCX_TRY(check_size(walk, dispatch->grid[i], "grid"));
   const accx_kernel_t* kernel = &tables->kernels[dispatch->kernel];
   const accx_operand_t* operands = accx_dispatch_operands(dispatch);
   for (uint32_t i = 0; i < dispatch->operand_count; ++i) {
@@ -338,20 +390,24 @@ static accrt_status_t check_dispatch(walk_t* walk) {
   }
   return ACCRT_OK;
 }
-_Static_assert(ACCX_OPERAND_BUFFER == ACCRT_KERNEL_PARAM_BUFFER && ACCX_OPERAND_TENSOR == ACCRT_KERNEL_PARAM_TENSOR &&
-                   ACCX_OPERAND_SCALAR == ACCRT_KERNEL_PARAM_SCALAR && ACCX_OPERAND_SYMBOL == ACCRT_KERNEL_PARAM_SYMBOL &&
+_Static_assert(ACCX_OPERAND_BUFFER == ACCRT_KERNEL_PARAM_BUFFER &&
+                   ACCX_OPERAND_TENSOR == ACCRT_KERNEL_PARAM_TENSOR &&
+                   ACCX_OPERAND_SCALAR == ACCRT_KERNEL_PARAM_SCALAR &&
+                   ACCX_OPERAND_SYMBOL == ACCRT_KERNEL_PARAM_SYMBOL &&
                    ACCX_OPERAND_WORKSPACE == ACCRT_KERNEL_PARAM_WORKSPACE,
                "check_dispatch compares them");
 
 static accrt_status_t check_copy(walk_t* walk) {
   const accx_copy_t* copy = accx_command_fields(walk->command);
   if (copy->reserved != 0 || copy->source.size != ACCX_NONE || copy->target.size != ACCX_NONE) {
-    return COMMAND_REJECT(walk, COMMAND_FIELDS, "reserved", "reserved %" PRIu32 ", source size %" PRIu32 ", target size %" PRIu32,
+    return COMMAND_REJECT(walk, COMMAND_FIELDS, "reserved",
+                          "reserved %" PRIu32 ", source size %" PRIu32 ", target size %" PRIu32,
                           copy->reserved, copy->source.size, copy->target.size);
   }
   ACCX_TRY(check_range(walk, &copy->source, ACCRT_KERNEL_ACCESS_READ, "source"));
   ACCX_TRY(check_range(walk, &copy->target, ACCRT_KERNEL_ACCESS_WRITE, "target"));
-  for (uint32_t i = 0; i < 3; ++i) ACCX_TRY(check_size(walk, copy->extent[i], "extent"));
+  for (uint32_t i = 0; i < 3; ++i)
+    ACCX_TRY(check_size(walk, copy->extent[i], "extent"));
   for (uint32_t i = 0; i < 2; ++i) {
     ACCX_TRY(check_size(walk, copy->source_stride[i], "source_stride"));
     ACCX_TRY(check_size(walk, copy->target_stride[i], "target_stride"));
@@ -362,19 +418,25 @@ static accrt_status_t check_copy(walk_t* walk) {
 static accrt_status_t check_fill(walk_t* walk) {
   const accx_fill_t* fill = accx_command_fields(walk->command);
   const uint32_t bytes = fill->pattern_bytes;
-  if ((bytes != 1 && bytes != 2 && bytes != 4 && bytes != 8) || (bytes < 8 && fill->pattern >> (8 * bytes) != 0)) {
-    return COMMAND_REJECT(walk, FILL, "pattern", "0x%" PRIx64 " of %" PRIu32 " bytes", fill->pattern, bytes);
+  if ((bytes != 1 && bytes != 2 && bytes != 4 && bytes != 8) ||
+      (bytes < 8 && fill->pattern >> (8 * bytes) != 0)) {
+    return COMMAND_REJECT(walk, FILL, "pattern", "0x%" PRIx64 " of %" PRIu32 " bytes",
+                          fill->pattern, bytes);
   }
-  if (fill->reserved != 0) return COMMAND_REJECT(walk, COMMAND_FIELDS, "reserved", "%" PRIu32, fill->reserved);
+  if (fill->reserved != 0)
+    return COMMAND_REJECT(walk, COMMAND_FIELDS, "reserved", "%" PRIu32, fill->reserved);
   return check_range(walk, &fill->target, ACCRT_KERNEL_ACCESS_WRITE, "target");
 }
 
 static operand_rule_t call_rule(const accx_argument_t* argument) {
   operand_rule_t rule = {ACCX_OPERAND_BUFFER, ACCRT_KERNEL_ACCESS_READ_WRITE, 0,
                          (argument->flags & ACCX_ARGUMENT_FLAG_OPTIONAL) != 0};
-  if (argument->kind == ACCX_ARGUMENT_SCALAR) rule.kind = ACCX_OPERAND_SYMBOL;
-  if (argument->kind == ACCX_ARGUMENT_READ) rule.access = ACCRT_KERNEL_ACCESS_READ;
-  if (argument->kind == ACCX_ARGUMENT_RESULT) rule.access = ACCRT_KERNEL_ACCESS_WRITE;
+  if (argument->kind == ACCX_ARGUMENT_SCALAR)
+    rule.kind = ACCX_OPERAND_SYMBOL;
+  if (argument->kind == ACCX_ARGUMENT_READ)
+    rule.access = ACCRT_KERNEL_ACCESS_READ;
+  if (argument->kind == ACCX_ARGUMENT_RESULT)
+    rule.access = ACCRT_KERNEL_ACCESS_WRITE;
   return rule;
 }
 
@@ -382,14 +444,16 @@ static accrt_status_t check_call(walk_t* walk) {
   accx_verifier_t* verifier = walk->verifier;
   const accrt_bundle_tables_t* tables = verifier->tables;
   const accx_call_t* call = accx_command_fields(walk->command);
-  if (call->function >= walk->function || (tables->functions[call->function].flags & ACCX_FUNCTION_PREPARE) != 0) {
-    return COMMAND_REJECT(walk, CALL, "function", "function %" PRIu32 " from function %" PRIu32, call->function,
-                          walk->function);
+  if (call->function >= walk->function ||
+      (tables->functions[call->function].flags & ACCX_FUNCTION_PREPARE) != 0) {
+    return COMMAND_REJECT(walk, CALL, "function", "function %" PRIu32 " from function %" PRIu32,
+                          call->function, walk->function);
   }
   const accx_function_t* callee = &tables->functions[call->function];
   if (call->operand_count != callee->input_count + callee->result_count) {
-    return COMMAND_REJECT(walk, OPERAND, "operand_count", "%" PRIu32 " operands for %" PRIu32 " arguments",
-                          call->operand_count, callee->input_count + callee->result_count);
+    return COMMAND_REJECT(walk, OPERAND, "operand_count",
+                          "%" PRIu32 " operands for %" PRIu32 " arguments", call->operand_count,
+                          callee->input_count + callee->result_count);
   }
   const accx_operand_t* operands = accx_call_operands(call);
   for (uint32_t i = 0; i < call->operand_count; ++i) {
@@ -400,9 +464,12 @@ static accrt_status_t check_call(walk_t* walk) {
   const accx_function_facts_t* below = &verifier->facts[call->function];
   facts->impure |= below->impure;
   facts->expanded_commands += below->expanded_commands;
-  if (below->call_depth + 1 > facts->call_depth) facts->call_depth = below->call_depth + 1;
-  if (facts->call_depth >= ACCX_MAX_CALL_DEPTH || facts->expanded_commands > ACCX_MAX_EXPANDED_COMMANDS) {
-    return COMMAND_REJECT(walk, CALL_LIMITS, "function", "calls nest %" PRIu32 " deep and expand to %" PRIu64 " commands",
+  if (below->call_depth + 1 > facts->call_depth)
+    facts->call_depth = below->call_depth + 1;
+  if (facts->call_depth >= ACCX_MAX_CALL_DEPTH ||
+      facts->expanded_commands > ACCX_MAX_EXPANDED_COMMANDS) {
+    return COMMAND_REJECT(walk, CALL_LIMITS, "function",
+                          "calls nest %" PRIu32 " deep and expand to %" PRIu64 " commands",
                           facts->call_depth + 1, facts->expanded_commands);
   }
   return accx_need_symbols_of(verifier, walk->function, call->function);
@@ -410,16 +477,19 @@ static accrt_status_t check_call(walk_t* walk) {
 
 /* ---- The walk ---- */
 
-static accrt_status_t check_block(const walk_t* outer, uint32_t block, uint32_t block_depth, uint32_t repeat_depth);
+static accrt_status_t check_block(const walk_t* outer, uint32_t block, uint32_t block_depth,
+                                  uint32_t repeat_depth);
 
-static accrt_status_t enter_block(const walk_t* walk, uint32_t block, uint32_t block_depth, bool repeats,
-                                  const char* field) {
+static accrt_status_t enter_block(const walk_t* walk, uint32_t block, uint32_t block_depth,
+                                  bool repeats, const char* field) {
   if (block != walk->verifier->next_block || block >= walk->verifier->tables->block_count) {
-    return COMMAND_REJECT(walk, BLOCK_USE, field, "block %" PRIu32 " of %" PRIu32 ", the next one is %" PRIu32, block,
+    return COMMAND_REJECT(walk, BLOCK_USE, field,
+                          "block %" PRIu32 " of %" PRIu32 ", the next one is %" PRIu32, block,
                           walk->verifier->tables->block_count, walk->verifier->next_block);
   }
   if (block_depth == ACCX_MAX_BLOCK_DEPTH) {
-    return COMMAND_REJECT(walk, BLOCK_DEPTH, field, "blocks nest more than %u deep", ACCX_MAX_BLOCK_DEPTH);
+    return COMMAND_REJECT(walk, BLOCK_DEPTH, field, "blocks nest more than %u deep",
+                          ACCX_MAX_BLOCK_DEPTH);
   }
   return check_block(walk, block, block_depth + 1, walk->scope.repeat_depth + (repeats ? 1u : 0u));
 }
@@ -433,13 +503,15 @@ static accrt_status_t check_decision(const walk_t* walk, uint32_t node, const ch
 
 static accrt_status_t check_branch(const walk_t* walk, uint32_t block_depth) {
   const accx_branch_t* branch = accx_command_fields(walk->command);
-  if (branch->reserved != 0) return COMMAND_REJECT(walk, COMMAND_FIELDS, "reserved", "%" PRIu32, branch->reserved);
+  if (branch->reserved != 0)
+    return COMMAND_REJECT(walk, COMMAND_FIELDS, "reserved", "%" PRIu32, branch->reserved);
   ACCX_TRY(check_decision(walk, branch->condition, "condition"));
   if (branch->then_block != ACCX_NONE) {
     ACCX_TRY(enter_block(walk, branch->then_block, block_depth, false, "then_block"));
   }
-  return branch->else_block == ACCX_NONE ? ACCRT_OK
-                                         : enter_block(walk, branch->else_block, block_depth, false, "else_block");
+  return branch->else_block == ACCX_NONE
+             ? ACCRT_OK
+             : enter_block(walk, branch->else_block, block_depth, false, "else_block");
 }
 
 static accrt_status_t check_repeat(const walk_t* walk, uint32_t block_depth) {
@@ -451,33 +523,35 @@ static accrt_status_t check_repeat(const walk_t* walk, uint32_t block_depth) {
 
 static accrt_status_t check_marker(const walk_t* walk) {
   const accx_marker_t* marker = accx_command_fields(walk->command);
-  if (marker->reserved != 0) return COMMAND_REJECT(walk, COMMAND_FIELDS, "reserved", "%" PRIu32, marker->reserved);
+  if (marker->reserved != 0)
+    return COMMAND_REJECT(walk, COMMAND_FIELDS, "reserved", "%" PRIu32, marker->reserved);
   return accx_check_string(walk->verifier, marker->text, "commands", walk->record, "text");
 }
 
 static accrt_status_t check_command(walk_t* walk, uint32_t block_depth) {
   ACCX_TRY(check_header(walk));
   switch (walk->command->opcode) {
-    case ACCX_COMMAND_DISPATCH:
-      return check_dispatch(walk);
-    case ACCX_COMMAND_COPY:
-      return check_copy(walk);
-    case ACCX_COMMAND_FILL:
-      return check_fill(walk);
-    case ACCX_COMMAND_CALL:
-      return check_call(walk);
-    case ACCX_COMMAND_REPEAT:
-      return check_repeat(walk, block_depth);
-    case ACCX_COMMAND_BRANCH:
-      return check_branch(walk, block_depth);
-    case ACCX_COMMAND_MARKER:
-      return check_marker(walk);
-    default:
-      return ACCRT_OK; /* a barrier, or an ignorable command of a later version */
+  case ACCX_COMMAND_DISPATCH:
+    return check_dispatch(walk);
+  case ACCX_COMMAND_COPY:
+    return check_copy(walk);
+  case ACCX_COMMAND_FILL:
+    return check_fill(walk);
+  case ACCX_COMMAND_CALL:
+    return check_call(walk);
+  case ACCX_COMMAND_REPEAT:
+    return check_repeat(walk, block_depth);
+  case ACCX_COMMAND_BRANCH:
+    return check_branch(walk, block_depth);
+  case ACCX_COMMAND_MARKER:
+    return check_marker(walk);
+  default:
+    return ACCRT_OK; /* a barrier, or an ignorable command of a later version */
   }
 }
 
-static accrt_status_t check_block(const walk_t* outer, uint32_t block, uint32_t block_depth, uint32_t repeat_depth) {
+static accrt_status_t check_block(const walk_t* outer, uint32_t block, uint32_t block_depth,
+                                  uint32_t repeat_depth) {
   accx_verifier_t* verifier = outer->verifier;
   const accrt_bundle_tables_t* tables = verifier->tables;
   walk_t walk = *outer;
@@ -500,8 +574,8 @@ accrt_status_t accx_verify_body(accx_verifier_t* verifier, uint32_t function) {
   const accx_function_t* owner = &tables->functions[function];
   if (owner->body != verifier->next_block || owner->body >= tables->block_count) {
     return ACCX_REJECT(verifier, BLOCK_USE, "functions", function, "body",
-                       "block %" PRIu32 " of %" PRIu32 ", the next one is %" PRIu32, owner->body, tables->block_count,
-                       verifier->next_block);
+                       "block %" PRIu32 " of %" PRIu32 ", the next one is %" PRIu32, owner->body,
+                       tables->block_count, verifier->next_block);
   }
   const walk_t walk = {
       .verifier = verifier,

@@ -1,5 +1,5 @@
-/* loader/verify_container.c - header, section table and digests (rules 1 to 20). Reads from the source; everything after it
- * works on private memory. */
+/* loader/verify_container.c - header, section table and digests (rules 1 to 20). Reads from the
+ * source; everything after it works on private memory. */
 #include "loader/internal.h"
 
 #define HEADER_BYTES ((uint64_t)sizeof(accx_header_t))
@@ -32,49 +32,58 @@ static const accx_section_kind_t section_kinds[] = {
 
 const accx_section_kind_t* accx_section_kind(uint32_t type) {
   for (size_t i = 0; i < sizeof section_kinds / sizeof section_kinds[0]; ++i) {
-    if (section_kinds[i].type == type) return &section_kinds[i];
+    if (section_kinds[i].type == type)
+      return &section_kinds[i];
   }
   return NULL;
 }
 
 /* ---- Header ---- */
 
-static accrt_status_t check_version(accx_verifier_t* verifier, const char* what, accx_version_t found, uint16_t major,
-                                    uint16_t minor) {
+static accrt_status_t check_version(accx_verifier_t* verifier, const char* what,
+                                    accx_version_t found, uint16_t major, uint16_t minor) {
   if (found.major != major) {
     return ACCX_REJECT(verifier, VERSION, "header", ACCX_NONE, what,
-                       "the file needs %u.%u, this library reads %u.0 to %u.%u", found.major, found.minor, major, major,
-                       minor);
+                       "the file needs %u.%u, this library reads %u.0 to %u.%u", found.major,
+                       found.minor, major, major, minor);
   }
-  if (found.minor > minor) verifier->newer = true;
+  if (found.minor > minor)
+    verifier->newer = true;
   return ACCRT_OK;
 }
 
 static accrt_status_t check_versions(accx_verifier_t* verifier, const accx_header_t* header) {
-  ACCX_TRY(check_version(verifier, "container", header->container, ACCX_CONTAINER_MAJOR, ACCX_CONTAINER_MINOR));
-  ACCX_TRY(check_version(verifier, "commands", header->commands, ACCX_COMMANDS_MAJOR, ACCX_COMMANDS_MINOR));
-  ACCX_TRY(
-      check_version(verifier, "kernel_abi", header->kernel_abi, ACCRT_KERNEL_ABI_MAJOR, ACCRT_KERNEL_ABI_MINOR));
-  return check_version(verifier, "layouts", header->layouts, ACCX_LAYOUTS_MAJOR, ACCX_LAYOUTS_MINOR);
+  ACCX_TRY(check_version(verifier, "container", header->container, ACCX_CONTAINER_MAJOR,
+                         ACCX_CONTAINER_MINOR));
+  ACCX_TRY(check_version(verifier, "commands", header->commands, ACCX_COMMANDS_MAJOR,
+                         ACCX_COMMANDS_MINOR));
+  ACCX_TRY(check_version(verifier, "kernel_abi", header->kernel_abi, ACCRT_KERNEL_ABI_MAJOR,
+                         ACCRT_KERNEL_ABI_MINOR));
+  return check_version(verifier, "layouts", header->layouts, ACCX_LAYOUTS_MAJOR,
+                       ACCX_LAYOUTS_MINOR);
 }
 
-static accrt_status_t check_header_fields(const accx_verifier_t* verifier, const accx_header_t* header) {
+static accrt_status_t check_header_fields(const accx_verifier_t* verifier,
+                                          const accx_header_t* header) {
   const char* section = "header";
   if (header->section_record_bytes != sizeof(accx_section_t)) {
-    return ACCX_REJECT(verifier, HEADER_FIELDS, section, ACCX_NONE, "section_record_bytes", "%" PRIu32 " is not %zu",
-                       header->section_record_bytes, sizeof(accx_section_t));
+    return ACCX_REJECT(verifier, HEADER_FIELDS, section, ACCX_NONE, "section_record_bytes",
+                       "%" PRIu32 " is not %zu", header->section_record_bytes,
+                       sizeof(accx_section_t));
   }
   if (header->section_table_offset != HEADER_BYTES) {
-    return ACCX_REJECT(verifier, HEADER_FIELDS, section, ACCX_NONE, "section_table_offset", "%" PRIu64 " is not %" PRIu64,
-                       header->section_table_offset, HEADER_BYTES);
+    return ACCX_REJECT(verifier, HEADER_FIELDS, section, ACCX_NONE, "section_table_offset",
+                       "%" PRIu64 " is not %" PRIu64, header->section_table_offset, HEADER_BYTES);
   }
   if (header->flags != 0) {
-    return ACCX_REJECT(verifier, HEADER_FIELDS, section, ACCX_NONE, "flags", "0x%" PRIx64 " is not 0", header->flags);
+    return ACCX_REJECT(verifier, HEADER_FIELDS, section, ACCX_NONE, "flags",
+                       "0x%" PRIx64 " is not 0", header->flags);
   }
   for (uint32_t i = 0; i < sizeof header->reserved; ++i) {
-    if (header->reserved[i] == 0) continue;
-    return ACCX_REJECT(verifier, HEADER_FIELDS, section, ACCX_NONE, "reserved", "byte %" PRIu32 " is %u, not 0", i,
-                       header->reserved[i]);
+    if (header->reserved[i] == 0)
+      continue;
+    return ACCX_REJECT(verifier, HEADER_FIELDS, section, ACCX_NONE, "reserved",
+                       "byte %" PRIu32 " is %u, not 0", i, header->reserved[i]);
   }
   return ACCRT_OK;
 }
@@ -83,29 +92,34 @@ static accrt_status_t read_header(accx_verifier_t* verifier, accx_header_t* head
   accx_source_t* source = &verifier->bundle->source;
   if (source->size_bytes < HEADER_BYTES || source->size_bytes > INT64_MAX) {
     return ACCX_REJECT(verifier, FILE_SIZE, "header", ACCX_NONE, NULL,
-                       "the file has %" PRIu64 " bytes; %" PRIu64 " to 2^63 - 1 are possible", source->size_bytes,
-                       HEADER_BYTES);
+                       "the file has %" PRIu64 " bytes; %" PRIu64 " to 2^63 - 1 are possible",
+                       source->size_bytes, HEADER_BYTES);
   }
   ACCX_TRY(accx_source_read(source, 0, header, HEADER_BYTES));
   if (memcmp(header->magic, ACCX_MAGIC, sizeof header->magic) != 0) {
-    return ACCX_REJECT(verifier, MAGIC, "header", ACCX_NONE, "magic", "this is not an .accx bundle");
+    return ACCX_REJECT(verifier, MAGIC, "header", ACCX_NONE, "magic",
+                       "this is not an .accx bundle");
   }
   ACCX_TRY(check_versions(verifier, header));
   ACCX_TRY(check_header_fields(verifier, header));
   if (header->file_size_bytes != source->size_bytes) {
     return ACCX_REJECT(verifier, FILE_SIZE, "header", ACCX_NONE, "file_size_bytes",
-                       "%" PRIu64 ", but the file has %" PRIu64 " bytes", header->file_size_bytes, source->size_bytes);
+                       "%" PRIu64 ", but the file has %" PRIu64 " bytes", header->file_size_bytes,
+                       source->size_bytes);
   }
   if (header->section_count == 0 || header->section_count > ACCX_MAX_SECTIONS ||
-      !accrt_range_fits(HEADER_BYTES, header->section_count * sizeof(accx_section_t), source->size_bytes)) {
-    return ACCX_REJECT(verifier, SECTION_COUNT, "header", ACCX_NONE, "section_count",
-                       "%" PRIu32 " is not between 1 and %u, or the table ends past the file's %" PRIu64 " bytes",
-                       header->section_count, ACCX_MAX_SECTIONS, source->size_bytes);
+      !accrt_range_fits(HEADER_BYTES, header->section_count * sizeof(accx_section_t),
+                        source->size_bytes)) {
+    return ACCX_REJECT(
+        verifier, SECTION_COUNT, "header", ACCX_NONE, "section_count",
+        "%" PRIu32 " is not between 1 and %u, or the table ends past the file's %" PRIu64 " bytes",
+        header->section_count, ACCX_MAX_SECTIONS, source->size_bytes);
   }
   return ACCRT_OK;
 }
 
-static accrt_status_t check_header_digest(const accx_verifier_t* verifier, const accx_header_t* header,
+static accrt_status_t check_header_digest(const accx_verifier_t* verifier,
+                                          const accx_header_t* header,
                                           const accx_section_t* table) {
   accx_header_t zeroed = *header;
   memset(&zeroed.digest, 0, sizeof zeroed.digest);
@@ -114,17 +128,22 @@ static accrt_status_t check_header_digest(const accx_verifier_t* verifier, const
   accx_hasher_update(&hasher, &zeroed, sizeof zeroed);
   accx_hasher_update(&hasher, table, header->section_count * sizeof *table);
   const accx_digest_t found = accx_hasher_finish(&hasher);
-  if (accx_digest_equal(&found, &header->digest)) return ACCRT_OK;
+  if (accx_digest_equal(&found, &header->digest))
+    return ACCRT_OK;
   char stored_text[ACCX_DIGEST_TEXT_BYTES], found_text[ACCX_DIGEST_TEXT_BYTES];
-  return ACCX_REJECT(verifier, HEADER_DIGEST, "header", ACCX_NONE, "digest", "stored %s, computed %s",
-                     accx_digest_text(&header->digest, stored_text), accx_digest_text(&found, found_text));
+  return ACCX_REJECT(verifier, HEADER_DIGEST, "header", ACCX_NONE, "digest",
+                     "stored %s, computed %s", accx_digest_text(&header->digest, stored_text),
+                     accx_digest_text(&found, found_text));
 }
 
-static accrt_status_t check_file_features(const accx_verifier_t* verifier, const accx_header_t* header) {
+static accrt_status_t check_file_features(const accx_verifier_t* verifier,
+                                          const accx_header_t* header) {
   const uint64_t unknown = header->required_features & ~ACCX_FEATURES_KNOWN;
-  if (unknown == 0) return ACCRT_OK;
+  if (unknown == 0)
+    return ACCRT_OK;
   return ACCX_REJECT(verifier, FILE_FEATURES, "header", ACCX_NONE, "required_features",
-                     "the file requires feature bit %d (of 0x%" PRIx64 "), which this library does not know",
+                     "the file requires feature bit %d (of 0x%" PRIx64
+                     "), which this library does not know",
                      __builtin_ctzll(unknown), header->required_features);
 }
 
@@ -132,45 +151,55 @@ static accrt_status_t check_file_features(const accx_verifier_t* verifier, const
 
 static bool name_is_ascii(const char name[16]) {
   size_t length = 0;
-  while (length < 16 && name[length] >= 0x21 && name[length] <= 0x7E) ++length;
-  if (length == 0) return false;
+  while (length < 16 && name[length] >= 0x21 && name[length] <= 0x7E)
+    ++length;
+  if (length == 0)
+    return false;
   for (size_t i = length; i < 16; ++i) {
-    if (name[i] != '\0') return false;
+    if (name[i] != '\0')
+      return false;
   }
   return true;
 }
 
-static accrt_status_t check_section_identity(const accx_verifier_t* verifier, const accx_section_t* section,
-                                             uint32_t index, uint32_t previous_type) {
+static accrt_status_t check_section_identity(const accx_verifier_t* verifier,
+                                             const accx_section_t* section, uint32_t index,
+                                             uint32_t previous_type) {
   if (section->type <= previous_type) {
     return ACCX_REJECT(verifier, SECTION_ORDER, "sections", index, "type",
-                       "%" PRIu32 " does not come after %" PRIu32 ": types must ascend from 1", section->type,
-                       previous_type);
+                       "%" PRIu32 " does not come after %" PRIu32 ": types must ascend from 1",
+                       section->type, previous_type);
   }
   if (!name_is_ascii(section->name)) {
     return ACCX_REJECT(verifier, SECTION_NAME, "sections", index, "name",
-                       "section type %" PRIu32 " has a name that is not zero-padded printable ASCII", section->type);
+                       "section type %" PRIu32
+                       " has a name that is not zero-padded printable ASCII",
+                       section->type);
   }
   const accx_section_kind_t* kind = accx_section_kind(section->type);
   if (kind != NULL && strncmp(kind->name, section->name, sizeof section->name) != 0) {
-    return ACCX_REJECT(verifier, SECTION_NAME, "sections", index, "name", "section type %" PRIu32 " is '%.16s', not '%s'",
-                       section->type, section->name, kind->name);
+    return ACCX_REJECT(verifier, SECTION_NAME, "sections", index, "name",
+                       "section type %" PRIu32 " is '%.16s', not '%s'", section->type,
+                       section->name, kind->name);
   }
   const uint32_t wanted = kind != NULL && kind->required ? ACCX_SECTION_FLAG_REQUIRED : 0;
-  if ((section->flags & ~ACCX_SECTION_FLAG_REQUIRED) != 0 || (kind != NULL && section->flags != wanted)) {
-    return ACCX_REJECT(verifier, SECTION_FLAGS, "sections", index, "flags", "0x%" PRIx32 " of section '%.16s'",
-                       section->flags, section->name);
+  if ((section->flags & ~ACCX_SECTION_FLAG_REQUIRED) != 0 ||
+      (kind != NULL && section->flags != wanted)) {
+    return ACCX_REJECT(verifier, SECTION_FLAGS, "sections", index, "flags",
+                       "0x%" PRIx32 " of section '%.16s'", section->flags, section->name);
   }
   if (kind == NULL && (section->flags & ACCX_SECTION_FLAG_REQUIRED) != 0) {
     return ACCX_REJECT(verifier, SECTION_UNKNOWN, "sections", index, NULL,
-                       "the file requires section '%.16s' (type %" PRIu32 "), which this library does not know",
+                       "the file requires section '%.16s' (type %" PRIu32
+                       "), which this library does not know",
                        section->name, section->type);
   }
   return ACCRT_OK;
 }
 
-static accrt_status_t check_section_place(const accx_verifier_t* verifier, const accx_section_t* section,
-                                          uint32_t index, uint64_t previous_end) {
+static accrt_status_t check_section_place(const accx_verifier_t* verifier,
+                                          const accx_section_t* section, uint32_t index,
+                                          uint64_t previous_end) {
   const accx_section_kind_t* kind = accx_section_kind(section->type);
   const uint64_t alignment = kind != NULL ? kind->alignment : 8;
   const uint64_t file_size = verifier->bundle->source.size_bytes;
@@ -178,35 +207,46 @@ static accrt_status_t check_section_place(const accx_verifier_t* verifier, const
   const uint64_t expected = (previous_end + alignment - 1) & ~(alignment - 1);
   if (section->offset != expected) {
     return ACCX_REJECT(verifier, SECTION_PLACE, "sections", index, "offset",
-                       "'%.16s' is at %" PRIu64 ", not at %" PRIu64 " (after %" PRIu64 ", aligned to %" PRIu64 ")",
+                       "'%.16s' is at %" PRIu64 ", not at %" PRIu64 " (after %" PRIu64
+                       ", aligned to %" PRIu64 ")",
                        section->name, section->offset, expected, previous_end, alignment);
   }
-  if (section->size_bytes == 0 || !accrt_range_fits(section->offset, section->size_bytes, file_size)) {
+  if (section->size_bytes == 0 ||
+      !accrt_range_fits(section->offset, section->size_bytes, file_size)) {
     return ACCX_REJECT(verifier, SECTION_BOUNDS, "sections", index, "size_bytes",
-                       "'%.16s' has %" PRIu64 " bytes at %" PRIu64 ", the file has %" PRIu64, section->name,
-                       section->size_bytes, section->offset, file_size);
+                       "'%.16s' has %" PRIu64 " bytes at %" PRIu64 ", the file has %" PRIu64,
+                       section->name, section->size_bytes, section->offset, file_size);
   }
   return ACCRT_OK;
 }
 
-static accrt_status_t check_section_records(const accx_verifier_t* verifier, const accx_section_t* section,
-                                            uint32_t index) {
+static accrt_status_t check_section_records(const accx_verifier_t* verifier,
+                                            const accx_section_t* section, uint32_t index) {
   const accx_section_kind_t* kind = accx_section_kind(section->type);
-  if (kind == NULL) return ACCRT_OK;
+  if (kind == NULL)
+    return ACCRT_OK;
   const bool bytes = section->type == ACCX_SECTION_CODE || section->type == ACCX_SECTION_DATA;
-  const bool records_fit = kind->record_bytes == 0 || (uint64_t)kind->record_bytes * section->record_count == section->size_bytes;
-  if (section->record_bytes != kind->record_bytes || !records_fit || (bytes && section->record_count != 0)) {
+  const bool records_fit =
+      kind->record_bytes == 0 ||
+      (uint64_t)kind->record_bytes * section->record_count == section->size_bytes;
+  if (section->record_bytes != kind->record_bytes || !records_fit ||
+      (bytes && section->record_count != 0)) {
     return ACCX_REJECT(verifier, SECTION_RECORDS, "sections", index, "record_count",
-                       "'%s' has %" PRIu32 " records of %" PRIu32 " bytes in %" PRIu64 " bytes; its records have %" PRIu32,
-                       kind->name, section->record_count, section->record_bytes, section->size_bytes, kind->record_bytes);
+                       "'%s' has %" PRIu32 " records of %" PRIu32 " bytes in %" PRIu64
+                       " bytes; its records have %" PRIu32,
+                       kind->name, section->record_count, section->record_bytes,
+                       section->size_bytes, kind->record_bytes);
   }
   uint64_t limit = ACCX_MAX_METADATA_BYTES;
-  if (section->type == ACCX_SECTION_CODE) limit = ACCX_MAX_CODE_BYTES;
-  if (section->type == ACCX_SECTION_DATA) limit = UINT64_MAX;
+  if (section->type == ACCX_SECTION_CODE)
+    limit = ACCX_MAX_CODE_BYTES;
+  if (section->type == ACCX_SECTION_DATA)
+    limit = UINT64_MAX;
   if (section->size_bytes > limit || section->record_count > ACCX_MAX_RECORDS) {
-    return ACCX_REJECT(verifier, SECTION_LIMITS, "sections", index, "size_bytes",
-                       "'%s' has %" PRIu64 " bytes and %" PRIu32 " records; limits %" PRIu64 " and %u", kind->name,
-                       section->size_bytes, section->record_count, limit, ACCX_MAX_RECORDS);
+    return ACCX_REJECT(
+        verifier, SECTION_LIMITS, "sections", index, "size_bytes",
+        "'%s' has %" PRIu64 " bytes and %" PRIu32 " records; limits %" PRIu64 " and %u", kind->name,
+        section->size_bytes, section->record_count, limit, ACCX_MAX_RECORDS);
   }
   return ACCRT_OK;
 }
@@ -215,7 +255,8 @@ static accrt_status_t check_gap(const accx_verifier_t* verifier, uint64_t begin,
   unsigned char bytes[ACCX_DATA_ALIGN];
   ACCX_TRY(accx_source_read(&verifier->bundle->source, begin, bytes, end - begin));
   for (uint64_t i = 0; i < end - begin; ++i) {
-    if (bytes[i] == 0) continue;
+    if (bytes[i] == 0)
+      continue;
     return ACCX_REJECT(verifier, SECTION_GAPS, "file", ACCX_NONE, NULL,
                        "byte %" PRIu64 " between two sections is %u, not 0", begin + i, bytes[i]);
   }
@@ -224,17 +265,19 @@ static accrt_status_t check_gap(const accx_verifier_t* verifier, uint64_t begin,
 
 static accrt_status_t check_needed_sections(const accx_verifier_t* verifier) {
   if (verifier->sections[ACCX_SECTION_STRINGS] == NULL) {
-    return ACCX_REJECT(verifier, SECTION_NEEDED, "sections", ACCX_NONE, NULL, "there is no section 'strings'");
+    return ACCX_REJECT(verifier, SECTION_NEEDED, "sections", ACCX_NONE, NULL,
+                       "there is no section 'strings'");
   }
   const accx_section_t* data = verifier->sections[ACCX_SECTION_DATA];
   const accx_section_t* digests = verifier->sections[ACCX_SECTION_CHUNK_DIGESTS];
   const uint64_t data_bytes = data != NULL ? data->size_bytes : 0;
   const uint64_t chunks = data_bytes / ACCX_CHUNK_BYTES + (data_bytes % ACCX_CHUNK_BYTES != 0);
   const uint64_t found = digests != NULL ? digests->record_count : 0;
-  if (chunks == found) return ACCRT_OK;
+  if (chunks == found)
+    return ACCRT_OK;
   return ACCX_REJECT(verifier, SECTION_NEEDED, "sections", ACCX_NONE, NULL,
-                     "%" PRIu64 " chunk digests for %" PRIu64 " bytes of data, which need %" PRIu64, found, data_bytes,
-                     chunks);
+                     "%" PRIu64 " chunk digests for %" PRIu64 " bytes of data, which need %" PRIu64,
+                     found, data_bytes, chunks);
 }
 
 static accrt_status_t check_section_table(accx_verifier_t* verifier) {
@@ -249,13 +292,14 @@ static accrt_status_t check_section_table(accx_verifier_t* verifier) {
     const accx_section_t* section = &tables->sections[i];
     ACCX_TRY(check_section_place(verifier, section, i, end));
     ACCX_TRY(check_section_records(verifier, section, i));
-    if (accx_section_kind(section->type) != NULL) verifier->sections[section->type] = section;
+    if (accx_section_kind(section->type) != NULL)
+      verifier->sections[section->type] = section;
     end = section->offset + section->size_bytes;
   }
   if (end != verifier->bundle->source.size_bytes) {
-    return ACCX_REJECT(verifier, SECTION_BOUNDS, "sections", tables->section_count - 1, "size_bytes",
-                       "the last section ends at %" PRIu64 ", the file at %" PRIu64, end,
-                       verifier->bundle->source.size_bytes);
+    return ACCX_REJECT(verifier, SECTION_BOUNDS, "sections", tables->section_count - 1,
+                       "size_bytes", "the last section ends at %" PRIu64 ", the file at %" PRIu64,
+                       end, verifier->bundle->source.size_bytes);
   }
   return check_needed_sections(verifier);
 }
@@ -274,30 +318,32 @@ static accrt_status_t check_gaps(const accx_verifier_t* verifier) {
 
 /* CODE is read by verify_images, DATA when it is used. */
 static bool is_copied(const accx_section_t* section) {
-  return section != NULL && section->type != ACCX_SECTION_CODE && section->type != ACCX_SECTION_DATA;
+  return section != NULL && section->type != ACCX_SECTION_CODE &&
+         section->type != ACCX_SECTION_DATA;
 }
 
 static uint64_t copy_size(const accx_section_t* section) {
   return (section->size_bytes + BLOB_ALIGN - 1) & ~(uint64_t)(BLOB_ALIGN - 1);
 }
 
-static void set_table(accrt_bundle_tables_t* tables, const accx_section_t* section, const unsigned char* bytes) {
+static void set_table(accrt_bundle_tables_t* tables, const accx_section_t* section,
+                      const unsigned char* bytes) {
   const void* records = bytes;
   const uint32_t count = section->record_count;
-#define TABLE(type, field, count_field) \
-  case type:                            \
-    tables->field = records;            \
-    tables->count_field = count;        \
+#define TABLE(type, field, count_field)                                                            \
+  case type:                                                                                       \
+    tables->field = records;                                                                       \
+    tables->count_field = count;                                                                   \
     break
   switch (section->type) {
-    case ACCX_SECTION_STRINGS:
-      tables->strings = records;
-      tables->strings_size_bytes = section->size_bytes;
-      tables->string_count = count;
-      break;
-    case ACCX_SECTION_COMMANDS:
-      tables->command_count = count; /* the stream is found through its blocks */
-      break;
+  case ACCX_SECTION_STRINGS:
+    tables->strings = records;
+    tables->strings_size_bytes = section->size_bytes;
+    tables->string_count = count;
+    break;
+  case ACCX_SECTION_COMMANDS:
+    tables->command_count = count; /* the stream is found through its blocks */
+    break;
     TABLE(ACCX_SECTION_METADATA, metadata, metadata_count);
     TABLE(ACCX_SECTION_SYMBOLS, symbols, symbol_count);
     TABLE(ACCX_SECTION_BUCKETS, buckets, bucket_count);
@@ -316,8 +362,8 @@ static void set_table(accrt_bundle_tables_t* tables, const accx_section_t* secti
     TABLE(ACCX_SECTION_PREDICATES, predicates, predicate_count);
     TABLE(ACCX_SECTION_IMAGES, images, image_count);
     TABLE(ACCX_SECTION_CHUNK_DIGESTS, chunk_digests, chunk_count);
-    default:
-      break;
+  default:
+    break;
   }
 #undef TABLE
 }
@@ -325,21 +371,25 @@ static void set_table(accrt_bundle_tables_t* tables, const accx_section_t* secti
 static accrt_status_t check_digest(const accx_verifier_t* verifier, const accx_section_t* section,
                                    const unsigned char* bytes, uint64_t size_bytes) {
   const accx_digest_t found = accx_digest_of(bytes, (size_t)size_bytes);
-  if (accx_digest_equal(&found, &section->digest)) return ACCRT_OK;
+  if (accx_digest_equal(&found, &section->digest))
+    return ACCRT_OK;
   char stored_text[ACCX_DIGEST_TEXT_BYTES], found_text[ACCX_DIGEST_TEXT_BYTES];
-  return ACCX_REJECT(verifier, SECTION_DIGEST, section->name, ACCX_NONE, NULL, "digest stored %s, computed %s",
-                     accx_digest_text(&section->digest, stored_text), accx_digest_text(&found, found_text));
+  return ACCX_REJECT(
+      verifier, SECTION_DIGEST, section->name, ACCX_NONE, NULL, "digest stored %s, computed %s",
+      accx_digest_text(&section->digest, stored_text), accx_digest_text(&found, found_text));
 }
 
 static accrt_status_t copy_sections(accx_verifier_t* verifier) {
   accrt_bundle_t* bundle = verifier->bundle;
   uint64_t total = 0;
   for (uint32_t type = 0; type < 64; ++type) {
-    if (is_copied(verifier->sections[type])) total += copy_size(verifier->sections[type]);
+    if (is_copied(verifier->sections[type]))
+      total += copy_size(verifier->sections[type]);
   }
   if (total > ACCX_MAX_METADATA_BYTES) {
     return ACCX_REJECT(verifier, SECTION_LIMITS, "sections", ACCX_NONE, NULL,
-                       "%" PRIu64 " bytes of metadata; the limit is %" PRIu64, total, ACCX_MAX_METADATA_BYTES);
+                       "%" PRIu64 " bytes of metadata; the limit is %" PRIu64, total,
+                       ACCX_MAX_METADATA_BYTES);
   }
   void* blob;
   ACCX_TRY(accrt_alloc(bundle->allocator, (size_t)total, &blob));
@@ -348,11 +398,13 @@ static accrt_status_t copy_sections(accx_verifier_t* verifier) {
   unsigned char* at = bundle->metadata;
   for (uint32_t type = 0; type < 64; ++type) {
     const accx_section_t* section = verifier->sections[type];
-    if (!is_copied(section)) continue;
+    if (!is_copied(section))
+      continue;
     ACCX_TRY(accx_source_read(&bundle->source, section->offset, at, section->size_bytes));
     ACCX_TRY(check_digest(verifier, section, at, section->size_bytes));
     if (type == ACCX_SECTION_CHUNK_DIGESTS) {
-      ACCX_TRY(check_digest(verifier, verifier->sections[ACCX_SECTION_DATA], at, section->size_bytes));
+      ACCX_TRY(
+          check_digest(verifier, verifier->sections[ACCX_SECTION_DATA], at, section->size_bytes));
     }
     set_table(verifier->tables, section, at);
     if (type == ACCX_SECTION_COMMANDS) {
@@ -377,7 +429,8 @@ accrt_status_t accx_verify_container(accx_verifier_t* verifier) {
   ACCX_TRY(accx_source_read(&bundle->source, HEADER_BYTES, table, count * sizeof(accx_section_t)));
   ACCX_TRY(accrt_alloc_array(bundle->allocator, count, sizeof *bundle->section_names, &names));
   bundle->section_names = names;
-  for (uint32_t i = 0; i < count; ++i) memcpy(bundle->section_names[i], tables->sections[i].name, 16);
+  for (uint32_t i = 0; i < count; ++i)
+    memcpy(bundle->section_names[i], tables->sections[i].name, 16);
   ACCX_TRY(check_header_digest(verifier, &tables->header, tables->sections));
   ACCX_TRY(check_file_features(verifier, &tables->header));
   ACCX_TRY(check_section_table(verifier));
@@ -385,7 +438,9 @@ accrt_status_t accx_verify_container(accx_verifier_t* verifier) {
   ACCX_TRY(copy_sections(verifier));
   const accx_section_t* code = verifier->sections[ACCX_SECTION_CODE];
   const accx_section_t* data = verifier->sections[ACCX_SECTION_DATA];
-  if (code != NULL) bundle->code_offset = code->offset, tables->code_size_bytes = code->size_bytes;
-  if (data != NULL) bundle->data_offset = data->offset, tables->data_size_bytes = data->size_bytes;
+  if (code != NULL)
+    bundle->code_offset = code->offset, tables->code_size_bytes = code->size_bytes;
+  if (data != NULL)
+    bundle->data_offset = data->offset, tables->data_size_bytes = data->size_bytes;
   return ACCRT_OK;
 }

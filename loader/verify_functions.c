@@ -1,26 +1,32 @@
-/* loader/verify_functions.c - functions: records, signatures, slots, prepare functions, symbols (rules 60 to 72). */
+/* loader/verify_functions.c - functions: records, signatures, slots, prepare functions, symbols
+ * (rules 60 to 72). */
 #include "loader/internal.h"
 
 #include "accrt/tensor.h"
 
-static const accx_argument_t* argument_of(const accrt_bundle_tables_t* tables, uint32_t function, uint32_t index) {
+static const accx_argument_t* argument_of(const accrt_bundle_tables_t* tables, uint32_t function,
+                                          uint32_t index) {
   return &tables->arguments[tables->functions[function].argument_first + index];
 }
 
-static uint32_t argument_count(const accx_function_t* function) { return function->input_count + function->result_count; }
+static uint32_t argument_count(const accx_function_t* function) {
+  return function->input_count + function->result_count;
+}
 
 /* ---- Records ---- */
 
-static accrt_status_t check_function_fields(const accx_verifier_t* verifier, const accx_function_t* function,
-                                            uint32_t index) {
+static accrt_status_t check_function_fields(const accx_verifier_t* verifier,
+                                            const accx_function_t* function, uint32_t index) {
   const uint32_t known = ACCX_FUNCTION_PREPARE | ACCX_FUNCTION_INTERNAL;
   if ((function->flags & ~known) != 0 || function->flags == known || function->reserved != 0) {
-    return ACCX_REJECT(verifier, FUNCTION_FIELDS, "functions", index, "flags", "0x%" PRIx32 ", reserved %" PRIu32,
-                       function->flags, function->reserved);
+    return ACCX_REJECT(verifier, FUNCTION_FIELDS, "functions", index, "flags",
+                       "0x%" PRIx32 ", reserved %" PRIu32, function->flags, function->reserved);
   }
-  if (!accrt_is_power_of_two(function->transient_align) || function->transient_align > ACCX_DATA_ALIGN) {
+  if (!accrt_is_power_of_two(function->transient_align) ||
+      function->transient_align > ACCX_DATA_ALIGN) {
     return ACCX_REJECT(verifier, FUNCTION_FIELDS, "functions", index, "transient_align",
-                       "%" PRIu32 " is not a power of two up to %u", function->transient_align, ACCX_DATA_ALIGN);
+                       "%" PRIu32 " is not a power of two up to %u", function->transient_align,
+                       ACCX_DATA_ALIGN);
   }
   return accx_check_string(verifier, function->doc, "functions", index, "doc");
 }
@@ -33,76 +39,93 @@ accrt_status_t accx_verify_function_table(accx_verifier_t* verifier) {
     const accx_function_t* function = &tables->functions[i];
     ACCX_TRY(accx_check_name(verifier, function->name, "functions", i, "name"));
     if (!accx_set_add(verifier, function->name)) {
-      return ACCX_REJECT(verifier, FUNCTION_NAME, "functions", i, "name", "there are two functions '%.64s'",
-                         accx_text(verifier, function->name));
+      return ACCX_REJECT(verifier, FUNCTION_NAME, "functions", i, "name",
+                         "there are two functions '%.64s'", accx_text(verifier, function->name));
     }
     ACCX_TRY(check_function_fields(verifier, function, i));
     const uint64_t arguments = (uint64_t)function->input_count + function->result_count;
     if (function->argument_first != next_argument || arguments > ACCX_MAX_ARGUMENTS ||
         !accrt_range_fits(next_argument, arguments, tables->argument_count)) {
       return ACCX_REJECT(verifier, FUNCTION_TILING, "functions", i, "argument_first",
-                         "%" PRIu64 " arguments from %" PRIu32 ", expected at most %u from %" PRIu32 " of %" PRIu32,
-                         arguments, function->argument_first, ACCX_MAX_ARGUMENTS, next_argument, tables->argument_count);
+                         "%" PRIu64 " arguments from %" PRIu32 ", expected at most %u from %" PRIu32
+                         " of %" PRIu32,
+                         arguments, function->argument_first, ACCX_MAX_ARGUMENTS, next_argument,
+                         tables->argument_count);
     }
-    if (function->slot_first != next_slot || !accrt_range_fits(next_slot, function->slot_count, tables->slot_count)) {
+    if (function->slot_first != next_slot ||
+        !accrt_range_fits(next_slot, function->slot_count, tables->slot_count)) {
       return ACCX_REJECT(verifier, FUNCTION_TILING, "functions", i, "slot_first",
-                         "%" PRIu32 " slots from %" PRIu32 ", expected from %" PRIu32 " of %" PRIu32, function->slot_count,
-                         function->slot_first, next_slot, tables->slot_count);
+                         "%" PRIu32 " slots from %" PRIu32 ", expected from %" PRIu32
+                         " of %" PRIu32,
+                         function->slot_count, function->slot_first, next_slot, tables->slot_count);
     }
     next_argument += (uint32_t)arguments;
     next_slot += function->slot_count;
   }
-  if (next_argument == tables->argument_count && next_slot == tables->slot_count) return ACCRT_OK;
+  if (next_argument == tables->argument_count && next_slot == tables->slot_count)
+    return ACCRT_OK;
   return ACCX_REJECT(verifier, FUNCTION_TILING, "functions", ACCX_NONE, NULL,
-                     "functions name %" PRIu32 " of %" PRIu32 " arguments and %" PRIu32 " of %" PRIu32 " slots",
+                     "functions name %" PRIu32 " of %" PRIu32 " arguments and %" PRIu32
+                     " of %" PRIu32 " slots",
                      next_argument, tables->argument_count, next_slot, tables->slot_count);
 }
 
 /* ---- Arguments ---- */
 
-static accrt_status_t check_argument_kind(const accx_verifier_t* verifier, const accx_argument_t* argument,
-                                          uint32_t record, bool is_result) {
-  const bool fits = is_result ? argument->kind == ACCX_ARGUMENT_RESULT
-                              : argument->kind <= ACCX_ARGUMENT_SCALAR && argument->kind != ACCX_ARGUMENT_RESULT;
+static accrt_status_t check_argument_kind(const accx_verifier_t* verifier,
+                                          const accx_argument_t* argument, uint32_t record,
+                                          bool is_result) {
+  const bool fits =
+      is_result ? argument->kind == ACCX_ARGUMENT_RESULT
+                : argument->kind <= ACCX_ARGUMENT_SCALAR && argument->kind != ACCX_ARGUMENT_RESULT;
   const uint32_t flags = is_result ? 0 : ACCX_ARGUMENT_FLAG_OPTIONAL;
-  if (fits && (argument->flags & ~flags) == 0) return ACCRT_OK;
+  if (fits && (argument->flags & ~flags) == 0)
+    return ACCRT_OK;
   return ACCX_REJECT(verifier, ARGUMENT_KIND, "arguments", record, "kind",
-                     "kind %" PRIu32 " with flags 0x%" PRIx32 " of %s '%.64s'", argument->kind, argument->flags,
-                     is_result ? "result" : "input", accx_text(verifier, argument->name));
+                     "kind %" PRIu32 " with flags 0x%" PRIx32 " of %s '%.64s'", argument->kind,
+                     argument->flags, is_result ? "result" : "input",
+                     accx_text(verifier, argument->name));
 }
 
-static accrt_status_t check_argument_scalar(const accx_verifier_t* verifier, const accx_argument_t* argument,
-                                            uint32_t record) {
+static accrt_status_t check_argument_scalar(const accx_verifier_t* verifier,
+                                            const accx_argument_t* argument, uint32_t record) {
   const accx_type_t* type = &argument->type;
   const bool scalar = argument->kind == ACCX_ARGUMENT_SCALAR;
-  const bool good = scalar ? argument->symbol < verifier->tables->symbol_count && type->dtype == ACCRT_DTYPE_I64 &&
+  const bool good = scalar ? argument->symbol < verifier->tables->symbol_count &&
+                                 type->dtype == ACCRT_DTYPE_I64 &&
                                  type->encoding == ACCX_ENCODING_PLAIN && type->rank == 0
                            : argument->symbol == ACCX_NONE;
-  if (good) return ACCRT_OK;
+  if (good)
+    return ACCRT_OK;
   return ACCX_REJECT(verifier, ARGUMENT_SCALAR, "arguments", record, "symbol",
-                     "symbol %" PRIu32 " of '%.64s' (kind %" PRIu32 ", data type %" PRIu32 ", rank %" PRIu32 ")",
-                     argument->symbol, accx_text(verifier, argument->name), argument->kind, type->dtype, type->rank);
+                     "symbol %" PRIu32 " of '%.64s' (kind %" PRIu32 ", data type %" PRIu32
+                     ", rank %" PRIu32 ")",
+                     argument->symbol, accx_text(verifier, argument->name), argument->kind,
+                     type->dtype, type->rank);
 }
 
 /* Aliased inputs are put into the set of this function, so that none is aliased twice. */
-static accrt_status_t check_argument_alias(accx_verifier_t* verifier, uint32_t function, const accx_argument_t* argument,
-                                           uint32_t record) {
+static accrt_status_t check_argument_alias(accx_verifier_t* verifier, uint32_t function,
+                                           const accx_argument_t* argument, uint32_t record) {
   const accrt_bundle_tables_t* tables = verifier->tables;
   bool good = argument->alias_kind <= ACCX_ALIAS_MUST;
   if (argument->alias_kind == ACCX_ALIAS_NONE) {
     good = argument->alias_input == ACCX_NONE;
   } else if (good) {
-    good = argument->kind == ACCX_ARGUMENT_RESULT && argument->alias_input < tables->functions[function].input_count;
+    good = argument->kind == ACCX_ARGUMENT_RESULT &&
+           argument->alias_input < tables->functions[function].input_count;
     if (good) {
       const uint32_t kind = argument_of(tables, function, argument->alias_input)->kind;
       good = (kind == ACCX_ARGUMENT_READ_WRITE || kind == ACCX_ARGUMENT_DONATED) &&
              accx_set_add(verifier, argument->alias_input);
     }
   }
-  if (good) return ACCRT_OK;
+  if (good)
+    return ACCRT_OK;
   return ACCX_REJECT(verifier, ARGUMENT_ALIAS, "arguments", record, "alias_input",
-                     "alias kind %" PRIu32 " with input %" PRIu32 " of '%.64s' (kind %" PRIu32 ")", argument->alias_kind,
-                     argument->alias_input, accx_text(verifier, argument->name), argument->kind);
+                     "alias kind %" PRIu32 " with input %" PRIu32 " of '%.64s' (kind %" PRIu32 ")",
+                     argument->alias_kind, argument->alias_input,
+                     accx_text(verifier, argument->name), argument->kind);
 }
 
 static accrt_status_t check_argument(accx_verifier_t* verifier, uint32_t function, uint32_t index,
@@ -111,12 +134,13 @@ static accrt_status_t check_argument(accx_verifier_t* verifier, uint32_t functio
   const accx_argument_t* argument = argument_of(verifier->tables, function, index);
   const uint32_t record = owner->argument_first + index;
   const bool is_result = index >= owner->input_count;
-  if (index == owner->input_count) accx_set_clear(verifier);
+  if (index == owner->input_count)
+    accx_set_clear(verifier);
   ACCX_TRY(accx_check_name(verifier, argument->name, "arguments", record, "name"));
   if (!accx_set_add(verifier, argument->name)) {
-    return ACCX_REJECT(verifier, ARGUMENT_NAME, "arguments", record, "name", "function '%.64s' has two %s '%.64s'",
-                       accx_text(verifier, owner->name), is_result ? "results" : "inputs",
-                       accx_text(verifier, argument->name));
+    return ACCX_REJECT(verifier, ARGUMENT_NAME, "arguments", record, "name",
+                       "function '%.64s' has two %s '%.64s'", accx_text(verifier, owner->name),
+                       is_result ? "results" : "inputs", accx_text(verifier, argument->name));
   }
   ACCX_TRY(accx_check_string(verifier, argument->doc, "arguments", record, "doc"));
   ACCX_TRY(check_argument_kind(verifier, argument, record, is_result));
@@ -124,10 +148,12 @@ static accrt_status_t check_argument(accx_verifier_t* verifier, uint32_t functio
   return check_argument_scalar(verifier, argument, record);
 }
 
-static accrt_status_t check_arguments(accx_verifier_t* verifier, uint32_t function, const accx_scope_t* scope) {
+static accrt_status_t check_arguments(accx_verifier_t* verifier, uint32_t function,
+                                      const accx_scope_t* scope) {
   const accx_function_t* owner = &verifier->tables->functions[function];
   accx_set_clear(verifier);
-  for (uint32_t i = 0; i < argument_count(owner); ++i) ACCX_TRY(check_argument(verifier, function, i, scope));
+  for (uint32_t i = 0; i < argument_count(owner); ++i)
+    ACCX_TRY(check_argument(verifier, function, i, scope));
   accx_set_clear(verifier);
   for (uint32_t i = 0; i < argument_count(owner); ++i) {
     ACCX_TRY(check_argument_alias(verifier, function, argument_of(verifier->tables, function, i),
@@ -139,22 +165,26 @@ static accrt_status_t check_arguments(accx_verifier_t* verifier, uint32_t functi
 /* ---- Slots ---- */
 
 static bool slot_target_exists(const accrt_bundle_tables_t* tables, const accx_slot_t* slot) {
-  if (slot->kind != ACCX_SLOT_CONSTANT && slot->component != 0) return false;
+  if (slot->kind != ACCX_SLOT_CONSTANT && slot->component != 0)
+    return false;
   switch (slot->kind) {
-    case ACCX_SLOT_CONSTANT:
-      return slot->index < tables->constant_count && slot->component < tables->constants[slot->index].component_count;
-    case ACCX_SLOT_STATE:
-      return slot->index < tables->state_count;
-    case ACCX_SLOT_TRANSIENT:
-      return slot->index == 0;
-    default:
-      return false;
+  case ACCX_SLOT_CONSTANT:
+    return slot->index < tables->constant_count &&
+           slot->component < tables->constants[slot->index].component_count;
+  case ACCX_SLOT_STATE:
+    return slot->index < tables->state_count;
+  case ACCX_SLOT_TRANSIENT:
+    return slot->index == 0;
+  default:
+    return false;
   }
 }
 
 static bool slot_follows(const accx_slot_t* before, const accx_slot_t* slot) {
-  if (slot->kind != before->kind) return slot->kind > before->kind;
-  if (slot->index != before->index) return slot->index > before->index;
+  if (slot->kind != before->kind)
+    return slot->kind > before->kind;
+  if (slot->index != before->index)
+    return slot->index > before->index;
   return slot->component > before->component;
 }
 
@@ -175,11 +205,13 @@ static accrt_status_t check_slots(accx_verifier_t* verifier, uint32_t function) 
       good = good && slot_target_exists(tables, slot) && (i == 0 || slot_follows(slot - 1, slot));
       verifier->facts[function].impure |= slot->kind != ACCX_SLOT_TRANSIENT;
     }
-    if (good) continue;
+    if (good)
+      continue;
     return ACCX_REJECT(verifier, SLOT, "slots", owner->slot_first + i, NULL,
-                       "kind %" PRIu32 ", index %" PRIu32 ", component %" PRIu32 " is no slot %" PRIu32
-                       " of function '%.64s' with %" PRIu32 " arguments",
-                       slot->kind, slot->index, slot->component, i, accx_text(verifier, owner->name), arguments);
+                       "kind %" PRIu32 ", index %" PRIu32 ", component %" PRIu32
+                       " is no slot %" PRIu32 " of function '%.64s' with %" PRIu32 " arguments",
+                       slot->kind, slot->index, slot->component, i,
+                       accx_text(verifier, owner->name), arguments);
   }
   return ACCRT_OK;
 }
@@ -188,15 +220,19 @@ static accrt_status_t check_slots(accx_verifier_t* verifier, uint32_t function) 
 
 static bool type_equals_constant(const accrt_bundle_tables_t* tables, const accx_function_t* owner,
                                  const accx_type_t* type, const accx_constant_t* constant) {
-  if (type->dtype != constant->dtype || type->encoding != constant->encoding || type->rank != constant->rank) return false;
+  if (type->dtype != constant->dtype || type->encoding != constant->encoding ||
+      type->rank != constant->rank)
+    return false;
   for (uint32_t i = 0; i < type->rank; ++i) {
     const accx_expression_t* node = &tables->expressions[owner->expression_first + type->dims[i]];
-    if (node->op != ACCX_EXPR_CONSTANT || node->immediate != constant->shape[i]) return false;
+    if (node->op != ACCX_EXPR_CONSTANT || node->immediate != constant->shape[i])
+      return false;
   }
   return true;
 }
 
-static accrt_status_t check_prepare_argument(accx_verifier_t* verifier, uint32_t function, uint32_t index) {
+static accrt_status_t check_prepare_argument(accx_verifier_t* verifier, uint32_t function,
+                                             uint32_t index) {
   const accrt_bundle_tables_t* tables = verifier->tables;
   const accx_function_t* owner = &tables->functions[function];
   const accx_argument_t* argument = argument_of(tables, function, index);
@@ -206,23 +242,28 @@ static accrt_status_t check_prepare_argument(accx_verifier_t* verifier, uint32_t
   bool good = argument->constant == ACCX_NONE;
   if (prepare) {
     good = argument->constant < tables->constant_count &&
-           argument->kind == (is_result ? ACCX_ARGUMENT_RESULT : ACCX_ARGUMENT_READ) && argument->flags == 0 &&
-           argument->alias_kind == ACCX_ALIAS_NONE && tables->constants[argument->constant].source == source &&
-           type_equals_constant(tables, owner, &argument->type, &tables->constants[argument->constant]);
+           argument->kind == (is_result ? ACCX_ARGUMENT_RESULT : ACCX_ARGUMENT_READ) &&
+           argument->flags == 0 && argument->alias_kind == ACCX_ALIAS_NONE &&
+           tables->constants[argument->constant].source == source &&
+           type_equals_constant(tables, owner, &argument->type,
+                                &tables->constants[argument->constant]);
   }
   if (!good) {
     return ACCX_REJECT(verifier, PREPARE, "arguments", owner->argument_first + index, "constant",
-                       "constant %" PRIu32 " for '%.64s' of %s '%.64s': its source, type or kind does not fit",
+                       "constant %" PRIu32
+                       " for '%.64s' of %s '%.64s': its source, type or kind does not fit",
                        argument->constant, accx_text(verifier, argument->name),
                        prepare ? "prepare function" : "function", accx_text(verifier, owner->name));
   }
-  if (!prepare || !is_result) return ACCRT_OK;
+  if (!prepare || !is_result)
+    return ACCRT_OK;
   uint32_t* maker = &verifier->prepared_by[argument->constant];
   if (*maker != 0) {
-    return ACCX_REJECT(verifier, PREPARE_ONCE, "arguments", owner->argument_first + index, "constant",
-                       "'%.64s' is made by '%.64s' and by '%.64s'",
+    return ACCX_REJECT(verifier, PREPARE_ONCE, "arguments", owner->argument_first + index,
+                       "constant", "'%.64s' is made by '%.64s' and by '%.64s'",
                        accx_text(verifier, tables->constants[argument->constant].name),
-                       accx_text(verifier, tables->functions[*maker - 1].name), accx_text(verifier, owner->name));
+                       accx_text(verifier, tables->functions[*maker - 1].name),
+                       accx_text(verifier, owner->name));
   }
   *maker = function + 1;
   return ACCRT_OK;
@@ -230,22 +271,27 @@ static accrt_status_t check_prepare_argument(accx_verifier_t* verifier, uint32_t
 
 static accrt_status_t check_prepare(accx_verifier_t* verifier, uint32_t function) {
   const accx_function_t* owner = &verifier->tables->functions[function];
-  for (uint32_t i = 0; i < argument_count(owner); ++i) ACCX_TRY(check_prepare_argument(verifier, function, i));
+  for (uint32_t i = 0; i < argument_count(owner); ++i)
+    ACCX_TRY(check_prepare_argument(verifier, function, i));
   const bool prepare = (owner->flags & ACCX_FUNCTION_PREPARE) != 0;
   const bool uses_symbols = verifier->facts[function].needed_count > 0;
-  if (!prepare || (!verifier->facts[function].impure && !uses_symbols && owner->result_count > 0)) return ACCRT_OK;
-  return ACCX_REJECT(verifier, PREPARE, "functions", function, NULL,
-                     "prepare function '%.64s' %s", accx_text(verifier, owner->name),
-                     owner->result_count == 0 ? "makes nothing"
-                     : uses_symbols           ? "needs a symbol"
-                                              : "touches a constant, a state or a session's symbol, itself or in a call");
+  if (!prepare || (!verifier->facts[function].impure && !uses_symbols && owner->result_count > 0))
+    return ACCRT_OK;
+  return ACCX_REJECT(
+      verifier, PREPARE, "functions", function, NULL, "prepare function '%.64s' %s",
+      accx_text(verifier, owner->name),
+      owner->result_count == 0 ? "makes nothing"
+      : uses_symbols           ? "needs a symbol"
+                     : "touches a constant, a state or a session's symbol, itself or in a call");
 }
 
 static accrt_status_t check_all_prepared(const accx_verifier_t* verifier) {
   const accrt_bundle_tables_t* tables = verifier->tables;
   for (uint32_t i = 0; i < tables->constant_count; ++i) {
-    if (tables->constants[i].source != ACCX_CONSTANT_PREPARED || verifier->prepared_by[i] != 0) continue;
-    return ACCX_REJECT(verifier, PREPARE_ONCE, "constants", i, NULL, "no prepare function makes '%.64s'",
+    if (tables->constants[i].source != ACCX_CONSTANT_PREPARED || verifier->prepared_by[i] != 0)
+      continue;
+    return ACCX_REJECT(verifier, PREPARE_ONCE, "constants", i, NULL,
+                       "no prepare function makes '%.64s'",
                        accx_text(verifier, tables->constants[i].name));
   }
   return ACCRT_OK;
@@ -255,9 +301,12 @@ static accrt_status_t check_all_prepared(const accx_verifier_t* verifier) {
 
 static accrt_status_t note_needed(accx_verifier_t* verifier, uint32_t function, uint32_t symbol) {
   const accx_symbol_t* record = &verifier->tables->symbols[symbol];
-  if (verifier->symbol_needed[symbol] == function + 1 || verifier->symbol_scalar[symbol] == function + 1) return ACCRT_OK;
+  if (verifier->symbol_needed[symbol] == function + 1 ||
+      verifier->symbol_scalar[symbol] == function + 1)
+    return ACCRT_OK;
   if (record->symbol_class == ACCX_SYMBOL_SESSION) {
-    verifier->facts[function].impure = true; /* the session has it: nobody needs to bind it, but a prepare function has none */
+    verifier->facts[function].impure =
+        true; /* the session has it: nobody needs to bind it, but a prepare function has none */
     return ACCRT_OK;
   }
   verifier->symbol_needed[symbol] = function + 1;
@@ -266,8 +315,8 @@ static accrt_status_t note_needed(accx_verifier_t* verifier, uint32_t function, 
                        "functions need more than %u symbols together", ACCX_MAX_NEEDED_SYMBOLS);
   }
   void* needed = verifier->needed;
-  ACCX_TRY(accrt_grow_array(verifier->bundle->allocator, verifier->needed_count + 1, sizeof(uint32_t),
-                            &verifier->needed_capacity, &needed));
+  ACCX_TRY(accrt_grow_array(verifier->bundle->allocator, verifier->needed_count + 1,
+                            sizeof(uint32_t), &verifier->needed_capacity, &needed));
   verifier->needed = needed;
   verifier->needed[verifier->needed_count++] = symbol;
   ++verifier->facts[function].needed_count;
@@ -281,15 +330,18 @@ static accrt_status_t collect_symbols(accx_verifier_t* verifier, uint32_t functi
   const accx_expression_t* nodes = tables->expressions + owner->expression_first;
   for (uint32_t i = 0; i < owner->input_count; ++i) {
     const accx_argument_t* input = argument_of(tables, function, i);
-    if (input->kind == ACCX_ARGUMENT_SCALAR) verifier->symbol_scalar[input->symbol] = function + 1;
+    if (input->kind == ACCX_ARGUMENT_SCALAR)
+      verifier->symbol_scalar[input->symbol] = function + 1;
     for (uint32_t k = 0; k < input->type.rank; ++k) {
       const accx_expression_t* node = &nodes[input->type.dims[k]];
-      if (node->op == ACCX_EXPR_SYMBOL) verifier->symbol_bound[node->immediate] = function + 1;
+      if (node->op == ACCX_EXPR_SYMBOL)
+        verifier->symbol_bound[node->immediate] = function + 1;
     }
   }
   verifier->facts[function].needed_first = verifier->needed_count;
   for (uint32_t i = 0; i < owner->expression_count; ++i) {
-    if (nodes[i].op == ACCX_EXPR_SYMBOL) ACCX_TRY(note_needed(verifier, function, (uint32_t)nodes[i].immediate));
+    if (nodes[i].op == ACCX_EXPR_SYMBOL)
+      ACCX_TRY(note_needed(verifier, function, (uint32_t)nodes[i].immediate));
   }
   return ACCRT_OK;
 }
@@ -305,13 +357,17 @@ accrt_status_t accx_need_symbols_of(accx_verifier_t* verifier, uint32_t function
 static accrt_status_t check_bound(const accx_verifier_t* verifier, uint32_t function) {
   const accx_function_t* owner = &verifier->tables->functions[function];
   const accx_function_facts_t* facts = &verifier->facts[function];
-  if (owner->flags != 0) return ACCRT_OK; /* INTERNAL: its callers bind them; PREPARE: check_prepare */
+  if (owner->flags != 0)
+    return ACCRT_OK; /* INTERNAL: its callers bind them; PREPARE: check_prepare */
   for (uint32_t i = 0; i < facts->needed_count; ++i) {
     const uint32_t symbol = verifier->needed[facts->needed_first + i];
-    if (verifier->symbol_bound[symbol] == function + 1) continue;
-    return ACCX_REJECT(verifier, SYMBOL_BOUND, "functions", function, NULL,
-                       "'%.64s' needs symbol '%.64s', but no input has it as a dimension and no scalar gives it",
-                       accx_text(verifier, owner->name), accx_text(verifier, verifier->tables->symbols[symbol].name));
+    if (verifier->symbol_bound[symbol] == function + 1)
+      continue;
+    return ACCX_REJECT(
+        verifier, SYMBOL_BOUND, "functions", function, NULL,
+        "'%.64s' needs symbol '%.64s', but no input has it as a dimension and no scalar gives it",
+        accx_text(verifier, owner->name),
+        accx_text(verifier, verifier->tables->symbols[symbol].name));
   }
   return ACCRT_OK;
 }
@@ -319,24 +375,30 @@ static accrt_status_t check_bound(const accx_verifier_t* verifier, uint32_t func
 /* ---- All of it ---- */
 
 static accrt_status_t check_order(const accx_verifier_t* verifier, uint32_t function) {
-  if (function == 0) return ACCRT_OK;
+  if (function == 0)
+    return ACCRT_OK;
   const accrt_bundle_tables_t* tables = verifier->tables;
-  const uint32_t before = verifier->facts[function - 1].call_depth, depth = verifier->facts[function].call_depth;
-  const uint32_t before_name = tables->functions[function - 1].name, name = tables->functions[function].name;
-  if (before < depth || (before == depth && before_name < name)) return ACCRT_OK;
+  const uint32_t before = verifier->facts[function - 1].call_depth,
+                 depth = verifier->facts[function].call_depth;
+  const uint32_t before_name = tables->functions[function - 1].name,
+                 name = tables->functions[function].name;
+  if (before < depth || (before == depth && before_name < name))
+    return ACCRT_OK;
   return ACCX_REJECT(verifier, FUNCTION_ORDER, "functions", function, NULL,
-                     "'%.64s' of call depth %" PRIu32 " does not come after '%.64s' of call depth %" PRIu32,
+                     "'%.64s' of call depth %" PRIu32
+                     " does not come after '%.64s' of call depth %" PRIu32,
                      accx_text(verifier, name), depth, accx_text(verifier, before_name), before);
 }
 
 static accrt_status_t verify_function(accx_verifier_t* verifier, uint32_t function) {
   const accx_function_t* owner = &verifier->tables->functions[function];
-  const accx_scope_t scope = {owner->expression_first, owner->expression_count, ACCX_USES_SYMBOLS, 0};
+  const accx_scope_t scope = {owner->expression_first, owner->expression_count, ACCX_USES_SYMBOLS,
+                              0};
   ACCX_TRY(check_arguments(verifier, function, &scope));
   ACCX_TRY(check_slots(verifier, function));
   const accx_scope_t with_present = {scope.first, scope.count, ACCX_USES_ANY, 0};
-  ACCX_TRY(accx_check_expression(verifier, &with_present, owner->transient_size, "functions", function,
-                                 "transient_size"));
+  ACCX_TRY(accx_check_expression(verifier, &with_present, owner->transient_size, "functions",
+                                 function, "transient_size"));
   ACCX_TRY(collect_symbols(verifier, function));
   ACCX_TRY(accx_verify_body(verifier, function));
   ACCX_TRY(check_order(verifier, function));
@@ -346,7 +408,8 @@ static accrt_status_t verify_function(accx_verifier_t* verifier, uint32_t functi
 
 accrt_status_t accx_verify_functions(accx_verifier_t* verifier) {
   const accrt_bundle_tables_t* tables = verifier->tables;
-  for (uint32_t i = 0; i < tables->function_count; ++i) ACCX_TRY(verify_function(verifier, i));
+  for (uint32_t i = 0; i < tables->function_count; ++i)
+    ACCX_TRY(verify_function(verifier, i));
   if (verifier->next_block != tables->block_count) {
     return ACCX_REJECT(verifier, BLOCK_USE, "blocks", verifier->next_block, NULL,
                        "no function and no command uses it");

@@ -1,5 +1,6 @@
-/* loader/verify_kernels.c - kernels, parameters, variants, predicates (rules 100 to 105), and code images, which are read once
- * in pieces: no more of CODE is in memory than one piece (rules 106 to 108). */
+/* loader/verify_kernels.c - kernels, parameters, variants, predicates (rules 100 to 105), and code
+ * images, which are read once in pieces: no more of CODE is in memory than one piece (rules 106 to
+ * 108). */
 #include <elf.h>
 
 #include "loader/internal.h"
@@ -19,24 +20,32 @@ static accrt_status_t check_parameters(accx_verifier_t* verifier, const accx_ker
     const accx_parameter_t* parameter = &tables->parameters[record];
     ACCX_TRY(accx_check_name(verifier, parameter->name, "parameters", record, "name"));
     if (!accx_set_add(verifier, parameter->name)) {
-      return ACCX_REJECT(verifier, PARAMETER_NAME, "parameters", record, "name", "kernel '%.64s' has two '%.64s'",
-                         accx_text(verifier, kernel->name), accx_text(verifier, parameter->name));
+      return ACCX_REJECT(verifier, PARAMETER_NAME, "parameters", record, "name",
+                         "kernel '%.64s' has two '%.64s'", accx_text(verifier, kernel->name),
+                         accx_text(verifier, parameter->name));
     }
-    params[i] = (accrt_kernel_param_t){accx_text(verifier, parameter->name), parameter->kind, parameter->access,
-                                       parameter->flags, parameter->align_log2, parameter->offset_bytes,
-                                       parameter->size_bytes, 0};
+    params[i] = (accrt_kernel_param_t){accx_text(verifier, parameter->name),
+                                       parameter->kind,
+                                       parameter->access,
+                                       parameter->flags,
+                                       parameter->align_log2,
+                                       parameter->offset_bytes,
+                                       parameter->size_bytes,
+                                       0};
   }
   uint32_t bad = 0;
-  const char* why = accrt_kernel_check_params(params, kernel->parameter_count, kernel->params_size_bytes, &bad);
-  if (why == NULL) return ACCRT_OK;
+  const char* why =
+      accrt_kernel_check_params(params, kernel->parameter_count, kernel->params_size_bytes, &bad);
+  if (why == NULL)
+    return ACCRT_OK;
   const accrt_kernel_param_t* param = bad < kernel->parameter_count ? &params[bad] : NULL;
   return ACCX_REJECT(verifier, PARAMETERS, "parameters", kernel->parameter_first + bad, NULL,
-                     "'%.64s' of kernel '%.64s' (kind %u, access %u, flags %u, %" PRIu32 " bytes at %" PRIu32 " of %" PRIu32
-                     "): %s",
-                     param != NULL ? param->name : "", accx_text(verifier, kernel->name), param != NULL ? param->kind : 0,
-                     param != NULL ? param->access : 0, param != NULL ? param->flags : 0,
-                     param != NULL ? param->size_bytes : 0, param != NULL ? param->offset_bytes : 0,
-                     kernel->params_size_bytes, why);
+                     "'%.64s' of kernel '%.64s' (kind %u, access %u, flags %u, %" PRIu32
+                     " bytes at %" PRIu32 " of %" PRIu32 "): %s",
+                     param != NULL ? param->name : "", accx_text(verifier, kernel->name),
+                     param != NULL ? param->kind : 0, param != NULL ? param->access : 0,
+                     param != NULL ? param->flags : 0, param != NULL ? param->size_bytes : 0,
+                     param != NULL ? param->offset_bytes : 0, kernel->params_size_bytes, why);
 }
 
 static bool predicate_fits(const accx_predicate_t* predicate, const accx_parameter_t* parameter) {
@@ -44,23 +53,25 @@ static bool predicate_fits(const accx_predicate_t* predicate, const accx_paramet
   const bool is_value = kind == ACCRT_KERNEL_PARAM_SYMBOL || kind == ACCRT_KERNEL_PARAM_SCALAR;
   const bool is_address = kind == ACCRT_KERNEL_PARAM_BUFFER || kind == ACCRT_KERNEL_PARAM_TENSOR;
   switch (predicate->kind) {
-    case ACCX_PREDICATE_DIVISIBLE:
-      return is_value && predicate->value >= 1;
-    case ACCX_PREDICATE_ALIGNED:
-      return is_address && predicate->value >= 1 && predicate->value <= MAX_ALIGNED_VALUE &&
-             accrt_is_power_of_two((uint64_t)predicate->value);
-    case ACCX_PREDICATE_EQUAL:
-    case ACCX_PREDICATE_AT_MOST:
-    case ACCX_PREDICATE_AT_LEAST:
-      return is_value;
-    default:
-      return false;
+  case ACCX_PREDICATE_DIVISIBLE:
+    return is_value && predicate->value >= 1;
+  case ACCX_PREDICATE_ALIGNED:
+    return is_address && predicate->value >= 1 && predicate->value <= MAX_ALIGNED_VALUE &&
+           accrt_is_power_of_two((uint64_t)predicate->value);
+  case ACCX_PREDICATE_EQUAL:
+  case ACCX_PREDICATE_AT_MOST:
+  case ACCX_PREDICATE_AT_LEAST:
+    return is_value;
+  default:
+    return false;
   }
 }
 
 static bool predicate_follows(const accx_predicate_t* before, const accx_predicate_t* predicate) {
-  if (predicate->kind != before->kind) return predicate->kind > before->kind;
-  if (predicate->parameter != before->parameter) return predicate->parameter > before->parameter;
+  if (predicate->kind != before->kind)
+    return predicate->kind > before->kind;
+  if (predicate->parameter != before->parameter)
+    return predicate->parameter > before->parameter;
   return predicate->value > before->value;
 }
 
@@ -71,44 +82,50 @@ static accrt_status_t check_predicates(const accx_verifier_t* verifier, const ac
     const uint32_t record = variant->predicate_first + i;
     const accx_predicate_t* predicate = &tables->predicates[record];
     if (predicate->parameter < kernel->parameter_count &&
-        predicate_fits(predicate, &tables->parameters[kernel->parameter_first + predicate->parameter]) &&
+        predicate_fits(predicate,
+                       &tables->parameters[kernel->parameter_first + predicate->parameter]) &&
         (i == 0 || predicate_follows(predicate - 1, predicate))) {
       continue;
     }
     return ACCX_REJECT(verifier, PREDICATE, "predicates", record, "kind",
-                       "kind %" PRIu32 " with value %" PRId64 " on parameter %" PRIu32 " of %" PRIu32 " of kernel '%.64s'",
-                       predicate->kind, predicate->value, predicate->parameter, kernel->parameter_count,
-                       accx_text(verifier, kernel->name));
+                       "kind %" PRIu32 " with value %" PRId64 " on parameter %" PRIu32
+                       " of %" PRIu32 " of kernel '%.64s'",
+                       predicate->kind, predicate->value, predicate->parameter,
+                       kernel->parameter_count, accx_text(verifier, kernel->name));
   }
   return ACCRT_OK;
 }
 
-static accrt_status_t check_variant(const accx_verifier_t* verifier, const accx_kernel_t* kernel, uint32_t record,
-                                    uint32_t next_predicate) {
+static accrt_status_t check_variant(const accx_verifier_t* verifier, const accx_kernel_t* kernel,
+                                    uint32_t record, uint32_t next_predicate) {
   const accrt_bundle_tables_t* tables = verifier->tables;
   const accx_variant_t* variant = &tables->variants[record];
   ACCX_TRY(accx_check_name(verifier, variant->driver, "variants", record, "driver"));
   ACCX_TRY(accx_check_string(verifier, variant->arch, "variants", record, "arch"));
   ACCX_TRY(accx_check_name(verifier, variant->entry, "variants", record, "entry"));
   const bool portable = variant->arch_kind == ACCX_ARCH_PORTABLE;
-  if (variant->arch_kind > ACCX_ARCH_EXACT || portable != (variant->arch == 0) || variant->image >= tables->image_count) {
+  if (variant->arch_kind > ACCX_ARCH_EXACT || portable != (variant->arch == 0) ||
+      variant->image >= tables->image_count) {
     return ACCX_REJECT(verifier, VARIANT, "variants", record, "arch_kind",
-                       "kind %" PRIu32 " of architecture '%.64s', image %" PRIu32 " of %" PRIu32 ", of kernel '%.64s'",
-                       variant->arch_kind, accx_text(verifier, variant->arch), variant->image, tables->image_count,
-                       accx_text(verifier, kernel->name));
+                       "kind %" PRIu32 " of architecture '%.64s', image %" PRIu32 " of %" PRIu32
+                       ", of kernel '%.64s'",
+                       variant->arch_kind, accx_text(verifier, variant->arch), variant->image,
+                       tables->image_count, accx_text(verifier, kernel->name));
   }
   if (variant->predicate_first != next_predicate ||
       !accrt_range_fits(next_predicate, variant->predicate_count, tables->predicate_count)) {
     return ACCX_REJECT(verifier, KERNEL_TILING, "variants", record, "predicate_first",
-                       "%" PRIu32 " predicates from %" PRIu32 ", expected from %" PRIu32 " of %" PRIu32,
-                       variant->predicate_count, variant->predicate_first, next_predicate, tables->predicate_count);
+                       "%" PRIu32 " predicates from %" PRIu32 ", expected from %" PRIu32
+                       " of %" PRIu32,
+                       variant->predicate_count, variant->predicate_first, next_predicate,
+                       tables->predicate_count);
   }
   const bool host = strcmp(accx_text(verifier, variant->driver), "host") == 0;
   const uint32_t image_kind = tables->images[variant->image].kind;
   if (host && image_kind != ACCX_IMAGE_HOST_ELF) {
     return ACCX_REJECT(verifier, IMAGE_KIND, "variants", record, "image",
-                       "image %" PRIu32 " is of kind %" PRIu32 ", the host driver loads kind %d", variant->image,
-                       image_kind, ACCX_IMAGE_HOST_ELF);
+                       "image %" PRIu32 " is of kind %" PRIu32 ", the host driver loads kind %d",
+                       variant->image, image_kind, ACCX_IMAGE_HOST_ELF);
   }
   return check_predicates(verifier, kernel, variant);
 }
@@ -120,32 +137,39 @@ typedef struct kernel_cursor {
   uint32_t predicate;
 } kernel_cursor_t;
 
-static accrt_status_t check_kernel(accx_verifier_t* verifier, uint32_t index, kernel_cursor_t* next) {
+static accrt_status_t check_kernel(accx_verifier_t* verifier, uint32_t index,
+                                   kernel_cursor_t* next) {
   const accrt_bundle_tables_t* tables = verifier->tables;
   const accx_kernel_t* kernel = &tables->kernels[index];
-  const uint32_t traits = ACCRT_KERNEL_TRAIT_DETERMINISTIC | ACCRT_KERNEL_TRAIT_ZEROED_WORKSPACE | ACCRT_KERNEL_TRAIT_SERIAL |
-                          ACCRT_KERNEL_TRAIT_CAPTURABLE | ACCRT_KERNEL_TRAIT_READS_HOST_METADATA;
-  if ((kernel->traits & ~traits) != 0 || kernel->local_memory_size_bytes > ACCX_MAX_LOCAL_MEMORY_BYTES) {
+  const uint32_t traits = ACCRT_KERNEL_TRAIT_DETERMINISTIC | ACCRT_KERNEL_TRAIT_ZEROED_WORKSPACE |
+                          ACCRT_KERNEL_TRAIT_SERIAL | ACCRT_KERNEL_TRAIT_CAPTURABLE |
+                          ACCRT_KERNEL_TRAIT_READS_HOST_METADATA;
+  if ((kernel->traits & ~traits) != 0 ||
+      kernel->local_memory_size_bytes > ACCX_MAX_LOCAL_MEMORY_BYTES) {
     return ACCX_REJECT(verifier, KERNEL_TRAITS, "kernels", index, "traits",
-                       "0x%" PRIx32 " with %" PRIu32 " bytes of local memory, of '%.64s'", kernel->traits,
-                       kernel->local_memory_size_bytes, accx_text(verifier, kernel->name));
+                       "0x%" PRIx32 " with %" PRIu32 " bytes of local memory, of '%.64s'",
+                       kernel->traits, kernel->local_memory_size_bytes,
+                       accx_text(verifier, kernel->name));
   }
-  if (kernel->parameter_first != next->parameter || kernel->parameter_count > ACCRT_KERNEL_MAX_PARAMS ||
+  if (kernel->parameter_first != next->parameter ||
+      kernel->parameter_count > ACCRT_KERNEL_MAX_PARAMS ||
       !accrt_range_fits(next->parameter, kernel->parameter_count, tables->parameter_count)) {
     return ACCX_REJECT(verifier, KERNEL_TILING, "kernels", index, "parameter_first",
-                       "%" PRIu32 " parameters from %" PRIu32 ", expected at most %d from %" PRIu32 " of %" PRIu32,
-                       kernel->parameter_count, kernel->parameter_first, ACCRT_KERNEL_MAX_PARAMS, next->parameter,
-                       tables->parameter_count);
+                       "%" PRIu32 " parameters from %" PRIu32 ", expected at most %d from %" PRIu32
+                       " of %" PRIu32,
+                       kernel->parameter_count, kernel->parameter_first, ACCRT_KERNEL_MAX_PARAMS,
+                       next->parameter, tables->parameter_count);
   }
   if (kernel->variant_first != next->variant ||
       !accrt_range_fits(next->variant, kernel->variant_count, tables->variant_count)) {
-    return ACCX_REJECT(verifier, KERNEL_TILING, "kernels", index, "variant_first",
-                       "%" PRIu32 " variants from %" PRIu32 ", expected from %" PRIu32 " of %" PRIu32,
-                       kernel->variant_count, kernel->variant_first, next->variant, tables->variant_count);
+    return ACCX_REJECT(
+        verifier, KERNEL_TILING, "kernels", index, "variant_first",
+        "%" PRIu32 " variants from %" PRIu32 ", expected from %" PRIu32 " of %" PRIu32,
+        kernel->variant_count, kernel->variant_first, next->variant, tables->variant_count);
   }
   if (kernel->variant_count == 0) {
-    return ACCX_REJECT(verifier, VARIANT, "kernels", index, "variant_count", "'%.64s' has no variant",
-                       accx_text(verifier, kernel->name));
+    return ACCX_REJECT(verifier, VARIANT, "kernels", index, "variant_count",
+                       "'%.64s' has no variant", accx_text(verifier, kernel->name));
   }
   ACCX_TRY(check_parameters(verifier, kernel));
   for (uint32_t i = 0; i < kernel->variant_count; ++i) {
@@ -162,7 +186,8 @@ accrt_status_t accx_verify_kernels(accx_verifier_t* verifier) {
   kernel_cursor_t next = {0, 0, 0};
   uint32_t previous = 0;
   for (uint32_t i = 0; i < tables->kernel_count; ++i) {
-    ACCX_TRY(accx_check_ordered_name(verifier, tables->kernels[i].name, previous, "kernels", i, "name"));
+    ACCX_TRY(
+        accx_check_ordered_name(verifier, tables->kernels[i].name, previous, "kernels", i, "name"));
     previous = tables->kernels[i].name;
     ACCX_TRY(check_kernel(verifier, i, &next));
   }
@@ -171,10 +196,10 @@ accrt_status_t accx_verify_kernels(accx_verifier_t* verifier) {
     return ACCRT_OK;
   }
   return ACCX_REJECT(verifier, KERNEL_TILING, "kernels", ACCX_NONE, NULL,
-                     "kernels name %" PRIu32 " of %" PRIu32 " parameters, %" PRIu32 " of %" PRIu32 " variants, %" PRIu32
-                     " of %" PRIu32 " predicates",
-                     next.parameter, tables->parameter_count, next.variant, tables->variant_count, next.predicate,
-                     tables->predicate_count);
+                     "kernels name %" PRIu32 " of %" PRIu32 " parameters, %" PRIu32 " of %" PRIu32
+                     " variants, %" PRIu32 " of %" PRIu32 " predicates",
+                     next.parameter, tables->parameter_count, next.variant, tables->variant_count,
+                     next.predicate, tables->predicate_count);
 }
 
 /* ---- Images ---- */
@@ -188,27 +213,31 @@ static accrt_status_t check_image_records(const accx_verifier_t* verifier) {
     ACCX_TRY(accx_check_ordered_name(verifier, image->name, previous, "images", i, "name"));
     previous = image->name;
     if (image->kind < ACCX_IMAGE_HOST_ELF || image->kind > ACCX_IMAGE_FATBIN) {
-      return ACCX_REJECT(verifier, IMAGE_KIND, "images", i, "kind", "%" PRIu32 " of '%.64s' is not known", image->kind,
+      return ACCX_REJECT(verifier, IMAGE_KIND, "images", i, "kind",
+                         "%" PRIu32 " of '%.64s' is not known", image->kind,
                          accx_text(verifier, image->name));
     }
     uint64_t expected;
-    if (!accrt_align_u64(end, ACCX_DATA_ALIGN, &expected) || image->offset_bytes != expected || image->size_bytes == 0 ||
+    if (!accrt_align_u64(end, ACCX_DATA_ALIGN, &expected) || image->offset_bytes != expected ||
+        image->size_bytes == 0 ||
         !accrt_range_fits(expected, image->size_bytes, tables->code_size_bytes)) {
       return ACCX_REJECT(verifier, IMAGE_PLACE, "images", i, "offset_bytes",
-                         "%" PRIu64 " bytes at %" PRIu64 " of '%.64s', expected after %" PRIu64 " in %" PRIu64,
-                         image->size_bytes, image->offset_bytes, accx_text(verifier, image->name), end,
-                         tables->code_size_bytes);
+                         "%" PRIu64 " bytes at %" PRIu64 " of '%.64s', expected after %" PRIu64
+                         " in %" PRIu64,
+                         image->size_bytes, image->offset_bytes, accx_text(verifier, image->name),
+                         end, tables->code_size_bytes);
     }
     end = expected + image->size_bytes;
   }
-  if (end == tables->code_size_bytes) return ACCRT_OK;
-  return ACCX_REJECT(verifier, IMAGE_PLACE, "code", ACCX_NONE, NULL, "%" PRIu64 " bytes, but images end at %" PRIu64,
-                     tables->code_size_bytes, end);
+  if (end == tables->code_size_bytes)
+    return ACCRT_OK;
+  return ACCX_REJECT(verifier, IMAGE_PLACE, "code", ACCX_NONE, NULL,
+                     "%" PRIu64 " bytes, but images end at %" PRIu64, tables->code_size_bytes, end);
 }
 
 /* The rest of an ELF file is the concern of who loads it (runtime/core/elf_image.c). */
-static accrt_status_t check_elf_header(const accx_verifier_t* verifier, const unsigned char* bytes, uint64_t size_bytes,
-                                       uint32_t index) {
+static accrt_status_t check_elf_header(const accx_verifier_t* verifier, const unsigned char* bytes,
+                                       uint64_t size_bytes, uint32_t index) {
   Elf64_Ehdr header;
   const char* why = NULL;
   if (size_bytes < sizeof header) {
@@ -221,21 +250,24 @@ static accrt_status_t check_elf_header(const accx_verifier_t* verifier, const un
     } else if (header.e_type != ET_DYN || header.e_ehsize != sizeof header) {
       why = "it is not of type ET_DYN";
     } else if (header.e_phentsize != sizeof(Elf64_Phdr) || header.e_phnum == 0 ||
-               !accrt_range_fits(header.e_phoff, (uint64_t)header.e_phnum * sizeof(Elf64_Phdr), size_bytes)) {
+               !accrt_range_fits(header.e_phoff, (uint64_t)header.e_phnum * sizeof(Elf64_Phdr),
+                                 size_bytes)) {
       why = "its program headers lie outside it";
     } else if (header.e_shnum != 0 &&
                (header.e_shentsize != sizeof(Elf64_Shdr) ||
-                !accrt_range_fits(header.e_shoff, (uint64_t)header.e_shnum * sizeof(Elf64_Shdr), size_bytes))) {
+                !accrt_range_fits(header.e_shoff, (uint64_t)header.e_shnum * sizeof(Elf64_Shdr),
+                                  size_bytes))) {
       why = "its section headers lie outside it";
     }
   }
-  if (why == NULL) return ACCRT_OK;
+  if (why == NULL)
+    return ACCRT_OK;
   return ACCX_REJECT(verifier, IMAGE_HEADER, "images", index, NULL, "'%.64s': %s",
                      accx_text(verifier, verifier->tables->images[index].name), why);
 }
 
-/* A reader of CODE: every byte goes into the section's digest, in order. A problem of an image is kept until the digest is
- * known: where bytes were corrupted, that is what the caller is told. */
+/* A reader of CODE: every byte goes into the section's digest, in order. A problem of an image is
+ * kept until the digest is known: where bytes were corrupted, that is what the caller is told. */
 typedef struct code_reader {
   const accx_verifier_t* verifier;
   accx_hasher_t whole;
@@ -248,7 +280,8 @@ static accrt_status_t read_piece(code_reader_t* reader, uint64_t end, uint64_t* 
   accrt_bundle_t* bundle = reader->verifier->bundle;
   const uint64_t left = end - reader->at;
   const uint64_t size = left < PIECE_BYTES ? left : PIECE_BYTES;
-  ACCX_TRY(accx_source_read(&bundle->source, bundle->code_offset + reader->at, reader->piece, size));
+  ACCX_TRY(
+      accx_source_read(&bundle->source, bundle->code_offset + reader->at, reader->piece, size));
   accx_hasher_update(&reader->whole, reader->piece, (size_t)size);
   reader->at += size;
   *out_size_bytes = size;
@@ -261,10 +294,11 @@ static accrt_status_t read_code_gap(code_reader_t* reader, uint64_t end) {
     const uint64_t begin = reader->at;
     ACCX_TRY(read_piece(reader, end, &size));
     for (uint64_t i = 0; i < size; ++i) {
-      if (reader->piece[i] == 0 || reader->problem != ACCRT_OK) continue;
-      reader->problem =
-          ACCX_REJECT(reader->verifier, IMAGE_PLACE, "code", ACCX_NONE, NULL,
-                         "byte %" PRIu64 " between two images is %u, not 0", begin + i, reader->piece[i]);
+      if (reader->piece[i] == 0 || reader->problem != ACCRT_OK)
+        continue;
+      reader->problem = ACCX_REJECT(reader->verifier, IMAGE_PLACE, "code", ACCX_NONE, NULL,
+                                    "byte %" PRIu64 " between two images is %u, not 0", begin + i,
+                                    reader->piece[i]);
     }
   }
   return ACCRT_OK;
@@ -285,9 +319,11 @@ static accrt_status_t read_image(code_reader_t* reader, uint32_t index) {
     }
     accx_hasher_update(&own, reader->piece, (size_t)size);
   }
-  if (image->kind == ACCX_IMAGE_PTX && reader->piece[size - 1] != 0 && reader->problem == ACCRT_OK) {
-    reader->problem = ACCX_REJECT(verifier, IMAGE_HEADER, "images", index, NULL, "'%.64s': PTX does not end with NUL",
-                       accx_text(verifier, image->name));
+  if (image->kind == ACCX_IMAGE_PTX && reader->piece[size - 1] != 0 &&
+      reader->problem == ACCRT_OK) {
+    reader->problem =
+        ACCX_REJECT(verifier, IMAGE_HEADER, "images", index, NULL,
+                    "'%.64s': PTX does not end with NUL", accx_text(verifier, image->name));
   }
   verifier->bundle->image_digests[index] = accx_hasher_finish(&own);
   return ACCRT_OK;
@@ -302,18 +338,22 @@ static accrt_status_t read_code(code_reader_t* reader) {
   }
   const accx_section_t* section = verifier->sections[ACCX_SECTION_CODE];
   const accx_digest_t found = accx_hasher_finish(&reader->whole);
-  if (accx_digest_equal(&found, &section->digest)) return reader->problem;
+  if (accx_digest_equal(&found, &section->digest))
+    return reader->problem;
   char stored_text[ACCX_DIGEST_TEXT_BYTES], found_text[ACCX_DIGEST_TEXT_BYTES];
-  return ACCX_REJECT(verifier, SECTION_DIGEST, "code", ACCX_NONE, NULL, "digest stored %s, computed %s",
-                     accx_digest_text(&section->digest, stored_text), accx_digest_text(&found, found_text));
+  return ACCX_REJECT(
+      verifier, SECTION_DIGEST, "code", ACCX_NONE, NULL, "digest stored %s, computed %s",
+      accx_digest_text(&section->digest, stored_text), accx_digest_text(&found, found_text));
 }
 
 accrt_status_t accx_verify_images(accx_verifier_t* verifier) {
   accrt_bundle_t* bundle = verifier->bundle;
   ACCX_TRY(check_image_records(verifier));
-  if (verifier->tables->image_count == 0) return ACCRT_OK;
+  if (verifier->tables->image_count == 0)
+    return ACCRT_OK;
   void *digests, *piece;
-  ACCX_TRY(accrt_alloc_array(bundle->allocator, verifier->tables->image_count, sizeof(accx_digest_t), &digests));
+  ACCX_TRY(accrt_alloc_array(bundle->allocator, verifier->tables->image_count,
+                             sizeof(accx_digest_t), &digests));
   bundle->image_digests = digests;
   ACCX_TRY(accrt_alloc(bundle->allocator, PIECE_BYTES, &piece));
   code_reader_t reader = {.verifier = verifier, .piece = piece};

@@ -1,39 +1,47 @@
-/* loader/verify_tables.c - strings, symbols, expressions, types, constants and states (rules 30 to 56). It reads private memory
- * only, and takes time linear in it. */
+/* loader/verify_tables.c - strings, symbols, expressions, types, constants and states (rules 30 to
+ * 56). It reads private memory only, and takes time linear in it. */
 #include "loader/internal.h"
 
 #include "accrt/tensor.h"
 
 /* ---- Strings ---- */
 
-/* Length of the UTF-8 sequence at `at`, or 0: overlong forms, surrogates and values past U+10FFFF are none. `end` is a NUL. */
+/* Length of the UTF-8 sequence at `at`, or 0: overlong forms, surrogates and values past U+10FFFF
+ * are none. `end` is a NUL. */
 static uint32_t utf8_length(const unsigned char* at) {
   static const struct {
     unsigned char first_low, first_high, second_low, second_high, length;
-  } forms[] = {{0xC2, 0xDF, 0x80, 0xBF, 2}, {0xE0, 0xE0, 0xA0, 0xBF, 3}, {0xE1, 0xEC, 0x80, 0xBF, 3},
-               {0xED, 0xED, 0x80, 0x9F, 3}, {0xEE, 0xEF, 0x80, 0xBF, 3}, {0xF0, 0xF0, 0x90, 0xBF, 4},
+  } forms[] = {{0xC2, 0xDF, 0x80, 0xBF, 2}, {0xE0, 0xE0, 0xA0, 0xBF, 3},
+               {0xE1, 0xEC, 0x80, 0xBF, 3}, {0xED, 0xED, 0x80, 0x9F, 3},
+               {0xEE, 0xEF, 0x80, 0xBF, 3}, {0xF0, 0xF0, 0x90, 0xBF, 4},
                {0xF1, 0xF3, 0x80, 0xBF, 4}, {0xF4, 0xF4, 0x80, 0x8F, 4}};
-  if (at[0] < 0x80) return 1;
+  if (at[0] < 0x80)
+    return 1;
   for (size_t i = 0; i < sizeof forms / sizeof forms[0]; ++i) {
-    if (at[0] < forms[i].first_low || at[0] > forms[i].first_high) continue;
-    if (at[1] < forms[i].second_low || at[1] > forms[i].second_high) return 0;
+    if (at[0] < forms[i].first_low || at[0] > forms[i].first_high)
+      continue;
+    if (at[1] < forms[i].second_low || at[1] > forms[i].second_high)
+      return 0;
     /* Continuation bytes are never NUL, so this stops at the string's end. */
     for (uint32_t k = 2; k < forms[i].length; ++k) {
-      if ((at[k] & 0xC0) != 0x80) return 0;
+      if ((at[k] & 0xC0) != 0x80)
+        return 0;
     }
     return forms[i].length;
   }
   return 0;
 }
 
-static accrt_status_t check_utf8(const accx_verifier_t* verifier, const char* text, uint32_t index) {
+static accrt_status_t check_utf8(const accx_verifier_t* verifier, const char* text,
+                                 uint32_t index) {
   const unsigned char* at = (const unsigned char*)text;
-  for (; *at >= 0x01 && *at < 0x80; ++at) continue;
+  for (; *at >= 0x01 && *at < 0x80; ++at)
+    continue;
   while (*at != '\0') {
     const uint32_t length = utf8_length(at);
     if (length == 0) {
-      return ACCX_REJECT(verifier, STRING_UTF8, "strings", index, NULL, "byte 0x%02x at %td is not UTF-8", *at,
-                         at - (const unsigned char*)text);
+      return ACCX_REJECT(verifier, STRING_UTF8, "strings", index, NULL,
+                         "byte 0x%02x at %td is not UTF-8", *at, at - (const unsigned char*)text);
     }
     at += length;
   }
@@ -45,8 +53,9 @@ accrt_status_t accx_verify_strings(accx_verifier_t* verifier) {
   const char* strings = tables->strings;
   const uint64_t size = tables->strings_size_bytes;
   if (strings[0] != '\0' || strings[size - 1] != '\0') {
-    return ACCX_REJECT(verifier, STRING_TABLE, "strings", ACCX_NONE, NULL, "the first byte is %u and the last %u, not 0",
-                       (unsigned char)strings[0], (unsigned char)strings[size - 1]);
+    return ACCX_REJECT(verifier, STRING_TABLE, "strings", ACCX_NONE, NULL,
+                       "the first byte is %u and the last %u, not 0", (unsigned char)strings[0],
+                       (unsigned char)strings[size - 1]);
   }
   uint32_t count = 0;
   const char* previous = NULL;
@@ -54,12 +63,12 @@ accrt_status_t accx_verify_strings(accx_verifier_t* verifier) {
     const char* text = strings + at;
     const size_t length = strlen(text);
     if (length > ACCX_MAX_STRING_BYTES) {
-      return ACCX_REJECT(verifier, STRING_UTF8, "strings", count, NULL, "%zu bytes long; the limit is %u", length,
-                         ACCX_MAX_STRING_BYTES);
+      return ACCX_REJECT(verifier, STRING_UTF8, "strings", count, NULL,
+                         "%zu bytes long; the limit is %u", length, ACCX_MAX_STRING_BYTES);
     }
     if (previous != NULL && strcmp(previous, text) >= 0) {
-      return ACCX_REJECT(verifier, STRING_ORDER, "strings", count, NULL, "'%.40s' does not come after '%.40s'", text,
-                         previous);
+      return ACCX_REJECT(verifier, STRING_ORDER, "strings", count, NULL,
+                         "'%.40s' does not come after '%.40s'", text, previous);
     }
     ACCX_TRY(check_utf8(verifier, text, count));
     previous = text;
@@ -67,51 +76,62 @@ accrt_status_t accx_verify_strings(accx_verifier_t* verifier) {
   }
   if (count != tables->string_count) {
     return ACCX_REJECT(verifier, STRING_TABLE, "strings", ACCX_NONE, NULL,
-                       "record_count says %" PRIu32 " strings, there are %" PRIu32, tables->string_count, count);
+                       "record_count says %" PRIu32 " strings, there are %" PRIu32,
+                       tables->string_count, count);
   }
   return ACCRT_OK;
 }
 
 static bool is_string(const accrt_bundle_tables_t* tables, uint32_t offset) {
-  return offset < tables->strings_size_bytes && (offset == 0 || tables->strings[offset - 1] == '\0');
+  return offset < tables->strings_size_bytes &&
+         (offset == 0 || tables->strings[offset - 1] == '\0');
 }
 
 const char* accx_text(const accx_verifier_t* verifier, uint32_t offset) {
   return is_string(verifier->tables, offset) ? verifier->tables->strings + offset : "?";
 }
 
-accrt_status_t accx_check_string(const accx_verifier_t* verifier, uint32_t offset, const char* section, uint32_t index,
-                                 const char* field) {
-  if (is_string(verifier->tables, offset)) return ACCRT_OK;
-  return ACCX_REJECT(verifier, STRING_REFERENCE, section, index, field, "%" PRIu32 " is not the offset of a string",
-                     offset);
+accrt_status_t accx_check_string(const accx_verifier_t* verifier, uint32_t offset,
+                                 const char* section, uint32_t index, const char* field) {
+  if (is_string(verifier->tables, offset))
+    return ACCRT_OK;
+  return ACCX_REJECT(verifier, STRING_REFERENCE, section, index, field,
+                     "%" PRIu32 " is not the offset of a string", offset);
 }
 
-accrt_status_t accx_check_name(const accx_verifier_t* verifier, uint32_t offset, const char* section, uint32_t index,
-                               const char* field) {
+accrt_status_t accx_check_name(const accx_verifier_t* verifier, uint32_t offset,
+                               const char* section, uint32_t index, const char* field) {
   ACCX_TRY(accx_check_string(verifier, offset, section, index, field));
   const size_t length = strlen(verifier->tables->strings + offset);
-  if (length >= 1 && length <= ACCX_MAX_NAME_BYTES) return ACCRT_OK;
-  return ACCX_REJECT(verifier, NAME, section, index, field, "a name of %zu bytes; 1 to %u are allowed", length,
-                     ACCX_MAX_NAME_BYTES);
+  if (length >= 1 && length <= ACCX_MAX_NAME_BYTES)
+    return ACCRT_OK;
+  return ACCX_REJECT(verifier, NAME, section, index, field,
+                     "a name of %zu bytes; 1 to %u are allowed", length, ACCX_MAX_NAME_BYTES);
 }
 
-/* Strings ascend, so offsets ascend as their strings do: this orders and proves uniqueness in one comparison. */
-accrt_status_t accx_check_ordered_name(const accx_verifier_t* verifier, uint32_t offset, uint32_t previous,
-                                       const char* section, uint32_t index, const char* field) {
+/* Strings ascend, so offsets ascend as their strings do: this orders and proves uniqueness in one
+ * comparison. */
+accrt_status_t accx_check_ordered_name(const accx_verifier_t* verifier, uint32_t offset,
+                                       uint32_t previous, const char* section, uint32_t index,
+                                       const char* field) {
   ACCX_TRY(accx_check_name(verifier, offset, section, index, field));
-  if (offset > previous) return ACCRT_OK;
-  return ACCX_REJECT(verifier, NAME_ORDER, section, index, field, "'%.64s' does not come after '%.64s'",
-                     accx_text(verifier, offset), accx_text(verifier, previous));
+  if (offset > previous)
+    return ACCRT_OK;
+  return ACCX_REJECT(verifier, NAME_ORDER, section, index, field,
+                     "'%.64s' does not come after '%.64s'", accx_text(verifier, offset),
+                     accx_text(verifier, previous));
 }
 
-void accx_set_clear(accx_verifier_t* verifier) { ++verifier->set_epoch; }
+void accx_set_clear(accx_verifier_t* verifier) {
+  ++verifier->set_epoch;
+}
 
 bool accx_set_add(accx_verifier_t* verifier, uint32_t key) {
   const uint32_t mask = verifier->set_capacity - 1;
   uint32_t at = (key * 2654435761u) >> 7 & mask;
   while (verifier->set_epochs[at] == verifier->set_epoch) {
-    if (verifier->set_keys[at] == key) return false;
+    if (verifier->set_keys[at] == key)
+      return false;
     at = (at + 1) & mask;
   }
   verifier->set_epochs[at] = verifier->set_epoch;
@@ -125,34 +145,38 @@ static accrt_status_t verify_metadata(const accx_verifier_t* verifier) {
   const accrt_bundle_tables_t* tables = verifier->tables;
   uint32_t previous = 0;
   for (uint32_t i = 0; i < tables->metadata_count; ++i) {
-    ACCX_TRY(accx_check_ordered_name(verifier, tables->metadata[i].key, previous, "metadata", i, "key"));
+    ACCX_TRY(
+        accx_check_ordered_name(verifier, tables->metadata[i].key, previous, "metadata", i, "key"));
     ACCX_TRY(accx_check_string(verifier, tables->metadata[i].value, "metadata", i, "value"));
     previous = tables->metadata[i].key;
   }
   return ACCRT_OK;
 }
 
-static accrt_status_t check_symbol_range(const accx_verifier_t* verifier, const accx_symbol_t* symbol, uint32_t index) {
+static accrt_status_t check_symbol_range(const accx_verifier_t* verifier,
+                                         const accx_symbol_t* symbol, uint32_t index) {
   const bool ordered = symbol->minimum >= 0 && symbol->minimum <= symbol->maximum &&
                        symbol->maximum <= ACCX_MAX_SYMBOL_VALUE && symbol->divisor >= 1;
-  if (ordered && symbol->maximum / symbol->divisor * symbol->divisor >= symbol->minimum) return ACCRT_OK;
+  if (ordered && symbol->maximum / symbol->divisor * symbol->divisor >= symbol->minimum)
+    return ACCRT_OK;
   return ACCX_REJECT(verifier, SYMBOL_RANGE, "symbols", index, "minimum",
                      "'%.64s' has the range [%" PRId64 ", %" PRId64 "] in multiples of %" PRId64,
-                     accx_text(verifier, symbol->name), symbol->minimum, symbol->maximum, symbol->divisor);
+                     accx_text(verifier, symbol->name), symbol->minimum, symbol->maximum,
+                     symbol->divisor);
 }
 
-static accrt_status_t check_buckets(const accx_verifier_t* verifier, const accx_symbol_t* symbol, uint32_t index,
-                                    uint32_t next) {
+static accrt_status_t check_buckets(const accx_verifier_t* verifier, const accx_symbol_t* symbol,
+                                    uint32_t index, uint32_t next) {
   const accrt_bundle_tables_t* tables = verifier->tables;
   const bool wants = symbol->symbol_class == ACCX_SYMBOL_BUCKET;
   const uint32_t first = wants ? next : 0;
   if (wants != (symbol->bucket_count > 0) || symbol->bucket_first != first ||
       !accrt_range_fits(first, symbol->bucket_count, tables->bucket_count)) {
     return ACCX_REJECT(verifier, SYMBOL_BUCKETS, "symbols", index, "bucket_first",
-                       "'%.64s' (class %" PRIu32 ") has %" PRIu32 " buckets from %" PRIu32 ", expected from %" PRIu32
-                       " of %" PRIu32,
-                       accx_text(verifier, symbol->name), symbol->symbol_class, symbol->bucket_count,
-                       symbol->bucket_first, first, tables->bucket_count);
+                       "'%.64s' (class %" PRIu32 ") has %" PRIu32 " buckets from %" PRIu32
+                       ", expected from %" PRIu32 " of %" PRIu32,
+                       accx_text(verifier, symbol->name), symbol->symbol_class,
+                       symbol->bucket_count, symbol->bucket_first, first, tables->bucket_count);
   }
   int64_t previous = 0;
   for (uint32_t i = 0; i < symbol->bucket_count; ++i) {
@@ -160,8 +184,8 @@ static accrt_status_t check_buckets(const accx_verifier_t* verifier, const accx_
     const bool last = i + 1 == symbol->bucket_count;
     if (bound <= previous || bound > ACCX_MAX_SYMBOL_VALUE || (last && bound < symbol->maximum)) {
       return ACCX_REJECT(verifier, SYMBOL_BUCKETS, "buckets", first + i, NULL,
-                         "%" PRId64 " after %" PRId64 " of symbol '%.64s' with maximum %" PRId64, bound, previous,
-                         accx_text(verifier, symbol->name), symbol->maximum);
+                         "%" PRId64 " after %" PRId64 " of symbol '%.64s' with maximum %" PRId64,
+                         bound, previous, accx_text(verifier, symbol->name), symbol->maximum);
     }
     previous = bound;
   }
@@ -177,23 +201,28 @@ accrt_status_t accx_verify_symbols(accx_verifier_t* verifier) {
     ACCX_TRY(accx_check_ordered_name(verifier, symbol->name, previous, "symbols", i, "name"));
     previous = symbol->name;
     if (symbol->symbol_class > ACCX_SYMBOL_SESSION) {
-      return ACCX_REJECT(verifier, SYMBOL_CLASS, "symbols", i, "symbol_class", "%" PRIu32 " of '%.64s' is not known",
-                         symbol->symbol_class, accx_text(verifier, symbol->name));
+      return ACCX_REJECT(verifier, SYMBOL_CLASS, "symbols", i, "symbol_class",
+                         "%" PRIu32 " of '%.64s' is not known", symbol->symbol_class,
+                         accx_text(verifier, symbol->name));
     }
     ACCX_TRY(check_symbol_range(verifier, symbol, i));
     ACCX_TRY(check_buckets(verifier, symbol, i, next_bucket));
     next_bucket += symbol->bucket_count;
   }
-  if (next_bucket == tables->bucket_count) return ACCRT_OK;
+  if (next_bucket == tables->bucket_count)
+    return ACCRT_OK;
   return ACCX_REJECT(verifier, SYMBOL_BUCKETS, "buckets", next_bucket, NULL,
-                     "%" PRIu32 " buckets, but symbols name only %" PRIu32, tables->bucket_count, next_bucket);
+                     "%" PRIu32 " buckets, but symbols name only %" PRIu32, tables->bucket_count,
+                     next_bucket);
 }
 
 /* ---- Expressions ---- */
 
 static uint32_t operand_count(uint32_t op) {
-  if (op <= ACCX_EXPR_INDUCTION || op == ACCX_EXPR_PRESENT) return 0;
-  if (op == ACCX_EXPR_NOT) return 1;
+  if (op <= ACCX_EXPR_INDUCTION || op == ACCX_EXPR_PRESENT)
+    return 0;
+  if (op == ACCX_EXPR_NOT)
+    return 1;
   return op == ACCX_EXPR_SELECT ? 3 : 2;
 }
 
@@ -204,8 +233,8 @@ typedef struct scope_range {
   uint32_t function;
 } scope_range_t;
 
-static accrt_status_t check_operands(const accx_verifier_t* verifier, const scope_range_t* scope, uint32_t index,
-                                     uint16_t* out_uses) {
+static accrt_status_t check_operands(const accx_verifier_t* verifier, const scope_range_t* scope,
+                                     uint32_t index, uint16_t* out_uses) {
   const accx_expression_t* node = &verifier->tables->expressions[index];
   const uint32_t operands[3] = {node->a, node->b, node->c};
   const uint32_t count = operand_count(node->op);
@@ -213,64 +242,78 @@ static accrt_status_t check_operands(const accx_verifier_t* verifier, const scop
   for (uint32_t i = 0; i < 3; ++i) {
     const bool good = i < count ? operands[i] < index - scope->first : operands[i] == ACCX_NONE;
     if (!good) {
-      return ACCX_REJECT(verifier, EXPRESSION_OPERANDS, "expressions", index, i == 0 ? "a" : i == 1 ? "b" : "c",
-                         "operand %" PRIu32 " of node %" PRIu32 " (op %" PRIu32 ") of its scope", operands[i],
-                         index - scope->first, node->op);
+      return ACCX_REJECT(verifier, EXPRESSION_OPERANDS, "expressions", index,
+                         i == 0   ? "a"
+                         : i == 1 ? "b"
+                                  : "c",
+                         "operand %" PRIu32 " of node %" PRIu32 " (op %" PRIu32 ") of its scope",
+                         operands[i], index - scope->first, node->op);
     }
-    if (i >= count) continue;
+    if (i >= count)
+      continue;
     const uint32_t uses = verifier->expression_uses[scope->first + operands[i]];
     flags |= uses & 0xFFu;
-    if (uses >> 8 > depth) depth = uses >> 8;
+    if (uses >> 8 > depth)
+      depth = uses >> 8;
   }
   if (count > 0 && node->immediate != 0) {
     return ACCX_REJECT(verifier, EXPRESSION_OPERANDS, "expressions", index, "immediate",
-                       "%" PRId64 " in an op (%" PRIu32 ") that has none", node->immediate, node->op);
+                       "%" PRId64 " in an op (%" PRIu32 ") that has none", node->immediate,
+                       node->op);
   }
   *out_uses = (uint16_t)(flags | depth << 8);
   return ACCRT_OK;
 }
 
-static bool is_optional_input(const accrt_bundle_tables_t* tables, uint32_t function, int64_t index) {
-  if (function == ACCX_NONE || index < 0 || index >= tables->functions[function].input_count) return false;
-  const accx_argument_t* argument = &tables->arguments[tables->functions[function].argument_first + (uint32_t)index];
+static bool is_optional_input(const accrt_bundle_tables_t* tables, uint32_t function,
+                              int64_t index) {
+  if (function == ACCX_NONE || index < 0 || index >= tables->functions[function].input_count)
+    return false;
+  const accx_argument_t* argument =
+      &tables->arguments[tables->functions[function].argument_first + (uint32_t)index];
   return (argument->flags & ACCX_ARGUMENT_FLAG_OPTIONAL) != 0;
 }
 
-static accrt_status_t check_leaf(const accx_verifier_t* verifier, const scope_range_t* scope, uint32_t index,
-                                 uint16_t* uses) {
+static accrt_status_t check_leaf(const accx_verifier_t* verifier, const scope_range_t* scope,
+                                 uint32_t index, uint16_t* uses) {
   const accrt_bundle_tables_t* tables = verifier->tables;
   const accx_expression_t* node = &tables->expressions[index];
   const int64_t value = node->immediate;
   const bool in_function = scope->function != ACCX_NONE;
   bool good = true;
   switch (node->op) {
-    case ACCX_EXPR_SYMBOL:
-      good = value >= 0 && value < tables->symbol_count;
-      if (good) *uses = (uint16_t)(1u << tables->symbols[value].symbol_class);
-      break;
-    case ACCX_EXPR_INDUCTION:
-      good = in_function && value >= 0 && value < ACCX_MAX_BLOCK_DEPTH;
-      if (good) *uses = (uint16_t)((value + 1) << 8);
-      break;
-    case ACCX_EXPR_PRESENT:
-      good = is_optional_input(tables, scope->function, value);
-      *uses = ACCX_USES_PRESENT;
-      break;
-    default:
-      break;
+  case ACCX_EXPR_SYMBOL:
+    good = value >= 0 && value < tables->symbol_count;
+    if (good)
+      *uses = (uint16_t)(1u << tables->symbols[value].symbol_class);
+    break;
+  case ACCX_EXPR_INDUCTION:
+    good = in_function && value >= 0 && value < ACCX_MAX_BLOCK_DEPTH;
+    if (good)
+      *uses = (uint16_t)((value + 1) << 8);
+    break;
+  case ACCX_EXPR_PRESENT:
+    good = is_optional_input(tables, scope->function, value);
+    *uses = ACCX_USES_PRESENT;
+    break;
+  default:
+    break;
   }
-  if (good) return ACCRT_OK;
+  if (good)
+    return ACCRT_OK;
   return ACCX_REJECT(verifier, EXPRESSION_LEAF, "expressions", index, "immediate",
                      "%" PRId64 " of op %" PRIu32 " names nothing in %s'%.64s'", value, node->op,
                      in_function ? "function " : "the scope of states ",
-                     in_function ? accx_text(verifier, tables->functions[scope->function].name) : "");
+                     in_function ? accx_text(verifier, tables->functions[scope->function].name)
+                                 : "");
 }
 
 static accrt_status_t verify_scope(const accx_verifier_t* verifier, const scope_range_t* scope) {
   for (uint32_t i = scope->first; i < scope->first + scope->count; ++i) {
     const uint32_t op = verifier->tables->expressions[i].op;
     if (op > ACCX_EXPR_PRESENT) {
-      return ACCX_REJECT(verifier, EXPRESSION_OP, "expressions", i, "op", "%" PRIu32 " is not known", op);
+      return ACCX_REJECT(verifier, EXPRESSION_OP, "expressions", i, "op",
+                         "%" PRIu32 " is not known", op);
     }
     ACCX_TRY(check_operands(verifier, scope, i, &verifier->expression_uses[i]));
     ACCX_TRY(check_leaf(verifier, scope, i, &verifier->expression_uses[i]));
@@ -284,9 +327,11 @@ accrt_status_t accx_verify_scopes(accx_verifier_t* verifier) {
   uint32_t next = tables->function_count > 0 ? tables->functions[0].expression_first : total;
   for (uint32_t i = 0; i < tables->function_count; ++i) {
     const accx_function_t* function = &tables->functions[i];
-    if (function->expression_first != next || !accrt_range_fits(next, function->expression_count, total)) {
+    if (function->expression_first != next ||
+        !accrt_range_fits(next, function->expression_count, total)) {
       return ACCX_REJECT(verifier, EXPRESSION_SCOPE, "functions", i, "expression_first",
-                         "%" PRIu32 " nodes from %" PRIu32 ", expected from %" PRIu32 " of %" PRIu32,
+                         "%" PRIu32 " nodes from %" PRIu32 ", expected from %" PRIu32
+                         " of %" PRIu32,
                          function->expression_count, function->expression_first, next, total);
     }
     next += function->expression_count;
@@ -295,71 +340,87 @@ accrt_status_t accx_verify_scopes(accx_verifier_t* verifier) {
     return ACCX_REJECT(verifier, EXPRESSION_SCOPE, "expressions", next, NULL,
                        "%" PRIu32 " nodes, but scopes end at %" PRIu32, total, next);
   }
-  tables->module_expression_count = tables->function_count > 0 ? tables->functions[0].expression_first : total;
+  tables->module_expression_count =
+      tables->function_count > 0 ? tables->functions[0].expression_first : total;
   const scope_range_t module = {0, tables->module_expression_count, ACCX_NONE};
   ACCX_TRY(verify_scope(verifier, &module));
   for (uint32_t i = 0; i < tables->function_count; ++i) {
-    const scope_range_t scope = {tables->functions[i].expression_first, tables->functions[i].expression_count, i};
+    const scope_range_t scope = {tables->functions[i].expression_first,
+                                 tables->functions[i].expression_count, i};
     ACCX_TRY(verify_scope(verifier, &scope));
   }
   return ACCRT_OK;
 }
 
-accrt_status_t accx_check_expression(const accx_verifier_t* verifier, const accx_scope_t* scope, uint32_t node,
-                                     const char* section, uint32_t index, const char* field) {
+accrt_status_t accx_check_expression(const accx_verifier_t* verifier, const accx_scope_t* scope,
+                                     uint32_t node, const char* section, uint32_t index,
+                                     const char* field) {
   if (node >= scope->count) {
     return ACCX_REJECT(verifier, EXPRESSION_USE, section, index, field,
                        "expression %" PRIu32 " of a scope with %" PRIu32, node, scope->count);
   }
   const uint32_t uses = verifier->expression_uses[scope->first + node];
-  if ((uses & 0xFFu & ~scope->allowed) == 0 && uses >> 8 <= scope->repeat_depth) return ACCRT_OK;
+  if ((uses & 0xFFu & ~scope->allowed) == 0 && uses >> 8 <= scope->repeat_depth)
+    return ACCRT_OK;
   return ACCX_REJECT(verifier, EXPRESSION_USE, section, index, field,
-                     "expression %" PRIu32 " uses kinds 0x%x and repeat depth %u; here 0x%x and depth %u are allowed", node,
-                     uses & 0xFFu, uses >> 8, scope->allowed, scope->repeat_depth);
+                     "expression %" PRIu32
+                     " uses kinds 0x%x and repeat depth %u; here 0x%x and depth %u are allowed",
+                     node, uses & 0xFFu, uses >> 8, scope->allowed, scope->repeat_depth);
 }
 
 /* ---- Types ---- */
 
-accrt_status_t accx_check_dtype(const accx_verifier_t* verifier, uint32_t dtype, const char* section, uint32_t index,
-                                const char* field) {
-  if (accrt_dtype_bits(dtype) != 0) return ACCRT_OK;
-  return ACCX_REJECT(verifier, TYPE, section, index, field, "data type %" PRIu32 " is not known", dtype);
+accrt_status_t accx_check_dtype(const accx_verifier_t* verifier, uint32_t dtype,
+                                const char* section, uint32_t index, const char* field) {
+  if (accrt_dtype_bits(dtype) != 0)
+    return ACCRT_OK;
+  return ACCX_REJECT(verifier, TYPE, section, index, field, "data type %" PRIu32 " is not known",
+                     dtype);
 }
 
-static accrt_status_t check_encoding(const accx_verifier_t* verifier, uint32_t encoding, const char* section,
-                                     uint32_t index) {
-  if (encoding <= ACCX_ENCODING_OPAQUE) return ACCRT_OK;
-  return ACCX_REJECT(verifier, TYPE, section, index, "encoding", "%" PRIu32 " is not known", encoding);
+static accrt_status_t check_encoding(const accx_verifier_t* verifier, uint32_t encoding,
+                                     const char* section, uint32_t index) {
+  if (encoding <= ACCX_ENCODING_OPAQUE)
+    return ACCRT_OK;
+  return ACCX_REJECT(verifier, TYPE, section, index, "encoding", "%" PRIu32 " is not known",
+                     encoding);
 }
 
-static accrt_status_t check_rank(const accx_verifier_t* verifier, uint32_t rank, const char* section, uint32_t index) {
-  if (rank <= ACCX_MAX_RANK) return ACCRT_OK;
-  return ACCX_REJECT(verifier, TYPE, section, index, "rank", "%" PRIu32 "; the limit is %d", rank, ACCX_MAX_RANK);
+static accrt_status_t check_rank(const accx_verifier_t* verifier, uint32_t rank,
+                                 const char* section, uint32_t index) {
+  if (rank <= ACCX_MAX_RANK)
+    return ACCRT_OK;
+  return ACCX_REJECT(verifier, TYPE, section, index, "rank", "%" PRIu32 "; the limit is %d", rank,
+                     ACCX_MAX_RANK);
 }
 
-static accrt_status_t check_dim(const accx_verifier_t* verifier, const accx_scope_t* scope, uint32_t node,
-                                const char* section, uint32_t index) {
+static accrt_status_t check_dim(const accx_verifier_t* verifier, const accx_scope_t* scope,
+                                uint32_t node, const char* section, uint32_t index) {
   ACCX_TRY(accx_check_expression(verifier, scope, node, section, index, "dims"));
   const accx_expression_t* expression = &verifier->tables->expressions[scope->first + node];
   const int64_t value = expression->immediate;
-  if (expression->op != ACCX_EXPR_CONSTANT || (value >= 0 && value <= ACCX_MAX_SYMBOL_VALUE)) return ACCRT_OK;
-  return ACCX_REJECT(verifier, TYPE, section, index, "dims", "%" PRId64 " is not between 0 and 2^48", value);
+  if (expression->op != ACCX_EXPR_CONSTANT || (value >= 0 && value <= ACCX_MAX_SYMBOL_VALUE))
+    return ACCRT_OK;
+  return ACCX_REJECT(verifier, TYPE, section, index, "dims",
+                     "%" PRId64 " is not between 0 and 2^48", value);
 }
 
-accrt_status_t accx_check_type(const accx_verifier_t* verifier, const accx_scope_t* scope, const accx_type_t* type,
-                               const char* section, uint32_t index) {
+accrt_status_t accx_check_type(const accx_verifier_t* verifier, const accx_scope_t* scope,
+                               const accx_type_t* type, const char* section, uint32_t index) {
   ACCX_TRY(accx_check_dtype(verifier, type->dtype, section, index, "dtype"));
   ACCX_TRY(check_encoding(verifier, type->encoding, section, index));
   ACCX_TRY(check_rank(verifier, type->rank, section, index));
   if (type->reserved != 0) {
-    return ACCX_REJECT(verifier, TYPE, section, index, "reserved", "%" PRIu32 " is not 0", type->reserved);
+    return ACCX_REJECT(verifier, TYPE, section, index, "reserved", "%" PRIu32 " is not 0",
+                       type->reserved);
   }
   for (uint32_t i = 0; i < ACCX_MAX_RANK; ++i) {
     if (i < type->rank) {
       ACCX_TRY(check_dim(verifier, scope, type->dims[i], section, index));
     } else if (type->dims[i] != ACCX_NONE) {
-      return ACCX_REJECT(verifier, TYPE, section, index, "dims", "entry %" PRIu32 " past rank %" PRIu32 " is %" PRIu32, i,
-                         type->rank, type->dims[i]);
+      return ACCX_REJECT(verifier, TYPE, section, index, "dims",
+                         "entry %" PRIu32 " past rank %" PRIu32 " is %" PRIu32, i, type->rank,
+                         type->dims[i]);
     }
   }
   return ACCRT_OK;
@@ -371,10 +432,12 @@ accrt_status_t accx_check_type(const accx_verifier_t* verifier, const accx_scope
 static bool plain_size(const accx_constant_t* constant, uint64_t* out_size_bytes) {
   uint64_t elements = 1;
   for (uint32_t i = 0; i < constant->rank; ++i) {
-    if (!accrt_mul_u64(elements, (uint64_t)constant->shape[i], &elements)) return false;
+    if (!accrt_mul_u64(elements, (uint64_t)constant->shape[i], &elements))
+      return false;
   }
   uint64_t bits;
-  if (!accrt_mul_u64(elements, accrt_dtype_bits(constant->dtype), &bits) || bits > UINT64_MAX - 7) return false;
+  if (!accrt_mul_u64(elements, accrt_dtype_bits(constant->dtype), &bits) || bits > UINT64_MAX - 7)
+    return false;
   *out_size_bytes = (bits + 7) / 8;
   return *out_size_bytes <= INT64_MAX;
 }
@@ -384,34 +447,41 @@ static bool shape_fits(const accx_constant_t* constant) {
   uint64_t product = 1;
   for (uint32_t i = 0; i < ACCX_MAX_RANK; ++i) {
     const int64_t size = constant->shape[i];
-    if (size < 0 || (i >= constant->rank && size != 0)) return false;
-    if (i < constant->rank && size > 1 && !accrt_mul_u64(product, (uint64_t)size, &product)) return false;
+    if (size < 0 || (i >= constant->rank && size != 0))
+      return false;
+    if (i < constant->rank && size > 1 && !accrt_mul_u64(product, (uint64_t)size, &product))
+      return false;
   }
   return product <= INT64_MAX;
 }
 
-static accrt_status_t check_constant_record(const accx_verifier_t* verifier, const accx_constant_t* constant,
-                                            uint32_t index) {
+static accrt_status_t check_constant_record(const accx_verifier_t* verifier,
+                                            const accx_constant_t* constant, uint32_t index) {
   if (constant->source > ACCX_CONSTANT_PREPARED) {
-    return ACCX_REJECT(verifier, CONSTANT_SOURCE, "constants", index, "source", "%" PRIu32 " of '%.64s' is %s",
-                       constant->source, accx_text(verifier, constant->name),
-                       constant->source <= ACCX_CONSTANT_OPTIONAL ? "reserved for a later version" : "not known");
+    return ACCX_REJECT(
+        verifier, CONSTANT_SOURCE, "constants", index, "source", "%" PRIu32 " of '%.64s' is %s",
+        constant->source, accx_text(verifier, constant->name),
+        constant->source <= ACCX_CONSTANT_OPTIONAL ? "reserved for a later version" : "not known");
   }
   ACCX_TRY(accx_check_dtype(verifier, constant->dtype, "constants", index, "dtype"));
   ACCX_TRY(check_encoding(verifier, constant->encoding, "constants", index));
   ACCX_TRY(check_rank(verifier, constant->rank, "constants", index));
   if (constant->reserved != 0) {
-    return ACCX_REJECT(verifier, TYPE, "constants", index, "reserved", "%" PRIu32 " is not 0", constant->reserved);
+    return ACCX_REJECT(verifier, TYPE, "constants", index, "reserved", "%" PRIu32 " is not 0",
+                       constant->reserved);
   }
-  if (shape_fits(constant)) return ACCRT_OK;
+  if (shape_fits(constant))
+    return ACCRT_OK;
   const int64_t* s = constant->shape;
   return ACCX_REJECT(verifier, CONSTANT_SHAPE, "constants", index, "shape",
-                     "'%.64s' of rank %" PRIu32 " has [%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64
-                     ", %" PRId64 ", %" PRId64 ", %" PRId64 "]",
-                     accx_text(verifier, constant->name), constant->rank, s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7]);
+                     "'%.64s' of rank %" PRIu32 " has [%" PRId64 ", %" PRId64 ", %" PRId64
+                     ", %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "]",
+                     accx_text(verifier, constant->name), constant->rank, s[0], s[1], s[2], s[3],
+                     s[4], s[5], s[6], s[7]);
 }
 
-static accrt_status_t check_component(const accx_verifier_t* verifier, const accx_constant_t* constant, uint32_t index,
+static accrt_status_t check_component(const accx_verifier_t* verifier,
+                                      const accx_constant_t* constant, uint32_t index,
                                       uint32_t next_component, uint64_t* data_end) {
   const accrt_bundle_tables_t* tables = verifier->tables;
   const accx_component_t* component = &tables->components[next_component];
@@ -419,26 +489,29 @@ static accrt_status_t check_component(const accx_verifier_t* verifier, const acc
       next_component >= tables->component_count || component->role != ACCX_ROLE_DATA ||
       component->dtype != constant->dtype) {
     return ACCX_REJECT(verifier, COMPONENTS, "constants", index, "component_first",
-                       "%" PRIu32 " components from %" PRIu32 ", expected 1 of role 0 and data type %" PRIu32
-                       " from %" PRIu32 " of %" PRIu32,
-                       constant->component_count, constant->component_first, constant->dtype, next_component,
-                       tables->component_count);
+                       "%" PRIu32 " components from %" PRIu32
+                       ", expected 1 of role 0 and data type %" PRIu32 " from %" PRIu32
+                       " of %" PRIu32,
+                       constant->component_count, constant->component_first, constant->dtype,
+                       next_component, tables->component_count);
   }
   uint64_t size = component->size_bytes;
-  if (constant->encoding == ACCX_ENCODING_PLAIN && (!plain_size(constant, &size) || size != component->size_bytes)) {
+  if (constant->encoding == ACCX_ENCODING_PLAIN &&
+      (!plain_size(constant, &size) || size != component->size_bytes)) {
     return ACCX_REJECT(verifier, COMPONENT_SIZE, "components", next_component, "size_bytes",
-                       "%" PRIu64 " bytes for constant '%.64s', whose shape has %" PRIu64, component->size_bytes,
-                       accx_text(verifier, constant->name), size);
+                       "%" PRIu64 " bytes for constant '%.64s', whose shape has %" PRIu64,
+                       component->size_bytes, accx_text(verifier, constant->name), size);
   }
   uint64_t expected = 0, end = *data_end;
   const bool stored = constant->source == ACCX_CONSTANT_INLINE;
   const bool fits = !stored || (accrt_align_u64(*data_end, ACCX_TENSOR_ALIGN, &expected) &&
                                 accrt_range_fits(expected, size, tables->data_size_bytes));
-  if (stored) end = expected + size;
+  if (stored)
+    end = expected + size;
   if (!fits || component->offset_bytes != expected || size > INT64_MAX) {
     return ACCX_REJECT(verifier, COMPONENT_PLACE, "components", next_component, "offset_bytes",
-                       "%" PRIu64 " bytes at %" PRIu64 " for constant '%.64s', expected at %" PRIu64 " of %" PRIu64
-                       " bytes of data",
+                       "%" PRIu64 " bytes at %" PRIu64 " for constant '%.64s', expected at %" PRIu64
+                       " of %" PRIu64 " bytes of data",
                        size, component->offset_bytes, accx_text(verifier, constant->name), expected,
                        tables->data_size_bytes);
   }
@@ -455,16 +528,19 @@ accrt_status_t accx_verify_constants(accx_verifier_t* verifier) {
     ACCX_TRY(accx_check_ordered_name(verifier, constant->name, previous, "constants", i, "name"));
     previous = constant->name;
     ACCX_TRY(check_constant_record(verifier, constant, i));
-    ACCX_TRY(check_component(verifier, constant, i, i, &data_end)); /* one component each: component i is constant i's */
+    ACCX_TRY(check_component(verifier, constant, i, i,
+                             &data_end)); /* one component each: component i is constant i's */
   }
   if (tables->component_count != tables->constant_count) {
     return ACCX_REJECT(verifier, COMPONENTS, "components", tables->constant_count, NULL,
-                       "%" PRIu32 " components, but constants name %" PRIu32, tables->component_count,
-                       tables->constant_count);
+                       "%" PRIu32 " components, but constants name %" PRIu32,
+                       tables->component_count, tables->constant_count);
   }
-  if (data_end == tables->data_size_bytes) return ACCRT_OK;
+  if (data_end == tables->data_size_bytes)
+    return ACCRT_OK;
   return ACCX_REJECT(verifier, COMPONENT_PLACE, "data", ACCX_NONE, NULL,
-                     "%" PRIu64 " bytes, but constants end at %" PRIu64, tables->data_size_bytes, data_end);
+                     "%" PRIu64 " bytes, but constants end at %" PRIu64, tables->data_size_bytes,
+                     data_end);
 }
 
 /* ---- States ---- */
@@ -482,9 +558,10 @@ accrt_status_t accx_verify_states(accx_verifier_t* verifier) {
     if (state->flags != 0 || state->type.encoding != ACCX_ENCODING_PLAIN ||
         (bits < 64 && state->fill_pattern >> bits != 0)) {
       return ACCX_REJECT(verifier, STATE, "states", i, "fill_pattern",
-                         "'%.64s': flags 0x%" PRIx32 ", encoding %" PRIu32 ", pattern 0x%" PRIx64 " of %" PRIu32 " bits",
-                         accx_text(verifier, state->name), state->flags, state->type.encoding, state->fill_pattern,
-                         bits);
+                         "'%.64s': flags 0x%" PRIx32 ", encoding %" PRIu32 ", pattern 0x%" PRIx64
+                         " of %" PRIu32 " bits",
+                         accx_text(verifier, state->name), state->flags, state->type.encoding,
+                         state->fill_pattern, bits);
     }
   }
   return ACCRT_OK;

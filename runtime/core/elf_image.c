@@ -1,5 +1,6 @@
-/* runtime/core/elf_image.c - validates, maps, relocates and protects freestanding ELF images (docs/kernel-abi.md lists the
- * rules; docs/decisions/0001-executable-memory.md says why the mapping is anonymous). */
+/* runtime/core/elf_image.c - validates, maps, relocates and protects freestanding ELF images
+ * (docs/kernel-abi.md lists the rules; docs/decisions/0001-executable-memory.md says why the
+ * mapping is anonymous). */
 #define _GNU_SOURCE
 #include "runtime/core/elf_image.h"
 
@@ -60,21 +61,23 @@ typedef struct loader {
 } loader_t;
 
 #define REJECT(loader, ...) reject((loader), __LINE__, __VA_ARGS__)
-static accrt_status_t reject(const loader_t* loader, int line, const char* format, ...) ACCRT_PRINTF(3, 4);
+static accrt_status_t reject(const loader_t* loader, int line, const char* format, ...)
+    ACCRT_PRINTF(3, 4);
 static accrt_status_t reject(const loader_t* loader, int line, const char* format, ...) {
   char detail[300];
   va_list arguments;
   va_start(arguments, format);
   (void)vsnprintf(detail, sizeof detail, format, arguments);
   va_end(arguments);
-  return accrt_error_record(ACCRT_ERROR_INVALID_FORMAT, "accrt_kernel_pack_load", __FILE__, (uint32_t)line,
-                            "image '%.80s': %s", loader->name, detail);
+  return accrt_error_record(ACCRT_ERROR_INVALID_FORMAT, "accrt_kernel_pack_load", __FILE__,
+                            (uint32_t)line, "image '%.80s': %s", loader->name, detail);
 }
 
-#define TRY(expression)                             \
-  do {                                              \
-    const accrt_status_t try_status = (expression); \
-    if (try_status != ACCRT_OK) return try_status;  \
+#define TRY(expression)                                                                            \
+  do {                                                                                             \
+    const accrt_status_t try_status = (expression);                                                \
+    if (try_status != ACCRT_OK)                                                                    \
+      return try_status;                                                                           \
   } while (0)
 
 /* ---- Headers ---- */
@@ -85,81 +88,101 @@ static accrt_status_t read_header(loader_t* loader) {
   }
   memcpy(&loader->header, loader->bytes, sizeof loader->header);
   const Elf64_Ehdr* header = &loader->header;
-  if (memcmp(header->e_ident, ELFMAG, SELFMAG) != 0) return REJECT(loader, "it is not an ELF file");
+  if (memcmp(header->e_ident, ELFMAG, SELFMAG) != 0)
+    return REJECT(loader, "it is not an ELF file");
   if (header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_ident[EI_DATA] != ELFDATA2LSB ||
       header->e_ident[EI_VERSION] != EV_CURRENT || header->e_version != EV_CURRENT) {
-    return REJECT(loader, "class %u, data encoding %u, version %u: not a 64-bit little-endian ELF file",
+    return REJECT(loader,
+                  "class %u, data encoding %u, version %u: not a 64-bit little-endian ELF file",
                   header->e_ident[EI_CLASS], header->e_ident[EI_DATA], header->e_ident[EI_VERSION]);
   }
   if (header->e_machine != OWN_MACHINE) {
-    return ACCRT_FAIL(UNSUPPORTED, "image '%.80s': it is for ELF machine %u, this machine is %u", loader->name,
-                      header->e_machine, OWN_MACHINE);
+    return ACCRT_FAIL(UNSUPPORTED, "image '%.80s': it is for ELF machine %u, this machine is %u",
+                      loader->name, header->e_machine, OWN_MACHINE);
   }
-  if (header->e_type != ET_DYN) return REJECT(loader, "its type is %u, not ET_DYN (link it with -shared)", header->e_type);
-  if (header->e_phentsize != sizeof(Elf64_Phdr) || header->e_phnum == 0 || header->e_phnum > MAX_PROGRAM_HEADERS ||
-      !accrt_range_fits(header->e_phoff, (uint64_t)header->e_phnum * sizeof(Elf64_Phdr), loader->size_bytes)) {
-    return REJECT(loader, "%u program headers of %u bytes at %" PRIu64 " do not fit %zu bytes", header->e_phnum,
-                  header->e_phentsize, (uint64_t)header->e_phoff, loader->size_bytes);
+  if (header->e_type != ET_DYN)
+    return REJECT(loader, "its type is %u, not ET_DYN (link it with -shared)", header->e_type);
+  if (header->e_phentsize != sizeof(Elf64_Phdr) || header->e_phnum == 0 ||
+      header->e_phnum > MAX_PROGRAM_HEADERS ||
+      !accrt_range_fits(header->e_phoff, (uint64_t)header->e_phnum * sizeof(Elf64_Phdr),
+                        loader->size_bytes)) {
+    return REJECT(loader, "%u program headers of %u bytes at %" PRIu64 " do not fit %zu bytes",
+                  header->e_phnum, header->e_phentsize, (uint64_t)header->e_phoff,
+                  loader->size_bytes);
   }
   return ACCRT_OK;
 }
 
 static accrt_status_t add_segment(loader_t* loader, const Elf64_Phdr* segment) {
-  if (loader->segment_count == MAX_SEGMENTS) return REJECT(loader, "more than %u segments to load", MAX_SEGMENTS);
-  if (!accrt_range_fits(segment->p_offset, segment->p_filesz, loader->size_bytes) || segment->p_filesz > segment->p_memsz) {
-    return REJECT(loader, "a segment takes %" PRIu64 " bytes at %" PRIu64 " of %zu for %" PRIu64 " bytes of memory",
+  if (loader->segment_count == MAX_SEGMENTS)
+    return REJECT(loader, "more than %u segments to load", MAX_SEGMENTS);
+  if (!accrt_range_fits(segment->p_offset, segment->p_filesz, loader->size_bytes) ||
+      segment->p_filesz > segment->p_memsz) {
+    return REJECT(loader,
+                  "a segment takes %" PRIu64 " bytes at %" PRIu64 " of %zu for %" PRIu64
+                  " bytes of memory",
                   (uint64_t)segment->p_filesz, (uint64_t)segment->p_offset, loader->size_bytes,
                   (uint64_t)segment->p_memsz);
   }
   if (!accrt_range_fits(segment->p_vaddr, segment->p_memsz, ACCRT_ELF_MAX_SPAN_BYTES)) {
-    return REJECT(loader, "a segment of %" PRIu64 " bytes at address 0x%" PRIx64 "; the limit is %" PRIu64,
+    return REJECT(loader,
+                  "a segment of %" PRIu64 " bytes at address 0x%" PRIx64 "; the limit is %" PRIu64,
                   (uint64_t)segment->p_memsz, (uint64_t)segment->p_vaddr, ACCRT_ELF_MAX_SPAN_BYTES);
   }
   if ((segment->p_flags & (PF_W | PF_X)) == (PF_W | PF_X)) {
-    return REJECT(loader, "the segment at 0x%" PRIx64 " is writable and executable", (uint64_t)segment->p_vaddr);
+    return REJECT(loader, "the segment at 0x%" PRIx64 " is writable and executable",
+                  (uint64_t)segment->p_vaddr);
   }
-  if (segment->p_align > 1 && (!accrt_is_power_of_two(segment->p_align) || segment->p_align > MAX_ALIGNMENT)) {
-    return REJECT(loader, "the segment at 0x%" PRIx64 " is aligned to %" PRIu64, (uint64_t)segment->p_vaddr,
-                  (uint64_t)segment->p_align);
+  if (segment->p_align > 1 &&
+      (!accrt_is_power_of_two(segment->p_align) || segment->p_align > MAX_ALIGNMENT)) {
+    return REJECT(loader, "the segment at 0x%" PRIx64 " is aligned to %" PRIu64,
+                  (uint64_t)segment->p_vaddr, (uint64_t)segment->p_align);
   }
-  if (segment->p_memsz == 0) return ACCRT_OK;
+  if (segment->p_memsz == 0)
+    return ACCRT_OK;
   if ((segment->p_flags & PF_R) == 0) {
-    return REJECT(loader, "the segment at 0x%" PRIx64 " is not readable", (uint64_t)segment->p_vaddr);
+    return REJECT(loader, "the segment at 0x%" PRIx64 " is not readable",
+                  (uint64_t)segment->p_vaddr);
   }
   if (loader->segment_count > 0) {
     const Elf64_Phdr* before = &loader->segments[loader->segment_count - 1];
     const uint64_t end = before->p_vaddr + before->p_memsz + loader->page - 1;
     if (segment->p_vaddr / loader->page < end / loader->page) {
-      return REJECT(loader, "the segment at 0x%" PRIx64 " shares a page with the one before it, or comes before it",
+      return REJECT(loader,
+                    "the segment at 0x%" PRIx64
+                    " shares a page with the one before it, or comes before it",
                     (uint64_t)segment->p_vaddr);
     }
   }
-  if (segment->p_align > loader->alignment) loader->alignment = segment->p_align;
+  if (segment->p_align > loader->alignment)
+    loader->alignment = segment->p_align;
   loader->segments[loader->segment_count++] = *segment;
   return ACCRT_OK;
 }
 
 static accrt_status_t read_program_header(loader_t* loader, const Elf64_Phdr* segment) {
   switch (segment->p_type) {
-    case PT_LOAD:
-      return add_segment(loader, segment);
-    case PT_INTERP:
-      return REJECT(loader, "it names a program interpreter");
-    case PT_TLS:
-      return REJECT(loader, "it has thread-local storage");
-    case PT_GNU_STACK:
-      return (segment->p_flags & PF_X) == 0 ? ACCRT_OK : REJECT(loader, "it asks for an executable stack");
-    case PT_DYNAMIC:
-      if (loader->has_dynamic) return REJECT(loader, "it has two dynamic segments");
-      loader->has_dynamic = true;
-      loader->dynamic_segment = *segment;
-      return ACCRT_OK;
-    case PT_GNU_RELRO:
-      loader->has_relro = true;
-      loader->relro = *segment;
-      return ACCRT_OK;
-    default:
-      return ACCRT_OK;
+  case PT_LOAD:
+    return add_segment(loader, segment);
+  case PT_INTERP:
+    return REJECT(loader, "it names a program interpreter");
+  case PT_TLS:
+    return REJECT(loader, "it has thread-local storage");
+  case PT_GNU_STACK:
+    return (segment->p_flags & PF_X) == 0 ? ACCRT_OK
+                                          : REJECT(loader, "it asks for an executable stack");
+  case PT_DYNAMIC:
+    if (loader->has_dynamic)
+      return REJECT(loader, "it has two dynamic segments");
+    loader->has_dynamic = true;
+    loader->dynamic_segment = *segment;
+    return ACCRT_OK;
+  case PT_GNU_RELRO:
+    loader->has_relro = true;
+    loader->relro = *segment;
+    return ACCRT_OK;
+  default:
+    return ACCRT_OK;
   }
 }
 
@@ -169,8 +192,10 @@ static accrt_status_t read_program_headers(loader_t* loader) {
     memcpy(&segment, loader->bytes + loader->header.e_phoff + i * sizeof segment, sizeof segment);
     TRY(read_program_header(loader, &segment));
   }
-  if (loader->segment_count == 0) return REJECT(loader, "it has nothing to load");
-  if (!loader->has_dynamic) return REJECT(loader, "it has no dynamic segment");
+  if (loader->segment_count == 0)
+    return REJECT(loader, "it has nothing to load");
+  if (!loader->has_dynamic)
+    return REJECT(loader, "it has no dynamic segment");
   return ACCRT_OK;
 }
 
@@ -180,7 +205,8 @@ static accrt_status_t read_program_headers(loader_t* loader) {
 static const Elf64_Phdr* segment_of(const loader_t* loader, uint64_t address, uint64_t size_bytes) {
   for (uint32_t i = 0; i < loader->segment_count; ++i) {
     const Elf64_Phdr* segment = &loader->segments[i];
-    if (address >= segment->p_vaddr && accrt_range_fits(address - segment->p_vaddr, size_bytes, segment->p_memsz)) {
+    if (address >= segment->p_vaddr &&
+        accrt_range_fits(address - segment->p_vaddr, size_bytes, segment->p_memsz)) {
       return segment;
     }
   }
@@ -188,15 +214,19 @@ static const Elf64_Phdr* segment_of(const loader_t* loader, uint64_t address, ui
 }
 
 /* The bytes of the file that lie at an address, or NULL. */
-static const unsigned char* file_bytes(const loader_t* loader, uint64_t address, uint64_t size_bytes) {
+static const unsigned char* file_bytes(const loader_t* loader, uint64_t address,
+                                       uint64_t size_bytes) {
   const Elf64_Phdr* segment = segment_of(loader, address, size_bytes);
-  if (segment == NULL || !accrt_range_fits(address - segment->p_vaddr, size_bytes, segment->p_filesz)) return NULL;
+  if (segment == NULL ||
+      !accrt_range_fits(address - segment->p_vaddr, size_bytes, segment->p_filesz))
+    return NULL;
   return loader->bytes + segment->p_offset + (address - segment->p_vaddr);
 }
 
 static bool read_u32(const loader_t* loader, uint64_t address, uint32_t* out) {
   const unsigned char* bytes = file_bytes(loader, address, sizeof *out);
-  if (bytes != NULL) memcpy(out, bytes, sizeof *out);
+  if (bytes != NULL)
+    memcpy(out, bytes, sizeof *out);
   return bytes != NULL;
 }
 
@@ -204,28 +234,28 @@ static bool read_u32(const loader_t* loader, uint64_t address, uint32_t* out) {
 
 static const char* forbidden_tag(int64_t tag) {
   switch (tag) {
-    case DT_NEEDED:
-      return "it needs another library";
-    case DT_INIT:
-    case DT_INIT_ARRAY:
-    case DT_PREINIT_ARRAY:
-      return "it has constructors";
-    case DT_FINI:
-    case DT_FINI_ARRAY:
-      return "it has destructors";
-    case DT_TEXTREL:
-      return "it has text relocations";
-    case DT_RPATH:
-    case DT_RUNPATH:
-    case DT_FILTER:
-    case DT_AUXILIARY:
-      return "it names places of other libraries";
-    case DT_REL:
-    case DT_RELSZ:
-    case 36: /* DT_RELR */
-      return "it has relocations of a kind other than RELA";
-    default:
-      return NULL;
+  case DT_NEEDED:
+    return "it needs another library";
+  case DT_INIT:
+  case DT_INIT_ARRAY:
+  case DT_PREINIT_ARRAY:
+    return "it has constructors";
+  case DT_FINI:
+  case DT_FINI_ARRAY:
+    return "it has destructors";
+  case DT_TEXTREL:
+    return "it has text relocations";
+  case DT_RPATH:
+  case DT_RUNPATH:
+  case DT_FILTER:
+  case DT_AUXILIARY:
+    return "it names places of other libraries";
+  case DT_REL:
+  case DT_RELSZ:
+  case 36: /* DT_RELR */
+    return "it has relocations of a kind other than RELA";
+  default:
+    return NULL;
   }
 }
 
@@ -233,50 +263,57 @@ static accrt_status_t read_tag(loader_t* loader, const Elf64_Dyn* entry) {
   dynamic_t* dynamic = &loader->dynamic;
   const uint64_t value = entry->d_un.d_val;
   const char* why = forbidden_tag(entry->d_tag);
-  if (why != NULL) return REJECT(loader, "%s (dynamic tag %" PRId64 ")", why, (int64_t)entry->d_tag);
+  if (why != NULL)
+    return REJECT(loader, "%s (dynamic tag %" PRId64 ")", why, (int64_t)entry->d_tag);
   switch (entry->d_tag) {
-    case DT_SYMTAB:
-      dynamic->symbols = value;
-      dynamic->has_symbols = true;
-      break;
-    case DT_STRTAB:
-      dynamic->strings = value;
-      dynamic->has_strings = true;
-      break;
-    case DT_STRSZ:
-      dynamic->strings_size = value;
-      break;
-    case DT_HASH:
-      dynamic->hash = value;
-      dynamic->has_hash = true;
-      break;
-    case DT_GNU_HASH:
-      dynamic->gnu_hash = value;
-      dynamic->has_gnu_hash = true;
-      break;
-    case DT_RELA:
-      dynamic->rela = value;
-      break;
-    case DT_RELASZ:
-      dynamic->rela_size = value;
-      break;
-    case DT_JMPREL:
-      dynamic->jump_rela = value;
-      break;
-    case DT_PLTRELSZ:
-      dynamic->jump_rela_size = value;
-      break;
-    case DT_SYMENT:
-      return value == sizeof(Elf64_Sym) ? ACCRT_OK : REJECT(loader, "its symbols have %" PRIu64 " bytes", value);
-    case DT_RELAENT:
-      return value == sizeof(Elf64_Rela) ? ACCRT_OK : REJECT(loader, "its relocations have %" PRIu64 " bytes", value);
-    case DT_PLTREL:
-      return value == DT_RELA ? ACCRT_OK : REJECT(loader, "its jump relocations are of kind %" PRIu64, value);
-    case DT_FLAGS:
-      if ((value & (DF_TEXTREL | DF_STATIC_TLS)) == 0) return ACCRT_OK;
-      return REJECT(loader, "it has text relocations or thread-local storage (flags 0x%" PRIx64 ")", value);
-    default:
-      break;
+  case DT_SYMTAB:
+    dynamic->symbols = value;
+    dynamic->has_symbols = true;
+    break;
+  case DT_STRTAB:
+    dynamic->strings = value;
+    dynamic->has_strings = true;
+    break;
+  case DT_STRSZ:
+    dynamic->strings_size = value;
+    break;
+  case DT_HASH:
+    dynamic->hash = value;
+    dynamic->has_hash = true;
+    break;
+  case DT_GNU_HASH:
+    dynamic->gnu_hash = value;
+    dynamic->has_gnu_hash = true;
+    break;
+  case DT_RELA:
+    dynamic->rela = value;
+    break;
+  case DT_RELASZ:
+    dynamic->rela_size = value;
+    break;
+  case DT_JMPREL:
+    dynamic->jump_rela = value;
+    break;
+  case DT_PLTRELSZ:
+    dynamic->jump_rela_size = value;
+    break;
+  case DT_SYMENT:
+    return value == sizeof(Elf64_Sym) ? ACCRT_OK
+                                      : REJECT(loader, "its symbols have %" PRIu64 " bytes", value);
+  case DT_RELAENT:
+    return value == sizeof(Elf64_Rela)
+               ? ACCRT_OK
+               : REJECT(loader, "its relocations have %" PRIu64 " bytes", value);
+  case DT_PLTREL:
+    return value == DT_RELA ? ACCRT_OK
+                            : REJECT(loader, "its jump relocations are of kind %" PRIu64, value);
+  case DT_FLAGS:
+    if ((value & (DF_TEXTREL | DF_STATIC_TLS)) == 0)
+      return ACCRT_OK;
+    return REJECT(loader, "it has text relocations or thread-local storage (flags 0x%" PRIx64 ")",
+                  value);
+  default:
+    break;
   }
   return ACCRT_OK;
 }
@@ -286,16 +323,20 @@ static accrt_status_t read_dynamic(loader_t* loader) {
   const uint64_t count = segment->p_filesz / sizeof(Elf64_Dyn);
   const unsigned char* bytes = file_bytes(loader, segment->p_vaddr, segment->p_filesz);
   if (bytes == NULL || count == 0 || count > MAX_DYNAMIC_ENTRIES) {
-    return REJECT(loader, "its dynamic segment of %" PRIu64 " bytes at 0x%" PRIx64 " is not part of what is loaded",
+    return REJECT(loader,
+                  "its dynamic segment of %" PRIu64 " bytes at 0x%" PRIx64
+                  " is not part of what is loaded",
                   (uint64_t)segment->p_filesz, (uint64_t)segment->p_vaddr);
   }
   for (uint64_t i = 0; i < count; ++i) {
     Elf64_Dyn entry;
     memcpy(&entry, bytes + i * sizeof entry, sizeof entry);
-    if (entry.d_tag == DT_NULL) break;
+    if (entry.d_tag == DT_NULL)
+      break;
     TRY(read_tag(loader, &entry));
   }
-  if (loader->dynamic.has_symbols && loader->dynamic.has_strings) return ACCRT_OK;
+  if (loader->dynamic.has_symbols && loader->dynamic.has_strings)
+    return ACCRT_OK;
   return REJECT(loader, "it has no dynamic symbols");
 }
 
@@ -306,7 +347,8 @@ static bool count_gnu_symbols(const loader_t* loader, uint32_t* out_count) {
   const uint64_t table = loader->dynamic.gnu_hash;
   uint32_t buckets, first, bloom_words;
   if (!read_u32(loader, table, &buckets) || !read_u32(loader, table + 4, &first) ||
-      !read_u32(loader, table + 8, &bloom_words) || buckets > MAX_SYMBOLS || bloom_words > MAX_SYMBOLS) {
+      !read_u32(loader, table + 8, &bloom_words) || buckets > MAX_SYMBOLS ||
+      bloom_words > MAX_SYMBOLS) {
     return false;
   }
   const uint64_t bucket_table = table + 16 + (uint64_t)bloom_words * 8;
@@ -314,33 +356,43 @@ static bool count_gnu_symbols(const loader_t* loader, uint32_t* out_count) {
   uint32_t last = 0;
   for (uint32_t i = 0; i < buckets; ++i) {
     uint32_t start;
-    if (!read_u32(loader, bucket_table + (uint64_t)i * 4, &start)) return false;
-    if (start > last) last = start;
+    if (!read_u32(loader, bucket_table + (uint64_t)i * 4, &start))
+      return false;
+    if (start > last)
+      last = start;
   }
   *out_count = first;
-  if (last < first) return first <= MAX_SYMBOLS; /* no symbol is hashed */
+  if (last < first)
+    return first <= MAX_SYMBOLS; /* no symbol is hashed */
   for (uint32_t word = 0; (word & 1) == 0; ++last) {
-    if (last >= MAX_SYMBOLS || !read_u32(loader, chains + (uint64_t)(last - first) * 4, &word)) return false;
+    if (last >= MAX_SYMBOLS || !read_u32(loader, chains + (uint64_t)(last - first) * 4, &word))
+      return false;
   }
   *out_count = last;
   return true;
 }
 
-static accrt_status_t check_symbol(const loader_t* loader, const unsigned char* strings, const Elf64_Sym* symbol,
-                                   uint32_t index) {
+static accrt_status_t check_symbol(const loader_t* loader, const unsigned char* strings,
+                                   const Elf64_Sym* symbol, uint32_t index) {
   const dynamic_t* dynamic = &loader->dynamic;
-  if (symbol->st_name >= dynamic->strings_size) return REJECT(loader, "dynamic symbol %" PRIu32 " has no name", index);
+  if (symbol->st_name >= dynamic->strings_size)
+    return REJECT(loader, "dynamic symbol %" PRIu32 " has no name", index);
   const char* name = (const char*)strings + symbol->st_name;
   const uint32_t type = ELF64_ST_TYPE(symbol->st_info);
-  if (symbol->st_shndx == SHN_UNDEF) return REJECT(loader, "symbol '%.100s' is undefined", name);
-  if (type == STT_TLS) return REJECT(loader, "symbol '%.100s' is thread-local", name);
-  if (type == STT_GNU_IFUNC) return REJECT(loader, "symbol '%.100s' is an indirect function", name);
-  if (symbol->st_shndx == SHN_ABS || segment_of(loader, symbol->st_value, symbol->st_size) != NULL) return ACCRT_OK;
+  if (symbol->st_shndx == SHN_UNDEF)
+    return REJECT(loader, "symbol '%.100s' is undefined", name);
+  if (type == STT_TLS)
+    return REJECT(loader, "symbol '%.100s' is thread-local", name);
+  if (type == STT_GNU_IFUNC)
+    return REJECT(loader, "symbol '%.100s' is an indirect function", name);
+  if (symbol->st_shndx == SHN_ABS || segment_of(loader, symbol->st_value, symbol->st_size) != NULL)
+    return ACCRT_OK;
   /* Linkers define marks at the very end of a segment (_end, __bss_start). */
   const Elf64_Phdr* last = &loader->segments[loader->segment_count - 1];
-  if (symbol->st_size == 0 && symbol->st_value <= last->p_vaddr + last->p_memsz) return ACCRT_OK;
-  return REJECT(loader, "symbol '%.100s' of %" PRIu64 " bytes at 0x%" PRIx64 " lies outside it", name,
-                (uint64_t)symbol->st_size, (uint64_t)symbol->st_value);
+  if (symbol->st_size == 0 && symbol->st_value <= last->p_vaddr + last->p_memsz)
+    return ACCRT_OK;
+  return REJECT(loader, "symbol '%.100s' of %" PRIu64 " bytes at 0x%" PRIx64 " lies outside it",
+                name, (uint64_t)symbol->st_size, (uint64_t)symbol->st_value);
 }
 
 static accrt_status_t read_symbols(loader_t* loader) {
@@ -353,13 +405,18 @@ static accrt_status_t read_symbols(loader_t* loader) {
     counted = count_gnu_symbols(loader, &count);
   }
   const unsigned char* symbols =
-      counted && count > 0 && count <= MAX_SYMBOLS ? file_bytes(loader, dynamic->symbols, (uint64_t)count * sizeof(Elf64_Sym)) : NULL;
+      counted && count > 0 && count <= MAX_SYMBOLS
+          ? file_bytes(loader, dynamic->symbols, (uint64_t)count * sizeof(Elf64_Sym))
+          : NULL;
   const unsigned char* strings = file_bytes(loader, dynamic->strings, dynamic->strings_size);
-  if (symbols == NULL || strings == NULL || dynamic->strings_size == 0 || strings[dynamic->strings_size - 1] != '\0') {
+  if (symbols == NULL || strings == NULL || dynamic->strings_size == 0 ||
+      strings[dynamic->strings_size - 1] != '\0') {
     return REJECT(loader, "its dynamic symbols, their names or their hash table lie outside it");
   }
   /* They are read again later, so relocations may not reach them. */
-  if (((segment_of(loader, dynamic->symbols, 1)->p_flags | segment_of(loader, dynamic->strings, 1)->p_flags) & PF_W) != 0) {
+  if (((segment_of(loader, dynamic->symbols, 1)->p_flags |
+        segment_of(loader, dynamic->strings, 1)->p_flags) &
+       PF_W) != 0) {
     return REJECT(loader, "its dynamic symbols are in a writable segment");
   }
   for (uint32_t i = 1; i < count; ++i) {
@@ -377,7 +434,8 @@ static accrt_status_t read_symbols(loader_t* loader) {
 /* ---- Relocations ---- */
 
 /* What is to be stored, as an address of the image. */
-static accrt_status_t resolve(const loader_t* loader, const Elf64_Rela* relocation, uint64_t* out_value) {
+static accrt_status_t resolve(const loader_t* loader, const Elf64_Rela* relocation,
+                              uint64_t* out_value) {
   const uint32_t type = (uint32_t)ELF64_R_TYPE(relocation->r_info);
   const uint32_t index = (uint32_t)ELF64_R_SYM(relocation->r_info);
   if (type == OWN_RELATIVE) {
@@ -394,10 +452,13 @@ static accrt_status_t resolve(const loader_t* loader, const Elf64_Rela* relocati
   }
   Elf64_Sym symbol;
   /* read_symbols has checked that the table is there. */
-  memcpy(&symbol, file_bytes(loader, loader->dynamic.symbols, (uint64_t)(index + 1) * sizeof symbol) + index * sizeof symbol,
+  memcpy(&symbol,
+         file_bytes(loader, loader->dynamic.symbols, (uint64_t)(index + 1) * sizeof symbol) +
+             index * sizeof symbol,
          sizeof symbol);
   if (symbol.st_shndx == SHN_ABS) {
-    return REJECT(loader, "the relocation at 0x%" PRIx64 " names an absolute symbol", (uint64_t)relocation->r_offset);
+    return REJECT(loader, "the relocation at 0x%" PRIx64 " names an absolute symbol",
+                  (uint64_t)relocation->r_offset);
   }
 #if defined(__x86_64__)
   const uint64_t addend = type == OWN_ABSOLUTE ? (uint64_t)relocation->r_addend : 0;
@@ -409,10 +470,12 @@ static accrt_status_t resolve(const loader_t* loader, const Elf64_Rela* relocati
 }
 
 static accrt_status_t apply(loader_t* loader, const Elf64_Rela* relocation) {
-  if (ELF64_R_TYPE(relocation->r_info) == 0) return ACCRT_OK; /* R_*_NONE */
+  if (ELF64_R_TYPE(relocation->r_info) == 0)
+    return ACCRT_OK; /* R_*_NONE */
   const Elf64_Phdr* segment = segment_of(loader, relocation->r_offset, 8);
   if (segment == NULL) {
-    return REJECT(loader, "a relocation at 0x%" PRIx64 " lies outside it", (uint64_t)relocation->r_offset);
+    return REJECT(loader, "a relocation at 0x%" PRIx64 " lies outside it",
+                  (uint64_t)relocation->r_offset);
   }
   if ((segment->p_flags & PF_W) == 0) {
     return REJECT(loader, "a relocation at 0x%" PRIx64 " is in a segment that is not writable",
@@ -421,8 +484,9 @@ static accrt_status_t apply(loader_t* loader, const Elf64_Rela* relocation) {
   uint64_t value = 0;
   TRY(resolve(loader, relocation, &value));
   if (value > loader->image.span_bytes) {
-    return REJECT(loader, "the relocation at 0x%" PRIx64 " points to 0x%" PRIx64 ", outside its 0x%zx bytes",
-                  (uint64_t)relocation->r_offset, value, loader->image.span_bytes);
+    return REJECT(
+        loader, "the relocation at 0x%" PRIx64 " points to 0x%" PRIx64 ", outside its 0x%zx bytes",
+        (uint64_t)relocation->r_offset, value, loader->image.span_bytes);
   }
   const uint64_t address = (uint64_t)(uintptr_t)loader->image.base + value;
   memcpy(loader->image.base + relocation->r_offset, &address, sizeof address);
@@ -430,10 +494,12 @@ static accrt_status_t apply(loader_t* loader, const Elf64_Rela* relocation) {
 }
 
 static accrt_status_t apply_table(loader_t* loader, uint64_t table, uint64_t size_bytes) {
-  if (size_bytes == 0) return ACCRT_OK;
+  if (size_bytes == 0)
+    return ACCRT_OK;
   const unsigned char* bytes = file_bytes(loader, table, size_bytes);
   if (bytes == NULL || size_bytes % sizeof(Elf64_Rela) != 0) {
-    return REJECT(loader, "%" PRIu64 " bytes of relocations at 0x%" PRIx64 " are not part of it", size_bytes, table);
+    return REJECT(loader, "%" PRIu64 " bytes of relocations at 0x%" PRIx64 " are not part of it",
+                  size_bytes, table);
   }
   for (uint64_t at = 0; at < size_bytes; at += sizeof(Elf64_Rela)) {
     Elf64_Rela relocation;
@@ -450,8 +516,10 @@ static void note_code(loader_t* loader) {
   accrt_elf_image_t* image = &loader->image;
   for (uint32_t i = 0; i < loader->segment_count; ++i) {
     const Elf64_Phdr* segment = &loader->segments[i];
-    if ((segment->p_flags & PF_X) == 0) continue;
-    if (image->code_end == 0) image->code_begin = segment->p_vaddr;
+    if ((segment->p_flags & PF_X) == 0)
+      continue;
+    if (image->code_end == 0)
+      image->code_begin = segment->p_vaddr;
     image->code_end = segment->p_vaddr + segment->p_memsz;
   }
 }
@@ -459,30 +527,40 @@ static void note_code(loader_t* loader) {
 static accrt_status_t map(loader_t* loader) {
   const Elf64_Phdr* last = &loader->segments[loader->segment_count - 1];
   const uint64_t alignment = loader->alignment > loader->page ? loader->alignment : loader->page;
-  const uint64_t span = (last->p_vaddr + last->p_memsz + loader->page - 1) & ~(uint64_t)(loader->page - 1);
+  const uint64_t span =
+      (last->p_vaddr + last->p_memsz + loader->page - 1) & ~(uint64_t)(loader->page - 1);
   const uint64_t size = span + alignment - loader->page;
   void* mapping = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapping == MAP_FAILED) {
-    return ACCRT_FAIL_ERRNO(OUT_OF_MEMORY, errno, "image '%.80s': could not map %" PRIu64 " bytes", loader->name, size);
+    return ACCRT_FAIL_ERRNO(OUT_OF_MEMORY, errno, "image '%.80s': could not map %" PRIu64 " bytes",
+                            loader->name, size);
   }
   loader->image.mapping = mapping;
   loader->image.mapping_size_bytes = size;
-  loader->image.base = (unsigned char*)(((uintptr_t)mapping + alignment - 1) & ~(uintptr_t)(alignment - 1));
+  loader->image.base =
+      (unsigned char*)(((uintptr_t)mapping + alignment - 1) & ~(uintptr_t)(alignment - 1));
   loader->image.span_bytes = span;
   for (uint32_t i = 0; i < loader->segment_count; ++i) {
     const Elf64_Phdr* segment = &loader->segments[i];
-    if (segment->p_filesz == 0) continue;
-    memcpy(loader->image.base + segment->p_vaddr, loader->bytes + segment->p_offset, segment->p_filesz);
+    if (segment->p_filesz == 0)
+      continue;
+    memcpy(loader->image.base + segment->p_vaddr, loader->bytes + segment->p_offset,
+           segment->p_filesz);
   }
   return ACCRT_OK;
 }
 
-static accrt_status_t protect_range(const loader_t* loader, uint64_t begin, uint64_t end, int protection) {
-  if (begin >= end) return ACCRT_OK;
-  if (mprotect(loader->image.base + begin, end - begin, protection) == 0) return ACCRT_OK;
+static accrt_status_t protect_range(const loader_t* loader, uint64_t begin, uint64_t end,
+                                    int protection) {
+  if (begin >= end)
+    return ACCRT_OK;
+  if (mprotect(loader->image.base + begin, end - begin, protection) == 0)
+    return ACCRT_OK;
   const int error = errno;
-  if (error == ENOMEM) return ACCRT_FAIL_ERRNO(OUT_OF_MEMORY, error, "image '%.80s': mprotect failed", loader->name);
-  return ACCRT_FAIL_ERRNO(PERMISSION_DENIED, error, "image '%.80s': the system does not allow memory with protection %d: %s",
+  if (error == ENOMEM)
+    return ACCRT_FAIL_ERRNO(OUT_OF_MEMORY, error, "image '%.80s': mprotect failed", loader->name);
+  return ACCRT_FAIL_ERRNO(PERMISSION_DENIED, error,
+                          "image '%.80s': the system does not allow memory with protection %d: %s",
                           loader->name, protection, strerror(error));
 }
 
@@ -495,17 +573,20 @@ static accrt_status_t protect(const loader_t* loader) {
     TRY(protect_range(loader, end, begin, PROT_NONE)); /* a hole between segments */
     end = (segment->p_vaddr + segment->p_memsz + loader->page - 1) & mask;
     int protection = PROT_READ;
-    if ((segment->p_flags & PF_W) != 0) protection |= PROT_WRITE;
+    if ((segment->p_flags & PF_W) != 0)
+      protection |= PROT_WRITE;
     if ((segment->p_flags & PF_X) != 0) {
       protection |= PROT_EXEC;
       __builtin___clear_cache((char*)loader->image.base + begin, (char*)loader->image.base + end);
     }
     TRY(protect_range(loader, begin, end, protection));
   }
-  if (!loader->has_relro || segment_of(loader, loader->relro.p_vaddr, loader->relro.p_memsz) == NULL) return ACCRT_OK;
+  if (!loader->has_relro ||
+      segment_of(loader, loader->relro.p_vaddr, loader->relro.p_memsz) == NULL)
+    return ACCRT_OK;
   /* Whole pages only: the last one may hold data that stays writable. */
-  return protect_range(loader, loader->relro.p_vaddr & mask, (loader->relro.p_vaddr + loader->relro.p_memsz) & mask,
-                       PROT_READ);
+  return protect_range(loader, loader->relro.p_vaddr & mask,
+                       (loader->relro.p_vaddr + loader->relro.p_memsz) & mask, PROT_READ);
 }
 
 /* ---- The whole ---- */
@@ -522,10 +603,14 @@ static accrt_status_t load(loader_t* loader) {
   return protect(loader);
 }
 
-accrt_status_t accrt_elf_image_load(const void* bytes, size_t size_bytes, const char* name, accrt_elf_image_t* out_image) {
+accrt_status_t accrt_elf_image_load(const void* bytes, size_t size_bytes, const char* name,
+                                    accrt_elf_image_t* out_image) {
   const long page = sysconf(_SC_PAGESIZE);
-  loader_t loader = {
-      .bytes = bytes, .size_bytes = size_bytes, .name = name, .page = page > 0 ? (size_t)page : 4096, .alignment = 1};
+  loader_t loader = {.bytes = bytes,
+                     .size_bytes = size_bytes,
+                     .name = name,
+                     .page = page > 0 ? (size_t)page : 4096,
+                     .alignment = 1};
   memset(out_image, 0, sizeof *out_image);
   const accrt_status_t status = load(&loader);
   if (status != ACCRT_OK) {
@@ -537,7 +622,8 @@ accrt_status_t accrt_elf_image_load(const void* bytes, size_t size_bytes, const 
 }
 
 void accrt_elf_image_unload(accrt_elf_image_t* image) {
-  if (image->mapping != NULL) munmap(image->mapping, image->mapping_size_bytes);
+  if (image->mapping != NULL)
+    munmap(image->mapping, image->mapping_size_bytes);
   memset(image, 0, sizeof *image);
 }
 
@@ -545,7 +631,8 @@ void* accrt_elf_image_find(const accrt_elf_image_t* image, const char* symbol) {
   for (uint32_t i = 1; i < image->symbol_count; ++i) {
     Elf64_Sym entry;
     memcpy(&entry, image->base + image->symbols + i * sizeof entry, sizeof entry);
-    if (ELF64_ST_BIND(entry.st_info) == STB_LOCAL || ELF64_ST_TYPE(entry.st_info) != STT_FUNC) continue;
+    if (ELF64_ST_BIND(entry.st_info) == STB_LOCAL || ELF64_ST_TYPE(entry.st_info) != STT_FUNC)
+      continue;
     if (strcmp((const char*)image->base + image->strings + entry.st_name, symbol) == 0) {
       void* address = image->base + entry.st_value;
       return accrt_elf_image_is_code(image, address) ? address : NULL;
@@ -554,7 +641,8 @@ void* accrt_elf_image_find(const accrt_elf_image_t* image, const char* symbol) {
   return NULL;
 }
 
-bool accrt_elf_image_contains(const accrt_elf_image_t* image, const void* pointer, uint64_t size_bytes) {
+bool accrt_elf_image_contains(const accrt_elf_image_t* image, const void* pointer,
+                              uint64_t size_bytes) {
   const uintptr_t address = (uintptr_t)pointer, base = (uintptr_t)image->base;
   return address >= base && accrt_range_fits(address - base, size_bytes, image->span_bytes);
 }

@@ -1,8 +1,9 @@
 /* runtime/core/jit_names.c - gdb's JIT interface and perf's map file.
  *
- * gdb puts a breakpoint on __jit_debug_register_code and reads __jit_debug_descriptor; both names and the layout are its own
- * (GDB manual, "JIT Compilation Interface"). They are in the dynamic symbol table, so that a stripped library works too, and
- * protected, so that two copies of the library, or another JIT compiler in the process, each keep their own list.
+ * gdb puts a breakpoint on __jit_debug_register_code and reads __jit_debug_descriptor; both names
+ * and the layout are its own (GDB manual, "JIT Compilation Interface"). They are in the dynamic
+ * symbol table, so that a stripped library works too, and protected, so that two copies of the
+ * library, or another JIT compiler in the process, each keep their own list.
  *
  * The list is process-wide state that the interface forces; the lock below guards it.
  */
@@ -48,7 +49,9 @@ extern void __jit_debug_register_code(void);
 GDB_INTERFACE struct jit_descriptor __jit_debug_descriptor = {1, JIT_NOACTION, NULL, NULL};
 
 /* gdb's breakpoint: it must not be inlined, and not be empty to the compiler. */
-GDB_INTERFACE __attribute__((noinline)) void __jit_debug_register_code(void) { __asm__ volatile("" ::: "memory"); }
+GDB_INTERFACE __attribute__((noinline)) void __jit_debug_register_code(void) {
+  __asm__ volatile("" ::: "memory");
+}
 
 static pthread_mutex_t list_mutex = PTHREAD_MUTEX_INITIALIZER;
 
@@ -72,48 +75,60 @@ static bool open_sections(const void* bytes, size_t size_bytes, sections_t* out)
   memcpy(&out->header, bytes, sizeof out->header); /* elf_image.c has checked that it is there */
   return out->header.e_shnum > 0 && out->header.e_shnum <= MAX_SECTIONS &&
          out->header.e_shentsize == sizeof(Elf64_Shdr) &&
-         accrt_range_fits(out->header.e_shoff, (uint64_t)out->header.e_shnum * sizeof(Elf64_Shdr), size_bytes);
+         accrt_range_fits(out->header.e_shoff, (uint64_t)out->header.e_shnum * sizeof(Elf64_Shdr),
+                          size_bytes);
 }
 
 static Elf64_Shdr section_at(const sections_t* sections, uint32_t index) {
   Elf64_Shdr section;
-  memcpy(&section, sections->bytes + sections->header.e_shoff + index * sizeof section, sizeof section);
+  memcpy(&section, sections->bytes + sections->header.e_shoff + index * sizeof section,
+         sizeof section);
   return section;
 }
 
 static bool has_bytes(const sections_t* sections, const Elf64_Shdr* section) {
-  return section->sh_type != SHT_NOBITS && accrt_range_fits(section->sh_offset, section->sh_size, sections->size_bytes);
+  return section->sh_type != SHT_NOBITS &&
+         accrt_range_fits(section->sh_offset, section->sh_size, sections->size_bytes);
 }
 
 /* ---- gdb ---- */
 
-/* gdb takes addresses in the file it is given as absolute: adds the base to every section and symbol. */
-static void relocate_symbols(const sections_t* sections, const Elf64_Shdr* table, unsigned char* copy, uint64_t base) {
+/* gdb takes addresses in the file it is given as absolute: adds the base to every section and
+ * symbol. */
+static void relocate_symbols(const sections_t* sections, const Elf64_Shdr* table,
+                             unsigned char* copy, uint64_t base) {
   for (uint64_t at = 0; at + sizeof(Elf64_Sym) <= table->sh_size; at += sizeof(Elf64_Sym)) {
     Elf64_Sym symbol;
     memcpy(&symbol, sections->bytes + table->sh_offset + at, sizeof symbol);
-    if (symbol.st_shndx == SHN_UNDEF || symbol.st_shndx == SHN_ABS) continue;
+    if (symbol.st_shndx == SHN_UNDEF || symbol.st_shndx == SHN_ABS)
+      continue;
     symbol.st_value += base;
     memcpy(copy + table->sh_offset + at, &symbol, sizeof symbol);
   }
 }
 
 static bool is_debug_section(const sections_t* sections, const Elf64_Shdr* section) {
-  if (sections->header.e_shstrndx >= sections->header.e_shnum) return false;
+  if (sections->header.e_shstrndx >= sections->header.e_shnum)
+    return false;
   const Elf64_Shdr names = section_at(sections, sections->header.e_shstrndx);
   static const char prefix[] = ".debug";
-  return has_bytes(sections, &names) && accrt_range_fits(section->sh_name, sizeof prefix - 1, names.sh_size) &&
-         memcmp(sections->bytes + names.sh_offset + section->sh_name, prefix, sizeof prefix - 1) == 0;
+  return has_bytes(sections, &names) &&
+         accrt_range_fits(section->sh_name, sizeof prefix - 1, names.sh_size) &&
+         memcmp(sections->bytes + names.sh_offset + section->sh_name, prefix, sizeof prefix - 1) ==
+             0;
 }
 
 static void relocate_sections(const sections_t* sections, unsigned char* copy, uint64_t base) {
   for (uint32_t i = 0; i < sections->header.e_shnum; ++i) {
     Elf64_Shdr section = section_at(sections, i);
     const bool symbols = section.sh_type == SHT_SYMTAB || section.sh_type == SHT_DYNSYM;
-    if (symbols && has_bytes(sections, &section)) relocate_symbols(sections, &section, copy, base);
-    if ((section.sh_flags & SHF_ALLOC) != 0) section.sh_addr += base;
+    if (symbols && has_bytes(sections, &section))
+      relocate_symbols(sections, &section, copy, base);
+    if ((section.sh_flags & SHF_ALLOC) != 0)
+      section.sh_addr += base;
     /* Debug information holds addresses as linked, which would be wrong here. */
-    if (is_debug_section(sections, &section)) section.sh_type = SHT_NULL;
+    if (is_debug_section(sections, &section))
+      section.sh_type = SHT_NULL;
     memcpy(copy + sections->header.e_shoff + i * sizeof section, &section, sizeof section);
   }
   for (uint32_t i = 0; i < sections->header.e_phnum; ++i) {
@@ -130,7 +145,8 @@ static void publish(struct jit_code_entry* entry) {
   pthread_mutex_lock(&list_mutex);
   entry->prev_entry = NULL;
   entry->next_entry = __jit_debug_descriptor.first_entry;
-  if (entry->next_entry != NULL) entry->next_entry->prev_entry = entry;
+  if (entry->next_entry != NULL)
+    entry->next_entry->prev_entry = entry;
   __jit_debug_descriptor.first_entry = entry;
   __jit_debug_descriptor.relevant_entry = entry;
   __jit_debug_descriptor.action_flag = JIT_REGISTER_FN;
@@ -142,9 +158,12 @@ static void publish(struct jit_code_entry* entry) {
 
 static void withdraw(struct jit_code_entry* entry) {
   pthread_mutex_lock(&list_mutex);
-  if (entry->prev_entry != NULL) entry->prev_entry->next_entry = entry->next_entry;
-  if (entry->next_entry != NULL) entry->next_entry->prev_entry = entry->prev_entry;
-  if (__jit_debug_descriptor.first_entry == entry) __jit_debug_descriptor.first_entry = entry->next_entry;
+  if (entry->prev_entry != NULL)
+    entry->prev_entry->next_entry = entry->next_entry;
+  if (entry->next_entry != NULL)
+    entry->next_entry->prev_entry = entry->prev_entry;
+  if (__jit_debug_descriptor.first_entry == entry)
+    __jit_debug_descriptor.first_entry = entry->next_entry;
   __jit_debug_descriptor.relevant_entry = entry;
   __jit_debug_descriptor.action_flag = JIT_UNREGISTER_FN;
   __jit_debug_register_code();
@@ -153,12 +172,15 @@ static void withdraw(struct jit_code_entry* entry) {
   pthread_mutex_unlock(&list_mutex);
 }
 
-accrt_jit_entry_t* accrt_jit_register(const accrt_allocator_t* allocator, const accrt_elf_image_t* image,
-                                      const void* bytes, size_t size_bytes) {
+accrt_jit_entry_t* accrt_jit_register(const accrt_allocator_t* allocator,
+                                      const accrt_elf_image_t* image, const void* bytes,
+                                      size_t size_bytes) {
   sections_t sections;
-  if (!open_sections(bytes, size_bytes, &sections)) return NULL;
+  if (!open_sections(bytes, size_bytes, &sections))
+    return NULL;
   void *memory, *symfile;
-  if (accrt_alloc(allocator, sizeof(accrt_jit_entry_t), &memory) != ACCRT_OK) return NULL;
+  if (accrt_alloc(allocator, sizeof(accrt_jit_entry_t), &memory) != ACCRT_OK)
+    return NULL;
   accrt_jit_entry_t* entry = memory;
   if (accrt_alloc(allocator, size_bytes, &symfile) != ACCRT_OK) {
     accrt_free(allocator, entry, sizeof *entry);
@@ -175,7 +197,8 @@ accrt_jit_entry_t* accrt_jit_register(const accrt_allocator_t* allocator, const 
 }
 
 void accrt_jit_unregister(const accrt_allocator_t* allocator, accrt_jit_entry_t* entry) {
-  if (entry == NULL) return;
+  if (entry == NULL)
+    return;
   withdraw(&entry->entry);
   accrt_free(allocator, entry->symfile, entry->size_bytes);
   accrt_free(allocator, entry, sizeof *entry);
@@ -195,40 +218,50 @@ static void flush(map_writer_t* writer) {
   size_t done = 0;
   while (done < writer->used && writer->error == 0) {
     const ssize_t wrote = write(writer->fd, writer->text + done, writer->used - done);
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0) writer->error = errno;
-    if (wrote > 0) done += (size_t)wrote;
+    if (wrote < 0 && errno == EINTR)
+      continue;
+    if (wrote < 0)
+      writer->error = errno;
+    if (wrote > 0)
+      done += (size_t)wrote;
   }
   writer->used = 0;
 }
 
 /* perf reads the rest of the line as the name. */
-static void add_line(map_writer_t* writer, const void* address, uint64_t size_bytes, const char* image_name,
-                     const char* function) {
+static void add_line(map_writer_t* writer, const void* address, uint64_t size_bytes,
+                     const char* image_name, const char* function) {
   char line[512];
-  int length = snprintf(line, sizeof line, "%llx %llx %.150s:%.250s", (unsigned long long)(uintptr_t)address,
-                        (unsigned long long)size_bytes, image_name, function);
-  if (length < 0) return;
+  int length =
+      snprintf(line, sizeof line, "%llx %llx %.150s:%.250s", (unsigned long long)(uintptr_t)address,
+               (unsigned long long)size_bytes, image_name, function);
+  if (length < 0)
+    return;
   for (int i = 0; i < length; ++i) {
-    if ((unsigned char)line[i] < 0x20 || line[i] == 0x7F) line[i] = '_';
+    if ((unsigned char)line[i] < 0x20 || line[i] == 0x7F)
+      line[i] = '_';
   }
   line[length++] = '\n';
-  if (writer->used + (size_t)length > sizeof writer->text) flush(writer);
+  if (writer->used + (size_t)length > sizeof writer->text)
+    flush(writer);
   memcpy(writer->text + writer->used, line, (size_t)length);
   writer->used += (size_t)length;
 }
 
 /* The string at `offset` of a table, or NULL when it does not end inside. */
-static const char* string_at(const sections_t* sections, const Elf64_Shdr* strings, uint64_t offset) {
-  if (!has_bytes(sections, strings) || offset >= strings->sh_size) return NULL;
+static const char* string_at(const sections_t* sections, const Elf64_Shdr* strings,
+                             uint64_t offset) {
+  if (!has_bytes(sections, strings) || offset >= strings->sh_size)
+    return NULL;
   const char* text = (const char*)sections->bytes + strings->sh_offset + offset;
   return memchr(text, '\0', strings->sh_size - offset) != NULL ? text : NULL;
 }
 
 /* Lines for the functions of one symbol table; false when it has none. */
-static bool add_symbols(map_writer_t* writer, const accrt_elf_image_t* image, const sections_t* sections,
-                        const Elf64_Shdr* table, const char* name) {
-  if (!has_bytes(sections, table) || table->sh_link >= sections->header.e_shnum) return false;
+static bool add_symbols(map_writer_t* writer, const accrt_elf_image_t* image,
+                        const sections_t* sections, const Elf64_Shdr* table, const char* name) {
+  if (!has_bytes(sections, table) || table->sh_link >= sections->header.e_shnum)
+    return false;
   const Elf64_Shdr strings = section_at(sections, table->sh_link);
   bool found = false;
   for (uint64_t at = 0; at + sizeof(Elf64_Sym) <= table->sh_size; at += sizeof(Elf64_Sym)) {
@@ -239,35 +272,41 @@ static bool add_symbols(map_writer_t* writer, const accrt_elf_image_t* image, co
       continue;
     }
     const char* function = string_at(sections, &strings, symbol.st_name);
-    if (function == NULL) continue;
+    if (function == NULL)
+      continue;
     add_line(writer, image->base + symbol.st_value, symbol.st_size, name, function);
     found = true;
   }
   return found;
 }
 
-static void add_functions(map_writer_t* writer, const accrt_elf_image_t* image, const void* bytes, size_t size_bytes,
-                          const char* name) {
+static void add_functions(map_writer_t* writer, const accrt_elf_image_t* image, const void* bytes,
+                          size_t size_bytes, const char* name) {
   sections_t sections;
   if (open_sections(bytes, size_bytes, &sections)) {
     for (uint32_t i = 0; i < sections.header.e_shnum; ++i) {
       const Elf64_Shdr section = section_at(&sections, i);
-      if (section.sh_type == SHT_SYMTAB && add_symbols(writer, image, &sections, &section, name)) return;
+      if (section.sh_type == SHT_SYMTAB && add_symbols(writer, image, &sections, &section, name))
+        return;
     }
   }
   /* A stripped image: at least say whose code it is. */
-  add_line(writer, image->base + image->code_begin, image->code_end - image->code_begin, name, "[code]");
+  add_line(writer, image->base + image->code_begin, image->code_end - image->code_begin, name,
+           "[code]");
 }
 
-/* /tmp is everybody's: no link is followed, and a file that others may write or that has other names is not used. */
+/* /tmp is everybody's: no link is followed, and a file that others may write or that has other
+ * names is not used. */
 static int open_map(int* out_fd) {
   char path[64];
   (void)snprintf(path, sizeof path, "/tmp/perf-%ld.map", (long)getpid());
-  const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
-  if (fd < 0) return errno;
+  const int fd =
+      open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
+  if (fd < 0)
+    return errno;
   struct stat facts;
-  if (fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_uid == geteuid() && facts.st_nlink == 1 &&
-      (facts.st_mode & 022) == 0) {
+  if (fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_uid == geteuid() &&
+      facts.st_nlink == 1 && (facts.st_mode & 022) == 0) {
     *out_fd = fd;
     return 0;
   }
@@ -275,10 +314,12 @@ static int open_map(int* out_fd) {
   return EPERM;
 }
 
-int accrt_perf_map_append(const accrt_elf_image_t* image, const void* bytes, size_t size_bytes, const char* name) {
+int accrt_perf_map_append(const accrt_elf_image_t* image, const void* bytes, size_t size_bytes,
+                          const char* name) {
   map_writer_t writer = {.fd = -1};
   const int error = open_map(&writer.fd);
-  if (error != 0) return error;
+  if (error != 0)
+    return error;
   add_functions(&writer, image, bytes, size_bytes, name);
   flush(&writer);
   close(writer.fd);

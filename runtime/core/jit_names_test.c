@@ -1,5 +1,6 @@
-/* runtime/core/jit_names_test.c - gdb finds kernels loaded from memory by name (in a gdb of its own, when one is installed and
- * may trace), and perf's map file has them. Runs from the root of the source tree.
+/* runtime/core/jit_names_test.c - gdb finds kernels loaded from memory by name (in a gdb of its
+ * own, when one is installed and may trace), and perf's map file has them. Runs from the root of
+ * the source tree.
  *
  * With the argument "child" it is what gdb runs: it loads an image and calls a kernel.
  */
@@ -33,7 +34,8 @@ static accrt_instance_t* make_instance(uint32_t flags) {
   options.host_code_policy = ACCRT_HOST_CODE_ALL;
   options.log_sink = &sink;
   accrt_instance_t* instance = NULL;
-  if (accrt_instance_create(&options, &instance) != ACCRT_OK) abort();
+  if (accrt_instance_create(&options, &instance) != ACCRT_OK)
+    abort();
   return instance;
 }
 
@@ -41,7 +43,8 @@ static accrt_kernel_pack_t* load_pack(accrt_instance_t* instance, const char* na
   size_t size;
   unsigned char* image = test_image(instance, TEST_IMAGE_OWN, &size);
   accrt_kernel_pack_t* pack = NULL;
-  if (accrt_kernel_pack_load(instance, image, size, name, &pack) != ACCRT_OK) abort();
+  if (accrt_kernel_pack_load(instance, image, size, name, &pack) != ACCRT_OK)
+    abort();
   free(image);
   return pack;
 }
@@ -49,7 +52,8 @@ static accrt_kernel_pack_t* load_pack(accrt_instance_t* instance, const char* na
 /* Calls the kernel "reverse" on four floats. */
 static int run_reverse(accrt_kernel_pack_t* pack) {
   accrt_kernel_t* kernel;
-  if (accrt_kernel_pack_find(pack, "reverse", &kernel) != ACCRT_OK) abort();
+  if (accrt_kernel_pack_find(pack, "reverse", &kernel) != ACCRT_OK)
+    abort();
   const float source[4] = {1, 2, 3, 4};
   float target[4] = {0};
   const struct {
@@ -57,11 +61,14 @@ static int run_reverse(accrt_kernel_pack_t* pack) {
     float* target;
     int64_t n;
   } params = {source, target, 4};
-  const accrt_kernel_dispatch_t dispatch = {.struct_size = sizeof dispatch, .workgroup_count = {1, 1, 1}, .params = &params,
+  const accrt_kernel_dispatch_t dispatch = {.struct_size = sizeof dispatch,
+                                            .workgroup_count = {1, 1, 1},
+                                            .params = &params,
                                             .params_size_bytes = sizeof params};
   const accrt_kernel_workgroup_t workgroup = {.struct_size = sizeof workgroup};
   const accrt_driver_kernel_t* view = accrt_kernel_driver_view(kernel);
-  return view->definition->entry(view->environment, &dispatch, &workgroup) == 0 && target[0] == 4 && target[3] == 1;
+  return view->definition->entry(view->environment, &dispatch, &workgroup) == 0 && target[0] == 4 &&
+         target[3] == 1;
 }
 
 static int child(void) {
@@ -93,8 +100,10 @@ static void gdb_sees_names(void** state) {
   self[length] = '\0';
   char command[1400];
   snprintf(command, sizeof command,
-           "ASAN_OPTIONS=detect_leaks=0 DEBUGINFOD_URLS= gdb -nx -batch -iex 'set auto-load off' -ex 'set breakpoint pending on' "
-           "-ex 'break reverse' -ex 'run child' -ex 'backtrace 2' -ex 'continue' -ex 'info breakpoints' '%s' </dev/null 2>&1",
+           "ASAN_OPTIONS=detect_leaks=0 DEBUGINFOD_URLS= gdb -nx -batch -iex 'set auto-load off' "
+           "-ex 'set breakpoint pending on' "
+           "-ex 'break reverse' -ex 'run child' -ex 'backtrace 2' -ex 'continue' -ex 'info "
+           "breakpoints' '%s' </dev/null 2>&1",
            self);
   FILE* gdb = popen(command, "r");
   assert_non_null(gdb);
@@ -106,12 +115,15 @@ static void gdb_sees_names(void** state) {
     print_message("gdb could not run the program here:\n%s\n", output);
     skip();
   }
-  if (strstr(output, "in reverse ()") == NULL || strstr(output, "run_reverse") == NULL) fail_msg("gdb said:\n%s", output);
+  if (strstr(output, "in reverse ()") == NULL || strstr(output, "run_reverse") == NULL)
+    fail_msg("gdb said:\n%s", output);
 }
 
 /* ---- perf ---- */
 
-static void map_path(char* path, size_t size) { snprintf(path, size, "/tmp/perf-%ld.map", (long)getpid()); }
+static void map_path(char* path, size_t size) {
+  snprintf(path, size, "/tmp/perf-%ld.map", (long)getpid());
+}
 
 static void perf_map(void** state) {
   (void)state;
@@ -143,7 +155,8 @@ static void perf_map(void** state) {
     assert_int_equal(sscanf(line, "%llx %llx %255[^\n]", &address, &size, name), 3);
     assert_true(size > 0);
     assert_int_equal(strncmp(name, "my_image:", 9), 0);
-    if (strcmp(name, "my_image:reverse") == 0) found = address == entry;
+    if (strcmp(name, "my_image:reverse") == 0)
+      found = address == entry;
     ++lines;
   }
   fclose(map);
@@ -184,7 +197,8 @@ static void perf_map(void** state) {
 }
 
 int main(int argc, char** argv) {
-  if (argc > 1 && strcmp(argv[1], "child") == 0) return child();
+  if (argc > 1 && strcmp(argv[1], "child") == 0)
+    return child();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(perf_map),
       cmocka_unit_test(gdb_sees_names),

@@ -1,4 +1,5 @@
-/* runtime/core/near_name.c - bounded edit distance and the sentence made of it. It may not allocate. */
+/* runtime/core/near_name.c - bounded edit distance and the sentence made of it. It may not
+ * allocate. */
 #include "runtime/core/near_name.h"
 
 #include <stdarg.h>
@@ -15,17 +16,23 @@ static unsigned char fold(char c) {
   return byte >= 'A' && byte <= 'Z' ? (unsigned char)(byte + 32) : byte;
 }
 
-static uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
+static uint32_t min_u32(uint32_t a, uint32_t b) {
+  return a < b ? a : b;
+}
 
 uint32_t accrt_near_distance(const char* a, const char* b, uint32_t limit) {
-  if (limit > MAX_LIMIT) limit = MAX_LIMIT;
+  if (limit > MAX_LIMIT)
+    limit = MAX_LIMIT;
   const uint32_t a_length = (uint32_t)strnlen(a, MAX_COMPARED);
   const uint32_t b_length = (uint32_t)strnlen(b, MAX_COMPARED);
   const uint32_t longer = a_length > b_length ? a_length - b_length : b_length - a_length;
-  if (longer > limit) return limit + 1;
-  /* Three rows of the usual table (swaps look two rows back), filled only within `limit` of the diagonal. */
+  if (longer > limit)
+    return limit + 1;
+  /* Three rows of the usual table (swaps look two rows back), filled only within `limit` of the
+   * diagonal. */
   uint32_t rows[3][MAX_COMPARED + 1];
-  for (uint32_t j = 0; j <= b_length; ++j) rows[0][j] = j;
+  for (uint32_t j = 0; j <= b_length; ++j)
+    rows[0][j] = j;
   for (uint32_t i = 1; i <= a_length; ++i) {
     uint32_t* row = rows[i % 3];
     const uint32_t* above = rows[(i + 2) % 3];
@@ -44,7 +51,8 @@ uint32_t accrt_near_distance(const char* a, const char* b, uint32_t limit) {
       row[j] = cost;
       best = min_u32(best, cost);
     }
-    if (end >= begin && best > limit) return limit + 1;
+    if (end >= begin && best > limit)
+      return limit + 1;
   }
   return min_u32(rows[a_length % 3][b_length], limit + 1);
 }
@@ -56,9 +64,12 @@ void accrt_near_init(accrt_near_t* near, const char* wanted) {
 
 static void insert_near(accrt_near_t* near, const char* candidate, uint32_t distance) {
   uint32_t at = near->near_count;
-  while (at > 0 && near->distance[at - 1] > distance) --at;
-  if (at == ACCRT_NEAR_MAX_NAMES) return;
-  if (near->near_count < ACCRT_NEAR_MAX_NAMES) ++near->near_count;
+  while (at > 0 && near->distance[at - 1] > distance)
+    --at;
+  if (at == ACCRT_NEAR_MAX_NAMES)
+    return;
+  if (near->near_count < ACCRT_NEAR_MAX_NAMES)
+    ++near->near_count;
   for (uint32_t i = near->near_count - 1; i > at; --i) {
     near->near[i] = near->near[i - 1];
     near->distance[i] = near->distance[i - 1];
@@ -68,11 +79,15 @@ static void insert_near(accrt_near_t* near, const char* candidate, uint32_t dist
 }
 
 void accrt_near_add(accrt_near_t* near, const char* candidate) {
-  if (candidate == NULL || candidate[0] == '\0') return;
-  if (near->candidate_count < ACCRT_NEAR_MAX_NAMES) near->first[near->candidate_count] = candidate;
-  if (near->candidate_count < UINT32_MAX) ++near->candidate_count;
+  if (candidate == NULL || candidate[0] == '\0')
+    return;
+  if (near->candidate_count < ACCRT_NEAR_MAX_NAMES)
+    near->first[near->candidate_count] = candidate;
+  if (near->candidate_count < UINT32_MAX)
+    ++near->candidate_count;
   const size_t wanted_length = strnlen(near->wanted, MAX_COMPARED);
-  if (wanted_length == 0) return;
+  if (wanted_length == 0)
+    return;
   /* A third of the name may be wrong, at most three letters. */
   const uint32_t limit = min_u32(3, (uint32_t)(wanted_length + 2) / 3);
   const uint32_t distance = accrt_near_distance(near->wanted, candidate, limit);
@@ -103,8 +118,10 @@ static int append(accrt_near_t* near, size_t* length, const char* format, ...) {
 const char* accrt_near_text(accrt_near_t* near) {
   near->text[0] = '\0';
   size_t length = 0;
-  if (near->candidate_count == 0) return strcpy(near->text, "; there is none");
-  if (near->near_count == 0 && near->candidate_count > ACCRT_NEAR_MAX_NAMES) return near->text;
+  if (near->candidate_count == 0)
+    return strcpy(near->text, "; there is none");
+  if (near->near_count == 0 && near->candidate_count > ACCRT_NEAR_MAX_NAMES)
+    return near->text;
   const int found = near->near_count > 0;
   const uint32_t count = found ? near->near_count : near->candidate_count;
   const char* const* names = found ? near->near : near->first;
@@ -112,9 +129,12 @@ const char* accrt_near_text(accrt_near_t* near) {
   const size_t start = length;
   for (uint32_t i = 0; i < count; ++i) {
     const char* separator = i == 0 ? "" : found && i + 1 == count ? " or " : ", ";
-    if (!append(near, &length, "%s'%s'", separator, names[i])) break;
+    if (!append(near, &length, "%s'%s'", separator, names[i]))
+      break;
   }
-  if (length == start) near->text[0] = '\0'; /* not even one name fits */
-  if (length != start && found) append(near, &length, "?");
+  if (length == start)
+    near->text[0] = '\0'; /* not even one name fits */
+  if (length != start && found)
+    append(near, &length, "?");
   return near->text;
 }

@@ -19,9 +19,11 @@ typedef struct accrt_near {
   const char* wanted;
   uint32_t candidate_count;
   uint32_t near_count;
-  const char* near[ACCRT_NEAR_MAX_NAMES]; /* ascending distance; ties in the order they were added */
+  const char*
+      near[ACCRT_NEAR_MAX_NAMES]; /* ascending distance; ties in the order they were added */
   uint32_t distance[ACCRT_NEAR_MAX_NAMES];
-  const char* first[ACCRT_NEAR_MAX_NAMES]; /* of all candidates: shown when these are all there are and none is near */
+  /* Of all candidates: shown when these are all there are and none is near. */
+  const char* first[ACCRT_NEAR_MAX_NAMES];
   char text[ACCRT_NEAR_TEXT_BYTES];
 } accrt_near_t;
 
@@ -29,12 +31,12 @@ typedef struct accrt_near {
 void accrt_near_init(accrt_near_t* near, const char* wanted);
 /* `candidate` is borrowed until accrt_near_text. NULL and "" are passed over. */
 void accrt_near_add(accrt_near_t* near, const char* candidate);
-/* "; did you mean 'a' or 'b'?", or "; there is 'a', 'b'" when none is near and there are few, or "; there is none", or "".
- * Lives in `near`. */
+/* "; did you mean 'a' or 'b'?", or "; there is 'a', 'b'" when none is near and there are few, or ";
+ * there is none", or "". Lives in `near`. */
 const char* accrt_near_text(accrt_near_t* near);
 
-/* Edits (insert, delete, replace, swap neighbours; letters' case is free) from a to b, or limit + 1 when there are more.
- * limit <= 8; only the first 128 bytes are compared. */
+/* Edits (insert, delete, replace, swap neighbours; letters' case is free) from a to b, or limit + 1
+ * when there are more. limit <= 8; only the first 128 bytes are compared. */
 uint32_t accrt_near_distance(const char* a, const char* b, uint32_t limit);
 
 #endif /* ACCRT_RUNTIME_CORE_NEAR_NAME_H_ */

@@ -1,4 +1,5 @@
-/* runtime/core/near_name_test.c - unit tests of near_name.c, the bounded distance against a plain full table. */
+/* runtime/core/near_name_test.c - unit tests of near_name.c, the bounded distance against a plain
+ * full table. */
 #include "runtime/core/near_name.h"
 
 #include <setjmp.h>
@@ -17,10 +18,14 @@ static unsigned full_distance(const char* a, const char* b) {
   assert_true(m < 40 && n < 40);
   for (size_t i = 0; i <= m; ++i) {
     for (size_t j = 0; j <= n; ++j) {
-      unsigned best = i == 0 || j == 0 ? (unsigned)(i + j) : table[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
-      if (i > 0 && table[i - 1][j] + 1 < best) best = table[i - 1][j] + 1;
-      if (j > 0 && table[i][j - 1] + 1 < best) best = table[i][j - 1] + 1;
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && table[i - 2][j - 2] + 1 < best) {
+      unsigned best =
+          i == 0 || j == 0 ? (unsigned)(i + j) : table[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+      if (i > 0 && table[i - 1][j] + 1 < best)
+        best = table[i - 1][j] + 1;
+      if (j > 0 && table[i][j - 1] + 1 < best)
+        best = table[i][j - 1] + 1;
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+          table[i - 2][j - 2] + 1 < best) {
         best = table[i - 2][j - 2] + 1;
       }
       table[i][j] = best;
@@ -37,11 +42,14 @@ static void distance_matches_full_table(void** state) {
   for (int round = 0; round < 20000; ++round) {
     char a[24] = "", b[24] = "";
     const int a_length = rand() % 20, b_length = rand() % 20;
-    for (int i = 0; i < a_length; ++i) a[i] = (char)('a' + rand() % 3);
-    for (int i = 0; i < b_length; ++i) b[i] = (char)('a' + rand() % 3);
+    for (int i = 0; i < a_length; ++i)
+      a[i] = (char)('a' + rand() % 3);
+    for (int i = 0; i < b_length; ++i)
+      b[i] = (char)('a' + rand() % 3);
     if (rand() % 2) {
       strcpy(b, a);
-      if (a_length > 0) b[rand() % a_length] = 'z';
+      if (a_length > 0)
+        b[rand() % a_length] = 'z';
     }
     const unsigned limit = (unsigned)(rand() % 9);
     const unsigned expected = full_distance(a, b);
@@ -49,9 +57,11 @@ static void distance_matches_full_table(void** state) {
   }
 }
 
-static const char* text_of(accrt_near_t* near, const char* wanted, const char* const* names, size_t count) {
+static const char* text_of(accrt_near_t* near, const char* wanted, const char* const* names,
+                           size_t count) {
   accrt_near_init(near, wanted);
-  for (size_t i = 0; i < count; ++i) accrt_near_add(near, names[i]);
+  for (size_t i = 0; i < count; ++i)
+    accrt_near_add(near, names[i]);
   return accrt_near_text(near);
 }
 

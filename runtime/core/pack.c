@@ -1,7 +1,9 @@
-/* runtime/core/pack.c - kernel packs: from shared objects, functions of the program, and freestanding images; and kernel handles.
+/* runtime/core/pack.c - kernel packs: from shared objects, functions of the program, and
+ * freestanding images; and kernel handles.
  *
- * A pack's table is read once: everything in it is checked and copied into one block of the library's own memory, in the
- * library's own struct version. For images, every pointer of the table is also held against the image.
+ * A pack's table is read once: everything in it is checked and copied into one block of the
+ * library's own memory, in the library's own struct version. For images, every pointer of the table
+ * is also held against the image.
  */
 #define _GNU_SOURCE
 #include "runtime/core/pack.h"
@@ -23,7 +25,8 @@
 #define MAX_TEXT_BYTES 4096u /* of a pack's name or a source file's */
 #define NO_KERNEL UINT32_MAX
 
-/* Kernels sit in the block in the pack's order; those that this machine's CPU cannot run have no handle. */
+/* Kernels sit in the block in the pack's order; those that this machine's CPU cannot run have no
+ * handle. */
 struct accrt_kernel_pack {
   accrt_object_t object;
   accrt_instance_t* instance; /* every public reference holds one of it */
@@ -42,16 +45,17 @@ struct accrt_kernel_pack {
   accrt_jit_entry_t* jit_entry;
 };
 
-#define TRY(expression)                             \
-  do {                                              \
-    const accrt_status_t try_status = (expression); \
-    if (try_status != ACCRT_OK) return try_status;  \
+#define TRY(expression)                                                                            \
+  do {                                                                                             \
+    const accrt_status_t try_status = (expression);                                                \
+    if (try_status != ACCRT_OK)                                                                    \
+      return try_status;                                                                           \
   } while (0)
 
 /* ---- Kernel handles ---- */
 
-void accrt_kernel_init(accrt_kernel_t* kernel, const accrt_kernel_def_t* definition, void* module_kernel,
-                       const char* pack_name) {
+void accrt_kernel_init(accrt_kernel_t* kernel, const accrt_kernel_def_t* definition,
+                       void* module_kernel, const char* pack_name) {
   memset(kernel, 0, sizeof *kernel);
   kernel->view.definition = definition;
   kernel->view.environment = accrt_kernel_environment();
@@ -59,11 +63,14 @@ void accrt_kernel_init(accrt_kernel_t* kernel, const accrt_kernel_def_t* definit
   kernel->pack_name = pack_name;
 }
 
-const accrt_driver_kernel_t* accrt_kernel_driver_view(const accrt_kernel_t* kernel) { return &kernel->view; }
+const accrt_driver_kernel_t* accrt_kernel_driver_view(const accrt_kernel_t* kernel) {
+  return &kernel->view;
+}
 
 accrt_status_t accrt_kernel_info(accrt_kernel_t* kernel, accrt_kernel_info_t* out_info) {
   TRY(accrt_check_fork());
-  if (kernel == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "kernel is NULL");
+  if (kernel == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "kernel is NULL");
   const accrt_kernel_def_t* definition = kernel->view.definition;
   const accrt_kernel_info_t info = {
       .traits = definition->traits,
@@ -88,14 +95,18 @@ typedef struct reader {
 } reader_t;
 
 static bool readable(const reader_t* reader, const void* pointer, uint64_t size_bytes) {
-  if (pointer == NULL) return false;
+  if (pointer == NULL)
+    return false;
   return reader->image == NULL || accrt_elf_image_contains(reader->image, pointer, size_bytes);
 }
 
-/* Length of a string of at most `limit` bytes that ends inside the image; false when there is none. */
-static bool text_length(const reader_t* reader, const char* text, size_t limit, size_t* out_length) {
+/* Length of a string of at most `limit` bytes that ends inside the image; false when there is none.
+ * */
+static bool text_length(const reader_t* reader, const char* text, size_t limit,
+                        size_t* out_length) {
   for (size_t length = 0; length <= limit; ++length) {
-    if (!readable(reader, length == 0 ? text : text + length, 1)) return false;
+    if (!readable(reader, length == 0 ? text : text + length, 1))
+      return false;
     if (text[length] == '\0') {
       *out_length = length;
       return true;
@@ -104,10 +115,12 @@ static bool text_length(const reader_t* reader, const char* text, size_t limit, 
   return false;
 }
 
-static accrt_status_t count_text(reader_t* reader, const char* owner, const char* field, const char* text) {
+static accrt_status_t count_text(reader_t* reader, const char* owner, const char* field,
+                                 const char* text) {
   size_t length;
   if (!text_length(reader, text, MAX_TEXT_BYTES, &length)) {
-    return ACCRT_FAIL(INVALID_FORMAT, "%s: %s: its %s is NULL, too long, or outside the image", reader->what, owner, field);
+    return ACCRT_FAIL(INVALID_FORMAT, "%s: %s: its %s is NULL, too long, or outside the image",
+                      reader->what, owner, field);
   }
   reader->text_bytes += length + 1;
   return ACCRT_OK;
@@ -117,31 +130,41 @@ static accrt_status_t count_text(reader_t* reader, const char* owner, const char
 static bool tail_is_zero(const void* object, size_t known_bytes, size_t size_bytes) {
   const unsigned char* bytes = object;
   for (size_t i = known_bytes; i < size_bytes; ++i) {
-    if (bytes[i] != 0) return false;
+    if (bytes[i] != 0)
+      return false;
   }
   return true;
 }
 
 static accrt_status_t check_table(reader_t* reader) {
   const accrt_kernel_pack_table_t* table = reader->table;
-  if (!readable(reader, table, sizeof table->struct_size) || !readable(reader, table, table->struct_size) ||
-      table->struct_size < sizeof *table || table->struct_size > ACCRT_STRUCT_MAX_BYTES) {
-    return ACCRT_FAIL(INVALID_FORMAT, "%s: the table's struct_size is not %zu or more, or it lies outside the image",
-                      reader->what, sizeof *table);
+  if (!readable(reader, table, sizeof table->struct_size) ||
+      !readable(reader, table, table->struct_size) || table->struct_size < sizeof *table ||
+      table->struct_size > ACCRT_STRUCT_MAX_BYTES) {
+    return ACCRT_FAIL(
+        INVALID_FORMAT,
+        "%s: the table's struct_size is not %zu or more, or it lies outside the image",
+        reader->what, sizeof *table);
   }
   const uint32_t abi = table->abi_version;
   if (abi >> 16 != ACCRT_KERNEL_ABI_MAJOR || abi > ACCRT_KERNEL_ABI_VERSION) {
-    return ACCRT_FAIL(VERSION_MISMATCH, "%s: built for kernel ABI %" PRIu32 ".%" PRIu32 ", this library speaks %d.0 to %d.%d",
-                      reader->what, abi >> 16, abi & 0xFFFF, ACCRT_KERNEL_ABI_MAJOR, ACCRT_KERNEL_ABI_MAJOR,
-                      ACCRT_KERNEL_ABI_MINOR);
+    return ACCRT_FAIL(VERSION_MISMATCH,
+                      "%s: built for kernel ABI %" PRIu32 ".%" PRIu32
+                      ", this library speaks %d.0 to %d.%d",
+                      reader->what, abi >> 16, abi & 0xFFFF, ACCRT_KERNEL_ABI_MAJOR,
+                      ACCRT_KERNEL_ABI_MAJOR, ACCRT_KERNEL_ABI_MINOR);
   }
   if (!tail_is_zero(table, sizeof *table, table->struct_size)) {
-    return ACCRT_FAIL(INVALID_FORMAT, "%s: the table's struct_size is %" PRIu32 " and what lies past %zu is not zero",
+    return ACCRT_FAIL(INVALID_FORMAT,
+                      "%s: the table's struct_size is %" PRIu32
+                      " and what lies past %zu is not zero",
                       reader->what, table->struct_size, sizeof *table);
   }
   if (table->host_operators != NULL || table->host_operator_count != 0) {
-    return ACCRT_FAIL(VERSION_MISMATCH, "%s: it has %" PRIu32 " host operators, which kernel ABI %d.%d does not define",
-                      reader->what, table->host_operator_count, ACCRT_KERNEL_ABI_MAJOR, ACCRT_KERNEL_ABI_MINOR);
+    return ACCRT_FAIL(
+        VERSION_MISMATCH,
+        "%s: it has %" PRIu32 " host operators, which kernel ABI %d.%d does not define",
+        reader->what, table->host_operator_count, ACCRT_KERNEL_ABI_MAJOR, ACCRT_KERNEL_ABI_MINOR);
   }
   TRY(count_text(reader, "table", "name", table->name));
   const uint64_t bytes = (uint64_t)table->kernel_count * table->kernel_size_bytes;
@@ -149,16 +172,18 @@ static accrt_status_t check_table(reader_t* reader) {
       table->kernel_size_bytes > ACCRT_STRUCT_MAX_BYTES || table->kernel_size_bytes % 8 != 0 ||
       (table->kernel_count > 0 && !readable(reader, table->kernels, bytes))) {
     return ACCRT_FAIL(INVALID_FORMAT,
-                      "%s: %" PRIu32 " kernels of %" PRIu32 " bytes at %p; at most %u of %zu bytes or more, inside the image",
-                      reader->what, table->kernel_count, table->kernel_size_bytes, (const void*)table->kernels, MAX_KERNELS,
-                      sizeof(accrt_kernel_def_t));
+                      "%s: %" PRIu32 " kernels of %" PRIu32
+                      " bytes at %p; at most %u of %zu bytes or more, inside the image",
+                      reader->what, table->kernel_count, table->kernel_size_bytes,
+                      (const void*)table->kernels, MAX_KERNELS, sizeof(accrt_kernel_def_t));
   }
   return ACCRT_OK;
 }
 
 static const accrt_kernel_def_t* definition_at(const reader_t* reader, uint32_t index) {
   const char* first = (const char*)(const void*)reader->table->kernels;
-  return (const accrt_kernel_def_t*)(const void*)(first + (size_t)index * reader->table->kernel_size_bytes);
+  return (const accrt_kernel_def_t*)(const void*)(first +
+                                                  (size_t)index * reader->table->kernel_size_bytes);
 }
 
 static accrt_status_t check_param_texts(reader_t* reader, const accrt_kernel_def_t* definition) {
@@ -171,26 +196,34 @@ static accrt_status_t check_param_texts(reader_t* reader, const accrt_kernel_def
 
 static accrt_status_t check_definition(reader_t* reader, uint32_t index) {
   const accrt_kernel_def_t* definition = definition_at(reader, index);
-  if (definition->struct_size < sizeof *definition || definition->struct_size > reader->table->kernel_size_bytes ||
+  if (definition->struct_size < sizeof *definition ||
+      definition->struct_size > reader->table->kernel_size_bytes ||
       !tail_is_zero(definition, sizeof *definition, definition->struct_size)) {
     return ACCRT_FAIL(INVALID_FORMAT,
-                      "%s: kernel %" PRIu32 ": struct_size %" PRIu32 " is not between %zu and %" PRIu32 ", or its unknown tail is not zero",
-                      reader->what, index, definition->struct_size, sizeof *definition, reader->table->kernel_size_bytes);
+                      "%s: kernel %" PRIu32 ": struct_size %" PRIu32
+                      " is not between %zu and %" PRIu32 ", or its unknown tail is not zero",
+                      reader->what, index, definition->struct_size, sizeof *definition,
+                      reader->table->kernel_size_bytes);
   }
   char owner[32] = "kernel";
   (void)snprintf(owner, sizeof owner, "kernel %" PRIu32, index);
   TRY(count_text(reader, owner, "name", definition->name));
-  if (definition->source_file != NULL) TRY(count_text(reader, owner, "source file", definition->source_file));
-  if (reader->image != NULL && !accrt_elf_image_is_code(reader->image, (const void*)(uintptr_t)definition->entry)) {
-    return ACCRT_FAIL(INVALID_FORMAT, "%s: kernel '%.128s': its entry is not code of the image", reader->what,
-                      definition->name);
+  if (definition->source_file != NULL)
+    TRY(count_text(reader, owner, "source file", definition->source_file));
+  if (reader->image != NULL &&
+      !accrt_elf_image_is_code(reader->image, (const void*)(uintptr_t)definition->entry)) {
+    return ACCRT_FAIL(INVALID_FORMAT, "%s: kernel '%.128s': its entry is not code of the image",
+                      reader->what, definition->name);
   }
   if (definition->param_count > ACCRT_KERNEL_MAX_PARAMS ||
       (definition->param_count > 0 &&
-       !readable(reader, definition->params, (uint64_t)definition->param_count * sizeof *definition->params))) {
-    return ACCRT_FAIL(INVALID_FORMAT, "%s: kernel '%.128s': %" PRIu32 " parameters at %p; at most %d, inside the image",
-                      reader->what, definition->name, definition->param_count, (const void*)definition->params,
-                      ACCRT_KERNEL_MAX_PARAMS);
+       !readable(reader, definition->params,
+                 (uint64_t)definition->param_count * sizeof *definition->params))) {
+    return ACCRT_FAIL(INVALID_FORMAT,
+                      "%s: kernel '%.128s': %" PRIu32
+                      " parameters at %p; at most %d, inside the image",
+                      reader->what, definition->name, definition->param_count,
+                      (const void*)definition->params, ACCRT_KERNEL_MAX_PARAMS);
   }
   TRY(check_param_texts(reader, definition));
   return accrt_kernel_check_definition(reader->what, definition);
@@ -219,28 +252,33 @@ static const char* copy_text(char** at, const char* text) {
 
 static uint32_t hash_name(const char* name) {
   uint32_t hash = 2166136261u;
-  for (; *name != '\0'; ++name) hash = (hash ^ (unsigned char)*name) * 16777619u;
+  for (; *name != '\0'; ++name)
+    hash = (hash ^ (unsigned char)*name) * 16777619u;
   return hash;
 }
 
 /* The definition of that name, or NO_KERNEL; `out_slot` is where it is or would be. */
-static uint32_t find_definition(const accrt_kernel_pack_t* pack, const char* name, uint32_t* out_slot) {
+static uint32_t find_definition(const accrt_kernel_pack_t* pack, const char* name,
+                                uint32_t* out_slot) {
   const uint32_t mask = pack->slot_count - 1;
   uint32_t slot = hash_name(name) & mask;
   for (; pack->slots[slot] != 0; slot = (slot + 1) & mask) {
-    if (strcmp(pack->definitions[pack->slots[slot] - 1].name, name) == 0) break;
+    if (strcmp(pack->definitions[pack->slots[slot] - 1].name, name) == 0)
+      break;
   }
-  if (out_slot != NULL) *out_slot = slot;
+  if (out_slot != NULL)
+    *out_slot = slot;
   return pack->slots[slot] - 1; /* an empty slot gives NO_KERNEL */
 }
 
-static void copy_definition(accrt_kernel_pack_t* pack, const accrt_kernel_def_t* source, accrt_kernel_param_t** params,
-                            char** text) {
+static void copy_definition(accrt_kernel_pack_t* pack, const accrt_kernel_def_t* source,
+                            accrt_kernel_param_t** params, char** text) {
   accrt_kernel_def_t* target = &pack->definitions[pack->definition_count++];
   *target = *source;
   target->struct_size = (uint32_t)sizeof *target;
   target->name = copy_text(text, source->name);
-  if (source->source_file != NULL) target->source_file = copy_text(text, source->source_file);
+  if (source->source_file != NULL)
+    target->source_file = copy_text(text, source->source_file);
   target->params = source->param_count > 0 ? *params : NULL;
   for (uint32_t i = 0; i < source->param_count; ++i) {
     **params = source->params[i];
@@ -253,11 +291,13 @@ static accrt_status_t add_kernel(accrt_kernel_pack_t* pack, uint32_t index) {
   const accrt_kernel_def_t* definition = &pack->definitions[index];
   uint32_t slot;
   if (find_definition(pack, definition->name, &slot) != NO_KERNEL) {
-    return ACCRT_FAIL(INVALID_FORMAT, "pack '%s': there are two kernels '%s'", pack->name, definition->name);
+    return ACCRT_FAIL(INVALID_FORMAT, "pack '%s': there are two kernels '%s'", pack->name,
+                      definition->name);
   }
   pack->slots[slot] = index + 1;
   pack->handles[index] = NO_KERNEL;
-  if ((definition->required_cpu_features & ~accrt_kernel_environment()->cpu_features) != 0) return ACCRT_OK;
+  if ((definition->required_cpu_features & ~accrt_kernel_environment()->cpu_features) != 0)
+    return ACCRT_OK;
   pack->handles[index] = pack->kernel_count;
   accrt_kernel_t* kernel = &pack->kernels[pack->kernel_count++];
   accrt_kernel_init(kernel, definition, NULL, pack->name);
@@ -265,16 +305,21 @@ static accrt_status_t add_kernel(accrt_kernel_pack_t* pack, uint32_t index) {
   return ACCRT_OK;
 }
 
-static size_t rounded(size_t size_bytes) { return (size_bytes + 15) & ~(size_t)15; }
+static size_t rounded(size_t size_bytes) {
+  return (size_bytes + 15) & ~(size_t)15;
+}
 
 static accrt_status_t copy_table(accrt_kernel_pack_t* pack, const reader_t* reader) {
   const uint32_t count = reader->table->kernel_count;
   uint32_t slots = 2;
-  while (slots < 2 * count) slots *= 2;
-  /* Every factor is bounded by MAX_KERNELS, MAX_PARAMS and MAX_TEXT_BYTES: this cannot overflow 64 bits. */
-  pack->block_size_bytes = rounded(count * sizeof(accrt_kernel_def_t)) + rounded(count * sizeof(accrt_kernel_t)) +
-                           rounded(count * sizeof(uint32_t)) + rounded(slots * sizeof(uint32_t)) +
-                           rounded(reader->param_count * sizeof(accrt_kernel_param_t)) + rounded(reader->text_bytes);
+  while (slots < 2 * count)
+    slots *= 2;
+  /* Every factor is bounded by MAX_KERNELS, MAX_PARAMS and MAX_TEXT_BYTES: this cannot overflow 64
+   * bits. */
+  pack->block_size_bytes =
+      rounded(count * sizeof(accrt_kernel_def_t)) + rounded(count * sizeof(accrt_kernel_t)) +
+      rounded(count * sizeof(uint32_t)) + rounded(slots * sizeof(uint32_t)) +
+      rounded(reader->param_count * sizeof(accrt_kernel_param_t)) + rounded(reader->text_bytes);
   void* block;
   TRY(accrt_alloc(pack->allocator, pack->block_size_bytes, &block));
   pack->block = block;
@@ -287,8 +332,10 @@ static accrt_status_t copy_table(accrt_kernel_pack_t* pack, const reader_t* read
   accrt_kernel_param_t* params = take(&arena, reader->param_count * sizeof(accrt_kernel_param_t));
   char* text = take(&arena, reader->text_bytes);
   pack->name = copy_text(&text, reader->table->name);
-  for (uint32_t i = 0; i < count; ++i) copy_definition(pack, definition_at(reader, i), &params, &text);
-  for (uint32_t i = 0; i < count; ++i) TRY(add_kernel(pack, i));
+  for (uint32_t i = 0; i < count; ++i)
+    copy_definition(pack, definition_at(reader, i), &params, &text);
+  for (uint32_t i = 0; i < count; ++i)
+    TRY(add_kernel(pack, i));
   return ACCRT_OK;
 }
 
@@ -315,22 +362,26 @@ static accrt_status_t pack_create(accrt_instance_t* instance, accrt_kernel_pack_
 }
 
 /* Asks the pack and takes over what it says. */
-static accrt_status_t pack_read(accrt_kernel_pack_t* pack, accrt_kernel_pack_query_fn_t query, const char* what) {
+static accrt_status_t pack_read(accrt_kernel_pack_t* pack, accrt_kernel_pack_query_fn_t query,
+                                const char* what) {
   reader_t reader = {.what = what, .image = pack->image.mapping != NULL ? &pack->image : NULL};
   reader.table = query(ACCRT_KERNEL_ABI_VERSION, accrt_kernel_environment());
   if (reader.table == NULL) {
     return ACCRT_FAIL(VERSION_MISMATCH,
                       "%s: it refused kernel ABI %d.%d on a processor with features 0x%" PRIx64
                       ": it needs a newer runtime or other features",
-                      what, ACCRT_KERNEL_ABI_MAJOR, ACCRT_KERNEL_ABI_MINOR, accrt_kernel_environment()->cpu_features);
+                      what, ACCRT_KERNEL_ABI_MAJOR, ACCRT_KERNEL_ABI_MINOR,
+                      accrt_kernel_environment()->cpu_features);
   }
   TRY(check_table(&reader));
-  for (uint32_t i = 0; i < reader.table->kernel_count; ++i) TRY(check_definition(&reader, i));
+  for (uint32_t i = 0; i < reader.table->kernel_count; ++i)
+    TRY(check_definition(&reader, i));
   return copy_table(pack, &reader);
 }
 
 /* Gives `pack` to the caller, or frees it. */
-static accrt_status_t finish(accrt_kernel_pack_t* pack, accrt_status_t status, accrt_kernel_pack_t** out_pack) {
+static accrt_status_t finish(accrt_kernel_pack_t* pack, accrt_status_t status,
+                             accrt_kernel_pack_t** out_pack) {
   if (status != ACCRT_OK) {
     accrt_kernel_pack_release(pack);
     return status;
@@ -341,7 +392,8 @@ static accrt_status_t finish(accrt_kernel_pack_t* pack, accrt_status_t status, a
 
 static accrt_status_t check_arguments(const void* instance, const void* argument, const char* what,
                                       accrt_kernel_pack_t** out_pack) {
-  if (out_pack == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "out_pack is NULL");
+  if (out_pack == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "out_pack is NULL");
   *out_pack = NULL;
   TRY(accrt_check_fork());
   if (instance == NULL || argument == NULL) {
@@ -352,7 +404,8 @@ static accrt_status_t check_arguments(const void* instance, const void* argument
 
 static accrt_status_t check_policy(const accrt_instance_t* instance, const char* what) {
   const uint32_t policy = accrt_instance_host_code_policy(instance);
-  if (policy == ACCRT_HOST_CODE_ALL) return ACCRT_OK;
+  if (policy == ACCRT_HOST_CODE_ALL)
+    return ACCRT_OK;
   return ACCRT_FAIL(PERMISSION_DENIED,
                     "%s: it is machine code for the host, which the instance's policy (%" PRIu32
                     ") does not allow; set host_code_policy to ACCRT_HOST_CODE_ALL to trust it",
@@ -369,25 +422,30 @@ static accrt_status_t find_query(const char* path, accrt_kernel_pack_query_fn_t*
     path = local;
   }
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (library == NULL) return ACCRT_FAIL(NOT_FOUND, "%s: %s", path, dlerror());
+  if (library == NULL)
+    return ACCRT_FAIL(NOT_FOUND, "%s: %s", path, dlerror());
   void* symbol = dlsym(library, ACCRT_KERNEL_PACK_SYMBOL);
-  if (symbol == NULL) return ACCRT_FAIL(NOT_FOUND, "%s: it does not export " ACCRT_KERNEL_PACK_SYMBOL, path);
+  if (symbol == NULL)
+    return ACCRT_FAIL(NOT_FOUND, "%s: it does not export " ACCRT_KERNEL_PACK_SYMBOL, path);
   memcpy(out_query, &symbol, sizeof symbol);
   return ACCRT_OK;
 }
 
-accrt_status_t accrt_kernel_pack_open(accrt_instance_t* instance, const char* path, accrt_kernel_pack_t** out_pack) {
+accrt_status_t accrt_kernel_pack_open(accrt_instance_t* instance, const char* path,
+                                      accrt_kernel_pack_t** out_pack) {
   TRY(check_arguments(instance, path, "path", out_pack));
   TRY(check_policy(instance, path));
   accrt_kernel_pack_t* pack;
   TRY(pack_create(instance, &pack));
   accrt_kernel_pack_query_fn_t query = NULL;
   accrt_status_t status = find_query(path, &query);
-  if (status == ACCRT_OK) status = pack_read(pack, query, path);
+  if (status == ACCRT_OK)
+    status = pack_read(pack, query, path);
   return finish(pack, status, out_pack);
 }
 
-accrt_status_t accrt_kernel_pack_register(accrt_instance_t* instance, accrt_kernel_pack_query_fn_t query,
+accrt_status_t accrt_kernel_pack_register(accrt_instance_t* instance,
+                                          accrt_kernel_pack_query_fn_t query,
                                           accrt_kernel_pack_t** out_pack) {
   TRY(check_arguments(instance, (const void*)(uintptr_t)query, "query", out_pack));
   accrt_kernel_pack_t* pack;
@@ -396,18 +454,22 @@ accrt_status_t accrt_kernel_pack_register(accrt_instance_t* instance, accrt_kern
 }
 
 /* Names for gdb and perf. What fails is logged: the pack works without. */
-static void tell_names(accrt_kernel_pack_t* pack, const void* image, size_t size_bytes, const char* name) {
+static void tell_names(accrt_kernel_pack_t* pack, const void* image, size_t size_bytes,
+                       const char* name) {
   const accrt_error_t saved = *accrt_error_current();
   pack->jit_entry = accrt_jit_register(pack->allocator, &pack->image, image, size_bytes);
   *accrt_error_current() = saved; /* a call that succeeds leaves the record alone */
-  if ((accrt_instance_flags(pack->instance) & ACCRT_INSTANCE_FLAG_PERF_MAP) == 0) return;
+  if ((accrt_instance_flags(pack->instance) & ACCRT_INSTANCE_FLAG_PERF_MAP) == 0)
+    return;
   const int error = accrt_perf_map_append(&pack->image, image, size_bytes, name);
-  if (error == 0) return;
-  accrt_instance_log(pack->instance, ACCRT_LOG_WARNING, "pack", "image '%s' is not in perf's map: %s", name,
-                     strerror(error));
+  if (error == 0)
+    return;
+  accrt_instance_log(pack->instance, ACCRT_LOG_WARNING, "pack",
+                     "image '%s' is not in perf's map: %s", name, strerror(error));
 }
 
-static accrt_status_t load_image(accrt_kernel_pack_t* pack, const void* image, size_t size_bytes, const char* name) {
+static accrt_status_t load_image(accrt_kernel_pack_t* pack, const void* image, size_t size_bytes,
+                                 const char* name) {
   TRY(accrt_elf_image_load(image, size_bytes, name, &pack->image));
   void* symbol = accrt_elf_image_find(&pack->image, ACCRT_KERNEL_PACK_SYMBOL);
   if (symbol == NULL) {
@@ -419,14 +481,18 @@ static accrt_status_t load_image(accrt_kernel_pack_t* pack, const void* image, s
   return pack_read(pack, query, name);
 }
 
-accrt_status_t accrt_kernel_pack_load_checked(accrt_instance_t* instance, const void* image, uint64_t size_bytes,
-                                              const char* name, uint64_t required_cpu_features,
+accrt_status_t accrt_kernel_pack_load_checked(accrt_instance_t* instance, const void* image,
+                                              uint64_t size_bytes, const char* name,
+                                              uint64_t required_cpu_features,
                                               accrt_kernel_pack_t** out_pack) {
   TRY(check_arguments(instance, image, "image", out_pack));
-  if (name == NULL) name = "image";
+  if (name == NULL)
+    name = "image";
   const uint64_t missing = required_cpu_features & ~accrt_kernel_environment()->cpu_features;
   if (missing != 0) {
-    return ACCRT_FAIL(UNSUPPORTED, "image '%s' needs CPU features 0x%" PRIx64 ", of which this processor lacks 0x%" PRIx64,
+    return ACCRT_FAIL(UNSUPPORTED,
+                      "image '%s' needs CPU features 0x%" PRIx64
+                      ", of which this processor lacks 0x%" PRIx64,
                       name, required_cpu_features, missing);
   }
   accrt_kernel_pack_t* pack;
@@ -434,30 +500,35 @@ accrt_status_t accrt_kernel_pack_load_checked(accrt_instance_t* instance, const 
   return finish(pack, load_image(pack, image, (size_t)size_bytes, name), out_pack);
 }
 
-accrt_status_t accrt_kernel_pack_load(accrt_instance_t* instance, const void* image, uint64_t size_bytes,
-                                      const char* name, accrt_kernel_pack_t** out_pack) {
+accrt_status_t accrt_kernel_pack_load(accrt_instance_t* instance, const void* image,
+                                      uint64_t size_bytes, const char* name,
+                                      accrt_kernel_pack_t** out_pack) {
   TRY(check_arguments(instance, image, "image", out_pack));
   TRY(check_policy(instance, name != NULL ? name : "image"));
   return accrt_kernel_pack_load_checked(instance, image, size_bytes, name, 0, out_pack);
 }
 
 void accrt_kernel_pack_ref(accrt_kernel_pack_t* pack) {
-  if (pack != NULL) accrt_object_retain(&pack->object);
+  if (pack != NULL)
+    accrt_object_retain(&pack->object);
 }
 
 void accrt_kernel_pack_unref(accrt_kernel_pack_t* pack) {
-  if (pack != NULL && accrt_object_release(&pack->object)) pack_free(pack);
+  if (pack != NULL && accrt_object_release(&pack->object))
+    pack_free(pack);
 }
 
 accrt_kernel_pack_t* accrt_kernel_pack_retain(accrt_kernel_pack_t* pack) {
-  if (pack == NULL || accrt_forked()) return pack;
+  if (pack == NULL || accrt_forked())
+    return pack;
   accrt_kernel_pack_ref(pack);
   (void)accrt_instance_retain(pack->instance);
   return pack;
 }
 
 void accrt_kernel_pack_release(accrt_kernel_pack_t* pack) {
-  if (pack == NULL || accrt_forked()) return;
+  if (pack == NULL || accrt_forked())
+    return;
   accrt_instance_t* instance = pack->instance;
   accrt_kernel_pack_unref(pack);
   /* Last: the allocator lives in it. */
@@ -467,46 +538,64 @@ void accrt_kernel_pack_release(accrt_kernel_pack_t* pack) {
 /* ---- Kernels of a pack ---- */
 
 accrt_status_t accrt_kernel_pack_kernel_count(accrt_kernel_pack_t* pack, uint32_t* out_count) {
-  if (out_count == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "out_count is NULL");
+  if (out_count == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "out_count is NULL");
   *out_count = 0;
   TRY(accrt_check_fork());
-  if (pack == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "pack is NULL");
+  if (pack == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "pack is NULL");
   *out_count = pack->kernel_count;
   return ACCRT_OK;
 }
 
-accrt_status_t accrt_kernel_pack_kernel(accrt_kernel_pack_t* pack, uint32_t index, accrt_kernel_t** out_kernel) {
-  if (out_kernel == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "out_kernel is NULL");
+accrt_status_t accrt_kernel_pack_kernel(accrt_kernel_pack_t* pack, uint32_t index,
+                                        accrt_kernel_t** out_kernel) {
+  if (out_kernel == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "out_kernel is NULL");
   *out_kernel = NULL;
   TRY(accrt_check_fork());
-  if (pack == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "pack is NULL");
+  if (pack == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "pack is NULL");
   if (index >= pack->kernel_count) {
-    return ACCRT_FAIL(OUT_OF_RANGE, "pack '%s': kernel %" PRIu32 " of %" PRIu32, pack->name, index, pack->kernel_count);
+    return ACCRT_FAIL(OUT_OF_RANGE, "pack '%s': kernel %" PRIu32 " of %" PRIu32, pack->name, index,
+                      pack->kernel_count);
   }
   *out_kernel = &pack->kernels[index];
   return ACCRT_OK;
 }
 
-accrt_kernel_t* accrt_kernel_pack_lookup(accrt_kernel_pack_t* pack, const char* name, const char** why_not) {
-  if (why_not != NULL) *why_not = NULL;
+accrt_kernel_t* accrt_kernel_pack_lookup(accrt_kernel_pack_t* pack, const char* name,
+                                         const char** why_not) {
+  if (why_not != NULL)
+    *why_not = NULL;
   const uint32_t found = find_definition(pack, name, NULL);
-  if (found == NO_KERNEL) return NULL;
-  if (pack->handles[found] != NO_KERNEL) return &pack->kernels[pack->handles[found]];
-  if (why_not != NULL) *why_not = "it needs CPU features that this processor lacks";
+  if (found == NO_KERNEL)
+    return NULL;
+  if (pack->handles[found] != NO_KERNEL)
+    return &pack->kernels[pack->handles[found]];
+  if (why_not != NULL)
+    *why_not = "it needs CPU features that this processor lacks";
   return NULL;
 }
 
-accrt_status_t accrt_kernel_pack_find(accrt_kernel_pack_t* pack, const char* name, accrt_kernel_t** out_kernel) {
-  if (out_kernel == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "out_kernel is NULL");
+accrt_status_t accrt_kernel_pack_find(accrt_kernel_pack_t* pack, const char* name,
+                                      accrt_kernel_t** out_kernel) {
+  if (out_kernel == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "out_kernel is NULL");
   *out_kernel = NULL;
   TRY(accrt_check_fork());
-  if (pack == NULL || name == NULL) return ACCRT_FAIL(INVALID_ARGUMENT, "pack or name is NULL");
+  if (pack == NULL || name == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "pack or name is NULL");
   const char* why_not;
   *out_kernel = accrt_kernel_pack_lookup(pack, name, &why_not);
-  if (*out_kernel != NULL) return ACCRT_OK;
-  if (why_not != NULL) return ACCRT_FAIL(NOT_FOUND, "pack '%s': kernel '%.128s': %s", pack->name, name, why_not);
+  if (*out_kernel != NULL)
+    return ACCRT_OK;
+  if (why_not != NULL)
+    return ACCRT_FAIL(NOT_FOUND, "pack '%s': kernel '%.128s': %s", pack->name, name, why_not);
   accrt_near_t near;
   accrt_near_init(&near, name);
-  for (uint32_t i = 0; i < pack->kernel_count; ++i) accrt_near_add(&near, pack->kernels[i].view.definition->name);
-  return ACCRT_FAIL(NOT_FOUND, "pack '%s' has no kernel '%.128s'%s", pack->name, name, accrt_near_text(&near));
+  for (uint32_t i = 0; i < pack->kernel_count; ++i)
+    accrt_near_add(&near, pack->kernels[i].view.definition->name);
+  return ACCRT_FAIL(NOT_FOUND, "pack '%s' has no kernel '%.128s'%s", pack->name, name,
+                    accrt_near_text(&near));
 }

@@ -1,8 +1,8 @@
 /* runtime/core/pack.h - kernel packs and kernel handles inside the library.
  *
- * For the program layer and for drivers/common. Packs from shared objects, from registered functions and from freestanding
- * images end as the same thing: definitions copied into the library's own memory and own struct version. It may not mention
- * bundles, devices or streams.
+ * For the program layer and for drivers/common. Packs from shared objects, from registered
+ * functions and from freestanding images end as the same thing: definitions copied into the
+ * library's own memory and own struct version. It may not mention bundles, devices or streams.
  */
 #ifndef ACCRT_RUNTIME_CORE_PACK_H_
 #define ACCRT_RUNTIME_CORE_PACK_H_
@@ -11,8 +11,8 @@
 #include "accrt/sys/driver.h"
 #include "runtime/core/object.h"
 
-/* A kernel. It shares the life of what holds it: a pack, or whoever made it with accrt_kernel_init (a program, for kernels of
- * device modules). */
+/* A kernel. It shares the life of what holds it: a pack, or whoever made it with accrt_kernel_init
+ * (a program, for kernels of device modules). */
 struct accrt_kernel {
   accrt_driver_kernel_t view; /* definition, environment, module kernel: what drivers see */
   accrt_kernel_pack_t* pack;  /* NULL when no pack holds it */
@@ -20,19 +20,23 @@ struct accrt_kernel {
 };
 
 /* A kernel that no pack holds. Everything is borrowed and must outlive it. */
-void accrt_kernel_init(accrt_kernel_t* kernel, const accrt_kernel_def_t* definition, void* module_kernel,
-                       const char* pack_name);
+void accrt_kernel_init(accrt_kernel_t* kernel, const accrt_kernel_def_t* definition,
+                       void* module_kernel, const char* pack_name);
 
-/* Loads a freestanding image for the program layer. As accrt_kernel_pack_load, but the instance's host code policy is not asked:
- * whoever calls has done that. `required_cpu_features` (a variant's) that this machine lacks: ACCRT_ERROR_UNSUPPORTED. */
-accrt_status_t accrt_kernel_pack_load_checked(accrt_instance_t* instance, const void* image, uint64_t size_bytes,
-                                              const char* name, uint64_t required_cpu_features,
+/* Loads a freestanding image for the program layer. As accrt_kernel_pack_load, but the instance's
+ * host code policy is not asked: whoever calls has done that. `required_cpu_features` (a variant's)
+ * that this machine lacks: ACCRT_ERROR_UNSUPPORTED. */
+accrt_status_t accrt_kernel_pack_load_checked(accrt_instance_t* instance, const void* image,
+                                              uint64_t size_bytes, const char* name,
+                                              uint64_t required_cpu_features,
                                               accrt_kernel_pack_t** out_pack);
-/* As accrt_kernel_pack_find without a record: NULL when there is none. `why_not` (may be NULL) gets a static text when the
- * pack has the kernel but this machine lacks CPU features that it needs. */
-accrt_kernel_t* accrt_kernel_pack_lookup(accrt_kernel_pack_t* pack, const char* name, const char** why_not);
+/* As accrt_kernel_pack_find without a record: NULL when there is none. `why_not` (may be NULL) gets
+ * a static text when the pack has the kernel but this machine lacks CPU features that it needs. */
+accrt_kernel_t* accrt_kernel_pack_lookup(accrt_kernel_pack_t* pack, const char* name,
+                                         const char** why_not);
 
-/* References that do not hold the instance, for what ends with it: operations of streams, recorded commands. NULL is allowed. */
+/* References that do not hold the instance, for what ends with it: operations of streams, recorded
+ * commands. NULL is allowed. */
 void accrt_kernel_pack_ref(accrt_kernel_pack_t* pack);
 void accrt_kernel_pack_unref(accrt_kernel_pack_t* pack);
 
@@ -42,11 +46,13 @@ const accrt_kernel_environment_t* accrt_kernel_environment(void);
 /* "BUFFER", "TENSOR", ... for messages; "?" for unknown kinds. Static. */
 const char* accrt_kernel_param_kind_name(uint32_t kind);
 
-/* Checks what a kernel says of itself against the rules of accrt/kernel.h (docs/kernel-abi.md lists them). `what` names pack or
- * bundle in messages. ACCRT_ERROR_INVALID_FORMAT. */
-accrt_status_t accrt_kernel_check_definition(const char* what, const accrt_kernel_def_t* definition);
-/* Rules of a parameter block alone: known kinds, sizes by kind, ascending, not overlapping, aligned, inside the block. Gives
- * the index of the offending parameter and a static text, or NULL when all is well. */
+/* Checks what a kernel says of itself against the rules of accrt/kernel.h (docs/kernel-abi.md lists
+ * them). `what` names pack or bundle in messages. ACCRT_ERROR_INVALID_FORMAT. */
+accrt_status_t accrt_kernel_check_definition(const char* what,
+                                             const accrt_kernel_def_t* definition);
+/* Rules of a parameter block alone: known kinds, sizes by kind, ascending, not overlapping,
+ * aligned, inside the block. Gives the index of the offending parameter and a static text, or NULL
+ * when all is well. */
 const char* accrt_kernel_check_params(const accrt_kernel_param_t* params, uint32_t param_count,
                                       uint32_t params_size_bytes, uint32_t* out_index);
 

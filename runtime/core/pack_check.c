@@ -1,5 +1,6 @@
-/* runtime/core/pack_check.c - the rules of accrt/kernel.h for parameters and kernel definitions; docs/kernel-abi.md lists them.
- * Shared by packs and by the verifier of bundles. It may not allocate. */
+/* runtime/core/pack_check.c - the rules of accrt/kernel.h for parameters and kernel definitions;
+ * docs/kernel-abi.md lists them. Shared by packs and by the verifier of bundles. It may not
+ * allocate. */
 #include <string.h>
 
 #include "runtime/core/error.h"
@@ -21,60 +22,79 @@ static const char* check_size_and_access(const accrt_kernel_param_t* param) {
   const uint32_t size = param->size_bytes;
   const uint32_t access = param->access;
   switch (param->kind) {
-    case ACCRT_KERNEL_PARAM_BUFFER:
-      if (size != 8) return "a BUFFER has 8 bytes";
-      return access >= 1 && access <= 3 ? NULL : "a BUFFER is read, written or both";
-    case ACCRT_KERNEL_PARAM_TENSOR:
-      if (size != sizeof(accrt_kernel_tensor_t)) return "a TENSOR has the size of accrt_kernel_tensor_t";
-      return access >= 1 && access <= 3 ? NULL : "a TENSOR is read, written or both";
-    case ACCRT_KERNEL_PARAM_SCALAR:
-      if (size != 1 && size != 2 && size != 4 && size != 8) return "a SCALAR has 1, 2, 4 or 8 bytes";
-      return access == 0 ? NULL : "a SCALAR has no access";
-    case ACCRT_KERNEL_PARAM_SYMBOL:
-      if (size != 8) return "a SYMBOL has 8 bytes";
-      return access == 0 ? NULL : "a SYMBOL has no access";
-    case ACCRT_KERNEL_PARAM_WORKSPACE:
-      if (size != 8) return "a WORKSPACE has 8 bytes";
-      return access == 3 ? NULL : "a WORKSPACE is read and written";
-    case ACCRT_KERNEL_PARAM_SEMAPHORE:
-    case ACCRT_KERNEL_PARAM_HIDDEN:
-      return "its kind is reserved for a later version of the kernel ABI";
-    default:
-      return "its kind is not known";
+  case ACCRT_KERNEL_PARAM_BUFFER:
+    if (size != 8)
+      return "a BUFFER has 8 bytes";
+    return access >= 1 && access <= 3 ? NULL : "a BUFFER is read, written or both";
+  case ACCRT_KERNEL_PARAM_TENSOR:
+    if (size != sizeof(accrt_kernel_tensor_t))
+      return "a TENSOR has the size of accrt_kernel_tensor_t";
+    return access >= 1 && access <= 3 ? NULL : "a TENSOR is read, written or both";
+  case ACCRT_KERNEL_PARAM_SCALAR:
+    if (size != 1 && size != 2 && size != 4 && size != 8)
+      return "a SCALAR has 1, 2, 4 or 8 bytes";
+    return access == 0 ? NULL : "a SCALAR has no access";
+  case ACCRT_KERNEL_PARAM_SYMBOL:
+    if (size != 8)
+      return "a SYMBOL has 8 bytes";
+    return access == 0 ? NULL : "a SYMBOL has no access";
+  case ACCRT_KERNEL_PARAM_WORKSPACE:
+    if (size != 8)
+      return "a WORKSPACE has 8 bytes";
+    return access == 3 ? NULL : "a WORKSPACE is read and written";
+  case ACCRT_KERNEL_PARAM_SEMAPHORE:
+  case ACCRT_KERNEL_PARAM_HIDDEN:
+    return "its kind is reserved for a later version of the kernel ABI";
+  default:
+    return "its kind is not known";
   }
 }
 
-static const char* check_param(const accrt_kernel_param_t* param, uint32_t previous_end, uint32_t block_bytes) {
-  if (param->name == NULL) return "its name is NULL";
+static const char* check_param(const accrt_kernel_param_t* param, uint32_t previous_end,
+                               uint32_t block_bytes) {
+  if (param->name == NULL)
+    return "its name is NULL";
   const size_t name_bytes = strnlen(param->name, MAX_NAME_BYTES + 1);
-  if (name_bytes == 0 || name_bytes > MAX_NAME_BYTES) return "its name is empty or longer than 255 bytes";
+  if (name_bytes == 0 || name_bytes > MAX_NAME_BYTES)
+    return "its name is empty or longer than 255 bytes";
   const char* why = check_size_and_access(param);
-  if (why != NULL) return why;
+  if (why != NULL)
+    return why;
   const bool may_be_optional = param->kind == ACCRT_KERNEL_PARAM_BUFFER;
-  if ((param->flags & ~(may_be_optional ? ACCRT_KERNEL_PARAM_FLAG_OPTIONAL : 0u)) != 0) return "it has an unknown flag";
-  if (param->reserved != 0) return "its reserved field is not 0";
+  if ((param->flags & ~(may_be_optional ? ACCRT_KERNEL_PARAM_FLAG_OPTIONAL : 0u)) != 0)
+    return "it has an unknown flag";
+  if (param->reserved != 0)
+    return "its reserved field is not 0";
   const uint32_t natural = param->size_bytes < 8 ? param->size_bytes : 8;
   if (param->align_log2 > MAX_ALIGN_LOG2 || param->offset_bytes % (1u << param->align_log2) != 0 ||
       param->offset_bytes % natural != 0) {
     return "its offset is not aligned";
   }
-  if (param->offset_bytes < previous_end) return "it overlaps the parameter before it, or comes before it";
-  return accrt_range_fits(param->offset_bytes, param->size_bytes, block_bytes) ? NULL : "it ends outside the block";
+  if (param->offset_bytes < previous_end)
+    return "it overlaps the parameter before it, or comes before it";
+  return accrt_range_fits(param->offset_bytes, param->size_bytes, block_bytes)
+             ? NULL
+             : "it ends outside the block";
 }
 
 const char* accrt_kernel_check_params(const accrt_kernel_param_t* params, uint32_t param_count,
                                       uint32_t params_size_bytes, uint32_t* out_index) {
   *out_index = 0;
-  if (param_count > ACCRT_KERNEL_MAX_PARAMS) return "there are more than 64 parameters";
-  if (params_size_bytes > ACCRT_KERNEL_MAX_PARAMS_BYTES) return "the block is larger than 4096 bytes";
-  if (param_count > 0 && params == NULL) return "the parameters are NULL";
+  if (param_count > ACCRT_KERNEL_MAX_PARAMS)
+    return "there are more than 64 parameters";
+  if (params_size_bytes > ACCRT_KERNEL_MAX_PARAMS_BYTES)
+    return "the block is larger than 4096 bytes";
+  if (param_count > 0 && params == NULL)
+    return "the parameters are NULL";
   uint32_t end = 0;
   for (uint32_t i = 0; i < param_count; ++i) {
     *out_index = i;
     const char* why = check_param(&params[i], end, params_size_bytes);
-    if (why != NULL) return why;
+    if (why != NULL)
+      return why;
     for (uint32_t k = 0; k < i; ++k) {
-      if (strcmp(params[k].name, params[i].name) == 0) return "another parameter has the same name";
+      if (strcmp(params[k].name, params[i].name) == 0)
+        return "another parameter has the same name";
     }
     end = params[i].offset_bytes + params[i].size_bytes;
   }
@@ -83,42 +103,52 @@ const char* accrt_kernel_check_params(const accrt_kernel_param_t* params, uint32
 
 static bool name_is_good(const char* name) {
   const size_t length = name != NULL ? strnlen(name, MAX_NAME_BYTES + 1) : 0;
-  if (length == 0 || length > MAX_NAME_BYTES) return false;
+  if (length == 0 || length > MAX_NAME_BYTES)
+    return false;
   for (size_t i = 0; i < length; ++i) {
     const char c = name[i];
     const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-    if (!letter && !(c >= '0' && c <= '9') && c != '_' && c != '.' && c != '-') return false;
+    if (!letter && !(c >= '0' && c <= '9') && c != '_' && c != '.' && c != '-')
+      return false;
   }
   return true;
 }
 
-accrt_status_t accrt_kernel_check_definition(const char* what, const accrt_kernel_def_t* definition) {
+accrt_status_t accrt_kernel_check_definition(const char* what,
+                                             const accrt_kernel_def_t* definition) {
   const uint32_t traits = ACCRT_KERNEL_TRAIT_DETERMINISTIC | ACCRT_KERNEL_TRAIT_CAPTURABLE |
-                          ACCRT_KERNEL_TRAIT_ZEROED_WORKSPACE | ACCRT_KERNEL_TRAIT_READS_HOST_METADATA |
-                          ACCRT_KERNEL_TRAIT_SERIAL;
+                          ACCRT_KERNEL_TRAIT_ZEROED_WORKSPACE |
+                          ACCRT_KERNEL_TRAIT_READS_HOST_METADATA | ACCRT_KERNEL_TRAIT_SERIAL;
   if (!name_is_good(definition->name)) {
     return ACCRT_FAIL(INVALID_FORMAT,
-                      "%s: a kernel's name is NULL, empty, longer than %d bytes, or has more than letters, digits, '_', '.', '-'",
+                      "%s: a kernel's name is NULL, empty, longer than %d bytes, or has more than "
+                      "letters, digits, '_', '.', '-'",
                       what, MAX_NAME_BYTES);
   }
   const char* name = definition->name;
-  if (definition->entry == NULL) return ACCRT_FAIL(INVALID_FORMAT, "%s: kernel '%s': its entry is NULL", what, name);
+  if (definition->entry == NULL)
+    return ACCRT_FAIL(INVALID_FORMAT, "%s: kernel '%s': its entry is NULL", what, name);
   if ((definition->traits & ~traits) != 0) {
     return ACCRT_FAIL(INVALID_FORMAT, "%s: kernel '%s': unknown traits 0x%" PRIx32, what, name,
                       definition->traits & ~traits);
   }
   if (definition->local_memory_size_bytes > MAX_LOCAL_MEMORY_BYTES) {
-    return ACCRT_FAIL(INVALID_FORMAT, "%s: kernel '%s': %" PRIu32 " bytes of local memory; the limit is %u", what, name,
-                      definition->local_memory_size_bytes, MAX_LOCAL_MEMORY_BYTES);
+    return ACCRT_FAIL(INVALID_FORMAT,
+                      "%s: kernel '%s': %" PRIu32 " bytes of local memory; the limit is %u", what,
+                      name, definition->local_memory_size_bytes, MAX_LOCAL_MEMORY_BYTES);
   }
   if (definition->reserved != 0 || definition->reserved2 != 0) {
     return ACCRT_FAIL(INVALID_FORMAT, "%s: kernel '%s': a reserved field is not 0", what, name);
   }
   uint32_t bad;
-  const char* why =
-      accrt_kernel_check_params(definition->params, definition->param_count, definition->params_size_bytes, &bad);
-  if (why == NULL) return ACCRT_OK;
-  const bool known = definition->params != NULL && bad < definition->param_count && definition->param_count <= ACCRT_KERNEL_MAX_PARAMS;
-  const char* param = known && definition->params[bad].name != NULL ? definition->params[bad].name : "?";
-  return ACCRT_FAIL(INVALID_FORMAT, "%s: kernel '%s': parameter %" PRIu32 " '%.64s': %s", what, name, bad, param, why);
+  const char* why = accrt_kernel_check_params(definition->params, definition->param_count,
+                                              definition->params_size_bytes, &bad);
+  if (why == NULL)
+    return ACCRT_OK;
+  const bool known = definition->params != NULL && bad < definition->param_count &&
+                     definition->param_count <= ACCRT_KERNEL_MAX_PARAMS;
+  const char* param =
+      known && definition->params[bad].name != NULL ? definition->params[bad].name : "?";
+  return ACCRT_FAIL(INVALID_FORMAT, "%s: kernel '%s': parameter %" PRIu32 " '%.64s': %s", what,
+                    name, bad, param, why);
 }

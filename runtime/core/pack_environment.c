@@ -1,4 +1,5 @@
-/* runtime/core/pack_environment.c - what the runtime lends to kernels: memory and libm functions, CPU features. */
+/* runtime/core/pack_environment.c - what the runtime lends to kernels: memory and libm functions,
+ * CPU features. */
 #include <math.h>
 #include <pthread.h>
 #include <string.h>

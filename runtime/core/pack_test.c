@@ -1,5 +1,6 @@
-/* runtime/core/pack_test.c - kernel packs from images, shared objects and functions: contents, policies, tables that break the
- * rules, failing allocations. Runs from the root of the source tree. */
+/* runtime/core/pack_test.c - kernel packs from images, shared objects and functions: contents,
+ * policies, tables that break the rules, failing allocations. Runs from the root of the source
+ * tree. */
 #include "runtime/core/pack.h"
 
 #include <setjmp.h>
@@ -34,7 +35,8 @@ static int setup(void** state) {
   (void)state;
   instance = make_instance(ACCRT_HOST_CODE_ALL);
   strict = make_instance(ACCRT_HOST_CODE_NONE);
-  if (instance == NULL || strict == NULL) return 1;
+  if (instance == NULL || strict == NULL)
+    return 1;
   image = test_image(instance, TEST_IMAGE_OWN, &image_size);
   return 0;
 }
@@ -51,7 +53,8 @@ static int teardown(void** state) {
 
 static void expect_message(const char* text) {
   const char* message = accrt_error_current()->message;
-  if (strstr(message, text) == NULL) fail_msg("'%s' lacks '%s'", message, text);
+  if (strstr(message, text) == NULL)
+    fail_msg("'%s' lacks '%s'", message, text);
 }
 
 /* ---- Good packs ---- */
@@ -66,16 +69,22 @@ typedef struct axpb_params {
 
 static void run_axpb(accrt_kernel_t* kernel) {
   float x[300], y[300], bias[300];
-  for (int i = 0; i < 300; ++i) x[i] = (float)i, bias[i] = 0.5f, y[i] = -1;
+  for (int i = 0; i < 300; ++i)
+    x[i] = (float)i, bias[i] = 0.5f, y[i] = -1;
   const axpb_params_t params = {x, bias, y, 2.0f, 300};
-  accrt_kernel_dispatch_t dispatch = {.struct_size = sizeof dispatch, .workgroup_count = {2, 1, 1}, .params = &params,
-                                      .params_size_bytes = sizeof params, .worker_count = 1};
+  accrt_kernel_dispatch_t dispatch = {.struct_size = sizeof dispatch,
+                                      .workgroup_count = {2, 1, 1},
+                                      .params = &params,
+                                      .params_size_bytes = sizeof params,
+                                      .worker_count = 1};
   const accrt_driver_kernel_t* view = accrt_kernel_driver_view(kernel);
   for (uint32_t i = 0; i < 2; ++i) {
-    const accrt_kernel_workgroup_t workgroup = {.struct_size = sizeof workgroup, .workgroup_id = {i, 0, 0}};
+    const accrt_kernel_workgroup_t workgroup = {.struct_size = sizeof workgroup,
+                                                .workgroup_id = {i, 0, 0}};
     assert_int_equal(view->definition->entry(view->environment, &dispatch, &workgroup), 0);
   }
-  for (int i = 0; i < 300; ++i) assert_true(y[i] == 2.0f * x[i] + 0.5f);
+  for (int i = 0; i < 300; ++i)
+    assert_true(y[i] == 2.0f * x[i] + 0.5f);
 }
 
 static void check_golden(accrt_kernel_pack_t* pack) {
@@ -94,7 +103,8 @@ static void check_golden(accrt_kernel_pack_t* pack) {
   assert_int_equal(info.params[1].flags, ACCRT_KERNEL_PARAM_FLAG_OPTIONAL);
   assert_int_equal(info.traits, ACCRT_KERNEL_TRAIT_DETERMINISTIC);
   run_axpb(kernel);
-  for (uint32_t i = 0; i < count; ++i) assert_int_equal(accrt_kernel_pack_kernel(pack, i, &kernel), ACCRT_OK);
+  for (uint32_t i = 0; i < count; ++i)
+    assert_int_equal(accrt_kernel_pack_kernel(pack, i, &kernel), ACCRT_OK);
   assert_int_equal(accrt_kernel_pack_kernel(pack, 3, &kernel), ACCRT_ERROR_OUT_OF_RANGE);
   assert_null(kernel);
   assert_int_equal(accrt_kernel_pack_find(pack, "axpy", &kernel), ACCRT_ERROR_NOT_FOUND);
@@ -106,7 +116,8 @@ static void from_image(void** state) {
   accrt_kernel_pack_t* pack;
   unsigned char* bytes = malloc(image_size);
   memcpy(bytes, image, image_size);
-  assert_int_equal(accrt_kernel_pack_load(instance, bytes, image_size, "golden image", &pack), ACCRT_OK);
+  assert_int_equal(accrt_kernel_pack_load(instance, bytes, image_size, "golden image", &pack),
+                   ACCRT_OK);
   memset(bytes, 0xCC, image_size); /* it was copied */
   free(bytes);
   check_golden(pack);
@@ -133,9 +144,11 @@ static void from_shared_object(void** state) {
   unlink(path);
   check_golden(pack);
   accrt_kernel_pack_release(pack);
-  assert_int_equal(accrt_kernel_pack_open(instance, "/no/such/pack.so", &pack), ACCRT_ERROR_NOT_FOUND);
+  assert_int_equal(accrt_kernel_pack_open(instance, "/no/such/pack.so", &pack),
+                   ACCRT_ERROR_NOT_FOUND);
   assert_null(pack);
-  assert_int_equal(accrt_kernel_pack_open(instance, "libm.so.6", &pack), ACCRT_ERROR_NOT_FOUND); /* a path, not a name */
+  assert_int_equal(accrt_kernel_pack_open(instance, "libm.so.6", &pack),
+                   ACCRT_ERROR_NOT_FOUND); /* a path, not a name */
   char* long_path = malloc(5000);
   memset(long_path, 'x', 4999);
   long_path[4999] = '\0';
@@ -146,21 +159,26 @@ static void from_shared_object(void** state) {
 static void policy(void** state) {
   (void)state;
   accrt_kernel_pack_t* pack;
-  assert_int_equal(accrt_kernel_pack_load(strict, image, image_size, "x", &pack), ACCRT_ERROR_PERMISSION_DENIED);
+  assert_int_equal(accrt_kernel_pack_load(strict, image, image_size, "x", &pack),
+                   ACCRT_ERROR_PERMISSION_DENIED);
   assert_null(pack);
   accrt_instance_t* signed_only = make_instance(ACCRT_HOST_CODE_SIGNED);
-  assert_int_equal(accrt_kernel_pack_load(signed_only, image, image_size, "x", &pack), ACCRT_ERROR_PERMISSION_DENIED);
+  assert_int_equal(accrt_kernel_pack_load(signed_only, image, image_size, "x", &pack),
+                   ACCRT_ERROR_PERMISSION_DENIED);
   accrt_instance_release(signed_only);
   /* The program layer has asked already; what it asks for is then CPU features. */
-  assert_int_equal(accrt_kernel_pack_load_checked(strict, image, image_size, "x", 0, &pack), ACCRT_OK);
+  assert_int_equal(accrt_kernel_pack_load_checked(strict, image, image_size, "x", 0, &pack),
+                   ACCRT_OK);
   accrt_kernel_pack_release(pack);
-  assert_int_equal(accrt_kernel_pack_load_checked(strict, image, image_size, "x", UINT64_C(1) << 63, &pack),
-                   ACCRT_ERROR_UNSUPPORTED);
+  assert_int_equal(
+      accrt_kernel_pack_load_checked(strict, image, image_size, "x", UINT64_C(1) << 63, &pack),
+      ACCRT_ERROR_UNSUPPORTED);
 }
 
 /* ---- Tables ---- */
 
-static int32_t nothing(const accrt_kernel_environment_t* environment, const accrt_kernel_dispatch_t* dispatch,
+static int32_t nothing(const accrt_kernel_environment_t* environment,
+                       const accrt_kernel_dispatch_t* dispatch,
                        const accrt_kernel_workgroup_t* workgroup) {
   (void)dispatch;
   (void)workgroup;
@@ -179,21 +197,36 @@ static void make_table(void) {
       {"n", ACCRT_KERNEL_PARAM_SYMBOL, ACCRT_KERNEL_ACCESS_NONE, 0, 3, 16, 8, 0},
   };
   memcpy(params, good, sizeof params);
-  const accrt_kernel_def_t definition = {.struct_size = sizeof definition, .name = "first", .entry = nothing, .params = params,
-                                         .param_count = 3, .params_size_bytes = 24};
+  const accrt_kernel_def_t definition = {.struct_size = sizeof definition,
+                                         .name = "first",
+                                         .entry = nothing,
+                                         .params = params,
+                                         .param_count = 3,
+                                         .params_size_bytes = 24};
   definitions[0] = definition;
   definitions[1] = definition;
   definitions[1].name = "second.kernel-2";
   definitions[1].source_file = "pack_test.c";
-  const accrt_kernel_pack_table_t good_table = {sizeof good_table, ACCRT_KERNEL_ABI_VERSION, "test pack", definitions, 2,
-                                                sizeof(accrt_kernel_def_t), NULL, 0, 0};
+  const accrt_kernel_pack_table_t good_table = {sizeof good_table,
+                                                ACCRT_KERNEL_ABI_VERSION,
+                                                "test pack",
+                                                definitions,
+                                                2,
+                                                sizeof(accrt_kernel_def_t),
+                                                NULL,
+                                                0,
+                                                0};
   table = good_table;
 }
 
-static const accrt_kernel_pack_table_t* query(uint32_t max_abi, const accrt_kernel_environment_t* environment) {
-  return max_abi >= ACCRT_KERNEL_ABI_VERSION && environment->struct_size >= sizeof *environment ? &table : NULL;
+static const accrt_kernel_pack_table_t* query(uint32_t max_abi,
+                                              const accrt_kernel_environment_t* environment) {
+  return max_abi >= ACCRT_KERNEL_ABI_VERSION && environment->struct_size >= sizeof *environment
+             ? &table
+             : NULL;
 }
-static const accrt_kernel_pack_table_t* refuse(uint32_t max_abi, const accrt_kernel_environment_t* environment) {
+static const accrt_kernel_pack_table_t* refuse(uint32_t max_abi,
+                                               const accrt_kernel_environment_t* environment) {
   (void)max_abi;
   (void)environment;
   return NULL;
@@ -203,7 +236,8 @@ static void registered(void** state) {
   (void)state;
   make_table();
   accrt_kernel_pack_t* pack;
-  assert_int_equal(accrt_kernel_pack_register(strict, query, &pack), ACCRT_OK); /* needs no policy */
+  assert_int_equal(accrt_kernel_pack_register(strict, query, &pack),
+                   ACCRT_OK);          /* needs no policy */
   memset(params, 0xCC, sizeof params); /* all of it was copied */
   memset(definitions, 0xCC, sizeof definitions);
   accrt_kernel_t* kernel;
@@ -266,65 +300,67 @@ static void newer_structs(void** state) {
   assert_int_equal(accrt_kernel_pack_register(instance, query, &pack), ACCRT_ERROR_INVALID_FORMAT);
 }
 
-#define BREAKERS(X)                                                                                    \
-  X(INVALID_FORMAT, "struct_size", table.struct_size = 8)                                              \
-  X(VERSION_MISMATCH, "built for kernel ABI 1.0", table.abi_version = 1u << 16)                        \
-  X(VERSION_MISMATCH, "this library speaks", table.abi_version = ACCRT_KERNEL_ABI_VERSION + 1)         \
-  X(VERSION_MISMATCH, "host operators", table.host_operator_count = 1)                                 \
-  X(INVALID_FORMAT, "its name is NULL", table.name = NULL)                                             \
-  X(INVALID_FORMAT, "kernels of", table.kernels = NULL)                                                \
-  X(INVALID_FORMAT, "kernels of", table.kernel_count = 1u << 30)                                       \
-  X(INVALID_FORMAT, "kernels of", table.kernel_size_bytes = 16)                                        \
-  X(INVALID_FORMAT, "kernels of", table.kernel_size_bytes += 4)                                        \
-  X(INVALID_FORMAT, "kernel 1: struct_size", definitions[1].struct_size = 8)                           \
-  X(INVALID_FORMAT, "kernel 1: struct_size", definitions[1].struct_size = 4000)                        \
-  X(INVALID_FORMAT, "kernel 1: its name", definitions[1].name = NULL)                                  \
-  X(INVALID_FORMAT, "letters, digits", definitions[1].name = "")                                       \
-  X(INVALID_FORMAT, "letters, digits", definitions[1].name = "a b")                                    \
-  X(INVALID_FORMAT, "two kernels 'first'", definitions[1].name = "first")                              \
-  X(INVALID_FORMAT, "its entry is NULL", definitions[1].entry = NULL)                                  \
-  X(INVALID_FORMAT, "unknown traits 0x200", definitions[1].traits = 1u << 9)                           \
-  X(INVALID_FORMAT, "local memory", definitions[1].local_memory_size_bytes = 1u << 30)                 \
-  X(INVALID_FORMAT, "reserved", definitions[1].reserved = 1)                                           \
-  X(INVALID_FORMAT, "reserved", definitions[1].reserved2 = 1)                                          \
-  X(INVALID_FORMAT, "parameters at", definitions[1].params = NULL)                                     \
-  X(INVALID_FORMAT, "65 parameters", definitions[1].param_count = 65)                                  \
-  X(INVALID_FORMAT, "larger than 4096", definitions[0].params_size_bytes = 4104)                       \
-  X(INVALID_FORMAT, "ends outside", definitions[0].params_size_bytes = 20)                             \
-  X(INVALID_FORMAT, "parameter's name", params[1].name = NULL)                                         \
-  X(INVALID_FORMAT, "name is empty", params[1].name = "")                                              \
-  X(INVALID_FORMAT, "same name", params[1].name = "x")                                                 \
-  X(INVALID_FORMAT, "not known", params[1].kind = 9)                                                   \
-  X(INVALID_FORMAT, "reserved for a later version", params[1].kind = ACCRT_KERNEL_PARAM_SEMAPHORE)     \
-  X(INVALID_FORMAT, "a SCALAR has no access", params[1].access = 1)                                    \
-  X(INVALID_FORMAT, "a SYMBOL has no access", params[2].access = 1)                                    \
-  X(INVALID_FORMAT, "a SYMBOL has 8 bytes", params[2].size_bytes = 4)                                  \
-  X(INVALID_FORMAT, "a BUFFER is read", params[0].access = 0)                                          \
-  X(INVALID_FORMAT, "a BUFFER has 8 bytes", params[0].size_bytes = 4)                                  \
-  X(INVALID_FORMAT, "1, 2, 4 or 8", params[1].size_bytes = 3)                                          \
-  X(INVALID_FORMAT, "size of accrt_kernel_tensor_t", params[0].kind = ACCRT_KERNEL_PARAM_TENSOR)       \
-  X(INVALID_FORMAT, "a WORKSPACE is read and written", params[0].kind = ACCRT_KERNEL_PARAM_WORKSPACE)  \
-  X(INVALID_FORMAT, "unknown flag", params[0].flags = 2)                                               \
-  X(INVALID_FORMAT, "unknown flag", params[1].flags = ACCRT_KERNEL_PARAM_FLAG_OPTIONAL)                \
-  X(INVALID_FORMAT, "not aligned", params[2].offset_bytes = 12)                                        \
-  X(INVALID_FORMAT, "not aligned", params[2].align_log2 = 5)                                           \
-  X(INVALID_FORMAT, "overlaps", params[2].offset_bytes = 8)                                            \
+#define BREAKERS(X)                                                                                \
+  X(INVALID_FORMAT, "struct_size", table.struct_size = 8)                                          \
+  X(VERSION_MISMATCH, "built for kernel ABI 1.0", table.abi_version = 1u << 16)                    \
+  X(VERSION_MISMATCH, "this library speaks", table.abi_version = ACCRT_KERNEL_ABI_VERSION + 1)     \
+  X(VERSION_MISMATCH, "host operators", table.host_operator_count = 1)                             \
+  X(INVALID_FORMAT, "its name is NULL", table.name = NULL)                                         \
+  X(INVALID_FORMAT, "kernels of", table.kernels = NULL)                                            \
+  X(INVALID_FORMAT, "kernels of", table.kernel_count = 1u << 30)                                   \
+  X(INVALID_FORMAT, "kernels of", table.kernel_size_bytes = 16)                                    \
+  X(INVALID_FORMAT, "kernels of", table.kernel_size_bytes += 4)                                    \
+  X(INVALID_FORMAT, "kernel 1: struct_size", definitions[1].struct_size = 8)                       \
+  X(INVALID_FORMAT, "kernel 1: struct_size", definitions[1].struct_size = 4000)                    \
+  X(INVALID_FORMAT, "kernel 1: its name", definitions[1].name = NULL)                              \
+  X(INVALID_FORMAT, "letters, digits", definitions[1].name = "")                                   \
+  X(INVALID_FORMAT, "letters, digits", definitions[1].name = "a b")                                \
+  X(INVALID_FORMAT, "two kernels 'first'", definitions[1].name = "first")                          \
+  X(INVALID_FORMAT, "its entry is NULL", definitions[1].entry = NULL)                              \
+  X(INVALID_FORMAT, "unknown traits 0x200", definitions[1].traits = 1u << 9)                       \
+  X(INVALID_FORMAT, "local memory", definitions[1].local_memory_size_bytes = 1u << 30)             \
+  X(INVALID_FORMAT, "reserved", definitions[1].reserved = 1)                                       \
+  X(INVALID_FORMAT, "reserved", definitions[1].reserved2 = 1)                                      \
+  X(INVALID_FORMAT, "parameters at", definitions[1].params = NULL)                                 \
+  X(INVALID_FORMAT, "65 parameters", definitions[1].param_count = 65)                              \
+  X(INVALID_FORMAT, "larger than 4096", definitions[0].params_size_bytes = 4104)                   \
+  X(INVALID_FORMAT, "ends outside", definitions[0].params_size_bytes = 20)                         \
+  X(INVALID_FORMAT, "parameter's name", params[1].name = NULL)                                     \
+  X(INVALID_FORMAT, "name is empty", params[1].name = "")                                          \
+  X(INVALID_FORMAT, "same name", params[1].name = "x")                                             \
+  X(INVALID_FORMAT, "not known", params[1].kind = 9)                                               \
+  X(INVALID_FORMAT, "reserved for a later version", params[1].kind = ACCRT_KERNEL_PARAM_SEMAPHORE) \
+  X(INVALID_FORMAT, "a SCALAR has no access", params[1].access = 1)                                \
+  X(INVALID_FORMAT, "a SYMBOL has no access", params[2].access = 1)                                \
+  X(INVALID_FORMAT, "a SYMBOL has 8 bytes", params[2].size_bytes = 4)                              \
+  X(INVALID_FORMAT, "a BUFFER is read", params[0].access = 0)                                      \
+  X(INVALID_FORMAT, "a BUFFER has 8 bytes", params[0].size_bytes = 4)                              \
+  X(INVALID_FORMAT, "1, 2, 4 or 8", params[1].size_bytes = 3)                                      \
+  X(INVALID_FORMAT, "size of accrt_kernel_tensor_t", params[0].kind = ACCRT_KERNEL_PARAM_TENSOR)   \
+  X(INVALID_FORMAT, "a WORKSPACE is read and written",                                             \
+    params[0].kind = ACCRT_KERNEL_PARAM_WORKSPACE)                                                 \
+  X(INVALID_FORMAT, "unknown flag", params[0].flags = 2)                                           \
+  X(INVALID_FORMAT, "unknown flag", params[1].flags = ACCRT_KERNEL_PARAM_FLAG_OPTIONAL)            \
+  X(INVALID_FORMAT, "not aligned", params[2].offset_bytes = 12)                                    \
+  X(INVALID_FORMAT, "not aligned", params[2].align_log2 = 5)                                       \
+  X(INVALID_FORMAT, "overlaps", params[2].offset_bytes = 8)                                        \
   X(INVALID_FORMAT, "parameter 1 'scale'", params[1].reserved = 1)
 
 static void broken_tables(void** state) {
   (void)state;
   accrt_kernel_pack_t* pack;
-#define CASE(status, text, code)                                                               \
-  make_table();                                                                                \
-  code;                                                                                        \
-  pack = (accrt_kernel_pack_t*)(uintptr_t)1;                                                   \
-  if (accrt_kernel_pack_register(instance, query, &pack) != ACCRT_ERROR_##status || pack != NULL || \
-      strstr(accrt_error_current()->message, text) == NULL) {                                  \
-    fail_msg("%s: '%s' lacks '%s'", #code, accrt_error_current()->message, text);              \
+#define CASE(status, text, code)                                                                   \
+  make_table();                                                                                    \
+  code;                                                                                            \
+  pack = (accrt_kernel_pack_t*)(uintptr_t)1;                                                       \
+  if (accrt_kernel_pack_register(instance, query, &pack) != ACCRT_ERROR_##status ||                \
+      pack != NULL || strstr(accrt_error_current()->message, text) == NULL) {                      \
+    fail_msg("%s: '%s' lacks '%s'", #code, accrt_error_current()->message, text);                  \
   }
   BREAKERS(CASE)
 #undef CASE
-  assert_int_equal(accrt_kernel_pack_register(instance, refuse, &pack), ACCRT_ERROR_VERSION_MISMATCH);
+  assert_int_equal(accrt_kernel_pack_register(instance, refuse, &pack),
+                   ACCRT_ERROR_VERSION_MISMATCH);
   expect_message("refused kernel ABI");
 }
 
@@ -336,10 +372,14 @@ static void bad_arguments(void** state) {
   accrt_kernel_t* kernel;
   uint32_t count;
   accrt_kernel_info_t info = ACCRT_KERNEL_INFO_INIT;
-  assert_int_equal(accrt_kernel_pack_load(NULL, image, image_size, "x", &pack), ACCRT_ERROR_INVALID_ARGUMENT);
-  assert_int_equal(accrt_kernel_pack_load(instance, NULL, image_size, "x", &pack), ACCRT_ERROR_INVALID_ARGUMENT);
-  assert_int_equal(accrt_kernel_pack_load(instance, image, image_size, "x", NULL), ACCRT_ERROR_INVALID_ARGUMENT);
-  assert_int_equal(accrt_kernel_pack_load(instance, image, 10, "x", &pack), ACCRT_ERROR_INVALID_FORMAT);
+  assert_int_equal(accrt_kernel_pack_load(NULL, image, image_size, "x", &pack),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_kernel_pack_load(instance, NULL, image_size, "x", &pack),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_kernel_pack_load(instance, image, image_size, "x", NULL),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_kernel_pack_load(instance, image, 10, "x", &pack),
+                   ACCRT_ERROR_INVALID_FORMAT);
   assert_int_equal(accrt_kernel_pack_open(instance, NULL, &pack), ACCRT_ERROR_INVALID_ARGUMENT);
   assert_int_equal(accrt_kernel_pack_register(instance, NULL, &pack), ACCRT_ERROR_INVALID_ARGUMENT);
   assert_int_equal(accrt_kernel_pack_kernel_count(NULL, &count), ACCRT_ERROR_INVALID_ARGUMENT);
@@ -362,19 +402,27 @@ static void failing_allocations(void** state) {
       test_allocator_fail(&allocator, ++n, for_ever);
       status = accrt_kernel_pack_load(instance, image, image_size, "golden", &pack);
       test_allocator_fail(&allocator, 0, 0);
-      if (status == ACCRT_OK) check_golden(pack);
+      if (status == ACCRT_OK)
+        check_golden(pack);
       accrt_kernel_pack_release(pack);
       assert_int_equal(atomic_load(&allocator.live_count), live);
-      if (status == ACCRT_OK && n < 4) status = ACCRT_ERROR_OUT_OF_MEMORY; /* names for gdb are allowed to fail */
+      if (status == ACCRT_OK && n < 4)
+        status = ACCRT_ERROR_OUT_OF_MEMORY; /* names for gdb are allowed to fail */
     }
   }
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(from_image),       cmocka_unit_test(from_shared_object), cmocka_unit_test(policy),
-      cmocka_unit_test(registered),       cmocka_unit_test(missing_features),   cmocka_unit_test(newer_structs),
-      cmocka_unit_test(broken_tables),    cmocka_unit_test(bad_arguments),      cmocka_unit_test(failing_allocations),
+      cmocka_unit_test(from_image),
+      cmocka_unit_test(from_shared_object),
+      cmocka_unit_test(policy),
+      cmocka_unit_test(registered),
+      cmocka_unit_test(missing_features),
+      cmocka_unit_test(newer_structs),
+      cmocka_unit_test(broken_tables),
+      cmocka_unit_test(bad_arguments),
+      cmocka_unit_test(failing_allocations),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,5 +1,6 @@
-/* runtime/core/test_image.h - for tests: the freestanding image of this machine from the golden bundle. It aborts when the file is
- * not there (tests run from the root of the source tree) and gives NULL when the bundle has no image for this machine. */
+/* runtime/core/test_image.h - for tests: the freestanding image of this machine from the golden
+ * bundle. It aborts when the file is not there (tests run from the root of the source tree) and
+ * gives NULL when the bundle has no image for this machine. */
 #ifndef ACCRT_RUNTIME_CORE_TEST_IMAGE_H_
 #define ACCRT_RUNTIME_CORE_TEST_IMAGE_H_
 
@@ -19,19 +20,23 @@
 #endif
 
 /* To be freed. */
-static inline unsigned char* test_image(accrt_instance_t* instance, const char* name, size_t* out_size) {
+static inline unsigned char* test_image(accrt_instance_t* instance, const char* name,
+                                        size_t* out_size) {
   accrt_bundle_t* bundle;
-  if (accrt_bundle_open_path(instance, "tests/golden/0.1/everything.accx", NULL, &bundle) != ACCRT_OK) {
+  if (accrt_bundle_open_path(instance, "tests/golden/0.1/everything.accx", NULL, &bundle) !=
+      ACCRT_OK) {
     fprintf(stderr, "tests/golden/0.1/everything.accx does not open\n");
     abort();
   }
   const accrt_bundle_tables_t* tables = accrt_bundle_tables(bundle);
   unsigned char* image = NULL;
   for (uint32_t i = 0; i < tables->image_count; ++i) {
-    if (strcmp(accrt_bundle_string(tables, tables->images[i].name), name) != 0) continue;
+    if (strcmp(accrt_bundle_string(tables, tables->images[i].name), name) != 0)
+      continue;
     *out_size = (size_t)tables->images[i].size_bytes;
     image = malloc(*out_size);
-    if (image == NULL || accrt_bundle_image_copy(bundle, i, image) != ACCRT_OK) abort();
+    if (image == NULL || accrt_bundle_image_copy(bundle, i, image) != ACCRT_OK)
+      abort();
   }
   accrt_bundle_release(bundle);
   return image;

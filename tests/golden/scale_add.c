@@ -1,5 +1,5 @@
-/* scale_add - the smallest useful kernel pack: y = a * x + y over f32, a share of the elements for each workgroup. It may use
- * nothing but accrt/kernel.h. */
+/* scale_add - the smallest useful kernel pack: y = a * x + y over f32, a share of the elements for
+ * each workgroup. It may use nothing but accrt/kernel.h. */
 #include "accrt/kernel.h"
 
 ACCRT_KERNEL_DEFINE_MEMORY_FUNCTIONS()
@@ -13,13 +13,15 @@ typedef struct scale_add_params {
 
 enum { SHARE = 1024 };
 
-static int32_t scale_add(const accrt_kernel_environment_t* environment, const accrt_kernel_dispatch_t* dispatch,
+static int32_t scale_add(const accrt_kernel_environment_t* environment,
+                         const accrt_kernel_dispatch_t* dispatch,
                          const accrt_kernel_workgroup_t* workgroup) {
   (void)environment;
   const scale_add_params_t* p = dispatch->params;
   int64_t first = (int64_t)workgroup->workgroup_id[0] * SHARE;
   int64_t last = first + SHARE < p->n ? first + SHARE : p->n;
-  for (int64_t i = first; i < last; i++) p->y[i] = p->a * p->x[i] + p->y[i];
+  for (int64_t i = first; i < last; i++)
+    p->y[i] = p->a * p->x[i] + p->y[i];
   return 0;
 }
 
@@ -51,9 +53,10 @@ static const accrt_kernel_pack_table_t table = {
     .kernel_size_bytes = sizeof(accrt_kernel_def_t),
 };
 
-ACCRT_KERNEL_EXPORT const accrt_kernel_pack_table_t* accrt_kernel_pack_query(
-    uint32_t max_abi, const accrt_kernel_environment_t* environment) {
-  if (max_abi < ACCRT_KERNEL_ABI_VERSION) return 0;
+ACCRT_KERNEL_EXPORT const accrt_kernel_pack_table_t*
+accrt_kernel_pack_query(uint32_t max_abi, const accrt_kernel_environment_t* environment) {
+  if (max_abi < ACCRT_KERNEL_ABI_VERSION)
+    return 0;
   accrt_kernel_bind(environment);
   return &table;
 }

@@ -85,7 +85,7 @@ def test_section_numbers(tmp_path):
     records = {name: kind.strip("`") for _, name, _, kind, _ in rows}
     body = [f'printf("%d\\n", ACCX_SECTION_{name.strip("`").upper()});' for _, name, _, _, _ in rows]
     assert compile_and_run(tmp_path, "\n".join(body)) == [number for number, *_ in rows]
-    kinds = re.findall(r"\{ACCX_SECTION_(\w+), (\S+), \w+, (true|false), (\d+), \"(\w+)\"\}",
+    kinds = re.findall(r"\{ACCX_SECTION_(\w+),\s*(\S+),\s*\w+,\s*(true|false),\s*(\d+),\s*\"(\w+)\"\}",
                        (ROOT / "loader" / "verify_container.c").read_text())  # fmt: skip
     assert [name.strip("`") for _, name, *_ in rows] == [name for *_, name in kinds]
     for (constant, size, required, _since, name), row in zip(kinds, rows):
