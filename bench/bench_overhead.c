@@ -1,10 +1,12 @@
-/* bench/bench_overhead.c - what the runtime itself costs: calls with an empty kernel, chains of them, launches, waking a waiter.
+/* bench/bench_overhead.c - what the runtime itself costs: calls with an empty kernel, chains of
+ * them, launches, waking a waiter.
  *
  *   bench_overhead [--seconds S] [--json FILE]
  *
- * Public headers only. Every figure stands beside its floor, measured in the same run: the kernel called directly, a word between two
- * threads, with and without futexes. Samples of all rows are interleaved. Text goes to the terminal, JSON to --json or to
- * overhead.json in $ACCRT_BENCH_RESULTS.
+ * Public headers only. Every figure stands beside its floor, measured in the same run: the kernel
+ * called directly, a word between two threads, with and without futexes. Samples of all rows are
+ * interleaved. Text goes to the terminal, JSON to --json or to overhead.json in
+ * $ACCRT_BENCH_RESULTS.
  */
 #define _GNU_SOURCE
 #include <linux/futex.h>

@@ -1,4 +1,5 @@
-/* tests/cts/commands.c - recorded command lists: graphs, binding tables, many submissions at once, failures. */
+/* tests/cts/commands.c - recorded command lists: graphs, binding tables, many submissions at once,
+ * failures. */
 #include "cts.h"
 
 static accrt_commands_t* begin(cts_t* cts, uint32_t binding_count) {
@@ -116,7 +117,8 @@ typedef struct graph {
   uint32_t source[GRAPH_MAX];
 } graph_t;
 
-/* The commands that number `next` must follow: the last writer of its source, and every later reader and writer of its target. */
+/* The commands that number `next` must follow: the last writer of its source, and every later
+ * reader and writer of its target. */
 static uint32_t conflicts(const graph_t* graph, uint32_t next, uint32_t* out_indices) {
   uint32_t count = 0;
   for (uint32_t i = 0; i < next; ++i) {

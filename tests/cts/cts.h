@@ -1,7 +1,9 @@
-/* tests/cts/cts.h - what the parts of the conformance suite share: the fixture, checks, registration.
+/* tests/cts/cts.h - what the parts of the conformance suite share: the fixture, checks,
+ * registration.
  *
- * The suite uses public headers and CMocka only. Each part exports an array of tests; each test has a fixture of its own (instance,
- * device, stream) and is checked for what it leaves behind: host memory, file descriptors, threads.
+ * The suite uses public headers and CMocka only. Each part exports an array of tests; each test has
+ * a fixture of its own (instance, device, stream) and is checked for what it leaves behind: host
+ * memory, file descriptors, threads.
  */
 #ifndef ACCRT_CTS_H_
 #define ACCRT_CTS_H_

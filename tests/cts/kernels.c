@@ -1,5 +1,5 @@
-/* tests/cts/kernels.c - the suite's own kernel pack, registered by the program. Written like any pack: accrt/kernel.h is all that
- * its kernels need.
+/* tests/cts/kernels.c - the suite's own kernel pack, registered by the program. Written like any
+ * pack: accrt/kernel.h is all that its kernels need.
  */
 #include "cts.h"
 

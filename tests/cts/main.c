@@ -1,8 +1,8 @@
 /* tests/cts/main.c - the conformance suite's command line. `cts --help` tells all.
  *
- * One test at a time is a CMocka test. Those that an expectation file lists as `unsupported` are left out for good;
- * those listed as `expected_failure` run in a process of their own and must fail there: an unexpected pass is a failure, so that
- * the list shrinks when the driver grows.
+ * One test at a time is a CMocka test. Those that an expectation file lists as `unsupported` are
+ * left out for good; those listed as `expected_failure` run in a process of their own and must fail
+ * there: an unexpected pass is a failure, so that the list shrinks when the driver grows.
  */
 #define _GNU_SOURCE
 #include "cts.h"
@@ -105,7 +105,8 @@ static void run_entry(void** state) {
   run_with_fixture(entry->test);
 }
 
-/* ---- Expectations: lines of `unsupported NAME reason...` or `expected_failure NAME reason...`; # begins a comment ---- */
+/* ---- Expectations: lines of `unsupported NAME reason...` or `expected_failure NAME reason...`; #
+ * begins a comment ---- */
 
 static int read_expectations(const char* path) {
   FILE* file = fopen(path, "r");
@@ -264,7 +265,8 @@ static void default_names(void) {
 
 /* ---- All together ---- */
 
-/* Some runtimes (sanitizers) make a thread of their own with the program's first: not the library's to answer for. */
+/* Some runtimes (sanitizers) make a thread of their own with the program's first: not the library's
+ * to answer for. */
 static void* do_nothing(void* argument) {
   return argument;
 }

@@ -1,4 +1,5 @@
-/* tests/cts/stream.c - streams, notifications, events, timing, failure of a stream and its reset. */
+/* tests/cts/stream.c - streams, notifications, events, timing, failure of a stream and its
+ * reset. */
 #include "cts.h"
 
 /* Closes a stream until the semaphore it gives is signalled with 1. */

@@ -1,5 +1,5 @@
-/* runtime/drivers/host/driver.c - the host driver's table: opening, devices and their facts, and the way from the table's opaque
- * types to this driver's own. host.h tells how work runs.
+/* runtime/drivers/host/driver.c - the host driver's table: opening, devices and their facts, and
+ * the way from the table's opaque types to this driver's own. host.h tells how work runs.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,15 +1,18 @@
 /* runtime/drivers/host/host.h - the host (CPU) driver's own structures.
  *
- * How work runs. A list is compiled once into *waves*: groups of commands that do not depend on one another. One thread,
- * the *coordinator* (the caller of queue_run or device_progress, or a worker that took a ready queue), goes through the
- * waves in order. A wave that is one unit of work, or known to be tiny, it runs alone, touching nothing shared: a chain of
- * small kernels costs a loop iteration each. Any other wave it offers on the device's *board*: a ticket packs the wave's
- * sequence number and how many units nobody has claimed; idle workers (*helpers*) claim units from it with one compare and
- * swap, and the coordinator claims like everyone else. It then waits only for units that somebody has claimed, so an idle or
- * sleeping helper never delays the end. Helpers that find nothing spin for a while, then park; they are woken only
- * when the work that is learned to be there is worth a system call.
+ * How work runs. A list is compiled once into *waves*: groups of commands that do not depend on one
+ * another. One thread, the *coordinator* (the caller of queue_run or device_progress, or a worker
+ * that took a ready queue), goes through the waves in order. A wave that is one unit of work, or
+ * known to be tiny, it runs alone, touching nothing shared: a chain of small kernels costs a loop
+ * iteration each. Any other wave it offers on the device's *board*: a ticket packs the wave's
+ * sequence number and how many units nobody has claimed; idle workers (*helpers*) claim units from
+ * it with one compare and swap, and the coordinator claims like everyone else. It then waits only
+ * for units that somebody has claimed, so an idle or sleeping helper never delays the end. Helpers
+ * that find nothing spin for a while, then park; they are woken only when the work that is learned
+ * to be there is worth a system call.
  *
- * It may not mention bundles, programs or public handles, and uses of the library only runtime/core.
+ * It may not mention bundles, programs or public handles, and uses of the library only
+ * runtime/core.
  */
 #ifndef ACCRT_RUNTIME_DRIVERS_HOST_HOST_H_
 #define ACCRT_RUNTIME_DRIVERS_HOST_HOST_H_
@@ -24,21 +27,26 @@
 #define HOST_MAX_THREADS 1024u
 #define HOST_MAX_DEVICES 64u
 #define HOST_CACHE_LINE 64u
-/* Runs that can offer waves at the same time; further ones run unaided. One bit each in board_mask. */
+/* Runs that can offer waves at the same time; further ones run unaided. One bit each in
+ * board_mask. */
 #define HOST_BOARD_ENTRIES 32u
 #define HOST_MESSAGE_BYTES 256u
-/* Units of one command and commands of one wave are bounded so that a wave's units fit the ticket's 32 bits. */
+/* Units of one command and commands of one wave are bounded so that a wave's units fit the ticket's
+ * 32 bits. */
 #define HOST_MAX_COMMAND_UNITS (UINT32_C(1) << 20)
 #define HOST_MAX_WAVE_COMMANDS 2048u
 /* One unit of a large copy or fill: long enough to hide a claim, short enough to share. */
 #define HOST_COPY_UNIT_BYTES (UINT64_C(256) << 10)
-/* A wave that takes less in all is not worth offering: one claim by another core costs about a tenth of it. */
+/* A wave that takes less in all is not worth offering: one claim by another core costs about a
+ * tenth of it. */
 #define HOST_OFFER_NS 2000u
-/* Shared work that must be there before a parked helper is woken, beside what waking it costs the caller. */
+/* Shared work that must be there before a parked helper is woken, beside what waking it costs the
+ * caller. */
 #define HOST_WAKE_NS 20000u
 /* Longest wake-up that is believed: beyond it the waker was preempted. */
 #define HOST_MAX_WAKE_NS 200000u
-/* Wave costs are learned in 1/16 ns per unit, 0 meaning unknown, and learned anew every so many runs of an instance. */
+/* Wave costs are learned in 1/16 ns per unit, 0 meaning unknown, and learned anew every so many
+ * runs of an instance. */
 #define HOST_COST_SHIFT 4
 #define HOST_COST_CELLS 1024u
 #define HOST_RELEARN_RUNS 64u
@@ -120,13 +128,15 @@ typedef struct host_wave {
   uint32_t reserved;
 } host_wave_t;
 
-/* Learned time of one unit, in 1 / 2^HOST_COST_SHIFT ns. Only a hint: races lose an update, nothing more. */
+/* Learned time of one unit, in 1 / 2^HOST_COST_SHIFT ns. Only a hint: races lose an update, nothing
+ * more. */
 typedef atomic_uint_least32_t host_cost_t;
 
 /* ---- Per-thread working memory (scratch.c) ---- */
 
-/* What one thread needs to call kernels. `next` is guarded by the device's mutex; `spare` too: a bigger local memory, put
- * there by list_create so that running never allocates, adopted by the owner when a run needs it. */
+/* What one thread needs to call kernels. `next` is guarded by the device's mutex; `spare` too: a
+ * bigger local memory, put there by list_create so that running never allocates, adopted by the
+ * owner when a run needs it. */
 typedef struct host_lane {
   struct host_lane* next;
   void* local;
@@ -146,7 +156,8 @@ void accrt_host_lane_adopt(host_device_t* device, host_lane_t* lane, size_t byte
 
 /* ---- Lists (list.c, prepare.c) ---- */
 
-/* A place in an instance that is filled at submission: constant + the binding's address + the scalar. */
+/* A place in an instance that is filled at submission: constant + the binding's address + the
+ * scalar. */
 typedef struct host_patch {
   size_t target; /* byte offset within the instance */
   uint32_t size_bytes;
@@ -163,8 +174,9 @@ typedef struct host_dynamic {
   uint32_t wave;
 } host_dynamic_t;
 
-/* One execution's private copy of a list: commands, waves and parameter blocks in one block of memory. It remembers the
- * bindings that it was last patched with, so that the same submission again patches nothing. */
+/* One execution's private copy of a list: commands, waves and parameter blocks in one block of
+ * memory. It remembers the bindings that it was last patched with, so that the same submission
+ * again patches nothing. */
 typedef struct host_instance {
   struct host_instance* next; /* in the list's free chain */
   host_command_t* commands;
@@ -208,8 +220,9 @@ accrt_status_t accrt_host_list_acquire(host_list_t* list,
                                        host_instance_t** out_instance);
 void accrt_host_list_return(host_list_t* list, host_instance_t* instance);
 
-/* Turns a driver command into one that is ready to run. `submission` may be NULL: values are then their constants and
- * addresses their offsets. `params` has room for the dispatch's block. Not for barriers. */
+/* Turns a driver command into one that is ready to run. `submission` may be NULL: values are then
+ * their constants and addresses their offsets. `params` has room for the dispatch's block. Not for
+ * barriers. */
 void accrt_host_prepare(const host_device_t* device, const accrt_driver_command_t* command,
                         const accrt_driver_submission_t* submission, void* params,
                         host_command_t* out_command);
@@ -217,13 +230,15 @@ void accrt_host_prepare(const host_device_t* device, const accrt_driver_command_
 accrt_status_t accrt_host_measure(const host_device_t* device, host_command_t* command);
 uint64_t accrt_host_value(const accrt_driver_value_t* value,
                           const accrt_driver_submission_t* submission);
-/* Level of each command: 1 + the deepest of its predecessors, above every barrier before it. Barriers get UINT32_MAX. */
+/* Level of each command: 1 + the deepest of its predecessors, above every barrier before it.
+ * Barriers get UINT32_MAX. */
 void accrt_host_levels(const accrt_driver_command_t* commands, uint32_t command_count,
                        uint32_t* out_levels);
 
 /* ---- Running (run.c, units.c) ---- */
 
-/* One execution of an instance. Embedded in the queue; helpers touch it only between a claim and its completion. */
+/* One execution of an instance. Embedded in the queue; helpers touch it only between a claim and
+ * its completion. */
 typedef struct host_run {
   host_device_t* device;
   host_instance_t* instance;
@@ -235,11 +250,12 @@ typedef struct host_run {
   uint64_t stream_id;
   uint32_t external; /* the coordinator is not one of the device's workers */
   uint32_t relearn;
-  uint64_t
-      shared_ns; /* in: estimated work that helpers can share, as the last run found; out: as this one did */
+  /* Estimated work that helpers can share. In: as the last run found; out: as this one did. */
+  uint64_t shared_ns;
   uint64_t unhelped_ns;           /* of this run, since helpers were woken */
   struct host_board_entry* board; /* entered at the first wave that is offered */
-  /* The first failure wins the exchange and fills the rest; readers wait for the units to be done. */
+  /* The first failure wins the exchange and fills the rest; readers wait for the units to be
+   * done. */
   atomic_uint_least32_t failed;
   int32_t code;
   uint32_t workgroup_id[3];
@@ -279,7 +295,8 @@ typedef struct host_board_entry {
   atomic_uint_least32_t waiting; /* 1: the coordinator sleeps on this word */
 } host_board_entry_t;
 
-/* Claims and runs units of anything on the board, as worker `worker_index`. False when there was nothing. */
+/* Claims and runs units of anything on the board, as worker `worker_index`. False when there was
+ * nothing. */
 bool accrt_host_board_help(host_device_t* device, host_lane_t* lane, uint32_t worker_index);
 /* True when there may be something for this worker. */
 bool accrt_host_board_has_work(host_device_t* device, uint32_t worker_index);
@@ -303,12 +320,14 @@ typedef struct host_worker {
 
 accrt_status_t accrt_host_workers_start(host_device_t* device);
 void accrt_host_workers_stop(host_device_t* device);
-/* Wakes parked workers to help the calling thread: lowest index first, at most `count`, among the first `limit`. Returns
- * how many. */
+/* Wakes parked workers to help the calling thread: lowest index first, at most `count`, among the
+ * first `limit`. Returns how many. */
 uint32_t accrt_host_workers_wake(host_device_t* device, uint32_t count, uint32_t limit);
-/* Puts a queue with work into the ready list, by priority. For a worker, which will look there again. */
+/* Puts a queue with work into the ready list, by priority. For a worker, which will look there
+ * again. */
 void accrt_host_queue_push(host_device_t* device, host_queue_t* queue);
-/* The same, and sees to it that somebody takes it: a worker or, when an embedder's executor refuses, this thread. */
+/* The same, and sees to it that somebody takes it: a worker or, when an embedder's executor
+ * refuses, this thread. */
 void accrt_host_queue_ready(host_device_t* device, host_queue_t* queue);
 /* Takes the most urgent ready queue, or NULL. */
 host_queue_t* accrt_host_queue_take(host_device_t* device);
@@ -395,8 +414,8 @@ accrt_status_t accrt_host_queue_run(host_queue_t* queue, host_list_t* list,
                                     const accrt_driver_submission_t* submission);
 accrt_status_t accrt_host_queue_notify(host_queue_t* queue, accrt_driver_completion_t completion);
 accrt_status_t accrt_host_queue_reset(host_queue_t* queue);
-/* Works on a taken queue as worker `worker_id` until it is empty or another is waiting, and lets it go. At most
- * `entry_limit` entries. */
+/* Works on a taken queue as worker `worker_id` until it is empty or another is waiting, and lets it
+ * go. At most `entry_limit` entries. */
 void accrt_host_queue_work(host_queue_t* queue, uint32_t worker_id, uint32_t external,
                            uint32_t entry_limit);
 
@@ -405,7 +424,8 @@ void accrt_host_queue_work(host_queue_t* queue, uint32_t worker_id, uint32_t ext
 /* True when ACCRT_KERNEL_STACK_BYTES and some are free below the caller's frame. */
 bool accrt_host_stack_suffices(void);
 
-/* The control word of the floating-point unit: round to nearest, exceptions masked, denormals kept. */
+/* The control word of the floating-point unit: round to nearest, exceptions masked, denormals
+ * kept. */
 #if defined(__x86_64__)
 #define HOST_FP_FLAGS 0x3Fu /* sticky exception flags: nobody's environment */
 #define HOST_FP_DEFAULT 0x1F80u

@@ -1,8 +1,10 @@
-/* runtime/drivers/host/lanes.c - local memory for kernels, one block per thread, grown ahead of running.
+/* runtime/drivers/host/lanes.c - local memory for kernels, one block per thread, grown ahead of
+ * running.
  *
- * A device knows the most that any kernel prepared so far needs (`local_bytes`). Raising it puts a spare block into every lane
- * that is short; a lane's owner swaps it in when a run asks for it. So running never allocates, and nobody waits for a
- * thread that is in a kernel. No allocator is called under the device's mutex.
+ * A device knows the most that any kernel prepared so far needs (`local_bytes`). Raising it puts a
+ * spare block into every lane that is short; a lane's owner swaps it in when a run asks for it. So
+ * running never allocates, and nobody waits for a thread that is in a kernel. No allocator is
+ * called under the device's mutex.
  */
 #include <string.h>
 
@@ -59,7 +61,8 @@ void accrt_host_lane_close(host_device_t* device, host_lane_t* lane) {
   free_block(device, lane->spare, lane->spare_bytes);
 }
 
-/* A lane that can not get `bytes` yet. Under the mutex. The owner changes local_bytes under the mutex too. */
+/* A lane that can not get `bytes` yet. Under the mutex. The owner changes local_bytes under the
+ * mutex too. */
 static host_lane_t* find_short_lane(const host_device_t* device, size_t bytes) {
   for (host_lane_t* lane = device->lanes; lane != NULL; lane = lane->next) {
     if (lane->local_bytes < bytes && lane->spare_bytes < bytes)

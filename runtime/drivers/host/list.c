@@ -1,7 +1,8 @@
 /* runtime/drivers/host/list.c - compiles command lists and hands out instances of them.
  *
- * Commands are sorted by level (1 + the deepest predecessor), so independent commands share a wave and a chain has one command per
- * wave. An instance is one block of memory; new ones are copies of the template with pointers moved:
+ * Commands are sorted by level (1 + the deepest predecessor), so independent commands share a wave
+ * and a chain has one command per wave. An instance is one block of memory; new ones are copies of
+ * the template with pointers moved:
  *
  *   host_instance_t | commands | waves | bindings | scalars | parameter blocks, each 16-aligned
  */
@@ -495,7 +496,8 @@ accrt_status_t accrt_host_list_acquire(host_list_t* list,
 }
 
 void accrt_host_list_return(host_list_t* list, host_instance_t* instance) {
-  /* Acq_rel: release pairs with the acquire in take_instance; acquire for the one that comes back here. */
+  /* Acq_rel: release pairs with the acquire in take_instance; acquire for the one that comes back
+   * here. */
   host_instance_t* displaced =
       atomic_exchange_explicit(&list->cached, instance, memory_order_acq_rel);
   if (displaced == NULL)

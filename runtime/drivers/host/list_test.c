@@ -1,4 +1,5 @@
-/* runtime/drivers/host/list_test.c - waves of lists, units of commands, copies and fills against plain loops. */
+/* runtime/drivers/host/list_test.c - waves of lists, units of commands, copies and fills against
+ * plain loops. */
 #include "runtime/drivers/host/testing.h"
 
 static int32_t do_nothing(const accrt_kernel_environment_t* environment,
@@ -47,7 +48,8 @@ static void test_leading_barrier(void** state) {
   assert_int_equal(levels[2], 0);
 }
 
-/* Independent commands share a wave; a chain has one command per wave; very wide waves are split. */
+/* Independent commands share a wave; a chain has one command per wave; very wide waves are
+ * split. */
 static void test_waves(void** state) {
   (void)state;
   test_device_t test;

@@ -1,4 +1,5 @@
-/* runtime/drivers/host/options.c - reads the options of the host driver (docs/options.md). It starts nothing. */
+/* runtime/drivers/host/options.c - reads the options of the host driver (docs/options.md). It
+ * starts nothing. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sched.h>
@@ -103,7 +104,8 @@ static accrt_status_t read_affinity(const accrt_driver_environment_t* environmen
   }
 }
 
-/* Without host.threads: the listed processors, or the embedder's concurrency, or a fair share of the usable ones. */
+/* Without host.threads: the listed processors, or the embedder's concurrency, or a fair share of
+ * the usable ones. */
 static uint32_t default_threads(const accrt_driver_environment_t* environment,
                                 const host_options_t* options) {
   if (environment->executor != NULL)

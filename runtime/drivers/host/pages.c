@@ -1,5 +1,6 @@
-/* runtime/drivers/host/pages.c - memory for the pools: blocks of pages straight from the system, large ones aligned so that huge
- * pages can back them. It may not sub-allocate: that is the pools' work.
+/* runtime/drivers/host/pages.c - memory for the pools: blocks of pages straight from the system,
+ * large ones aligned so that huge pages can back them. It may not sub-allocate: that is the pools'
+ * work.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -14,13 +15,16 @@
 #define HUGE_PAGE_BYTES (UINT64_C(2) << 20)
 
 #ifdef ACCRT_POOL_ONE_MAPPING_PER_ALLOCATION
-/* Sanitizer builds: exact sizes from the instance's allocator, so that an overrun by one byte is seen. */
+/* Sanitizer builds: exact sizes from the instance's allocator, so that an overrun by one byte is
+ * seen. */
 #define GRANULARITY_BYTES UINT64_C(1)
 #define GROW_BYTES UINT64_C(0)
 #define ALIGNMENT_BYTES UINT64_C(256)
 #else
 #define GRANULARITY_BYTES (UINT64_C(64) << 10)
-#define GROW_BYTES (UINT64_C(4) << 20)
+/* Address space: pages are there when they are touched. Few large blocks waste fewer pages at their
+ * ends than many small ones. */
+#define GROW_BYTES (UINT64_C(32) << 20)
 #define ALIGNMENT_BYTES PAGE_BYTES
 #endif
 
@@ -52,7 +56,8 @@ static void unmap_pages(const host_device_t* device, void* pointer, uint64_t siz
   accrt_free_aligned(device->allocator, pointer, size_bytes, ALIGNMENT_BYTES);
 }
 #else
-/* Maps a little more than asked and gives both ends back, so that the block begins on a huge page. */
+/* Maps a little more than asked and gives both ends back, so that the block begins on a huge
+ * page. */
 static int map_aligned(uint64_t size_bytes, void** out_pointer) {
   uint64_t padded;
   if (!accrt_add_u64(size_bytes, HUGE_PAGE_BYTES, &padded))

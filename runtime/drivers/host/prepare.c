@@ -1,5 +1,5 @@
-/* runtime/drivers/host/prepare.c - turns a driver command into one that is ready to run: values resolved, work counted in units.
- * It allocates nothing.
+/* runtime/drivers/host/prepare.c - turns a driver command into one that is ready to run: values
+ * resolved, work counted in units. It allocates nothing.
  */
 #include <string.h>
 

@@ -1,8 +1,10 @@
-/* runtime/drivers/host/queue.c - in-order queues: entries that wait, one thread at a time that works on them, failure and skipping.
+/* runtime/drivers/host/queue.c - in-order queues: entries that wait, one thread at a time that
+ * works on them, failure and skipping.
  *
- * A queue with entries is *owned*: it is in the ready list, or some thread works on it. The owner runs entries in order and
- * calls their completions, holding no lock. `pending` drops before a completion is called, so that whoever is told that the work
- * has ended can at once run something on the idle queue; a reference keeps the queue's memory until its owner has let go.
+ * A queue with entries is *owned*: it is in the ready list, or some thread works on it. The owner
+ * runs entries in order and calls their completions, holding no lock. `pending` drops before a
+ * completion is called, so that whoever is told that the work has ended can at once run something
+ * on the idle queue; a reference keeps the queue's memory until its owner has let go.
  */
 #include <stdio.h>
 #include <string.h>
@@ -238,7 +240,8 @@ static void begin_list_run(host_run_t* run, const host_list_t* list, host_instan
 
 /* Gives the instance back; the run's failure has been read by then. */
 static void end_list_run(const host_run_t* run, host_list_t* list, host_instance_t* instance) {
-  /* A hint for the next run; stored only when it changed much, so that runs at once share the cache line. */
+  /* A hint for the next run; stored only when it changed much, so that runs at once share the cache
+   * line. */
   const uint64_t known = atomic_load_explicit(&list->shared_ns, memory_order_relaxed);
   if (known / 2 > run->shared_ns || run->shared_ns / 2 > known) {
     atomic_store_explicit(&list->shared_ns, run->shared_ns, memory_order_relaxed);

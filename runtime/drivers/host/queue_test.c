@@ -1,5 +1,6 @@
-/* runtime/drivers/host/queue_test.c - asynchronous queues: order, several at once, failure and skipping, an embedder's executor,
- * no threads at all, memory that runs out, and no allocation once warm.
+/* runtime/drivers/host/queue_test.c - asynchronous queues: order, several at once, failure and
+ * skipping, an embedder's executor, no threads at all, memory that runs out, and no allocation once
+ * warm.
  */
 #include "runtime/drivers/host/testing.h"
 
@@ -16,7 +17,8 @@ static void for_devices(void (*body)(test_device_t*)) {
   }
 }
 
-/* Appends its number to a log that one queue owns: unsynchronized on purpose, the queue's order must do. */
+/* Appends its number to a log that one queue owns: unsynchronized on purpose, the queue's order
+ * must do. */
 typedef struct log_params {
   uint32_t* log;
   uint32_t* length;
@@ -130,7 +132,8 @@ static void test_mixed(void** state) {
   for_devices(check_mixed);
 }
 
-/* After a failure: the failing one tells it, those behind are skipped, a notification has the record, reset clears. */
+/* After a failure: the failing one tells it, those behind are skipped, a notification has the
+ * record, reset clears. */
 static void check_failure(test_device_t* test) {
   uint32_t log[8] = {0};
   uint32_t length = 0;
@@ -487,7 +490,8 @@ static void test_no_allocation_when_warm(void** state) {
     if (i == 10)
       warm = atomic_load(&test.environment.allocation_count);
   }
-  /* An entry is given back after its completion, so one or two more may exist than are in flight. */
+  /* An entry is given back after its completion, so one or two more may exist than are in
+   * flight. */
   assert_true(atomic_load(&test.environment.allocation_count) <= warm + 4);
   test.table->queue_destroy(queue);
   test.table->list_destroy(list);

@@ -1,5 +1,6 @@
-/* runtime/drivers/host/run.c - runs an instance: the coordinator's way through the waves, and the board on which it offers
- * work to helpers. host.h tells the idea. It allocates nothing and takes no lock (but see accrt_host_lane_adopt).
+/* runtime/drivers/host/run.c - runs an instance: the coordinator's way through the waves, and the
+ * board on which it offers work to helpers. host.h tells the idea. It allocates nothing and takes
+ * no lock (but see accrt_host_lane_adopt).
  */
 #include <stdio.h>
 #include <string.h>
@@ -69,7 +70,8 @@ static void run_alone(host_run_t* run, host_lane_t* lane, const host_wave_t* wav
 
 /* ---- The board: the coordinator's side ---- */
 
-/* A free entry, or NULL. Acquire pairs with the release in leave_board: its last user's sequence is seen. */
+/* A free entry, or NULL. Acquire pairs with the release in leave_board: its last user's sequence is
+ * seen. */
 static host_board_entry_t* enter_board(host_device_t* device) {
   uint32_t mask = atomic_load_explicit(&device->board_mask, memory_order_relaxed);
   while (mask != UINT32_MAX) {
@@ -87,8 +89,8 @@ static void leave_board(host_device_t* device, const host_board_entry_t* entry) 
   atomic_fetch_and_explicit(&device->board_mask, ~bit, memory_order_release);
 }
 
-/* Nobody reads run and wave of an entry whose ticket has no units left, so they may be written plainly. The release
- * pairs with the acquire of a successful claim. */
+/* Nobody reads run and wave of an entry whose ticket has no units left, so they may be written
+ * plainly. The release pairs with the acquire of a successful claim. */
 static void offer(host_board_entry_t* entry, host_run_t* run, const host_wave_t* wave) {
   entry->run = run;
   entry->wave = wave;
@@ -98,8 +100,9 @@ static void offer(host_board_entry_t* entry, host_run_t* run, const host_wave_t*
   atomic_store_explicit(&entry->ticket, ticket, memory_order_release);
 }
 
-/* Takes a share of what is left: smaller shares towards the end, so that all end together. Returns how many units were left
- * before (0: none), and in *out_share how many of them are the caller's. */
+/* Takes a share of what is left: smaller shares towards the end, so that all end together. Returns
+ * how many units were left before (0: none), and in *out_share how many of them are the
+ * caller's. */
 static uint32_t claim(host_board_entry_t* entry, uint64_t ticket, uint32_t concurrency,
                       uint32_t* out_share) {
   for (;;) {
@@ -132,7 +135,8 @@ static uint32_t claim_and_run(host_board_entry_t* entry, host_run_t* run, host_l
   }
 }
 
-/* Waits until helpers have ended what they claimed. Acquire pairs with their release: their results are seen. */
+/* Waits until helpers have ended what they claimed. Acquire pairs with their release: their results
+ * are seen. */
 static void wait_for_helpers(host_board_entry_t* entry, uint64_t expected) {
   uint64_t give_up_ns = 0;
   for (uint32_t i = 1; atomic_load_explicit(&entry->done, memory_order_acquire) != expected; ++i) {
@@ -144,7 +148,8 @@ static void wait_for_helpers(host_board_entry_t* entry, uint64_t expected) {
       give_up_ns = now + WAIT_SPIN_NS;
     if (now < give_up_ns)
       continue;
-    /* Seq_cst pairs with end_units: either the helper sees `waiting`, or this thread sees its units. */
+    /* Seq_cst pairs with end_units: either the helper sees `waiting`, or this thread sees its
+     * units. */
     atomic_store_explicit(&entry->waiting, 1, memory_order_seq_cst);
     if (atomic_load_explicit(&entry->done, memory_order_seq_cst) != expected) {
       accrt_futex_wait(&entry->waiting, 1, UINT64_MAX);
@@ -153,8 +158,8 @@ static void wait_for_helpers(host_board_entry_t* entry, uint64_t expected) {
   }
 }
 
-/* Shared work that makes waking worth while: some, and several times what a wake-up costs the one who wakes. On a virtual
- * machine that cost is tens of microseconds, so it is measured. */
+/* Shared work that makes waking worth while: some, and several times what a wake-up costs the one
+ * who wakes. On a virtual machine that cost is tens of microseconds, so it is measured. */
 static uint64_t wake_threshold_ns(const host_device_t* device) {
   return HOST_WAKE_NS + 2 * atomic_load_explicit(&device->wake_cost_ns, memory_order_relaxed);
 }
@@ -307,8 +312,8 @@ void accrt_host_run_error(const host_run_t* run, accrt_error_t* out_error) {
 
 /* ---- The board: a helper's side ---- */
 
-/* A helper that found work wakes others while there is more, so that the coordinator need not wake all. It does so before
- * it claims anything: nobody waits for it then. */
+/* A helper that found work wakes others while there is more, so that the coordinator need not wake
+ * all. It does so before it claims anything: nobody waits for it then. */
 static void wake_more(host_device_t* device, const host_board_entry_t* entry, uint32_t left) {
   if (left < 4 || atomic_load_explicit(&device->parked_count, memory_order_relaxed) == 0)
     return;
@@ -316,7 +321,8 @@ static void wake_more(host_device_t* device, const host_board_entry_t* entry, ui
   accrt_host_workers_wake(device, WAKE_FAN_OUT, device->worker_count - (external != 0));
 }
 
-/* The last thing that a helper does with a run. Seq_cst pairs with wait_for_helpers; it releases the units' results too. */
+/* The last thing that a helper does with a run. Seq_cst pairs with wait_for_helpers; it releases
+ * the units' results too. */
 static void end_units(host_board_entry_t* entry, uint32_t units) {
   atomic_fetch_add_explicit(&entry->done, units, memory_order_seq_cst);
   if (atomic_load_explicit(&entry->waiting, memory_order_seq_cst) == 0)
@@ -325,8 +331,8 @@ static void end_units(host_board_entry_t* entry, uint32_t units) {
   accrt_futex_wake(&entry->waiting, 1);
 }
 
-/* The last worker stands aside for a coordinator from outside, who takes its place and its id. If the entry has passed to
- * another run since the ticket was read, the claim that follows fails. */
+/* The last worker stands aside for a coordinator from outside, who takes its place and its id. If
+ * the entry has passed to another run since the ticket was read, the claim that follows fails. */
 static bool may_help(const host_device_t* device, const host_board_entry_t* entry,
                      uint32_t worker_index) {
   return worker_index + 1 < device->worker_count ||

@@ -1,5 +1,5 @@
-/* runtime/drivers/host/run_test.c - running lists: order of random graphs, patches, every workgroup exactly once, local memory,
- * the floating-point environment, failures; with 0 to 4 threads.
+/* runtime/drivers/host/run_test.c - running lists: order of random graphs, patches, every workgroup
+ * exactly once, local memory, the floating-point environment, failures; with 0 to 4 threads.
  */
 #define _GNU_SOURCE
 #include <fenv.h>
@@ -40,7 +40,8 @@ static accrt_status_t run_commands(test_device_t* test, const accrt_driver_comma
   return status;
 }
 
-/* ---- Order: a logical clock says when each command's first workgroup began and its last one ended ---- */
+/* ---- Order: a logical clock says when each command's first workgroup began and its last one ended
+ * ---- */
 
 #define MAX_COMMANDS 60
 
@@ -156,7 +157,8 @@ static void test_random_graphs(void** state) {
   for_devices(check_random_graphs);
 }
 
-/* ---- Every workgroup once, ids and parameters right, also when a list is run many times and its costs are known ---- */
+/* ---- Every workgroup once, ids and parameters right, also when a list is run many times and its
+ * costs are known ---- */
 
 typedef struct cover_params {
   atomic_uint* cells;

@@ -1,4 +1,5 @@
-/* runtime/drivers/host/system.c - what the host driver needs of the operating system: stack bounds, usable processors. It may not know devices or queues.
+/* runtime/drivers/host/system.c - what the host driver needs of the operating system: stack bounds,
+ * usable processors. It may not know devices or queues.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -9,7 +10,8 @@
 
 #include "runtime/drivers/host/host.h"
 
-/* Beyond what a kernel is promised: the frames of this driver between its entry point and the kernel. */
+/* Beyond what a kernel is promised: the frames of this driver between its entry point and the
+ * kernel. */
 #define DRIVER_STACK_BYTES (16u * 1024u)
 
 /* Lowest and highest address of this thread's stack; both 0 when they cannot be told. */
@@ -28,7 +30,8 @@ static void stack_bounds(uintptr_t* out_low, uintptr_t* out_high) {
 }
 
 bool accrt_host_stack_suffices(void) {
-  /* Asked once per thread: the answer costs system calls. Initial-exec: the first touch may not allocate. */
+  /* Asked once per thread: the answer costs system calls. Initial-exec: the first touch may not
+   * allocate. */
   static __thread uintptr_t low __attribute__((tls_model("initial-exec")));
   static __thread uintptr_t high __attribute__((tls_model("initial-exec")));
   if (high == 0) {

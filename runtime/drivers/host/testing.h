@@ -1,5 +1,6 @@
-/* runtime/drivers/host/testing.h - what the host driver's unit tests share: an environment of their own, so that the driver
- * is tested through its table without the rest of the runtime. Test code only.
+/* runtime/drivers/host/testing.h - what the host driver's unit tests share: an environment of their
+ * own, so that the driver is tested through its table without the rest of the runtime. Test code
+ * only.
  */
 #ifndef ACCRT_RUNTIME_DRIVERS_HOST_TESTING_H_
 #define ACCRT_RUNTIME_DRIVERS_HOST_TESTING_H_

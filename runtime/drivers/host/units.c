@@ -1,5 +1,5 @@
-/* runtime/drivers/host/units.c - runs pieces of single commands: workgroups of a dispatch, bytes or rows of a copy or fill. Every
- * piece can run on any thread. It may not know waves or queues.
+/* runtime/drivers/host/units.c - runs pieces of single commands: workgroups of a dispatch, bytes or
+ * rows of a copy or fill. Every piece can run on any thread. It may not know waves or queues.
  */
 #include <string.h>
 
@@ -74,8 +74,9 @@ void accrt_host_fill_items(const host_fill_t* fill, uint64_t begin, uint64_t end
 
 /* ---- Dispatches ---- */
 
-/* The first failure of a run is the one that is told. Relaxed reads elsewhere only save work; who reads the details has waited
- * for the units (release of `done`, acquire by the coordinator) or is this thread. */
+/* The first failure of a run is the one that is told. Relaxed reads elsewhere only save work; who
+ * reads the details has waited for the units (release of `done`, acquire by the coordinator) or is
+ * this thread. */
 static void record_failure(host_run_t* run, const host_lane_t* lane, const host_command_t* command,
                            int32_t code) {
   uint_least32_t expected = 0;

@@ -1,11 +1,14 @@
-/* runtime/drivers/host/workers.c - a device's threads: looking for work, spinning, parking, being woken.
+/* runtime/drivers/host/workers.c - a device's threads: looking for work, spinning, parking, being
+ * woken.
  *
- * A worker first takes ready queues, then helps on the board, then spins for the device's spin time, then parks: it says so in
- * its state word, looks once more, and sleeps on the word. With an embedder's executor a worker is a slot without a thread: waking
- * one submits a task that runs the same loop and ends where a thread would sleep.
+ * A worker first takes ready queues, then helps on the board, then spins for the device's spin
+ * time, then parks: it says so in its state word, looks once more, and sleeps on the word. With an
+ * embedder's executor a worker is a slot without a thread: waking one submits a task that runs the
+ * same loop and ends where a thread would sleep.
  *
- * No wake-up is lost: whoever makes a queue ready raises ready_count and then looks for parked workers, while a worker parks
- * and then looks at ready_count, all sequentially consistent. Offers on the board may be missed: a coordinator never needs help.
+ * No wake-up is lost: whoever makes a queue ready raises ready_count and then looks for parked
+ * workers, while a worker parks and then looks at ready_count, all sequentially consistent. Offers
+ * on the board may be missed: a coordinator never needs help.
  */
 #define _GNU_SOURCE
 #include <sched.h>
@@ -68,7 +71,8 @@ static bool submit_task(host_worker_t* worker) {
 #define WAKE_DONE 1
 #define WAKE_REFUSED 2
 
-/* The executor takes no task. If every worker is parked, nobody else will take what is ready, so this thread does. */
+/* The executor takes no task. If every worker is parked, nobody else will take what is ready, so
+ * this thread does. */
 static void rescue(host_device_t* device) {
   while (atomic_load_explicit(&device->parked_count, memory_order_seq_cst) ==
          device->worker_count) {
@@ -194,7 +198,8 @@ static bool spin(host_worker_t* worker) {
   return found;
 }
 
-/* False when there is work after all, true when the worker is parked (or was, and has been woken). */
+/* False when there is work after all, true when the worker is parked (or was, and has been
+ * woken). */
 static bool park(host_worker_t* worker) {
   host_device_t* device = worker->device;
   atomic_fetch_add_explicit(&device->parked_count, 1, memory_order_seq_cst);
@@ -224,8 +229,9 @@ static void work_until_parked(host_worker_t* worker) {
   }
 }
 
-/* Some kernels put a woken thread on the processor of whoever woke it, though others are idle. A helper there would take the
- * processor from the coordinator it is to help, so it moves away: out of that processor, and back into its old mask. */
+/* Some kernels put a woken thread on the processor of whoever woke it, though others are idle. A
+ * helper there would take the processor from the coordinator it is to help, so it moves away: out
+ * of that processor, and back into its old mask. */
 static void leave_busy_cpu(host_worker_t* worker) {
   const int busy = atomic_exchange_explicit(&worker->busy_cpu, NO_CPU, memory_order_relaxed);
   if (busy == NO_CPU || busy >= CPU_SETSIZE || sched_getcpu() != busy)

@@ -1,16 +1,18 @@
 /* runtime/drivers/null/null.c - the null driver: the smallest honest driver, to be cloned.
  *
- * One device named "null" whose memory is host memory and whose work runs on the thread that submits it, before the call
- * returns. Everything that docs/driver-guide.md calls mandatory is here, in the order of the table, and nothing else, so that a
- * new driver can start from a copy: rename it, give it a device, and replace the bodies one after another while the conformance
- * suite keeps passing.
+ * One device named "null" whose memory is host memory and whose work runs on the thread that
+ * submits it, before the call returns. Everything that docs/driver-guide.md calls mandatory is
+ * here, in the order of the table, and nothing else, so that a new driver can start from a copy:
+ * rename it, give it a device, and replace the bodies one after another while the conformance suite
+ * keeps passing.
  *
- * It may include public headers only and calls no function of the library: what it needs comes through the environment, so
- * it builds outside the tree and links with nothing:
+ * It may include public headers only and calls no function of the library: what it needs comes
+ * through the environment, so it builds outside the tree and links with nothing:
  *
  *   cc -std=c11 -shared -fPIC -fvisibility=hidden -o libaccrt_null.so null.c -I<prefix>/include
  *
- * Inside the library the exported query has another name, so that two drivers can be linked together.
+ * Inside the library the exported query has another name, so that two drivers can be linked
+ * together.
  */
 #ifndef _GNU_SOURCE
 #define _POSIX_C_SOURCE 200809L /* clock_gettime */
@@ -124,8 +126,9 @@ static void device_close(accrt_driver_device_t* device) {
 #define BASE_ARCH "unknown"
 #endif
 
-/* Facts. `flags` must be true: the conformance suite chooses what to test by them. `arch` and `cpu_features` decide which kernel
- * variants are offered here; this driver claims no more than what every machine has. */
+/* Facts. `flags` must be true: the conformance suite chooses what to test by them. `arch` and
+ * `cpu_features` decide which kernel variants are offered here; this driver claims no more than
+ * what every machine has. */
 static void device_info(accrt_driver_device_t* device, accrt_device_info_t* out_info) {
   (void)device;
   out_info->flags =
@@ -215,9 +218,11 @@ static void* pointer_of(const accrt_driver_range_t* range,
   return (void*)(uintptr_t)address_of(range, submission);
 }
 
-/* ---- Commands. What reaches a driver has been checked: ranges fit, regions do not overlap, grids fit 32 bits. ---- */
+/* ---- Commands. What reaches a driver has been checked: ranges fit, regions do not overlap, grids
+ * fit 32 bits. ---- */
 
-/* Fills the failure and returns its status. The number of the submission tells the user which one it was. */
+/* Fills the failure and returns its status. The number of the submission tells the user which one
+ * it was. */
 static accrt_status_t kernel_failed(const accrt_driver_dispatch_t* dispatch,
                                     const accrt_kernel_workgroup_t* workgroup, int32_t code,
                                     const accrt_driver_submission_t* submission,
@@ -371,7 +376,8 @@ static void trace_command(const accrt_driver_environment_t* environment,
   environment->trace(environment, &event);
 }
 
-/* Barriers, markers and predecessors need nothing: commands are recorded after what they follow, and run in that order. */
+/* Barriers, markers and predecessors need nothing: commands are recorded after what they follow,
+ * and run in that order. */
 static accrt_status_t run_command(const accrt_driver_device_t* device,
                                   const accrt_driver_command_t* command,
                                   const accrt_driver_submission_t* submission,
@@ -418,8 +424,9 @@ static void complete(accrt_driver_completion_t completion, const accrt_error_t* 
   completion.done(completion.user, status, error, now_ns());
 }
 
-/* Runs commands and completes. A failure found while running is not the call's: it stays in the queue, this
- * submission completes with it, and those behind it are skipped and complete with ACCRT_ERROR_POISONED. */
+/* Runs commands and completes. A failure found while running is not the call's: it stays in the
+ * queue, this submission completes with it, and those behind it are skipped and complete with
+ * ACCRT_ERROR_POISONED. */
 static accrt_status_t run_commands(accrt_driver_queue_t* queue,
                                    const accrt_driver_command_t* commands, uint32_t count,
                                    const accrt_driver_submission_t* submission) {
@@ -500,8 +507,9 @@ static void list_destroy(accrt_driver_list_t* list) {
   deallocate(environment, list, sizeof *list);
 }
 
-/* ---- The table. Optional slots are left out: device_status (a device that cannot be lost), device_progress (only for
- * devices that run on the caller), module_* (no machine code of its own), queue_run (everything runs on the caller). ---- */
+/* ---- The table. Optional slots are left out: device_status (a device that cannot be lost),
+ * device_progress (only for devices that run on the caller), module_* (no machine code of its own),
+ * queue_run (everything runs on the caller). ---- */
 
 static const accrt_driver_table_t null_table = {
     .struct_size = (uint32_t)sizeof null_table,
@@ -538,8 +546,8 @@ accrt_driver_query(uint32_t max_abi);
 #define QUERY accrt_driver_query
 #endif
 
-/* A runtime of another major version speaks another table: refuse. Of this major, older minors know fewer slots and newer
- * ones more; both read the table up to the smaller size. */
+/* A runtime of another major version speaks another table: refuse. Of this major, older minors know
+ * fewer slots and newer ones more; both read the table up to the smaller size. */
 const accrt_driver_table_t* QUERY(uint32_t max_abi) {
   return max_abi >> 16 == ACCRT_DRIVER_ABI_MAJOR ? &null_table : NULL;
 }
