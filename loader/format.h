@@ -137,10 +137,8 @@ ACCX_ASSERT_SIZE(accx_metadata_t, 8);
 /* Symbols. Class decides who fixes the value, and when. */
 enum {
   ACCX_SYMBOL_SPECIALIZE = 0, /* selects a plan by value */
-  ACCX_SYMBOL_BUCKET =
-      1, /* selects a plan by bucket; memory sized at the bucket's maximum, live value patched */
-  ACCX_SYMBOL_RUNTIME =
-      2, /* patched into scalars, offsets and grids; memory sized at the symbol's maximum */
+  ACCX_SYMBOL_BUCKET = 1,  /* selects a plan by bucket; memory sized at its bound, value patched */
+  ACCX_SYMBOL_RUNTIME = 2, /* patched at each call; memory sized at the symbol's maximum */
   ACCX_SYMBOL_SESSION = 3, /* given when a session is made, fixed for its life; sizes its state */
 };
 typedef struct accx_symbol {
@@ -190,9 +188,8 @@ ACCX_ASSERT_SIZE(accx_expression_t, 24);
 /* Encodings (the layout registry). 0.1 knows PLAIN and OPAQUE; ids of quantized layouts come with
  * their version. */
 enum {
-  ACCX_ENCODING_PLAIN = 0, /* row-major elements of dtype */
-  ACCX_ENCODING_OPAQUE =
-      1, /* bytes whose meaning only the bundle's own kernels know (results of prepare functions) */
+  ACCX_ENCODING_PLAIN = 0,  /* row-major elements of dtype */
+  ACCX_ENCODING_OPAQUE = 1, /* bytes whose meaning only the bundle's own kernels know */
 };
 
 /* A tensor type with symbolic dimensions; dimensions are expressions in the scope of whoever holds
@@ -252,8 +249,7 @@ typedef struct accx_state {
 ACCX_ASSERT_SIZE(accx_state_t, 64);
 
 enum {
-  ACCX_FUNCTION_PREPARE =
-      1u << 0, /* run at load: inputs are INLINE constants, outputs PREPARED constants */
+  ACCX_FUNCTION_PREPARE = 1u << 0,  /* run at load: from INLINE constants to PREPARED constants */
   ACCX_FUNCTION_INTERNAL = 1u << 1, /* callable only by CALL commands */
 };
 typedef struct accx_function {

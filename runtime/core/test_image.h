@@ -30,6 +30,7 @@ static inline unsigned char* test_image(accrt_instance_t* instance, const char* 
   }
   const accrt_bundle_tables_t* tables = accrt_bundle_tables(bundle);
   unsigned char* image = NULL;
+  *out_size = 0;
   for (uint32_t i = 0; i < tables->image_count; ++i) {
     if (strcmp(accrt_bundle_string(tables, tables->images[i].name), name) != 0)
       continue;
