@@ -34,15 +34,18 @@ static inline void* test_allocate(void* self, size_t size_bytes, size_t alignmen
   const long left = atomic_load(&allocator->fail_at);
   if (left > 0) {
     if (atomic_fetch_sub(&allocator->fail_at, 1) == 1) {
-      if (atomic_load(&allocator->fail_for_ever)) atomic_store(&allocator->fail_at, 1);
+      if (atomic_load(&allocator->fail_for_ever))
+        atomic_store(&allocator->fail_at, 1);
       atomic_fetch_add(&allocator->failed_count, 1);
       return NULL;
     }
   }
-  if (alignment < sizeof(test_block_t)) alignment = 32;
+  if (alignment < sizeof(test_block_t))
+    alignment = 32;
   const size_t head = (sizeof(test_block_t) + alignment - 1) / alignment * alignment;
   void* raw = NULL;
-  if (posix_memalign(&raw, alignment, head + size_bytes) != 0) return NULL;
+  if (posix_memalign(&raw, alignment, head + size_bytes) != 0)
+    return NULL;
   char* pointer = (char*)raw + head;
   memset(pointer, 0xA5, size_bytes);
   const test_block_t block = {size_bytes, alignment, raw};
@@ -56,10 +59,11 @@ static inline void test_deallocate(void* self, void* pointer, size_t size_bytes,
   test_allocator_t* allocator = self;
   test_block_t block;
   memcpy(&block, (char*)pointer - sizeof block, sizeof block);
-  if (alignment < sizeof(test_block_t)) alignment = 32;
+  if (alignment < sizeof(test_block_t))
+    alignment = 32;
   if (block.size_bytes != size_bytes || block.alignment != alignment) {
-    (void)fprintf(stderr, "freed %zu bytes (alignment %zu), allocated %zu (%zu)\n", size_bytes, alignment, block.size_bytes,
-                  block.alignment);
+    (void)fprintf(stderr, "freed %zu bytes (alignment %zu), allocated %zu (%zu)\n", size_bytes,
+                  alignment, block.size_bytes, block.alignment);
     atomic_fetch_add(&allocator->wrong_count, 1);
   }
   atomic_fetch_sub(&allocator->live_count, 1);

@@ -26,12 +26,14 @@ static fixture_t* make(void) {
   fixture_t* fixture = calloc(1, sizeof *fixture);
   assert_non_null(fixture);
   accrt_heap_init(&fixture->heap, GRANULE);
-  for (int i = 0; i < SPARES; ++i) accrt_heap_add_spare(&fixture->heap, &fixture->spares[i]);
+  for (int i = 0; i < SPARES; ++i)
+    accrt_heap_add_spare(&fixture->heap, &fixture->spares[i]);
   return fixture;
 }
 
 static void add_segment(fixture_t* fixture, int index, uint64_t address, uint64_t size_bytes) {
-  fixture->segments[index].memory = (accrt_driver_memory_t){.device_address = address, .size_bytes = size_bytes};
+  fixture->segments[index].memory =
+      (accrt_driver_memory_t){.device_address = address, .size_bytes = size_bytes};
   accrt_heap_add_segment(&fixture->heap, &fixture->segments[index]);
   assert_null(accrt_heap_check(&fixture->heap));
 }
@@ -52,7 +54,8 @@ static void test_empty(void** state) {
 static void test_exact_fit(void** state) {
   (void)state;
   fixture_t* fixture = make();
-  add_segment(fixture, 0, 0x10000, 17 * GRANULE * 16 + GRANULE); /* a size that rounds up to the next class */
+  add_segment(fixture, 0, 0x10000,
+              17 * GRANULE * 16 + GRANULE); /* a size that rounds up to the next class */
   const uint64_t all = fixture->segments[0].memory.size_bytes;
   assert_int_equal(accrt_heap_largest_free(&fixture->heap), all);
   accrt_block_t* block = accrt_heap_take(&fixture->heap, all, GRANULE);
@@ -92,7 +95,8 @@ static void test_used_to_the_end(void** state) {
   fixture_t* fixture = make();
   add_segment(fixture, 0, 0x100000, 1000 * GRANULE);
   uint64_t taken = 0;
-  while (accrt_heap_take(&fixture->heap, 37 * GRANULE, GRANULE) != NULL) taken += 37;
+  while (accrt_heap_take(&fixture->heap, 37 * GRANULE, GRANULE) != NULL)
+    taken += 37;
   assert_int_equal(taken, 1000 / 37 * 37);
   assert_non_null(accrt_heap_take(&fixture->heap, (1000 - taken) * GRANULE, GRANULE));
   assert_int_equal(fixture->heap.free_bytes, 0);
@@ -118,7 +122,8 @@ static uint64_t random_size(void) {
 }
 
 static void check_apart(const live_t* live, size_t count, const live_t* added) {
-  for (size_t i = 0; i < count; ++i) assert_true(added->end <= live[i].begin || live[i].end <= added->begin);
+  for (size_t i = 0; i < count; ++i)
+    assert_true(added->end <= live[i].begin || live[i].end <= added->begin);
 }
 
 static void test_random_against_a_model(void** state) {
@@ -139,7 +144,8 @@ static void test_random_against_a_model(void** state) {
     const bool take = count == 0 || (count < MAX_LIVE && next_random() % 5 < 3);
     if (take) {
       const uint64_t size_bytes = random_size();
-      const uint64_t alignment = next_random() % 8 == 0 ? (uint64_t)GRANULE << next_random() % 6 : GRANULE;
+      const uint64_t alignment =
+          next_random() % 8 == 0 ? (uint64_t)GRANULE << next_random() % 6 : GRANULE;
       accrt_block_t* block = accrt_heap_take(&fixture->heap, size_bytes, alignment);
       if (block != NULL) {
         assert_int_equal(block->size_bytes, size_bytes);
@@ -156,9 +162,11 @@ static void test_random_against_a_model(void** state) {
       live[victim] = live[--count];
     }
     assert_int_equal(fixture->heap.free_bytes, total - used);
-    if (step % 50 == 0) assert_null(accrt_heap_check(&fixture->heap));
+    if (step % 50 == 0)
+      assert_null(accrt_heap_check(&fixture->heap));
   }
-  while (count > 0) accrt_heap_give(&fixture->heap, live[--count].block);
+  while (count > 0)
+    accrt_heap_give(&fixture->heap, live[--count].block);
   assert_null(accrt_heap_check(&fixture->heap));
   for (int i = 0; i < SEGMENTS; ++i) {
     assert_true(accrt_heap_segment_is_free(&fixture->segments[i]));
@@ -171,8 +179,10 @@ static void test_random_against_a_model(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_empty),         cmocka_unit_test(test_exact_fit),
-      cmocka_unit_test(test_alignment),     cmocka_unit_test(test_used_to_the_end),
+      cmocka_unit_test(test_empty),
+      cmocka_unit_test(test_exact_fit),
+      cmocka_unit_test(test_alignment),
+      cmocka_unit_test(test_used_to_the_end),
       cmocka_unit_test(test_random_against_a_model),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

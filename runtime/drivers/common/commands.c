@@ -371,13 +371,12 @@ accrt_status_t accrt_commands_dispatch(accrt_commands_t* commands, accrt_kernel_
                      params_bytes + argument_count * sizeof(accrt_driver_patch_t), predecessors);
   if (status != ACCRT_OK)
     return status;
-  accrt_packing_t packing = {
-      .device = commands->device,
-      .kernel = kernel,
-      .arguments = arguments,
-      .argument_count = argument_count,
-      .binding_count = commands->binding_count,
-      .block = addition.blob.memory};
+  accrt_packing_t packing = {.device = commands->device,
+                             .kernel = kernel,
+                             .arguments = arguments,
+                             .argument_count = argument_count,
+                             .binding_count = commands->binding_count,
+                             .block = addition.blob.memory};
   /* A kernel without parameters may have no memory of its own. */
   if (argument_count > 0)
     packing.patches = (accrt_driver_patch_t*)(void*)((char*)addition.blob.memory + params_bytes);

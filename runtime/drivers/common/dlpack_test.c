@@ -31,21 +31,27 @@ typedef struct producer {
   atomic_int deleted;
 } producer_t;
 
-static void delete_producer(accrt_dl_managed_t* managed) { atomic_fetch_add(&((producer_t*)managed->manager_context)->deleted, 1); }
+static void delete_producer(accrt_dl_managed_t* managed) {
+  atomic_fetch_add(&((producer_t*)managed->manager_context)->deleted, 1);
+}
 
 static void make_producer(producer_t* producer) {
   memset(producer, 0, sizeof *producer);
   producer->shape[0] = 3;
   producer->shape[1] = 5;
-  producer->managed = (accrt_dl_managed_t){
-      .major = 1,
-      .minor = 0,
-      .manager_context = producer,
-      .deleter = delete_producer,
-      .tensor = {.data = producer->data, .device_type = ACCRT_DL_CPU, .ndim = 2, .dtype = {ACCRT_DL_FLOAT, 32, 1}, .shape = producer->shape}};
+  producer->managed = (accrt_dl_managed_t){.major = 1,
+                                           .minor = 0,
+                                           .manager_context = producer,
+                                           .deleter = delete_producer,
+                                           .tensor = {.data = producer->data,
+                                                      .device_type = ACCRT_DL_CPU,
+                                                      .ndim = 2,
+                                                      .dtype = {ACCRT_DL_FLOAT, 32, 1},
+                                                      .shape = producer->shape}};
 }
 
-static accrt_status_t import(producer_t* producer, accrt_tensor_t* tensor, int64_t* shape, int64_t* strides, uint32_t* read_only) {
+static accrt_status_t import(producer_t* producer, accrt_tensor_t* tensor, int64_t* shape,
+                             int64_t* strides, uint32_t* read_only) {
   return accrt_dlpack_import(world.device, &producer->managed, tensor, shape, strides, read_only);
 }
 
@@ -87,7 +93,8 @@ static void test_import_strided(void** state) {
   assert_int_equal(import(&producer, &tensor, shape, strides, &read_only), ACCRT_OK);
   assert_int_equal(read_only, 1);
   assert_int_equal(tensor.strides[0], -6);
-  assert_int_equal(tensor.offset_bytes, 48); /* element 0 lies behind those that the negative stride reaches */
+  assert_int_equal(tensor.offset_bytes,
+                   48); /* element 0 lies behind those that the negative stride reaches */
   accrt_buffer_info_t info = ACCRT_BUFFER_INFO_INIT;
   assert_int_equal(accrt_buffer_info(tensor.buffer, &info), ACCRT_OK);
   assert_ptr_equal((char*)info.host_pointer + tensor.offset_bytes, (char*)producer.data + 80);
@@ -109,11 +116,17 @@ static void test_import_refuses(void** state) {
   int64_t shape[8], strides[8];
   uint32_t read_only;
   make_producer(&producer);
-  assert_int_equal(accrt_dlpack_import(NULL, &producer.managed, &tensor, shape, strides, &read_only), ACCRT_ERROR_INVALID_ARGUMENT);
-  assert_int_equal(accrt_dlpack_import(world.device, NULL, &tensor, shape, strides, &read_only), ACCRT_ERROR_INVALID_ARGUMENT);
-  assert_int_equal(accrt_dlpack_import(world.device, &producer.managed, &tensor, NULL, strides, &read_only), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(
+      accrt_dlpack_import(NULL, &producer.managed, &tensor, shape, strides, &read_only),
+      ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_dlpack_import(world.device, NULL, &tensor, shape, strides, &read_only),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(
+      accrt_dlpack_import(world.device, &producer.managed, &tensor, NULL, strides, &read_only),
+      ACCRT_ERROR_INVALID_ARGUMENT);
   producer.managed.major = 2;
-  assert_int_equal(import(&producer, &tensor, shape, strides, &read_only), ACCRT_ERROR_VERSION_MISMATCH);
+  assert_int_equal(import(&producer, &tensor, shape, strides, &read_only),
+                   ACCRT_ERROR_VERSION_MISMATCH);
   make_producer(&producer);
   producer.managed.tensor.device_type = ACCRT_DL_CUDA;
   assert_int_equal(import(&producer, &tensor, shape, strides, &read_only), ACCRT_ERROR_UNSUPPORTED);
@@ -127,13 +140,15 @@ static void test_import_refuses(void** state) {
   assert_int_equal(import(&producer, &tensor, shape, strides, &read_only), ACCRT_ERROR_UNSUPPORTED);
   make_producer(&producer);
   producer.shape[0] = -1;
-  assert_int_equal(import(&producer, &tensor, shape, strides, &read_only), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(import(&producer, &tensor, shape, strides, &read_only),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
   make_producer(&producer);
   producer.shape[0] = INT64_MAX;
   assert_int_equal(import(&producer, &tensor, shape, strides, &read_only), ACCRT_ERROR_UNSUPPORTED);
   make_producer(&producer);
   producer.managed.tensor.data = NULL;
-  assert_int_equal(import(&producer, &tensor, shape, strides, &read_only), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(import(&producer, &tensor, shape, strides, &read_only),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
   assert_null(tensor.buffer);
   assert_int_equal(atomic_load(&producer.deleted), 0); /* on failure it stays the caller's */
 }
@@ -153,7 +168,8 @@ static void test_deleter_waits_for_the_last_use(void** state) {
   accrt_buffer_release(tensor.buffer);
   assert_int_equal(atomic_load(&producer.deleted), 0);
   assert_int_equal(test_driver_step(), 1);
-  for (int i = 0; i < 5000 && atomic_load(&producer.deleted) == 0; ++i) (void)usleep(1000);
+  for (int i = 0; i < 5000 && atomic_load(&producer.deleted) == 0; ++i)
+    (void)usleep(1000);
   assert_int_equal(atomic_load(&producer.deleted), 1);
   assert_true(producer.data[14] == 1.0f);
   accrt_stream_release(stream);
@@ -168,13 +184,20 @@ static void test_round_trip_of_types(void** state) {
   const int64_t shape[2] = {2, 4}, strides[2] = {6, 1};
   for (accrt_dtype_t dtype = ACCRT_DTYPE_BOOL; dtype <= ACCRT_DTYPE_U4; ++dtype) {
     assert_true(accrt_dtype_bits(dtype) > 0);
-    const accrt_tensor_t tensor = {.buffer = buffer, .offset_bytes = 16, .dtype = dtype, .rank = 2, .shape = shape, .strides = strides};
+    const accrt_tensor_t tensor = {.buffer = buffer,
+                                   .offset_bytes = 16,
+                                   .dtype = dtype,
+                                   .rank = 2,
+                                   .shape = shape,
+                                   .strides = strides};
     void* managed;
     assert_int_equal(accrt_dlpack_export(&tensor, dtype % 2, &managed), ACCRT_OK);
     accrt_tensor_t back;
     int64_t back_shape[8], back_strides[8];
     uint32_t read_only;
-    assert_int_equal(accrt_dlpack_import(world.device, managed, &back, back_shape, back_strides, &read_only), ACCRT_OK);
+    assert_int_equal(
+        accrt_dlpack_import(world.device, managed, &back, back_shape, back_strides, &read_only),
+        ACCRT_OK);
     assert_int_equal(back.dtype, dtype);
     assert_int_equal(read_only, dtype % 2);
     assert_int_equal(back.shape[1], 4);

@@ -13,8 +13,12 @@
 
 static test_world_t world;
 
-static void open_world(int mode) { assert_int_equal(test_world_open(&world, mode), ACCRT_OK); }
-static void close_world(void) { assert_int_equal(test_world_close(&world), 0); }
+static void open_world(int mode) {
+  assert_int_equal(test_world_open(&world, mode), ACCRT_OK);
+}
+static void close_world(void) {
+  assert_int_equal(test_world_close(&world), 0);
+}
 
 static accrt_stream_t* make_stream(void) {
   accrt_stream_t* stream;
@@ -55,7 +59,8 @@ static void test_bad_arguments(void** state) {
   assert_int_equal(accrt_event_error(event, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
   assert_int_equal(accrt_event_elapsed(NULL, event, &elapsed), ACCRT_ERROR_INVALID_ARGUMENT);
   assert_int_equal(accrt_event_elapsed(event, event, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
-  assert_int_equal(accrt_event_elapsed(event, event, &elapsed), ACCRT_ERROR_INVALID_STATE); /* no timing */
+  assert_int_equal(accrt_event_elapsed(event, event, &elapsed),
+                   ACCRT_ERROR_INVALID_STATE); /* no timing */
   assert_int_equal(accrt_event_error(event, &error), ACCRT_OK);
   assert_int_equal(error.status, ACCRT_OK);
   accrt_event_release(accrt_event_retain(event));
@@ -79,9 +84,11 @@ static void test_other_device(void** state) {
   accrt_event_t *event, *here;
   assert_int_equal(accrt_instance_create(&options, &instance), ACCRT_OK);
   assert_int_equal(accrt_instance_register_driver(instance, test_driver_query), ACCRT_OK);
-  for (uint32_t i = 0; i < 2; ++i) assert_int_equal(accrt_instance_device(instance, i, &devices[i]), ACCRT_OK);
+  for (uint32_t i = 0; i < 2; ++i)
+    assert_int_equal(accrt_instance_device(instance, i, &devices[i]), ACCRT_OK);
   assert_int_equal(accrt_stream_create(devices[0], NULL, &stream), ACCRT_OK);
-  assert_int_equal(accrt_event_create(devices[1], ACCRT_EVENT_FLAG_TIMING, &event), ACCRT_ERROR_UNSUPPORTED);
+  assert_int_equal(accrt_event_create(devices[1], ACCRT_EVENT_FLAG_TIMING, &event),
+                   ACCRT_ERROR_UNSUPPORTED);
   assert_int_equal(accrt_event_create(devices[1], 0, &event), ACCRT_OK);
   assert_int_equal(accrt_event_create(devices[0], 0, &here), ACCRT_OK);
   assert_int_equal(accrt_stream_record(stream, event), ACCRT_ERROR_INVALID_ARGUMENT);
@@ -94,7 +101,8 @@ static void test_other_device(void** state) {
   accrt_event_release(here);
   accrt_event_release(event);
   accrt_stream_release(stream);
-  for (uint32_t i = 0; i < 2; ++i) accrt_device_release(devices[i]);
+  for (uint32_t i = 0; i < 2; ++i)
+    accrt_device_release(devices[i]);
   accrt_instance_release(instance);
 }
 
@@ -108,7 +116,8 @@ static void test_order_between_streams(void** state) {
     accrt_semaphore_t* gate;
     assert_int_equal(accrt_semaphore_create(world.instance, 0, &gate), ACCRT_OK);
     uint32_t words[2] = {0, 0};
-    assert_int_equal(accrt_stream_wait_event(two, event), ACCRT_OK); /* never recorded: nothing to wait for */
+    assert_int_equal(accrt_stream_wait_event(two, event),
+                     ACCRT_OK); /* never recorded: nothing to wait for */
     assert_int_equal(accrt_event_query(event), ACCRT_OK);
     assert_int_equal(accrt_event_synchronize(event, 0, 0), ACCRT_OK);
     assert_int_equal(accrt_stream_wait(one, gate, 1), ACCRT_OK);
@@ -173,9 +182,11 @@ static void test_timing(void** state) {
   (void)state;
   open_world(TEST_DRIVER_STEPPED);
   accrt_stream_t* stream = make_stream();
-  accrt_event_t *start = make_event(ACCRT_EVENT_FLAG_TIMING), *end = make_event(ACCRT_EVENT_FLAG_TIMING);
+  accrt_event_t *start = make_event(ACCRT_EVENT_FLAG_TIMING),
+                *end = make_event(ACCRT_EVENT_FLAG_TIMING);
   int64_t elapsed = 1;
-  assert_int_equal(accrt_event_elapsed(start, end, &elapsed), ACCRT_ERROR_INVALID_STATE); /* never recorded */
+  assert_int_equal(accrt_event_elapsed(start, end, &elapsed),
+                   ACCRT_ERROR_INVALID_STATE); /* never recorded */
   assert_int_equal(elapsed, 0);
   assert_int_equal(accrt_stream_record(stream, start), ACCRT_OK);
   uint32_t word = 0;
@@ -183,7 +194,8 @@ static void test_timing(void** state) {
   assert_int_equal(accrt_stream_record(stream, end), ACCRT_OK);
   assert_int_equal(accrt_event_elapsed(start, end, &elapsed), ACCRT_ERROR_NOT_READY);
   (void)usleep(5000);
-  while (test_driver_step()) continue;
+  while (test_driver_step())
+    continue;
   assert_int_equal(accrt_event_elapsed(start, end, &elapsed), ACCRT_OK);
   assert_true(elapsed >= (int64_t)(5 * MS));
   assert_int_equal(accrt_event_elapsed(end, start, &elapsed), ACCRT_OK);
@@ -193,7 +205,8 @@ static void test_timing(void** state) {
   test_driver_fail(TEST_SLOT_QUEUE_NOTIFY, 1, ACCRT_ERROR_DRIVER);
   assert_int_equal(accrt_stream_record(stream, end), ACCRT_OK);
   assert_int_equal(accrt_event_query(end), ACCRT_ERROR_NOT_READY);
-  while (test_driver_step()) continue;
+  while (test_driver_step())
+    continue;
   assert_int_equal(accrt_event_query(end), ACCRT_OK);
   assert_int_equal(accrt_event_elapsed(start, end, &elapsed), ACCRT_OK);
   assert_true(elapsed > 0);
@@ -241,9 +254,12 @@ static void test_failure(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_bad_arguments),   cmocka_unit_test(test_other_device),
-      cmocka_unit_test(test_order_between_streams), cmocka_unit_test(test_recording_again),
-      cmocka_unit_test(test_timing),          cmocka_unit_test(test_failure),
+      cmocka_unit_test(test_bad_arguments),
+      cmocka_unit_test(test_other_device),
+      cmocka_unit_test(test_order_between_streams),
+      cmocka_unit_test(test_recording_again),
+      cmocka_unit_test(test_timing),
+      cmocka_unit_test(test_failure),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,21 +12,24 @@
 #define CHILD_LIMIT_S 20
 
 /* A child ends with the number of the line that failed, modulo 251, plus 1. */
-#define CHILD_CHECK(condition)                        \
-  do {                                                \
-    if (!(condition)) _exit(__LINE__ % 251 + 1);      \
+#define CHILD_CHECK(condition)                                                                     \
+  do {                                                                                             \
+    if (!(condition))                                                                              \
+      _exit(__LINE__ % 251 + 1);                                                                   \
   } while (0)
 
 static void expect_child(pid_t child) {
   int status;
   assert_true(child > 0);
   assert_int_equal(waitpid(child, &status, 0), child);
-  if (WIFSIGNALED(status)) fail_msg("the child was killed by signal %d", WTERMSIG(status));
-  if (WEXITSTATUS(status) != 0) fail_msg("the child failed in a line that is %d modulo 251", WEXITSTATUS(status) - 1);
+  if (WIFSIGNALED(status))
+    fail_msg("the child was killed by signal %d", WTERMSIG(status));
+  if (WEXITSTATUS(status) != 0)
+    fail_msg("the child failed in a line that is %d modulo 251", WEXITSTATUS(status) - 1);
 }
 
-static void check_child(test_world_t* world, accrt_stream_t* stream, accrt_semaphore_t* semaphore, accrt_buffer_t* buffer,
-                        accrt_event_t* event, accrt_commands_t* commands) {
+static void check_child(test_world_t* world, accrt_stream_t* stream, accrt_semaphore_t* semaphore,
+                        accrt_buffer_t* buffer, accrt_event_t* event, accrt_commands_t* commands) {
   (void)alarm(CHILD_LIMIT_S); /* a hang becomes a signal */
   accrt_instance_t* instance;
   accrt_device_t* device;
@@ -42,12 +45,14 @@ static void check_child(test_world_t* world, accrt_stream_t* stream, accrt_semap
   CHILD_CHECK(accrt_instance_create(NULL, &instance) == ACCRT_ERROR_FORKED && instance == NULL);
   CHILD_CHECK(accrt_instance_device_count(world->instance, &count) == ACCRT_ERROR_FORKED);
   CHILD_CHECK(accrt_instance_device(world->instance, 0, &device) == ACCRT_ERROR_FORKED);
-  CHILD_CHECK(accrt_instance_device_by_name(world->instance, "test", &device) == ACCRT_ERROR_FORKED);
+  CHILD_CHECK(accrt_instance_device_by_name(world->instance, "test", &device) ==
+              ACCRT_ERROR_FORKED);
   CHILD_CHECK(accrt_instance_load_driver(world->instance, "x") == ACCRT_ERROR_FORKED);
   CHILD_CHECK(accrt_device_status(world->device) == ACCRT_ERROR_FORKED);
   CHILD_CHECK(accrt_device_pool(world->device, ACCRT_MEMORY_DEVICE, &pool) == ACCRT_ERROR_FORKED);
   CHILD_CHECK(accrt_pool_create(world->device, NULL, &pool) == ACCRT_ERROR_FORKED);
-  CHILD_CHECK(accrt_buffer_import(world->device, &word, 4, NULL, NULL, &other_buffer) == ACCRT_ERROR_FORKED);
+  CHILD_CHECK(accrt_buffer_import(world->device, &word, 4, NULL, NULL, &other_buffer) ==
+              ACCRT_ERROR_FORKED);
   CHILD_CHECK(accrt_buffer_map(buffer, 0, 4, &pointer) == ACCRT_ERROR_FORKED);
   CHILD_CHECK(accrt_stream_create(world->device, NULL, &other_stream) == ACCRT_ERROR_FORKED);
   CHILD_CHECK(accrt_stream_query(stream) == ACCRT_ERROR_FORKED);
@@ -59,7 +64,8 @@ static void check_child(test_world_t* world, accrt_stream_t* stream, accrt_semap
   CHILD_CHECK(accrt_stream_wait(stream, semaphore, 9) == ACCRT_ERROR_FORKED);
   CHILD_CHECK(accrt_stream_record(stream, event) == ACCRT_ERROR_FORKED);
   CHILD_CHECK(accrt_stream_free(stream, buffer) == ACCRT_ERROR_FORKED);
-  CHILD_CHECK(accrt_stream_submit(stream, commands, NULL, 0, sizeof(accrt_binding_t)) == ACCRT_ERROR_FORKED);
+  CHILD_CHECK(accrt_stream_submit(stream, commands, NULL, 0, sizeof(accrt_binding_t)) ==
+              ACCRT_ERROR_FORKED);
   CHILD_CHECK(accrt_commands_finalize(commands) == ACCRT_ERROR_FORKED);
   CHILD_CHECK(accrt_event_query(event) == ACCRT_ERROR_FORKED);
   CHILD_CHECK(accrt_semaphore_query(semaphore, &value) == ACCRT_ERROR_FORKED);
@@ -67,7 +73,8 @@ static void check_child(test_world_t* world, accrt_stream_t* stream, accrt_semap
   CHILD_CHECK(accrt_semaphore_wait(semaphore, 9, ACCRT_TIMEOUT_INFINITE, 0) == ACCRT_ERROR_FORKED);
   CHILD_CHECK(accrt_semaphore_export_eventfd(semaphore, 9, &fd) == ACCRT_ERROR_FORKED && fd == -1);
   accrt_error_t error = ACCRT_ERROR_INIT;
-  CHILD_CHECK(accrt_last_error(&error) == ACCRT_OK && error.status == ACCRT_ERROR_FORKED && error.message[0] != '\0');
+  CHILD_CHECK(accrt_last_error(&error) == ACCRT_OK && error.status == ACCRT_ERROR_FORKED &&
+              error.message[0] != '\0');
   /* What needs no instance still works. */
   accrt_caps_t caps = ACCRT_CAPS_INIT;
   CHILD_CHECK(accrt_query_caps(&caps) == ACCRT_OK);
@@ -103,7 +110,8 @@ static void test_child_and_parent(void** state) {
   assert_int_equal(accrt_commands_create(world.device, 0, &commands), ACCRT_OK);
   assert_int_equal(accrt_stream_wait(stream, semaphore, 1), ACCRT_OK);
   const pid_t child = fork();
-  if (child == 0) check_child(&world, stream, semaphore, buffer, event, commands);
+  if (child == 0)
+    check_child(&world, stream, semaphore, buffer, event, commands);
   expect_child(child);
   /* The parent does not notice. */
   assert_int_equal(accrt_semaphore_signal(semaphore, 1), ACCRT_OK);

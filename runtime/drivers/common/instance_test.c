@@ -27,7 +27,8 @@ static const char* message(void) {
 }
 
 static void assert_says(const char* text) {
-  if (strstr(message(), text) == NULL) fail_msg("'%s' is not in '%s'", text, message());
+  if (strstr(message(), text) == NULL)
+    fail_msg("'%s' is not in '%s'", text, message());
 }
 
 static void test_create_refuses(void** state) {
@@ -88,12 +89,14 @@ static void test_option_keys(void** state) {
   option = (accrt_option_t){"+test.speed", "fast"};
   assert_int_equal(accrt_instance_create(&options, &instance), ACCRT_OK);
   test_driver_reset(TEST_DRIVER_SYNCHRONOUS);
-  assert_int_equal(accrt_instance_register_driver(instance, test_driver_query), ACCRT_ERROR_NOT_FOUND);
+  assert_int_equal(accrt_instance_register_driver(instance, test_driver_query),
+                   ACCRT_ERROR_NOT_FOUND);
   assert_says("test.speed");
   static const char* const keys[] = {"test.sped", "test.speed", NULL};
   test_driver.option_keys = keys;
   assert_int_equal(accrt_instance_register_driver(instance, test_driver_query), ACCRT_OK);
-  assert_string_equal(test_driver.environment->option(test_driver.environment, "test.speed"), "fast");
+  assert_string_equal(test_driver.environment->option(test_driver.environment, "test.speed"),
+                      "fast");
   assert_null(test_driver.environment->option(test_driver.environment, "test.sped"));
   accrt_instance_release(instance);
 }
@@ -102,27 +105,33 @@ static void test_drivers_are_negotiated(void** state) {
   (void)state;
   accrt_instance_t* instance = make_instance();
   uint32_t count = 9;
-  assert_int_equal(accrt_instance_register_driver(NULL, test_driver_query), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_instance_register_driver(NULL, test_driver_query),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
   assert_int_equal(accrt_instance_register_driver(instance, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
   test_driver_reset(TEST_DRIVER_SYNCHRONOUS);
   test_driver.abi_version = (1u << 16) | 2;
-  assert_int_equal(accrt_instance_register_driver(instance, test_driver_query), ACCRT_ERROR_VERSION_MISMATCH);
+  assert_int_equal(accrt_instance_register_driver(instance, test_driver_query),
+                   ACCRT_ERROR_VERSION_MISMATCH);
   assert_says("driver ABI 1.2");
   assert_says("0.0 to 0.1");
   test_driver.abi_version = ACCRT_DRIVER_ABI_VERSION + 1;
-  assert_int_equal(accrt_instance_register_driver(instance, test_driver_query), ACCRT_ERROR_VERSION_MISMATCH);
+  assert_int_equal(accrt_instance_register_driver(instance, test_driver_query),
+                   ACCRT_ERROR_VERSION_MISMATCH);
   test_driver.abi_version = 0;
   test_driver.table_size_bytes = 8;
-  assert_int_equal(accrt_instance_register_driver(instance, test_driver_query), ACCRT_ERROR_INVALID_FORMAT);
+  assert_int_equal(accrt_instance_register_driver(instance, test_driver_query),
+                   ACCRT_ERROR_INVALID_FORMAT);
   /* An older table that lacks the last functions: these are mandatory, and named. */
   test_driver.table_size_bytes = (uint32_t)offsetof(accrt_driver_table_t, list_destroy);
-  assert_int_equal(accrt_instance_register_driver(instance, test_driver_query), ACCRT_ERROR_INVALID_FORMAT);
+  assert_int_equal(accrt_instance_register_driver(instance, test_driver_query),
+                   ACCRT_ERROR_INVALID_FORMAT);
   assert_says("list_destroy");
   /* A newer table: what we do not know is not looked at. */
   test_driver.table_size_bytes = (uint32_t)sizeof(accrt_driver_table_t) + 64;
   test_driver.device_count = 3;
   assert_int_equal(accrt_instance_register_driver(instance, test_driver_query), ACCRT_OK);
-  assert_int_equal(accrt_instance_register_driver(instance, test_driver_query), ACCRT_ERROR_ALREADY_EXISTS);
+  assert_int_equal(accrt_instance_register_driver(instance, test_driver_query),
+                   ACCRT_ERROR_ALREADY_EXISTS);
   assert_says("'test'");
   assert_int_equal(accrt_instance_device_count(instance, &count), ACCRT_OK);
   assert_int_equal(count, 3);
@@ -166,7 +175,8 @@ static void test_load_driver(void** state) {
   accrt_instance_t* instance = make_instance();
   assert_int_equal(accrt_instance_load_driver(NULL, "x"), ACCRT_ERROR_INVALID_ARGUMENT);
   assert_int_equal(accrt_instance_load_driver(instance, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
-  assert_int_equal(accrt_instance_load_driver(instance, "/does/not/exist.so"), ACCRT_ERROR_NOT_FOUND);
+  assert_int_equal(accrt_instance_load_driver(instance, "/does/not/exist.so"),
+                   ACCRT_ERROR_NOT_FOUND);
   assert_says("/does/not/exist.so");
   assert_int_equal(accrt_instance_load_driver(instance, "libm.so.6"), ACCRT_ERROR_NOT_FOUND);
   assert_says("accrt_driver_query");
@@ -185,10 +195,12 @@ static void test_devices(void** state) {
   assert_says("2 of 2");
   assert_int_equal(accrt_instance_device(NULL, 0, &device), ACCRT_ERROR_INVALID_ARGUMENT);
   assert_int_equal(accrt_instance_device(instance, 0, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
-  assert_int_equal(accrt_instance_device_by_name(instance, "gpu:7", &device), ACCRT_ERROR_NOT_FOUND);
+  assert_int_equal(accrt_instance_device_by_name(instance, "gpu:7", &device),
+                   ACCRT_ERROR_NOT_FOUND);
   assert_says("'gpu:7'");
   assert_says("test:0, test:1");
-  assert_int_equal(accrt_instance_device_by_name(instance, NULL, &device), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_instance_device_by_name(instance, NULL, &device),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
   test_driver_fail(TEST_SLOT_DEVICE_OPEN, 1, ACCRT_ERROR_DRIVER);
   assert_int_equal(accrt_instance_device_by_name(instance, "test", &device), ACCRT_ERROR_DRIVER);
   assert_says("test:0: injected fault");
@@ -231,7 +243,8 @@ typedef struct opener {
 
 static void* open_device(void* argument) {
   opener_t* opener = argument;
-  assert_int_equal(accrt_instance_device_by_name(opener->instance, "test:1", &opener->device), ACCRT_OK);
+  assert_int_equal(accrt_instance_device_by_name(opener->instance, "test:1", &opener->device),
+                   ACCRT_OK);
   return NULL;
 }
 
@@ -248,9 +261,11 @@ static void test_many_threads_open_one_device(void** state) {
     openers[i] = (opener_t){instance, NULL};
     assert_int_equal(pthread_create(&threads[i], NULL, open_device, &openers[i]), 0);
   }
-  for (int i = 0; i < THREADS; ++i) assert_int_equal(pthread_join(threads[i], NULL), 0);
+  for (int i = 0; i < THREADS; ++i)
+    assert_int_equal(pthread_join(threads[i], NULL), 0);
   assert_int_equal(atomic_load(&test_driver.devices), 1);
-  for (int i = 0; i < THREADS; ++i) accrt_device_release(openers[i].device);
+  for (int i = 0; i < THREADS; ++i)
+    accrt_device_release(openers[i].device);
   accrt_instance_release(instance);
 }
 

@@ -53,7 +53,8 @@ static void test_bad_arguments(void** state) {
   assert_int_equal(accrt_semaphore_create(NULL, 0, &semaphore), ACCRT_ERROR_INVALID_ARGUMENT);
   assert_null(semaphore);
   assert_int_equal(accrt_semaphore_create(world.instance, 0, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
-  assert_int_equal(accrt_semaphore_create(world.instance, UINT64_MAX, &semaphore), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_semaphore_create(world.instance, UINT64_MAX, &semaphore),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
   semaphore = make(0);
   uint64_t value;
   assert_int_equal(accrt_semaphore_query(NULL, &value), ACCRT_ERROR_INVALID_ARGUMENT);
@@ -63,13 +64,15 @@ static void test_bad_arguments(void** state) {
   assert_int_equal(accrt_semaphore_wait(NULL, 1, 0, 0), ACCRT_ERROR_INVALID_ARGUMENT);
   assert_int_equal(accrt_semaphore_wait(semaphore, 1, 0, 3), ACCRT_ERROR_INVALID_ARGUMENT);
   assert_int_equal(accrt_semaphore_fail(semaphore, ACCRT_OK, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
-  assert_int_equal(accrt_semaphore_fail(NULL, ACCRT_ERROR_CANCELLED, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_semaphore_fail(NULL, ACCRT_ERROR_CANCELLED, NULL),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
   assert_int_equal(accrt_semaphore_error(semaphore, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
   assert_int_equal(accrt_semaphore_wait_many(NULL, 1, 0, 0, 0, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
   assert_int_equal(accrt_semaphore_wait_many(NULL, 0, 1, 0, 0, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
   assert_int_equal(accrt_semaphore_wait_many(NULL, 0, 0, 0, 0, NULL), ACCRT_OK);
   const accrt_timepoint_t none = {NULL, 1};
-  assert_int_equal(accrt_semaphore_wait_many(&none, 1, 0, 0, 0, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_semaphore_wait_many(&none, 1, 0, 0, 0, NULL),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
   int32_t fd = 7;
   assert_int_equal(accrt_semaphore_export_eventfd(NULL, 1, &fd), ACCRT_ERROR_INVALID_ARGUMENT);
   assert_int_equal(fd, -1);
@@ -112,7 +115,8 @@ static void test_wait_from_another_thread(void** state) {
     signaller_t signaller = {semaphore, ++value, 3 * MS};
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, signal_later, &signaller), 0);
-    assert_int_equal(accrt_semaphore_wait(semaphore, value, ACCRT_TIMEOUT_INFINITE, policy), ACCRT_OK);
+    assert_int_equal(accrt_semaphore_wait(semaphore, value, ACCRT_TIMEOUT_INFINITE, policy),
+                     ACCRT_OK);
     assert_int_equal(pthread_join(thread, NULL), 0);
   }
   accrt_semaphore_release(semaphore);
@@ -127,8 +131,10 @@ typedef struct pair {
 static void* answer(void* argument) {
   const pair_t* pair = argument;
   for (uint64_t i = 1; i <= ROUNDS; ++i) {
-    if (accrt_semaphore_wait(pair->ping, i, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK) != ACCRT_OK) return (void*)1;
-    if (accrt_semaphore_signal(pair->pong, i) != ACCRT_OK) return (void*)1;
+    if (accrt_semaphore_wait(pair->ping, i, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK) != ACCRT_OK)
+      return (void*)1;
+    if (accrt_semaphore_signal(pair->pong, i) != ACCRT_OK)
+      return (void*)1;
   }
   return NULL;
 }
@@ -141,7 +147,8 @@ static void test_ping_pong(void** state) {
   assert_int_equal(pthread_create(&thread, NULL, answer, &pair), 0);
   for (uint64_t i = 1; i <= ROUNDS; ++i) {
     assert_int_equal(accrt_semaphore_signal(pair.ping, i), ACCRT_OK);
-    assert_int_equal(accrt_semaphore_wait(pair.pong, i, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK), ACCRT_OK);
+    assert_int_equal(accrt_semaphore_wait(pair.pong, i, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK),
+                     ACCRT_OK);
   }
   assert_int_equal(pthread_join(thread, &result), 0);
   assert_null(result);
@@ -155,13 +162,15 @@ static void test_failure(void** state) {
   accrt_error_t error = ACCRT_ERROR_INIT;
   assert_int_equal(accrt_semaphore_error(semaphore, &error), ACCRT_OK);
   assert_int_equal(error.status, ACCRT_OK);
-  assert_int_equal(accrt_semaphore_fail(semaphore, ACCRT_ERROR_CANCELLED, "not wanted any more"), ACCRT_OK);
+  assert_int_equal(accrt_semaphore_fail(semaphore, ACCRT_ERROR_CANCELLED, "not wanted any more"),
+                   ACCRT_OK);
   assert_int_equal(accrt_semaphore_fail(semaphore, ACCRT_ERROR_IO, "second"), ACCRT_OK);
   uint64_t value = 0;
   assert_int_equal(accrt_semaphore_query(semaphore, &value), ACCRT_ERROR_POISONED);
   assert_int_equal(value, 3);
   assert_int_equal(accrt_semaphore_signal(semaphore, 4), ACCRT_ERROR_POISONED);
-  assert_int_equal(accrt_semaphore_wait(semaphore, 4, ACCRT_TIMEOUT_INFINITE, 0), ACCRT_ERROR_POISONED);
+  assert_int_equal(accrt_semaphore_wait(semaphore, 4, ACCRT_TIMEOUT_INFINITE, 0),
+                   ACCRT_ERROR_POISONED);
   assert_int_equal(accrt_last_error(&error), ACCRT_OK);
   assert_non_null(strstr(error.message, "not wanted any more"));
   /* What was reached before stays reached. */
@@ -185,7 +194,8 @@ static void test_failure_wakes(void** state) {
     accrt_semaphore_t* semaphore = make(0);
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, fail_later, semaphore), 0);
-    assert_int_equal(accrt_semaphore_wait(semaphore, 1, ACCRT_TIMEOUT_INFINITE, policy), ACCRT_ERROR_POISONED);
+    assert_int_equal(accrt_semaphore_wait(semaphore, 1, ACCRT_TIMEOUT_INFINITE, policy),
+                     ACCRT_ERROR_POISONED);
     assert_int_equal(pthread_join(thread, NULL), 0);
     accrt_semaphore_release(semaphore);
   }
@@ -208,32 +218,45 @@ static void test_wait_many(void** state) {
   (void)state;
   enum { COUNT = 20 }; /* more than fit on the stack */
   accrt_timepoint_t timepoints[COUNT];
-  for (uint32_t i = 0; i < COUNT; ++i) timepoints[i] = (accrt_timepoint_t){make(0), 1};
+  for (uint32_t i = 0; i < COUNT; ++i)
+    timepoints[i] = (accrt_timepoint_t){make(0), 1};
   uint32_t index = 99;
-  assert_int_equal(accrt_semaphore_wait_many(timepoints, COUNT, 1, 0, 0, &index), ACCRT_ERROR_NOT_READY);
-  assert_int_equal(accrt_semaphore_wait_many(timepoints, COUNT, 1, MS, 0, &index), ACCRT_ERROR_TIMEOUT);
+  assert_int_equal(accrt_semaphore_wait_many(timepoints, COUNT, 1, 0, 0, &index),
+                   ACCRT_ERROR_NOT_READY);
+  assert_int_equal(accrt_semaphore_wait_many(timepoints, COUNT, 1, MS, 0, &index),
+                   ACCRT_ERROR_TIMEOUT);
   signaller_t signaller = {timepoints[13].semaphore, 1, 3 * MS};
   pthread_t thread;
   assert_int_equal(pthread_create(&thread, NULL, signal_later, &signaller), 0);
-  assert_int_equal(accrt_semaphore_wait_many(timepoints, COUNT, 1, ACCRT_TIMEOUT_INFINITE, 0, &index), ACCRT_OK);
+  assert_int_equal(
+      accrt_semaphore_wait_many(timepoints, COUNT, 1, ACCRT_TIMEOUT_INFINITE, 0, &index), ACCRT_OK);
   assert_int_equal(index, 13);
   assert_int_equal(pthread_join(thread, NULL), 0);
   for (uint32_t i = 0; i < COUNT - 1; ++i) {
-    if (i != 13) assert_int_equal(accrt_semaphore_signal(timepoints[i].semaphore, 1), ACCRT_OK);
+    if (i != 13)
+      assert_int_equal(accrt_semaphore_signal(timepoints[i].semaphore, 1), ACCRT_OK);
   }
-  assert_int_equal(accrt_semaphore_wait_many(timepoints, COUNT, 0, MS, 0, NULL), ACCRT_ERROR_TIMEOUT);
+  assert_int_equal(accrt_semaphore_wait_many(timepoints, COUNT, 0, MS, 0, NULL),
+                   ACCRT_ERROR_TIMEOUT);
   signaller = (signaller_t){timepoints[COUNT - 1].semaphore, 1, 3 * MS};
   assert_int_equal(pthread_create(&thread, NULL, signal_later, &signaller), 0);
-  assert_int_equal(accrt_semaphore_wait_many(timepoints, COUNT, 0, ACCRT_TIMEOUT_INFINITE, 0, NULL), ACCRT_OK);
+  assert_int_equal(accrt_semaphore_wait_many(timepoints, COUNT, 0, ACCRT_TIMEOUT_INFINITE, 0, NULL),
+                   ACCRT_OK);
   assert_int_equal(pthread_join(thread, NULL), 0);
-  for (uint32_t i = 0; i < COUNT; ++i) timepoints[i].value = 2;
-  assert_int_equal(accrt_semaphore_fail(timepoints[4].semaphore, ACCRT_ERROR_CANCELLED, NULL), ACCRT_OK);
-  assert_int_equal(accrt_semaphore_wait_many(timepoints, COUNT, 0, ACCRT_TIMEOUT_INFINITE, 0, NULL), ACCRT_ERROR_POISONED);
-  assert_int_equal(accrt_semaphore_wait_many(timepoints, COUNT, 1, ACCRT_TIMEOUT_INFINITE, 0, NULL), ACCRT_ERROR_POISONED);
+  for (uint32_t i = 0; i < COUNT; ++i)
+    timepoints[i].value = 2;
+  assert_int_equal(accrt_semaphore_fail(timepoints[4].semaphore, ACCRT_ERROR_CANCELLED, NULL),
+                   ACCRT_OK);
+  assert_int_equal(accrt_semaphore_wait_many(timepoints, COUNT, 0, ACCRT_TIMEOUT_INFINITE, 0, NULL),
+                   ACCRT_ERROR_POISONED);
+  assert_int_equal(accrt_semaphore_wait_many(timepoints, COUNT, 1, ACCRT_TIMEOUT_INFINITE, 0, NULL),
+                   ACCRT_ERROR_POISONED);
   assert_int_equal(accrt_semaphore_signal(timepoints[5].semaphore, 2), ACCRT_OK);
-  assert_int_equal(accrt_semaphore_wait_many(timepoints, COUNT, 1, ACCRT_TIMEOUT_INFINITE, 0, &index), ACCRT_OK);
+  assert_int_equal(
+      accrt_semaphore_wait_many(timepoints, COUNT, 1, ACCRT_TIMEOUT_INFINITE, 0, &index), ACCRT_OK);
   assert_int_equal(index, 5);
-  for (uint32_t i = 0; i < COUNT; ++i) accrt_semaphore_release(timepoints[i].semaphore);
+  for (uint32_t i = 0; i < COUNT; ++i)
+    accrt_semaphore_release(timepoints[i].semaphore);
 }
 
 static void test_wait_many_allocation(void** state) {
@@ -241,11 +264,14 @@ static void test_wait_many_allocation(void** state) {
   enum { COUNT = 20 };
   accrt_timepoint_t timepoints[COUNT];
   accrt_semaphore_t* semaphore = make(0);
-  for (uint32_t i = 0; i < COUNT; ++i) timepoints[i] = (accrt_timepoint_t){semaphore, 1};
+  for (uint32_t i = 0; i < COUNT; ++i)
+    timepoints[i] = (accrt_timepoint_t){semaphore, 1};
   test_allocator_fail(&world.allocator, 1, 0);
-  assert_int_equal(accrt_semaphore_wait_many(timepoints, COUNT, 0, 0, 0, NULL), ACCRT_ERROR_OUT_OF_MEMORY);
+  assert_int_equal(accrt_semaphore_wait_many(timepoints, COUNT, 0, 0, 0, NULL),
+                   ACCRT_ERROR_OUT_OF_MEMORY);
   test_allocator_fail(&world.allocator, 2, 0);
-  assert_int_equal(accrt_semaphore_wait_many(timepoints, COUNT, 0, 0, 0, NULL), ACCRT_ERROR_OUT_OF_MEMORY);
+  assert_int_equal(accrt_semaphore_wait_many(timepoints, COUNT, 0, 0, 0, NULL),
+                   ACCRT_ERROR_OUT_OF_MEMORY);
   /* Few need none. */
   test_allocator_fail(&world.allocator, 1, 1);
   assert_int_equal(accrt_semaphore_wait_many(timepoints, 8, 0, MS, 0, NULL), ACCRT_ERROR_TIMEOUT);
@@ -304,7 +330,8 @@ static void test_other_instance(void** state) {
   assert_int_equal(accrt_instance_create(&options, &other), ACCRT_OK);
   accrt_timepoint_t timepoints[2] = {{make(1), 1}, {NULL, 1}};
   assert_int_equal(accrt_semaphore_create(other, 1, &timepoints[1].semaphore), ACCRT_OK);
-  assert_int_equal(accrt_semaphore_wait_many(timepoints, 2, 0, 0, 0, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_semaphore_wait_many(timepoints, 2, 0, 0, 0, NULL),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
   accrt_semaphore_release(timepoints[0].semaphore);
   accrt_semaphore_release(timepoints[1].semaphore);
   accrt_instance_release(other);

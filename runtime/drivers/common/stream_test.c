@@ -38,9 +38,13 @@ static void fill(accrt_stream_t* stream, uint32_t* word, uint32_t value) {
   assert_int_equal(accrt_stream_fill(stream, &place, 4, value, 4), ACCRT_OK);
 }
 
-static void open_world(int mode) { assert_int_equal(test_world_open(&world, mode), ACCRT_OK); }
+static void open_world(int mode) {
+  assert_int_equal(test_world_open(&world, mode), ACCRT_OK);
+}
 
-static void close_world(void) { assert_int_equal(test_world_close(&world), 0); }
+static void close_world(void) {
+  assert_int_equal(test_world_close(&world), 0);
+}
 
 static const int modes[] = {TEST_DRIVER_SYNCHRONOUS, TEST_DRIVER_THREAD, TEST_DRIVER_CALLER};
 #define FOR_MODES for (size_t mode_ = 0; mode_ < sizeof modes / sizeof *modes; ++mode_)
@@ -52,7 +56,8 @@ static void test_order(void** state) {
     accrt_stream_t* stream = make_stream();
     accrt_semaphore_t* semaphore = make_semaphore(0);
     uint32_t words[3] = {1, 2, 3};
-    const accrt_place_t a = {NULL, &words[0], 0}, b = {NULL, &words[1], 0}, c = {NULL, &words[2], 0};
+    const accrt_place_t a = {NULL, &words[0], 0}, b = {NULL, &words[1], 0},
+                        c = {NULL, &words[2], 0};
     fill(stream, &words[0], 7);
     assert_int_equal(accrt_stream_copy(stream, &a, &b, 4), ACCRT_OK);
     assert_int_equal(accrt_stream_signal(stream, semaphore, 1), ACCRT_OK);
@@ -81,7 +86,8 @@ static void test_bad_arguments(void** state) {
   assert_int_equal(accrt_stream_create(world.device, NULL, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
   accrt_stream_options_t options = ACCRT_STREAM_OPTIONS_INIT;
   options.struct_size = 3;
-  assert_int_equal(accrt_stream_create(world.device, &options, &stream), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_stream_create(world.device, &options, &stream),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
   options = (accrt_stream_options_t)ACCRT_STREAM_OPTIONS_INIT;
   options.label = "named";
   assert_int_equal(accrt_stream_create(world.device, &options, &stream), ACCRT_OK);
@@ -97,7 +103,8 @@ static void test_bad_arguments(void** state) {
   assert_int_equal(accrt_stream_wait(stream, NULL, 1), ACCRT_ERROR_INVALID_ARGUMENT);
   assert_int_equal(accrt_stream_wait(stream, semaphore, UINT64_MAX), ACCRT_ERROR_INVALID_ARGUMENT);
   assert_int_equal(accrt_stream_signal(stream, NULL, 1), ACCRT_ERROR_INVALID_ARGUMENT);
-  assert_int_equal(accrt_stream_signal(stream, semaphore, UINT64_MAX), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_stream_signal(stream, semaphore, UINT64_MAX),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
   assert_int_equal(accrt_stream_notify(stream, NULL, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
   assert_int_equal(accrt_stream_id(NULL), 0);
   assert_null(accrt_stream_device(NULL));
@@ -207,7 +214,8 @@ static void test_repeated_use_allocates_nothing(void** state) {
   long before = 0;
   uint64_t value = 0;
   for (int round = 0; round < 100; ++round) {
-    if (round == 2) before = atomic_load(&world.allocator.total_count);
+    if (round == 2)
+      before = atomic_load(&world.allocator.total_count);
     const long driver_jobs = 2; /* the test driver allocates one for each command */
     assert_int_equal(accrt_stream_wait(stream, semaphore, value + 1), ACCRT_OK);
     fill(stream, &word, 1);
@@ -295,7 +303,8 @@ static void test_failure_travels(void** state) {
   FOR_MODES {
     open_world(modes[mode_]);
     accrt_stream_t *first = make_stream(), *second = make_stream();
-    accrt_semaphore_t *gate = make_semaphore(0), *middle = make_semaphore(0), *end = make_semaphore(0);
+    accrt_semaphore_t *gate = make_semaphore(0), *middle = make_semaphore(0),
+                      *end = make_semaphore(0);
     uint32_t words[2] = {0, 0};
     assert_int_equal(accrt_stream_wait(second, middle, 1), ACCRT_OK);
     fill(second, &words[1], 1);
@@ -303,7 +312,8 @@ static void test_failure_travels(void** state) {
     assert_int_equal(accrt_stream_wait(first, gate, 1), ACCRT_OK);
     fill(first, &words[0], 1);
     assert_int_equal(accrt_stream_signal(first, middle, 1), ACCRT_OK);
-    assert_int_equal(accrt_semaphore_fail(gate, ACCRT_ERROR_CANCELLED, "cancelled by its owner"), ACCRT_OK);
+    assert_int_equal(accrt_semaphore_fail(gate, ACCRT_ERROR_CANCELLED, "cancelled by its owner"),
+                     ACCRT_OK);
     assert_int_equal(accrt_semaphore_wait(end, 1, FOREVER, 0), ACCRT_ERROR_POISONED);
     accrt_error_t error = ACCRT_ERROR_INIT;
     assert_int_equal(accrt_semaphore_error(end, &error), ACCRT_OK);
@@ -419,7 +429,8 @@ static void test_device_lost(void** state) {
   test_driver_fail(TEST_SLOT_RUN, 1, ACCRT_ERROR_DEVICE_LOST);
   fill(stream, &word, 1);
   const accrt_status_t status = accrt_stream_signal(stream, done, 1);
-  if (status == ACCRT_OK) assert_int_equal(accrt_semaphore_wait(done, 1, FOREVER, 0), ACCRT_ERROR_POISONED);
+  if (status == ACCRT_OK)
+    assert_int_equal(accrt_semaphore_wait(done, 1, FOREVER, 0), ACCRT_ERROR_POISONED);
   assert_int_equal(accrt_stream_synchronize(stream, FOREVER, 0), ACCRT_ERROR_DEVICE_LOST);
   assert_int_equal(accrt_stream_query(stream), ACCRT_ERROR_DEVICE_LOST);
   const accrt_place_t place = {NULL, &word, 0};
@@ -447,12 +458,14 @@ static void note(void* user, accrt_status_t status) {
   noted->thread = pthread_self();
   atomic_store(&noted->status, status);
   /* It may call the library. */
-  if (noted->semaphore != NULL) assert_int_equal(accrt_semaphore_signal(noted->semaphore, 1), ACCRT_OK);
+  if (noted->semaphore != NULL)
+    assert_int_equal(accrt_semaphore_signal(noted->semaphore, 1), ACCRT_OK);
   atomic_fetch_add(&noted->calls, 1);
 }
 
 static void await_call(noted_t* noted) {
-  for (int i = 0; i < 5000 && atomic_load(&noted->calls) == 0; ++i) (void)usleep(1000);
+  for (int i = 0; i < 5000 && atomic_load(&noted->calls) == 0; ++i)
+    (void)usleep(1000);
   assert_int_equal(atomic_load(&noted->calls), 1);
 }
 
@@ -511,7 +524,8 @@ static void test_last_release_inside_a_notification(void** state) {
   open_world(TEST_DRIVER_THREAD);
   last_holder_t holder = {make_stream(), world.device, world.instance};
   assert_int_equal(accrt_stream_notify(holder.stream, drop_all, &holder), ACCRT_OK);
-  for (int i = 0; i < 5000 && test_world_left(&world) != 0; ++i) (void)usleep(1000);
+  for (int i = 0; i < 5000 && test_world_left(&world) != 0; ++i)
+    (void)usleep(1000);
   assert_int_equal(test_world_left(&world), 0);
 }
 
@@ -525,11 +539,13 @@ static void test_release_with_work_in_flight(void** state) {
   enum { COUNT = 500 };
   static uint32_t words[COUNT];
   memset(words, 0, sizeof words);
-  for (uint32_t i = 0; i < COUNT; ++i) fill(stream, &words[i], i + 1);
+  for (uint32_t i = 0; i < COUNT; ++i)
+    fill(stream, &words[i], i + 1);
   assert_int_equal(accrt_stream_signal(stream, done, 1), ACCRT_OK);
   accrt_stream_release(stream); /* it still runs */
   assert_int_equal(accrt_semaphore_wait(done, 1, FOREVER, 0), ACCRT_OK);
-  for (uint32_t i = 0; i < COUNT; ++i) assert_int_equal(words[i], i + 1);
+  for (uint32_t i = 0; i < COUNT; ++i)
+    assert_int_equal(words[i], i + 1);
   accrt_semaphore_release(done);
   close_world();
 }
@@ -579,7 +595,8 @@ static void* hammer(void* argument) {
     worker->failed |= accrt_stream_signal(one, worker->semaphore, 2 * i - 1) != ACCRT_OK;
     worker->failed |= accrt_stream_wait(two, worker->semaphore, 2 * i - 1) != ACCRT_OK;
     worker->failed |= accrt_stream_signal(two, worker->semaphore, 2 * i) != ACCRT_OK;
-    worker->failed |= accrt_semaphore_wait(worker->semaphore, 2 * i, FOREVER, ACCRT_WAIT_BLOCK) != ACCRT_OK;
+    worker->failed |=
+        accrt_semaphore_wait(worker->semaphore, 2 * i, FOREVER, ACCRT_WAIT_BLOCK) != ACCRT_OK;
     worker->failed |= *worker->counter != i;
   }
   return NULL;
@@ -617,7 +634,8 @@ typedef struct chaos {
 
 static void* chaos_reset(void* argument) {
   chaos_t* chaos = argument;
-  while (!atomic_load(&chaos->stop)) (void)accrt_stream_reset(chaos->stream);
+  while (!atomic_load(&chaos->stop))
+    (void)accrt_stream_reset(chaos->stream);
   return NULL;
 }
 
@@ -643,7 +661,8 @@ static void* chaos_enqueue(void* argument) {
   }
   /* Its memory may be in use until all is over. */
   (void)accrt_stream_synchronize(chaos->stream, FOREVER, 0);
-  while (accrt_stream_reset(chaos->stream) != ACCRT_OK) continue;
+  while (accrt_stream_reset(chaos->stream) != ACCRT_OK)
+    continue;
   return NULL;
 }
 
@@ -654,8 +673,10 @@ static void test_chaos(void** state) {
     chaos_t chaos = {.stream = make_stream()};
     pthread_t resetter, enqueuers[2];
     assert_int_equal(pthread_create(&resetter, NULL, chaos_reset, &chaos), 0);
-    for (int i = 0; i < 2; ++i) assert_int_equal(pthread_create(&enqueuers[i], NULL, chaos_enqueue, &chaos), 0);
-    for (int i = 0; i < 2; ++i) assert_int_equal(pthread_join(enqueuers[i], NULL), 0);
+    for (int i = 0; i < 2; ++i)
+      assert_int_equal(pthread_create(&enqueuers[i], NULL, chaos_enqueue, &chaos), 0);
+    for (int i = 0; i < 2; ++i)
+      assert_int_equal(pthread_join(enqueuers[i], NULL), 0);
     atomic_store(&chaos.stop, 1);
     assert_int_equal(pthread_join(resetter, NULL), 0);
     accrt_stream_release(chaos.stream);
@@ -683,8 +704,10 @@ typedef struct traced {
 static void count_trace(void* self, const accrt_trace_event_t* event) {
   traced_t* traced = self;
   assert_non_null(event->name);
-  if (event->kind == ACCRT_TRACE_SUBMIT) atomic_fetch_add(&traced->submitted, 1);
-  if (event->kind == ACCRT_TRACE_COMPLETE) atomic_fetch_add(&traced->completed, 1);
+  if (event->kind == ACCRT_TRACE_SUBMIT)
+    atomic_fetch_add(&traced->submitted, 1);
+  if (event->kind == ACCRT_TRACE_COMPLETE)
+    atomic_fetch_add(&traced->completed, 1);
 }
 
 static void test_traces(void** state) {
@@ -703,7 +726,8 @@ static void test_traces(void** state) {
   assert_int_equal(accrt_instance_device(instance, 0, &device), ACCRT_OK);
   assert_int_equal(accrt_stream_create(device, NULL, &stream), ACCRT_OK);
   uint32_t words[10];
-  for (int i = 0; i < 10; ++i) fill(stream, &words[i], 1);
+  for (int i = 0; i < 10; ++i)
+    fill(stream, &words[i], 1);
   assert_int_equal(accrt_stream_synchronize(stream, FOREVER, 0), ACCRT_OK);
   assert_int_equal(atomic_load(&traced.submitted), 10);
   assert_int_equal(atomic_load(&traced.completed), 10);

@@ -14,13 +14,15 @@
 #include "runtime/core/dlpack.h"
 
 #define FOREVER ACCRT_TIMEOUT_INFINITE
-#define TRY(expression)                             \
-  do {                                              \
-    status = (expression);                          \
-    if (status != ACCRT_OK) goto out;               \
+#define TRY(expression)                                                                            \
+  do {                                                                                             \
+    status = (expression);                                                                         \
+    if (status != ACCRT_OK)                                                                        \
+      goto out;                                                                                    \
   } while (0)
 
-static int32_t run_add(const accrt_kernel_environment_t* environment, const accrt_kernel_dispatch_t* dispatch,
+static int32_t run_add(const accrt_kernel_environment_t* environment,
+                       const accrt_kernel_dispatch_t* dispatch,
                        const accrt_kernel_workgroup_t* group) {
   (void)environment;
   (void)group;
@@ -30,7 +32,8 @@ static int32_t run_add(const accrt_kernel_environment_t* environment, const accr
   return 0;
 }
 
-static const accrt_kernel_param_t params[] = {{"word", ACCRT_KERNEL_PARAM_BUFFER, ACCRT_KERNEL_ACCESS_READ_WRITE, 0, 3, 0, 8, 0}};
+static const accrt_kernel_param_t params[] = {
+    {"word", ACCRT_KERNEL_PARAM_BUFFER, ACCRT_KERNEL_ACCESS_READ_WRITE, 0, 3, 0, 8, 0}};
 static const accrt_kernel_def_t definition = {.struct_size = (uint32_t)sizeof definition,
                                               .name = "add",
                                               .entry = run_add,
@@ -43,7 +46,8 @@ static const accrt_kernel_pack_table_t table = {.struct_size = (uint32_t)sizeof 
                                                 .kernels = &definition,
                                                 .kernel_count = 1,
                                                 .kernel_size_bytes = (uint32_t)sizeof definition};
-static const accrt_kernel_pack_table_t* query(uint32_t max_abi, const accrt_kernel_environment_t* environment) {
+static const accrt_kernel_pack_table_t* query(uint32_t max_abi,
+                                              const accrt_kernel_environment_t* environment) {
   (void)max_abi;
   (void)environment;
   return &table;
@@ -90,20 +94,24 @@ static accrt_status_t make_all(life_t* life, test_allocator_t* allocator, uint32
   TRY(accrt_semaphore_create(life->instance, 0, &life->done));
   TRY(accrt_event_create(life->device, ACCRT_EVENT_FLAG_TIMING, &life->event));
   TRY(accrt_kernel_pack_register(life->instance, query, &life->pack));
-  if (test_driver.mode != TEST_DRIVER_CALLER) TRY(accrt_semaphore_export_eventfd(life->done, 1, &life->fd));
+  if (test_driver.mode != TEST_DRIVER_CALLER)
+    TRY(accrt_semaphore_export_eventfd(life->done, 1, &life->fd));
 out:
   return status;
 }
 
-static accrt_status_t record_all(life_t* life, accrt_kernel_t* kernel, const accrt_kernel_argument_t* argument) {
+static accrt_status_t record_all(life_t* life, accrt_kernel_t* kernel,
+                                 const accrt_kernel_argument_t* argument) {
   accrt_status_t status;
   const uint32_t one[3] = {1, 1, 1};
-  const accrt_binding_place_t from = {ACCRT_BINDING_NONE, 0, {life->import, NULL, 0}}, to = {0, 0, {NULL, NULL, 0}};
+  const accrt_binding_place_t from = {ACCRT_BINDING_NONE, 0, {life->import, NULL, 0}},
+                              to = {0, 0, {NULL, NULL, 0}};
   const accrt_copy_region_t region = {{4, 1, 1}, {0, 0}, {0, 0}};
   TRY(accrt_commands_create(life->device, 1, &life->commands));
   TRY(accrt_commands_copy(life->commands, &from, &to, &region, NULL, NULL));
   TRY(accrt_commands_fill(life->commands, &to, 4, 1, 4, NULL, NULL));
-  TRY(accrt_commands_dispatch(life->commands, kernel, one, argument, 1, sizeof *argument, NULL, NULL));
+  TRY(accrt_commands_dispatch(life->commands, kernel, one, argument, 1, sizeof *argument, NULL,
+                              NULL));
   TRY(accrt_commands_barrier(life->commands, NULL));
   TRY(accrt_commands_marker(life->commands, "end", NULL, NULL));
   TRY(accrt_commands_finalize(life->commands));
@@ -116,11 +124,14 @@ static accrt_status_t use_all(life_t* life) {
   accrt_kernel_t* kernel;
   const uint32_t one[3] = {1, 1, 1};
   const accrt_place_t in_buffer = {life->buffer, NULL, 0}, in_import = {life->import, NULL, 0};
-  const accrt_kernel_argument_t argument = {
-      .kind = ACCRT_KERNEL_PARAM_BUFFER, .binding = ACCRT_BINDING_NONE, .buffer = life->import, .size_bytes = 4};
+  const accrt_kernel_argument_t argument = {.kind = ACCRT_KERNEL_PARAM_BUFFER,
+                                            .binding = ACCRT_BINDING_NONE,
+                                            .buffer = life->import,
+                                            .size_bytes = 4};
   const accrt_binding_t binding = {life->buffer, NULL, 0, UINT64_MAX};
   const int64_t shape[1] = {10};
-  const accrt_tensor_t tensor = {.buffer = life->buffer, .dtype = ACCRT_DTYPE_F32, .rank = 1, .shape = shape};
+  const accrt_tensor_t tensor = {
+      .buffer = life->buffer, .dtype = ACCRT_DTYPE_F32, .rank = 1, .shape = shape};
   TRY(accrt_kernel_pack_find(life->pack, "add", &kernel));
   TRY(record_all(life, kernel, &argument));
   TRY(accrt_stream_fill(life->stream, &in_buffer, 1000, 3, 4));
@@ -143,8 +154,10 @@ out:
 }
 
 static void release_all(life_t* life) {
-  if (life->fd >= 0) (void)close(life->fd);
-  if (life->exported != NULL) ((accrt_dl_managed_t*)life->exported)->deleter(life->exported);
+  if (life->fd >= 0)
+    (void)close(life->fd);
+  if (life->exported != NULL)
+    ((accrt_dl_managed_t*)life->exported)->deleter(life->exported);
   accrt_commands_release(life->commands);
   accrt_kernel_pack_release(life->pack);
   accrt_event_release(life->event);
@@ -162,7 +175,8 @@ static void release_all(life_t* life) {
 /* Open descriptors of this process. */
 static int count_descriptors(void) {
   int count = 0;
-  for (int fd = 0; fd < 256; ++fd) count += fcntl(fd, F_GETFD) != -1;
+  for (int fd = 0; fd < 256; ++fd)
+    count += fcntl(fd, F_GETFD) != -1;
   return count;
 }
 
@@ -179,7 +193,8 @@ static void torture(int mode, int for_ever) {
     test_allocator_fail(&world.allocator, n, for_ever);
     accrt_clear_error();
     status = make_all(&life, &world.allocator, words);
-    if (status == ACCRT_OK) status = use_all(&life);
+    if (status == ACCRT_OK)
+      status = use_all(&life);
     if (status != ACCRT_OK) {
       accrt_error_t error = ACCRT_ERROR_INIT;
       assert_int_equal(accrt_last_error(&error), ACCRT_OK);
@@ -191,8 +206,8 @@ static void torture(int mode, int for_ever) {
     test_allocator_fail(&world.allocator, 0, 0);
     release_all(&life);
     if (test_world_left(&world) != 0) {
-      fail_msg("allocation %ld (mode %d, for ever %d): %ld things are left: %ld blocks", n, mode, for_ever, test_world_left(&world),
-               atomic_load(&world.allocator.live_count));
+      fail_msg("allocation %ld (mode %d, for ever %d): %ld things are left: %ld blocks", n, mode,
+               for_ever, test_world_left(&world), atomic_load(&world.allocator.live_count));
     }
     assert_int_equal(count_descriptors(), descriptors);
   }
@@ -230,11 +245,14 @@ static void test_driver_slots(void** state) {
       test_driver_reset(TEST_DRIVER_THREAD);
       test_driver_fail((enum test_driver_slot)slot, n, ACCRT_ERROR_DRIVER);
       status = make_all(&life, &world.allocator, words);
-      if (status == ACCRT_OK) status = use_all(&life);
-      if (status != ACCRT_OK) assert_true(status == ACCRT_ERROR_DRIVER || status == ACCRT_ERROR_POISONED);
+      if (status == ACCRT_OK)
+        status = use_all(&life);
+      if (status != ACCRT_OK)
+        assert_true(status == ACCRT_ERROR_DRIVER || status == ACCRT_ERROR_POISONED);
       release_all(&life);
       assert_int_equal(test_world_left(&world), 0);
-      if (atomic_load(&test_driver.fail_at[slot]) > 0) break; /* called less often than n times */
+      if (atomic_load(&test_driver.fail_at[slot]) > 0)
+        break; /* called less often than n times */
     }
   }
 }

@@ -16,8 +16,10 @@ static accrt_pool_t* pool;
 
 static int set_up(void** state) {
   (void)state;
-  if (test_world_open(&world, TEST_DRIVER_SYNCHRONOUS) != ACCRT_OK) return 1;
-  if (accrt_stream_create(world.device, NULL, &stream) != ACCRT_OK) return 1;
+  if (test_world_open(&world, TEST_DRIVER_SYNCHRONOUS) != ACCRT_OK)
+    return 1;
+  if (accrt_stream_create(world.device, NULL, &stream) != ACCRT_OK)
+    return 1;
   return accrt_device_pool(world.device, ACCRT_MEMORY_DEVICE, &pool);
 }
 
@@ -51,8 +53,10 @@ static void test_between_any_two_places(void** state) {
   (void)state;
   accrt_buffer_t *a = make_buffer(64), *b = make_buffer(64);
   unsigned char host[64], back[64];
-  for (int i = 0; i < 64; ++i) host[i] = (unsigned char)(i + 1);
-  const accrt_place_t from_host = {NULL, host, 8}, in_a = {a, NULL, 16}, in_b = {b, NULL, 0}, to_host = {NULL, back, 4};
+  for (int i = 0; i < 64; ++i)
+    host[i] = (unsigned char)(i + 1);
+  const accrt_place_t from_host = {NULL, host, 8}, in_a = {a, NULL, 16}, in_b = {b, NULL, 0},
+                      to_host = {NULL, back, 4};
   memset(back, 0, sizeof back);
   assert_int_equal(accrt_stream_copy(stream, &from_host, &in_a, 40), ACCRT_OK);
   assert_int_equal(accrt_stream_copy(stream, &in_a, &in_b, 40), ACCRT_OK);
@@ -69,7 +73,8 @@ static void test_ranges(void** state) {
   (void)state;
   accrt_buffer_t *a = make_buffer(64), *b = make_buffer(32);
   unsigned char host[64];
-  const accrt_place_t in_a = {a, NULL, 60}, in_b = {b, NULL, 0}, nowhere = {NULL, NULL, 0}, wraps = {NULL, host, UINT64_MAX - 8};
+  const accrt_place_t in_a = {a, NULL, 60}, in_b = {b, NULL, 0}, nowhere = {NULL, NULL, 0},
+                      wraps = {NULL, host, UINT64_MAX - 8};
   const accrt_place_t far = {a, NULL, UINT64_MAX};
   assert_int_equal(accrt_stream_copy(stream, &in_a, &in_b, 5), ACCRT_ERROR_OUT_OF_RANGE);
   assert_non_null(strstr(message(), "source: offset 60 + size 5 is past the buffer's 64 bytes"));
@@ -82,12 +87,14 @@ static void test_ranges(void** state) {
   assert_int_equal(accrt_stream_copy(stream, NULL, &in_b, 0), ACCRT_ERROR_INVALID_ARGUMENT);
   assert_int_equal(accrt_stream_copy(stream, &in_b, NULL, 0), ACCRT_ERROR_INVALID_ARGUMENT);
   assert_int_equal(accrt_stream_copy(NULL, &in_a, &in_b, 0), ACCRT_ERROR_INVALID_ARGUMENT);
-  assert_int_equal(accrt_stream_copy_strided(stream, &in_a, &in_b, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_stream_copy_strided(stream, &in_a, &in_b, NULL),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
   assert_int_equal(accrt_stream_fill(stream, &in_a, 8, 0, 4), ACCRT_ERROR_OUT_OF_RANGE);
   assert_int_equal(accrt_stream_fill(stream, &in_a, 4, 0, 3), ACCRT_ERROR_INVALID_ARGUMENT);
   assert_int_equal(accrt_stream_fill(stream, &in_a, 4, 0, 8), ACCRT_ERROR_INVALID_ARGUMENT);
   assert_int_equal(accrt_stream_fill(stream, NULL, 4, 0, 4), ACCRT_ERROR_INVALID_ARGUMENT);
-  assert_int_equal(accrt_stream_fill(stream, &(accrt_place_t){NULL, host + 1, 0}, 4, 0, 4), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_stream_fill(stream, &(accrt_place_t){NULL, host + 1, 0}, 4, 0, 4),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
   assert_int_equal(accrt_stream_query(stream), ACCRT_OK);
   accrt_buffer_release(a);
   accrt_buffer_release(b);
@@ -115,7 +122,8 @@ static void test_overflow(void** state) {
   region = (accrt_copy_region_t){{16, 2, 2}, {UINT64_MAX - 20, UINT64_MAX - 20}, {16, 0}};
   assert_int_equal(accrt_stream_copy_strided(stream, &from, &to, &region), ACCRT_ERROR_OVERFLOW);
   region = (accrt_copy_region_t){{16, 2, 1}, {49, 0}, {16, 0}};
-  assert_int_equal(accrt_stream_copy_strided(stream, &from, &to, &region), ACCRT_ERROR_OUT_OF_RANGE);
+  assert_int_equal(accrt_stream_copy_strided(stream, &from, &to, &region),
+                   ACCRT_ERROR_OUT_OF_RANGE);
   /* Strides of extents of one, or of nothing at all, do not matter. */
   region = (accrt_copy_region_t){{16, 1, 1}, {UINT64_MAX, UINT64_MAX}, {UINT64_MAX, UINT64_MAX}};
   assert_int_equal(accrt_stream_copy_strided(stream, &from, &to, &region), ACCRT_OK);
@@ -134,11 +142,13 @@ static void test_strided_against_a_loop(void** state) {
     for (uint64_t h = 0; h <= 4; ++h) {
       for (uint64_t d = 0; d <= 3; ++d) {
         const accrt_copy_region_t region = {{w, h, d}, {w + 3, 101}, {2 * w + 1, 97}};
-        for (int i = 0; i < SIZE; ++i) source[i] = (unsigned char)(i * 31 + (int)w);
+        for (int i = 0; i < SIZE; ++i)
+          source[i] = (unsigned char)(i * 31 + (int)w);
         memset(target, 0xCC, SIZE);
         memset(expected, 0xCC, SIZE);
         for (uint64_t z = 0; z < d; ++z) {
-          for (uint64_t y = 0; y < h; ++y) memcpy(expected + 7 + z * 97 + y * (2 * w + 1), source + 5 + z * 101 + y * (w + 3), w);
+          for (uint64_t y = 0; y < h; ++y)
+            memcpy(expected + 7 + z * 97 + y * (2 * w + 1), source + 5 + z * 101 + y * (w + 3), w);
         }
         const accrt_place_t from = {a, NULL, 5}, to = {b, NULL, 7};
         assert_int_equal(accrt_stream_copy_strided(stream, &from, &to, &region), ACCRT_OK);
