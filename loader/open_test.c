@@ -449,6 +449,34 @@ static void failing_allocations(void** state) {
   }
 }
 
+/* ---- Fork ---- */
+
+static void after_fork(void** state) {
+  (void)state;
+  accrt_bundle_t* bundle;
+  assert_int_equal(accrt_bundle_open_path(fixture->instance, GOLDEN, NULL, &bundle), ACCRT_OK);
+  const pid_t child = fork();
+  assert_true(child >= 0);
+  if (child == 0) {
+    accrt_bundle_info_t info = ACCRT_BUNDLE_INFO_INIT;
+    accrt_bundle_t* other;
+    const void* data;
+    uint64_t size;
+    const int good =
+        accrt_bundle_info(bundle, &info) == ACCRT_ERROR_FORKED &&
+        accrt_bundle_open_path(fixture->instance, GOLDEN, NULL, &other) == ACCRT_ERROR_FORKED &&
+        accrt_bundle_constant_data(bundle, 0, &data, &size) == ACCRT_ERROR_FORKED &&
+        accrt_bundle_verify(bundle) == ACCRT_ERROR_FORKED;
+    accrt_bundle_release(bundle); /* does nothing */
+    _exit(good ? 0 : 1);
+  }
+  int status;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_int_equal(status, 0);
+  use_bundle(bundle);
+  accrt_bundle_release(bundle);
+}
+
 /* ---- Reflection ---- */
 
 static void reflection(void** state) {
@@ -639,6 +667,7 @@ int main(void) {
       cmocka_unit_test(failing_reads),       cmocka_unit_test(many_threads),
       cmocka_unit_test(failing_allocations), cmocka_unit_test(reflection),
       cmocka_unit_test(reflection_errors),   cmocka_unit_test(type_text_is_bounded),
+      cmocka_unit_test(after_fork),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

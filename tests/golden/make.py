@@ -43,9 +43,17 @@ def image(compiler):
         return pathlib.Path(folder, "image.so").read_bytes()
 
 
-def add_kernels(bundle):
-    x86 = bundle.image("golden.x86-64", image(["gcc", "-fcf-protection=none", "-march=x86-64-v2"]))
-    arm = bundle.image("golden.aarch64", image(["clang", "--target=aarch64-linux-gnu", "-fuse-ld=lld"]))
+def compiled():
+    """The host images by name."""
+    return {
+        "golden.x86-64": image(["gcc", "-fcf-protection=none", "-march=x86-64-v2"]),
+        "golden.aarch64": image(["clang", "--target=aarch64-linux-gnu", "-fuse-ld=lld"]),
+    }
+
+
+def add_kernels(bundle, images):
+    x86 = bundle.image("golden.x86-64", images["golden.x86-64"])
+    arm = bundle.image("golden.aarch64", images["golden.aarch64"])
     ptx = bundle.image("golden.ptx", b"// not a program, but the shape of one\n\0", bw.ImageKind.PTX)
     P = bw.Parameter
     kernels = {
@@ -80,11 +88,11 @@ def add_helper(bundle, kernels, n):
     return helper
 
 
-def everything():
+def everything(images):
     bundle = bw.BundleWriter()
     bundle.metadata("producer", "tests/golden/make.py")
     bundle.metadata("license", "Apache-2.0 \u2014 \u00e9crit pour les tests")
-    kernels = add_kernels(bundle)
+    kernels = add_kernels(bundle, images)
     n = bundle.symbol("n", minimum=1, maximum=4096)
     rows = bundle.symbol("rows", bw.SymbolClass.BUCKET, minimum=2, maximum=60, divisor=2, buckets=[4, 16, 64])
     length = bundle.symbol("length", bw.SymbolClass.SESSION, minimum=1, maximum=1024)
@@ -141,7 +149,7 @@ def main():
     folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "tests" / "golden" / "0.1")
     folder.mkdir(parents=True, exist_ok=True)
     bw.BundleWriter().write(folder / "minimal.accx")
-    everything().write(folder / "everything.accx")
+    everything(compiled()).write(folder / "everything.accx")
 
 
 if __name__ == "__main__":
