@@ -206,6 +206,84 @@ static void says_why_no_variant_fits(void** state) {
   accrt_call_release(call);
 }
 
+/* ---- The golden bundle: one of everything, made by tests/golden/make.py ---- */
+
+#define N 8
+static void fill_inputs(float* x, float* bias, float* update) {
+  for (int i = 0; i < 4 * N; ++i)
+    x[i] = (float)i;
+  for (int i = 0; i < N; ++i) {
+    bias[i] = 100.0f;
+    update[i] = (float)(i + 1);
+  }
+}
+
+static void check_golden_state(accrt_session_t* session, int64_t position) {
+  int64_t shape[8];
+  int64_t strides[8];
+  accrt_tensor_t tensor;
+  void* pointer;
+  OK(accrt_session_state(session, "cache", &tensor, shape, strides));
+  OK(accrt_buffer_map(tensor.buffer, 0, 0, &pointer));
+  const float* cache = pointer;
+  /* The first four of the reversed weights at the position's row; before it, two pairs of the stored ones. */
+  const float expected[8] = {4, 5, 6, 7, 7, 6, 5, 4};
+  assert_memory_equal(cache + (position - 1) * 4, expected, sizeof expected);
+  assert_true(cache[(position + 1) * 4] == 1.0f);
+}
+
+static void runs_the_golden_bundle(void** state) {
+  FIXTURE(f);
+  accrt_bundle_t* bundle;
+  accrt_program_t* program;
+  accrt_session_t* session;
+  OK(accrt_bundle_open_path(f->instance, "tests/golden/0.1/everything.accx", NULL, &bundle));
+  OK(accrt_program_create(f->device, bundle, NULL, &program));
+  const accrt_symbol_value_t length = {"length", 16};
+  accrt_session_options_t options = ACCRT_SESSION_OPTIONS_INIT;
+  options.symbols = &length;
+  options.symbol_count = 1;
+  options.symbol_size_bytes = sizeof length;
+  OK(accrt_session_create(program, &options, &session));
+  accrt_call_t* call = make_call(session, "main");
+  _Alignas(16) float x[4 * N];
+  _Alignas(16) float bias[N];
+  _Alignas(16) float update[N];
+  _Alignas(16) float spare[N];
+  OK(set_matrix(call, "x", x, F32, 4, N));
+  OK(set_vector(call, "update", update, F32, N));
+  OK(set_vector(call, "spare", spare, F32, N));
+  for (int round = 0; round < 4; ++round) {
+    fill_inputs(x, bias, update);
+    OK(set_number(call, "position", 3));
+    if (round % 2 == 0) {
+      OK(set_vector(call, "bias", bias, F32, N));
+    } else {
+      OK(accrt_call_set_tensor(call, index_of(call, "bias"), NULL));
+    }
+    OK(run(call));
+    const float* y = result_data(call, 0);
+    const float* sums = result_data(call, 1);
+    for (int i = 0; i < N; ++i)
+      assert_true(y[i] == 2.0f * (float)i + (round % 2 == 0 ? 100.0f : 0.0f));
+    for (int r = 0; r < 4; ++r) {
+      float sum = 0;
+      for (int i = 0; i < N; ++i)
+        sum += x[r * N + i] * x[r * N + i];
+      assert_true(sums[r] == sum);
+    }
+    assert_ptr_equal(result_data(call, 2), update);
+    /* spare = update / 2; update[0] = spare[0]; spare = update / 2. */
+    assert_true(update[0] == 0.5f && update[1] == 2.0f);
+    assert_true(spare[0] == 0.25f && spare[1] == 1.0f);
+    check_golden_state(session, 3);
+  }
+  accrt_call_release(call);
+  accrt_session_release(session);
+  accrt_program_release(program);
+  accrt_bundle_release(bundle);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       FIXTURE_TEST(keeps_order),
@@ -218,6 +296,7 @@ int main(void) {
       FIXTURE_TEST(only_what_may_fail_is_checked),
       FIXTURE_TEST(proves_predicates),
       FIXTURE_TEST(says_why_no_variant_fits),
+      FIXTURE_TEST(runs_the_golden_bundle),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

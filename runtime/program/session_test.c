@@ -530,6 +530,59 @@ static void releases_everything_with_a_call_in_flight(void** state) {
   }
 }
 
+/* ---- Traces ---- */
+
+typedef struct traced {
+  atomic_int calls;
+  atomic_int failed;
+  atomic_int named;
+} traced_t;
+
+static void note_event(void* self, const accrt_trace_event_t* event) {
+  traced_t* traced = self;
+  if (event->kind != ACCRT_TRACE_CALL)
+    return;
+  atomic_fetch_add(&traced->calls, 1);
+  atomic_fetch_add(&traced->failed, event->status != ACCRT_OK);
+  atomic_fetch_add(&traced->named, strcmp(event->name, "fail") == 0 &&
+                                       event->end_ns >= event->begin_ns && event->begin_ns > 0);
+}
+
+static void traces_calls(void** state) {
+  if (!have_bundles())
+    skip();
+  (void)state;
+  traced_t traced = {0};
+  const accrt_trace_sink_t sink = {&traced, note_event};
+  accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
+  options.trace_sink = &sink;
+  options.host_code_policy = ACCRT_HOST_CODE_ALL;
+  fixture_t f = {0};
+  OK(accrt_instance_create(&options, &f.instance));
+  OK(accrt_instance_device_by_name(f.instance, "host", &f.device));
+  f.bundle = open_bundle(f.instance, "program");
+  OK(accrt_program_create(f.device, f.bundle, NULL, &f.program));
+  OK(accrt_session_create(f.program, NULL, &f.session));
+  accrt_call_t* call = make_call(f.session, "fail");
+  OK(set_number(call, "code", 0));
+  OK(run(call));
+  OK(run(call)); /* on the caller */
+  OK(accrt_call_submit(call, NULL, 0, NULL, 0));
+  OK(accrt_stream_synchronize(accrt_session_stream(f.session), ACCRT_TIMEOUT_INFINITE,
+                              ACCRT_WAIT_BLOCK));
+  OK(set_number(call, "code", 2));
+  FAILS(run(call), KERNEL, NULL);
+  accrt_call_release(call);
+  accrt_session_release(f.session);
+  accrt_program_release(f.program);
+  accrt_bundle_release(f.bundle);
+  accrt_device_release(f.device);
+  accrt_instance_release(f.instance);
+  assert_int_equal(atomic_load(&traced.calls), 4);
+  assert_int_equal(atomic_load(&traced.named), 4);
+  assert_int_equal(atomic_load(&traced.failed), 1);
+}
+
 static void works_without_threads(void** state) {
   if (!have_bundles())
     skip();
@@ -567,6 +620,7 @@ int main(void) {
       FIXTURE_TEST(grows_the_arena_under_calls_in_flight),
       FIXTURE_TEST(releases_with_calls_in_flight),
       cmocka_unit_test(releases_everything_with_a_call_in_flight),
+      cmocka_unit_test(traces_calls),
       cmocka_unit_test(works_without_threads),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
