@@ -133,7 +133,8 @@ static void test_memory_is_kept_and_reused(void** state) {
 static void test_trim(void** state) {
   cts_t* cts = *state;
   accrt_pool_options_t options = ACCRT_POOL_OPTIONS_INIT;
-  options.granularity_bytes = 65536; /* not the driver's: the large buffer shall have a mapping of its own */
+  /* Not what the driver prefers: the large buffer shall have a mapping of its own. */
+  options.granularity_bytes = 65536;
   accrt_pool_t* pool = NULL;
   OK(accrt_pool_create(cts->device, &options, &pool));
   accrt_buffer_t* kept = labelled(pool, 1000, "kept");
