@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 
 # Which module has which name. The exception classes are in errors.
 _MODULES = {
-    "bundle": ("Argument", "Bundle", "Constant", "Signature", "Symbol"),
-    "instance": ("Device", "DeviceInfo", "Instance", "caps", "default_instance"),
+    "_records": ("Argument", "Constant", "DeviceInfo", "PoolEntry", "Signature", "Symbol"),
+    "bundle": ("Bundle",),
+    "instance": ("Device", "Instance", "caps", "default_instance"),
     "kernels": ("Commands", "Kernel", "KernelPack", "launch"),
-    "memory": ("Buffer", "Pool", "PoolEntry"),
+    "memory": ("Buffer", "Pool"),
     "program": ("Call", "Function", "Program", "Session", "load"),
     "stream": ("Event", "Semaphore", "Stream"),
     "tensor": ("Tensor", "from_dlpack"),
@@ -28,11 +29,12 @@ _MODULES = {
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 if TYPE_CHECKING:  # for editors and type checkers
-    from .bundle import Argument, Bundle, Constant, Signature, Symbol
+    from ._records import Argument, Constant, DeviceInfo, PoolEntry, Signature, Symbol
+    from .bundle import Bundle
     from .errors import *  # noqa: F403
-    from .instance import Device, DeviceInfo, Instance, caps, default_instance
+    from .instance import Device, Instance, caps, default_instance
     from .kernels import Commands, Kernel, KernelPack, launch
-    from .memory import Buffer, Pool, PoolEntry
+    from .memory import Buffer, Pool
     from .program import Call, Function, Program, Session, load
     from .stream import Event, Semaphore, Stream
     from .tensor import Tensor, from_dlpack

@@ -3,64 +3,15 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import NamedTuple
 
 from . import _ffi
 from ._library import Handle, check, created, filled, lib, struct, text
+from ._records import Argument, Constant, Signature, Symbol
 from .instance import Instance, default_instance
 
 _VERIFY = {"default": _ffi.ACCRT_VERIFY_DEFAULT, "full": _ffi.ACCRT_VERIFY_FULL, "no-data": _ffi.ACCRT_VERIFY_NO_DATA}
 _ARGUMENT_KINDS = {0: "read", 1: "read_write", 2: "donated", 3: "result", 4: "scalar"}
 _SYMBOL_CLASSES = {0: "specialize", 1: "bucket", 2: "runtime", 3: "session"}
-
-
-class Argument(NamedTuple):
-    """One argument of a function."""
-
-    name: str
-    kind: str
-    type: str
-    optional: bool
-    doc: str
-    index: int
-
-
-class Signature(NamedTuple):
-    """A function's signature."""
-
-    name: str
-    doc: str
-    inputs: tuple[Argument, ...]
-    results: tuple[Argument, ...]
-    internal: bool
-    prepare: bool
-
-    def __str__(self) -> str:
-        def show(a: Argument) -> str:
-            return f"{a.name}{'?' if a.optional else ''}: {a.type}" + ("" if a.kind in ("read", "result") else f" ({a.kind})")
-        return f"{self.name}({', '.join(map(show, self.inputs))}) -> ({', '.join(map(show, self.results))})"
-
-
-class Symbol(NamedTuple):
-    """A shape symbol: its class says who fixes its value."""
-
-    name: str
-    symbol_class: str
-    minimum: int
-    maximum: int
-    divisor: int
-    buckets: tuple[int, ...]
-
-
-class Constant(NamedTuple):
-    """A weight."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    size_bytes: int
-    encoding: int
-    prepared: bool
 
 
 class Bundle(Handle):

@@ -4,28 +4,14 @@ from __future__ import annotations
 import ctypes
 import os
 from _thread import allocate_lock  # threading takes longer to import than this module
-from typing import Callable, Mapping, NamedTuple
+from typing import Callable, Mapping
 
 from . import _ffi
 from ._library import Handle, check, created, filled, lib, struct, text
+from ._records import DeviceInfo
 
 _POLICIES = {"none": _ffi.ACCRT_HOST_CODE_NONE, "signed": _ffi.ACCRT_HOST_CODE_SIGNED, "all": _ffi.ACCRT_HOST_CODE_ALL}
 _LEVELS = {1: "error", 2: "warning", 3: "info", 4: "debug"}
-
-
-class DeviceInfo(NamedTuple):
-    """Facts about a device. Sizes in bytes."""
-
-    name: str
-    driver: str
-    description: str
-    arch: str
-    memory_total_bytes: int
-    concurrency: int
-    min_alignment_bytes: int
-    host_memory: bool
-    timestamps: bool
-    caller_runs: bool
 
 
 class Instance(Handle):

@@ -2,25 +2,15 @@
 from __future__ import annotations
 
 import ctypes
-from typing import NamedTuple
 
 from . import _ffi
 from ._library import Handle, check, created, filled, lib, struct
+from ._records import PoolEntry
 from .instance import Device
 
 KINDS = {"device": _ffi.ACCRT_MEMORY_DEVICE, "pinned": _ffi.ACCRT_MEMORY_PINNED, "host": _ffi.ACCRT_MEMORY_HOST,
          "imported": _ffi.ACCRT_MEMORY_IMPORTED, "mapped": _ffi.ACCRT_MEMORY_MAPPED}
 _KIND_NAMES = {v: k for k, v in KINDS.items()}
-
-
-class PoolEntry(NamedTuple):
-    """One live or retiring buffer of a pool."""
-
-    buffer_id: int
-    address: int
-    size_bytes: int
-    retiring: bool
-    label: str
 
 
 class Pool(Handle):
