@@ -321,6 +321,126 @@ static void evicts_plans(void** state) {
   accrt_session_release(session);
 }
 
+static void keeps_many_plans(void** state) {
+  FIXTURE(f);
+  _Alignas(16) static float x[200];
+  for (int i = 0; i < 200; ++i)
+    x[i] = (float)i;
+  accrt_call_t* call = make_call(f->session, "affine");
+  for (int round = 0; round < 2; ++round) {
+    for (int64_t n = 1; n <= 200; ++n) {
+      OK(set_vector(call, "x", x, F32, n));
+      OK(run(call));
+      assert_true(((const float*)result_data(call, 0))[n - 1] == 2.0f * (float)(n - 1) + 1.0f);
+      assert_true(f->session->plan_count <= ACCRT_DEFAULT_MAX_PLANS);
+    }
+  }
+  assert_int_equal(f->session->plan_count, ACCRT_DEFAULT_MAX_PLANS);
+  accrt_call_release(call);
+}
+
+static void needs_what_is_used(void** state) {
+  FIXTURE(f);
+  _Alignas(16) float x[4] = {1, 2, 3, 4};
+  accrt_call_t* call = make_call(f->session, "needs_optional");
+  OK(set_number(call, "rounds", 0));
+  FAILS(run(call), INVALID_ARGUMENT, "parameter 'x' needs 'x', which was not given");
+  OK(set_number(call, "rounds", 1));
+  FAILS(run(call), INVALID_ARGUMENT, "it copies 'x', which was not given");
+  OK(set_number(call, "rounds", 2));
+  FAILS(run(call), INVALID_ARGUMENT, "it fills 'z', which was not given");
+  OK(set_number(call, "rounds", 1));
+  OK(set_vector(call, "x", x, F32, 4));
+  OK(run(call));
+  expect_four(result_data(call, 0), 1, 2, 3, 4);
+  accrt_call_release(call);
+}
+
+static void takes_elements_of_half_a_byte(void** state) {
+  FIXTURE(f);
+  _Alignas(16) uint8_t x[20] = {0x21, 0x43, 0x05};
+  accrt_call_t* call = make_call(f->session, "nibbles");
+  OK(set_vector(call, "x", x, ACCRT_DTYPE_U4, 5));
+  OK(run(call));
+  assert_memory_equal(result_data(call, 0), x, 3);
+  assert_int_equal(*(const uint8_t*)result_data(call, 1), 0x55);
+  OK(set_vector(call, "x", x, ACCRT_DTYPE_U4, 40));
+  OK(run(call));
+  OK(set_vector(call, "x", x + 1, ACCRT_DTYPE_U4, 3)); /* 2 bytes, aligned to 1 */
+  OK(run(call));
+  accrt_call_release(call);
+}
+
+static void refuses_negative_counts(void** state) {
+  FIXTURE(f);
+  accrt_call_t* call = make_call(f->session, "backwards");
+  OK(set_number(call, "rounds", 5));
+  OK(run(call));
+  OK(accrt_call_submit(call, NULL, 0, NULL, 0)); /* of no command */
+  OK(set_number(call, "rounds", 4));
+  FAILS(run(call), OUT_OF_RANGE, "function 'backwards': command 0 'repeat': count is -1");
+  accrt_call_release(call);
+  call = make_call(f->session, "negative_view");
+  OK(set_number(call, "position", 2));
+  FAILS(run(call), OUT_OF_RANGE, "dimension of a view 'x' is -1, at least 0 is needed");
+  OK(set_number(call, "position", 3));
+  OK(run(call));
+  assert_true(*(const float*)result_data(call, 0) == 0.0f);
+  accrt_call_release(call);
+}
+
+static void computes_dimensions(void** state) {
+  FIXTURE(f);
+  _Alignas(16) float x[32] = {0};
+  accrt_call_t* call = make_call(f->session, "quotient");
+  OK(set_vector(call, "x", x, F32, 8));
+  OK(set_number(call, "d", 0));
+  FAILS(run(call), OVERFLOW, "function 'quotient', result 'y'");
+  ALSO("dimension 0: the expression divides by zero");
+  OK(set_vector(call, "y", x + 16, F32, 4));
+  FAILS(run(call), OVERFLOW, "dimension 0: the expression divides by zero");
+  OK(set_number(call, "d", 2));
+  OK(run(call));
+  OK(set_vector(call, "y", x + 16, F32, 5));
+  FAILS(run(call), SHAPE_MISMATCH, "dimension 0: got 5, expected 4");
+  accrt_call_release(call);
+  call = make_call(f->session, "affine");
+  OK(set_vector(call, "x", x, F32, 8));
+  OK(set_vector(call, "y", x + 16, F32, 9));
+  FAILS(run(call), SHAPE_MISMATCH,
+        "result 'y' (f32[n]): dimension 0, symbol 'n': got 9, but input 'x' says 8");
+  accrt_call_release(call);
+}
+
+static void copies_rows(void** state) {
+  FIXTURE(f);
+  accrt_call_t* call = make_call(f->session, "column");
+  for (int64_t rows = 0; rows < 5; ++rows) {
+    OK(set_number(call, "position", rows));
+    OK(run(call));
+    const float* y = result_data(call, 0);
+    for (int64_t i = 0; i < 64; ++i)
+      assert_true(y[i] == (i < rows ? 1.0f : 0.0f));
+  }
+  accrt_call_release(call);
+}
+
+/* The bundle's tables are the library's own memory: a feature of the future can be asked for there. */
+static void refuses_unknown_features(void** state) {
+  FIXTURE(f);
+  const uint32_t index = accrt_bundle_lookup_function(f->bundle, "affine");
+  accx_function_t* function = (accx_function_t*)(uintptr_t)&f->program->tables->functions[index];
+  accrt_call_t* call;
+  function->required_features = 0x20;
+  FAILS(accrt_call_create(f->session, "affine", &call), VERSION_MISMATCH,
+        "function 'affine' requires feature bit 5");
+  FAILS(accrt_session_warmup(f->session, "affine", NULL, 0, sizeof(accrt_symbol_value_t)),
+        VERSION_MISMATCH, "bit 5");
+  function->required_features = 0;
+  OK(accrt_call_create(f->session, "affine", &call));
+  accrt_call_release(call);
+}
+
 static void keeps_what_is_used(void** state) {
   FIXTURE(f);
   accrt_session_options_t options = ACCRT_SESSION_OPTIONS_INIT;
@@ -557,6 +677,13 @@ int main(void) {
       FIXTURE_TEST(takes_optional_inputs),
       FIXTURE_TEST(follows_buckets),
       FIXTURE_TEST(evicts_plans),
+      FIXTURE_TEST(keeps_many_plans),
+      FIXTURE_TEST(needs_what_is_used),
+      FIXTURE_TEST(takes_elements_of_half_a_byte),
+      FIXTURE_TEST(refuses_negative_counts),
+      FIXTURE_TEST(computes_dimensions),
+      FIXTURE_TEST(copies_rows),
+      FIXTURE_TEST(refuses_unknown_features),
       FIXTURE_TEST(keeps_what_is_used),
       FIXTURE_TEST(warms_up),
       FIXTURE_TEST(refuses_overlap),

@@ -265,6 +265,48 @@ def add_choice(bundle, k, n):
         f.body.dispatch(k.which, {"y": y.write(), "x": x.read(offset), "n": size, "mode": mode})
 
 
+def add_edges(bundle, k, n, position, cap):
+    """What is rare: inputs that are not given and needed, elements of less than a byte, extents of 0, counts below 0."""
+    d, rounds = bw.Expr("symbol", (), "d"), bw.Expr("symbol", (), "rounds")
+    f = bundle.function("needs_optional", doc="a kernel that cannot do without x")
+    f.scalar("rounds", rounds)
+    x, y = f.input("x", "f32", [4], optional=True), f.result("y", "f32", [4])
+    way = f.body.branch(bw.equal(rounds, 0))
+    way.then.dispatch(k.affine, {"x": x.read(), "y": y.write(), "alpha": 1.0, "beta": 0.0, "n": 4})
+    other = way.otherwise.branch(bw.equal(rounds, 1))
+    other.then.copy(x.read(), y.write(), 16)
+    z = f.input("z", "f32", [4], access="read_write", optional=True)
+    other.otherwise.fill(z.write(), 0, 4)
+
+    f = bundle.function("nibbles", doc="y = x and the state's first byte, elements of half a byte")
+    x, y, first = f.input("x", "u4", [n]), f.result("y", "u4", [n]), f.result("first", "u8", [1])
+    state = f.state(bundle.state("nibbles", "u4", [cap], fill_pattern=0x5))
+    f.state(bundle.state("hollow", "f32", [cap, 0]))
+    f.body.copy(x.read(), y.write(), (n + 1) // 2)
+    f.body.copy(state.read(), first.write(), 1)
+
+    f = bundle.function("backwards", doc="a loop of rounds - 5")
+    f.scalar("rounds", rounds)
+    f.body.repeat(rounds - 5)
+
+    f = bundle.function("quotient", doc="a result of n / d elements")
+    f.input("x", "f32", [n])
+    f.scalar("d", d)
+    f.result("y", "f32", [n // d])
+
+    f = bundle.function("column", doc="the first column of position rows of the cache")
+    f.scalar("position", position)
+    y = f.result("y", "f32", [64])
+    cache = next(state for name, state in bundle._states.items() if name == "cache")
+    fill = f.body.fill(y.write(), 0, 4)
+    f.body.copy(f.state(cache).read(), y.write(), (4, position), (16,), (4,), after=[fill])
+
+    f = bundle.function("negative_view", doc="a view of position - 3 rows")
+    f.scalar("position", position)
+    y = f.result("y", "f32", [1])
+    f.body.dispatch(k.total, {"x": f.state(cache).read(0, 64).tensor("f32", (position - 3, 1)), "y": y.write()})
+
+
 def add_weights(bundle, k):
     weight = bundle.constant("weight", array.array("f", range(8)), shape=(8,))
     bias = bundle.constant("bias", array.array("f", [0.5] * 8), shape=(8,))
@@ -301,6 +343,7 @@ def program(first, second):
     add_state(bundle, k, position, cap)
     add_order(bundle, k, rounds, position)
     add_choice(bundle, k, n)
+    add_edges(bundle, k, n, position, cap)
     add_weights(bundle, k)
     f = bundle.function("fail", doc="fails with code, unless that is 0")
     f.scalar("code", code)
