@@ -73,7 +73,8 @@ check_size() {
 }
 check_wheel() {
   cmd_wheel
-  sh tests/fresh/wheel.sh dist/*.whl
+  in_tree "$PY" tests/golden/scale_add.py -o "$BUILD/check/scale_add.accx"
+  sh tests/fresh/wheel.sh dist/*.whl "$BUILD/check/scale_add.accx"
 }
 
 # sanitized KIND [PREFIX...]: the C tests in a sanitized build of their own.

@@ -1,9 +1,11 @@
 #!/bin/sh
 # The wheel works on every CPython from 3.9 that this machine has: installed without the Python
-# registry into an environment of its own, imported from outside the tree, its library loaded.
-# Usage: wheel.sh PATH/accrt-*.whl
+# registry (so without numpy) into an environment of its own, and run from outside the tree on the
+# bundle that tests/golden/scale_add.py makes.
+# Usage: wheel.sh PATH/accrt-*.whl PATH/scale_add.accx
 set -eu
 wheel=$(realpath "$1")
+bundle=$(realpath "$2")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
@@ -26,10 +28,16 @@ for python in $(pythons); do
   rm -rf env
   "$python" -m venv env
   env/bin/python -m pip install -q --disable-pip-version-check --no-index "$wheel"
-  env -u PYTHONPATH -u ACCRT_LIBRARY env/bin/python -c '
+  env -u PYTHONPATH -u ACCRT_LIBRARY env/bin/python - "$bundle" <<'EOF'
+import array, sys
 import accrt
-print("accrt", accrt.__version__, "with devices:", [d.name for d in accrt.devices()])'
+assert accrt.__file__.startswith(sys.prefix), accrt.__file__
+x, y = array.array("f", [1, 2, 3]), array.array("f", [10, 20, 30])
+accrt.load(sys.argv[1], host_code="all").scale_add(x, y)
+assert list(y) == [12, 24, 36], y
+print("accrt", accrt.__version__, "ran scale_add on the host device")
+EOF
   tried="$tried $version"
 done
 [ -n "$tried" ] || { echo "no CPython 3.9 or newer found"; exit 1; }
-echo "installed and imported under CPython$tried"
+echo "installed and run under CPython$tried"
