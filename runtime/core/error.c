@@ -9,9 +9,22 @@
 
 /* Initial-exec: the block is part of every thread's static TLS, so that recording never calls into the allocator. */
 static _Thread_local accrt_error_t current_error __attribute__((tls_model("initial-exec")));
+static _Thread_local const char* current_function __attribute__((tls_model("initial-exec")));
 
 accrt_error_t* accrt_error_current(void) {
   return &current_error;
+}
+
+static bool has_prefix(const char* function) {
+  return strncmp(function, "accrt_", 6) == 0;
+}
+
+void accrt_error_enter(const char* function) {
+  current_function = has_prefix(function) ? function : NULL;
+}
+
+const char* accrt_error_operation(const char* function) {
+  return has_prefix(function) || current_function == NULL ? function : current_function;
 }
 
 /* Copies at most capacity-1 bytes and terminates. */

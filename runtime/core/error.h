@@ -22,15 +22,28 @@ accrt_status_t accrt_error_record_driver(accrt_status_t status, int32_t driver_c
                                          const char* file, uint32_t line, const char* format, ...)
     ACCRT_PRINTF(7, 8);
 
+/* Notes the public function that this thread has entered (a static string); accrt_check_fork does it. */
+void accrt_error_enter(const char* function);
+/* The operation that a record made in `function` names. Public functions have the prefix and say their own name; their helpers,
+ * which drop it, get the name of the public function that this thread is in. */
+const char* accrt_error_operation(const char* function);
+
 #define ACCRT_FAIL(name, ...)                                                                      \
-  accrt_error_record(ACCRT_ERROR_##name, __func__, __FILE__, (uint32_t)__LINE__, __VA_ARGS__)
+  accrt_error_record(ACCRT_ERROR_##name, accrt_error_operation(__func__), __FILE__,                \
+                     (uint32_t)__LINE__, __VA_ARGS__)
+/* For internal functions that have the prefix, but are not what the caller called. */
+#define ACCRT_FAIL_INNER(name, ...)                                                                \
+  accrt_error_record(ACCRT_ERROR_##name, accrt_error_operation(""), __FILE__, (uint32_t)__LINE__,  \
+                     __VA_ARGS__)
 /* For a status held in a variable. */
 #define ACCRT_FAIL_STATUS(status, ...)                                                             \
-  accrt_error_record((status), __func__, __FILE__, (uint32_t)__LINE__, __VA_ARGS__)
+  accrt_error_record((status), accrt_error_operation(__func__), __FILE__, (uint32_t)__LINE__,      \
+                     __VA_ARGS__)
 /* For a failed system call: `error_number` goes into driver_code, its name into driver_name. */
 #define ACCRT_FAIL_ERRNO(name, error_number, ...)                                                  \
   accrt_error_record_driver(ACCRT_ERROR_##name, (error_number), accrt_errno_name(error_number),    \
-                            __func__, __FILE__, (uint32_t)__LINE__, __VA_ARGS__)
+                            accrt_error_operation(__func__), __FILE__, (uint32_t)__LINE__,         \
+                            __VA_ARGS__)
 
 /* "ENOENT" for ENOENT; "errno" for numbers without a name. Static string. */
 const char* accrt_errno_name(int error_number);

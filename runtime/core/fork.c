@@ -21,10 +21,11 @@ static void install(void) {
   install_error = pthread_atfork(NULL, NULL, in_child);
 }
 
-accrt_status_t accrt_check_fork(void) {
+accrt_status_t accrt_check_fork_in(const char* function) {
+  accrt_error_enter(function);
   if (__builtin_expect(!accrt_forked(), 1))
     return ACCRT_OK;
-  return ACCRT_FAIL(
+  return ACCRT_FAIL_INNER(
       FORKED,
       "this process was forked from one that used the library; its handles belong to the parent");
 }

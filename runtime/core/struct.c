@@ -29,15 +29,15 @@ static bool believable(uint32_t struct_size) {
 static accrt_status_t check_chain(const char* name, const accrt_chain_t* member) {
   for (int i = 0; member != NULL; ++i, member = member->next) {
     if (i == MAX_CHAIN)
-      return ACCRT_FAIL(INVALID_ARGUMENT, "%s: next chain has more than %d members", name,
+      return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s: next chain has more than %d members", name,
                         MAX_CHAIN);
     if (!believable(member->struct_size)) {
-      return ACCRT_FAIL(INVALID_ARGUMENT,
+      return ACCRT_FAIL_INNER(INVALID_ARGUMENT,
                         "%s: chain member %d has struct_size %" PRIu32 ", not %u to %u", name, i,
                         member->struct_size, ACCRT_STRUCT_MIN_BYTES, ACCRT_STRUCT_MAX_BYTES);
     }
     if ((member->struct_type & ACCRT_STRUCT_IGNORABLE) == 0) {
-      return ACCRT_FAIL(INVALID_ARGUMENT, "%s: chain member %d has unknown type 0x%" PRIx32, name,
+      return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s: chain member %d has unknown type 0x%" PRIx32, name,
                         i, member->struct_type);
     }
   }
@@ -54,12 +54,12 @@ accrt_status_t accrt_struct_read(const char* name, const void* source, void* tar
   }
   const uint32_t size = size_of(source);
   if (!believable(size)) {
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s: struct_size %" PRIu32 " is not between %u and %u",
+    return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s: struct_size %" PRIu32 " is not between %u and %u",
                       name, size, ACCRT_STRUCT_MIN_BYTES, ACCRT_STRUCT_MAX_BYTES);
   }
   const size_t common = size < target_size ? size : target_size;
   if (!is_zero((const unsigned char*)source + common, size - common)) {
-    return ACCRT_FAIL(INVALID_ARGUMENT,
+    return ACCRT_FAIL_INNER(INVALID_ARGUMENT,
                       "%s: struct_size %" PRIu32
                       " is newer than this library's %zu and its unknown tail is not zero",
                       name, size, target_size);
@@ -91,10 +91,10 @@ bool accrt_struct_fill(void* target, const void* source, size_t source_size) {
 accrt_status_t accrt_struct_write(const char* name, void* target, const void* source,
                                   size_t source_size) {
   if (target == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s: output struct is NULL", name);
+    return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s: output struct is NULL", name);
   if (accrt_struct_fill(target, source, source_size))
     return ACCRT_OK;
-  return ACCRT_FAIL(INVALID_ARGUMENT, "%s: struct_size %" PRIu32 " is not between %u and %u", name,
+  return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s: struct_size %" PRIu32 " is not between %u and %u", name,
                     size_of(target), ACCRT_STRUCT_MIN_BYTES, ACCRT_STRUCT_MAX_BYTES);
 }
 
@@ -102,6 +102,6 @@ accrt_status_t accrt_struct_check_element(const char* name, uint32_t element_siz
                                           size_t expected) {
   if (element_size_bytes == expected)
     return ACCRT_OK;
-  return ACCRT_FAIL(INVALID_ARGUMENT, "%s: element size %" PRIu32 " bytes, expected %zu", name,
+  return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s: element size %" PRIu32 " bytes, expected %zu", name,
                     element_size_bytes, expected);
 }

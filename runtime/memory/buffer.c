@@ -236,7 +236,7 @@ accrt_status_t accrt_buffer_import(accrt_device_t* device, void* pointer, uint64
     return ACCRT_FAIL(OVERFLOW, "%" PRIu64 " bytes at %p wrap around", size_bytes, pointer);
   }
   accrt_pool_t* pool;
-  status = accrt_device_pool(device, ACCRT_MEMORY_IMPORTED, &pool);
+  status = accrt_pool_default(device, ACCRT_MEMORY_IMPORTED, &pool);
   if (status != ACCRT_OK)
     return status;
   accrt_buffer_t* buffer;

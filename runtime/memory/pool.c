@@ -538,9 +538,17 @@ static accrt_status_t fail_out_of_memory(accrt_pool_t* pool, const accrt_buffer_
 
 /* ---- The whole path ---- */
 
+static void trim(accrt_pool_t* pool, uint64_t keep_bytes) {
+  accrt_pool_reap(pool);
+  accrt_mutex_lock(&pool->lock);
+  accrt_segment_t* segments = detach_free_segments(pool, keep_bytes);
+  accrt_mutex_unlock(&pool->lock);
+  free_segments(pool, segments);
+}
+
 static void visit_trim(accrt_pool_t* pool, void* user) {
   (void)user;
-  (void)accrt_pool_trim(pool, 0);
+  trim(pool, 0);
 }
 
 static accrt_status_t attempt(accrt_pool_t* pool, accrt_buffer_t* buffer, uint64_t size_bytes,
@@ -576,9 +584,9 @@ accrt_status_t accrt_pool_take(accrt_pool_t* pool, accrt_buffer_t* buffer,
   uint64_t size_bytes;
   if (!accrt_align_u64(buffer->size_bytes == 0 ? 1 : buffer->size_bytes, pool->heap.granule_bytes,
                        &size_bytes)) {
-    return ACCRT_FAIL(OVERFLOW,
-                      "a buffer of %" PRIu64 " bytes does not fit 64 bits with its alignment",
-                      buffer->size_bytes);
+    return ACCRT_FAIL_INNER(OVERFLOW,
+                            "a buffer of %" PRIu64 " bytes does not fit 64 bits with its alignment",
+                            buffer->size_bytes);
   }
   bool taken;
   const accrt_status_t status = try_take(pool, buffer, size_bytes, stream_order, &taken);
@@ -752,7 +760,7 @@ void accrt_pool_release(accrt_pool_t* pool) {
 }
 
 /* The set's own pool of a kind; imports have one too. */
-static accrt_status_t default_pool(accrt_device_t* device, uint32_t kind, accrt_pool_t** out_pool) {
+accrt_status_t accrt_pool_default(accrt_device_t* device, uint32_t kind, accrt_pool_t** out_pool) {
   accrt_pool_set_t* set = accrt_device_pool_set(device);
   accrt_mutex_lock(&set->lock);
   *out_pool = set->defaults[kind];
@@ -792,7 +800,7 @@ accrt_status_t accrt_device_pool(accrt_device_t* device, uint32_t kind, accrt_po
   if (kind == 0 || kind > ACCRT_MEMORY_IMPORTED) {
     return ACCRT_FAIL(INVALID_ARGUMENT, "kind %" PRIu32 " is not DEVICE, PINNED or HOST", kind);
   }
-  return default_pool(device, kind, out_pool);
+  return accrt_pool_default(device, kind, out_pool);
 }
 
 accrt_status_t accrt_pool_statistics(accrt_pool_t* pool, accrt_pool_statistics_t* out_statistics) {
@@ -863,11 +871,7 @@ accrt_status_t accrt_pool_trim(accrt_pool_t* pool, uint64_t keep_bytes) {
     return status;
   if (pool == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "pool is NULL");
-  accrt_pool_reap(pool);
-  accrt_mutex_lock(&pool->lock);
-  accrt_segment_t* segments = detach_free_segments(pool, keep_bytes);
-  accrt_mutex_unlock(&pool->lock);
-  free_segments(pool, segments);
+  trim(pool, keep_bytes);
   return ACCRT_OK;
 }
 

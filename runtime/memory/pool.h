@@ -79,6 +79,8 @@ typedef struct accrt_pool_traits {
 /* As accrt_pool_create, for an instance that the caller keeps alive: the reference holds the pool alone. */
 accrt_status_t accrt_pool_make(accrt_device_t* device, const accrt_pool_options_t* options,
                                const accrt_pool_traits_t* traits, accrt_pool_t** out_pool);
+/* The device's own pool of a kind, imports included. */
+accrt_status_t accrt_pool_default(accrt_device_t* device, uint32_t kind, accrt_pool_t** out_pool);
 /* Drops an internal reference. */
 void accrt_pool_unref(accrt_pool_t* pool);
 

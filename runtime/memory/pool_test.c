@@ -244,6 +244,7 @@ static void test_limit_and_message(void** state) {
   assert_non_null(strstr(error.message, "65536 bytes"));
   assert_non_null(strstr(error.message, "limit of 131072"));
   assert_non_null(strstr(error.message, "small pool"));
+  assert_string_equal(error.operation, "accrt_buffer_create");
   assert_non_null(strstr(error.message, "'weights' 92160, 'cache' 20480"));
   /* What is free is used, and after a release there is room. */
   accrt_buffer_release(b);

@@ -165,10 +165,10 @@ typedef struct addition {
   late_check_t check;
 } addition_t;
 
-static accrt_status_t begin(accrt_commands_t* commands, uint32_t* out_index) {
+static accrt_status_t begin(accrt_commands_t* commands, const char* function, uint32_t* out_index) {
   if (out_index != NULL)
     *out_index = 0;
-  const accrt_status_t status = accrt_check_fork();
+  const accrt_status_t status = accrt_check_fork_in(function);
   if (status != ACCRT_OK)
     return status;
   if (commands == NULL)
@@ -355,7 +355,7 @@ accrt_status_t accrt_commands_dispatch(accrt_commands_t* commands, accrt_kernel_
                                        uint32_t argument_count, uint32_t argument_size_bytes,
                                        const accrt_predecessors_t* predecessors,
                                        uint32_t* out_index) {
-  accrt_status_t status = begin(commands, out_index);
+  accrt_status_t status = begin(commands, __func__, out_index);
   if (status != ACCRT_OK)
     return status;
   status = accrt_launch_check(commands->device, kernel, grid, arguments, argument_count,
@@ -450,7 +450,7 @@ accrt_status_t accrt_commands_copy(accrt_commands_t* commands, const accrt_bindi
                                    const accrt_binding_place_t* target,
                                    const accrt_copy_region_t* region,
                                    const accrt_predecessors_t* predecessors, uint32_t* out_index) {
-  accrt_status_t status = begin(commands, out_index);
+  accrt_status_t status = begin(commands, __func__, out_index);
   if (status != ACCRT_OK)
     return status;
   if (source == NULL || target == NULL || region == NULL)
@@ -503,7 +503,7 @@ accrt_status_t accrt_commands_copy(accrt_commands_t* commands, const accrt_bindi
 accrt_status_t accrt_commands_fill(accrt_commands_t* commands, const accrt_binding_place_t* target,
                                    uint64_t size_bytes, uint64_t pattern, uint32_t pattern_bytes,
                                    const accrt_predecessors_t* predecessors, uint32_t* out_index) {
-  accrt_status_t status = begin(commands, out_index);
+  accrt_status_t status = begin(commands, __func__, out_index);
   if (status != ACCRT_OK)
     return status;
   if (target == NULL)
@@ -530,7 +530,7 @@ accrt_status_t accrt_commands_fill(accrt_commands_t* commands, const accrt_bindi
 }
 
 accrt_status_t accrt_commands_barrier(accrt_commands_t* commands, uint32_t* out_index) {
-  const accrt_status_t status = begin(commands, out_index);
+  const accrt_status_t status = begin(commands, __func__, out_index);
   if (status != ACCRT_OK)
     return status;
   addition_t addition = {.command = {.opcode = ACCRT_DRIVER_COMMAND_BARRIER, .name = "barrier"}};
@@ -540,7 +540,7 @@ accrt_status_t accrt_commands_barrier(accrt_commands_t* commands, uint32_t* out_
 accrt_status_t accrt_commands_marker(accrt_commands_t* commands, const char* text,
                                      const accrt_predecessors_t* predecessors,
                                      uint32_t* out_index) {
-  accrt_status_t status = begin(commands, out_index);
+  accrt_status_t status = begin(commands, __func__, out_index);
   if (status != ACCRT_OK)
     return status;
   if (text == NULL)
@@ -556,7 +556,7 @@ accrt_status_t accrt_commands_marker(accrt_commands_t* commands, const char* tex
 }
 
 accrt_status_t accrt_commands_finalize(accrt_commands_t* commands) {
-  accrt_status_t status = begin(commands, NULL);
+  accrt_status_t status = begin(commands, __func__, NULL);
   if (status != ACCRT_OK)
     return status;
   status = commands->device->slot->table.list_create(commands->device->driver_device,
@@ -598,10 +598,10 @@ accrt_status_t accrt_binding_resolve(accrt_device_t* device, const accrt_binding
   } else if (binding->pointer == NULL && (size_bytes == 0 || size_bytes == UINT64_MAX)) {
     return ACCRT_OK; /* an entry that nothing may reach into */
   } else if ((device->info.flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) == 0) {
-    return ACCRT_FAIL(UNSUPPORTED, "%s: %s does not take plain host pointers", what,
-                      device->info.name);
+    return ACCRT_FAIL_INNER(UNSUPPORTED, "%s: %s does not take plain host pointers", what,
+                            device->info.name);
   } else if (size_bytes == UINT64_MAX) {
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s: a host pointer needs a size", what);
+    return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s: a host pointer needs a size", what);
   }
   const accrt_place_t place = {binding->buffer, binding->pointer, binding->offset_bytes};
   const accrt_status_t status =
@@ -613,8 +613,8 @@ accrt_status_t accrt_binding_resolve(accrt_device_t* device, const accrt_binding
 
 static accrt_status_t check_submission(accrt_stream_t* stream, accrt_commands_t* commands,
                                        const accrt_binding_t* bindings, uint32_t binding_count,
-                                       uint32_t binding_size_bytes) {
-  const accrt_status_t status = accrt_check_fork();
+                                       uint32_t binding_size_bytes, const char* function) {
+  const accrt_status_t status = accrt_check_fork_in(function);
   if (status != ACCRT_OK)
     return status;
   if (stream == NULL || commands == NULL)
@@ -780,7 +780,7 @@ accrt_status_t accrt_stream_submit(accrt_stream_t* stream, accrt_commands_t* com
                                    const accrt_binding_t* bindings, uint32_t binding_count,
                                    uint32_t binding_size_bytes) {
   const accrt_status_t status =
-      check_submission(stream, commands, bindings, binding_count, binding_size_bytes);
+      check_submission(stream, commands, bindings, binding_count, binding_size_bytes, __func__);
   uint64_t number;
   return status == ACCRT_OK ? submit(stream, commands, bindings, false, &number) : status;
 }
@@ -789,7 +789,7 @@ accrt_status_t accrt_stream_run(accrt_stream_t* stream, accrt_commands_t* comman
                                 const accrt_binding_t* bindings, uint32_t binding_count,
                                 uint32_t binding_size_bytes, uint64_t timeout_ns) {
   accrt_status_t status =
-      check_submission(stream, commands, bindings, binding_count, binding_size_bytes);
+      check_submission(stream, commands, bindings, binding_count, binding_size_bytes, __func__);
   if (status != ACCRT_OK)
     return status;
   uint64_t number;

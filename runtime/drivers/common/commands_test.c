@@ -462,6 +462,7 @@ static void test_recording_refuses(void** state) {
   assert_int_equal(accrt_commands_fill(commands, &bad, 4, 0, 4, NULL, NULL),
                    ACCRT_ERROR_OUT_OF_RANGE);
   assert_says("binding 1 of 1");
+  assert_string_equal(last_error().operation, "accrt_commands_fill");
   assert_int_equal(accrt_commands_fill(commands, &huge, 8, 0, 8, NULL, NULL), ACCRT_ERROR_OVERFLOW);
   assert_int_equal(accrt_commands_fill(commands, &direct, 32, 0, 4, NULL, NULL),
                    ACCRT_ERROR_OUT_OF_RANGE);

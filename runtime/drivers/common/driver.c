@@ -104,8 +104,8 @@ accrt_status_t accrt_options_check(accrt_instance_t* instance) {
       known = knows(&slot->table, key, &near);
     }
     if (!known)
-      return ACCRT_FAIL(NOT_FOUND, "no driver knows the option '%s'%s", key,
-                        accrt_near_text(&near));
+      return ACCRT_FAIL_INNER(NOT_FOUND, "no driver knows the option '%s'%s", key,
+                              accrt_near_text(&near));
   }
   return ACCRT_OK;
 }
@@ -328,18 +328,19 @@ accrt_status_t accrt_driver_add(accrt_instance_t* instance, accrt_driver_query_f
                                 const char* where) {
   const accrt_driver_table_t* table = query(ACCRT_DRIVER_ABI_VERSION);
   if (table == NULL) {
-    return ACCRT_FAIL(VERSION_MISMATCH,
-                      "%s: the driver refuses this runtime, which speaks driver ABI %d.0 to %d.%d; "
-                      "it needs another",
-                      where, ACCRT_DRIVER_ABI_MAJOR, ACCRT_DRIVER_ABI_MAJOR,
-                      ACCRT_DRIVER_ABI_MINOR);
+    return ACCRT_FAIL_INNER(
+        VERSION_MISMATCH,
+        "%s: the driver refuses this runtime, which speaks driver ABI %d.0 to %d.%d; "
+        "it needs another",
+        where, ACCRT_DRIVER_ABI_MAJOR, ACCRT_DRIVER_ABI_MAJOR, ACCRT_DRIVER_ABI_MINOR);
   }
   accrt_driver_table_t local;
   accrt_status_t status = copy_table(table, where, &local);
   if (status != ACCRT_OK)
     return status;
   if (find_slot(instance, local.name) != NULL) {
-    return ACCRT_FAIL(ALREADY_EXISTS, "a driver of the name '%s' is open already", local.name);
+    return ACCRT_FAIL_INNER(ALREADY_EXISTS, "a driver of the name '%s' is open already",
+                            local.name);
   }
   void* memory;
   status = accrt_alloc(&instance->allocator, sizeof(accrt_driver_slot_t), &memory);

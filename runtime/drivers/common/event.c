@@ -144,7 +144,7 @@ static void undo_record(accrt_event_t* event, const latest_t* old, const latest_
 
 static accrt_status_t check_event(accrt_stream_t* stream, accrt_event_t* event,
                                   const char* operation) {
-  const accrt_status_t status = accrt_check_fork();
+  const accrt_status_t status = accrt_check_fork_in(operation);
   if (status != ACCRT_OK)
     return status;
   if (stream == NULL || event == NULL) {
@@ -241,7 +241,8 @@ accrt_status_t accrt_event_synchronize(accrt_event_t* event, uint64_t timeout_ns
   accrt_semaphore_t* semaphore = hold_latest(event, &value);
   if (semaphore == NULL)
     return ACCRT_OK;
-  status = accrt_semaphore_wait(semaphore, value, timeout_ns, policy);
+  const accrt_timepoint_t timepoint = {semaphore, value};
+  status = accrt_semaphores_wait(&timepoint, 1, 0, timeout_ns, policy, NULL);
   accrt_semaphore_unref(semaphore);
   return status;
 }

@@ -96,6 +96,7 @@ static void test_other_device(void** state) {
   accrt_error_t error = ACCRT_ERROR_INIT;
   assert_int_equal(accrt_last_error(&error), ACCRT_OK);
   assert_non_null(strstr(error.message, "test:1"));
+  assert_string_equal(error.operation, "accrt_stream_wait_event");
   int64_t elapsed;
   assert_int_equal(accrt_event_elapsed(here, event, &elapsed), ACCRT_ERROR_INVALID_ARGUMENT);
   accrt_event_release(here);

@@ -304,6 +304,7 @@ static accrt_stream_t* any_stream(accrt_instance_t* instance) {
  * be about to drop the last reference of one. */
 static void end_streams(accrt_instance_t* instance) {
   for (;;) {
+    accrt_worker_help(&instance->worker);
     accrt_instance_reap_zombies(instance);
     accrt_stream_t* stream = any_stream(instance);
     if (stream == NULL)

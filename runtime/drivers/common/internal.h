@@ -14,6 +14,7 @@
 #include "accrt/stream.h"
 #include "accrt/sys/driver.h"
 #include "accrt/tensor.h"
+#include "runtime/core/fork.h"
 
 /* ---- Instance ---- */
 const accrt_allocator_t* accrt_instance_allocator(const accrt_instance_t* instance);
@@ -27,8 +28,7 @@ void accrt_instance_log(accrt_instance_t* instance, uint32_t level, const char* 
 /* True when a trace sink is there; then accrt_instance_trace may be called. */
 uint32_t accrt_instance_tracing(const accrt_instance_t* instance);
 void accrt_instance_trace(accrt_instance_t* instance, const accrt_trace_event_t* event);
-/* ACCRT_OK, or records ACCRT_ERROR_FORKED: first line of every public function (a flag set at fork, one load). */
-accrt_status_t accrt_check_fork(void);
+/* accrt_check_fork(): see runtime/core/fork.h. */
 
 /* ---- Device ---- */
 const accrt_driver_table_t* accrt_device_driver_table(const accrt_device_t* device);

@@ -28,20 +28,21 @@ accrt_status_t accrt_launch_check(accrt_device_t* device, accrt_kernel_t* kernel
                                   const uint32_t grid[3], const accrt_kernel_argument_t* arguments,
                                   uint32_t argument_count, uint32_t argument_size_bytes) {
   if (kernel == NULL || grid == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", kernel == NULL ? "kernel" : "grid");
+    return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s is NULL", kernel == NULL ? "kernel" : "grid");
   accrt_status_t status = check_device(device, kernel);
   if (status != ACCRT_OK)
     return status;
   const accrt_kernel_def_t* definition = definition_of(kernel);
   if (argument_count != definition->param_count) {
-    return ACCRT_FAIL(INVALID_ARGUMENT,
-                      "kernel '%s' has %" PRIu32 " parameters, %" PRIu32 " arguments were given",
-                      definition->name, definition->param_count, argument_count);
+    return ACCRT_FAIL_INNER(INVALID_ARGUMENT,
+                            "kernel '%s' has %" PRIu32 " parameters, %" PRIu32
+                            " arguments were given",
+                            definition->name, definition->param_count, argument_count);
   }
   if (argument_count == 0)
     return ACCRT_OK;
   if (arguments == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "arguments is NULL");
+    return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "arguments is NULL");
   return accrt_struct_check_element("accrt_kernel_argument_t", argument_size_bytes,
                                     sizeof(accrt_kernel_argument_t));
 }

@@ -210,6 +210,10 @@ void accrt_semaphore_unref(accrt_semaphore_t* semaphore);
 void accrt_semaphore_fail_with(accrt_semaphore_t* semaphore, const accrt_error_t* error);
 /* Records ACCRT_ERROR_POISONED with what made the semaphore fail. */
 accrt_status_t accrt_semaphore_poisoned(accrt_semaphore_t* semaphore, const char* operation);
+/* accrt_semaphore_wait_many without its checks. */
+accrt_status_t accrt_semaphores_wait(const accrt_timepoint_t* timepoints, uint32_t count,
+                                     uint32_t wait_any, uint64_t timeout_ns, uint32_t policy,
+                                     uint32_t* out_index);
 /* A semaphore without a public reference. */
 accrt_status_t accrt_semaphore_make(accrt_instance_t* instance, uint64_t initial_value,
                                     accrt_semaphore_t** out_semaphore);

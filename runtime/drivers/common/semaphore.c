@@ -59,10 +59,10 @@ void accrt_semaphore_fail_with(accrt_semaphore_t* semaphore, const accrt_error_t
 static accrt_status_t record_poison(const char* operation, const char* what, uint64_t id,
                                     const accrt_error_t* origin) {
   const accrt_error_t cause = *origin;
-  (void)accrt_error_record_driver(ACCRT_ERROR_POISONED, cause.driver_code, cause.driver_name,
-                                  operation, cause.source_file, cause.source_line,
-                                  "%s %" PRIu64 " failed: %s in %s: %s", what, id,
-                                  accrt_status_name(cause.status), cause.operation, cause.message);
+  (void)accrt_error_record_driver(
+      ACCRT_ERROR_POISONED, cause.driver_code, cause.driver_name, accrt_error_operation(operation),
+      cause.source_file, cause.source_line, "%s %" PRIu64 " failed: %s in %s: %s", what, id,
+      accrt_status_name(cause.status), cause.operation, cause.message);
   accrt_error_current()->submission = cause.submission;
   return ACCRT_ERROR_POISONED;
 }
@@ -192,7 +192,7 @@ static accrt_status_t conclude(const accrt_timepoint_t* timepoints, uint32_t cou
   if (reach == ACCRT_REACH_REACHED)
     return ACCRT_OK;
   if (reach == ACCRT_REACH_FAILED)
-    return accrt_semaphore_poisoned(timepoints[index].semaphore, "accrt_semaphore_wait");
+    return accrt_semaphore_poisoned(timepoints[index].semaphore, "");
   const accrt_semaphore_t* semaphore = timepoints[0].semaphore;
   const uint64_t value = atomic_load_explicit(&semaphore->timeline.value, memory_order_relaxed);
   if (timeout_ns == 0) {
@@ -226,18 +226,12 @@ static accrt_status_t check_timepoints(const accrt_timepoint_t* timepoints, uint
   return ACCRT_OK;
 }
 
-accrt_status_t accrt_semaphore_wait_many(const accrt_timepoint_t* timepoints, uint32_t count,
-                                         uint32_t wait_any, uint64_t timeout_ns, uint32_t policy,
-                                         uint32_t* out_index) {
-  if (out_index != NULL)
-    *out_index = 0;
-  accrt_status_t status = accrt_check_fork();
-  if (status == ACCRT_OK)
-    status = check_timepoints(timepoints, count, policy);
-  if (status != ACCRT_OK)
-    return status;
+accrt_status_t accrt_semaphores_wait(const accrt_timepoint_t* timepoints, uint32_t count,
+                                     uint32_t wait_any, uint64_t timeout_ns, uint32_t policy,
+                                     uint32_t* out_index) {
+  accrt_status_t status = ACCRT_OK;
   if (count == 0)
-    return wait_any ? ACCRT_FAIL(INVALID_ARGUMENT, "any of no timepoints") : ACCRT_OK;
+    return wait_any ? ACCRT_FAIL_INNER(INVALID_ARGUMENT, "any of no timepoints") : ACCRT_OK;
   accrt_instance_t* instance = timepoints[0].semaphore->instance;
   accrt_wait_item_t few_items[INLINE_WATCHES];
   accrt_waiter_watch_t few_watches[INLINE_WATCHES];
@@ -275,15 +269,31 @@ out:
   return status;
 }
 
+accrt_status_t accrt_semaphore_wait_many(const accrt_timepoint_t* timepoints, uint32_t count,
+                                         uint32_t wait_any, uint64_t timeout_ns, uint32_t policy,
+                                         uint32_t* out_index) {
+  if (out_index != NULL)
+    *out_index = 0;
+  accrt_status_t status = accrt_check_fork();
+  if (status == ACCRT_OK)
+    status = check_timepoints(timepoints, count, policy);
+  if (status != ACCRT_OK)
+    return status;
+  return accrt_semaphores_wait(timepoints, count, wait_any, timeout_ns, policy, out_index);
+}
+
 accrt_status_t accrt_semaphore_wait(accrt_semaphore_t* semaphore, uint64_t value,
                                     uint64_t timeout_ns, uint32_t policy) {
-  const accrt_status_t status = accrt_check_fork();
+  accrt_status_t status = accrt_check_fork();
   if (status != ACCRT_OK)
     return status;
   if (semaphore == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "semaphore is NULL");
   const accrt_timepoint_t timepoint = {semaphore, value};
-  return accrt_semaphore_wait_many(&timepoint, 1, 0, timeout_ns, policy, NULL);
+  status = check_timepoints(&timepoint, 1, policy);
+  if (status != ACCRT_OK)
+    return status;
+  return accrt_semaphores_wait(&timepoint, 1, 0, timeout_ns, policy, NULL);
 }
 
 /* ---- eventfd ---- */

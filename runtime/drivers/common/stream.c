@@ -545,10 +545,9 @@ typedef struct taken {
   bool drain;  /* this call became the one that feeds the driver */
 } taken_t;
 
-static accrt_status_t refuse(accrt_stream_t* stream, accrt_op_t* op,
-                             const accrt_request_t* request) {
+static accrt_status_t refuse(accrt_stream_t* stream, accrt_op_t* op) {
   free_op(stream, op);
-  return accrt_stream_poisoned(stream, request->name);
+  return accrt_stream_poisoned(stream, "");
 }
 
 /* Numbers the request and puts it into its list. Allocates outside of the lock, and only when there is nothing to reuse. */
@@ -560,7 +559,7 @@ static accrt_status_t take(accrt_stream_t* stream, const accrt_request_t* reques
     accrt_mutex_lock(&stream->lock);
     if (stream->failed) {
       accrt_mutex_unlock(&stream->lock);
-      return refuse(stream, op, request);
+      return refuse(stream, op);
     }
     direct = !stream->busy && stream->deferred.head == NULL && request->kind != ACCRT_OP_WAIT;
     if (op == NULL)
@@ -627,7 +626,7 @@ static accrt_status_t feed_direct(accrt_stream_t* stream, accrt_op_t* op,
 accrt_status_t accrt_stream_enqueue(accrt_stream_t* stream, const accrt_request_t* request,
                                     uint64_t* out_number) {
   if (accrt_device_is_lost(stream->device))
-    return ACCRT_FAIL(DEVICE_LOST, "%s is gone", stream->device->info.name);
+    return ACCRT_FAIL_INNER(DEVICE_LOST, "%s is gone", stream->device->info.name);
   taken_t taken = {.op = NULL};
   accrt_status_t status = take(stream, request, &taken);
   if (status != ACCRT_OK)
@@ -712,10 +711,10 @@ accrt_status_t accrt_stream_execute_inline(accrt_stream_t* stream, const accrt_s
   if (table->queue_run == NULL)
     return ACCRT_ERROR_NOT_READY;
   if (accrt_device_is_lost(stream->device))
-    return ACCRT_FAIL(DEVICE_LOST, "%s is gone", stream->device->info.name);
+    return ACCRT_FAIL_INNER(DEVICE_LOST, "%s is gone", stream->device->info.name);
   accrt_status_t status = take_idle(stream, &number);
   if (status == ACCRT_ERROR_POISONED)
-    return accrt_stream_poisoned(stream, __func__);
+    return accrt_stream_poisoned(stream, "");
   if (status != ACCRT_OK)
     return status;
   const bool tracing = accrt_instance_tracing(stream->instance) != 0;
@@ -892,19 +891,19 @@ accrt_status_t accrt_stream_wait_number(accrt_stream_t* stream, uint64_t number,
   const accrt_reach_t reach = accrt_wait(&wait, &index);
   accrt_instance_reap_zombies(stream->instance);
   if (reach == ACCRT_REACH_FAILED || is_failed(stream, number))
-    return accrt_stream_poisoned(stream, "accrt_stream_synchronize");
+    return accrt_stream_poisoned(stream, "");
   if (reach == ACCRT_REACH_REACHED)
     return ACCRT_OK;
   const uint64_t value = accrt_timeline_value(&stream->timeline);
   if (timeout_ns == 0) {
-    return ACCRT_FAIL(NOT_READY,
-                      "stream %" PRIu64 " has completed %" PRIu64 " of %" PRIu64 " submissions",
-                      stream->id, value, number);
+    return ACCRT_FAIL_INNER(
+        NOT_READY, "stream %" PRIu64 " has completed %" PRIu64 " of %" PRIu64 " submissions",
+        stream->id, value, number);
   }
-  return ACCRT_FAIL(TIMEOUT,
-                    "waited %" PRIu64 " ns; stream %" PRIu64 " has completed %" PRIu64
-                    " of %" PRIu64 " submissions",
-                    timeout_ns, stream->id, value, number);
+  return ACCRT_FAIL_INNER(TIMEOUT,
+                          "waited %" PRIu64 " ns; stream %" PRIu64 " has completed %" PRIu64
+                          " of %" PRIu64 " submissions",
+                          timeout_ns, stream->id, value, number);
 }
 
 accrt_status_t accrt_stream_synchronize(accrt_stream_t* stream, uint64_t timeout_ns,
@@ -1040,7 +1039,7 @@ accrt_status_t accrt_stream_reset(accrt_stream_t* stream) {
 
 static accrt_status_t check_semaphore(accrt_stream_t* stream, accrt_semaphore_t* semaphore,
                                       uint64_t value, const char* operation) {
-  const accrt_status_t status = accrt_check_fork();
+  const accrt_status_t status = accrt_check_fork_in(operation);
   if (status != ACCRT_OK)
     return status;
   if (stream == NULL || semaphore == NULL) {

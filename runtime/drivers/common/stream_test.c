@@ -529,6 +529,25 @@ static void test_last_release_inside_a_notification(void** state) {
   assert_int_equal(test_world_left(&world), 0);
 }
 
+/* The same, while another stream still holds a notification that waits: it is called before the instance is gone. */
+static void test_last_release_with_a_notification_that_waits(void** state) {
+  (void)state;
+  open_world(TEST_DRIVER_THREAD);
+  last_holder_t holder = {make_stream(), world.device, world.instance};
+  accrt_stream_t* waiting = make_stream();
+  accrt_semaphore_t* gate = make_semaphore(0);
+  noted_t noted = {0};
+  assert_int_equal(accrt_stream_wait(waiting, gate, 1), ACCRT_OK);
+  assert_int_equal(accrt_stream_notify(waiting, note, &noted), ACCRT_OK);
+  accrt_stream_release(waiting);
+  accrt_semaphore_release(gate);
+  assert_int_equal(accrt_stream_notify(holder.stream, drop_all, &holder), ACCRT_OK);
+  for (int i = 0; i < 5000 && test_world_left(&world) != 0; ++i)
+    (void)usleep(1000);
+  assert_int_equal(test_world_left(&world), 0);
+  assert_int_equal(atomic_load(&noted.status), ACCRT_ERROR_CANCELLED);
+}
+
 /* ---- End of life ---- */
 
 static void test_release_with_work_in_flight(void** state) {
@@ -752,6 +771,7 @@ int main(void) {
       cmocka_unit_test(test_device_lost),
       cmocka_unit_test(test_notify),
       cmocka_unit_test(test_last_release_inside_a_notification),
+      cmocka_unit_test(test_last_release_with_a_notification_that_waits),
       cmocka_unit_test(test_release_with_work_in_flight),
       cmocka_unit_test(test_instance_ends_with_work_that_waits),
       cmocka_unit_test(test_many_threads),

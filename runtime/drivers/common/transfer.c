@@ -12,26 +12,26 @@ accrt_status_t accrt_place_resolve(accrt_device_t* device, const accrt_place_t* 
     uint64_t address, buffer_bytes;
     accrt_buffer_range(place->buffer, &address, &buffer_bytes);
     if (accrt_device_instance(accrt_buffer_device(place->buffer)) != device->instance) {
-      return ACCRT_FAIL(INVALID_ARGUMENT, "%s: the buffer is of another instance", what);
+      return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s: the buffer is of another instance", what);
     }
     if (!accrt_range_fits(place->offset_bytes, size_bytes, buffer_bytes)) {
-      return ACCRT_FAIL(OUT_OF_RANGE,
-                        "%s: offset %" PRIu64 " + size %" PRIu64 " is past the buffer's %" PRIu64
-                        " bytes",
-                        what, place->offset_bytes, size_bytes, buffer_bytes);
+      return ACCRT_FAIL_INNER(OUT_OF_RANGE,
+                              "%s: offset %" PRIu64 " + size %" PRIu64
+                              " is past the buffer's %" PRIu64 " bytes",
+                              what, place->offset_bytes, size_bytes, buffer_bytes);
     }
     *out_address = address + place->offset_bytes;
     return ACCRT_OK;
   }
   if (place->pointer == NULL && size_bytes > 0)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s: neither a buffer nor a pointer", what);
+    return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s: neither a buffer nor a pointer", what);
   uint64_t end;
   const uint64_t base = (uint64_t)(uintptr_t)place->pointer;
   if (!accrt_add_u64(base, place->offset_bytes, out_address) ||
       !accrt_add_u64(*out_address, size_bytes, &end)) {
-    return ACCRT_FAIL(OUT_OF_RANGE,
-                      "%s: offset %" PRIu64 " + size %" PRIu64 " from %p wraps around", what,
-                      place->offset_bytes, size_bytes, place->pointer);
+    return ACCRT_FAIL_INNER(OUT_OF_RANGE,
+                            "%s: offset %" PRIu64 " + size %" PRIu64 " from %p wraps around", what,
+                            place->offset_bytes, size_bytes, place->pointer);
   }
   return ACCRT_OK;
 }
@@ -80,8 +80,9 @@ static accrt_status_t prepare_note(const accrt_place_t* place, accrt_stream_t* s
   return place->buffer != NULL ? accrt_buffer_note_use(place->buffer, stream, 0) : ACCRT_OK;
 }
 
-static accrt_status_t check_call(accrt_stream_t* stream, const void* first, const void* second) {
-  const accrt_status_t status = accrt_check_fork();
+static accrt_status_t check_call(accrt_stream_t* stream, const void* first, const void* second,
+                                 const char* function) {
+  const accrt_status_t status = accrt_check_fork_in(function);
   if (status != ACCRT_OK)
     return status;
   if (stream == NULL)
@@ -142,7 +143,7 @@ static accrt_status_t enqueue_copy(accrt_stream_t* stream, const accrt_place_t* 
 
 accrt_status_t accrt_stream_copy(accrt_stream_t* stream, const accrt_place_t* source,
                                  const accrt_place_t* target, uint64_t size_bytes) {
-  const accrt_status_t status = check_call(stream, source, target);
+  const accrt_status_t status = check_call(stream, source, target, __func__);
   if (status != ACCRT_OK)
     return status;
   const accrt_copy_region_t region = {.extent = {size_bytes, 1, 1}};
@@ -152,29 +153,29 @@ accrt_status_t accrt_stream_copy(accrt_stream_t* stream, const accrt_place_t* so
 accrt_status_t accrt_stream_copy_strided(accrt_stream_t* stream, const accrt_place_t* source,
                                          const accrt_place_t* target,
                                          const accrt_copy_region_t* region) {
-  accrt_status_t status = check_call(stream, source, target);
+  accrt_status_t status = check_call(stream, source, target, __func__);
   if (status == ACCRT_OK)
-    status = check_call(stream, region, region);
+    status = check_call(stream, region, region, __func__);
   return status == ACCRT_OK ? enqueue_copy(stream, source, target, region, __func__) : status;
 }
 
 accrt_status_t accrt_fill_check(uint64_t offset_bytes, uint64_t size_bytes,
                                 uint32_t pattern_bytes) {
   if (pattern_bytes != 1 && pattern_bytes != 2 && pattern_bytes != 4 && pattern_bytes != 8) {
-    return ACCRT_FAIL(INVALID_ARGUMENT, "pattern_bytes %" PRIu32 " is not 1, 2, 4 or 8",
-                      pattern_bytes);
+    return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "pattern_bytes %" PRIu32 " is not 1, 2, 4 or 8",
+                            pattern_bytes);
   }
   if (offset_bytes % pattern_bytes == 0 && size_bytes % pattern_bytes == 0)
     return ACCRT_OK;
-  return ACCRT_FAIL(INVALID_ARGUMENT,
-                    "offset %" PRIu64 " and size %" PRIu64
-                    " are not both multiples of the pattern's %" PRIu32 " bytes",
-                    offset_bytes, size_bytes, pattern_bytes);
+  return ACCRT_FAIL_INNER(INVALID_ARGUMENT,
+                          "offset %" PRIu64 " and size %" PRIu64
+                          " are not both multiples of the pattern's %" PRIu32 " bytes",
+                          offset_bytes, size_bytes, pattern_bytes);
 }
 
 accrt_status_t accrt_stream_fill(accrt_stream_t* stream, const accrt_place_t* target,
                                  uint64_t size_bytes, uint64_t pattern, uint32_t pattern_bytes) {
-  accrt_status_t status = check_call(stream, target, target);
+  accrt_status_t status = check_call(stream, target, target, __func__);
   if (status == ACCRT_OK)
     status = accrt_fill_check(target->offset_bytes, size_bytes, pattern_bytes);
   uint64_t to = 0, number;

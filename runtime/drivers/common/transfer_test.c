@@ -42,6 +42,13 @@ static unsigned char* bytes_of(accrt_buffer_t* buffer) {
   return pointer;
 }
 
+/* Records name what was called, not a helper inside. */
+static void assert_operation(const char* operation) {
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  assert_int_equal(accrt_last_error(&error), ACCRT_OK);
+  assert_string_equal(error.operation, operation);
+}
+
 static const char* message(void) {
   static accrt_error_t error;
   error = (accrt_error_t)ACCRT_ERROR_INIT;
@@ -80,6 +87,7 @@ static void test_ranges(void** state) {
   assert_non_null(strstr(message(), "source: offset 60 + size 5 is past the buffer's 64 bytes"));
   assert_int_equal(accrt_stream_copy(stream, &in_b, &in_a, 5), ACCRT_ERROR_OUT_OF_RANGE);
   assert_non_null(strstr(message(), "target"));
+  assert_operation("accrt_stream_copy");
   assert_int_equal(accrt_stream_copy(stream, &far, &in_b, 2), ACCRT_ERROR_OUT_OF_RANGE);
   assert_int_equal(accrt_stream_copy(stream, &wraps, &in_b, 30), ACCRT_ERROR_OUT_OF_RANGE);
   assert_int_equal(accrt_stream_copy(stream, &nowhere, &in_b, 1), ACCRT_ERROR_INVALID_ARGUMENT);

@@ -126,15 +126,21 @@ bool accrt_worker_hand_over(accrt_worker_t* worker) {
   return true;
 }
 
-void accrt_worker_stop(accrt_worker_t* worker) {
+/* A thread that destroys the instance was handed it, or is somebody else's runtime thread. */
+static bool nobody_else(const accrt_worker_t* worker) {
+  return !worker->started || pthread_equal(pthread_self(), worker->thread) != 0;
+}
+
+void accrt_worker_help(accrt_worker_t* worker) {
   bool stop;
-  /* A thread that destroys the instance was handed it, or is somebody else's runtime thread. */
-  const bool own = worker->started && pthread_equal(pthread_self(), worker->thread) != 0;
-  if (!worker->started || own) {
-    while (run_jobs(worker, &stop))
-      continue;
+  while (nobody_else(worker) && run_jobs(worker, &stop))
+    continue;
+}
+
+void accrt_worker_stop(accrt_worker_t* worker) {
+  accrt_worker_help(worker);
+  if (nobody_else(worker))
     return;
-  }
   accrt_mutex_lock(&worker->lock);
   worker->stop = true;
   accrt_mutex_unlock(&worker->lock);

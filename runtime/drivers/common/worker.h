@@ -38,6 +38,8 @@ void accrt_worker_post(accrt_worker_t* worker, accrt_job_t* job);
 void accrt_worker_kick(accrt_worker_t* worker);
 /* Asks the thread to destroy the instance. False when there is no thread and none can be started. */
 bool accrt_worker_hand_over(accrt_worker_t* worker);
+/* For the end of the instance: runs what is queued when no other thread does. */
+void accrt_worker_help(accrt_worker_t* worker);
 /* Runs what is queued, then ends the thread; on the thread itself: runs what is queued. */
 void accrt_worker_stop(accrt_worker_t* worker);
 
