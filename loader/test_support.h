@@ -40,6 +40,15 @@ static inline void* must_alloc(size_t size) {
   return memory;
 }
 
+/* For whole files: aligned, so that weights are used in place and no mapping is made for them. */
+static inline void* must_alloc_file(size_t size) {
+  void* memory = NULL;
+  if (posix_memalign(&memory, 4096, size > 0 ? size : 1) != 0)
+    abort();
+  memset(memory, 0, size);
+  return memory;
+}
+
 static inline bytes_t read_file(const char* path) {
   FILE* file = fopen(path, "rb");
   if (file == NULL) {
@@ -50,7 +59,7 @@ static inline bytes_t read_file(const char* path) {
     abort();
   bytes_t bytes = {NULL, (size_t)ftell(file)};
   rewind(file);
-  bytes.data = must_alloc(bytes.size);
+  bytes.data = must_alloc_file(bytes.size);
   if (fread(bytes.data, 1, bytes.size, file) != bytes.size)
     abort();
   fclose(file);
@@ -58,7 +67,7 @@ static inline bytes_t read_file(const char* path) {
 }
 
 static inline bytes_t copy_bytes(const bytes_t* bytes) {
-  bytes_t copy = {must_alloc(bytes->size), bytes->size};
+  bytes_t copy = {must_alloc_file(bytes->size), bytes->size};
   memcpy(copy.data, bytes->data, bytes->size);
   return copy;
 }
@@ -188,7 +197,7 @@ static inline bytes_t put_together(parts_t* parts) {
     data->section.digest = digests->section.digest;
   parts->header.section_count = parts->count;
   parts->header.file_size_bytes = end;
-  bytes_t file = {must_alloc((size_t)end), (size_t)end};
+  bytes_t file = {must_alloc_file((size_t)end), (size_t)end};
   memcpy(file.data, &parts->header, sizeof parts->header);
   for (uint32_t i = 0; i < parts->count; ++i) {
     const part_t* part = &parts->parts[i];

@@ -271,7 +271,8 @@ static accrt_status_t check_elf_header(const accx_verifier_t* verifier, const un
 typedef struct code_reader {
   const accx_verifier_t* verifier;
   accx_hasher_t whole;
-  unsigned char* piece; /* PIECE_BYTES */
+  unsigned char* piece;
+  uint64_t piece_bytes;
   uint64_t at;
   accrt_status_t problem;
 } code_reader_t;
@@ -279,7 +280,7 @@ typedef struct code_reader {
 static accrt_status_t read_piece(code_reader_t* reader, uint64_t end, uint64_t* out_size_bytes) {
   accrt_bundle_t* bundle = reader->verifier->bundle;
   const uint64_t left = end - reader->at;
-  const uint64_t size = left < PIECE_BYTES ? left : PIECE_BYTES;
+  const uint64_t size = left < reader->piece_bytes ? left : reader->piece_bytes;
   ACCX_TRY(
       accx_source_read(&bundle->source, bundle->code_offset + reader->at, reader->piece, size));
   accx_hasher_update(&reader->whole, reader->piece, (size_t)size);
@@ -355,9 +356,11 @@ accrt_status_t accx_verify_images(accx_verifier_t* verifier) {
   ACCX_TRY(accrt_alloc_array(bundle->allocator, verifier->tables->image_count,
                              sizeof(accx_digest_t), &digests));
   bundle->image_digests = digests;
-  ACCX_TRY(accrt_alloc(bundle->allocator, PIECE_BYTES, &piece));
-  code_reader_t reader = {.verifier = verifier, .piece = piece};
+  const uint64_t code_bytes = verifier->tables->code_size_bytes;
+  const size_t piece_bytes = (size_t)(code_bytes < PIECE_BYTES ? code_bytes : PIECE_BYTES);
+  ACCX_TRY(accrt_alloc(bundle->allocator, piece_bytes, &piece));
+  code_reader_t reader = {.verifier = verifier, .piece = piece, .piece_bytes = piece_bytes};
   const accrt_status_t status = read_code(&reader);
-  accrt_free(bundle->allocator, piece, PIECE_BYTES);
+  accrt_free(bundle->allocator, piece, piece_bytes);
   return status;
 }
