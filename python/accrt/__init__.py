@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # for editors and type checkers
     from .stream import Event, Semaphore, Stream
     from .tensor import Tensor, from_dlpack
 
-__all__ = [*_HOME, "__version__", "Error"]
+__all__ = [*_HOME, "__version__", "Error"]  # noqa: F405 - __getattr__ makes them
 
 
 def _library_version() -> str:
