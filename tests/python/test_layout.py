@@ -4,10 +4,11 @@ import json
 import os
 import pathlib
 import subprocess
+import sys
 
 import pytest
 
-from accrt import _ffi
+from accrt import _ffi, _library
 from accrt._library import lib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -49,3 +50,42 @@ def test_constants_match_the_library():
         if name.startswith("ACCRT_ERROR_"):
             assert lib.accrt_status_name(value).decode() == name
     assert _ffi.ACCRT_TIMEOUT_INFINITE == 2**64 - 1
+
+
+def test_declarations_are_made_when_asked_for():
+    code = "from accrt import _ffi; assert 'accrt_chain' not in vars(_ffi); _ffi.accrt_chain; assert 'accrt_chain' in vars(_ffi)"
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": str(ROOT / "python")})
+    with pytest.raises(AttributeError, match="accrt_no_such_struct"):
+        _ffi.accrt_no_such_struct
+    assert _ffi.accrt_chain is _ffi.accrt_chain
+    assert _ffi.accrt_kernel_workgroup_fn is _ffi.accrt_kernel_workgroup_fn
+
+
+def test_declarations_made_by_many_threads_at_once():
+    code = """
+import threading
+from accrt import _ffi, _library
+ready, seen = threading.Barrier(8), []
+def look():
+    ready.wait()
+    seen.append([(getattr(_ffi, n), len(getattr(_ffi, n)._fields_)) for n in _ffi.STRUCTS])
+threads = [threading.Thread(target=look) for _ in range(8)]
+for t in threads: t.start()
+for t in threads: t.join()
+assert len(seen) == 8 and all(s == seen[0] for s in seen)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": str(ROOT / "python")})
+
+
+@pytest.mark.parametrize("version, text", [
+    ((_ffi.ACCRT_VERSION_MAJOR + 1) << 24, "major version"),
+    pytest.param((_ffi.ACCRT_VERSION_MAJOR << 24) + ((_ffi.ACCRT_VERSION_MINOR - 1) << 12), "too old",
+                 marks=pytest.mark.skipif(_ffi.ACCRT_VERSION_MINOR == 0, reason="no minor version is older")),
+])  # fmt: skip
+def test_libraries_of_other_versions_are_refused(version, text):
+    with pytest.raises(ImportError, match=text):
+        _library._check_version("libaccrt.so", version)
+
+
+def test_newer_minor_versions_are_taken():
+    _library._check_version("libaccrt.so", lib.accrt_version() + (1 << 12))
