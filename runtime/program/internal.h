@@ -30,8 +30,8 @@
 /* Alignment of arenas: the most that accx_function.transient_align may ask for. */
 #define ACCRT_ARENA_ALIGN 4096u
 #define ACCRT_DEFAULT_MAX_PLANS 64u
-/* Most commands of one plan, loops unrolled. */
-#define ACCRT_MAX_PLAN_COMMANDS (1u << 20)
+/* Most commands of one plan, loops unrolled, and most rounds of one loop. */
+#define ACCRT_MAX_PLAN_COMMANDS (1u << 18)
 
 /* ---- Weights: all constants of a program at one time. Counted: calls in flight and sessions keep the set they use. ---- */
 

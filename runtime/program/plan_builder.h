@@ -10,8 +10,8 @@
 #include "runtime/program/internal.h"
 
 /* Limits on what a bundle can make a plan cost. */
-#define ACCRT_MAX_PLAN_EDGES (1u << 24)
-#define ACCRT_MAX_PLAN_WORK (UINT64_C(1) << 28)
+#define ACCRT_MAX_PLAN_EDGES (1u << 22)
+#define ACCRT_MAX_PLAN_WORK (UINT64_C(1) << 26)
 
 /* A slot of a frame, as a range of one of the plan's bindings. */
 typedef struct accrt_frame_slot {

@@ -109,8 +109,10 @@ static accrt_status_t expand_repeat(walk_t* walk, const accx_repeat_t* repeat, u
       accrt_frame_constant(walk->builder, frame, repeat->count, "count", &count);
   if (status != ACCRT_OK)
     return status;
-  if (count < 0)
-    return ACCRT_FAIL(OUT_OF_RANGE, "count is %" PRId64, count);
+  if (count < 0 || count > (int64_t)ACCRT_MAX_PLAN_COMMANDS) {
+    return ACCRT_FAIL(OUT_OF_RANGE, "count is %" PRId64 ", allowed: 0 to %u", count,
+                      ACCRT_MAX_PLAN_COMMANDS);
+  }
   const uint32_t depth = frame->induction_count;
   if (depth >= ACCX_MAX_BLOCK_DEPTH)
     return ACCRT_FAIL(INVALID_FORMAT, "loops nest deeper than %u", ACCX_MAX_BLOCK_DEPTH);

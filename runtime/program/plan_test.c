@@ -75,7 +75,9 @@ static void limits_unrolling(void** state) {
   OK(run(call));
   OK(set_number(call, "rounds", INT64_C(1) << 40));
   FAILS(run(call), OUT_OF_RANGE, "function 'order': command 2");
-  ALSO("unroll to more than");
+  ALSO("count is 1099511627776, allowed: 0 to 262144");
+  OK(set_number(call, "rounds", INT64_C(1) << 18));
+  FAILS(run(call), OUT_OF_RANGE, "unroll to more than 262144 commands");
   OK(set_number(call, "rounds", 1));
   OK(run(call));
   assert_int_equal(number(call, 0), 1246);
