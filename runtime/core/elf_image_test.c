@@ -12,6 +12,8 @@
 #include <cmocka.h>
 
 #include "runtime/core/error.h"
+#include "runtime/core/jit_names.h"
+#include "runtime/core/memory.h"
 #include "runtime/core/test_image.h"
 
 static accrt_instance_t* instance;
@@ -309,10 +311,18 @@ static void random_damage(void** state) {
     if (accrt_elf_image_load(bytes, good_size, "damaged", &image) == ACCRT_OK) {
       (void)accrt_elf_image_find(&image, ACCRT_KERNEL_PACK_SYMBOL);
       (void)accrt_elf_image_find(&image, "x");
+      /* What reads its sections for gdb and perf must bear the same. */
+      accrt_jit_unregister(&accrt_allocator_system,
+                           accrt_jit_register(&accrt_allocator_system, &image, bytes, good_size));
+      if (round % 16 == 0)
+        (void)accrt_perf_map_append(&image, bytes, good_size, "damaged");
       accrt_elf_image_unload(&image);
     }
     free(bytes);
   }
+  char path[64];
+  snprintf(path, sizeof path, "/tmp/perf-%ld.map", (long)getpid());
+  unlink(path);
 }
 
 int main(void) {
