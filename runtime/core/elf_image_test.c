@@ -304,8 +304,8 @@ static void random_damage(void** state) {
     for (int k = rand() % 3; k >= 0; --k) {
       /* Headers, and the sections in the last pages: dynamic, symbols, relocations. */
       const size_t at = rand() % 2 ? (size_t)rand() % 1024 : (size_t)rand() % good_size;
-      bytes[at] =
-          rand() % 2 ? (unsigned char)rand() : (unsigned char)(bytes[at] ^ (1 << rand() % 8));
+      const int value = rand() % 2 ? rand() : bytes[at] ^ (1 << rand() % 8);
+      bytes[at] = (unsigned char)value;
     }
     accrt_elf_image_t image;
     if (accrt_elf_image_load(bytes, good_size, "damaged", &image) == ACCRT_OK) {
