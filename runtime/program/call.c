@@ -230,8 +230,8 @@ accrt_status_t accrt_call_set_tensor(accrt_call_t* call, uint32_t index,
     unbind(call, index);
     return ACCRT_OK;
   }
-  uint64_t size_bytes;
-  uint64_t address;
+  uint64_t size_bytes = 0;
+  uint64_t address = 0;
   status = check_tensor(call, index, tensor, &size_bytes, &address);
   if (status != ACCRT_OK)
     return status;

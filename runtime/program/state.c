@@ -171,7 +171,7 @@ accrt_status_t accrt_session_state(accrt_session_t* session, const char* name,
   if (session == NULL || out_tensor == NULL || shape == NULL || strides == NULL) {
     return ACCRT_FAIL(INVALID_ARGUMENT, "session, out_tensor, shape or strides is NULL");
   }
-  uint32_t index;
+  uint32_t index = 0;
   status = find_state(session, name, &index);
   if (status != ACCRT_OK)
     return status;
@@ -248,7 +248,7 @@ accrt_status_t accrt_session_bind_state(accrt_session_t* session, const char* na
     return status;
   if (session == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "session is NULL");
-  uint32_t index;
+  uint32_t index = 0;
   status = find_state(session, name, &index);
   if (status != ACCRT_OK)
     return status;

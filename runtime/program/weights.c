@@ -215,7 +215,7 @@ static accrt_status_t check_weight(const accx_constant_t* constant, const accrt_
 
 static accrt_status_t replace(accrt_program_t* program, const accrt_weight_t* weight,
                               accrt_weights_t* weights, uint8_t* changed) {
-  uint32_t index;
+  uint32_t index = 0;
   accrt_status_t status = find_stored(program, weight->name, &index);
   if (status != ACCRT_OK)
     return status;
