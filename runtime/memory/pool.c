@@ -479,18 +479,9 @@ static void print_holders(const holders_t* holders, char* text, size_t capacity)
 
 /* The first pool from `pool` on that is not going away, retained. Under the set's lock: one that goes waits for it. */
 static accrt_pool_t* retain_from(accrt_pool_t* pool) {
-  for (; pool != NULL; pool = pool->next) {
-    unsigned references = atomic_load_explicit(&pool->object.references, memory_order_relaxed);
-    while (references != 0) {
-      /* Relaxed as accrt_object_retain: the set's lock publishes the pool. */
-      if (atomic_compare_exchange_weak_explicit(&pool->object.references, &references,
-                                                references + 1, memory_order_relaxed,
-                                                memory_order_relaxed)) {
-        return pool;
-      }
-    }
-  }
-  return NULL;
+  while (pool != NULL && !accrt_object_try_retain(&pool->object))
+    pool = pool->next;
+  return pool;
 }
 
 static void visit_pools(accrt_device_t* device, void (*visit)(accrt_pool_t* pool, void* user),

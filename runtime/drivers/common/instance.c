@@ -291,11 +291,13 @@ accrt_status_t accrt_instance_create(const accrt_instance_options_t* options,
 
 /* ---- End of life ---- */
 
-static accrt_stream_t* any_stream(accrt_instance_t* instance) {
+/* A stream that is not going away by itself, retained; `*out_left`: whether there is any stream at all. */
+static accrt_stream_t* any_stream(accrt_instance_t* instance, bool* out_left) {
   accrt_mutex_lock(&instance->lock);
   accrt_stream_t* stream = instance->streams;
-  if (stream != NULL)
-    accrt_object_retain(&stream->object);
+  *out_left = stream != NULL;
+  while (stream != NULL && !accrt_object_try_retain(&stream->object))
+    stream = stream->next;
   accrt_mutex_unlock(&instance->lock);
   return stream;
 }
@@ -306,11 +308,14 @@ static void end_streams(accrt_instance_t* instance) {
   for (;;) {
     accrt_worker_help(&instance->worker);
     accrt_instance_reap_zombies(instance);
-    accrt_stream_t* stream = any_stream(instance);
-    if (stream == NULL)
+    bool left;
+    accrt_stream_t* stream = any_stream(instance, &left);
+    if (!left)
       return;
-    accrt_stream_abandon(stream);
-    accrt_stream_unref(stream);
+    if (stream != NULL) {
+      accrt_stream_abandon(stream);
+      accrt_stream_unref(stream);
+    }
     atomic_uint nobody;
     atomic_init(&nobody, 0);
     accrt_futex_wait(&nobody, 0, TEARDOWN_PAUSE_NS);
