@@ -230,31 +230,32 @@ ALWAYS_INLINE vf v_load_f16(const f16_t* p) {
 }
 #endif
 
-/* out[j * out_step + i] = in[i * in_step + j] for `rows` x `columns` of the input. */
+ALWAYS_INLINE void transpose_4x4(float* to, int64_t to_step, const float* from, int64_t from_step) {
+  v4f a = v4_load(from), b = v4_load(from + from_step);
+  v4f c = v4_load(from + 2 * from_step), d = v4_load(from + 3 * from_step);
+  v4f ab_low = V4_SHUFFLE(a, b, 0, 4, 1, 5), ab_high = V4_SHUFFLE(a, b, 2, 6, 3, 7);
+  v4f cd_low = V4_SHUFFLE(c, d, 0, 4, 1, 5), cd_high = V4_SHUFFLE(c, d, 2, 6, 3, 7);
+  v4_store(to, V4_SHUFFLE(ab_low, cd_low, 0, 1, 4, 5));
+  v4_store(to + to_step, V4_SHUFFLE(ab_low, cd_low, 2, 3, 6, 7));
+  v4_store(to + 2 * to_step, V4_SHUFFLE(ab_high, cd_high, 0, 1, 4, 5));
+  v4_store(to + 3 * to_step, V4_SHUFFLE(ab_high, cd_high, 2, 3, 6, 7));
+}
+
+/* out[j * out_step + i] = in[i * in_step + j] for `rows` x `columns` of the input. In blocks of 16
+ * rows: each line of the output is written as a whole, and the lines of the input stay in the cache
+ * until they are used up. */
 static __attribute__((unused)) void transpose_f32(float* out, int64_t out_step, const float* in,
                                                   int64_t in_step, int64_t rows, int64_t columns) {
-  int64_t i = 0;
-  for (; i + 4 <= rows; i += 4) {
-    int64_t j = 0;
-    for (; j + 4 <= columns; j += 4) {
-      const float* from = in + i * in_step + j;
-      float* to = out + j * out_step + i;
-      v4f a = v4_load(from), b = v4_load(from + in_step);
-      v4f c = v4_load(from + 2 * in_step), d = v4_load(from + 3 * in_step);
-      v4f ab_low = V4_SHUFFLE(a, b, 0, 4, 1, 5), ab_high = V4_SHUFFLE(a, b, 2, 6, 3, 7);
-      v4f cd_low = V4_SHUFFLE(c, d, 0, 4, 1, 5), cd_high = V4_SHUFFLE(c, d, 2, 6, 3, 7);
-      v4_store(to, V4_SHUFFLE(ab_low, cd_low, 0, 1, 4, 5));
-      v4_store(to + out_step, V4_SHUFFLE(ab_low, cd_low, 2, 3, 6, 7));
-      v4_store(to + 2 * out_step, V4_SHUFFLE(ab_high, cd_high, 0, 1, 4, 5));
-      v4_store(to + 3 * out_step, V4_SHUFFLE(ab_high, cd_high, 2, 3, 6, 7));
-    }
-    for (; j < columns; j++) {
-      for (int64_t r = i; r < i + 4; r++)
-        out[j * out_step + r] = in[r * in_step + j];
+  int64_t whole_rows = rows & ~(int64_t)3, whole_columns = columns & ~(int64_t)3;
+  for (int64_t first = 0; first < whole_rows; first += 16) {
+    int64_t end = min_i64(first + 16, whole_rows);
+    for (int64_t j = 0; j < whole_columns; j += 4) {
+      for (int64_t i = first; i < end; i += 4)
+        transpose_4x4(out + j * out_step + i, out_step, in + i * in_step + j, in_step);
     }
   }
-  for (; i < rows; i++) {
-    for (int64_t j = 0; j < columns; j++)
+  for (int64_t i = 0; i < rows; i++) {
+    for (int64_t j = i < whole_rows ? whole_columns : 0; j < columns; j++)
       out[j * out_step + i] = in[i * in_step + j];
   }
 }
