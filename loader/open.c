@@ -3,7 +3,7 @@
 
 #include "runtime/core/fork.h"
 #include "runtime/core/struct.h"
-#include "runtime/drivers/common/internal.h"
+#include "runtime/core/instance.h"
 
 /* ---- Life ---- */
 

@@ -17,7 +17,7 @@
 
 #include "runtime/core/pack.h"
 #include "runtime/core/test_image.h"
-#include "runtime/drivers/common/internal.h"
+#include "runtime/core/instance.h"
 
 static char log_line[512];
 static void keep_log(void* self, uint32_t level, const char* component, const char* line) {

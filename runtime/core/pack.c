@@ -15,11 +15,11 @@
 #include "runtime/core/elf_image.h"
 #include "runtime/core/error.h"
 #include "runtime/core/fork.h"
+#include "runtime/core/instance.h"
 #include "runtime/core/jit_names.h"
 #include "runtime/core/memory.h"
 #include "runtime/core/near_name.h"
 #include "runtime/core/struct.h"
-#include "runtime/drivers/common/internal.h"
 
 #define MAX_KERNELS 65536u
 #define MAX_TEXT_BYTES 4096u /* of a pack's name or a source file's */

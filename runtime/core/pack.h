@@ -56,4 +56,7 @@ accrt_status_t accrt_kernel_check_definition(const char* what,
 const char* accrt_kernel_check_params(const accrt_kernel_param_t* params, uint32_t param_count,
                                       uint32_t params_size_bytes, uint32_t* out_index);
 
+/* The driver's view of a handle: of a host pack, or of a module's kernel. */
+const accrt_driver_kernel_t* accrt_kernel_driver_view(const accrt_kernel_t* kernel);
+
 #endif /* ACCRT_RUNTIME_CORE_PACK_H_ */

@@ -13,7 +13,7 @@
 #include "runtime/core/error.h"
 #include "runtime/core/test_allocator.h"
 #include "runtime/core/test_image.h"
-#include "runtime/drivers/common/internal.h"
+#include "runtime/core/instance.h"
 
 static accrt_instance_t* instance; /* allows host code */
 static accrt_instance_t* strict;   /* does not */

@@ -15,29 +15,14 @@
 #include "accrt/sys/driver.h"
 #include "accrt/tensor.h"
 #include "runtime/core/fork.h"
-
-/* ---- Instance ---- */
-const accrt_allocator_t* accrt_instance_allocator(const accrt_instance_t* instance);
-uint32_t accrt_instance_host_code_policy(const accrt_instance_t* instance);
-/* ACCRT_INSTANCE_FLAG_*. */
-uint32_t accrt_instance_flags(const accrt_instance_t* instance);
-/* A number never given before in this instance, from 1: ids of streams, buffers, semaphores. */
-uint64_t accrt_instance_next_id(accrt_instance_t* instance);
-void accrt_instance_log(accrt_instance_t* instance, uint32_t level, const char* component,
-                        const char* format, ...) __attribute__((format(printf, 4, 5)));
-/* True when a trace sink is there; then accrt_instance_trace may be called. */
-uint32_t accrt_instance_tracing(const accrt_instance_t* instance);
-void accrt_instance_trace(accrt_instance_t* instance, const accrt_trace_event_t* event);
-/* accrt_check_fork(): see runtime/core/fork.h. */
+#include "runtime/core/instance.h"
+#include "runtime/core/pack.h"
 
 /* ---- Device ---- */
 const accrt_driver_table_t* accrt_device_driver_table(const accrt_device_t* device);
 accrt_driver_device_t* accrt_device_driver_device(const accrt_device_t* device);
 /* As accrt_device_info, without copying. */
 const accrt_device_info_t* accrt_device_facts(const accrt_device_t* device);
-
-/* ---- Kernels: the driver's view of a handle (host packs, or a module's kernel) ---- */
-const accrt_driver_kernel_t* accrt_kernel_driver_view(const accrt_kernel_t* kernel);
 
 /* ---- Buffers ---- */
 /* Address and size without a call per field; `out_address` is what kernels get. */

@@ -1,0 +1,23 @@
+/* runtime/core/instance.h - what every floor may ask of an instance: allocator, policy, ids, log, trace.
+ *
+ * An instance holds drivers and streams, so it is implemented above (runtime/drivers/common/instance.c); this header may not
+ * mention them.
+ */
+#ifndef ACCRT_RUNTIME_CORE_INSTANCE_H_
+#define ACCRT_RUNTIME_CORE_INSTANCE_H_
+
+#include "accrt/instance.h"
+
+const accrt_allocator_t* accrt_instance_allocator(const accrt_instance_t* instance);
+uint32_t accrt_instance_host_code_policy(const accrt_instance_t* instance);
+/* ACCRT_INSTANCE_FLAG_*. */
+uint32_t accrt_instance_flags(const accrt_instance_t* instance);
+/* A number never given before in this instance, from 1: ids of streams, buffers, semaphores. */
+uint64_t accrt_instance_next_id(accrt_instance_t* instance);
+void accrt_instance_log(accrt_instance_t* instance, uint32_t level, const char* component,
+                        const char* format, ...) __attribute__((format(printf, 4, 5)));
+/* True when a trace sink is there; then accrt_instance_trace may be called. */
+uint32_t accrt_instance_tracing(const accrt_instance_t* instance);
+void accrt_instance_trace(accrt_instance_t* instance, const accrt_trace_event_t* event);
+
+#endif /* ACCRT_RUNTIME_CORE_INSTANCE_H_ */
