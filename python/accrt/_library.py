@@ -106,6 +106,10 @@ class Handle:
     def __del__(self) -> None:
         self.close()
 
+    def __reduce_ex__(self, protocol):
+        # A copy would share the one reference, and end it. This also answers copy.copy and copy.deepcopy.
+        raise TypeError(f"a {type(self).__name__} is a handle of this process: it can be neither copied nor pickled")
+
     def __enter__(self):
         return self
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 from typing import Iterable, Mapping, Sequence
 
 from . import _ffi
@@ -16,8 +17,15 @@ _INFINITE = _ffi.ACCRT_TIMEOUT_INFINITE
 _RANK = _ffi.ACCRT_MAX_RANK
 
 
+def _int64(value, name: str) -> int:
+    number = operator.index(value)  # ctypes would cut what does not fit, and int() what is no integer
+    if not -(1 << 63) <= number < 1 << 63:
+        raise OverflowError(f"{name}: {number} does not fit 64 bits")
+    return number
+
+
 def _symbol_values(symbols: Mapping[str, int] | None):
-    pairs = [(k.encode(), int(v)) for k, v in (symbols or {}).items()]
+    pairs = [(k.encode(), _int64(v, k)) for k, v in (symbols or {}).items()]
     return (_ffi.accrt_symbol_value * max(len(pairs), 1))(*pairs), len(pairs), ctypes.sizeof(_ffi.accrt_symbol_value)
 
 
@@ -204,7 +212,7 @@ class Call(Handle):
         inputs = len(signature.inputs)
         argument = (signature.inputs + signature.results)[index]
         if argument.kind == "scalar" and value is not None:
-            check(lib.accrt_call_set_scalar(self.handle, index, int(value)))
+            check(lib.accrt_call_set_scalar(self.handle, index, _int64(value, argument.name)))
             return
         view = None
         if value is not None:

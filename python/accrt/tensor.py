@@ -71,10 +71,10 @@ class Tensor:
 
     Attributes:
         shape (tuple[int, ...]). dtype (str): short name, "f32". strides (tuple[int, ...]): in elements.
-        buffer (Buffer), offset_bytes (int): where it lies.
+        buffer (Buffer), offset_bytes (int): where it lies. read_only (bool): its producer (DLPack) forbids writing.
     """
 
-    __slots__ = ("buffer", "offset_bytes", "dtype", "shape", "strides", "_external", "__weakref__")
+    __slots__ = ("buffer", "offset_bytes", "dtype", "shape", "strides", "read_only", "_external", "__weakref__")
 
     def __init__(self, buffer: Buffer, dtype: str | int, shape: Sequence[int], strides: Sequence[int] | None = None,
                  offset_bytes: int = 0) -> None:
@@ -83,6 +83,7 @@ class Tensor:
         self.dtype = _NAMES[dtype_id(dtype)]
         self.shape = tuple(int(d) for d in shape)
         self.strides = tuple(strides) if strides is not None else contiguous_strides(self.shape)
+        self.read_only = False
         self._external = None
 
     @property
@@ -107,7 +108,8 @@ class Tensor:
         return self.buffer.address + self.offset_bytes
 
     def view(self) -> View:
-        return View(self.buffer.handle, None, self.offset_bytes, DTYPES[self.dtype], self.shape, self.strides, self)
+        return View(self.buffer.handle, None, self.offset_bytes, DTYPES[self.dtype], self.shape, self.strides, self,
+                    self.read_only)
 
     @property
     def __array_interface__(self) -> dict:
@@ -117,7 +119,8 @@ class Tensor:
         if self.buffer.host_pointer is None:
             raise AttributeError("this memory is not reachable from the host")
         bytes_each = int(typestr[2:])
-        return {"version": 3, "typestr": typestr, "shape": self.shape, "data": (self.buffer.host_pointer + self.offset_bytes, False),
+        return {"version": 3, "typestr": typestr, "shape": self.shape,
+                "data": (self.buffer.host_pointer + self.offset_bytes, self.read_only),
                 "strides": tuple(s * bytes_each for s in self.strides)}
 
     def numpy(self):
@@ -139,6 +142,7 @@ class Tensor:
         if self.strides != contiguous_strides(self.shape):
             raise ValueError("the tensor is not contiguous")
         raw = self.buffer.memoryview()[self.offset_bytes:self.offset_bytes + self.nbytes]
+        raw = raw.toreadonly() if self.read_only else raw
         code = _CODES.get(self.dtype)
         if code is None or self.size == 0:
             return raw
@@ -174,7 +178,7 @@ class Tensor:
             raise BufferError(f"the tensor is on device (1, 0), not {tuple(dl_device)}")
         managed = ctypes.c_void_p()
         view = self.view()
-        check(lib.accrt_dlpack_export(ctypes.byref(view.c), 0, ctypes.byref(managed)))
+        check(lib.accrt_dlpack_export(ctypes.byref(view.c), int(self.read_only), ctypes.byref(managed)))
         return _pyapi.PyCapsule_New(managed, _DLPACK_NAME, ctypes.cast(_CAPSULE_DESTRUCTOR, ctypes.c_void_p))
 
     def __len__(self) -> int:
@@ -237,6 +241,7 @@ def from_dlpack(source, device) -> Tensor:
     _pyapi.PyCapsule_SetName(capsule, _DLPACK_USED)
     tensor = Tensor(Buffer(out.buffer), out.dtype, shape[:out.rank], strides[:out.rank], out.offset_bytes)
     tensor._external = source
+    tensor.read_only = bool(read_only.value)
     return tensor
 
 

@@ -1,6 +1,7 @@
 """The Python surfaces: instances, memory, streams, tensors, sessions and calls, on the small golden bundle."""
 import array
 import asyncio
+import copy
 import gc
 import pickle
 import threading
@@ -38,8 +39,8 @@ def test_errors_carry_the_record_and_pickle(instance):
         instance.device("nowhere")
     error = caught.value
     assert error.name == "ACCRT_ERROR_NOT_FOUND" and "nowhere" in error.message and error.operation and error.source
-    copy = pickle.loads(pickle.dumps(error))
-    assert type(copy) is type(error) and copy.message == error.message and copy.source == error.source
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error) and again.message == error.message and again.source == error.source
 
 
 def test_log_sink_is_called():
@@ -174,6 +175,17 @@ def test_dlpack_both_ways(program, device):
     assert (session.weighted(tensor).numpy() == 2 * source + 2 * np.arange(16)).all()
 
 
+@pytest.mark.skipif(tuple(map(int, np.__version__.split(".")[:2])) < (2, 1), reason="numpy before 2.1 has no versioned DLPack")
+def test_dlpack_read_only_is_not_written(program, device):
+    source = np.zeros(4, np.float32)
+    source.flags.writeable = False
+    tensor = accrt.from_dlpack(source, device)
+    assert tensor.read_only and not tensor.numpy().flags.writeable
+    with pytest.raises(ValueError, match="read-only"):
+        program.session().scale_add(np.ones(4, np.float32), tensor)
+    assert not source.any()
+
+
 def test_dlpack_refuses_old_consumers(program):
     result = program.session().weighted(np.ones(16, np.float32))
     with pytest.raises(BufferError, match="1.0"):
@@ -189,6 +201,28 @@ def test_plain_buffers_without_numpy(program):
     x, y = array.array("f", [1, 2, 3]), array.array("f", [10, 20, 30])
     program.session().scale_add(x, y)
     assert list(y) == [12, 24, 36]
+
+
+def test_handles_are_neither_copied_nor_pickled(program):
+    session = program.session()
+    for handle in (session, program, program.bundle, program.device):
+        for how in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match=f"a {type(handle).__name__} is a handle"):
+                how(handle)
+    assert session.weighted(np.ones(16, np.float32)).numpy()[0] == 2
+
+
+def test_scalars_are_whole_numbers_that_fit(program):
+    session = program.session()
+    x, y = np.ones(4, np.float32), np.zeros(4, np.float32)
+    for wrong in (0.5, "3", b"1", np.float64(2)):
+        with pytest.raises(TypeError, match="integer"):
+            session.steps(x, y, count=wrong)
+    for wrong in (1 << 64, -(1 << 63) - 1):
+        with pytest.raises(OverflowError, match=f"count: {wrong} does not fit"):
+            session.steps(x, y, count=wrong)
+    session.steps(x, y, count=np.int64(3))
+    assert (y == 3).all()
 
 
 def test_named_inputs_scalars_and_optionals(program):
