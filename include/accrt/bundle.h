@@ -226,7 +226,8 @@ ACCRT_ASSERT_LAYOUT(accrt_argument_info_t, dims, 184);
 ACCRT_API accrt_status_t accrt_bundle_argument(accrt_bundle_t* bundle, uint32_t function,
                                                uint32_t index, accrt_argument_info_t* out_info);
 /** Type of an argument as text, e.g. "f32[batch, seq, 384]". Writes at most capacity_bytes with the NUL; out_size_bytes gets
- * what it needs. @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE (index, or a buffer that is too small). Since: 0.1 */
+ * what it needs. `text` may be NULL when capacity_bytes is 0: that asks for the size.
+ * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE (index, or a buffer that is too small). Since: 0.1 */
 ACCRT_API accrt_status_t accrt_bundle_argument_type_text(accrt_bundle_t* bundle, uint32_t function,
                                                          uint32_t index, char* text,
                                                          uint64_t capacity_bytes,

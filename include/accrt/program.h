@@ -106,8 +106,8 @@ ACCRT_API void accrt_session_release(accrt_session_t* session);
 ACCRT_API accrt_status_t accrt_session_clone(accrt_session_t* session,
                                              const accrt_session_options_t* options,
                                              accrt_session_t** out_session);
-/** Waits for calls in flight, fills the state with its initial value and clears a failure (also the session's own
- * stream's). @return ACCRT_OK; ACCRT_ERROR_POISONED (a stream that is not its own); ACCRT_ERROR_DEVICE_LOST. Blocks. Since: 0.1 */
+/** Waits for calls in flight, enqueues the filling of the state with its initial value on the session's stream (synchronize
+ * it before looking at the state from the host) and clears a failure (also the session's own stream's). @return ACCRT_OK; ACCRT_ERROR_POISONED (a stream that is not its own); ACCRT_ERROR_DEVICE_LOST. Blocks. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_session_reset(accrt_session_t* session);
 /** The stream that calls run on, borrowed. Since: 0.1 */
 ACCRT_API accrt_stream_t* accrt_session_stream(accrt_session_t* session);
