@@ -248,6 +248,10 @@ void accrt_pool_retire(accrt_pool_t* pool, accrt_buffer_t* buffer) {
     if (buffer->block != NULL)
       pool->statistics.retiring_bytes += buffer->block->size_bytes;
     link_buffer(&pool->retiring, buffer);
+    /* The last use may have ended before the buffer was in the list: that kick found nothing. Under the lock: behind it the
+     * pool may be gone. */
+    if (buffer->watched && (later || accrt_buffer_is_idle(buffer)))
+      accrt_instance_kick(pool->instance);
   }
   accrt_mutex_unlock(&pool->lock);
   if (!idle || later)

@@ -27,5 +27,7 @@ bool accrt_context_inside(void);
 /* Says that a completion should wake the runtime's thread, which calls accrt_device_reap_pools; and takes that back. */
 void accrt_instance_watch(accrt_instance_t* instance);
 void accrt_instance_unwatch(accrt_instance_t* instance);
+/* Wakes that thread now. */
+void accrt_instance_kick(accrt_instance_t* instance);
 
 #endif /* ACCRT_RUNTIME_MEMORY_UPCALLS_H_ */

@@ -56,9 +56,9 @@ void accrt_instance_trace(accrt_instance_t* instance, const accrt_trace_event_t*
     instance->trace_sink.event(instance->trace_sink.self, event);
 }
 
-/* Release and acquire pair through the worker's kick: relaxed is enough for a hint. */
+/* Acq_rel pairs with kick_watchers in stream.c. */
 void accrt_instance_watch(accrt_instance_t* instance) {
-  atomic_fetch_add_explicit(&instance->watched, 1, memory_order_relaxed);
+  atomic_fetch_add_explicit(&instance->watched, 1, memory_order_acq_rel);
   /* Without the thread the memory goes back with a later call. */
   const accrt_error_t saved = *accrt_error_current();
   if (accrt_worker_start(&instance->worker) != ACCRT_OK)
@@ -67,6 +67,10 @@ void accrt_instance_watch(accrt_instance_t* instance) {
 
 void accrt_instance_unwatch(accrt_instance_t* instance) {
   atomic_fetch_sub_explicit(&instance->watched, 1, memory_order_relaxed);
+}
+
+void accrt_instance_kick(accrt_instance_t* instance) {
+  accrt_worker_kick(&instance->worker);
 }
 
 /* ---- Zombies ---- */

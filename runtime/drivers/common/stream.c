@@ -292,6 +292,14 @@ static bool settle_wait(accrt_stream_t* stream, accrt_op_t* op) {
   return ours;
 }
 
+/* Wakes the runtime's thread when somebody waits for memory to fall idle. To be called after a fence has advanced. A
+ * read-modify-write, acq_rel, pairs with the one in accrt_instance_watch: either this sees the watcher, or the watcher sees the
+ * fence. */
+static void kick_watchers(accrt_instance_t* instance) {
+  if (atomic_fetch_add_explicit(&instance->watched, 0, memory_order_acq_rel) > 0)
+    accrt_worker_kick(&instance->worker);
+}
+
 /* Does what the end of an operation means, without the lock. `error`: the stream's record when the operation failed or was
  * poisoned. False when the operation lives on and is freed by somebody else. */
 static bool settle_op(accrt_stream_t* stream, accrt_op_t* op, const accrt_error_t* error,
@@ -332,6 +340,7 @@ static bool settle_op(accrt_stream_t* stream, accrt_op_t* op, const accrt_error_
     drop_references(op);
   }
   accrt_fence_advance(stream->fence, number);
+  kick_watchers(stream->instance);
   accrt_timeline_advance(&stream->timeline, number);
   return ours;
 }
@@ -380,7 +389,6 @@ static void op_done(void* user, accrt_status_t status, const accrt_error_t* erro
                     uint64_t time_ns) {
   accrt_op_t* op = user;
   accrt_stream_t* stream = op->stream;
-  accrt_instance_t* instance = stream->instance;
   accrt_error_t made;
   if (status != ACCRT_OK && error == NULL) {
     make_error(&made, status, op->name, "the driver gave no record");
@@ -396,8 +404,6 @@ static void op_done(void* user, accrt_status_t status, const accrt_error_t* erro
     fail_stream(stream, op->number, error);
   }
   settle(stream);
-  if (atomic_load_explicit(&instance->watched, memory_order_relaxed) > 0)
-    accrt_worker_kick(&instance->worker);
   accrt_context_leave();
 }
 
