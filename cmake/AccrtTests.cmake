@@ -19,7 +19,7 @@ include(cmake/AccrtTestBundles.cmake)
 function(accrt_test_environment name label)
   set_tests_properties(${name} PROPERTIES
     LABELS "${label}" TIMEOUT 300
-    ENVIRONMENT "CMAKE_GENERATOR=${CMAKE_GENERATOR};ACCRT_TEST_BUNDLES=${ACCRT_TEST_BUNDLES};ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1;UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1;TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1")
+    ENVIRONMENT "CMAKE_GENERATOR=${CMAKE_GENERATOR};ACCRT_TEST_BUNDLES=${ACCRT_TEST_BUNDLES};ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1:strict_string_checks=1:detect_stack_use_after_return=1;UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1;TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1")
 endfunction()
 
 # accrt_add_test(source library [include folders...]): one executable, one CTest entry.
