@@ -124,7 +124,7 @@ typedef struct accrt_kernel_param {
 ACCRT_KERNEL_STATIC_ASSERT(offsetof(accrt_kernel_param_t, reserved) == sizeof(void*) + 12,
                            "frozen");
 
-/**< A tensor argument (ACCRT_KERNEL_PARAM_TENSOR). Frozen. Strides are in elements; entries past `rank` are unspecified. */
+/** A tensor argument (ACCRT_KERNEL_PARAM_TENSOR). Frozen. Strides are in elements; entries past `rank` are unspecified. */
 typedef struct accrt_kernel_tensor {
   void* data;
   accrt_dtype_t dtype;
@@ -136,7 +136,7 @@ ACCRT_KERNEL_STATIC_ASSERT(offsetof(accrt_kernel_tensor_t, strides) ==
                                sizeof(void*) + 8 + 8 * ACCRT_KERNEL_MAX_RANK,
                            "frozen");
 
-/**< ---- Environment ---------------------------------------------------------------------------------------------------
+/* ---- Environment ---------------------------------------------------------------------------------------------------
  * Functions that the runtime lends. Append-only; compare `struct_size` before using a member past those of your ABI
  * version. Members of one ABI version are never NULL. */
 typedef struct accrt_kernel_imports {
@@ -170,7 +170,7 @@ typedef struct accrt_kernel_imports {
   double (*fmod)(double x, double y);
 } accrt_kernel_imports_t;
 
-/**< CPU feature bits, as the runtime found them (and the operating system allows them). Frozen numbers. */
+/* CPU feature bits, as the runtime found them (and the operating system allows them). Frozen numbers. */
 #define ACCRT_CPU_X86_64_V2 (UINT64_C(1) << 0)
 #define ACCRT_CPU_X86_64_V3 (UINT64_C(1) << 1) /* AVX2, FMA, BMI2, F16C, MOVBE */
 #define ACCRT_CPU_X86_64_V4 (UINT64_C(1) << 2) /* AVX-512 F, BW, CD, DQ, VL */
@@ -196,7 +196,7 @@ typedef struct accrt_kernel_environment {
   const accrt_kernel_imports_t* imports;
 } accrt_kernel_environment_t;
 
-/**< ---- Host workgroup kernels --------------------------------------------------------------------------------------- */
+/* ---- Host workgroup kernels --------------------------------------------------------------------------------------- */
 
 /** What is the same for every workgroup of one dispatch. Append-only; `struct_size` is the runtime's. */
 typedef struct accrt_kernel_dispatch {
@@ -208,7 +208,7 @@ typedef struct accrt_kernel_dispatch {
   uint64_t submission;   /**< number of the submission, as in error records and traces */
 } accrt_kernel_dispatch_t;
 
-/**< What is a workgroup's own. Append-only; `struct_size` is the runtime's. */
+/** What is a workgroup's own. Append-only; `struct_size` is the runtime's. */
 typedef struct accrt_kernel_workgroup {
   uint32_t struct_size;
   uint32_t workgroup_id[3];
@@ -221,7 +221,7 @@ typedef struct accrt_kernel_workgroup {
   uint32_t reserved; /**< 0 */
 } accrt_kernel_workgroup_t;
 
-/**< Runs one workgroup on one thread. Returns 0, or a code of the kernel's own which fails the dispatch (its other
+/** Runs one workgroup on one thread. Returns 0, or a code of the kernel's own which fails the dispatch (its other
  * workgroups may or may not run) and is reported as ACCRT_ERROR_KERNEL with `driver_code` = that code. At least
  * ACCRT_KERNEL_STACK_BYTES of stack are free at entry. There is no barrier between or inside workgroups. */
 typedef int32_t (*accrt_kernel_workgroup_fn_t)(const accrt_kernel_environment_t* environment,
@@ -273,7 +273,7 @@ typedef struct accrt_kernel_pack_table {
 typedef const accrt_kernel_pack_table_t* (*accrt_kernel_pack_query_fn_t)(
     uint32_t max_abi, const accrt_kernel_environment_t* environment);
 
-/**< ---- Conveniences for authors ------------------------------------------------------------------------------------- */
+/* ---- Conveniences for authors ------------------------------------------------------------------------------------- */
 
 /** Declares one parameter of struct type T: ACCRT_KERNEL_PARAM(my_params, x, BUFFER, READ). */
 #define ACCRT_KERNEL_PARAM(T, field, kind_, access_)                                               \
