@@ -1,11 +1,16 @@
 """What the Python tests share. The library itself is found by the package: ACCRT_LIBRARY, or the build folder."""
 from __future__ import annotations
 
+import os
 import pathlib
 import subprocess
 import sys
 
-import pytest
+# numpy's BLAS spins while it waits: on two processors with anything else running, the float64 references then take five
+# times as long. It reads this when numpy is first imported, which is after here.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import pytest  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
