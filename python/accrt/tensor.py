@@ -247,6 +247,9 @@ def from_dlpack(source, device) -> Tensor:
 
 def _from_array_interface(value, interface: dict, dtype: int | None) -> View:
     typestr = interface["typestr"]
+    if interface["shape"] == () and not hasattr(value, "__setitem__"):
+        # A numpy scalar: its interface points into a temporary array that is gone already.
+        raise TypeError(f"{type(value).__name__} is a scalar without memory of its own: pass numpy.asarray(value)")
     known = _FROM_TYPESTR.get(typestr) if dtype is None else dtype
     if known is None:
         name = _FROM_ML_DTYPES.get(getattr(getattr(value, "dtype", None), "name", ""))

@@ -1,6 +1,7 @@
 """The Python surfaces: instances, memory, streams, tensors, sessions and calls, on the small golden bundle."""
 import array
 import asyncio
+import ctypes
 import copy
 import gc
 import pickle
@@ -193,6 +194,14 @@ def test_dlpack_refuses_old_consumers(program):
     capsule = result.__dlpack__(max_version=(1, 0))
     del capsule  # nobody took it: freed by its destructor
     gc.collect()
+
+
+def test_numpy_scalars_have_no_memory_to_use(device):
+    from accrt.tensor import as_view
+    with pytest.raises(TypeError, match="asarray"):
+        as_view(np.float32(2.5), device)
+    view = as_view(np.asarray(np.float32(2.5)), device)
+    assert view.c.rank == 0 and ctypes.c_float.from_address(view.c.data).value == 2.5
 
 
 # ---- calls
