@@ -11,14 +11,14 @@ def class_name(status: str) -> str:
     return name if name.endswith("Error") else name + "Error"
 
 
-def tests() -> str:
+def text_of_tests() -> str:
     files = [*ROOT.glob("runtime/**/*_test.c"), *ROOT.glob("loader/*_test.c"), *ROOT.glob("abi/*_test.c"),
              *ROOT.glob("tests/**/*.c"), *ROOT.glob("tests/python/*.py")]
     return "\n".join(f.read_text() for f in files if f != pathlib.Path(__file__))
 
 
 def test_every_status_is_expected_by_a_test():
-    text = tests()
+    text = text_of_tests()
     missing = [s for s in STATUSES if not re.search(rf"\bACCRT_ERROR_{s}\b|\b{class_name(s)}\b", text)]
     assert len(STATUSES) == 27 and not missing
 
