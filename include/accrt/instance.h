@@ -103,7 +103,8 @@ typedef struct accrt_executor {
   uint32_t reserved;                 /**< 0 */
 } accrt_executor_t;
 
-/** A named option for a driver, e.g. {"host.threads", "2"}. docs/options.md lists them. Frozen. */
+/** A named option for a driver, e.g. {"host.threads", "2"}. docs/options.md lists them. A key for a driver that is loaded later
+ * has a '+' in front and is checked when that driver opens. Frozen. */
 typedef struct accrt_option {
   const char* key;
   const char* value;

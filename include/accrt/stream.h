@@ -94,7 +94,8 @@ ACCRT_API accrt_device_t* accrt_stream_device(accrt_stream_t* stream);
 /** ACCRT_OK when everything enqueued is complete; ACCRT_ERROR_NOT_READY; ACCRT_ERROR_POISONED; ACCRT_ERROR_DEVICE_LOST.
  * Never blocks. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_stream_query(accrt_stream_t* stream);
-/** Waits until everything enqueued before is complete. @param policy ACCRT_WAIT_*.
+/** Waits until everything enqueued before is complete. When the stream has failed, a wait without limit still ends only when
+ * nothing of it runs any more: memory may go then. @param policy ACCRT_WAIT_*.
  * @return ACCRT_OK; ACCRT_ERROR_TIMEOUT; ACCRT_ERROR_NOT_READY (timeout 0); ACCRT_ERROR_POISONED (accrt_stream_error has the
  *   record); ACCRT_ERROR_DEVICE_LOST. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_stream_synchronize(accrt_stream_t* stream, uint64_t timeout_ns,

@@ -338,10 +338,15 @@ static accrt_status_t collect_arguments(accrt_commands_t* commands, accrt_kernel
         buffers[addition->buffer_count++] = argument->buffer;
       continue;
     }
-    const uint64_t size_bytes = argument->size_bytes == UINT64_MAX ? 0 : argument->size_bytes;
-    const accrt_status_t status =
-        bind_range(commands, argument->binding, argument->offset_bytes, size_bytes,
-                   definition->params[i].name, &ranges[addition->range_count]);
+    /* To the end of the binding: as far as the tensor reaches, at least. */
+    uint64_t size_bytes = argument->size_bytes == UINT64_MAX ? 0 : argument->size_bytes;
+    accrt_status_t status = ACCRT_OK;
+    if (argument->size_bytes == UINT64_MAX && kind == ACCRT_KERNEL_PARAM_TENSOR)
+      status = accrt_launch_reach(argument->tensor, &size_bytes);
+    if (status == ACCRT_OK) {
+      status = bind_range(commands, argument->binding, argument->offset_bytes, size_bytes,
+                          definition->params[i].name, &ranges[addition->range_count]);
+    }
     if (status != ACCRT_OK)
       return status;
     addition->range_count += 1;

@@ -224,7 +224,7 @@ static void fill_everything(accrt_kernel_argument_t arguments[8], accrt_buffer_t
   memcpy(&real_bits, &real, sizeof real);
   arguments[0] = buffer_argument(ACCRT_KERNEL_PARAM_BUFFER, in, 0, UINT64_MAX);
   arguments[1] = buffer_argument(ACCRT_KERNEL_PARAM_BUFFER, out, 4, 16);
-  arguments[2] = buffer_argument(ACCRT_KERNEL_PARAM_TENSOR, viewed, 8, 4);
+  arguments[2] = buffer_argument(ACCRT_KERNEL_PARAM_TENSOR, viewed, 8, 12);
   arguments[2].tensor = view;
   arguments[3] = value_argument(ACCRT_KERNEL_PARAM_SYMBOL, 1000);
   arguments[4] = value_argument(ACCRT_KERNEL_PARAM_SCALAR,
@@ -236,7 +236,7 @@ static void fill_everything(accrt_kernel_argument_t arguments[8], accrt_buffer_t
 
 static void test_launch_packs_everything(void** state) {
   (void)state;
-  accrt_buffer_t *in = make_buffer(16), *out = make_buffer(32), *viewed = make_buffer(16);
+  accrt_buffer_t *in = make_buffer(16), *out = make_buffer(32), *viewed = make_buffer(32);
   const accrt_kernel_tensor_t view = {
       .dtype = ACCRT_DTYPE_U32, .rank = 2, .shape = {1, 3}, .strides = {3, 1}};
   accrt_kernel_argument_t arguments[8];
@@ -255,9 +255,9 @@ static void test_launch_packs_everything(void** state) {
   assert_int_equal(words_of(out)[5], 0);
   /* An optional buffer may be absent; plain pointers are taken where memory is the host's. */
   arguments[0] = buffer_argument(ACCRT_KERNEL_PARAM_BUFFER, NULL, 0, UINT64_MAX);
-  uint32_t plain = 1;
+  uint32_t plain[3] = {1, 0, 0};
   arguments[2].buffer = NULL;
-  arguments[2].pointer = &plain;
+  arguments[2].pointer = plain;
   arguments[2].offset_bytes = 0;
   assert_int_equal(accrt_stream_launch(stream, everything, grid, arguments, 8, ARG_BYTES),
                    ACCRT_OK);
@@ -269,7 +269,7 @@ static void test_launch_packs_everything(void** state) {
 
 static void test_launch_refuses(void** state) {
   (void)state;
-  accrt_buffer_t *in = make_buffer(16), *out = make_buffer(32), *viewed = make_buffer(16);
+  accrt_buffer_t *in = make_buffer(16), *out = make_buffer(32), *viewed = make_buffer(32);
   accrt_kernel_tensor_t view = {
       .dtype = ACCRT_DTYPE_U32, .rank = 2, .shape = {1, 3}, .strides = {3, 1}};
   accrt_kernel_argument_t arguments[8];

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "runtime/core/reach.h"
 #include "runtime/drivers/common/objects.h"
 
 /* ---- Data types ---- */
@@ -47,12 +48,6 @@ static const type_pair_t* type_from_dtype(accrt_dtype_t dtype) {
 
 /* ---- Extents ---- */
 
-/* Which bytes a strided tensor covers, relative to element 0. */
-typedef struct extent {
-  int64_t first_bytes; /* 0 or negative */
-  uint64_t size_bytes; /* from there; 0 without elements */
-} extent_t;
-
 static bool row_major(const int64_t* shape, uint32_t rank, int64_t* strides) {
   int64_t stride = 1;
   for (uint32_t i = rank; i-- > 0;) {
@@ -60,35 +55,6 @@ static bool row_major(const int64_t* shape, uint32_t rank, int64_t* strides) {
     if (shape[i] > 1 && __builtin_mul_overflow(stride, shape[i], &stride))
       return false;
   }
-  return true;
-}
-
-static bool measure(const int64_t* shape, const int64_t* strides, uint32_t rank, uint32_t bits,
-                    extent_t* out_extent) {
-  int64_t low = 0, high = 0;
-  *out_extent = (extent_t){0, 0};
-  for (uint32_t i = 0; i < rank; ++i) {
-    if (shape[i] == 0)
-      return true;
-  }
-  for (uint32_t i = 0; i < rank; ++i) {
-    int64_t reach;
-    if (__builtin_mul_overflow(shape[i] - 1, strides[i], &reach))
-      return false;
-    if (__builtin_add_overflow(reach < 0 ? low : high, reach, reach < 0 ? &low : &high))
-      return false;
-  }
-  /* Elements under a byte do not start in the middle of one when strides are negative: such tensors are refused. */
-  if (low < 0 && bits % 8 != 0)
-    return false;
-  int64_t low_bytes = 0, high_bits;
-  if (__builtin_mul_overflow(low, (int64_t)(bits / 8), &low_bytes))
-    return false;
-  if (__builtin_mul_overflow(high, (int64_t)bits, &high_bits) || high_bits > INT64_MAX - 64 ||
-      low_bytes < -INT64_MAX / 2)
-    return false;
-  out_extent->first_bytes = low_bytes;
-  out_extent->size_bytes = (uint64_t)(-low_bytes) + ((uint64_t)high_bits + bits + 7) / 8;
   return true;
 }
 
@@ -157,14 +123,14 @@ accrt_status_t accrt_dlpack_import(accrt_device_t* device, void* managed,
   }
   const uint32_t rank = (uint32_t)tensor->ndim;
   int64_t local_strides[ACCRT_MAX_RANK];
-  extent_t extent;
+  accrt_reach_bytes_t extent;
   bool fits = true;
   if (tensor->strides != NULL) {
     memcpy(local_strides, tensor->strides, rank * sizeof *local_strides);
   } else {
     fits = row_major(tensor->shape, rank, local_strides);
   }
-  if (!fits || !measure(tensor->shape, local_strides, rank, type->bits, &extent)) {
+  if (!fits || !accrt_reach_measure(rank, tensor->shape, local_strides, type->bits, &extent)) {
     return ACCRT_FAIL(UNSUPPORTED, "the tensor's strides reach further than can be addressed");
   }
   char* first =
@@ -233,7 +199,7 @@ static accrt_status_t check_exported(const accrt_tensor_t* tensor, const type_pa
   accrt_status_t status = check_shape(tensor->shape, tensor->rank);
   if (status != ACCRT_OK)
     return status;
-  extent_t extent;
+  accrt_reach_bytes_t extent;
   bool fits = true;
   if (tensor->strides != NULL) {
     memcpy(strides, tensor->strides, tensor->rank * sizeof *strides);
@@ -242,7 +208,7 @@ static accrt_status_t check_exported(const accrt_tensor_t* tensor, const type_pa
   }
   uint64_t address, size_bytes;
   accrt_buffer_range(tensor->buffer, &address, &size_bytes);
-  fits = fits && measure(tensor->shape, strides, tensor->rank, type->bits, &extent);
+  fits = fits && accrt_reach_measure(tensor->rank, tensor->shape, strides, type->bits, &extent);
   const uint64_t before = fits ? (uint64_t)(-extent.first_bytes) : 0;
   if (fits && before <= tensor->offset_bytes &&
       accrt_range_fits(tensor->offset_bytes - before, extent.size_bytes, size_bytes)) {

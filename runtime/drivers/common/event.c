@@ -200,8 +200,8 @@ accrt_status_t accrt_stream_wait_event(accrt_stream_t* stream, accrt_event_t* ev
   accrt_semaphore_t* semaphore = hold_latest(event, &value);
   if (semaphore != NULL) {
     status = accrt_stream_wait(stream, semaphore, value);
-  } else if (accrt_timeline_failed(&stream->timeline)) {
-    status = accrt_stream_poisoned(stream, __func__);
+  } else {
+    status = accrt_stream_check(stream, __func__);
   }
   accrt_semaphore_unref(semaphore);
   return status;

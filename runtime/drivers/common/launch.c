@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "runtime/core/pack.h"
+#include "runtime/core/reach.h"
 #include "runtime/core/struct.h"
 #include "runtime/drivers/common/objects.h"
 
@@ -72,8 +73,9 @@ static accrt_status_t resolve_buffer(const accrt_packing_t* packing,
     return ACCRT_FAIL(UNSUPPORTED, "%s: %s does not take plain host pointers", name,
                       packing->device->info.name);
   }
-  return accrt_place_resolve(packing->device, &place, to_end ? 0 : argument->size_bytes, name,
-                             out_address);
+  if (to_end)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "%s: a host pointer needs a size", name);
+  return accrt_place_resolve(packing->device, &place, argument->size_bytes, name, out_address);
 }
 
 static accrt_status_t resolve_memory(const accrt_packing_t* packing,
@@ -122,9 +124,10 @@ static void add_patch(accrt_packing_t* packing, const accrt_kernel_argument_t* a
 }
 
 static accrt_status_t pack_memory(accrt_packing_t* packing, const accrt_kernel_argument_t* argument,
-                                  const accrt_kernel_param_t* param) {
+                                  const accrt_kernel_param_t* param, bool* out_bound) {
   memory_argument_t memory;
   const accrt_status_t status = resolve_memory(packing, argument, param, &memory);
+  *out_bound = memory.bound;
   if (status != ACCRT_OK)
     return status;
   if (memory.bound) {
@@ -135,6 +138,75 @@ static accrt_status_t pack_memory(accrt_packing_t* packing, const accrt_kernel_a
   return ACCRT_OK;
 }
 
+/* The range that the argument gives the kernel; a binding's end is known at submission. */
+static uint64_t range_bytes(const accrt_kernel_argument_t* argument) {
+  if (argument->size_bytes != UINT64_MAX || argument->buffer == NULL)
+    return argument->size_bytes;
+  uint64_t address, buffer_bytes;
+  accrt_buffer_range(argument->buffer, &address, &buffer_bytes);
+  return buffer_bytes - argument->offset_bytes; /* checked by resolve_buffer */
+}
+
+static accrt_status_t check_view(const accrt_kernel_tensor_t* view, const char* kernel,
+                                 const char* name) {
+  if (view->rank > ACCRT_KERNEL_MAX_RANK) {
+    return ACCRT_FAIL(INVALID_ARGUMENT,
+                            "kernel '%s', parameter '%s': rank %" PRIu32 " is above %d", kernel,
+                            name, view->rank, ACCRT_KERNEL_MAX_RANK);
+  }
+  if (accrt_dtype_bits(view->dtype) == 0) {
+    return ACCRT_FAIL(INVALID_ARGUMENT,
+                            "kernel '%s', parameter '%s': there is no data type %u", kernel, name,
+                            (unsigned)view->dtype);
+  }
+  for (uint32_t i = 0; i < view->rank; ++i) {
+    if (view->shape[i] < 0) {
+      return ACCRT_FAIL(INVALID_ARGUMENT,
+                              "kernel '%s', parameter '%s': dimension %" PRIu32 " is %" PRId64,
+                              kernel, name, i, view->shape[i]);
+    }
+  }
+  return ACCRT_OK;
+}
+
+accrt_status_t accrt_launch_reach(const accrt_kernel_tensor_t* view, uint64_t* out_size_bytes) {
+  accrt_reach_bytes_t reach;
+  *out_size_bytes = 0;
+  if (!accrt_reach_measure(view->rank, view->shape, view->strides, accrt_dtype_bits(view->dtype),
+                           &reach))
+    return ACCRT_FAIL_INNER(OUT_OF_RANGE, "its strides reach further than can be addressed");
+  if (reach.first_bytes < 0) {
+    return ACCRT_FAIL_INNER(OUT_OF_RANGE,
+                            "its strides reach %" PRId64 " bytes before its first element",
+                            -reach.first_bytes);
+  }
+  *out_size_bytes = reach.size_bytes;
+  return ACCRT_OK;
+}
+
+/* What the view reaches must lie in its range: the kernel is told no other bounds. */
+static accrt_status_t check_reach(const accrt_packing_t* packing,
+                                  const accrt_kernel_argument_t* argument,
+                                  const accrt_kernel_param_t* param, bool bound) {
+  const bool absent = !bound && argument->buffer == NULL && argument->pointer == NULL;
+  if (absent && (param->flags & ACCRT_KERNEL_PARAM_FLAG_OPTIONAL) != 0)
+    return ACCRT_OK;
+  const char* kernel = definition_of(packing->kernel)->name;
+  uint64_t needed_bytes;
+  const accrt_status_t status = accrt_launch_reach(argument->tensor, &needed_bytes);
+  if (status != ACCRT_OK) {
+    accrt_error_prefix("kernel '%s', parameter '%s'", kernel, param->name);
+    return status;
+  }
+  const uint64_t given_bytes = bound ? argument->size_bytes : range_bytes(argument);
+  if (needed_bytes <= given_bytes)
+    return ACCRT_OK;
+  return ACCRT_FAIL(OUT_OF_RANGE,
+                          "kernel '%s', parameter '%s': the tensor reaches %" PRIu64
+                          " bytes, its range has %" PRIu64,
+                          kernel, param->name, needed_bytes, given_bytes);
+}
+
 static accrt_status_t pack_tensor(accrt_packing_t* packing, const accrt_kernel_argument_t* argument,
                                   const accrt_kernel_param_t* param) {
   const char* kernel = definition_of(packing->kernel)->name;
@@ -142,15 +214,16 @@ static accrt_status_t pack_tensor(accrt_packing_t* packing, const accrt_kernel_a
     return ACCRT_FAIL(INVALID_ARGUMENT, "kernel '%s': parameter '%s' needs a tensor's shape",
                       kernel, param->name);
   }
-  if (argument->tensor->rank > ACCRT_KERNEL_MAX_RANK) {
-    return ACCRT_FAIL(INVALID_ARGUMENT, "kernel '%s', parameter '%s': rank %" PRIu32 " is above %d",
-                      kernel, param->name, argument->tensor->rank, ACCRT_KERNEL_MAX_RANK);
-  }
+  accrt_status_t status = check_view(argument->tensor, kernel, param->name);
+  if (status != ACCRT_OK)
+    return status;
   memcpy(packing->block + param->offset_bytes, argument->tensor, sizeof *argument->tensor);
   const uint64_t none = 0;
   memcpy(packing->block + param->offset_bytes + offsetof(accrt_kernel_tensor_t, data), &none,
          sizeof none);
-  return pack_memory(packing, argument, param);
+  bool bound;
+  status = pack_memory(packing, argument, param, &bound);
+  return status == ACCRT_OK ? check_reach(packing, argument, param, bound) : status;
 }
 
 static void pack_value(accrt_packing_t* packing, const accrt_kernel_argument_t* argument,
@@ -173,6 +246,7 @@ static accrt_status_t pack_argument(accrt_packing_t* packing, uint32_t index) {
                       definition->name, param->name, accrt_kernel_param_kind_name(param->kind),
                       accrt_kernel_param_kind_name(argument->kind));
   }
+  bool bound;
   switch (param->kind) {
   case ACCRT_KERNEL_PARAM_TENSOR:
     return pack_tensor(packing, argument, param);
@@ -181,7 +255,7 @@ static accrt_status_t pack_argument(accrt_packing_t* packing, uint32_t index) {
     pack_value(packing, argument, param);
     return ACCRT_OK;
   default:
-    return pack_memory(packing, argument, param);
+    return pack_memory(packing, argument, param, &bound);
   }
 }
 
@@ -245,8 +319,7 @@ accrt_status_t accrt_stream_launch(accrt_stream_t* stream, accrt_kernel_t* kerne
     return status;
   const accrt_kernel_def_t* definition = definition_of(kernel);
   if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0) {
-    return accrt_timeline_failed(&stream->timeline) ? accrt_stream_poisoned(stream, __func__)
-                                                    : ACCRT_OK;
+    return accrt_stream_check(stream, __func__);
   }
   accrt_driver_command_t command = {.opcode = ACCRT_DRIVER_COMMAND_DISPATCH,
                                     .name = definition->name};

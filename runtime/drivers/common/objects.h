@@ -150,7 +150,8 @@ struct accrt_stream {
   accrt_stream_t* next;
   accrt_driver_queue_t* queue;
   accrt_fence_t* fence;
-  accrt_timeline_t timeline; /* value: number up to which all have ended; fails with the stream */
+  accrt_timeline_t timeline; /* value: number up to which all have ended, well or not */
+  atomic_uint poisoned;      /* as `failed`, to be read without the lock */
   uint64_t id;
   char label[ACCRT_LABEL_BYTES];
   accrt_mutex_t lock;
@@ -167,7 +168,9 @@ struct accrt_stream {
   bool failed;
   bool resetting;
   uint64_t failed_number; /* the first operation that failed; all from it on are poisoned */
-  uint64_t last_time_ns;  /* when the last settled operation ended */
+  uint64_t dropped_first; /* numbers that ended in failure before the last reset; 0 to 0: none */
+  uint64_t dropped_last;
+  uint64_t last_time_ns; /* when the last settled operation ended */
   accrt_error_t error;
 };
 
@@ -202,6 +205,12 @@ accrt_status_t accrt_stream_wait_number(accrt_stream_t* stream, uint64_t number,
                                         uint64_t timeout_ns, uint32_t policy);
 /* Records ACCRT_ERROR_POISONED (or DEVICE_LOST) for a stream that has failed. */
 accrt_status_t accrt_stream_poisoned(accrt_stream_t* stream, const char* operation);
+/* ACCRT_OK, or that. */
+static inline accrt_status_t accrt_stream_check(accrt_stream_t* stream, const char* operation) {
+  /* Acquire pairs with the release where a stream fails. */
+  const bool failed = atomic_load_explicit(&stream->poisoned, memory_order_acquire) != 0;
+  return failed ? accrt_stream_poisoned(stream, operation) : ACCRT_OK;
+}
 void accrt_stream_unref(accrt_stream_t* stream);
 
 /* ---- Semaphores ---- */
@@ -293,5 +302,7 @@ accrt_status_t accrt_launch_check(accrt_device_t* device, accrt_kernel_t* kernel
                                   const uint32_t grid[3], const accrt_kernel_argument_t* arguments,
                                   uint32_t argument_count, uint32_t argument_size_bytes);
 accrt_status_t accrt_launch_pack(accrt_packing_t* packing);
+/* How many bytes a tensor argument reaches from its first element, for a view that the packing has accepted. */
+accrt_status_t accrt_launch_reach(const accrt_kernel_tensor_t* view, uint64_t* out_size_bytes);
 
 #endif /* ACCRT_RUNTIME_DRIVERS_COMMON_OBJECTS_H_ */

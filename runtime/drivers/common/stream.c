@@ -191,7 +191,7 @@ static bool launch_op(accrt_stream_t* stream, accrt_op_t* op) {
 
 /* ---- Failure ---- */
 
-/* The stream has failed at `number`. Under the lock; the stream's timeline wakes only host waiters, which is quick. */
+/* The stream has failed at `number`. Under the lock. */
 static void fail_stream(accrt_stream_t* stream, uint64_t number, const accrt_error_t* error) {
   if (!stream->failed || number < stream->failed_number) {
     stream->failed_number = number;
@@ -205,7 +205,8 @@ static void fail_stream(accrt_stream_t* stream, uint64_t number, const accrt_err
     op->done = true;
     append(&stream->in_flight, op);
   }
-  (void)accrt_timeline_fail(&stream->timeline, NULL, NULL);
+  /* Release pairs with the acquire in accrt_stream_check. */
+  atomic_store_explicit(&stream->poisoned, 1, memory_order_release);
 }
 
 static void make_error(accrt_error_t* out_error, accrt_status_t status, const char* operation,
@@ -878,8 +879,10 @@ accrt_device_t* accrt_stream_device(accrt_stream_t* stream) {
 static bool is_failed(accrt_stream_t* stream, uint64_t number) {
   accrt_mutex_lock(&stream->lock);
   const bool failed = stream->failed && number >= stream->failed_number;
+  const bool dropped =
+      number != 0 && number >= stream->dropped_first && number <= stream->dropped_last;
   accrt_mutex_unlock(&stream->lock);
-  return failed;
+  return failed || dropped;
 }
 
 accrt_status_t accrt_stream_wait_number(accrt_stream_t* stream, uint64_t number,
@@ -896,7 +899,7 @@ accrt_status_t accrt_stream_wait_number(accrt_stream_t* stream, uint64_t number,
   uint32_t index;
   const accrt_reach_t reach = accrt_wait(&wait, &index);
   accrt_instance_reap_zombies(stream->instance);
-  if (reach == ACCRT_REACH_FAILED || is_failed(stream, number))
+  if (is_failed(stream, number))
     return accrt_stream_poisoned(stream, "");
   if (reach == ACCRT_REACH_REACHED)
     return ACCRT_OK;
@@ -1034,8 +1037,13 @@ accrt_status_t accrt_stream_reset(accrt_stream_t* stream) {
   stream->resetting = false;
   if (status == ACCRT_OK) {
     stream->failed = false;
-    memset(&stream->error, 0, sizeof stream->error);
-    accrt_timeline_clear(&stream->timeline);
+    atomic_store_explicit(&stream->poisoned, 0, memory_order_relaxed);
+    /* Who still waits for a number of before learns what became of it; who waits from now on has a number of his own. */
+    stream->dropped_first = stream->failed_number;
+    stream->dropped_last = stream->last_number;
+    stream->last_number += 1;
+    accrt_fence_advance(stream->fence, stream->last_number);
+    accrt_timeline_advance(&stream->timeline, stream->last_number);
   }
   accrt_mutex_unlock(&stream->lock);
   return status;
@@ -1071,8 +1079,7 @@ accrt_status_t accrt_stream_wait(accrt_stream_t* stream, accrt_semaphore_t* sema
   if (reach == ACCRT_REACH_FAILED)
     return accrt_semaphore_poisoned(semaphore, __func__);
   if (reach == ACCRT_REACH_REACHED)
-    return accrt_timeline_failed(&stream->timeline) ? accrt_stream_poisoned(stream, __func__)
-                                                    : ACCRT_OK;
+    return accrt_stream_check(stream, __func__);
   const accrt_request_t request = {
       .kind = ACCRT_OP_WAIT, .name = __func__, .semaphore = semaphore, .value = value};
   return accrt_stream_enqueue(stream, &request, NULL);

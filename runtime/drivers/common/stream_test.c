@@ -444,6 +444,43 @@ static void test_device_lost(void** state) {
   close_world();
 }
 
+/* A wait for ever ends when everything before has ended, also what was running when the stream failed: memory may go then. */
+static void* synchronize(void* argument) {
+  return (void*)(intptr_t)accrt_stream_synchronize(argument, FOREVER, ACCRT_WAIT_BLOCK);
+}
+
+static void test_failure_waits_for_what_runs(void** state) {
+  (void)state;
+  open_world(TEST_DRIVER_STEPPED);
+  accrt_stream_t* stream = make_stream();
+  accrt_semaphore_t *gate = make_semaphore(0), *before = make_semaphore(0);
+  uint32_t words[2] = {0, 0};
+  fill(stream, &words[0], 1);
+  assert_int_equal(accrt_stream_signal(stream, before, 1), ACCRT_OK);
+  assert_int_equal(accrt_stream_wait(stream, gate, 1), ACCRT_OK);
+  fill(stream, &words[1], 1);
+  assert_int_equal(accrt_semaphore_fail(gate, ACCRT_ERROR_CANCELLED, NULL), ACCRT_OK);
+  assert_int_equal(accrt_stream_query(stream), ACCRT_ERROR_POISONED);
+  assert_int_equal(accrt_stream_synchronize(stream, 0, 0), ACCRT_ERROR_POISONED);
+  pthread_t thread;
+  void* result;
+  assert_int_equal(pthread_create(&thread, NULL, synchronize, stream), 0);
+  (void)usleep(5000);
+  assert_int_equal(value_of(before), 0);
+  assert_int_equal(test_driver_step(), 1);
+  assert_int_equal(pthread_join(thread, &result), 0);
+  assert_int_equal((intptr_t)result, ACCRT_ERROR_POISONED);
+  assert_int_equal(value_of(before), 1); /* what was before the failure is not touched by it */
+  assert_int_equal(words[0], 1);
+  assert_int_equal(words[1], 0);
+  assert_int_equal(accrt_stream_reset(stream), ACCRT_OK);
+  assert_int_equal(accrt_stream_synchronize(stream, FOREVER, 0), ACCRT_OK);
+  accrt_semaphore_release(gate);
+  accrt_semaphore_release(before);
+  accrt_stream_release(stream);
+  close_world();
+}
+
 /* ---- Notifications ---- */
 
 typedef struct noted {
@@ -765,6 +802,7 @@ int main(void) {
       cmocka_unit_test(test_repeated_use_allocates_nothing),
       cmocka_unit_test(test_failure_of_a_command),
       cmocka_unit_test(test_failure_travels),
+      cmocka_unit_test(test_failure_waits_for_what_runs),
       cmocka_unit_test(test_signal_that_is_not_above),
       cmocka_unit_test(test_driver_refuses),
       cmocka_unit_test(test_reset_drops_what_waits),

@@ -139,12 +139,6 @@ bool accrt_timeline_fail(accrt_timeline_t* timeline, void (*store)(void* user), 
   return first;
 }
 
-void accrt_timeline_clear(accrt_timeline_t* timeline) {
-  accrt_mutex_lock(&timeline->lock);
-  atomic_store_explicit(&timeline->failed, 0, memory_order_relaxed);
-  accrt_mutex_unlock(&timeline->lock);
-}
-
 /* ---- Waiting ---- */
 
 static accrt_reach_t check(const accrt_wait_t* wait, uint32_t* out_index) {

@@ -57,9 +57,6 @@ accrt_status_t accrt_timeline_signal(accrt_timeline_t* timeline, uint64_t value,
 /* Fails it: false when it has failed already. `store` (may be NULL) is called under the lock, before anybody can see the
  * failure, and may only copy. Inside a context. */
 bool accrt_timeline_fail(accrt_timeline_t* timeline, void (*store)(void* user), void* user);
-/* Forgets the failure. */
-void accrt_timeline_clear(accrt_timeline_t* timeline);
-
 /* ---- Waiting on the host ---- */
 
 typedef struct accrt_wait_item {

@@ -116,8 +116,7 @@ static accrt_status_t enqueue_copy(accrt_stream_t* stream, const accrt_place_t* 
                       from, source_bytes, to, target_bytes);
   }
   if (source_bytes == 0)
-    return accrt_timeline_failed(&stream->timeline) ? accrt_stream_poisoned(stream, name)
-                                                    : ACCRT_OK;
+    return accrt_stream_check(stream, name);
   status = prepare_note(source, stream);
   if (status == ACCRT_OK)
     status = prepare_note(target, stream);
@@ -189,8 +188,7 @@ accrt_status_t accrt_stream_fill(accrt_stream_t* stream, const accrt_place_t* ta
                       pattern_bytes);
   }
   if (size_bytes == 0)
-    return accrt_timeline_failed(&stream->timeline) ? accrt_stream_poisoned(stream, __func__)
-                                                    : ACCRT_OK;
+    return accrt_stream_check(stream, __func__);
   status = prepare_note(target, stream);
   if (status != ACCRT_OK)
     return status;
