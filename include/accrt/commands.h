@@ -72,16 +72,19 @@ typedef struct accrt_kernel_argument {
                                absent when `pointer` is NULL too and the parameter is optional */
   void* pointer;
   uint64_t offset_bytes; /**< of the range the kernel gets */
-  uint64_t size_bytes;   /**< of that range; UINT64_MAX: to the end of the buffer or binding */
+  uint64_t size_bytes;   /**< of that range; UINT64_MAX: to the end of the buffer or binding (a host pointer needs a size) */
   uint64_t value;        /**< SCALAR, SYMBOL: bits, low bytes */
-  const accrt_kernel_tensor_t* tensor; /**< TENSOR: dtype, shape, strides (its data is ignored) */
+  const accrt_kernel_tensor_t*
+      tensor; /**< TENSOR: dtype, shape, strides (its data is ignored); element 0 is at offset_bytes, and all
+                               that it reaches must lie in the range */
 } accrt_kernel_argument_t;
 ACCRT_ASSERT_LAYOUT(accrt_kernel_argument_t, tensor, 56);
 #define ACCRT_BINDING_NONE 0xFFFFFFFFu
 
 /** Enqueues one dispatch. A grid with a zero runs nothing.
  * @param grid workgroups in x, y, z.
- * @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT (count or kind: the message names the parameter); ACCRT_ERROR_OUT_OF_RANGE;
+ * @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT (count or kind, a tensor's dtype, rank or negative dimension: the message
+ *   names the parameter); ACCRT_ERROR_OUT_OF_RANGE (a range past its buffer, a tensor that reaches out of its range);
  *   ACCRT_ERROR_UNSUPPORTED (a kernel of another kind of device); ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_POISONED. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_stream_launch(accrt_stream_t* stream, accrt_kernel_t* kernel,
                                              const uint32_t grid[3],
