@@ -41,8 +41,7 @@ static void under_a_byte(void** state) {
   (void)state;
   accrt_reach_bytes_t reach;
   assert_reach(1, (const int64_t[]){3}, (const int64_t[]){1}, 4, 0, 2);
-  assert_false(
-      accrt_reach_measure(1, (const int64_t[]){3}, (const int64_t[]){-1}, 4, &reach));
+  assert_false(accrt_reach_measure(1, (const int64_t[]){3}, (const int64_t[]){-1}, 4, &reach));
 }
 
 static void overflow(void** state) {

@@ -329,6 +329,94 @@ static void test_launch_refuses(void** state) {
   accrt_buffer_release(viewed);
 }
 
+static accrt_status_t launch_view(const accrt_kernel_tensor_t* view) {
+  accrt_buffer_t *in = make_buffer(16), *out = make_buffer(32), *viewed = make_buffer(32);
+  accrt_kernel_argument_t arguments[8];
+  fill_everything(arguments, in, out, view, viewed); /* the view has 12 bytes */
+  const accrt_status_t status =
+      accrt_stream_launch(stream, everything, one, arguments, 8, ARG_BYTES);
+  accrt_buffer_release(in);
+  accrt_buffer_release(out);
+  accrt_buffer_release(viewed);
+  return status;
+}
+
+static void test_launch_measures_tensors(void** state) {
+  (void)state;
+  accrt_kernel_tensor_t view = {
+      .dtype = ACCRT_DTYPE_U32, .rank = 2, .shape = {1, 3}, .strides = {INT64_MAX, 1}};
+  assert_int_equal(launch_view(&view), ACCRT_OK);
+  view.shape[0] = 2;
+  assert_int_equal(launch_view(&view), ACCRT_ERROR_OUT_OF_RANGE);
+  assert_says("kernel 'everything', parameter 'view': its strides reach further");
+  view.strides[0] = 1;
+  assert_int_equal(launch_view(&view), ACCRT_ERROR_OUT_OF_RANGE);
+  assert_says("parameter 'view': the tensor reaches 16 bytes, its range has 12");
+  assert_string_equal(last_error().operation, "accrt_stream_launch");
+  view.strides[0] = -1;
+  assert_int_equal(launch_view(&view), ACCRT_ERROR_OUT_OF_RANGE);
+  assert_says("4 bytes before its first element");
+  view.strides[0] = 0; /* a broadcast reaches no further */
+  assert_int_equal(launch_view(&view), ACCRT_OK);
+  view.shape[0] = -5;
+  assert_int_equal(launch_view(&view), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_says("parameter 'view': dimension 0 is -5");
+  view.shape[0] = 1;
+  view.dtype = 77;
+  assert_int_equal(launch_view(&view), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_says("parameter 'view': there is no data type 77");
+  assert_int_equal(accrt_stream_query(stream), ACCRT_OK);
+}
+
+/* A recorded tensor to the end of its binding is measured when the binding is known. */
+static void test_submission_measures_tensors(void** state) {
+  (void)state;
+  accrt_buffer_t *in = make_buffer(16), *out = make_buffer(32), *viewed = make_buffer(32);
+  const accrt_kernel_tensor_t view = {
+      .dtype = ACCRT_DTYPE_U32, .rank = 2, .shape = {1, 3}, .strides = {3, 1}};
+  accrt_kernel_argument_t arguments[8];
+  fill_everything(arguments, in, out, &view, NULL);
+  arguments[2].binding = 0;
+  arguments[2].size_bytes = 11;
+  accrt_commands_t* commands;
+  assert_int_equal(accrt_commands_create(world.device, 1, &commands), ACCRT_OK);
+  assert_int_equal(
+      accrt_commands_dispatch(commands, everything, one, arguments, 8, ARG_BYTES, NULL, NULL),
+      ACCRT_ERROR_OUT_OF_RANGE);
+  assert_says("the tensor reaches 12 bytes, its range has 11");
+  arguments[2].size_bytes = UINT64_MAX;
+  assert_int_equal(
+      accrt_commands_dispatch(commands, everything, one, arguments, 8, ARG_BYTES, NULL, NULL),
+      ACCRT_OK);
+  assert_int_equal(accrt_commands_finalize(commands), ACCRT_OK);
+  accrt_binding_t binding = {viewed, NULL, 0, 19};
+  assert_int_equal(accrt_stream_submit(stream, commands, &binding, 1, BINDING_BYTES),
+                   ACCRT_ERROR_OUT_OF_RANGE);
+  assert_says("command 0 (everything): offset 8 + size 12 is past binding 0's 19 bytes");
+  binding.size_bytes = 20;
+  assert_int_equal(accrt_stream_submit(stream, commands, &binding, 1, BINDING_BYTES), ACCRT_OK);
+  assert_int_equal(accrt_stream_synchronize(stream, FOREVER, 0), ACCRT_OK);
+  accrt_commands_release(commands);
+  accrt_buffer_release(in);
+  accrt_buffer_release(out);
+  accrt_buffer_release(viewed);
+}
+
+static void test_launch_needs_sizes_of_pointers(void** state) {
+  (void)state;
+  uint32_t word = 1;
+  accrt_kernel_argument_t arguments[2] = {
+      buffer_argument(ACCRT_KERNEL_PARAM_BUFFER, NULL, 0, UINT64_MAX),
+      value_argument(ACCRT_KERNEL_PARAM_SCALAR, 1)};
+  arguments[0].pointer = &word;
+  assert_int_equal(accrt_stream_launch(stream, add, one, arguments, 2, ARG_BYTES),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_says("a host pointer needs a size");
+  arguments[0].size_bytes = sizeof word;
+  assert_int_equal(accrt_stream_launch(stream, add, one, arguments, 2, ARG_BYTES), ACCRT_OK);
+  assert_int_equal(accrt_stream_synchronize(stream, FOREVER, 0), ACCRT_OK);
+}
+
 static void test_launch_of_nothing(void** state) {
   (void)state;
   const uint32_t grid[3] = {4, 0, 1};
@@ -740,6 +828,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_launch_packs_everything, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_launch_refuses, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_launch_measures_tensors, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_submission_measures_tensors, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_launch_needs_sizes_of_pointers, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_launch_of_nothing, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_kernel_error, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_deferred_launch, set_up, tear_down),

@@ -150,20 +150,18 @@ static uint64_t range_bytes(const accrt_kernel_argument_t* argument) {
 static accrt_status_t check_view(const accrt_kernel_tensor_t* view, const char* kernel,
                                  const char* name) {
   if (view->rank > ACCRT_KERNEL_MAX_RANK) {
-    return ACCRT_FAIL(INVALID_ARGUMENT,
-                            "kernel '%s', parameter '%s': rank %" PRIu32 " is above %d", kernel,
-                            name, view->rank, ACCRT_KERNEL_MAX_RANK);
+    return ACCRT_FAIL(INVALID_ARGUMENT, "kernel '%s', parameter '%s': rank %" PRIu32 " is above %d",
+                      kernel, name, view->rank, ACCRT_KERNEL_MAX_RANK);
   }
   if (accrt_dtype_bits(view->dtype) == 0) {
-    return ACCRT_FAIL(INVALID_ARGUMENT,
-                            "kernel '%s', parameter '%s': there is no data type %u", kernel, name,
-                            (unsigned)view->dtype);
+    return ACCRT_FAIL(INVALID_ARGUMENT, "kernel '%s', parameter '%s': there is no data type %u",
+                      kernel, name, (unsigned)view->dtype);
   }
   for (uint32_t i = 0; i < view->rank; ++i) {
     if (view->shape[i] < 0) {
       return ACCRT_FAIL(INVALID_ARGUMENT,
-                              "kernel '%s', parameter '%s': dimension %" PRIu32 " is %" PRId64,
-                              kernel, name, i, view->shape[i]);
+                        "kernel '%s', parameter '%s': dimension %" PRIu32 " is %" PRId64, kernel,
+                        name, i, view->shape[i]);
     }
   }
   return ACCRT_OK;
@@ -202,9 +200,9 @@ static accrt_status_t check_reach(const accrt_packing_t* packing,
   if (needed_bytes <= given_bytes)
     return ACCRT_OK;
   return ACCRT_FAIL(OUT_OF_RANGE,
-                          "kernel '%s', parameter '%s': the tensor reaches %" PRIu64
-                          " bytes, its range has %" PRIu64,
-                          kernel, param->name, needed_bytes, given_bytes);
+                    "kernel '%s', parameter '%s': the tensor reaches %" PRIu64
+                    " bytes, its range has %" PRIu64,
+                    kernel, param->name, needed_bytes, given_bytes);
 }
 
 static accrt_status_t pack_tensor(accrt_packing_t* packing, const accrt_kernel_argument_t* argument,
