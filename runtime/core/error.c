@@ -36,11 +36,35 @@ static void copy_text(char* target, size_t capacity, const char* text) {
   target[length] = '\0';
 }
 
-static void one_line(char* text) {
-  for (; *text != '\0'; ++text) {
-    if (*text == '\n' || *text == '\r')
-      *text = ' ';
+static bool is_control(unsigned char byte) {
+  return byte < 0x20 || byte == 0x7F;
+}
+
+/* The control characters above ASCII, as UTF-8 has them: terminals take some for what ESC begins. */
+static bool is_high_control(const unsigned char* text) {
+  return text[0] == 0xC2 && text[1] >= 0x80 && text[1] < 0xA0;
+}
+
+void accrt_text_one_line(char* text) {
+  for (unsigned char* c = (unsigned char*)text; *c != '\0'; ++c) {
+    if (is_high_control(c))
+      *c++ = ' ';
+    else if (!is_control(*c))
+      continue;
+    *c = ' ';
   }
+}
+
+static void clean_text(char* text, size_t capacity) {
+  text[capacity - 1] = '\0';
+  accrt_text_one_line(text);
+}
+
+void accrt_error_clean(accrt_error_t* error) {
+  clean_text(error->driver_name, sizeof error->driver_name);
+  clean_text(error->operation, sizeof error->operation);
+  clean_text(error->source_file, sizeof error->source_file);
+  clean_text(error->message, sizeof error->message);
 }
 
 static accrt_status_t record(accrt_status_t status, int32_t driver_code, const char* driver_name,
@@ -51,7 +75,6 @@ static accrt_status_t record(accrt_status_t status, int32_t driver_code, const c
   char message[sizeof error->message];
   if (vsnprintf(message, sizeof message, format, arguments) < 0)
     message[0] = '\0';
-  one_line(message);
   memset(error, 0, offsetof(accrt_error_t, message));
   error->struct_size = (uint32_t)sizeof *error;
   error->status = status;
@@ -64,6 +87,7 @@ static accrt_status_t record(accrt_status_t status, int32_t driver_code, const c
   copy_text(error->source_file, sizeof error->source_file,
             file_length > keep ? file + (file_length - keep) : file);
   memcpy(error->message, message, sizeof message);
+  accrt_error_clean(error);
   return status;
 }
 
@@ -107,7 +131,7 @@ void accrt_error_prefix(const char* format, ...) {
   memcpy(text + length, ": ", 3);
   length += 2;
   copy_text(text + length, sizeof text - length, error->message);
-  one_line(text);
+  accrt_text_one_line(text);
   memcpy(error->message, text, sizeof text);
 }
 

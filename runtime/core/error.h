@@ -52,6 +52,11 @@ const char* accrt_errno_name(int error_number);
 accrt_error_t* accrt_error_current(void);
 /* Makes `error` this thread's record and returns its status. */
 accrt_status_t accrt_error_restore(const accrt_error_t* error);
+/* Control characters of the record's texts become spaces, and the texts end: for records that others have filled. Those that
+ * are made here are clean. */
+void accrt_error_clean(accrt_error_t* error);
+/* Control characters of a text (line ends, ESC, ...) become spaces. */
+void accrt_text_one_line(char* text);
 /* Puts `prefix: ` before the message of this thread's record, keeping as much of the message as fits. */
 void accrt_error_prefix(const char* format, ...) ACCRT_PRINTF(1, 2);
 

@@ -37,6 +37,27 @@ static void test_record(void** state) {
   assert_string_equal(last().message, "");
 }
 
+/* Names and messages may come from drivers, kernels and files. */
+static void test_control_characters(void** state) {
+  (void)state;
+  accrt_error_t error;
+  (void)ACCRT_FAIL(TIMEOUT, "a\r\nb\x1b[31mc\x7f\td\xc2\x9b"
+                            "e \xc3\xa9 \xc2\xa0 \xc2");
+  assert_string_equal(last().message, "a  b [31mc  d  e \xc3\xa9 \xc2\xa0 \xc2");
+  accrt_error_prefix("x\x1by");
+  assert_int_equal(strncmp(last().message, "x y: a  b", 9), 0);
+  (void)accrt_error_record_driver(ACCRT_ERROR_DRIVER, 1, "D\n", "o\x01p", "f\x02", 1, "m");
+  assert_string_equal(last().driver_name, "D ");
+  assert_string_equal(last().operation, "o p");
+  assert_string_equal(last().source_file, "f ");
+  /* Texts without an end get one. */
+  memset(&error, 7, sizeof error);
+  memset(error.message, 'm', sizeof error.message);
+  accrt_error_clean(&error);
+  assert_int_equal(strlen(error.message), sizeof error.message - 1);
+  assert_int_equal(strspn(error.operation, " "), sizeof error.operation - 1);
+}
+
 static void test_system_errors(void** state) {
   (void)state;
   assert_int_equal(ACCRT_FAIL_ERRNO(IO, ENOENT, "%s", "gone"), ACCRT_ERROR_IO);
@@ -177,6 +198,7 @@ static void test_recording_does_not_allocate(void** state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_record),
+      cmocka_unit_test(test_control_characters),
       cmocka_unit_test(test_system_errors),
       cmocka_unit_test(test_truncation),
       cmocka_unit_test(test_prefix_and_restore),

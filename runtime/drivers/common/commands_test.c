@@ -64,8 +64,8 @@ static int32_t run_fail(const accrt_kernel_environment_t* environment,
                         const accrt_kernel_workgroup_t* group) {
   (void)environment;
   (void)dispatch;
-  (void)snprintf(group->message, group->message_capacity_bytes, "workgroup %u does not want to",
-                 group->workgroup_id[0]);
+  (void)snprintf(group->message, group->message_capacity_bytes,
+                 "workgroup %u\ndoes not want to\x1b[0m", group->workgroup_id[0]);
   return -42;
 }
 
@@ -426,14 +426,29 @@ static void test_launch_of_nothing(void** state) {
 
 static void test_kernel_error(void** state) {
   (void)state;
+  accrt_semaphore_t* signalled;
+  assert_int_equal(accrt_semaphore_create(world.instance, 0, &signalled), ACCRT_OK);
   assert_int_equal(accrt_stream_launch(stream, fails, one, NULL, 0, ARG_BYTES), ACCRT_OK);
+  const accrt_status_t signal = accrt_stream_signal(stream, signalled, 1);
+  assert_true(signal == ACCRT_OK || signal == ACCRT_ERROR_POISONED);
   assert_int_equal(accrt_stream_synchronize(stream, FOREVER, 0), ACCRT_ERROR_POISONED);
   accrt_error_t error = ACCRT_ERROR_INIT;
   assert_int_equal(accrt_stream_error(stream, &error), ACCRT_OK);
   assert_int_equal(error.status, ACCRT_ERROR_KERNEL);
   assert_int_equal(error.driver_code, -42);
   assert_string_equal(error.operation, "fail");
-  assert_string_equal(error.message, "workgroup 0 does not want to");
+  assert_string_equal(error.message, "workgroup 0 does not want to [0m"); /* one line */
+  accrt_semaphore_t* semaphore;
+  assert_int_equal(accrt_semaphore_create(world.instance, 0, &semaphore), ACCRT_OK);
+  assert_int_equal(accrt_semaphore_fail(semaphore, ACCRT_ERROR_IO, "line\nESC \x1b"), ACCRT_OK);
+  assert_int_equal(accrt_semaphore_error(semaphore, &error), ACCRT_OK);
+  assert_string_equal(error.message, "line ESC  ");
+  if (signal == ACCRT_OK) {
+    assert_int_equal(accrt_semaphore_error(signalled, &error), ACCRT_OK);
+    assert_null(strpbrk(error.message, "\n\x1b"));
+  }
+  accrt_semaphore_release(signalled);
+  accrt_semaphore_release(semaphore);
   assert_int_equal(accrt_stream_launch(stream, fails, one, NULL, 0, ARG_BYTES),
                    ACCRT_ERROR_POISONED);
   const uint32_t grid[3] = {0, 0, 0};

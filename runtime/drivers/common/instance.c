@@ -40,10 +40,7 @@ void accrt_instance_log(accrt_instance_t* instance, uint32_t level, const char* 
   va_end(arguments);
   if (written < 0)
     return;
-  for (char* c = line; *c != '\0'; ++c) {
-    if (*c == '\n' || *c == '\r')
-      *c = ' ';
-  }
+  accrt_text_one_line(line);
   instance->log_sink.write(instance->log_sink.self, level, component, line);
 }
 

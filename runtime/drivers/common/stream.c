@@ -196,6 +196,7 @@ static void fail_stream(accrt_stream_t* stream, uint64_t number, const accrt_err
   if (!stream->failed || number < stream->failed_number) {
     stream->failed_number = number;
     stream->error = *error;
+    accrt_error_clean(&stream->error); /* a driver's, with a kernel's message */
     if (stream->error.submission == 0)
       stream->error.submission = number;
   }
