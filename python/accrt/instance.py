@@ -119,7 +119,7 @@ _defaults: dict[str, Instance] = {}
 
 
 def default_instance(host_code: str = "none") -> Instance:
-    """The process's instance for a policy, made on first use. A forked child gets its own."""
+    """The process's instance for a policy, made on first use. In a child forked after that: ForkedError, like everything."""
     key = f"{os.getpid()}:{host_code}"
     with _default_lock:
         if key not in _defaults:
