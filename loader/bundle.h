@@ -87,8 +87,11 @@ typedef struct accrt_bundle_tables {
 
 /* Borrowed; valid and unchanged as long as the bundle is. */
 const accrt_bundle_tables_t* accrt_bundle_tables(const accrt_bundle_t* bundle);
-/* The instance it was opened with, borrowed (the bundle retains it). */
+/* The instance it was opened with, borrowed (each public reference of the bundle holds it). */
 accrt_instance_t* accrt_bundle_instance(const accrt_bundle_t* bundle);
+/* References that do not hold the instance, for what ends with it. */
+void accrt_bundle_ref(accrt_bundle_t* bundle);
+void accrt_bundle_unref(accrt_bundle_t* bundle);
 /* Path, or the name given at open; "bundle" when there is none. For messages. */
 const char* accrt_bundle_name(const accrt_bundle_t* bundle);
 

@@ -31,7 +31,7 @@ const accx_section_kind_t* accx_section_kind(uint32_t type);
 
 struct accrt_bundle {
   accrt_object_t object;
-  accrt_instance_t* instance; /* retained */
+  accrt_instance_t* instance; /* borrowed: each public reference holds it */
   const accrt_allocator_t* allocator;
   char* name;
   uint32_t verify; /* ACCRT_VERIFY_* */

@@ -22,10 +22,7 @@ static void bundle_free(accrt_bundle_t* bundle, bool notify) {
                    sizeof *bundle->section_names);
   accrt_free(allocator, bundle->metadata, bundle->metadata_size_bytes);
   accrt_free_string(allocator, bundle->name);
-  accrt_instance_t* instance = bundle->instance;
   accrt_free(allocator, bundle, sizeof *bundle);
-  /* Last: the allocator lives in it. */
-  accrt_instance_release(instance);
 }
 
 static accrt_status_t read_options(const accrt_bundle_options_t* options,
@@ -49,7 +46,7 @@ static accrt_status_t bundle_create(accrt_instance_t* instance,
   accrt_bundle_t* bundle = memory;
   accrt_object_init(&bundle->object);
   bundle->allocator = allocator;
-  bundle->instance = accrt_instance_retain(instance);
+  bundle->instance = instance;
   bundle->verify = options->verify;
   const accrt_status_t status =
       accrt_copy_string(allocator, options->name != NULL ? options->name : name, &bundle->name);
@@ -79,6 +76,7 @@ out:
     bundle_free(bundle, false);
     return status;
   }
+  (void)accrt_instance_retain(bundle->instance);
   *out_bundle = bundle;
   return ACCRT_OK;
 }
@@ -133,17 +131,30 @@ accrt_status_t accrt_bundle_open_callbacks(accrt_instance_t* instance, const acc
   return finish_open(bundle, accx_source_open_callbacks(reader, &bundle->source), out_bundle);
 }
 
+void accrt_bundle_ref(accrt_bundle_t* bundle) {
+  accrt_object_retain(&bundle->object);
+}
+
+void accrt_bundle_unref(accrt_bundle_t* bundle) {
+  if (accrt_object_release(&bundle->object))
+    bundle_free(bundle, true);
+}
+
 accrt_bundle_t* accrt_bundle_retain(accrt_bundle_t* bundle) {
-  if (bundle != NULL)
-    accrt_object_retain(&bundle->object);
+  if (bundle == NULL || accrt_forked())
+    return bundle;
+  accrt_bundle_ref(bundle);
+  (void)accrt_instance_retain(bundle->instance);
   return bundle;
 }
 
 void accrt_bundle_release(accrt_bundle_t* bundle) {
   if (bundle == NULL || accrt_forked())
     return;
-  if (accrt_object_release(&bundle->object))
-    bundle_free(bundle, true);
+  accrt_instance_t* instance = bundle->instance;
+  accrt_bundle_unref(bundle);
+  /* Last: the allocator lives in it. */
+  accrt_instance_release(instance);
 }
 
 /* ---- Verification of everything ---- */

@@ -81,8 +81,6 @@ accrt_status_t accrt_pool_make(accrt_device_t* device, const accrt_pool_options_
                                const accrt_pool_traits_t* traits, accrt_pool_t** out_pool);
 /* The device's own pool of a kind, imports included. */
 accrt_status_t accrt_pool_default(accrt_device_t* device, uint32_t kind, accrt_pool_t** out_pool);
-/* Drops an internal reference. */
-void accrt_pool_unref(accrt_pool_t* pool);
 
 /* Memory for a buffer: fills block, address and host_pointer, and puts the buffer into the live list. */
 accrt_status_t accrt_pool_take(accrt_pool_t* pool, accrt_buffer_t* buffer,
@@ -96,9 +94,6 @@ void accrt_pool_add_live(accrt_pool_t* pool, accrt_buffer_t* buffer);
 void accrt_pool_retire(accrt_pool_t* pool, accrt_buffer_t* buffer);
 /* Takes back what streams have passed. */
 void accrt_pool_reap(accrt_pool_t* pool);
-/* References that do not hold the instance, for what ends with it. NULL is allowed for unref. */
-void accrt_buffer_ref(accrt_buffer_t* buffer);
-void accrt_buffer_unref(accrt_buffer_t* buffer);
 /* All uses of a buffer are over. */
 bool accrt_buffer_is_idle(accrt_buffer_t* buffer);
 /* Drops the records of uses. */

@@ -134,7 +134,10 @@ accrt_status_t accrt_call_find(accrt_call_t* call, const char* name, uint32_t* o
 
 void accrt_call_clear_argument(accrt_call_t* call, uint32_t argument) {
   accrt_call_argument_t* own = &call->arguments[argument];
+  if (own->buffer != NULL)
+    accrt_buffer_ref(own->buffer);
   accrt_session_let_go(call->session, own->buffer);
+  accrt_buffer_release(own->buffer);
   own->buffer = NULL;
   own->data = NULL;
   own->offset_bytes = 0;

@@ -23,9 +23,12 @@ static accrt_status_t fail_policy(const accrt_program_t* program, uint32_t polic
 static accrt_status_t load_host(accrt_program_t* program, const accx_variant_t* variant,
                                 const void* bytes) {
   const accx_image_t* record = &program->tables->images[variant->image];
-  return accrt_kernel_pack_load_checked(
+  const accrt_status_t status = accrt_kernel_pack_load_checked(
       program->instance, bytes, record->size_bytes, accrt_program_string(program, record->name),
       variant->cpu_features, &program->images[variant->image].pack);
+  if (status == ACCRT_OK)
+    accrt_program_internalize(program);
+  return status;
 }
 
 static accrt_status_t load_module(accrt_program_t* program, const accx_variant_t* variant,
@@ -69,7 +72,7 @@ void accrt_program_images_destroy(accrt_program_t* program) {
   if (program->images == NULL)
     return;
   for (uint32_t i = 0; i < program->tables->image_count; ++i) {
-    accrt_kernel_pack_release(program->images[i].pack);
+    accrt_kernel_pack_unref(program->images[i].pack);
     if (program->images[i].module != NULL) {
       accrt_device_driver_table(program->device)->module_unload(program->images[i].module);
     }

@@ -105,10 +105,12 @@ typedef struct accrt_program_function {
   uint32_t input_count;
 } accrt_program_function_t;
 
+/* Programs and sessions hold all they need by internal references; each public reference of theirs holds the instance. So the
+ * instance ends when no user holds anything, and waits for sessions that calls in flight still keep. */
 struct accrt_program {
   accrt_object_t object;
-  accrt_device_t* device;
-  accrt_instance_t* instance; /* borrowed from the device */
+  accrt_device_t* device;     /* borrowed from the instance */
+  accrt_instance_t* instance; /* borrowed: see above */
   accrt_bundle_t* bundle;
   const accrt_bundle_tables_t* tables;
   const accrt_allocator_t* allocator;
@@ -122,6 +124,13 @@ struct accrt_program {
   /* Grows with each swap. Release in publish, acquire in calls that compare it: they then take the lock. */
   atomic_uint_least64_t weights_generation;
 };
+
+/* Drops an internal reference. */
+void accrt_program_unref(accrt_program_t* program);
+/* The public reference of something that was just made or retained becomes an internal one. Somebody holds the instance. */
+static inline void accrt_program_internalize(const accrt_program_t* program) {
+  accrt_instance_release(program->instance);
+}
 
 static inline const char* accrt_program_string(const accrt_program_t* program, uint32_t offset) {
   return accrt_bundle_string(program->tables, offset);
@@ -242,6 +251,7 @@ enum {
   ACCRT_CHECK_AT_LEAST = 2, /* a >= b */
   ACCRT_CHECK_MULTIPLE = 3, /* a and b are multiples of c */
   ACCRT_CHECK_DISJOINT = 4, /* [a, a + b) and [c, c + d) do not meet */
+  ACCRT_CHECK_ROWS = 5,     /* a != 0; b, c, d for messages: bytes of a row, strides */
 };
 typedef struct accrt_plan_check {
   uint32_t kind;
@@ -301,7 +311,7 @@ accrt_status_t accrt_prepare_run(accrt_program_t* program, accrt_weights_t* weig
 /* ---- Sessions ---- */
 
 typedef struct accrt_session_state {
-  accrt_buffer_t* buffer; /* retained; NULL for a state of 0 bytes */
+  accrt_buffer_t* buffer; /* internal reference; NULL for a state of 0 bytes */
   uint64_t offset_bytes;
   uint64_t address;
   uint64_t size_bytes;
@@ -323,9 +333,9 @@ typedef struct accrt_run {
 
 struct accrt_session {
   accrt_object_t object;
-  accrt_program_t* program;
+  accrt_program_t* program; /* this and those below: internal references */
   accrt_stream_t* stream;
-  accrt_pool_t* pool; /* retained */
+  accrt_pool_t* pool;
   bool own_stream;
   char* label;                 /* or NULL */
   accrt_expr_value_t* symbols; /* of the module; SESSION ones have values */
@@ -358,7 +368,7 @@ struct accrt_session {
 accrt_status_t accrt_session_fail(accrt_session_t* session, const accrt_error_t* error);
 /* ACCRT_OK, or ACCRT_ERROR_POISONED with the failure's text. */
 accrt_status_t accrt_session_check(accrt_session_t* session);
-/* Lets a buffer go that calls in flight may use: its memory is not reused before they have ended. */
+/* Drops an internal reference of a buffer that calls in flight may use: its memory is not reused before they have ended. */
 void accrt_session_let_go(accrt_session_t* session, accrt_buffer_t* buffer);
 /* A buffer from the session's pool. */
 accrt_status_t accrt_session_allocate(accrt_session_t* session, uint64_t size_bytes,

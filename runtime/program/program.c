@@ -6,14 +6,12 @@
 
 static void destroy(accrt_program_t* program) {
   const accrt_allocator_t* allocator = program->allocator;
-  accrt_device_t* device = program->device;
   accrt_weights_release(program->weights);
   accrt_program_functions_destroy(program);
   accrt_program_kernels_destroy(program);
   accrt_free_string(allocator, program->variant_override);
-  accrt_bundle_release(program->bundle);
+  accrt_bundle_unref(program->bundle);
   accrt_free(allocator, program, sizeof *program);
-  accrt_device_release(device);
 }
 
 /* Prepare functions first: each checks what it reads right before it reads it, while that is in the cache. */
@@ -73,30 +71,40 @@ accrt_status_t accrt_program_create(accrt_device_t* device, accrt_bundle_t* bund
   accrt_mutex_init(&program->weights_lock);
   atomic_init(&program->weights_generation, 1);
   program->allocator = allocator;
-  program->device = accrt_device_retain(device);
+  program->device = device;
   program->instance = accrt_device_instance(device);
-  program->bundle = accrt_bundle_retain(bundle);
+  accrt_bundle_ref(bundle);
+  program->bundle = bundle;
   program->tables = accrt_bundle_tables(bundle);
   status = fill(program, &own);
   if (status != ACCRT_OK) {
     destroy(program);
     return status;
   }
+  (void)accrt_instance_retain(program->instance);
   *out_program = program;
   return ACCRT_OK;
 }
 
+void accrt_program_unref(accrt_program_t* program) {
+  if (accrt_object_release(&program->object))
+    destroy(program);
+}
+
 accrt_program_t* accrt_program_retain(accrt_program_t* program) {
-  if (program != NULL)
-    accrt_object_retain(&program->object);
+  if (program == NULL || accrt_forked())
+    return program;
+  accrt_object_retain(&program->object);
+  (void)accrt_instance_retain(program->instance);
   return program;
 }
 
 void accrt_program_release(accrt_program_t* program) {
   if (program == NULL || accrt_forked())
     return;
-  if (accrt_object_release(&program->object))
-    destroy(program);
+  accrt_instance_t* instance = program->instance;
+  accrt_program_unref(program);
+  accrt_instance_release(instance);
 }
 
 accrt_bundle_t* accrt_program_bundle(accrt_program_t* program) {

@@ -130,7 +130,8 @@ void accrt_session_refresh_weights(accrt_session_t* session) {
     if (old->components[i].buffer == NULL)
       continue;
     /* A reference to be let go in order; the set itself drops its own whenever its last user does. */
-    accrt_session_let_go(session, accrt_buffer_retain(old->components[i].buffer));
+    accrt_buffer_ref(old->components[i].buffer);
+    accrt_session_let_go(session, old->components[i].buffer);
   }
   accrt_weights_release(old);
 }

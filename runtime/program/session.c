@@ -21,18 +21,20 @@ static void destroy(accrt_session_t* session) {
     accrt_free(allocator, run, sizeof *run);
   }
   accrt_session_destroy_states(session);
-  accrt_buffer_release(session->arena);
+  accrt_buffer_unref(session->arena);
   accrt_weights_release(session->weights);
   accrt_free_array(allocator, session->symbols, program->tables->symbol_count,
                    sizeof *session->symbols);
   accrt_free_string(allocator, session->label);
-  accrt_pool_release(session->pool);
-  accrt_stream_release(session->stream);
+  accrt_pool_unref(session->pool);
+  if (session->stream != NULL)
+    accrt_stream_unref(session->stream);
   accrt_free(allocator, session, sizeof *session);
-  accrt_program_release(program);
+  accrt_program_unref(program);
 }
 
-/* On the runtime's own thread, after everything that the stream had. */
+/* On the runtime's own thread, after everything that the stream had. The end of the instance waits for it: the notification
+ * holds the stream until it has returned. */
 static void destroy_later(void* user, accrt_status_t status) {
   (void)status;
   destroy(user);
@@ -48,20 +50,29 @@ static void retire(accrt_session_t* session) {
   (void)accrt_error_restore(&saved);
 }
 
-accrt_session_t* accrt_session_retain(accrt_session_t* session) {
-  if (session != NULL)
-    accrt_object_retain(&session->object);
-  return session;
-}
-
-void accrt_session_release(accrt_session_t* session) {
-  if (session == NULL || accrt_forked() || !accrt_object_release(&session->object))
-    return;
+static void end(accrt_session_t* session) {
   if (atomic_load_explicit(&session->in_flight, memory_order_acquire) == 0) {
     destroy(session);
   } else {
     retire(session);
   }
+}
+
+accrt_session_t* accrt_session_retain(accrt_session_t* session) {
+  if (session == NULL || accrt_forked())
+    return session;
+  accrt_object_retain(&session->object);
+  (void)accrt_instance_retain(session->program->instance);
+  return session;
+}
+
+void accrt_session_release(accrt_session_t* session) {
+  if (session == NULL || accrt_forked())
+    return;
+  accrt_instance_t* instance = session->program->instance;
+  if (accrt_object_release(&session->object))
+    end(session);
+  accrt_instance_release(instance);
 }
 
 /* ---- Creation ---- */
@@ -72,7 +83,10 @@ static accrt_status_t take_stream(accrt_session_t* session, accrt_stream_t* give
     accrt_stream_options_t options = ACCRT_STREAM_OPTIONS_INIT;
     options.label = session->label;
     session->own_stream = true;
-    return accrt_stream_create(device, &options, &session->stream);
+    const accrt_status_t status = accrt_stream_create(device, &options, &session->stream);
+    if (status == ACCRT_OK)
+      accrt_program_internalize(session->program);
+    return status;
   }
   if (accrt_stream_device(given) != device) {
     return ACCRT_FAIL(INVALID_ARGUMENT, "the stream is of device '%s', the program of '%s'",
@@ -80,20 +94,20 @@ static accrt_status_t take_stream(accrt_session_t* session, accrt_stream_t* give
                       accrt_device_facts(device)->name);
   }
   session->stream = accrt_stream_retain(given);
+  accrt_program_internalize(session->program);
   return ACCRT_OK;
 }
 
 static accrt_status_t take_pool(accrt_session_t* session, accrt_pool_t* given) {
-  if (given != NULL) {
-    session->pool = accrt_pool_retain(given);
-    return ACCRT_OK;
-  }
-  accrt_pool_t* pool;
-  const accrt_status_t status =
-      accrt_device_pool(session->program->device, ACCRT_MEMORY_DEVICE, &pool);
-  if (status == ACCRT_OK)
-    session->pool = accrt_pool_retain(pool);
-  return status;
+  accrt_pool_t* pool = given;
+  accrt_status_t status = ACCRT_OK;
+  if (given == NULL)
+    status = accrt_device_pool(session->program->device, ACCRT_MEMORY_DEVICE, &pool);
+  if (status != ACCRT_OK)
+    return status;
+  session->pool = accrt_pool_retain(pool);
+  accrt_program_internalize(session->program);
+  return ACCRT_OK;
 }
 
 static accrt_status_t take_symbols(accrt_session_t* session,
@@ -127,7 +141,8 @@ static accrt_status_t make(accrt_program_t* program, const accrt_session_options
     return status;
   accrt_session_t* session = memory;
   accrt_object_init(&session->object);
-  session->program = accrt_program_retain(program);
+  accrt_object_retain(&program->object);
+  session->program = program;
   session->max_plans = options->max_plans != 0 ? options->max_plans : ACCRT_DEFAULT_MAX_PLANS;
   session->version = 1;
   session->weights = accrt_program_weights(program, &session->weights_generation);
@@ -143,6 +158,7 @@ static accrt_status_t make(accrt_program_t* program, const accrt_session_options
   if (status == ACCRT_OK)
     status = accrt_session_create_states(session);
   if (status == ACCRT_OK) {
+    (void)accrt_instance_retain(program->instance);
     *out_session = session;
   } else {
     destroy(session);

@@ -521,11 +521,83 @@ static void releases_everything_with_a_call_in_flight(void** state) {
     accrt_device_release(f->device);
     accrt_instance_release(f->instance);
     OK(accrt_semaphore_signal(start, 1));
-    accrt_semaphore_release(start);
-    for (int i = 0; i < 2000 && atomic_load(&f->watch.live) != 0; ++i)
-      usleep(1000);
+    accrt_semaphore_release(start); /* the last reference: waits for the call, then frees all */
     assert_int_equal(atomic_load(&f->watch.live), 0);
-    usleep(1000); /* the last thread leaves the allocator's record */
+    free(f);
+  }
+}
+
+/* The call waits for what never comes, on a device with and without threads: the end of the instance drops it. */
+static void drops_calls_that_nobody_starts(void** state) {
+  if (!have_bundles())
+    skip();
+  (void)state;
+  for (int round = 0; round < 20; ++round) {
+    fixture_t* f = open_fixture(round % 2 == 0 ? "2" : "0");
+    accrt_semaphore_t* start;
+    OK(accrt_semaphore_create(f->instance, 0, &start));
+    const accrt_timepoint_t wait = {start, 1};
+    accrt_session_t* other = open_session(f, 8, "other"); /* two keep the program */
+    accrt_session_t* sessions[] = {f->session, other};
+    for (int i = 0; i < 2; ++i) {
+      accrt_call_t* call = make_call(sessions[i], "count");
+      OK(set_number(call, "digit", 1));
+      OK(accrt_call_submit(call, &wait, 1, NULL, 0));
+      accrt_call_release(call);
+      accrt_session_release(sessions[i]);
+    }
+    accrt_semaphore_release(start);
+    accrt_instance_release(f->instance);
+    accrt_device_release(f->device);
+    accrt_bundle_release(f->bundle);
+    accrt_program_release(f->program);
+    assert_int_equal(atomic_load(&f->watch.live), 0);
+    free(f);
+  }
+}
+
+typedef struct last_use {
+  fixture_t* fixture;
+  atomic_int over;
+} last_use_t;
+
+/* On the runtime's own thread, which cannot wait for itself. */
+static void release_instance(void* user, accrt_status_t status) {
+  (void)status;
+  last_use_t* last = user;
+  accrt_instance_release(last->fixture->instance);
+  atomic_store(&last->over, 1);
+}
+
+static void releases_the_last_reference_in_a_notification(void** state) {
+  if (!have_bundles())
+    skip();
+  (void)state;
+  for (int round = 0; round < 20; ++round) {
+    last_use_t last = {open_fixture("2"), 0};
+    fixture_t* f = last.fixture;
+    accrt_semaphore_t* start;
+    OK(accrt_semaphore_create(f->instance, 0, &start));
+    const accrt_timepoint_t wait = {start, 1};
+    accrt_call_t* call = make_call(f->session, "count");
+    OK(set_number(call, "digit", 1));
+    OK(accrt_call_submit(call, &wait, 1, NULL, 0));
+    accrt_call_release(call);
+    accrt_stream_t* stream;
+    OK(accrt_stream_create(f->device, NULL, &stream));
+    accrt_session_release(f->session);
+    accrt_program_release(f->program);
+    accrt_bundle_release(f->bundle);
+    accrt_device_release(f->device);
+    accrt_semaphore_release(start);
+    OK(accrt_stream_notify(stream, release_instance, &last));
+    accrt_stream_release(stream);
+    for (int i = 0; i < 5000 && (atomic_load(&last.over) == 0 || atomic_load(&f->watch.live) != 0);
+         ++i)
+      usleep(1000);
+    assert_int_equal(atomic_load(&last.over), 1);
+    assert_int_equal(atomic_load(&f->watch.live), 0);
+    usleep(1000); /* the thread leaves the allocator's record */
     free(f);
   }
 }
@@ -620,6 +692,8 @@ int main(void) {
       FIXTURE_TEST(grows_the_arena_under_calls_in_flight),
       FIXTURE_TEST(releases_with_calls_in_flight),
       cmocka_unit_test(releases_everything_with_a_call_in_flight),
+      cmocka_unit_test(drops_calls_that_nobody_starts),
+      cmocka_unit_test(releases_the_last_reference_in_a_notification),
       cmocka_unit_test(traces_calls),
       cmocka_unit_test(works_without_threads),
   };

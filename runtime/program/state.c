@@ -39,7 +39,7 @@ void accrt_session_let_go(accrt_session_t* session, accrt_buffer_t* buffer) {
       (void)accrt_error_restore(&saved);
     }
   }
-  accrt_buffer_release(buffer);
+  accrt_buffer_unref(buffer);
 }
 
 /* ---- Arena ---- */
@@ -61,6 +61,7 @@ accrt_status_t accrt_session_reserve_arena(accrt_session_t* session, uint64_t si
     return ACCRT_FAIL(INVALID_ARGUMENT, "the session's pool is not of its program's device '%s'",
                       accrt_device_facts(session->program->device)->name);
   }
+  accrt_program_internalize(session->program);
   accrt_session_let_go(session, session->arena);
   session->arena = arena;
   accrt_buffer_range(arena, &session->arena_address, &session->arena_bytes);
@@ -106,8 +107,10 @@ accrt_status_t accrt_session_create_states(accrt_session_t* session) {
     status = accrt_session_allocate(session, state->size_bytes, state_name(session, i), &buffer);
     if (status != ACCRT_OK)
       accrt_error_prefix("state '%s'", state_name(session, i));
-    if (status == ACCRT_OK)
+    if (status == ACCRT_OK) {
+      accrt_program_internalize(program);
       set_storage(state, buffer, 0, false);
+    }
   }
   return status;
 }
@@ -115,7 +118,7 @@ accrt_status_t accrt_session_create_states(accrt_session_t* session) {
 void accrt_session_destroy_states(accrt_session_t* session) {
   const uint32_t count = session->program->tables->state_count;
   for (uint32_t i = 0; session->states != NULL && i < count; ++i)
-    accrt_buffer_release(session->states[i].buffer);
+    accrt_buffer_unref(session->states[i].buffer);
   accrt_free_array(session->program->allocator, session->states, count, sizeof *session->states);
   accrt_free_array(session->program->allocator, session->state_bytes, count,
                    sizeof *session->state_bytes);
@@ -236,6 +239,7 @@ static accrt_status_t bind_own(accrt_session_t* session, uint32_t index) {
     accrt_buffer_release(buffer);
     return status;
   }
+  accrt_program_internalize(session->program);
   accrt_session_let_go(session, session->states[index].buffer);
   session->states[index] = made;
   return ACCRT_OK;
@@ -257,7 +261,7 @@ accrt_status_t accrt_session_bind_state(accrt_session_t* session, const char* na
   } else {
     status = check_storage(session, index, buffer, offset_bytes);
     if (status == ACCRT_OK) {
-      (void)accrt_buffer_retain(buffer);
+      accrt_buffer_ref(buffer);
       accrt_session_let_go(session, session->states[index].buffer);
       set_storage(&session->states[index], buffer, offset_bytes, true);
     }

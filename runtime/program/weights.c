@@ -33,7 +33,7 @@ void accrt_weights_release(accrt_weights_t* weights) {
   if (weights == NULL || !accrt_object_release(&weights->object))
     return;
   for (uint32_t i = 0; i < weights->count; ++i)
-    accrt_buffer_release(weights->components[i].buffer);
+    accrt_buffer_unref(weights->components[i].buffer);
   accrt_free(weights->allocator, weights, set_bytes(weights->count));
 }
 
@@ -54,7 +54,7 @@ static accrt_status_t copy_set(const accrt_weights_t* from, accrt_weights_t** ou
   for (uint32_t i = 0; i < from->count; ++i) {
     (*out_weights)->components[i] = from->components[i];
     if (from->components[i].buffer != NULL)
-      (void)accrt_buffer_retain(from->components[i].buffer);
+      accrt_buffer_ref(from->components[i].buffer);
   }
   return ACCRT_OK;
 }
@@ -71,6 +71,7 @@ accrt_status_t accrt_weights_allocate(accrt_program_t* program, const char* name
   status = accrt_buffer_create(pool, size_bytes, &options, &component->buffer);
   if (status != ACCRT_OK)
     return status;
+  accrt_program_internalize(program);
   uint64_t capacity_bytes;
   accrt_buffer_range(component->buffer, &component->address, &capacity_bytes);
   component->size_bytes = size_bytes;
@@ -163,7 +164,7 @@ accrt_status_t accrt_weights_place_all(accrt_program_t* program, accrt_weights_t
 /* ---- Swapping ---- */
 
 static void forget(accrt_weight_component_t* component) {
-  accrt_buffer_release(component->buffer);
+  accrt_buffer_unref(component->buffer);
   memset(component, 0, sizeof *component);
 }
 

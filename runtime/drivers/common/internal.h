@@ -24,6 +24,14 @@ accrt_driver_device_t* accrt_device_driver_device(const accrt_device_t* device);
 /* As accrt_device_info, without copying. */
 const accrt_device_info_t* accrt_device_facts(const accrt_device_t* device);
 
+/* ---- Internal references: they hold the object and not the instance, for what ends with it ---- */
+/* A public reference holds the instance too, and becomes an internal one by a release of the instance. NULL is allowed for the
+ * unref functions of buffers and pools. */
+void accrt_buffer_ref(accrt_buffer_t* buffer);
+void accrt_buffer_unref(accrt_buffer_t* buffer);
+void accrt_pool_unref(accrt_pool_t* pool);
+void accrt_stream_unref(accrt_stream_t* stream);
+
 /* ---- Buffers ---- */
 /* Address and size without a call per field; `out_address` is what kernels get. */
 void accrt_buffer_range(const accrt_buffer_t* buffer, uint64_t* out_address,
