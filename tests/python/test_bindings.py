@@ -187,6 +187,17 @@ def test_dlpack_read_only_is_not_written(program, device):
     assert not source.any()
 
 
+def test_dlpack_round_trip_without_numpy(program, device):
+    """Export and import meet each other: a capsule of version 1.0, taken once, freed once."""
+    result = program.session().weighted(array.array("f", range(16)))
+    again = accrt.from_dlpack(result, device)
+    assert again.address == result.address and again.shape == (16,) and again.dtype == "f32"
+    expected = result.tolist()
+    del result
+    gc.collect()
+    assert again.tolist() == expected == [4.0 * i for i in range(16)]
+
+
 def test_dlpack_refuses_old_consumers(program):
     result = program.session().weighted(np.ones(16, np.float32))
     with pytest.raises(BufferError, match="1.0"):
