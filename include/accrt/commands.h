@@ -134,7 +134,8 @@ ACCRT_API accrt_status_t accrt_commands_dispatch(
     accrt_commands_t* commands, accrt_kernel_t* kernel, const uint32_t grid[3],
     const accrt_kernel_argument_t* arguments, uint32_t argument_count, uint32_t argument_size_bytes,
     const accrt_predecessors_t* predecessors, uint32_t* out_index);
-/** Records a strided copy. @return as accrt_commands_dispatch; ACCRT_ERROR_OVERFLOW. Since: 0.1 */
+/** Records a strided copy. @return as accrt_commands_dispatch; ACCRT_ERROR_OVERFLOW; ACCRT_ERROR_INVALID_ARGUMENT (the
+ * target's rows overlap). Since: 0.1 */
 ACCRT_API accrt_status_t accrt_commands_copy(accrt_commands_t* commands,
                                              const accrt_binding_place_t* source,
                                              const accrt_binding_place_t* target,

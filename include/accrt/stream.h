@@ -132,7 +132,9 @@ typedef struct accrt_place {
 ACCRT_ASSERT_LAYOUT(accrt_place_t, offset_bytes, 24);
 
 /** A strided copy: extent[0] contiguous bytes, extent[1] rows, extent[2] planes. Frozen. Strides are in bytes, between rows
- * and between planes; ignored where the extent is 1 or less. Any extent of 0 copies nothing. */
+ * and between planes; ignored where the extent is 1 or less. Any extent of 0 copies nothing. The target's rows may not overlap:
+ * rows are at least a row apart and planes at least what a plane spans, or so with rows and planes exchanged. The source's may
+ * (a stride of 0 repeats a row). */
 typedef struct accrt_copy_region {
   uint64_t extent[3];
   uint64_t source_stride_bytes[2];
@@ -145,8 +147,8 @@ ACCRT_ASSERT_LAYOUT(accrt_copy_region_t, target_stride_bytes, 56);
  *   ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_POISONED. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_stream_copy(accrt_stream_t* stream, const accrt_place_t* source,
                                            const accrt_place_t* target, uint64_t size_bytes);
-/** Copies a strided region. Overlap is judged on the bounding ranges. @return as accrt_stream_copy; ACCRT_ERROR_OVERFLOW.
- * Since: 0.1 */
+/** Copies a strided region. Overlap of source and target is judged on the bounding ranges. @return as accrt_stream_copy;
+ * ACCRT_ERROR_OVERFLOW; ACCRT_ERROR_INVALID_ARGUMENT (the target's rows overlap). Since: 0.1 */
 ACCRT_API accrt_status_t accrt_stream_copy_strided(accrt_stream_t* stream,
                                                    const accrt_place_t* source,
                                                    const accrt_place_t* target,

@@ -706,7 +706,8 @@ class Block:
         name: str = "",
     ) -> Command:
         """Copies bytes; or rows of bytes, `extent` = (bytes, rows) or (bytes, rows, planes), with byte strides between rows
-        and between planes. The ranges' sizes follow from the extents and are not given."""
+        and between planes. The ranges' sizes follow from the extents and are not given. Rows of the target may not overlap;
+        those of the source may (a stride of 0 repeats a row)."""
         where = self._where("copy", name)
         extents = [extent] if isinstance(extent, (int, Expr)) else list(extent)
         if not 1 <= len(extents) <= 3:

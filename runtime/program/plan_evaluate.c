@@ -22,6 +22,11 @@ static accrt_status_t fail_check(const accrt_plan_check_t* check, const int64_t 
                       "%s '%s': offset %" PRId64 " and size %" PRId64
                       " must be multiples of the pattern's %" PRId64 " bytes",
                       check->what, check->detail, values[0], values[1], values[2]);
+  case ACCRT_CHECK_ROWS:
+    return ACCRT_FAIL(OUT_OF_RANGE,
+                      "%s: rows of %" PRId64 " bytes overlap in '%s': strides %" PRId64
+                      " and %" PRId64 " bytes",
+                      check->what, values[1], check->detail, values[2], values[3]);
   default:
     return ACCRT_FAIL(ALIASED,
                       "%s overlap in '%s': %" PRId64 " bytes at offset %" PRId64 " and %" PRId64
@@ -42,6 +47,8 @@ static bool check_holds(uint32_t kind, const int64_t values[4]) {
     return values[0] >= values[1];
   case ACCRT_CHECK_MULTIPLE:
     return values[2] > 0 && values[0] % values[2] == 0 && values[1] % values[2] == 0;
+  case ACCRT_CHECK_ROWS:
+    return values[0] != 0;
   default: /* DISJOINT: ranges that are checked to lie in one object, so that sums do not overflow */
     return values[1] == 0 || values[3] == 0 || values[0] + values[1] <= values[2] ||
            values[2] + values[3] <= values[0];

@@ -363,6 +363,53 @@ static accrt_status_t check_disjoint(accrt_plan_builder_t* builder,
                           source->offset, source->size, target->offset, target->size);
 }
 
+/* 1 where `count` things of `size` bytes, `stride` apart, have no byte in common. What bounds prove costs calls nothing. */
+static accrt_graph_value_t apart(accrt_graph_t* graph, accrt_graph_value_t size,
+                                 accrt_graph_value_t count, accrt_graph_value_t stride) {
+  const accrt_graph_bounds_t have = accrt_graph_bounds_of(graph, stride);
+  const accrt_graph_bounds_t need = accrt_graph_bounds_of(graph, size);
+  const bool same = size.node != ACCX_NONE && size.node == stride.node;
+  if (accrt_graph_bounds_of(graph, count).maximum <= 1 || same || have.minimum >= need.maximum)
+    return constant(1);
+  const accrt_graph_value_t few = accrt_graph_two(graph, ACCX_EXPR_LE, count, constant(1));
+  return accrt_graph_two(graph, ACCX_EXPR_OR, few,
+                         accrt_graph_two(graph, ACCX_EXPR_LE, size, stride));
+}
+
+/* 1 where a copy's target rows are apart when `inner` repeats them and `outer` repeats those. */
+static accrt_graph_value_t nested(accrt_graph_t* graph, const accrt_graph_value_t extent[3],
+                                  const accrt_graph_value_t stride[2], int inner, int outer) {
+  const accrt_graph_value_t count = extent[1 + inner];
+  accrt_graph_value_t span = extent[0];
+  if (accrt_graph_bounds_of(graph, count).maximum > 1) {
+    const accrt_graph_value_t steps = accrt_graph_two(graph, ACCX_EXPR_SUB, count, constant(1));
+    span = accrt_graph_two(graph, ACCX_EXPR_ADD, span,
+                           accrt_graph_two(graph, ACCX_EXPR_MUL, steps, stride[inner]));
+  }
+  const accrt_graph_value_t first = apart(graph, extent[0], count, stride[inner]);
+  const accrt_graph_value_t second = apart(graph, span, extent[1 + outer], stride[outer]);
+  return accrt_graph_is_known(first, 1) ? second
+                                        : accrt_graph_two(graph, ACCX_EXPR_AND, first, second);
+}
+
+/* Rows onto rows have no order, and would take a device as long as their number says. */
+static accrt_status_t check_rows(accrt_plan_builder_t* builder, const accrt_plan_range_t* target,
+                                 const accrt_graph_value_t extent[3],
+                                 const accrt_graph_value_t stride[2]) {
+  accrt_graph_t* graph = &builder->graph;
+  accrt_graph_value_t holds = nested(graph, extent, stride, 0, 1);
+  if (accrt_graph_is_known(holds, 1))
+    return ACCRT_OK;
+  const accrt_graph_value_t exchanged = nested(graph, extent, stride, 1, 0);
+  if (accrt_graph_is_known(exchanged, 1))
+    return ACCRT_OK;
+  holds = accrt_graph_two(graph, ACCX_EXPR_OR, holds, exchanged);
+  /* A copy of nothing has no rows. */
+  holds = accrt_graph_apply(graph, ACCX_EXPR_SELECT, target->size, holds, constant(1));
+  return accrt_plan_check(builder, ACCRT_CHECK_ROWS, "target", target->slot->name, holds, extent[0],
+                          stride[0], stride[1]);
+}
+
 static accrt_status_t copy_ranges(accrt_plan_builder_t* builder, const accrt_frame_t* frame,
                                   const accx_copy_t* record, accrt_driver_copy_t* copy) {
   accrt_graph_value_t extent[3];
@@ -395,7 +442,9 @@ static accrt_status_t copy_ranges(accrt_plan_builder_t* builder, const accrt_fra
   }
   source.access = ACCRT_KERNEL_ACCESS_READ;
   target.access = ACCRT_KERNEL_ACCESS_WRITE;
-  status = check_disjoint(builder, &source, &target);
+  status = check_rows(builder, &target, extent, target_stride);
+  if (status == ACCRT_OK)
+    status = check_disjoint(builder, &source, &target);
   if (status == ACCRT_OK)
     status = accrt_plan_driver_range(builder, &source, &copy->source);
   if (status == ACCRT_OK)

@@ -35,6 +35,8 @@ static bool is_proved(accrt_plan_builder_t* builder, uint32_t kind,
     return bounds[0].minimum >= 0 && bounds[0].maximum <= (int64_t)UINT32_MAX;
   case ACCRT_CHECK_AT_LEAST:
     return bounds[0].minimum >= bounds[1].maximum;
+  case ACCRT_CHECK_ROWS:
+    return bounds[0].minimum > 0;
   case ACCRT_CHECK_MULTIPLE:
     return bounds[2].minimum == bounds[2].maximum && bounds[2].minimum > 0 &&
            bounds[0].divisor % (uint64_t)bounds[2].minimum == 0 &&

@@ -123,6 +123,28 @@ static void checks_ranges_at_each_call(void** state) {
   OK(run(call));
   accrt_call_release(call);
 
+  call = make_call(f->session, "rows");
+  fails_at(call, 1, ACCRT_ERROR_OUT_OF_RANGE,
+           "target: rows of 8 bytes overlap in 'transient memory': strides 4 and 0 bytes");
+  ALSO("function 'rows', command 0 'onto' of its plan");
+  OK(set_number(call, "position", 2));
+  OK(run(call));
+  accrt_call_release(call);
+  call = make_call(f->session, "planes");
+  fails_at(call, 1, ACCRT_ERROR_OUT_OF_RANGE, "strides 8 and 8 bytes");
+  OK(set_number(call, "position", 0));
+  FAILS(run(call), OUT_OF_RANGE, "strides 8 and 0 bytes");
+  OK(set_number(call, "position", 2));
+  OK(run(call));
+  accrt_call_release(call);
+  call = make_call(f->session, "onto");
+  fails_at(call, 2, ACCRT_ERROR_OUT_OF_RANGE, "rows of 8 bytes overlap");
+  OK(set_number(call, "position", 1));
+  OK(run(call));
+  OK(set_number(call, "position", 0));
+  OK(run(call));
+  accrt_call_release(call);
+
   call = make_call(f->session, "grid");
   fails_at(call, 4, ACCRT_ERROR_OUT_OF_RANGE, "grid x is -1, allowed: 0 to 4294967295");
   OK(set_number(call, "position", 5)); /* a grid of 0 runs nothing */

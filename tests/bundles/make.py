@@ -184,6 +184,26 @@ def add_state(bundle, k, position, cap):
     state = f.state(cache)
     f.body.copy(state.read(0), state.write(position * 8), 32)
 
+    f = bundle.function("rows", doc="4 rows of 8 bytes to rows position * 4 bytes apart: they overlap below 2; then two proved ones")
+    f.scalar("position", position)
+    state = f.state(cache)
+    t = f.transient(1024)
+    f.body.copy(state.read(), t.write(), (8, 4), (16,), (position * 4,), name="onto")
+    f.body.copy(state.read(), t.write(), (8, position), (0,), (8,), name="tight")
+    f.body.copy(state.read(), t.write(), (4, position, 2), (0, 4), (8, 4), name="exchanged")
+
+    f = bundle.function("planes", doc="2 x 2 rows of 8 bytes, planes position * 8 bytes apart: they overlap below 2")
+    f.scalar("position", position)
+    state = f.state(cache)
+    t = f.transient(1024)
+    f.body.copy(state.read(), t.write(), (8, 2, 2), (0, 0), (8, position * 8))
+
+    f = bundle.function("onto", doc="position rows onto one: two and more overlap")
+    f.scalar("position", position)
+    state = f.state(cache)
+    t = f.transient(1024)
+    f.body.copy(state.read(), t.write(), (8, position), (0,), (0,))
+
     f = bundle.function("grid", doc="a grid of position - 5")
     f.scalar("position", position)
     f.body.dispatch(k.empty, {}, (position - 5, 1, 1))

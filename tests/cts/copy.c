@@ -152,6 +152,38 @@ static void test_strided(void** state) {
   accrt_buffer_release(to);
 }
 
+/* Rows of the source may be repeated, planes may lie between rows, and nothing has no rows. */
+static void test_unusual_regions(void** state) {
+  cts_t* cts = *state;
+  accrt_buffer_t* from = cts_buffer(cts, 64);
+  accrt_buffer_t* to = cts_buffer(cts, 64);
+  const accrt_place_t source = cts_at(from, 0);
+  const accrt_place_t target = cts_at(to, 0);
+  const accrt_copy_region_t regions[] = {
+      {{8, 4, 2}, {0, 8}, {8, 32}},
+      {{8, 2, 3}, {8, 16}, {24, 8}},
+      {{0, UINT64_C(1) << 40, 1}, {0, 0}, {0, 0}},
+      {{8, 0, UINT64_C(1) << 40}, {0, 0}, {0, 0}},
+      {{8, 1, 1}, {0, 0}, {0, 0}},
+  };
+  unsigned char bytes[64];
+  for (unsigned char i = 0; i < 64; ++i)
+    bytes[i] = i;
+  cts_upload(cts, from, 0, bytes, 64);
+  for (size_t i = 0; i < sizeof regions / sizeof *regions; ++i) {
+    unsigned char expected[64], read[64];
+    memset(expected, 0xEE, sizeof expected);
+    OK(accrt_stream_fill(cts->stream, &target, 64, 0xEE, 1));
+    OK(accrt_stream_copy_strided(cts->stream, &source, &target, &regions[i]));
+    if (regions[i].extent[0] != 0 && regions[i].extent[1] != 0)
+      copy_plainly(expected, bytes, &regions[i]);
+    cts_download(cts, to, 0, read, 64);
+    assert_memory_equal(read, expected, 64);
+  }
+  accrt_buffer_release(to);
+  accrt_buffer_release(from);
+}
+
 static void test_zero_extents(void** state) {
   cts_t* cts = *state;
   accrt_buffer_t* from = cts_buffer(cts, 64);
@@ -340,6 +372,23 @@ static void test_strided_copy_onto_itself(void** state) {
   end_pair(cts, pair);
 }
 
+static void test_strided_rows_onto_rows(void** state) {
+  cts_t* cts = *state;
+  const pair_t pair = make_pair(cts);
+  const accrt_place_t source = cts_at(pair.first, 0);
+  const accrt_place_t target = cts_at(pair.second, 0);
+  const accrt_copy_region_t bad[] = {
+      {{8, UINT64_C(1) << 40, 1}, {0, 0}, {0, 0}},
+      {{8, 2, 1}, {8, 0}, {7, 0}},
+      {{8, 1, UINT64_C(1) << 40}, {0, 0}, {0, 0}},
+      {{8, 2, 2}, {8, 16}, {8, 12}},
+      {{8, 2, 2}, {8, 16}, {12, 8}},
+  };
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i)
+    FAILS(INVALID_ARGUMENT, accrt_stream_copy_strided(cts->stream, &source, &target, &bad[i]));
+  end_pair(cts, pair);
+}
+
 static void test_strided_beyond_the_end(void** state) {
   cts_t* cts = *state;
   const pair_t pair = make_pair(cts);
@@ -425,6 +474,7 @@ const cts_test_t cts_copy_tests[] = {
     CTS_P(test_within_one_buffer, 0),
     CTS_P(test_large, 0),
     CTS_P(test_strided, 0),
+    CTS_P(test_unusual_regions, 0),
     CTS_P(test_zero_extents, 0),
     CTS_P(test_zero_size_buffers, 0),
     CTS_P(test_fill_patterns, 0),
@@ -435,6 +485,7 @@ const cts_test_t cts_copy_tests[] = {
     CTS_N(test_copy_offset_overflow, 0),
     CTS_N(test_copy_onto_itself, 0),
     CTS_N(test_strided_copy_onto_itself, 0),
+    CTS_N(test_strided_rows_onto_rows, 0),
     CTS_N(test_strided_beyond_the_end, 0),
     CTS_N(test_strided_overflow, 0),
     CTS_N(test_fill_beyond_the_end, 0),

@@ -461,13 +461,9 @@ accrt_status_t accrt_commands_copy(accrt_commands_t* commands, const accrt_bindi
   if (source == NULL || target == NULL || region == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "a place or the region is NULL");
   uint64_t source_bytes, target_bytes;
-  if (!accrt_region_span(region->extent, region->source_stride_bytes, &source_bytes) ||
-      !accrt_region_span(region->extent, region->target_stride_bytes, &target_bytes)) {
-    return ACCRT_FAIL(OVERFLOW,
-                      "extents %" PRIu64 " x %" PRIu64 " x %" PRIu64
-                      " with their strides do not fit 64 bits",
-                      region->extent[0], region->extent[1], region->extent[2]);
-  }
+  status = accrt_region_check(region, &source_bytes, &target_bytes);
+  if (status != ACCRT_OK)
+    return status;
   side_t from, to;
   status = resolve_side(commands, source, source_bytes, ACCRT_KERNEL_ACCESS_READ, "source", &from);
   if (status == ACCRT_OK)

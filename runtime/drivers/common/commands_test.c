@@ -579,6 +579,11 @@ static void test_recording_refuses(void** state) {
                    ACCRT_ERROR_ALIASED);
   assert_int_equal(accrt_commands_copy(commands, &good, &direct, &too_far, NULL, NULL),
                    ACCRT_ERROR_OVERFLOW);
+  const accrt_copy_region_t onto = {{8, UINT64_C(1) << 40, 1}, {0, 0}, {4, 0}};
+  assert_int_equal(accrt_commands_copy(commands, &good, &direct, &onto, NULL, NULL),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_says("the target's rows overlap: extents 8 x 1099511627776 x 1, strides 4 and 0 bytes");
+  assert_string_equal(last_error().operation, "accrt_commands_copy");
   assert_int_equal(accrt_commands_copy(commands, &good, NULL, &region, NULL, NULL),
                    ACCRT_ERROR_INVALID_ARGUMENT);
   assert_int_equal(accrt_commands_copy(commands, &bad, &direct, &region, NULL, NULL),

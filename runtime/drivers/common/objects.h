@@ -277,9 +277,9 @@ static inline bool accrt_device_is_lost(const accrt_device_t* device) {
 /* Checks a place for `size_bytes` on the device; `what` names it in messages. */
 accrt_status_t accrt_place_resolve(accrt_device_t* device, const accrt_place_t* place,
                                    uint64_t size_bytes, const char* what, uint64_t* out_address);
-/* Bytes from the first to the last byte that a region touches on one side; false on overflow. */
-bool accrt_region_span(const uint64_t extent[3], const uint64_t stride_bytes[2],
-                       uint64_t* out_size_bytes);
+/* Checks a region by itself, and gives the bytes from the first to the last one that it touches on each side. */
+accrt_status_t accrt_region_check(const accrt_copy_region_t* region, uint64_t* out_source_bytes,
+                                  uint64_t* out_target_bytes);
 
 /* Notes a use of which the number is known now; where that needs memory that cannot be had, waits for the submission instead. */
 void accrt_buffer_note_or_wait(accrt_buffer_t* buffer, accrt_stream_t* stream, uint64_t number);

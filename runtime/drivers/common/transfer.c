@@ -36,8 +36,8 @@ accrt_status_t accrt_place_resolve(accrt_device_t* device, const accrt_place_t* 
   return ACCRT_OK;
 }
 
-bool accrt_region_span(const uint64_t extent[3], const uint64_t stride_bytes[2],
-                       uint64_t* out_size_bytes) {
+static bool region_span(const uint64_t extent[3], const uint64_t stride_bytes[2],
+                        uint64_t* out_size_bytes) {
   *out_size_bytes = 0;
   if (extent[0] == 0 || extent[1] == 0 || extent[2] == 0)
     return true;
@@ -51,6 +51,39 @@ bool accrt_region_span(const uint64_t extent[3], const uint64_t stride_bytes[2],
   }
   *out_size_bytes = span;
   return true;
+}
+
+/* `count` things of size_bytes each, `stride_bytes` apart, have no byte in common. */
+static bool apart(uint64_t size_bytes, uint64_t count, uint64_t stride_bytes) {
+  return count <= 1 || stride_bytes >= size_bytes;
+}
+
+/* Things `inner` apart, repeated at `outer`. Their span fits: see region_span. */
+static bool nested(const uint64_t extent[3], const uint64_t stride_bytes[2], int inner, int outer) {
+  const uint64_t count = extent[1 + inner];
+  const uint64_t span = extent[0] + (count > 1 ? (count - 1) * stride_bytes[inner] : 0);
+  return apart(extent[0], count, stride_bytes[inner]) &&
+         apart(span, extent[1 + outer], stride_bytes[outer]);
+}
+
+accrt_status_t accrt_region_check(const accrt_copy_region_t* region, uint64_t* out_source_bytes,
+                                  uint64_t* out_target_bytes) {
+  const uint64_t* extent = region->extent;
+  const uint64_t* stride = region->target_stride_bytes;
+  if (!region_span(extent, region->source_stride_bytes, out_source_bytes) ||
+      !region_span(extent, stride, out_target_bytes)) {
+    return ACCRT_FAIL_INNER(OVERFLOW,
+                            "extents %" PRIu64 " x %" PRIu64 " x %" PRIu64
+                            " with their strides do not fit 64 bits",
+                            extent[0], extent[1], extent[2]);
+  }
+  /* Rows onto rows have no order, and would take a device as long as their number says. */
+  if (*out_target_bytes == 0 || nested(extent, stride, 0, 1) || nested(extent, stride, 1, 0))
+    return ACCRT_OK;
+  return ACCRT_FAIL_INNER(INVALID_ARGUMENT,
+                          "the target's rows overlap: extents %" PRIu64 " x %" PRIu64 " x %" PRIu64
+                          ", strides %" PRIu64 " and %" PRIu64 " bytes",
+                          extent[0], extent[1], extent[2], stride[0], stride[1]);
 }
 
 static bool overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint64_t b_bytes) {
@@ -96,15 +129,9 @@ static accrt_status_t enqueue_copy(accrt_stream_t* stream, const accrt_place_t* 
                                    const accrt_place_t* target, const accrt_copy_region_t* region,
                                    const char* name) {
   uint64_t source_bytes, target_bytes, from, to, number;
-  if (!accrt_region_span(region->extent, region->source_stride_bytes, &source_bytes) ||
-      !accrt_region_span(region->extent, region->target_stride_bytes, &target_bytes)) {
-    return ACCRT_FAIL(OVERFLOW,
-                      "extents %" PRIu64 " x %" PRIu64 " x %" PRIu64
-                      " with their strides do not fit 64 bits",
-                      region->extent[0], region->extent[1], region->extent[2]);
-  }
-  accrt_status_t status =
-      accrt_place_resolve(stream->device, source, source_bytes, "source", &from);
+  accrt_status_t status = accrt_region_check(region, &source_bytes, &target_bytes);
+  if (status == ACCRT_OK)
+    status = accrt_place_resolve(stream->device, source, source_bytes, "source", &from);
   if (status == ACCRT_OK)
     status = accrt_place_resolve(stream->device, target, target_bytes, "target", &to);
   if (status != ACCRT_OK)

@@ -338,7 +338,7 @@ static void run_copy(const accrt_driver_copy_t* copy, const accrt_driver_submiss
   const uint64_t bytes = value_of(&copy->extent[0], submission);
   const uint64_t rows = value_of(&copy->extent[1], submission);
   const uint64_t planes = value_of(&copy->extent[2], submission);
-  if (bytes == 0)
+  if (bytes == 0 || rows == 0)
     return;
   for (uint64_t plane = 0; plane < planes; ++plane) {
     for (uint64_t row = 0; row < rows; ++row) {
