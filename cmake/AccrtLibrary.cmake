@@ -51,7 +51,10 @@ add_library(accrt SHARED $<TARGET_OBJECTS:accrt_objects>)
 set_target_properties(accrt PROPERTIES VERSION ${PROJECT_VERSION}
                       SOVERSION ${PROJECT_VERSION_MAJOR} LINKER_LANGUAGE C)
 target_include_directories(accrt INTERFACE ${ACCRT_PUBLIC_INCLUDE})
-target_link_options(accrt PRIVATE -Wl,--gc-sections -Wl,-z,relro -Wl,-z,now ${ACCRT_SANITIZE_FLAGS})
+# Functions of the library call one another directly: a second copy of it in the process, of whatever
+# version, must not be entered half-way.
+target_link_options(accrt PRIVATE -Wl,--gc-sections -Wl,-z,relro -Wl,-z,now
+                    -Wl,-Bsymbolic-functions ${ACCRT_SANITIZE_FLAGS})
 if(NOT ACCRT_SANITIZE)
   target_link_options(accrt PRIVATE -Wl,--no-undefined)
 endif()

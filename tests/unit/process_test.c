@@ -1,4 +1,4 @@
-/* The library as part of a process: a fork while its threads run, an exit with work in flight.
+/* The library as part of a process: two copies of it side by side, a fork while its threads run, an exit with work in flight.
  * Public headers only; the host driver is real. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,14 +7,104 @@
 
 #include <cmocka.h>
 
+#include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "accrt/accrt.h"
+#include "accrt/api.h"
 
 #define WORDS 4096u
 #define CHILD_LIMIT_S 20
+
+/* ---- Two copies, each found with dlopen through its one symbol ---- */
+
+static void copy_file(const char* from, const char* to) {
+  FILE* source = fopen(from, "rb");
+  FILE* target = fopen(to, "wb");
+  assert_true(source != NULL && target != NULL);
+  char block[65536];
+  size_t size_bytes;
+  while ((size_bytes = fread(block, 1, sizeof block, source)) > 0)
+    assert_int_equal(fwrite(block, 1, size_bytes, target), size_bytes);
+  assert_int_equal(fclose(target), 0);
+  (void)fclose(source);
+}
+
+static void* open_copy(const char* original, char* path, accrt_api_t* out_api) {
+  const int file = mkstemp(path);
+  assert_true(file >= 0);
+  (void)close(file);
+  copy_file(original, path);
+  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  (void)unlink(path);
+  if (library == NULL)
+    fail_msg("%s", dlerror());
+  accrt_status_t (*get_api)(uint32_t version, accrt_api_t * table, size_t size_bytes);
+  void* symbol = dlsym(library, "accrt_get_api");
+  assert_non_null(symbol);
+  memcpy(&get_api, &symbol, sizeof symbol);
+  assert_int_equal(get_api(ACCRT_VERSION, out_api, sizeof *out_api), ACCRT_OK);
+  return library;
+}
+
+typedef struct side {
+  accrt_api_t api;
+  accrt_instance_t* instance;
+  accrt_device_t* device;
+  accrt_stream_t* stream;
+  uint32_t words[WORDS];
+} side_t;
+
+static void start_side(side_t* side, uint32_t pattern) {
+  const accrt_api_t* api = &side->api;
+  assert_int_equal(api->instance_create(NULL, &side->instance), ACCRT_OK);
+  assert_int_equal(api->instance_device_by_name(side->instance, "host", &side->device), ACCRT_OK);
+  assert_int_equal(api->stream_create(side->device, NULL, &side->stream), ACCRT_OK);
+  const accrt_place_t place = {.pointer = side->words};
+  assert_int_equal(api->stream_fill(side->stream, &place, sizeof side->words, pattern, 4),
+                   ACCRT_OK);
+}
+
+static void finish_side(side_t* side, uint32_t pattern) {
+  const accrt_api_t* api = &side->api;
+  assert_int_equal(api->stream_synchronize(side->stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK),
+                   ACCRT_OK);
+  for (uint32_t i = 0; i < WORDS; ++i)
+    assert_int_equal(side->words[i], pattern);
+  api->stream_release(side->stream);
+  api->device_release(side->device);
+  api->instance_release(side->instance);
+}
+
+static void two_copies(void** state) {
+  (void)state;
+  Dl_info own;
+  void* symbol;
+  uint32_t (*version)(void) = accrt_version;
+  memcpy(&symbol, &version, sizeof symbol);
+  assert_int_not_equal(dladdr(symbol, &own), 0);
+  char first[] = "/tmp/accrt-first-XXXXXX", second[] = "/tmp/accrt-second-XXXXXX";
+  static side_t sides[2];
+  void* libraries[2] = {open_copy(own.dli_fname, first, &sides[0].api),
+                        open_copy(own.dli_fname, second, &sides[1].api)};
+  assert_ptr_not_equal(libraries[0], libraries[1]);
+  assert_true(sides[0].api.version != sides[1].api.version);
+  start_side(&sides[0], 11);
+  start_side(&sides[1], 22);
+  /* An error of one is none of the other. */
+  accrt_device_t* device = NULL;
+  assert_int_equal(sides[0].api.instance_device_by_name(sides[0].instance, "nowhere", &device),
+                   ACCRT_ERROR_NOT_FOUND);
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  assert_int_equal(sides[1].api.last_error(&error), ACCRT_OK);
+  assert_int_equal(error.status, ACCRT_OK);
+  finish_side(&sides[1], 22);
+  finish_side(&sides[0], 11);
+  /* Not closed: the library may be unloaded by nobody who has used it. */
+}
 
 /* ---- Fork and exit ---- */
 
@@ -110,6 +200,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(exit_with_work_in_flight),
       cmocka_unit_test(fork_while_threads_run),
+      cmocka_unit_test(two_copies),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
