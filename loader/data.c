@@ -161,15 +161,17 @@ accrt_status_t accrt_bundle_constant_component(accrt_bundle_t* bundle, uint32_t 
   *out_size_bytes = 0;
   if (constant >= tables->constant_count ||
       component >= tables->constants[constant].component_count) {
-    return ACCRT_FAIL(OUT_OF_RANGE, "%s: component %" PRIu32 " of constant %" PRIu32 " of %" PRIu32,
-                      bundle->name, component, constant, tables->constant_count);
+    return ACCRT_FAIL_INNER(OUT_OF_RANGE,
+                            "%s: component %" PRIu32 " of constant %" PRIu32 " of %" PRIu32,
+                            bundle->name, component, constant, tables->constant_count);
   }
   const accx_constant_t* record = &tables->constants[constant];
   const char* name = accrt_bundle_string(tables, record->name);
   if (record->source != ACCX_CONSTANT_INLINE) {
-    return ACCRT_FAIL(INVALID_STATE,
-                      "%s: constant '%s' is made by a prepare function and exists in programs only",
-                      bundle->name, name);
+    return ACCRT_FAIL_INNER(
+        INVALID_STATE,
+        "%s: constant '%s' is made by a prepare function and exists in programs only", bundle->name,
+        name);
   }
   const accx_component_t* place = &tables->components[record->component_first + component];
   *out_data = no_bytes;

@@ -81,14 +81,15 @@ out:
   return ACCRT_OK;
 }
 
-/* What all four functions begin with. */
-static accrt_status_t begin_open(accrt_instance_t* instance, const accrt_bundle_options_t* options,
-                                 const char* name, accrt_bundle_t** out_bundle,
-                                 accrt_bundle_t** bundle) {
+/* What all four functions begin with. `operation` is the one that was called. */
+static accrt_status_t begin_open(const char* operation, accrt_instance_t* instance,
+                                 const accrt_bundle_options_t* options, const char* name,
+                                 accrt_bundle_t** out_bundle, accrt_bundle_t** bundle) {
+  accrt_error_enter(operation);
   if (out_bundle == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "out_bundle is NULL");
   *out_bundle = NULL;
-  ACCX_TRY(accrt_check_fork());
+  ACCX_TRY(accrt_check_fork_in(operation));
   if (instance == NULL || name == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "instance or path is NULL");
   accrt_bundle_options_t local;
@@ -100,7 +101,7 @@ accrt_status_t accrt_bundle_open_path(accrt_instance_t* instance, const char* pa
                                       const accrt_bundle_options_t* options,
                                       accrt_bundle_t** out_bundle) {
   accrt_bundle_t* bundle;
-  ACCX_TRY(begin_open(instance, options, path, out_bundle, &bundle));
+  ACCX_TRY(begin_open(__func__, instance, options, path, out_bundle, &bundle));
   return finish_open(bundle, accx_source_open_path(path, &bundle->source), out_bundle);
 }
 
@@ -108,7 +109,7 @@ accrt_status_t accrt_bundle_open_fd(accrt_instance_t* instance, int32_t fd,
                                     const accrt_bundle_options_t* options,
                                     accrt_bundle_t** out_bundle) {
   accrt_bundle_t* bundle;
-  ACCX_TRY(begin_open(instance, options, "bundle", out_bundle, &bundle));
+  ACCX_TRY(begin_open(__func__, instance, options, "bundle", out_bundle, &bundle));
   return finish_open(bundle, accx_source_open_fd(fd, &bundle->source), out_bundle);
 }
 
@@ -117,7 +118,7 @@ accrt_status_t accrt_bundle_open_memory(accrt_instance_t* instance, const void* 
                                         void* user, const accrt_bundle_options_t* options,
                                         accrt_bundle_t** out_bundle) {
   accrt_bundle_t* bundle;
-  ACCX_TRY(begin_open(instance, options, "bundle", out_bundle, &bundle));
+  ACCX_TRY(begin_open(__func__, instance, options, "bundle", out_bundle, &bundle));
   return finish_open(bundle,
                      accx_source_open_memory(data, size_bytes, release, user, &bundle->source),
                      out_bundle);
@@ -127,7 +128,7 @@ accrt_status_t accrt_bundle_open_callbacks(accrt_instance_t* instance, const acc
                                            const accrt_bundle_options_t* options,
                                            accrt_bundle_t** out_bundle) {
   accrt_bundle_t* bundle;
-  ACCX_TRY(begin_open(instance, options, "bundle", out_bundle, &bundle));
+  ACCX_TRY(begin_open(__func__, instance, options, "bundle", out_bundle, &bundle));
   return finish_open(bundle, accx_source_open_callbacks(reader, &bundle->source), out_bundle);
 }
 

@@ -70,23 +70,28 @@ uint32_t accrt_bundle_lookup_function(const accrt_bundle_t* bundle, const char* 
 
 /* ---- Shapes of the public functions ---- */
 
-static accrt_status_t check_bundle(const accrt_bundle_t* bundle) {
-  ACCX_TRY(accrt_check_fork());
+/* `operation` is the public function that was called. */
+static accrt_status_t check_bundle_in(const char* operation, const accrt_bundle_t* bundle) {
+  ACCX_TRY(accrt_check_fork_in(operation));
   return bundle != NULL ? ACCRT_OK : ACCRT_FAIL(INVALID_ARGUMENT, "bundle is NULL");
 }
 
-static accrt_status_t check_index(const accrt_bundle_t* bundle, const char* what, uint32_t index,
-                                  uint32_t count) {
-  ACCX_TRY(check_bundle(bundle));
+static accrt_status_t check_index_in(const char* operation, const accrt_bundle_t* bundle,
+                                     const char* what, uint32_t index, uint32_t count) {
+  ACCX_TRY(check_bundle_in(operation, bundle));
   if (index < count)
     return ACCRT_OK;
   return ACCRT_FAIL(OUT_OF_RANGE, "%s: %s %" PRIu32 " of %" PRIu32, bundle->name, what, index,
                     count);
 }
+#define check_bundle(bundle) check_bundle_in(__func__, (bundle))
+#define check_index(...) check_index_in(__func__, __VA_ARGS__)
 /* The count may only be read once the bundle is known to be there. */
+#define CHECK_INDEX_IN(operation, bundle, what, index, count_field)                                \
+  ACCX_TRY(check_index_in((operation), (bundle), (what), (index),                                  \
+                          (bundle) != NULL ? (bundle)->tables.count_field : 0))
 #define CHECK_INDEX(bundle, what, index, count_field)                                              \
-  ACCX_TRY(                                                                                        \
-      check_index((bundle), (what), (index), (bundle) != NULL ? (bundle)->tables.count_field : 0))
+  CHECK_INDEX_IN(__func__, bundle, what, index, count_field)
 
 static const char* text_of(const accrt_bundle_t* bundle, uint32_t offset) {
   return accrt_bundle_string(&bundle->tables, offset);
@@ -289,11 +294,13 @@ static void fill_dims(const node_scope_t* scope, const accx_type_t* type, accrt_
 }
 
 /* The argument's record, or NULL with an error recorded. */
-static accrt_status_t find_argument(const accrt_bundle_t* bundle, uint32_t function, uint32_t index,
+static accrt_status_t find_argument(const char* operation, const accrt_bundle_t* bundle,
+                                    uint32_t function, uint32_t index,
                                     const accx_argument_t** out_argument) {
-  CHECK_INDEX(bundle, "function", function, function_count);
+  CHECK_INDEX_IN(operation, bundle, "function", function, function_count);
   const accx_function_t* owner = &bundle->tables.functions[function];
-  ACCX_TRY(check_index(bundle, "argument", index, owner->input_count + owner->result_count));
+  ACCX_TRY(check_index_in(operation, bundle, "argument", index,
+                          owner->input_count + owner->result_count));
   *out_argument = &bundle->tables.arguments[owner->argument_first + index];
   return ACCRT_OK;
 }
@@ -301,7 +308,7 @@ static accrt_status_t find_argument(const accrt_bundle_t* bundle, uint32_t funct
 accrt_status_t accrt_bundle_argument(accrt_bundle_t* bundle, uint32_t function, uint32_t index,
                                      accrt_argument_info_t* out_info) {
   const accx_argument_t* argument;
-  ACCX_TRY(find_argument(bundle, function, index, &argument));
+  ACCX_TRY(find_argument(__func__, bundle, function, index, &argument));
   accrt_argument_info_t info = {
       .kind = argument->kind,
       .name = text_of(bundle, argument->name),
@@ -408,7 +415,7 @@ accrt_status_t accrt_bundle_argument_type_text(accrt_bundle_t* bundle, uint32_t 
   if (text == NULL && capacity_bytes > 0)
     return ACCRT_FAIL(INVALID_ARGUMENT, "text is NULL");
   const accx_argument_t* argument;
-  ACCX_TRY(find_argument(bundle, function, index, &argument));
+  ACCX_TRY(find_argument(__func__, bundle, function, index, &argument));
   const node_scope_t scope = scope_of(bundle, function);
   type_text_t out = {&scope, text, capacity_bytes, 0, MAX_NODES_SHOWN};
   add_text(&out, accrt_dtype_name(argument->type.dtype));

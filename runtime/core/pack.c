@@ -390,12 +390,15 @@ static accrt_status_t finish(accrt_kernel_pack_t* pack, accrt_status_t status,
   return ACCRT_OK;
 }
 
-static accrt_status_t check_arguments(const void* instance, const void* argument, const char* what,
+/* `operation` is the public function that was called. */
+static accrt_status_t check_arguments(const char* operation, const void* instance,
+                                      const void* argument, const char* what,
                                       accrt_kernel_pack_t** out_pack) {
+  accrt_error_enter(operation);
   if (out_pack == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "out_pack is NULL");
   *out_pack = NULL;
-  TRY(accrt_check_fork());
+  TRY(accrt_check_fork_in(operation));
   if (instance == NULL || argument == NULL) {
     return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", instance == NULL ? "instance" : what);
   }
@@ -433,7 +436,7 @@ static accrt_status_t find_query(const char* path, accrt_kernel_pack_query_fn_t*
 
 accrt_status_t accrt_kernel_pack_open(accrt_instance_t* instance, const char* path,
                                       accrt_kernel_pack_t** out_pack) {
-  TRY(check_arguments(instance, path, "path", out_pack));
+  TRY(check_arguments(__func__, instance, path, "path", out_pack));
   TRY(check_policy(instance, path));
   accrt_kernel_pack_t* pack;
   TRY(pack_create(instance, &pack));
@@ -447,7 +450,7 @@ accrt_status_t accrt_kernel_pack_open(accrt_instance_t* instance, const char* pa
 accrt_status_t accrt_kernel_pack_register(accrt_instance_t* instance,
                                           accrt_kernel_pack_query_fn_t query,
                                           accrt_kernel_pack_t** out_pack) {
-  TRY(check_arguments(instance, (const void*)(uintptr_t)query, "query", out_pack));
+  TRY(check_arguments(__func__, instance, (const void*)(uintptr_t)query, "query", out_pack));
   accrt_kernel_pack_t* pack;
   TRY(pack_create(instance, &pack));
   return finish(pack, pack_read(pack, query, "registered pack"), out_pack);
@@ -485,7 +488,7 @@ accrt_status_t accrt_kernel_pack_load_checked(accrt_instance_t* instance, const 
                                               uint64_t size_bytes, const char* name,
                                               uint64_t required_cpu_features,
                                               accrt_kernel_pack_t** out_pack) {
-  TRY(check_arguments(instance, image, "image", out_pack));
+  TRY(check_arguments(accrt_error_operation(""), instance, image, "image", out_pack));
   if (name == NULL)
     name = "image";
   const uint64_t missing = required_cpu_features & ~accrt_kernel_environment()->cpu_features;
@@ -503,7 +506,7 @@ accrt_status_t accrt_kernel_pack_load_checked(accrt_instance_t* instance, const 
 accrt_status_t accrt_kernel_pack_load(accrt_instance_t* instance, const void* image,
                                       uint64_t size_bytes, const char* name,
                                       accrt_kernel_pack_t** out_pack) {
-  TRY(check_arguments(instance, image, "image", out_pack));
+  TRY(check_arguments(__func__, instance, image, "image", out_pack));
   TRY(check_policy(instance, name != NULL ? name : "image"));
   return accrt_kernel_pack_load_checked(instance, image, size_bytes, name, 0, out_pack);
 }

@@ -72,8 +72,9 @@ static accrt_status_t prepare(accrt_call_t* call) {
   return status;
 }
 
-static accrt_status_t begin(accrt_call_t* call) {
-  accrt_status_t status = accrt_check_fork();
+/* `operation` is the public function that was called. */
+static accrt_status_t begin(const char* operation, accrt_call_t* call) {
+  accrt_status_t status = accrt_check_fork_in(operation);
   if (status != ACCRT_OK)
     return status;
   if (call == NULL)
@@ -160,7 +161,7 @@ static bool is_refusal(accrt_status_t status) {
 }
 
 accrt_status_t accrt_call_run(accrt_call_t* call, uint64_t timeout_ns) {
-  accrt_status_t status = begin(call);
+  accrt_status_t status = begin(__func__, call);
   if (status != ACCRT_OK)
     return status;
   if (call->plan->list == NULL) {
@@ -243,7 +244,9 @@ static accrt_status_t give_up_signals(accrt_call_t* call, const accrt_timepoint_
 accrt_status_t accrt_call_submit(accrt_call_t* call, const accrt_timepoint_t* waits,
                                  uint32_t wait_count, const accrt_timepoint_t* signals,
                                  uint32_t signal_count) {
-  accrt_status_t status = check_timepoints(waits, wait_count, "wait");
+  accrt_status_t status = accrt_check_fork();
+  if (status == ACCRT_OK)
+    status = check_timepoints(waits, wait_count, "wait");
   if (status == ACCRT_OK)
     status = check_timepoints(signals, signal_count, "signal");
   for (uint32_t i = 0; i < signal_count && status == ACCRT_OK; ++i) {
@@ -251,7 +254,7 @@ accrt_status_t accrt_call_submit(accrt_call_t* call, const accrt_timepoint_t* wa
     status = accrt_semaphore_query(signals[i].semaphore, &value);
   }
   if (status == ACCRT_OK)
-    status = begin(call);
+    status = begin(__func__, call);
   if (status != ACCRT_OK)
     return status;
   accrt_stream_t* stream = call->session->stream;

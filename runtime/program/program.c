@@ -57,6 +57,7 @@ accrt_status_t accrt_program_create(accrt_device_t* device, accrt_bundle_t* bund
   status = accrt_struct_read("accrt_program_options_t", options, &own, sizeof own);
   if (status == ACCRT_OK)
     status = check_arguments(device, bundle);
+  accrt_error_enter(__func__); /* again: public functions were called meanwhile */
   if (status != ACCRT_OK)
     return status;
   if (own.flags != 0)

@@ -1,0 +1,158 @@
+/* An error record names the public function that the caller called, whatever part of the library failed. Public headers only. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "accrt/accrt.h"
+
+#define GOLDEN "tests/golden/0.1/everything.accx"
+
+static void expect_operation(accrt_status_t status, const char* operation, int line) {
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  assert_int_equal(accrt_last_error(&error), ACCRT_OK);
+  if (status == ACCRT_OK || error.status != status || strcmp(error.operation, operation) != 0) {
+    fail_msg("line %d: %s gave %s; the record says %s, '%s': %s", line, operation,
+             accrt_status_name(status), accrt_status_name(error.status), error.operation,
+             error.message);
+  }
+}
+/* The call fails, and the record has its name. */
+#define FAILS(function, ...) expect_operation(function(__VA_ARGS__), #function, __LINE__)
+
+static accrt_instance_t* open_instance(void) {
+  accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
+  options.host_code_policy = ACCRT_HOST_CODE_ALL;
+  accrt_instance_t* instance;
+  assert_int_equal(accrt_instance_create(&options, &instance), ACCRT_OK);
+  return instance;
+}
+
+static void instances_and_packs(void** state) {
+  (void)state;
+  accrt_instance_t* instance = open_instance();
+  accrt_instance_t* other;
+  accrt_device_t* device;
+  accrt_kernel_pack_t* pack;
+  const accrt_option_t unknown = {"no.such", "1"};
+  accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
+  options.options = &unknown;
+  options.option_count = 1;
+  options.option_size_bytes = sizeof unknown;
+  FAILS(accrt_instance_create, NULL, NULL);
+  FAILS(accrt_instance_create, &options, &other);
+  FAILS(accrt_instance_device, instance, 99, &device);
+  FAILS(accrt_instance_device_by_name, instance, "nowhere", &device);
+  FAILS(accrt_instance_load_driver, instance, "/no/such/driver.so");
+  FAILS(accrt_query_caps, NULL);
+  FAILS(accrt_kernel_pack_open, instance, "/no/such/pack.so", &pack);
+  FAILS(accrt_kernel_pack_open, instance, NULL, &pack);
+  FAILS(accrt_kernel_pack_load, instance, "no image", 8, NULL, &pack);
+  FAILS(accrt_kernel_pack_register, instance, NULL, &pack);
+  accrt_instance_release(instance);
+}
+
+static void bundles(void** state) {
+  (void)state;
+  accrt_instance_t* instance = open_instance();
+  accrt_bundle_t* bundle;
+  FAILS(accrt_bundle_open_path, instance, "/no/such/file", NULL, &bundle);
+  FAILS(accrt_bundle_open_path, instance, "/tmp", NULL, &bundle);
+  FAILS(accrt_bundle_open_path, instance, "README.md", NULL, &bundle);
+  FAILS(accrt_bundle_open_fd, instance, -1, NULL, &bundle);
+  FAILS(accrt_bundle_open_memory, instance, "short", 5, NULL, NULL, NULL, &bundle);
+  FAILS(accrt_bundle_open_memory, instance, NULL, 5, NULL, NULL, NULL, &bundle);
+  FAILS(accrt_bundle_open_callbacks, instance, NULL, NULL, &bundle);
+  assert_int_equal(accrt_bundle_open_path(instance, GOLDEN, NULL, &bundle), ACCRT_OK);
+  accrt_function_info_t function = ACCRT_FUNCTION_INFO_INIT;
+  accrt_section_info_t section = ACCRT_SECTION_INFO_INIT;
+  accrt_argument_info_t argument = ACCRT_ARGUMENT_INFO_INIT;
+  accrt_variant_info_t variant = ACCRT_VARIANT_INFO_INIT;
+  const char *key, *value;
+  const void* data;
+  uint64_t size_bytes;
+  uint32_t index;
+  FAILS(accrt_bundle_section, bundle, 99, &section);
+  FAILS(accrt_bundle_metadata, bundle, 99, &key, &value);
+  FAILS(accrt_bundle_function, bundle, 99, &function);
+  FAILS(accrt_bundle_argument, bundle, 0, 99, &argument);
+  FAILS(accrt_bundle_argument_type_text, bundle, 0, 99, NULL, 0, &size_bytes);
+  FAILS(accrt_bundle_variant, bundle, 0, 99, &variant);
+  FAILS(accrt_bundle_find_function, bundle, "nothing", &index);
+  FAILS(accrt_bundle_find_constant, bundle, "nothing", &index);
+  FAILS(accrt_bundle_constant_data, bundle, 99, &data, &size_bytes);
+  FAILS(accrt_bundle_verify, NULL);
+  accrt_bundle_release(bundle);
+  accrt_instance_release(instance);
+}
+
+static void fail_calls(accrt_session_t* session) {
+  accrt_call_t *call, *other;
+  assert_int_equal(accrt_call_create(session, "main", &call), ACCRT_OK);
+  const accrt_tensor_t wrong = {.dtype = ACCRT_DTYPE_I8};
+  accrt_tensor_t tensor;
+  int64_t shape[ACCRT_MAX_RANK], strides[ACCRT_MAX_RANK];
+  uint32_t index;
+  FAILS(accrt_call_create, session, "nothing", &other);
+  FAILS(accrt_call_find, call, "nothing", &index);
+  FAILS(accrt_call_set_tensor, call, 99, NULL);
+  FAILS(accrt_call_set_tensor, call, 0, &wrong);
+  FAILS(accrt_call_set_scalar, call, 0, 1);
+  FAILS(accrt_call_run, call, 0);
+  FAILS(accrt_call_run, NULL, 0);
+  FAILS(accrt_call_submit, call, NULL, 0, NULL, 0);
+  FAILS(accrt_call_submit, call, NULL, 3, NULL, 0);
+  FAILS(accrt_call_result, call, 0, &tensor, shape, strides);
+  accrt_call_release(call);
+}
+
+static void programs(void** state) {
+  (void)state;
+  accrt_instance_t* instance = open_instance();
+  accrt_device_t* device;
+  accrt_bundle_t* bundle;
+  accrt_program_t *program, *other;
+  assert_int_equal(accrt_instance_device_by_name(instance, "host", &device), ACCRT_OK);
+  assert_int_equal(accrt_bundle_open_path(instance, GOLDEN, NULL, &bundle), ACCRT_OK);
+  accrt_program_options_t options = ACCRT_PROGRAM_OPTIONS_INIT;
+  options.variant_override = "no-such-machine";
+  FAILS(accrt_program_create, device, bundle, &options, &other);
+  FAILS(accrt_program_create, device, NULL, NULL, &other);
+  if (accrt_program_create(device, bundle, NULL, &program) == ACCRT_OK) {
+    const accrt_symbol_value_t unknown = {"nothing", 1};
+    accrt_session_options_t session_options = ACCRT_SESSION_OPTIONS_INIT;
+    session_options.symbols = &unknown;
+    session_options.symbol_count = 1;
+    session_options.symbol_size_bytes = sizeof unknown;
+    const accrt_weight_t weight = {.name = "nothing"};
+    accrt_session_t *session, *another;
+    accrt_memory_estimate_t estimate = ACCRT_MEMORY_ESTIMATE_INIT;
+    FAILS(accrt_session_create, program, &session_options, &another);
+    FAILS(accrt_program_swap_weights, program, &weight, 1, sizeof weight);
+    FAILS(accrt_program_estimate, program, "nothing", NULL, 0, sizeof unknown, &estimate);
+    assert_int_equal(accrt_session_create(program, NULL, &session), ACCRT_OK);
+    FAILS(accrt_session_clone, session, &session_options, &another);
+    FAILS(accrt_session_warmup, session, "nothing", NULL, 0, sizeof unknown);
+    FAILS(accrt_session_warmup, session, "main", &unknown, 1, sizeof unknown);
+    FAILS(accrt_session_bind_state, session, "nothing", NULL, 0);
+    fail_calls(session);
+    accrt_session_release(session);
+    accrt_program_release(program);
+  }
+  accrt_bundle_release(bundle);
+  accrt_device_release(device);
+  accrt_instance_release(instance);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(instances_and_packs),
+      cmocka_unit_test(bundles),
+      cmocka_unit_test(programs),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
