@@ -30,15 +30,15 @@ static accrt_status_t check_chain(const char* name, const accrt_chain_t* member)
   for (int i = 0; member != NULL; ++i, member = member->next) {
     if (i == MAX_CHAIN)
       return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s: next chain has more than %d members", name,
-                        MAX_CHAIN);
+                              MAX_CHAIN);
     if (!believable(member->struct_size)) {
-      return ACCRT_FAIL_INNER(INVALID_ARGUMENT,
-                        "%s: chain member %d has struct_size %" PRIu32 ", not %u to %u", name, i,
-                        member->struct_size, ACCRT_STRUCT_MIN_BYTES, ACCRT_STRUCT_MAX_BYTES);
+      return ACCRT_FAIL_INNER(
+          INVALID_ARGUMENT, "%s: chain member %d has struct_size %" PRIu32 ", not %u to %u", name,
+          i, member->struct_size, ACCRT_STRUCT_MIN_BYTES, ACCRT_STRUCT_MAX_BYTES);
     }
     if ((member->struct_type & ACCRT_STRUCT_IGNORABLE) == 0) {
-      return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s: chain member %d has unknown type 0x%" PRIx32, name,
-                        i, member->struct_type);
+      return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s: chain member %d has unknown type 0x%" PRIx32,
+                              name, i, member->struct_type);
     }
   }
   return ACCRT_OK;
@@ -54,15 +54,16 @@ accrt_status_t accrt_struct_read(const char* name, const void* source, void* tar
   }
   const uint32_t size = size_of(source);
   if (!believable(size)) {
-    return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s: struct_size %" PRIu32 " is not between %u and %u",
-                      name, size, ACCRT_STRUCT_MIN_BYTES, ACCRT_STRUCT_MAX_BYTES);
+    return ACCRT_FAIL_INNER(INVALID_ARGUMENT,
+                            "%s: struct_size %" PRIu32 " is not between %u and %u", name, size,
+                            ACCRT_STRUCT_MIN_BYTES, ACCRT_STRUCT_MAX_BYTES);
   }
   const size_t common = size < target_size ? size : target_size;
   if (!is_zero((const unsigned char*)source + common, size - common)) {
     return ACCRT_FAIL_INNER(INVALID_ARGUMENT,
-                      "%s: struct_size %" PRIu32
-                      " is newer than this library's %zu and its unknown tail is not zero",
-                      name, size, target_size);
+                            "%s: struct_size %" PRIu32
+                            " is newer than this library's %zu and its unknown tail is not zero",
+                            name, size, target_size);
   }
   memcpy(target, source, common);
   memcpy(target, &own_size, sizeof own_size);
@@ -92,16 +93,22 @@ accrt_status_t accrt_struct_write(const char* name, void* target, const void* so
                                   size_t source_size) {
   if (target == NULL)
     return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s: output struct is NULL", name);
-  if (accrt_struct_fill(target, source, source_size))
-    return ACCRT_OK;
-  return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s: struct_size %" PRIu32 " is not between %u and %u", name,
-                    size_of(target), ACCRT_STRUCT_MIN_BYTES, ACCRT_STRUCT_MAX_BYTES);
+  if (believable(size_of(target))) {
+    const accrt_chain_t* chain;
+    memcpy(&chain, (const unsigned char*)target + 8, sizeof chain);
+    const accrt_status_t status = check_chain(name, chain);
+    if (status == ACCRT_OK)
+      (void)accrt_struct_fill(target, source, source_size);
+    return status;
+  }
+  return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s: struct_size %" PRIu32 " is not between %u and %u",
+                          name, size_of(target), ACCRT_STRUCT_MIN_BYTES, ACCRT_STRUCT_MAX_BYTES);
 }
 
 accrt_status_t accrt_struct_check_element(const char* name, uint32_t element_size_bytes,
                                           size_t expected) {
   if (element_size_bytes == expected)
     return ACCRT_OK;
-  return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s: element size %" PRIu32 " bytes, expected %zu", name,
-                    element_size_bytes, expected);
+  return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s: element size %" PRIu32 " bytes, expected %zu",
+                          name, element_size_bytes, expected);
 }

@@ -24,7 +24,8 @@ accrt_status_t accrt_struct_read(const char* name, const void* source, void* tar
  * filled (zeroing an unknown tail). False when `target` is NULL or its struct_size is not believable: nothing is written. */
 bool accrt_struct_fill(void* target, const void* source, size_t source_size);
 
-/* The same, recording ACCRT_ERROR_INVALID_ARGUMENT with the struct's name. */
+/* The same, recording ACCRT_ERROR_INVALID_ARGUMENT with the struct's name; that too when its chain has a member that is not
+ * known and not ignorable. */
 accrt_status_t accrt_struct_write(const char* name, void* target, const void* source,
                                   size_t source_size);
 

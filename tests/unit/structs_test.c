@@ -286,6 +286,16 @@ static void refuse_size(world_t* world, size_t i, uint32_t offered) {
   assert_memory_equal(&out, &before, sizeof out);
 }
 
+static void offer_result_chain(world_t* world, size_t i, uint32_t type, accrt_status_t wanted) {
+  const accrt_chain_t unknown = {.struct_size = sizeof unknown, .struct_type = type};
+  caller_struct_t out = {.head = {.struct_size = (uint32_t)taken_structs[i].size_bytes}};
+  out.head.next = &unknown;
+  if (taken_structs[i].take(world, &out) != wanted)
+    fail_msg("%s with a chain member 0x%x was not given %s", taken_structs[i].name, (unsigned)type,
+             accrt_status_name(wanted));
+  assert_ptr_equal(out.head.next, &unknown);
+}
+
 static void results_for_callers_of_every_age(void** state) {
   world_t* world = *state;
   for (size_t i = 0; i < TAKEN_COUNT; ++i) {
@@ -296,6 +306,11 @@ static void results_for_callers_of_every_age(void** state) {
     offer_size(world, i, taken_structs[i].size_bytes - 4);
     offer_size(world, i, taken_structs[i].size_bytes);
     offer_size(world, i, taken_structs[i].size_bytes + TAIL_BYTES);
+    /* accrt_last_error looks at nothing but the size: it may not make a record of its own. */
+    offer_result_chain(world, i, 0x7777,
+                       taken_structs[i].take == take_last_error ? ACCRT_OK
+                                                                : ACCRT_ERROR_INVALID_ARGUMENT);
+    offer_result_chain(world, i, 0x7777 | ACCRT_STRUCT_IGNORABLE, ACCRT_OK);
     refuse_size(world, i, 0);
     refuse_size(world, i, HEAD_BYTES - 1);
     refuse_size(world, i, 1u << 20);
@@ -336,6 +351,37 @@ static void arrays_of_other_elements(void** state) {
                    ACCRT_ERROR_INVALID_ARGUMENT);
 }
 
+/* ---- Reserved fields are zero, so that a later version may give them a meaning ---- */
+
+static void no_log(void* self, uint32_t level, const char* component, const char* line) {
+  (void)self;
+  (void)level;
+  (void)component;
+  (void)line;
+}
+
+static void reserved_fields(void** state) {
+  world_t* world = *state;
+  accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
+  options.reserved = 1;
+  assert_int_equal(give_instance(world, &options), ACCRT_ERROR_INVALID_ARGUMENT);
+  options.reserved = 0;
+  const accrt_log_sink_t sink = {.write = no_log, .reserved = 1};
+  options.log_sink = &sink;
+  assert_int_equal(give_instance(world, &options), ACCRT_ERROR_INVALID_ARGUMENT);
+  accrt_commands_t* commands;
+  assert_int_equal(accrt_commands_create(world->device, 1, &commands), ACCRT_OK);
+  accrt_binding_place_t target = {.binding = 0, .reserved = 1};
+  assert_int_equal(accrt_commands_fill(commands, &target, 4, 0, 4, NULL, NULL),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
+  target.reserved = 0;
+  const accrt_predecessors_t predecessors = {.reserved = 1};
+  assert_int_equal(accrt_commands_fill(commands, &target, 4, 0, 4, &predecessors, NULL),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_commands_fill(commands, &target, 4, 0, 4, NULL, NULL), ACCRT_OK);
+  accrt_commands_release(commands);
+}
+
 /* ---- References: what is retained lives on, whatever else is let go ---- */
 
 static void references_are_counted(void** state) {
@@ -371,6 +417,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(options_of_every_age, open_world, close_world),
       cmocka_unit_test_setup_teardown(results_for_callers_of_every_age, open_world, close_world),
       cmocka_unit_test_setup_teardown(arrays_of_other_elements, open_world, close_world),
+      cmocka_unit_test_setup_teardown(reserved_fields, open_world, close_world),
       cmocka_unit_test(references_are_counted),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -182,6 +182,9 @@ static accrt_status_t begin(accrt_commands_t* commands, const char* function, ui
 
 static accrt_status_t check_predecessors(const accrt_commands_t* commands,
                                          const accrt_predecessors_t* given, uint32_t* out_count) {
+  *out_count = 0;
+  if (given != NULL && given->reserved != 0)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "a reserved field of the predecessors is not 0");
   if (given == NULL || given->count == ACCRT_AFTER_PREVIOUS) {
     *out_count = commands->count > 0 ? 1 : 0;
     return ACCRT_OK;
@@ -420,6 +423,8 @@ static accrt_status_t resolve_side(accrt_commands_t* commands, const accrt_bindi
                                    side_t* out_side) {
   *out_side = (side_t){
       .range = {.binding = ACCRT_DRIVER_NONE, .access = access, .size_bytes = VALUE(size_bytes)}};
+  if (place->reserved != 0)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "%s: a reserved field is not 0", what);
   if (place->binding != ACCRT_BINDING_NONE) {
     out_side->is_bound = true;
     out_side->range.binding = place->binding;

@@ -196,6 +196,10 @@ static accrt_status_t check_options(const accrt_instance_options_t* options) {
     return ACCRT_FAIL(INVALID_ARGUMENT, "host_code_policy %" PRIu32 " is not known",
                       options->host_code_policy);
   }
+  if (options->reserved != 0 || (options->log_sink != NULL && options->log_sink->reserved != 0) ||
+      (options->executor != NULL && options->executor->reserved != 0)) {
+    return ACCRT_FAIL(INVALID_ARGUMENT, "a reserved field of the options is not 0");
+  }
   const accrt_allocator_t* allocator = options->allocator;
   if (allocator != NULL && (allocator->allocate == NULL || allocator->deallocate == NULL)) {
     return ACCRT_FAIL(INVALID_ARGUMENT, "the allocator lacks a function");
