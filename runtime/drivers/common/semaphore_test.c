@@ -4,7 +4,9 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include <errno.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "runtime/drivers/common/test_driver.h"
@@ -311,6 +313,37 @@ static void test_eventfd(void** state) {
   accrt_semaphore_release(semaphore);
 }
 
+/* No descriptors left: the system's own error is in the record. */
+static void test_eventfd_without_descriptors(void** state) {
+  (void)state;
+  accrt_semaphore_t* semaphore = make(0);
+  struct rlimit before, none;
+  int32_t fd;
+  assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int lowest = dup(0); /* one is free: for the first of the two that an export needs */
+  assert_true(lowest >= 0);
+  (void)close(lowest);
+  for (rlim_t extra = 0; extra < 2; ++extra) {
+    none = before;
+    none.rlim_cur = (rlim_t)lowest + extra;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    const accrt_status_t status = accrt_semaphore_export_eventfd(semaphore, 1, &fd);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(status, ACCRT_ERROR_IO);
+    assert_int_equal(fd, -1);
+    accrt_error_t error = ACCRT_ERROR_INIT;
+    assert_int_equal(accrt_last_error(&error), ACCRT_OK);
+    assert_int_equal(error.driver_code, EMFILE);
+    assert_string_equal(error.driver_name, "EMFILE");
+    assert_string_equal(error.operation, "accrt_semaphore_export_eventfd");
+  }
+  assert_int_equal(accrt_semaphore_export_eventfd(semaphore, UINT64_MAX, &fd),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_semaphore_export_eventfd(semaphore, 1, NULL),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
+  accrt_semaphore_release(semaphore);
+}
+
 /* A descriptor that nobody made readable is not leaked with the semaphore. */
 static void test_eventfd_outlives(void** state) {
   (void)state;
@@ -350,6 +383,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_wait_many, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_wait_many_allocation, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_eventfd, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_eventfd_without_descriptors, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_eventfd_outlives, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_other_instance, set_up, tear_down),
   };

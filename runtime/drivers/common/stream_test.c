@@ -10,6 +10,9 @@
 #include <stdbool.h>
 #include <unistd.h>
 
+#include "runtime/drivers/common/context.h"
+#include "runtime/drivers/common/internal.h"
+
 #define MS UINT64_C(1000000)
 #define FOREVER ACCRT_TIMEOUT_INFINITE
 
@@ -481,6 +484,175 @@ static void test_failure_waits_for_what_runs(void** state) {
   close_world();
 }
 
+/* A stream is reset while a semaphore that it waits for is on its way to say so: the wait is let go exactly once. */
+static void test_reset_overtakes_a_wait_that_fires(void** state) {
+  (void)state;
+  open_world(TEST_DRIVER_SYNCHRONOUS);
+  accrt_stream_t* stream = make_stream();
+  accrt_semaphore_t *gate = make_semaphore(0), *done = make_semaphore(0);
+  uint32_t word = 0;
+  assert_int_equal(accrt_stream_wait(stream, gate, 1), ACCRT_OK);
+  fill(stream, &word, 1);
+  assert_int_equal(accrt_stream_signal(stream, done, 1), ACCRT_OK);
+  accrt_context_enter(); /* as inside a completion: follow-up work waits for the way out */
+  assert_int_equal(accrt_semaphore_signal(gate, 1), ACCRT_OK);
+  assert_int_equal(accrt_stream_reset(stream), ACCRT_OK);
+  assert_int_equal(accrt_semaphore_wait(done, 1, FOREVER, 0), ACCRT_ERROR_POISONED);
+  fill(stream, &word, 2);
+  accrt_context_leave();
+  assert_int_equal(accrt_stream_synchronize(stream, FOREVER, 0), ACCRT_OK);
+  assert_int_equal(word, 2);
+  accrt_semaphore_release(gate);
+  accrt_semaphore_release(done);
+  accrt_stream_release(stream);
+  close_world();
+}
+
+/* ---- Lists: what the program layer uses ---- */
+
+typedef struct finished {
+  atomic_int calls;
+  atomic_int status;
+  atomic_int cause;
+} finished_t;
+
+static void finish(void* user, accrt_status_t status, const accrt_error_t* error,
+                   uint64_t time_ns) {
+  finished_t* finished = user;
+  (void)time_ns;
+  atomic_store(&finished->cause, error != NULL ? error->status : ACCRT_OK);
+  atomic_store(&finished->status, status);
+  atomic_fetch_add(&finished->calls, 1);
+}
+
+static void execute(accrt_stream_t* stream, accrt_driver_list_t* list, uint32_t* target,
+                    finished_t* finished) {
+  const accrt_driver_binding_t binding = {(uint64_t)(uintptr_t)target, 4};
+  const uint64_t scalar = 4;
+  const accrt_stream_work_t work = {.list = list,
+                                    .bindings = &binding,
+                                    .scalars = &scalar,
+                                    .binding_count = 1,
+                                    .scalar_count = 1,
+                                    .name = "list",
+                                    .completion = {finish, finished}};
+  uint64_t submission;
+  assert_int_equal(accrt_stream_execute(stream, &work, &submission), ACCRT_OK);
+  assert_true(submission > 0);
+}
+
+static void test_completions_of_lists(void** state) {
+  (void)state;
+  FOR_MODES {
+    open_world(modes[mode_]);
+    accrt_stream_t* stream = make_stream();
+    accrt_semaphore_t *gate = make_semaphore(0), *never = make_semaphore(0);
+    /* The size of the fill is a scalar of the submission. */
+    accrt_driver_command_t command = {.opcode = ACCRT_DRIVER_COMMAND_FILL, .name = "fill"};
+    command.as.fill = (accrt_driver_fill_t){.target = {.binding = 0,
+                                                       .access = ACCRT_KERNEL_ACCESS_WRITE,
+                                                       .offset = {.scalar = ACCRT_DRIVER_NONE},
+                                                       .size_bytes = {.scalar = 0}},
+                                            .pattern = 9,
+                                            .pattern_bytes = 4};
+    accrt_driver_list_t* list;
+    const accrt_driver_table_t* table = accrt_device_driver_table(world.device);
+    assert_int_equal(
+        table->list_create(accrt_device_driver_device(world.device), &command, 1, 1, 1, &list),
+        ACCRT_OK);
+    finished_t good = {0}, bad = {0}, behind = {0}, dropped = {0};
+    uint32_t words[4] = {0};
+    assert_int_equal(accrt_stream_wait(stream, gate, 1), ACCRT_OK);
+    execute(stream, list, &words[0], &good);
+    execute(stream, list, &words[1], &bad);
+    execute(stream, list, &words[2], &behind);
+    assert_int_equal(accrt_stream_wait(stream, never, 1), ACCRT_OK);
+    execute(stream, list, &words[3], &dropped);
+    test_driver_fail(TEST_SLOT_RUN, 2, ACCRT_ERROR_KERNEL);
+    assert_int_equal(accrt_semaphore_signal(gate, 1), ACCRT_OK);
+    assert_int_equal(accrt_stream_synchronize(stream, FOREVER, 0), ACCRT_ERROR_POISONED);
+    finished_t* all[4] = {&good, &bad, &behind, &dropped};
+    const accrt_status_t expected[4] = {ACCRT_OK, ACCRT_ERROR_KERNEL, ACCRT_ERROR_POISONED,
+                                        ACCRT_ERROR_POISONED};
+    for (int i = 0; i < 4; ++i) {
+      assert_int_equal(atomic_load(&all[i]->calls), 1);
+      assert_int_equal(atomic_load(&all[i]->status), expected[i]);
+      assert_int_equal(atomic_load(&all[i]->cause), i == 0 ? ACCRT_OK : ACCRT_ERROR_KERNEL);
+      assert_int_equal(words[i], i == 0 ? 9 : 0);
+    }
+    table->list_destroy(list);
+    accrt_semaphore_release(gate);
+    accrt_semaphore_release(never);
+    accrt_stream_release(stream);
+    close_world();
+  }
+}
+
+/* What another thread enqueues while a list runs on its caller goes to the driver when that is over. */
+typedef struct intruder {
+  accrt_stream_t* stream;
+  uint32_t words[2];
+} intruder_t;
+static intruder_t intruder;
+
+static int32_t intrude(const accrt_kernel_environment_t* environment,
+                       const accrt_kernel_dispatch_t* dispatch,
+                       const accrt_kernel_workgroup_t* group) {
+  (void)environment;
+  (void)dispatch;
+  (void)group;
+  const accrt_place_t from = {NULL, &intruder.words[0], 0}, to = {NULL, &intruder.words[1], 0};
+  /* Not what a kernel may do: it stands for another thread, at a moment that is sure. */
+  const bool taken = accrt_stream_copy(intruder.stream, &from, &to, 4) == ACCRT_OK;
+  const bool deferred = accrt_stream_query(intruder.stream) == ACCRT_ERROR_NOT_READY;
+  intruder.words[0] = 5;
+  return taken && deferred ? 0 : 1;
+}
+
+static const accrt_kernel_def_t intruder_definition = {
+    .struct_size = (uint32_t)sizeof intruder_definition, .name = "intrude", .entry = intrude};
+static const accrt_kernel_pack_table_t intruder_table = {
+    .struct_size = (uint32_t)sizeof intruder_table,
+    .abi_version = ACCRT_KERNEL_ABI_VERSION,
+    .name = "stream_test",
+    .kernels = &intruder_definition,
+    .kernel_count = 1,
+    .kernel_size_bytes = (uint32_t)sizeof intruder_definition};
+static const accrt_kernel_pack_table_t*
+query_intruder(uint32_t max_abi, const accrt_kernel_environment_t* environment) {
+  (void)max_abi;
+  (void)environment;
+  return &intruder_table;
+}
+
+static void test_enqueue_while_the_caller_runs(void** state) {
+  (void)state;
+  FOR_MODES {
+    open_world(modes[mode_]);
+    intruder = (intruder_t){.stream = make_stream()};
+    accrt_kernel_pack_t* pack;
+    accrt_kernel_t* kernel;
+    accrt_commands_t* commands;
+    const uint32_t one[3] = {1, 1, 1};
+    assert_int_equal(accrt_kernel_pack_register(world.instance, query_intruder, &pack), ACCRT_OK);
+    assert_int_equal(accrt_kernel_pack_kernel(pack, 0, &kernel), ACCRT_OK);
+    assert_int_equal(accrt_commands_create(world.device, 0, &commands), ACCRT_OK);
+    assert_int_equal(accrt_commands_dispatch(commands, kernel, one, NULL, 0,
+                                             sizeof(accrt_kernel_argument_t), NULL, NULL),
+                     ACCRT_OK);
+    assert_int_equal(accrt_commands_finalize(commands), ACCRT_OK);
+    assert_int_equal(
+        accrt_stream_run(intruder.stream, commands, NULL, 0, sizeof(accrt_binding_t), FOREVER),
+        ACCRT_OK);
+    assert_int_equal(accrt_stream_synchronize(intruder.stream, FOREVER, 0), ACCRT_OK);
+    assert_int_equal(intruder.words[1], 5);
+    accrt_commands_release(commands);
+    accrt_kernel_pack_release(pack);
+    accrt_stream_release(intruder.stream);
+    close_world();
+  }
+}
+
 /* ---- Notifications ---- */
 
 typedef struct noted {
@@ -807,6 +979,9 @@ int main(void) {
       cmocka_unit_test(test_driver_refuses),
       cmocka_unit_test(test_reset_drops_what_waits),
       cmocka_unit_test(test_device_lost),
+      cmocka_unit_test(test_reset_overtakes_a_wait_that_fires),
+      cmocka_unit_test(test_completions_of_lists),
+      cmocka_unit_test(test_enqueue_while_the_caller_runs),
       cmocka_unit_test(test_notify),
       cmocka_unit_test(test_last_release_inside_a_notification),
       cmocka_unit_test(test_last_release_with_a_notification_that_waits),
