@@ -90,7 +90,8 @@ typedef struct accrt_session_options {
 ACCRT_ASSERT_LAYOUT(accrt_session_options_t, label, 64);
 #define ACCRT_SESSION_OPTIONS_INIT ACCRT_STRUCT_INIT(accrt_session_options_t)
 
-/** Makes a session: allocates its state and fills it with its initial value. Retains the program.
+/** Makes a session: allocates its state and fills it with its initial value, also when a given stream is busy. Retains the
+ * program.
  * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (a symbol); ACCRT_ERROR_SHAPE_MISMATCH (symbol, value, range); ACCRT_ERROR_OVERFLOW;
  *   ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_OUT_OF_DEVICE_MEMORY. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_session_create(accrt_program_t* program,
@@ -100,14 +101,15 @@ ACCRT_API accrt_status_t accrt_session_create(accrt_program_t* program,
 ACCRT_API accrt_session_t* accrt_session_retain(accrt_session_t* session);
 /** Drops a reference; NULL is allowed; calls in flight keep what they need. Since: 0.1 */
 ACCRT_API void accrt_session_release(accrt_session_t* session);
-/** A new session of the same program with a copy of the state, taken after all calls so far. @param options as
- * accrt_session_create; its symbols must be absent or equal; may be NULL.
- * @return as accrt_session_create; ACCRT_ERROR_POISONED. May block. Since: 0.1 */
+/** A new session of the same program with a copy of the state, taken after all calls so far; it waits for these, and the copy is
+ * there when it returns. @param options as accrt_session_create; its symbols must be absent or equal; may be NULL.
+ * @return as accrt_session_create; ACCRT_ERROR_POISONED. Blocks. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_session_clone(accrt_session_t* session,
                                              const accrt_session_options_t* options,
                                              accrt_session_t** out_session);
-/** Waits for calls in flight, enqueues the filling of the state with its initial value on the session's stream (synchronize
- * it before looking at the state from the host) and clears a failure (also the session's own stream's). @return ACCRT_OK; ACCRT_ERROR_POISONED (a stream that is not its own); ACCRT_ERROR_DEVICE_LOST. Blocks. Since: 0.1 */
+/** Waits for calls in flight, fills the state with its initial value, which is there when it returns, and clears a failure (also
+ * the session's own stream's). @return ACCRT_OK; ACCRT_ERROR_POISONED (a stream that is not its own);
+ * ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_DEVICE_LOST. Blocks. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_session_reset(accrt_session_t* session);
 /** The stream that calls run on, borrowed. Since: 0.1 */
 ACCRT_API accrt_stream_t* accrt_session_stream(accrt_session_t* session);
@@ -120,7 +122,7 @@ ACCRT_API accrt_status_t accrt_session_state(accrt_session_t* session, const cha
                                              accrt_tensor_t* out_tensor, int64_t* shape,
                                              int64_t* strides);
 /** Uses a buffer from outside as the state's storage from the next call on (its contents are the state); NULL goes back to
- * storage of the session's own, filled with the initial value. The session retains the buffer.
+ * storage of the session's own, filled with the initial value when it returns. The session retains the buffer.
  * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND; ACCRT_ERROR_OUT_OF_RANGE (too small: both sizes); ACCRT_ERROR_INVALID_ARGUMENT
  *   (other device); ACCRT_ERROR_OUT_OF_DEVICE_MEMORY. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_session_bind_state(accrt_session_t* session, const char* name,

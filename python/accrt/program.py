@@ -113,7 +113,7 @@ class Session(Handle):
         self._stream = stream
 
     def clone(self, stream: Stream | None = None, label: str = "") -> Session:
-        """A new session with a copy of the state."""
+        """Waits for calls in flight; a new session with a copy of the state."""
         options = self._options(None, stream, None, 0, label)
         handle = created(lib.accrt_session_clone, self.handle, ctypes.byref(options))
         other = Session.__new__(Session)

@@ -396,8 +396,9 @@ accrt_status_t accrt_session_execute(accrt_session_t* session, accrt_run_t* run,
                                      accrt_stream_work_t* work);
 /* Waits until completions of all executions have been delivered; everything on the stream has ended. */
 void accrt_session_drain(accrt_session_t* session);
-/* Storage of the session's own for every state that has none, then the initial value in all. */
+/* Storage of the session's own for every state. */
 accrt_status_t accrt_session_create_states(accrt_session_t* session);
+/* The initial value in all states; returns when it is there. No call may be in flight. */
 accrt_status_t accrt_session_fill_states(accrt_session_t* session);
 void accrt_session_destroy_states(accrt_session_t* session);
 

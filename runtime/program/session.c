@@ -225,6 +225,7 @@ static accrt_status_t check_clone_symbols(const accrt_session_t* session,
   return ACCRT_OK;
 }
 
+/* In the order of the original's stream: after all calls so far. Returns when the copy is there. */
 static accrt_status_t copy_states(accrt_session_t* from, accrt_session_t* to) {
   accrt_status_t status = ACCRT_OK;
   for (uint32_t i = 0; i < from->program->tables->state_count && status == ACCRT_OK; ++i) {
@@ -234,23 +235,9 @@ static accrt_status_t copy_states(accrt_session_t* from, accrt_session_t* to) {
     const accrt_place_t target = {to->states[i].buffer, NULL, to->states[i].offset_bytes};
     status = accrt_stream_copy(from->stream, &source, &target, from->states[i].size_bytes);
   }
-  return status;
-}
-
-/* All that follows on `later` waits for what `earlier` has been given. */
-static accrt_status_t order_streams(accrt_device_t* device, accrt_stream_t* earlier,
-                                    accrt_stream_t* later) {
-  if (earlier == later)
-    return ACCRT_OK;
-  accrt_event_t* event;
-  accrt_status_t status = accrt_event_create(device, 0, &event);
   if (status != ACCRT_OK)
     return status;
-  status = accrt_stream_record(earlier, event);
-  if (status == ACCRT_OK)
-    status = accrt_stream_wait_event(later, event);
-  accrt_event_release(event);
-  return status;
+  return accrt_stream_synchronize(from->stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK);
 }
 
 static accrt_status_t make_clone(accrt_session_t* session, const accrt_session_options_t* options,
@@ -313,8 +300,6 @@ accrt_status_t accrt_session_clone(accrt_session_t* session, const accrt_session
     status = make_clone(session, &own, &clone);
   if (status == ACCRT_OK)
     status = copy_states(session, clone);
-  if (status == ACCRT_OK)
-    status = order_streams(session->program->device, session->stream, clone->stream);
   if (status == ACCRT_OK) {
     *out_session = clone;
   } else {

@@ -210,6 +210,66 @@ static void clones(void** state) {
   accrt_session_release(original);
 }
 
+/* The counter, without waiting for any stream. */
+static int64_t counter_now(accrt_session_t* session) {
+  accrt_tensor_t tensor;
+  int64_t shape[8];
+  int64_t strides[8];
+  void* pointer;
+  OK(accrt_session_state(session, "counter", &tensor, shape, strides));
+  OK(accrt_buffer_map(tensor.buffer, tensor.offset_bytes, 8, &pointer));
+  const int64_t value = *(const int64_t*)pointer;
+  OK(accrt_buffer_unmap(tensor.buffer));
+  return value;
+}
+
+static void state_is_there_when_a_function_returns(void** state) {
+  FIXTURE(f);
+  for (int round = 0; round < 100; ++round) {
+    accrt_session_t* session = open_session(f, 8, NULL);
+    assert_int_equal(counter_now(session), 7);
+    accrt_call_t* call = make_call(session, "count");
+    OK(set_number(call, "digit", 3));
+    OK(accrt_call_submit(call, NULL, 0, NULL, 0));
+    accrt_session_t* clone;
+    OK(accrt_session_clone(session, NULL, &clone));
+    assert_int_equal(counter_now(clone), 73);
+    OK(accrt_call_submit(call, NULL, 0, NULL, 0));
+    OK(accrt_session_reset(session));
+    assert_int_equal(counter_now(session), 7);
+    OK(run(call));
+    OK(accrt_session_bind_state(session, "counter", NULL, 0));
+    assert_int_equal(counter_now(session), 7);
+    accrt_call_release(call);
+    accrt_session_release(clone);
+    accrt_session_release(session);
+  }
+}
+
+/* What fills storage that nothing uses yet waits for nothing either. */
+static void new_state_does_not_wait_for_calls(void** state) {
+  FIXTURE(f);
+  accrt_semaphore_t* start;
+  OK(accrt_semaphore_create(f->instance, 0, &start));
+  const accrt_timepoint_t wait = {start, 1};
+  accrt_call_t* call = make_call(f->session, "count");
+  OK(set_number(call, "digit", 3));
+  OK(accrt_call_submit(call, &wait, 1, NULL, 0));
+  OK(accrt_session_bind_state(f->session, "counter", NULL, 0));
+  assert_int_equal(counter_now(f->session), 7);
+  accrt_session_options_t options = ACCRT_SESSION_OPTIONS_INIT;
+  options.stream = accrt_session_stream(f->session);
+  accrt_session_t* other;
+  OK(accrt_session_create(f->program, &options, &other));
+  assert_int_equal(counter_now(other), 7);
+  OK(accrt_semaphore_signal(start, 1));
+  assert_int_equal(count(other, 1), 71);
+  assert_int_equal(count(f->session, 2), 72);
+  accrt_session_release(other);
+  accrt_call_release(call);
+  accrt_semaphore_release(start);
+}
+
 /* ---- Failure ---- */
 
 static accrt_status_t fail_with(accrt_call_t* call, int64_t code) {
@@ -680,6 +740,8 @@ int main(void) {
       FIXTURE_TEST(exports_and_imports_state),
       FIXTURE_TEST(binds_state_from_outside),
       FIXTURE_TEST(clones),
+      FIXTURE_TEST(state_is_there_when_a_function_returns),
+      FIXTURE_TEST(new_state_does_not_wait_for_calls),
       FIXTURE_TEST(poisons_until_reset),
       FIXTURE_TEST(reports_failures_of_submitted_calls),
       FIXTURE_TEST(leaves_a_given_stream_alone),

@@ -124,8 +124,8 @@ void accrt_session_destroy_states(accrt_session_t* session) {
                    sizeof *session->state_bytes);
 }
 
-static accrt_status_t fill_state(accrt_session_t* session, uint32_t index,
-                                 accrt_session_state_t* state) {
+static accrt_status_t fill_state(const accrt_session_t* session, accrt_stream_t* stream,
+                                 uint32_t index, const accrt_session_state_t* state) {
   const accx_state_t* record = &session->program->tables->states[index];
   const uint32_t bits = accrt_dtype_bits(record->type.dtype);
   uint64_t pattern = record->fill_pattern;
@@ -137,16 +137,31 @@ static accrt_status_t fill_state(accrt_session_t* session, uint32_t index,
   const accrt_place_t target = {state->buffer, NULL, state->offset_bytes};
   if (state->size_bytes == 0)
     return ACCRT_OK;
-  return accrt_stream_fill(session->stream, &target, state->size_bytes, pattern,
-                           bits < 8 ? 1 : bits / 8);
+  return accrt_stream_fill(stream, &target, state->size_bytes, pattern, bits < 8 ? 1 : bits / 8);
+}
+
+/* Fills states from `first` on, which nothing uses now, and returns when they are filled. On a stream apart: the session's may
+ * have calls before it that wait for something. */
+static accrt_status_t fill_states(const accrt_session_t* session,
+                                  const accrt_session_state_t* states, uint32_t first,
+                                  uint32_t count) {
+  if (count == 0)
+    return ACCRT_OK;
+  accrt_stream_t* stream;
+  accrt_status_t status = accrt_stream_create(session->program->device, NULL, &stream);
+  if (status != ACCRT_OK)
+    return status;
+  for (uint32_t i = 0; i < count && status == ACCRT_OK; ++i)
+    status = fill_state(session, stream, first + i, &states[i]);
+  /* Also after a failure: nothing may be written later. */
+  const accrt_error_t error = *accrt_error_current();
+  const accrt_status_t finished = accrt_finish_stream(stream);
+  accrt_stream_release(stream);
+  return status != ACCRT_OK ? accrt_error_restore(&error) : finished;
 }
 
 accrt_status_t accrt_session_fill_states(accrt_session_t* session) {
-  accrt_status_t status = ACCRT_OK;
-  for (uint32_t i = 0; i < session->program->tables->state_count && status == ACCRT_OK; ++i) {
-    status = fill_state(session, i, &session->states[i]);
-  }
-  return status;
+  return fill_states(session, session->states, 0, session->program->tables->state_count);
 }
 
 static accrt_status_t find_state(const accrt_session_t* session, const char* name,
@@ -234,7 +249,7 @@ static accrt_status_t bind_own(accrt_session_t* session, uint32_t index) {
   if (status != ACCRT_OK)
     return status;
   set_storage(&made, buffer, 0, false);
-  status = fill_state(session, index, &made);
+  status = fill_states(session, &made, index, 1);
   if (status != ACCRT_OK) {
     accrt_buffer_release(buffer);
     return status;
