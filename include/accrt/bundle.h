@@ -22,7 +22,9 @@ typedef struct accrt_bundle_options {
 ACCRT_ASSERT_LAYOUT(accrt_bundle_options_t, name, 24);
 #define ACCRT_BUNDLE_OPTIONS_INIT ACCRT_STRUCT_INIT(accrt_bundle_options_t)
 
-/** Opens a bundle from a file, which is mapped: host weights are used in place. A bundle is immutable and thread-safe.
+/** Opens a bundle from a file, which is mapped: host weights are used in place. A bundle is immutable and thread-safe. The file
+ * may be replaced (renamed over) or unlinked while it is open, but not truncated or written to: the operating system ends
+ * a program that reads mapped weights which are gone (SIGBUS). Everything but the weights is read and checked at open.
  * @param options NULL for the defaults.
  * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND; ACCRT_ERROR_IO (errno in driver_code); ACCRT_ERROR_INVALID_FORMAT (the message names
  *   the section, the record and the offending values); ACCRT_ERROR_VERSION_MISMATCH (both ranges, or the required section,
@@ -44,7 +46,8 @@ ACCRT_API accrt_status_t accrt_bundle_open_memory(accrt_instance_t* instance, co
                                                   accrt_bundle_t** out_bundle);
 
 /** A source of bytes. `read` fills exactly size_bytes at offset and returns 0, or an errno value. Called from any thread,
- * one call at a time, until `close` (may be NULL), which is called once; on failure to open it is not called. */
+ * one call at a time, until `close` (may be NULL), which is called once; on failure to open it is not called. It may not use
+ * the bundle that it is the source of. */
 typedef struct accrt_reader {
   void* self;
   uint64_t size_bytes;

@@ -179,18 +179,12 @@ static accrt_status_t place_exported(accrt_buffer_t* buffer, accrt_dl_tensor_t* 
   const accrt_status_t status = accrt_buffer_info(buffer, &info);
   if (status != ACCRT_OK)
     return status;
-  const accrt_device_info_t* facts = accrt_device_facts(accrt_buffer_device(buffer));
-  if (info.host_pointer != NULL) {
-    tensor->device_type = ACCRT_DL_CPU;
-    tensor->data = info.host_pointer;
-    return ACCRT_OK;
+  if (info.host_pointer == NULL && info.size_bytes != 0) {
+    return ACCRT_FAIL(UNSUPPORTED, "DLPack has no name for memory of %s that the host cannot reach",
+                      accrt_device_facts(accrt_buffer_device(buffer))->name);
   }
-  if (strcmp(facts->driver, "cuda") != 0 && info.size_bytes != 0) {
-    return ACCRT_FAIL(UNSUPPORTED, "DLPack has no name for memory of %s", facts->name);
-  }
-  tensor->device_type = strcmp(facts->driver, "cuda") == 0 ? ACCRT_DL_CUDA : ACCRT_DL_CPU;
-  tensor->device_id = (int32_t)facts->index;
-  tensor->data = (void*)(uintptr_t)info.device_address;
+  tensor->device_type = ACCRT_DL_CPU;
+  tensor->data = info.host_pointer;
   return ACCRT_OK;
 }
 
