@@ -55,12 +55,12 @@ static accrt_status_t allocate(accrt_call_t* call) {
 
 accrt_status_t accrt_call_create(accrt_session_t* session, const char* function,
                                  accrt_call_t** out_call) {
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
   if (out_call == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "out_call is NULL");
   *out_call = NULL;
+  accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
   if (session == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "session is NULL");
   const accrt_program_t* program = session->program;

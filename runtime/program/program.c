@@ -47,12 +47,12 @@ static accrt_status_t check_arguments(accrt_device_t* device, accrt_bundle_t* bu
 accrt_status_t accrt_program_create(accrt_device_t* device, accrt_bundle_t* bundle,
                                     const accrt_program_options_t* options,
                                     accrt_program_t** out_program) {
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
   if (out_program == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "out_program is NULL");
   *out_program = NULL;
+  accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
   accrt_program_options_t own;
   status = accrt_struct_read("accrt_program_options_t", options, &own, sizeof own);
   if (status == ACCRT_OK)

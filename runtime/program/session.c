@@ -183,12 +183,12 @@ static accrt_status_t read_options(const accrt_session_options_t* options,
 accrt_status_t accrt_session_create(accrt_program_t* program,
                                     const accrt_session_options_t* options,
                                     accrt_session_t** out_session) {
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
   if (out_session == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "out_session is NULL");
   *out_session = NULL;
+  accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
   if (program == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "program is NULL");
   accrt_session_options_t own;
@@ -269,12 +269,12 @@ static accrt_status_t make_clone(accrt_session_t* session, const accrt_session_o
 
 accrt_status_t accrt_session_clone(accrt_session_t* session, const accrt_session_options_t* options,
                                    accrt_session_t** out_session) {
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
   if (out_session == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "out_session is NULL");
   *out_session = NULL;
+  accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
   if (session == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "session is NULL");
   accrt_session_options_t own;
