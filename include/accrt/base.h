@@ -105,6 +105,7 @@ typedef struct accrt_chain {
   uint32_t struct_type; /* ACCRT_STRUCT_*, optionally | ACCRT_STRUCT_IGNORABLE */
   const struct accrt_chain* next;
 } accrt_chain_t;
+ACCRT_ASSERT_LAYOUT(accrt_chain_t, next, 16);
 #define ACCRT_STRUCT_IGNORABLE 0x80000000u
 
 /* Start value of an extensible struct: everything zero but its size. */

@@ -45,7 +45,7 @@ ACCRT_API accrt_status_t accrt_bundle_open_memory(accrt_instance_t* instance, co
                                                   void* user, const accrt_bundle_options_t* options,
                                                   accrt_bundle_t** out_bundle);
 
-/** A source of bytes. `read` fills exactly size_bytes at offset and returns 0, or an errno value. Called from any thread,
+/** A source of bytes. Frozen. `read` fills exactly size_bytes at offset and returns 0, or an errno value. Called from any thread,
  * one call at a time, until `close` (may be NULL), which is called once; on failure to open it is not called. It may not use
  * the bundle that it is the source of. */
 typedef struct accrt_reader {
@@ -54,6 +54,7 @@ typedef struct accrt_reader {
   int32_t (*read)(void* self, uint64_t offset, void* target, uint64_t size_bytes);
   void (*close)(void* self);
 } accrt_reader_t;
+ACCRT_ASSERT_LAYOUT(accrt_reader_t, close, 32);
 /** The same through callbacks. Weights are copied to memory when first needed. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_bundle_open_callbacks(accrt_instance_t* instance,
                                                      const accrt_reader_t* reader,

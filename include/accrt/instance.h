@@ -51,25 +51,27 @@ ACCRT_API uint32_t accrt_version(void);
 
 /* ---- What a caller may inject ----------------------------------------------------------------------------------------- */
 
-/** Host allocator. Called from any thread, never under a lock of the library. `alignment` is a power of two of at least 8. */
+/** Frozen. Host allocator. Called from any thread, never under a lock of the library. `alignment` is a power of two of at least 8. */
 typedef struct accrt_allocator {
   void* self;
   void* (*allocate)(void* self, size_t size_bytes, size_t alignment); /**< NULL when it cannot */
   void (*deallocate)(void* self, void* pointer, size_t size_bytes,
                      size_t alignment); /**< pointer not NULL */
 } accrt_allocator_t;
+ACCRT_ASSERT_LAYOUT(accrt_allocator_t, deallocate, 24);
 
 #define ACCRT_LOG_ERROR 1u
 #define ACCRT_LOG_WARNING 2u
 #define ACCRT_LOG_INFO 3u
 #define ACCRT_LOG_DEBUG 4u
-/** Log sink: receives one line without newline, up to `level`. Called from any thread, never under a lock. */
+/** Frozen. Log sink: receives one line without newline, up to `level`. Called from any thread, never under a lock. */
 typedef struct accrt_log_sink {
   void* self;
   void (*write)(void* self, uint32_t level, const char* component, const char* line);
   uint32_t level;    /**< highest level wanted */
   uint32_t reserved; /**< 0 */
 } accrt_log_sink_t;
+ACCRT_ASSERT_LAYOUT(accrt_log_sink_t, reserved, 24);
 
 #define ACCRT_TRACE_SUBMIT 1u   /**< work was given to a stream */
 #define ACCRT_TRACE_COMPLETE 2u /**< that work ended (status says how) */
@@ -87,13 +89,14 @@ typedef struct accrt_trace_event {
   const char* name; /**< operation, kernel or function */
 } accrt_trace_event_t;
 ACCRT_ASSERT_LAYOUT(accrt_trace_event_t, name, 48);
-/** Trace sink: called from any thread, never under a lock; must be quick. */
+/** Frozen. Trace sink: called from any thread, never under a lock; must be quick. */
 typedef struct accrt_trace_sink {
   void* self;
   void (*event)(void* self, const accrt_trace_event_t* event);
 } accrt_trace_sink_t;
+ACCRT_ASSERT_LAYOUT(accrt_trace_sink_t, event, 16);
 
-/** An embedder's executor for the host driver: runs `task(argument)` once, soon, on one of its threads. The host driver then
+/** Frozen. An embedder's executor for the host driver: runs `task(argument)` once, soon, on one of its threads. The host driver then
  * makes no worker threads of its own. `submit` may not run the task before it returns. */
 typedef struct accrt_executor {
   void* self;
@@ -102,6 +105,7 @@ typedef struct accrt_executor {
   uint32_t concurrency;              /**< how many tasks may run at once; at least 1 */
   uint32_t reserved;                 /**< 0 */
 } accrt_executor_t;
+ACCRT_ASSERT_LAYOUT(accrt_executor_t, reserved, 24);
 
 /** A named option for a driver, e.g. {"host.threads", "2"}. docs/options.md lists them. A key for a driver that is loaded later
  * has a '+' in front and is checked when that driver opens. Frozen. */
@@ -109,6 +113,7 @@ typedef struct accrt_option {
   const char* key;
   const char* value;
 } accrt_option_t;
+ACCRT_ASSERT_LAYOUT(accrt_option_t, value, 16);
 
 /* Policy for machine code of the host CPU found in bundles. */
 #define ACCRT_HOST_CODE_NONE 0u /**< refuse (default): ACCRT_ERROR_PERMISSION_DENIED */

@@ -169,6 +169,12 @@ typedef struct accrt_kernel_imports {
   double (*erf)(double x);
   double (*fmod)(double x, double y);
 } accrt_kernel_imports_t;
+ACCRT_KERNEL_STATIC_ASSERT(sizeof(void*) != 8 ||
+                               (sizeof(accrt_kernel_imports_t) == 216 &&
+                                offsetof(accrt_kernel_imports_t, fmod) +
+                                        sizeof(((accrt_kernel_imports_t*)0)->fmod) + 8 >
+                                    216),
+                           "append only");
 
 /* CPU feature bits, as the runtime found them (and the operating system allows them). Frozen numbers. */
 #define ACCRT_CPU_X86_64_V2 (UINT64_C(1) << 0)
@@ -195,6 +201,12 @@ typedef struct accrt_kernel_environment {
   uint64_t cpu_features;
   const accrt_kernel_imports_t* imports;
 } accrt_kernel_environment_t;
+ACCRT_KERNEL_STATIC_ASSERT(sizeof(void*) != 8 ||
+                               (sizeof(accrt_kernel_environment_t) == 24 &&
+                                offsetof(accrt_kernel_environment_t, imports) +
+                                        sizeof(((accrt_kernel_environment_t*)0)->imports) + 8 >
+                                    24),
+                           "append only");
 
 /* ---- Host workgroup kernels --------------------------------------------------------------------------------------- */
 
@@ -207,6 +219,12 @@ typedef struct accrt_kernel_dispatch {
   uint32_t worker_count; /**< upper bound of worker_id + 1 */
   uint64_t submission;   /**< number of the submission, as in error records and traces */
 } accrt_kernel_dispatch_t;
+ACCRT_KERNEL_STATIC_ASSERT(sizeof(void*) != 8 ||
+                               (sizeof(accrt_kernel_dispatch_t) == 40 &&
+                                offsetof(accrt_kernel_dispatch_t, submission) +
+                                        sizeof(((accrt_kernel_dispatch_t*)0)->submission) + 8 >
+                                    40),
+                           "append only");
 
 /** What is a workgroup's own. Append-only; `struct_size` is the runtime's. */
 typedef struct accrt_kernel_workgroup {
@@ -220,6 +238,12 @@ typedef struct accrt_kernel_workgroup {
   uint32_t message_capacity_bytes;
   uint32_t reserved; /**< 0 */
 } accrt_kernel_workgroup_t;
+ACCRT_KERNEL_STATIC_ASSERT(sizeof(void*) != 8 ||
+                               (sizeof(accrt_kernel_workgroup_t) == 48 &&
+                                offsetof(accrt_kernel_workgroup_t, reserved) +
+                                        sizeof(((accrt_kernel_workgroup_t*)0)->reserved) + 8 >
+                                    48),
+                           "append only");
 
 /** Runs one workgroup on one thread. Returns 0, or a code of the kernel's own which fails the dispatch (its other
  * workgroups may or may not run) and is reported as ACCRT_ERROR_KERNEL with `driver_code` = that code. At least
@@ -253,6 +277,12 @@ typedef struct accrt_kernel_def {
   uint32_t source_line;
   uint32_t reserved2; /**< 0 */
 } accrt_kernel_def_t;
+ACCRT_KERNEL_STATIC_ASSERT(sizeof(void*) != 8 ||
+                               (sizeof(accrt_kernel_def_t) == 72 &&
+                                offsetof(accrt_kernel_def_t, reserved2) +
+                                        sizeof(((accrt_kernel_def_t*)0)->reserved2) + 8 >
+                                    72),
+                           "append only");
 #define ACCRT_KERNEL_MAX_PARAMS 64
 #define ACCRT_KERNEL_MAX_PARAMS_BYTES 4096
 
@@ -269,6 +299,13 @@ typedef struct accrt_kernel_pack_table {
   uint32_t host_operator_count;
   uint32_t host_operator_size_bytes;
 } accrt_kernel_pack_table_t;
+ACCRT_KERNEL_STATIC_ASSERT(
+    sizeof(void*) != 8 ||
+        (sizeof(accrt_kernel_pack_table_t) == 48 &&
+         offsetof(accrt_kernel_pack_table_t, host_operator_size_bytes) +
+                 sizeof(((accrt_kernel_pack_table_t*)0)->host_operator_size_bytes) + 8 >
+             48),
+    "append only");
 
 typedef const accrt_kernel_pack_table_t* (*accrt_kernel_pack_query_fn_t)(
     uint32_t max_abi, const accrt_kernel_environment_t* environment);

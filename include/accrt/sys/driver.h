@@ -54,6 +54,7 @@ typedef struct accrt_driver_environment {
   uint32_t tracing;
   uint32_t reserved; /**< 0 */
 } accrt_driver_environment_t;
+ACCRT_ASSERT_LAYOUT(accrt_driver_environment_t, reserved, 72);
 
 /** Called once when what it was given to has ended. `error` is NULL when status is ACCRT_OK, else valid during the call.
  * `time_ns`: when the device reached that point, on the monotonic clock. Never blocks. */
@@ -63,6 +64,7 @@ typedef struct accrt_driver_completion {
   accrt_driver_done_fn_t done; /**< NULL: nobody wants to know */
   void* user;
 } accrt_driver_completion_t;
+ACCRT_ASSERT_LAYOUT(accrt_driver_completion_t, user, 16);
 
 /** Memory got from a driver. The driver fills all of it; the runtime hands it back unchanged. */
 typedef struct accrt_driver_memory {
@@ -71,6 +73,7 @@ typedef struct accrt_driver_memory {
   void* host_pointer;      /**< NULL when the host cannot reach it */
   uint64_t size_bytes;
 } accrt_driver_memory_t;
+ACCRT_ASSERT_LAYOUT(accrt_driver_memory_t, size_bytes, 32);
 
 /** A kernel as a driver sees it. Made by common code; a driver reads it. */
 typedef struct accrt_driver_kernel {
@@ -79,6 +82,7 @@ typedef struct accrt_driver_kernel {
   const accrt_kernel_environment_t* environment; /**< host kernels: to be passed to the entry */
   void* module_kernel; /**< what module_find gave; NULL for host kernels */
 } accrt_driver_kernel_t;
+ACCRT_ASSERT_LAYOUT(accrt_driver_kernel_t, module_kernel, 24);
 
 /** Machine code for module_load. */
 typedef struct accrt_driver_image {
@@ -89,6 +93,7 @@ typedef struct accrt_driver_image {
   uint64_t size_bytes;
   const char* name;
 } accrt_driver_image_t;
+ACCRT_ASSERT_LAYOUT(accrt_driver_image_t, name, 32);
 
 /* ---- Commands ---- */
 
@@ -101,6 +106,7 @@ typedef struct accrt_driver_value {
   uint32_t scalar; /**< index into the submission's scalars, or ACCRT_DRIVER_NONE */
   uint32_t reserved;
 } accrt_driver_value_t;
+ACCRT_ASSERT_LAYOUT(accrt_driver_value_t, reserved, 16);
 
 /** A range of memory: base + offset, where base is bindings[binding].address, or 0 when binding is ACCRT_DRIVER_NONE. */
 typedef struct accrt_driver_range {
@@ -109,6 +115,7 @@ typedef struct accrt_driver_range {
   accrt_driver_value_t offset;
   accrt_driver_value_t size_bytes;
 } accrt_driver_range_t;
+ACCRT_ASSERT_LAYOUT(accrt_driver_range_t, size_bytes, 40);
 
 #define ACCRT_DRIVER_PATCH_ADDRESS                                                                 \
   1u /**< 8 bytes: the address of `range`, or 0 when its binding's address is 0 */
@@ -122,6 +129,7 @@ typedef struct accrt_driver_patch {
   accrt_driver_range_t range; /**< ADDRESS */
   accrt_driver_value_t value; /**< VALUE */
 } accrt_driver_patch_t;
+ACCRT_ASSERT_LAYOUT(accrt_driver_patch_t, value, 72);
 
 #define ACCRT_DRIVER_COMMAND_DISPATCH 1u
 #define ACCRT_DRIVER_COMMAND_COPY 2u
@@ -138,6 +146,7 @@ typedef struct accrt_driver_dispatch {
   uint32_t patch_count;
   const accrt_driver_patch_t* patches;
 } accrt_driver_dispatch_t;
+ACCRT_ASSERT_LAYOUT(accrt_driver_dispatch_t, patches, 80);
 
 /** Strided copy as accrt_copy_region_t; source and target do not overlap. */
 typedef struct accrt_driver_copy {
@@ -147,6 +156,7 @@ typedef struct accrt_driver_copy {
   accrt_driver_value_t source_stride_bytes[2];
   accrt_driver_value_t target_stride_bytes[2];
 } accrt_driver_copy_t;
+ACCRT_ASSERT_LAYOUT(accrt_driver_copy_t, target_stride_bytes, 192);
 
 typedef struct accrt_driver_fill {
   accrt_driver_range_t target;
@@ -154,6 +164,7 @@ typedef struct accrt_driver_fill {
   uint32_t pattern_bytes; /**< 1, 2, 4 or 8 */
   uint32_t reserved;
 } accrt_driver_fill_t;
+ACCRT_ASSERT_LAYOUT(accrt_driver_fill_t, reserved, 56);
 
 /** One command. Pointers are valid for the life of the list (list_create) or during the call (queue_enqueue). */
 typedef struct accrt_driver_command {
@@ -168,11 +179,13 @@ typedef struct accrt_driver_command {
     accrt_driver_fill_t fill;
   } as;
 } accrt_driver_command_t;
+ACCRT_ASSERT_LAYOUT(accrt_driver_command_t, as, 216);
 
 typedef struct accrt_driver_binding {
   uint64_t address;
   uint64_t size_bytes;
 } accrt_driver_binding_t;
+ACCRT_ASSERT_LAYOUT(accrt_driver_binding_t, size_bytes, 16);
 
 /** What one execution is given. Arrays are valid during the call only: a driver that runs later copies them. */
 typedef struct accrt_driver_submission {
@@ -186,6 +199,7 @@ typedef struct accrt_driver_submission {
   uint64_t stream_id; /**< for traces */
   accrt_driver_completion_t completion;
 } accrt_driver_submission_t;
+ACCRT_ASSERT_LAYOUT(accrt_driver_submission_t, completion, 64);
 
 /** What a driver can do, by kind of memory. Append-only. */
 typedef struct accrt_driver_memory_info {
@@ -195,6 +209,7 @@ typedef struct accrt_driver_memory_info {
   uint64_t default_grow_bytes; /**< what a pool asks for at least; 0: the granularity */
   uint64_t alignment_bytes;    /**< of every allocation */
 } accrt_driver_memory_info_t;
+ACCRT_ASSERT_LAYOUT(accrt_driver_memory_info_t, alignment_bytes, 32);
 
 /** The table. Append-only; `struct_size` is the driver's; slots marked optional may be NULL. */
 typedef struct accrt_driver_table {
@@ -273,6 +288,7 @@ typedef struct accrt_driver_table {
   /** No execution of it is in flight. */
   void (*list_destroy)(accrt_driver_list_t* list);
 } accrt_driver_table_t;
+ACCRT_ASSERT_LAYOUT(accrt_driver_table_t, list_destroy, 224);
 
 /** Exported by a driver: its table, read-only, for a runtime that speaks versions up to max_abi; NULL to refuse. */
 typedef const accrt_driver_table_t* (*accrt_driver_query_fn_t)(uint32_t max_abi);
