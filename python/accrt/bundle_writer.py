@@ -29,7 +29,12 @@ import struct
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
-import xxhash
+try:
+    import xxhash
+except ImportError as problem:
+    raise ImportError(
+        "accrt.bundle_writer needs the package 'xxhash' (pip install xxhash, or Debian's python3-xxhash)", name="xxhash"
+    ) from problem
 
 __all__ = [
     "AliasKind", "Block", "BundleError", "BundleWriter", "Command", "Constant", "DTYPES", "Encoding", "Expr", "Function",
@@ -869,6 +874,10 @@ class Function:
         dims = tuple(constant(size) for size in shape)
         made = _Argument(name, _RESULT, dtype, dims, encoding, doc=doc)
         if alias is not None:
+            if not isinstance(alias, Slot):
+                raise BundleError(
+                    f"function {self.name!r}, result {name!r}: alias is {alias!r}; it must be what input() returned"
+                )
             if alias.function is not self or alias.target not in self.inputs or alias_kind == AliasKind.NONE:
                 raise BundleError(f"function {self.name!r}, result {name!r}: {alias} is no input to share storage with")
             if alias.target.kind not in (_READ_WRITE, _DONATED):

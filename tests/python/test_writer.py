@@ -7,6 +7,7 @@ import io
 import pathlib
 import random
 import struct
+import subprocess
 import sys
 
 import numpy as np
@@ -226,6 +227,7 @@ MISTAKES = [
     (lambda p: p.f.input("q", "f32", [1], access="write"), r"no access 'write'"),
     (lambda p: p.f.scalar("q", bw.constant(3)), r"scalar 'q': 3 is no symbol"),
     (lambda p: p.f.result("z", "f32", [1], alias=p.x), r"input 'x' is read only"),
+    (lambda p: p.f.result("z", "f32", [1], alias="x"), r"result 'z': alias is 'x'; it must be what input\(\) returned"),
     (lambda p: p.b.symbol("n"), r"two symbols named 'n'"),
     (lambda p: p.b.symbol("m", minimum=5, maximum=4), r"symbol 'm': range \[5, 4\]"),
     (lambda p: p.b.symbol("m", bw.SymbolClass.BUCKET, maximum=9), r"symbol 'm': BUCKET symbols have buckets"),
@@ -257,6 +259,13 @@ def test_mistake(index):
     mistake, message = MISTAKES[index]
     with pytest.raises((bw.BundleError, TypeError) if message is None else bw.BundleError, match=message):
         mistake(Parts())
+
+
+def test_missing_package_is_named():
+    where = str(pathlib.Path(bw.__file__).resolve().parents[1])
+    code = f"import sys; sys.path.insert(0, {where!r}); sys.modules['xxhash'] = None; import accrt.bundle_writer"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "ImportError: accrt.bundle_writer needs the package 'xxhash'" in done.stderr
 
 
 LATE = [
