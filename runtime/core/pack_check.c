@@ -1,6 +1,7 @@
 /* runtime/core/pack_check.c - the rules of accrt/kernel.h for parameters and kernel definitions;
  * docs/kernel-abi.md lists them. Shared by packs and by the verifier of bundles. It may not
  * allocate. */
+#include <stdio.h>
 #include <string.h>
 
 #include "runtime/core/error.h"
@@ -114,17 +115,34 @@ static bool name_is_good(const char* name) {
   return true;
 }
 
+/* A name that is refused is shown with its other bytes as \xNN: it may say anything. */
+static accrt_status_t fail_name(const char* what, const char* name) {
+  if (name == NULL)
+    return ACCRT_FAIL(INVALID_FORMAT, "%s: a kernel's name is NULL", what);
+  char shown[4 * 40 + 1];
+  size_t length = 0;
+  size_t taken = 0;
+  for (; name[taken] != '\0' && taken < 40; ++taken) {
+    const unsigned char c = (unsigned char)name[taken];
+    const bool plain = c >= 0x20 && c < 0x7F && c != '\\' && c != '\'';
+    const int written =
+        snprintf(shown + length, sizeof shown - length, plain ? "%c" : "\\x%02x", c);
+    length += written > 0 ? (size_t)written : 0;
+  }
+  shown[length] = '\0';
+  return ACCRT_FAIL(INVALID_FORMAT,
+                    "%s: a kernel's name is '%s%s': it must be 1 to %d bytes of letters, digits, "
+                    "'_', '.', '-'",
+                    what, shown, name[taken] != '\0' ? "..." : "", MAX_NAME_BYTES);
+}
+
 accrt_status_t accrt_kernel_check_definition(const char* what,
                                              const accrt_kernel_def_t* definition) {
   const uint32_t traits = ACCRT_KERNEL_TRAIT_DETERMINISTIC | ACCRT_KERNEL_TRAIT_CAPTURABLE |
                           ACCRT_KERNEL_TRAIT_ZEROED_WORKSPACE |
                           ACCRT_KERNEL_TRAIT_READS_HOST_METADATA | ACCRT_KERNEL_TRAIT_SERIAL;
-  if (!name_is_good(definition->name)) {
-    return ACCRT_FAIL(INVALID_FORMAT,
-                      "%s: a kernel's name is NULL, empty, longer than %d bytes, or has more than "
-                      "letters, digits, '_', '.', '-'",
-                      what, MAX_NAME_BYTES);
-  }
+  if (!name_is_good(definition->name))
+    return fail_name(what, definition->name);
   const char* name = definition->name;
   if (definition->entry == NULL)
     return ACCRT_FAIL(INVALID_FORMAT, "%s: kernel '%s': its entry is NULL", what, name);

@@ -315,6 +315,7 @@ static void newer_structs(void** state) {
   X(INVALID_FORMAT, "kernel 1: its name", definitions[1].name = NULL)                              \
   X(INVALID_FORMAT, "letters, digits", definitions[1].name = "")                                   \
   X(INVALID_FORMAT, "letters, digits", definitions[1].name = "a b")                                \
+  X(INVALID_FORMAT, "name is 'a\\x0ab\\x1b\\xc3': it must", definitions[1].name = "a\nb\x1b\xc3")  \
   X(INVALID_FORMAT, "two kernels 'first'", definitions[1].name = "first")                          \
   X(INVALID_FORMAT, "its entry is NULL", definitions[1].entry = NULL)                              \
   X(INVALID_FORMAT, "unknown traits 0x200", definitions[1].traits = 1u << 9)                       \
