@@ -263,6 +263,25 @@ static void default_names(void) {
     cts_settings.device = cts_settings.driver_name;
 }
 
+/* A device whose name was guessed from the driver's: said once when it is not there, not by each test. */
+static bool has_device(void) {
+  cts_t cts = {0};
+  accrt_instance_t* instance = NULL;
+  accrt_device_t* device = NULL;
+  accrt_status_t status = cts_instance_create(&cts, &instance);
+  if (status == ACCRT_OK)
+    status = accrt_instance_device_by_name(instance, cts_settings.device, &device);
+  if (status != ACCRT_OK) {
+    accrt_error_t error = ACCRT_ERROR_INIT;
+    (void)accrt_last_error(&error);
+    fprintf(stderr, "cts: --driver %s: %s (--device names a device, --name the driver)\n",
+            cts_settings.driver, error.message);
+  }
+  accrt_device_release(device);
+  accrt_instance_release(instance);
+  return status == ACCRT_OK;
+}
+
 /* ---- All together ---- */
 
 /* Some runtimes (sanitizers) make a thread of their own with the program's first: not the library's
@@ -328,6 +347,7 @@ int main(int argument_count, char** arguments) {
       fputs(help, stderr);
     return 2;
   }
+  const bool is_guessed = cts_settings.device == NULL;
   default_names();
   uint32_t counts[2] = {0, 0};
   collect(counts);
@@ -339,6 +359,8 @@ int main(int argument_count, char** arguments) {
     if (check_expectation_names() != 0)
       return 2;
     make_first_thread();
+    if (is_guessed && !has_device())
+      return 2;
     const int failed = run_wanted(&line);
     if (failed != 0)
       return failed < 0 ? 2 : 1;
