@@ -224,6 +224,7 @@ def test_version():
     (["run", "a", "--repeat", "0"], "from 1"),
     (["run", "a", "--repeat", "1", "--repeat", "2"], "twice"),
     (["run", "a", "--option", "host.threads"], "key=value"),
+    (["devices", "--threads", "1025"], "1024"),
     (["bench", "a", "--repeat", "1", "--seconds", "1"], "exclude"),
 ])
 def test_mistakes_on_the_command_line(arguments, wanted):
@@ -344,6 +345,7 @@ def test_host_code_needs_permission(model):
     (["--function", "scale_add", "--input", "xx=ones"], "did you mean 'x'"),
     (["--function", "scale_add", "--input", "x=ones", "--input", "x=zeros"], "given twice"),
     (["--function", "scale_add", "--input", "nonsense"], "says no input"),
+    (["--function", "scale_add", "--input", "x=zeroes"], "there is no file 'zeroes', did you mean 'zeros'"),
     (["--function", "scale_add", "--input", "random:-1"], "seed"),
     (["--function", "scale_add", "--input", "random"], "n (specialize, 0 to 1048576)"),
     (["--function", "scale_add", "--input", "random", "--symbol", "n"], "NAME=WHOLE NUMBER"),
@@ -666,7 +668,7 @@ def test_driver_from_outside(echo_bundle, tmp_path, host_memory):
         assert accx_json("bench", echo_bundle, *how, "--symbol", f"n={n}", "--repeat", 5, cwd=tmp_path)["device"] == "null:0"
     flags = {d["name"]: d["flags"] for d in accx_json("devices", "--driver", tmp_path / "null.so")["devices"]}
     assert ("host-memory" in flags["null:0"]) == host_memory
-    assert "nowhere.so" in accx("devices", "--driver", tmp_path / "nowhere.so", code=FAILED)
+    assert accx("devices", "--driver", tmp_path / "nowhere.so", code=FAILED).count("nowhere.so") == 1
 
 
 # ---- bench

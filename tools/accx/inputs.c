@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "job.h"
 #include "npy.h"
@@ -9,12 +10,14 @@
 
 /* ---- Values: a pattern or a file ---- */
 
+static const char* const patterns[] = {"zeros", "ones", "arange", "random"};
+#define PATTERN_COUNT (sizeof patterns / sizeof *patterns)
+
 /* "zeros", "ones", "arange", "random", "random:7". *out_pattern is NULL for anything else. */
 static int read_pattern(const char* value, const char** out_pattern, uint64_t* out_seed) {
-  static const char* const patterns[] = {"zeros", "ones", "arange", "random"};
   *out_pattern = NULL;
   *out_seed = 0;
-  for (size_t i = 0; i < sizeof patterns / sizeof *patterns; ++i) {
+  for (size_t i = 0; i < PATTERN_COUNT; ++i) {
     if (strcmp(value, patterns[i]) == 0)
       *out_pattern = patterns[i];
   }
@@ -77,6 +80,10 @@ static int set_input(accx_job_t* job, accx_argument_t* argument, const char* val
   int code = read_pattern(value, &argument->pattern, &argument->seed);
   if (code || argument->pattern)
     return code;
+  const char* near = accx_near(value, patterns, PATTERN_COUNT);
+  if (*near && access(value, F_OK) != 0)
+    return accx_fail(ACCX_USAGE, "input '%s': there is no file '%s'%s", argument->info.name, value,
+                     near);
   code = read_array(value, argument->info.name, &argument->array);
   accx_progress_clear();
   if (code)

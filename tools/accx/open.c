@@ -19,7 +19,7 @@ static int add_option(accrt_option_t* option, const char* text) {
 static int collect_options(const accx_args_t* args, accrt_option_t* options, uint32_t* out_count) {
   *out_count = 0;
   int64_t threads = -1;
-  int code = accx_args_integer(args, "threads", 0, 4096, &threads);
+  int code = accx_args_integer(args, "threads", 0, 1024, &threads); /* as host.threads */
   if (code)
     return code;
   if (threads >= 0)
@@ -40,7 +40,7 @@ static int load_drivers(const accx_args_t* args, accrt_instance_t* instance) {
   for (const char* path; (path = accx_args_next(args, "driver", &cursor));) {
     const accrt_status_t status = accrt_instance_load_driver(instance, path);
     if (status != ACCRT_OK)
-      return accx_fail_status(status, "%s", path);
+      return accx_fail_status(status, "--driver");
   }
   return ACCX_OK;
 }

@@ -389,7 +389,11 @@ accrt_status_t accrt_instance_load_driver(accrt_instance_t* instance, const char
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (library == NULL) {
     const char* why = dlerror();
-    return ACCRT_FAIL(NOT_FOUND, "%s: %s", path, why != NULL ? why : "could not be opened");
+    if (why == NULL)
+      why = "could not be opened";
+    /* The loader often says the path itself. */
+    const bool says_path = strncmp(why, path, strlen(path)) == 0;
+    return ACCRT_FAIL(NOT_FOUND, "%s%s%s", says_path ? "" : path, says_path ? "" : ": ", why);
   }
   void* symbol = dlsym(library, ACCRT_DRIVER_SYMBOL);
   if (symbol == NULL)

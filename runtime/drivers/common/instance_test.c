@@ -178,6 +178,9 @@ static void test_load_driver(void** state) {
   assert_int_equal(accrt_instance_load_driver(instance, "/does/not/exist.so"),
                    ACCRT_ERROR_NOT_FOUND);
   assert_says("/does/not/exist.so");
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  assert_int_equal(accrt_last_error(&error), ACCRT_OK);
+  assert_null(strstr(strstr(error.message, "exist.so") + 1, "exist.so")); /* said once */
   assert_int_equal(accrt_instance_load_driver(instance, "libm.so.6"), ACCRT_ERROR_NOT_FOUND);
   assert_says("accrt_driver_query");
   accrt_instance_release(instance);
