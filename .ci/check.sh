@@ -11,6 +11,12 @@ check_main() {
     list) echo "$CHECKS (and on demand: $CHECKS_ON_DEMAND)"; return 0 ;;
     one) "check_$2"; return 0 ;;
   esac
+  for part in "$@"; do
+    case " $CHECKS $CHECKS_ON_DEMAND " in
+      *" $part "*) ;;
+      *) die "no check named $part; there are: $CHECKS (and on demand: $CHECKS_ON_DEMAND)" ;;
+    esac
+  done
   # shellcheck disable=SC2086  # lists of names
   ensure_packages $APT_TEST $APT_CHECK
   cmd_setup auto
@@ -19,10 +25,7 @@ check_main() {
   mkdir -p "$BUILD/check/logs"
   failed=
   for part in "$@"; do
-    case " $CHECKS $CHECKS_ON_DEMAND " in
-      *" $part "*) check_run "$part" ;;
-      *) die "no check named $part; there are: $CHECKS" ;;
-    esac
+    check_run "$part"
   done
   [ -z "$failed" ] || die "failed:$failed (logs in build/check/logs)"
   step "All checks passed"
