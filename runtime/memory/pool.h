@@ -6,6 +6,7 @@
 #ifndef ACCRT_RUNTIME_MEMORY_POOL_H_
 #define ACCRT_RUNTIME_MEMORY_POOL_H_
 
+#include "runtime/memory/buffer.h"
 #include "runtime/memory/heap.h"
 #include "runtime/memory/upcalls.h"
 

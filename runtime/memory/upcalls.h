@@ -1,13 +1,26 @@
 /* runtime/memory/upcalls.h - the few things that memory asks of the layer above it. Implemented in runtime/drivers/common.
  *
- * Memory may use nothing else of streams, devices and instances but this and the door (runtime/drivers/common/internal.h).
+ * Memory may use nothing else of streams, devices and instances but this.
  */
 #ifndef ACCRT_RUNTIME_MEMORY_UPCALLS_H_
 #define ACCRT_RUNTIME_MEMORY_UPCALLS_H_
 
+#include <stdbool.h>
+
+#include "accrt/memory.h"
+#include "accrt/stream.h"
+#include "accrt/sys/driver.h"
+#include "runtime/core/instance.h"
 #include "runtime/core/sync.h"
-#include "runtime/drivers/common/internal.h"
 #include "runtime/memory/fence.h"
+
+const accrt_driver_table_t* accrt_device_driver_table(const accrt_device_t* device);
+accrt_driver_device_t* accrt_device_driver_device(const accrt_device_t* device);
+/* As accrt_device_info, without copying. */
+const accrt_device_info_t* accrt_device_facts(const accrt_device_t* device);
+
+/* Internal references hold the object and not the instance, for what ends with it. */
+void accrt_stream_unref(accrt_stream_t* stream);
 
 /* The pools of a device, in a list that the device owns. */
 typedef struct accrt_pool_set {

@@ -17,31 +17,8 @@
 #include "runtime/core/fork.h"
 #include "runtime/core/instance.h"
 #include "runtime/core/pack.h"
-
-/* ---- Device ---- */
-const accrt_driver_table_t* accrt_device_driver_table(const accrt_device_t* device);
-accrt_driver_device_t* accrt_device_driver_device(const accrt_device_t* device);
-/* As accrt_device_info, without copying. */
-const accrt_device_info_t* accrt_device_facts(const accrt_device_t* device);
-
-/* ---- Internal references: they hold the object and not the instance, for what ends with it ---- */
-/* A public reference holds the instance too, and becomes an internal one by a release of the instance. NULL is allowed for the
- * unref functions of buffers and pools. */
-void accrt_buffer_ref(accrt_buffer_t* buffer);
-void accrt_buffer_unref(accrt_buffer_t* buffer);
-void accrt_pool_unref(accrt_pool_t* pool);
-void accrt_stream_unref(accrt_stream_t* stream);
-
-/* ---- Buffers ---- */
-/* Address and size without a call per field; `out_address` is what kernels get. */
-void accrt_buffer_range(const accrt_buffer_t* buffer, uint64_t* out_address,
-                        uint64_t* out_size_bytes);
-accrt_device_t* accrt_buffer_device(const accrt_buffer_t* buffer);
-/* True when the caller's reference is the only one and no stream still uses the buffer: it may be written anew. */
-bool accrt_buffer_is_unshared(accrt_buffer_t* buffer);
-/* Notes that `submission` of `stream` uses the buffer: its memory is not reused before that has ended. */
-accrt_status_t accrt_buffer_note_use(accrt_buffer_t* buffer, accrt_stream_t* stream,
-                                     uint64_t submission);
+#include "runtime/memory/buffer.h"
+#include "runtime/memory/upcalls.h"
 
 /* ---- Streams ---- */
 
