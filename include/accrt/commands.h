@@ -72,8 +72,9 @@ typedef struct accrt_kernel_argument {
                                absent when `pointer` is NULL too and the parameter is optional */
   void* pointer;
   uint64_t offset_bytes; /**< of the range the kernel gets */
-  uint64_t size_bytes;   /**< of that range; UINT64_MAX: to the end of the buffer or binding (a host pointer needs a size) */
-  uint64_t value;        /**< SCALAR, SYMBOL: bits, low bytes */
+  uint64_t
+      size_bytes; /**< of that range; UINT64_MAX: to the end of the buffer or binding (a host pointer needs a size) */
+  uint64_t value; /**< SCALAR, SYMBOL: bits, low bytes */
   const accrt_kernel_tensor_t*
       tensor; /**< TENSOR: dtype, shape, strides (its data is ignored); element 0 is at offset_bytes, and all
                                that it reaches must lie in the range */

@@ -32,7 +32,8 @@ accrt_status_t accrt_alloc_aligned(const accrt_allocator_t* allocator, size_t si
     return ACCRT_OK;
   void* pointer = allocator->allocate(allocator->self, size_bytes, alignment);
   if (pointer == NULL)
-    return ACCRT_FAIL_INNER(OUT_OF_MEMORY, "could not allocate %zu bytes of host memory", size_bytes);
+    return ACCRT_FAIL_INNER(OUT_OF_MEMORY, "could not allocate %zu bytes of host memory",
+                            size_bytes);
   memset(pointer, 0, size_bytes);
   *out_pointer = pointer;
   return ACCRT_OK;

@@ -291,7 +291,7 @@ static void estimates_memory(void** state) {
   FIXTURE(f);
   const accrt_symbol_value_t symbols[] = {{"b", 17}, {"cap", 10}};
   accrt_memory_estimate_t e = estimate(f, "bucket", symbols, 2);
-  assert_int_equal(e.state_bytes, 10 * 16 + 8 + 5); /* cache, counter, nibbles */
+  assert_int_equal(e.state_bytes, 10 * 16 + 8 + 5);   /* cache, counter, nibbles */
   assert_int_equal(e.transient_bytes, 64 * 16 + 256); /* 17 is sized as its bucket, 64 */
   assert_int_equal(e.result_bytes, 64 * 16);
   assert_int_equal(e.weight_bytes, 4 * 32);
