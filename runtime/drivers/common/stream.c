@@ -155,15 +155,29 @@ static void fill_op(accrt_stream_t* stream, accrt_op_t* op, const accrt_request_
     accrt_kernel_pack_ref(op->pack);
 }
 
-static void drop_references(accrt_op_t* op) {
-  accrt_semaphore_unref(op->semaphore);
-  accrt_event_unref(op->event);
-  accrt_commands_unref(op->commands);
-  accrt_kernel_pack_unref(op->pack);
+/* What an operation refers to. */
+typedef struct references {
+  accrt_semaphore_t* semaphore;
+  accrt_event_t* event;
+  accrt_commands_t* commands;
+  accrt_kernel_pack_t* pack;
+} references_t;
+
+/* Takes the references out of an operation: whoever has them drops them. */
+static references_t take_references(accrt_op_t* op) {
+  const references_t references = {op->semaphore, op->event, op->commands, op->pack};
   op->semaphore = NULL;
   op->event = NULL;
   op->commands = NULL;
   op->pack = NULL;
+  return references;
+}
+
+static void drop_references(const references_t* references) {
+  accrt_semaphore_unref(references->semaphore);
+  accrt_event_unref(references->event);
+  accrt_commands_unref(references->commands);
+  accrt_kernel_pack_unref(references->pack);
 }
 
 /* Needs no driver: its turn is when all before it has been settled. */
@@ -250,48 +264,69 @@ static void notify_job(accrt_job_t* job) {
   accrt_stream_unref(stream);
 }
 
-static void settle_signal(accrt_stream_t* stream, accrt_op_t* op, const accrt_error_t* error) {
+/* An operation that has ended: all that settling needs of it, so that the operation itself can be used again at once. */
+typedef struct ended {
+  uint32_t kind;
+  bool failed;
+  bool first; /* the one that failed, not one behind it */
+  uint64_t number;
+  const char* name;
+  references_t references;
+  uint64_t value;
+  uint64_t generation;
+  accrt_driver_completion_t completion;
+  uint64_t time_ns;
+  accrt_error_t error; /* when failed: the stream's record */
+} ended_t;
+
+static void settle_signal(accrt_stream_t* stream, const ended_t* ended) {
+  accrt_semaphore_t* semaphore = ended->references.semaphore;
   uint64_t present;
-  if (error != NULL) {
-    accrt_semaphore_fail_with(op->semaphore, error);
+  if (ended->failed) {
+    accrt_semaphore_fail_with(semaphore, &ended->error);
     return;
   }
-  if (accrt_timeline_signal(&op->semaphore->timeline, op->value, &present) !=
+  if (accrt_timeline_signal(&semaphore->timeline, ended->value, &present) !=
       ACCRT_ERROR_OUT_OF_RANGE)
     return;
   char message[160];
   (void)snprintf(message, sizeof message,
                  "semaphore %" PRIu64 " is at %" PRIu64
                  " already, and was to be raised to %" PRIu64,
-                 op->semaphore->id, present, op->value);
+                 semaphore->id, present, ended->value);
   accrt_error_t record;
   make_error(&record, ACCRT_ERROR_OUT_OF_RANGE, "accrt_stream_signal", message);
   accrt_mutex_lock(&stream->lock);
-  fail_stream(stream, op->number, &record);
+  fail_stream(stream, ended->number, &record);
   accrt_mutex_unlock(&stream->lock);
 }
 
-static void settle_record(accrt_op_t* op, const accrt_error_t* error, uint64_t time_ns) {
-  if (error != NULL) {
-    accrt_semaphore_fail_with(op->semaphore, error);
+static void settle_record(const ended_t* ended) {
+  if (ended->failed) {
+    accrt_semaphore_fail_with(ended->references.semaphore, &ended->error);
     return;
   }
-  accrt_event_reached(op->event, op->generation, time_ns);
-  accrt_timeline_advance(&op->semaphore->timeline, op->value);
+  accrt_event_reached(ended->references.event, ended->generation, ended->time_ns);
+  accrt_timeline_advance(&ended->references.semaphore->timeline, ended->value);
 }
 
-/* False when a watch that is firing on another thread still needs the operation and will free it. */
-static bool settle_wait(accrt_stream_t* stream, accrt_op_t* op) {
-  bool ours = true;
+/* Lets a wait go; a watch that is firing on another thread still needs it, and frees it then. */
+static void settle_wait(accrt_stream_t* stream, accrt_op_t* op) {
+  references_t references = {NULL, NULL, NULL, NULL};
+  bool unwanted = false;
   accrt_mutex_lock(&stream->lock);
   if (op->waiting == ACCRT_WAITING_WATCHED &&
       !accrt_timeline_unwatch(&op->semaphore->timeline, &op->watch)) {
     op->abandoned = true;
     accrt_object_retain(&stream->object);
-    ours = false;
+  } else {
+    references = take_references(op);
+    unwanted = recycle(stream, op);
   }
   accrt_mutex_unlock(&stream->lock);
-  return ours;
+  if (unwanted)
+    free_op(stream, op);
+  drop_references(&references);
 }
 
 /* Wakes the runtime's thread when somebody waits for memory to fall idle. To be called after a fence has advanced. A
@@ -302,53 +337,55 @@ static void kick_watchers(accrt_instance_t* instance) {
     accrt_worker_kick(&instance->worker);
 }
 
-/* Does what the end of an operation means, without the lock. `error`: the stream's record when the operation failed or was
- * poisoned. False when the operation lives on and is freed by somebody else. */
-static bool settle_op(accrt_stream_t* stream, accrt_op_t* op, const accrt_error_t* error,
-                      bool first, uint64_t time_ns) {
-  bool ours = true;
-  const accrt_status_t status = error == NULL ? ACCRT_OK
-                                : first       ? error->status
-                                              : ACCRT_ERROR_POISONED;
-  const uint64_t number = op->number;
-  trace(stream, ACCRT_TRACE_COMPLETE, number, op->name, status, time_ns);
-  switch (op->kind) {
-  case ACCRT_OP_SIGNAL:
-    settle_signal(stream, op, error);
-    break;
-  case ACCRT_OP_RECORD:
-    settle_record(op, error, time_ns);
-    break;
-  case ACCRT_OP_WAIT:
-    ours = settle_wait(stream, op);
-    break;
-  case ACCRT_OP_NOTIFY:
-    op->status = error != NULL ? error->status : ACCRT_OK;
-    ours = false;
-    break;
-  case ACCRT_OP_COMMAND:
-  case ACCRT_OP_LIST:
-    if (op->completion.done != NULL)
-      op->completion.done(op->completion.user, status, error, time_ns);
-    break;
-  default:
-    break;
-  }
-  if (op->kind == ACCRT_OP_NOTIFY) {
-    op->job.run = notify_job;
-    accrt_object_retain(&stream->object);
-    accrt_worker_post(&stream->instance->worker, &op->job);
-  } else if (ours) {
-    drop_references(op);
-  }
-  accrt_fence_advance(stream->fence, number);
+/* Hands a notification to the runtime's thread, which puts the operation back. */
+static void settle_notify(accrt_stream_t* stream, accrt_op_t* op, const ended_t* ended) {
+  op->status = ended->failed ? ended->error.status : ACCRT_OK;
+  op->job.run = notify_job;
+  accrt_object_retain(&stream->object);
+  accrt_worker_post(&stream->instance->worker, &op->job);
+}
+
+/* Does what the end of an operation means, without the lock. */
+static void settle_ended(accrt_stream_t* stream, const ended_t* ended) {
+  const accrt_status_t status = !ended->failed ? ACCRT_OK
+                                : ended->first ? ended->error.status
+                                               : ACCRT_ERROR_POISONED;
+  trace(stream, ACCRT_TRACE_COMPLETE, ended->number, ended->name, status, ended->time_ns);
+  if (ended->kind == ACCRT_OP_SIGNAL)
+    settle_signal(stream, ended);
+  if (ended->kind == ACCRT_OP_RECORD)
+    settle_record(ended);
+  if (ended->completion.done != NULL && ended->kind != ACCRT_OP_NONE)
+    ended->completion.done(ended->completion.user, status, ended->failed ? &ended->error : NULL,
+                           ended->time_ns);
+  drop_references(&ended->references);
+  accrt_fence_advance(stream->fence, ended->number);
   kick_watchers(stream->instance);
-  accrt_timeline_advance(&stream->timeline, number);
-  return ours;
+  accrt_timeline_advance(&stream->timeline, ended->number);
 }
 
 static uint64_t later_of(uint64_t a, uint64_t b) {
   return a > b ? a : b;
+}
+
+/* Under the lock. A wait keeps its references: a watch may be firing. */
+static void end_op(accrt_stream_t* stream, accrt_op_t* op, ended_t* out_ended) {
+  stream->last_time_ns = later_of(stream->last_time_ns, op->time_ns);
+  out_ended->kind = op->kind;
+  out_ended->failed =
+      stream->failed && op->number >= stream->failed_number && op->kind != ACCRT_OP_NONE;
+  out_ended->first = op->number == stream->failed_number;
+  out_ended->number = op->number;
+  out_ended->name = op->name;
+  out_ended->references = (references_t){NULL, NULL, NULL, NULL};
+  if (op->kind != ACCRT_OP_WAIT)
+    out_ended->references = take_references(op);
+  out_ended->value = op->value;
+  out_ended->generation = op->generation;
+  out_ended->completion = op->completion;
+  out_ended->time_ns = op->time_ns != 0 ? op->time_ns : stream->last_time_ns;
+  if (out_ended->failed)
+    out_ended->error = stream->error;
 }
 
 /* Settles all that has ended, in order. Called with the lock held, returns without it; the stream may be gone then. */
@@ -360,22 +397,20 @@ static void settle(accrt_stream_t* stream) {
   stream->settling = true;
   while (stream->in_flight.head != NULL && stream->in_flight.head->done) {
     accrt_op_t* op = pop(&stream->in_flight);
-    const bool failed =
-        stream->failed && op->number >= stream->failed_number && op->kind != ACCRT_OP_NONE;
-    const bool first = failed && op->number == stream->failed_number;
-    stream->last_time_ns = later_of(stream->last_time_ns, op->time_ns);
-    const uint64_t time_ns = op->time_ns != 0 ? op->time_ns : stream->last_time_ns;
-    accrt_error_t error;
-    if (failed)
-      error = stream->error;
+    ended_t ended;
+    end_op(stream, op, &ended);
+    /* Back before anybody hears of the end: who repeats what he waited for finds it. */
+    const bool waits = ended.kind == ACCRT_OP_WAIT, notifies = ended.kind == ACCRT_OP_NOTIFY;
+    const bool unwanted = !waits && !notifies && recycle(stream, op);
     accrt_mutex_unlock(&stream->lock);
-    const bool ours = settle_op(stream, op, failed ? &error : NULL, first, time_ns);
-    accrt_mutex_lock(&stream->lock);
-    if (ours && recycle(stream, op)) {
-      accrt_mutex_unlock(&stream->lock);
+    if (unwanted)
       free_op(stream, op);
-      accrt_mutex_lock(&stream->lock);
-    }
+    if (notifies)
+      settle_notify(stream, op, &ended);
+    if (waits)
+      settle_wait(stream, op);
+    settle_ended(stream, &ended);
+    accrt_mutex_lock(&stream->lock);
   }
   stream->settling = false;
   const bool idle = stream->active && !stream->busy && stream->in_flight.head == NULL &&
@@ -529,7 +564,8 @@ static void wait_task(accrt_task_t* task) {
   accrt_mutex_lock(&stream->lock);
   if (op->abandoned) {
     accrt_mutex_unlock(&stream->lock);
-    drop_references(op);
+    const references_t references = take_references(op);
+    drop_references(&references);
     free_op(stream, op);
     accrt_stream_unref(stream);
     return;

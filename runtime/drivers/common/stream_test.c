@@ -235,6 +235,26 @@ static void test_repeated_use_allocates_nothing(void** state) {
   close_world();
 }
 
+/* The same with a thread of the driver: an operation is back before anybody hears of its end. */
+static void test_repeated_waits_allocate_nothing(void** state) {
+  (void)state;
+  enum { ROUNDS = 2000 };
+  open_world(TEST_DRIVER_THREAD);
+  accrt_stream_t* stream = make_stream();
+  uint32_t word = 0;
+  fill(stream, &word, 1);
+  assert_int_equal(accrt_stream_synchronize(stream, FOREVER, 0), ACCRT_OK);
+  const long before = atomic_load(&world.allocator.total_count);
+  for (int round = 0; round < ROUNDS; ++round) {
+    fill(stream, &word, 1);
+    assert_int_equal(accrt_stream_synchronize(stream, FOREVER, ACCRT_WAIT_SPIN), ACCRT_OK);
+  }
+  /* The test driver allocates one job for each. */
+  assert_int_equal(atomic_load(&world.allocator.total_count) - before, ROUNDS);
+  accrt_stream_release(stream);
+  close_world();
+}
+
 /* ---- Failure ---- */
 
 static void check_failed(accrt_stream_t* stream, accrt_status_t cause, uint64_t submission) {
@@ -972,6 +992,7 @@ int main(void) {
       cmocka_unit_test(test_chain_of_streams),
       cmocka_unit_test(test_deferral_is_invisible_to_the_driver),
       cmocka_unit_test(test_repeated_use_allocates_nothing),
+      cmocka_unit_test(test_repeated_waits_allocate_nothing),
       cmocka_unit_test(test_failure_of_a_command),
       cmocka_unit_test(test_failure_travels),
       cmocka_unit_test(test_failure_waits_for_what_runs),
