@@ -301,8 +301,10 @@ static void set_failure(host_queue_t* queue, const accrt_error_t* error) {
   accrt_mutex_unlock(&queue->mutex);
 }
 
-static void end_entry(host_queue_t* queue, const host_entry_t* entry, const accrt_error_t* error) {
+static void end_entry(host_queue_t* queue, host_entry_t* entry, const accrt_error_t* error) {
   const accrt_driver_completion_t completion = entry->completion;
+  /* Back before anybody hears of the end: who repeats what he waited for finds it. */
+  give_entry(queue, entry);
   /* Release pairs with the acquire in accrt_host_queue_run: run and lane are free. */
   atomic_fetch_sub_explicit(&queue->pending, 1, memory_order_release);
   complete(completion, error);
@@ -343,8 +345,6 @@ void accrt_host_queue_work(host_queue_t* queue, uint32_t worker_id, uint32_t ext
     accrt_mutex_unlock(&queue->mutex);
     work_on_entry(queue, entry, failed, worker_id, external);
     accrt_mutex_lock(&queue->mutex);
-    entry->next = queue->free_entries;
-    queue->free_entries = entry;
     --entry_limit;
     if (queue->first != NULL && should_yield(queue, entry_limit)) {
       accrt_mutex_unlock(&queue->mutex);
