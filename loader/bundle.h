@@ -123,7 +123,8 @@ static inline const char* accrt_bundle_string(const accrt_bundle_tables_t* table
 }
 static inline const accx_command_t* const*
 accrt_bundle_block_commands(const accrt_bundle_tables_t* tables, uint32_t block) {
-  return tables->commands + tables->block_first[block];
+  /* NULL where no block has a command. */
+  return tables->commands != NULL ? tables->commands + tables->block_first[block] : NULL;
 }
 /* The opcode's own fields: an accx_dispatch_t, accx_copy_t, ... by opcode. */
 static inline const void* accx_command_fields(const accx_command_t* command) {

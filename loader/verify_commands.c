@@ -94,7 +94,9 @@ static accrt_status_t read_block(accx_verifier_t* verifier, uint32_t index, uint
   const accrt_bundle_tables_t* tables = verifier->tables;
   accrt_bundle_t* bundle = verifier->bundle;
   const accx_block_t* block = &tables->blocks[index];
-  const unsigned char* at = bundle->command_stream + block->offset_bytes;
+  /* A bundle without commands has no stream to point into. */
+  const unsigned char* at =
+      bundle->command_stream != NULL ? bundle->command_stream + block->offset_bytes : NULL;
   uint64_t left = block->size_bytes;
   bundle->block_first[index] = *record;
   if (block->command_count > tables->command_count - *record) {

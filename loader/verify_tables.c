@@ -484,9 +484,10 @@ static accrt_status_t check_component(const accx_verifier_t* verifier,
                                       const accx_constant_t* constant, uint32_t index,
                                       uint32_t next_component, uint64_t* data_end) {
   const accrt_bundle_tables_t* tables = verifier->tables;
-  const accx_component_t* component = &tables->components[next_component];
-  if (constant->component_first != next_component || constant->component_count != 1 ||
-      next_component >= tables->component_count || component->role != ACCX_ROLE_DATA ||
+  const accx_component_t* component =
+      next_component < tables->component_count ? &tables->components[next_component] : NULL;
+  if (component == NULL || constant->component_first != next_component ||
+      constant->component_count != 1 || component->role != ACCX_ROLE_DATA ||
       component->dtype != constant->dtype) {
     return ACCX_REJECT(verifier, COMPONENTS, "constants", index, "component_first",
                        "%" PRIu32 " components from %" PRIu32

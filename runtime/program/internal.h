@@ -140,7 +140,8 @@ static inline const char* accrt_function_name(const accrt_program_t* program, ui
 }
 static inline const accx_argument_t* accrt_function_arguments(const accrt_program_t* program,
                                                               uint32_t function) {
-  return program->tables->arguments + program->tables->functions[function].argument_first;
+  const accx_argument_t* arguments = program->tables->arguments; /* NULL where none has any */
+  return arguments != NULL ? arguments + program->tables->functions[function].argument_first : NULL;
 }
 static inline uint32_t accrt_function_argument_count(const accrt_program_t* program,
                                                      uint32_t function) {

@@ -21,10 +21,10 @@ typedef struct preparation {
 static bool is_missing(const preparation_t* preparation, uint32_t function) {
   const accrt_bundle_tables_t* tables = preparation->program->tables;
   const accx_function_t* record = &tables->functions[function];
+  if ((record->flags & ACCX_FUNCTION_PREPARE) == 0 || record->result_count == 0)
+    return false;
   const accx_argument_t* results =
       accrt_function_arguments(preparation->program, function) + record->input_count;
-  if ((record->flags & ACCX_FUNCTION_PREPARE) == 0)
-    return false;
   for (uint32_t i = 0; i < record->result_count; ++i) {
     const uint32_t component = tables->constants[results[i].constant].component_first;
     if (!preparation->weights->components[component].ready)
