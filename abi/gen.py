@@ -280,7 +280,7 @@ def render_map(entries: list[tuple[str, int, int]]) -> str:
 
 def star(text: str) -> str:
     """Pointers as the house writes them: the star with the type."""
-    return re.sub(r" (\*+)(?=\w)", r"\1 ", text).replace("* *", "** ").replace("**  ", "** ")
+    return re.sub(r" (\*+)(?=\w)", r"\1 ", text)
 
 
 def render_api_header(entries: list[tuple[str, int, int]], api: Api) -> str:

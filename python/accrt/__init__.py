@@ -31,7 +31,7 @@ _HOME = {name: module for module, names in _MODULES.items() for name in names}
 if TYPE_CHECKING:  # for editors and type checkers
     from ._records import Argument, Constant, DeviceInfo, PoolEntry, Signature, Symbol
     from .bundle import Bundle
-    from .errors import *  # noqa: F403
+    from .errors import *  # noqa: F403 - one class for each status
     from .instance import Device, Instance, caps, default_instance
     from .kernels import Commands, Kernel, KernelPack, launch
     from .memory import Buffer, Pool

@@ -43,7 +43,7 @@ class Bundle(Handle):
         else:
             from .tensor import host_bytes
             address, size, self._keep = host_bytes(source, writable=False)
-            no_release = dict(_ffi_release_type())["release"]()
+            no_release = lib.accrt_bundle_open_memory.argtypes[3]()  # NULL of the callback's type
             handle = created(lib.accrt_bundle_open_memory, self.instance.handle, address, size, no_release, None, reference)
         super().__init__(handle)
 
@@ -134,11 +134,6 @@ class Bundle(Handle):
     def _repr_html_(self) -> str:
         rows = "".join(f"<tr><td><code>{_escape(str(self.signature(n)))}</code></td></tr>" for n in self.function_names())
         return f"<table><tr><th>{_escape(str(self.info['name']))}</th></tr>{rows}</table>"
-
-
-def _ffi_release_type():
-    """The callback type of accrt_bundle_open_memory's release argument."""
-    return {"release": lib.accrt_bundle_open_memory.argtypes[3]}.items()
 
 
 def _escape(value: str) -> str:

@@ -120,11 +120,10 @@ _defaults: dict[str, Instance] = {}
 
 def default_instance(host_code: str = "none") -> Instance:
     """The process's instance for a policy, made on first use. In a child forked after that: ForkedError, like everything."""
-    key = f"{os.getpid()}:{host_code}"
     with _default_lock:
-        if key not in _defaults:
-            _defaults[key] = Instance(host_code=host_code)
-        return _defaults[key]
+        if host_code not in _defaults:
+            _defaults[host_code] = Instance(host_code=host_code)
+        return _defaults[host_code]
 
 
 def caps() -> dict[str, object]:

@@ -6,11 +6,11 @@ import operator
 from typing import Iterable, Mapping, Sequence
 
 from . import _ffi
-from ._library import Handle, check, created, filled, from_record, last_error, lib, struct
+from ._library import Handle, check, created, filled, last_error, lib, struct
 from .bundle import Bundle, Signature
 from .instance import Device
 from .memory import Buffer, Pool
-from .stream import Semaphore, Stream, timeout_ns
+from .stream import Semaphore, Stream, failure, timeout_ns
 from .tensor import Tensor, as_view, dtype_id
 
 _INFINITE = _ffi.ACCRT_TIMEOUT_INFINITE
@@ -134,9 +134,7 @@ class Session(Handle):
     @property
     def error(self):
         """The failure that poisons the session, as an exception object, or None."""
-        record = struct(_ffi.accrt_error)
-        check(lib.accrt_session_error(self.handle, ctypes.byref(record)))
-        return from_record(record, record.status) if record.status else None
+        return failure(lib.accrt_session_error, self.handle)
 
     def state(self, name: str) -> Tensor:
         """A state's memory as a tensor, shared: read or write it when no call is in flight."""

@@ -27,7 +27,8 @@ def _policy(name: str) -> int:
     return _POLICIES[name]
 
 
-def _failure(function, handle: int):
+def failure(function, handle: int):
+    """The record that `function` (an accrt_..._error) gives, as an exception object, or None."""
     record = struct(_ffi.accrt_error)
     check(function(handle, ctypes.byref(record)))
     return from_record(record, record.status) if record.status else None
@@ -67,7 +68,7 @@ class Semaphore(Handle):
     @property
     def error(self):
         """The failure, as an exception object, or None."""
-        return _failure(lib.accrt_semaphore_error, self.handle)
+        return failure(lib.accrt_semaphore_error, self.handle)
 
     def eventfd(self, value: int) -> int:
         """A new file descriptor that becomes readable at `value` or on failure. The caller closes it."""
@@ -90,8 +91,8 @@ class Semaphore(Handle):
         self.wait(value, 0)
 
     def __repr__(self) -> str:
-        failure = self.error
-        return f"<accrt.Semaphore failed: {failure}>" if failure else f"<accrt.Semaphore at {self.value}>"
+        error = self.error
+        return f"<accrt.Semaphore failed: {error}>" if error else f"<accrt.Semaphore at {self.value}>"
 
 
 class Stream(Handle):
@@ -131,16 +132,16 @@ class Stream(Handle):
         """Waits for everything enqueued. Raises TimeoutError, or what the stream failed with."""
         status = lib.accrt_stream_synchronize(self.handle, timeout_ns(timeout), _policy(policy))
         if status == _ffi.ACCRT_ERROR_POISONED:
-            failure = self.error
-            if failure is not None:
-                raise failure
+            error = self.error
+            if error is not None:
+                raise error
         check(status)
         self._keep.clear()
 
     @property
     def error(self):
         """The failure that the stream carries, as an exception object, or None."""
-        return _failure(lib.accrt_stream_error, self.handle)
+        return failure(lib.accrt_stream_error, self.handle)
 
     def reset(self) -> None:
         """Clears a failure; what was not run is dropped."""
