@@ -131,6 +131,7 @@ typedef struct accrt_buffer accrt_buffer_t;
 typedef struct accrt_stream accrt_stream_t;
 typedef struct accrt_event accrt_event_t;
 typedef struct accrt_semaphore accrt_semaphore_t;
+typedef struct accrt_launch accrt_launch_t;
 typedef struct accrt_commands accrt_commands_t;
 typedef struct accrt_kernel_pack accrt_kernel_pack_t;
 typedef struct accrt_kernel accrt_kernel_t;

@@ -31,6 +31,34 @@ ACCRT_API accrt_status_t accrt_kernel_pack_load(accrt_instance_t* instance, cons
 ACCRT_API accrt_kernel_pack_t* accrt_kernel_pack_retain(accrt_kernel_pack_t* pack);
 /** Drops a reference; NULL is allowed. Since: 0.1 */
 ACCRT_API void accrt_kernel_pack_release(accrt_kernel_pack_t* pack);
+/** How a device module is loaded. */
+typedef struct accrt_module_options {
+  uint32_t struct_size;
+  uint32_t kind; /**< ACCRT_MODULE_*; 0: told from the image's first bytes */
+  const accrt_chain_t* next;
+  const void* image; /**< read during the call */
+  uint64_t size_bytes;
+  const char* name; /**< for messages and profilers; may be NULL */
+  const accrt_kernel_def_t*
+      kernels; /**< what to find in it, copied; their `entry` is NULL and `name` the image's symbol */
+  uint32_t kernel_count;
+  uint32_t kernel_size_bytes; /**< sizeof(accrt_kernel_def_t) */
+} accrt_module_options_t;
+ACCRT_ASSERT_LAYOUT(accrt_module_options_t, kernel_size_bytes, 56);
+#define ACCRT_MODULE_OPTIONS_INIT ACCRT_STRUCT_INIT(accrt_module_options_t)
+#define ACCRT_MODULE_CUBIN 2u
+#define ACCRT_MODULE_PTX 3u /**< NUL-terminated text */
+#define ACCRT_MODULE_FATBIN 4u
+/** A pack of kernels from machine code of a device (a cubin, fatbin or PTX), without a bundle. Every declared block is checked
+ * against the image. May block (PTX is compiled, once: docs/cuda.md).
+ * @param out_pack Owned by the caller. Its kernels run on `device` alone.
+ * @return ACCRT_OK; ACCRT_ERROR_INVALID_FORMAT (no image of that kind, or a kernel's block is not what the image says: kernel,
+ *   parameter, both numbers in the message); ACCRT_ERROR_NOT_FOUND (no such kernel in it); ACCRT_ERROR_NO_VARIANT (of
+ *   another architecture: both in the message); ACCRT_ERROR_UNSUPPORTED (the device loads no modules); ACCRT_ERROR_OUT_OF_MEMORY;
+ *   what the driver returns. Thread-safe. Since: 0.2 */
+ACCRT_API accrt_status_t accrt_kernel_module_load(accrt_device_t* device,
+                                                  const accrt_module_options_t* options,
+                                                  accrt_kernel_pack_t** out_pack);
 /** Number of kernels. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_kernel_pack_kernel_count(accrt_kernel_pack_t* pack,
                                                         uint32_t* out_count);
@@ -53,8 +81,11 @@ typedef struct accrt_kernel_info {
   uint32_t params_size_bytes;
   uint32_t local_memory_size_bytes;
   uint32_t reserved; /**< 0 */
+  /* Since 0.2 */
+  uint32_t block[3];   /**< threads of a workgroup; zeros for host kernels */
+  uint32_t cluster[3]; /**< workgroups of a cluster; zeros: none */
 } accrt_kernel_info_t;
-ACCRT_ASSERT_LAYOUT(accrt_kernel_info_t, reserved, 56);
+ACCRT_ASSERT_LAYOUT(accrt_kernel_info_t, cluster, 80);
 #define ACCRT_KERNEL_INFO_INIT ACCRT_STRUCT_INIT(accrt_kernel_info_t)
 /** Fills `out_info`. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_kernel_info(accrt_kernel_t* kernel, accrt_kernel_info_t* out_info);
@@ -91,6 +122,38 @@ ACCRT_API accrt_status_t accrt_stream_launch(accrt_stream_t* stream, accrt_kerne
                                              const uint32_t grid[3],
                                              const accrt_kernel_argument_t* arguments,
                                              uint32_t argument_count, uint32_t argument_size_bytes);
+
+/* ---- Prepared launches (each is externally synchronized) ---- */
+
+/** Makes one kernel ready for being launched again and again: what can be looked up, checked or built once is. Faster than
+ * accrt_stream_launch, on CUDA faster than cuLaunchKernel. Retains the kernel's pack.
+ * @param out_launch Owned by the caller.
+ * @return ACCRT_OK; ACCRT_ERROR_UNSUPPORTED (a kernel of another kind of device); ACCRT_ERROR_OUT_OF_MEMORY; what the driver
+ *   returns. Since: 0.2 */
+ACCRT_API accrt_status_t accrt_launch_create(accrt_device_t* device, accrt_kernel_t* kernel,
+                                             accrt_launch_t** out_launch);
+/** Adds a reference; returns its argument. Since: 0.2 */
+ACCRT_API accrt_launch_t* accrt_launch_retain(accrt_launch_t* launch);
+/** Drops a reference; NULL is allowed. Executions in flight end all the same. Since: 0.2 */
+ACCRT_API void accrt_launch_release(accrt_launch_t* launch);
+/** Sets an argument, checked as accrt_stream_launch checks it. Its buffer is retained until another takes its place, and each
+ * launch notes its use of it.
+ * @param index of the kernel's parameter. @return as accrt_stream_launch; ACCRT_ERROR_OUT_OF_RANGE (no such parameter). On
+ *   failure the argument is what it was. Since: 0.2 */
+ACCRT_API accrt_status_t accrt_launch_set(accrt_launch_t* launch, uint32_t index,
+                                          const accrt_kernel_argument_t* argument,
+                                          uint32_t argument_size_bytes);
+/** The launch's own parameter block, borrowed, to be written directly: params_size_bytes as accrt_kernel_info tells the places.
+ * Device addresses that are put there are not known to the library: whoever puts them there keeps their memory until the stream
+ * has passed the launch. NULL only for NULL. Since: 0.2 */
+ACCRT_API void* accrt_launch_params(accrt_launch_t* launch);
+/** Enqueues the launch with its arguments as they are now. A grid with a zero runs nothing. The launch may be changed at once
+ * afterwards. @return ACCRT_OK; ACCRT_ERROR_INVALID_STATE (a parameter that is not optional was never given: its name is in
+ *   the message; not checked once accrt_launch_params was called); ACCRT_ERROR_INVALID_ARGUMENT (the stream is of another
+ *   device); ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_POISONED; ACCRT_ERROR_DEVICE_LOST. Since: 0.2 */
+ACCRT_API accrt_status_t accrt_stream_launch_prepared(accrt_stream_t* stream,
+                                                      accrt_launch_t* launch,
+                                                      const uint32_t grid[3]);
 
 /* ---- Recorded commands (recording is externally synchronized) ---- */
 

@@ -230,8 +230,14 @@ typedef struct accrt_device_info {
   uint32_t concurrency;         /**< threads, multiprocessors: how many workgroups run at once */
   uint32_t min_alignment_bytes; /**< of every buffer */
   uint32_t queue_count;         /**< hardware queues; 0: no limit worth knowing */
+  /* Since 0.2 */
+  uint32_t dlpack_device_type; /**< of its memory, as DLPack numbers them: 1 CPU, 2 CUDA */
+  int32_t dlpack_device_id;
+  int32_t priority_least;    /**< accrt_stream_options_t.priority is clamped to least .. greatest */
+  int32_t priority_greatest; /**< both 0: the device has no priorities */
+  unsigned char uuid[16];    /**< of the hardware; zeros where it has none */
 } accrt_device_info_t;
-ACCRT_ASSERT_LAYOUT(accrt_device_info_t, queue_count, 304);
+ACCRT_ASSERT_LAYOUT(accrt_device_info_t, uuid, 336);
 #define ACCRT_DEVICE_INFO_INIT ACCRT_STRUCT_INIT(accrt_device_info_t)
 
 /** Adds a reference; returns its argument. Since: 0.1 */
@@ -242,6 +248,11 @@ ACCRT_API void accrt_device_release(accrt_device_t* device);
 ACCRT_API accrt_status_t accrt_device_info(accrt_device_t* device, accrt_device_info_t* out_info);
 /** The device's instance, borrowed. NULL only for NULL. Since: 0.1 */
 ACCRT_API accrt_instance_t* accrt_device_instance(accrt_device_t* device);
+/** Lets work of `device` reach memory of `peer`: kernels by address, copies without a detour. One way; both ways take two calls.
+ * Repeating it is fine. May block.
+ * @return ACCRT_OK (also for a device and itself); ACCRT_ERROR_UNSUPPORTED (other drivers, or no path between them: both names in the message);
+ *   ACCRT_ERROR_DEVICE_LOST. Since: 0.2 */
+ACCRT_API accrt_status_t accrt_device_enable_peer(accrt_device_t* device, accrt_device_t* peer);
 /** ACCRT_OK while the device works; ACCRT_ERROR_DEVICE_LOST for ever once it does not. Never blocks. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_device_status(accrt_device_t* device);
 

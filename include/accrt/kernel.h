@@ -47,7 +47,7 @@ extern "C" {
 
 /** Version of this ABI: major << 16 | minor. A runtime loads packs of its own major and any minor up to its own. */
 #define ACCRT_KERNEL_ABI_MAJOR 0
-#define ACCRT_KERNEL_ABI_MINOR 1
+#define ACCRT_KERNEL_ABI_MINOR 2
 #define ACCRT_KERNEL_ABI_VERSION                                                                   \
   ((uint32_t)((ACCRT_KERNEL_ABI_MAJOR << 16) | ACCRT_KERNEL_ABI_MINOR))
 
@@ -260,6 +260,12 @@ typedef int32_t (*accrt_kernel_workgroup_fn_t)(const accrt_kernel_environment_t*
   (1u << 3) /* host operators: reads shapes on the host at execute */
 #define ACCRT_KERNEL_TRAIT_SERIAL                                                                  \
   (1u << 4) /* workgroups of one dispatch must run in order, one at a time */
+#define ACCRT_KERNEL_TRAIT_COOPERATIVE                                                             \
+  (1u << 5) /* device kernels: all workgroups run at once and may wait for one another. Since 0.2 */
+#define ACCRT_KERNEL_TRAIT_OVERLAPS_PREVIOUS                                                       \
+  (1u                                                                                              \
+   << 6) /* device kernels: may start before the kernel ahead of it has ended, and waits for it itself
+               (CUDA: programmatic dependent launch, griddepcontrol.wait). Since 0.2 */
 
 /** One kernel. Append-only; `struct_size` is the pack's. */
 typedef struct accrt_kernel_def {
@@ -276,28 +282,93 @@ typedef struct accrt_kernel_def {
   const char* source_file;        /**< for traces; may be NULL */
   uint32_t source_line;
   uint32_t reserved2; /**< 0 */
+  /* Since 0.2. Device kernels: local_memory_size_bytes above is their dynamic shared memory. */
+  uint32_t block[3];   /**< threads of a workgroup in x, y, z; zeros for host kernels */
+  uint32_t cluster[3]; /**< workgroups of a cluster in x, y, z; zeros: no clusters */
 } accrt_kernel_def_t;
 ACCRT_KERNEL_STATIC_ASSERT(sizeof(void*) != 8 ||
-                               (sizeof(accrt_kernel_def_t) == 72 &&
-                                offsetof(accrt_kernel_def_t, reserved2) +
-                                        sizeof(((accrt_kernel_def_t*)0)->reserved2) + 8 >
-                                    72),
+                               (sizeof(accrt_kernel_def_t) == 96 &&
+                                offsetof(accrt_kernel_def_t, cluster) +
+                                        sizeof(((accrt_kernel_def_t*)0)->cluster) + 8 >
+                                    96),
                            "append only");
 #define ACCRT_KERNEL_MAX_PARAMS 64
 #define ACCRT_KERNEL_MAX_PARAMS_BYTES 4096
 
-/** A pack. Append-only; `struct_size` is the pack's. The table of host operators (the second level of this ABI: query
- * workspace, prepare for a shape, execute, destroy) has its place here; version 0.1 defines none. */
+/* ---- Host operators: the second level of this ABI. Since 0.2 ----------------------------------------------------------
+ * Host code that enqueues device work (a BLAS call, a collective) or, on a host device, does the work itself. Its arguments are a
+ * packed block like a kernel's. Order of calls: query_workspace and prepare when a plan is made, for shapes that stay; execute
+ * any number of times, from one thread at a time per state; destroy. Several states of one operator live side by side.
+ *
+ * execute may only enqueue onto call->stream: it does not allocate, synchronize, create streams, switch device or read
+ * device memory. With ACCRT_KERNEL_TRAIT_CAPTURABLE it may be called while the stream is being captured, and what it
+ * enqueues is replayed later without it being called: then every address and scalar in its block that it uses is frozen into
+ * the capture, and the runtime captures again when one of them changes. */
+
+/** What an operator is called with. Append-only; `struct_size` is the runtime's. */
+typedef struct accrt_operator_call {
+  uint32_t struct_size;
+  uint32_t device_type; /**< as DLPack numbers them: 1 CPU, 2 CUDA */
+  int32_t device_id;
+  uint32_t params_size_bytes;
+  const void*
+      params; /**< packed block; addresses are NULL in query_workspace and prepare, shapes and scalars are there */
+  void* stream;    /**< CUDA: CUstream; host: NULL. NULL in query_workspace and prepare */
+  void* workspace; /**< execute: workspace_size_bytes, 256-byte aligned; else NULL */
+  uint64_t workspace_size_bytes; /**< what query_workspace asked for */
+  uint64_t submission;           /**< execute: number, as in error records; else 0 */
+  char* message; /**< on failure: up to message_capacity_bytes including the terminating NUL */
+  uint32_t message_capacity_bytes;
+  uint32_t reserved; /**< 0 */
+} accrt_operator_call_t;
+ACCRT_KERNEL_STATIC_ASSERT(sizeof(void*) != 8 ||
+                               (sizeof(accrt_operator_call_t) == 72 &&
+                                offsetof(accrt_operator_call_t, reserved) +
+                                        sizeof(((accrt_operator_call_t*)0)->reserved) + 8 >
+                                    72),
+                           "append only");
+
+/** One operator. Append-only; `struct_size` is the pack's. Functions return 0, or a code of the operator's own which is
+ * reported as ACCRT_ERROR_KERNEL with `driver_code` = that code. The device's context is current in each of them. */
+typedef struct accrt_operator_def {
+  uint32_t struct_size;
+  uint32_t traits;  /**< ACCRT_KERNEL_TRAIT_* */
+  const char* name; /**< unique in the pack among kernels and operators */
+  const accrt_kernel_param_t*
+      params; /**< BUFFER, TENSOR, SCALAR and SYMBOL; may be NULL when param_count is 0 */
+  uint32_t param_count;
+  uint32_t params_size_bytes;
+  uint32_t device_type; /**< what it runs on, as DLPack numbers them; 0: any */
+  uint32_t reserved;    /**< 0 */
+  /** How much workspace execute needs for these shapes. NULL: none. */
+  int32_t (*query_workspace)(const accrt_kernel_environment_t* environment,
+                             const accrt_operator_call_t* call, uint64_t* out_size_bytes);
+  /** Makes what execute needs: plans, descriptors, a choice of algorithm. May allocate and take its time. NULL: no state. */
+  int32_t (*prepare)(const accrt_kernel_environment_t* environment,
+                     const accrt_operator_call_t* call, void** out_state);
+  int32_t (*execute)(const accrt_kernel_environment_t* environment,
+                     const accrt_operator_call_t* call, void* state);
+  /** NULL: nothing to free. Called once for each state, when nothing of it runs. */
+  void (*destroy)(const accrt_kernel_environment_t* environment, void* state);
+} accrt_operator_def_t;
+ACCRT_KERNEL_STATIC_ASSERT(sizeof(void*) != 8 ||
+                               (sizeof(accrt_operator_def_t) == 72 &&
+                                offsetof(accrt_operator_def_t, destroy) +
+                                        sizeof(((accrt_operator_def_t*)0)->destroy) + 8 >
+                                    72),
+                           "append only");
+
+/** A pack. Append-only; `struct_size` is the pack's. */
 typedef struct accrt_kernel_pack_table {
   uint32_t struct_size;
   uint32_t abi_version; /**< what the pack was built against; <= max_abi */
   const char* name;     /**< of the pack, for messages */
   const accrt_kernel_def_t* kernels;
   uint32_t kernel_count;
-  uint32_t kernel_size_bytes; /**< sizeof one element */
-  const void* host_operators; /**< NULL in 0.1 */
+  uint32_t kernel_size_bytes;                 /**< sizeof one element */
+  const accrt_operator_def_t* host_operators; /**< NULL when there are none, and in 0.1 */
   uint32_t host_operator_count;
-  uint32_t host_operator_size_bytes;
+  uint32_t host_operator_size_bytes; /**< sizeof one element */
 } accrt_kernel_pack_table_t;
 ACCRT_KERNEL_STATIC_ASSERT(
     sizeof(void*) != 8 ||

@@ -85,10 +85,14 @@ ACCRT_API accrt_status_t accrt_pool_trim(accrt_pool_t* pool, uint64_t keep_bytes
 
 /* ---- Buffers ---- */
 
+/* Memory that other processes can open: allocated apart, in whole mappings of the driver's. */
+#define ACCRT_BUFFER_FLAG_EXPORT_FD 1u  /**< through ACCRT_HANDLE_FD */
+#define ACCRT_BUFFER_FLAG_EXPORT_IPC 2u /**< through ACCRT_HANDLE_IPC; not both */
+
 /** Options of accrt_buffer_create. */
 typedef struct accrt_buffer_options {
   uint32_t struct_size;
-  uint32_t flags; /**< 0 */
+  uint32_t flags; /**< ACCRT_BUFFER_FLAG_*; since 0.2 */
   const accrt_chain_t* next;
   uint64_t alignment_bytes; /**< power of two; 0: the device's minimum (at least 256) */
   accrt_stream_t*
@@ -105,7 +109,7 @@ ACCRT_ASSERT_LAYOUT(accrt_buffer_options_t, label, 40);
 ACCRT_API accrt_status_t accrt_buffer_create(accrt_pool_t* pool, uint64_t size_bytes,
                                              const accrt_buffer_options_t* options,
                                              accrt_buffer_t** out_buffer);
-/** Wraps host memory (or device memory where `device` uses host memory) that somebody else owns.
+/** Wraps host memory, or memory of this device (CUDA: a device pointer of its), that somebody else owns.
  * @param release called once with `user` when the last reference and the last use on any stream are gone, on any thread,
  *   under no lock; may be NULL, then the memory must outlive the buffer.
  * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_UNSUPPORTED (the device cannot reach it). On failure `release`
@@ -141,6 +145,33 @@ ACCRT_API accrt_status_t accrt_buffer_map(accrt_buffer_t* buffer, uint64_t offse
                                           uint64_t size_bytes, void** out_pointer);
 /** Ends one mapping. @return ACCRT_OK; ACCRT_ERROR_INVALID_STATE (not mapped). Since: 0.1 */
 ACCRT_API accrt_status_t accrt_buffer_unmap(accrt_buffer_t* buffer);
+
+#define ACCRT_HANDLE_FD 1u /**< a POSIX file descriptor, to be sent over a socket */
+#define ACCRT_HANDLE_IPC                                                                           \
+  2u /**< bytes that any process of this machine can open while the exporter lives */
+/** Memory on its way to another process. */
+typedef struct accrt_memory_handle {
+  uint32_t struct_size;
+  uint32_t kind; /**< ACCRT_HANDLE_* */
+  void* next;    /**< NULL */
+  int32_t fd;    /**< FD: owned by whoever holds this struct; else -1 */
+  uint32_t reserved;
+  uint64_t size_bytes;
+  unsigned char bytes[64]; /**< IPC */
+} accrt_memory_handle_t;
+ACCRT_ASSERT_LAYOUT(accrt_memory_handle_t, bytes, 96);
+#define ACCRT_MEMORY_HANDLE_INIT ACCRT_STRUCT_INIT(accrt_memory_handle_t)
+/** Exports a buffer that was made with an ACCRT_BUFFER_FLAG_EXPORT_* flag; `kind` must be that flag's. Thread-safe.
+ * @return ACCRT_OK; ACCRT_ERROR_INVALID_STATE (made without, or with the other flag); ACCRT_ERROR_UNSUPPORTED; what the driver
+ *   returns. Since: 0.2 */
+ACCRT_API accrt_status_t accrt_buffer_export(accrt_buffer_t* buffer, uint32_t kind,
+                                             accrt_memory_handle_t* out_handle);
+/** Opens memory that another process exported. The handle's file descriptor stays the caller's. Thread-safe, may block.
+ * @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT (kind); ACCRT_ERROR_UNSUPPORTED; ACCRT_ERROR_OUT_OF_MEMORY; what the driver returns.
+ *   Since: 0.2 */
+ACCRT_API accrt_status_t accrt_buffer_import_handle(accrt_device_t* device,
+                                                    const accrt_memory_handle_t* handle,
+                                                    accrt_buffer_t** out_buffer);
 
 /** Releases the caller's reference in stream order: the memory is free for this stream's next allocation without waiting.
  * The buffer may not be in use on another stream. The caller's reference is consumed on success only.

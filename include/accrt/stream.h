@@ -82,6 +82,21 @@ ACCRT_ASSERT_LAYOUT(accrt_stream_options_t, label, 24);
 ACCRT_API accrt_status_t accrt_stream_create(accrt_device_t* device,
                                              const accrt_stream_options_t* options,
                                              accrt_stream_t** out_stream);
+/** Wraps somebody else's queue (CUDA: a CUstream; torch's, CuPy's) as a stream, without taking it over: the caller keeps it
+ * alive and may go on enqueuing to it directly. Order between both is the native queue's, so a stream with work in it that is not
+ * on the device yet would break it: waits for what nobody has signalled are refused here with ACCRT_ERROR_NOT_READY.
+ * While the native queue is being captured, everything that is enqueued is refused with ACCRT_ERROR_INVALID_STATE, and the
+ * capture stays sound.
+ * @param native of this device. CUDA: NULL is the legacy default stream.
+ * @return ACCRT_OK; ACCRT_ERROR_UNSUPPORTED (the device's driver has no native queues); ACCRT_ERROR_INVALID_ARGUMENT (of another
+ *   device); ACCRT_ERROR_OUT_OF_MEMORY. Since: 0.2 */
+ACCRT_API accrt_status_t accrt_stream_wrap(accrt_device_t* device, void* native,
+                                           accrt_stream_t** out_stream);
+/** The native queue under a stream (CUDA: its CUstream), borrowed, for other libraries to enqueue to. What they enqueue comes after
+ * everything that the stream has given to the device.
+ * @return ACCRT_OK; ACCRT_ERROR_UNSUPPORTED; ACCRT_ERROR_NOT_READY (the stream defers work that waits for a semaphore).
+ *   Since: 0.2 */
+ACCRT_API accrt_status_t accrt_stream_native(accrt_stream_t* stream, void** out_native);
 /** Adds a reference; returns its argument. Since: 0.1 */
 ACCRT_API accrt_stream_t* accrt_stream_retain(accrt_stream_t* stream);
 /** Drops a reference; NULL is allowed. Work in flight still runs; work that waits for a semaphore nobody signals is dropped
@@ -158,6 +173,15 @@ ACCRT_API accrt_status_t accrt_stream_copy_strided(accrt_stream_t* stream,
 ACCRT_API accrt_status_t accrt_stream_fill(accrt_stream_t* stream, const accrt_place_t* target,
                                            uint64_t size_bytes, uint64_t pattern,
                                            uint32_t pattern_bytes);
+
+/** Copies size_bytes of a file to a place, by threads of the runtime, through pinned memory where the device needs it. Later
+ * work on the stream waits for it. The file descriptor may be closed at once; the target's memory must stay.
+ * @param flags 0.
+ * @return as accrt_stream_copy; ACCRT_ERROR_IO (the descriptor is no regular file or cannot be duplicated: errno). Reads that
+ *   fail later, or end early, fail the stream with ACCRT_ERROR_IO. Since: 0.2 */
+ACCRT_API accrt_status_t accrt_stream_read_file(accrt_stream_t* stream, int32_t fd,
+                                                uint64_t file_offset, const accrt_place_t* target,
+                                                uint64_t size_bytes, uint32_t flags);
 
 /* ---- Events: order and time within a device ---- */
 

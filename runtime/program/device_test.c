@@ -130,19 +130,19 @@ static accrt_status_t shim_module_find(accrt_driver_module_t* module, const char
 }
 
 /* The host driver runs the test's function where the list has the module's kernel. */
-static accrt_status_t shim_list(accrt_driver_device_t* device,
-                                const accrt_driver_command_t* commands, uint32_t command_count,
-                                uint32_t binding_count, uint32_t scalar_count,
+static accrt_status_t shim_list(accrt_driver_device_t* device, const accrt_driver_list_info_t* info,
                                 accrt_driver_list_t** out_list) {
   accrt_driver_command_t own[64];
-  assert_true(command_count <= 64);
-  for (uint32_t i = 0; i < command_count; ++i) {
-    own[i] = commands[i];
+  assert_true(info->command_count <= 64);
+  for (uint32_t i = 0; i < info->command_count; ++i) {
+    own[i] = info->commands[i];
     if (own[i].opcode == ACCRT_DRIVER_COMMAND_DISPATCH &&
         own[i].as.dispatch.kernel->module_kernel != NULL)
       own[i].as.dispatch.kernel = own[i].as.dispatch.kernel->module_kernel;
   }
-  return host()->list_create(device, own, command_count, binding_count, scalar_count, out_list);
+  accrt_driver_list_info_t changed = *info;
+  changed.commands = own;
+  return host()->list_create(device, &changed, out_list);
 }
 
 static accrt_driver_table_t make_table(const char* name) {

@@ -185,9 +185,15 @@ static accrt_status_t create_list(accrt_plan_builder_t* builder) {
   if (plan->command_count == 0)
     return ACCRT_OK;
   accrt_device_t* device = builder->program->device;
-  return accrt_device_driver_table(device)->list_create(
-      accrt_device_driver_device(device), plan->commands, plan->command_count, plan->binding_count,
-      plan->scalar_count, &plan->list);
+  const accrt_driver_list_info_t info = {.struct_size = (uint32_t)sizeof info,
+                                         .command_count = plan->command_count,
+                                         .commands = plan->commands,
+                                         .binding_count = plan->binding_count,
+                                         .scalar_count = plan->scalar_count,
+                                         .name =
+                                             accrt_function_name(builder->program, plan->function)};
+  return accrt_device_driver_table(device)->list_create(accrt_device_driver_device(device), &info,
+                                                        &plan->list);
 }
 
 static accrt_status_t finish(accrt_plan_builder_t* builder) {

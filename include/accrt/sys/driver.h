@@ -20,7 +20,7 @@ ACCRT_BEGIN
 
 /* Version of this interface: major << 16 | minor. */
 #define ACCRT_DRIVER_ABI_MAJOR 0
-#define ACCRT_DRIVER_ABI_MINOR 1
+#define ACCRT_DRIVER_ABI_MINOR 2
 #define ACCRT_DRIVER_ABI_VERSION                                                                   \
   ((uint32_t)((ACCRT_DRIVER_ABI_MAJOR << 16) | ACCRT_DRIVER_ABI_MINOR))
 /** Name of the one symbol that a driver's shared object exports. */
@@ -32,6 +32,8 @@ typedef struct accrt_driver_device accrt_driver_device_t;
 typedef struct accrt_driver_queue accrt_driver_queue_t;
 typedef struct accrt_driver_list accrt_driver_list_t;
 typedef struct accrt_driver_module accrt_driver_module_t;
+typedef struct accrt_driver_event accrt_driver_event_t;
+typedef struct accrt_driver_launch accrt_driver_launch_t;
 
 /** What the runtime lends a driver, valid until the driver is closed. Append-only. */
 typedef struct accrt_driver_environment {
@@ -83,6 +85,14 @@ typedef struct accrt_driver_kernel {
   void* module_kernel; /**< what module_find gave; NULL for host kernels */
 } accrt_driver_kernel_t;
 ACCRT_ASSERT_LAYOUT(accrt_driver_kernel_t, module_kernel, 24);
+
+/** A host operator as a driver sees it. Made by common code; a driver reads it. The driver calls prepare when a list with it is
+ * made, execute when the list runs (or is captured), destroy with the list. */
+typedef struct accrt_driver_operator {
+  const accrt_operator_def_t* definition;
+  const accrt_kernel_environment_t* environment;
+} accrt_driver_operator_t;
+ACCRT_ASSERT_LAYOUT(accrt_driver_operator_t, environment, 16);
 
 /** Machine code for module_load. */
 typedef struct accrt_driver_image {
@@ -136,6 +146,7 @@ ACCRT_ASSERT_LAYOUT(accrt_driver_patch_t, value, 72);
 #define ACCRT_DRIVER_COMMAND_FILL 3u
 #define ACCRT_DRIVER_COMMAND_BARRIER 4u
 #define ACCRT_DRIVER_COMMAND_MARKER 5u
+#define ACCRT_DRIVER_COMMAND_OPERATOR 6u /* in lists alone */
 
 /** Runs nothing when a grid dimension is 0. Values of grid dimensions fit 32 bits (checked at submission by common code). */
 typedef struct accrt_driver_dispatch {
@@ -166,6 +177,18 @@ typedef struct accrt_driver_fill {
 } accrt_driver_fill_t;
 ACCRT_ASSERT_LAYOUT(accrt_driver_fill_t, reserved, 56);
 
+/** A host operator. `workspace.binding` is ACCRT_DRIVER_NONE when it needs none. The patches of params are an operator's
+ * whole knowledge of memory: see accrt/kernel.h for what may change between executions. */
+typedef struct accrt_driver_invoke {
+  const accrt_driver_operator_t* operation;
+  const void* params; /**< template of the packed block */
+  uint32_t params_size_bytes;
+  uint32_t patch_count;
+  const accrt_driver_patch_t* patches;
+  accrt_driver_range_t workspace;
+} accrt_driver_invoke_t;
+ACCRT_ASSERT_LAYOUT(accrt_driver_invoke_t, workspace, 72);
+
 /** One command. Pointers are valid for the life of the list (list_create) or during the call (queue_enqueue). */
 typedef struct accrt_driver_command {
   uint32_t opcode;
@@ -177,6 +200,7 @@ typedef struct accrt_driver_command {
     accrt_driver_dispatch_t dispatch;
     accrt_driver_copy_t copy;
     accrt_driver_fill_t fill;
+    accrt_driver_invoke_t invoke;
   } as;
 } accrt_driver_command_t;
 ACCRT_ASSERT_LAYOUT(accrt_driver_command_t, as, 216);
@@ -200,6 +224,31 @@ typedef struct accrt_driver_submission {
   accrt_driver_completion_t completion;
 } accrt_driver_submission_t;
 ACCRT_ASSERT_LAYOUT(accrt_driver_submission_t, completion, 64);
+
+#define ACCRT_DRIVER_BINDING_STABLE                                                                \
+  1u /**< seldom changes between submissions (arenas, weights, state): worth freezing into what the driver prepares */
+/** What a list is made of. Append-only. Arrays are valid for the life of the list, binding_flags during the call only. */
+typedef struct accrt_driver_list_info {
+  uint32_t struct_size;
+  uint32_t command_count;
+  const accrt_driver_command_t* commands;
+  uint32_t binding_count; /**< what submissions will give */
+  uint32_t scalar_count;
+  const uint32_t* binding_flags; /**< ACCRT_DRIVER_BINDING_* by binding; NULL: all 0 */
+  const char* name;              /**< for messages; may be NULL */
+} accrt_driver_list_info_t;
+ACCRT_ASSERT_LAYOUT(accrt_driver_list_info_t, name, 40);
+
+/** How memory is handed to another process, or device. */
+#define ACCRT_DRIVER_HANDLE_FD 1u  /**< a POSIX file descriptor, owned by who receives it */
+#define ACCRT_DRIVER_HANDLE_IPC 2u /**< 64 opaque bytes that any process of this machine can open */
+typedef struct accrt_driver_handle {
+  uint32_t kind;
+  int32_t fd; /**< FD; else -1 */
+  uint64_t size_bytes;
+  unsigned char bytes[64]; /**< IPC */
+} accrt_driver_handle_t;
+ACCRT_ASSERT_LAYOUT(accrt_driver_handle_t, bytes, 80);
 
 /** What a driver can do, by kind of memory. Append-only. */
 typedef struct accrt_driver_memory_info {
@@ -280,15 +329,76 @@ typedef struct accrt_driver_table {
   /** Clears a failure. The queue has nothing in flight. */
   accrt_status_t (*queue_reset)(accrt_driver_queue_t* queue);
 
-  /** Makes an immutable list. `binding_count` and `scalar_count` are what submissions will give. */
-  accrt_status_t (*list_create)(accrt_driver_device_t* device,
-                                const accrt_driver_command_t* commands, uint32_t command_count,
-                                uint32_t binding_count, uint32_t scalar_count,
+  /** Makes an immutable list. May block (compiles, instantiates, prepares operators). */
+  accrt_status_t (*list_create)(accrt_driver_device_t* device, const accrt_driver_list_info_t* info,
                                 accrt_driver_list_t** out_list);
   /** No execution of it is in flight. */
   void (*list_destroy)(accrt_driver_list_t* list);
+
+  /* ---- Since 0.2; all optional, a group at a time ---- */
+
+  /* Progress by number. With these two a submission may come without a completion (done == NULL): it is over when queue_progress
+   * says so. Failures of such work are returned by these, with their record; the runtime then treats the queue as failed from
+   * the first number that is not complete. */
+  /** Number of the last submission up to which all have ended. Never blocks. */
+  accrt_status_t (*queue_progress)(accrt_driver_queue_t* queue, uint64_t* out_number);
+  /** Waits on the calling thread until all submissions up to `number` have ended. ACCRT_ERROR_TIMEOUT. @param policy
+   * ACCRT_WAIT_* of accrt/stream.h. May be called while another thread enqueues. Blocks. */
+  accrt_status_t (*queue_wait)(accrt_driver_queue_t* queue, uint64_t number, uint64_t timeout_ns,
+                               uint32_t policy);
+
+  /* Events of the driver's own. Without them the runtime makes events of completions. Records and waits are calls on a queue:
+   * one at a time per queue. An event may be waited for on queues of other devices of the driver. */
+  accrt_status_t (*event_create)(accrt_driver_device_t* device,
+                                 uint32_t flags, /* ACCRT_EVENT_FLAG_* */
+                                 accrt_driver_event_t** out_event);
+  /** Allowed while a record of it is in flight. */
+  void (*event_destroy)(accrt_driver_event_t* event);
+  accrt_status_t (*event_record)(accrt_driver_queue_t* queue, accrt_driver_event_t* event);
+  /** What follows on the queue waits for the latest record. */
+  accrt_status_t (*event_wait)(accrt_driver_queue_t* queue, accrt_driver_event_t* event);
+  /** ACCRT_OK, ACCRT_ERROR_NOT_READY (without a record of the error: cheap), or the device's failure. Never blocks. */
+  accrt_status_t (*event_query)(accrt_driver_event_t* event);
+  accrt_status_t (*event_synchronize)(accrt_driver_event_t* event, uint64_t timeout_ns,
+                                      uint32_t policy);
+  accrt_status_t (*event_elapsed)(accrt_driver_event_t* start, accrt_driver_event_t* end,
+                                  int64_t* out_elapsed_ns);
+
+  /* Prepared launches: one kernel, made ready once, launched with another block and grid each time. */
+  accrt_status_t (*launch_create)(accrt_driver_device_t* device,
+                                  const accrt_driver_kernel_t* kernel,
+                                  accrt_driver_launch_t** out_launch);
+  /** May be called while executions are in flight. */
+  void (*launch_destroy)(accrt_driver_launch_t* launch);
+  /** Enqueues it. `params` is the packed block, valid during the call. One call at a time per launch, and per queue. The grid has
+   * no zero. */
+  accrt_status_t (*queue_launch)(accrt_driver_queue_t* queue, accrt_driver_launch_t* launch,
+                                 const uint32_t grid[3], const void* params, uint64_t number);
+
+  /* Somebody else's queues. */
+  /** Wraps a native queue (CUDA: a CUstream) without owning it. ACCRT_ERROR_INVALID_ARGUMENT when it is of another device. */
+  accrt_status_t (*queue_wrap)(accrt_driver_device_t* device, void* native,
+                               accrt_driver_queue_t** out_queue);
+  /** The native queue, borrowed. */
+  void* (*queue_native)(accrt_driver_queue_t* queue);
+
+  /* Memory that leaves the process or the device. */
+  /** Like memory_allocate, for memory that can be exported: never shared with other allocations. */
+  accrt_status_t (*memory_allocate_exportable)(accrt_driver_device_t* device, uint64_t size_bytes,
+                                               uint32_t handle_kind,
+                                               accrt_driver_memory_t* out_memory);
+  accrt_status_t (*memory_export)(accrt_driver_device_t* device,
+                                  const accrt_driver_memory_t* memory, uint32_t handle_kind,
+                                  accrt_driver_handle_t* out_handle);
+  /** Opens what another process exported. The handle's fd stays the caller's. memory_unimport ends it. */
+  accrt_status_t (*memory_import_handle)(accrt_driver_device_t* device,
+                                         const accrt_driver_handle_t* handle,
+                                         accrt_driver_memory_t* out_memory);
+  /** Lets kernels and copies of `device` reach memory of `peer`, a device of the same driver, what it has and will have. Repeating
+   * it is fine. ACCRT_ERROR_UNSUPPORTED when there is no path. May block. */
+  accrt_status_t (*device_enable_peer)(accrt_driver_device_t* device, accrt_driver_device_t* peer);
 } accrt_driver_table_t;
-ACCRT_ASSERT_LAYOUT(accrt_driver_table_t, list_destroy, 224);
+ACCRT_ASSERT_LAYOUT(accrt_driver_table_t, device_enable_peer, 368);
 
 /** Exported by a driver: its table, read-only, for a runtime that speaks versions up to max_abi; NULL to refuse. */
 typedef const accrt_driver_table_t* (*accrt_driver_query_fn_t)(uint32_t max_abi);

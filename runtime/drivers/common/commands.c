@@ -565,9 +565,12 @@ accrt_status_t accrt_commands_finalize(accrt_commands_t* commands) {
   accrt_status_t status = begin(commands, __func__, NULL);
   if (status != ACCRT_OK)
     return status;
-  status = commands->device->slot->table.list_create(commands->device->driver_device,
-                                                     commands->commands, (uint32_t)commands->count,
-                                                     commands->binding_count, 0, &commands->list);
+  const accrt_driver_list_info_t info = {.struct_size = (uint32_t)sizeof info,
+                                         .command_count = (uint32_t)commands->count,
+                                         .commands = commands->commands,
+                                         .binding_count = commands->binding_count};
+  status = commands->device->slot->table.list_create(commands->device->driver_device, &info,
+                                                     &commands->list);
   if (status != ACCRT_OK) {
     accrt_device_note_status(commands->device, status);
     commands->list = NULL;

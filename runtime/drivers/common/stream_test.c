@@ -577,9 +577,15 @@ static void test_completions_of_lists(void** state) {
                                             .pattern_bytes = 4};
     accrt_driver_list_t* list;
     const accrt_driver_table_t* table = accrt_device_driver_table(world.device);
-    assert_int_equal(
-        table->list_create(accrt_device_driver_device(world.device), &command, 1, 1, 1, &list),
-        ACCRT_OK);
+    assert_int_equal(table->list_create(accrt_device_driver_device(world.device),
+                                        &(accrt_driver_list_info_t){.struct_size = (uint32_t)sizeof(
+                                                                        accrt_driver_list_info_t),
+                                                                    .command_count = 1,
+                                                                    .commands = &command,
+                                                                    .binding_count = 1,
+                                                                    .scalar_count = 1},
+                                        &list),
+                     ACCRT_OK);
     finished_t good = {0}, bad = {0}, behind = {0}, dropped = {0};
     uint32_t words[4] = {0};
     assert_int_equal(accrt_stream_wait(stream, gate, 1), ACCRT_OK);

@@ -621,20 +621,16 @@ static inline accrt_status_t test_queue_reset(accrt_driver_queue_t* queue) {
 }
 
 static inline accrt_status_t test_list_create(accrt_driver_device_t* device,
-                                              const accrt_driver_command_t* commands,
-                                              uint32_t command_count, uint32_t binding_count,
-                                              uint32_t scalar_count,
+                                              const accrt_driver_list_info_t* info,
                                               accrt_driver_list_t** out_list) {
   (void)device;
-  (void)binding_count;
-  (void)scalar_count;
   *out_list = NULL;
   TEST_TRY(TEST_SLOT_LIST_CREATE);
   *out_list = test_driver_alloc(sizeof **out_list);
   if (*out_list == NULL)
     return test_no_memory(__func__);
-  (*out_list)->commands = commands;
-  (*out_list)->count = command_count;
+  (*out_list)->commands = info->commands;
+  (*out_list)->count = info->command_count;
   atomic_fetch_add(&test_driver.lists, 1);
   return ACCRT_OK;
 }

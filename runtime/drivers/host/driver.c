@@ -135,12 +135,12 @@ static accrt_status_t queue_reset(accrt_driver_queue_t* queue) {
   return accrt_host_queue_reset((host_queue_t*)queue);
 }
 static accrt_status_t list_create(accrt_driver_device_t* device,
-                                  const accrt_driver_command_t* commands, uint32_t command_count,
-                                  uint32_t binding_count, uint32_t scalar_count,
+                                  const accrt_driver_list_info_t* info,
                                   accrt_driver_list_t** out_list) {
   host_list_t* list;
-  const accrt_status_t status = accrt_host_list_create(
-      (host_device_t*)device, commands, command_count, binding_count, scalar_count, &list);
+  const accrt_status_t status =
+      accrt_host_list_create((host_device_t*)device, info->commands, info->command_count,
+                             info->binding_count, info->scalar_count, &list);
   *out_list = (accrt_driver_list_t*)list;
   return status;
 }

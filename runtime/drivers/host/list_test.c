@@ -92,7 +92,16 @@ static void test_empty_list(void** state) {
   test_device_t test;
   test_device_open(&test, "1");
   accrt_driver_list_t* list;
-  assert_int_equal(test.table->list_create(test.device, NULL, 0, 0, 0, &list), ACCRT_OK);
+  assert_int_equal(
+      test.table->list_create(
+          test.device,
+          &(accrt_driver_list_info_t){.struct_size = (uint32_t)sizeof(accrt_driver_list_info_t),
+                                      .command_count = 0,
+                                      .commands = NULL,
+                                      .binding_count = 0,
+                                      .scalar_count = 0},
+          &list),
+      ACCRT_OK);
   accrt_driver_queue_t* queue;
   assert_int_equal(test.table->queue_create(test.device, 0, &queue), ACCRT_OK);
   const accrt_driver_submission_t submission = test_submission(NULL, 0, NULL, 0);
@@ -112,8 +121,16 @@ static void test_grid_overflow(void** state) {
   const uint32_t grid[3] = {UINT32_MAX, UINT32_MAX, UINT32_MAX};
   const accrt_driver_command_t command = test_dispatch(&kernel, grid, NULL, 0);
   accrt_driver_list_t* list = (accrt_driver_list_t*)&test;
-  assert_int_equal(test.table->list_create(test.device, &command, 1, 0, 0, &list),
-                   ACCRT_ERROR_OVERFLOW);
+  assert_int_equal(
+      test.table->list_create(
+          test.device,
+          &(accrt_driver_list_info_t){.struct_size = (uint32_t)sizeof(accrt_driver_list_info_t),
+                                      .command_count = 1,
+                                      .commands = &command,
+                                      .binding_count = 0,
+                                      .scalar_count = 0},
+          &list),
+      ACCRT_ERROR_OVERFLOW);
   assert_null(list);
   assert_non_null(strstr(test.environment.message, "wide"));
   test_device_close(&test);
@@ -134,7 +151,14 @@ static void test_no_memory(void** state) {
   for (long allowed = 0;; ++allowed) {
     atomic_store(&test.environment.fail_after, allowed);
     accrt_driver_list_t* list;
-    const accrt_status_t status = test.table->list_create(test.device, &command, 1, 0, 0, &list);
+    const accrt_status_t status = test.table->list_create(
+        test.device,
+        &(accrt_driver_list_info_t){.struct_size = (uint32_t)sizeof(accrt_driver_list_info_t),
+                                    .command_count = 1,
+                                    .commands = &command,
+                                    .binding_count = 0,
+                                    .scalar_count = 0},
+        &list);
     atomic_store(&test.environment.fail_after, -1);
     if (status == ACCRT_OK) {
       test.table->list_destroy(list);

@@ -104,7 +104,16 @@ static void check_mixed(test_device_t* test) {
   const accrt_driver_command_t list_command =
       test_dispatch(&log_kernel, one, &params, sizeof params);
   accrt_driver_list_t* list;
-  assert_int_equal(test->table->list_create(test->device, &list_command, 1, 0, 0, &list), ACCRT_OK);
+  assert_int_equal(
+      test->table->list_create(
+          test->device,
+          &(accrt_driver_list_info_t){.struct_size = (uint32_t)sizeof(accrt_driver_list_info_t),
+                                      .command_count = 1,
+                                      .commands = &list_command,
+                                      .binding_count = 0,
+                                      .scalar_count = 0},
+          &list),
+      ACCRT_OK);
   accrt_driver_command_t fill = {.opcode = ACCRT_DRIVER_COMMAND_FILL};
   fill.as.fill.target = test_memory(area, sizeof area);
   fill.as.fill.pattern_bytes = 4;
@@ -239,7 +248,16 @@ static void check_parallel(test_device_t* test) {
   command.as.dispatch.patches = &patch;
   command.as.dispatch.patch_count = 1;
   accrt_driver_list_t* list;
-  assert_int_equal(test->table->list_create(test->device, &command, 1, 1, 0, &list), ACCRT_OK);
+  assert_int_equal(
+      test->table->list_create(
+          test->device,
+          &(accrt_driver_list_info_t){.struct_size = (uint32_t)sizeof(accrt_driver_list_info_t),
+                                      .command_count = 1,
+                                      .commands = &command,
+                                      .binding_count = 1,
+                                      .scalar_count = 0},
+          &list),
+      ACCRT_OK);
   runner_t runners[6];
   pthread_t threads[6];
   for (uint32_t i = 0; i < 6; ++i) {
@@ -284,7 +302,16 @@ static void test_run_needs_idle_queue(void** state) {
   const accrt_driver_kernel_t kernel = {&definition, &test_kernel_environment, NULL};
   const accrt_driver_command_t command = test_dispatch(&kernel, one, NULL, 0);
   accrt_driver_list_t* list;
-  assert_int_equal(test.table->list_create(test.device, &command, 1, 0, 0, &list), ACCRT_OK);
+  assert_int_equal(
+      test.table->list_create(
+          test.device,
+          &(accrt_driver_list_info_t){.struct_size = (uint32_t)sizeof(accrt_driver_list_info_t),
+                                      .command_count = 1,
+                                      .commands = &command,
+                                      .binding_count = 0,
+                                      .scalar_count = 0},
+          &list),
+      ACCRT_OK);
   accrt_driver_queue_t* queue;
   assert_int_equal(test.table->queue_create(test.device, 0, &queue), ACCRT_OK);
   atomic_store(&gate, 0);
@@ -468,7 +495,16 @@ static void test_no_allocation_when_warm(void** state) {
   const log_params_t params = {.log = log, .length = &length, .fail = 0};
   const accrt_driver_command_t command = test_dispatch(&log_kernel, one, &params, sizeof params);
   accrt_driver_list_t* list;
-  assert_int_equal(test.table->list_create(test.device, &command, 1, 0, 0, &list), ACCRT_OK);
+  assert_int_equal(
+      test.table->list_create(
+          test.device,
+          &(accrt_driver_list_info_t){.struct_size = (uint32_t)sizeof(accrt_driver_list_info_t),
+                                      .command_count = 1,
+                                      .commands = &command,
+                                      .binding_count = 0,
+                                      .scalar_count = 0},
+          &list),
+      ACCRT_OK);
   accrt_driver_queue_t* queue;
   assert_int_equal(test.table->queue_create(test.device, 0, &queue), ACCRT_OK);
   test_signal_t end = {0};
@@ -514,7 +550,16 @@ static void test_no_allocation_on_the_caller(void** state) {
   accrt_driver_queue_t* queue;
   assert_int_equal(test.table->queue_create(test.device, 0, &queue), ACCRT_OK);
   accrt_driver_list_t* list;
-  assert_int_equal(test.table->list_create(test.device, &command, 1, 0, 0, &list), ACCRT_OK);
+  assert_int_equal(
+      test.table->list_create(
+          test.device,
+          &(accrt_driver_list_info_t){.struct_size = (uint32_t)sizeof(accrt_driver_list_info_t),
+                                      .command_count = 1,
+                                      .commands = &command,
+                                      .binding_count = 0,
+                                      .scalar_count = 0},
+          &list),
+      ACCRT_OK);
   const accrt_driver_submission_t submission = test_submission(NULL, 0, NULL, 0);
   const long before = atomic_load(&test.environment.allocation_count);
   for (int i = 0; i < 100; ++i) {

@@ -28,7 +28,13 @@ static accrt_status_t run_commands(test_device_t* test, const accrt_driver_comma
                                    uint32_t repeats) {
   accrt_driver_list_t* list;
   accrt_status_t status = test->table->list_create(
-      test->device, commands, count, submission->binding_count, submission->scalar_count, &list);
+      test->device,
+      &(accrt_driver_list_info_t){.struct_size = (uint32_t)sizeof(accrt_driver_list_info_t),
+                                  .command_count = count,
+                                  .commands = commands,
+                                  .binding_count = submission->binding_count,
+                                  .scalar_count = submission->scalar_count},
+      &list);
   assert_int_equal(status, ACCRT_OK);
   accrt_driver_queue_t* queue;
   assert_int_equal(test->table->queue_create(test->device, 0, &queue), ACCRT_OK);
@@ -270,7 +276,16 @@ static void check_patches(test_device_t* test) {
   commands[2].as.fill.pattern = 0xAB;
   commands[2].as.fill.pattern_bytes = 1;
   accrt_driver_list_t* list;
-  assert_int_equal(test->table->list_create(test->device, commands, 3, 3, 4, &list), ACCRT_OK);
+  assert_int_equal(
+      test->table->list_create(
+          test->device,
+          &(accrt_driver_list_info_t){.struct_size = (uint32_t)sizeof(accrt_driver_list_info_t),
+                                      .command_count = 3,
+                                      .commands = commands,
+                                      .binding_count = 3,
+                                      .scalar_count = 4},
+          &list),
+      ACCRT_OK);
   accrt_driver_queue_t* queue;
   assert_int_equal(test->table->queue_create(test->device, 0, &queue), ACCRT_OK);
   for (uint64_t round = 0; round < 50; ++round) {

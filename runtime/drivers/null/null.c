@@ -475,25 +475,23 @@ static accrt_status_t queue_reset(accrt_driver_queue_t* queue) {
 /* ---- Lists ---- */
 
 static accrt_status_t list_create(accrt_driver_device_t* device,
-                                  const accrt_driver_command_t* commands, uint32_t command_count,
-                                  uint32_t binding_count, uint32_t scalar_count,
+                                  const accrt_driver_list_info_t* info,
                                   accrt_driver_list_t** out_list) {
-  (void)binding_count;
-  (void)scalar_count;
   *out_list = NULL;
   const accrt_driver_environment_t* environment = device->driver->environment;
   accrt_driver_list_t* list = allocate(environment, sizeof *list, "list_create");
   if (list == NULL)
     return ACCRT_ERROR_OUT_OF_MEMORY;
   list->device = device;
-  if (command_count != 0) {
-    list->commands = allocate(environment, command_count * sizeof *commands, "list_create");
+  if (info->command_count != 0) {
+    const size_t size_bytes = info->command_count * sizeof *list->commands;
+    list->commands = allocate(environment, size_bytes, "list_create");
     if (list->commands == NULL) {
       deallocate(environment, list, sizeof *list);
       return ACCRT_ERROR_OUT_OF_MEMORY;
     }
-    memcpy(list->commands, commands, command_count * sizeof *commands);
-    list->command_count = command_count;
+    memcpy(list->commands, info->commands, size_bytes);
+    list->command_count = info->command_count;
   }
   *out_list = list;
   return ACCRT_OK;
