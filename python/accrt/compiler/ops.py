@@ -949,3 +949,16 @@ def _infer_pack(op: Op) -> Types:
 @define("accrt.matmul_packed(Tensor self, Tensor packed, Tensor? bias, Tensor? residual, columns, activation, dtype)")
 def _infer_matmul_packed(op: Op) -> Types:
     return [TensorType(op.attrs["dtype"], op.operands[0].shape[:-1] + (op.attrs["columns"],))]
+
+
+@define("accrt.product(Tensor self, Tensor other, Tensor? bias, Tensor? residual, columns, activation, dtype)")
+def _infer_product(op: Op) -> Types:
+    """activation(self @ other + bias) + residual, where other is [k, n] as it lies (a transposed view of a weight, mostly),
+    bias [n] and residual of the result's type."""
+    x, weight, bias, residual = op.operands
+    _same(x.shape[-1], weight.shape[0], "inner dimension of a product")
+    _same(weight.shape[1], op.attrs["columns"], "columns of a product")
+    result = TensorType(op.attrs["dtype"], x.shape[:-1] + (op.attrs["columns"],))
+    if (bias is not None and bias.shape != result.shape[-1:]) or (residual is not None and residual.type != result):
+        raise IRError(f"product of {result} with another bias or residual")
+    return [result]

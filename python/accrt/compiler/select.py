@@ -3,6 +3,9 @@
 `lower(op, operands, results)` gives a Lowering for operands and results of known types, shapes and strides; a kernel that
 cannot take them says why by ValueError, and the caller gives it contiguous ones, or decomposes the operation. Weights and
 plain tensors are told apart by their encoding alone, so another layout is another entry here and no new operation.
+
+Each family of targets ("host", "cuda") has rules of its own; here are those of the host, cuda/ has the others. Several rules
+may stand for one operation: they are tried from the highest priority down.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from . import expr as ex
 from . import ops
 from .ir import IRError, Op, TensorType
 from .kernels import attention, elementwise, matmul, tensor_ops
-from .kernels.kerneldef import KernelDef, Launch, TensorSpec
+from .kernels.kerneldef import FAMILIES, KernelDef, Launch, TensorSpec
 from .kernels.kerneldef import launch as make_launch
 
 #: A bound operand: ("in", index of the operand) or ("out", index of the result).
@@ -31,26 +34,43 @@ class Lowering:
 
 Specs = Sequence[Optional[TensorSpec]]
 Rule = Callable[[Op, Specs, Specs], Lowering]
-_RULES: Dict[str, Rule] = {}
+_RULES: Dict[str, Dict[str, List[Tuple[int, Rule]]]] = {family: {} for family in FAMILIES}
 
 
-def _rule(name: str) -> Callable[[Rule], Rule]:
+def rule(name: str, family: str = "host", priority: int = 0) -> Callable[[Rule], Rule]:
+    """Registers a function (operation, specs of operands, specs of results) -> Lowering."""
+
     def register(function: Rule) -> Rule:
-        _RULES[name] = function
+        rules = _RULES[family].setdefault(name, [])
+        rules.append((priority, function))
+        rules.sort(key=lambda item: -item[0])
         return function
 
     return register
 
 
-def has_rule(name: str) -> bool:
-    return name in _RULES
+_rule = rule
 
 
-def lower(op: Op, operands: Specs, results: Specs) -> Lowering:
+def _rules(name: str, family: str) -> Sequence[Tuple[int, Rule]]:
+    if family == "cuda":
+        from . import cuda  # noqa: F401  - registers its rules when first asked for
+    return _RULES[family].get(name, ())
+
+
+def has_rule(name: str, family: str = "host") -> bool:
+    return bool(_rules(name, family))
+
+
+def lower(op: Op, operands: Specs, results: Specs, family: str = "host") -> Lowering:
     """The launch for an operation. Raises ValueError, saying why, where its kernels cannot take these operands."""
-    if op.name not in _RULES:
-        raise ValueError(f"no kernel does {op.name}")
-    return _RULES[op.name](op, operands, results)
+    reasons = []
+    for _priority, attempt in _rules(op.name, family):
+        try:
+            return attempt(op, operands, results)
+        except ValueError as error:
+            reasons.append(str(error))
+    raise ValueError("; ".join(reasons) or f"no {family} kernel does {op.name}")
 
 
 def contiguous(type_: TensorType) -> TensorSpec:
@@ -63,17 +83,17 @@ def contiguous(type_: TensorType) -> TensorSpec:
     return TensorSpec(type_.dtype, type_.shape, tuple(reversed(strides)))
 
 
-def supported(op: Op) -> bool:
+def supported(op: Op, family: str = "host") -> bool:
     """Whether a kernel does the whole operation, at least on contiguous operands."""
     specs = [None if v is None else contiguous(v.type) for v in op.operands]
     try:
-        lower(op, specs, [contiguous(v.type) for v in op.results])
+        lower(op, specs, [contiguous(v.type) for v in op.results], family)
     except ValueError:
         return False
     return True
 
 
-def _named(launch: Launch, **bindings: Optional[Binding]) -> Lowering:
+def named(launch: Launch, **bindings: Optional[Binding]) -> Lowering:
     return Lowering(launch, {name: binding for name, binding in bindings.items() if binding is not None})
 
 
@@ -94,39 +114,39 @@ def _elementwise(op: Op, operands: Specs, results: Specs) -> Lowering:
 
 @_rule("accrt.pack")
 def _pack(op: Op, operands: Specs, results: Specs) -> Lowering:
-    return _named(matmul.lower_pack(operands[0], results[0]), b=("in", 0), packed=OUT)
+    return named(matmul.lower_pack(operands[0], results[0]), b=("in", 0), packed=OUT)
 
 
 @_rule("accrt.matmul_packed")
 def _matmul_packed(op: Op, operands: Specs, results: Specs) -> Lowering:
     x, packed, bias, residual = operands
     made = matmul.lower_matmul_packed(x, packed, results[0], bias, residual, op.attrs["activation"])
-    return _named(made, a=("in", 0), b=("in", 1), bias=_in(op, 2), residual=_in(op, 3), out=OUT)
+    return named(made, a=("in", 0), b=("in", 1), bias=_in(op, 2), residual=_in(op, 3), out=OUT)
 
 
 @_rule("aten.matmul")
 def _matmul(op: Op, operands: Specs, results: Specs) -> Lowering:
-    return _named(matmul.lower_matmul(operands[0], operands[1], results[0]), a=("in", 0), b=("in", 1), out=OUT)
+    return named(matmul.lower_matmul(operands[0], operands[1], results[0]), a=("in", 0), b=("in", 1), out=OUT)
 
 
 @_rule("aten.layer_norm")
 def _layer_norm(op: Op, operands: Specs, results: Specs) -> Lowering:
     x, weight, bias = operands
     made = tensor_ops.lower_norm("layer_norm", x, results[0], weight, bias, op.attrs["eps"])
-    return _named(made, x=("in", 0), weight=_in(op, 1), bias=_in(op, 2), out=OUT)
+    return named(made, x=("in", 0), weight=_in(op, 1), bias=_in(op, 2), out=OUT)
 
 
 @_rule("aten.rms_norm")
 def _rms_norm(op: Op, operands: Specs, results: Specs) -> Lowering:
     made = tensor_ops.lower_norm("rms_norm", operands[0], results[0], operands[1], None, op.attrs["eps"])
-    return _named(made, x=("in", 0), weight=_in(op, 1), out=OUT)
+    return named(made, x=("in", 0), weight=_in(op, 1), out=OUT)
 
 
 @_rule("aten.softmax")
 def _softmax(op: Op, operands: Specs, results: Specs) -> Lowering:
     if operands[0].rank == 0 or ops.axis_of(op.attrs["dim"], operands[0].rank) != operands[0].rank - 1:
         raise ValueError("softmax: kernels take the last dimension")
-    return _named(tensor_ops.lower_softmax(operands[0], results[0]), x=("in", 0), out=OUT)
+    return named(tensor_ops.lower_softmax(operands[0], results[0]), x=("in", 0), out=OUT)
 
 
 def _reduce(kind: str) -> Rule:
@@ -138,13 +158,13 @@ def _reduce(kind: str) -> Rule:
             out = TensorSpec(out.dtype, tuple(out.shape[a] for a in kept), tuple(out.strides[a] for a in kept))
         if x.rank == 0:
             x, axes = TensorSpec(x.dtype, (1,), (1,)), [0]
-        return _named(tensor_ops.lower_reduce(kind, x, out, axes), x=("in", 0), out=OUT)
+        return named(tensor_ops.lower_reduce(kind, x, out, axes), x=("in", 0), out=OUT)
 
     return lower_reduce
 
 
 for _name, _kind in (("sum", "sum"), ("mean", "mean"), ("amax", "max"), ("amin", "min")):
-    _RULES["aten." + _name] = _reduce(_kind)
+    _rule("aten." + _name)(_reduce(_kind))
 
 
 @_rule("aten.scaled_dot_product_attention")
@@ -157,7 +177,7 @@ def _attention(op: Op, operands: Specs, results: Specs) -> Lowering:
     made = attention.lower_attention(
         q, k, v, results[0], mask, scale=at["scale"], causal=at["is_causal"], causal_offset=at["causal_offset"]
     )
-    return _named(made, q=("in", 0), k=("in", 1), v=("in", 2), mask=_in(op, 3), out=OUT)
+    return named(made, q=("in", 0), k=("in", 1), v=("in", 2), mask=_in(op, 3), out=OUT)
 
 
 def _axes_moved(spec: TensorSpec, axes: Sequence[int]) -> TensorSpec:
@@ -182,34 +202,50 @@ def _rope(op: Op, operands: Specs, results: Specs) -> Lowering:
         raise ValueError("rotary embedding: the kernel's sines are f32")
     x, out = _four_axes(operands[0]), _four_axes(results[0])
     made = tensor_ops.lower_rope(x, out, theta=op.attrs["theta"], start=op.attrs["position"])
-    return _named(made, x=("in", 0), out=OUT)
+    return named(made, x=("in", 0), out=OUT)
 
 
 @_rule("aten.embedding")
 def _embedding(op: Op, operands: Specs, results: Specs) -> Lowering:
-    return _named(tensor_ops.lower_gather(operands[0], operands[1], results[0], 0), x=("in", 0), index=("in", 1), out=OUT)
+    return named(tensor_ops.lower_gather(operands[0], operands[1], results[0], 0), x=("in", 0), index=("in", 1), out=OUT)
 
 
 @_rule("aten.index_select")
 def _index_select(op: Op, operands: Specs, results: Specs) -> Lowering:
     axis = ops.axis_of(op.attrs["dim"], op.operands[0].rank)
     made = tensor_ops.lower_gather(operands[0], operands[1], results[0], axis)
-    return _named(made, x=("in", 0), index=("in", 1), out=OUT)
+    return named(made, x=("in", 0), index=("in", 1), out=OUT)
 
 
 @_rule("aten.clone")
 def _clone(op: Op, operands: Specs, results: Specs) -> Lowering:
-    return copy(operands[0], results[0])
+    return named(tensor_ops.lower_copy(operands[0], results[0]), x=("in", 0), out=OUT)
 
 
-def copy(source: TensorSpec, target: TensorSpec) -> Lowering:
-    return _named(tensor_ops.lower_copy(source, target), x=("in", 0), out=OUT)
+def copy(source: TensorSpec, target: TensorSpec, family: str = "host") -> Lowering:
+    """The launch of a copy between two places; buffers are named x and out."""
+    if family == "cuda":
+        from . import cuda
+
+        return cuda.copy(source, target)
+    return named(tensor_ops.lower_copy(source, target), x=("in", 0), out=OUT)
 
 
 @_rule("accrt.kernel")
 def _users_kernel(op: Op, operands: Specs, results: Specs) -> Lowering:
-    """A user's kernel takes contiguous tensors."""
+    return users_kernel(op.attrs["kernel"], "host", op, operands, results)
+
+
+@_rule("accrt.kernel", "cuda")
+def _users_cuda_kernel(op: Op, operands: Specs, results: Specs) -> Lowering:
     kernel: KernelDef = op.attrs["kernel"]
+    return users_kernel(kernel.cuda or kernel, "cuda", op, operands, results)
+
+
+def users_kernel(kernel: KernelDef, family: str, op: Op, operands: Specs, results: Specs) -> Lowering:
+    """A user's kernel takes contiguous tensors."""
+    if kernel.family != family:
+        raise ValueError(f"kernel {kernel.name!r} is for {kernel.family}, not for {family}")
     for spec in (*operands, *results):
         plain = contiguous(TensorType(spec.dtype, spec.shape))
         if not all(ex.proved_equal(a, b) for a, b in zip(spec.strides, plain.strides)):
@@ -226,11 +262,13 @@ def _users_kernel(op: Op, operands: Specs, results: Specs) -> Lowering:
 
 #: Operations whose result may take the memory of an operand: element i is read before element i is written.
 IN_PLACE = ("accrt.elementwise", "aten.layer_norm", "aten.rms_norm", "aten.softmax", "accrt.rope")
+#: Products whose result may take the memory of the residual that they add.
+PRODUCTS = ("accrt.matmul_packed", "accrt.product")
 
 
 def may_share(op: Op, index: int) -> bool:
     """Whether the result may overwrite operand `index` where it lies (same type, same strides)."""
-    if op.name == "accrt.matmul_packed":
+    if op.name in PRODUCTS:
         return index == 3
     return op.name in IN_PLACE and (index == 0 or op.name == "accrt.elementwise")
 

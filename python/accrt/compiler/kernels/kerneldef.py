@@ -1,7 +1,8 @@
 """KernelDef: what the compiler knows of one kernel, built-in or a user's, and Launch: one use of it.
 
 A KernelDef is data: the parameters in the order of the packed block, how grid, workspace and local memory follow from sizes,
-when the kernel may be used, and what produces its code. It neither compiles (image.py) nor chooses (the compiler's selection).
+when the kernel may be used, and what produces its code. It neither compiles (image.py for hosts, cuda/nvcc.py for CUDA) nor
+chooses (the compiler's selection).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, Callable, Mapping, Optional, Sequence, Tuple
 
 SOURCE_DIRECTORY = Path(__file__).resolve().parent
+CUDA_DIRECTORY = SOURCE_DIRECTORY.parent / "cuda"
 
 # Names and sizes of the element types that host kernels know; the ids are those of accrt/kernel.h.
 DTYPE_IDS = {
@@ -28,7 +30,13 @@ DTYPE_SIZES = {
 PARAM_KINDS = {"buffer": 1, "tensor": 2, "scalar": 3, "symbol": 4, "workspace": 5}
 ACCESS_IDS = {"none": 0, "read": 1, "write": 2, "read_write": 3}
 TRAIT_DETERMINISTIC = 1 << 0
+TRAIT_ZEROED_WORKSPACE = 1 << 2
 TRAIT_SERIAL = 1 << 4
+TRAIT_COOPERATIVE = 1 << 5
+TRAIT_OVERLAPS_PREVIOUS = 1 << 6
+
+#: Where kernels run. Each has its own selection rules, and functions of the bundle that are planned for it.
+FAMILIES = ("host", "cuda")
 
 _TENSOR_SIZE_BYTES = 16 + 16 * 8
 _KERNEL_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,255}\Z")
@@ -121,6 +129,58 @@ class CSource:
 
 
 @dataclass(frozen=True)
+class CudaSource:
+    """The producer of a CUDA kernel: one CUDA C++ translation unit that defines the entry as `extern "C" __global__`.
+
+    Its parameters are those of the KernelDef, one by one and in order: a buffer or workspace is a pointer, a scalar has its
+    type by value, a symbol is a long long. Either `text`, or `file` (in compiler/cuda/, or an absolute
+    path) included after `defines`; compiler/cuda/ is on the include path. `flags` go to nvcc. `exact` names those targets that
+    are built with instructions of that very architecture (("sm_90",): as sm_90a); the others see the same source.
+    """
+
+    file: str = ""
+    text: str = ""
+    defines: Tuple[Tuple[str, str], ...] = ()
+    flags: Tuple[str, ...] = ()
+    exact: Tuple[str, ...] = ()
+
+    def unit(self) -> str:
+        lines = [f"#define {name} {value}" for name, value in self.defines]
+        if self.file:
+            lines.append(f'#include "{self.file}"')
+        return "\n".join(lines) + "\n" + self.text
+
+    def depends(self) -> str:
+        """Digest of everything of ours that the unit may include, so that a cache notices a change."""
+        digest = hashlib.sha256()
+        own = [CUDA_DIRECTORY / self.file] if self.file else []
+        for path in sorted(CUDA_DIRECTORY.glob("*.cuh")) + own:
+            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class OperatorSource:
+    """The producer of a host operator: entry `name` of a pack that the runtime finds by its name."""
+
+    pack: str
+    name: str
+
+
+@dataclass(frozen=True)
+class CudaVariant:
+    """Another implementation of a CUDA kernel, with the same parameters and the same grid, for one architecture: "sm_80",
+    "sm_90", or "sm_90a" (an exact one). It is preferred there."""
+
+    arch: str
+    producer: CudaSource
+    block: Tuple[int, int, int]
+    cluster: Tuple[int, int, int] = (0, 0, 0)
+    local_memory_bytes: int = 0
+    entry: str = ""
+
+
+@dataclass(frozen=True)
 class Predicate:
     """A condition for using a kernel: `test` gets its values by parameter name, `text` says it for messages."""
 
@@ -134,19 +194,25 @@ class KernelDef:
 
     name             unique in an image; the C entry function is `entry`
     op               what it computes, as the compiler names operations
-    producer         CSource for host kernels
+    producer         CSource for host kernels, CudaSource for CUDA kernels; None where `operator` alone does it
     params           in the order of the packed block, placed by `layout`
     grid             values by parameter name -> (x, y, z), ints or symbolic, each at least 1
     workspace_bytes  values by parameter name -> bytes; None: no workspace
-    local_memory_bytes  per workgroup, fixed
+    local_memory_bytes  per workgroup, fixed; of CUDA kernels, their dynamic shared memory
     predicates       when it may be used; `launch` refuses with the text of the first that fails
-    arch             machine architectures it is written for; empty: any that has a C compiler
+    arch             host: machine architectures it is written for; empty: any that has a C compiler. CUDA: the targets
+                     ("sm_80", "sm_90", "ptx") that it is built for; empty: all that are asked for
     cpu_features     names as in accrt/kernel.h without ACCRT_CPU_, beyond those of the image's target
+    family           "host" or "cuda"
+    block, cluster   CUDA: threads of a block; blocks of a cluster (zeros: none)
+    specials         CUDA: implementations for single architectures, preferred there
+    operator         a host operator with the same parameters; it is preferred where its pack is there
+    cuda             of a user's host kernel: its counterpart for CUDA, with the same buffers and values
     """
 
     name: str
     op: str
-    producer: CSource
+    producer: Any
     params: Tuple[Param, ...]
     grid: Callable[[Mapping[str, Any]], Tuple[Any, Any, Any]]
     workspace_bytes: Optional[Callable[[Mapping[str, Any]], Any]] = None
@@ -156,6 +222,12 @@ class KernelDef:
     cpu_features: Tuple[str, ...] = ()
     traits: int = TRAIT_DETERMINISTIC
     entry: str = ""
+    family: str = "host"
+    block: Tuple[int, int, int] = (0, 0, 0)
+    cluster: Tuple[int, int, int] = (0, 0, 0)
+    specials: Tuple[CudaVariant, ...] = ()
+    operator: Optional[OperatorSource] = None
+    cuda: Optional["KernelDef"] = None
 
     def __post_init__(self) -> None:
         if not _KERNEL_NAME.match(self.name):
@@ -165,6 +237,8 @@ class KernelDef:
                 f"kernel {self.name}: {len(self.params)} parameters in {self.params_size_bytes} bytes; "
                 "at most 64 in 4096 fit"
             )
+        if self.family not in FAMILIES or (self.family == "cuda") != (self.block[0] > 0 or self.producer is None):
+            raise ValueError(f"kernel {self.name}: family {self.family!r} with blocks of {self.block}")
         if not self.entry:
             object.__setattr__(self, "entry", "accrt_" + re.sub(r"[^A-Za-z0-9_]", "_", self.name))
 

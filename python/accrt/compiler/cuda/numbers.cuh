@@ -1,0 +1,136 @@
+/* numbers.cuh - element types, 16-byte vectors of them, and sums over warps and blocks, for all device code of the compiler.
+ *
+ * Everything is in namespace accrt_cuda and static: any number of these headers go into one translation unit. Arithmetic
+ * on 16-bit types is done in float. */
+#ifndef ACCRT_CUDA_NUMBERS_CUH_
+#define ACCRT_CUDA_NUMBERS_CUH_
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <stdint.h>
+
+namespace accrt_cuda {
+
+typedef __half f16;
+typedef __nv_bfloat16 bf16;
+typedef float f32;
+
+template <class T> struct is_f32 {
+  static constexpr bool value = false;
+};
+template <> struct is_f32<float> {
+  static constexpr bool value = true;
+};
+
+static __device__ __forceinline__ float to_float(float x) { return x; }
+static __device__ __forceinline__ float to_float(f16 x) { return __half2float(x); }
+static __device__ __forceinline__ float to_float(bf16 x) { return __bfloat162float(x); }
+
+template <class T> static __device__ __forceinline__ T from_float(float x);
+template <> __device__ __forceinline__ float from_float<float>(float x) { return x; }
+template <> __device__ __forceinline__ f16 from_float<f16>(float x) { return __float2half_rn(x); }
+template <> __device__ __forceinline__ bf16 from_float<bf16>(float x) {
+  return __float2bfloat16_rn(x);
+}
+
+/** Two floats as two 16-bit numbers in one register, the first in the low half. */
+template <class T> static __device__ __forceinline__ uint32_t pack_two(float low, float high);
+template <> __device__ __forceinline__ uint32_t pack_two<f16>(float low, float high) {
+  const __half2 two = __floats2half2_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&two);
+}
+template <> __device__ __forceinline__ uint32_t pack_two<bf16>(float low, float high) {
+  const __nv_bfloat162 two = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&two);
+}
+
+/** COUNT elements that are loaded and stored at once. */
+template <class T, int COUNT> struct alignas(sizeof(T) * COUNT) vector {
+  T item[COUNT];
+};
+
+template <class T, int COUNT>
+static __device__ __forceinline__ vector<T, COUNT> load_vector(const T* from) {
+  return *reinterpret_cast<const vector<T, COUNT>*>(from);
+}
+
+template <class T, int COUNT>
+static __device__ __forceinline__ void store_vector(T* to, const vector<T, COUNT>& value) {
+  *reinterpret_cast<vector<T, COUNT>*>(to) = value;
+}
+
+static __device__ __forceinline__ bool is_aligned(const void* address, uint32_t bytes) {
+  return (reinterpret_cast<uintptr_t>(address) & (bytes - 1)) == 0;
+}
+
+struct join_sum {
+  static __device__ __forceinline__ float neutral() { return 0.0f; }
+  static __device__ __forceinline__ float join(float a, float b) { return a + b; }
+};
+/** NaN wins. */
+struct join_max {
+  static __device__ __forceinline__ float neutral() { return -INFINITY; }
+  static __device__ __forceinline__ float join(float a, float b) {
+    return a > b || a != a ? a : b;
+  }
+};
+
+template <class JOIN, int LANES = 32> static __device__ __forceinline__ float warp_join(float x) {
+#pragma unroll
+  for (int step = LANES / 2; step > 0; step /= 2)
+    x = JOIN::join(x, __shfl_xor_sync(0xffffffffu, x, step));
+  return x;
+}
+
+/** Over the whole block, in all threads and in the same order everywhere. `scratch` has one float a warp; it may be used
+ * again after the next barrier. */
+template <class JOIN, int THREADS>
+static __device__ __forceinline__ float block_join(float x, float* scratch) {
+  x = warp_join<JOIN>(x);
+  if (THREADS <= 32)
+    return x;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (lane == 0)
+    scratch[warp] = x;
+  __syncthreads();
+  x = lane < THREADS / 32 ? scratch[lane] : JOIN::neutral();
+  return warp_join<JOIN>(x);
+}
+
+/* Programmatic dependent launch: wait for the kernels ahead before reading or writing what they touch; allow the next one
+ * to be put on the machine. Both do nothing in a launch without the attribute. */
+static __device__ __forceinline__ void wait_for_previous() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+static __device__ __forceinline__ void allow_next() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+enum activation { NONE = 0, RELU = 1, GELU = 2, GELU_TANH = 3, SILU = 4, TANH = 5, SIGMOID = 6 };
+
+/** GELU is the exact one, with erf; GELU_TANH its approximation by tanh. */
+static __device__ __forceinline__ float activate(float x, int kind) {
+  switch (kind) {
+  case RELU:
+    return x < 0.0f ? 0.0f : x;
+  case GELU:
+    return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
+  case GELU_TANH:
+    return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));
+  case SILU:
+    return x / (1.0f + __expf(-x));
+  case TANH:
+    return tanhf(x);
+  case SIGMOID:
+    return 1.0f / (1.0f + __expf(-x));
+  default:
+    return x;
+  }
+}
+
+} // namespace accrt_cuda
+#endif

@@ -1,0 +1,253 @@
+"""Builds CUDA kernels with nvcc: cubins for sm_80 and sm_90, and PTX for what comes after, each checked against its records.
+
+`build_images(kernels, targets)` compiles every translation unit once for each target (cached per user by compiler, flags and
+content, as host images are) and links the units of a target into one cubin; PTX is kept unit by unit. The same sources and
+compiler give the same bytes. It uses nothing of a GPU.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+import glob
+import hashlib
+import os
+import shlex
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, List, Sequence, Tuple
+
+from ..kernels.image import ImageError, _cached, _digest, _version
+from ..kernels.kerneldef import CUDA_DIRECTORY, CudaSource, KernelDef
+
+#: Targets by name, and the architectures that the compiler is asked for.
+TARGETS: Dict[str, str] = {"sm_80": "sm_80", "sm_90": "sm_90", "ptx": "compute_80"}
+
+# -fmad=false: as on the host, an element-wise a*b+c gives the same bytes fused into one kernel or not. Code that wants a fused
+#   multiply-add asks for it by name (fmaf), or for another setting in its source's flags.
+_COMPILE_FLAGS = ("-std=c++17", "-O3", "-x", "cu", "-fmad=false", "-Wno-deprecated-gpu-targets", "--diag-suppress=177")
+
+
+@dataclass(frozen=True)
+class Nvcc:
+    """The compiler: what to call, and its version for the cache key."""
+
+    command: Tuple[str, ...]
+    linker: str
+    version: str
+
+
+@dataclass(frozen=True)
+class CudaImage:
+    """One image and the kernels that it holds."""
+
+    name: str
+    kind: str  # cubin or ptx
+    arch: str  # sm_80, sm_90, sm_90a; of PTX compute_80
+    data: bytes
+    kernels: Tuple[KernelDef, ...]
+    special: bool = False  # holds the implementations that kernels have for this architecture alone
+
+
+def _candidates() -> List[str]:
+    """Places where nvcc may be, the preferred first: the environment's choice, PATH, toolkits, wheels."""
+    chosen = os.environ.get("ACCRT_NVCC")
+    if chosen is not None:
+        return [chosen]
+    found = [shutil.which("nvcc") or ""]
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        found.append(os.path.join(os.environ[variable], "bin", "nvcc") if os.environ.get(variable) else "")
+    found.append("/usr/local/cuda/bin/nvcc")
+    for directory in sys.path:
+        found += sorted(glob.glob(os.path.join(directory or ".", "nvidia", "*", "bin", "nvcc")), reverse=True)
+    return [path for path in dict.fromkeys(found) if path]
+
+
+@functools.lru_cache(maxsize=None)
+def find_nvcc() -> Nvcc:
+    """The compiler. Raises ImageError, saying where it was looked for, when there is none."""
+    tried = _candidates()
+    for path in tried:
+        command = tuple(shlex.split(path))
+        version = _version(command) if command else None
+        if version is None:
+            continue
+        beside = Path(os.path.realpath(shutil.which(command[0]) or command[0])).parent / "nvlink"
+        linker = str(beside) if beside.exists() else shutil.which("nvlink")
+        if linker:
+            return Nvcc(command, linker, version)
+    raise ImageError(f"no CUDA compiler: tried {', '.join(tried) or 'nothing'} (nvcc with nvlink beside it is needed)")
+
+
+def available_targets() -> Tuple[List[str], Dict[str, str]]:
+    """Targets that can be built here, and for the others why not."""
+    try:
+        find_nvcc()
+    except ImageError as error:
+        return [], {name: str(error) for name in TARGETS}
+    return list(TARGETS), {}
+
+
+# ---- Compiling -------------------------------------------------------------------------------------------------------
+
+
+def _run(command: Sequence[str], what: str, directory: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, cwd=directory)
+    if done.returncode != 0:
+        raise ImageError(f"{what} failed: {' '.join(command)}\n{(done.stderr + done.stdout).strip()[:4000]}")
+
+
+def compile_unit(source: CudaSource, arch: str) -> bytes:
+    """One translation unit: for sm_* a relocatable cubin, for compute_* PTX."""
+    compiler = find_nvcc()
+    ptx = arch.startswith("compute_")
+    kind = ("-ptx",) if ptx else ("-cubin", "-rdc=true")
+    virtual = arch.replace("sm_", "compute_")
+    where = ("-arch=" + arch,) if ptx else (f"-gencode=arch={virtual},code={arch}",)
+    flags = (*_COMPILE_FLAGS, *kind, *where, *source.flags)
+    text = source.unit()
+    key = _digest("cuda-unit-1", compiler.version, " ".join(flags), source.depends(), text)
+
+    def make() -> bytes:
+        with tempfile.TemporaryDirectory(prefix="accrt-cuda-") as directory:
+            Path(directory, "unit.cu").write_text(text)
+            command = [*compiler.command, *flags, f"-I{CUDA_DIRECTORY}", "unit.cu", "-o", "unit.out"]
+            _run(command, f"compiling a kernel for {arch}", directory)
+            return Path(directory, "unit.out").read_bytes()
+
+    return _cached(key, make)
+
+
+def _link(objects: Sequence[bytes], arch: str) -> bytes:
+    """Relocatable cubins as one that the driver loads."""
+    compiler = find_nvcc()
+    key = hashlib.sha256(f"cuda-image-1\0{arch}\0{compiler.version}".encode())
+    for content in objects:
+        key.update(hashlib.sha256(content).digest())
+
+    def make() -> bytes:
+        with tempfile.TemporaryDirectory(prefix="accrt-cuda-") as directory:
+            names = []
+            for index, content in enumerate(objects):
+                names.append(f"u{index}.cubin")
+                Path(directory, names[-1]).write_bytes(content)
+            _run([compiler.linker, f"-arch={arch}", *names, "-o", "image.cubin"], f"linking for {arch}", directory)
+            return Path(directory, "image.cubin").read_bytes()
+
+    return _cached(key.hexdigest(), make)
+
+
+def _units(kernels: Sequence[KernelDef]) -> Dict[CudaSource, List[KernelDef]]:
+    units: Dict[CudaSource, List[KernelDef]] = {}
+    for kernel in kernels:
+        units.setdefault(kernel.producer, []).append(kernel)
+    return units
+
+
+def _wanted(kernels: Sequence[KernelDef], target: str) -> List[KernelDef]:
+    return [k for k in kernels if isinstance(k.producer, CudaSource) and (not k.arch or target in k.arch)]
+
+
+def build_images(kernels: Sequence[KernelDef], targets: Sequence[str], name: str = "accrt") -> List[CudaImage]:
+    """Images that hold `kernels` for the targets, each checked. Raises ImageError."""
+    unique: Dict[str, KernelDef] = {}
+    for kernel in kernels:
+        known = unique.setdefault(kernel.name, kernel)
+        if (known.producer, known.params) != (kernel.producer, kernel.params):
+            raise ImageError(f"two different kernels are named {kernel.name!r}")
+    ordered = [unique[key] for key in sorted(unique)]
+    groups: List[Tuple[str, str, bool, Dict[CudaSource, List[KernelDef]]]] = []  # image name, architecture, special, units
+    for target in targets:
+        plain: Dict[str, List[KernelDef]] = {}
+        for kernel in _wanted(ordered, target):
+            arch = TARGETS[target] + ("a" if target in kernel.producer.exact else "")
+            plain.setdefault(arch, []).append(kernel)
+        for arch in sorted(plain):
+            groups.append((f"{name}.{arch}", arch, False, _units(plain[arch])))
+        special: Dict[str, Dict[CudaSource, List[KernelDef]]] = {}
+        for kernel in ordered:
+            for variant in kernel.specials:
+                if variant.arch.rstrip("a") == target:
+                    special.setdefault(variant.arch, {}).setdefault(variant.producer, []).append(kernel)
+        for arch in sorted(special):
+            groups.append((f"{name}.{arch}.special", arch, True, special[arch]))
+    jobs = [(source, arch) for _name, arch, _special, units in groups for source in units]
+    with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, os.cpu_count() or 1)) as pool:
+        made = dict(zip(jobs, pool.map(lambda job: compile_unit(*job), jobs)))
+    images: List[CudaImage] = []
+    for image_name, arch, is_special, units in groups:
+        if arch.startswith("compute_"):
+            for index, (source, members) in enumerate(units.items()):
+                data = made[(source, arch)].rstrip(b"\0") + b"\0"
+                images.append(CudaImage(f"{image_name}.{index:03}", "ptx", arch, data, tuple(members)))
+            continue
+        members = tuple(k for unit in units.values() for k in unit)
+        data = _link([made[(source, arch)] for source in units], arch)
+        images.append(CudaImage(image_name, "cubin", arch, data, members, is_special))
+    for image in images:
+        check_image(image)
+    return images
+
+
+# ---- Checks ----------------------------------------------------------------------------------------------------------
+
+
+def entry_of(kernel: KernelDef, image: CudaImage) -> str:
+    """The name of a kernel's function in an image."""
+    if image.special:
+        return next(v.entry for v in kernel.specials if v.arch == image.arch) or kernel.entry
+    return kernel.entry
+
+
+def cubin_parameters(data: bytes) -> Dict[str, List[Tuple[int, int]]]:
+    """(offset, size) of each parameter of each kernel in a cubin, in order."""
+    section_offset, = struct.unpack_from("<Q", data, 40)
+    section_size, section_count, names_index = struct.unpack_from("<HHH", data, 58)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", data, section_offset + i * section_size) for i in range(section_count)]
+    names = sections[names_index]
+    found: Dict[str, List[Tuple[int, int]]] = {}
+    for section in sections:
+        start = names[4] + section[0]
+        name = data[start : data.index(b"\0", start)].decode()
+        if name.startswith(".nv.info."):
+            found[name[9:]] = _parameters(data[section[4] : section[4] + section[5]])
+    return found
+
+
+def _parameters(info: bytes) -> List[Tuple[int, int]]:
+    """Attributes of a kernel: those that describe parameters (0x17) hold index, ordinal, offset and size << 18."""
+    found: Dict[int, Tuple[int, int]] = {}
+    at = 0
+    while at + 4 <= len(info):
+        form, attribute, size = struct.unpack_from("<BBH", info, at)
+        at += 4
+        if form != 4:
+            continue
+        if attribute == 0x17:
+            _index, ordinal, offset, packed = struct.unpack_from("<IHHI", info, at)
+            found[ordinal] = (offset, packed >> 18)
+        at += size
+    return [found[ordinal] for ordinal in sorted(found)]
+
+
+def check_image(image: CudaImage) -> None:
+    """Raises ImageError unless each kernel of a cubin takes exactly the parameters of its record."""
+    if image.kind != "cubin":
+        return
+    have = cubin_parameters(image.data)
+    for kernel in image.kernels:
+        entry = entry_of(kernel, image)
+        if entry not in have:
+            raise ImageError(f"the image for {image.arch} has no kernel {entry!r}; it has {', '.join(sorted(have))}")
+        wanted = [(p.offset, p.size) for p in kernel.params]
+        if have[entry] != wanted:
+            raise ImageError(
+                f"kernel {kernel.name}: in the image for {image.arch} its parameters (offset, size) are {have[entry]}, "
+                f"its record says {wanted}"
+            )
+
