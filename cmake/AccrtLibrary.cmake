@@ -4,6 +4,9 @@ file(GLOB_RECURSE ACCRT_SOURCES CONFIGURE_DEPENDS RELATIVE "${CMAKE_CURRENT_SOUR
      "${CMAKE_CURRENT_SOURCE_DIR}/runtime/*.c" "${CMAKE_CURRENT_SOURCE_DIR}/loader/*.c"
      "${CMAKE_CURRENT_SOURCE_DIR}/abi/*.c")
 list(FILTER ACCRT_SOURCES EXCLUDE REGEX "_test\\.c$")
+if(NOT ACCRT_CUDA_BUILT)
+  list(FILTER ACCRT_SOURCES EXCLUDE REGEX "^runtime/drivers/cuda/")
+endif()
 
 if(NOT ACCRT_SOURCES)
   message(WARNING "no library sources under runtime/, loader/ or abi/: only configuring")
@@ -35,6 +38,10 @@ target_include_directories(accrt_objects PRIVATE "${PROJECT_SOURCE_DIR}"
                            "${PROJECT_SOURCE_DIR}/include")
 target_compile_definitions(accrt_objects PRIVATE ACCRT_BUILDING=1
                            ACCRT_BUILD_VERSION="${PROJECT_VERSION}")
+if(ACCRT_CUDA_BUILT)
+  target_compile_definitions(accrt_objects PRIVATE ACCRT_CUDA=1)
+  target_include_directories(accrt_objects SYSTEM PRIVATE "${ACCRT_CUDA_INCLUDE_DIR}")
+endif()
 target_compile_options(accrt_objects PRIVATE -fno-semantic-interposition -ffunction-sections
                        -fdata-sections)
 target_link_libraries(accrt_objects PRIVATE accrt_flags Threads::Threads)
