@@ -47,6 +47,14 @@ file(GLOB_RECURSE ACCRT_INSIDE_TESTS CONFIGURE_DEPENDS
      "${PROJECT_SOURCE_DIR}/abi/*_test.c" "${PROJECT_SOURCE_DIR}/tests/fault/*.c")
 foreach(source IN LISTS ACCRT_INSIDE_TESTS)
   get_filename_component(folder "${source}" DIRECTORY)
+  if(folder MATCHES "runtime/drivers/cuda$")
+    # Not the folder itself: its cuda.h is not the toolkit's.
+    if(ACCRT_CUDA_BUILT)
+      accrt_add_test("${source}" accrt_static "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/include"
+                     "${ACCRT_CUDA_INCLUDE_DIR}")
+    endif()
+    continue()
+  endif()
   accrt_add_test("${source}" accrt_static "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/include"
                  "${folder}")
 endforeach()
