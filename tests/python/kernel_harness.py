@@ -128,6 +128,8 @@ class _Def(ctypes.Structure):
         ("source_file", ctypes.c_char_p),
         ("source_line", ctypes.c_uint32),
         ("reserved2", ctypes.c_uint32),
+        ("block", ctypes.c_uint32 * 3),
+        ("cluster", ctypes.c_uint32 * 3),
     ]
 
 

@@ -64,6 +64,9 @@ CPU_FEATURE_BITS = {
     "ARM_DOTPROD": 34, "ARM_BF16": 35, "ARM_I8MM": 36, "ARM_SVE": 37,
 }  # fmt: skip
 
+#: The kernel ABI that host images ask for: 0.1 has all that they use, so older runtimes load them too.
+PACK_ABI_VERSION = 1
+
 # -ffp-contract=off: an element-wise a*b+c gives the same bytes fused into one kernel or not, and under every compiler.
 #   Code that wants a fused multiply-add (matrix products, polynomials) asks for it by name.
 # -fno-math-errno, -fno-trapping-math: there is no errno and no trap handler; without them loops do not vectorize.
@@ -266,7 +269,7 @@ def _pack_text(kernels: Sequence[KernelDef], pack_name: str) -> str:
         )
     lines.append("};")
     lines.append(
-        "static const accrt_kernel_pack_table_t table = {sizeof(accrt_kernel_pack_table_t), ACCRT_KERNEL_ABI_VERSION, "
+        f"static const accrt_kernel_pack_table_t table = {{sizeof(accrt_kernel_pack_table_t), {PACK_ABI_VERSION}, "
         f'"{pack_name}", kernels, {len(kernels)}, sizeof(accrt_kernel_def_t), 0, 0, 0}};'
     )
     lines.append(
@@ -274,7 +277,7 @@ def _pack_text(kernels: Sequence[KernelDef], pack_name: str) -> str:
         "uint32_t max_abi, const accrt_kernel_environment_t* environment);\n"
         "const accrt_kernel_pack_table_t* accrt_kernel_pack_query("
         "uint32_t max_abi, const accrt_kernel_environment_t* environment) {\n"
-        "  if (max_abi < ACCRT_KERNEL_ABI_VERSION) return 0;\n"
+        f"  if (max_abi < {PACK_ABI_VERSION}) return 0;\n"
         "  accrt_kernel_bind(environment);\n"
         "  return &table;\n"
         "}"
