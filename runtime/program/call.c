@@ -81,6 +81,7 @@ accrt_status_t accrt_call_create(accrt_session_t* session, const char* function,
   call->argument_count = accrt_function_argument_count(program, index);
   call->input_count = program->tables->functions[index].input_count;
   call->key_count = accrt_plan_key_count(program, index);
+  call->stages = (accrt_device_facts(program->device)->flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) == 0;
   call->dirty = ACCRT_CALL_DIRTY_SHAPES | ACCRT_CALL_DIRTY_ADDRESSES;
   status = allocate(call);
   if (status != ACCRT_OK) {
@@ -134,6 +135,7 @@ accrt_status_t accrt_call_find(accrt_call_t* call, const char* name, uint32_t* o
 
 void accrt_call_clear_argument(accrt_call_t* call, uint32_t argument) {
   accrt_call_argument_t* own = &call->arguments[argument];
+  accrt_call_unstage(call, argument);
   if (own->buffer != NULL)
     accrt_buffer_ref(own->buffer);
   accrt_session_let_go(call->session, own->buffer);
@@ -163,6 +165,19 @@ static accrt_status_t check_index(const accrt_call_t* call, uint32_t index) {
                     index);
 }
 
+/* Host memory that is copied at each run: any alignment will do. */
+static accrt_status_t resolve_plain(const accrt_tensor_t* tensor, uint64_t size_bytes,
+                                    uint64_t* out_address) {
+  uint64_t end;
+  if (tensor->data == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "neither a buffer nor a pointer");
+  if (accrt_add_u64((uint64_t)(uintptr_t)tensor->data, tensor->offset_bytes, out_address) &&
+      accrt_add_u64(*out_address, size_bytes, &end))
+    return ACCRT_OK;
+  return ACCRT_FAIL(OUT_OF_RANGE, "offset %" PRIu64 " + size %" PRIu64 " from %p wraps around",
+                    tensor->offset_bytes, size_bytes, tensor->data);
+}
+
 /* Address of a tensor on the device; tensors without elements need none. */
 static accrt_status_t resolve(const accrt_call_t* call, uint32_t index,
                               const accrt_tensor_t* tensor, uint64_t size_bytes,
@@ -170,6 +185,8 @@ static accrt_status_t resolve(const accrt_call_t* call, uint32_t index,
   *out_address = 0;
   if (size_bytes == 0)
     return ACCRT_OK;
+  if (call->stages && tensor->buffer == NULL)
+    return resolve_plain(tensor, size_bytes, out_address);
   const accrt_binding_t binding = {tensor->buffer, tensor->data, tensor->offset_bytes, size_bytes};
   accrt_driver_binding_t resolved;
   const accrt_status_t status = accrt_binding_resolve(

@@ -184,7 +184,7 @@ static accrt_driver_binding_t resolve_binding(const accrt_call_t* call,
   case ACCRT_PLAN_ARGUMENT:
     if (!call->present[binding->index])
       break;
-    result.address = call->arguments[binding->index].address;
+    result.address = accrt_call_device_address(call, binding->index);
     result.size_bytes = call->arguments[binding->index].size_bytes;
     break;
   case ACCRT_PLAN_COMPONENT:
@@ -216,6 +216,9 @@ accrt_status_t accrt_call_bind(accrt_call_t* call) {
   const uint32_t relevant = ACCRT_CALL_DIRTY_ADDRESSES | ACCRT_CALL_DIRTY_SHAPES;
   if ((call->dirty & relevant) == 0 && call->session_version == session->version)
     return ACCRT_OK;
+  status = accrt_call_stage(call);
+  if (status != ACCRT_OK)
+    return status;
   for (uint32_t i = 0; i < call->plan->binding_count; ++i) {
     call->bindings[i] = resolve_binding(call, &call->plan->bindings[i]);
   }

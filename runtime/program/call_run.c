@@ -118,7 +118,9 @@ static accrt_status_t run_on_stream(accrt_call_t* call, accrt_stream_work_t* wor
     return status;
   accrt_plan_retain(call->plan);
   run->plan = call->plan;
-  status = accrt_session_execute(session, run, work);
+  status = accrt_call_copy_in(call);
+  if (status == ACCRT_OK)
+    status = accrt_session_execute(session, run, work);
   if (status != ACCRT_OK) {
     run->plan = NULL;
     accrt_plan_release(call->plan);
@@ -127,17 +129,18 @@ static accrt_status_t run_on_stream(accrt_call_t* call, accrt_stream_work_t* wor
   }
   call->ran = true;
   call->maybe_in_flight = true;
-  status = wait_stream(call, timeout_ns);
-  if (status == ACCRT_ERROR_TIMEOUT)
-    return status;
+  const accrt_status_t copied = accrt_call_copy_out(call);
+  const accrt_status_t waited = wait_stream(call, timeout_ns);
+  if (waited == ACCRT_ERROR_TIMEOUT)
+    return waited;
   /* The stream has ended it one way or the other: its completion is being delivered. Acquire pairs with the release in
    * the completion. */
   while (atomic_load_explicit(&run->done, memory_order_acquire) == 0)
     (void)sched_yield();
-  status = run->status;
-  if (status != ACCRT_OK)
-    (void)accrt_error_restore(&run->error);
-  return status;
+  if (run->status != ACCRT_OK)
+    return accrt_error_restore(&run->error);
+  /* Results that are copied back can fail on their own. */
+  return call->staged_count == 0 ? ACCRT_OK : copied != ACCRT_OK ? copied : waited;
 }
 
 static void trace_inline(const accrt_call_t* call, uint64_t begin_ns, uint64_t submission,
@@ -173,7 +176,9 @@ accrt_status_t accrt_call_run(accrt_call_t* call, uint64_t timeout_ns) {
   const bool is_traced = accrt_instance_tracing(call->program->instance) != 0;
   const uint64_t begin_ns = is_traced ? accrt_clock_ns() : 0;
   uint64_t submission = 0;
-  status = accrt_stream_execute_inline(call->session->stream, &work, &submission);
+  status = call->staged_count != 0
+               ? ACCRT_ERROR_NOT_READY
+               : accrt_stream_execute_inline(call->session->stream, &work, &submission);
   if (status == ACCRT_ERROR_NOT_READY)
     return run_on_stream(call, &work, timeout_ns);
   if (is_traced && !is_refusal(status))
@@ -211,10 +216,12 @@ static accrt_status_t execute(accrt_call_t* call) {
   fill_work(call, &work);
   accrt_plan_retain(call->plan);
   run->plan = call->plan;
-  status = accrt_session_execute(session, run, &work);
+  status = accrt_call_copy_in(call);
+  if (status == ACCRT_OK)
+    status = accrt_session_execute(session, run, &work);
   if (status == ACCRT_OK) {
     call->maybe_in_flight = true;
-    return ACCRT_OK;
+    return accrt_call_copy_out(call);
   }
   run->plan = NULL;
   accrt_plan_release(call->plan);

@@ -234,6 +234,54 @@ static void copies_weights_to_the_device(void** state) {
   close_fixture(f);
 }
 
+/* Plain host memory as arguments of a device that does not reach it: copied in and out, run by run. */
+static void stages_plain_memory(void** state) {
+  NEED_BUNDLES();
+  shim.own_memory = true;
+  shim.no_caller = true;
+  fixture_t* f = open_shim(query_host, "host");
+  open_rest(f, "program");
+  float x[8] = {0, 1, 2, 3, 4, 5, 6, 7}, y[8];
+  accrt_call_t* call = make_call(f->session, "affine");
+  OK(set_vector(call, "x", x, F32, 8));
+  OK(set_vector(call, "y", y, F32, 8));
+  for (int round = 0; round < 3; ++round) {
+    x[3] = (float)round;
+    memset(y, 0xff, sizeof y);
+    OK(run(call));
+    for (int i = 0; i < 8; ++i)
+      assert_true(y[i] == 2.0f * x[i] + 1.0f);
+  }
+  OK(accrt_call_submit(call, NULL, 0, NULL, 0));
+  OK(accrt_stream_synchronize(accrt_session_stream(f->session), ACCRT_TIMEOUT_INFINITE,
+                              ACCRT_WAIT_BLOCK));
+  OK(set_vector(call, "y", x + 1, F32, 7)); /* another size: another buffer */
+  OK(set_vector(call, "x", x, F32, 7));
+  FAILS(run(call), ALIASED, "overlap");
+  accrt_call_release(call);
+  close_fixture(f);
+}
+
+static void stages_memory_updated_in_place(void** state) {
+  NEED_BUNDLES();
+  shim.own_memory = true;
+  shim.no_caller = true;
+  fixture_t* f = open_shim(query_host, "host");
+  open_rest(f, "program");
+  float x[4] = {1, 2, 3, 4}, apart[4];
+  accrt_call_t* call = make_call(f->session, "inplace");
+  OK(set_vector(call, "x", x, F32, 4));
+  OK(run(call));
+  assert_true(x[0] == 3.0f && x[3] == 9.0f);
+  OK(set_vector(call, "y", x, F32, 4)); /* the result, where the input is */
+  OK(run(call));
+  assert_true(x[0] == 7.0f && x[3] == 19.0f);
+  OK(set_vector(call, "y", apart, F32, 4));
+  FAILS(run(call), ALIASED, "it must have the storage of input 'x'");
+  accrt_call_release(call);
+  close_fixture(f);
+}
+
 static void loads_modules(void** state) {
   NEED_BUNDLES();
   fixture_t* f = open_shim(query_cuda, "cuda");
@@ -468,6 +516,8 @@ static void refuses_forked_children(void** state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       SHIM_TEST(copies_weights_to_the_device),
+      SHIM_TEST(stages_plain_memory),
+      SHIM_TEST(stages_memory_updated_in_place),
       SHIM_TEST(loads_modules),
       SHIM_TEST(tells_why_a_module_does_not_load),
       SHIM_TEST(runs_through_the_stream),

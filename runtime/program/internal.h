@@ -417,6 +417,10 @@ typedef struct accrt_call_argument {
   bool bound;  /* by the caller */
   bool own;    /* a result that the runtime allocated */
   bool shared; /* a result that has its input's storage (MUST alias, not bound) */
+  bool staged_shared; /* `staged` is an input's */
+  accrt_buffer_t* staged; /* on the device, for plain memory that it does not reach; or NULL */
+  uint64_t staged_address;
+  uint64_t staged_bytes;
 } accrt_call_argument_t;
 
 /* What must be looked at again before the next run. */
@@ -444,6 +448,8 @@ struct accrt_call {
   uint32_t key_count;
   bool ran;
   bool own_results;         /* some result is allocated by the runtime */
+  bool stages;              /* the device does not reach plain host memory */
+  uint32_t staged_count;    /* arguments that are copied in or out at each run */
   accrt_plan_t* plan;       /* retained; NULL before the first run */
   uint64_t session_version; /* for which the binding table is right */
   accrt_driver_binding_t* bindings;
@@ -461,6 +467,14 @@ accrt_status_t accrt_call_solve(accrt_call_t* call);
 accrt_status_t accrt_call_solve_scalars(accrt_call_t* call);
 /* Storage of the results (given, shared, kept or new), then the binding table if anything in it changed. */
 accrt_status_t accrt_call_bind(accrt_call_t* call);
+/* Makes the buffers of arguments in plain host memory that the device does not reach, and drops those that are not needed. */
+accrt_status_t accrt_call_stage(accrt_call_t* call);
+void accrt_call_unstage(accrt_call_t* call, uint32_t index);
+/* Where commands find an argument. */
+uint64_t accrt_call_device_address(const accrt_call_t* call, uint32_t index);
+/* Enqueues the copies before and after a run. */
+accrt_status_t accrt_call_copy_in(accrt_call_t* call);
+accrt_status_t accrt_call_copy_out(accrt_call_t* call);
 /* Drops the storage of an argument. */
 void accrt_call_clear_argument(accrt_call_t* call, uint32_t argument);
 /* Puts "function 'f', input 'x' (f32[n, 4])" before the message of this thread's error. */
