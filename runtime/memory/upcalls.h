@@ -35,6 +35,14 @@ accrt_fence_t* accrt_stream_fence(accrt_stream_t* stream);
 /* Number of the last submission that the stream took. */
 uint64_t accrt_stream_last_submission(accrt_stream_t* stream);
 
+/* Work that nobody waits for ends without a word: a fence that has not passed may be behind the device. These ask the driver and
+ * advance what can be advanced; failures that come to light go to the streams that have them. They never block, but call the
+ * driver: under no lock. Cheap when there is nothing to ask (the stream is gone, or all that it took has passed). Check with
+ * accrt_fence_passed first, refresh when it has not, check again. */
+void accrt_fence_refresh(accrt_fence_t* fence);
+/* The same for all streams of a device. */
+void accrt_device_refresh_fences(accrt_device_t* device);
+
 /* True inside a driver's completion, or while the runtime feeds a stream: no driver function that may block is called then. */
 bool accrt_context_inside(void);
 /* Says that a completion should wake the runtime's thread, which calls accrt_device_reap_pools; and takes that back. */

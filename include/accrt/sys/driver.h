@@ -339,28 +339,37 @@ typedef struct accrt_driver_table {
 
   /* Progress by number. With these two a submission may come without a completion (done == NULL): it is over when queue_progress
    * says so. Failures of such work are returned by these, with their record; the runtime then treats the queue as failed from
-   * the first number that is not complete. */
-  /** Number of the last submission up to which all have ended. Never blocks. */
+   * the first number that is not complete. Both may be called by any thread at any time, also while another is in a call on the
+   * queue, and again after they have returned a failure: they return it until queue_reset. Numbers of a queue only grow, and
+   * may leave some out. */
+  /** Number of the last submission up to which all have ended; a number that is no submission's may be given when all before it have
+   * ended. With a failure: the last one that ended well (0 is always right). Never blocks. */
   accrt_status_t (*queue_progress)(accrt_driver_queue_t* queue, uint64_t* out_number);
-  /** Waits on the calling thread until all submissions up to `number` have ended. ACCRT_ERROR_TIMEOUT. @param policy
-   * ACCRT_WAIT_* of accrt/stream.h. May be called while another thread enqueues. Blocks. */
+  /** Waits on the calling thread until all submissions up to `number` have ended, of those that were enqueued when it was called.
+   * ACCRT_ERROR_TIMEOUT (a timeout of ACCRT_TIMEOUT_INFINITE has none). @param policy ACCRT_WAIT_* of accrt/stream.h. Blocks. */
   accrt_status_t (*queue_wait)(accrt_driver_queue_t* queue, uint64_t number, uint64_t timeout_ns,
                                uint32_t policy);
 
-  /* Events of the driver's own. Without them the runtime makes events of completions. Records and waits are calls on a queue:
-   * one at a time per queue. An event may be waited for on queues of other devices of the driver. */
+  /* Events of the driver's own, for drivers with progress by number. Without them the runtime makes events of completions. Records
+   * and waits are calls on a queue: one at a time per queue. An event may be waited for on queues of other devices of the driver.
+   * A record behind a failure on its queue carries that failure: queries and waits on the host return it, and a queue that waits for
+   * it fails. */
   accrt_status_t (*event_create)(accrt_driver_device_t* device,
                                  uint32_t flags, /* ACCRT_EVENT_FLAG_* */
                                  accrt_driver_event_t** out_event);
   /** Allowed while a record of it is in flight. */
   void (*event_destroy)(accrt_driver_event_t* event);
   accrt_status_t (*event_record)(accrt_driver_queue_t* queue, accrt_driver_event_t* event);
-  /** What follows on the queue waits for the latest record. */
+  /** What follows on the queue waits for the latest record at the time of this call; never recorded: for nothing. The event may be
+   * recorded again or destroyed as soon as this has returned. */
   accrt_status_t (*event_wait)(accrt_driver_queue_t* queue, accrt_driver_event_t* event);
-  /** ACCRT_OK, ACCRT_ERROR_NOT_READY (without a record of the error: cheap), or the device's failure. Never blocks. */
+  /** ACCRT_OK (also when never recorded), ACCRT_ERROR_NOT_READY (without a record of the error: cheap), or the failure that the
+   * record carries. Never blocks. */
   accrt_status_t (*event_query)(accrt_driver_event_t* event);
+  /** As event_query, waiting on the calling thread: ACCRT_ERROR_TIMEOUT instead of ACCRT_ERROR_NOT_READY. Blocks. */
   accrt_status_t (*event_synchronize)(accrt_driver_event_t* event, uint64_t timeout_ns,
                                       uint32_t policy);
+  /** Between two reached records of events with ACCRT_EVENT_FLAG_TIMING, of one device. */
   accrt_status_t (*event_elapsed)(accrt_driver_event_t* start, accrt_driver_event_t* end,
                                   int64_t* out_elapsed_ns);
 
@@ -370,12 +379,14 @@ typedef struct accrt_driver_table {
                                   accrt_driver_launch_t** out_launch);
   /** May be called while executions are in flight. */
   void (*launch_destroy)(accrt_driver_launch_t* launch);
-  /** Enqueues it. `params` is the packed block, valid during the call. One call at a time per launch, and per queue. The grid has
-   * no zero. */
+  /** Enqueues it, as a submission without a completion. `params` is the packed block, 16-byte aligned, valid during the call. One
+   * call at a time per launch, and per queue. The grid has no zero. */
   accrt_status_t (*queue_launch)(accrt_driver_queue_t* queue, accrt_driver_launch_t* launch,
                                  const uint32_t grid[3], const void* params, uint64_t number);
 
-  /* Somebody else's queues. */
+  /* Somebody else's queues. While a native queue is being captured, queue_enqueue, queue_execute, queue_launch, queue_notify, event_record
+   * and event_wait return ACCRT_ERROR_INVALID_STATE and leave the capture as it is; queue_progress says what is known without
+   * asking. */
   /** Wraps a native queue (CUDA: a CUstream) without owning it. ACCRT_ERROR_INVALID_ARGUMENT when it is of another device. */
   accrt_status_t (*queue_wrap)(accrt_driver_device_t* device, void* native,
                                accrt_driver_queue_t** out_queue);
