@@ -1,0 +1,73 @@
+#!/bin/sh
+# Runs the library's tests and benchmarks on a GPU machine, from a folder that `./dev gpu-pack` made. Needs a driver, a C library and
+# Python; what more there is (numpy, torch, CuPy, Triton, cuda.core, nvcc, compute-sanitizer) is used where it is found.
+#
+#   ./run.sh test       conformance suite, example models, tests of kernels
+#   ./run.sh bench      benchmarks, each beside the raw driver or a peer
+#   ./run.sh sanitize   the conformance suite under compute-sanitizer
+#   ./run.sh all
+#
+# Leaves results/*.txt and results/*.json. ACCRT_DEVICE (cuda:0) says where.
+set -u
+HERE=$(cd "$(dirname "$0")" && pwd)
+RESULTS=${ACCRT_BENCH_RESULTS:-$HERE/results}
+DEVICE=${ACCRT_DEVICE:-cuda:0}
+PYTHON=${PYTHON:-python3}
+export LD_LIBRARY_PATH="$HERE/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+export PYTHONPATH="$HERE/python${PYTHONPATH:+:$PYTHONPATH}"
+export ACCRT_LIBRARY="$HERE/lib/libaccrt.so.0" ACCRT_BENCH_RESULTS="$RESULTS" ACCRT_DEVICE="$DEVICE"
+export ACCRT_TEST_BUNDLES="$HERE/bundles" ACCRT_GPU_PACK="$HERE" PYTHONDONTWRITEBYTECODE=1
+failed=
+
+# step NAME SECONDS COMMAND...: runs it with a limit, keeps what it printed, says how it went.
+step() {
+  name=$1 limit=$2
+  shift 2
+  begin=$(date +%s)
+  timeout "$limit" "$@" >"$RESULTS/$name.txt" 2>&1
+  code=$?
+  if [ $code = 0 ]; then word=passed; else word="FAILED ($code)" failed="$failed $name"; fi
+  printf '%-24s %-12s %4d s  %s\n' "$name" "$word" $(($(date +%s) - begin)) \
+    "$(grep -v '^[[:space:]]*$' "$RESULTS/$name.txt" | tail -1 | cut -c1-100)"
+}
+
+cts() { step "$1" 300 "$HERE/bin/cts" --device "$DEVICE"; }
+
+run_test() {
+  cts cts
+  [ ! -x "$HERE/bin/transcript" ] || step transcript 60 sh "$HERE/tests/transcript.sh" "$HERE/bin/transcript"
+  for t in "$HERE"/tests/test_*.py; do
+    [ -f "$t" ] || continue
+    step "$(basename "$t" .py)" 600 "$PYTHON" -m pytest -q -x -p no:cacheprovider "$t"
+  done
+}
+
+run_bench() {
+  for b in "$HERE"/bin/gpu_*; do
+    [ -x "$b" ] && step "$(basename "$b")" 240 "$b"
+  done
+  for b in "$HERE"/bench/gpu_*.py; do
+    [ -f "$b" ] && step "$(basename "$b" .py)" 600 "$PYTHON" "$b"
+  done
+  cat "$RESULTS"/gpu_*.txt
+}
+
+run_sanitize() {
+  command -v compute-sanitizer >/dev/null 2>&1 || { echo "compute-sanitizer is not on this machine"; return; }
+  for tool in memcheck racecheck initcheck synccheck; do
+    step "sanitize_$tool" 590 compute-sanitizer --tool $tool --error-exitcode 99 --target-processes all \
+      "$HERE/bin/cts" --device "$DEVICE" --option pool.one_mapping=1
+  done
+}
+
+mkdir -p "$RESULTS"
+command -v nvidia-smi >/dev/null 2>&1 &&
+  nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | tee "$RESULTS/machine.txt"
+case ${1:-all} in
+  test) run_test ;;
+  bench) run_bench ;;
+  sanitize) run_sanitize ;;
+  all) run_test; run_bench; run_sanitize ;;
+  *) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2 ;;
+esac
+[ -z "$failed" ] || { echo "failed:$failed"; exit 1; }
