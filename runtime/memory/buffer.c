@@ -7,22 +7,72 @@
 #include "runtime/memory/pool.h"
 
 #define MAX_ALIGNMENT (UINT64_C(1) << 30)
+/* Room for the first streams that find none in the buffer itself. */
+#define FIRST_OVERFLOW 4u
 
 /* ---- Uses ---- */
 
-static accrt_buffer_use_t* uses_of(accrt_buffer_t* buffer) {
-  return buffer->more_uses != NULL ? buffer->more_uses : buffer->uses;
+static accrt_fence_t* fence_of(const accrt_buffer_use_t* use) {
+  /* Acquire pairs with the release in claim: the entry's number is seen as it was when the entry was taken, or later. */
+  return atomic_load_explicit(&use->fence, memory_order_acquire);
+}
+
+static uint64_t submission_of(const accrt_buffer_use_t* use) {
+  return atomic_load_explicit(&use->submission, memory_order_relaxed);
+}
+
+/* Raises the entry's number. Relaxed: who looks at the numbers has got hold of the last reference, and the references order that. */
+static void raise(accrt_buffer_use_t* use, uint64_t submission) {
+  uint_least64_t seen = submission_of(use);
+  while (seen < submission &&
+         !atomic_compare_exchange_weak_explicit(&use->submission, &seen, submission,
+                                                memory_order_relaxed, memory_order_relaxed)) {
+  }
 }
 
 bool accrt_buffer_is_idle(accrt_buffer_t* buffer) {
   bool idle = true;
-  accrt_mutex_lock(&buffer->use_lock);
-  const accrt_buffer_use_t* uses = uses_of(buffer);
-  for (uint32_t i = 0; i < buffer->use_count && idle; ++i) {
-    idle = accrt_fence_passed(uses[i].fence, uses[i].submission);
+  for (uint32_t i = 0; i < ACCRT_BUFFER_INLINE_USES && idle; ++i) {
+    const accrt_fence_t* fence = fence_of(&buffer->uses[i]);
+    idle = fence == NULL || accrt_fence_passed(fence, submission_of(&buffer->uses[i]));
   }
+  if (!idle || buffer->more_uses == NULL)
+    return idle;
+  accrt_mutex_lock(&buffer->use_lock);
+  for (size_t i = 0; i < buffer->more_count && idle; ++i)
+    idle = accrt_fence_passed(buffer->more_uses[i].fence, buffer->more_uses[i].submission);
   accrt_mutex_unlock(&buffer->use_lock);
   return idle;
+}
+
+accrt_fence_t* accrt_buffer_only_user(accrt_buffer_t* buffer) {
+  accrt_fence_t* only = NULL;
+  if (buffer->more_uses != NULL)
+    return NULL;
+  for (uint32_t i = 0; i < ACCRT_BUFFER_INLINE_USES; ++i) {
+    accrt_fence_t* fence = fence_of(&buffer->uses[i]);
+    if (fence == NULL || accrt_fence_passed(fence, submission_of(&buffer->uses[i])))
+      continue;
+    if (only != NULL)
+      return NULL;
+    only = fence;
+  }
+  return only;
+}
+
+void accrt_buffer_keep_use(accrt_buffer_t* buffer, accrt_fence_t* fence, uint64_t submission) {
+  accrt_buffer_use_t* uses = buffer->uses;
+  if (fence_of(&uses[0]) != fence || fence_of(&uses[1]) != NULL || buffer->more_uses != NULL) {
+    accrt_fence_retain(fence);
+    for (uint32_t i = 0; i < ACCRT_BUFFER_INLINE_USES; ++i) {
+      if (fence_of(&uses[i]) == fence && submission_of(&uses[i]) > submission)
+        submission = submission_of(&uses[i]);
+    }
+    accrt_buffer_clear_uses(buffer);
+    atomic_store_explicit(&uses[0].fence, fence, memory_order_relaxed);
+  }
+  if (submission_of(&uses[0]) < submission)
+    atomic_store_explicit(&uses[0].submission, submission, memory_order_relaxed);
 }
 
 bool accrt_buffer_is_unshared(accrt_buffer_t* buffer) {
@@ -32,84 +82,129 @@ bool accrt_buffer_is_unshared(accrt_buffer_t* buffer) {
 }
 
 void accrt_buffer_clear_uses(accrt_buffer_t* buffer) {
-  accrt_buffer_use_t* uses = uses_of(buffer);
-  for (uint32_t i = 0; i < buffer->use_count; ++i)
-    accrt_fence_release(uses[i].fence);
-  buffer->use_count = 0;
+  for (uint32_t i = 0; i < ACCRT_BUFFER_INLINE_USES; ++i) {
+    accrt_fence_release(fence_of(&buffer->uses[i]));
+    atomic_store_explicit(&buffer->uses[i].fence, NULL, memory_order_relaxed);
+    atomic_store_explicit(&buffer->uses[i].submission, 0, memory_order_relaxed);
+  }
+  for (size_t i = 0; i < buffer->more_count; ++i)
+    accrt_fence_release(buffer->more_uses[i].fence);
   accrt_free_array(accrt_instance_allocator(buffer->pool->instance), buffer->more_uses,
-                   buffer->use_capacity, sizeof *buffer->more_uses);
+                   buffer->more_capacity, sizeof *buffer->more_uses);
   buffer->more_uses = NULL;
-  buffer->use_capacity = 0;
+  buffer->more_count = 0;
+  buffer->more_capacity = 0;
 }
 
-/* The entry of this stream, or one whose stream has passed, or a new one if there is room. Under the use lock. */
 static accrt_buffer_use_t* find_use(accrt_buffer_t* buffer, const accrt_fence_t* fence) {
-  accrt_buffer_use_t* uses = uses_of(buffer);
-  accrt_buffer_use_t* passed = NULL;
-  for (uint32_t i = 0; i < buffer->use_count; ++i) {
+  for (uint32_t i = 0; i < ACCRT_BUFFER_INLINE_USES; ++i) {
+    if (fence_of(&buffer->uses[i]) == fence)
+      return &buffer->uses[i];
+  }
+  return NULL;
+}
+
+/* Takes an entry that is free, or whose stream is gone: nobody else can be writing to it. Under the use lock. */
+static accrt_buffer_use_t* claim(accrt_buffer_t* buffer, accrt_fence_t* fence, uint64_t submission,
+                                 accrt_fence_t** out_replaced) {
+  for (uint32_t i = 0; i < ACCRT_BUFFER_INLINE_USES; ++i) {
+    accrt_buffer_use_t* use = &buffer->uses[i];
+    accrt_fence_t* old = fence_of(use);
+    if (old != NULL && !accrt_fence_is_gone(old))
+      continue;
+    accrt_fence_retain(fence);
+    *out_replaced = old;
+    atomic_store_explicit(&use->submission, submission, memory_order_relaxed);
+    /* Release pairs with the acquire in fence_of. */
+    atomic_store_explicit(&use->fence, fence, memory_order_release);
+    return use;
+  }
+  return NULL;
+}
+
+/* The overflow's entry of this stream, or one whose stream has passed, or a new one if there is room. Under the use lock. */
+static accrt_buffer_overflow_t* find_overflow(accrt_buffer_t* buffer, const accrt_fence_t* fence) {
+  accrt_buffer_overflow_t* uses = buffer->more_uses;
+  accrt_buffer_overflow_t* passed = NULL;
+  for (size_t i = 0; i < buffer->more_count; ++i) {
     if (uses[i].fence == fence)
       return &uses[i];
     if (passed == NULL && accrt_fence_passed(uses[i].fence, uses[i].submission))
       passed = &uses[i];
   }
-  if (passed != NULL)
+  if (passed != NULL || buffer->more_count == buffer->more_capacity)
     return passed;
-  const size_t capacity =
-      buffer->more_uses != NULL ? buffer->use_capacity : ACCRT_BUFFER_INLINE_USES;
-  if (buffer->use_count == capacity)
-    return NULL;
-  uses[buffer->use_count] = (accrt_buffer_use_t){NULL, 0};
-  return &uses[buffer->use_count++];
+  uses[buffer->more_count] = (accrt_buffer_overflow_t){NULL, 0};
+  return &uses[buffer->more_count++];
 }
 
-/* Twice the room, allocated outside of the lock. */
-static accrt_status_t grow_uses(accrt_buffer_t* buffer, uint32_t seen_count) {
+static bool note_overflow(accrt_buffer_t* buffer, accrt_fence_t* fence, uint64_t submission,
+                          accrt_fence_t** out_replaced) {
+  accrt_buffer_overflow_t* use = find_overflow(buffer, fence);
+  if (use == NULL)
+    return false;
+  if (use->fence != fence) {
+    *out_replaced = use->fence;
+    accrt_fence_retain(fence);
+    *use = (accrt_buffer_overflow_t){fence, submission};
+  } else if (use->submission < submission) {
+    use->submission = submission;
+  }
+  return true;
+}
+
+/* More room, allocated outside of the lock. */
+static accrt_status_t grow_uses(accrt_buffer_t* buffer, size_t seen_capacity) {
   const accrt_allocator_t* allocator = accrt_instance_allocator(buffer->pool->instance);
-  size_t capacity = (size_t)seen_count * 2;
+  size_t capacity = seen_capacity == 0 ? FIRST_OVERFLOW : seen_capacity * 2;
   void* memory;
   const accrt_status_t status =
-      accrt_alloc_array(allocator, capacity, sizeof(accrt_buffer_use_t), &memory);
+      accrt_alloc_array(allocator, capacity, sizeof(accrt_buffer_overflow_t), &memory);
   if (status != ACCRT_OK)
     return status;
   accrt_mutex_lock(&buffer->use_lock);
-  if (buffer->use_count < capacity) {
-    accrt_buffer_use_t* old = buffer->more_uses;
-    const size_t old_capacity = buffer->use_capacity;
-    memcpy(memory, uses_of(buffer), buffer->use_count * sizeof(accrt_buffer_use_t));
+  if (buffer->more_capacity < capacity) {
+    accrt_buffer_overflow_t* old = buffer->more_uses;
+    const size_t old_capacity = buffer->more_capacity;
+    if (buffer->more_count > 0)
+      memcpy(memory, old, buffer->more_count * sizeof *old);
     buffer->more_uses = memory;
-    buffer->use_capacity = capacity;
+    buffer->more_capacity = capacity;
     memory = old;
     capacity = old_capacity;
   }
   accrt_mutex_unlock(&buffer->use_lock);
-  accrt_free_array(allocator, memory, capacity, sizeof(accrt_buffer_use_t));
+  accrt_free_array(allocator, memory, capacity, sizeof(accrt_buffer_overflow_t));
   return ACCRT_OK;
+}
+
+static accrt_status_t note_new(accrt_buffer_t* buffer, accrt_fence_t* fence, uint64_t submission) {
+  for (;;) {
+    accrt_fence_t* replaced = NULL;
+    accrt_mutex_lock(&buffer->use_lock);
+    accrt_buffer_use_t* use = find_use(buffer, fence);
+    if (use != NULL)
+      raise(use, submission);
+    const bool noted = use != NULL || claim(buffer, fence, submission, &replaced) != NULL ||
+                       note_overflow(buffer, fence, submission, &replaced);
+    const size_t capacity = buffer->more_capacity;
+    accrt_mutex_unlock(&buffer->use_lock);
+    accrt_fence_release(replaced);
+    if (noted)
+      return ACCRT_OK;
+    const accrt_status_t status = grow_uses(buffer, capacity);
+    if (status != ACCRT_OK)
+      return status;
+  }
 }
 
 accrt_status_t accrt_buffer_note_fence(accrt_buffer_t* buffer, accrt_fence_t* fence,
                                        uint64_t submission) {
-  for (;;) {
-    accrt_mutex_lock(&buffer->use_lock);
-    accrt_buffer_use_t* use = find_use(buffer, fence);
-    const uint32_t count = buffer->use_count;
-    accrt_fence_t* replaced = NULL;
-    if (use != NULL) {
-      if (use->fence != fence) {
-        replaced = use->fence;
-        accrt_fence_retain(fence);
-        *use = (accrt_buffer_use_t){fence, submission};
-      } else if (use->submission < submission) {
-        use->submission = submission;
-      }
-    }
-    accrt_mutex_unlock(&buffer->use_lock);
-    accrt_fence_release(replaced);
-    if (use != NULL)
-      return ACCRT_OK;
-    const accrt_status_t status = grow_uses(buffer, count);
-    if (status != ACCRT_OK)
-      return status;
-  }
+  accrt_buffer_use_t* use = find_use(buffer, fence);
+  if (use == NULL)
+    return note_new(buffer, fence, submission);
+  raise(use, submission);
+  return ACCRT_OK;
 }
 
 accrt_status_t accrt_buffer_note_use(accrt_buffer_t* buffer, accrt_stream_t* stream,
@@ -120,16 +215,27 @@ accrt_status_t accrt_buffer_note_use(accrt_buffer_t* buffer, accrt_stream_t* str
 /* ---- Making ---- */
 
 static void set_label(accrt_buffer_t* buffer, const char* label) {
-  if (label == NULL)
-    return;
-  const size_t length = strnlen(label, sizeof buffer->label - 1);
-  memcpy(buffer->label, label, length);
+  size_t length = 0;
+  if (label != NULL) {
+    length = strnlen(label, sizeof buffer->label - 1);
+    memcpy(buffer->label, label, length);
+  }
+  buffer->label[length] = '\0';
+}
+
+static accrt_status_t read_options(const accrt_buffer_options_t* options,
+                                   accrt_buffer_options_t* out_local) {
+  /* What nearly every caller gives: nothing to negotiate. */
+  if (options == NULL || options->struct_size != sizeof *options || options->next != NULL) {
+    return accrt_struct_read("accrt_buffer_options_t", options, out_local, sizeof *out_local);
+  }
+  *out_local = *options;
+  return ACCRT_OK;
 }
 
 static accrt_status_t check_options(accrt_pool_t* pool, const accrt_buffer_options_t* options,
                                     accrt_buffer_options_t* out_local) {
-  const accrt_status_t status =
-      accrt_struct_read("accrt_buffer_options_t", options, out_local, sizeof *out_local);
+  const accrt_status_t status = read_options(options, out_local);
   if (status != ACCRT_OK)
     return status;
   if (out_local->flags != 0)
@@ -140,15 +246,32 @@ static accrt_status_t check_options(accrt_pool_t* pool, const accrt_buffer_optio
                       "alignment_bytes %" PRIu64 " is no power of two up to %" PRIu64, *alignment,
                       MAX_ALIGNMENT);
   }
-  const uint32_t least = accrt_device_facts(pool->device)->min_alignment_bytes;
-  if (*alignment < least)
-    *alignment = least;
-  if (*alignment < ACCRT_POOL_MIN_ALIGNMENT)
-    *alignment = ACCRT_POOL_MIN_ALIGNMENT;
+  if (*alignment < pool->min_alignment_bytes)
+    *alignment = pool->min_alignment_bytes;
   if (out_local->stream != NULL && accrt_stream_device(out_local->stream) != pool->device) {
     return ACCRT_FAIL(INVALID_ARGUMENT, "stream %" PRIu64 " is of another device than the pool",
                       accrt_stream_id(out_local->stream));
   }
+  return ACCRT_OK;
+}
+
+/* A buffer with memory that no stream uses. */
+static accrt_status_t make_buffer(accrt_pool_t* pool, uint64_t size_bytes, uint64_t alignment_bytes,
+                                  const char* label, accrt_buffer_t** out_buffer) {
+  accrt_buffer_t* buffer;
+  accrt_status_t status = accrt_pool_buffer_record(pool, &buffer);
+  if (status != ACCRT_OK)
+    return status;
+  buffer->size_bytes = size_bytes;
+  buffer->alignment_bytes = alignment_bytes;
+  buffer->id = accrt_instance_next_id(pool->instance);
+  set_label(buffer, label);
+  status = accrt_pool_take(pool, buffer);
+  if (status != ACCRT_OK) {
+    accrt_pool_drop_record(pool, buffer);
+    return status;
+  }
+  *out_buffer = buffer;
   return ACCRT_OK;
 }
 
@@ -169,20 +292,18 @@ accrt_status_t accrt_buffer_create(accrt_pool_t* pool, uint64_t size_bytes,
   status = check_options(pool, options, &local);
   if (status != ACCRT_OK)
     return status;
-  accrt_buffer_t* buffer;
-  status = accrt_pool_buffer_record(pool, &buffer);
+  accrt_buffer_t* buffer = NULL;
+  if (local.stream != NULL) {
+    buffer = accrt_pool_take_freed(pool, accrt_stream_fence(local.stream), size_bytes,
+                                   local.alignment_bytes);
+  }
+  if (buffer != NULL) {
+    set_label(buffer, local.label);
+  } else {
+    status = make_buffer(pool, size_bytes, local.alignment_bytes, local.label, &buffer);
+  }
   if (status != ACCRT_OK)
     return status;
-  buffer->size_bytes = size_bytes;
-  buffer->alignment_bytes = local.alignment_bytes;
-  buffer->id = accrt_instance_next_id(pool->instance);
-  set_label(buffer, local.label);
-  status =
-      accrt_pool_take(pool, buffer, local.stream != NULL ? accrt_stream_fence(local.stream) : NULL);
-  if (status != ACCRT_OK) {
-    accrt_pool_drop_record(pool, buffer);
-    return status;
-  }
   (void)accrt_instance_retain(pool->instance);
   *out_buffer = buffer;
   return ACCRT_OK;
@@ -286,20 +407,23 @@ void accrt_buffer_release(accrt_buffer_t* buffer) {
   accrt_instance_release(instance);
 }
 
-/* No unfinished use but on `fence`. */
+/* No unfinished use but on `fence`. The caller's reference is the only one. */
 static bool only_used_by(accrt_buffer_t* buffer, const accrt_fence_t* fence) {
   bool only = true;
-  accrt_mutex_lock(&buffer->use_lock);
-  const accrt_buffer_use_t* uses = uses_of(buffer);
-  for (uint32_t i = 0; i < buffer->use_count && only; ++i) {
-    only = uses[i].fence == fence || accrt_fence_passed(uses[i].fence, uses[i].submission);
+  for (uint32_t i = 0; i < ACCRT_BUFFER_INLINE_USES && only; ++i) {
+    const accrt_fence_t* other = fence_of(&buffer->uses[i]);
+    only = other == NULL || other == fence ||
+           accrt_fence_passed(other, submission_of(&buffer->uses[i]));
   }
-  accrt_mutex_unlock(&buffer->use_lock);
+  for (size_t i = 0; i < buffer->more_count && only; ++i) {
+    const accrt_buffer_overflow_t* use = &buffer->more_uses[i];
+    only = use->fence == fence || accrt_fence_passed(use->fence, use->submission);
+  }
   return only;
 }
 
 accrt_status_t accrt_stream_free(accrt_stream_t* stream, accrt_buffer_t* buffer) {
-  accrt_status_t status = accrt_check_fork();
+  const accrt_status_t status = accrt_check_fork();
   if (status != ACCRT_OK)
     return status;
   if (stream == NULL || buffer == NULL)
@@ -316,10 +440,13 @@ accrt_status_t accrt_stream_free(accrt_stream_t* stream, accrt_buffer_t* buffer)
     return ACCRT_FAIL(INVALID_STATE, "buffer %" PRIu64 " is in use on another stream than %" PRIu64,
                       buffer->id, accrt_stream_id(stream));
   }
-  status = accrt_buffer_note_fence(buffer, fence, accrt_stream_last_submission(stream));
-  if (status != ACCRT_OK)
-    return status;
-  accrt_buffer_release(buffer);
+  accrt_instance_t* instance = buffer->pool->instance;
+  accrt_buffer_keep_use(buffer, fence, accrt_stream_last_submission(stream));
+  /* Relaxed: it was the last one, and the pool's lock publishes the rest. */
+  atomic_store_explicit(&buffer->object.references, 0, memory_order_relaxed);
+  if (!accrt_pool_free_in_order(buffer->pool, buffer, fence))
+    accrt_pool_retire(buffer->pool, buffer);
+  accrt_instance_release(instance);
   return ACCRT_OK;
 }
 

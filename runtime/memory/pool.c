@@ -16,8 +16,6 @@
 #define MAX_SPARE_BUFFERS 64u
 #define SYSTEM_GRANULARITY 4096u
 #define SYSTEM_GROW (UINT64_C(1) << 20)
-/* How many retiring buffers are looked at for one that a stream may take over. */
-#define MAX_TAKE_OVER_STEPS 32
 #define MAX_HOLDERS 16
 #define HOLDERS_SHOWN 4
 
@@ -73,11 +71,36 @@ static void raise(uint64_t* mark, uint64_t value) {
     *mark = value;
 }
 
+/* A buffer with a block becomes live. */
 static void account_use(accrt_pool_t* pool, const accrt_buffer_t* buffer) {
   pool->statistics.used_bytes += buffer->block->size_bytes;
   pool->statistics.requested_bytes += buffer->size_bytes;
   pool->statistics.allocation_count += 1;
   raise(&pool->statistics.high_water_used_bytes, pool->statistics.used_bytes);
+}
+
+/* A live buffer is none any more. */
+static void account_end(accrt_pool_t* pool, const accrt_buffer_t* buffer) {
+  pool->statistics.live_count -= 1;
+  if (buffer->block == NULL)
+    return;
+  pool->statistics.used_bytes -= buffer->block->size_bytes;
+  pool->statistics.requested_bytes -= buffer->size_bytes;
+}
+
+/* It goes into a list of what streams still use. */
+static void account_retiring(accrt_pool_t* pool, accrt_buffer_t* buffer) {
+  buffer->retiring = 1;
+  pool->dead_count += 1;
+  if (buffer->block != NULL)
+    pool->statistics.retiring_bytes += buffer->block->size_bytes;
+}
+
+/* And out of it. */
+static void account_retired(accrt_pool_t* pool, const accrt_buffer_t* buffer) {
+  pool->dead_count -= 1;
+  if (buffer->block != NULL)
+    pool->statistics.retiring_bytes -= buffer->block->size_bytes;
 }
 
 static void link_buffer(accrt_buffer_t** head, accrt_buffer_t* buffer) {
@@ -173,23 +196,68 @@ static void give_block(accrt_pool_t* pool, accrt_buffer_t* buffer) {
   buffer->block = NULL;
 }
 
+static void collect_buffer(accrt_pool_t* pool, accrt_buffer_t* buffer, accrt_buffer_t** collected) {
+  account_retired(pool, buffer);
+  give_block(pool, buffer);
+  buffer->next = *collected;
+  *collected = buffer;
+}
+
+/* What streams have passed of their lanes. */
+static void collect_lanes(accrt_pool_t* pool, accrt_buffer_t** collected) {
+  for (uint32_t i = 0; i < ACCRT_POOL_LANE_LISTS; ++i) {
+    for (accrt_lane_t* lane = pool->lanes[i]; lane != NULL; lane = lane->next) {
+      accrt_buffer_t* buffer;
+      while ((buffer = accrt_lane_take_passed(lane)) != NULL)
+        collect_buffer(pool, buffer, collected);
+    }
+  }
+}
+
 /* Moves retiring buffers whose streams have passed to a list of their own; their memory is free again. Under the lock. */
 static accrt_buffer_t* collect(accrt_pool_t* pool) {
   accrt_buffer_t* collected = NULL;
+  if (pool->dead_count == 0)
+    return NULL;
   accrt_buffer_t* buffer = pool->retiring;
   while (buffer != NULL) {
     accrt_buffer_t* next = buffer->next;
     if (accrt_buffer_is_idle(buffer)) {
       unlink_buffer(&pool->retiring, buffer);
-      if (buffer->block != NULL)
-        pool->statistics.retiring_bytes -= buffer->block->size_bytes;
-      give_block(pool, buffer);
-      buffer->next = collected;
-      collected = buffer;
+      collect_buffer(pool, buffer, &collected);
     }
     buffer = next;
   }
+  collect_lanes(pool, &collected);
   return collected;
+}
+
+/* Takes lanes out that nothing is in and whose streams are gone. Under the lock. */
+static accrt_lane_t* detach_dead_lanes(accrt_pool_t* pool) {
+  accrt_lane_t* detached = NULL;
+  for (uint32_t i = 0; i < ACCRT_POOL_LANE_LISTS; ++i) {
+    accrt_lane_t** link = &pool->lanes[i];
+    while (*link != NULL) {
+      accrt_lane_t* lane = *link;
+      if (lane->oldest != NULL || !accrt_fence_is_gone(lane->fence)) {
+        link = &lane->next;
+        continue;
+      }
+      *link = lane->next;
+      lane->next = detached;
+      detached = lane;
+    }
+  }
+  return detached;
+}
+
+static void free_lanes(accrt_pool_t* pool, accrt_lane_t* lanes) {
+  while (lanes != NULL) {
+    accrt_lane_t* lane = lanes;
+    lanes = lane->next;
+    accrt_fence_release(lane->fence);
+    accrt_free(allocator_of(pool), lane, sizeof *lane);
+  }
 }
 
 /* What is left to do for buffers without memory; no lock is held. Their references on the pool go here. */
@@ -216,17 +284,119 @@ void accrt_pool_reap(accrt_pool_t* pool) {
   accrt_object_retain(&pool->object);
   accrt_mutex_lock(&pool->lock);
   accrt_buffer_t* collected = collect(pool);
+  accrt_lane_t* lanes = detach_dead_lanes(pool);
   accrt_segment_t* segments = pool->one_mapping ? detach_free_segments(pool, 0) : NULL;
   accrt_mutex_unlock(&pool->lock);
+  free_lanes(pool, lanes);
   free_segments(pool, segments);
   dispose(pool, collected);
   accrt_pool_unref(pool);
+}
+
+/* ---- In stream order ---- */
+
+/* Moves a live buffer to a lane. Under the lock. */
+static void move_to_lane(accrt_pool_t* pool, accrt_lane_t* lane, accrt_buffer_t* buffer) {
+  unlink_buffer(&pool->live, buffer);
+  account_end(pool, buffer);
+  account_retiring(pool, buffer);
+  accrt_lane_put(lane, buffer);
+}
+
+/* The lane of a stream, made when it is not there. Returns with the lock held on success; NULL when there is no memory for it. */
+static accrt_lane_t* lock_with_lane(accrt_pool_t* pool, accrt_fence_t* fence) {
+  accrt_mutex_lock(&pool->lock);
+  accrt_lane_t* lane = accrt_lane_find(pool, fence);
+  if (lane != NULL)
+    return lane;
+  accrt_mutex_unlock(&pool->lock);
+  const accrt_error_t saved = *accrt_error_current();
+  void* record;
+  if (accrt_alloc(allocator_of(pool), sizeof *lane, &record) != ACCRT_OK) {
+    (void)accrt_error_restore(&saved);
+    return NULL;
+  }
+  accrt_mutex_lock(&pool->lock);
+  lane = accrt_lane_find(pool, fence);
+  if (lane == NULL) {
+    lane = record;
+    record = NULL;
+    accrt_lane_link(pool, lane, fence);
+  }
+  if (record == NULL)
+    return lane;
+  /* Another thread came first. Lanes stay as long as their stream. */
+  accrt_mutex_unlock(&pool->lock);
+  accrt_free(allocator_of(pool), record, sizeof *lane);
+  accrt_mutex_lock(&pool->lock);
+  return lane;
+}
+
+bool accrt_pool_free_in_order(accrt_pool_t* pool, accrt_buffer_t* buffer, accrt_fence_t* fence) {
+  if (pool->one_mapping || buffer->block == NULL)
+    return false;
+  accrt_lane_t* lane = lock_with_lane(pool, fence);
+  if (lane == NULL)
+    return false;
+  move_to_lane(pool, lane, buffer);
+  /* Each buffer holds its pool: only dead ones are left when their number is that of the references. Nobody can allocate then. */
+  const bool abandoned =
+      atomic_load_explicit(&pool->object.references, memory_order_relaxed) == pool->dead_count;
+  if (abandoned)
+    accrt_object_retain(&pool->object);
+  accrt_mutex_unlock(&pool->lock);
+  if (abandoned) {
+    accrt_pool_reap(pool);
+    accrt_pool_unref(pool);
+  }
+  return true;
+}
+
+/* A released buffer that one stream alone still uses is free in that stream's order, if it allocates in order at all. */
+static bool release_in_order(accrt_pool_t* pool, accrt_buffer_t* buffer) {
+  accrt_fence_t* fence = accrt_buffer_only_user(buffer);
+  if (fence == NULL || pool->one_mapping || buffer->block == NULL)
+    return false;
+  accrt_buffer_keep_use(buffer, fence, 0);
+  accrt_mutex_lock(&pool->lock);
+  accrt_lane_t* lane = accrt_lane_find(pool, fence);
+  if (lane != NULL)
+    move_to_lane(pool, lane, buffer);
+  accrt_mutex_unlock(&pool->lock);
+  return lane != NULL;
+}
+
+accrt_buffer_t* accrt_pool_take_freed(accrt_pool_t* pool, accrt_fence_t* fence, uint64_t size_bytes,
+                                      uint64_t alignment_bytes) {
+  uint64_t block_bytes;
+  if (!accrt_align_u64(size_bytes == 0 ? 1 : size_bytes, ACCRT_POOL_MIN_ALIGNMENT, &block_bytes))
+    return NULL;
+  accrt_mutex_lock(&pool->lock);
+  accrt_lane_t* lane = accrt_lane_find(pool, fence);
+  accrt_buffer_t* buffer =
+      lane != NULL ? accrt_lane_take(lane, block_bytes, alignment_bytes) : NULL;
+  if (buffer != NULL) {
+    account_retired(pool, buffer);
+    buffer->size_bytes = size_bytes;
+    account_use(pool, buffer);
+    link_live(pool, buffer);
+  }
+  accrt_mutex_unlock(&pool->lock);
+  if (buffer == NULL)
+    return NULL;
+  accrt_object_init(&buffer->object);
+  buffer->alignment_bytes = alignment_bytes;
+  buffer->id = accrt_instance_next_id(pool->instance);
+  atomic_store_explicit(&buffer->map_count, 0, memory_order_relaxed);
+  return buffer;
 }
 
 void accrt_pool_retire(accrt_pool_t* pool, accrt_buffer_t* buffer) {
   /* A driver function that may block is for later when a completion dropped the last reference. */
   const bool later = accrt_context_inside() && (pool->one_mapping || buffer->driver_import);
   const bool idle = accrt_buffer_is_idle(buffer);
+  if (!idle && release_in_order(pool, buffer))
+    return;
   accrt_segment_t* segments = NULL;
   if (pool->imports && (later || !idle)) {
     buffer->watched = 1;
@@ -234,19 +404,13 @@ void accrt_pool_retire(accrt_pool_t* pool, accrt_buffer_t* buffer) {
   }
   accrt_mutex_lock(&pool->lock);
   unlink_buffer(&pool->live, buffer);
-  pool->statistics.live_count -= 1;
-  if (buffer->block != NULL) {
-    pool->statistics.used_bytes -= buffer->block->size_bytes;
-    pool->statistics.requested_bytes -= buffer->size_bytes;
-  }
+  account_end(pool, buffer);
   if (idle && !later) {
     give_block(pool, buffer);
     if (pool->one_mapping)
       segments = detach_free_segments(pool, 0);
   } else {
-    buffer->retiring = 1;
-    if (buffer->block != NULL)
-      pool->statistics.retiring_bytes += buffer->block->size_bytes;
+    account_retiring(pool, buffer);
     link_buffer(&pool->retiring, buffer);
     /* The last use may have ended before the buffer was in the list: that kick found nothing. Under the lock: behind it the
      * pool may be gone. */
@@ -290,58 +454,18 @@ static void adopt(accrt_pool_t* pool, accrt_buffer_t* buffer, accrt_block_t* blo
   link_live(pool, buffer);
 }
 
-/* A retiring buffer that only `fence` still uses, of a size near enough: in that stream's order its memory is free already. */
-static accrt_buffer_t* find_take_over(accrt_pool_t* pool, accrt_fence_t* fence, uint64_t size_bytes,
-                                      uint64_t alignment) {
-  accrt_buffer_t* buffer = pool->retiring;
-  for (int i = 0; buffer != NULL && i < MAX_TAKE_OVER_STEPS; ++i, buffer = buffer->next) {
-    if (buffer->block == NULL || buffer->block->size_bytes < size_bytes ||
-        buffer->block->size_bytes / 2 > size_bytes)
-      continue;
-    if ((buffer->address & (alignment - 1)) != 0 || buffer->use_count != 1)
-      continue;
-    const accrt_buffer_use_t* use = buffer->more_uses != NULL ? buffer->more_uses : buffer->uses;
-    if (use->fence == fence)
-      return buffer;
-  }
-  return NULL;
-}
-
-/* Gives `buffer` the memory of a retiring one, and its use too: who releases it next waits for that as well. */
-static accrt_buffer_t* take_over(accrt_pool_t* pool, accrt_buffer_t* buffer, accrt_fence_t* fence,
-                                 uint64_t size_bytes) {
-  accrt_buffer_t* old = find_take_over(pool, fence, size_bytes, buffer->alignment_bytes);
-  if (old == NULL)
-    return NULL;
-  const accrt_buffer_use_t* use = old->more_uses != NULL ? old->more_uses : old->uses;
-  accrt_block_t* block = old->block;
-  unlink_buffer(&pool->retiring, old);
-  pool->statistics.retiring_bytes -= block->size_bytes;
-  old->block = NULL;
-  accrt_fence_retain(fence);
-  buffer->uses[0] = (accrt_buffer_use_t){fence, use->submission};
-  buffer->use_count = 1;
-  adopt(pool, buffer, block);
-  return old;
-}
-
 static accrt_status_t try_take(accrt_pool_t* pool, accrt_buffer_t* buffer, uint64_t size_bytes,
-                               accrt_fence_t* fence, bool* out_taken) {
+                               bool* out_taken) {
   *out_taken = false;
   const accrt_status_t status = lock_with_spares(pool, ACCRT_HEAP_SPARES_PER_TAKE);
   if (status != ACCRT_OK)
     return status;
-  accrt_buffer_t* done = fence != NULL ? take_over(pool, buffer, fence, size_bytes) : NULL;
-  *out_taken = done != NULL;
-  if (done == NULL) {
-    done = collect(pool);
-    accrt_block_t* block = pool->one_mapping
-                               ? NULL
-                               : accrt_heap_take(&pool->heap, size_bytes, buffer->alignment_bytes);
-    if (block != NULL)
-      adopt(pool, buffer, block);
-    *out_taken = block != NULL;
-  }
+  accrt_buffer_t* done = collect(pool);
+  accrt_block_t* block =
+      pool->one_mapping ? NULL : accrt_heap_take(&pool->heap, size_bytes, buffer->alignment_bytes);
+  if (block != NULL)
+    adopt(pool, buffer, block);
+  *out_taken = block != NULL;
   accrt_mutex_unlock(&pool->lock);
   dispose(pool, done);
   return ACCRT_OK;
@@ -574,8 +698,7 @@ static accrt_status_t grow(accrt_pool_t* pool, accrt_buffer_t* buffer, uint64_t 
                                                     : status;
 }
 
-accrt_status_t accrt_pool_take(accrt_pool_t* pool, accrt_buffer_t* buffer,
-                               accrt_fence_t* stream_order) {
+accrt_status_t accrt_pool_take(accrt_pool_t* pool, accrt_buffer_t* buffer) {
   uint64_t size_bytes;
   if (!accrt_align_u64(buffer->size_bytes == 0 ? 1 : buffer->size_bytes, pool->heap.granule_bytes,
                        &size_bytes)) {
@@ -584,7 +707,7 @@ accrt_status_t accrt_pool_take(accrt_pool_t* pool, accrt_buffer_t* buffer,
                             buffer->size_bytes);
   }
   bool taken;
-  const accrt_status_t status = try_take(pool, buffer, size_bytes, stream_order, &taken);
+  const accrt_status_t status = try_take(pool, buffer, size_bytes, &taken);
   if (status != ACCRT_OK || taken)
     return status;
   return grow(pool, buffer, size_bytes);
@@ -632,6 +755,8 @@ static accrt_status_t configure(accrt_pool_t* pool, const accrt_pool_options_t* 
     return ACCRT_FAIL(OVERFLOW, "granularity_bytes %" PRIu64 " does not fit 64 bits rounded up",
                       wanted);
   }
+  pool->min_alignment_bytes =
+      larger(accrt_device_facts(pool->device)->min_alignment_bytes, ACCRT_POOL_MIN_ALIGNMENT);
   accrt_heap_init(&pool->heap, ACCRT_POOL_MIN_ALIGNMENT);
   return ACCRT_OK;
 }
@@ -697,6 +822,8 @@ void accrt_pool_unref(accrt_pool_t* pool) {
     set->head = pool->next;
   }
   accrt_mutex_unlock(&set->lock);
+  for (uint32_t i = 0; i < ACCRT_POOL_LANE_LISTS; ++i)
+    free_lanes(pool, pool->lanes[i]);
   accrt_segment_t* segments = detach_free_segments(pool, 0);
   free_segments(pool, segments);
   free_records(pool);
@@ -750,6 +877,8 @@ void accrt_pool_release(accrt_pool_t* pool) {
   if (pool == NULL || accrt_forked())
     return;
   accrt_instance_t* instance = pool->instance;
+  /* What streams have freed in it would keep it for nobody. */
+  accrt_pool_reap(pool);
   accrt_pool_unref(pool);
   accrt_instance_release(instance);
 }
@@ -825,7 +954,20 @@ static void fill_entry(accrt_pool_entry_t* entry, const accrt_buffer_t* buffer) 
   entry->address = buffer->address;
   entry->size_bytes = buffer->size_bytes;
   entry->retiring = buffer->retiring;
-  memcpy(entry->label, buffer->label, sizeof entry->label);
+  (void)snprintf(entry->label, sizeof entry->label, "%s", buffer->label);
+}
+
+typedef struct listing {
+  accrt_pool_entry_t* entries;
+  uint32_t capacity;
+  uint32_t count;
+} listing_t;
+
+static void list_entries(listing_t* listing, const accrt_buffer_t* buffer) {
+  for (; buffer != NULL; buffer = buffer->next, ++listing->count) {
+    if (listing->count < listing->capacity)
+      fill_entry(&listing->entries[listing->count], buffer);
+  }
 }
 
 accrt_status_t accrt_pool_snapshot(accrt_pool_t* pool, accrt_pool_entry_t* entries,
@@ -846,17 +988,16 @@ accrt_status_t accrt_pool_snapshot(accrt_pool_t* pool, accrt_pool_entry_t* entri
   if (status != ACCRT_OK)
     return status;
   accrt_pool_reap(pool);
-  uint32_t count = 0;
+  listing_t listing = {.entries = entries, .capacity = capacity};
   accrt_mutex_lock(&pool->lock);
-  const accrt_buffer_t* lists[2] = {pool->live, pool->retiring};
-  for (int i = 0; i < 2; ++i) {
-    for (const accrt_buffer_t* buffer = lists[i]; buffer != NULL; buffer = buffer->next, ++count) {
-      if (count < capacity)
-        fill_entry(&entries[count], buffer);
-    }
+  list_entries(&listing, pool->live);
+  list_entries(&listing, pool->retiring);
+  for (uint32_t i = 0; i < ACCRT_POOL_LANE_LISTS; ++i) {
+    for (const accrt_lane_t* lane = pool->lanes[i]; lane != NULL; lane = lane->next)
+      list_entries(&listing, lane->oldest);
   }
   accrt_mutex_unlock(&pool->lock);
-  *out_count = count;
+  *out_count = listing.count;
   return ACCRT_OK;
 }
 

@@ -14,37 +14,58 @@
 #define ACCRT_BUFFER_INLINE_USES 4
 #define ACCRT_POOL_MIN_ALIGNMENT 256u
 
-/* The last use of a buffer on one stream. */
+/* The last use of a buffer on one stream, in the buffer itself. An entry keeps its stream until that is gone, so that the next use
+ * on the same stream is a store without a lock. Written under the use lock but for that. */
 typedef struct accrt_buffer_use {
+  _Atomic(accrt_fence_t*) fence; /* one reference; NULL: free */
+  atomic_uint_least64_t submission;
+} accrt_buffer_use_t;
+/* The same for streams that found no room there, under the use lock. An entry whose stream has passed is used again. */
+typedef struct accrt_buffer_overflow {
   accrt_fence_t* fence; /* one reference */
   uint64_t submission;
-} accrt_buffer_use_t;
+} accrt_buffer_overflow_t;
 
 struct accrt_buffer {
   accrt_object_t object;
+  uint32_t retiring;
   accrt_pool_t* pool;       /* one reference; imports: the device's pool of imports */
-  accrt_buffer_t* previous; /* in the pool's list of live or of retiring buffers */
+  accrt_buffer_t* previous; /* in the pool's list of live or of retiring buffers, or in a lane */
   accrt_buffer_t* next;
+  accrt_buffer_t* previous_alike; /* in a lane: of a similar size */
+  accrt_buffer_t* next_alike;
   accrt_block_t* block; /* NULL for imports */
   uint64_t id;
   uint64_t size_bytes;
   uint64_t address;
   void* host_pointer;
   uint64_t alignment_bytes;
-  atomic_uint map_count;
-  uint32_t retiring;
-  accrt_mutex_t use_lock;
-  uint32_t use_count;
-  size_t use_capacity; /* of more_uses */
   accrt_buffer_use_t uses[ACCRT_BUFFER_INLINE_USES];
-  accrt_buffer_use_t* more_uses; /* holds all of them once it is there */
-  accrt_driver_memory_t import;  /* imports that the driver made */
+  accrt_buffer_overflow_t* more_uses;
+  size_t more_count;
+  size_t more_capacity;
+  accrt_mutex_t use_lock;
+  atomic_uint map_count;
+  accrt_driver_memory_t import; /* imports that the driver made */
   uint32_t driver_import;
   uint32_t watched;
   void (*release)(void* user);
   void* release_user;
   char label[ACCRT_LABEL_BYTES];
 };
+
+#define ACCRT_LANE_BINS 64u
+/* What one stream has freed in its order and not passed yet, for its own next allocations: buffer records with their memory, the
+ * stream as their only use. */
+typedef struct accrt_lane {
+  struct accrt_lane* next; /* in the pool's list for this hash */
+  accrt_fence_t* fence;    /* one reference */
+  accrt_buffer_t* oldest;  /* by submission; linked by previous and next */
+  accrt_buffer_t* newest;
+  uint64_t bitmap; /* of the bins that are not empty */
+  accrt_buffer_t* bins[ACCRT_LANE_BINS];
+} accrt_lane_t;
+#define ACCRT_POOL_LANE_LISTS 16u
 
 struct accrt_pool {
   accrt_object_t object;
@@ -60,13 +81,16 @@ struct accrt_pool {
   uint64_t limit_bytes;
   uint64_t granularity_bytes; /* driver mappings are multiples of this */
   uint64_t grow_bytes;
+  uint64_t min_alignment_bytes; /* of buffers */
   char label[ACCRT_LABEL_BYTES];
   accrt_mutex_t lock;
   /* under the lock */
   accrt_heap_t heap;
   accrt_buffer_t* live;
   accrt_buffer_t* retiring;
-  accrt_buffer_t* spare_buffers; /* linked by next */
+  accrt_lane_t* lanes[ACCRT_POOL_LANE_LISTS]; /* by the stream's id */
+  uint32_t dead_count;                        /* buffers in `retiring` and in lanes */
+  accrt_buffer_t* spare_buffers;              /* linked by next */
   uint32_t spare_buffer_count;
   accrt_pool_statistics_t statistics; /* reserved, used, retiring, requested, high water, counts */
 };
@@ -84,8 +108,13 @@ accrt_status_t accrt_pool_make(accrt_device_t* device, const accrt_pool_options_
 accrt_status_t accrt_pool_default(accrt_device_t* device, uint32_t kind, accrt_pool_t** out_pool);
 
 /* Memory for a buffer: fills block, address and host_pointer, and puts the buffer into the live list. */
-accrt_status_t accrt_pool_take(accrt_pool_t* pool, accrt_buffer_t* buffer,
-                               accrt_fence_t* stream_order);
+accrt_status_t accrt_pool_take(accrt_pool_t* pool, accrt_buffer_t* buffer);
+/* A live buffer, all but its label ready, with memory that the stream has freed before; NULL when there is none that fits. */
+accrt_buffer_t* accrt_pool_take_freed(accrt_pool_t* pool, accrt_fence_t* fence, uint64_t size_bytes,
+                                      uint64_t alignment_bytes);
+/* The last reference of a live buffer goes in the order of the stream that is its only use, in uses[0]. False, with nothing done,
+ * when the pool does not keep such memory apart. */
+bool accrt_pool_free_in_order(accrt_pool_t* pool, accrt_buffer_t* buffer, accrt_fence_t* fence);
 /* A zeroed buffer record, and back. */
 accrt_status_t accrt_pool_buffer_record(accrt_pool_t* pool, accrt_buffer_t** out_buffer);
 /* Puts a record without users back. */
@@ -97,11 +126,25 @@ void accrt_pool_retire(accrt_pool_t* pool, accrt_buffer_t* buffer);
 void accrt_pool_reap(accrt_pool_t* pool);
 /* All uses of a buffer are over. */
 bool accrt_buffer_is_idle(accrt_buffer_t* buffer);
+/* The fence of the only use that is not over; NULL when all are, or when there are several. */
+accrt_fence_t* accrt_buffer_only_user(accrt_buffer_t* buffer);
+/* Makes `fence` the only entry, in uses[0]; the others are over, and nobody else knows the buffer. */
+void accrt_buffer_keep_use(accrt_buffer_t* buffer, accrt_fence_t* fence, uint64_t submission);
 /* Drops the records of uses. */
 void accrt_buffer_clear_uses(accrt_buffer_t* buffer);
 /* As accrt_buffer_note_use for a fence. */
 accrt_status_t accrt_buffer_note_fence(accrt_buffer_t* buffer, accrt_fence_t* fence,
                                        uint64_t submission);
+
+/* ---- Lanes: lane.c. Under the pool's lock. ---- */
+accrt_lane_t* accrt_lane_find(accrt_pool_t* pool, const accrt_fence_t* fence);
+/* Links a zeroed record as the lane of `fence`. */
+void accrt_lane_link(accrt_pool_t* pool, accrt_lane_t* lane, accrt_fence_t* fence);
+void accrt_lane_put(accrt_lane_t* lane, accrt_buffer_t* buffer);
+/* A buffer whose block holds size_bytes at that alignment and is not much larger, taken out; NULL when there is none. */
+accrt_buffer_t* accrt_lane_take(accrt_lane_t* lane, uint64_t size_bytes, uint64_t alignment_bytes);
+/* The oldest buffer if the stream has passed it, taken out. */
+accrt_buffer_t* accrt_lane_take_passed(accrt_lane_t* lane);
 
 /* ---- For runtime/drivers/common ---- */
 void accrt_pool_set_init(accrt_pool_set_t* set);
