@@ -77,8 +77,12 @@ void accrt_buffer_keep_use(accrt_buffer_t* buffer, accrt_fence_t* fence, uint64_
 
 bool accrt_buffer_is_unshared(accrt_buffer_t* buffer) {
   /* Acquire pairs with the releases of references that others gave up: the uses they noted are seen. */
-  return atomic_load_explicit(&buffer->object.references, memory_order_acquire) == 1 &&
-         accrt_buffer_is_idle(buffer);
+  if (atomic_load_explicit(&buffer->object.references, memory_order_acquire) != 1)
+    return false;
+  if (accrt_buffer_is_idle(buffer))
+    return true;
+  accrt_device_refresh_fences(buffer->pool->device);
+  return accrt_buffer_is_idle(buffer);
 }
 
 void accrt_buffer_clear_uses(accrt_buffer_t* buffer) {
@@ -436,7 +440,12 @@ accrt_status_t accrt_stream_free(accrt_stream_t* stream, accrt_buffer_t* buffer)
                       references);
   }
   accrt_fence_t* fence = accrt_stream_fence(stream);
-  if (!only_used_by(buffer, fence)) {
+  bool only = only_used_by(buffer, fence);
+  if (!only) {
+    accrt_device_refresh_fences(buffer->pool->device);
+    only = only_used_by(buffer, fence);
+  }
+  if (!only) {
     return ACCRT_FAIL(INVALID_STATE, "buffer %" PRIu64 " is in use on another stream than %" PRIu64,
                       buffer->id, accrt_stream_id(stream));
   }

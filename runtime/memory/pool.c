@@ -280,8 +280,18 @@ static void dispose(accrt_pool_t* pool, accrt_buffer_t* buffer) {
   }
 }
 
+/* Asks the device how far it is, if anything here waits for it. No lock is held. */
+static void refresh(accrt_pool_t* pool) {
+  accrt_mutex_lock(&pool->lock);
+  const bool waits = pool->dead_count > 0;
+  accrt_mutex_unlock(&pool->lock);
+  if (waits)
+    accrt_device_refresh_fences(pool->device);
+}
+
 void accrt_pool_reap(accrt_pool_t* pool) {
   accrt_object_retain(&pool->object);
+  refresh(pool);
   accrt_mutex_lock(&pool->lock);
   accrt_buffer_t* collected = collect(pool);
   accrt_lane_t* lanes = detach_dead_lanes(pool);
@@ -454,8 +464,9 @@ static void adopt(accrt_pool_t* pool, accrt_buffer_t* buffer, accrt_block_t* blo
   link_live(pool, buffer);
 }
 
+/* Takes from what is free by all that is known. `out_waiting`: there is more that streams may have passed meanwhile. */
 static accrt_status_t try_take(accrt_pool_t* pool, accrt_buffer_t* buffer, uint64_t size_bytes,
-                               bool* out_taken) {
+                               bool* out_taken, bool* out_waiting) {
   *out_taken = false;
   const accrt_status_t status = lock_with_spares(pool, ACCRT_HEAP_SPARES_PER_TAKE);
   if (status != ACCRT_OK)
@@ -466,6 +477,7 @@ static accrt_status_t try_take(accrt_pool_t* pool, accrt_buffer_t* buffer, uint6
   if (block != NULL)
     adopt(pool, buffer, block);
   *out_taken = block != NULL;
+  *out_waiting = pool->dead_count > 0 && !pool->one_mapping;
   accrt_mutex_unlock(&pool->lock);
   dispose(pool, done);
   return ACCRT_OK;
@@ -706,8 +718,12 @@ accrt_status_t accrt_pool_take(accrt_pool_t* pool, accrt_buffer_t* buffer) {
                             "a buffer of %" PRIu64 " bytes does not fit 64 bits with its alignment",
                             buffer->size_bytes);
   }
-  bool taken;
-  const accrt_status_t status = try_take(pool, buffer, size_bytes, &taken);
+  bool taken, waiting;
+  accrt_status_t status = try_take(pool, buffer, size_bytes, &taken, &waiting);
+  if (status == ACCRT_OK && !taken && waiting) {
+    accrt_device_refresh_fences(pool->device);
+    status = try_take(pool, buffer, size_bytes, &taken, &waiting);
+  }
   if (status != ACCRT_OK || taken)
     return status;
   return grow(pool, buffer, size_bytes);
