@@ -43,6 +43,7 @@ struct accrt_kernel_pack {
   size_t block_size_bytes;
   accrt_elf_image_t image; /* a pack loaded from memory */
   accrt_jit_entry_t* jit_entry;
+  accrt_pack_module_t module; /* a pack around a device module: unload is not NULL */
 };
 
 #define TRY(expression)                                                                            \
@@ -80,6 +81,8 @@ accrt_status_t accrt_kernel_info(accrt_kernel_t* kernel, accrt_kernel_info_t* ou
       .param_count = definition->param_count,
       .params_size_bytes = definition->params_size_bytes,
       .local_memory_size_bytes = definition->local_memory_size_bytes,
+      .block = {definition->block[0], definition->block[1], definition->block[2]},
+      .cluster = {definition->cluster[0], definition->cluster[1], definition->cluster[2]},
   };
   return accrt_struct_write("accrt_kernel_info_t", out_info, &info, sizeof info);
 }
@@ -342,6 +345,8 @@ static accrt_status_t copy_table(accrt_kernel_pack_t* pack, const reader_t* read
 /* ---- Making packs ---- */
 
 static void pack_free(accrt_kernel_pack_t* pack) {
+  if (pack->module.unload != NULL)
+    pack->module.unload(pack->module.user);
   accrt_jit_unregister(pack->allocator, pack->jit_entry);
   accrt_elf_image_unload(&pack->image);
   accrt_free(pack->allocator, pack->block, pack->block_size_bytes);
@@ -509,6 +514,57 @@ accrt_status_t accrt_kernel_pack_load(accrt_instance_t* instance, const void* im
   TRY(check_arguments(__func__, instance, image, "image", out_pack));
   TRY(check_policy(instance, name != NULL ? name : "image"));
   return accrt_kernel_pack_load_checked(instance, image, size_bytes, name, 0, out_pack);
+}
+
+/* ---- Packs around device modules ---- */
+
+static accrt_status_t find_module_kernels(accrt_kernel_pack_t* pack) {
+  for (uint32_t i = 0; i < pack->kernel_count; ++i) {
+    accrt_kernel_t* kernel = &pack->kernels[i];
+    kernel->device = pack->module.device;
+    TRY(pack->module.find(pack->module.user, kernel->view.definition, &kernel->view.module_kernel));
+  }
+  return ACCRT_OK;
+}
+
+static accrt_status_t read_module(accrt_kernel_pack_t* pack, const accrt_pack_module_t* module) {
+  const accrt_kernel_pack_table_t table = {.struct_size = (uint32_t)sizeof table,
+                                           .abi_version = ACCRT_KERNEL_ABI_VERSION,
+                                           .name = module->name,
+                                           .kernels = module->kernels,
+                                           .kernel_count = module->kernel_count,
+                                           .kernel_size_bytes =
+                                               (uint32_t)sizeof(accrt_kernel_def_t)};
+  reader_t reader = {.what = module->name, .table = &table};
+  TRY(count_text(&reader, "table", "name", table.name));
+  for (uint32_t i = 0; i < table.kernel_count; ++i) {
+    const accrt_kernel_def_t* definition = &module->kernels[i];
+    TRY(count_text(&reader, "kernel", "name", definition->name));
+    if (definition->source_file != NULL)
+      TRY(count_text(&reader, definition->name, "source file", definition->source_file));
+    TRY(check_param_texts(&reader, definition));
+  }
+  TRY(copy_table(pack, &reader));
+  return find_module_kernels(pack);
+}
+
+accrt_status_t accrt_kernel_pack_make_module(accrt_instance_t* instance,
+                                             const accrt_pack_module_t* module,
+                                             accrt_kernel_pack_t** out_pack) {
+  *out_pack = NULL;
+  accrt_kernel_pack_t* pack;
+  const accrt_status_t status = pack_create(instance, &pack);
+  if (status != ACCRT_OK) {
+    module->unload(module->user);
+    return status;
+  }
+  pack->module = *module;
+  return finish(pack, read_module(pack, module), out_pack);
+}
+
+bool accrt_kernel_pack_is_last(const accrt_kernel_pack_t* pack) {
+  /* Acquire pairs with the releases of references given up by others. */
+  return atomic_load_explicit(&pack->object.references, memory_order_acquire) == 1;
 }
 
 void accrt_kernel_pack_ref(accrt_kernel_pack_t* pack) {

@@ -7,6 +7,8 @@
 #ifndef ACCRT_RUNTIME_CORE_PACK_H_
 #define ACCRT_RUNTIME_CORE_PACK_H_
 
+#include <stdbool.h>
+
 #include "accrt/commands.h"
 #include "accrt/sys/driver.h"
 #include "runtime/core/object.h"
@@ -17,6 +19,7 @@ struct accrt_kernel {
   accrt_driver_kernel_t view; /* definition, environment, module kernel: what drivers see */
   accrt_kernel_pack_t* pack;  /* NULL when no pack holds it */
   const char* pack_name;
+  const void* device; /* the one device that it runs on, or NULL: any that can */
 };
 
 /* A kernel that no pack holds. Everything is borrowed and must outlive it. */
@@ -30,6 +33,21 @@ accrt_status_t accrt_kernel_pack_load_checked(accrt_instance_t* instance, const 
                                               uint64_t size_bytes, const char* name,
                                               uint64_t required_cpu_features,
                                               accrt_kernel_pack_t** out_pack);
+/* A pack around machine code that somebody else has loaded. */
+typedef struct accrt_pack_module {
+  const char* name;
+  const accrt_kernel_def_t* kernels; /* checked by the caller; copied */
+  uint32_t kernel_count;
+  const void* device; /* the one that the kernels run on */
+  void* user;
+  /* Gives the module's own handle of a kernel. */
+  accrt_status_t (*find)(void* user, const accrt_kernel_def_t* declared, void** out_module_kernel);
+  /* Called once, when the pack goes or could not be made. May be inside a completion. */
+  void (*unload)(void* user);
+} accrt_pack_module_t;
+accrt_status_t accrt_kernel_pack_make_module(accrt_instance_t* instance,
+                                             const accrt_pack_module_t* module,
+                                             accrt_kernel_pack_t** out_pack);
 /* As accrt_kernel_pack_find without a record: NULL when there is none. `why_not` (may be NULL) gets
  * a static text when the pack has the kernel but this machine lacks CPU features that it needs. */
 accrt_kernel_t* accrt_kernel_pack_lookup(accrt_kernel_pack_t* pack, const char* name,
@@ -39,6 +57,8 @@ accrt_kernel_t* accrt_kernel_pack_lookup(accrt_kernel_pack_t* pack, const char* 
  * commands. NULL is allowed. */
 void accrt_kernel_pack_ref(accrt_kernel_pack_t* pack);
 void accrt_kernel_pack_unref(accrt_kernel_pack_t* pack);
+/* The caller's internal reference is the only one. */
+bool accrt_kernel_pack_is_last(const accrt_kernel_pack_t* pack);
 
 /* What this runtime lends to every pack. Static. */
 const accrt_kernel_environment_t* accrt_kernel_environment(void);

@@ -10,6 +10,7 @@
 
 #define MAX_DEVICES_PER_DRIVER 4096u
 #define MAX_DRIVER_TABLE_BYTES 65536u
+#define DLPACK_CPU 1u
 
 /* ---- What a driver is lent ---- */
 
@@ -143,6 +144,37 @@ static accrt_status_t check_version(const accrt_driver_table_t* table, const cha
                     ACCRT_DRIVER_ABI_MAJOR, ACCRT_DRIVER_ABI_MINOR);
 }
 
+/* Optional slots come in groups: all of one, or none. The first that is missing of a group that is there, or NULL. */
+static const char* missing_of_groups(const accrt_driver_table_t* table) {
+#define NEEDS(slot, other)                                                                         \
+  if (table->slot != NULL && table->other == NULL)                                                 \
+  return #other
+#define PAIR(slot, other)                                                                          \
+  NEEDS(slot, other);                                                                              \
+  NEEDS(other, slot)
+  NEEDS(memory_import, memory_unimport);
+  PAIR(module_load, module_unload);
+  PAIR(module_load, module_find);
+  PAIR(queue_progress, queue_wait);
+  PAIR(event_create, event_destroy);
+  PAIR(event_create, event_record);
+  PAIR(event_create, event_wait);
+  PAIR(event_create, event_query);
+  PAIR(event_create, event_synchronize);
+  PAIR(event_create, event_elapsed);
+  NEEDS(event_create, queue_progress);
+  PAIR(launch_create, launch_destroy);
+  PAIR(launch_create, queue_launch);
+  NEEDS(launch_create, queue_progress);
+  PAIR(queue_wrap, queue_native);
+  PAIR(memory_allocate_exportable, memory_export);
+  PAIR(memory_allocate_exportable, memory_import_handle);
+  NEEDS(memory_import_handle, memory_unimport);
+#undef PAIR
+#undef NEEDS
+  return NULL;
+}
+
 static const char* missing_slot(const accrt_driver_table_t* table) {
 #define MANDATORY(slot)                                                                            \
   if (table->slot == NULL)                                                                         \
@@ -165,13 +197,7 @@ static const char* missing_slot(const accrt_driver_table_t* table) {
   MANDATORY(list_create);
   MANDATORY(list_destroy);
 #undef MANDATORY
-  if (table->memory_import != NULL && table->memory_unimport == NULL)
-    return "memory_unimport";
-  if (table->module_load != NULL && table->module_unload == NULL)
-    return "module_unload";
-  if (table->module_load != NULL && table->module_find == NULL)
-    return "module_find";
-  return NULL;
+  return missing_of_groups(table);
 }
 
 static bool good_name(const char* name) {
@@ -436,6 +462,9 @@ static accrt_status_t open_device(accrt_device_t* device) {
   (void)snprintf(info->name, sizeof info->name, "%s:%" PRIu32, slot->name, device->index);
   (void)snprintf(info->driver, sizeof info->driver, "%s", slot->name);
   info->index = device->index;
+  /* Drivers of before 0.2 leave it open. */
+  if (info->dlpack_device_type == 0 && (info->flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) != 0)
+    info->dlpack_device_type = DLPACK_CPU;
   if (!accrt_is_power_of_two(info->min_alignment_bytes))
     info->min_alignment_bytes = ACCRT_POOL_MIN_ALIGNMENT;
   device->caller_runs =
@@ -555,6 +584,30 @@ accrt_status_t accrt_device_info(accrt_device_t* device, accrt_device_info_t* ou
   if (device == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "device is NULL");
   return accrt_struct_write("accrt_device_info_t", out_info, &device->info, sizeof device->info);
+}
+
+accrt_status_t accrt_device_enable_peer(accrt_device_t* device, accrt_device_t* peer) {
+  accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
+  if (device == NULL || peer == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", device == NULL ? "device" : "peer");
+  if (device == peer)
+    return ACCRT_OK;
+  if (accrt_device_is_lost(device) || accrt_device_is_lost(peer)) {
+    return ACCRT_FAIL(DEVICE_LOST, "%s is gone",
+                      accrt_device_is_lost(device) ? device->info.name : peer->info.name);
+  }
+  const accrt_driver_table_t* table = &device->slot->table;
+  if (device->slot != peer->slot || table->device_enable_peer == NULL) {
+    return ACCRT_FAIL(UNSUPPORTED, "%s cannot reach memory of %s", device->info.name,
+                      peer->info.name);
+  }
+  status = table->device_enable_peer(device->driver_device, peer->driver_device);
+  accrt_device_note_status(device, status);
+  if (status != ACCRT_OK)
+    accrt_error_prefix("%s to %s", device->info.name, peer->info.name);
+  return status;
 }
 
 accrt_instance_t* accrt_device_instance(accrt_device_t* device) {

@@ -10,18 +10,22 @@ static const accrt_kernel_def_t* definition_of(const accrt_kernel_t* kernel) {
   return accrt_kernel_driver_view(kernel)->definition;
 }
 
-static accrt_status_t check_device(accrt_device_t* device, accrt_kernel_t* kernel) {
+accrt_status_t accrt_kernel_check_device(accrt_device_t* device, accrt_kernel_t* kernel) {
   const accrt_driver_kernel_t* view = accrt_kernel_driver_view(kernel);
   const char* name = view->definition->name;
+  if (kernel->device != NULL && kernel->device != device) {
+    return ACCRT_FAIL_INNER(UNSUPPORTED, "kernel '%s' was loaded for %s, not for %s", name,
+                      ((const accrt_device_t*)kernel->device)->info.name, device->info.name);
+  }
   if (view->module_kernel != NULL) {
     if (device->slot->table.module_load != NULL)
       return ACCRT_OK;
-    return ACCRT_FAIL(UNSUPPORTED, "kernel '%s' is of a device module; %s runs host kernels", name,
+    return ACCRT_FAIL_INNER(UNSUPPORTED, "kernel '%s' is of a device module; %s runs host kernels", name,
                       device->info.name);
   }
   if ((device->info.flags & ACCRT_DEVICE_FLAG_HOST_KERNELS) != 0)
     return ACCRT_OK;
-  return ACCRT_FAIL(UNSUPPORTED, "kernel '%s' is a host kernel; %s does not run those", name,
+  return ACCRT_FAIL_INNER(UNSUPPORTED, "kernel '%s' is a host kernel; %s does not run those", name,
                     device->info.name);
 }
 
@@ -30,7 +34,7 @@ accrt_status_t accrt_launch_check(accrt_device_t* device, accrt_kernel_t* kernel
                                   uint32_t argument_count, uint32_t argument_size_bytes) {
   if (kernel == NULL || grid == NULL)
     return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s is NULL", kernel == NULL ? "kernel" : "grid");
-  accrt_status_t status = check_device(device, kernel);
+  accrt_status_t status = accrt_kernel_check_device(device, kernel);
   if (status != ACCRT_OK)
     return status;
   const accrt_kernel_def_t* definition = definition_of(kernel);
@@ -231,16 +235,16 @@ static void pack_value(accrt_packing_t* packing, const accrt_kernel_argument_t* 
          param->size_bytes <= 8 ? param->size_bytes : 8);
 }
 
-static accrt_status_t pack_argument(accrt_packing_t* packing, uint32_t index) {
+accrt_status_t accrt_launch_pack_argument(accrt_packing_t* packing, uint32_t index,
+                                          const accrt_kernel_argument_t* argument) {
   const accrt_kernel_def_t* definition = definition_of(packing->kernel);
   const accrt_kernel_param_t* param = &definition->params[index];
-  const accrt_kernel_argument_t* argument = &packing->arguments[index];
   if (param->kind == ACCRT_KERNEL_PARAM_SEMAPHORE || param->kind == ACCRT_KERNEL_PARAM_HIDDEN) {
-    return ACCRT_FAIL(UNSUPPORTED, "kernel '%s': parameter '%s' of kind %s cannot be given",
+    return ACCRT_FAIL_INNER(UNSUPPORTED, "kernel '%s': parameter '%s' of kind %s cannot be given",
                       definition->name, param->name, accrt_kernel_param_kind_name(param->kind));
   }
   if (argument->kind != param->kind) {
-    return ACCRT_FAIL(INVALID_ARGUMENT, "kernel '%s': parameter '%s' is %s, the argument %s",
+    return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "kernel '%s': parameter '%s' is %s, the argument %s",
                       definition->name, param->name, accrt_kernel_param_kind_name(param->kind),
                       accrt_kernel_param_kind_name(argument->kind));
   }
@@ -263,7 +267,8 @@ accrt_status_t accrt_launch_pack(accrt_packing_t* packing) {
   if (definition->params_size_bytes > 0)
     memset(packing->block, 0, definition->params_size_bytes);
   for (uint32_t i = 0; i < packing->argument_count; ++i) {
-    const accrt_status_t status = pack_argument(packing, i);
+    const accrt_status_t status =
+        accrt_launch_pack_argument(packing, i, &packing->arguments[i]);
     if (status != ACCRT_OK)
       return status;
   }

@@ -154,6 +154,7 @@ struct accrt_stream {
   atomic_uint poisoned;      /* as `failed`, to be read without the lock */
   uint64_t id;
   char label[ACCRT_LABEL_BYTES];
+  bool foreign; /* somebody else's queue: work cannot be held back */
   accrt_mutex_t lock;
   /* under the lock */
   uint64_t last_number;
@@ -301,6 +302,11 @@ accrt_status_t accrt_launch_check(accrt_device_t* device, accrt_kernel_t* kernel
                                   const uint32_t grid[3], const accrt_kernel_argument_t* arguments,
                                   uint32_t argument_count, uint32_t argument_size_bytes);
 accrt_status_t accrt_launch_pack(accrt_packing_t* packing);
+/* One argument alone. On failure the block is what it was, but for the place of a tensor. */
+accrt_status_t accrt_launch_pack_argument(accrt_packing_t* packing, uint32_t index,
+                                          const accrt_kernel_argument_t* argument);
+/* The kernel can run on the device. */
+accrt_status_t accrt_kernel_check_device(accrt_device_t* device, accrt_kernel_t* kernel);
 /* How many bytes a tensor argument reaches from its first element, for a view that the packing has accepted. */
 accrt_status_t accrt_launch_reach(const accrt_kernel_tensor_t* view, uint64_t* out_size_bytes);
 

@@ -841,8 +841,26 @@ static void link_stream(accrt_stream_t* stream) {
   accrt_mutex_unlock(&instance->lock);
 }
 
+static int32_t clamp_priority(const accrt_device_t* device, int32_t priority) {
+  const accrt_device_info_t* info = &device->info;
+  if (info->priority_least == info->priority_greatest)
+    return priority; /* it has none, or does not say: the driver's own affair */
+  if (priority < info->priority_least)
+    return info->priority_least;
+  return priority > info->priority_greatest ? info->priority_greatest : priority;
+}
+
+/* `native`: somebody else's queue to be wrapped, or NULL for one of the stream's own. */
+static accrt_status_t open_queue(accrt_stream_t* stream, int32_t priority, void* const* native) {
+  const accrt_driver_table_t* table = &stream->device->slot->table;
+  stream->foreign = native != NULL;
+  return native != NULL
+             ? table->queue_wrap(stream->device->driver_device, *native, &stream->queue)
+             : table->queue_create(stream->device->driver_device, priority, &stream->queue);
+}
+
 static accrt_status_t make_stream(accrt_device_t* device, const accrt_stream_options_t* options,
-                                  accrt_stream_t** out_stream) {
+                                  void* const* native, accrt_stream_t** out_stream) {
   accrt_instance_t* instance = device->instance;
   void* memory;
   accrt_status_t status = accrt_alloc(&instance->allocator, sizeof(accrt_stream_t), &memory);
@@ -859,8 +877,7 @@ static accrt_status_t make_stream(accrt_device_t* device, const accrt_stream_opt
                  options->label != NULL ? options->label : "");
   status = accrt_fence_create(&instance->allocator, stream->id, &stream->fence);
   if (status == ACCRT_OK)
-    status =
-        device->slot->table.queue_create(device->driver_device, options->priority, &stream->queue);
+    status = open_queue(stream, clamp_priority(device, options->priority), native);
   if (status != ACCRT_OK) {
     accrt_device_note_status(device, status);
     accrt_fence_release(stream->fence);
@@ -889,10 +906,54 @@ accrt_status_t accrt_stream_create(accrt_device_t* device, const accrt_stream_op
   if (status != ACCRT_OK)
     return status;
   accrt_instance_reap_zombies(device->instance);
-  status = make_stream(device, &local, out_stream);
+  status = make_stream(device, &local, NULL, out_stream);
   if (status == ACCRT_OK)
     (void)accrt_instance_retain(device->instance);
   return status;
+}
+
+accrt_status_t accrt_stream_wrap(accrt_device_t* device, void* native,
+                                 accrt_stream_t** out_stream) {
+  if (out_stream == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "out_stream is NULL");
+  *out_stream = NULL;
+  accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
+  if (device == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "device is NULL");
+  if (device->slot->table.queue_wrap == NULL)
+    return ACCRT_FAIL(UNSUPPORTED, "%s has no native queues", device->info.name);
+  if (accrt_device_is_lost(device))
+    return ACCRT_FAIL(DEVICE_LOST, "%s is gone", device->info.name);
+  accrt_instance_reap_zombies(device->instance);
+  const accrt_stream_options_t options = ACCRT_STREAM_OPTIONS_INIT;
+  status = make_stream(device, &options, &native, out_stream);
+  if (status == ACCRT_OK)
+    (void)accrt_instance_retain(device->instance);
+  return status;
+}
+
+accrt_status_t accrt_stream_native(accrt_stream_t* stream, void** out_native) {
+  if (out_native == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "out_native is NULL");
+  *out_native = NULL;
+  const accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
+  if (stream == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "stream is NULL");
+  if (stream->device->slot->table.queue_native == NULL)
+    return ACCRT_FAIL(UNSUPPORTED, "%s has no native queues", stream->device->info.name);
+  accrt_mutex_lock(&stream->lock);
+  const bool defers = stream->deferred.head != NULL;
+  accrt_mutex_unlock(&stream->lock);
+  if (defers) {
+    return ACCRT_FAIL(NOT_READY, "stream %" PRIu64 " holds work that waits for a semaphore",
+                      stream->id);
+  }
+  *out_native = stream->device->slot->table.queue_native(stream->queue);
+  return ACCRT_OK;
 }
 
 accrt_stream_t* accrt_stream_retain(accrt_stream_t* stream) {
@@ -1125,6 +1186,12 @@ accrt_status_t accrt_stream_wait(accrt_stream_t* stream, accrt_semaphore_t* sema
     return accrt_semaphore_poisoned(semaphore, __func__);
   if (reach == ACCRT_REACH_REACHED)
     return accrt_stream_check(stream, __func__);
+  if (stream->foreign) {
+    return ACCRT_FAIL(NOT_READY,
+                      "semaphore %" PRIu64 " has not reached %" PRIu64
+                      ", and stream %" PRIu64 " is somebody else's queue: it cannot hold work back",
+                      semaphore->id, value, stream->id);
+  }
   const accrt_request_t request = {
       .kind = ACCRT_OP_WAIT, .name = __func__, .semaphore = semaphore, .value = value};
   return accrt_stream_enqueue(stream, &request, NULL);

@@ -10,6 +10,7 @@
 #include "runtime/drivers/host/host.h"
 
 #define MIN_ALIGNMENT_BYTES 256u
+#define DLPACK_CPU 1u
 
 static accrt_status_t open_driver(const accrt_driver_environment_t* environment,
                                   accrt_driver_t** out_driver) {
@@ -89,6 +90,8 @@ static void device_info(accrt_driver_device_t* opaque, accrt_device_info_t* out_
   out_info->concurrency = device->concurrency;
   out_info->min_alignment_bytes = MIN_ALIGNMENT_BYTES;
   out_info->queue_count = 0;
+  out_info->dlpack_device_type = DLPACK_CPU;
+  out_info->dlpack_device_id = 0;
 }
 
 static uint32_t device_progress(accrt_driver_device_t* opaque) {

@@ -140,7 +140,9 @@ static void device_info(accrt_driver_device_t* device, accrt_device_info_t* out_
   out_info->memory_total_bytes = 0; /* unknown */
   out_info->concurrency = 1;
   out_info->min_alignment_bytes = MEMORY_ALIGNMENT;
-  out_info->queue_count = 0; /* no limit */
+  out_info->queue_count = 0;        /* no limit */
+  out_info->dlpack_device_type = 1; /* the memory is the CPU's; priorities and uuid stay 0: none */
+  out_info->dlpack_device_id = 0;
 }
 
 /* ---- Memory: large blocks for the runtime's pools, which do all sub-allocation ---- */
