@@ -367,7 +367,11 @@ def main() -> None:
     declared = {n for n in api.functions if n.startswith("accrt_")}
     listed = {n for n, _, _ in entries} - {"accrt_get_api"}
     if declared - listed:
-        fail("in the headers but not in abi/api.def: " + ", ".join(sorted(declared - listed)))
+        # A contract may be in the headers before the code is: it is not exported yet, and no release may look like that.
+        missing = "in the headers but not in abi/api.def: " + ", ".join(sorted(declared - listed))
+        if options.check:
+            fail(missing)
+        print(f"note: {missing}", file=sys.stderr)
     if listed - declared:
         fail("in abi/api.def but not in the headers: " + ", ".join(sorted(listed - declared)))
     names = [n for n, _, _ in entries if n != "accrt_get_api"]

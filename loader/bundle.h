@@ -11,6 +11,8 @@
 #ifndef ACCRT_LOADER_BUNDLE_H_
 #define ACCRT_LOADER_BUNDLE_H_
 
+#include <stdbool.h>
+
 #include "accrt/bundle.h"
 #include "loader/format.h"
 
@@ -22,9 +24,13 @@
 #define ACCX_MAX_STRING_BYTES 65535u
 #define ACCX_MAX_NAME_BYTES 1023u /* of anything that is found by name */
 #define ACCX_MAX_SYMBOL_VALUE (INT64_C(1) << 48)
-#define ACCX_MAX_ARGUMENTS 4096u /* of one function */
-#define ACCX_MAX_BLOCK_DEPTH 16u /* the function's body is depth 1 */
-#define ACCX_MAX_CALL_DEPTH 16u  /* a function that calls none is depth 1 */
+#define ACCX_MAX_ARGUMENTS 4096u      /* of one function */
+#define ACCX_MAX_BLOCK_DEPTH 16u      /* the function's body is depth 1 */
+#define ACCX_MAX_CALL_DEPTH 16u       /* a function that calls none is depth 1 */
+#define ACCX_MAX_FUNCTION_TARGETS 16u /* functions of one name */
+#define ACCX_MAX_PACK_NAME_BYTES 127u
+#define ACCX_MAX_BLOCK_THREADS 1024u
+#define ACCX_MAX_CLUSTER_BLOCKS 64u
 #define ACCX_MAX_EXPANDED_COMMANDS                                                                 \
   (UINT64_C(1) << 24) /* of one function, calls expanded, each repeat counted once */
 
@@ -54,6 +60,7 @@ typedef struct accrt_bundle_tables {
   const accx_variant_t* variants;
   const accx_predicate_t* predicates;
   const accx_image_t* images;
+  const accx_launch_t* launches;
   const accx_digest_t* chunk_digests;
   uint32_t metadata_count;
   uint32_t symbol_count;
@@ -74,6 +81,7 @@ typedef struct accrt_bundle_tables {
   uint32_t variant_count;
   uint32_t predicate_count;
   uint32_t image_count;
+  uint32_t launch_count;
   uint32_t chunk_count;
   uint64_t code_size_bytes;
   uint64_t data_size_bytes;
@@ -83,6 +91,11 @@ typedef struct accrt_bundle_tables {
   const uint32_t* block_first;
   /* Commands in all blocks of function f, its callees' not counted. */
   const uint32_t* function_command_count;
+  /* By function: the next one of the same name, or NONE; the first of a name is not the next of any. */
+  const uint32_t* function_next;
+  /* One function for each name, in the order of their first: the one without a target, else the first. */
+  const uint32_t* named_functions;
+  uint32_t named_function_count;
 } accrt_bundle_tables_t;
 
 /* Borrowed; valid and unchanged as long as the bundle is. */
@@ -110,7 +123,15 @@ accrt_status_t accrt_bundle_image_copy(accrt_bundle_t* bundle, uint32_t image, v
 
 /* ---- Look-ups. NONE when there is no such name. ---- */
 uint32_t accrt_bundle_lookup_constant(const accrt_bundle_t* bundle, const char* name);
+/* The first function of that name; the others follow by function_next. */
 uint32_t accrt_bundle_lookup_function(const accrt_bundle_t* bundle, const char* name);
+/* Of the functions with that name, the one for the driver, else the one for any; NONE when it has neither. */
+uint32_t accrt_bundle_function_for(const accrt_bundle_tables_t* tables, uint32_t first,
+                                   const char* driver);
+/* The launch record of a variant; NULL when it has none. */
+const accx_launch_t* accrt_bundle_launch(const accrt_bundle_tables_t* tables, uint32_t variant);
+/* A pack's name: letters, digits, '.', '_' and '-', and it begins with none of the last three. */
+bool accx_pack_name_good(const char* name);
 uint32_t accrt_bundle_lookup_symbol(const accrt_bundle_t* bundle, const char* name);
 uint32_t accrt_bundle_lookup_state(const accrt_bundle_t* bundle, const char* name);
 uint32_t accrt_bundle_lookup_kernel(const accrt_bundle_t* bundle, const char* name);

@@ -32,7 +32,7 @@
 #define ACCX_TENSOR_ALIGN 256u
 
 #define ACCX_CONTAINER_MAJOR 0
-#define ACCX_CONTAINER_MINOR 1
+#define ACCX_CONTAINER_MINOR 2
 #define ACCX_COMMANDS_MAJOR 0
 #define ACCX_COMMANDS_MINOR 1
 #define ACCX_LAYOUTS_MAJOR 0
@@ -71,8 +71,8 @@ typedef struct accx_header {
 } accx_header_t;
 ACCX_ASSERT_SIZE(accx_header_t, 128);
 
-/* Sections. 1..20, 62 and 63 are defined by container 0.1; 32..41 have their numbers reserved, and
- * are unknown to it. */
+/* Sections. 1..20, 62 and 63 are defined by container 0.1, 21 by 0.2; 32..41 have their numbers
+ * reserved, and are unknown. */
 enum {
   ACCX_SECTION_STRINGS = 1,
   ACCX_SECTION_METADATA = 2,       /* accx_metadata_t */
@@ -94,6 +94,7 @@ enum {
   ACCX_SECTION_PREDICATES = 18,    /* accx_predicate_t */
   ACCX_SECTION_IMAGES = 19,        /* accx_image_t */
   ACCX_SECTION_CHUNK_DIGESTS = 20, /* accx_digest_t per 1 MiB of DATA */
+  ACCX_SECTION_LAUNCHES = 21,      /* accx_launch_t */
   ACCX_SECTION_ASSETS = 32,
   ACCX_SECTION_DEBUG_LOCATIONS = 33,
   ACCX_SECTION_COLLECTIVES = 34,
@@ -124,9 +125,13 @@ typedef struct accx_section {
 } accx_section_t;
 ACCX_ASSERT_SIZE(accx_section_t, 64);
 
-/* File, function and variant features. None is defined by 0.1: any required bit is refused by
- * number. */
-#define ACCX_FEATURES_KNOWN UINT64_C(0)
+/* Features of the file, of functions and of variants, known to this library: any other required bit
+ * is refused by number. */
+#define ACCX_FILE_FEATURES_KNOWN UINT64_C(0)
+/* The function is for devices of one driver alone: accx_function_t.target. Since 0.2. */
+#define ACCX_FEATURE_FUNCTION_TARGET (UINT64_C(1) << 0)
+#define ACCX_FUNCTION_FEATURES_KNOWN ACCX_FEATURE_FUNCTION_TARGET
+#define ACCX_VARIANT_FEATURES_KNOWN UINT64_C(0)
 
 typedef struct accx_metadata {
   uint32_t key;   /* string */
@@ -253,7 +258,7 @@ enum {
   ACCX_FUNCTION_INTERNAL = 1u << 1, /* callable only by CALL commands */
 };
 typedef struct accx_function {
-  uint32_t name; /* string, unique */
+  uint32_t name; /* string; several functions may have it, for different targets */
   uint32_t flags;
   uint64_t required_features;
   uint32_t argument_first; /* ARGUMENTS: inputs, then results */
@@ -267,7 +272,7 @@ typedef struct accx_function {
   uint32_t transient_size;  /* expression: bytes of the transient arena (memory values) */
   uint32_t transient_align; /* bytes, power of two, <= 4096 */
   uint32_t doc;             /* string */
-  uint32_t reserved;
+  uint32_t target;          /* string: a driver's name; empty: for any. 0 (reserved) in 0.1 */
 } accx_function_t;
 ACCX_ASSERT_SIZE(accx_function_t, 64);
 
@@ -471,7 +476,7 @@ typedef struct accx_parameter {
 ACCX_ASSERT_SIZE(accx_parameter_t, 16);
 
 enum {
-  ACCX_ARCH_PORTABLE = 0, /* any device of the driver (PTX) */
+  ACCX_ARCH_PORTABLE = 0, /* any device of the driver (PTX), from the architecture named up */
   ACCX_ARCH_FAMILY = 1,   /* this architecture and those that contain it (x86-64-v3 runs on v4) */
   ACCX_ARCH_EXACT = 2,
 };
@@ -512,13 +517,27 @@ enum {
   ACCX_IMAGE_CUBIN = 2,
   ACCX_IMAGE_PTX = 3, /* NUL-terminated inside the image */
   ACCX_IMAGE_FATBIN = 4,
+  ACCX_IMAGE_PACK = 5, /* no bytes: the name is that of a kernel pack outside the file. Since 0.2 */
 };
 typedef struct accx_image {
   uint32_t kind;
   uint32_t name;         /* string: for perf, gdb and messages */
-  uint64_t offset_bytes; /* within CODE, 4096-aligned */
-  uint64_t size_bytes;
+  uint64_t offset_bytes; /* within CODE, 4096-aligned; PACK: 0 */
+  uint64_t size_bytes;   /* PACK: 0 */
 } accx_image_t;
 ACCX_ASSERT_SIZE(accx_image_t, 24);
+
+/* How device code is launched: one record for each variant whose image is CUBIN, PTX or FATBIN,
+ * ascending by variant. Since 0.2; a variant without one (of a 0.1 file) is never chosen. */
+typedef struct accx_launch {
+  uint32_t variant; /* VARIANTS */
+  uint32_t
+      traits; /* ACCRT_KERNEL_TRAIT_COOPERATIVE, _OVERLAPS_PREVIOUS; the kernel has the others */
+  uint32_t block[3];   /* threads of a workgroup in x, y, z */
+  uint32_t cluster[3]; /* workgroups of a cluster; zeros: no clusters */
+  uint32_t dynamic_shared_bytes;
+  uint32_t reserved;
+} accx_launch_t;
+ACCX_ASSERT_SIZE(accx_launch_t, 40);
 
 #endif /* ACCRT_LOADER_FORMAT_H_ */

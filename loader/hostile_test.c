@@ -26,9 +26,11 @@
 #endif
 
 #define GOLDEN "tests/golden/0.1/everything.accx"
+#define GOLDEN_0_2 "tests/golden/0.2/everything.accx"
 
 static accrt_instance_t* instance;
 static bytes_t golden;
+static bytes_t golden_0_2;
 static unsigned char seen_rules[256];
 
 /* ---- Opening ---- */
@@ -91,13 +93,16 @@ static int setup(void** state) {
   if (accrt_instance_create(&options, &instance) != ACCRT_OK)
     return 1;
   golden = read_file(GOLDEN);
+  golden_0_2 = read_file(GOLDEN_0_2);
   return 0;
 }
 
 static int teardown(void** state) {
   (void)state;
   expect_good(&golden, "the golden bundle at the end");
+  expect_good(&golden_0_2, "the golden bundle of 0.2 at the end");
   free(golden.data);
+  free(golden_0_2.data);
   accrt_instance_release(instance);
   return 0;
 }
@@ -199,7 +204,8 @@ static const field_case_t field_cases[] = {
     FIELD(FUNCTION_FIELDS, FUNCTIONS, accx_function_t, FUNCTION_MAIN, transient_align, 0),
     FIELD(FUNCTION_FIELDS, FUNCTIONS, accx_function_t, FUNCTION_MAIN, transient_align, 24),
     FIELD(FUNCTION_FIELDS, FUNCTIONS, accx_function_t, FUNCTION_MAIN, transient_align, 8192),
-    FIELD(FUNCTION_FIELDS, FUNCTIONS, accx_function_t, FUNCTION_MAIN, reserved, 1),
+    FIELD(STRING_REFERENCE, FUNCTIONS, accx_function_t, FUNCTION_MAIN, target, 1000000),
+    FIELD(FUNCTION_TARGET, FUNCTIONS, accx_function_t, FUNCTION_MAIN, required_features, 1),
     FIELD(STRING_REFERENCE, FUNCTIONS, accx_function_t, FUNCTION_MAIN, doc, 1000000),
     FIELD(FUNCTION_TILING, FUNCTIONS, accx_function_t, FUNCTION_PACK, argument_first, 0),
     FIELD(FUNCTION_TILING, FUNCTIONS, accx_function_t, FUNCTION_PACK, slot_first, 0),
@@ -282,7 +288,6 @@ static const field_case_t field_cases[] = {
     FIELD(NAME, VARIANTS, accx_variant_t, 0, driver, 0),
     FIELD(NAME, VARIANTS, accx_variant_t, 0, entry, 0),
     FIELD(VARIANT, VARIANTS, accx_variant_t, 0, arch_kind, 3),
-    FIELD(VARIANT, VARIANTS, accx_variant_t, 0, arch_kind, ACCX_ARCH_PORTABLE),
     FIELD(VARIANT, VARIANTS, accx_variant_t, 0, arch, 0),
     FIELD(VARIANT, VARIANTS, accx_variant_t, 0, image, 3),
     FIELD(IMAGE_KIND, VARIANTS, accx_variant_t, 0, image, IMAGE_PTX),
@@ -306,7 +311,9 @@ static const field_case_t field_cases[] = {
     FIELD(IMAGE_PLACE, IMAGES, accx_image_t, 2, size_bytes, UINT64_MAX),
     FIELD(IMAGE_PLACE, IMAGES, accx_image_t, 2, size_bytes, 8),
     FIELD(IMAGE_KIND, IMAGES, accx_image_t, 0, kind, 0),
-    FIELD(IMAGE_KIND, IMAGES, accx_image_t, IMAGE_PTX, kind, 5),
+    FIELD(IMAGE_KIND, IMAGES, accx_image_t, IMAGE_PTX, kind, 6),
+    FIELD(IMAGE_PLACE, IMAGES, accx_image_t, IMAGE_PTX, kind, ACCX_IMAGE_PACK),
+    FIELD(MINIMUM, VARIANTS, accx_variant_t, 0, arch_kind, ACCX_ARCH_PORTABLE), /* that names one */
     FIELD(IMAGE_HEADER, IMAGES, accx_image_t, IMAGE_PTX, kind,
           ACCX_IMAGE_HOST_ELF), /* too short for ELF */
 };
@@ -1095,7 +1102,7 @@ static void fuzz_entry_takes_anything(void** state) {
 
 static void newer_versions(void** state) {
   (void)state;
-  parts_t parts = take_apart(&golden);
+  parts_t parts = take_apart(&golden_0_2);
   parts.header.container.minor = 7;
   parts.header.commands.minor = 3;
   part_t* assets = add_part(&parts, ACCX_SECTION_ASSETS, 0, "assets", 0, 13);
@@ -1154,6 +1161,160 @@ static void features_of_one_function(void** state) {
   expect_good(&file, "a variant with unknown features");
   free(file.data);
   free_parts(&parts);
+}
+
+/* ---- What 0.2 brought: targets, launches, packs ---- */
+
+/* Indices in the golden bundle of 0.2. */
+enum { PACK_ANY = 1, PACK_CUDA, PART_ANY, PART_CUDA, MAIN_0_2, WHOLE_ANY, WHOLE_CUDA };
+enum { IMAGE_0_2_CUBIN = 1, IMAGE_0_2_PACK, IMAGE_0_2_PTX };
+enum { VARIANT_0_2_X86 = 0, VARIANT_0_2_PTX = 3 };
+
+static accx_function_t* function_of(parts_t* parts, uint32_t index) {
+  return record_of(parts, ACCX_SECTION_FUNCTIONS, sizeof(accx_function_t), index);
+}
+static accx_launch_t* launch_of(parts_t* parts, uint32_t index) {
+  return record_of(parts, ACCX_SECTION_LAUNCHES, sizeof(accx_launch_t), index);
+}
+static accx_argument_t* argument_of(parts_t* parts, uint32_t function, uint32_t index) {
+  return record_of(parts, ACCX_SECTION_ARGUMENTS, sizeof(accx_argument_t),
+                   function_of(parts, function)->argument_first + index);
+}
+static accx_expression_t* expression_of(parts_t* parts, uint32_t function, uint32_t node) {
+  return record_of(parts, ACCX_SECTION_EXPRESSIONS, sizeof(accx_expression_t),
+                   function_of(parts, function)->expression_first + node);
+}
+static accx_call_t* call_of(parts_t* parts, uint32_t nth) {
+  return FIELDS(accx_call_t, CALL, nth);
+}
+static accx_image_t* image_of(parts_t* parts, uint32_t index) {
+  return record_of(parts, ACCX_SECTION_IMAGES, sizeof(accx_image_t), index);
+}
+/* A target for a function that had none. */
+static void set_target(parts_t* parts, uint32_t function, uint32_t like) {
+  function_of(parts, function)->target = function_of(parts, like)->target;
+  function_of(parts, function)->required_features = ACCX_FEATURE_FUNCTION_TARGET;
+}
+static void clear_target(parts_t* parts, uint32_t function) {
+  function_of(parts, function)->target = 0;
+  function_of(parts, function)->required_features = 0;
+}
+/* The name of a pack's image, which is a string of its own. */
+static void name_pack(parts_t* parts, char first) {
+  find_part(parts, ACCX_SECTION_STRINGS)->bytes[image_of(parts, IMAGE_0_2_PACK)->name + 8] =
+      (unsigned char)first;
+}
+
+/* Calls in the golden bundle: helper by main, part by whole, part for cuda by whole for cuda. */
+#define NEWER_LIST(X)                                                                              \
+  X(FUNCTION_NAME, two_for_one_target, set_target(parts, WHOLE_ANY, WHOLE_CUDA))                   \
+  X(FUNCTION_NAME, two_for_any, clear_target(parts, PART_CUDA))                                    \
+  X(FUNCTION_TARGET, target_without_feature, function_of(parts, PART_CUDA)->required_features = 0) \
+  X(FUNCTION_TARGET, feature_without_target,                                                       \
+    function_of(parts, PART_ANY)->required_features = ACCX_FEATURE_FUNCTION_TARGET)                \
+  X(STRING_REFERENCE, target_no_string, ++function_of(parts, PART_CUDA)->target)                   \
+  X(FUNCTION_VERSIONS, other_access,                                                               \
+    argument_of(parts, PART_CUDA, 0)->kind = ACCX_ARGUMENT_DONATED)                                \
+  X(FUNCTION_VERSIONS, other_name,                                                                 \
+    argument_of(parts, PART_CUDA, 0)->name = function_of(parts, MAIN_0_2)->name)                   \
+  X(FUNCTION_VERSIONS, other_type, argument_of(parts, PART_CUDA, 0)->type.dtype = 6)               \
+  X(FUNCTION_VERSIONS, other_constant, argument_of(parts, PACK_CUDA, 0)->constant = 0)             \
+  X(FUNCTION_VERSIONS, other_dimension, ++expression_of(parts, PACK_CUDA, 0)->immediate)           \
+  X(FUNCTION_VERSIONS, other_flags, function_of(parts, PART_CUDA)->flags = 0)                      \
+  X(FUNCTION_VERSIONS, other_count, {                                                              \
+    --function_of(parts, WHOLE_CUDA)->result_count;                                                \
+    ++function_of(parts, WHOLE_CUDA)->input_count;                                                 \
+  })                                                                                               \
+  X(CALL_TARGET, target_from_any, call_of(parts, 1)->function = PART_CUDA)                         \
+  X(LAUNCH, launch_of_nothing, ++launch_of(parts, 0)->variant)                                     \
+  X(LAUNCH, launch_twice, launch_of(parts, 1)->variant = launch_of(parts, 0)->variant)             \
+  X(LAUNCH, launch_far, launch_of(parts, 3)->variant = 0xFFFFFFFF)                                 \
+  X(LAUNCH, launch_less,                                                                           \
+    resize_part(find_part(parts, ACCX_SECTION_LAUNCHES), 3 * sizeof(accx_launch_t)))               \
+  X(LAUNCH, launch_more,                                                                           \
+    resize_part(find_part(parts, ACCX_SECTION_LAUNCHES), 5 * sizeof(accx_launch_t)))               \
+  X(LAUNCH, launch_none, remove_part(parts, ACCX_SECTION_LAUNCHES))                                \
+  X(LAUNCH, launch_traits, launch_of(parts, 0)->traits = ACCRT_KERNEL_TRAIT_SERIAL)                \
+  X(LAUNCH, launch_reserved, launch_of(parts, 0)->reserved = 1)                                    \
+  X(LAUNCH, block_zero, launch_of(parts, 0)->block[2] = 0)                                         \
+  X(LAUNCH, block_large, launch_of(parts, 0)->block[1] = 64)                                       \
+  X(LAUNCH, block_huge, launch_of(parts, 0)->block[1] = 0x08000000)                                \
+  X(LAUNCH, cluster_part, launch_of(parts, 1)->cluster[1] = 0)                                     \
+  X(LAUNCH, cluster_large, launch_of(parts, 1)->cluster[1] = 33)                                   \
+  X(LAUNCH, shared_large, launch_of(parts, 0)->dynamic_shared_bytes = (256u << 20) + 1)            \
+  X(KERNEL_TRAITS, launch_trait_of_kernel,                                                         \
+    ((accx_kernel_t*)record_of(parts, ACCX_SECTION_KERNELS, sizeof(accx_kernel_t), 0))->traits |=  \
+    ACCRT_KERNEL_TRAIT_COOPERATIVE)                                                                \
+  X(IMAGE_PLACE, pack_has_bytes, image_of(parts, IMAGE_0_2_PACK)->size_bytes = 1)                  \
+  X(IMAGE_PLACE, pack_has_place, image_of(parts, IMAGE_0_2_PACK)->offset_bytes = 4096)             \
+  X(IMAGE_KIND, pack_with_a_path, name_pack(parts, '/'))                                           \
+  X(IMAGE_KIND, host_variant_of_cubin,                                                             \
+    ((accx_variant_t*)record_of(parts, ACCX_SECTION_VARIANTS, sizeof(accx_variant_t),              \
+                                VARIANT_0_2_X86))                                                  \
+        ->image = IMAGE_0_2_CUBIN)                                                                 \
+  X(MINIMUM, container_too_new, parts->header.container.minor = 1)                                 \
+  X(MINIMUM, kernel_abi_too_old, parts->header.kernel_abi.minor = 1)
+NEWER_LIST(MUTATION)
+
+static void targets_launches_packs(void** state) {
+  (void)state;
+#define CASE(rule, name, code) {ACCX_RULE_##rule, mutate_##name, #name},
+  static const mutation_case_t cases[] = {NEWER_LIST(CASE)};
+#undef CASE
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+    parts_t parts = take_apart(&golden_0_2);
+    cases[i].mutate(&parts);
+    bytes_t file = put_together(&parts);
+    expect_rule(&file, cases[i].rule, cases[i].name);
+    free(file.data);
+    free_parts(&parts);
+  }
+}
+
+/* Reflection shows one function of a name, and for which drivers there is one. */
+static void versions_are_one_function(void** state) {
+  (void)state;
+  accrt_bundle_t* bundle;
+  assert_int_equal(open_file(&golden_0_2, NULL, &bundle), ACCRT_OK);
+  accrt_bundle_info_t info = ACCRT_BUNDLE_INFO_INIT;
+  assert_int_equal(accrt_bundle_info(bundle, &info), ACCRT_OK);
+  assert_int_equal(info.function_count, 5);
+  assert_int_equal(info.container_minor, 2);
+  uint32_t index;
+  assert_int_equal(accrt_bundle_find_function(bundle, "whole", &index), ACCRT_OK);
+  accrt_function_info_t function = ACCRT_FUNCTION_INFO_INIT;
+  assert_int_equal(accrt_bundle_function(bundle, index, &function), ACCRT_OK);
+  assert_string_equal(function.doc, "for any device");
+  assert_int_equal(function.version_count, 2);
+  assert_int_equal(function.command_count, 1);
+  const char* target;
+  assert_int_equal(accrt_bundle_function_target(bundle, index, 0, &target), ACCRT_OK);
+  assert_string_equal(target, "");
+  assert_int_equal(accrt_bundle_function_target(bundle, index, 1, &target), ACCRT_OK);
+  assert_string_equal(target, "cuda");
+  assert_int_equal(accrt_bundle_function_target(bundle, index, 2, &target),
+                   ACCRT_ERROR_OUT_OF_RANGE);
+  assert_null(target);
+  assert_int_equal(accrt_bundle_function_target(bundle, 5, 0, &target), ACCRT_ERROR_OUT_OF_RANGE);
+  assert_int_equal(accrt_bundle_function_target(bundle, 0, 0, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
+
+  const accrt_bundle_tables_t* tables = accrt_bundle_tables(bundle);
+  const uint32_t first = accrt_bundle_lookup_function(bundle, "whole");
+  assert_int_equal(accrt_bundle_function_for(tables, first, "cuda"), WHOLE_CUDA);
+  assert_int_equal(accrt_bundle_function_for(tables, first, "host"), WHOLE_ANY);
+
+  accrt_variant_info_t variant = ACCRT_VARIANT_INFO_INIT;
+  assert_int_equal(accrt_bundle_variant(bundle, KERNEL_AXPB, 4, &variant), ACCRT_OK);
+  assert_int_equal(variant.block[0], 256);
+  assert_int_equal(variant.cluster[0], 2);
+  assert_int_equal(variant.launch_traits,
+                   ACCRT_KERNEL_TRAIT_COOPERATIVE | ACCRT_KERNEL_TRAIT_OVERLAPS_PREVIOUS);
+  assert_int_equal(accrt_bundle_variant(bundle, KERNEL_AXPB, VARIANT_0_2_PTX, &variant), ACCRT_OK);
+  assert_int_equal(variant.block[1], 4);
+  assert_int_equal(variant.dynamic_shared_bytes, 4096);
+  assert_int_equal(accrt_bundle_variant(bundle, KERNEL_AXPB, 0, &variant), ACCRT_OK);
+  assert_int_equal(variant.block[0], 0);
+  accrt_bundle_release(bundle);
 }
 
 /* ---- Weights and code after opening ---- */
@@ -1239,6 +1400,8 @@ int main(void) {
       cmocka_unit_test(last_section_ends_the_file),
       cmocka_unit_test(newer_versions),
       cmocka_unit_test(features_of_one_function),
+      cmocka_unit_test(targets_launches_packs),
+      cmocka_unit_test(versions_are_one_function),
       cmocka_unit_test(damaged_weights),
       cmocka_unit_test(changed_code),
       cmocka_unit_test(every_rule_was_provoked),

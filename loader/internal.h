@@ -47,6 +47,8 @@ struct accrt_bundle {
   const accx_command_t** commands;
   uint32_t* block_first;
   uint32_t* function_command_count;
+  uint32_t* function_next;
+  uint32_t* named_functions;
   accx_digest_t* image_digests; /* made at open, from the bytes that matched CODE's digest */
   uint64_t code_offset;         /* in the file */
   uint64_t data_offset;
@@ -77,6 +79,7 @@ typedef struct accx_verifier {
   /* A set of string offsets with epochs, emptied by counting the epoch up. */
   uint32_t* set_keys;
   uint32_t* set_epochs;
+  uint32_t* set_values;  /* what the last accx_set_value of the key left there */
   uint32_t set_capacity; /* power of two, at least twice what is ever put in */
   uint32_t set_epoch;
   /* Per symbol: last function (index + 1) that needed, bound, or got it by a SCALAR. */
@@ -177,6 +180,8 @@ accrt_status_t accx_need_symbols_of(accx_verifier_t* verifier, uint32_t function
 void accx_set_clear(accx_verifier_t* verifier);
 /* False when it is there already. */
 bool accx_set_add(accx_verifier_t* verifier, uint32_t key);
+/* Where a key of the set has its value, valid until the set is cleared; a key that was not there is added with `value`. */
+uint32_t* accx_set_value(accx_verifier_t* verifier, uint32_t key, uint32_t value);
 /* The string, or "?" for a reference that has not been checked yet and is not one. For messages. */
 const char* accx_text(const accx_verifier_t* verifier, uint32_t offset);
 

@@ -68,6 +68,35 @@ uint32_t accrt_bundle_lookup_function(const accrt_bundle_t* bundle, const char* 
   return ACCX_NONE;
 }
 
+uint32_t accrt_bundle_function_for(const accrt_bundle_tables_t* tables, uint32_t first,
+                                   const char* driver) {
+  uint32_t any = ACCX_NONE;
+  for (uint32_t i = first; i != ACCX_NONE; i = tables->function_next[i]) {
+    const uint32_t target = tables->functions[i].target;
+    if (target == 0) {
+      any = i;
+    } else if (strcmp(accrt_bundle_string(tables, target), driver) == 0) {
+      return i;
+    }
+  }
+  return any;
+}
+
+const accx_launch_t* accrt_bundle_launch(const accrt_bundle_tables_t* tables, uint32_t variant) {
+  uint32_t low = 0, high = tables->launch_count;
+  while (low < high) {
+    const uint32_t middle = low + (high - low) / 2;
+    if (tables->launches[middle].variant == variant)
+      return &tables->launches[middle];
+    if (tables->launches[middle].variant < variant) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return NULL;
+}
+
 /* ---- Shapes of the public functions ---- */
 
 /* `operation` is the public function that was called. */
@@ -120,7 +149,7 @@ accrt_status_t accrt_bundle_info(accrt_bundle_t* bundle, accrt_bundle_info_t* ou
       .symbol_count = tables->symbol_count,
       .constant_count = tables->constant_count,
       .state_count = tables->state_count,
-      .function_count = tables->function_count,
+      .function_count = tables->named_function_count,
       .kernel_count = tables->kernel_count,
       .image_count = tables->image_count,
       .data_size_bytes = tables->data_size_bytes,
@@ -227,19 +256,54 @@ accrt_status_t accrt_bundle_constant_data(accrt_bundle_t* bundle, uint32_t index
   return accrt_bundle_constant_component(bundle, index, 0, out_data, out_size_bytes);
 }
 
-/* ---- Functions ---- */
+/* ---- Functions: reflection shows one for each name ---- */
+
+static const accx_function_t* named_function(const accrt_bundle_t* bundle, uint32_t index) {
+  return &bundle->tables.functions[bundle->tables.named_functions[index]];
+}
+
+/* The first function of the name that `record` has. */
+static uint32_t first_version(const accrt_bundle_t* bundle, uint32_t record) {
+  return accrt_bundle_lookup_function(bundle,
+                                      text_of(bundle, bundle->tables.functions[record].name));
+}
+
+static uint32_t version_count(const accrt_bundle_t* bundle, uint32_t record) {
+  uint32_t count = 0;
+  for (uint32_t i = first_version(bundle, record); i != ACCX_NONE;
+       i = bundle->tables.function_next[i])
+    ++count;
+  return count;
+}
+
+accrt_status_t accrt_bundle_function_target(accrt_bundle_t* bundle, uint32_t function,
+                                            uint32_t version, const char** out_target) {
+  if (out_target == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "out_target is NULL");
+  *out_target = NULL;
+  CHECK_INDEX(bundle, "function", function, named_function_count);
+  const uint32_t record = bundle->tables.named_functions[function];
+  ACCX_TRY(check_index(bundle, "version", version, version_count(bundle, record)));
+  uint32_t at = first_version(bundle, record);
+  for (uint32_t i = 0; i < version; ++i)
+    at = bundle->tables.function_next[at];
+  *out_target = text_of(bundle, bundle->tables.functions[at].target);
+  return ACCRT_OK;
+}
 
 accrt_status_t accrt_bundle_function(accrt_bundle_t* bundle, uint32_t index,
                                      accrt_function_info_t* out_info) {
-  CHECK_INDEX(bundle, "function", index, function_count);
-  const accx_function_t* function = &bundle->tables.functions[index];
+  CHECK_INDEX(bundle, "function", index, named_function_count);
+  const uint32_t record = bundle->tables.named_functions[index];
+  const accx_function_t* function = &bundle->tables.functions[record];
   const accrt_function_info_t info = {
       .flags = function->flags,
       .name = text_of(bundle, function->name),
       .doc = text_of(bundle, function->doc),
       .input_count = function->input_count,
       .result_count = function->result_count,
-      .command_count = bundle->tables.function_command_count[index],
+      .command_count = bundle->tables.function_command_count[record],
+      .version_count = version_count(bundle, record),
       .required_features = function->required_features,
   };
   return accrt_struct_write("accrt_function_info_t", out_info, &info, sizeof info);
@@ -251,15 +315,15 @@ accrt_status_t accrt_bundle_find_function(accrt_bundle_t* bundle, const char* na
     return ACCRT_FAIL(INVALID_ARGUMENT, "name or out_index is NULL");
   *out_index = 0;
   ACCX_TRY(check_bundle(bundle));
-  const uint32_t found = accrt_bundle_lookup_function(bundle, name);
-  if (found != ACCX_NONE) {
-    *out_index = found;
-    return ACCRT_OK;
-  }
   accrt_near_t near;
   accrt_near_init(&near, name);
-  for (uint32_t i = 0; i < bundle->tables.function_count; ++i) {
-    accrt_near_add(&near, text_of(bundle, bundle->tables.functions[i].name));
+  for (uint32_t i = 0; i < bundle->tables.named_function_count; ++i) {
+    const char* const other = text_of(bundle, named_function(bundle, i)->name);
+    if (strcmp(other, name) == 0) {
+      *out_index = i;
+      return ACCRT_OK;
+    }
+    accrt_near_add(&near, other);
   }
   return ACCRT_FAIL(NOT_FOUND, "%s: no function '%.128s'%s", bundle->name, name,
                     accrt_near_text(&near));
@@ -273,7 +337,7 @@ typedef struct node_scope {
 } node_scope_t;
 
 static node_scope_t scope_of(const accrt_bundle_t* bundle, uint32_t function) {
-  return (node_scope_t){bundle, bundle->tables.functions[function].expression_first, function};
+  return (node_scope_t){bundle, named_function(bundle, function)->expression_first, function};
 }
 
 static const accx_expression_t* node_of(const node_scope_t* scope, uint32_t node) {
@@ -297,8 +361,8 @@ static void fill_dims(const node_scope_t* scope, const accx_type_t* type, accrt_
 static accrt_status_t find_argument(const char* operation, const accrt_bundle_t* bundle,
                                     uint32_t function, uint32_t index,
                                     const accx_argument_t** out_argument) {
-  CHECK_INDEX_IN(operation, bundle, "function", function, function_count);
-  const accx_function_t* owner = &bundle->tables.functions[function];
+  CHECK_INDEX_IN(operation, bundle, "function", function, named_function_count);
+  const accx_function_t* owner = named_function(bundle, function);
   ACCX_TRY(check_index_in(operation, bundle, "argument", index,
                           owner->input_count + owner->result_count));
   *out_argument = &bundle->tables.arguments[owner->argument_first + index];
@@ -478,7 +542,7 @@ accrt_status_t accrt_bundle_variant(accrt_bundle_t* bundle, uint32_t kernel, uin
   ACCX_TRY(check_index(bundle, "variant", index, tables->kernels[kernel].variant_count));
   const accx_variant_t* variant = &tables->variants[tables->kernels[kernel].variant_first + index];
   const accx_image_t* image = &tables->images[variant->image];
-  const accrt_variant_info_t info = {
+  accrt_variant_info_t info = {
       .arch_kind = variant->arch_kind,
       .driver = text_of(bundle, variant->driver),
       .arch = text_of(bundle, variant->arch),
@@ -488,5 +552,13 @@ accrt_status_t accrt_bundle_variant(accrt_bundle_t* bundle, uint32_t kernel, uin
       .priority = variant->priority,
       .image_kind = image->kind,
   };
+  const accx_launch_t* launch =
+      accrt_bundle_launch(tables, tables->kernels[kernel].variant_first + index);
+  if (launch != NULL) {
+    info.launch_traits = launch->traits;
+    memcpy(info.block, launch->block, sizeof info.block);
+    memcpy(info.cluster, launch->cluster, sizeof info.cluster);
+    info.dynamic_shared_bytes = launch->dynamic_shared_bytes;
+  }
   return accrt_struct_write("accrt_variant_info_t", out_info, &info, sizeof info);
 }

@@ -53,19 +53,22 @@
   X(COMPONENT_PLACE, 55, INVALID_FORMAT, "INLINE components follow one another in DATA, 256-aligned, and cover it; PREPARED ones are at 0.") \
   X(STATE, 56, INVALID_FORMAT, "A state is PLAIN, its flags are 0, and its fill pattern fits an element.")                     \
   /* Functions */                                                                                                              \
-  X(FUNCTION_NAME, 60, INVALID_FORMAT, "No two functions have the same name.")                                                 \
+  X(FUNCTION_NAME, 60, INVALID_FORMAT, "No two functions have the same name and target; at most 16 have the same name.")       \
   X(FUNCTION_FIELDS, 61, INVALID_FORMAT, "Function flags are known, reserved fields 0, the arena's alignment a power of two up to 4096.") \
-  X(FUNCTION_ORDER, 62, INVALID_FORMAT, "Functions ascend by call depth, then by name.")                                       \
+  X(FUNCTION_ORDER, 62, INVALID_FORMAT, "Functions ascend by call depth, then by name, then by target.")                       \
   X(FUNCTION_TILING, 63, INVALID_FORMAT, "Arguments, slots and blocks of functions follow one another and cover their sections.") \
   X(ARGUMENT_KIND, 64, INVALID_FORMAT, "Inputs are READ, READ_WRITE, DONATED or SCALAR, results RESULT; flags are known.")      \
   X(ARGUMENT_NAME, 65, INVALID_FORMAT, "No two inputs, and no two results, of a function have the same name.")                 \
   X(ARGUMENT_SCALAR, 66, INVALID_FORMAT, "A SCALAR names a symbol and is i64 of rank 0; others name none.")                    \
   X(ARGUMENT_ALIAS, 67, INVALID_FORMAT, "Only a RESULT aliases, each a different READ_WRITE or DONATED input.")                \
   X(PREPARE, 68, INVALID_FORMAT, "Prepare functions map INLINE to PREPARED constants of their types and touch nothing else.")  \
-  X(PREPARE_ONCE, 69, INVALID_FORMAT, "Every PREPARED constant is the result of exactly one prepare function.")                \
+  X(PREPARE_ONCE, 69, INVALID_FORMAT, "Every PREPARED constant is the result of prepare functions of exactly one name.")       \
   X(SLOT, 70, INVALID_FORMAT, "Slots are the arguments in order, then constants, states, the arena, strictly ascending.")      \
   X(SYMBOL_BOUND, 71, INVALID_FORMAT, "Every symbol a function needs is bound by its signature, by the session, or (INTERNAL) by its caller.") \
   X(VIEW, 72, INVALID_FORMAT, "Views are used in order; their data type, rank, shape and strides are in range.")               \
+  X(FUNCTION_TARGET, 73, INVALID_FORMAT, "A function has feature bit 0 exactly when it has a target.")                         \
+  X(FUNCTION_VERSIONS, 74, INVALID_FORMAT, "Functions of one name have the same flags, arguments and types (not docs).")       \
+  X(CALL_TARGET, 75, INVALID_FORMAT, "A call is of a function without a target, or with the caller's.")                        \
   /* Blocks and commands */                                                                                                    \
   X(BLOCK_TILING, 80, INVALID_FORMAT, "Blocks follow one another and cover COMMANDS.")                                         \
   X(BLOCK_USE, 81, INVALID_FORMAT, "Blocks are used once each, in the order of their commands, outer before inner.")           \
@@ -87,11 +90,12 @@
   X(KERNEL_TILING, 101, INVALID_FORMAT, "Parameters, variants and predicates follow one another and cover their sections.")    \
   X(PARAMETERS, 102, INVALID_FORMAT, "The parameter block keeps the rules of the kernel ABI.")                                 \
   X(PARAMETER_NAME, 103, INVALID_FORMAT, "No two parameters of a kernel have the same name.")                                  \
-  X(VARIANT, 104, INVALID_FORMAT, "A kernel has variants; a variant names driver, architecture (unless portable), image and entry.") \
+  X(VARIANT, 104, INVALID_FORMAT, "A kernel has variants; a variant names driver, architecture (portable ones may), image and entry.") \
   X(PREDICATE, 105, INVALID_FORMAT, "A predicate is of a known kind, for a parameter of a fitting kind, in range, in order.")  \
-  X(IMAGE_PLACE, 106, INVALID_FORMAT, "Images follow one another in CODE, 4096-aligned, are not empty and cover it, gaps zero.") \
-  X(IMAGE_KIND, 107, INVALID_FORMAT, "An image's kind is known, and a variant for the host has a host image.")                 \
+  X(IMAGE_PLACE, 106, INVALID_FORMAT, "Images follow one another in CODE, 4096-aligned, not empty, and cover it, gaps zero; a PACK has no bytes.") \
+  X(IMAGE_KIND, 107, INVALID_FORMAT, "An image's kind is known, a variant for the host has a host image or a PACK, and a PACK's name is a bare one.") \
   X(IMAGE_HEADER, 108, INVALID_FORMAT, "A host image begins as a 64-bit ELF file whose headers lie inside it; PTX ends with NUL.") \
+  X(LAUNCH, 109, INVALID_FORMAT, "Launches ascend by variant, are of all CUBIN, PTX and FATBIN variants (0.1: or none) and of no others, and in range.") \
   /* Across everything */                                                                                                      \
   X(MINIMUM, 110, INVALID_FORMAT, "The versions in the header are the computed minimum.")                                      \
   X(DATA_DIGEST, 111, DATA_CORRUPT, "A chunk of DATA matches its digest (before its first use).")                              \

@@ -51,8 +51,28 @@ static void raise_minor(accx_version_t* version, uint16_t minor) {
     version->minor = minor;
 }
 
-/* Everything that a file can use today came with the first minor of each version; what comes later
- * raises it here. */
+static bool uses_packs(const accrt_bundle_tables_t* tables) {
+  for (uint32_t i = 0; i < tables->image_count; ++i) {
+    if (tables->images[i].kind == ACCX_IMAGE_PACK)
+      return true;
+  }
+  return false;
+}
+
+/* Function targets, and portable variants that name the least architecture. */
+static bool uses_targets(const accrt_bundle_tables_t* tables) {
+  for (uint32_t i = 0; i < tables->function_count; ++i) {
+    if (tables->functions[i].target != 0)
+      return true;
+  }
+  for (uint32_t i = 0; i < tables->variant_count; ++i) {
+    if (tables->variants[i].arch_kind == ACCX_ARCH_PORTABLE && tables->variants[i].arch != 0)
+      return true;
+  }
+  return false;
+}
+
+/* What came after the first minor of each version raises it. */
 void accx_verify_minimum(const accrt_bundle_tables_t* tables, accx_header_t* out_versions) {
   out_versions->container = (accx_version_t){ACCX_CONTAINER_MAJOR, 1};
   out_versions->commands = (accx_version_t){ACCX_COMMANDS_MAJOR, 1};
@@ -63,6 +83,11 @@ void accx_verify_minimum(const accrt_bundle_tables_t* tables, accx_header_t* out
     if (kind != NULL)
       raise_minor(&out_versions->container, kind->since_minor);
   }
+  const bool packs = uses_packs(tables);
+  if (packs || uses_targets(tables))
+    raise_minor(&out_versions->container, 2);
+  if (packs || tables->launch_count != 0)
+    raise_minor(&out_versions->kernel_abi, 2);
 }
 
 static accrt_status_t check_minimum_of(const accx_verifier_t* verifier, const char* what,
@@ -126,11 +151,14 @@ static accrt_status_t alloc_scratch(accx_verifier_t* verifier) {
   verifier->set_epoch = 0;
   ACCX_TRY(alloc_u32(verifier, verifier->set_capacity, &verifier->set_keys));
   ACCX_TRY(alloc_u32(verifier, verifier->set_capacity, &verifier->set_epochs));
+  ACCX_TRY(alloc_u32(verifier, verifier->set_capacity, &verifier->set_values));
   ACCX_TRY(alloc_u32(verifier, tables->symbol_count, &verifier->symbol_needed));
   ACCX_TRY(alloc_u32(verifier, tables->symbol_count, &verifier->symbol_bound));
   ACCX_TRY(alloc_u32(verifier, tables->symbol_count, &verifier->symbol_scalar));
   ACCX_TRY(alloc_u32(verifier, tables->constant_count, &verifier->prepared_by));
-  return alloc_u32(verifier, tables->function_count, &verifier->bundle->function_command_count);
+  ACCX_TRY(alloc_u32(verifier, tables->function_count, &verifier->bundle->function_command_count));
+  ACCX_TRY(alloc_u32(verifier, tables->function_count, &verifier->bundle->function_next));
+  return alloc_u32(verifier, tables->function_count, &verifier->bundle->named_functions);
 }
 
 static void free_scratch(accx_verifier_t* verifier) {
@@ -142,6 +170,7 @@ static void free_scratch(accx_verifier_t* verifier) {
                    sizeof(accx_function_facts_t));
   accrt_free_array(allocator, verifier->set_keys, verifier->set_capacity, sizeof(uint32_t));
   accrt_free_array(allocator, verifier->set_epochs, verifier->set_capacity, sizeof(uint32_t));
+  accrt_free_array(allocator, verifier->set_values, verifier->set_capacity, sizeof(uint32_t));
   accrt_free_array(allocator, verifier->symbol_needed, tables->symbol_count, sizeof(uint32_t));
   accrt_free_array(allocator, verifier->symbol_bound, tables->symbol_count, sizeof(uint32_t));
   accrt_free_array(allocator, verifier->symbol_scalar, tables->symbol_count, sizeof(uint32_t));
@@ -154,6 +183,8 @@ static void free_scratch(accx_verifier_t* verifier) {
 static accrt_status_t verify_records(accx_verifier_t* verifier) {
   ACCX_TRY(alloc_scratch(verifier));
   verifier->tables->function_command_count = verifier->bundle->function_command_count;
+  verifier->tables->function_next = verifier->bundle->function_next;
+  verifier->tables->named_functions = verifier->bundle->named_functions;
   ACCX_TRY(accx_verify_strings(verifier));
   ACCX_TRY(accx_verify_symbols(verifier));
   ACCX_TRY(accx_verify_function_table(verifier));

@@ -196,7 +196,7 @@ static accrt_status_t check_header(const walk_t* walk) {
   }
   /* A function that needs features this library lacks is refused when it is called, not here. */
   const uint64_t features =
-      verifier->tables->functions[walk->function].required_features & ~ACCX_FEATURES_KNOWN;
+      verifier->tables->functions[walk->function].required_features & ~ACCX_FUNCTION_FEATURES_KNOWN;
   if (!known && (command->flags & ACCX_COMMAND_FLAG_REQUIRED) != 0 && features == 0) {
     return COMMAND_REJECT(walk, COMMAND_UNKNOWN, "opcode",
                           "the file requires opcode %u, which this library does not know",
@@ -452,6 +452,13 @@ static accrt_status_t check_call(walk_t* walk) {
                           call->function, walk->function);
   }
   const accx_function_t* callee = &tables->functions[call->function];
+  const uint32_t target = tables->functions[walk->function].target;
+  if (callee->target != 0 && callee->target != target) {
+    return COMMAND_REJECT(walk, CALL_TARGET, "function",
+                          "function %" PRIu32 " is for '%.64s', the caller for '%.64s'",
+                          call->function, accx_text(verifier, callee->target),
+                          target != 0 ? accx_text(verifier, target) : "any driver");
+  }
   if (call->operand_count != callee->input_count + callee->result_count) {
     return COMMAND_REJECT(walk, OPERAND, "operand_count",
                           "%" PRIu32 " operands for %" PRIu32 " arguments", call->operand_count,

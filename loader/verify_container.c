@@ -26,6 +26,7 @@ static const accx_section_kind_t section_kinds[] = {
     {ACCX_SECTION_PREDICATES, sizeof(accx_predicate_t), 8, true, 1, "predicates"},
     {ACCX_SECTION_IMAGES, sizeof(accx_image_t), 8, true, 1, "images"},
     {ACCX_SECTION_CHUNK_DIGESTS, sizeof(accx_digest_t), 8, true, 1, "chunk_digests"},
+    {ACCX_SECTION_LAUNCHES, sizeof(accx_launch_t), 8, true, 2, "launches"},
     {ACCX_SECTION_CODE, 0, ACCX_DATA_ALIGN, true, 1, "code"},
     {ACCX_SECTION_DATA, 0, ACCX_DATA_ALIGN, true, 1, "data"},
 };
@@ -138,7 +139,7 @@ static accrt_status_t check_header_digest(const accx_verifier_t* verifier,
 
 static accrt_status_t check_file_features(const accx_verifier_t* verifier,
                                           const accx_header_t* header) {
-  const uint64_t unknown = header->required_features & ~ACCX_FEATURES_KNOWN;
+  const uint64_t unknown = header->required_features & ~ACCX_FILE_FEATURES_KNOWN;
   if (unknown == 0)
     return ACCRT_OK;
   return ACCX_REJECT(verifier, FILE_FEATURES, "header", ACCX_NONE, "required_features",
@@ -361,6 +362,7 @@ static void set_table(accrt_bundle_tables_t* tables, const accx_section_t* secti
     TABLE(ACCX_SECTION_VARIANTS, variants, variant_count);
     TABLE(ACCX_SECTION_PREDICATES, predicates, predicate_count);
     TABLE(ACCX_SECTION_IMAGES, images, image_count);
+    TABLE(ACCX_SECTION_LAUNCHES, launches, launch_count);
     TABLE(ACCX_SECTION_CHUNK_DIGESTS, chunk_digests, chunk_count);
   default:
     break;

@@ -1,5 +1,5 @@
 /* loader/verify_functions.c - functions: records, signatures, slots, prepare functions, symbols
- * (rules 60 to 72). */
+ * (rules 60 to 74). */
 #include "loader/internal.h"
 
 #include "accrt/tensor.h"
@@ -18,9 +18,9 @@ static uint32_t argument_count(const accx_function_t* function) {
 static accrt_status_t check_function_fields(const accx_verifier_t* verifier,
                                             const accx_function_t* function, uint32_t index) {
   const uint32_t known = ACCX_FUNCTION_PREPARE | ACCX_FUNCTION_INTERNAL;
-  if ((function->flags & ~known) != 0 || function->flags == known || function->reserved != 0) {
-    return ACCX_REJECT(verifier, FUNCTION_FIELDS, "functions", index, "flags",
-                       "0x%" PRIx32 ", reserved %" PRIu32, function->flags, function->reserved);
+  if ((function->flags & ~known) != 0 || function->flags == known) {
+    return ACCX_REJECT(verifier, FUNCTION_FIELDS, "functions", index, "flags", "0x%" PRIx32,
+                       function->flags);
   }
   if (!accrt_is_power_of_two(function->transient_align) ||
       function->transient_align > ACCX_DATA_ALIGN) {
@@ -31,18 +31,68 @@ static accrt_status_t check_function_fields(const accx_verifier_t* verifier,
   return accx_check_string(verifier, function->doc, "functions", index, "doc");
 }
 
+static accrt_status_t check_target(const accx_verifier_t* verifier, const accx_function_t* function,
+                                   uint32_t index) {
+  if (function->target != 0)
+    ACCX_TRY(accx_check_name(verifier, function->target, "functions", index, "target"));
+  const bool has_feature = (function->required_features & ACCX_FEATURE_FUNCTION_TARGET) != 0;
+  if (has_feature == (function->target != 0))
+    return ACCRT_OK;
+  return ACCX_REJECT(verifier, FUNCTION_TARGET, "functions", index, "required_features",
+                     "0x%" PRIx64 " with target '%.64s' of '%.64s'", function->required_features,
+                     accx_text(verifier, function->target), accx_text(verifier, function->name));
+}
+
+/* Puts a function behind those of the same name, in `function_next`, and into `named_functions`. */
+static accrt_status_t add_version(accx_verifier_t* verifier, uint32_t index) {
+  accrt_bundle_tables_t* tables = verifier->tables;
+  accrt_bundle_t* bundle = verifier->bundle;
+  const accx_function_t* function = &tables->functions[index];
+  bundle->function_next[index] = ACCX_NONE;
+  const uint32_t place = *accx_set_value(verifier, function->name, tables->named_function_count);
+  if (place == tables->named_function_count) {
+    bundle->named_functions[tables->named_function_count++] = index;
+    return ACCRT_OK;
+  }
+  uint32_t count = 1;
+  uint32_t last = bundle->named_functions[place];
+  for (uint32_t at = last; at != ACCX_NONE; at = bundle->function_next[at], ++count) {
+    last = at;
+    if (tables->functions[at].target == function->target || count == ACCX_MAX_FUNCTION_TARGETS) {
+      return ACCX_REJECT(verifier, FUNCTION_NAME, "functions", index, "name",
+                         "function %" PRIu32
+                         " is '%.64s' for '%.64s' too, or they are more than %u",
+                         at, accx_text(verifier, function->name),
+                         accx_text(verifier, function->target), ACCX_MAX_FUNCTION_TARGETS);
+    }
+  }
+  bundle->function_next[last] = index;
+  return ACCRT_OK;
+}
+
+/* What reflection shows of a name: the version for any device, if there is one. */
+static void prefer_untargeted(accx_verifier_t* verifier) {
+  accrt_bundle_t* bundle = verifier->bundle;
+  for (uint32_t i = 0; i < verifier->tables->named_function_count; ++i) {
+    uint32_t at = bundle->named_functions[i];
+    while (at != ACCX_NONE && verifier->tables->functions[at].target != 0)
+      at = bundle->function_next[at];
+    if (at != ACCX_NONE)
+      bundle->named_functions[i] = at;
+  }
+}
+
 accrt_status_t accx_verify_function_table(accx_verifier_t* verifier) {
-  const accrt_bundle_tables_t* tables = verifier->tables;
+  accrt_bundle_tables_t* tables = verifier->tables;
   uint32_t next_argument = 0, next_slot = 0;
+  tables->named_function_count = 0;
   accx_set_clear(verifier);
   for (uint32_t i = 0; i < tables->function_count; ++i) {
     const accx_function_t* function = &tables->functions[i];
     ACCX_TRY(accx_check_name(verifier, function->name, "functions", i, "name"));
-    if (!accx_set_add(verifier, function->name)) {
-      return ACCX_REJECT(verifier, FUNCTION_NAME, "functions", i, "name",
-                         "there are two functions '%.64s'", accx_text(verifier, function->name));
-    }
     ACCX_TRY(check_function_fields(verifier, function, i));
+    ACCX_TRY(check_target(verifier, function, i));
+    ACCX_TRY(add_version(verifier, i));
     const uint64_t arguments = (uint64_t)function->input_count + function->result_count;
     if (function->argument_first != next_argument || arguments > ACCX_MAX_ARGUMENTS ||
         !accrt_range_fits(next_argument, arguments, tables->argument_count)) {
@@ -62,6 +112,7 @@ accrt_status_t accx_verify_function_table(accx_verifier_t* verifier) {
     next_argument += (uint32_t)arguments;
     next_slot += function->slot_count;
   }
+  prefer_untargeted(verifier);
   if (next_argument == tables->argument_count && next_slot == tables->slot_count)
     return ACCRT_OK;
   return ACCX_REJECT(verifier, FUNCTION_TILING, "functions", ACCX_NONE, NULL,
@@ -162,6 +213,59 @@ static accrt_status_t check_arguments(accx_verifier_t* verifier, uint32_t functi
   return ACCRT_OK;
 }
 
+/* ---- Versions of one function, for different targets ---- */
+
+static bool same_argument(const accx_argument_t* a, const accx_argument_t* b) {
+  return a->name == b->name && a->kind == b->kind && a->flags == b->flags &&
+         a->symbol == b->symbol && a->alias_kind == b->alias_kind &&
+         a->alias_input == b->alias_input && a->constant == b->constant &&
+         memcmp(&a->type, &b->type, sizeof a->type) == 0;
+}
+
+/* Nodes that the types of the arguments may be made of: those up to the last one they name. */
+static uint32_t signature_nodes(const accrt_bundle_tables_t* tables,
+                                const accx_function_t* function) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < argument_count(function); ++i) {
+    const accx_type_t* type = &tables->arguments[function->argument_first + i].type;
+    for (uint32_t d = 0; d < type->rank; ++d)
+      count = type->dims[d] >= count ? type->dims[d] + 1 : count;
+  }
+  return count;
+}
+
+/* `first` has been checked. Canonical scopes begin with what the signature needs, so equal types are
+ * equal nodes at equal places. */
+static accrt_status_t check_version(const accx_verifier_t* verifier, uint32_t function,
+                                    uint32_t first) {
+  const accrt_bundle_tables_t* tables = verifier->tables;
+  const accx_function_t* a = &tables->functions[first];
+  const accx_function_t* b = &tables->functions[function];
+  const char* what = NULL;
+  uint32_t which = 0;
+  if (a->flags != b->flags || a->input_count != b->input_count ||
+      a->result_count != b->result_count)
+    what = "flags or number of arguments";
+  for (uint32_t i = 0; what == NULL && i < argument_count(a); ++i) {
+    if (!same_argument(argument_of(tables, first, i), argument_of(tables, function, i)))
+      what = "argument", which = i;
+  }
+  const uint32_t nodes = what == NULL ? signature_nodes(tables, a) : 0;
+  if (nodes > b->expression_count)
+    what = "number of expressions", which = b->expression_count;
+  if (what == NULL && nodes != 0 &&
+      memcmp(&tables->expressions[a->expression_first], &tables->expressions[b->expression_first],
+             nodes * sizeof *tables->expressions) != 0)
+    what = "dimensions";
+  if (what == NULL)
+    return ACCRT_OK;
+  return ACCX_REJECT(verifier, FUNCTION_VERSIONS, "functions", function, NULL,
+                     "'%.64s' for '%.64s' differs from function %" PRIu32
+                     " for '%.64s': %s %" PRIu32,
+                     accx_text(verifier, b->name), accx_text(verifier, b->target), first,
+                     accx_text(verifier, a->target), what, which);
+}
+
 /* ---- Slots ---- */
 
 static bool slot_target_exists(const accrt_bundle_tables_t* tables, const accx_slot_t* slot) {
@@ -258,7 +362,7 @@ static accrt_status_t check_prepare_argument(accx_verifier_t* verifier, uint32_t
   if (!prepare || !is_result)
     return ACCRT_OK;
   uint32_t* maker = &verifier->prepared_by[argument->constant];
-  if (*maker != 0) {
+  if (*maker != 0 && tables->functions[*maker - 1].name != owner->name) {
     return ACCX_REJECT(verifier, PREPARE_ONCE, "arguments", owner->argument_first + index,
                        "constant", "'%.64s' is made by '%.64s' and by '%.64s'",
                        accx_text(verifier, tables->constants[argument->constant].name),
@@ -382,7 +486,10 @@ static accrt_status_t check_order(const accx_verifier_t* verifier, uint32_t func
                  depth = verifier->facts[function].call_depth;
   const uint32_t before_name = tables->functions[function - 1].name,
                  name = tables->functions[function].name;
-  if (before < depth || (before == depth && before_name < name))
+  const bool follows =
+      before_name < name || (before_name == name && tables->functions[function - 1].target <
+                                                        tables->functions[function].target);
+  if (before < depth || (before == depth && follows))
     return ACCRT_OK;
   return ACCX_REJECT(verifier, FUNCTION_ORDER, "functions", function, NULL,
                      "'%.64s' of call depth %" PRIu32
@@ -395,6 +502,9 @@ static accrt_status_t verify_function(accx_verifier_t* verifier, uint32_t functi
   const accx_scope_t scope = {owner->expression_first, owner->expression_count, ACCX_USES_SYMBOLS,
                               0};
   ACCX_TRY(check_arguments(verifier, function, &scope));
+  const uint32_t next = verifier->bundle->function_next[function];
+  if (next != ACCX_NONE)
+    ACCX_TRY(check_version(verifier, next, function));
   ACCX_TRY(check_slots(verifier, function));
   const accx_scope_t with_present = {scope.first, scope.count, ACCX_USES_ANY, 0};
   ACCX_TRY(accx_check_expression(verifier, &with_present, owner->transient_size, "functions",

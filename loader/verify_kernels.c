@@ -1,4 +1,4 @@
-/* loader/verify_kernels.c - kernels, parameters, variants, predicates (rules 100 to 105), and code
+/* loader/verify_kernels.c - kernels, parameters, variants, predicates (rules 100 to 105 and 109), and code
  * images, which are read once in pieces: no more of CODE is in memory than one piece (rules 106 to
  * 108). */
 #include <elf.h>
@@ -104,7 +104,7 @@ static accrt_status_t check_variant(const accx_verifier_t* verifier, const accx_
   ACCX_TRY(accx_check_string(verifier, variant->arch, "variants", record, "arch"));
   ACCX_TRY(accx_check_name(verifier, variant->entry, "variants", record, "entry"));
   const bool portable = variant->arch_kind == ACCX_ARCH_PORTABLE;
-  if (variant->arch_kind > ACCX_ARCH_EXACT || portable != (variant->arch == 0) ||
+  if (variant->arch_kind > ACCX_ARCH_EXACT || (!portable && variant->arch == 0) ||
       variant->image >= tables->image_count) {
     return ACCX_REJECT(verifier, VARIANT, "variants", record, "arch_kind",
                        "kind %" PRIu32 " of architecture '%.64s', image %" PRIu32 " of %" PRIu32
@@ -122,10 +122,11 @@ static accrt_status_t check_variant(const accx_verifier_t* verifier, const accx_
   }
   const bool host = strcmp(accx_text(verifier, variant->driver), "host") == 0;
   const uint32_t image_kind = tables->images[variant->image].kind;
-  if (host && image_kind != ACCX_IMAGE_HOST_ELF) {
+  if (host && image_kind != ACCX_IMAGE_HOST_ELF && image_kind != ACCX_IMAGE_PACK) {
     return ACCX_REJECT(verifier, IMAGE_KIND, "variants", record, "image",
-                       "image %" PRIu32 " is of kind %" PRIu32 ", the host driver loads kind %d",
-                       variant->image, image_kind, ACCX_IMAGE_HOST_ELF);
+                       "image %" PRIu32 " is of kind %" PRIu32
+                       ", the host driver has use for %d and %d",
+                       variant->image, image_kind, ACCX_IMAGE_HOST_ELF, ACCX_IMAGE_PACK);
   }
   return check_predicates(verifier, kernel, variant);
 }
@@ -202,7 +203,93 @@ accrt_status_t accx_verify_kernels(accx_verifier_t* verifier) {
                      next.predicate, tables->predicate_count);
 }
 
+/* ---- Launches ---- */
+
+static bool needs_launch(const accrt_bundle_tables_t* tables, uint32_t variant) {
+  const uint32_t kind = tables->images[tables->variants[variant].image].kind;
+  return kind == ACCX_IMAGE_CUBIN || kind == ACCX_IMAGE_PTX || kind == ACCX_IMAGE_FATBIN;
+}
+
+/* Product of three sizes when each is 1 to `limit`, else 0. */
+static uint64_t volume(const uint32_t sizes[3], uint32_t limit) {
+  uint64_t product = 1;
+  for (int i = 0; i < 3; ++i)
+    product = sizes[i] <= limit ? product * sizes[i] : 0;
+  return product;
+}
+
+static accrt_status_t check_launch(const accx_verifier_t* verifier, uint32_t index) {
+  const accx_launch_t* launch = &verifier->tables->launches[index];
+  const uint32_t traits = ACCRT_KERNEL_TRAIT_COOPERATIVE | ACCRT_KERNEL_TRAIT_OVERLAPS_PREVIOUS;
+  const uint64_t threads = volume(launch->block, ACCX_MAX_BLOCK_THREADS);
+  const uint64_t blocks = volume(launch->cluster, ACCX_MAX_CLUSTER_BLOCKS);
+  const bool no_cluster =
+      launch->cluster[0] == 0 && launch->cluster[1] == 0 && launch->cluster[2] == 0;
+  if ((launch->traits & ~traits) == 0 && launch->reserved == 0 && threads >= 1 &&
+      threads <= ACCX_MAX_BLOCK_THREADS &&
+      (no_cluster || (blocks >= 1 && blocks <= ACCX_MAX_CLUSTER_BLOCKS)) &&
+      launch->dynamic_shared_bytes <= ACCX_MAX_LOCAL_MEMORY_BYTES) {
+    return ACCRT_OK;
+  }
+  return ACCX_REJECT(verifier, LAUNCH, "launches", index, NULL,
+                     "variant %" PRIu32 ": traits 0x%" PRIx32 ", block %" PRIu32 " %" PRIu32
+                     " %" PRIu32 ", cluster %" PRIu32 " %" PRIu32 " %" PRIu32 ", %" PRIu32
+                     " bytes of shared memory, reserved %" PRIu32,
+                     launch->variant, launch->traits, launch->block[0], launch->block[1],
+                     launch->block[2], launch->cluster[0], launch->cluster[1], launch->cluster[2],
+                     launch->dynamic_shared_bytes, launch->reserved);
+}
+
+/* A file that needs no more than container 0.1 may have none: that is what 0.1 was. */
+static accrt_status_t check_launches(const accx_verifier_t* verifier) {
+  const accrt_bundle_tables_t* tables = verifier->tables;
+  if (tables->launch_count == 0 && tables->header.container.minor < 2)
+    return ACCRT_OK;
+  uint32_t next = 0;
+  for (uint32_t i = 0; i < tables->variant_count; ++i) {
+    if (!needs_launch(tables, i))
+      continue;
+    if (next == tables->launch_count || tables->launches[next].variant != i) {
+      return ACCX_REJECT(verifier, LAUNCH, "launches", next, "variant",
+                         "variant %" PRIu32
+                         " (entry '%.64s') has no launch in its place of %" PRIu32,
+                         i, accx_text(verifier, tables->variants[i].entry), tables->launch_count);
+    }
+    ACCX_TRY(check_launch(verifier, next++));
+  }
+  if (next == tables->launch_count)
+    return ACCRT_OK;
+  return ACCX_REJECT(verifier, LAUNCH, "launches", next, "variant",
+                     "variant %" PRIu32 " of %" PRIu32 " has none, or has one already",
+                     tables->launches[next].variant, tables->variant_count);
+}
+
 /* ---- Images ---- */
+
+bool accx_pack_name_good(const char* name) {
+  for (const char* at = name; *at != '\0'; ++at) {
+    const bool is_alnum =
+        (*at >= 'a' && *at <= 'z') || (*at >= 'A' && *at <= 'Z') || (*at >= '0' && *at <= '9');
+    const bool is_mark = *at == '.' || *at == '_' || *at == '-';
+    if (!is_alnum && (!is_mark || at == name))
+      return false;
+  }
+  return name[0] != '\0' && strlen(name) <= ACCX_MAX_PACK_NAME_BYTES;
+}
+
+static accrt_status_t check_pack_image(const accx_verifier_t* verifier, uint32_t index) {
+  const accx_image_t* image = &verifier->tables->images[index];
+  if (image->offset_bytes != 0 || image->size_bytes != 0) {
+    return ACCX_REJECT(verifier, IMAGE_PLACE, "images", index, "size_bytes",
+                       "%" PRIu64 " bytes at %" PRIu64 " of the pack '%.64s', which has none",
+                       image->size_bytes, image->offset_bytes, accx_text(verifier, image->name));
+  }
+  if (accx_pack_name_good(accx_text(verifier, image->name)))
+    return ACCRT_OK;
+  return ACCX_REJECT(verifier, IMAGE_KIND, "images", index, "name",
+                     "'%.64s' is no name of a pack: letters, digits, '.', '_' and '-', at most %u",
+                     accx_text(verifier, image->name), ACCX_MAX_PACK_NAME_BYTES);
+}
 
 static accrt_status_t check_image_records(const accx_verifier_t* verifier) {
   const accrt_bundle_tables_t* tables = verifier->tables;
@@ -212,6 +299,10 @@ static accrt_status_t check_image_records(const accx_verifier_t* verifier) {
     const accx_image_t* image = &tables->images[i];
     ACCX_TRY(accx_check_ordered_name(verifier, image->name, previous, "images", i, "name"));
     previous = image->name;
+    if (image->kind == ACCX_IMAGE_PACK) {
+      ACCX_TRY(check_pack_image(verifier, i));
+      continue;
+    }
     if (image->kind < ACCX_IMAGE_HOST_ELF || image->kind > ACCX_IMAGE_FATBIN) {
       return ACCX_REJECT(verifier, IMAGE_KIND, "images", i, "kind",
                          "%" PRIu32 " of '%.64s' is not known", image->kind,
@@ -338,6 +429,8 @@ static accrt_status_t read_code(code_reader_t* reader) {
     ACCX_TRY(read_image(reader, i));
   }
   const accx_section_t* section = verifier->sections[ACCX_SECTION_CODE];
+  if (section == NULL)
+    return ACCRT_OK; /* packs alone */
   const accx_digest_t found = accx_hasher_finish(&reader->whole);
   if (accx_digest_equal(&found, &section->digest))
     return reader->problem;
@@ -350,6 +443,7 @@ static accrt_status_t read_code(code_reader_t* reader) {
 accrt_status_t accx_verify_images(accx_verifier_t* verifier) {
   accrt_bundle_t* bundle = verifier->bundle;
   ACCX_TRY(check_image_records(verifier));
+  ACCX_TRY(check_launches(verifier));
   if (verifier->tables->image_count == 0)
     return ACCRT_OK;
   void *digests, *piece;

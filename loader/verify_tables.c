@@ -126,17 +126,33 @@ void accx_set_clear(accx_verifier_t* verifier) {
   ++verifier->set_epoch;
 }
 
-bool accx_set_add(accx_verifier_t* verifier, uint32_t key) {
+/* Place of a key, and whether it is there. */
+static bool set_find(const accx_verifier_t* verifier, uint32_t key, uint32_t* out_at) {
   const uint32_t mask = verifier->set_capacity - 1;
   uint32_t at = (key * 2654435761u) >> 7 & mask;
-  while (verifier->set_epochs[at] == verifier->set_epoch) {
-    if (verifier->set_keys[at] == key)
-      return false;
+  while (verifier->set_epochs[at] == verifier->set_epoch && verifier->set_keys[at] != key)
     at = (at + 1) & mask;
-  }
+  *out_at = at;
+  return verifier->set_epochs[at] == verifier->set_epoch;
+}
+
+bool accx_set_add(accx_verifier_t* verifier, uint32_t key) {
+  uint32_t at;
+  if (set_find(verifier, key, &at))
+    return false;
   verifier->set_epochs[at] = verifier->set_epoch;
   verifier->set_keys[at] = key;
   return true;
+}
+
+uint32_t* accx_set_value(accx_verifier_t* verifier, uint32_t key, uint32_t value) {
+  uint32_t at;
+  if (!set_find(verifier, key, &at)) {
+    verifier->set_epochs[at] = verifier->set_epoch;
+    verifier->set_keys[at] = key;
+    verifier->set_values[at] = value;
+  }
+  return &verifier->set_values[at];
 }
 
 /* ---- Metadata and symbols ---- */

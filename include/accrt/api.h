@@ -154,6 +154,7 @@ typedef struct accrt_api {
   accrt_status_t (*call_run)(accrt_call_t* call, uint64_t timeout_ns); /* 0.1 */
   accrt_status_t (*call_submit)(accrt_call_t* call, const accrt_timepoint_t* waits, uint32_t wait_count, const accrt_timepoint_t* signals, uint32_t signal_count); /* 0.1 */
   accrt_status_t (*call_result)(accrt_call_t* call, uint32_t index, accrt_tensor_t* out_tensor, int64_t* shape, int64_t* strides); /* 0.1 */
+  accrt_status_t (*bundle_function_target)(accrt_bundle_t* bundle, uint32_t function, uint32_t version, const char** out_target); /* 0.2 */
   accrt_status_t (*device_enable_peer)(accrt_device_t* device, accrt_device_t* peer); /* 0.2 */
   accrt_status_t (*stream_wrap)(accrt_device_t* device, void* native, accrt_stream_t** out_stream); /* 0.2 */
   accrt_status_t (*stream_native)(accrt_stream_t* stream, void** out_native); /* 0.2 */
@@ -166,7 +167,7 @@ typedef struct accrt_api {
   accrt_status_t (*stream_launch_prepared)(accrt_stream_t* stream, accrt_launch_t* launch, const uint32_t grid[3]); /* 0.2 */
 } accrt_api_t;
 /* clang-format on */
-ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_api_t) == 1216 && offsetof(accrt_api_t, stream_launch_prepared) == 1216 - 8),
+ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_api_t) == 1224 && offsetof(accrt_api_t, stream_launch_prepared) == 1224 - 8),
                     "append only");
 
 /** Fills `table` with as many functions as both sides know.

@@ -169,7 +169,8 @@ ACCRT_API accrt_status_t accrt_bundle_constant_data(accrt_bundle_t* bundle, uint
                                                     const void** out_data,
                                                     uint64_t* out_size_bytes);
 
-/** One function. */
+/** One function. A bundle may have several versions of one, each for the devices of one driver or for any, with the same
+ * signature: they are one function here, with the doc and the commands of the version for any driver, or else of the first. */
 typedef struct accrt_function_info {
   uint32_t struct_size;
   uint32_t flags; /**< bit 0: prepare function; bit 1: internal */
@@ -179,7 +180,7 @@ typedef struct accrt_function_info {
   uint32_t input_count;
   uint32_t result_count;
   uint32_t command_count; /**< in all its blocks */
-  uint32_t reserved;      /**< 0 */
+  uint32_t version_count; /**< at least 1; accrt_bundle_function_target says for which drivers. Since 0.2 (before: 0) */
   uint64_t required_features;
 } accrt_function_info_t;
 ACCRT_ASSERT_LAYOUT(accrt_function_info_t, required_features, 56);
@@ -190,6 +191,11 @@ ACCRT_API accrt_status_t accrt_bundle_function(accrt_bundle_t* bundle, uint32_t 
 /** Index of a function by name. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_bundle_find_function(accrt_bundle_t* bundle, const char* name,
                                                     uint32_t* out_index);
+
+/** The driver that a version of a function is for ("cuda"), or "" when it is for any. A program uses the version of its
+ * device's driver, or else the one for any. @param version below accrt_function_info_t.version_count. Since: 0.2 */
+ACCRT_API accrt_status_t accrt_bundle_function_target(accrt_bundle_t* bundle, uint32_t function,
+                                                      uint32_t version, const char** out_target);
 
 #define ACCRT_ARGUMENT_READ 0u
 #define ACCRT_ARGUMENT_READ_WRITE 1u /**< updated in place */
@@ -278,9 +284,14 @@ typedef struct accrt_variant_info {
   const char* image;
   uint64_t cpu_features;
   int32_t priority;
-  uint32_t image_kind; /**< 1 host ELF, 2 cubin, 3 PTX, 4 fatbin */
+  uint32_t image_kind; /**< 1 host ELF, 2 cubin, 3 PTX, 4 fatbin, 5 a kernel pack outside the bundle */
+  /* Since 0.2: how device code is launched; zeros for host code and packs. */
+  uint32_t launch_traits; /**< ACCRT_KERNEL_TRAIT_COOPERATIVE, _OVERLAPS_PREVIOUS */
+  uint32_t block[3];      /**< threads of a workgroup */
+  uint32_t cluster[3];    /**< workgroups of a cluster; zeros: none */
+  uint32_t dynamic_shared_bytes;
 } accrt_variant_info_t;
-ACCRT_ASSERT_LAYOUT(accrt_variant_info_t, image_kind, 64);
+ACCRT_ASSERT_LAYOUT(accrt_variant_info_t, dynamic_shared_bytes, 96);
 #define ACCRT_VARIANT_INFO_INIT ACCRT_STRUCT_INIT(accrt_variant_info_t)
 /** Since: 0.1 */
 ACCRT_API accrt_status_t accrt_bundle_variant(accrt_bundle_t* bundle, uint32_t kernel,

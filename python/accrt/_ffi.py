@@ -48,6 +48,8 @@ ACCRT_ARGUMENT_READ_WRITE = 1
 ACCRT_ARGUMENT_RESULT = 3
 ACCRT_ARGUMENT_SCALAR = 4
 ACCRT_BINDING_NONE = 4294967295
+ACCRT_BUFFER_FLAG_EXPORT_FD = 1
+ACCRT_BUFFER_FLAG_EXPORT_IPC = 2
 ACCRT_CPU_AMX_BF16 = 128
 ACCRT_CPU_AMX_INT8 = 256
 ACCRT_CPU_ARM_BF16 = 34359738368
@@ -92,14 +94,16 @@ ACCRT_DTYPE_U4 = 19
 ACCRT_DTYPE_U64 = 9
 ACCRT_DTYPE_U8 = 6
 ACCRT_EVENT_FLAG_TIMING = 1
+ACCRT_HANDLE_FD = 1
+ACCRT_HANDLE_IPC = 2
 ACCRT_HOST_CODE_ALL = 2
 ACCRT_HOST_CODE_NONE = 0
 ACCRT_HOST_CODE_SIGNED = 1
 ACCRT_INSTANCE_FLAG_NO_DRIVERS = 2
 ACCRT_INSTANCE_FLAG_PERF_MAP = 1
 ACCRT_KERNEL_ABI_MAJOR = 0
-ACCRT_KERNEL_ABI_MINOR = 1
-ACCRT_KERNEL_ABI_VERSION = 1
+ACCRT_KERNEL_ABI_MINOR = 2
+ACCRT_KERNEL_ABI_VERSION = 2
 ACCRT_KERNEL_ACCESS_NONE = 0
 ACCRT_KERNEL_ACCESS_READ = 1
 ACCRT_KERNEL_ACCESS_READ_WRITE = 3
@@ -118,7 +122,9 @@ ACCRT_KERNEL_PARAM_TENSOR = 2
 ACCRT_KERNEL_PARAM_WORKSPACE = 5
 ACCRT_KERNEL_STACK_BYTES = 65536
 ACCRT_KERNEL_TRAIT_CAPTURABLE = 2
+ACCRT_KERNEL_TRAIT_COOPERATIVE = 32
 ACCRT_KERNEL_TRAIT_DETERMINISTIC = 1
+ACCRT_KERNEL_TRAIT_OVERLAPS_PREVIOUS = 64
 ACCRT_KERNEL_TRAIT_READS_HOST_METADATA = 8
 ACCRT_KERNEL_TRAIT_SERIAL = 16
 ACCRT_KERNEL_TRAIT_ZEROED_WORKSPACE = 4
@@ -132,6 +138,9 @@ ACCRT_MEMORY_HOST = 3
 ACCRT_MEMORY_IMPORTED = 4
 ACCRT_MEMORY_MAPPED = 5
 ACCRT_MEMORY_PINNED = 2
+ACCRT_MODULE_CUBIN = 2
+ACCRT_MODULE_FATBIN = 4
+ACCRT_MODULE_PTX = 3
 ACCRT_STRUCT_IGNORABLE = 2147483648
 ACCRT_SYMBOL_BUCKET = 1
 ACCRT_SYMBOL_RUNTIME = 2
@@ -145,9 +154,9 @@ ACCRT_TRACE_SUBMIT = 1
 ACCRT_VERIFY_DEFAULT = 0
 ACCRT_VERIFY_FULL = 1
 ACCRT_VERIFY_NO_DATA = 2
-ACCRT_VERSION = 4096
+ACCRT_VERSION = 8192
 ACCRT_VERSION_MAJOR = 0
-ACCRT_VERSION_MINOR = 1
+ACCRT_VERSION_MINOR = 2
 ACCRT_VERSION_PATCH = 0
 ACCRT_WAIT_BLOCK = 0
 ACCRT_WAIT_SPIN = 2
@@ -240,6 +249,36 @@ _FIELDS = {
         ("source_file", c_char_p),
         ("source_line", c_uint32),
         ("reserved2", c_uint32),
+        ("block", c_uint32 * 3),
+        ("cluster", c_uint32 * 3),
+    ],
+    "accrt_operator_call": lambda m: [
+        ("struct_size", c_uint32),
+        ("device_type", c_uint32),
+        ("device_id", c_int32),
+        ("params_size_bytes", c_uint32),
+        ("params", c_void_p),
+        ("stream", c_void_p),
+        ("workspace", c_void_p),
+        ("workspace_size_bytes", c_uint64),
+        ("submission", c_uint64),
+        ("message", c_void_p),
+        ("message_capacity_bytes", c_uint32),
+        ("reserved", c_uint32),
+    ],
+    "accrt_operator_def": lambda m: [
+        ("struct_size", c_uint32),
+        ("traits", c_uint32),
+        ("name", c_char_p),
+        ("params", POINTER(m.accrt_kernel_param)),
+        ("param_count", c_uint32),
+        ("params_size_bytes", c_uint32),
+        ("device_type", c_uint32),
+        ("reserved", c_uint32),
+        ("query_workspace", CFUNCTYPE(c_int32, POINTER(m.accrt_kernel_environment), POINTER(m.accrt_operator_call), POINTER(c_uint64))),
+        ("prepare", CFUNCTYPE(c_int32, POINTER(m.accrt_kernel_environment), POINTER(m.accrt_operator_call), POINTER(c_void_p))),
+        ("execute", CFUNCTYPE(c_int32, POINTER(m.accrt_kernel_environment), POINTER(m.accrt_operator_call), c_void_p)),
+        ("destroy", CFUNCTYPE(None, POINTER(m.accrt_kernel_environment), c_void_p)),
     ],
     "accrt_kernel_pack_table": lambda m: [
         ("struct_size", c_uint32),
@@ -248,7 +287,7 @@ _FIELDS = {
         ("kernels", POINTER(m.accrt_kernel_def)),
         ("kernel_count", c_uint32),
         ("kernel_size_bytes", c_uint32),
-        ("host_operators", c_void_p),
+        ("host_operators", POINTER(m.accrt_operator_def)),
         ("host_operator_count", c_uint32),
         ("host_operator_size_bytes", c_uint32),
     ],
@@ -356,6 +395,11 @@ _FIELDS = {
         ("concurrency", c_uint32),
         ("min_alignment_bytes", c_uint32),
         ("queue_count", c_uint32),
+        ("dlpack_device_type", c_uint32),
+        ("dlpack_device_id", c_int32),
+        ("priority_least", c_int32),
+        ("priority_greatest", c_int32),
+        ("uuid", c_uint8 * 16),
     ],
     "accrt_pool_options": lambda m: [
         ("struct_size", c_uint32),
@@ -407,6 +451,15 @@ _FIELDS = {
         ("host_pointer", c_void_p),
         ("alignment_bytes", c_uint64),
     ],
+    "accrt_memory_handle": lambda m: [
+        ("struct_size", c_uint32),
+        ("kind", c_uint32),
+        ("next", c_void_p),
+        ("fd", c_int32),
+        ("reserved", c_uint32),
+        ("size_bytes", c_uint64),
+        ("bytes", c_uint8 * 64),
+    ],
     "accrt_timepoint": lambda m: [
         ("semaphore", c_void_p),
         ("value", c_uint64),
@@ -436,6 +489,17 @@ _FIELDS = {
         ("shape", POINTER(c_int64)),
         ("strides", POINTER(c_int64)),
     ],
+    "accrt_module_options": lambda m: [
+        ("struct_size", c_uint32),
+        ("kind", c_uint32),
+        ("next", POINTER(m.accrt_chain)),
+        ("image", c_void_p),
+        ("size_bytes", c_uint64),
+        ("name", c_char_p),
+        ("kernels", POINTER(m.accrt_kernel_def)),
+        ("kernel_count", c_uint32),
+        ("kernel_size_bytes", c_uint32),
+    ],
     "accrt_kernel_info": lambda m: [
         ("struct_size", c_uint32),
         ("traits", c_uint32),
@@ -447,6 +511,8 @@ _FIELDS = {
         ("params_size_bytes", c_uint32),
         ("local_memory_size_bytes", c_uint32),
         ("reserved", c_uint32),
+        ("block", c_uint32 * 3),
+        ("cluster", c_uint32 * 3),
     ],
     "accrt_kernel_argument": lambda m: [
         ("kind", c_uint32),
@@ -556,7 +622,7 @@ _FIELDS = {
         ("input_count", c_uint32),
         ("result_count", c_uint32),
         ("command_count", c_uint32),
-        ("reserved", c_uint32),
+        ("version_count", c_uint32),
         ("required_features", c_uint64),
     ],
     "accrt_dim": lambda m: [
@@ -606,6 +672,10 @@ _FIELDS = {
         ("cpu_features", c_uint64),
         ("priority", c_int32),
         ("image_kind", c_uint32),
+        ("launch_traits", c_uint32),
+        ("block", c_uint32 * 3),
+        ("cluster", c_uint32 * 3),
+        ("dynamic_shared_bytes", c_uint32),
     ],
     "accrt_program_options": lambda m: [
         ("struct_size", c_uint32),
@@ -790,6 +860,17 @@ _PROTOTYPES = {
     "accrt_call_run": lambda m: (c_int32, [c_void_p, c_uint64]),
     "accrt_call_submit": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_timepoint), c_uint32, POINTER(m.accrt_timepoint), c_uint32]),
     "accrt_call_result": lambda m: (c_int32, [c_void_p, c_uint32, POINTER(m.accrt_tensor), POINTER(c_int64), POINTER(c_int64)]),
+    "accrt_bundle_function_target": lambda m: (c_int32, [c_void_p, c_uint32, c_uint32, POINTER(c_char_p)]),
+    "accrt_device_enable_peer": lambda m: (c_int32, [c_void_p, c_void_p]),
+    "accrt_stream_wrap": lambda m: (c_int32, [c_void_p, c_void_p, POINTER(c_void_p)]),
+    "accrt_stream_native": lambda m: (c_int32, [c_void_p, POINTER(c_void_p)]),
+    "accrt_kernel_module_load": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_module_options), POINTER(c_void_p)]),
+    "accrt_launch_create": lambda m: (c_int32, [c_void_p, c_void_p, POINTER(c_void_p)]),
+    "accrt_launch_retain": lambda m: (c_void_p, [c_void_p]),
+    "accrt_launch_release": lambda m: (None, [c_void_p]),
+    "accrt_launch_set": lambda m: (c_int32, [c_void_p, c_uint32, POINTER(m.accrt_kernel_argument), c_uint32]),
+    "accrt_launch_params": lambda m: (c_void_p, [c_void_p]),
+    "accrt_stream_launch_prepared": lambda m: (c_int32, [c_void_p, c_void_p, POINTER(c_uint32)]),
 }
 
 STRUCTS = tuple(_FIELDS)

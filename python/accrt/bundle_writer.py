@@ -12,6 +12,13 @@
     main.body.dispatch(kernel, {"x": x.read(0, n * 4), "y": y.write(0, n * 4), "n": n}, grid=(bw.ceildiv(n, 256), 1, 1))
     bundle.write("double.accx")
 
+A bundle may be for several kinds of device at once. `bundle.function(name, target="cuda")` makes a version of a function for
+the devices of one driver beside others of the same name and signature; a device uses its driver's, or else the one without a
+target. Device code says how it is launched:
+
+    kernel.variant(bundle.image("double.sm_90", cubin, bw.ImageKind.CUBIN), driver="cuda", arch="sm_90", block=256)
+    kernel.variant(bundle.pack("accrt.cublaslt"), entry="matmul", driver="cuda", arch_kind="portable")  # an installed pack
+
 Sizes are `int` or `Expr`: symbols and what `+ - * // %`, `ceildiv`, `minimum`, `maximum`, `select`, `equal`, `less` ... make
 of them. Encoding is canonical: the same content gives the same bytes, in whatever order symbols, constants, states, kernels,
 functions, images and metadata were declared (arguments, commands and variants are ordered by meaning). Mistakes raise
@@ -92,6 +99,7 @@ class ImageKind(enum.IntEnum):
     CUBIN = 2
     PTX = 3
     FATBIN = 4
+    PACK = 5  #: no bytes: a kernel pack outside the bundle, found by name (`BundleWriter.pack`)
 
 
 class AliasKind(enum.IntEnum):
@@ -108,7 +116,15 @@ _ACCESSES = {"none": 0, "read": 1, "write": 2, "read_write": 3}
 _PREDICATES = {"divisible": 1, "aligned": 2, "equal": 3, "at_most": 4, "at_least": 5}
 _TENSOR_PARAMETER_BYTES = 144
 #: Traits of kernels, as in accrt/kernel.h.
-TRAIT_DETERMINISTIC, TRAIT_ZEROED_WORKSPACE, TRAIT_SERIAL = 1, 4, 16
+TRAIT_DETERMINISTIC, TRAIT_CAPTURABLE, TRAIT_ZEROED_WORKSPACE, TRAIT_READS_HOST_METADATA, TRAIT_SERIAL = 1, 2, 4, 8, 16
+#: Traits of device code, as in accrt/kernel.h: `launch_traits` of a variant, not of its kernel.
+TRAIT_COOPERATIVE, TRAIT_OVERLAPS_PREVIOUS = 32, 64
+_FEATURE_FUNCTION_TARGET = 1
+MAX_BLOCK_THREADS = 1024
+MAX_CLUSTER_BLOCKS = 64
+MAX_SHARED_BYTES = 256 << 20
+MAX_PACK_NAME_BYTES = 127
+MAX_FUNCTION_TARGETS = 16
 #: CPU features, as in accrt/kernel.h.
 CPU_FEATURES = {
     "x86_64_v2": 1 << 0, "x86_64_v3": 1 << 1, "x86_64_v4": 1 << 2, "avx512_vnni": 1 << 3, "avx512_bf16": 1 << 4,
@@ -421,6 +437,10 @@ class Image:
     kind: ImageKind
     index: int = -1
 
+    @property
+    def is_device_code(self) -> bool:
+        return self.kind in (ImageKind.CUBIN, ImageKind.PTX, ImageKind.FATBIN)
+
 
 @dataclass(eq=False)
 class Constant:
@@ -461,6 +481,14 @@ class _Symbol:
 
 
 @dataclass(eq=False)
+class _Launch:
+    traits: int
+    block: Tuple[int, int, int]
+    cluster: Tuple[int, int, int]
+    dynamic_shared_bytes: int
+
+
+@dataclass(eq=False)
 class _Variant:
     image: Image
     entry: str
@@ -470,6 +498,20 @@ class _Variant:
     priority: int
     cpu_features: int
     predicates: Tuple[Predicate, ...]
+    launch: Optional[_Launch]
+
+
+def _three(value: Union[int, Sequence[int], None], limit: int, where: str) -> Tuple[int, int, int]:
+    """A size in up to three dimensions, the others 1; None is (0, 0, 0)."""
+    if value is None:
+        return (0, 0, 0)
+    sizes = [value] if isinstance(value, int) else [int(size) for size in value]
+    volume = 1
+    for size in sizes:
+        volume *= size
+    if not 1 <= len(sizes) <= 3 or min(sizes, default=0) < 1 or volume > limit:
+        raise BundleError(f"{where} {value!r}: one to three sizes of at least 1, together at most {limit}")
+    return tuple(sizes + [1] * (3 - len(sizes)))  # type: ignore[return-value]
 
 
 class Kernel:
@@ -531,14 +573,27 @@ class Kernel:
         priority: int = 0,
         cpu_features: Union[int, Iterable[str]] = 0,
         predicates: Iterable[Predicate] = (),
+        block: Union[int, Sequence[int], None] = None,
+        cluster: Union[int, Sequence[int], None] = None,
+        dynamic_shared_bytes: int = 0,
+        launch_traits: int = 0,
     ) -> "Kernel":
         """Adds an implementation: `entry` (the kernel's name by default) in `image`, for devices of `driver` and `arch`
-        (`arch_kind`: portable, family or exact), where all predicates hold. Among equals the earlier is preferred."""
+        (`arch_kind`: portable, family or exact), where all predicates hold. Among equals the earlier is preferred. For CUDA,
+        `sm_90` as family runs on all devices of that major from that minor up, exact on that one (`sm_90a` is always exact);
+        portable PTX may name the least architecture ("sm_80").
+
+        Device code (CUBIN, PTX, FATBIN) needs `block`, the threads of a workgroup, and may have a `cluster` of workgroups,
+        dynamic shared memory, and `launch_traits`: TRAIT_COOPERATIVE (all workgroups run at once), TRAIT_OVERLAPS_PREVIOUS (it
+        may start before the kernel ahead of it has ended, and waits for that itself). Nothing else has them."""
         where = f"kernel {self.name!r}, variant for {driver} {arch!r}"
         if arch_kind not in _ARCH_KINDS:
             raise BundleError(f"{where}: no architecture kind {arch_kind!r}")
-        if (arch_kind == "portable") != (arch == ""):
-            raise BundleError(f"{where}: a portable variant names no architecture, any other names one")
+        if arch_kind != "portable" and not arch:
+            raise BundleError(f"{where}: only a portable variant may name no architecture")
+        if driver == "host" and image.kind not in (ImageKind.HOST_ELF, ImageKind.PACK):
+            raise BundleError(f"{where}: image {image.name!r} is of kind {image.kind.name}; the host runs HOST_ELF and PACK")
+        launch = self._launch(image, block, cluster, dynamic_shared_bytes, launch_traits, where)
         names = [p.name for p in self.parameters]
         for predicate in predicates:
             self._check_predicate(predicate, names, where)
@@ -549,9 +604,24 @@ class Kernel:
                 raise BundleError(f"{where}: no CPU feature {unknown[0]!r}; there are {', '.join(CPU_FEATURES)}")
             cpu_features = sum(CPU_FEATURES[f] for f in set(cpu_features))
         self.variants.append(
-            _Variant(image, entry or self.name, driver, _ARCH_KINDS[arch_kind], arch, priority, cpu_features, ordered)
+            _Variant(image, entry or self.name, driver, _ARCH_KINDS[arch_kind], arch, priority, cpu_features, ordered, launch)
         )
         return self
+
+    @staticmethod
+    def _launch(image: Image, block: Any, cluster: Any, shared: int, traits: int, where: str) -> Optional[_Launch]:
+        if not image.is_device_code:
+            if block is not None or cluster is not None or shared or traits:
+                raise BundleError(f"{where}: image {image.name!r} is of kind {image.kind.name}, which is not launched in blocks")
+            return None
+        if block is None:
+            raise BundleError(f"{where}: device code needs block=, the threads of a workgroup")
+        if not 0 <= shared <= MAX_SHARED_BYTES:
+            raise BundleError(f"{where}: {shared} bytes of dynamic shared memory; at most {MAX_SHARED_BYTES}")
+        if traits & ~(TRAIT_COOPERATIVE | TRAIT_OVERLAPS_PREVIOUS):
+            raise BundleError(f"{where}: launch traits {traits:#x}; TRAIT_COOPERATIVE and TRAIT_OVERLAPS_PREVIOUS are allowed")
+        sizes = _three(block, MAX_BLOCK_THREADS, f"{where}: block"), _three(cluster, MAX_CLUSTER_BLOCKS, f"{where}: cluster")
+        return _Launch(traits, *sizes, shared)
 
     def _check_predicate(self, predicate: Predicate, names: List[str], where: str) -> None:
         if predicate.kind not in _PREDICATES or predicate.parameter not in names:
@@ -804,8 +874,9 @@ class _Argument:
 class Function:
     """A function of the bundle: its signature, its slots and its commands (`body`)."""
 
-    def __init__(self, bundle: "BundleWriter", name: str, prepare: bool, internal: bool, doc: str):
+    def __init__(self, bundle: "BundleWriter", name: str, prepare: bool, internal: bool, doc: str, target: str):
         self.bundle, self.name, self.prepare, self.internal, self.doc = bundle, name, prepare, internal, doc
+        self.target = target
         self.inputs: List[_Argument] = []
         self.results: List[_Argument] = []
         self.slots: Dict[Tuple[int, int, int], Slot] = {}
@@ -815,7 +886,7 @@ class Function:
         self.index = -1
 
     def __repr__(self) -> str:
-        return f"<function {self.name!r}>"
+        return f"<function {self.name!r}" + (f" for {self.target}>" if self.target else ">")
 
     @property
     def arguments(self) -> List[_Argument]:
@@ -1004,7 +1075,7 @@ _SECTIONS = {
     "constants": (6, 96), "components": (7, 24), "states": (8, 64), "functions": (9, 64), "arguments": (10, 80),
     "slots": (11, 16), "views": (12, 72), "blocks": (13, 16), "commands": (14, 0), "kernels": (15, 32),
     "parameters": (16, 16), "variants": (17, 48), "predicates": (18, 16), "images": (19, 24), "chunk_digests": (20, 16),
-    "code": (62, 0), "data": (63, 0),
+    "launches": (21, 40), "code": (62, 0), "data": (63, 0),
 }  # fmt: skip
 _IGNORABLE = ("metadata",)
 
@@ -1017,7 +1088,7 @@ class BundleWriter:
         self._symbols: Dict[str, _Symbol] = {}
         self._constants: Dict[str, Constant] = {}
         self._states: Dict[str, State] = {}
-        self._functions: Dict[str, Function] = {}
+        self._functions: Dict[Tuple[str, str], Function] = {}
         self._kernels: Dict[str, Kernel] = {}
         self._images: List[Image] = []
 
@@ -1127,11 +1198,30 @@ class BundleWriter:
         """Adds code. The name is what perf, gdb and messages show."""
         if not name or any(image.name == name for image in self._images):
             raise BundleError(f"image {name!r}: the name is empty or used twice")
+        if kind == ImageKind.PACK:
+            raise BundleError(f"image {name!r}: a pack has no bytes here; name it with pack()")
         if not len(data):
             raise BundleError(f"image {name!r} is empty")
         if kind == ImageKind.PTX and bytes(data)[-1:] != b"\0":
             raise BundleError(f"image {name!r}: PTX ends with a NUL")
         made = Image(name, data, ImageKind(kind))
+        self._images.append(made)
+        return made
+
+    def pack(self, name: str) -> Image:
+        """A kernel pack outside the bundle, as the image of variants whose `entry` is a kernel or a host operator of it. The
+        runtime looks for it by this name (letters, digits, '.', '_', '-') among the packs that the program has opened, then
+        among those installed beside the library; where there is none, the variant is passed over."""
+        for image in self._images:
+            if image.name == name and image.kind == ImageKind.PACK:
+                return image
+        marks = set("._-")
+        plain = name.isascii() and all(c.isalnum() or c in marks for c in name)
+        if not plain or not name or name[0] in marks or len(name) > MAX_PACK_NAME_BYTES:
+            raise BundleError(f"pack {name!r}: a name is letters, digits, '.', '_' and '-', and begins with none of the last three")
+        if any(image.name == name for image in self._images):
+            raise BundleError(f"pack {name!r}: an image has this name")
+        made = Image(name, b"", ImageKind.PACK)
         self._images.append(made)
         return made
 
@@ -1149,12 +1239,18 @@ class BundleWriter:
         self._kernels[name] = made
         return made
 
-    def function(self, name: str, *, prepare: bool = False, internal: bool = False, doc: str = "") -> Function:
+    def function(
+        self, name: str, *, prepare: bool = False, internal: bool = False, doc: str = "", target: str = ""
+    ) -> Function:
         """Adds a function. `prepare`: run at load, from `source` constants to `product` constants. `internal`: only
-        callable by commands of this bundle."""
-        self._new(self._functions, name, "function")
-        made = Function(self, name, prepare, internal, doc)
-        self._functions[name] = made
+        callable by commands of this bundle. `target`: a driver's name, for a version that only its devices use; versions of
+        one name have the same signature (constants of prepare functions included), each its own body, memory and doc."""
+        if not name or (name, target) in self._functions:
+            raise BundleError(f"function {name!r} for {target or 'any driver'}: the name is empty, or there is one already")
+        if sum(other == name for other, _target in self._functions) == MAX_FUNCTION_TARGETS:
+            raise BundleError(f"function {name!r}: more than {MAX_FUNCTION_TARGETS} targets")
+        made = Function(self, name, prepare, internal, doc, target)
+        self._functions[name, target] = made
         return made
 
     def to_bytes(self) -> bytes:
@@ -1215,23 +1311,44 @@ class _Encoder:
             for nested in _nested(command):
                 yield from _Encoder._callees(nested)
 
-    def _ordered(self, functions: Dict[str, Function]) -> List[Function]:
-        """Callees before callers; by name where that leaves a choice."""
-        depths: Dict[str, int] = {}
+    def _ordered(self, functions: Dict[Tuple[str, str], Function]) -> List[Function]:
+        """Callees before callers; by name and target where that leaves a choice."""
+        depths: Dict[Function, int] = {}
 
-        def depth(function: Function, path: Tuple[str, ...]) -> int:
-            if function.name in path:
-                raise BundleError(f"function {function.name!r} calls itself, through {' -> '.join(path)}")
-            if functions.get(function.name) is not function:
+        def depth(function: Function, path: Tuple[Function, ...]) -> int:
+            if function in path:
+                raise BundleError(f"function {function.name!r} calls itself, through {' -> '.join(f.name for f in path)}")
+            if functions.get((function.name, function.target)) is not function:
                 raise BundleError(f"function {function.name!r} is called but belongs to another bundle")
-            if function.name not in depths:
-                below = [depth(f, path + (function.name,)) for f in self._callees(function.body)]
-                depths[function.name] = 1 + max(below, default=-1)
-            return depths[function.name]
+            if function not in depths:
+                below = [depth(f, path + (function,)) for f in self._callees(function.body)]
+                depths[function] = 1 + max(below, default=-1)
+            return depths[function]
 
-        return sorted(functions.values(), key=lambda function: (depth(function, ()), function.name))
+        return sorted(functions.values(), key=lambda function: (depth(function, ()), function.name, function.target))
+
+    def _check_targets(self) -> None:
+        firsts: Dict[str, Function] = {}
+        for function in self.functions:
+            for callee in self._callees(function.body):
+                if callee.target not in ("", function.target):
+                    raise BundleError(f"{function} calls {callee}: only functions without a target, or with the caller's")
+            first = firsts.setdefault(function.name, function)
+            if self._signature(first) != self._signature(function):
+                raise BundleError(f"{first} and {function} have different signatures")
+
+    @staticmethod
+    def _signature(function: Function) -> Tuple[Any, ...]:
+        def line(a: _Argument) -> Tuple[Any, ...]:
+            alias = None if a.alias_input is None else function.inputs.index(a.alias_input)
+            constant_name = None if a.constant is None else a.constant.name
+            return (a.name, a.kind, a.dtype, a.shape, a.encoding, a.optional, a.symbol, a.alias_kind, alias, constant_name)
+
+        lines = (tuple(line(a) for a in function.inputs), tuple(line(a) for a in function.results))
+        return (function.prepare, function.internal, *lines)
 
     def _check(self) -> None:
+        self._check_targets()
         made: Dict[str, str] = {}
         for function in self.functions:
             if function.prepare:
@@ -1259,7 +1376,7 @@ class _Encoder:
                 raise BundleError(f"prepare function {function.name!r}: argument {argument.name!r} is no constant")
         for argument in function.results:
             name = argument.constant.name
-            if name in made:
+            if made.get(name, function.name) != function.name:
                 raise BundleError(f"constant {name!r} is made by both {made[name]!r} and {function.name!r}")
             made[name] = function.name
 
@@ -1288,7 +1405,7 @@ class _Encoder:
             for variant in kernel.variants:
                 collect(variant.driver, variant.arch, variant.entry)
         for function in self.functions:
-            collect(function.name, function.doc)
+            collect(function.name, function.doc, function.target)
             for argument in function.arguments:
                 collect(argument.name, argument.doc)
             self._collect_block_strings(function.body)
@@ -1394,10 +1511,11 @@ class _Encoder:
         expression_first = sum(len(s.records) for s in self.scopes)
         self.scopes.append(scope)
         flags = int(function.prepare) | int(function.internal) << 1
+        features = _FEATURE_FUNCTION_TARGET if function.target else 0
         tables["functions"] += struct.pack(
-            "<2IQ12I", self.strings[function.name], flags, 0, argument_first, len(function.inputs), len(function.results),
+            "<2IQ12I", self.strings[function.name], flags, features, argument_first, len(function.inputs), len(function.results),
             slot_first, len(slots), expression_first, len(scope.records), body, transient_size, function.transient_align,
-            self.strings[function.doc], 0,
+            self.strings[function.doc], self.strings[function.target],
         )  # fmt: skip
 
     def _argument(self, function: Function, argument: _Argument, scope: _Scope) -> bytes:
@@ -1498,7 +1616,7 @@ class _Encoder:
         return b""
 
     def _encode_kernels(self) -> None:
-        kernels, parameters, variants, predicates = [], [], [], []
+        kernels, parameters, variants, predicates, launches = [], [], [], [], []
         for kernel in self.kernels:
             head = (self.strings[kernel.name], kernel.traits, len(parameters), len(kernel.parameters), kernel.params_size_bytes)
             kernels.append(struct.pack("<8I", *head, kernel.local_memory_bytes, len(variants), len(kernel.variants)))
@@ -1511,15 +1629,21 @@ class _Encoder:
             for v in kernel.variants:
                 head = (self.strings[v.driver], v.arch_kind, self.strings[v.arch], v.priority, v.cpu_features, 0)
                 tail = (v.image.index, self.strings[v.entry], len(predicates), len(v.predicates))
+                if v.launch is not None:
+                    sizes = (*v.launch.block, *v.launch.cluster, v.launch.dynamic_shared_bytes, 0)
+                    launches.append(struct.pack("<10I", len(variants), v.launch.traits, *sizes))
                 variants.append(struct.pack("<3Ii2Q4I", *head, *tail))
                 for q in v.predicates:
                     predicates.append(struct.pack("<2Iq", _PREDICATES[q.kind], names.index(q.parameter), q.value))
-        for key, records in (("kernels", kernels), ("parameters", parameters), ("variants", variants), ("predicates", predicates)):
-            self.sections[key] = b"".join(records)
+        tables = {"kernels": kernels, "parameters": parameters, "variants": variants, "predicates": predicates, "launches": launches}
+        self.sections.update({key: b"".join(records) for key, records in tables.items()})
 
     def _encode_images(self) -> None:
         records, code = [], bytearray()
         for image in self.images:
+            if image.kind == ImageKind.PACK:
+                records.append(struct.pack("<2I2Q", image.kind, self.strings[image.name], 0, 0))
+                continue
             code += bytes(_align(len(code), BIG_ALIGN) - len(code))
             records.append(struct.pack("<2I2Q", image.kind, self.strings[image.name], len(code), len(image.data)))
             code += image.data
@@ -1572,12 +1696,20 @@ class _Encoder:
                 file.write(content)
             previous_end = offset + size
         file.seek(start)
-        file.write(self._header(end, len(layout), bytes(table)) + table)
+        file.write(self._header(self._versions(), end, len(layout), bytes(table)) + table)
         file.seek(start + end)
 
+    def _versions(self) -> Tuple[int, ...]:
+        """The least of container, commands, kernel ABI and layouts that a reader must speak."""
+        variants = [v for kernel in self.kernels for v in kernel.variants]
+        packs = any(image.kind == ImageKind.PACK for image in self.images)
+        launches = any(v.launch is not None for v in variants)
+        targets = any(function.target for function in self.functions)
+        floors = any(v.arch_kind == _ARCH_KINDS["portable"] and v.arch for v in variants)
+        return (0, 2 if packs or launches or targets or floors else 1, 0, 1, 0, 2 if packs or launches else 1, 0, 1)
+
     @staticmethod
-    def _header(file_size: int, section_count: int, table: bytes) -> bytes:
-        versions = (0, 1) * 4  # container, commands, kernel ABI, layouts: everything there is came with 0.1
+    def _header(versions: Tuple[int, ...], file_size: int, section_count: int, table: bytes) -> bytes:
         fixed = (file_size, 0, 0, section_count, 64, 128, 0)
         head = struct.pack("<8s8H3Q2I2Q40x", MAGIC, *versions, *fixed)
         return head + xxhash.xxh3_128_digest(head + bytes(16) + table)

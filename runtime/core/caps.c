@@ -35,9 +35,9 @@ accrt_status_t accrt_query_caps(accrt_caps_t* out_caps) {
   caps.layouts_major = ACCX_LAYOUTS_MAJOR;
   caps.layouts_minor = ACCX_LAYOUTS_MINOR;
   caps.max_rank = ACCX_MAX_RANK;
-  caps.file_features = ACCX_FEATURES_KNOWN;
-  caps.function_features = ACCX_FEATURES_KNOWN;
-  caps.variant_features = ACCX_FEATURES_KNOWN;
+  caps.file_features = ACCX_FILE_FEATURES_KNOWN;
+  caps.function_features = ACCX_FUNCTION_FEATURES_KNOWN;
+  caps.variant_features = ACCX_VARIANT_FEATURES_KNOWN;
   caps.command_mask = command_mask();
   caps.dtype_mask = dtype_mask();
   caps.encoding_mask = BIT(ACCX_ENCODING_PLAIN) | BIT(ACCX_ENCODING_OPAQUE);

@@ -24,6 +24,8 @@
 #define MAX_KERNELS 65536u
 #define MAX_TEXT_BYTES 4096u /* of a pack's name or a source file's */
 #define NO_KERNEL UINT32_MAX
+/* Packs of kernel ABI 0.1 end their definitions here. */
+#define DEFINITION_0_1_BYTES offsetof(accrt_kernel_def_t, block)
 
 /* Kernels sit in the block in the pack's order; those that this machine's CPU cannot run have no
  * handle. */
@@ -171,14 +173,14 @@ static accrt_status_t check_table(reader_t* reader) {
   }
   TRY(count_text(reader, "table", "name", table->name));
   const uint64_t bytes = (uint64_t)table->kernel_count * table->kernel_size_bytes;
-  if (table->kernel_count > MAX_KERNELS || table->kernel_size_bytes < sizeof(accrt_kernel_def_t) ||
+  if (table->kernel_count > MAX_KERNELS || table->kernel_size_bytes < DEFINITION_0_1_BYTES ||
       table->kernel_size_bytes > ACCRT_STRUCT_MAX_BYTES || table->kernel_size_bytes % 8 != 0 ||
       (table->kernel_count > 0 && !readable(reader, table->kernels, bytes))) {
     return ACCRT_FAIL(INVALID_FORMAT,
                       "%s: %" PRIu32 " kernels of %" PRIu32
                       " bytes at %p; at most %u of %zu bytes or more, inside the image",
                       reader->what, table->kernel_count, table->kernel_size_bytes,
-                      (const void*)table->kernels, MAX_KERNELS, sizeof(accrt_kernel_def_t));
+                      (const void*)table->kernels, MAX_KERNELS, DEFINITION_0_1_BYTES);
   }
   return ACCRT_OK;
 }
@@ -199,13 +201,13 @@ static accrt_status_t check_param_texts(reader_t* reader, const accrt_kernel_def
 
 static accrt_status_t check_definition(reader_t* reader, uint32_t index) {
   const accrt_kernel_def_t* definition = definition_at(reader, index);
-  if (definition->struct_size < sizeof *definition ||
+  if (definition->struct_size < DEFINITION_0_1_BYTES ||
       definition->struct_size > reader->table->kernel_size_bytes ||
       !tail_is_zero(definition, sizeof *definition, definition->struct_size)) {
     return ACCRT_FAIL(INVALID_FORMAT,
                       "%s: kernel %" PRIu32 ": struct_size %" PRIu32
                       " is not between %zu and %" PRIu32 ", or its unknown tail is not zero",
-                      reader->what, index, definition->struct_size, sizeof *definition,
+                      reader->what, index, definition->struct_size, DEFINITION_0_1_BYTES,
                       reader->table->kernel_size_bytes);
   }
   char owner[32] = "kernel";
@@ -277,7 +279,9 @@ static uint32_t find_definition(const accrt_kernel_pack_t* pack, const char* nam
 static void copy_definition(accrt_kernel_pack_t* pack, const accrt_kernel_def_t* source,
                             accrt_kernel_param_t** params, char** text) {
   accrt_kernel_def_t* target = &pack->definitions[pack->definition_count++];
-  *target = *source;
+  const size_t known = source->struct_size < sizeof *target ? source->struct_size : sizeof *target;
+  memset(target, 0, sizeof *target);
+  memcpy(target, source, known);
   target->struct_size = (uint32_t)sizeof *target;
   target->name = copy_text(text, source->name);
   if (source->source_file != NULL)

@@ -20,7 +20,7 @@ static accrt_status_t fail_function_name(const accrt_program_t* program, const c
 
 accrt_status_t accrt_function_check_features(const accrt_program_t* program, uint32_t function) {
   const uint64_t unknown =
-      program->tables->functions[function].required_features & ~ACCX_FEATURES_KNOWN;
+      program->tables->functions[function].required_features & ~ACCX_FUNCTION_FEATURES_KNOWN;
   if (unknown == 0)
     return ACCRT_OK;
   return ACCRT_FAIL(VERSION_MISMATCH,

@@ -96,9 +96,9 @@ bool accrt_variant_fits(const accrt_program_t* program, const accx_variant_t* va
   } else if (missing != 0) {
     accrt_text_add(&text, "the device lacks");
     add_feature_names(&text, missing);
-  } else if ((variant->required_features & ~ACCX_FEATURES_KNOWN) != 0) {
+  } else if ((variant->required_features & ~ACCX_VARIANT_FEATURES_KNOWN) != 0) {
     accrt_text_add(&text, "it requires features 0x%" PRIx64 " that this library does not know",
-                   variant->required_features & ~ACCX_FEATURES_KNOWN);
+                   variant->required_features & ~ACCX_VARIANT_FEATURES_KNOWN);
   } else {
     return true;
   }

@@ -412,7 +412,8 @@ def module_bundle():
     bundle = bw.BundleWriter()
     image = bundle.image("module", b"module of the test\0", bw.ImageKind.PTX)
     kernel = declare(bundle, "iota")
-    kernel.variant(image, driver="cuda", arch="sm_test", arch_kind="exact", entry="device_iota")
+    kernel.variant(image, driver="cuda", arch="sm_test", arch_kind="exact", entry="device_iota", block=(32, 2), cluster=2,
+                   dynamic_shared_bytes=1024, launch_traits=bw.TRAIT_COOPERATIVE)
     weight = bundle.constant("weight", array.array("q", [5, 6, 7, 8]), shape=(4,))
     f = bundle.function("count")
     position = bundle.symbol("position", Class.RUNTIME, maximum=63)

@@ -3,9 +3,9 @@
 
     python3 tests/golden/make.py [FOLDER]
 
-The files of a released version are never made again: they are what old files look like. Version 0.1 is not released yet, so
-its files change with it. `minimal.accx` holds nothing; `everything.accx` holds every construct of the format that 0.1 can
-carry, and is what the hostile-input tests take apart.
+The files of a released version are never made again: they are what old files look like. Version 0.2 is not released yet, so
+its files change with it. `minimal.accx` holds nothing; `everything.accx` holds every construct of the format that its version
+can carry, and is what the hostile-input tests take apart.
 """
 
 import array
@@ -69,8 +69,27 @@ def add_kernels(bundle, images):
     for kernel in kernels.values():
         kernel.variant(x86, arch="x86-64-v2", cpu_features=["x86_64_v2"])
         kernel.variant(arm, arch="aarch64", arch_kind="exact", cpu_features=["arm_neon"])
-        kernel.variant(ptx, driver="cuda", arch_kind="portable")
+        kernel.variant(ptx, driver="cuda", arch_kind="portable", arch="sm_80", block=(32, 4), dynamic_shared_bytes=4096)
+    cubin = bundle.image("golden.cubin", b"the shape of a cubin", bw.ImageKind.CUBIN)
+    operators = bundle.pack("golden.operators")
+    traits = bw.TRAIT_COOPERATIVE | bw.TRAIT_OVERLAPS_PREVIOUS
+    kernels["axpb"].variant(cubin, driver="cuda", arch="sm_90", block=256, cluster=(2, 1, 1), launch_traits=traits)
+    kernels["rows"].variant(operators, driver="cuda", arch_kind="portable", entry="rows.operator", priority=3)
     return kernels
+
+
+def add_versions(bundle, kernels, n, packed):
+    """One function for any device, and one of its own for devices of the driver cuda, which calls another of those."""
+    for target in ("", "cuda"):
+        part = bundle.function("part", internal=True, target=target)
+        x, y = part.input("x", "f32", [n]), part.result("y", "f32", [n])
+        grid = bw.ceildiv(n, 128 if target else 256)
+        part.body.dispatch(kernels["axpb"], {"x": x.read(0, n * 4), "y": y.write(0, n * 4), "alpha": 2.0, "n": n}, (grid, 1, 1))
+        whole = bundle.function("whole", target=target, doc=f"for {target or 'any device'}")
+        x, y = whole.input("x", "f32", [n]), whole.result("y", "f32", [n])
+        done = whole.body.call(part, {"x": x.read(0, n * 4), "y": y.write(0, n * 4)})
+        if target:
+            whole.body.copy(whole.constant(packed).read(), y.write(), 4, after=[done])
 
 
 def add_helper(bundle, kernels, n):
@@ -105,11 +124,13 @@ def everything(images):
     packed = bundle.prepared("packed", 32)
     cache = bundle.state("cache", "f32", [length, 4], fill_pattern=0x3F800000)
 
-    pack = bundle.function("pack", prepare=True)
-    source, product = pack.source("weight", weight), pack.product("packed", packed)
-    pack.body.dispatch(kernels["reverse"], {"source": source.read(0, 32), "target": product.write(0, 32), "n": 8})
+    for target in ("", "cuda"):
+        pack = bundle.function("pack", prepare=True, target=target)
+        source, product = pack.source("weight", weight), pack.product("packed", packed)
+        pack.body.dispatch(kernels["reverse"], {"source": source.read(0, 32), "target": product.write(0, 32), "n": 8})
 
     helper = add_helper(bundle, kernels, n)
+    add_versions(bundle, kernels, n, packed)
 
     main = bundle.function("main", doc="one of everything")
     x = main.input("x", "f32", [rows, n], doc="read")
@@ -146,7 +167,7 @@ def everything(images):
 
 
 def main():
-    folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "tests" / "golden" / "0.1")
+    folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "tests" / "golden" / "0.2")
     folder.mkdir(parents=True, exist_ok=True)
     bw.BundleWriter().write(folder / "minimal.accx")
     everything(compiled()).write(folder / "everything.accx")

@@ -27,7 +27,7 @@ DTYPES = {
 }  # fmt: skip
 RECORD_BYTES = {
     1: 0, 2: 8, 3: 40, 4: 8, 5: 24, 6: 96, 7: 24, 8: 64, 9: 64, 10: 80, 11: 16, 12: 72, 13: 16, 14: 0, 15: 32, 16: 16, 17: 48,
-    18: 16, 19: 24, 20: 16, 62: 0, 63: 0,
+    18: 16, 19: 24, 20: 16, 21: 40, 62: 0, 63: 0,
 }  # fmt: skip
 GUARD = 256
 
@@ -62,6 +62,7 @@ class Function:
     body: int
     transient_size: int
     transient_align: int
+    target: str
 
 
 class Bundle:
@@ -86,15 +87,19 @@ class Bundle:
         self.variants = [struct.unpack("<3Ii2Q4I", r) for r in self.records(17)]
         self.kernels = [struct.unpack("<8I", r) for r in self.records(15)]
         self.images = [struct.unpack("<2I2Q", r) for r in self.records(19)]
+        self.launches = [struct.unpack("<10I", r) for r in self.records(21)]
         self.metadata = {self.string(k): self.string(v) for k, v in (struct.unpack("<2I", r) for r in self.records(2))}
         self._check_names()
+        self._check_launches()
+        self._check_versions()
         self.block_commands = [self._commands(b) for b in self.blocks]
 
     def _header(self) -> None:
         data = self.data
         check(data[:8] == b"\x89ACCX\r\n\x1a", "magic")
         versions = struct.unpack_from("<8H", data, 8)
-        check(versions == (0, 1) * 4, f"versions {versions}")
+        check(versions[0::2] == (0,) * 4 and versions[3] == versions[7] == 1, f"versions {versions}")
+        self.versions = versions
         size, required, optional, count, record, table, flags = struct.unpack_from("<3Q2I2Q", data, 24)
         check((size, required, optional, record, table, flags) == (len(data), 0, 0, 64, 128, 0), "header fields")
         check(1 <= count <= 64 and data[72:112] == bytes(40), "section count or reserved bytes")
@@ -180,14 +185,14 @@ class Bundle:
 
     def _function(self, record: bytes) -> Function:
         name, flags, features = struct.unpack("<2IQ", record[:16])
-        a, inputs, results, s, slots, e, expressions, body, size, align, doc, reserved = struct.unpack("<12I", record[16:])
-        check(not features and not reserved and flags < 4, "function flags")
+        a, inputs, results, s, slots, e, expressions, body, size, align, doc, target = struct.unpack("<12I", record[16:])
+        check(features == int(target != 0) and flags < 4, "function flags")
         nodes = self.expressions[e : e + expressions]
         for at, (op, *operands, _immediate) in enumerate(nodes):
             check(op < 20 and all(o == NONE or o < at for o in operands), f"expression {at}")
         made = Function(
             self.string(name), flags, self.arguments[a : a + inputs], self.arguments[a + inputs : a + inputs + results],
-            self.slots[s : s + slots], nodes, body, size, align,
+            self.slots[s : s + slots], nodes, body, size, align, self.string(target),
         )  # fmt: skip
         for index in range(inputs + results):
             check(made.slots[index] == (0, index, 0), f"slot {index} is not argument {index}")
@@ -197,8 +202,36 @@ class Bundle:
         for names in ([s.name for s in self.symbols], [c["name"] for c in self.constants], [s["name"] for s in self.states],
                       [self.string(k[0]) for k in self.kernels]):  # fmt: skip
             check(names == sorted(set(names)), f"names are not sorted or not unique: {names}")
-        names = [f.name for f in self.functions]
-        check(len(names) == len(set(names)), "functions of one name")
+        names = [(f.name, f.target) for f in self.functions]
+        check(len(names) == len(set(names)), "functions of one name and target")
+        for function in self.functions:
+            first = next(f for f in self.functions if f.name == function.name)
+            check(self._signature(first) == self._signature(function), f"signatures of {function.name}")
+
+    @staticmethod
+    def _signature(function: Function) -> Tuple:
+        lines = [{k: v for k, v in a.items() if k != "doc"} for a in function.inputs + function.results]
+        last = max((d for line in lines for d in line["dims"]), default=-1)
+        return function.flags, len(function.inputs), lines, function.expressions[: last + 1]
+
+    def _check_launches(self) -> None:
+        device = [i for i, v in enumerate(self.variants) if self.images[v[6]][0] in (2, 3, 4)]
+        check([launch[0] for launch in self.launches] == device, "launches are not those of the device code")
+        for _variant, traits, x, y, z, cx, cy, cz, shared, reserved in self.launches:
+            check(traits & ~96 == 0 and 1 <= x * y * z <= 1024 and reserved == 0, "launch")
+            check((cx, cy, cz) == (0, 0, 0) or 1 <= cx * cy * cz <= 64, "cluster")
+
+    def _check_versions(self) -> None:
+        packs = any(kind == 5 for kind, *_ in self.images)
+        floors = any(v[1] == 0 and v[2] != 0 for v in self.variants)
+        newer = packs or floors or self.launches or any(f.target for f in self.functions)
+        check(self.versions[1] == (2 if newer else 1), f"container version {self.versions}")
+        check(self.versions[5] == (2 if packs or self.launches else 1), f"kernel ABI version {self.versions}")
+
+    def function(self, name: str) -> Function:
+        """The version that a host device uses."""
+        found = [f for f in self.functions if f.name == name and f.target in ("", "host")]
+        return max(found, key=lambda f: f.target)
 
     def _commands(self, block: Tuple[int, int, int]) -> List[dict]:
         at, size, count = block
@@ -314,7 +347,7 @@ class Program:
         self.constants = [None if c["prepared"] else Memory(c["size"], content=c["bytes"]) for c in self.bundle.constants]
         self.dispatches = 0
         for function in self.bundle.functions:
-            if function.flags & 1:
+            if function.flags & 1 and function.target in ("", "host") and function is self.bundle.function(function.name):
                 self._prepare(function)
 
     def _prepare(self, function: Function) -> None:
@@ -337,7 +370,7 @@ class Program:
             library = ctypes.CDLL(path)
             os.unlink(path)
             library.accrt_kernel_pack_query.restype = ctypes.POINTER(_Table)
-            table = library.accrt_kernel_pack_query(ctypes.c_uint32(1), ctypes.byref(ENVIRONMENT)).contents
+            table = library.accrt_kernel_pack_query(ctypes.c_uint32(2), ctypes.byref(ENVIRONMENT)).contents
             self.tables[index] = {table.kernels[i].name.decode(): table.kernels[i] for i in range(table.kernel_count)}
         return self.tables[index]
 
@@ -376,7 +409,7 @@ class Session:
         """Tensors in order (None: an optional one is absent), scalars by name. Returns results; read_write inputs are
         updated in place."""
         bundle = self.program.bundle
-        function = next(f for f in bundle.functions if f.name == name)
+        function = bundle.function(name)
         symbols = dict(self.symbols)
         arrays: List[Any] = []
         pending = list(tensors)

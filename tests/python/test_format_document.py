@@ -126,9 +126,13 @@ def test_limits(tmp_path):
     printf("%u / %u\\n", ACCX_MAX_BLOCK_DEPTH, ACCX_MAX_CALL_DEPTH);
     printf("%d\\n", ACCX_MAX_EXPANDED_COMMANDS == UINT64_C(1) << 24);
     printf("%d / %d\\n", ACCRT_KERNEL_MAX_PARAMS, ACCRT_KERNEL_MAX_PARAMS_BYTES);
+    printf("%u\\n", ACCX_MAX_FUNCTION_TARGETS);
+    printf("%u / %u\\n", ACCX_MAX_BLOCK_THREADS, ACCX_MAX_CLUSTER_BLOCKS);
+    printf("%u\\n", ACCX_MAX_PACK_NAME_BYTES);
     """
     assert compile_and_run(tmp_path, body) == [
         limits["sections"], limits["all sections but CODE and DATA together"], limits["CODE"], "1",
         limits["bytes of a string / of a name"], limits["rank"], "1", limits["arguments of a function"],
         limits["nesting of blocks / of calls"], "1", limits["parameters of a kernel / bytes of its block"],
+        limits["functions of one name"], limits["threads of a workgroup / workgroups of a cluster"], limits["bytes of a pack's name"],
     ]  # fmt: skip

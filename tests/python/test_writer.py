@@ -269,7 +269,7 @@ def test_missing_package_is_named():
 
 
 LATE = [
-    (lambda p: p.b.function("g").body.dispatch(p.kernel, {"x": p.b._functions["g"].input("x", "f32", [4]).read(), "n": p.n, "a": 1}),
+    (lambda p: p.b.function("g").body.dispatch(p.kernel, {"x": p.b._functions["g", ""].input("x", "f32", [4]).read(), "n": p.n, "a": 1}),
      r"function 'g': symbol 'n' is used, but no input has it"),
     (lambda p: p.b.state("s", "f32", [p.n]), r"state 's': symbol 'n' is not a SESSION symbol"),
     (lambda p: p.b.kernel("l", []), r"kernel 'l' has no variant"),
