@@ -1,6 +1,6 @@
 /* norm.cuh - layer norm and RMS norm over the last axis: x is read once, kept in registers, and written once.
  *
- * ACCRT_CUDA_NORM(ENTRY, X, W, RMS, THREADS, CHUNKS): X is the type of input and result, W that of weight and bias. A row
+ * ACCRT_CUDA_NORM(ENTRY, X, W, RMS, THREADS, CHUNKS, BLOCKS): X is the type of input and result, W that of weight and bias. A row
  * has THREADS threads: 32 (a block is then four rows) or a block of 64 to 1024. A thread keeps CHUNKS vectors of 16 bytes;
  * what a row has beyond THREADS * CHUNKS of them is read again. Optional: `residual` is added to x first, and `sum` gets
  * that. Statistics are float: the mean, then the squares of the deviations around it, so that nothing cancels; the error of
@@ -152,8 +152,8 @@ static __device__ __forceinline__ void norm(const X* x, const X* residual, const
 
 } // namespace accrt_cuda
 
-#define ACCRT_CUDA_NORM(ENTRY, X, W, RMS, THREADS, CHUNKS)                                         \
-  extern "C" __global__ void __launch_bounds__(THREADS == 32 ? 128 : THREADS) ENTRY(               \
+#define ACCRT_CUDA_NORM(ENTRY, X, W, RMS, THREADS, CHUNKS, BLOCKS)                                 \
+  extern "C" __global__ void __launch_bounds__(THREADS == 32 ? 128 : THREADS, BLOCKS) ENTRY(       \
       const X* x, const X* residual, const W* weight, const W* bias, X* out, X* sum, int64_t rows, \
       int64_t n, int64_t x_row, int64_t residual_row, int64_t out_row, double epsilon) {           \
     accrt_cuda::norm<X, W, RMS, THREADS, CHUNKS>(x, residual, weight, bias, out, sum, rows, n,     \

@@ -97,6 +97,13 @@ static __device__ __forceinline__ float block_join(float x, float* scratch) {
   return warp_join<JOIN>(x);
 }
 
+/** 2^x to 2 ulp; results below 2^-126 are zero. */
+static __device__ __forceinline__ float fast_exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 /* Programmatic dependent launch: wait for the kernels ahead before reading or writing what they touch; allow the next one
  * to be put on the machine. Both do nothing in a launch without the attribute. */
 static __device__ __forceinline__ void wait_for_previous() {

@@ -1,6 +1,6 @@
 /* softmax.cuh - softmax and log-softmax over the last axis: x is read once, kept in registers, and written once.
  *
- * ACCRT_CUDA_SOFTMAX(ENTRY, X, MASK, THREADS, CHUNKS): X is the type of input and result. Threads and chunks as in norm.cuh.
+ * ACCRT_CUDA_SOFTMAX(ENTRY, X, MASK, THREADS, CHUNKS, BLOCKS): X is the type of input and result. Threads and chunks as in norm.cuh.
  * Optional: `mask` of type MASK (floats: added; bool as uint8_t: false takes out), its row is r / mask_rows_each % mask_rows
  * of mask_row elements. A row of -inf alone gives NaN, as does a row with +inf or NaN. Sums are float, exponentials
  * ex2.approx (2 ulp): the relative error stays under 2^-20 beside the rounding of X. */
@@ -71,7 +71,7 @@ static __device__ __forceinline__ void softmax_one(const X* x, const MASK* mask,
 #pragma unroll
       for (int i = 0; i < COUNT; i++) {
         have[c][i] = (have[c][i] - top) * LOG2_E;
-        const float e = exp2f(have[c][i]);
+        const float e = fast_exp2(have[c][i]);
         total += e;
         if (!logarithm)
           have[c][i] = e;
@@ -81,7 +81,7 @@ static __device__ __forceinline__ void softmax_one(const X* x, const MASK* mask,
   for (int64_t at = kept + first; at < n; at += step) {
     softmax_read<X, MASK, COUNT>(x, mask, at, again);
     for (int i = 0; i < COUNT; i++)
-      total += exp2f((again[i] - top) * LOG2_E);
+      total += fast_exp2((again[i] - top) * LOG2_E);
   }
   total = block_join<join_sum, THREADS>(total, scratch[1]);
   const float factor = 1.0f / total, shift = logf(total);
@@ -99,7 +99,7 @@ static __device__ __forceinline__ void softmax_one(const X* x, const MASK* mask,
     softmax_read<X, MASK, COUNT>(x, mask, at, again);
     for (int i = 0; i < COUNT; i++) {
       const float d = again[i] - top;
-      y.item[i] = from_float<X>(logarithm ? d - shift : exp2f(d * LOG2_E) * factor);
+      y.item[i] = from_float<X>(logarithm ? d - shift : fast_exp2(d * LOG2_E) * factor);
     }
     store_vector(out + at, y);
   }
@@ -133,8 +133,8 @@ static __device__ __forceinline__ void softmax(const X* x, const MASK* mask, X* 
 
 } // namespace accrt_cuda
 
-#define ACCRT_CUDA_SOFTMAX(ENTRY, X, MASK, THREADS, CHUNKS)                                        \
-  extern "C" __global__ void __launch_bounds__(THREADS == 32 ? 128 : THREADS) ENTRY(               \
+#define ACCRT_CUDA_SOFTMAX(ENTRY, X, MASK, THREADS, CHUNKS, BLOCKS)                                \
+  extern "C" __global__ void __launch_bounds__(THREADS == 32 ? 128 : THREADS, BLOCKS) ENTRY(       \
       const X* x, const MASK* mask, X* out, int64_t rows, int64_t n, int64_t x_row,                \
       int64_t out_row, int64_t mask_row, int64_t mask_rows, int64_t mask_rows_each,                \
       int64_t logarithm) {                                                                         \

@@ -1,0 +1,366 @@
+/* gemm.cuh - matrix products of 16-bit types on the tensor cores (mma.sync), with bias, activation and residual.
+ *
+ *   c = activation(scale * (a @ b) + bias) + residual
+ *
+ * ACCRT_CUDA_GEMM(ENTRY, T, C, BIAS, ACTIVATION, ROWS, COLUMNS, B_IS_NK): tiles of ROWS x COLUMNS (128 x 128 with 256 threads,
+ *   64 x 64 with 128), three stages of 64 along k brought by cp.async; shared memory gemm_shared_bytes.
+ * ACCRT_CUDA_GEMM_SKINNY(ENTRY, T, C, BIAS, ACTIVATION, ROW_TILES, COLUMN_TILES): for few rows. A block of 8 warps makes
+ *   16 * ROW_TILES x 8 * COLUMN_TILES results, each warp a part of k straight from memory, and their sums meet in shared
+ *   memory. b is [n, k].
+ *
+ * a is [m, k] with contiguous k; b is [n, k] with contiguous k (B_IS_NK 1) or [k, n] with contiguous n (0). The grid's z is
+ * the batch: x and y of it are decoded with batch1 (b = z / batch1, z % batch1). Any sizes and strides of rows: what is not
+ * aligned to 16 bytes takes a slower path. Products accumulate in float, in an order that depends on the shape alone; the error
+ * is at most about k * 2^-24 of sum |a||b|, and the rounding of C. */
+#ifndef ACCRT_CUDA_GEMM_CUH_
+#define ACCRT_CUDA_GEMM_CUH_
+
+#include "tensorcore.cuh"
+
+namespace accrt_cuda {
+
+template <class T, class C, class BIAS> struct gemm_arguments {
+  const T* a;
+  const T* b;
+  const BIAS* bias;
+  const C* residual;
+  C* c;
+  int64_t m, n, k, lda, ldb, ldc, ld_residual;
+  float scale;
+};
+
+constexpr int GEMM_K = 64; /* elements of k in a stage: rows of 128 bytes */
+constexpr int GEMM_STAGES = 3;
+
+__host__ __device__ constexpr int gemm_shared_bytes(int rows, int columns) {
+  return GEMM_STAGES * GEMM_K * 2 * (rows + columns);
+}
+
+/** One tile of rows x 64 elements, contiguous along the 64, from memory into swizzled shared memory; beyond the limits zeros. */
+template <class T, int ROWS, int THREADS>
+static __device__ __forceinline__ void gemm_bring(T* to, const T* from, int64_t step, int64_t rows,
+                                                  int64_t columns, bool wide) {
+  if (wide) {
+#pragma unroll
+    for (int i = 0; i < ROWS * 8 / THREADS; i++) {
+      const int at = i * THREADS + threadIdx.x, row = at / 8, chunk = at % 8;
+      const bool inside = row < rows && chunk * 8 < columns;
+      copy_async(to + row * 64 + (chunk ^ (row & 7)) * 8,
+                 inside ? from + row * step + chunk * 8 : from, inside);
+    }
+    return;
+  }
+  for (int at = threadIdx.x; at < ROWS * 64; at += THREADS) {
+    const int row = at / 64, column = at % 64;
+    const bool inside = row < rows && column < columns;
+    to[row * 64 + ((column / 8) ^ (row & 7)) * 8 + column % 8] =
+        inside ? from[row * step + column] : from_float<T>(0.0f);
+  }
+}
+
+template <class T, class C, class BIAS>
+static __device__ __forceinline__ void put_eight(const gemm_arguments<T, C, BIAS>& p, int64_t m,
+                                                 int64_t n, const float* value, bool wide) {
+  const C* const residual = p.residual ? p.residual + m * p.ld_residual + n : nullptr;
+  C* const c = p.c + m * p.ldc + n;
+  if (wide) {
+    vector<C, 8> out, r;
+    if (residual)
+      r = load_vector<C, 8>(residual);
+#pragma unroll
+    for (int e = 0; e < 8; e++)
+      out.item[e] = from_float<C>(residual ? value[e] + to_float(r.item[e]) : value[e]);
+    store_vector(c, out);
+    return;
+  }
+  for (int e = 0; e < 8 && n + e < p.n; e++)
+    c[e] = from_float<C>(residual ? value[e] + to_float(residual[e]) : value[e]);
+}
+
+template <class T, class C, class BIAS, int ACTIVATION, int ROWS, int COLUMNS, bool B_IS_NK>
+static __device__ __forceinline__ void gemm(const gemm_arguments<T, C, BIAS>& p,
+                                            unsigned char* shared) {
+  constexpr int WARP_ROWS = ROWS / 2, WARPS = ROWS * COLUMNS >= 128 * 128 ? 8 : 4;
+  constexpr int THREADS = WARPS * 32, WARP_COLUMNS = COLUMNS / (WARPS / 2);
+  constexpr int MT = WARP_ROWS / 16, NT = WARP_COLUMNS / 8;
+  constexpr int A_ITEMS = ROWS * GEMM_K, B_ITEMS = COLUMNS * GEMM_K;
+  T* const a_tiles = reinterpret_cast<T*>(shared);
+  T* const b_tiles = a_tiles + GEMM_STAGES * A_ITEMS;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp_row = warp % 2 * WARP_ROWS, warp_column = warp / 2 * WARP_COLUMNS;
+  const int64_t row0 = (int64_t)blockIdx.y * ROWS, column0 = (int64_t)blockIdx.x * COLUMNS;
+  const bool a_wide = (p.lda | p.k) % 8 == 0 && is_aligned(p.a, 16);
+  const bool b_wide = (p.ldb | (B_IS_NK ? p.k : p.n)) % 8 == 0 && is_aligned(p.b, 16);
+  const T* const a = p.a + row0 * p.lda;
+  const int steps = (int)((p.k + GEMM_K - 1) / GEMM_K);
+
+  auto bring = [&](int step) {
+    const int stage = step % GEMM_STAGES;
+    const int64_t at = (int64_t)step * GEMM_K;
+    gemm_bring<T, ROWS, THREADS>(a_tiles + stage * A_ITEMS, a + at, p.lda, p.m - row0, p.k - at,
+                                 a_wide);
+    T* const b_tile = b_tiles + stage * B_ITEMS;
+    if (B_IS_NK) {
+      gemm_bring<T, COLUMNS, THREADS>(b_tile, p.b + column0 * p.ldb + at, p.ldb, p.n - column0,
+                                      p.k - at, b_wide);
+    } else {
+#pragma unroll
+      for (int part = 0; part < COLUMNS / 64; part++) {
+        const int64_t column = column0 + part * 64;
+        gemm_bring<T, GEMM_K, THREADS>(b_tile + part * 64 * GEMM_K,
+                                       p.b + at * p.ldb + (column < p.n ? column : 0), p.ldb,
+                                       p.k - at, p.n - column, b_wide);
+      }
+    }
+  };
+
+  float acc[MT][NT][4];
+#pragma unroll
+  for (int i = 0; i < MT; i++) {
+#pragma unroll
+    for (int j = 0; j < NT; j++) {
+#pragma unroll
+      for (int e = 0; e < 4; e++)
+        acc[i][j][e] = 0.0f;
+    }
+  }
+#pragma unroll
+  for (int stage = 0; stage < GEMM_STAGES - 1; stage++) {
+    if (stage < steps)
+      bring(stage);
+    copy_commit();
+  }
+  for (int step = 0; step < steps; step++) {
+    copy_wait<GEMM_STAGES - 2>();
+    __syncthreads();
+    if (step + GEMM_STAGES - 1 < steps)
+      bring(step + GEMM_STAGES - 1);
+    copy_commit();
+    const T* const a_tile = a_tiles + step % GEMM_STAGES * A_ITEMS;
+    const T* const b_tile = b_tiles + step % GEMM_STAGES * B_ITEMS;
+#pragma unroll
+    for (int k16 = 0; k16 < GEMM_K / 16; k16++) {
+      uint32_t fa[MT][4], fb[NT][2];
+#pragma unroll
+      for (int i = 0; i < MT; i++) {
+        const int row = warp_row + i * 16 + lane % 16, chunk = k16 * 2 + lane / 16;
+        load_matrices(fa[i], a_tile + row * 64 + (chunk ^ (row & 7)) * 8);
+      }
+#pragma unroll
+      for (int j = 0; j < NT; j += 2) {
+        uint32_t four[4];
+        if (B_IS_NK) {
+          const int row = warp_column + j * 8 + lane % 8 + lane / 16 * 8;
+          const int chunk = k16 * 2 + lane / 8 % 2;
+          load_matrices(four, b_tile + row * 64 + (chunk ^ (row & 7)) * 8);
+        } else {
+          const int column = warp_column + j * 8 + lane / 16 * 8, row = k16 * 16 + lane % 16;
+          load_matrices_transposed(four, b_tile + column / 64 * 64 * GEMM_K + row * 64 +
+                                             ((column % 64 / 8) ^ (row & 7)) * 8);
+        }
+        fb[j][0] = four[0], fb[j][1] = four[1], fb[j + 1][0] = four[2], fb[j + 1][1] = four[3];
+      }
+#pragma unroll
+      for (int i = 0; i < MT; i++) {
+#pragma unroll
+        for (int j = 0; j < NT; j++)
+          multiply_add<T>(acc[i][j], fa[i], fb[j]);
+      }
+    }
+  }
+  copy_wait<0>();
+  __syncthreads();
+
+  /* A warp's results go through its own part of shared memory, so that rows are written 8 elements at a time. */
+  constexpr int STEP = WARP_COLUMNS + 8, HALF = WARP_ROWS / 2;
+  static_assert(WARPS * HALF * STEP * 4 <= gemm_shared_bytes(ROWS, COLUMNS), "results fit");
+  float* const staged = reinterpret_cast<float*>(shared) + warp * HALF * STEP;
+  const bool c_wide = (p.ldc | p.ld_residual) % 8 == 0 && is_aligned(p.c, 8 * sizeof(C)) &&
+                      is_aligned(p.residual, 8 * sizeof(C));
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < NT; j++) {
+      const int column = j * 8 + lane % 4 * 2;
+      const int64_t n = column0 + warp_column + column;
+      float2 bias = make_float2(0.0f, 0.0f);
+      if (p.bias && n < p.n)
+        bias.x = to_float(p.bias[n]);
+      if (p.bias && n + 1 < p.n)
+        bias.y = to_float(p.bias[n + 1]);
+#pragma unroll
+      for (int i = 0; i < MT / 2; i++) {
+        const float* const from = acc[half * (MT / 2) + i][j];
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+          float2 value;
+          value.x = activate(from[e * 2] * p.scale + bias.x, ACTIVATION);
+          value.y = activate(from[e * 2 + 1] * p.scale + bias.y, ACTIVATION);
+          *reinterpret_cast<float2*>(staged + (i * 16 + e * 8 + lane / 4) * STEP + column) = value;
+        }
+      }
+    }
+    __syncwarp();
+    constexpr int ACROSS = WARP_COLUMNS / 8, PASS = 32 / ACROSS;
+#pragma unroll
+    for (int pass = 0; pass < HALF / PASS; pass++) {
+      const int row = pass * PASS + lane / ACROSS, column = lane % ACROSS * 8;
+      const int64_t m = row0 + warp_row + half * HALF + row, n = column0 + warp_column + column;
+      if (m < p.m && n < p.n)
+        put_eight(p, m, n, staged + row * STEP + column, c_wide && n + 8 <= p.n);
+    }
+  }
+}
+
+/* ---- Few rows ------------------------------------------------------------------------------------------------------ */
+
+constexpr int SKINNY_WARPS = 8;
+
+/** 64 elements of k of one row, as a thread's parts of four mma steps: elements 8t .. 8t + 7 and 32 + 8t .. 32 + 8t + 7. The
+ * order of k within a step is the same for a and b, and else free. */
+template <class T> struct skinny_part {
+  uint32_t word[8];
+};
+
+template <class T>
+static __device__ __forceinline__ void skinny_load(skinny_part<T>& part, const T* row, int64_t at,
+                                                   int64_t k, bool valid, bool wide, bool once) {
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    const int64_t first = at + half * 32 + threadIdx.x % 4 * 8;
+    uint32_t* const to = part.word + half * 4;
+    if (wide) {
+      uint4 v = make_uint4(0, 0, 0, 0);
+      if (valid && first < k)
+        v = once ? __ldcs(reinterpret_cast<const uint4*>(row + first))
+                 : *reinterpret_cast<const uint4*>(row + first);
+      to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        const float low = valid && first + 2 * i < k ? to_float(row[first + 2 * i]) : 0.0f;
+        const float high = valid && first + 2 * i + 1 < k ? to_float(row[first + 2 * i + 1]) : 0.0f;
+        to[i] = pack_two<T>(low, high);
+      }
+    }
+  }
+}
+
+template <class T, class C, class BIAS, int ACTIVATION, int MT, int NT>
+static __device__ __forceinline__ void skinny(const gemm_arguments<T, C, BIAS>& p) {
+  constexpr int ROWS = MT * 16, COLUMNS = NT * 8;
+  constexpr int UNROLL = MT * NT >= 4 ? 1 : 2;
+  __shared__ float sums[SKINNY_WARPS][ROWS][COLUMNS + 1];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4;
+  const int64_t row0 = (int64_t)blockIdx.y * ROWS, column0 = (int64_t)blockIdx.x * COLUMNS;
+  const bool a_wide = (p.lda | p.k) % 8 == 0 && is_aligned(p.a, 16);
+  const bool b_wide = (p.ldb | p.k) % 8 == 0 && is_aligned(p.b, 16);
+  float acc[MT][NT][4] = {};
+  for (int64_t base = warp * 64; base < p.k; base += SKINNY_WARPS * 64 * UNROLL) {
+    skinny_part<T> b[UNROLL][NT], a[UNROLL][MT][2];
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+      const int64_t at = base + u * SKINNY_WARPS * 64;
+#pragma unroll
+      for (int j = 0; j < NT; j++) {
+        const int64_t n = column0 + j * 8 + group;
+        skinny_load(b[u][j], p.b + n * p.ldb, at, p.k, n < p.n, b_wide, gridDim.y == 1);
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+      const int64_t at = base + u * SKINNY_WARPS * 64;
+#pragma unroll
+      for (int i = 0; i < MT; i++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+          const int64_t m = row0 + i * 16 + half * 8 + group;
+          skinny_load(a[u][i][half], p.a + m * p.lda, at, p.k, m < p.m, a_wide, false);
+        }
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+#pragma unroll
+      for (int s = 0; s < 4; s++) {
+#pragma unroll
+        for (int i = 0; i < MT; i++) {
+          const uint32_t fa[4] = {a[u][i][0].word[2 * s], a[u][i][1].word[2 * s],
+                                  a[u][i][0].word[2 * s + 1], a[u][i][1].word[2 * s + 1]};
+#pragma unroll
+          for (int j = 0; j < NT; j++) {
+            const uint32_t fb[2] = {b[u][j].word[2 * s], b[u][j].word[2 * s + 1]};
+            multiply_add<T>(acc[i][j], fa, fb);
+          }
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < MT; i++) {
+#pragma unroll
+    for (int j = 0; j < NT; j++) {
+#pragma unroll
+      for (int e = 0; e < 4; e++)
+        sums[warp][i * 16 + e / 2 * 8 + group][j * 8 + lane % 4 * 2 + e % 2] = acc[i][j][e];
+    }
+  }
+  __syncthreads();
+  for (int at = threadIdx.x; at < ROWS * COLUMNS; at += SKINNY_WARPS * 32) {
+    const int row = at / COLUMNS, column = at % COLUMNS;
+    const int64_t m = row0 + row, n = column0 + column;
+    if (m >= p.m || n >= p.n)
+      continue;
+    float value = 0.0f;
+#pragma unroll
+    for (int w = 0; w < SKINNY_WARPS; w++)
+      value += sums[w][row][column];
+    value = activate(value * p.scale + (p.bias ? to_float(p.bias[n]) : 0.0f), ACTIVATION);
+    if (p.residual)
+      value += to_float(p.residual[m * p.ld_residual + n]);
+    p.c[m * p.ldc + n] = from_float<C>(value);
+  }
+}
+
+} // namespace accrt_cuda
+
+#define ACCRT_CUDA_GEMM(ENTRY, T, C, BIAS, ACTIVATION, ROWS, COLUMNS, B_IS_NK)                     \
+  extern "C" __global__ void __launch_bounds__((ROWS) * (COLUMNS) >= 128 * 128 ? 256 : 128, 2)     \
+      ENTRY(const T* a, const T* b, const BIAS* bias, const C* residual, C* c, int64_t m,          \
+            int64_t n, int64_t k, int64_t lda, int64_t ldb, int64_t ldc, int64_t ld_residual,      \
+            int64_t batch1, int64_t a0, int64_t a1, int64_t b0, int64_t b1, int64_t c0,            \
+            int64_t c1, float scale) {                                                             \
+    extern __shared__ __align__(128) unsigned char accrt_shared[];                                 \
+    const int64_t outer = blockIdx.z / batch1, inner = blockIdx.z % batch1;                        \
+    const accrt_cuda::gemm_arguments<T, C, BIAS> p = {a + outer * a0 + inner * a1,                 \
+                                                      b + outer * b0 + inner * b1,                 \
+                                                      bias,                                        \
+                                                      residual,                                    \
+                                                      c + outer * c0 + inner * c1,                 \
+                                                      m,                                           \
+                                                      n,                                           \
+                                                      k,                                           \
+                                                      lda,                                         \
+                                                      ldb,                                         \
+                                                      ldc,                                         \
+                                                      ld_residual,                                 \
+                                                      scale};                                      \
+    accrt_cuda::wait_for_previous();                                                               \
+    accrt_cuda::gemm<T, C, BIAS, ACTIVATION, ROWS, COLUMNS, B_IS_NK>(p, accrt_shared);             \
+    accrt_cuda::allow_next();                                                                      \
+  }
+
+#define ACCRT_CUDA_GEMM_SKINNY(ENTRY, T, C, BIAS, ACTIVATION, ROW_TILES, COLUMN_TILES)             \
+  extern "C" __global__ void __launch_bounds__(256)                                                \
+      ENTRY(const T* a, const T* b, const BIAS* bias, const C* residual, C* c, int64_t m,          \
+            int64_t n, int64_t k, int64_t lda, int64_t ldb, int64_t ldc, int64_t ld_residual,      \
+            float scale) {                                                                         \
+    const accrt_cuda::gemm_arguments<T, C, BIAS> p = {a, b,   bias, residual, c,           m,      \
+                                                      n, k,   lda,  ldb,      ldc,         ld_residual, \
+                                                      scale};                                      \
+    accrt_cuda::wait_for_previous();                                                               \
+    accrt_cuda::skinny<T, C, BIAS, ACTIVATION, ROW_TILES, COLUMN_TILES>(p);                        \
+    accrt_cuda::allow_next();                                                                      \
+  }
+#endif
