@@ -16,7 +16,7 @@ if(TARGET bench_call AND TARGET accrt_test_bundles)
   target_compile_definitions(bench_call PRIVATE ACCRT_BENCH_BUNDLE="${ACCRT_TEST_DATA}/program.accx")
 endif()
 # build/bench/gpu_*: the benchmarks on a GPU, each beside the raw driver, whose entry points they look up themselves.
-if(ACCRT_CUDA_BUILT AND EXISTS "${PROJECT_SOURCE_DIR}/runtime/drivers/common/launch_prepared.c")
+if(ACCRT_CUDA_BUILT)
   file(GLOB ACCRT_GPU_BENCH_SOURCES CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/bench/gpu/*.c")
   foreach(source IN LISTS ACCRT_GPU_BENCH_SOURCES)
     get_filename_component(name "${source}" NAME_WE)

@@ -20,7 +20,7 @@ _MODULES = {
     "_records": ("Argument", "Constant", "DeviceInfo", "PoolEntry", "Signature", "Symbol"),
     "bundle": ("Bundle",),
     "instance": ("Device", "Instance", "caps", "default_instance"),
-    "kernels": ("Commands", "Kernel", "KernelPack", "launch"),
+    "kernels": ("Commands", "DeviceKernel", "Kernel", "KernelPack", "Launch", "launch"),
     "memory": ("Buffer", "Pool"),
     "program": ("Call", "Function", "Program", "Session", "load"),
     "stream": ("Event", "Semaphore", "Stream"),
@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # for editors and type checkers
     from .bundle import Bundle
     from .errors import *  # noqa: F403 - one class for each status
     from .instance import Device, Instance, caps, default_instance
-    from .kernels import Commands, Kernel, KernelPack, launch
+    from .kernels import Commands, DeviceKernel, Kernel, KernelPack, Launch, launch
     from .memory import Buffer, Pool
     from .program import Call, Function, Program, Session, load
     from .stream import Event, Semaphore, Stream

@@ -18,6 +18,8 @@ class DeviceInfo(NamedTuple):
     host_memory: bool
     timestamps: bool
     caller_runs: bool
+    dlpack_device: tuple[int, int] = (1, 0)
+    priorities: tuple[int, int] = (0, 0)  # of streams: least and greatest
 
 
 class PoolEntry(NamedTuple):

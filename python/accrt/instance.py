@@ -103,12 +103,17 @@ class Device(Handle):
                 raw.name.decode(), raw.driver.decode(), raw.description.decode(), raw.arch.decode(),
                 raw.memory_total_bytes, raw.concurrency, raw.min_alignment_bytes,
                 bool(raw.flags & _ffi.ACCRT_DEVICE_FLAG_HOST_MEMORY), bool(raw.flags & _ffi.ACCRT_DEVICE_FLAG_TIMESTAMPS),
-                bool(raw.flags & _ffi.ACCRT_DEVICE_FLAG_CALLER_RUNS))
+                bool(raw.flags & _ffi.ACCRT_DEVICE_FLAG_CALLER_RUNS),
+                (raw.dlpack_device_type or 1, raw.dlpack_device_id), (raw.priority_least, raw.priority_greatest))
         return self._info
 
     @property
     def name(self) -> str:
         return self.info.name
+
+    def enable_peer(self, peer: Device) -> None:
+        """Lets work of this device reach memory of `peer`, one way. Raises NotImplementedError's kin where there is no path."""
+        check(lib.accrt_device_enable_peer(self.handle, peer.handle))
 
     def __repr__(self) -> str:
         return f"<accrt.Device {self.name} ({self.info.description}, {self.info.arch})>"

@@ -3,10 +3,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Iterable, Sequence
+import struct as _struct
+from typing import Callable, Iterable, NamedTuple, Sequence
 
 from . import _ffi
-from ._library import Handle, check, created, filled, lib, text
+from ._library import Handle, check, created, filled, last_error, lib, struct, text
 from .instance import Device, Instance
 from .memory import Buffer
 from .stream import Stream
@@ -18,13 +19,64 @@ _BYTES = {"buffer": _ffi.ACCRT_KERNEL_PARAM_BUFFER, "tensor": _ffi.ACCRT_KERNEL_
 _WHOLE = (1 << 64) - 1
 
 
+_MODULES = {"": 0, "cubin": _ffi.ACCRT_MODULE_CUBIN, "ptx": _ffi.ACCRT_MODULE_PTX, "fatbin": _ffi.ACCRT_MODULE_FATBIN}
+_ACCESS = {"read": _ffi.ACCRT_KERNEL_ACCESS_READ, "write": _ffi.ACCRT_KERNEL_ACCESS_WRITE,
+           "read_write": _ffi.ACCRT_KERNEL_ACCESS_READ_WRITE}
+_SCALARS = {"i8": 1, "u8": 1, "bool": 1, "i16": 2, "u16": 2, "f16": 2, "i32": 4, "u32": 4, "f32": 4, "i64": 8, "u64": 8, "f64": 8}
+_CODES = {"i8": "b", "u8": "B", "bool": "?", "i16": "h", "u16": "H", "f16": "e", "i32": "i", "u32": "I", "f32": "f", "i64": "q",
+          "u64": "Q", "f64": "d"}
+
+
+class DeviceKernel(NamedTuple):
+    """What a kernel of a device module takes and how it is launched: for `KernelPack.of_module`.
+
+    Attributes:
+        name: the symbol in the image. parameters: (name, type) in the kernel's order; the type is "read", "write" or
+            "read_write" for a pointer to memory, or a scalar's: "i32", "f32", "i64", ...
+        block: threads of a workgroup in x, y, z. shared_bytes: dynamic shared memory. cluster: workgroups of a cluster.
+        cooperative: all workgroups run at once. overlaps_previous: it waits for the kernel ahead of it itself.
+    """
+
+    name: str
+    parameters: Sequence[tuple[str, str]]
+    block: Sequence[int]
+    shared_bytes: int = 0
+    cluster: Sequence[int] = ()
+    cooperative: bool = False
+    overlaps_previous: bool = False
+
+
+def _describe(kernel: DeviceKernel, out: _ffi.accrt_kernel_def):
+    """Fills the C record; returns what it points to."""
+    params = (_ffi.accrt_kernel_param * max(len(kernel.parameters), 1))()
+    end = 0
+    for entry, (name, kind) in zip(params, kernel.parameters):
+        if kind not in _ACCESS and kind not in _SCALARS:
+            raise ValueError(f"kernel {kernel.name}: parameter {name} is {kind!r}, expected one of {', '.join([*_ACCESS, *_SCALARS])}")
+        size = _SCALARS.get(kind, 8)
+        end = -(-end // size) * size
+        entry.name, entry.align_log2, entry.offset_bytes, entry.size_bytes = name.encode(), size.bit_length() - 1, end, size
+        entry.kind = _ffi.ACCRT_KERNEL_PARAM_BUFFER if kind in _ACCESS else _ffi.ACCRT_KERNEL_PARAM_SCALAR
+        entry.access = _ACCESS.get(kind, _ffi.ACCRT_KERNEL_ACCESS_NONE)
+        end += size
+    out.struct_size, out.name, out.params = ctypes.sizeof(out), kernel.name.encode(), params
+    out.param_count, out.params_size_bytes = len(kernel.parameters), -(-end // 8) * 8
+    out.local_memory_size_bytes = kernel.shared_bytes
+    out.traits = (_ffi.ACCRT_KERNEL_TRAIT_COOPERATIVE if kernel.cooperative else 0) | (
+        _ffi.ACCRT_KERNEL_TRAIT_OVERLAPS_PREVIOUS if kernel.overlaps_previous else 0)
+    out.block[:] = (*kernel.block, 1, 1)[:3]
+    if kernel.cluster:
+        out.cluster[:] = (*kernel.cluster, 1, 1)[:3]
+    return params
+
+
 class KernelPack(Handle):
     """A pack of kernels from a shared object (a path) or from a freestanding ELF image (bytes).
 
     Raises PermissionDeniedError unless the instance was made with host_code="all".
     """
 
-    __slots__ = ("instance",)
+    __slots__ = ("instance", "types")
     _release_name = "accrt_kernel_pack_release"
 
     def __init__(self, instance: Instance, source: str | os.PathLike | bytes, name: str = "") -> None:
@@ -36,6 +88,34 @@ class KernelPack(Handle):
             handle = created(lib.accrt_kernel_pack_open, instance.handle, os.fsencode(source))
         super().__init__(handle)
         self.instance = instance
+        self.types = {}  # of kernels' parameters, where they were described here
+
+    @classmethod
+    def of_module(cls, device: Device, image: bytes | str, kernels: Sequence[DeviceKernel], kind: str = "", name: str = "") -> KernelPack:
+        """Kernels of a device's machine code: a cubin or fatbin (bytes), or PTX (text). Every declared parameter is checked against
+        the image.
+
+        Args:
+            kind: "cubin", "ptx" or "fatbin"; default: told from the image.
+        Raises:
+            InvalidFormatError: a declaration that the image contradicts. NoVariantError: code of another architecture.
+        """
+        if kind not in _MODULES:
+            raise ValueError(f"kind is {kind!r}, expected one of {', '.join(map(repr, _MODULES))}")
+        data = image.encode() + b"\0" if isinstance(image, str) else bytes(image)
+        table = (_ffi.accrt_kernel_def * max(len(kernels), 1))()
+        keep = [_describe(kernel, entry) for kernel, entry in zip(kernels, table)]
+        options = struct(_ffi.accrt_module_options, kind=_MODULES[kind], size_bytes=len(data), name=name.encode() or None,
+                         kernel_count=len(kernels), kernel_size_bytes=ctypes.sizeof(_ffi.accrt_kernel_def))
+        held = ctypes.create_string_buffer(data, len(data))
+        options.image, options.kernels = ctypes.addressof(held), table
+        self = cls.__new__(cls)
+        self._handle = None
+        Handle.__init__(self, created(lib.accrt_kernel_module_load, device.handle, ctypes.byref(options)))
+        del keep
+        self.instance = device.instance
+        self.types = {kernel.name: tuple(kind for _, kind in kernel.parameters) for kernel in kernels}
+        return self
 
     def kernel(self, name: str) -> Kernel:
         """A kernel by name. Raises NotFoundError with near names."""
@@ -134,6 +214,69 @@ def launch(stream: Stream, kernel: Kernel, grid: Sequence[int], *values) -> None
     table, keep = kernel.arguments(values, stream.device)
     stream._keep.append(keep)
     check(lib.accrt_stream_launch(stream.handle, kernel.handle, _grid(grid), table, len(values), ctypes.sizeof(_ffi.accrt_kernel_argument)))
+
+
+class Launch(Handle):
+    """One kernel, made ready to be launched again and again; on CUDA faster than cuLaunchKernel. Externally synchronized.
+
+        step = accrt.Launch(device, kernel)
+        step.set(0, buffer); step.set(1, 2.5); step(stream, (8,))       # checked, keeps the buffers
+        fire = step.on(stream, (8,)); fire(out.address, 2.5)            # raw: one foreign call, memory is the caller's care
+    """
+
+    __slots__ = ("device", "kernel", "_set")
+    _release_name = "accrt_launch_release"
+
+    def __init__(self, device: Device, kernel: Kernel) -> None:
+        self._handle = None
+        super().__init__(created(lib.accrt_launch_create, device.handle, kernel.handle))
+        self.device, self.kernel, self._set = device, kernel, {}
+
+    def set(self, index: int, value) -> None:
+        """Sets an argument: a Buffer, tensor or array for memory, an int or float for a scalar."""
+        name, kind, size = self.kernel.parameters[index]
+        entry = _ffi.accrt_kernel_argument(kind=_BYTES[kind], binding=_ffi.ACCRT_BINDING_NONE, size_bytes=_WHOLE)
+        kept = None
+        if kind in ("scalar", "symbol"):
+            entry.value = _bits(value, size, f"kernel {self.kernel.name}: {name}")
+        else:
+            kept = _memory_argument(entry, value, kind, self.device)
+        check(lib.accrt_launch_set(self.handle, index, ctypes.byref(entry), ctypes.sizeof(entry)))
+        self._set[index] = kept
+
+    def __call__(self, stream: Stream, grid: Sequence[int]) -> None:
+        """Enqueues it with its arguments as they are now."""
+        check(lib.accrt_stream_launch_prepared(stream.handle, self.handle, _grid(grid)))
+
+    def on(self, stream: Stream, grid: Sequence[int]) -> Callable[..., None]:
+        """A function that launches on `stream` with this grid: `fire(*values)`, an address (int) for memory and a number for each
+        scalar, in the kernel's order. Nothing is checked, and nothing keeps the memory alive but the caller. Scalars of kernels
+        that `KernelPack.of_module` did not describe are given as the bits of an unsigned int."""
+        layout = self._layout()
+        block = (ctypes.c_char * max(layout.size, 1)).from_address(lib.accrt_launch_params(self.handle))
+        pack, call = layout.pack_into, lib.accrt_stream_launch_prepared
+        on, launch, size = ctypes.c_void_p(stream.handle), ctypes.c_void_p(self.handle), _grid(grid)
+
+        def fire(*values, _owners=(self, stream)) -> None:
+            pack(block, 0, *values)
+            status = call(on, launch, size)
+            if status:
+                raise last_error(status)
+        return fire
+
+    def _layout(self) -> _struct.Struct:
+        raw = filled(_ffi.accrt_kernel_info, lib.accrt_kernel_info, self.kernel.handle)
+        types = self.kernel.pack.types.get(self.kernel.name) or ("",) * raw.param_count
+        code, end = "<", 0
+        for p, kind in zip(raw.params[:raw.param_count], types):
+            if p.kind not in (_ffi.ACCRT_KERNEL_PARAM_BUFFER, _ffi.ACCRT_KERNEL_PARAM_SCALAR, _ffi.ACCRT_KERNEL_PARAM_SYMBOL):
+                raise TypeError(f"kernel {self.kernel.name}: parameter {text(p.name)} is neither memory nor a scalar: use set()")
+            code += f"{p.offset_bytes - end}x" + (_CODES.get(kind) or {1: "B", 2: "H", 4: "I", 8: "Q"}[p.size_bytes])
+            end = p.offset_bytes + p.size_bytes
+        return _struct.Struct(code)
+
+    def __repr__(self) -> str:
+        return f"<accrt.Launch of {self.kernel!r} on {self.device.name}>"
 
 
 def _grid(grid: Sequence[int]):

@@ -56,23 +56,28 @@ class Pool(Handle):
     def buffer(self, size_bytes: int, alignment_bytes: int = 0, label: str = "") -> Buffer:
         """Allocates. Contents are undefined. Raises OutOfDeviceMemoryError, which says who holds what."""
         options = struct(_ffi.accrt_buffer_options, alignment_bytes=alignment_bytes, label=label.encode())
-        return Buffer(created(lib.accrt_buffer_create, self.handle, size_bytes, ctypes.byref(options)))
+        return Buffer(created(lib.accrt_buffer_create, self.handle, size_bytes, ctypes.byref(options)), self.device)
 
 
 class Buffer(Handle):
-    """Memory of a device, with the buffer protocol through `memoryview()` where the host can reach it."""
+    """Memory of a device, with the buffer protocol through `memoryview()` where the host can reach it.
 
-    __slots__ = ("_info",)
+    Attributes:
+        device (Device | None): whose memory it is, where that is known. stream (Stream | None): work that is still filling it.
+    """
+
+    __slots__ = ("_info", "device", "stream")
     _release_name = "accrt_buffer_release"
 
-    def __init__(self, handle: int) -> None:
+    def __init__(self, handle: int, device: Device | None = None, stream=None) -> None:
         super().__init__(handle)
+        self.device, self.stream = device, stream
         self._info = filled(_ffi.accrt_buffer_info, lib.accrt_buffer_info, handle)
 
     @classmethod
-    def borrowed(cls, handle: int) -> Buffer:
+    def borrowed(cls, handle: int, device: Device | None = None, stream=None) -> Buffer:
         """A new owner of a borrowed handle."""
-        return cls(lib.accrt_buffer_retain(handle))
+        return cls(lib.accrt_buffer_retain(handle), device, stream)
 
     @property
     def size_bytes(self) -> int:
@@ -99,6 +104,25 @@ class Buffer(Handle):
         if self.size_bytes:
             raw._owner = self
         return memoryview(raw).cast("B")
+
+    def read(self, offset: int = 0, size: int | None = None) -> memoryview:
+        """Bytes for the host to read: the memory itself where the host reaches it, else a copy, made and waited for here."""
+        size = self.size_bytes - offset if size is None else size
+        if not 0 <= offset <= offset + size <= self.size_bytes:
+            raise IndexError(f"bytes {offset} to {offset + size} lie outside a buffer of {self.size_bytes} bytes")
+        if self.stream is not None:
+            self.stream.synchronize()
+            self.stream = None
+        if self.host_pointer or size == 0:
+            return self.memoryview()[offset:offset + size]
+        if self.device is None:
+            raise NotImplementedError("this buffer does not know its device: copy it with a Stream")
+        from .stream import Stream  # circular: streams know buffers
+        out = bytearray(size)
+        stream = Stream(self.device)
+        stream.copy(self, out, size, source_offset=offset)
+        stream.synchronize()
+        return memoryview(out)
 
     def __len__(self) -> int:
         return self.size_bytes

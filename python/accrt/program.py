@@ -140,7 +140,7 @@ class Session(Handle):
         """A state's memory as a tensor, shared: read or write it when no call is in flight."""
         out, shape, strides = _ffi.accrt_tensor(), (ctypes.c_int64 * _RANK)(), (ctypes.c_int64 * _RANK)()
         check(lib.accrt_session_state(self.handle, name.encode(), ctypes.byref(out), shape, strides))
-        return _tensor(out, shape, strides)
+        return _tensor(out, shape, strides, self.program.device)
 
     def bind_state(self, name: str, buffer: Buffer | None, offset_bytes: int = 0) -> None:
         """Uses `buffer` as a state's storage from the next call on; None goes back to storage of its own, reset."""
@@ -171,10 +171,10 @@ class Session(Handle):
         return f"<accrt.Session of {self.program!r}>"
 
 
-def _tensor(raw: _ffi.accrt_tensor, shape, strides) -> Tensor:
-    """A Tensor for a borrowed C tensor with a buffer."""
+def _tensor(raw: _ffi.accrt_tensor, shape, strides, device: Device, stream: Stream | None = None) -> Tensor:
+    """A Tensor for a borrowed C tensor with a buffer; `stream` when work there may still fill it."""
     rank = raw.rank
-    return Tensor(Buffer.borrowed(raw.buffer), raw.dtype, shape[:rank], strides[:rank], raw.offset_bytes)
+    return Tensor(Buffer.borrowed(raw.buffer, device, stream), raw.dtype, shape[:rank], strides[:rank], raw.offset_bytes)
 
 
 class Call(Handle):
@@ -183,7 +183,7 @@ class Call(Handle):
     Runs as `call()`; the results come back as from the function. Rebind with `set`. Externally synchronized with its session.
     """
 
-    __slots__ = ("function", "_run", "_views", "_outputs", "_fixed")
+    __slots__ = ("function", "_run", "_views", "_outputs", "_fixed", "_submitted", "_enqueue")
     _release_name = "accrt_call_release"
 
     def __init__(self, function: Function) -> None:
@@ -191,7 +191,9 @@ class Call(Handle):
         session = function.session
         super().__init__(created(lib.accrt_call_create, session.handle, function.signature.name.encode()))
         self.function = function
+        self._submitted = False
         self._run = lib.accrt_call_run
+        self._enqueue = lib.accrt_call_submit
         self._forget()
 
     def _forget(self) -> None:
@@ -214,7 +216,8 @@ class Call(Handle):
             return
         view = None
         if value is not None:
-            view = as_view(value, self.function.session.program.device, dtype_id(dtype) if dtype else None)
+            session = self.function.session
+            view = as_view(value, session.program.device, dtype_id(dtype) if dtype else None, session.stream)
             if view.read_only and argument.kind not in ("read", "scalar"):
                 raise ValueError(f"{signature.name}: {argument.name} is written, and the array is read-only")
         check(lib.accrt_call_set_tensor(self.handle, index, ctypes.byref(view.c) if view else None))
@@ -226,6 +229,7 @@ class Call(Handle):
 
     def __call__(self):
         """Runs and waits; the GIL is released meanwhile. Returns the results: one alone, several as a tuple."""
+        self._submitted = False
         status = self._run(self._handle, _INFINITE)
         if status:
             raise self._failure(status)
@@ -233,6 +237,7 @@ class Call(Handle):
 
     def run(self, timeout: float | None = None):
         """As calling it, with a timeout in seconds. After TimeoutError the run goes on."""
+        self._submitted = False
         status = self._run(self.handle, timeout_ns(timeout))
         if status:
             raise self._failure(status)
@@ -244,6 +249,12 @@ class Call(Handle):
     def submit(self, waits: Iterable[tuple[Semaphore, int]] = (), signals: Iterable[tuple[Semaphore, int]] = ()) -> None:
         """Enqueues a run that waits for and signals (semaphore, value) pairs. Never blocks on the device; keep the arguments'
         memory as it is until it is complete."""
+        self._submitted = True
+        if not waits and not signals:
+            status = self._enqueue(self._handle, None, 0, None, 0)
+            if status:
+                raise self._failure(status)
+            return
         wait_table, wait_count = _timepoints(waits)
         signal_table, signal_count = _timepoints(signals)
         check(lib.accrt_call_submit(self.handle, wait_table, wait_count, signal_table, signal_count))
@@ -259,7 +270,10 @@ class Call(Handle):
         out, shape, strides = _ffi.accrt_tensor(), (ctypes.c_int64 * _RANK)(), (ctypes.c_int64 * _RANK)()
         check(lib.accrt_call_result(self.handle, index, ctypes.byref(out), shape, strides))
         if out.buffer:
-            return _tensor(out, shape, strides)
+            session = self.function.session
+            device = session.program.device
+            pending = session.stream if self._submitted and not device.info.host_memory else None
+            return _tensor(out, shape, strides, device, pending)
         # A result that must share the storage of an input given as plain memory.
         argument = self.function.signature.results[index]
         raise NotImplementedError(f"result {argument.name} lies in memory that the caller gave: read it there")

@@ -116,6 +116,35 @@ class Stream(Handle):
         self._keep = []
         return self
 
+    @classmethod
+    def wrap(cls, device: Device, native) -> Stream:
+        """Somebody else's queue as a Stream, without taking it over: it must live as long as this.
+
+        Args:
+            native: an object with `__cuda_stream__` (cuda.core, torch, CuPy), or the number of a CUstream (0: the legacy
+                default stream).
+        """
+        if hasattr(native, "__cuda_stream__"):
+            protocol = native.__cuda_stream__
+            native = (protocol() if callable(protocol) else protocol)[1]
+        elif not isinstance(native, int):
+            native = getattr(native, "cuda_stream", None) if hasattr(native, "cuda_stream") else getattr(native, "ptr", native)
+        self = cls.__new__(cls)
+        self._handle = None
+        Handle.__init__(self, created(lib.accrt_stream_wrap, device.handle, native))
+        self.device = device
+        self._keep = []
+        return self
+
+    @property
+    def native(self) -> int:
+        """The queue of the device under this stream (CUDA: a CUstream's number), for other libraries to enqueue to."""
+        return created(lib.accrt_stream_native, self.handle)
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """The CUDA stream protocol: (0, CUstream)."""
+        return (0, self.native)
+
     @property
     def id(self) -> int:
         return lib.accrt_stream_id(self.handle)
@@ -180,6 +209,16 @@ class Stream(Handle):
         place, total = self._place(target, offset, writable=True)
         size = total - offset if size_bytes is None else size_bytes
         check(lib.accrt_stream_fill(self.handle, ctypes.byref(place), size, pattern, pattern_bytes))
+
+    def read_file(self, file, target: Buffer, size_bytes: int, file_offset: int = 0, target_offset: int = 0) -> None:
+        """Copies bytes of a file into a buffer; later work on the stream waits for them. Failures surface in `synchronize`.
+
+        Args:
+            file: a file object with a descriptor, or the descriptor. It may be closed at once.
+        """
+        descriptor = file if isinstance(file, int) else file.fileno()
+        place, _ = self._place(target, target_offset, writable=True)
+        check(lib.accrt_stream_read_file(self.handle, descriptor, file_offset, ctypes.byref(place), size_bytes, 0))
 
     def _place(self, where, offset: int, writable: bool):
         if isinstance(where, Buffer):

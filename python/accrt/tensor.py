@@ -26,6 +26,7 @@ _FROM_CODE = {c: DTYPES[n] for n, c in _CODES.items()}
 _FROM_CODE.update({"l": DTYPES["i64"], "L": DTYPES["u64"], "c": DTYPES["u8"]})
 _FROM_ML_DTYPES = {"bfloat16": "bf16", "float8_e4m3fn": "f8e4m3fn", "float8_e5m2": "f8e5m2", "float8_e8m0fnu": "f8e8m0"}
 
+_CPU, _CUDA = 1, 2  # as DLPack numbers devices
 _DLPACK_NAME = b"dltensor_versioned"
 _DLPACK_USED = b"used_dltensor_versioned"
 _pyapi = ctypes.pythonapi
@@ -113,7 +114,7 @@ class Tensor:
 
     @property
     def __array_interface__(self) -> dict:
-        typestr = _TYPESTR.get(self.dtype) or ("<u2" if self.dtype == "bf16" else "|u1" if self.dtype.startswith("f8") else None)
+        typestr = _typestr(self.dtype)
         if typestr is None:
             raise AttributeError(f"numpy has no type for {self.dtype}")
         if self.buffer.host_pointer is None:
@@ -123,9 +124,44 @@ class Tensor:
                 "data": (self.buffer.host_pointer + self.offset_bytes, self.read_only),
                 "strides": tuple(s * bytes_each for s in self.strides)}
 
+    @property
+    def __cuda_array_interface__(self) -> dict:
+        typestr = _TYPESTR.get(self.dtype)
+        if typestr is None or self.__dlpack_device__()[0] != _CUDA:
+            raise AttributeError(f"{self.dtype} on device {self.__dlpack_device__()} has no CUDA array interface")
+        bytes_each = int(typestr[2:])
+        stream = self.buffer.stream.native if self.buffer.stream is not None else None
+        return {"version": 3, "typestr": typestr, "shape": self.shape, "data": (self.address, self.read_only),
+                "strides": tuple(s * bytes_each for s in self.strides), "stream": stream}
+
+    def __array__(self, dtype=None, copy=None):
+        """A numpy array: of the memory itself where the host reaches it, else of a copy."""
+        import numpy
+        if self.size == 0:
+            array = numpy.empty(self.shape, self._numpy_typestr())
+        elif self.buffer.host_pointer is not None:
+            array = numpy.asarray(_Interface(self.__array_interface__, self))
+        elif copy is False:
+            raise ValueError("memory of a device comes to numpy by a copy")
+        else:
+            array = numpy.frombuffer(self._read(), self._numpy_typestr()).reshape(self.shape)
+        return array if dtype is None else array.astype(dtype)
+
+    def _numpy_typestr(self) -> str:
+        typestr = _typestr(self.dtype)
+        if typestr is None:
+            raise TypeError(f"numpy has no type for {self.dtype}")
+        return typestr
+
+    def _read(self) -> memoryview:
+        """Bytes of a contiguous tensor, wherever it lies."""
+        if self.strides != contiguous_strides(self.shape):
+            raise ValueError("the tensor is not contiguous")
+        return self.buffer.read(self.offset_bytes, self.nbytes)
+
     def numpy(self):
-        """The tensor as a numpy array that shares its memory. bf16 and f8 come as ml_dtypes' types when that package is there,
-        else as their bits (uint16, uint8)."""
+        """The tensor as a numpy array: it shares the memory where the host reaches it, and is a copy of a device's. bf16 and f8
+        come as ml_dtypes' types when that package is there, else as their bits (uint16, uint8)."""
         import numpy
         array = numpy.asarray(self)
         name = {v: k for k, v in _FROM_ML_DTYPES.items()}.get(self.dtype)
@@ -152,20 +188,21 @@ class Tensor:
         """The elements as nested lists."""
         if self.size == 0:
             return _empty_list(self.shape)
-        view = self.memoryview()
         if self.dtype not in _CODES:
             raise NotImplementedError(f"tolist of {self.dtype}: use numpy()")
-        return view.tolist() if self.shape else view[0]
+        raw = self._read()
+        return raw.cast(_CODES[self.dtype], self.shape).tolist() if self.shape else raw.cast(_CODES[self.dtype])[0]
 
     def item(self):
         """The value of a tensor with one element."""
         if self.size != 1:
             raise ValueError(f"item() of a tensor with {self.size} elements")
-        raw = self.buffer.memoryview()[self.offset_bytes:self.offset_bytes + self.nbytes]
-        return _struct.unpack("<" + _CODES[self.dtype], raw)[0]
+        return _struct.unpack("<" + _CODES[self.dtype], self.buffer.read(self.offset_bytes, self.nbytes))[0]
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)  # kDLCPU
+        if self.buffer.host_pointer is not None or self.buffer.device is None:
+            return (_CPU, 0)
+        return self.buffer.device.info.dlpack_device
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
         """A DLPack 1.x capsule that shares the memory. The consumer must understand versioned capsules
@@ -175,11 +212,25 @@ class Tensor:
         if copy:
             raise BufferError("copy=True is not supported")
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
-            raise BufferError(f"the tensor is on device (1, 0), not {tuple(dl_device)}")
+            raise BufferError(f"the tensor is on device {self.__dlpack_device__()}, not {tuple(dl_device)}")
+        self._order_before(stream)
         managed = ctypes.c_void_p()
         view = self.view()
         check(lib.accrt_dlpack_export(ctypes.byref(view.c), int(self.read_only), ctypes.byref(managed)))
         return _pyapi.PyCapsule_New(managed, _DLPACK_NAME, ctypes.cast(_CAPSULE_DESTRUCTOR, ctypes.c_void_p))
+
+    def _order_before(self, consumer) -> None:
+        """Makes work that a consumer enqueues come after the work that fills this tensor. DLPack's stream numbers."""
+        own = self.buffer.stream
+        if own is None or consumer == -1:
+            return
+        if self.__dlpack_device__()[0] != _CUDA or consumer is None:
+            own.synchronize()
+            return
+        from .stream import Event, Stream
+        event = Event(own.device)
+        own.record(event)
+        Stream.wrap(own.device, 0 if consumer == 1 else consumer).wait_event(event)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -192,6 +243,20 @@ class Tensor:
     def _repr_html_(self) -> str:
         return (f"<table><tr><th>accrt.Tensor</th><th>{self.dtype}</th></tr><tr><td>shape</td><td>{list(self.shape)}</td></tr>"
                 f"<tr><td>bytes</td><td>{self.nbytes:,}</td></tr></table>")
+
+
+def _typestr(dtype: str) -> str | None:
+    """numpy's name of a type; of its bits where it has none; None where elements are no whole bytes."""
+    return _TYPESTR.get(dtype) or ("<u2" if dtype == "bf16" else "|u1" if dtype.startswith("f8") else None)
+
+
+class _Interface:
+    """An array interface with its owner."""
+
+    __slots__ = ("__array_interface__", "owner")
+
+    def __init__(self, interface: dict, owner: object) -> None:
+        self.__array_interface__, self.owner = interface, owner
 
 
 def _empty_list(shape: Sequence[int]) -> list:
@@ -225,13 +290,18 @@ def _CAPSULE_DESTRUCTOR(capsule: int) -> None:
     _Managed.from_address(managed).deleter(managed)
 
 
-def from_dlpack(source, device) -> Tensor:
+def from_dlpack(source, device, stream=None) -> Tensor:
     """Imports a tensor that has `__dlpack__` without a copy. The producer's memory stays alive while the result does.
 
     Args:
         source: numpy array, torch tensor, ...: must export DLPack 1.x capsules. device: the accrt.Device that will use it.
+        stream: the accrt.Stream that will use it: work that still fills the tensor on a GPU then comes first. Without it,
+            the producer's default applies.
     """
-    capsule = source.__dlpack__(max_version=(1, 0))
+    if stream is not None and source.__dlpack_device__()[0] == _CUDA:
+        capsule = source.__dlpack__(max_version=(1, 0), stream=stream.native)
+    else:
+        capsule = source.__dlpack__(max_version=(1, 0))
     if not _pyapi.PyCapsule_IsValid(capsule, _DLPACK_NAME):
         raise BufferError(f"{type(source).__name__} gave a DLPack capsule of version 0; pass it through numpy instead")
     managed = _pyapi.PyCapsule_GetPointer(capsule, _DLPACK_NAME)
@@ -239,7 +309,7 @@ def from_dlpack(source, device) -> Tensor:
     out, read_only = _ffi.accrt_tensor(), ctypes.c_uint32()
     check(lib.accrt_dlpack_import(device.handle, managed, ctypes.byref(out), shape, strides, ctypes.byref(read_only)))
     _pyapi.PyCapsule_SetName(capsule, _DLPACK_USED)
-    tensor = Tensor(Buffer(out.buffer), out.dtype, shape[:out.rank], strides[:out.rank], out.offset_bytes)
+    tensor = Tensor(Buffer(out.buffer, device), out.dtype, shape[:out.rank], strides[:out.rank], out.offset_bytes)
     tensor._external = source
     tensor.read_only = bool(read_only.value)
     return tensor
@@ -323,11 +393,12 @@ def host_bytes(value, writable: bool) -> tuple[int, int, object]:
     return owner.raw.buf or 0, owner.raw.len, owner
 
 
-def as_view(value, device, dtype: int | None = None) -> View:
+def as_view(value, device, dtype: int | None = None, stream=None) -> View:
     """The C tensor for an argument: a Tensor, anything with an array interface, DLPack or the buffer protocol. No copy.
 
     Args:
         dtype: take the elements as this type instead of the object's own (bits of bf16 held in uint16).
+        stream: the Stream that will use it; see from_dlpack.
     """
     if isinstance(value, Tensor):
         return value.view()
@@ -340,4 +411,4 @@ def as_view(value, device, dtype: int | None = None) -> View:
         if not hasattr(value, "__dlpack__"):
             raise TypeError(f"{type(value).__name__} is not a tensor: it has no array interface, no DLPack and no buffer "
                             "protocol") from None
-    return from_dlpack(value, device).view()
+    return from_dlpack(value, device, stream).view()

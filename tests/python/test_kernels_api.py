@@ -45,6 +45,60 @@ def test_wrong_arguments(pack, device):
         accrt.launch(stream, kernel, [1], None, x, 4, 1.0)
 
 
+def test_prepared_launch(pack, device):
+    kernel, stream, n = pack[0].kernel("scale_add"), accrt.Stream(device), 3000
+    pool = accrt.Pool(device)
+    x, y = pool.buffer(4 * n), pool.buffer(4 * n)
+    stream.copy(np.arange(n, dtype=np.float32), x)
+    stream.fill(y, 0)
+    launch = accrt.Launch(device, kernel)
+    with pytest.raises(accrt.InvalidStateError, match="x"):
+        launch(stream, (3,))
+    for index, value in enumerate((x, y, n, 0.5)):
+        launch.set(index, value)
+    launch(stream, (3,))
+    launch.set(3, 0.25)
+    launch(stream, (3,))
+    stream.synchronize(timeout=5)
+    assert (np.frombuffer(y.read(), np.float32) == 0.75 * np.arange(n)).all()
+    with pytest.raises(IndexError):
+        launch.set(9, 1)
+    with pytest.raises(accrt.InvalidArgumentError, match="n"):
+        launch.set(0, None)
+
+
+def test_prepared_launch_with_raw_values(pack, device):
+    kernel, stream, n = pack[0].kernel("scale_add"), accrt.Stream(device), 100
+    pool = accrt.Pool(device)
+    x, y = pool.buffer(4 * n), pool.buffer(4 * n)
+    stream.copy(np.ones(n, np.float32), x)
+    stream.fill(y, 0)
+    fire = accrt.Launch(device, kernel).on(stream, (1,))
+    for scale in (1.0, 2.0, 3.0):  # bits: a pack from a shared object does not say what its scalars are
+        fire(x.address, y.address, n, int(np.float32(scale).view(np.uint32)))
+    stream.synchronize(timeout=5)
+    assert (np.frombuffer(y.read(), np.float32) == 6).all()
+
+
+def test_device_modules_are_described_and_refused_by_the_host(device):
+    described = accrt.DeviceKernel("step", [("out", "write"), ("scale", "f32"), ("n", "i64")], (32,))
+    with pytest.raises(accrt.UnsupportedError, match="module"):
+        accrt.KernelPack.of_module(device, ".version 9.0", [described], "ptx")
+    with pytest.raises(ValueError, match="f33"):
+        accrt.KernelPack.of_module(device, "", [described._replace(parameters=[("x", "f33")])])
+    with pytest.raises(ValueError, match="cubim"):
+        accrt.KernelPack.of_module(device, b"", [], "cubim")
+
+
+def test_foreign_queues_and_peers_of_the_host(device):
+    with pytest.raises(accrt.UnsupportedError):
+        accrt.Stream.wrap(device, 0)
+    with pytest.raises(accrt.UnsupportedError):
+        accrt.Stream(device).native
+    device.enable_peer(device)
+    assert device.info.dlpack_device == (1, 0)
+
+
 def test_recorded_commands_with_bindings(pack, device):
     kernel, stream, n = pack[0].kernel("scale_add"), accrt.Stream(device), 1000
     commands = accrt.Commands(device, bindings=2)

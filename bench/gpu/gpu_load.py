@@ -1,0 +1,122 @@
+"""Weights from a file to the GPU: a bundle with chunk checks on, beside the raw pinned bandwidth and safetensors' load_file.
+
+    gpu_load.py [--gib N] [--rounds R] [--folder DIR]
+
+The files (one of each kind, N GiB of random bytes, default 8) are made in DIR and read once, so that they are in the page cache. The context
+and the device's pool of memory are made before; a row is the time from opening to the last weight on the device, and one byte range of
+each weight is compared afterwards. Text to the terminal, JSON to gpu_load.json in $ACCRT_BENCH_RESULTS.
+"""
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+import accrt
+from accrt import bundle_writer as bw
+
+DEVICE = os.environ.get("ACCRT_DEVICE", "cuda:0")
+RESULTS = os.environ.get("ACCRT_BENCH_RESULTS", ".")
+MIB = 1 << 20
+
+
+def option(name: str, default):
+    return type(default)(sys.argv[sys.argv.index(name) + 1]) if name in sys.argv else default
+
+
+def weights(count: int, each: int) -> dict[str, np.ndarray]:
+    """Different bytes in each, from one block of random ones."""
+    block = np.random.default_rng(7).integers(0, 255, each + count, dtype=np.uint8)
+    return {f"w{i:03d}": block[i:i + each].copy() for i in range(count)}
+
+
+def write_bundle(path: str, tensors: dict[str, np.ndarray]) -> None:
+    bundle = bw.BundleWriter()
+    f = bundle.function("peek", doc="the first 64 bytes of each weight")
+    out = f.result("out", "u8", [len(tensors), 64])
+    for i, (name, data) in enumerate(tensors.items()):
+        slot = f.constant(bundle.constant(name, data))
+        f.body.copy(slot.read(0, 64), out.write(i * 64, 64), 64)
+    bundle.write(path)
+
+
+def load_bundle(path: str, device, tensors) -> float:
+    begin = time.perf_counter()
+    session = accrt.Program(accrt.Bundle(path, device.instance), device).session()
+    seconds = time.perf_counter() - begin
+    got = session.peek().numpy()
+    for i, data in enumerate(tensors.values()):
+        assert (got[i] == data[:64]).all(), f"weight {i} has other bytes"
+    return seconds
+
+
+def main() -> int:
+    gib, rounds = option("--gib", 8), option("--rounds", 5)
+    folder = option("--folder", tempfile.mkdtemp(prefix="gpu_load."))
+    device = accrt.default_instance().device(DEVICE)
+    each = 64 * MIB
+    size = gib * (1 << 30)
+    tensors = weights(size // each, each)
+    bundle, flat = os.path.join(folder, "load.accx"), os.path.join(folder, "load.safetensors")
+    table, samples = [], {}
+    try:
+        write_bundle(bundle, tensors)
+        import torch
+        from safetensors.numpy import save_file
+        from safetensors.torch import load_file
+        save_file(tensors, flat)
+        for path in (bundle, flat):
+            with open(path, "rb") as file:
+                while file.read(64 * MIB):
+                    pass
+        pinned = torch.empty(1 << 30, dtype=torch.uint8).pin_memory()
+        target = torch.empty_like(pinned, device="cuda")
+        pageable = torch.ones(1 << 30, dtype=torch.uint8)
+
+        def torch_copy(source) -> float:
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+            target.copy_(source, non_blocking=True)
+            torch.cuda.synchronize()
+            return time.perf_counter() - begin
+
+        def flat_load() -> float:
+            begin = time.perf_counter()
+            loaded = load_file(flat, device="cuda")
+            torch.cuda.synchronize()
+            seconds = time.perf_counter() - begin
+            del loaded
+            torch.cuda.empty_cache()
+            return seconds
+
+        rows = {"raw pinned, host to device, 1 GiB": (lambda: torch_copy(pinned), 1 << 30),
+                "torch pageable, 1 GiB": (lambda: torch_copy(pageable), 1 << 30),
+                f"accrt: bundle of {gib} GiB, chunk checks on": (lambda: load_bundle(bundle, device, tensors), size),
+                f"safetensors load_file, {gib} GiB": (flat_load, size)}
+        for turn in range(rounds + 1):
+            for name, (run, count) in rows.items():
+                if name.startswith("safetensors") and turn > 2:
+                    continue  # it takes most of the time, and two samples say enough of a peer
+                seconds = run()
+                if turn:
+                    samples.setdefault(name, []).append(count / seconds / 1e9)
+        base = statistics.median(samples[next(iter(rows))])
+        for name, values in samples.items():
+            median = statistics.median(values)
+            print(f"  {name:44} {median:8.2f} GB/s   least {min(values):8.2f}  most {max(values):8.2f}   {median / base:5.2f} x pinned")
+            table.append({"name": name, "median": median, "min": min(values), "max": max(values), "unit": "GB/s", "ratio": median / base})
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    with open(os.path.join(RESULTS, "gpu_load.json"), "w") as file:
+        json.dump({"title": "Weights from a file to the GPU", "rows": table}, file, indent=1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
