@@ -106,14 +106,14 @@ class Buffers:
     aliases: Dict[str, Tuple[str, bool]]  # result -> (input, must)
 
 
-def bufferize(function: Function, touched_states: Mapping[str, Mapping[str, str]]) -> Buffers:
+def bufferize(function: Function, touched_states: Mapping[str, Mapping[str, str]], family: str = "host") -> Buffers:
     """`touched_states`: for each function that this one may call, the states it touches and how."""
-    return _Bufferizer(function, touched_states).run()
+    return _Bufferizer(function, touched_states, family).run()
 
 
 class _Bufferizer:
-    def __init__(self, function: Function, touched_states: Mapping[str, Mapping[str, str]]):
-        self.function, self.touched_states = function, touched_states
+    def __init__(self, function: Function, touched_states: Mapping[str, Mapping[str, str]], family: str):
+        self.function, self.touched_states, self.family = function, touched_states, family
         self.ranges = function.module.ranges()
         self.storages: List[Storage] = []
         self.named: Dict[Tuple[str, str], Storage] = {}
@@ -239,7 +239,7 @@ class _Bufferizer:
         if id(op.result) in self.wanted or source.op is None or source.op.name != "aten.permute":
             return
         base = source.op.operands[0]
-        if base.op is None or base.op.block is not op.block or not select.has_rule(base.op.name) or id(base) in self.wanted:
+        if base.op is None or base.op.block is not op.block or not select.has_rule(base.op.name, self.family) or id(base) in self.wanted:
             return
         self.want(op.result, self.fresh(op.result.type))
 
@@ -489,7 +489,7 @@ class _Bufferizer:
         """The lowering for these places; with contiguous copies of operands, or a copy of the result, where it needs them."""
 
         def attempt(ins: Sequence[Optional[Place]], outs: Sequence[Place]):
-            return select.lower(op, [None if p is None else p.spec() for p in ins], [p.spec() for p in outs])
+            return select.lower(op, [None if p is None else p.spec() for p in ins], [p.spec() for p in outs], self.family)
 
         try:
             return attempt(operands, targets), operands, targets
@@ -540,7 +540,7 @@ class _Bufferizer:
         command.accesses[name] = Access(place.storage, offset, size, mode)
 
     def emit_copy(self, source: Place, target: Place, name: str) -> None:
-        lowering = select.copy(source.spec(), target.spec())
+        lowering = select.copy(source.spec(), target.spec(), self.family)
         command = self.command("dispatch", f"{name}/copy")
         command.launch = lowering.launch
         self.access(command, "x", source, "read")

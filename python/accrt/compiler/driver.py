@@ -8,37 +8,76 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple, Union
 from .. import bundle_writer as bw
 from . import passes
 from .bufferize import Buffers, bufferize
-from .emit import Emitter
+from .cuda import nvcc
+from .emit import Emitter, Version
 from .ir import Function, IRError, Module
 from .kernels import image
 from .plan import Plan, plan
 
-DEFAULT_TARGETS = ("x86-64-v3", "x86-64-v4", "aarch64")
+HOST_TARGETS = ("x86-64-v3", "x86-64-v4", "aarch64")
+CUDA_TARGETS = tuple(nvcc.TARGETS)
+DEFAULT_TARGETS = HOST_TARGETS + CUDA_TARGETS
 
 
 def available_targets(wanted: Sequence[str] = DEFAULT_TARGETS) -> List[str]:
-    """Those of the targets that a C compiler here can build for."""
-    good, _reasons = image.available_targets()
-    return [name for name in wanted if name in good]
+    """Those of the targets that can be built here: for hosts with a C compiler, for CUDA with nvcc. "cuda" stands for all of
+    CUDA's."""
+    good = image.available_targets()[0] + nvcc.available_targets()[0]
+    return [name for name in _expanded(wanted) if name in good]
+
+
+def _expanded(targets: Sequence[str]) -> List[str]:
+    found: List[str] = []
+    for name in targets:
+        found += CUDA_TARGETS if name == "cuda" else [name]
+    for name in found:
+        if name not in DEFAULT_TARGETS:
+            raise image.ImageError(f"no target {name!r}; there are {', '.join(DEFAULT_TARGETS)} and cuda for all of CUDA's")
+    return list(dict.fromkeys(found))
 
 
 def compile_writer(module: Module, targets: Optional[Sequence[str]] = None) -> bw.BundleWriter:
     """Compiles a module into a bundle that is not yet written. `targets` None: all that can be built here; those named are
-    demanded."""
-    if targets is None:
-        targets = available_targets()
-        if not targets:
-            reasons = "; ".join(image.available_targets()[1].values())
-            raise image.ImageError(f"no target can be built for: {reasons}")
-    work = passes.run(module)
+    demanded. A function has one version for hosts and one for CUDA; where not all targets are demanded by name, a function that
+    no CUDA kernels do has the one for hosts alone."""
+    demanded = targets is not None
+    names = available_targets() if targets is None else _expanded(targets)
+    if not names:
+        reasons = "; ".join(dict.fromkeys([*image.available_targets()[1].values(), *nvcc.available_targets()[1].values()]))
+        raise image.ImageError(f"no target can be built for: {reasons}")
+    module_targets = {"host": [n for n in names if n in HOST_TARGETS], "cuda": [n for n in names if n in CUDA_TARGETS]}
+    versions = []
+    for family, wanted in module_targets.items():
+        if wanted:
+            strict = demanded or family == "host" or not module_targets["host"]
+            versions.append(Version(family, wanted, *_planned(module, family, strict)))
+    return Emitter(module, versions).run()
+
+
+def _planned(module: Module, family: str, strict: bool) -> Tuple[Module, List[Tuple[Buffers, Plan]]]:
+    """The module after the family's passes, and its functions planned, callees before callers. Not strict: functions that have
+    no kernels, and those that call them, are left out."""
+    try:
+        work = passes.run(module, passes.PIPELINES[family])
+    except (IRError, ValueError):
+        if strict:
+            raise
+        return module, []
     planned: List[Tuple[Buffers, Plan]] = []
     touched: Dict[str, Mapping[str, str]] = {}
     for function in _callees_first(work):
-        buffers = bufferize(function, touched)
+        called = [op.attrs["callee"] for op in function.body.walk() if op.name == "accrt.call"]
+        if not all(name in touched for name in called):
+            continue
+        try:
+            buffers = bufferize(function, touched, family)
+        except (IRError, ValueError):
+            if strict:
+                raise
+            continue
         planned.append((buffers, plan(buffers)))
         touched[function.name] = _touched_states(buffers)
-    work.metadata.setdefault("producer", "accrt reference compiler 0.1")
-    return Emitter(work, planned, targets).run()
+    return work, planned
 
 
 def compile(

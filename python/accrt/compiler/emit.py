@@ -2,45 +2,67 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Dict, Iterable, List, Sequence, Set, Tuple
 
 from .. import bundle_writer as bw
 from . import expr as ex
 from .bufferize import Access, Buffers, Command, Storage
+from .cuda import nvcc
 from .ir import Constant, Module
 from .kernels import image as images
-from .kernels.kerneldef import KernelDef
+from .kernels.kerneldef import TRAIT_COOPERATIVE, TRAIT_OVERLAPS_PREVIOUS, KernelDef
 from .plan import ALIGN, Plan
+
+#: Traits of a launch and not of what is calculated: they stand with the variant.
+LAUNCH_TRAITS = TRAIT_COOPERATIVE | TRAIT_OVERLAPS_PREVIOUS
+OPERATOR_PRIORITY = 2
+
+
+@dataclass
+class Version:
+    """The module as one family of targets runs it: after its passes, its functions planned, callees before callers."""
+
+    family: str
+    targets: Sequence[str]
+    module: Module
+    planned: Sequence[Tuple[Buffers, Plan]]
 
 
 class Emitter:
-    """Makes one bundle from one module whose functions are planned, callees before callers."""
+    """Makes one bundle from the versions of one module. Functions for hosts have no target, those for CUDA are named after
+    them; states and constants are shared by name."""
 
-    def __init__(self, module: Module, planned: Sequence[Tuple[Buffers, Plan]], targets: Sequence[str]):
-        self.module, self.planned, self.targets = module, planned, targets
+    def __init__(self, module: Module, versions: Sequence[Version]):
+        self.module, self.versions = module, versions
         self.bundle = bw.BundleWriter()
         self.constants: Dict[str, bw.Constant] = {}
         self.states: Dict[str, bw.State] = {}
         self.kernels: Dict[str, bw.Kernel] = {}
         self.functions: Dict[str, bw.Function] = {}
+        self.weights: Dict[str, Constant] = {}
 
     def run(self) -> bw.BundleWriter:
-        for key, value in self.module.metadata.items():
+        metadata = {"producer": "accrt reference compiler 0.2", **self.module.metadata}
+        for key, value in metadata.items():
             self.bundle.metadata(key, value)
         for s in self.module.symbols.values():
             if s.name in self._used_symbols():
                 self.bundle.symbol(
                     s.name, s.symbol_class, minimum=s.minimum, maximum=s.maximum, divisor=s.divisor, buckets=s.buckets
                 )
-        self._declare_kernels()
-        for buffers, plan in self.planned:
-            self._function(buffers, plan)
+        for version in self.versions:
+            self._declare_kernels(version)
+        for version in self.versions:
+            self.weights, self.functions = version.module.constants, {}
+            for buffers, plan in version.planned:
+                self._function(buffers, plan, "" if version.family == "host" else version.family)
         return self.bundle
 
     def _used_symbols(self) -> Set[str]:
         if not hasattr(self, "_symbols"):
             found: Set[str] = set()
-            for buffers, plan in self.planned:
+            for buffers, plan in (pair for version in self.versions for pair in version.planned):
                 for i in buffers.function.inputs:
                     found |= {i.symbol} if i.symbol else set()
                 for size in _sizes(buffers, plan):
@@ -50,23 +72,27 @@ class Emitter:
 
     # -- kernels
 
-    def _declare_kernels(self) -> None:
+    def _declare_kernels(self, version: Version) -> None:
         used: Dict[str, KernelDef] = {}
-        for buffers, _plan in self.planned:
+        for buffers, _plan in version.planned:
             for command in _walk(buffers.commands):
                 if command.launch is not None:
                     used.setdefault(command.launch.kernel.name, command.launch.kernel)
         kernels = [used[name] for name in sorted(used)]
-        if not kernels:
-            return
         for kernel in kernels:
+            if kernel.name in self.kernels:
+                raise ValueError(f"two kernels for different targets are named {kernel.name!r}")
             parameters = [
                 bw.Parameter(p.name, p.kind, p.access, p.size, p.offset, p.optional) for p in kernel.params
             ]  # fmt: skip
+            host = version.family == "host"
             self.kernels[kernel.name] = self.bundle.kernel(
-                kernel.name, parameters, traits=kernel.traits, local_memory_bytes=kernel.local_memory_bytes
+                kernel.name, parameters, traits=kernel.traits & ~LAUNCH_TRAITS, local_memory_bytes=kernel.local_memory_bytes if host else 0
             )
-        for target in self.targets:
+        if version.family == "cuda":
+            self._add_cuda_variants(kernels, version.targets)
+            return
+        for target in version.targets:
             self._add_variants(kernels, target)
 
     def _add_variants(self, kernels: Sequence[KernelDef], target: str) -> None:
@@ -78,11 +104,36 @@ class Emitter:
             features = [name.lower() for name in kernel.cpu_features]
             self.kernels[kernel.name].variant(made, entry=kernel.name, arch=target, cpu_features=features)
 
+    def _add_cuda_variants(self, kernels: Sequence[KernelDef], targets: Sequence[str]) -> None:
+        """An operator of a library is preferred, then what is for one architecture alone, then cubins, then PTX."""
+        for kernel in kernels:
+            if kernel.operator is not None:
+                pack = self.bundle.pack(kernel.operator.pack)
+                self.kernels[kernel.name].variant(
+                    pack, entry=kernel.operator.name, driver="cuda", arch_kind="portable", priority=OPERATOR_PRIORITY
+                )
+        for image in nvcc.build_images(kernels, targets, self.module.name):
+            kind = bw.ImageKind.PTX if image.kind == "ptx" else bw.ImageKind.CUBIN
+            made = self.bundle.image(image.name, image.data, kind)
+            for kernel in image.kernels:
+                self._add_cuda_variant(kernel, image, made)
+
+    def _add_cuda_variant(self, kernel: KernelDef, image: nvcc.CudaImage, made: bw.Image) -> None:
+        at: Any = next(v for v in kernel.specials if v.arch == image.arch) if image.special else kernel
+        kind = "portable" if image.kind == "ptx" else "exact" if image.arch.endswith("a") else "family"
+        self.kernels[kernel.name].variant(
+            made, entry=nvcc.entry_of(kernel, image), driver="cuda", arch=image.arch.replace("compute_", "sm_"), arch_kind=kind,
+            priority=int(image.special), block=at.block, cluster=at.cluster if any(at.cluster) else None, dynamic_shared_bytes=at.local_memory_bytes,
+            launch_traits=kernel.traits & LAUNCH_TRAITS,
+        )  # fmt: skip
+
     # -- functions
 
-    def _function(self, buffers: Buffers, plan: Plan) -> None:
+    def _function(self, buffers: Buffers, plan: Plan, target: str) -> None:
         function = buffers.function
-        made = self.bundle.function(function.name, prepare=function.prepare, internal=function.internal, doc=function.doc)
+        made = self.bundle.function(
+            function.name, prepare=function.prepare, internal=function.internal, doc=function.doc, target=target
+        )
         self.functions[function.name] = made
         slots: Dict[Tuple[str, str], bw.Slot] = {}
         for i in function.inputs:
@@ -116,7 +167,7 @@ class Emitter:
 
     def constant(self, name: str) -> bw.Constant:
         if name not in self.constants:
-            source: Constant = self.module.constants[name]
+            source = self.weights[name]
             opaque = source.type.encoding != "plain"
             encoding = bw.Encoding.OPAQUE if opaque else bw.Encoding.PLAIN
             if source.data is None:

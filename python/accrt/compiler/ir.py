@@ -364,6 +364,8 @@ class Module:
         self.states: Dict[str, State] = {}
         self.functions: Dict[str, Function] = {}
         self.metadata: Dict[str, str] = {}
+        #: The type that f32 work is done in, by family of targets ({"cuda": "f16"}); none: as it is written.
+        self.compute: Dict[str, str] = {}
 
     def _new(self, table: Mapping[str, Any], name: str, what: str) -> None:
         if not name or name in table:

@@ -291,7 +291,13 @@ class _Run:
 
     def _accrt_matmul_packed(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
         x, packed, bias, residual = (self.of(v) for v in op.operands)
-        y = x @ packed.transpose(1, 0, 2).reshape(packed.shape[1], -1)[:, : op.attrs["columns"]]
+        return self._epilogue(op, x @ packed.transpose(1, 0, 2).reshape(packed.shape[1], -1)[:, : op.attrs["columns"]], bias, residual)
+
+    def _accrt_product(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        x, weight, bias, residual = (self.of(v) for v in op.operands)
+        return self._epilogue(op, x @ weight, bias, residual)
+
+    def _epilogue(self, op: Op, y: np.ndarray, bias: Any, residual: Any) -> List[np.ndarray]:
         y = y if bias is None else y + bias
         activation = op.attrs["activation"]
         if activation != "none":

@@ -184,7 +184,7 @@ def _axes_moved(spec: TensorSpec, axes: Sequence[int]) -> TensorSpec:
     return TensorSpec(spec.dtype, tuple(spec.shape[a] for a in axes), tuple(spec.strides[a] for a in axes))
 
 
-def _four_axes(spec: TensorSpec) -> TensorSpec:
+def four_axes(spec: TensorSpec) -> TensorSpec:
     """[..., length, size] as [batch, length, heads, size]: the axis before length is heads, what comes before is batch."""
     lead_shape, lead_strides = list(spec.shape[:-2]), list(spec.strides[:-2])
     while len(lead_shape) < 2:
@@ -200,7 +200,7 @@ def _four_axes(spec: TensorSpec) -> TensorSpec:
 def _rope(op: Op, operands: Specs, results: Specs) -> Lowering:
     if operands[0].dtype == "f64":
         raise ValueError("rotary embedding: the kernel's sines are f32")
-    x, out = _four_axes(operands[0]), _four_axes(results[0])
+    x, out = four_axes(operands[0]), four_axes(results[0])
     made = tensor_ops.lower_rope(x, out, theta=op.attrs["theta"], start=op.attrs["position"])
     return named(made, x=("in", 0), out=OUT)
 

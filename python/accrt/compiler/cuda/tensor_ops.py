@@ -1,11 +1,294 @@
-"""Records of the CUDA kernels that are neither element-wise nor products, attention, norms or softmax."""
+"""Records of the CUDA kernels that are neither element-wise nor fast products, attention, norms or softmax: copies, reductions,
+gather, rotary embedding, and products of any types and strides."""
 
 from __future__ import annotations
 
-from .. import select
-from ..kernels.kerneldef import TensorSpec
+import functools
+import math
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from .. import ops, select
+from ..ir import Op
+from ..kernels import elementwise as host_elementwise
+from ..kernels import expr as ex
+from ..kernels.kerneldef import (
+    BufferArg, CudaSource, KernelDef, Launch, Param, TensorSpec, launch, layout, reads, scalar, symbol, writes
+)  # fmt: skip
+from ..kernels.matmul import ACTIVATIONS, collapse_rows, require_contiguous_last
+from ..kernels.tensor_ops import _copy_order, lower_gather as lower_host_gather
+from . import elementwise
+
+Grid = Tuple[Any, Any, Any]
+
+
+def make_kernel(
+    name: str,
+    op: str,
+    file: str,
+    params: Sequence[Param],
+    grid: Any,
+    threads: Tuple[int, int, int] = (256, 1, 1),
+    **tags: str,
+) -> KernelDef:
+    """A kernel of a file here, instantiated with tags; its entry follows from its name."""
+    entry = "accrt_" + name
+    source = CudaSource(file, defines=(*tags.items(), ("ENTRY", entry)))
+    return KernelDef("cuda." + name, op, source, layout(params), grid, entry=entry, family="cuda", block=threads)
+
+
+# ---- Copies ----------------------------------------------------------------------------------------------------------
+
+_BITS = {1: "u8", 2: "f16", 4: "u32", 8: "i64"}
+
+
+@functools.lru_cache(maxsize=None)
+def transpose_kernel(item: int) -> KernelDef:
+    names = [f"{letter}{axis}" for letter in "dxy" for axis in range(8)]
+
+    def grid(v: Mapping[str, Any]) -> Grid:
+        tiles = ex.ceildiv(v["d6"], 32) * ex.ceildiv(v["d7"], 32) * ex.product(v[f"d{axis}"] for axis in range(6))
+        return (ex.maximum(tiles, 1), 1, 1)
+
+    params = [reads("x"), writes("out")] + [symbol(n) for n in names]
+    return make_kernel(f"transpose_{item * 8}", "copy", "copy.cu", params, grid, (32, 8, 1), BYTES=str(item))
+
+
+def lower_copy(x: TensorSpec, out: TensorSpec) -> Launch:
+    """Copies x, broadcast to out's shape, into out, both with any strides. Operands: x, out."""
+    if x.dtype != out.dtype:
+        raise ValueError(f"copy: types {x.dtype} and {out.dtype} differ")
+    shape, (x_steps, out_steps) = host_elementwise.collapse(
+        out.shape, [host_elementwise.broadcast_strides(x, out.shape), list(out.strides)]
+    )
+    order = _copy_order(shape, x_steps, out_steps)
+    crossed = len(order) > 1 and ex.equal(x_steps[order[-2]], 1) and ex.equal(out_steps[order[-1]], 1)
+    if crossed and not ex.equal(x_steps[order[-1]], 1) and len(shape) <= 8:
+        values: Dict[str, Any] = {}
+        pad = 8 - len(shape)
+        for letter, items, neutral in (("d", shape, 1), ("x", x_steps, 0), ("y", out_steps, 0)):
+            values.update({f"{letter}{i}": neutral for i in range(pad)})
+            values.update({f"{letter}{pad + i}": items[axis] for i, axis in enumerate(order)})
+        return launch(transpose_kernel(x.element_size), {"x": "x", "out": "out"}, values)
+    return _moved(x, out, shape, x_steps, out_steps, order)
+
+
+def _moved(x: TensorSpec, out: TensorSpec, shape: Any, x_steps: Any, out_steps: Any, order: Sequence[int]) -> Launch:
+    """By the element-wise kernel of a program that does nothing, axes in an order that suits the output."""
+    bits = _BITS[x.element_size]
+    program = host_elementwise.Program((host_elementwise.Node("input", bits, (), 0),), (0,))
+    from_spec = TensorSpec(bits, tuple(shape[a] for a in order), tuple(x_steps[a] for a in order))
+    to_spec = TensorSpec(bits, tuple(shape[a] for a in order), tuple(out_steps[a] for a in order))
+    made = elementwise.lower(program, [from_spec], [to_spec])
+    return Launch(made.kernel, {"x0": BufferArg("x"), "y0": BufferArg("out")}, made.values, made.grid, made.workspace_bytes)
 
 
 def copy(source: TensorSpec, target: TensorSpec) -> select.Lowering:
-    """A strided copy; the source broadcasts to the target's shape."""
-    raise ValueError("copy: not for these tensors")
+    return select.named(lower_copy(source, target), x=("in", 0), out=select.OUT)
+
+
+@select.rule("aten.clone", "cuda")
+def _clone(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
+    return copy(operands[0], results[0])
+
+
+# ---- Reductions ------------------------------------------------------------------------------------------------------
+
+_REDUCE_NAMES = ("k0", "k1", "k2", "r0", "r1", "x_k0", "x_k1", "x_k2", "x_r0", "x_r1", "out_k0", "out_k1", "out_k2")
+
+
+@functools.lru_cache(maxsize=None)
+def reduce_kernel(op: str, x: str, out: str, lanes: int, across: bool) -> KernelDef:
+    def grid(v: Mapping[str, Any]) -> Grid:
+        return (ex.maximum(ex.ceildiv(v["k0"] * v["k1"] * v["k2"], 256 // lanes), 1), 1, 1)
+
+    params = [reads("x"), writes("out")] + [symbol(n) for n in _REDUCE_NAMES]
+    name = f"reduce_{op}_{x}_{out}_{lanes}{'a' if across else ''}"
+    tags = {"X_TAG": x, "OUT_TAG": out, "OP": op.upper(), "LANES": str(lanes), "ACROSS": str(int(across))}
+    return make_kernel(name, op, "reduce.cu", params, grid, **tags)
+
+
+def lower_reduce(op: str, x: TensorSpec, out: TensorSpec, axes: Sequence[int]) -> Launch:
+    """sum, mean, max or min of x over `axes`; out lacks them. Operands: x, out. The kept axes join into three and the reduced
+    ones into two."""
+    kept = [axis for axis in range(x.rank) if axis not in axes]
+    collapse = host_elementwise.collapse
+    k_shape, (k_x, k_out) = collapse([x.shape[a] for a in kept], [[x.strides[a] for a in kept], list(out.strides)])
+    r_shape, (r_x,) = collapse([x.shape[a] for a in axes], [[x.strides[a] for a in axes]])
+    if len(k_shape) > 3 or len(r_shape) > 2:
+        raise ValueError(f"{op}: axes {list(axes)} of shape {x.shape} do not join into two reduced and three kept ones")
+    values: Dict[str, Any] = {}
+    for prefix, count, items in (("k", 3, k_shape), ("r", 2, r_shape)):
+        values.update({f"{prefix}{i}": size for i, size in enumerate([1] * (count - len(items)) + list(items))})
+    for prefix, count, items in (("x_k", 3, k_x), ("out_k", 3, k_out), ("x_r", 2, r_x)):
+        values.update({f"{prefix}{i}": step for i, step in enumerate([0] * (count - len(items)) + list(items))})
+    across = not ex.equal(r_x[-1], 1) and ex.equal(k_x[-1], 1) and not (ex.is_static(k_shape[-1]) and k_shape[-1] == 1)
+    return launch(reduce_kernel(op, x.dtype, out.dtype, _lanes(r_shape[-1], across), across), {"x": "x", "out": "out"}, values)
+
+
+def _lanes(size: Any, across: bool) -> int:
+    """Threads that share one result: as many as its elements keep busy."""
+    if across:
+        return 8
+    if not ex.is_static(size):
+        return 32
+    return 8 if size <= 32 else 32 if size <= 1024 else 256
+
+
+def _reduce(kind: str) -> select.Rule:
+    def lower(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
+        x, out = operands[0], results[0]
+        axes = ops.axes_of(op.attrs["dim"], x.rank)
+        if op.attrs["keepdim"]:
+            kept = [a for a in range(x.rank) if a not in axes]
+            out = TensorSpec(out.dtype, tuple(out.shape[a] for a in kept), tuple(out.strides[a] for a in kept))
+        if x.rank == 0:
+            x, axes = TensorSpec(x.dtype, (1,), (1,)), [0]
+        return select.named(lower_reduce(kind, x, out, axes), x=("in", 0), out=select.OUT)
+
+    return lower
+
+
+for _name, _kind in (("sum", "sum"), ("mean", "mean"), ("amax", "max"), ("amin", "min")):
+    select.rule("aten." + _name, "cuda")(_reduce(_kind))
+
+
+# ---- Gather ----------------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=None)
+def gather_kernel(index: str) -> KernelDef:
+    names = "outer size count row_bytes x_outer_bytes x_row_bytes out_outer_bytes out_row_bytes index_step".split()
+
+    def grid(v: Mapping[str, Any]) -> Grid:
+        return (ex.maximum(ex.ceildiv(v["outer"] * v["count"] * v["row_bytes"], 16 * 256), 1), 1, 1)
+
+    params = [reads("x"), reads("index"), writes("out")] + [symbol(n) for n in names]
+    return make_kernel(f"gather_{index}", "index_select", "gather.cu", params, grid, INDEX_TAG=index)
+
+
+def lower_gather(x: TensorSpec, index: TensorSpec, out: TensorSpec, axis: int) -> Launch:
+    """out[..., i..., ...] = x[..., index[i...], ...] along one axis. Operands: x, index, out; as on hosts, but that an index out of
+    range gives zeros."""
+    made = lower_host_gather(x, index, out, axis)
+    return launch(gather_kernel(index.dtype), {"x": "x", "index": "index", "out": "out"}, made.values)
+
+
+@select.rule("aten.embedding", "cuda")
+def _embedding(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
+    made = lower_gather(operands[0], operands[1], results[0], 0)
+    return select.named(made, x=("in", 0), index=("in", 1), out=select.OUT)
+
+
+@select.rule("aten.index_select", "cuda")
+def _index_select(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
+    made = lower_gather(operands[0], operands[1], results[0], ops.axis_of(op.attrs["dim"], op.operands[0].rank))
+    return select.named(made, x=("in", 0), index=("in", 1), out=select.OUT)
+
+
+# ---- Rotary embedding ------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=None)
+def rope_kernel(x: str) -> KernelDef:
+    names = "batch length heads size start x_batch x_row x_head out_batch out_row out_head".split()
+
+    def grid(v: Mapping[str, Any]) -> Grid:
+        return (ex.maximum(ex.ceildiv(v["batch"] * v["length"] * (v["size"] // 2), 128), 1), 1, 1)
+
+    params = [reads("x"), writes("out")] + [symbol(n) for n in names] + [scalar("log2_ratio", "f64")]
+    return make_kernel(f"rope_{x}", "rotary_embedding", "rope.cu", params, grid, (128, 1, 1), X_TAG=x)
+
+
+@select.rule("accrt.rope", "cuda")
+def _rope(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
+    if operands[0].dtype == "f64":
+        raise ValueError("rotary embedding: the kernel's sines are f32")
+    x, out = select.four_axes(operands[0]), select.four_axes(results[0])
+    require_contiguous_last(x, "x")
+    require_contiguous_last(out, "out")
+    batch, length, heads, size = x.shape
+    ratio = -2.0 / size * math.log2(op.attrs["theta"]) if size else 0.0
+    values = {"batch": batch, "length": length, "heads": heads, "size": size, "start": op.attrs["position"], "log2_ratio": ratio}
+    for name, spec in (("x", x), ("out", out)):
+        values.update({f"{name}_batch": spec.strides[0], f"{name}_row": spec.strides[1], f"{name}_head": spec.strides[2]})
+    return select.named(launch(rope_kernel(x.dtype), {"x": "x", "out": "out"}, values), x=("in", 0), out=select.OUT)
+
+
+# ---- Products --------------------------------------------------------------------------------------------------------
+
+_PRODUCT_NAMES = (
+    "m n k a_row a_column b_row b_column c_row batch0 batch1 batch2 a0 a1 a2 b0 b1 b2 c0 c1 c2 activation".split()
+)  # fmt: skip
+
+
+@functools.lru_cache(maxsize=None)
+def product_kernel(a: str, b: str, c: str, bias: str) -> KernelDef:
+    def grid(v: Mapping[str, Any]) -> Grid:
+        batch = v["batch0"] * v["batch1"] * v["batch2"]
+        columns, rows = ex.ceildiv(v["n"], 32), ex.ceildiv(v["m"], 32)
+        # y and z of a grid end at 65535: the kernel walks what is beyond.
+        return (ex.maximum(columns, 1), ex.minimum(ex.maximum(rows, 1), 65535), ex.minimum(ex.maximum(batch, 1), 65535))
+
+    params = [reads("a"), reads("b"), reads("bias", optional=True), reads("residual", optional=True), writes("c")]
+    params += [symbol(n) for n in _PRODUCT_NAMES] + [scalar("scale", "f64")]
+    tags = {"A_TAG": a, "B_TAG": b, "C_TAG": c, "BIAS_TAG": bias}
+    return make_kernel(f"product_{a}_{b}_{c}_{bias}", "matmul", "product.cu", params, grid, **tags)
+
+
+def lower_product(
+    a: TensorSpec,
+    b: TensorSpec,
+    out: TensorSpec,
+    bias: Optional[TensorSpec] = None,
+    residual: Optional[TensorSpec] = None,
+    activation: str = "none",
+    scale: float = 1.0,
+) -> Launch:
+    """out = activation(scale * (a @ b) + bias) + residual: [..., m, k] @ [..., k, n] of any strides; leading axes broadcast, and up to
+    three remain after joining. out has a contiguous last axis, the residual its strides. Operands: a, b, bias, residual, out."""
+    require_contiguous_last(out, "out")
+    if residual is not None and not all(ex.equal(x, y) for x, y in zip(residual.strides, out.strides)):
+        raise ValueError(f"product: strides {residual.strides} of the residual and {out.strides} of the result differ")
+    if bias is not None:
+        require_contiguous_last(bias, "bias")
+    lead = out.shape[:-2]
+    walked = [
+        host_elementwise.broadcast_strides(TensorSpec(s.dtype, s.shape[:-2], s.strides[:-2]), lead) for s in (a, b, out)
+    ]  # fmt: skip
+    shape, strides = host_elementwise.collapse(lead, walked)
+    if len(shape) > 3:
+        raise ValueError(f"product: batch axes {lead} do not join into three")
+    pad = 3 - len(shape)
+    values: Dict[str, Any] = {
+        "m": out.shape[-2], "n": out.shape[-1], "k": a.shape[-1], "a_row": a.strides[-2], "a_column": a.strides[-1],
+        "b_row": b.strides[-2], "b_column": b.strides[-1], "c_row": out.strides[-2], "activation": ACTIVATIONS[activation],
+        "scale": scale,
+    }  # fmt: skip
+    values.update({f"batch{i}": size for i, size in enumerate([1] * pad + shape)})
+    for name, steps in zip("abc", strides):
+        values.update({f"{name}{i}": step for i, step in enumerate([0] * pad + steps)})
+    buffers: Dict[str, Any] = {"a": "a", "b": "b", "c": "out"}
+    buffers.update({"bias": "bias"} if bias is not None else {})
+    buffers.update({"residual": "residual"} if residual is not None else {})
+    return launch(product_kernel(a.dtype, b.dtype, out.dtype, bias.dtype if bias is not None else out.dtype), buffers, values)
+
+
+@select.rule("aten.matmul", "cuda")
+def _matmul(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
+    made = lower_product(operands[0], operands[1], results[0])
+    return select.named(made, a=("in", 0), b=("in", 1), out=select.OUT)
+
+
+def rows_of(spec: TensorSpec, what: str) -> TensorSpec:
+    """[..., n] as [rows, n]; ValueError where the leading axes are not walked as one."""
+    rows, step = collapse_rows(spec, what)
+    return TensorSpec(spec.dtype, (rows, spec.shape[-1]), (step, spec.strides[-1]))
+
+
+@select.rule("accrt.product", "cuda")
+def _product(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
+    x, weight, bias, residual = operands
+    flat = [None if s is None else rows_of(s, what) for s, what in ((x, "x"), (results[0], "result"), (residual, "residual"))]
+    made = lower_product(flat[0], weight, flat[1], bias, flat[2], op.attrs["activation"])
+    present: List[Tuple[str, int]] = [(name, i) for name, i in (("bias", 2), ("residual", 3)) if operands[i] is not None]
+    return select.named(made, a=("in", 0), b=("in", 1), out=select.OUT, **{name: ("in", i) for name, i in present})

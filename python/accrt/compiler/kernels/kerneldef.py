@@ -39,6 +39,7 @@ TRAIT_OVERLAPS_PREVIOUS = 1 << 6
 FAMILIES = ("host", "cuda")
 
 _TENSOR_SIZE_BYTES = 16 + 16 * 8
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 _KERNEL_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,255}\Z")
 
 
@@ -151,10 +152,16 @@ class CudaSource:
         return "\n".join(lines) + "\n" + self.text
 
     def depends(self) -> str:
-        """Digest of everything of ours that the unit may include, so that a cache notices a change."""
+        """Digest of every file of ours that the unit includes, so that a cache notices a change."""
         digest = hashlib.sha256()
-        own = [CUDA_DIRECTORY / self.file] if self.file else []
-        for path in sorted(CUDA_DIRECTORY.glob("*.cuh")) + own:
+        pending, seen = _INCLUDE.findall(self.unit()), set()
+        while pending:
+            path = CUDA_DIRECTORY / pending.pop()
+            if path in seen or not path.is_file():
+                continue
+            seen.add(path)
+            pending += _INCLUDE.findall(path.read_text())
+        for path in sorted(seen):
             digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
         return digest.hexdigest()
 

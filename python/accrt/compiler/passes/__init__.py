@@ -1,13 +1,16 @@
 """Passes over the IR, each apart: every one keeps what a function means, and the verifier runs after each.
 
-`PIPELINE` is their order. What follows them (select, bufferize, plan, emit) works on one finished function.
+`PIPELINES` has their order for each family of targets. What follows them (select, bufferize, plan, emit) works on one
+finished function.
 """
 
 from __future__ import annotations
 
-from typing import Callable, List, Optional, Sequence, Tuple
+import functools
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from ..ir import Module, verify
+from .cuda import form_products, lower_precision
 from .decompose import decompose
 from .fuse import fuse_elementwise, fuse_epilogues
 from .hoist import hoist_constants
@@ -29,6 +32,21 @@ PIPELINE: Tuple[Tuple[str, Pass], ...] = (
     ("hoist_constants", hoist_constants),
     ("tidy", tidy),
 )
+CUDA_PIPELINE: Tuple[Tuple[str, Pass], ...] = (
+    ("snapshot_views", snapshot_views),
+    ("tidy", tidy),
+    ("merge_linears", merge_linears),
+    ("lower_precision", lower_precision),
+    ("tidy", tidy),
+    ("decompose", functools.partial(decompose, family="cuda")),
+    ("form_products", form_products),
+    ("tidy", tidy),
+    ("fuse_epilogues", fuse_epilogues),
+    ("fuse_elementwise", fuse_elementwise),
+    ("hoist_constants", hoist_constants),
+    ("tidy", tidy),
+)
+PIPELINES: Dict[str, Tuple[Tuple[str, Pass], ...]] = {"host": PIPELINE, "cuda": CUDA_PIPELINE}
 
 
 def run(
@@ -52,6 +70,6 @@ def run(
 
 
 __all__: List[str] = [
-    "PIPELINE", "clone", "decompose", "fuse_elementwise", "fuse_epilogues", "hoist_constants", "merge_linears",
-    "pack_weights", "run", "snapshot_views", "tidy",
+    "CUDA_PIPELINE", "PIPELINE", "PIPELINES", "clone", "decompose", "fuse_elementwise", "form_products", "fuse_epilogues", "hoist_constants", "lower_precision",
+    "merge_linears", "pack_weights", "run", "snapshot_views", "tidy",
 ]  # fmt: skip

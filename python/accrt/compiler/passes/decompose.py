@@ -12,7 +12,7 @@ ALWAYS = ("aten.linear", "aten.mm", "aten.bmm", "aten.addmm", "aten.gather")
 MAX_DEPTH = 8
 
 
-def decompose(module: Module) -> None:
+def decompose(module: Module, family: str = "host") -> None:
     for function in module.functions.values():
         for _round in range(MAX_DEPTH):
             changed = []
@@ -21,7 +21,7 @@ def decompose(module: Module) -> None:
                 definition = ops.OPS.get(op.name)
                 if definition is None or definition.decompose is None:
                     return None
-                if op.name not in ALWAYS and select.supported(op):
+                if op.name not in ALWAYS and select.supported(op, family):
                     return None
                 changed.append(op)
                 return [definition.decompose(op)]

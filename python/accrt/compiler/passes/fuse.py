@@ -8,6 +8,7 @@ from .. import expr as ex
 from .. import ops
 from ..ir import Function, Module, Op, Value
 from ..kernels import elementwise as ew
+from ..select import PRODUCTS
 from .rewrite import constant_derived, rewrite, uses
 
 MAX_INPUTS = 8
@@ -38,7 +39,7 @@ def _fuse_one_round(function: Function) -> bool:
     def visit(op: Op) -> Optional[Sequence[Value]]:
         for position, value in enumerate(op.operands):
             product = value.op if value is not None else None
-            if product is None or product.name != "accrt.matmul_packed" or len(used.get(id(value), ())) != 1:
+            if product is None or product.name not in PRODUCTS or len(used.get(id(value), ())) != 1:
                 continue
             if product.block is not op.block or id(value) in taken or moves_past_write(product, op, pending[id(op.block)]):
                 continue
@@ -72,14 +73,15 @@ def _epilogue(function: Function, product: Op, op: Op, position: int, derived: D
         other = op.operands[1 - position]
         if _is_bias(other, product, derived) and bias is None and residual is None and attrs["activation"] == "none":
             bias = other if other.rank == 1 else other.view([-1])
-            bias = bias if bias.dtype == "f32" else bias.to_copy("f32")
+            if product.name == "accrt.matmul_packed" and bias.dtype != "f32":
+                bias = bias.to_copy("f32")
         elif residual is None and other.type == product.result.type and op.result.type == product.result.type and other is not product.result:
             residual = other
         else:
             return None
     else:
         return None
-    return function.add("accrt.matmul_packed", [x, packed, bias, residual], attrs).result
+    return function.add(product.name, [x, packed, bias, residual], attrs).result
 
 
 def _is_bias(value: Value, product: Op, derived: Dict[int, List[str]]) -> bool:

@@ -14,7 +14,7 @@ def clone(module: Module) -> Module:
     """A copy that shares nothing but the data of constants (and the Symbol, Constant and State records)."""
     copy = Module(module.name)
     copy.symbols, copy.constants = dict(module.symbols), dict(module.constants)
-    copy.states, copy.metadata = dict(module.states), dict(module.metadata)
+    copy.states, copy.metadata, copy.compute = dict(module.states), dict(module.metadata), dict(module.compute)
     for function in module.functions.values():
         copy.functions[function.name] = _clone_function(copy, function)
     return copy
