@@ -688,8 +688,8 @@ attention_any(const attention_arguments<Q, KV, MASK>& p) {
     extern __shared__ __align__(128) unsigned char accrt_shared[];                                 \
     const accrt_cuda::attention_arguments<T, T, MASK> p = ACCRT_CUDA_ATTENTION_ARGUMENTS;          \
     accrt_cuda::wait_for_previous();                                                               \
-    accrt_cuda::attention<T, MASK, HEAD, ROW_TILES, WARPS>(p, accrt_shared);                       \
     accrt_cuda::allow_next();                                                                      \
+    accrt_cuda::attention<T, MASK, HEAD, ROW_TILES, WARPS>(p, accrt_shared);                       \
   }
 
 #define ACCRT_CUDA_ATTENTION_FEW(ENTRY, T, MASK, HEAD)                                             \
@@ -698,8 +698,8 @@ attention_any(const attention_arguments<Q, KV, MASK>& p) {
     extern __shared__ __align__(128) unsigned char accrt_shared[];                                 \
     const accrt_cuda::attention_arguments<T, T, MASK> p = ACCRT_CUDA_ATTENTION_ARGUMENTS;          \
     accrt_cuda::wait_for_previous();                                                               \
-    accrt_cuda::attention_few<T, MASK, HEAD>(p, accrt_shared);                                     \
     accrt_cuda::allow_next();                                                                      \
+    accrt_cuda::attention_few<T, MASK, HEAD>(p, accrt_shared);                                     \
   }
 
 #define ACCRT_CUDA_ATTENTION_ANY(ENTRY, Q, KV, MASK)                                               \
@@ -707,7 +707,7 @@ attention_any(const attention_arguments<Q, KV, MASK>& p) {
       ENTRY(ACCRT_CUDA_ATTENTION_PARAMETERS(Q, KV, MASK)) {                                        \
     const accrt_cuda::attention_arguments<Q, KV, MASK> p = ACCRT_CUDA_ATTENTION_ARGUMENTS;         \
     accrt_cuda::wait_for_previous();                                                               \
-    accrt_cuda::attention_any<Q, KV, MASK>(p);                                                     \
     accrt_cuda::allow_next();                                                                      \
+    accrt_cuda::attention_any<Q, KV, MASK>(p);                                                     \
   }
 #endif

@@ -347,8 +347,8 @@ static __device__ __forceinline__ void skinny(const gemm_arguments<T, C, BIAS>& 
                                                       ld_residual,                                 \
                                                       scale};                                      \
     accrt_cuda::wait_for_previous();                                                               \
-    accrt_cuda::gemm<T, C, BIAS, ACTIVATION, ROWS, COLUMNS, B_IS_NK>(p, accrt_shared);             \
     accrt_cuda::allow_next();                                                                      \
+    accrt_cuda::gemm<T, C, BIAS, ACTIVATION, ROWS, COLUMNS, B_IS_NK>(p, accrt_shared);             \
   }
 
 #define ACCRT_CUDA_GEMM_SKINNY(ENTRY, T, C, BIAS, ACTIVATION, ROW_TILES, COLUMN_TILES)             \
@@ -360,7 +360,7 @@ static __device__ __forceinline__ void skinny(const gemm_arguments<T, C, BIAS>& 
                                                       n, k,   lda,  ldb,      ldc,         ld_residual, \
                                                       scale};                                      \
     accrt_cuda::wait_for_previous();                                                               \
-    accrt_cuda::skinny<T, C, BIAS, ACTIVATION, ROW_TILES, COLUMN_TILES>(p);                        \
     accrt_cuda::allow_next();                                                                      \
+    accrt_cuda::skinny<T, C, BIAS, ACTIVATION, ROW_TILES, COLUMN_TILES>(p);                        \
   }
 #endif

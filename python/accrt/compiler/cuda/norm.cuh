@@ -130,6 +130,7 @@ static __device__ __forceinline__ void norm(const X* x, const X* residual, const
   const int thread = threadIdx.x % THREADS;
   const int64_t r = (int64_t)blockIdx.x * ROWS + threadIdx.x / THREADS;
   wait_for_previous();
+  allow_next();
   if (r < rows) {
     const norm_row<X, W> row = {x + r * x_row,
                                 residual ? residual + r * residual_row : nullptr,
@@ -147,7 +148,6 @@ static __device__ __forceinline__ void norm(const X* x, const X* residual, const
     else
       norm_one<X, W, RMS, THREADS, CHUNKS, 1>(row, thread, (float)epsilon, scratch);
   }
-  allow_next();
 }
 
 } // namespace accrt_cuda

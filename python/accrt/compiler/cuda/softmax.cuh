@@ -116,6 +116,7 @@ static __device__ __forceinline__ void softmax(const X* x, const MASK* mask, X* 
   const int thread = threadIdx.x % THREADS;
   const int64_t r = (int64_t)blockIdx.x * ROWS + threadIdx.x / THREADS;
   wait_for_previous();
+  allow_next();
   if (r < rows) {
     const X* from = x + r * x_row;
     const MASK* by = mask ? mask + r / mask_rows_each % mask_rows * mask_row : nullptr;
@@ -128,7 +129,6 @@ static __device__ __forceinline__ void softmax(const X* x, const MASK* mask, X* 
     else
       softmax_one<X, MASK, THREADS, CHUNKS, 1>(from, by, to, n, logarithm != 0, thread, scratch);
   }
-  allow_next();
 }
 
 } // namespace accrt_cuda

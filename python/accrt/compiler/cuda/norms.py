@@ -1,0 +1,147 @@
+"""Records of norms and softmax (norm.cuh, softmax.cuh): each byte is read once and written once."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Dict, Mapping, Optional, Tuple
+
+from .. import ops, select
+from ..ir import Op
+from ..kernels import expr as ex
+from ..kernels.kerneldef import (
+    DTYPE_SIZES, CudaSource, KernelDef, Launch, TensorSpec, launch, layout, reads, scalar, symbol, writes
+)  # fmt: skip
+from ..kernels.matmul import collapse_rows, require_contiguous_last
+
+#: C++ types of elements.
+TYPES = {"f32": "float", "f16": "__half", "bf16": "__nv_bfloat16", "bool": "uint8_t"}
+FLOATS = ("f32", "f16", "bf16")
+# The sources ask for fused multiply-adds wherever the compiler sees them: their error bounds have room for either.
+FLAGS = ("-fmad=true",)
+_ROWS_OF_WARPS = 4
+
+
+def entry_kernel(name: str, op: str, file: str, macro: str, arguments: Tuple[Any, ...], params: Any, grid: Any, threads: int, **more: Any) -> KernelDef:
+    """A kernel whose entry one macro of a header makes: MACRO(entry, arguments...)."""
+    entry = "accrt_" + name
+    text = f"{macro}({', '.join(map(str, (entry, *arguments)))})\n"
+    source = CudaSource(file, text=text, flags=FLAGS)
+    return KernelDef("cuda." + name, op, source, layout(params), grid, entry=entry, family="cuda", block=(threads, 1, 1), **more)
+
+
+def _row_shape(n: Any, dtype: str) -> Tuple[int, int]:
+    """Threads for a row, and vectors of 16 bytes that each keeps: at most four, which keeps enough rows under way."""
+    if not ex.is_static(n):
+        return 256, 4
+    vectors = max(1, ex.ceildiv(n * DTYPE_SIZES[dtype], 16))
+    if vectors <= 64:
+        return 32, ex.ceildiv(vectors, 32)
+    threads = 64
+    while threads < 1024 and threads * 4 < vectors:
+        threads *= 2
+    return threads, 4 if threads < 1024 else 2
+
+
+def _row_grid(threads: int) -> Any:
+    rows_each = _ROWS_OF_WARPS if threads == 32 else 1
+
+    def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
+        return (ex.maximum(ex.ceildiv(v["rows"], rows_each), 1), 1, 1)
+
+    return grid
+
+
+def _block(threads: int) -> int:
+    return _ROWS_OF_WARPS * 32 if threads == 32 else threads
+
+
+def _resident(threads: int) -> int:
+    """Blocks that a multiprocessor is to hold: 768 threads of at most 84 registers, which these kernels fit in."""
+    return max(1, 768 // _block(threads))
+
+
+@functools.lru_cache(maxsize=None)
+def norm_kernel(kind: str, x: str, weight: str, threads: int, chunks: int) -> KernelDef:
+    params = [reads("x"), reads("residual", optional=True), reads("weight", optional=True), reads("bias", optional=True)]
+    params += [writes("out"), writes("sum", optional=True)]
+    params += [symbol(n) for n in ("rows", "n", "x_row", "residual_row", "out_row")] + [scalar("epsilon", "f64")]
+    arguments = (TYPES[x], TYPES[weight], int(kind == "rms_norm"), threads, chunks, _resident(threads))
+    name = f"{kind}_{x}_{weight}_{threads}x{chunks}"
+    return entry_kernel(name, kind, "norm.cuh", "ACCRT_CUDA_NORM", arguments, params, _row_grid(threads), _block(threads))
+
+
+def lower_norm(
+    kind: str,
+    x: TensorSpec,
+    out: TensorSpec,
+    weight: Optional[TensorSpec] = None,
+    bias: Optional[TensorSpec] = None,
+    epsilon: float = 1e-5,
+) -> Launch:
+    """layer_norm or rms_norm over the last axis. Operands: x, weight, bias, out; out may be the memory of x."""
+    parameter = weight or bias
+    kinds = {x.dtype, out.dtype, parameter.dtype if parameter else x.dtype}
+    if x.dtype != out.dtype or not kinds <= set(FLOATS) or (weight and bias and weight.dtype != bias.dtype):
+        raise ValueError(f"{kind}: types {sorted(kinds)}; those of x and out, and of weight and bias, must be the same floats")
+    for spec, what in ((x, "x"), (out, "out"), (weight, "weight"), (bias, "bias")):
+        if spec is not None:
+            require_contiguous_last(spec, what)
+    rows, x_row = collapse_rows(x, "x")
+    _, out_row = collapse_rows(out, "out")
+    n = x.shape[-1]
+    values = {"rows": rows, "n": n, "x_row": x_row, "residual_row": 0, "out_row": out_row, "epsilon": epsilon}
+    buffers: Dict[str, Any] = {"x": "x", "out": "out"}
+    buffers.update({"weight": "weight"} if weight is not None else {})
+    buffers.update({"bias": "bias"} if bias is not None else {})
+    return launch(norm_kernel(kind, x.dtype, parameter.dtype if parameter else x.dtype, *_row_shape(n, x.dtype)), buffers, values)
+
+
+@functools.lru_cache(maxsize=None)
+def softmax_kernel(x: str, threads: int, chunks: int) -> KernelDef:
+    names = ("rows", "n", "x_row", "out_row", "mask_row", "mask_rows", "mask_rows_each", "logarithm")
+    params = [reads("x"), reads("mask", optional=True), writes("out")] + [symbol(n) for n in names]
+    arguments = (TYPES[x], "uint8_t", threads, chunks, _resident(threads))
+    name = f"softmax_{x}_{threads}x{chunks}"
+    return entry_kernel(name, "softmax", "softmax.cuh", "ACCRT_CUDA_SOFTMAX", arguments, params, _row_grid(threads), _block(threads))
+
+
+def lower_softmax(x: TensorSpec, out: TensorSpec, logarithm: bool = False) -> Launch:
+    """softmax, or log-softmax, over the last axis. Operands: x, out; out may be the memory of x."""
+    if x.dtype != out.dtype or x.dtype not in FLOATS:
+        raise ValueError(f"softmax: types {x.dtype} and {out.dtype}; one of {', '.join(FLOATS)} is needed")
+    require_contiguous_last(x, "x")
+    require_contiguous_last(out, "out")
+    rows, x_row = collapse_rows(x, "x")
+    _, out_row = collapse_rows(out, "out")
+    values = {
+        "rows": rows, "n": x.shape[-1], "x_row": x_row, "out_row": out_row, "mask_row": 0, "mask_rows": 1,
+        "mask_rows_each": 1, "logarithm": int(logarithm),
+    }  # fmt: skip
+    return launch(softmax_kernel(x.dtype, *_row_shape(x.shape[-1], x.dtype)), {"x": "x", "out": "out"}, values)
+
+
+# ---- Rules -----------------------------------------------------------------------------------------------------------
+
+
+def _present(op: Op, **places: int) -> Dict[str, select.Binding]:
+    return {name: ("in", i) for name, i in places.items() if i < len(op.operands) and op.operands[i] is not None}
+
+
+@select.rule("aten.layer_norm", "cuda", priority=10)
+def _layer_norm(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
+    x, weight, bias = operands
+    made = lower_norm("layer_norm", x, results[0], weight, bias, op.attrs["eps"])
+    return select.named(made, x=("in", 0), out=select.OUT, **_present(op, weight=1, bias=2))
+
+
+@select.rule("aten.rms_norm", "cuda", priority=10)
+def _rms_norm(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
+    made = lower_norm("rms_norm", operands[0], results[0], operands[1], None, op.attrs["eps"])
+    return select.named(made, x=("in", 0), out=select.OUT, **_present(op, weight=1))
+
+
+@select.rule("aten.softmax", "cuda", priority=10)
+def _softmax(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
+    if operands[0].rank == 0 or ops.axis_of(op.attrs["dim"], operands[0].rank) != operands[0].rank - 1:
+        raise ValueError("softmax: kernels take the last dimension")
+    return select.named(lower_softmax(operands[0], results[0]), x=("in", 0), out=select.OUT)
