@@ -5,7 +5,7 @@
 
 The bundle has one function, encode(input_ids i64 [batch, seq], attention_mask i64 [batch, seq]) -> embeddings
 f32 [batch, 384]: mean of the last hidden states over the tokens that the mask keeps, scaled to length 1. batch is 1 to 256,
-seq 1 to 512. Weights keep their names.
+seq 1 to 512. Weights keep their names. On CUDA it calculates in f16 (half the memory to move, and tensor cores), on hosts in f32.
 """
 
 import argparse
@@ -55,6 +55,7 @@ def build(settings, tensors):
     m = Module("minilm")
     safetensors.add_constants(m, tensors)
     m.metadata.update({"model": "sentence-transformers/all-MiniLM-L6-v2", "license": "Apache-2.0"})
+    m.compute["cuda"] = "f16"
     weights = m.constants
     batch = m.symbol("batch", minimum=1, maximum=256)
     seq = m.symbol("seq", minimum=1, maximum=settings["max_position_embeddings"])

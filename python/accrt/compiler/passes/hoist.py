@@ -33,7 +33,12 @@ class _Hoist:
         return [self.function.constant(self._prepare(op))]
 
     def _stays_inside(self, user: Op) -> bool:
-        return bool(user.results) and all(self.derived.get(id(v)) for v in user.results) and not user.regions
+        """Whether what the user makes is made at load too. A view is what its users make of it."""
+        if not user.results or user.regions or not all(self.derived.get(id(v)) for v in user.results):
+            return False
+        if not ops.OPS[user.name].view:
+            return True
+        return all(next_ is not None and self._stays_inside(next_) for next_ in self.used.get(id(user.result), [None]))
 
     def _prepare(self, op: Op) -> Constant:
         """The constant that stands for an operation's result, made by a prepare function of its own."""
