@@ -12,6 +12,10 @@ const accrt_allocator_t* accrt_instance_allocator(const accrt_instance_t* instan
 uint32_t accrt_instance_host_code_policy(const accrt_instance_t* instance);
 /* ACCRT_INSTANCE_FLAG_*. */
 uint32_t accrt_instance_flags(const accrt_instance_t* instance);
+/* The value of an option by its full key, the last one given, or NULL. */
+const char* accrt_instance_option(const accrt_instance_t* instance, const char* key);
+/* Packs that bundles may ask for. */
+struct accrt_pack_set* accrt_instance_packs(accrt_instance_t* instance);
 /* A number never given before in this instance, from 1: ids of streams, buffers, semaphores. */
 uint64_t accrt_instance_next_id(accrt_instance_t* instance);
 void accrt_instance_log(accrt_instance_t* instance, uint32_t level, const char* component,
