@@ -871,6 +871,7 @@ _PROTOTYPES = {
     "accrt_launch_set": lambda m: (c_int32, [c_void_p, c_uint32, POINTER(m.accrt_kernel_argument), c_uint32]),
     "accrt_launch_params": lambda m: (c_void_p, [c_void_p]),
     "accrt_stream_launch_prepared": lambda m: (c_int32, [c_void_p, c_void_p, POINTER(c_uint32)]),
+    "accrt_stream_read_file": lambda m: (c_int32, [c_void_p, c_int32, c_uint64, POINTER(m.accrt_place), c_uint64, c_uint32]),
 }
 
 STRUCTS = tuple(_FIELDS)

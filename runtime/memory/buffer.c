@@ -467,6 +467,14 @@ void accrt_buffer_range(const accrt_buffer_t* buffer, uint64_t* out_address,
   *out_size_bytes = buffer->size_bytes;
 }
 
+void* accrt_buffer_host_pointer(const accrt_buffer_t* buffer) {
+  return buffer->host_pointer;
+}
+
+void* accrt_buffer_plain_pointer(const accrt_buffer_t* buffer) {
+  return buffer->pool->system_memory ? buffer->host_pointer : NULL;
+}
+
 accrt_device_t* accrt_buffer_device(const accrt_buffer_t* buffer) {
   return buffer->pool->device;
 }

@@ -9,6 +9,10 @@
 /* Address and size without a call per field; `out_address` is what kernels get. */
 void accrt_buffer_range(const accrt_buffer_t* buffer, uint64_t* out_address,
                         uint64_t* out_size_bytes);
+/* Where the host reaches it; NULL when it does not, or is said not to. */
+void* accrt_buffer_host_pointer(const accrt_buffer_t* buffer);
+/* The same for plain host memory, which no driver has pinned or imported; NULL for all other. */
+void* accrt_buffer_plain_pointer(const accrt_buffer_t* buffer);
 accrt_device_t* accrt_buffer_device(const accrt_buffer_t* buffer);
 /* True when the caller's reference is the only one and no stream still uses the buffer: it may be written anew. */
 bool accrt_buffer_is_unshared(accrt_buffer_t* buffer);

@@ -8,11 +8,6 @@
 #include "runtime/core/fork.h"
 #include "runtime/core/struct.h"
 
-#ifdef ACCRT_POOL_ONE_MAPPING_PER_ALLOCATION
-#define ONE_MAPPING_DEFAULT 1u
-#else
-#define ONE_MAPPING_DEFAULT 0u
-#endif
 #define MAX_SPARE_BUFFERS 64u
 #define SYSTEM_GRANULARITY 4096u
 #define SYSTEM_GROW (UINT64_C(1) << 20)
@@ -874,7 +869,8 @@ accrt_status_t accrt_pool_create(accrt_device_t* device, const accrt_pool_option
   status = check_options(options, &local);
   if (status != ACCRT_OK)
     return status;
-  const accrt_pool_traits_t traits = {.one_mapping = ONE_MAPPING_DEFAULT};
+  const accrt_pool_traits_t traits = {
+      .one_mapping = accrt_instance_one_mapping(accrt_device_instance(device))};
   status = accrt_pool_make(device, &local, &traits, out_pool);
   if (status == ACCRT_OK)
     (void)accrt_instance_retain((*out_pool)->instance);
@@ -911,7 +907,8 @@ accrt_status_t accrt_pool_default(accrt_device_t* device, uint32_t kind, accrt_p
   accrt_pool_options_t options = ACCRT_POOL_OPTIONS_INIT;
   options.kind = kind;
   options.label = labels[kind];
-  const accrt_pool_traits_t traits = {.one_mapping = ONE_MAPPING_DEFAULT,
+  const accrt_pool_traits_t traits = {.one_mapping =
+                                          accrt_instance_one_mapping(accrt_device_instance(device)),
                                       .imports = kind == ACCRT_MEMORY_IMPORTED};
   accrt_pool_t* made;
   const accrt_status_t status = accrt_pool_make(device, &options, &traits, &made);

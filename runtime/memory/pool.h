@@ -13,6 +13,12 @@
 #define ACCRT_LABEL_BYTES 64
 #define ACCRT_BUFFER_INLINE_USES 4
 #define ACCRT_POOL_MIN_ALIGNMENT 256u
+/* Of the option pool.one_mapping. */
+#ifdef ACCRT_POOL_ONE_MAPPING_PER_ALLOCATION
+#define ACCRT_POOL_ONE_MAPPING_DEFAULT 1u
+#else
+#define ACCRT_POOL_ONE_MAPPING_DEFAULT 0u
+#endif
 
 /* The last use of a buffer on one stream, in the buffer itself. An entry keeps its stream until that is gone, so that the next use
  * on the same stream is a store without a lock. Written under the use lock but for that. */

@@ -14,6 +14,8 @@
 #include "runtime/core/sync.h"
 #include "runtime/memory/fence.h"
 
+/* Option pool.one_mapping. */
+uint32_t accrt_instance_one_mapping(const accrt_instance_t* instance);
 const accrt_driver_table_t* accrt_device_driver_table(const accrt_device_t* device);
 accrt_driver_device_t* accrt_device_driver_device(const accrt_device_t* device);
 /* As accrt_device_info, without copying. */

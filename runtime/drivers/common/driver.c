@@ -7,6 +7,7 @@
 #include "runtime/core/near_name.h"
 #include "runtime/core/struct.h"
 #include "runtime/drivers/common/objects.h"
+#include "runtime/drivers/common/staging.h"
 
 #define MAX_DEVICES_PER_DRIVER 4096u
 #define MAX_DRIVER_TABLE_BYTES 65536u
@@ -14,7 +15,7 @@
 
 /* ---- What a driver is lent ---- */
 
-static const char* find_option(const accrt_instance_t* instance, const char* key) {
+const char* accrt_instance_option(const accrt_instance_t* instance, const char* key) {
   for (uint32_t i = instance->option_count; i > 0; --i) {
     const char* given = instance->options[i - 1].key;
     if (given[0] == '+')
@@ -28,7 +29,7 @@ static const char* find_option(const accrt_instance_t* instance, const char* key
 static const char* environment_option(const accrt_driver_environment_t* environment,
                                       const char* key) {
   const accrt_driver_slot_t* slot = environment->runtime;
-  return find_option(slot->instance, key);
+  return accrt_instance_option(slot->instance, key);
 }
 
 static void environment_log(const accrt_driver_environment_t* environment, uint32_t level,
@@ -99,7 +100,7 @@ accrt_status_t accrt_options_check(accrt_instance_t* instance) {
       continue;
     accrt_near_t near;
     accrt_near_init(&near, key);
-    bool known = false;
+    bool known = accrt_runtime_option_known(key, &near);
     for (const accrt_driver_slot_t* slot = next_slot(instance, NULL); slot != NULL && !known;
          slot = next_slot(instance, slot)) {
       known = knows(&slot->table, key, &near);
@@ -651,6 +652,7 @@ void accrt_instance_close_drivers(accrt_instance_t* instance) {
   for (uint32_t i = 0; i < instance->device_count; ++i) {
     accrt_device_t* device = instance->devices[i];
     if (atomic_load_explicit(&device->state, memory_order_acquire) == ACCRT_DEVICE_OPEN) {
+      accrt_staging_destroy(atomic_load_explicit(&device->staging, memory_order_acquire));
       accrt_pool_set_deinit(&device->pools);
       device->slot->table.device_close(device->driver_device);
     }

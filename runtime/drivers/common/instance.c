@@ -6,6 +6,7 @@
 
 #include "runtime/core/struct.h"
 #include "runtime/drivers/common/objects.h"
+#include "runtime/drivers/common/staging.h"
 
 extern const accrt_driver_table_t* accrt_driver_host_query(uint32_t max_abi);
 
@@ -23,6 +24,9 @@ uint32_t accrt_instance_host_code_policy(const accrt_instance_t* instance) {
 }
 uint32_t accrt_instance_flags(const accrt_instance_t* instance) {
   return instance->flags;
+}
+struct accrt_pack_set* accrt_instance_packs(accrt_instance_t* instance) {
+  return &instance->packs;
 }
 
 uint64_t accrt_instance_next_id(accrt_instance_t* instance) {
@@ -267,6 +271,7 @@ accrt_status_t accrt_instance_create(const accrt_instance_options_t* options,
   accrt_instance_t* instance = memory;
   accrt_object_init(&instance->object);
   accrt_mutex_init(&instance->lock);
+  accrt_pack_set_init(&instance->packs);
   instance->allocator = allocator;
   if (local.log_sink != NULL)
     instance->log_sink = *local.log_sink;
@@ -283,6 +288,8 @@ accrt_status_t accrt_instance_create(const accrt_instance_options_t* options,
     return status;
   }
   status = copy_options(instance, &local);
+  if (status == ACCRT_OK)
+    status = accrt_runtime_options_read(instance);
   if (status == ACCRT_OK)
     status = open_drivers(instance);
   if (status != ACCRT_OK) {
@@ -327,7 +334,14 @@ static void end_streams(accrt_instance_t* instance) {
   }
 }
 
+/* Transfers end before the streams that wait for them. */
+static void end_staging(accrt_instance_t* instance) {
+  for (uint32_t i = 0; i < instance->device_count; ++i)
+    accrt_staging_stop(atomic_load_explicit(&instance->devices[i]->staging, memory_order_acquire));
+}
+
 void accrt_instance_destroy(accrt_instance_t* instance) {
+  end_staging(instance);
   end_streams(instance);
   accrt_worker_stop(&instance->worker);
   accrt_instance_reap(instance);

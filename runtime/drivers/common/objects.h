@@ -11,8 +11,10 @@
 #include "runtime/core/error.h"
 #include "runtime/core/fork.h"
 #include "runtime/core/memory.h"
+#include "runtime/core/near_name.h"
 #include "runtime/core/object.h"
 #include "runtime/core/pack.h"
+#include "runtime/core/pack_set.h"
 #include "runtime/drivers/common/context.h"
 #include "runtime/drivers/common/internal.h"
 #include "runtime/drivers/common/timeline.h"
@@ -36,6 +38,14 @@ typedef struct accrt_driver_slot {
   uint32_t device_count;
 } accrt_driver_slot_t;
 
+/* The runtime's own options: options.c. */
+typedef struct accrt_runtime_options {
+  uint32_t pool_one_mapping;
+  uint32_t staging_threads; /* 0: as many as are of use */
+  uint64_t staging_ring_bytes;
+  uint64_t staging_slot_bytes;
+} accrt_runtime_options_t;
+
 struct accrt_instance {
   accrt_object_t object;
   accrt_allocator_t allocator;
@@ -44,6 +54,7 @@ struct accrt_instance {
   accrt_executor_t executor;     /* submit NULL: none */
   accrt_option_t* options;
   uint32_t option_count;
+  accrt_runtime_options_t runtime_options;
   uint32_t flags;
   uint32_t host_code_policy;
   atomic_uint_least64_t next_id;
@@ -51,6 +62,7 @@ struct accrt_instance {
   atomic_uint opened;      /* opened devices */
   atomic_uint watched;     /* retiring imports: completions kick the worker */
   accrt_worker_t worker;
+  accrt_pack_set_t packs;
   accrt_mutex_t lock;
   /* under the lock */
   accrt_driver_slot_t* slots; /* in the order they were opened; append only */
@@ -72,6 +84,7 @@ struct accrt_device {
   atomic_uint lost;
   uint32_t caller_runs;
   accrt_pool_set_t pools;
+  _Atomic(struct accrt_staging*) staging; /* NULL until it is needed: staging.h */
 };
 #define ACCRT_DEVICE_CLOSED 0u
 #define ACCRT_DEVICE_OPENING 1u
@@ -152,6 +165,7 @@ struct accrt_stream {
   accrt_fence_t* fence;
   accrt_timeline_t timeline; /* value: number up to which all have ended, well or not */
   atomic_uint poisoned;      /* as `failed`, to be read without the lock */
+  atomic_uint staged;        /* transfers of this stream that the staging engine has not ended */
   uint64_t id;
   char label[ACCRT_LABEL_BYTES];
   bool foreign; /* somebody else's queue: work cannot be held back */
@@ -265,6 +279,12 @@ void accrt_instance_close_drivers(accrt_instance_t* instance);
 /* Opens a driver. ACCRT_ERROR_ALREADY_EXISTS and the others of accrt_instance_load_driver. */
 accrt_status_t accrt_driver_add(accrt_instance_t* instance, accrt_driver_query_fn_t query,
                                 const char* where);
+/* The runtime's own options. */
+bool accrt_runtime_option_known(const char* key, accrt_near_t* near);
+/* Reads them into the instance; a value outside of its domain is ACCRT_ERROR_INVALID_ARGUMENT. */
+accrt_status_t accrt_runtime_options_read(accrt_instance_t* instance);
+/* The value of an option that was given, or NULL. */
+const char* accrt_instance_option(const accrt_instance_t* instance, const char* key);
 /* Checks the caller's option keys against what open drivers know. */
 accrt_status_t accrt_options_check(accrt_instance_t* instance);
 /* A device is gone for good when `status` says so. */

@@ -1080,7 +1080,9 @@ static void pause_a_little(accrt_stream_t* stream) {
 static void wait_idle(accrt_stream_t* stream) {
   for (;;) {
     accrt_mutex_lock(&stream->lock);
-    const bool idle = !stream->busy && !stream->settling && stream->in_flight.head == NULL;
+    /* Acquire pairs with the release where a transfer ends (staging_stream.c). */
+    const bool idle = !stream->busy && !stream->settling && stream->in_flight.head == NULL &&
+                      atomic_load_explicit(&stream->staged, memory_order_acquire) == 0;
     accrt_mutex_unlock(&stream->lock);
     if (idle)
       return;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "runtime/drivers/common/objects.h"
+#include "runtime/drivers/common/staging.h"
 
 #define VALUE(number) ((accrt_driver_value_t){.constant = (number), .scalar = ACCRT_DRIVER_NONE})
 
@@ -125,6 +126,61 @@ static accrt_status_t check_call(accrt_stream_t* stream, const void* first, cons
              : ACCRT_FAIL(INVALID_ARGUMENT, "a place or the region is NULL");
 }
 
+/* ---- Large copies of plain host memory ---- */
+
+/* The place's address when it is plain host memory that the device does not reach as it is, else NULL. */
+static unsigned char* plain_memory(const accrt_stream_t* stream, const accrt_place_t* place) {
+  if ((stream->device->info.flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) != 0)
+    return NULL;
+  unsigned char* memory =
+      place->buffer != NULL ? accrt_buffer_plain_pointer(place->buffer) : place->pointer;
+  return memory != NULL ? memory + place->offset_bytes : NULL;
+}
+
+static accrt_status_t move_up(void* user, uint64_t offset_bytes, void* memory,
+                              uint64_t size_bytes) {
+  memcpy(memory, (const unsigned char*)user + offset_bytes, (size_t)size_bytes);
+  return ACCRT_OK;
+}
+
+static accrt_status_t move_down(void* user, uint64_t offset_bytes, void* memory,
+                                uint64_t size_bytes) {
+  memcpy((unsigned char*)user + offset_bytes, memory, (size_t)size_bytes);
+  return ACCRT_OK;
+}
+
+/* Whether the engine does it: one end is plain host memory, and there is enough of it. */
+static bool is_staged(const accrt_stream_t* stream, const accrt_place_t* source,
+                      const accrt_place_t* target, const accrt_copy_region_t* region) {
+  return region->extent[0] >= ACCRT_STAGING_MIN_BYTES && region->extent[1] == 1 &&
+         region->extent[2] == 1 &&
+         (plain_memory(stream, source) == NULL) != (plain_memory(stream, target) == NULL);
+}
+
+static accrt_status_t enqueue_staged(accrt_stream_t* stream, const accrt_place_t* source,
+                                     const accrt_place_t* target, uint64_t size_bytes,
+                                     const char* name, uint64_t* out_number) {
+  unsigned char* from = plain_memory(stream, source);
+  const accrt_place_t* device_place = from != NULL ? target : source;
+  accrt_staged_t staged = {.direction =
+                               from != NULL ? ACCRT_STAGING_TO_DEVICE : ACCRT_STAGING_FROM_DEVICE,
+                           .name = name,
+                           .move = from != NULL ? move_up : move_down,
+                           .user = from != NULL ? from : plain_memory(stream, target),
+                           .size_bytes = size_bytes,
+                           .buffers = {source->buffer, target->buffer}};
+  const accrt_status_t status =
+      accrt_place_resolve(stream->device, device_place, size_bytes,
+                          from != NULL ? "target" : "source", &staged.address);
+  return status == ACCRT_OK ? accrt_stream_enqueue_staged(stream, &staged, out_number) : status;
+}
+
+static accrt_status_t enqueue_direct(accrt_stream_t* stream, const accrt_driver_command_t* command,
+                                     const char* name, uint64_t* out_number) {
+  const accrt_request_t request = {.kind = ACCRT_OP_COMMAND, .name = name, .command = command};
+  return accrt_stream_enqueue(stream, &request, out_number);
+}
+
 static accrt_status_t enqueue_copy(accrt_stream_t* stream, const accrt_place_t* source,
                                    const accrt_place_t* target, const accrt_copy_region_t* region,
                                    const char* name) {
@@ -158,8 +214,9 @@ static accrt_status_t enqueue_copy(accrt_stream_t* stream, const accrt_place_t* 
                               VALUE(region->source_stride_bytes[1])},
       .target_stride_bytes = {VALUE(region->target_stride_bytes[0]),
                               VALUE(region->target_stride_bytes[1])}};
-  const accrt_request_t request = {.kind = ACCRT_OP_COMMAND, .name = name, .command = &command};
-  status = accrt_stream_enqueue(stream, &request, &number);
+  status = is_staged(stream, source, target, region)
+               ? enqueue_staged(stream, source, target, region->extent[0], name, &number)
+               : enqueue_direct(stream, &command, name, &number);
   if (status != ACCRT_OK)
     return status;
   note(source, stream, number);

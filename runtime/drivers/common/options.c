@@ -1,0 +1,75 @@
+/* runtime/drivers/common/options.c - the options that are the runtime's own and no driver's: docs/options.md. It may not know what
+ * they are for. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/drivers/common/objects.h"
+#include "runtime/drivers/common/staging.h"
+
+#define MIB (UINT64_C(1) << 20)
+
+typedef struct number_option {
+  const char* key;
+  uint64_t least;
+  uint64_t most;
+  uint64_t multiple;
+  uint64_t initial;
+} number_option_t;
+
+enum { ONE_MAPPING, STAGING_THREADS, STAGING_RING, STAGING_SLOT, OPTION_COUNT };
+
+static const number_option_t known[OPTION_COUNT] = {
+    [ONE_MAPPING] = {"pool.one_mapping", 0, 1, 1, ACCRT_POOL_ONE_MAPPING_DEFAULT},
+    [STAGING_THREADS] = {"staging.threads", 1, 64, 1, 0},
+    [STAGING_RING] = {"staging.ring_bytes", MIB, 1024 * MIB, 1, 48 * MIB},
+    [STAGING_SLOT] = {"staging.slot_bytes", MIB, 64 * MIB, ACCRT_STAGING_CHUNK_BYTES, MIB},
+};
+
+bool accrt_runtime_option_known(const char* key, accrt_near_t* near) {
+  static const char packs_path[] = "packs.path"; /* any text: read where packs are looked for */
+  if (strcmp(packs_path, key) == 0)
+    return true;
+  accrt_near_add(near, packs_path);
+  for (int i = 0; i < OPTION_COUNT; ++i) {
+    if (strcmp(known[i].key, key) == 0)
+      return true;
+    accrt_near_add(near, known[i].key);
+  }
+  return false;
+}
+
+static accrt_status_t read_number(const number_option_t* option, const char* text,
+                                  uint64_t* out_value) {
+  char* end = NULL;
+  const bool digits = text[0] >= '0' && text[0] <= '9' && strlen(text) < 20;
+  *out_value = digits ? strtoull(text, &end, 10) : 0;
+  if (digits && *end == '\0' && *out_value >= option->least && *out_value <= option->most &&
+      *out_value % option->multiple == 0)
+    return ACCRT_OK;
+  return ACCRT_FAIL_INNER(INVALID_ARGUMENT,
+                          "option %s is '%s': expected a multiple of %" PRIu64 " from %" PRIu64
+                          " to %" PRIu64,
+                          option->key, text, option->multiple, option->least, option->most);
+}
+
+accrt_status_t accrt_runtime_options_read(accrt_instance_t* instance) {
+  uint64_t values[OPTION_COUNT];
+  for (int i = 0; i < OPTION_COUNT; ++i) {
+    values[i] = known[i].initial;
+    const char* text = accrt_instance_option(instance, known[i].key);
+    const accrt_status_t status =
+        text != NULL ? read_number(&known[i], text, &values[i]) : ACCRT_OK;
+    if (status != ACCRT_OK)
+      return status;
+  }
+  instance->runtime_options =
+      (accrt_runtime_options_t){.pool_one_mapping = (uint32_t)values[ONE_MAPPING],
+                                .staging_threads = (uint32_t)values[STAGING_THREADS],
+                                .staging_ring_bytes = values[STAGING_RING],
+                                .staging_slot_bytes = values[STAGING_SLOT]};
+  return ACCRT_OK;
+}
+
+uint32_t accrt_instance_one_mapping(const accrt_instance_t* instance) {
+  return instance->runtime_options.pool_one_mapping;
+}

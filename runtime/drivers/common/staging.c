@@ -1,0 +1,577 @@
+/* runtime/drivers/common/staging.c - the engine behind large transfers: jobs, threads, slots. It may not know streams
+ * (staging_stream.c does) nor call anybody under its lock. */
+#define _GNU_SOURCE
+#include "runtime/drivers/common/staging.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "runtime/drivers/common/objects.h"
+
+#define MAX_SLOTS 16u
+#define MIN_SLOTS 2u
+/* Of what the processors allow: some are left to the program, and a dozen fill any bus. */
+#define DEFAULT_THREADS 12u
+#define HUGE_PAGE_BYTES (UINT64_C(2) << 20)
+#define PAGE_BYTES 4096u
+/* A waiting thread that also keeps its device going looks again after this long. */
+#define PROGRESS_PAUSE_NS UINT64_C(50000)
+
+#define VALUE(number) ((accrt_driver_value_t){.constant = (number), .scalar = ACCRT_DRIVER_NONE})
+
+typedef struct slot {
+  unsigned char* memory;
+  uint64_t address; /* for the driver */
+  /* of the copy in flight */
+  accrt_staging_job_t* job;
+  uint64_t offset_bytes;
+  uint64_t size_bytes;
+  uint64_t number;
+  atomic_uint landed; /* the completion was called */
+  accrt_status_t status;
+  accrt_staging_t* staging;
+} slot_t;
+
+typedef struct stager {
+  accrt_staging_t* staging;
+  pthread_t thread;
+  bool ready; /* queue and slots are there */
+  accrt_driver_queue_t* queue;
+  uint64_t last_number;
+  slot_t slots[MAX_SLOTS];
+  uint32_t first; /* oldest in flight */
+  uint32_t in_flight;
+  unsigned char* memory; /* of all slots */
+  uint64_t memory_bytes;
+  accrt_driver_memory_t pinned; /* as the driver knows it */
+  enum { NOT_PINNED, PINNED_BY_IMPORT, PINNED_BY_DRIVER } pinning;
+} stager_t;
+
+struct accrt_staging {
+  accrt_device_t* device;
+  uint64_t slot_bytes;
+  uint32_t slot_count; /* of each thread */
+  uint32_t thread_count;
+  bool by_number; /* copies are followed by number, without completions */
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  /* under the lock */
+  accrt_staging_job_t* head; /* with pieces that nobody has claimed */
+  accrt_staging_job_t** tail;
+  bool stopping;
+  stager_t stagers[];
+};
+
+static const accrt_allocator_t* allocator_of(const accrt_staging_t* staging) {
+  return &staging->device->instance->allocator;
+}
+
+static const accrt_driver_table_t* table_of(const accrt_staging_t* staging) {
+  return &staging->device->slot->table;
+}
+
+/* ---- Jobs ---- */
+
+/* Under the lock. */
+static void pop_job(accrt_staging_t* staging) {
+  staging->head = staging->head->next;
+  if (staging->head == NULL)
+    staging->tail = &staging->head;
+}
+
+/* A piece failed with this record. Of several the one that lies first is kept, so that the same fault gives the same message. */
+static void fail_piece(accrt_staging_t* staging, accrt_staging_job_t* job, uint64_t offset_bytes,
+                       const accrt_error_t* error) {
+  (void)pthread_mutex_lock(&staging->lock);
+  if (!job->failed || offset_bytes < job->failed_offset) {
+    job->error = *error;
+    job->failed_offset = offset_bytes;
+  }
+  job->failed = true;
+  (void)pthread_mutex_unlock(&staging->lock);
+}
+
+/* A piece is over, well or not. */
+static void end_piece(accrt_staging_t* staging, accrt_staging_job_t* job, uint64_t size_bytes) {
+  (void)pthread_mutex_lock(&staging->lock);
+  job->left_bytes -= size_bytes;
+  const bool over = job->left_bytes == 0;
+  (void)pthread_mutex_unlock(&staging->lock);
+  if (over)
+    job->done(job);
+}
+
+typedef struct piece {
+  accrt_staging_job_t* job;
+  uint64_t offset_bytes;
+  uint64_t size_bytes;
+  bool dropped; /* the rest of a job that has failed: nobody moves it */
+} piece_t;
+
+/* The next piece. Under the lock. */
+static bool claim(accrt_staging_t* staging, piece_t* out_piece) {
+  accrt_staging_job_t* job = staging->head;
+  if (job == NULL)
+    return false;
+  const uint64_t left_bytes = job->size_bytes - job->claimed_bytes;
+  *out_piece = (piece_t){.job = job,
+                         .offset_bytes = job->claimed_bytes,
+                         .size_bytes = left_bytes,
+                         .dropped = job->failed};
+  if (!job->failed && left_bytes > staging->slot_bytes)
+    out_piece->size_bytes = staging->slot_bytes;
+  job->claimed_bytes += out_piece->size_bytes;
+  if (job->claimed_bytes == job->size_bytes)
+    pop_job(staging);
+  return true;
+}
+
+/* ---- A thread's slots ---- */
+
+/* Memory in large pages where they can be had, and there before the driver is asked to pin it: that is much faster than what drivers
+ * allocate. */
+static unsigned char* take_memory(const accrt_staging_t* staging, uint64_t size_bytes) {
+  const accrt_allocator_t* allocator = allocator_of(staging);
+  unsigned char* memory = allocator->allocate(allocator->self, (size_t)size_bytes, HUGE_PAGE_BYTES);
+  if (memory == NULL)
+    return NULL;
+  (void)madvise(memory, (size_t)(size_bytes & ~(HUGE_PAGE_BYTES - 1)), MADV_HUGEPAGE);
+  for (uint64_t at = 0; at < size_bytes; at += PAGE_BYTES)
+    *(volatile unsigned char*)(memory + at) = 0;
+  return memory;
+}
+
+static void put_memory(const accrt_staging_t* staging, unsigned char* memory, uint64_t size_bytes) {
+  accrt_free_aligned(allocator_of(staging), memory, (size_t)size_bytes, HUGE_PAGE_BYTES);
+}
+
+/* Pinned memory of the driver's own kind, where it does not take ours. */
+static bool allocate_pinned(stager_t* stager) {
+  const accrt_staging_t* staging = stager->staging;
+  const accrt_driver_table_t* table = table_of(staging);
+  accrt_driver_memory_info_t info = {.struct_size = (uint32_t)sizeof info};
+  table->memory_info(staging->device->driver_device, ACCRT_MEMORY_PINNED, &info);
+  uint64_t size_bytes;
+  if (!info.supported ||
+      !accrt_align_u64(stager->memory_bytes,
+                       info.granularity_bytes == 0 ? 1 : info.granularity_bytes, &size_bytes))
+    return false;
+  if (table->memory_allocate(staging->device->driver_device, ACCRT_MEMORY_PINNED, size_bytes,
+                             &stager->pinned) != ACCRT_OK)
+    return false;
+  stager->pinning = PINNED_BY_DRIVER;
+  return stager->pinned.host_pointer != NULL;
+}
+
+static accrt_status_t make_memory(stager_t* stager) {
+  const accrt_staging_t* staging = stager->staging;
+  const accrt_driver_table_t* table = table_of(staging);
+  stager->memory_bytes = staging->slot_bytes * staging->slot_count;
+  stager->memory = take_memory(staging, stager->memory_bytes);
+  if (stager->memory == NULL) {
+    return ACCRT_FAIL(OUT_OF_MEMORY, "could not allocate %" PRIu64 " bytes for staging",
+                      stager->memory_bytes);
+  }
+  uint64_t address = (uint64_t)(uintptr_t)stager->memory;
+  unsigned char* memory = stager->memory;
+  if (table->memory_import != NULL &&
+      table->memory_import(staging->device->driver_device, stager->memory, stager->memory_bytes,
+                           &stager->pinned) == ACCRT_OK) {
+    stager->pinning = PINNED_BY_IMPORT;
+    address = stager->pinned.device_address;
+  } else if (allocate_pinned(stager)) {
+    put_memory(staging, stager->memory, stager->memory_bytes);
+    stager->memory = NULL;
+    memory = stager->pinned.host_pointer;
+    address = stager->pinned.device_address;
+  }
+  /* Else it is not pinned: slower, and right. */
+  for (uint32_t i = 0; i < staging->slot_count; ++i) {
+    stager->slots[i].memory = memory + i * staging->slot_bytes;
+    stager->slots[i].address = address + i * staging->slot_bytes;
+    stager->slots[i].staging = stager->staging;
+  }
+  return ACCRT_OK;
+}
+
+static void drop_memory(stager_t* stager) {
+  const accrt_staging_t* staging = stager->staging;
+  const accrt_driver_table_t* table = table_of(staging);
+  if (stager->pinning == PINNED_BY_IMPORT && table->memory_unimport != NULL)
+    table->memory_unimport(staging->device->driver_device, &stager->pinned);
+  if (stager->pinning == PINNED_BY_DRIVER)
+    table->memory_free(staging->device->driver_device, &stager->pinned);
+  if (stager->memory != NULL)
+    put_memory(staging, stager->memory, stager->memory_bytes);
+  stager->pinning = NOT_PINNED;
+  stager->memory = NULL;
+}
+
+static accrt_status_t make_ready(stager_t* stager) {
+  if (stager->ready)
+    return ACCRT_OK;
+  accrt_status_t status = make_memory(stager);
+  if (status != ACCRT_OK)
+    return status;
+  accrt_device_t* device = stager->staging->device;
+  status = table_of(stager->staging)->queue_create(device->driver_device, 0, &stager->queue);
+  if (status != ACCRT_OK) {
+    accrt_device_note_status(device, status);
+    drop_memory(stager);
+    return status;
+  }
+  stager->ready = true;
+  return ACCRT_OK;
+}
+
+/* ---- Copies in flight ---- */
+
+static void landed(void* user, accrt_status_t status, const accrt_error_t* error,
+                   uint64_t time_ns) {
+  slot_t* slot = user;
+  (void)time_ns;
+  slot->status = status;
+  if (status != ACCRT_OK && error != NULL)
+    fail_piece(slot->staging, slot->job, slot->offset_bytes, error);
+  /* Release pairs with the acquire in await_landing. */
+  atomic_store_explicit(&slot->landed, 1, memory_order_release);
+  accrt_futex_wake(&slot->landed, 1);
+}
+
+static accrt_status_t await_landing(stager_t* stager, slot_t* slot) {
+  accrt_device_t* device = stager->staging->device;
+  const accrt_driver_table_t* table = table_of(stager->staging);
+  /* Acquire pairs with the release in landed. */
+  while (atomic_load_explicit(&slot->landed, memory_order_acquire) == 0) {
+    if (!device->caller_runs || table->device_progress == NULL) {
+      accrt_futex_wait(&slot->landed, 0, UINT64_MAX);
+    } else if (table->device_progress(device->driver_device) == 0) {
+      accrt_futex_wait(&slot->landed, 0, PROGRESS_PAUSE_NS);
+    }
+  }
+  return slot->status;
+}
+
+/* Waits for a slot's copy. A failure is in the job then. */
+static accrt_status_t await(stager_t* stager, slot_t* slot) {
+  accrt_staging_t* staging = stager->staging;
+  accrt_status_t status;
+  if (!staging->by_number) {
+    status = await_landing(stager, slot);
+  } else {
+    status =
+        table_of(staging)->queue_wait(stager->queue, slot->number, UINT64_MAX, ACCRT_WAIT_YIELD);
+    if (status != ACCRT_OK)
+      fail_piece(staging, slot->job, slot->offset_bytes, accrt_error_current());
+  }
+  accrt_device_note_status(staging->device, status);
+  return status;
+}
+
+/* Ends the oldest copy in flight. */
+static void retire_oldest(stager_t* stager) {
+  accrt_staging_t* staging = stager->staging;
+  slot_t* slot = &stager->slots[stager->first];
+  accrt_staging_job_t* job = slot->job;
+  accrt_error_enter(job->name);
+  accrt_status_t status = await(stager, slot);
+  stager->first = (stager->first + 1) % staging->slot_count;
+  stager->in_flight -= 1;
+  if (status == ACCRT_OK && job->direction == ACCRT_STAGING_FROM_DEVICE) {
+    status = job->move(job->user, slot->offset_bytes, slot->memory, slot->size_bytes);
+    if (status != ACCRT_OK)
+      fail_piece(staging, job, slot->offset_bytes, accrt_error_current());
+  } else if (status != ACCRT_OK && stager->in_flight == 0) {
+    /* The queue skips all until it is reset, which needs it empty. */
+    accrt_device_note_status(staging->device, table_of(staging)->queue_reset(stager->queue));
+  }
+  end_piece(staging, job, slot->size_bytes);
+}
+
+static accrt_status_t enqueue_copy(stager_t* stager, slot_t* slot) {
+  const accrt_staging_job_t* job = slot->job;
+  const uint64_t device_address = job->address + slot->offset_bytes;
+  const bool up = job->direction == ACCRT_STAGING_TO_DEVICE;
+  accrt_driver_command_t command = {.opcode = ACCRT_DRIVER_COMMAND_COPY, .name = job->name};
+  command.as.copy =
+      (accrt_driver_copy_t){.source = {.binding = ACCRT_DRIVER_NONE,
+                                       .access = ACCRT_KERNEL_ACCESS_READ,
+                                       .offset = VALUE(up ? slot->address : device_address),
+                                       .size_bytes = VALUE(slot->size_bytes)},
+                            .target = {.binding = ACCRT_DRIVER_NONE,
+                                       .access = ACCRT_KERNEL_ACCESS_WRITE,
+                                       .offset = VALUE(up ? device_address : slot->address),
+                                       .size_bytes = VALUE(slot->size_bytes)},
+                            .extent = {VALUE(slot->size_bytes), VALUE(1), VALUE(1)},
+                            .source_stride_bytes = {VALUE(0), VALUE(0)},
+                            .target_stride_bytes = {VALUE(0), VALUE(0)}};
+  atomic_store_explicit(&slot->landed, 0, memory_order_relaxed);
+  slot->number = ++stager->last_number;
+  accrt_driver_submission_t submission = {.struct_size = (uint32_t)sizeof submission,
+                                          .number = slot->number};
+  if (!stager->staging->by_number)
+    submission.completion = (accrt_driver_completion_t){landed, slot};
+  return table_of(stager->staging)->queue_enqueue(stager->queue, &command, &submission);
+}
+
+/* Moves a piece through a slot of this thread; on success it is in flight. */
+static accrt_status_t launch(stager_t* stager, const piece_t* piece) {
+  accrt_staging_t* staging = stager->staging;
+  accrt_staging_job_t* job = piece->job;
+  accrt_status_t status = make_ready(stager);
+  if (status != ACCRT_OK)
+    return status;
+  if (stager->in_flight == staging->slot_count)
+    retire_oldest(stager);
+  accrt_error_enter(job->name);
+  slot_t* slot = &stager->slots[(stager->first + stager->in_flight) % staging->slot_count];
+  slot->job = job;
+  slot->offset_bytes = piece->offset_bytes;
+  slot->size_bytes = piece->size_bytes;
+  if (job->direction == ACCRT_STAGING_TO_DEVICE)
+    status = job->move(job->user, piece->offset_bytes, slot->memory, piece->size_bytes);
+  if (status == ACCRT_OK)
+    status = enqueue_copy(stager, slot);
+  if (status == ACCRT_OK)
+    stager->in_flight += 1;
+  return status;
+}
+
+static void move_piece(stager_t* stager, const piece_t* piece) {
+  accrt_staging_job_t* job = piece->job;
+  accrt_status_t status = ACCRT_OK;
+  accrt_error_enter(job->name);
+  if (!piece->dropped && job->direct) {
+    status = job->move(job->user, piece->offset_bytes,
+                       (void*)(uintptr_t)(job->address + piece->offset_bytes), piece->size_bytes);
+  } else if (!piece->dropped) {
+    status = launch(stager, piece);
+    if (status == ACCRT_OK)
+      return;
+    accrt_device_note_status(stager->staging->device, status);
+  }
+  if (status != ACCRT_OK)
+    fail_piece(stager->staging, job, piece->offset_bytes, accrt_error_current());
+  end_piece(stager->staging, job, piece->size_bytes);
+}
+
+/* ---- Threads ---- */
+
+/* The next piece for this thread. False when it has none and is to end. It sleeps only with nothing in flight. */
+static bool next_piece(stager_t* stager, piece_t* out_piece) {
+  accrt_staging_t* staging = stager->staging;
+  for (;;) {
+    (void)pthread_mutex_lock(&staging->lock);
+    bool claimed = claim(staging, out_piece);
+    while (!claimed && stager->in_flight == 0 && !staging->stopping) {
+      (void)pthread_cond_wait(&staging->changed, &staging->lock);
+      claimed = claim(staging, out_piece);
+    }
+    (void)pthread_mutex_unlock(&staging->lock);
+    if (claimed || stager->in_flight == 0)
+      return claimed;
+    retire_oldest(stager);
+  }
+}
+
+static void* run_stager(void* argument) {
+  stager_t* stager = argument;
+  piece_t piece;
+  accrt_context_set_runtime_thread(true);
+  while (next_piece(stager, &piece))
+    move_piece(stager, &piece);
+  if (stager->ready) {
+    table_of(stager->staging)->queue_destroy(stager->queue);
+    drop_memory(stager);
+  }
+  return NULL;
+}
+
+/* With all signals blocked: the program's handlers run on the program's threads. */
+static int start_thread(stager_t* stager) {
+  sigset_t all, old;
+  (void)sigfillset(&all);
+  (void)pthread_sigmask(SIG_SETMASK, &all, &old);
+  const int error = pthread_create(&stager->thread, NULL, run_stager, stager);
+  (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+  if (error == 0)
+    (void)pthread_setname_np(stager->thread, "accrt-stage");
+  return error;
+}
+
+/* ---- The engine ---- */
+
+static uint32_t default_threads(void) {
+  cpu_set_t set;
+  const int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  const uint32_t most = count < 4 ? 1 : (uint32_t)count * 3 / 4;
+  return most < DEFAULT_THREADS ? most : DEFAULT_THREADS;
+}
+
+static size_t staging_bytes(uint32_t thread_count) {
+  return sizeof(accrt_staging_t) + thread_count * sizeof(stager_t);
+}
+
+static void free_staging(accrt_staging_t* staging, uint32_t thread_count) {
+  (void)pthread_cond_destroy(&staging->changed);
+  (void)pthread_mutex_destroy(&staging->lock);
+  accrt_free(allocator_of(staging), staging, staging_bytes(thread_count));
+}
+
+static void join_threads(accrt_staging_t* staging) {
+  (void)pthread_mutex_lock(&staging->lock);
+  staging->stopping = true;
+  (void)pthread_cond_broadcast(&staging->changed);
+  (void)pthread_mutex_unlock(&staging->lock);
+  for (uint32_t i = 0; i < staging->thread_count; ++i)
+    (void)pthread_join(staging->stagers[i].thread, NULL);
+}
+
+static accrt_status_t make_staging(accrt_device_t* device, accrt_staging_t** out_staging) {
+  const accrt_runtime_options_t* options = &device->instance->runtime_options;
+  const uint32_t threads =
+      options->staging_threads != 0 ? options->staging_threads : default_threads();
+  void* memory;
+  const accrt_status_t status =
+      accrt_alloc(&device->instance->allocator, staging_bytes(threads), &memory);
+  if (status != ACCRT_OK)
+    return status;
+  accrt_staging_t* staging = memory;
+  const accrt_driver_table_t* table = &device->slot->table;
+  const uint64_t slots = options->staging_ring_bytes / options->staging_slot_bytes / threads;
+  staging->device = device;
+  staging->slot_bytes = options->staging_slot_bytes;
+  staging->slot_count = slots < MIN_SLOTS   ? MIN_SLOTS
+                        : slots > MAX_SLOTS ? MAX_SLOTS
+                                            : (uint32_t)slots;
+  staging->by_number = table->queue_progress != NULL && table->queue_wait != NULL;
+  staging->tail = &staging->head;
+  /* Default attributes cannot fail. */
+  (void)pthread_mutex_init(&staging->lock, NULL);
+  (void)pthread_cond_init(&staging->changed, NULL);
+  int error = 0;
+  while (staging->thread_count < threads && error == 0) {
+    stager_t* stager = &staging->stagers[staging->thread_count];
+    stager->staging = staging;
+    error = start_thread(stager);
+    if (error == 0)
+      staging->thread_count += 1;
+  }
+  if (error != 0) {
+    join_threads(staging);
+    free_staging(staging, threads);
+    return ACCRT_FAIL_ERRNO(OUT_OF_MEMORY, error, "could not start %" PRIu32 " staging threads",
+                            threads);
+  }
+  *out_staging = staging;
+  return ACCRT_OK;
+}
+
+accrt_status_t accrt_staging_get(accrt_device_t* device, accrt_staging_t** out_staging) {
+  /* Acquire pairs with the release below. */
+  *out_staging = atomic_load_explicit(&device->staging, memory_order_acquire);
+  if (*out_staging != NULL)
+    return ACCRT_OK;
+  accrt_staging_t* made;
+  const accrt_status_t status = make_staging(device, &made);
+  if (status != ACCRT_OK)
+    return status;
+  accrt_staging_t* present = NULL;
+  if (atomic_compare_exchange_strong_explicit(&device->staging, &present, made,
+                                              memory_order_acq_rel, memory_order_acquire)) {
+    *out_staging = made;
+    return ACCRT_OK;
+  }
+  accrt_staging_stop(made);
+  accrt_staging_destroy(made);
+  *out_staging = present;
+  return ACCRT_OK;
+}
+
+static void cancel(accrt_staging_job_t* job) {
+  accrt_error_t* error = &job->error;
+  memset(error, 0, sizeof *error);
+  error->struct_size = (uint32_t)sizeof *error;
+  error->status = ACCRT_ERROR_CANCELLED;
+  (void)snprintf(error->operation, sizeof error->operation, "%s", job->name);
+  (void)snprintf(error->message, sizeof error->message, "%s",
+                 "dropped: the instance ended before it was moved");
+  job->failed = true;
+}
+
+/* One thread for every two slots' worth: the others would only wake up to find nothing. */
+static void wake_threads(accrt_staging_t* staging, uint64_t size_bytes) {
+  const uint64_t wanted = size_bytes / staging->slot_bytes / 2 + 1;
+  if (wanted >= staging->thread_count) {
+    (void)pthread_cond_broadcast(&staging->changed);
+    return;
+  }
+  for (uint64_t i = 0; i < wanted; ++i)
+    (void)pthread_cond_signal(&staging->changed);
+}
+
+void accrt_staging_post(accrt_staging_t* staging, accrt_staging_job_t* job) {
+  job->next = NULL;
+  job->claimed_bytes = 0;
+  job->left_bytes = job->size_bytes;
+  job->failed = false;
+  (void)pthread_mutex_lock(&staging->lock);
+  const bool over = staging->stopping || job->size_bytes == 0;
+  if (!over) {
+    *staging->tail = job;
+    staging->tail = &job->next;
+    wake_threads(staging, job->size_bytes);
+  } else if (staging->stopping) {
+    cancel(job);
+  }
+  (void)pthread_mutex_unlock(&staging->lock);
+  if (over)
+    job->done(job);
+}
+
+/* A job that somebody waits for. */
+typedef struct run {
+  accrt_staging_job_t job; /* first: see run_done */
+  atomic_uint over;
+} run_t;
+
+static void run_done(accrt_staging_job_t* job) {
+  run_t* run = (run_t*)job;
+  /* Release pairs with the acquire in accrt_staging_run. */
+  atomic_store_explicit(&run->over, 1, memory_order_release);
+  accrt_futex_wake(&run->over, 1);
+}
+
+accrt_status_t accrt_staging_run(accrt_staging_t* staging, accrt_staging_job_t* job) {
+  run_t run = {.job = *job};
+  run.job.done = run_done;
+  accrt_staging_post(staging, &run.job);
+  /* Acquire pairs with the release in run_done. */
+  while (atomic_load_explicit(&run.over, memory_order_acquire) == 0)
+    accrt_futex_wait(&run.over, 0, UINT64_MAX);
+  return run.job.failed ? accrt_error_restore(&run.job.error) : ACCRT_OK;
+}
+
+void accrt_staging_stop(accrt_staging_t* staging) {
+  if (staging == NULL)
+    return;
+  (void)pthread_mutex_lock(&staging->lock);
+  const bool first = !staging->stopping;
+  staging->stopping = true;
+  for (accrt_staging_job_t* job = staging->head; job != NULL; job = job->next) {
+    if (!job->failed)
+      cancel(job);
+  }
+  (void)pthread_mutex_unlock(&staging->lock);
+  if (first)
+    join_threads(staging);
+}
+
+void accrt_staging_destroy(accrt_staging_t* staging) {
+  if (staging != NULL)
+    free_staging(staging, staging->thread_count);
+}
