@@ -1,9 +1,13 @@
-"""Compiles modules and compares what they calculate with the float64 reference, through the Python executor."""
+"""Compiles modules and compares what they calculate with the float64 reference, through the Python executor.
+
+With ACCRT_TEST_DEVICE=cuda modules are compiled for the GPU of this machine and run there (tests/gpu/cuda_exec.py).
+"""
 
 from __future__ import annotations
 
 import functools
 import os
+import sys
 import tempfile
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
@@ -17,14 +21,27 @@ from accrt.compiler import Interpreter, Module, compile
 EPSILON = {"f64": 2.0**-52, "f32": 2.0**-23, "bf16": 2.0**-7, "f16": 2.0**-10}
 
 
+ON_CUDA = os.environ.get("ACCRT_TEST_DEVICE") == "cuda"
+
+
+def _cuda_exec() -> Any:
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "gpu"))
+    try:
+        import cuda_exec
+    finally:
+        sys.path.pop(0)
+    return cuda_exec
+
+
 def target() -> str:
     """The best target of this machine that can be built here."""
-    return kh.host_targets()[-1]
+    return _cuda_exec().driver().arch if ON_CUDA else kh.host_targets()[-1]
 
 
 def program(module: Module, on: str = "", seed: int = kh.SEED) -> accx_exec.Program:
     on = on or target()
-    return accx_exec.Program(compile(module, targets=[on]), on, seed)
+    data = compile(module, targets=[on])
+    return _cuda_exec().Program(data, on) if ON_CUDA else accx_exec.Program(data, on, seed)
 
 
 @functools.lru_cache(maxsize=2)
@@ -67,7 +84,7 @@ def both_agree(
     module: Module, data: bytes, name: str, inputs: Sequence[np.ndarray], scalars: Mapping[str, int], results: Sequence[np.ndarray]
 ) -> None:
     """The runtime, where it is built, gives the very bytes that the executor gave: the kernels are the same."""
-    loaded = runtime_program(data, target())
+    loaded = None if ON_CUDA else runtime_program(data, target())
     if loaded is None:
         return
     made = run_in_runtime(loaded.session(), module, name, [x.copy() for x in inputs], scalars, results)
