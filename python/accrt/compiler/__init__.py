@@ -10,7 +10,8 @@
     compile(m, "scale.accx")
 
 Passes stand apart: passes/ (decompose, merge, pack, fuse, hoist), select.py, bufferize.py, plan.py, emit.py; emission goes
-through accrt.bundle_writer alone. reference.py is the float64 oracle. It needs numpy, xxhash and a C compiler.
+through accrt.bundle_writer alone. reference.py is the float64 oracle. It needs numpy, xxhash and a C
+compiler, and for CUDA nvcc (cuda/).
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from . import ops as _ops  # noqa: F401  - makes operations methods of Value and
 from .driver import available_targets, compile, compile_writer
 from .expr import Expr, ceildiv, maximum, minimum, select
 from .ir import Constant, Function, IRError, Module, State, TensorType, Value, verify
-from .kernels.kerneldef import CSource, KernelDef, Param
+from .kernels.kerneldef import CSource, CudaSource, CudaVariant, KernelDef, OperatorSource, Param
 from .ops import cat
 from .reference import Interpreter
 
 __all__ = [
-    "CSource", "Constant", "Expr", "Function", "IRError", "Interpreter", "KernelDef", "Module", "Param", "State", "SymbolClass",
-    "TensorType", "Value", "available_targets", "cat", "ceildiv", "compile", "compile_writer", "maximum", "minimum", "select",
-    "verify",
+    "CSource", "Constant", "CudaSource", "CudaVariant", "Expr", "Function", "IRError", "Interpreter", "KernelDef", "Module",
+    "OperatorSource", "Param", "State", "SymbolClass", "TensorType", "Value", "available_targets", "cat", "ceildiv", "compile",
+    "compile_writer", "maximum", "minimum", "select", "verify",
 ]  # fmt: skip

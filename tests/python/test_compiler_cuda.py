@@ -1,0 +1,174 @@
+"""CUDA versions of functions, without a GPU: selection for every operation, passes, images and their parameters, targets."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import accx_exec
+import kernel_harness as kh
+import test_compiler_ops as cases
+from accrt.compiler import CSource, CudaSource, Interpreter, KernelDef, Module, SymbolClass, TensorType, available_targets, compile
+from accrt.compiler import driver, passes
+from accrt.compiler.cuda import nvcc
+from accrt.compiler.kernels import image, kerneldef
+
+needs_nvcc = pytest.mark.skipif(not nvcc.available_targets()[0], reason="no nvcc")
+HOST = kh.host_targets()[-1]
+
+
+def small_module():
+    m = Module("small")
+    n = m.symbol("n", minimum=1, maximum=64)
+    w = m.constant("w", np.random.default_rng(3).uniform(-1, 1, (16, 8)).astype(np.float32))
+    b = m.constant("b", np.random.default_rng(4).uniform(-1, 1, 16).astype(np.float32))
+    f = m.function("project")
+    x = f.input("x", "f32", [n, 8])
+    f.result("y", x.linear(w, b).gelu().softmax(-1))
+    return m
+
+
+def test_every_operation_has_cuda_kernels():
+    m = Module("ops")
+    sizes = [m.symbol(name, maximum=1 << 16) for name in ("n", "m")]
+    for name, (build, *_rest) in cases.CASES.items():
+        f = m.function(name)
+        f.result("y", build(f, *sizes))
+        cases._bind_sizes(f, sizes)
+    _work, planned = driver._planned(m, "cuda", True)
+    assert [b.function.name for b, _p in planned] == list(cases.CASES)
+    kernels = {c.launch.kernel.name: c.launch.kernel for b, _p in planned for c in b.commands if c.launch is not None}
+    assert all(k.family == "cuda" and k.name.startswith("cuda.") for k in kernels.values())
+
+
+@pytest.mark.parametrize("compute", ["", "f16", "bf16"])
+def test_passes_keep_what_a_function_means(compute):
+    m = small_module()
+    m.compute.update({"cuda": compute} if compute else {})
+    f = m.function("block")
+    x = f.input("x", "f32", [3, 2, 8])
+    q = x.linear(m.constants["w"], m.constants["b"])
+    mixed = q.view([3, 2, 2, 8]).transpose(1, 2).scaled_dot_product_attention(*(x.view([3, 2, 1, 8]).transpose(1, 2),) * 2)
+    f.result("y", (mixed.transpose(1, 2).view([3, 2, 16]) + q).layer_norm().sum(1))
+    inputs = {"project": np.linspace(-1, 1, 24).reshape(3, 8), "block": np.linspace(-2, 1, 48).reshape(3, 2, 8)}
+    wanted = {name: Interpreter(m).run(name, x)[0] for name, x in inputs.items()}
+
+    def check(name, work):
+        for function, x in inputs.items():
+            np.testing.assert_allclose(Interpreter(work).run(function, x)[0], wanted[function], rtol=1e-9, atol=1e-12, err_msg=name)
+
+    # Constants that prepare functions make have no content for the interpreter: the passes before are compared.
+    pipeline = [p for p in passes.CUDA_PIPELINE if p[0] != "hoist_constants"]
+    work = passes.run(m, pipeline, observe=check)
+    types = {op.result.dtype for op in work.functions["block"].body.walk() if op.name == "accrt.product"}
+    assert types == {compute or "f32"}
+    assert work.functions["block"].results[0].value.dtype == "f32"
+
+
+@needs_nvcc
+def test_a_bundle_has_both_versions_and_is_reproducible(tmp_path, monkeypatch):
+    made = []
+    for cache in ("one", "two"):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / cache))
+        made.append(compile(small_module(), targets=[HOST, "sm_90", "ptx"]))
+    assert made[0] == made[1]
+    bundle = accx_exec.Bundle(made[0])
+    assert sorted({(f.name, f.target) for f in bundle.functions if not f.flags & 1}) == [("project", ""), ("project", "cuda")]
+    kinds = {bundle.string(name).rpartition("small.")[2].split(".")[0]: kind for kind, name, _offset, _size in bundle.images}
+    assert (kinds[HOST.split(".")[0]], kinds["sm_90"], kinds["compute_80"]) == (1, 2, 3)
+    got = accx_exec.Session(accx_exec.Program(made[0], HOST)).run("project", np.ones((3, 8), np.float32))[0]
+    np.testing.assert_allclose(got, Interpreter(small_module()).run("project", np.ones((3, 8)))[0], rtol=1e-5)
+
+
+@needs_nvcc
+def test_a_kernel_whose_parameters_are_others_is_refused():
+    text = 'extern "C" __global__ void twice(const float* x, float* y, int n) { if (threadIdx.x < n) y[threadIdx.x] = 2 * x[threadIdx.x]; }'
+    params = kerneldef.layout([kerneldef.reads("x"), kerneldef.writes("y"), kerneldef.symbol("n")])
+    kernel = KernelDef("twice", "twice", CudaSource(text=text), params, lambda v: (1, 1, 1), family="cuda", block=(32, 1, 1), entry="twice")
+    with pytest.raises(image.ImageError, match=r"twice: .* its parameters .*\(16, 4\).* its record says .*\(16, 8\)"):
+        nvcc.build_images([kernel], ["sm_90"])
+    with pytest.raises(image.ImageError, match="has no kernel 'thrice'"):
+        nvcc.build_images([KernelDef("t", "t", CudaSource(text=text), params, lambda v: (1, 1, 1), family="cuda", block=(32, 1, 1), entry="thrice")], ["sm_90"])
+
+
+def _users_kernel(cuda):
+    host = """
+#include "accrt/kernel.h"
+typedef struct { const float* x; float* y; int64_t n; } twice_params_t;
+int32_t twice(const accrt_kernel_environment_t* e, const accrt_kernel_dispatch_t* d, const accrt_kernel_workgroup_t* w) {
+  (void)e, (void)w;
+  const twice_params_t* p = d->params;
+  for (int64_t i = 0; i < p->n; i++) p->y[i] = 2 * p->x[i];
+  return 0;
+}
+"""
+    device = """
+extern "C" __global__ void twice(const float* x, float* y, long long n) {
+  const long long i = (long long)blockIdx.x * 128 + threadIdx.x;
+  if (i < n) y[i] = 2 * x[i];
+}
+"""
+    params = kerneldef.layout([kerneldef.reads("x"), kerneldef.writes("y"), kerneldef.symbol("n")])
+    other = KernelDef("my.twice.cuda", "twice", CudaSource(text=device), params, lambda v: ((v["n"] + 127) // 128, 1, 1),
+                      family="cuda", block=(128, 1, 1), entry="twice")  # fmt: skip
+    return KernelDef("my.twice", "twice", CSource(text=host, struct="twice_params_t"), params, lambda v: (1, 1, 1), entry="twice",
+                     cuda=other if cuda else None)  # fmt: skip
+
+
+@needs_nvcc
+@pytest.mark.parametrize("cuda", [False, True])
+def test_a_users_kernel_with_and_without_a_counterpart(cuda):
+    m = small_module()
+    f = m.function("doubled")
+    n = m.symbol("k", maximum=100)
+    (y,) = f.kernel(_users_kernel(cuda), [f.input("x", "f32", [n])], [TensorType("f32", (n,))], n=n)
+    f.result("y", y + 1.0)
+    if not cuda:
+        with pytest.raises(ValueError, match="'my.twice' is for host, not for cuda"):
+            compile(m, targets=[HOST, "sm_90"])
+    _work, planned = driver._planned(m, "cuda", cuda)
+    assert [b.function.name for b, _p in planned if not b.function.prepare] == ["project"] + (["doubled"] if cuda else [])
+    if cuda:
+        assert compile(m, targets=["sm_90"])
+
+
+def test_targets_have_names():
+    assert driver._expanded(["cuda", "x86-64-v3"]) == ["sm_80", "sm_90", "ptx", "x86-64-v3"]
+    with pytest.raises(image.ImageError, match="no target 'sm_70'; there are .* and cuda for all of CUDA's"):
+        compile(small_module(), targets=["sm_70"])
+
+
+def test_without_nvcc_hosts_are_compiled_for_as_before():
+    code = (
+        "import numpy as np, test_compiler_cuda as t\n"
+        "from accrt.compiler import available_targets, compile\n"
+        "assert not set(available_targets()) & {'sm_80', 'sm_90', 'ptx'}\n"
+        f"assert compile(t.small_module()) and compile(t.small_module(), targets=['{HOST}'])\n"
+        "try:\n    compile(t.small_module(), targets=['sm_90'])\n"
+        "except Exception as error:\n    print(type(error).__name__, error)\n"
+    )
+    here = os.path.dirname(os.path.abspath(__file__))
+    environment = dict(os.environ, ACCRT_NVCC="/nowhere/nvcc", PYTHONPATH=os.pathsep.join([os.path.join(here, "..", "..", "python"), here]))
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "ImageError no CUDA compiler: tried /nowhere/nvcc" in done.stdout
+
+
+@needs_nvcc
+def test_a_state_is_shared_by_both_versions():
+    m = Module("state")
+    position = m.symbol("position", SymbolClass.RUNTIME, maximum=15)
+    total = m.state("total", "f32", [16, 4])
+    f = m.function("put")
+    x = f.input("x", "f32", [1, 4])
+    f.scalar("position", position)
+    x.state_write(total, [position, 0])
+    f.result("y", f.state_read(total).sum(0))
+    bundle = accx_exec.Bundle(compile(m, targets=[HOST, "sm_90"]))
+    assert [s["name"] for s in bundle.states] == ["total"]
+    assert [f.target for f in bundle.functions] == ["", "cuda"]
+    assert available_targets(["cuda"]) == ["sm_80", "sm_90", "ptx"]
