@@ -300,9 +300,9 @@ static void append_slot(accrt_instance_t* instance, accrt_driver_slot_t* slot) {
   *link = slot;
 }
 
-/* Publishes the driver. Another thread may have opened one of the same name meanwhile. */
+/* Publishes devices, and the driver when it is `new`. Another thread may have opened one of the same name meanwhile. */
 static accrt_status_t publish(accrt_instance_t* instance, accrt_driver_slot_t* slot,
-                              accrt_device_t** devices) {
+                              accrt_device_t** devices, bool new) {
   for (;;) {
     accrt_mutex_lock(&instance->lock);
     const uint32_t seen = instance->device_count;
@@ -317,14 +317,16 @@ static accrt_status_t publish(accrt_instance_t* instance, accrt_driver_slot_t* s
     size_t old_capacity = capacity;
     bool exists = false, done = false;
     accrt_mutex_lock(&instance->lock);
-    for (const accrt_driver_slot_t* other = instance->slots; other != NULL; other = other->next) {
+    for (const accrt_driver_slot_t* other = instance->slots; other != NULL && new;
+         other = other->next) {
       exists |= strcmp(other->name, slot->name) == 0;
     }
     if (!exists && instance->device_count == seen) {
       old = instance->devices;
       old_capacity = instance->device_capacity;
       append_devices(instance, bigger, capacity, devices, slot->device_count);
-      append_slot(instance, slot);
+      if (new)
+        append_slot(instance, slot);
       done = true;
     }
     accrt_mutex_unlock(&instance->lock);
@@ -336,14 +338,19 @@ static accrt_status_t publish(accrt_instance_t* instance, accrt_driver_slot_t* s
   }
 }
 
-static accrt_status_t open_slot(accrt_driver_slot_t* slot, accrt_device_t*** out_devices) {
-  accrt_status_t status = slot->table.open(&slot->environment, &slot->driver);
-  if (status != ACCRT_OK) {
-    slot->driver = NULL;
-    accrt_error_prefix("driver '%s'", slot->name);
-    return status;
-  }
+/* Asks the driver for its devices. When there are none, its reason is kept. */
+static accrt_status_t count_devices(accrt_driver_slot_t* slot, accrt_device_t*** out_devices) {
+  const accrt_error_t saved = *accrt_error_current();
+  accrt_clear_error();
   slot->device_count = slot->table.device_count(slot->driver);
+  const accrt_error_t* error = accrt_error_current();
+  if (slot->device_count == 0 && error->status != ACCRT_OK) {
+    slot->absent_status = error->status;
+    slot->absent_code = error->driver_code;
+    (void)snprintf(slot->absent_name, sizeof slot->absent_name, "%s", error->driver_name);
+    (void)snprintf(slot->absent, sizeof slot->absent, "%s", error->message);
+  }
+  (void)accrt_error_restore(&saved);
   if (slot->device_count > MAX_DEVICES_PER_DRIVER) {
     return ACCRT_FAIL(DRIVER, "driver '%s' claims %" PRIu32 " devices", slot->name,
                       slot->device_count);
@@ -351,8 +358,60 @@ static accrt_status_t open_slot(accrt_driver_slot_t* slot, accrt_device_t*** out
   return make_devices(slot, out_devices);
 }
 
-accrt_status_t accrt_driver_add(accrt_instance_t* instance, accrt_driver_query_fn_t query,
-                                const char* where) {
+static accrt_status_t open_slot(accrt_driver_slot_t* slot, bool lazy,
+                                accrt_device_t*** out_devices) {
+  accrt_status_t status = slot->table.open(&slot->environment, &slot->driver);
+  if (status != ACCRT_OK) {
+    slot->driver = NULL;
+    accrt_error_prefix("driver '%s'", slot->name);
+    return status;
+  }
+  if (lazy)
+    return ACCRT_OK;
+  atomic_init(&slot->counted, ACCRT_DEVICES_COUNTED);
+  return count_devices(slot, out_devices);
+}
+
+static void log_absent(const accrt_driver_slot_t* slot) {
+  /* A machine without such devices is not worth a warning; one whose driver does not work is. */
+  const uint32_t level =
+      slot->absent_status == ACCRT_ERROR_NOT_FOUND ? ACCRT_LOG_INFO : ACCRT_LOG_WARNING;
+  if (slot->absent_status != ACCRT_OK)
+    accrt_instance_log(slot->instance, level, slot->name, "no devices: %s", slot->absent);
+}
+
+/* Counts the devices of a lazy driver. One thread does, the others wait for it: the driver is called under no lock. */
+static accrt_status_t ensure_counted(accrt_driver_slot_t* slot) {
+  for (;;) {
+    unsigned state = ACCRT_DEVICES_UNKNOWN;
+    /* Acquire pairs with the release below. */
+    if (atomic_compare_exchange_strong_explicit(&slot->counted, &state, ACCRT_DEVICES_COUNTING,
+                                                memory_order_acquire, memory_order_acquire)) {
+      accrt_device_t** devices = NULL;
+      accrt_status_t status = count_devices(slot, &devices);
+      if (status == ACCRT_OK)
+        status = publish(slot->instance, slot, devices, false);
+      if (status == ACCRT_OK) {
+        accrt_free_array(&slot->instance->allocator, devices, slot->device_count, sizeof *devices);
+      } else {
+        free_devices(slot->instance, devices, slot->device_count);
+      }
+      /* Release pairs with the acquires of those who find them counted. */
+      atomic_store_explicit(&slot->counted,
+                            status == ACCRT_OK ? ACCRT_DEVICES_COUNTED : ACCRT_DEVICES_UNKNOWN,
+                            memory_order_release);
+      accrt_futex_wake(&slot->counted, INT32_MAX);
+      log_absent(slot);
+      return status;
+    }
+    if (state == ACCRT_DEVICES_COUNTED)
+      return ACCRT_OK;
+    accrt_futex_wait(&slot->counted, ACCRT_DEVICES_COUNTING, UINT64_MAX);
+  }
+}
+
+static accrt_status_t add_driver(accrt_instance_t* instance, accrt_driver_query_fn_t query,
+                                 const char* where, bool lazy) {
   const accrt_driver_table_t* table = query(ACCRT_DRIVER_ABI_VERSION);
   if (table == NULL) {
     return ACCRT_FAIL_INNER(
@@ -381,9 +440,9 @@ accrt_status_t accrt_driver_add(accrt_instance_t* instance, accrt_driver_query_f
   fill_environment(slot);
   status = check_own_options(slot);
   if (status == ACCRT_OK)
-    status = open_slot(slot, &devices);
+    status = open_slot(slot, lazy, &devices);
   if (status == ACCRT_OK)
-    status = publish(instance, slot, devices);
+    status = publish(instance, slot, devices, true);
   if (status != ACCRT_OK) {
     free_devices(instance, devices, slot->device_count);
     if (slot->driver != NULL)
@@ -393,6 +452,16 @@ accrt_status_t accrt_driver_add(accrt_instance_t* instance, accrt_driver_query_f
   }
   accrt_free_array(&instance->allocator, devices, slot->device_count, sizeof *devices);
   return ACCRT_OK;
+}
+
+accrt_status_t accrt_driver_add(accrt_instance_t* instance, accrt_driver_query_fn_t query,
+                                const char* where) {
+  return add_driver(instance, query, where, false);
+}
+
+accrt_status_t accrt_driver_add_lazy(accrt_instance_t* instance, accrt_driver_query_fn_t query,
+                                     const char* where) {
+  return add_driver(instance, query, where, true);
 }
 
 accrt_status_t accrt_instance_register_driver(accrt_instance_t* instance,
@@ -432,15 +501,28 @@ accrt_status_t accrt_instance_load_driver(accrt_instance_t* instance, const char
 
 /* ---- Devices ---- */
 
+/* Of all drivers. */
+static accrt_status_t ensure_all_counted(accrt_instance_t* instance) {
+  accrt_status_t status = ACCRT_OK;
+  for (const accrt_driver_slot_t* slot = next_slot(instance, NULL);
+       slot != NULL && status == ACCRT_OK; slot = next_slot(instance, slot)) {
+    status = ensure_counted((accrt_driver_slot_t*)(uintptr_t)slot);
+  }
+  return status;
+}
+
 accrt_status_t accrt_instance_device_count(accrt_instance_t* instance, uint32_t* out_count) {
   if (out_count == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "out_count is NULL");
   *out_count = 0;
-  const accrt_status_t status = accrt_check_fork();
+  accrt_status_t status = accrt_check_fork();
   if (status != ACCRT_OK)
     return status;
   if (instance == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "instance is NULL");
+  status = ensure_all_counted(instance);
+  if (status != ACCRT_OK)
+    return status;
   accrt_mutex_lock(&instance->lock);
   *out_count = instance->device_count;
   accrt_mutex_unlock(&instance->lock);
@@ -505,20 +587,34 @@ static accrt_status_t give_device(accrt_device_t* device, accrt_device_t** out_d
   return ACCRT_OK;
 }
 
+static accrt_device_t* device_of_index(accrt_instance_t* instance, uint32_t index,
+                                       uint32_t* out_count) {
+  accrt_mutex_lock(&instance->lock);
+  *out_count = instance->device_count;
+  accrt_device_t* device = index < *out_count ? instance->devices[index] : NULL;
+  accrt_mutex_unlock(&instance->lock);
+  return device;
+}
+
 accrt_status_t accrt_instance_device(accrt_instance_t* instance, uint32_t index,
                                      accrt_device_t** out_device) {
   if (out_device == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "out_device is NULL");
   *out_device = NULL;
-  const accrt_status_t status = accrt_check_fork();
+  accrt_status_t status = accrt_check_fork();
   if (status != ACCRT_OK)
     return status;
   if (instance == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "instance is NULL");
-  accrt_mutex_lock(&instance->lock);
-  const uint32_t count = instance->device_count;
-  accrt_device_t* device = index < count ? instance->devices[index] : NULL;
-  accrt_mutex_unlock(&instance->lock);
+  uint32_t count;
+  accrt_device_t* device = device_of_index(instance, index, &count);
+  if (device == NULL) {
+    /* It may be of a driver that has not counted its devices yet. */
+    status = ensure_all_counted(instance);
+    if (status != ACCRT_OK)
+      return status;
+    device = device_of_index(instance, index, &count);
+  }
   if (device == NULL)
     return ACCRT_FAIL(OUT_OF_RANGE, "device %" PRIu32 " of %" PRIu32, index, count);
   return give_device(device, out_device);
@@ -531,7 +627,28 @@ static bool is_named(const accrt_device_t* device, const char* name) {
   return strcmp(full, name) == 0 || (device->index == 0 && strcmp(device->slot->name, name) == 0);
 }
 
+/* The driver that a device's name is of: its own name, alone or with an index. */
+static accrt_driver_slot_t* slot_of_name(accrt_instance_t* instance, const char* name) {
+  const accrt_driver_slot_t* slot = next_slot(instance, NULL);
+  for (; slot != NULL; slot = next_slot(instance, slot)) {
+    const size_t length = strlen(slot->name);
+    if (strncmp(slot->name, name, length) == 0 && (name[length] == '\0' || name[length] == ':'))
+      break;
+  }
+  return (accrt_driver_slot_t*)(uintptr_t)slot;
+}
+
+/* A driver without devices has a reason, and a status of its own for it. */
+static accrt_status_t fail_absent(const accrt_driver_slot_t* slot, const char* name) {
+  return accrt_error_record_driver(slot->absent_status, slot->absent_code, slot->absent_name,
+                                   accrt_error_operation("accrt_instance_device_by_name"), __FILE__,
+                                   (uint32_t)__LINE__, "no device '%.80s': %s", name, slot->absent);
+}
+
 static accrt_status_t fail_not_found(accrt_instance_t* instance, const char* name) {
+  const accrt_driver_slot_t* slot = slot_of_name(instance, name);
+  if (slot != NULL && slot->device_count == 0 && slot->absent_status != ACCRT_OK)
+    return fail_absent(slot, name);
   char text[256] = "";
   size_t length = 0;
   accrt_mutex_lock(&instance->lock);
@@ -551,11 +668,15 @@ accrt_status_t accrt_instance_device_by_name(accrt_instance_t* instance, const c
   if (out_device == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "out_device is NULL");
   *out_device = NULL;
-  const accrt_status_t status = accrt_check_fork();
+  accrt_status_t status = accrt_check_fork();
   if (status != ACCRT_OK)
     return status;
   if (instance == NULL || name == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", instance == NULL ? "instance" : "name");
+  accrt_driver_slot_t* slot = slot_of_name(instance, name);
+  status = slot != NULL ? ensure_counted(slot) : ACCRT_OK;
+  if (status != ACCRT_OK)
+    return status;
   accrt_device_t* found = NULL;
   accrt_mutex_lock(&instance->lock);
   for (uint32_t i = 0; i < instance->device_count && found == NULL; ++i) {

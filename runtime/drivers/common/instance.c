@@ -9,6 +9,9 @@
 #include "runtime/drivers/common/staging.h"
 
 extern const accrt_driver_table_t* accrt_driver_host_query(uint32_t max_abi);
+#ifdef ACCRT_CUDA
+extern const accrt_driver_table_t* accrt_driver_cuda_query(uint32_t max_abi);
+#endif
 
 #define MAX_OPTIONS 1024
 #define TEARDOWN_PAUSE_NS UINT64_C(50000)
@@ -216,25 +219,40 @@ static accrt_status_t check_options(const accrt_instance_options_t* options) {
   return ACCRT_OK;
 }
 
-static void open_built_in(accrt_instance_t* instance) {
-  if (accrt_driver_add(instance, accrt_driver_host_query, "built-in host driver") == ACCRT_OK)
-    return;
-  accrt_instance_log(instance, ACCRT_LOG_WARNING, "instance", "built-in host driver: %s",
+/* A bad option is the caller's mistake, not a driver that is not there: the instance is refused. */
+static accrt_status_t note_built_in(accrt_instance_t* instance, accrt_status_t status,
+                                    const char* where) {
+  if (status == ACCRT_OK || status == ACCRT_ERROR_INVALID_ARGUMENT ||
+      status == ACCRT_ERROR_NOT_FOUND || status == ACCRT_ERROR_OUT_OF_MEMORY) {
+    return status;
+  }
+  accrt_instance_log(instance, ACCRT_LOG_WARNING, "instance", "%s: %s", where,
                      accrt_error_current()->message);
+  return ACCRT_OK;
 }
 
-/* A bad option is the caller's mistake, not a driver that is not there: the instance is refused. */
+static accrt_status_t open_built_in(accrt_instance_t* instance) {
+  static const char host[] = "built-in host driver";
+  accrt_status_t status =
+      note_built_in(instance, accrt_driver_add(instance, accrt_driver_host_query, host), host);
+#ifdef ACCRT_CUDA
+  static const char cuda[] = "built-in CUDA driver";
+  if (status == ACCRT_OK) {
+    status = note_built_in(instance, accrt_driver_add_lazy(instance, accrt_driver_cuda_query, cuda),
+                           cuda);
+  }
+#endif
+  return status;
+}
+
 static accrt_status_t open_drivers(accrt_instance_t* instance) {
   if (instance->flags & ACCRT_INSTANCE_FLAG_NO_DRIVERS)
     return ACCRT_OK;
   const accrt_error_t saved = *accrt_error_current();
   accrt_clear_error();
-  open_built_in(instance);
-  const accrt_status_t status = accrt_error_current()->status;
-  if (status == ACCRT_ERROR_INVALID_ARGUMENT || status == ACCRT_ERROR_NOT_FOUND ||
-      status == ACCRT_ERROR_OUT_OF_MEMORY) {
+  const accrt_status_t status = open_built_in(instance);
+  if (status != ACCRT_OK)
     return status;
-  }
   (void)accrt_error_restore(&saved);
   return accrt_options_check(instance);
 }

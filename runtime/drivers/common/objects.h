@@ -35,8 +35,17 @@ typedef struct accrt_driver_slot {
   accrt_driver_t* driver;
   accrt_driver_environment_t environment;
   char name[32];
-  uint32_t device_count;
+  uint32_t device_count; /* valid when counted; then never changes */
+  atomic_uint counted;   /* ACCRT_DEVICES_* */
+  /* Why there are none, when there are none. */
+  accrt_status_t absent_status;
+  int32_t absent_code;
+  char absent_name[32];
+  char absent[512];
 } accrt_driver_slot_t;
+#define ACCRT_DEVICES_UNKNOWN 0u
+#define ACCRT_DEVICES_COUNTING 1u
+#define ACCRT_DEVICES_COUNTED 2u
 
 /* The runtime's own options: options.c. */
 typedef struct accrt_runtime_options {
@@ -285,6 +294,9 @@ bool accrt_runtime_option_known(const char* key, accrt_near_t* near);
 accrt_status_t accrt_runtime_options_read(accrt_instance_t* instance);
 /* The value of an option that was given, or NULL. */
 const char* accrt_instance_option(const accrt_instance_t* instance, const char* key);
+/* The same for a driver that takes long to find its devices: they are counted when somebody asks for them. */
+accrt_status_t accrt_driver_add_lazy(accrt_instance_t* instance, accrt_driver_query_fn_t query,
+                                     const char* where);
 /* Checks the caller's option keys against what open drivers know. */
 accrt_status_t accrt_options_check(accrt_instance_t* instance);
 /* A device is gone for good when `status` says so. */

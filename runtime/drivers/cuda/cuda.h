@@ -36,6 +36,8 @@
 /* Clusters up to this many workgroups run on every device that has clusters. */
 #define CUDA_PORTABLE_CLUSTER 8u
 #define CUDA_LAUNCH_MAX_ATTRIBUTES 4u
+/* Where device memory comes from cuMemAlloc: it hands out whole pieces of this size. */
+#define CUDA_PLAIN_GRANULARITY_BYTES (UINT64_C(2) << 20)
 
 typedef struct cuda_driver cuda_driver_t;
 typedef struct cuda_device cuda_device_t;
@@ -60,13 +62,15 @@ typedef struct cuda_api {
 
 /* Opens libcuda.so.1 and fills the table. Fails naming what is missing. Does not start CUDA. */
 accrt_status_t accrt_cuda_symbols_load(const accrt_driver_environment_t* environment,
-                                       cuda_api_t* out_api);
+                                       const char* library_path, cuda_api_t* out_api,
+                                       int* out_version);
 
 /* ---- Options (options.c) ---- */
 
 typedef struct cuda_options {
+  const char* library_path;   /* "cuda.library"; default libcuda.so.1 */
   const char* cache_path;     /* "cuda.cache"; NULL: PTX is not kept on disk */
-  uint64_t cache_limit_bytes; /* "cuda.cache_mb" */
+  uint64_t cache_limit_bytes; /* "cuda.cache_mib" */
   bool virtual_memory;        /* "cuda.virtual_memory" */
   uint32_t max_graphs; /* "cuda.graphs": instantiated graphs that lists and launches may keep */
 } cuda_options_t;
@@ -87,11 +91,23 @@ struct cuda_driver {
   uint32_t device_count;
   accrt_mutex_t mutex;                      /* guards devices */
   cuda_device_t* devices[CUDA_MAX_DEVICES]; /* the open ones, by ordinal */
+  bool started;                             /* libcuda is open and initialised */
   accrt_mutex_t imports_mutex;              /* guards imports */
   struct cuda_import* imports;              /* host memory registered by us */
 };
 
 /* ---- Devices (device.c) ---- */
+
+/* What lists share (graph_cache.c, graph_operator.c). */
+typedef struct cuda_graphs {
+  accrt_mutex_t mutex; /* guards what follows, except epoch */
+  struct cuda_instance* instances;
+  uint32_t count;
+  CUstream capture_stream; /* a spare one, to capture operators on; NULL: none */
+  atomic_uint epoch;       /* counts up when an instance is made: what ages are told in */
+} cuda_graphs_t;
+/* The lists are gone. The device's context is current. */
+void accrt_cuda_graphs_close(cuda_device_t* device);
 
 struct cuda_device {
   cuda_driver_t* driver;
@@ -121,18 +137,23 @@ struct cuda_device {
   accrt_mutex_t mutex; /* guards what follows */
   accrt_error_t failure;
   cuda_memory_t* memories; /* what peers must be able to reach */
+  uint64_t peer_mask;      /* devices, by ordinal, that may reach this one's memory */
+  CUdevice peer_devices[CUDA_MAX_DEVICES];
+  cuda_poller_t* poller;
+  cuda_graphs_t graphs;
+  accrt_mutex_t queues_mutex; /* guards queues; held while what they have is waited for */
   cuda_queue_t* queues;
-  uint64_t peer_mask;     /* devices, by ordinal, that may reach this one's memory */
-  uint64_t peer_contexts; /* devices whose context this one's may reach */
-  cuda_poller_t* poller;  /* NULL until it is needed */
-  CUevent base_event;     /* tracing: a moment on the device ... */
-  uint64_t base_ns;       /* ... and on the monotonic clock */
 };
 
 static inline bool cuda_device_is_lost(cuda_device_t* device) {
   /* Acquire pairs with the release in accrt_cuda_device_lose. */
   return atomic_load_explicit(&device->lost, memory_order_acquire) != 0;
 }
+accrt_status_t accrt_cuda_device_open(accrt_driver_t* driver, uint32_t index,
+                                      accrt_driver_device_t** out_device);
+void accrt_cuda_device_close(accrt_driver_device_t* device);
+void accrt_cuda_device_info(accrt_driver_device_t* device, accrt_device_info_t* out_info);
+accrt_status_t accrt_cuda_device_status(accrt_driver_device_t* device);
 /* The first failure of the context. Later ones are not kept. */
 void accrt_cuda_device_lose(cuda_device_t* device, CUresult result, const char* operation,
                             const char* message);
@@ -186,6 +207,12 @@ const char* accrt_cuda_result_name(const cuda_api_t* api, CUresult result);
  * device. Returns the status. */
 accrt_status_t accrt_cuda_fail(cuda_device_t* device, CUresult result, const char* call,
                                const char* format, ...) __attribute__((format(printf, 4, 5)));
+/* The same before there is a device. */
+accrt_status_t accrt_cuda_fail_at(const accrt_driver_environment_t* environment,
+                                  const cuda_api_t* api, CUresult result, const char* call,
+                                  const char* format, ...) __attribute__((format(printf, 5, 6)));
+/* What this thread's last failed call of this driver recorded, for accrt_cuda_queue_fail. */
+void accrt_cuda_last_failure(accrt_error_t* out_error);
 /* Records a failure of this driver's own. */
 accrt_status_t accrt_cuda_refuse(const accrt_driver_environment_t* environment,
                                  accrt_status_t status, const char* operation, const char* format,
@@ -207,10 +234,14 @@ struct cuda_memory {
   uint32_t kind;
   bool exportable;
   CUdeviceptr address;
+  void* host_pointer; /* PINNED, REGISTERED */
   uint64_t size_bytes;
   CUmemGenericAllocationHandle allocation; /* VIRTUAL */
   struct cuda_import* import;              /* REGISTERED by us */
 };
+
+/* Lets `device` reach all virtual memory of `owner`, what it has and will have. */
+accrt_status_t accrt_cuda_memory_open_to(cuda_device_t* owner, cuda_device_t* device);
 
 /* ---- Code (module.c, ptx_cache.c, image.c) ---- */
 
@@ -245,7 +276,8 @@ struct cuda_mark {
   cuda_mark_t* next; /* older first; or in the queue's spares */
   CUevent event;
   uint64_t number;
-  uint32_t users; /* waiting threads and notifications: not recycled before */
+  uint32_t users; /* waiting threads and tickets: not recycled before */
+  bool retired;   /* reached, and out of the chain */
 };
 
 struct cuda_queue {
@@ -254,27 +286,36 @@ struct cuda_queue {
   cuda_queue_t* next;
   CUstream stream;
   bool owned; /* false: wrapped */
+  /* The queue's owner, and the poller while it looks at it. */
+  atomic_uint references;
   /* Number of the last submission given to CUDA. Release when it is set (after the launch) pairs with the acquire of who
    * records or queries behind it. */
   _Alignas(64) atomic_uint_least64_t submitted;
-  /* All up to this have ended. Only grows, under the mutex; read without it. */
+  /* All up to this have ended. Only grows. Release when it is raised pairs with the acquire of who reads it. */
   atomic_uint_least64_t completed;
   /* A failure of this queue alone (an operator's, in the middle of a list). Set with release after `failure` is written. */
   atomic_uint failed;
   accrt_mutex_t mutex; /* guards what follows */
   accrt_error_t failure;
-  cuda_mark_t* oldest;
-  cuda_mark_t** newest_link;
-  uint64_t newest_number;
-  cuda_mark_t* spares;
-  uint32_t references; /* of the queue itself and of notifications in flight */
+  cuda_mark_t* oldest; /* marks in flight */
+  cuda_mark_t* newest;
+  cuda_mark_t* spare_marks;
+  struct cuda_ticket* first_ticket;
+  struct cuda_ticket* last_ticket;
+  struct cuda_ticket* spare_tickets;
+  bool watched;      /* the poller looks at it */
+  bool told;         /* a completion has told the failure: those behind it are poisoned */
+  uint64_t reported; /* what queue_progress said last */
+  /* The poller's own. */
+  cuda_queue_t* poller_next;
+  uint64_t head_number; /* of the ticket that it waits for ... */
+  uint64_t head_ns;     /* ... and since when */
 };
 
 /* What one submission needs around the calls of CUDA that it makes. */
 typedef struct cuda_submit {
   cuda_scope_t scope;
-  CUevent trace_begin; /* NULL: not tracing */
-  CUevent trace_end;
+  struct cuda_ticket* ticket; /* NULL: no completion, no trace */
 } cuda_submit_t;
 
 /* Begins a submission: refuses on a lost device, a failed queue, or a wrapped stream that is being captured
@@ -301,9 +342,20 @@ static inline bool cuda_queue_is_ready(cuda_queue_t* queue) {
          atomic_load_explicit(&queue->failed, memory_order_acquire) == 0;
 }
 /* Fails the queue from this submission on, because its work ended half-way (an operator's failure in the middle of a list). The
- * record is this thread's last error as accrt_cuda_fail or _refuse made it. The submission then ends with accrt_cuda_submit_end(...,
- * ACCRT_OK), and its completion tells the failure. */
+ * submission then ends with accrt_cuda_submit_end(..., ACCRT_OK), and its completion tells the failure. */
 void accrt_cuda_queue_fail(cuda_queue_t* queue, uint64_t number, const accrt_error_t* error);
+/* Nothing may be enqueued on, recorded on or asked of a stream that is being captured: that would be recorded, or break the
+ * capture. Only wrapped streams can be. */
+bool accrt_cuda_queue_is_capturing(const cuda_queue_t* queue);
+/* Looks how far the queue is, with the context current and relaxed. CUDA_SUCCESS: all that is marked has ended. */
+CUresult accrt_cuda_queue_advance(cuda_queue_t* queue);
+void accrt_cuda_queue_unref(cuda_queue_t* queue);
+/* Gives a ticket and its mark back to the queue. */
+void accrt_cuda_ticket_return(cuda_queue_t* queue, struct cuda_ticket* ticket);
+/* Waits until all that was given to the device's queues so far has ended. */
+void accrt_cuda_device_drain(cuda_device_t* device);
+/* Sleeps a little, by how long something is being waited for already: an eighth of it, at most 100 us, at first not at all. */
+void accrt_cuda_back_off(uint64_t waited_ns);
 
 /* Values and addresses of a command, for one submission. */
 static inline uint64_t cuda_value(const accrt_driver_value_t* value,
@@ -330,6 +382,10 @@ accrt_status_t accrt_cuda_command_enqueue(cuda_device_t* device, CUstream stream
 CUresult accrt_cuda_kernel_launch(const cuda_kernel_t* kernel, CUstream stream,
                                   const uint32_t grid[3], const void* block);
 
+/* Records that a launch was refused. */
+accrt_status_t accrt_cuda_kernel_fail(const cuda_kernel_t* kernel, CUresult result,
+                                      const uint32_t grid[3]);
+
 /* ---- Copies (copy.c): how a strided copy is said to CUDA ---- */
 
 /* A copy with its values known: extent[0] bytes, extent[1] rows, extent[2] planes. */
@@ -351,10 +407,35 @@ uint32_t accrt_cuda_copy_shape(cuda_copy_t* copy, uint64_t max_pitch_bytes);
 /* The values of a command's copy. */
 void accrt_cuda_copy_values(const accrt_driver_copy_t* command,
                             const accrt_driver_submission_t* submission, cuda_copy_t* out_copy);
+/* The requests that 2D and 3D shapes are. */
+void accrt_cuda_copy_2d(const cuda_copy_t* copy, CUDA_MEMCPY2D* out_request);
+void accrt_cuda_copy_3d(const cuda_copy_t* copy, CUDA_MEMCPY3D* out_request);
 accrt_status_t accrt_cuda_copy_enqueue(cuda_device_t* device, CUstream stream, cuda_copy_t* copy);
 accrt_status_t accrt_cuda_fill_enqueue(cuda_device_t* device, CUstream stream, uint64_t target,
                                        uint64_t size_bytes, uint64_t pattern,
                                        uint32_t pattern_bytes);
+
+/* ---- The poller (poller.c) ---- */
+
+/* A completion, or a trace, that waits for a mark. In the queue's chain in the order of submissions; kept for reuse. */
+typedef struct cuda_ticket {
+  struct cuda_ticket* next;
+  cuda_mark_t* mark;
+  accrt_driver_completion_t completion;
+  uint64_t number;
+  bool is_notification; /* tells the queue's failure, is not skipped by it */
+  bool is_traced;
+  uint64_t stream_id;
+  char name[64];
+  CUevent begin; /* with timing; NULL until the ticket is first traced */
+  CUevent end;
+} cuda_ticket_t;
+
+accrt_status_t accrt_cuda_poller_start(cuda_device_t* device);
+/* No queue has tickets. NULL-safe in its parts: also for a device that could not be opened. */
+void accrt_cuda_poller_stop(cuda_device_t* device);
+/* The queue has tickets: the poller looks at it until it has none. Keeps a reference of the queue meanwhile. */
+void accrt_cuda_poller_watch(cuda_queue_t* queue);
 
 /* ---- Events (event.c) ---- */
 
@@ -387,6 +468,11 @@ accrt_status_t accrt_cuda_memory_import_handle(accrt_driver_device_t* device,
                                                accrt_driver_memory_t* out_memory);
 accrt_status_t accrt_cuda_device_enable_peer(accrt_driver_device_t* device,
                                              accrt_driver_device_t* peer);
+/* graph_operator.c */
+accrt_status_t accrt_cuda_operator_workspace(accrt_driver_device_t* device,
+                                             const accrt_driver_operator_t* operation,
+                                             const void* params, uint32_t params_size_bytes,
+                                             uint64_t* out_size_bytes);
 /* module.c */
 accrt_status_t accrt_cuda_module_load(accrt_driver_device_t* device,
                                       const accrt_driver_image_t* image,
@@ -421,6 +507,13 @@ accrt_status_t accrt_cuda_event_synchronize(accrt_driver_event_t* event, uint64_
                                             uint32_t policy);
 accrt_status_t accrt_cuda_event_elapsed(accrt_driver_event_t* start, accrt_driver_event_t* end,
                                         int64_t* out_elapsed_ns);
+/* list.c: lists whose commands are enqueued one by one */
+accrt_status_t accrt_cuda_plain_list_create(accrt_driver_device_t* device,
+                                            const accrt_driver_list_info_t* info,
+                                            accrt_driver_list_t** out_list);
+void accrt_cuda_plain_list_destroy(accrt_driver_list_t* list);
+accrt_status_t accrt_cuda_plain_execute(accrt_driver_queue_t* queue, accrt_driver_list_t* list,
+                                        const accrt_driver_submission_t* submission);
 /* graph.c: lists, with their host operators */
 accrt_status_t accrt_cuda_list_create(accrt_driver_device_t* device,
                                       const accrt_driver_list_info_t* info,

@@ -1,0 +1,233 @@
+/* runtime/drivers/cuda/copy.c - how strided copies and fills are said to CUDA. Addresses are unified: CUDA finds out itself on
+ * which side host, device or peer memory lies.
+ *
+ * CUDA's 2D and 3D copies want pitches of at least the width, below a limit, and planes of a whole number of pitches. What is not
+ * of that shape (a source that repeats with a stride of 0, rows that overlap in the source) is copied in smaller pieces.
+ */
+#include <string.h>
+
+#include "runtime/drivers/cuda/cuda.h"
+
+/* ---- Shapes ---- */
+
+static void drop_unit_dimensions(cuda_copy_t* copy) {
+  if (copy->extent[1] == 1) {
+    copy->extent[1] = copy->extent[2];
+    copy->source_stride[0] = copy->source_stride[1];
+    copy->target_stride[0] = copy->target_stride[1];
+    copy->extent[2] = 1;
+  }
+  if (copy->extent[2] == 1) {
+    copy->source_stride[1] = 0;
+    copy->target_stride[1] = 0;
+  }
+  if (copy->extent[1] == 1) {
+    copy->source_stride[0] = copy->extent[0];
+    copy->target_stride[0] = copy->extent[0];
+  }
+}
+
+/* Rows that follow one another on both sides are one row; planes that do are more rows. */
+static void merge(cuda_copy_t* copy) {
+  uint64_t whole;
+  if (copy->extent[2] > 1 && accrt_mul_u64(copy->extent[1], copy->source_stride[0], &whole) &&
+      whole == copy->source_stride[1] &&
+      accrt_mul_u64(copy->extent[1], copy->target_stride[0], &whole) &&
+      whole == copy->target_stride[1] && accrt_mul_u64(copy->extent[1], copy->extent[2], &whole)) {
+    copy->extent[1] = whole;
+    copy->extent[2] = 1;
+    copy->source_stride[1] = copy->target_stride[1] = 0;
+  }
+  if (copy->extent[1] > 1 && copy->source_stride[0] == copy->extent[0] &&
+      copy->target_stride[0] == copy->extent[0] &&
+      accrt_mul_u64(copy->extent[0], copy->extent[1], &whole)) {
+    copy->extent[0] = whole;
+    copy->extent[1] = 1;
+    drop_unit_dimensions(copy);
+  }
+}
+
+static bool is_pitch(uint64_t stride, uint64_t width, uint64_t max_pitch_bytes) {
+  return stride >= width && stride <= max_pitch_bytes;
+}
+
+static bool are_pitches(const cuda_copy_t* copy, uint64_t max_pitch_bytes) {
+  return is_pitch(copy->source_stride[0], copy->extent[0], max_pitch_bytes) &&
+         is_pitch(copy->target_stride[0], copy->extent[0], max_pitch_bytes);
+}
+
+/* Planes a whole number of pitches apart, and not closer than they are high. */
+static bool is_height(uint64_t plane_stride, uint64_t pitch, uint64_t rows) {
+  return plane_stride % pitch == 0 && plane_stride / pitch >= rows;
+}
+
+uint32_t accrt_cuda_copy_shape(cuda_copy_t* copy, uint64_t max_pitch_bytes) {
+  if (copy->extent[0] == 0 || copy->extent[1] == 0 || copy->extent[2] == 0)
+    return CUDA_COPY_NOTHING;
+  drop_unit_dimensions(copy);
+  merge(copy);
+  if (copy->extent[1] == 1 && copy->extent[2] == 1)
+    return CUDA_COPY_LINEAR;
+  const bool pitched = are_pitches(copy, max_pitch_bytes);
+  if (copy->extent[2] == 1)
+    return pitched ? CUDA_COPY_2D : CUDA_COPY_ROWS;
+  if (pitched && is_height(copy->source_stride[1], copy->source_stride[0], copy->extent[1]) &&
+      is_height(copy->target_stride[1], copy->target_stride[0], copy->extent[1])) {
+    return CUDA_COPY_3D;
+  }
+  return CUDA_COPY_PLANES;
+}
+
+void accrt_cuda_copy_values(const accrt_driver_copy_t* command,
+                            const accrt_driver_submission_t* submission, cuda_copy_t* out_copy) {
+  out_copy->source = cuda_address(&command->source, submission);
+  out_copy->target = cuda_address(&command->target, submission);
+  for (int i = 0; i < 3; ++i)
+    out_copy->extent[i] = cuda_value(&command->extent[i], submission);
+  for (int i = 0; i < 2; ++i) {
+    out_copy->source_stride[i] = cuda_value(&command->source_stride_bytes[i], submission);
+    out_copy->target_stride[i] = cuda_value(&command->target_stride_bytes[i], submission);
+  }
+}
+
+/* ---- Enqueuing ---- */
+
+static CUresult copy_linear(const cuda_device_t* device, CUstream stream, uint64_t source,
+                            uint64_t target, uint64_t size_bytes) {
+  return device->api->cuMemcpyAsync(target, source, size_bytes, stream);
+}
+
+void accrt_cuda_copy_2d(const cuda_copy_t* copy, CUDA_MEMCPY2D* out_request) {
+  memset(out_request, 0, sizeof *out_request);
+  out_request->srcMemoryType = CU_MEMORYTYPE_UNIFIED;
+  out_request->srcDevice = copy->source;
+  out_request->srcPitch = copy->source_stride[0];
+  out_request->dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+  out_request->dstDevice = copy->target;
+  out_request->dstPitch = copy->target_stride[0];
+  out_request->WidthInBytes = copy->extent[0];
+  out_request->Height = copy->extent[1];
+}
+
+void accrt_cuda_copy_3d(const cuda_copy_t* copy, CUDA_MEMCPY3D* out_request) {
+  memset(out_request, 0, sizeof *out_request);
+  out_request->srcMemoryType = CU_MEMORYTYPE_UNIFIED;
+  out_request->srcDevice = copy->source;
+  out_request->srcPitch = copy->source_stride[0];
+  out_request->srcHeight =
+      copy->extent[2] > 1 ? copy->source_stride[1] / copy->source_stride[0] : copy->extent[1];
+  out_request->dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+  out_request->dstDevice = copy->target;
+  out_request->dstPitch = copy->target_stride[0];
+  out_request->dstHeight =
+      copy->extent[2] > 1 ? copy->target_stride[1] / copy->target_stride[0] : copy->extent[1];
+  out_request->WidthInBytes = copy->extent[0];
+  out_request->Height = copy->extent[1];
+  out_request->Depth = copy->extent[2];
+}
+
+static CUresult copy_rows(const cuda_device_t* device, CUstream stream, const cuda_copy_t* copy) {
+  CUresult result = CUDA_SUCCESS;
+  for (uint64_t row = 0; row < copy->extent[1] && result == CUDA_SUCCESS; ++row) {
+    result = copy_linear(device, stream, copy->source + row * copy->source_stride[0],
+                         copy->target + row * copy->target_stride[0], copy->extent[0]);
+  }
+  return result;
+}
+
+/* At most one plane. */
+static CUresult copy_plane(const cuda_device_t* device, CUstream stream, const cuda_copy_t* copy,
+                           uint32_t shape) {
+  CUDA_MEMCPY2D request;
+  switch (shape) {
+  case CUDA_COPY_LINEAR:
+    return copy_linear(device, stream, copy->source, copy->target, copy->extent[0]);
+  case CUDA_COPY_2D:
+    accrt_cuda_copy_2d(copy, &request);
+    return device->api->cuMemcpy2DAsync(&request, stream);
+  case CUDA_COPY_ROWS:
+    return copy_rows(device, stream, copy);
+  default:
+    return CUDA_SUCCESS;
+  }
+}
+
+static CUresult copy_planes(const cuda_device_t* device, CUstream stream, const cuda_copy_t* copy) {
+  CUresult result = CUDA_SUCCESS;
+  for (uint64_t plane = 0; plane < copy->extent[2] && result == CUDA_SUCCESS; ++plane) {
+    cuda_copy_t one = *copy;
+    one.source += plane * copy->source_stride[1];
+    one.target += plane * copy->target_stride[1];
+    one.extent[2] = 1;
+    const uint32_t shape = accrt_cuda_copy_shape(&one, (uint64_t)device->max_pitch_bytes);
+    result = copy_plane(device, stream, &one, shape);
+  }
+  return result;
+}
+
+accrt_status_t accrt_cuda_copy_enqueue(cuda_device_t* device, CUstream stream, cuda_copy_t* copy) {
+  const uint32_t shape = accrt_cuda_copy_shape(copy, (uint64_t)device->max_pitch_bytes);
+  CUresult result;
+  CUDA_MEMCPY3D request;
+  switch (shape) {
+  case CUDA_COPY_3D:
+    accrt_cuda_copy_3d(copy, &request);
+    result = device->api->cuMemcpy3DAsync(&request, stream);
+    break;
+  case CUDA_COPY_PLANES:
+    result = copy_planes(device, stream, copy);
+    break;
+  default:
+    result = copy_plane(device, stream, copy, shape);
+    break;
+  }
+  if (result == CUDA_SUCCESS)
+    return ACCRT_OK;
+  return accrt_cuda_fail(device, result, "cuMemcpyAsync",
+                         "a copy of %llu x %llu x %llu bytes from 0x%llx to 0x%llx",
+                         (unsigned long long)copy->extent[0], (unsigned long long)copy->extent[1],
+                         (unsigned long long)copy->extent[2], (unsigned long long)copy->source,
+                         (unsigned long long)copy->target);
+}
+
+/* ---- Fills ---- */
+
+/* 8 bytes at a time: CUDA has no such fill, unless both halves are one. Else each half is a column of 4 bytes in rows of 8. */
+static CUresult fill_8(const cuda_api_t* api, CUstream stream, uint64_t target, uint64_t count,
+                       uint64_t pattern) {
+  const unsigned low = (unsigned)pattern;
+  const unsigned high = (unsigned)(pattern >> 32);
+  if (low == high)
+    return api->cuMemsetD32Async(target, low, count * 2, stream);
+  const CUresult result = api->cuMemsetD2D32Async(target, 8, low, 1, count, stream);
+  return result == CUDA_SUCCESS ? api->cuMemsetD2D32Async(target + 4, 8, high, 1, count, stream)
+                                : result;
+}
+
+accrt_status_t accrt_cuda_fill_enqueue(cuda_device_t* device, CUstream stream, uint64_t target,
+                                       uint64_t size_bytes, uint64_t pattern,
+                                       uint32_t pattern_bytes) {
+  if (size_bytes == 0)
+    return ACCRT_OK;
+  const cuda_api_t* api = device->api;
+  const uint64_t count = size_bytes / pattern_bytes;
+  CUresult result;
+  switch (pattern_bytes) {
+  case 1:
+    result = api->cuMemsetD8Async(target, (unsigned char)pattern, count, stream);
+    break;
+  case 2:
+    result = api->cuMemsetD16Async(target, (unsigned short)pattern, count, stream);
+    break;
+  case 4:
+    result = api->cuMemsetD32Async(target, (unsigned)pattern, count, stream);
+    break;
+  default:
+    result = fill_8(api, stream, target, count, pattern);
+    break;
+  }
+  if (result == CUDA_SUCCESS)
+    return ACCRT_OK;
+  return accrt_cuda_fail(device, result, "cuMemsetAsync", "a fill of %llu bytes at 0x%llx",
+                         (unsigned long long)size_bytes, (unsigned long long)target);
+}

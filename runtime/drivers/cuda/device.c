@@ -1,0 +1,200 @@
+/* runtime/drivers/cuda/device.c - devices: their primary contexts, their facts, their peers. It may not start CUDA. */
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/drivers/cuda/cuda.h"
+
+#define MIN_ALIGNMENT_BYTES 256u
+
+static int attribute(const cuda_device_t* device, CUdevice_attribute which) {
+  int value = 0;
+  return device->api->cuDeviceGetAttribute(&value, which, device->device) == CUDA_SUCCESS ? value
+                                                                                          : 0;
+}
+
+/* Others may use the device alone, or nobody at all: the context is then refused, and this says why. */
+static const char* mode_text(const cuda_device_t* device) {
+  switch (attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE)) {
+  case CU_COMPUTEMODE_PROHIBITED:
+    return "its compute mode is 'prohibited'";
+  case CU_COMPUTEMODE_EXCLUSIVE_PROCESS:
+    return "its compute mode is 'exclusive process', and another process has it";
+  default:
+    return "its context could not be made";
+  }
+}
+
+static void read_facts(cuda_device_t* device) {
+  device->compute_major = attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+  device->compute_minor = attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+  device->multiprocessor_count = attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+  device->max_shared_bytes =
+      attribute(device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+  device->max_pitch_bytes = attribute(device, CU_DEVICE_ATTRIBUTE_MAX_PITCH);
+  device->has_clusters = attribute(device, CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH) != 0;
+  device->has_cooperative = attribute(device, CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH) != 0;
+  device->has_virtual_memory =
+      device->driver->options.virtual_memory &&
+      attribute(device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) != 0;
+  snprintf(device->arch, sizeof device->arch, "sm_%d%d", device->compute_major % 100,
+           device->compute_minor % 10);
+  if (device->api->cuDeviceGetName(device->name, (int)sizeof device->name, device->device) !=
+      CUDA_SUCCESS) {
+    snprintf(device->name, sizeof device->name, "CUDA device");
+  }
+}
+
+static void read_granularity(cuda_device_t* device) {
+  const CUmemAllocationProp properties = {
+      .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device->device}};
+  size_t granularity = 0;
+  if (device->has_virtual_memory &&
+      device->api->cuMemGetAllocationGranularity(
+          &granularity, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) == CUDA_SUCCESS &&
+      accrt_is_power_of_two(granularity)) {
+    device->granularity_bytes = granularity;
+    return;
+  }
+  device->has_virtual_memory = false;
+  device->granularity_bytes = CUDA_PLAIN_GRANULARITY_BYTES;
+}
+
+/* With the context current. CUDA counts priorities downwards: -5 is more urgent than 0. */
+static void read_priorities(cuda_device_t* device) {
+  int least = 0;
+  int greatest = 0;
+  if (device->api->cuCtxGetStreamPriorityRange(&least, &greatest) != CUDA_SUCCESS)
+    return;
+  device->priority_least = -least;
+  device->priority_greatest = -greatest;
+}
+
+static accrt_status_t retain_context(cuda_device_t* device) {
+  const cuda_driver_t* driver = device->driver;
+  CUresult result = driver->api.cuDeviceGet(&device->device, (int)device->ordinal);
+  if (result != CUDA_SUCCESS) {
+    return accrt_cuda_fail_at(driver->environment, &driver->api, result, "cuDeviceGet",
+                              "cuda:%u is not there", device->ordinal);
+  }
+  /* With the flags that it has, or will get by default: they are everybody's. */
+  result = driver->api.cuDevicePrimaryCtxRetain(&device->context, device->device);
+  if (result == CUDA_SUCCESS)
+    return ACCRT_OK;
+  device->context = NULL;
+  return accrt_cuda_fail_at(driver->environment, &driver->api, result, "cuDevicePrimaryCtxRetain",
+                            "cuda:%u cannot be used: %s", device->ordinal, mode_text(device));
+}
+
+static void set_open(cuda_device_t* device, cuda_device_t* value) {
+  accrt_mutex_lock(&device->driver->mutex);
+  device->driver->devices[device->ordinal] = value;
+  accrt_mutex_unlock(&device->driver->mutex);
+}
+
+void accrt_cuda_device_close(accrt_driver_device_t* opaque) {
+  cuda_device_t* device = (cuda_device_t*)opaque;
+  accrt_cuda_poller_stop(device);
+  set_open(device, NULL);
+  if (device->context != NULL)
+    (void)device->api->cuDevicePrimaryCtxRelease(device->device);
+  accrt_free_aligned(device->allocator, device, sizeof *device, _Alignof(cuda_device_t));
+}
+
+accrt_status_t accrt_cuda_device_open(accrt_driver_t* opaque, uint32_t index,
+                                      accrt_driver_device_t** out_device) {
+  cuda_driver_t* driver = (cuda_driver_t*)opaque;
+  *out_device = NULL;
+  void* memory;
+  accrt_status_t status = accrt_alloc_aligned(driver->allocator, sizeof(cuda_device_t),
+                                              _Alignof(cuda_device_t), &memory);
+  if (status != ACCRT_OK)
+    return status;
+  cuda_device_t* device = memory;
+  device->driver = driver;
+  device->api = &driver->api;
+  device->environment = driver->environment;
+  device->allocator = driver->allocator;
+  device->ordinal = index;
+  device->tracing = driver->environment->tracing;
+  accrt_mutex_init(&device->mutex);
+  accrt_mutex_init(&device->queues_mutex);
+  status = retain_context(device);
+  if (status == ACCRT_OK) {
+    read_facts(device);
+    read_granularity(device);
+    const cuda_scope_t scope = cuda_enter(device);
+    read_priorities(device);
+    cuda_leave(device, scope);
+    status = accrt_cuda_poller_start(device);
+  }
+  if (status != ACCRT_OK) {
+    accrt_cuda_device_close((accrt_driver_device_t*)device);
+    return status;
+  }
+  set_open(device, device);
+  *out_device = (accrt_driver_device_t*)device;
+  return ACCRT_OK;
+}
+
+void accrt_cuda_device_info(accrt_driver_device_t* opaque, accrt_device_info_t* out_info) {
+  cuda_device_t* device = (cuda_device_t*)opaque;
+  out_info->flags = ACCRT_DEVICE_FLAG_TIMESTAMPS;
+  snprintf(out_info->description, sizeof out_info->description, "%s (CUDA %d.%d)", device->name,
+           device->driver->version / 1000, device->driver->version % 1000 / 10);
+  snprintf(out_info->arch, sizeof out_info->arch, "%s", device->arch);
+  size_t total_bytes = 0;
+  (void)device->api->cuDeviceTotalMem(&total_bytes, device->device);
+  out_info->memory_total_bytes = total_bytes;
+  out_info->concurrency =
+      device->multiprocessor_count > 0 ? (uint32_t)device->multiprocessor_count : 1;
+  out_info->min_alignment_bytes = MIN_ALIGNMENT_BYTES;
+  out_info->queue_count = 0;
+  out_info->dlpack_device_type = 2; /* kDLCUDA */
+  out_info->dlpack_device_id = (int32_t)device->ordinal;
+  out_info->priority_least = device->priority_least;
+  out_info->priority_greatest = device->priority_greatest;
+  CUuuid uuid;
+  if (device->api->cuDeviceGetUuid(&uuid, device->device) == CUDA_SUCCESS)
+    memcpy(out_info->uuid, uuid.bytes, sizeof out_info->uuid);
+}
+
+accrt_status_t accrt_cuda_device_status(accrt_driver_device_t* opaque) {
+  cuda_device_t* device = (cuda_device_t*)opaque;
+  return cuda_device_is_lost(device) ? accrt_cuda_device_lost(device, "device_status") : ACCRT_OK;
+}
+
+/* ---- Peers ---- */
+
+/* Contexts, for memory that cuMemAlloc gave. */
+static accrt_status_t enable_contexts(cuda_device_t* device, cuda_device_t* peer) {
+  const cuda_scope_t scope = cuda_enter(device);
+  const CUresult result = device->api->cuCtxEnablePeerAccess(peer->context, 0);
+  cuda_leave(device, scope);
+  if (result == CUDA_SUCCESS || result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
+    return ACCRT_OK;
+  return accrt_cuda_fail(device, result, "cuCtxEnablePeerAccess", "cuda:%u cannot reach cuda:%u",
+                         device->ordinal, peer->ordinal);
+}
+
+accrt_status_t accrt_cuda_device_enable_peer(accrt_driver_device_t* opaque,
+                                             accrt_driver_device_t* opaque_peer) {
+  cuda_device_t* device = (cuda_device_t*)opaque;
+  cuda_device_t* peer = (cuda_device_t*)opaque_peer;
+  if (device == peer || device->device == peer->device)
+    return ACCRT_OK;
+  int reachable = 0;
+  const CUresult result =
+      device->api->cuDeviceCanAccessPeer(&reachable, device->device, peer->device);
+  if (result != CUDA_SUCCESS)
+    return accrt_cuda_fail(device, result, "cuDeviceCanAccessPeer",
+                           "cuda:%u and cuda:%u could not be asked", device->ordinal,
+                           peer->ordinal);
+  if (reachable == 0) {
+    return accrt_cuda_refuse(device->environment, ACCRT_ERROR_UNSUPPORTED, "device_enable_peer",
+                             "cuda:%u (%s) has no path to the memory of cuda:%u (%s)",
+                             device->ordinal, device->name, peer->ordinal, peer->name);
+  }
+  accrt_status_t status = enable_contexts(device, peer);
+  return status == ACCRT_OK ? accrt_cuda_memory_open_to(peer, device) : status;
+}

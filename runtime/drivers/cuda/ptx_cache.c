@@ -1,0 +1,244 @@
+/* runtime/drivers/cuda/ptx_cache.c - a folder that keeps what PTX was compiled to. Nothing of CUDA is known here.
+ *
+ * One file an entry, named by its key. It is written under another name, forced to the disk and renamed, so that readers and
+ * crashes see it whole or not at all; two processes that write the same entry write the same thing. What is read is checked by a
+ * digest of its own, and thrown away when it does not fit. An entry's time of modification is when it was used last.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "runtime/core/memory.h"
+#include "runtime/drivers/cuda/ptx_cache.h"
+
+#define MAGIC "ACPTXC01"
+#define SUFFIX ".cubin"
+#define NAME_BYTES (32 + sizeof SUFFIX)
+#define PATH_BYTES 4096
+#define MAX_ENTRY_BYTES (UINT64_C(1) << 30)
+/* Leftovers of processes that died while they wrote. */
+#define STALE_SECONDS 3600
+
+typedef struct entry_header {
+  char magic[8];
+  uint64_t size_bytes;
+  unsigned char key[16];
+  unsigned char digest[16];
+} entry_header_t;
+_Static_assert(sizeof(entry_header_t) == 48, "as it is in files");
+
+static void digest_of(const void* data, size_t size_bytes, unsigned char out_digest[16]) {
+  const XXH128_hash_t hash = XXH3_128bits(data, size_bytes);
+  XXH128_canonical_t canonical;
+  XXH128_canonicalFromHash(&canonical, hash);
+  memcpy(out_digest, canonical.digest, 16);
+}
+
+cuda_cache_key_t accrt_cuda_cache_key(const void* source, uint64_t size_bytes, const char* arch,
+                                      int version, const char* options) {
+  /* The texts' lengths are part of it: no two lists of parts give the same bytes. */
+  struct {
+    unsigned char source[16];
+    uint64_t size_bytes;
+    int64_t version;
+    char arch[32];
+    char options[64];
+  } parts;
+  memset(&parts, 0, sizeof parts);
+  digest_of(source, size_bytes, parts.source);
+  parts.size_bytes = size_bytes;
+  parts.version = version;
+  (void)snprintf(parts.arch, sizeof parts.arch, "%s", arch);
+  (void)snprintf(parts.options, sizeof parts.options, "%s", options);
+  cuda_cache_key_t key;
+  digest_of(&parts, sizeof parts, key.bytes);
+  return key;
+}
+
+static bool entry_path(const char* folder, const cuda_cache_key_t* key, char path[PATH_BYTES]) {
+  char name[NAME_BYTES];
+  for (int i = 0; i < 16; ++i)
+    (void)snprintf(name + 2 * i, 3, "%02x", key->bytes[i]);
+  memcpy(name + 32, SUFFIX, sizeof SUFFIX);
+  const int written = snprintf(path, PATH_BYTES, "%s/%s", folder, name);
+  return written > 0 && written < PATH_BYTES;
+}
+
+/* ---- Reading ---- */
+
+static bool read_all(int file, void* data, size_t size_bytes) {
+  char* at = data;
+  while (size_bytes > 0) {
+    const ssize_t got = read(file, at, size_bytes);
+    if (got < 0 && errno == EINTR)
+      continue;
+    if (got <= 0)
+      return false;
+    at += got;
+    size_bytes -= (size_t)got;
+  }
+  return true;
+}
+
+/* The size must be that of the file: a header is not believed to ask for memory. */
+static bool read_header(int file, const cuda_cache_key_t* key, entry_header_t* out_header) {
+  struct stat facts;
+  return fstat(file, &facts) == 0 && read_all(file, out_header, sizeof *out_header) &&
+         memcmp(out_header->magic, MAGIC, sizeof out_header->magic) == 0 &&
+         memcmp(out_header->key, key->bytes, sizeof key->bytes) == 0 &&
+         out_header->size_bytes > 0 && out_header->size_bytes <= MAX_ENTRY_BYTES &&
+         (uint64_t)facts.st_size == sizeof *out_header + out_header->size_bytes;
+}
+
+static bool read_entry(const accrt_allocator_t* allocator, int file, const cuda_cache_key_t* key,
+                       void** out_data, size_t* out_size_bytes) {
+  entry_header_t header;
+  if (!read_header(file, key, &header))
+    return false;
+  void* data = NULL;
+  const size_t size_bytes = (size_t)header.size_bytes;
+  if (accrt_alloc(allocator, size_bytes, &data) != ACCRT_OK)
+    return false;
+  unsigned char digest[16];
+  if (read_all(file, data, size_bytes)) {
+    digest_of(data, size_bytes, digest);
+    if (memcmp(digest, header.digest, sizeof digest) == 0) {
+      *out_data = data;
+      *out_size_bytes = size_bytes;
+      return true;
+    }
+  }
+  accrt_free(allocator, data, size_bytes);
+  return false;
+}
+
+bool accrt_cuda_cache_get(const accrt_allocator_t* allocator, const char* folder,
+                          const cuda_cache_key_t* key, void** out_data, size_t* out_size_bytes) {
+  char path[PATH_BYTES];
+  *out_data = NULL;
+  *out_size_bytes = 0;
+  if (!entry_path(folder, key, path))
+    return false;
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0)
+    return false;
+  const bool good = read_entry(allocator, file, key, out_data, out_size_bytes);
+  if (good) {
+    (void)futimens(file, NULL); /* used now; a folder that may not be written stays as it is */
+  } else {
+    (void)unlink(path);
+  }
+  close(file);
+  return good;
+}
+
+/* ---- Writing ---- */
+
+static bool write_all(int file, const void* data, size_t size_bytes) {
+  const char* at = data;
+  while (size_bytes > 0) {
+    const ssize_t put = write(file, at, size_bytes);
+    if (put < 0 && errno == EINTR)
+      continue;
+    if (put <= 0)
+      return false;
+    at += put;
+    size_bytes -= (size_t)put;
+  }
+  return true;
+}
+
+static bool write_entry(int file, const cuda_cache_key_t* key, const void* data,
+                        size_t size_bytes) {
+  entry_header_t header;
+  memset(&header, 0, sizeof header);
+  memcpy(header.magic, MAGIC, sizeof header.magic);
+  memcpy(header.key, key->bytes, sizeof header.key);
+  header.size_bytes = size_bytes;
+  digest_of(data, size_bytes, header.digest);
+  return write_all(file, &header, sizeof header) && write_all(file, data, size_bytes) &&
+         fsync(file) == 0;
+}
+
+static bool is_ours(const char* name) {
+  const size_t length = strlen(name);
+  return length == NAME_BYTES - 1 && strcmp(name + 32, SUFFIX) == 0;
+}
+
+static bool is_leftover(const char* name) {
+  return strncmp(name, ".accrt-", 7) == 0;
+}
+
+/* The entry that was not used for the longest time, in `oldest` ("" for none); the folder's size in all. */
+static uint64_t survey(DIR* entries, char oldest[NAME_BYTES]) {
+  uint64_t total_bytes = 0;
+  struct timespec oldest_time = {0, 0};
+  struct timespec now = {0, 0};
+  (void)clock_gettime(CLOCK_REALTIME, &now);
+  oldest[0] = '\0';
+  rewinddir(entries);
+  for (const struct dirent* entry = readdir(entries); entry != NULL; entry = readdir(entries)) {
+    struct stat facts;
+    if ((!is_ours(entry->d_name) && !is_leftover(entry->d_name)) ||
+        fstatat(dirfd(entries), entry->d_name, &facts, AT_SYMLINK_NOFOLLOW) != 0) {
+      continue;
+    }
+    if (is_leftover(entry->d_name)) {
+      if (facts.st_mtim.tv_sec + STALE_SECONDS < now.tv_sec)
+        (void)unlinkat(dirfd(entries), entry->d_name, 0);
+      continue;
+    }
+    total_bytes += (uint64_t)facts.st_size;
+    const struct timespec time = facts.st_mtim;
+    if (oldest[0] == '\0' || time.tv_sec < oldest_time.tv_sec ||
+        (time.tv_sec == oldest_time.tv_sec && time.tv_nsec < oldest_time.tv_nsec)) {
+      oldest_time = time;
+      memcpy(oldest, entry->d_name, NAME_BYTES);
+    }
+  }
+  return total_bytes;
+}
+
+static void shrink(const char* folder, uint64_t limit_bytes) {
+  DIR* entries = opendir(folder);
+  if (entries == NULL)
+    return;
+  char oldest[NAME_BYTES];
+  while (survey(entries, oldest) > limit_bytes && oldest[0] != '\0') {
+    if (unlinkat(dirfd(entries), oldest, 0) != 0 && errno != ENOENT)
+      break;
+  }
+  closedir(entries);
+}
+
+bool accrt_cuda_cache_put(const char* folder, const cuda_cache_key_t* key, const void* data,
+                          size_t size_bytes, uint64_t limit_bytes) {
+  char path[PATH_BYTES];
+  char temporary[PATH_BYTES];
+  if (!entry_path(folder, key, path) || size_bytes == 0 || size_bytes > MAX_ENTRY_BYTES)
+    return false;
+  const int written = snprintf(temporary, sizeof temporary, "%s/.accrt-XXXXXX", folder);
+  if (written <= 0 || written >= PATH_BYTES)
+    return false;
+  (void)mkdir(folder, 0700); /* its parent is the caller's business */
+  const int file = mkostemp(temporary, O_CLOEXEC);
+  if (file < 0)
+    return false;
+  const bool whole = write_entry(file, key, data, size_bytes);
+  close(file);
+  if (!whole || rename(temporary, path) != 0) {
+    (void)unlink(temporary);
+    return false;
+  }
+  shrink(folder, limit_bytes);
+  return true;
+}

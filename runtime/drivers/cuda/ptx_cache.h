@@ -1,0 +1,25 @@
+/* runtime/drivers/cuda/ptx_cache.h - a folder that keeps what PTX was compiled to. Nothing of CUDA is known here. */
+#ifndef ACCRT_RUNTIME_DRIVERS_CUDA_PTX_CACHE_H_
+#define ACCRT_RUNTIME_DRIVERS_CUDA_PTX_CACHE_H_
+
+#include <stdbool.h>
+
+#include "accrt/instance.h"
+
+typedef struct cuda_cache_key {
+  unsigned char bytes[16];
+} cuda_cache_key_t;
+
+/* What the machine code depends on: the source, the architecture, the compiler (of driver `version`), how it was asked. */
+cuda_cache_key_t accrt_cuda_cache_key(const void* source, uint64_t size_bytes, const char* arch,
+                                      int version, const char* options);
+/* Finds an entry: *out_data is the caller's, to be freed with size *out_size_bytes. False when there is none, or none that is
+ * whole: that one is removed. */
+bool accrt_cuda_cache_get(const accrt_allocator_t* allocator, const char* folder,
+                          const cuda_cache_key_t* key, void** out_data, size_t* out_size_bytes);
+/* Adds an entry, whole or not at all, also beside other processes and when this one dies, and removes the entries that were not
+ * used for the longest time until the folder holds at most limit_bytes. False when it could not; nothing depends on it. */
+bool accrt_cuda_cache_put(const char* folder, const cuda_cache_key_t* key, const void* data,
+                          size_t size_bytes, uint64_t limit_bytes);
+
+#endif /* ACCRT_RUNTIME_DRIVERS_CUDA_PTX_CACHE_H_ */

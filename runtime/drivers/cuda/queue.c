@@ -1,0 +1,762 @@
+/* runtime/drivers/cuda/queue.c - queues: streams, counting what is given to them, marks behind it, and waiting. cuda.h tells the
+ * idea. What commands become is elsewhere (command.c, graph.c, launch.c).
+ *
+ * Orderings: `submitted` is raised after the call of CUDA that it counts, and read before an event is recorded or the stream is
+ * queried; so what is reached then covers at least what was read.
+ */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+
+#include "accrt/stream.h"
+#include "runtime/drivers/cuda/cuda.h"
+
+/* A wait that blocks looks this long before it sleeps: most kernels are over by then. */
+#define SPIN_BEFORE_SLEEP_NS UINT64_C(25000)
+#define BACK_OFF_FREE_NS UINT64_C(50000)
+#define BACK_OFF_MAX_NS UINT64_C(100000)
+
+static uint64_t submitted(const cuda_queue_t* queue) {
+  /* Acquire pairs with the release in cuda_publish. */
+  return atomic_load_explicit(&queue->submitted, memory_order_acquire);
+}
+
+static uint64_t completed(const cuda_queue_t* queue) {
+  /* Acquire pairs with the release in raise_completed. */
+  return atomic_load_explicit(&queue->completed, memory_order_acquire);
+}
+
+static void raise_completed(cuda_queue_t* queue, uint64_t number) {
+  uint64_t known = atomic_load_explicit(&queue->completed, memory_order_relaxed);
+  /* Release pairs with the acquire in completed. */
+  while (known < number &&
+         !atomic_compare_exchange_weak_explicit(&queue->completed, &known, number,
+                                                memory_order_release, memory_order_relaxed)) {
+  }
+}
+
+static bool has_failed(const cuda_queue_t* queue) {
+  /* Acquire pairs with the release in accrt_cuda_queue_fail: `failure` is complete. */
+  return atomic_load_explicit(&queue->failed, memory_order_acquire) != 0;
+}
+
+void accrt_cuda_back_off(uint64_t waited_ns) {
+  if (waited_ns < BACK_OFF_FREE_NS) {
+    sched_yield();
+    return;
+  }
+  const uint64_t nap_ns = waited_ns / 8 < BACK_OFF_MAX_NS ? waited_ns / 8 : BACK_OFF_MAX_NS;
+  const struct timespec nap = {0, (long)nap_ns};
+  nanosleep(&nap, NULL);
+}
+
+/* ---- Making and ending ---- */
+
+static int cuda_priority(const cuda_device_t* device, int32_t priority) {
+  if (priority < device->priority_least)
+    return -device->priority_least;
+  return priority > device->priority_greatest ? -device->priority_greatest : -(int)priority;
+}
+
+static accrt_status_t make(cuda_device_t* device, cuda_queue_t** out_queue) {
+  void* memory;
+  const accrt_status_t status =
+      accrt_alloc_aligned(device->allocator, sizeof(cuda_queue_t), _Alignof(cuda_queue_t), &memory);
+  if (status != ACCRT_OK)
+    return status;
+  cuda_queue_t* queue = memory;
+  queue->device = device;
+  atomic_init(&queue->references, 1);
+  accrt_mutex_init(&queue->mutex);
+  *out_queue = queue;
+  return ACCRT_OK;
+}
+
+static void link_queue(cuda_queue_t* queue) {
+  cuda_device_t* device = queue->device;
+  accrt_mutex_lock(&device->queues_mutex);
+  queue->next = device->queues;
+  if (queue->next != NULL)
+    queue->next->previous = queue;
+  device->queues = queue;
+  accrt_mutex_unlock(&device->queues_mutex);
+}
+
+static void unlink_queue(cuda_queue_t* queue) {
+  cuda_device_t* device = queue->device;
+  accrt_mutex_lock(&device->queues_mutex);
+  if (queue->previous != NULL) {
+    queue->previous->next = queue->next;
+  } else {
+    device->queues = queue->next;
+  }
+  if (queue->next != NULL)
+    queue->next->previous = queue->previous;
+  accrt_mutex_unlock(&device->queues_mutex);
+}
+
+accrt_status_t accrt_cuda_queue_create(accrt_driver_device_t* opaque, int32_t priority,
+                                       accrt_driver_queue_t** out_queue) {
+  cuda_device_t* device = (cuda_device_t*)opaque;
+  *out_queue = NULL;
+  if (cuda_device_is_lost(device))
+    return accrt_cuda_device_lost(device, "queue_create");
+  cuda_queue_t* queue;
+  accrt_status_t status = make(device, &queue);
+  if (status != ACCRT_OK)
+    return status;
+  queue->owned = true;
+  const cuda_scope_t scope = cuda_enter(device);
+  const CUstreamCaptureMode mode = cuda_relax(device);
+  const CUresult result = device->api->cuStreamCreateWithPriority(
+      &queue->stream, CU_STREAM_NON_BLOCKING, cuda_priority(device, priority));
+  cuda_unrelax(device, mode);
+  cuda_leave(device, scope);
+  if (result != CUDA_SUCCESS) {
+    accrt_free_aligned(device->allocator, queue, sizeof *queue, _Alignof(cuda_queue_t));
+    return accrt_cuda_fail(device, result, "cuStreamCreateWithPriority",
+                           "a stream of priority %d on cuda:%u", priority, device->ordinal);
+  }
+  link_queue(queue);
+  *out_queue = (accrt_driver_queue_t*)queue;
+  return ACCRT_OK;
+}
+
+accrt_status_t accrt_cuda_queue_wrap(accrt_driver_device_t* opaque, void* native,
+                                     accrt_driver_queue_t** out_queue) {
+  cuda_device_t* device = (cuda_device_t*)opaque;
+  *out_queue = NULL;
+  CUstream stream = native;
+  CUcontext context = NULL;
+  const cuda_scope_t scope = cuda_enter(device);
+  const CUstreamCaptureMode mode = cuda_relax(device);
+  const CUresult result = device->api->cuStreamGetCtx(stream, &context);
+  cuda_unrelax(device, mode);
+  cuda_leave(device, scope);
+  if (result != CUDA_SUCCESS) {
+    return accrt_cuda_fail(device, result, "cuStreamGetCtx",
+                           "%p is not a stream that cuda:%u can use", native, device->ordinal);
+  }
+  if (context != device->context) {
+    return accrt_cuda_refuse(device->environment, ACCRT_ERROR_INVALID_ARGUMENT, "queue_wrap",
+                             "stream %p is not of the primary context of cuda:%u", native,
+                             device->ordinal);
+  }
+  cuda_queue_t* queue;
+  const accrt_status_t status = make(device, &queue);
+  if (status != ACCRT_OK)
+    return status;
+  queue->stream = stream;
+  link_queue(queue);
+  *out_queue = (accrt_driver_queue_t*)queue;
+  return ACCRT_OK;
+}
+
+void* accrt_cuda_queue_native(accrt_driver_queue_t* queue) {
+  return ((cuda_queue_t*)queue)->stream;
+}
+
+static void free_marks(const cuda_device_t* device, cuda_mark_t* mark) {
+  while (mark != NULL) {
+    cuda_mark_t* next = mark->next;
+    (void)device->api->cuEventDestroy(mark->event);
+    accrt_free(device->allocator, mark, sizeof *mark);
+    mark = next;
+  }
+}
+
+static void free_tickets(const cuda_device_t* device, cuda_ticket_t* ticket) {
+  while (ticket != NULL) {
+    cuda_ticket_t* next = ticket->next;
+    if (ticket->begin != NULL)
+      (void)device->api->cuEventDestroy(ticket->begin);
+    if (ticket->end != NULL)
+      (void)device->api->cuEventDestroy(ticket->end);
+    accrt_free(device->allocator, ticket, sizeof *ticket);
+    ticket = next;
+  }
+}
+
+void accrt_cuda_queue_unref(cuda_queue_t* queue) {
+  /* Acq_rel pairs with itself: every user's writes happen before the free. */
+  if (atomic_fetch_sub_explicit(&queue->references, 1, memory_order_acq_rel) != 1)
+    return;
+  cuda_device_t* device = queue->device;
+  const cuda_scope_t scope = cuda_enter(device);
+  const CUstreamCaptureMode mode = cuda_relax(device);
+  free_marks(device, queue->oldest);
+  free_marks(device, queue->spare_marks);
+  free_tickets(device, queue->spare_tickets);
+  if (queue->owned)
+    (void)device->api->cuStreamDestroy(queue->stream);
+  cuda_unrelax(device, mode);
+  cuda_leave(device, scope);
+  accrt_free_aligned(device->allocator, queue, sizeof *queue, _Alignof(cuda_queue_t));
+}
+
+void accrt_cuda_queue_destroy(accrt_driver_queue_t* opaque) {
+  cuda_queue_t* queue = (cuda_queue_t*)opaque;
+  unlink_queue(queue);
+  accrt_cuda_queue_unref(queue);
+}
+
+/* ---- Marks ---- */
+
+static accrt_status_t make_mark(cuda_device_t* device, cuda_mark_t** out_mark) {
+  void* memory;
+  const accrt_status_t status = accrt_alloc(device->allocator, sizeof(cuda_mark_t), &memory);
+  if (status != ACCRT_OK)
+    return status;
+  cuda_mark_t* mark = memory;
+  const CUresult result =
+      device->api->cuEventCreate(&mark->event, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
+  if (result != CUDA_SUCCESS) {
+    accrt_free(device->allocator, mark, sizeof *mark);
+    return accrt_cuda_fail(device, result, "cuEventCreate", "an event to follow a queue with");
+  }
+  *out_mark = mark;
+  return ACCRT_OK;
+}
+
+/* One that nobody uses: a spare or a new one. */
+static accrt_status_t take_mark(cuda_queue_t* queue, cuda_mark_t** out_mark) {
+  accrt_mutex_lock(&queue->mutex);
+  cuda_mark_t* mark = queue->spare_marks;
+  if (mark != NULL)
+    queue->spare_marks = mark->next;
+  accrt_mutex_unlock(&queue->mutex);
+  accrt_status_t status = mark != NULL ? ACCRT_OK : make_mark(queue->device, &mark);
+  if (status != ACCRT_OK)
+    return status;
+  mark->next = NULL;
+  mark->users = 1;
+  mark->retired = false;
+  *out_mark = mark;
+  return ACCRT_OK;
+}
+
+/* Under the mutex. */
+static void spare_mark(cuda_queue_t* queue, cuda_mark_t* mark) {
+  mark->next = queue->spare_marks;
+  queue->spare_marks = mark;
+}
+
+/* Under the mutex: records behind all that was given to the stream. */
+static CUresult record_mark(cuda_queue_t* queue, cuda_mark_t* mark) {
+  mark->number = submitted(queue);
+  const CUresult result = queue->device->api->cuEventRecord(mark->event, queue->stream);
+  mark->retired = result != CUDA_SUCCESS; /* an event that was never recorded would look reached */
+  if (mark->retired)
+    return result;
+  if (queue->oldest != NULL) {
+    queue->newest->next = mark;
+  } else {
+    queue->oldest = mark;
+  }
+  queue->newest = mark;
+  return result;
+}
+
+static void drop_mark(cuda_queue_t* queue, cuda_mark_t* mark) {
+  accrt_mutex_lock(&queue->mutex);
+  if (--mark->users == 0 && mark->retired)
+    spare_mark(queue, mark);
+  accrt_mutex_unlock(&queue->mutex);
+}
+
+/* A mark in flight at or behind `number`, for the caller to drop. */
+static accrt_status_t hold_mark(cuda_queue_t* queue, uint64_t number, cuda_mark_t** out_mark) {
+  accrt_mutex_lock(&queue->mutex);
+  cuda_mark_t* mark = queue->oldest;
+  while (mark != NULL && mark->number < number)
+    mark = mark->next;
+  if (mark != NULL)
+    ++mark->users;
+  accrt_mutex_unlock(&queue->mutex);
+  *out_mark = mark;
+  if (mark != NULL)
+    return ACCRT_OK;
+  const accrt_status_t status = take_mark(queue, &mark);
+  if (status != ACCRT_OK)
+    return status;
+  accrt_mutex_lock(&queue->mutex);
+  const CUresult result = record_mark(queue, mark);
+  accrt_mutex_unlock(&queue->mutex);
+  *out_mark = mark;
+  if (result == CUDA_SUCCESS)
+    return ACCRT_OK;
+  drop_mark(queue, mark);
+  return accrt_cuda_fail(queue->device, result, "cuEventRecord", "a mark behind submission %llu",
+                         (unsigned long long)number);
+}
+
+/* Marks are reached in their order. */
+CUresult accrt_cuda_queue_advance(cuda_queue_t* queue) {
+  CUresult result = CUDA_SUCCESS;
+  accrt_mutex_lock(&queue->mutex);
+  while (queue->oldest != NULL) {
+    cuda_mark_t* mark = queue->oldest;
+    if (mark->number > completed(queue)) {
+      result = queue->device->api->cuEventQuery(mark->event);
+      if (result != CUDA_SUCCESS)
+        break;
+      raise_completed(queue, mark->number);
+    }
+    queue->oldest = mark->next;
+    if (queue->oldest == NULL)
+      queue->newest = NULL;
+    mark->retired = true;
+    if (mark->users == 0)
+      spare_mark(queue, mark);
+  }
+  accrt_mutex_unlock(&queue->mutex);
+  return result;
+}
+
+/* ---- Submissions ---- */
+
+bool accrt_cuda_queue_is_capturing(const cuda_queue_t* queue) {
+  if (queue->owned)
+    return false;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUresult result = queue->device->api->cuStreamIsCapturing(queue->stream, &status);
+  /* IMPLICIT: the legacy stream, while another stream is captured that it would wait for. */
+  return result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ||
+         (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE);
+}
+
+static accrt_status_t refuse_capture(const cuda_queue_t* queue, const char* operation) {
+  return accrt_cuda_refuse(queue->device->environment, ACCRT_ERROR_INVALID_STATE, operation,
+                           "stream %p is being captured into a graph by its owner; the capture "
+                           "goes on, nothing was enqueued",
+                           (void*)queue->stream);
+}
+
+static accrt_status_t refuse_failed(cuda_queue_t* queue, const char* operation) {
+  const accrt_error_t* failure = &queue->failure;
+  return queue->device->environment->fail(queue->device->environment, ACCRT_ERROR_POISONED,
+                                          failure->driver_code, failure->driver_name, operation,
+                                          failure->message);
+}
+
+/* Lost, failed, captured. */
+static accrt_status_t check(cuda_queue_t* queue, const char* operation) {
+  if (cuda_device_is_lost(queue->device))
+    return accrt_cuda_device_lost(queue->device, operation);
+  if (has_failed(queue))
+    return refuse_failed(queue, operation);
+  return accrt_cuda_queue_is_capturing(queue) ? refuse_capture(queue, operation) : ACCRT_OK;
+}
+
+static accrt_status_t make_timing(cuda_device_t* device, CUevent* event) {
+  if (*event != NULL)
+    return ACCRT_OK;
+  const CUresult result = device->api->cuEventCreate(event, CU_EVENT_DEFAULT);
+  if (result == CUDA_SUCCESS)
+    return ACCRT_OK;
+  *event = NULL;
+  return accrt_cuda_fail(device, result, "cuEventCreate", "an event to time a submission with");
+}
+
+void accrt_cuda_ticket_return(cuda_queue_t* queue, cuda_ticket_t* ticket) {
+  accrt_mutex_lock(&queue->mutex);
+  cuda_mark_t* mark = ticket->mark;
+  ticket->mark = NULL;
+  if (mark != NULL && --mark->users == 0 && mark->retired)
+    spare_mark(queue, mark);
+  ticket->next = queue->spare_tickets;
+  queue->spare_tickets = ticket;
+  accrt_mutex_unlock(&queue->mutex);
+}
+
+/* All that the end of the submission needs is had before its beginning. */
+static accrt_status_t take_ticket(cuda_queue_t* queue, bool traced, cuda_ticket_t** out_ticket) {
+  accrt_mutex_lock(&queue->mutex);
+  cuda_ticket_t* ticket = queue->spare_tickets;
+  if (ticket != NULL)
+    queue->spare_tickets = ticket->next;
+  accrt_mutex_unlock(&queue->mutex);
+  accrt_status_t status = ACCRT_OK;
+  if (ticket == NULL)
+    status = accrt_alloc(queue->device->allocator, sizeof *ticket, (void**)&ticket);
+  if (status != ACCRT_OK)
+    return status;
+  ticket->next = NULL;
+  ticket->mark = NULL;
+  ticket->completion = (accrt_driver_completion_t){NULL, NULL};
+  ticket->number = 0;
+  ticket->is_notification = false;
+  ticket->is_traced = traced;
+  status = take_mark(queue, &ticket->mark);
+  if (status == ACCRT_OK && traced)
+    status = make_timing(queue->device, &ticket->begin);
+  if (status == ACCRT_OK && traced)
+    status = make_timing(queue->device, &ticket->end);
+  if (status != ACCRT_OK) {
+    if (ticket->mark != NULL)
+      ticket->mark->retired = true; /* it was never recorded */
+    accrt_cuda_ticket_return(queue, ticket);
+    return status;
+  }
+  *out_ticket = ticket;
+  return ACCRT_OK;
+}
+
+/* Behind all that was given to the stream. */
+static void append_ticket(cuda_queue_t* queue, cuda_ticket_t* ticket) {
+  accrt_mutex_lock(&queue->mutex);
+  const CUresult result = record_mark(queue, ticket->mark);
+  if (queue->first_ticket != NULL) {
+    queue->last_ticket->next = ticket;
+  } else {
+    queue->first_ticket = ticket;
+  }
+  queue->last_ticket = ticket;
+  accrt_mutex_unlock(&queue->mutex);
+  /* The poller then finds the device lost. */
+  if (result != CUDA_SUCCESS)
+    accrt_cuda_device_lose(queue->device, result, "cuEventRecord", "a mark behind a submission");
+  accrt_cuda_poller_watch(queue);
+}
+
+static accrt_status_t begin_ticket(cuda_queue_t* queue, const accrt_driver_submission_t* submission,
+                                   cuda_ticket_t** out_ticket) {
+  const bool traced = queue->device->tracing != 0;
+  *out_ticket = NULL;
+  if (submission == NULL || (submission->completion.done == NULL && !traced))
+    return ACCRT_OK;
+  const CUstreamCaptureMode mode = cuda_relax(queue->device);
+  const accrt_status_t status = take_ticket(queue, traced, out_ticket);
+  cuda_unrelax(queue->device, mode);
+  if (status == ACCRT_OK && traced)
+    (void)queue->device->api->cuEventRecord((*out_ticket)->begin, queue->stream);
+  return status;
+}
+
+accrt_status_t accrt_cuda_submit_begin(cuda_queue_t* queue,
+                                       const accrt_driver_submission_t* submission,
+                                       cuda_submit_t* out_submit) {
+  accrt_status_t status = check(queue, "queue_enqueue");
+  if (status != ACCRT_OK)
+    return status;
+  out_submit->scope = cuda_enter(queue->device);
+  status = begin_ticket(queue, submission, &out_submit->ticket);
+  if (status != ACCRT_OK)
+    cuda_leave(queue->device, out_submit->scope);
+  return status;
+}
+
+static void end_ticket(cuda_queue_t* queue, const accrt_driver_submission_t* submission,
+                       cuda_ticket_t* ticket, const char* name) {
+  ticket->completion = submission->completion;
+  ticket->number = submission->number;
+  ticket->stream_id = submission->stream_id;
+  if (ticket->is_traced) {
+    (void)queue->device->api->cuEventRecord(ticket->end, queue->stream);
+    const size_t length = name != NULL ? strlen(name) : 0;
+    const size_t kept = length < sizeof ticket->name ? length : sizeof ticket->name - 1;
+    memcpy(ticket->name, name != NULL ? name : "", kept);
+    ticket->name[kept] = '\0';
+  }
+  append_ticket(queue, ticket);
+}
+
+accrt_status_t accrt_cuda_submit_end(cuda_queue_t* queue,
+                                     const accrt_driver_submission_t* submission,
+                                     cuda_submit_t* submit, const char* name,
+                                     accrt_status_t status) {
+  if (status == ACCRT_OK) {
+    if (submission != NULL)
+      cuda_publish(queue, submission->number);
+    if (submit->ticket != NULL)
+      end_ticket(queue, submission, submit->ticket, name);
+  } else if (submit->ticket != NULL) {
+    submit->ticket->mark->retired = true; /* it was never recorded */
+    accrt_cuda_ticket_return(queue, submit->ticket);
+  }
+  cuda_leave(queue->device, submit->scope);
+  return status;
+}
+
+void accrt_cuda_queue_fail(cuda_queue_t* queue, uint64_t number, const accrt_error_t* error) {
+  accrt_mutex_lock(&queue->mutex);
+  if (atomic_load_explicit(&queue->failed, memory_order_relaxed) == 0) {
+    queue->failure = *error;
+    queue->failure.submission = number;
+    /* Release pairs with the acquire in has_failed. */
+    atomic_store_explicit(&queue->failed, 1, memory_order_release);
+  }
+  accrt_mutex_unlock(&queue->mutex);
+}
+
+static const char* opcode_name(uint32_t opcode) {
+  static const char* const names[] = {"",        "dispatch", "copy",    "fill",
+                                      "barrier", "marker",   "operator"};
+  return opcode < sizeof names / sizeof names[0] ? names[opcode] : "";
+}
+
+accrt_status_t accrt_cuda_queue_enqueue(accrt_driver_queue_t* opaque,
+                                        const accrt_driver_command_t* command,
+                                        const accrt_driver_submission_t* submission) {
+  cuda_queue_t* queue = (cuda_queue_t*)opaque;
+  cuda_submit_t submit;
+  accrt_status_t status = accrt_cuda_submit_begin(queue, submission, &submit);
+  if (status != ACCRT_OK)
+    return status;
+  status = accrt_cuda_command_enqueue(queue->device, queue->stream, command, submission);
+  return accrt_cuda_submit_end(queue, submission, &submit,
+                               command->name != NULL ? command->name : opcode_name(command->opcode),
+                               status);
+}
+
+/* ---- Progress ---- */
+
+/* How a queue that is not healthy answers: ACCRT_OK while there is nothing to tell about `number` yet. */
+static accrt_status_t tell_failure(cuda_queue_t* queue, uint64_t number, const char* operation) {
+  if (cuda_device_is_lost(queue->device))
+    return accrt_cuda_device_lost(queue->device, operation);
+  if (!has_failed(queue) || number < queue->failure.submission)
+    return ACCRT_OK;
+  const accrt_error_t* failure = &queue->failure;
+  return queue->device->environment->fail(queue->device->environment, failure->status,
+                                          failure->driver_code, failure->driver_name,
+                                          failure->operation, failure->message);
+}
+
+/* With the context current and relaxed. Leaves a mark to look at next time, when the stream is busy. */
+static accrt_status_t look(cuda_queue_t* queue, uint64_t number) {
+  CUresult result = accrt_cuda_queue_advance(queue);
+  if (result == CUDA_SUCCESS && completed(queue) < number) {
+    result = queue->device->api->cuStreamQuery(queue->stream);
+    if (result == CUDA_SUCCESS)
+      raise_completed(queue, number);
+    if (result == CUDA_ERROR_NOT_READY) {
+      cuda_mark_t* mark;
+      const accrt_status_t status = hold_mark(queue, number, &mark);
+      if (status == ACCRT_OK)
+        drop_mark(queue, mark);
+      return status;
+    }
+  }
+  if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY)
+    return ACCRT_OK;
+  return accrt_cuda_fail(queue->device, result, "cuEventQuery",
+                         "work given to cuda:%u failed; submission %llu is the first that had not "
+                         "ended",
+                         queue->device->ordinal, (unsigned long long)completed(queue) + 1);
+}
+
+accrt_status_t accrt_cuda_queue_progress(accrt_driver_queue_t* opaque, uint64_t* out_number) {
+  cuda_queue_t* queue = (cuda_queue_t*)opaque;
+  cuda_device_t* device = queue->device;
+  *out_number = 0;
+  const uint64_t number = submitted(queue);
+  if (completed(queue) < number && !cuda_device_is_lost(device) &&
+      !accrt_cuda_queue_is_capturing(queue)) {
+    const cuda_scope_t scope = cuda_enter(device);
+    const CUstreamCaptureMode mode = cuda_relax(device);
+    const accrt_status_t status = look(queue, number);
+    cuda_unrelax(device, mode);
+    cuda_leave(device, scope);
+    if (status != ACCRT_OK)
+      return status;
+  }
+  uint64_t done = completed(queue);
+  if (has_failed(queue) && done >= queue->failure.submission)
+    done = queue->failure.submission - 1;
+  accrt_mutex_lock(&queue->mutex);
+  const bool news = done > queue->reported;
+  if (news)
+    queue->reported = done;
+  accrt_mutex_unlock(&queue->mutex);
+  /* What ended well is told first, the failure when there is nothing else. */
+  if (!news) {
+    const accrt_status_t status = tell_failure(queue, completed(queue), "queue_progress");
+    if (status != ACCRT_OK)
+      return status;
+  }
+  *out_number = done;
+  return ACCRT_OK;
+}
+
+/* ---- Waiting ---- */
+
+typedef struct wait {
+  cuda_queue_t* queue;
+  uint64_t number;
+  uint32_t policy;
+  uint64_t begin_ns;
+  uint64_t deadline_ns; /* UINT64_MAX: none */
+} wait_t;
+
+static bool is_late(const wait_t* wait, uint64_t now_ns) {
+  return wait->deadline_ns != UINT64_MAX && now_ns >= wait->deadline_ns;
+}
+
+static void give_way(const wait_t* wait, uint64_t now_ns) {
+  if (wait->policy == ACCRT_WAIT_SPIN) {
+    accrt_pause();
+  } else if (wait->policy == ACCRT_WAIT_YIELD) {
+    sched_yield();
+  } else if (now_ns - wait->begin_ns > SPIN_BEFORE_SLEEP_NS) {
+    accrt_cuda_back_off(now_ns - wait->begin_ns);
+  }
+}
+
+/* While nothing else is given to the stream its own state says all. CUDA_ERROR_NOT_READY: it goes on behind `number`, or it is
+ * time to sleep. */
+static CUresult watch_stream(const wait_t* wait, bool* out_late) {
+  const cuda_api_t* api = wait->queue->device->api;
+  while (submitted(wait->queue) == wait->number) {
+    const CUresult result = api->cuStreamQuery(wait->queue->stream);
+    if (result != CUDA_ERROR_NOT_READY)
+      return result;
+    if (wait->policy == ACCRT_WAIT_SPIN && wait->deadline_ns == UINT64_MAX)
+      continue;
+    const uint64_t now_ns = accrt_clock_ns();
+    *out_late = is_late(wait, now_ns);
+    if (*out_late)
+      break;
+    if (wait->policy == ACCRT_WAIT_BLOCK && now_ns - wait->begin_ns > SPIN_BEFORE_SLEEP_NS)
+      break;
+    if (wait->policy == ACCRT_WAIT_YIELD)
+      sched_yield();
+  }
+  return CUDA_ERROR_NOT_READY;
+}
+
+static CUresult watch_mark(const wait_t* wait, const cuda_mark_t* mark, bool* out_late) {
+  const cuda_api_t* api = wait->queue->device->api;
+  if (wait->policy == ACCRT_WAIT_BLOCK && wait->deadline_ns == UINT64_MAX)
+    return api->cuEventSynchronize(mark->event);
+  for (;;) {
+    const CUresult result = api->cuEventQuery(mark->event);
+    if (result != CUDA_ERROR_NOT_READY)
+      return result;
+    const uint64_t now_ns = accrt_clock_ns();
+    *out_late = is_late(wait, now_ns);
+    if (*out_late)
+      return result;
+    give_way(wait, now_ns);
+  }
+}
+
+static accrt_status_t wait_here(const wait_t* wait) {
+  cuda_queue_t* queue = wait->queue;
+  bool late = false;
+  CUresult result = watch_stream(wait, &late);
+  const char* call = "cuStreamQuery";
+  if (result == CUDA_ERROR_NOT_READY && !late) {
+    cuda_mark_t* mark;
+    const accrt_status_t status = hold_mark(queue, wait->number, &mark);
+    if (status != ACCRT_OK)
+      return status;
+    call = "cuEventSynchronize";
+    result = watch_mark(wait, mark, &late);
+    drop_mark(queue, mark);
+  }
+  if (result == CUDA_SUCCESS) {
+    raise_completed(queue, wait->number);
+    return ACCRT_OK;
+  }
+  if (late) {
+    return accrt_cuda_refuse(queue->device->environment, ACCRT_ERROR_TIMEOUT, "queue_wait",
+                             "submission %llu did not end within %llu ns",
+                             (unsigned long long)wait->number,
+                             (unsigned long long)(wait->deadline_ns - wait->begin_ns));
+  }
+  return accrt_cuda_fail(queue->device, result, call,
+                         "work given to cuda:%u failed; submission %llu is the first that had not "
+                         "ended",
+                         queue->device->ordinal, (unsigned long long)completed(queue) + 1);
+}
+
+accrt_status_t accrt_cuda_queue_wait(accrt_driver_queue_t* opaque, uint64_t number,
+                                     uint64_t timeout_ns, uint32_t policy) {
+  cuda_queue_t* queue = (cuda_queue_t*)opaque;
+  cuda_device_t* device = queue->device;
+  const uint64_t last = submitted(queue);
+  const uint64_t target = number < last ? number : last;
+  accrt_status_t status = ACCRT_OK;
+  if (completed(queue) < target) {
+    if (cuda_device_is_lost(device))
+      return accrt_cuda_device_lost(device, "queue_wait");
+    if (accrt_cuda_queue_is_capturing(queue))
+      return refuse_capture(queue, "queue_wait");
+    wait_t wait = {queue, target, policy, 0, UINT64_MAX};
+    if (policy != ACCRT_WAIT_SPIN || timeout_ns != ACCRT_TIMEOUT_INFINITE)
+      wait.begin_ns = accrt_clock_ns();
+    if (timeout_ns != ACCRT_TIMEOUT_INFINITE)
+      wait.deadline_ns = accrt_deadline_ns(timeout_ns);
+    const cuda_scope_t scope = cuda_enter(device);
+    const CUstreamCaptureMode mode = cuda_relax(device);
+    status = wait_here(&wait);
+    cuda_unrelax(device, mode);
+    cuda_leave(device, scope);
+  }
+  return status == ACCRT_OK ? tell_failure(queue, target, "queue_wait") : status;
+}
+
+void accrt_cuda_device_drain(cuda_device_t* device) {
+  accrt_mutex_lock(&device->queues_mutex);
+  for (cuda_queue_t* queue = device->queues; queue != NULL; queue = queue->next) {
+    const uint64_t number = submitted(queue);
+    if (completed(queue) >= number || cuda_device_is_lost(device) ||
+        accrt_cuda_queue_is_capturing(queue)) {
+      continue;
+    }
+    const wait_t wait = {queue, number, ACCRT_WAIT_BLOCK, accrt_clock_ns(), UINT64_MAX};
+    (void)wait_here(&wait);
+  }
+  accrt_mutex_unlock(&device->queues_mutex);
+}
+
+/* ---- Notifications ---- */
+
+static bool is_idle(cuda_queue_t* queue) {
+  accrt_mutex_lock(&queue->mutex);
+  const bool no_tickets = queue->first_ticket == NULL && !queue->watched;
+  accrt_mutex_unlock(&queue->mutex);
+  return no_tickets && !cuda_device_is_lost(queue->device) && !has_failed(queue) &&
+         completed(queue) >= submitted(queue);
+}
+
+accrt_status_t accrt_cuda_queue_notify(accrt_driver_queue_t* opaque,
+                                       accrt_driver_completion_t completion) {
+  cuda_queue_t* queue = (cuda_queue_t*)opaque;
+  cuda_device_t* device = queue->device;
+  if (completion.done == NULL)
+    return ACCRT_OK;
+  if (is_idle(queue)) {
+    completion.done(completion.user, ACCRT_OK, NULL, accrt_clock_ns());
+    return ACCRT_OK;
+  }
+  if (accrt_cuda_queue_is_capturing(queue))
+    return refuse_capture(queue, "queue_notify");
+  cuda_ticket_t* ticket;
+  const cuda_scope_t scope = cuda_enter(device);
+  const CUstreamCaptureMode mode = cuda_relax(device);
+  const accrt_status_t status = take_ticket(queue, false, &ticket);
+  cuda_unrelax(device, mode);
+  if (status == ACCRT_OK) {
+    ticket->completion = completion;
+    ticket->number = submitted(queue);
+    ticket->is_notification = true;
+    append_ticket(queue, ticket);
+  }
+  cuda_leave(device, scope);
+  return status;
+}
+
+accrt_status_t accrt_cuda_queue_reset(accrt_driver_queue_t* opaque) {
+  cuda_queue_t* queue = (cuda_queue_t*)opaque;
+  if (cuda_device_is_lost(queue->device))
+    return accrt_cuda_device_lost(queue->device, "queue_reset");
+  accrt_mutex_lock(&queue->mutex);
+  memset(&queue->failure, 0, sizeof queue->failure);
+  queue->told = false;
+  atomic_store_explicit(&queue->failed, 0, memory_order_release);
+  accrt_mutex_unlock(&queue->mutex);
+  return ACCRT_OK;
+}

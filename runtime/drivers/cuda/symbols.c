@@ -1,0 +1,72 @@
+/* runtime/drivers/cuda/symbols.c - opens libcuda.so.1 and finds its entry points. It calls none of them but those that tell
+ * versions and addresses. What is opened is never closed: CUDA has threads of its own.
+ */
+#include <dlfcn.h>
+#include <string.h>
+
+#include "runtime/drivers/cuda/cuda.h"
+
+#define OPERATION "cuda.open"
+
+typedef struct symbol {
+  const char* name;
+  int version;
+  size_t offset;
+} symbol_t;
+
+static const symbol_t symbols[] = {
+#define CUDA_SYMBOL(name, version) {#name, version, offsetof(cuda_api_t, name)},
+#include "runtime/drivers/cuda/symbols.def"
+#undef CUDA_SYMBOL
+};
+
+/* Object pointers and function pointers are of one size where there is dlsym. */
+static void find(void* library, const char* name, void* out_function) {
+  void* address = dlsym(library, name);
+  memcpy(out_function, &address, sizeof address);
+}
+
+static accrt_status_t refuse_old(const accrt_driver_environment_t* environment, int version,
+                                 const char* missing) {
+  return accrt_cuda_refuse(environment, ACCRT_ERROR_VERSION_MISMATCH, OPERATION,
+                           "the installed CUDA driver speaks CUDA %d.%d%s%s; this library needs "
+                           "a driver for CUDA %d.%d or later",
+                           version / 1000, version % 1000 / 10,
+                           missing != NULL ? " and lacks " : "", missing != NULL ? missing : "",
+                           CUDA_MIN_DRIVER_VERSION / 1000, CUDA_MIN_DRIVER_VERSION % 1000 / 10);
+}
+
+accrt_status_t accrt_cuda_symbols_load(const accrt_driver_environment_t* environment,
+                                       const char* library_path, cuda_api_t* out_api,
+                                       int* out_version) {
+  memset(out_api, 0, sizeof *out_api);
+  *out_version = 0;
+  void* library = dlopen(library_path, RTLD_NOW | RTLD_LOCAL);
+  if (library == NULL) {
+    const char* why = dlerror();
+    return accrt_cuda_refuse(environment, ACCRT_ERROR_NOT_FOUND, OPERATION,
+                             "no CUDA driver: %s could not be opened (%s)", library_path,
+                             why != NULL ? why : "no reason given");
+  }
+  PFN_cuDriverGetVersion_v2020 get_version;
+  find(library, "cuDriverGetVersion", &get_version);
+  if (get_version == NULL || get_version(out_version) != CUDA_SUCCESS) {
+    return accrt_cuda_refuse(environment, ACCRT_ERROR_NOT_FOUND, OPERATION,
+                             "%s does not tell its version: it is not a CUDA driver", library_path);
+  }
+  if (*out_version < CUDA_MIN_DRIVER_VERSION)
+    return refuse_old(environment, *out_version, NULL);
+  PFN_cuGetProcAddress_v12000 get_address;
+  find(library, "cuGetProcAddress_v2", &get_address);
+  if (get_address == NULL)
+    return refuse_old(environment, *out_version, "cuGetProcAddress_v2");
+  for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; ++i) {
+    void* address = NULL;
+    const CUresult result = get_address(symbols[i].name, &address, symbols[i].version,
+                                        CU_GET_PROC_ADDRESS_LEGACY_STREAM, NULL);
+    if (result != CUDA_SUCCESS || address == NULL)
+      return refuse_old(environment, *out_version, symbols[i].name);
+    memcpy((char*)out_api + symbols[i].offset, &address, sizeof address);
+  }
+  return ACCRT_OK;
+}
