@@ -9,7 +9,7 @@
  *   memory. b is [n, k].
  *
  * a is [m, k] with contiguous k; b is [n, k] with contiguous k (B_IS_NK 1) or [k, n] with contiguous n (0). The grid's z is
- * the batch: x and y of it are decoded with batch1 (b = z / batch1, z % batch1). Any sizes and strides of rows: what is not
+ * the batch, entry (z / batch1, z % batch1) of it. Any sizes and strides of rows: what is not
  * aligned to 16 bytes takes a slower path. Products accumulate in float, in an order that depends on the shape alone; the error
  * is at most about k * 2^-24 of sum |a||b|, and the rounding of C. */
 #ifndef ACCRT_CUDA_GEMM_CUH_
@@ -325,42 +325,46 @@ static __device__ __forceinline__ void skinny(const gemm_arguments<T, C, BIAS>& 
 
 } // namespace accrt_cuda
 
+/* Both take the same parameters, those of the pack accrt.cublaslt's matmul, which takes their place where it is; `batch0` and
+ * `form` (types, activation and layout, known here already) are for it. */
+#define ACCRT_CUDA_GEMM_PARAMETERS(T, C, BIAS)                                                     \
+  const T *a, const T *b, const BIAS *bias, const C *residual, C *c, int64_t m, int64_t n,         \
+      int64_t k, int64_t lda, int64_t ldb, int64_t ldc, int64_t ld_residual, int64_t batch0,       \
+      int64_t batch1, int64_t a0, int64_t a1, int64_t b0, int64_t b1, int64_t c0, int64_t c1,      \
+      int64_t form, float scale
+#define ACCRT_CUDA_GEMM_ARGUMENTS                                                                  \
+  {a + (blockIdx.z / batch1) * a0 + (blockIdx.z % batch1) * a1,                                    \
+   b + (blockIdx.z / batch1) * b0 + (blockIdx.z % batch1) * b1,                                    \
+   bias,                                                                                           \
+   residual,                                                                                       \
+   c + (blockIdx.z / batch1) * c0 + (blockIdx.z % batch1) * c1,                                    \
+   m,                                                                                              \
+   n,                                                                                              \
+   k,                                                                                              \
+   lda,                                                                                            \
+   ldb,                                                                                            \
+   ldc,                                                                                            \
+   ld_residual,                                                                                    \
+   scale}
+
 #define ACCRT_CUDA_GEMM(ENTRY, T, C, BIAS, ACTIVATION, ROWS, COLUMNS, B_IS_NK)                     \
   extern "C" __global__ void __launch_bounds__((ROWS) * (COLUMNS) >= 128 * 128 ? 256 : 128, 2)     \
-      ENTRY(const T* a, const T* b, const BIAS* bias, const C* residual, C* c, int64_t m,          \
-            int64_t n, int64_t k, int64_t lda, int64_t ldb, int64_t ldc, int64_t ld_residual,      \
-            int64_t batch1, int64_t a0, int64_t a1, int64_t b0, int64_t b1, int64_t c0,            \
-            int64_t c1, float scale) {                                                             \
+      ENTRY(ACCRT_CUDA_GEMM_PARAMETERS(T, C, BIAS)) {                                              \
     extern __shared__ __align__(128) unsigned char accrt_shared[];                                 \
-    const int64_t outer = blockIdx.z / batch1, inner = blockIdx.z % batch1;                        \
-    const accrt_cuda::gemm_arguments<T, C, BIAS> p = {a + outer * a0 + inner * a1,                 \
-                                                      b + outer * b0 + inner * b1,                 \
-                                                      bias,                                        \
-                                                      residual,                                    \
-                                                      c + outer * c0 + inner * c1,                 \
-                                                      m,                                           \
-                                                      n,                                           \
-                                                      k,                                           \
-                                                      lda,                                         \
-                                                      ldb,                                         \
-                                                      ldc,                                         \
-                                                      ld_residual,                                 \
-                                                      scale};                                      \
+    (void)batch0, (void)form;                                                                      \
+    const accrt_cuda::gemm_arguments<T, C, BIAS> p = ACCRT_CUDA_GEMM_ARGUMENTS;                    \
     accrt_cuda::wait_for_previous();                                                               \
     accrt_cuda::allow_next();                                                                      \
-    accrt_cuda::gemm<T, C, BIAS, ACTIVATION, ROWS, COLUMNS, B_IS_NK>(p, accrt_shared);             \
+    accrt_cuda::gemm<T, C, BIAS, accrt_cuda::ACTIVATION, ROWS, COLUMNS, B_IS_NK>(p, accrt_shared); \
   }
 
 #define ACCRT_CUDA_GEMM_SKINNY(ENTRY, T, C, BIAS, ACTIVATION, ROW_TILES, COLUMN_TILES)             \
   extern "C" __global__ void __launch_bounds__(256)                                                \
-      ENTRY(const T* a, const T* b, const BIAS* bias, const C* residual, C* c, int64_t m,          \
-            int64_t n, int64_t k, int64_t lda, int64_t ldb, int64_t ldc, int64_t ld_residual,      \
-            float scale) {                                                                         \
-    const accrt_cuda::gemm_arguments<T, C, BIAS> p = {a, b,   bias, residual, c,           m,      \
-                                                      n, k,   lda,  ldb,      ldc,         ld_residual, \
-                                                      scale};                                      \
+      ENTRY(ACCRT_CUDA_GEMM_PARAMETERS(T, C, BIAS)) {                                              \
+    (void)batch0, (void)form;                                                                      \
+    const accrt_cuda::gemm_arguments<T, C, BIAS> p = ACCRT_CUDA_GEMM_ARGUMENTS;                    \
     accrt_cuda::wait_for_previous();                                                               \
     accrt_cuda::allow_next();                                                                      \
-    accrt_cuda::skinny<T, C, BIAS, ACTIVATION, ROW_TILES, COLUMN_TILES>(p);                        \
+    accrt_cuda::skinny<T, C, BIAS, accrt_cuda::ACTIVATION, ROW_TILES, COLUMN_TILES>(p);            \
   }
 #endif
