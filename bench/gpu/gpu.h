@@ -120,8 +120,8 @@ static inline void check(accrt_status_t status, const char* what) {
 
 /* ---- Samples ---- */
 
-#define MAX_SAMPLES 4096
-#define MAX_ROWS 128
+#define MAX_SAMPLES 256
+#define MAX_ROWS 64
 
 /* One line of a table: nanoseconds (or GB/s, say) per operation, and what it is held against. */
 typedef struct row {
