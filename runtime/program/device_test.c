@@ -167,6 +167,13 @@ static const void* query_host(uint32_t max_abi) {
   table = make_table("host");
   return &table;
 }
+static const void* query_other(uint32_t max_abi) {
+  (void)max_abi;
+  static accrt_driver_table_t table;
+  table = make_table("other");
+  return &table;
+}
+
 static const void* query_cuda(uint32_t max_abi) {
   (void)max_abi;
   static accrt_driver_table_t table;
@@ -429,9 +436,9 @@ static void refuses_states_that_do_not_fit(void** state) {
 static void refuses_what_is_of_another_device(void** state) {
   NEED_BUNDLES();
   fixture_t* f = open_fixture("1");
-  OK(accrt_instance_register_driver(f->instance, query_cuda));
+  OK(accrt_instance_register_driver(f->instance, query_other));
   accrt_device_t* other;
-  OK(accrt_instance_device_by_name(f->instance, "cuda", &other));
+  OK(accrt_instance_device_by_name(f->instance, "other", &other));
   accrt_pool_t* pool;
   OK(accrt_device_pool(other, ACCRT_MEMORY_DEVICE, &pool));
   accrt_stream_t* stream;
@@ -442,13 +449,13 @@ static void refuses_what_is_of_another_device(void** state) {
   options.stream = stream;
   accrt_session_t* session;
   FAILS(accrt_session_create(f->program, &options, &session), INVALID_ARGUMENT,
-        "the stream is of device 'cuda:0'");
+        "the stream is of device 'other:0'");
   options.stream = NULL;
   options.pool = pool;
   FAILS(accrt_session_create(f->program, &options, &session), INVALID_ARGUMENT,
-        "the pool is of device 'cuda:0'");
+        "the pool is of device 'other:0'");
   FAILS(accrt_session_bind_state(f->session, "counter", buffer, 0), INVALID_ARGUMENT,
-        "the buffer is of device 'cuda:0'");
+        "the buffer is of device 'other:0'");
   accrt_buffer_release(buffer);
   accrt_stream_release(stream);
   accrt_device_release(other);
