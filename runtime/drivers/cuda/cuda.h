@@ -106,7 +106,7 @@ typedef struct cuda_graphs {
   CUstream capture_stream; /* a spare one, to capture operators on; NULL: none */
   atomic_uint epoch;       /* counts up when an instance is made: what ages are told in */
 } cuda_graphs_t;
-/* The lists are gone. The device's context is current. */
+/* The lists are gone. */
 void accrt_cuda_graphs_close(cuda_device_t* device);
 
 struct cuda_device {

@@ -1,0 +1,177 @@
+/* runtime/drivers/cuda/graph.c - lists: made, executed, destroyed. See graph.h for how they work. */
+#include "runtime/core/error.h"
+#include "runtime/drivers/cuda/graph.h"
+
+/* ---- Making and destroying ---- */
+
+static uint32_t count_operators(const accrt_driver_list_info_t* info) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < info->command_count; ++i)
+    count += info->commands[i].opcode == ACCRT_DRIVER_COMMAND_OPERATOR;
+  return count;
+}
+
+static accrt_status_t prepare_operators(cuda_list_t* list, const accrt_driver_list_info_t* info) {
+  list->operation_count = count_operators(info);
+  accrt_status_t status = accrt_alloc_array(list->device->allocator, list->operation_count,
+                                            sizeof *list->operations, (void**)&list->operations);
+  uint32_t next = 0;
+  for (uint32_t i = 0; i < info->command_count && status == ACCRT_OK; ++i) {
+    if (info->commands[i].opcode != ACCRT_DRIVER_COMMAND_OPERATOR)
+      continue;
+    cuda_operation_t* operation = &list->operations[next++];
+    operation->invoke = &info->commands[i].as.invoke;
+    accrt_mutex_init(&operation->mutex);
+    list->plan.commands[i].operation = operation;
+    status = accrt_cuda_operation_prepare(list->device, operation);
+  }
+  return status;
+}
+
+/* Lists of kernels alone can be built before their addresses are known: kernels take any. */
+static bool can_build_ahead(const cuda_plan_t* plan) {
+  for (uint32_t i = 0; i < plan->command_count; ++i) {
+    if (plan->commands[i].kind != CUDA_NODE_KERNEL && plan->commands[i].kind != CUDA_NODE_NOTHING)
+      return false;
+  }
+  return plan->command_count > 0;
+}
+
+/* With addresses and scalars of 0. The first submission's queue takes it over. */
+static accrt_status_t build_ahead(cuda_list_t* list) {
+  const cuda_plan_t* plan = &list->plan;
+  const accrt_allocator_t* allocator = list->device->allocator;
+  accrt_driver_binding_t* bindings = NULL;
+  uint64_t* scalars = NULL;
+  cuda_instance_t* instance = NULL;
+  accrt_status_t status =
+      accrt_alloc_array(allocator, plan->binding_count, sizeof *bindings, (void**)&bindings);
+  if (status == ACCRT_OK)
+    status = accrt_alloc_array(allocator, plan->scalar_count, sizeof *scalars, (void**)&scalars);
+  if (status == ACCRT_OK)
+    status = accrt_cuda_instance_create(list->device, plan, list->name, &instance);
+  if (status == ACCRT_OK) {
+    const accrt_driver_submission_t nothing = {.struct_size = sizeof nothing,
+                                               .binding_count = plan->binding_count,
+                                               .bindings = bindings,
+                                               .scalar_count = plan->scalar_count,
+                                               .scalars = scalars};
+    /* Relaxed: nobody else knows the list. */
+    atomic_store_explicit(&list->instances[0], instance, memory_order_relaxed);
+    accrt_mutex_lock(&instance->mutex);
+    accrt_cuda_graphs_admit(list->device, instance);
+    status = accrt_cuda_instance_build(instance, &nothing);
+    accrt_mutex_unlock(&instance->mutex);
+  }
+  accrt_free_array(allocator, bindings, plan->binding_count, sizeof *bindings);
+  accrt_free_array(allocator, scalars, plan->scalar_count, sizeof *scalars);
+  return status;
+}
+
+accrt_status_t accrt_cuda_list_create(accrt_driver_device_t* opaque,
+                                      const accrt_driver_list_info_t* info,
+                                      accrt_driver_list_t** out_list) {
+  cuda_device_t* device = (cuda_device_t*)opaque;
+  cuda_list_t* list;
+  *out_list = NULL;
+  accrt_status_t status = accrt_alloc(device->allocator, sizeof *list, (void**)&list);
+  if (status != ACCRT_OK)
+    return status;
+  list->device = device;
+  list->plan.allocator = device->allocator;
+  accrt_mutex_init(&list->mutex);
+  const cuda_scope_t scope = cuda_enter(device);
+  status = accrt_copy_string(device->allocator, info->name != NULL ? info->name : "", &list->name);
+  if (status == ACCRT_OK)
+    status = accrt_cuda_plan_make(device->allocator, info, (uint32_t)device->multiprocessor_count,
+                                  (uint64_t)device->max_pitch_bytes, &list->plan);
+  if (status == ACCRT_OK)
+    status = prepare_operators(list, info);
+  if (status == ACCRT_OK && can_build_ahead(&list->plan))
+    status = build_ahead(list);
+  cuda_leave(device, scope);
+  if (status != ACCRT_OK) {
+    accrt_cuda_list_destroy((accrt_driver_list_t*)list);
+    return status;
+  }
+  *out_list = (accrt_driver_list_t*)list;
+  return ACCRT_OK;
+}
+
+void accrt_cuda_list_destroy(accrt_driver_list_t* opaque) {
+  cuda_list_t* list = (cuda_list_t*)opaque;
+  cuda_device_t* device = list->device;
+  const cuda_scope_t scope = cuda_enter(device);
+  for (uint32_t i = 0; i < CUDA_LIST_INSTANCES; ++i) {
+    /* Relaxed: nobody uses the list any more. */
+    cuda_instance_t* instance = atomic_load_explicit(&list->instances[i], memory_order_relaxed);
+    if (instance == NULL)
+      break;
+    accrt_cuda_graphs_forget(device, instance);
+    accrt_cuda_instance_free(instance);
+  }
+  for (uint32_t i = 0; i < list->operation_count && list->operations != NULL; ++i)
+    accrt_cuda_operation_destroy(device, &list->operations[i]);
+  cuda_leave(device, scope);
+  accrt_free_array(device->allocator, list->operations, list->operation_count,
+                   sizeof *list->operations);
+  accrt_cuda_plan_free(&list->plan);
+  accrt_free_string(device->allocator, list->name);
+  accrt_free(device->allocator, list, sizeof *list);
+}
+
+/* ---- Executing ---- */
+
+static accrt_status_t enqueue_direct(cuda_instance_t* instance, uint32_t index, CUstream stream,
+                                     const accrt_driver_submission_t* submission) {
+  const cuda_planned_t* planned = &instance->plan->commands[index];
+  if (planned->operation == NULL)
+    return accrt_cuda_command_enqueue(instance->device, stream, planned->command, submission);
+  return accrt_cuda_operation_execute(instance->device, planned->operation, stream, submission,
+                                      instance->blocks + planned->params_offset);
+}
+
+static accrt_status_t launch_segment(cuda_instance_t* instance, uint32_t index, CUstream stream,
+                                     const accrt_driver_submission_t* submission) {
+  if (instance->execs[index] == NULL)
+    return enqueue_direct(instance, instance->plan->segments[index].first, stream, submission);
+  const CUresult result = instance->device->api->cuGraphLaunch(instance->execs[index], stream);
+  return result == CUDA_SUCCESS ? ACCRT_OK
+                                : accrt_cuda_fail(instance->device, result, "cuGraphLaunch",
+                                                  "list '%s'", instance->name);
+}
+
+/* What fails after something was enqueued fails the queue: the submission ends half-way. An operator may have enqueued anything
+ * before it failed. */
+static accrt_status_t launch_segments(cuda_instance_t* instance, cuda_queue_t* queue,
+                                      const accrt_driver_submission_t* submission) {
+  const uint32_t count = instance->plan->segment_count;
+  for (uint32_t i = 0; i < count; ++i) {
+    const accrt_status_t status = launch_segment(instance, i, queue->stream, submission);
+    if (status == ACCRT_OK)
+      continue;
+    if (i == 0 && instance->plan->commands[0].operation == NULL)
+      return status;
+    accrt_cuda_queue_fail(queue, submission->number, accrt_error_current());
+    return ACCRT_OK;
+  }
+  return ACCRT_OK;
+}
+
+accrt_status_t accrt_cuda_queue_execute(accrt_driver_queue_t* opaque_queue,
+                                        accrt_driver_list_t* opaque_list,
+                                        const accrt_driver_submission_t* submission) {
+  cuda_queue_t* queue = (cuda_queue_t*)opaque_queue;
+  cuda_list_t* list = (cuda_list_t*)opaque_list;
+  cuda_submit_t submit;
+  cuda_instance_t* instance;
+  accrt_status_t status = accrt_cuda_submit_begin(queue, submission, &submit);
+  if (status != ACCRT_OK)
+    return status;
+  status = accrt_cuda_list_acquire(list, queue, submission, &instance);
+  if (status == ACCRT_OK) {
+    status = launch_segments(instance, queue, submission);
+    accrt_mutex_unlock(&instance->mutex);
+  }
+  return accrt_cuda_submit_end(queue, submission, &submit, list->name, status);
+}

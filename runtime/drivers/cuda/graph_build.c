@@ -1,0 +1,465 @@
+/* runtime/drivers/cuda/graph_build.c - makes CUDA graphs of a plan's segments, with the inputs of one submission in them. */
+#include <string.h>
+
+#include "runtime/drivers/cuda/graph.h"
+
+/* ---- What a command is to a node ---- */
+
+static void write_patch(unsigned char* block, const accrt_driver_patch_t* patch,
+                        const accrt_driver_submission_t* submission) {
+  uint64_t value;
+  if (patch->kind == ACCRT_DRIVER_PATCH_VALUE) {
+    value = cuda_value(&patch->value, submission);
+  } else {
+    const uint32_t binding = patch->range.binding;
+    const bool absent = binding != ACCRT_DRIVER_NONE && submission->bindings[binding].address == 0;
+    value = absent ? 0 : cuda_address(&patch->range, submission);
+  }
+  memcpy(block + patch->offset_bytes, &value, patch->size_bytes);
+}
+
+bool accrt_cuda_slot_dispatch(cuda_instance_t* instance, uint32_t index,
+                              const accrt_driver_submission_t* submission) {
+  const cuda_planned_t* planned = &instance->plan->commands[index];
+  const accrt_driver_dispatch_t* dispatch = &planned->command->as.dispatch;
+  CUDA_KERNEL_NODE_PARAMS* params = &instance->slots[index].kernel;
+  unsigned char* block = instance->blocks + planned->params_offset;
+  for (uint32_t i = 0; i < dispatch->patch_count; ++i)
+    write_patch(block, &dispatch->patches[i], submission);
+  params->gridDimX = (unsigned)cuda_value(&dispatch->grid[0], submission);
+  params->gridDimY = (unsigned)cuda_value(&dispatch->grid[1], submission);
+  params->gridDimZ = (unsigned)cuda_value(&dispatch->grid[2], submission);
+  return params->gridDimX != 0 && params->gridDimY != 0 && params->gridDimZ != 0;
+}
+
+static uint32_t node_copy_shape(const cuda_device_t* device, const accrt_driver_copy_t* command,
+                                const accrt_driver_submission_t* submission, cuda_copy_t* copy) {
+  accrt_cuda_copy_values(command, submission, copy);
+  return accrt_cuda_copy_shape(copy, (uint64_t)device->max_pitch_bytes);
+}
+
+/* Planned as linear, 2D or 3D: a dispatch by rows has no node. */
+uint32_t accrt_cuda_node_copy(const cuda_device_t* device, const accrt_driver_copy_t* command,
+                              const accrt_driver_submission_t* submission,
+                              CUDA_MEMCPY3D* out_copy) {
+  cuda_copy_t copy;
+  const uint32_t shape = node_copy_shape(device, command, submission, &copy);
+  *out_copy = (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+                              .srcDevice = copy.source,
+                              .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+                              .dstDevice = copy.target,
+                              .WidthInBytes = copy.extent[0],
+                              .Height = 1,
+                              .Depth = 1};
+  if (shape != CUDA_COPY_2D && shape != CUDA_COPY_3D)
+    return shape;
+  out_copy->Height = copy.extent[1];
+  out_copy->srcPitch = copy.source_stride[0];
+  out_copy->dstPitch = copy.target_stride[0];
+  if (shape == CUDA_COPY_2D)
+    return shape;
+  out_copy->Depth = copy.extent[2];
+  out_copy->srcHeight = copy.source_stride[1] / copy.source_stride[0];
+  out_copy->dstHeight = copy.target_stride[1] / copy.target_stride[0];
+  return shape;
+}
+
+bool accrt_cuda_node_fill(const accrt_driver_fill_t* command,
+                          const accrt_driver_submission_t* submission,
+                          CUDA_MEMSET_NODE_PARAMS* out_fill) {
+  const uint32_t element_bytes = command->pattern_bytes < 4 ? command->pattern_bytes : 4;
+  const uint64_t size_bytes = cuda_value(&command->target.size_bytes, submission);
+  *out_fill = (CUDA_MEMSET_NODE_PARAMS){.dst = cuda_address(&command->target, submission),
+                                        .value = (unsigned)command->pattern,
+                                        .elementSize = element_bytes,
+                                        .width = size_bytes / element_bytes,
+                                        .height = 1};
+  return out_fill->width != 0;
+}
+
+/* ---- Nodes ---- */
+
+/* What a node is added with. */
+typedef struct node_adder {
+  cuda_instance_t* instance;
+  const accrt_driver_submission_t* submission;
+  CUgraph graph;
+  uint32_t index; /* of the command */
+} node_adder_t;
+
+static accrt_status_t fail_add(const node_adder_t* adder, CUresult result, const char* call) {
+  if (result == CUDA_SUCCESS)
+    return ACCRT_OK;
+  return accrt_cuda_command_fail(adder->instance, adder->index, result, call);
+}
+
+accrt_status_t accrt_cuda_command_fail(const cuda_instance_t* instance, uint32_t index,
+                                       CUresult result, const char* call) {
+  const accrt_driver_command_t* command = instance->plan->commands[index].command;
+  return accrt_cuda_fail(
+      instance->device, result, call, "command %u%s%s%s of list '%s'", (unsigned)index,
+      command->name != NULL ? " ('" : "", command->name != NULL ? command->name : "",
+      command->name != NULL ? "')" : "", instance->name != NULL ? instance->name : "");
+}
+
+static accrt_status_t add_nothing(const node_adder_t* adder) {
+  cuda_slot_t* slot = &adder->instance->slots[adder->index];
+  slot->state = CUDA_SLOT_ABSENT;
+  return fail_add(
+      adder, adder->instance->device->api->cuGraphAddEmptyNode(&slot->node, adder->graph, NULL, 0),
+      "cuGraphAddEmptyNode");
+}
+
+/* Clusters and cooperation are attributes; overlap is told by the edge. */
+static CUresult set_attributes(const node_adder_t* adder, const cuda_kernel_t* kernel) {
+  const cuda_api_t* api = adder->instance->device->api;
+  const CUgraphNode node = adder->instance->slots[adder->index].node;
+  for (uint32_t i = 0; i < kernel->attribute_count; ++i) {
+    const CUlaunchAttribute* attribute = &kernel->attributes[i];
+    if (attribute->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+      continue;
+    const CUresult result = api->cuGraphKernelNodeSetAttribute(
+        node, (CUkernelNodeAttrID)attribute->id, &attribute->value);
+    if (result != CUDA_SUCCESS)
+      return result;
+  }
+  return CUDA_SUCCESS;
+}
+
+/* A dispatch that runs nothing now gets a grid of 1 and is disabled once its graph is instantiated. */
+static accrt_status_t add_kernel(const node_adder_t* adder) {
+  cuda_instance_t* instance = adder->instance;
+  const cuda_api_t* api = instance->device->api;
+  const cuda_planned_t* planned = &instance->plan->commands[adder->index];
+  cuda_slot_t* slot = &instance->slots[adder->index];
+  const bool runs = accrt_cuda_slot_dispatch(instance, adder->index, adder->submission);
+  CUDA_KERNEL_NODE_PARAMS params = slot->kernel;
+  slot->state = runs ? CUDA_SLOT_ENABLED : CUDA_SLOT_DISABLED;
+  if (!runs)
+    params.gridDimX = params.gridDimY = params.gridDimZ = 1;
+  CUresult result = api->cuGraphAddKernelNode(&slot->node, adder->graph, NULL, 0, &params);
+  if (result != CUDA_SUCCESS)
+    return fail_add(adder, result, "cuGraphAddKernelNode");
+  result = set_attributes(adder, cuda_dispatch_kernel(&planned->command->as.dispatch));
+  return fail_add(adder, result, "cuGraphKernelNodeSetAttribute");
+}
+
+static accrt_status_t add_copy(const node_adder_t* adder) {
+  cuda_instance_t* instance = adder->instance;
+  const cuda_device_t* device = instance->device;
+  cuda_slot_t* slot = &instance->slots[adder->index];
+  CUDA_MEMCPY3D copy;
+  const uint32_t shape = accrt_cuda_node_copy(
+      device, &instance->plan->commands[adder->index].command->as.copy, adder->submission, &copy);
+  if (shape == CUDA_COPY_NOTHING)
+    return add_nothing(adder);
+  slot->state = CUDA_SLOT_ENABLED;
+  return fail_add(
+      adder,
+      device->api->cuGraphAddMemcpyNode(&slot->node, adder->graph, NULL, 0, &copy, device->context),
+      "cuGraphAddMemcpyNode");
+}
+
+static accrt_status_t add_fill(const node_adder_t* adder) {
+  cuda_instance_t* instance = adder->instance;
+  const cuda_device_t* device = instance->device;
+  cuda_slot_t* slot = &instance->slots[adder->index];
+  CUDA_MEMSET_NODE_PARAMS fill;
+  if (!accrt_cuda_node_fill(&instance->plan->commands[adder->index].command->as.fill,
+                            adder->submission, &fill))
+    return add_nothing(adder);
+  slot->state = CUDA_SLOT_ENABLED;
+  return fail_add(
+      adder,
+      device->api->cuGraphAddMemsetNode(&slot->node, adder->graph, NULL, 0, &fill, device->context),
+      "cuGraphAddMemsetNode");
+}
+
+static accrt_status_t add_operator(const node_adder_t* adder) {
+  cuda_instance_t* instance = adder->instance;
+  cuda_device_t* device = instance->device;
+  const cuda_planned_t* planned = &instance->plan->commands[adder->index];
+  cuda_slot_t* slot = &instance->slots[adder->index];
+  CUgraph child;
+  const accrt_status_t status =
+      accrt_cuda_operation_capture(device, planned->operation, adder->submission,
+                                   instance->blocks + planned->params_offset, &child);
+  if (status != ACCRT_OK)
+    return status;
+  slot->state = CUDA_SLOT_ENABLED;
+  const CUresult result =
+      device->api->cuGraphAddChildGraphNode(&slot->node, adder->graph, NULL, 0, child);
+  (void)device->api->cuGraphDestroy(child); /* the node has a copy */
+  return fail_add(adder, result, "cuGraphAddChildGraphNode");
+}
+
+/* In a chain, what does nothing has no node. */
+static accrt_status_t add_node(const node_adder_t* adder, bool chain) {
+  switch (adder->instance->plan->commands[adder->index].kind) {
+  case CUDA_NODE_KERNEL:
+    return add_kernel(adder);
+  case CUDA_NODE_COPY:
+    return add_copy(adder);
+  case CUDA_NODE_FILL:
+    return add_fill(adder);
+  case CUDA_NODE_OPERATOR:
+    return add_operator(adder);
+  default:
+    return chain ? ACCRT_OK : add_nothing(adder);
+  }
+}
+
+/* ---- Edges ---- */
+
+static bool overlaps_previous(const cuda_planned_t* planned) {
+  if (planned->kind != CUDA_NODE_KERNEL)
+    return false;
+  const cuda_kernel_t* kernel = cuda_dispatch_kernel(&planned->command->as.dispatch);
+  for (uint32_t i = 0; i < kernel->attribute_count; ++i) {
+    if (kernel->attributes[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+      return true;
+  }
+  return false;
+}
+
+static accrt_status_t add_edge(const node_adder_t* adder, uint32_t from, bool overlap) {
+  cuda_instance_t* instance = adder->instance;
+  const CUgraphNode source = instance->slots[from].node;
+  const CUgraphNode target = instance->slots[adder->index].node;
+  CUgraphEdgeData edge;
+  memset(&edge, 0, sizeof edge);
+  if (overlap) {
+    edge.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC;
+    edge.type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
+  }
+  return fail_add(adder,
+                  instance->device->api->cuGraphAddDependencies(adder->graph, &source, &target,
+                                                                overlap ? &edge : NULL, 1),
+                  "cuGraphAddDependencies");
+}
+
+/* After the node before it. A kernel that waits by itself starts early behind another kernel. */
+static accrt_status_t link_chain(const node_adder_t* adder, uint32_t* previous) {
+  const cuda_planned_t* commands = adder->instance->plan->commands;
+  if (commands[adder->index].kind == CUDA_NODE_NOTHING)
+    return ACCRT_OK;
+  const uint32_t before = *previous;
+  *previous = adder->index;
+  if (before == ACCRT_DRIVER_NONE)
+    return ACCRT_OK;
+  const bool overlap =
+      commands[before].kind == CUDA_NODE_KERNEL && overlaps_previous(&commands[adder->index]);
+  return add_edge(adder, before, overlap);
+}
+
+/* Which commands of a segment nothing follows yet: what a barrier waits for. Its first `barrier` is what all after it follow. */
+typedef struct branch_state {
+  uint32_t barrier;   /* index, or ACCRT_DRIVER_NONE */
+  bool* has_follower; /* by command */
+} branch_state_t;
+
+static accrt_status_t link_barrier(const node_adder_t* adder, const cuda_segment_t* segment,
+                                   branch_state_t* state) {
+  for (uint32_t i = segment->first; i < adder->index; ++i) {
+    if (state->has_follower[i])
+      continue;
+    const accrt_status_t status = add_edge(adder, i, false);
+    if (status != ACCRT_OK)
+      return status;
+    state->has_follower[i] = true;
+  }
+  state->barrier = adder->index;
+  return ACCRT_OK;
+}
+
+/* After its predecessors; without any in the segment, after the last barrier. A predecessor that stands twice has one edge. */
+static accrt_status_t link_branch(const node_adder_t* adder, const cuda_segment_t* segment,
+                                  branch_state_t* state) {
+  const accrt_driver_command_t* command = adder->instance->plan->commands[adder->index].command;
+  if (command->opcode == ACCRT_DRIVER_COMMAND_BARRIER)
+    return link_barrier(adder, segment, state);
+  bool after_barrier = state->barrier == ACCRT_DRIVER_NONE;
+  for (uint32_t k = 0; k < command->predecessor_count; ++k) {
+    const uint32_t before = command->predecessors[k];
+    bool again = before < segment->first;
+    for (uint32_t j = 0; j < k && !again; ++j)
+      again = command->predecessors[j] == before;
+    if (again)
+      continue;
+    after_barrier = after_barrier || before >= state->barrier;
+    state->has_follower[before] = true;
+    const accrt_status_t status = add_edge(adder, before, false);
+    if (status != ACCRT_OK)
+      return status;
+  }
+  if (after_barrier)
+    return ACCRT_OK;
+  state->has_follower[state->barrier] = true;
+  return add_edge(adder, state->barrier, false);
+}
+
+/* ---- Graphs ---- */
+
+static accrt_status_t add_nodes(node_adder_t* adder, const cuda_segment_t* segment) {
+  const cuda_plan_t* plan = adder->instance->plan;
+  branch_state_t state = {.barrier = ACCRT_DRIVER_NONE};
+  uint32_t previous = ACCRT_DRIVER_NONE;
+  accrt_status_t status = ACCRT_OK;
+  if (!segment->chain) {
+    status = accrt_alloc_array(plan->allocator, plan->command_count, sizeof *state.has_follower,
+                               (void**)&state.has_follower);
+  }
+  for (uint32_t i = 0; i < segment->count && status == ACCRT_OK; ++i) {
+    adder->index = segment->first + i;
+    status = add_node(adder, segment->chain);
+    if (status == ACCRT_OK)
+      status = segment->chain ? link_chain(adder, &previous) : link_branch(adder, segment, &state);
+  }
+  accrt_free_array(plan->allocator, state.has_follower, plan->command_count,
+                   sizeof *state.has_follower);
+  return status;
+}
+
+static accrt_status_t disable_nodes(const cuda_instance_t* instance, uint32_t segment_index) {
+  const cuda_segment_t* segment = &instance->plan->segments[segment_index];
+  for (uint32_t i = segment->first; i < segment->first + segment->count; ++i) {
+    const cuda_slot_t* slot = &instance->slots[i];
+    if (slot->state != CUDA_SLOT_DISABLED)
+      continue;
+    const CUresult result =
+        instance->device->api->cuGraphNodeSetEnabled(instance->execs[segment_index], slot->node, 0);
+    if (result != CUDA_SUCCESS)
+      return accrt_cuda_command_fail(instance, i, result, "cuGraphNodeSetEnabled");
+  }
+  return ACCRT_OK;
+}
+
+static accrt_status_t build_segment(cuda_instance_t* instance, uint32_t index,
+                                    const accrt_driver_submission_t* submission) {
+  cuda_device_t* device = instance->device;
+  const cuda_segment_t* segment = &instance->plan->segments[index];
+  CUresult result = device->api->cuGraphCreate(&instance->graphs[index], 0);
+  if (result != CUDA_SUCCESS)
+    return accrt_cuda_fail(device, result, "cuGraphCreate", "for list '%s'",
+                           instance->name != NULL ? instance->name : "");
+  node_adder_t adder = {
+      .instance = instance, .submission = submission, .graph = instance->graphs[index]};
+  const accrt_status_t status = add_nodes(&adder, segment);
+  if (status != ACCRT_OK)
+    return status;
+  result =
+      device->api->cuGraphInstantiateWithFlags(&instance->execs[index], instance->graphs[index], 0);
+  if (result != CUDA_SUCCESS)
+    return accrt_cuda_fail(device, result, "cuGraphInstantiate", "%u commands of list '%s'",
+                           (unsigned)segment->count, instance->name != NULL ? instance->name : "");
+  return disable_nodes(instance, index);
+}
+
+accrt_status_t accrt_cuda_instance_build(cuda_instance_t* instance,
+                                         const accrt_driver_submission_t* submission) {
+  const cuda_plan_t* plan = instance->plan;
+  accrt_status_t status = ACCRT_OK;
+  accrt_cuda_instance_clear(instance);
+  /* Instantiation allocates: another thread's capture of its own streams is none of its business. */
+  const CUstreamCaptureMode mode = cuda_relax(instance->device);
+  for (uint32_t i = 0; i < plan->segment_count && status == ACCRT_OK; ++i) {
+    if (!plan->segments[i].direct)
+      status = build_segment(instance, i, submission);
+  }
+  cuda_unrelax(instance->device, mode);
+  if (status != ACCRT_OK) {
+    accrt_cuda_instance_clear(instance);
+    return status;
+  }
+  accrt_cuda_inputs_copy(instance->inputs, submission);
+  instance->ready = true;
+  return ACCRT_OK;
+}
+
+void accrt_cuda_instance_clear(cuda_instance_t* instance) {
+  const cuda_api_t* api = instance->device->api;
+  instance->ready = false;
+  for (uint32_t i = 0; i < instance->plan->segment_count; ++i) {
+    if (instance->execs[i] != NULL)
+      (void)api->cuGraphExecDestroy(instance->execs[i]);
+    if (instance->graphs[i] != NULL)
+      (void)api->cuGraphDestroy(instance->graphs[i]);
+    instance->execs[i] = NULL;
+    instance->graphs[i] = NULL;
+  }
+}
+
+/* ---- The instance itself ---- */
+
+/* What of a kernel's node never changes. */
+static void init_slot(cuda_instance_t* instance, uint32_t index) {
+  const cuda_planned_t* planned = &instance->plan->commands[index];
+  if (planned->kind != CUDA_NODE_KERNEL)
+    return;
+  const accrt_driver_dispatch_t* dispatch = &planned->command->as.dispatch;
+  const cuda_kernel_t* kernel = cuda_dispatch_kernel(dispatch);
+  unsigned char* block = instance->blocks + planned->params_offset;
+  void** fields = instance->fields + planned->fields_offset;
+  if (dispatch->params_size_bytes > 0)
+    memcpy(block, dispatch->params, dispatch->params_size_bytes);
+  for (uint32_t i = 0; i < kernel->param_count; ++i)
+    fields[i] = block + kernel->param_offsets[i];
+  instance->slots[index].kernel = (CUDA_KERNEL_NODE_PARAMS){.func = kernel->function,
+                                                            .blockDimX = kernel->block[0],
+                                                            .blockDimY = kernel->block[1],
+                                                            .blockDimZ = kernel->block[2],
+                                                            .sharedMemBytes = kernel->shared_bytes,
+                                                            .kernelParams = fields};
+}
+
+accrt_status_t accrt_cuda_instance_create(cuda_device_t* device, const cuda_plan_t* plan,
+                                          const char* name, cuda_instance_t** out_instance) {
+  const accrt_allocator_t* allocator = device->allocator;
+  cuda_instance_t* instance;
+  accrt_status_t status = accrt_alloc(allocator, sizeof *instance, (void**)&instance);
+  *out_instance = NULL;
+  if (status != ACCRT_OK)
+    return status;
+  instance->device = device;
+  instance->plan = plan;
+  instance->name = name;
+  accrt_mutex_init(&instance->mutex);
+  status = accrt_alloc_array(allocator, cuda_plan_inputs(plan), sizeof *instance->inputs,
+                             (void**)&instance->inputs);
+  if (status == ACCRT_OK)
+    status = accrt_alloc_array(allocator, plan->command_count, sizeof *instance->slots,
+                               (void**)&instance->slots);
+  if (status == ACCRT_OK)
+    status = accrt_alloc_array(allocator, plan->segment_count, sizeof(CUgraph),
+                               (void**)&instance->graphs);
+  if (status == ACCRT_OK)
+    status = accrt_alloc_array(allocator, plan->segment_count, sizeof(CUgraphExec),
+                               (void**)&instance->execs);
+  if (status == ACCRT_OK)
+    status = accrt_alloc(allocator, plan->blocks_bytes, (void**)&instance->blocks);
+  if (status == ACCRT_OK)
+    status =
+        accrt_alloc_array(allocator, plan->field_count, sizeof(void*), (void**)&instance->fields);
+  if (status != ACCRT_OK) {
+    accrt_cuda_instance_free(instance);
+    return status;
+  }
+  for (uint32_t i = 0; i < plan->command_count; ++i)
+    init_slot(instance, i);
+  *out_instance = instance;
+  return ACCRT_OK;
+}
+
+void accrt_cuda_instance_free(cuda_instance_t* instance) {
+  const cuda_plan_t* plan = instance->plan;
+  const accrt_allocator_t* allocator = instance->device->allocator;
+  if (instance->graphs != NULL && instance->execs != NULL)
+    accrt_cuda_instance_clear(instance);
+  accrt_free_array(allocator, instance->inputs, cuda_plan_inputs(plan), sizeof *instance->inputs);
+  accrt_free_array(allocator, instance->slots, plan->command_count, sizeof *instance->slots);
+  accrt_free_array(allocator, instance->graphs, plan->segment_count, sizeof(CUgraph));
+  accrt_free_array(allocator, instance->execs, plan->segment_count, sizeof(CUgraphExec));
+  accrt_free(allocator, instance->blocks, plan->blocks_bytes);
+  accrt_free_array(allocator, instance->fields, plan->field_count, sizeof(void*));
+  accrt_free(allocator, instance, sizeof *instance);
+}

@@ -1,0 +1,210 @@
+/* runtime/drivers/cuda/graph_cache.c - which instance of a list a submission gets, and how many a device keeps.
+ *
+ * A queue has instances of its own. One with the very inputs of the submission is the best; else its last one is patched.
+ * Inputs that are patched in for the second time (two sets of buffers that come in turn, say) get an instance of their own,
+ * when patching costs more than CUDA_LIST_CHEAP_PATCHES.
+ *
+ * Locks: a list's mutex or an instance's, then the device's graph mutex. Holding that, an instance is only ever tried.
+ */
+#include "runtime/drivers/cuda/graph.h"
+
+/* ---- What a device keeps ---- */
+
+static bool try_lock(accrt_mutex_t* mutex) {
+  unsigned expected = 0;
+  /* Acquire pairs with the release in accrt_mutex_unlock. */
+  return atomic_compare_exchange_strong_explicit(&mutex->state, &expected, 1, memory_order_acquire,
+                                                 memory_order_relaxed);
+}
+
+/* The least recently used instance that nobody holds, locked; NULL when there is none. */
+static cuda_instance_t* oldest_idle(cuda_graphs_t* graphs, const cuda_instance_t* but) {
+  const unsigned now = atomic_load_explicit(&graphs->epoch, memory_order_relaxed);
+  cuda_instance_t* oldest = NULL;
+  unsigned oldest_age = 0;
+  for (cuda_instance_t* i = graphs->instances; i != NULL; i = i->next) {
+    const unsigned age = now - atomic_load_explicit(&i->last_use, memory_order_relaxed);
+    if (i == but || (oldest != NULL && age <= oldest_age) || !try_lock(&i->mutex))
+      continue;
+    if (oldest != NULL)
+      accrt_mutex_unlock(&oldest->mutex);
+    oldest = i;
+    oldest_age = age;
+  }
+  return oldest;
+}
+
+static void unlink_instance(cuda_graphs_t* graphs, cuda_instance_t* instance) {
+  if (!instance->counted)
+    return;
+  if (instance->previous != NULL)
+    instance->previous->next = instance->next;
+  else
+    graphs->instances = instance->next;
+  if (instance->next != NULL)
+    instance->next->previous = instance->previous;
+  instance->counted = false;
+  instance->previous = instance->next = NULL;
+  graphs->count -= 1;
+}
+
+void accrt_cuda_graphs_admit(cuda_device_t* device, cuda_instance_t* instance) {
+  cuda_graphs_t* graphs = &device->graphs;
+  accrt_mutex_lock(&graphs->mutex);
+  if (!instance->counted) {
+    while (graphs->count >= device->driver->options.max_graphs) {
+      cuda_instance_t* oldest = oldest_idle(graphs, instance);
+      if (oldest == NULL)
+        break; /* all are at work: one more than wanted, for now */
+      unlink_instance(graphs, oldest);
+      accrt_cuda_instance_clear(oldest);
+      accrt_mutex_unlock(&oldest->mutex);
+    }
+    instance->next = graphs->instances;
+    instance->previous = NULL;
+    if (instance->next != NULL)
+      instance->next->previous = instance;
+    graphs->instances = instance;
+    graphs->count += 1;
+    instance->counted = true;
+  }
+  /* Relaxed: only ages are compared. */
+  atomic_fetch_add_explicit(&graphs->epoch, 1, memory_order_relaxed);
+  accrt_mutex_unlock(&graphs->mutex);
+}
+
+void accrt_cuda_graphs_forget(cuda_device_t* device, cuda_instance_t* instance) {
+  accrt_mutex_lock(&device->graphs.mutex);
+  unlink_instance(&device->graphs, instance);
+  accrt_mutex_unlock(&device->graphs.mutex);
+}
+
+/* ---- What a list gives ---- */
+
+static cuda_instance_t* instance_at(cuda_list_t* list, uint32_t index) {
+  /* Acquire pairs with the release in add_instance. */
+  return atomic_load_explicit(&list->instances[index], memory_order_acquire);
+}
+
+static bool belongs_to(cuda_instance_t* instance, const cuda_queue_t* queue) {
+  /* Relaxed: an identity, checked again under the mutex. */
+  return atomic_load_explicit(&instance->queue, memory_order_relaxed) == queue;
+}
+
+/* The queue's instance with these inputs, locked; else its last used one in *out_nearest, not locked. */
+static cuda_instance_t* find_equal(cuda_list_t* list, const cuda_queue_t* queue,
+                                   const accrt_driver_submission_t* submission,
+                                   cuda_instance_t** out_nearest) {
+  *out_nearest = NULL;
+  for (uint32_t i = 0; i < CUDA_LIST_INSTANCES; ++i) {
+    cuda_instance_t* instance = instance_at(list, i);
+    if (instance == NULL)
+      break;
+    if (!belongs_to(instance, queue))
+      continue;
+    accrt_mutex_lock(&instance->mutex);
+    if (belongs_to(instance, queue) && instance->ready &&
+        accrt_cuda_inputs_equal(instance->inputs, submission))
+      return instance;
+    accrt_mutex_unlock(&instance->mutex);
+    if (*out_nearest == NULL)
+      *out_nearest = instance;
+  }
+  return NULL;
+}
+
+static bool note_inputs(cuda_list_t* list, uint64_t digest) {
+  for (uint32_t i = 0; i < CUDA_LIST_HISTORY; ++i) {
+    if (list->history[i] == digest)
+      return true;
+  }
+  list->history[list->history_next++ % CUDA_LIST_HISTORY] = digest;
+  return false;
+}
+
+/* One more, if there is room; else NULL in *out_instance and ACCRT_OK. The list's mutex is held. */
+static accrt_status_t add_instance(cuda_list_t* list, const cuda_queue_t* queue,
+                                   cuda_instance_t** out_instance) {
+  *out_instance = NULL;
+  for (uint32_t i = 0; i < CUDA_LIST_INSTANCES; ++i) {
+    if (instance_at(list, i) != NULL)
+      continue;
+    cuda_instance_t* instance;
+    const accrt_status_t status =
+        accrt_cuda_instance_create(list->device, &list->plan, list->name, &instance);
+    if (status != ACCRT_OK)
+      return status;
+    atomic_store_explicit(&instance->queue, queue, memory_order_relaxed);
+    accrt_mutex_lock(&instance->mutex);
+    /* Release pairs with the acquire in instance_at. */
+    atomic_store_explicit(&list->instances[i], instance, memory_order_release);
+    *out_instance = instance;
+    return ACCRT_OK;
+  }
+  return ACCRT_OK;
+}
+
+/* The instance that was used longest ago, whosever it is. */
+static cuda_instance_t* oldest_of(cuda_list_t* list) {
+  const unsigned now = atomic_load_explicit(&list->device->graphs.epoch, memory_order_relaxed);
+  cuda_instance_t* oldest = NULL;
+  unsigned oldest_age = 0;
+  for (uint32_t i = 0; i < CUDA_LIST_INSTANCES; ++i) {
+    cuda_instance_t* instance = instance_at(list, i);
+    if (instance == NULL)
+      break;
+    const unsigned age = now - atomic_load_explicit(&instance->last_use, memory_order_relaxed);
+    if (oldest == NULL || age > oldest_age) {
+      oldest = instance;
+      oldest_age = age;
+    }
+  }
+  return oldest;
+}
+
+/* What to patch or build when no instance fits, locked. */
+static accrt_status_t choose_other(cuda_list_t* list, const cuda_queue_t* queue,
+                                   const accrt_driver_submission_t* submission,
+                                   cuda_instance_t* nearest, cuda_instance_t** out_instance) {
+  const bool cheap = nearest != NULL && list->plan.dependent_count <= CUDA_LIST_CHEAP_PATCHES;
+  accrt_status_t status = ACCRT_OK;
+  *out_instance = NULL;
+  accrt_mutex_lock(&list->mutex);
+  const bool wanted =
+      nearest == NULL || (!cheap && note_inputs(list, accrt_cuda_inputs_digest(submission)));
+  if (wanted)
+    status = add_instance(list, queue, out_instance);
+  accrt_mutex_unlock(&list->mutex);
+  if (status != ACCRT_OK || *out_instance != NULL)
+    return status;
+  cuda_instance_t* instance = wanted ? oldest_of(list) : nearest;
+  accrt_mutex_lock(&instance->mutex);
+  atomic_store_explicit(&instance->queue, queue, memory_order_relaxed);
+  *out_instance = instance;
+  return ACCRT_OK;
+}
+
+accrt_status_t accrt_cuda_list_acquire(cuda_list_t* list, const cuda_queue_t* queue,
+                                       const accrt_driver_submission_t* submission,
+                                       cuda_instance_t** out_instance) {
+  cuda_instance_t* nearest;
+  accrt_status_t status = ACCRT_OK;
+  cuda_instance_t* instance = find_equal(list, queue, submission, &nearest);
+  if (instance == NULL) {
+    status = choose_other(list, queue, submission, nearest, &instance);
+    if (status == ACCRT_OK && !instance->counted)
+      accrt_cuda_graphs_admit(list->device, instance);
+    if (status == ACCRT_OK)
+      status = accrt_cuda_instance_update(instance, submission);
+    if (status != ACCRT_OK && instance != NULL) {
+      accrt_mutex_unlock(&instance->mutex);
+      instance = NULL;
+    }
+  }
+  if (instance != NULL) {
+    const unsigned now = atomic_load_explicit(&list->device->graphs.epoch, memory_order_relaxed);
+    atomic_store_explicit(&instance->last_use, now, memory_order_relaxed);
+  }
+  *out_instance = instance;
+  return status;
+}

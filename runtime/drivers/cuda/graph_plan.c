@@ -1,0 +1,353 @@
+/* runtime/drivers/cuda/graph_plan.c - what a list's commands become: nodes or single commands, segments, chains or branches, and
+ * which commands depend on which input. Pure: it may not call CUDA. */
+#include <string.h>
+
+#include "runtime/core/error.h"
+#include "runtime/drivers/cuda/graph.h"
+
+/* ---- What a command depends on ---- */
+
+/* Told of each input that a command depends on, some more than once. */
+typedef struct input_visitor {
+  void (*visit)(struct input_visitor* self, uint32_t input);
+  const cuda_plan_t* plan;
+} input_visitor_t;
+
+static void visit_value(input_visitor_t* visitor, const accrt_driver_value_t* value) {
+  if (value->scalar != ACCRT_DRIVER_NONE)
+    visitor->visit(visitor, visitor->plan->binding_count + value->scalar);
+}
+
+static void visit_values(input_visitor_t* visitor, const accrt_driver_value_t* values,
+                         uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i)
+    visit_value(visitor, &values[i]);
+}
+
+/* Where it begins; its size is nobody's business but a fill's and an operator's. */
+static void visit_address(input_visitor_t* visitor, const accrt_driver_range_t* range) {
+  if (range->binding != ACCRT_DRIVER_NONE)
+    visitor->visit(visitor, range->binding);
+  visit_value(visitor, &range->offset);
+}
+
+static void visit_patches(input_visitor_t* visitor, const accrt_driver_patch_t* patches,
+                          uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) {
+    if (patches[i].kind == ACCRT_DRIVER_PATCH_ADDRESS)
+      visit_address(visitor, &patches[i].range);
+    else
+      visit_value(visitor, &patches[i].value);
+  }
+}
+
+static void visit_copy(input_visitor_t* visitor, const accrt_driver_copy_t* copy) {
+  visit_address(visitor, &copy->source);
+  visit_address(visitor, &copy->target);
+  visit_values(visitor, copy->extent, 3);
+  visit_values(visitor, copy->source_stride_bytes, 2);
+  visit_values(visitor, copy->target_stride_bytes, 2);
+}
+
+static void visit_inputs(input_visitor_t* visitor, const cuda_planned_t* planned) {
+  const accrt_driver_command_t* command = planned->command;
+  switch (planned->kind) {
+  case CUDA_NODE_KERNEL:
+    visit_patches(visitor, command->as.dispatch.patches, command->as.dispatch.patch_count);
+    visit_values(visitor, command->as.dispatch.grid, 3);
+    break;
+  case CUDA_NODE_COPY:
+    visit_copy(visitor, &command->as.copy);
+    break;
+  case CUDA_NODE_FILL:
+    visit_address(visitor, &command->as.fill.target);
+    visit_value(visitor, &command->as.fill.target.size_bytes);
+    break;
+  case CUDA_NODE_OPERATOR:
+    visit_patches(visitor, command->as.invoke.patches, command->as.invoke.patch_count);
+    visit_address(visitor, &command->as.invoke.workspace);
+    break;
+  default: /* has no node that could be patched */
+    break;
+  }
+}
+
+/* ---- What a command becomes ---- */
+
+static bool is_constant(const accrt_driver_value_t* values, uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) {
+    if (values[i].scalar != ACCRT_DRIVER_NONE)
+      return false;
+  }
+  return true;
+}
+
+static bool is_one(const accrt_driver_value_t* value) {
+  return value->scalar == ACCRT_DRIVER_NONE && value->constant == 1;
+}
+
+static bool is_stable(const accrt_driver_list_info_t* info, const accrt_driver_range_t* range) {
+  if (range->offset.scalar != ACCRT_DRIVER_NONE)
+    return false;
+  if (range->binding == ACCRT_DRIVER_NONE)
+    return true;
+  return info->binding_flags != NULL &&
+         (info->binding_flags[range->binding] & ACCRT_DRIVER_BINDING_STABLE) != 0;
+}
+
+/* Only linear copies can be patched. Strided ones that hardly ever change are worth a node that is then built again. */
+static uint32_t copy_kind(const cuda_plan_t* plan, const accrt_driver_list_info_t* info,
+                          const accrt_driver_copy_t* copy) {
+  if (is_one(&copy->extent[1]) && is_one(&copy->extent[2]))
+    return CUDA_NODE_COPY;
+  if (!is_constant(copy->extent, 3) || !is_constant(copy->source_stride_bytes, 2) ||
+      !is_constant(copy->target_stride_bytes, 2)) {
+    return CUDA_NODE_DIRECT;
+  }
+  cuda_copy_t shape = {
+      .extent = {copy->extent[0].constant, copy->extent[1].constant, copy->extent[2].constant},
+      .source_stride = {copy->source_stride_bytes[0].constant,
+                        copy->source_stride_bytes[1].constant},
+      .target_stride = {copy->target_stride_bytes[0].constant,
+                        copy->target_stride_bytes[1].constant}};
+  switch (accrt_cuda_copy_shape(&shape, plan->max_pitch_bytes)) {
+  case CUDA_COPY_NOTHING:
+  case CUDA_COPY_LINEAR:
+    return CUDA_NODE_COPY;
+  case CUDA_COPY_2D:
+  case CUDA_COPY_3D:
+    return is_stable(info, &copy->source) && is_stable(info, &copy->target) ? CUDA_NODE_COPY
+                                                                            : CUDA_NODE_DIRECT;
+  default:
+    return CUDA_NODE_DIRECT;
+  }
+}
+
+/* A memset node has elements of 1, 2 and 4 bytes. */
+static uint32_t fill_kind(const accrt_driver_fill_t* fill) {
+  const bool halves_differ = (uint32_t)fill->pattern != (uint32_t)(fill->pattern >> 32);
+  return fill->pattern_bytes == 8 && halves_differ ? CUDA_NODE_DIRECT : CUDA_NODE_FILL;
+}
+
+static uint32_t command_kind(const cuda_plan_t* plan, const accrt_driver_list_info_t* info,
+                             const accrt_driver_command_t* command) {
+  switch (command->opcode) {
+  case ACCRT_DRIVER_COMMAND_DISPATCH:
+    return CUDA_NODE_KERNEL;
+  case ACCRT_DRIVER_COMMAND_COPY:
+    return copy_kind(plan, info, &command->as.copy);
+  case ACCRT_DRIVER_COMMAND_FILL:
+    return fill_kind(&command->as.fill);
+  case ACCRT_DRIVER_COMMAND_OPERATOR:
+    return (command->as.invoke.operation->definition->traits & ACCRT_KERNEL_TRAIT_CAPTURABLE) != 0
+               ? CUDA_NODE_OPERATOR
+               : CUDA_NODE_DIRECT;
+  default:
+    return CUDA_NODE_NOTHING;
+  }
+}
+
+/* ---- Segments ---- */
+
+static void find_segments(cuda_plan_t* plan) {
+  for (uint32_t i = 0; i < plan->command_count; ++i) {
+    const bool direct = plan->commands[i].kind == CUDA_NODE_DIRECT;
+    cuda_segment_t* last =
+        plan->segment_count > 0 ? &plan->segments[plan->segment_count - 1] : NULL;
+    if (direct || last == NULL || last->direct) {
+      last = &plan->segments[plan->segment_count++];
+      *last = (cuda_segment_t){.first = i, .direct = direct};
+    }
+    last->count += 1;
+    plan->commands[i].segment = plan->segment_count - 1;
+  }
+}
+
+/* Depth of each command within its segment: real commands add one. Returns the number of levels. */
+static uint32_t find_levels(cuda_plan_t* plan, const cuda_segment_t* segment) {
+  uint32_t floor = 0, ceiling = 0;
+  for (uint32_t i = segment->first; i < segment->first + segment->count; ++i) {
+    cuda_planned_t* planned = &plan->commands[i];
+    const accrt_driver_command_t* command = planned->command;
+    if (command->opcode == ACCRT_DRIVER_COMMAND_BARRIER)
+      floor = ceiling;
+    uint32_t level = floor;
+    for (uint32_t k = 0; k < command->predecessor_count; ++k) {
+      const uint32_t before = command->predecessors[k];
+      if (before < segment->first)
+        continue;
+      const uint32_t end =
+          plan->commands[before].level + (plan->commands[before].kind != CUDA_NODE_NOTHING);
+      level = end > level ? end : level;
+    }
+    planned->level = level;
+    const uint32_t end = level + (planned->kind != CUDA_NODE_NOTHING);
+    ceiling = end > ceiling ? end : ceiling;
+  }
+  return ceiling;
+}
+
+/* Leaves at least half of the device idle, as far as its size is known. Copies and operators are taken as wide. */
+static bool is_narrow(const cuda_planned_t* planned, uint32_t multiprocessors) {
+  if (planned->kind == CUDA_NODE_FILL)
+    return true;
+  if (planned->kind != CUDA_NODE_KERNEL)
+    return false;
+  const accrt_driver_value_t* grid = planned->command->as.dispatch.grid;
+  uint64_t workgroups = 1;
+  for (uint32_t i = 0; i < 3; ++i) {
+    if (grid[i].scalar != ACCRT_DRIVER_NONE || grid[i].constant > UINT32_MAX ||
+        !accrt_mul_u64(workgroups, grid[i].constant, &workgroups)) {
+      return false;
+    }
+  }
+  return workgroups <= multiprocessors / 2;
+}
+
+bool accrt_cuda_plan_prefers_chain(const cuda_width_t* width) {
+  (void)width;
+  return true;
+}
+
+static void choose_chains(cuda_plan_t* plan) {
+  for (uint32_t s = 0; s < plan->segment_count; ++s) {
+    cuda_segment_t* segment = &plan->segments[s];
+    cuda_width_t width = {.level_count = find_levels(plan, segment)};
+    for (uint32_t i = segment->first; i < segment->first + segment->count; ++i) {
+      const cuda_planned_t* planned = &plan->commands[i];
+      width.node_count += planned->kind != CUDA_NODE_NOTHING;
+      width.narrow_count += is_narrow(planned, plan->multiprocessors);
+    }
+    segment->chain = width.node_count == width.level_count || accrt_cuda_plan_prefers_chain(&width);
+  }
+}
+
+/* ---- Which commands depend on which input ---- */
+
+/* Counts, or fills in. A command is counted once for each input. */
+typedef struct dependent_visitor {
+  input_visitor_t base;
+  uint32_t command;
+  uint32_t* seen;       /* by input: 1 + the last command that was told */
+  uint32_t* next;       /* by input: counts, then places */
+  uint32_t* dependents; /* NULL: counting */
+} dependent_visitor_t;
+
+static void visit_dependent(input_visitor_t* base, uint32_t input) {
+  dependent_visitor_t* self = (dependent_visitor_t*)base;
+  if (self->seen[input] == self->command + 1)
+    return;
+  self->seen[input] = self->command + 1;
+  if (self->dependents != NULL)
+    self->dependents[self->next[input]] = self->command;
+  self->next[input] += 1;
+}
+
+static void visit_commands(cuda_plan_t* plan, dependent_visitor_t* visitor) {
+  memset(visitor->seen, 0, cuda_plan_inputs(plan) * sizeof *visitor->seen);
+  for (uint32_t i = 0; i < plan->command_count; ++i) {
+    visitor->command = i;
+    visit_inputs(&visitor->base, &plan->commands[i]);
+  }
+}
+
+static accrt_status_t find_dependents(cuda_plan_t* plan) {
+  const uint32_t inputs = cuda_plan_inputs(plan);
+  uint32_t* scratch; /* seen, then next */
+  accrt_status_t status =
+      accrt_alloc_array(plan->allocator, (size_t)inputs * 2 + 1, sizeof *scratch, (void**)&scratch);
+  if (status != ACCRT_OK)
+    return status;
+  dependent_visitor_t visitor = {
+      .base = {.visit = visit_dependent, .plan = plan}, .seen = scratch, .next = scratch + inputs};
+  visit_commands(plan, &visitor);
+  for (uint32_t i = 0; i < inputs; ++i) {
+    plan->first_dependent[i] = plan->dependent_count;
+    plan->dependent_count += visitor.next[i];
+    visitor.next[i] = plan->first_dependent[i];
+  }
+  plan->first_dependent[inputs] = plan->dependent_count;
+  status = accrt_alloc_array(plan->allocator, plan->dependent_count, sizeof *plan->dependents,
+                             (void**)&plan->dependents);
+  if (status == ACCRT_OK && plan->dependents != NULL) {
+    visitor.dependents = plan->dependents;
+    visit_commands(plan, &visitor);
+  }
+  accrt_free_array(plan->allocator, scratch, (size_t)inputs * 2 + 1, sizeof *scratch);
+  return status;
+}
+
+/* ---- Room for parameters ---- */
+
+/* Blocks are 16-aligned, as kernels and operators may expect; at most 4 KiB each. */
+static accrt_status_t place_params(cuda_plan_t* plan) {
+  uint64_t blocks = 0, fields = 0;
+  for (uint32_t i = 0; i < plan->command_count; ++i) {
+    cuda_planned_t* planned = &plan->commands[i];
+    const accrt_driver_command_t* command = planned->command;
+    uint32_t bytes = 0;
+    if (command->opcode == ACCRT_DRIVER_COMMAND_DISPATCH) {
+      bytes = command->as.dispatch.params_size_bytes;
+      planned->fields_offset = (uint32_t)fields;
+      fields += cuda_dispatch_kernel(&command->as.dispatch)->param_count;
+    } else if (command->opcode == ACCRT_DRIVER_COMMAND_OPERATOR) {
+      bytes = command->as.invoke.params_size_bytes;
+    }
+    planned->params_offset = (uint32_t)blocks;
+    blocks += ((uint64_t)bytes + 15) & ~UINT64_C(15);
+    if (blocks > UINT32_MAX || fields > UINT32_MAX)
+      return accrt_error_record(ACCRT_ERROR_OVERFLOW, "list_create", __FILE__, (uint32_t)__LINE__,
+                                "the parameters of %u commands do not fit 4 GiB",
+                                (unsigned)plan->command_count);
+  }
+  plan->blocks_bytes = (uint32_t)blocks;
+  plan->field_count = (uint32_t)fields;
+  return ACCRT_OK;
+}
+
+accrt_status_t accrt_cuda_plan_make(const accrt_allocator_t* allocator,
+                                    const accrt_driver_list_info_t* info, uint32_t multiprocessors,
+                                    uint64_t max_pitch_bytes, cuda_plan_t* out_plan) {
+  cuda_plan_t plan = {.allocator = allocator,
+                      .multiprocessors = multiprocessors,
+                      .max_pitch_bytes = max_pitch_bytes,
+                      .command_count = info->command_count,
+                      .binding_count = info->binding_count,
+                      .scalar_count = info->scalar_count};
+  accrt_status_t status = accrt_alloc_array(allocator, plan.command_count, sizeof *plan.commands,
+                                            (void**)&plan.commands);
+  if (status == ACCRT_OK)
+    status = accrt_alloc_array(allocator, plan.command_count, sizeof *plan.segments,
+                               (void**)&plan.segments);
+  if (status == ACCRT_OK)
+    status = accrt_alloc_array(allocator, (size_t)cuda_plan_inputs(&plan) + 1,
+                               sizeof *plan.first_dependent, (void**)&plan.first_dependent);
+  if (status != ACCRT_OK)
+    goto out;
+  for (uint32_t i = 0; i < plan.command_count; ++i) {
+    plan.commands[i].command = &info->commands[i];
+    plan.commands[i].kind = command_kind(&plan, info, &info->commands[i]);
+  }
+  status = place_params(&plan);
+  if (status != ACCRT_OK)
+    goto out;
+  find_segments(&plan);
+  choose_chains(&plan);
+  status = find_dependents(&plan);
+out:
+  if (status != ACCRT_OK) {
+    accrt_cuda_plan_free(&plan);
+    plan = (cuda_plan_t){0};
+  }
+  *out_plan = plan;
+  return status;
+}
+
+void accrt_cuda_plan_free(cuda_plan_t* plan) {
+  accrt_free_array(plan->allocator, plan->commands, plan->command_count, sizeof *plan->commands);
+  accrt_free_array(plan->allocator, plan->segments, plan->command_count, sizeof *plan->segments);
+  accrt_free_array(plan->allocator, plan->first_dependent, (size_t)cuda_plan_inputs(plan) + 1,
+                   sizeof *plan->first_dependent);
+  accrt_free_array(plan->allocator, plan->dependents, plan->dependent_count,
+                   sizeof *plan->dependents);
+}

@@ -1,0 +1,184 @@
+/* runtime/drivers/cuda/launch.c - prepared launches. See launch.h. It may not mention lists. */
+#include "runtime/drivers/cuda/launch.h"
+
+/* A kernel that overlaps with the one before it is launched for that: behind a graph's edge it would wait. */
+static bool wants_graph(const cuda_kernel_t* kernel) {
+  for (uint32_t i = 0; i < kernel->attribute_count; ++i) {
+    if (kernel->attributes[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+      return false;
+  }
+  return true;
+}
+
+static void point_fields(cuda_launch_t* launch, const void* block) {
+  const cuda_kernel_t* kernel = launch->kernel;
+  launch->block = block;
+  /* CUDA reads through them alone; its interface has no const. */
+  unsigned char* bytes = (unsigned char*)(uintptr_t)block;
+  for (uint32_t i = 0; i < kernel->param_count; ++i)
+    launch->fields[i] = bytes + kernel->param_offsets[i];
+}
+
+static void init_params(cuda_launch_t* launch) {
+  const cuda_kernel_t* kernel = launch->kernel;
+  launch->params = (CUDA_KERNEL_NODE_PARAMS){.func = kernel->function,
+                                             .gridDimX = 1,
+                                             .gridDimY = 1,
+                                             .gridDimZ = 1,
+                                             .blockDimX = kernel->block[0],
+                                             .blockDimY = kernel->block[1],
+                                             .blockDimZ = kernel->block[2],
+                                             .sharedMemBytes = kernel->shared_bytes,
+                                             .kernelParams = launch->fields};
+}
+
+/* A graph with the one node. Its parameters are zeros until the first launch. */
+static CUresult make_graph(cuda_launch_t* launch) {
+  static const unsigned char zeros[ACCRT_KERNEL_MAX_PARAMS_BYTES];
+  const cuda_kernel_t* kernel = launch->kernel;
+  const cuda_api_t* api = launch->device->api;
+  point_fields(launch, zeros);
+  CUresult result = api->cuGraphCreate(&launch->graph, 0);
+  if (result == CUDA_SUCCESS)
+    result = api->cuGraphAddKernelNode(&launch->node, launch->graph, NULL, 0, &launch->params);
+  for (uint32_t i = 0; i < kernel->attribute_count && result == CUDA_SUCCESS; ++i) {
+    result = api->cuGraphKernelNodeSetAttribute(
+        launch->node, (CUkernelNodeAttrID)kernel->attributes[i].id, &kernel->attributes[i].value);
+  }
+  return result;
+}
+
+static CUresult make_exec(cuda_launch_t* launch, CUgraphExec* out_exec) {
+  const CUstreamCaptureMode mode = cuda_relax(launch->device);
+  const CUresult result =
+      launch->device->api->cuGraphInstantiateWithFlags(out_exec, launch->graph, 0);
+  cuda_unrelax(launch->device, mode);
+  return result;
+}
+
+accrt_status_t accrt_cuda_launch_create(accrt_driver_device_t* opaque,
+                                        const accrt_driver_kernel_t* kernel,
+                                        accrt_driver_launch_t** out_launch) {
+  cuda_device_t* device = (cuda_device_t*)opaque;
+  cuda_launch_t* launch;
+  *out_launch = NULL;
+  accrt_status_t status = accrt_alloc(device->allocator, sizeof *launch, (void**)&launch);
+  if (status != ACCRT_OK)
+    return status;
+  launch->device = device;
+  launch->kernel = kernel->module_kernel;
+  init_params(launch);
+  if (wants_graph(launch->kernel)) {
+    const cuda_scope_t scope = cuda_enter(device);
+    CUresult result = make_graph(launch);
+    if (result == CUDA_SUCCESS)
+      result = make_exec(launch, &launch->execs[0].exec);
+    cuda_leave(device, scope);
+    if (result != CUDA_SUCCESS) {
+      status = accrt_cuda_fail(device, result, "cuGraphInstantiate", "a launch of kernel '%s'",
+                               launch->kernel->name);
+      accrt_cuda_launch_destroy((accrt_driver_launch_t*)launch);
+      return status;
+    }
+  }
+  *out_launch = (accrt_driver_launch_t*)launch;
+  return ACCRT_OK;
+}
+
+void accrt_cuda_launch_destroy(accrt_driver_launch_t* opaque) {
+  cuda_launch_t* launch = (cuda_launch_t*)opaque;
+  cuda_device_t* device = launch->device;
+  const cuda_scope_t scope = cuda_enter(device);
+  /* CUDA lets executions in flight end. */
+  for (uint32_t i = 0; i < CUDA_LAUNCH_QUEUES; ++i) {
+    if (launch->execs[i].exec != NULL)
+      (void)device->api->cuGraphExecDestroy(launch->execs[i].exec);
+  }
+  if (launch->graph != NULL)
+    (void)device->api->cuGraphDestroy(launch->graph);
+  cuda_leave(device, scope);
+  accrt_free(device->allocator, launch, sizeof *launch);
+}
+
+/* The first queue takes over what was made with the launch. */
+static CUresult find_exec(cuda_launch_t* launch, const cuda_queue_t* queue, CUgraphExec* out_exec) {
+  for (uint32_t i = 0; i < CUDA_LAUNCH_QUEUES; ++i) {
+    if (launch->execs[i].queue == queue || launch->execs[i].queue == NULL) {
+      launch->execs[i].queue = queue;
+      if (launch->execs[i].exec == NULL) {
+        const CUresult result = make_exec(launch, &launch->execs[i].exec);
+        if (result != CUDA_SUCCESS)
+          launch->execs[i].queue = NULL;
+        *out_exec = launch->execs[i].exec;
+        return result;
+      }
+      *out_exec = launch->execs[i].exec;
+      return CUDA_SUCCESS;
+    }
+  }
+  cuda_launch_exec_t* oldest = &launch->execs[launch->next_exec++ % CUDA_LAUNCH_QUEUES];
+  oldest->queue = queue;
+  *out_exec = oldest->exec;
+  return CUDA_SUCCESS;
+}
+
+static CUresult launch_graph(cuda_launch_t* launch, cuda_queue_t* queue, const uint32_t grid[3]) {
+  const cuda_api_t* api = launch->device->api;
+  CUgraphExec exec = launch->execs[0].exec;
+  if (launch->execs[0].queue != queue) {
+    const CUresult result = find_exec(launch, queue, &exec);
+    if (result != CUDA_SUCCESS)
+      return result;
+  }
+  launch->params.gridDimX = grid[0];
+  launch->params.gridDimY = grid[1];
+  launch->params.gridDimZ = grid[2];
+  const CUresult result = api->cuGraphExecKernelNodeSetParams(exec, launch->node, &launch->params);
+  return result != CUDA_SUCCESS ? result : api->cuGraphLaunch(exec, queue->stream);
+}
+
+static accrt_status_t launch_now(cuda_launch_t* launch, cuda_queue_t* queue, const uint32_t grid[3],
+                                 const void* params) {
+  CUresult result;
+  if (launch->graph == NULL) {
+    result = accrt_cuda_kernel_launch(launch->kernel, queue->stream, grid, params);
+  } else {
+    if (launch->block != params)
+      point_fields(launch, params);
+    result = launch_graph(launch, queue, grid);
+  }
+  if (result == CUDA_SUCCESS)
+    return ACCRT_OK;
+  return accrt_cuda_fail(launch->device, result,
+                         launch->graph == NULL ? "cuLaunchKernelEx" : "cuGraphLaunch",
+                         "kernel '%s', grid %u x %u x %u", launch->kernel->name, (unsigned)grid[0],
+                         (unsigned)grid[1], (unsigned)grid[2]);
+}
+
+/* A wrapped stream, or something that stands in the way: with all checks. */
+static accrt_status_t launch_checked(cuda_launch_t* launch, cuda_queue_t* queue,
+                                     const uint32_t grid[3], const void* params, uint64_t number) {
+  cuda_submit_t submit;
+  accrt_status_t status = accrt_cuda_submit_begin(queue, NULL, &submit);
+  if (status != ACCRT_OK)
+    return status;
+  status = launch_now(launch, queue, grid, params);
+  if (status == ACCRT_OK)
+    cuda_publish(queue, number);
+  return accrt_cuda_submit_end(queue, NULL, &submit, launch->kernel->name, status);
+}
+
+accrt_status_t accrt_cuda_queue_launch(accrt_driver_queue_t* opaque_queue,
+                                       accrt_driver_launch_t* opaque_launch, const uint32_t grid[3],
+                                       const void* params, uint64_t number) {
+  cuda_queue_t* queue = (cuda_queue_t*)opaque_queue;
+  cuda_launch_t* launch = (cuda_launch_t*)opaque_launch;
+  if (!cuda_queue_is_ready(queue))
+    return launch_checked(launch, queue, grid, params, number);
+  const cuda_scope_t scope = cuda_enter(launch->device);
+  const accrt_status_t status = launch_now(launch, queue, grid, params);
+  if (status == ACCRT_OK)
+    cuda_publish(queue, number);
+  cuda_leave(launch->device, scope);
+  return status;
+}

@@ -1,0 +1,30 @@
+/* runtime/drivers/cuda/launch.h - prepared launches: one kernel as a graph of one node, patched and launched each time. CUDA takes
+ * that in little more than half the time of cuLaunchKernel (docs/decisions/cuda-launches.md). It may not mention lists.
+ */
+#ifndef ACCRT_RUNTIME_DRIVERS_CUDA_LAUNCH_H_
+#define ACCRT_RUNTIME_DRIVERS_CUDA_LAUNCH_H_
+
+#include "runtime/drivers/cuda/cuda.h"
+
+/* A graph never runs at the same time as itself, so each queue gets one of its own; of more queues than these the one that came
+ * first loses its. */
+#define CUDA_LAUNCH_QUEUES 4u
+
+typedef struct cuda_launch_exec {
+  const cuda_queue_t* queue; /* an identity */
+  CUgraphExec exec;
+} cuda_launch_exec_t;
+
+struct cuda_launch {
+  cuda_device_t* device;
+  const cuda_kernel_t* kernel;
+  CUgraph graph; /* NULL: launched by cuLaunchKernelEx */
+  CUgraphNode node;
+  cuda_launch_exec_t execs[CUDA_LAUNCH_QUEUES]; /* in the order they were made */
+  uint32_t next_exec;
+  const unsigned char* block; /* what the fields point into */
+  CUDA_KERNEL_NODE_PARAMS params;
+  void* fields[ACCRT_KERNEL_MAX_PARAMS];
+};
+
+#endif /* ACCRT_RUNTIME_DRIVERS_CUDA_LAUNCH_H_ */
