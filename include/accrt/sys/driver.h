@@ -408,8 +408,15 @@ typedef struct accrt_driver_table {
   /** Lets kernels and copies of `device` reach memory of `peer`, a device of the same driver, what it has and will have. Repeating
    * it is fine. ACCRT_ERROR_UNSUPPORTED when there is no path. May block. */
   accrt_status_t (*device_enable_peer)(accrt_driver_device_t* device, accrt_driver_device_t* peer);
+
+  /** How much workspace a host operator asks for, before a list with it is made: calls its query_workspace as accrt/kernel.h says,
+   * with the device's context current. `params` has its addresses NULL. Optional: without it the runtime calls query_workspace
+   * itself, which is right where there are no contexts. */
+  accrt_status_t (*operator_workspace)(accrt_driver_device_t* device,
+                                       const accrt_driver_operator_t* operation, const void* params,
+                                       uint32_t params_size_bytes, uint64_t* out_size_bytes);
 } accrt_driver_table_t;
-ACCRT_ASSERT_LAYOUT(accrt_driver_table_t, device_enable_peer, 368);
+ACCRT_ASSERT_LAYOUT(accrt_driver_table_t, operator_workspace, 376);
 
 /** Exported by a driver: its table, read-only, for a runtime that speaks versions up to max_abi; NULL to refuse. */
 typedef const accrt_driver_table_t* (*accrt_driver_query_fn_t)(uint32_t max_abi);
