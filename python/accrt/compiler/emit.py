@@ -17,6 +17,8 @@ from .plan import ALIGN, Plan
 #: Traits of a launch and not of what is calculated: they stand with the variant.
 LAUNCH_TRAITS = TRAIT_COOPERATIVE | TRAIT_OVERLAPS_PREVIOUS
 OPERATOR_PRIORITY = 2
+#: Architectures whose code has no instruction to wait for the kernel ahead.
+NO_OVERLAP = ("sm_80", "compute_80")
 
 
 @dataclass
@@ -121,10 +123,13 @@ class Emitter:
     def _add_cuda_variant(self, kernel: KernelDef, image: nvcc.CudaImage, made: bw.Image) -> None:
         at: Any = next(v for v in kernel.specials if v.arch == image.arch) if image.special else kernel
         kind = "portable" if image.kind == "ptx" else "exact" if image.arch.endswith("a") else "family"
+        traits = kernel.traits & LAUNCH_TRAITS
+        if image.arch in NO_OVERLAP:
+            traits &= ~TRAIT_OVERLAPS_PREVIOUS
         self.kernels[kernel.name].variant(
             made, entry=nvcc.entry_of(kernel, image), driver="cuda", arch=image.arch.replace("compute_", "sm_"), arch_kind=kind,
             priority=int(image.special), block=at.block, cluster=at.cluster if any(at.cluster) else None, dynamic_shared_bytes=at.local_memory_bytes,
-            launch_traits=kernel.traits & LAUNCH_TRAITS,
+            launch_traits=traits,
         )  # fmt: skip
 
     # -- functions

@@ -25,6 +25,8 @@ ones that take everything have 0. Where none takes an operation it is decomposed
 relu, gelu, gelu_tanh, silu, tanh, sigmoid - and dtype of the result). Results may be written over operand 0 of the operations
 in select.IN_PLACE and over the residual of a product: no __restrict__ between them. Names begin with "cuda.", entries with
 "accrt_". `local_memory_bytes` is dynamic shared memory; `specials` are implementations for one architecture (sm_90a);
+A kernel whose first statement is begin_kernel() (or wait_for_previous())
+has `traits=elementwise.TRAITS`: it may be launched before the one ahead has ended (from sm_90 on).
 `operator=OperatorSource(pack, name)` names a host operator of the same parameters, preferred where its pack is there.
 """
 

@@ -84,6 +84,15 @@ DEVICE bf16_t store_bf16(float x) {
   return bf16_from_f32(x);
 }
 
+// The first statement of every kernel: what is ahead has ended and is visible from here on, and the kernel behind may be put on
+// the machine (TRAIT_OVERLAPS_PREVIOUS). It does nothing in a launch without that attribute.
+DEVICE void begin_kernel() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 // N elements side by side, moved in pieces of up to 16 bytes.
 template <class T, int N>
 struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) vector_t {

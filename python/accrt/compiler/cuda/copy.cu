@@ -19,6 +19,7 @@ extern "C" __global__ void __launch_bounds__(256)
     ENTRY(const element_t* x, element_t* out, index_t d0, index_t d1, index_t d2, index_t d3, index_t d4, index_t d5,
           index_t d6, index_t d7, index_t x0, index_t x1, index_t x2, index_t x3, index_t x4, index_t x5, index_t x6,
           index_t x7, index_t y0, index_t y1, index_t y2, index_t y3, index_t y4, index_t y5, index_t y6, index_t y7) {
+  begin_kernel();
   __shared__ element_t tile[32][33];
   const index_t wide = (d7 + 31) / 32, high = (d6 + 31) / 32;
   index_t rest = blockIdx.x;

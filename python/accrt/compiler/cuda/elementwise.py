@@ -15,10 +15,12 @@ from .. import select
 from ..kernels import elementwise as ew
 from ..kernels import expr as ex
 from ..kernels.kerneldef import (
-    DTYPE_SIZES, BufferArg, CudaSource, KernelDef, Launch, Param, TensorSpec, launch, layout, reads, scalar, symbol, writes
+    DTYPE_SIZES, TRAIT_DETERMINISTIC, TRAIT_OVERLAPS_PREVIOUS, BufferArg, CudaSource, KernelDef, Launch, Param, TensorSpec, launch,
+    layout, reads, scalar, symbol, writes,
 )  # fmt: skip
 
 THREADS = 256
+TRAITS = TRAIT_DETERMINISTIC | TRAIT_OVERLAPS_PREVIOUS
 MAX_VECTOR = 8
 
 
@@ -152,6 +154,7 @@ class _Writer:
         total = " * ".join(f"d{axis}" for axis in range(self.rank))
         lines = [
             f'extern "C" __global__ void __launch_bounds__({THREADS}) {entry}({self.declarations()}) {{',
+            "  begin_kernel();",
             f"  const index_t total = {total};",
             f"  index_t at = (index_t)blockIdx.x * {THREADS} + threadIdx.x;",
             f"  bool wide = {self._wide()};",
@@ -214,7 +217,7 @@ def make_kernel(program: ew.Program, rank: int, input_dtypes: Tuple[str, ...], c
 
     entry = "accrt_" + name
     source = CudaSource(text=writer.text(entry))
-    return KernelDef("cuda." + name, "elementwise", source, writer.params, grid, entry=entry, family="cuda", block=(THREADS, 1, 1))
+    return KernelDef("cuda." + name, "elementwise", source, writer.params, grid, traits=TRAITS, entry=entry, family="cuda", block=(THREADS, 1, 1))
 
 
 def lower(

@@ -34,6 +34,7 @@ extern "C" __global__ void __launch_bounds__(256)
     ENTRY(const uint8_t* x, const position_t* index, uint8_t* out, index_t outer, index_t size, index_t count,
           index_t row_bytes, index_t x_outer_bytes, index_t x_row_bytes, index_t out_outer_bytes, index_t out_row_bytes,
           index_t index_step) {
+  begin_kernel();
   const uint64_t all = (uint64_t)x | (uint64_t)out | (uint64_t)row_bytes | (uint64_t)x_outer_bytes |
                        (uint64_t)x_row_bytes | (uint64_t)out_outer_bytes | (uint64_t)out_row_bytes;
 #define ARGUMENTS                                                                                  \

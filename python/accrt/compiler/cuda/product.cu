@@ -68,6 +68,7 @@ extern "C" __global__ void __launch_bounds__(256)
           index_t a_column, index_t b_row, index_t b_column, index_t c_row, index_t batch0, index_t batch1, index_t batch2,
           index_t a0, index_t a1, index_t a2, index_t b0, index_t b1, index_t b2, index_t c0, index_t c1, index_t c2,
           index_t activation, double scale) {
+  begin_kernel();
   __shared__ sum_t a_tile[TILE][DEEP + 1], b_tile[DEEP][TILE + 1];
   const index_t batches = batch0 * batch1 * batch2;
   const int x = threadIdx.x % TILE, y = threadIdx.x / TILE; // results (y + 8 i, x)

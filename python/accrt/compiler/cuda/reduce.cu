@@ -81,6 +81,7 @@ DEVICE acc_t reduce_line(const x_t* x, index_t first, index_t end, index_t step)
 extern "C" __global__ void __launch_bounds__(THREADS)
     ENTRY(const x_t* x, out_t* out, index_t k0, index_t k1, index_t k2, index_t r0, index_t r1, index_t x_k0, index_t x_k1,
           index_t x_k2, index_t x_r0, index_t x_r1, index_t out_k0, index_t out_k1, index_t out_k2) {
+  begin_kernel();
   __shared__ acc_t parts[THREADS];
   const int lane = ACROSS ? threadIdx.x / RESULTS : threadIdx.x % LANES;
   const int result = ACROSS ? threadIdx.x % RESULTS : threadIdx.x / LANES;

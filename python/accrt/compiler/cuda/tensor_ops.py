@@ -33,7 +33,8 @@ def make_kernel(
     """A kernel of a file here, instantiated with tags; its entry follows from its name."""
     entry = "accrt_" + name
     source = CudaSource(file, defines=(*tags.items(), ("ENTRY", entry)))
-    return KernelDef("cuda." + name, op, source, layout(params), grid, entry=entry, family="cuda", block=threads)
+    traits = elementwise.TRAITS
+    return KernelDef("cuda." + name, op, source, layout(params), grid, traits=traits, entry=entry, family="cuda", block=threads)
 
 
 # ---- Copies ----------------------------------------------------------------------------------------------------------
