@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import sys
 from typing import Any, Dict, List, Tuple
 
@@ -114,11 +115,9 @@ class Kernel:
 
 
 class Program(accx_exec.Program):
-    def __init__(self, data: bytes, arch: str = ""):
-        import random
-
+    def __init__(self, data: bytes, arch: str = "", seed: int = SEED):
         accx_exec.Memory = Memory
-        self.bundle, self.target, self.random = CudaBundle(data), arch or driver().arch, random.Random(SEED)
+        self.bundle, self.target, self.random = CudaBundle(data), arch or driver().arch, random.Random(seed)
         self.modules: Dict[int, Any] = {}
         self.kernels: Dict[int, Kernel] = {}
         self.dispatches = 0
@@ -163,7 +162,8 @@ class Program(accx_exec.Program):
 
 
 class Session(accx_exec.Session):
-    pass
+    def run(self, name: str, *tensors: Any, **scalars: int) -> List[np.ndarray]:
+        return [made.copy() for made in super().run(name, *tensors, **scalars)]  # their memory is used again
 
 
 def _launch(self: _Run, name: str, kernel: Kernel, params: bytes, grid: Tuple[int, int, int], _local: int) -> None:

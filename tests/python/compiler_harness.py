@@ -38,10 +38,17 @@ def target() -> str:
     return _cuda_exec().driver().arch if ON_CUDA else kh.host_targets()[-1]
 
 
+def session(running: accx_exec.Program, **symbols: int) -> accx_exec.Session:
+    return (_cuda_exec() if ON_CUDA else accx_exec).Session(running, **symbols)
+
+
 def program(module: Module, on: str = "", seed: int = kh.SEED) -> accx_exec.Program:
     on = on or target()
-    data = compile(module, targets=[on])
-    return _cuda_exec().Program(data, on) if ON_CUDA else accx_exec.Program(data, on, seed)
+    return load(compile(module, targets=[on]), on, seed)
+
+
+def load(data: bytes, on: str, seed: int = kh.SEED) -> accx_exec.Program:
+    return _cuda_exec().Program(data, on, seed) if ON_CUDA else accx_exec.Program(data, on, seed)
 
 
 @functools.lru_cache(maxsize=2)
@@ -126,7 +133,7 @@ def compare(
 ) -> List[Any]:  # fmt: skip
     """Runs one function both ways and compares every result."""
     scalars = scalars or {}
-    got = accx_exec.Session(running).run(name, *[x.copy() for x in inputs], **scalars)
+    got = session(running).run(name, *[x.copy() for x in inputs], **scalars)
     if running.target == target():
         both_agree(module, running.bundle.data, name, inputs, scalars, got)
     expected = Interpreter(module).run(name, *inputs, **scalars)

@@ -41,7 +41,7 @@ def cache_module():
 
 def test_state_is_appended_at_a_runtime_position():
     m = cache_module()
-    session, oracle = accx_exec.Session(ch.program(m), capacity=9), Interpreter(m, {"capacity": 9})
+    session, oracle = ch.session(ch.program(m), capacity=9), Interpreter(m, {"capacity": 9})
     for t, position in ((3, 0), (1, 3), (5, 4), (2, 1)):
         x = f32(t, 2, 3)
         got, want = session.run("append", x, position=position), oracle.run("append", x, position=position)
@@ -52,14 +52,14 @@ def test_state_is_appended_at_a_runtime_position():
 def test_sessions_do_not_see_one_another():
     m = cache_module()
     running = ch.program(m)
-    a, b = accx_exec.Session(running), accx_exec.Session(running)
+    a, b = ch.session(running), ch.session(running)
     a.run("append", f32(3, 2, 3), position=0)
     assert (b.run("read")[0] == 1.0).all()
     assert not (a.run("read")[0] == 1.0).all()
 
 
 def test_writing_past_the_capacity_is_an_error():
-    session = accx_exec.Session(ch.program(cache_module()), capacity=4)
+    session = ch.session(ch.program(cache_module()), capacity=4)
     with pytest.raises(accx_exec.FormatError, match="range"):
         session.run("append", f32(3, 2, 3), position=2)
 
@@ -73,7 +73,7 @@ def test_what_was_read_before_a_write_stays():
     (x + 1.0).state_write(state, [0])
     f.result("old", old * 1.0)
     f.result("new", f.state_read(state) * 1.0)
-    session, oracle = accx_exec.Session(ch.program(m)), Interpreter(m)
+    session, oracle = ch.session(ch.program(m)), Interpreter(m)
     for _ in range(3):
         x = f32(4)
         for got, want in zip(session.run("swap", x), oracle.run("swap", x)):
@@ -88,7 +88,7 @@ def test_a_producer_that_reads_the_state_is_not_moved_into_it():
     old = f.state_read(state)
     cat([old[1:], x], 0).state_write(state, [0, 0])
     f.result("now", f.state_read(state) * 1.0)
-    session, oracle = accx_exec.Session(ch.program(m)), Interpreter(m)
+    session, oracle = ch.session(ch.program(m)), Interpreter(m)
     for _ in range(5):
         x = f32(1, 2)
         ch.assert_close(session.run("roll", x)[0], oracle.run("roll", x)[0], "f32", 1)
@@ -107,7 +107,7 @@ def test_an_input_is_updated_in_place():
     running = ch.program(m)
     x, y = f32(33), f32(33)
     expected = 2 * x.astype(np.float64) + y
-    (total,) = accx_exec.Session(running).run("scale_add", x, y)
+    (total,) = ch.session(running).run("scale_add", x, y)
     ch.assert_close(y, expected, "f32", 2)
     ch.assert_close(total, expected.sum(), "f32", 64, 32)
     body = running.bundle.functions[0].body
@@ -205,7 +205,7 @@ def test_an_optional_input_may_be_left_out():
     f.result("y", y)
     running, oracle = ch.program(m), Interpreter(m)
     for given in (f32(3), None):
-        (got,) = accx_exec.Session(running).run("f", f32(5, 3), given)
+        (got,) = ch.session(running).run("f", f32(5, 3), given)
         ch.assert_close(got, oracle.run("f", f32(5, 3), given)[0], "f32", 4)
         loaded = ch.runtime_program(running.bundle.data, ch.target())
         if loaded is not None:
@@ -228,7 +228,7 @@ def test_calls_run_internal_functions():
     (z,) = f.call(g, y, f.constant(m.constants["c"]), k=n)
     f.result("z", z * 1.0)
     f.result("s", f.state_read(state) * 1.0)
-    session, oracle = accx_exec.Session(ch.program(m)), Interpreter(m)
+    session, oracle = ch.session(ch.program(m)), Interpreter(m)
     for _ in range(2):
         x = f32(7, 3)
         for got, want in zip(session.run("outer", x), oracle.run("outer", x)):
@@ -332,7 +332,7 @@ def test_any_order_that_the_predecessors_allow_gives_the_same_bytes():
     x = f32(5, 6)
     results = []
     for seed in range(6):
-        session = accx_exec.Session(accx_exec.Program(data, ch.target(), seed))
+        session = ch.session(ch.load(data, ch.target(), seed))
         results.append([r.tobytes() for r in session.run("layers", x, count=4)])
     assert all(r == results[0] for r in results)
 

@@ -12,7 +12,6 @@ import random
 import numpy as np
 import pytest
 
-import accx_exec
 import compiler_harness as ch
 import kernel_harness as kh
 from accrt.compiler import Interpreter, IRError, Module, cat, compile
@@ -202,11 +201,11 @@ def grown(seed):
 def test_random_programs(seed):
     m = grown(seed)
     data = compile(m, targets=[ch.target()])
-    running = accx_exec.Program(data, ch.target(), seed)
+    running = ch.load(data, ch.target(), seed)
     loaded = ch.runtime_program(data, ch.target())
     values = np.random.default_rng(seed)
     for name, function in m.functions.items():
-        session, oracle = accx_exec.Session(running), Interpreter(m)
+        session, oracle = ch.session(running), Interpreter(m)
         other = loaded.session() if loaded is not None else None
         for n in (5, 1, 2, 0):
             shapes = {"x": (n, 4), "y": (4, 3), "u": (n, 4)}
