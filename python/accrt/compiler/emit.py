@@ -11,7 +11,7 @@ from .bufferize import Access, Buffers, Command, Storage
 from .cuda import nvcc
 from .ir import Constant, Module
 from .kernels import image as images
-from .kernels.kerneldef import TRAIT_COOPERATIVE, TRAIT_OVERLAPS_PREVIOUS, KernelDef
+from .kernels.kerneldef import TRAIT_COOPERATIVE, TRAIT_OVERLAPS_PREVIOUS, KernelDef, Launch
 from .plan import ALIGN, Plan
 
 #: Traits of a launch and not of what is calculated: they stand with the variant.
@@ -78,8 +78,8 @@ class Emitter:
         used: Dict[str, KernelDef] = {}
         for buffers, _plan in version.planned:
             for command in _walk(buffers.commands):
-                if command.launch is not None:
-                    used.setdefault(command.launch.kernel.name, command.launch.kernel)
+                for launch in command.launch.choices() if command.launch is not None else ():
+                    used.setdefault(launch.kernel.name, launch.kernel)
         kernels = [used[name] for name in sorted(used)]
         for kernel in kernels:
             if kernel.name in self.kernels:
@@ -221,7 +221,23 @@ class _FunctionEmitter:
             made.append(getattr(self, "_" + command.kind)(command, target, after))
 
     def _dispatch(self, command: Command, target: bw.Block, after: List[bw.Command]) -> bw.Command:
-        launch = command.launch
+        made: List[bw.Command] = []
+        for condition, launch in command.launch.alternatives:
+            if not self._decided(condition):
+                continue
+            made.append(target.branch(condition, after=after, name=command.name))
+            self._launch(command, launch, made[-1].then, [])
+            target, after = made[-1].otherwise, []
+        made.append(self._launch(command, command.launch, target, after))
+        return made[0]
+
+    def _decided(self, condition: Any) -> bool:
+        """Whether a condition is known when a plan is made."""
+        symbols = self.emitter.module.symbols
+        classes = {symbols[name].symbol_class for name in ex.symbols_of(condition)}
+        return classes <= {bw.SymbolClass.SPECIALIZE, bw.SymbolClass.SESSION}
+
+    def _launch(self, command: Command, launch: Launch, target: bw.Block, after: List[bw.Command]) -> bw.Command:
         arguments: Dict[str, Any] = {}
         for param in launch.kernel.params:
             if param.kind == "workspace":
@@ -295,6 +311,8 @@ def _sizes(buffers: Buffers, plan: Plan) -> Iterable[Any]:
         for access in command.accesses.values():
             yield access.offset
             yield access.size
-        if command.launch is not None:
-            yield from command.launch.grid
-            yield from command.launch.values.values()
+        for launch in command.launch.choices() if command.launch is not None else ():
+            yield from launch.grid
+            yield from launch.values.values()
+        for condition, _launch in command.launch.alternatives if command.launch is not None else ():
+            yield condition

@@ -297,13 +297,22 @@ class BufferArg:
 
 @dataclass(frozen=True)
 class Launch:
-    """One dispatch: a kernel with all its arguments. Absent optional buffers are simply not in `buffers`."""
+    """One dispatch: a kernel with all its arguments. Absent optional buffers are simply not in `buffers`.
+
+    `alternatives` are (condition, launch) of the same operands: the first whose condition is not zero is taken when a plan is
+    made, this one where none is. They need no workspace. A condition on what only a call knows counts as zero.
+    """
 
     kernel: KernelDef
     buffers: Mapping[str, BufferArg]
     values: Mapping[str, Any] = field(default_factory=dict)
     grid: Tuple[Any, Any, Any] = (1, 1, 1)
     workspace_bytes: Any = 0
+    alternatives: Tuple[Tuple[Any, "Launch"], ...] = ()
+
+    def choices(self) -> "Tuple[Launch, ...]":
+        """This launch and its alternatives."""
+        return (*(other for _condition, other in self.alternatives), self)
 
 
 def launch(kernel: KernelDef, buffers: Mapping[str, Any], values: Mapping[str, Any]) -> Launch:
