@@ -75,6 +75,11 @@ foreach(source IN LISTS ACCRT_ABI_PROGRAMS)
   target_link_libraries(abi.${name} PRIVATE accrt_flags)
 endforeach()
 
+# Tests of the CUDA driver run under a stand-in for libcuda.so.1, on machines with and without a GPU.
+if(ACCRT_CUDA_BUILT AND NOT ACCRT_CUDA_VERSION LESS 13000 AND
+   EXISTS "${PROJECT_SOURCE_DIR}/tests/fakecuda/CMakeLists.txt")
+  add_subdirectory(tests/fakecuda)
+endif()
 if(EXISTS "${PROJECT_SOURCE_DIR}/tests/cts/CMakeLists.txt")
   add_subdirectory(tests/cts)
 endif()
