@@ -382,6 +382,8 @@ static accrt_status_t make_kernel(cuda_module_t* module, const char* entry,
   cuda_device_t* device = module->device;
   kernel->device = device;
   kernel->params_size_bytes = declared->params_size_bytes;
+  /* Relaxed: only uniqueness counts. */
+  kernel->id = 1 + atomic_fetch_add_explicit(&device->kernels_made, 1, memory_order_relaxed);
   snprintf(kernel->name, sizeof kernel->name, "%s", entry);
   CUresult result = device->api->cuLibraryGetKernel(&kernel->kernel, module->library, entry);
   if (result == CUDA_ERROR_NOT_FOUND) {

@@ -1,0 +1,276 @@
+/* The cache of compiled PTX: what is kept comes back, what is damaged does not, and many writers do not disturb each other. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "runtime/core/memory.h"
+#include "runtime/drivers/cuda/ptx_cache.h"
+
+#define NO_LIMIT (UINT64_C(1) << 40)
+static const accrt_allocator_t* const allocator = &accrt_allocator_system;
+
+typedef struct folder {
+  char path[256];
+} folder_t;
+
+static int set_up(void** state) {
+  folder_t* folder = calloc(1, sizeof *folder);
+  strcpy(folder->path, "/tmp/accrt-ptx-XXXXXX");
+  *state = folder;
+  return mkdtemp(folder->path) == NULL;
+}
+
+/* Calls `visit` for each entry; returns how many there are. */
+static int each(const folder_t* folder, void (*visit)(const char* path)) {
+  DIR* entries = opendir(folder->path);
+  int count = 0;
+  for (struct dirent* entry = readdir(entries); entry != NULL; entry = readdir(entries)) {
+    char path[512];
+    if (entry->d_name[0] == '.' && entry->d_name[1] != 'a')
+      continue;
+    snprintf(path, sizeof path, "%s/%s", folder->path, entry->d_name);
+    if (visit != NULL)
+      visit(path);
+    ++count;
+  }
+  closedir(entries);
+  return count;
+}
+
+static void remove_one(const char* path) {
+  unlink(path);
+}
+
+static int tear_down(void** state) {
+  folder_t* folder = *state;
+  each(folder, remove_one);
+  rmdir(folder->path);
+  free(folder);
+  return 0;
+}
+
+static cuda_cache_key_t key_of(const char* source) {
+  return accrt_cuda_cache_key(source, strlen(source), "sm_90", 13000, "O4");
+}
+
+static bool has(const folder_t* folder, const cuda_cache_key_t* key, const char* expected) {
+  void* data;
+  size_t size_bytes;
+  if (!accrt_cuda_cache_get(allocator, folder->path, key, &data, &size_bytes))
+    return false;
+  const bool same = size_bytes == strlen(expected) && memcmp(data, expected, size_bytes) == 0;
+  accrt_free(allocator, data, size_bytes);
+  return same;
+}
+
+static bool put(const folder_t* folder, const cuda_cache_key_t* key, const char* text,
+                uint64_t limit_bytes) {
+  return accrt_cuda_cache_put(folder->path, key, text, strlen(text), limit_bytes);
+}
+
+static void test_keeps(void** state) {
+  const folder_t* folder = *state;
+  const cuda_cache_key_t a = key_of("a"), b = key_of("b");
+  assert_false(has(folder, &a, "machine code"));
+  assert_true(put(folder, &a, "machine code", NO_LIMIT));
+  assert_true(has(folder, &a, "machine code"));
+  assert_false(has(folder, &b, "machine code"));
+  assert_true(put(folder, &a, "machine code", NO_LIMIT));
+  assert_int_equal(each(folder, NULL), 1);
+}
+
+static void test_key_has_all_that_matters(void** state) {
+  (void)state;
+  const cuda_cache_key_t keys[] = {
+      accrt_cuda_cache_key("source", 6, "sm_90", 13000, "O4"),
+      accrt_cuda_cache_key("sourcf", 6, "sm_90", 13000, "O4"),
+      accrt_cuda_cache_key("source", 5, "sm_90", 13000, "O4"),
+      accrt_cuda_cache_key("source", 6, "sm_80", 13000, "O4"),
+      accrt_cuda_cache_key("source", 6, "sm_90", 12080, "O4"),
+      accrt_cuda_cache_key("source", 6, "sm_90", 13000, "O3"),
+  };
+  for (size_t i = 0; i < sizeof keys / sizeof keys[0]; ++i) {
+    for (size_t k = 0; k < i; ++k)
+      assert_memory_not_equal(keys[i].bytes, keys[k].bytes, sizeof keys[i].bytes);
+  }
+}
+
+static void flip_last_byte(const char* path) {
+  FILE* file = fopen(path, "r+b");
+  fseek(file, -1, SEEK_END);
+  const int byte = fgetc(file);
+  fseek(file, -1, SEEK_END);
+  fputc(byte ^ 1, file);
+  fclose(file);
+}
+static void cut(const char* path) {
+  assert_int_equal(truncate(path, 50), 0);
+}
+static void empty(const char* path) {
+  assert_int_equal(truncate(path, 0), 0);
+}
+static void grow(const char* path) {
+  FILE* file = fopen(path, "ab");
+  fputc(0, file);
+  fclose(file);
+}
+/* A header that asks for far more than the file has. */
+static void boast(const char* path) {
+  FILE* file = fopen(path, "r+b");
+  const uint64_t size_bytes = UINT64_C(1) << 40;
+  fseek(file, 8, SEEK_SET);
+  fwrite(&size_bytes, sizeof size_bytes, 1, file);
+  fclose(file);
+}
+
+static void test_damage_is_found_and_removed(void** state) {
+  const folder_t* folder = *state;
+  void (*const damages[])(const char*) = {flip_last_byte, cut, empty, grow, boast};
+  const cuda_cache_key_t key = key_of("a");
+  for (size_t i = 0; i < sizeof damages / sizeof damages[0]; ++i) {
+    assert_true(put(folder, &key, "machine code", NO_LIMIT));
+    each(folder, damages[i]);
+    assert_false(has(folder, &key, "machine code"));
+    assert_int_equal(each(folder, NULL), 0);
+    assert_true(put(folder, &key, "machine code", NO_LIMIT));
+    assert_true(has(folder, &key, "machine code"));
+  }
+}
+
+static const cuda_cache_key_t* other_key;
+static void rename_to_other(const char* path) {
+  char name[512];
+  const char* slash = strrchr(path, '/');
+  int length = snprintf(name, sizeof name, "%.*s/", (int)(slash - path), path);
+  for (int i = 0; i < 16; ++i)
+    length += snprintf(name + length, sizeof name - (size_t)length, "%02x", other_key->bytes[i]);
+  snprintf(name + length, sizeof name - (size_t)length, ".cubin");
+  assert_int_equal(rename(path, name), 0);
+}
+
+/* A file under another's name is not believed. */
+static void test_key_is_checked(void** state) {
+  const folder_t* folder = *state;
+  const cuda_cache_key_t a = key_of("a"), b = key_of("b");
+  assert_true(put(folder, &a, "machine code", NO_LIMIT));
+  other_key = &b;
+  each(folder, rename_to_other);
+  assert_false(has(folder, &b, "machine code"));
+}
+
+static void set_time(const folder_t* folder, const cuda_cache_key_t* key, time_t seconds) {
+  char path[512];
+  int length = snprintf(path, sizeof path, "%s/", folder->path);
+  for (int i = 0; i < 16; ++i)
+    length += snprintf(path + length, sizeof path - (size_t)length, "%02x", key->bytes[i]);
+  snprintf(path + length, sizeof path - (size_t)length, ".cubin");
+  const struct timespec times[2] = {{seconds, 0}, {seconds, 0}};
+  assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+static void test_bounded_by_use(void** state) {
+  const folder_t* folder = *state;
+  const cuda_cache_key_t a = key_of("a"), b = key_of("b"), c = key_of("c");
+  /* Each entry is 48 bytes of header and 12 more. */
+  assert_true(put(folder, &a, "machine code", 120));
+  set_time(folder, &a, 1000);
+  assert_true(put(folder, &b, "machine code", 120));
+  set_time(folder, &b, 2000);
+  assert_true(has(folder, &a, "machine code")); /* used now */
+  assert_true(put(folder, &c, "machine code", 120));
+  assert_true(has(folder, &a, "machine code"));
+  assert_false(has(folder, &b, "machine code"));
+  assert_true(has(folder, &c, "machine code"));
+}
+
+static void test_strangers_are_left_alone(void** state) {
+  const folder_t* folder = *state;
+  char path[512];
+  snprintf(path, sizeof path, "%s/notes.txt", folder->path);
+  FILE* file = fopen(path, "w");
+  fputs("not of the cache", file);
+  fclose(file);
+  const cuda_cache_key_t a = key_of("a"), b = key_of("b");
+  assert_true(put(folder, &a, "machine code", 60));
+  assert_true(put(folder, &b, "machine code", 60));
+  assert_int_equal(access(path, F_OK), 0);
+  assert_int_equal(each(folder, NULL), 2);
+}
+
+static void test_no_folder(void** state) {
+  (void)state;
+  const folder_t folder = {"/proc/accrt-none"};
+  const cuda_cache_key_t key = key_of("a");
+  assert_false(put(&folder, &key, "machine code", NO_LIMIT));
+  assert_false(has(&folder, &key, "machine code"));
+}
+
+static void test_makes_its_folder(void** state) {
+  const folder_t* outer = *state;
+  folder_t folder;
+  snprintf(folder.path, sizeof folder.path, "%.200s/inner", outer->path);
+  const cuda_cache_key_t key = key_of("a");
+  assert_true(put(&folder, &key, "machine code", NO_LIMIT));
+  assert_true(has(&folder, &key, "machine code"));
+  each(&folder, remove_one);
+  rmdir(folder.path);
+}
+
+/* Processes that write, read and remove the same few entries: whoever finds one finds it whole. */
+static void test_many_processes(void** state) {
+  const folder_t* folder = *state;
+  char text[3][4096];
+  for (int k = 0; k < 3; ++k) {
+    memset(text[k], 'a' + k, sizeof text[k] - 1);
+    text[k][sizeof text[k] - 1] = '\0';
+  }
+  for (int i = 0; i < 4; ++i) {
+    if (fork() != 0)
+      continue;
+    int wrong = 0;
+    for (int round = 0; round < 100; ++round) {
+      const int k = (round + i) % 3;
+      const cuda_cache_key_t key = key_of(text[k]);
+      put(folder, &key, text[k], 9000);
+      void* data;
+      size_t size_bytes;
+      if (!accrt_cuda_cache_get(allocator, folder->path, &key, &data, &size_bytes))
+        continue;
+      wrong += size_bytes != sizeof text[k] - 1 || memcmp(data, text[k], size_bytes) != 0;
+      accrt_free(allocator, data, size_bytes);
+    }
+    _exit(wrong != 0);
+  }
+  for (int i = 0; i < 4; ++i) {
+    int status = 0;
+    assert_true(wait(&status) > 0);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  }
+}
+
+int main(void) {
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+  const struct CMUnitTest tests[] = {
+      IN_FOLDER(test_keeps),
+      cmocka_unit_test(test_key_has_all_that_matters),
+      IN_FOLDER(test_damage_is_found_and_removed),
+      IN_FOLDER(test_key_is_checked),
+      IN_FOLDER(test_bounded_by_use),
+      IN_FOLDER(test_strangers_are_left_alone),
+      cmocka_unit_test(test_no_folder),
+      IN_FOLDER(test_makes_its_folder),
+      IN_FOLDER(test_many_processes),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
