@@ -110,6 +110,7 @@ def run_case(program, m, name):
         inputs = [ch.values(random, t.dtype, [ex.evaluate(s, sizes) for s in t.shape], low, high) for t in tensors]
         scalars = {i.name: sizes[i.symbol] for i in function.inputs if i.symbol}
         got = cuda_exec.Session(program).run(name, *[x.copy() for x in inputs], **scalars)
+        ch.both_agree(m, program.bundle.data, name, inputs, scalars, got, on_cuda=True)
         expected = Interpreter(m).run(name, *inputs, **scalars)
         for result, have, want in zip(function.results, got, expected):
             ch.assert_close(have, want, result.value.dtype, roundings, scale, f"{n} x {k}: ")
@@ -157,7 +158,8 @@ def main():
             if "cuCtxSynchronize" in str(error):
                 print("the context is lost; the rest was not run")
                 break
-    print(f"part {first}/{step}: {len(names)} cases, {failed} failed, {program.dispatches} launches")
+    beside = "" if ch.runtime_program(data, "", "cuda:0") is None else ", and the runtime beside"
+    print(f"part {first}/{step}{beside}: {len(names)} cases, {failed} failed, {program.dispatches} launches")
 
 
 if __name__ == "__main__":

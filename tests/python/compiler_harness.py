@@ -52,19 +52,21 @@ def load(data: bytes, on: str, seed: int = kh.SEED) -> accx_exec.Program:
 
 
 @functools.lru_cache(maxsize=2)
-def runtime_program(data: bytes, variant: str) -> Any:
-    """The bundle loaded by the runtime, or None where the library is not built."""
+def runtime_program(data: bytes, variant: str, device: str = "host") -> Any:
+    """The bundle loaded by the runtime, or None where the library is not built or has no such device."""
     try:
         import accrt
 
         instance = accrt.default_instance("all")
     except (ImportError, OSError):
         return None
+    if device not in [d.name for d in instance.devices()]:
+        return None
     handle, path = tempfile.mkstemp(suffix=".accx")
     with os.fdopen(handle, "wb") as out:
         out.write(data)
     try:
-        return accrt.Program(accrt.Bundle(path, instance), variant=variant)
+        return accrt.Program(accrt.Bundle(path, instance), instance.device(device), variant=variant)
     finally:
         os.unlink(path)
 
@@ -88,10 +90,11 @@ def run_in_runtime(
 
 
 def both_agree(
-    module: Module, data: bytes, name: str, inputs: Sequence[np.ndarray], scalars: Mapping[str, int], results: Sequence[np.ndarray]
-) -> None:
+    module: Module, data: bytes, name: str, inputs: Sequence[np.ndarray], scalars: Mapping[str, int], results: Sequence[np.ndarray],
+    on_cuda: bool = ON_CUDA,
+) -> None:  # fmt: skip
     """The runtime, where it is built, gives the very bytes that the executor gave: the kernels are the same."""
-    loaded = None if ON_CUDA else runtime_program(data, target())
+    loaded = runtime_program(data, "", "cuda:0") if on_cuda else runtime_program(data, target())
     if loaded is None:
         return
     made = run_in_runtime(loaded.session(), module, name, [x.copy() for x in inputs], scalars, results)
