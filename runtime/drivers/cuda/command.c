@@ -1,14 +1,12 @@
-/* runtime/drivers/cuda/command.c - one command onto a stream. It may not know queues: lists that are captured use it too. */
+/* runtime/drivers/cuda/command.c - one command onto a stream. Of queues it may know only how they launch: lists use it with streams
+ * alone. */
 #include <string.h>
 
 #include "runtime/drivers/cuda/cuda.h"
 
-void accrt_cuda_block_fill(const void* params, uint32_t size_bytes,
-                           const accrt_driver_patch_t* patches, uint32_t patch_count,
-                           const accrt_driver_submission_t* submission, void* block) {
+void accrt_cuda_block_patch(const accrt_driver_patch_t* patches, uint32_t patch_count,
+                            const accrt_driver_submission_t* submission, void* block) {
   unsigned char* bytes = block;
-  if (size_bytes != 0)
-    memcpy(bytes, params, size_bytes);
   for (uint32_t i = 0; i < patch_count; ++i) {
     const accrt_driver_patch_t* patch = &patches[i];
     uint64_t bits;
@@ -22,6 +20,14 @@ void accrt_cuda_block_fill(const void* params, uint32_t size_bytes,
     }
     memcpy(bytes + patch->offset_bytes, &bits, patch->size_bytes); /* little-endian hosts */
   }
+}
+
+void accrt_cuda_block_fill(const void* params, uint32_t size_bytes,
+                           const accrt_driver_patch_t* patches, uint32_t patch_count,
+                           const accrt_driver_submission_t* submission, void* block) {
+  if (size_bytes != 0)
+    memcpy(block, params, size_bytes);
+  accrt_cuda_block_patch(patches, patch_count, submission, block);
 }
 
 CUresult accrt_cuda_kernel_launch(const cuda_kernel_t* kernel, CUstream stream,
@@ -52,7 +58,8 @@ CUresult accrt_cuda_kernel_launch(const cuda_kernel_t* kernel, CUstream stream,
   return api->cuLaunchKernelEx(&configuration, kernel->function, NULL, arguments);
 }
 
-static accrt_status_t dispatch(cuda_device_t* device, CUstream stream,
+/* On a queue's stream, or on any stream with queue == NULL. */
+static accrt_status_t dispatch(cuda_device_t* device, cuda_queue_t* queue, CUstream stream,
                                const accrt_driver_dispatch_t* command,
                                const accrt_driver_submission_t* submission) {
   _Alignas(16) unsigned char block[ACCRT_KERNEL_MAX_PARAMS_BYTES];
@@ -68,9 +75,15 @@ static accrt_status_t dispatch(cuda_device_t* device, CUstream stream,
     if (grid[i] == 0)
       return ACCRT_OK;
   }
-  accrt_cuda_block_fill(command->params, command->params_size_bytes, command->patches,
-                        command->patch_count, submission, block);
-  const CUresult result = accrt_cuda_kernel_launch(kernel, stream, grid, block);
+  const void* params = command->params;
+  if (command->patch_count > 0) {
+    accrt_cuda_block_fill(command->params, command->params_size_bytes, command->patches,
+                          command->patch_count, submission, block);
+    params = block;
+  }
+  const CUresult result = queue != NULL
+                              ? accrt_cuda_queue_launch_kernel(queue, kernel, grid, params)
+                              : accrt_cuda_kernel_launch(kernel, stream, grid, params);
   return result == CUDA_SUCCESS ? ACCRT_OK : accrt_cuda_kernel_fail(kernel, result, grid);
 }
 
@@ -83,13 +96,19 @@ accrt_status_t accrt_cuda_kernel_fail(const cuda_kernel_t* kernel, CUresult resu
                          kernel->block[1], kernel->block[2], kernel->shared_bytes);
 }
 
+accrt_status_t accrt_cuda_dispatch_enqueue(cuda_queue_t* queue,
+                                           const accrt_driver_dispatch_t* command,
+                                           const accrt_driver_submission_t* submission) {
+  return dispatch(queue->device, queue, queue->stream, command, submission);
+}
+
 accrt_status_t accrt_cuda_command_enqueue(cuda_device_t* device, CUstream stream,
                                           const accrt_driver_command_t* command,
                                           const accrt_driver_submission_t* submission) {
   cuda_copy_t copy;
   switch (command->opcode) {
   case ACCRT_DRIVER_COMMAND_DISPATCH:
-    return dispatch(device, stream, &command->as.dispatch, submission);
+    return dispatch(device, NULL, stream, &command->as.dispatch, submission);
   case ACCRT_DRIVER_COMMAND_COPY:
     accrt_cuda_copy_values(&command->as.copy, submission, &copy);
     return accrt_cuda_copy_enqueue(device, stream, &copy);

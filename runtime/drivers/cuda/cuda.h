@@ -141,6 +141,7 @@ struct cuda_device {
   CUdevice peer_devices[CUDA_MAX_DEVICES];
   cuda_poller_t* poller;
   cuda_graphs_t graphs;
+  atomic_uint_least64_t kernels_made; /* source of kernels' ids */
   accrt_mutex_t queues_mutex; /* guards queues; held while what they have is waited for */
   cuda_queue_t* queues;
 };
@@ -248,6 +249,7 @@ accrt_status_t accrt_cuda_memory_open_to(cuda_device_t* owner, cuda_device_t* de
 /* One kernel of a module: what module_find gives. Read-only once made, lives as long as the module. */
 struct cuda_kernel {
   cuda_kernel_t* next;
+  uint64_t id; /* of this device, never used again; not 0 */
   cuda_device_t* device;
   CUkernel kernel;
   CUfunction function; /* of the device's context */
@@ -303,6 +305,7 @@ struct cuda_queue {
   struct cuda_ticket* first_ticket;
   struct cuda_ticket* last_ticket;
   struct cuda_ticket* spare_tickets;
+  struct cuda_launch_cache* launches; /* of who enqueues; NULL until a kernel comes again (launch.c) */
   bool watched;      /* the poller looks at it */
   bool told;         /* a completion has told the failure: those behind it are poisoned */
   uint64_t reported; /* what queue_progress said last */
@@ -374,6 +377,13 @@ void accrt_cuda_block_fill(const void* params, uint32_t size_bytes,
                            const accrt_driver_patch_t* patches, uint32_t patch_count,
                            const accrt_driver_submission_t* submission, void* block);
 
+/* Writes patches into a block that has the template's bytes. */
+void accrt_cuda_block_patch(const accrt_driver_patch_t* patches, uint32_t patch_count,
+                            const accrt_driver_submission_t* submission, void* block);
+/* Enqueues a dispatch onto a queue, by the fastest way that it has for the kernel. */
+accrt_status_t accrt_cuda_dispatch_enqueue(cuda_queue_t* queue,
+                                           const accrt_driver_dispatch_t* command,
+                                           const accrt_driver_submission_t* submission);
 /* Enqueues one command onto a stream whose context is current (also one that is being captured). Not operators. */
 accrt_status_t accrt_cuda_command_enqueue(cuda_device_t* device, CUstream stream,
                                           const accrt_driver_command_t* command,
@@ -411,6 +421,8 @@ void accrt_cuda_copy_values(const accrt_driver_copy_t* command,
 void accrt_cuda_copy_2d(const cuda_copy_t* copy, CUDA_MEMCPY2D* out_request);
 void accrt_cuda_copy_3d(const cuda_copy_t* copy, CUDA_MEMCPY3D* out_request);
 accrt_status_t accrt_cuda_copy_enqueue(cuda_device_t* device, CUstream stream, cuda_copy_t* copy);
+/* CUDA knows the memory: its own, or registered. Else it is pageable memory of the host, or nothing. */
+bool accrt_cuda_is_known(const cuda_device_t* device, uint64_t address);
 accrt_status_t accrt_cuda_fill_enqueue(cuda_device_t* device, CUstream stream, uint64_t target,
                                        uint64_t size_bytes, uint64_t pattern,
                                        uint32_t pattern_bytes);
@@ -522,6 +534,10 @@ void accrt_cuda_list_destroy(accrt_driver_list_t* list);
 accrt_status_t accrt_cuda_queue_execute(accrt_driver_queue_t* queue, accrt_driver_list_t* list,
                                         const accrt_driver_submission_t* submission);
 /* launch.c: prepared launches */
+/* Launches a kernel that nobody prepared: one that comes again and again on this queue is prepared here. */
+CUresult accrt_cuda_queue_launch_kernel(cuda_queue_t* queue, const cuda_kernel_t* kernel,
+                                        const uint32_t grid[3], const void* block);
+void accrt_cuda_queue_forget_launches(cuda_queue_t* queue);
 accrt_status_t accrt_cuda_launch_create(accrt_driver_device_t* device,
                                         const accrt_driver_kernel_t* kernel,
                                         accrt_driver_launch_t** out_launch);

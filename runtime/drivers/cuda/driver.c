@@ -131,6 +131,7 @@ const accrt_driver_table_t* accrt_driver_cuda_query(uint32_t max_abi) {
       .memory_export = accrt_cuda_memory_export,
       .memory_import_handle = accrt_cuda_memory_import_handle,
       .device_enable_peer = accrt_cuda_device_enable_peer,
+      .operator_workspace = accrt_cuda_operator_workspace,
   };
   return max_abi >> 16 == ACCRT_DRIVER_ABI_MAJOR ? &table : NULL;
 }

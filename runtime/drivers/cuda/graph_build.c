@@ -5,27 +5,13 @@
 
 /* ---- What a command is to a node ---- */
 
-static void write_patch(unsigned char* block, const accrt_driver_patch_t* patch,
-                        const accrt_driver_submission_t* submission) {
-  uint64_t value;
-  if (patch->kind == ACCRT_DRIVER_PATCH_VALUE) {
-    value = cuda_value(&patch->value, submission);
-  } else {
-    const uint32_t binding = patch->range.binding;
-    const bool absent = binding != ACCRT_DRIVER_NONE && submission->bindings[binding].address == 0;
-    value = absent ? 0 : cuda_address(&patch->range, submission);
-  }
-  memcpy(block + patch->offset_bytes, &value, patch->size_bytes);
-}
-
 bool accrt_cuda_slot_dispatch(cuda_instance_t* instance, uint32_t index,
                               const accrt_driver_submission_t* submission) {
   const cuda_planned_t* planned = &instance->plan->commands[index];
   const accrt_driver_dispatch_t* dispatch = &planned->command->as.dispatch;
   CUDA_KERNEL_NODE_PARAMS* params = &instance->slots[index].kernel;
-  unsigned char* block = instance->blocks + planned->params_offset;
-  for (uint32_t i = 0; i < dispatch->patch_count; ++i)
-    write_patch(block, &dispatch->patches[i], submission);
+  accrt_cuda_block_patch(dispatch->patches, dispatch->patch_count, submission,
+                         instance->blocks + planned->params_offset);
   params->gridDimX = (unsigned)cuda_value(&dispatch->grid[0], submission);
   params->gridDimY = (unsigned)cuda_value(&dispatch->grid[1], submission);
   params->gridDimZ = (unsigned)cuda_value(&dispatch->grid[2], submission);

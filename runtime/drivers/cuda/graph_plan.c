@@ -287,6 +287,11 @@ static accrt_status_t place_params(cuda_plan_t* plan) {
     const accrt_driver_command_t* command = planned->command;
     uint32_t bytes = 0;
     if (command->opcode == ACCRT_DRIVER_COMMAND_DISPATCH) {
+      if (cuda_dispatch_kernel(&command->as.dispatch) == NULL) {
+        return accrt_error_record(ACCRT_ERROR_UNSUPPORTED, "list_create", __FILE__,
+                                  (uint32_t)__LINE__, "kernel '%s' is a host kernel",
+                                  command->as.dispatch.kernel->definition->name);
+      }
       bytes = command->as.dispatch.params_size_bytes;
       planned->fields_offset = (uint32_t)fields;
       fields += cuda_dispatch_kernel(&command->as.dispatch)->param_count;

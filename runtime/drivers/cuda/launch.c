@@ -56,37 +56,22 @@ static CUresult make_exec(cuda_launch_t* launch, CUgraphExec* out_exec) {
   return result;
 }
 
-accrt_status_t accrt_cuda_launch_create(accrt_driver_device_t* opaque,
-                                        const accrt_driver_kernel_t* kernel,
-                                        accrt_driver_launch_t** out_launch) {
-  cuda_device_t* device = (cuda_device_t*)opaque;
-  cuda_launch_t* launch;
-  *out_launch = NULL;
-  accrt_status_t status = accrt_alloc(device->allocator, sizeof *launch, (void**)&launch);
-  if (status != ACCRT_OK)
-    return status;
-  launch->device = device;
-  launch->kernel = kernel->module_kernel;
-  init_params(launch);
-  if (wants_graph(launch->kernel)) {
-    const cuda_scope_t scope = cuda_enter(device);
-    CUresult result = make_graph(launch);
-    if (result == CUDA_SUCCESS)
-      result = make_exec(launch, &launch->execs[0].exec);
-    cuda_leave(device, scope);
-    if (result != CUDA_SUCCESS) {
-      status = accrt_cuda_fail(device, result, "cuGraphInstantiate", "a launch of kernel '%s'",
-                               launch->kernel->name);
-      accrt_cuda_launch_destroy((accrt_driver_launch_t*)launch);
-      return status;
-    }
-  }
-  *out_launch = (accrt_driver_launch_t*)launch;
-  return ACCRT_OK;
+/* ---- Making and destroying ---- */
+
+static CUresult make_launch(cuda_launch_t* launch) {
+  if (!wants_graph(launch->kernel))
+    return CUDA_SUCCESS;
+  const CUresult result = make_graph(launch);
+  return result == CUDA_SUCCESS ? make_exec(launch, &launch->execs[0].exec) : result;
 }
 
-void accrt_cuda_launch_destroy(accrt_driver_launch_t* opaque) {
-  cuda_launch_t* launch = (cuda_launch_t*)opaque;
+static void init_launch(cuda_launch_t* launch, cuda_device_t* device, const cuda_kernel_t* kernel) {
+  launch->device = device;
+  launch->kernel = kernel;
+  init_params(launch);
+}
+
+static void destroy_launch(cuda_launch_t* launch) {
   cuda_device_t* device = launch->device;
   const cuda_scope_t scope = cuda_enter(device);
   /* CUDA lets executions in flight end. */
@@ -99,6 +84,35 @@ void accrt_cuda_launch_destroy(accrt_driver_launch_t* opaque) {
   cuda_leave(device, scope);
   accrt_free(device->allocator, launch, sizeof *launch);
 }
+
+accrt_status_t accrt_cuda_launch_create(accrt_driver_device_t* opaque,
+                                        const accrt_driver_kernel_t* kernel,
+                                        accrt_driver_launch_t** out_launch) {
+  cuda_device_t* device = (cuda_device_t*)opaque;
+  cuda_launch_t* launch;
+  *out_launch = NULL;
+  accrt_status_t status = accrt_alloc(device->allocator, sizeof *launch, (void**)&launch);
+  if (status != ACCRT_OK)
+    return status;
+  init_launch(launch, device, kernel->module_kernel);
+  const cuda_scope_t scope = cuda_enter(device);
+  const CUresult result = make_launch(launch);
+  cuda_leave(device, scope);
+  if (result != CUDA_SUCCESS) {
+    status = accrt_cuda_fail(device, result, "cuGraphInstantiate", "a launch of kernel '%s'",
+                             launch->kernel->name);
+    destroy_launch(launch);
+    return status;
+  }
+  *out_launch = (accrt_driver_launch_t*)launch;
+  return ACCRT_OK;
+}
+
+void accrt_cuda_launch_destroy(accrt_driver_launch_t* launch) {
+  destroy_launch((cuda_launch_t*)launch);
+}
+
+/* ---- Launching ---- */
 
 /* The first queue takes over what was made with the launch. */
 static CUresult find_exec(cuda_launch_t* launch, const cuda_queue_t* queue, CUgraphExec* out_exec) {
@@ -137,22 +151,19 @@ static CUresult launch_graph(cuda_launch_t* launch, cuda_queue_t* queue, const u
   return result != CUDA_SUCCESS ? result : api->cuGraphLaunch(exec, queue->stream);
 }
 
+static CUresult launch_block(cuda_launch_t* launch, cuda_queue_t* queue, const uint32_t grid[3],
+                             const void* params) {
+  if (launch->graph == NULL)
+    return accrt_cuda_kernel_launch(launch->kernel, queue->stream, grid, params);
+  if (launch->block != params)
+    point_fields(launch, params);
+  return launch_graph(launch, queue, grid);
+}
+
 static accrt_status_t launch_now(cuda_launch_t* launch, cuda_queue_t* queue, const uint32_t grid[3],
                                  const void* params) {
-  CUresult result;
-  if (launch->graph == NULL) {
-    result = accrt_cuda_kernel_launch(launch->kernel, queue->stream, grid, params);
-  } else {
-    if (launch->block != params)
-      point_fields(launch, params);
-    result = launch_graph(launch, queue, grid);
-  }
-  if (result == CUDA_SUCCESS)
-    return ACCRT_OK;
-  return accrt_cuda_fail(launch->device, result,
-                         launch->graph == NULL ? "cuLaunchKernelEx" : "cuGraphLaunch",
-                         "kernel '%s', grid %u x %u x %u", launch->kernel->name, (unsigned)grid[0],
-                         (unsigned)grid[1], (unsigned)grid[2]);
+  const CUresult result = launch_block(launch, queue, grid, params);
+  return result == CUDA_SUCCESS ? ACCRT_OK : accrt_cuda_kernel_fail(launch->kernel, result, grid);
 }
 
 /* A wrapped stream, or something that stands in the way: with all checks. */
@@ -181,4 +192,68 @@ accrt_status_t accrt_cuda_queue_launch(accrt_driver_queue_t* opaque_queue,
     cuda_publish(queue, number);
   cuda_leave(launch->device, scope);
   return status;
+}
+
+/* ---- Kernels that come again and again ---- */
+
+/* One kernel of a queue. */
+typedef struct cached_launch {
+  uint64_t kernel_id; /* 0: free */
+  uint32_t uses;      /* before it was prepared */
+  cuda_launch_t* launch;
+} cached_launch_t;
+
+/* By the low bits of the kernel's id. */
+struct cuda_launch_cache {
+  cached_launch_t entries[CUDA_LAUNCH_CACHE];
+};
+
+static void forget(cached_launch_t* entry) {
+  if (entry->launch != NULL)
+    destroy_launch(entry->launch);
+  *entry = (cached_launch_t){0};
+}
+
+/* Prepares the entry's kernel. Whatever stands in the way: it is launched as it was, and tried again later. */
+static void prepare(cuda_queue_t* queue, cached_launch_t* entry, const cuda_kernel_t* kernel) {
+  cuda_launch_t* launch;
+  entry->uses = 0;
+  if (accrt_alloc(queue->device->allocator, sizeof *launch, (void**)&launch) != ACCRT_OK)
+    return;
+  init_launch(launch, queue->device, kernel);
+  if (make_launch(launch) == CUDA_SUCCESS)
+    entry->launch = launch;
+  else
+    destroy_launch(launch);
+}
+
+static cached_launch_t* find_entry(cuda_queue_t* queue, const cuda_kernel_t* kernel) {
+  if (queue->launches == NULL && accrt_alloc(queue->device->allocator, sizeof *queue->launches,
+                                             (void**)&queue->launches) != ACCRT_OK)
+    return NULL;
+  cached_launch_t* entry = &queue->launches->entries[kernel->id % CUDA_LAUNCH_CACHE];
+  if (entry->kernel_id != kernel->id) {
+    forget(entry);
+    entry->kernel_id = kernel->id;
+  }
+  return entry;
+}
+
+CUresult accrt_cuda_queue_launch_kernel(cuda_queue_t* queue, const cuda_kernel_t* kernel,
+                                        const uint32_t grid[3], const void* block) {
+  cached_launch_t* entry = find_entry(queue, kernel);
+  if (entry == NULL)
+    return accrt_cuda_kernel_launch(kernel, queue->stream, grid, block);
+  if (entry->launch == NULL && ++entry->uses >= CUDA_LAUNCH_CACHE_USES)
+    prepare(queue, entry, kernel);
+  return entry->launch != NULL ? launch_block(entry->launch, queue, grid, block)
+                               : accrt_cuda_kernel_launch(kernel, queue->stream, grid, block);
+}
+
+void accrt_cuda_queue_forget_launches(cuda_queue_t* queue) {
+  if (queue->launches == NULL)
+    return;
+  for (uint32_t i = 0; i < CUDA_LAUNCH_CACHE; ++i)
+    forget(&queue->launches->entries[i]);
+  accrt_free(queue->device->allocator, queue->launches, sizeof *queue->launches);
 }

@@ -10,6 +10,10 @@
  * first loses its. */
 #define CUDA_LAUNCH_QUEUES 4u
 
+/* Kernels that a queue prepares by itself, after so many launches that were not. */
+#define CUDA_LAUNCH_CACHE 16u
+#define CUDA_LAUNCH_CACHE_USES 16u
+
 typedef struct cuda_launch_exec {
   const cuda_queue_t* queue; /* an identity */
   CUgraphExec exec;

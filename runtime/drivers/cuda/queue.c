@@ -188,6 +188,7 @@ void accrt_cuda_queue_unref(cuda_queue_t* queue) {
   free_marks(device, queue->oldest);
   free_marks(device, queue->spare_marks);
   free_tickets(device, queue->spare_tickets);
+  accrt_cuda_queue_forget_launches(queue);
   if (queue->owned)
     (void)device->api->cuStreamDestroy(queue->stream);
   cuda_unrelax(device, mode);
@@ -504,7 +505,9 @@ accrt_status_t accrt_cuda_queue_enqueue(accrt_driver_queue_t* opaque,
   accrt_status_t status = accrt_cuda_submit_begin(queue, submission, &submit);
   if (status != ACCRT_OK)
     return status;
-  status = accrt_cuda_command_enqueue(queue->device, queue->stream, command, submission);
+  status = command->opcode == ACCRT_DRIVER_COMMAND_DISPATCH
+               ? accrt_cuda_dispatch_enqueue(queue, &command->as.dispatch, submission)
+               : accrt_cuda_command_enqueue(queue->device, queue->stream, command, submission);
   return accrt_cuda_submit_end(queue, submission, &submit,
                                command->name != NULL ? command->name : opcode_name(command->opcode),
                                status);
