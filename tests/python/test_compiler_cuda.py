@@ -172,3 +172,23 @@ def test_a_state_is_shared_by_both_versions():
     assert [s["name"] for s in bundle.states] == ["total"]
     assert [f.target for f in bundle.functions] == ["", "cuda"]
     assert available_targets(["cuda"]) == ["sm_80", "sm_90", "ptx"]
+
+
+@needs_nvcc
+def test_kernels_that_overlap_wait_first():
+    """A kernel that is launched before the one ahead has ended touches nothing, and does not end, before it has waited."""
+    m = small_module()
+    f = m.function("more")
+    x = f.input("x", "f32", [3, 2, 8])
+    y = f.constant(m.constants["w"]).embedding(f.input("i", "i64", [3])) + x.transpose(0, 2).clone().sum([0, 1]).unsqueeze(1)
+    f.result("y", y.rope().to_copy("f16").layer_norm())
+    _work, planned = driver._planned(m, "cuda", True)
+    kernels = {c.launch.kernel.name: c.launch.kernel for b, _p in planned for c in b.commands if c.launch is not None}
+    overlapping = [k for k in kernels.values() if k.traits & kerneldef.TRAIT_OVERLAPS_PREVIOUS]
+    assert len(overlapping) >= 6
+    for kernel in overlapping:
+        text = nvcc.compile_unit(kernel.producer, "compute_90").decode()
+        body = text[text.index(f".entry {kernel.entry}(") :]
+        before = body[: body.index("griddepcontrol.wait")]
+        assert not any(word in before for word in ("ld.global", "st.global", "bra", "ret;", "atom")), kernel.name
+        assert "griddepcontrol.wait" not in nvcc.compile_unit(kernel.producer, "compute_80").decode()

@@ -100,7 +100,8 @@ _REDUCE_NAMES = ("k0", "k1", "k2", "r0", "r1", "x_k0", "x_k1", "x_k2", "x_r0", "
 @functools.lru_cache(maxsize=None)
 def reduce_kernel(op: str, x: str, out: str, lanes: int, across: bool) -> KernelDef:
     def grid(v: Mapping[str, Any]) -> Grid:
-        return (ex.maximum(ex.ceildiv(v["k0"] * v["k1"] * v["k2"], 256 // lanes), 1), 1, 1)
+        each = 32 if across else 256 // lanes
+        return (ex.maximum(ex.ceildiv(v["k0"] * v["k1"] * v["k2"], each), 1), 1, 1)
 
     params = [reads("x"), writes("out")] + [symbol(n) for n in _REDUCE_NAMES]
     name = f"reduce_{op}_{x}_{out}_{lanes}{'a' if across else ''}"
@@ -123,16 +124,16 @@ def lower_reduce(op: str, x: TensorSpec, out: TensorSpec, axes: Sequence[int]) -
     for prefix, count, items in (("x_k", 3, k_x), ("out_k", 3, k_out), ("x_r", 2, r_x)):
         values.update({f"{prefix}{i}": step for i, step in enumerate([0] * (count - len(items)) + list(items))})
     across = not ex.equal(r_x[-1], 1) and ex.equal(k_x[-1], 1) and not (ex.is_static(k_shape[-1]) and k_shape[-1] == 1)
-    return launch(reduce_kernel(op, x.dtype, out.dtype, _lanes(r_shape[-1], across), across), {"x": "x", "out": "out"}, values)
+    lanes = _lanes(r_shape[-1], x.element_size, across)
+    return launch(reduce_kernel(op, x.dtype, out.dtype, lanes, across), {"x": "x", "out": "out"}, values)
 
 
-def _lanes(size: Any, across: bool) -> int:
-    """Threads that share one result: as many as its elements keep busy."""
-    if across:
-        return 8
-    if not ex.is_static(size):
+def _lanes(size: Any, item: int, across: bool) -> int:
+    """Threads that share one result: as many as its vectors of 16 bytes keep busy."""
+    if across or not ex.is_static(size):
         return 32
-    return 8 if size <= 32 else 32 if size <= 1024 else 256
+    vectors = size * item // 16
+    return 8 if vectors <= 16 else 32 if vectors <= 256 else 256
 
 
 def _reduce(kind: str) -> select.Rule:
