@@ -204,30 +204,84 @@ static CUresult fill_8(const cuda_api_t* api, CUstream stream, uint64_t target, 
                                 : result;
 }
 
+/* Memory that CUDA knows nothing of is filled by the host, when the stream is there. */
+typedef struct host_fill {
+  const accrt_allocator_t* allocator;
+  uint64_t target;
+  uint64_t size_bytes;
+  uint64_t pattern;
+  uint32_t pattern_bytes;
+} host_fill_t;
+
+static void fill_here(const host_fill_t* fill) {
+  unsigned char* at = (unsigned char*)(uintptr_t)fill->target;
+  unsigned char* const end = at + fill->size_bytes;
+  if (fill->pattern_bytes == 1) {
+    memset(at, (int)(fill->pattern & 0xFF), fill->size_bytes);
+    return;
+  }
+  for (; at < end; at += fill->pattern_bytes)
+    memcpy(at, &fill->pattern, fill->pattern_bytes); /* its low bytes */
+}
+
+/* On a thread of CUDA's, where nothing of CUDA may be called. */
+static void CUDA_CB run_host_fill(void* argument) {
+  host_fill_t* fill = argument;
+  fill_here(fill);
+  accrt_free(fill->allocator, fill, sizeof *fill);
+}
+
+static accrt_status_t fill_on_host(cuda_device_t* device, CUstream stream,
+                                   const host_fill_t* fill) {
+  void* memory;
+  const accrt_status_t status = accrt_alloc(device->allocator, sizeof(host_fill_t), &memory);
+  if (status != ACCRT_OK)
+    return status;
+  host_fill_t* kept = memory;
+  *kept = *fill;
+  kept->allocator = device->allocator;
+  const CUresult result = device->api->cuLaunchHostFunc(stream, run_host_fill, kept);
+  if (result == CUDA_SUCCESS)
+    return ACCRT_OK;
+  accrt_free(device->allocator, kept, sizeof *kept);
+  return accrt_cuda_fail(device, result, "cuLaunchHostFunc",
+                         "a fill of %llu bytes of host memory at 0x%llx",
+                         (unsigned long long)fill->size_bytes, (unsigned long long)fill->target);
+}
+
+static CUresult fill_by_device(const cuda_api_t* api, CUstream stream, const host_fill_t* fill) {
+  const uint64_t count = fill->size_bytes / fill->pattern_bytes;
+  switch (fill->pattern_bytes) {
+  case 1:
+    return api->cuMemsetD8Async(fill->target, (unsigned char)fill->pattern, count, stream);
+  case 2:
+    return api->cuMemsetD16Async(fill->target, (unsigned short)fill->pattern, count, stream);
+  case 4:
+    return api->cuMemsetD32Async(fill->target, (unsigned)fill->pattern, count, stream);
+  default:
+    return fill_8(api, stream, fill->target, count, fill->pattern);
+  }
+}
+
+bool accrt_cuda_is_known(const cuda_device_t* device, uint64_t address) {
+  CUmemorytype type = (CUmemorytype)0;
+  CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE};
+  void* where[] = {&type};
+  return device->api->cuPointerGetAttributes(1, which, where, address) == CUDA_SUCCESS &&
+         type != (CUmemorytype)0;
+}
+
 accrt_status_t accrt_cuda_fill_enqueue(cuda_device_t* device, CUstream stream, uint64_t target,
                                        uint64_t size_bytes, uint64_t pattern,
                                        uint32_t pattern_bytes) {
   if (size_bytes == 0)
     return ACCRT_OK;
-  const cuda_api_t* api = device->api;
-  const uint64_t count = size_bytes / pattern_bytes;
-  CUresult result;
-  switch (pattern_bytes) {
-  case 1:
-    result = api->cuMemsetD8Async(target, (unsigned char)pattern, count, stream);
-    break;
-  case 2:
-    result = api->cuMemsetD16Async(target, (unsigned short)pattern, count, stream);
-    break;
-  case 4:
-    result = api->cuMemsetD32Async(target, (unsigned)pattern, count, stream);
-    break;
-  default:
-    result = fill_8(api, stream, target, count, pattern);
-    break;
-  }
+  const host_fill_t fill = {NULL, target, size_bytes, pattern, pattern_bytes};
+  const CUresult result = fill_by_device(device->api, stream, &fill);
   if (result == CUDA_SUCCESS)
     return ACCRT_OK;
+  if (result == CUDA_ERROR_INVALID_VALUE && !accrt_cuda_is_known(device, target))
+    return fill_on_host(device, stream, &fill);
   return accrt_cuda_fail(device, result, "cuMemsetAsync", "a fill of %llu bytes at 0x%llx",
                          (unsigned long long)size_bytes, (unsigned long long)target);
 }
