@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "loader/data.h"
 #include "loader/internal.h"
 
 /* What is known of one chunk. In place: UNKNOWN -> GOOD or BAD by whoever hashes it, twice at
@@ -116,10 +117,13 @@ static accrt_status_t reject_chunk(const accrt_bundle_t* bundle, uint32_t chunk)
                     (uint64_t)chunk * ACCX_CHUNK_BYTES, ACCX_RULE_DATA_DIGEST);
 }
 
-static accrt_status_t check_chunk(accrt_bundle_t* bundle, uint32_t chunk) {
-  const unsigned char* bytes = bundle->data + (uint64_t)chunk * ACCX_CHUNK_BYTES;
+static bool matches(const accrt_bundle_t* bundle, uint32_t chunk, const void* bytes) {
   const accx_digest_t found = accx_digest_of(bytes, (size_t)chunk_size(bundle, chunk));
-  const bool good = accx_digest_equal(&found, &bundle->tables.chunk_digests[chunk]);
+  return accx_digest_equal(&found, &bundle->tables.chunk_digests[chunk]);
+}
+
+static accrt_status_t check_chunk(accrt_bundle_t* bundle, uint32_t chunk) {
+  const bool good = matches(bundle, chunk, bundle->data + (uint64_t)chunk * ACCX_CHUNK_BYTES);
   set_chunk_state(bundle, chunk, good ? CHUNK_GOOD : CHUNK_BAD);
   return good ? ACCRT_OK : reject_chunk(bundle, chunk);
 }
@@ -151,6 +155,37 @@ static accrt_status_t need_chunk(accrt_bundle_t* bundle, uint32_t chunk, bool ch
   const accrt_status_t status = read_chunk(bundle, chunk, check);
   accx_source_end(&bundle->source);
   return status;
+}
+
+/* A chunk's bytes into memory of somebody else's, unchecked. */
+static accrt_status_t copy_chunk(accrt_bundle_t* bundle, uint32_t chunk, void* target) {
+  const uint64_t offset = (uint64_t)chunk * ACCX_CHUNK_BYTES;
+  const uint64_t size_bytes = chunk_size(bundle, chunk);
+  const bool foreign = bundle->source.kind == ACCX_SOURCE_CALLBACKS;
+  if (foreign && chunk_state(bundle, chunk) != CHUNK_UNKNOWN) {
+    memcpy(target, bundle->data + offset, (size_t)size_bytes);
+    return ACCRT_OK;
+  }
+  if (foreign)
+    accx_source_begin(&bundle->source);
+  const accrt_status_t status =
+      accx_source_read(&bundle->source, bundle->data_offset + offset, target, size_bytes);
+  if (foreign)
+    accx_source_end(&bundle->source);
+  return status;
+}
+
+accrt_status_t accrt_bundle_data_read(accrt_bundle_t* bundle, uint64_t offset_bytes, void* target,
+                                      uint64_t size_bytes) {
+  const bool check = bundle->verify != ACCRT_VERIFY_NO_DATA;
+  unsigned char* at = target;
+  for (uint64_t done = 0; done < size_bytes; done += ACCX_CHUNK_BYTES) {
+    const uint32_t chunk = (uint32_t)((offset_bytes + done) / ACCX_CHUNK_BYTES);
+    ACCX_TRY(copy_chunk(bundle, chunk, at + done));
+    if (check && !matches(bundle, chunk, at + done))
+      return reject_chunk(bundle, chunk);
+  }
+  return ACCRT_OK;
 }
 
 accrt_status_t accrt_bundle_constant_component(accrt_bundle_t* bundle, uint32_t constant,

@@ -42,6 +42,26 @@ accrt_status_t accrt_stream_execute(accrt_stream_t* stream, const accrt_stream_w
  * the work's own; the stream is not poisoned. */
 accrt_status_t accrt_stream_execute_inline(accrt_stream_t* stream, const accrt_stream_work_t* work,
                                            uint64_t* out_submission);
+/* Where a part of what is moved goes. */
+typedef struct accrt_extent {
+  uint64_t offset_bytes;
+  uint64_t size_bytes;
+  uint64_t address;
+} accrt_extent_t;
+/* Something to be moved to a device: `size_bytes` that `fill` supplies in pieces, of which the extents go somewhere. */
+typedef struct accrt_upload {
+  const char* name; /* of the operation, for error records; static */
+  uint64_t size_bytes;
+  const accrt_extent_t* extents; /* ascending, apart */
+  uint32_t extent_count;
+  /* Fills a piece by its offset from the beginning, of which all but the last begin and end at multiples of 1 MiB. Called by several
+   * threads at a time, once for each piece that an extent lies in. */
+  accrt_status_t (*fill)(void* user, uint64_t offset_bytes, void* memory, uint64_t size_bytes);
+  void* user;
+} accrt_upload_t;
+/* Moves it through the staging ring to memory that nobody uses yet, and returns when all of it is there; when a piece cannot be
+ * filled, with the error of the first such piece. Not for devices that reach host memory. Blocks. */
+accrt_status_t accrt_device_upload(accrt_device_t* device, const accrt_upload_t* upload);
 /* Checks a binding's place: resolves buffer or pointer to an address range on `device`. */
 accrt_status_t accrt_binding_resolve(accrt_device_t* device, const accrt_binding_t* binding,
                                      const char* what, accrt_driver_binding_t* out_binding);

@@ -30,9 +30,10 @@ typedef struct slot {
   accrt_staging_job_t* job;
   uint64_t offset_bytes;
   uint64_t size_bytes;
-  uint64_t number;
-  atomic_uint landed; /* the completion was called */
-  accrt_status_t status;
+  uint64_t number;     /* of the last copy */
+  uint32_t copies;     /* that the driver has taken */
+  atomic_uint pending; /* copies without their completion; and 1 while more are to come */
+  atomic_int failure;  /* status of a copy that failed */
   accrt_staging_t* staging;
 } slot_t;
 
@@ -55,7 +56,7 @@ struct accrt_staging {
   accrt_device_t* device;
   uint64_t slot_bytes;
   uint32_t slot_count; /* of each thread */
-  uint32_t thread_count;
+  uint32_t most_threads;
   bool by_number; /* copies are followed by number, without completions */
   pthread_mutex_t lock;
   pthread_cond_t changed;
@@ -63,6 +64,7 @@ struct accrt_staging {
   accrt_staging_job_t* head; /* with pieces that nobody has claimed */
   accrt_staging_job_t** tail;
   bool stopping;
+  uint32_t thread_count; /* grows with what is asked for */
   stager_t stagers[];
 };
 
@@ -230,30 +232,37 @@ static accrt_status_t make_ready(stager_t* stager) {
 
 /* ---- Copies in flight ---- */
 
+static void land(slot_t* slot) {
+  /* Release pairs with the acquire in await_landing. */
+  if (atomic_fetch_sub_explicit(&slot->pending, 1, memory_order_acq_rel) == 1)
+    accrt_futex_wake(&slot->pending, 1);
+}
+
 static void landed(void* user, accrt_status_t status, const accrt_error_t* error,
                    uint64_t time_ns) {
   slot_t* slot = user;
   (void)time_ns;
-  slot->status = status;
-  if (status != ACCRT_OK && error != NULL)
-    fail_piece(slot->staging, slot->job, slot->offset_bytes, error);
-  /* Release pairs with the acquire in await_landing. */
-  atomic_store_explicit(&slot->landed, 1, memory_order_release);
-  accrt_futex_wake(&slot->landed, 1);
+  if (status != ACCRT_OK) {
+    atomic_store_explicit(&slot->failure, status, memory_order_relaxed);
+    if (error != NULL)
+      fail_piece(slot->staging, slot->job, slot->offset_bytes, error);
+  }
+  land(slot);
 }
 
 static accrt_status_t await_landing(stager_t* stager, slot_t* slot) {
   accrt_device_t* device = stager->staging->device;
   const accrt_driver_table_t* table = table_of(stager->staging);
-  /* Acquire pairs with the release in landed. */
-  while (atomic_load_explicit(&slot->landed, memory_order_acquire) == 0) {
+  unsigned pending;
+  /* Acquire pairs with the release in land. */
+  while ((pending = atomic_load_explicit(&slot->pending, memory_order_acquire)) != 0) {
     if (!device->caller_runs || table->device_progress == NULL) {
-      accrt_futex_wait(&slot->landed, 0, UINT64_MAX);
+      accrt_futex_wait(&slot->pending, pending, UINT64_MAX);
     } else if (table->device_progress(device->driver_device) == 0) {
-      accrt_futex_wait(&slot->landed, 0, PROGRESS_PAUSE_NS);
+      accrt_futex_wait(&slot->pending, pending, PROGRESS_PAUSE_NS);
     }
   }
-  return slot->status;
+  return atomic_load_explicit(&slot->failure, memory_order_relaxed);
 }
 
 /* Waits for a slot's copy. A failure is in the job then. */
@@ -292,34 +301,93 @@ static void retire_oldest(stager_t* stager) {
   end_piece(staging, job, slot->size_bytes);
 }
 
-static accrt_status_t enqueue_copy(stager_t* stager, slot_t* slot) {
+static accrt_driver_range_t range_at(uint64_t address, uint64_t size_bytes, uint32_t access) {
+  return (accrt_driver_range_t){.binding = ACCRT_DRIVER_NONE,
+                                .access = access,
+                                .offset = VALUE(address),
+                                .size_bytes = VALUE(size_bytes)};
+}
+
+static accrt_status_t enqueue_copy(stager_t* stager, slot_t* slot, uint64_t from, uint64_t to,
+                                   uint64_t size_bytes) {
+  accrt_driver_command_t command = {.opcode = ACCRT_DRIVER_COMMAND_COPY, .name = slot->job->name};
+  command.as.copy =
+      (accrt_driver_copy_t){.source = range_at(from, size_bytes, ACCRT_KERNEL_ACCESS_READ),
+                            .target = range_at(to, size_bytes, ACCRT_KERNEL_ACCESS_WRITE),
+                            .extent = {VALUE(size_bytes), VALUE(1), VALUE(1)},
+                            .source_stride_bytes = {VALUE(0), VALUE(0)},
+                            .target_stride_bytes = {VALUE(0), VALUE(0)}};
+  const accrt_driver_submission_t submission = {
+      .struct_size = (uint32_t)sizeof submission,
+      .number = stager->last_number + 1,
+      .completion = {stager->staging->by_number ? NULL : landed, slot}};
+  /* Relaxed: the enqueue publishes it to whoever calls the completion. */
+  atomic_fetch_add_explicit(&slot->pending, 1, memory_order_relaxed);
+  const accrt_status_t status =
+      table_of(stager->staging)->queue_enqueue(stager->queue, &command, &submission);
+  if (status != ACCRT_OK || stager->staging->by_number)
+    atomic_fetch_sub_explicit(&slot->pending, 1, memory_order_relaxed);
+  if (status != ACCRT_OK)
+    return status;
+  stager->last_number += 1;
+  slot->number = stager->last_number;
+  slot->copies += 1;
+  return ACCRT_OK;
+}
+
+/* The first extent that ends behind `offset_bytes`. */
+static uint32_t first_extent(const accrt_staging_job_t* job, uint64_t offset_bytes) {
+  uint32_t low = 0, end = job->extent_count;
+  while (low < end) {
+    const uint32_t middle = low + (end - low) / 2;
+    if (job->extents[middle].offset_bytes + job->extents[middle].size_bytes <= offset_bytes)
+      low = middle + 1;
+    else
+      end = middle;
+  }
+  return low;
+}
+
+static bool has_extent(const accrt_staging_job_t* job, uint32_t extent, uint64_t end_bytes) {
+  return extent < job->extent_count && job->extents[extent].offset_bytes < end_bytes;
+}
+
+/* The parts of a slot that extents lie in. */
+static accrt_status_t enqueue_extents(stager_t* stager, slot_t* slot) {
+  const accrt_staging_job_t* job = slot->job;
+  const uint64_t slot_end = slot->offset_bytes + slot->size_bytes;
+  accrt_status_t status = ACCRT_OK;
+  for (uint32_t i = first_extent(job, slot->offset_bytes);
+       has_extent(job, i, slot_end) && status == ACCRT_OK; ++i) {
+    const accrt_extent_t* extent = &job->extents[i];
+    const uint64_t extent_end = extent->offset_bytes + extent->size_bytes;
+    const uint64_t begin =
+        extent->offset_bytes > slot->offset_bytes ? extent->offset_bytes : slot->offset_bytes;
+    const uint64_t end = extent_end < slot_end ? extent_end : slot_end;
+    status = enqueue_copy(stager, slot, slot->address + (begin - slot->offset_bytes),
+                          extent->address + (begin - extent->offset_bytes), end - begin);
+  }
+  return status;
+}
+
+/* Gives the driver a slot's copies. On failure some may be in flight all the same. */
+static accrt_status_t enqueue_slot(stager_t* stager, slot_t* slot) {
   const accrt_staging_job_t* job = slot->job;
   const uint64_t device_address = job->address + slot->offset_bytes;
   const bool up = job->direction == ACCRT_STAGING_TO_DEVICE;
-  accrt_driver_command_t command = {.opcode = ACCRT_DRIVER_COMMAND_COPY, .name = job->name};
-  command.as.copy =
-      (accrt_driver_copy_t){.source = {.binding = ACCRT_DRIVER_NONE,
-                                       .access = ACCRT_KERNEL_ACCESS_READ,
-                                       .offset = VALUE(up ? slot->address : device_address),
-                                       .size_bytes = VALUE(slot->size_bytes)},
-                            .target = {.binding = ACCRT_DRIVER_NONE,
-                                       .access = ACCRT_KERNEL_ACCESS_WRITE,
-                                       .offset = VALUE(up ? device_address : slot->address),
-                                       .size_bytes = VALUE(slot->size_bytes)},
-                            .extent = {VALUE(slot->size_bytes), VALUE(1), VALUE(1)},
-                            .source_stride_bytes = {VALUE(0), VALUE(0)},
-                            .target_stride_bytes = {VALUE(0), VALUE(0)}};
-  atomic_store_explicit(&slot->landed, 0, memory_order_relaxed);
-  slot->number = ++stager->last_number;
-  accrt_driver_submission_t submission = {.struct_size = (uint32_t)sizeof submission,
-                                          .number = slot->number};
-  if (!stager->staging->by_number)
-    submission.completion = (accrt_driver_completion_t){landed, slot};
-  return table_of(stager->staging)->queue_enqueue(stager->queue, &command, &submission);
+  atomic_store_explicit(&slot->pending, 1, memory_order_relaxed);
+  atomic_store_explicit(&slot->failure, ACCRT_OK, memory_order_relaxed);
+  slot->copies = 0;
+  const accrt_status_t status =
+      job->extents != NULL ? enqueue_extents(stager, slot)
+                           : enqueue_copy(stager, slot, up ? slot->address : device_address,
+                                          up ? device_address : slot->address, slot->size_bytes);
+  land(slot);
+  return status;
 }
 
-/* Moves a piece through a slot of this thread; on success it is in flight. */
-static accrt_status_t launch(stager_t* stager, const piece_t* piece) {
+/* Moves a piece through a slot of this thread. `out_flying`: it is in flight, and ends with its slot. */
+static accrt_status_t launch(stager_t* stager, const piece_t* piece, bool* out_flying) {
   accrt_staging_t* staging = stager->staging;
   accrt_staging_job_t* job = piece->job;
   accrt_status_t status = make_ready(stager);
@@ -332,31 +400,39 @@ static accrt_status_t launch(stager_t* stager, const piece_t* piece) {
   slot->job = job;
   slot->offset_bytes = piece->offset_bytes;
   slot->size_bytes = piece->size_bytes;
+  slot->copies = 0;
   if (job->direction == ACCRT_STAGING_TO_DEVICE)
     status = job->move(job->user, piece->offset_bytes, slot->memory, piece->size_bytes);
   if (status == ACCRT_OK)
-    status = enqueue_copy(stager, slot);
-  if (status == ACCRT_OK)
-    stager->in_flight += 1;
+    status = enqueue_slot(stager, slot);
+  *out_flying = slot->copies > 0;
+  stager->in_flight += *out_flying;
   return status;
+}
+
+static bool is_wanted(const piece_t* piece) {
+  const accrt_staging_job_t* job = piece->job;
+  return !piece->dropped &&
+         (job->extents == NULL || has_extent(job, first_extent(job, piece->offset_bytes),
+                                             piece->offset_bytes + piece->size_bytes));
 }
 
 static void move_piece(stager_t* stager, const piece_t* piece) {
   accrt_staging_job_t* job = piece->job;
   accrt_status_t status = ACCRT_OK;
+  bool flying = false;
   accrt_error_enter(job->name);
-  if (!piece->dropped && job->direct) {
+  if (is_wanted(piece) && job->direct) {
     status = job->move(job->user, piece->offset_bytes,
                        (void*)(uintptr_t)(job->address + piece->offset_bytes), piece->size_bytes);
-  } else if (!piece->dropped) {
-    status = launch(stager, piece);
-    if (status == ACCRT_OK)
-      return;
+  } else if (is_wanted(piece)) {
+    status = launch(stager, piece, &flying);
     accrt_device_note_status(stager->staging->device, status);
   }
   if (status != ACCRT_OK)
     fail_piece(stager->staging, job, piece->offset_bytes, accrt_error_current());
-  end_piece(stager->staging, job, piece->size_bytes);
+  if (!flying)
+    end_piece(stager->staging, job, piece->size_bytes);
 }
 
 /* ---- Threads ---- */
@@ -416,19 +492,12 @@ static size_t staging_bytes(uint32_t thread_count) {
   return sizeof(accrt_staging_t) + thread_count * sizeof(stager_t);
 }
 
-static void free_staging(accrt_staging_t* staging, uint32_t thread_count) {
+void accrt_staging_destroy(accrt_staging_t* staging) {
+  if (staging == NULL)
+    return;
   (void)pthread_cond_destroy(&staging->changed);
   (void)pthread_mutex_destroy(&staging->lock);
-  accrt_free(allocator_of(staging), staging, staging_bytes(thread_count));
-}
-
-static void join_threads(accrt_staging_t* staging) {
-  (void)pthread_mutex_lock(&staging->lock);
-  staging->stopping = true;
-  (void)pthread_cond_broadcast(&staging->changed);
-  (void)pthread_mutex_unlock(&staging->lock);
-  for (uint32_t i = 0; i < staging->thread_count; ++i)
-    (void)pthread_join(staging->stagers[i].thread, NULL);
+  accrt_free(allocator_of(staging), staging, staging_bytes(staging->most_threads));
 }
 
 static accrt_status_t make_staging(accrt_device_t* device, accrt_staging_t** out_staging) {
@@ -444,6 +513,7 @@ static accrt_status_t make_staging(accrt_device_t* device, accrt_staging_t** out
   const accrt_driver_table_t* table = &device->slot->table;
   const uint64_t slots = options->staging_ring_bytes / options->staging_slot_bytes / threads;
   staging->device = device;
+  staging->most_threads = threads;
   staging->slot_bytes = options->staging_slot_bytes;
   staging->slot_count = slots < MIN_SLOTS   ? MIN_SLOTS
                         : slots > MAX_SLOTS ? MAX_SLOTS
@@ -453,43 +523,53 @@ static accrt_status_t make_staging(accrt_device_t* device, accrt_staging_t** out
   /* Default attributes cannot fail. */
   (void)pthread_mutex_init(&staging->lock, NULL);
   (void)pthread_cond_init(&staging->changed, NULL);
+  *out_staging = staging;
+  return ACCRT_OK;
+}
+
+/* One thread for every two slots' worth: more would only wake up to find nothing. */
+static uint32_t threads_for(const accrt_staging_t* staging, uint64_t size_bytes) {
+  const uint64_t wanted = size_bytes / staging->slot_bytes / 2 + 1;
+  return wanted < staging->most_threads ? (uint32_t)wanted : staging->most_threads;
+}
+
+/* A system that gives fewer threads than are wanted is a slower one; it must give one. */
+static accrt_status_t start_threads(accrt_staging_t* staging, uint64_t size_bytes) {
+  const uint32_t wanted = threads_for(staging, size_bytes);
   int error = 0;
-  while (staging->thread_count < threads && error == 0) {
+  (void)pthread_mutex_lock(&staging->lock);
+  while (staging->thread_count < wanted && !staging->stopping && error == 0) {
     stager_t* stager = &staging->stagers[staging->thread_count];
     stager->staging = staging;
     error = start_thread(stager);
     if (error == 0)
       staging->thread_count += 1;
   }
-  if (error != 0) {
-    join_threads(staging);
-    free_staging(staging, threads);
-    return ACCRT_FAIL_ERRNO(OUT_OF_MEMORY, error, "could not start %" PRIu32 " staging threads",
-                            threads);
-  }
-  *out_staging = staging;
+  const bool any = staging->thread_count > 0 || staging->stopping;
+  (void)pthread_mutex_unlock(&staging->lock);
+  if (!any)
+    return ACCRT_FAIL_ERRNO(OUT_OF_MEMORY, error, "could not start a staging thread");
   return ACCRT_OK;
 }
 
-accrt_status_t accrt_staging_get(accrt_device_t* device, accrt_staging_t** out_staging) {
+accrt_status_t accrt_staging_get(accrt_device_t* device, uint64_t size_bytes,
+                                 accrt_staging_t** out_staging) {
   /* Acquire pairs with the release below. */
-  *out_staging = atomic_load_explicit(&device->staging, memory_order_acquire);
-  if (*out_staging != NULL)
-    return ACCRT_OK;
-  accrt_staging_t* made;
-  const accrt_status_t status = make_staging(device, &made);
-  if (status != ACCRT_OK)
-    return status;
-  accrt_staging_t* present = NULL;
-  if (atomic_compare_exchange_strong_explicit(&device->staging, &present, made,
-                                              memory_order_acq_rel, memory_order_acquire)) {
-    *out_staging = made;
-    return ACCRT_OK;
+  accrt_staging_t* present = atomic_load_explicit(&device->staging, memory_order_acquire);
+  if (present == NULL) {
+    accrt_staging_t* made;
+    const accrt_status_t status = make_staging(device, &made);
+    if (status != ACCRT_OK)
+      return status;
+    if (atomic_compare_exchange_strong_explicit(&device->staging, &present, made,
+                                                memory_order_acq_rel, memory_order_acquire)) {
+      present = made;
+    } else {
+      accrt_staging_destroy(made);
+    }
   }
-  accrt_staging_stop(made);
-  accrt_staging_destroy(made);
   *out_staging = present;
-  return ACCRT_OK;
+  return start_threads(present, size_bytes);
 }
 
 static void cancel(accrt_staging_job_t* job) {
@@ -503,14 +583,8 @@ static void cancel(accrt_staging_job_t* job) {
   job->failed = true;
 }
 
-/* One thread for every two slots' worth: the others would only wake up to find nothing. */
 static void wake_threads(accrt_staging_t* staging, uint64_t size_bytes) {
-  const uint64_t wanted = size_bytes / staging->slot_bytes / 2 + 1;
-  if (wanted >= staging->thread_count) {
-    (void)pthread_cond_broadcast(&staging->changed);
-    return;
-  }
-  for (uint64_t i = 0; i < wanted; ++i)
+  for (uint32_t i = threads_for(staging, size_bytes); i > 0; --i)
     (void)pthread_cond_signal(&staging->changed);
 }
 
@@ -546,7 +620,7 @@ static void run_done(accrt_staging_job_t* job) {
   accrt_futex_wake(&run->over, 1);
 }
 
-accrt_status_t accrt_staging_run(accrt_staging_t* staging, accrt_staging_job_t* job) {
+accrt_status_t accrt_staging_run(accrt_staging_t* staging, const accrt_staging_job_t* job) {
   run_t run = {.job = *job};
   run.job.done = run_done;
   accrt_staging_post(staging, &run.job);
@@ -556,22 +630,33 @@ accrt_status_t accrt_staging_run(accrt_staging_t* staging, accrt_staging_job_t* 
   return run.job.failed ? accrt_error_restore(&run.job.error) : ACCRT_OK;
 }
 
+accrt_status_t accrt_device_upload(accrt_device_t* device, const accrt_upload_t* upload) {
+  accrt_staging_t* staging;
+  const accrt_status_t status = accrt_staging_get(device, upload->size_bytes, &staging);
+  if (status != ACCRT_OK)
+    return status;
+  const accrt_staging_job_t job = {.direction = ACCRT_STAGING_TO_DEVICE,
+                                   .name = upload->name,
+                                   .move = upload->fill,
+                                   .user = upload->user,
+                                   .size_bytes = upload->size_bytes,
+                                   .extents = upload->extents,
+                                   .extent_count = upload->extent_count};
+  return accrt_staging_run(staging, &job);
+}
+
 void accrt_staging_stop(accrt_staging_t* staging) {
   if (staging == NULL)
     return;
   (void)pthread_mutex_lock(&staging->lock);
-  const bool first = !staging->stopping;
   staging->stopping = true;
   for (accrt_staging_job_t* job = staging->head; job != NULL; job = job->next) {
     if (!job->failed)
       cancel(job);
   }
+  (void)pthread_cond_broadcast(&staging->changed);
   (void)pthread_mutex_unlock(&staging->lock);
-  if (first)
-    join_threads(staging);
-}
-
-void accrt_staging_destroy(accrt_staging_t* staging) {
-  if (staging != NULL)
-    free_staging(staging, staging->thread_count);
+  /* No thread starts any more. */
+  for (uint32_t i = 0; i < staging->thread_count; ++i)
+    (void)pthread_join(staging->stagers[i].thread, NULL);
 }

@@ -10,8 +10,7 @@
 
 #include <stdbool.h>
 
-#include "accrt/base.h"
-#include "accrt/stream.h"
+#include "runtime/drivers/common/internal.h"
 
 /* What slots are made of, and what digests of bundles are made of: callers get multiples of it but for the last piece. */
 #define ACCRT_STAGING_CHUNK_BYTES (UINT64_C(1) << 20)
@@ -37,8 +36,11 @@ struct accrt_staging_job {
   const char* name; /* of the operation, for error records: static */
   accrt_staging_move_fn_t move;
   void* user;
-  uint64_t address; /* of the device's side; direct: of the memory */
+  uint64_t address; /* of the device's side; direct: of the memory; with extents: unused */
   uint64_t size_bytes;
+  const accrt_extent_t*
+      extents; /* towards the device: the parts that are copied, and where to; NULL: all of it */
+  uint32_t extent_count;
   /* Called once, when nothing of it runs any more, under no lock and on any thread. `error` is valid when it failed. */
   void (*done)(accrt_staging_job_t* job);
   /* the engine's */
@@ -50,12 +52,13 @@ struct accrt_staging_job {
   accrt_error_t error;
 };
 
-/* The device's engine, made on the first call: starts its threads. ACCRT_ERROR_OUT_OF_MEMORY. */
-accrt_status_t accrt_staging_get(accrt_device_t* device, accrt_staging_t** out_staging);
+/* The device's engine, made on the first call, with as many threads as size_bytes are worth. ACCRT_ERROR_OUT_OF_MEMORY. */
+accrt_status_t accrt_staging_get(accrt_device_t* device, uint64_t size_bytes,
+                                 accrt_staging_t** out_staging);
 /* Begins a transfer. When the engine was stopped the job ends at once, as cancelled. */
 void accrt_staging_post(accrt_staging_t* staging, accrt_staging_job_t* job);
-/* Begins it and waits for its end; its failure becomes this thread's error. */
-accrt_status_t accrt_staging_run(accrt_staging_t* staging, accrt_staging_job_t* job);
+/* Begins a copy of it and waits for its end; its failure becomes this thread's error. */
+accrt_status_t accrt_staging_run(accrt_staging_t* staging, const accrt_staging_job_t* job);
 /* Cancels what has not been moved, waits for what is being moved, ends the threads and gives the ring back; NULL is allowed. */
 void accrt_staging_stop(accrt_staging_t* staging);
 /* Behind accrt_staging_stop; NULL is allowed. */

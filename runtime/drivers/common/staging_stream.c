@@ -80,7 +80,7 @@ static void may_begin(accrt_watch_t* watch) {
 static accrt_status_t make_transfer(accrt_stream_t* stream, const accrt_staged_t* staged,
                                     transfer_t** out_transfer) {
   accrt_staging_t* staging;
-  accrt_status_t status = accrt_staging_get(stream->device, &staging);
+  accrt_status_t status = accrt_staging_get(stream->device, staged->size_bytes, &staging);
   if (status != ACCRT_OK)
     return status;
   void* memory;

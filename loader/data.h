@@ -1,0 +1,14 @@
+/* loader/data.h - DATA as a whole, for those who move all of it: in pieces, into memory of their own. It knows no device. */
+#ifndef ACCRT_LOADER_DATA_H_
+#define ACCRT_LOADER_DATA_H_
+
+#include "accrt/bundle.h"
+
+/* Puts the chunks of DATA from offset_bytes (a multiple of ACCX_CHUNK_BYTES) on into `target`, as they are in the file, and checks
+ * what is there against their digests while it is in the cache (unless the bundle was opened with ACCRT_VERIFY_NO_DATA).
+ * size_bytes ends at a chunk's end or at DATA's. It reads files itself and touches no mapping of theirs. Thread-safe: several
+ * threads may read at the same time; may block on the file. Fails as accrt_bundle_constant_component, without a constant's name. */
+accrt_status_t accrt_bundle_data_read(accrt_bundle_t* bundle, uint64_t offset_bytes, void* target,
+                                      uint64_t size_bytes);
+
+#endif /* ACCRT_LOADER_DATA_H_ */
