@@ -42,7 +42,7 @@ def write_bundle(path: str, tensors: dict[str, np.ndarray]) -> None:
     out = f.result("out", "u8", [len(tensors), 64])
     for i, (name, data) in enumerate(tensors.items()):
         slot = f.constant(bundle.constant(name, data))
-        f.body.copy(slot.read(0, 64), out.write(i * 64, 64), 64)
+        f.body.copy(slot.read(), out.write(i * 64), 64)
     bundle.write(path)
 
 

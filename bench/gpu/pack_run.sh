@@ -31,12 +31,12 @@ step() {
     "$(grep -v '^[[:space:]]*$' "$RESULTS/$name.txt" | tail -1 | cut -c1-100)"
 }
 
-cts() { step "$1" 300 "$HERE/bin/cts" --device "$DEVICE"; }
+cts() { step "$1" 300 "$HERE/bin/cts" --driver "${DEVICE%%:*}" --device "$DEVICE"; }
 
 run_test() {
   cts cts
   [ ! -x "$HERE/bin/transcript" ] || step transcript 60 sh "$HERE/tests/transcript.sh" "$HERE/bin/transcript"
-  for t in "$HERE"/tests/test_*.py; do
+  for t in "$HERE"/tests/gpu/test_*.py; do
     [ -f "$t" ] || continue
     step "$(basename "$t" .py)" 600 "$PYTHON" -m pytest -q -x -p no:cacheprovider "$t"
   done
@@ -56,7 +56,7 @@ run_sanitize() {
   command -v compute-sanitizer >/dev/null 2>&1 || { echo "compute-sanitizer is not on this machine"; return; }
   for tool in memcheck racecheck initcheck synccheck; do
     step "sanitize_$tool" 590 compute-sanitizer --tool $tool --error-exitcode 99 --target-processes all \
-      "$HERE/bin/cts" --device "$DEVICE" --option pool.one_mapping=1
+      "$HERE/bin/cts" --driver "${DEVICE%%:*}" --device "$DEVICE" --option pool.one_mapping=1
   done
 }
 
