@@ -146,7 +146,8 @@ ACCRT_ASSERT_LAYOUT(accrt_instance_options_t, reserved, 72);
 /* ---- Instance ----------------------------------------------------------------------------------------------------------- */
 
 /** Makes an instance: the root of every other object. Several may live in one process.
- * Built-in drivers are opened at once; one that cannot be opened is passed over with a log line.
+ * Built-in drivers are opened at once; one that cannot be opened is passed over with a log line. Opening the CUDA driver
+ * touches nothing of CUDA: see accrt_instance_device_count.
  * @param options NULL for the defaults.
  * @param out_instance Owned by the caller.
  * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_NOT_FOUND (an unknown option key, named in the message);
@@ -169,7 +170,8 @@ ACCRT_API accrt_status_t accrt_instance_load_driver(accrt_instance_t* instance, 
 ACCRT_API accrt_status_t accrt_instance_register_driver(accrt_instance_t* instance,
                                                         const void* (*query)(uint32_t max_abi));
 
-/** Number of devices of all open drivers. Thread-safe, never blocks. Since: 0.1 */
+/** Number of devices of all open drivers. Drivers that take long to start (CUDA) start when it, or a device of theirs, is first
+ * asked for. Thread-safe. May block. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_instance_device_count(accrt_instance_t* instance,
                                                      uint32_t* out_count);
 /** The index-th device, opened on first use. Owned by the caller. May block.
@@ -177,7 +179,8 @@ ACCRT_API accrt_status_t accrt_instance_device_count(accrt_instance_t* instance,
 ACCRT_API accrt_status_t accrt_instance_device(accrt_instance_t* instance, uint32_t index,
                                                accrt_device_t** out_device);
 /** A device by name: "host", "host:1", "cuda:0"; a driver's name alone means its first. Owned by the caller. May block.
- * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (the message lists what there is); as accrt_instance_device. Since: 0.1 */
+ * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (the message lists what there is); why its driver has no devices (NOT_FOUND,
+ *   VERSION_MISMATCH, PERMISSION_DENIED, with the driver's own code and name); as accrt_instance_device. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_instance_device_by_name(accrt_instance_t* instance, const char* name,
                                                        accrt_device_t** out_device);
 

@@ -20,7 +20,8 @@ class Instance(Handle):
     Args:
         host_code: policy for machine code of the host CPU found in bundles: "none" (the default: refuse), "signed", or
             "all" (run it: a bundle is then as trusted as this program).
-        options: driver options by key, e.g. {"host.threads": 2}; docs/options.md lists them.
+        options: driver options by key, e.g. {"host.threads": 2}; docs/options.md lists them. Unless it is given,
+            "cuda.cache" is accrt/ptx in XDG_CACHE_HOME (or in ~/.cache); "" keeps compiled PTX nowhere.
         log: called as log(level, component, line) with level "error", "warning", "info" or "debug", from any thread.
         log_level: the highest level wanted.
         perf_map: append the names of loaded kernels to /tmp/perf-PID.map.
@@ -37,7 +38,9 @@ class Instance(Handle):
         self._handle = None
         if host_code not in _POLICIES:
             raise ValueError(f"host_code is {host_code!r}, expected one of {', '.join(map(repr, _POLICIES))}")
-        pairs = [(k.encode(), _option_text(v).encode()) for k, v in (options or {}).items()]
+        # The plus sign: a library that was built without the CUDA driver does not know the key.
+        given = {"+cuda.cache": _cache_folder(), **(options or {})}
+        pairs = [(k.encode(), _option_text(v).encode()) for k, v in given.items()]
         table = (_ffi.accrt_option * max(len(pairs), 1))(*pairs)
         native = struct(_ffi.accrt_instance_options, host_code_policy=_POLICIES[host_code],
                         flags=_ffi.ACCRT_INSTANCE_FLAG_PERF_MAP if perf_map else 0, option_count=len(pairs),
@@ -78,6 +81,12 @@ class Instance(Handle):
 
     def __repr__(self) -> str:
         return f"accrt.Instance(host_code={self.host_code!r})"
+
+
+def _cache_folder() -> str:
+    """Where compiled PTX is kept; "" when there is no home."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(base, "accrt", "ptx") if os.path.isabs(base) else ""
 
 
 def _option_text(value: object) -> str:

@@ -16,8 +16,24 @@ static int add_option(accrt_option_t* option, const char* text) {
   return ACCX_OK;
 }
 
+/* Where the CUDA driver keeps compiled PTX, unless --option says otherwise: the library looks for no home itself. The plus sign: a
+ * library that was built without that driver does not know the key. */
+static void add_cache_folder(accrt_option_t* options, uint32_t* count) {
+  const char* cache = getenv("XDG_CACHE_HOME");
+  const char* home = getenv("HOME");
+  const char* folder = NULL;
+  if (cache && cache[0] == '/') {
+    folder = accx_text("%s/accrt/ptx", cache);
+  } else if (home && home[0] == '/') {
+    folder = accx_text("%s/.cache/accrt/ptx", home);
+  }
+  if (folder)
+    options[(*count)++] = (accrt_option_t){"+cuda.cache", folder};
+}
+
 static int collect_options(const accx_args_t* args, accrt_option_t* options, uint32_t* out_count) {
   *out_count = 0;
+  add_cache_folder(options, out_count);
   int64_t threads = -1;
   int code = accx_args_integer(args, "threads", 0, 1024, &threads); /* as host.threads */
   if (code)
@@ -48,7 +64,7 @@ static int load_drivers(const accx_args_t* args, accrt_instance_t* instance) {
 int accx_open_instance(const accx_args_t* args, accrt_instance_t** out_instance) {
   *out_instance = NULL;
   accrt_instance_options_t wanted = ACCRT_INSTANCE_OPTIONS_INIT;
-  accrt_option_t* options = accx_alloc(args->given_count + 1, sizeof *options);
+  accrt_option_t* options = accx_alloc(args->given_count + 2, sizeof *options);
   int code = collect_options(args, options, &wanted.option_count);
   if (code)
     goto out;

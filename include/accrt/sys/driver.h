@@ -272,6 +272,8 @@ typedef struct accrt_driver_table {
                          accrt_driver_t** out_driver);
   /** Stops it: all its devices are closed by then. May block. */
   void (*close)(accrt_driver_t* driver);
+  /** Called once, after open. 0 when there are none; the reason, if it is worth telling, is recorded with environment->fail:
+   * who asks for such a device then gets that status and message. May block. */
   uint32_t (*device_count)(accrt_driver_t* driver);
   /** Opens a device; called once for each index. May block. */
   accrt_status_t (*device_open)(accrt_driver_t* driver, uint32_t index,

@@ -220,6 +220,22 @@ static void shrink(const char* folder, uint64_t limit_bytes) {
   closedir(entries);
 }
 
+/* With what is above it. That it is there already is fine; other failures show when a file is made in it. */
+static void make_folder(const char* folder) {
+  char path[PATH_BYTES];
+  const int written = snprintf(path, sizeof path, "%s", folder);
+  if (written <= 0 || written >= PATH_BYTES)
+    return;
+  for (char* at = path + 1; *at != '\0'; ++at) {
+    if (*at != '/')
+      continue;
+    *at = '\0';
+    (void)mkdir(path, 0700);
+    *at = '/';
+  }
+  (void)mkdir(path, 0700);
+}
+
 bool accrt_cuda_cache_put(const char* folder, const cuda_cache_key_t* key, const void* data,
                           size_t size_bytes, uint64_t limit_bytes) {
   char path[PATH_BYTES];
@@ -229,7 +245,7 @@ bool accrt_cuda_cache_put(const char* folder, const cuda_cache_key_t* key, const
   const int written = snprintf(temporary, sizeof temporary, "%s/.accrt-XXXXXX", folder);
   if (written <= 0 || written >= PATH_BYTES)
     return false;
-  (void)mkdir(folder, 0700); /* its parent is the caller's business */
+  make_folder(folder);
   const int file = mkostemp(temporary, O_CLOEXEC);
   if (file < 0)
     return false;

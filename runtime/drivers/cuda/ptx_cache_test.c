@@ -219,11 +219,13 @@ static void test_no_folder(void** state) {
 static void test_makes_its_folder(void** state) {
   const folder_t* outer = *state;
   folder_t folder;
-  snprintf(folder.path, sizeof folder.path, "%.200s/inner", outer->path);
+  snprintf(folder.path, sizeof folder.path, "%.200s/some/inner", outer->path);
   const cuda_cache_key_t key = key_of("a");
   assert_true(put(&folder, &key, "machine code", NO_LIMIT));
   assert_true(has(&folder, &key, "machine code"));
   each(&folder, remove_one);
+  rmdir(folder.path);
+  *strrchr(folder.path, '/') = '\0';
   rmdir(folder.path);
 }
 
