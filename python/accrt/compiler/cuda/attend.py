@@ -11,7 +11,7 @@ from ..ir import Op
 from ..kernels import attention as host_attention
 from ..kernels import expr as ex
 from ..kernels.kerneldef import CudaSource, CudaVariant, KernelDef, TensorSpec, launch, layout, reads, scalar, symbol, writes
-from .norms import FLAGS, FLOATS, TYPES, entry_kernel
+from .norms import FLAGS, FLOATS, TRAITS, TYPES, entry_kernel
 
 _NAMES = (
     "q_len kv_len group head_size value_size q_batch q_head q_row k_batch k_head k_row v_batch v_head v_row "
@@ -70,7 +70,7 @@ def few_kernel(dtype: str, mask: str, head: int) -> KernelDef:
 
     return KernelDef(
         "cuda." + name, "scaled_dot_product_attention", source, layout(_params()), grid, entry=entry, family="cuda",
-        block=threads, local_memory_bytes=shared, specials=(clustered,),
+        block=threads, local_memory_bytes=shared, specials=(clustered,), traits=TRAITS,
     )  # fmt: skip
 
 

@@ -2,8 +2,8 @@
  *
  *   c = activation(scale * (a @ b) + bias) + residual
  *
- * ACCRT_CUDA_GEMM(ENTRY, T, C, BIAS, ACTIVATION, ROWS, COLUMNS, B_IS_NK): tiles of ROWS x COLUMNS (128 x 128 with 256 threads,
- *   64 x 64 with 128), three stages of 64 along k brought by cp.async; shared memory gemm_shared_bytes.
+ * ACCRT_CUDA_GEMM(ENTRY, T, C, BIAS, ACTIVATION, ROWS, COLUMNS, B_IS_NK): tiles of ROWS x COLUMNS (128 x 128 or 64 x 64) by
+ *   four warps, three stages of 64 along k brought by cp.async; shared memory gemm_shared_bytes.
  * ACCRT_CUDA_GEMM_SKINNY(ENTRY, T, C, BIAS, ACTIVATION, ROW_TILES, COLUMN_TILES): for few rows. A block of 8 warps makes
  *   16 * ROW_TILES x 8 * COLUMN_TILES results, each warp a part of k straight from memory, and their sums meet in shared
  *   memory. b is [n, k].
@@ -36,21 +36,47 @@ __host__ __device__ constexpr int gemm_shared_bytes(int rows, int columns) {
   return GEMM_STAGES * GEMM_K * 2 * (rows + columns);
 }
 
-/** One tile of rows x 64 elements, contiguous along the 64, from memory into swizzled shared memory; beyond the limits zeros. */
-template <class T, int ROWS, int THREADS>
-static __device__ __forceinline__ void gemm_bring(T* to, const T* from, int64_t step, int64_t rows,
-                                                  int64_t columns, bool wide) {
-  if (wide) {
+constexpr int GEMM_THREADS = 128;
+
+/** This thread's part of tiles of ROWS x 64 elements that are contiguous along the 64: rows thread / 8 + 16 i, the same 16 bytes
+ * of each. In shared memory chunks are swizzled within their rows, which makes every way of reading them free of conflicts. */
+template <class T> struct gemm_source {
+  const T* from;
+  int64_t jump; /* elements between this thread's rows */
+};
+
+template <class T>
+static __device__ __forceinline__ gemm_source<T> gemm_start(const T* tile, int64_t step) {
+  const int row = threadIdx.x / 8, chunk = threadIdx.x % 8;
+  return {tile + row * step + chunk * 8, step * (GEMM_THREADS / 8)};
+}
+
+/** Bit i: whether row thread / 8 + 16 i lies below `rows`. */
+template <int ROWS> static __device__ __forceinline__ uint32_t gemm_rows(int64_t rows) {
+  uint32_t bits = 0;
 #pragma unroll
-    for (int i = 0; i < ROWS * 8 / THREADS; i++) {
-      const int at = i * THREADS + threadIdx.x, row = at / 8, chunk = at % 8;
-      const bool inside = row < rows && chunk * 8 < columns;
-      copy_async(to + row * 64 + (chunk ^ (row & 7)) * 8,
-                 inside ? from + row * step + chunk * 8 : from, inside);
-    }
-    return;
+  for (int i = 0; i < ROWS / (GEMM_THREADS / 8); i++)
+    bits |= (uint32_t)(threadIdx.x / 8 + i * (GEMM_THREADS / 8) < rows) << i;
+  return bits;
+}
+
+template <class T, int ROWS>
+static __device__ __forceinline__ void gemm_bring(T* tile, const gemm_source<T>& source,
+                                                  uint32_t rows) {
+  const int row = threadIdx.x / 8, chunk = threadIdx.x % 8;
+  T* const to = tile + row * 64 + (chunk ^ (row & 7)) * 8;
+#pragma unroll
+  for (int i = 0; i < ROWS / (GEMM_THREADS / 8); i++) {
+    copy_async(to + i * (GEMM_THREADS / 8) * 64, source.from + i * source.jump, rows >> i & 1);
   }
-  for (int at = threadIdx.x; at < ROWS * 64; at += THREADS) {
+}
+
+/** The same for memory that is not aligned, element by element. */
+template <class T, int ROWS>
+static __device__ __noinline__ void gemm_bring_narrow(T* to, const T* from, int64_t step,
+                                                      int64_t rows, int64_t columns) {
+#pragma unroll 1
+  for (int at = threadIdx.x; at < ROWS * 64; at += GEMM_THREADS) {
     const int row = at / 64, column = at % 64;
     const bool inside = row < rows && column < columns;
     to[row * 64 + ((column / 8) ^ (row & 7)) * 8 + column % 8] =
@@ -80,10 +106,9 @@ static __device__ __forceinline__ void put_eight(const gemm_arguments<T, C, BIAS
 template <class T, class C, class BIAS, int ACTIVATION, int ROWS, int COLUMNS, bool B_IS_NK>
 static __device__ __forceinline__ void gemm(const gemm_arguments<T, C, BIAS>& p,
                                             unsigned char* shared) {
-  constexpr int WARP_ROWS = ROWS / 2, WARPS = ROWS * COLUMNS >= 128 * 128 ? 8 : 4;
-  constexpr int THREADS = WARPS * 32, WARP_COLUMNS = COLUMNS / (WARPS / 2);
+  constexpr int WARPS = GEMM_THREADS / 32, WARP_ROWS = ROWS / 2, WARP_COLUMNS = COLUMNS / 2;
   constexpr int MT = WARP_ROWS / 16, NT = WARP_COLUMNS / 8;
-  constexpr int A_ITEMS = ROWS * GEMM_K, B_ITEMS = COLUMNS * GEMM_K;
+  constexpr int A_ITEMS = ROWS * GEMM_K, B_ITEMS = COLUMNS * GEMM_K, PARTS = COLUMNS / 64;
   T* const a_tiles = reinterpret_cast<T*>(shared);
   T* const b_tiles = a_tiles + GEMM_STAGES * A_ITEMS;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -92,26 +117,48 @@ static __device__ __forceinline__ void gemm(const gemm_arguments<T, C, BIAS>& p,
   const bool a_wide = (p.lda | p.k) % 8 == 0 && is_aligned(p.a, 16);
   const bool b_wide = (p.ldb | (B_IS_NK ? p.k : p.n)) % 8 == 0 && is_aligned(p.b, 16);
   const T* const a = p.a + row0 * p.lda;
+  const T* const b = B_IS_NK ? p.b + column0 * p.ldb : p.b + column0;
   const int steps = (int)((p.k + GEMM_K - 1) / GEMM_K);
+  gemm_source<T> from_a = gemm_start(a, p.lda), from_b = gemm_start(b, p.ldb);
+  const uint32_t a_rows = gemm_rows<ROWS>(p.m - row0);
+  const uint32_t b_rows = B_IS_NK ? gemm_rows<COLUMNS>(p.n - column0) : 0;
+  const int chunk = threadIdx.x % 8 * 8;
 
-  auto bring = [&](int step) {
-    const int stage = step % GEMM_STAGES;
-    const int64_t at = (int64_t)step * GEMM_K;
-    gemm_bring<T, ROWS, THREADS>(a_tiles + stage * A_ITEMS, a + at, p.lda, p.m - row0, p.k - at,
-                                 a_wide);
-    T* const b_tile = b_tiles + stage * B_ITEMS;
-    if (B_IS_NK) {
-      gemm_bring<T, COLUMNS, THREADS>(b_tile, p.b + column0 * p.ldb + at, p.ldb, p.n - column0,
-                                      p.k - at, b_wide);
+  auto bring_a = [&](T* tile, int64_t at) {
+    if (a_wide) {
+      gemm_bring<T, ROWS>(tile, from_a, chunk < p.k - at ? a_rows : 0);
+      from_a.from += GEMM_K;
     } else {
+      gemm_bring_narrow<T, ROWS>(tile, a + at, p.lda, p.m - row0, p.k - at);
+    }
+  };
+  auto bring_b = [&](T* tile, int64_t at) {
+    if (B_IS_NK && b_wide) {
+      gemm_bring<T, COLUMNS>(tile, from_b, chunk < p.k - at ? b_rows : 0);
+      from_b.from += GEMM_K;
+    } else if (B_IS_NK) {
+      gemm_bring_narrow<T, COLUMNS>(tile, b + at, p.ldb, p.n - column0, p.k - at);
+    } else if (b_wide) {
+      const uint32_t rows = gemm_rows<GEMM_K>(p.k - at);
 #pragma unroll
-      for (int part = 0; part < COLUMNS / 64; part++) {
-        const int64_t column = column0 + part * 64;
-        gemm_bring<T, GEMM_K, THREADS>(b_tile + part * 64 * GEMM_K,
-                                       p.b + at * p.ldb + (column < p.n ? column : 0), p.ldb,
-                                       p.k - at, p.n - column, b_wide);
+      for (int part = 0; part < PARTS; part++) {
+        const gemm_source<T> source = {from_b.from + part * 64, from_b.jump};
+        const bool inside = column0 + part * 64 + chunk < p.n;
+        gemm_bring<T, GEMM_K>(tile + part * 64 * GEMM_K, source, inside ? rows : 0);
+      }
+      from_b.from += GEMM_K * p.ldb;
+    } else {
+#pragma unroll 1
+      for (int part = 0; part < PARTS; part++) {
+        gemm_bring_narrow<T, GEMM_K>(tile + part * 64 * GEMM_K, b + at * p.ldb + part * 64, p.ldb,
+                                     p.k - at, p.n - column0 - part * 64);
       }
     }
+  };
+  auto bring = [&](int step) {
+    const int stage = step % GEMM_STAGES;
+    bring_a(a_tiles + stage * A_ITEMS, (int64_t)step * GEMM_K);
+    bring_b(b_tiles + stage * B_ITEMS, (int64_t)step * GEMM_K);
   };
 
   float acc[MT][NT][4];
@@ -195,8 +242,8 @@ static __device__ __forceinline__ void gemm(const gemm_arguments<T, C, BIAS>& p,
 #pragma unroll
         for (int e = 0; e < 2; e++) {
           float2 value;
-          value.x = activate(from[e * 2] * p.scale + bias.x, ACTIVATION);
-          value.y = activate(from[e * 2 + 1] * p.scale + bias.y, ACTIVATION);
+          value.x = activate_as<C>(fmaf(from[e * 2], p.scale, bias.x), ACTIVATION);
+          value.y = activate_as<C>(fmaf(from[e * 2 + 1], p.scale, bias.y), ACTIVATION);
           *reinterpret_cast<float2*>(staged + (i * 16 + e * 8 + lane / 4) * STEP + column) = value;
         }
       }
@@ -316,7 +363,7 @@ static __device__ __forceinline__ void skinny(const gemm_arguments<T, C, BIAS>& 
 #pragma unroll
     for (int w = 0; w < SKINNY_WARPS; w++)
       value += sums[w][row][column];
-    value = activate(value * p.scale + (p.bias ? to_float(p.bias[n]) : 0.0f), ACTIVATION);
+    value = activate_as<C>(fmaf(value, p.scale, p.bias ? to_float(p.bias[n]) : 0.0f), ACTIVATION);
     if (p.residual)
       value += to_float(p.residual[m * p.ld_residual + n]);
     p.c[m * p.ldc + n] = from_float<C>(value);
@@ -348,7 +395,7 @@ static __device__ __forceinline__ void skinny(const gemm_arguments<T, C, BIAS>& 
    scale}
 
 #define ACCRT_CUDA_GEMM(ENTRY, T, C, BIAS, ACTIVATION, ROWS, COLUMNS, B_IS_NK)                     \
-  extern "C" __global__ void __launch_bounds__((ROWS) * (COLUMNS) >= 128 * 128 ? 256 : 128, 2)     \
+  extern "C" __global__ void __launch_bounds__(accrt_cuda::GEMM_THREADS, 2)                         \
       ENTRY(ACCRT_CUDA_GEMM_PARAMETERS(T, C, BIAS)) {                                              \
     extern __shared__ __align__(128) unsigned char accrt_shared[];                                 \
     (void)batch0, (void)form;                                                                      \

@@ -9,7 +9,8 @@ from .. import ops, select
 from ..ir import Op
 from ..kernels import expr as ex
 from ..kernels.kerneldef import (
-    DTYPE_SIZES, CudaSource, KernelDef, Launch, TensorSpec, launch, layout, reads, scalar, symbol, writes
+    DTYPE_SIZES, TRAIT_DETERMINISTIC, TRAIT_OVERLAPS_PREVIOUS, CudaSource, KernelDef, Launch, TensorSpec, launch, layout, reads,
+    scalar, symbol, writes,
 )  # fmt: skip
 from ..kernels.matmul import collapse_rows, require_contiguous_last
 
@@ -19,6 +20,8 @@ FLOATS = ("f32", "f16", "bf16")
 # The sources ask for fused multiply-adds wherever the compiler sees them: their error bounds have room for either.
 FLAGS = ("-fmad=true",)
 _ROWS_OF_WARPS = 4
+#: They wait for what is ahead of them before they touch memory, so they may be on the machine before it has ended.
+TRAITS = TRAIT_DETERMINISTIC | TRAIT_OVERLAPS_PREVIOUS
 
 
 def entry_kernel(name: str, op: str, file: str, macro: str, arguments: Tuple[Any, ...], params: Any, grid: Any, threads: int, **more: Any) -> KernelDef:
@@ -26,20 +29,23 @@ def entry_kernel(name: str, op: str, file: str, macro: str, arguments: Tuple[Any
     entry = "accrt_" + name
     text = f"{macro}({', '.join(map(str, (entry, *arguments)))})\n"
     source = CudaSource(file, text=text, flags=FLAGS)
-    return KernelDef("cuda." + name, op, source, layout(params), grid, entry=entry, family="cuda", block=(threads, 1, 1), **more)
+    return KernelDef(
+        "cuda." + name, op, source, layout(params), grid, entry=entry, family="cuda", block=(threads, 1, 1), traits=TRAITS, **more
+    )  # fmt: skip
 
 
-def _row_shape(n: Any, dtype: str) -> Tuple[int, int]:
-    """Threads for a row, and vectors of 16 bytes that each keeps: at most four, which keeps enough rows under way."""
+def row_shape(n: Any, dtype: str) -> Tuple[int, int, int]:
+    """Threads for a row, vectors of 16 bytes that each keeps, and the length where it is known and one that fits."""
     if not ex.is_static(n):
-        return 256, 4
+        return 256, 4, 0
     vectors = max(1, ex.ceildiv(n * DTYPE_SIZES[dtype], 16))
     if vectors <= 64:
-        return 32, ex.ceildiv(vectors, 32)
+        return 32, ex.ceildiv(vectors, 32), n
     threads = 64
     while threads < 1024 and threads * 4 < vectors:
         threads *= 2
-    return threads, 4 if threads < 1024 else 2
+    chunks = ex.ceildiv(vectors, threads)
+    return (threads, chunks, n) if chunks <= 8 else (threads, 8, 0)
 
 
 def _row_grid(threads: int) -> Any:
@@ -55,18 +61,13 @@ def _block(threads: int) -> int:
     return _ROWS_OF_WARPS * 32 if threads == 32 else threads
 
 
-def _resident(threads: int) -> int:
-    """Blocks that a multiprocessor is to hold: 768 threads of at most 84 registers, which these kernels fit in."""
-    return max(1, 768 // _block(threads))
-
-
 @functools.lru_cache(maxsize=None)
-def norm_kernel(kind: str, x: str, weight: str, threads: int, chunks: int) -> KernelDef:
+def norm_kernel(kind: str, x: str, weight: str, threads: int, chunks: int, n: int) -> KernelDef:
     params = [reads("x"), reads("residual", optional=True), reads("weight", optional=True), reads("bias", optional=True)]
     params += [writes("out"), writes("sum", optional=True)]
     params += [symbol(n) for n in ("rows", "n", "x_row", "residual_row", "out_row")] + [scalar("epsilon", "f64")]
-    arguments = (TYPES[x], TYPES[weight], int(kind == "rms_norm"), threads, chunks, _resident(threads))
-    name = f"{kind}_{x}_{weight}_{threads}x{chunks}"
+    arguments = (TYPES[x], TYPES[weight], int(kind == "rms_norm"), threads, chunks, n)
+    name = f"{kind}_{x}_{weight}_{threads}x{chunks}_{n}"
     return entry_kernel(name, kind, "norm.cuh", "ACCRT_CUDA_NORM", arguments, params, _row_grid(threads), _block(threads))
 
 
@@ -93,15 +94,15 @@ def lower_norm(
     buffers: Dict[str, Any] = {"x": "x", "out": "out"}
     buffers.update({"weight": "weight"} if weight is not None else {})
     buffers.update({"bias": "bias"} if bias is not None else {})
-    return launch(norm_kernel(kind, x.dtype, parameter.dtype if parameter else x.dtype, *_row_shape(n, x.dtype)), buffers, values)
+    return launch(norm_kernel(kind, x.dtype, parameter.dtype if parameter else x.dtype, *row_shape(n, x.dtype)), buffers, values)
 
 
 @functools.lru_cache(maxsize=None)
-def softmax_kernel(x: str, threads: int, chunks: int) -> KernelDef:
+def softmax_kernel(x: str, threads: int, chunks: int, n: int) -> KernelDef:
     names = ("rows", "n", "x_row", "out_row", "mask_row", "mask_rows", "mask_rows_each", "logarithm")
     params = [reads("x"), reads("mask", optional=True), writes("out")] + [symbol(n) for n in names]
-    arguments = (TYPES[x], "uint8_t", threads, chunks, _resident(threads))
-    name = f"softmax_{x}_{threads}x{chunks}"
+    arguments = (TYPES[x], "uint8_t", threads, chunks, n)
+    name = f"softmax_{x}_{threads}x{chunks}_{n}"
     return entry_kernel(name, "softmax", "softmax.cuh", "ACCRT_CUDA_SOFTMAX", arguments, params, _row_grid(threads), _block(threads))
 
 
@@ -117,7 +118,7 @@ def lower_softmax(x: TensorSpec, out: TensorSpec, logarithm: bool = False) -> La
         "rows": rows, "n": x.shape[-1], "x_row": x_row, "out_row": out_row, "mask_row": 0, "mask_rows": 1,
         "mask_rows_each": 1, "logarithm": int(logarithm),
     }  # fmt: skip
-    return launch(softmax_kernel(x.dtype, *_row_shape(x.shape[-1], x.dtype)), {"x": "x", "out": "out"}, values)
+    return launch(softmax_kernel(x.dtype, *row_shape(x.shape[-1], x.dtype)), {"x": "x", "out": "out"}, values)
 
 
 # ---- Rules -----------------------------------------------------------------------------------------------------------

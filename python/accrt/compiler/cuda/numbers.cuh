@@ -75,6 +75,22 @@ struct join_max {
   }
 };
 
+/** Joins in pairs: the chain of dependent operations is short. */
+template <class JOIN, int COUNT>
+static __device__ __forceinline__ float join_tree(const float (&x)[COUNT]) {
+  float part[COUNT];
+#pragma unroll
+  for (int i = 0; i < COUNT; i++)
+    part[i] = x[i];
+#pragma unroll
+  for (int width = COUNT; width > 1; width = (width + 1) / 2) {
+#pragma unroll
+    for (int i = 0; i < width / 2; i++)
+      part[i] = JOIN::join(part[i], part[(width + 1) / 2 + i]);
+  }
+  return part[0];
+}
+
 template <class JOIN, int LANES = 32> static __device__ __forceinline__ float warp_join(float x) {
 #pragma unroll
   for (int step = LANES / 2; step > 0; step /= 2)
@@ -137,6 +153,24 @@ static __device__ __forceinline__ float activate(float x, int kind) {
   default:
     return x;
   }
+}
+
+/** GELU with erf for results of 16 bits: erfc by Abramowitz and Stegun 7.1.26, whose error is 1.5e-7. */
+static __device__ __forceinline__ float short_gelu(float x) {
+  const float z = fabsf(x) * 0.70710678118654752f;
+  const float t = __fdividef(1.0f, fmaf(0.3275911f, z, 1.0f));
+  float p = fmaf(1.061405429f, t, -1.453152027f);
+  p = fmaf(p, t, 1.421413741f);
+  p = fmaf(p, t, -0.284496736f);
+  p = fmaf(p, t, 0.254829592f);
+  const float e = fast_exp2(z * z * -1.4426950408889634f);
+  const float half = e == 0.0f ? 0.0f : 0.5f * x * (p * t * e); /* infinity times zero is not wanted */
+  return x < 0.0f ? half : x - half;
+}
+
+/** activate, as exactly as a result of type C can show. */
+template <class C> static __device__ __forceinline__ float activate_as(float x, int kind) {
+  return kind == GELU && !is_f32<C>::value ? short_gelu(x) : activate(x, kind);
 }
 
 } // namespace accrt_cuda

@@ -22,8 +22,8 @@ OPERANDS = ("f16", "bf16")
 _PACK = OperatorSource("accrt.cublaslt", "matmul")
 _NAMES = "m n k lda ldb ldc ld_residual batch0 batch1 a0 a1 b0 b1 c0 c1 form".split()
 _STAGES, _STAGE_K = 3, 64
-#: Rows up to which the kernel for few rows is taken, and its tiles (16 rows, 8 columns) for them.
-FEW_ROWS = ((16, 1, 1), (64, 2, 1), (256, 2, 4))
+#: Rows up to which the kernel for few rows is taken: it needs no library, and is as fast while the weights come from the cache.
+FEW_ROWS, FEW_WEIGHTS = 64, 1 << 23
 #: Results up to which tiles are 64 x 64: with larger ones most of the machine would have nothing to do.
 SMALL_TILE_RESULTS = 128 * 128 * 66
 
@@ -82,11 +82,11 @@ def tile_kernel(form: Form, size: int, operator: bool = False) -> KernelDef:
 
 
 @functools.lru_cache(maxsize=None)
-def few_kernel(form: Form, row_tiles: int, column_tiles: int) -> KernelDef:
-    name = f"gemm_few_{form.text()}_{row_tiles}x{column_tiles}"
+def few_kernel(form: Form, row_tiles: int, column_tiles: int, operator: bool = False) -> KernelDef:
+    name = f"gemm_few_{form.text()}_{row_tiles}x{column_tiles}{'_lt' if operator else ''}"
     arguments = (*form.arguments(), row_tiles, column_tiles)
     grid = _grid(16 * row_tiles, 8 * column_tiles)
-    return entry_kernel(name, "matmul", "gemm.cuh", "ACCRT_CUDA_GEMM_SKINNY", arguments, _params(), grid, 256)
+    return entry_kernel(name, "matmul", "gemm.cuh", "ACCRT_CUDA_GEMM_SKINNY", arguments, _params(), grid, 256, operator=_PACK if operator else None)
 
 
 def _layout_of_b(b: TensorSpec) -> Tuple[bool, Any]:
@@ -147,7 +147,7 @@ def lower_product(
     buffers.update({"bias": "bias"} if bias is not None else {})
     buffers.update({"residual": "residual"} if residual is not None else {})
     alone = ex.is_static(batch["batch0"] * batch["batch1"]) and batch["batch0"] * batch["batch1"] == 1
-    options = [(condition, launch(kernel, buffers, values)) for condition, kernel in _options(form, m, n, alone)]
+    options = [(condition, launch(kernel, buffers, values)) for condition, kernel in _options(form, m, n, a.shape[-1], alone)]
     return _resolved(options)
 
 
@@ -156,14 +156,16 @@ def _at_most(a: Any, b: int) -> Any:
     return int(a <= b) if ex.is_static(a) else expr.simplify(bw.less_equal(a, b))
 
 
-def _options(form: Form, m: Any, n: Any, alone: bool) -> List[Tuple[Any, KernelDef]]:
+def _options(form: Form, m: Any, n: Any, k: Any, alone: bool) -> List[Tuple[Any, KernelDef]]:
     """Kernels and the conditions for them; the last has none."""
     options: List[Tuple[Any, KernelDef]] = []
+    library = form.is_for_operator()
     if alone and form.b_is_nk:
-        options += [(_at_most(m, rows), few_kernel(form, *tiles)) for rows, *tiles in FEW_ROWS]
+        small = ex.is_static(n * k) and n * k <= FEW_WEIGHTS
+        options.append((_at_most(m, FEW_ROWS if small else 16), few_kernel(form, 1, 1 if small else 2, library and not small)))
     if alone:
-        options.append((_at_most(m * n, SMALL_TILE_RESULTS), tile_kernel(form, 64)))
-        options.append((1, tile_kernel(form, 128, form.is_for_operator())))
+        options.append((_at_most(m * n, SMALL_TILE_RESULTS), tile_kernel(form, 64, library)))
+        options.append((1, tile_kernel(form, 128, library)))
     else:
         options.append((_at_most(m * n, 128 * 128), tile_kernel(form, 64)))
         options.append((1, tile_kernel(form, 128)))

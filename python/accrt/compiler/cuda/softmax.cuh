@@ -1,9 +1,9 @@
 /* softmax.cuh - softmax and log-softmax over the last axis: x is read once, kept in registers, and written once.
  *
- * ACCRT_CUDA_SOFTMAX(ENTRY, X, MASK, THREADS, CHUNKS, BLOCKS): X is the type of input and result. Threads and chunks as in norm.cuh.
- * Optional: `mask` of type MASK (floats: added; bool as uint8_t: false takes out), its row is r / mask_rows_each % mask_rows
- * of mask_row elements. A row of -inf alone gives NaN, as does a row with +inf or NaN. Sums are float, exponentials
- * ex2.approx (2 ulp): the relative error stays under 2^-20 beside the rounding of X. */
+ * ACCRT_CUDA_SOFTMAX(ENTRY, X, MASK, THREADS, CHUNKS, N): X is the type of input and result; threads, chunks and N as in
+ * norm.cuh. Optional: `mask` of type MASK (floats: added; bool as uint8_t: false takes out), of which row r takes row
+ * r / mask_rows_each % mask_rows. A row of -inf alone gives NaN, as does a row with +inf or NaN. Sums are float,
+ * exponentials ex2.approx (2 ulp): the relative error stays under 2^-20 beside the rounding of X. */
 #ifndef ACCRT_CUDA_SOFTMAX_CUH_
 #define ACCRT_CUDA_SOFTMAX_CUH_
 
@@ -19,8 +19,8 @@ static __device__ __forceinline__ float masked(float x, uint8_t mask) {
 }
 
 template <class X, class MASK, int COUNT>
-static __device__ __forceinline__ void softmax_read(const X* x, const MASK* mask, int64_t at,
-                                                    float* value) {
+static __device__ __forceinline__ void softmax_read(const X* x, const MASK* mask, int at,
+                                                    float (&value)[COUNT]) {
   const vector<X, COUNT> v = load_vector<X, COUNT>(x + at);
 #pragma unroll
   for (int i = 0; i < COUNT; i++)
@@ -32,80 +32,90 @@ static __device__ __forceinline__ void softmax_read(const X* x, const MASK* mask
   }
 }
 
-constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.69314718055994531f;
+constexpr float LOG2_E = 1.4426950408889634f;
 
-template <class X, class MASK, int THREADS, int CHUNKS, int COUNT>
-static __device__ __forceinline__ void softmax_one(const X* x, const MASK* mask, X* out, int64_t n,
-                                                   bool logarithm, int thread,
-                                                   float (*scratch)[32]) {
-  const int64_t step = (int64_t)THREADS * COUNT, first = (int64_t)thread * COUNT;
-  const int64_t kept = step * CHUNKS;
-  float have[CHUNKS][COUNT], again[COUNT];
-  float top = -INFINITY;
+/** The largest that is not NaN: NaN shows up in the sum anyway. */
+struct join_largest {
+  static __device__ __forceinline__ float neutral() { return -INFINITY; }
+  static __device__ __forceinline__ float join(float a, float b) { return fmaxf(a, b); }
+};
+
+template <class X, class MASK, int THREADS, int CHUNKS, int N>
+static __device__ __forceinline__ void softmax_kept(const X* x, const MASK* mask, X* out, int n,
+                                                    bool logarithm, int thread,
+                                                    float (*scratch)[32]) {
+  constexpr int COUNT = 16 / sizeof(X), STEP = THREADS * COUNT;
+  const int size = N > 0 ? N : n, first = thread * COUNT;
+  float value[CHUNKS][COUNT], part[CHUNKS];
 #pragma unroll
   for (int c = 0; c < CHUNKS; c++) {
-    if (first + c * step < n)
-      softmax_read<X, MASK, COUNT>(x, mask, first + c * step, have[c]);
-    else {
+    if (first + c * STEP < size) {
+      softmax_read<X, MASK, COUNT>(x, mask, first + c * STEP, value[c]);
+    } else {
 #pragma unroll
       for (int i = 0; i < COUNT; i++)
-        have[c][i] = -INFINITY;
+        value[c][i] = -INFINITY;
     }
   }
 #pragma unroll
-  for (int c = 0; c < CHUNKS; c++) {
-#pragma unroll
-    for (int i = 0; i < COUNT; i++)
-      top = join_max::join(have[c][i], top);
-  }
-  for (int64_t at = kept + first; at < n; at += step) {
-    softmax_read<X, MASK, COUNT>(x, mask, at, again);
-    for (int i = 0; i < COUNT; i++)
-      top = join_max::join(again[i], top);
-  }
-  top = block_join<join_max, THREADS>(top, scratch[0]);
-  float total = 0.0f;
+  for (int c = 0; c < CHUNKS; c++)
+    part[c] = join_tree<join_largest>(value[c]);
+  const float top =
+      block_join<join_largest, THREADS>(join_tree<join_largest>(part), scratch[0]);
+  const float shift = top * LOG2_E;
 #pragma unroll
   for (int c = 0; c < CHUNKS; c++) {
-    if (first + c * step < n) {
+    float e[COUNT];
 #pragma unroll
-      for (int i = 0; i < COUNT; i++) {
-        have[c][i] = (have[c][i] - top) * LOG2_E;
-        const float e = fast_exp2(have[c][i]);
-        total += e;
-        if (!logarithm)
-          have[c][i] = e;
-      }
-    }
-  }
-  for (int64_t at = kept + first; at < n; at += step) {
-    softmax_read<X, MASK, COUNT>(x, mask, at, again);
-    for (int i = 0; i < COUNT; i++)
-      total += fast_exp2((again[i] - top) * LOG2_E);
-  }
-  total = block_join<join_sum, THREADS>(total, scratch[1]);
-  const float factor = 1.0f / total, shift = logf(total);
-  vector<X, COUNT> y;
-#pragma unroll
-  for (int c = 0; c < CHUNKS; c++) {
-    if (first + c * step < n) {
-#pragma unroll
-      for (int i = 0; i < COUNT; i++)
-        y.item[i] = from_float<X>(logarithm ? have[c][i] * LN_2 - shift : have[c][i] * factor);
-      store_vector(out + first + c * step, y);
-    }
-  }
-  for (int64_t at = kept + first; at < n; at += step) {
-    softmax_read<X, MASK, COUNT>(x, mask, at, again);
     for (int i = 0; i < COUNT; i++) {
-      const float d = again[i] - top;
-      y.item[i] = from_float<X>(logarithm ? d - shift : fast_exp2(d * LOG2_E) * factor);
+      e[i] = fast_exp2(fmaf(value[c][i], LOG2_E, -shift));
+      if (!logarithm)
+        value[c][i] = e[i];
     }
-    store_vector(out + at, y);
+    part[c] = join_tree<join_sum>(e);
+  }
+  const float total = block_join<join_sum, THREADS>(join_tree<join_sum>(part), scratch[1]);
+  const float factor = logarithm ? 1.0f : 1.0f / total;
+  const float less = logarithm ? top + logf(total) : 0.0f;
+#pragma unroll
+  for (int c = 0; c < CHUNKS; c++) {
+    if (first + c * STEP < size) {
+      vector<X, COUNT> y;
+#pragma unroll
+      for (int i = 0; i < COUNT; i++)
+        y.item[i] = from_float<X>(fmaf(value[c][i], factor, -less));
+      store_vector(out + first + c * STEP, y);
+    }
   }
 }
 
-template <class X, class MASK, int THREADS, int CHUNKS>
+template <class X, class MASK, int THREADS>
+static __device__ __forceinline__ void softmax_again(const X* x, const MASK* mask, X* out, int n,
+                                                     bool logarithm, int thread,
+                                                     float (*scratch)[32]) {
+  float value[1], top = -INFINITY, total = 0.0f;
+#pragma unroll 4
+  for (int at = thread; at < n; at += THREADS) {
+    softmax_read<X, MASK, 1>(x, mask, at, value);
+    top = fmaxf(top, value[0]);
+  }
+  top = block_join<join_largest, THREADS>(top, scratch[0]);
+#pragma unroll 4
+  for (int at = thread; at < n; at += THREADS) {
+    softmax_read<X, MASK, 1>(x, mask, at, value);
+    total += fast_exp2((value[0] - top) * LOG2_E);
+  }
+  total = block_join<join_sum, THREADS>(total, scratch[1]);
+  const float factor = 1.0f / total, less = logf(total);
+#pragma unroll 4
+  for (int at = thread; at < n; at += THREADS) {
+    softmax_read<X, MASK, 1>(x, mask, at, value);
+    const float d = value[0] - top;
+    out[at] = from_float<X>(logarithm ? d - less : fast_exp2(d * LOG2_E) * factor);
+  }
+}
+
+template <class X, class MASK, int THREADS, int CHUNKS, int N>
 static __device__ __forceinline__ void softmax(const X* x, const MASK* mask, X* out, int64_t rows,
                                                int64_t n, int64_t x_row, int64_t out_row,
                                                int64_t mask_row, int64_t mask_rows,
@@ -117,28 +127,30 @@ static __device__ __forceinline__ void softmax(const X* x, const MASK* mask, X* 
   const int64_t r = (int64_t)blockIdx.x * ROWS + threadIdx.x / THREADS;
   wait_for_previous();
   allow_next();
-  if (r < rows) {
-    const X* from = x + r * x_row;
-    const MASK* by = mask ? mask + r / mask_rows_each % mask_rows * mask_row : nullptr;
-    X* to = out + r * out_row;
-    const bool wide =
-        (n | x_row | out_row) % COUNT == 0 && is_aligned(x, 16) && is_aligned(out, 16);
-    if (wide)
-      softmax_one<X, MASK, THREADS, CHUNKS, COUNT>(from, by, to, n, logarithm != 0, thread,
-                                                   scratch);
-    else
-      softmax_one<X, MASK, THREADS, CHUNKS, 1>(from, by, to, n, logarithm != 0, thread, scratch);
-  }
+  if (r >= rows)
+    return;
+  const X* from = x + r * x_row;
+  const MASK* by = mask ? mask + r / mask_rows_each % mask_rows * mask_row : nullptr;
+  X* to = out + r * out_row;
+  const bool wide = (uint32_t)(n | x_row | out_row) % COUNT == 0 &&
+                    n <= THREADS * CHUNKS * COUNT && (N == 0 || n == N) && is_aligned(x, 16) &&
+                    is_aligned(out, 16);
+  if (wide)
+    softmax_kept<X, MASK, THREADS, CHUNKS, N>(from, by, to, (int)n, logarithm != 0, thread,
+                                              scratch);
+  else
+    softmax_again<X, MASK, THREADS>(from, by, to, (int)n, logarithm != 0, thread, scratch);
 }
 
 } // namespace accrt_cuda
 
-#define ACCRT_CUDA_SOFTMAX(ENTRY, X, MASK, THREADS, CHUNKS, BLOCKS)                                \
-  extern "C" __global__ void __launch_bounds__(THREADS == 32 ? 128 : THREADS, BLOCKS) ENTRY(       \
+#define ACCRT_CUDA_SOFTMAX(ENTRY, X, MASK, THREADS, CHUNKS, N)                                     \
+  extern "C" __global__ void __launch_bounds__(THREADS == 32 ? 128 : THREADS) ENTRY(               \
       const X* x, const MASK* mask, X* out, int64_t rows, int64_t n, int64_t x_row,                \
       int64_t out_row, int64_t mask_row, int64_t mask_rows, int64_t mask_rows_each,                \
       int64_t logarithm) {                                                                         \
-    accrt_cuda::softmax<X, MASK, THREADS, CHUNKS>(x, mask, out, rows, n, x_row, out_row, mask_row, \
-                                                  mask_rows, mask_rows_each, logarithm);           \
+    accrt_cuda::softmax<X, MASK, THREADS, CHUNKS, N>(x, mask, out, rows, n, x_row, out_row,        \
+                                                     mask_row, mask_rows, mask_rows_each,          \
+                                                     logarithm);                                   \
   }
 #endif
