@@ -100,28 +100,21 @@ accrt_status_t accrt_cuda_operation_execute(cuda_device_t* device, cuda_operatio
   return code == 0 ? ACCRT_OK : fail_call(device, operation, code, "execute", message);
 }
 
-/* The capture ended with the stream as it was before, whatever the operator did to it. */
-static CUresult end_capture(cuda_device_t* device, CUstream stream, CUgraph* out_graph) {
-  const CUresult result = device->api->cuStreamEndCapture(stream, out_graph);
-  if (result != CUDA_SUCCESS && *out_graph != NULL) {
-    (void)device->api->cuGraphDestroy(*out_graph);
-    *out_graph = NULL;
-  }
-  return result;
-}
-
+/* *out_broken: the stream may still be captured and is not to be used again. */
 static accrt_status_t capture_on(cuda_device_t* device, CUstream stream,
                                  cuda_operation_t* operation,
                                  const accrt_driver_submission_t* submission, void* block,
-                                 CUgraph* out_graph) {
+                                 CUgraph* out_graph, bool* out_broken) {
   const char* name = definition_of(operation)->name;
   /* Relaxed: an operator's library may load code or query memory while it is captured, on any thread. */
   CUresult result = device->api->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+  *out_broken = result != CUDA_SUCCESS;
   if (result != CUDA_SUCCESS)
     return accrt_cuda_fail(device, result, "cuStreamBeginCapture", "for operator '%s'", name);
   const accrt_status_t status =
       accrt_cuda_operation_execute(device, operation, stream, submission, block);
-  result = end_capture(device, stream, out_graph);
+  result = device->api->cuStreamEndCapture(stream, out_graph);
+  *out_broken = result != CUDA_SUCCESS;
   if (status == ACCRT_OK && result == CUDA_SUCCESS)
     return ACCRT_OK;
   if (*out_graph != NULL)
@@ -148,11 +141,14 @@ static accrt_status_t take_stream(cuda_device_t* device, CUstream* out_stream) {
                                                   "for the capture of operators");
 }
 
-static void return_stream(cuda_device_t* device, CUstream stream) {
-  accrt_mutex_lock(&device->graphs.mutex);
-  const CUstream spare = device->graphs.capture_stream;
-  device->graphs.capture_stream = stream;
-  accrt_mutex_unlock(&device->graphs.mutex);
+static void return_stream(cuda_device_t* device, CUstream stream, bool broken) {
+  CUstream spare = stream;
+  if (!broken) {
+    accrt_mutex_lock(&device->graphs.mutex);
+    spare = device->graphs.capture_stream;
+    device->graphs.capture_stream = stream;
+    accrt_mutex_unlock(&device->graphs.mutex);
+  }
   if (spare != NULL)
     (void)device->api->cuStreamDestroy(spare);
 }
@@ -165,8 +161,9 @@ accrt_status_t accrt_cuda_operation_capture(cuda_device_t* device, cuda_operatio
   accrt_status_t status = take_stream(device, &stream);
   if (status != ACCRT_OK)
     return status;
-  status = capture_on(device, stream, operation, submission, block, out_graph);
-  return_stream(device, stream);
+  bool broken;
+  status = capture_on(device, stream, operation, submission, block, out_graph, &broken);
+  return_stream(device, stream, broken);
   return status;
 }
 
