@@ -90,6 +90,55 @@ void accrt_cuda_copy_values(const accrt_driver_copy_t* command,
   }
 }
 
+/* ---- Where memory is ---- */
+
+/* 0: CUDA does not know it. */
+static CUmemorytype ask(const cuda_device_t* device, uint64_t address, int* out_ordinal) {
+  CUmemorytype type = (CUmemorytype)0;
+  CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                 CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+  void* where[] = {&type, out_ordinal};
+  const CUresult result = device->api->cuPointerGetAttributes(2, which, where, address);
+  return result == CUDA_SUCCESS ? type : (CUmemorytype)0;
+}
+
+static CUmemorytype memory_type(const cuda_device_t* device, uint64_t address) {
+  int ordinal = 0;
+  return ask(device, address, &ordinal);
+}
+
+/* Another device of this driver that has the memory, and has not let this one reach it yet. */
+static cuda_device_t* closed_peer(cuda_device_t* device, uint64_t address) {
+  cuda_driver_t* driver = device->driver;
+  int ordinal = 0;
+  if (ask(device, address, &ordinal) != CU_MEMORYTYPE_DEVICE || ordinal < 0 ||
+      ordinal >= (int)CUDA_MAX_DEVICES || (uint32_t)ordinal == device->ordinal) {
+    return NULL;
+  }
+  accrt_mutex_lock(&driver->mutex);
+  cuda_device_t* peer = driver->devices[ordinal];
+  accrt_mutex_unlock(&driver->mutex);
+  if (peer == NULL)
+    return NULL;
+  accrt_mutex_lock(&peer->mutex);
+  const bool open = (peer->peer_mask >> device->ordinal & 1) != 0;
+  accrt_mutex_unlock(&peer->mutex);
+  return open ? NULL : peer;
+}
+
+void accrt_cuda_copy_reach(cuda_device_t* device, uint64_t source, uint64_t target) {
+  if (device->driver->device_count < 2)
+    return;
+  const uint64_t places[] = {source, target};
+  for (int i = 0; i < 2; ++i) {
+    cuda_device_t* peer = closed_peer(device, places[i]);
+    if (peer != NULL) {
+      (void)accrt_cuda_device_enable_peer((accrt_driver_device_t*)device,
+                                          (accrt_driver_device_t*)peer);
+    }
+  }
+}
+
 /* ---- Enqueuing ---- */
 
 static CUresult copy_linear(const cuda_device_t* device, CUstream stream, uint64_t source,
@@ -169,6 +218,8 @@ accrt_status_t accrt_cuda_copy_enqueue(cuda_device_t* device, CUstream stream, c
   const uint32_t shape = accrt_cuda_copy_shape(copy, (uint64_t)device->max_pitch_bytes);
   CUresult result;
   CUDA_MEMCPY3D request;
+  if (shape != CUDA_COPY_NOTHING)
+    accrt_cuda_copy_reach(device, copy->source, copy->target);
   switch (shape) {
   case CUDA_COPY_3D:
     accrt_cuda_copy_3d(copy, &request);
@@ -192,16 +243,33 @@ accrt_status_t accrt_cuda_copy_enqueue(cuda_device_t* device, CUstream stream, c
 
 /* ---- Fills ---- */
 
+/* What columns fill before the rest is copied from it. */
+#define SEED_BYTES (UINT64_C(64) << 10)
+
 /* 8 bytes at a time: CUDA has no such fill, unless both halves are one. Else each half is a column of 4 bytes in rows of 8. */
-static CUresult fill_8(const cuda_api_t* api, CUstream stream, uint64_t target, uint64_t count,
-                       uint64_t pattern) {
-  const unsigned low = (unsigned)pattern;
-  const unsigned high = (unsigned)(pattern >> 32);
-  if (low == high)
-    return api->cuMemsetD32Async(target, low, count * 2, stream);
-  const CUresult result = api->cuMemsetD2D32Async(target, 8, low, 1, count, stream);
-  return result == CUDA_SUCCESS ? api->cuMemsetD2D32Async(target + 4, 8, high, 1, count, stream)
-                                : result;
+static CUresult fill_columns(const cuda_api_t* api, CUstream stream, uint64_t target,
+                             uint64_t count, uint64_t pattern) {
+  const CUresult result = api->cuMemsetD2D32Async(target, 8, (unsigned)pattern, 1, count, stream);
+  if (result != CUDA_SUCCESS)
+    return result;
+  return api->cuMemsetD2D32Async(target + 4, 8, (unsigned)(pattern >> 32), 1, count, stream);
+}
+
+/* Columns are slow. On the device the first of many bytes are copied behind themselves, twice as many each time; copies between
+ * two places of the host would block. */
+static CUresult fill_8(const cuda_device_t* device, CUstream stream, uint64_t target,
+                       uint64_t size_bytes, uint64_t pattern) {
+  const cuda_api_t* api = device->api;
+  if ((unsigned)pattern == (unsigned)(pattern >> 32))
+    return api->cuMemsetD32Async(target, (unsigned)pattern, size_bytes / 4, stream);
+  if (size_bytes <= 2 * SEED_BYTES || memory_type(device, target) != CU_MEMORYTYPE_DEVICE)
+    return fill_columns(api, stream, target, size_bytes / 8, pattern);
+  CUresult result = fill_columns(api, stream, target, SEED_BYTES / 8, pattern);
+  for (uint64_t done = SEED_BYTES; done < size_bytes && result == CUDA_SUCCESS; done *= 2) {
+    const uint64_t left = size_bytes - done;
+    result = api->cuMemcpyAsync(target + done, target, left < done ? left : done, stream);
+  }
+  return result;
 }
 
 /* Memory that CUDA knows nothing of is filled by the host, when the stream is there. */
@@ -249,7 +317,9 @@ static accrt_status_t fill_on_host(cuda_device_t* device, CUstream stream,
                          (unsigned long long)fill->size_bytes, (unsigned long long)fill->target);
 }
 
-static CUresult fill_by_device(const cuda_api_t* api, CUstream stream, const host_fill_t* fill) {
+static CUresult fill_by_device(const cuda_device_t* device, CUstream stream,
+                               const host_fill_t* fill) {
+  const cuda_api_t* api = device->api;
   const uint64_t count = fill->size_bytes / fill->pattern_bytes;
   switch (fill->pattern_bytes) {
   case 1:
@@ -259,16 +329,12 @@ static CUresult fill_by_device(const cuda_api_t* api, CUstream stream, const hos
   case 4:
     return api->cuMemsetD32Async(fill->target, (unsigned)fill->pattern, count, stream);
   default:
-    return fill_8(api, stream, fill->target, count, fill->pattern);
+    return fill_8(device, stream, fill->target, fill->size_bytes, fill->pattern);
   }
 }
 
 bool accrt_cuda_is_known(const cuda_device_t* device, uint64_t address) {
-  CUmemorytype type = (CUmemorytype)0;
-  CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE};
-  void* where[] = {&type};
-  return device->api->cuPointerGetAttributes(1, which, where, address) == CUDA_SUCCESS &&
-         type != (CUmemorytype)0;
+  return memory_type(device, address) != 0;
 }
 
 accrt_status_t accrt_cuda_fill_enqueue(cuda_device_t* device, CUstream stream, uint64_t target,
@@ -277,7 +343,7 @@ accrt_status_t accrt_cuda_fill_enqueue(cuda_device_t* device, CUstream stream, u
   if (size_bytes == 0)
     return ACCRT_OK;
   const host_fill_t fill = {NULL, target, size_bytes, pattern, pattern_bytes};
-  const CUresult result = fill_by_device(device->api, stream, &fill);
+  const CUresult result = fill_by_device(device, stream, &fill);
   if (result == CUDA_SUCCESS)
     return ACCRT_OK;
   if (result == CUDA_ERROR_INVALID_VALUE && !accrt_cuda_is_known(device, target))

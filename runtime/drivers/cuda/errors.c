@@ -79,6 +79,7 @@ accrt_status_t accrt_cuda_status(CUresult result) {
   case CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD:
   case CUDA_ERROR_CAPTURED_EVENT:
   case CUDA_ERROR_NOT_INITIALIZED:
+  case CUDA_ERROR_INVALID_CONTEXT: /* also: an IPC handle in the process that made it */
     return ACCRT_ERROR_INVALID_STATE;
   default:
     return ACCRT_ERROR_DRIVER;

@@ -71,6 +71,51 @@ static uint64_t read_u64(const unsigned char* bytes) {
   return value;
 }
 
+/* One entry's header. */
+typedef struct fatbin_entry {
+  uint32_t kind;
+  uint32_t arch;
+} fatbin_entry_t;
+
+static uint64_t first_entry(const unsigned char* bytes, uint64_t size_bytes) {
+  return size_bytes < 16 || read_u32(bytes) != FATBIN_MAGIC ? size_bytes : read_u16(bytes + 6);
+}
+
+/* Reads the entry at *at and steps behind it; false at the end, or where sizes make no sense. */
+static bool next_entry(const unsigned char* bytes, uint64_t size_bytes, uint64_t* at,
+                       fatbin_entry_t* out_entry) {
+  if (!accrt_range_fits(*at, MIN_ENTRY_BYTES, size_bytes))
+    return false;
+  const unsigned char* header = bytes + *at;
+  const uint64_t header_bytes = read_u32(header + 4);
+  const uint64_t payload_bytes = read_u64(header + 8);
+  out_entry->kind = read_u16(header);
+  out_entry->arch = read_u32(header + 28);
+  uint64_t end;
+  if (header_bytes < MIN_ENTRY_BYTES || !accrt_add_u64(*at, header_bytes, &end) ||
+      !accrt_add_u64(end, payload_bytes, &end)) {
+    end = size_bytes;
+  }
+  *at = end;
+  return true;
+}
+
+bool accrt_cuda_fatbin_fits(const void* data, uint64_t size_bytes, int major, int minor) {
+  fatbin_entry_t entry;
+  uint64_t at = first_entry(data, size_bytes);
+  bool any = false;
+  while (next_entry(data, size_bytes, &at, &entry)) {
+    if (entry.kind != ENTRY_PTX && entry.kind != ENTRY_ELF)
+      return true; /* of a kind that is not known here */
+    any = true;
+    if (entry.kind == ENTRY_ELF ? accrt_cuda_arch_fits(entry.arch, major, minor)
+                                : (int)entry.arch <= major * 10 + minor) {
+      return true;
+    }
+  }
+  return !any;
+}
+
 static size_t append(char* text, size_t capacity, size_t length, const char* kind, uint32_t arch) {
   const int written =
       snprintf(text + length, capacity - length, "%s%s_%u", length > 0 ? ", " : "", kind, arch);
@@ -80,26 +125,14 @@ static size_t append(char* text, size_t capacity, size_t length, const char* kin
 
 void accrt_cuda_fatbin_list(const void* data, uint64_t size_bytes, char* out_text,
                             size_t capacity) {
-  const unsigned char* bytes = data;
+  fatbin_entry_t entry;
+  uint64_t at = first_entry(data, size_bytes);
   size_t length = 0;
   out_text[0] = '\0';
-  if (size_bytes < 16 || read_u32(bytes) != FATBIN_MAGIC)
-    return;
-  uint64_t at = read_u16(bytes + 6);
-  while (accrt_range_fits(at, MIN_ENTRY_BYTES, size_bytes) && length + 1 < capacity) {
-    const unsigned char* entry = bytes + at;
-    const uint32_t kind = read_u16(entry);
-    const uint64_t header_bytes = read_u32(entry + 4);
-    const uint64_t payload_bytes = read_u64(entry + 8);
-    if (kind == ENTRY_PTX || kind == ENTRY_ELF) {
-      length = append(out_text, capacity, length, kind == ENTRY_PTX ? "compute" : "sm",
-                      read_u32(entry + 28));
+  while (length + 1 < capacity && next_entry(data, size_bytes, &at, &entry)) {
+    if (entry.kind == ENTRY_PTX || entry.kind == ENTRY_ELF) {
+      length = append(out_text, capacity, length, entry.kind == ENTRY_PTX ? "compute" : "sm",
+                      entry.arch);
     }
-    uint64_t next;
-    if (header_bytes < MIN_ENTRY_BYTES || !accrt_add_u64(at, header_bytes, &next) ||
-        !accrt_add_u64(next, payload_bytes, &next)) {
-      return;
-    }
-    at = next;
   }
 }

@@ -12,6 +12,9 @@ bool accrt_cuda_cubin_arch(const void* data, uint64_t size_bytes, uint32_t* out_
 bool accrt_cuda_arch_fits(uint32_t arch, int major, int minor);
 /* The `.target` of PTX source: 90 for "sm_90" and "sm_90a". False when there is none. */
 bool accrt_cuda_ptx_arch(const char* text, uint64_t size_bytes, uint32_t* out_arch);
+/* Whether a fatbin has anything for compute capability major.minor: machine code that fits, or PTX that can be compiled. True also
+ * when it cannot be read: CUDA then says what it thinks. */
+bool accrt_cuda_fatbin_fits(const void* data, uint64_t size_bytes, int major, int minor);
 /* Lists what a fatbin holds, "sm_80, sm_90, compute_90", as far as it can be read; "" when it is none. */
 void accrt_cuda_fatbin_list(const void* data, uint64_t size_bytes, char* out_text, size_t capacity);
 

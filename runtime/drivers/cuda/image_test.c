@@ -111,11 +111,26 @@ static void test_fatbin_list(void** state) {
   assert_string_equal(text, "");
 }
 
+static void test_fatbin_fits(void** state) {
+  (void)state;
+  unsigned char bytes[512] = {0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0};
+  size_t end = put_entry(bytes, 16, 2, 80, 32);
+  assert_true(accrt_cuda_fatbin_fits(bytes, end, 8, 6));
+  assert_false(accrt_cuda_fatbin_fits(bytes, end, 9, 0));
+  end = put_entry(bytes, end, 1, 90, 8);
+  assert_true(accrt_cuda_fatbin_fits(bytes, end, 9, 0));
+  assert_true(accrt_cuda_fatbin_fits(bytes, end, 10, 0));
+  assert_false(accrt_cuda_fatbin_fits(bytes, end, 7, 5));
+  end = put_entry(bytes, end, 77, 0, 8);
+  assert_true(accrt_cuda_fatbin_fits(bytes, end, 7, 5));
+  assert_true(accrt_cuda_fatbin_fits("not a fatbin at all", 19, 9, 0));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_cubin_arch),  cmocka_unit_test(test_no_cubin),
       cmocka_unit_test(test_arch_fits),   cmocka_unit_test(test_ptx_arch),
-      cmocka_unit_test(test_fatbin_list),
+      cmocka_unit_test(test_fatbin_list), cmocka_unit_test(test_fatbin_fits),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -130,38 +130,49 @@ static accrt_status_t get_compiled(cuda_device_t* device, const accrt_driver_ima
 
 /* ---- Loading ---- */
 
-/* What can be said before CUDA is asked: its own answer names no architecture. */
-static accrt_status_t check_image(cuda_device_t* device, const accrt_driver_image_t* image) {
-  const accrt_driver_environment_t* environment = device->environment;
-  if (image->kind < IMAGE_CUBIN || image->kind > IMAGE_FATBIN) {
-    return accrt_cuda_refuse(environment, ACCRT_ERROR_UNSUPPORTED, "module_load",
-                             "image '%s' is of kind %u; cuda:%u loads cubin, PTX and fatbin",
-                             image->name, image->kind, device->ordinal);
-  }
-  if (image->kind != IMAGE_CUBIN)
-    return ACCRT_OK;
+static accrt_status_t check_cubin(const cuda_device_t* device, const accrt_driver_image_t* image) {
   uint32_t arch;
   if (!accrt_cuda_cubin_arch(image->data, image->size_bytes, &arch)) {
-    return accrt_cuda_refuse(environment, ACCRT_ERROR_INVALID_FORMAT, "module_load",
+    return accrt_cuda_refuse(device->environment, ACCRT_ERROR_INVALID_FORMAT, "module_load",
                              "image '%s' is not a cubin", image->name);
   }
   if (accrt_cuda_arch_fits(arch, device->compute_major, device->compute_minor))
     return ACCRT_OK;
-  return accrt_cuda_refuse(environment, ACCRT_ERROR_NO_VARIANT, "module_load",
+  return accrt_cuda_refuse(device->environment, ACCRT_ERROR_NO_VARIANT, "module_load",
                            "image '%s' is for sm_%u; cuda:%u is %s", image->name, arch,
                            device->ordinal, device->arch);
 }
 
+static accrt_status_t check_fatbin(const cuda_device_t* device, const accrt_driver_image_t* image) {
+  char list[200];
+  if (accrt_cuda_fatbin_fits(image->data, image->size_bytes, device->compute_major,
+                             device->compute_minor)) {
+    return ACCRT_OK;
+  }
+  accrt_cuda_fatbin_list(image->data, image->size_bytes, list, sizeof list);
+  return accrt_cuda_refuse(device->environment, ACCRT_ERROR_NO_VARIANT, "module_load",
+                           "image '%s' is for %s; cuda:%u is %s", image->name, list,
+                           device->ordinal, device->arch);
+}
+
+/* What can be said before CUDA is asked: its own answer names no architecture, and may come at the first kernel only. */
+static accrt_status_t check_image(const cuda_device_t* device, const accrt_driver_image_t* image) {
+  switch (image->kind) {
+  case IMAGE_CUBIN:
+    return check_cubin(device, image);
+  case IMAGE_PTX:
+    return ACCRT_OK;
+  case IMAGE_FATBIN:
+    return check_fatbin(device, image);
+  default:
+    return accrt_cuda_refuse(device->environment, ACCRT_ERROR_UNSUPPORTED, "module_load",
+                             "image '%s' is of kind %u; cuda:%u loads cubin, PTX and fatbin",
+                             image->name, image->kind, device->ordinal);
+  }
+}
+
 static accrt_status_t fail_load(cuda_device_t* device, const accrt_driver_image_t* image,
                                 CUresult result) {
-  char list[200];
-  if (result == CUDA_ERROR_NO_BINARY_FOR_GPU && image->kind == IMAGE_FATBIN) {
-    accrt_cuda_fatbin_list(image->data, image->size_bytes, list, sizeof list);
-    return accrt_cuda_refuse(device->environment, ACCRT_ERROR_NO_VARIANT, "module_load",
-                             "image '%s' is for %s; cuda:%u is %s", image->name,
-                             list[0] != '\0' ? list : "other devices", device->ordinal,
-                             device->arch);
-  }
   return accrt_cuda_fail(device, result, "cuLibraryLoadData", "image '%s' on cuda:%u (%s)",
                          image->name, device->ordinal, device->arch);
 }
