@@ -80,12 +80,15 @@ typedef struct accrt_kernel_info {
   uint32_t param_count;
   uint32_t params_size_bytes;
   uint32_t local_memory_size_bytes;
-  uint32_t reserved; /**< 0 */
+  uint32_t kind; /**< ACCRT_KERNEL_KIND_*; before 0.2: 0 */
   /* Since 0.2 */
   uint32_t block[3];   /**< threads of a workgroup; zeros for host kernels */
   uint32_t cluster[3]; /**< workgroups of a cluster; zeros: none */
 } accrt_kernel_info_t;
 ACCRT_ASSERT_LAYOUT(accrt_kernel_info_t, cluster, 80);
+#define ACCRT_KERNEL_KIND_WORKGROUPS 0u /**< runs as a grid of workgroups */
+#define ACCRT_KERNEL_KIND_OPERATOR                                                                 \
+  1u /**< a host operator: recorded with accrt_commands_invoke. Since 0.2 */
 #define ACCRT_KERNEL_INFO_INIT ACCRT_STRUCT_INIT(accrt_kernel_info_t)
 /** Fills `out_info`. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_kernel_info(accrt_kernel_t* kernel, accrt_kernel_info_t* out_info);
@@ -198,6 +201,16 @@ ACCRT_API accrt_status_t accrt_commands_dispatch(
     accrt_commands_t* commands, accrt_kernel_t* kernel, const uint32_t grid[3],
     const accrt_kernel_argument_t* arguments, uint32_t argument_count, uint32_t argument_size_bytes,
     const accrt_predecessors_t* predecessors, uint32_t* out_index);
+/** Records a host operator (ACCRT_KERNEL_KIND_OPERATOR): it has no grid. Shapes, strides and values stay as they are here;
+ * addresses come from the binding table. The operator is asked for its workspace here, gets it in memory of the list's own, is
+ * prepared in accrt_commands_finalize and ends with the list. Since state and workspace are the list's, submissions of a list with
+ * operators that are in flight at the same time must be on one stream.
+ * @return as accrt_commands_dispatch; ACCRT_ERROR_INVALID_ARGUMENT (a kernel that is no operator);
+ *   ACCRT_ERROR_UNSUPPORTED (an operator for another kind of device). Since: 0.2 */
+ACCRT_API accrt_status_t accrt_commands_invoke(
+    accrt_commands_t* commands, accrt_kernel_t* operation, const accrt_kernel_argument_t* arguments,
+    uint32_t argument_count, uint32_t argument_size_bytes, const accrt_predecessors_t* predecessors,
+    uint32_t* out_index);
 /** Records a strided copy. @return as accrt_commands_dispatch; ACCRT_ERROR_OVERFLOW; ACCRT_ERROR_INVALID_ARGUMENT (the
  * target's rows overlap). Since: 0.1 */
 ACCRT_API accrt_status_t accrt_commands_copy(accrt_commands_t* commands,

@@ -312,7 +312,8 @@ typedef struct accrt_operator_call {
   int32_t device_id;
   uint32_t params_size_bytes;
   const void*
-      params; /**< packed block; addresses are NULL in query_workspace and prepare, shapes and scalars are there */
+      params; /**< packed block; in query_workspace and prepare its addresses are NULL or not what execute gets: shapes are
+                     there, and scalars, but 0 for those that change between executions */
   void* stream;    /**< CUDA: CUstream; host: NULL. NULL in query_workspace and prepare */
   void* workspace; /**< execute: workspace_size_bytes, 256-byte aligned; else NULL */
   uint64_t workspace_size_bytes; /**< what query_workspace asked for */

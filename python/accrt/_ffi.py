@@ -108,6 +108,8 @@ ACCRT_KERNEL_ACCESS_NONE = 0
 ACCRT_KERNEL_ACCESS_READ = 1
 ACCRT_KERNEL_ACCESS_READ_WRITE = 3
 ACCRT_KERNEL_ACCESS_WRITE = 2
+ACCRT_KERNEL_KIND_OPERATOR = 1
+ACCRT_KERNEL_KIND_WORKGROUPS = 0
 ACCRT_KERNEL_MAX_PARAMS = 64
 ACCRT_KERNEL_MAX_PARAMS_BYTES = 4096
 ACCRT_KERNEL_MAX_RANK = 8
@@ -510,7 +512,7 @@ _FIELDS = {
         ("param_count", c_uint32),
         ("params_size_bytes", c_uint32),
         ("local_memory_size_bytes", c_uint32),
-        ("reserved", c_uint32),
+        ("kind", c_uint32),
         ("block", c_uint32 * 3),
         ("cluster", c_uint32 * 3),
     ],
@@ -872,6 +874,7 @@ _PROTOTYPES = {
     "accrt_launch_params": lambda m: (c_void_p, [c_void_p]),
     "accrt_stream_launch_prepared": lambda m: (c_int32, [c_void_p, c_void_p, POINTER(c_uint32)]),
     "accrt_stream_read_file": lambda m: (c_int32, [c_void_p, c_int32, c_uint64, POINTER(m.accrt_place), c_uint64, c_uint32]),
+    "accrt_commands_invoke": lambda m: (c_int32, [c_void_p, c_void_p, POINTER(m.accrt_kernel_argument), c_uint32, c_uint32, POINTER(m.accrt_predecessors), POINTER(c_uint32)]),
 }
 
 STRUCTS = tuple(_FIELDS)

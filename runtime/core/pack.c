@@ -1,5 +1,5 @@
 /* runtime/core/pack.c - kernel packs: from shared objects, functions of the program, and
- * freestanding images; and kernel handles.
+ * freestanding images; and handles of their kernels and host operators.
  *
  * A pack's table is read once: everything in it is checked and copied into one block of the
  * library's own memory, in the library's own struct version. For images, every pointer of the table
@@ -19,23 +19,29 @@
 #include "runtime/core/jit_names.h"
 #include "runtime/core/memory.h"
 #include "runtime/core/near_name.h"
+#include "runtime/core/pack_set.h"
 #include "runtime/core/struct.h"
 
 #define MAX_KERNELS 65536u
+#define ABI_0_2 2u           /* brought host operators */
 #define MAX_TEXT_BYTES 4096u /* of a pack's name or a source file's */
 #define NO_KERNEL UINT32_MAX
 /* Packs of kernel ABI 0.1 end their definitions here. */
 #define DEFINITION_0_1_BYTES offsetof(accrt_kernel_def_t, block)
 
-/* Kernels sit in the block in the pack's order; those that this machine's CPU cannot run have no
- * handle. */
+/* Kernels sit in the block in the pack's order, then its operators; kernels that this machine's CPU
+ * cannot run have no handle. An operator's definition says what it shares with kernels: name,
+ * parameters, traits. */
 struct accrt_kernel_pack {
   accrt_object_t object;
+  accrt_pack_entry_t entry;   /* in the instance's set, for packs that bundles may ask for */
   accrt_instance_t* instance; /* every public reference holds one of it */
   const accrt_allocator_t* allocator;
   const char* name; /* in the block */
   accrt_kernel_def_t* definitions;
   uint32_t definition_count;
+  accrt_operator_def_t* operators;
+  uint32_t operator_count;
   accrt_kernel_t* kernels;
   uint32_t kernel_count;
   uint32_t* handles; /* per definition: index into kernels, or NO_KERNEL */
@@ -70,6 +76,10 @@ const accrt_driver_kernel_t* accrt_kernel_driver_view(const accrt_kernel_t* kern
   return &kernel->view;
 }
 
+const accrt_driver_operator_t* accrt_kernel_operator_view(const accrt_kernel_t* kernel) {
+  return kernel->operation.definition != NULL ? &kernel->operation : NULL;
+}
+
 accrt_status_t accrt_kernel_info(accrt_kernel_t* kernel, accrt_kernel_info_t* out_info) {
   TRY(accrt_check_fork());
   if (kernel == NULL)
@@ -83,6 +93,8 @@ accrt_status_t accrt_kernel_info(accrt_kernel_t* kernel, accrt_kernel_info_t* ou
       .param_count = definition->param_count,
       .params_size_bytes = definition->params_size_bytes,
       .local_memory_size_bytes = definition->local_memory_size_bytes,
+      .kind = kernel->operation.definition != NULL ? ACCRT_KERNEL_KIND_OPERATOR
+                                                   : ACCRT_KERNEL_KIND_WORKGROUPS,
       .block = {definition->block[0], definition->block[1], definition->block[2]},
       .cluster = {definition->cluster[0], definition->cluster[1], definition->cluster[2]},
   };
@@ -141,6 +153,22 @@ static bool tail_is_zero(const void* object, size_t known_bytes, size_t size_byt
   return true;
 }
 
+/* An array of a pack's definitions; where there are none, nothing is asked of it. */
+static accrt_status_t check_array(const reader_t* reader, const char* what, const void* array,
+                                  uint32_t count, uint32_t element_bytes, size_t least_bytes) {
+  if (count == 0)
+    return ACCRT_OK;
+  if (count <= MAX_KERNELS && element_bytes >= least_bytes &&
+      element_bytes <= ACCRT_STRUCT_MAX_BYTES && element_bytes % 8 == 0 &&
+      readable(reader, array, (uint64_t)count * element_bytes)) {
+    return ACCRT_OK;
+  }
+  return ACCRT_FAIL(INVALID_FORMAT,
+                    "%s: %" PRIu32 " %s of %" PRIu32
+                    " bytes at %p; at most %u of %zu bytes or more, inside the image",
+                    reader->what, count, what, element_bytes, array, MAX_KERNELS, least_bytes);
+}
+
 static accrt_status_t check_table(reader_t* reader) {
   const accrt_kernel_pack_table_t* table = reader->table;
   if (!readable(reader, table, sizeof table->struct_size) ||
@@ -165,24 +193,17 @@ static accrt_status_t check_table(reader_t* reader) {
                       " and what lies past %zu is not zero",
                       reader->what, table->struct_size, sizeof *table);
   }
-  if (table->host_operators != NULL || table->host_operator_count != 0) {
-    return ACCRT_FAIL(
-        VERSION_MISMATCH,
-        "%s: it has %" PRIu32 " host operators, which kernel ABI %d.%d does not define",
-        reader->what, table->host_operator_count, ACCRT_KERNEL_ABI_MAJOR, ACCRT_KERNEL_ABI_MINOR);
-  }
   TRY(count_text(reader, "table", "name", table->name));
-  const uint64_t bytes = (uint64_t)table->kernel_count * table->kernel_size_bytes;
-  if (table->kernel_count > MAX_KERNELS || table->kernel_size_bytes < DEFINITION_0_1_BYTES ||
-      table->kernel_size_bytes > ACCRT_STRUCT_MAX_BYTES || table->kernel_size_bytes % 8 != 0 ||
-      (table->kernel_count > 0 && !readable(reader, table->kernels, bytes))) {
-    return ACCRT_FAIL(INVALID_FORMAT,
-                      "%s: %" PRIu32 " kernels of %" PRIu32
-                      " bytes at %p; at most %u of %zu bytes or more, inside the image",
-                      reader->what, table->kernel_count, table->kernel_size_bytes,
-                      (const void*)table->kernels, MAX_KERNELS, DEFINITION_0_1_BYTES);
+  TRY(check_array(reader, "kernels", table->kernels, table->kernel_count, table->kernel_size_bytes,
+                  DEFINITION_0_1_BYTES));
+  if (abi < ABI_0_2 && (table->host_operators != NULL || table->host_operator_count != 0)) {
+    return ACCRT_FAIL(VERSION_MISMATCH,
+                      "%s: it has %" PRIu32 " host operators, which kernel ABI %" PRIu32 ".%" PRIu32
+                      " does not define",
+                      reader->what, table->host_operator_count, abi >> 16, abi & 0xFFFF);
   }
-  return ACCRT_OK;
+  return check_array(reader, "host operators", table->host_operators, table->host_operator_count,
+                     table->host_operator_size_bytes, sizeof(accrt_operator_def_t));
 }
 
 static const accrt_kernel_def_t* definition_at(const reader_t* reader, uint32_t index) {
@@ -232,6 +253,74 @@ static accrt_status_t check_definition(reader_t* reader, uint32_t index) {
   }
   TRY(check_param_texts(reader, definition));
   return accrt_kernel_check_definition(reader->what, definition);
+}
+
+/* ---- Host operators ---- */
+
+static const accrt_operator_def_t* operator_at(const reader_t* reader, uint32_t index) {
+  const char* first = (const char*)(const void*)reader->table->host_operators;
+  return (const accrt_operator_def_t*)(const void*)(first +
+                                                    (size_t)index *
+                                                        reader->table->host_operator_size_bytes);
+}
+
+/* What an operator has in common with a kernel. */
+static accrt_kernel_def_t definition_of_operator(const accrt_operator_def_t* source) {
+  const accrt_kernel_def_t definition = {.struct_size = (uint32_t)sizeof definition,
+                                         .traits = source->traits,
+                                         .name = source->name,
+                                         .params = source->params,
+                                         .param_count = source->param_count,
+                                         .params_size_bytes = source->params_size_bytes};
+  return definition;
+}
+
+static accrt_status_t check_operator_code(const reader_t* reader,
+                                          const accrt_operator_def_t* source, const char* owner) {
+  const struct {
+    const char* what;
+    uintptr_t address;
+  } functions[] = {{"execute", (uintptr_t)source->execute},
+                   {"query_workspace", (uintptr_t)source->query_workspace},
+                   {"prepare", (uintptr_t)source->prepare},
+                   {"destroy", (uintptr_t)source->destroy}};
+  for (size_t i = 0; i < sizeof functions / sizeof functions[0]; ++i) {
+    if (functions[i].address == 0 || reader->image == NULL ||
+        accrt_elf_image_is_code(reader->image, (const void*)functions[i].address))
+      continue;
+    return ACCRT_FAIL(INVALID_FORMAT, "%s: %s: its %s is not code of the image", reader->what,
+                      owner, functions[i].what);
+  }
+  return ACCRT_OK;
+}
+
+static accrt_status_t check_operator(reader_t* reader, uint32_t index) {
+  const accrt_operator_def_t* source = operator_at(reader, index);
+  if (source->struct_size < sizeof *source ||
+      source->struct_size > reader->table->host_operator_size_bytes ||
+      !tail_is_zero(source, sizeof *source, source->struct_size)) {
+    return ACCRT_FAIL(INVALID_FORMAT,
+                      "%s: host operator %" PRIu32 ": struct_size %" PRIu32
+                      " is not between %zu and %" PRIu32 ", or its unknown tail is not zero",
+                      reader->what, index, source->struct_size, sizeof *source,
+                      reader->table->host_operator_size_bytes);
+  }
+  char owner[32];
+  (void)snprintf(owner, sizeof owner, "host operator %" PRIu32, index);
+  TRY(count_text(reader, owner, "name", source->name));
+  TRY(check_operator_code(reader, source, owner));
+  if (source->param_count > ACCRT_KERNEL_MAX_PARAMS ||
+      (source->param_count > 0 &&
+       !readable(reader, source->params, (uint64_t)source->param_count * sizeof *source->params))) {
+    return ACCRT_FAIL(INVALID_FORMAT,
+                      "%s: host operator '%.128s': %" PRIu32
+                      " parameters at %p; at most %d, inside the image",
+                      reader->what, source->name, source->param_count, (const void*)source->params,
+                      ACCRT_KERNEL_MAX_PARAMS);
+  }
+  const accrt_kernel_def_t definition = definition_of_operator(source);
+  TRY(check_param_texts(reader, &definition));
+  return accrt_operator_check_definition(reader->what, source);
 }
 
 /* ---- Copying it ---- */
@@ -294,12 +383,22 @@ static void copy_definition(accrt_kernel_pack_t* pack, const accrt_kernel_def_t*
   }
 }
 
+/* The operator whose definition was just copied. */
+static void copy_operator(accrt_kernel_pack_t* pack, const accrt_operator_def_t* source) {
+  const accrt_kernel_def_t* definition = &pack->definitions[pack->definition_count - 1];
+  accrt_operator_def_t* target = &pack->operators[pack->operator_count++];
+  *target = *source;
+  target->struct_size = (uint32_t)sizeof *target;
+  target->name = definition->name;
+  target->params = definition->params;
+}
+
 static accrt_status_t add_kernel(accrt_kernel_pack_t* pack, uint32_t index) {
   const accrt_kernel_def_t* definition = &pack->definitions[index];
   uint32_t slot;
   if (find_definition(pack, definition->name, &slot) != NO_KERNEL) {
-    return ACCRT_FAIL(INVALID_FORMAT, "pack '%s': there are two kernels '%s'", pack->name,
-                      definition->name);
+    return ACCRT_FAIL(INVALID_FORMAT, "pack '%s': there are two kernels or operators '%s'",
+                      pack->name, definition->name);
   }
   pack->slots[slot] = index + 1;
   pack->handles[index] = NO_KERNEL;
@@ -309,6 +408,11 @@ static accrt_status_t add_kernel(accrt_kernel_pack_t* pack, uint32_t index) {
   accrt_kernel_t* kernel = &pack->kernels[pack->kernel_count++];
   accrt_kernel_init(kernel, definition, NULL, pack->name);
   kernel->pack = pack;
+  const uint32_t kernels = pack->definition_count - pack->operator_count;
+  if (index >= kernels) {
+    kernel->operation.definition = &pack->operators[index - kernels];
+    kernel->operation.environment = accrt_kernel_environment();
+  }
   return ACCRT_OK;
 }
 
@@ -317,7 +421,9 @@ static size_t rounded(size_t size_bytes) {
 }
 
 static accrt_status_t copy_table(accrt_kernel_pack_t* pack, const reader_t* reader) {
-  const uint32_t count = reader->table->kernel_count;
+  const uint32_t kernel_count = reader->table->kernel_count;
+  const uint32_t operator_count = reader->table->host_operator_count;
+  const uint32_t count = kernel_count + operator_count;
   uint32_t slots = 2;
   while (slots < 2 * count)
     slots *= 2;
@@ -326,6 +432,7 @@ static accrt_status_t copy_table(accrt_kernel_pack_t* pack, const reader_t* read
   pack->block_size_bytes =
       rounded(count * sizeof(accrt_kernel_def_t)) + rounded(count * sizeof(accrt_kernel_t)) +
       rounded(count * sizeof(uint32_t)) + rounded(slots * sizeof(uint32_t)) +
+      rounded(operator_count * sizeof(accrt_operator_def_t)) +
       rounded(reader->param_count * sizeof(accrt_kernel_param_t)) + rounded(reader->text_bytes);
   void* block;
   TRY(accrt_alloc(pack->allocator, pack->block_size_bytes, &block));
@@ -336,11 +443,17 @@ static accrt_status_t copy_table(accrt_kernel_pack_t* pack, const reader_t* read
   pack->handles = take(&arena, count * sizeof(uint32_t));
   pack->slots = take(&arena, slots * sizeof(uint32_t));
   pack->slot_count = slots;
+  pack->operators = take(&arena, operator_count * sizeof(accrt_operator_def_t));
   accrt_kernel_param_t* params = take(&arena, reader->param_count * sizeof(accrt_kernel_param_t));
   char* text = take(&arena, reader->text_bytes);
   pack->name = copy_text(&text, reader->table->name);
-  for (uint32_t i = 0; i < count; ++i)
+  for (uint32_t i = 0; i < kernel_count; ++i)
     copy_definition(pack, definition_at(reader, i), &params, &text);
+  for (uint32_t i = 0; i < operator_count; ++i) {
+    const accrt_kernel_def_t definition = definition_of_operator(operator_at(reader, i));
+    copy_definition(pack, &definition, &params, &text);
+    copy_operator(pack, operator_at(reader, i));
+  }
   for (uint32_t i = 0; i < count; ++i)
     TRY(add_kernel(pack, i));
   return ACCRT_OK;
@@ -349,6 +462,7 @@ static accrt_status_t copy_table(accrt_kernel_pack_t* pack, const reader_t* read
 /* ---- Making packs ---- */
 
 static void pack_free(accrt_kernel_pack_t* pack) {
+  accrt_pack_set_remove(accrt_instance_packs(pack->instance), &pack->entry);
   if (pack->module.unload != NULL)
     pack->module.unload(pack->module.user);
   accrt_jit_unregister(pack->allocator, pack->jit_entry);
@@ -385,6 +499,8 @@ static accrt_status_t pack_read(accrt_kernel_pack_t* pack, accrt_kernel_pack_que
   TRY(check_table(&reader));
   for (uint32_t i = 0; i < reader.table->kernel_count; ++i)
     TRY(check_definition(&reader, i));
+  for (uint32_t i = 0; i < reader.table->host_operator_count; ++i)
+    TRY(check_operator(&reader, i));
   return copy_table(pack, &reader);
 }
 
@@ -443,6 +559,11 @@ static accrt_status_t find_query(const char* path, accrt_kernel_pack_query_fn_t*
   return ACCRT_OK;
 }
 
+/* From now on bundles find it by its name. */
+static void list(accrt_kernel_pack_t* pack) {
+  accrt_pack_set_add(accrt_instance_packs(pack->instance), &pack->entry);
+}
+
 accrt_status_t accrt_kernel_pack_open(accrt_instance_t* instance, const char* path,
                                       accrt_kernel_pack_t** out_pack) {
   TRY(check_arguments(__func__, instance, path, "path", out_pack));
@@ -453,6 +574,8 @@ accrt_status_t accrt_kernel_pack_open(accrt_instance_t* instance, const char* pa
   accrt_status_t status = find_query(path, &query);
   if (status == ACCRT_OK)
     status = pack_read(pack, query, path);
+  if (status == ACCRT_OK)
+    list(pack);
   return finish(pack, status, out_pack);
 }
 
@@ -462,7 +585,80 @@ accrt_status_t accrt_kernel_pack_register(accrt_instance_t* instance,
   TRY(check_arguments(__func__, instance, (const void*)(uintptr_t)query, "query", out_pack));
   accrt_kernel_pack_t* pack;
   TRY(pack_create(instance, &pack));
-  return finish(pack, pack_read(pack, query, "registered pack"), out_pack);
+  const accrt_status_t status = pack_read(pack, query, "registered pack");
+  if (status == ACCRT_OK)
+    list(pack);
+  return finish(pack, status, out_pack);
+}
+
+/* ---- Packs that bundles ask for by name ---- */
+
+accrt_kernel_pack_t* accrt_pack_of_entry(accrt_pack_entry_t* entry) {
+  return (accrt_kernel_pack_t*)(void*)((char*)entry - offsetof(accrt_kernel_pack_t, entry));
+}
+
+/* One that is open, with an internal reference. */
+static accrt_kernel_pack_t* find_listed(accrt_instance_t* instance, const char* name) {
+  accrt_pack_set_t* packs = accrt_instance_packs(instance);
+  accrt_kernel_pack_t* found = NULL;
+  accrt_mutex_lock(&packs->lock);
+  for (accrt_pack_entry_t* at = packs->first; at != NULL && found == NULL; at = at->next) {
+    accrt_kernel_pack_t* pack = accrt_pack_of_entry(at);
+    if (strcmp(pack->name, name) == 0 && accrt_object_try_retain(&pack->object))
+      found = pack;
+  }
+  accrt_mutex_unlock(&packs->lock);
+  return found;
+}
+
+/* Where installed packs are: the option, or accrt/packs beside the library. */
+static accrt_status_t installed_path(accrt_instance_t* instance, const char* name, char* path,
+                                     size_t capacity_bytes) {
+  const char* folder = accrt_instance_option(instance, "packs.path");
+  size_t length = 0;
+  const char* below = "";
+  Dl_info self;
+  if (folder == NULL) {
+    if (dladdr((void*)(uintptr_t)&accrt_kernel_pack_open, &self) == 0 || self.dli_fname == NULL)
+      return ACCRT_FAIL(NOT_FOUND, "where this library lies is not known; give packs.path");
+    folder = self.dli_fname;
+    const char* slash = strrchr(folder, '/');
+    length = slash != NULL ? (size_t)(slash - folder) : 0;
+    below = slash != NULL ? "/accrt/packs" : "accrt/packs";
+  } else {
+    length = strlen(folder);
+  }
+  const int written =
+      snprintf(path, capacity_bytes, "%.*s%s/%s.so", (int)length, folder, below, name);
+  if (written > 0 && (size_t)written < capacity_bytes)
+    return ACCRT_OK;
+  return ACCRT_FAIL(NOT_FOUND, "the path of pack '%s' is too long", name);
+}
+
+/* Packs in that folder are as trusted as the library: the host code policy is not asked. */
+static accrt_status_t open_installed(accrt_instance_t* instance, const char* name,
+                                     accrt_kernel_pack_t** out_pack) {
+  char path[MAX_TEXT_BYTES];
+  TRY(installed_path(instance, name, path, sizeof path));
+  accrt_kernel_pack_query_fn_t query = NULL;
+  TRY(find_query(path, &query));
+  accrt_kernel_pack_t* pack;
+  TRY(pack_create(instance, &pack));
+  accrt_status_t status = pack_read(pack, query, path);
+  if (status == ACCRT_OK && strcmp(pack->name, name) != 0)
+    status = ACCRT_FAIL(NOT_FOUND, "%s: the pack in it is called '%.128s'", path, pack->name);
+  if (status == ACCRT_OK)
+    list(pack);
+  TRY(finish(pack, status, out_pack));
+  /* The caller's reference becomes an internal one. */
+  accrt_instance_release(instance);
+  return ACCRT_OK;
+}
+
+accrt_status_t accrt_kernel_pack_obtain(accrt_instance_t* instance, const char* name,
+                                        accrt_kernel_pack_t** out_pack) {
+  *out_pack = find_listed(instance, name);
+  return *out_pack != NULL ? ACCRT_OK : open_installed(instance, name, out_pack);
 }
 
 /* Names for gdb and perf. What fails is logged: the pack works without. */

@@ -16,8 +16,9 @@
 /* A kernel. It shares the life of what holds it: a pack, or whoever made it with accrt_kernel_init
  * (a program, for kernels of device modules). */
 struct accrt_kernel {
-  accrt_driver_kernel_t view; /* definition, environment, module kernel: what drivers see */
-  accrt_kernel_pack_t* pack;  /* NULL when no pack holds it */
+  accrt_driver_kernel_t view;        /* definition, environment, module kernel: what drivers see */
+  accrt_driver_operator_t operation; /* of a host operator; definition NULL: it is a kernel */
+  accrt_kernel_pack_t* pack;         /* NULL when no pack holds it */
   const char* pack_name;
   const void* device; /* the one device that it runs on, or NULL: any that can */
 };
@@ -48,6 +49,11 @@ typedef struct accrt_pack_module {
 accrt_status_t accrt_kernel_pack_make_module(accrt_instance_t* instance,
                                              const accrt_pack_module_t* module,
                                              accrt_kernel_pack_t** out_pack);
+/* A pack for a bundle that names it: one that is open (the latest of that name), else the file NAME.so in the folder of
+ * installed packs (option packs.path, or accrt/packs beside the library), which is as trusted as the library. The name has
+ * been checked to be a bare one. Gives an internal reference. ACCRT_ERROR_NOT_FOUND, and what a broken pack gives. */
+accrt_status_t accrt_kernel_pack_obtain(accrt_instance_t* instance, const char* name,
+                                        accrt_kernel_pack_t** out_pack);
 /* As accrt_kernel_pack_find without a record: NULL when there is none. `why_not` (may be NULL) gets
  * a static text when the pack has the kernel but this machine lacks CPU features that it needs. */
 accrt_kernel_t* accrt_kernel_pack_lookup(accrt_kernel_pack_t* pack, const char* name,
@@ -70,6 +76,9 @@ const char* accrt_kernel_param_kind_name(uint32_t kind);
  * them). `what` names pack or bundle in messages. ACCRT_ERROR_INVALID_FORMAT. */
 accrt_status_t accrt_kernel_check_definition(const char* what,
                                              const accrt_kernel_def_t* definition);
+/* The same for a host operator. */
+accrt_status_t accrt_operator_check_definition(const char* what,
+                                               const accrt_operator_def_t* definition);
 /* Rules of a parameter block alone: known kinds, sizes by kind, ascending, not overlapping,
  * aligned, inside the block. Gives the index of the offending parameter and a static text, or NULL
  * when all is well. */
@@ -78,5 +87,7 @@ const char* accrt_kernel_check_params(const accrt_kernel_param_t* params, uint32
 
 /* The driver's view of a handle: of a host pack, or of a module's kernel. */
 const accrt_driver_kernel_t* accrt_kernel_driver_view(const accrt_kernel_t* kernel);
+/* Of a host operator; NULL for a kernel. */
+const accrt_driver_operator_t* accrt_kernel_operator_view(const accrt_kernel_t* kernel);
 
 #endif /* ACCRT_RUNTIME_CORE_PACK_H_ */

@@ -136,6 +136,53 @@ static accrt_status_t fail_name(const char* what, const char* name) {
                     what, shown, name[taken] != '\0' ? "..." : "", MAX_NAME_BYTES);
 }
 
+/* The parameter block of a kernel or operator (`kind`). */
+static accrt_status_t check_block(const char* what, const char* kind, const char* name,
+                                  const accrt_kernel_param_t* params, uint32_t param_count,
+                                  uint32_t params_size_bytes) {
+  uint32_t bad;
+  const char* why = accrt_kernel_check_params(params, param_count, params_size_bytes, &bad);
+  if (why == NULL)
+    return ACCRT_OK;
+  const bool known = params != NULL && bad < param_count && param_count <= ACCRT_KERNEL_MAX_PARAMS;
+  const char* param = known && params[bad].name != NULL ? params[bad].name : "?";
+  return ACCRT_FAIL(INVALID_FORMAT, "%s: %s '%s': parameter %" PRIu32 " '%.64s': %s", what, kind,
+                    name, bad, param, why);
+}
+
+accrt_status_t accrt_operator_check_definition(const char* what,
+                                               const accrt_operator_def_t* definition) {
+  const uint32_t traits = ACCRT_KERNEL_TRAIT_DETERMINISTIC | ACCRT_KERNEL_TRAIT_CAPTURABLE |
+                          ACCRT_KERNEL_TRAIT_ZEROED_WORKSPACE |
+                          ACCRT_KERNEL_TRAIT_READS_HOST_METADATA;
+  if (!name_is_good(definition->name))
+    return fail_name(what, definition->name);
+  const char* name = definition->name;
+  if (definition->execute == NULL)
+    return ACCRT_FAIL(INVALID_FORMAT, "%s: host operator '%s': its execute is NULL", what, name);
+  if ((definition->traits & ~traits) != 0) {
+    return ACCRT_FAIL(INVALID_FORMAT, "%s: host operator '%s': unknown traits 0x%" PRIx32, what,
+                      name, definition->traits & ~traits);
+  }
+  if (definition->reserved != 0) {
+    return ACCRT_FAIL(INVALID_FORMAT, "%s: host operator '%s': a reserved field is not 0", what,
+                      name);
+  }
+  const accrt_status_t status = check_block(what, "host operator", name, definition->params,
+                                            definition->param_count, definition->params_size_bytes);
+  for (uint32_t i = 0; i < definition->param_count && status == ACCRT_OK; ++i) {
+    const uint32_t kind = definition->params[i].kind;
+    if (kind >= ACCRT_KERNEL_PARAM_BUFFER && kind <= ACCRT_KERNEL_PARAM_SYMBOL)
+      continue;
+    return ACCRT_FAIL(INVALID_FORMAT,
+                      "%s: host operator '%s': parameter %" PRIu32
+                      " '%.64s': a %s is not for operators, which ask with query_workspace",
+                      what, name, i, definition->params[i].name,
+                      accrt_kernel_param_kind_name(kind));
+  }
+  return status;
+}
+
 accrt_status_t accrt_kernel_check_definition(const char* what,
                                              const accrt_kernel_def_t* definition) {
   const uint32_t traits = ACCRT_KERNEL_TRAIT_DETERMINISTIC | ACCRT_KERNEL_TRAIT_CAPTURABLE |
@@ -158,15 +205,6 @@ accrt_status_t accrt_kernel_check_definition(const char* what,
   if (definition->reserved != 0 || definition->reserved2 != 0) {
     return ACCRT_FAIL(INVALID_FORMAT, "%s: kernel '%s': a reserved field is not 0", what, name);
   }
-  uint32_t bad;
-  const char* why = accrt_kernel_check_params(definition->params, definition->param_count,
-                                              definition->params_size_bytes, &bad);
-  if (why == NULL)
-    return ACCRT_OK;
-  const bool known = definition->params != NULL && bad < definition->param_count &&
-                     definition->param_count <= ACCRT_KERNEL_MAX_PARAMS;
-  const char* param =
-      known && definition->params[bad].name != NULL ? definition->params[bad].name : "?";
-  return ACCRT_FAIL(INVALID_FORMAT, "%s: kernel '%s': parameter %" PRIu32 " '%.64s': %s", what,
-                    name, bad, param, why);
+  return check_block(what, "kernel", name, definition->params, definition->param_count,
+                     definition->params_size_bytes);
 }

@@ -300,11 +300,166 @@ static void newer_structs(void** state) {
   assert_int_equal(accrt_kernel_pack_register(instance, query, &pack), ACCRT_ERROR_INVALID_FORMAT);
 }
 
+/* One operator beside the kernels. */
+static accrt_operator_def_t operator_definition;
+static accrt_kernel_param_t operator_param;
+
+static int32_t execute_nothing(const accrt_kernel_environment_t* environment,
+                               const accrt_operator_call_t* call, void* state) {
+  (void)environment;
+  (void)call;
+  (void)state;
+  return 0;
+}
+
+static void add_operator(void) {
+  operator_param = (accrt_kernel_param_t){.name = "x",
+                                          .kind = ACCRT_KERNEL_PARAM_BUFFER,
+                                          .access = ACCRT_KERNEL_ACCESS_READ,
+                                          .align_log2 = 3,
+                                          .size_bytes = 8};
+  operator_definition = (accrt_operator_def_t){.struct_size = sizeof operator_definition,
+                                               .traits = ACCRT_KERNEL_TRAIT_CAPTURABLE,
+                                               .name = "operation",
+                                               .params = &operator_param,
+                                               .param_count = 1,
+                                               .params_size_bytes = 8,
+                                               .device_type = 1,
+                                               .execute = execute_nothing};
+  table.host_operators = &operator_definition;
+  table.host_operator_count = 1;
+  table.host_operator_size_bytes = sizeof operator_definition;
+}
+#define OPERATOR(change)                                                                           \
+  do {                                                                                             \
+    add_operator();                                                                                \
+    operator_definition.change;                                                                    \
+  } while (0)
+
+static void operators_are_kernels_of_a_kind(void** state) {
+  (void)state;
+  accrt_kernel_pack_t* pack;
+  make_table();
+  add_operator();
+  assert_int_equal(accrt_kernel_pack_register(instance, query, &pack), ACCRT_OK);
+  uint32_t count;
+  assert_int_equal(accrt_kernel_pack_kernel_count(pack, &count), ACCRT_OK);
+  accrt_kernel_t* kernel;
+  assert_int_equal(accrt_kernel_pack_kernel(pack, count - 1, &kernel), ACCRT_OK);
+  accrt_kernel_info_t info = ACCRT_KERNEL_INFO_INIT;
+  assert_int_equal(accrt_kernel_info(kernel, &info), ACCRT_OK);
+  assert_string_equal(info.name, "operation");
+  assert_int_equal(info.kind, ACCRT_KERNEL_KIND_OPERATOR);
+  assert_int_equal(info.traits, ACCRT_KERNEL_TRAIT_CAPTURABLE);
+  assert_int_equal(info.param_count, 1);
+  assert_int_equal(accrt_kernel_pack_find(pack, "first", &kernel), ACCRT_OK);
+  assert_int_equal(accrt_kernel_info(kernel, &info), ACCRT_OK);
+  assert_int_equal(info.kind, ACCRT_KERNEL_KIND_WORKGROUPS);
+  accrt_kernel_pack_release(pack);
+}
+
+/* A pack of kernel ABI 0.1 alone: shorter definitions, no operators. */
+static void older_packs(void** state) {
+  (void)state;
+  accrt_kernel_pack_t* pack;
+  make_table();
+  unsigned char older[2][offsetof(accrt_kernel_def_t, block)];
+  for (int i = 0; i < 2; ++i) {
+    definitions[i].struct_size = sizeof older[i];
+    memcpy(older[i], &definitions[i], sizeof older[i]);
+  }
+  table.abi_version = 1;
+  table.kernels = (const accrt_kernel_def_t*)(const void*)older;
+  table.kernel_count = 2;
+  table.kernel_size_bytes = sizeof older[0];
+  assert_int_equal(accrt_kernel_pack_register(instance, query, &pack), ACCRT_OK);
+  accrt_kernel_t* kernel;
+  assert_int_equal(accrt_kernel_pack_find(pack, "first", &kernel), ACCRT_OK);
+  accrt_kernel_info_t info = ACCRT_KERNEL_INFO_INIT;
+  assert_int_equal(accrt_kernel_info(kernel, &info), ACCRT_OK);
+  assert_int_equal(info.block[0], 0);
+  assert_int_equal(info.cluster[2], 0);
+  accrt_kernel_pack_release(pack);
+}
+
+/* Packs that bundles name: those that are open, the latest first, then those in the folder. */
+static void obtained_by_name(void** state) {
+  (void)state;
+  char folder[] = "/tmp/accrt-packs-XXXXXX";
+  assert_non_null(mkdtemp(folder));
+  char path[64], other[64];
+  snprintf(path, sizeof path, "%s/golden.so", folder);
+  snprintf(other, sizeof other, "%s/other-name.so", folder);
+  const char* const paths[2] = {path, other};
+  for (int i = 0; i < 2; ++i) {
+    FILE* file = fopen(paths[i], "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(image, 1, image_size, file), image_size);
+    assert_int_equal(fclose(file), 0);
+  }
+  const accrt_option_t option = {"packs.path", folder};
+  accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
+  options.options = &option;
+  options.option_count = 1;
+  options.option_size_bytes = (uint32_t)sizeof option;
+  accrt_instance_t* own;
+  assert_int_equal(accrt_instance_create(&options, &own), ACCRT_OK);
+  accrt_kernel_pack_t *pack, *again, *registered;
+  assert_int_equal(accrt_kernel_pack_obtain(own, "golden", &pack), ACCRT_OK);
+  assert_int_equal(accrt_kernel_pack_obtain(own, "golden", &again), ACCRT_OK);
+  assert_ptr_equal(pack, again);
+  assert_non_null(accrt_kernel_pack_lookup(pack, "axpb", NULL));
+  make_table();
+  table.name = "golden";
+  assert_int_equal(accrt_kernel_pack_register(own, query, &registered), ACCRT_OK);
+  accrt_kernel_pack_unref(again);
+  assert_int_equal(accrt_kernel_pack_obtain(own, "golden", &again), ACCRT_OK);
+  assert_ptr_equal(again, registered);
+  assert_int_equal(accrt_kernel_pack_obtain(own, "none", &pack), ACCRT_ERROR_NOT_FOUND);
+  expect_message("none.so");
+  assert_null(pack);
+  assert_int_equal(accrt_kernel_pack_obtain(own, "other-name", &pack), ACCRT_ERROR_NOT_FOUND);
+  expect_message("the pack in it is called 'golden'");
+  accrt_kernel_pack_unref(again);
+  accrt_kernel_pack_release(registered);
+  assert_int_equal(accrt_kernel_pack_obtain(own, "golden", &again), ACCRT_OK);
+  assert_non_null(accrt_kernel_pack_lookup(again, "axpb", NULL));
+  accrt_kernel_pack_unref(again);
+  accrt_kernel_pack_unref(again); /* and the first one, which is the same */
+  accrt_instance_release(own);
+  unlink(path);
+  unlink(other);
+  rmdir(folder);
+}
+
 #define BREAKERS(X)                                                                                \
   X(INVALID_FORMAT, "struct_size", table.struct_size = 8)                                          \
   X(VERSION_MISMATCH, "built for kernel ABI 1.0", table.abi_version = 1u << 16)                    \
   X(VERSION_MISMATCH, "this library speaks", table.abi_version = ACCRT_KERNEL_ABI_VERSION + 1)     \
-  X(VERSION_MISMATCH, "host operators", table.host_operator_count = 1)                             \
+  X(INVALID_FORMAT, "1 host operators of 0 bytes", table.host_operator_count = 1)                  \
+  X(VERSION_MISMATCH, "1 host operators, which kernel ABI 0.1", {                                  \
+    add_operator();                                                                                \
+    table.abi_version = 1;                                                                         \
+  })                                                                                               \
+  X(INVALID_FORMAT, "host operators of 80", {                                                      \
+    add_operator();                                                                                \
+    table.host_operators = NULL;                                                                   \
+    table.host_operator_size_bytes = 80;                                                           \
+  })                                                                                               \
+  X(INVALID_FORMAT, "host operator 0: struct_size 8", OPERATOR(struct_size = 8))                   \
+  X(INVALID_FORMAT, "host operator 0: its name", OPERATOR(name = NULL))                            \
+  X(INVALID_FORMAT, "letters, digits", OPERATOR(name = "a/b"))                                     \
+  X(INVALID_FORMAT, "two kernels or operators 'first'", OPERATOR(name = "first"))                  \
+  X(INVALID_FORMAT, "its execute is NULL", OPERATOR(execute = NULL))                               \
+  X(INVALID_FORMAT, "unknown traits 0x10", OPERATOR(traits = ACCRT_KERNEL_TRAIT_SERIAL))           \
+  X(INVALID_FORMAT, "a reserved field", OPERATOR(reserved = 1))                                    \
+  X(INVALID_FORMAT, "65 parameters", OPERATOR(param_count = 65))                                   \
+  X(INVALID_FORMAT, "ends outside", OPERATOR(params_size_bytes = 4))                               \
+  X(INVALID_FORMAT, "a WORKSPACE is not for operators", {                                          \
+    add_operator();                                                                                \
+    operator_param.kind = ACCRT_KERNEL_PARAM_WORKSPACE;                                            \
+    operator_param.access = ACCRT_KERNEL_ACCESS_READ_WRITE;                                        \
+  })                                                                                               \
   X(INVALID_FORMAT, "its name is NULL", table.name = NULL)                                         \
   X(INVALID_FORMAT, "kernels of", table.kernels = NULL)                                            \
   X(INVALID_FORMAT, "kernels of", table.kernel_count = 1u << 30)                                   \
@@ -316,7 +471,7 @@ static void newer_structs(void** state) {
   X(INVALID_FORMAT, "letters, digits", definitions[1].name = "")                                   \
   X(INVALID_FORMAT, "letters, digits", definitions[1].name = "a b")                                \
   X(INVALID_FORMAT, "name is 'a\\x0ab\\x1b\\xc3': it must", definitions[1].name = "a\nb\x1b\xc3")  \
-  X(INVALID_FORMAT, "two kernels 'first'", definitions[1].name = "first")                          \
+  X(INVALID_FORMAT, "two kernels or operators 'first'", definitions[1].name = "first")             \
   X(INVALID_FORMAT, "its entry is NULL", definitions[1].entry = NULL)                              \
   X(INVALID_FORMAT, "unknown traits 0x200", definitions[1].traits = 1u << 9)                       \
   X(INVALID_FORMAT, "local memory", definitions[1].local_memory_size_bytes = 1u << 30)             \
@@ -415,15 +570,12 @@ static void failing_allocations(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(from_image),
-      cmocka_unit_test(from_shared_object),
-      cmocka_unit_test(policy),
-      cmocka_unit_test(registered),
-      cmocka_unit_test(missing_features),
-      cmocka_unit_test(newer_structs),
-      cmocka_unit_test(broken_tables),
-      cmocka_unit_test(bad_arguments),
-      cmocka_unit_test(failing_allocations),
+      cmocka_unit_test(from_image),       cmocka_unit_test(from_shared_object),
+      cmocka_unit_test(policy),           cmocka_unit_test(registered),
+      cmocka_unit_test(missing_features), cmocka_unit_test(newer_structs),
+      cmocka_unit_test(broken_tables),    cmocka_unit_test(operators_are_kernels_of_a_kind),
+      cmocka_unit_test(older_packs),      cmocka_unit_test(obtained_by_name),
+      cmocka_unit_test(bad_arguments),    cmocka_unit_test(failing_allocations),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

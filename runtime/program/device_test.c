@@ -15,8 +15,9 @@ static struct {
   bool no_caller;  /* cannot run on the caller */
   bool lost;       /* every execution finds the device gone */
   bool refuses_modules;
-  int64_t memory_left;   /* allocations of memory until it refuses; negative: never */
-  uint32_t module_count; /* loaded and not unloaded */
+  int64_t memory_left;         /* allocations of memory until it refuses; negative: never */
+  uint32_t module_count;       /* loaded and not unloaded */
+  accrt_kernel_def_t declared; /* of the last kernel that was found */
 } shim;
 
 static const accrt_driver_table_t* host(void) {
@@ -97,6 +98,10 @@ static accrt_status_t shim_module_load(accrt_driver_device_t* device,
                                        accrt_driver_module_t** out_module) {
   (void)device;
   *out_module = NULL;
+  if (strcmp(image->data, "refused") == 0) {
+    return (shim_environment->fail)(shim_environment, ACCRT_ERROR_NO_VARIANT, 0, NULL, "load",
+                                    "its code is too new for this driver");
+  }
   if (shim.refuses_modules || strcmp(image->data, "module of the test") != 0 ||
       strcmp(image->name, "module") != 0) {
     return (shim_environment->fail)(shim_environment, ACCRT_ERROR_DRIVER, 3, "SHIM_IMAGE", "load",
@@ -117,11 +122,16 @@ static accrt_status_t shim_module_find(accrt_driver_module_t* module, const char
                                        void** out_module_kernel) {
   (void)module;
   *out_module_kernel = NULL;
+  if (strcmp(entry, "too_large") == 0) {
+    return (shim_environment->fail)(shim_environment, ACCRT_ERROR_NO_VARIANT, 0, NULL, "find",
+                                    "1024 threads are more than it has registers for");
+  }
   if (strcmp(entry, "device_iota") != 0) {
     return (shim_environment->fail)(shim_environment, ACCRT_ERROR_INVALID_FORMAT, 0, NULL, "find",
                                     "no such entry");
   }
   module_definition = *declared;
+  shim.declared = *declared;
   module_definition.entry = device_iota;
   module_view.definition = &module_definition;
   module_view.environment = accrt_kernel_environment();
@@ -304,6 +314,104 @@ static void loads_modules(void** state) {
   accrt_call_release(call);
   close_fixture(f);
   assert_int_equal(shim.module_count, 0);
+}
+
+/* ---- One bundle for two kinds of device ---- */
+
+static bool is_placed(const fixture_t* f, const char* constant) {
+  const uint32_t index = accrt_bundle_lookup_constant(f->bundle, constant);
+  const uint32_t component = f->program->tables->constants[index].component_first;
+  return f->program->weights->components[component].ready;
+}
+
+static void expect_counts(fixture_t* f, int64_t y, int64_t shared) {
+  accrt_call_t* call = make_call(f->session, "count");
+  OK(run(call));
+  for (int i = 0; i < 4; ++i) {
+    assert_int_equal(((const int64_t*)result_data(call, 0))[i], y + i);
+    assert_int_equal(((const int64_t*)result_data(call, 1))[i], 1 + i);
+    assert_int_equal(((const int64_t*)result_data(call, 2))[i], shared + i);
+  }
+  accrt_call_release(call);
+}
+
+/* What is not for this device, what nothing uses, and what only prepare functions read has no place on it. */
+static void functions_for_hosts(void** state) {
+  NEED_BUNDLES();
+  shim.own_memory = true;
+  fixture_t* f = open_shim(query_host, "host");
+  open_rest(f, "targets");
+  expect_counts(f, 150, 50);
+  assert_true(is_placed(f, "packed.host") && is_placed(f, "shared"));
+  assert_false(is_placed(f, "packed.cuda") || is_placed(f, "unused") || is_placed(f, "source"));
+  accrt_call_t* call = NULL;
+  FAILS(accrt_call_create(f->session, "only_cuda", &call), NO_VARIANT,
+        "function 'only_cuda' is for devices of cuda, this is host:0");
+  assert_null(call);
+  FAILS(accrt_call_create(f->session, "only_hots", &call), NOT_FOUND, "did you mean 'only_host'?");
+  call = make_call(f->session, "only_host");
+  OK(run(call));
+  accrt_call_release(call);
+  uint32_t chosen;
+  const uint32_t kernel = accrt_bundle_lookup_kernel(f->bundle, "device_iota");
+  FAILS(accrt_program_variant(f->program, kernel, &chosen, NULL, 0, NULL), NO_VARIANT,
+        "kernel 'device_iota': no function for host:0 uses it");
+  accrt_memory_estimate_t estimate = ACCRT_MEMORY_ESTIMATE_INIT;
+  OK(accrt_program_estimate(f->program, "count", NULL, 0, (uint32_t)sizeof(accrt_symbol_value_t),
+                            &estimate));
+  assert_int_equal(estimate.weight_bytes, 64);
+  close_fixture(f);
+}
+
+static void functions_for_other_devices(void** state) {
+  NEED_BUNDLES();
+  shim.own_memory = true;
+  fixture_t* f = open_shim(query_cuda, "cuda");
+  open_rest(f, "targets");
+  expect_counts(f, 160, 60);
+  assert_true(is_placed(f, "packed.cuda"));
+  assert_false(is_placed(f, "packed.host") || is_placed(f, "source"));
+  assert_int_equal(shim.module_count, 1);
+  assert_int_equal(shim.declared.block[0], 32);
+  assert_int_equal(shim.declared.local_memory_size_bytes, 4096);
+  uint32_t chosen;
+  char text[1024];
+  const uint32_t kernel = accrt_bundle_lookup_kernel(f->bundle, "device_iota");
+  OK(accrt_program_variant(f->program, kernel, &chosen, text, sizeof text, NULL));
+  assert_int_equal(chosen, 4);
+  assert_non_null(strstr(text, "variant 0 (cuda sm_90): the device is sm_test"));
+  assert_non_null(strstr(text, "its code is too new for this driver"));
+  assert_non_null(strstr(text, "pack 'no.such.pack': "));
+  assert_non_null(strstr(text, "1024 threads are more than it has registers for"));
+  close_fixture(f);
+  assert_int_equal(shim.module_count, 0);
+}
+
+/* A weight that only a prepare function reads is swapped all the same, and what that made is made again. */
+static void swaps_what_prepare_functions_read(void** state) {
+  NEED_BUNDLES();
+  shim.own_memory = true;
+  fixture_t* f = open_shim(query_host, "host");
+  open_rest(f, "targets");
+  int64_t values[4] = {11, 12, 13, 14};
+  const int64_t shape[1] = {4};
+  const accrt_weight_t weight = {"source", tensor_of(values, ACCRT_DTYPE_I64, 1, shape)};
+  OK(accrt_program_swap_weights(f->program, &weight, 1, (uint32_t)sizeof weight));
+  accrt_call_t* call = make_call(f->session, "count");
+  OK(run(call));
+  assert_int_equal(((const int64_t*)result_data(call, 1))[2], 13);
+  assert_int_equal(((const int64_t*)result_data(call, 2))[2], 52);
+  accrt_call_release(call);
+  close_fixture(f);
+}
+
+static void neither_kind(void** state) {
+  NEED_BUNDLES();
+  fixture_t* f = open_shim(query_other, "other");
+  f->bundle = open_bundle(f->instance, "targets");
+  FAILS(accrt_program_create(f->device, f->bundle, NULL, &f->program), NO_VARIANT,
+        "constant 'packed.host' is made by no prepare function that runs on other:0");
+  close_fixture(f);
 }
 
 static void tells_why_a_module_does_not_load(void** state) {
@@ -527,6 +635,10 @@ int main(void) {
       SHIM_TEST(stages_memory_updated_in_place),
       SHIM_TEST(loads_modules),
       SHIM_TEST(tells_why_a_module_does_not_load),
+      SHIM_TEST(functions_for_hosts),
+      SHIM_TEST(functions_for_other_devices),
+      SHIM_TEST(swaps_what_prepare_functions_read),
+      SHIM_TEST(neither_kind),
       SHIM_TEST(runs_through_the_stream),
       SHIM_TEST(reports_a_lost_device),
       SHIM_TEST(runs_out_of_device_memory),

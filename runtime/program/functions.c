@@ -11,11 +11,24 @@ static accrt_status_t fail_function_name(const accrt_program_t* program, const c
   accrt_near_t near;
   accrt_near_init(&near, name);
   for (uint32_t i = 0; i < program->tables->function_count; ++i) {
-    if ((program->tables->functions[i].flags & hidden) == 0)
+    if ((program->tables->functions[i].flags & hidden) == 0 && program->reach.functions[i] != 0)
       accrt_near_add(&near, accrt_function_name(program, i));
   }
   return ACCRT_FAIL(NOT_FOUND, "bundle '%s' has no function '%s'%s",
                     accrt_bundle_name(program->bundle), name, accrt_near_text(&near));
+}
+
+/* A function that has versions, but none for this device. */
+static accrt_status_t fail_function_target(const accrt_program_t* program, uint32_t first) {
+  char bytes[160] = "";
+  accrt_text_t text = {bytes, sizeof bytes, 0};
+  for (uint32_t i = first; i != ACCX_NONE; i = program->tables->function_next[i]) {
+    accrt_text_add(&text, "%s%s", i == first ? "" : ", ",
+                   accrt_program_string(program, program->tables->functions[i].target));
+  }
+  return ACCRT_FAIL(NO_VARIANT, "function '%s' is for devices of %s, this is %s",
+                    accrt_function_name(program, first), bytes,
+                    accrt_device_facts(program->device)->name);
 }
 
 accrt_status_t accrt_function_check_features(const accrt_program_t* program, uint32_t function) {
@@ -33,9 +46,13 @@ accrt_status_t accrt_program_find_function(const accrt_program_t* program, const
                                            uint32_t* out_function) {
   if (name == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "the function's name is NULL");
-  const uint32_t index = accrt_bundle_lookup_function(program->bundle, name);
-  if (index == ACCX_NONE)
+  const uint32_t first = accrt_bundle_lookup_function(program->bundle, name);
+  if (first == ACCX_NONE)
     return fail_function_name(program, name);
+  const uint32_t index = accrt_bundle_function_for(program->tables, first,
+                                                   accrt_device_facts(program->device)->driver);
+  if (index == ACCX_NONE)
+    return fail_function_target(program, first);
   const uint32_t flags = program->tables->functions[index].flags;
   if ((flags & (ACCX_FUNCTION_PREPARE | ACCX_FUNCTION_INTERNAL)) != 0) {
     return ACCRT_FAIL(

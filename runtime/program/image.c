@@ -1,5 +1,5 @@
-/* runtime/program/image.c - a bundle's machine code on a device: policy, loading, and what a kernel says of itself against what
- * the bundle declares.
+/* runtime/program/image.c - the machine code of variants on a device: policy, loading, packs outside the bundle, and what a kernel
+ * says of itself against what the bundle declares.
  *
  * It chooses nothing (kernels.c does).
  */
@@ -46,10 +46,33 @@ static accrt_status_t load_module(accrt_program_t* program, const accx_variant_t
                              &program->images[variant->image].module);
 }
 
-accrt_status_t accrt_program_load_image(accrt_program_t* program, const accx_variant_t* variant) {
-  accrt_program_image_t* image = &program->images[variant->image];
-  if (image->loaded)
-    return ACCRT_OK;
+/* True for a failure that says that the code is not for this device or this machine, rather than that something went wrong.
+ * `out_refusal` then gets the failure's text, and the thread's record is `saved` again. */
+static bool is_refusal(accrt_status_t status, const accrt_error_t* saved, char* out_refusal,
+                       size_t capacity_bytes) {
+  if (status != ACCRT_ERROR_NO_VARIANT)
+    return false;
+  accrt_text_t text = {out_refusal, capacity_bytes, 0};
+  accrt_text_add(&text, "%s", accrt_error_current()->message);
+  (void)accrt_error_restore(saved);
+  return true;
+}
+
+/* A pack is installed apart from the bundle: whatever is wrong with it is a reason to do without. */
+static accrt_status_t load_pack(accrt_program_t* program, uint32_t image) {
+  const char* const name = accrt_program_string(program, program->tables->images[image].name);
+  const accrt_status_t status =
+      accrt_kernel_pack_obtain(program->instance, name, &program->images[image].pack);
+  if (status == ACCRT_OK || status == ACCRT_ERROR_OUT_OF_MEMORY)
+    return status;
+  accrt_error_t error = *accrt_error_current();
+  error.status = ACCRT_ERROR_NO_VARIANT;
+  (void)accrt_error_restore(&error);
+  accrt_error_prefix("pack '%s'", name);
+  return ACCRT_ERROR_NO_VARIANT;
+}
+
+static accrt_status_t load_code(accrt_program_t* program, const accx_variant_t* variant) {
   const accx_image_t* record = &program->tables->images[variant->image];
   const bool is_host = record->kind == ACCX_IMAGE_HOST_ELF;
   const uint32_t policy = accrt_instance_host_code_policy(program->instance);
@@ -64,8 +87,21 @@ accrt_status_t accrt_program_load_image(accrt_program_t* program, const accx_var
     status = is_host ? load_host(program, variant, bytes) : load_module(program, variant, bytes);
   }
   accrt_free_array(program->allocator, bytes, record->size_bytes, 1);
-  image->loaded = status == ACCRT_OK;
   return status;
+}
+
+/* The image's code, loaded once, or refused once. `variant` is the one that needs it. */
+static accrt_status_t load_image(accrt_program_t* program, const accx_variant_t* variant) {
+  accrt_program_image_t* image = &program->images[variant->image];
+  if (image->loaded || image->refused)
+    return ACCRT_OK;
+  const accrt_error_t saved = *accrt_error_current();
+  const bool is_pack = program->tables->images[variant->image].kind == ACCX_IMAGE_PACK;
+  const accrt_status_t status =
+      is_pack ? load_pack(program, variant->image) : load_code(program, variant);
+  image->loaded = status == ACCRT_OK;
+  image->refused = is_refusal(status, &saved, image->refusal, sizeof image->refusal);
+  return image->refused ? ACCRT_OK : status;
 }
 
 void accrt_program_images_destroy(accrt_program_t* program) {
@@ -146,6 +182,42 @@ static accrt_status_t check_definition(const char* where, const accrt_kernel_def
   return check_parameters(where, declared, own);
 }
 
+/* An operator has traits and a workspace of its own: what a bundle declares of it is its parameters. */
+static accrt_status_t check_operator(const accrt_program_t* program, const char* where,
+                                     const accrt_kernel_def_t* declared,
+                                     const accrt_driver_operator_t* operation) {
+  const accrt_device_info_t* device = accrt_device_facts(program->device);
+  const accrt_operator_def_t* own = operation->definition;
+  if (own->device_type != 0 && own->device_type != device->dlpack_device_type) {
+    return ACCRT_FAIL(NO_VARIANT,
+                      "%s: the operator is for devices of type %" PRIu32 ", %s is of %" PRIu32,
+                      where, own->device_type, device->name, device->dlpack_device_type);
+  }
+  if (own->param_count != declared->param_count ||
+      own->params_size_bytes != declared->params_size_bytes) {
+    return ACCRT_FAIL(INVALID_FORMAT,
+                      "%s: %" PRIu32 " parameters in %" PRIu32 " bytes in the bundle, %" PRIu32
+                      " in %" PRIu32 " in the pack",
+                      where, declared->param_count, declared->params_size_bytes, own->param_count,
+                      own->params_size_bytes);
+  }
+  accrt_kernel_def_t definition = *declared;
+  definition.params = own->params;
+  return check_parameters(where, declared, &definition);
+}
+
+/* Kernels of device drivers come as modules: a pack has host code, for host devices, and operators. */
+static accrt_status_t check_found(const accrt_program_t* program, const char* where,
+                                  const accrt_kernel_def_t* declared,
+                                  const accrt_program_variant_t* variant) {
+  if (variant->operation != NULL)
+    return check_operator(program, where, declared, variant->operation);
+  const accrt_device_info_t* device = accrt_device_facts(program->device);
+  if ((device->flags & ACCRT_DEVICE_FLAG_HOST_KERNELS) == 0)
+    return ACCRT_FAIL(NO_VARIANT, "%s: it is host code, and %s runs none", where, device->name);
+  return check_definition(where, declared, variant->kernel->definition);
+}
+
 static accrt_status_t find_in_pack(const accrt_program_t* program, uint32_t kernel,
                                    const char* entry, accrt_kernel_pack_t* pack,
                                    accrt_program_variant_t* variant) {
@@ -157,27 +229,62 @@ static accrt_status_t find_in_pack(const accrt_program_t* program, uint32_t kern
                       declared->name, entry, why_not != NULL ? ": " : "",
                       why_not != NULL ? why_not : "");
   }
-  variant->kernel = accrt_kernel_driver_view(found);
+  variant->operation = accrt_kernel_operator_view(found);
+  variant->kernel = variant->operation == NULL ? accrt_kernel_driver_view(found) : NULL;
   char where[320];
   accrt_text_t text = {where, sizeof where, 0};
   accrt_text_add(&text, "kernel '%s' (entry '%s')", declared->name, entry);
-  return check_definition(where, declared, variant->kernel->definition);
+  return check_found(program, where, declared, variant);
 }
 
-accrt_status_t accrt_program_find_kernel(accrt_program_t* program, uint32_t kernel,
-                                         accrt_program_variant_t* variant) {
+/* What the bundle declares of the kernel, and of this variant's launches. */
+static void define_module_kernel(const accrt_program_t* program, uint32_t kernel,
+                                 accrt_program_variant_t* variant) {
+  const accx_launch_t* launch = accrt_bundle_launch(program->tables, variant->index);
+  variant->definition = program->kernels[kernel].declared;
+  variant->definition.local_memory_size_bytes = launch->dynamic_shared_bytes;
+  variant->definition.traits |= launch->traits;
+  memcpy(variant->definition.block, launch->block, sizeof launch->block);
+  memcpy(variant->definition.cluster, launch->cluster, sizeof launch->cluster);
+  variant->own.definition = &variant->definition;
+  variant->own.environment = accrt_kernel_environment();
+  variant->kernel = &variant->own;
+}
+
+static accrt_status_t find_kernel(accrt_program_t* program, uint32_t kernel,
+                                  accrt_program_variant_t* variant) {
   const accx_variant_t* record = &program->tables->variants[variant->index];
   const accrt_program_image_t* image = &program->images[record->image];
   const char* const entry = accrt_program_string(program, record->entry);
   if (image->pack != NULL)
     return find_in_pack(program, kernel, entry, image->pack, variant);
-  variant->own.definition = &program->kernels[kernel].declared;
-  variant->own.environment = accrt_kernel_environment();
-  variant->kernel = &variant->own;
+  define_module_kernel(program, kernel, variant);
   const accrt_status_t status =
       accrt_device_driver_table(program->device)
           ->module_find(image->module, entry, variant->own.definition, &variant->own.module_kernel);
   if (status != ACCRT_OK)
     accrt_error_prefix("kernel '%s'", variant->own.definition->name);
   return status;
+}
+
+accrt_status_t accrt_program_load_variant(accrt_program_t* program, uint32_t kernel,
+                                          accrt_program_variant_t* variant, char* out_refusal,
+                                          size_t capacity_bytes) {
+  const accx_variant_t* record = &program->tables->variants[variant->index];
+  const accrt_program_image_t* image = &program->images[record->image];
+  accrt_status_t status = load_image(program, record);
+  if (status != ACCRT_OK)
+    return status;
+  if (image->refused) {
+    accrt_text_t text = {out_refusal, capacity_bytes, 0};
+    accrt_text_add(&text, "%s", image->refusal);
+    return ACCRT_OK;
+  }
+  const accrt_error_t saved = *accrt_error_current();
+  status = find_kernel(program, kernel, variant);
+  const bool is_pack = program->tables->images[record->image].kind == ACCX_IMAGE_PACK;
+  /* The pack may be of another version than the one that the bundle was made for. */
+  if (is_pack && status == ACCRT_ERROR_INVALID_FORMAT)
+    status = ACCRT_ERROR_NO_VARIANT;
+  return is_refusal(status, &saved, out_refusal, capacity_bytes) ? ACCRT_OK : status;
 }

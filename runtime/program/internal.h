@@ -71,16 +71,20 @@ accrt_status_t accrt_finish_stream(accrt_stream_t* stream);
 /* ---- Programs ---- */
 
 typedef struct accrt_program_image {
-  accrt_kernel_pack_t* pack;     /* host ELF */
+  accrt_kernel_pack_t* pack;     /* host ELF, packs outside the bundle */
   accrt_driver_module_t* module; /* any other kind */
   bool loaded;
+  bool refused;
+  char refusal[240]; /* why its variants are passed over */
 } accrt_program_image_t;
 
 /* A variant that can run on the device, with its code. */
 typedef struct accrt_program_variant {
-  uint32_t index; /* in VARIANTS */
-  const accrt_driver_kernel_t* kernel;
-  accrt_driver_kernel_t own; /* what `kernel` points to for kernels of modules */
+  uint32_t index;                           /* in VARIANTS */
+  const accrt_driver_kernel_t* kernel;      /* NULL for an operator */
+  const accrt_driver_operator_t* operation; /* NULL for a kernel */
+  accrt_driver_kernel_t own;                /* what `kernel` points to for kernels of modules */
+  accrt_kernel_def_t definition; /* of `own`: what is declared, and how the variant is launched */
 } accrt_program_variant_t;
 
 typedef struct accrt_program_kernel {
@@ -90,6 +94,17 @@ typedef struct accrt_program_kernel {
   uint32_t variant_count;
   uint32_t variant_capacity;
 } accrt_program_kernel_t;
+
+/* What calls on this device can lead to. The rest of a bundle (functions for other drivers, and what only they use) is neither
+ * loaded nor placed. */
+typedef struct accrt_program_reach {
+  uint8_t* functions;  /* by index: ACCRT_REACH_* */
+  uint8_t* kernels;    /* by index: 1 or 0 */
+  uint8_t* components; /* by index: 1 for what calls use; what only prepare functions read is 0 */
+} accrt_program_reach_t;
+#define ACCRT_REACH_RUN 1u /* a call of a user leads here */
+#define ACCRT_REACH_PREPARE                                                                        \
+  2u /* a prepare function that makes what calls use, or what that calls */
 
 /* What is known of a function before any call. */
 typedef struct accrt_program_function {
@@ -117,6 +132,9 @@ struct accrt_program {
   char* variant_override; /* or NULL */
   accrt_program_image_t* images;
   accrt_program_kernel_t* kernels;
+  char**
+      refusals; /* by variant: why its code cannot be used here although it fits; NULL where it can */
+  accrt_program_reach_t reach;
   accrt_program_function_t* functions;
   accrt_mutex_t
       weights_lock; /* guards `weights`, for the moment of exchanging or retaining it only */
@@ -160,21 +178,37 @@ accrt_status_t accrt_program_find_function(const accrt_program_t* program, const
 accrt_status_t accrt_program_functions_create(accrt_program_t* program);
 void accrt_program_functions_destroy(accrt_program_t* program);
 
+/* ---- What this device needs of the bundle (reachable.c) ---- */
+
+/* ACCRT_ERROR_NO_VARIANT when a constant that is used is made by prepare functions of other drivers alone. */
+accrt_status_t accrt_program_reach_create(accrt_program_t* program);
+void accrt_program_reach_destroy(accrt_program_t* program);
+/* False for what only functions for other devices use, or prepare functions read: it needs no place on the device. */
+static inline bool accrt_program_uses_component(const accrt_program_t* program,
+                                                uint32_t component) {
+  return program->reach.components[component] != 0;
+}
+
 /* ---- Code: which variants can run here, and their kernels ---- */
 
 accrt_status_t accrt_program_kernels_create(accrt_program_t* program);
 void accrt_program_kernels_destroy(accrt_program_t* program);
-/* The image's code, loaded once. `variant` is the one that needs it. */
-accrt_status_t accrt_program_load_image(accrt_program_t* program, const accx_variant_t* variant);
+/* Loads the variant's image (once), finds its kernel in it and checks that against the declaration. `out_refusal` (of
+ * capacity_bytes) gets text when the variant is to be passed over, with ACCRT_OK: code that the driver has no use for here, a
+ * pack that is not installed. */
+accrt_status_t accrt_program_load_variant(accrt_program_t* program, uint32_t kernel,
+                                          accrt_program_variant_t* variant, char* out_refusal,
+                                          size_t capacity_bytes);
 void accrt_program_images_destroy(accrt_program_t* program);
-/* Finds the variant's kernel in its image and checks it against the declaration. */
-accrt_status_t accrt_program_find_kernel(accrt_program_t* program, uint32_t kernel,
-                                         accrt_program_variant_t* variant);
 /* Order of preference: negative when `a` comes before `b`. */
 int accrt_variant_compare(const accrt_program_t* program, uint32_t a, uint32_t b);
 /* True when the variant can run on the program's device; else writes why not. */
 bool accrt_variant_fits(const accrt_program_t* program, const accx_variant_t* variant,
                         char* why_not, size_t capacity_bytes);
+
+/* The same, and its code could be loaded. */
+bool accrt_variant_usable(const accrt_program_t* program, uint32_t variant, char* why_not,
+                          size_t capacity_bytes);
 
 /* Text that grows in a buffer of fixed size and is cut at its end. */
 typedef struct accrt_text {
@@ -414,10 +448,10 @@ typedef struct accrt_call_argument {
   uint64_t capacity_bytes; /* results of the runtime's own: of the buffer */
   int64_t shape[ACCRT_MAX_RANK];
   int64_t scalar;
-  bool bound;  /* by the caller */
-  bool own;    /* a result that the runtime allocated */
-  bool shared; /* a result that has its input's storage (MUST alias, not bound) */
-  bool staged_shared; /* `staged` is an input's */
+  bool bound;             /* by the caller */
+  bool own;               /* a result that the runtime allocated */
+  bool shared;            /* a result that has its input's storage (MUST alias, not bound) */
+  bool staged_shared;     /* `staged` is an input's */
   accrt_buffer_t* staged; /* on the device, for plain memory that it does not reach; or NULL */
   uint64_t staged_address;
   uint64_t staged_bytes;

@@ -69,9 +69,9 @@ static accrt_status_t fail_no_variant(const accrt_program_t* program, uint32_t k
   char bytes[400] = "";
   accrt_text_t text = {bytes, sizeof bytes, 0};
   for (uint32_t i = 0; i < record->variant_count; ++i) {
-    char why_not[160] = "";
+    char why_not[240] = "";
     const uint32_t index = record->variant_first + i;
-    (void)accrt_variant_fits(program, &program->tables->variants[index], why_not, sizeof why_not);
+    (void)accrt_variant_usable(program, index, why_not, sizeof why_not);
     accrt_text_add(&text, "%s", i == 0 ? "" : "; ");
     describe_variant(program, kernel, index, &text);
     accrt_text_add(&text, "%s", why_not);
@@ -80,16 +80,6 @@ static accrt_status_t fail_no_variant(const accrt_program_t* program, uint32_t k
                     accrt_program_string(program, record->name),
                     accrt_device_facts(program->device)->name,
                     record->variant_count == 0 ? "it has no variants" : bytes);
-}
-
-/* Variants after one that needs nothing of the arguments are never chosen: their code is not loaded. */
-static void drop_unreachable(const accrt_program_t* program, accrt_program_kernel_t* kernel) {
-  for (uint32_t i = 0; i < kernel->variant_count; ++i) {
-    if (program->tables->variants[kernel->variants[i].index].predicate_count != 0)
-      continue;
-    kernel->variant_count = i + 1;
-    return;
-  }
 }
 
 static accrt_status_t choose_variants(accrt_program_t* program, uint32_t index) {
@@ -109,25 +99,37 @@ static accrt_status_t choose_variants(accrt_program_t* program, uint32_t index) 
       insert_variant(program, kernel, variant);
     }
   }
-  if (kernel->variant_count == 0)
-    return fail_no_variant(program, index);
-  drop_unreachable(program, kernel);
-  return ACCRT_OK;
+  return kernel->variant_count != 0 ? ACCRT_OK : fail_no_variant(program, index);
 }
 
+/* Loads the variants in their order and keeps those that can be used. What comes after one that needs nothing of the arguments
+ * is never chosen: its code is not loaded. */
 static accrt_status_t load_variants(accrt_program_t* program, uint32_t index) {
   accrt_program_kernel_t* kernel = &program->kernels[index];
-  accrt_status_t status = ACCRT_OK;
-  for (uint32_t i = 0; i < kernel->variant_count && status == ACCRT_OK; ++i) {
-    status =
-        accrt_program_load_image(program, &program->tables->variants[kernel->variants[i].index]);
-    if (status == ACCRT_OK)
-      status = accrt_program_find_kernel(program, index, &kernel->variants[i]);
+  const uint32_t candidates = kernel->variant_count;
+  kernel->variant_count = 0;
+  for (uint32_t i = 0; i < candidates; ++i) {
+    const uint32_t variant = kernel->variants[i].index;
+    accrt_program_variant_t* place = &kernel->variants[kernel->variant_count];
+    memset(place, 0, sizeof *place);
+    place->index = variant;
+    char refusal[240] = "";
+    accrt_status_t status =
+        accrt_program_load_variant(program, index, place, refusal, sizeof refusal);
+    if (status == ACCRT_OK && refusal[0] != '\0')
+      status = accrt_copy_string(program->allocator, refusal, &program->refusals[variant]);
+    if (status != ACCRT_OK)
+      return status;
+    if (refusal[0] != '\0')
+      continue;
+    ++kernel->variant_count;
+    if (program->tables->variants[variant].predicate_count == 0)
+      break;
   }
-  return status;
+  return kernel->variant_count != 0 ? ACCRT_OK : fail_no_variant(program, index);
 }
 
-accrt_status_t accrt_program_kernels_create(accrt_program_t* program) {
+static accrt_status_t allocate(accrt_program_t* program) {
   const accrt_bundle_tables_t* tables = program->tables;
   void* memory;
   accrt_status_t status =
@@ -135,17 +137,32 @@ accrt_status_t accrt_program_kernels_create(accrt_program_t* program) {
   if (status != ACCRT_OK)
     return status;
   program->images = memory;
+  status = accrt_alloc_array(program->allocator, tables->variant_count, sizeof *program->refusals,
+                             &memory);
+  if (status != ACCRT_OK)
+    return status;
+  program->refusals = memory;
   status = accrt_alloc_array(program->allocator, tables->kernel_count, sizeof *program->kernels,
                              &memory);
   program->kernels = memory;
+  return status;
+}
+
+accrt_status_t accrt_program_kernels_create(accrt_program_t* program) {
+  const accrt_bundle_tables_t* tables = program->tables;
+  accrt_status_t status = allocate(program);
   for (uint32_t i = 0; i < tables->kernel_count && status == ACCRT_OK; ++i) {
+    if (!program->reach.kernels[i])
+      continue;
     status = declare(program, i);
     if (status == ACCRT_OK)
       status = choose_variants(program, i);
   }
   /* All refusals first: code is loaded only for a bundle that can run. */
-  for (uint32_t i = 0; i < tables->kernel_count && status == ACCRT_OK; ++i)
-    status = load_variants(program, i);
+  for (uint32_t i = 0; i < tables->kernel_count && status == ACCRT_OK; ++i) {
+    if (program->reach.kernels[i])
+      status = load_variants(program, i);
+  }
   return status;
 }
 
@@ -154,7 +171,7 @@ void accrt_program_kernels_destroy(accrt_program_t* program) {
   if (program->kernels != NULL) {
     for (uint32_t i = 0; i < tables->kernel_count; ++i) {
       accrt_program_kernel_t* kernel = &program->kernels[i];
-      accrt_free_array(program->allocator, kernel->params, tables->kernels[i].parameter_count,
+      accrt_free_array(program->allocator, kernel->params, kernel->declared.param_count,
                        sizeof *kernel->params);
       accrt_free_array(program->allocator, kernel->variants, kernel->variant_capacity,
                        sizeof *kernel->variants);
@@ -162,6 +179,10 @@ void accrt_program_kernels_destroy(accrt_program_t* program) {
   }
   accrt_free_array(program->allocator, program->kernels, tables->kernel_count,
                    sizeof *program->kernels);
+  for (uint32_t i = 0; program->refusals != NULL && i < tables->variant_count; ++i)
+    accrt_free_string(program->allocator, program->refusals[i]);
+  accrt_free_array(program->allocator, program->refusals, tables->variant_count,
+                   sizeof *program->refusals);
   accrt_program_images_destroy(program);
 }
 
@@ -188,11 +209,11 @@ static void explain(const accrt_program_t* program, uint32_t kernel, uint32_t ch
   const accx_kernel_t* record = &program->tables->kernels[kernel];
   for (uint32_t i = 0; i < record->variant_count; ++i) {
     const uint32_t index = record->variant_first + i;
-    char why_not[160] = "";
+    char why_not[240] = "";
     if (i != 0)
       accrt_text_add(text, "; ");
     describe_variant(program, kernel, index, text);
-    if (!accrt_variant_fits(program, &program->tables->variants[index], why_not, sizeof why_not)) {
+    if (!accrt_variant_usable(program, index, why_not, sizeof why_not)) {
       accrt_text_add(text, "%s", why_not);
     } else if (index == chosen) {
       accrt_text_add(text, "chosen");
@@ -220,6 +241,11 @@ accrt_status_t accrt_program_variant(accrt_program_t* program, uint32_t kernel,
   if (kernel >= program->tables->kernel_count) {
     return ACCRT_FAIL(OUT_OF_RANGE, "kernel %" PRIu32 " of %" PRIu32, kernel,
                       program->tables->kernel_count);
+  }
+  if (!program->reach.kernels[kernel]) {
+    return ACCRT_FAIL(NO_VARIANT, "kernel '%s': no function for %s uses it",
+                      accrt_program_string(program, program->tables->kernels[kernel].name),
+                      accrt_device_facts(program->device)->name);
   }
   const uint32_t chosen = default_variant(program, kernel);
   accrt_text_t line = {text, (size_t)capacity_bytes, 0};

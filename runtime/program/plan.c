@@ -1,7 +1,7 @@
 /* runtime/program/plan.c - making a plan: from a request to the driver's list, and giving it back.
  *
- * A plan holds no address: arguments, constants, states and the arena come by the binding table of each execution. In format
- * 0.1 all commands of a function run on the device, so that a plan is one list; a host operator would split it.
+ * A plan holds no address: arguments, constants, states and the arena come by the binding table of each execution. All commands of
+ * a function, host operators included, are one list of the driver's, which splits it where it must.
  */
 #include <string.h>
 
@@ -17,6 +17,7 @@ static accrt_status_t builder_init(accrt_plan_builder_t* builder,
   builder->tables = request->program->tables;
   builder->allocator = request->program->allocator;
   builder->plan = plan;
+  builder->workspace_last = ACCX_NONE;
   accrt_graph_init(&builder->graph, builder->allocator);
   void* memory;
   accrt_status_t status = accrt_alloc_array(
@@ -52,6 +53,8 @@ static void builder_deinit(accrt_plan_builder_t* builder) {
                    sizeof *builder->scalar_of_node);
   accrt_free_array(allocator, builder->predecessors, builder->predecessor_capacity,
                    sizeof *builder->predecessors);
+  accrt_free_array(allocator, builder->workspace_users, builder->workspace_user_capacity,
+                   sizeof *builder->workspace_users);
   accrt_free_array(allocator, builder->argument_bindings, argument_count,
                    sizeof *builder->argument_bindings);
   accrt_free_array(allocator, builder->component_bindings, builder->tables->component_count,
@@ -185,11 +188,21 @@ static accrt_status_t create_list(accrt_plan_builder_t* builder) {
   if (plan->command_count == 0)
     return ACCRT_OK;
   accrt_device_t* device = builder->program->device;
+  void* memory;
+  accrt_status_t status =
+      accrt_zone_take(&plan->zone, plan->binding_count, sizeof(uint32_t), &memory);
+  if (status != ACCRT_OK)
+    return status;
+  uint32_t* flags = memory;
+  /* All but the arguments of a call stay from call to call. */
+  for (uint32_t i = 0; i < plan->binding_count; ++i)
+    flags[i] = plan->bindings[i].kind != ACCRT_PLAN_ARGUMENT ? ACCRT_DRIVER_BINDING_STABLE : 0;
   const accrt_driver_list_info_t info = {.struct_size = (uint32_t)sizeof info,
                                          .command_count = plan->command_count,
                                          .commands = plan->commands,
                                          .binding_count = plan->binding_count,
                                          .scalar_count = plan->scalar_count,
+                                         .binding_flags = flags,
                                          .name =
                                              accrt_function_name(builder->program, plan->function)};
   return accrt_device_driver_table(device)->list_create(accrt_device_driver_device(device), &info,
@@ -253,6 +266,8 @@ static accrt_status_t build(accrt_plan_builder_t* builder) {
   accrt_frame_leave(&frame);
   if (status == ACCRT_OK)
     status = builder->graph.status;
+  if (status == ACCRT_OK)
+    status = accrt_plan_place_workspace(builder);
   builder->plan->arena_bytes = builder->arena_bytes;
   if (status != ACCRT_OK || builder->request->measure_only)
     return status;

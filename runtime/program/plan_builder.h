@@ -79,6 +79,11 @@ typedef struct accrt_plan_builder {
   uint32_t edge_count;
   uint64_t work;
   uint64_t arena_bytes;
+  uint64_t workspace_bytes; /* what the largest operator asks for */
+  uint32_t workspace_last;  /* the last command that uses it, or NONE */
+  uint32_t workspace_user_count;
+  uint32_t* workspace_users; /* commands whose range in it is to be moved behind the arena */
+  size_t workspace_user_capacity;
 } accrt_plan_builder_t;
 
 /* ---- plan_frame.c ---- */
@@ -150,9 +155,25 @@ typedef struct accrt_plan_operand {
 /* The first variant whose predicates are proved; ACCRT_ERROR_NO_VARIANT says for each why not. */
 accrt_status_t accrt_plan_choose_variant(const accrt_plan_builder_t* builder, uint32_t kernel,
                                          const accrt_plan_operand_t* operands,
-                                         const accrt_driver_kernel_t** out_kernel);
+                                         const accrt_program_variant_t** out_variant);
+
+/* ---- plan_operator.c ---- */
+
+/* What an operator is prepared for must stay: ACCRT_ERROR_UNSUPPORTED for a tensor whose shape is patched. */
+accrt_status_t accrt_plan_check_operator(const accrt_plan_builder_t* builder,
+                                         const accrt_frame_t* frame,
+                                         const accx_dispatch_t* dispatch);
+/* Appends an operator (when only measuring: asks for its workspace), with builder->predecessors and whoever had the workspace. */
+accrt_status_t accrt_plan_append_operator(accrt_plan_builder_t* builder,
+                                          accrt_driver_invoke_t* invoke, const char* name,
+                                          uint32_t* out_index);
+/* Once all commands are there: the workspace gets its place behind the arena, which grows by it. */
+accrt_status_t accrt_plan_place_workspace(accrt_plan_builder_t* builder);
 
 /* ---- plan_flatten.c ---- */
+
+/* Puts a command into builder->predecessors, which ascend; NONE is nothing. */
+accrt_status_t accrt_plan_add_predecessor(accrt_plan_builder_t* builder, uint32_t flat);
 
 /* Walks the entry function. */
 accrt_status_t accrt_plan_flatten(accrt_plan_builder_t* builder, accrt_frame_t* frame);

@@ -291,7 +291,8 @@ static accrt_status_t sum_up(accrt_program_t* program, const by_name_t* by_name,
     fits = fits && add(shares_input ? 0 : plan->result_bytes[i], &estimate->result_bytes);
   }
   for (uint32_t i = 0; i < tables->component_count; ++i) {
-    fits = fits && add(tables->components[i].size_bytes, &estimate->weight_bytes);
+    if (accrt_program_uses_component(program, i))
+      fits = fits && add(tables->components[i].size_bytes, &estimate->weight_bytes);
   }
   estimate->transient_bytes = plan->arena_bytes;
   return fits ? ACCRT_OK : ACCRT_FAIL(OVERFLOW, "the sum of the sizes does not fit 64 bits");

@@ -27,7 +27,7 @@ static accrt_status_t walk_block(accrt_plan_builder_t* builder, accrt_frame_t* f
 
 /* ---- Sets of predecessors ---- */
 
-static accrt_status_t add_predecessor(accrt_plan_builder_t* builder, uint32_t flat) {
+accrt_status_t accrt_plan_add_predecessor(accrt_plan_builder_t* builder, uint32_t flat) {
   if (flat == ACCX_NONE)
     return ACCRT_OK;
   uint32_t place = builder->predecessor_count;
@@ -60,13 +60,13 @@ static accrt_status_t gather(walk_t* walk, uint32_t index) {
   for (uint32_t i = 0; i < command->predecessor_count && status == ACCRT_OK; ++i) {
     follows_entry = follows_entry || predecessors[i] >= walk->after;
     walk->open[predecessors[i]] = 0;
-    status = add_predecessor(builder, walk->complete[predecessors[i]]);
+    status = accrt_plan_add_predecessor(builder, walk->complete[predecessors[i]]);
   }
   if (status != ACCRT_OK || follows_entry)
     return status;
   if (index > walk->after && walk->commands[walk->after]->opcode == ACCX_COMMAND_BARRIER)
     walk->open[walk->after] = 0;
-  return add_predecessor(builder, walk->entry);
+  return accrt_plan_add_predecessor(builder, walk->entry);
 }
 
 /* One point after all that was gathered: one of them, or a marker. */
@@ -92,10 +92,10 @@ static accrt_status_t join_open(walk_t* walk, uint32_t count, const char* name,
     if (!walk->open[i])
       continue;
     is_empty = is_empty && walk->complete[i] == ACCX_NONE;
-    status = add_predecessor(builder, walk->complete[i]);
+    status = accrt_plan_add_predecessor(builder, walk->complete[i]);
   }
   if (status == ACCRT_OK && is_empty)
-    status = add_predecessor(builder, walk->entry);
+    status = accrt_plan_add_predecessor(builder, walk->entry);
   return status != ACCRT_OK ? status : join(builder, name, out_flat);
 }
 
@@ -165,7 +165,7 @@ static accrt_status_t expand(walk_t* walk, const accx_command_t* command, uint32
   accrt_plan_builder_t* builder = walk->builder;
   accrt_status_t status = ACCRT_OK;
   if (command->opcode == ACCX_COMMAND_CALL)
-    status = add_predecessor(builder, walk->frame->last_call);
+    status = accrt_plan_add_predecessor(builder, walk->frame->last_call);
   uint32_t entry = ACCX_NONE;
   const char* const name =
       command->name != 0 ? accrt_program_string(builder->program, command->name) : "join";
@@ -209,6 +209,19 @@ static accrt_status_t walk_barrier(walk_t* walk, uint32_t index) {
   return status;
 }
 
+/* Of all that a leaf does, only an operator's workspace takes memory. */
+static bool needs_measuring(const accrt_plan_builder_t* builder, const accx_command_t* command) {
+  if (command->opcode != ACCX_COMMAND_DISPATCH)
+    return false;
+  const accx_dispatch_t* dispatch = accx_command_fields(command);
+  const accrt_program_kernel_t* kernel = &builder->program->kernels[dispatch->kernel];
+  for (uint32_t i = 0; i < kernel->variant_count; ++i) {
+    if (kernel->variants[i].operation != NULL)
+      return true;
+  }
+  return false;
+}
+
 static accrt_status_t walk_command(walk_t* walk, uint32_t index) {
   const accx_command_t* command = walk->commands[index];
   walk->open[index] = 1;
@@ -220,7 +233,7 @@ static accrt_status_t walk_command(walk_t* walk, uint32_t index) {
     return status;
   if (!is_leaf(command))
     return expand(walk, command, &walk->complete[index]);
-  if (walk->builder->request->measure_only)
+  if (walk->builder->request->measure_only && !needs_measuring(walk->builder, command))
     return ACCRT_OK;
   return accrt_plan_lower(walk->builder, walk->frame, command, &walk->complete[index]);
 }

@@ -53,7 +53,9 @@ typedef struct lowering {
   const accx_dispatch_t* record;
   const accrt_kernel_def_t* declared;
   accrt_plan_operand_t operands[ACCRT_KERNEL_MAX_PARAMS];
+  const accrt_program_variant_t* variant;
   unsigned char* params; /* template of the block */
+  const accrt_driver_patch_t* patches;
 } lowering_t;
 
 static accrt_status_t add_patch(accrt_plan_builder_t* builder, const accrt_driver_patch_t* patch) {
@@ -265,8 +267,8 @@ static accrt_status_t lower_grid(lowering_t* lowering, accrt_driver_dispatch_t* 
   return status;
 }
 
-/* Gives the dispatch its block and its patches, both in the plan's zone. */
-static accrt_status_t lower_params(lowering_t* lowering, accrt_driver_dispatch_t* dispatch) {
+/* Makes the block and its patches, both in the plan's zone. */
+static accrt_status_t lower_params(lowering_t* lowering) {
   accrt_plan_builder_t* builder = lowering->builder;
   void* memory;
   accrt_status_t status =
@@ -278,16 +280,31 @@ static accrt_status_t lower_params(lowering_t* lowering, accrt_driver_dispatch_t
   }
   if (status != ACCRT_OK)
     return status;
-  dispatch->params = lowering->params;
-  dispatch->params_size_bytes = lowering->declared->params_size_bytes;
   status = accrt_zone_take(&builder->plan->zone, builder->patch_count, sizeof *builder->patches,
                            &memory);
   if (status != ACCRT_OK || builder->patch_count == 0)
     return status;
   memcpy(memory, builder->patches, builder->patch_count * sizeof *builder->patches);
-  dispatch->patches = memory;
-  dispatch->patch_count = builder->patch_count;
+  lowering->patches = memory;
   return ACCRT_OK;
+}
+
+/* A grid means nothing to an operator. */
+static accrt_status_t lower_operator(lowering_t* lowering, const char* name, uint32_t* out_index) {
+  accrt_plan_builder_t* builder = lowering->builder;
+  accrt_status_t status = accrt_plan_check_operator(builder, lowering->frame, lowering->record);
+  if (status == ACCRT_OK)
+    status = lower_params(lowering);
+  if (status != ACCRT_OK)
+    return status;
+  accrt_driver_invoke_t invoke;
+  memset(&invoke, 0, sizeof invoke);
+  invoke.operation = lowering->variant->operation;
+  invoke.params = lowering->params;
+  invoke.params_size_bytes = lowering->declared->params_size_bytes;
+  invoke.patches = lowering->patches;
+  invoke.patch_count = builder->patch_count;
+  return accrt_plan_append_operator(builder, &invoke, name, out_index);
 }
 
 static accrt_status_t lower_dispatch(accrt_plan_builder_t* builder, const accrt_frame_t* frame,
@@ -297,7 +314,9 @@ static accrt_status_t lower_dispatch(accrt_plan_builder_t* builder, const accrt_
   lowering.frame = frame;
   lowering.record = accx_command_fields(command);
   lowering.declared = &builder->program->kernels[lowering.record->kernel].declared;
+  lowering.variant = NULL;
   lowering.params = NULL;
+  lowering.patches = NULL;
   accrt_driver_command_t result;
   memset(&result, 0, sizeof result);
   result.opcode = ACCRT_DRIVER_COMMAND_DISPATCH;
@@ -309,14 +328,24 @@ static accrt_status_t lower_dispatch(accrt_plan_builder_t* builder, const accrt_
   }
   if (status == ACCRT_OK) {
     status = accrt_plan_choose_variant(builder, lowering.record->kernel, lowering.operands,
-                                       &result.as.dispatch.kernel);
+                                       &lowering.variant);
   }
+  if (status == ACCRT_OK && lowering.variant->operation != NULL)
+    return lower_operator(&lowering, result.name, out_index);
+  if (status != ACCRT_OK || builder->request->measure_only)
+    return status;
+  if (status == ACCRT_OK)
+    result.as.dispatch.kernel = lowering.variant->kernel;
   if (status == ACCRT_OK)
     status = zero_workspaces(&lowering, result.name);
   if (status == ACCRT_OK)
     status = lower_grid(&lowering, &result.as.dispatch);
   if (status == ACCRT_OK)
-    status = lower_params(&lowering, &result.as.dispatch);
+    status = lower_params(&lowering);
+  result.as.dispatch.params = lowering.params;
+  result.as.dispatch.params_size_bytes = lowering.declared->params_size_bytes;
+  result.as.dispatch.patches = lowering.patches;
+  result.as.dispatch.patch_count = builder->patch_count;
   return status != ACCRT_OK ? status : accrt_plan_append(builder, &result, out_index);
 }
 

@@ -83,10 +83,11 @@ static accrt_status_t fail_no_variant(const accrt_plan_builder_t* builder, uint3
   accrt_text_t text = {bytes, sizeof bytes, 0};
   for (uint32_t i = 0; i < record->variant_count; ++i) {
     const accx_variant_t* variant = &builder->tables->variants[record->variant_first + i];
-    char why_not[160] = "";
+    char why_not[240] = "";
     accrt_text_add(&text, "%svariant %" PRIu32 " (%s): ", i == 0 ? "" : "; ", i,
                    accrt_program_string(builder->program, variant->arch));
-    if (!accrt_variant_fits(builder->program, variant, why_not, sizeof why_not)) {
+    if (!accrt_variant_usable(builder->program, record->variant_first + i, why_not,
+                              sizeof why_not)) {
       accrt_text_add(&text, "%s", why_not);
       continue;
     }
@@ -100,13 +101,13 @@ static accrt_status_t fail_no_variant(const accrt_plan_builder_t* builder, uint3
 
 accrt_status_t accrt_plan_choose_variant(const accrt_plan_builder_t* builder, uint32_t kernel,
                                          const accrt_plan_operand_t* operands,
-                                         const accrt_driver_kernel_t** out_kernel) {
+                                         const accrt_program_variant_t** out_variant) {
   const accrt_program_kernel_t* candidates = &builder->program->kernels[kernel];
   for (uint32_t i = 0; i < candidates->variant_count; ++i) {
     const accx_variant_t* variant = &builder->tables->variants[candidates->variants[i].index];
     if (failing_predicate(builder, variant, operands) != NULL)
       continue;
-    *out_kernel = candidates->variants[i].kernel;
+    *out_variant = &candidates->variants[i];
     return ACCRT_OK;
   }
   return fail_no_variant(builder, kernel, operands);

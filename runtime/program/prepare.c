@@ -16,12 +16,14 @@ typedef struct preparation {
   accrt_buffer_t* arena;
   uint64_t arena_address;
   accrt_driver_binding_t* bindings;
+  uint8_t* borrowed; /* by component: put into its place for prepare functions alone */
 } preparation_t;
 
 static bool is_missing(const preparation_t* preparation, uint32_t function) {
   const accrt_bundle_tables_t* tables = preparation->program->tables;
   const accx_function_t* record = &tables->functions[function];
-  if ((record->flags & ACCX_FUNCTION_PREPARE) == 0 || record->result_count == 0)
+  if ((record->flags & ACCX_FUNCTION_PREPARE) == 0 ||
+      (preparation->program->reach.functions[function] & ACCRT_REACH_PREPARE) == 0)
     return false;
   const accx_argument_t* results =
       accrt_function_arguments(preparation->program, function) + record->input_count;
@@ -100,11 +102,14 @@ static accrt_status_t allocate_arena(preparation_t* preparation) {
 
 static accrt_status_t bind_weight(preparation_t* preparation, uint32_t component,
                                   accrt_driver_binding_t* out_binding) {
+  const accrt_weight_component_t* weight = &preparation->weights->components[component];
+  const bool was_ready = weight->ready;
   const accrt_status_t status =
       accrt_weights_place(preparation->program, preparation->weights, component);
   if (status != ACCRT_OK)
     return status;
-  const accrt_weight_component_t* weight = &preparation->weights->components[component];
+  if (!was_ready && !accrt_program_uses_component(preparation->program, component))
+    preparation->borrowed[component] = 1;
   if (!weight->ready)
     return ACCRT_FAIL(INVALID_FORMAT, "it reads a constant that a later function makes");
   out_binding->address = weight->address;
@@ -191,17 +196,34 @@ static accrt_status_t run_function(preparation_t* preparation) {
   return status;
 }
 
+/* What only prepare functions read goes back: the bundle has it still. */
+static void give_back(const preparation_t* preparation) {
+  for (uint32_t i = 0; i < preparation->weights->count; ++i) {
+    if (!preparation->borrowed[i])
+      continue;
+    accrt_weight_component_t* component = &preparation->weights->components[i];
+    accrt_buffer_unref(component->buffer);
+    memset(component, 0, sizeof *component);
+  }
+}
+
 accrt_status_t accrt_prepare_run(accrt_program_t* program, accrt_weights_t* weights) {
   preparation_t preparation;
   memset(&preparation, 0, sizeof preparation);
   preparation.program = program;
   preparation.weights = weights;
-  accrt_status_t status = ACCRT_OK;
+  void* borrowed;
+  accrt_status_t status = accrt_alloc_array(program->allocator, weights->count, 1, &borrowed);
+  if (status != ACCRT_OK)
+    return status;
+  preparation.borrowed = borrowed;
   for (uint32_t i = 0; i < program->tables->function_count && status == ACCRT_OK; ++i) {
     preparation.function = i;
     if (is_missing(&preparation, i))
       status = run_function(&preparation);
   }
   accrt_stream_release(preparation.stream);
+  give_back(&preparation);
+  accrt_free_array(program->allocator, borrowed, weights->count, 1);
   return status;
 }

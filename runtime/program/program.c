@@ -9,6 +9,7 @@ static void destroy(accrt_program_t* program) {
   accrt_weights_release(program->weights);
   accrt_program_functions_destroy(program);
   accrt_program_kernels_destroy(program);
+  accrt_program_reach_destroy(program);
   accrt_free_string(allocator, program->variant_override);
   accrt_bundle_unref(program->bundle);
   accrt_free(allocator, program, sizeof *program);
@@ -28,6 +29,8 @@ static accrt_status_t fill(accrt_program_t* program, const accrt_program_options
       accrt_copy_string(program->allocator, options->variant_override, &program->variant_override);
   if (status == ACCRT_OK)
     status = accrt_program_functions_create(program);
+  if (status == ACCRT_OK)
+    status = accrt_program_reach_create(program);
   if (status == ACCRT_OK)
     status = accrt_program_kernels_create(program);
   return status != ACCRT_OK ? status : make_weights(program);

@@ -34,6 +34,41 @@ static int x86_level(const char* arch) {
   return 0;
 }
 
+/* "sm_90", "sm_90a", "compute_100f": number and suffix. */
+typedef struct sm_arch {
+  uint32_t number; /* 10 * major + minor; 0: it is no such name */
+  char suffix;     /* '\0' when there is none */
+} sm_arch_t;
+
+static sm_arch_t sm_arch(const char* arch) {
+  static const char* const prefixes[2] = {"sm_", "compute_"};
+  sm_arch_t result = {0, '\0'};
+  const char* at = NULL;
+  for (int i = 0; i < 2 && at == NULL; ++i) {
+    const size_t length = strlen(prefixes[i]);
+    at = strncmp(arch, prefixes[i], length) == 0 ? arch + length : NULL;
+  }
+  uint32_t number = 0;
+  int digits = 0;
+  for (; at != NULL && *at >= '0' && *at <= '9' && digits < 4; ++at, ++digits)
+    number = number * 10 + (uint32_t)(*at - '0');
+  if (digits < 2 || (*at != '\0' && at[1] != '\0'))
+    return result;
+  result.number = number;
+  result.suffix = *at;
+  return result;
+}
+
+/* Machine code runs on the later minors of its major; what uses features of one architecture alone (sm_90a) on that one. */
+static bool sm_runs(uint32_t arch_kind, sm_arch_t code, uint32_t device) {
+  if (code.suffix == 'a')
+    return code.number == device;
+  const bool same_family = code.number / 10 == device / 10 && code.number <= device;
+  if (code.suffix == 'f' || arch_kind == ACCX_ARCH_FAMILY)
+    return same_family;
+  return arch_kind == ACCX_ARCH_PORTABLE ? code.number <= device : code.number == device;
+}
+
 /* Whether code for `arch` runs on a device of architecture `device_arch`, family rules applied. */
 static bool family_contains(const char* arch, const char* device_arch) {
   if (strcmp(arch, device_arch) == 0)
@@ -68,14 +103,39 @@ static void add_feature_names(accrt_text_t* text, uint64_t missing) {
 }
 
 static bool arch_fits(const accx_variant_t* variant, const char* arch, const char* device_arch) {
+  const sm_arch_t code = sm_arch(arch);
+  const sm_arch_t device = sm_arch(device_arch);
+  if (code.number != 0 && device.number != 0)
+    return sm_runs(variant->arch_kind, code, device.number);
   switch (variant->arch_kind) {
   case ACCX_ARCH_PORTABLE:
-    return true;
+    return arch[0] == '\0' || family_contains(arch, device_arch);
   case ACCX_ARCH_FAMILY:
     return family_contains(arch, device_arch);
   default:
     return strcmp(arch, device_arch) == 0;
   }
+}
+
+/* What of other devices the code would run on, for messages. */
+static const char* arch_needs(const accx_variant_t* variant) {
+  switch (variant->arch_kind) {
+  case ACCX_ARCH_PORTABLE:
+    return " and it needs its own architecture or a later one";
+  case ACCX_ARCH_EXACT:
+    return " and it needs exactly its own architecture";
+  default:
+    return "";
+  }
+}
+
+/* Device code of a bundle that does not say how it is launched (format 0.1). */
+static bool lacks_launch(const accrt_program_t* program, const accx_variant_t* variant) {
+  const uint32_t kind = program->tables->images[variant->image].kind;
+  if (kind == ACCX_IMAGE_HOST_ELF || kind == ACCX_IMAGE_PACK)
+    return false;
+  const uint32_t index = (uint32_t)(variant - program->tables->variants);
+  return accrt_bundle_launch(program->tables, index) == NULL;
 }
 
 bool accrt_variant_fits(const accrt_program_t* program, const accx_variant_t* variant,
@@ -90,28 +150,44 @@ bool accrt_variant_fits(const accrt_program_t* program, const accx_variant_t* va
   } else if (program->variant_override != NULL && strcmp(arch, program->variant_override) != 0) {
     accrt_text_add(&text, "variant_override asks for %s", program->variant_override);
   } else if (!arch_fits(variant, arch, device->arch)) {
-    accrt_text_add(
-        &text, "the device is %s%s", device->arch,
-        variant->arch_kind == ACCX_ARCH_EXACT ? " and it needs exactly its own architecture" : "");
+    accrt_text_add(&text, "the device is %s%s", device->arch, arch_needs(variant));
   } else if (missing != 0) {
     accrt_text_add(&text, "the device lacks");
     add_feature_names(&text, missing);
   } else if ((variant->required_features & ~ACCX_VARIANT_FEATURES_KNOWN) != 0) {
     accrt_text_add(&text, "it requires features 0x%" PRIx64 " that this library does not know",
                    variant->required_features & ~ACCX_VARIANT_FEATURES_KNOWN);
+  } else if (lacks_launch(program, variant)) {
+    accrt_text_add(&text, "the bundle does not say how to launch it (format 0.1)");
   } else {
     return true;
   }
   return false;
 }
 
-/* More specific architectures first: exact, then families from the larger to the smaller, then portable. */
+bool accrt_variant_usable(const accrt_program_t* program, uint32_t variant, char* why_not,
+                          size_t capacity_bytes) {
+  if (!accrt_variant_fits(program, &program->tables->variants[variant], why_not, capacity_bytes))
+    return false;
+  const char* const refusal = program->refusals[variant];
+  if (refusal == NULL)
+    return true;
+  accrt_text_t text = {why_not, capacity_bytes, 0};
+  accrt_text_add(&text, "%s", refusal);
+  return false;
+}
+
+/* More specific architectures first: exact (with a suffix before without), then families from the larger to the smaller, then
+ * portable ones from the newer to the older, and to those that name none. */
 static int specificity(const accrt_program_t* program, const accx_variant_t* variant) {
-  if (variant->arch_kind == ACCX_ARCH_EXACT)
-    return 100;
-  if (variant->arch_kind == ACCX_ARCH_PORTABLE)
-    return 0;
-  return 10 + x86_level(accrt_program_string(program, variant->arch));
+  const char* const arch = accrt_program_string(program, variant->arch);
+  const sm_arch_t code = sm_arch(arch);
+  const int level = code.number != 0 ? (int)code.number : x86_level(arch);
+  if (variant->arch_kind == ACCX_ARCH_EXACT || code.suffix == 'a')
+    return 1000000 + (code.suffix != '\0');
+  if (variant->arch_kind == ACCX_ARCH_FAMILY)
+    return 100000 + 2 * level + (code.suffix != '\0');
+  return 2 * level;
 }
 
 int accrt_variant_compare(const accrt_program_t* program, uint32_t a, uint32_t b) {

@@ -353,7 +353,7 @@ int main(void) {
   printf(", \"param_count\": [%zu, %zu]", offsetof(accrt_kernel_info_t, param_count), sizeof(((accrt_kernel_info_t*)0)->param_count));
   printf(", \"params_size_bytes\": [%zu, %zu]", offsetof(accrt_kernel_info_t, params_size_bytes), sizeof(((accrt_kernel_info_t*)0)->params_size_bytes));
   printf(", \"local_memory_size_bytes\": [%zu, %zu]", offsetof(accrt_kernel_info_t, local_memory_size_bytes), sizeof(((accrt_kernel_info_t*)0)->local_memory_size_bytes));
-  printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_kernel_info_t, reserved), sizeof(((accrt_kernel_info_t*)0)->reserved));
+  printf(", \"kind\": [%zu, %zu]", offsetof(accrt_kernel_info_t, kind), sizeof(((accrt_kernel_info_t*)0)->kind));
   printf(", \"block\": [%zu, %zu]", offsetof(accrt_kernel_info_t, block), sizeof(((accrt_kernel_info_t*)0)->block));
   printf(", \"cluster\": [%zu, %zu]", offsetof(accrt_kernel_info_t, cluster), sizeof(((accrt_kernel_info_t*)0)->cluster));
   printf("}}\n");

@@ -380,6 +380,11 @@ def one_kernel(image, name="affine", variants=(), **changes):
     code = bundle.image("tests", image)
     for variant in variants or [{"arch_kind": "portable", "entry": changes.get("entry", "")}]:
         kernel.variant(code, **variant)
+    f = bundle.function("use")
+    t = f.transient(256)
+    ranges = {"read": t.read, "write": t.write, "read_write": t.update}
+    arguments = {p.name: 0 if p.kind in ("scalar", "symbol") else ranges[p.access](0, 64) for p in kernel.parameters}
+    f.body.dispatch(kernel, arguments)
     return bundle
 
 
@@ -404,6 +409,9 @@ def refused(image):
     f = bundle.function("broken", prepare=True)
     f.product("y", made)
     f.body.dispatch(kernel, {"code": 5})
+    f = bundle.function("read")
+    y = f.result("y", "u8", [8])
+    f.body.copy(f.constant(made).read(), y.write(), 8)
     yield "broken_prepare", bundle
 
 
@@ -421,6 +429,87 @@ def module_bundle():
     y, w = f.result("y", "i64", [4]), f.result("w", "i64", [4])
     one = f.body.dispatch(kernel, {"y": y.write(), "first": position, "count": 4})
     f.body.copy(f.constant(weight).read(), w.write(), 32, after=[one])
+    return bundle
+
+
+def targets_bundle(image):
+    """One bundle for hosts and for devices of the driver cuda, which the test has: each uses its own functions alone."""
+    bundle = bw.BundleWriter()
+    host = bundle.image("host", image)
+    iota = declare(bundle, "iota").variant(host, arch_kind="portable")
+    device = bundle.kernel("device_iota", PARAMETERS["iota"])
+    # In order of preference: not for this device, refused by the driver, not found in its image, a pack that is nowhere.
+    for name, arch in (("other", "sm_90"), ("refused", "sm_test")):
+        module = bundle.image(f"module.{name}", name.encode() + b"\0", bw.ImageKind.PTX)
+        device.variant(module, driver="cuda", arch=arch, arch_kind="exact", block=64, priority=5)
+    device.variant(bundle.pack("no.such.pack"), driver="cuda", arch_kind="portable", priority=4)
+    module = bundle.image("module", b"module of the test\0", bw.ImageKind.PTX)
+    device.variant(module, driver="cuda", arch="sm_test", arch_kind="exact", entry="too_large", block=1024, priority=3)
+    device.variant(module, driver="cuda", arch="sm_test", arch_kind="exact", block=32, dynamic_shared_bytes=4096)
+
+    source = bundle.constant("source", array.array("q", [1, 2, 3, 4]), shape=(4,))
+    bundle.constant("unused", array.array("q", [9]), shape=(1,))
+    packed = {}
+    for target in ("host", "cuda"):
+        packed[target] = bundle.prepared(f"packed.{target}", 32, dtype="i64", shape=(4,), encoding=bw.Encoding.PLAIN)
+        pack = bundle.function(f"pack.{target}", prepare=True, target=target)
+        x, y = pack.source("x", source), pack.product("y", packed[target])
+        pack.body.copy(x.read(), y.write(), 32)
+    shared = bundle.prepared("shared", 32, dtype="i64", shape=(4,), encoding=bw.Encoding.PLAIN)
+    for target, kernel, first in (("", iota, 50), ("cuda", device, 60)):
+        make = bundle.function("make_shared", prepare=True, target=target)
+        y = make.product("y", shared)
+        make.body.dispatch(kernel, {"y": y.write(), "first": first, "count": 4})
+        part = bundle.function("part", internal=True, target=target)
+        y = part.result("y", "i64", [4])
+        part.body.dispatch(kernel, {"y": y.write(), "first": first + 100, "count": 4})
+        count = bundle.function("count", target=target, doc=f"for {target or 'any device'}")
+        y, p, s = (count.result(name, "i64", [4]) for name in ("y", "packed", "shared"))
+        count.body.call(part, {"y": y.write(0, 32)})
+        count.body.copy(count.constant(packed[target or "host"]).read(), p.write(), 32)
+        count.body.copy(count.constant(shared).read(), s.write(), 32)
+    bundle.function("only_cuda", target="cuda")
+    bundle.function("only_host", target="host")
+    return bundle
+
+
+def operators_bundle():
+    """Functions whose work host operators do, out of a pack that the test registers (runtime/program/operator_test.c)."""
+    bundle = bw.BundleWriter()
+    pack = bundle.pack("test.operators")
+    n = bundle.symbol("n", minimum=1, maximum=4096)
+    rows = bundle.symbol("rows", Class.BUCKET, minimum=1, maximum=16, buckets=[4, 16])
+    times = bundle.symbol("times", Class.RUNTIME, maximum=1000)
+    scale = bundle.kernel("scale", [P("x", "tensor", "read"), P("y", "tensor", "write"), P("times", "symbol"), P("plus", "scalar", size_bytes=4)])
+    scale.variant(pack, arch_kind="portable")
+    fail = bundle.kernel("fail", [P("code", "symbol"), P("where", "scalar", size_bytes=4)]).variant(pack, arch_kind="portable")
+    gone = bundle.kernel("gone", [P("code", "symbol")]).variant(pack, arch_kind="portable", entry="no_such_operator")
+    gone.variant(pack, arch_kind="portable", entry="cuda_only").variant(pack, arch_kind="portable", entry="fail")
+    gone.variant(pack, arch_kind="portable", entry="quiet")
+
+    f = bundle.function("scale", doc="y = x * times + 1, transposed")
+    x, y = f.input("x", "f32", [n, 3]), f.result("y", "f32", [3, n])
+    f.scalar("times", times)
+    f.body.dispatch(scale, {"x": x.read().tensor("f32", (n, 3)), "y": y.write().tensor("f32", (n, 3), (1, n)),
+                            "times": times, "plus": 1.0}, (0, 0, 0))  # fmt: skip
+    f = bundle.function("chain", doc="y = (x * 2 + 1) * 2 + 1, by way of the arena, beside z = x * 2 + 1")
+    x, y, z = f.input("x", "f32", [n]), f.result("y", "f32", [n]), f.result("z", "f32", [n])
+    t = f.transient(n * 4 + 4)
+    view = {"dtype": "f32", "shape": (n,)}
+    common = {"times": 2, "plus": 1.0}
+    first = f.body.dispatch(scale, {"x": x.read().tensor(**view), "y": t.write(0, n * 4).tensor(**view), **common})
+    f.body.dispatch(scale, {"x": t.read(0, n * 4).tensor(**view), "y": y.write().tensor(**view), **common}, after=[first])
+    f.body.dispatch(scale, {"x": x.read().tensor(**view), "y": z.write().tensor(**view), **common})
+    f = bundle.function("bucket", doc="a shape that changes from call to call")
+    x, y = f.input("x", "f32", [rows]), f.result("y", "f32", [rows])
+    f.body.dispatch(scale, {"x": x.read().tensor("f32", (rows,)), "y": y.write().tensor("f32", (rows,)), **common})
+    for name, where in (("fail", 0), ("fail_prepare", 1), ("fail_query", 2)):
+        f = bundle.function(name)
+        f.scalar("times", times)
+        f.body.dispatch(fail, {"code": times, "where": where})
+    f = bundle.function("gone")
+    f.scalar("times", times)
+    f.body.dispatch(gone, {"code": times})
     return bundle
 
 
@@ -449,6 +538,8 @@ def main():
     program(first, second).write(folder / "program.accx")
     damage_data(folder / "program.accx")
     module_bundle().write(folder / "module.accx")
+    targets_bundle(first).write(folder / "targets.accx")
+    operators_bundle().write(folder / "operators.accx")
     wide_bundle().write(folder / "wide.accx")
     for name, bundle in refused(first):
         bundle.write(folder / f"{name}.accx")

@@ -9,10 +9,12 @@
 #include "runtime/core/pack.h"
 #include "runtime/core/struct.h"
 #include "runtime/drivers/common/objects.h"
+#include "runtime/drivers/common/operator.h"
 
 #define MAX_BINDINGS 65535u
 #define MAX_COMMANDS 0x7FFFFFFFu
 #define INLINE_BINDINGS 128u
+#define WORKSPACE_ALIGN 256u /* of an operator's, as accrt/kernel.h promises */
 #define VALUE(number) ((accrt_driver_value_t){.constant = (number), .scalar = ACCRT_DRIVER_NONE})
 
 /* Memory of one command: parameter block, patches, predecessors, text. */
@@ -59,7 +61,15 @@ struct accrt_commands {
       buffers; /* internal references, distinct: named by commands instead of bindings */
   size_t buffer_count, buffer_capacity;
   uint64_t* needed_bytes; /* by binding: how far its ranges reach */
+  /* Of all operators together: a binding behind the caller's, of memory that is the list's own. */
+  uint64_t workspace_bytes;
+  accrt_buffer_t* workspace; /* also among `buffers` */
 };
+
+/* What the driver's list is given at a submission: the caller's bindings, then the workspace. */
+static uint32_t table_count(const accrt_commands_t* commands) {
+  return commands->binding_count + (commands->workspace_bytes != 0);
+}
 
 /* ---- Life ---- */
 
@@ -357,6 +367,57 @@ static accrt_status_t collect_arguments(accrt_commands_t* commands, accrt_kernel
   return ACCRT_OK;
 }
 
+/* Arguments of a kernel or operator while they are recorded. */
+typedef struct recording {
+  addition_t addition;
+  accrt_packing_t packing;
+  bound_range_t ranges[ACCRT_KERNEL_MAX_PARAMS];
+  accrt_buffer_t* buffers[ACCRT_KERNEL_MAX_PARAMS];
+  uint32_t* spare; /* room for one predecessor, in the command's memory */
+} recording_t;
+
+/* Packs the arguments into memory of the command's own. */
+static accrt_status_t record_arguments(accrt_commands_t* commands, accrt_kernel_t* kernel,
+                                       const accrt_kernel_argument_t* arguments,
+                                       uint32_t argument_count,
+                                       const accrt_predecessors_t* predecessors,
+                                       recording_t* recording) {
+  const accrt_kernel_def_t* definition = accrt_kernel_driver_view(kernel)->definition;
+  addition_t* addition = &recording->addition;
+  *addition = (addition_t){.pack = kernel->pack};
+  addition->command.name = definition->name;
+  const size_t params_bytes = (definition->params_size_bytes + 15u) & ~15u;
+  const size_t patches_bytes = argument_count * sizeof(accrt_driver_patch_t);
+  const size_t spare_bytes = 16;
+  accrt_status_t status =
+      make_blob(commands, addition, params_bytes + patches_bytes + spare_bytes, predecessors);
+  if (status != ACCRT_OK)
+    return status;
+  recording->spare =
+      (uint32_t*)(void*)((char*)addition->blob.memory + params_bytes + patches_bytes);
+  recording->packing = (accrt_packing_t){.device = commands->device,
+                                         .kernel = kernel,
+                                         .arguments = arguments,
+                                         .argument_count = argument_count,
+                                         .binding_count = commands->binding_count,
+                                         .block = addition->blob.memory};
+  /* A kernel without parameters may have no memory of its own. */
+  if (argument_count > 0) {
+    recording->packing.patches =
+        (accrt_driver_patch_t*)(void*)((char*)addition->blob.memory + params_bytes);
+  }
+  status = accrt_launch_pack(&recording->packing);
+  if (status == ACCRT_OK) {
+    status = collect_arguments(commands, kernel, arguments, argument_count, recording->ranges,
+                               recording->buffers, addition);
+  }
+  if (recording->packing.patch_count == 0)
+    recording->packing.patches = NULL;
+  if (status != ACCRT_OK)
+    accrt_free(&commands->instance->allocator, addition->blob.memory, addition->blob.size_bytes);
+  return status;
+}
+
 accrt_status_t accrt_commands_dispatch(accrt_commands_t* commands, accrt_kernel_t* kernel,
                                        const uint32_t grid[3],
                                        const accrt_kernel_argument_t* arguments,
@@ -370,42 +431,134 @@ accrt_status_t accrt_commands_dispatch(accrt_commands_t* commands, accrt_kernel_
                               argument_size_bytes);
   if (status != ACCRT_OK)
     return status;
-  const accrt_kernel_def_t* definition = accrt_kernel_driver_view(kernel)->definition;
-  addition_t addition = {.pack = kernel->pack};
-  bound_range_t ranges[ACCRT_KERNEL_MAX_PARAMS];
-  accrt_buffer_t* buffers[ACCRT_KERNEL_MAX_PARAMS];
-  const size_t params_bytes = (definition->params_size_bytes + 15u) & ~15u;
-  status = make_blob(commands, &addition,
-                     params_bytes + argument_count * sizeof(accrt_driver_patch_t), predecessors);
+  recording_t recording;
+  status = record_arguments(commands, kernel, arguments, argument_count, predecessors, &recording);
   if (status != ACCRT_OK)
     return status;
-  accrt_packing_t packing = {.device = commands->device,
-                             .kernel = kernel,
-                             .arguments = arguments,
-                             .argument_count = argument_count,
-                             .binding_count = commands->binding_count,
-                             .block = addition.blob.memory};
-  /* A kernel without parameters may have no memory of its own. */
-  if (argument_count > 0)
-    packing.patches = (accrt_driver_patch_t*)(void*)((char*)addition.blob.memory + params_bytes);
-  status = accrt_launch_pack(&packing);
+  const accrt_packing_t* packing = &recording.packing;
+  recording.addition.command.opcode = ACCRT_DRIVER_COMMAND_DISPATCH;
+  recording.addition.command.as.dispatch = (accrt_driver_dispatch_t){
+      .kernel = accrt_kernel_driver_view(kernel),
+      .grid = {VALUE(grid[0]), VALUE(grid[1]), VALUE(grid[2])},
+      .params = packing->block,
+      .params_size_bytes = accrt_kernel_driver_view(kernel)->definition->params_size_bytes,
+      .patch_count = packing->patch_count,
+      .patches = packing->patches};
+  return commit(commands, &recording.addition, out_index);
+}
+
+/* ---- Host operators ---- */
+
+/* Room for the operator's workspace behind that of the others: `*out_end` is where the next one's may begin. */
+static accrt_status_t find_workspace(const accrt_commands_t* commands, const accrt_kernel_t* kernel,
+                                     const void* block, accrt_driver_range_t* out_range,
+                                     uint64_t* out_end) {
+  const accrt_driver_operator_t* operation = accrt_kernel_operator_view(kernel);
+  *out_range = (accrt_driver_range_t){.binding = ACCRT_DRIVER_NONE,
+                                      .access = ACCRT_KERNEL_ACCESS_READ_WRITE,
+                                      .offset = VALUE(0),
+                                      .size_bytes = VALUE(0)};
+  *out_end = commands->workspace_bytes;
+  uint64_t size_bytes, begin_bytes, end_bytes;
+  const accrt_status_t status = accrt_device_operator_workspace(
+      commands->device, operation, block, operation->definition->params_size_bytes, &size_bytes);
+  if (status != ACCRT_OK || size_bytes == 0)
+    return status;
+  if (!accrt_align_u64(commands->workspace_bytes, WORKSPACE_ALIGN, &begin_bytes) ||
+      !accrt_add_u64(begin_bytes, size_bytes, &end_bytes)) {
+    return ACCRT_FAIL(OVERFLOW, "operator '%s' asks for %" PRIu64 " bytes of workspace",
+                      operation->definition->name, size_bytes);
+  }
+  out_range->binding = commands->binding_count; /* the one behind the caller's */
+  out_range->offset = VALUE(begin_bytes);
+  out_range->size_bytes = VALUE(size_bytes);
+  *out_end = end_bytes;
+  return ACCRT_OK;
+}
+
+/* A fill before the operator: it takes over what the operator follows, and the operator follows it alone. */
+static accrt_status_t record_zeros(accrt_commands_t* commands,
+                                   const accrt_driver_range_t* workspace, recording_t* recording) {
+  addition_t* operation = &recording->addition;
+  addition_t fill = {.command = {.opcode = ACCRT_DRIVER_COMMAND_FILL,
+                                 .name = operation->command.name,
+                                 .as.fill = {.target = *workspace, .pattern_bytes = 1}}};
+  fill.command.as.fill.target.access = ACCRT_KERNEL_ACCESS_WRITE;
+  const accrt_predecessors_t given = {operation->predecessors, operation->command.predecessor_count,
+                                      0};
+  accrt_status_t status = make_blob(commands, &fill, 0, &given);
+  uint32_t index = 0;
   if (status == ACCRT_OK)
-    status =
-        collect_arguments(commands, kernel, arguments, argument_count, ranges, buffers, &addition);
+    status = commit(commands, &fill, &index);
   if (status != ACCRT_OK) {
-    accrt_free(&commands->instance->allocator, addition.blob.memory, addition.blob.size_bytes);
+    accrt_free(&commands->instance->allocator, operation->blob.memory, operation->blob.size_bytes);
     return status;
   }
-  addition.command.opcode = ACCRT_DRIVER_COMMAND_DISPATCH;
-  addition.command.name = definition->name;
-  addition.command.as.dispatch =
-      (accrt_driver_dispatch_t){.kernel = accrt_kernel_driver_view(kernel),
-                                .grid = {VALUE(grid[0]), VALUE(grid[1]), VALUE(grid[2])},
-                                .params = packing.block,
-                                .params_size_bytes = definition->params_size_bytes,
-                                .patch_count = packing.patch_count,
-                                .patches = packing.patch_count > 0 ? packing.patches : NULL};
-  return commit(commands, &addition, out_index);
+  *recording->spare = index;
+  operation->command.predecessor_count = 1;
+  operation->command.predecessors = recording->spare;
+  return ACCRT_OK;
+}
+
+/* Takes back a fill that was just recorded. */
+static void drop_last(accrt_commands_t* commands) {
+  const accrt_driver_command_t* last = &commands->commands[--commands->count];
+  if (last->predecessor_count == 0)
+    return;
+  const blob_t* blob = &commands->blobs[--commands->blob_count];
+  accrt_free(&commands->instance->allocator, blob->memory, blob->size_bytes);
+}
+
+accrt_status_t accrt_commands_invoke(accrt_commands_t* commands, accrt_kernel_t* operation,
+                                     const accrt_kernel_argument_t* arguments,
+                                     uint32_t argument_count, uint32_t argument_size_bytes,
+                                     const accrt_predecessors_t* predecessors,
+                                     uint32_t* out_index) {
+  accrt_status_t status = begin(commands, __func__, out_index);
+  if (status != ACCRT_OK)
+    return status;
+  if (operation == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "operation is NULL");
+  status = accrt_operator_check_device(commands->device, operation);
+  if (status == ACCRT_OK)
+    status = accrt_arguments_check(operation, arguments, argument_count, argument_size_bytes);
+  if (status != ACCRT_OK)
+    return status;
+  recording_t recording;
+  status =
+      record_arguments(commands, operation, arguments, argument_count, predecessors, &recording);
+  if (status != ACCRT_OK)
+    return status;
+  accrt_driver_range_t workspace;
+  uint64_t workspace_end;
+  status = find_workspace(commands, operation, recording.packing.block, &workspace, &workspace_end);
+  if (status != ACCRT_OK) {
+    accrt_free(&commands->instance->allocator, recording.addition.blob.memory,
+               recording.addition.blob.size_bytes);
+    return status;
+  }
+  recording.addition.command.opcode = ACCRT_DRIVER_COMMAND_OPERATOR;
+  recording.addition.command.as.invoke = (accrt_driver_invoke_t){
+      .operation = accrt_kernel_operator_view(operation),
+      .params = recording.packing.block,
+      .params_size_bytes = accrt_kernel_driver_view(operation)->definition->params_size_bytes,
+      .patch_count = recording.packing.patch_count,
+      .patches = recording.packing.patches,
+      .workspace = workspace};
+  const uint32_t traits = accrt_kernel_operator_view(operation)->definition->traits;
+  const bool zeroes =
+      (traits & ACCRT_KERNEL_TRAIT_ZEROED_WORKSPACE) != 0 && workspace.binding != ACCRT_DRIVER_NONE;
+  if (zeroes)
+    status = record_zeros(commands, &workspace, &recording);
+  if (status != ACCRT_OK)
+    return status;
+  status = commit(commands, &recording.addition, out_index);
+  if (status == ACCRT_OK) {
+    commands->workspace_bytes = workspace_end;
+  } else if (zeroes) {
+    drop_last(commands);
+  }
+  return status;
 }
 
 /* ---- Copies, fills, barriers, markers ---- */
@@ -561,16 +714,60 @@ accrt_status_t accrt_commands_marker(accrt_commands_t* commands, const char* tex
   return commit(commands, &addition, out_index);
 }
 
-accrt_status_t accrt_commands_finalize(accrt_commands_t* commands) {
-  accrt_status_t status = begin(commands, __func__, NULL);
+/* Memory for the operators. A call that fails later leaves it for the next try. */
+static accrt_status_t make_workspace(accrt_commands_t* commands) {
+  if (commands->workspace_bytes == 0 || commands->workspace != NULL)
+    return ACCRT_OK;
+  void* buffers = commands->buffers;
+  accrt_status_t status =
+      accrt_grow_array(&commands->instance->allocator, commands->buffer_count + 1,
+                       sizeof *commands->buffers, &commands->buffer_capacity, &buffers);
+  commands->buffers = buffers;
+  accrt_pool_t* pool;
+  if (status == ACCRT_OK)
+    status = accrt_device_pool(commands->device, ACCRT_MEMORY_DEVICE, &pool);
   if (status != ACCRT_OK)
     return status;
+  accrt_buffer_options_t options = ACCRT_BUFFER_OPTIONS_INIT;
+  options.alignment_bytes = WORKSPACE_ALIGN;
+  options.label = "workspace of recorded operators";
+  status = accrt_buffer_create(pool, commands->workspace_bytes, &options, &commands->workspace);
+  if (status != ACCRT_OK)
+    return status;
+  /* The caller's reference becomes the list's, which is an internal one. */
+  accrt_instance_release(commands->instance);
+  commands->buffers[commands->buffer_count++] = commands->workspace;
+  return ACCRT_OK;
+}
+
+static accrt_status_t create_list(accrt_commands_t* commands) {
+  void* memory;
+  const uint32_t count = table_count(commands);
+  const accrt_allocator_t* allocator = &commands->instance->allocator;
+  accrt_status_t status = accrt_alloc_array(allocator, count, sizeof(uint32_t), &memory);
+  if (status != ACCRT_OK)
+    return status;
+  uint32_t* flags = memory;
+  if (count > commands->binding_count)
+    flags[commands->binding_count] = ACCRT_DRIVER_BINDING_STABLE;
   const accrt_driver_list_info_t info = {.struct_size = (uint32_t)sizeof info,
                                          .command_count = (uint32_t)commands->count,
                                          .commands = commands->commands,
-                                         .binding_count = commands->binding_count};
+                                         .binding_count = count,
+                                         .binding_flags = flags};
   status = commands->device->slot->table.list_create(commands->device->driver_device, &info,
                                                      &commands->list);
+  accrt_free_array(allocator, memory, count, sizeof(uint32_t));
+  return status;
+}
+
+accrt_status_t accrt_commands_finalize(accrt_commands_t* commands) {
+  accrt_status_t status = begin(commands, __func__, NULL);
+  if (status == ACCRT_OK)
+    status = make_workspace(commands);
+  if (status != ACCRT_OK)
+    return status;
+  status = create_list(commands);
   if (status != ACCRT_OK) {
     accrt_device_note_status(commands->device, status);
     commands->list = NULL;
@@ -707,6 +904,10 @@ static accrt_status_t resolve_bindings(accrt_commands_t* commands, const accrt_b
     if (table[i].size_bytes < commands->needed_bytes[i])
       return fail_range(commands, i, table[i].size_bytes);
   }
+  if (commands->workspace != NULL) {
+    accrt_driver_binding_t* last = &table[commands->binding_count];
+    accrt_buffer_range(commands->workspace, &last->address, &last->size_bytes);
+  }
   return check_late(commands, table);
 }
 
@@ -743,7 +944,7 @@ static accrt_status_t enqueue_list(accrt_stream_t* stream, accrt_commands_t* com
                                    .name = "accrt_stream_submit",
                                    .list = commands->list,
                                    .bindings = table,
-                                   .binding_count = commands->binding_count,
+                                   .binding_count = table_count(commands),
                                    .commands = commands};
   status = accrt_stream_enqueue(stream, &request, out_number);
   if (status == ACCRT_OK)
@@ -760,8 +961,8 @@ static accrt_status_t submit(accrt_stream_t* stream, accrt_commands_t* commands,
   const accrt_allocator_t* allocator = &commands->instance->allocator;
   *out_number = 0;
   accrt_status_t status = ACCRT_OK;
-  if (commands->binding_count > INLINE_BINDINGS) {
-    status = accrt_alloc_array(allocator, commands->binding_count, sizeof *table, &many);
+  if (table_count(commands) > INLINE_BINDINGS) {
+    status = accrt_alloc_array(allocator, table_count(commands), sizeof *table, &many);
     if (status != ACCRT_OK)
       return status;
     table = many;
@@ -773,7 +974,7 @@ static accrt_status_t submit(accrt_stream_t* stream, accrt_commands_t* commands,
   if (here) {
     const accrt_stream_work_t work = {.list = commands->list,
                                       .bindings = table,
-                                      .binding_count = commands->binding_count,
+                                      .binding_count = table_count(commands),
                                       .name = "accrt_stream_run"};
     uint64_t number;
     status = accrt_stream_execute_inline(stream, &work, &number);
@@ -781,7 +982,7 @@ static accrt_status_t submit(accrt_stream_t* stream, accrt_commands_t* commands,
   if (status == ACCRT_ERROR_NOT_READY)
     status = enqueue_list(stream, commands, bindings, table, out_number);
 out:
-  accrt_free_array(allocator, many, commands->binding_count, sizeof *table);
+  accrt_free_array(allocator, many, table_count(commands), sizeof *table);
   return status;
 }
 

@@ -13,20 +13,25 @@ static const accrt_kernel_def_t* definition_of(const accrt_kernel_t* kernel) {
 accrt_status_t accrt_kernel_check_device(accrt_device_t* device, accrt_kernel_t* kernel) {
   const accrt_driver_kernel_t* view = accrt_kernel_driver_view(kernel);
   const char* name = view->definition->name;
+  if (accrt_kernel_operator_view(kernel) != NULL) {
+    return ACCRT_FAIL_INNER(
+        INVALID_ARGUMENT,
+        "'%s' is a host operator, which has no grid: record it with accrt_commands_invoke", name);
+  }
   if (kernel->device != NULL && kernel->device != device) {
     return ACCRT_FAIL_INNER(UNSUPPORTED, "kernel '%s' was loaded for %s, not for %s", name,
-                      ((const accrt_device_t*)kernel->device)->info.name, device->info.name);
+                            ((const accrt_device_t*)kernel->device)->info.name, device->info.name);
   }
   if (view->module_kernel != NULL) {
     if (device->slot->table.module_load != NULL)
       return ACCRT_OK;
-    return ACCRT_FAIL_INNER(UNSUPPORTED, "kernel '%s' is of a device module; %s runs host kernels", name,
-                      device->info.name);
+    return ACCRT_FAIL_INNER(UNSUPPORTED, "kernel '%s' is of a device module; %s runs host kernels",
+                            name, device->info.name);
   }
   if ((device->info.flags & ACCRT_DEVICE_FLAG_HOST_KERNELS) != 0)
     return ACCRT_OK;
   return ACCRT_FAIL_INNER(UNSUPPORTED, "kernel '%s' is a host kernel; %s does not run those", name,
-                    device->info.name);
+                          device->info.name);
 }
 
 accrt_status_t accrt_launch_check(accrt_device_t* device, accrt_kernel_t* kernel,
@@ -34,9 +39,15 @@ accrt_status_t accrt_launch_check(accrt_device_t* device, accrt_kernel_t* kernel
                                   uint32_t argument_count, uint32_t argument_size_bytes) {
   if (kernel == NULL || grid == NULL)
     return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s is NULL", kernel == NULL ? "kernel" : "grid");
-  accrt_status_t status = accrt_kernel_check_device(device, kernel);
-  if (status != ACCRT_OK)
-    return status;
+  const accrt_status_t status = accrt_kernel_check_device(device, kernel);
+  return status != ACCRT_OK
+             ? status
+             : accrt_arguments_check(kernel, arguments, argument_count, argument_size_bytes);
+}
+
+accrt_status_t accrt_arguments_check(const accrt_kernel_t* kernel,
+                                     const accrt_kernel_argument_t* arguments,
+                                     uint32_t argument_count, uint32_t argument_size_bytes) {
   const accrt_kernel_def_t* definition = definition_of(kernel);
   if (argument_count != definition->param_count) {
     return ACCRT_FAIL_INNER(INVALID_ARGUMENT,
@@ -241,12 +252,14 @@ accrt_status_t accrt_launch_pack_argument(accrt_packing_t* packing, uint32_t ind
   const accrt_kernel_param_t* param = &definition->params[index];
   if (param->kind == ACCRT_KERNEL_PARAM_SEMAPHORE || param->kind == ACCRT_KERNEL_PARAM_HIDDEN) {
     return ACCRT_FAIL_INNER(UNSUPPORTED, "kernel '%s': parameter '%s' of kind %s cannot be given",
-                      definition->name, param->name, accrt_kernel_param_kind_name(param->kind));
+                            definition->name, param->name,
+                            accrt_kernel_param_kind_name(param->kind));
   }
   if (argument->kind != param->kind) {
     return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "kernel '%s': parameter '%s' is %s, the argument %s",
-                      definition->name, param->name, accrt_kernel_param_kind_name(param->kind),
-                      accrt_kernel_param_kind_name(argument->kind));
+                            definition->name, param->name,
+                            accrt_kernel_param_kind_name(param->kind),
+                            accrt_kernel_param_kind_name(argument->kind));
   }
   bool bound;
   switch (param->kind) {
@@ -267,8 +280,7 @@ accrt_status_t accrt_launch_pack(accrt_packing_t* packing) {
   if (definition->params_size_bytes > 0)
     memset(packing->block, 0, definition->params_size_bytes);
   for (uint32_t i = 0; i < packing->argument_count; ++i) {
-    const accrt_status_t status =
-        accrt_launch_pack_argument(packing, i, &packing->arguments[i]);
+    const accrt_status_t status = accrt_launch_pack_argument(packing, i, &packing->arguments[i]);
     if (status != ACCRT_OK)
       return status;
   }

@@ -333,12 +333,18 @@ typedef struct accrt_packing {
 accrt_status_t accrt_launch_check(accrt_device_t* device, accrt_kernel_t* kernel,
                                   const uint32_t grid[3], const accrt_kernel_argument_t* arguments,
                                   uint32_t argument_count, uint32_t argument_size_bytes);
+/* Count and element size of arguments. */
+accrt_status_t accrt_arguments_check(const accrt_kernel_t* kernel,
+                                     const accrt_kernel_argument_t* arguments,
+                                     uint32_t argument_count, uint32_t argument_size_bytes);
 accrt_status_t accrt_launch_pack(accrt_packing_t* packing);
 /* One argument alone. On failure the block is what it was, but for the place of a tensor. */
 accrt_status_t accrt_launch_pack_argument(accrt_packing_t* packing, uint32_t index,
                                           const accrt_kernel_argument_t* argument);
 /* The kernel can run on the device. */
 accrt_status_t accrt_kernel_check_device(accrt_device_t* device, accrt_kernel_t* kernel);
+/* The kernel is an operator, and for such devices. */
+accrt_status_t accrt_operator_check_device(accrt_device_t* device, const accrt_kernel_t* kernel);
 /* How many bytes a tensor argument reaches from its first element, for a view that the packing has accepted. */
 accrt_status_t accrt_launch_reach(const accrt_kernel_tensor_t* view, uint64_t* out_size_bytes);
 

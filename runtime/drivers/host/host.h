@@ -188,7 +188,25 @@ typedef struct host_instance {
   uint32_t run_count;
 } host_instance_t;
 
+/* ---- Host operators in lists (operator.c) ---- */
+
+typedef struct host_operation host_operation_t;
+/* The operators of a list, and its commands with dispatches in their place. */
+typedef struct host_operators {
+  accrt_driver_command_t* commands; /* NULL when there are no operators */
+  host_operation_t* operations;
+  uint32_t command_count;
+  uint32_t count;
+} host_operators_t;
+
+/* Prepares the operators among the commands. On failure what was made is to be destroyed all the same. */
+accrt_status_t accrt_host_operators_create(const host_device_t* device,
+                                           const accrt_driver_command_t* commands,
+                                           uint32_t command_count, host_operators_t* out_operators);
+void accrt_host_operators_destroy(const host_device_t* device, host_operators_t* operators);
+
 struct host_list {
+  host_operators_t operators;
   host_device_t* device;
   uint32_t command_count;
   uint32_t wave_count;

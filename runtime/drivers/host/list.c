@@ -371,7 +371,11 @@ accrt_status_t accrt_host_list_create(host_device_t* device, const accrt_driver_
   list->binding_count = binding_count;
   list->scalar_count = scalar_count;
   accrt_mutex_init(&list->mutex);
-  status = compile(list, commands, command_count);
+  status = accrt_host_operators_create(device, commands, command_count, &list->operators);
+  if (list->operators.commands != NULL)
+    commands = list->operators.commands;
+  if (status == ACCRT_OK)
+    status = compile(list, commands, command_count);
   host_instance_t* first = NULL; /* so that the first submission allocates nothing either */
   if (status == ACCRT_OK)
     status = clone_template(list, &first);
@@ -397,6 +401,7 @@ void accrt_host_list_destroy(host_list_t* list) {
   accrt_free_array(allocator, list->patches, list->patch_capacity, sizeof *list->patches);
   accrt_free_array(allocator, list->dynamics, list->dynamic_capacity, sizeof *list->dynamics);
   accrt_free_array(allocator, list->costs, list->wave_count, sizeof *list->costs);
+  accrt_host_operators_destroy(list->device, &list->operators);
   accrt_free(allocator, list, sizeof *list);
 }
 

@@ -1,0 +1,398 @@
+/* runtime/program/operator_test.c - host operators in bundles: found in a pack by name, shapes and workspace, order, errors. The
+ * operators are functions of the test. */
+#include "runtime/program/testing.h"
+
+#include "accrt/commands.h"
+
+#define F32 ACCRT_DTYPE_F32
+
+/* ---- The pack ---- */
+
+static struct {
+  int prepared, executed, destroyed, queried;
+  uint64_t workspace_bytes; /* what `scale` asks for, beyond what it needs */
+  const void* workspace;    /* of the last execute */
+  bool saw_addresses;       /* in prepare or query_workspace */
+} seen;
+
+typedef struct scale_params {
+  accrt_kernel_tensor_t x;
+  accrt_kernel_tensor_t y;
+  int64_t times;
+  float plus;
+} scale_params_t;
+
+static int64_t elements_of(const accrt_kernel_tensor_t* tensor) {
+  int64_t count = 1;
+  for (uint32_t i = 0; i < tensor->rank; ++i)
+    count *= tensor->shape[i];
+  return count;
+}
+
+/* Element `index` in row-major order, wherever its strides put it. */
+static float* element_of(const accrt_kernel_tensor_t* tensor, int64_t index) {
+  int64_t offset = 0;
+  for (uint32_t i = tensor->rank; i-- > 0;) {
+    offset += index % tensor->shape[i] * tensor->strides[i];
+    index /= tensor->shape[i];
+  }
+  return (float*)tensor->data + offset;
+}
+
+static int32_t scale_query(const accrt_kernel_environment_t* environment,
+                           const accrt_operator_call_t* call, uint64_t* out_size_bytes) {
+  const scale_params_t* p = call->params;
+  (void)environment;
+  ++seen.queried;
+  seen.saw_addresses = seen.saw_addresses || p->x.data != NULL || p->y.data != NULL;
+  *out_size_bytes = (uint64_t)elements_of(&p->x) * sizeof(float) + seen.workspace_bytes;
+  return 0;
+}
+
+/* The state: how many elements there are. */
+static int32_t scale_prepare(const accrt_kernel_environment_t* environment,
+                             const accrt_operator_call_t* call, void** out_state) {
+  const scale_params_t* p = call->params;
+  (void)environment;
+  int64_t* count = malloc(sizeof *count);
+  if (count == NULL)
+    return 1;
+  *count = elements_of(&p->x);
+  ++seen.prepared;
+  seen.saw_addresses = seen.saw_addresses || p->x.data != NULL || p->y.data != NULL;
+  *out_state = count;
+  return 0;
+}
+
+/* Through the workspace, which must be zero at entry. */
+static int32_t scale_execute(const accrt_kernel_environment_t* environment,
+                             const accrt_operator_call_t* call, void* state) {
+  const scale_params_t* p = call->params;
+  const int64_t count = *(const int64_t*)state;
+  float* scratch = call->workspace;
+  (void)environment;
+  ++seen.executed;
+  seen.workspace = call->workspace;
+  if (call->device_type != 1 || call->stream != NULL || (uintptr_t)call->workspace % 256 != 0 ||
+      call->workspace_size_bytes < (uint64_t)count * sizeof(float))
+    return 2;
+  for (int64_t i = 0; i < count; ++i) {
+    if (scratch[i] != 0.0f)
+      return 3;
+    scratch[i] = *element_of(&p->x, i) * (float)p->times + p->plus;
+  }
+  for (int64_t i = 0; i < count; ++i)
+    *element_of(&p->y, i) = scratch[i];
+  return 0;
+}
+
+static void scale_destroy(const accrt_kernel_environment_t* environment, void* state) {
+  (void)environment;
+  ++seen.destroyed;
+  free(state);
+}
+
+typedef struct fail_params {
+  int64_t code;
+  uint32_t where; /* 0 execute, 1 prepare, 2 query_workspace */
+} fail_params_t;
+
+static int32_t fail_at(const accrt_operator_call_t* call, uint32_t where) {
+  const fail_params_t* p = call->params;
+  if (p->where != where || (where == 0 && p->code == 0))
+    return 0;
+  (void)snprintf(call->message, call->message_capacity_bytes, "as it was told\n(%u)", where);
+  return where == 0 ? (int32_t)p->code : 77;
+}
+
+static int32_t fail_query(const accrt_kernel_environment_t* environment,
+                          const accrt_operator_call_t* call, uint64_t* out_size_bytes) {
+  (void)environment;
+  *out_size_bytes = 0;
+  return fail_at(call, 2);
+}
+static int32_t fail_prepare(const accrt_kernel_environment_t* environment,
+                            const accrt_operator_call_t* call, void** out_state) {
+  (void)environment;
+  *out_state = NULL;
+  return fail_at(call, 1);
+}
+static int32_t fail_execute(const accrt_kernel_environment_t* environment,
+                            const accrt_operator_call_t* call, void* state) {
+  (void)environment;
+  (void)state;
+  return fail_at(call, 0);
+}
+static int32_t do_nothing(const accrt_kernel_environment_t* environment,
+                          const accrt_operator_call_t* call, void* state) {
+  (void)environment;
+  (void)call;
+  (void)state;
+  return 0;
+}
+
+static const accrt_kernel_param_t scale_params[] = {
+    ACCRT_KERNEL_PARAM(scale_params_t, x, TENSOR, READ),
+    ACCRT_KERNEL_PARAM(scale_params_t, y, TENSOR, WRITE),
+    ACCRT_KERNEL_PARAM(scale_params_t, times, SYMBOL, NONE),
+    ACCRT_KERNEL_PARAM(scale_params_t, plus, SCALAR, NONE),
+};
+static const accrt_kernel_param_t fail_params[] = {
+    ACCRT_KERNEL_PARAM(fail_params_t, code, SYMBOL, NONE),
+    ACCRT_KERNEL_PARAM(fail_params_t, where, SCALAR, NONE),
+};
+static const accrt_operator_def_t operators[] = {
+    {.struct_size = sizeof(accrt_operator_def_t),
+     .traits = ACCRT_KERNEL_TRAIT_DETERMINISTIC | ACCRT_KERNEL_TRAIT_ZEROED_WORKSPACE,
+     .name = "scale",
+     .params = scale_params,
+     .param_count = 4,
+     .params_size_bytes = sizeof(scale_params_t),
+     .device_type = 1,
+     .query_workspace = scale_query,
+     .prepare = scale_prepare,
+     .execute = scale_execute,
+     .destroy = scale_destroy},
+    {.struct_size = sizeof(accrt_operator_def_t),
+     .name = "fail",
+     .params = fail_params,
+     .param_count = 2,
+     .params_size_bytes = sizeof(fail_params_t),
+     .query_workspace = fail_query,
+     .prepare = fail_prepare,
+     .execute = fail_execute},
+    {.struct_size = sizeof(accrt_operator_def_t),
+     .name = "cuda_only",
+     .params = fail_params,
+     .param_count = 1,
+     .params_size_bytes = 8,
+     .device_type = 2,
+     .execute = do_nothing},
+    {.struct_size = sizeof(accrt_operator_def_t),
+     .name = "quiet",
+     .params = fail_params,
+     .param_count = 1,
+     .params_size_bytes = 8,
+     .execute = do_nothing},
+};
+static const accrt_kernel_pack_table_t table = {
+    .struct_size = sizeof table,
+    .abi_version = ACCRT_KERNEL_ABI_VERSION,
+    .name = "test.operators",
+    .host_operators = operators,
+    .host_operator_count = sizeof operators / sizeof operators[0],
+    .host_operator_size_bytes = sizeof operators[0],
+};
+
+static const accrt_kernel_pack_table_t* query(uint32_t max_abi,
+                                              const accrt_kernel_environment_t* environment) {
+  (void)environment;
+  return max_abi >= ACCRT_KERNEL_ABI_VERSION ? &table : NULL;
+}
+
+/* ---- Fixture ---- */
+
+static fixture_t* open_operators(accrt_kernel_pack_t** out_pack) {
+  memset(&seen, 0, sizeof seen);
+  fixture_t* f = calloc(1, sizeof *f);
+  assert_non_null(f);
+  f->instance = open_instance(&f->watch, "2", ACCRT_HOST_CODE_NONE);
+  OK(accrt_instance_device_by_name(f->instance, "host", &f->device));
+  OK(accrt_kernel_pack_register(f->instance, query, out_pack));
+  f->bundle = open_bundle(f->instance, "operators");
+  OK(accrt_program_create(f->device, f->bundle, NULL, &f->program));
+  /* The program has what it needs of the pack. */
+  accrt_kernel_pack_release(*out_pack);
+  OK(accrt_session_create(f->program, NULL, &f->session));
+  return f;
+}
+#define OPERATORS(f)                                                                               \
+  (void)state;                                                                                     \
+  if (!have_bundles())                                                                             \
+    skip();                                                                                        \
+  accrt_kernel_pack_t* pack;                                                                       \
+  fixture_t* f = open_operators(&pack)
+
+/* Every state that was made has been destroyed. */
+static void close_operators(fixture_t* f) {
+  close_fixture(f);
+  assert_int_equal(seen.prepared, seen.destroyed);
+}
+
+/* ---- Tests ---- */
+
+static void strides_values_and_addresses(void** state) {
+  OPERATORS(f);
+  float x[12], y[12];
+  for (int i = 0; i < 12; ++i)
+    x[i] = (float)i;
+  accrt_call_t* call = make_call(f->session, "scale");
+  OK(set_matrix(call, "x", x, F32, 4, 3));
+  for (int64_t times = 0; times < 4; ++times) { /* patched: one plan, prepared once */
+    float elsewhere[12];
+    OK(set_matrix(call, "y", times % 2 == 0 ? y : elsewhere, F32, 3, 4));
+    OK(set_number(call, "times", times));
+    OK(run(call));
+    const float* got = times % 2 == 0 ? y : elsewhere;
+    for (int row = 0; row < 4; ++row) {
+      for (int column = 0; column < 3; ++column)
+        assert_true(got[column * 4 + row] == x[row * 3 + column] * (float)times + 1.0f);
+    }
+  }
+  assert_int_equal(seen.prepared, 1);
+  assert_int_equal(seen.executed, 4);
+  assert_false(seen.saw_addresses);
+  OK(set_matrix(call, "x", x, F32, 2, 3)); /* other shapes: another plan, another state */
+  OK(set_matrix(call, "y", y, F32, 3, 2));
+  OK(run(call));
+  assert_int_equal(seen.prepared, 2);
+  accrt_call_release(call);
+  close_operators(f);
+}
+
+static void one_workspace_for_all(void** state) {
+  OPERATORS(f);
+  seen.workspace_bytes = 1000;
+  float x[5] = {0, 1, 2, 3, 4}, y[5], z[5];
+  accrt_call_t* call = make_call(f->session, "chain");
+  OK(set_vector(call, "x", x, F32, 5));
+  OK(set_vector(call, "y", y, F32, 5));
+  OK(set_vector(call, "z", z, F32, 5));
+  for (int round = 0; round < 50; ++round) {
+    memset(y, 0xff, sizeof y);
+    memset(z, 0xff, sizeof z);
+    OK(run(call));
+    for (int i = 0; i < 5; ++i) {
+      assert_true(y[i] == (x[i] * 2 + 1) * 2 + 1);
+      assert_true(z[i] == x[i] * 2 + 1);
+    }
+  }
+  /* Behind the function's own 24 bytes. */
+  const accrt_symbol_value_t n = {"n", 5};
+  accrt_memory_estimate_t estimate = ACCRT_MEMORY_ESTIMATE_INIT;
+  OK(accrt_program_estimate(f->program, "chain", &n, 1, (uint32_t)sizeof n, &estimate));
+  assert_int_equal(estimate.transient_bytes, 256 + 5 * sizeof(float) + 1000);
+  assert_int_equal(f->session->arena_bytes, estimate.transient_bytes);
+  assert_true((uint64_t)(uintptr_t)seen.workspace == f->session->arena_address + 256);
+  /* Asynchronously too. */
+  memset(y, 0xff, sizeof y);
+  OK(accrt_call_submit(call, NULL, 0, NULL, 0));
+  OK(accrt_stream_synchronize(accrt_session_stream(f->session), ACCRT_TIMEOUT_INFINITE,
+                              ACCRT_WAIT_BLOCK));
+  assert_true(y[4] == (x[4] * 2 + 1) * 2 + 1);
+  accrt_call_release(call);
+  close_operators(f);
+}
+
+static void shapes_must_stay(void** state) {
+  OPERATORS(f);
+  float x[4] = {0}, y[4];
+  accrt_call_t* call = make_call(f->session, "bucket");
+  OK(set_vector(call, "x", x, F32, 4));
+  OK(set_vector(call, "y", y, F32, 4));
+  FAILS(run(call), UNSUPPORTED, "parameter 'x': dimension 0 depends on a bucket");
+  accrt_call_release(call);
+  close_operators(f);
+}
+
+static void errors_have_code_and_message(void** state) {
+  OPERATORS(f);
+  accrt_call_t* call = make_call(f->session, "fail");
+  OK(set_number(call, "times", 0));
+  OK(run(call));
+  OK(set_number(call, "times", 41));
+  FAILS(run(call), KERNEL, "as it was told (0)");
+  assert_int_equal(accrt_error_current()->driver_code, 41);
+  accrt_call_release(call);
+  OK(accrt_session_reset(f->session));
+  call = make_call(f->session, "fail_prepare");
+  OK(set_number(call, "times", 0));
+  FAILS(run(call), KERNEL, "operator 'fail': prepare gave 77: as it was told (1)");
+  assert_int_equal(accrt_error_current()->driver_code, 77);
+  accrt_call_release(call);
+  call = make_call(f->session, "fail_query");
+  OK(set_number(call, "times", 0));
+  FAILS(run(call), KERNEL, "operator 'fail': query_workspace gave 77: as it was told (2)");
+  assert_int_equal(accrt_error_current()->driver_code, 77);
+  accrt_call_release(call);
+  close_operators(f);
+}
+
+static void passed_over_with_the_reason(void** state) {
+  OPERATORS(f);
+  accrt_call_t* call = make_call(f->session, "gone");
+  OK(set_number(call, "times", 5));
+  OK(run(call));
+  const uint32_t kernel = accrt_bundle_lookup_kernel(f->bundle, "gone");
+  char text[1024];
+  uint32_t chosen;
+  OK(accrt_program_variant(f->program, kernel, &chosen, text, sizeof text, NULL));
+  assert_int_equal(chosen, 3);
+  assert_non_null(strstr(text, "its image has no kernel 'no_such_operator'"));
+  assert_non_null(strstr(text, "the operator is for devices of type 2, host:0 is of 1"));
+  assert_non_null(strstr(text, "1 parameters in 8 bytes in the bundle, 2 in 16 in the pack"));
+  accrt_call_release(call);
+  close_operators(f);
+}
+
+/* Without the pack the bundle cannot run, and says for each variant that the pack is missing and where it was looked for. */
+static void missing_pack(void** state) {
+  (void)state;
+  if (!have_bundles())
+    skip();
+  memset(&seen, 0, sizeof seen);
+  fixture_t* f = calloc(1, sizeof *f);
+  assert_non_null(f);
+  const accrt_allocator_t allocator = {&f->watch, watch_allocate, watch_deallocate};
+  const accrt_option_t option = {"packs.path", "/nonexistent/packs"};
+  accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
+  options.allocator = &allocator;
+  options.options = &option;
+  options.option_count = 1;
+  options.option_size_bytes = (uint32_t)sizeof option;
+  OK(accrt_instance_create(&options, &f->instance));
+  OK(accrt_instance_device_by_name(f->instance, "host", &f->device));
+  f->bundle = open_bundle(f->instance, "operators");
+  FAILS(accrt_program_create(f->device, f->bundle, NULL, &f->program), NO_VARIANT,
+        "pack 'test.operators': /nonexistent/packs/test.operators.so");
+  close_fixture(f);
+}
+
+static void failing_allocations(void** state) {
+  (void)state;
+  if (!have_bundles())
+    skip();
+  accrt_kernel_pack_t* pack;
+  fixture_t* f = open_operators(&pack);
+  float x[5] = {0, 1, 2, 3, 4}, y[5], z[5];
+  accrt_status_t status = ACCRT_ERROR_OUT_OF_MEMORY;
+  for (long n = 0; status != ACCRT_OK; ++n) {
+    accrt_session_t* session;
+    OK(accrt_session_create(f->program, NULL, &session));
+    accrt_call_t* call = make_call(session, "chain");
+    OK(set_vector(call, "x", x, F32, 5));
+    OK(set_vector(call, "y", y, F32, 5));
+    OK(set_vector(call, "z", z, F32, 5));
+    atomic_store(&f->watch.fail_at, atomic_load(&f->watch.count) + 1 + n);
+    status = run(call);
+    atomic_store(&f->watch.fail_at, 0);
+    assert_true(status == ACCRT_OK || status == ACCRT_ERROR_OUT_OF_MEMORY);
+    accrt_call_release(call);
+    accrt_session_release(session);
+    assert_true(n < 1000);
+  }
+  close_operators(f);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(strides_values_and_addresses),
+      cmocka_unit_test(one_workspace_for_all),
+      cmocka_unit_test(shapes_must_stay),
+      cmocka_unit_test(errors_have_code_and_message),
+      cmocka_unit_test(passed_over_with_the_reason),
+      cmocka_unit_test(missing_pack),
+      cmocka_unit_test(failing_allocations),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
