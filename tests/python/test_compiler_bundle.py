@@ -271,6 +271,7 @@ def users_kernel():
     )  # fmt: skip
 
 
+@pytest.mark.skipif(ch.ON_CUDA, reason="the kernel is for hosts")
 def test_a_users_kernel_is_an_operation_like_any_other():
     m = Module("custom")
     n = m.symbol("n", maximum=9999)
@@ -396,6 +397,7 @@ def test_tensors_without_dimensions():
     ch.compare(m, ch.program(m), "f", [np.array(2.5, np.float32)])
 
 
+@pytest.mark.skipif(ch.ON_CUDA, reason="hosts pack weights")
 def test_joined_weights_are_packed_without_a_copy():
     m = Module("joined")
     n = m.symbol("n", maximum=99)

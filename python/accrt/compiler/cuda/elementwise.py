@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from .. import select
@@ -22,6 +23,8 @@ from ..kernels.kerneldef import (
 THREADS = 256
 TRAITS = TRAIT_DETERMINISTIC | TRAIT_OVERLAPS_PREVIOUS
 MAX_VECTOR = 8
+#: Functions that have a faster form, good enough for 16-bit types.
+_ELEMENTARY = re.compile(r"\bm_(exp|sigmoid|silu|gelu|gelu_tanh)\(")
 
 
 def vector_elements(dtypes: Sequence[str]) -> int:
@@ -136,6 +139,8 @@ class _Writer:
                 text = "first + i"
             else:
                 text = ew._expression(self.program, node)
+                if node.dtype in ("f16", "bf16"):
+                    text = _ELEMENTARY.sub(r"m_\1_16(", text)
             lines.append(f"    const {ew.COMPUTE[node.dtype]} v{at} = {text};")
         for name, index in zip(self.outputs, self.program.outputs):
             lines.append(f"    {name}_v.at[i] = {ew._store(self.program.nodes[index].dtype, f'v{index}')};")
@@ -167,12 +172,13 @@ class _Writer:
                 "    return;",
                 "  }",
                 f"  if (wide) {{ // the rest that fills no vector",
+                "#pragma unroll 1",
                 f"    for (index_t i = at * {self.width}; i < total; i++) piece<1, index_t>(i, {calls});",
                 "    return;",
                 "  }",
             ]
             step = f"(index_t)gridDim.x * {THREADS}"
-            return "\n".join(lines + [f"  for (; at < total; at += {step}) piece<1, index_t>(at, {calls});", "}"])
+            return "\n".join(lines + ["#pragma unroll 1", f"  for (; at < total; at += {step}) piece<1, index_t>(at, {calls});", "}"])
         lines += [
             f"  wide = wide && d{last} % {self.width} == 0 && total <= 0x7fffffff;",
             "  if (wide) {",
@@ -181,9 +187,11 @@ class _Writer:
             "  }",
             f"  const index_t step = (index_t)gridDim.x * {THREADS};",
             "  if (total <= 0x7fffffff) {",
+            "#pragma unroll 1",
             f"    for (; at < total; at += step) piece<1, uint32_t>(at, {calls});",
             "    return;",
             "  }",
+            "#pragma unroll 1",
             f"  for (; at < total; at += step) piece<1, index_t>(at, {calls});",
             "}",
         ]

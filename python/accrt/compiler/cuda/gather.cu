@@ -2,31 +2,43 @@
 //
 // Instantiated with INDEX_TAG and ENTRY; moves bytes, so that one kernel serves all types, 16 at a time where everything is
 // aligned. A device cannot fail one dispatch: an index outside [0, size) reads nothing and gives zeros. Blocks of 256 threads; x of
-// the grid covers the output in pieces of 16 bytes.
+// the grid covers the output in pieces of 64 bytes.
 #include "common.cuh"
 
 typedef TYPE(INDEX_TAG) position_t;
 
-template <class T>
-static __device__ void gather(const uint8_t* x, const position_t* index, uint8_t* out, index_t outer, index_t size,
-                              index_t count, index_t row_bytes, index_t x_outer_bytes, index_t x_row_bytes,
-                              index_t out_outer_bytes, index_t out_row_bytes, index_t index_step) {
-  const index_t units = row_bytes / (index_t)sizeof(T), total = outer * count * units;
-  for (index_t at = (index_t)blockIdx.x * 256 + threadIdx.x; at < total; at += (index_t)gridDim.x * 256) {
-    index_t unit, row;
-    if (total <= 0x7fffffff) {
-      row = (uint32_t)at / (uint32_t)units;
-      unit = (uint32_t)at % (uint32_t)units;
-    } else {
-      row = at / units;
-      unit = at % units;
+// A thread has N pieces of type T under way at once: an index and then its row are a long way. I: of places in the output.
+template <class T, class I, int N>
+static __device__ __forceinline__ void gather(const uint8_t* x, const position_t* index, uint8_t* out, index_t outer,
+                                              index_t size, index_t count, index_t row_bytes, index_t x_outer_bytes,
+                                              index_t x_row_bytes, index_t out_outer_bytes, index_t out_row_bytes,
+                                              index_t index_step) {
+  const I units = (I)(row_bytes / (index_t)sizeof(T)), lines = (I)count;
+  const index_t total = outer * count * (index_t)units, step = (index_t)gridDim.x * 256;
+#pragma unroll 1
+  for (index_t first = (index_t)blockIdx.x * 256 + threadIdx.x; first < total; first += step * N) {
+    index_t place[N], from[N];
+    bool inside[N];
+    T value[N];
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+      const I at = (I)min_index(first + i * step, total - 1);
+      const I row = at / units, unit = at - row * units, o = outer == 1 ? 0 : row / lines, line = row - o * lines;
+      const index_t picked = (index_t)index[(index_t)line * index_step];
+      inside[i] = picked >= 0 && picked < size;
+      from[i] = (index_t)o * x_outer_bytes + picked * x_row_bytes + (index_t)unit * (index_t)sizeof(T);
+      place[i] = (index_t)o * out_outer_bytes + (index_t)line * out_row_bytes + (index_t)unit * (index_t)sizeof(T);
     }
-    const index_t o = outer == 1 ? 0 : row / count, i = outer == 1 ? row : row % count;
-    const index_t picked = (index_t)index[i * index_step];
-    T value = {};
-    if (picked >= 0 && picked < size)
-      value = ((const T*)(x + o * x_outer_bytes + picked * x_row_bytes))[unit];
-    ((T*)(out + o * out_outer_bytes + i * out_row_bytes))[unit] = value;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+      value[i] = T{};
+      if (inside[i])
+        value[i] = *(const T*)(x + from[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++)
+      if (first + i * step < total)
+        *(T*)(out + place[i]) = value[i];
   }
 }
 
@@ -39,12 +51,13 @@ extern "C" __global__ void __launch_bounds__(256)
                        (uint64_t)x_row_bytes | (uint64_t)out_outer_bytes | (uint64_t)out_row_bytes;
 #define ARGUMENTS                                                                                  \
   x, index, out, outer, size, count, row_bytes, x_outer_bytes, x_row_bytes, out_outer_bytes, out_row_bytes, index_step
-  if (all % 16 == 0)
-    gather<uint4>(ARGUMENTS);
-  else if (all % 4 == 0)
-    gather<uint32_t>(ARGUMENTS);
+  const bool narrow = outer * count * row_bytes <= 0x7fffffff;
+  if (all % 16 == 0 && outer * count * (row_bytes / 16) <= 0x7fffffff)
+    gather<uint4, uint32_t, 4>(ARGUMENTS);
+  else if (all % 4 == 0 && narrow)
+    gather<uint32_t, uint32_t, 1>(ARGUMENTS);
   else if (all % 2 == 0)
-    gather<uint16_t>(ARGUMENTS);
+    gather<uint16_t, index_t, 1>(ARGUMENTS);
   else
-    gather<uint8_t>(ARGUMENTS);
+    gather<uint8_t, index_t, 1>(ARGUMENTS);
 }

@@ -85,6 +85,7 @@ DEVICE acc_t reduce_line(const x_t* x, int lane, index_t count, index_t step) {
 #pragma unroll
   for (int j = 0; j < N; j++)
     total[j] = START;
+#pragma unroll 1
   for (index_t begin = (index_t)lane * N; begin < count; begin += (index_t)BLOCK * LANES * N) {
     const index_t stop = min_index(count, begin + (index_t)BLOCK * LANES * N);
     acc_t part[N];
@@ -126,6 +127,7 @@ DEVICE void reduce_rows(const x_t* x, out_t* out, const places_t& p) {
     i1 = at / p.k2 % p.k1;
     i0 = at / p.k2 / p.k1;
     const x_t* from = x + i0 * p.x_k0 + i1 * p.x_k1 + i2 * p.x_k2;
+#pragma unroll 1
     for (index_t a = 0; a < p.r0; a++, from += p.x_r0)
       value = combined(value, wide ? reduce_line<WIDE>(from, lane, p.r1, 1) : reduce_line<1>(from, lane, p.r1, p.x_r1));
   }
@@ -158,7 +160,9 @@ DEVICE void reduce_columns(const x_t* x, out_t* out, const places_t& p) {
     i1 = at / p.k2 % p.k1;
     i0 = at / p.k2 / p.k1;
     const x_t* from = x + i0 * p.x_k0 + i1 * p.x_k1 + i2 * p.x_k2;
+#pragma unroll 1
     for (index_t a = 0; a < p.r0; a++, from += p.x_r0) {
+#pragma unroll 1
       for (index_t begin = lane; begin < p.r1; begin += BLOCK * lanes) {
         const index_t stop = min_index(p.r1, begin + BLOCK * lanes);
         acc_t part[N];

@@ -162,7 +162,7 @@ def gather_kernel(index: str) -> KernelDef:
     names = "outer size count row_bytes x_outer_bytes x_row_bytes out_outer_bytes out_row_bytes index_step".split()
 
     def grid(v: Mapping[str, Any]) -> Grid:
-        return (ex.maximum(ex.ceildiv(v["outer"] * v["count"] * v["row_bytes"], 16 * 256), 1), 1, 1)
+        return (ex.maximum(ex.ceildiv(v["outer"] * v["count"] * v["row_bytes"], 64 * 256), 1), 1, 1)
 
     params = [reads("x"), reads("index"), writes("out")] + [symbol(n) for n in names]
     return make_kernel(f"gather_{index}", "index_select", "gather.cu", params, grid, INDEX_TAG=index)
