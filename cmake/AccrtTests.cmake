@@ -80,6 +80,7 @@ if(ACCRT_CUDA_BUILT AND NOT ACCRT_CUDA_VERSION LESS 13000 AND
    EXISTS "${PROJECT_SOURCE_DIR}/tests/fakecuda/CMakeLists.txt")
   add_subdirectory(tests/fakecuda)
 endif()
+add_subdirectory(tests/packs)
 if(EXISTS "${PROJECT_SOURCE_DIR}/tests/cts/CMakeLists.txt")
   add_subdirectory(tests/cts)
 endif()

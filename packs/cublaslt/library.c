@@ -103,16 +103,16 @@ static int find_functions(char* message, size_t capacity_bytes) {
 static int open_locked(char* message, size_t capacity_bytes) {
   if (library != NULL)
     return 1;
-  const char* reason = NULL;
+  /* The newest name's reason is told; it has to be copied before the next attempt. */
   for (size_t i = 0; i < COUNT(names) && library == NULL; ++i) {
     library = dlopen(names[i], RTLD_LAZY | RTLD_LOCAL);
-    if (library == NULL && reason == NULL)
-      reason = dlerror();
+    if (library == NULL && i == 0) {
+      const char* reason = dlerror();
+      snprintf(message, capacity_bytes, "cuBLASLt cannot be opened: %s", reason ? reason : "?");
+    }
   }
-  if (library == NULL) {
-    snprintf(message, capacity_bytes, "cuBLASLt cannot be opened: %s", reason ? reason : names[0]);
+  if (library == NULL)
     return 0;
-  }
   if (find_functions(message, capacity_bytes))
     return 1;
   dlclose(library);

@@ -31,7 +31,9 @@ enum { LT_OP_N = 0, LT_OP_T = 1 };
 enum { LT_DESC_TRANSA = 3, LT_DESC_TRANSB = 4, LT_DESC_EPILOGUE = 7, LT_DESC_BIAS_POINTER = 8 };
 enum { LT_DESC_BIAS_DATA_TYPE = 26 };
 enum { LT_LAYOUT_BATCH_COUNT = 5, LT_LAYOUT_BATCH_STRIDE = 6 };
-enum { LT_PREFERENCE_WORKSPACE = 1, LT_PREFERENCE_ALIGNMENT_A = 5 }; /* B, C and D follow A */
+enum { LT_PREFERENCE_WORKSPACE = 1, LT_PREFERENCE_REDUCTION = 3 };
+enum { LT_PREFERENCE_ALIGNMENT_A = 5 }; /* B, C and D follow A */
+enum { LT_REDUCTION_COMPUTE_TYPE = 2 };
 /* LT_EPILOGUE_GELU is the approximation by tanh; the library has none with erf. */
 enum { LT_EPILOGUE_DEFAULT = 1, LT_EPILOGUE_RELU = 2, LT_EPILOGUE_BIAS = 4, LT_EPILOGUE_GELU = 32 };
 

@@ -230,8 +230,11 @@ static int32_t make_plan(const accrt_operator_call_t* call, const lt_functions_t
 static lt_status_t set_preference(const lt_functions_t* lt, lt_preference_t preference,
                                   uint32_t alignment_bytes) {
   const uint64_t limit = WORKSPACE_LIMIT_BYTES;
+  const uint32_t reduction = LT_REDUCTION_COMPUTE_TYPE; /* parts of k meet in float, not in c */
   lt_status_t status =
       lt->preference_set(preference, LT_PREFERENCE_WORKSPACE, &limit, sizeof limit);
+  if (status == 0)
+    status = lt->preference_set(preference, LT_PREFERENCE_REDUCTION, &reduction, sizeof reduction);
   for (int i = 0; i < 4 && status == 0; ++i) {
     status = lt->preference_set(preference, LT_PREFERENCE_ALIGNMENT_A + i, &alignment_bytes,
                                 sizeof alignment_bytes);
