@@ -405,15 +405,20 @@ class _Bufferizer:
         operands = [None if v is None else self.place(v) for v in op.operands]
         targets = [self._target(op, index, operands) for index in range(len(op.results))]
         lowering, operands, targets = self._lowered(op, operands, targets)
-        command = self.command("dispatch", self._name(op))
-        command.launch = lowering.launch
-        for name, (side, index) in lowering.bindings.items():
-            place = operands[index] if side == "in" else targets[index]
-            self.access(command, name, place, "read" if side == "in" else "write")
-        if not (isinstance(lowering.launch.workspace_bytes, int) and lowering.launch.workspace_bytes == 0):
-            self._workspace(command, lowering.launch)
+        places = {"in": operands, "out": targets, "temporary": [self.fresh(type_) for type_ in lowering.temporaries]}
+        for step in (*lowering.before, lowering):
+            self._step(op, step, places)
         for value, place in zip(op.results, targets):
             self.places[id(value)] = place
+
+    def _step(self, op: Op, step: select.Lowering, places: Mapping[str, Sequence[Optional[Place]]]) -> None:
+        command = self.command("dispatch", self._name(op))
+        command.launch = step.launch
+        written = {step.launch.buffers[p.name].operand for p in step.launch.kernel.params if p.access == "write" and p.name in step.launch.buffers}
+        for name, (side, index) in step.bindings.items():
+            self.access(command, name, places[side][index], "write" if name in written else "read")
+        if not (isinstance(step.launch.workspace_bytes, int) and step.launch.workspace_bytes == 0):
+            self._workspace(command, step.launch)
 
     def _workspace(self, command: Command, launch: Launch) -> None:
         param = next(p for p in launch.kernel.params if p.kind == "workspace")

@@ -20,16 +20,19 @@ from .kernels import attention, elementwise, matmul, tensor_ops
 from .kernels.kerneldef import FAMILIES, KernelDef, Launch, TensorSpec
 from .kernels.kerneldef import launch as make_launch
 
-#: A bound operand: ("in", index of the operand) or ("out", index of the result).
+#: A bound operand: ("in", index of the operand), ("out", index of the result) or ("temporary", index of the temporary).
 Binding = Tuple[str, int]
 
 
 @dataclass(frozen=True)
 class Lowering:
-    """One launch, and which operand or result each of its operands is."""
+    """One launch, and which operand or result each of its operands is. `before`: launches that come first, in order;
+    `temporaries`: memory that they hand on."""
 
     launch: Launch
     bindings: Mapping[str, Binding]
+    before: Tuple["Lowering", ...] = ()
+    temporaries: Tuple[TensorType, ...] = ()
 
 
 Specs = Sequence[Optional[TensorSpec]]

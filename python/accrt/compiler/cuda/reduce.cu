@@ -3,7 +3,8 @@
 // Instantiated with X_TAG, OUT_TAG, OP (SUM, MEAN, MAX or MIN), ACROSS (1: results lie side by side in memory, as the elements of
 // one do not), LANES (where they do: threads of one result, a power of two) and ENTRY. Accumulates in the result's type, 16-bit floats in
 // f32; integers wrap. Nothing reduced gives 0, NaN, the lowest and the highest value. NaN propagates. The order of additions
-// depends on shapes alone. Blocks of 256 threads; x of the grid walks results.
+// depends on shapes alone. Blocks of 256 threads; x of the grid walks results, y pieces of the last reduced axis, whose results are
+// apart; a mean is the sum by `divisor`.
 #include "common.cuh"
 
 typedef TYPE(X_TAG) x_t;
@@ -64,7 +65,7 @@ typedef WORK(OUT_TAG) acc_t;
 #define WIDE (16 / (int)sizeof(x_t) < 8 ? 16 / (int)sizeof(x_t) : 8)
 
 struct places_t {
-  index_t k0, k1, k2, r0, r1, x_k0, x_k1, x_k2, x_r0, x_r1, out_k0, out_k1, out_k2;
+  index_t k0, k1, k2, r0, r1, x_k0, x_k1, x_k2, x_r0, x_r1, out_k0, out_k1, out_k2, divisor;
 };
 
 DEVICE acc_t combined(acc_t a, acc_t b) {
@@ -73,7 +74,7 @@ DEVICE acc_t combined(acc_t a, acc_t b) {
 
 DEVICE void store_result(out_t* out, const places_t& p, index_t i0, index_t i1, index_t i2, acc_t value) {
 #if OP == MEAN
-  value = value / (acc_t)(p.r0 * p.r1);
+  value = value / (acc_t)p.divisor;
 #endif
   out[i0 * p.out_k0 + i1 * p.out_k1 + i2 * p.out_k2] = STORE(OUT_TAG)(value);
 }
@@ -202,9 +203,14 @@ DEVICE void reduce_columns(const x_t* x, out_t* out, const places_t& p) {
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     ENTRY(const x_t* x, out_t* out, index_t k0, index_t k1, index_t k2, index_t r0, index_t r1, index_t x_k0, index_t x_k1,
-          index_t x_k2, index_t x_r0, index_t x_r1, index_t out_k0, index_t out_k1, index_t out_k2) {
+          index_t x_k2, index_t x_r0, index_t x_r1, index_t out_k0, index_t out_k1, index_t out_k2, index_t divisor,
+          index_t piece, index_t out_piece) {
   begin_kernel();
-  const places_t p = {k0, k1, k2, r0, r1, x_k0, x_k1, x_k2, x_r0, x_r1, out_k0, out_k1, out_k2};
+  const index_t first = (index_t)blockIdx.y * piece, left = r1 > first ? r1 - first : 0;
+  const places_t p = {k0,   k1,   k2,   r0,   min_index(left, piece), x_k0,   x_k1, x_k2,
+                      x_r0, x_r1, out_k0, out_k1, out_k2, divisor};
+  x += left > 0 ? first * x_r1 : 0;
+  out += blockIdx.y * out_piece;
 #if ACROSS
   const bool wide = is_aligned<x_t, WIDE>(x) && k2 % WIDE == 0 && x_k0 % WIDE == 0 && x_k1 % WIDE == 0 && x_r0 % WIDE == 0 &&
                     x_r1 % WIDE == 0;

@@ -8,11 +8,11 @@ import math
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .. import ops, select
-from ..ir import Op
+from ..ir import Op, TensorType
 from ..kernels import elementwise as host_elementwise
 from ..kernels import expr as ex
 from ..kernels.kerneldef import (
-    BufferArg, CudaSource, KernelDef, Launch, Param, TensorSpec, launch, layout, reads, scalar, symbol, writes
+    DTYPE_SIZES, BufferArg, CudaSource, KernelDef, Launch, Param, TensorSpec, launch, layout, reads, scalar, symbol, writes
 )  # fmt: skip
 from ..kernels.matmul import ACTIVATIONS, collapse_rows, require_contiguous_last
 from ..kernels.tensor_ops import _copy_order, lower_gather as lower_host_gather
@@ -94,22 +94,27 @@ def _clone(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowe
 
 # ---- Reductions ------------------------------------------------------------------------------------------------------
 
-_REDUCE_NAMES = ("k0", "k1", "k2", "r0", "r1", "x_k0", "x_k1", "x_k2", "x_r0", "x_r1", "out_k0", "out_k1", "out_k2")
+_REDUCE_NAMES = (
+    "k0 k1 k2 r0 r1 x_k0 x_k1 x_k2 x_r0 x_r1 out_k0 out_k1 out_k2 divisor piece out_piece".split()
+)  # fmt: skip
+#: Few results of many elements are made in so many pieces first, each on a multiprocessor of its own.
+PIECES = 256
+FEW_RESULTS, MANY_ELEMENTS = 512, 32768
 
 
 @functools.lru_cache(maxsize=None)
-def reduce_kernel(op: str, x: str, out: str, lanes: int, across: bool) -> KernelDef:
+def reduce_kernel(op: str, x: str, out: str, lanes: int, across: bool, pieces: int) -> KernelDef:
     def grid(v: Mapping[str, Any]) -> Grid:
         each = 32 if across else 256 // lanes
-        return (ex.maximum(ex.ceildiv(v["k0"] * v["k1"] * v["k2"], each), 1), 1, 1)
+        return (ex.maximum(ex.ceildiv(v["k0"] * v["k1"] * v["k2"], each), 1), pieces, 1)
 
     params = [reads("x"), writes("out")] + [symbol(n) for n in _REDUCE_NAMES]
-    name = f"reduce_{op}_{x}_{out}_{lanes}{'a' if across else ''}"
+    name = f"reduce_{op}_{x}_{out}_{'columns' if across else lanes}{'_pieces' if pieces > 1 else ''}"
     tags = {"X_TAG": x, "OUT_TAG": out, "OP": op.upper(), "LANES": str(lanes), "ACROSS": str(int(across))}
     return make_kernel(name, op, "reduce.cu", params, grid, **tags)
 
 
-def lower_reduce(op: str, x: TensorSpec, out: TensorSpec, axes: Sequence[int]) -> Launch:
+def lower_reduce(op: str, x: TensorSpec, out: TensorSpec, axes: Sequence[int]) -> select.Lowering:
     """sum, mean, max or min of x over `axes`; out lacks them. Operands: x, out. The kept axes join into three and the reduced
     ones into two."""
     kept = [axis for axis in range(x.rank) if axis not in axes]
@@ -118,14 +123,39 @@ def lower_reduce(op: str, x: TensorSpec, out: TensorSpec, axes: Sequence[int]) -
     r_shape, (r_x,) = collapse([x.shape[a] for a in axes], [[x.strides[a] for a in axes]])
     if len(k_shape) > 3 or len(r_shape) > 2:
         raise ValueError(f"{op}: axes {list(axes)} of shape {x.shape} do not join into two reduced and three kept ones")
-    values: Dict[str, Any] = {}
+    results, elements = ex.product(k_shape), r_shape[-1]
+    few = ex.is_static(results) and results <= FEW_RESULTS and len(r_shape) == 1
+    if not few or (ex.is_static(elements) and elements < MANY_ELEMENTS):
+        made = _reduce_launch(op, (x.dtype, out.dtype), k_shape, r_shape, (k_x, k_out, r_x), ex.product(r_shape))
+        return select.named(made, x=("in", 0), out=select.OUT)
+    partial = "f32" if out.dtype in ("f16", "bf16") else out.dtype
+    steps = [ex.product(k_shape[i + 1 :]) for i in range(len(k_shape))]
+    first = _reduce_launch(
+        "sum" if op == "mean" else op, (x.dtype, partial), k_shape, r_shape, (k_x, steps, r_x), 1, PIECES, results
+    )  # fmt: skip
+    second = _reduce_launch(op, (partial, out.dtype), k_shape, [PIECES], (steps, k_out, [results]), elements)
+    before = select.named(first, x=("in", 0), out=("temporary", 0))
+    temporary = TensorType(partial, (PIECES, results))
+    return select.Lowering(second, {"x": ("temporary", 0), "out": select.OUT}, (before,), (temporary,))
+
+
+def _reduce_launch(
+    op: str, dtypes: Tuple[str, str], k_shape: Any, r_shape: Any, strides: Tuple[Any, Any, Any], divisor: Any, pieces: int = 1,
+    out_piece: Any = 0,
+) -> Launch:  # fmt: skip
+    """`strides`: of x along kept axes, of out, of x along reduced axes."""
+    k_x, k_out, r_x = strides
+    elements = r_shape[-1]
+    # Pieces begin at multiples of 8, so that vectors stay aligned.
+    piece = ex.maximum(ex.ceildiv(elements, 8 * pieces) * 8, 1) if pieces > 1 else ex.maximum(elements, 1)
+    values: Dict[str, Any] = {"divisor": divisor, "piece": piece, "out_piece": out_piece}
     for prefix, count, items in (("k", 3, k_shape), ("r", 2, r_shape)):
         values.update({f"{prefix}{i}": size for i, size in enumerate([1] * (count - len(items)) + list(items))})
     for prefix, count, items in (("x_k", 3, k_x), ("out_k", 3, k_out), ("x_r", 2, r_x)):
         values.update({f"{prefix}{i}": step for i, step in enumerate([0] * (count - len(items)) + list(items))})
     across = not ex.equal(r_x[-1], 1) and ex.equal(k_x[-1], 1) and not (ex.is_static(k_shape[-1]) and k_shape[-1] == 1)
-    lanes = _lanes(r_shape[-1], x.element_size, across)
-    return launch(reduce_kernel(op, x.dtype, out.dtype, lanes, across), {"x": "x", "out": "out"}, values)
+    lanes = 256 if pieces > 1 and not across else _lanes(elements, DTYPE_SIZES[dtypes[0]], across)
+    return launch(reduce_kernel(op, *dtypes, lanes, across, pieces), {"x": "x", "out": "out"}, values)
 
 
 def _lanes(size: Any, item: int, across: bool) -> int:
@@ -145,7 +175,7 @@ def _reduce(kind: str) -> select.Rule:
             out = TensorSpec(out.dtype, tuple(out.shape[a] for a in kept), tuple(out.strides[a] for a in kept))
         if x.rank == 0:
             x, axes = TensorSpec(x.dtype, (1,), (1,)), [0]
-        return select.named(lower_reduce(kind, x, out, axes), x=("in", 0), out=select.OUT)
+        return lower_reduce(kind, x, out, axes)
 
     return lower
 
