@@ -478,7 +478,7 @@ const cts_test_t cts_copy_tests[] = {
     CTS_P(test_zero_extents, 0),
     CTS_P(test_zero_size_buffers, 0),
     CTS_P(test_fill_patterns, 0),
-    CTS_P(test_fill_host_memory, 0),
+    CTS_P(test_fill_host_memory, CTS_NEEDS_HOST_MEMORY),
     CTS_P(test_chain, 0),
     CTS_P(test_between_devices, CTS_NEEDS_TWO_DEVICES),
     CTS_N(test_copy_beyond_the_end, 0),

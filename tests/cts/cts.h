@@ -33,11 +33,14 @@
   1u /* what must be refused or fail, with the right status and record, and lose nothing */
 
 /* What a test needs of the device; it is skipped, and counted as such, where that is missing. */
-#define CTS_NEEDS_KERNELS 1u     /* runs host workgroup kernels */
+#define CTS_NEEDS_KERNELS 1u /* runs the suite's kernels: on the host, or from its device module */
 #define CTS_NEEDS_TIMESTAMPS 2u  /* events can time */
 #define CTS_NEEDS_HOST_MEMORY 4u /* plain pointers are used in place */
 #define CTS_NEEDS_THREADS 8u     /* progresses without the caller */
 #define CTS_NEEDS_TWO_DEVICES 16u
+#define CTS_NEEDS_HOST_KERNELS 32u /* runs host workgroup kernels */
+#define CTS_NEEDS_MODULES 64u      /* loads the suite's device module */
+#define CTS_NEEDS_NATIVE 128u      /* has native queues */
 
 typedef struct cts_test {
   const char* name;
@@ -61,6 +64,9 @@ extern const cts_test_t cts_stream_tests[];
 extern const cts_test_t cts_semaphore_tests[];
 extern const cts_test_t cts_launch_tests[];
 extern const cts_test_t cts_command_tests[];
+extern const cts_test_t cts_prepared_tests[];
+extern const cts_test_t cts_module_tests[];
+extern const cts_test_t cts_interop_tests[];
 
 /* ---- Fixture ---- */
 
@@ -71,7 +77,7 @@ typedef struct cts {
   accrt_stream_t* stream;
   accrt_pool_t* pool; /* borrowed: the device's own */
   accrt_device_info_t info;
-  accrt_kernel_pack_t* pack; /* with CTS_NEEDS_KERNELS: cts_pack_query */
+  accrt_kernel_pack_t* pack; /* with CTS_NEEDS_KERNELS: cts_pack_query, or the device module */
   uint32_t needs;
   /* Before the fixture was made. */
   uint32_t fd_count;
@@ -143,6 +149,13 @@ uint32_t cts_count_entries(const char* folder);
 const accrt_kernel_pack_table_t* cts_pack_query(uint32_t max_abi,
                                                 const accrt_kernel_environment_t* environment);
 accrt_kernel_t* cts_kernel(cts_t* cts, const char* name);
+/* What the device module has; `options` then only needs an image. Its kernels are those of the pack that run anywhere. */
+void cts_module_options(accrt_module_options_t* options);
+/* True for devices that load the suite's module (kernels.ptx). */
+bool cts_loads_modules(const accrt_device_info_t* info);
+static inline bool cts_runs_host_kernels(const cts_t* cts) {
+  return (cts->info.flags & ACCRT_DEVICE_FLAG_HOST_KERNELS) != 0;
+}
 
 typedef struct cts_everything_params {
   float* buffer;                /* read and written */

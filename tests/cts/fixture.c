@@ -184,7 +184,14 @@ accrt_status_t cts_instance_create(cts_t* cts, accrt_instance_t** out_instance) 
 
 static bool lacks(const cts_t* cts) {
   const uint32_t flags = cts->info.flags;
-  if ((cts->needs & CTS_NEEDS_KERNELS) && !(flags & ACCRT_DEVICE_FLAG_HOST_KERNELS))
+  if ((cts->needs & CTS_NEEDS_KERNELS) && cts->pack == NULL)
+    return true;
+  if ((cts->needs & CTS_NEEDS_HOST_KERNELS) && !cts_runs_host_kernels(cts))
+    return true;
+  if ((cts->needs & CTS_NEEDS_MODULES) && !cts_loads_modules(&cts->info))
+    return true;
+  void* native;
+  if ((cts->needs & CTS_NEEDS_NATIVE) && accrt_stream_native(cts->stream, &native) != ACCRT_OK)
     return true;
   if ((cts->needs & CTS_NEEDS_TIMESTAMPS) && !(flags & ACCRT_DEVICE_FLAG_TIMESTAMPS))
     return true;
@@ -199,6 +206,16 @@ static bool lacks(const cts_t* cts) {
 bool cts_set_up(cts_t* cts);
 void cts_tear_down(cts_t* cts);
 
+static void load_kernels(cts_t* cts) {
+  if (cts_runs_host_kernels(cts)) {
+    OK(accrt_kernel_pack_register(cts->instance, cts_pack_query, &cts->pack));
+  } else if (cts_loads_modules(&cts->info)) {
+    accrt_module_options_t options = ACCRT_MODULE_OPTIONS_INIT;
+    cts_module_options(&options);
+    OK(accrt_kernel_module_load(cts->device, &options, &cts->pack));
+  }
+}
+
 bool cts_set_up(cts_t* cts) {
   cts->fd_count = cts_count_entries("/proc/self/fd");
   cts->thread_count = cts_count_entries("/proc/self/task");
@@ -210,9 +227,8 @@ bool cts_set_up(cts_t* cts) {
   OK(accrt_device_info(cts->device, &cts->info));
   OK(accrt_stream_create(cts->device, NULL, &cts->stream));
   OK(accrt_device_pool(cts->device, ACCRT_MEMORY_DEVICE, &cts->pool));
-  if (cts->needs & CTS_NEEDS_KERNELS) {
-    OK(accrt_kernel_pack_register(cts->instance, cts_pack_query, &cts->pack));
-  }
+  if (cts->needs & (CTS_NEEDS_KERNELS | CTS_NEEDS_HOST_KERNELS))
+    load_kernels(cts);
   if (cts->needs & CTS_NEEDS_TWO_DEVICES) {
     char name[80];
     snprintf(name, sizeof name, "%s:%u", cts->info.driver, cts->info.index + 1);

@@ -188,6 +188,44 @@ static int32_t do_nothing(const accrt_kernel_environment_t* environment,
 #define BARE_KERNEL(name_, function)                                                               \
   { .struct_size = sizeof(accrt_kernel_def_t), .name = (name_), .entry = (function) }
 
+/* ---- The device module ---- */
+
+static const unsigned char module_text[] = {
+#include "kernels_ptx.h"
+    , 0};
+
+bool cts_loads_modules(const accrt_device_info_t* info) {
+  return info->dlpack_device_type == 2; /* CUDA */
+}
+
+#define DEVICE_KERNEL(name_, params_, type, traits_, shared, threads)                              \
+  {                                                                                                \
+    .struct_size = sizeof(accrt_kernel_def_t), .traits = (traits_), .name = (name_),               \
+    .params = (params_), .param_count = COUNT(params_), .params_size_bytes = sizeof(type),         \
+    .local_memory_size_bytes = (shared), .block = {                                                \
+      (threads),                                                                                   \
+      1,                                                                                           \
+      1                                                                                            \
+    }                                                                                              \
+  }
+
+void cts_module_options(accrt_module_options_t* options) {
+  static const accrt_kernel_def_t kernels[] = {
+      DEVICE_KERNEL("everything", everything_params, cts_everything_params_t, 0, 0, 1),
+      DEVICE_KERNEL("append", append_params, cts_append_params_t, 0, 0, 1),
+      DEVICE_KERNEL("cover", cover_params, cts_cover_params_t, 0, 1024, 64),
+      DEVICE_KERNEL("mix", mix_params, cts_mix_params_t, ACCRT_KERNEL_TRAIT_DETERMINISTIC, 0, 1),
+      {.struct_size = sizeof(accrt_kernel_def_t), .name = "nothing", .block = {32, 1, 1}},
+  };
+  options->kind = ACCRT_MODULE_PTX;
+  options->image = module_text;
+  options->size_bytes = sizeof module_text;
+  options->name = "cts";
+  options->kernels = kernels;
+  options->kernel_count = COUNT(kernels);
+  options->kernel_size_bytes = (uint32_t)sizeof(accrt_kernel_def_t);
+}
+
 const accrt_kernel_pack_table_t* cts_pack_query(uint32_t max_abi,
                                                 const accrt_kernel_environment_t* environment) {
   (void)environment;

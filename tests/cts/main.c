@@ -23,7 +23,8 @@ static const struct {
     {"device", cts_device_tests},       {"memory", cts_memory_tests},
     {"copy", cts_copy_tests},           {"stream", cts_stream_tests},
     {"semaphore", cts_semaphore_tests}, {"launch", cts_launch_tests},
-    {"commands", cts_command_tests},
+    {"commands", cts_command_tests},    {"prepared", cts_prepared_tests},
+    {"module", cts_module_tests},       {"interop", cts_interop_tests},
 };
 #define PART_COUNT (sizeof parts / sizeof parts[0])
 
@@ -263,14 +264,43 @@ static void default_names(void) {
     cts_settings.device = cts_settings.driver_name;
 }
 
+/* A vendor's driver under a device's keeps threads, files and memory of its own from its first use to its last, which are not the
+ * library's to answer for: one instance stays open beside the tests, with all devices that are not the host. */
+static cts_t kept;
+static accrt_instance_t* kept_instance;
+static accrt_device_t* kept_devices[16];
+static uint32_t kept_count;
+
+static void keep_devices(void) {
+  uint32_t count = 0;
+  accrt_device_info_t info = ACCRT_DEVICE_INFO_INIT;
+  (void)accrt_instance_device_count(kept_instance, &count);
+  for (uint32_t i = 0; i < count && kept_count < 16; ++i) {
+    accrt_device_t* device = NULL;
+    if (accrt_instance_device(kept_instance, i, &device) == ACCRT_OK &&
+        accrt_device_info(device, &info) == ACCRT_OK && info.dlpack_device_type > 1)
+      kept_devices[kept_count++] = device;
+    else
+      accrt_device_release(device);
+  }
+  if (kept_count != 0)
+    return;
+  accrt_instance_release(kept_instance);
+  kept_instance = NULL;
+}
+
+static void let_devices_go(void) {
+  while (kept_count != 0)
+    accrt_device_release(kept_devices[--kept_count]);
+  accrt_instance_release(kept_instance);
+}
+
 /* A device whose name was guessed from the driver's: said once when it is not there, not by each test. */
 static bool has_device(void) {
-  cts_t cts = {0};
-  accrt_instance_t* instance = NULL;
   accrt_device_t* device = NULL;
-  accrt_status_t status = cts_instance_create(&cts, &instance);
+  accrt_status_t status = cts_instance_create(&kept, &kept_instance);
   if (status == ACCRT_OK)
-    status = accrt_instance_device_by_name(instance, cts_settings.device, &device);
+    status = accrt_instance_device_by_name(kept_instance, cts_settings.device, &device);
   if (status != ACCRT_OK) {
     accrt_error_t error = ACCRT_ERROR_INIT;
     (void)accrt_last_error(&error);
@@ -278,7 +308,6 @@ static bool has_device(void) {
             cts_settings.driver, error.message);
   }
   accrt_device_release(device);
-  accrt_instance_release(instance);
   return status == ACCRT_OK;
 }
 
@@ -359,9 +388,13 @@ int main(int argument_count, char** arguments) {
     if (check_expectation_names() != 0)
       return 2;
     make_first_thread();
-    if (is_guessed && !has_device())
+    const bool is_there = has_device();
+    if (is_guessed && !is_there)
       return 2;
+    if (kept_instance != NULL)
+      keep_devices();
     const int failed = run_wanted(&line);
+    let_devices_go();
     if (failed != 0)
       return failed < 0 ? 2 : 1;
   }

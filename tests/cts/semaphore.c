@@ -93,24 +93,28 @@ static void test_stream_signals_host(void** state) {
   cts_t* cts = *state;
   uint32_t word = 0;
   accrt_semaphore_t* semaphore = cts_semaphore(cts, 0);
-  const accrt_place_t at = cts_host(&word);
+  accrt_buffer_t* cell = cts_buffer(cts, 4);
+  const accrt_place_t at = cts_at(cell, 0);
+  const accrt_place_t out = cts_host(&word);
   for (uint32_t i = 1; i <= 50; ++i) {
     OK(accrt_stream_fill(cts->stream, &at, 4, i, 4));
+    OK(accrt_stream_copy(cts->stream, &at, &out, 4));
     OK(accrt_stream_signal(cts->stream, semaphore, i));
     OK(accrt_semaphore_wait(semaphore, i, CTS_PATIENCE, i % 3));
     assert_int_equal(word, i);
   }
+  accrt_buffer_release(cell);
   accrt_semaphore_release(semaphore);
 }
 
 /* Waiting before anybody signals, in either order of enqueuing. */
 static void test_wait_before_signal(void** state) {
   cts_t* cts = *state;
-  uint32_t word = 0;
   uint32_t seen = 0;
   accrt_stream_t* producer = cts_stream(cts);
   accrt_semaphore_t* semaphore = cts_semaphore(cts, 0);
-  const accrt_place_t word_at = cts_host(&word);
+  accrt_buffer_t* word = cts_buffer(cts, 4);
+  const accrt_place_t word_at = cts_at(word, 0);
   const accrt_place_t seen_at = cts_host(&seen);
   for (uint32_t i = 1; i <= 20; ++i) {
     OK(accrt_stream_wait(cts->stream, semaphore, i));
@@ -120,6 +124,7 @@ static void test_wait_before_signal(void** state) {
     cts_sync(cts->stream);
     assert_int_equal(seen, i);
   }
+  accrt_buffer_release(word);
   accrt_semaphore_release(semaphore);
   accrt_stream_release(producer);
 }
@@ -129,10 +134,10 @@ static void test_ping_pong(void** state) {
   cts_t* cts = *state;
   enum { ROUNDS = 100 };
   uint32_t log[2 * ROUNDS] = {0};
-  uint32_t counter = 0;
   accrt_stream_t* other = cts_stream(cts);
   accrt_semaphore_t* turn = cts_semaphore(cts, 0);
-  const accrt_place_t counter_at = cts_host(&counter);
+  accrt_buffer_t* counter = cts_buffer(cts, 4);
+  const accrt_place_t counter_at = cts_at(counter, 0);
   for (uint32_t i = 0; i < ROUNDS; ++i) {
     accrt_stream_t* streams[2] = {cts->stream, other};
     for (uint32_t k = 0; k < 2; ++k) {
@@ -152,6 +157,7 @@ static void test_ping_pong(void** state) {
   uint64_t value = 0;
   OK(accrt_semaphore_query(turn, &value));
   assert_int_equal(value, 2 * ROUNDS + 1);
+  accrt_buffer_release(counter);
   accrt_semaphore_release(turn);
   accrt_stream_release(other);
 }
@@ -160,9 +166,12 @@ static void test_host_signal_from_thread_releases_stream(void** state) {
   cts_t* cts = *state;
   uint32_t word = 0;
   accrt_semaphore_t* semaphore = cts_semaphore(cts, 0);
-  const accrt_place_t at = cts_host(&word);
+  accrt_buffer_t* cell = cts_buffer(cts, 4);
+  const accrt_place_t at = cts_at(cell, 0);
+  const accrt_place_t out = cts_host(&word);
   OK(accrt_stream_wait(cts->stream, semaphore, 3));
   OK(accrt_stream_fill(cts->stream, &at, 4, 99, 4));
+  OK(accrt_stream_copy(cts->stream, &at, &out, 4));
   helper_t helper = {.semaphore = semaphore, .value = 3, .after_ms = 10};
   pthread_t thread;
   assert_int_equal(pthread_create(&thread, NULL, signal_later, &helper), 0);
@@ -171,6 +180,7 @@ static void test_host_signal_from_thread_releases_stream(void** state) {
   pthread_join(thread, NULL);
   OK(status);
   assert_int_equal(word, 99);
+  accrt_buffer_release(cell);
   accrt_semaphore_release(semaphore);
 }
 
@@ -248,15 +258,19 @@ static void test_between_devices(void** state) {
   accrt_stream_t* there = NULL;
   OK(accrt_stream_create(cts->second, NULL, &there));
   accrt_semaphore_t* semaphore = cts_semaphore(cts, 0);
+  accrt_buffer_t* cell = cts_buffer(cts, 4);
+  const accrt_place_t cell_at = cts_at(cell, 0);
   const accrt_place_t word_at = cts_host(&word);
   const accrt_place_t seen_at = cts_host(&seen);
   OK(accrt_stream_wait(there, semaphore, 1));
   OK(accrt_stream_copy(there, &word_at, &seen_at, 4));
   OK(accrt_stream_signal(there, semaphore, 2));
-  OK(accrt_stream_fill(cts->stream, &word_at, 4, 17, 4));
+  OK(accrt_stream_fill(cts->stream, &cell_at, 4, 17, 4));
+  OK(accrt_stream_copy(cts->stream, &cell_at, &word_at, 4));
   OK(accrt_stream_signal(cts->stream, semaphore, 1));
   OK(accrt_semaphore_wait(semaphore, 2, CTS_PATIENCE, ACCRT_WAIT_BLOCK));
   assert_int_equal(seen, 17);
+  accrt_buffer_release(cell);
   accrt_semaphore_release(semaphore);
   accrt_stream_release(there);
 }

@@ -20,9 +20,14 @@ static accrt_event_t* make_event(cts_t* cts, uint32_t flags) {
   return event;
 }
 
-static void fill_word(accrt_stream_t* stream, uint32_t* word, uint32_t value) {
-  const accrt_place_t at = cts_host(word);
+/* Device memory is filled, and copied to where the host sees it. */
+static void fill_word(cts_t* cts, accrt_stream_t* stream, uint32_t* word, uint32_t value) {
+  accrt_buffer_t* buffer = cts_buffer(cts, 4);
+  const accrt_place_t at = cts_at(buffer, 0);
+  const accrt_place_t out = cts_host(word);
   OK(accrt_stream_fill(stream, &at, 4, value, 4));
+  OK(accrt_stream_copy(stream, &at, &out, 4));
+  accrt_buffer_release(buffer);
 }
 
 /* ---- What must work ---- */
@@ -79,7 +84,7 @@ static void test_wait_policies(void** state) {
   const uint32_t policies[] = {ACCRT_WAIT_BLOCK, ACCRT_WAIT_YIELD, ACCRT_WAIT_SPIN};
   for (uint32_t i = 0; i < 3; ++i) {
     uint32_t word = 0;
-    fill_word(cts->stream, &word, i + 1);
+    fill_word(cts, cts->stream, &word, i + 1);
     OK(accrt_stream_synchronize(cts->stream, CTS_PATIENCE, policies[i]));
     assert_int_equal(word, i + 1);
   }
@@ -91,7 +96,7 @@ static void test_release_with_work_in_flight(void** state) {
   accrt_stream_t* stream = cts_stream(cts);
   accrt_semaphore_t* done = cts_semaphore(cts, 0);
   accrt_semaphore_t* gate = close_stream(cts, stream);
-  fill_word(stream, &word, 5);
+  fill_word(cts, stream, &word, 5);
   OK(accrt_stream_signal(stream, done, 1));
   accrt_stream_release(stream);
   open_stream(gate);
@@ -105,7 +110,7 @@ static void test_release_with_work_that_never_starts(void** state) {
   uint32_t word = 0;
   accrt_stream_t* stream = cts_stream(cts);
   accrt_semaphore_t* gate = close_stream(cts, stream);
-  fill_word(stream, &word, 5);
+  fill_word(cts, stream, &word, 5);
   accrt_stream_release(stream);
   accrt_semaphore_release(
       gate); /* nobody can signal it any more; the fixture checks that all goes */
@@ -136,7 +141,7 @@ static void test_notify(void** state) {
   cts_t* cts = *state;
   uint32_t word = 0;
   notice_t notice = {.word = &word};
-  fill_word(cts->stream, &word, 77);
+  fill_word(cts, cts->stream, &word, 77);
   OK(accrt_stream_notify(cts->stream, note, &notice));
   cts_sync(cts->stream);
   wait_for_notice(&notice);
@@ -195,7 +200,7 @@ static void test_event_between_streams(void** state) {
   accrt_stream_t* other = cts_stream(cts);
   accrt_event_t* event = make_event(cts, 0);
   accrt_semaphore_t* gate = close_stream(cts, cts->stream);
-  fill_word(cts->stream, &word, 31);
+  fill_word(cts, cts->stream, &word, 31);
   OK(accrt_stream_record(cts->stream, event));
   OK(accrt_stream_wait_event(other, event));
   const accrt_place_t from = cts_host(&word);
@@ -256,7 +261,7 @@ static void test_reset_clears_a_failure(void** state) {
   cts_poison(cts, cts->stream, ACCRT_ERROR_CANCELLED, "on purpose");
   OK(accrt_stream_reset(cts->stream));
   OK(accrt_stream_query(cts->stream));
-  fill_word(cts->stream, &word, 8);
+  fill_word(cts, cts->stream, &word, 8);
   cts_sync(cts->stream);
   assert_int_equal(word, 8);
 }
@@ -264,7 +269,7 @@ static void test_reset_clears_a_failure(void** state) {
 static void test_reset_of_a_healthy_stream(void** state) {
   cts_t* cts = *state;
   uint32_t word = 0;
-  fill_word(cts->stream, &word, 8);
+  fill_word(cts, cts->stream, &word, 8);
   OK(accrt_stream_reset(cts->stream));
   OK(accrt_stream_query(cts->stream));
 }
@@ -334,7 +339,7 @@ static void test_failure_drops_what_waits(void** state) {
   cts_t* cts = *state;
   uint32_t word = 0;
   accrt_semaphore_t* gate = close_stream(cts, cts->stream);
-  fill_word(cts->stream, &word, 9);
+  fill_word(cts, cts->stream, &word, 9);
   OK(accrt_semaphore_fail(gate, ACCRT_ERROR_CANCELLED, "no more"));
   FAILS(POISONED, accrt_stream_synchronize(cts->stream, CTS_PATIENCE, ACCRT_WAIT_BLOCK));
   OK(accrt_stream_reset(cts->stream));

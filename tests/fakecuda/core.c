@@ -18,6 +18,8 @@ static CUresult check_entry(unsigned needs, fake_guard_t* guard) {
   guard->context = fake_thread.depth == 0 ? NULL : fake_thread.stack[fake_thread.depth - 1];
   if ((needs & NEED_CONTEXT) && guard->context == NULL)
     return CUDA_ERROR_INVALID_CONTEXT;
+  if ((needs & NEED_CONTEXT) && guard->context->is_destroyed)
+    return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   if ((needs & NOT_IN_CAPTURE) != 0) {
     const CUresult result = capture_unsafe(guard->context);
     if (result != CUDA_SUCCESS)
@@ -245,6 +247,7 @@ EXPORT CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attrib
 
 /* ---- Contexts ---- */
 
+/* Primary contexts of a device where one was lost are refused from then on. */
 static CUcontext context_create(CUdevice device, unsigned flags, bool is_primary) {
   CUcontext context = fake_allocate(sizeof *context);
   context->device = device;
@@ -280,6 +283,7 @@ static void context_destroy(CUcontext context) {
   while (context->events != NULL)
     event_free(context->events);
   memory_forget_context(context);
+  context->is_destroyed = true;
   context->next = NULL;
 }
 
@@ -291,6 +295,9 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
     return CUDA_ERROR_INVALID_DEVICE;
   if (fake.settings.is_exclusive)
     return CUDA_ERROR_DEVICE_UNAVAILABLE;
+  const CUresult lost = fake.primaries[dev] != NULL ? fake.primaries[dev]->lost : fake.lost[dev];
+  if (lost != CUDA_SUCCESS)
+    return lost;
   if (fake.primaries[dev] == NULL)
     fake.primaries[dev] = context_create(dev, fake.primary_flags[dev], true);
   ++fake.primaries[dev]->retain_count;
@@ -380,7 +387,7 @@ EXPORT CUresult cuCtxDestroy(CUcontext ctx) {
 
 EXPORT CUresult cuCtxSetCurrent(CUcontext ctx) {
   ENTER(NEED_INIT);
-  if (ctx != NULL && !context_is_live(ctx))
+  if (ctx != NULL && !context_is_live(ctx) && !ctx->is_destroyed)
     return CUDA_ERROR_INVALID_CONTEXT;
   if (fake_thread.depth != 0)
     --fake_thread.depth;
@@ -457,7 +464,10 @@ EXPORT CUresult cuCtxGetLimit(size_t* pvalue, CUlimit limit) {
 }
 
 EXPORT CUresult cuCtxSynchronize(void) {
-  ENTER(UNSAFE);
+  ENTER(NORMAL);
+  const CUresult result = capture_any(guard.context);
+  if (result != CUDA_SUCCESS)
+    return result;
   engine_drain(guard.context);
   return guard.context->lost;
 }
@@ -466,7 +476,7 @@ EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
   ENTER(UNSAFE);
   if (Flags != 0)
     return CUDA_ERROR_INVALID_VALUE;
-  if (!context_is_live(peerContext) || peerContext == guard.context)
+  if (!context_is_live(peerContext))
     return CUDA_ERROR_INVALID_CONTEXT;
   if (peerContext->device == guard.context->device)
     return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;

@@ -317,7 +317,7 @@ static void run_task(task_t* task) {
     if (result == CUDA_SUCCESS)
       result = run_op(task);
     if (result != CUDA_SUCCESS && task->context->lost == CUDA_SUCCESS)
-      task->context->lost = result;
+      fake.lost[task->context->device] = task->context->lost = result;
   }
   end_task(task);
 }

@@ -60,6 +60,7 @@ typedef struct fake {
   bool is_child; /* of a fork */
   struct CUctx_st* primaries[FAKE_MAX_DEVICES];
   unsigned primary_flags[FAKE_MAX_DEVICES];
+  CUresult lost[FAKE_MAX_DEVICES]; /* for the rest of the process */
   struct CUctx_st* contexts;
   uint64_t memory_used[FAKE_MAX_DEVICES];
   uint64_t random;
@@ -136,6 +137,7 @@ struct CUctx_st {
   int device;
   unsigned flags;
   bool is_primary;
+  bool is_destroyed;
   uint32_t retain_count;
   CUresult lost; /* sticky */
   struct CUstream_st* streams;
@@ -185,6 +187,7 @@ typedef enum memory_type {
   MEMORY_NOWHERE
 } memory_type_t;
 memory_type_t memory_type(uint64_t address);
+bool memory_is_unmapped(uint64_t address); /* not made with cuMemMap */
 /* True when [address, address + size) is inside one allocation (or several that touch). */
 bool memory_covers(CUcontext context, uint64_t address, uint64_t size_bytes);
 /* Opens and closes device memory for a kernel. */
@@ -293,6 +296,7 @@ void capture_leave(CUstream stream);
 CUresult capture_unsafe(CUcontext context); /* for NOT_IN_CAPTURE */
 void capture_invalidate(capture_t* capture);
 CUresult capture_implicit(CUcontext context);
+CUresult capture_any(CUcontext context); /* spoils every capture of the context */
 void node_set_copy(node_set_t* target, const node_set_t* source);
 void node_set_join(node_set_t* target, const node_set_t* source);
 void node_set_free(node_set_t* set);

@@ -297,7 +297,10 @@ static CUresult kernel_op(CUcontext context, const CUDA_KERNEL_NODE_PARAMS* para
                                  .blockDimZ = params->blockDimZ,
                                  .sharedMemBytes = params->sharedMemBytes};
   CUfunction function = params->func != NULL ? params->func : (CUfunction)params->kern;
-  return kernel_prepare(context, &config, function, params->kernelParams, params->extra, out_op);
+  const CUresult result =
+      kernel_prepare(context, &config, function, params->kernelParams, params->extra, out_op);
+  /* A block that is too large: said otherwise than at a launch. */
+  return result == CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
 EXPORT CUresult cuGraphAddKernelNode(CUgraphNode* phGraphNode, CUgraph hGraph,
@@ -641,7 +644,7 @@ static bool exec_is_live(CUgraphExec exec) {
 
 EXPORT CUresult cuGraphInstantiate(CUgraphExec* phGraphExec, CUgraph hGraph,
                                    unsigned long long flags) {
-  ENTER(NORMAL);
+  ENTER(UNSAFE);
   if (phGraphExec == NULL || !graph_is_live(hGraph) || flags > 15)
     return CUDA_ERROR_INVALID_VALUE;
   if (hGraph->count < 2000 && has_cycle(hGraph))
@@ -777,6 +780,15 @@ EXPORT CUresult cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNo
   return CUDA_SUCCESS;
 }
 
+/* An end that is said to be the device's is. */
+static bool ends_are_there(const CUDA_MEMCPY3D* described, const op_copy_t* copy) {
+  if (described->srcMemoryType == CU_MEMORYTYPE_DEVICE &&
+      memory_type(copy->source) != MEMORY_DEVICE)
+    return false;
+  return described->dstMemoryType != CU_MEMORYTYPE_DEVICE ||
+         memory_type(copy->target) == MEMORY_DEVICE;
+}
+
 static bool is_line(const uint64_t extent[3]) {
   return extent[1] <= 1 && extent[2] <= 1;
 }
@@ -793,9 +805,10 @@ EXPORT CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNo
     return result;
   const op_copy_t* before = &node->op.as.copy;
   if ((ctx != NULL && ctx != node->context) || !is_line(before->extent) ||
-      !is_line(op.as.copy.extent) ||
-      memory_type(before->target) != memory_type(op.as.copy.target) ||
-      memory_type(before->source) != memory_type(op.as.copy.source))
+      !is_line(op.as.copy.extent) || op.as.copy.extent[0] == 0 ||
+      hNode->copy.srcMemoryType != copyParams->srcMemoryType ||
+      hNode->copy.dstMemoryType != copyParams->dstMemoryType ||
+      !ends_are_there(copyParams, &op.as.copy))
     return CUDA_ERROR_INVALID_VALUE;
   replace_op(&node->op, &op);
   return CUDA_SUCCESS;
@@ -812,7 +825,8 @@ EXPORT CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNo
   const CUresult result = fill_from_params(memsetParams, &op.as.fill);
   if (result != CUDA_SUCCESS)
     return result;
-  if ((ctx != NULL && ctx != node->context) || node->op.as.fill.height > 1 || op.as.fill.height > 1)
+  if ((ctx != NULL && ctx != node->context) || node->op.as.fill.height > 1 ||
+      op.as.fill.height > 1 || op.as.fill.width == 0)
     return CUDA_ERROR_INVALID_VALUE;
   replace_op(&node->op, &op);
   return CUDA_SUCCESS;
@@ -951,14 +965,32 @@ CUresult capture_unsafe(CUcontext context) {
   return result;
 }
 
+static CUstream implicit_capture(CUcontext context) {
+  for (CUstream stream = context->streams; stream != NULL; stream = stream->next) {
+    if (capture_is_active(stream->capture) && !(stream->flags & CU_STREAM_NON_BLOCKING))
+      return stream;
+  }
+  return NULL;
+}
+
 /* Work on the legacy stream would have to follow, or precede, what is being captured. */
 CUresult capture_implicit(CUcontext context) {
+  if (implicit_capture(context) == NULL)
+    return CUDA_SUCCESS;
+  for (CUstream stream = context->streams; stream != NULL; stream = stream->next) {
+    if (!(stream->flags & CU_STREAM_NON_BLOCKING))
+      capture_invalidate(stream->capture);
+  }
+  return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+}
+
+CUresult capture_any(CUcontext context) {
   CUresult result = CUDA_SUCCESS;
   for (CUstream stream = context->streams; stream != NULL; stream = stream->next) {
-    if (capture_is_active(stream->capture) && !(stream->flags & CU_STREAM_NON_BLOCKING)) {
-      capture_invalidate(stream->capture);
-      result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-    }
+    if (!capture_is_active(stream->capture))
+      continue;
+    capture_invalidate(stream->capture);
+    result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   }
   return result;
 }
@@ -1105,8 +1137,8 @@ EXPORT CUresult cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus* cap
     return result;
   if (captureStatus == NULL)
     return CUDA_ERROR_INVALID_VALUE;
-  if (stream == stream->context->legacy)
-    result = capture_implicit(stream->context);
+  if (stream == stream->context->legacy && implicit_capture(stream->context) != NULL)
+    result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT; /* which asking does not spoil */
   *captureStatus =
       stream->capture == NULL ? CU_STREAM_CAPTURE_STATUS_NONE : stream->capture->status;
   return result;

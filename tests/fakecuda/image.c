@@ -144,6 +144,14 @@ static CUresult parse_ptx(const char* text, image_t* image) {
   if (strstr(text, ".version") == NULL || target == NULL ||
       sscanf(target, ".target sm_%d", &image->arch) != 1)
     return CUDA_ERROR_INVALID_PTX;
+  int major = 0;
+  int minor = 0;
+  const int newest =
+      (fake.settings.driver_version / 1000 - 4) * 10 + fake.settings.driver_version % 1000 / 10;
+  if (sscanf(strstr(text, ".version"), ".version %d.%d", &major, &minor) != 2)
+    return CUDA_ERROR_INVALID_PTX;
+  if (major * 10 + minor > newest)
+    return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
   int depth = 0;
   for (const char* at = text; *at != '\0'; ++at)
     depth += (*at == '{') - (*at == '}');

@@ -61,6 +61,8 @@ typedef struct reservation {
   uint64_t size_bytes;
 } reservation_t;
 
+static reservation_t* reservation_find(uint64_t address, uint64_t size_bytes);
+
 static area_t* areas; /* sorted by base */
 static uint32_t area_count;
 static uint32_t area_capacity;
@@ -158,6 +160,11 @@ unsigned char* memory_resolve(CUcontext context, uint64_t address, uint64_t* out
     return NULL;
   *out_available = area->size_bytes - (address - area->base);
   return area->view + (address - area->base);
+}
+
+bool memory_is_unmapped(uint64_t address) {
+  const area_t* area = area_find(address);
+  return area != NULL && area->kind != AREA_MAPPED;
 }
 
 memory_type_t memory_type(uint64_t address) {
@@ -338,10 +345,10 @@ EXPORT CUresult cuMemFree(CUdeviceptr dptr) {
 
 EXPORT CUresult cuMemGetInfo(size_t* free_bytes, size_t* total) {
   ENTER(NORMAL);
-  if (free_bytes == NULL || total == NULL)
-    return CUDA_ERROR_INVALID_VALUE;
-  *total = fake.settings.memory_bytes;
-  *free_bytes = fake.settings.memory_bytes - fake.memory_used[guard.context->device];
+  if (total != NULL)
+    *total = fake.settings.memory_bytes;
+  if (free_bytes != NULL)
+    *free_bytes = fake.settings.memory_bytes - fake.memory_used[guard.context->device];
   return CUDA_SUCCESS;
 }
 
@@ -418,7 +425,7 @@ static physical_t* physical_add(uint64_t size_bytes, int device, int fd) {
 
 EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
                             const CUmemAllocationProp* prop, unsigned long long flags) {
-  ENTER(NEED_INIT | NEED_HEALTH);
+  ENTER(NEED_INIT);
   if (handle == NULL || flags != 0 || size == 0 || size % GRANULARITY != 0)
     return CUDA_ERROR_INVALID_VALUE;
   const CUresult result = check_properties(prop);
@@ -484,7 +491,7 @@ static reservation_t* reservation_find(uint64_t address, uint64_t size_bytes) {
 
 EXPORT CUresult cuMemAddressReserve(CUdeviceptr* ptr, size_t size, size_t alignment,
                                     CUdeviceptr addr, unsigned long long flags) {
-  ENTER(NEED_INIT | NEED_HEALTH);
+  ENTER(NEED_INIT);
   (void)addr;
   if (ptr == NULL || size == 0 || flags != 0 || size % GRANULARITY != 0 ||
       (alignment & (alignment - 1)) != 0)
@@ -524,11 +531,13 @@ EXPORT CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size) {
 
 EXPORT CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
                          CUmemGenericAllocationHandle handle, unsigned long long flags) {
-  ENTER(NEED_INIT | NEED_HEALTH);
+  ENTER(NEED_INIT);
   physical_t* physical = physical_find(handle);
-  if (physical == NULL || flags != 0 || offset != 0 || size == 0 || size != physical->size_bytes ||
-      ptr % GRANULARITY != 0 || reservation_find(ptr, size) == NULL ||
-      mapped_within(ptr, size) != NULL)
+  if (physical == NULL || flags != 0 || size == 0 || ptr % GRANULARITY != 0)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (offset != 0 || size != physical->size_bytes)
+    return CUDA_ERROR_NOT_SUPPORTED;
+  if (reservation_find(ptr, size) == NULL || mapped_within(ptr, size) != NULL)
     return CUDA_ERROR_INVALID_VALUE;
   area_t area = {.kind = AREA_MAPPED,
                  .base = ptr,
@@ -552,19 +561,18 @@ EXPORT CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 
 EXPORT CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
   ENTER(NEED_INIT);
-  if (size == 0)
+  if (size == 0 || reservation_find(ptr, size) == NULL)
     return CUDA_ERROR_INVALID_VALUE;
-  for (uint64_t at = ptr; at < ptr + size;) { /* whole mappings only */
+  for (uint64_t at = ptr; at < ptr + size; at += GRANULARITY) { /* whole mappings, and holes */
     const area_t* area = area_find(at);
-    if (area == NULL || area->base != at || area->kind != AREA_MAPPED ||
-        area->size_bytes > ptr + size - at)
+    if (area != NULL && (area->base < ptr || area->size_bytes > ptr + size - area->base))
       return CUDA_ERROR_INVALID_VALUE;
-    at += area->size_bytes;
   }
-  for (uint64_t at = ptr; at < ptr + size;) {
+  for (uint64_t at = ptr; at < ptr + size; at += GRANULARITY) {
     area_t* area = area_find(at);
+    if (area == NULL)
+      continue;
     physical_t* physical = area->physical;
-    at += area->size_bytes;
     area_free(area);
     physical_drop(physical);
   }
@@ -573,7 +581,7 @@ EXPORT CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
 
 EXPORT CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc* desc,
                                size_t count) {
-  ENTER(NEED_INIT | NEED_HEALTH);
+  ENTER(NEED_INIT);
   if (desc == NULL || count == 0 || size == 0)
     return CUDA_ERROR_INVALID_VALUE;
   for (uint64_t at = ptr; at < ptr + size;) {
@@ -640,6 +648,8 @@ EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* han
     return CUDA_ERROR_INVALID_VALUE;
   uint64_t size_bytes = 0;
   const int given = (int)(intptr_t)osHandle;
+  if (fcntl(given, F_GETFD) < 0)
+    return CUDA_ERROR_UNKNOWN;
   const int device = pages_device(given, &size_bytes);
   if (device < 0 || device >= fake.settings.device_count)
     return CUDA_ERROR_INVALID_VALUE;
@@ -648,10 +658,9 @@ EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* han
     return CUDA_ERROR_OPERATING_SYSTEM;
   fake.memory_used[device] += size_bytes;
   physical_t* physical = physical_add(size_bytes, device, fd);
-  physical->properties =
-      (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                            .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
+  physical->properties = (CUmemAllocationProp){
+      .type = CU_MEM_ALLOCATION_TYPE_PINNED, /* the importer asked for no handle */
+      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
   *handle = physical->id;
   return CUDA_SUCCESS;
 }
@@ -660,8 +669,11 @@ EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* han
 
 EXPORT CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
   ENTER(UNSAFE);
-  if (pp == NULL || bytesize == 0 || Flags > 7)
+  if (pp == NULL || Flags > 7)
     return CUDA_ERROR_INVALID_VALUE;
+  *pp = NULL;
+  if (bytesize == 0)
+    return CUDA_SUCCESS;
   area_t area = {.kind = AREA_PINNED,
                  .size_bytes = bytesize,
                  .span_bytes = (bytesize + PAGE - 1) & ~(PAGE - 1),
@@ -687,6 +699,8 @@ EXPORT CUresult cuMemAllocHost(void** pp, size_t bytesize) {
 
 EXPORT CUresult cuMemFreeHost(void* p) {
   ENTER(UNSAFE);
+  if (p == NULL)
+    return CUDA_SUCCESS;
   area_t* area = area_find((uint64_t)(uintptr_t)p);
   if (area == NULL || area->view != p || area->kind != AREA_PINNED)
     return CUDA_ERROR_INVALID_VALUE;
@@ -722,8 +736,10 @@ EXPORT CUresult cuMemHostUnregister(void* p) {
   area_t* area = area_find((uint64_t)(uintptr_t)p);
   if (p == NULL)
     return CUDA_ERROR_INVALID_VALUE;
-  if (area == NULL || area->view != p || area->kind != AREA_REGISTERED)
+  if (area == NULL)
     return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  if (area->view != p || area->kind != AREA_REGISTERED)
+    return CUDA_ERROR_INVALID_VALUE;
   engine_drain(area->context);
   area = area_find((uint64_t)(uintptr_t)p);
   if (area != NULL)
@@ -758,10 +774,7 @@ static CUcontext area_context(const area_t* area) {
 
 static CUresult pointer_attribute(void* data, CUpointer_attribute attribute, uint64_t address) {
   const area_t* area = area_find(address);
-  if (attribute == CU_POINTER_ATTRIBUTE_MAPPED) {
-    *(int*)data = area != NULL;
-    return CUDA_SUCCESS;
-  }
+  const reservation_t* reservation = reservation_find(address, 1);
   if (area == NULL)
     return CUDA_ERROR_INVALID_VALUE;
   const bool is_host = area->kind == AREA_PINNED || area->kind == AREA_REGISTERED;
@@ -780,6 +793,9 @@ static CUresult pointer_attribute(void* data, CUpointer_attribute attribute, uin
       return CUDA_ERROR_INVALID_VALUE;
     *(void**)data = (void*)(uintptr_t)address;
     return CUDA_SUCCESS;
+  case CU_POINTER_ATTRIBUTE_MAPPED:
+    *(int*)data = 1;
+    return CUDA_SUCCESS;
   case CU_POINTER_ATTRIBUTE_BUFFER_ID:
     *(unsigned long long*)data = area->id;
     return CUDA_SUCCESS;
@@ -793,10 +809,10 @@ static CUresult pointer_attribute(void* data, CUpointer_attribute attribute, uin
     *(int*)data = area->kind == AREA_DEVICE;
     return CUDA_SUCCESS;
   case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-    *(CUdeviceptr*)data = area->base;
+    *(CUdeviceptr*)data = reservation != NULL ? reservation->base : area->base;
     return CUDA_SUCCESS;
-  case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-    *(size_t*)data = area->size_bytes;
+  case CU_POINTER_ATTRIBUTE_RANGE_SIZE: /* of mapped memory: the whole reservation */
+    *(size_t*)data = reservation != NULL ? reservation->size_bytes : area->size_bytes;
     return CUDA_SUCCESS;
   case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
     *(int*)data = 0;
@@ -819,17 +835,15 @@ EXPORT CUresult cuPointerGetAttributes(unsigned int numAttributes,
   ENTER(NEED_INIT);
   if (numAttributes == 0 || attribute_list == NULL || data == NULL)
     return CUDA_ERROR_INVALID_VALUE;
+  const reservation_t* reservation = reservation_find(ptr, 1);
   for (unsigned i = 0; i < numAttributes; ++i) { /* what is not known is zero, and no failure */
     static const size_t sizes[] = {[CU_POINTER_ATTRIBUTE_CONTEXT] = 8,
                                    [CU_POINTER_ATTRIBUTE_MEMORY_TYPE] = 4,
                                    [CU_POINTER_ATTRIBUTE_DEVICE_POINTER] = 8,
-                                   [CU_POINTER_ATTRIBUTE_HOST_POINTER] = 8,
                                    [CU_POINTER_ATTRIBUTE_BUFFER_ID] = 8,
                                    [CU_POINTER_ATTRIBUTE_IS_MANAGED] = 4,
                                    [CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL] = 4,
                                    [CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE] = 4,
-                                   [CU_POINTER_ATTRIBUTE_RANGE_START_ADDR] = 8,
-                                   [CU_POINTER_ATTRIBUTE_RANGE_SIZE] = 8,
                                    [CU_POINTER_ATTRIBUTE_MAPPED] = 4};
     const unsigned which = (unsigned)attribute_list[i];
     if (pointer_attribute(data[i], attribute_list[i], ptr) == CUDA_SUCCESS)
@@ -838,6 +852,13 @@ EXPORT CUresult cuPointerGetAttributes(unsigned int numAttributes,
       memset(data[i], which == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ? 0xFE : 0, sizes[which]);
     if (which == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
       *(int*)data[i] = -2;
+    /* Memory that CUDA does not know is the host's; where nothing is mapped yet, the reservation counts. */
+    if (which == CU_POINTER_ATTRIBUTE_HOST_POINTER)
+      *(void**)data[i] = area_find(ptr) == NULL ? (void*)(uintptr_t)ptr : NULL;
+    if (which == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR && reservation != NULL)
+      *(CUdeviceptr*)data[i] = reservation->base;
+    if (which == CU_POINTER_ATTRIBUTE_RANGE_SIZE && reservation != NULL)
+      *(size_t*)data[i] = reservation->size_bytes;
   }
   return CUDA_SUCCESS;
 }

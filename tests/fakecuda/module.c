@@ -36,6 +36,7 @@ struct CUlib_st {
   uint32_t magic;
   CUlibrary next;
   image_t image;
+  CUresult problem; /* with the image */
   struct CUkern_st* kernels;
   CUmodule modules;
 };
@@ -233,8 +234,15 @@ static CUresult pack_params(const image_kernel_t* image, void** params, void** e
     else
       return CUDA_ERROR_INVALID_VALUE;
   }
-  if (image->params_size != 0 && (block == NULL || size_bytes < image->params_size))
+  if (image->params_size != 0 && block == NULL)
     return CUDA_ERROR_INVALID_VALUE;
+  if (size_bytes > image->params_size)
+    return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+  if (size_bytes < image->params_size) {
+    fake_complain("kernel %s was given %zu bytes of its %u of parameters", image->name, size_bytes,
+                  image->params_size);
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   if (image->params_size != 0)
     memcpy(out, block, image->params_size);
   return CUDA_SUCCESS;
@@ -281,7 +289,7 @@ CUresult kernel_prepare(CUcontext context, const CUlaunchConfig* config, CUfunct
                         void** params, void** extra, op_t* out_op) {
   CUfunction function = resolve_function(context, handle);
   if (function == NULL)
-    return handle == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
+    return CUDA_ERROR_INVALID_HANDLE;
   *out_op = (op_t){.kind = OP_KERNEL,
                    .as.kernel = {.function = function,
                                  .grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
@@ -379,7 +387,7 @@ static CUresult find_kernel(const image_t* image, const char* name, uint32_t* ou
 
 EXPORT CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int numOptions,
                                    CUjit_option* options, void** optionValues) {
-  ENTER(UNSAFE);
+  ENTER(NORMAL);
   (void)numOptions;
   (void)options;
   (void)optionValues;
@@ -466,11 +474,7 @@ EXPORT CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_op
   if (library == NULL || code == NULL)
     return CUDA_ERROR_INVALID_VALUE;
   CUlibrary made = fake_allocate(sizeof *made);
-  const CUresult result = image_parse(code, fake.settings.arch, &made->image);
-  if (result != CUDA_SUCCESS) {
-    free(made);
-    return result;
-  }
+  made->problem = image_parse(code, fake.settings.arch, &made->image); /* said when it is needed */
   made->magic = MAGIC_LIBRARY;
   made->kernels = fake_allocate(made->image.kernel_count * sizeof(struct CUkern_st));
   for (uint32_t i = 0; i < made->image.kernel_count; ++i)
@@ -521,6 +525,8 @@ EXPORT CUresult cuLibraryGetKernel(CUkernel* pKernel, CUlibrary library, const c
     return CUDA_ERROR_INVALID_VALUE;
   if (!library_is_live(library))
     return CUDA_ERROR_INVALID_HANDLE;
+  if (library->problem != CUDA_SUCCESS)
+    return library->problem;
   uint32_t index = 0;
   const CUresult result = find_kernel(&library->image, name, &index);
   if (result == CUDA_SUCCESS)
@@ -532,6 +538,8 @@ EXPORT CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary lib) {
   ENTER(NEED_INIT);
   if (count == NULL || !library_is_live(lib))
     return CUDA_ERROR_INVALID_VALUE;
+  if (lib->problem != CUDA_SUCCESS)
+    return lib->problem;
   *count = lib->image.kernel_count;
   return CUDA_SUCCESS;
 }
@@ -540,6 +548,8 @@ EXPORT CUresult cuLibraryGetModule(CUmodule* pMod, CUlibrary library) {
   ENTER(NORMAL);
   if (pMod == NULL || !library_is_live(library))
     return CUDA_ERROR_INVALID_VALUE;
+  if (library->problem != CUDA_SUCCESS)
+    return library->problem;
   *pMod = library_module(library, guard.context);
   return CUDA_SUCCESS;
 }
@@ -576,7 +586,7 @@ EXPORT CUresult cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t*
                                      size_t* paramSize) {
   ENTER(NEED_INIT);
   if (!kernel_is_live(kernel))
-    return CUDA_ERROR_INVALID_HANDLE;
+    return CUDA_ERROR_INVALID_VALUE;
   return param_info(&kernel->library->image.kernels[kernel->index], paramIndex, paramOffset,
                     paramSize);
 }

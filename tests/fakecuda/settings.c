@@ -272,6 +272,7 @@ EXPORT int fakecuda_control(const char* setting) {
     pthread_mutex_lock(&fake.mutex);
     fake.settings.lose_after_launches = -1;
     fake.settings.fail_task_after = -1;
+    memset(fake.lost, 0, sizeof fake.lost);
     pthread_mutex_unlock(&fake.mutex);
     return 0;
   }

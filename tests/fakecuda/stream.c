@@ -203,9 +203,11 @@ static bool is_idle(CUstream stream) {
 }
 
 EXPORT CUresult cuStreamQuery(CUstream hStream) {
-  ENTER(UNSAFE);
+  ENTER(NORMAL);
   FIND_STREAM();
-  const CUresult result = refuse_captured(stream);
+  CUresult result = refuse_captured(stream);
+  if (result == CUDA_SUCCESS)
+    result = capture_unsafe(guard.context);
   if (result != CUDA_SUCCESS)
     return result;
   if (is_idle(stream))
@@ -217,9 +219,11 @@ EXPORT CUresult cuStreamQuery(CUstream hStream) {
 }
 
 EXPORT CUresult cuStreamSynchronize(CUstream hStream) {
-  ENTER(UNSAFE);
+  ENTER(NORMAL);
   FIND_STREAM();
-  const CUresult result = refuse_captured(stream);
+  CUresult result = refuse_captured(stream);
+  if (result == CUDA_SUCCESS)
+    result = capture_unsafe(guard.context);
   return result != CUDA_SUCCESS ? result : stream_wait_all(stream);
 }
 
@@ -406,7 +410,7 @@ static CUresult elapsed(float* out_milliseconds, CUevent start, CUevent end) {
 
 EXPORT CUresult cuEventElapsedTime(float* pMilliseconds, CUevent hStart, CUevent hEnd) {
   ENTER(NORMAL);
-  return pMilliseconds == NULL ? CUDA_ERROR_INVALID_VALUE : elapsed(pMilliseconds, hStart, hEnd);
+  return pMilliseconds == NULL ? CUDA_ERROR_INVALID_HANDLE : elapsed(pMilliseconds, hStart, hEnd);
 }
 
 /* ---- Copies ---- */
@@ -451,6 +455,8 @@ static CUresult check_copy(const op_copy_t* copy, CUcontext context) {
 }
 
 static CUresult enqueue_copy(CUstream stream, op_copy_t* copy, bool is_synchronous) {
+  /* Memory of cuMemAlloc goes from any device to any; mapped memory needs access. */
+  copy->crosses |= memory_is_unmapped(copy->target) && memory_is_unmapped(copy->source);
   CUresult result = check_copy(copy, stream->context);
   if (result != CUDA_SUCCESS)
     return result;
@@ -484,7 +490,7 @@ static bool is_device_side(uint64_t address) {
   op_copy_t copy = (copy_);                                                                        \
   return enqueue_copy(stream, &copy, false)
 #define SYNC_COPY(copy_)                                                                           \
-  ENTER(UNSAFE);                                                                                   \
+  ENTER(NORMAL);                                                                                   \
   op_copy_t copy = (copy_);                                                                        \
   return enqueue_copy(guard.context->legacy, &copy, true)
 
@@ -528,7 +534,7 @@ EXPORT CUresult cuMemcpyDtoDAsync(CUdeviceptr dstDevice, CUdeviceptr srcDevice, 
 }
 
 EXPORT CUresult cuMemcpyHtoD(CUdeviceptr dstDevice, const void* srcHost, size_t ByteCount) {
-  ENTER(UNSAFE);
+  ENTER(NORMAL);
   if (ByteCount != 0 && !is_device_side(dstDevice))
     return CUDA_ERROR_INVALID_VALUE;
   op_copy_t copy = line(dstDevice, HOST(srcHost), ByteCount);
@@ -536,7 +542,7 @@ EXPORT CUresult cuMemcpyHtoD(CUdeviceptr dstDevice, const void* srcHost, size_t 
 }
 
 EXPORT CUresult cuMemcpyDtoH(void* dstHost, CUdeviceptr srcDevice, size_t ByteCount) {
-  ENTER(UNSAFE);
+  ENTER(NORMAL);
   if (ByteCount != 0 && !is_device_side(srcDevice))
     return CUDA_ERROR_INVALID_VALUE;
   op_copy_t copy = line(HOST(dstHost), srcDevice, ByteCount);
@@ -544,7 +550,7 @@ EXPORT CUresult cuMemcpyDtoH(void* dstHost, CUdeviceptr srcDevice, size_t ByteCo
 }
 
 EXPORT CUresult cuMemcpyDtoD(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount) {
-  ENTER(UNSAFE);
+  ENTER(NORMAL);
   if (ByteCount != 0 && (!is_device_side(dstDevice) || !is_device_side(srcDevice)))
     return CUDA_ERROR_INVALID_VALUE;
   op_copy_t copy = line(dstDevice, srcDevice, ByteCount);
@@ -556,8 +562,8 @@ EXPORT CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext,
                                   CUstream hStream) {
   ENTER(NORMAL);
   FIND_STREAM();
-  if (dstContext == NULL || srcContext == NULL)
-    return CUDA_ERROR_INVALID_CONTEXT;
+  (void)dstContext; /* NULL is the current one; addresses tell the rest */
+  (void)srcContext;
   op_copy_t copy = line(dstDevice, srcDevice, ByteCount);
   copy.crosses = true;
   return enqueue_copy(stream, &copy, false);
@@ -638,7 +644,7 @@ EXPORT CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* pCopy, CUstream hStream) {
 }
 
 EXPORT CUresult cuMemcpy2D(const CUDA_MEMCPY2D* pCopy) {
-  ENTER(UNSAFE);
+  ENTER(NORMAL);
   if (pCopy == NULL)
     return CUDA_ERROR_INVALID_VALUE;
   const CUDA_MEMCPY3D described = from_2d(pCopy);
@@ -658,7 +664,7 @@ EXPORT CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D* pCopy, CUstream hStream) {
 }
 
 EXPORT CUresult cuMemcpy3D(const CUDA_MEMCPY3D* pCopy) {
-  ENTER(UNSAFE);
+  ENTER(NORMAL);
   if (pCopy == NULL)
     return CUDA_ERROR_INVALID_VALUE;
   op_copy_t copy;
@@ -719,7 +725,7 @@ static CUresult enqueue_fill(CUstream stream, const op_fill_t* fill) {
     return enqueue_fill(stream, &fill);                                                            \
   }                                                                                                \
   EXPORT CUresult cuMemsetD##bits(CUdeviceptr dstDevice, type value, size_t N) {                   \
-    ENTER(UNSAFE);                                                                                 \
+    ENTER(NORMAL);                                                                                 \
     const op_fill_t fill = {dstDevice, 0, value, bits / 8, N, 1};                                  \
     return enqueue_fill(guard.context->legacy, &fill);                                             \
   }

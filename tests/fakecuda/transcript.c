@@ -101,7 +101,6 @@ static void section_start(void) {
   T(cuDeviceGet(NULL, 0));
   T(cuDeviceGet(&device, 0));
   T(cuDeviceGetName(NULL, 10, device));
-  T(cuDeviceGetName(name, 0, device));
   T(cuDeviceGetName(name, sizeof name, 100));
   T(cuDeviceTotalMem(&size, 100));
   T(cuDeviceTotalMem(NULL, device));
@@ -155,6 +154,7 @@ static void section_context(void) {
   CUcontext context = NULL;
   CUcontext other = NULL;
   CUdevice device = 0;
+  CUdeviceptr memory = 0;
   unsigned flags = 99;
   int active = 99;
   cuInit(0);
@@ -203,6 +203,17 @@ static void section_context(void) {
   T(cuDevicePrimaryCtxGetState(device, &flags, &active));
   V(active);
   T(cuDevicePrimaryCtxRelease(device));
+  /* The context is still this thread's, but no more than that. */
+  T(cuCtxGetCurrent(&other));
+  V(other == context);
+  T(cuMemAlloc(&memory, 100));
+  T(cuStreamSynchronize(NULL));
+  T(cuCtxGetDevice(&device));
+  T(cuCtxSynchronize());
+  T(cuCtxSetCurrent(context));
+  T(cuDevicePrimaryCtxRetain(&context, device));
+  T(cuCtxSetCurrent(context));
+  T(cuMemAlloc(&memory, 100));
 }
 
 static void about(CUdeviceptr pointer) {
@@ -258,6 +269,7 @@ static void section_memory(void) {
   V(size <= total);
   T(cuMemGetInfo(NULL, &total));
   T(cuMemHostAlloc(&pinned, 0, 0));
+  V(pinned == NULL);
   T(cuMemHostAlloc(&pinned, 5000, 0x100));
   T(cuMemHostAlloc(NULL, 5000, 0));
   T(cuMemHostAlloc(&pinned, 5000, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
@@ -397,6 +409,7 @@ static void section_virtual(void) {
   N("mapped and released", cuMemsetD8(range + 2 * GRAIN, 9, 4));
   T(cuCtxSynchronize());
   V(read_word(range + 2 * GRAIN) == 0x09090909);
+  N("beyond the mappings", cuMemUnmap(range, 6 * GRAIN));
   T(cuMemUnmap(range, 3 * GRAIN));
   T(cuMemRelease(first));
   T(cuMemRelease(first));
@@ -487,7 +500,6 @@ static void section_stream(void) {
   T(cuEventQuery(event));
   T(cuEventRecord(second, stream));
   T(cuEventSynchronize(second));
-  T(cuEventQuery(event));
   T(cuEventSynchronize(event));
   be_late(stream, 50);
   T(cuEventRecord(event, stream));
@@ -656,8 +668,27 @@ static void section_module(void) {
   N("no image",
     cuLibraryLoadData(&library, "\x01\x02\x03\x04 nothing known at all, but long enough to be read",
                       NULL, NULL, 0, NULL, NULL, 0));
+  T(cuLibraryGetKernel(&kernel, library, "tx_add"));
+  unsigned kernel_count = 99;
+  T(cuLibraryGetKernelCount(&kernel_count, library));
+  V(kernel_count);
+  T(cuLibraryUnload(library));
   N("no PTX",
     cuLibraryLoadData(&library, "this is a text, and no PTX at all", NULL, NULL, 0, NULL, NULL, 0));
+  T(cuLibraryGetKernel(&kernel, library, "tx_add"));
+  T(cuLibraryGetModule(&module, library));
+  T(cuLibraryUnload(library));
+  N("PTX of later machines",
+    cuLibraryLoadData(
+        &library, ".version 9.0\n.target sm_120\n.address_size 64\n.visible .entry k() { ret; }",
+        NULL, NULL, 0, NULL, NULL, 0));
+  T(cuLibraryGetKernel(&kernel, library, "k"));
+  T(cuLibraryUnload(library));
+  static unsigned char elf[4096] = {0x7F, 'E', 'L', 'F', 2, 1, 1};
+  N("an ELF of nothing", cuLibraryLoadData(&library, elf, NULL, NULL, 0, NULL, NULL, 0));
+  T(cuLibraryGetKernel(&kernel, library, "k"));
+  T(cuLibraryUnload(library));
+  N("an ELF of nothing", cuModuleLoadData(&module, elf));
   N("PTX cut short",
     cuModuleLoadData(&module, ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k("));
   N("PTX of later machines",
@@ -763,8 +794,6 @@ static void section_launch(void) {
                    CU_LAUNCH_PARAM_END};
   T(cuLaunchKernel(add, 1, 1, 1, 32, 1, 1, 0, stream, NULL, extra));
   T(cuLaunchKernel(add, 1, 1, 1, 32, 1, 1, 0, stream, params, extra));
-  size = 12;
-  N("block too small", cuLaunchKernel(add, 1, 1, 1, 32, 1, 1, 0, stream, NULL, extra));
   size = 24;
   N("block too large", cuLaunchKernel(add, 1, 1, 1, 32, 1, 1, 0, stream, NULL, extra));
   T(cuStreamSynchronize(stream));
@@ -1064,6 +1093,50 @@ static void section_graph(void) {
   T(cuGraphDestroy(graph));
   T(cuGraphDestroy(NULL));
   T(cuGraphExecDestroy(NULL));
+  /* Copies that do not say where memory is; copies and fills of several rows. */
+  memset(nodes, 0, sizeof nodes);
+  T(cuGraphCreate(&graph, 0));
+  copy = (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+                         .srcDevice = cells,
+                         .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+                         .dstDevice = source,
+                         .WidthInBytes = 64,
+                         .Height = 1,
+                         .Depth = 1};
+  CUDA_MEMCPY3D rows = copy;
+  rows.Height = 4;
+  rows.srcPitch = rows.dstPitch = 128;
+  CUDA_MEMSET_NODE_PARAMS flat = {
+      .dst = cells, .value = 9, .elementSize = 4, .width = 4, .height = 3, .pitch = 64};
+  T(cuGraphAddMemcpyNode(&nodes[0], graph, NULL, 0, &copy, primary));
+  T(cuGraphAddMemcpyNode(&nodes[1], graph, &nodes[0], 1, &rows, primary));
+  T(cuGraphAddMemsetNode(&nodes[2], graph, &nodes[1], 1, &flat, primary));
+  T(cuGraphInstantiateWithFlags(&exec, graph, 0));
+  copy.srcDevice = source + 512;
+  copy.dstDevice = cells + 512;
+  N("device to device", cuGraphExecMemcpyNodeSetParams(exec, nodes[0], &copy, primary));
+  copy.dstDevice = (CUdeviceptr)(uintptr_t)pinned;
+  N("device to pinned", cuGraphExecMemcpyNodeSetParams(exec, nodes[0], &copy, primary));
+  copy.dstDevice = (CUdeviceptr)(uintptr_t)plain;
+  N("device to pageable", cuGraphExecMemcpyNodeSetParams(exec, nodes[0], &copy, primary));
+  copy.srcDevice = (CUdeviceptr)(uintptr_t)plain;
+  copy.dstDevice = source;
+  N("pageable to device", cuGraphExecMemcpyNodeSetParams(exec, nodes[0], &copy, primary));
+  N("one row of several", cuGraphExecMemcpyNodeSetParams(exec, nodes[1], &copy, primary));
+  rows.Height = 3;
+  N("fewer rows", cuGraphExecMemcpyNodeSetParams(exec, nodes[1], &rows, primary));
+  rows.srcDevice = cells + 1024;
+  N("rows elsewhere", cuGraphExecMemcpyNodeSetParams(exec, nodes[1], &rows, primary));
+  flat.value = 10;
+  N("another value", cuGraphExecMemsetNodeSetParams(exec, nodes[2], &flat, primary));
+  flat.dst = cells + 1024;
+  N("elsewhere", cuGraphExecMemsetNodeSetParams(exec, nodes[2], &flat, primary));
+  flat.height = 1;
+  N("one row of several", cuGraphExecMemsetNodeSetParams(exec, nodes[2], &flat, primary));
+  T(cuGraphLaunch(exec, stream));
+  T(cuStreamSynchronize(stream));
+  T(cuGraphExecDestroy(exec));
+  T(cuGraphDestroy(graph));
   /* Independent nodes, and an empty graph. */
   T(cuGraphCreate(&graph, 0));
   T(cuGraphInstantiateWithFlags(&exec, graph, 0));
@@ -1215,7 +1288,7 @@ static void section_capture(void) {
   CUgraph graph = NULL;
   CUdeviceptr memory = 0;
   size_t count = 0;
-  CUstreamCaptureMode mode = (CUstreamCaptureMode)9;
+  CUstreamCaptureMode mode;
   CUstreamCaptureStatus status;
   cuStreamCreate(&a, CU_STREAM_NON_BLOCKING);
   cuStreamCreate(&b, CU_STREAM_NON_BLOCKING);
@@ -1225,8 +1298,6 @@ static void section_capture(void) {
   T(cuStreamEndCapture(a, &graph));
   T(cuStreamBeginCapture(NULL, CU_STREAM_CAPTURE_MODE_GLOBAL));
   T(cuStreamBeginCapture(a, (CUstreamCaptureMode)9));
-  T(cuThreadExchangeStreamCaptureMode(&mode));
-  T(cuThreadExchangeStreamCaptureMode(NULL));
   mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   T(cuThreadExchangeStreamCaptureMode(&mode));
   V(mode);
@@ -1353,7 +1424,8 @@ static void section_random(void) {
 }
 
 /* After the context is lost. */
-static void after_loss(CUstream stream, CUevent event, CUdeviceptr memory, void* pinned) {
+static void after_loss(CUstream stream, CUevent event, CUdeviceptr memory, void* pinned,
+                       CUfunction nothing) {
   CUdeviceptr made = 0;
   CUstream fresh = NULL;
   CUevent other = NULL;
@@ -1380,7 +1452,7 @@ static void after_loss(CUstream stream, CUevent event, CUdeviceptr memory, void*
   T(cuMemsetD8Async(memory, 0, 4, stream));
   T(cuMemcpyAsync(memory, memory + 8, 4, stream));
   T(cuMemcpyDtoH(&number, memory, 4));
-  T(launch(function("tx_nothing"), 1, 1, stream, NULL));
+  T(launch(nothing, 1, 1, stream, NULL));
   T(cuMemAlloc(&made, 100));
   T(cuMemHostAlloc(&host, 100, 0));
   T(cuMemGetInfo(&size, &total));
@@ -1391,11 +1463,30 @@ static void after_loss(CUstream stream, CUevent event, CUdeviceptr memory, void*
   T(cuGraphCreate(&graph, 0));
   T(cuMemCreate(&handle, GRAIN, &prop, 0));
   T(cuMemAddressReserve(&range, GRAIN, 0, 0, 0));
+  const CUmemAccessDesc access = {.location = prop.location,
+                                  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  T(cuMemMap(range, GRAIN, 0, handle, 0));
+  T(cuMemSetAccess(range, GRAIN, &access, 1));
+  T(cuMemUnmap(range, GRAIN));
+  T(cuMemRelease(handle));
+  T(cuMemAddressFree(range, GRAIN));
+  CUlibrary library = NULL;
+  CUkernel kernel = NULL;
+  CUstreamCaptureStatus status;
+  CUgraphExec exec = NULL;
+  T(cuLibraryLoadData(&library, ptx, NULL, NULL, 0, NULL, NULL, 0));
+  T(cuLibraryGetKernel(&kernel, library, "tx_add"));
+  T(cuLibraryUnload(library));
+  T(cuStreamIsCapturing(stream, &status));
+  T(cuGraphInstantiateWithFlags(&exec, graph, 0));
+  T(cuGraphDestroy(graph));
   T(cuStreamGetCtx(stream, &context));
   T(cuCtxGetCurrent(&context));
   T(cuCtxSetCurrent(primary));
   T(cuDeviceGetAttribute(&number, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 0));
-  T(cuFuncGetAttribute(&number, CU_FUNC_ATTRIBUTE_NUM_REGS, function("tx_nothing")));
+  T(cuFuncGetAttribute(&number, CU_FUNC_ATTRIBUTE_NUM_REGS, nothing));
+  if (T(cuDevicePrimaryCtxRetain(&context, 0)) == CUDA_SUCCESS)
+    T(cuDevicePrimaryCtxRelease(0));
   T(cuEventDestroy(event));
   T(cuStreamDestroy(stream));
   T(cuMemFreeHost(pinned));
@@ -1422,7 +1513,7 @@ static void lose(const char* kernel_name) {
   cuEventCreate(&behind, 0);
   cuMemAlloc(&memory, 4096);
   cuMemHostAlloc(&pinned, 64, 0);
-  function("tx_nothing");
+  CUfunction nothing = function("tx_nothing");
   void* params[] = {&nowhere};
   T(cuEventRecord(event, stream));
   T(cuEventSynchronize(event));
@@ -1430,7 +1521,7 @@ static void lose(const char* kernel_name) {
   usleep(200000);
   T(cuEventQuery(event));
   T(cuEventDestroy(behind));
-  after_loss(stream, event, memory, pinned);
+  after_loss(stream, event, memory, pinned, nothing);
 }
 
 static void section_lost_address(void) {

@@ -271,6 +271,8 @@ static accrt_status_t check_params(cuda_kernel_t* kernel, const accrt_kernel_def
       if (param->offset_bytes != offset || param->size_bytes != size)
         status = mismatch(kernel, count, param, offset, size);
       kernel->param_offsets[count] = (uint32_t)offset;
+      /* Without the padding behind the last one, which CUDA refuses. */
+      kernel->params_size_bytes = (uint32_t)(offset + size);
     }
     if (++count > ACCRT_KERNEL_MAX_PARAMS)
       break;
