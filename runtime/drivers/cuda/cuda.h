@@ -103,7 +103,7 @@ typedef struct cuda_graphs {
   accrt_mutex_t mutex; /* guards what follows, except epoch */
   struct cuda_instance* instances;
   uint32_t count;
-  CUstream capture_stream; /* a spare one, to capture operators on; NULL: none */
+  CUstream spare_stream; /* to capture operators and upload graphs on; NULL: none */
   atomic_uint epoch;       /* counts up when an instance is made: what ages are told in */
 } cuda_graphs_t;
 /* The lists are gone. */

@@ -31,7 +31,8 @@ static accrt_status_t prepare_operators(cuda_list_t* list, const accrt_driver_li
 /* Lists of kernels alone can be built before their addresses are known: kernels take any. */
 static bool can_build_ahead(const cuda_plan_t* plan) {
   for (uint32_t i = 0; i < plan->command_count; ++i) {
-    if (plan->commands[i].kind != CUDA_NODE_KERNEL && plan->commands[i].kind != CUDA_NODE_NOTHING)
+    const uint32_t kind = plan->commands[i].kind;
+    if (kind != CUDA_NODE_KERNEL && kind != CUDA_NODE_NOTHING && kind != CUDA_NODE_JOIN)
       return false;
   }
   return plan->command_count > 0;
@@ -61,6 +62,8 @@ static accrt_status_t build_ahead(cuda_list_t* list) {
     accrt_mutex_lock(&instance->mutex);
     accrt_cuda_graphs_admit(list->device, instance);
     status = accrt_cuda_instance_build(instance, &nothing);
+    if (status == ACCRT_OK)
+      accrt_cuda_instance_upload(instance);
     accrt_mutex_unlock(&instance->mutex);
   }
   accrt_free_array(allocator, bindings, plan->binding_count, sizeof *bindings);
@@ -83,8 +86,8 @@ accrt_status_t accrt_cuda_list_create(accrt_driver_device_t* opaque,
   const cuda_scope_t scope = cuda_enter(device);
   status = accrt_copy_string(device->allocator, info->name != NULL ? info->name : "", &list->name);
   if (status == ACCRT_OK)
-    status = accrt_cuda_plan_make(device->allocator, info, (uint32_t)device->multiprocessor_count,
-                                  (uint64_t)device->max_pitch_bytes, &list->plan);
+    status = accrt_cuda_plan_make(device->allocator, info, (uint64_t)device->max_pitch_bytes,
+                                  &list->plan);
   if (status == ACCRT_OK)
     status = prepare_operators(list, info);
   if (status == ACCRT_OK && can_build_ahead(&list->plan))

@@ -19,12 +19,19 @@
 
 /* ---- The plan (graph_plan.c): knows no CUDA ---- */
 
-#define CUDA_NODE_NOTHING 0u  /* a barrier or a marker: order alone */
+#define CUDA_NODE_NOTHING                                                                          \
+  0u /* a barrier or marker without a node: who follows it follows what it follows */
 #define CUDA_NODE_KERNEL 1u   /* can be patched in all that a command can change */
 #define CUDA_NODE_COPY 2u     /* linear ones can be patched, others are built again */
 #define CUDA_NODE_FILL 3u     /* can be patched */
 #define CUDA_NODE_OPERATOR 4u /* captured; captured again when an input changes */
 #define CUDA_NODE_DIRECT 5u   /* no node: enqueued by itself */
+#define CUDA_NODE_JOIN 6u     /* a barrier or marker behind several: an empty node */
+
+/* At most so many commands of one level run side by side. */
+#define CUDA_PLAN_LANES 32u
+/* Longer segments run as a chain: the sets that edges are found with grow with the square (8 MiB here). */
+#define CUDA_PLAN_MAX_BRANCHED 8192u
 
 /* What one command is in a list. */
 typedef struct cuda_planned {
@@ -42,12 +49,10 @@ typedef struct cuda_segment {
   uint32_t first;
   uint32_t count;
   bool direct; /* one command without a node */
-  bool chain;  /* nodes one after the other, in the order of commands; else as predecessors say */
 } cuda_segment_t;
 
 typedef struct cuda_plan {
   const accrt_allocator_t* allocator;
-  uint32_t multiprocessors; /* of the device, for the choice of chains */
   uint64_t max_pitch_bytes; /* of the device's strided copies */
   uint32_t command_count;
   uint32_t binding_count;
@@ -57,6 +62,11 @@ typedef struct cuda_plan {
   cuda_segment_t* segments; /* room for command_count */
   uint32_t blocks_bytes;    /* of all parameter blocks of an instance */
   uint32_t field_count;     /* of all field pointers of an instance */
+  /* What command i follows in its graph: edges[first_edge[i]] .. edges[first_edge[i + 1] - 1]. No edge follows from others. */
+  uint32_t* first_edge; /* command_count + 1 */
+  uint32_t* edges;
+  size_t edge_capacity;
+  uint32_t edge_count;
   /* Commands that depend on input i: dependents[first_dependent[i]] .. dependents[first_dependent[i + 1] - 1]. */
   uint32_t* first_dependent; /* input_count + 1 */
   uint32_t* dependents;
@@ -67,20 +77,11 @@ static inline uint32_t cuda_plan_inputs(const cuda_plan_t* plan) {
   return plan->binding_count + plan->scalar_count;
 }
 
-/* What the choice between a chain and branches is made from. */
-typedef struct cuda_width {
-  uint32_t node_count;
-  uint32_t level_count;  /* nodes of the longest path: as few steps as branches can take */
-  uint32_t narrow_count; /* nodes that leave at least half of the device idle */
-} cuda_width_t;
-
 /* Plans a list. On failure nothing is left to be freed. */
 accrt_status_t accrt_cuda_plan_make(const accrt_allocator_t* allocator,
-                                    const accrt_driver_list_info_t* info, uint32_t multiprocessors,
-                                    uint64_t max_pitch_bytes, cuda_plan_t* out_plan);
+                                    const accrt_driver_list_info_t* info, uint64_t max_pitch_bytes,
+                                    cuda_plan_t* out_plan);
 void accrt_cuda_plan_free(cuda_plan_t* plan);
-/* Whether a segment is better run one node after the other than side by side. */
-bool accrt_cuda_plan_prefers_chain(const cuda_width_t* width);
 
 static inline const cuda_kernel_t* cuda_dispatch_kernel(const accrt_driver_dispatch_t* dispatch) {
   return dispatch->kernel->module_kernel;
@@ -95,6 +96,11 @@ typedef struct cuda_operation {
   bool prepared;
   accrt_mutex_t mutex; /* one thread at a time per state, as the operator is promised */
 } cuda_operation_t;
+
+/* A stream of the device's own: its spare one, or a new one. */
+accrt_status_t accrt_cuda_stream_take(cuda_device_t* device, CUstream* out_stream);
+/* Gives it back; a broken one is destroyed. */
+void accrt_cuda_stream_return(cuda_device_t* device, CUstream stream, bool broken);
 
 accrt_status_t accrt_cuda_operation_prepare(cuda_device_t* device, cuda_operation_t* operation);
 /* The device's context is current. */
@@ -151,6 +157,8 @@ void accrt_cuda_instance_free(cuda_instance_t* instance);
  * instance is not ready. */
 accrt_status_t accrt_cuda_instance_build(cuda_instance_t* instance,
                                          const accrt_driver_submission_t* submission);
+/* Sends what was built to the device ahead of the first launch, which would else wait for it. The same rules. */
+void accrt_cuda_instance_upload(cuda_instance_t* instance);
 /* Destroys what build made; it may be in flight. The same rules. */
 void accrt_cuda_instance_clear(cuda_instance_t* instance);
 

@@ -179,8 +179,7 @@ static accrt_status_t add_operator(const node_adder_t* adder) {
   return fail_add(adder, result, "cuGraphAddChildGraphNode");
 }
 
-/* In a chain, what does nothing has no node. */
-static accrt_status_t add_node(const node_adder_t* adder, bool chain) {
+static accrt_status_t add_node(const node_adder_t* adder) {
   switch (adder->instance->plan->commands[adder->index].kind) {
   case CUDA_NODE_KERNEL:
     return add_kernel(adder);
@@ -190,8 +189,10 @@ static accrt_status_t add_node(const node_adder_t* adder, bool chain) {
     return add_fill(adder);
   case CUDA_NODE_OPERATOR:
     return add_operator(adder);
+  case CUDA_NODE_JOIN:
+    return add_nothing(adder);
   default:
-    return chain ? ACCRT_OK : add_nothing(adder);
+    return ACCRT_OK;
   }
 }
 
@@ -224,85 +225,29 @@ static accrt_status_t add_edge(const node_adder_t* adder, uint32_t from, bool ov
                   "cuGraphAddDependencies");
 }
 
-/* After the node before it. A kernel that waits by itself starts early behind another kernel. */
-static accrt_status_t link_chain(const node_adder_t* adder, uint32_t* previous) {
-  const cuda_planned_t* commands = adder->instance->plan->commands;
-  if (commands[adder->index].kind == CUDA_NODE_NOTHING)
-    return ACCRT_OK;
-  const uint32_t before = *previous;
-  *previous = adder->index;
-  if (before == ACCRT_DRIVER_NONE)
-    return ACCRT_OK;
-  const bool overlap =
-      commands[before].kind == CUDA_NODE_KERNEL && overlaps_previous(&commands[adder->index]);
-  return add_edge(adder, before, overlap);
-}
-
-/* Which commands of a segment nothing follows yet: what a barrier waits for. Its first `barrier` is what all after it follow. */
-typedef struct branch_state {
-  uint32_t barrier;   /* index, or ACCRT_DRIVER_NONE */
-  bool* has_follower; /* by command */
-} branch_state_t;
-
-static accrt_status_t link_barrier(const node_adder_t* adder, const cuda_segment_t* segment,
-                                   branch_state_t* state) {
-  for (uint32_t i = segment->first; i < adder->index; ++i) {
-    if (state->has_follower[i])
-      continue;
-    const accrt_status_t status = add_edge(adder, i, false);
-    if (status != ACCRT_OK)
-      return status;
-    state->has_follower[i] = true;
-  }
-  state->barrier = adder->index;
-  return ACCRT_OK;
-}
-
-/* After its predecessors; without any in the segment, after the last barrier. A predecessor that stands twice has one edge. */
-static accrt_status_t link_branch(const node_adder_t* adder, const cuda_segment_t* segment,
-                                  branch_state_t* state) {
-  const accrt_driver_command_t* command = adder->instance->plan->commands[adder->index].command;
-  if (command->opcode == ACCRT_DRIVER_COMMAND_BARRIER)
-    return link_barrier(adder, segment, state);
-  bool after_barrier = state->barrier == ACCRT_DRIVER_NONE;
-  for (uint32_t k = 0; k < command->predecessor_count; ++k) {
-    const uint32_t before = command->predecessors[k];
-    bool again = before < segment->first;
-    for (uint32_t j = 0; j < k && !again; ++j)
-      again = command->predecessors[j] == before;
-    if (again)
-      continue;
-    after_barrier = after_barrier || before >= state->barrier;
-    state->has_follower[before] = true;
-    const accrt_status_t status = add_edge(adder, before, false);
-    if (status != ACCRT_OK)
-      return status;
-  }
-  if (after_barrier)
-    return ACCRT_OK;
-  state->has_follower[state->barrier] = true;
-  return add_edge(adder, state->barrier, false);
+/* A kernel that waits by itself starts early behind the one kernel that it follows. */
+static accrt_status_t add_edges(const node_adder_t* adder) {
+  const cuda_plan_t* plan = adder->instance->plan;
+  const uint32_t first = plan->first_edge[adder->index], end = plan->first_edge[adder->index + 1];
+  const bool overlap = end - first == 1 &&
+                       plan->commands[plan->edges[first]].kind == CUDA_NODE_KERNEL &&
+                       overlaps_previous(&plan->commands[adder->index]);
+  accrt_status_t status = ACCRT_OK;
+  for (uint32_t i = first; i < end && status == ACCRT_OK; ++i)
+    status = add_edge(adder, plan->edges[i], overlap);
+  return status;
 }
 
 /* ---- Graphs ---- */
 
 static accrt_status_t add_nodes(node_adder_t* adder, const cuda_segment_t* segment) {
-  const cuda_plan_t* plan = adder->instance->plan;
-  branch_state_t state = {.barrier = ACCRT_DRIVER_NONE};
-  uint32_t previous = ACCRT_DRIVER_NONE;
   accrt_status_t status = ACCRT_OK;
-  if (!segment->chain) {
-    status = accrt_alloc_array(plan->allocator, plan->command_count, sizeof *state.has_follower,
-                               (void**)&state.has_follower);
-  }
   for (uint32_t i = 0; i < segment->count && status == ACCRT_OK; ++i) {
     adder->index = segment->first + i;
-    status = add_node(adder, segment->chain);
+    status = add_node(adder);
     if (status == ACCRT_OK)
-      status = segment->chain ? link_chain(adder, &previous) : link_branch(adder, segment, &state);
+      status = add_edges(adder);
   }
-  accrt_free_array(plan->allocator, state.has_follower, plan->command_count,
-                   sizeof *state.has_follower);
   return status;
 }
 
@@ -360,6 +305,20 @@ accrt_status_t accrt_cuda_instance_build(cuda_instance_t* instance,
   accrt_cuda_inputs_copy(instance->inputs, submission);
   instance->ready = true;
   return ACCRT_OK;
+}
+
+void accrt_cuda_instance_upload(cuda_instance_t* instance) {
+  cuda_device_t* device = instance->device;
+  CUstream stream;
+  /* A failure is none: the first launch uploads what was not. */
+  if (accrt_cuda_stream_take(device, &stream) != ACCRT_OK)
+    return;
+  bool broken = false;
+  for (uint32_t i = 0; i < instance->plan->segment_count && !broken; ++i) {
+    if (instance->execs[i] != NULL)
+      broken = device->api->cuGraphUpload(instance->execs[i], stream) != CUDA_SUCCESS;
+  }
+  accrt_cuda_stream_return(device, stream, broken);
 }
 
 void accrt_cuda_instance_clear(cuda_instance_t* instance) {

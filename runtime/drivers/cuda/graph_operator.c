@@ -126,27 +126,26 @@ static accrt_status_t capture_on(cuda_device_t* device, CUstream stream,
                          "operator '%s' did what a capture does not allow", name);
 }
 
-/* A stream to capture on: the device's spare one, or a new one. */
-static accrt_status_t take_stream(cuda_device_t* device, CUstream* out_stream) {
+accrt_status_t accrt_cuda_stream_take(cuda_device_t* device, CUstream* out_stream) {
   accrt_mutex_lock(&device->graphs.mutex);
-  *out_stream = device->graphs.capture_stream;
-  device->graphs.capture_stream = NULL;
+  *out_stream = device->graphs.spare_stream;
+  device->graphs.spare_stream = NULL;
   accrt_mutex_unlock(&device->graphs.mutex);
   if (*out_stream != NULL)
     return ACCRT_OK;
   const CUresult result =
       device->api->cuStreamCreateWithPriority(out_stream, CU_STREAM_NON_BLOCKING, 0);
-  return result == CUDA_SUCCESS ? ACCRT_OK
-                                : accrt_cuda_fail(device, result, "cuStreamCreateWithPriority",
-                                                  "for the capture of operators");
+  return result == CUDA_SUCCESS
+             ? ACCRT_OK
+             : accrt_cuda_fail(device, result, "cuStreamCreateWithPriority", "to make graphs on");
 }
 
-static void return_stream(cuda_device_t* device, CUstream stream, bool broken) {
+void accrt_cuda_stream_return(cuda_device_t* device, CUstream stream, bool broken) {
   CUstream spare = stream;
   if (!broken) {
     accrt_mutex_lock(&device->graphs.mutex);
-    spare = device->graphs.capture_stream;
-    device->graphs.capture_stream = stream;
+    spare = device->graphs.spare_stream;
+    device->graphs.spare_stream = stream;
     accrt_mutex_unlock(&device->graphs.mutex);
   }
   if (spare != NULL)
@@ -158,20 +157,20 @@ accrt_status_t accrt_cuda_operation_capture(cuda_device_t* device, cuda_operatio
                                             void* block, CUgraph* out_graph) {
   CUstream stream;
   *out_graph = NULL;
-  accrt_status_t status = take_stream(device, &stream);
+  accrt_status_t status = accrt_cuda_stream_take(device, &stream);
   if (status != ACCRT_OK)
     return status;
   bool broken;
   status = capture_on(device, stream, operation, submission, block, out_graph, &broken);
-  return_stream(device, stream, broken);
+  accrt_cuda_stream_return(device, stream, broken);
   return status;
 }
 
 void accrt_cuda_graphs_close(cuda_device_t* device) {
-  if (device->graphs.capture_stream == NULL)
+  if (device->graphs.spare_stream == NULL)
     return;
   const cuda_scope_t scope = cuda_enter(device);
-  (void)device->api->cuStreamDestroy(device->graphs.capture_stream);
-  device->graphs.capture_stream = NULL;
+  (void)device->api->cuStreamDestroy(device->graphs.spare_stream);
+  device->graphs.spare_stream = NULL;
   cuda_leave(device, scope);
 }

@@ -163,63 +163,213 @@ static void find_segments(cuda_plan_t* plan) {
   }
 }
 
-/* Depth of each command within its segment: real commands add one. Returns the number of levels. */
-static uint32_t find_levels(cuda_plan_t* plan, const cuda_segment_t* segment) {
-  uint32_t floor = 0, ceiling = 0;
+/* ---- Edges ---- */
+
+/* What edges are found with, for one segment. Bits are commands, counted from its first. */
+typedef struct edge_finder {
+  cuda_plan_t* plan;
+  const cuda_segment_t* segment;
+  uint32_t words;       /* of a set of commands */
+  uint64_t* ancestors;  /* by command: a set */
+  uint64_t* wanted;     /* of the command at hand */
+  uint32_t* stand_in;   /* by command, for NOTHING: the command to follow instead, or NONE */
+  uint32_t* level_size; /* by level: real commands so far */
+  uint32_t* last_in_lane;
+  uint32_t barrier; /* the last one, or NONE */
+} edge_finder_t;
+
+static uint64_t* ancestors_of(const edge_finder_t* finder, uint32_t command) {
+  return finder->ancestors + (size_t)(command - finder->segment->first) * finder->words;
+}
+
+static bool has_bit(const uint64_t* set, uint32_t bit) {
+  return (set[bit / 64] >> bit % 64 & 1) != 0;
+}
+
+static void set_bit(uint64_t* set, uint32_t bit) {
+  set[bit / 64] |= UINT64_C(1) << bit % 64;
+}
+
+static accrt_status_t add_edge(edge_finder_t* finder, uint32_t from, uint32_t to) {
+  cuda_plan_t* plan = finder->plan;
+  const accrt_status_t status =
+      accrt_grow_array(plan->allocator, (size_t)plan->edge_count + 1, sizeof *plan->edges,
+                       &plan->edge_capacity, (void**)&plan->edges);
+  if (status != ACCRT_OK)
+    return status;
+  plan->edges[plan->edge_count++] = from;
+  uint64_t* ancestors = ancestors_of(finder, to);
+  const uint64_t* more = ancestors_of(finder, from);
+  for (uint32_t i = 0; i < finder->words; ++i)
+    ancestors[i] |= more[i];
+  set_bit(ancestors, from - finder->segment->first);
+  const uint32_t end =
+      plan->commands[from].level + (plan->commands[from].kind != CUDA_NODE_JOIN ? 1 : 0);
+  if (end > plan->commands[to].level)
+    plan->commands[to].level = end;
+  return ACCRT_OK;
+}
+
+/* What the command must follow, as it is declared. */
+static void collect_wanted(edge_finder_t* finder, uint32_t index) {
+  const accrt_driver_command_t* command = finder->plan->commands[index].command;
+  const uint32_t first = finder->segment->first;
+  memset(finder->wanted, 0, finder->words * sizeof *finder->wanted);
+  if (finder->barrier != ACCRT_DRIVER_NONE)
+    set_bit(finder->wanted, finder->barrier - first);
+  if (command->opcode == ACCRT_DRIVER_COMMAND_BARRIER) {
+    for (uint32_t i = first; i < index; ++i)
+      set_bit(finder->wanted, i - first);
+    finder->barrier = index;
+    return;
+  }
+  for (uint32_t k = 0; k < command->predecessor_count; ++k) {
+    if (command->predecessors[k] >= first)
+      set_bit(finder->wanted, command->predecessors[k] - first);
+  }
+}
+
+/* From the latest down: whoever is an ancestor of one that was taken needs no edge. */
+static accrt_status_t add_wanted(edge_finder_t* finder, uint32_t index) {
+  const uint32_t first = finder->segment->first;
+  for (uint32_t bit = index - first; bit-- > 0;) {
+    if (finder->wanted[bit / 64] == 0) {
+      bit &= ~63u; /* an empty word */
+      continue;
+    }
+    if (!has_bit(finder->wanted, bit))
+      continue;
+    const uint32_t from = first + bit;
+    if (finder->plan->commands[from].kind == CUDA_NODE_NOTHING) {
+      if (finder->stand_in[bit] != ACCRT_DRIVER_NONE) /* is earlier: its turn comes */
+        set_bit(finder->wanted, finder->stand_in[bit] - first);
+      continue;
+    }
+    if (has_bit(ancestors_of(finder, index), bit))
+      continue;
+    const accrt_status_t status = add_edge(finder, from, index);
+    if (status != ACCRT_OK)
+      return status;
+  }
+  return ACCRT_OK;
+}
+
+/* A barrier or marker that joins several needs a node; else whoever follows it follows what it follows. */
+static void dissolve(edge_finder_t* finder, uint32_t index) {
+  cuda_plan_t* plan = finder->plan;
+  const uint32_t count = plan->edge_count - plan->first_edge[index];
+  if (count > 1) {
+    plan->commands[index].kind = CUDA_NODE_JOIN;
+    return;
+  }
+  finder->stand_in[index - finder->segment->first] =
+      count == 1 ? plan->edges[plan->first_edge[index]] : ACCRT_DRIVER_NONE;
+  plan->edge_count = plan->first_edge[index];
+}
+
+/* Of many that could run at the same time, only so many do: see CUDA_PLAN_LANES. */
+static accrt_status_t keep_lane(edge_finder_t* finder, uint32_t index) {
+  const uint32_t level = finder->plan->commands[index].level;
+  const uint32_t lane = finder->level_size[level]++ % CUDA_PLAN_LANES;
+  const uint32_t before = finder->last_in_lane[lane];
+  finder->last_in_lane[lane] = index;
+  if (before == ACCRT_DRIVER_NONE || finder->plan->commands[before].level != level)
+    return ACCRT_OK;
+  const accrt_status_t status = add_edge(finder, before, index);
+  finder->plan->commands[index].level = level; /* it could run with the others */
+  return status;
+}
+
+static accrt_status_t find_branches(edge_finder_t* finder) {
+  cuda_plan_t* plan = finder->plan;
+  const cuda_segment_t* segment = finder->segment;
+  accrt_status_t status = ACCRT_OK;
+  for (uint32_t i = 0; i < CUDA_PLAN_LANES; ++i)
+    finder->last_in_lane[i] = ACCRT_DRIVER_NONE;
+  for (uint32_t i = segment->first; i < segment->first + segment->count; ++i) {
+    plan->first_edge[i] = plan->edge_count;
+    collect_wanted(finder, i);
+    status = add_wanted(finder, i);
+    if (status != ACCRT_OK)
+      return status;
+    if (plan->commands[i].kind == CUDA_NODE_NOTHING)
+      dissolve(finder, i);
+    else
+      status = keep_lane(finder, i);
+    if (status != ACCRT_OK)
+      return status;
+  }
+  return ACCRT_OK;
+}
+
+/* One after the other, in the order of commands. */
+static accrt_status_t find_chain(edge_finder_t* finder) {
+  cuda_plan_t* plan = finder->plan;
+  const cuda_segment_t* segment = finder->segment;
+  uint32_t previous = ACCRT_DRIVER_NONE;
+  plan->edge_count = plan->first_edge[segment->first];
   for (uint32_t i = segment->first; i < segment->first + segment->count; ++i) {
     cuda_planned_t* planned = &plan->commands[i];
-    const accrt_driver_command_t* command = planned->command;
-    if (command->opcode == ACCRT_DRIVER_COMMAND_BARRIER)
-      floor = ceiling;
-    uint32_t level = floor;
-    for (uint32_t k = 0; k < command->predecessor_count; ++k) {
-      const uint32_t before = command->predecessors[k];
-      if (before < segment->first)
-        continue;
-      const uint32_t end =
-          plan->commands[before].level + (plan->commands[before].kind != CUDA_NODE_NOTHING);
-      level = end > level ? end : level;
+    plan->first_edge[i] = plan->edge_count;
+    if (planned->kind == CUDA_NODE_JOIN)
+      planned->kind = CUDA_NODE_NOTHING;
+    if (planned->kind == CUDA_NODE_NOTHING)
+      continue;
+    planned->level = 0;
+    if (previous != ACCRT_DRIVER_NONE) {
+      const accrt_status_t status =
+          accrt_grow_array(plan->allocator, (size_t)plan->edge_count + 1, sizeof *plan->edges,
+                           &plan->edge_capacity, (void**)&plan->edges);
+      if (status != ACCRT_OK)
+        return status;
+      plan->edges[plan->edge_count++] = previous;
+      planned->level = plan->commands[previous].level + 1;
     }
-    planned->level = level;
-    const uint32_t end = level + (planned->kind != CUDA_NODE_NOTHING);
-    ceiling = end > ceiling ? end : ceiling;
+    previous = i;
   }
-  return ceiling;
+  return ACCRT_OK;
 }
 
-/* Leaves at least half of the device idle, as far as its size is known. Copies and operators are taken as wide. */
-static bool is_narrow(const cuda_planned_t* planned, uint32_t multiprocessors) {
-  if (planned->kind == CUDA_NODE_FILL)
-    return true;
-  if (planned->kind != CUDA_NODE_KERNEL)
-    return false;
-  const accrt_driver_value_t* grid = planned->command->as.dispatch.grid;
-  uint64_t workgroups = 1;
-  for (uint32_t i = 0; i < 3; ++i) {
-    if (grid[i].scalar != ACCRT_DRIVER_NONE || grid[i].constant > UINT32_MAX ||
-        !accrt_mul_u64(workgroups, grid[i].constant, &workgroups)) {
-      return false;
-    }
-  }
-  return workgroups <= multiprocessors / 2;
+/* Memory for a segment's sets: one allocation, in words. */
+static size_t finder_words(const edge_finder_t* finder) {
+  const size_t count = finder->segment->count;
+  return count * finder->words + finder->words + count /* stand_in and level_size, halves */ +
+         (CUDA_PLAN_LANES + 1) / 2;
 }
 
-bool accrt_cuda_plan_prefers_chain(const cuda_width_t* width) {
-  (void)width;
-  return true;
+static accrt_status_t find_segment_edges(cuda_plan_t* plan, cuda_segment_t* segment) {
+  edge_finder_t finder = {.plan = plan,
+                          .segment = segment,
+                          .words = (segment->count + 63) / 64,
+                          .barrier = ACCRT_DRIVER_NONE};
+  plan->first_edge[segment->first] = plan->edge_count;
+  if (segment->count > CUDA_PLAN_MAX_BRANCHED)
+    return find_chain(&finder);
+  const size_t words = finder_words(&finder);
+  uint64_t* memory;
+  accrt_status_t status =
+      accrt_alloc_array(plan->allocator, words, sizeof *memory, (void**)&memory);
+  if (status != ACCRT_OK)
+    return status;
+  finder.ancestors = memory;
+  finder.wanted = finder.ancestors + (size_t)segment->count * finder.words;
+  finder.stand_in = (uint32_t*)(finder.wanted + finder.words);
+  finder.level_size = finder.stand_in + segment->count;
+  finder.last_in_lane = finder.level_size + segment->count;
+  status = find_branches(&finder);
+  accrt_free_array(plan->allocator, memory, words, sizeof *memory);
+  return status;
 }
 
-static void choose_chains(cuda_plan_t* plan) {
+static accrt_status_t find_edges(cuda_plan_t* plan) {
   for (uint32_t s = 0; s < plan->segment_count; ++s) {
     cuda_segment_t* segment = &plan->segments[s];
-    cuda_width_t width = {.level_count = find_levels(plan, segment)};
-    for (uint32_t i = segment->first; i < segment->first + segment->count; ++i) {
-      const cuda_planned_t* planned = &plan->commands[i];
-      width.node_count += planned->kind != CUDA_NODE_NOTHING;
-      width.narrow_count += is_narrow(planned, plan->multiprocessors);
-    }
-    segment->chain = width.node_count == width.level_count || accrt_cuda_plan_prefers_chain(&width);
+    const accrt_status_t status = find_segment_edges(plan, segment);
+    if (status != ACCRT_OK)
+      return status;
   }
+  plan->first_edge[plan->command_count] = plan->edge_count;
+  return ACCRT_OK;
 }
 
 /* ---- Which commands depend on which input ---- */
@@ -311,10 +461,9 @@ static accrt_status_t place_params(cuda_plan_t* plan) {
 }
 
 accrt_status_t accrt_cuda_plan_make(const accrt_allocator_t* allocator,
-                                    const accrt_driver_list_info_t* info, uint32_t multiprocessors,
-                                    uint64_t max_pitch_bytes, cuda_plan_t* out_plan) {
+                                    const accrt_driver_list_info_t* info, uint64_t max_pitch_bytes,
+                                    cuda_plan_t* out_plan) {
   cuda_plan_t plan = {.allocator = allocator,
-                      .multiprocessors = multiprocessors,
                       .max_pitch_bytes = max_pitch_bytes,
                       .command_count = info->command_count,
                       .binding_count = info->binding_count,
@@ -324,6 +473,9 @@ accrt_status_t accrt_cuda_plan_make(const accrt_allocator_t* allocator,
   if (status == ACCRT_OK)
     status = accrt_alloc_array(allocator, plan.command_count, sizeof *plan.segments,
                                (void**)&plan.segments);
+  if (status == ACCRT_OK)
+    status = accrt_alloc_array(allocator, (size_t)plan.command_count + 1, sizeof *plan.first_edge,
+                               (void**)&plan.first_edge);
   if (status == ACCRT_OK)
     status = accrt_alloc_array(allocator, (size_t)cuda_plan_inputs(&plan) + 1,
                                sizeof *plan.first_dependent, (void**)&plan.first_dependent);
@@ -337,8 +489,9 @@ accrt_status_t accrt_cuda_plan_make(const accrt_allocator_t* allocator,
   if (status != ACCRT_OK)
     goto out;
   find_segments(&plan);
-  choose_chains(&plan);
-  status = find_dependents(&plan);
+  status = find_edges(&plan);
+  if (status == ACCRT_OK)
+    status = find_dependents(&plan);
 out:
   if (status != ACCRT_OK) {
     accrt_cuda_plan_free(&plan);
@@ -351,6 +504,9 @@ out:
 void accrt_cuda_plan_free(cuda_plan_t* plan) {
   accrt_free_array(plan->allocator, plan->commands, plan->command_count, sizeof *plan->commands);
   accrt_free_array(plan->allocator, plan->segments, plan->command_count, sizeof *plan->segments);
+  accrt_free_array(plan->allocator, plan->first_edge, (size_t)plan->command_count + 1,
+                   sizeof *plan->first_edge);
+  accrt_free_array(plan->allocator, plan->edges, plan->edge_capacity, sizeof *plan->edges);
   accrt_free_array(plan->allocator, plan->first_dependent, (size_t)cuda_plan_inputs(plan) + 1,
                    sizeof *plan->first_dependent);
   accrt_free_array(plan->allocator, plan->dependents, plan->dependent_count,

@@ -2,13 +2,13 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "runtime/drivers/cuda/graph.h"
 
-#define MULTIPROCESSORS 100u
 #define NONE ACCRT_DRIVER_NONE
 #define CONSTANT(n)                                                                                \
   { .constant = (n), .scalar = NONE }
@@ -73,9 +73,7 @@ static cuda_plan_t make(const accrt_driver_command_t* commands, uint32_t count,
                                          .scalar_count = scalar_count,
                                          .binding_flags = flags};
   cuda_plan_t plan;
-  assert_int_equal(
-      accrt_cuda_plan_make(&accrt_allocator_system, &info, MULTIPROCESSORS, 1 << 20, &plan),
-      ACCRT_OK);
+  assert_int_equal(accrt_cuda_plan_make(&accrt_allocator_system, &info, 1 << 20, &plan), ACCRT_OK);
   return plan;
 }
 
@@ -118,25 +116,80 @@ static void test_kinds(void** state) {
   accrt_cuda_plan_free(&plan);
 }
 
-static void test_levels(void** state) {
+static void check_edges(const cuda_plan_t* plan, uint32_t command, const uint32_t* expected,
+                        uint32_t count) {
+  const uint32_t first = plan->first_edge[command];
+  assert_int_equal(plan->first_edge[command + 1] - first, count);
+  for (uint32_t i = 0; i < count; ++i)
+    assert_int_equal(plan->edges[first + i], expected[i]);
+}
+
+static void test_edges(void** state) {
   (void)state;
   const accrt_driver_command_t d = dispatch(1, NULL, 0);
+  const uint32_t again[] = {1, 0, 1};
+  const uint32_t after_marker[] = {3, 0};
   const accrt_driver_command_t commands[] = {
       d,
-      after(d, &zero_to_three[0], 1),
-      d,
-      after(simple(ACCRT_DRIVER_COMMAND_MARKER), zero_to_three, 2),
-      after(d, &zero_to_three[3], 1),
-      simple(ACCRT_DRIVER_COMMAND_BARRIER),
-      d,
-      after(d, &zero_to_three[0], 1),
+      after(d, zero_to_three, 1),                                   /* 1: after 0 */
+      after(d, again, 3),                                           /* 2: after 1 alone */
+      after(simple(ACCRT_DRIVER_COMMAND_MARKER), zero_to_three, 2), /* 3: stands for 1 */
+      after(d, after_marker, 2),                                    /* 4: after 1 */
+      simple(ACCRT_DRIVER_COMMAND_BARRIER),                         /* 5: joins 4 and 2 */
+      d,                                                            /* 6: after 5 */
+      after(d, zero_to_three, 1),                                   /* 7: after 5 */
+      simple(ACCRT_DRIVER_COMMAND_BARRIER),                         /* 8: joins 7 and 6 */
+      after(d, zero_to_three, 4),                                   /* 9: after 8 */
+      simple(ACCRT_DRIVER_COMMAND_BARRIER),                         /* 10: stands for 9 */
+      d,                                                            /* 11: after 9 */
   };
-  const uint32_t expected[] = {0, 1, 0, 2, 2, 3, 3, 3};
-  cuda_plan_t plan = make(commands, 8, 0, 0, NULL);
+  const uint32_t levels[] = {0, 1, 2, 1, 2, 3, 3, 3, 4, 4, 5, 5};
+  cuda_plan_t plan = make(commands, 12, 0, 0, NULL);
   assert_int_equal(plan.segment_count, 1);
-  for (uint32_t i = 0; i < 8; ++i)
-    assert_int_equal(plan.commands[i].level, expected[i]);
+  for (uint32_t i = 0; i < 12; ++i) {
+    if (plan.commands[i].kind != CUDA_NODE_NOTHING)
+      assert_int_equal(plan.commands[i].level, levels[i]);
+  }
+  assert_int_equal(plan.commands[3].kind, CUDA_NODE_NOTHING);
+  assert_int_equal(plan.commands[5].kind, CUDA_NODE_JOIN);
+  assert_int_equal(plan.commands[8].kind, CUDA_NODE_JOIN);
+  assert_int_equal(plan.commands[10].kind, CUDA_NODE_NOTHING);
+  check_edges(&plan, 0, NULL, 0);
+  check_edges(&plan, 1, (const uint32_t[]){0}, 1);
+  check_edges(&plan, 2, (const uint32_t[]){1}, 1);
+  check_edges(&plan, 3, NULL, 0);
+  check_edges(&plan, 4, (const uint32_t[]){1}, 1);
+  check_edges(&plan, 5, (const uint32_t[]){4, 2}, 2);
+  check_edges(&plan, 6, (const uint32_t[]){5}, 1);
+  check_edges(&plan, 7, (const uint32_t[]){5}, 1);
+  check_edges(&plan, 8, (const uint32_t[]){7, 6}, 2);
+  check_edges(&plan, 9, (const uint32_t[]){8}, 1);
+  check_edges(&plan, 10, NULL, 0);
+  check_edges(&plan, 11, (const uint32_t[]){9}, 1);
   accrt_cuda_plan_free(&plan);
+}
+
+/* Without predecessors, all at once: but no more than there are lanes. Very long ones are a chain. */
+static void test_lanes(void** state) {
+  (void)state;
+  enum { COUNT = CUDA_PLAN_MAX_BRANCHED + 1 };
+  accrt_driver_command_t* commands = calloc(COUNT, sizeof *commands);
+  assert_non_null(commands);
+  for (uint32_t i = 0; i < COUNT; ++i)
+    commands[i] = dispatch(1, NULL, 0);
+  cuda_plan_t plan = make(commands, 3 * CUDA_PLAN_LANES, 0, 0, NULL);
+  for (uint32_t i = 0; i < 3 * CUDA_PLAN_LANES; ++i) {
+    const uint32_t before = i - CUDA_PLAN_LANES;
+    check_edges(&plan, i, &before, i < CUDA_PLAN_LANES ? 0 : 1);
+  }
+  accrt_cuda_plan_free(&plan);
+  plan = make(commands, COUNT, 0, 0, NULL);
+  for (uint32_t i = 1; i < COUNT; ++i) {
+    const uint32_t before = i - 1;
+    check_edges(&plan, i, &before, 1);
+  }
+  accrt_cuda_plan_free(&plan);
+  free(commands);
 }
 
 /* Depends on binding `binding`, and on scalar `scalar` in its offset and in a value. */
@@ -210,9 +263,9 @@ static void test_inputs(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_kinds),  cmocka_unit_test(test_levels),
+      cmocka_unit_test(test_kinds),  cmocka_unit_test(test_edges),
       cmocka_unit_test(test_params), cmocka_unit_test(test_dependents),
-      cmocka_unit_test(test_inputs),
+      cmocka_unit_test(test_inputs), cmocka_unit_test(test_lanes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,9 +10,9 @@
  * first loses its. */
 #define CUDA_LAUNCH_QUEUES 4u
 
-/* Kernels that a queue prepares by itself, after so many launches that were not. */
+/* Kernels that a queue prepares by itself, at this many launches. Preparing costs as much as two launches. */
 #define CUDA_LAUNCH_CACHE 16u
-#define CUDA_LAUNCH_CACHE_USES 16u
+#define CUDA_LAUNCH_CACHE_USES 4u
 
 typedef struct cuda_launch_exec {
   const cuda_queue_t* queue; /* an identity */
