@@ -167,9 +167,11 @@ typedef struct accrt_api {
   accrt_status_t (*stream_launch_prepared)(accrt_stream_t* stream, accrt_launch_t* launch, const uint32_t grid[3]); /* 0.2 */
   accrt_status_t (*stream_read_file)(accrt_stream_t* stream, int32_t fd, uint64_t file_offset, const accrt_place_t* target, uint64_t size_bytes, uint32_t flags); /* 0.2 */
   accrt_status_t (*commands_invoke)(accrt_commands_t* commands, accrt_kernel_t* operation, const accrt_kernel_argument_t* arguments, uint32_t argument_count, uint32_t argument_size_bytes, const accrt_predecessors_t* predecessors, uint32_t* out_index); /* 0.2 */
+  accrt_status_t (*buffer_export)(accrt_buffer_t* buffer, uint32_t kind, accrt_memory_handle_t* out_handle); /* 0.2 */
+  accrt_status_t (*buffer_import_handle)(accrt_device_t* device, const accrt_memory_handle_t* handle, accrt_buffer_t** out_buffer); /* 0.2 */
 } accrt_api_t;
 /* clang-format on */
-ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_api_t) == 1240 && offsetof(accrt_api_t, commands_invoke) == 1240 - 8),
+ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_api_t) == 1256 && offsetof(accrt_api_t, buffer_import_handle) == 1256 - 8),
                     "append only");
 
 /** Fills `table` with as many functions as both sides know.

@@ -204,8 +204,9 @@ typedef struct accrt_caps {
   uint64_t encoding_mask;     /**< bit n: encoding id n is known */
   uint64_t cpu_features;      /**< ACCRT_CPU_* of this machine */
   char cpu_arch[32];          /**< "x86-64-v4", "aarch64": the best family variant that runs here */
+  uint64_t image_kind_mask;   /**< bit n: images of kind n are known (accrt/bundle.h). Since 0.2 */
 } accrt_caps_t;
-ACCRT_ASSERT_LAYOUT(accrt_caps_t, cpu_arch, 128);
+ACCRT_ASSERT_LAYOUT(accrt_caps_t, image_kind_mask, 136);
 #define ACCRT_CAPS_INIT ACCRT_STRUCT_INIT(accrt_caps_t)
 /** Fills `out_caps`. Thread-safe, never blocks, needs no instance. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_query_caps(accrt_caps_t* out_caps);

@@ -382,6 +382,7 @@ _FIELDS = {
         ("encoding_mask", c_uint64),
         ("cpu_features", c_uint64),
         ("cpu_arch", c_char * 32),
+        ("image_kind_mask", c_uint64),
     ],
     "accrt_device_info": lambda m: [
         ("struct_size", c_uint32),
@@ -875,6 +876,8 @@ _PROTOTYPES = {
     "accrt_stream_launch_prepared": lambda m: (c_int32, [c_void_p, c_void_p, POINTER(c_uint32)]),
     "accrt_stream_read_file": lambda m: (c_int32, [c_void_p, c_int32, c_uint64, POINTER(m.accrt_place), c_uint64, c_uint32]),
     "accrt_commands_invoke": lambda m: (c_int32, [c_void_p, c_void_p, POINTER(m.accrt_kernel_argument), c_uint32, c_uint32, POINTER(m.accrt_predecessors), POINTER(c_uint32)]),
+    "accrt_buffer_export": lambda m: (c_int32, [c_void_p, c_uint32, POINTER(m.accrt_memory_handle)]),
+    "accrt_buffer_import_handle": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_memory_handle), POINTER(c_void_p)]),
 }
 
 STRUCTS = tuple(_FIELDS)

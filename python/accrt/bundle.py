@@ -106,6 +106,17 @@ class Bundle(Handle):
                 names.append(text(raw.name))
         return names
 
+    def function_targets(self, function: str) -> list[str | None]:
+        """The drivers that versions of a function are for; None is the version for any."""
+        index, target = ctypes.c_uint32(), ctypes.c_char_p()
+        check(lib.accrt_bundle_find_function(self.handle, function.encode(), ctypes.byref(index)))
+        raw = filled(_ffi.accrt_function_info, lib.accrt_bundle_function, self.handle, index.value)
+        out: list[str | None] = []
+        for version in range(raw.version_count):
+            check(lib.accrt_bundle_function_target(self.handle, index.value, version, ctypes.byref(target)))
+            out.append(text(target.value) or None)
+        return out
+
     def signature(self, function: str) -> Signature:
         """Signature of a function. Raises NotFoundError with near names."""
         if function not in self._signatures:

@@ -41,6 +41,8 @@ accrt_status_t accrt_query_caps(accrt_caps_t* out_caps) {
   caps.command_mask = command_mask();
   caps.dtype_mask = dtype_mask();
   caps.encoding_mask = BIT(ACCX_ENCODING_PLAIN) | BIT(ACCX_ENCODING_OPAQUE);
+  caps.image_kind_mask = BIT(ACCX_IMAGE_HOST_ELF) | BIT(ACCX_IMAGE_CUBIN) | BIT(ACCX_IMAGE_PTX) |
+                         BIT(ACCX_IMAGE_FATBIN) | BIT(ACCX_IMAGE_PACK);
   caps.cpu_features = accrt_cpu_features();
   (void)snprintf(caps.cpu_arch, sizeof caps.cpu_arch, "%s", accrt_cpu_arch());
   return accrt_struct_write("accrt_caps_t", out_caps, &caps, sizeof caps);

@@ -249,7 +249,8 @@ def test_devices():
 
 def test_caps():
     caps = accx_json("caps")
-    assert caps["container"] == "0.1" and "dispatch" in caps["command_set"]
+    assert caps["container"] == "0.2" and "dispatch" in caps["command_set"]
+    assert caps["function_features"] == ["target"] and "pack" in caps["image_kinds"]
     assert "bf16" in caps["dtypes"] and caps["cpu_arch"] in accx("caps")
 
 

@@ -185,6 +185,62 @@ def test_the_module_needs_nothing_of_the_package():
     assert "import numpy" not in path.read_text()
 
 
+# ---- Several kinds of device ----
+
+
+def two_targets(order):
+    """A function for any device and a version of it for cuda, which calls a version of its own and uses a constant."""
+    b = bw.BundleWriter()
+    n = b.symbol("n", maximum=100)
+    w = b.constant("w", np.arange(4, dtype=np.float32))
+    kernel = b.kernel("k", [bw.Parameter("y", "buffer", "write"), bw.Parameter("n", "symbol")])
+    kernel.variant(b.image("host", b"code"), arch_kind="portable")
+    kernel.variant(b.image("cubin", b"cubin", bw.ImageKind.CUBIN), driver="cuda", arch="sm_90", arch_kind="family", block=128)
+    kernel.variant(b.image("ptx", b"ptx\0", bw.ImageKind.PTX), driver="cuda", arch="sm_80", arch_kind="portable",
+                   block=(16, 8), cluster=(2, 2), dynamic_shared_bytes=100_000, launch_traits=bw.TRAIT_OVERLAPS_PREVIOUS)
+    kernel.variant(b.pack("accrt.test"), driver="cuda", arch_kind="portable", entry="operator", priority=1)
+    parts = {}
+    targets = ["", "cuda"]
+    order.shuffle(targets)
+    for target in targets:
+        part = parts[target] = b.function("part", internal=True, target=target)
+        y = part.result("y", "f32", [n])
+        part.scalar("n", n)
+        part.body.dispatch(kernel, {"y": y.write(), "n": n})
+        main = b.function("main", target=target, doc=target)
+        x, y = main.input("x", "f32", [n, n * 2]), main.result("y", "f32", [n])
+        if target:
+            main.body.copy(main.constant(w).read(), y.write(), 4)
+        main.body.call(part, {"y": y.write(0, n * 4), "n": n})
+    return b
+
+
+def test_functions_for_several_targets():
+    made = {two_targets(random.Random(seed)).to_bytes() for seed in range(4)}
+    assert len(made) == 1
+    bundle = accx_exec.Bundle(made.pop())
+    assert [(f.name, f.target) for f in bundle.functions] == [("part", ""), ("part", "cuda"), ("main", ""), ("main", "cuda")]
+    assert bundle.function("main").target == "" and len(bundle.function("main").slots) == 2
+    assert bundle.versions == (0, 2, 0, 1, 0, 2, 0, 1)
+    assert bundle.launches == [(1, 0, 128, 1, 1, 0, 0, 0, 0, 0), (2, 64, 16, 8, 1, 2, 2, 1, 100_000, 0)]
+    assert [kind for kind, *_ in bundle.images] == [5, 2, 1, 3] and bundle.images[0][2:] == (0, 0)
+
+
+def test_versions_are_the_least_that_is_needed():
+    b = bw.BundleWriter()
+    assert accx_exec.Bundle(b.to_bytes()).versions == (0, 1) * 4
+    b.function("f", target="cuda")
+    assert accx_exec.Bundle(b.to_bytes()).versions == (0, 2, 0, 1, 0, 1, 0, 1)
+    b.kernel("k", []).variant(b.pack("p"), arch_kind="portable")
+    assert accx_exec.Bundle(b.to_bytes()).versions == (0, 2, 0, 1, 0, 2, 0, 1)
+
+
+def test_a_pack_is_one_image():
+    b = bw.BundleWriter()
+    assert b.pack("a.b") is b.pack("a.b")
+    assert b.pack("a.c") is not b.pack("a.b")
+
+
 # ---- Mistakes ----
 
 
@@ -203,6 +259,9 @@ class Parts:
         self.f = self.b.function("f")
         self.x, self.y = self.f.input("x", "f32", [self.n]), self.f.result("y", "f32", [self.n])
         self.args = {"x": self.x.read(), "y": self.y.write(), "n": self.n, "a": 1.0}
+
+    def cubin(self, driver="cuda", **launch):
+        return self.kernel.variant(self.b.image("c", b"c", bw.ImageKind.CUBIN), driver=driver, arch="sm_90", **launch)
 
     def dispatch(self, **changes):
         return self.f.body.dispatch(self.kernel, {**self.args, **changes})
@@ -250,6 +309,21 @@ MISTAKES = [
     (lambda p: bool(p.n < 3), None),
     (lambda p: p.b.state("s", "f32", [2], fill_pattern=1 << 33), r"state 's'"),
     (lambda p: p.f.present(p.x), r"no optional input"),
+    (lambda p: p.b.function("f"), r"function 'f' for any driver.*there is one already"),
+    (lambda p: [p.b.function("f", target=f"t{i}") for i in range(16)], r"function 'f': more than 16 targets"),
+    (lambda p: p.b.image("p", b"", bw.ImageKind.PACK), r"name it with pack\(\)"),
+    (lambda p: p.b.pack("../evil"), r"pack '../evil': a name is letters"),
+    (lambda p: p.b.pack(".hidden"), r"pack '.hidden': a name is letters"),
+    (lambda p: p.b.pack("i"), r"pack 'i': an image has this name"),
+    (lambda p: p.kernel.variant(p.image, arch="a", block=4), r"image 'i' is of kind HOST_ELF, which is not launched in blocks"),
+    (lambda p: p.cubin(), r"device code needs block="),
+    (lambda p: p.cubin(block=2048), r"block 2048: .* at most 1024"),
+    (lambda p: p.cubin(block=(8, 0)), r"block \(8, 0\): "),
+    (lambda p: p.cubin(block=(8, 8, 8, 8)), r"block \(8, 8, 8, 8\): one to three"),
+    (lambda p: p.cubin(block=8, cluster=65), r"cluster 65: .* at most 64"),
+    (lambda p: p.cubin(block=8, dynamic_shared_bytes=-1), r"-1 bytes of dynamic shared memory"),
+    (lambda p: p.cubin(block=8, launch_traits=bw.TRAIT_SERIAL), r"launch traits 0x10"),
+    (lambda p: p.cubin(block=8, driver="host"), r"image 'c' is of kind CUBIN; the host runs HOST_ELF and PACK"),
     (lambda p: p.f.source("w", p.b.constant("w", b"1")), r"prepare functions read constants"),
 ]
 
@@ -277,6 +351,8 @@ LATE = [
     (lambda p: p.b.function("g", prepare=True), r"prepare function 'g' makes nothing"),
     (lambda p: p.dispatch(n=Parts().b.symbol("elsewhere")), r"symbol 'elsewhere' is not declared"),
     (lambda p: p.b.metadata("a", "x\0y"), r"may not hold NUL"),
+    (lambda p: p.b.function("f", target="cuda").input("x", "f32", [p.n]), r"<function 'f'> and <function 'f' for cuda> have different"),
+    (lambda p: p.f.body.call(p.b.function("g", target="cuda"), {}), r"<function 'f'> calls <function 'g' for cuda>: only"),
 ]  # fmt: skip
 
 

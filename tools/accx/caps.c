@@ -26,7 +26,7 @@ static void print_json(const accrt_caps_t* caps) {
   accx_json_version(root, "layouts", caps->layouts_major, caps->layouts_minor);
   accx_json_u64(root, "max_rank", caps->max_rank);
   accx_json_bits(root, "file_features", &accx_feature_bits, caps->file_features);
-  accx_json_bits(root, "function_features", &accx_feature_bits, caps->function_features);
+  accx_json_bits(root, "function_features", &accx_function_feature_bits, caps->function_features);
   accx_json_bits(root, "variant_features", &accx_feature_bits, caps->variant_features);
   accx_json_bits(root, "command_set", &accx_opcode_bits, caps->command_mask);
   struct json_object* dtypes = accx_json_array(root, "dtypes");
@@ -35,6 +35,7 @@ static void print_json(const accrt_caps_t* caps) {
       json_object_array_add(dtypes, json_object_new_string(accrt_dtype_name(id)));
   }
   accx_json_bits(root, "encodings", &accx_encoding_bits, caps->encoding_mask);
+  accx_json_bits(root, "image_kinds", &accx_image_kind_bits, caps->image_kind_mask);
   accx_json_text(root, "cpu_arch", caps->cpu_arch);
   accx_json_bits(root, "cpu_features", &accx_cpu_bits, caps->cpu_features);
   accx_json_print(root);
@@ -62,8 +63,12 @@ static void print_human(const accrt_caps_t* caps) {
   add_row(table, "encodings",
           accx_bits_text(&accx_encoding_bits, caps->encoding_mask, ", ", "none"));
   add_row(table, "rank", accx_text("up to %u", caps->max_rank));
-  const uint64_t features = caps->file_features | caps->function_features | caps->variant_features;
+  add_row(table, "images",
+          accx_bits_text(&accx_image_kind_bits, caps->image_kind_mask, ", ", "none"));
+  const uint64_t features = caps->file_features | caps->variant_features;
   add_row(table, "features", accx_bits_text(&accx_feature_bits, features, ", ", "none defined"));
+  add_row(table, "of functions",
+          accx_bits_text(&accx_function_feature_bits, caps->function_features, ", ", "none"));
   add_row(table, "processor", caps->cpu_arch);
   add_row(table, "its features", accx_bits_text(&accx_cpu_bits, caps->cpu_features, ", ", "none"));
   accx_table_print(table);

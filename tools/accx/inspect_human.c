@@ -9,6 +9,8 @@
 #include "signature.h"
 #include "term.h"
 
+#define ACCX_ARCH_KIND_PORTABLE 0u /* these two as in accrt/bundle.h */
+#define ACCX_IMAGE_KIND_PACK 5u
 #define MOST_VARIANTS 12u /* of one kernel in one line of text; JSON has all */
 
 static void print_versions(const accx_inspection_t* in) {
@@ -110,6 +112,20 @@ static void print_argument(const accx_inspection_t* in, uint32_t function, uint3
   fputc('\n', accx_out);
 }
 
+/* "for cuda, any other": empty when there is one version, for any device. */
+static const char* target_list(const accx_inspection_t* in, uint32_t function, uint32_t count) {
+  const char* text = "";
+  bool any = false;
+  for (uint32_t i = 0; i < count; ++i) {
+    const char* target = "";
+    (void)accrt_bundle_function_target(in->bundle, function, i, &target);
+    any = any || target[0] == '\0';
+    if (target[0] != '\0')
+      text = accx_text("%s%s%s", text, text[0] ? ", " : "for ", target);
+  }
+  return any && text[0] ? accx_text("%s, any other", text) : text;
+}
+
 static void print_function(const accx_inspection_t* in, uint32_t index,
                            const accrt_function_info_t* function) {
   const uint32_t count = function->input_count + function->result_count;
@@ -119,6 +135,10 @@ static void print_function(const accx_inspection_t* in, uint32_t index,
   fprintf(accx_out, "  %s%s%u command%s%s", accx_style(ACCX_DIM),
           accx_bits_text(&accx_function_bits, function->flags, ", ", ""), function->command_count,
           function->command_count == 1 ? "" : "s", accx_style(ACCX_PLAIN));
+  const char* targets = target_list(in, index, function->version_count);
+  if (targets[0])
+    fprintf(accx_out, "  %s%s%s", accx_style(ACCX_TYPE), accx_safe(targets),
+            accx_style(ACCX_PLAIN));
   if (function->doc && function->doc[0])
     fprintf(accx_out, "  %s# %s%s", accx_style(ACCX_DIM), accx_safe(function->doc),
             accx_style(ACCX_PLAIN));
@@ -220,12 +240,19 @@ static void print_constants(const accx_inspection_t* in) {
 
 static const char* variant_text(const accrt_variant_info_t* variant) {
   const char* text = variant->arch[0] ? variant->arch : accx_arch_kind_name(variant->arch_kind);
+  if (variant->arch[0] && variant->arch_kind == ACCX_ARCH_KIND_PORTABLE)
+    text = accx_text("%s or later", text);
   if (strcmp(variant->driver, "host") != 0)
     text = accx_text("%s:%s", variant->driver, text);
   if (variant->cpu_features)
     text = accx_text("%s+%s", text, accx_bits_text(&accx_cpu_bits, variant->cpu_features, "+", ""));
   if (variant->priority)
     text = accx_text("%s (priority %d)", text, variant->priority);
+  if (variant->image_kind == ACCX_IMAGE_KIND_PACK)
+    text = accx_text("%s in pack %s", text, variant->image);
+  if (variant->block[0])
+    text = accx_text("%s [%u threads]", text,
+                     variant->block[0] * variant->block[1] * variant->block[2]);
   return text;
 }
 

@@ -114,6 +114,18 @@ static void add_argument(const accx_inspection_t* in, struct json_object* array,
     add_alias(in, object, function, &argument);
 }
 
+/* The drivers that the versions of a function are for; null stands for any. */
+static void add_targets(const accx_inspection_t* in, struct json_object* object, uint32_t function,
+                        uint32_t version_count) {
+  struct json_object* array = accx_json_array(object, "targets");
+  for (uint32_t i = 0; i < version_count; ++i) {
+    const char* target = NULL;
+    if (accrt_bundle_function_target(in->bundle, function, i, &target) != ACCRT_OK)
+      continue;
+    json_object_array_add(array, target[0] != '\0' ? json_object_new_string(target) : NULL);
+  }
+}
+
 static void add_functions(const accx_inspection_t* in, struct json_object* root) {
   struct json_object* array = accx_json_array(root, "functions");
   for (uint32_t i = 0; i < in->info.function_count; ++i) {
@@ -124,7 +136,8 @@ static void add_functions(const accx_inspection_t* in, struct json_object* root)
     accx_json_text(object, "name", function.name);
     accx_json_text(object, "doc", function.doc);
     accx_json_bits(object, "flags", &accx_function_bits, function.flags);
-    accx_json_bits(object, "features", &accx_feature_bits, function.required_features);
+    accx_json_bits(object, "features", &accx_function_feature_bits, function.required_features);
+    add_targets(in, object, i, function.version_count);
     accx_json_u64(object, "command_count", function.command_count);
     struct json_object* inputs = accx_json_array(object, "inputs");
     struct json_object* results = accx_json_array(object, "results");
@@ -164,6 +177,11 @@ static void add_constants(const accx_inspection_t* in, struct json_object* root)
   }
 }
 
+static void add_sizes(struct json_object* object, const char* name, const uint32_t sizes[3]) {
+  const int64_t shape[3] = {sizes[0], sizes[1], sizes[2]};
+  accx_json_shape(object, name, 3, shape);
+}
+
 static void add_variant(const accx_inspection_t* in, struct json_object* array, uint32_t kernel,
                         uint32_t index) {
   accrt_variant_info_t variant = ACCRT_VARIANT_INFO_INIT;
@@ -178,6 +196,14 @@ static void add_variant(const accx_inspection_t* in, struct json_object* array, 
   accx_json_text(object, "image", variant.image);
   accx_json_text(object, "image_kind", accx_image_kind_name(variant.image_kind));
   accx_json_text(object, "entry", variant.entry);
+  if (variant.block[0] == 0)
+    return;
+  struct json_object* launch = accx_json_object(object, "launch");
+  add_sizes(launch, "block", variant.block);
+  if (variant.cluster[0] != 0)
+    add_sizes(launch, "cluster", variant.cluster);
+  accx_json_u64(launch, "dynamic_shared_bytes", variant.dynamic_shared_bytes);
+  accx_json_bits(launch, "traits", &accx_trait_bits, variant.launch_traits);
 }
 
 static void add_kernels(const accx_inspection_t* in, struct json_object* root) {

@@ -30,7 +30,7 @@ const char* accx_arch_kind_name(uint32_t arch_kind) {
 }
 
 const char* accx_image_kind_name(uint32_t image_kind) {
-  static const char* const names[] = {NULL, "host ELF", "cubin", "PTX", "fatbin"};
+  static const char* const names[] = {NULL, "host ELF", "cubin", "PTX", "fatbin", "pack"};
   return NAME(names, image_kind);
 }
 
@@ -55,8 +55,9 @@ static const char* const cpu_names[] = {
 };
 BITS(accx_cpu_bits, cpu_names);
 
-static const char* const trait_names[] = {"deterministic", "capturable", "zeroed-workspace",
-                                          "reads-host-metadata", "serial"};
+static const char* const trait_names[] = {"deterministic",       "capturable", "zeroed-workspace",
+                                          "reads-host-metadata", "serial",     "cooperative",
+                                          "overlaps-previous"};
 BITS(accx_trait_bits, trait_names);
 
 static const char* const device_names[] = {"host-memory", "timestamps", "host-kernels",
@@ -70,8 +71,14 @@ BITS(accx_opcode_bits, opcode_names);
 static const char* const encoding_names[] = {"plain", "opaque"};
 BITS(accx_encoding_bits, encoding_names);
 
-/* Format 0.1 defines no feature. */
+static const char* const image_kind_names[] = {NULL, "host ELF", "cubin", "PTX", "fatbin", "pack"};
+BITS(accx_image_kind_bits, image_kind_names);
+
+/* Of files and variants none is defined. */
 const accx_bit_names_t accx_feature_bits = {NULL, 0};
+
+static const char* const function_feature_names[] = {"target"};
+BITS(accx_function_feature_bits, function_feature_names);
 
 static const char* const function_names[] = {"prepare", "internal"};
 BITS(accx_function_bits, function_names);
