@@ -1,5 +1,6 @@
 /* runtime/memory/buffer.c - buffers: life, last uses, mapping, imports. It may not know streams, only fences. */
 #include <string.h>
+#include <unistd.h>
 
 #include "runtime/core/error.h"
 #include "runtime/core/fork.h"
@@ -9,6 +10,11 @@
 #define MAX_ALIGNMENT (UINT64_C(1) << 30)
 /* Room for the first streams that find none in the buffer itself. */
 #define FIRST_OVERFLOW 4u
+#define EXPORT_FLAGS (ACCRT_BUFFER_FLAG_EXPORT_FD | ACCRT_BUFFER_FLAG_EXPORT_IPC)
+
+_Static_assert(ACCRT_HANDLE_FD == ACCRT_DRIVER_HANDLE_FD &&
+                   ACCRT_HANDLE_IPC == ACCRT_DRIVER_HANDLE_IPC,
+               "kinds of handles go to drivers as they are");
 
 /* ---- Uses ---- */
 
@@ -242,8 +248,10 @@ static accrt_status_t check_options(accrt_pool_t* pool, const accrt_buffer_optio
   const accrt_status_t status = read_options(options, out_local);
   if (status != ACCRT_OK)
     return status;
-  if (out_local->flags != 0)
+  if ((out_local->flags & ~EXPORT_FLAGS) != 0)
     return ACCRT_FAIL(INVALID_ARGUMENT, "flags 0x%" PRIx32 " are not known", out_local->flags);
+  if (out_local->flags == EXPORT_FLAGS)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "a buffer is exported by one kind of handle, not by both");
   uint64_t* alignment = &out_local->alignment_bytes;
   if (*alignment != 0 && (!accrt_is_power_of_two(*alignment) || *alignment > MAX_ALIGNMENT)) {
     return ACCRT_FAIL(INVALID_ARGUMENT,
@@ -259,18 +267,34 @@ static accrt_status_t check_options(accrt_pool_t* pool, const accrt_buffer_optio
   return ACCRT_OK;
 }
 
+/* What an export flag asks of the pool and its driver. */
+static accrt_status_t check_export(const accrt_pool_t* pool, uint32_t flags) {
+  if (flags == 0)
+    return ACCRT_OK;
+  if (pool->kind == ACCRT_MEMORY_DEVICE &&
+      accrt_device_driver_table(pool->device)->memory_allocate_exportable != NULL)
+    return ACCRT_OK;
+  return ACCRT_FAIL(UNSUPPORTED, "%s has no memory of kind %" PRIu32 " that can be exported",
+                    accrt_device_facts(pool->device)->name, pool->kind);
+}
+
 /* A buffer with memory that no stream uses. */
-static accrt_status_t make_buffer(accrt_pool_t* pool, uint64_t size_bytes, uint64_t alignment_bytes,
-                                  const char* label, accrt_buffer_t** out_buffer) {
+static accrt_status_t make_buffer(accrt_pool_t* pool, uint64_t size_bytes,
+                                  const accrt_buffer_options_t* options,
+                                  accrt_buffer_t** out_buffer) {
   accrt_buffer_t* buffer;
   accrt_status_t status = accrt_pool_buffer_record(pool, &buffer);
   if (status != ACCRT_OK)
     return status;
   buffer->size_bytes = size_bytes;
-  buffer->alignment_bytes = alignment_bytes;
+  buffer->alignment_bytes = options->alignment_bytes;
   buffer->id = accrt_instance_next_id(pool->instance);
-  set_label(buffer, label);
-  status = accrt_pool_take(pool, buffer);
+  set_label(buffer, options->label);
+  if (options->flags != 0)
+    buffer->handle_kind =
+        (options->flags & ACCRT_BUFFER_FLAG_EXPORT_FD) != 0 ? ACCRT_HANDLE_FD : ACCRT_HANDLE_IPC;
+  status =
+      options->flags != 0 ? accrt_pool_take_apart(pool, buffer) : accrt_pool_take(pool, buffer);
   if (status != ACCRT_OK) {
     accrt_pool_drop_record(pool, buffer);
     return status;
@@ -294,17 +318,19 @@ accrt_status_t accrt_buffer_create(accrt_pool_t* pool, uint64_t size_bytes,
     return ACCRT_FAIL(UNSUPPORTED, "nothing can be allocated from the pool of imports");
   accrt_buffer_options_t local;
   status = check_options(pool, options, &local);
+  if (status == ACCRT_OK)
+    status = check_export(pool, local.flags);
   if (status != ACCRT_OK)
     return status;
   accrt_buffer_t* buffer = NULL;
-  if (local.stream != NULL) {
+  if (local.stream != NULL && local.flags == 0) {
     buffer = accrt_pool_take_freed(pool, accrt_stream_fence(local.stream), size_bytes,
                                    local.alignment_bytes);
   }
   if (buffer != NULL) {
     set_label(buffer, local.label);
   } else {
-    status = make_buffer(pool, size_bytes, local.alignment_bytes, local.label, &buffer);
+    status = make_buffer(pool, size_bytes, &local, &buffer);
   }
   if (status != ACCRT_OK)
     return status;
@@ -335,8 +361,7 @@ static accrt_status_t import_memory(accrt_buffer_t* buffer, void* pointer) {
     return status;
   buffer->driver_import = 1;
   buffer->address = buffer->import.device_address;
-  buffer->host_pointer =
-      buffer->import.host_pointer != NULL ? buffer->import.host_pointer : pointer;
+  buffer->host_pointer = buffer->import.host_pointer;
   return ACCRT_OK;
 }
 
@@ -378,6 +403,107 @@ accrt_status_t accrt_buffer_import(accrt_device_t* device, void* pointer, uint64
   buffer->alignment_bytes = natural_alignment(buffer->address);
   buffer->release = release;
   buffer->release_user = user;
+  accrt_pool_add_live(pool, buffer);
+  (void)accrt_instance_retain(pool->instance);
+  *out_buffer = buffer;
+  return ACCRT_OK;
+}
+
+/* ---- To and from other processes ---- */
+
+accrt_status_t accrt_buffer_export(accrt_buffer_t* buffer, uint32_t kind,
+                                   accrt_memory_handle_t* out_handle) {
+  accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
+  if (buffer == NULL || out_handle == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", buffer == NULL ? "buffer" : "out_handle");
+  if (buffer->handle_kind == 0 || buffer->handle_kind != kind) {
+    return ACCRT_FAIL(INVALID_STATE,
+                      "buffer %" PRIu64 " was made for handles of kind %" PRIu32 ", not %" PRIu32,
+                      buffer->id, buffer->handle_kind, kind);
+  }
+  const accrt_driver_table_t* table = accrt_device_driver_table(buffer->pool->device);
+  if (table->memory_export == NULL)
+    return ACCRT_FAIL(UNSUPPORTED, "%s exports no memory",
+                      accrt_device_facts(buffer->pool->device)->name);
+  accrt_driver_handle_t handle = {.fd = -1};
+  status = table->memory_export(accrt_device_driver_device(buffer->pool->device),
+                                &buffer->block->segment->memory, kind, &handle);
+  if (status != ACCRT_OK)
+    return status;
+  accrt_memory_handle_t filled = ACCRT_MEMORY_HANDLE_INIT;
+  filled.kind = kind;
+  filled.fd = handle.fd;
+  filled.size_bytes = handle.size_bytes;
+  memcpy(filled.bytes, handle.bytes, sizeof filled.bytes);
+  status = accrt_struct_write("accrt_memory_handle_t", out_handle, &filled, sizeof filled);
+  if (status != ACCRT_OK && handle.fd >= 0)
+    (void)close(handle.fd);
+  return status;
+}
+
+static accrt_status_t open_handle(accrt_device_t* device, const accrt_memory_handle_t* handle,
+                                  accrt_buffer_t* buffer) {
+  accrt_driver_handle_t theirs = {
+      .kind = handle->kind, .fd = handle->fd, .size_bytes = handle->size_bytes};
+  memcpy(theirs.bytes, handle->bytes, sizeof theirs.bytes);
+  const accrt_status_t status = accrt_device_driver_table(device)->memory_import_handle(
+      accrt_device_driver_device(device), &theirs, &buffer->import);
+  if (status != ACCRT_OK)
+    return status;
+  buffer->driver_import = 1;
+  buffer->address = buffer->import.device_address;
+  buffer->host_pointer = buffer->import.host_pointer;
+  buffer->size_bytes = handle->size_bytes;
+  return ACCRT_OK;
+}
+
+static accrt_status_t check_handle(accrt_device_t* device, const accrt_memory_handle_t* handle,
+                                   accrt_memory_handle_t* out_local) {
+  if (device == NULL || handle == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", device == NULL ? "device" : "handle");
+  const accrt_status_t status =
+      accrt_struct_read("accrt_memory_handle_t", handle, out_local, sizeof *out_local);
+  if (status != ACCRT_OK)
+    return status;
+  if (out_local->kind != ACCRT_HANDLE_FD && out_local->kind != ACCRT_HANDLE_IPC)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "kind %" PRIu32 " of a handle is not known",
+                      out_local->kind);
+  if (out_local->size_bytes == 0)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "a handle of 0 bytes");
+  if (accrt_device_driver_table(device)->memory_import_handle != NULL)
+    return ACCRT_OK;
+  return ACCRT_FAIL(UNSUPPORTED, "%s opens no memory of other processes",
+                    accrt_device_facts(device)->name);
+}
+
+accrt_status_t accrt_buffer_import_handle(accrt_device_t* device,
+                                          const accrt_memory_handle_t* handle,
+                                          accrt_buffer_t** out_buffer) {
+  if (out_buffer == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "out_buffer is NULL");
+  *out_buffer = NULL;
+  accrt_status_t status = accrt_check_fork();
+  accrt_memory_handle_t local;
+  if (status == ACCRT_OK)
+    status = check_handle(device, handle, &local);
+  accrt_pool_t* pool;
+  if (status == ACCRT_OK)
+    status = accrt_pool_default(device, ACCRT_MEMORY_IMPORTED, &pool);
+  if (status != ACCRT_OK)
+    return status;
+  accrt_buffer_t* buffer;
+  status = accrt_pool_buffer_record(pool, &buffer);
+  if (status != ACCRT_OK)
+    return status;
+  status = open_handle(device, &local, buffer);
+  if (status != ACCRT_OK) {
+    accrt_pool_drop_record(pool, buffer);
+    return status;
+  }
+  buffer->id = accrt_instance_next_id(pool->instance);
+  buffer->alignment_bytes = natural_alignment(buffer->address);
   accrt_pool_add_live(pool, buffer);
   (void)accrt_instance_retain(pool->instance);
   *out_buffer = buffer;

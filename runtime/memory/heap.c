@@ -218,6 +218,11 @@ accrt_block_t* accrt_heap_take(accrt_heap_t* heap, uint64_t size_bytes, uint64_t
   return block;
 }
 
+accrt_block_t* accrt_heap_take_segment(accrt_heap_t* heap, accrt_segment_t* segment) {
+  unlist_free(heap, segment->first);
+  return segment->first;
+}
+
 /* Joins `right` onto `left`, its neighbour; neither is listed. */
 static void join(accrt_heap_t* heap, accrt_block_t* left, accrt_block_t* right) {
   left->size_bytes += right->size_bytes;

@@ -33,6 +33,7 @@ typedef struct accrt_segment {
   struct accrt_segment* next;
   accrt_driver_memory_t memory;
   accrt_block_t* first;
+  bool apart; /* one buffer's alone: it goes with that */
 } accrt_segment_t;
 
 typedef struct accrt_heap {
@@ -59,6 +60,8 @@ bool accrt_heap_segment_is_free(const accrt_segment_t* segment);
 /* Takes size_bytes (a multiple of the granule, not 0) at an address that is a multiple of alignment_bytes (a power of two);
  * NULL when no free block fits. Needs ACCRT_HEAP_SPARES_PER_TAKE spares. */
 accrt_block_t* accrt_heap_take(accrt_heap_t* heap, uint64_t size_bytes, uint64_t alignment_bytes);
+/* Takes all of a wholly free segment. */
+accrt_block_t* accrt_heap_take_segment(accrt_heap_t* heap, accrt_segment_t* segment);
 /* Gives back, joining free neighbours. */
 void accrt_heap_give(accrt_heap_t* heap, accrt_block_t* block);
 uint64_t accrt_heap_largest_free(const accrt_heap_t* heap);

@@ -9,6 +9,8 @@
 #include "runtime/core/struct.h"
 
 #define MAX_SPARE_BUFFERS 64u
+/* A pool grows by as much as it has, so that mappings stay few, and by no more than this at a time. */
+#define MOST_GROW_BYTES (UINT64_C(128) << 20)
 #define SYSTEM_GRANULARITY 4096u
 #define SYSTEM_GROW (UINT64_C(1) << 20)
 #define MAX_HOLDERS 16
@@ -20,9 +22,14 @@ static const accrt_allocator_t* allocator_of(const accrt_pool_t* pool) {
 
 /* ---- Mappings: the driver's memory, or the instance allocator's ---- */
 
-static accrt_status_t map_memory(accrt_pool_t* pool, uint64_t size_bytes,
+static accrt_status_t map_memory(accrt_pool_t* pool, uint64_t size_bytes, uint32_t handle_kind,
                                  accrt_driver_memory_t* out_memory) {
   memset(out_memory, 0, sizeof *out_memory);
+  if (handle_kind != 0) {
+    return accrt_device_driver_table(pool->device)
+        ->memory_allocate_exportable(accrt_device_driver_device(pool->device), size_bytes,
+                                     handle_kind, out_memory);
+  }
   if (!pool->system_memory) {
     const accrt_driver_table_t* table = accrt_device_driver_table(pool->device);
     return table->memory_allocate(accrt_device_driver_device(pool->device), pool->kind, size_bytes,
@@ -124,9 +131,10 @@ static void link_live(accrt_pool_t* pool, accrt_buffer_t* buffer) {
   pool->statistics.live_count += 1;
 }
 
-/* Takes wholly free segments out of the heap until at most keep_bytes stay reserved. */
+/* What waits for the driver already, and wholly free segments until at most keep_bytes stay reserved. */
 static accrt_segment_t* detach_free_segments(accrt_pool_t* pool, uint64_t keep_bytes) {
-  accrt_segment_t* detached = NULL;
+  accrt_segment_t* detached = pool->detached;
+  pool->detached = NULL;
   accrt_segment_t* segment = pool->heap.segments;
   while (segment != NULL && pool->statistics.reserved_bytes > keep_bytes) {
     accrt_segment_t* next = segment->next;
@@ -184,11 +192,19 @@ void accrt_pool_drop_record(accrt_pool_t* pool, accrt_buffer_t* buffer) {
 
 /* ---- Retiring ---- */
 
+/* What is one buffer's alone leaves the pool with it: nobody else is to get memory that another process may have open. */
 static void give_block(accrt_pool_t* pool, accrt_buffer_t* buffer) {
   if (buffer->block == NULL)
     return;
+  accrt_segment_t* segment = buffer->block->segment;
   accrt_heap_give(&pool->heap, buffer->block);
   buffer->block = NULL;
+  if (!segment->apart)
+    return;
+  accrt_heap_remove_segment(&pool->heap, segment);
+  pool->statistics.reserved_bytes -= segment->memory.size_bytes;
+  segment->next = pool->detached;
+  pool->detached = segment;
 }
 
 static void collect_buffer(accrt_pool_t* pool, accrt_buffer_t* buffer, accrt_buffer_t** collected) {
@@ -290,7 +306,7 @@ void accrt_pool_reap(accrt_pool_t* pool) {
   accrt_mutex_lock(&pool->lock);
   accrt_buffer_t* collected = collect(pool);
   accrt_lane_t* lanes = detach_dead_lanes(pool);
-  accrt_segment_t* segments = pool->one_mapping ? detach_free_segments(pool, 0) : NULL;
+  accrt_segment_t* segments = detach_free_segments(pool, pool->one_mapping ? 0 : UINT64_MAX);
   accrt_mutex_unlock(&pool->lock);
   free_lanes(pool, lanes);
   free_segments(pool, segments);
@@ -337,8 +353,13 @@ static accrt_lane_t* lock_with_lane(accrt_pool_t* pool, accrt_fence_t* fence) {
   return lane;
 }
 
+/* Memory that its stream may use again before it has passed: not where every buffer has its own. */
+static bool stays_in_lane(const accrt_pool_t* pool, const accrt_buffer_t* buffer) {
+  return !pool->one_mapping && buffer->block != NULL && buffer->handle_kind == 0;
+}
+
 bool accrt_pool_free_in_order(accrt_pool_t* pool, accrt_buffer_t* buffer, accrt_fence_t* fence) {
-  if (pool->one_mapping || buffer->block == NULL)
+  if (!stays_in_lane(pool, buffer))
     return false;
   accrt_lane_t* lane = lock_with_lane(pool, fence);
   if (lane == NULL)
@@ -360,7 +381,7 @@ bool accrt_pool_free_in_order(accrt_pool_t* pool, accrt_buffer_t* buffer, accrt_
 /* A released buffer that one stream alone still uses is free in that stream's order, if it allocates in order at all. */
 static bool release_in_order(accrt_pool_t* pool, accrt_buffer_t* buffer) {
   accrt_fence_t* fence = accrt_buffer_only_user(buffer);
-  if (fence == NULL || pool->one_mapping || buffer->block == NULL)
+  if (fence == NULL || !stays_in_lane(pool, buffer))
     return false;
   accrt_buffer_keep_use(buffer, fence, 0);
   accrt_mutex_lock(&pool->lock);
@@ -398,7 +419,9 @@ accrt_buffer_t* accrt_pool_take_freed(accrt_pool_t* pool, accrt_fence_t* fence, 
 
 void accrt_pool_retire(accrt_pool_t* pool, accrt_buffer_t* buffer) {
   /* A driver function that may block is for later when a completion dropped the last reference. */
-  const bool later = accrt_context_inside() && (pool->one_mapping || buffer->driver_import);
+  const bool apart = buffer->handle_kind != 0;
+  const bool later =
+      accrt_context_inside() && (pool->one_mapping || buffer->driver_import || apart);
   const bool idle = accrt_buffer_is_idle(buffer);
   if (!idle && release_in_order(pool, buffer))
     return;
@@ -412,8 +435,8 @@ void accrt_pool_retire(accrt_pool_t* pool, accrt_buffer_t* buffer) {
   account_end(pool, buffer);
   if (idle && !later) {
     give_block(pool, buffer);
-    if (pool->one_mapping)
-      segments = detach_free_segments(pool, 0);
+    if (pool->one_mapping || apart)
+      segments = detach_free_segments(pool, pool->one_mapping ? 0 : UINT64_MAX);
   } else {
     account_retiring(pool, buffer);
     link_buffer(&pool->retiring, buffer);
@@ -505,7 +528,7 @@ static accrt_status_t grow_and_take(accrt_pool_t* pool, accrt_buffer_t* buffer, 
   if (status != ACCRT_OK)
     goto out;
   accrt_segment_t* segment = record;
-  status = map_memory(pool, mapped_bytes, &segment->memory);
+  status = map_memory(pool, mapped_bytes, buffer->handle_kind, &segment->memory);
   if (status != ACCRT_OK)
     goto out;
   status = segment->memory.size_bytes < mapped_bytes
@@ -520,7 +543,10 @@ static accrt_status_t grow_and_take(accrt_pool_t* pool, accrt_buffer_t* buffer, 
   pool->statistics.reserved_bytes += segment->memory.size_bytes - mapped_bytes;
   raise(&pool->statistics.high_water_reserved_bytes, pool->statistics.reserved_bytes);
   accrt_heap_add_segment(&pool->heap, segment);
-  accrt_block_t* block = accrt_heap_take(&pool->heap, size_bytes, buffer->alignment_bytes);
+  segment->apart = buffer->handle_kind != 0;
+  accrt_block_t* block = segment->apart
+                             ? accrt_heap_take_segment(&pool->heap, segment)
+                             : accrt_heap_take(&pool->heap, size_bytes, buffer->alignment_bytes);
   if (block != NULL)
     adopt(pool, buffer, block);
   accrt_mutex_unlock(&pool->lock);
@@ -684,16 +710,34 @@ static accrt_status_t attempt(accrt_pool_t* pool, accrt_buffer_t* buffer, uint64
   return grow_and_take(pool, buffer, size_bytes, mapped_bytes);
 }
 
+/* How much to map for a request that needs `needed_bytes`: large ones get their own, others share mappings that grow with the
+ * pool. */
+static uint64_t mapping_bytes(accrt_pool_t* pool, const accrt_buffer_t* buffer,
+                              uint64_t needed_bytes) {
+  if (pool->one_mapping || buffer->handle_kind != 0)
+    return needed_bytes;
+  accrt_mutex_lock(&pool->lock);
+  uint64_t bytes = pool->statistics.reserved_bytes;
+  accrt_mutex_unlock(&pool->lock);
+  if (bytes > MOST_GROW_BYTES)
+    bytes = MOST_GROW_BYTES;
+  if (pool->grow_bytes != 0)
+    bytes -= bytes % pool->grow_bytes;
+  if (bytes < pool->grow_bytes)
+    bytes = pool->grow_bytes;
+  return needed_bytes > bytes ? needed_bytes : bytes;
+}
+
 /* Grows: generously first, then by just what is needed, then after everything free on the device was given back. */
 static accrt_status_t grow(accrt_pool_t* pool, accrt_buffer_t* buffer, uint64_t size_bytes) {
-  uint64_t needed, generous;
+  uint64_t needed;
   if (!accrt_add_u64(size_bytes, buffer->alignment_bytes - pool->heap.granule_bytes, &needed) ||
       !accrt_align_u64(needed, pool->granularity_bytes, &needed)) {
     return ACCRT_FAIL(OVERFLOW,
                       "a buffer of %" PRIu64 " bytes does not fit 64 bits with its alignment",
                       buffer->size_bytes);
   }
-  generous = needed > pool->grow_bytes || pool->one_mapping ? needed : pool->grow_bytes;
+  const uint64_t generous = mapping_bytes(pool, buffer, needed);
   accrt_status_t status = attempt(pool, buffer, size_bytes, generous);
   if (status == ACCRT_ERROR_OUT_OF_DEVICE_MEMORY && generous > needed)
     status = attempt(pool, buffer, size_bytes, needed);
@@ -721,6 +765,17 @@ accrt_status_t accrt_pool_take(accrt_pool_t* pool, accrt_buffer_t* buffer) {
   }
   if (status != ACCRT_OK || taken)
     return status;
+  return grow(pool, buffer, size_bytes);
+}
+
+accrt_status_t accrt_pool_take_apart(accrt_pool_t* pool, accrt_buffer_t* buffer) {
+  uint64_t size_bytes;
+  if (!accrt_align_u64(buffer->size_bytes == 0 ? 1 : buffer->size_bytes, pool->heap.granule_bytes,
+                       &size_bytes)) {
+    return ACCRT_FAIL_INNER(OVERFLOW,
+                            "a buffer of %" PRIu64 " bytes does not fit 64 bits with its alignment",
+                            buffer->size_bytes);
+  }
   return grow(pool, buffer, size_bytes);
 }
 

@@ -55,6 +55,7 @@ struct accrt_buffer {
   accrt_driver_memory_t import; /* imports that the driver made */
   uint32_t driver_import;
   uint32_t watched;
+  uint32_t handle_kind; /* ACCRT_HANDLE_*: made to be exported; 0: not */
   void (*release)(void* user);
   void* release_user;
   char label[ACCRT_LABEL_BYTES];
@@ -86,7 +87,8 @@ struct accrt_pool {
   uint32_t imports; /* the device's pool of imports: no memory of its own */
   uint64_t limit_bytes;
   uint64_t granularity_bytes; /* driver mappings are multiples of this */
-  uint64_t grow_bytes;
+  uint64_t
+      grow_bytes; /* the first mapping; later ones are as large as what there is, up to a limit */
   uint64_t min_alignment_bytes; /* of buffers */
   char label[ACCRT_LABEL_BYTES];
   accrt_mutex_t lock;
@@ -96,7 +98,9 @@ struct accrt_pool {
   accrt_buffer_t* retiring;
   accrt_lane_t* lanes[ACCRT_POOL_LANE_LISTS]; /* by the stream's id */
   uint32_t dead_count;                        /* buffers in `retiring` and in lanes */
-  accrt_buffer_t* spare_buffers;              /* linked by next */
+  accrt_segment_t*
+      detached; /* out of the heap and out of the accounts, to be given to the driver; linked by next */
+  accrt_buffer_t* spare_buffers; /* linked by next */
   uint32_t spare_buffer_count;
   accrt_pool_statistics_t statistics; /* reserved, used, retiring, requested, high water, counts */
 };
@@ -115,6 +119,8 @@ accrt_status_t accrt_pool_default(accrt_device_t* device, uint32_t kind, accrt_p
 
 /* Memory for a buffer: fills block, address and host_pointer, and puts the buffer into the live list. */
 accrt_status_t accrt_pool_take(accrt_pool_t* pool, accrt_buffer_t* buffer);
+/* The same in a mapping of its own that can be exported by buffer->handle_kind. */
+accrt_status_t accrt_pool_take_apart(accrt_pool_t* pool, accrt_buffer_t* buffer);
 /* A live buffer, all but its label ready, with memory that the stream has freed before; NULL when there is none that fits. */
 accrt_buffer_t* accrt_pool_take_freed(accrt_pool_t* pool, accrt_fence_t* fence, uint64_t size_bytes,
                                       uint64_t alignment_bytes);

@@ -123,7 +123,7 @@ static void test_bad_arguments(void** state) {
   options.alignment_bytes = 3;
   assert_int_equal(accrt_buffer_create(pool, 1, &options, &buffer), ACCRT_ERROR_INVALID_ARGUMENT);
   options.alignment_bytes = 0;
-  options.flags = 1;
+  options.flags = 4;
   assert_int_equal(accrt_buffer_create(pool, 1, &options, &buffer), ACCRT_ERROR_INVALID_ARGUMENT);
   assert_int_equal(accrt_buffer_create(pool, UINT64_MAX, NULL, &buffer), ACCRT_ERROR_OVERFLOW);
   assert_int_equal(accrt_buffer_create(pool, UINT64_MAX - 1000, NULL, &buffer),
@@ -475,6 +475,227 @@ static void test_import(void** state) {
   accrt_buffer_release(buffer);
   close_world();
   assert_int_equal(atomic_load(&released), 4);
+}
+
+/* ---- Exports ---- */
+
+static accrt_status_t try_exportable(accrt_pool_t* pool, uint64_t size_bytes, uint32_t flags,
+                                     accrt_buffer_t** out_buffer) {
+  accrt_buffer_options_t options = ACCRT_BUFFER_OPTIONS_INIT;
+  options.flags = flags;
+  options.label = "shared";
+  return accrt_buffer_create(pool, size_bytes, &options, out_buffer);
+}
+
+static accrt_buffer_t* make_exportable(accrt_pool_t* pool, uint64_t size_bytes, uint32_t flags) {
+  accrt_buffer_t* buffer;
+  assert_int_equal(try_exportable(pool, size_bytes, flags, &buffer), ACCRT_OK);
+  return buffer;
+}
+
+/* Apart from the rest, accounted with it, and gone with its buffer. */
+static void test_export(void** state) {
+  (void)state;
+  open_world(TEST_DRIVER_STEPPED);
+  accrt_pool_t* pool = make_pool(0, 0, NULL);
+  accrt_buffer_t* plain = make_buffer(pool, 1000, "plain");
+  accrt_buffer_t* ipc = make_exportable(pool, 5000, ACCRT_BUFFER_FLAG_EXPORT_IPC);
+  accrt_buffer_t* fd = make_exportable(pool, 100, ACCRT_BUFFER_FLAG_EXPORT_FD);
+  accrt_pool_statistics_t statistics = statistics_of(pool);
+  assert_int_equal(statistics.mapping_count, 3);
+  assert_int_equal(statistics.reserved_bytes, 64 * KIB + 8 * KIB + 4 * KIB);
+  assert_int_equal(statistics.used_bytes, KIB + 8 * KIB + 4 * KIB);
+  accrt_memory_handle_t handle = ACCRT_MEMORY_HANDLE_INIT;
+  assert_int_equal(accrt_buffer_export(plain, ACCRT_HANDLE_IPC, &handle),
+                   ACCRT_ERROR_INVALID_STATE);
+  assert_int_equal(accrt_buffer_export(ipc, ACCRT_HANDLE_FD, &handle), ACCRT_ERROR_INVALID_STATE);
+  assert_int_equal(accrt_buffer_export(ipc, 0, &handle), ACCRT_ERROR_INVALID_STATE);
+  assert_int_equal(accrt_buffer_export(NULL, ACCRT_HANDLE_FD, &handle),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_buffer_export(ipc, ACCRT_HANDLE_IPC, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
+  test_driver_fail(TEST_SLOT_MEMORY_EXPORT, 1, ACCRT_ERROR_DRIVER);
+  assert_int_equal(accrt_buffer_export(ipc, ACCRT_HANDLE_IPC, &handle), ACCRT_ERROR_DRIVER);
+  assert_int_equal(accrt_buffer_export(fd, ACCRT_HANDLE_FD, &handle), ACCRT_OK);
+  assert_true(handle.fd >= 0);
+  assert_int_equal(close(handle.fd), 0);
+  handle.struct_size = 8; /* no room: the descriptor is not lost either */
+  assert_int_equal(accrt_buffer_export(fd, ACCRT_HANDLE_FD, &handle), ACCRT_ERROR_INVALID_ARGUMENT);
+  handle = (accrt_memory_handle_t)ACCRT_MEMORY_HANDLE_INIT;
+  assert_int_equal(accrt_buffer_export(ipc, ACCRT_HANDLE_IPC, &handle), ACCRT_OK);
+  assert_int_equal(handle.kind, ACCRT_HANDLE_IPC);
+  assert_int_equal(handle.fd, -1);
+  assert_int_equal(handle.size_bytes, 8 * KIB);
+  /* Opened again. */
+  accrt_buffer_t* opened;
+  test_driver_fail(TEST_SLOT_MEMORY_IMPORT, 1, ACCRT_ERROR_DRIVER);
+  assert_int_equal(accrt_buffer_import_handle(world.device, &handle, &opened), ACCRT_ERROR_DRIVER);
+  assert_null(opened);
+  assert_int_equal(accrt_buffer_import_handle(world.device, &handle, &opened), ACCRT_OK);
+  assert_ptr_equal(pointer_of(opened), pointer_of(ipc));
+  accrt_buffer_info_t info = ACCRT_BUFFER_INFO_INIT;
+  assert_int_equal(accrt_buffer_info(opened, &info), ACCRT_OK);
+  assert_int_equal(info.size_bytes, 8 * KIB);
+  assert_int_equal(info.kind, ACCRT_MEMORY_IMPORTED);
+  accrt_buffer_release(opened);
+  assert_int_equal(atomic_load(&test_driver.imports), 0);
+  assert_int_equal(accrt_buffer_import_handle(NULL, &handle, &opened),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_buffer_import_handle(world.device, NULL, &opened),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_buffer_import_handle(world.device, &handle, NULL),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
+  handle.kind = 3;
+  assert_int_equal(accrt_buffer_import_handle(world.device, &handle, &opened),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
+  handle.kind = ACCRT_HANDLE_IPC;
+  handle.size_bytes = 0;
+  assert_int_equal(accrt_buffer_import_handle(world.device, &handle, &opened),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
+  /* Released: the mapping goes, at once or when its streams have passed; nobody else gets it. */
+  accrt_buffer_release(fd);
+  assert_int_equal(atomic_load(&test_driver.mappings), 2);
+  accrt_stream_t* stream;
+  assert_int_equal(accrt_stream_create(world.device, NULL, &stream), ACCRT_OK);
+  const accrt_place_t place = {ipc, NULL, 0};
+  assert_int_equal(accrt_stream_fill(stream, &place, 5000, 1, 1), ACCRT_OK);
+  assert_int_equal(accrt_stream_free(stream, ipc), ACCRT_OK);
+  assert_int_equal(statistics_of(pool).retiring_bytes, 8 * KIB);
+  assert_int_equal(test_driver_step(), 1);
+  statistics = statistics_of(pool);
+  assert_int_equal(statistics.reserved_bytes, 64 * KIB);
+  assert_int_equal(atomic_load(&test_driver.mappings), 1);
+  assert_null(accrt_heap_check(&pool->heap));
+  accrt_buffer_release(plain);
+  accrt_stream_release(stream);
+  accrt_pool_release(pool);
+  close_world();
+}
+
+static void test_export_refuses(void** state) {
+  (void)state;
+  open_world(TEST_DRIVER_SYNCHRONOUS);
+  accrt_pool_t* pool = make_pool(0, 16 * KIB, NULL);
+  accrt_pool_t* host;
+  accrt_buffer_t* buffer;
+  assert_int_equal(try_exportable(pool, 100, 3, &buffer), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_device_pool(world.device, ACCRT_MEMORY_HOST, &host), ACCRT_OK);
+  assert_int_equal(try_exportable(host, 100, 1, &buffer), ACCRT_ERROR_UNSUPPORTED);
+  assert_int_equal(try_exportable(pool, UINT64_MAX, 1, &buffer), ACCRT_ERROR_OVERFLOW);
+  assert_int_equal(try_exportable(pool, 17 * KIB, 1, &buffer), ACCRT_ERROR_OUT_OF_DEVICE_MEMORY);
+  test_driver_fail(TEST_SLOT_MEMORY_ALLOCATE, 1, ACCRT_ERROR_DRIVER);
+  assert_int_equal(try_exportable(pool, 100, 1, &buffer), ACCRT_ERROR_DRIVER);
+  assert_null(buffer);
+  accrt_pool_release(pool);
+  close_world();
+  test_driver_reset(TEST_DRIVER_SYNCHRONOUS);
+  test_driver.no_export = 1;
+  accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
+  options.flags = ACCRT_INSTANCE_FLAG_NO_DRIVERS;
+  accrt_instance_t* instance;
+  accrt_device_t* device;
+  assert_int_equal(accrt_instance_create(&options, &instance), ACCRT_OK);
+  assert_int_equal(accrt_instance_register_driver(instance, test_driver_query), ACCRT_OK);
+  assert_int_equal(accrt_instance_device(instance, 0, &device), ACCRT_OK);
+  assert_int_equal(accrt_device_pool(device, ACCRT_MEMORY_DEVICE, &pool), ACCRT_OK);
+  assert_int_equal(try_exportable(pool, 100, 1, &buffer), ACCRT_ERROR_UNSUPPORTED);
+  accrt_memory_handle_t handle = ACCRT_MEMORY_HANDLE_INIT;
+  handle.kind = ACCRT_HANDLE_IPC;
+  handle.size_bytes = 100;
+  assert_int_equal(accrt_buffer_import_handle(device, &handle, &buffer), ACCRT_ERROR_UNSUPPORTED);
+  accrt_device_release(device);
+  accrt_instance_release(instance);
+}
+
+/* ---- Growing ---- */
+
+/* Mappings grow with the pool, so that they stay few; large requests get their own, and trimming gives all back. */
+static void test_growing(void** state) {
+  (void)state;
+  enum { COUNT = 2000 };
+  open_world(TEST_DRIVER_SYNCHRONOUS);
+  test_driver.granularity_bytes = 2 * MIB;
+  test_driver.grow_bytes = 2 * MIB;
+  accrt_pool_t* pool = make_pool(0, 0, NULL);
+  static accrt_buffer_t* held[COUNT];
+  for (int i = 0; i < COUNT; ++i)
+    held[i] = make_buffer(pool, 100 * KIB, "piece");
+  accrt_pool_statistics_t statistics = statistics_of(pool);
+  assert_true(statistics.mapping_count <= 9); /* 2, 2, 4, ... 128 MiB */
+  assert_true(statistics.reserved_bytes < 2 * statistics.used_bytes);
+  const uint64_t mappings = statistics.mapping_count, reserved_bytes = statistics.reserved_bytes;
+  accrt_buffer_t* large = make_buffer(pool, 300 * MIB + 1, "large");
+  statistics = statistics_of(pool);
+  assert_int_equal(statistics.mapping_count, mappings + 1);
+  assert_int_equal(statistics.reserved_bytes, reserved_bytes + 302 * MIB);
+  accrt_buffer_release(large);
+  /* Every second one goes: holes are used again, and nothing is mapped for what fits them. */
+  for (int i = 0; i < COUNT; i += 2)
+    accrt_buffer_release(held[i]);
+  assert_int_equal(accrt_pool_trim(pool, 0), ACCRT_OK);
+  const uint64_t kept = statistics_of(pool).reserved_bytes;
+  assert_int_equal(kept, reserved_bytes);
+  for (int i = 0; i < COUNT; i += 2)
+    held[i] = make_buffer(pool, 100 * KIB, "again");
+  assert_int_equal(statistics_of(pool).reserved_bytes, kept);
+  assert_null(accrt_heap_check(&pool->heap));
+  /* Only the last mapping's pieces stay: the others go back. */
+  for (int i = 0; i < COUNT - 1; ++i)
+    accrt_buffer_release(held[i]);
+  assert_int_equal(accrt_pool_trim(pool, 0), ACCRT_OK);
+  assert_int_equal(statistics_of(pool).mapping_count, 1);
+  accrt_buffer_release(held[COUNT - 1]);
+  accrt_pool_release(pool);
+  close_world();
+}
+
+/* What is generous is not forced: where only what is needed fits, that is mapped. */
+static void test_growing_near_the_end(void** state) {
+  (void)state;
+  open_world(TEST_DRIVER_SYNCHRONOUS);
+  test_driver.memory_limit_bytes = 220 * KIB;
+  accrt_pool_t* pool = make_pool(0, 0, NULL);
+  accrt_buffer_t* held[10];
+  int count = 0;
+  while (count < 10 && accrt_buffer_create(pool, 40 * KIB, NULL, &held[count]) == ACCRT_OK)
+    ++count;
+  assert_int_equal(count, 4); /* mappings of 64, 64, 40 and 40 KiB */
+  while (count > 0)
+    accrt_buffer_release(held[--count]);
+  /* Free in four mappings, and not in one piece: the retry gives them back first. */
+  accrt_buffer_t* all = make_buffer(pool, 216 * KIB, "all");
+  accrt_buffer_release(all);
+  accrt_pool_release(pool);
+  close_world();
+}
+
+static void test_one_mapping_by_option(void** state) {
+  (void)state;
+  test_driver_reset(TEST_DRIVER_SYNCHRONOUS);
+  const accrt_option_t option = {"pool.one_mapping", "1"};
+  accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
+  options.flags = ACCRT_INSTANCE_FLAG_NO_DRIVERS;
+  options.options = &option;
+  options.option_count = 1;
+  options.option_size_bytes = sizeof option;
+  accrt_instance_t* instance;
+  accrt_device_t* device;
+  assert_int_equal(accrt_instance_create(&options, &instance), ACCRT_OK);
+  assert_int_equal(accrt_instance_register_driver(instance, test_driver_query), ACCRT_OK);
+  assert_int_equal(accrt_instance_device(instance, 0, &device), ACCRT_OK);
+  accrt_pool_t *own, *pool;
+  assert_int_equal(accrt_pool_create(device, NULL, &own), ACCRT_OK);
+  assert_int_equal(accrt_device_pool(device, ACCRT_MEMORY_DEVICE, &pool), ACCRT_OK);
+  accrt_buffer_t *a = make_buffer(own, 100, "a"), *b = make_buffer(pool, 100, "b"),
+                 *c = make_buffer(pool, 100, "c");
+  assert_int_equal(atomic_load(&test_driver.mappings), 3);
+  accrt_buffer_release(b);
+  assert_int_equal(atomic_load(&test_driver.mappings), 2);
+  accrt_buffer_release(a);
+  accrt_buffer_release(c);
+  assert_int_equal(atomic_load(&test_driver.mappings), 0);
+  accrt_pool_release(own);
+  accrt_device_release(device);
+  accrt_instance_release(instance);
 }
 
 /* ---- A model ---- */
@@ -893,6 +1114,11 @@ int main(void) {
       cmocka_unit_test(test_stream_order),
       cmocka_unit_test(test_many_streams),
       cmocka_unit_test(test_import),
+      cmocka_unit_test(test_export),
+      cmocka_unit_test(test_export_refuses),
+      cmocka_unit_test(test_growing),
+      cmocka_unit_test(test_growing_near_the_end),
+      cmocka_unit_test(test_one_mapping_by_option),
       cmocka_unit_test(test_random_against_a_model),
       cmocka_unit_test(test_threads),
       cmocka_unit_test(test_repeated_use_allocates_nothing),

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "accrt/accrt.h"
 #include "accrt/sys/driver.h"
@@ -31,6 +32,7 @@ enum test_driver_slot {
   TEST_SLOT_DEVICE_OPEN,
   TEST_SLOT_MEMORY_ALLOCATE,
   TEST_SLOT_MEMORY_IMPORT,
+  TEST_SLOT_MEMORY_EXPORT,
   TEST_SLOT_QUEUE_CREATE,
   TEST_SLOT_QUEUE_ENQUEUE,
   TEST_SLOT_QUEUE_EXECUTE,
@@ -54,7 +56,7 @@ typedef struct test_driver_state {
   uint64_t grow_bytes;
   uint32_t abi_version;      /* 0: ours */
   uint32_t table_size_bytes; /* 0: ours */
-  int no_import, no_run, no_host_memory_kind;
+  int no_import, no_export, no_run, no_host_memory_kind;
   const char* const* option_keys;
   /* the n-th call of a slot from now fails with this status (n 1: the next) */
   atomic_int fail_at[TEST_SLOT_COUNT];
@@ -562,6 +564,39 @@ static inline void test_memory_unimport(accrt_driver_device_t* device,
   atomic_fetch_sub(&test_driver.imports, 1);
 }
 
+/* Exports: handles are addresses, and work within the process; descriptors are there to be closed. */
+static inline accrt_status_t test_memory_allocate_exportable(accrt_driver_device_t* device,
+                                                             uint64_t size_bytes,
+                                                             uint32_t handle_kind,
+                                                             accrt_driver_memory_t* out_memory) {
+  (void)handle_kind;
+  return test_memory_allocate(device, ACCRT_MEMORY_DEVICE, size_bytes, out_memory);
+}
+
+static inline accrt_status_t test_memory_export(accrt_driver_device_t* device,
+                                                const accrt_driver_memory_t* memory,
+                                                uint32_t handle_kind,
+                                                accrt_driver_handle_t* out_handle) {
+  (void)device;
+  memset(out_handle, 0, sizeof *out_handle);
+  out_handle->fd = -1;
+  TEST_TRY(TEST_SLOT_MEMORY_EXPORT);
+  out_handle->kind = handle_kind;
+  out_handle->size_bytes = memory->size_bytes;
+  memcpy(out_handle->bytes, &memory->device_address, sizeof memory->device_address);
+  if (handle_kind == ACCRT_DRIVER_HANDLE_FD)
+    out_handle->fd = dup(STDERR_FILENO);
+  return ACCRT_OK;
+}
+
+static inline accrt_status_t test_memory_import_handle(accrt_driver_device_t* device,
+                                                       const accrt_driver_handle_t* handle,
+                                                       accrt_driver_memory_t* out_memory) {
+  uint64_t address;
+  memcpy(&address, handle->bytes, sizeof address);
+  return test_memory_import(device, (void*)(uintptr_t)address, handle->size_bytes, out_memory);
+}
+
 static inline accrt_status_t test_queue_create(accrt_driver_device_t* device, int32_t priority,
                                                accrt_driver_queue_t** out_queue) {
   (void)device;
@@ -672,6 +707,9 @@ static inline const void* test_driver_query(uint32_t max_abi) {
       .queue_reset = test_queue_reset,
       .list_create = test_list_create,
       .list_destroy = test_list_destroy,
+      .memory_allocate_exportable = test_driver.no_export ? NULL : test_memory_allocate_exportable,
+      .memory_export = test_driver.no_export ? NULL : test_memory_export,
+      .memory_import_handle = test_driver.no_export ? NULL : test_memory_import_handle,
   };
   return &table;
 }
