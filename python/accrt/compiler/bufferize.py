@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
+from ..bundle_writer import SymbolClass
 from . import expr as ex
 from . import ops, select
 from .expr import Size
@@ -406,10 +407,28 @@ class _Bufferizer:
         targets = [self._target(op, index, operands) for index in range(len(op.results))]
         lowering, operands, targets = self._lowered(op, operands, targets)
         places = {"in": operands, "out": targets, "temporary": [self.fresh(type_) for type_ in lowering.temporaries]}
-        for step in (*lowering.before, lowering):
-            self._step(op, step, places)
+        self._steps(op, lowering, places, [a for a in lowering.alternatives if self._decided(a[0])])
         for value, place in zip(op.results, targets):
             self.places[id(value)] = place
+
+    def _decided(self, condition: Size) -> bool:
+        """Whether a condition is known when a plan is made."""
+        symbols = self.function.module.symbols
+        classes = {symbols[name].symbol_class for name in ex.symbols_of(condition)}
+        return classes <= {SymbolClass.SPECIALIZE, SymbolClass.SESSION}
+
+    def _steps(self, op: Op, lowering: select.Lowering, places: Mapping[str, Sequence[Optional[Place]]], choices: Sequence) -> None:
+        if not choices:
+            for step in (*lowering.before, lowering):
+                self._step(op, step, places)
+            return
+        (condition, chosen), *rest = choices
+        command = self.command("branch", self._name(op))
+        command.size = condition
+        for made, left in ((chosen, ()), (lowering, rest)):
+            self.out.append([])
+            self._steps(op, made, places, left)
+            command.blocks.append(self.out.pop())
 
     def _step(self, op: Op, step: select.Lowering, places: Mapping[str, Sequence[Optional[Place]]]) -> None:
         command = self.command("dispatch", self._name(op))

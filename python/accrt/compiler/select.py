@@ -27,12 +27,14 @@ Binding = Tuple[str, int]
 @dataclass(frozen=True)
 class Lowering:
     """One launch, and which operand or result each of its operands is. `before`: launches that come first, in order;
-    `temporaries`: memory that they hand on."""
+    `temporaries`: memory that they hand on. `alternatives` are (condition, lowering): the first whose condition is not zero when
+    a plan is made is done in its place, where that is known then; they have no temporaries."""
 
     launch: Launch
     bindings: Mapping[str, Binding]
     before: Tuple["Lowering", ...] = ()
     temporaries: Tuple[TensorType, ...] = ()
+    alternatives: Tuple[Tuple[Any, "Lowering"], ...] = ()
 
 
 Specs = Sequence[Optional[TensorSpec]]

@@ -15,6 +15,7 @@ from ..kernels import elementwise as host_elementwise
 from ..kernels import expr as ex
 from ..kernels.kerneldef import DTYPE_IDS, KernelDef, Launch, OperatorSource, TensorSpec, launch, reads, scalar, symbol, writes
 from ..kernels.matmul import ACTIVATIONS, require_contiguous_last
+from . import elementwise
 from .norms import TYPES, entry_kernel
 from .tensor_ops import rows_of
 
@@ -190,6 +191,35 @@ def _matmul(op: Op, operands: select.Specs, results: select.Specs) -> select.Low
         raise ValueError("product: vectors take another kernel")
     made = lower_product(operands[0], operands[1], results[0])
     return select.named(made, a=("in", 0), b=("in", 1), out=select.OUT)
+
+
+def _activated(activation: str, out: TensorSpec) -> select.Lowering:
+    """activation(out), over out itself."""
+    nodes = (host_elementwise.Node("input", out.dtype, (), 0), host_elementwise.Node(activation, out.dtype, (0,)))
+    made = elementwise.lower(host_elementwise.Program(nodes, (1,)), [out], [out])
+    return select.Lowering(made, {"x0": select.OUT, "y0": select.OUT})
+
+
+@select.rule("accrt.product", "cuda", priority=11)
+def _product_in_two(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
+    """A large product whose activation cuBLASLt has not is made by it all the same, and the activation after it: that reads and
+    writes the result once more, which costs less than a slower product. Small ones are one launch."""
+    x, weight, bias, residual = operands
+    activation = op.attrs["activation"]
+    form = Form(x.dtype, results[0].dtype, bias.dtype if bias is not None else "", "none", True, False)
+    if activation in ("none", "relu", "gelu_tanh") or residual is not None or not form.is_for_operator():
+        raise ValueError("product: one launch does it")  # a residual may lie where the result does
+    flat_x, flat_out = rows_of(x, "x"), rows_of(results[0], "result")
+    small = _product(op, operands, results)
+    plain = lower_product(flat_x, weight, flat_out, bias)
+    m, n = flat_out.shape
+    is_small = _at_most(m * n, SMALL_TILE_RESULTS)
+    if ex.is_static(is_small) and is_small:
+        return small
+    made = select.named(plain, a=("in", 0), b=("in", 1), out=select.OUT, **({"bias": ("in", 2)} if bias is not None else {}))
+    last = _activated(activation, flat_out)
+    alternatives = () if ex.is_static(is_small) else ((is_small, small),)
+    return dataclasses.replace(last, before=(made,), alternatives=alternatives)
 
 
 @select.rule("accrt.product", "cuda", priority=10)
