@@ -37,7 +37,7 @@ def folder(tmp_path_factory):
     if shutil.which("cc") is None or not LIBRARY.exists():
         pytest.skip("needs a C compiler and the built library")
     path = tmp_path_factory.mktemp("kernel-abi")
-    for name in ("scale_rows.c", "host.c", "bundle.py"):
+    for name in ("scale_rows.c", "host.c", "bundle.py", "running_sum.c", "sums.py"):
         (path / name).write_text(code(name))
     done = shell("build", path)
     assert done.returncode == 0 and not done.stderr, done.stderr
@@ -60,6 +60,14 @@ def test_as_cpp(folder):
     source.write_text('#include "accrt/kernel.h"\nint main() { return ACCRT_KERNEL_ABI_VERSION == 0; }\n')
     subprocess.run(["c++", "-std=c++11", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}", str(source), "-o",
                     str(folder / "header")], check=True)  # fmt: skip
+
+
+def test_operator(folder):
+    pytest.importorskip("numpy")
+    done = subprocess.run(["sh", "-e", "-c", code("sums").replace("python3", sys.executable)], cwd=folder, env=environment(),
+                          capture_output=True, text=True)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[ 1.  3.  6. 10.]\n"
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the example's variant is for x86-64")
