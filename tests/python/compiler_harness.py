@@ -52,8 +52,10 @@ def load(data: bytes, on: str, seed: int = kh.SEED) -> accx_exec.Program:
 
 
 @functools.lru_cache(maxsize=2)
-def runtime_program(data: bytes, variant: str, device: str = "host") -> Any:
+def runtime_program(data: bytes, variant: str, device: str = "cuda:0" if ON_CUDA else "host") -> Any:
     """The bundle loaded by the runtime, or None where the library is not built or has no such device."""
+    if device != "host":
+        variant = ""
     try:
         import accrt
 

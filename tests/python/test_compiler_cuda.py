@@ -93,6 +93,9 @@ def test_a_kernel_whose_parameters_are_others_is_refused():
         nvcc.build_images([kernel], ["sm_90"])
     with pytest.raises(image.ImageError, match="has no kernel 'thrice'"):
         nvcc.build_images([KernelDef("t", "t", CudaSource(text=text), params, lambda v: (1, 1, 1), family="cuda", block=(32, 1, 1), entry="thrice")], ["sm_90"])
+    bounded = text.replace("void twice", "void __launch_bounds__(64) twice").replace("int n", "long long n")
+    with pytest.raises(image.ImageError, match=r"blocks of \(128, 1, 1\) threads, but the image for sm_90 is for at most 64"):
+        nvcc.build_images([KernelDef("t", "t", CudaSource(text=bounded), params, lambda v: (1, 1, 1), family="cuda", block=(128, 1, 1), entry="twice")], ["sm_90"])
 
 
 def _users_kernel(cuda):

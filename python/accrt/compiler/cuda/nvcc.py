@@ -204,25 +204,32 @@ def entry_of(kernel: KernelDef, image: CudaImage) -> str:
     return kernel.entry
 
 
-def cubin_parameters(data: bytes) -> Dict[str, List[Tuple[int, int]]]:
-    """(offset, size) of each parameter of each kernel in a cubin, in order."""
-    section_offset, = struct.unpack_from("<Q", data, 40)
+@dataclass(frozen=True)
+class Entry:
+    """What a cubin says of one kernel: (offset, size) of each parameter in order, and the most threads of a block (0: any)."""
+
+    parameters: Tuple[Tuple[int, int], ...]
+    max_threads: int
+
+
+def cubin_entries(data: bytes) -> Dict[str, Entry]:
+    (section_offset,) = struct.unpack_from("<Q", data, 40)
     section_size, section_count, names_index = struct.unpack_from("<HHH", data, 58)
     sections = [struct.unpack_from("<IIQQQQIIQQ", data, section_offset + i * section_size) for i in range(section_count)]
     names = sections[names_index]
-    found: Dict[str, List[Tuple[int, int]]] = {}
+    found: Dict[str, Entry] = {}
     for section in sections:
         start = names[4] + section[0]
         name = data[start : data.index(b"\0", start)].decode()
         if name.startswith(".nv.info."):
-            found[name[9:]] = _parameters(data[section[4] : section[4] + section[5]])
+            found[name[9:]] = _entry(data[section[4] : section[4] + section[5]])
     return found
 
 
-def _parameters(info: bytes) -> List[Tuple[int, int]]:
-    """Attributes of a kernel: those that describe parameters (0x17) hold index, ordinal, offset and size << 18."""
+def _entry(info: bytes) -> Entry:
+    """Attributes of a kernel: 0x17 describes a parameter (index, ordinal, offset, size << 18), 0x05 has the launch bounds."""
     found: Dict[int, Tuple[int, int]] = {}
-    at = 0
+    at, threads = 0, 0
     while at + 4 <= len(info):
         form, attribute, size = struct.unpack_from("<BBH", info, at)
         at += 4
@@ -231,23 +238,31 @@ def _parameters(info: bytes) -> List[Tuple[int, int]]:
         if attribute == 0x17:
             _index, ordinal, offset, packed = struct.unpack_from("<IHHI", info, at)
             found[ordinal] = (offset, packed >> 18)
+        elif attribute == 0x05:
+            x, y, z = struct.unpack_from("<3I", info, at)
+            threads = x * y * z
         at += size
-    return [found[ordinal] for ordinal in sorted(found)]
+    return Entry(tuple(found[ordinal] for ordinal in sorted(found)), threads)
 
 
 def check_image(image: CudaImage) -> None:
-    """Raises ImageError unless each kernel of a cubin takes exactly the parameters of its record."""
+    """Raises ImageError unless each kernel of a cubin takes exactly the parameters of its record, and blocks of its size."""
     if image.kind != "cubin":
         return
-    have = cubin_parameters(image.data)
+    have = cubin_entries(image.data)
     for kernel in image.kernels:
         entry = entry_of(kernel, image)
         if entry not in have:
             raise ImageError(f"the image for {image.arch} has no kernel {entry!r}; it has {', '.join(sorted(have))}")
-        wanted = [(p.offset, p.size) for p in kernel.params]
-        if have[entry] != wanted:
+        wanted = tuple((p.offset, p.size) for p in kernel.params)
+        if have[entry].parameters != wanted:
             raise ImageError(
-                f"kernel {kernel.name}: in the image for {image.arch} its parameters (offset, size) are {have[entry]}, "
+                f"kernel {kernel.name}: in the image for {image.arch} its parameters (offset, size) are {have[entry].parameters}, "
                 f"its record says {wanted}"
             )
-
+        block = next(v.block for v in kernel.specials if v.arch == image.arch) if image.special else kernel.block
+        if 0 < have[entry].max_threads < block[0] * block[1] * block[2]:
+            raise ImageError(
+                f"kernel {kernel.name}: blocks of {block} threads, but the image for {image.arch} is for at most "
+                f"{have[entry].max_threads}"
+            )

@@ -77,7 +77,7 @@ def tile_kernel(form: Form, size: int, operator: bool = False) -> KernelDef:
     name = f"gemm_{form.text()}_{'nk' if form.b_is_nk else 'kn'}_{size}{'_lt' if operator else ''}"
     arguments = (*form.arguments(), size, size, int(form.b_is_nk))
     return entry_kernel(
-        name, "matmul", "gemm.cuh", "ACCRT_CUDA_GEMM", arguments, _params(), _grid(size, size), 256 if size == 128 else 128,
+        name, "matmul", "gemm.cuh", "ACCRT_CUDA_GEMM", arguments, _params(), _grid(size, size), 128,
         local_memory_bytes=_STAGES * _STAGE_K * 2 * 2 * size, operator=_PACK if operator else None,
     )  # fmt: skip
 
