@@ -529,6 +529,22 @@ def damage_data(path):
     path.with_name("damaged.accx").write_bytes(data)
 
 
+def large_bundle():
+    """Weights of several chunks of 1 MiB, read where they lie; one that no function uses has a chunk of its own."""
+    bundle = bw.BundleWriter()
+    f = bundle.function("ends", doc="the first and the last byte of each")
+    names = {"a": 1_500_000, "b": 100, "c": 1, "large": 2_800_000, "spare": 2_300_000, "tail": 1_234}
+    y = f.result("y", "u8", [2 * len(names)])
+    for i, (name, size) in enumerate(names.items()):
+        data = bytes((k * 7 + (k >> 10) + i) & 255 for k in range(size))
+        weight = bundle.constant(name, data, dtype="u8", shape=(size,))
+        if name == "spare":
+            continue
+        f.body.copy(f.constant(weight).read(), y.write(2 * i), 1)
+        f.body.copy(f.constant(weight).read(size - 1), y.write(2 * i + 1), 1)
+    return bundle
+
+
 def main():
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
@@ -541,6 +557,7 @@ def main():
     targets_bundle(first).write(folder / "targets.accx")
     operators_bundle().write(folder / "operators.accx")
     wide_bundle().write(folder / "wide.accx")
+    large_bundle().write(folder / "large.accx")
     for name, bundle in refused(first):
         bundle.write(folder / f"{name}.accx")
 

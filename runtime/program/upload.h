@@ -1,0 +1,12 @@
+/* runtime/program/upload.h - placing all weights of a program at once. Private to runtime/program. */
+#ifndef ACCRT_RUNTIME_PROGRAM_UPLOAD_H_
+#define ACCRT_RUNTIME_PROGRAM_UPLOAD_H_
+
+#include "runtime/program/internal.h"
+
+/* On a device with memory of its own: puts every constant that the bundle stores, that the device uses and that has no place yet into one
+ * buffer, each chunk of the file read once and checked before any of it can be called. Elsewhere nothing. Components share the
+ * buffer: its memory goes with the last of them. Blocks. */
+accrt_status_t accrt_weights_upload_all(accrt_program_t* program, accrt_weights_t* weights);
+
+#endif /* ACCRT_RUNTIME_PROGRAM_UPLOAD_H_ */
