@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "accrt/accrt.h"
+#include "accrt/sys/driver.h"
 #include "runtime/core/error.h"
 #include "runtime/core/test_allocator.h"
 
@@ -310,6 +311,26 @@ static void refused(void** state) {
   accrt_commands_release(commands);
 }
 
+extern const accrt_driver_table_t* accrt_driver_null_query(uint32_t max_abi);
+static const void* query_null(uint32_t max_abi) {
+  return accrt_driver_null_query(max_abi);
+}
+
+/* A driver that runs no operators says so when the list is made. */
+static void other_drivers(void** state) {
+  (void)state;
+  assert_int_equal(accrt_instance_register_driver(instance, query_null), ACCRT_OK);
+  accrt_device_t* other;
+  assert_int_equal(accrt_instance_device_by_name(instance, "null", &other), ACCRT_OK);
+  accrt_commands_t* commands;
+  assert_int_equal(accrt_commands_create(other, 2, &commands), ACCRT_OK);
+  assert_int_equal(invoke(commands, 1, NULL), ACCRT_OK);
+  assert_int_equal(accrt_commands_finalize(commands), ACCRT_ERROR_UNSUPPORTED);
+  expect_message("runs no host operators ('add')");
+  accrt_commands_release(commands);
+  accrt_device_release(other);
+}
+
 static void failing_allocations(void** state) {
   (void)state;
   seen.asks_bytes = 32;
@@ -337,6 +358,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(asynchronously, setup, teardown),
       cmocka_unit_test_setup_teardown(failing, setup, teardown),
       cmocka_unit_test_setup_teardown(refused, setup, teardown),
+      cmocka_unit_test_setup_teardown(other_drivers, setup, teardown),
       cmocka_unit_test_setup_teardown(failing_allocations, setup, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,7 +14,7 @@
 
 /* One operator of a list. Its address is in the block's header. */
 struct host_operation {
-  const accrt_driver_invoke_t* invoke;
+  accrt_driver_invoke_t invoke; /* the array of commands goes, what it points to stays */
   void* state;
   bool prepared;
   accrt_mutex_t mutex; /* one thread at a time per state, as the operator is promised */
@@ -31,16 +31,16 @@ typedef struct header {
 _Static_assert(sizeof(header_t) == 16, "the operator's block stays 16-aligned");
 
 static const accrt_operator_def_t* definition_of(const host_operation_t* operation) {
-  return operation->invoke->operation->definition;
+  return operation->invoke.operation->definition;
 }
 
 static accrt_operator_call_t make_call(const host_operation_t* operation, const void* params) {
   return (accrt_operator_call_t){.struct_size = (uint32_t)sizeof(accrt_operator_call_t),
                                  .device_type = DEVICE_TYPE_CPU,
-                                 .params_size_bytes = operation->invoke->params_size_bytes,
+                                 .params_size_bytes = operation->invoke.params_size_bytes,
                                  .params = params,
                                  .workspace_size_bytes =
-                                     operation->invoke->workspace.size_bytes.constant};
+                                     operation->invoke.workspace.size_bytes.constant};
 }
 
 /* The kernel: one workgroup, which is the operator. */
@@ -64,7 +64,7 @@ static accrt_status_t prepare(const host_device_t* device, host_operation_t* ope
   const accrt_operator_def_t* definition = definition_of(operation);
   if (definition->prepare != NULL) {
     char message[MESSAGE_BYTES] = "";
-    accrt_operator_call_t call = make_call(operation, operation->invoke->params);
+    accrt_operator_call_t call = make_call(operation, operation->invoke.params);
     call.message = message;
     call.message_capacity_bytes = sizeof message;
     const int32_t code =
@@ -86,7 +86,7 @@ static size_t params_bytes(const accrt_driver_invoke_t* invoke) {
 
 /* Header and block, and the patches of both. */
 static accrt_status_t make_block(const host_device_t* device, host_operation_t* operation) {
-  const accrt_driver_invoke_t* invoke = operation->invoke;
+  const accrt_driver_invoke_t* invoke = &operation->invoke;
   accrt_status_t status =
       accrt_alloc(device->allocator, params_bytes(invoke), (void**)&operation->params);
   if (status != ACCRT_OK)
@@ -116,7 +116,7 @@ static accrt_status_t make_block(const host_device_t* device, host_operation_t* 
 static accrt_status_t translate(const host_device_t* device, const accrt_driver_command_t* source,
                                 host_operation_t* operation, accrt_driver_command_t* out_command) {
   const accrt_driver_invoke_t* invoke = &source->as.invoke;
-  operation->invoke = invoke;
+  operation->invoke = *invoke;
   accrt_mutex_init(&operation->mutex);
   operation->definition =
       (accrt_kernel_def_t){.struct_size = (uint32_t)sizeof operation->definition,
@@ -175,14 +175,14 @@ accrt_status_t accrt_host_operators_create(const host_device_t* device,
 void accrt_host_operators_destroy(const host_device_t* device, host_operators_t* operators) {
   for (uint32_t i = 0; operators->operations != NULL && i < operators->count; ++i) {
     host_operation_t* operation = &operators->operations[i];
-    if (operation->invoke == NULL)
-      continue;
+    if (operation->invoke.operation == NULL)
+      continue; /* never begun */
     const accrt_operator_def_t* definition = definition_of(operation);
     if (operation->prepared && definition->prepare != NULL && definition->destroy != NULL)
       definition->destroy(operation->kernel.environment, operation->state);
     accrt_free_array(device->allocator, operation->patches,
-                     (size_t)operation->invoke->patch_count + 1, sizeof *operation->patches);
-    accrt_free(device->allocator, operation->params, params_bytes(operation->invoke));
+                     (size_t)operation->invoke.patch_count + 1, sizeof *operation->patches);
+    accrt_free(device->allocator, operation->params, params_bytes(&operation->invoke));
   }
   accrt_free_array(device->allocator, operators->operations, operators->count,
                    sizeof *operators->operations);

@@ -476,11 +476,29 @@ static accrt_status_t queue_reset(accrt_driver_queue_t* queue) {
 
 /* ---- Lists ---- */
 
+/* Host operators need states that live with the list, which this driver does not keep: it says so when a list has one. */
+static accrt_status_t check_commands(const accrt_driver_environment_t* environment,
+                                     const accrt_driver_list_info_t* info) {
+  for (uint32_t i = 0; i < info->command_count; ++i) {
+    if (info->commands[i].opcode != ACCRT_DRIVER_COMMAND_OPERATOR)
+      continue;
+    char message[320];
+    snprintf(message, sizeof message,
+             "command %u: the null driver runs no host operators ('%.255s')", i,
+             info->commands[i].as.invoke.operation->definition->name);
+    return environment->fail(environment, ACCRT_ERROR_UNSUPPORTED, 0, NULL, "list_create", message);
+  }
+  return ACCRT_OK;
+}
+
 static accrt_status_t list_create(accrt_driver_device_t* device,
                                   const accrt_driver_list_info_t* info,
                                   accrt_driver_list_t** out_list) {
   *out_list = NULL;
   const accrt_driver_environment_t* environment = device->driver->environment;
+  const accrt_status_t status = check_commands(environment, info);
+  if (status != ACCRT_OK)
+    return status;
   accrt_driver_list_t* list = allocate(environment, sizeof *list, "list_create");
   if (list == NULL)
     return ACCRT_ERROR_OUT_OF_MEMORY;
