@@ -171,7 +171,7 @@ class _Writer:
                 f"    piece<{self.width}, index_t>(at * {self.width}, {calls});",
                 "    return;",
                 "  }",
-                f"  if (wide) {{ // the rest that fills no vector",
+                "  if (wide) { // the rest that fills no vector",
                 "#pragma unroll 1",
                 f"    for (index_t i = at * {self.width}; i < total; i++) piece<1, index_t>(i, {calls});",
                 "    return;",
