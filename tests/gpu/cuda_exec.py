@@ -1,5 +1,8 @@
 """Runs the CUDA functions of bundles without the runtime: the Python executor of tests/python with device code in place of host
 code, launched one by one through the driver's library. All memory is pinned and mapped, so the executor's guards hold for it.
+
+With ACCRT_TEST_EXACT=1 each buffer is an allocation of its own, of exactly its size: for compute-sanitizer, which then finds reads
+outside too.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import accx_exec  # noqa: E402
 from accx_exec import GUARD, Bundle, Expressions, _Run, check  # noqa: E402
 from kernel_harness import SEED  # noqa: E402
 
+_EXACT = os.environ.get("ACCRT_TEST_EXACT") == "1"
 _SLAB_BYTES = 64 << 20
 _UNIT = 4096
 
@@ -49,7 +53,11 @@ class Driver:
         return value.value
 
     def allocate(self, size: int) -> int:
-        """Pinned memory, the same address on both sides."""
+        """Memory with the same address on both sides."""
+        if _EXACT:
+            place = ctypes.c_void_p()
+            self("cuMemAllocManaged", ctypes.byref(place), ctypes.c_size_t(max(size, 1)), 1)
+            return place.value
         size = -(-size // _UNIT) * _UNIT
         if self.free.get(size):
             return self.free[size].pop()
@@ -61,6 +69,9 @@ class Driver:
         return at
 
     def release(self, address: int, size: int) -> None:
+        if _EXACT:
+            self("cuMemFree_v2", ctypes.c_uint64(address))
+            return
         self.free.setdefault(-(-size // _UNIT) * _UNIT, []).append(address)
 
 
@@ -77,10 +88,11 @@ class Memory:
     """As accx_exec.Memory, where the device sees it."""
 
     def __init__(self, size: int, fill: int = 0xFF, content: Any = None):
-        self.size, self.whole = size, size + 2 * GUARD
+        guard = 0 if _EXACT else GUARD
+        self.size, self.whole = size, size + 2 * guard
         self.base = driver().allocate(self.whole)
         self.block = np.ctypeslib.as_array((ctypes.c_uint8 * self.whole).from_address(self.base))
-        self.start = GUARD
+        self.start = guard
         self.block[:] = 0xA5
         self.array = self.block[self.start : self.start + size]
         self.array[:] = fill if content is None else np.frombuffer(content, np.uint8)
