@@ -51,6 +51,7 @@ typedef struct accrt_driver_slot {
 typedef struct accrt_runtime_options {
   uint32_t pool_one_mapping;
   uint32_t staging_threads; /* 0: as many as are of use */
+  uint32_t staging_queues;
   uint64_t staging_ring_bytes;
   uint64_t staging_slot_bytes;
 } accrt_runtime_options_t;

@@ -16,13 +16,14 @@ typedef struct number_option {
   uint64_t initial;
 } number_option_t;
 
-enum { ONE_MAPPING, STAGING_THREADS, STAGING_RING, STAGING_SLOT, OPTION_COUNT };
+enum { ONE_MAPPING, STAGING_THREADS, STAGING_RING, STAGING_SLOT, STAGING_QUEUES, OPTION_COUNT };
 
 static const number_option_t known[OPTION_COUNT] = {
     [ONE_MAPPING] = {"pool.one_mapping", 0, 1, 1, ACCRT_POOL_ONE_MAPPING_DEFAULT},
     [STAGING_THREADS] = {"staging.threads", 1, 64, 1, 0},
-    [STAGING_RING] = {"staging.ring_bytes", MIB, 1024 * MIB, 1, 48 * MIB},
-    [STAGING_SLOT] = {"staging.slot_bytes", MIB, 64 * MIB, ACCRT_STAGING_CHUNK_BYTES, MIB},
+    [STAGING_RING] = {"staging.ring_bytes", MIB, 1024 * MIB, 1, 96 * MIB},
+    [STAGING_SLOT] = {"staging.slot_bytes", MIB, 64 * MIB, ACCRT_STAGING_CHUNK_BYTES, 4 * MIB},
+    [STAGING_QUEUES] = {"staging.queues", 1, 8, 1, 1},
 };
 
 bool accrt_runtime_option_known(const char* key, accrt_near_t* near) {
@@ -66,7 +67,8 @@ accrt_status_t accrt_runtime_options_read(accrt_instance_t* instance) {
       (accrt_runtime_options_t){.pool_one_mapping = (uint32_t)values[ONE_MAPPING],
                                 .staging_threads = (uint32_t)values[STAGING_THREADS],
                                 .staging_ring_bytes = values[STAGING_RING],
-                                .staging_slot_bytes = values[STAGING_SLOT]};
+                                .staging_slot_bytes = values[STAGING_SLOT],
+                                .staging_queues = (uint32_t)values[STAGING_QUEUES]};
   return ACCRT_OK;
 }
 

@@ -14,6 +14,12 @@
 
 #define MAX_SLOTS 16u
 #define MIN_SLOTS 2u
+#define MAX_LANES 8u
+/* Pieces of a small transfer, so that several threads share it; of a large one they are slots. */
+#define MIN_PIECE_BYTES (UINT64_C(256) << 10)
+#define PIECES_PER_TRANSFER 64u
+/* Less is not worth a thread's waking up. */
+#define BYTES_PER_THREAD (UINT64_C(1) << 20)
 /* Of what the processors allow: some are left to the program, and a dozen fill any bus. */
 #define DEFAULT_THREADS 12u
 #define HUGE_PAGE_BYTES (UINT64_C(2) << 20)
@@ -37,12 +43,23 @@ typedef struct slot {
   accrt_staging_t* staging;
 } slot_t;
 
+/* A queue of the device, which several threads give copies to: one copy engine works through one queue without a pause, and through
+ * many with one at each change. The lock is held around the driver's calls alone, which are to be made one at a time; completions
+ * never take it. */
+typedef struct lane {
+  pthread_mutex_t lock;
+  accrt_driver_queue_t* queue; /* NULL until it is needed */
+  uint64_t last_number;
+  uint32_t in_flight; /* slots with copies that are not retired */
+  bool failed;        /* skips all until it is reset, which needs it empty */
+  accrt_error_t error;
+} lane_t;
+
 typedef struct stager {
   accrt_staging_t* staging;
   pthread_t thread;
-  bool ready; /* queue and slots are there */
-  accrt_driver_queue_t* queue;
-  uint64_t last_number;
+  bool ready; /* slots are there */
+  lane_t* lane;
   slot_t slots[MAX_SLOTS];
   uint32_t first; /* oldest in flight */
   uint32_t in_flight;
@@ -58,6 +75,8 @@ struct accrt_staging {
   uint32_t slot_count; /* of each thread */
   uint32_t most_threads;
   bool by_number; /* copies are followed by number, without completions */
+  uint32_t lane_count;
+  lane_t lanes[MAX_LANES];
   pthread_mutex_t lock;
   pthread_cond_t changed;
   /* under the lock */
@@ -85,11 +104,22 @@ static void pop_job(accrt_staging_t* staging) {
     staging->tail = &staging->head;
 }
 
-/* A piece failed with this record. Of several the one that lies first is kept, so that the same fault gives the same message. */
+/* Whether a record says more than the one that the job has: the one that lies first is kept, so that the same fault gives the
+ * same message, and any before one of a piece that was skipped because of another. */
+static bool tells_more(const accrt_staging_job_t* job, uint64_t offset_bytes,
+                       const accrt_error_t* error) {
+  const bool skipped = error->status == ACCRT_ERROR_POISONED;
+  const bool had_skipped = job->error.status == ACCRT_ERROR_POISONED;
+  if (!job->failed || skipped != had_skipped)
+    return !job->failed || had_skipped;
+  return offset_bytes < job->failed_offset;
+}
+
+/* A piece failed with this record. */
 static void fail_piece(accrt_staging_t* staging, accrt_staging_job_t* job, uint64_t offset_bytes,
                        const accrt_error_t* error) {
   (void)pthread_mutex_lock(&staging->lock);
-  if (!job->failed || offset_bytes < job->failed_offset) {
+  if (tells_more(job, offset_bytes, error)) {
     job->error = *error;
     job->failed_offset = offset_bytes;
   }
@@ -124,8 +154,8 @@ static bool claim(accrt_staging_t* staging, piece_t* out_piece) {
                          .offset_bytes = job->claimed_bytes,
                          .size_bytes = left_bytes,
                          .dropped = job->failed};
-  if (!job->failed && left_bytes > staging->slot_bytes)
-    out_piece->size_bytes = staging->slot_bytes;
+  if (!job->failed && left_bytes > job->piece_bytes)
+    out_piece->size_bytes = job->piece_bytes;
   job->claimed_bytes += out_piece->size_bytes;
   if (job->claimed_bytes == job->size_bytes)
     pop_job(staging);
@@ -216,18 +246,9 @@ static void drop_memory(stager_t* stager) {
 static accrt_status_t make_ready(stager_t* stager) {
   if (stager->ready)
     return ACCRT_OK;
-  accrt_status_t status = make_memory(stager);
-  if (status != ACCRT_OK)
-    return status;
-  accrt_device_t* device = stager->staging->device;
-  status = table_of(stager->staging)->queue_create(device->driver_device, 0, &stager->queue);
-  if (status != ACCRT_OK) {
-    accrt_device_note_status(device, status);
-    drop_memory(stager);
-    return status;
-  }
-  stager->ready = true;
-  return ACCRT_OK;
+  const accrt_status_t status = make_memory(stager);
+  stager->ready = status == ACCRT_OK;
+  return status;
 }
 
 /* ---- Copies in flight ---- */
@@ -238,6 +259,14 @@ static void land(slot_t* slot) {
     accrt_futex_wake(&slot->pending, 1);
 }
 
+/* A driver that gives no record: one is made, without touching this thread's. */
+static void fail_silently(slot_t* slot, accrt_status_t status) {
+  const accrt_error_t saved = *accrt_error_current();
+  (void)ACCRT_FAIL_STATUS(status, "a copy failed, and the driver gave no record");
+  fail_piece(slot->staging, slot->job, slot->offset_bytes, accrt_error_current());
+  (void)accrt_error_restore(&saved);
+}
+
 static void landed(void* user, accrt_status_t status, const accrt_error_t* error,
                    uint64_t time_ns) {
   slot_t* slot = user;
@@ -246,6 +275,8 @@ static void landed(void* user, accrt_status_t status, const accrt_error_t* error
     atomic_store_explicit(&slot->failure, status, memory_order_relaxed);
     if (error != NULL)
       fail_piece(slot->staging, slot->job, slot->offset_bytes, error);
+    else
+      fail_silently(slot, status);
   }
   land(slot);
 }
@@ -272,13 +303,52 @@ static accrt_status_t await(stager_t* stager, slot_t* slot) {
   if (!staging->by_number) {
     status = await_landing(stager, slot);
   } else {
-    status =
-        table_of(staging)->queue_wait(stager->queue, slot->number, UINT64_MAX, ACCRT_WAIT_YIELD);
+    status = table_of(staging)->queue_wait(stager->lane->queue, slot->number, UINT64_MAX,
+                                           ACCRT_WAIT_YIELD);
     if (status != ACCRT_OK)
       fail_piece(staging, slot->job, slot->offset_bytes, accrt_error_current());
   }
   accrt_device_note_status(staging->device, status);
   return status;
+}
+
+/* ---- Lanes ---- */
+
+/* Under the lane's lock. */
+static accrt_status_t open_lane(accrt_staging_t* staging, lane_t* lane) {
+  if (lane->failed)
+    return accrt_error_restore(&lane->error);
+  if (lane->queue != NULL)
+    return ACCRT_OK;
+  accrt_device_t* device = staging->device;
+  const accrt_status_t status =
+      table_of(staging)->queue_create(device->driver_device, 0, &lane->queue);
+  accrt_device_note_status(device, status);
+  return status;
+}
+
+static void copy_error(accrt_staging_t* staging, const accrt_staging_job_t* job,
+                       accrt_error_t* out_error) {
+  (void)pthread_mutex_lock(&staging->lock);
+  *out_error = job->error;
+  (void)pthread_mutex_unlock(&staging->lock);
+}
+
+/* A slot's copies are over: the last one out resets a lane that has failed. */
+static void leave_lane(accrt_staging_t* staging, lane_t* lane, accrt_status_t status,
+                       const accrt_staging_job_t* job) {
+  (void)pthread_mutex_lock(&lane->lock);
+  lane->in_flight -= 1;
+  if (status != ACCRT_OK && !lane->failed) {
+    lane->failed = true;
+    copy_error(staging, job, &lane->error);
+  }
+  if (lane->failed && lane->in_flight == 0) {
+    const accrt_status_t reset = table_of(staging)->queue_reset(lane->queue);
+    accrt_device_note_status(staging->device, reset);
+    lane->failed = reset != ACCRT_OK;
+  }
+  (void)pthread_mutex_unlock(&lane->lock);
 }
 
 /* Ends the oldest copy in flight. */
@@ -290,13 +360,11 @@ static void retire_oldest(stager_t* stager) {
   accrt_status_t status = await(stager, slot);
   stager->first = (stager->first + 1) % staging->slot_count;
   stager->in_flight -= 1;
+  leave_lane(staging, stager->lane, status, job);
   if (status == ACCRT_OK && job->direction == ACCRT_STAGING_FROM_DEVICE) {
     status = job->move(job->user, slot->offset_bytes, slot->memory, slot->size_bytes);
     if (status != ACCRT_OK)
       fail_piece(staging, job, slot->offset_bytes, accrt_error_current());
-  } else if (status != ACCRT_OK && stager->in_flight == 0) {
-    /* The queue skips all until it is reset, which needs it empty. */
-    accrt_device_note_status(staging->device, table_of(staging)->queue_reset(stager->queue));
   }
   end_piece(staging, job, slot->size_bytes);
 }
@@ -308,6 +376,7 @@ static accrt_driver_range_t range_at(uint64_t address, uint64_t size_bytes, uint
                                 .size_bytes = VALUE(size_bytes)};
 }
 
+/* Under the lane's lock. */
 static accrt_status_t enqueue_copy(stager_t* stager, slot_t* slot, uint64_t from, uint64_t to,
                                    uint64_t size_bytes) {
   accrt_driver_command_t command = {.opcode = ACCRT_DRIVER_COMMAND_COPY, .name = slot->job->name};
@@ -319,18 +388,18 @@ static accrt_status_t enqueue_copy(stager_t* stager, slot_t* slot, uint64_t from
                             .target_stride_bytes = {VALUE(0), VALUE(0)}};
   const accrt_driver_submission_t submission = {
       .struct_size = (uint32_t)sizeof submission,
-      .number = stager->last_number + 1,
+      .number = stager->lane->last_number + 1,
       .completion = {stager->staging->by_number ? NULL : landed, slot}};
   /* Relaxed: the enqueue publishes it to whoever calls the completion. */
   atomic_fetch_add_explicit(&slot->pending, 1, memory_order_relaxed);
   const accrt_status_t status =
-      table_of(stager->staging)->queue_enqueue(stager->queue, &command, &submission);
+      table_of(stager->staging)->queue_enqueue(stager->lane->queue, &command, &submission);
   if (status != ACCRT_OK || stager->staging->by_number)
     atomic_fetch_sub_explicit(&slot->pending, 1, memory_order_relaxed);
   if (status != ACCRT_OK)
     return status;
-  stager->last_number += 1;
-  slot->number = stager->last_number;
+  stager->lane->last_number += 1;
+  slot->number = stager->lane->last_number;
   slot->copies += 1;
   return ACCRT_OK;
 }
@@ -372,16 +441,22 @@ static accrt_status_t enqueue_extents(stager_t* stager, slot_t* slot) {
 
 /* Gives the driver a slot's copies. On failure some may be in flight all the same. */
 static accrt_status_t enqueue_slot(stager_t* stager, slot_t* slot) {
+  lane_t* lane = stager->lane;
   const accrt_staging_job_t* job = slot->job;
   const uint64_t device_address = job->address + slot->offset_bytes;
   const bool up = job->direction == ACCRT_STAGING_TO_DEVICE;
   atomic_store_explicit(&slot->pending, 1, memory_order_relaxed);
   atomic_store_explicit(&slot->failure, ACCRT_OK, memory_order_relaxed);
   slot->copies = 0;
-  const accrt_status_t status =
-      job->extents != NULL ? enqueue_extents(stager, slot)
-                           : enqueue_copy(stager, slot, up ? slot->address : device_address,
-                                          up ? device_address : slot->address, slot->size_bytes);
+  (void)pthread_mutex_lock(&lane->lock);
+  accrt_status_t status = open_lane(stager->staging, lane);
+  if (status == ACCRT_OK)
+    status = job->extents != NULL
+                 ? enqueue_extents(stager, slot)
+                 : enqueue_copy(stager, slot, up ? slot->address : device_address,
+                                up ? device_address : slot->address, slot->size_bytes);
+  lane->in_flight += slot->copies > 0;
+  (void)pthread_mutex_unlock(&lane->lock);
   land(slot);
   return status;
 }
@@ -460,10 +535,8 @@ static void* run_stager(void* argument) {
   accrt_context_set_runtime_thread(true);
   while (next_piece(stager, &piece))
     move_piece(stager, &piece);
-  if (stager->ready) {
-    table_of(stager->staging)->queue_destroy(stager->queue);
+  if (stager->ready)
     drop_memory(stager);
-  }
   return NULL;
 }
 
@@ -495,6 +568,8 @@ static size_t staging_bytes(uint32_t thread_count) {
 void accrt_staging_destroy(accrt_staging_t* staging) {
   if (staging == NULL)
     return;
+  for (uint32_t i = 0; i < staging->lane_count; ++i)
+    (void)pthread_mutex_destroy(&staging->lanes[i].lock);
   (void)pthread_cond_destroy(&staging->changed);
   (void)pthread_mutex_destroy(&staging->lock);
   accrt_free(allocator_of(staging), staging, staging_bytes(staging->most_threads));
@@ -523,13 +598,15 @@ static accrt_status_t make_staging(accrt_device_t* device, accrt_staging_t** out
   /* Default attributes cannot fail. */
   (void)pthread_mutex_init(&staging->lock, NULL);
   (void)pthread_cond_init(&staging->changed, NULL);
+  staging->lane_count = options->staging_queues;
+  for (uint32_t i = 0; i < staging->lane_count; ++i)
+    (void)pthread_mutex_init(&staging->lanes[i].lock, NULL);
   *out_staging = staging;
   return ACCRT_OK;
 }
 
-/* One thread for every two slots' worth: more would only wake up to find nothing. */
 static uint32_t threads_for(const accrt_staging_t* staging, uint64_t size_bytes) {
-  const uint64_t wanted = size_bytes / staging->slot_bytes / 2 + 1;
+  const uint64_t wanted = size_bytes / BYTES_PER_THREAD + 1;
   return wanted < staging->most_threads ? (uint32_t)wanted : staging->most_threads;
 }
 
@@ -541,6 +618,7 @@ static accrt_status_t start_threads(accrt_staging_t* staging, uint64_t size_byte
   while (staging->thread_count < wanted && !staging->stopping && error == 0) {
     stager_t* stager = &staging->stagers[staging->thread_count];
     stager->staging = staging;
+    stager->lane = &staging->lanes[staging->thread_count % staging->lane_count];
     error = start_thread(stager);
     if (error == 0)
       staging->thread_count += 1;
@@ -588,8 +666,19 @@ static void wake_threads(accrt_staging_t* staging, uint64_t size_bytes) {
     (void)pthread_cond_signal(&staging->changed);
 }
 
+/* Whole slots, or less where that lets more threads take part. */
+static uint64_t piece_bytes_of(const accrt_staging_t* staging, const accrt_staging_job_t* job) {
+  const uint64_t least =
+      job->extents != NULL ? (uint64_t)ACCRT_STAGING_CHUNK_BYTES : MIN_PIECE_BYTES;
+  const uint64_t share = job->size_bytes / PIECES_PER_TRANSFER / least * least;
+  if (share > staging->slot_bytes)
+    return staging->slot_bytes;
+  return share < least ? least : share;
+}
+
 void accrt_staging_post(accrt_staging_t* staging, accrt_staging_job_t* job) {
   job->next = NULL;
+  job->piece_bytes = piece_bytes_of(staging, job);
   job->claimed_bytes = 0;
   job->left_bytes = job->size_bytes;
   job->failed = false;
@@ -659,4 +748,10 @@ void accrt_staging_stop(accrt_staging_t* staging) {
   /* No thread starts any more. */
   for (uint32_t i = 0; i < staging->thread_count; ++i)
     (void)pthread_join(staging->stagers[i].thread, NULL);
+  staging->thread_count = 0;
+  for (uint32_t i = 0; i < staging->lane_count; ++i) {
+    if (staging->lanes[i].queue != NULL)
+      table_of(staging)->queue_destroy(staging->lanes[i].queue);
+    staging->lanes[i].queue = NULL;
+  }
 }

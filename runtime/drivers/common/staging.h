@@ -1,6 +1,6 @@
 /* runtime/drivers/common/staging.h - moving much between a device and what it cannot reach well: plain host memory, files,
  * bundles. Several threads fill pinned slots of a ring, check what is in them while it is in the cache, and give the driver one copy
- * after the other, each thread on a queue of its own.
+ * after the other.
  *
  * One engine a device, made when it is first needed and kept until the instance ends. It knows the driver's table and nothing of
  * where bytes come from. It may not call anybody under its lock.
@@ -12,10 +12,10 @@
 
 #include "runtime/drivers/common/internal.h"
 
-/* What slots are made of, and what digests of bundles are made of: callers get multiples of it but for the last piece. */
+/* What slots are made of, and what digests of bundles are made of: uploads with extents get multiples of it but for the last piece. */
 #define ACCRT_STAGING_CHUNK_BYTES (UINT64_C(1) << 20)
 /* Copies of less go straight to the driver. */
-#define ACCRT_STAGING_MIN_BYTES (UINT64_C(1) << 20)
+#define ACCRT_STAGING_MIN_BYTES (UINT64_C(2) << 20)
 
 typedef struct accrt_staging accrt_staging_t;
 typedef struct accrt_staging_job accrt_staging_job_t;
@@ -45,6 +45,7 @@ struct accrt_staging_job {
   void (*done)(accrt_staging_job_t* job);
   /* the engine's */
   accrt_staging_job_t* next;
+  uint64_t piece_bytes;
   uint64_t claimed_bytes;
   uint64_t left_bytes; /* not moved yet, claimed or not */
   bool failed;

@@ -22,6 +22,8 @@ static test_world_t world;
 static accrt_pool_t* pool;
 static accrt_stream_t* stream;
 
+static const char* queues = "1";
+
 /* A device that does not reach host memory, with an engine of few threads. */
 static accrt_status_t try_world(int mode, const char* threads) {
   memset(&world, 0, sizeof world);
@@ -30,12 +32,13 @@ static accrt_status_t try_world(int mode, const char* threads) {
   const accrt_allocator_t interface = test_allocator_interface(&world.allocator);
   const accrt_option_t list[] = {{"staging.threads", threads},
                                  {"staging.ring_bytes", "8388608"},
-                                 {"staging.slot_bytes", "1048576"}};
+                                 {"staging.slot_bytes", "1048576"},
+                                 {"staging.queues", queues}};
   accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
   options.flags = ACCRT_INSTANCE_FLAG_NO_DRIVERS;
   options.allocator = &interface;
   options.options = list;
-  options.option_count = 3;
+  options.option_count = 4;
   options.option_size_bytes = sizeof list[0];
   accrt_status_t status = accrt_instance_create(&options, &world.instance);
   if (status == ACCRT_OK)
@@ -245,8 +248,11 @@ static void test_several_streams(void** state) {
 
 static void test_failures_of_the_driver(void** state) {
   (void)state;
-  for (int direction = 0; direction < 2; ++direction) {
+  for (int turn = 0; turn < 4; ++turn) {
+    const int direction = turn % 2;
+    queues = turn < 2 ? "1" : "2";
     open_world(TEST_DRIVER_THREAD);
+    queues = "1";
     unsigned char* memory = make_bytes(SIZE, 1);
     accrt_buffer_t* buffer = make_buffer(SIZE);
     const accrt_place_t host = at_memory(memory, 0), device = at_buffer(buffer, 0);
@@ -538,7 +544,7 @@ static void test_options(void** state) {
       {"staging.threads", "two"},        {"staging.threads", ""},
       {"staging.threads", "-1"},         {"staging.ring_bytes", "1000"},
       {"staging.slot_bytes", "1048577"}, {"staging.slot_bytes", "99999999999999999999999"},
-      {"pool.one_mapping", "2"}};
+      {"staging.queues", "0"},           {"pool.one_mapping", "2"}};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i) {
     const accrt_option_t option = {bad[i][0], bad[i][1]};
     accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
