@@ -91,7 +91,8 @@ typedef struct accrt_bundle_tables {
   const uint32_t* block_first;
   /* Commands in all blocks of function f, its callees' not counted. */
   const uint32_t* function_command_count;
-  /* By function: the next one of the same name, or NONE; the first of a name is not the next of any. */
+  /* By function: the first one of its name, and the next one of it or NONE. */
+  const uint32_t* function_first;
   const uint32_t* function_next;
   /* One function for each name, in the order of their first: the one without a target, else the first. */
   const uint32_t* named_functions;

@@ -47,6 +47,7 @@ struct accrt_bundle {
   const accx_command_t** commands;
   uint32_t* block_first;
   uint32_t* function_command_count;
+  uint32_t* function_first;
   uint32_t* function_next;
   uint32_t* named_functions;
   accx_digest_t* image_digests; /* made at open, from the bytes that matched CODE's digest */

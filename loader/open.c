@@ -16,6 +16,7 @@ static void bundle_free(accrt_bundle_t* bundle, bool notify) {
   accrt_free_array(allocator, bundle->block_first, tables->block_count, sizeof(uint32_t));
   accrt_free_array(allocator, bundle->function_command_count, tables->function_count,
                    sizeof(uint32_t));
+  accrt_free_array(allocator, bundle->function_first, tables->function_count, sizeof(uint32_t));
   accrt_free_array(allocator, bundle->function_next, tables->function_count, sizeof(uint32_t));
   accrt_free_array(allocator, bundle->named_functions, tables->function_count, sizeof(uint32_t));
   accrt_free_array(allocator, bundle->image_digests, tables->image_count, sizeof(accx_digest_t));

@@ -262,15 +262,9 @@ static const accx_function_t* named_function(const accrt_bundle_t* bundle, uint3
   return &bundle->tables.functions[bundle->tables.named_functions[index]];
 }
 
-/* The first function of the name that `record` has. */
-static uint32_t first_version(const accrt_bundle_t* bundle, uint32_t record) {
-  return accrt_bundle_lookup_function(bundle,
-                                      text_of(bundle, bundle->tables.functions[record].name));
-}
-
 static uint32_t version_count(const accrt_bundle_t* bundle, uint32_t record) {
   uint32_t count = 0;
-  for (uint32_t i = first_version(bundle, record); i != ACCX_NONE;
+  for (uint32_t i = bundle->tables.function_first[record]; i != ACCX_NONE;
        i = bundle->tables.function_next[i])
     ++count;
   return count;
@@ -284,7 +278,7 @@ accrt_status_t accrt_bundle_function_target(accrt_bundle_t* bundle, uint32_t fun
   CHECK_INDEX(bundle, "function", function, named_function_count);
   const uint32_t record = bundle->tables.named_functions[function];
   ACCX_TRY(check_index(bundle, "version", version, version_count(bundle, record)));
-  uint32_t at = first_version(bundle, record);
+  uint32_t at = bundle->tables.function_first[record];
   for (uint32_t i = 0; i < version; ++i)
     at = bundle->tables.function_next[at];
   *out_target = text_of(bundle, bundle->tables.functions[at].target);

@@ -157,6 +157,7 @@ static accrt_status_t alloc_scratch(accx_verifier_t* verifier) {
   ACCX_TRY(alloc_u32(verifier, tables->symbol_count, &verifier->symbol_scalar));
   ACCX_TRY(alloc_u32(verifier, tables->constant_count, &verifier->prepared_by));
   ACCX_TRY(alloc_u32(verifier, tables->function_count, &verifier->bundle->function_command_count));
+  ACCX_TRY(alloc_u32(verifier, tables->function_count, &verifier->bundle->function_first));
   ACCX_TRY(alloc_u32(verifier, tables->function_count, &verifier->bundle->function_next));
   return alloc_u32(verifier, tables->function_count, &verifier->bundle->named_functions);
 }
@@ -183,6 +184,7 @@ static void free_scratch(accx_verifier_t* verifier) {
 static accrt_status_t verify_records(accx_verifier_t* verifier) {
   ACCX_TRY(alloc_scratch(verifier));
   verifier->tables->function_command_count = verifier->bundle->function_command_count;
+  verifier->tables->function_first = verifier->bundle->function_first;
   verifier->tables->function_next = verifier->bundle->function_next;
   verifier->tables->named_functions = verifier->bundle->named_functions;
   ACCX_TRY(accx_verify_strings(verifier));

@@ -49,6 +49,7 @@ static accrt_status_t add_version(accx_verifier_t* verifier, uint32_t index) {
   accrt_bundle_t* bundle = verifier->bundle;
   const accx_function_t* function = &tables->functions[index];
   bundle->function_next[index] = ACCX_NONE;
+  bundle->function_first[index] = index;
   const uint32_t place = *accx_set_value(verifier, function->name, tables->named_function_count);
   if (place == tables->named_function_count) {
     bundle->named_functions[tables->named_function_count++] = index;
@@ -56,6 +57,7 @@ static accrt_status_t add_version(accx_verifier_t* verifier, uint32_t index) {
   }
   uint32_t count = 1;
   uint32_t last = bundle->named_functions[place];
+  bundle->function_first[index] = last;
   for (uint32_t at = last; at != ACCX_NONE; at = bundle->function_next[at], ++count) {
     last = at;
     if (tables->functions[at].target == function->target || count == ACCX_MAX_FUNCTION_TARGETS) {

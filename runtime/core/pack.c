@@ -618,6 +618,8 @@ static accrt_status_t installed_path(accrt_instance_t* instance, const char* nam
   size_t length = 0;
   const char* below = "";
   Dl_info self;
+  if (folder != NULL && folder[0] == '\0')
+    return ACCRT_FAIL(NOT_FOUND, "packs.path is empty: there are no installed packs");
   if (folder == NULL) {
     if (dladdr((void*)(uintptr_t)&accrt_kernel_pack_open, &self) == 0 || self.dli_fname == NULL)
       return ACCRT_FAIL(NOT_FOUND, "where this library lies is not known; give packs.path");

@@ -13,8 +13,7 @@ static const char* driver_name(const accrt_program_t* program) {
 
 /* The version of `function`'s name that this device uses. */
 static bool is_version_here(const accrt_program_t* program, uint32_t function) {
-  const uint32_t first =
-      accrt_bundle_lookup_function(program->bundle, accrt_function_name(program, function));
+  const uint32_t first = program->tables->function_first[function];
   return accrt_bundle_function_for(program->tables, first, driver_name(program)) == function;
 }
 

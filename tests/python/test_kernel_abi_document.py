@@ -68,6 +68,15 @@ def test_operator(folder):
                           capture_output=True, text=True)  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout == "[ 1.  3.  6. 10.]\n"
+    # Without the option: beside the library.
+    (folder / "lib" / "accrt" / "packs").mkdir(parents=True)
+    shutil.copy(folder / "example.sums.so", folder / "lib" / "accrt" / "packs")
+    library = shutil.copy(LIBRARY, folder / "lib" / "libaccrt.so.0")
+    (folder / "example.sums.so").unlink()
+    source = code("sums.py").replace('accrt.Instance(options={"packs.path": "."})', "accrt.Instance()")
+    done = subprocess.run([sys.executable, "-c", source], cwd=folder, env=dict(environment(), ACCRT_LIBRARY=str(library)),
+                          capture_output=True, text=True)  # fmt: skip
+    assert done.returncode == 0 and done.stdout == "[ 1.  3.  6. 10.]\n", done.stderr
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the example's variant is for x86-64")
