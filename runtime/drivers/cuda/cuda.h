@@ -350,7 +350,7 @@ void accrt_cuda_queue_fail(cuda_queue_t* queue, uint64_t number, const accrt_err
 /* Nothing may be enqueued on, recorded on or asked of a stream that is being captured: that would be recorded, or break the
  * capture. Only wrapped streams can be. */
 bool accrt_cuda_queue_is_capturing(const cuda_queue_t* queue);
-/* Looks how far the queue is, with the context current and relaxed. CUDA_SUCCESS: all that is marked has ended. */
+/* Looks how far the queue is, with the context current and relaxed. CUDA_SUCCESS: all that was given to it has ended. */
 CUresult accrt_cuda_queue_advance(cuda_queue_t* queue);
 void accrt_cuda_queue_unref(cuda_queue_t* queue);
 /* Gives a ticket and its mark back to the queue. */

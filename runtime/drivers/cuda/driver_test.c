@@ -24,6 +24,7 @@
 #define IMAGE_FATBIN 4u
 #define MIB (UINT64_C(1) << 20)
 #define PATIENCE_NS UINT64_C(5000000000)
+#define LATE_NS UINT64_C(20000000)
 
 /* ---- The stand-in ---- */
 
@@ -180,6 +181,8 @@ static accrt_status_t copy(fixture_t* f, uint64_t target, uint64_t source, uint6
   command.as.copy.target = range_of(target, size_bytes);
   command.as.copy.extent[0] = value_of(size_bytes);
   command.as.copy.extent[1] = command.as.copy.extent[2] = value_of(1);
+  for (int i = 0; i < 2; ++i)
+    command.as.copy.source_stride_bytes[i] = command.as.copy.target_stride_bytes[i] = value_of(0);
   const accrt_driver_submission_t submission = submission_of(f);
   const accrt_status_t status = f->table->queue_enqueue(f->queue, &command, &submission);
   f->number -= status != ACCRT_OK;
@@ -225,6 +228,7 @@ static void check_start(const char* setting, accrt_status_t expected, const char
   assert_error(accrt_error_current()->status, expected, part);
   f.table->close(f.driver);
   assert_int_equal(control("reset"), 0);
+  assert_int_equal(control("init=0"), 0);
   assert_int_equal(live_allocations, 0);
 }
 
@@ -420,18 +424,6 @@ static void test_plain_memory(void** state) {
   assert_error(f->table->memory_allocate_exportable(f->device, 1, ACCRT_DRIVER_HANDLE_FD, &memory),
                ACCRT_ERROR_UNSUPPORTED, "switched off");
   tear_down(&inner);
-}
-
-/* What is freed while the queue still works on it goes when that has ended. */
-static void test_free_waits_for_work(void** state) {
-  fixture_t* f = *state;
-  assert_int_equal(control("delay_us=20000"), 0);
-  accrt_driver_memory_t memory = memory_of(f, ACCRT_MEMORY_DEVICE);
-  const accrt_driver_completion_t nobody = {NULL, NULL};
-  assert_int_equal(fill(f, memory.device_address, MIB, 7, 4, nobody), ACCRT_OK);
-  f->table->memory_free(f->device, &memory);
-  assert_int_equal(wait_all(f), ACCRT_OK);
-  assert_int_equal(control("delay_us=50"), 0);
 }
 
 static void test_import_host_memory(void** state) {
@@ -656,6 +648,40 @@ static accrt_status_t launch(fixture_t* f, void* module_kernel,
   return status;
 }
 
+/* A kernel that takes its time: what is behind it waits for it. */
+typedef struct late_params {
+  uint64_t nanoseconds;
+} late_params_t;
+static const accrt_kernel_param_t late_list[] = {
+    ACCRT_KERNEL_PARAM(late_params_t, nanoseconds, SCALAR, NONE)};
+static const accrt_kernel_def_t late_definition = {.struct_size = sizeof late_definition,
+                                                   .name = "tx_late",
+                                                   .params = late_list,
+                                                   .param_count = 1,
+                                                   .params_size_bytes = 8,
+                                                   .block = {1, 1, 1}};
+
+static void be_late(fixture_t* f, accrt_driver_module_t* module, uint64_t nanoseconds) {
+  void* kernel;
+  const late_params_t params = {nanoseconds};
+  const accrt_driver_completion_t nobody = {NULL, NULL};
+  assert_int_equal(f->table->module_find(module, "tx_late", &late_definition, &kernel), ACCRT_OK);
+  assert_int_equal(launch(f, kernel, &late_definition, 1, &params, nobody), ACCRT_OK);
+}
+
+/* What is freed while the queue still works on it goes when that has ended. */
+static void test_free_waits_for_work(void** state) {
+  fixture_t* f = *state;
+  accrt_driver_module_t* module = load_kernels(f);
+  accrt_driver_memory_t memory = memory_of(f, ACCRT_MEMORY_DEVICE);
+  const accrt_driver_completion_t nobody = {NULL, NULL};
+  be_late(f, module, LATE_NS);
+  assert_int_equal(fill(f, memory.device_address, MIB, 7, 4, nobody), ACCRT_OK);
+  f->table->memory_free(f->device, &memory);
+  assert_int_equal(wait_all(f), ACCRT_OK);
+  f->table->module_unload(module);
+}
+
 static void test_kernel(void** state) {
   fixture_t* f = *state;
   accrt_driver_module_t* module = load_kernels(f);
@@ -804,14 +830,14 @@ static void test_progress_and_waits(void** state) {
   /* Numbers that were never given to the queue. */
   assert_int_equal(f->table->queue_wait(f->queue, f->number + 100, PATIENCE_NS, ACCRT_WAIT_SPIN),
                    ACCRT_OK);
-  assert_int_equal(control("delay_us=50000"), 0);
-  assert_int_equal(fill(f, memory.device_address, 64, 1, 4, nobody), ACCRT_OK);
+  accrt_driver_module_t* module = load_kernels(f);
+  be_late(f, module, LATE_NS);
   for (int p = 0; p < 3; ++p) {
     assert_error(f->table->queue_wait(f->queue, f->number, 1000, policies[p]), ACCRT_ERROR_TIMEOUT,
                  "within 1000 ns");
   }
   assert_int_equal(wait_all(f), ACCRT_OK);
-  assert_int_equal(control("delay_us=50"), 0);
+  f->table->module_unload(module);
   f->table->memory_free(f->device, &memory);
 }
 
@@ -868,14 +894,12 @@ static void test_events(void** state) {
   fixture_t* f = *state;
   accrt_driver_queue_t* other;
   accrt_driver_event_t *begin, *end;
-  accrt_driver_memory_t memory = memory_of(f, ACCRT_MEMORY_DEVICE);
-  const accrt_driver_completion_t nobody = {NULL, NULL};
   assert_int_equal(f->table->queue_create(f->device, -7, &other), ACCRT_OK);
   assert_int_equal(f->table->event_create(f->device, ACCRT_EVENT_FLAG_TIMING, &begin), ACCRT_OK);
   assert_int_equal(f->table->event_create(f->device, ACCRT_EVENT_FLAG_TIMING, &end), ACCRT_OK);
-  assert_int_equal(control("delay_us=20000"), 0);
+  accrt_driver_module_t* module = load_kernels(f);
   assert_int_equal(f->table->event_record(f->queue, begin), ACCRT_OK);
-  assert_int_equal(fill(f, memory.device_address, MIB, 1, 4, nobody), ACCRT_OK);
+  be_late(f, module, LATE_NS);
   assert_int_equal(f->table->event_record(f->queue, end), ACCRT_OK);
   assert_int_equal(f->table->event_wait(other, end), ACCRT_OK);
   assert_error(f->table->event_synchronize(end, 1000, ACCRT_WAIT_BLOCK), ACCRT_ERROR_TIMEOUT,
@@ -884,12 +908,11 @@ static void test_events(void** state) {
   assert_int_equal(f->table->event_synchronize(end, PATIENCE_NS, ACCRT_WAIT_YIELD), ACCRT_OK);
   assert_int_equal(f->table->event_query(end), ACCRT_OK);
   assert_int_equal(f->table->event_elapsed(begin, end, &elapsed_ns), ACCRT_OK);
-  assert_true(elapsed_ns >= 0);
-  assert_int_equal(control("delay_us=50"), 0);
+  assert_true(elapsed_ns >= (int64_t)LATE_NS / 2);
+  f->table->module_unload(module);
   f->table->event_destroy(begin);
   f->table->event_destroy(end);
   f->table->queue_destroy(other);
-  f->table->memory_free(f->device, &memory);
 }
 
 /* ---- Streams of others ---- */
@@ -1008,8 +1031,9 @@ static void test_lost_device(void** state) {
   const accrt_driver_completion_t completion = {tell, &told};
   assert_int_equal(fill(f, memory.device_address, 64, 1, 4, completion), ACCRT_OK);
   wait_for(&told, 1);
-  assert_int_equal(control("delay_us=20000"), 0);
-  assert_int_equal(control("async=0:700"), 0); /* CUDA_ERROR_ILLEGAL_ADDRESS */
+  accrt_driver_module_t* code = load_kernels(f);
+  assert_int_equal(control("async=1:700"), 0); /* CUDA_ERROR_ILLEGAL_ADDRESS */
+  be_late(f, code, LATE_NS);
   for (int i = 0; i < 3; ++i)
     assert_int_equal(fill(f, memory.device_address, 64, 1, 4, completion), ACCRT_OK);
   assert_error(wait_all(f), ACCRT_ERROR_DEVICE_LOST, "CUDA_ERROR_ILLEGAL_ADDRESS");
@@ -1017,7 +1041,7 @@ static void test_lost_device(void** state) {
   wait_for(&told, 4);
   assert_int_equal(told.statuses[0], ACCRT_OK);
   assert_int_equal(told.statuses[1], ACCRT_ERROR_DEVICE_LOST);
-  assert_int_equal(told.submissions[1], 2);
+  assert_int_equal(told.submissions[1], 3);
   assert_int_equal(told.codes[1], 700);
   assert_int_equal(told.statuses[2], ACCRT_ERROR_POISONED);
   assert_int_equal(told.statuses[3], ACCRT_ERROR_POISONED);
@@ -1039,6 +1063,7 @@ static void test_lost_device(void** state) {
   wait_for(&told, 5);
   assert_int_equal(told.statuses[4], ACCRT_ERROR_DEVICE_LOST);
   /* All can be released, without a call that hangs. */
+  f->table->module_unload(code);
   f->table->memory_free(f->device, &memory);
 }
 

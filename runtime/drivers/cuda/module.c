@@ -259,11 +259,14 @@ static accrt_status_t check_params(cuda_kernel_t* kernel, const accrt_kernel_def
   size_t size = 0;
   uint32_t count = 0;
   accrt_status_t status = ACCRT_OK;
+  /* Of the image: CUDA refuses a block with padding behind the last parameter. */
+  kernel->params_size_bytes = 0;
   while (api->cuKernelGetParamInfo(kernel->kernel, count, &offset, &size) == CUDA_SUCCESS) {
     if (count == 0 && offset == 0 && size == declared->params_size_bytes &&
         declared->param_count > 1) {
       kernel->param_count = 1;
       kernel->param_offsets[0] = 0;
+      kernel->params_size_bytes = (uint32_t)size;
       return ACCRT_OK;
     }
     if (count < declared->param_count && status == ACCRT_OK) {
@@ -271,6 +274,7 @@ static accrt_status_t check_params(cuda_kernel_t* kernel, const accrt_kernel_def
       if (param->offset_bytes != offset || param->size_bytes != size)
         status = mismatch(kernel, count, param, offset, size);
       kernel->param_offsets[count] = (uint32_t)offset;
+      kernel->params_size_bytes = (uint32_t)(offset + size);
       /* Without the padding behind the last one, which CUDA refuses. */
       kernel->params_size_bytes = (uint32_t)(offset + size);
     }
@@ -394,7 +398,6 @@ static accrt_status_t make_kernel(cuda_module_t* module, const char* entry,
                                   const accrt_kernel_def_t* declared, cuda_kernel_t* kernel) {
   cuda_device_t* device = module->device;
   kernel->device = device;
-  kernel->params_size_bytes = declared->params_size_bytes;
   /* Relaxed: only uniqueness counts. */
   kernel->id = 1 + atomic_fetch_add_explicit(&device->kernels_made, 1, memory_order_relaxed);
   snprintf(kernel->name, sizeof kernel->name, "%s", entry);

@@ -175,7 +175,7 @@ static bool is_over(cuda_queue_t* queue, const cuda_ticket_t* ticket, bool* out_
     return true;
   if (!cuda_device_is_lost(device)) {
     const CUresult result = accrt_cuda_queue_advance(queue);
-    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
+    if (accrt_cuda_is_fatal(result))
       accrt_cuda_device_lose(device, result, "cuEventQuery", "work that was given to it failed");
   }
   if (atomic_load_explicit(&queue->completed, memory_order_acquire) >= ticket->number)

@@ -292,9 +292,10 @@ static accrt_status_t hold_mark(cuda_queue_t* queue, uint64_t number, cuda_mark_
                          (unsigned long long)number);
 }
 
-/* Marks are reached in their order. */
+/* Marks are reached in their order. Without marks the stream itself is asked. */
 CUresult accrt_cuda_queue_advance(cuda_queue_t* queue) {
   CUresult result = CUDA_SUCCESS;
+  const uint64_t number = submitted(queue);
   accrt_mutex_lock(&queue->mutex);
   while (queue->oldest != NULL) {
     cuda_mark_t* mark = queue->oldest;
@@ -312,7 +313,22 @@ CUresult accrt_cuda_queue_advance(cuda_queue_t* queue) {
       spare_mark(queue, mark);
   }
   accrt_mutex_unlock(&queue->mutex);
+  if (result != CUDA_SUCCESS || completed(queue) >= number)
+    return result;
+  /* Its owner may have begun to capture it since: to ask it then would break the capture. */
+  if (accrt_cuda_queue_is_capturing(queue))
+    return CUDA_ERROR_NOT_READY;
+  result = queue->device->api->cuStreamQuery(queue->stream);
+  if (result == CUDA_SUCCESS)
+    raise_completed(queue, number);
   return result;
+}
+
+static bool has_marks(cuda_queue_t* queue) {
+  accrt_mutex_lock(&queue->mutex);
+  const bool any = queue->oldest != NULL;
+  accrt_mutex_unlock(&queue->mutex);
+  return any;
 }
 
 /* ---- Submissions ---- */
@@ -389,7 +405,9 @@ static accrt_status_t take_ticket(cuda_queue_t* queue, bool traced, cuda_ticket_
   ticket->number = 0;
   ticket->is_notification = false;
   ticket->is_traced = traced;
-  status = take_mark(queue, &ticket->mark);
+  /* A lost device makes no events: the poller tells the failure. */
+  if (!cuda_device_is_lost(queue->device))
+    status = take_mark(queue, &ticket->mark);
   if (status == ACCRT_OK && traced)
     status = make_timing(queue->device, &ticket->begin);
   if (status == ACCRT_OK && traced)
@@ -404,10 +422,12 @@ static accrt_status_t take_ticket(cuda_queue_t* queue, bool traced, cuda_ticket_
   return ACCRT_OK;
 }
 
-/* Behind all that was given to the stream. */
+/* Behind all that was given to the stream. Should its mark not be recorded, it is over when the stream is idle. */
 static void append_ticket(cuda_queue_t* queue, cuda_ticket_t* ticket) {
   accrt_mutex_lock(&queue->mutex);
-  const CUresult result = record_mark(queue, ticket->mark);
+  CUresult result = CUDA_SUCCESS;
+  if (ticket->mark != NULL)
+    result = record_mark(queue, ticket->mark);
   if (queue->first_ticket != NULL) {
     queue->last_ticket->next = ticket;
   } else {
@@ -415,8 +435,7 @@ static void append_ticket(cuda_queue_t* queue, cuda_ticket_t* ticket) {
   }
   queue->last_ticket = ticket;
   accrt_mutex_unlock(&queue->mutex);
-  /* The poller then finds the device lost. */
-  if (result != CUDA_SUCCESS)
+  if (accrt_cuda_is_fatal(result))
     accrt_cuda_device_lose(queue->device, result, "cuEventRecord", "a mark behind a submission");
   accrt_cuda_poller_watch(queue);
 }
@@ -473,7 +492,8 @@ accrt_status_t accrt_cuda_submit_end(cuda_queue_t* queue,
     if (submit->ticket != NULL)
       end_ticket(queue, submission, submit->ticket, name);
   } else if (submit->ticket != NULL) {
-    submit->ticket->mark->retired = true; /* it was never recorded */
+    if (submit->ticket->mark != NULL)
+      submit->ticket->mark->retired = true; /* it was never recorded */
     accrt_cuda_ticket_return(queue, submit->ticket);
   }
   cuda_leave(queue->device, submit->scope);
@@ -529,18 +549,13 @@ static accrt_status_t tell_failure(cuda_queue_t* queue, uint64_t number, const c
 
 /* With the context current and relaxed. Leaves a mark to look at next time, when the stream is busy. */
 static accrt_status_t look(cuda_queue_t* queue, uint64_t number) {
-  CUresult result = accrt_cuda_queue_advance(queue);
-  if (result == CUDA_SUCCESS && completed(queue) < number) {
-    result = queue->device->api->cuStreamQuery(queue->stream);
-    if (result == CUDA_SUCCESS)
-      raise_completed(queue, number);
-    if (result == CUDA_ERROR_NOT_READY) {
-      cuda_mark_t* mark;
-      const accrt_status_t status = hold_mark(queue, number, &mark);
-      if (status == ACCRT_OK)
-        drop_mark(queue, mark);
-      return status;
-    }
+  const CUresult result = accrt_cuda_queue_advance(queue);
+  if (result == CUDA_ERROR_NOT_READY && !has_marks(queue)) {
+    cuda_mark_t* mark;
+    const accrt_status_t status = hold_mark(queue, number, &mark);
+    if (status == ACCRT_OK)
+      drop_mark(queue, mark);
+    return status;
   }
   if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY)
     return ACCRT_OK;
@@ -589,6 +604,7 @@ typedef struct wait {
   cuda_queue_t* queue;
   uint64_t number;
   uint32_t policy;
+  uint64_t timeout_ns;
   uint64_t begin_ns;
   uint64_t deadline_ns; /* UINT64_MAX: none */
 } wait_t;
@@ -667,7 +683,7 @@ static accrt_status_t wait_here(const wait_t* wait) {
     return accrt_cuda_refuse(queue->device->environment, ACCRT_ERROR_TIMEOUT, "queue_wait",
                              "submission %llu did not end within %llu ns",
                              (unsigned long long)wait->number,
-                             (unsigned long long)(wait->deadline_ns - wait->begin_ns));
+                             (unsigned long long)wait->timeout_ns);
   }
   return accrt_cuda_fail(queue->device, result, call,
                          "work given to cuda:%u failed; submission %llu is the first that had not "
@@ -687,7 +703,7 @@ accrt_status_t accrt_cuda_queue_wait(accrt_driver_queue_t* opaque, uint64_t numb
       return accrt_cuda_device_lost(device, "queue_wait");
     if (accrt_cuda_queue_is_capturing(queue))
       return refuse_capture(queue, "queue_wait");
-    wait_t wait = {queue, target, policy, 0, UINT64_MAX};
+    wait_t wait = {queue, target, policy, timeout_ns, 0, UINT64_MAX};
     if (policy != ACCRT_WAIT_SPIN || timeout_ns != ACCRT_TIMEOUT_INFINITE)
       wait.begin_ns = accrt_clock_ns();
     if (timeout_ns != ACCRT_TIMEOUT_INFINITE)
@@ -709,7 +725,7 @@ void accrt_cuda_device_drain(cuda_device_t* device) {
         accrt_cuda_queue_is_capturing(queue)) {
       continue;
     }
-    const wait_t wait = {queue, number, ACCRT_WAIT_BLOCK, accrt_clock_ns(), UINT64_MAX};
+    const wait_t wait = {queue, number, ACCRT_WAIT_BLOCK, UINT64_MAX, accrt_clock_ns(), UINT64_MAX};
     (void)wait_here(&wait);
   }
   accrt_mutex_unlock(&device->queues_mutex);
