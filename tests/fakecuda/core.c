@@ -62,6 +62,16 @@ __attribute__((constructor)) static void read_settings(void) {
   settings_read(&fake.settings);
 }
 
+/* With FAKECUDA_STRICT a program that misused the driver does not pass. */
+__attribute__((destructor)) static void check_misuse(void) {
+  const char* strict = getenv("FAKECUDA_STRICT");
+  if (!fake.is_child && strict != NULL && strcmp(strict, "0") != 0 && fakecuda_complaints() != 0) {
+    fputs("fakecuda: the driver was misused (above)\n", stderr);
+    fflush(NULL);
+    _exit(86);
+  }
+}
+
 EXPORT CUresult cuInit(unsigned int Flags) {
   ENTER(0);
   if (Flags != 0)

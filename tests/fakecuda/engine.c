@@ -76,15 +76,24 @@ static void on_fault(int number, siginfo_t* info, void* where) {
             NULL); /* the program's own: it faults again */
 }
 
-static void catch_faults(void) {
+static void catch_fault(int number, struct sigaction* previous) {
   struct sigaction action = {.sa_flags = SA_SIGINFO | SA_NODEFER};
+  struct sigaction before;
   action.sa_sigaction = on_fault;
   sigemptyset(&action.sa_mask);
-  sigaction(SIGSEGV, &action, &previous_action[0]);
-  sigaction(SIGBUS, &action, &previous_action[1]);
+  sigaction(number, &action, &before);
+  if (before.sa_sigaction != on_fault)
+    *previous = before;
+}
+
+/* Again and again: test frameworks set handlers of their own for each test. */
+static void catch_faults(void) {
+  catch_fault(SIGSEGV, &previous_action[0]);
+  catch_fault(SIGBUS, &previous_action[1]);
 }
 
 CUresult guarded(CUresult (*body)(void* argument), void* argument) {
+  catch_faults();
   if (sigsetjmp(fault_exit, 0) != 0) {
     is_guarded = 0;
     return CUDA_ERROR_ILLEGAL_ADDRESS;
@@ -398,7 +407,6 @@ static void* run_engine(void* unused) {
 }
 
 void engine_start(void) {
-  catch_faults();
   sigset_t all;
   sigset_t before;
   sigfillset(&all);

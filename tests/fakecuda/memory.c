@@ -13,7 +13,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define ARENA_BYTES (UINT64_C(1) << 42)
+#define ARENA_MOST_BYTES (UINT64_C(1) << 42)
+#define ARENA_LEAST_BYTES (UINT64_C(1) << 36) /* what thread sanitizers leave */
 #define GRANULARITY (UINT64_C(2) << 20)
 #define POISON 0xC3
 #define POISON_MAX_BYTES (UINT64_C(16) << 20)
@@ -70,6 +71,7 @@ static physical_t* physicals;
 static reservation_t* reservations;
 static uint64_t arena;
 static uint64_t arena_next;
+static uint64_t arena_bytes;
 
 /* ---- Addresses ---- */
 
@@ -116,24 +118,52 @@ static void area_remove(area_t* area) {
 }
 
 static bool is_in_arena(uint64_t address) {
-  return arena != 0 && address - arena < ARENA_BYTES;
+  return arena != 0 && address - arena < arena_bytes;
 }
 
-/* Addresses that nobody had before; 0: used up. */
-static uint64_t arena_take(uint64_t size_bytes, uint64_t alignment) {
-  if (arena == 0) {
+static void arena_open(void) {
+  for (arena_bytes = ARENA_MOST_BYTES; arena_bytes >= ARENA_LEAST_BYTES; arena_bytes /= 2) {
     void* base =
-        mmap(NULL, ARENA_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        mmap(NULL, arena_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED)
-      return 0;
+      continue;
     arena = (uint64_t)(uintptr_t)base;
     arena_next = arena;
+    return;
   }
-  const uint64_t base = (arena_next + alignment - 1) & ~(alignment - 1);
-  if (base + size_bytes + GRANULARITY > arena + ARENA_BYTES)
+}
+
+/* Where what is in the way of [base, base + size) ends; 0: nothing is. */
+static uint64_t obstacle(uint64_t base, uint64_t size_bytes) {
+  const uint32_t index = area_index(base);
+  if (index > 0 && areas[index - 1].base + areas[index - 1].span_bytes > base)
+    return areas[index - 1].base + areas[index - 1].span_bytes;
+  if (index < area_count && areas[index].base - base < size_bytes)
+    return areas[index].base + areas[index].span_bytes;
+  for (const reservation_t* at = reservations; at != NULL; at = at->next) {
+    if (at->base < base + size_bytes && base < at->base + at->size_bytes)
+      return at->base + at->size_bytes;
+  }
+  return 0;
+}
+
+/* Addresses that nobody had before, as long as there are any; 0: used up. */
+static uint64_t arena_take(uint64_t size_bytes, uint64_t alignment) {
+  if (arena == 0)
+    arena_open();
+  if (arena == 0 || size_bytes > arena_bytes / 4)
     return 0;
-  arena_next = base + size_bytes + PAGE; /* a closed page behind each */
-  return base;
+  for (int round = 0; round < 2; ++round) {
+    uint64_t base = (arena_next + alignment - 1) & ~(alignment - 1);
+    for (uint64_t end; (end = obstacle(base, size_bytes)) != 0;)
+      base = (end + PAGE + alignment - 1) & ~(alignment - 1);
+    if (base + size_bytes + PAGE <= arena + arena_bytes) {
+      arena_next = base + size_bytes + PAGE; /* a closed page behind each */
+      return base;
+    }
+    arena_next = arena; /* from the start again */
+  }
+  return 0;
 }
 
 static bool may_reach(const area_t* area, CUcontext context) {
