@@ -138,6 +138,11 @@ uint64_t cts_now_ns(void);
 uint64_t cts_seed(void);
 uint64_t cts_random(uint64_t* state);
 uint32_t cts_count_entries(const char* folder);
+/* Another process of this program opens the memory, finds CTS_OPENED_BEFORE in all of its first 5000 words, and leaves
+ * CTS_OPENED_AFTER there. 0: it did. */
+#define CTS_OPENED_BEFORE 0x5A5A1234u
+#define CTS_OPENED_AFTER 0x0BADCAFEu
+int cts_open_elsewhere(const accrt_memory_handle_t* handle);
 
 #define CTS_SECOND UINT64_C(1000000000)
 /* Long enough for any machine, short enough to tell a hang. */

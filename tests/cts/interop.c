@@ -1,6 +1,8 @@
 /* tests/cts/interop.c - what a device shares with others: native queues, other devices, facts for DLPack, priorities. */
 #include "cts.h"
 
+#include <unistd.h>
+
 /* A stream whose native queue another stream wraps: as if it were somebody else's. */
 typedef struct wrapped {
   accrt_stream_t* owner;
@@ -232,7 +234,119 @@ static void test_peer_kernels(void** state) {
   accrt_buffer_release(there);
 }
 
+/* A buffer that others may open, filled with a number; NULL when the device has none of that kind. */
+static accrt_buffer_t* exportable(cts_t* cts, uint32_t flag, uint64_t size_bytes) {
+  accrt_buffer_options_t options = ACCRT_BUFFER_OPTIONS_INIT;
+  options.flags = flag;
+  accrt_buffer_t* buffer = NULL;
+  const accrt_status_t status = accrt_buffer_create(cts->pool, size_bytes, &options, &buffer);
+  if (status == ACCRT_ERROR_UNSUPPORTED) {
+    assert_null(buffer);
+    print_message("  the device exports no memory in this way\n");
+    return NULL;
+  }
+  OK(status);
+  const accrt_place_t at = cts_at(buffer, 0);
+  OK(accrt_stream_fill(cts->stream, &at, size_bytes, CTS_OPENED_BEFORE, 4));
+  cts_sync(cts->stream);
+  return buffer;
+}
+
+/* Another process of this program opens it, checks what is in it, and writes. */
+static void check_in_another_process(cts_t* cts, uint32_t flag, uint32_t kind) {
+  accrt_buffer_t* buffer = exportable(cts, flag, 5000 * 4);
+  if (buffer == NULL)
+    return;
+  accrt_memory_handle_t handle = ACCRT_MEMORY_HANDLE_INIT;
+  OK(accrt_buffer_export(buffer, kind, &handle));
+  assert_int_equal(handle.kind, kind);
+  assert_true(handle.size_bytes >= 5000 * 4);
+  assert_int_equal(handle.fd >= 0, kind == ACCRT_HANDLE_FD);
+  const int status = cts_open_elsewhere(&handle);
+  if (handle.fd >= 0)
+    close(handle.fd);
+  assert_int_equal(status, 0);
+  uint32_t words[5000];
+  cts_download(cts, buffer, 0, words, sizeof words);
+  assert_int_equal(words[0], CTS_OPENED_AFTER);
+  assert_int_equal(words[4999], CTS_OPENED_AFTER);
+  accrt_buffer_release(buffer);
+}
+
+static void test_descriptor_in_another_process(void** state) {
+  check_in_another_process(*state, ACCRT_BUFFER_FLAG_EXPORT_FD, ACCRT_HANDLE_FD);
+}
+
+static void test_bytes_in_another_process(void** state) {
+  check_in_another_process(*state, ACCRT_BUFFER_FLAG_EXPORT_IPC, ACCRT_HANDLE_IPC);
+}
+
+/* Two buffers, one memory; it lives until both are gone. */
+static void test_descriptor_in_this_process(void** state) {
+  cts_t* cts = *state;
+  accrt_buffer_t* buffer = exportable(cts, ACCRT_BUFFER_FLAG_EXPORT_FD, 4096);
+  if (buffer == NULL)
+    return;
+  accrt_memory_handle_t handle = ACCRT_MEMORY_HANDLE_INIT;
+  accrt_buffer_t* opened = NULL;
+  OK(accrt_buffer_export(buffer, ACCRT_HANDLE_FD, &handle));
+  OK(accrt_buffer_import_handle(cts->device, &handle, &opened));
+  close(handle.fd); /* stayed ours */
+  const accrt_place_t at = cts_at(buffer, 0);
+  OK(accrt_stream_fill(cts->stream, &at, 4096, 1234, 4));
+  cts_sync(cts->stream);
+  accrt_buffer_release(buffer);
+  uint32_t words[1024];
+  cts_download(cts, opened, 0, words, sizeof words);
+  assert_int_equal(words[1023], 1234);
+  accrt_buffer_release(opened);
+}
+
 /* ---- What must be refused ---- */
+
+static void test_export_of_a_plain_buffer(void** state) {
+  cts_t* cts = *state;
+  accrt_buffer_t* plain = cts_buffer(cts, 64);
+  accrt_memory_handle_t handle = ACCRT_MEMORY_HANDLE_INIT;
+  FAILS(INVALID_STATE, accrt_buffer_export(plain, ACCRT_HANDLE_FD, &handle));
+  FAILS(INVALID_STATE, accrt_buffer_export(plain, ACCRT_HANDLE_IPC, &handle));
+  accrt_buffer_release(plain);
+  accrt_buffer_t* buffer = exportable(cts, ACCRT_BUFFER_FLAG_EXPORT_FD, 64);
+  if (buffer == NULL)
+    return;
+  FAILS(INVALID_STATE, accrt_buffer_export(buffer, ACCRT_HANDLE_IPC, &handle)); /* not its kind */
+  accrt_buffer_release(buffer);
+}
+
+static void test_export_in_both_ways(void** state) {
+  cts_t* cts = *state;
+  accrt_buffer_options_t options = ACCRT_BUFFER_OPTIONS_INIT;
+  options.flags = ACCRT_BUFFER_FLAG_EXPORT_FD | ACCRT_BUFFER_FLAG_EXPORT_IPC;
+  accrt_buffer_t* buffer = (accrt_buffer_t*)cts;
+  FAILS(INVALID_ARGUMENT, accrt_buffer_create(cts->pool, 64, &options, &buffer));
+  assert_null(buffer);
+  options.flags = 0x80;
+  FAILS(INVALID_ARGUMENT, accrt_buffer_create(cts->pool, 64, &options, &buffer));
+}
+
+static void test_handle_that_leads_nowhere(void** state) {
+  cts_t* cts = *state;
+  accrt_memory_handle_t handle = ACCRT_MEMORY_HANDLE_INIT;
+  accrt_buffer_t* buffer = (accrt_buffer_t*)cts;
+  handle.kind = 77;
+  handle.fd = -1;
+  handle.size_bytes = 4096;
+  assert_int_not_equal(accrt_buffer_import_handle(cts->device, &handle, &buffer), ACCRT_OK);
+  assert_null(buffer);
+  handle.kind = ACCRT_HANDLE_FD;
+  assert_int_not_equal(accrt_buffer_import_handle(cts->device, &handle, &buffer), ACCRT_OK);
+  handle.fd = 0; /* a file, or a terminal */
+  assert_int_not_equal(accrt_buffer_import_handle(cts->device, &handle, &buffer), ACCRT_OK);
+  handle.kind = ACCRT_HANDLE_IPC;
+  handle.fd = -1;
+  assert_int_not_equal(accrt_buffer_import_handle(cts->device, &handle, &buffer), ACCRT_OK);
+  assert_null(buffer);
+}
 
 static void test_wrapped_queue_cannot_defer(void** state) {
   cts_t* cts = *state;
@@ -307,6 +421,12 @@ static void test_null_arguments(void** state) {
   FAILS(INVALID_ARGUMENT, accrt_stream_native(cts->stream, NULL));
   FAILS(INVALID_ARGUMENT, accrt_device_enable_peer(NULL, cts->device));
   FAILS(INVALID_ARGUMENT, accrt_device_enable_peer(cts->device, NULL));
+  accrt_memory_handle_t handle = ACCRT_MEMORY_HANDLE_INIT;
+  accrt_buffer_t* buffer = NULL;
+  FAILS(INVALID_ARGUMENT, accrt_buffer_export(NULL, ACCRT_HANDLE_FD, &handle));
+  FAILS(INVALID_ARGUMENT, accrt_buffer_import_handle(NULL, &handle, &buffer));
+  FAILS(INVALID_ARGUMENT, accrt_buffer_import_handle(cts->device, NULL, &buffer));
+  FAILS(INVALID_ARGUMENT, accrt_buffer_import_handle(cts->device, &handle, NULL));
 }
 
 const cts_test_t cts_interop_tests[] = {
@@ -321,6 +441,12 @@ const cts_test_t cts_interop_tests[] = {
     CTS_P(test_peer_is_repeatable, 0),
     CTS_P(test_peer_copies, CTS_NEEDS_TWO_DEVICES),
     CTS_P(test_peer_kernels, CTS_NEEDS_TWO_DEVICES | CTS_NEEDS_KERNELS),
+    CTS_P(test_descriptor_in_another_process, 0),
+    CTS_P(test_bytes_in_another_process, 0),
+    CTS_P(test_descriptor_in_this_process, 0),
+    CTS_N(test_export_of_a_plain_buffer, 0),
+    CTS_N(test_export_in_both_ways, 0),
+    CTS_N(test_handle_that_leads_nowhere, 0),
     CTS_N(test_wrapped_queue_cannot_defer, CTS_NEEDS_NATIVE),
     CTS_N(test_native_of_a_deferring_stream, CTS_NEEDS_NATIVE),
     CTS_N(test_queue_of_another_device, CTS_NEEDS_NATIVE | CTS_NEEDS_TWO_DEVICES),

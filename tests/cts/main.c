@@ -67,27 +67,80 @@ static void run_with_fixture(const cts_test_t* test) {
   }
 }
 
-/* Runs this program again for one test; true when it passed. */
-static bool passes_in_a_process(const char* name) {
+/* Runs this program again, with up to three more arguments; its exit status. */
+static int run_again(const char* first, const char* second, const char* third) {
   fflush(NULL);
   const pid_t child = fork();
   assert_true(child >= 0);
   if (child == 0) {
+    const char* more[] = {first, second, third};
     char* arguments[64];
     int count = 0;
     for (; program_arguments[count] != NULL && count < 58; ++count) {
       arguments[count] = program_arguments[count];
     }
-    arguments[count++] = "--ignore-expectations";
-    arguments[count++] = "--test";
-    arguments[count++] = (char*)(uintptr_t)name;
+    for (int i = 0; i < 3 && more[i] != NULL; ++i)
+      arguments[count++] = (char*)(uintptr_t)more[i];
     arguments[count] = NULL;
     execv("/proc/self/exe", arguments);
     _exit(127);
   }
   int status = 0;
   assert_int_equal(waitpid(child, &status, 0), child);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static bool passes_in_a_process(const char* name) {
+  return run_again("--ignore-expectations", "--test", name) == 0;
+}
+
+/* ---- Memory that another process opens ---- */
+
+int cts_open_elsewhere(const accrt_memory_handle_t* handle) {
+  char text[256];
+  /* A descriptor that the other process inherits. */
+  const int fd = handle->fd < 0 ? -1 : dup(handle->fd);
+  int used =
+      snprintf(text, sizeof text, "%u:%d:%" PRIu64 ":", handle->kind, fd, handle->size_bytes);
+  for (size_t i = 0; i < sizeof handle->bytes; ++i)
+    used += snprintf(text + used, sizeof text - (size_t)used, "%02x", handle->bytes[i]);
+  const int status = run_again("--open-handle", text, NULL);
+  if (fd >= 0)
+    close(fd);
+  return status;
+}
+
+static int open_handle(const char* text) {
+  accrt_memory_handle_t handle = ACCRT_MEMORY_HANDLE_INIT;
+  cts_t cts = {0};
+  accrt_buffer_t* buffer = NULL;
+  static uint32_t words[5000];
+  int used = 0;
+  if (sscanf(text, "%" SCNu32 ":%" SCNd32 ":%" SCNu64 ":%n", &handle.kind, &handle.fd,
+             &handle.size_bytes, &used) != 3)
+    return 2;
+  for (size_t i = 0; i < sizeof handle.bytes; ++i) {
+    unsigned byte = 0;
+    if (sscanf(text + used + 2 * i, "%2x", &byte) != 1)
+      return 2;
+    handle.bytes[i] = (unsigned char)byte;
+  }
+  OK(cts_instance_create(&cts, &cts.instance));
+  OK(accrt_instance_device_by_name(cts.instance, cts_settings.device, &cts.device));
+  OK(accrt_stream_create(cts.device, NULL, &cts.stream));
+  OK(accrt_buffer_import_handle(cts.device, &handle, &buffer));
+  cts_download(&cts, buffer, 0, words, sizeof words);
+  bool is_right = true;
+  for (size_t i = 0; i < 5000; ++i)
+    is_right &= words[i] == CTS_OPENED_BEFORE;
+  const accrt_place_t at = cts_at(buffer, 0);
+  OK(accrt_stream_fill(cts.stream, &at, sizeof words, CTS_OPENED_AFTER, 4));
+  cts_sync(cts.stream);
+  accrt_buffer_release(buffer);
+  accrt_stream_release(cts.stream);
+  accrt_device_release(cts.device);
+  accrt_instance_release(cts.instance);
+  return is_right ? 0 : 1;
 }
 
 static void run_entry(void** state) {
@@ -183,6 +236,7 @@ typedef struct command_line {
   uint32_t test_count;
   bool list;
   bool ignore_expectations;
+  const char* handle; /* in a process that test_*_in_another_process starts */
 } command_line_t;
 
 static int add_option(char* text) {
@@ -229,6 +283,8 @@ static int parse(int count, char** arguments, command_line_t* line) {
     } else if (strcmp(word, "--expect") == 0) {
       if (read_expectations(value) != 0)
         return 2;
+    } else if (strcmp(word, "--open-handle") == 0) {
+      line->handle = value;
     } else if (strcmp(word, "--test") == 0 && line->test_count < 32) {
       line->tests[line->test_count++] = value;
     } else {
@@ -378,6 +434,8 @@ int main(int argument_count, char** arguments) {
   }
   const bool is_guessed = cts_settings.device == NULL;
   default_names();
+  if (line.handle != NULL)
+    return open_handle(line.handle);
   uint32_t counts[2] = {0, 0};
   collect(counts);
   if (line.list) {
