@@ -28,10 +28,22 @@
 #define CUDA_NODE_DIRECT 5u   /* no node: enqueued by itself */
 #define CUDA_NODE_JOIN 6u     /* a barrier or marker behind several: an empty node */
 
-/* At most so many commands of one level run side by side. */
-#define CUDA_PLAN_LANES 32u
+/* At most so many commands of one level run side by side: as many as help kernels that do next to nothing. Each root of a
+ * graph costs its submission, so there are fewer of them. */
+#define CUDA_PLAN_LANES 8u
+#define CUDA_PLAN_ROOTS 4u
 /* Longer segments run as a chain: the sets that edges are found with grow with the square (8 MiB here). */
 #define CUDA_PLAN_MAX_BRANCHED 8192u
+
+/* A place in a kernel's block that is filled at submission: a patch of the list in a third of its size, since many are read for
+ * each submission. An address when `binding` is one, else a value. */
+typedef struct cuda_patch {
+  uint64_t constant;
+  uint32_t binding; /* or ACCRT_DRIVER_NONE */
+  uint32_t scalar;  /* or ACCRT_DRIVER_NONE */
+  uint32_t offset_bytes;
+  uint32_t size_bytes;
+} cuda_patch_t;
 
 /* What one command is in a list. */
 typedef struct cuda_planned {
@@ -41,6 +53,9 @@ typedef struct cuda_planned {
   uint32_t segment;       /* index; NOTHING has the segment of its neighbours */
   uint32_t params_offset; /* KERNEL, OPERATOR: of the block among an instance's blocks */
   uint32_t fields_offset; /* KERNEL: of its field pointers among an instance's */
+  uint32_t first_patch;   /* KERNEL: in the plan's patches */
+  uint32_t patch_count;
+  bool fixed_grid;                  /* KERNEL: no dimension changes, none is 0 */
   struct cuda_operation* operation; /* OPERATOR, and DIRECT ones of operators */
 } cuda_planned_t;
 
@@ -62,6 +77,8 @@ typedef struct cuda_plan {
   cuda_segment_t* segments; /* room for command_count */
   uint32_t blocks_bytes;    /* of all parameter blocks of an instance */
   uint32_t field_count;     /* of all field pointers of an instance */
+  cuda_patch_t* patches;    /* of all kernels */
+  uint32_t patch_count;
   /* What command i follows in its graph: edges[first_edge[i]] .. edges[first_edge[i + 1] - 1]. No edge follows from others. */
   uint32_t* first_edge; /* command_count + 1 */
   uint32_t* edges;

@@ -5,16 +5,35 @@
 
 /* ---- What a command is to a node ---- */
 
+static void write_patch(unsigned char* block, const cuda_patch_t* patch,
+                        const accrt_driver_submission_t* submission) {
+  uint64_t bits = patch->constant;
+  if (patch->scalar != ACCRT_DRIVER_NONE)
+    bits += submission->scalars[patch->scalar];
+  if (patch->binding != ACCRT_DRIVER_NONE) {
+    const uint64_t base = submission->bindings[patch->binding].address;
+    bits = base == 0 ? 0 : base + bits; /* an optional buffer that is absent */
+  }
+  if (patch->size_bytes == 8)
+    memcpy(block + patch->offset_bytes, &bits, 8);
+  else
+    memcpy(block + patch->offset_bytes, &bits, patch->size_bytes);
+}
+
 bool accrt_cuda_slot_dispatch(cuda_instance_t* instance, uint32_t index,
                               const accrt_driver_submission_t* submission) {
   const cuda_planned_t* planned = &instance->plan->commands[index];
-  const accrt_driver_dispatch_t* dispatch = &planned->command->as.dispatch;
+  const cuda_patch_t* patches = instance->plan->patches + planned->first_patch;
+  unsigned char* block = instance->blocks + planned->params_offset;
+  for (uint32_t i = 0; i < planned->patch_count; ++i)
+    write_patch(block, &patches[i], submission);
+  if (planned->fixed_grid)
+    return true;
+  const accrt_driver_value_t* grid = planned->command->as.dispatch.grid;
   CUDA_KERNEL_NODE_PARAMS* params = &instance->slots[index].kernel;
-  accrt_cuda_block_patch(dispatch->patches, dispatch->patch_count, submission,
-                         instance->blocks + planned->params_offset);
-  params->gridDimX = (unsigned)cuda_value(&dispatch->grid[0], submission);
-  params->gridDimY = (unsigned)cuda_value(&dispatch->grid[1], submission);
-  params->gridDimZ = (unsigned)cuda_value(&dispatch->grid[2], submission);
+  params->gridDimX = (unsigned)cuda_value(&grid[0], submission);
+  params->gridDimY = (unsigned)cuda_value(&grid[1], submission);
+  params->gridDimZ = (unsigned)cuda_value(&grid[2], submission);
   return params->gridDimX != 0 && params->gridDimY != 0 && params->gridDimZ != 0;
 }
 
@@ -349,12 +368,16 @@ static void init_slot(cuda_instance_t* instance, uint32_t index) {
     memcpy(block, dispatch->params, dispatch->params_size_bytes);
   for (uint32_t i = 0; i < kernel->param_count; ++i)
     fields[i] = block + kernel->param_offsets[i];
-  instance->slots[index].kernel = (CUDA_KERNEL_NODE_PARAMS){.func = kernel->function,
-                                                            .blockDimX = kernel->block[0],
-                                                            .blockDimY = kernel->block[1],
-                                                            .blockDimZ = kernel->block[2],
-                                                            .sharedMemBytes = kernel->shared_bytes,
-                                                            .kernelParams = fields};
+  instance->slots[index].kernel =
+      (CUDA_KERNEL_NODE_PARAMS){.func = kernel->function,
+                                .gridDimX = (unsigned)dispatch->grid[0].constant,
+                                .gridDimY = (unsigned)dispatch->grid[1].constant,
+                                .gridDimZ = (unsigned)dispatch->grid[2].constant,
+                                .blockDimX = kernel->block[0],
+                                .blockDimY = kernel->block[1],
+                                .blockDimZ = kernel->block[2],
+                                .sharedMemBytes = kernel->shared_bytes,
+                                .kernelParams = fields};
 }
 
 accrt_status_t accrt_cuda_instance_create(cuda_device_t* device, const cuda_plan_t* plan,

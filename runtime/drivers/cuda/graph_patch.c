@@ -141,8 +141,14 @@ static CUresult patch_dependents(cuda_instance_t* instance, uint32_t input,
                                  const accrt_driver_submission_t* submission,
                                  accrt_status_t* out_status) {
   const cuda_plan_t* plan = instance->plan;
-  for (uint32_t k = plan->first_dependent[input]; k < plan->first_dependent[input + 1]; ++k) {
+  const uint32_t end = plan->first_dependent[input + 1];
+  for (uint32_t k = plan->first_dependent[input]; k < end; ++k) {
     const uint32_t index = plan->dependents[k];
+    /* The next one's data are on their way while CUDA is busy with this one. */
+    const uint32_t soon = plan->dependents[k + 1 < end ? k + 1 : k];
+    __builtin_prefetch(&plan->commands[soon]);
+    __builtin_prefetch(&instance->slots[soon]);
+    __builtin_prefetch(&instance->slots[soon].kernel.kernelParams);
     if (instance->slots[index].stamp == instance->stamp)
       continue;
     instance->slots[index].stamp = instance->stamp;

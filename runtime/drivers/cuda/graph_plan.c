@@ -267,14 +267,28 @@ static void dissolve(edge_finder_t* finder, uint32_t index) {
   plan->edge_count = plan->first_edge[index];
 }
 
+/* Edges of `index` from whoever `before` follows go without saying. */
+static void drop_ancestors(edge_finder_t* finder, uint32_t before, uint32_t index) {
+  cuda_plan_t* plan = finder->plan;
+  const uint64_t* ancestors = ancestors_of(finder, before);
+  uint32_t kept = plan->first_edge[index];
+  for (uint32_t i = kept; i < plan->edge_count; ++i) {
+    if (!has_bit(ancestors, plan->edges[i] - finder->segment->first))
+      plan->edges[kept++] = plan->edges[i];
+  }
+  plan->edge_count = kept;
+}
+
 /* Of many that could run at the same time, only so many do: see CUDA_PLAN_LANES. */
 static accrt_status_t keep_lane(edge_finder_t* finder, uint32_t index) {
   const uint32_t level = finder->plan->commands[index].level;
-  const uint32_t lane = finder->level_size[level]++ % CUDA_PLAN_LANES;
+  const uint32_t lanes = level == 0 ? CUDA_PLAN_ROOTS : CUDA_PLAN_LANES;
+  const uint32_t lane = finder->level_size[level]++ % lanes;
   const uint32_t before = finder->last_in_lane[lane];
   finder->last_in_lane[lane] = index;
   if (before == ACCRT_DRIVER_NONE || finder->plan->commands[before].level != level)
     return ACCRT_OK;
+  drop_ancestors(finder, before, index);
   const accrt_status_t status = add_edge(finder, before, index);
   finder->plan->commands[index].level = level; /* it could run with the others */
   return status;
@@ -460,6 +474,53 @@ static accrt_status_t place_params(cuda_plan_t* plan) {
   return ACCRT_OK;
 }
 
+/* ---- Patches ---- */
+
+static cuda_patch_t short_patch(const accrt_driver_patch_t* patch) {
+  const bool is_address = patch->kind == ACCRT_DRIVER_PATCH_ADDRESS;
+  const accrt_driver_value_t* value = is_address ? &patch->range.offset : &patch->value;
+  return (cuda_patch_t){.constant = value->constant,
+                        .scalar = value->scalar,
+                        .binding = is_address ? patch->range.binding : ACCRT_DRIVER_NONE,
+                        .offset_bytes = patch->offset_bytes,
+                        .size_bytes = patch->size_bytes};
+}
+
+static bool is_fixed_grid(const accrt_driver_value_t grid[3]) {
+  return is_constant(grid, 3) && grid[0].constant != 0 && grid[1].constant != 0 &&
+         grid[2].constant != 0;
+}
+
+static accrt_status_t shorten_patches(cuda_plan_t* plan) {
+  uint64_t count = 0;
+  for (uint32_t i = 0; i < plan->command_count; ++i) {
+    if (plan->commands[i].kind == CUDA_NODE_KERNEL)
+      count += plan->commands[i].command->as.dispatch.patch_count;
+  }
+  if (count > UINT32_MAX)
+    return accrt_error_record(ACCRT_ERROR_OVERFLOW, "list_create", __FILE__, (uint32_t)__LINE__,
+                              "%u commands have more than %u patches",
+                              (unsigned)plan->command_count, (unsigned)UINT32_MAX);
+  const accrt_status_t status = accrt_alloc_array(plan->allocator, (size_t)count,
+                                                  sizeof *plan->patches, (void**)&plan->patches);
+  if (status != ACCRT_OK)
+    return status;
+  plan->patch_count = (uint32_t)count;
+  uint32_t next = 0;
+  for (uint32_t i = 0; i < plan->command_count; ++i) {
+    cuda_planned_t* planned = &plan->commands[i];
+    if (planned->kind != CUDA_NODE_KERNEL)
+      continue;
+    const accrt_driver_dispatch_t* dispatch = &planned->command->as.dispatch;
+    planned->first_patch = next;
+    planned->patch_count = dispatch->patch_count;
+    planned->fixed_grid = is_fixed_grid(dispatch->grid);
+    for (uint32_t k = 0; k < dispatch->patch_count; ++k)
+      plan->patches[next++] = short_patch(&dispatch->patches[k]);
+  }
+  return ACCRT_OK;
+}
+
 accrt_status_t accrt_cuda_plan_make(const accrt_allocator_t* allocator,
                                     const accrt_driver_list_info_t* info, uint64_t max_pitch_bytes,
                                     cuda_plan_t* out_plan) {
@@ -486,6 +547,8 @@ accrt_status_t accrt_cuda_plan_make(const accrt_allocator_t* allocator,
     plan.commands[i].kind = command_kind(&plan, info, &info->commands[i]);
   }
   status = place_params(&plan);
+  if (status == ACCRT_OK)
+    status = shorten_patches(&plan);
   if (status != ACCRT_OK)
     goto out;
   find_segments(&plan);
@@ -504,6 +567,7 @@ out:
 void accrt_cuda_plan_free(cuda_plan_t* plan) {
   accrt_free_array(plan->allocator, plan->commands, plan->command_count, sizeof *plan->commands);
   accrt_free_array(plan->allocator, plan->segments, plan->command_count, sizeof *plan->segments);
+  accrt_free_array(plan->allocator, plan->patches, plan->patch_count, sizeof *plan->patches);
   accrt_free_array(plan->allocator, plan->first_edge, (size_t)plan->command_count + 1,
                    sizeof *plan->first_edge);
   accrt_free_array(plan->allocator, plan->edges, plan->edge_capacity, sizeof *plan->edges);

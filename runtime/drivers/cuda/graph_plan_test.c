@@ -177,12 +177,22 @@ static void test_lanes(void** state) {
   assert_non_null(commands);
   for (uint32_t i = 0; i < COUNT; ++i)
     commands[i] = dispatch(1, NULL, 0);
-  cuda_plan_t plan = make(commands, 3 * CUDA_PLAN_LANES, 0, 0, NULL);
-  for (uint32_t i = 0; i < 3 * CUDA_PLAN_LANES; ++i) {
-    const uint32_t before = i - CUDA_PLAN_LANES;
-    check_edges(&plan, i, &before, i < CUDA_PLAN_LANES ? 0 : 1);
+  cuda_plan_t plan = make(commands, 3 * CUDA_PLAN_ROOTS, 0, 0, NULL);
+  for (uint32_t i = 0; i < 3 * CUDA_PLAN_ROOTS; ++i) {
+    const uint32_t before = i - CUDA_PLAN_ROOTS;
+    check_edges(&plan, i, &before, i < CUDA_PLAN_ROOTS ? 0 : 1);
   }
   accrt_cuda_plan_free(&plan);
+  for (uint32_t i = 1; i <= 3 * CUDA_PLAN_LANES; ++i)
+    commands[i] = after(commands[i], zero_to_three, 1);
+  plan = make(commands, 1 + 3 * CUDA_PLAN_LANES, 0, 0, NULL);
+  for (uint32_t i = 1; i <= 3 * CUDA_PLAN_LANES; ++i) {
+    const uint32_t before = i <= CUDA_PLAN_LANES ? 0 : i - CUDA_PLAN_LANES;
+    check_edges(&plan, i, &before, 1);
+  }
+  accrt_cuda_plan_free(&plan);
+  for (uint32_t i = 1; i <= 3 * CUDA_PLAN_LANES; ++i)
+    commands[i] = dispatch(1, NULL, 0);
   plan = make(commands, COUNT, 0, 0, NULL);
   for (uint32_t i = 1; i < COUNT; ++i) {
     const uint32_t before = i - 1;
