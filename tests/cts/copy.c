@@ -1,4 +1,6 @@
 /* tests/cts/copy.c - copies and fills between buffers and host memory. */
+#include <unistd.h>
+
 #include "cts.h"
 
 #define AREA 20000
@@ -96,6 +98,103 @@ static void test_large(void** state) {
   free(memory);
   accrt_buffer_release(first);
   accrt_buffer_release(second);
+}
+
+/* Much plain memory, in the order of the stream: what came before is overwritten, what comes after overwrites. */
+static void test_large_in_order(void** state) {
+  cts_t* cts = *state;
+  const uint64_t size_bytes = (UINT64_C(6) << 20) + 5;
+  accrt_buffer_t* buffer = cts_buffer(cts, size_bytes);
+  accrt_semaphore_t* gate = cts_semaphore(cts, 0);
+  unsigned char* memory = calloc(3, size_bytes);
+  assert_non_null(memory);
+  const accrt_place_t at = cts_at(buffer, 0), source = cts_host(memory),
+                      first = cts_host(memory + size_bytes),
+                      second = cts_host(memory + 2 * size_bytes);
+  OK(accrt_stream_wait(cts->stream, gate, 1));
+  OK(accrt_stream_fill(cts->stream, &at, size_bytes, 1, 1));
+  OK(accrt_stream_copy(cts->stream, &source, &at, size_bytes));
+  OK(accrt_stream_copy(cts->stream, &at, &first, size_bytes));
+  OK(accrt_stream_fill(cts->stream, &at, size_bytes, 2, 1));
+  OK(accrt_stream_copy(cts->stream, &at, &second, size_bytes));
+  for (uint64_t i = 0; i < size_bytes; ++i)
+    memory[i] = (unsigned char)(i * 13 + (i >> 11)); /* nothing was read yet */
+  OK(accrt_semaphore_signal(gate, 1));
+  cts_sync(cts->stream);
+  assert_memory_equal(memory + size_bytes, memory, size_bytes);
+  for (uint64_t i = 0; i < size_bytes; ++i)
+    assert_int_equal(memory[2 * size_bytes + i], 2);
+  free(memory);
+  accrt_semaphore_release(gate);
+  accrt_buffer_release(buffer);
+}
+
+/* A file of size_bytes, each byte by its place; its name is gone already. */
+static int make_file(uint64_t size_bytes) {
+  FILE* file = tmpfile();
+  assert_non_null(file);
+  for (uint64_t i = 0; i < size_bytes; ++i)
+    (void)fputc((unsigned char)(i * 5 + (i >> 12)), file);
+  assert_int_equal(fflush(file), 0);
+  const int fd = dup(fileno(file));
+  (void)fclose(file);
+  return fd;
+}
+
+static void test_read_file(void** state) {
+  cts_t* cts = *state;
+  const uint64_t size_bytes = (UINT64_C(5) << 20) + 77;
+  const int fd = make_file(size_bytes);
+  accrt_buffer_t* buffer = cts_buffer(cts, size_bytes);
+  const accrt_place_t at = cts_at(buffer, 3);
+  OK(accrt_stream_fill(cts->stream, &at, 10, 0, 1));
+  OK(accrt_stream_read_file(cts->stream, fd, 1001, &at, size_bytes - 1001, 0));
+  (void)close(fd);
+  unsigned char* read = malloc(size_bytes);
+  assert_non_null(read);
+  cts_download(cts, buffer, 3, read, size_bytes - 1001);
+  for (uint64_t i = 1001; i < size_bytes; ++i)
+    assert_int_equal(read[i - 1001], (unsigned char)(i * 5 + (i >> 12)));
+  free(read);
+  accrt_buffer_release(buffer);
+}
+
+static void test_file_ends_early(void** state) {
+  cts_t* cts = *state;
+  const int fd = make_file(1000);
+  accrt_buffer_t* buffer = cts_buffer(cts, 2000);
+  const accrt_place_t at = cts_at(buffer, 0);
+  accrt_stream_t* stream = cts_stream(cts);
+  OK(accrt_stream_read_file(stream, fd, 500, &at, 501, 0));
+  assert_int_equal(accrt_stream_synchronize(stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK),
+                   ACCRT_ERROR_POISONED);
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  OK(accrt_stream_error(stream, &error));
+  assert_int_equal(error.status, ACCRT_ERROR_IO);
+  OK(accrt_stream_reset(stream));
+  OK(accrt_stream_read_file(stream, fd, 500, &at, 500, 0));
+  cts_sync(stream);
+  (void)close(fd);
+  accrt_stream_release(stream);
+  accrt_buffer_release(buffer);
+}
+
+static void test_not_a_file(void** state) {
+  cts_t* cts = *state;
+  const int fd = make_file(10);
+  accrt_buffer_t* buffer = cts_buffer(cts, 100);
+  const accrt_place_t at = cts_at(buffer, 0);
+  int ends[2];
+  assert_int_equal(pipe(ends), 0);
+  FAILS(IO, accrt_stream_read_file(cts->stream, -1, 0, &at, 1, 0));
+  FAILS(IO, accrt_stream_read_file(cts->stream, ends[0], 0, &at, 1, 0));
+  FAILS(OUT_OF_RANGE, accrt_stream_read_file(cts->stream, fd, 0, &at, 101, 0));
+  FAILS(INVALID_ARGUMENT, accrt_stream_read_file(cts->stream, fd, 0, &at, 1, 4));
+  FAILS(INVALID_ARGUMENT, accrt_stream_read_file(cts->stream, fd, 0, NULL, 1, 0));
+  for (int i = 0; i < 2; ++i)
+    (void)close(ends[i]);
+  (void)close(fd);
+  accrt_buffer_release(buffer);
 }
 
 static uint64_t below(uint64_t* seed, uint64_t limit) {
@@ -473,6 +572,9 @@ const cts_test_t cts_copy_tests[] = {
     CTS_P(test_buffer_to_buffer, 0),
     CTS_P(test_within_one_buffer, 0),
     CTS_P(test_large, 0),
+    CTS_P(test_large_in_order, 0),
+    CTS_P(test_read_file, 0),
+    CTS_P(test_file_ends_early, 0),
     CTS_P(test_strided, 0),
     CTS_P(test_unusual_regions, 0),
     CTS_P(test_zero_extents, 0),
@@ -492,6 +594,7 @@ const cts_test_t cts_copy_tests[] = {
     CTS_N(test_fill_of_odd_size, 0),
     CTS_N(test_fill_pattern_of_three, 0),
     CTS_N(test_copy_from_nowhere, 0),
+    CTS_N(test_not_a_file, 0),
     CTS_N(test_null_arguments, 0),
     CTS_END,
 };

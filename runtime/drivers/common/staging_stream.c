@@ -264,6 +264,11 @@ accrt_status_t accrt_stream_read_file(accrt_stream_t* stream, int32_t fd, uint64
     status = accrt_stream_check(stream, __func__);
   if (status != ACCRT_OK || size_bytes == 0)
     return status;
+  if (stream->foreign) {
+    return ACCRT_FAIL(NOT_READY,
+                      "stream %" PRIu64 " is somebody else's queue: it cannot wait for a file",
+                      stream->id);
+  }
   /* Room for the note, while a lack of memory is still a plain error. */
   if (target->buffer != NULL)
     status = accrt_buffer_note_use(target->buffer, stream, 0);

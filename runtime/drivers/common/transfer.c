@@ -149,11 +149,11 @@ static accrt_status_t move_down(void* user, uint64_t offset_bytes, void* memory,
   return ACCRT_OK;
 }
 
-/* Whether the engine does it: one end is plain host memory, and there is enough of it. */
+/* Whether the engine does it: one end is plain host memory, there is enough of it, and the stream can wait for it. */
 static bool is_staged(const accrt_stream_t* stream, const accrt_place_t* source,
                       const accrt_place_t* target, const accrt_copy_region_t* region) {
-  return region->extent[0] >= ACCRT_STAGING_MIN_BYTES && region->extent[1] == 1 &&
-         region->extent[2] == 1 &&
+  return !stream->foreign && region->extent[0] >= ACCRT_STAGING_MIN_BYTES &&
+         region->extent[1] == 1 && region->extent[2] == 1 &&
          (plain_memory(stream, source) == NULL) != (plain_memory(stream, target) == NULL);
 }
 
