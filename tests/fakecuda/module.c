@@ -499,13 +499,11 @@ EXPORT CUresult cuLibraryUnload(CUlibrary library) {
     return CUDA_ERROR_INVALID_HANDLE;
   for (CUcontext context = fake.contexts; context != NULL; context = context->next)
     engine_drain(context);
-  for (bool is_found = true; is_found;) {
-    is_found = false;
-    for (CUmodule at = modules; at != NULL && !is_found; at = at->next) {
-      is_found = at->library == library;
-      if (is_found)
-        module_free(at);
-    }
+  for (CUmodule at = modules; at != NULL;) {
+    CUmodule next = at->next;
+    if (at->library == library)
+      module_free(at);
+    at = next;
   }
   for (CUlibrary* at = &libraries; *at != NULL; at = &(*at)->next) {
     if (*at == library) {

@@ -1,13 +1,14 @@
 #!/bin/sh
 # Compares what the transcript program prints with what it printed on a real driver.
-# Usage: transcript.sh PROGRAM FOLDER
+# Usage: transcript.sh PROGRAM [FOLDER]: where transcript_kernels.ptx and transcript.expected lie; else beside this script
 set -u
+folder=${2:-$(dirname "$0")}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-"$1" "$2/kernels.ptx" >"$work/got" 2>"$work/errors"
+"$1" "$folder/transcript_kernels.ptx" >"$work/got" 2>"$work/errors"
 status=$?
 if [ $status != 0 ]; then
   cat "$work/errors" "$work/got"
   exit $status
 fi
-diff -u "$2/transcript.expected" "$work/got"
+diff -u "$folder/transcript.expected" "$work/got"

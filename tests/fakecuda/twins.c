@@ -1,4 +1,4 @@
-/* tests/fakecuda/twins.c - the kernels of kernels.cu on the CPU. */
+/* tests/fakecuda/twins.c - the kernels of transcript_kernels.cu on the CPU. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

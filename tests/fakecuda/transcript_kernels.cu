@@ -1,4 +1,4 @@
-// tests/fakecuda/kernels.cu - kernels for the transcript, as PTX in kernels.ptx. Their twins are in twins.c.
+// tests/fakecuda/transcript_kernels.cu - kernels for the transcript, as PTX in transcript_kernels.ptx. Their twins are in twins.c.
 #include <cstdint>
 
 struct tx_block {
