@@ -161,20 +161,74 @@ static accrt_status_t launch_segments(cuda_instance_t* instance, cuda_queue_t* q
   return ACCRT_OK;
 }
 
+/* ---- Command by command ---- */
+
+static accrt_status_t enqueue_plain(cuda_list_t* list, uint32_t index, CUstream stream,
+                                    const accrt_driver_submission_t* submission) {
+  _Alignas(16) unsigned char block[ACCRT_KERNEL_MAX_PARAMS_BYTES];
+  const cuda_planned_t* planned = &list->plan.commands[index];
+  if (planned->operation == NULL)
+    return accrt_cuda_command_enqueue(list->device, stream, planned->command, submission);
+  return accrt_cuda_operation_execute(list->device, planned->operation, stream, submission, block);
+}
+
+/* Without a graph. The stream keeps the order. */
+static accrt_status_t execute_plain(cuda_list_t* list, cuda_queue_t* queue,
+                                    const accrt_driver_submission_t* submission) {
+  for (uint32_t i = 0; i < list->plan.command_count; ++i) {
+    const accrt_status_t status = enqueue_plain(list, i, queue->stream, submission);
+    if (status == ACCRT_OK)
+      continue;
+    if (i == 0 && list->plan.commands[0].operation == NULL)
+      return status;
+    accrt_cuda_queue_fail(queue, submission->number, accrt_error_current());
+    return ACCRT_OK;
+  }
+  return ACCRT_OK;
+}
+
+/* Nodes take no memory of the host that CUDA does not know, commands do: a list that came with such memory once is not worth
+ * another try. */
+static bool becomes_plain(cuda_list_t* list, accrt_status_t status) {
+  if (status != ACCRT_ERROR_INVALID_ARGUMENT)
+    return false;
+  for (uint32_t i = 0; i < list->plan.command_count; ++i) {
+    const uint32_t kind = list->plan.commands[i].kind;
+    if (kind != CUDA_NODE_COPY && kind != CUDA_NODE_FILL)
+      continue;
+    /* Relaxed: who does not see it yet finds out by itself. */
+    atomic_store_explicit(&list->plain, true, memory_order_relaxed);
+    return true;
+  }
+  return false;
+}
+
+static accrt_status_t execute_graphs(cuda_list_t* list, cuda_queue_t* queue,
+                                     const accrt_driver_submission_t* submission) {
+  cuda_instance_t* instance;
+  accrt_status_t status = accrt_cuda_list_acquire(list, queue, submission, &instance);
+  if (status != ACCRT_OK)
+    return status;
+  status = launch_segments(instance, queue, submission);
+  accrt_mutex_unlock(&instance->mutex);
+  return status;
+}
+
 accrt_status_t accrt_cuda_queue_execute(accrt_driver_queue_t* opaque_queue,
                                         accrt_driver_list_t* opaque_list,
                                         const accrt_driver_submission_t* submission) {
   cuda_queue_t* queue = (cuda_queue_t*)opaque_queue;
   cuda_list_t* list = (cuda_list_t*)opaque_list;
   cuda_submit_t submit;
-  cuda_instance_t* instance;
   accrt_status_t status = accrt_cuda_submit_begin(queue, submission, &submit);
   if (status != ACCRT_OK)
     return status;
-  status = accrt_cuda_list_acquire(list, queue, submission, &instance);
-  if (status == ACCRT_OK) {
-    status = launch_segments(instance, queue, submission);
-    accrt_mutex_unlock(&instance->mutex);
+  bool plain = atomic_load_explicit(&list->plain, memory_order_relaxed);
+  if (!plain) {
+    status = execute_graphs(list, queue, submission);
+    plain = becomes_plain(list, status);
   }
+  if (plain)
+    status = execute_plain(list, queue, submission);
   return accrt_cuda_submit_end(queue, submission, &submit, list->name, status);
 }

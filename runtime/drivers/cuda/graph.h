@@ -217,6 +217,7 @@ struct cuda_list {
   cuda_plan_t plan;
   cuda_operation_t* operations;
   uint32_t operation_count;
+  atomic_bool plain;   /* command by command: see becomes_plain */
   accrt_mutex_t mutex; /* guards what follows, except that instances are read without it */
   /* Release when one is set pairs with the acquire of who looks for one. Never cleared before the list goes. */
   _Atomic(cuda_instance_t*) instances[CUDA_LIST_INSTANCES];

@@ -736,6 +736,42 @@ static void test_random(void** state) {
   run_random(7, 100, 3);
 }
 
+/* Nodes take no memory of the host that CUDA does not know; the list is filled all the same. */
+static void test_plain_memory(void** state) {
+  (void)state;
+  static uint32_t words[64];
+  list_t list = {.binding_count = 2, .command_count = 2};
+  for (uint32_t i = 0; i < 2; ++i) {
+    list.commands[i].opcode = ACCRT_DRIVER_COMMAND_FILL;
+    list.commands[i].as.fill =
+        (accrt_driver_fill_t){.target = {i, 0, constant(0), constant(sizeof words)},
+                              .pattern = 7 + i,
+                              .pattern_bytes = 4};
+  }
+  /* The first turn has both in one place. */
+  list.commands[1].predecessors = list.predecessors[1];
+  list.commands[1].predecessor_count = 1;
+  const CUdeviceptr memory = allocate(sizeof words);
+  accrt_driver_queue_t* queue;
+  assert_int_equal(table->queue_create(opened, 0, &queue), ACCRT_OK);
+  assert_int_equal(create_list(&list, false), ACCRT_OK);
+  for (uint64_t turn = 1; turn <= 3; ++turn) {
+    const accrt_driver_binding_t bindings[2] = {
+        {turn == 1 ? memory : (uintptr_t)words, sizeof words}, {memory, sizeof words}};
+    const accrt_driver_submission_t submission = {
+        .struct_size = sizeof submission, .binding_count = 2, .bindings = bindings, .number = turn};
+    memset(words, 0, sizeof words);
+    assert_int_equal(table->queue_execute(queue, list.handle, &submission), ACCRT_OK);
+    assert_int_equal(table->queue_wait(queue, turn, UINT64_MAX, ACCRT_WAIT_BLOCK), ACCRT_OK);
+    assert_int_equal(words[63], turn == 1 ? 0 : 7);
+    copy_and_wait(queue, (CUdeviceptr)(uintptr_t)words, memory, sizeof words);
+    assert_int_equal(words[63], 8);
+  }
+  table->list_destroy(list.handle);
+  table->queue_destroy(queue);
+  release(memory);
+}
+
 /* One of everything, executed with changing inputs; also launches. Returns how many calls failed. */
 static uint32_t run_all(void) {
   static list_t list;
@@ -856,6 +892,7 @@ static void test_failing_calls(void** state) {
 
 int main(int argc, char** argv) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_random),
+                                     cmocka_unit_test(test_plain_memory),
                                      cmocka_unit_test(test_failing_calls)};
   if (!open_device()) {
     printf("skipped: %s\n", accrt_error_current()->message);
