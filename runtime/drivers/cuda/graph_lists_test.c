@@ -19,7 +19,7 @@
 #include "runtime/core/error.h"
 #include "runtime/drivers/cuda/graph.h"
 
-#define KERNELS "tests/fakecuda/transcript.ptx"
+#define KERNELS "tests/fakecuda/transcript_kernels.ptx"
 #define WINDOWS 6u  /* of each worker's memory */
 #define WORDS 1024u /* of each window */
 #define MAX_COMMANDS 40u
