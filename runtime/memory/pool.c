@@ -11,6 +11,7 @@
 #define MAX_SPARE_BUFFERS 64u
 /* A pool grows by as much as it has, so that mappings stay few, and by no more than this at a time. */
 #define MOST_GROW_BYTES (UINT64_C(128) << 20)
+#define MOST_HELD_BYTES (UINT64_C(32) << 20)
 #define SYSTEM_GRANULARITY 4096u
 #define SYSTEM_GROW (UINT64_C(1) << 20)
 #define MAX_HOLDERS 16
@@ -482,6 +483,17 @@ static void adopt(accrt_pool_t* pool, accrt_buffer_t* buffer, accrt_block_t* blo
   link_live(pool, buffer);
 }
 
+/* What streams have freed stays with them as long as it is little: the same sizes are asked for again. */
+static bool holds_much(const accrt_pool_t* pool) {
+  return pool->statistics.retiring_bytes > pool->statistics.used_bytes / 4 + MOST_HELD_BYTES;
+}
+
+static accrt_block_t* take_block(accrt_pool_t* pool, const accrt_buffer_t* buffer,
+                                 uint64_t size_bytes) {
+  return pool->one_mapping ? NULL
+                           : accrt_heap_take(&pool->heap, size_bytes, buffer->alignment_bytes);
+}
+
 /* Takes from what is free by all that is known. `out_waiting`: there is more that streams may have passed meanwhile. */
 static accrt_status_t try_take(accrt_pool_t* pool, accrt_buffer_t* buffer, uint64_t size_bytes,
                                bool* out_taken, bool* out_waiting) {
@@ -489,9 +501,12 @@ static accrt_status_t try_take(accrt_pool_t* pool, accrt_buffer_t* buffer, uint6
   const accrt_status_t status = lock_with_spares(pool, ACCRT_HEAP_SPARES_PER_TAKE);
   if (status != ACCRT_OK)
     return status;
-  accrt_buffer_t* done = collect(pool);
-  accrt_block_t* block =
-      pool->one_mapping ? NULL : accrt_heap_take(&pool->heap, size_bytes, buffer->alignment_bytes);
+  accrt_buffer_t* done = holds_much(pool) ? collect(pool) : NULL;
+  accrt_block_t* block = take_block(pool, buffer, size_bytes);
+  if (block == NULL && done == NULL) {
+    done = collect(pool);
+    block = take_block(pool, buffer, size_bytes);
+  }
   if (block != NULL)
     adopt(pool, buffer, block);
   *out_taken = block != NULL;
