@@ -7,6 +7,7 @@ fake_t fake = {.mutex = PTHREAD_MUTEX_INITIALIZER,
                .done = PTHREAD_COND_INITIALIZER,
                .queued = PTHREAD_COND_INITIALIZER};
 _Thread_local fake_thread_t fake_thread;
+static CUcontext dead_contexts; /* kept, so that their use is seen */
 
 /* ---- The way in ---- */
 
@@ -294,7 +295,8 @@ static void context_destroy(CUcontext context) {
     event_free(context->events);
   memory_forget_context(context);
   context->is_destroyed = true;
-  context->next = NULL;
+  context->next = dead_contexts;
+  dead_contexts = context;
 }
 
 EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {

@@ -42,11 +42,13 @@ struct CUlib_st {
 };
 
 struct CUlinkState_st {
+  CUlinkState next;
   char* ptx;
   size_t size_bytes;
   CUresult result;
 };
 
+static CUlinkState links;
 static CUmodule modules;
 static CUlibrary libraries;
 static void* twin_files[MAX_TWIN_FILES];
@@ -738,7 +740,17 @@ EXPORT CUresult cuLinkCreate(unsigned int numOptions, CUjit_option* options, voi
   if (stateOut == NULL)
     return CUDA_ERROR_INVALID_VALUE;
   *stateOut = fake_allocate(sizeof **stateOut);
+  (*stateOut)->next = links;
+  links = *stateOut;
   return CUDA_SUCCESS;
+}
+
+static bool link_is_live(CUlinkState state) {
+  for (CUlinkState at = links; at != NULL; at = at->next) {
+    if (at == state)
+      return true;
+  }
+  return false;
 }
 
 EXPORT CUresult cuLinkAddData(CUlinkState state, CUjitInputType type, void* data, size_t size,
@@ -749,7 +761,7 @@ EXPORT CUresult cuLinkAddData(CUlinkState state, CUjitInputType type, void* data
   (void)numOptions;
   (void)options;
   (void)optionValues;
-  if (state == NULL || data == NULL || size == 0)
+  if (!link_is_live(state) || data == NULL || size == 0)
     return CUDA_ERROR_INVALID_VALUE;
   if (type != CU_JIT_INPUT_PTX)
     return CUDA_ERROR_NOT_SUPPORTED;
@@ -770,7 +782,7 @@ EXPORT CUresult cuLinkAddData(CUlinkState state, CUjitInputType type, void* data
 
 EXPORT CUresult cuLinkComplete(CUlinkState state, void** cubinOut, size_t* sizeOut) {
   ENTER(NEED_INIT | NEED_CONTEXT);
-  if (state == NULL || cubinOut == NULL || sizeOut == NULL || state->ptx == NULL)
+  if (!link_is_live(state) || cubinOut == NULL || sizeOut == NULL || state->ptx == NULL)
     return CUDA_ERROR_INVALID_VALUE;
   *cubinOut = state->ptx;
   *sizeOut = state->size_bytes;
@@ -779,8 +791,14 @@ EXPORT CUresult cuLinkComplete(CUlinkState state, void** cubinOut, size_t* sizeO
 
 EXPORT CUresult cuLinkDestroy(CUlinkState state) {
   ENTER(NEED_INIT);
-  if (state == NULL)
+  if (!link_is_live(state))
     return CUDA_ERROR_INVALID_VALUE;
+  for (CUlinkState* at = &links; *at != NULL; at = &(*at)->next) {
+    if (*at == state) {
+      *at = state->next;
+      break;
+    }
+  }
   free(state->ptx);
   free(state);
   return CUDA_SUCCESS;

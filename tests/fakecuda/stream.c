@@ -3,6 +3,10 @@
 
 #include <sched.h>
 
+/* Kept, so that their use is seen. */
+static CUstream dead_streams;
+static CUevent dead_events;
+
 /* ---- Streams ---- */
 
 CUstream stream_create(CUcontext context, unsigned flags, int priority) {
@@ -17,7 +21,6 @@ CUstream stream_create(CUcontext context, unsigned flags, int priority) {
   return stream;
 }
 
-/* The handle is never freed, so that its use afterwards is seen. */
 void stream_free(CUstream stream) {
   for (CUstream* at = &stream->context->streams; *at != NULL; at = &(*at)->next) {
     if (*at == stream) {
@@ -29,6 +32,8 @@ void stream_free(CUstream stream) {
   task_release(stream->last);
   stream->last = NULL;
   stream->magic = MAGIC_DEAD;
+  stream->next = dead_streams;
+  dead_streams = stream;
 }
 
 static bool is_special(CUstream handle) {
@@ -243,6 +248,8 @@ void event_free(CUevent event) {
     capture_release(event->capture);
   event->capture = NULL;
   event->magic = MAGIC_DEAD;
+  event->next = dead_events;
+  dead_events = event;
 }
 
 bool event_is_live(CUevent event) {
