@@ -18,7 +18,7 @@
 #include "runtime/core/error.h"
 #include "runtime/drivers/cuda/cuda.h"
 
-#define KERNELS "tests/fakecuda/kernels.ptx"
+#define KERNELS "tests/fakecuda/transcript_kernels.ptx"
 #define IMAGE_CUBIN 2u
 #define IMAGE_PTX 3u
 #define IMAGE_FATBIN 4u
