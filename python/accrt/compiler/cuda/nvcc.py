@@ -118,7 +118,13 @@ def compile_unit(source: CudaSource, arch: str) -> bytes:
             Path(directory, "unit.cu").write_text(text)
             command = [*compiler.command, *flags, f"-I{CUDA_DIRECTORY}", "unit.cu", "-o", "unit.out"]
             _run(command, f"compiling a kernel for {arch}", directory)
-            return Path(directory, "unit.out").read_bytes()
+            made = Path(directory, "unit.out").read_bytes()
+            if b"_INTERNAL_" in made:
+                raise ImageError(
+                    f"a kernel for {arch} has static variables or functions, whose names nvcc draws by chance: shared memory belongs "
+                    "in the kernel itself, functions are to be inlined"
+                )
+            return made
 
     return _cached(key, make)
 

@@ -115,8 +115,7 @@ DEVICE acc_t reduce_line(const x_t* x, int lane, index_t count, index_t step) {
 }
 
 // LANES threads side by side for each result.
-DEVICE void reduce_rows(const x_t* x, out_t* out, const places_t& p) {
-  __shared__ acc_t parts[THREADS];
+DEVICE void reduce_rows(const x_t* x, out_t* out, const places_t& p, acc_t* parts) {
   const int lane = threadIdx.x % LANES;
   const index_t at = (index_t)blockIdx.x * (THREADS / LANES) + threadIdx.x / LANES, count = p.k0 * p.k1 * p.k2;
   const bool wide = p.x_r1 == 1 && is_aligned<x_t, WIDE>(x) && p.r1 % WIDE == 0 && p.x_r0 % WIDE == 0 && p.x_k0 % WIDE == 0 &&
@@ -145,8 +144,7 @@ DEVICE void reduce_rows(const x_t* x, out_t* out, const places_t& p) {
 
 // Results lie side by side: COLUMNS threads have N of them each, the others share the lines. A block has at least 32 results.
 template <int N, int COLUMNS>
-DEVICE void reduce_columns(const x_t* x, out_t* out, const places_t& p) {
-  __shared__ acc_t parts[N][THREADS];
+DEVICE void reduce_columns(const x_t* x, out_t* out, const places_t& p, acc_t (*parts)[THREADS]) {
   const int lanes = THREADS / COLUMNS, lane = threadIdx.x / COLUMNS;
   const index_t at = ((index_t)blockIdx.x * COLUMNS + threadIdx.x % COLUMNS) * N, count = p.k0 * p.k1 * p.k2;
   if ((index_t)blockIdx.x * COLUMNS * N >= count)
@@ -212,13 +210,15 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   x += left > 0 ? first * x_r1 : 0;
   out += blockIdx.y * out_piece;
 #if ACROSS
+  __shared__ acc_t parts[WIDE][THREADS];
   const bool wide = is_aligned<x_t, WIDE>(x) && k2 % WIDE == 0 && x_k0 % WIDE == 0 && x_k1 % WIDE == 0 && x_r0 % WIDE == 0 &&
                     x_r1 % WIDE == 0;
   if (wide)
-    reduce_columns<WIDE, (32 / WIDE < 8 ? 8 : 32 / WIDE)>(x, out, p);
+    reduce_columns<WIDE, (32 / WIDE < 8 ? 8 : 32 / WIDE)>(x, out, p, parts);
   else
-    reduce_columns<1, 32>(x, out, p);
+    reduce_columns<1, 32>(x, out, p, parts);
 #else
-  reduce_rows(x, out, p);
+  __shared__ acc_t parts[THREADS];
+  reduce_rows(x, out, p, parts);
 #endif
 }

@@ -3,10 +3,13 @@ gather, rotary embedding, and products of any types and strides."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from ... import bundle_writer as bw
+from .. import expr as sizes
 from .. import ops, select
 from ..ir import Op, TensorType
 from ..kernels import elementwise as host_elementwise
@@ -249,22 +252,42 @@ def _rope(op: Op, operands: select.Specs, results: select.Specs) -> select.Lower
 # ---- Products --------------------------------------------------------------------------------------------------------
 
 _PRODUCT_NAMES = (
-    "m n k a_row a_column b_row b_column c_row batch0 batch1 batch2 a0 a1 a2 b0 b1 b2 c0 c1 c2 activation".split()
+    "m n k a_row a_column b_row b_column c_row residual_row batch0 batch1 batch2 a0 a1 a2 b0 b1 b2 c0 c1 c2".split()
 )  # fmt: skip
+_FEW_NAMES = "m n k lda ldb ldc ld_residual".split()
+#: Rows up to which a product is bound by reading its weight.
+FEW_ROWS = 16
+_BUFFERS = [reads("a"), reads("b"), reads("bias", optional=True), reads("residual", optional=True), writes("c")]
 
 
-@functools.lru_cache(maxsize=None)
-def product_kernel(a: str, b: str, c: str, bias: str) -> KernelDef:
+def _product_grid(batches: Sequence[str]) -> Any:
     def grid(v: Mapping[str, Any]) -> Grid:
-        batch = v["batch0"] * v["batch1"] * v["batch2"]
-        columns, rows = ex.ceildiv(v["n"], 32), ex.ceildiv(v["m"], 32)
+        columns, rows, batch = ex.ceildiv(v["n"], 64), ex.ceildiv(v["m"], 64), ex.product(v[name] for name in batches)
         # y and z of a grid end at 65535: the kernel walks what is beyond.
         return (ex.maximum(columns, 1), ex.minimum(ex.maximum(rows, 1), 65535), ex.minimum(ex.maximum(batch, 1), 65535))
 
-    params = [reads("a"), reads("b"), reads("bias", optional=True), reads("residual", optional=True), writes("c")]
-    params += [symbol(n) for n in _PRODUCT_NAMES] + [scalar("scale", "f64")]
-    tags = {"A_TAG": a, "B_TAG": b, "C_TAG": c, "BIAS_TAG": bias}
-    return make_kernel(f"product_{a}_{b}_{c}_{bias}", "matmul", "product.cu", params, grid, **tags)
+    return grid
+
+
+def _product_tags(a: str, b: str, c: str, bias: str, activation: str) -> Dict[str, str]:
+    return {"A_TAG": a, "B_TAG": b, "C_TAG": c, "BIAS_TAG": bias, "ACTIVATION": str(ACTIVATIONS[activation])}
+
+
+@functools.lru_cache(maxsize=None)
+def product_kernel(a: str, b: str, c: str, bias: str, activation: str) -> KernelDef:
+    params = _BUFFERS + [symbol(n) for n in _PRODUCT_NAMES] + [scalar("scale", "f64")]
+    grid, tags = _product_grid(("batch0", "batch1", "batch2")), _product_tags(a, b, c, bias, activation)
+    return make_kernel(f"product_{a}_{b}_{c}_{bias}_{activation}", "matmul", "product.cu", params, grid, LIKE_OPERATOR="0", **tags)
+
+
+@functools.lru_cache(maxsize=None)
+def few_rows_kernel(a: str, b: str, c: str, bias: str, activation: str) -> KernelDef:
+    def grid(v: Mapping[str, Any]) -> Grid:
+        return (ex.maximum(ex.ceildiv(v["n"], 8), 1), ex.minimum(ex.maximum(ex.ceildiv(v["m"], 4), 1), 65535), 1)
+
+    params = _BUFFERS + [symbol(n) for n in _FEW_NAMES]
+    tags = _product_tags(a, b, c, bias, activation)
+    return make_kernel(f"few_rows_{a}_{b}_{c}_{bias}_{activation}", "matmul", "few_rows.cu", params, grid, **tags)
 
 
 def lower_product(
@@ -277,24 +300,23 @@ def lower_product(
     scale: float = 1.0,
 ) -> Launch:
     """out = activation(scale * (a @ b) + bias) + residual: [..., m, k] @ [..., k, n] of any strides; leading axes broadcast, and up to
-    three remain after joining. out has a contiguous last axis, the residual its strides. Operands: a, b, bias, residual, out."""
-    require_contiguous_last(out, "out")
-    if residual is not None and not all(ex.equal(x, y) for x, y in zip(residual.strides, out.strides)):
-        raise ValueError(f"product: strides {residual.strides} of the residual and {out.strides} of the result differ")
-    if bias is not None:
-        require_contiguous_last(bias, "bias")
+    three remain after joining. out has a contiguous last axis; residuals are for products without leading axes. Operands: a, b,
+    bias, residual, out."""
+    for spec, what in ((out, "out"), (bias, "bias"), (residual, "residual")):
+        if spec is not None:
+            require_contiguous_last(spec, what)
     lead = out.shape[:-2]
     walked = [
         host_elementwise.broadcast_strides(TensorSpec(s.dtype, s.shape[:-2], s.strides[:-2]), lead) for s in (a, b, out)
     ]  # fmt: skip
     shape, strides = host_elementwise.collapse(lead, walked)
-    if len(shape) > 3:
-        raise ValueError(f"product: batch axes {lead} do not join into three")
+    if len(shape) > 3 or (residual is not None and lead):
+        raise ValueError(f"product: batch axes {lead} do not join into three, or there is a residual beside them")
     pad = 3 - len(shape)
     values: Dict[str, Any] = {
         "m": out.shape[-2], "n": out.shape[-1], "k": a.shape[-1], "a_row": a.strides[-2], "a_column": a.strides[-1],
-        "b_row": b.strides[-2], "b_column": b.strides[-1], "c_row": out.strides[-2], "activation": ACTIVATIONS[activation],
-        "scale": scale,
+        "b_row": b.strides[-2], "b_column": b.strides[-1], "c_row": out.strides[-2],
+        "residual_row": residual.strides[-2] if residual is not None else 0, "scale": scale,
     }  # fmt: skip
     values.update({f"batch{i}": size for i, size in enumerate([1] * pad + shape)})
     for name, steps in zip("abc", strides):
@@ -302,7 +324,16 @@ def lower_product(
     buffers: Dict[str, Any] = {"a": "a", "b": "b", "c": "out"}
     buffers.update({"bias": "bias"} if bias is not None else {})
     buffers.update({"residual": "residual"} if residual is not None else {})
-    return launch(product_kernel(a.dtype, b.dtype, out.dtype, bias.dtype if bias is not None else out.dtype), buffers, values)
+    dtypes = (a.dtype, b.dtype, out.dtype, bias.dtype if bias is not None else out.dtype)
+    made = launch(product_kernel(*dtypes, activation), buffers, values)
+    if lead or scale != 1.0 or not set(dtypes) <= {"f32", "f16", "bf16"} or not ex.equal(a.strides[-1], 1) or not ex.equal(b.strides[-2], 1):
+        return made
+    values = dict(values, lda=a.strides[-2], ldb=b.strides[-1], ldc=out.strides[-2], ld_residual=values["residual_row"])
+    few = launch(few_rows_kernel(*dtypes, activation), buffers, values)
+    rows = out.shape[-2]
+    if ex.is_static(rows):
+        return few if rows <= FEW_ROWS else made
+    return dataclasses.replace(made, alternatives=((sizes.simplify(bw.less_equal(rows, FEW_ROWS)), few),))
 
 
 @select.rule("aten.matmul", "cuda")
