@@ -358,6 +358,30 @@ static void missing_pack(void** state) {
   close_fixture(f);
 }
 
+/* Of what a program is made of: nothing is lost, and no variant is taken for missing because memory was. */
+static void programs_without_memory(void** state) {
+  OPERATORS(f);
+  accrt_program_t* program = NULL;
+  accrt_bundle_t* bundles[2] = {f->bundle, open_bundle(f->instance, "targets")};
+  for (int i = 0; i < 2; ++i) {
+    const bool is_host_code =
+        i == 1; /* which this instance does not allow: an error, but a clean one */
+    accrt_status_t status = ACCRT_ERROR_OUT_OF_MEMORY;
+    for (long n = 1; status == ACCRT_ERROR_OUT_OF_MEMORY; ++n) {
+      const long long live = atomic_load(&f->watch.live);
+      atomic_store(&f->watch.fail_at, atomic_load(&f->watch.count) + n);
+      status = accrt_program_create(f->device, bundles[i], NULL, &program);
+      atomic_store(&f->watch.fail_at, 0);
+      accrt_program_release(program);
+      assert_int_equal(atomic_load(&f->watch.live), live);
+      assert_true(n < 1000);
+    }
+    assert_int_equal(status, is_host_code ? ACCRT_ERROR_PERMISSION_DENIED : ACCRT_OK);
+  }
+  accrt_bundle_release(bundles[1]);
+  close_operators(f);
+}
+
 static void failing_allocations(void** state) {
   (void)state;
   if (!have_bundles())
@@ -393,6 +417,7 @@ int main(void) {
       cmocka_unit_test(passed_over_with_the_reason),
       cmocka_unit_test(missing_pack),
       cmocka_unit_test(failing_allocations),
+      cmocka_unit_test(programs_without_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
