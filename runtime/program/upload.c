@@ -60,9 +60,9 @@ static bool add_component(layout_t* layout, const component_at_t* at) {
   return true;
 }
 
-/* Lays out what this device uses and does not have. Addresses are offsets into the buffer still. */
+/* Lays out what is wanted, by component, and is not there. Addresses are offsets into the buffer still. */
 static accrt_status_t make_layout(const accrt_program_t* program, const accrt_weights_t* weights,
-                                  layout_t* layout) {
+                                  const uint8_t* wanted, layout_t* layout) {
   const uint32_t count = weights->count;
   void* memory;
   accrt_status_t status =
@@ -79,7 +79,7 @@ static accrt_status_t make_layout(const accrt_program_t* program, const accrt_we
   uint32_t constant = 0;
   component_at_t at = {NULL, NULL, 0};
   while (next_component(program->tables, &constant, &at)) {
-    if (weights->components[at.index].ready || !accrt_program_uses_component(program, at.index))
+    if (weights->components[at.index].ready || !wanted[at.index])
       continue;
     if (!add_component(layout, &at))
       return ACCRT_FAIL(OVERFLOW, "the weights do not fit 64 bits");
@@ -170,12 +170,11 @@ static void share_out(accrt_weights_t* weights, const layout_t* layout,
   }
 }
 
-accrt_status_t accrt_weights_upload_all(accrt_program_t* program, accrt_weights_t* weights) {
-  if ((accrt_device_facts(program->device)->flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) != 0)
-    return ACCRT_OK;
+static accrt_status_t upload(accrt_program_t* program, accrt_weights_t* weights,
+                             const uint8_t* wanted) {
   layout_t layout = {NULL, 0, NULL, 0};
   accrt_buffer_t* buffer = NULL;
-  accrt_status_t status = make_layout(program, weights, &layout);
+  accrt_status_t status = make_layout(program, weights, wanted, &layout);
   if (status != ACCRT_OK || layout.extent_count == 0)
     goto out;
   status = allocate(program, layout.size_bytes, &buffer);
@@ -191,4 +190,63 @@ out:
   accrt_buffer_unref(buffer);
   free_layout(program, weights->count, &layout);
   return status;
+}
+
+static bool has_own_memory(const accrt_program_t* program) {
+  return (accrt_device_facts(program->device)->flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) == 0;
+}
+
+accrt_status_t accrt_weights_upload_all(accrt_program_t* program, accrt_weights_t* weights) {
+  return has_own_memory(program) ? upload(program, weights, program->reach.components) : ACCRT_OK;
+}
+
+/* ---- What only prepare functions read ---- */
+
+/* Marks what a prepare function of this device reads: through its inputs, and through slots. */
+static void mark_sources(const accrt_program_t* program, uint32_t function, uint8_t* sources) {
+  const accrt_bundle_tables_t* tables = program->tables;
+  const accx_function_t* record = &tables->functions[function];
+  const accx_argument_t* arguments = accrt_function_arguments(program, function);
+  for (uint32_t i = 0; i < record->input_count; ++i) {
+    if (arguments[i].constant == ACCX_NONE)
+      continue;
+    const accx_constant_t* constant = &tables->constants[arguments[i].constant];
+    memset(sources + constant->component_first, 1, constant->component_count);
+  }
+  for (uint32_t i = 0; i < record->slot_count; ++i) {
+    const accx_slot_t* slot = &tables->slots[record->slot_first + i];
+    if (slot->kind == ACCX_SLOT_CONSTANT)
+      sources[tables->constants[slot->index].component_first + slot->component] = 1;
+  }
+}
+
+accrt_status_t accrt_weights_upload_sources(accrt_program_t* program, accrt_weights_t* weights) {
+  if (!has_own_memory(program))
+    return ACCRT_OK;
+  void* memory;
+  accrt_status_t status = accrt_alloc_array(program->allocator, weights->count, 1, &memory);
+  if (status != ACCRT_OK)
+    return status;
+  uint8_t* sources = memory;
+  for (uint32_t i = 0; i < program->tables->function_count; ++i) {
+    if ((program->reach.functions[i] & ACCRT_REACH_PREPARE) != 0)
+      mark_sources(program, i, sources);
+  }
+  for (uint32_t i = 0; i < weights->count; ++i)
+    sources[i] = sources[i] && !accrt_program_uses_component(program, i);
+  status = upload(program, weights, sources);
+  accrt_free_array(program->allocator, memory, weights->count, 1);
+  return status;
+}
+
+void accrt_weights_drop_sources(const accrt_program_t* program, accrt_weights_t* weights) {
+  uint32_t constant = 0;
+  component_at_t at = {NULL, NULL, 0};
+  while (has_own_memory(program) && next_component(program->tables, &constant, &at)) {
+    accrt_weight_component_t* component = &weights->components[at.index];
+    if (accrt_program_uses_component(program, at.index))
+      continue;
+    accrt_buffer_unref(component->buffer);
+    memset(component, 0, sizeof *component);
+  }
 }

@@ -9,4 +9,9 @@
  * buffer: its memory goes with the last of them. Blocks. */
 accrt_status_t accrt_weights_upload_all(accrt_program_t* program, accrt_weights_t* weights);
 
+/* The same for what only prepare functions read, in a buffer of its own: for the time that they run. */
+accrt_status_t accrt_weights_upload_sources(accrt_program_t* program, accrt_weights_t* weights);
+/* Gives that back. */
+void accrt_weights_drop_sources(const accrt_program_t* program, accrt_weights_t* weights);
+
 #endif /* ACCRT_RUNTIME_PROGRAM_UPLOAD_H_ */

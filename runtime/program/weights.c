@@ -7,7 +7,6 @@
 #include "runtime/core/near_name.h"
 #include "runtime/core/struct.h"
 #include "runtime/program/internal.h"
-#include "runtime/program/upload.h"
 
 /* ---- Sets ---- */
 
@@ -156,7 +155,7 @@ accrt_status_t accrt_weights_place(accrt_program_t* program, accrt_weights_t* we
 }
 
 accrt_status_t accrt_weights_place_all(accrt_program_t* program, accrt_weights_t* weights) {
-  accrt_status_t status = accrt_weights_upload_all(program, weights);
+  accrt_status_t status = ACCRT_OK;
   for (uint32_t i = 0; i < weights->count && status == ACCRT_OK; ++i) {
     if (accrt_program_uses_component(program, i))
       status = accrt_weights_place(program, weights, i);
