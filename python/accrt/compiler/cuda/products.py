@@ -20,7 +20,7 @@ from .norms import TYPES, entry_kernel
 from .tensor_ops import rows_of
 
 OPERANDS = ("f16", "bf16")
-_PACK = OperatorSource("accrt.cublaslt", "matmul")
+OPERATOR = OperatorSource("accrt.cublaslt", "matmul")
 _NAMES = "m n k lda ldb ldc ld_residual batch0 batch1 a0 a1 b0 b1 c0 c1 form".split()
 _STAGES, _STAGE_K = 3, 64
 #: Rows up to which the kernel for few rows is taken: it needs no library, and is as fast while the weights come from the cache.
@@ -58,7 +58,7 @@ class Form:
         return (TYPES[self.a], TYPES[self.c], TYPES[self.bias or self.c], self.activation.upper())
 
 
-def _params() -> List[Any]:
+def parameters() -> List[Any]:
     buffers = [reads("a"), reads("b"), reads("bias", optional=True), reads("residual", optional=True), writes("c")]
     return buffers + [symbol(n) for n in _NAMES] + [scalar("scale", "f32")]
 
@@ -77,8 +77,8 @@ def tile_kernel(form: Form, size: int, operator: bool = False) -> KernelDef:
     name = f"gemm_{form.text()}_{'nk' if form.b_is_nk else 'kn'}_{size}{'_lt' if operator else ''}"
     arguments = (*form.arguments(), size, size, int(form.b_is_nk))
     return entry_kernel(
-        name, "matmul", "gemm.cuh", "ACCRT_CUDA_GEMM", arguments, _params(), _grid(size, size), 128,
-        local_memory_bytes=_STAGES * _STAGE_K * 2 * 2 * size, operator=_PACK if operator else None,
+        name, "matmul", "gemm.cuh", "ACCRT_CUDA_GEMM", arguments, parameters(), _grid(size, size), 128,
+        local_memory_bytes=_STAGES * _STAGE_K * 2 * 2 * size, operator=OPERATOR if operator else None,
     )  # fmt: skip
 
 
@@ -87,10 +87,10 @@ def few_kernel(form: Form, row_tiles: int, column_tiles: int, operator: bool = F
     name = f"gemm_few_{form.text()}_{row_tiles}x{column_tiles}{'_lt' if operator else ''}"
     arguments = (*form.arguments(), row_tiles, column_tiles)
     grid = _grid(16 * row_tiles, 8 * column_tiles)
-    return entry_kernel(name, "matmul", "gemm.cuh", "ACCRT_CUDA_GEMM_SKINNY", arguments, _params(), grid, 256, operator=_PACK if operator else None)
+    return entry_kernel(name, "matmul", "gemm.cuh", "ACCRT_CUDA_GEMM_SKINNY", arguments, parameters(), grid, 256, operator=OPERATOR if operator else None)
 
 
-def _layout_of_b(b: TensorSpec) -> Tuple[bool, Any]:
+def layout_of_b(b: TensorSpec) -> Tuple[bool, Any]:
     """Whether b [..., k, n] lies as [n, k], and the step of its rows."""
     k, n = b.shape[-2:]
     if ex.equal(b.strides[-2], 1) or (ex.is_static(k) and k == 1 and not ex.equal(b.strides[-1], 1)):
@@ -100,7 +100,7 @@ def _layout_of_b(b: TensorSpec) -> Tuple[bool, Any]:
     raise ValueError(f"product: b has strides {b.strides}, one of its last two must be 1")
 
 
-def _batch(a: TensorSpec, b: TensorSpec, out: TensorSpec) -> Dict[str, Any]:
+def batch_of(a: TensorSpec, b: TensorSpec, out: TensorSpec) -> Dict[str, Any]:
     """At most two batch axes, after joining those that all operands walk as one."""
     lead = out.shape[:-2]
     walked = [host_elementwise.broadcast_strides(TensorSpec(s.dtype, s.shape[:-2], s.strides[:-2]), lead) for s in (a, b, out)]
@@ -134,9 +134,9 @@ def lower_product(
     for spec, what in ((a, "a"), (out, "out"), (bias, "bias"), (residual, "residual")):
         if spec is not None:
             require_contiguous_last(spec, what)
-    b_is_nk, ldb = _layout_of_b(b)
+    b_is_nk, ldb = layout_of_b(b)
     form = Form(a.dtype, out.dtype, bias.dtype if bias is not None else "", activation, b_is_nk, residual is not None)
-    batch = _batch(a, b, out)
+    batch = batch_of(a, b, out)
     if residual is not None and residual.rank != 2:
         raise ValueError(f"product: a residual of rank {residual.rank}")
     m, n = out.shape[-2:]
@@ -152,7 +152,7 @@ def lower_product(
     return _resolved(options)
 
 
-def _at_most(a: Any, b: int) -> Any:
+def at_most(a: Any, b: int) -> Any:
     """1, 0 or a condition."""
     return int(a <= b) if ex.is_static(a) else expr.simplify(bw.less_equal(a, b))
 
@@ -163,12 +163,12 @@ def _options(form: Form, m: Any, n: Any, k: Any, alone: bool) -> List[Tuple[Any,
     library = form.is_for_operator()
     if alone and form.b_is_nk:
         small = ex.is_static(n * k) and n * k <= FEW_WEIGHTS
-        options.append((_at_most(m, FEW_ROWS if small else 16), few_kernel(form, 1, 1 if small else 2, library and not small)))
+        options.append((at_most(m, FEW_ROWS if small else 16), few_kernel(form, 1, 1 if small else 2, library and not small)))
     if alone:
-        options.append((_at_most(m * n, SMALL_TILE_RESULTS), tile_kernel(form, 64, library)))
+        options.append((at_most(m * n, SMALL_TILE_RESULTS), tile_kernel(form, 64, library)))
         options.append((1, tile_kernel(form, 128, library)))
     else:
-        options.append((_at_most(m * n, 128 * 128), tile_kernel(form, 64)))
+        options.append((at_most(m * n, 128 * 128), tile_kernel(form, 64)))
         options.append((1, tile_kernel(form, 128)))
     return options
 
@@ -213,7 +213,7 @@ def _product_in_two(op: Op, operands: select.Specs, results: select.Specs) -> se
     small = _product(op, operands, results)
     plain = lower_product(flat_x, weight, flat_out, bias)
     m, n = flat_out.shape
-    is_small = _at_most(m * n, SMALL_TILE_RESULTS)
+    is_small = at_most(m * n, SMALL_TILE_RESULTS)
     if ex.is_static(is_small) and is_small:
         return small
     made = select.named(plain, a=("in", 0), b=("in", 1), out=select.OUT, **({"bias": ("in", 2)} if bias is not None else {}))

@@ -260,7 +260,7 @@ FEW_ROWS = 16
 _BUFFERS = [reads("a"), reads("b"), reads("bias", optional=True), reads("residual", optional=True), writes("c")]
 
 
-def _product_grid(batches: Sequence[str]) -> Any:
+def product_grid(batches: Sequence[str]) -> Any:
     def grid(v: Mapping[str, Any]) -> Grid:
         columns, rows, batch = ex.ceildiv(v["n"], 64), ex.ceildiv(v["m"], 64), ex.product(v[name] for name in batches)
         # y and z of a grid end at 65535: the kernel walks what is beyond.
@@ -276,7 +276,7 @@ def _product_tags(a: str, b: str, c: str, bias: str, activation: str) -> Dict[st
 @functools.lru_cache(maxsize=None)
 def product_kernel(a: str, b: str, c: str, bias: str, activation: str) -> KernelDef:
     params = _BUFFERS + [symbol(n) for n in _PRODUCT_NAMES] + [scalar("scale", "f64")]
-    grid, tags = _product_grid(("batch0", "batch1", "batch2")), _product_tags(a, b, c, bias, activation)
+    grid, tags = product_grid(("batch0", "batch1", "batch2")), _product_tags(a, b, c, bias, activation)
     return make_kernel(f"product_{a}_{b}_{c}_{bias}_{activation}", "matmul", "product.cu", params, grid, LIKE_OPERATOR="0", **tags)
 
 
