@@ -72,6 +72,15 @@ static accrt_status_t check_shape(const int64_t* shape, int64_t rank) {
 
 /* ---- Import ---- */
 
+/* Managed memory is every CUDA device's own. */
+static bool is_own_memory(const accrt_device_info_t* facts, const accrt_dl_tensor_t* tensor) {
+  if (tensor->device_type == ACCRT_DL_CUDA_MANAGED)
+    return facts->dlpack_device_type == ACCRT_DL_CUDA;
+  return facts->dlpack_device_type != 0 &&
+         (int64_t)facts->dlpack_device_type == tensor->device_type &&
+         facts->dlpack_device_id == tensor->device_id;
+}
+
 static accrt_status_t check_producer(accrt_device_t* device, const accrt_dl_managed_t* managed) {
   if (managed->major != ACCRT_DL_MAJOR) {
     return ACCRT_FAIL(VERSION_MISMATCH,
@@ -80,6 +89,8 @@ static accrt_status_t check_producer(accrt_device_t* device, const accrt_dl_mana
   }
   const int32_t type = managed->tensor.device_type;
   if (type == ACCRT_DL_CPU || type == ACCRT_DL_CUDA_HOST || type == ACCRT_DL_ROCM_HOST)
+    return ACCRT_OK;
+  if (is_own_memory(accrt_device_facts(device), &managed->tensor))
     return ACCRT_OK;
   return ACCRT_FAIL(UNSUPPORTED,
                     "the tensor is on DLPack device (%" PRId32 ", %" PRId32
@@ -179,12 +190,22 @@ static accrt_status_t place_exported(accrt_buffer_t* buffer, accrt_dl_tensor_t* 
   const accrt_status_t status = accrt_buffer_info(buffer, &info);
   if (status != ACCRT_OK)
     return status;
-  if (info.host_pointer == NULL && info.size_bytes != 0) {
-    return ACCRT_FAIL(UNSUPPORTED, "DLPack has no name for memory of %s that the host cannot reach",
-                      accrt_device_facts(accrt_buffer_device(buffer))->name);
+  const accrt_device_info_t* facts = accrt_device_facts(accrt_buffer_device(buffer));
+  const bool is_named = facts->dlpack_device_type != 0 && facts->dlpack_device_type != ACCRT_DL_CPU;
+  if (info.host_pointer != NULL || (info.size_bytes == 0 && !is_named)) {
+    tensor->device_type = ACCRT_DL_CPU;
+    tensor->data = info.host_pointer;
+    return ACCRT_OK;
   }
-  tensor->device_type = ACCRT_DL_CPU;
-  tensor->data = info.host_pointer;
+  if (!is_named) {
+    return ACCRT_FAIL(UNSUPPORTED, "DLPack has no name for memory of %s that the host cannot reach",
+                      facts->name);
+  }
+  uint64_t address, size_bytes;
+  accrt_buffer_range(buffer, &address, &size_bytes);
+  tensor->device_type = (int32_t)facts->dlpack_device_type;
+  tensor->device_id = facts->dlpack_device_id;
+  tensor->data = (void*)(uintptr_t)address;
   return ACCRT_OK;
 }
 

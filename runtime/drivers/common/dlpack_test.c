@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "runtime/core/dlpack.h"
+#include "runtime/drivers/common/objects.h"
 
 #define FOREVER ACCRT_TIMEOUT_INFINITE
 
@@ -216,6 +217,37 @@ static void test_round_trip_of_types(void** state) {
   accrt_buffer_release(buffer);
 }
 
+/* A device whose memory DLPack names. */
+static void test_memory_of_the_device(void** state) {
+  (void)state;
+  producer_t producer;
+  make_producer(&producer);
+  accrt_tensor_t tensor;
+  int64_t shape[ACCRT_MAX_RANK], strides[ACCRT_MAX_RANK];
+  uint32_t read_only;
+  world.device->info.dlpack_device_type = ACCRT_DL_CUDA;
+  world.device->info.dlpack_device_id = 3;
+  const int32_t taken[][2] = {{ACCRT_DL_CUDA, 3}, {ACCRT_DL_CUDA_MANAGED, 0}, {ACCRT_DL_CPU, 0}};
+  for (size_t i = 0; i < sizeof taken / sizeof taken[0]; ++i) {
+    producer.managed.tensor.device_type = taken[i][0];
+    producer.managed.tensor.device_id = taken[i][1];
+    assert_int_equal(import(&producer, &tensor, shape, strides, &read_only), ACCRT_OK);
+    accrt_buffer_release(tensor.buffer);
+  }
+  assert_int_equal(atomic_load(&producer.deleted), 3);
+  const int32_t refused[][2] = {{ACCRT_DL_CUDA, 2}, {7, 3}, {0, 3}};
+  for (size_t i = 0; i < sizeof refused / sizeof refused[0]; ++i) {
+    producer.managed.tensor.device_type = refused[i][0];
+    producer.managed.tensor.device_id = refused[i][1];
+    assert_int_equal(import(&producer, &tensor, shape, strides, &read_only),
+                     ACCRT_ERROR_UNSUPPORTED);
+  }
+  world.device->info.dlpack_device_type = 0;
+  producer.managed.tensor.device_type = 0;
+  assert_int_equal(import(&producer, &tensor, shape, strides, &read_only), ACCRT_ERROR_UNSUPPORTED);
+  assert_int_equal(atomic_load(&producer.deleted), 3);
+}
+
 static void test_export_refuses(void** state) {
   (void)state;
   accrt_pool_t* pool;
@@ -254,6 +286,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_import_refuses, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_deleter_waits_for_the_last_use, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_round_trip_of_types, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_memory_of_the_device, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_export_refuses, set_up, tear_down),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
