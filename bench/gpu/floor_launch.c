@@ -3,6 +3,7 @@
  * checked. It uses nothing of the library. */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #include "floor.h"
 
@@ -307,15 +308,8 @@ static void differences(CUstream stream, const char* kernel) {
 
 /* ---- Threads on streams of their own ---- */
 
-/* One launch by graph at a time in the process. */
-static atomic_int graph_lock;
-
-static void lock_spin(void) {
-  while (atomic_exchange_explicit(&graph_lock, 1, memory_order_acquire) != 0) {
-    while (atomic_load_explicit(&graph_lock, memory_order_relaxed) != 0)
-      __builtin_ia32_pause();
-  }
-}
+/* Launches that are being made in the process: all, and those by graph. */
+static atomic_int active, active_graphs;
 
 static void patch_one(launcher_t* self, int i) {
   packed_t block;
@@ -332,37 +326,30 @@ static void kernel_one(launcher_t* self, int i) {
   CHECK(p_cuLaunchKernel(self->function, 1, 1, 1, ELEMENTS, 1, 1, 0, self->stream, params, NULL));
 }
 
-static void run_patch_locked(void* opaque, int count) {
-  launcher_t* self = opaque;
-  for (int i = 0; i < count; ++i) {
-    patch_one(self, i);
-    lock_spin();
-    CHECK(p_cuGraphLaunch(self->execs[0], self->stream));
-    atomic_store_explicit(&graph_lock, 0, memory_order_release);
-  }
-}
+/* By graph while not more than so many others launch, or launch by graph; else by cuLaunchKernel. */
+typedef struct sharing {
+  int max_active, max_graphs;
+} sharing_t;
+static sharing_t sharing;
 
-static void run_patch_locked_all(void* opaque, int count) {
+static void run_shared(void* opaque, int count) {
   launcher_t* self = opaque;
   for (int i = 0; i < count; ++i) {
-    lock_spin();
-    patch_one(self, i);
-    CHECK(p_cuGraphLaunch(self->execs[0], self->stream));
-    atomic_store_explicit(&graph_lock, 0, memory_order_release);
-  }
-}
-
-/* By graph when nobody else launches one, else by cuLaunchKernel. */
-static void run_patch_or_kernel(void* opaque, int count) {
-  launcher_t* self = opaque;
-  for (int i = 0; i < count; ++i) {
-    if (atomic_exchange_explicit(&graph_lock, 1, memory_order_acquire) != 0) {
-      kernel_one(self, i);
-      continue;
+    bool graph = atomic_fetch_add_explicit(&active, 1, memory_order_relaxed) < sharing.max_active;
+    if (graph) {
+      graph =
+          atomic_fetch_add_explicit(&active_graphs, 1, memory_order_relaxed) < sharing.max_graphs;
+      if (!graph)
+        atomic_fetch_sub_explicit(&active_graphs, 1, memory_order_relaxed);
     }
-    patch_one(self, i);
-    CHECK(p_cuGraphLaunch(self->execs[0], self->stream));
-    atomic_store_explicit(&graph_lock, 0, memory_order_release);
+    if (graph) {
+      patch_one(self, i);
+      CHECK(p_cuGraphLaunch(self->execs[0], self->stream));
+      atomic_fetch_sub_explicit(&active_graphs, 1, memory_order_relaxed);
+    } else {
+      kernel_one(self, i);
+    }
+    atomic_fetch_sub_explicit(&active, 1, memory_order_relaxed);
   }
 }
 
@@ -412,36 +399,38 @@ static void threads(void) {
   for (int t = 0; t < THREADS_MAX; ++t) {
     CUstream stream;
     CHECK(p_cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    launcher_init(&jobs[t].launcher, stream, axpb, 8, VARY, 0);
+    launcher_init(&jobs[t].launcher, stream, axpb, 1, VARY, 0);
   }
   printf("## threads on their own streams: us per launch and thread, sustained, median of 9\n");
-  void (*runs[])(void*,
-                 int) = {run_kernel,           run_patch,          run_patch, run_patch_locked,
-                         run_patch_locked_all, run_patch_or_kernel};
-  const char* names[] = {"cuLaunchKernel",
-                         "graph of 1, patched",
-                         "  8 in turn",
-                         "  launch under a spin lock",
-                         "  all under a spin lock",
-                         "  or cuLaunchKernel when another is at it"};
-  for (int threads_log = 0; threads_log < 4; ++threads_log) {
-    const int thread_count = 1 << threads_log;
-    double times[6][9];
+  static const struct {
+    const char* name;
+    void (*run)(void*, int);
+    sharing_t sharing;
+  } ways[] = {{"cuLaunchKernel", run_kernel, {0, 0}},
+              {"graph of 1, patched", run_patch, {0, 0}},
+              {"graph while nobody launches", run_shared, {1, 99}},
+              {"graph while at most 1 other launches", run_shared, {2, 99}},
+              {"graph while at most 2 others launch", run_shared, {3, 99}},
+              {"graph while nobody launches by graph", run_shared, {99, 1}},
+              {"graph while 1 other launches by graph", run_shared, {99, 2}},
+              {"graph while 2 others launch by graph", run_shared, {99, 3}}};
+  enum { WAYS = sizeof ways / sizeof ways[0] };
+  static const int thread_counts[] = {1, 2, 3, 4, 6, 8};
+  for (int k = 0; k < 6; ++k) {
+    const int thread_count = thread_counts[k];
+    double times[WAYS][9];
     for (int r = 0; r < 9; ++r) {
-      for (int v = 0; v < 6; ++v) {
-        for (int t = 0; t < thread_count; ++t)
-          jobs[t].launcher.exec_count = v == 2 ? 8 : 1;
-        times[v][r] = threads_once(jobs, thread_count, runs[v], 3000);
+      for (int v = 0; v < WAYS; ++v) {
+        sharing = ways[v].sharing;
+        times[v][r] = threads_once(jobs, thread_count, ways[v].run, 2000);
       }
     }
-    for (int v = 0; v < 6; ++v) {
+    for (int v = 0; v < WAYS; ++v) {
       const double m = floor_median(times[v], 9);
-      printf("%d threads %-44s %8.3f [%.3f %.3f]  %.0f launches/ms\n", thread_count, names[v], m,
-             times[v][2], times[v][6], thread_count * 1000.0 / m);
+      printf("%d threads %-40s %8.3f [%.3f %.3f]  %.0f launches/ms\n", thread_count, ways[v].name,
+             m, times[v][2], times[v][6], thread_count * 1000.0 / m);
     }
   }
-  for (int t = 0; t < 4; ++t)
-    jobs[t].launcher.exec_count = 1;
   for (int t = 0; t < 4; ++t)
     launcher_verify(&jobs[t].launcher, run_patch, "thread's launcher");
   fflush(stdout);

@@ -204,6 +204,7 @@ static void wait_for_stream(accrt_driver_queue_t* queue) {
 /* ---- Operators: tx_mix twice ---- */
 
 static atomic_uint operator_states;
+static atomic_bool operator_fails;
 
 static int32_t operator_prepare(const accrt_kernel_environment_t* environment,
                                 const accrt_operator_call_t* call, void** out_state) {
@@ -225,6 +226,10 @@ static int32_t operator_execute(const accrt_kernel_environment_t* environment,
   (void)environment;
   mix_params_t params;
   memcpy(&params, call->params, sizeof params);
+  if (atomic_load_explicit(&operator_fails, memory_order_relaxed)) {
+    snprintf(call->message, call->message_capacity_bytes, "no luck today");
+    return 77;
+  }
   *(uint32_t*)state += 1; /* one thread at a time: the thread sanitizer looks */
   for (uint32_t i = 0; i < 2; ++i) {
     const uint32_t grid[3] = {1, 1, 1};
@@ -772,6 +777,46 @@ static void test_plain_memory(void** state) {
   release(memory);
 }
 
+/* A captured operator fails before anything is enqueued. Another one fails the queue, since the list has begun. */
+static void test_failing_operators(void** state) {
+  (void)state;
+  random_source_t random = seeded(3);
+  const CUdeviceptr memory = allocate(WORDS * 4);
+  const accrt_driver_binding_t binding = {memory, WORDS * 4};
+  accrt_driver_submission_t submission = {
+      .struct_size = sizeof submission, .binding_count = 1, .bindings = &binding};
+  for (uint32_t which = 0; which < 2; ++which) {
+    list_t list = {.binding_count = 1, .command_count = 2};
+    accrt_driver_queue_t* queue;
+    make_add(&random, &list, 0);
+    make_operator(&random, &list, 1, which);
+    list.predecessors[1][0] = 0;
+    list.commands[1].predecessors = list.predecessors[1];
+    list.commands[1].predecessor_count = 1;
+    assert_int_equal(create_list(&list, false), ACCRT_OK);
+    assert_int_equal(table->queue_create(opened, 0, &queue), ACCRT_OK);
+    atomic_store_explicit(&operator_fails, true, memory_order_relaxed);
+    submission.number = 1;
+    const accrt_status_t executed = table->queue_execute(queue, list.handle, &submission);
+    atomic_store_explicit(&operator_fails, false, memory_order_relaxed);
+    assert_int_equal(executed, which == 0 ? ACCRT_ERROR_KERNEL : ACCRT_OK);
+    const accrt_status_t waited =
+        which == 0 ? executed : table->queue_wait(queue, 1, UINT64_MAX, ACCRT_WAIT_BLOCK);
+    assert_int_equal(waited, ACCRT_ERROR_KERNEL);
+    assert_int_equal(accrt_error_current()->driver_code, 77);
+    assert_non_null(strstr(accrt_error_current()->message, "no luck today"));
+    assert_non_null(strstr(accrt_error_current()->message, operator_definitions[which].name));
+    wait_for_stream(queue);
+    assert_int_equal(table->queue_reset(queue), ACCRT_OK);
+    submission.number = 2;
+    assert_int_equal(table->queue_execute(queue, list.handle, &submission), ACCRT_OK);
+    assert_int_equal(table->queue_wait(queue, 2, UINT64_MAX, ACCRT_WAIT_BLOCK), ACCRT_OK);
+    table->list_destroy(list.handle);
+    table->queue_destroy(queue);
+  }
+  release(memory);
+}
+
 /* One of everything, executed with changing inputs; also launches. Returns how many calls failed. */
 static uint32_t run_all(void) {
   static list_t list;
@@ -891,9 +936,9 @@ static void test_failing_calls(void** state) {
 }
 
 int main(int argc, char** argv) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_random),
-                                     cmocka_unit_test(test_plain_memory),
-                                     cmocka_unit_test(test_failing_calls)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_random), cmocka_unit_test(test_plain_memory),
+      cmocka_unit_test(test_failing_operators), cmocka_unit_test(test_failing_calls)};
   if (!open_device()) {
     printf("skipped: %s\n", accrt_error_current()->message);
     return 0;

@@ -168,13 +168,14 @@ accrt_status_t accrt_cuda_instance_update(cuda_instance_t* instance,
     return accrt_cuda_instance_build(instance, submission);
   instance->stamp += 1;
   for (uint32_t i = 0; i < count && result == CUDA_SUCCESS && status == ACCRT_OK; ++i) {
-    if (instance->inputs[i] != input_of(submission, i))
-      result = patch_dependents(instance, i, submission, &status);
+    const uint64_t value = input_of(submission, i);
+    if (instance->inputs[i] == value)
+      continue;
+    instance->inputs[i] = value;
+    result = patch_dependents(instance, i, submission, &status);
   }
-  if (status == ACCRT_OK && result == CUDA_SUCCESS) {
-    accrt_cuda_inputs_copy(instance->inputs, submission);
+  if (status == ACCRT_OK && result == CUDA_SUCCESS)
     return ACCRT_OK;
-  }
   /* Half patched. An operator's own failure would only come again. A patch that CUDA refuses may still be built. */
   if (status == ACCRT_OK && !accrt_cuda_is_fatal(result))
     return accrt_cuda_instance_build(instance, submission);
