@@ -46,6 +46,10 @@ static const char* start_hint(CUresult result) {
     return "the user-mode driver does not fit the kernel module";
   case CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE:
     return "forward compatibility is not offered on this device";
+  case CUDA_ERROR_SYSTEM_NOT_READY:
+    return "the system is not ready; on machines with NVSwitch the fabric manager must run";
+  case CUDA_ERROR_UNKNOWN:
+    return "CUDA does not start; the kernel module may be missing, or of another version";
   default:
     return "CUDA does not start";
   }

@@ -238,6 +238,8 @@ static void test_start_failures(void** state) {
   check_start("init=34", ACCRT_ERROR_NOT_FOUND, "stub");
   check_start("init=803", ACCRT_ERROR_VERSION_MISMATCH, "kernel module");
   check_start("init=804", ACCRT_ERROR_VERSION_MISMATCH, "forward compatibility");
+  check_start("init=802", ACCRT_ERROR_INVALID_STATE, "fabric manager");
+  check_start("init=999", ACCRT_ERROR_DRIVER, "kernel module");
   check_start("fail=cuDeviceGetCount:1=2", ACCRT_ERROR_OUT_OF_DEVICE_MEMORY, "counted");
 }
 

@@ -79,6 +79,7 @@ accrt_status_t accrt_cuda_status(CUresult result) {
   case CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD:
   case CUDA_ERROR_CAPTURED_EVENT:
   case CUDA_ERROR_NOT_INITIALIZED:
+  case CUDA_ERROR_SYSTEM_NOT_READY:
   case CUDA_ERROR_INVALID_CONTEXT: /* also: an IPC handle in the process that made it */
     return ACCRT_ERROR_INVALID_STATE;
   default:
@@ -116,14 +117,16 @@ accrt_status_t accrt_cuda_refuse(const accrt_driver_environment_t* environment,
 }
 
 static accrt_status_t record(const accrt_driver_environment_t* environment, const cuda_api_t* api,
-                             CUresult result, const char* call, const char* what) {
+                             CUresult result, accrt_status_t status, const char* call,
+                             const char* what) {
   char message[512];
   snprintf(message, sizeof message, "%s: %s (%s)", what, result_text(api, result),
            accrt_cuda_result_name(api, result));
-  return environment->fail(environment, accrt_cuda_status(result), (int32_t)result,
+  return environment->fail(environment, status, (int32_t)result,
                            accrt_cuda_result_name(api, result), call, message);
 }
 
+/* There is no device yet that could be lost. */
 accrt_status_t accrt_cuda_fail_at(const accrt_driver_environment_t* environment,
                                   const cuda_api_t* api, CUresult result, const char* call,
                                   const char* format, ...) {
@@ -132,7 +135,9 @@ accrt_status_t accrt_cuda_fail_at(const accrt_driver_environment_t* environment,
   va_start(arguments, format);
   vsnprintf(what, sizeof what, format, arguments);
   va_end(arguments);
-  return record(environment, api, result, call, what);
+  const accrt_status_t status =
+      accrt_cuda_is_fatal(result) ? ACCRT_ERROR_DRIVER : accrt_cuda_status(result);
+  return record(environment, api, result, status, call, what);
 }
 
 accrt_status_t accrt_cuda_fail(cuda_device_t* device, CUresult result, const char* call,
@@ -144,7 +149,7 @@ accrt_status_t accrt_cuda_fail(cuda_device_t* device, CUresult result, const cha
   va_end(arguments);
   if (accrt_cuda_is_fatal(result))
     accrt_cuda_device_lose(device, result, call, what);
-  return record(device->environment, device->api, result, call, what);
+  return record(device->environment, device->api, result, accrt_cuda_status(result), call, what);
 }
 
 void accrt_cuda_device_lose(cuda_device_t* device, CUresult result, const char* operation,
