@@ -85,8 +85,10 @@ class Instance(Handle):
 
 def _cache_folder() -> str:
     """Where compiled PTX is kept; "" when there is no home."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return os.path.join(base, "accrt", "ptx") if os.path.isabs(base) else ""
+    for base in (os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~/.cache")):
+        if os.path.isabs(base):
+            return os.path.join(base, "accrt", "ptx")
+    return ""
 
 
 def _option_text(value: object) -> str:

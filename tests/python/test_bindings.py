@@ -409,3 +409,16 @@ def test_closed_objects_say_so(program):
     session.close()
     with pytest.raises(ValueError, match="closed"):
         session.reset()
+
+
+def test_compiled_ptx_has_a_folder(monkeypatch):
+    from accrt.instance import _cache_folder
+
+    monkeypatch.setenv("HOME", "/home/someone")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    assert _cache_folder() == "/caches/accrt/ptx"
+    for unusable in ("", "relative"):
+        monkeypatch.setenv("XDG_CACHE_HOME", unusable)
+        assert _cache_folder() == "/home/someone/.cache/accrt/ptx"
+    # The key is passed over where there is no CUDA driver, and may be given all the same.
+    assert accrt.Instance(options={"host.threads": 1}).device().info.driver == "host"
