@@ -522,13 +522,6 @@ accrt_status_t accrt_cuda_event_synchronize(accrt_driver_event_t* event, uint64_
                                             uint32_t policy);
 accrt_status_t accrt_cuda_event_elapsed(accrt_driver_event_t* start, accrt_driver_event_t* end,
                                         int64_t* out_elapsed_ns);
-/* list.c: lists whose commands are enqueued one by one */
-accrt_status_t accrt_cuda_plain_list_create(accrt_driver_device_t* device,
-                                            const accrt_driver_list_info_t* info,
-                                            accrt_driver_list_t** out_list);
-void accrt_cuda_plain_list_destroy(accrt_driver_list_t* list);
-accrt_status_t accrt_cuda_plain_execute(accrt_driver_queue_t* queue, accrt_driver_list_t* list,
-                                        const accrt_driver_submission_t* submission);
 /* graph.c: lists, with their host operators */
 accrt_status_t accrt_cuda_list_create(accrt_driver_device_t* device,
                                       const accrt_driver_list_info_t* info,

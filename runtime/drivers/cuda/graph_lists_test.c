@@ -777,6 +777,48 @@ static void test_plain_memory(void** state) {
   release(memory);
 }
 
+static void enqueue_add(accrt_driver_queue_t* queue, const accrt_driver_kernel_t* kernel,
+                        CUdeviceptr target, uint64_t number) {
+  const add_params_t params = {target, 1, 1};
+  const accrt_driver_command_t command = {
+      .opcode = ACCRT_DRIVER_COMMAND_DISPATCH,
+      .as.dispatch = {.kernel = kernel,
+                      .grid = {constant(1), constant(1), constant(1)},
+                      .params = &params,
+                      .params_size_bytes = sizeof params}};
+  const accrt_driver_submission_t submission = {.struct_size = sizeof submission, .number = number};
+  assert_int_equal(table->queue_enqueue(queue, &command, &submission), ACCRT_OK);
+}
+
+/* A queue keeps what it prepared of kernels whose module has gone, and takes no new kernel for an old one. */
+static void test_unloaded_modules(void** state) {
+  (void)state;
+  accrt_driver_image_t image = {.kind = IMAGE_PTX, .name = KERNELS};
+  accrt_driver_queue_t* queue;
+  uint32_t words[2] = {0, 0};
+  uint64_t number = 0;
+  image.data = read_kernels(&image.size_bytes);
+  const CUdeviceptr memory = allocate(sizeof words);
+  assert_int_equal(table->queue_create(opened, 0, &queue), ACCRT_OK);
+  copy_and_wait(queue, memory, (CUdeviceptr)(uintptr_t)words, sizeof words);
+  for (uint32_t turn = 0; turn < 20; ++turn) {
+    accrt_driver_module_t* again;
+    accrt_driver_kernel_t kernel = add_kernel;
+    assert_int_equal(table->module_load(opened, &image, &again), ACCRT_OK);
+    assert_int_equal(table->module_find(again, "tx_add", kernel.definition, &kernel.module_kernel),
+                     ACCRT_OK);
+    for (uint32_t i = 0; i < 10; ++i)
+      enqueue_add(queue, &kernel, memory + turn % 2 * 4, ++number);
+    assert_int_equal(table->queue_wait(queue, number, UINT64_MAX, ACCRT_WAIT_BLOCK), ACCRT_OK);
+    table->module_unload(again);
+  }
+  copy_and_wait(queue, (CUdeviceptr)(uintptr_t)words, memory, sizeof words);
+  assert_int_equal(words[0], 100);
+  assert_int_equal(words[1], 100);
+  table->queue_destroy(queue);
+  release(memory);
+}
+
 /* A captured operator fails before anything is enqueued. Another one fails the queue, since the list has begun. */
 static void test_failing_operators(void** state) {
   (void)state;
@@ -938,7 +980,8 @@ static void test_failing_calls(void** state) {
 int main(int argc, char** argv) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_random), cmocka_unit_test(test_plain_memory),
-      cmocka_unit_test(test_failing_operators), cmocka_unit_test(test_failing_calls)};
+      cmocka_unit_test(test_failing_operators), cmocka_unit_test(test_unloaded_modules),
+      cmocka_unit_test(test_failing_calls)};
   if (!open_device()) {
     printf("skipped: %s\n", accrt_error_current()->message);
     return 0;
