@@ -102,8 +102,21 @@ static accrt_status_t choose_variants(accrt_program_t* program, uint32_t index) 
   return kernel->variant_count != 0 ? ACCRT_OK : fail_no_variant(program, index);
 }
 
-/* Loads the variants in their order and keeps those that can be used. What comes after one that needs nothing of the arguments
- * is never chosen: its code is not loaded. */
+/* The variant asks nothing of the arguments: no predicates, and if it is an operator no tensors, whose shapes may change from call to
+ * call. */
+static bool always_fits(const accrt_program_t* program, const accrt_program_kernel_t* kernel,
+                        const accrt_program_variant_t* variant) {
+  if (program->tables->variants[variant->index].predicate_count != 0)
+    return false;
+  for (uint32_t i = 0; variant->operation != NULL && i < kernel->declared.param_count; ++i) {
+    if (kernel->params[i].kind == ACCRT_KERNEL_PARAM_TENSOR)
+      return false;
+  }
+  return true;
+}
+
+/* Loads the variants in their order and keeps those that can be used. What comes after one that always fits is never chosen: its code
+ * is not loaded. */
 static accrt_status_t load_variants(accrt_program_t* program, uint32_t index) {
   accrt_program_kernel_t* kernel = &program->kernels[index];
   const uint32_t candidates = kernel->variant_count;
@@ -123,7 +136,7 @@ static accrt_status_t load_variants(accrt_program_t* program, uint32_t index) {
     if (refusal[0] != '\0')
       continue;
     ++kernel->variant_count;
-    if (program->tables->variants[variant].predicate_count == 0)
+    if (always_fits(program, kernel, place))
       break;
   }
   return kernel->variant_count != 0 ? ACCRT_OK : fail_no_variant(program, index);
@@ -190,9 +203,10 @@ void accrt_program_kernels_destroy(accrt_program_t* program) {
 
 static uint32_t default_variant(const accrt_program_t* program, uint32_t kernel) {
   const accrt_program_kernel_t* chosen = &program->kernels[kernel];
-  const accrt_program_variant_t* last = &chosen->variants[chosen->variant_count - 1];
-  if (program->tables->variants[last->index].predicate_count == 0)
-    return last->index;
+  for (uint32_t i = 0; i < chosen->variant_count; ++i) {
+    if (program->tables->variants[chosen->variants[i].index].predicate_count == 0)
+      return chosen->variants[i].index;
+  }
   return chosen->variants[0].index;
 }
 
@@ -218,7 +232,10 @@ static void explain(const accrt_program_t* program, uint32_t kernel, uint32_t ch
     } else if (index == chosen) {
       accrt_text_add(text, "chosen");
     } else if (is_candidate(&program->kernels[kernel], index)) {
-      accrt_text_add(text, "where its argument predicates hold");
+      accrt_text_add(text, "%s",
+                     program->tables->variants[index].predicate_count != 0
+                         ? "where its argument predicates hold"
+                         : "where shapes change from call to call");
     } else {
       accrt_text_add(text, "another is preferred");
     }

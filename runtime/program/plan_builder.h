@@ -151,18 +151,16 @@ accrt_status_t accrt_plan_append(accrt_plan_builder_t* builder,
 typedef struct accrt_plan_operand {
   accrt_plan_range_t range;  /* BUFFER, TENSOR, WORKSPACE */
   accrt_graph_value_t value; /* SYMBOL, SCALAR */
+  bool shape_moves;          /* TENSOR: a size or stride is patched at each call */
 } accrt_plan_operand_t;
-/* The first variant whose predicates are proved; ACCRT_ERROR_NO_VARIANT says for each why not. */
+/* The first variant whose predicates are proved; ACCRT_ERROR_NO_VARIANT says for each why not. Operators are prepared for shapes that
+ * stay: where one moves, they do not fit. */
 accrt_status_t accrt_plan_choose_variant(const accrt_plan_builder_t* builder, uint32_t kernel,
                                          const accrt_plan_operand_t* operands,
                                          const accrt_program_variant_t** out_variant);
 
 /* ---- plan_operator.c ---- */
 
-/* What an operator is prepared for must stay: ACCRT_ERROR_UNSUPPORTED for a tensor whose shape is patched. */
-accrt_status_t accrt_plan_check_operator(const accrt_plan_builder_t* builder,
-                                         const accrt_frame_t* frame,
-                                         const accx_dispatch_t* dispatch);
 /* Appends an operator (when only measuring: asks for its workspace), with builder->predecessors and whoever had the workspace. */
 accrt_status_t accrt_plan_append_operator(accrt_plan_builder_t* builder,
                                           accrt_driver_invoke_t* invoke, const char* name,

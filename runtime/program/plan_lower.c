@@ -158,6 +158,15 @@ static accrt_status_t fail_absent(const accrt_kernel_param_t* param, const char*
                     slot);
 }
 
+static bool shape_moves(const accrt_frame_t* frame, const accx_view_t* view) {
+  for (uint32_t i = 0; i < view->rank; ++i) {
+    if (!accrt_graph_is_constant(frame->values[view->shape[i]]) ||
+        !accrt_graph_is_constant(frame->values[view->strides[i]]))
+      return true;
+  }
+  return false;
+}
+
 static accrt_status_t resolve_operand(lowering_t* lowering, uint32_t index) {
   accrt_plan_builder_t* builder = lowering->builder;
   const accx_operand_t* operand = &accx_dispatch_operands(lowering->record)[index];
@@ -184,6 +193,7 @@ static accrt_status_t resolve_operand(lowering_t* lowering, uint32_t index) {
   }
   if (operand->kind != ACCX_OPERAND_TENSOR)
     return ACCRT_OK;
+  out->shape_moves = shape_moves(lowering->frame, &builder->tables->views[operand->view]);
   return check_view(lowering, &builder->tables->views[operand->view], &out->range, param->name);
 }
 
@@ -292,9 +302,7 @@ static accrt_status_t lower_params(lowering_t* lowering) {
 /* A grid means nothing to an operator. */
 static accrt_status_t lower_operator(lowering_t* lowering, const char* name, uint32_t* out_index) {
   accrt_plan_builder_t* builder = lowering->builder;
-  accrt_status_t status = accrt_plan_check_operator(builder, lowering->frame, lowering->record);
-  if (status == ACCRT_OK)
-    status = lower_params(lowering);
+  const accrt_status_t status = lower_params(lowering);
   if (status != ACCRT_OK)
     return status;
   accrt_driver_invoke_t invoke;

@@ -1,42 +1,12 @@
-/* runtime/program/plan_operator.c - a dispatch whose variant is a host operator: what it may not leave open, and its workspace.
+/* runtime/program/plan_operator.c - a dispatch whose variant is a host operator: its workspace, and its place in the order.
  *
- * Operators are prepared for shapes that stay, so a tensor whose shape is patched at each call is refused here. All operators of a
- * plan share one workspace behind the bundle's own part of the arena, as large as the largest needs; those that use it follow
- * one another. Its place is known only when the whole plan is: until then its offset counts from 0.
+ * All operators of a plan share one workspace behind the bundle's own part of the arena, as large as the largest needs; those that
+ * use it follow one another. Its place is known only when the whole plan is: until then its offset counts from 0.
  */
 #include <string.h>
 
 #include "runtime/drivers/common/operator.h"
 #include "runtime/program/plan_builder.h"
-
-static accrt_status_t check_stays(const accrt_plan_builder_t* builder, const accrt_frame_t* frame,
-                                  const accrt_kernel_param_t* param, const accx_view_t* view) {
-  for (uint32_t i = 0; i < view->rank; ++i) {
-    const accrt_graph_value_t shape = frame->values[view->shape[i]];
-    const accrt_graph_value_t stride = frame->values[view->strides[i]];
-    if (accrt_graph_is_constant(shape) && accrt_graph_is_constant(stride))
-      continue;
-    return ACCRT_FAIL(UNSUPPORTED,
-                      "parameter '%s': dimension %" PRIu32
-                      " depends on a bucket or runtime symbol, and an operator is prepared for "
-                      "shapes that stay",
-                      param->name, i);
-  }
-  return builder->graph.status;
-}
-
-accrt_status_t accrt_plan_check_operator(const accrt_plan_builder_t* builder,
-                                         const accrt_frame_t* frame,
-                                         const accx_dispatch_t* dispatch) {
-  const accrt_kernel_param_t* params = builder->program->kernels[dispatch->kernel].declared.params;
-  const accx_operand_t* operands = accx_dispatch_operands(dispatch);
-  accrt_status_t status = ACCRT_OK;
-  for (uint32_t i = 0; i < dispatch->operand_count && status == ACCRT_OK; ++i) {
-    if (operands[i].kind == ACCX_OPERAND_TENSOR)
-      status = check_stays(builder, frame, &params[i], &builder->tables->views[operands[i].view]);
-  }
-  return status;
-}
 
 /* The arena, whose binding the plan gets if it has none yet. */
 static accrt_status_t arena_range(accrt_plan_builder_t* builder, uint64_t size_bytes,

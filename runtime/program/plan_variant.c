@@ -76,6 +76,26 @@ static void describe_failure(const accrt_plan_builder_t* builder, uint32_t kerne
   }
 }
 
+/* The first tensor whose shape an operator could not be prepared for, or NONE. */
+static uint32_t moving_tensor(const accrt_program_kernel_t* kernel,
+                              const accrt_plan_operand_t* operands) {
+  for (uint32_t i = 0; i < kernel->declared.param_count; ++i) {
+    if (operands[i].shape_moves)
+      return i;
+  }
+  return ACCX_NONE;
+}
+
+/* The candidate that has this variant's code, or NULL. */
+static const accrt_program_variant_t* candidate_of(const accrt_program_kernel_t* kernel,
+                                                   uint32_t variant) {
+  for (uint32_t i = 0; i < kernel->variant_count; ++i) {
+    if (kernel->variants[i].index == variant)
+      return &kernel->variants[i];
+  }
+  return NULL;
+}
+
 static accrt_status_t fail_no_variant(const accrt_plan_builder_t* builder, uint32_t kernel,
                                       const accrt_plan_operand_t* operands) {
   const accx_kernel_t* record = &builder->tables->kernels[kernel];
@@ -92,8 +112,19 @@ static accrt_status_t fail_no_variant(const accrt_plan_builder_t* builder, uint3
       continue;
     }
     const accx_predicate_t* predicate = failing_predicate(builder, variant, operands);
-    if (predicate != NULL)
+    if (predicate != NULL) {
       describe_failure(builder, kernel, predicate, &operands[predicate->parameter], &text);
+      continue;
+    }
+    const accrt_program_kernel_t* candidates = &builder->program->kernels[kernel];
+    const accrt_program_variant_t* candidate = candidate_of(candidates, record->variant_first + i);
+    const uint32_t moving = moving_tensor(candidates, operands);
+    if (candidate != NULL && candidate->operation != NULL && moving != ACCX_NONE) {
+      accrt_text_add(&text,
+                     "it is an operator, and the shape of '%s' changes from call to call with a "
+                     "bucket or runtime symbol",
+                     candidates->declared.params[moving].name);
+    }
   }
   return ACCRT_FAIL(NO_VARIANT, "no variant of kernel '%s' fits its arguments: %s",
                     accrt_program_string(builder->program, record->name), bytes);
@@ -105,7 +136,9 @@ accrt_status_t accrt_plan_choose_variant(const accrt_plan_builder_t* builder, ui
   const accrt_program_kernel_t* candidates = &builder->program->kernels[kernel];
   for (uint32_t i = 0; i < candidates->variant_count; ++i) {
     const accx_variant_t* variant = &builder->tables->variants[candidates->variants[i].index];
-    if (failing_predicate(builder, variant, operands) != NULL)
+    const bool is_operator = candidates->variants[i].operation != NULL;
+    if (failing_predicate(builder, variant, operands) != NULL ||
+        (is_operator && moving_tensor(candidates, operands) != ACCX_NONE))
       continue;
     *out_variant = &candidates->variants[i];
     return ACCRT_OK;

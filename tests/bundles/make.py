@@ -503,6 +503,12 @@ def operators_bundle():
     f = bundle.function("bucket", doc="a shape that changes from call to call")
     x, y = f.input("x", "f32", [rows]), f.result("y", "f32", [rows])
     f.body.dispatch(scale, {"x": x.read().tensor("f32", (rows,)), "y": y.write().tensor("f32", (rows,)), **common})
+    either = bundle.kernel("scale_either", list(scale.parameters))
+    either.variant(pack, arch_kind="portable", entry="scale").variant(pack, arch_kind="portable", entry="scale_kernel")
+    for name, size in (("bucket_or", rows), ("n_or", n)):
+        f = bundle.function(name, doc="the operator, or a kernel where the shape changes from call to call")
+        x, y = f.input("x", "f32", [size]), f.result("y", "f32", [size])
+        f.body.dispatch(either, {"x": x.read().tensor("f32", (size,)), "y": y.write().tensor("f32", (size,)), **common})
     for name, where in (("fail", 0), ("fail_prepare", 1), ("fail_query", 2)):
         f = bundle.function(name)
         f.scalar("times", times)
