@@ -451,6 +451,11 @@ static void test_import_host_memory(void** state) {
   assert_int_equal(f->table->memory_import(f->device, pages, 4096, &outer), ACCRT_OK);
   f->table->memory_unimport(f->device, &outer);
   assert_int_equal(api->cuMemHostUnregister(pages), CUDA_SUCCESS);
+  /* A part of it: the rest could not be reached. */
+  assert_int_equal(api->cuMemHostRegister(pages, 4096, 0), CUDA_SUCCESS);
+  assert_error(f->table->memory_import(f->device, pages, MIB, &outer), ACCRT_ERROR_UNSUPPORTED,
+               "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED");
+  assert_int_equal(api->cuMemHostUnregister(pages), CUDA_SUCCESS);
   assert_int_equal(api->cuCtxSetCurrent(NULL), CUDA_SUCCESS);
   f->table->memory_free(f->device, &target);
   free(pages);

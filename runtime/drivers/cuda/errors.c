@@ -59,6 +59,7 @@ accrt_status_t accrt_cuda_status(CUresult result) {
   case CUDA_ERROR_NOT_SUPPORTED:
   case CUDA_ERROR_PEER_ACCESS_UNSUPPORTED:
   case CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES:
+  case CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED: /* a part of it, by somebody else */
   case CUDA_ERROR_JIT_COMPILER_NOT_FOUND:
     return ACCRT_ERROR_UNSUPPORTED;
   case CUDA_ERROR_NOT_PERMITTED:

@@ -95,7 +95,13 @@ static CUresult add_import(cuda_device_t* device, void* pointer, uint64_t size_b
     *out_import = fresh;
   }
   accrt_mutex_unlock(&driver->imports_mutex);
-  return result == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED ? CUDA_SUCCESS : result;
+  /* All of it, or the device could not reach the rest. */
+  if (result == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED &&
+      accrt_cuda_is_known(device, (uint64_t)(uintptr_t)pointer) &&
+      accrt_cuda_is_known(device, (uint64_t)(uintptr_t)pointer + size_bytes - 1)) {
+    return CUDA_SUCCESS;
+  }
+  return result;
 }
 
 /* What CUDA knows of an address. */
