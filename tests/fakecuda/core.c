@@ -307,9 +307,8 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
     return CUDA_ERROR_INVALID_DEVICE;
   if (fake.settings.is_exclusive)
     return CUDA_ERROR_DEVICE_UNAVAILABLE;
-  const CUresult lost = fake.primaries[dev] != NULL ? fake.primaries[dev]->lost : fake.lost[dev];
-  if (lost != CUDA_SUCCESS)
-    return lost;
+  if (fake.primaries[dev] == NULL && fake.lost[dev] != CUDA_SUCCESS)
+    return fake.lost[dev];
   if (fake.primaries[dev] == NULL)
     fake.primaries[dev] = context_create(dev, fake.primary_flags[dev], true);
   ++fake.primaries[dev]->retain_count;
@@ -432,7 +431,9 @@ EXPORT CUresult cuCtxPopCurrent(CUcontext* pctx) {
 }
 
 EXPORT CUresult cuCtxGetDevice(CUdevice* device) {
-  ENTER(NEED_INIT | NEED_CONTEXT);
+  ENTER(NEED_INIT);
+  if (guard.context == NULL)
+    return CUDA_ERROR_INVALID_CONTEXT;
   if (device == NULL)
     return CUDA_ERROR_INVALID_VALUE;
   *device = guard.context->device;

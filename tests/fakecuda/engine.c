@@ -150,6 +150,9 @@ static CUresult copy_row(CUcontext context, uint64_t target, uint64_t source,
 
 static CUresult run_copy(CUcontext context, const op_copy_t* copy) {
   const unsigned char* staged = copy->staged;
+  if (copy->is_devices_own && (memory_type(copy->target) == MEMORY_PAGEABLE ||
+                               memory_type(copy->source) == MEMORY_PAGEABLE))
+    return CUDA_ERROR_ILLEGAL_ADDRESS;
   for (uint64_t plane = 0; plane < copy->extent[2]; ++plane) {
     for (uint64_t row = 0; row < copy->extent[1]; ++row) {
       const CUresult result =

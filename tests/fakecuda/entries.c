@@ -43,7 +43,8 @@ EXPORT CUresult cuGetProcAddress(const char* symbol, void** pfn, int cudaVersion
     *symbolStatus = *pfn != NULL ? CU_GET_PROC_ADDRESS_SUCCESS
                     : is_known   ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
                                  : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-  return *pfn != NULL ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+  /* Who asks for a status is told in it alone. */
+  return *pfn != NULL || symbolStatus != NULL ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
 static const struct {

@@ -225,6 +225,7 @@ typedef struct op_copy {
   uint64_t target_stride[2];
   uint64_t source_stride[2];
   unsigned char* staged; /* a pageable source as it was at the call, packed */
+  bool is_devices_own;   /* pageable memory is out of reach */
   bool crosses;          /* a peer copy: reaches both devices' memory */
 } op_copy_t;
 
@@ -300,7 +301,8 @@ CUresult capture_any(CUcontext context); /* spoils every capture of the context 
 void node_set_copy(node_set_t* target, const node_set_t* source);
 void node_set_join(node_set_t* target, const node_set_t* source);
 void node_set_free(node_set_t* set);
-bool capture_is_active(const capture_t* capture);
+bool capture_is_active(const capture_t* capture); /* spoiled ones too */
+bool capture_is_spoiled(const capture_t* capture);
 void capture_enter(CUstream stream, capture_t* capture, const node_set_t* tips);
 void capture_retain(capture_t* capture);
 void capture_release(capture_t* capture);

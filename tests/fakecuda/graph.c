@@ -810,6 +810,9 @@ EXPORT CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNo
       hNode->copy.dstMemoryType != copyParams->dstMemoryType ||
       !ends_are_there(copyParams, &op.as.copy))
     return CUDA_ERROR_INVALID_VALUE;
+  /* The copy was made for what the node had: memory that the device cannot reach comes to light when it runs. */
+  op.as.copy.is_devices_own = copyParams->srcMemoryType == CU_MEMORYTYPE_UNIFIED ||
+                              copyParams->dstMemoryType == CU_MEMORYTYPE_UNIFIED;
   replace_op(&node->op, &op);
   return CUDA_SUCCESS;
 }
@@ -825,8 +828,8 @@ EXPORT CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNo
   const CUresult result = fill_from_params(memsetParams, &op.as.fill);
   if (result != CUDA_SUCCESS)
     return result;
-  if ((ctx != NULL && ctx != node->context) || node->op.as.fill.height > 1 ||
-      op.as.fill.height > 1 || op.as.fill.width == 0)
+  if ((ctx != NULL && ctx != node->context) ||
+      (node->op.as.fill.height > 1) != (op.as.fill.height > 1) || op.as.fill.width == 0)
     return CUDA_ERROR_INVALID_VALUE;
   replace_op(&node->op, &op);
   return CUDA_SUCCESS;
@@ -913,6 +916,10 @@ EXPORT CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph,
 
 bool capture_is_active(const capture_t* capture) {
   return capture != NULL && capture->status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+bool capture_is_spoiled(const capture_t* capture) {
+  return capture != NULL && capture->status == CU_STREAM_CAPTURE_STATUS_INVALIDATED;
 }
 
 void capture_retain(capture_t* capture) {
@@ -1111,8 +1118,10 @@ EXPORT CUresult cuStreamEndCapture(CUstream hStream, CUgraph* phGraph) {
   capture_t* capture = stream->capture;
   if (!capture_is_active(capture))
     return CUDA_ERROR_ILLEGAL_STATE;
-  if (capture->origin != stream)
+  if (capture->origin != stream) {
+    capture_invalidate(capture);
     return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+  }
   if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != gettid())
     return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
   if (capture->status == CU_STREAM_CAPTURE_STATUS_INVALIDATED)

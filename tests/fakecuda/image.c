@@ -291,7 +291,7 @@ CUresult image_parse(const void* data, int arch, image_t* out_image) {
     const unsigned char* inner;
     memcpy(&inner, bytes + 8, sizeof inner);
     result = parse_fatbin(inner, arch, out_image);
-  } else if (isprint(bytes[0]) || isspace(bytes[0])) {
+  } else if ((isprint(bytes[0]) || isspace(bytes[0])) && strstr(data, ".version") != NULL) {
     result = parse_text(data, arch, out_image);
   } else {
     result = CUDA_ERROR_INVALID_IMAGE;

@@ -538,8 +538,6 @@ EXPORT CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary lib) {
   ENTER(NEED_INIT);
   if (count == NULL || !library_is_live(lib))
     return CUDA_ERROR_INVALID_VALUE;
-  if (lib->problem != CUDA_SUCCESS)
-    return lib->problem;
   *count = lib->image.kernel_count;
   return CUDA_SUCCESS;
 }

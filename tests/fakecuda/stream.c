@@ -315,6 +315,8 @@ EXPORT CUresult cuEventRecord(CUevent hEvent, CUstream hStream) {
   if (!event_is_live(hEvent) || hEvent->context != stream->context)
     return CUDA_ERROR_INVALID_HANDLE;
   if (capture_is_active(stream->capture)) {
+    if (capture_is_spoiled(stream->capture))
+      return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     record_in_capture(hEvent, stream);
     return CUDA_SUCCESS;
   }
@@ -355,6 +357,8 @@ EXPORT CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int
     capture_enter(stream, hEvent->capture, &hEvent->tips);
     return CUDA_SUCCESS;
   }
+  if (hEvent->capture != NULL)
+    return CUDA_ERROR_INVALID_VALUE; /* its capture has ended */
   if (hEvent->task == NULL)
     return CUDA_SUCCESS;
   task_t* task = task_create(stream->context, NULL);
@@ -369,15 +373,17 @@ static CUresult check_event(CUevent event) {
     return CUDA_ERROR_INVALID_HANDLE;
   if (event->context->lost != CUDA_SUCCESS)
     return event->context->lost;
+  if (event->capture != NULL && !capture_is_active(event->capture))
+    return CUDA_ERROR_INVALID_VALUE; /* its capture has ended */
   if (event->capture != NULL) {
     capture_invalidate(event->capture);
     return CUDA_ERROR_CAPTURED_EVENT;
   }
-  return CUDA_SUCCESS;
+  return capture_unsafe(event->context);
 }
 
 EXPORT CUresult cuEventQuery(CUevent hEvent) {
-  ENTER(UNSAFE);
+  ENTER(NORMAL);
   const CUresult result = check_event(hEvent);
   if (result != CUDA_SUCCESS)
     return result;
@@ -390,7 +396,7 @@ EXPORT CUresult cuEventQuery(CUevent hEvent) {
 }
 
 EXPORT CUresult cuEventSynchronize(CUevent hEvent) {
-  ENTER(UNSAFE);
+  ENTER(NORMAL);
   const CUresult result = check_event(hEvent);
   if (result != CUDA_SUCCESS || hEvent->task == NULL)
     return result;

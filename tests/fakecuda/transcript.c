@@ -148,6 +148,8 @@ static void section_start(void) {
   T(cuGetProcAddress("cuKernelGetParamInfo", &address, 12040, 0, &status));
   V(status);
   V(address != NULL);
+  T(cuGetProcAddress("cuNoSuchFunction", &address, 12000, 0, NULL));
+  T(cuGetProcAddress("cuKernelGetParamInfo", &address, 11000, 0, NULL));
 }
 
 static void section_context(void) {
@@ -1133,6 +1135,15 @@ static void section_graph(void) {
   N("elsewhere", cuGraphExecMemsetNodeSetParams(exec, nodes[2], &flat, primary));
   flat.height = 1;
   N("one row of several", cuGraphExecMemsetNodeSetParams(exec, nodes[2], &flat, primary));
+  flat.height = 2;
+  N("fewer rows", cuGraphExecMemsetNodeSetParams(exec, nodes[2], &flat, primary));
+  flat.pitch = 32;
+  N("another pitch", cuGraphExecMemsetNodeSetParams(exec, nodes[2], &flat, primary));
+  flat.width = 3;
+  N("another width", cuGraphExecMemsetNodeSetParams(exec, nodes[2], &flat, primary));
+  copy.srcDevice = cells;
+  copy.dstDevice = source;
+  N("device to device", cuGraphExecMemcpyNodeSetParams(exec, nodes[0], &copy, primary));
   T(cuGraphLaunch(exec, stream));
   T(cuStreamSynchronize(stream));
   T(cuGraphExecDestroy(exec));
@@ -1528,6 +1539,35 @@ static void section_lost_address(void) {
   lose("tx_store");
 }
 
+/* A copy that was made for device memory, given memory that the device cannot reach. */
+static void section_lost_copy(void) {
+  begin();
+  static uint32_t plain[64];
+  CUdeviceptr memory = 0;
+  CUstream stream = NULL;
+  CUgraph graph = NULL;
+  CUgraphNode node = NULL;
+  CUgraphExec exec = NULL;
+  cuMemAlloc(&memory, 4096);
+  cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+  CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+                        .srcDevice = memory,
+                        .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+                        .dstDevice = memory + 1024,
+                        .WidthInBytes = 64,
+                        .Height = 1,
+                        .Depth = 1};
+  T(cuGraphCreate(&graph, 0));
+  T(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &copy, primary));
+  T(cuGraphInstantiateWithFlags(&exec, graph, 0));
+  copy.srcDevice = (CUdeviceptr)(uintptr_t)plain;
+  T(cuGraphExecMemcpyNodeSetParams(exec, node, &copy, primary));
+  T(cuGraphLaunch(exec, stream));
+  T(cuStreamSynchronize(stream));
+  T(cuGraphExecDestroy(exec));
+  T(cuGraphDestroy(graph));
+}
+
 static void section_lost_trap(void) {
   lose("tx_trap");
 }
@@ -1554,6 +1594,7 @@ static const struct {
     {"random", section_random},
     {"lost_address", section_lost_address},
     {"lost_trap", section_lost_trap},
+    {"lost_copy", section_lost_copy},
 };
 #define SECTION_COUNT (sizeof sections / sizeof sections[0])
 
