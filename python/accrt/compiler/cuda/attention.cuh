@@ -53,7 +53,8 @@ static __device__ __forceinline__ attention_row find_row(const P& p, int64_t row
   attention_row r = {0, 0, 0};
   if (row >= p.group * p.q_len)
     return r;
-  r.head = p.q_len == 1 ? row : row / p.q_len;
+  if (p.group > 1) /* division of 32 bits: it is done for each row */
+    r.head = (uint32_t)row / (uint32_t)p.q_len;
   r.position = row - r.head * p.q_len;
   r.head += blockIdx.y * p.group;
   const int64_t limit = p.causal ? r.position + p.causal_offset + 1 : p.kv_len;
@@ -610,8 +611,7 @@ constexpr int ANY_WARPS = 4, ANY_HEAD = 256;
 /** A warp for each row: lanes are keys while scoring and columns while adding values. */
 template <class Q, class KV, class MASK>
 static __device__ __forceinline__ void
-attention_any(const attention_arguments<Q, KV, MASK>& p) {
-  __shared__ float queries[ANY_WARPS][ANY_HEAD];
+attention_any(const attention_arguments<Q, KV, MASK>& p, float (*queries)[ANY_HEAD]) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int64_t row = (int64_t)blockIdx.x * ANY_WARPS + warp;
   if (row >= p.group * p.q_len)
@@ -708,6 +708,7 @@ attention_any(const attention_arguments<Q, KV, MASK>& p) {
     const accrt_cuda::attention_arguments<Q, KV, MASK> p = ACCRT_CUDA_ATTENTION_ARGUMENTS;         \
     accrt_cuda::wait_for_previous();                                                               \
     accrt_cuda::allow_next();                                                                      \
-    accrt_cuda::attention_any<Q, KV, MASK>(p);                                                     \
+    __shared__ float queries[accrt_cuda::ANY_WARPS][accrt_cuda::ANY_HEAD];                         \
+    accrt_cuda::attention_any<Q, KV, MASK>(p, queries);                                            \
   }
 #endif

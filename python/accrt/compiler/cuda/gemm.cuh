@@ -38,69 +38,84 @@ __host__ __device__ constexpr int gemm_shared_bytes(int rows, int columns) {
 
 constexpr int GEMM_THREADS = 128;
 
-/** This thread's part of tiles of ROWS x 64 elements that are contiguous along the 64: rows thread / 8 + 16 i, the same 16 bytes
- * of each. In shared memory chunks are swizzled within their rows, which makes every way of reading them free of conflicts. */
-template <class T> struct gemm_source {
+/** A thread's part of bringing tiles of rows x 64 elements that are contiguous along the 64: rows thread / 8 + i * ROWS_EACH, the
+ * same 16 bytes of each. In shared memory chunks are swizzled within their rows of 128 bytes, which makes every way of reading
+ * them free of conflicts. */
+template <class T, int THREADS> struct gemm_loader {
+  static constexpr int ROWS_EACH = THREADS / 8;
   const T* from;
   int64_t jump; /* elements between this thread's rows */
+
+  __device__ __forceinline__ gemm_loader(const T* tile, int64_t step)
+      : from(tile + (int)(threadIdx.x / 8) * step + threadIdx.x % 8 * 8), jump(step * ROWS_EACH) {}
+
+  /** Bit i: whether this thread's i-th row lies below `rows`. */
+  template <int ROWS> static __device__ __forceinline__ uint32_t rows_below(int64_t rows) {
+    uint32_t bits = 0;
+#pragma unroll
+    for (int i = 0; i < ROWS / ROWS_EACH; i++)
+      bits |= (uint32_t)((int)(threadIdx.x / 8) + i * ROWS_EACH < rows) << i;
+    return bits;
+  }
+
+  /** Rows whose bit is not set become zeros. */
+  template <int ROWS> __device__ __forceinline__ void bring(T* tile, uint32_t rows) const {
+    const int row = threadIdx.x / 8, chunk = threadIdx.x % 8;
+    T* const to = tile + row * 64 + (chunk ^ (row & 7)) * 8;
+#pragma unroll
+    for (int i = 0; i < ROWS / ROWS_EACH; i++)
+      copy_async(to + i * ROWS_EACH * 64, from + i * jump, rows >> i & 1);
+  }
+
+  /** The same for memory that is not aligned, element by element. */
+  template <int ROWS>
+  static __device__ __forceinline__ void bring_narrow(T* to, const T* from, int64_t step, int64_t rows,
+                                                   int64_t columns) {
+#pragma unroll 1
+    for (int at = threadIdx.x; at < ROWS * 64; at += THREADS) {
+      const int row = at / 64, column = at % 64;
+      const bool inside = row < rows && column < columns;
+      to[row * 64 + ((column / 8) ^ (row & 7)) * 8 + column % 8] =
+          inside ? from[row * step + column] : from_float<T>(0.0f);
+    }
+  }
 };
 
-template <class T>
-static __device__ __forceinline__ gemm_source<T> gemm_start(const T* tile, int64_t step) {
-  const int row = threadIdx.x / 8, chunk = threadIdx.x % 8;
-  return {tile + row * step + chunk * 8, step * (GEMM_THREADS / 8)};
-}
-
-/** Bit i: whether row thread / 8 + 16 i lies below `rows`. */
-template <int ROWS> static __device__ __forceinline__ uint32_t gemm_rows(int64_t rows) {
-  uint32_t bits = 0;
-#pragma unroll
-  for (int i = 0; i < ROWS / (GEMM_THREADS / 8); i++)
-    bits |= (uint32_t)(threadIdx.x / 8 + i * (GEMM_THREADS / 8) < rows) << i;
-  return bits;
-}
-
-template <class T, int ROWS>
-static __device__ __forceinline__ void gemm_bring(T* tile, const gemm_source<T>& source,
-                                                  uint32_t rows) {
-  const int row = threadIdx.x / 8, chunk = threadIdx.x % 8;
-  T* const to = tile + row * 64 + (chunk ^ (row & 7)) * 8;
-#pragma unroll
-  for (int i = 0; i < ROWS / (GEMM_THREADS / 8); i++) {
-    copy_async(to + i * (GEMM_THREADS / 8) * 64, source.from + i * source.jump, rows >> i & 1);
-  }
-}
-
-/** The same for memory that is not aligned, element by element. */
-template <class T, int ROWS>
-static __device__ __noinline__ void gemm_bring_narrow(T* to, const T* from, int64_t step,
-                                                      int64_t rows, int64_t columns) {
-#pragma unroll 1
-  for (int at = threadIdx.x; at < ROWS * 64; at += GEMM_THREADS) {
-    const int row = at / 64, column = at % 64;
-    const bool inside = row < rows && column < columns;
-    to[row * 64 + ((column / 8) ^ (row & 7)) * 8 + column % 8] =
-        inside ? from[row * step + column] : from_float<T>(0.0f);
-  }
-}
-
+/** Whether results, bias and residual can be read and written eight at a time. */
 template <class T, class C, class BIAS>
+static __device__ __forceinline__ bool results_are_wide(const gemm_arguments<T, C, BIAS>& p) {
+  return (p.ldc | p.ld_residual) % 8 == 0 && is_aligned(p.c, 8 * sizeof(C)) &&
+         is_aligned(p.residual, 8 * sizeof(C)) && is_aligned(p.bias, 8 * sizeof(BIAS));
+}
+
+/** Eight results of a row, from sums to memory. */
+template <int ACTIVATION, class T, class C, class BIAS>
 static __device__ __forceinline__ void put_eight(const gemm_arguments<T, C, BIAS>& p, int64_t m,
-                                                 int64_t n, const float* value, bool wide) {
+                                                 int64_t n, const float* sums, bool wide) {
   const C* const residual = p.residual ? p.residual + m * p.ld_residual + n : nullptr;
   C* const c = p.c + m * p.ldc + n;
-  if (wide) {
+  if (wide && n + 8 <= p.n) {
     vector<C, 8> out, r;
+    vector<BIAS, 8> bias;
+    if (p.bias)
+      bias = load_vector<BIAS, 8>(p.bias + n);
     if (residual)
       r = load_vector<C, 8>(residual);
 #pragma unroll
-    for (int e = 0; e < 8; e++)
-      out.item[e] = from_float<C>(residual ? value[e] + to_float(r.item[e]) : value[e]);
+    for (int e = 0; e < 8; e++) {
+      const float b = p.bias ? to_float(bias.item[e]) : 0.0f;
+      const float x = activate_as<C>(fmaf(sums[e], p.scale, b), ACTIVATION);
+      out.item[e] = from_float<C>(residual ? x + to_float(r.item[e]) : x);
+    }
     store_vector(c, out);
     return;
   }
-  for (int e = 0; e < 8 && n + e < p.n; e++)
-    c[e] = from_float<C>(residual ? value[e] + to_float(residual[e]) : value[e]);
+#pragma unroll 1
+  for (int e = 0; e < 8 && n + e < p.n; e++) {
+    const float b = p.bias ? to_float(p.bias[n + e]) : 0.0f;
+    const float x = activate_as<C>(fmaf(sums[e], p.scale, b), ACTIVATION);
+    c[e] = from_float<C>(residual ? x + to_float(residual[e]) : x);
+  }
 }
 
 template <class T, class C, class BIAS, int ACTIVATION, int ROWS, int COLUMNS, bool B_IS_NK>
@@ -119,46 +134,46 @@ static __device__ __forceinline__ void gemm(const gemm_arguments<T, C, BIAS>& p,
   const T* const a = p.a + row0 * p.lda;
   const T* const b = B_IS_NK ? p.b + column0 * p.ldb : p.b + column0;
   const int steps = (int)((p.k + GEMM_K - 1) / GEMM_K);
-  gemm_source<T> from_a = gemm_start(a, p.lda), from_b = gemm_start(b, p.ldb);
-  const uint32_t a_rows = gemm_rows<ROWS>(p.m - row0);
-  const uint32_t b_rows = B_IS_NK ? gemm_rows<COLUMNS>(p.n - column0) : 0;
+  typedef gemm_loader<T, GEMM_THREADS> loader;
+  loader from_a(a, p.lda), from_b(b, p.ldb);
+  const uint32_t a_rows = loader::template rows_below<ROWS>(p.m - row0);
+  const uint32_t b_rows = B_IS_NK ? loader::template rows_below<COLUMNS>(p.n - column0) : 0;
   const int chunk = threadIdx.x % 8 * 8;
 
   auto bring_a = [&](T* tile, int64_t at) {
-    if (a_wide) {
-      gemm_bring<T, ROWS>(tile, from_a, chunk < p.k - at ? a_rows : 0);
-      from_a.from += GEMM_K;
-    } else {
-      gemm_bring_narrow<T, ROWS>(tile, a + at, p.lda, p.m - row0, p.k - at);
-    }
+    if (a_wide)
+      from_a.template bring<ROWS>(tile, chunk < p.k - at ? a_rows : 0);
+    else
+      loader::template bring_narrow<ROWS>(tile, a + at, p.lda, p.m - row0, p.k - at);
+    from_a.from += GEMM_K;
   };
-  auto bring_b = [&](T* tile, int64_t at) {
-    if (B_IS_NK && b_wide) {
-      gemm_bring<T, COLUMNS>(tile, from_b, chunk < p.k - at ? b_rows : 0);
-      from_b.from += GEMM_K;
-    } else if (B_IS_NK) {
-      gemm_bring_narrow<T, COLUMNS>(tile, b + at, p.ldb, p.n - column0, p.k - at);
-    } else if (b_wide) {
-      const uint32_t rows = gemm_rows<GEMM_K>(p.k - at);
-#pragma unroll
-      for (int part = 0; part < PARTS; part++) {
-        const gemm_source<T> source = {from_b.from + part * 64, from_b.jump};
-        const bool inside = column0 + part * 64 + chunk < p.n;
-        gemm_bring<T, GEMM_K>(tile + part * 64 * GEMM_K, source, inside ? rows : 0);
-      }
-      from_b.from += GEMM_K * p.ldb;
-    } else {
+  auto bring_b_nk = [&](T* tile, int64_t at) {
+    if (b_wide)
+      from_b.template bring<COLUMNS>(tile, chunk < p.k - at ? b_rows : 0);
+    else
+      loader::template bring_narrow<COLUMNS>(tile, b + at, p.ldb, p.n - column0, p.k - at);
+    from_b.from += GEMM_K;
+  };
+  /* Tiles of 64 columns each, rows along k. */
+  auto bring_b_kn = [&](T* tile, int64_t at) {
+    const uint32_t rows = loader::template rows_below<GEMM_K>(p.k - at);
 #pragma unroll 1
-      for (int part = 0; part < PARTS; part++) {
-        gemm_bring_narrow<T, GEMM_K>(tile + part * 64 * GEMM_K, b + at * p.ldb + part * 64, p.ldb,
-                                     p.k - at, p.n - column0 - part * 64);
-      }
+    for (int part = 0; part < PARTS; part++) {
+      T* const to = tile + part * 64 * GEMM_K;
+      const int64_t left = p.n - column0 - part * 64;
+      if (b_wide)
+        loader(b + at * p.ldb + part * 64, p.ldb).template bring<GEMM_K>(to, chunk < left ? rows : 0);
+      else
+        loader::template bring_narrow<GEMM_K>(to, b + at * p.ldb + part * 64, p.ldb, p.k - at, left);
     }
   };
   auto bring = [&](int step) {
     const int stage = step % GEMM_STAGES;
     bring_a(a_tiles + stage * A_ITEMS, (int64_t)step * GEMM_K);
-    bring_b(b_tiles + stage * B_ITEMS, (int64_t)step * GEMM_K);
+    if (B_IS_NK)
+      bring_b_nk(b_tiles + stage * B_ITEMS, (int64_t)step * GEMM_K);
+    else
+      bring_b_kn(b_tiles + stage * B_ITEMS, (int64_t)step * GEMM_K);
   };
 
   float acc[MT][NT][4];
@@ -222,40 +237,30 @@ static __device__ __forceinline__ void gemm(const gemm_arguments<T, C, BIAS>& p,
   constexpr int STEP = WARP_COLUMNS + 8, HALF = WARP_ROWS / 2;
   static_assert(WARPS * HALF * STEP * 4 <= gemm_shared_bytes(ROWS, COLUMNS), "results fit");
   float* const staged = reinterpret_cast<float*>(shared) + warp * HALF * STEP;
-  const bool c_wide = (p.ldc | p.ld_residual) % 8 == 0 && is_aligned(p.c, 8 * sizeof(C)) &&
-                      is_aligned(p.residual, 8 * sizeof(C));
+  const bool c_wide = results_are_wide(p);
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     __syncwarp();
 #pragma unroll
-    for (int j = 0; j < NT; j++) {
-      const int column = j * 8 + lane % 4 * 2;
-      const int64_t n = column0 + warp_column + column;
-      float2 bias = make_float2(0.0f, 0.0f);
-      if (p.bias && n < p.n)
-        bias.x = to_float(p.bias[n]);
-      if (p.bias && n + 1 < p.n)
-        bias.y = to_float(p.bias[n + 1]);
+    for (int i = 0; i < MT / 2; i++) {
 #pragma unroll
-      for (int i = 0; i < MT / 2; i++) {
-        const float* const from = acc[half * (MT / 2) + i][j];
+      for (int j = 0; j < NT; j++) {
 #pragma unroll
         for (int e = 0; e < 2; e++) {
-          float2 value;
-          value.x = activate_as<C>(fmaf(from[e * 2], p.scale, bias.x), ACTIVATION);
-          value.y = activate_as<C>(fmaf(from[e * 2 + 1], p.scale, bias.y), ACTIVATION);
-          *reinterpret_cast<float2*>(staged + (i * 16 + e * 8 + lane / 4) * STEP + column) = value;
+          const float* const from = acc[half * (MT / 2) + i][j] + e * 2;
+          float* const to = staged + (i * 16 + e * 8 + lane / 4) * STEP + j * 8 + lane % 4 * 2;
+          *reinterpret_cast<float2*>(to) = make_float2(from[0], from[1]);
         }
       }
     }
     __syncwarp();
     constexpr int ACROSS = WARP_COLUMNS / 8, PASS = 32 / ACROSS;
-#pragma unroll
+#pragma unroll 2
     for (int pass = 0; pass < HALF / PASS; pass++) {
       const int row = pass * PASS + lane / ACROSS, column = lane % ACROSS * 8;
       const int64_t m = row0 + warp_row + half * HALF + row, n = column0 + warp_column + column;
       if (m < p.m && n < p.n)
-        put_eight(p, m, n, staged + row * STEP + column, c_wide && n + 8 <= p.n);
+        put_eight<ACTIVATION>(p, m, n, staged + row * STEP + column, c_wide);
     }
   }
 }
@@ -272,7 +277,7 @@ template <class T> struct skinny_part {
 
 template <class T>
 static __device__ __forceinline__ void skinny_load(skinny_part<T>& part, const T* row, int64_t at,
-                                                   int64_t k, bool valid, bool wide, bool once) {
+                                                   int64_t k, bool valid, bool wide) {
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     const int64_t first = at + half * 32 + threadIdx.x % 4 * 8;
@@ -280,8 +285,7 @@ static __device__ __forceinline__ void skinny_load(skinny_part<T>& part, const T
     if (wide) {
       uint4 v = make_uint4(0, 0, 0, 0);
       if (valid && first < k)
-        v = once ? __ldcs(reinterpret_cast<const uint4*>(row + first))
-                 : *reinterpret_cast<const uint4*>(row + first);
+        v = *reinterpret_cast<const uint4*>(row + first);
       to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
     } else {
 #pragma unroll
@@ -294,41 +298,77 @@ static __device__ __forceinline__ void skinny_load(skinny_part<T>& part, const T
   }
 }
 
+/** The parts of b that a warp needs for its steps from `base` on. */
+template <class T, int NT, int UNROLL, class P>
+static __device__ __forceinline__ void skinny_load_b(skinny_part<T> (&b)[UNROLL][NT], const P& p,
+                                                     int64_t column0, int64_t base, bool wide) {
+#pragma unroll
+  for (int u = 0; u < UNROLL; u++) {
+    const int64_t at = base + u * SKINNY_WARPS * 64;
+    if (at >= p.k)
+      continue;
+#pragma unroll
+    for (int j = 0; j < NT; j++) {
+      const int64_t n = column0 + j * 8 + threadIdx.x % 32 / 4;
+      skinny_load(b[u][j], p.b + n * p.ldb, at, p.k, n < p.n, wide);
+    }
+  }
+}
+
+/** With `constant`, b and bias are not written by any kernel ahead: they are asked for before waiting. */
 template <class T, class C, class BIAS, int ACTIVATION, int MT, int NT>
-static __device__ __forceinline__ void skinny(const gemm_arguments<T, C, BIAS>& p) {
-  constexpr int ROWS = MT * 16, COLUMNS = NT * 8;
-  constexpr int UNROLL = MT * NT >= 4 ? 1 : 2;
-  __shared__ float sums[SKINNY_WARPS][ROWS][COLUMNS + 1];
+static __device__ __forceinline__ void
+skinny(const gemm_arguments<T, C, BIAS>& p, bool constant,
+       float (*sums)[MT * 16][NT * 8 + 1]) {
+  constexpr int ROWS = MT * 16, COLUMNS = NT * 8, THREADS = SKINNY_WARPS * 32;
+  constexpr int UNROLL = MT * NT == 1 ? 3 : MT * NT == 2 ? 2 : 1;
+  constexpr int RESULTS = (ROWS * COLUMNS + THREADS - 1) / THREADS;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4;
   const int64_t row0 = (int64_t)blockIdx.y * ROWS, column0 = (int64_t)blockIdx.x * COLUMNS;
   const bool a_wide = (p.lda | p.k) % 8 == 0 && is_aligned(p.a, 16);
   const bool b_wide = (p.ldb | p.k) % 8 == 0 && is_aligned(p.b, 16);
-  float acc[MT][NT][4] = {};
-  for (int64_t base = warp * 64; base < p.k; base += SKINNY_WARPS * 64 * UNROLL) {
-    skinny_part<T> b[UNROLL][NT], a[UNROLL][MT][2];
+  float acc[MT][NT][4] = {}, bias[RESULTS] = {}, residual[RESULTS] = {};
+  skinny_part<T> b[UNROLL][NT] = {};
+  int64_t base = warp * 64;
+  if (!constant)
+    wait_for_previous();
+  skinny_load_b<T, NT, UNROLL>(b, p, column0, base, b_wide);
+#pragma unroll
+  for (int i = 0; i < RESULTS; i++) {
+    const int64_t n = column0 + (i * THREADS + threadIdx.x) % COLUMNS;
+    if (p.bias && n < p.n)
+      bias[i] = to_float(p.bias[n]);
+  }
+  if (constant)
+    wait_for_previous();
+  allow_next();
+#pragma unroll
+  for (int i = 0; i < RESULTS; i++) {
+    const int at = i * THREADS + threadIdx.x;
+    const int64_t m = row0 + at / COLUMNS, n = column0 + at % COLUMNS;
+    if (p.residual && at < ROWS * COLUMNS && m < p.m && n < p.n)
+      residual[i] = to_float(p.residual[m * p.ld_residual + n]);
+  }
+  while (base < p.k) {
+    skinny_part<T> a[UNROLL][MT][2] = {};
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
       const int64_t at = base + u * SKINNY_WARPS * 64;
-#pragma unroll
-      for (int j = 0; j < NT; j++) {
-        const int64_t n = column0 + j * 8 + group;
-        skinny_load(b[u][j], p.b + n * p.ldb, at, p.k, n < p.n, b_wide, gridDim.y == 1);
-      }
-    }
-#pragma unroll
-    for (int u = 0; u < UNROLL; u++) {
-      const int64_t at = base + u * SKINNY_WARPS * 64;
+      if (at >= p.k)
+        continue;
 #pragma unroll
       for (int i = 0; i < MT; i++) {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
           const int64_t m = row0 + i * 16 + half * 8 + group;
-          skinny_load(a[u][i][half], p.a + m * p.lda, at, p.k, m < p.m, a_wide, false);
+          skinny_load(a[u][i][half], p.a + m * p.lda, at, p.k, m < p.m, a_wide);
         }
       }
     }
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
+      if (base + u * SKINNY_WARPS * 64 >= p.k)
+        continue;
 #pragma unroll
       for (int s = 0; s < 4; s++) {
 #pragma unroll
@@ -343,6 +383,8 @@ static __device__ __forceinline__ void skinny(const gemm_arguments<T, C, BIAS>& 
         }
       }
     }
+    base += UNROLL * SKINNY_WARPS * 64;
+    skinny_load_b<T, NT, UNROLL>(b, p, column0, base, b_wide);
   }
 #pragma unroll
   for (int i = 0; i < MT; i++) {
@@ -354,26 +396,25 @@ static __device__ __forceinline__ void skinny(const gemm_arguments<T, C, BIAS>& 
     }
   }
   __syncthreads();
-  for (int at = threadIdx.x; at < ROWS * COLUMNS; at += SKINNY_WARPS * 32) {
-    const int row = at / COLUMNS, column = at % COLUMNS;
+#pragma unroll
+  for (int i = 0; i < RESULTS; i++) {
+    const int at = i * THREADS + threadIdx.x, row = at / COLUMNS, column = at % COLUMNS;
     const int64_t m = row0 + row, n = column0 + column;
-    if (m >= p.m || n >= p.n)
+    if (at >= ROWS * COLUMNS || m >= p.m || n >= p.n)
       continue;
     float value = 0.0f;
 #pragma unroll
     for (int w = 0; w < SKINNY_WARPS; w++)
       value += sums[w][row][column];
-    value = activate_as<C>(fmaf(value, p.scale, p.bias ? to_float(p.bias[n]) : 0.0f), ACTIVATION);
-    if (p.residual)
-      value += to_float(p.residual[m * p.ld_residual + n]);
-    p.c[m * p.ldc + n] = from_float<C>(value);
+    value = activate_as<C>(fmaf(value, p.scale, bias[i]), ACTIVATION);
+    p.c[m * p.ldc + n] = from_float<C>(p.residual ? value + residual[i] : value);
   }
 }
 
 } // namespace accrt_cuda
 
 /* Both take the same parameters, those of the pack accrt.cublaslt's matmul, which takes their place where it is; `batch0` and
- * `form` (types, activation and layout, known here already) are for it. */
+ * `form` (types, activation and layout, known here already) are for it. Bit 34 of `form`: b and bias are constants. */
 #define ACCRT_CUDA_GEMM_PARAMETERS(T, C, BIAS)                                                     \
   const T *a, const T *b, const BIAS *bias, const C *residual, C *c, int64_t m, int64_t n,         \
       int64_t k, int64_t lda, int64_t ldb, int64_t ldc, int64_t ld_residual, int64_t batch0,       \
@@ -406,12 +447,12 @@ static __device__ __forceinline__ void skinny(const gemm_arguments<T, C, BIAS>& 
   }
 
 #define ACCRT_CUDA_GEMM_SKINNY(ENTRY, T, C, BIAS, ACTIVATION, ROW_TILES, COLUMN_TILES)             \
-  extern "C" __global__ void __launch_bounds__(256)                                                \
+  extern "C" __global__ void __launch_bounds__(256, (ROW_TILES) * (COLUMN_TILES) <= 2 ? 2 : 1)     \
       ENTRY(ACCRT_CUDA_GEMM_PARAMETERS(T, C, BIAS)) {                                              \
-    (void)batch0, (void)form;                                                                      \
+    __shared__ float sums[accrt_cuda::SKINNY_WARPS][(ROW_TILES) * 16][(COLUMN_TILES) * 8 + 1];     \
+    (void)batch0;                                                                                  \
     const accrt_cuda::gemm_arguments<T, C, BIAS> p = ACCRT_CUDA_GEMM_ARGUMENTS;                    \
-    accrt_cuda::wait_for_previous();                                                               \
-    accrt_cuda::allow_next();                                                                      \
-    accrt_cuda::skinny<T, C, BIAS, accrt_cuda::ACTIVATION, ROW_TILES, COLUMN_TILES>(p);            \
+    accrt_cuda::skinny<T, C, BIAS, accrt_cuda::ACTIVATION, ROW_TILES, COLUMN_TILES>(               \
+        p, form >> 34 & 1, sums);                                                                  \
   }
 #endif

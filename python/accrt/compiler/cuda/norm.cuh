@@ -1,11 +1,11 @@
 /* norm.cuh - layer norm and RMS norm over the last axis: x is read once, kept in registers, and written once.
  *
- * ACCRT_CUDA_NORM(ENTRY, X, W, RMS, THREADS, CHUNKS, N): X is the type of input and result, W that of weight and bias. A row
- * has THREADS threads: 32 (a block is then four rows) or a block of 64 to 1024, each with up to CHUNKS vectors of 16 bytes. N is
- * the length of a row where it is known, else 0. Rows that do not fit so, or are not aligned to 16 bytes, are read three times
- * (the later times mostly from the cache). Optional: `residual` is added to x first, and `sum` gets that. Statistics are
- * float: the mean, then the squares of the deviations around it, so that nothing cancels; the error of a result is a few 2^-24
- * of the row's largest value beside the rounding of X. */
+ * ACCRT_CUDA_NORM(ENTRY, X, W, RMS, THREADS, CHUNKS, N, BLOCKS): X is the type of input and result, W that of weight and bias.
+ * A row has THREADS threads: 32 (a block is then four rows) or a block of 64 to 1024, each with up to CHUNKS vectors of 16
+ * bytes. N is the length of a row where it is known, else 0; BLOCKS is how many blocks a multiprocessor is to hold. A block
+ * walks as many rows as the grid leaves it. Rows that do not fit so, or are not aligned to 16 bytes, are read three times (the
+ * later times mostly from the cache). Statistics are float: the mean, then the squares of the deviations around it, so that
+ * nothing cancels; the error of a result is a few 2^-24 of the row's largest value beside the rounding of X. */
 #ifndef ACCRT_CUDA_NORM_CUH_
 #define ACCRT_CUDA_NORM_CUH_
 
@@ -13,166 +13,165 @@
 
 namespace accrt_cuda {
 
-template <class X, class W> struct norm_row {
+template <class X, class W> struct norm_arguments {
   const X* x;
-  const X* residual;
   const W* weight;
   const W* bias;
   X* out;
-  X* sum;
+  int64_t rows, x_row, out_row;
   int n;
+  float epsilon;
 };
 
-template <class X, int COUNT>
-static __device__ __forceinline__ void norm_read(float (&value)[COUNT], const X* x,
-                                                 const X* residual, X* sum, int at) {
-  vector<X, COUNT> v = load_vector<X, COUNT>(x + at);
-  if (residual) {
-    const vector<X, COUNT> r = load_vector<X, COUNT>(residual + at);
-#pragma unroll
-    for (int i = 0; i < COUNT; i++)
-      v.item[i] = from_float<X>(to_float(v.item[i]) + to_float(r.item[i]));
-    if (sum)
-      store_vector(sum + at, v);
-  }
-#pragma unroll
-  for (int i = 0; i < COUNT; i++)
-    value[i] = to_float(v.item[i]);
-}
-
-/** `value` holds deviations from the mean. */
-template <class X, class W, int COUNT>
-static __device__ __forceinline__ void norm_write(const norm_row<X, W>& row, int at,
-                                                  const float (&value)[COUNT], float factor) {
-  vector<X, COUNT> y;
-  vector<W, COUNT> w, b;
-  if (row.weight)
-    w = load_vector<W, COUNT>(row.weight + at);
-  if (row.bias)
-    b = load_vector<W, COUNT>(row.bias + at);
-#pragma unroll
-  for (int i = 0; i < COUNT; i++) {
-    const float scaled = value[i] * factor;
-    const float weighted = row.weight ? to_float(w.item[i]) : 1.0f;
-    y.item[i] = from_float<X>(fmaf(scaled, weighted, row.bias ? to_float(b.item[i]) : 0.0f));
-  }
-  store_vector(row.out + at, y);
-}
-
+/** Rows from `first_row` on, `step_rows` apart: weights stay in registers, and the next row is on its way while one is
+ * calculated. */
 template <class X, class W, bool RMS, int THREADS, int CHUNKS, int N>
-static __device__ __forceinline__ void norm_kept(const norm_row<X, W>& row, int thread,
-                                                 float epsilon, float (*scratch)[32]) {
+static __device__ __forceinline__ void norm_kept(const norm_arguments<X, W>& p, int64_t first_row,
+                                                 int64_t step_rows, float (*scratch)[32]) {
   constexpr int COUNT = 16 / sizeof(X), STEP = THREADS * COUNT;
-  const int n = N > 0 ? N : row.n, first = thread * COUNT;
-  float value[CHUNKS][COUNT], part[CHUNKS];
+  const int n = N > 0 ? N : p.n, first = threadIdx.x % THREADS * COUNT;
+  const float share = 1.0f / (float)n;
+  words<X, COUNT> next[CHUNKS];
+  words<W, COUNT> weight[CHUNKS], bias[CHUNKS];
+  const X* from = p.x + first_row * p.x_row + first;
 #pragma unroll
   for (int c = 0; c < CHUNKS; c++) {
-    if (first + c * STEP < n) {
-      norm_read<X, COUNT>(value[c], row.x, row.residual, row.sum, first + c * STEP);
-    } else {
-#pragma unroll
-      for (int i = 0; i < COUNT; i++)
-        value[c][i] = 0.0f;
-    }
+    next[c].fill(0);
+    if (first + c * STEP < n)
+      next[c].load(from + c * STEP);
   }
-  const float share = 1.0f / (float)n;
-  if (!RMS) {
 #pragma unroll
-    for (int c = 0; c < CHUNKS; c++)
-      part[c] = join_tree<join_sum>(value[c]);
-    const float mean = block_join<join_sum, THREADS>(join_tree<join_sum>(part), scratch[0]) * share;
+  for (int c = 0; c < CHUNKS; c++) {
+    weight[c].fill(0);
+    bias[c].fill(0);
+    if (p.weight && first + c * STEP < n)
+      weight[c].load(p.weight + first + c * STEP);
+    if (p.bias && first + c * STEP < n)
+      bias[c].load(p.bias + first + c * STEP);
+  }
+  const float unweighted = p.weight ? 0.0f : 1.0f;
+  int parity = 0;
+#pragma unroll 1
+  for (int64_t r = first_row; r < p.rows; r += step_rows, parity ^= 1) {
+    float value[CHUNKS][COUNT], part[CHUNKS];
 #pragma unroll
     for (int c = 0; c < CHUNKS; c++) {
-      const float taken = first + c * STEP < n ? mean : 0.0f;
 #pragma unroll
       for (int i = 0; i < COUNT; i++)
-        value[c][i] -= taken;
+        value[c][i] = next[c].get(i);
     }
-  }
+    from += step_rows * p.x_row;
+    if (r + step_rows < p.rows) {
 #pragma unroll
-  for (int c = 0; c < CHUNKS; c++) {
-    float even = 0.0f, odd = 0.0f;
-#pragma unroll
-    for (int i = 0; i < COUNT; i += 2) {
-      even = fmaf(value[c][i], value[c][i], even);
-      odd = fmaf(value[c][i + 1], value[c][i + 1], odd);
+      for (int c = 0; c < CHUNKS; c++) {
+        if (first + c * STEP < n)
+          next[c].load(from + c * STEP);
+      }
     }
-    part[c] = even + odd;
-  }
-  const float squares = block_join<join_sum, THREADS>(join_tree<join_sum>(part), scratch[1]);
-  const float factor = 1.0f / sqrtf(fmaf(squares, share, epsilon));
+    if (!RMS) {
 #pragma unroll
-  for (int c = 0; c < CHUNKS; c++) {
-    if (first + c * STEP < n)
-      norm_write<X, W, COUNT>(row, first + c * STEP, value[c], factor);
+      for (int c = 0; c < CHUNKS; c++)
+        part[c] = join_tree<join_sum>(value[c]);
+      const float mean =
+          block_join<join_sum, THREADS>(join_tree<join_sum>(part), scratch[0]) * share;
+#pragma unroll
+      for (int c = 0; c < CHUNKS; c++) {
+        const float taken = first + c * STEP < n ? mean : 0.0f;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+          value[c][i] -= taken;
+      }
+    }
+#pragma unroll
+    for (int c = 0; c < CHUNKS; c++) {
+      float even = 0.0f, odd = 0.0f;
+#pragma unroll
+      for (int i = 0; i < COUNT; i += 2) {
+        even = fmaf(value[c][i], value[c][i], even);
+        odd = fmaf(value[c][i + 1], value[c][i + 1], odd);
+      }
+      part[c] = even + odd;
+    }
+    /* With one barrier a row, a fast warp may be a row ahead of a slow one: scratch alternates. */
+    const float squares = block_join<join_sum, THREADS>(join_tree<join_sum>(part),
+                                                        scratch[RMS ? parity : 1]);
+    const float factor = 1.0f / sqrtf(fmaf(squares, share, p.epsilon));
+    X* const out = p.out + r * p.out_row + first;
+#pragma unroll
+    for (int c = 0; c < CHUNKS; c++) {
+      weight[c].keep();
+      bias[c].keep();
+      vector<X, COUNT> y;
+#pragma unroll
+      for (int i = 0; i < COUNT; i++)
+        y.item[i] = from_float<X>(
+            fmaf(value[c][i] * factor, weight[c].get(i) + unweighted, bias[c].get(i)));
+      if (first + c * STEP < n)
+        store_vector(out + c * STEP, y);
+    }
   }
 }
 
+/** Any alignment and length. Later rounds read what may be overwritten: each thread its own elements alone. */
 template <class X, class W, bool RMS, int THREADS>
-static __device__ __forceinline__ void norm_again(const norm_row<X, W>& row, int thread,
-                                                  float epsilon, float (*scratch)[32]) {
-  float value[1], total = 0.0f, squares = 0.0f;
+static __device__ __forceinline__ void norm_again(const norm_arguments<X, W>& p, int64_t r,
+                                                  float (*scratch)[32]) {
+  const X* const x = p.x + r * p.x_row;
+  X* const out = p.out + r * p.out_row;
+  const int thread = threadIdx.x % THREADS;
+  float total = 0.0f, squares = 0.0f;
 #pragma unroll 4
-  for (int at = thread; at < row.n; at += THREADS) {
-    norm_read<X, 1>(value, row.x, row.residual, row.sum, at);
-    total += value[0];
-  }
-  /* Later rounds read what may be overwritten: each thread only its own elements. */
-  const float mean =
-      RMS ? 0.0f : block_join<join_sum, THREADS>(total, scratch[0]) / (float)row.n;
+  for (int at = thread; at < p.n; at += THREADS)
+    total += to_float(x[at]);
+  const float mean = RMS ? 0.0f : block_join<join_sum, THREADS>(total, scratch[0]) / (float)p.n;
 #pragma unroll 4
-  for (int at = thread; at < row.n; at += THREADS) {
-    norm_read<X, 1>(value, row.x, row.residual, (X*)nullptr, at);
-    squares = fmaf(value[0] - mean, value[0] - mean, squares);
-  }
+  for (int at = thread; at < p.n; at += THREADS)
+    squares = fmaf(to_float(x[at]) - mean, to_float(x[at]) - mean, squares);
   squares = block_join<join_sum, THREADS>(squares, scratch[1]);
-  const float factor = 1.0f / sqrtf(squares / (float)row.n + epsilon);
+  const float factor = 1.0f / sqrtf(squares / (float)p.n + p.epsilon);
 #pragma unroll 4
-  for (int at = thread; at < row.n; at += THREADS) {
-    norm_read<X, 1>(value, row.x, row.residual, (X*)nullptr, at);
-    value[0] -= mean;
-    norm_write<X, W, 1>(row, at, value, factor);
+  for (int at = thread; at < p.n; at += THREADS) {
+    const float weight = p.weight ? to_float(p.weight[at]) : 1.0f;
+    const float bias = p.bias ? to_float(p.bias[at]) : 0.0f;
+    out[at] = from_float<X>(fmaf((to_float(x[at]) - mean) * factor, weight, bias));
   }
 }
 
 template <class X, class W, bool RMS, int THREADS, int CHUNKS, int N>
-static __device__ __forceinline__ void norm(const X* x, const X* residual, const W* weight,
-                                            const W* bias, X* out, X* sum, int64_t rows, int64_t n,
-                                            int64_t x_row, int64_t residual_row, int64_t out_row,
-                                            double epsilon) {
-  __shared__ float scratch[2][32];
+static __device__ __forceinline__ void norm(const norm_arguments<X, W>& p,
+                                            float (*scratch)[32]) {
   constexpr int COUNT = 16 / sizeof(X);
   constexpr int ROWS = THREADS == 32 ? 4 : 1;
-  const int thread = threadIdx.x % THREADS;
-  const int64_t r = (int64_t)blockIdx.x * ROWS + threadIdx.x / THREADS;
+  const int64_t first = (int64_t)blockIdx.x * ROWS + threadIdx.x / THREADS;
+  const int64_t step = (int64_t)gridDim.x * ROWS;
   wait_for_previous();
   allow_next();
-  if (r >= rows)
+  if (first >= p.rows)
     return;
-  const norm_row<X, W> row = {x + r * x_row,
-                              residual ? residual + r * residual_row : nullptr,
-                              weight,
-                              bias,
-                              out + r * out_row,
-                              sum ? sum + r * out_row : nullptr,
-                              (int)n};
-  const uint32_t steps = (uint32_t)(n | x_row | out_row | (residual ? residual_row : 0));
-  const bool wide = steps % COUNT == 0 && n <= THREADS * CHUNKS * COUNT && (N == 0 || n == N) &&
-                    is_aligned(x, 16) && is_aligned(out, 16) && is_aligned(residual, 16) &&
-                    is_aligned(sum, 16) && is_aligned(weight, 16) && is_aligned(bias, 16);
-  if (wide)
-    norm_kept<X, W, RMS, THREADS, CHUNKS, N>(row, thread, (float)epsilon, scratch);
-  else
-    norm_again<X, W, RMS, THREADS>(row, thread, (float)epsilon, scratch);
+  const bool wide = (uint32_t)(p.n | p.x_row | p.out_row) % COUNT == 0 &&
+                    p.n <= THREADS * CHUNKS * COUNT && (N == 0 || p.n == N) &&
+                    is_aligned(p.x, 16) && is_aligned(p.out, 16) && is_aligned(p.weight, 16) &&
+                    is_aligned(p.bias, 16);
+  if (wide) {
+    norm_kept<X, W, RMS, THREADS, CHUNKS, N>(p, first, step, scratch);
+    return;
+  }
+#pragma unroll 1
+  for (int64_t r = first; r < p.rows; r += step) {
+    norm_again<X, W, RMS, THREADS>(p, r, scratch);
+    if (THREADS > 32)
+      __syncthreads();
+  }
 }
 
 } // namespace accrt_cuda
 
-#define ACCRT_CUDA_NORM(ENTRY, X, W, RMS, THREADS, CHUNKS, N)                                      \
-  extern "C" __global__ void __launch_bounds__(THREADS == 32 ? 128 : THREADS) ENTRY(               \
-      const X* x, const X* residual, const W* weight, const W* bias, X* out, X* sum, int64_t rows, \
-      int64_t n, int64_t x_row, int64_t residual_row, int64_t out_row, double epsilon) {           \
-    accrt_cuda::norm<X, W, RMS, THREADS, CHUNKS, N>(x, residual, weight, bias, out, sum, rows, n,  \
-                                                    x_row, residual_row, out_row, epsilon);        \
+#define ACCRT_CUDA_NORM(ENTRY, X, W, RMS, THREADS, CHUNKS, N, BLOCKS)                              \
+  extern "C" __global__ void __launch_bounds__(THREADS == 32 ? 128 : THREADS, BLOCKS)              \
+      ENTRY(const X* x, const W* weight, const W* bias, X* out, int64_t rows, int64_t n,           \
+            int64_t x_row, int64_t out_row, double epsilon) {                                      \
+    __shared__ float scratch[2][32];                                                               \
+    accrt_cuda::norm<X, W, RMS, THREADS, CHUNKS, N>(                                               \
+        {x, weight, bias, out, rows, x_row, out_row, (int)n, (float)epsilon}, scratch);            \
   }
 #endif

@@ -20,6 +20,11 @@ FLOATS = ("f32", "f16", "bf16")
 # The sources ask for fused multiply-adds wherever the compiler sees them: their error bounds have room for either.
 FLAGS = ("-fmad=true",)
 _ROWS_OF_WARPS = 4
+#: Of the GPUs that this is made for, the most; others get a grid that does not quite fit.
+_MULTIPROCESSORS = 132
+#: Threads that a multiprocessor holds of a norm: they keep weights and the next row in registers, so they have 64 or 96.
+_NORM_THREADS, _NORM_WARP_THREADS = 1024, 640
+_NORM_CHUNKS, _SOFTMAX_CHUNKS = 2, 4
 #: They wait for what is ahead of them before they touch memory, so they may be on the machine before it has ended.
 TRAITS = TRAIT_DETERMINISTIC | TRAIT_OVERLAPS_PREVIOUS
 
@@ -34,25 +39,28 @@ def entry_kernel(name: str, op: str, file: str, macro: str, arguments: Tuple[Any
     )  # fmt: skip
 
 
-def row_shape(n: Any, dtype: str) -> Tuple[int, int, int]:
-    """Threads for a row, vectors of 16 bytes that each keeps, and the length where it is known and one that fits."""
+def row_shape(n: Any, dtype: str, chunks: int) -> Tuple[int, int, int]:
+    """Threads for a row, vectors of 16 bytes that each keeps (about `chunks` in rows of a block), and the length where it is known
+    and one that fits."""
     if not ex.is_static(n):
-        return 256, 4, 0
+        return 1024 // chunks, chunks, 0
     vectors = max(1, ex.ceildiv(n * DTYPE_SIZES[dtype], 16))
     if vectors <= 64:
         return 32, ex.ceildiv(vectors, 32), n
     threads = 64
-    while threads < 1024 and threads * 4 < vectors:
+    while threads < 1024 and threads * chunks < vectors:
         threads *= 2
-    chunks = ex.ceildiv(vectors, threads)
-    return (threads, chunks, n) if chunks <= 8 else (threads, 8, 0)
+    kept = ex.ceildiv(vectors, threads)
+    return (threads, kept, n) if kept <= chunks else (threads, chunks, 0)
 
 
-def _row_grid(threads: int) -> Any:
+def _row_grid(threads: int, resident: int = 0) -> Any:
+    """Blocks for all rows; with `resident` not more than the machine holds at once, each of which then walks its rows."""
     rows_each = _ROWS_OF_WARPS if threads == 32 else 1
 
     def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
-        return (ex.maximum(ex.ceildiv(v["rows"], rows_each), 1), 1, 1)
+        blocks = ex.maximum(ex.ceildiv(v["rows"], rows_each), 1)
+        return (ex.minimum(blocks, resident * _MULTIPROCESSORS) if resident else blocks, 1, 1)
 
     return grid
 
@@ -63,12 +71,12 @@ def _block(threads: int) -> int:
 
 @functools.lru_cache(maxsize=None)
 def norm_kernel(kind: str, x: str, weight: str, threads: int, chunks: int, n: int) -> KernelDef:
-    params = [reads("x"), reads("residual", optional=True), reads("weight", optional=True), reads("bias", optional=True)]
-    params += [writes("out"), writes("sum", optional=True)]
-    params += [symbol(n) for n in ("rows", "n", "x_row", "residual_row", "out_row")] + [scalar("epsilon", "f64")]
-    arguments = (TYPES[x], TYPES[weight], int(kind == "rms_norm"), threads, chunks, n)
+    params = [reads("x"), reads("weight", optional=True), reads("bias", optional=True), writes("out")]
+    params += [symbol(n) for n in ("rows", "n", "x_row", "out_row")] + [scalar("epsilon", "f64")]
+    blocks = max(1, (_NORM_WARP_THREADS if threads == 32 else _NORM_THREADS) // _block(threads))
+    arguments = (TYPES[x], TYPES[weight], int(kind == "rms_norm"), threads, chunks, n, blocks)
     name = f"{kind}_{x}_{weight}_{threads}x{chunks}_{n}"
-    return entry_kernel(name, kind, "norm.cuh", "ACCRT_CUDA_NORM", arguments, params, _row_grid(threads), _block(threads))
+    return entry_kernel(name, kind, "norm.cuh", "ACCRT_CUDA_NORM", arguments, params, _row_grid(threads, blocks), _block(threads))
 
 
 def lower_norm(
@@ -90,11 +98,11 @@ def lower_norm(
     rows, x_row = collapse_rows(x, "x")
     _, out_row = collapse_rows(out, "out")
     n = x.shape[-1]
-    values = {"rows": rows, "n": n, "x_row": x_row, "residual_row": 0, "out_row": out_row, "epsilon": epsilon}
+    values = {"rows": rows, "n": n, "x_row": x_row, "out_row": out_row, "epsilon": epsilon}
     buffers: Dict[str, Any] = {"x": "x", "out": "out"}
     buffers.update({"weight": "weight"} if weight is not None else {})
     buffers.update({"bias": "bias"} if bias is not None else {})
-    return launch(norm_kernel(kind, x.dtype, parameter.dtype if parameter else x.dtype, *row_shape(n, x.dtype)), buffers, values)
+    return launch(norm_kernel(kind, x.dtype, parameter.dtype if parameter else x.dtype, *row_shape(n, x.dtype, _NORM_CHUNKS)), buffers, values)
 
 
 @functools.lru_cache(maxsize=None)
@@ -118,7 +126,7 @@ def lower_softmax(x: TensorSpec, out: TensorSpec, logarithm: bool = False) -> La
         "rows": rows, "n": x.shape[-1], "x_row": x_row, "out_row": out_row, "mask_row": 0, "mask_rows": 1,
         "mask_rows_each": 1, "logarithm": int(logarithm),
     }  # fmt: skip
-    return launch(softmax_kernel(x.dtype, *row_shape(x.shape[-1], x.dtype)), {"x": "x", "out": "out"}, values)
+    return launch(softmax_kernel(x.dtype, *row_shape(x.shape[-1], x.dtype, _SOFTMAX_CHUNKS)), {"x": "x", "out": "out"}, values)
 
 
 # ---- Rules -----------------------------------------------------------------------------------------------------------

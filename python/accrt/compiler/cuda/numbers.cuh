@@ -59,6 +59,48 @@ static __device__ __forceinline__ void store_vector(T* to, const vector<T, COUNT
   *reinterpret_cast<vector<T, COUNT>*>(to) = value;
 }
 
+/** The same as words of registers: compilers give each 16-bit element of a vector a register of its own. */
+template <class T, int COUNT> struct words {
+  static constexpr int WORDS = COUNT * (int)sizeof(T) / 4;
+  uint32_t word[WORDS];
+
+  __device__ __forceinline__ void load(const T* from) {
+#pragma unroll
+    for (int i = 0; i < WORDS; i += 4) {
+      const uint4 v = reinterpret_cast<const uint4*>(from)[i / 4];
+      word[i] = v.x, word[i + 1] = v.y, word[i + 2] = v.z, word[i + 3] = v.w;
+    }
+  }
+  __device__ __forceinline__ void fill(uint32_t bits) {
+#pragma unroll
+    for (int i = 0; i < WORDS; i++)
+      word[i] = bits;
+  }
+  /** Keeps the compiler from unpacking them before they are needed. */
+  __device__ __forceinline__ void keep() {
+#pragma unroll
+    for (int i = 0; i < WORDS; i++)
+      asm volatile("" : "+r"(word[i]));
+  }
+  __device__ __forceinline__ float get(int i) const;
+};
+
+template <class T> static __device__ __forceinline__ float half_of_word(uint32_t word, int high);
+template <> __device__ __forceinline__ float half_of_word<bf16>(uint32_t word, int high) {
+  return __uint_as_float(high ? word & 0xffff0000u : word << 16);
+}
+template <> __device__ __forceinline__ float half_of_word<f16>(uint32_t word, int high) {
+  return __half2float(__ushort_as_half((unsigned short)(high ? word >> 16 : word)));
+}
+template <> __device__ __forceinline__ float half_of_word<float>(uint32_t word, int) {
+  return __uint_as_float(word);
+}
+
+template <class T, int COUNT>
+__device__ __forceinline__ float words<T, COUNT>::get(int i) const {
+  return sizeof(T) == 4 ? __uint_as_float(word[i]) : half_of_word<T>(word[i / 2], i % 2);
+}
+
 static __device__ __forceinline__ bool is_aligned(const void* address, uint32_t bytes) {
   return (reinterpret_cast<uintptr_t>(address) & (bytes - 1)) == 0;
 }

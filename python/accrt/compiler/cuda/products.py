@@ -9,14 +9,16 @@ import functools
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ... import bundle_writer as bw
-from .. import expr, select
-from ..ir import Op
+from .. import expr, ops, select
+from ..ir import Op, Value
 from ..kernels import elementwise as host_elementwise
 from ..kernels import expr as ex
-from ..kernels.kerneldef import DTYPE_IDS, KernelDef, Launch, OperatorSource, TensorSpec, launch, reads, scalar, symbol, writes
+from ..kernels.kerneldef import (
+    DTYPE_IDS, CudaSource, CudaVariant, KernelDef, Launch, OperatorSource, TensorSpec, launch, reads, scalar, symbol, writes
+)  # fmt: skip
 from ..kernels.matmul import ACTIVATIONS, require_contiguous_last
 from . import elementwise
-from .norms import TYPES, entry_kernel
+from .norms import FLAGS, TYPES, entry_kernel
 from .tensor_ops import rows_of
 
 OPERANDS = ("f16", "bf16")
@@ -25,6 +27,8 @@ _NAMES = "m n k lda ldb ldc ld_residual batch0 batch1 a0 a1 b0 b1 c0 c1 form".sp
 _STAGES, _STAGE_K = 3, 64
 #: Rows up to which the kernel for few rows is taken: it needs no library, and is as fast while the weights come from the cache.
 FEW_ROWS, FEW_WEIGHTS = 64, 1 << 23
+#: Columns up to which its blocks make 8 of them: with more, 16, so that all blocks are on the machine at once.
+FEW_COLUMNS = 768
 #: Results up to which tiles are 64 x 64: with larger ones most of the machine would have nothing to do.
 SMALL_TILE_RESULTS = 128 * 128 * 66
 
@@ -39,12 +43,13 @@ class Form:
     activation: str
     b_is_nk: bool
     residual: bool
+    constant: bool = False  # b and bias are not written while a program runs
 
     def number(self) -> int:
         """As packs/cublaslt/matmul.h has it."""
         bias = DTYPE_IDS[self.bias] if self.bias else 0
         kinds = DTYPE_IDS[self.a] | DTYPE_IDS[self.c] << 8 | bias << 16 | ACTIVATIONS[self.activation] << 24
-        return kinds | int(self.b_is_nk) << 32 | int(self.residual) << 33
+        return kinds | int(self.b_is_nk) << 32 | int(self.residual) << 33 | int(self.constant) << 34
 
     def is_for_operator(self) -> bool:
         """cuBLASLt's GELU is the one by tanh, its bias has the type of c, and it adds a residual before the activation."""
@@ -76,10 +81,19 @@ def tile_kernel(form: Form, size: int, operator: bool = False) -> KernelDef:
     """Tiles of size x size; with `operator`, cuBLASLt's product stands before it."""
     name = f"gemm_{form.text()}_{'nk' if form.b_is_nk else 'kn'}_{size}{'_lt' if operator else ''}"
     arguments = (*form.arguments(), size, size, int(form.b_is_nk))
+    shared = _STAGES * _STAGE_K * 2 * 2 * size
+    specials = (_warpgroup_variant(form, name, shared),) if size == 128 and form.b_is_nk else ()
     return entry_kernel(
         name, "matmul", "gemm.cuh", "ACCRT_CUDA_GEMM", arguments, parameters(), _grid(size, size), 128,
-        local_memory_bytes=_STAGES * _STAGE_K * 2 * 2 * size, operator=OPERATOR if operator else None,
+        local_memory_bytes=shared, specials=specials, operator=OPERATOR if operator else None,
     )  # fmt: skip
+
+
+def _warpgroup_variant(form: Form, name: str, shared: int) -> CudaVariant:
+    """The same tiles with Hopper's own instructions."""
+    entry = "accrt_" + name
+    text = f"ACCRT_CUDA_GEMM_WARPGROUP({', '.join((entry, *form.arguments()))})\n"
+    return CudaVariant("sm_90a", CudaSource("warpgroup.cuh", text=text, flags=FLAGS), (256, 1, 1), (0, 0, 0), shared, entry)
 
 
 @functools.lru_cache(maxsize=None)
@@ -122,6 +136,7 @@ def lower_product(
     residual: Optional[TensorSpec] = None,
     activation: str = "none",
     scale: float = 1.0,
+    constant: bool = False,
 ) -> Launch:
     """out = activation(scale * (a @ b) + bias) + residual: [..., m, k] @ [..., k, n]. Operands: a, b, bias, residual, out.
 
@@ -135,7 +150,7 @@ def lower_product(
         if spec is not None:
             require_contiguous_last(spec, what)
     b_is_nk, ldb = layout_of_b(b)
-    form = Form(a.dtype, out.dtype, bias.dtype if bias is not None else "", activation, b_is_nk, residual is not None)
+    form = Form(a.dtype, out.dtype, bias.dtype if bias is not None else "", activation, b_is_nk, residual is not None, constant)
     batch = batch_of(a, b, out)
     if residual is not None and residual.rank != 2:
         raise ValueError(f"product: a residual of rank {residual.rank}")
@@ -149,7 +164,7 @@ def lower_product(
     buffers.update({"residual": "residual"} if residual is not None else {})
     alone = ex.is_static(batch["batch0"] * batch["batch1"]) and batch["batch0"] * batch["batch1"] == 1
     options = [(condition, launch(kernel, buffers, values)) for condition, kernel in _options(form, m, n, a.shape[-1], alone)]
-    return _resolved(options)
+    return resolved(options)
 
 
 def at_most(a: Any, b: int) -> Any:
@@ -163,7 +178,7 @@ def _options(form: Form, m: Any, n: Any, k: Any, alone: bool) -> List[Tuple[Any,
     library = form.is_for_operator()
     if alone and form.b_is_nk:
         small = ex.is_static(n * k) and n * k <= FEW_WEIGHTS
-        options.append((at_most(m, FEW_ROWS if small else 16), few_kernel(form, 1, 1 if small else 2, library and not small)))
+        options.append((at_most(m, FEW_ROWS if small else 16), few_kernel(form, 1, 1 if small and n <= FEW_COLUMNS else 2, library and not small)))
     if alone:
         options.append((at_most(m * n, SMALL_TILE_RESULTS), tile_kernel(form, 64, library)))
         options.append((1, tile_kernel(form, 128, library)))
@@ -173,7 +188,7 @@ def _options(form: Form, m: Any, n: Any, k: Any, alone: bool) -> List[Tuple[Any,
     return options
 
 
-def _resolved(options: List[Tuple[Any, Launch]]) -> Launch:
+def resolved(options: List[Tuple[Any, Launch]]) -> Launch:
     """One launch: what conditions that are known say is done here."""
     kept: List[Tuple[Any, Launch]] = []
     for condition, made in options:
@@ -183,6 +198,13 @@ def _resolved(options: List[Tuple[Any, Launch]]) -> Launch:
             return dataclasses.replace(made, alternatives=tuple(kept))
         kept.append((condition, made))
     raise ValueError("product: no kernel is left")
+
+
+def _is_constant(value: Value) -> bool:
+    """Whether it is a view of a constant as it lies in memory."""
+    while value.op is not None and ops.OPS[value.op.name].view:
+        value = value.op.operands[0]
+    return value.constant is not None
 
 
 @select.rule("aten.matmul", "cuda", priority=10)
@@ -206,7 +228,7 @@ def _product_in_two(op: Op, operands: select.Specs, results: select.Specs) -> se
     writes the result once more, which costs less than a slower product. Small ones are one launch."""
     x, weight, bias, residual = operands
     activation = op.attrs["activation"]
-    form = Form(x.dtype, results[0].dtype, bias.dtype if bias is not None else "", "none", True, False)
+    form = Form(x.dtype, results[0].dtype, bias.dtype if bias is not None else "", "none", True, False, True)
     if activation in ("none", "relu", "gelu_tanh") or residual is not None or not form.is_for_operator():
         raise ValueError("product: one launch does it")  # a residual may lie where the result does
     flat_x, flat_out = rows_of(x, "x"), rows_of(results[0], "result")
@@ -226,6 +248,7 @@ def _product_in_two(op: Op, operands: select.Specs, results: select.Specs) -> se
 def _product(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
     x, weight, bias, residual = operands
     flat = [None if s is None else rows_of(s, what) for s, what in ((x, "x"), (results[0], "result"), (residual, "residual"))]
-    made = lower_product(flat[0], weight, flat[1], bias, flat[2], op.attrs["activation"])
+    constant = all(_is_constant(v) for v in op.operands[1:3] if v is not None)
+    made = lower_product(flat[0], weight, flat[1], bias, flat[2], op.attrs["activation"], constant=constant)
     present = {name: ("in", i) for name, i in (("bias", 2), ("residual", 3)) if operands[i] is not None}
     return select.named(made, a=("in", 0), b=("in", 1), out=select.OUT, **present)

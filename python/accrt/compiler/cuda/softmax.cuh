@@ -119,8 +119,8 @@ template <class X, class MASK, int THREADS, int CHUNKS, int N>
 static __device__ __forceinline__ void softmax(const X* x, const MASK* mask, X* out, int64_t rows,
                                                int64_t n, int64_t x_row, int64_t out_row,
                                                int64_t mask_row, int64_t mask_rows,
-                                               int64_t mask_rows_each, int64_t logarithm) {
-  __shared__ float scratch[2][32];
+                                               int64_t mask_rows_each, int64_t logarithm,
+                                               float (*scratch)[32]) {
   constexpr int COUNT = 16 / sizeof(X);
   constexpr int ROWS = THREADS == 32 ? 4 : 1;
   const int thread = threadIdx.x % THREADS;
@@ -149,8 +149,9 @@ static __device__ __forceinline__ void softmax(const X* x, const MASK* mask, X* 
       const X* x, const MASK* mask, X* out, int64_t rows, int64_t n, int64_t x_row,                \
       int64_t out_row, int64_t mask_row, int64_t mask_rows, int64_t mask_rows_each,                \
       int64_t logarithm) {                                                                         \
+    __shared__ float scratch[2][32];                                                               \
     accrt_cuda::softmax<X, MASK, THREADS, CHUNKS, N>(x, mask, out, rows, n, x_row, out_row,        \
                                                      mask_row, mask_rows, mask_rows_each,          \
-                                                     logarithm);                                   \
+                                                     logarithm, scratch);                          \
   }
 #endif
