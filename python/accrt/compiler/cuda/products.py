@@ -174,8 +174,9 @@ def at_most(a: Any, b: int) -> Any:
 
 def _options(form: Form, m: Any, n: Any, k: Any, alone: bool) -> List[Tuple[Any, KernelDef]]:
     """Kernels and the conditions for them; the last has none."""
-    options: List[Tuple[Any, KernelDef]] = []
     library = form.is_for_operator()
+    # cuBLASLt takes no empty sums.
+    options: List[Tuple[Any, KernelDef]] = [(at_most(k, 0), tile_kernel(form, 64))] if library else []
     if alone and form.b_is_nk:
         small = ex.is_static(n * k) and n * k <= FEW_WEIGHTS
         options.append((at_most(m, FEW_ROWS if small else 16), few_kernel(form, 1, 1 if small and n <= FEW_COLUMNS else 2, library and not small)))
