@@ -67,6 +67,8 @@ static accrt_status_t finish_open(accrt_bundle_t* bundle, accrt_status_t source_
   accrt_status_t status = source_status;
   if (status != ACCRT_OK)
     goto out;
+  if (accrt_instance_direct_reads(bundle->instance))
+    accx_source_bypass_cache(&bundle->source);
   accx_source_begin(&bundle->source);
   status = accx_verify(bundle);
   accx_source_end(&bundle->source);

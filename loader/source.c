@@ -11,14 +11,13 @@
 #include <unistd.h>
 
 #include "runtime/core/error.h"
-
-/* One read call never asks for more: Linux moves at most 0x7ffff000 bytes. */
-#define MAX_READ_BYTES (UINT64_C(1) << 30)
+#include "runtime/core/file_read.h"
 
 static void source_init(accx_source_t* source, accx_source_kind_t kind, uint64_t size_bytes) {
   memset(source, 0, sizeof *source);
   source->kind = kind;
   source->fd = -1;
+  source->direct_fd = -1;
   source->size_bytes = size_bytes;
   /* Default attributes cannot fail. */
   (void)pthread_mutex_init(&source->mutex, NULL);
@@ -84,11 +83,18 @@ accrt_status_t accx_source_open_callbacks(const accrt_reader_t* reader, accx_sou
   return ACCRT_OK;
 }
 
+void accx_source_bypass_cache(accx_source_t* source) {
+  if (source->kind == ACCX_SOURCE_FILE)
+    source->direct_fd = accrt_file_open_direct(source->fd);
+}
+
 void accx_source_close(accx_source_t* source, bool notify) {
   if (source->kind == ACCX_SOURCE_NONE)
     return;
   if (source->fd >= 0)
     close(source->fd);
+  if (source->direct_fd >= 0)
+    close(source->direct_fd);
   if (notify && source->release != NULL)
     source->release(source->user);
   if (notify && source->reader.close != NULL)
@@ -115,25 +121,17 @@ void accx_source_end(accx_source_t* source) {
 
 static accrt_status_t read_file(const accx_source_t* source, uint64_t offset, unsigned char* target,
                                 uint64_t size_bytes) {
-  while (size_bytes > 0) {
-    const uint64_t wanted = size_bytes < MAX_READ_BYTES ? size_bytes : MAX_READ_BYTES;
-    const ssize_t got = pread(source->fd, target, (size_t)wanted, (off_t)offset);
-    if (got < 0 && errno == EINTR)
-      continue;
-    if (got < 0) {
-      const int error = errno;
-      return ACCRT_FAIL_ERRNO(IO, error,
-                              "reading %" PRIu64 " bytes at offset %" PRIu64 " failed: %s", wanted,
-                              offset, strerror(error));
-    }
-    if (got == 0) {
-      return ACCRT_FAIL_ERRNO(
-          IO, 0, "the file ended at offset %" PRIu64 " of %" PRIu64 ": it was truncated", offset,
-          source->size_bytes);
-    }
-    target += got;
-    offset += (uint64_t)got;
-    size_bytes -= (uint64_t)got;
+  uint64_t done;
+  const int error =
+      accrt_file_read(source->fd, source->direct_fd, offset, target, size_bytes, &done);
+  if (error != 0) {
+    return ACCRT_FAIL_ERRNO(IO, error, "reading %" PRIu64 " bytes at offset %" PRIu64 " failed: %s",
+                            size_bytes - done, offset + done, strerror(error));
+  }
+  if (done < size_bytes) {
+    return ACCRT_FAIL_ERRNO(IO, 0,
+                            "the file ended at offset %" PRIu64 " of %" PRIu64 ": it was truncated",
+                            offset + done, source->size_bytes);
   }
   return ACCRT_OK;
 }

@@ -17,7 +17,8 @@ typedef enum accx_source_kind {
 
 typedef struct accx_source {
   accx_source_kind_t kind;
-  int fd; /* FILE: owned */
+  int fd;        /* FILE: owned */
+  int direct_fd; /* FILE: the same past the page cache; owned; -1: none */
   uint64_t size_bytes;
   const unsigned char* memory; /* MEMORY: borrowed until `release` */
   void (*release)(void* user);
@@ -36,6 +37,8 @@ accrt_status_t accx_source_open_memory(const void* data, uint64_t size_bytes,
                                        void (*release)(void*), void* user,
                                        accx_source_t* out_source);
 accrt_status_t accx_source_open_callbacks(const accrt_reader_t* reader, accx_source_t* out_source);
+/* Reads of a file, where they can, leave the page cache as it is. */
+void accx_source_bypass_cache(accx_source_t* source);
 /* `notify`: tell the caller's release or close. */
 void accx_source_close(accx_source_t* source, bool notify);
 

@@ -23,16 +23,20 @@ static const void* query(uint32_t max_abi) {
   return &table;
 }
 
+static const char* direct_reads = "0";
+
 static fixture_t* open_device(void) {
   fixture_t* f = calloc(1, sizeof *f);
   assert_non_null(f);
   const accrt_allocator_t allocator = {&f->watch, watch_allocate, watch_deallocate};
-  const accrt_option_t list[] = {{"staging.threads", "3"}, {"staging.ring_bytes", "6291456"}};
+  const accrt_option_t list[] = {{"staging.threads", "3"},
+                                 {"staging.ring_bytes", "6291456"},
+                                 {"staging.direct_reads", direct_reads}};
   accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
   options.allocator = &allocator;
   options.flags = ACCRT_INSTANCE_FLAG_NO_DRIVERS;
   options.options = list;
-  options.option_count = 2;
+  options.option_count = 3;
   options.option_size_bytes = sizeof list[0];
   OK(accrt_instance_create(&options, &f->instance));
   OK(accrt_instance_register_driver(f->instance, query));
@@ -165,9 +169,12 @@ static void open_from(fixture_t* f, int source, bytes_t* bytes) {
 
 static void from_every_source(void** state) {
   NEED_BUNDLES();
-  for (int source = 0; source < SOURCES; ++source) {
+  for (int turn = 0; turn < 2 * SOURCES; ++turn) {
+    const int source = turn % SOURCES;
     bytes_t bytes = read_bundle();
+    direct_reads = turn < SOURCES ? "0" : "1";
     fixture_t* f = open_device();
+    direct_reads = "0";
     open_from(f, source, &bytes);
     check_weights(f);
     check_account(f);

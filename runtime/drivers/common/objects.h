@@ -52,6 +52,7 @@ typedef struct accrt_runtime_options {
   uint32_t pool_one_mapping;
   uint32_t staging_threads; /* 0: as many as are of use */
   uint32_t staging_queues;
+  uint32_t staging_direct_reads;
   uint64_t staging_ring_bytes;
   uint64_t staging_slot_bytes;
 } accrt_runtime_options_t;

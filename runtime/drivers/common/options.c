@@ -16,7 +16,15 @@ typedef struct number_option {
   uint64_t initial;
 } number_option_t;
 
-enum { ONE_MAPPING, STAGING_THREADS, STAGING_RING, STAGING_SLOT, STAGING_QUEUES, OPTION_COUNT };
+enum {
+  ONE_MAPPING,
+  STAGING_THREADS,
+  STAGING_RING,
+  STAGING_SLOT,
+  STAGING_QUEUES,
+  STAGING_DIRECT,
+  OPTION_COUNT
+};
 
 static const number_option_t known[OPTION_COUNT] = {
     [ONE_MAPPING] = {"pool.one_mapping", 0, 1, 1, ACCRT_POOL_ONE_MAPPING_DEFAULT},
@@ -24,6 +32,7 @@ static const number_option_t known[OPTION_COUNT] = {
     [STAGING_RING] = {"staging.ring_bytes", MIB, 1024 * MIB, 1, 96 * MIB},
     [STAGING_SLOT] = {"staging.slot_bytes", MIB, 64 * MIB, ACCRT_STAGING_CHUNK_BYTES, 4 * MIB},
     [STAGING_QUEUES] = {"staging.queues", 1, 8, 1, 1},
+    [STAGING_DIRECT] = {"staging.direct_reads", 0, 1, 1, 0},
 };
 
 bool accrt_runtime_option_known(const char* key, accrt_near_t* near) {
@@ -68,10 +77,15 @@ accrt_status_t accrt_runtime_options_read(accrt_instance_t* instance) {
                                 .staging_threads = (uint32_t)values[STAGING_THREADS],
                                 .staging_ring_bytes = values[STAGING_RING],
                                 .staging_slot_bytes = values[STAGING_SLOT],
-                                .staging_queues = (uint32_t)values[STAGING_QUEUES]};
+                                .staging_queues = (uint32_t)values[STAGING_QUEUES],
+                                .staging_direct_reads = (uint32_t)values[STAGING_DIRECT]};
   return ACCRT_OK;
 }
 
 uint32_t accrt_instance_one_mapping(const accrt_instance_t* instance) {
   return instance->runtime_options.pool_one_mapping;
+}
+
+uint32_t accrt_instance_direct_reads(const accrt_instance_t* instance) {
+  return instance->runtime_options.staging_direct_reads;
 }

@@ -12,13 +12,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/core/file_read.h"
 #include "runtime/drivers/common/objects.h"
 #include "runtime/drivers/common/staging.h"
 
 #define MAY_BEGIN 1u
 #define IS_OVER 2u
-/* One read call never asks for more: Linux moves at most 0x7ffff000 bytes. */
-#define MAX_READ_BYTES (UINT64_C(1) << 30)
 
 /* All references are internal ones. */
 typedef struct transfer {
@@ -160,6 +159,7 @@ accrt_status_t accrt_stream_enqueue_staged(accrt_stream_t* stream, const accrt_s
 typedef struct reading {
   const accrt_allocator_t* allocator;
   int fd;
+  int direct_fd; /* past the page cache; -1: none */
   uint64_t file_offset;
 } reading_t;
 
@@ -167,32 +167,25 @@ static void release_reading(void* user) {
   reading_t* reading = user;
   if (reading->fd >= 0)
     (void)close(reading->fd);
+  if (reading->direct_fd >= 0)
+    (void)close(reading->direct_fd);
   accrt_free(reading->allocator, reading, sizeof *reading);
 }
 
 static accrt_status_t read_piece(void* user, uint64_t offset_bytes, void* memory,
                                  uint64_t size_bytes) {
   const reading_t* reading = user;
-  uint64_t at = reading->file_offset + offset_bytes;
-  unsigned char* target = memory;
-  while (size_bytes > 0) {
-    const size_t wanted = (size_t)(size_bytes < MAX_READ_BYTES ? size_bytes : MAX_READ_BYTES);
-    const ssize_t got = pread(reading->fd, target, wanted, (off_t)at);
-    if (got < 0 && errno == EINTR)
-      continue;
-    if (got < 0) {
-      const int error = errno;
-      return ACCRT_FAIL_ERRNO(IO, error, "reading %zu bytes at offset %" PRIu64 " failed: %s",
-                              wanted, at, strerror(error));
-    }
-    if (got == 0) {
-      return ACCRT_FAIL_ERRNO(
-          IO, 0, "the file ended at offset %" PRIu64 ": %" PRIu64 " more bytes were asked for", at,
-          size_bytes);
-    }
-    target += got;
-    at += (uint64_t)got;
-    size_bytes -= (uint64_t)got;
+  const uint64_t at = reading->file_offset + offset_bytes;
+  uint64_t done;
+  const int error = accrt_file_read(reading->fd, reading->direct_fd, at, memory, size_bytes, &done);
+  if (error != 0) {
+    return ACCRT_FAIL_ERRNO(IO, error, "reading %" PRIu64 " bytes at offset %" PRIu64 " failed: %s",
+                            size_bytes - done, at + done, strerror(error));
+  }
+  if (done < size_bytes) {
+    return ACCRT_FAIL_ERRNO(
+        IO, 0, "the file ended at offset %" PRIu64 ": %" PRIu64 " more bytes were asked for",
+        at + done, size_bytes - done);
   }
   return ACCRT_OK;
 }
@@ -224,8 +217,11 @@ static accrt_status_t open_reading(accrt_stream_t* stream, int32_t fd, uint64_t 
   if (status != ACCRT_OK)
     return status;
   reading_t* reading = memory;
-  *reading = (reading_t){&stream->instance->allocator, fcntl(fd, F_DUPFD_CLOEXEC, 0), file_offset};
+  *reading =
+      (reading_t){&stream->instance->allocator, fcntl(fd, F_DUPFD_CLOEXEC, 0), -1, file_offset};
   if (reading->fd >= 0) {
+    if (accrt_instance_direct_reads(stream->instance))
+      reading->direct_fd = accrt_file_open_direct(reading->fd);
     *out_reading = reading;
     return ACCRT_OK;
   }

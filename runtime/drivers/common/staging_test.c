@@ -23,6 +23,7 @@ static accrt_pool_t* pool;
 static accrt_stream_t* stream;
 
 static const char* queues = "1";
+static const char* direct_reads = "0";
 
 /* A device that does not reach host memory, with an engine of few threads. */
 static accrt_status_t try_world(int mode, const char* threads) {
@@ -33,12 +34,13 @@ static accrt_status_t try_world(int mode, const char* threads) {
   const accrt_option_t list[] = {{"staging.threads", threads},
                                  {"staging.ring_bytes", "8388608"},
                                  {"staging.slot_bytes", "1048576"},
-                                 {"staging.queues", queues}};
+                                 {"staging.queues", queues},
+                                 {"staging.direct_reads", direct_reads}};
   accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
   options.flags = ACCRT_INSTANCE_FLAG_NO_DRIVERS;
   options.allocator = &interface;
   options.options = list;
-  options.option_count = 4;
+  options.option_count = 5;
   options.option_size_bytes = sizeof list[0];
   accrt_status_t status = accrt_instance_create(&options, &world.instance);
   if (status == ACCRT_OK)
@@ -386,8 +388,11 @@ static int make_file(uint64_t size_bytes, unsigned seed) {
 
 static void test_read_file(void** state) {
   (void)state;
-  for (int mode = 0; mode < MODES; ++mode) {
+  for (int turn = 0; turn < 2 * MODES; ++turn) {
+    const int mode = turn % MODES;
+    direct_reads = turn < MODES ? "0" : "1";
     open_world(modes[mode]);
+    direct_reads = "0";
     int fd = make_file(SIZE, 7);
     unsigned char* to = calloc(1, SIZE);
     accrt_buffer_t* buffer = make_buffer(SIZE);
@@ -397,6 +402,16 @@ static void test_read_file(void** state) {
     copy(device, host, SIZE - 100);
     assert_int_equal(synchronize(), ACCRT_OK);
     check_bytes(to, SIZE - 100, 100, 7);
+    /* Where past the page cache can be read too. */
+    fd = make_file(SIZE, 9);
+    const accrt_place_t begin = at_buffer(buffer, 0);
+    (void)fsync(fd);
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    assert_int_equal(accrt_stream_read_file(stream, fd, 0, &begin, SIZE, 0), ACCRT_OK);
+    assert_int_equal(close(fd), 0);
+    copy(begin, host, SIZE);
+    assert_int_equal(synchronize(), ACCRT_OK);
+    check_bytes(to, SIZE, 0, 9);
     /* Into plain memory, and nothing. */
     fd = make_file(2 * MIB, 8);
     assert_int_equal(accrt_stream_read_file(stream, fd, MIB, &host, MIB, 0), ACCRT_OK);
