@@ -47,8 +47,10 @@ extern "C" __global__ void __launch_bounds__(256)
           index_t row_bytes, index_t x_outer_bytes, index_t x_row_bytes, index_t out_outer_bytes, index_t out_row_bytes,
           index_t index_step) {
   begin_kernel();
-  const uint64_t all = (uint64_t)x | (uint64_t)out | (uint64_t)row_bytes | (uint64_t)x_outer_bytes |
-                       (uint64_t)x_row_bytes | (uint64_t)out_outer_bytes | (uint64_t)out_row_bytes;
+  // Steps of axes that have one place alone say nothing of alignment.
+  const uint64_t outer_steps = outer > 1 ? (uint64_t)x_outer_bytes | (uint64_t)out_outer_bytes : 0;
+  const uint64_t all = (uint64_t)x | (uint64_t)out | (uint64_t)row_bytes | outer_steps | (size > 1 ? (uint64_t)x_row_bytes : 0) |
+                       (count > 1 ? (uint64_t)out_row_bytes : 0);
 #define ARGUMENTS                                                                                  \
   x, index, out, outer, size, count, row_bytes, x_outer_bytes, x_row_bytes, out_outer_bytes, out_row_bytes, index_step
   const bool narrow = outer * count * row_bytes <= 0x7fffffff;

@@ -101,7 +101,7 @@ _REDUCE_NAMES = (
     "k0 k1 k2 r0 r1 x_k0 x_k1 x_k2 x_r0 x_r1 out_k0 out_k1 out_k2 divisor piece out_piece".split()
 )  # fmt: skip
 #: Few results of many elements are made in so many pieces first, each on a multiprocessor of its own.
-PIECES = 256
+PIECES = 1024
 FEW_RESULTS, MANY_ELEMENTS = 512, 32768
 
 
