@@ -108,7 +108,7 @@ static CUmemorytype memory_type(const cuda_device_t* device, uint64_t address) {
 }
 
 /* Another device of this driver that has the memory, and has not let this one reach it yet. */
-static cuda_device_t* closed_peer(cuda_device_t* device, uint64_t address) {
+static cuda_device_t* closed_peer(const cuda_device_t* device, uint64_t address) {
   cuda_driver_t* driver = device->driver;
   int ordinal = 0;
   if (ask(device, address, &ordinal) != CU_MEMORYTYPE_DEVICE || ordinal < 0 ||
@@ -126,14 +126,14 @@ static cuda_device_t* closed_peer(cuda_device_t* device, uint64_t address) {
   return open ? NULL : peer;
 }
 
-void accrt_cuda_copy_reach(cuda_device_t* device, uint64_t source, uint64_t target) {
+void accrt_cuda_copy_reach(const cuda_device_t* device, uint64_t source, uint64_t target) {
   if (device->driver->device_count < 2)
     return;
   const uint64_t places[] = {source, target};
   for (int i = 0; i < 2; ++i) {
     cuda_device_t* peer = closed_peer(device, places[i]);
     if (peer != NULL) {
-      (void)accrt_cuda_device_enable_peer((accrt_driver_device_t*)device,
+      (void)accrt_cuda_device_enable_peer((accrt_driver_device_t*)(uintptr_t)device,
                                           (accrt_driver_device_t*)peer);
     }
   }

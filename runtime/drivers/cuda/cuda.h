@@ -419,7 +419,7 @@ void accrt_cuda_copy_values(const accrt_driver_copy_t* command,
                             const accrt_driver_submission_t* submission, cuda_copy_t* out_copy);
 /* On machines with several GPUs: lets this device reach memory of the driver's other devices that a copy is about. Virtual memory
  * cannot be copied by who has no access to it. Where there is no path the copy itself fails, and says so. */
-void accrt_cuda_copy_reach(cuda_device_t* device, uint64_t source, uint64_t target);
+void accrt_cuda_copy_reach(const cuda_device_t* device, uint64_t source, uint64_t target);
 /* The requests that 2D and 3D shapes are. */
 void accrt_cuda_copy_2d(const cuda_copy_t* copy, CUDA_MEMCPY2D* out_request);
 void accrt_cuda_copy_3d(const cuda_copy_t* copy, CUDA_MEMCPY3D* out_request);

@@ -566,6 +566,46 @@ static void test_copy_between_devices(void** state) {
   f->table->device_close(second);
 }
 
+/* So does a list's. */
+static void test_list_between_devices(void** state) {
+  fixture_t* f = *state;
+  if (f->table->device_count(f->driver) < 2)
+    skip();
+  accrt_driver_device_t* second;
+  assert_int_equal(f->table->device_open(f->driver, 1, &second), ACCRT_OK);
+  accrt_driver_memory_t here = memory_of(f, ACCRT_MEMORY_DEVICE), there;
+  assert_int_equal(f->table->memory_allocate(second, ACCRT_MEMORY_DEVICE, 2 * MIB, &there),
+                   ACCRT_OK);
+  accrt_driver_command_t command = {.opcode = ACCRT_DRIVER_COMMAND_COPY};
+  command.as.copy.source = range_of(0, 8);
+  command.as.copy.source.binding = 0;
+  command.as.copy.target = range_of(0, 8);
+  command.as.copy.target.binding = 1;
+  command.as.copy.extent[0] = value_of(8);
+  command.as.copy.extent[1] = command.as.copy.extent[2] = value_of(1);
+  for (int i = 0; i < 2; ++i)
+    command.as.copy.source_stride_bytes[i] = command.as.copy.target_stride_bytes[i] = value_of(0);
+  const accrt_driver_list_info_t info = {
+      .struct_size = sizeof info, .command_count = 1, .commands = &command, .binding_count = 2};
+  accrt_driver_list_t* list;
+  assert_int_equal(f->table->list_create(f->device, &info, &list), ACCRT_OK);
+  const accrt_driver_binding_t bindings[] = {{here.device_address, 8}, {there.device_address, 8}};
+  const char sent[8] = "listed";
+  char back[8] = "";
+  assert_int_equal(copy(f, here.device_address, address_of(sent), 8), ACCRT_OK);
+  accrt_driver_submission_t submission = submission_of(f);
+  submission.binding_count = 2;
+  submission.bindings = bindings;
+  assert_int_equal(f->table->queue_execute(f->queue, list, &submission), ACCRT_OK);
+  assert_int_equal(copy(f, address_of(back), there.device_address, 8), ACCRT_OK);
+  assert_int_equal(wait_all(f), ACCRT_OK);
+  assert_string_equal(back, sent);
+  f->table->list_destroy(list);
+  f->table->memory_free(second, &there);
+  f->table->memory_free(f->device, &here);
+  f->table->device_close(second);
+}
+
 /* ---- Copies and fills ---- */
 
 static void test_fills(void** state) {
@@ -1232,6 +1272,7 @@ int main(void) {
       TEST(test_export_refused),
       TEST(test_peers),
       TEST(test_copy_between_devices),
+      TEST(test_list_between_devices),
       TEST(test_fills),
       TEST(test_kernel),
       TEST(test_declarations_are_checked),

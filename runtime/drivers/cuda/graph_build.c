@@ -40,6 +40,7 @@ bool accrt_cuda_slot_dispatch(cuda_instance_t* instance, uint32_t index,
 static uint32_t node_copy_shape(const cuda_device_t* device, const accrt_driver_copy_t* command,
                                 const accrt_driver_submission_t* submission, cuda_copy_t* copy) {
   accrt_cuda_copy_values(command, submission, copy);
+  accrt_cuda_copy_reach(device, copy->source, copy->target);
   return accrt_cuda_copy_shape(copy, (uint64_t)device->max_pitch_bytes);
 }
 
