@@ -136,6 +136,12 @@ void accrt_pool_add_live(accrt_pool_t* pool, accrt_buffer_t* buffer);
 void accrt_pool_retire(accrt_pool_t* pool, accrt_buffer_t* buffer);
 /* Takes back what streams have passed. */
 void accrt_pool_reap(accrt_pool_t* pool);
+/* Calls `visit` for each pool of a device, under no lock. */
+void accrt_pools_visit(accrt_device_t* device, void (*visit)(accrt_pool_t* pool, void* user),
+                       void* user);
+/* Records that a mapping of mapped_bytes for `buffer` is not to be had, and who holds what on the device. */
+accrt_status_t accrt_pool_fail_out_of_memory(accrt_pool_t* pool, const accrt_buffer_t* buffer,
+                                             uint64_t mapped_bytes);
 /* All uses of a buffer are over. */
 bool accrt_buffer_is_idle(accrt_buffer_t* buffer);
 /* The fence of the only use that is not over; NULL when all are, or when there are several. */
