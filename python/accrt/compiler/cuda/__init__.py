@@ -25,9 +25,13 @@ ones that take everything have 0. Where none takes an operation it is decomposed
 relu, gelu, gelu_tanh, silu, tanh, sigmoid - and dtype of the result). Results may be written over operand 0 of the operations
 in select.IN_PLACE and over the residual of a product: no __restrict__ between them. Names begin with "cuda.", entries with
 "accrt_". `local_memory_bytes` is dynamic shared memory; `specials` are implementations for one architecture (sm_90a);
-A kernel whose first statement is begin_kernel() (or wait_for_previous())
-has `traits=elementwise.TRAITS`: it may be launched before the one ahead has ended (from sm_90 on).
-`operator=OperatorSource(pack, name)` names a host operator of the same parameters, preferred where its pack is there.
+`operator=OperatorSource(pack, name)` names a host operator of the same parameters, preferred where its pack is there. A kernel
+whose first statement is begin_kernel() (or wait_for_previous()) has `traits=elementwise.TRAITS`: it may be launched before the one
+ahead has ended (from sm_90 on).
+
+A lowering may be more than one launch: `before` are lowerings that come first, `temporaries` memory between them (bound as
+("temporary", i)). `alternatives` of a launch or of a lowering are (condition, other): what is right for few rows and what is right for
+many are told apart when a plan is made, by branches of the bundle.
 """
 
 from __future__ import annotations
