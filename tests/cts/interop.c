@@ -94,6 +94,31 @@ static void test_wrapped_queue_waits_for_what_came(void** state) {
   unwrap(&wrapped);
 }
 
+/* Much plain memory goes as the driver can: the queue cannot wait for anybody. Nor for a file, which is said. */
+static void test_wrapped_queue_and_much_memory(void** state) {
+  cts_t* cts = *state;
+  const uint64_t size_bytes = (UINT64_C(3) << 20) + 1;
+  wrapped_t wrapped = wrap(cts);
+  accrt_buffer_t* buffer = cts_buffer(cts, size_bytes);
+  unsigned char* memory = calloc(2, size_bytes);
+  assert_non_null(memory);
+  for (uint64_t i = 0; i < size_bytes; ++i)
+    memory[i] = (unsigned char)(i * 3 + (i >> 12));
+  const accrt_place_t at = cts_at(buffer, 0), source = cts_host(memory),
+                      target = cts_host(memory + size_bytes);
+  OK(accrt_stream_copy(wrapped.stream, &source, &at, size_bytes));
+  OK(accrt_stream_copy(wrapped.stream, &at, &target, size_bytes));
+  cts_sync(wrapped.stream);
+  assert_memory_equal(memory + size_bytes, memory, size_bytes);
+  FILE* file = tmpfile();
+  assert_non_null(file);
+  FAILS(NOT_READY, accrt_stream_read_file(wrapped.stream, fileno(file), 0, &at, 1, 0));
+  (void)fclose(file);
+  free(memory);
+  accrt_buffer_release(buffer);
+  unwrap(&wrapped);
+}
+
 /* The queue is its owner's: it lives on. */
 static void test_wrapper_goes_first(void** state) {
   cts_t* cts = *state;
@@ -433,6 +458,7 @@ const cts_test_t cts_interop_tests[] = {
     CTS_P(test_wrapped_queue_keeps_order, CTS_NEEDS_NATIVE | CTS_NEEDS_KERNELS),
     CTS_P(test_wrapped_queue_signals, CTS_NEEDS_NATIVE),
     CTS_P(test_wrapped_queue_waits_for_what_came, CTS_NEEDS_NATIVE),
+    CTS_P(test_wrapped_queue_and_much_memory, CTS_NEEDS_NATIVE),
     CTS_P(test_wrapper_goes_first, CTS_NEEDS_NATIVE | CTS_NEEDS_KERNELS),
     CTS_P(test_memory_used_on_a_wrapped_queue, CTS_NEEDS_NATIVE),
     CTS_P(test_priorities, 0),
