@@ -98,6 +98,26 @@ def test_a_kernel_whose_parameters_are_others_is_refused():
         nvcc.build_images([KernelDef("t", "t", CudaSource(text=bounded), params, lambda v: (1, 1, 1), family="cuda", block=(128, 1, 1), entry="twice")], ["sm_90"])
 
 
+def test_a_lowering_may_be_several_launches():
+    """Few sums of many elements in pieces; large products with an activation that cuBLASLt has not, told from small ones by a branch."""
+    m = Module("steps")
+    n = m.symbol("n", maximum=1 << 20)
+    f = m.function("total")
+    f.result("y", f.input("x", "f32", [n]).sum(0))
+    g = m.function("dense")
+    w = m.constant("w", np.zeros((512, 384), np.float16))
+    g.result("y", g.input("x", "f16", [n, 384]).linear(w).gelu())
+    _work, planned = driver._planned(m, "cuda", True)
+    total, dense = (b.commands for b, _p in planned if not b.function.prepare)
+    assert [c.launch.kernel.name for c in total] == ["cuda.reduce_sum_f32_f32_256_pieces", "cuda.reduce_sum_f32_f32_32"]
+    assert total[1].predecessors == [0]
+    (branch,) = dense
+    then, otherwise = branch.blocks
+    assert [c.kind for c in then] == ["dispatch"] and "gelu" in then[0].launch.kernel.name
+    assert otherwise[0].launch.kernel.operator.pack == "accrt.cublaslt" and otherwise[1].launch.kernel.name.startswith("cuda.ew_gelu")
+    assert otherwise[1].predecessors == [0]
+
+
 def _users_kernel(cuda):
     host = """
 #include "accrt/kernel.h"
