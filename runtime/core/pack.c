@@ -764,11 +764,6 @@ accrt_status_t accrt_kernel_pack_make_module(accrt_instance_t* instance,
   return finish(pack, read_module(pack, module), out_pack);
 }
 
-bool accrt_kernel_pack_is_last(const accrt_kernel_pack_t* pack) {
-  /* Acquire pairs with the releases of references given up by others. */
-  return atomic_load_explicit(&pack->object.references, memory_order_acquire) == 1;
-}
-
 void accrt_kernel_pack_ref(accrt_kernel_pack_t* pack) {
   if (pack != NULL)
     accrt_object_retain(&pack->object);

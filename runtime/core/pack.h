@@ -7,8 +7,6 @@
 #ifndef ACCRT_RUNTIME_CORE_PACK_H_
 #define ACCRT_RUNTIME_CORE_PACK_H_
 
-#include <stdbool.h>
-
 #include "accrt/commands.h"
 #include "accrt/sys/driver.h"
 #include "runtime/core/object.h"
@@ -63,8 +61,6 @@ accrt_kernel_t* accrt_kernel_pack_lookup(accrt_kernel_pack_t* pack, const char* 
  * commands. NULL is allowed. */
 void accrt_kernel_pack_ref(accrt_kernel_pack_t* pack);
 void accrt_kernel_pack_unref(accrt_kernel_pack_t* pack);
-/* The caller's internal reference is the only one. */
-bool accrt_kernel_pack_is_last(const accrt_kernel_pack_t* pack);
 
 /* What this runtime lends to every pack. Static. */
 const accrt_kernel_environment_t* accrt_kernel_environment(void);

@@ -16,6 +16,7 @@ typedef struct accrt_fence {
   const accrt_allocator_t* allocator;
   uint64_t stream_id;
   atomic_uint_least64_t completed; /* every submission up to this number has ended */
+  atomic_bool tainted; /* the stream has failed once: what has ended need not have ended well */
   accrt_mutex_t owner_lock;
   void* owner; /* under owner_lock: the stream while it lives, for accrt_fence_refresh alone */
 } accrt_fence_t;
@@ -59,6 +60,14 @@ static inline void accrt_fence_advance(accrt_fence_t* fence, uint64_t submission
 static inline bool accrt_fence_passed(const accrt_fence_t* fence, uint64_t submission) {
   /* Acquire pairs with the release in accrt_fence_advance. */
   return atomic_load_explicit(&fence->completed, memory_order_acquire) >= submission;
+}
+
+/* To be called before the fence passes what has failed. Release pairs with the acquire below. */
+static inline void accrt_fence_taint(accrt_fence_t* fence) {
+  atomic_store_explicit(&fence->tainted, true, memory_order_release);
+}
+static inline bool accrt_fence_is_tainted(const accrt_fence_t* fence) {
+  return atomic_load_explicit(&fence->tainted, memory_order_acquire);
 }
 
 /* The stream is gone: nothing of it runs, and nobody can note a use on it any more. */

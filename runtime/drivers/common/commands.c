@@ -918,9 +918,7 @@ static accrt_status_t prepare_uses(accrt_stream_t* stream, accrt_commands_t* com
     if (bindings[i].buffer != NULL)
       status = accrt_buffer_note_use(bindings[i].buffer, stream, 0);
   }
-  for (size_t i = 0; i < commands->buffer_count && status == ACCRT_OK; ++i) {
-    status = accrt_buffer_note_use(commands->buffers[i], stream, 0);
-  }
+  /* Those that the commands name are kept by the list, which is kept as long as it runs. */
   return status;
 }
 
@@ -930,8 +928,6 @@ static void note_uses(accrt_stream_t* stream, accrt_commands_t* commands,
     if (bindings[i].buffer != NULL)
       accrt_buffer_note_or_wait(bindings[i].buffer, stream, number);
   }
-  for (size_t i = 0; i < commands->buffer_count; ++i)
-    accrt_buffer_note_or_wait(commands->buffers[i], stream, number);
 }
 
 static accrt_status_t enqueue_list(accrt_stream_t* stream, accrt_commands_t* commands,
@@ -945,7 +941,8 @@ static accrt_status_t enqueue_list(accrt_stream_t* stream, accrt_commands_t* com
                                    .list = commands->list,
                                    .bindings = table,
                                    .binding_count = table_count(commands),
-                                   .commands = commands};
+                                   .kept_class = &accrt_keep_commands,
+                                   .kept = commands};
   status = accrt_stream_enqueue(stream, &request, out_number);
   if (status == ACCRT_OK)
     note_uses(stream, commands, bindings, *out_number);

@@ -322,7 +322,8 @@ static void test_launch_refuses(void** state) {
   accrt_kernel_init(&hidden, &hidden_definition, &module_kernel, "test");
   assert_int_equal(accrt_stream_launch(stream, &hidden, one, arguments, 1, ARG_BYTES),
                    ACCRT_ERROR_UNSUPPORTED);
-  assert_says("device module");
+  if (!TEST_DRIVER_NATIVE)
+    assert_says("device module");
   assert_int_equal(accrt_stream_query(stream), ACCRT_OK);
   accrt_buffer_release(in);
   accrt_buffer_release(out);

@@ -271,6 +271,8 @@ static accrt_status_t make_devices(accrt_driver_slot_t* slot, accrt_device_t*** 
     devices[i]->instance = instance;
     devices[i]->slot = slot;
     devices[i]->index = i;
+    accrt_mutex_init(&devices[i]->point_lock);
+    accrt_mutex_init(&devices[i]->observer_lock);
     accrt_pool_set_init(&devices[i]->pools);
   }
   if (status == ACCRT_OK) {
@@ -552,6 +554,9 @@ static accrt_status_t open_device(accrt_device_t* device) {
     info->min_alignment_bytes = ACCRT_POOL_MIN_ALIGNMENT;
   device->caller_runs =
       (info->flags & ACCRT_DEVICE_FLAG_CALLER_RUNS) != 0 && slot->table.device_progress != NULL;
+  /* Whoever traces hears of every operation. */
+  device->native_events = slot->table.event_create != NULL && !device->caller_runs &&
+                          accrt_instance_tracing(device->instance) == 0;
   if (device->caller_runs)
     atomic_fetch_add_explicit(&device->instance->caller_runs, 1, memory_order_relaxed);
   atomic_fetch_add_explicit(&device->instance->opened, 1, memory_order_relaxed);
@@ -774,6 +779,7 @@ void accrt_instance_close_drivers(accrt_instance_t* instance) {
     accrt_device_t* device = instance->devices[i];
     if (atomic_load_explicit(&device->state, memory_order_acquire) == ACCRT_DEVICE_OPEN) {
       accrt_staging_destroy(atomic_load_explicit(&device->staging, memory_order_acquire));
+      accrt_device_close_points(device);
       accrt_pool_set_deinit(&device->pools);
       device->slot->table.device_close(device->driver_device);
     }

@@ -1,9 +1,12 @@
-/* runtime/drivers/common/event.c - events: a record is a value of a semaphore that nobody else sees, with a time.
+/* runtime/drivers/common/event.c - events: the driver's own, or a value of a semaphore that nobody else sees, with a time.
  *
- * Each record gets the next value of the event's semaphore as long as the records come from one stream, which reaches them in
- * order; otherwise, and after a failure, a fresh semaphore. A driver's own events can take this place later. It may not know
- * how streams work.
+ * Where a driver has events, a record goes to it directly. A record that the stream defers, and every record without such a
+ * driver, is emulated: it gets the next value of the event's semaphore as long as the records come from one stream, which
+ * reaches them in order; otherwise, and after a failure, a fresh semaphore. A deferred record goes to the driver's event when
+ * its turn comes; who waited for it before that waits for the semaphore. It may not know how streams work.
  */
+#include <sched.h>
+
 #include "runtime/core/struct.h"
 #include "runtime/drivers/common/objects.h"
 
@@ -28,6 +31,14 @@ accrt_status_t accrt_event_create(accrt_device_t* device, uint32_t flags,
   if (status != ACCRT_OK)
     return status;
   accrt_event_t* event = memory;
+  if (device->native_events) {
+    status = device->slot->table.event_create(device->driver_device, flags, &event->native);
+    if (status != ACCRT_OK) {
+      accrt_device_note_status(device, status);
+      accrt_free(&device->instance->allocator, event, sizeof *event);
+      return status;
+    }
+  }
   accrt_object_init(&event->object);
   accrt_mutex_init(&event->lock);
   event->device = accrt_device_retain(device);
@@ -36,11 +47,19 @@ accrt_status_t accrt_event_create(accrt_device_t* device, uint32_t flags,
   return ACCRT_OK;
 }
 
+static void destroy(accrt_zombie_t* zombie) {
+  accrt_event_t* event = (accrt_event_t*)zombie;
+  if (event->native != NULL)
+    event->device->slot->table.event_destroy(event->native);
+  accrt_free(&event->device->instance->allocator, event, sizeof *event);
+}
+
 void accrt_event_unref(accrt_event_t* event) {
   if (event == NULL || !accrt_object_release(&event->object))
     return;
   accrt_semaphore_unref(event->semaphore);
-  accrt_free(&event->device->instance->allocator, event, sizeof *event);
+  event->zombie.destroy = destroy;
+  accrt_dispose(event->device->instance, &event->zombie);
 }
 
 accrt_event_t* accrt_event_retain(accrt_event_t* event) {
@@ -77,12 +96,22 @@ typedef struct latest {
   uint64_t generation;
   uint64_t stream_id;
   uint64_t time_ns;
+  uint32_t mode;
   bool reached;
 } latest_t;
 
+static uint32_t mode_of(const accrt_event_t* event) {
+  /* Acquire pairs with the release in set_mode: what was recorded before is seen. */
+  return atomic_load_explicit(&event->mode, memory_order_acquire);
+}
+
+static void set_mode(accrt_event_t* event, uint32_t mode) {
+  atomic_store_explicit(&event->mode, mode, memory_order_release);
+}
+
 static latest_t get_latest(const accrt_event_t* event) {
-  return (latest_t){event->semaphore, event->value,   event->generation,
-                    event->stream_id, event->time_ns, event->reached};
+  return (latest_t){event->semaphore, event->value,   event->generation, event->stream_id,
+                    event->time_ns,   mode_of(event), event->reached};
 }
 
 static void set_latest(accrt_event_t* event, const latest_t* latest) {
@@ -92,6 +121,7 @@ static void set_latest(accrt_event_t* event, const latest_t* latest) {
   event->stream_id = latest->stream_id;
   event->time_ns = latest->time_ns;
   event->reached = latest->reached;
+  set_mode(event, latest->mode);
 }
 
 static bool can_continue(accrt_event_t* event, const accrt_stream_t* stream) {
@@ -114,7 +144,8 @@ static accrt_status_t begin_record(accrt_event_t* event, const accrt_stream_t* s
       *out_new = (latest_t){.semaphore = same ? event->semaphore : fresh,
                             .value = same ? event->value + 1 : 1,
                             .generation = event->generation + 1,
-                            .stream_id = stream->id};
+                            .stream_id = stream->id,
+                            .mode = ACCRT_EVENT_EMULATED};
       /* One reference for the event, one for the caller; the old state keeps its own. */
       accrt_object_retain(&out_new->semaphore->object);
       if (same)
@@ -142,7 +173,51 @@ static void undo_record(accrt_event_t* event, const latest_t* old, const latest_
   accrt_semaphore_unref(undone ? new->semaphore : old->semaphore);
 }
 
-static accrt_status_t check_event(accrt_stream_t* stream, accrt_event_t* event,
+/* Gives the record to the driver. False: the stream defers, or the driver has no events. */
+static bool record_native(accrt_stream_t* stream, accrt_event_t* event,
+                          accrt_status_t* out_status) {
+  accrt_turn_t turn;
+  if (event->native == NULL || !stream->native || !accrt_stream_enter(stream, 0, &turn))
+    return false;
+  *out_status = stream->table->event_record(stream->queue, event->native);
+  accrt_semaphore_t* old = NULL;
+  if (*out_status == ACCRT_OK) {
+    accrt_mutex_lock(&event->lock);
+    old = event->semaphore;
+    event->semaphore = NULL;
+    event->generation += 1;
+    event->reached = false;
+    event->error.status = ACCRT_OK;
+    set_mode(event, ACCRT_EVENT_NATIVE);
+    accrt_mutex_unlock(&event->lock);
+  }
+  accrt_stream_leave_tail(stream, &turn, *out_status, ACCRT_GATE_TAIL);
+  accrt_device_note_status(stream->device, *out_status);
+  accrt_semaphore_unref(old);
+  return true;
+}
+
+void accrt_event_record_late(accrt_event_t* event, uint64_t generation, accrt_stream_t* stream) {
+  if (event->native == NULL || !stream->native)
+    return;
+  accrt_mutex_lock(&event->lock);
+  const bool latest = event->generation == generation;
+  accrt_mutex_unlock(&event->lock);
+  const accrt_error_t saved = *accrt_error_current();
+  if (!latest || stream->table->event_record(stream->queue, event->native) != ACCRT_OK) {
+    (void)accrt_error_restore(&saved);
+    return; /* the semaphore tells */
+  }
+  accrt_mutex_lock(&event->lock);
+  if (event->generation == generation) {
+    event->error.status = ACCRT_OK;
+    set_mode(event, ACCRT_EVENT_NATIVE);
+  }
+  accrt_mutex_unlock(&event->lock);
+}
+
+/* `across`: an event of another device of the driver will do. */
+static accrt_status_t check_event(accrt_stream_t* stream, accrt_event_t* event, bool across,
                                   const char* operation) {
   const accrt_status_t status = accrt_check_fork_in(operation);
   if (status != ACCRT_OK)
@@ -151,15 +226,16 @@ static accrt_status_t check_event(accrt_stream_t* stream, accrt_event_t* event,
     return ACCRT_FAIL(INVALID_ARGUMENT, "%s: %s is NULL", operation,
                       stream == NULL ? "stream" : "event");
   }
-  if (stream->device == event->device)
+  if (stream->device == event->device ||
+      (across && event->native != NULL && stream->device->slot == event->device->slot))
     return ACCRT_OK;
   return ACCRT_FAIL(INVALID_ARGUMENT, "%s: the event is of %s, the stream of %s", operation,
                     event->device->info.name, stream->device->info.name);
 }
 
 accrt_status_t accrt_stream_record(accrt_stream_t* stream, accrt_event_t* event) {
-  accrt_status_t status = check_event(stream, event, __func__);
-  if (status != ACCRT_OK)
+  accrt_status_t status = check_event(stream, event, false, __func__);
+  if (status != ACCRT_OK || record_native(stream, event, &status))
     return status;
   latest_t old, new;
   status = begin_record(event, stream, &old, &new);
@@ -192,10 +268,45 @@ static accrt_semaphore_t* hold_latest(accrt_event_t* event, uint64_t* out_value)
   return semaphore;
 }
 
-accrt_status_t accrt_stream_wait_event(accrt_stream_t* stream, accrt_event_t* event) {
-  accrt_status_t status = check_event(stream, event, __func__);
+/* Lets the driver's queue wait. False: the stream defers, or is of a device that cannot. */
+static bool wait_native(accrt_stream_t* stream, accrt_event_t* event, accrt_status_t* out_status) {
+  accrt_turn_t turn;
+  if (!stream->native)
+    return false;
+  while (!accrt_stream_enter(stream, 0, &turn)) {
+    if (!stream->foreign)
+      return false;
+    /* Nothing is deferred there: somebody is at the queue, or it has failed. */
+    *out_status = accrt_stream_check(stream, "accrt_stream_wait_event");
+    if (*out_status != ACCRT_OK)
+      return true;
+    (void)sched_yield();
+  }
+  *out_status = stream->table->event_wait(stream->queue, event->native);
+  accrt_stream_leave_tail(stream, &turn, *out_status, ACCRT_GATE_TAILS);
+  accrt_device_note_status(stream->device, *out_status);
+  return true;
+}
+
+/* Behind work that is deferred: for the record as it is now, whatever comes later. */
+static accrt_status_t wait_for_snapshot(accrt_stream_t* stream, accrt_event_t* event) {
+  accrt_semaphore_t* semaphore;
+  accrt_status_t status = accrt_stream_check(stream, "accrt_stream_wait_event");
+  if (status == ACCRT_OK)
+    status = accrt_event_snapshot(event->device, event->native, &semaphore);
   if (status != ACCRT_OK)
     return status;
+  status = accrt_stream_wait(stream, semaphore, 1);
+  accrt_semaphore_unref(semaphore);
+  return status;
+}
+
+accrt_status_t accrt_stream_wait_event(accrt_stream_t* stream, accrt_event_t* event) {
+  accrt_status_t status = check_event(stream, event, true, __func__);
+  if (status != ACCRT_OK)
+    return status;
+  if (mode_of(event) == ACCRT_EVENT_NATIVE)
+    return wait_native(stream, event, &status) ? status : wait_for_snapshot(stream, event);
   uint64_t value;
   accrt_semaphore_t* semaphore = hold_latest(event, &value);
   if (semaphore != NULL) {
@@ -209,12 +320,52 @@ accrt_status_t accrt_stream_wait_event(accrt_stream_t* stream, accrt_event_t* ev
 
 /* ---- Asking ---- */
 
+static const accrt_driver_table_t* table_of(const accrt_event_t* event) {
+  return &event->device->slot->table;
+}
+
+/* What the driver says of the latest record, for this event's callers. */
+static accrt_status_t conclude(accrt_event_t* event, accrt_status_t status, uint64_t timeout_ns) {
+  if (status == ACCRT_OK || status == ACCRT_ERROR_OUT_OF_MEMORY)
+    return status;
+  if (status == ACCRT_ERROR_NOT_READY || timeout_ns == 0)
+    return ACCRT_FAIL(NOT_READY, "the latest record of the event is not reached");
+  if (status == ACCRT_ERROR_TIMEOUT) {
+    return ACCRT_FAIL(TIMEOUT,
+                      "waited %" PRIu64 " ns; the latest record of the event is not reached",
+                      timeout_ns);
+  }
+  const accrt_error_t cause = *accrt_error_current();
+  accrt_device_note_status(event->device, status);
+  accrt_mutex_lock(&event->lock);
+  event->error = cause;
+  accrt_mutex_unlock(&event->lock);
+  return accrt_record_poison("", "the event", 0, &cause);
+}
+
+/* A record that was deferred is reached when its stream says so; the driver's event may be an instant behind. */
+static accrt_status_t ask_native(accrt_event_t* event) {
+  accrt_mutex_lock(&event->lock);
+  const bool reached = event->reached;
+  accrt_mutex_unlock(&event->lock);
+  const accrt_status_t status = table_of(event)->event_query(event->native);
+  if (status != ACCRT_ERROR_NOT_READY || !reached)
+    return status;
+  return table_of(event)->event_synchronize(event->native, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_SPIN);
+}
+
+static accrt_status_t query_native(accrt_event_t* event) {
+  return conclude(event, ask_native(event), ACCRT_TIMEOUT_INFINITE);
+}
+
 accrt_status_t accrt_event_query(accrt_event_t* event) {
   accrt_status_t status = accrt_check_fork();
   if (status != ACCRT_OK)
     return status;
   if (event == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "event is NULL");
+  if (mode_of(event) == ACCRT_EVENT_NATIVE)
+    return query_native(event);
   uint64_t value;
   accrt_semaphore_t* semaphore = hold_latest(event, &value);
   if (semaphore == NULL)
@@ -237,6 +388,10 @@ accrt_status_t accrt_event_synchronize(accrt_event_t* event, uint64_t timeout_ns
     return ACCRT_FAIL(INVALID_ARGUMENT, "event is NULL");
   if (policy > ACCRT_WAIT_SPIN)
     return ACCRT_FAIL(INVALID_ARGUMENT, "policy %" PRIu32 " is not known", policy);
+  if (mode_of(event) == ACCRT_EVENT_NATIVE) {
+    status = table_of(event)->event_synchronize(event->native, timeout_ns, policy);
+    return conclude(event, status, timeout_ns);
+  }
   uint64_t value;
   accrt_semaphore_t* semaphore = hold_latest(event, &value);
   if (semaphore == NULL)
@@ -255,7 +410,7 @@ static accrt_status_t get_time(accrt_event_t* event, const char* what, uint64_t*
   if (status != ACCRT_OK)
     return status;
   accrt_mutex_lock(&event->lock);
-  const bool recorded = event->semaphore != NULL, reached = event->reached;
+  const bool recorded = mode_of(event) != ACCRT_EVENT_NEVER, reached = event->reached;
   *out_time_ns = event->time_ns;
   accrt_mutex_unlock(&event->lock);
   if (!recorded)
@@ -263,6 +418,19 @@ static accrt_status_t get_time(accrt_event_t* event, const char* what, uint64_t*
   return reached
              ? ACCRT_OK
              : ACCRT_FAIL(NOT_READY, "the %s event was recorded again and is not reached", what);
+}
+
+static accrt_status_t elapsed_native(accrt_event_t* start, accrt_event_t* end,
+                                     int64_t* out_elapsed_ns) {
+  if (((start->flags & end->flags) & ACCRT_EVENT_FLAG_TIMING) == 0)
+    return ACCRT_FAIL(INVALID_STATE, "the %s event was made without timing",
+                      (start->flags & ACCRT_EVENT_FLAG_TIMING) == 0 ? "start" : "end");
+  accrt_status_t status = query_native(start);
+  if (status == ACCRT_OK)
+    status = query_native(end);
+  if (status != ACCRT_OK)
+    return status;
+  return table_of(start)->event_elapsed(start->native, end->native, out_elapsed_ns);
 }
 
 accrt_status_t accrt_event_elapsed(accrt_event_t* start, accrt_event_t* end,
@@ -279,6 +447,8 @@ accrt_status_t accrt_event_elapsed(accrt_event_t* start, accrt_event_t* end,
     return ACCRT_FAIL(INVALID_ARGUMENT, "the events are of %s and %s", start->device->info.name,
                       end->device->info.name);
   }
+  if (mode_of(start) == ACCRT_EVENT_NATIVE && mode_of(end) == ACCRT_EVENT_NATIVE)
+    return elapsed_native(start, end, out_elapsed_ns);
   uint64_t start_ns, end_ns;
   status = get_time(start, "start", &start_ns);
   if (status == ACCRT_OK)
@@ -288,12 +458,26 @@ accrt_status_t accrt_event_elapsed(accrt_event_t* start, accrt_event_t* end,
   return status;
 }
 
+static accrt_status_t error_of_native(accrt_event_t* event, accrt_error_t* out_error) {
+  const accrt_error_t saved = *accrt_error_current();
+  (void)query_native(event);
+  (void)accrt_error_restore(&saved);
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  accrt_mutex_lock(&event->lock);
+  if (event->error.status != ACCRT_OK)
+    error = event->error;
+  accrt_mutex_unlock(&event->lock);
+  return accrt_struct_write("accrt_error_t", out_error, &error, sizeof error);
+}
+
 accrt_status_t accrt_event_error(accrt_event_t* event, accrt_error_t* out_error) {
   const accrt_status_t status = accrt_check_fork();
   if (status != ACCRT_OK)
     return status;
   if (event == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "event is NULL");
+  if (mode_of(event) == ACCRT_EVENT_NATIVE)
+    return error_of_native(event, out_error);
   uint64_t value;
   accrt_semaphore_t* semaphore = hold_latest(event, &value);
   if (semaphore != NULL) {

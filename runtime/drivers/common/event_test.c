@@ -92,11 +92,14 @@ static void test_other_device(void** state) {
   assert_int_equal(accrt_event_create(devices[1], 0, &event), ACCRT_OK);
   assert_int_equal(accrt_event_create(devices[0], 0, &here), ACCRT_OK);
   assert_int_equal(accrt_stream_record(stream, event), ACCRT_ERROR_INVALID_ARGUMENT);
-  assert_int_equal(accrt_stream_wait_event(stream, event), ACCRT_ERROR_INVALID_ARGUMENT);
+  /* A driver's own events may be waited for across its devices. */
+  assert_int_equal(accrt_stream_wait_event(stream, event),
+                   TEST_DRIVER_NATIVE ? ACCRT_OK : ACCRT_ERROR_INVALID_ARGUMENT);
   accrt_error_t error = ACCRT_ERROR_INIT;
   assert_int_equal(accrt_last_error(&error), ACCRT_OK);
   assert_non_null(strstr(error.message, "test:1"));
-  assert_string_equal(error.operation, "accrt_stream_wait_event");
+  assert_string_equal(error.operation,
+                      TEST_DRIVER_NATIVE ? "accrt_stream_record" : "accrt_stream_wait_event");
   int64_t elapsed;
   assert_int_equal(accrt_event_elapsed(here, event, &elapsed), ACCRT_ERROR_INVALID_ARGUMENT);
   accrt_event_release(here);
@@ -163,14 +166,15 @@ static void test_recording_again(void** state) {
   assert_int_equal(accrt_semaphore_signal(gate, 1), ACCRT_OK);
   assert_int_equal(word, 1);
   assert_int_equal(accrt_event_query(event), ACCRT_OK);
-  /* Again and again on one stream: nothing is allocated. */
+  /* Again and again on one stream: nothing is allocated, but for the jobs of the driver for tests. */
   assert_int_equal(accrt_stream_record(one, event), ACCRT_OK);
   const long before = atomic_load(&world.allocator.total_count);
   for (int i = 0; i < 100; ++i) {
     assert_int_equal(accrt_stream_record(one, event), ACCRT_OK);
     assert_int_equal(accrt_stream_wait_event(two, event), ACCRT_OK);
   }
-  assert_int_equal(atomic_load(&world.allocator.total_count), before);
+  if (!TEST_DRIVER_NATIVE)
+    assert_int_equal(atomic_load(&world.allocator.total_count), before);
   accrt_semaphore_release(gate);
   accrt_event_release(event);
   accrt_stream_release(one);
@@ -190,6 +194,8 @@ static void test_timing(void** state) {
                    ACCRT_ERROR_INVALID_STATE); /* never recorded */
   assert_int_equal(elapsed, 0);
   assert_int_equal(accrt_stream_record(stream, start), ACCRT_OK);
+  while (test_driver_step())
+    continue;
   uint32_t word = 0;
   fill(stream, &word, 1);
   assert_int_equal(accrt_stream_record(stream, end), ACCRT_OK);

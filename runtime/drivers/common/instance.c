@@ -60,13 +60,53 @@ void accrt_instance_trace(accrt_instance_t* instance, const accrt_trace_event_t*
     instance->trace_sink.event(instance->trace_sink.self, event);
 }
 
-/* Acq_rel pairs with kick_watchers in stream.c. */
+/* ---- Streams with work that nobody hears of ---- */
+
+/* The next stream (of the device, or of any when that is NULL) below an id, retained; NULL when there is none. New streams have greater
+ * ids than old ones. */
+static accrt_stream_t* stream_below(accrt_instance_t* instance, const accrt_device_t* device,
+                                    uint64_t id) {
+  accrt_mutex_lock(&instance->lock);
+  accrt_stream_t* stream = instance->streams;
+  while (stream != NULL &&
+         (!stream->passive || stream->id >= id || (device != NULL && stream->device != device) ||
+          !accrt_object_try_retain(&stream->object)))
+    stream = stream->next;
+  accrt_mutex_unlock(&instance->lock);
+  return stream;
+}
+
+static void for_streams(accrt_instance_t* instance, const accrt_device_t* device,
+                        void (*visit)(accrt_stream_t* stream)) {
+  accrt_stream_t* stream = stream_below(instance, device, UINT64_MAX);
+  while (stream != NULL) {
+    const uint64_t id = stream->id;
+    visit(stream);
+    accrt_stream_unref(stream);
+    stream = stream_below(instance, device, id);
+  }
+}
+
+void accrt_device_refresh_fences(accrt_device_t* device) {
+  for_streams(device->instance, device, accrt_stream_refresh);
+}
+
+/* Whoever waits for memory to fall idle is told by a driver, where work runs silently. */
+static void ask_if_behind(accrt_stream_t* stream) {
+  accrt_stream_refresh(stream);
+  if (!accrt_fence_passed(stream->fence,
+                          atomic_load_explicit(&stream->submitted, memory_order_relaxed)))
+    accrt_stream_ask(stream);
+}
+
+/* Acq_rel pairs with accrt_kick_watchers. */
 void accrt_instance_watch(accrt_instance_t* instance) {
   atomic_fetch_add_explicit(&instance->watched, 1, memory_order_acq_rel);
   /* Without the thread the memory goes back with a later call. */
   const accrt_error_t saved = *accrt_error_current();
   if (accrt_worker_start(&instance->worker) != ACCRT_OK)
     (void)accrt_error_restore(&saved);
+  for_streams(instance, NULL, ask_if_behind);
 }
 
 void accrt_instance_unwatch(accrt_instance_t* instance) {

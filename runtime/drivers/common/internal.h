@@ -22,6 +22,13 @@
 
 /* ---- Streams ---- */
 
+/* How something that work on a stream uses is kept until that work has ended. The functions may be called under no lock of ours;
+ * `drop` where a driver may be called. */
+typedef struct accrt_keep_class {
+  void (*ref)(void* object);
+  void (*drop)(void* object);
+} accrt_keep_class_t;
+
 /* A driver list to be executed in stream order. Arrays are copied when the stream must defer. */
 typedef struct accrt_stream_work {
   accrt_driver_list_t* list;
@@ -31,8 +38,24 @@ typedef struct accrt_stream_work {
   uint32_t scalar_count;
   const char* name; /* for traces; static or outliving the work */
   accrt_driver_completion_t
-      completion; /* called exactly once when execute succeeds, however the work ends (run, failed, dropped) */
+      completion; /* called exactly once when execute succeeds, however the work ends (run, failed, dropped); done
+                     NULL: nobody, see accrt_stream_outcome */
+  const accrt_keep_class_t*
+      kept_class; /* of `kept`, to be kept until the work has ended; NULL: nothing */
+  void* kept;
 } accrt_stream_work_t;
+
+/* Work without a completion costs no operation on this stream. */
+bool accrt_stream_is_passive(const accrt_stream_t* stream);
+/* What became of the submissions `first` to `last`, as far as is known: ACCRT_OK when all have ended well, ACCRT_ERROR_NOT_READY, or
+ * ACCRT_ERROR_POISONED with the failure's own record in `out_error`. Makes no record. */
+accrt_status_t accrt_stream_outcome(accrt_stream_t* stream, uint64_t first, uint64_t last,
+                                    accrt_error_t* out_error);
+/* Changes whenever the stream fails: a failure need not be looked for while it is as it was. */
+uint32_t accrt_stream_failures(const accrt_stream_t* stream);
+/* Waits for a submission, as accrt_stream_synchronize does for all. */
+accrt_status_t accrt_stream_wait_number(accrt_stream_t* stream, uint64_t number,
+                                        uint64_t timeout_ns, uint32_t policy);
 
 /* Enqueues. On success `*out_submission` is its number (from 1, per stream) and the completion will be called. */
 accrt_status_t accrt_stream_execute(accrt_stream_t* stream, const accrt_stream_work_t* work,

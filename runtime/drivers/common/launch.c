@@ -348,7 +348,8 @@ accrt_status_t accrt_stream_launch(accrt_stream_t* stream, accrt_kernel_t* kerne
   const accrt_request_t request = {.kind = ACCRT_OP_COMMAND,
                                    .name = definition->name,
                                    .command = &command,
-                                   .pack = kernel->pack};
+                                   .kept_class = kernel->pack != NULL ? &accrt_keep_pack : NULL,
+                                   .kept = kernel->pack};
   uint64_t number;
   status = accrt_stream_enqueue(stream, &request, &number);
   if (status == ACCRT_OK)

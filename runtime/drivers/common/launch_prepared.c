@@ -23,17 +23,17 @@ struct accrt_launch {
   accrt_device_t* device;
   accrt_kernel_t* kernel;
   const accrt_driver_kernel_t* view;
-  accrt_kernel_pack_t* pack;             /* internal reference */
+  accrt_kernel_pack_t* pack;            /* internal reference */
   accrt_driver_launch_t* driver_launch; /* NULL: the driver has none */
-  unsigned char* block;                  /* behind the buffers */
-  size_t size_bytes;                     /* of this record with buffers and block */
-  bool direct; /* the caller writes into the block: what was given is not known */
+  unsigned char* block;                 /* behind the buffers */
+  size_t size_bytes;                    /* of this record with buffers and block */
+  bool direct;    /* the caller writes into the block: what was given is not known */
   uint64_t given; /* by parameter: a bit for each that has a value */
   uint64_t required;
   uint32_t use_count;
   size_t use_capacity; /* of more_uses */
   launch_use_t uses[INLINE_USES];
-  launch_use_t* more_uses; /* holds all of them once it is there */
+  launch_use_t* more_uses;   /* holds all of them once it is there */
   accrt_buffer_t* buffers[]; /* by parameter: internal references, or NULL */
 };
 
@@ -142,9 +142,9 @@ static accrt_status_t make_launch(accrt_device_t* device, accrt_kernel_t* kernel
                                   accrt_launch_t** out_launch) {
   const accrt_driver_kernel_t* view = accrt_kernel_driver_view(kernel);
   const accrt_kernel_def_t* definition = view->definition;
-  const size_t head_bytes = (sizeof(accrt_launch_t) +
-                             definition->param_count * sizeof(accrt_buffer_t*) + 15) &
-                            ~(size_t)15;
+  const size_t head_bytes =
+      (sizeof(accrt_launch_t) + definition->param_count * sizeof(accrt_buffer_t*) + 15) &
+      ~(size_t)15;
   /* A caller who asks for the block gets an address, also when the kernel has no parameters. */
   const size_t block_bytes = definition->params_size_bytes > 0 ? definition->params_size_bytes : 16;
   void* memory;
@@ -325,8 +325,28 @@ static accrt_status_t enqueue(accrt_stream_t* stream, accrt_launch_t* launch,
   const accrt_request_t request = {.kind = ACCRT_OP_COMMAND,
                                    .name = definition->name,
                                    .command = &command,
-                                   .pack = launch->pack};
+                                   .kept_class = launch->pack != NULL ? &accrt_keep_pack : NULL,
+                                   .kept = launch->pack};
   return accrt_stream_enqueue(stream, &request, out_number);
+}
+
+/* The short way: nobody has to hear of the end. False: an operation has to be made. */
+static bool pass(accrt_stream_t* stream, accrt_launch_t* launch, const uint32_t grid[3],
+                 launch_use_t* use, accrt_status_t* out_status) {
+  accrt_turn_t turn;
+  if (launch->driver_launch == NULL || !accrt_stream_enter(stream, ACCRT_GATE_ONE, &turn))
+    return false;
+  const uint64_t number = accrt_turn_number(&turn);
+  accrt_status_t status = ACCRT_ERROR_OUT_OF_MEMORY;
+  if (launch->pack == NULL || accrt_stream_keep(stream, &accrt_keep_pack, launch->pack, number))
+    status = stream->table->queue_launch(stream->queue, launch->driver_launch, grid, launch->block,
+                                         number);
+  accrt_stream_leave_number(stream, &turn, status);
+  use->submission = number;
+  if (status != ACCRT_OK)
+    accrt_device_note_status(stream->device, status);
+  *out_status = status;
+  return true;
 }
 
 accrt_status_t accrt_stream_launch_prepared(accrt_stream_t* stream, accrt_launch_t* launch,
@@ -334,15 +354,20 @@ accrt_status_t accrt_stream_launch_prepared(accrt_stream_t* stream, accrt_launch
   accrt_status_t status = accrt_check_fork();
   if (status == ACCRT_OK)
     status = check_launch(stream, launch, grid);
-  if (status == ACCRT_OK)
+  if (status == ACCRT_OK && uses_of(launch)[0].fence != stream->fence)
     status = prepare_use(launch, stream->fence);
   if (status != ACCRT_OK)
     return status;
   if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0)
     return accrt_stream_check(stream, __func__);
+  if (accrt_device_is_lost(stream->device))
+    return ACCRT_FAIL(DEVICE_LOST, "%s is gone", stream->device->info.name);
+  launch_use_t* use = find_use(launch, stream->fence);
+  if (pass(stream, launch, grid, use, &status))
+    return status;
   uint64_t number;
   status = enqueue(stream, launch, grid, &number);
   if (status == ACCRT_OK)
-    find_use(launch, stream->fence)->submission = number;
+    use->submission = number;
   return status;
 }

@@ -21,6 +21,8 @@
 #include "runtime/drivers/common/worker.h"
 #include "runtime/memory/pool.h"
 
+typedef struct accrt_point accrt_point_t;
+
 /* Something to be destroyed outside of completions. */
 typedef struct accrt_zombie {
   struct accrt_zombie* next;
@@ -94,8 +96,16 @@ struct accrt_device {
   atomic_uint state; /* ACCRT_DEVICE_CLOSED, _OPENING, _OPEN */
   atomic_uint lost;
   uint32_t caller_runs;
+  uint32_t native_events; /* the driver has events of its own, and streams may use them */
   accrt_pool_set_t pools;
   _Atomic(struct accrt_staging*) staging; /* NULL until it is needed: staging.h */
+  /* Points: see point.c */
+  accrt_mutex_t point_lock;
+  accrt_point_t* spare_points; /* under point_lock */
+  accrt_mutex_t observer_lock; /* held while the driver is called with the observer */
+  accrt_driver_queue_t*
+      observer; /* a queue for waiting on events without disturbing anybody; made when first needed */
+  atomic_uint armed; /* completions that the observer or a stream owes for points */
 };
 #define ACCRT_DEVICE_CLOSED 0u
 #define ACCRT_DEVICE_OPENING 1u
@@ -108,6 +118,13 @@ struct accrt_semaphore {
   accrt_timeline_t timeline;
   atomic_uint on_caller; /* a device that runs on the caller has been asked to signal it */
   accrt_error_t error;   /* once the timeline has failed */
+  atomic_uint has_points;
+  accrt_mutex_t point_lock;
+  /* under point_lock: values that a device will reach, ascending, each certain to be reached after the one before */
+  accrt_point_t* first_point;
+  accrt_point_t* last_point;
+  uint32_t point_count;
+  uint32_t point_limit; /* when the oldest are looked at again */
 };
 
 /* ---- Streams ---- */
@@ -120,6 +137,7 @@ enum {
   ACCRT_OP_SIGNAL,
   ACCRT_OP_RECORD,
   ACCRT_OP_NOTIFY,
+  ACCRT_OP_MARK, /* asks the driver to tell when all before has ended */
 };
 
 enum { ACCRT_WAITING_NEW = 0, ACCRT_WAITING_WATCHED, ACCRT_WAITING_FIRED };
@@ -132,6 +150,7 @@ typedef struct accrt_op {
   const char* name;
   uint32_t kind;
   bool done; /* under the stream's lock: it has ended, or never needed the driver */
+  bool told; /* the driver tells its end: all before it on the queue has ended then too */
   bool
       abandoned; /* under the stream's lock: a wait that was dropped while its watch was firing; the watch's task frees it */
   uint32_t waiting;
@@ -152,8 +171,8 @@ typedef struct accrt_op {
   accrt_driver_list_t* list;
   accrt_driver_command_t command;
   accrt_driver_completion_t completion;
-  accrt_kernel_pack_t* pack;  /* internal reference */
-  accrt_commands_t* commands; /* internal reference */
+  const accrt_keep_class_t* kept_class; /* of `kept`: one reference */
+  void* kept;
   uint32_t binding_count;
   uint32_t scalar_count;
   void* storage; /* what was copied to defer: bindings, scalars, parameter block */
@@ -165,39 +184,85 @@ typedef struct accrt_op_list {
   accrt_op_t** tail;
 } accrt_op_list_t;
 
+/* Something that work without an operation uses, and the last number that does. */
+typedef struct accrt_keep {
+  void* object; /* one reference */
+  const accrt_keep_class_t* kept_class;
+  uint64_t number;
+} accrt_keep_t;
+
+#define ACCRT_STREAM_INLINE_KEEPS 16u
+
+/* The gate: the last number taken, and flags. Who sets OWNED calls the driver's queue until he clears it. Taking it with a number
+ * is one step, so numbers are in the queue's order. BLOCKED: only those who hold the lock may take it (something is deferred,
+ * the stream has failed, or every operation has to be heard of). TAIL: behind the last number the queue has something that has
+ * none, a record or a wait for an event; WAITS: a wait. */
+#define ACCRT_GATE_OWNED UINT64_C(1)
+#define ACCRT_GATE_BLOCKED UINT64_C(2)
+#define ACCRT_GATE_TAIL UINT64_C(4)
+#define ACCRT_GATE_WAITS UINT64_C(8)
+#define ACCRT_GATE_TAILS (ACCRT_GATE_TAIL | ACCRT_GATE_WAITS)
+#define ACCRT_GATE_SHIFT 4
+#define ACCRT_GATE_ONE (UINT64_C(1) << ACCRT_GATE_SHIFT)
+
 struct accrt_stream {
   accrt_zombie_t zombie; /* first: see accrt_dispose */
   accrt_object_t object;
   accrt_device_t* device;
   accrt_instance_t* instance;
-  accrt_stream_t* previous; /* in the instance's list */
-  accrt_stream_t* next;
+  const accrt_driver_table_t* table;
   accrt_driver_queue_t* queue;
   accrt_fence_t* fence;
-  accrt_timeline_t timeline; /* value: number up to which all have ended, well or not */
-  atomic_uint poisoned;      /* as `failed`, to be read without the lock */
-  atomic_uint staged;        /* transfers of this stream that the staging engine has not ended */
-  uint64_t id;
-  char label[ACCRT_LABEL_BYTES];
   bool foreign; /* somebody else's queue: work cannot be held back */
-  accrt_mutex_t lock;
+  bool
+      passive; /* work may go to the driver without an operation: its end is seen when somebody asks */
+  bool native;          /* the driver's own events may be used */
+  atomic_uint poisoned; /* as `failed`, to be read without the lock */
+  atomic_uint failures; /* how often it has failed */
+  atomic_uint staged;   /* transfers of this stream that the staging engine has not ended */
+  _Alignas(64) atomic_uint_least64_t gate;
+  /* Written by who owns the gate; markers that need no driver raise `given` under the lock. */
+  atomic_uint_least64_t submitted; /* the last number that the driver has seen */
+  atomic_uint_least64_t given; /* all up to this one were given to the driver, or need it no more */
+  /* Of who owns the gate alone. */
+  accrt_keep_t* keeps; /* hash table by object, open addresses */
+  uint32_t keep_count;
+  uint32_t keep_capacity; /* a power of two */
+  uint64_t told_number;   /* the last number up to which the driver has promised to tell the end */
+  atomic_uint tails;      /* counts records and waits without a number */
+  accrt_keep_t inline_keeps[ACCRT_STREAM_INLINE_KEEPS];
+  _Alignas(64) accrt_mutex_t lock;
   /* under the lock */
-  uint64_t last_number;
   accrt_op_list_t deferred; /* not given to the driver yet */
   accrt_op_list_t
       in_flight; /* given to the driver, or done and waiting for their turn to be settled */
   accrt_op_t* spares;
   uint32_t spare_count;
-  bool busy;     /* a thread is calling the driver's queue */
-  bool settling; /* a thread is settling ended operations, in order */
-  bool active;   /* there are operations: an internal reference is held for them */
+  accrt_op_t*
+      mark; /* kept for who must hear of an end and may not fail for want of memory; NULL while it is under way */
+  bool mark_wanted;
+  accrt_point_t*
+      tail; /* an event behind the last record or wait; valid while the gate and `tails` are as they were */
+  uint64_t tail_gate;
+  uint64_t tail_given;
+  uint32_t tail_count;
+  bool busy; /* who owns the gate came with the lock, and looks for more work before he leaves */
+  bool settling;            /* a thread is settling ended operations, in order */
+  uint64_t settling_number; /* the one that it is at */
   bool failed;
   bool resetting;
+  atomic_bool active;     /* there are operations: an internal reference is held for them */
   uint64_t failed_number; /* the first operation that failed; all from it on are poisoned */
   uint64_t dropped_first; /* numbers that ended in failure before the last reset; 0 to 0: none */
   uint64_t dropped_last;
   uint64_t last_time_ns; /* when the last settled operation ended */
   accrt_error_t error;
+  accrt_error_t dropped_error; /* of the numbers that were dropped */
+  accrt_timeline_t timeline;   /* value: all operations up to this number have been settled */
+  uint64_t id;
+  accrt_stream_t* previous; /* in the instance's list */
+  accrt_stream_t* next;
+  char label[ACCRT_LABEL_BYTES];
 };
 
 /* What is asked of a stream. Nothing is owned; arrays are copied when the stream must defer. */
@@ -217,18 +282,101 @@ typedef struct accrt_request {
   uint32_t binding_count;
   uint32_t scalar_count;
   accrt_driver_completion_t completion;
-  accrt_kernel_pack_t* pack;
-  accrt_commands_t* commands;
+  const accrt_keep_class_t* kept_class; /* of `kept`, which the work uses; NULL: nothing */
+  void* kept;
 } accrt_request_t;
 
 /* Takes a request, feeds the driver if nothing is before it, defers it otherwise. */
 accrt_status_t accrt_stream_enqueue(accrt_stream_t* stream, const accrt_request_t* request,
                                     uint64_t* out_number);
+/* Packs and command lists that work uses. */
+extern const accrt_keep_class_t accrt_keep_pack;
+extern const accrt_keep_class_t accrt_keep_commands;
+
+/* A turn at the driver's queue without the lock. */
+typedef struct accrt_turn {
+  uint64_t gate;  /* as it is while the turn lasts */
+  uint64_t tails; /* ACCRT_GATE_TAILS of before */
+} accrt_turn_t;
+
+static inline uint64_t accrt_turn_number(const accrt_turn_t* turn) {
+  return turn->gate >> ACCRT_GATE_SHIFT;
+}
+/* As below, when the gate was not free at first: spins for a short while. */
+bool accrt_stream_enter_slow(accrt_stream_t* stream, uint64_t add, accrt_turn_t* out_turn);
+void accrt_stream_leave_slow(accrt_stream_t* stream, uint64_t tail);
+/* Takes the queue, with the next number (add: ACCRT_GATE_ONE) or without one (0). False: the long way must be taken. */
+static inline bool accrt_stream_enter(accrt_stream_t* stream, uint64_t add,
+                                      accrt_turn_t* out_turn) {
+  uint_least64_t seen = atomic_load_explicit(&stream->gate, memory_order_relaxed);
+  if ((seen & (ACCRT_GATE_OWNED | ACCRT_GATE_BLOCKED)) == 0) {
+    out_turn->tails = seen & ACCRT_GATE_TAILS;
+    /* A number is of work, which comes behind all else. */
+    out_turn->gate =
+        ((seen + add) | ACCRT_GATE_OWNED) & ~(add != 0 ? ACCRT_GATE_TAILS : UINT64_C(0));
+    /* Acquire pairs with the release of who leaves. */
+    if (atomic_compare_exchange_strong_explicit(&stream->gate, &seen, out_turn->gate,
+                                                memory_order_acquire, memory_order_relaxed))
+      return true;
+  }
+  return accrt_stream_enter_slow(stream, add, out_turn);
+}
+/* Gives the queue back. `tail`: ACCRT_GATE_TAIL when a record was given to the driver, ACCRT_GATE_TAILS for a wait, else 0. */
+static inline void accrt_stream_leave(accrt_stream_t* stream, const accrt_turn_t* turn,
+                                      uint64_t tail) {
+  uint_least64_t expected = turn->gate;
+  /* Release pairs with the acquire of who comes next. */
+  if (!atomic_compare_exchange_strong_explicit(&stream->gate, &expected,
+                                               (turn->gate & ~ACCRT_GATE_OWNED) | tail,
+                                               memory_order_release, memory_order_relaxed))
+    accrt_stream_leave_slow(stream, tail);
+}
+/* Ends a turn with a number: the driver has taken it, or has not. */
+static inline void accrt_stream_leave_number(accrt_stream_t* stream, const accrt_turn_t* turn,
+                                             accrt_status_t status) {
+  const uint64_t number = accrt_turn_number(turn);
+  if (status == ACCRT_OK) {
+    /* Relaxed: ordered by the release of `given`. */
+    atomic_store_explicit(&stream->submitted, number, memory_order_relaxed);
+  }
+  /* Release pairs with the acquire in accrt_stream_complete. */
+  atomic_store_explicit(&stream->given, number, memory_order_release);
+  accrt_stream_leave(stream, turn, status == ACCRT_OK ? 0 : turn->tails);
+}
+/* Ends a turn in which a record or a wait was given to the driver. */
+static inline void accrt_stream_leave_tail(accrt_stream_t* stream, const accrt_turn_t* turn,
+                                           accrt_status_t status, uint64_t tail) {
+  if (status == ACCRT_OK)
+    atomic_store_explicit(&stream->tails,
+                          atomic_load_explicit(&stream->tails, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+  accrt_stream_leave(stream, turn, status == ACCRT_OK ? tail : 0);
+}
+/* Keeps an object until `number` has ended. In a turn. False: there is no memory for that. */
+bool accrt_stream_keep_new(accrt_stream_t* stream, const accrt_keep_class_t* kept_class,
+                           void* object, uint64_t number);
+static inline uint32_t accrt_keep_slot(const void* object, uint32_t capacity) {
+  return (uint32_t)((uintptr_t)object >> 6) & (capacity - 1);
+}
+static inline bool accrt_stream_keep(accrt_stream_t* stream, const accrt_keep_class_t* kept_class,
+                                     void* object, uint64_t number) {
+  accrt_keep_t* keep = &stream->keeps[accrt_keep_slot(object, stream->keep_capacity)];
+  if (keep->object != object)
+    return accrt_stream_keep_new(stream, kept_class, object, number);
+  keep->number = number;
+  return true;
+}
+/* What the driver says of how far the queue is; a failure makes the stream fail. Never blocks. */
+void accrt_stream_refresh(accrt_stream_t* stream);
+/* Asks the driver to tell when all that it has from this stream by now has ended; nothing happens when it owes that already. */
+void accrt_stream_ask(accrt_stream_t* stream);
+/* The stream of a fence, retained; NULL when it is gone. */
+accrt_stream_t* accrt_fence_stream(accrt_fence_t* fence);
+/* Fails the stream from what is not complete. Inside a context. */
+void accrt_stream_fail_now(accrt_stream_t* stream, const accrt_error_t* error);
+
 /* Drops what is deferred and waits until nothing runs; for the end of the instance. */
 void accrt_stream_abandon(accrt_stream_t* stream);
-/* Waits for a submission. */
-accrt_status_t accrt_stream_wait_number(accrt_stream_t* stream, uint64_t number,
-                                        uint64_t timeout_ns, uint32_t policy);
 /* Records ACCRT_ERROR_POISONED (or DEVICE_LOST) for a stream that has failed. */
 accrt_status_t accrt_stream_poisoned(accrt_stream_t* stream, const char* operation);
 /* ACCRT_OK, or that. */
@@ -251,14 +399,73 @@ accrt_status_t accrt_semaphores_wait(const accrt_timepoint_t* timepoints, uint32
 /* A semaphore without a public reference. */
 accrt_status_t accrt_semaphore_make(accrt_instance_t* instance, uint64_t initial_value,
                                     accrt_semaphore_t** out_semaphore);
+/* Records ACCRT_ERROR_POISONED for `what` (and its id, when not 0) with what made it fail. */
+accrt_status_t accrt_record_poison(const char* operation, const char* what, uint64_t id,
+                                   const accrt_error_t* origin);
+/* As accrt_timeline_watch, for a semaphore: what devices will reach is asked for. */
+accrt_reach_t accrt_semaphore_watch(accrt_semaphore_t* semaphore, accrt_watch_t* watch);
+
+/* ---- Points: values of semaphores that a device's event will reach. See point.c ---- */
+struct accrt_point {
+  accrt_point_t* next;
+  accrt_object_t object;
+  accrt_device_t* device;
+  accrt_driver_event_t* event;
+  accrt_fence_t* fence; /* of the stream that signals; one reference */
+  uint64_t number; /* reached once the fence has passed it; UINT64_MAX: the event alone tells */
+  uint64_t value;
+  uint64_t
+      waiter_id; /* under the semaphore's point_lock: the last stream that waits for it on the device */
+  accrt_semaphore_t* semaphore; /* internal reference, while armed */
+  bool armed; /* under the semaphore's point_lock: somebody will be told when it is reached */
+  accrt_task_t task; /* of the completion, which has filled `error` */
+  accrt_error_t error;
+};
+void accrt_point_unref(accrt_point_t* point);
+/* A point without a semaphore, for its event. */
+accrt_status_t accrt_point_take(accrt_device_t* device, accrt_point_t** out_point);
+/* Destroys a device's points and its observer; nothing is armed any more once this returns. May block. */
+void accrt_device_close_points(accrt_device_t* device);
+/* Advances the semaphore to what devices have reached. Cheap when there is nothing to ask. Not inside a driver's lock. */
+void accrt_semaphore_resolve_slow(accrt_semaphore_t* semaphore);
+static inline bool accrt_semaphore_has_points(accrt_semaphore_t* semaphore) {
+  /* Acquire pairs with the release where a point is added. */
+  return atomic_load_explicit(&semaphore->has_points, memory_order_acquire) != 0;
+}
+static inline void accrt_semaphore_resolve(accrt_semaphore_t* semaphore) {
+  if (accrt_semaphore_has_points(semaphore))
+    accrt_semaphore_resolve_slow(semaphore);
+}
+/* The point that covers a value, with a reference; NULL when there is none. */
+accrt_point_t* accrt_semaphore_point(accrt_semaphore_t* semaphore, uint64_t value);
+/* Signals through the driver's event. False: it must be done another way, and nothing has happened. */
+bool accrt_stream_signal_native(accrt_stream_t* stream, accrt_semaphore_t* semaphore,
+                                uint64_t value, accrt_status_t* out_status);
+/* Waits through a point of the semaphore. False: as above. */
+bool accrt_stream_wait_native(accrt_stream_t* stream, accrt_semaphore_t* semaphore, uint64_t value,
+                              accrt_status_t* out_status);
+/* Waits on the calling thread for a point, for a while. False when none covers the value. */
+bool accrt_semaphore_wait_point(accrt_semaphore_t* semaphore, uint64_t value, uint64_t deadline_ns,
+                                uint32_t policy);
+/* Sees to it that who watches for `value` hears of it. */
+void accrt_semaphore_arm(accrt_semaphore_t* semaphore, uint64_t value);
+/* A semaphore that reaches 1 when the event's latest record on the device is reached. */
+accrt_status_t accrt_event_snapshot(accrt_device_t* device, accrt_driver_event_t* event,
+                                    accrt_semaphore_t** out_semaphore);
+/* Drops all points. */
+void accrt_semaphore_drop_points(accrt_semaphore_t* semaphore);
 
 /* ---- Events ---- */
 struct accrt_event {
+  accrt_zombie_t zombie; /* first: see accrt_dispose */
   accrt_object_t object;
   accrt_device_t* device;
   uint32_t flags;
+  accrt_driver_event_t* native; /* NULL: the driver has none */
+  atomic_uint mode;             /* where the latest record is: written under the lock */
   accrt_mutex_t lock;
   /* under the lock */
+  accrt_error_t error; /* of the latest record on the device, once it was seen to fail */
   accrt_semaphore_t*
       semaphore; /* what the latest record signals; internal reference; NULL: never recorded */
   uint64_t value;
@@ -267,7 +474,14 @@ struct accrt_event {
   bool reached;        /* the latest record was reached, at time_ns */
   uint64_t time_ns;
 };
+#define ACCRT_EVENT_NEVER 0u
+#define ACCRT_EVENT_NATIVE 1u /* in the driver's event */
+#define ACCRT_EVENT_EMULATED                                                                       \
+  2u /* in the semaphore; the driver's event gets it when its turn comes */
 void accrt_event_unref(accrt_event_t* event);
+/* The turn of a record that was deferred: the driver's event gets it, if no other record came since. Called by who owns the
+ * stream's gate. */
+void accrt_event_record_late(accrt_event_t* event, uint64_t generation, accrt_stream_t* stream);
 /* A record was reached: keeps the time if it is still the latest. */
 void accrt_event_reached(accrt_event_t* event, uint64_t generation, uint64_t time_ns);
 

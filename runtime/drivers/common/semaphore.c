@@ -1,6 +1,7 @@
 /* runtime/drivers/common/semaphore.c - timeline semaphores. It may not know streams: they watch the timeline inside. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -37,6 +38,7 @@ void accrt_semaphore_unref(accrt_semaphore_t* semaphore) {
   accrt_context_enter();
   (void)accrt_timeline_fail(&semaphore->timeline, NULL, NULL);
   accrt_context_leave();
+  accrt_semaphore_drop_points(semaphore);
   accrt_free(&semaphore->instance->allocator, semaphore, sizeof *semaphore);
 }
 
@@ -56,26 +58,32 @@ void accrt_semaphore_fail_with(accrt_semaphore_t* semaphore, const accrt_error_t
 }
 
 /* The record of somebody else's failure as this thread's: what failed here is in front, what failed first behind. */
-static accrt_status_t record_poison(const char* operation, const char* what, uint64_t id,
-                                    const accrt_error_t* origin) {
+accrt_status_t accrt_record_poison(const char* operation, const char* what, uint64_t id,
+                                   const accrt_error_t* origin) {
   const accrt_error_t cause = *origin;
-  (void)accrt_error_record_driver(
-      ACCRT_ERROR_POISONED, cause.driver_code, cause.driver_name, accrt_error_operation(operation),
-      cause.source_file, cause.source_line, "%s %" PRIu64 " failed: %s in %s: %s", what, id,
-      accrt_status_name(cause.status), cause.operation, cause.message);
+  char who[64];
+  if (id != 0) {
+    (void)snprintf(who, sizeof who, "%s %" PRIu64, what, id);
+  } else {
+    (void)snprintf(who, sizeof who, "%s", what);
+  }
+  (void)accrt_error_record_driver(ACCRT_ERROR_POISONED, cause.driver_code, cause.driver_name,
+                                  accrt_error_operation(operation), cause.source_file,
+                                  cause.source_line, "%s failed: %s in %s: %s", who,
+                                  accrt_status_name(cause.status), cause.operation, cause.message);
   accrt_error_current()->submission = cause.submission;
   return ACCRT_ERROR_POISONED;
 }
 
 accrt_status_t accrt_semaphore_poisoned(accrt_semaphore_t* semaphore, const char* operation) {
-  return record_poison(operation, "semaphore", semaphore->id, &semaphore->error);
+  return accrt_record_poison(operation, "semaphore", semaphore->id, &semaphore->error);
 }
 
 accrt_status_t accrt_stream_poisoned(accrt_stream_t* stream, const char* operation) {
   accrt_mutex_lock(&stream->lock);
   const accrt_error_t cause = stream->error;
   accrt_mutex_unlock(&stream->lock);
-  (void)record_poison(operation, "stream", stream->id, &cause);
+  (void)accrt_record_poison(operation, "stream", stream->id, &cause);
   if (!accrt_device_is_lost(stream->device))
     return ACCRT_ERROR_POISONED;
   accrt_error_current()->status = ACCRT_ERROR_DEVICE_LOST;
@@ -127,6 +135,7 @@ accrt_status_t accrt_semaphore_query(accrt_semaphore_t* semaphore, uint64_t* out
     return status;
   if (semaphore == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "semaphore is NULL");
+  accrt_semaphore_resolve(semaphore);
   const bool failed = accrt_timeline_failed(&semaphore->timeline);
   *out_value = accrt_timeline_value(&semaphore->timeline);
   return failed ? accrt_semaphore_poisoned(semaphore, __func__) : ACCRT_OK;
@@ -141,6 +150,7 @@ accrt_status_t accrt_semaphore_signal(accrt_semaphore_t* semaphore, uint64_t val
   if (value == UINT64_MAX)
     return ACCRT_FAIL(INVALID_ARGUMENT, "UINT64_MAX is not a value");
   uint64_t present;
+  accrt_semaphore_resolve(semaphore); /* what devices have reached by now counts */
   accrt_context_enter();
   status = accrt_timeline_signal(&semaphore->timeline, value, &present);
   accrt_context_leave();
@@ -180,6 +190,7 @@ accrt_status_t accrt_semaphore_error(accrt_semaphore_t* semaphore, accrt_error_t
   if (semaphore == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "semaphore is NULL");
   const accrt_error_t none = ACCRT_ERROR_INIT;
+  accrt_semaphore_resolve(semaphore);
   const bool failed = accrt_timeline_failed(&semaphore->timeline);
   return accrt_struct_write("accrt_error_t", out_error, failed ? &semaphore->error : &none,
                             sizeof none);
@@ -226,6 +237,39 @@ static accrt_status_t check_timepoints(const accrt_timepoint_t* timepoints, uint
   return ACCRT_OK;
 }
 
+/* What a wait has to look after where devices signal without telling. */
+typedef struct watched {
+  const accrt_timepoint_t* timepoints;
+  uint32_t count;
+} watched_t;
+
+static void look(void* user) {
+  const watched_t* watched = user;
+  for (uint32_t i = 0; i < watched->count; ++i)
+    accrt_semaphore_resolve(watched->timepoints[i].semaphore);
+}
+
+static void arm(void* user) {
+  const watched_t* watched = user;
+  for (uint32_t i = 0; i < watched->count; ++i) {
+    if (accrt_semaphore_has_points(watched->timepoints[i].semaphore))
+      accrt_semaphore_arm(watched->timepoints[i].semaphore, watched->timepoints[i].value);
+  }
+}
+
+/* One timepoint that a device will reach: this thread waits for the device itself. Returns when none covers it any more, or
+ * the time is over. */
+static void wait_for_device(const accrt_timepoint_t* timepoint, uint64_t deadline_ns,
+                            uint32_t policy) {
+  accrt_timeline_t* timeline = &timepoint->semaphore->timeline;
+  while (accrt_semaphore_has_points(timepoint->semaphore) &&
+         accrt_timeline_reach(timeline, timepoint->value) == ACCRT_REACH_PENDING) {
+    if (!accrt_semaphore_wait_point(timepoint->semaphore, timepoint->value, deadline_ns, policy) ||
+        accrt_deadline_left_ns(deadline_ns) == 0)
+      return;
+  }
+}
+
 accrt_status_t accrt_semaphores_wait(const accrt_timepoint_t* timepoints, uint32_t count,
                                      uint32_t wait_any, uint64_t timeout_ns, uint32_t policy,
                                      uint32_t* out_index) {
@@ -250,14 +294,24 @@ accrt_status_t accrt_semaphores_wait(const accrt_timepoint_t* timepoints, uint32
   }
   for (uint32_t i = 0; i < count; ++i)
     items[i] = (accrt_wait_item_t){&timepoints[i].semaphore->timeline, timepoints[i].value};
+  uint64_t left_ns = timeout_ns;
+  if (count == 1 && accrt_semaphore_has_points(timepoints[0].semaphore)) {
+    const uint64_t deadline_ns = accrt_deadline_ns(timeout_ns);
+    wait_for_device(&timepoints[0], deadline_ns, policy);
+    left_ns = accrt_deadline_left_ns(deadline_ns);
+  }
+  watched_t watched = {timepoints, count};
   const accrt_wait_t wait = {.items = items,
                              .count = count,
                              .any = wait_any != 0,
-                             .timeout_ns = timeout_ns,
+                             .timeout_ns = left_ns,
                              .policy = policy,
                              .watches = watches,
                              .progress = accrt_instance_progress(instance),
-                             .progress_user = instance};
+                             .progress_user = instance,
+                             .look = look,
+                             .watched = arm,
+                             .look_user = &watched};
   const accrt_reach_t reach = accrt_wait(&wait, &index);
   status = conclude(timepoints, count, reach, index, timeout_ns);
   if (status == ACCRT_OK && out_index != NULL)
@@ -353,7 +407,7 @@ static accrt_status_t export_watch(accrt_semaphore_t* semaphore, uint64_t value,
     return ACCRT_FAIL_ERRNO(IO, error, "could not duplicate an eventfd");
   }
   accrt_context_enter();
-  if (accrt_timeline_watch(&semaphore->timeline, &exported->watch) != ACCRT_REACH_PENDING)
+  if (accrt_semaphore_watch(semaphore, &exported->watch) != ACCRT_REACH_PENDING)
     export_fire(&exported->watch);
   accrt_context_leave();
   return ACCRT_OK;

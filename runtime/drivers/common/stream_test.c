@@ -491,6 +491,8 @@ static void test_failure_waits_for_what_runs(void** state) {
   (void)usleep(5000);
   assert_int_equal(value_of(before), 0);
   assert_int_equal(test_driver_step(), 1);
+  while (test_driver_step())
+    continue; /* a native record and a mark, where there are such */
   assert_int_equal(pthread_join(thread, &result), 0);
   assert_int_equal((intptr_t)result, ACCRT_ERROR_POISONED);
   assert_int_equal(value_of(before), 1); /* what was before the failure is not touched by it */

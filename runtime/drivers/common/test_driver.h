@@ -1,5 +1,8 @@
 /* runtime/drivers/common/test_driver.h - test fixture: a small driver that can be slow, synchronous, stepped, or broken.
  *
+ * With `native` it has the optional slots of 0.2 too: progress by number, events, prepared launches, wrapped queues, modules. Its
+ * queues then run in any order that their waits allow (`shuffle`), and what they run nobody is told of.
+ *
  * For tests alone. One configuration per test program (`test_driver`); it registers as the driver "test". What it runs it runs
  * right: copies, fills and host kernels, one workgroup after the other, in order of enqueuing over all queues.
  */
@@ -41,6 +44,14 @@ enum test_driver_slot {
   TEST_SLOT_QUEUE_RUN,
   TEST_SLOT_LIST_CREATE,
   TEST_SLOT_RUN, /* a command fails while it runs */
+  TEST_SLOT_QUEUE_PROGRESS,
+  TEST_SLOT_QUEUE_WAIT,
+  TEST_SLOT_EVENT_CREATE,
+  TEST_SLOT_EVENT_RECORD,
+  TEST_SLOT_EVENT_WAIT,
+  TEST_SLOT_LAUNCH_CREATE,
+  TEST_SLOT_QUEUE_LAUNCH,
+  TEST_SLOT_MODULE_LOAD,
   TEST_SLOT_COUNT,
 };
 
@@ -57,12 +68,17 @@ typedef struct test_driver_state {
   uint32_t abi_version;      /* 0: ours */
   uint32_t table_size_bytes; /* 0: ours */
   int no_import, no_export, no_run, no_host_memory_kind;
+  int native;    /* has the slots of 0.2 */
+  uint32_t seed; /* not 0: which queue goes on is chosen at random */
   const char* const* option_keys;
   /* the n-th call of a slot from now fails with this status (n 1: the next) */
   atomic_int fail_at[TEST_SLOT_COUNT];
   accrt_status_t fail_status[TEST_SLOT_COUNT];
   /* what is there */
   atomic_long memory_bytes, mappings, imports, queues, lists, devices, drivers, runs;
+  atomic_long events, launches, modules, natives;
+  /* how often it was called */
+  atomic_long notifies, records, waits, progresses, queue_waits;
   atomic_int lost;
   /* work */
   pthread_mutex_t lock;
@@ -75,6 +91,32 @@ typedef struct test_driver_state {
 
 static test_driver_state_t test_driver;
 
+/* Tests on the driver with the slots of 0.2 include the others with this set. */
+#ifndef TEST_DRIVER_NATIVE
+#define TEST_DRIVER_NATIVE 0
+#endif
+
+/* Somebody else's queue. */
+typedef struct test_native {
+  uint32_t device_index;
+  atomic_int capturing;
+} test_native_t;
+
+struct accrt_driver_event {
+  atomic_long references; /* of its maker and of jobs */
+  uint64_t recorded;      /* under the driver's lock, as all below: counts records */
+  uint64_t reached;       /* the latest of them that was reached */
+  uint64_t time_ns;
+  int failed; /* the latest that was reached carries `error` */
+  accrt_error_t error;
+};
+struct accrt_driver_launch {
+  const accrt_driver_kernel_t* kernel;
+};
+struct accrt_driver_module {
+  uint32_t kind;
+};
+
 struct accrt_driver {
   int unused;
 };
@@ -85,6 +127,10 @@ struct accrt_driver_queue {
   atomic_int failed;
   atomic_long in_flight;
   accrt_error_t error;
+  test_native_t* native; /* wrapped */
+  /* under the driver's lock */
+  uint64_t enqueued, ended; /* numbers */
+  int running;
 };
 struct accrt_driver_list {
   const accrt_driver_command_t* commands;
@@ -97,6 +143,8 @@ struct test_job {
   accrt_driver_list_t* list;
   accrt_driver_command_t command;
   int is_notify;
+  accrt_driver_event_t *recorded, *awaited; /* one reference */
+  uint64_t sequence;                        /* of the record */
   unsigned char params[ACCRT_KERNEL_MAX_PARAMS_BYTES];
   accrt_driver_binding_t* bindings;
   uint64_t* scalars;
@@ -108,6 +156,8 @@ struct test_job {
 static inline void test_driver_reset(int mode) {
   memset(&test_driver, 0, sizeof test_driver);
   test_driver.mode = mode;
+  test_driver.native = TEST_DRIVER_NATIVE;
+  test_driver.seed = TEST_DRIVER_NATIVE ? 20261120u : 0;
   test_driver.device_count = 1;
   test_driver.memory_limit_bytes = UINT64_C(1) << 30;
   test_driver.granularity_bytes = 4096;
@@ -230,8 +280,10 @@ static inline int32_t test_run_dispatch(const accrt_driver_dispatch_t* dispatch,
         group.workgroup_id[0] = x;
         group.workgroup_id[1] = y;
         group.workgroup_id[2] = z;
-        const int32_t code =
-            dispatch->kernel->definition->entry(dispatch->kernel->environment, &call, &group);
+        accrt_kernel_workgroup_fn_t entry = dispatch->kernel->definition->entry;
+        if (dispatch->kernel->module_kernel != NULL)
+          memcpy(&entry, dispatch->kernel->module_kernel, sizeof entry);
+        const int32_t code = entry(dispatch->kernel->environment, &call, &group);
         if (code != 0)
           return code;
       }
@@ -297,46 +349,136 @@ static inline accrt_status_t test_run_all(const accrt_driver_list_t* list,
   return status;
 }
 
+/* ---- Events ---- */
+
+static inline void test_event_unref(accrt_driver_event_t* event) {
+  if (event != NULL && atomic_fetch_sub(&event->references, 1) == 1)
+    test_driver_free(event, sizeof *event);
+}
+
+static inline accrt_driver_event_t* test_event_ref(accrt_driver_event_t* event) {
+  atomic_fetch_add(&event->references, 1);
+  return event;
+}
+
+/* Under the lock. */
+static inline void test_event_reach(const test_job_t* job, const accrt_error_t* error) {
+  accrt_driver_event_t* event = job->recorded;
+  if (job->sequence < event->reached)
+    return;
+  event->reached = job->sequence;
+  event->time_ns = test_now_ns();
+  event->failed = error != NULL;
+  if (error != NULL)
+    event->error = *error;
+}
+
 static inline void test_free_job(test_job_t* job) {
+  test_event_unref(job->recorded);
+  test_event_unref(job->awaited);
   test_driver_free(job->bindings, job->binding_count * sizeof *job->bindings);
   test_driver_free(job->scalars, job->scalar_count * sizeof *job->scalars);
   test_driver_free(job, sizeof *job);
+}
+
+static inline accrt_status_t test_run_work(test_job_t* job, accrt_error_t* error) {
+  if (job->is_notify || job->recorded != NULL)
+    return ACCRT_OK;
+  if (job->awaited != NULL) {
+    (void)pthread_mutex_lock(&test_driver.lock);
+    const int failed = job->awaited->failed;
+    *error = job->awaited->error;
+    (void)pthread_mutex_unlock(&test_driver.lock);
+    return failed ? error->status : ACCRT_OK;
+  }
+  return job->list != NULL
+             ? test_run_all(job->list, job->bindings, job->scalars, job->number, error)
+             : test_run_command(&job->command, job->bindings, job->scalars, job->number, error);
 }
 
 static inline void test_run_job(test_job_t* job) {
   accrt_driver_queue_t* queue = job->queue;
   accrt_status_t status = ACCRT_OK;
   accrt_error_t error;
+  memset(&error, 0, sizeof error);
   if (atomic_load(&queue->failed)) {
     status = ACCRT_ERROR_POISONED;
     error = queue->error;
-    error.status = status;
-  } else if (!job->is_notify) {
-    status =
-        job->list != NULL
-            ? test_run_all(job->list, job->bindings, job->scalars, job->number, &error)
-            : test_run_command(&job->command, job->bindings, job->scalars, job->number, &error);
+    if (!job->is_notify)
+      error.status = status;
+    else
+      status = error.status;
+  } else {
+    status = test_run_work(job, &error);
     if (status != ACCRT_OK) {
+      if (error.submission == 0)
+        error.submission = job->number;
       queue->error = error;
       atomic_store(&queue->failed, 1);
     }
   }
   const accrt_driver_completion_t completion = job->completion;
-  test_free_job(job);
+  (void)pthread_mutex_lock(&test_driver.lock);
+  if (job->recorded != NULL)
+    test_event_reach(job, status == ACCRT_OK ? NULL : &queue->error);
+  if (job->number > queue->ended && status == ACCRT_OK)
+    queue->ended = job->number;
+  queue->running = 0;
   atomic_fetch_sub(&queue->in_flight, 1);
+  (void)pthread_cond_broadcast(&test_driver.changed);
+  (void)pthread_mutex_unlock(&test_driver.lock);
+  test_free_job(job);
   if (completion.done != NULL)
     completion.done(completion.user, status, status == ACCRT_OK ? NULL : &error, test_now_ns());
+}
+
+/* Whether a job may run: it is its queue's first, and what it waits for was reached. Under the lock. */
+static inline int test_may_run(const test_job_t* job) {
+  if (job->queue->running)
+    return 0;
+  for (const test_job_t* before = test_driver.head; before != job; before = before->next) {
+    if (before->queue == job->queue)
+      return 0;
+  }
+  return job->awaited == NULL || job->awaited->reached >= job->sequence;
+}
+
+/* Takes the first job that may run, or one of them at random. Under the lock. */
+static inline test_job_t* test_take_job(void) {
+  test_job_t** chosen = NULL;
+  uint32_t count = 0, seen = 0;
+  for (test_job_t** link = &test_driver.head; *link != NULL; link = &(*link)->next) {
+    if (++seen > 16 && chosen != NULL)
+      break; /* enough of a choice */
+    if (!test_may_run(*link))
+      continue;
+    count += 1;
+    if (chosen == NULL) {
+      chosen = link;
+    } else if (test_driver.seed != 0) {
+      test_driver.seed = test_driver.seed * 1664525u + 1013904223u;
+      if ((test_driver.seed >> 8) % count == 0)
+        chosen = link;
+    }
+    if (test_driver.seed == 0)
+      break;
+  }
+  if (chosen == NULL)
+    return NULL;
+  test_job_t* job = *chosen;
+  *chosen = job->next;
+  job->next = NULL;
+  job->queue->running = 1;
+  test_driver.tail = NULL;
+  for (test_job_t* at = test_driver.head; at != NULL; at = at->next)
+    test_driver.tail = &at->next;
+  return job;
 }
 
 /* Runs one job; 0 when there is none. */
 static inline uint32_t test_driver_step(void) {
   (void)pthread_mutex_lock(&test_driver.lock);
-  test_job_t* job = test_driver.head;
-  if (job != NULL) {
-    test_driver.head = job->next;
-    if (test_driver.head == NULL)
-      test_driver.tail = NULL;
-  }
+  test_job_t* job = test_take_job();
   (void)pthread_mutex_unlock(&test_driver.lock);
   if (job == NULL)
     return 0;
@@ -348,20 +490,54 @@ static inline void* test_driver_run_thread(void* unused) {
   (void)unused;
   for (;;) {
     (void)pthread_mutex_lock(&test_driver.lock);
-    while (test_driver.head == NULL && !test_driver.stopping)
+    test_job_t* job;
+    while ((job = test_take_job()) == NULL && !test_driver.stopping)
       (void)pthread_cond_wait(&test_driver.changed, &test_driver.lock);
-    const int stop = test_driver.head == NULL;
     (void)pthread_mutex_unlock(&test_driver.lock);
-    if (stop)
+    if (job == NULL)
       return NULL;
-    (void)test_driver_step();
+    test_run_job(job);
   }
+}
+
+/* Puts a job that has all it needs behind the others, or runs it. */
+static inline void test_push_job(test_job_t* job) {
+  (void)pthread_mutex_lock(&test_driver.lock);
+  atomic_fetch_add(&job->queue->in_flight, 1);
+  if (job->number > job->queue->enqueued)
+    job->queue->enqueued = job->number;
+  if (test_driver.mode == TEST_DRIVER_SYNCHRONOUS) {
+    (void)pthread_mutex_unlock(&test_driver.lock);
+    test_run_job(job);
+    return;
+  }
+  if (test_driver.tail == NULL) {
+    test_driver.head = job;
+  } else {
+    *test_driver.tail = job;
+  }
+  test_driver.tail = &job->next;
+  (void)pthread_cond_broadcast(&test_driver.changed);
+  (void)pthread_mutex_unlock(&test_driver.lock);
+}
+
+/* Refuses what is enqueued on a queue that its owner captures. */
+static inline accrt_status_t test_check_capture(const accrt_driver_queue_t* queue,
+                                                const char* operation) {
+  if (queue->native == NULL || !atomic_load(&queue->native->capturing))
+    return ACCRT_OK;
+  return (test_driver.environment->fail)(test_driver.environment, ACCRT_ERROR_INVALID_STATE, 900,
+                                         "TEST_CAPTURING", operation,
+                                         "the queue is being captured");
 }
 
 static inline accrt_status_t test_add_job(accrt_driver_queue_t* queue, accrt_driver_list_t* list,
                                           const accrt_driver_command_t* command,
                                           const accrt_driver_submission_t* submission,
                                           accrt_driver_completion_t completion) {
+  const accrt_status_t status = test_check_capture(queue, "queue");
+  if (status != ACCRT_OK)
+    return status;
   test_job_t* job = test_driver_alloc(sizeof *job);
   if (job == NULL)
     return test_no_memory("queue");
@@ -401,20 +577,7 @@ static inline accrt_status_t test_add_job(accrt_driver_queue_t* queue, accrt_dri
       return test_no_memory("queue");
     }
   }
-  atomic_fetch_add(&queue->in_flight, 1);
-  if (test_driver.mode == TEST_DRIVER_SYNCHRONOUS) {
-    test_run_job(job);
-    return ACCRT_OK;
-  }
-  (void)pthread_mutex_lock(&test_driver.lock);
-  if (test_driver.tail == NULL) {
-    test_driver.head = job;
-  } else {
-    *test_driver.tail = job;
-  }
-  test_driver.tail = &job->next;
-  (void)pthread_cond_signal(&test_driver.changed);
-  (void)pthread_mutex_unlock(&test_driver.lock);
+  test_push_job(job);
   return ACCRT_OK;
 }
 
@@ -645,8 +808,273 @@ static inline accrt_status_t test_queue_run(accrt_driver_queue_t* queue, accrt_d
 
 static inline accrt_status_t test_queue_notify(accrt_driver_queue_t* queue,
                                                accrt_driver_completion_t completion) {
+  atomic_fetch_add(&test_driver.notifies, 1);
   TEST_TRY(TEST_SLOT_QUEUE_NOTIFY);
   return test_add_job(queue, NULL, NULL, NULL, completion);
+}
+
+/* ---- The slots of 0.2 ---- */
+
+static inline accrt_status_t test_queue_failure(const accrt_driver_queue_t* queue,
+                                                const char* operation) {
+  const accrt_error_t* error = &queue->error;
+  (void)operation;
+  (void)(test_driver.environment->fail)(test_driver.environment, error->status, error->driver_code,
+                                        error->driver_name, error->operation, error->message);
+  return error->status;
+}
+
+static inline accrt_status_t test_queue_progress(accrt_driver_queue_t* queue,
+                                                 uint64_t* out_number) {
+  *out_number = 0;
+  atomic_fetch_add(&test_driver.progresses, 1);
+  TEST_TRY(TEST_SLOT_QUEUE_PROGRESS);
+  (void)pthread_mutex_lock(&test_driver.lock);
+  *out_number = queue->ended;
+  (void)pthread_mutex_unlock(&test_driver.lock);
+  return atomic_load(&queue->failed) ? test_queue_failure(queue, __func__) : ACCRT_OK;
+}
+
+/* Waits for something of the driver's to become true, running jobs itself where nobody else does. Holds the lock when `ready` is
+ * asked. */
+static inline accrt_status_t test_wait_until(int (*ready)(void* user), void* user,
+                                             uint64_t timeout_ns) {
+  const uint64_t begin_ns = test_now_ns();
+  for (;;) {
+    (void)pthread_mutex_lock(&test_driver.lock);
+    const int done = ready(user);
+    (void)pthread_mutex_unlock(&test_driver.lock);
+    if (done)
+      return ACCRT_OK;
+    if (timeout_ns != UINT64_MAX && test_now_ns() - begin_ns >= timeout_ns)
+      return ACCRT_ERROR_TIMEOUT;
+    if (test_driver.mode != TEST_DRIVER_STEPPED || timeout_ns != UINT64_MAX ||
+        test_driver_step() == 0) {
+      const struct timespec pause = {0, 20000};
+      (void)nanosleep(&pause, NULL);
+    }
+  }
+}
+
+typedef struct test_number {
+  accrt_driver_queue_t* queue;
+  uint64_t number;
+} test_number_t;
+
+static inline int test_number_ready(void* user) {
+  const test_number_t* wanted = user;
+  return wanted->queue->ended >= wanted->number || atomic_load(&wanted->queue->failed);
+}
+
+static inline accrt_status_t test_queue_wait(accrt_driver_queue_t* queue, uint64_t number,
+                                             uint64_t timeout_ns, uint32_t policy) {
+  (void)policy;
+  atomic_fetch_add(&test_driver.queue_waits, 1);
+  TEST_TRY(TEST_SLOT_QUEUE_WAIT);
+  (void)pthread_mutex_lock(&test_driver.lock);
+  test_number_t wanted = {queue, number < queue->enqueued ? number : queue->enqueued};
+  (void)pthread_mutex_unlock(&test_driver.lock);
+  const accrt_status_t status = test_wait_until(test_number_ready, &wanted, timeout_ns);
+  if (atomic_load(&queue->failed))
+    return test_queue_failure(queue, __func__);
+  return status;
+}
+
+static inline accrt_status_t test_event_create(accrt_driver_device_t* device, uint32_t flags,
+                                               accrt_driver_event_t** out_event) {
+  (void)device;
+  (void)flags;
+  *out_event = NULL;
+  TEST_TRY(TEST_SLOT_EVENT_CREATE);
+  *out_event = test_driver_alloc(sizeof **out_event);
+  if (*out_event == NULL)
+    return test_no_memory(__func__);
+  atomic_store(&(*out_event)->references, 1);
+  atomic_fetch_add(&test_driver.events, 1);
+  return ACCRT_OK;
+}
+
+static inline void test_event_destroy(accrt_driver_event_t* event) {
+  test_event_unref(event);
+  atomic_fetch_sub(&test_driver.events, 1);
+}
+
+static inline accrt_status_t test_add_event_job(accrt_driver_queue_t* queue,
+                                                accrt_driver_event_t* event, int record) {
+  const accrt_status_t status = test_check_capture(queue, record ? "record" : "wait");
+  if (status != ACCRT_OK)
+    return status;
+  test_job_t* job = test_driver_alloc(sizeof *job);
+  if (job == NULL)
+    return test_no_memory("event");
+  job->queue = queue;
+  (void)pthread_mutex_lock(&test_driver.lock);
+  job->sequence = record ? ++event->recorded : event->recorded;
+  (void)pthread_mutex_unlock(&test_driver.lock);
+  *(record ? &job->recorded : &job->awaited) = test_event_ref(event);
+  test_push_job(job);
+  return ACCRT_OK;
+}
+
+static inline accrt_status_t test_event_record(accrt_driver_queue_t* queue,
+                                               accrt_driver_event_t* event) {
+  atomic_fetch_add(&test_driver.records, 1);
+  TEST_TRY(TEST_SLOT_EVENT_RECORD);
+  return test_add_event_job(queue, event, 1);
+}
+
+static inline accrt_status_t test_event_wait(accrt_driver_queue_t* queue,
+                                             accrt_driver_event_t* event) {
+  atomic_fetch_add(&test_driver.waits, 1);
+  TEST_TRY(TEST_SLOT_EVENT_WAIT);
+  return test_add_event_job(queue, event, 0);
+}
+
+static inline int test_event_ready(void* user) {
+  const accrt_driver_event_t* event = user;
+  return event->reached >= event->recorded;
+}
+
+static inline accrt_status_t test_event_outcome(accrt_driver_event_t* event) {
+  (void)pthread_mutex_lock(&test_driver.lock);
+  const int ready = test_event_ready(event), failed = event->failed;
+  const accrt_error_t error = event->error;
+  (void)pthread_mutex_unlock(&test_driver.lock);
+  if (!ready)
+    return ACCRT_ERROR_NOT_READY;
+  if (!failed)
+    return ACCRT_OK;
+  return (test_driver.environment->fail)(test_driver.environment, error.status, error.driver_code,
+                                         error.driver_name, error.operation, error.message);
+}
+
+static inline accrt_status_t test_event_synchronize(accrt_driver_event_t* event,
+                                                    uint64_t timeout_ns, uint32_t policy) {
+  (void)policy;
+  const accrt_status_t status = test_wait_until(test_event_ready, event, timeout_ns);
+  return status == ACCRT_OK ? test_event_outcome(event) : status;
+}
+
+static inline accrt_status_t test_event_elapsed(accrt_driver_event_t* start,
+                                                accrt_driver_event_t* end,
+                                                int64_t* out_elapsed_ns) {
+  (void)pthread_mutex_lock(&test_driver.lock);
+  *out_elapsed_ns = (int64_t)(end->time_ns - start->time_ns);
+  (void)pthread_mutex_unlock(&test_driver.lock);
+  return ACCRT_OK;
+}
+
+static inline accrt_status_t test_launch_create(accrt_driver_device_t* device,
+                                                const accrt_driver_kernel_t* kernel,
+                                                accrt_driver_launch_t** out_launch) {
+  (void)device;
+  *out_launch = NULL;
+  TEST_TRY(TEST_SLOT_LAUNCH_CREATE);
+  *out_launch = test_driver_alloc(sizeof **out_launch);
+  if (*out_launch == NULL)
+    return test_no_memory(__func__);
+  (*out_launch)->kernel = kernel;
+  atomic_fetch_add(&test_driver.launches, 1);
+  return ACCRT_OK;
+}
+
+static inline void test_launch_destroy(accrt_driver_launch_t* launch) {
+  test_driver_free(launch, sizeof *launch);
+  atomic_fetch_sub(&test_driver.launches, 1);
+}
+
+static inline accrt_status_t test_queue_launch(accrt_driver_queue_t* queue,
+                                               accrt_driver_launch_t* launch,
+                                               const uint32_t grid[3], const void* params,
+                                               uint64_t number) {
+  TEST_TRY(TEST_SLOT_QUEUE_LAUNCH);
+  accrt_driver_command_t command = {.opcode = ACCRT_DRIVER_COMMAND_DISPATCH, .name = "launch"};
+  command.as.dispatch =
+      (accrt_driver_dispatch_t){.kernel = launch->kernel,
+                                .grid = {{grid[0], ACCRT_DRIVER_NONE, 0},
+                                         {grid[1], ACCRT_DRIVER_NONE, 0},
+                                         {grid[2], ACCRT_DRIVER_NONE, 0}},
+                                .params = params,
+                                .params_size_bytes = launch->kernel->definition->params_size_bytes};
+  const accrt_driver_submission_t submission = {.struct_size = (uint32_t)sizeof submission,
+                                                .number = number};
+  const accrt_driver_completion_t nobody = {NULL, NULL};
+  return test_add_job(queue, NULL, &command, &submission, nobody);
+}
+
+static inline accrt_status_t test_queue_wrap(accrt_driver_device_t* device, void* native,
+                                             accrt_driver_queue_t** out_queue) {
+  *out_queue = NULL;
+  if (((test_native_t*)native)->device_index != device->index) {
+    return (test_driver.environment->fail)(test_driver.environment, ACCRT_ERROR_INVALID_ARGUMENT, 0,
+                                           NULL, __func__, "of another device");
+  }
+  TEST_TRY(TEST_SLOT_QUEUE_CREATE);
+  *out_queue = test_driver_alloc(sizeof **out_queue);
+  if (*out_queue == NULL)
+    return test_no_memory(__func__);
+  (*out_queue)->native = native;
+  atomic_fetch_add(&test_driver.queues, 1);
+  return ACCRT_OK;
+}
+
+static inline void* test_queue_native(accrt_driver_queue_t* queue) {
+  return queue->native != NULL ? (void*)queue->native : (void*)queue;
+}
+
+/* A module's image is the text "test module"; its one kernel "add" has {address of a u32, u32}. */
+static inline int32_t test_module_add(const accrt_kernel_environment_t* environment,
+                                      const accrt_kernel_dispatch_t* dispatch,
+                                      const accrt_kernel_workgroup_t* group) {
+  (void)environment;
+  (void)group;
+  uint64_t address;
+  uint32_t value;
+  memcpy(&address, dispatch->params, sizeof address);
+  memcpy(&value, (const char*)dispatch->params + 8, sizeof value);
+  *(uint32_t*)(uintptr_t)address += value;
+  return 0;
+}
+
+static inline accrt_status_t test_module_load(accrt_driver_device_t* device,
+                                              const accrt_driver_image_t* image,
+                                              accrt_driver_module_t** out_module) {
+  (void)device;
+  *out_module = NULL;
+  TEST_TRY(TEST_SLOT_MODULE_LOAD);
+  if (image->size_bytes < 11 || memcmp(image->data, "test module", 11) != 0) {
+    return (test_driver.environment->fail)(test_driver.environment, ACCRT_ERROR_INVALID_FORMAT, 0,
+                                           NULL, __func__, "no module of the test driver");
+  }
+  *out_module = test_driver_alloc(sizeof **out_module);
+  if (*out_module == NULL)
+    return test_no_memory(__func__);
+  (*out_module)->kind = image->kind;
+  atomic_fetch_add(&test_driver.modules, 1);
+  return ACCRT_OK;
+}
+
+static inline void test_module_unload(accrt_driver_module_t* module) {
+  test_driver_free(module, sizeof *module);
+  atomic_fetch_sub(&test_driver.modules, 1);
+}
+
+static inline accrt_status_t test_module_find(accrt_driver_module_t* module, const char* entry,
+                                              const accrt_kernel_def_t* declared,
+                                              void** out_module_kernel) {
+  static accrt_kernel_workgroup_fn_t add = test_module_add;
+  (void)module;
+  *out_module_kernel = NULL;
+  if (strcmp(entry, "add") != 0) {
+    return (test_driver.environment->fail)(test_driver.environment, ACCRT_ERROR_NOT_FOUND, 0, NULL,
+                                           __func__, "no such kernel");
+  }
+  if (declared->params_size_bytes != 16) {
+    return (test_driver.environment->fail)(test_driver.environment, ACCRT_ERROR_INVALID_FORMAT, 0,
+                                           NULL, __func__, "its block has 16 bytes");
+  }
+  *out_module_kernel = &add;
+  return ACCRT_OK;
 }
 
 static inline accrt_status_t test_queue_reset(accrt_driver_queue_t* queue) {
@@ -673,6 +1101,27 @@ static inline accrt_status_t test_list_create(accrt_driver_device_t* device,
 static inline void test_list_destroy(accrt_driver_list_t* list) {
   test_driver_free(list, sizeof *list);
   atomic_fetch_sub(&test_driver.lists, 1);
+}
+
+/* Adds the slots of 0.2. */
+static inline void test_driver_add_native(accrt_driver_table_t* table) {
+  table->module_load = test_module_load;
+  table->module_unload = test_module_unload;
+  table->module_find = test_module_find;
+  table->queue_progress = test_queue_progress;
+  table->queue_wait = test_queue_wait;
+  table->event_create = test_event_create;
+  table->event_destroy = test_event_destroy;
+  table->event_record = test_event_record;
+  table->event_wait = test_event_wait;
+  table->event_query = test_event_outcome;
+  table->event_synchronize = test_event_synchronize;
+  table->event_elapsed = test_event_elapsed;
+  table->launch_create = test_launch_create;
+  table->launch_destroy = test_launch_destroy;
+  table->queue_launch = test_queue_launch;
+  table->queue_wrap = test_queue_wrap;
+  table->queue_native = test_queue_native;
 }
 
 static inline const void* test_driver_query(uint32_t max_abi) {
@@ -711,6 +1160,8 @@ static inline const void* test_driver_query(uint32_t max_abi) {
       .memory_export = test_driver.no_export ? NULL : test_memory_export,
       .memory_import_handle = test_driver.no_export ? NULL : test_memory_import_handle,
   };
+  if (test_driver.native)
+    test_driver_add_native(&table);
   return &table;
 }
 
@@ -743,7 +1194,8 @@ static inline long test_world_left(const test_world_t* world) {
          atomic_load(&test_driver.memory_bytes) + atomic_load(&test_driver.mappings) +
          atomic_load(&test_driver.imports) + atomic_load(&test_driver.queues) +
          atomic_load(&test_driver.lists) + atomic_load(&test_driver.devices) +
-         atomic_load(&test_driver.drivers);
+         atomic_load(&test_driver.events) + atomic_load(&test_driver.launches) +
+         atomic_load(&test_driver.modules) + atomic_load(&test_driver.drivers);
 }
 
 static inline long test_world_close(test_world_t* world) {

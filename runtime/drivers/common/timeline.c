@@ -143,6 +143,8 @@ bool accrt_timeline_fail(accrt_timeline_t* timeline, void (*store)(void* user), 
 
 static accrt_reach_t check(const accrt_wait_t* wait, uint32_t* out_index) {
   uint32_t pending = 0, failed = 0;
+  if (wait->look != NULL)
+    wait->look(wait->look_user);
   for (uint32_t i = 0; i < wait->count; ++i) {
     const accrt_reach_t reach = accrt_timeline_reach(wait->items[i].timeline, wait->items[i].value);
     if (reach == ACCRT_REACH_REACHED) {
@@ -247,6 +249,8 @@ static accrt_reach_t block(const accrt_wait_t* wait, uint64_t deadline_ns, uint3
   uint32_t watched = 0;
   accrt_reach_t reach;
   (void)start_watching(wait, &wake, &watched);
+  if (wait->watched != NULL)
+    wait->watched(wait->look_user);
   for (;;) {
     /* Cleared before the check: what comes later sets it again. Acquire pairs with the release in fire_waiter: what came
      * before is seen. */

@@ -77,6 +77,10 @@ typedef struct accrt_wait {
   struct accrt_waiter_watch* watches; /* storage for `count`, or NULL: then it polls */
   accrt_wait_progress_fn_t progress;  /* NULL: nothing needs the caller */
   void* progress_user;
+  void (*look)(void* user); /* before each check; NULL: nothing to look at */
+  void (*watched)(
+      void* user); /* once all items are watched, before sleeping; NULL: nobody wants to know */
+  void* look_user;
 } accrt_wait_t;
 
 typedef struct accrt_waiter_watch {

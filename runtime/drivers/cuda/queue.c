@@ -677,6 +677,7 @@ static accrt_status_t wait_here(const wait_t* wait) {
   }
   if (result == CUDA_SUCCESS) {
     raise_completed(queue, wait->number);
+    (void)accrt_cuda_queue_advance(queue); /* marks that are passed can be used again */
     return ACCRT_OK;
   }
   if (late) {

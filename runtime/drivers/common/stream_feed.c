@@ -1,0 +1,758 @@
+/* runtime/drivers/common/stream_feed.c - streams: taking requests and giving them to the driver. It may not know what an operation's
+ * work is.
+ *
+ * The short way: work that nobody must hear of takes the gate with a number, goes to the driver, and leaves; see
+ * accrt_stream_enter. All else is an operation. It gets its number when it is taken. If nothing is before it that was not
+ * given to the driver yet, it is given to the driver at once; otherwise it is deferred. One thread at a time owns the gate and
+ * calls the driver's queue: it holds no lock meanwhile, and takes what others have deferred before it leaves. What needs no
+ * driver (a signal, a notification, with nothing running before) just takes its place in the list in flight, already done.
+ */
+#include <string.h>
+
+#include "runtime/drivers/common/stream_internal.h"
+
+#define MAX_SPARES 256u
+/* How long a thread waits for another's call of the driver before it takes the long way: such a call takes microseconds. */
+#define SPINS_FOR_GATE 200
+
+static void wait_task(accrt_task_t* task);
+
+/* ---- Operations ---- */
+
+void accrt_op_free(accrt_stream_t* stream, accrt_op_t* op) {
+  if (op == NULL)
+    return;
+  accrt_free(&stream->instance->allocator, op->storage, op->storage_bytes);
+  accrt_free(&stream->instance->allocator, op, sizeof *op);
+}
+
+bool accrt_op_recycle(accrt_stream_t* stream, accrt_op_t* op) {
+  if (op->kind == ACCRT_OP_MARK && stream->mark == NULL && stream->passive) {
+    stream->mark = op;
+    return false;
+  }
+  if (stream->spare_count >= MAX_SPARES)
+    return true;
+  op->next = stream->spares;
+  stream->spares = op;
+  stream->spare_count += 1;
+  return false;
+}
+
+accrt_op_t* accrt_op_take_spare(accrt_stream_t* stream) {
+  accrt_op_t* op = stream->spares;
+  if (op == NULL)
+    return NULL;
+  stream->spares = op->next;
+  stream->spare_count -= 1;
+  op->next = NULL;
+  return op;
+}
+
+accrt_status_t accrt_op_make(accrt_stream_t* stream, accrt_op_t** out_op) {
+  void* memory;
+  const accrt_status_t status =
+      accrt_alloc(&stream->instance->allocator, sizeof(accrt_op_t), &memory);
+  *out_op = memory;
+  return status;
+}
+
+static accrt_status_t reserve_storage(accrt_stream_t* stream, accrt_op_t* op, size_t size_bytes) {
+  if (op->storage_bytes >= size_bytes)
+    return ACCRT_OK;
+  void* memory;
+  const accrt_status_t status = accrt_alloc(&stream->instance->allocator, size_bytes, &memory);
+  if (status != ACCRT_OK)
+    return status;
+  accrt_free(&stream->instance->allocator, op->storage, op->storage_bytes);
+  op->storage = memory;
+  op->storage_bytes = size_bytes;
+  return ACCRT_OK;
+}
+
+static bool is_work(const accrt_request_t* request) {
+  return request->kind == ACCRT_OP_COMMAND || request->kind == ACCRT_OP_LIST;
+}
+
+/* Keeps what the request points to: it is given to the driver after the caller has gone. */
+static accrt_status_t copy_arrays(accrt_stream_t* stream, accrt_op_t* op,
+                                  const accrt_request_t* request) {
+  if (request->kind == ACCRT_OP_COMMAND) {
+    op->command = *request->command;
+    if (op->command.opcode != ACCRT_DRIVER_COMMAND_DISPATCH ||
+        op->command.as.dispatch.params_size_bytes == 0)
+      return ACCRT_OK;
+    const size_t size_bytes = op->command.as.dispatch.params_size_bytes;
+    const accrt_status_t status = reserve_storage(stream, op, size_bytes);
+    if (status != ACCRT_OK)
+      return status;
+    memcpy(op->storage, request->command->as.dispatch.params, size_bytes);
+    op->command.as.dispatch.params = op->storage;
+    return ACCRT_OK;
+  }
+  const size_t binding_bytes = request->binding_count * sizeof(accrt_driver_binding_t);
+  const size_t scalar_bytes = request->scalar_count * sizeof(uint64_t);
+  const accrt_status_t status = reserve_storage(stream, op, binding_bytes + scalar_bytes);
+  if (status != ACCRT_OK)
+    return status;
+  if (binding_bytes > 0)
+    memcpy(op->storage, request->bindings, binding_bytes);
+  if (scalar_bytes > 0)
+    memcpy((char*)op->storage + binding_bytes, request->scalars, scalar_bytes);
+  return ACCRT_OK;
+}
+
+/* The small fields; references are taken here and dropped with accrt_op_drop_references. */
+static void fill_op(accrt_stream_t* stream, accrt_op_t* op, const accrt_request_t* request) {
+  op->stream = stream;
+  op->kind = request->kind;
+  op->name = request->name;
+  op->done = false;
+  op->told = false;
+  op->abandoned = false;
+  op->waiting = ACCRT_WAITING_NEW;
+  op->status = ACCRT_OK;
+  op->time_ns = 0;
+  op->semaphore = request->semaphore;
+  op->value = request->value;
+  op->event = request->event;
+  op->generation = request->generation;
+  op->notify = request->notify;
+  op->notify_user = request->notify_user;
+  op->list = request->list;
+  op->completion = request->completion;
+  op->kept_class = request->kept_class;
+  op->kept = request->kept;
+  op->binding_count = request->binding_count;
+  op->scalar_count = request->scalar_count;
+  if (op->semaphore != NULL)
+    accrt_object_retain(&op->semaphore->object);
+  if (op->event != NULL)
+    accrt_object_retain(&op->event->object);
+  if (op->kept_class != NULL)
+    op->kept_class->ref(op->kept);
+}
+
+accrt_op_references_t accrt_op_take_references(accrt_op_t* op) {
+  const accrt_op_references_t references = {op->semaphore, op->event, op->kept_class, op->kept};
+  op->semaphore = NULL;
+  op->event = NULL;
+  op->kept_class = NULL;
+  op->kept = NULL;
+  return references;
+}
+
+void accrt_op_drop_references(const accrt_op_references_t* references) {
+  accrt_semaphore_unref(references->semaphore);
+  accrt_event_unref(references->event);
+  if (references->kept_class != NULL)
+    references->kept_class->drop(references->kept);
+}
+
+/* Needs no driver of itself: its turn is when all before it has been settled. */
+static bool is_marker(const accrt_op_t* op) {
+  return op->kind == ACCRT_OP_SIGNAL || op->kind == ACCRT_OP_NOTIFY || op->kind == ACCRT_OP_RECORD;
+}
+
+/* Work that the driver has, and of which it will not tell the end. Foreign queues may have more than we know. */
+static bool has_silent_work(const accrt_stream_t* stream) {
+  if (!stream->passive)
+    return false;
+  if (stream->foreign ||
+      (atomic_load_explicit(&stream->gate, memory_order_relaxed) & ACCRT_GATE_WAITS) != 0)
+    return true;
+  const uint64_t submitted = atomic_load_explicit(&stream->submitted, memory_order_relaxed);
+  return submitted > stream->told_number && !accrt_fence_passed(stream->fence, submitted);
+}
+
+/* A marker behind silent work asks the driver, and so does a timing record behind running work: when did the device get
+ * there? */
+static bool asks_driver(const accrt_stream_t* stream, const accrt_op_t* op) {
+  const bool timed =
+      op->kind == ACCRT_OP_RECORD && (op->event->flags & ACCRT_EVENT_FLAG_TIMING) != 0;
+  return (timed && stream->in_flight.head != NULL) || has_silent_work(stream);
+}
+
+/* The driver gets it. Under the lock. */
+static bool needs_driver(const accrt_stream_t* stream, const accrt_op_t* op) {
+  return !is_marker(op) || asks_driver(stream, op) ||
+         (op->kind == ACCRT_OP_RECORD && op->event->native != NULL && stream->native);
+}
+
+static void raise(atomic_uint_least64_t* number, uint64_t value) {
+  uint_least64_t seen = atomic_load_explicit(number, memory_order_relaxed);
+  /* Release pairs with the acquire in accrt_stream_given. */
+  while (seen < value && !atomic_compare_exchange_weak_explicit(
+                             number, &seen, value, memory_order_release, memory_order_relaxed))
+    continue;
+}
+
+/* Puts an operation that is ready into flight. Under the lock. */
+static void launch_op(accrt_stream_t* stream, accrt_op_t* op, bool driver) {
+  if (!driver) {
+    op->done = true;
+    if (stream->in_flight.head == NULL)
+      op->time_ns = accrt_clock_ns();
+    raise(&stream->given, op->number);
+  }
+  op->told = driver;
+  accrt_op_append(&stream->in_flight, op);
+}
+
+/* ---- The gate ---- */
+
+bool accrt_stream_enter_slow(accrt_stream_t* stream, uint64_t add, accrt_turn_t* out_turn) {
+  for (int i = 0; i < SPINS_FOR_GATE; ++i) {
+    uint_least64_t seen = atomic_load_explicit(&stream->gate, memory_order_relaxed);
+    if ((seen & ACCRT_GATE_BLOCKED) != 0)
+      return false;
+    if ((seen & ACCRT_GATE_OWNED) != 0) {
+      accrt_pause();
+      continue;
+    }
+    out_turn->tails = seen & ACCRT_GATE_TAILS;
+    out_turn->gate =
+        ((seen + add) | ACCRT_GATE_OWNED) & ~(add != 0 ? ACCRT_GATE_TAILS : UINT64_C(0));
+    /* Acquire pairs with the release of who leaves. */
+    if (atomic_compare_exchange_weak_explicit(&stream->gate, &seen, out_turn->gate,
+                                              memory_order_acquire, memory_order_relaxed))
+      return true;
+  }
+  return false;
+}
+
+/* Others have put work behind, or the stream has failed: all of that is done before the gate is given back. */
+void accrt_stream_leave_slow(accrt_stream_t* stream, uint64_t tail) {
+  accrt_context_enter();
+  accrt_mutex_lock(&stream->lock);
+  stream->busy = true;
+  if (tail != 0)
+    (void)atomic_fetch_or_explicit(&stream->gate, tail, memory_order_relaxed);
+  accrt_mutex_unlock(&stream->lock);
+  accrt_stream_drain(stream);
+  accrt_context_leave();
+}
+
+/* A number for an operation that is done, or given to the driver at once (`own`), with the gate still as it was `seen`. False: it
+ * is not, or somebody is at the queue. Under the lock. */
+static bool claim_direct(accrt_stream_t* stream, uint64_t seen, bool own, uint64_t* out_number) {
+  if ((seen & ACCRT_GATE_OWNED) != 0)
+    return false;
+  const uint64_t next = (seen + ACCRT_GATE_ONE) | (own ? ACCRT_GATE_OWNED : 0);
+  *out_number = next >> ACCRT_GATE_SHIFT;
+  uint_least64_t expected = seen;
+  /* Acquire pairs with the release of who leaves. */
+  return atomic_compare_exchange_strong_explicit(&stream->gate, &expected, next,
+                                                 memory_order_acquire, memory_order_relaxed);
+}
+
+/* A number for an operation that is put behind. True: the gate was free, and is the caller's now. Under the lock. */
+static bool claim_deferred(accrt_stream_t* stream, uint64_t* out_number) {
+  const bool may_own = stream->deferred.head == NULL;
+  uint_least64_t seen = atomic_load_explicit(&stream->gate, memory_order_relaxed);
+  uint64_t next;
+  bool own;
+  do {
+    own = may_own && (seen & ACCRT_GATE_OWNED) == 0;
+    next = (seen + ACCRT_GATE_ONE) | ACCRT_GATE_BLOCKED | (own ? ACCRT_GATE_OWNED : 0);
+    /* Acquire pairs with the release of who leaves. */
+  } while (!atomic_compare_exchange_weak_explicit(&stream->gate, &seen, next, memory_order_acquire,
+                                                  memory_order_relaxed));
+  *out_number = next >> ACCRT_GATE_SHIFT;
+  return own;
+}
+
+bool accrt_stream_claim(accrt_stream_t* stream) {
+  /* Acquire pairs with the release of who leaves. */
+  const uint64_t seen = atomic_fetch_or_explicit(
+      &stream->gate, ACCRT_GATE_OWNED | ACCRT_GATE_BLOCKED, memory_order_acquire);
+  if ((seen & ACCRT_GATE_OWNED) != 0)
+    return false;
+  stream->busy = true;
+  return true;
+}
+
+/* Gives the gate back. Under the lock, by its owner. */
+static void release_gate(accrt_stream_t* stream) {
+  const bool blocked =
+      !stream->passive || stream->failed || stream->deferred.head != NULL || stream->resetting;
+  const uint64_t clear = ACCRT_GATE_OWNED | (blocked ? 0 : ACCRT_GATE_BLOCKED);
+  stream->busy = false;
+  /* Release pairs with the acquire of who comes next. */
+  (void)atomic_fetch_and_explicit(&stream->gate, ~clear, memory_order_release);
+}
+
+/* The driver has an operation's work now, or something that stands for it. By the owner of the gate. */
+static void note_given(accrt_stream_t* stream, const accrt_op_t* op, uint64_t number,
+                       accrt_status_t status) {
+  const bool numbered = op->kind == ACCRT_OP_COMMAND || op->kind == ACCRT_OP_LIST;
+  if (status == ACCRT_OK) {
+    if (numbered)
+      atomic_store_explicit(&stream->submitted, number, memory_order_relaxed);
+    stream->told_number = number;
+    (void)atomic_fetch_and_explicit(&stream->gate, ~ACCRT_GATE_TAILS, memory_order_relaxed);
+  }
+  raise(&stream->given, number);
+}
+
+/* ---- Feeding the driver ---- */
+
+static accrt_driver_submission_t make_submission(const accrt_stream_t* stream, accrt_op_t* op) {
+  return (accrt_driver_submission_t){.struct_size = (uint32_t)sizeof(accrt_driver_submission_t),
+                                     .number = op->number,
+                                     .stream_id = stream->id,
+                                     .completion = {accrt_op_done, op}};
+}
+
+/* The driver tells when all before is over. */
+static accrt_status_t submit_marker(accrt_stream_t* stream, accrt_op_t* op) {
+  if (op->kind == ACCRT_OP_RECORD)
+    accrt_event_record_late(op->event, op->generation, stream);
+  const accrt_driver_completion_t completion = {accrt_op_done, op};
+  return stream->table->queue_notify(stream->queue, completion);
+}
+
+/* Gives a deferred operation to the driver, from its own copies. */
+static accrt_status_t submit_deferred(accrt_stream_t* stream, accrt_op_t* op) {
+  if (is_marker(op) || op->kind == ACCRT_OP_MARK)
+    return submit_marker(stream, op);
+  accrt_driver_submission_t submission = make_submission(stream, op);
+  if (op->kind == ACCRT_OP_COMMAND)
+    return stream->table->queue_enqueue(stream->queue, &op->command, &submission);
+  submission.binding_count = op->binding_count;
+  submission.bindings = op->storage;
+  submission.scalar_count = op->scalar_count;
+  submission.scalars = (const uint64_t*)(void*)((char*)op->storage +
+                                                op->binding_count * sizeof(accrt_driver_binding_t));
+  return stream->table->queue_execute(stream->queue, op->list, &submission);
+}
+
+static accrt_status_t submit_direct(accrt_stream_t* stream, accrt_op_t* op,
+                                    const accrt_request_t* request) {
+  if (!is_work(request))
+    return submit_marker(stream, op);
+  accrt_driver_submission_t submission = make_submission(stream, op);
+  if (request->kind == ACCRT_OP_COMMAND)
+    return stream->table->queue_enqueue(stream->queue, request->command, &submission);
+  submission.binding_count = request->binding_count;
+  submission.bindings = request->bindings;
+  submission.scalar_count = request->scalar_count;
+  submission.scalars = request->scalars;
+  return stream->table->queue_execute(stream->queue, request->list, &submission);
+}
+
+/* Whether the wait at the head of the deferred list is over; starts to watch its semaphore. Under the lock. */
+static bool wait_is_over(accrt_op_t* op, bool* out_watch) {
+  *out_watch = op->waiting == ACCRT_WAITING_NEW;
+  return op->waiting == ACCRT_WAITING_FIRED;
+}
+
+/* Starts to watch, without the lock: what a device will reach has to be asked for. The caller owns the gate, so the operation stays
+ * at the head of the list; only a failure of the stream takes it away, and that leaves it to who is watching. */
+static void start_watch(accrt_stream_t* stream, accrt_op_t* op) {
+  accrt_semaphore_t* semaphore = op->semaphore;
+  op->watch.value = op->value;
+  op->task.run = wait_task;
+  accrt_object_retain(&semaphore->object);
+  const accrt_reach_t reach = accrt_timeline_watch(&semaphore->timeline, &op->watch);
+  op->waiting = reach == ACCRT_REACH_PENDING ? ACCRT_WAITING_WATCHED : ACCRT_WAITING_FIRED;
+  if (reach != ACCRT_REACH_PENDING)
+    op->watch.failed = reach == ACCRT_REACH_FAILED;
+  const uint64_t value = op->value;
+  accrt_mutex_unlock(&stream->lock);
+  if (reach == ACCRT_REACH_PENDING && accrt_semaphore_has_points(semaphore))
+    accrt_semaphore_arm(semaphore, value);
+  accrt_semaphore_unref(semaphore);
+  accrt_mutex_lock(&stream->lock);
+}
+
+/* The mark stands behind all that the driver has, and needs no number of its own. Under the lock, by the owner of the gate. */
+static accrt_op_t* take_mark(accrt_stream_t* stream) {
+  accrt_op_t* op = stream->mark;
+  if (!stream->mark_wanted || op == NULL)
+    return NULL;
+  const accrt_request_t request = {.kind = ACCRT_OP_MARK, .name = "progress"};
+  stream->mark_wanted = false;
+  stream->mark = NULL;
+  fill_op(stream, op, &request);
+  /* What was deferred when the stream failed will not come any more. */
+  if (stream->failed)
+    raise(&stream->given, accrt_stream_taken(stream));
+  op->number = accrt_stream_given(stream);
+  return op;
+}
+
+/* The next operation that the driver is to get, already in flight; NULL when there is none: then the gate is given up. */
+static accrt_op_t* next_for_driver(accrt_stream_t* stream) {
+  accrt_mutex_lock(&stream->lock);
+  accrt_op_t* found = take_mark(stream);
+  if (found != NULL)
+    launch_op(stream, found, true);
+  while (stream->deferred.head != NULL && found == NULL) {
+    accrt_op_t* op = stream->deferred.head;
+    if (op->kind != ACCRT_OP_WAIT) {
+      (void)accrt_op_pop(&stream->deferred);
+      const bool driver = needs_driver(stream, op);
+      launch_op(stream, op, driver);
+      if (driver)
+        found = op;
+      continue;
+    }
+    bool watch;
+    if (!wait_is_over(op, &watch)) {
+      if (!watch)
+        break;
+      start_watch(stream, op);
+      continue;
+    }
+    (void)accrt_op_pop(&stream->deferred);
+    launch_op(stream, op, false);
+    if (op->watch.failed)
+      accrt_stream_fail(stream, op->number, &op->semaphore->error);
+  }
+  if (found == NULL && stream->mark_wanted && stream->mark != NULL) {
+    found = take_mark(stream); /* a failure came in between */
+    launch_op(stream, found, true);
+  }
+  if (found == NULL)
+    release_gate(stream);
+  accrt_mutex_unlock(&stream->lock);
+  return found;
+}
+
+/* The driver cannot tell when it is over, for want of memory: this thread waits for it. A queue that is being captured has
+ * nothing to be waited for, and one of a device that is gone runs nothing. */
+static void wait_instead(accrt_stream_t* stream, accrt_status_t status) {
+  if (status == ACCRT_ERROR_INVALID_STATE || accrt_device_is_lost(stream->device))
+    return;
+  (void)stream->table->queue_wait(stream->queue,
+                                  atomic_load_explicit(&stream->submitted, memory_order_relaxed),
+                                  ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK);
+}
+
+void accrt_stream_drain(accrt_stream_t* stream) {
+  accrt_op_t* op = next_for_driver(stream);
+  if (op != NULL) {
+    /* What fails here is not the fault of the call that this thread is in. */
+    const accrt_error_t saved = *accrt_error_current();
+    do {
+      /* The operation may be over, and used again, before the driver's call returns. */
+      const accrt_op_t shown = {.kind = op->kind};
+      const uint64_t number = op->number;
+      const accrt_status_t status = submit_deferred(stream, op);
+      note_given(stream, &shown, number, status);
+      if (status == ACCRT_OK)
+        continue;
+      accrt_device_note_status(stream->device, status);
+      if (op->kind == ACCRT_OP_MARK)
+        wait_instead(stream, status);
+      accrt_mutex_lock(&stream->lock);
+      op->done = true;
+      op->told = op->kind == ACCRT_OP_MARK && status != ACCRT_ERROR_INVALID_STATE;
+      /* A record takes its place in order all the same where that is known, only less exact in time. */
+      if (op->kind != ACCRT_OP_MARK && (op->kind != ACCRT_OP_RECORD || stream->passive))
+        accrt_stream_fail(stream, op->number, accrt_error_current());
+      accrt_mutex_unlock(&stream->lock);
+    } while ((op = next_for_driver(stream)) != NULL);
+    (void)accrt_error_restore(&saved);
+  }
+  accrt_mutex_lock(&stream->lock);
+  accrt_stream_settle(stream);
+}
+
+static void wait_fired(accrt_watch_t* watch) {
+  accrt_op_t* op = (accrt_op_t*)((char*)watch - offsetof(accrt_op_t, watch));
+  accrt_context_post(&op->task);
+}
+
+/* The semaphore was reached or has failed: the stream goes on. */
+static void wait_task(accrt_task_t* task) {
+  accrt_op_t* op = (accrt_op_t*)((char*)task - offsetof(accrt_op_t, task));
+  accrt_stream_t* stream = op->stream;
+  accrt_mutex_lock(&stream->lock);
+  if (op->abandoned) {
+    accrt_mutex_unlock(&stream->lock);
+    const accrt_op_references_t references = accrt_op_take_references(op);
+    accrt_op_drop_references(&references);
+    accrt_op_free(stream, op);
+    accrt_stream_unref(stream);
+    return;
+  }
+  op->waiting = ACCRT_WAITING_FIRED;
+  const bool ours = stream->deferred.head == op && accrt_stream_claim(stream);
+  accrt_mutex_unlock(&stream->lock);
+  if (ours)
+    accrt_stream_drain(stream);
+}
+
+void accrt_stream_ask(accrt_stream_t* stream) {
+  if (!stream->passive)
+    return;
+  accrt_context_enter();
+  accrt_mutex_lock(&stream->lock);
+  stream->mark_wanted = true;
+  accrt_stream_activate(stream);
+  const bool ours = accrt_stream_claim(stream);
+  accrt_mutex_unlock(&stream->lock);
+  if (ours)
+    accrt_stream_drain(stream);
+  accrt_context_leave();
+}
+
+/* ---- Taking requests ---- */
+
+typedef struct taken {
+  accrt_op_t*
+      op; /* to be touched by the one who feeds it to the driver alone: others are gone once the lock is */
+  uint64_t number;
+  bool direct; /* given to the driver by this call, from the caller's own arrays */
+  bool drain;  /* this call became the one that feeds the driver */
+} taken_t;
+
+static accrt_status_t refuse(accrt_stream_t* stream, accrt_op_t* op) {
+  accrt_op_free(stream, op);
+  return accrt_stream_poisoned(stream, "");
+}
+
+static bool can_be_direct(const accrt_stream_t* stream, const accrt_request_t* request) {
+  return !accrt_stream_is_owned(stream) && stream->deferred.head == NULL &&
+         request->kind != ACCRT_OP_WAIT;
+}
+
+/* Puts a filled operation into its list, with a number. False: another thread has taken the gate meanwhile. Under the lock. */
+static bool place_op(accrt_stream_t* stream, accrt_op_t* op, bool direct, taken_t* out_taken) {
+  if (direct) {
+    /* What is judged here holds as long as the gate is the same. Acquire: with what others have noted in it. */
+    const uint64_t seen = atomic_load_explicit(&stream->gate, memory_order_acquire);
+    const bool driver = needs_driver(stream, op);
+    if (!claim_direct(stream, seen, driver, &op->number))
+      return false;
+    *out_taken = (taken_t){.op = op, .number = op->number, .direct = driver};
+    stream->busy = driver;
+    launch_op(stream, op, driver);
+  } else {
+    *out_taken = (taken_t){.op = op};
+    out_taken->drain = claim_deferred(stream, &op->number);
+    out_taken->number = op->number;
+    stream->busy |= out_taken->drain;
+    accrt_op_append(&stream->deferred, op);
+  }
+  accrt_stream_activate(stream);
+  return true;
+}
+
+/* Numbers the request and puts it into its list. Allocates outside of the lock, and only when there is nothing to reuse. */
+static accrt_status_t take(accrt_stream_t* stream, const accrt_request_t* request,
+                           taken_t* out_taken) {
+  accrt_op_t* op = NULL;
+  bool copied = !is_work(request), filled = false;
+  for (;;) {
+    accrt_mutex_lock(&stream->lock);
+    if (stream->failed)
+      break;
+    const bool direct = can_be_direct(stream, request);
+    if (op == NULL)
+      op = accrt_op_take_spare(stream);
+    if (op != NULL && (direct || copied)) {
+      if (!filled) {
+        fill_op(stream, op, request);
+        op->watch.fire = wait_fired;
+        filled = true;
+      }
+      if (place_op(stream, op, direct, out_taken)) {
+        accrt_mutex_unlock(&stream->lock);
+        return ACCRT_OK;
+      }
+      accrt_mutex_unlock(&stream->lock);
+      continue;
+    }
+    accrt_mutex_unlock(&stream->lock);
+    accrt_status_t status = op == NULL ? accrt_op_make(stream, &op) : ACCRT_OK;
+    if (status == ACCRT_OK && !direct && !copied) {
+      status = copy_arrays(stream, op, request);
+      copied = true;
+    }
+    if (status != ACCRT_OK) {
+      if (filled) {
+        const accrt_op_references_t references = accrt_op_take_references(op);
+        accrt_op_drop_references(&references);
+      }
+      accrt_op_free(stream, op);
+      return status;
+    }
+  }
+  accrt_mutex_unlock(&stream->lock);
+  if (filled) {
+    const accrt_op_references_t references = accrt_op_take_references(op);
+    accrt_op_drop_references(&references);
+  }
+  return refuse(stream, op);
+}
+
+/* Gives the operation to the driver, then what others have deferred meanwhile. */
+static accrt_status_t feed_direct(accrt_stream_t* stream, const taken_t* taken,
+                                  const accrt_request_t* request) {
+  accrt_op_t* op = taken->op;
+  const accrt_op_t shown = {.kind = request->kind};
+  accrt_status_t status = submit_direct(stream, op, request);
+  note_given(stream, &shown, taken->number, status);
+  accrt_mutex_lock(&stream->lock);
+  if (status != ACCRT_OK) {
+    accrt_device_note_status(stream->device, status);
+    op->done = true;
+    op->told = false;
+    if (op->kind == ACCRT_OP_RECORD && !stream->passive) {
+      status = ACCRT_OK; /* in order all the same, only less exact in time */
+    } else {
+      op->kind = ACCRT_OP_NONE;
+    }
+  }
+  const bool more = stream->deferred.head != NULL || stream->mark_wanted;
+  if (!more) {
+    release_gate(stream);
+    accrt_stream_settle(stream);
+    return status;
+  }
+  accrt_mutex_unlock(&stream->lock);
+  accrt_stream_drain(stream);
+  return status;
+}
+
+/* The short way. False: an operation has to be made. */
+static bool pass(accrt_stream_t* stream, const accrt_request_t* request, uint64_t* out_number,
+                 accrt_status_t* out_status) {
+  accrt_turn_t turn;
+  if (!accrt_stream_enter(stream, ACCRT_GATE_ONE, &turn))
+    return false;
+  const uint64_t number = accrt_turn_number(&turn);
+  accrt_status_t status = ACCRT_OK;
+  if (request->kept_class != NULL &&
+      !accrt_stream_keep(stream, request->kept_class, request->kept, number))
+    status = ACCRT_ERROR_OUT_OF_MEMORY;
+  if (status == ACCRT_OK) {
+    const accrt_driver_submission_t submission = {.struct_size = (uint32_t)sizeof submission,
+                                                  .binding_count = request->binding_count,
+                                                  .bindings = request->bindings,
+                                                  .scalars = request->scalars,
+                                                  .scalar_count = request->scalar_count,
+                                                  .number = number,
+                                                  .stream_id = stream->id};
+    status = request->kind == ACCRT_OP_LIST
+                 ? stream->table->queue_execute(stream->queue, request->list, &submission)
+                 : stream->table->queue_enqueue(stream->queue, request->command, &submission);
+  }
+  accrt_stream_leave_number(stream, &turn, status);
+  if (status != ACCRT_OK)
+    accrt_device_note_status(stream->device, status);
+  if (out_number != NULL)
+    *out_number = number;
+  *out_status = status;
+  return true;
+}
+
+accrt_status_t accrt_stream_enqueue(accrt_stream_t* stream, const accrt_request_t* request,
+                                    uint64_t* out_number) {
+  if (accrt_device_is_lost(stream->device))
+    return ACCRT_FAIL_INNER(DEVICE_LOST, "%s is gone", stream->device->info.name);
+  accrt_status_t status;
+  if (is_work(request) && request->completion.done == NULL &&
+      pass(stream, request, out_number, &status))
+    return status;
+  taken_t taken = {.op = NULL};
+  status = take(stream, request, &taken);
+  if (status != ACCRT_OK)
+    return status;
+  if (accrt_instance_tracing(stream->instance)) {
+    accrt_stream_trace(stream, ACCRT_TRACE_SUBMIT, taken.number, request->name, ACCRT_OK,
+                       accrt_clock_ns());
+  }
+  accrt_context_enter();
+  if (taken.direct) {
+    status = feed_direct(stream, &taken, request);
+  } else if (taken.drain) {
+    accrt_stream_drain(stream);
+  } else {
+    accrt_mutex_lock(&stream->lock);
+    accrt_stream_settle(stream);
+  }
+  accrt_context_leave();
+  if (out_number != NULL)
+    *out_number = taken.number;
+  return status;
+}
+
+/* ---- On the calling thread ---- */
+
+/* Takes an idle stream for this thread. */
+static accrt_status_t take_idle(accrt_stream_t* stream, uint64_t* out_number) {
+  accrt_status_t status = ACCRT_ERROR_NOT_READY;
+  accrt_mutex_lock(&stream->lock);
+  if (stream->failed) {
+    status = ACCRT_ERROR_POISONED;
+  } else if (!stream->settling && stream->in_flight.head == NULL && stream->deferred.head == NULL &&
+             claim_direct(stream, atomic_load_explicit(&stream->gate, memory_order_relaxed), true,
+                          out_number)) {
+    stream->busy = true;
+    status = ACCRT_OK;
+  }
+  accrt_mutex_unlock(&stream->lock);
+  return status;
+}
+
+/* Gives it back: the number has ended, and what others have enqueued meanwhile goes to the driver. */
+static void give_idle(accrt_stream_t* stream, uint64_t number, bool ran) {
+  raise(&stream->given, number);
+  if (ran || !stream->passive)
+    accrt_fence_advance(stream->fence, number);
+  accrt_context_enter();
+  accrt_timeline_advance(&stream->timeline, number);
+  accrt_mutex_lock(&stream->lock);
+  if (stream->deferred.head == NULL && !stream->mark_wanted) {
+    release_gate(stream);
+    accrt_stream_settle(stream);
+  } else {
+    accrt_mutex_unlock(&stream->lock);
+    accrt_stream_drain(stream);
+  }
+  accrt_context_leave();
+}
+
+static void trace_inline(accrt_stream_t* stream, const accrt_stream_work_t* work, uint64_t number,
+                         accrt_status_t status, uint64_t begin_ns) {
+  accrt_stream_trace(stream, ACCRT_TRACE_SUBMIT, number, work->name, ACCRT_OK, begin_ns);
+  accrt_stream_trace(stream, ACCRT_TRACE_COMPLETE, number, work->name, status, accrt_clock_ns());
+}
+
+accrt_status_t accrt_stream_execute_inline(accrt_stream_t* stream, const accrt_stream_work_t* work,
+                                           uint64_t* out_submission) {
+  uint64_t number;
+  *out_submission = 0;
+  if (stream->table->queue_run == NULL)
+    return ACCRT_ERROR_NOT_READY;
+  if (accrt_device_is_lost(stream->device))
+    return ACCRT_FAIL_INNER(DEVICE_LOST, "%s is gone", stream->device->info.name);
+  accrt_status_t status = take_idle(stream, &number);
+  if (status == ACCRT_ERROR_POISONED)
+    return accrt_stream_poisoned(stream, "");
+  if (status != ACCRT_OK)
+    return status;
+  const bool tracing = accrt_instance_tracing(stream->instance) != 0;
+  const uint64_t begin_ns = tracing ? accrt_clock_ns() : 0;
+  const accrt_driver_submission_t submission = {.struct_size = (uint32_t)sizeof submission,
+                                                .binding_count = work->binding_count,
+                                                .bindings = work->bindings,
+                                                .scalars = work->scalars,
+                                                .scalar_count = work->scalar_count,
+                                                .number = number,
+                                                .stream_id = stream->id};
+  status = stream->table->queue_run(stream->queue, work->list, &submission);
+  if (status != ACCRT_OK && status != ACCRT_ERROR_NOT_READY) {
+    accrt_device_note_status(stream->device, status);
+    accrt_error_current()->submission = number;
+  }
+  give_idle(stream, number, status != ACCRT_ERROR_NOT_READY);
+  if (tracing && status != ACCRT_ERROR_NOT_READY)
+    trace_inline(stream, work, number, status, begin_ns);
+  *out_submission = number;
+  return status;
+}

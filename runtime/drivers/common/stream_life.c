@@ -1,0 +1,356 @@
+/* runtime/drivers/common/stream_life.c - streams: making, wrapping, what is kept for work without operations, the end. It may not know
+ * what work is. */
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/core/struct.h"
+#include "runtime/drivers/common/stream_internal.h"
+
+/* How many references are dropped at a time. */
+#define TRIM_BATCH 32u
+
+/* ---- What is kept: a hash table with open addresses, of the gate's owner alone ---- */
+
+static accrt_keep_t* find_keep(accrt_keep_t* keeps, uint32_t capacity, const void* object) {
+  uint32_t slot = accrt_keep_slot(object, capacity);
+  while (keeps[slot].object != NULL && keeps[slot].object != object)
+    slot = (slot + 1) & (capacity - 1);
+  return &keeps[slot];
+}
+
+static void free_keeps(accrt_stream_t* stream, accrt_keep_t* keeps, uint32_t capacity) {
+  if (keeps != stream->inline_keeps)
+    accrt_free_array(&stream->instance->allocator, keeps, capacity, sizeof *keeps);
+}
+
+static bool grow_keeps(accrt_stream_t* stream) {
+  const uint32_t capacity = stream->keep_capacity * 2;
+  void* memory;
+  if (accrt_alloc_array(&stream->instance->allocator, capacity, sizeof(accrt_keep_t), &memory) !=
+      ACCRT_OK)
+    return false;
+  for (uint32_t i = 0; i < stream->keep_capacity; ++i) {
+    if (stream->keeps[i].object != NULL)
+      *find_keep(memory, capacity, stream->keeps[i].object) = stream->keeps[i];
+  }
+  free_keeps(stream, stream->keeps, stream->keep_capacity);
+  stream->keeps = memory;
+  stream->keep_capacity = capacity;
+  return true;
+}
+
+bool accrt_stream_keep_new(accrt_stream_t* stream, const accrt_keep_class_t* kept_class,
+                           void* object, uint64_t number) {
+  accrt_keep_t* keep = find_keep(stream->keeps, stream->keep_capacity, object);
+  if (keep->object == NULL) {
+    if ((stream->keep_count + 1) * 4 > stream->keep_capacity * 3) {
+      if (!grow_keeps(stream))
+        return false;
+      keep = find_keep(stream->keeps, stream->keep_capacity, object);
+    }
+    kept_class->ref(object);
+    keep->object = object;
+    keep->kept_class = kept_class;
+    stream->keep_count += 1;
+  }
+  keep->number = number;
+  return true;
+}
+
+/* Closes holes: every entry is found again from where it belongs. */
+static void close_holes(accrt_stream_t* stream) {
+  bool moved;
+  do {
+    moved = false;
+    for (uint32_t i = 0; i < stream->keep_capacity; ++i) {
+      const accrt_keep_t keep = stream->keeps[i];
+      if (keep.object == NULL)
+        continue;
+      stream->keeps[i].object = NULL;
+      accrt_keep_t* place = find_keep(stream->keeps, stream->keep_capacity, keep.object);
+      *place = keep;
+      moved |= place != &stream->keeps[i];
+    }
+  } while (moved);
+}
+
+/* Moves what may go out of the table. */
+static uint32_t take_out(accrt_stream_t* stream, bool all, accrt_keep_t* taken) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < stream->keep_capacity && count < TRIM_BATCH; ++i) {
+    accrt_keep_t* keep = &stream->keeps[i];
+    if (keep->object == NULL || (!all && !accrt_fence_passed(stream->fence, keep->number)))
+      continue;
+    taken[count++] = *keep;
+    keep->object = NULL;
+  }
+  stream->keep_count -= count;
+  if (count > 0 && stream->keep_count > 0)
+    close_holes(stream);
+  return count;
+}
+
+void accrt_stream_trim_keeps(accrt_stream_t* stream, bool all) {
+  accrt_keep_t taken[TRIM_BATCH];
+  uint32_t count;
+  do {
+    accrt_turn_t turn;
+    if (!all && (!stream->passive || !accrt_stream_enter(stream, 0, &turn)))
+      return;
+    count = take_out(stream, all, taken);
+    if (!all)
+      accrt_stream_leave(stream, &turn, 0);
+    for (uint32_t i = 0; i < count; ++i)
+      taken[i].kept_class->drop(taken[i].object);
+  } while (count == TRIM_BATCH);
+}
+
+/* ---- Classes of what is kept ---- */
+
+static void ref_pack(void* object) {
+  accrt_kernel_pack_ref(object);
+}
+static void drop_pack(void* object) {
+  accrt_kernel_pack_unref(object);
+}
+const accrt_keep_class_t accrt_keep_pack = {ref_pack, drop_pack};
+
+static void ref_commands(void* object) {
+  accrt_commands_ref(object);
+}
+static void drop_commands(void* object) {
+  accrt_commands_unref(object);
+}
+const accrt_keep_class_t accrt_keep_commands = {ref_commands, drop_commands};
+
+/* ---- The end ---- */
+
+static void unlink_stream(accrt_stream_t* stream) {
+  accrt_instance_t* instance = stream->instance;
+  accrt_mutex_lock(&instance->lock);
+  if (stream->next != NULL)
+    stream->next->previous = stream->previous;
+  if (stream->previous != NULL) {
+    stream->previous->next = stream->next;
+  } else {
+    instance->streams = stream->next;
+  }
+  accrt_mutex_unlock(&instance->lock);
+}
+
+static void free_stream(accrt_stream_t* stream) {
+  const accrt_allocator_t* allocator = &stream->instance->allocator;
+  accrt_fence_release(stream->fence);
+  accrt_point_unref(stream->tail);
+  free_keeps(stream, stream->keeps, stream->keep_capacity);
+  accrt_op_free(stream, stream->mark);
+  while (stream->spares != NULL)
+    accrt_op_free(stream, accrt_op_take_spare(stream));
+  accrt_free_aligned(allocator, stream, sizeof *stream, _Alignof(accrt_stream_t));
+}
+
+static void destroy(accrt_zombie_t* zombie) {
+  accrt_stream_t* stream = (accrt_stream_t*)zombie;
+  accrt_stream_wait_idle(stream); /* it is: only a thread that gives the gate back may be at it */
+  unlink_stream(stream);
+  if (stream->queue != NULL)
+    stream->table->queue_destroy(stream->queue);
+  accrt_fence_advance(stream->fence, UINT64_MAX);
+  accrt_stream_trim_keeps(stream, true);
+  accrt_kick_watchers(stream->instance);
+  free_stream(stream);
+}
+
+/* Nobody holds the stream any more: its fence is not to find it. */
+static void disown(accrt_stream_t* stream) {
+  accrt_mutex_lock(&stream->fence->owner_lock);
+  stream->fence->owner = NULL;
+  accrt_mutex_unlock(&stream->fence->owner_lock);
+}
+
+void accrt_stream_unref(accrt_stream_t* stream) {
+  if (!accrt_object_release(&stream->object))
+    return;
+  if (accrt_stream_is_behind(stream) || accrt_stream_has_tail(stream)) {
+    /* Work that nobody hears of may still run: then the stream lives until the driver tells its end. */
+    accrt_object_init(&stream->object);
+    accrt_stream_refresh(stream);
+    if (accrt_stream_is_behind(stream) || accrt_stream_has_tail(stream))
+      accrt_stream_ask(stream);
+    if (!accrt_object_release(&stream->object))
+      return;
+  }
+  disown(stream);
+  stream->zombie.destroy = destroy;
+  accrt_dispose(stream->instance, &stream->zombie);
+}
+
+/* ---- Making ---- */
+
+static void link_stream(accrt_stream_t* stream) {
+  accrt_instance_t* instance = stream->instance;
+  accrt_mutex_lock(&instance->lock);
+  stream->next = instance->streams;
+  if (stream->next != NULL)
+    stream->next->previous = stream;
+  instance->streams = stream;
+  accrt_mutex_unlock(&instance->lock);
+}
+
+static int32_t clamp_priority(const accrt_device_t* device, int32_t priority) {
+  const accrt_device_info_t* info = &device->info;
+  if (info->priority_least == info->priority_greatest)
+    return priority; /* it has none, or does not say: the driver's own affair */
+  if (priority < info->priority_least)
+    return info->priority_least;
+  return priority > info->priority_greatest ? info->priority_greatest : priority;
+}
+
+/* `native`: somebody else's queue to be wrapped, or NULL for one of the stream's own. */
+static accrt_status_t open_queue(accrt_stream_t* stream, int32_t priority, void* const* native) {
+  accrt_driver_device_t* device = stream->device->driver_device;
+  stream->foreign = native != NULL;
+  return native != NULL ? stream->table->queue_wrap(device, *native, &stream->queue)
+                        : stream->table->queue_create(
+                              device, clamp_priority(stream->device, priority), &stream->queue);
+}
+
+static void fill_stream(accrt_stream_t* stream, accrt_device_t* device, const char* label) {
+  accrt_object_init(&stream->object);
+  accrt_mutex_init(&stream->lock);
+  accrt_timeline_init(&stream->timeline, 0);
+  stream->device = device;
+  stream->instance = device->instance;
+  stream->table = &device->slot->table;
+  /* Whoever traces hears of every operation. */
+  stream->passive = stream->table->queue_progress != NULL && !device->caller_runs &&
+                    accrt_instance_tracing(device->instance) == 0;
+  stream->native = stream->passive && device->native_events != 0;
+  atomic_init(&stream->gate, stream->passive ? 0 : ACCRT_GATE_BLOCKED);
+  stream->keeps = stream->inline_keeps;
+  stream->keep_capacity = ACCRT_STREAM_INLINE_KEEPS;
+  stream->id = accrt_instance_next_id(device->instance);
+  (void)snprintf(stream->label, sizeof stream->label, "%s", label != NULL ? label : "");
+}
+
+static accrt_status_t make_stream(accrt_device_t* device, const accrt_stream_options_t* options,
+                                  void* const* native, accrt_stream_t** out_stream) {
+  const accrt_allocator_t* allocator = &device->instance->allocator;
+  void* memory;
+  accrt_status_t status =
+      accrt_alloc_aligned(allocator, sizeof(accrt_stream_t), _Alignof(accrt_stream_t), &memory);
+  if (status != ACCRT_OK)
+    return status;
+  accrt_stream_t* stream = memory;
+  fill_stream(stream, device, options->label);
+  status = accrt_fence_create(allocator, stream->id, &stream->fence);
+  if (status == ACCRT_OK && stream->passive)
+    status = accrt_op_make(stream, &stream->mark);
+  if (status == ACCRT_OK)
+    status = open_queue(stream, options->priority, native);
+  if (status != ACCRT_OK) {
+    accrt_device_note_status(device, status);
+    free_stream(stream);
+    return status;
+  }
+  stream->fence->owner = stream;
+  link_stream(stream);
+  *out_stream = stream;
+  return ACCRT_OK;
+}
+
+/* What making and wrapping have in common. `operation` is the public function that was called. */
+static accrt_status_t open_stream(const char* operation, accrt_device_t* device,
+                                  const accrt_stream_options_t* options, void* const* native,
+                                  accrt_stream_t** out_stream) {
+  accrt_status_t status = accrt_check_fork_in(operation);
+  if (status != ACCRT_OK)
+    return status;
+  if (device == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "device is NULL");
+  if (accrt_device_is_lost(device))
+    return ACCRT_FAIL(DEVICE_LOST, "%s is gone", device->info.name);
+  accrt_stream_options_t local;
+  status = accrt_struct_read("accrt_stream_options_t", options, &local, sizeof local);
+  if (status != ACCRT_OK)
+    return status;
+  if (native != NULL && device->slot->table.queue_wrap == NULL)
+    return ACCRT_FAIL(UNSUPPORTED, "%s has no native queues", device->info.name);
+  accrt_instance_reap_zombies(device->instance);
+  status = make_stream(device, &local, native, out_stream);
+  if (status == ACCRT_OK)
+    (void)accrt_instance_retain(device->instance);
+  return status;
+}
+
+accrt_status_t accrt_stream_create(accrt_device_t* device, const accrt_stream_options_t* options,
+                                   accrt_stream_t** out_stream) {
+  if (out_stream == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "out_stream is NULL");
+  *out_stream = NULL;
+  return open_stream(__func__, device, options, NULL, out_stream);
+}
+
+accrt_status_t accrt_stream_wrap(accrt_device_t* device, void* native,
+                                 accrt_stream_t** out_stream) {
+  if (out_stream == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "out_stream is NULL");
+  *out_stream = NULL;
+  return open_stream(__func__, device, NULL, &native, out_stream);
+}
+
+accrt_status_t accrt_stream_native(accrt_stream_t* stream, void** out_native) {
+  if (out_native == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "out_native is NULL");
+  *out_native = NULL;
+  const accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
+  if (stream == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "stream is NULL");
+  if (stream->table->queue_native == NULL)
+    return ACCRT_FAIL(UNSUPPORTED, "%s has no native queues", stream->device->info.name);
+  accrt_mutex_lock(&stream->lock);
+  const bool defers = stream->deferred.head != NULL;
+  accrt_mutex_unlock(&stream->lock);
+  if (defers) {
+    return ACCRT_FAIL(NOT_READY, "stream %" PRIu64 " holds work that waits for a semaphore",
+                      stream->id);
+  }
+  *out_native = stream->table->queue_native(stream->queue);
+  return ACCRT_OK;
+}
+
+accrt_stream_t* accrt_stream_retain(accrt_stream_t* stream) {
+  if (stream == NULL || accrt_forked())
+    return stream;
+  accrt_object_retain(&stream->object);
+  (void)accrt_instance_retain(stream->instance);
+  return stream;
+}
+
+void accrt_stream_release(accrt_stream_t* stream) {
+  if (stream == NULL || accrt_forked())
+    return;
+  accrt_instance_t* instance = stream->instance;
+  accrt_stream_unref(stream);
+  accrt_instance_release(instance);
+}
+
+uint64_t accrt_stream_id(accrt_stream_t* stream) {
+  return stream != NULL ? stream->id : 0;
+}
+
+accrt_device_t* accrt_stream_device(accrt_stream_t* stream) {
+  return stream != NULL ? stream->device : NULL;
+}
+
+/* ---- For memory ---- */
+
+accrt_fence_t* accrt_stream_fence(accrt_stream_t* stream) {
+  return stream->fence;
+}
+
+uint64_t accrt_stream_last_submission(accrt_stream_t* stream) {
+  return accrt_stream_taken(stream);
+}

@@ -1,0 +1,532 @@
+/* runtime/drivers/common/stream_wait.c - streams: how far they are. Asking the driver, waiting, failures that come to light, resetting.
+ *
+ * Operations are waited for with the stream's timeline, work without an operation in the driver, on the calling thread.
+ */
+#include <sched.h>
+
+#include "runtime/core/struct.h"
+#include "runtime/drivers/common/stream_internal.h"
+
+#define IDLE_PAUSE_NS UINT64_C(20000)
+
+/* ---- Asking the driver ---- */
+
+void accrt_stream_found_failure(accrt_stream_t* stream, uint64_t ended) {
+  const accrt_error_t error = *accrt_error_current();
+  accrt_device_note_status(stream->device, error.status);
+  /* What has failed is known; a driver may also say how far all went well. */
+  if (ended == 0)
+    (void)stream->table->queue_progress(stream->queue, &ended);
+  (void)accrt_error_restore(&error);
+  accrt_context_enter();
+  accrt_fence_advance(stream->fence, ended);
+  accrt_stream_fail_now(stream, &error);
+  accrt_context_leave();
+}
+
+void accrt_stream_fail_now(accrt_stream_t* stream, const accrt_error_t* error) {
+  accrt_mutex_lock(&stream->lock);
+  if (!stream->failed)
+    accrt_stream_fail(stream, accrt_stream_first_failed(stream, error, 0), error);
+  accrt_stream_settle(stream);
+}
+
+/* The driver could not say, which is no failure of any work: no memory, or a queue that is being captured. */
+static bool is_refusal(accrt_status_t status) {
+  return status == ACCRT_ERROR_OUT_OF_MEMORY || status == ACCRT_ERROR_INVALID_STATE;
+}
+
+void accrt_stream_refresh(accrt_stream_t* stream) {
+  if (!stream->passive)
+    return;
+  const uint64_t given = accrt_stream_given(stream);
+  if (accrt_fence_passed(stream->fence, given))
+    return;
+  if (!accrt_stream_is_behind(stream)) {
+    accrt_fence_advance(stream->fence, given); /* what came since needed no driver */
+    return;
+  }
+  uint64_t ended = 0;
+  const accrt_error_t saved = *accrt_error_current();
+  const accrt_status_t status = stream->table->queue_progress(stream->queue, &ended);
+  if (status == ACCRT_OK) {
+    accrt_fence_advance(stream->fence, accrt_stream_complete(stream, given, ended));
+    return;
+  }
+  if (!is_refusal(status))
+    accrt_stream_found_failure(stream, ended);
+  (void)accrt_error_restore(&saved);
+}
+
+accrt_stream_t* accrt_fence_stream(accrt_fence_t* fence) {
+  accrt_mutex_lock(&fence->owner_lock);
+  accrt_stream_t* stream = fence->owner;
+  if (stream != NULL && !accrt_object_try_retain(&stream->object))
+    stream = NULL;
+  accrt_mutex_unlock(&fence->owner_lock);
+  return stream;
+}
+
+void accrt_fence_refresh(accrt_fence_t* fence) {
+  accrt_stream_t* stream = accrt_fence_stream(fence);
+  if (stream == NULL)
+    return;
+  accrt_stream_refresh(stream);
+  accrt_stream_unref(stream);
+}
+
+/* ---- Waiting ---- */
+
+static bool is_failed(accrt_stream_t* stream, uint64_t number) {
+  accrt_mutex_lock(&stream->lock);
+  const bool failed = stream->failed && number >= stream->failed_number;
+  const bool dropped =
+      number != 0 && number >= stream->dropped_first && number <= stream->dropped_last;
+  accrt_mutex_unlock(&stream->lock);
+  return failed || dropped;
+}
+
+static accrt_reach_t wait_settled(accrt_stream_t* stream, uint64_t number, uint64_t timeout_ns,
+                                  uint32_t policy) {
+  const accrt_wait_item_t item = {&stream->timeline, number};
+  accrt_waiter_watch_t watch;
+  const accrt_wait_t wait = {.items = &item,
+                             .count = 1,
+                             .timeout_ns = timeout_ns,
+                             .policy = policy,
+                             .watches = &watch,
+                             .progress = accrt_instance_progress(stream->instance),
+                             .progress_user = stream->instance};
+  uint32_t index;
+  return accrt_wait(&wait, &index);
+}
+
+/* The last operation up to `number` that is not settled, or 0. Marks that share the number of what is before them do not count.
+ * `*out_marking`: the stream has failed, and what runs still has not been seen to end. */
+static uint64_t last_operation(accrt_stream_t* stream, uint64_t number, bool* out_marking) {
+  uint64_t last = 0;
+  *out_marking = false;
+  /* Acquire pairs with the release in accrt_stream_activate: this thread's own operations are seen in any case. */
+  if (!atomic_load_explicit(&stream->active, memory_order_acquire))
+    return 0;
+  accrt_mutex_lock(&stream->lock);
+  const uint64_t settled = accrt_timeline_value(&stream->timeline);
+  if (stream->settling && stream->settling_number <= number && stream->settling_number > settled)
+    last = stream->settling_number;
+  for (const accrt_op_t* op = stream->in_flight.head; op != NULL; op = op->next) {
+    if (op->number <= number && op->number > settled)
+      last = op->number;
+    *out_marking |= op->kind == ACCRT_OP_MARK;
+  }
+  for (const accrt_op_t* op = stream->deferred.head; op != NULL && op->number <= number;
+       op = op->next)
+    last = op->number;
+  *out_marking |= stream->mark_wanted || stream->settling;
+  *out_marking &= stream->failed;
+  accrt_mutex_unlock(&stream->lock);
+  return last;
+}
+
+/* One step of waiting for work without operations. `*out_refused`: the driver cannot wait, and has said why. */
+static accrt_reach_t wait_driver(accrt_stream_t* stream, uint64_t number, uint64_t timeout_ns,
+                                 uint32_t policy, accrt_status_t* out_refused) {
+  const uint64_t given = accrt_stream_given(stream);
+  const accrt_status_t status =
+      stream->table->queue_wait(stream->queue, number, timeout_ns, policy);
+  if (status == ACCRT_OK) {
+    /* All that was enqueued by then; a number may be on its way to the driver on another thread. */
+    accrt_fence_advance(stream->fence, given < number ? given : number);
+    if (given < number)
+      (void)sched_yield();
+    return given < number ? ACCRT_REACH_PENDING : ACCRT_REACH_REACHED;
+  }
+  if (status == ACCRT_ERROR_TIMEOUT || status == ACCRT_ERROR_NOT_READY)
+    return ACCRT_REACH_PENDING;
+  if (is_refusal(status)) {
+    *out_refused = status;
+    return ACCRT_REACH_FAILED;
+  }
+  accrt_stream_found_failure(stream, 0);
+  return ACCRT_REACH_FAILED;
+}
+
+static bool is_poisoned(const accrt_stream_t* stream) {
+  /* Acquire pairs with the release where a stream fails. */
+  return atomic_load_explicit(&stream->poisoned, memory_order_acquire) != 0;
+}
+
+static void pause_a_little(accrt_stream_t* stream) {
+  const accrt_wait_progress_fn_t progress = accrt_instance_progress(stream->instance);
+  if (progress != NULL && progress(stream->instance) != 0)
+    return;
+  atomic_uint nobody;
+  atomic_init(&nobody, 0);
+  accrt_futex_wait(&nobody, 0, IDLE_PAUSE_NS);
+}
+
+static accrt_reach_t wait_passive(accrt_stream_t* stream, uint64_t number, uint64_t timeout_ns,
+                                  uint32_t policy, accrt_status_t* out_refused) {
+  const uint64_t deadline_ns = accrt_deadline_ns(timeout_ns);
+  uint64_t left_ns = timeout_ns;
+  for (;;) {
+    bool marking;
+    accrt_reach_t reach;
+    const uint64_t operation = last_operation(stream, number, &marking);
+    if (operation != 0) {
+      reach = wait_settled(stream, operation, left_ns, policy);
+    } else if (is_poisoned(stream)) {
+      /* The failure is known. Until nothing runs any more memory may not go. */
+      if (!marking && accrt_fence_passed(stream->fence, number))
+        return ACCRT_REACH_REACHED;
+      reach = ACCRT_REACH_PENDING;
+      if (left_ns > 0)
+        pause_a_little(stream);
+    } else if (accrt_fence_passed(stream->fence, number)) {
+      return ACCRT_REACH_REACHED;
+    } else {
+      reach = wait_driver(stream, number, left_ns, policy, out_refused);
+      if (*out_refused != ACCRT_OK)
+        return reach;
+    }
+    left_ns = accrt_deadline_left_ns(deadline_ns);
+    if (reach == ACCRT_REACH_PENDING && left_ns == 0)
+      return ACCRT_REACH_PENDING;
+  }
+}
+
+static accrt_status_t fail_not_done(const accrt_stream_t* stream, uint64_t number,
+                                    uint64_t timeout_ns) {
+  const uint64_t value = atomic_load_explicit(&stream->fence->completed, memory_order_relaxed);
+  if (timeout_ns == 0) {
+    return ACCRT_FAIL_INNER(
+        NOT_READY, "stream %" PRIu64 " has completed %" PRIu64 " of %" PRIu64 " submissions",
+        stream->id, value, number);
+  }
+  return ACCRT_FAIL_INNER(TIMEOUT,
+                          "waited %" PRIu64 " ns; stream %" PRIu64 " has completed %" PRIu64
+                          " of %" PRIu64 " submissions",
+                          timeout_ns, stream->id, value, number);
+}
+
+accrt_status_t accrt_stream_wait_number(accrt_stream_t* stream, uint64_t number,
+                                        uint64_t timeout_ns, uint32_t policy) {
+  accrt_status_t refused = ACCRT_OK;
+  const accrt_reach_t reach = stream->passive
+                                  ? wait_passive(stream, number, timeout_ns, policy, &refused)
+                                  : wait_settled(stream, number, timeout_ns, policy);
+  if (refused != ACCRT_OK)
+    return refused;
+  accrt_instance_reap_zombies(stream->instance);
+  if (is_failed(stream, number))
+    return accrt_stream_poisoned(stream, "");
+  if (reach == ACCRT_REACH_REACHED)
+    return ACCRT_OK;
+  return fail_not_done(stream, number, timeout_ns);
+}
+
+/* ---- Records and waits behind the last number ---- */
+
+/* As an operation, which has one: where the stream defers. */
+static accrt_status_t number_tail(accrt_stream_t* stream) {
+  const accrt_request_t request = {.kind = ACCRT_OP_MARK, .name = "accrt_stream_synchronize"};
+  return accrt_stream_enqueue(stream, &request, NULL);
+}
+
+/* The event that was recorded behind all of them, when nothing came since. */
+static accrt_point_t* find_tail(accrt_stream_t* stream, uint64_t* out_given, uint32_t* out_count) {
+  accrt_point_t* point = NULL;
+  accrt_mutex_lock(&stream->lock);
+  const uint64_t gate = atomic_load_explicit(&stream->gate, memory_order_relaxed);
+  if (stream->tail != NULL && gate == stream->tail_gate &&
+      atomic_load_explicit(&stream->tails, memory_order_relaxed) == stream->tail_count) {
+    point = stream->tail;
+    accrt_object_retain(&point->object);
+    *out_given = stream->tail_given;
+    *out_count = stream->tail_count;
+  }
+  accrt_mutex_unlock(&stream->lock);
+  return point;
+}
+
+/* That, or a new one; `*out_point` NULL: the stream defers. */
+static accrt_status_t take_tail(accrt_stream_t* stream, accrt_point_t** out_point,
+                                uint64_t* out_given, uint32_t* out_count) {
+  *out_point = find_tail(stream, out_given, out_count);
+  if (*out_point != NULL)
+    return ACCRT_OK;
+  accrt_point_t* point;
+  accrt_turn_t turn;
+  accrt_status_t status = accrt_point_take(stream->device, &point);
+  if (status != ACCRT_OK)
+    return status;
+  if (!accrt_stream_enter(stream, 0, &turn)) {
+    accrt_point_unref(point);
+    return ACCRT_OK;
+  }
+  *out_given = accrt_stream_given(stream);
+  *out_count = atomic_load_explicit(&stream->tails, memory_order_relaxed);
+  status = stream->table->event_record(stream->queue, point->event);
+  accrt_stream_leave(stream, &turn, 0);
+  if (status != ACCRT_OK) {
+    accrt_device_note_status(stream->device, status);
+    accrt_point_unref(point);
+    return status;
+  }
+  accrt_object_retain(&point->object);
+  accrt_mutex_lock(&stream->lock);
+  accrt_point_t* old = stream->tail;
+  stream->tail = point;
+  stream->tail_gate = turn.gate & ~ACCRT_GATE_OWNED;
+  stream->tail_given = *out_given;
+  stream->tail_count = *out_count;
+  accrt_mutex_unlock(&stream->lock);
+  accrt_point_unref(old);
+  *out_point = point;
+  return ACCRT_OK;
+}
+
+/* All that the queue had is over. The flags go if nothing came since. */
+static void pass_tail(accrt_stream_t* stream, uint64_t given, uint32_t count) {
+  accrt_turn_t turn;
+  accrt_fence_advance(stream->fence, given);
+  if (!accrt_stream_enter(stream, 0, &turn))
+    return;
+  if (atomic_load_explicit(&stream->tails, memory_order_relaxed) == count) {
+    (void)atomic_fetch_and_explicit(&stream->gate, ~ACCRT_GATE_TAILS, memory_order_relaxed);
+    turn.gate &= ~ACCRT_GATE_TAILS;
+  }
+  accrt_stream_leave(stream, &turn, 0);
+}
+
+/* Waits until they are over too. ACCRT_ERROR_TIMEOUT without a record; a failure fails the stream and is ACCRT_OK here. */
+static accrt_status_t wait_tail(accrt_stream_t* stream, uint64_t timeout_ns, uint32_t policy) {
+  accrt_point_t* point;
+  uint64_t given;
+  uint32_t count;
+  if (!accrt_stream_has_tail(stream) || is_poisoned(stream))
+    return ACCRT_OK;
+  accrt_status_t status = take_tail(stream, &point, &given, &count);
+  if (status != ACCRT_OK)
+    return status;
+  if (point == NULL)
+    return is_poisoned(stream) ? ACCRT_OK : number_tail(stream);
+  status = timeout_ns == 0 ? stream->table->event_query(point->event)
+                           : stream->table->event_synchronize(point->event, timeout_ns, policy);
+  accrt_point_unref(point);
+  if (status == ACCRT_OK) {
+    pass_tail(stream, given, count);
+  } else if (status == ACCRT_ERROR_NOT_READY || status == ACCRT_ERROR_TIMEOUT) {
+    status = ACCRT_ERROR_TIMEOUT;
+  } else if (!is_refusal(status)) {
+    accrt_stream_found_failure(stream, 0);
+    status = ACCRT_OK;
+  }
+  return status;
+}
+
+accrt_status_t accrt_stream_synchronize(accrt_stream_t* stream, uint64_t timeout_ns,
+                                        uint32_t policy) {
+  accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
+  if (stream == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "stream is NULL");
+  if (policy > ACCRT_WAIT_SPIN)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "policy %" PRIu32 " is not known", policy);
+  const uint64_t deadline_ns = accrt_deadline_ns(timeout_ns);
+  status = wait_tail(stream, timeout_ns, policy);
+  const uint64_t last = accrt_stream_last_submission(stream);
+  if (status == ACCRT_ERROR_TIMEOUT)
+    return fail_not_done(stream, last, timeout_ns);
+  if (status != ACCRT_OK)
+    return status;
+  if (timeout_ns != 0)
+    timeout_ns = accrt_deadline_left_ns(deadline_ns);
+  status = accrt_stream_wait_number(stream, last, timeout_ns, policy);
+  accrt_stream_trim_keeps(stream, false);
+  return status;
+}
+
+accrt_status_t accrt_stream_query(accrt_stream_t* stream) {
+  accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
+  if (stream == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "stream is NULL");
+  status = wait_tail(stream, 0, ACCRT_WAIT_SPIN);
+  const uint64_t last = accrt_stream_last_submission(stream);
+  if (status == ACCRT_ERROR_TIMEOUT)
+    return fail_not_done(stream, last, 0);
+  if (status != ACCRT_OK)
+    return status;
+  accrt_stream_refresh(stream);
+  if (is_poisoned(stream))
+    return accrt_stream_poisoned(stream, __func__);
+  bool marking, done;
+  uint64_t value;
+  if (stream->passive) {
+    done = last_operation(stream, last, &marking) == 0 && accrt_fence_passed(stream->fence, last);
+    value = atomic_load_explicit(&stream->fence->completed, memory_order_relaxed);
+  } else {
+    value = accrt_timeline_value(&stream->timeline);
+    done = value >= last;
+  }
+  return done
+             ? ACCRT_OK
+             : ACCRT_FAIL(NOT_READY,
+                          "stream %" PRIu64 " has completed %" PRIu64 " of %" PRIu64 " submissions",
+                          stream->id, value, last);
+}
+
+accrt_status_t accrt_stream_error(accrt_stream_t* stream, accrt_error_t* out_error) {
+  const accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
+  if (stream == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "stream is NULL");
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  accrt_stream_refresh(stream);
+  accrt_mutex_lock(&stream->lock);
+  if (stream->failed)
+    error = stream->error;
+  accrt_mutex_unlock(&stream->lock);
+  return accrt_struct_write("accrt_error_t", out_error, &error, sizeof error);
+}
+
+/* ---- For sessions ---- */
+
+bool accrt_stream_is_passive(const accrt_stream_t* stream) {
+  return stream->passive;
+}
+
+uint32_t accrt_stream_failures(const accrt_stream_t* stream) {
+  /* Acquire pairs with the release in accrt_stream_fail. */
+  return atomic_load_explicit(&stream->failures, memory_order_acquire);
+}
+
+accrt_status_t accrt_stream_outcome(accrt_stream_t* stream, uint64_t first, uint64_t last,
+                                    accrt_error_t* out_error) {
+  accrt_stream_refresh(stream);
+  accrt_mutex_lock(&stream->lock);
+  const bool failed = stream->failed && last >= stream->failed_number;
+  const bool dropped =
+      stream->dropped_last != 0 && last >= stream->dropped_first && first <= stream->dropped_last;
+  if (failed) {
+    *out_error = stream->error;
+  } else if (dropped) {
+    *out_error = stream->dropped_error;
+  }
+  accrt_mutex_unlock(&stream->lock);
+  if (failed || dropped)
+    return ACCRT_ERROR_POISONED;
+  return accrt_fence_passed(stream->fence, last) ? ACCRT_OK : ACCRT_ERROR_NOT_READY;
+}
+
+/* ---- Resetting ---- */
+
+/* Fails what is deferred, if anything is. */
+static void drop_deferred(accrt_stream_t* stream, const char* operation, const char* message) {
+  accrt_error_t error;
+  accrt_error_make(&error, ACCRT_ERROR_CANCELLED, operation, message);
+  accrt_context_enter();
+  accrt_mutex_lock(&stream->lock);
+  if (stream->deferred.head != NULL)
+    accrt_stream_fail(stream, stream->deferred.head->number, &error);
+  accrt_stream_settle(stream);
+  accrt_context_leave();
+}
+
+static bool is_idle(accrt_stream_t* stream) {
+  accrt_stream_refresh(stream);
+  accrt_mutex_lock(&stream->lock);
+  const bool idle = !stream->busy && !accrt_stream_is_owned(stream) && !stream->settling &&
+                    !stream->mark_wanted && stream->in_flight.head == NULL &&
+                    !accrt_stream_is_behind(stream) &&
+                    /* Acquire pairs with the release where a transfer ends (staging_stream.c). */
+                    atomic_load_explicit(&stream->staged, memory_order_acquire) == 0;
+  accrt_mutex_unlock(&stream->lock);
+  return idle;
+}
+
+void accrt_stream_wait_idle(accrt_stream_t* stream) {
+  while (!is_idle(stream)) {
+    if (accrt_stream_is_behind(stream) && !is_poisoned(stream)) {
+      const accrt_error_t saved = *accrt_error_current();
+      accrt_status_t refused = ACCRT_OK;
+      (void)wait_driver(stream, atomic_load_explicit(&stream->submitted, memory_order_relaxed),
+                        ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK, &refused);
+      if (refused != ACCRT_OK)
+        pause_a_little(stream);
+      (void)accrt_error_restore(&saved);
+    } else {
+      pause_a_little(stream);
+    }
+  }
+}
+
+void accrt_stream_abandon(accrt_stream_t* stream) {
+  drop_deferred(stream, "accrt_instance_release",
+                "dropped: the instance ended before the semaphore was signalled");
+  accrt_stream_wait_idle(stream);
+}
+
+static accrt_status_t reset_queue(accrt_stream_t* stream) {
+  if (accrt_device_is_lost(stream->device))
+    return ACCRT_FAIL(DEVICE_LOST, "%s is gone", stream->device->info.name);
+  const accrt_status_t status = stream->table->queue_reset(stream->queue);
+  accrt_device_note_status(stream->device, status);
+  return status;
+}
+
+/* The stream is sound again. Under the lock. */
+static void clear_failure(accrt_stream_t* stream) {
+  stream->failed = false;
+  atomic_store_explicit(&stream->poisoned, 0, memory_order_relaxed);
+  /* Who still waits for a number of before learns what became of it; who waits from now on has a number of his own. */
+  const uint64_t last = accrt_stream_taken(stream);
+  stream->dropped_first = stream->failed_number;
+  stream->dropped_last = last;
+  stream->dropped_error = stream->error;
+  atomic_store_explicit(&stream->given, last + 1, memory_order_release);
+  accrt_fence_advance(stream->fence, last + 1);
+  accrt_timeline_advance(&stream->timeline, last + 1);
+  /* BLOCKED was set, so nobody else changes the gate. Release pairs with the acquire of who takes it next. */
+  const uint64_t flags = stream->passive ? 0 : ACCRT_GATE_BLOCKED;
+  atomic_store_explicit(&stream->gate, ((last + 1) << ACCRT_GATE_SHIFT) | flags,
+                        memory_order_release);
+}
+
+accrt_status_t accrt_stream_reset(accrt_stream_t* stream) {
+  accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
+  if (stream == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "stream is NULL");
+  drop_deferred(stream, __func__, "dropped: the stream was reset");
+  /* One thread resets; the others find nothing to do when it is over. */
+  bool ours = false, failed = true;
+  while (!ours && failed) {
+    accrt_stream_wait_idle(stream);
+    accrt_mutex_lock(&stream->lock);
+    failed = stream->failed;
+    ours = failed && !stream->resetting && stream->in_flight.head == NULL &&
+           !accrt_stream_is_owned(stream);
+    if (ours)
+      stream->resetting = true;
+    accrt_mutex_unlock(&stream->lock);
+    if (!ours && failed)
+      pause_a_little(stream);
+  }
+  if (!failed)
+    return accrt_device_is_lost(stream->device)
+               ? ACCRT_FAIL(DEVICE_LOST, "%s is gone", stream->device->info.name)
+               : ACCRT_OK;
+  status = reset_queue(stream);
+  accrt_mutex_lock(&stream->lock);
+  stream->resetting = false;
+  if (status == ACCRT_OK)
+    clear_failure(stream);
+  accrt_mutex_unlock(&stream->lock);
+  accrt_stream_trim_keeps(stream, false);
+  return status;
+}
