@@ -4,7 +4,7 @@ rows (decoding), and a plain one for all else."""
 from __future__ import annotations
 
 import functools
-from typing import Any, Mapping, Tuple
+from typing import Any, List, Mapping, Tuple
 
 from .. import select
 from ..ir import Op
@@ -12,14 +12,19 @@ from ..kernels import attention as host_attention
 from ..kernels import expr as ex
 from ..kernels.kerneldef import CudaSource, CudaVariant, KernelDef, TensorSpec, launch, layout, reads, scalar, symbol, writes
 from .norms import FLAGS, FLOATS, TRAITS, TYPES, entry_kernel
+from .products import at_most, resolved
 
 _NAMES = (
     "q_len kv_len group head_size value_size q_batch q_head q_row k_batch k_head k_row v_batch v_head v_row "
     "out_batch out_head out_row mask_batch mask_head mask_row mask_key causal causal_offset"
 ).split()
 _KEYS = 64
-_FEW_ROWS, _FEW_KEYS, _FEW_WARPS = 16, 32, 4
+_FEW_ROWS, _FEW_WARPS, _FEW_STAGES = 16, 4, 2
 _CLUSTER = 8
+#: Key heads (times batch) up to which a cluster shares the keys of one: with more, a block each keeps the machine busy.
+_FEW_HEADS = 64
+#: Row tiles and warps by head size.
+_TILES = {32: (1, 4), 64: (2, 4), 96: (1, 4), 128: (1, 4)}
 _ANY_WARPS = 4
 MASKS = ("bool", "f32", "f16", "bf16")
 
@@ -44,7 +49,7 @@ def _row_grid(rows: int) -> Any:
 def attention_kernel(dtype: str, mask: str, head: int, row_tiles: int, warps: int) -> KernelDef:
     """`head` is the head size rounded up to 32, 64, 96 or 128."""
     rows = 16 * row_tiles * warps
-    shared = max(4 * _KEYS, rows) * _pitch_bytes(head) + 2 * _KEYS * 4
+    shared = (4 * _KEYS + rows) * _pitch_bytes(head) + 2 * _KEYS * 4
     name = f"attention_{dtype}_{mask}_h{head}_{rows}"
     arguments = (TYPES[dtype], TYPES[mask], head, row_tiles, warps)
     return entry_kernel(
@@ -54,11 +59,11 @@ def attention_kernel(dtype: str, mask: str, head: int, row_tiles: int, warps: in
 
 
 @functools.lru_cache(maxsize=None)
-def few_kernel(dtype: str, mask: str, head: int) -> KernelDef:
-    """At most 16 rows for each key head. Where there are clusters, the eight blocks of one share the keys; else the first does
-    all of it and the others leave at once."""
-    shared = _FEW_WARPS * (2 if head > 64 else 3) * 2 * _FEW_KEYS * _pitch_bytes(head)
-    name = f"attention_few_{dtype}_{mask}_h{head}"
+def few_kernel(dtype: str, mask: str, head: int, shared_keys: bool) -> KernelDef:
+    """At most 16 rows for each key head. With `shared_keys` the eight blocks of a cluster share the keys where there are clusters;
+    else the first does all of it and the others leave at once."""
+    shared = _FEW_WARPS * _FEW_STAGES * 2 * (16 if head > 64 else 32) * _pitch_bytes(head)
+    name = f"attention_few_{dtype}_{mask}_h{head}{'' if shared_keys else '_alone'}"
     entry = "accrt_" + name
     text = f"ACCRT_CUDA_ATTENTION_FEW({entry}, {TYPES[dtype]}, {TYPES[mask]}, {head})\n"
     source = CudaSource("attention.cuh", text=text, flags=FLAGS)
@@ -66,11 +71,11 @@ def few_kernel(dtype: str, mask: str, head: int) -> KernelDef:
     clustered = CudaVariant("sm_90", source, threads, cluster=(_CLUSTER, 1, 1), local_memory_bytes=shared, entry=entry)
 
     def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
-        return (_CLUSTER, v["kv_heads"], ex.maximum(v["batch"], 1))
+        return (_CLUSTER if shared_keys else 1, v["kv_heads"], ex.maximum(v["batch"], 1))
 
     return KernelDef(
         "cuda." + name, "scaled_dot_product_attention", source, layout(_params()), grid, entry=entry, family="cuda",
-        block=threads, local_memory_bytes=shared, specials=(clustered,), traits=TRAITS,
+        block=threads, local_memory_bytes=shared, specials=(clustered,) if shared_keys else (), traits=TRAITS,
     )  # fmt: skip
 
 
@@ -84,14 +89,19 @@ def any_kernel(q: str, kv: str, mask: str) -> KernelDef:
     )  # fmt: skip
 
 
-def _choose(q: TensorSpec, k: TensorSpec, v: TensorSpec, mask: str) -> KernelDef:
-    head, (rows, group) = max(q.shape[-1], v.shape[-1]), (q.shape[2], q.shape[1] // k.shape[1])
+def _options(q: TensorSpec, k: TensorSpec, v: TensorSpec, mask: str) -> List[Tuple[Any, KernelDef]]:
+    """Kernels and the conditions for them; the last has none."""
+    head, rows = max(q.shape[-1], v.shape[-1]), q.shape[2] * (q.shape[1] // k.shape[1])
     if q.dtype != k.dtype or q.dtype not in ("f16", "bf16") or head > 128:
-        return any_kernel(q.dtype, k.dtype, mask)
+        return [(1, any_kernel(q.dtype, k.dtype, mask))]
     padded = max(32, ex.ceildiv(head, 32) * 32)
-    if ex.is_static(rows) and rows * group <= _FEW_ROWS:
-        return few_kernel(q.dtype, mask, padded)
-    return attention_kernel(q.dtype, mask, padded, 2 if padded <= 64 else 1, 4)
+    if ex.is_static(rows) and rows <= _FEW_ROWS:
+        few = at_most(q.shape[0] * k.shape[1], _FEW_HEADS)
+        return [(few, few_kernel(q.dtype, mask, padded, True)), (1, few_kernel(q.dtype, mask, padded, False))]
+    options = [(1, attention_kernel(q.dtype, mask, padded, *_TILES[padded]))]
+    if _TILES[padded] != (1, 4):
+        options.insert(0, (at_most(rows, 64), attention_kernel(q.dtype, mask, padded, 1, 4)))
+    return options
 
 
 @select.rule("aten.scaled_dot_product_attention", "cuda", priority=10)
@@ -105,8 +115,7 @@ def _attention(op: Op, operands: select.Specs, results: select.Specs) -> select.
     made = host_attention.lower_attention(
         q, k, v, results[0], mask, scale=at["scale"], causal=at["is_causal"], causal_offset=at["causal_offset"]
     )
-    kernel = _choose(q, k, v, mask.dtype if mask is not None else "bool")
+    options = _options(q, k, v, mask.dtype if mask is not None else "bool")
+    chosen = resolved([(condition, launch(kernel, made.buffers, made.values)) for condition, kernel in options])
     present = {} if mask is None else {"mask": ("in", 3)}
-    return select.named(
-        launch(kernel, made.buffers, made.values), q=("in", 0), k=("in", 1), v=("in", 2), out=select.OUT, **present
-    )
+    return select.named(chosen, q=("in", 0), k=("in", 1), v=("in", 2), out=select.OUT, **present)

@@ -326,12 +326,12 @@ store_rows(const P& p, const attention_state<HEAD, MT>& s, int64_t first_row) {
   }
 }
 
-/** Queries of this warp as fragments, through shared memory of 16 * MT rows of its own. */
+/** Queries of this warp into shared memory, 16 * MT rows of its own; they are there after a wait for copies. */
 template <class T, int HEAD, int MT, class P>
-static __device__ __forceinline__ void load_queries(const P& p, uint32_t (&fq)[MT][HEAD / 16][4],
-                                                    T* own, int64_t first_row) {
+static __device__ __forceinline__ void bring_queries(const P& p, T* own, int64_t first_row) {
   const int lane = threadIdx.x % 32;
   const bool wide = (p.q_batch | p.q_head | p.q_row | p.head_size) % 8 == 0 && is_aligned(p.q, 16);
+#pragma unroll
   for (int at = lane; at < MT * 16 * (HEAD / 8); at += 32) {
     const int row = at / (HEAD / 8), chunk = at % (HEAD / 8);
     const attention_row r = find_row(p, first_row + row);
@@ -339,14 +339,21 @@ static __device__ __forceinline__ void load_queries(const P& p, uint32_t (&fq)[M
     const T* const from =
         p.q + blockIdx.z * p.q_batch + r.head * p.q_head + r.position * p.q_row + chunk * 8;
     T* const to = own + head_tile<HEAD>::at(row, chunk);
-    if (wide && inside && chunk * 8 < p.head_size) {
-      store_vector(to, load_vector<T, 8>(from));
+    if (wide) {
+      const bool there = inside && chunk * 8 < p.head_size;
+      copy_async(to, there ? from : p.q, there);
     } else {
+#pragma unroll 1
       for (int e = 0; e < 8; e++)
         to[e] = inside && chunk * 8 + e < p.head_size ? from[e] : from_float<T>(0.0f);
     }
   }
-  __syncwarp();
+}
+
+template <class T, int HEAD, int MT>
+static __device__ __forceinline__ void load_queries(uint32_t (&fq)[MT][HEAD / 16][4],
+                                                    const T* own) {
+  const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int i = 0; i < MT; i++) {
 #pragma unroll
@@ -381,73 +388,86 @@ static __device__ __forceinline__ int64_t seen_keys(const P& p, int64_t first_ro
 constexpr int ATTENTION_KEYS = 64;
 
 __host__ __device__ constexpr int attention_shared_bytes(int head, int row_tiles, int warps) {
-  const int pitch = (head == 96 ? 128 : head) * 2, keys = 4 * ATTENTION_KEYS * pitch;
-  const int rows = row_tiles * 16 * warps * pitch;
-  return (keys > rows ? keys : rows) + 2 * ATTENTION_KEYS * 4;
+  const int pitch = (head == 96 ? 128 : head) * 2;
+  return (4 * ATTENTION_KEYS + row_tiles * 16 * warps) * pitch + 2 * ATTENTION_KEYS * 4;
 }
 
 template <class T, class MASK, int HEAD, int MT, int WARPS>
 static __device__ __forceinline__ void attention(const attention_arguments<T, T, MASK>& p,
                                                  unsigned char* shared) {
   constexpr int KEYS = ATTENTION_KEYS, THREADS = WARPS * 32, ROWS = MT * 16 * WARPS;
-  constexpr int TILE = KEYS * head_tile<HEAD>::PITCH;
+  constexpr int PITCH = head_tile<HEAD>::PITCH, TILE = KEYS * PITCH;
   T* const tiles = reinterpret_cast<T*>(shared);
-  float* const biases = reinterpret_cast<float*>(
-      shared + attention_shared_bytes(HEAD, MT, WARPS) - 2 * KEYS * 4);
+  T* const queries = tiles + 4 * TILE;
+  float* const biases = reinterpret_cast<float*>(queries + ROWS * PITCH);
   const int warp = threadIdx.x / 32;
   const int64_t block_row = (int64_t)blockIdx.x * ROWS, first_row = block_row + warp * MT * 16;
+  T* const own = queries + warp * MT * 16 * PITCH;
 
-  uint32_t fq[MT][HEAD / 16][4];
-  load_queries<T, HEAD, MT>(p, fq, tiles + warp * MT * 16 * head_tile<HEAD>::PITCH, first_row);
   const bool wide = keys_are_wide(p), same_mask = p.mask && p.mask_row == 0 && p.mask_head == 0;
-  attention_rows<MASK, MT> rows;
-  find_rows(p, rows, first_row, p.mask && !same_mask);
-  __syncthreads();
   const int limit = (int)seen_keys(p, block_row, ROWS);
   const T* const k = p.k + blockIdx.z * p.k_batch + blockIdx.y * p.k_head;
   const T* const v = p.v + blockIdx.z * p.v_batch + blockIdx.y * p.v_head;
   auto bring = [&](int first) {
     const int stage = first / KEYS % 2;
-    bring_rows<T, HEAD, KEYS, THREADS>(tiles + stage * 2 * TILE, k + (int64_t)first * p.k_row, p.k_row,
-                                       p.kv_len - first, p.head_size, wide, threadIdx.x);
-    bring_rows<T, HEAD, KEYS, THREADS>(tiles + (stage * 2 + 1) * TILE, v + (int64_t)first * p.v_row, p.v_row,
-                                       p.kv_len - first, p.value_size, wide, threadIdx.x);
-    if (same_mask && threadIdx.x < KEYS) {
-      const int64_t key = first + threadIdx.x;
-      biases[stage * KEYS + threadIdx.x] =
-          key < p.kv_len ? mask_bias(p.mask[blockIdx.z * p.mask_batch + key * p.mask_key])
-                         : -INFINITY;
-    }
+    bring_rows<T, HEAD, KEYS, THREADS>(tiles + stage * 2 * TILE, k + (int64_t)first * p.k_row,
+                                       p.k_row, p.kv_len - first, p.head_size, wide, threadIdx.x);
+    bring_rows<T, HEAD, KEYS, THREADS>(tiles + (stage * 2 + 1) * TILE, v + (int64_t)first * p.v_row,
+                                       p.v_row, p.kv_len - first, p.value_size, wide, threadIdx.x);
     copy_commit();
   };
+  /* A mask that is the same for all rows: one thread asks for each key's value, and puts it down when it has arrived. */
+  auto bias_of = [&](int first) {
+    const int key = first + (int)threadIdx.x;
+    if (!same_mask || threadIdx.x >= KEYS || key >= p.kv_len)
+      return -INFINITY;
+    return mask_bias(p.mask[blockIdx.z * p.mask_batch + key * p.mask_key]);
+  };
+  auto put_bias = [&](int first, float bias) {
+    if (threadIdx.x < KEYS)
+      biases[first / KEYS % 2 * KEYS + threadIdx.x] = bias;
+  };
 
-  attention_state<HEAD, MT> s;
-  clear_state(s);
+  bring_queries<T, HEAD, MT>(p, own, first_row);
   if (limit > 0)
     bring(0);
+  put_bias(0, bias_of(0));
+  attention_rows<MASK, MT> rows;
+  find_rows(p, rows, first_row, p.mask && !same_mask);
+  attention_state<HEAD, MT> s;
+  clear_state(s);
+  copy_wait<0>();
+  __syncthreads();
+  uint32_t fq[MT][HEAD / 16][4];
+  load_queries<T, HEAD, MT>(fq, own);
   for (int first = 0; first < limit; first += KEYS) {
-    copy_wait<0>();
-    __syncthreads();
-    if (first + KEYS < limit)
-      bring(first + KEYS);
-    const int stage = first / KEYS % 2;
+    const int stage = first / KEYS % 2, next = first + KEYS;
+    if (first > 0) {
+      copy_wait<0>();
+      __syncthreads();
+    }
+    if (next < limit)
+      bring(next);
+    const float bias = bias_of(next);
     float score[MT][KEYS / 8][4];
     score_keys<T, HEAD, MT, KEYS>(score, fq, tiles + stage * 2 * TILE);
     const float factor = mask_scores<attention_arguments<T, T, MASK>, MASK, MT, KEYS>(
         p, score, rows, first, same_mask ? biases + stage * KEYS : nullptr);
     soften<HEAD, MT, KEYS>(s, score, factor);
     add_values<T, HEAD, MT, KEYS>(s, score, tiles + (stage * 2 + 1) * TILE);
+    put_bias(next, bias);
   }
   store_rows<T, HEAD, MT>(p, s, first_row);
 }
 
 /* ---- Decoding ------------------------------------------------------------------------------------------------------ */
 
-constexpr int FEW_KEYS = 32, FEW_WARPS = 4, FEW_ROWS = 16;
+constexpr int FEW_WARPS = 4, FEW_ROWS = 16, FEW_STAGES = 2;
 
-__host__ __device__ constexpr int attention_few_stages(int head) { return head > 64 ? 2 : 3; }
+/** Keys that a warp takes at once: so many that three blocks share a multiprocessor. */
+__host__ __device__ constexpr int attention_few_keys(int head) { return head > 64 ? 16 : 32; }
 __host__ __device__ constexpr int attention_few_shared_bytes(int head) {
-  return FEW_WARPS * attention_few_stages(head) * 2 * FEW_KEYS * 2 * (head == 96 ? 128 : head);
+  return FEW_WARPS * FEW_STAGES * 2 * attention_few_keys(head) * 2 * (head == 96 ? 128 : head);
 }
 
 /** This block's place in its cluster; alone where there is none. */
@@ -550,7 +570,8 @@ static __device__ __forceinline__ void join_shares(const P& p, const float* shar
 template <class T, class MASK, int HEAD>
 static __device__ __forceinline__ void attention_few(const attention_arguments<T, T, MASK>& p,
                                                      unsigned char* shared) {
-  constexpr int STAGES = attention_few_stages(HEAD), TILE = FEW_KEYS * head_tile<HEAD>::PITCH;
+  constexpr int STAGES = FEW_STAGES, KEYS = attention_few_keys(HEAD);
+  constexpr int TILE = KEYS * head_tile<HEAD>::PITCH;
   const uint2 place = cluster_place();
   if (place.y == 1 && blockIdx.x > 0)
     return;
@@ -559,20 +580,24 @@ static __device__ __forceinline__ void attention_few(const attention_arguments<T
   const bool wide = keys_are_wide(p);
   const T* const k = p.k + blockIdx.z * p.k_batch + blockIdx.y * p.k_head;
   const T* const v = p.v + blockIdx.z * p.v_batch + blockIdx.y * p.v_head;
-  const int step = (int)place.y * FEW_WARPS * FEW_KEYS;
-  const int start = (warp * (int)place.y + (int)place.x) * FEW_KEYS;
+  const int step = (int)place.y * FEW_WARPS * KEYS;
+  const int start = (warp * (int)place.y + (int)place.x) * KEYS;
   const int limit = (int)seen_keys(p, 0, p.group * p.q_len);
 
   uint32_t fq[1][HEAD / 16][4];
-  load_queries<T, HEAD, 1>(p, fq, own, 0);
+  bring_queries<T, HEAD, 1>(p, own, 0);
+  copy_commit();
+  copy_wait<0>();
+  __syncwarp();
+  load_queries<T, HEAD, 1>(fq, own);
   __syncwarp();
   attention_rows<MASK, 1> rows;
   find_rows(p, rows, 0, p.mask != nullptr);
   auto bring = [&](int first, int stage) {
     if (first < limit) {
-      bring_rows<T, HEAD, FEW_KEYS, 32>(own + stage * 2 * TILE, k + (int64_t)first * p.k_row,
+      bring_rows<T, HEAD, KEYS, 32>(own + stage * 2 * TILE, k + (int64_t)first * p.k_row,
                                         p.k_row, p.kv_len - first, p.head_size, wide, lane);
-      bring_rows<T, HEAD, FEW_KEYS, 32>(own + (stage * 2 + 1) * TILE, v + (int64_t)first * p.v_row,
+      bring_rows<T, HEAD, KEYS, 32>(own + (stage * 2 + 1) * TILE, v + (int64_t)first * p.v_row,
                                         p.v_row, p.kv_len - first, p.value_size, wide, lane);
     }
     copy_commit();
@@ -588,12 +613,12 @@ static __device__ __forceinline__ void attention_few(const attention_arguments<T
     bring(first + (STAGES - 1) * step, (stage + STAGES - 1) % STAGES);
     copy_wait<STAGES - 1>();
     __syncwarp();
-    float score[1][FEW_KEYS / 8][4];
-    score_keys<T, HEAD, 1, FEW_KEYS>(score, fq, own + stage * 2 * TILE);
-    const float factor = mask_scores<attention_arguments<T, T, MASK>, MASK, 1, FEW_KEYS>(
+    float score[1][KEYS / 8][4];
+    score_keys<T, HEAD, 1, KEYS>(score, fq, own + stage * 2 * TILE);
+    const float factor = mask_scores<attention_arguments<T, T, MASK>, MASK, 1, KEYS>(
         p, score, rows, first, nullptr);
-    soften<HEAD, 1, FEW_KEYS>(s, score, factor);
-    add_values<T, HEAD, 1, FEW_KEYS>(s, score, own + (stage * 2 + 1) * TILE);
+    soften<HEAD, 1, KEYS>(s, score, factor);
+    add_values<T, HEAD, 1, KEYS>(s, score, own + (stage * 2 + 1) * TILE);
     stage = (stage + 1) % STAGES;
   }
   copy_wait<0>();
