@@ -16,7 +16,7 @@
 #define MIN_SLOTS 2u
 #define MAX_LANES 8u
 /* Pieces of a small transfer, so that several threads share it; of a large one they are slots. */
-#define MIN_PIECE_BYTES (UINT64_C(256) << 10)
+#define MIN_PIECE_BYTES (UINT64_C(512) << 10)
 #define PIECES_PER_TRANSFER 64u
 /* Less is not worth a thread's waking up. */
 #define BYTES_PER_THREAD (UINT64_C(1) << 20)
@@ -36,7 +36,6 @@ typedef struct slot {
   accrt_staging_job_t* job;
   uint64_t offset_bytes;
   uint64_t size_bytes;
-  uint64_t number;     /* of the last copy */
   uint32_t copies;     /* that the driver has taken */
   atomic_uint pending; /* copies without their completion; and 1 while more are to come */
   atomic_int failure;  /* status of a copy that failed */
@@ -74,7 +73,6 @@ struct accrt_staging {
   uint64_t slot_bytes;
   uint32_t slot_count; /* of each thread */
   uint32_t most_threads;
-  bool by_number; /* copies are followed by number, without completions */
   uint32_t lane_count;
   lane_t lanes[MAX_LANES];
   pthread_mutex_t lock;
@@ -281,6 +279,8 @@ static void landed(void* user, accrt_status_t status, const accrt_error_t* error
   land(slot);
 }
 
+/* Waits for a slot's copies. A failure is in the job then. By completion, and not by the driver's number: a dozen threads that ask
+ * a driver how far it is keep it from its work. */
 static accrt_status_t await_landing(stager_t* stager, slot_t* slot) {
   accrt_device_t* device = stager->staging->device;
   const accrt_driver_table_t* table = table_of(stager->staging);
@@ -293,22 +293,8 @@ static accrt_status_t await_landing(stager_t* stager, slot_t* slot) {
       accrt_futex_wait(&slot->pending, pending, PROGRESS_PAUSE_NS);
     }
   }
-  return atomic_load_explicit(&slot->failure, memory_order_relaxed);
-}
-
-/* Waits for a slot's copy. A failure is in the job then. */
-static accrt_status_t await(stager_t* stager, slot_t* slot) {
-  accrt_staging_t* staging = stager->staging;
-  accrt_status_t status;
-  if (!staging->by_number) {
-    status = await_landing(stager, slot);
-  } else {
-    status = table_of(staging)->queue_wait(stager->lane->queue, slot->number, UINT64_MAX,
-                                           ACCRT_WAIT_YIELD);
-    if (status != ACCRT_OK)
-      fail_piece(staging, slot->job, slot->offset_bytes, accrt_error_current());
-  }
-  accrt_device_note_status(staging->device, status);
+  const accrt_status_t status = atomic_load_explicit(&slot->failure, memory_order_relaxed);
+  accrt_device_note_status(device, status);
   return status;
 }
 
@@ -357,7 +343,7 @@ static void retire_oldest(stager_t* stager) {
   slot_t* slot = &stager->slots[stager->first];
   accrt_staging_job_t* job = slot->job;
   accrt_error_enter(job->name);
-  accrt_status_t status = await(stager, slot);
+  accrt_status_t status = await_landing(stager, slot);
   stager->first = (stager->first + 1) % staging->slot_count;
   stager->in_flight -= 1;
   leave_lane(staging, stager->lane, status, job);
@@ -386,20 +372,18 @@ static accrt_status_t enqueue_copy(stager_t* stager, slot_t* slot, uint64_t from
                             .extent = {VALUE(size_bytes), VALUE(1), VALUE(1)},
                             .source_stride_bytes = {VALUE(0), VALUE(0)},
                             .target_stride_bytes = {VALUE(0), VALUE(0)}};
-  const accrt_driver_submission_t submission = {
-      .struct_size = (uint32_t)sizeof submission,
-      .number = stager->lane->last_number + 1,
-      .completion = {stager->staging->by_number ? NULL : landed, slot}};
+  const accrt_driver_submission_t submission = {.struct_size = (uint32_t)sizeof submission,
+                                                .number = stager->lane->last_number + 1,
+                                                .completion = {landed, slot}};
   /* Relaxed: the enqueue publishes it to whoever calls the completion. */
   atomic_fetch_add_explicit(&slot->pending, 1, memory_order_relaxed);
   const accrt_status_t status =
       table_of(stager->staging)->queue_enqueue(stager->lane->queue, &command, &submission);
-  if (status != ACCRT_OK || stager->staging->by_number)
+  if (status != ACCRT_OK) {
     atomic_fetch_sub_explicit(&slot->pending, 1, memory_order_relaxed);
-  if (status != ACCRT_OK)
     return status;
+  }
   stager->lane->last_number += 1;
-  slot->number = stager->lane->last_number;
   slot->copies += 1;
   return ACCRT_OK;
 }
@@ -585,7 +569,6 @@ static accrt_status_t make_staging(accrt_device_t* device, accrt_staging_t** out
   if (status != ACCRT_OK)
     return status;
   accrt_staging_t* staging = memory;
-  const accrt_driver_table_t* table = &device->slot->table;
   const uint64_t slots = options->staging_ring_bytes / options->staging_slot_bytes / threads;
   staging->device = device;
   staging->most_threads = threads;
@@ -593,7 +576,6 @@ static accrt_status_t make_staging(accrt_device_t* device, accrt_staging_t** out
   staging->slot_count = slots < MIN_SLOTS   ? MIN_SLOTS
                         : slots > MAX_SLOTS ? MAX_SLOTS
                                             : (uint32_t)slots;
-  staging->by_number = table->queue_progress != NULL && table->queue_wait != NULL;
   staging->tail = &staging->head;
   /* Default attributes cannot fail. */
   (void)pthread_mutex_init(&staging->lock, NULL);
