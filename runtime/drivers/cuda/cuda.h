@@ -144,6 +144,8 @@ struct cuda_device {
   atomic_uint_least64_t kernels_made; /* source of kernels' ids */
   accrt_mutex_t queues_mutex; /* guards queues; held while what they have is waited for */
   cuda_queue_t* queues;
+  /* Launches that are being made: written by all who launch, so in a cache line of its own, at the end. */
+  _Alignas(64) atomic_uint launching;
 };
 
 static inline bool cuda_device_is_lost(cuda_device_t* device) {
@@ -280,6 +282,7 @@ struct cuda_mark {
   uint64_t number;
   uint32_t users; /* waiting threads and tickets: not recycled before */
   bool retired;   /* reached, and out of the chain */
+  bool blocking;  /* a thread can sleep on it */
 };
 
 struct cuda_queue {
@@ -301,7 +304,7 @@ struct cuda_queue {
   accrt_error_t failure;
   cuda_mark_t* oldest; /* marks in flight */
   cuda_mark_t* newest;
-  cuda_mark_t* spare_marks;
+  cuda_mark_t* spare_marks[2]; /* by `blocking` */
   struct cuda_ticket* first_ticket;
   struct cuda_ticket* last_ticket;
   struct cuda_ticket* spare_tickets;

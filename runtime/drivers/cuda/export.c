@@ -137,8 +137,11 @@ accrt_status_t accrt_cuda_memory_import_handle(accrt_driver_device_t* opaque,
   if (failed != NULL) {
     accrt_free(device->allocator, memory, sizeof *memory);
     return accrt_cuda_fail(device, result, failed,
-                           "%llu bytes that another process exported, on cuda:%u",
-                           (unsigned long long)handle->size_bytes, device->ordinal);
+                           "%llu bytes that another process exported, on cuda:%u%s",
+                           (unsigned long long)handle->size_bytes, device->ordinal,
+                           result == CUDA_ERROR_INVALID_CONTEXT
+                               ? " (the process that exported an IPC handle cannot open it)"
+                               : "");
   }
   accrt_cuda_memory_describe(memory, NULL, out_memory);
   return ACCRT_OK;

@@ -84,6 +84,7 @@ accrt_status_t accrt_cuda_list_create(accrt_driver_device_t* opaque,
   list->plan.allocator = device->allocator;
   accrt_mutex_init(&list->mutex);
   const cuda_scope_t scope = cuda_enter(device);
+  const CUstreamCaptureMode mode = cuda_relax(device);
   status = accrt_copy_string(device->allocator, info->name != NULL ? info->name : "", &list->name);
   if (status == ACCRT_OK)
     status = accrt_cuda_plan_make(device->allocator, info, (uint64_t)device->max_pitch_bytes,
@@ -92,6 +93,7 @@ accrt_status_t accrt_cuda_list_create(accrt_driver_device_t* opaque,
     status = prepare_operators(list, info);
   if (status == ACCRT_OK && can_build_ahead(&list->plan))
     status = build_ahead(list);
+  cuda_unrelax(device, mode);
   cuda_leave(device, scope);
   if (status != ACCRT_OK) {
     accrt_cuda_list_destroy((accrt_driver_list_t*)list);

@@ -343,6 +343,7 @@ void accrt_cuda_instance_upload(cuda_instance_t* instance) {
 
 void accrt_cuda_instance_clear(cuda_instance_t* instance) {
   const cuda_api_t* api = instance->device->api;
+  const CUstreamCaptureMode mode = cuda_relax(instance->device);
   instance->ready = false;
   for (uint32_t i = 0; i < instance->plan->segment_count; ++i) {
     if (instance->execs[i] != NULL)
@@ -352,6 +353,7 @@ void accrt_cuda_instance_clear(cuda_instance_t* instance) {
     instance->execs[i] = NULL;
     instance->graphs[i] = NULL;
   }
+  cuda_unrelax(instance->device, mode);
 }
 
 /* ---- The instance itself ---- */

@@ -51,8 +51,10 @@ accrt_status_t accrt_cuda_operator_workspace(accrt_driver_device_t* opaque,
   char message[MESSAGE_BYTES];
   const accrt_operator_call_t call = make_call(device, &asked, params, message);
   const cuda_scope_t scope = cuda_enter(device);
+  const CUstreamCaptureMode mode = cuda_relax(device);
   const int32_t code =
       operation->definition->query_workspace(operation->environment, &call, out_size_bytes);
+  cuda_unrelax(device, mode);
   cuda_leave(device, scope);
   return code == 0 ? ACCRT_OK : fail_call(device, &asked, code, "query_workspace", message);
 }
@@ -170,7 +172,9 @@ void accrt_cuda_graphs_close(cuda_device_t* device) {
   if (device->graphs.spare_stream == NULL)
     return;
   const cuda_scope_t scope = cuda_enter(device);
+  const CUstreamCaptureMode mode = cuda_relax(device);
   (void)device->api->cuStreamDestroy(device->graphs.spare_stream);
   device->graphs.spare_stream = NULL;
+  cuda_unrelax(device, mode);
   cuda_leave(device, scope);
 }

@@ -186,7 +186,8 @@ void accrt_cuda_queue_unref(cuda_queue_t* queue) {
   const cuda_scope_t scope = cuda_enter(device);
   const CUstreamCaptureMode mode = cuda_relax(device);
   free_marks(device, queue->oldest);
-  free_marks(device, queue->spare_marks);
+  free_marks(device, queue->spare_marks[0]);
+  free_marks(device, queue->spare_marks[1]);
   free_tickets(device, queue->spare_tickets);
   accrt_cuda_queue_forget_launches(queue);
   if (queue->owned)
@@ -204,14 +205,16 @@ void accrt_cuda_queue_destroy(accrt_driver_queue_t* opaque) {
 
 /* ---- Marks ---- */
 
-static accrt_status_t make_mark(cuda_device_t* device, cuda_mark_t** out_mark) {
+/* Blocking: a thread can sleep on it, for which the device interrupts the host. */
+static accrt_status_t make_mark(cuda_device_t* device, bool blocking, cuda_mark_t** out_mark) {
   void* memory;
   const accrt_status_t status = accrt_alloc(device->allocator, sizeof(cuda_mark_t), &memory);
   if (status != ACCRT_OK)
     return status;
   cuda_mark_t* mark = memory;
-  const CUresult result =
-      device->api->cuEventCreate(&mark->event, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
+  mark->blocking = blocking;
+  const unsigned flags = CU_EVENT_DISABLE_TIMING | (blocking ? CU_EVENT_BLOCKING_SYNC : 0u);
+  const CUresult result = device->api->cuEventCreate(&mark->event, flags);
   if (result != CUDA_SUCCESS) {
     accrt_free(device->allocator, mark, sizeof *mark);
     return accrt_cuda_fail(device, result, "cuEventCreate", "an event to follow a queue with");
@@ -221,13 +224,13 @@ static accrt_status_t make_mark(cuda_device_t* device, cuda_mark_t** out_mark) {
 }
 
 /* One that nobody uses: a spare or a new one. */
-static accrt_status_t take_mark(cuda_queue_t* queue, cuda_mark_t** out_mark) {
+static accrt_status_t take_mark(cuda_queue_t* queue, bool blocking, cuda_mark_t** out_mark) {
   accrt_mutex_lock(&queue->mutex);
-  cuda_mark_t* mark = queue->spare_marks;
+  cuda_mark_t* mark = queue->spare_marks[blocking];
   if (mark != NULL)
-    queue->spare_marks = mark->next;
+    queue->spare_marks[blocking] = mark->next;
   accrt_mutex_unlock(&queue->mutex);
-  accrt_status_t status = mark != NULL ? ACCRT_OK : make_mark(queue->device, &mark);
+  accrt_status_t status = mark != NULL ? ACCRT_OK : make_mark(queue->device, blocking, &mark);
   if (status != ACCRT_OK)
     return status;
   mark->next = NULL;
@@ -239,8 +242,8 @@ static accrt_status_t take_mark(cuda_queue_t* queue, cuda_mark_t** out_mark) {
 
 /* Under the mutex. */
 static void spare_mark(cuda_queue_t* queue, cuda_mark_t* mark) {
-  mark->next = queue->spare_marks;
-  queue->spare_marks = mark;
+  mark->next = queue->spare_marks[mark->blocking];
+  queue->spare_marks[mark->blocking] = mark;
 }
 
 /* Under the mutex: records behind all that was given to the stream. */
@@ -267,10 +270,11 @@ static void drop_mark(cuda_queue_t* queue, cuda_mark_t* mark) {
 }
 
 /* A mark in flight at or behind `number`, for the caller to drop. */
-static accrt_status_t hold_mark(cuda_queue_t* queue, uint64_t number, cuda_mark_t** out_mark) {
+static accrt_status_t hold_mark(cuda_queue_t* queue, uint64_t number, bool blocking,
+                                cuda_mark_t** out_mark) {
   accrt_mutex_lock(&queue->mutex);
   cuda_mark_t* mark = queue->oldest;
-  while (mark != NULL && mark->number < number)
+  while (mark != NULL && (mark->number < number || (blocking && !mark->blocking)))
     mark = mark->next;
   if (mark != NULL)
     ++mark->users;
@@ -278,7 +282,7 @@ static accrt_status_t hold_mark(cuda_queue_t* queue, uint64_t number, cuda_mark_
   *out_mark = mark;
   if (mark != NULL)
     return ACCRT_OK;
-  const accrt_status_t status = take_mark(queue, &mark);
+  const accrt_status_t status = take_mark(queue, blocking, &mark);
   if (status != ACCRT_OK)
     return status;
   accrt_mutex_lock(&queue->mutex);
@@ -407,7 +411,7 @@ static accrt_status_t take_ticket(cuda_queue_t* queue, bool traced, cuda_ticket_
   ticket->is_traced = traced;
   /* A lost device makes no events: the poller tells the failure. */
   if (!cuda_device_is_lost(queue->device))
-    status = take_mark(queue, &ticket->mark);
+    status = take_mark(queue, false, &ticket->mark);
   if (status == ACCRT_OK && traced)
     status = make_timing(queue->device, &ticket->begin);
   if (status == ACCRT_OK && traced)
@@ -552,7 +556,7 @@ static accrt_status_t look(cuda_queue_t* queue, uint64_t number) {
   const CUresult result = accrt_cuda_queue_advance(queue);
   if (result == CUDA_ERROR_NOT_READY && !has_marks(queue)) {
     cuda_mark_t* mark;
-    const accrt_status_t status = hold_mark(queue, number, &mark);
+    const accrt_status_t status = hold_mark(queue, number, false, &mark);
     if (status == ACCRT_OK)
       drop_mark(queue, mark);
     return status;
@@ -645,9 +649,14 @@ static CUresult watch_stream(const wait_t* wait, bool* out_late) {
   return CUDA_ERROR_NOT_READY;
 }
 
+/* CUDA's own sleep has no timeout. */
+static bool sleeps_on_event(const wait_t* wait) {
+  return wait->policy == ACCRT_WAIT_BLOCK && wait->deadline_ns == UINT64_MAX;
+}
+
 static CUresult watch_mark(const wait_t* wait, const cuda_mark_t* mark, bool* out_late) {
   const cuda_api_t* api = wait->queue->device->api;
-  if (wait->policy == ACCRT_WAIT_BLOCK && wait->deadline_ns == UINT64_MAX)
+  if (sleeps_on_event(wait))
     return api->cuEventSynchronize(mark->event);
   for (;;) {
     const CUresult result = api->cuEventQuery(mark->event);
@@ -668,7 +677,7 @@ static accrt_status_t wait_here(const wait_t* wait) {
   const char* call = "cuStreamQuery";
   if (result == CUDA_ERROR_NOT_READY && !late) {
     cuda_mark_t* mark;
-    const accrt_status_t status = hold_mark(queue, wait->number, &mark);
+    const accrt_status_t status = hold_mark(queue, wait->number, sleeps_on_event(wait), &mark);
     if (status != ACCRT_OK)
       return status;
     call = "cuEventSynchronize";
