@@ -184,6 +184,9 @@ bool accrt_cuda_inputs_equal(const uint64_t* inputs, const accrt_driver_submissi
 void accrt_cuda_inputs_copy(uint64_t* inputs, const accrt_driver_submission_t* submission);
 /* A digest of a submission's inputs. */
 uint64_t accrt_cuda_inputs_digest(const accrt_driver_submission_t* submission);
+/* How many commands depend on an input that differs: what a patch costs. Stops counting above CUDA_LIST_CHEAP_PATCHES. */
+uint32_t accrt_cuda_plan_changed(const cuda_plan_t* plan, const uint64_t* inputs,
+                                 const accrt_driver_submission_t* submission);
 /* Makes the graphs have the submission's inputs: patches, or builds again what cannot be patched. The mutex is held, the context
  * current. On failure the instance is not ready. */
 accrt_status_t accrt_cuda_instance_update(cuda_instance_t* instance,

@@ -1,8 +1,8 @@
 /* runtime/drivers/cuda/graph_cache.c - which instance of a list a submission gets, and how many a device keeps.
  *
- * A queue has instances of its own. One with the very inputs of the submission is the best; else its last one is patched.
- * Inputs that are patched in for the second time (two sets of buffers that come in turn, say) get an instance of their own,
- * when patching costs more than CUDA_LIST_CHEAP_PATCHES.
+ * A queue has instances of its own. One with the inputs of the submission, or at most CUDA_LIST_CHEAP_PATCHES nodes to patch, is
+ * taken; else one is patched all the same. Inputs that are patched in for the second time (two sets of buffers that come in
+ * turn, say) get an instance of their own.
  *
  * Locks: a list's mutex or an instance's, then the device's graph mutex. Holding that, an instance is only ever tried.
  */
@@ -91,10 +91,10 @@ static bool belongs_to(cuda_instance_t* instance, const cuda_queue_t* queue) {
   return atomic_load_explicit(&instance->queue, memory_order_relaxed) == queue;
 }
 
-/* The queue's instance with these inputs, locked; else its last used one in *out_nearest, not locked. */
-static cuda_instance_t* find_equal(cuda_list_t* list, const cuda_queue_t* queue,
-                                   const accrt_driver_submission_t* submission,
-                                   cuda_instance_t** out_nearest) {
+/* The queue's instance that has these inputs, or little to patch, locked; else one that it may patch in *out_nearest, not locked. */
+static cuda_instance_t* find_near(cuda_list_t* list, const cuda_queue_t* queue,
+                                  const accrt_driver_submission_t* submission,
+                                  cuda_instance_t** out_nearest, bool* out_equal) {
   *out_nearest = NULL;
   for (uint32_t i = 0; i < CUDA_LIST_INSTANCES; ++i) {
     cuda_instance_t* instance = instance_at(list, i);
@@ -103,13 +103,17 @@ static cuda_instance_t* find_equal(cuda_list_t* list, const cuda_queue_t* queue,
     if (!belongs_to(instance, queue))
       continue;
     accrt_mutex_lock(&instance->mutex);
-    if (belongs_to(instance, queue) && instance->ready &&
-        accrt_cuda_inputs_equal(instance->inputs, submission))
-      return instance;
+    if (belongs_to(instance, queue) && instance->ready) {
+      *out_equal = accrt_cuda_inputs_equal(instance->inputs, submission);
+      if (*out_equal || accrt_cuda_plan_changed(&list->plan, instance->inputs, submission) <=
+                            CUDA_LIST_CHEAP_PATCHES)
+        return instance;
+    }
     accrt_mutex_unlock(&instance->mutex);
     if (*out_nearest == NULL)
       *out_nearest = instance;
   }
+  *out_equal = false;
   return NULL;
 }
 
@@ -166,12 +170,10 @@ static cuda_instance_t* oldest_of(cuda_list_t* list) {
 static accrt_status_t choose_other(cuda_list_t* list, const cuda_queue_t* queue,
                                    const accrt_driver_submission_t* submission,
                                    cuda_instance_t* nearest, cuda_instance_t** out_instance) {
-  const bool cheap = nearest != NULL && list->plan.dependent_count <= CUDA_LIST_CHEAP_PATCHES;
   accrt_status_t status = ACCRT_OK;
   *out_instance = NULL;
   accrt_mutex_lock(&list->mutex);
-  const bool wanted =
-      nearest == NULL || (!cheap && note_inputs(list, accrt_cuda_inputs_digest(submission)));
+  const bool wanted = nearest == NULL || note_inputs(list, accrt_cuda_inputs_digest(submission));
   if (wanted)
     status = add_instance(list, queue, out_instance);
   accrt_mutex_unlock(&list->mutex);
@@ -188,22 +190,22 @@ accrt_status_t accrt_cuda_list_acquire(cuda_list_t* list, const cuda_queue_t* qu
                                        const accrt_driver_submission_t* submission,
                                        cuda_instance_t** out_instance) {
   cuda_instance_t* nearest;
+  bool equal;
   accrt_status_t status = ACCRT_OK;
-  cuda_instance_t* instance = find_equal(list, queue, submission, &nearest);
+  cuda_instance_t* instance = find_near(list, queue, submission, &nearest, &equal);
   if (instance == NULL) {
     status = choose_other(list, queue, submission, nearest, &instance);
     if (status == ACCRT_OK && !instance->counted)
       accrt_cuda_graphs_admit(list->device, instance);
-    if (status == ACCRT_OK)
-      status = accrt_cuda_instance_update(instance, submission);
-    if (status != ACCRT_OK && instance != NULL) {
-      accrt_mutex_unlock(&instance->mutex);
-      instance = NULL;
-    }
   }
-  if (instance != NULL) {
+  if (status == ACCRT_OK && !equal)
+    status = accrt_cuda_instance_update(instance, submission);
+  if (status == ACCRT_OK) {
     const unsigned now = atomic_load_explicit(&list->device->graphs.epoch, memory_order_relaxed);
     atomic_store_explicit(&instance->last_use, now, memory_order_relaxed);
+  } else if (instance != NULL) {
+    accrt_mutex_unlock(&instance->mutex);
+    instance = NULL;
   }
   *out_instance = instance;
   return status;

@@ -37,6 +37,17 @@ uint64_t accrt_cuda_inputs_digest(const accrt_driver_submission_t* submission) {
   return digest;
 }
 
+uint32_t accrt_cuda_plan_changed(const cuda_plan_t* plan, const uint64_t* inputs,
+                                 const accrt_driver_submission_t* submission) {
+  const uint32_t count = cuda_plan_inputs(plan);
+  uint32_t changed = 0;
+  for (uint32_t i = 0; i < count && changed <= CUDA_LIST_CHEAP_PATCHES; ++i) {
+    if (inputs[i] != input_of(submission, i))
+      changed += plan->first_dependent[i + 1] - plan->first_dependent[i];
+  }
+  return changed;
+}
+
 /* ---- One node ---- */
 
 /* What a patch results in when the graph must be built again. */

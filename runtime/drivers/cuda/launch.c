@@ -74,6 +74,7 @@ static void init_launch(cuda_launch_t* launch, cuda_device_t* device, const cuda
 static void destroy_launch(cuda_launch_t* launch) {
   cuda_device_t* device = launch->device;
   const cuda_scope_t scope = cuda_enter(device);
+  const CUstreamCaptureMode mode = cuda_relax(device);
   /* CUDA lets executions in flight end. */
   for (uint32_t i = 0; i < CUDA_LAUNCH_QUEUES; ++i) {
     if (launch->execs[i].exec != NULL)
@@ -81,6 +82,7 @@ static void destroy_launch(cuda_launch_t* launch) {
   }
   if (launch->graph != NULL)
     (void)device->api->cuGraphDestroy(launch->graph);
+  cuda_unrelax(device, mode);
   cuda_leave(device, scope);
   accrt_free(device->allocator, launch, sizeof *launch);
 }
@@ -151,13 +153,22 @@ static CUresult launch_graph(cuda_launch_t* launch, cuda_queue_t* queue, const u
   return result != CUDA_SUCCESS ? result : api->cuGraphLaunch(exec, queue->stream);
 }
 
+/* By graph, unless others are launching too. Relaxed: who is told wrongly is a little slower. */
 static CUresult launch_block(cuda_launch_t* launch, cuda_queue_t* queue, const uint32_t grid[3],
                              const void* params) {
   if (launch->graph == NULL)
     return accrt_cuda_kernel_launch(launch->kernel, queue->stream, grid, params);
-  if (launch->block != params)
-    point_fields(launch, params);
-  return launch_graph(launch, queue, grid);
+  atomic_uint* launching = &launch->device->launching;
+  CUresult result;
+  if (atomic_fetch_add_explicit(launching, 1, memory_order_relaxed) < CUDA_LAUNCH_AT_ONCE) {
+    if (launch->block != params)
+      point_fields(launch, params);
+    result = launch_graph(launch, queue, grid);
+  } else {
+    result = accrt_cuda_kernel_launch(launch->kernel, queue->stream, grid, params);
+  }
+  atomic_fetch_sub_explicit(launching, 1, memory_order_relaxed);
+  return result;
 }
 
 static accrt_status_t launch_now(cuda_launch_t* launch, cuda_queue_t* queue, const uint32_t grid[3],

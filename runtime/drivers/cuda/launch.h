@@ -14,6 +14,12 @@
 #define CUDA_LAUNCH_CACHE 16u
 #define CUDA_LAUNCH_CACHE_USES 4u
 
+/* While more threads than these launch, on one device, they do it by cuLaunchKernel: launches of graphs get in each other's way
+ * inside CUDA. */
+#ifndef CUDA_LAUNCH_AT_ONCE
+#define CUDA_LAUNCH_AT_ONCE 3u
+#endif
+
 typedef struct cuda_launch_exec {
   const cuda_queue_t* queue; /* an identity */
   CUgraphExec exec;
