@@ -828,8 +828,8 @@ EXPORT CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNo
   const CUresult result = fill_from_params(memsetParams, &op.as.fill);
   if (result != CUDA_SUCCESS)
     return result;
-  if ((ctx != NULL && ctx != node->context) ||
-      (node->op.as.fill.height > 1) != (op.as.fill.height > 1) || op.as.fill.width == 0)
+  if ((ctx != NULL && ctx != node->context) || node->op.as.fill.height != op.as.fill.height ||
+      op.as.fill.width == 0)
     return CUDA_ERROR_INVALID_VALUE;
   replace_op(&node->op, &op);
   return CUDA_SUCCESS;
