@@ -67,8 +67,12 @@ static accrt_status_t share_input(accrt_call_t* call, uint32_t argument, uint32_
 static accrt_status_t place_results(accrt_call_t* call) {
   accrt_status_t status = ACCRT_OK;
   if (call->maybe_in_flight) {
-    call->maybe_in_flight =
-        atomic_load_explicit(&call->session->in_flight, memory_order_acquire) != 0;
+    call->maybe_in_flight = accrt_session_is_busy(call->session);
+    /* Where nobody tells, somebody has to ask: when it makes a difference. */
+    if (call->maybe_in_flight && call->own_results) {
+      accrt_fence_refresh(accrt_stream_fence(call->session->stream));
+      call->maybe_in_flight = accrt_session_is_busy(call->session);
+    }
   }
   for (uint32_t i = call->input_count; i < call->argument_count && status == ACCRT_OK; ++i) {
     const accx_argument_t* record = &call->signature[i];

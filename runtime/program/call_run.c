@@ -143,6 +143,30 @@ static accrt_status_t run_on_stream(accrt_call_t* call, accrt_stream_work_t* wor
   return call->staged_count == 0 ? ACCRT_OK : copied != ACCRT_OK ? copied : waited;
 }
 
+/* On a stream that tells nobody: this thread waits for the driver. */
+static accrt_status_t run_passive(accrt_call_t* call, accrt_stream_work_t* work,
+                                  uint64_t timeout_ns) {
+  accrt_session_t* session = call->session;
+  accrt_status_t status = accrt_session_execute_passive(session, call->plan, work);
+  if (status != ACCRT_OK)
+    return status;
+  call->ran = true;
+  call->maybe_in_flight = true;
+  status = accrt_stream_wait_number(session->stream, session->last_submission, timeout_ns,
+                                    ACCRT_WAIT_BLOCK);
+  if (status == ACCRT_OK) {
+    session->first_unknown = 0;
+    return ACCRT_OK;
+  }
+  if (status == ACCRT_ERROR_TIMEOUT || status == ACCRT_ERROR_NOT_READY)
+    return fail_timeout(call, timeout_ns);
+  accrt_session_look(session);
+  /* What failed, rather than that something has. Acquire pairs with the release in accrt_session_fail. */
+  if (atomic_load_explicit(&session->failed, memory_order_acquire) == 2)
+    return accrt_error_restore(&session->error);
+  return status;
+}
+
 static void trace_inline(const accrt_call_t* call, uint64_t begin_ns, uint64_t submission,
                          accrt_status_t status) {
   accrt_trace_event_t event;
@@ -180,7 +204,8 @@ accrt_status_t accrt_call_run(accrt_call_t* call, uint64_t timeout_ns) {
                ? ACCRT_ERROR_NOT_READY
                : accrt_stream_execute_inline(call->session->stream, &work, &submission);
   if (status == ACCRT_ERROR_NOT_READY)
-    return run_on_stream(call, &work, timeout_ns);
+    return accrt_stream_is_passive(call->session->stream) ? run_passive(call, &work, timeout_ns)
+                                                          : run_on_stream(call, &work, timeout_ns);
   if (is_traced && !is_refusal(status))
     trace_inline(call, begin_ns, submission, status);
   if (status == ACCRT_OK) {
@@ -208,12 +233,17 @@ static accrt_status_t execute(accrt_call_t* call) {
   if (call->plan->list == NULL)
     return ACCRT_OK;
   accrt_session_t* session = call->session;
+  accrt_stream_work_t work;
+  fill_work(call, &work);
+  if (accrt_stream_is_passive(session->stream)) {
+    const accrt_status_t passed = accrt_session_execute_passive(session, call->plan, &work);
+    call->maybe_in_flight |= passed == ACCRT_OK;
+    return passed;
+  }
   accrt_run_t* run;
   accrt_status_t status = accrt_session_take_run(session, &run);
   if (status != ACCRT_OK)
     return status;
-  accrt_stream_work_t work;
-  fill_work(call, &work);
   accrt_plan_retain(call->plan);
   run->plan = call->plan;
   status = accrt_call_copy_in(call);

@@ -395,6 +395,10 @@ struct accrt_session {
    * session reads it with acquire. */
   atomic_uint in_flight;
   uint64_t last_submission; /* of the last asynchronous execution on the stream; 0 when none */
+  /* Executions without a completion, where the stream knows how far it is: the first whose outcome is not known, or 0; and how
+   * often the stream had failed when it was last looked at. Both of the session's owner. */
+  uint64_t first_unknown;
+  uint32_t seen_failures;
   /* 0: sound; 1: the record is being written; 2: failed, `error` is valid (release, read with acquire). */
   atomic_uint failed;
   accrt_error_t error;
@@ -429,6 +433,18 @@ void accrt_session_collect_runs(accrt_session_t* session);
 /* Executes on the stream. The record's completion poisons the session when it fails. */
 accrt_status_t accrt_session_execute(accrt_session_t* session, accrt_run_t* run,
                                      accrt_stream_work_t* work);
+/* Executes on a stream that tells nobody. The plan is kept by the stream. */
+accrt_status_t accrt_session_execute_passive(accrt_session_t* session, accrt_plan_t* plan,
+                                             accrt_stream_work_t* work);
+/* Looks what has become of executions without a completion; a failure fails the session. */
+void accrt_session_look(accrt_session_t* session);
+/* An asynchronous execution may not have ended, as far as is known without asking anybody. */
+static inline bool accrt_session_is_busy(accrt_session_t* session) {
+  /* Acquire pairs with the release in run.c's complete. */
+  return atomic_load_explicit(&session->in_flight, memory_order_acquire) != 0 ||
+         (session->first_unknown != 0 &&
+          !accrt_fence_passed(accrt_stream_fence(session->stream), session->last_submission));
+}
 /* Waits until completions of all executions have been delivered; everything on the stream has ended. */
 void accrt_session_drain(accrt_session_t* session);
 /* Storage of the session's own for every state. */

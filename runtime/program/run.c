@@ -109,6 +109,51 @@ accrt_status_t accrt_session_execute(accrt_session_t* session, accrt_run_t* run,
   return status;
 }
 
+/* ---- Without a completion ---- */
+
+static void ref_plan(void* object) {
+  accrt_plan_t* plan = object;
+  accrt_object_retain(&plan->program->object);
+  accrt_plan_retain(plan);
+}
+
+static void drop_plan(void* object) {
+  accrt_plan_t* plan = object;
+  accrt_program_t* program = plan->program;
+  accrt_plan_release(plan);
+  accrt_program_unref(program);
+}
+
+static const accrt_keep_class_t keep_plan = {ref_plan, drop_plan};
+
+accrt_status_t accrt_session_execute_passive(accrt_session_t* session, accrt_plan_t* plan,
+                                             accrt_stream_work_t* work) {
+  work->kept_class = &keep_plan;
+  work->kept = plan;
+  uint64_t submission = 0;
+  const accrt_status_t status = accrt_stream_execute(session->stream, work, &submission);
+  if (status != ACCRT_OK)
+    return status;
+  session->last_submission = submission;
+  if (session->first_unknown == 0)
+    session->first_unknown = submission;
+  return ACCRT_OK;
+}
+
+void accrt_session_look(accrt_session_t* session) {
+  if (session->first_unknown == 0)
+    return;
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  session->seen_failures = accrt_stream_failures(session->stream);
+  const accrt_status_t status = accrt_stream_outcome(session->stream, session->first_unknown,
+                                                     session->last_submission, &error);
+  if (status == ACCRT_ERROR_NOT_READY)
+    return;
+  session->first_unknown = 0;
+  if (status != ACCRT_OK)
+    (void)accrt_session_fail(session, &error);
+}
+
 void accrt_session_drain(accrt_session_t* session) {
   /* Completions are under way on threads that do not wait for anybody: this takes no longer than a call of theirs. */
   while (atomic_load_explicit(&session->in_flight, memory_order_acquire) != 0)

@@ -51,7 +51,7 @@ static void retire(accrt_session_t* session) {
 }
 
 static void end(accrt_session_t* session) {
-  if (atomic_load_explicit(&session->in_flight, memory_order_acquire) == 0) {
+  if (session->stream == NULL || !accrt_session_is_busy(session)) {
     destroy(session);
   } else {
     retire(session);
@@ -323,6 +323,9 @@ accrt_status_t accrt_session_fail(accrt_session_t* session, const accrt_error_t*
 }
 
 accrt_status_t accrt_session_check(accrt_session_t* session) {
+  if (session->first_unknown != 0 &&
+      accrt_stream_failures(session->stream) != session->seen_failures)
+    accrt_session_look(session);
   /* Acquire pairs with the release in accrt_session_fail. */
   if (atomic_load_explicit(&session->failed, memory_order_acquire) != 2)
     return ACCRT_OK;
@@ -337,6 +340,7 @@ accrt_status_t accrt_session_error(accrt_session_t* session, accrt_error_t* out_
   if (session == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "session is NULL");
   const accrt_error_t none = ACCRT_ERROR_INIT;
+  accrt_session_look(session);
   const bool has_failed = atomic_load_explicit(&session->failed, memory_order_acquire) == 2;
   return accrt_struct_write("accrt_error_t", out_error, has_failed ? &session->error : &none,
                             sizeof none);
@@ -362,6 +366,8 @@ accrt_status_t accrt_session_reset(accrt_session_t* session) {
     return status;
   accrt_session_drain(session);
   accrt_session_collect_runs(session);
+  session->first_unknown = 0;
+  session->seen_failures = accrt_stream_failures(session->stream);
   status = accrt_session_fill_states(session);
   /* Relaxed: nothing is in flight, and the session's owner alone looks. */
   if (status == ACCRT_OK)

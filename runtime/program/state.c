@@ -31,7 +31,7 @@ accrt_status_t accrt_session_allocate(accrt_session_t* session, uint64_t size_by
 void accrt_session_let_go(accrt_session_t* session, accrt_buffer_t* buffer) {
   if (buffer == NULL)
     return;
-  if (atomic_load_explicit(&session->in_flight, memory_order_acquire) != 0) {
+  if (accrt_session_is_busy(session)) {
     const accrt_error_t saved = *accrt_error_current();
     if (accrt_buffer_note_use(buffer, session->stream, session->last_submission) != ACCRT_OK) {
       /* No memory to note it: the one safe thing left is to wait for what uses the buffer. */

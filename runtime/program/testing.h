@@ -104,6 +104,11 @@ static inline accrt_bundle_t* open_bundle(accrt_instance_t* instance, const char
   return bundle;
 }
 
+/* Tests on streams that tell nobody include the others with this set. */
+#ifdef TEST_PASSIVE_HOST
+#include "runtime/program/passive_host.h"
+#endif
+
 static inline accrt_instance_t* open_instance(watch_t* watch, const char* threads,
                                               uint32_t policy) {
   const accrt_allocator_t allocator = {watch, watch_allocate, watch_deallocate};
@@ -115,7 +120,15 @@ static inline accrt_instance_t* open_instance(watch_t* watch, const char* thread
   options.option_size_bytes = (uint32_t)sizeof option;
   options.host_code_policy = policy;
   accrt_instance_t* instance;
+#ifdef TEST_PASSIVE_HOST
+  static const accrt_option_t later = {"+host.threads", "2"};
+  options.options = &later; /* a device without threads needs its callers */
+  options.flags = ACCRT_INSTANCE_FLAG_NO_DRIVERS;
   OK(accrt_instance_create(&options, &instance));
+  OK(accrt_instance_register_driver(instance, passive_host_query));
+#else
+  OK(accrt_instance_create(&options, &instance));
+#endif
   return instance;
 }
 
