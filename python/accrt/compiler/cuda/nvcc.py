@@ -82,8 +82,20 @@ def find_nvcc() -> Nvcc:
         beside = Path(os.path.realpath(shutil.which(command[0]) or command[0])).parent / "nvlink"
         linker = str(beside) if beside.exists() else shutil.which("nvlink")
         if linker:
-            return Nvcc(command, linker, version)
+            found = Nvcc(command, linker, version)
+            _cached(_digest("cuda-probe-1", version), lambda: _probe(found))
+            return found
     raise ImageError(f"no CUDA compiler: tried {', '.join(tried) or 'nothing'} (nvcc with nvlink beside it is needed)")
+
+
+def _probe(compiler: Nvcc) -> bytes:
+    """Tries the compiler once: one that does not get along with the host's C compiler is none."""
+    with tempfile.TemporaryDirectory(prefix="accrt-cuda-") as directory:
+        Path(directory, "unit.cu").write_text('extern "C" __global__ void probe() {}\n')
+        command = [*compiler.command, *_COMPILE_FLAGS, "-cubin", "-rdc=true", "-arch=sm_90", "unit.cu", "-o", "unit.cubin"]
+        _run(command, "trying the CUDA compiler", directory)
+        _run([compiler.linker, "-arch=sm_90", "unit.cubin", "-o", "image.cubin"], "trying the CUDA linker", directory)
+        return b"it works"
 
 
 def available_targets() -> Tuple[List[str], Dict[str, str]]:
