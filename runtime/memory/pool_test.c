@@ -411,6 +411,8 @@ static void test_many_streams(void** state) {
     assert_int_equal(test_driver_step(), 1);
     accrt_stream_release(streams[i]);
   }
+  while (test_driver_step() != 0) /* what streams ask the driver when they go */
+    continue;
   assert_int_equal(statistics_of(pool).retiring_bytes, 0);
   accrt_pool_release(pool);
   close_world();
@@ -458,7 +460,8 @@ static void test_import(void** state) {
   assert_int_equal(accrt_stream_fill(stream, &place, 8, 0x01020304, 4), ACCRT_OK);
   accrt_buffer_release(buffer);
   assert_int_equal(atomic_load(&released), 1);
-  assert_int_equal(test_driver_step(), 1);
+  while (test_driver_step() != 0) /* the fill, and what somebody asks about it */
+    continue;
   await(&released, 2);
   assert_int_equal(words[0], 0);
   assert_int_equal(words[2], 0x01020304);
@@ -469,7 +472,8 @@ static void test_import(void** state) {
   const accrt_place_t again = {buffer, NULL, 0};
   assert_int_equal(accrt_stream_fill(stream, &again, 4, 0, 4), ACCRT_OK);
   accrt_buffer_release(buffer);
-  assert_int_equal(test_driver_step(), 1);
+  while (test_driver_step() != 0)
+    continue;
   accrt_stream_release(stream);
   assert_int_equal(accrt_buffer_import(world.device, NULL, 0, count_release, &released, &buffer),
                    ACCRT_OK);

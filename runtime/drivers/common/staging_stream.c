@@ -144,8 +144,7 @@ accrt_status_t accrt_stream_enqueue_staged(accrt_stream_t* stream, const accrt_s
   }
   transfer->watch.value = MAY_BEGIN;
   transfer->watch.fire = may_begin;
-  const accrt_reach_t reach =
-      accrt_timeline_watch(&transfer->semaphore->timeline, &transfer->watch);
+  const accrt_reach_t reach = accrt_semaphore_watch(transfer->semaphore, &transfer->watch);
   if (reach == ACCRT_REACH_PENDING)
     return ACCRT_OK;
   accrt_context_enter();
