@@ -109,6 +109,8 @@ typedef uint32_t accrt_dtype_t;
 
 #define ACCRT_KERNEL_PARAM_FLAG_OPTIONAL                                                           \
   1u /* a BUFFER that may be absent: the address is then NULL */
+#define ACCRT_KERNEL_PARAM_FLAG_VARIES                                                             \
+  2u /* operators: a SYMBOL or SCALAR that may change between executions of a state; others stay, as shapes do. Since 0.2 */
 
 /** One parameter. Frozen, 24 bytes on 64-bit targets. */
 typedef struct accrt_kernel_param {
@@ -313,7 +315,7 @@ typedef struct accrt_operator_call {
   uint32_t params_size_bytes;
   const void*
       params; /**< packed block; in query_workspace and prepare its addresses are NULL or not what execute gets: shapes are
-                     there, and scalars, but 0 for those that change between executions */
+                     there, and values, but 0 for those that vary */
   void* stream;    /**< CUDA: CUstream; host: NULL. NULL in query_workspace and prepare */
   void* workspace; /**< execute: workspace_size_bytes, 256-byte aligned; else NULL */
   uint64_t workspace_size_bytes; /**< what query_workspace asked for */

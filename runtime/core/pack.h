@@ -75,6 +75,9 @@ accrt_status_t accrt_kernel_check_definition(const char* what,
 /* The same for a host operator. */
 accrt_status_t accrt_operator_check_definition(const char* what,
                                                const accrt_operator_def_t* definition);
+/* Its parameters as a kernel would declare them: without what operators alone say. Room for param_count. */
+void accrt_operator_plain_params(const accrt_operator_def_t* definition,
+                                 accrt_kernel_param_t* out_params);
 /* Rules of a parameter block alone: known kinds, sizes by kind, ascending, not overlapping,
  * aligned, inside the block. Gives the index of the offending parameter and a static text, or NULL
  * when all is well. */

@@ -150,6 +150,16 @@ static accrt_status_t check_block(const char* what, const char* kind, const char
                     name, bad, param, why);
 }
 
+void accrt_operator_plain_params(const accrt_operator_def_t* definition,
+                                 accrt_kernel_param_t* out_params) {
+  for (uint32_t i = 0; i < definition->param_count; ++i) {
+    accrt_kernel_param_t* param = &out_params[i];
+    *param = definition->params[i];
+    if (param->kind == ACCRT_KERNEL_PARAM_SYMBOL || param->kind == ACCRT_KERNEL_PARAM_SCALAR)
+      param->flags = (uint8_t)(param->flags & ~ACCRT_KERNEL_PARAM_FLAG_VARIES);
+  }
+}
+
 accrt_status_t accrt_operator_check_definition(const char* what,
                                                const accrt_operator_def_t* definition) {
   const uint32_t traits = ACCRT_KERNEL_TRAIT_DETERMINISTIC | ACCRT_KERNEL_TRAIT_CAPTURABLE |
@@ -168,8 +178,14 @@ accrt_status_t accrt_operator_check_definition(const char* what,
     return ACCRT_FAIL(INVALID_FORMAT, "%s: host operator '%s': a reserved field is not 0", what,
                       name);
   }
-  const accrt_status_t status = check_block(what, "host operator", name, definition->params,
-                                            definition->param_count, definition->params_size_bytes);
+  accrt_kernel_param_t params[ACCRT_KERNEL_MAX_PARAMS];
+  const bool fits =
+      definition->params != NULL && definition->param_count <= ACCRT_KERNEL_MAX_PARAMS;
+  if (fits)
+    accrt_operator_plain_params(definition, params);
+  const accrt_status_t status =
+      check_block(what, "host operator", name, fits ? params : definition->params,
+                  definition->param_count, definition->params_size_bytes);
   for (uint32_t i = 0; i < definition->param_count && status == ACCRT_OK; ++i) {
     const uint32_t kind = definition->params[i].kind;
     if (kind >= ACCRT_KERNEL_PARAM_BUFFER && kind <= ACCRT_KERNEL_PARAM_SYMBOL)

@@ -201,8 +201,10 @@ static accrt_status_t check_operator(const accrt_program_t* program, const char*
                       where, declared->param_count, declared->params_size_bytes, own->param_count,
                       own->params_size_bytes);
   }
+  accrt_kernel_param_t params[ACCRT_KERNEL_MAX_PARAMS];
+  accrt_operator_plain_params(own, params);
   accrt_kernel_def_t definition = *declared;
-  definition.params = own->params;
+  definition.params = params;
   return check_parameters(where, declared, &definition);
 }
 

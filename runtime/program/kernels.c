@@ -102,14 +102,17 @@ static accrt_status_t choose_variants(accrt_program_t* program, uint32_t index) 
   return kernel->variant_count != 0 ? ACCRT_OK : fail_no_variant(program, index);
 }
 
-/* The variant asks nothing of the arguments: no predicates, and if it is an operator no tensors, whose shapes may change from call to
- * call. */
+/* The variant asks nothing of the arguments: no predicates, and if it is an operator no shapes and sizes, which may change from call
+ * to call. */
 static bool always_fits(const accrt_program_t* program, const accrt_program_kernel_t* kernel,
                         const accrt_program_variant_t* variant) {
   if (program->tables->variants[variant->index].predicate_count != 0)
     return false;
   for (uint32_t i = 0; variant->operation != NULL && i < kernel->declared.param_count; ++i) {
-    if (kernel->params[i].kind == ACCRT_KERNEL_PARAM_TENSOR)
+    const accrt_kernel_param_t* param = &variant->operation->definition->params[i];
+    const bool varies = (param->flags & ACCRT_KERNEL_PARAM_FLAG_VARIES) != 0;
+    if (param->kind == ACCRT_KERNEL_PARAM_TENSOR ||
+        (param->kind == ACCRT_KERNEL_PARAM_SYMBOL && !varies))
       return false;
   }
   return true;
@@ -235,7 +238,7 @@ static void explain(const accrt_program_t* program, uint32_t kernel, uint32_t ch
       accrt_text_add(text, "%s",
                      program->tables->variants[index].predicate_count != 0
                          ? "where its argument predicates hold"
-                         : "where shapes change from call to call");
+                         : "where sizes change from call to call");
     } else {
       accrt_text_add(text, "another is preferred");
     }

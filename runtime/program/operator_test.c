@@ -134,13 +134,22 @@ static int32_t do_nothing(const accrt_kernel_environment_t* environment,
 static const accrt_kernel_param_t scale_params[] = {
     ACCRT_KERNEL_PARAM(scale_params_t, x, TENSOR, READ),
     ACCRT_KERNEL_PARAM(scale_params_t, y, TENSOR, WRITE),
+    {"times", ACCRT_KERNEL_PARAM_SYMBOL, 0, ACCRT_KERNEL_PARAM_FLAG_VARIES, 3,
+     offsetof(scale_params_t, times), 8, 0},
+    ACCRT_KERNEL_PARAM(scale_params_t, plus, SCALAR, NONE),
+};
+static const accrt_kernel_param_t kernel_params[] = {
+    ACCRT_KERNEL_PARAM(scale_params_t, x, TENSOR, READ),
+    ACCRT_KERNEL_PARAM(scale_params_t, y, TENSOR, WRITE),
     ACCRT_KERNEL_PARAM(scale_params_t, times, SYMBOL, NONE),
     ACCRT_KERNEL_PARAM(scale_params_t, plus, SCALAR, NONE),
 };
 static const accrt_kernel_param_t fail_params[] = {
-    ACCRT_KERNEL_PARAM(fail_params_t, code, SYMBOL, NONE),
+    {"code", ACCRT_KERNEL_PARAM_SYMBOL, 0, ACCRT_KERNEL_PARAM_FLAG_VARIES, 3, 0, 8, 0},
     ACCRT_KERNEL_PARAM(fail_params_t, where, SCALAR, NONE),
 };
+static const accrt_kernel_param_t stay_params[] = {
+    ACCRT_KERNEL_PARAM(fail_params_t, code, SYMBOL, NONE)};
 static const accrt_operator_def_t operators[] = {
     {.struct_size = sizeof(accrt_operator_def_t),
      .traits = ACCRT_KERNEL_TRAIT_DETERMINISTIC | ACCRT_KERNEL_TRAIT_ZEROED_WORKSPACE,
@@ -169,6 +178,12 @@ static const accrt_operator_def_t operators[] = {
      .device_type = 2,
      .execute = do_nothing},
     {.struct_size = sizeof(accrt_operator_def_t),
+     .name = "stays",
+     .params = stay_params,
+     .param_count = 1,
+     .params_size_bytes = 8,
+     .execute = do_nothing},
+    {.struct_size = sizeof(accrt_operator_def_t),
      .name = "quiet",
      .params = fail_params,
      .param_count = 1,
@@ -192,7 +207,7 @@ static const accrt_kernel_def_t kernels[] = {{
     .traits = ACCRT_KERNEL_TRAIT_DETERMINISTIC,
     .name = "scale_kernel",
     .entry = scale_kernel,
-    .params = scale_params,
+    .params = kernel_params,
     .param_count = 4,
     .params_size_bytes = sizeof(scale_params_t),
 }};
@@ -317,6 +332,10 @@ static void shapes_must_stay(void** state) {
   OK(set_vector(call, "y", y, F32, 4));
   FAILS(run(call), NO_VARIANT,
         "it is an operator, and the shape of 'x' changes from call to call with a bucket");
+  accrt_call_release(call);
+  call = make_call(f->session, "stays");
+  OK(set_number(call, "times", 5));
+  FAILS(run(call), NO_VARIANT, "the value of 'code' changes from call to call with a bucket or");
   accrt_call_release(call);
   const char* const names[2] = {"bucket_or", "n_or"};
   for (int i = 0; i < 2; ++i) {

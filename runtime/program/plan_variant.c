@@ -76,11 +76,17 @@ static void describe_failure(const accrt_plan_builder_t* builder, uint32_t kerne
   }
 }
 
-/* The first tensor whose shape an operator could not be prepared for, or NONE. */
-static uint32_t moving_tensor(const accrt_program_kernel_t* kernel,
-                              const accrt_plan_operand_t* operands) {
-  for (uint32_t i = 0; i < kernel->declared.param_count; ++i) {
-    if (operands[i].shape_moves)
+/* The first parameter that an operator could not be prepared for, since it is patched at each call; NONE for kernels. */
+static uint32_t moving_parameter(const accrt_program_variant_t* variant,
+                                 const accrt_plan_operand_t* operands) {
+  if (variant->operation == NULL)
+    return ACCX_NONE;
+  const accrt_operator_def_t* operation = variant->operation->definition;
+  for (uint32_t i = 0; i < operation->param_count; ++i) {
+    const bool varies = (operation->params[i].flags & ACCRT_KERNEL_PARAM_FLAG_VARIES) != 0;
+    const bool is_symbol = operation->params[i].kind == ACCRT_KERNEL_PARAM_SYMBOL;
+    if (operands[i].shape_moves ||
+        (is_symbol && !varies && !accrt_graph_is_constant(operands[i].value)))
       return i;
   }
   return ACCX_NONE;
@@ -118,11 +124,12 @@ static accrt_status_t fail_no_variant(const accrt_plan_builder_t* builder, uint3
     }
     const accrt_program_kernel_t* candidates = &builder->program->kernels[kernel];
     const accrt_program_variant_t* candidate = candidate_of(candidates, record->variant_first + i);
-    const uint32_t moving = moving_tensor(candidates, operands);
-    if (candidate != NULL && candidate->operation != NULL && moving != ACCX_NONE) {
+    const uint32_t moving = candidate != NULL ? moving_parameter(candidate, operands) : ACCX_NONE;
+    if (moving != ACCX_NONE) {
       accrt_text_add(&text,
-                     "it is an operator, and the shape of '%s' changes from call to call with a "
-                     "bucket or runtime symbol",
+                     "it is an operator, and %s '%s' changes from call to call with a bucket or "
+                     "runtime symbol",
+                     operands[moving].shape_moves ? "the shape of" : "the value of",
                      candidates->declared.params[moving].name);
     }
   }
@@ -136,9 +143,8 @@ accrt_status_t accrt_plan_choose_variant(const accrt_plan_builder_t* builder, ui
   const accrt_program_kernel_t* candidates = &builder->program->kernels[kernel];
   for (uint32_t i = 0; i < candidates->variant_count; ++i) {
     const accx_variant_t* variant = &builder->tables->variants[candidates->variants[i].index];
-    const bool is_operator = candidates->variants[i].operation != NULL;
     if (failing_predicate(builder, variant, operands) != NULL ||
-        (is_operator && moving_tensor(candidates, operands) != ACCX_NONE))
+        moving_parameter(&candidates->variants[i], operands) != ACCX_NONE)
       continue;
     *out_variant = &candidates->variants[i];
     return ACCRT_OK;
