@@ -65,6 +65,7 @@
   X(cuGraphAddBatchMemOpNode, 12000)                                                               \
   X(cuGraphAddChildGraphNode, 12000)                                                               \
   X(cuGraphAddDependencies, 12030)                                                                 \
+  X(cuGraphKernelNodeSetParams, 12000)                                                             \
   X(cuGraphKernelNodeSetAttribute, 12000)                                                          \
   X(cuGraphInstantiateWithFlags, 12000)                                                            \
   X(cuGraphExecDestroy, 12000)                                                                     \

@@ -76,19 +76,38 @@ static void run_graph(void* opaque, int count) {
   }
 }
 
+/* All nodes patched in the graph, then the whole taken over at once. */
+static void run_update(void* opaque, int count) {
+  many_t* m = opaque;
+  for (int c = 0; c < count; ++c) {
+    m->value += 1;
+    for (int k = 0; k < m->node_count; ++k) {
+      uint32_t multiplier = 3, increment = m->value;
+      void* params[3] = {&m->state, &multiplier, &increment};
+      const CUDA_KERNEL_NODE_PARAMS p = kernel_node(m->function, 1, 32, params);
+      CHECK(p_cuGraphKernelNodeSetParams(m->nodes[k], &p));
+    }
+    CUgraphExecUpdateResultInfo info;
+    memset(&info, 0, sizeof info);
+    CHECK(p_cuGraphExecUpdate(m->exec, m->graph, &info));
+    CHECK(p_cuGraphLaunch(m->exec, m->stream));
+  }
+}
+
 static void sizes(CUstream stream) {
-  static many_t m[4][4];
+  static many_t m[4][5];
   static char text[40][64];
   static const int counts[4] = {1, 10, 100, 1000};
+  static many_t updated[4];
   for (int i = 0; i < 4; ++i) {
     floor_variant_t v[8];
     int n = 0;
     many_init(&m[i][0], stream, counts[i]);
-    static const int patches[4] = {0, 1, 10, 100};
+    static const int patches[5] = {0, 1, 10, 100, 1000};
     snprintf(text[n], 64, "cuLaunchKernel x %d", counts[i]);
     v[n] = (floor_variant_t){.name = text[n], .run = run_kernels, .self = &m[i][0]};
     n += 1;
-    for (int k = 0; k < 4; ++k) {
+    for (int k = 0; k < 5; ++k) {
       if (patches[k] > counts[i])
         continue;
       m[i][k] = m[i][0];
@@ -97,6 +116,9 @@ static void sizes(CUstream stream) {
       v[n] = (floor_variant_t){.name = text[n], .run = run_graph, .self = &m[i][k]};
       n += 1;
     }
+    many_init(&updated[i], stream, counts[i]);
+    v[n++] = (floor_variant_t){
+        .name = "all patched by cuGraphExecUpdate", .run = run_update, .self = &updated[i]};
     floor_measure("chains of kernel nodes", v, n, 1, stream);
     if (counts[i] <= 100)
       floor_measure("chains of kernel nodes", v, n, 10, stream);

@@ -146,6 +146,7 @@ struct cuda_device {
   cuda_queue_t* queues;
   /* Launches that are being made: written by all who launch, so in a cache line of its own, at the end. */
   _Alignas(64) atomic_uint launching;
+  atomic_uint crowd; /* launches to go until it is forgotten that there were many at once */
 };
 
 static inline bool cuda_device_is_lost(cuda_device_t* device) {

@@ -153,21 +153,33 @@ static CUresult launch_graph(cuda_launch_t* launch, cuda_queue_t* queue, const u
   return result != CUDA_SUCCESS ? result : api->cuGraphLaunch(exec, queue->stream);
 }
 
-/* By graph, unless others are launching too. Relaxed: who is told wrongly is a little slower. */
+/* Whether this launch goes by graph. Relaxed: who is told wrongly is a little slower. */
+static bool is_uncrowded(cuda_device_t* device) {
+  const unsigned others = atomic_fetch_add_explicit(&device->launching, 1, memory_order_relaxed);
+  if (others >= CUDA_LAUNCH_AT_ONCE) {
+    atomic_store_explicit(&device->crowd, CUDA_LAUNCH_CROWD_MEMORY, memory_order_relaxed);
+    return false;
+  }
+  const unsigned crowd = atomic_load_explicit(&device->crowd, memory_order_relaxed);
+  if (crowd == 0)
+    return true;
+  atomic_store_explicit(&device->crowd, crowd - 1, memory_order_relaxed);
+  return others == 0;
+}
+
 static CUresult launch_block(cuda_launch_t* launch, cuda_queue_t* queue, const uint32_t grid[3],
                              const void* params) {
   if (launch->graph == NULL)
     return accrt_cuda_kernel_launch(launch->kernel, queue->stream, grid, params);
-  atomic_uint* launching = &launch->device->launching;
   CUresult result;
-  if (atomic_fetch_add_explicit(launching, 1, memory_order_relaxed) < CUDA_LAUNCH_AT_ONCE) {
+  if (is_uncrowded(launch->device)) {
     if (launch->block != params)
       point_fields(launch, params);
     result = launch_graph(launch, queue, grid);
   } else {
     result = accrt_cuda_kernel_launch(launch->kernel, queue->stream, grid, params);
   }
-  atomic_fetch_sub_explicit(launching, 1, memory_order_relaxed);
+  atomic_fetch_sub_explicit(&launch->device->launching, 1, memory_order_relaxed);
   return result;
 }
 

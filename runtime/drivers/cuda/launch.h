@@ -14,11 +14,10 @@
 #define CUDA_LAUNCH_CACHE 16u
 #define CUDA_LAUNCH_CACHE_USES 4u
 
-/* While more threads than these launch, on one device, they do it by cuLaunchKernel: launches of graphs get in each other's way
- * inside CUDA. */
-#ifndef CUDA_LAUNCH_AT_ONCE
-#define CUDA_LAUNCH_AT_ONCE 3u
-#endif
+/* Two threads launch by graph side by side. When a third is seen, launches of graphs get in each other's way inside CUDA: for so
+ * many launches only those that are alone go by graph, the others by cuLaunchKernel. */
+#define CUDA_LAUNCH_AT_ONCE 2u
+#define CUDA_LAUNCH_CROWD_MEMORY 256u
 
 typedef struct cuda_launch_exec {
   const cuda_queue_t* queue; /* an identity */
