@@ -8,7 +8,7 @@ import pytest
 import accx_exec
 import compiler_harness as ch
 import kernel_harness as kh
-from accrt.compiler import CSource, Interpreter, IRError, KernelDef, Module, SymbolClass, TensorType, cat, compile
+from accrt.compiler import CSource, Interpreter, IRError, KernelDef, Module, SymbolClass, TensorType, cat, compile, driver
 from accrt.compiler.kernels import kerneldef
 
 
@@ -395,6 +395,27 @@ def test_tensors_without_dimensions():
     f.result("softmax", x.softmax(-1))
     f.result("view", x.view([1, 1]).exp())
     ch.compare(m, ch.program(m), "f", [np.array(2.5, np.float32)])
+
+
+def test_a_product_does_not_overwrite_what_it_reads():
+    """y @ w + y: the residual's memory is not the result's, as other rows and columns still read it."""
+    m = Module("residual")
+    n = m.symbol("n", maximum=999)
+    w = m.constant("w", f32(384, 384) * 0.05)
+    f = m.function("f")
+    y = f.input("x", "f32", [n, 384])
+    for _layer in range(3):
+        y = (y.linear(w).gelu() + y).layer_norm()
+    f.result("y", y)
+    ch.compare(m, ch.program(m), "f", [f32(300, 384)], roundings=4096)
+    for family in ("host", "cuda"):
+        _work, planned = driver._planned(m, family, True)
+        (commands,) = (buffers.commands for buffers, _plan in planned if not buffers.function.prepare)
+        for command in commands:
+            for inner in [command, *(c for block in command.blocks for c in block)]:
+                used = {name: access.storage for name, access in inner.accesses.items()}
+                if "residual" in used:
+                    assert used["out"] is not used["a"]
 
 
 @pytest.mark.skipif(ch.ON_CUDA, reason="hosts pack weights")

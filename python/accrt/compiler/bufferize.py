@@ -464,20 +464,15 @@ class _Bufferizer:
             same = place.type.shape == value.shape and DTYPE_BYTES[place.type.dtype] == DTYPE_BYTES[value.dtype]
             if not same or not place.is_contiguous() or self._lives_after(place.storage, op):
                 continue
-            if any(at != index and self._is_read_too(op, at, other, place) for at, other in enumerate(operands)):
+            # The same operand twice is read element by element where that is all that is read; a product reads whole rows.
+            elementwise = op.name == "accrt.elementwise"
+            rest = [p for at, p in enumerate(operands) if p is not None and at != index and not (elementwise and p is place)]
+            if any(other.storage is place.storage for other in rest):
                 continue
             if self.loops and id(place.storage) not in self.loops[-1]:
                 continue
             return Place(place.storage, place.offset_bytes, place.strides, value.type)
         return None
-
-    @staticmethod
-    def _is_read_too(op: Op, at: int, other: Optional[Place], place: Place) -> bool:
-        """Whether operand `at` reads memory of `place` that the result would have overwritten by then. The very same elements may be
-        read twice where the kernel takes each before it writes it: x * x, but not (x @ w) + x."""
-        if other is None or other.storage is not place.storage:
-            return False
-        return other is not place or not select.may_share(op, at)
 
     def _last_uses(self) -> Dict[int, float]:
         """Order of the last operation that uses each value. A yield lives until the end of what holds the block, and what a
