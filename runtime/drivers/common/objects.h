@@ -219,7 +219,9 @@ struct accrt_stream {
   bool native;          /* the driver's own events may be used */
   atomic_uint poisoned; /* as `failed`, to be read without the lock */
   atomic_uint failures; /* how often it has failed */
-  atomic_uint staged;   /* transfers of this stream that the staging engine has not ended */
+  atomic_bool
+      left; /* a foreign one that its user has let go: its queue may be gone, only the mark tells */
+  atomic_uint staged; /* transfers of this stream that the staging engine has not ended */
   _Alignas(64) atomic_uint_least64_t gate;
   /* Written by who owns the gate; markers that need no driver raise `given` under the lock. */
   atomic_uint_least64_t submitted; /* the last number that the driver has seen */

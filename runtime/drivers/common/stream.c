@@ -55,15 +55,6 @@ accrt_status_t accrt_stream_wait(accrt_stream_t* stream, accrt_semaphore_t* sema
   if (accrt_semaphore_has_points(semaphore) &&
       accrt_stream_wait_native(stream, semaphore, value, &status))
     return status;
-  if (stream->foreign) {
-    status = accrt_stream_check(stream, __func__);
-    if (status != ACCRT_OK)
-      return status;
-    return ACCRT_FAIL(NOT_READY,
-                      "semaphore %" PRIu64 " has not reached %" PRIu64 ", and stream %" PRIu64
-                      " is somebody else's queue: it cannot hold work back",
-                      semaphore->id, value, stream->id);
-  }
   const accrt_request_t request = {
       .kind = ACCRT_OP_WAIT, .name = __func__, .semaphore = semaphore, .value = value};
   return accrt_stream_enqueue(stream, &request, NULL);

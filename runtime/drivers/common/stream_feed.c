@@ -650,11 +650,26 @@ static bool pass(accrt_stream_t* stream, const accrt_request_t* request, uint64_
   return true;
 }
 
+/* What somebody else enqueues would overtake it. */
+static accrt_status_t refuse_deferral(accrt_stream_t* stream, const accrt_request_t* request) {
+  const accrt_status_t status = accrt_stream_check(stream, "");
+  if (status != ACCRT_OK)
+    return status;
+  return ACCRT_FAIL_INNER(NOT_READY,
+                          "semaphore %" PRIu64 " has not reached %" PRIu64 ", and stream %" PRIu64
+                          " is somebody else's queue: it cannot hold work back",
+                          request->semaphore->id, request->value, stream->id);
+}
+
 accrt_status_t accrt_stream_enqueue(accrt_stream_t* stream, const accrt_request_t* request,
                                     uint64_t* out_number) {
   if (accrt_device_is_lost(stream->device))
     return ACCRT_FAIL_INNER(DEVICE_LOST, "%s is gone", stream->device->info.name);
-  accrt_status_t status;
+  accrt_status_t status = ACCRT_OK;
+  if (stream->foreign && request->kind == ACCRT_OP_WAIT)
+    status = refuse_deferral(stream, request);
+  if (status != ACCRT_OK)
+    return status;
   if (is_work(request) && request->completion.done == NULL &&
       pass(stream, request, out_number, &status))
     return status;

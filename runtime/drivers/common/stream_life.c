@@ -177,6 +177,7 @@ void accrt_stream_unref(accrt_stream_t* stream) {
     accrt_stream_refresh(stream);
     if (accrt_stream_is_behind(stream) || accrt_stream_has_tail(stream))
       accrt_stream_ask(stream);
+    atomic_store_explicit(&stream->left, stream->foreign, memory_order_relaxed);
     if (!accrt_object_release(&stream->object))
       return;
   }

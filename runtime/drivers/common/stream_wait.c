@@ -37,7 +37,7 @@ static bool is_refusal(accrt_status_t status) {
 }
 
 void accrt_stream_refresh(accrt_stream_t* stream) {
-  if (!stream->passive)
+  if (!stream->passive || atomic_load_explicit(&stream->left, memory_order_relaxed))
     return;
   const uint64_t given = accrt_stream_given(stream);
   if (accrt_fence_passed(stream->fence, given))

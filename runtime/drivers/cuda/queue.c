@@ -319,8 +319,8 @@ CUresult accrt_cuda_queue_advance(cuda_queue_t* queue) {
   accrt_mutex_unlock(&queue->mutex);
   if (result != CUDA_SUCCESS || completed(queue) >= number)
     return result;
-  /* Its owner may have begun to capture it since: to ask it then would break the capture. */
-  if (accrt_cuda_queue_is_capturing(queue))
+  /* Somebody else's stream may be captured, which asking would break, or be gone with its owner by now: marks alone tell. */
+  if (!queue->owned)
     return CUDA_ERROR_NOT_READY;
   result = queue->device->api->cuStreamQuery(queue->stream);
   if (result == CUDA_SUCCESS)
