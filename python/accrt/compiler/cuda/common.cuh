@@ -1,6 +1,7 @@
-// common.cuh - what CUDA kernels of the reference compiler share: element types by tag, conversions, vectors of 16 bytes,
-// reductions of a warp. TYPE(f32) is the type in memory, WORK(f32) the one that is calculated in, LOAD(f32)(x) and
-// STORE(f32)(x) convert. It needs no header of the toolkit beside what nvcc includes by itself.
+// common.cuh - what CUDA kernels of the reference compiler share: element types by tag,
+// conversions, vectors of 16 bytes, reductions of a warp. TYPE(f32) is the type in memory,
+// WORK(f32) the one that is calculated in, LOAD(f32)(x) and STORE(f32)(x) convert. It needs no
+// header of the toolkit beside what nvcc includes by itself.
 #ifndef ACCRT_CUDA_COMMON_CUH_
 #define ACCRT_CUDA_COMMON_CUH_
 
@@ -56,8 +57,12 @@ DEVICE float f32_from_f64_odd(double x) {
 #define PLAIN_TYPE(tag, T)                                                                         \
   typedef T type_##tag;                                                                            \
   typedef T work_##tag;                                                                            \
-  DEVICE T load_##tag(T x) { return x; }                                                           \
-  DEVICE T store_##tag(T x) { return x; }
+  DEVICE T load_##tag(T x) {                                                                       \
+    return x;                                                                                      \
+  }                                                                                                \
+  DEVICE T store_##tag(T x) {                                                                      \
+    return x;                                                                                      \
+  }
 PLAIN_TYPE(f32, float)
 PLAIN_TYPE(f64, double)
 PLAIN_TYPE(i8, int8_t)
@@ -84,8 +89,9 @@ DEVICE bf16_t store_bf16(float x) {
   return bf16_from_f32(x);
 }
 
-// The first statement of every kernel: what is ahead has ended and is visible from here on, and the kernel behind may be put on
-// the machine (TRAIT_OVERLAPS_PREVIOUS). It does nothing in a launch without that attribute.
+// The first statement of every kernel: what is ahead has ended and is visible from here on, and the
+// kernel behind may be put on the machine (TRAIT_OVERLAPS_PREVIOUS). It does nothing in a launch
+// without that attribute.
 DEVICE void begin_kernel() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -94,13 +100,11 @@ DEVICE void begin_kernel() {
 }
 
 // N elements side by side, moved in pieces of up to 16 bytes.
-template <class T, int N>
-struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) vector_t {
+template <class T, int N> struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) vector_t {
   T at[N];
 };
 
-template <class T, int N>
-DEVICE bool is_aligned(const T* p) {
+template <class T, int N> DEVICE bool is_aligned(const T* p) {
   return ((uintptr_t)p & (alignof(vector_t<T, N>) - 1)) == 0;
 }
 

@@ -1,5 +1,6 @@
-// elementwise.cuh - the names that generated element-wise expressions use (kernels/elementwise.py writes them for hosts and for
-// CUDA alike), on CUDA: elementary functions of float and double, integer powers, clamping.
+// elementwise.cuh - the names that generated element-wise expressions use (kernels/elementwise.py
+// writes them for hosts and for CUDA alike), on CUDA: elementary functions of float and double,
+// integer powers, clamping.
 #ifndef ACCRT_CUDA_ELEMENTWISE_CUH_
 #define ACCRT_CUDA_ELEMENTWISE_CUH_
 
@@ -20,7 +21,9 @@
 #define __builtin_nanf(text) __int_as_float(0x7fc00000)
 
 #define DEVICE_MEMBER(name)                                                                        \
-  static __device__ __forceinline__ double name(double x) { return ::name(x); }
+  static __device__ __forceinline__ double name(double x) {                                        \
+    return ::name(x);                                                                              \
+  }
 // Functions of double stand where host kernels find the runtime's imports.
 struct imports_f64 {
   DEVICE_MEMBER(exp)
@@ -54,17 +57,16 @@ DEVICE float m_cos(float x) {
 DEVICE float m_pow(float x, float y) {
   return powf(x, y);
 }
-// For 16-bit types (the names that end in _16) the exponential of the special function unit does: 2 ulp and 1.2 |x| more.
-template <bool LOW>
-DEVICE float exponential(float x) {
+// For 16-bit types (the names that end in _16) the exponential of the special function unit does: 2
+// ulp and 1.2 |x| more.
+template <bool LOW> DEVICE float exponential(float x) {
   return LOW ? __expf(x) : expf(x);
 }
 DEVICE float m_exp_16(float x) {
   return __expf(x);
 }
 
-template <bool LOW>
-DEVICE float sigmoid(float x) {
+template <bool LOW> DEVICE float sigmoid(float x) {
   return 1.0f / (1.0f + exponential<LOW>(-x));
 }
 DEVICE float m_sigmoid(float x) {
@@ -75,8 +77,7 @@ DEVICE float m_sigmoid_16(float x) {
 }
 
 // x * sigmoid(x); 0 at -inf, the limit.
-template <bool LOW>
-DEVICE float silu(float x) {
+template <bool LOW> DEVICE float silu(float x) {
   return (x < -1e30f ? -1e30f : x) / (1.0f + exponential<LOW>(-x));
 }
 DEVICE float m_silu(float x) {
@@ -86,10 +87,12 @@ DEVICE float m_silu_16(float x) {
   return silu<true>(x);
 }
 
-// erfc(t) for t >= 0.927 as exp of a polynomial, and erf(a) below as a polynomial: N. Juffa's minimax fits
-// (stackoverflow.com/a/35148199, BSD-2), as on hosts. The negative side uses erfc itself, so that nothing cancels.
+// erfc(t) for t >= 0.927 as exp of a polynomial, and erf(a) below as a polynomial: N. Juffa's
+// minimax fits (stackoverflow.com/a/35148199, BSD-2), as on hosts. The negative side uses erfc
+// itself, so that nothing cancels.
 DEVICE float m_gelu(float x) {
-  const float z = x * 0.70710678118654752f, size = fabsf(z), t = size > 10.0f ? 10.0f : size, s = t * t;
+  const float z = x * 0.70710678118654752f, size = fabsf(z), t = size > 10.0f ? 10.0f : size,
+              s = t * t;
   float r = fmaf(-1.72853470e-5f, t, 3.83197126e-4f);
   r = fmaf(r, s, fmaf(-3.88396438e-3f, t, 2.42546219e-2f));
   r = fmaf(r, t, -1.06777877e-1f);
@@ -105,8 +108,9 @@ DEVICE float m_gelu(float x) {
   const float factor = size > 0.927734375f ? far : 1.0f + fmaf(n, z, z);
   return x != x ? x : 0.5f * (factor == 0.0f ? 0.0f : x) * factor; // -inf * 0 would be NaN
 }
-// relu(x) - |x| P(-|x|), where P, the normal distribution, is 2 to the power of a polynomial: a minimax fit of its logarithm on
-// [0, 8], good to 3.4e-5 of P. Beyond 8 nothing of it is left in 16 bits.
+// relu(x) - |x| P(-|x|), where P, the normal distribution, is 2 to the power of a polynomial: a
+// minimax fit of its logarithm on [0, 8], good to 3.4e-5 of P. Beyond 8 nothing of it is left in 16
+// bits.
 DEVICE float m_gelu_16(float x) {
   const float a = fminf(fabsf(x), 8.0f);
   float r = fmaf(-1.2624609553e-6f, a, 4.8203393375e-5f);
@@ -122,8 +126,7 @@ DEVICE float m_gelu_16(float x) {
 }
 
 // 0.5 x (1 + tanh(u)) = x / (1 + exp(-2u)) with u = sqrt(2/pi) (x + 0.044715 x^3).
-template <bool LOW>
-DEVICE float gelu_tanh(float x) {
+template <bool LOW> DEVICE float gelu_tanh(float x) {
   const float bounded = x < -1e10f ? -1e10f : x;
   const float u = 0.79788456080286536f * fmaf(0.044715f * bounded * bounded, bounded, bounded);
   return bounded / (1.0f + exponential<LOW>(-2.0f * u));
@@ -146,7 +149,10 @@ DEVICE int64_t pow_integer(int64_t base, int64_t power) {
 }
 
 #define CLAMP(T)                                                                                   \
-  DEVICE T clamp_##T(T x, T high) { return (x > high || high != high) ? high : x; }
-CLAMP(float) CLAMP(double) CLAMP(int8_t) CLAMP(uint8_t) CLAMP(int32_t) CLAMP(uint32_t) CLAMP(int64_t)
+  DEVICE T clamp_##T(T x, T high) {                                                                \
+    return (x > high || high != high) ? high : x;                                                  \
+  }
+CLAMP(float)
+CLAMP(double) CLAMP(int8_t) CLAMP(uint8_t) CLAMP(int32_t) CLAMP(uint32_t) CLAMP(int64_t)
 
 #endif // ACCRT_CUDA_ELEMENTWISE_CUH_

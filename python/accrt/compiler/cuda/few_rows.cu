@@ -1,8 +1,9 @@
-// few_rows.cu - products of few rows with a weight [n, k], as decoding makes them: activation(a @ b^T + bias) + residual, bound by
-// reading the weight.
+// few_rows.cu - products of few rows with a weight [n, k], as decoding makes them: activation(a @
+// b^T + bias) + residual, bound by reading the weight.
 //
-// Instantiated with A_TAG, B_TAG, C_TAG, BIAS_TAG (floats, not f64), ACTIVATION and ENTRY. Adds up in f32. A warp makes one column of four rows, its
-// lanes share k. The residual may be the result's memory. Blocks of 256 threads; x of the grid walks columns by eight, y rows by four.
+// Instantiated with A_TAG, B_TAG, C_TAG, BIAS_TAG (floats, not f64), ACTIVATION and ENTRY. Adds up
+// in f32. A warp makes one column of four rows, its lanes share k. The residual may be the result's
+// memory. Blocks of 256 threads; x of the grid walks columns by eight, y rows by four.
 #include "elementwise.cuh"
 
 typedef TYPE(A_TAG) a_t;
@@ -17,7 +18,8 @@ typedef float sum_t;
 #define WIDE (16 / (int)sizeof(b_t))
 
 template <int N>
-DEVICE void add_products(const a_t* a, const b_t* b, index_t lda, int rows, index_t k, int lane, float (&sums)[ROWS]) {
+DEVICE void add_products(const a_t* a, const b_t* b, index_t lda, int rows, index_t k, int lane,
+                         float (&sums)[ROWS]) {
 #pragma unroll 2
   for (index_t at = (index_t)lane * N; at < k; at += 32 * N) {
     const vector_t<b_t, N> weights = *(const vector_t<b_t, N>*)(b + at);
@@ -34,15 +36,17 @@ DEVICE void add_products(const a_t* a, const b_t* b, index_t lda, int rows, inde
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-    ENTRY(const a_t* a, const b_t* b, const bias_t* bias, const c_t* residual, c_t* c, index_t m, index_t n, index_t k, index_t lda,
-          index_t ldb, index_t ldc, index_t ld_residual) {
+    ENTRY(const a_t* a, const b_t* b, const bias_t* bias, const c_t* residual, c_t* c, index_t m,
+          index_t n, index_t k, index_t lda, index_t ldb, index_t ldc, index_t ld_residual) {
   begin_kernel();
   const int lane = threadIdx.x % 32;
-  const index_t column = (index_t)blockIdx.x * 8 + threadIdx.x / 32, row = (index_t)blockIdx.y * ROWS;
+  const index_t column = (index_t)blockIdx.x * 8 + threadIdx.x / 32,
+                row = (index_t)blockIdx.y * ROWS;
   if (column >= n)
     return;
   const int rows = (int)min_index(ROWS, m - row);
-  const bool wide = is_aligned<a_t, WIDE>(a) && is_aligned<b_t, WIDE>(b) && lda % WIDE == 0 && ldb % WIDE == 0 && k % WIDE == 0;
+  const bool wide = is_aligned<a_t, WIDE>(a) && is_aligned<b_t, WIDE>(b) && lda % WIDE == 0 &&
+                    ldb % WIDE == 0 && k % WIDE == 0;
   float sums[ROWS] = {};
   if (wide)
     add_products<WIDE>(a + row * lda, b + column * ldb, lda, rows, k, lane, sums);

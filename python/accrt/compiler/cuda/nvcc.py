@@ -1,8 +1,8 @@
 """Builds CUDA kernels with nvcc: cubins for sm_80 and sm_90, and PTX for what comes after, each checked against its records.
 
 `build_images(kernels, targets)` compiles every translation unit once for each target (cached per user by compiler, flags and
-content, as host images are) and links the units of a target into one cubin; PTX is kept unit by unit. The same sources and
-compiler give the same bytes. It uses nothing of a GPU.
+content, as host images are). Each unit is an image of its own: units that are linked have to call what they share by a convention
+that costs registers. The same sources and compiler give the same bytes. It uses nothing of a GPU.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import concurrent.futures
 import functools
 import glob
-import hashlib
 import os
 import re
 import shlex
@@ -40,7 +39,6 @@ class Nvcc:
     """The compiler: what to call, and its version for the cache key."""
 
     command: Tuple[str, ...]
-    linker: str
     version: str
 
 
@@ -79,22 +77,20 @@ def find_nvcc() -> Nvcc:
         version = _version(command) if command else None
         if version is None:
             continue
-        beside = Path(os.path.realpath(shutil.which(command[0]) or command[0])).parent / "nvlink"
-        linker = str(beside) if beside.exists() else shutil.which("nvlink")
-        if linker:
-            found = Nvcc(command, linker, version)
-            _cached(_digest("cuda-probe-1", version), lambda: _probe(found))
-            return found
-    raise ImageError(f"no CUDA compiler: tried {', '.join(tried) or 'nothing'} (nvcc with nvlink beside it is needed)")
+        found = Nvcc(command, version)
+        _cached(_digest("cuda-probe-2", version), lambda: _probe(found))
+        return found
+    raise ImageError(f"no CUDA compiler: tried {', '.join(tried) or 'nothing'}")
 
 
 def _probe(compiler: Nvcc) -> bytes:
     """Tries the compiler once: one that does not get along with the host's C compiler is none."""
     with tempfile.TemporaryDirectory(prefix="accrt-cuda-") as directory:
         Path(directory, "unit.cu").write_text('extern "C" __global__ void probe() {}\n')
-        command = [*compiler.command, *_COMPILE_FLAGS, "-cubin", "-rdc=true", "-arch=sm_90", "unit.cu", "-o", "unit.cubin"]
+        command = [*compiler.command, *_COMPILE_FLAGS, "-cubin", "-arch=sm_90", "unit.cu", "-o", "unit.cubin"]
         _run(command, "trying the CUDA compiler", directory)
-        _run([compiler.linker, "-arch=sm_90", "unit.cubin", "-o", "image.cubin"], "trying the CUDA linker", directory)
+        if not Path(directory, "unit.cubin").is_file():
+            raise ImageError(f"{' '.join(compiler.command)} gives no cubin")
         return b"it works"
 
 
@@ -117,10 +113,10 @@ def _run(command: Sequence[str], what: str, directory: str) -> None:
 
 
 def compile_unit(source: CudaSource, arch: str) -> bytes:
-    """One translation unit: for sm_* a relocatable cubin, for compute_* PTX."""
+    """One translation unit: for sm_* a cubin, for compute_* PTX."""
     compiler = find_nvcc()
     ptx = arch.startswith("compute_")
-    kind = ("-ptx",) if ptx else ("-cubin", "-rdc=true")
+    kind = ("-ptx",) if ptx else ("-cubin",)
     virtual = arch.replace("sm_", "compute_")
     where = ("-arch=" + arch,) if ptx else (f"-gencode=arch={virtual},code={arch}",)
     flags = (*_COMPILE_FLAGS, *kind, *where, *source.flags)
@@ -136,25 +132,6 @@ def compile_unit(source: CudaSource, arch: str) -> bytes:
 
     # Names of what is static and not inlined hold a number that nvcc draws by chance: the same unit is to give the same bytes.
     return _INTERNAL.sub(b"_INTERNAL_" + key[:8].encode() + b"_", _cached(key, make))
-
-
-def _link(objects: Sequence[bytes], arch: str) -> bytes:
-    """Relocatable cubins as one that the driver loads."""
-    compiler = find_nvcc()
-    key = hashlib.sha256(f"cuda-image-1\0{arch}\0{compiler.version}".encode())
-    for content in objects:
-        key.update(hashlib.sha256(content).digest())
-
-    def make() -> bytes:
-        with tempfile.TemporaryDirectory(prefix="accrt-cuda-") as directory:
-            names = []
-            for index, content in enumerate(objects):
-                names.append(f"u{index}.cubin")
-                Path(directory, names[-1]).write_bytes(content)
-            _run([compiler.linker, f"-arch={arch}", *names, "-o", "image.cubin"], f"linking for {arch}", directory)
-            return Path(directory, "image.cubin").read_bytes()
-
-    return _cached(key.hexdigest(), make)
 
 
 def _units(kernels: Sequence[KernelDef]) -> Dict[CudaSource, List[KernelDef]]:
@@ -196,14 +173,11 @@ def build_images(kernels: Sequence[KernelDef], targets: Sequence[str], name: str
         made = dict(zip(jobs, pool.map(lambda job: compile_unit(*job), jobs)))
     images: List[CudaImage] = []
     for image_name, arch, is_special, units in groups:
-        if arch.startswith("compute_"):
-            for index, (source, members) in enumerate(units.items()):
-                data = made[(source, arch)].rstrip(b"\0") + b"\0"
-                images.append(CudaImage(f"{image_name}.{index:03}", "ptx", arch, data, tuple(members)))
-            continue
-        members = tuple(k for unit in units.values() for k in unit)
-        data = _link([made[(source, arch)] for source in units], arch)
-        images.append(CudaImage(image_name, "cubin", arch, data, members, is_special))
+        for index, (source, members) in enumerate(units.items()):
+            data, kind = made[(source, arch)], "cubin"
+            if arch.startswith("compute_"):
+                data, kind = data.rstrip(b"\0") + b"\0", "ptx"
+            images.append(CudaImage(f"{image_name}.{index:03}", kind, arch, data, tuple(members), is_special))
     for image in images:
         check_image(image)
     return images

@@ -1,10 +1,11 @@
 // reduce.cu - sum, mean, maximum and minimum over up to two (collapsed) axes, keeping up to three.
 //
-// Instantiated with X_TAG, OUT_TAG, OP (SUM, MEAN, MAX or MIN), ACROSS (1: results lie side by side in memory, as the elements of
-// one do not), LANES (where they do: threads of one result, a power of two) and ENTRY. Accumulates in the result's type, 16-bit floats in
-// f32; integers wrap. Nothing reduced gives 0, NaN, the lowest and the highest value. NaN propagates. The order of additions
-// depends on shapes alone. Blocks of 256 threads; x of the grid walks results, y pieces of the last reduced axis, whose results are
-// apart; a mean is the sum by `divisor`.
+// Instantiated with X_TAG, OUT_TAG, OP (SUM, MEAN, MAX or MIN), ACROSS (1: results lie side by side
+// in memory, as the elements of one do not), LANES (where they do: threads of one result, a power
+// of two) and ENTRY. Accumulates in the result's type, 16-bit floats in f32; integers wrap. Nothing
+// reduced gives 0, NaN, the lowest and the highest value. NaN propagates. The order of additions
+// depends on shapes alone. Blocks of 256 threads; x of the grid walks results, y pieces of the last
+// reduced axis, whose results are apart; a mean is the sum by `divisor`.
 #include "common.cuh"
 
 typedef TYPE(X_TAG) x_t;
@@ -61,7 +62,8 @@ typedef WORK(OUT_TAG) acc_t;
 #endif
 
 #define THREADS 256
-#define BLOCK 64 // so many elements are joined on their own, so that rounding errors grow with their number alone
+// So many elements are joined on their own: rounding errors grow with their number alone.
+#define BLOCK 64
 #define WIDE (16 / (int)sizeof(x_t) < 8 ? 16 / (int)sizeof(x_t) : 8)
 
 struct places_t {
@@ -72,16 +74,17 @@ DEVICE acc_t combined(acc_t a, acc_t b) {
   return COMBINE(a, b);
 }
 
-DEVICE void store_result(out_t* out, const places_t& p, index_t i0, index_t i1, index_t i2, acc_t value) {
+DEVICE void store_result(out_t* out, const places_t& p, index_t i0, index_t i1, index_t i2,
+                         acc_t value) {
 #if OP == MEAN
   value = value / (acc_t)p.divisor;
 #endif
   out[i0 * p.out_k0 + i1 * p.out_k1 + i2 * p.out_k2] = STORE(OUT_TAG)(value);
 }
 
-// Elements lane * N ... of a line, and those that follow in steps of all lanes; N neighbours are added up as N sums.
-template <int N>
-DEVICE acc_t reduce_line(const x_t* x, int lane, index_t count, index_t step) {
+// Elements lane * N ... of a line, and those that follow in steps of all lanes; N neighbours are
+// added up as N sums.
+template <int N> DEVICE acc_t reduce_line(const x_t* x, int lane, index_t count, index_t step) {
   acc_t total[N];
 #pragma unroll
   for (int j = 0; j < N; j++)
@@ -117,9 +120,11 @@ DEVICE acc_t reduce_line(const x_t* x, int lane, index_t count, index_t step) {
 // LANES threads side by side for each result.
 DEVICE void reduce_rows(const x_t* x, out_t* out, const places_t& p, acc_t* parts) {
   const int lane = threadIdx.x % LANES;
-  const index_t at = (index_t)blockIdx.x * (THREADS / LANES) + threadIdx.x / LANES, count = p.k0 * p.k1 * p.k2;
-  const bool wide = p.x_r1 == 1 && is_aligned<x_t, WIDE>(x) && p.r1 % WIDE == 0 && p.x_r0 % WIDE == 0 && p.x_k0 % WIDE == 0 &&
-                    p.x_k1 % WIDE == 0 && p.x_k2 % WIDE == 0;
+  const index_t at = (index_t)blockIdx.x * (THREADS / LANES) + threadIdx.x / LANES,
+                count = p.k0 * p.k1 * p.k2;
+  const bool wide = p.x_r1 == 1 && is_aligned<x_t, WIDE>(x) && p.r1 % WIDE == 0 &&
+                    p.x_r0 % WIDE == 0 && p.x_k0 % WIDE == 0 && p.x_k1 % WIDE == 0 &&
+                    p.x_k2 % WIDE == 0;
   acc_t value = START;
   index_t i0 = 0, i1 = 0, i2 = 0;
   if (at < count) {
@@ -129,7 +134,8 @@ DEVICE void reduce_rows(const x_t* x, out_t* out, const places_t& p, acc_t* part
     const x_t* from = x + i0 * p.x_k0 + i1 * p.x_k1 + i2 * p.x_k2;
 #pragma unroll 1
     for (index_t a = 0; a < p.r0; a++, from += p.x_r0)
-      value = combined(value, wide ? reduce_line<WIDE>(from, lane, p.r1, 1) : reduce_line<1>(from, lane, p.r1, p.x_r1));
+      value = combined(value, wide ? reduce_line<WIDE>(from, lane, p.r1, 1)
+                                   : reduce_line<1>(from, lane, p.r1, p.x_r1));
   }
   parts[threadIdx.x] = value;
 #pragma unroll
@@ -142,11 +148,13 @@ DEVICE void reduce_rows(const x_t* x, out_t* out, const places_t& p, acc_t* part
     store_result(out, p, i0, i1, i2, value);
 }
 
-// Results lie side by side: COLUMNS threads have N of them each, the others share the lines. A block has at least 32 results.
+// Results lie side by side: COLUMNS threads have N of them each, the others share the lines. A
+// block has at least 32 results.
 template <int N, int COLUMNS>
 DEVICE void reduce_columns(const x_t* x, out_t* out, const places_t& p, acc_t (*parts)[THREADS]) {
   const int lanes = THREADS / COLUMNS, lane = threadIdx.x / COLUMNS;
-  const index_t at = ((index_t)blockIdx.x * COLUMNS + threadIdx.x % COLUMNS) * N, count = p.k0 * p.k1 * p.k2;
+  const index_t at = ((index_t)blockIdx.x * COLUMNS + threadIdx.x % COLUMNS) * N,
+                count = p.k0 * p.k1 * p.k2;
   if ((index_t)blockIdx.x * COLUMNS * N >= count)
     return;
   acc_t value[N];
@@ -189,7 +197,8 @@ DEVICE void reduce_columns(const x_t* x, out_t* out, const places_t& p, acc_t (*
     if (lane < half) {
 #pragma unroll
       for (int j = 0; j < N; j++)
-        parts[j][threadIdx.x] = value[j] = combined(value[j], parts[j][threadIdx.x + half * COLUMNS]);
+        parts[j][threadIdx.x] = value[j] =
+            combined(value[j], parts[j][threadIdx.x + half * COLUMNS]);
     }
   }
   if (lane == 0 && at < count) {
@@ -200,19 +209,20 @@ DEVICE void reduce_columns(const x_t* x, out_t* out, const places_t& p, acc_t (*
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    ENTRY(const x_t* x, out_t* out, index_t k0, index_t k1, index_t k2, index_t r0, index_t r1, index_t x_k0, index_t x_k1,
-          index_t x_k2, index_t x_r0, index_t x_r1, index_t out_k0, index_t out_k1, index_t out_k2, index_t divisor,
-          index_t piece, index_t out_piece) {
+    ENTRY(const x_t* x, out_t* out, index_t k0, index_t k1, index_t k2, index_t r0, index_t r1,
+          index_t x_k0, index_t x_k1, index_t x_k2, index_t x_r0, index_t x_r1, index_t out_k0,
+          index_t out_k1, index_t out_k2, index_t divisor, index_t piece, index_t out_piece) {
   begin_kernel();
   const index_t first = (index_t)blockIdx.y * piece, left = r1 > first ? r1 - first : 0;
-  const places_t p = {k0,   k1,   k2,   r0,   min_index(left, piece), x_k0,   x_k1, x_k2,
-                      x_r0, x_r1, out_k0, out_k1, out_k2, divisor};
+  const places_t p = {k0,     k1,     k2,     r0,     min_index(left, piece),
+                      x_k0,   x_k1,   x_k2,   x_r0,   x_r1,
+                      out_k0, out_k1, out_k2, divisor};
   x += left > 0 ? first * x_r1 : 0;
   out += blockIdx.y * out_piece;
 #if ACROSS
   __shared__ acc_t parts[WIDE][THREADS];
-  const bool wide = is_aligned<x_t, WIDE>(x) && k2 % WIDE == 0 && x_k0 % WIDE == 0 && x_k1 % WIDE == 0 && x_r0 % WIDE == 0 &&
-                    x_r1 % WIDE == 0;
+  const bool wide = is_aligned<x_t, WIDE>(x) && k2 % WIDE == 0 && x_k0 % WIDE == 0 &&
+                    x_k1 % WIDE == 0 && x_r0 % WIDE == 0 && x_r1 % WIDE == 0;
   if (wide)
     reduce_columns<WIDE, (32 / WIDE < 8 ? 8 : 32 / WIDE)>(x, out, p, parts);
   else

@@ -1,15 +1,17 @@
-// rope.cu - rotary position embedding on [batch, length, heads, size], halves split: (a, b) turns by the angle t * ratio^i.
+// rope.cu - rotary position embedding on [batch, length, heads, size], halves split: (a, b) turns
+// by the angle t * ratio^i.
 //
-// Instantiated with X_TAG and ENTRY. Angles are formed and reduced in double and rotated in f32. A thread turns one pair of all
-// heads, so that the angle is made once; it may run in place. Blocks of 128 threads; x of the
-// grid walks (batch, length, pair).
+// Instantiated with X_TAG and ENTRY. Angles are formed and reduced in double and rotated in f32. A
+// thread turns one pair of all heads, so that the angle is made once; it may run in place. Blocks
+// of 128 threads; x of the grid walks (batch, length, pair).
 #include "common.cuh"
 
 typedef TYPE(X_TAG) x_t;
 
 extern "C" __global__ void __launch_bounds__(128)
-    ENTRY(const x_t* x, x_t* out, index_t batch, index_t length, index_t heads, index_t size, index_t start, index_t x_batch,
-          index_t x_row, index_t x_head, index_t out_batch, index_t out_row, index_t out_head, double log2_ratio) {
+    ENTRY(const x_t* x, x_t* out, index_t batch, index_t length, index_t heads, index_t size,
+          index_t start, index_t x_batch, index_t x_row, index_t x_head, index_t out_batch,
+          index_t out_row, index_t out_head, double log2_ratio) {
   begin_kernel();
   const index_t pairs = size / 2;
   const index_t at = (index_t)blockIdx.x * 128 + threadIdx.x;
