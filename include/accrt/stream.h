@@ -83,7 +83,8 @@ ACCRT_API accrt_status_t accrt_stream_create(accrt_device_t* device,
                                              const accrt_stream_options_t* options,
                                              accrt_stream_t** out_stream);
 /** Wraps somebody else's queue (CUDA: a CUstream; torch's, CuPy's) as a stream, without taking it over: the caller keeps it
- * alive and may go on enqueuing to it directly. Order between both is the native queue's, so a stream with work in it that is not
+ * alive until the stream's last release has returned, which waits for what the stream has given to it, and may go on enqueuing to it
+ * directly. Order between both is the native queue's, so a stream with work in it that is not
  * on the device yet would break it: waits for what nobody has signalled are refused here with ACCRT_ERROR_NOT_READY.
  * While the native queue is being captured, everything that is enqueued is refused with ACCRT_ERROR_INVALID_STATE, and the
  * capture stays sound.

@@ -168,12 +168,23 @@ static void disown(accrt_stream_t* stream) {
   accrt_mutex_unlock(&stream->fence->owner_lock);
 }
 
+/* Its owner may end the queue as soon as the stream is released: what it was given is over then. */
+static void finish_foreign(accrt_stream_t* stream) {
+  const accrt_error_t saved = *accrt_error_current();
+  (void)stream->table->queue_wait(stream->queue,
+                                  atomic_load_explicit(&stream->submitted, memory_order_relaxed),
+                                  ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK);
+  (void)accrt_error_restore(&saved);
+}
+
 void accrt_stream_unref(accrt_stream_t* stream) {
   if (!accrt_object_release(&stream->object))
     return;
   if (accrt_stream_is_behind(stream) || accrt_stream_has_tail(stream)) {
     /* Work that nobody hears of may still run: then the stream lives until the driver tells its end. */
     accrt_object_init(&stream->object);
+    if (stream->foreign)
+      finish_foreign(stream);
     accrt_stream_refresh(stream);
     if (accrt_stream_is_behind(stream) || accrt_stream_has_tail(stream))
       accrt_stream_ask(stream);
