@@ -300,6 +300,13 @@ static accrt_status_t await_landing(stager_t* stager, slot_t* slot) {
 
 /* ---- Lanes ---- */
 
+/* Never asleep: what is done under the lock takes some microseconds, less than a sleeper's waking up, and a dozen threads that wake one
+ * another in turn would keep the device waiting. */
+static void lock_lane(lane_t* lane) {
+  while (pthread_mutex_trylock(&lane->lock) != 0)
+    (void)sched_yield();
+}
+
 /* Under the lane's lock. */
 static accrt_status_t open_lane(accrt_staging_t* staging, lane_t* lane) {
   if (lane->failed)
@@ -323,7 +330,7 @@ static void copy_error(accrt_staging_t* staging, const accrt_staging_job_t* job,
 /* A slot's copies are over: the last one out resets a lane that has failed. */
 static void leave_lane(accrt_staging_t* staging, lane_t* lane, accrt_status_t status,
                        const accrt_staging_job_t* job) {
-  (void)pthread_mutex_lock(&lane->lock);
+  lock_lane(lane);
   lane->in_flight -= 1;
   if (status != ACCRT_OK && !lane->failed) {
     lane->failed = true;
@@ -432,7 +439,7 @@ static accrt_status_t enqueue_slot(stager_t* stager, slot_t* slot) {
   atomic_store_explicit(&slot->pending, 1, memory_order_relaxed);
   atomic_store_explicit(&slot->failure, ACCRT_OK, memory_order_relaxed);
   slot->copies = 0;
-  (void)pthread_mutex_lock(&lane->lock);
+  lock_lane(lane);
   accrt_status_t status = open_lane(stager->staging, lane);
   if (status == ACCRT_OK)
     status = job->extents != NULL
@@ -577,8 +584,12 @@ static accrt_status_t make_staging(accrt_device_t* device, accrt_staging_t** out
                         : slots > MAX_SLOTS ? MAX_SLOTS
                                             : (uint32_t)slots;
   staging->tail = &staging->head;
-  /* Default attributes cannot fail. */
-  (void)pthread_mutex_init(&staging->lock, NULL);
+  /* These attributes and defaults cannot fail. Adaptive: the lock is held for less than a sleep takes. */
+  pthread_mutexattr_t adaptive;
+  (void)pthread_mutexattr_init(&adaptive);
+  (void)pthread_mutexattr_settype(&adaptive, PTHREAD_MUTEX_ADAPTIVE_NP);
+  (void)pthread_mutex_init(&staging->lock, &adaptive);
+  (void)pthread_mutexattr_destroy(&adaptive);
   (void)pthread_cond_init(&staging->changed, NULL);
   staging->lane_count = options->staging_queues;
   for (uint32_t i = 0; i < staging->lane_count; ++i)
