@@ -274,7 +274,8 @@ static accrt_status_t hold_mark(cuda_queue_t* queue, uint64_t number, bool block
                                 cuda_mark_t** out_mark) {
   accrt_mutex_lock(&queue->mutex);
   cuda_mark_t* mark = queue->oldest;
-  while (mark != NULL && (mark->number < number || (blocking && !mark->blocking)))
+  /* Of somebody else's stream any mark will do: it may be too late for another. */
+  while (mark != NULL && (mark->number < number || (blocking && !mark->blocking && queue->owned)))
     mark = mark->next;
   if (mark != NULL)
     ++mark->users;
@@ -331,6 +332,13 @@ CUresult accrt_cuda_queue_advance(cuda_queue_t* queue) {
 static bool has_marks(cuda_queue_t* queue) {
   accrt_mutex_lock(&queue->mutex);
   const bool any = queue->oldest != NULL;
+  accrt_mutex_unlock(&queue->mutex);
+  return any;
+}
+
+static bool has_mark_at(cuda_queue_t* queue, uint64_t number) {
+  accrt_mutex_lock(&queue->mutex);
+  const bool any = queue->oldest != NULL && queue->newest->number >= number;
   accrt_mutex_unlock(&queue->mutex);
   return any;
 }
@@ -551,10 +559,11 @@ static accrt_status_t tell_failure(cuda_queue_t* queue, uint64_t number, const c
                                           failure->operation, failure->message);
 }
 
-/* With the context current and relaxed. Leaves a mark to look at next time, when the stream is busy. */
+/* With the context current and relaxed. Leaves a mark to look at next time, when the stream is busy: behind all of it when the
+ * stream is somebody else's, who may destroy it after this. */
 static accrt_status_t look(cuda_queue_t* queue, uint64_t number) {
   const CUresult result = accrt_cuda_queue_advance(queue);
-  if (result == CUDA_ERROR_NOT_READY && !has_marks(queue)) {
+  if (result == CUDA_ERROR_NOT_READY && (!queue->owned || !has_marks(queue))) {
     cuda_mark_t* mark;
     const accrt_status_t status = hold_mark(queue, number, false, &mark);
     if (status == ACCRT_OK)
@@ -574,8 +583,9 @@ accrt_status_t accrt_cuda_queue_progress(accrt_driver_queue_t* opaque, uint64_t*
   cuda_device_t* device = queue->device;
   *out_number = 0;
   const uint64_t number = submitted(queue);
+  /* Where there are marks nothing else is asked: somebody else's stream may be gone with its owner by now. */
   if (completed(queue) < number && !cuda_device_is_lost(device) &&
-      !accrt_cuda_queue_is_capturing(queue)) {
+      (has_marks(queue) || !accrt_cuda_queue_is_capturing(queue))) {
     const cuda_scope_t scope = cuda_enter(device);
     const CUstreamCaptureMode mode = cuda_relax(device);
     const accrt_status_t status = look(queue, number);
@@ -631,7 +641,7 @@ static void give_way(const wait_t* wait, uint64_t now_ns) {
  * time to sleep. */
 static CUresult watch_stream(const wait_t* wait, bool* out_late) {
   const cuda_api_t* api = wait->queue->device->api;
-  while (submitted(wait->queue) == wait->number) {
+  while (wait->queue->owned && submitted(wait->queue) == wait->number) {
     const CUresult result = api->cuStreamQuery(wait->queue->stream);
     if (result != CUDA_ERROR_NOT_READY)
       return result;
@@ -649,9 +659,9 @@ static CUresult watch_stream(const wait_t* wait, bool* out_late) {
   return CUDA_ERROR_NOT_READY;
 }
 
-/* CUDA's own sleep has no timeout. */
+/* CUDA's own sleep has no timeout, and needs a mark of its own, which somebody else's stream may not be there to take any more. */
 static bool sleeps_on_event(const wait_t* wait) {
-  return wait->policy == ACCRT_WAIT_BLOCK && wait->deadline_ns == UINT64_MAX;
+  return wait->policy == ACCRT_WAIT_BLOCK && wait->deadline_ns == UINT64_MAX && wait->queue->owned;
 }
 
 static CUresult watch_mark(const wait_t* wait, const cuda_mark_t* mark, bool* out_late) {
@@ -673,7 +683,8 @@ static CUresult watch_mark(const wait_t* wait, const cuda_mark_t* mark, bool* ou
 static accrt_status_t wait_here(const wait_t* wait) {
   cuda_queue_t* queue = wait->queue;
   bool late = false;
-  CUresult result = watch_stream(wait, &late);
+  /* Somebody else's stream may be gone with its owner by now: marks alone tell. */
+  CUresult result = queue->owned ? watch_stream(wait, &late) : CUDA_ERROR_NOT_READY;
   const char* call = "cuStreamQuery";
   if (result == CUDA_ERROR_NOT_READY && !late) {
     cuda_mark_t* mark;
@@ -711,7 +722,7 @@ accrt_status_t accrt_cuda_queue_wait(accrt_driver_queue_t* opaque, uint64_t numb
   if (completed(queue) < target) {
     if (cuda_device_is_lost(device))
       return accrt_cuda_device_lost(device, "queue_wait");
-    if (accrt_cuda_queue_is_capturing(queue))
+    if (!has_mark_at(queue, target) && accrt_cuda_queue_is_capturing(queue))
       return refuse_capture(queue, "queue_wait");
     wait_t wait = {queue, target, policy, timeout_ns, 0, UINT64_MAX};
     if (policy != ACCRT_WAIT_SPIN || timeout_ns != ACCRT_TIMEOUT_INFINITE)
@@ -732,7 +743,7 @@ void accrt_cuda_device_drain(cuda_device_t* device) {
   for (cuda_queue_t* queue = device->queues; queue != NULL; queue = queue->next) {
     const uint64_t number = submitted(queue);
     if (completed(queue) >= number || cuda_device_is_lost(device) ||
-        accrt_cuda_queue_is_capturing(queue)) {
+        (!has_mark_at(queue, number) && accrt_cuda_queue_is_capturing(queue))) {
       continue;
     }
     const wait_t wait = {queue, number, ACCRT_WAIT_BLOCK, UINT64_MAX, accrt_clock_ns(), UINT64_MAX};
