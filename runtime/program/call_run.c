@@ -143,11 +143,24 @@ static accrt_status_t run_on_stream(accrt_call_t* call, accrt_stream_work_t* wor
   return call->staged_count == 0 ? ACCRT_OK : copied != ACCRT_OK ? copied : waited;
 }
 
+/* Enqueues a run on a stream that tells nobody, with the copies around it. */
+static accrt_status_t enqueue_passive(accrt_call_t* call, accrt_stream_work_t* work) {
+  accrt_session_t* session = call->session;
+  accrt_status_t status = accrt_call_copy_in(call);
+  if (status == ACCRT_OK)
+    status = accrt_session_execute_passive(session, call->plan, work);
+  if (status != ACCRT_OK || call->staged_count == 0)
+    return status;
+  status = accrt_call_copy_out(call);
+  session->last_submission = accrt_stream_last_submission(session->stream);
+  return status;
+}
+
 /* On a stream that tells nobody: this thread waits for the driver. */
 static accrt_status_t run_passive(accrt_call_t* call, accrt_stream_work_t* work,
                                   uint64_t timeout_ns) {
   accrt_session_t* session = call->session;
-  accrt_status_t status = accrt_session_execute_passive(session, call->plan, work);
+  accrt_status_t status = enqueue_passive(call, work);
   if (status != ACCRT_OK)
     return status;
   call->ran = true;
@@ -236,7 +249,7 @@ static accrt_status_t execute(accrt_call_t* call) {
   accrt_stream_work_t work;
   fill_work(call, &work);
   if (accrt_stream_is_passive(session->stream)) {
-    const accrt_status_t passed = accrt_session_execute_passive(session, call->plan, &work);
+    const accrt_status_t passed = enqueue_passive(call, &work);
     call->maybe_in_flight |= passed == ACCRT_OK;
     return passed;
   }

@@ -1,6 +1,7 @@
 /* runtime/program/device_test.c - programs on devices that are not like the built-in one: memory of their own, modules, no running
  * on the caller, lost, out of memory; and in a forked child. The devices are the host driver's behind a table of the test. */
 #include "runtime/program/testing.h"
+#include "runtime/program/passive_host.h"
 
 #include <sys/wait.h>
 
@@ -251,12 +252,19 @@ static void copies_weights_to_the_device(void** state) {
   close_fixture(f);
 }
 
+static const void* query_passive(uint32_t max_abi) {
+  static accrt_driver_table_t table;
+  table = *(const accrt_driver_table_t*)passive_host_query(max_abi);
+  table.open = shim_open;
+  table.device_info = shim_info;
+  return &table;
+}
+
 /* Plain host memory as arguments of a device that does not reach it: copied in and out, run by run. */
-static void stages_plain_memory(void** state) {
-  NEED_BUNDLES();
+static void check_staging(const void* (*query)(uint32_t max_abi)) {
   shim.own_memory = true;
   shim.no_caller = true;
-  fixture_t* f = open_shim(query_host, "host");
+  fixture_t* f = open_shim(query, "host");
   open_rest(f, "program");
   float x[8] = {0, 1, 2, 3, 4, 5, 6, 7}, y[8];
   accrt_call_t* call = make_call(f->session, "affine");
@@ -277,6 +285,16 @@ static void stages_plain_memory(void** state) {
   FAILS(run(call), ALIASED, "overlap");
   accrt_call_release(call);
   close_fixture(f);
+}
+
+static void stages_plain_memory(void** state) {
+  NEED_BUNDLES();
+  check_staging(query_host);
+}
+
+static void stages_plain_memory_where_nobody_is_told(void** state) {
+  NEED_BUNDLES();
+  check_staging(query_passive);
 }
 
 static void stages_memory_updated_in_place(void** state) {
@@ -632,6 +650,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       SHIM_TEST(copies_weights_to_the_device),
       SHIM_TEST(stages_plain_memory),
+      SHIM_TEST(stages_plain_memory_where_nobody_is_told),
       SHIM_TEST(stages_memory_updated_in_place),
       SHIM_TEST(loads_modules),
       SHIM_TEST(tells_why_a_module_does_not_load),
