@@ -22,8 +22,10 @@ typedef struct step_params {
 } step_params_t;
 
 static const accrt_kernel_param_t step_layout[5] = {
-    ACCRT_KERNEL_PARAM(step_params_t, out, BUFFER, WRITE), ACCRT_KERNEL_PARAM(step_params_t, x, BUFFER, READ),
-    ACCRT_KERNEL_PARAM(step_params_t, y, BUFFER, READ), ACCRT_KERNEL_PARAM(step_params_t, scale, SCALAR, NONE),
+    ACCRT_KERNEL_PARAM(step_params_t, out, BUFFER, WRITE),
+    ACCRT_KERNEL_PARAM(step_params_t, x, BUFFER, READ),
+    ACCRT_KERNEL_PARAM(step_params_t, y, BUFFER, READ),
+    ACCRT_KERNEL_PARAM(step_params_t, scale, SCALAR, NONE),
     ACCRT_KERNEL_PARAM(step_params_t, n, SCALAR, NONE)};
 
 static accrt_device_t* device;
@@ -97,8 +99,13 @@ static CUgraphExec make_graph(int nodes) {
     float scale = 2.0f;
     int n = ELEMENTS;
     void* arguments[5] = {&out, &x, &y, &scale, &n};
-    CUDA_KERNEL_NODE_PARAMS params = {.func = raw_kernel, .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1,
-                                      .blockDimX = ELEMENTS, .blockDimY = 1, .blockDimZ = 1,
+    CUDA_KERNEL_NODE_PARAMS params = {.func = raw_kernel,
+                                      .gridDimX = 1,
+                                      .gridDimY = 1,
+                                      .gridDimZ = 1,
+                                      .blockDimX = ELEMENTS,
+                                      .blockDimY = 1,
+                                      .blockDimZ = 1,
                                       .kernelParams = arguments};
     RAW_CALL(cuGraphAddKernelNode, &node, graph, i > 0 ? &previous : NULL, i > 0 ? 1 : 0, &params);
     previous = node;
@@ -138,7 +145,8 @@ static accrt_commands_t* record(int nodes, int apart) {
     memory_argument(&arguments[2], ACCRT_BINDING_NONE, (PLACES + 1) * RESULT_BYTES + slot);
     scalar_argument(&arguments[3], bits);
     scalar_argument(&arguments[4], ELEMENTS);
-    CHECK(accrt_commands_dispatch(commands, kernel, grid, arguments, 5, sizeof arguments[0], NULL, NULL));
+    CHECK(accrt_commands_dispatch(commands, kernel, grid, arguments, 5, sizeof arguments[0], NULL,
+                                  NULL));
   }
   CHECK(accrt_commands_finalize(commands));
   return commands;
@@ -156,7 +164,8 @@ static void finish(void) {
 }
 
 static void verify(int place_index, int first, int count, const char* what) {
-  const uint64_t from = memory + (uint64_t)place_index * RESULT_BYTES + (uint64_t)first * SLOT_BYTES;
+  const uint64_t from =
+      memory + (uint64_t)place_index * RESULT_BYTES + (uint64_t)first * SLOT_BYTES;
   RAW_CALL(cuMemcpyDtoH, host, from, (size_t)count * SLOT_BYTES);
   for (int i = 0; i < count * ELEMENTS; ++i) {
     const float x = (float)((first * ELEMENTS + i) % 1009);
@@ -261,17 +270,21 @@ static void open_case(size_case_t* test, int nodes) {
   test->rows[2] = add_row(&table, name, "ns", test->rows[0], 1.05);
   snprintf(name, sizeof name, "%d kernels: the same + accrt_stream_synchronize", nodes);
   test->rows[3] = add_row(&table, name, "ns", test->rows[1], 1.05);
-  snprintf(name, sizeof name, "%d kernels: accrt_stream_submit, each kernel's output changed", nodes);
+  snprintf(name, sizeof name, "%d kernels: accrt_stream_submit, each kernel's output changed",
+           nodes);
   test->rows[4] = add_row(&table, name, "ns", test->rows[0], 0);
-  snprintf(name, sizeof name, "%d kernels, %d bindings: accrt_stream_submit, one changed", nodes, nodes);
+  snprintf(name, sizeof name, "%d kernels, %d bindings: accrt_stream_submit, one changed", nodes,
+           nodes);
   test->rows[5] = add_row(&table, name, "ns", test->rows[0], 0);
 }
 
 /* What the patched nodes may cost: 1.05 x the raw launch + 150 ns for each. */
 static void tell_patches(const size_case_t* test) {
   const double base = quantile(&table.rows[test->rows[0]], 0.5) * 1.05;
-  const double all = quantile(&table.rows[test->rows[4]], 0.5), one = quantile(&table.rows[test->rows[5]], 0.5);
-  printf("  %4d kernels: %7.1f ns for each of %d patched nodes (asked: 150); one patched: %7.1f ns more than 1.05 x raw\n",
+  const double all = quantile(&table.rows[test->rows[4]], 0.5),
+               one = quantile(&table.rows[test->rows[5]], 0.5);
+  printf("  %4d kernels: %7.1f ns for each of %d patched nodes (asked: 150); one patched: %7.1f ns "
+         "more than 1.05 x raw\n",
          test->nodes, (all - base) / test->nodes, test->nodes, one - base);
 }
 

@@ -127,8 +127,9 @@ static inline void check(accrt_status_t status, const char* what) {
 typedef struct row {
   char name[96];
   const char* unit;
-  int against;  /* row of the floor, or -1 */
-  double limit; /* asked for: ratio to the floor, or, without a floor, the value itself; 0: nothing */
+  int against; /* row of the floor, or -1 */
+  double
+      limit; /* asked for: ratio to the floor, or, without a floor, the value itself; 0: nothing */
   int more_is_better;
   int count;
   double samples[MAX_SAMPLES];
@@ -177,8 +178,8 @@ static inline double quantile(row_t* row, double q) {
 }
 
 static inline void show_table(table_t* table) {
-  printf("\n%s\n  %-66s %10s %10s %10s  %7s %7s\n", table->title, "", "median", "p25", "p75", "ratio",
-         "asked");
+  printf("\n%s\n  %-66s %10s %10s %10s  %7s %7s\n", table->title, "", "median", "p25", "p75",
+         "ratio", "asked");
   for (int i = 0; i < table->count; ++i) {
     row_t* row = &table->rows[i];
     printf("  %-66s %10.1f %10.1f %10.1f %-4s", row->name, quantile(row, 0.5), quantile(row, 0.25),
@@ -204,13 +205,15 @@ static inline void save_table(table_t* table, const char* name) {
   FILE* file = fopen(path, "w");
   if (file == NULL)
     die(path, "cannot be written");
-  fprintf(file, "{\"title\": \"%s\", \"gpu\": \"%s\", \"cuda_driver\": %d, \"rows\": [", table->title,
-          gpu, version);
+  fprintf(file, "{\"title\": \"%s\", \"gpu\": \"%s\", \"cuda_driver\": %d, \"rows\": [",
+          table->title, gpu, version);
   for (int i = 0; i < table->count; ++i) {
     row_t* row = &table->rows[i];
-    fprintf(file, "%s\n {\"name\": \"%s\", \"unit\": \"%s\", \"median\": %.4f, \"p25\": %.4f, "
-            "\"p75\": %.4f, \"samples\": %d", i == 0 ? "" : ",", row->name, row->unit,
-            quantile(row, 0.5), quantile(row, 0.25), quantile(row, 0.75), row->count);
+    fprintf(file,
+            "%s\n {\"name\": \"%s\", \"unit\": \"%s\", \"median\": %.4f, \"p25\": %.4f, "
+            "\"p75\": %.4f, \"samples\": %d",
+            i == 0 ? "" : ",", row->name, row->unit, quantile(row, 0.5), quantile(row, 0.25),
+            quantile(row, 0.75), row->count);
     if (row->against >= 0)
       fprintf(file, ", \"against\": \"%s\", \"ratio\": %.4f", table->rows[row->against].name,
               quantile(row, 0.5) / quantile(&table->rows[row->against], 0.5));

@@ -14,7 +14,6 @@ import statistics
 import sys
 import time
 
-import numpy as np
 
 import accrt
 from accrt.compiler import Module, compile

@@ -26,8 +26,10 @@ typedef struct step_params {
 } step_params_t;
 
 static const accrt_kernel_param_t step_layout[5] = {
-    ACCRT_KERNEL_PARAM(step_params_t, out, BUFFER, WRITE), ACCRT_KERNEL_PARAM(step_params_t, x, BUFFER, READ),
-    ACCRT_KERNEL_PARAM(step_params_t, y, BUFFER, READ), ACCRT_KERNEL_PARAM(step_params_t, scale, SCALAR, NONE),
+    ACCRT_KERNEL_PARAM(step_params_t, out, BUFFER, WRITE),
+    ACCRT_KERNEL_PARAM(step_params_t, x, BUFFER, READ),
+    ACCRT_KERNEL_PARAM(step_params_t, y, BUFFER, READ),
+    ACCRT_KERNEL_PARAM(step_params_t, scale, SCALAR, NONE),
     ACCRT_KERNEL_PARAM(step_params_t, n, SCALAR, NONE)};
 static const char* const step_names[KERNELS] = {"step0", "step1", "step2", "step3",
                                                 "step4", "step5", "step6", "step7"};
@@ -124,13 +126,14 @@ static void launch_raw(lane_t* lane, int kernel, int i) {
   float scale = scale_at(i);
   int n = ELEMENTS;
   void* arguments[5] = {&out, &x, &y, &scale, &n};
-  RAW_CALL(cuLaunchKernel, raw_kernels[kernel], 1, 1, 1, ELEMENTS, 1, 1, 0, lane->raw_stream, arguments,
-           NULL);
+  RAW_CALL(cuLaunchKernel, raw_kernels[kernel], 1, 1, 1, ELEMENTS, 1, 1, 0, lane->raw_stream,
+           arguments, NULL);
 }
 
 static const uint32_t one[3] = {1, 1, 1};
 
-static void memory_argument(accrt_kernel_argument_t* argument, const lane_t* lane, uint64_t address) {
+static void memory_argument(accrt_kernel_argument_t* argument, const lane_t* lane,
+                            uint64_t address) {
   argument->kind = ACCRT_KERNEL_PARAM_BUFFER;
   argument->binding = ACCRT_BINDING_NONE;
   argument->buffer = lane->buffer;
@@ -192,7 +195,8 @@ static void verify(lane_t* lane, const char* name) {
       const float expected = fmaf(x, scale_at(i), y), plain = x * scale_at(i) + y;
       const float got = host_out[i * ELEMENTS + e];
       if (got != expected && got != plain) {
-        fprintf(stderr, "%s: launch %d, element %d: got %g, expected %g\n", name, i, e, got, expected);
+        fprintf(stderr, "%s: launch %d, element %d: got %g, expected %g\n", name, i, e, got,
+                expected);
         exit(1);
       }
     }
@@ -305,7 +309,8 @@ static void add_batches(batch_t* batches, int count) {
     const int first = batches[i].kernel_count == 1 ? 0 : 4;
     const int against = i == first ? -1 : batches[first].submit_row;
     const int against_end = i == first ? -1 : batches[first].sustained_row;
-    const double limits[8][2] = {{0, 0}, {1.05, 0}, {0.62, 0.62}, {0, 0}, {0, 0}, {0, 0}, {0.66, 0.74}, {0, 0}};
+    const double limits[8][2] = {{0, 0}, {1.05, 0}, {0.62, 0.62}, {0, 0},
+                                 {0, 0}, {0, 0},    {0.66, 0.74}, {0, 0}};
     snprintf(name, sizeof name, "%s, %s: submit", batches[i].name,
              batches[i].kernel_count == 1 ? "one kernel" : "8 in turn");
     batches[i].submit_row = add_row(&table, name, "ns", against, limits[i][0]);
@@ -347,14 +352,20 @@ int main(int argc, char** argv) {
                         {"prepared, accrt_launch_set", launch_set, KERNELS, 0, 0}};
   add_batches(batches, 8);
   const int sync = add_row(&table, "cuLaunchKernel + cuStreamSynchronize", "ns", -1, 0);
-  const int raw_spin = add_row(&table, "cuLaunchKernel + cuEventRecord + cuEventQuery in a loop", "ns", -1, 0);
-  const int spin = add_row(&table, "prepared + accrt_stream_synchronize, spin (against cuStreamSynchronize)",
-                           "ns", sync, 0.80);
+  const int raw_spin =
+      add_row(&table, "cuLaunchKernel + cuEventRecord + cuEventQuery in a loop", "ns", -1, 0);
+  const int spin =
+      add_row(&table, "prepared + accrt_stream_synchronize, spin (against cuStreamSynchronize)",
+              "ns", sync, 0.80);
   const int spin2 = add_row(&table, "the same, against the event loop", "ns", raw_spin, 0.80);
-  const int raw_block = add_row(&table, "cuLaunchKernel + cuEventSynchronize, blocking", "ns", -1, 0);
-  const int block = add_row(&table, "prepared + accrt_stream_synchronize, block", "ns", raw_block, 1.0);
-  const int raw_threads = add_row(&table, "4 threads, cuLaunchKernel, thousands a second", "k/s", -1, 0);
-  const int threads = add_row(&table, "4 threads, prepared, thousands a second", "k/s", raw_threads, 1.0);
+  const int raw_block =
+      add_row(&table, "cuLaunchKernel + cuEventSynchronize, blocking", "ns", -1, 0);
+  const int block =
+      add_row(&table, "prepared + accrt_stream_synchronize, block", "ns", raw_block, 1.0);
+  const int raw_threads =
+      add_row(&table, "4 threads, cuLaunchKernel, thousands a second", "k/s", -1, 0);
+  const int threads =
+      add_row(&table, "4 threads, prepared, thousands a second", "k/s", raw_threads, 1.0);
   table.rows[threads].more_is_better = 1;
 
   for (int i = 0; i < rounds + 2; ++i) {

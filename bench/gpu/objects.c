@@ -65,7 +65,8 @@ static void run(int row, void (*operation)(uint64_t size), uint64_t size) {
 }
 
 int main(int argc, char** argv) {
-  static const uint64_t sizes[] = {256, 4096, 65536, UINT64_C(1) << 20, UINT64_C(16) << 20, UINT64_C(64) << 20};
+  static const uint64_t sizes[] = {
+      256, 4096, 65536, UINT64_C(1) << 20, UINT64_C(16) << 20, UINT64_C(64) << 20};
   enum { SIZES = sizeof sizes / sizeof sizes[0] };
   int index = 0, rounds = 21, raw_rows[SIZES], rows[SIZES];
   for (int i = 1; i + 1 < argc; i += 2) {
@@ -92,11 +93,14 @@ int main(int argc, char** argv) {
   const int r0 = add_row(&table, "cuEventRecord", "ns", -1, 0);
   const int r1 = add_row(&table, "accrt_stream_record (asked: raw + 50 ns)", "ns", r0, 0);
   const int r2 = add_row(&table, "cuEventRecord + cuStreamWaitEvent", "ns", -1, 0);
-  const int r3 = add_row(&table, "accrt_stream_record + accrt_stream_wait_event (asked: raw + 100 ns)", "ns", r2, 0);
+  const int r3 = add_row(
+      &table, "accrt_stream_record + accrt_stream_wait_event (asked: raw + 100 ns)", "ns", r2, 0);
   for (int i = 0; i < SIZES; ++i) {
-    snprintf(name, sizeof name, "cuMemAllocAsync + cuMemFreeAsync, %llu B", (unsigned long long)sizes[i]);
+    snprintf(name, sizeof name, "cuMemAllocAsync + cuMemFreeAsync, %llu B",
+             (unsigned long long)sizes[i]);
     raw_rows[i] = add_row(&table, name, "ns", -1, 0);
-    snprintf(name, sizeof name, "accrt_buffer_create + accrt_stream_free, %llu B (asked: 100 ns)", (unsigned long long)sizes[i]);
+    snprintf(name, sizeof name, "accrt_buffer_create + accrt_stream_free, %llu B (asked: 100 ns)",
+             (unsigned long long)sizes[i]);
     rows[i] = add_row(&table, name, "ns", raw_rows[i], 0);
   }
   for (int i = 0; i < rounds + 2; ++i) {

@@ -11,8 +11,10 @@
 #include <unistd.h>
 
 #define STEPS 7
-static const char* const step_names[STEPS] = {"instance", "device (cuInit, context)", "open bundle", "program (weights, modules)",
-                                              "session, call", "first result", "whole"};
+static const char* const step_names[STEPS] = {"instance",      "device (cuInit, context)",
+                                              "open bundle",   "program (weights, modules)",
+                                              "session, call", "first result",
+                                              "whole"};
 
 /* Child: the raw driver alone. Prints nanoseconds. */
 static int child_raw(int device) {
@@ -51,8 +53,10 @@ static int child_library(int index, const char* path) {
   }
   const int64_t tokens[2] = {1, 32}, embedded[2] = {1, 384};
   const accrt_tensor_t in_ids = {.data = ids, .dtype = ACCRT_DTYPE_I64, .rank = 2, .shape = tokens};
-  const accrt_tensor_t in_mask = {.data = mask, .dtype = ACCRT_DTYPE_I64, .rank = 2, .shape = tokens};
-  const accrt_tensor_t out = {.data = vector, .dtype = ACCRT_DTYPE_F32, .rank = 2, .shape = embedded};
+  const accrt_tensor_t in_mask = {
+      .data = mask, .dtype = ACCRT_DTYPE_I64, .rank = 2, .shape = tokens};
+  const accrt_tensor_t out = {
+      .data = vector, .dtype = ACCRT_DTYPE_F32, .rank = 2, .shape = embedded};
   CHECK(accrt_call_set_tensor(call, 0, &in_ids));
   CHECK(accrt_call_set_tensor(call, 1, &in_mask));
   CHECK(accrt_call_set_tensor(call, 2, &out));
@@ -72,7 +76,8 @@ static int child_library(int index, const char* path) {
 }
 
 /* Runs a child and reads the numbers that it prints. */
-static void read_child(const char* self, const char* mode, const char* device, const char* path, double* out, int count) {
+static void read_child(const char* self, const char* mode, const char* device, const char* path,
+                       double* out, int count) {
   int ends[2];
   if (pipe(ends) != 0)
     die("pipe", "failed");
@@ -93,7 +98,8 @@ static void read_child(const char* self, const char* mode, const char* device, c
   waitpid(child, NULL, 0);
 }
 
-static table_t table = {.title = "From the start of a process to the first MiniLM result, 1 x 32 tokens"};
+static table_t table = {
+    .title = "From the start of a process to the first MiniLM result, 1 x 32 tokens"};
 
 int main(int argc, char** argv) {
   if (argc == 4 && strcmp(argv[1], "--child-raw") == 0)
@@ -116,9 +122,11 @@ int main(int argc, char** argv) {
     snprintf(own, sizeof own, "%s/minilm.accx", folder != NULL ? folder : "build/models");
     path = own;
   }
-  const int raw_row = add_row(&table, "libcuda alone: dlopen, cuInit, primary context", "ms", -1, 0);
+  const int raw_row =
+      add_row(&table, "libcuda alone: dlopen, cuInit, primary context", "ms", -1, 0);
   for (int i = 0; i < STEPS; ++i) {
-    snprintf(name, sizeof name, "accrt: %s%s", step_names[i], i == STEPS - 1 ? " (asked: the driver alone + 100 ms)" : "");
+    snprintf(name, sizeof name, "accrt: %s%s", step_names[i],
+             i == STEPS - 1 ? " (asked: the driver alone + 100 ms)" : "");
     rows[i] = add_row(&table, name, "ms", i == STEPS - 1 ? raw_row : -1, 0);
   }
   for (int run = 0; run < runs + 1; ++run) {

@@ -97,8 +97,9 @@ int main(int argc, char** argv) {
   const int r3 = add_row(&table, "accrt_stream_copy, pageable", "GB/s", r0, 0.80);
   table.rows[r1].more_is_better = table.rows[r3].more_is_better = 1;
   for (int i = 0; i < rounds + 1; ++i) {
-    const double samples[4] = {run_raw(raw_pinned), run_own((accrt_place_t){pinned, NULL, 0}, info.host_pointer),
-                               i % 3 == 0 ? run_raw(pageable) : 0, run_own((accrt_place_t){NULL, pageable, 0}, pageable)};
+    const double samples[4] = {
+        run_raw(raw_pinned), run_own((accrt_place_t){pinned, NULL, 0}, info.host_pointer),
+        i % 3 == 0 ? run_raw(pageable) : 0, run_own((accrt_place_t){NULL, pageable, 0}, pageable)};
     const int rows[4] = {r0, r1, r2, r3};
     for (int r = 0; i > 0 && r < 4; ++r) {
       if (samples[r] > 0)

@@ -180,7 +180,8 @@ typedef struct accrt_function_info {
   uint32_t input_count;
   uint32_t result_count;
   uint32_t command_count; /**< in all its blocks */
-  uint32_t version_count; /**< at least 1; accrt_bundle_function_target says for which drivers. Since 0.2 (before: 0) */
+  uint32_t
+      version_count; /**< at least 1; accrt_bundle_function_target says for which drivers. Since 0.2 (before: 0) */
   uint64_t required_features;
 } accrt_function_info_t;
 ACCRT_ASSERT_LAYOUT(accrt_function_info_t, required_features, 56);
@@ -284,7 +285,8 @@ typedef struct accrt_variant_info {
   const char* image;
   uint64_t cpu_features;
   int32_t priority;
-  uint32_t image_kind; /**< 1 host ELF, 2 cubin, 3 PTX, 4 fatbin, 5 a kernel pack outside the bundle */
+  uint32_t
+      image_kind; /**< 1 host ELF, 2 cubin, 3 PTX, 4 fatbin, 5 a kernel pack outside the bundle */
   /* Since 0.2: how device code is launched; zeros for host code and packs. */
   uint32_t launch_traits; /**< ACCRT_KERNEL_TRAIT_COOPERATIVE, _OVERLAPS_PREVIOUS */
   uint32_t block[3];      /**< threads of a workgroup */

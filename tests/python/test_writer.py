@@ -208,7 +208,7 @@ def two_targets(order):
         part.scalar("n", n)
         part.body.dispatch(kernel, {"y": y.write(), "n": n})
         main = b.function("main", target=target, doc=target)
-        x, y = main.input("x", "f32", [n, n * 2]), main.result("y", "f32", [n])
+        _x, y = main.input("x", "f32", [n, n * 2]), main.result("y", "f32", [n])
         if target:
             main.body.copy(main.constant(w).read(), y.write(), 4)
         main.body.call(part, {"y": y.write(0, n * 4), "n": n})

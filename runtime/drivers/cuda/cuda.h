@@ -104,7 +104,7 @@ typedef struct cuda_graphs {
   struct cuda_instance* instances;
   uint32_t count;
   CUstream spare_stream; /* to capture operators and upload graphs on; NULL: none */
-  atomic_uint epoch;       /* counts up when an instance is made: what ages are told in */
+  atomic_uint epoch;     /* counts up when an instance is made: what ages are told in */
 } cuda_graphs_t;
 /* The lists are gone. */
 void accrt_cuda_graphs_close(cuda_device_t* device);
@@ -142,7 +142,7 @@ struct cuda_device {
   cuda_poller_t* poller;
   cuda_graphs_t graphs;
   atomic_uint_least64_t kernels_made; /* source of kernels' ids */
-  accrt_mutex_t queues_mutex; /* guards queues; held while what they have is waited for */
+  accrt_mutex_t queues_mutex;         /* guards queues; held while what they have is waited for */
   cuda_queue_t* queues;
   /* Launches that are being made: written by all who launch, so in a cache line of its own, at the end. */
   _Alignas(64) atomic_uint launching;
@@ -309,7 +309,8 @@ struct cuda_queue {
   struct cuda_ticket* first_ticket;
   struct cuda_ticket* last_ticket;
   struct cuda_ticket* spare_tickets;
-  struct cuda_launch_cache* launches; /* of who enqueues; NULL until a kernel comes again (launch.c) */
+  struct cuda_launch_cache*
+      launches;      /* of who enqueues; NULL until a kernel comes again (launch.c) */
   bool watched;      /* the poller looks at it */
   bool told;         /* a completion has told the failure: those behind it are poisoned */
   uint64_t reported; /* what queue_progress said last */
