@@ -4,6 +4,7 @@
  * Orderings: `submitted` is raised after the call of CUDA that it counts, and read before an event is recorded or the stream is
  * queried; so what is reached then covers at least what was read.
  */
+#define STOCKED_MARKS 4
 #define _GNU_SOURCE
 #include <sched.h>
 #include <string.h>
@@ -96,6 +97,8 @@ static void unlink_queue(cuda_queue_t* queue) {
   accrt_mutex_unlock(&device->queues_mutex);
 }
 
+static accrt_status_t stock_marks(cuda_queue_t* queue);
+
 accrt_status_t accrt_cuda_queue_create(accrt_driver_device_t* opaque, int32_t priority,
                                        accrt_driver_queue_t** out_queue) {
   cuda_device_t* device = (cuda_device_t*)opaque;
@@ -117,6 +120,11 @@ accrt_status_t accrt_cuda_queue_create(accrt_driver_device_t* opaque, int32_t pr
     accrt_free_aligned(device->allocator, queue, sizeof *queue, _Alignof(cuda_queue_t));
     return accrt_cuda_fail(device, result, "cuStreamCreateWithPriority",
                            "a stream of priority %d on cuda:%u", priority, device->ordinal);
+  }
+  status = stock_marks(queue);
+  if (status != ACCRT_OK) {
+    accrt_cuda_queue_unref(queue);
+    return status;
   }
   link_queue(queue);
   *out_queue = (accrt_driver_queue_t*)queue;
@@ -144,10 +152,15 @@ accrt_status_t accrt_cuda_queue_wrap(accrt_driver_device_t* opaque, void* native
                              device->ordinal);
   }
   cuda_queue_t* queue;
-  const accrt_status_t status = make(device, &queue);
+  accrt_status_t status = make(device, &queue);
   if (status != ACCRT_OK)
     return status;
   queue->stream = stream;
+  status = stock_marks(queue);
+  if (status != ACCRT_OK) {
+    accrt_cuda_queue_unref(queue);
+    return status;
+  }
   link_queue(queue);
   *out_queue = (accrt_driver_queue_t*)queue;
   return ACCRT_OK;
@@ -244,6 +257,22 @@ static accrt_status_t take_mark(cuda_queue_t* queue, bool blocking, cuda_mark_t*
 static void spare_mark(cuda_queue_t* queue, cuda_mark_t* mark) {
   mark->next = queue->spare_marks[mark->blocking];
   queue->spare_marks[mark->blocking] = mark;
+}
+
+/* A few of each kind from the start, so that work in flight and somebody who waits for it allocate nothing. */
+static accrt_status_t stock_marks(cuda_queue_t* queue) {
+  const cuda_scope_t scope = cuda_enter(queue->device);
+  const CUstreamCaptureMode mode = cuda_relax(queue->device);
+  accrt_status_t status = ACCRT_OK;
+  for (int i = 0; i < 2 * STOCKED_MARKS && status == ACCRT_OK; ++i) {
+    cuda_mark_t* mark;
+    status = make_mark(queue->device, i % 2 != 0, &mark);
+    if (status == ACCRT_OK)
+      spare_mark(queue, mark);
+  }
+  cuda_unrelax(queue->device, mode);
+  cuda_leave(queue->device, scope);
+  return status;
 }
 
 /* Under the mutex: records behind all that was given to the stream. */
