@@ -21,6 +21,8 @@ ACCRT_BEGIN
 /* Version of this interface: major << 16 | minor. */
 #define ACCRT_DRIVER_ABI_MAJOR 0
 #define ACCRT_DRIVER_ABI_MINOR 2
+/* The oldest minor version whose drivers this runtime takes: list_create was another function before. */
+#define ACCRT_DRIVER_ABI_MINOR_LEAST 2
 #define ACCRT_DRIVER_ABI_VERSION                                                                   \
   ((uint32_t)((ACCRT_DRIVER_ABI_MAJOR << 16) | ACCRT_DRIVER_ABI_MINOR))
 /** Name of the one symbol that a driver's shared object exports. */

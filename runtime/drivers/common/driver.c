@@ -135,13 +135,13 @@ static accrt_status_t check_own_options(const accrt_driver_slot_t* slot) {
 
 static accrt_status_t check_version(const accrt_driver_table_t* table, const char* where) {
   const uint32_t major = table->abi_version >> 16, minor = table->abi_version & 0xFFFFu;
-  if (major == ACCRT_DRIVER_ABI_MAJOR && minor <= ACCRT_DRIVER_ABI_MINOR)
+  if (major == ACCRT_DRIVER_ABI_MAJOR && minor >= ACCRT_DRIVER_ABI_MINOR_LEAST &&
+      minor <= ACCRT_DRIVER_ABI_MINOR)
     return ACCRT_OK;
   return ACCRT_FAIL(VERSION_MISMATCH,
                     "%s was built for driver ABI %" PRIu32 ".%" PRIu32
-                    " (it needs a runtime of %" PRIu32 ".%" PRIu32
-                    " or later of that major); this runtime speaks %d.0 to %d.%d",
-                    where, major, minor, major, minor, ACCRT_DRIVER_ABI_MAJOR,
+                    "; this runtime speaks %d.%d to %d.%d",
+                    where, major, minor, ACCRT_DRIVER_ABI_MAJOR, ACCRT_DRIVER_ABI_MINOR_LEAST,
                     ACCRT_DRIVER_ABI_MAJOR, ACCRT_DRIVER_ABI_MINOR);
 }
 
@@ -418,9 +418,10 @@ static accrt_status_t add_driver(accrt_instance_t* instance, accrt_driver_query_
   if (table == NULL) {
     return ACCRT_FAIL_INNER(
         VERSION_MISMATCH,
-        "%s: the driver refuses this runtime, which speaks driver ABI %d.0 to %d.%d; "
+        "%s: the driver refuses this runtime, which speaks driver ABI %d.%d to %d.%d; "
         "it needs another",
-        where, ACCRT_DRIVER_ABI_MAJOR, ACCRT_DRIVER_ABI_MAJOR, ACCRT_DRIVER_ABI_MINOR);
+        where, ACCRT_DRIVER_ABI_MAJOR, ACCRT_DRIVER_ABI_MINOR_LEAST, ACCRT_DRIVER_ABI_MAJOR,
+        ACCRT_DRIVER_ABI_MINOR);
   }
   accrt_driver_table_t local;
   accrt_status_t status = copy_table(table, where, &local);

@@ -113,7 +113,11 @@ static void test_drivers_are_negotiated(void** state) {
   assert_int_equal(accrt_instance_register_driver(instance, test_driver_query),
                    ACCRT_ERROR_VERSION_MISMATCH);
   assert_says("driver ABI 1.2");
-  assert_says("0.0 to 0.2");
+  assert_says("0.2 to 0.2");
+  test_driver.abi_version = 1; /* whose list_create is another function */
+  assert_int_equal(accrt_instance_register_driver(instance, test_driver_query),
+                   ACCRT_ERROR_VERSION_MISMATCH);
+  assert_says("driver ABI 0.1");
   test_driver.abi_version = ACCRT_DRIVER_ABI_VERSION + 1;
   assert_int_equal(accrt_instance_register_driver(instance, test_driver_query),
                    ACCRT_ERROR_VERSION_MISMATCH);
@@ -157,7 +161,7 @@ static void test_broken_drivers(void** state) {
   accrt_instance_t* instance = make_instance();
   test_driver_reset(TEST_DRIVER_SYNCHRONOUS);
   assert_int_equal(accrt_instance_register_driver(instance, refuse), ACCRT_ERROR_VERSION_MISMATCH);
-  assert_says("0.0 to 0.2");
+  assert_says("0.2 to 0.2");
   assert_int_equal(accrt_instance_register_driver(instance, bad_name), ACCRT_ERROR_INVALID_FORMAT);
   test_driver_fail(TEST_SLOT_OPEN, 1, ACCRT_ERROR_DRIVER);
   assert_int_equal(accrt_instance_register_driver(instance, test_driver_query), ACCRT_ERROR_DRIVER);
