@@ -17,9 +17,11 @@
 /* ---- Operators of the test ---- */
 
 static struct {
-  int prepared, destroyed, executed;
+  int prepared, destroyed;
   uint64_t asks_bytes; /* workspace */
-  uint64_t submission;
+  /* Operators that nothing orders run side by side. */
+  atomic_int executed;
+  atomic_ullong submission;
 } seen;
 
 typedef struct add_params {
@@ -49,8 +51,8 @@ static int32_t execute(const accrt_kernel_environment_t* environment,
                        const accrt_operator_call_t* call, void* state) {
   const add_params_t* p = call->params;
   (void)environment;
-  ++seen.executed;
-  seen.submission = call->submission;
+  atomic_fetch_add(&seen.executed, 1);
+  atomic_store(&seen.submission, call->submission);
   unsigned char* workspace = call->workspace;
   if (*(const int64_t*)state != p->plus || call->workspace_size_bytes != seen.asks_bytes ||
       (workspace != NULL) != (seen.asks_bytes != 0) || (uintptr_t)workspace % 256 != 0)
@@ -66,7 +68,7 @@ static int32_t execute(const accrt_kernel_environment_t* environment,
       memcpy(call->message, text, sizeof text);
     return 7;
   }
-  *p->y += *p->x + p->plus;
+  __atomic_fetch_add(p->y, *p->x + p->plus, __ATOMIC_RELAXED);
   return 0;
 }
 static void destroy(const accrt_kernel_environment_t* environment, void* state) {
@@ -214,8 +216,8 @@ static void recorded_once_run_often(void** state) {
     assert_int_equal(y + other, 3 * x + 3);
   }
   assert_int_equal(seen.prepared, 3);
-  assert_int_equal(seen.executed, 60);
-  assert_int_not_equal(seen.submission, 0);
+  assert_int_equal(atomic_load(&seen.executed), 60);
+  assert_int_not_equal(atomic_load(&seen.submission), 0);
   accrt_commands_release(commands);
 }
 
@@ -236,7 +238,7 @@ static void workspaces(void** state) {
   for (int round = 0; round < 3; ++round) {
     int64_t y = 0;
     assert_int_equal(run(commands, &x, &y), ACCRT_OK);
-    assert_true(seen.executed == 3 * (round + 1));
+    assert_true(atomic_load(&seen.executed) == 3 * (round + 1));
   }
   accrt_commands_release(commands);
 }
