@@ -56,6 +56,7 @@ run_sanitize() {
   command -v compute-sanitizer >/dev/null 2>&1 || { echo "compute-sanitizer is not on this machine"; return; }
   for tool in memcheck racecheck initcheck synccheck; do
     step "sanitize_$tool" 590 compute-sanitizer --tool $tool --error-exitcode 99 --report-api-errors no \
+      --target-processes application-only \
       "$HERE/bin/cts" --driver "${DEVICE%%:*}" --device "$DEVICE" --option pool.one_mapping=1
   done
 }
