@@ -31,14 +31,25 @@ step() {
     "$(grep -v '^[[:space:]]*$' "$RESULTS/$name.txt" | tail -1 | cut -c1-100)"
 }
 
+# has NAME MODULES...: whether Python has what a step needs; says so when not.
+has() {
+  name=$1
+  shift
+  missing=$("$PYTHON" -c 'import importlib.util, sys
+print(*[m for m in sys.argv[1:] if importlib.util.find_spec(m) is None])' "$@")
+  [ -z "$missing" ] || printf '%-24s %-12s Python has no %s\n' "$name" skipped "$missing"
+  [ -z "$missing" ]
+}
+
 cts() { step "$1" 300 "$HERE/bin/cts" --driver "${DEVICE%%:*}" --device "$DEVICE"; }
 
 run_test() {
   cts cts
   [ ! -x "$HERE/bin/transcript" ] || step transcript 60 sh "$HERE/tests/transcript.sh" "$HERE/bin/transcript"
   for t in "$HERE"/tests/gpu/test_*.py; do
-    [ -f "$t" ] || continue
-    step "$(basename "$t" .py)" 600 "$PYTHON" -m pytest -q -x -p no:cacheprovider "$t"
+    if [ -f "$t" ] && has "$(basename "$t" .py)" numpy pytest; then
+      step "$(basename "$t" .py)" 600 "$PYTHON" -m pytest -q -x -p no:cacheprovider "$t"
+    fi
   done
 }
 
@@ -47,7 +58,14 @@ run_bench() {
     [ -x "$b" ] && step "$(basename "$b")" 240 "$b"
   done
   for b in "$HERE"/bench/gpu_*.py; do
-    [ -f "$b" ] && step "$(basename "$b" .py)" 600 "$PYTHON" "$b"
+    case $b in
+      *gpu_load.py) modules="numpy torch safetensors" ;;
+      *gpu_minilm.py) modules="numpy torch transformers" ;;
+      *gpu_rows.py) modules="numpy torch" ;;
+      *) modules= ;;
+    esac
+    # shellcheck disable=SC2086  # a list of names
+    [ -f "$b" ] && has "$(basename "$b" .py)" $modules && step "$(basename "$b" .py)" 600 "$PYTHON" "$b"
   done
   cat "$RESULTS"/gpu_*.txt
 }
