@@ -255,7 +255,7 @@ static void test_order_of_all_kinds(void** state) {
   accrt_stream_t* stream = make_stream();
   accrt_semaphore_t* gate = make_semaphore();
   uint32_t words[4] = {0, 0, 0, 0};
-  heard_t heard[2] = {{.word = &words[1]}, {.word = &words[3]}};
+  heard_t heard[2] = {{.word = &words[1]}, {.word = &words[2]}};
   fill(stream, &words[0], 1);
   copy(stream, &words[0], &words[1]);
   assert_int_equal(accrt_stream_notify(stream, hear, &heard[0]), ACCRT_OK);
@@ -274,6 +274,7 @@ static void test_order_of_all_kinds(void** state) {
   assert_int_equal(words[2], 2);
   assert_int_equal(words[3], 3);
   wait_for(&heard[1].count, 1);
+  assert_int_equal(heard[1].seen, 2);
   /* Nothing is deferred any more: no operation is made. */
   const long notifies = atomic_load(&test_driver.notifies);
   fill(stream, &words[0], 4);
