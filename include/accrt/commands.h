@@ -100,7 +100,8 @@ typedef struct accrt_kernel_argument {
   uint32_t
       kind; /**< ACCRT_KERNEL_PARAM_* of the parameter: BUFFER, TENSOR, SCALAR, SYMBOL or WORKSPACE */
   uint32_t
-      binding; /**< recorded commands: index into the binding table, or ACCRT_BINDING_NONE to use `buffer` */
+      binding; /**< recorded commands: index into the binding table, or ACCRT_BINDING_NONE to use `buffer` (0 is a binding: a list with
+                    bindings refuses an argument that has memory of its own beside one) */
   accrt_buffer_t*
       buffer; /**< BUFFER, TENSOR, WORKSPACE; NULL: host pointer in `pointer` (devices with host memory), or
                                absent when `pointer` is NULL too and the parameter is optional */

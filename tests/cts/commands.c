@@ -419,6 +419,18 @@ static void test_binding_outside_the_table(void** state) {
   accrt_commands_release(commands);
 }
 
+/* A struct of zeros names binding 0: with memory of its own beside it, nobody can tell which is meant. */
+static void test_binding_and_memory(void** state) {
+  cts_t* cts = *state;
+  accrt_commands_t* commands = begin(cts, 1);
+  accrt_kernel_argument_t arguments[2] = {cts_arg_binding(0, 0, 64), cts_arg_scalar(0)};
+  arguments[0].buffer = zeroed(cts, 64);
+  FAILS(INVALID_ARGUMENT, dispatch(cts, commands, "append", 1, arguments, 2, NULL, NULL));
+  MESSAGE_HAS("binding 0");
+  accrt_buffer_release(arguments[0].buffer);
+  accrt_commands_release(commands);
+}
+
 static void test_binding_table_too_large(void** state) {
   cts_t* cts = *state;
   accrt_commands_t* commands = NULL;
@@ -626,6 +638,7 @@ const cts_test_t cts_command_tests[] = {
     CTS_N(test_record_after_finalize, CTS_NEEDS_KERNELS),
     CTS_N(test_predecessor_that_is_not_there, CTS_NEEDS_KERNELS),
     CTS_N(test_binding_outside_the_table, CTS_NEEDS_KERNELS),
+    CTS_N(test_binding_and_memory, CTS_NEEDS_KERNELS),
     CTS_N(test_binding_table_too_large, 0),
     CTS_N(test_binding_too_small, CTS_NEEDS_KERNELS),
     CTS_N(test_copy_beyond_a_binding, 0),

@@ -105,6 +105,12 @@ static accrt_status_t resolve_memory(const accrt_packing_t* packing,
                         "kernel '%s', parameter '%s': binding %" PRIu32 " of %" PRIu32, kernel,
                         param->name, argument->binding, packing->binding_count);
     }
+    if (argument->buffer != NULL || argument->pointer != NULL) {
+      return ACCRT_FAIL(INVALID_ARGUMENT,
+                        "kernel '%s', parameter '%s': both binding %" PRIu32
+                        " and memory of its own are given; ACCRT_BINDING_NONE says which is meant",
+                        kernel, param->name, argument->binding);
+    }
     out_memory->bound = true;
     return ACCRT_OK;
   }
