@@ -275,8 +275,6 @@ static accrt_status_t check_params(cuda_kernel_t* kernel, const accrt_kernel_def
         status = mismatch(kernel, count, param, offset, size);
       kernel->param_offsets[count] = (uint32_t)offset;
       kernel->params_size_bytes = (uint32_t)(offset + size);
-      /* Without the padding behind the last one, which CUDA refuses. */
-      kernel->params_size_bytes = (uint32_t)(offset + size);
     }
     if (++count > ACCRT_KERNEL_MAX_PARAMS)
       break;
