@@ -45,6 +45,24 @@ endif()
 target_compile_options(accrt_objects PRIVATE -fno-semantic-interposition -ffunction-sections
                        -fdata-sections)
 target_link_libraries(accrt_objects PRIVATE accrt_flags Threads::Threads)
+# What runs once (opening, verifying, planning, messages) is compiled for size, what runs at each call
+# for speed: the library stays small (tests/abi/size.sh) at no cost to a launch. A file that is not
+# named here is cold.
+set(ACCRT_HOT_SOURCES
+    runtime/core/sync
+    runtime/memory/
+    "runtime/drivers/common/(commands|context|event|launch|point|semaphore|staging|stream|timeline)"
+    "runtime/drivers/common/(transfer|worker)"
+    "runtime/drivers/cuda/(command|copy|event|graph|launch|memory|poller|queue)"
+    "runtime/drivers/host/(lanes|list|queue|run|units|workers)"
+    "runtime/program/(call|expr|graph|plan_cache|plan_frame|run)")
+list(JOIN ACCRT_HOT_SOURCES "|" ACCRT_HOT_PATTERN)
+foreach(source IN LISTS ACCRT_SOURCES)
+  if(NOT source MATCHES "^(${ACCRT_HOT_PATTERN})")
+    set_source_files_properties(${source} PROPERTIES
+                                COMPILE_OPTIONS "$<$<NOT:$<CONFIG:Debug>>:-Os>")
+  endif()
+endforeach()
 # gcc unrolls the digest's loop at -O3 only: weights that are in memory are checked in three quarters
 # of the time.
 set_source_files_properties(loader/digest.c PROPERTIES
