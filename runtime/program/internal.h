@@ -42,29 +42,29 @@ typedef struct accrt_weight_component {
   bool ready;
 } accrt_weight_component_t;
 
-typedef struct accrt_weights {
+typedef struct accrt_weight_set {
   accrt_object_t object;
   const accrt_allocator_t* allocator;
   uint32_t count;
   accrt_weight_component_t components[]; /* by index in the bundle's COMPONENTS */
-} accrt_weights_t;
+} accrt_weight_set_t;
 
-accrt_status_t accrt_weights_create(const accrt_allocator_t* allocator, uint32_t count,
-                                    accrt_weights_t** out_weights);
-void accrt_weights_release(accrt_weights_t* weights);
-static inline void accrt_weights_retain(accrt_weights_t* weights) {
+accrt_status_t accrt_weight_set_create(const accrt_allocator_t* allocator, uint32_t count,
+                                       accrt_weight_set_t** out_weights);
+void accrt_weight_set_release(accrt_weight_set_t* weights);
+static inline void accrt_weight_set_retain(accrt_weight_set_t* weights) {
   accrt_object_retain(&weights->object);
 }
 /* The program's present set with a reference for the caller, and its generation. */
-accrt_weights_t* accrt_program_weights(accrt_program_t* program, uint64_t* out_generation);
+accrt_weight_set_t* accrt_program_weights(accrt_program_t* program, uint64_t* out_generation);
 /* Puts a component of a constant that the bundle stores into its place, checked, unless it is there. One that a prepare
  * function makes is left as it is. */
-accrt_status_t accrt_weights_place(accrt_program_t* program, accrt_weights_t* weights,
-                                   uint32_t component);
-accrt_status_t accrt_weights_place_all(accrt_program_t* program, accrt_weights_t* weights);
+accrt_status_t accrt_weight_set_place(accrt_program_t* program, accrt_weight_set_t* weights,
+                                      uint32_t component);
+accrt_status_t accrt_weight_set_place_all(accrt_program_t* program, accrt_weight_set_t* weights);
 /* Gives a component a buffer of its own, from the device's pool. */
-accrt_status_t accrt_weights_allocate(accrt_program_t* program, const char* name,
-                                      accrt_weight_component_t* component, uint64_t size_bytes);
+accrt_status_t accrt_weight_set_allocate(accrt_program_t* program, const char* name,
+                                         accrt_weight_component_t* component, uint64_t size_bytes);
 /* Waits for a stream that only the caller uses; its failure becomes this thread's error and the status. */
 accrt_status_t accrt_finish_stream(accrt_stream_t* stream);
 
@@ -138,7 +138,7 @@ struct accrt_program {
   accrt_program_function_t* functions;
   accrt_mutex_t
       weights_lock; /* guards `weights`, for the moment of exchanging or retaining it only */
-  accrt_weights_t* weights;
+  accrt_weight_set_t* weights;
   /* Grows with each swap. Release in publish, acquire in calls that compare it: they then take the lock. */
   atomic_uint_least64_t weights_generation;
 };
@@ -341,7 +341,7 @@ accrt_status_t accrt_plan_check_values(const accrt_plan_check_t* check, const in
 /* ---- Prepare functions ---- */
 
 /* Runs, in order, every prepare function that makes a constant which `weights` lacks. */
-accrt_status_t accrt_prepare_run(accrt_program_t* program, accrt_weights_t* weights);
+accrt_status_t accrt_prepare_run(accrt_program_t* program, accrt_weight_set_t* weights);
 
 /* ---- Sessions ---- */
 
@@ -379,7 +379,7 @@ struct accrt_session {
   accrt_buffer_t* arena;
   uint64_t arena_address;
   uint64_t arena_bytes;
-  accrt_weights_t* weights;
+  accrt_weight_set_t* weights;
   uint64_t weights_generation;
   uint64_t
       version; /* grows when the address of a state, of the arena or of a weight may have changed */

@@ -9,7 +9,7 @@
 /* One prepare function while it runs. */
 typedef struct preparation {
   accrt_program_t* program;
-  accrt_weights_t* weights;
+  accrt_weight_set_t* weights;
   accrt_stream_t* stream;
   uint32_t function;
   accrt_plan_t* plan;
@@ -47,7 +47,7 @@ static accrt_status_t allocate_results(preparation_t* preparation) {
         &preparation->weights->components[constant->component_first];
     if (component->ready)
       continue;
-    status = accrt_weights_allocate(
+    status = accrt_weight_set_allocate(
         preparation->program, accrt_program_string(preparation->program, constant->name), component,
         tables->components[constant->component_first].size_bytes);
   }
@@ -105,7 +105,7 @@ static accrt_status_t bind_weight(preparation_t* preparation, uint32_t component
   const accrt_weight_component_t* weight = &preparation->weights->components[component];
   const bool was_ready = weight->ready;
   const accrt_status_t status =
-      accrt_weights_place(preparation->program, preparation->weights, component);
+      accrt_weight_set_place(preparation->program, preparation->weights, component);
   if (status != ACCRT_OK)
     return status;
   if (!was_ready && !accrt_program_uses_component(preparation->program, component))
@@ -207,7 +207,7 @@ static void give_back(const preparation_t* preparation) {
   }
 }
 
-accrt_status_t accrt_prepare_run(accrt_program_t* program, accrt_weights_t* weights) {
+accrt_status_t accrt_prepare_run(accrt_program_t* program, accrt_weight_set_t* weights) {
   preparation_t preparation;
   memset(&preparation, 0, sizeof preparation);
   preparation.program = program;

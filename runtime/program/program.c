@@ -7,7 +7,7 @@
 
 static void destroy(accrt_program_t* program) {
   const accrt_allocator_t* allocator = program->allocator;
-  accrt_weights_release(program->weights);
+  accrt_weight_set_release(program->weights);
   accrt_program_functions_destroy(program);
   accrt_program_kernels_destroy(program);
   accrt_program_reach_destroy(program);
@@ -19,18 +19,18 @@ static void destroy(accrt_program_t* program) {
 /* Prepare functions come first, so that in place each checks what it reads right before it reads it, while that is in the cache; a
  * device with memory of its own gets all there is in as few goes as can be. */
 static accrt_status_t make_weights(accrt_program_t* program) {
-  accrt_status_t status =
-      accrt_weights_create(program->allocator, program->tables->component_count, &program->weights);
+  accrt_status_t status = accrt_weight_set_create(
+      program->allocator, program->tables->component_count, &program->weights);
   if (status == ACCRT_OK)
-    status = accrt_weights_upload_all(program, program->weights);
+    status = accrt_weight_set_upload_all(program, program->weights);
   if (status == ACCRT_OK)
-    status = accrt_weights_upload_sources(program, program->weights);
+    status = accrt_weight_set_upload_sources(program, program->weights);
   if (status == ACCRT_OK)
     status = accrt_prepare_run(program, program->weights);
   if (status != ACCRT_OK)
     return status;
-  accrt_weights_drop_sources(program, program->weights);
-  return accrt_weights_place_all(program, program->weights);
+  accrt_weight_set_drop_sources(program, program->weights);
+  return accrt_weight_set_place_all(program, program->weights);
 }
 
 static accrt_status_t fill(accrt_program_t* program, const accrt_program_options_t* options) {

@@ -168,7 +168,7 @@ void accrt_session_refresh_weights(accrt_session_t* session) {
   if (atomic_load_explicit(&program->weights_generation, memory_order_acquire) ==
       session->weights_generation)
     return;
-  accrt_weights_t* old = session->weights;
+  accrt_weight_set_t* old = session->weights;
   session->weights = accrt_program_weights(program, &session->weights_generation);
   ++session->version;
   for (uint32_t i = 0; i < old->count; ++i) {
@@ -178,5 +178,5 @@ void accrt_session_refresh_weights(accrt_session_t* session) {
     accrt_buffer_ref(old->components[i].buffer);
     accrt_session_let_go(session, old->components[i].buffer);
   }
-  accrt_weights_release(old);
+  accrt_weight_set_release(old);
 }

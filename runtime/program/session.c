@@ -22,7 +22,7 @@ static void destroy(accrt_session_t* session) {
   }
   accrt_session_destroy_states(session);
   accrt_buffer_unref(session->arena);
-  accrt_weights_release(session->weights);
+  accrt_weight_set_release(session->weights);
   accrt_free_array(allocator, session->symbols, program->tables->symbol_count,
                    sizeof *session->symbols);
   accrt_free_string(allocator, session->label);

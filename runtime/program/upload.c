@@ -61,7 +61,7 @@ static bool add_component(layout_t* layout, const component_at_t* at) {
 }
 
 /* Lays out what is wanted, by component, and is not there. Addresses are offsets into the buffer still. */
-static accrt_status_t make_layout(const accrt_program_t* program, const accrt_weights_t* weights,
+static accrt_status_t make_layout(const accrt_program_t* program, const accrt_weight_set_t* weights,
                                   const uint8_t* wanted, layout_t* layout) {
   const uint32_t count = weights->count;
   void* memory;
@@ -154,7 +154,7 @@ static accrt_status_t move(accrt_program_t* program, layout_t* layout, uint64_t 
   return accrt_device_upload(program->device, &upload);
 }
 
-static void share_out(accrt_weights_t* weights, const layout_t* layout,
+static void share_out(accrt_weight_set_t* weights, const layout_t* layout,
                       const accrt_bundle_tables_t* tables, accrt_buffer_t* buffer) {
   uint64_t address, size_bytes;
   accrt_buffer_range(buffer, &address, &size_bytes);
@@ -170,7 +170,7 @@ static void share_out(accrt_weights_t* weights, const layout_t* layout,
   }
 }
 
-static accrt_status_t upload(accrt_program_t* program, accrt_weights_t* weights,
+static accrt_status_t upload(accrt_program_t* program, accrt_weight_set_t* weights,
                              const uint8_t* wanted) {
   layout_t layout = {NULL, 0, NULL, 0};
   accrt_buffer_t* buffer = NULL;
@@ -196,7 +196,7 @@ static bool has_own_memory(const accrt_program_t* program) {
   return (accrt_device_facts(program->device)->flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) == 0;
 }
 
-accrt_status_t accrt_weights_upload_all(accrt_program_t* program, accrt_weights_t* weights) {
+accrt_status_t accrt_weight_set_upload_all(accrt_program_t* program, accrt_weight_set_t* weights) {
   return has_own_memory(program) ? upload(program, weights, program->reach.components) : ACCRT_OK;
 }
 
@@ -220,7 +220,8 @@ static void mark_sources(const accrt_program_t* program, uint32_t function, uint
   }
 }
 
-accrt_status_t accrt_weights_upload_sources(accrt_program_t* program, accrt_weights_t* weights) {
+accrt_status_t accrt_weight_set_upload_sources(accrt_program_t* program,
+                                               accrt_weight_set_t* weights) {
   if (!has_own_memory(program))
     return ACCRT_OK;
   void* memory;
@@ -239,7 +240,7 @@ accrt_status_t accrt_weights_upload_sources(accrt_program_t* program, accrt_weig
   return status;
 }
 
-void accrt_weights_drop_sources(const accrt_program_t* program, accrt_weights_t* weights) {
+void accrt_weight_set_drop_sources(const accrt_program_t* program, accrt_weight_set_t* weights) {
   uint32_t constant = 0;
   component_at_t at = {NULL, NULL, 0};
   while (has_own_memory(program) && next_component(program->tables, &constant, &at)) {

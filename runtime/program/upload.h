@@ -7,11 +7,12 @@
 /* On a device with memory of its own: puts every constant that the bundle stores, that the device uses and that has no place yet into one
  * buffer, each chunk of the file read once and checked before any of it can be called. Elsewhere nothing. Components share the
  * buffer: its memory goes with the last of them. Blocks. */
-accrt_status_t accrt_weights_upload_all(accrt_program_t* program, accrt_weights_t* weights);
+accrt_status_t accrt_weight_set_upload_all(accrt_program_t* program, accrt_weight_set_t* weights);
 
 /* The same for what only prepare functions read, in a buffer of its own: for the time that they run. */
-accrt_status_t accrt_weights_upload_sources(accrt_program_t* program, accrt_weights_t* weights);
+accrt_status_t accrt_weight_set_upload_sources(accrt_program_t* program,
+                                               accrt_weight_set_t* weights);
 /* Gives that back. */
-void accrt_weights_drop_sources(const accrt_program_t* program, accrt_weights_t* weights);
+void accrt_weight_set_drop_sources(const accrt_program_t* program, accrt_weight_set_t* weights);
 
 #endif /* ACCRT_RUNTIME_PROGRAM_UPLOAD_H_ */

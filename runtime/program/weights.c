@@ -11,17 +11,17 @@
 /* ---- Sets ---- */
 
 static size_t set_bytes(uint32_t count) {
-  return sizeof(accrt_weights_t) + (size_t)count * sizeof(accrt_weight_component_t);
+  return sizeof(accrt_weight_set_t) + (size_t)count * sizeof(accrt_weight_component_t);
 }
 
-accrt_status_t accrt_weights_create(const accrt_allocator_t* allocator, uint32_t count,
-                                    accrt_weights_t** out_weights) {
+accrt_status_t accrt_weight_set_create(const accrt_allocator_t* allocator, uint32_t count,
+                                       accrt_weight_set_t** out_weights) {
   *out_weights = NULL;
   void* memory;
   const accrt_status_t status = accrt_alloc(allocator, set_bytes(count), &memory);
   if (status != ACCRT_OK)
     return status;
-  accrt_weights_t* weights = memory;
+  accrt_weight_set_t* weights = memory;
   accrt_object_init(&weights->object);
   weights->allocator = allocator;
   weights->count = count;
@@ -29,7 +29,7 @@ accrt_status_t accrt_weights_create(const accrt_allocator_t* allocator, uint32_t
   return ACCRT_OK;
 }
 
-void accrt_weights_release(accrt_weights_t* weights) {
+void accrt_weight_set_release(accrt_weight_set_t* weights) {
   if (weights == NULL || !accrt_object_release(&weights->object))
     return;
   for (uint32_t i = 0; i < weights->count; ++i)
@@ -37,18 +37,18 @@ void accrt_weights_release(accrt_weights_t* weights) {
   accrt_free(weights->allocator, weights, set_bytes(weights->count));
 }
 
-accrt_weights_t* accrt_program_weights(accrt_program_t* program, uint64_t* out_generation) {
+accrt_weight_set_t* accrt_program_weights(accrt_program_t* program, uint64_t* out_generation) {
   accrt_mutex_lock(&program->weights_lock);
-  accrt_weights_t* weights = program->weights;
-  accrt_weights_retain(weights);
+  accrt_weight_set_t* weights = program->weights;
+  accrt_weight_set_retain(weights);
   *out_generation = atomic_load_explicit(&program->weights_generation, memory_order_relaxed);
   accrt_mutex_unlock(&program->weights_lock);
   return weights;
 }
 
 /* A new set that shares every buffer of another. */
-static accrt_status_t copy_set(const accrt_weights_t* from, accrt_weights_t** out_weights) {
-  const accrt_status_t status = accrt_weights_create(from->allocator, from->count, out_weights);
+static accrt_status_t copy_set(const accrt_weight_set_t* from, accrt_weight_set_t** out_weights) {
+  const accrt_status_t status = accrt_weight_set_create(from->allocator, from->count, out_weights);
   if (status != ACCRT_OK)
     return status;
   for (uint32_t i = 0; i < from->count; ++i) {
@@ -59,8 +59,8 @@ static accrt_status_t copy_set(const accrt_weights_t* from, accrt_weights_t** ou
   return ACCRT_OK;
 }
 
-accrt_status_t accrt_weights_allocate(accrt_program_t* program, const char* name,
-                                      accrt_weight_component_t* component, uint64_t size_bytes) {
+accrt_status_t accrt_weight_set_allocate(accrt_program_t* program, const char* name,
+                                         accrt_weight_component_t* component, uint64_t size_bytes) {
   accrt_pool_t* pool;
   accrt_status_t status = accrt_device_pool(program->device, ACCRT_MEMORY_DEVICE, &pool);
   if (status != ACCRT_OK)
@@ -96,7 +96,7 @@ accrt_status_t accrt_finish_stream(accrt_stream_t* stream) {
 static accrt_status_t upload(accrt_program_t* program, const char* name,
                              accrt_weight_component_t* component, const accrt_place_t* source,
                              uint64_t size_bytes) {
-  accrt_status_t status = accrt_weights_allocate(program, name, component, size_bytes);
+  accrt_status_t status = accrt_weight_set_allocate(program, name, component, size_bytes);
   if (status != ACCRT_OK || size_bytes == 0)
     return status;
   accrt_stream_t* stream;
@@ -126,8 +126,8 @@ static uint32_t constant_of(const accrt_bundle_tables_t* tables, uint32_t compon
   return low;
 }
 
-accrt_status_t accrt_weights_place(accrt_program_t* program, accrt_weights_t* weights,
-                                   uint32_t component) {
+accrt_status_t accrt_weight_set_place(accrt_program_t* program, accrt_weight_set_t* weights,
+                                      uint32_t component) {
   accrt_weight_component_t* placed = &weights->components[component];
   const uint32_t constant = constant_of(program->tables, component);
   const accx_constant_t* record = &program->tables->constants[constant];
@@ -154,11 +154,11 @@ accrt_status_t accrt_weights_place(accrt_program_t* program, accrt_weights_t* we
   return ACCRT_OK;
 }
 
-accrt_status_t accrt_weights_place_all(accrt_program_t* program, accrt_weights_t* weights) {
+accrt_status_t accrt_weight_set_place_all(accrt_program_t* program, accrt_weight_set_t* weights) {
   accrt_status_t status = ACCRT_OK;
   for (uint32_t i = 0; i < weights->count && status == ACCRT_OK; ++i) {
     if (accrt_program_uses_component(program, i))
-      status = accrt_weights_place(program, weights, i);
+      status = accrt_weight_set_place(program, weights, i);
   }
   return status;
 }
@@ -217,7 +217,7 @@ static accrt_status_t check_weight(const accx_constant_t* constant, const accrt_
 }
 
 static accrt_status_t replace(accrt_program_t* program, const accrt_weight_t* weight,
-                              accrt_weights_t* weights, uint8_t* changed) {
+                              accrt_weight_set_t* weights, uint8_t* changed) {
   uint32_t index = 0;
   accrt_status_t status = find_stored(program, weight->name, &index);
   if (status != ACCRT_OK)
@@ -240,7 +240,7 @@ static accrt_status_t replace(accrt_program_t* program, const accrt_weight_t* we
 }
 
 /* Drops what prepare functions made from changed constants, and from what those made. */
-static void drop_prepared(const accrt_program_t* program, accrt_weights_t* weights,
+static void drop_prepared(const accrt_program_t* program, accrt_weight_set_t* weights,
                           uint8_t* changed) {
   const accrt_bundle_tables_t* tables = program->tables;
   for (uint32_t f = 0; f < tables->function_count; ++f) {
@@ -268,9 +268,9 @@ static void drop_prepared(const accrt_program_t* program, accrt_weights_t* weigh
   }
 }
 
-static accrt_status_t build_swapped(accrt_program_t* program, const accrt_weights_t* base,
+static accrt_status_t build_swapped(accrt_program_t* program, const accrt_weight_set_t* base,
                                     const accrt_weight_t* list, uint32_t count,
-                                    accrt_weights_t** out_weights) {
+                                    accrt_weight_set_t** out_weights) {
   accrt_status_t status = copy_set(base, out_weights);
   if (status != ACCRT_OK)
     return status;
@@ -285,12 +285,12 @@ static accrt_status_t build_swapped(accrt_program_t* program, const accrt_weight
 }
 
 /* Publishes a set unless another was published since `generation`. The old set goes to `*weights`. */
-static bool publish(accrt_program_t* program, uint64_t generation, accrt_weights_t** weights) {
+static bool publish(accrt_program_t* program, uint64_t generation, accrt_weight_set_t** weights) {
   accrt_mutex_lock(&program->weights_lock);
   const bool is_current =
       atomic_load_explicit(&program->weights_generation, memory_order_relaxed) == generation;
   if (is_current) {
-    accrt_weights_t* old = program->weights;
+    accrt_weight_set_t* old = program->weights;
     program->weights = *weights;
     *weights = old;
     /* Release pairs with the acquire in accrt_session_refresh_weights. */
@@ -315,13 +315,13 @@ accrt_status_t accrt_program_swap_weights(accrt_program_t* program, const accrt_
   bool is_done = false;
   while (status == ACCRT_OK && !is_done) {
     uint64_t generation;
-    accrt_weights_t* base = accrt_program_weights(program, &generation);
-    accrt_weights_t* made = NULL;
+    accrt_weight_set_t* base = accrt_program_weights(program, &generation);
+    accrt_weight_set_t* made = NULL;
     status = build_swapped(program, base, weights, weight_count, &made);
     if (status == ACCRT_OK)
       is_done = publish(program, generation, &made);
-    accrt_weights_release(made);
-    accrt_weights_release(base);
+    accrt_weight_set_release(made);
+    accrt_weight_set_release(base);
   }
   return status;
 }
