@@ -41,6 +41,7 @@
 #define CTS_NEEDS_HOST_KERNELS 32u /* runs host workgroup kernels */
 #define CTS_NEEDS_MODULES 64u      /* loads the suite's device module */
 #define CTS_NEEDS_NATIVE 128u      /* has native queues */
+#define CTS_NEEDS_TRAITS 256u      /* loads traits.ptx: clusters, cooperative grids, overlap */
 
 typedef struct cts_test {
   const char* name;
@@ -67,6 +68,7 @@ extern const cts_test_t cts_command_tests[];
 extern const cts_test_t cts_prepared_tests[];
 extern const cts_test_t cts_module_tests[];
 extern const cts_test_t cts_interop_tests[];
+extern const cts_test_t cts_traits_tests[];
 
 /* ---- Fixture ---- */
 
@@ -158,6 +160,8 @@ accrt_kernel_t* cts_kernel(cts_t* cts, const char* name);
 void cts_module_options(accrt_module_options_t* options);
 /* True for devices that load the suite's module (kernels.ptx). */
 bool cts_loads_modules(const accrt_device_info_t* info);
+/* And traits.ptx: sm_90 and later. */
+bool cts_has_traits(const accrt_device_info_t* info);
 static inline bool cts_runs_host_kernels(const cts_t* cts) {
   return (cts->info.flags & ACCRT_DEVICE_FLAG_HOST_KERNELS) != 0;
 }

@@ -188,6 +188,8 @@ static bool lacks(const cts_t* cts) {
     return true;
   if ((cts->needs & CTS_NEEDS_HOST_KERNELS) && !cts_runs_host_kernels(cts))
     return true;
+  if ((cts->needs & CTS_NEEDS_TRAITS) && !cts_has_traits(&cts->info))
+    return true;
   if ((cts->needs & CTS_NEEDS_MODULES) && !cts_loads_modules(&cts->info))
     return true;
   void* native;

@@ -198,6 +198,11 @@ bool cts_loads_modules(const accrt_device_info_t* info) {
   return info->dlpack_device_type == 2; /* CUDA */
 }
 
+bool cts_has_traits(const accrt_device_info_t* info) {
+  return cts_loads_modules(info) && strncmp(info->arch, "sm_", 3) == 0 &&
+         strtoul(info->arch + 3, NULL, 10) >= 90;
+}
+
 #define DEVICE_KERNEL(name_, params_, type, traits_, shared, threads)                              \
   {                                                                                                \
     .struct_size = sizeof(accrt_kernel_def_t), .traits = (traits_), .name = (name_),               \

@@ -25,6 +25,7 @@ static const struct {
     {"semaphore", cts_semaphore_tests}, {"launch", cts_launch_tests},
     {"commands", cts_command_tests},    {"prepared", cts_prepared_tests},
     {"module", cts_module_tests},       {"interop", cts_interop_tests},
+    {"traits", cts_traits_tests},
 };
 #define PART_COUNT (sizeof parts / sizeof parts[0])
 

@@ -5,7 +5,8 @@ set -u
 nvcc=$1 source=$2 ptx=${2%.cu}.ptx
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-"$nvcc" -ptx -arch=sm_80 -I"$(dirname "$0")/../../include" -o "$work/new.ptx" "$source" || exit 1
+arch=$(sed -n 's|^// arch: ||p' "$source") # in its head, where it is not the usual one
+"$nvcc" -ptx -arch="${arch:-sm_80}" -I"$(dirname "$0")/../../include" -o "$work/new.ptx" "$source" || exit 1
 if [ "${3-}" = --write ]; then
   cp "$work/new.ptx" "$ptx"
   exit

@@ -225,7 +225,9 @@ EXPORT CUresult cuDeviceGetAttribute(int* pi, CUdevice_attribute attrib, CUdevic
   else if (attrib == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
     *pi = fake.settings.arch % 10;
   else if (attrib == CU_DEVICE_ATTRIBUTE_COMPUTE_MODE)
-    *pi = fake.settings.is_exclusive ? CU_COMPUTEMODE_PROHIBITED : CU_COMPUTEMODE_DEFAULT;
+    *pi = fake.settings.exclusive == 0   ? CU_COMPUTEMODE_DEFAULT
+          : fake.settings.exclusive == 2 ? CU_COMPUTEMODE_EXCLUSIVE_PROCESS
+                                         : CU_COMPUTEMODE_PROHIBITED;
   else if (attrib == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)
     *pi = 0xF0 + dev;
   for (size_t i = 0; i < sizeof attributes / sizeof attributes[0]; ++i) {
@@ -241,7 +243,7 @@ EXPORT CUresult cuDeviceCanAccessPeer(int* canAccessPeer, CUdevice dev, CUdevice
     return CUDA_ERROR_INVALID_VALUE;
   if (!is_device(dev) || !is_device(peerDev))
     return CUDA_ERROR_INVALID_DEVICE;
-  *canAccessPeer = dev != peerDev;
+  *canAccessPeer = dev != peerDev && fake.settings.has_peers;
   return CUDA_SUCCESS;
 }
 
@@ -305,7 +307,7 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
     return CUDA_ERROR_INVALID_VALUE;
   if (!is_device(dev))
     return CUDA_ERROR_INVALID_DEVICE;
-  if (fake.settings.is_exclusive)
+  if (fake.settings.exclusive != 0)
     return CUDA_ERROR_DEVICE_UNAVAILABLE;
   if (fake.primaries[dev] == NULL && fake.lost[dev] != CUDA_SUCCESS)
     return fake.lost[dev];
@@ -491,7 +493,7 @@ EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
     return CUDA_ERROR_INVALID_VALUE;
   if (!context_is_live(peerContext))
     return CUDA_ERROR_INVALID_CONTEXT;
-  if (peerContext->device == guard.context->device)
+  if (peerContext->device == guard.context->device || !fake.settings.has_peers)
     return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
   const uint32_t bit = 1u << peerContext->device;
   if (guard.context->peers & bit)

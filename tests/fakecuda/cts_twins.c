@@ -63,3 +63,41 @@ FAKECUDA_KERNEL(nothing) {
   (void)block;
   return 0;
 }
+
+/* traits.cu. What depends on other workgroups is what those would have written. */
+FAKECUDA_KERNEL(in_cluster) {
+  const uint32_t cluster = 4;
+  uint32_t* out = PARAM(uint32_t*, 0);
+  if (block->index[0] % cluster != 0)
+    return 0;
+  out[2 * (block->index[0] / cluster)] =
+      cluster * (block->index[0] + 1) + cluster * (cluster - 1) / 2;
+  out[2 * (block->index[0] / cluster) + 1] = cluster;
+  return 0;
+}
+
+FAKECUDA_KERNEL(over_grid) {
+  PARAM(uint32_t*, 0)[block->index[0]] = block->index[0] + 1;
+  PARAM(uint32_t*, 1)[block->index[0]] = block->grid[0] * (block->grid[0] + 1) / 2;
+  return 0;
+}
+
+FAKECUDA_KERNEL(overlapping) {
+  (void)block;
+  uint32_t* log = PARAM(uint32_t*, 0);
+  log[1 + log[0]] = PARAM(uint32_t, 1);
+  ++log[0];
+  return 0;
+}
+
+FAKECUDA_KERNEL(much_shared) {
+  uint32_t* words = block->shared;
+  uint32_t wrong = 0;
+  for (uint32_t i = 0; i < block->shared_bytes / 4; ++i)
+    words[i] = i + block->index[0];
+  for (uint32_t i = 0; i < block->shared_bytes / 4; ++i)
+    wrong += words[i] != i + block->index[0];
+  PARAM(uint32_t*, 0)[2 * block->index[0]] = block->shared_bytes;
+  PARAM(uint32_t*, 0)[2 * block->index[0] + 1] = wrong;
+  return 0;
+}

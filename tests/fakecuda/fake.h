@@ -48,7 +48,8 @@ typedef struct settings {
   int64_t fail_task_after; /* < 0: never */
   CUresult fail_task_with;
   CUresult init_result;
-  bool is_exclusive; /* primary contexts cannot be made */
+  int exclusive;  /* not 0: primary contexts cannot be made; 2: another process has the device */
+  bool has_peers; /* devices reach one another */
 } settings_t;
 
 typedef struct fake {
@@ -114,6 +115,8 @@ void fake_leave(fake_guard_t* guard);
       return entered;                                                                              \
   }
 
+/* Counts what is not a call, for fakecuda_count: README.md lists the names. */
+void fake_count(const char* name);
 void fake_complain(const char* format, ...) __attribute__((format(printf, 1, 2)));
 uint64_t fake_now_ns(void);
 uint64_t fake_random(void);             /* under the lock */
@@ -334,6 +337,9 @@ void image_free(image_t* image);
 
 int kernel_run(const op_kernel_t* kernel); /* CUresult; without the lock */
 int kernel_twin_missing(CUfunction function);
+/* Counts an attribute under the name that is for its kind. */
+void count_attribute(CUlaunchAttributeID id, const char* cluster, const char* cooperative,
+                     const char* overlap);
 CUresult kernel_prepare(CUcontext context, const CUlaunchConfig* config, CUfunction function,
                         void** params, void** extra, op_t* out_op);
 const image_kernel_t* function_image(CUfunction function);

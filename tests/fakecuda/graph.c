@@ -444,7 +444,11 @@ EXPORT CUresult cuGraphAddDependencies(CUgraph hGraph, const CUgraphNode* from,
                                        const CUgraphNode* to, const CUgraphEdgeData* edgeData,
                                        size_t numDependencies) {
   ENTER(NEED_INIT);
-  (void)edgeData; /* a programmatic edge orders at least as a full one does here */
+  for (size_t i = 0; edgeData != NULL && i < numDependencies; ++i) {
+    if (edgeData[i].type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC)
+      fake_count("edge.overlap");
+  }
+  /* a programmatic edge orders at least as a full one does here */
   return add_dependencies(hGraph, from, to, numDependencies);
 }
 
@@ -544,6 +548,7 @@ EXPORT CUresult cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAtt
   ENTER(NEED_INIT);
   if (value == NULL || !node_is_live(hNode) || hNode->type != CU_GRAPH_NODE_TYPE_KERNEL)
     return CUDA_ERROR_INVALID_VALUE;
+  count_attribute((CUlaunchAttributeID)attr, "node.cluster", "node.cooperative", "node.overlap");
   if (attr == CU_LAUNCH_ATTRIBUTE_COOPERATIVE)
     hNode->op.as.kernel.is_cooperative = value->cooperative != 0;
   hNode->kernel_attributes |= 1u << ((unsigned)attr & 31u);

@@ -625,6 +625,8 @@ EXPORT CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDe
     if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || desc[i].location.id < 0 ||
         desc[i].location.id >= fake.settings.device_count)
       return CUDA_ERROR_INVALID_DEVICE;
+    if (!fake.settings.has_peers && desc[i].location.id != area_find(ptr)->device)
+      return CUDA_ERROR_INVALID_DEVICE;
   }
   for (uint64_t at = ptr; at < ptr + size;) {
     area_t* area = area_find(at);

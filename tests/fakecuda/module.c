@@ -266,10 +266,21 @@ static CUresult check_shape(CUfunction function, const CUlaunchConfig* config) {
   return CUDA_SUCCESS;
 }
 
+void count_attribute(CUlaunchAttributeID id, const char* cluster, const char* cooperative,
+                     const char* overlap) {
+  if (id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
+    fake_count(cluster);
+  if (id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE)
+    fake_count(cooperative);
+  if (id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+    fake_count(overlap);
+}
+
 static CUresult check_attributes(const CUlaunchConfig* config, CUfunction function,
                                  op_kernel_t* kernel) {
   for (unsigned i = 0; i < config->numAttrs; ++i) {
     const CUlaunchAttribute* attribute = &config->attrs[i];
+    count_attribute(attribute->id, "launch.cluster", "launch.cooperative", "launch.overlap");
     if (attribute->id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE)
       kernel->is_cooperative = attribute->value.cooperative != 0;
     if (attribute->id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)

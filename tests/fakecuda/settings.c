@@ -91,6 +91,18 @@ void site_count(fake_site_t* entered, const char* name) {
     list_site(entered, name);
 }
 
+/* What a call was made with, counted under a name of its own. Under the lock. */
+void fake_count(const char* name) {
+  static fake_site_t details[16];
+  for (size_t i = 0; i < sizeof details / sizeof details[0]; ++i) {
+    if (details[i].name != NULL && strcmp(details[i].name, name) != 0)
+      continue;
+    details[i].name = name;
+    site_count(&details[i], name);
+    return;
+  }
+}
+
 EXPORT uint64_t fakecuda_count(const char* entry_point) {
   uint64_t count = 0;
   /* Acquire pairs with the release in list_site. */
@@ -203,6 +215,7 @@ static void set_defaults(settings_t* settings) {
       .seed = 1,
       .delay_ns = 50000,
       .is_protected = true,
+      .has_peers = true,
       .lose_after_launches = -1,
       .lose_with = CUDA_ERROR_LAUNCH_FAILED,
       .fail_task_after = -1,
@@ -231,7 +244,9 @@ static int set_number(settings_t* settings, const char* key, uint64_t number) {
   else if (strcmp(key, "init") == 0)
     settings->init_result = (CUresult)number;
   else if (strcmp(key, "exclusive") == 0)
-    settings->is_exclusive = number != 0;
+    settings->exclusive = (int)number;
+  else if (strcmp(key, "peers") == 0)
+    settings->has_peers = number != 0;
   else
     return -1;
   return 0;
@@ -251,7 +266,7 @@ static int set(settings_t* settings, const char* key, const char* value) {
 void settings_read(settings_t* settings) {
   static const char* const keys[] = {"devices",  "arch",    "version", "memory", "seed",
                                      "delay_us", "protect", "trace",   "init",   "exclusive",
-                                     "fail",     "lose",    "async"};
+                                     "fail",     "lose",    "async",   "peers"};
   set_defaults(settings);
   fake.random = settings->seed;
   for (size_t i = 0; i < sizeof keys / sizeof keys[0]; ++i) {
