@@ -1,0 +1,586 @@
+/* accrt/bundle_writer.h - writing .accx bundles: what a compiler links to. It may not mention devices or programs.
+ *
+ * A writer is given the parts of a bundle in any order, then writes it, as often as asked. docs/accx-format.md specifies the bytes,
+ * docs/bundle-writer.md explains by example. Encoding is canonical: the same content gives the same bytes, in whatever order symbols,
+ * constants, states, kernels, images, functions and metadata were added, and the same bytes as python/accrt/bundle_writer.py gives.
+ * (Arguments, commands, variants and components are ordered by meaning: theirs is the order in which they are added.)
+ *
+ * Ids. What was added is referred to by an accrt_writer_id_t of that writer. 0 is no id: where a field says "or 0", it stands for
+ *   what the comment says. An id of another kind, or of nothing, is ACCRT_ERROR_INVALID_ARGUMENT.
+ * Sizes. A size that may depend on symbols is an expression's id: accrt_bundle_writer_integer for numbers, _add_symbol, _expression.
+ * Strings are UTF-8, NUL-terminated, and copied. A name has 1 to 1023 bytes, any other string up to 65535; NULL is "" where the
+ *   comment does not say otherwise. Arrays and structs are copied too.
+ * Bytes (weights, code, assets) are not copied: they are pulled while the bundle is written, in pieces, and are never in memory as a
+ *   whole. What accrt_writer_bytes_t refers to must stay, unchanged, until the writer is released or will not write any more.
+ * Failures. A function that fails has added nothing, and the writer can be used on: a compiler may ask for something, and for
+ *   something else where that is refused. Messages are in the compiler's terms: function, command, kernel, parameter by name. Beside what
+ *   comments list, every _add function may return ACCRT_ERROR_ALREADY_EXISTS (a name that is taken), ACCRT_ERROR_OUT_OF_MEMORY and
+ *   ACCRT_ERROR_OUT_OF_RANGE (a limit of the format; more than 2^24 of a kind); ACCRT_ERROR_INVALID_ARGUMENT is a mistake in the content.
+ *   Mistakes that only show when parts come together (a symbol that nothing binds, a call of itself) are told by
+ *   accrt_bundle_writer_check and by the functions that write, before a byte is written. What they accept opens.
+ * Threads. A writer is externally synchronized; different writers are independent. A writer needs no instance.
+ */
+#ifndef ACCRT_BUNDLE_WRITER_H_
+#define ACCRT_BUNDLE_WRITER_H_
+
+#include "accrt/instance.h"
+
+ACCRT_BEGIN
+
+typedef struct accrt_bundle_writer accrt_bundle_writer_t;
+typedef uint32_t accrt_writer_id_t;
+
+/** Options of accrt_bundle_writer_create. */
+typedef struct accrt_bundle_writer_options {
+  uint32_t struct_size;
+  uint32_t reserved; /**< 0 */
+  const accrt_chain_t* next;
+  const accrt_allocator_t* allocator; /**< copied; NULL: the C library's */
+  /** What the readers of the bundle can do, e.g. read from the JSON of `accx caps` on their machine; copied. What they cannot is encoded
+   * in an older way that means the same where there is one, and else refused by name before anything is written. NULL: any reader. */
+  const accrt_caps_t* target;
+} accrt_bundle_writer_options_t;
+ACCRT_ASSERT_LAYOUT(accrt_bundle_writer_options_t, target, 32);
+#define ACCRT_BUNDLE_WRITER_OPTIONS_INIT ACCRT_STRUCT_INIT(accrt_bundle_writer_options_t)
+
+/** Makes a writer of an empty bundle, owned by the caller. @param options NULL for the defaults.
+ * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_MEMORY. Never blocks. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_writer_create(const accrt_bundle_writer_options_t* options,
+                                                    accrt_bundle_writer_t** out_writer);
+/** Drops the writer and all that was added; NULL is allowed. Since: 0.3 */
+ACCRT_API void accrt_bundle_writer_release(accrt_bundle_writer_t* writer);
+
+/* ---- Text ---- */
+
+/** Adds a line of provenance, license and the like, which a reader may ignore. @param key a name. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_writer_add_metadata(accrt_bundle_writer_t* writer,
+                                                          const char* key, const char* value);
+/** Stores a string that nothing refers to but the bytes of a raw section or command. Adding it twice is fine. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_writer_add_string(accrt_bundle_writer_t* writer,
+                                                        const char* text);
+/** Sets the feature bits of the file that a reader may ignore. Required ones follow from the content. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_writer_set_optional_features(accrt_bundle_writer_t* writer,
+                                                                   uint64_t features);
+
+/* ---- Symbols and expressions ---- */
+
+/** A shape symbol. */
+typedef struct accrt_writer_symbol {
+  uint32_t struct_size;
+  uint32_t
+      symbol_class; /**< ACCRT_SYMBOL_* (accrt/bundle.h): 0 SPECIALIZE, 1 BUCKET, 2 RUNTIME, 3 SESSION */
+  const accrt_chain_t* next;
+  const char* name; /**< a name, unique among symbols */
+  int64_t minimum;  /**< at least 0 */
+  int64_t maximum;  /**< at most 2^48; 0: that */
+  int64_t divisor;  /**< every value is a multiple; 0: 1 */
+  const int64_t*
+      buckets; /**< BUCKET: bounds, ascending from at least 1 to at least the maximum; others: NULL */
+  uint32_t bucket_count;
+  uint32_t flags; /**< ACCRT_WRITER_SYMBOL_* */
+} accrt_writer_symbol_t;
+ACCRT_ASSERT_LAYOUT(accrt_writer_symbol_t, flags, 64);
+#define ACCRT_WRITER_SYMBOL_INIT ACCRT_STRUCT_INIT(accrt_writer_symbol_t)
+#define ACCRT_WRITER_SYMBOL_ZERO_MAXIMUM 1u /**< a maximum of 0 is meant */
+
+/** Adds a symbol. @param out_id its value, as an expression. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_writer_add_symbol(accrt_bundle_writer_t* writer,
+                                                        const accrt_writer_symbol_t* symbol,
+                                                        accrt_writer_id_t* out_id);
+
+#define ACCRT_EXPR_CONSTANT 0u  /**< accrt_bundle_writer_integer */
+#define ACCRT_EXPR_SYMBOL 1u    /**< accrt_bundle_writer_add_symbol */
+#define ACCRT_EXPR_INDUCTION 2u /**< accrt_bundle_writer_induction */
+#define ACCRT_EXPR_ADD 3u
+#define ACCRT_EXPR_SUB 4u
+#define ACCRT_EXPR_MUL 5u
+#define ACCRT_EXPR_FLOORDIV 6u
+#define ACCRT_EXPR_CEILDIV 7u
+#define ACCRT_EXPR_MOD 8u /**< has the sign of b */
+#define ACCRT_EXPR_MIN 9u
+#define ACCRT_EXPR_MAX 10u
+#define ACCRT_EXPR_EQ 11u /**< comparisons give 1 or 0 */
+#define ACCRT_EXPR_NE 12u
+#define ACCRT_EXPR_LT 13u
+#define ACCRT_EXPR_LE 14u
+#define ACCRT_EXPR_AND 15u
+#define ACCRT_EXPR_OR 16u
+#define ACCRT_EXPR_NOT 17u     /**< of a */
+#define ACCRT_EXPR_SELECT 18u  /**< b where a is not 0, else c */
+#define ACCRT_EXPR_PRESENT 19u /**< accrt_bundle_writer_present */
+
+/** A number as an expression. Equal expressions have equal ids. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_writer_integer(accrt_bundle_writer_t* writer, int64_t value,
+                                                     accrt_writer_id_t* out_id);
+/** An operation on expressions: checked signed 64-bit arithmetic; overflow, division by zero and symbols without a value are errors
+ * where the expression is used. Nothing is simplified. @param op ACCRT_EXPR_ADD to _SELECT. @param a,b,c operands; 0 where the
+ * operation has none. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_writer_expression(accrt_bundle_writer_t* writer, uint32_t op,
+                                                        accrt_writer_id_t a, accrt_writer_id_t b,
+                                                        accrt_writer_id_t c,
+                                                        accrt_writer_id_t* out_id);
+/** Number of the current iteration of the repeat at nesting depth `depth` (0 the outermost, below 16). Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_writer_induction(accrt_bundle_writer_t* writer,
+                                                       uint32_t depth, accrt_writer_id_t* out_id);
+/** 1 where the optional input was given to a call, else 0; for use in the input's function. @param input what
+ * accrt_bundle_writer_add_argument gave. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_writer_present(accrt_bundle_writer_t* writer,
+                                                     accrt_writer_id_t input,
+                                                     accrt_writer_id_t* out_id);
+
+/* ---- Bytes ---- */
+
+#define ACCRT_WRITER_BYTES_MEMORY 0u /**< `data` */
+#define ACCRT_WRITER_BYTES_FILE                                                                    \
+  1u /**< `fd` from `offset` on; read with pread, its position stays */
+#define ACCRT_WRITER_BYTES_READER 2u /**< `read` */
+/** Bytes that are pulled while a bundle is written. Frozen. */
+typedef struct accrt_writer_bytes {
+  uint64_t size_bytes;
+  uint32_t kind; /**< ACCRT_WRITER_BYTES_* */
+  int32_t fd;
+  uint64_t offset;
+  const void* data;
+  /** Fills exactly size_bytes at `offset` of these bytes and returns 0, or an errno value. Called on the thread that writes, in
+   * ascending order from 0; several times over where a function says that it pulls twice: the same bytes must come. */
+  int32_t (*read)(void* self, uint64_t offset, void* target, uint64_t size_bytes);
+  void* self;
+} accrt_writer_bytes_t;
+ACCRT_ASSERT_LAYOUT(accrt_writer_bytes_t, self, 48);
+
+/* ---- Constants and states ---- */
+
+#define ACCRT_CONSTANT_INLINE 0u   /**< bytes in the bundle */
+#define ACCRT_CONSTANT_PREPARED 1u /**< made at load, by a prepare function */
+#define ACCRT_CONSTANT_EXTERNAL 2u /**< bytes in another file, given when a program is made */
+#define ACCRT_ENCODING_PLAIN 0u    /**< row-major elements */
+#define ACCRT_ENCODING_OPAQUE 1u   /**< bytes that only the bundle's own kernels understand */
+#define ACCRT_ROLE_DATA 0u
+#define ACCRT_ROLE_SCALES 1u
+#define ACCRT_ROLE_ZEROS 2u
+#define ACCRT_ROLE_GROUP_INDEX 3u
+#define ACCRT_ROLE_GLOBAL_SCALE 4u
+/** One component of a constant. Frozen. */
+typedef struct accrt_writer_component {
+  uint32_t role;              /**< ACCRT_ROLE_*, ascending */
+  accrt_dtype_t dtype;        /**< of its elements; 0: the constant's */
+  accrt_writer_bytes_t bytes; /**< PREPARED, EXTERNAL: only the size */
+} accrt_writer_component_t;
+ACCRT_ASSERT_LAYOUT(accrt_writer_component_t, bytes, 56);
+
+#define ACCRT_BINDING_BY_NAME                                                                      \
+  1u /**< EXTERNAL: found by name alone; the digest is zero and not checked */
+/** A weight or another immutable tensor. */
+typedef struct accrt_writer_constant {
+  uint32_t struct_size;
+  uint32_t source; /**< ACCRT_CONSTANT_* */
+  const accrt_chain_t* next;
+  const char* name;        /**< a name, unique among constants */
+  accrt_dtype_t dtype;     /**< of what the elements stand for */
+  uint32_t encoding;       /**< ACCRT_ENCODING_*, or a layout's id (docs/layouts.md) */
+  uint32_t group_elements; /**< layouts with a free group size; else 0 */
+  uint32_t rank;
+  int64_t shape[8];
+  const accrt_writer_component_t*
+      components; /**< PLAIN and OPAQUE: one, of role DATA; else the layout's */
+  uint32_t component_count;
+  accrt_writer_id_t
+      file;           /**< EXTERNAL: accrt_bundle_writer_add_file, or 0: any source given at load */
+  const char* tensor; /**< EXTERNAL: its name there; NULL: the constant's */
+  unsigned char digest
+      [16]; /**< EXTERNAL: XXH3-128 (canonical bytes) of the components' bytes one after another */
+  uint32_t binding_flags; /**< EXTERNAL: ACCRT_BINDING_* */
+  uint32_t reserved;      /**< 0 */
+} accrt_writer_constant_t;
+ACCRT_ASSERT_LAYOUT(accrt_writer_constant_t, reserved, 152);
+#define ACCRT_WRITER_CONSTANT_INIT ACCRT_STRUCT_INIT(accrt_writer_constant_t)
+/** Adds a constant. The sizes of components are checked against shape and encoding. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_writer_add_constant(accrt_bundle_writer_t* writer,
+                                                          const accrt_writer_constant_t* constant,
+                                                          accrt_writer_id_t* out_id);
+
+#define ACCRT_FILE_ACCX 1u
+#define ACCRT_FILE_SAFETENSORS 2u
+#define ACCRT_FILE_GGUF 3u
+/** Adds a file that EXTERNAL constants lie in. @param name bare file name, a name, unique among files. @param kind ACCRT_FILE_*.
+ * @param size_bytes of the file; 0: any. @param digest 16 bytes, XXH3-128 of the whole file; NULL: not known. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_writer_add_file(accrt_bundle_writer_t* writer,
+                                                      const char* name, uint32_t kind,
+                                                      uint64_t size_bytes,
+                                                      const unsigned char* digest,
+                                                      accrt_writer_id_t* out_id);
+
+#define ACCRT_SHARD_REPLICATED 0u
+#define ACCRT_SHARD_SPLIT 1u
+/** A run of a split axis that is cut on its own. Frozen. */
+typedef struct accrt_writer_segment {
+  int64_t begin; /**< in the full tensor, along the axis */
+  int64_t end;
+  uint32_t replicas; /**< ranks that share a part; at least 1, divides the degree */
+  uint32_t reserved; /**< 0 */
+} accrt_writer_segment_t;
+ACCRT_ASSERT_LAYOUT(accrt_writer_segment_t, reserved, 24);
+/** Says which part of a full tensor an EXTERNAL constant is. @param kind ACCRT_SHARD_*; REPLICATED has no axis, extent and segments.
+ * @param extent elements of the full tensor along `axis`. @param segments tile [0, extent) in order. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_writer_add_shard(accrt_bundle_writer_t* writer,
+                                                       accrt_writer_id_t constant, uint32_t kind,
+                                                       uint32_t axis, uint32_t degree,
+                                                       int64_t extent,
+                                                       const accrt_writer_segment_t* segments,
+                                                       uint32_t segment_count);
+#define ACCRT_ADAPTER_SCALED 1u /**< alpha / rank is multiplied in while loading */
+/** Names the tensor of adapter files that an optional input takes. @param slot tensor name, unique among adapters. @param input name of
+ * an optional input. @param flags ACCRT_ADAPTER_*. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_writer_add_adapter(accrt_bundle_writer_t* writer,
+                                                         const char* slot, const char* input,
+                                                         uint32_t flags);
+
+/** A tensor type. Frozen. */
+typedef struct accrt_writer_type {
+  accrt_dtype_t dtype;
+  uint32_t encoding;       /**< ACCRT_ENCODING_*, or a layout's id */
+  uint32_t group_elements; /**< layouts with a free group size; else 0 */
+  uint32_t rank;
+  accrt_writer_id_t dims[8]; /**< expressions; numbers are 0 to 2^48 */
+} accrt_writer_type_t;
+ACCRT_ASSERT_LAYOUT(accrt_writer_type_t, dims, 48);
+
+/** Memory that lives in a session. */
+typedef struct accrt_writer_state {
+  uint32_t struct_size;
+  uint32_t reserved; /**< 0 */
+  const accrt_chain_t* next;
+  const char* name;         /**< a name, unique among states */
+  accrt_writer_type_t type; /**< PLAIN; dimensions of SESSION symbols */
+  uint64_t fill_pattern;    /**< bits of every element when a session is made or reset */
+} accrt_writer_state_t;
+ACCRT_ASSERT_LAYOUT(accrt_writer_state_t, fill_pattern, 80);
+#define ACCRT_WRITER_STATE_INIT ACCRT_STRUCT_INIT(accrt_writer_state_t)
+/** Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_writer_add_state(accrt_bundle_writer_t* writer,
+                                                       const accrt_writer_state_t* state,
+                                                       accrt_writer_id_t* out_id);
+
+/* ---- Kernels and code ---- */
+
+#define ACCRT_IMAGE_HOST_ELF 1u
+#define ACCRT_IMAGE_CUBIN 2u
+#define ACCRT_IMAGE_PTX 3u /**< ends with a NUL */
+#define ACCRT_IMAGE_FATBIN 4u
+#define ACCRT_IMAGE_PACK                                                                           \
+  5u /**< no bytes: an installed kernel pack of this name (letters, digits, '.', '_', '-') */
+/** Adds code. @param name a name, unique among images; shown by perf, gdb and messages. @param bytes not empty; PACK: NULL.
+ * A pack that is there already is given again. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_writer_add_image(accrt_bundle_writer_t* writer,
+                                                       const char* name, uint32_t kind,
+                                                       const accrt_writer_bytes_t* bytes,
+                                                       accrt_writer_id_t* out_id);
+
+/** One declared parameter of a kernel (accrt/kernel.h). Frozen. */
+typedef struct accrt_writer_parameter {
+  const char* name;      /**< a name, unique in the kernel */
+  uint32_t kind;         /**< ACCRT_KERNEL_PARAM_BUFFER, _TENSOR, _SCALAR, _SYMBOL, _WORKSPACE */
+  uint32_t access;       /**< ACCRT_KERNEL_ACCESS_*; WORKSPACE: 0 is READ_WRITE */
+  uint32_t flags;        /**< ACCRT_KERNEL_PARAM_FLAG_OPTIONAL */
+  uint32_t size_bytes;   /**< SCALAR: 1, 2, 4 or 8; others: 0 */
+  uint32_t offset_bytes; /**< in the parameter block; 0: where a C compiler puts the next member */
+  uint32_t align_bytes;  /**< of the offset; 0: the size's, at most 8 */
+} accrt_writer_parameter_t;
+ACCRT_ASSERT_LAYOUT(accrt_writer_parameter_t, align_bytes, 32);
+/** A kernel. */
+typedef struct accrt_writer_kernel {
+  uint32_t struct_size;
+  uint32_t traits; /**< ACCRT_KERNEL_TRAIT_*, without those of launches */
+  const accrt_chain_t* next;
+  const char* name;                           /**< a name, unique among kernels */
+  const accrt_writer_parameter_t* parameters; /**< in the order of the packed block; at most 64 */
+  uint32_t parameter_count;
+  uint32_t params_size_bytes; /**< of the block; 0: what the parameters need */
+  uint32_t local_memory_bytes;
+  uint32_t reserved; /**< 0 */
+} accrt_writer_kernel_t;
+ACCRT_ASSERT_LAYOUT(accrt_writer_kernel_t, reserved, 48);
+#define ACCRT_WRITER_KERNEL_INIT ACCRT_STRUCT_INIT(accrt_writer_kernel_t)
+/** Adds a kernel without variants; it needs one at least. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_writer_add_kernel(accrt_bundle_writer_t* writer,
+                                                        const accrt_writer_kernel_t* kernel,
+                                                        accrt_writer_id_t* out_id);
+
+#define ACCRT_PREDICATE_DIVISIBLE 1u /**< a SYMBOL or SCALAR is a multiple of `value` */
+#define ACCRT_PREDICATE_ALIGNED                                                                    \
+  2u /**< the address of a BUFFER or TENSOR is; a power of two up to 4096 */
+#define ACCRT_PREDICATE_EQUAL 3u
+#define ACCRT_PREDICATE_AT_MOST 4u
+#define ACCRT_PREDICATE_AT_LEAST 5u
+/** A condition of a variant. Frozen. */
+typedef struct accrt_writer_predicate {
+  const char* parameter; /**< of the kernel, by name */
+  uint32_t kind;         /**< ACCRT_PREDICATE_* */
+  uint32_t reserved;     /**< 0 */
+  int64_t value;
+} accrt_writer_predicate_t;
+ACCRT_ASSERT_LAYOUT(accrt_writer_predicate_t, value, 24);
+
+#define ACCRT_ARCH_PORTABLE 0u
+#define ACCRT_ARCH_FAMILY 1u
+#define ACCRT_ARCH_EXACT 2u
+#define ACCRT_WRITER_VARIANT_NO_LAUNCH                                                             \
+  1u /**< device code of a file for container 0.1, which is never chosen */
+/** An implementation of a kernel. */
+typedef struct accrt_writer_variant {
+  uint32_t struct_size;
+  uint32_t arch_kind; /**< ACCRT_ARCH_* */
+  const accrt_chain_t* next;
+  const char* driver;      /**< "host", "cuda"; NULL: "host" */
+  const char* arch;        /**< "x86-64-v3", "sm_90"; may be empty for PORTABLE alone */
+  const char* entry;       /**< name in the image; NULL: the kernel's */
+  accrt_writer_id_t image; /**< HOST_ELF or PACK for the driver "host" */
+  int32_t
+      priority; /**< higher first; then the more specific architecture, then the order of adding */
+  uint64_t cpu_features;      /**< ACCRT_CPU_*, all needed */
+  uint64_t required_features; /**< of the format, beyond those that follow from the content */
+  const accrt_writer_predicate_t* predicates; /**< all must hold; in any order */
+  uint32_t predicate_count;
+  uint32_t flags; /**< ACCRT_WRITER_VARIANT_* */
+  uint32_t block
+      [3]; /**< device code: threads of a workgroup, at most 1024; 0 after the first: 1. Others: zeros */
+  uint32_t cluster[3]; /**< workgroups of a cluster, at most 64; zeros: none */
+  uint32_t dynamic_shared_bytes;
+  uint32_t launch_traits; /**< ACCRT_KERNEL_TRAIT_COOPERATIVE, _OVERLAPS_PREVIOUS */
+} accrt_writer_variant_t;
+ACCRT_ASSERT_LAYOUT(accrt_writer_variant_t, launch_traits, 112);
+#define ACCRT_WRITER_VARIANT_INIT ACCRT_STRUCT_INIT(accrt_writer_variant_t)
+/** Adds a variant to a kernel. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_writer_add_variant(accrt_bundle_writer_t* writer,
+                                                         accrt_writer_id_t kernel,
+                                                         const accrt_writer_variant_t* variant);
+
+/* ---- Functions ---- */
+
+#define ACCRT_FUNCTION_PREPARE 1u  /**< run at load, from INLINE to PREPARED constants */
+#define ACCRT_FUNCTION_INTERNAL 2u /**< callable by commands of the bundle alone */
+/** A function. */
+typedef struct accrt_writer_function {
+  uint32_t struct_size;
+  uint32_t flags; /**< ACCRT_FUNCTION_* */
+  const accrt_chain_t* next;
+  const char*
+      name; /**< a name; functions of one name have different targets and the same signature */
+  const char* doc;
+  const char* target; /**< a driver's name, for a version that only its devices use; NULL: any */
+  uint64_t required_features; /**< of the format, beyond those that follow from the content */
+} accrt_writer_function_t;
+ACCRT_ASSERT_LAYOUT(accrt_writer_function_t, required_features, 48);
+#define ACCRT_WRITER_FUNCTION_INIT ACCRT_STRUCT_INIT(accrt_writer_function_t)
+/** Adds a function without arguments and commands. @param out_body its block. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_writer_add_function(accrt_bundle_writer_t* writer,
+                                                          const accrt_writer_function_t* function,
+                                                          accrt_writer_id_t* out_id,
+                                                          accrt_writer_id_t* out_body);
+
+/** An argument. Inputs and results are each in the order of adding. */
+typedef struct accrt_writer_argument {
+  uint32_t struct_size;
+  uint32_t
+      kind; /**< ACCRT_ARGUMENT_* (accrt/bundle.h): 0 READ, 1 READ_WRITE, 2 DONATED, 3 RESULT, 4 SCALAR */
+  const accrt_chain_t* next;
+  const char* name; /**< a name, unique among the inputs, or among the results */
+  const char* doc;
+  accrt_writer_type_t type; /**< SCALAR, and where there is a constant: zeros, it follows */
+  uint32_t optional;        /**< 1: an input that may be left out */
+  accrt_writer_id_t symbol; /**< SCALAR: the symbol that it gives a value; else 0 */
+  uint32_t alias_kind;      /**< RESULT: 0 none, 1 may, 2 must share the storage of `alias_input` */
+  accrt_writer_id_t
+      alias_input; /**< a READ_WRITE or DONATED input of the function, for one result each; or 0 */
+  accrt_writer_id_t
+      constant;      /**< prepare functions: what is read (INLINE) or made (PREPARED); else 0 */
+  uint32_t reserved; /**< 0 */
+} accrt_writer_argument_t;
+ACCRT_ASSERT_LAYOUT(accrt_writer_argument_t, reserved, 104);
+#define ACCRT_WRITER_ARGUMENT_INIT ACCRT_STRUCT_INIT(accrt_writer_argument_t)
+/** Adds an argument. @param out_slot its storage, for ranges (a SCALAR has none). Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_writer_add_argument(accrt_bundle_writer_t* writer,
+                                                          accrt_writer_id_t function,
+                                                          const accrt_writer_argument_t* argument,
+                                                          accrt_writer_id_t* out_slot);
+/** The slot of a constant's component, or of a state, in a function: the same each time. @param target constant or state.
+ * @param component index among the constant's; 0 for a state. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_writer_slot(accrt_bundle_writer_t* writer,
+                                                  accrt_writer_id_t function,
+                                                  accrt_writer_id_t target, uint32_t component,
+                                                  accrt_writer_id_t* out_slot);
+/** The slot of a function's arena: memory for the time of one call. May be called again, to give the size later. @param size_bytes an
+ * expression of symbols and of present inputs; 0: as it is. @param align_bytes a power of two up to 4096; 0: 256; not used without
+ * a size. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_writer_arena(accrt_bundle_writer_t* writer,
+                                                   accrt_writer_id_t function,
+                                                   accrt_writer_id_t size_bytes,
+                                                   uint32_t align_bytes,
+                                                   accrt_writer_id_t* out_slot);
+
+/* ---- Commands ---- */
+
+/** Bytes of a slot, and what a command does to them. Frozen. */
+typedef struct accrt_writer_range {
+  accrt_writer_id_t slot;   /**< of the same function */
+  uint32_t access;          /**< ACCRT_KERNEL_ACCESS_*, as the parameter declares; 0: that */
+  accrt_writer_id_t offset; /**< expression, bytes; 0: from its start */
+  accrt_writer_id_t size;   /**< expression, bytes; 0: to its end */
+} accrt_writer_range_t;
+ACCRT_ASSERT_LAYOUT(accrt_writer_range_t, size, 16);
+
+#define ACCRT_OPERAND_BUFFER 1u    /**< range; kinds have the numbers of parameter kinds */
+#define ACCRT_OPERAND_TENSOR 2u    /**< range, dtype, rank, shape, strides */
+#define ACCRT_OPERAND_SCALAR 3u    /**< bits */
+#define ACCRT_OPERAND_SYMBOL 4u    /**< value */
+#define ACCRT_OPERAND_WORKSPACE 5u /**< range of the arena */
+#define ACCRT_OPERAND_ABSENT 6u    /**< nothing; the same as leaving it out */
+/** What a command gives to one parameter of a kernel, or to one argument of a function (BUFFER for tensors, SYMBOL for scalars). Frozen. */
+typedef struct accrt_writer_operand {
+  const char* name; /**< of the parameter or argument; NULL: that of the same index */
+  uint32_t kind;    /**< ACCRT_OPERAND_* */
+  accrt_writer_id_t value;
+  accrt_writer_range_t range;
+  uint64_t bits; /**< little-endian, in the low bytes, the others 0 */
+  accrt_dtype_t dtype;
+  uint32_t rank;
+  accrt_writer_id_t shape[8];
+  accrt_writer_id_t strides[8]; /**< elements; all 0: row-major */
+} accrt_writer_operand_t;
+ACCRT_ASSERT_LAYOUT(accrt_writer_operand_t, strides, 112);
+
+#define ACCRT_OPCODE_DISPATCH 1u
+#define ACCRT_OPCODE_COPY 2u
+#define ACCRT_OPCODE_FILL 3u
+#define ACCRT_OPCODE_BARRIER 4u
+#define ACCRT_OPCODE_CALL 5u
+#define ACCRT_OPCODE_REPEAT 6u
+#define ACCRT_OPCODE_BRANCH 7u
+#define ACCRT_OPCODE_MARKER 8u
+/** A command. Fields that its opcode does not use are zero. */
+typedef struct accrt_writer_command {
+  uint32_t struct_size;
+  uint32_t opcode; /**< ACCRT_OPCODE_*; another one: `raw` */
+  const accrt_chain_t* next;
+  const char*
+      name; /**< for traces and messages; NULL: of DISPATCH and CALL the kernel's or function's, else "" */
+  const accrt_writer_id_t*
+      after; /**< earlier commands of the same block, in any order; BARRIER: none */
+  uint32_t after_count;
+  accrt_writer_id_t location; /**< accrt_bundle_writer_add_location, or 0 */
+  accrt_writer_id_t target;   /**< DISPATCH: the kernel; CALL: the function */
+  accrt_writer_id_t grid[3];  /**< DISPATCH: workgroups; 0: 1 */
+  const accrt_writer_operand_t*
+      operands; /**< DISPATCH, CALL: in any order; those left out are absent */
+  uint32_t operand_count;
+  accrt_writer_id_t
+      value; /**< REPEAT: how often; BRANCH: the condition. Without BUCKET and RUNTIME symbols */
+  accrt_writer_range_t from;        /**< COPY: read; without a size */
+  accrt_writer_range_t to;          /**< COPY, without a size, and FILL: written */
+  accrt_writer_id_t extent[3];      /**< COPY: bytes, rows, planes; 0 after the first: 1 */
+  accrt_writer_id_t from_stride[2]; /**< COPY: bytes between rows, between planes; 0: 0 */
+  accrt_writer_id_t to_stride[2];
+  uint32_t pattern_bytes; /**< FILL: 1, 2, 4 or 8; 0: 1 */
+  uint64_t pattern;       /**< FILL */
+  const char* text;       /**< MARKER */
+  const void*
+      raw; /**< an opcode unknown to this library: its own fields, copied; a reader that does not know it passes over it */
+  uint32_t raw_size_bytes; /**< a multiple of 8 */
+  uint32_t reserved;       /**< 0 */
+} accrt_writer_command_t;
+ACCRT_ASSERT_LAYOUT(accrt_writer_command_t, reserved, 168);
+#define ACCRT_WRITER_COMMAND_INIT ACCRT_STRUCT_INIT(accrt_writer_command_t)
+/** Adds a command to a block. It starts when those in `after` have ended; without any, when the block starts. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_writer_add_command(accrt_bundle_writer_t* writer,
+                                                         accrt_writer_id_t block,
+                                                         const accrt_writer_command_t* command,
+                                                         accrt_writer_id_t* out_id);
+/** A block of a REPEAT (index 0: what is repeated) or a BRANCH (0: where the condition is not 0, 1: else). Blocks without commands
+ * are left out, but for a repeat's. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_writer_block(accrt_bundle_writer_t* writer,
+                                                   accrt_writer_id_t command, uint32_t index,
+                                                   accrt_writer_id_t* out_block);
+
+/* ---- What stands beside the program ---- */
+
+/** Adds a place in a source that commands come from; the same place gives the same id. @param name of what is there, or NULL.
+ * Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_writer_add_location(accrt_bundle_writer_t* writer,
+                                                          const char* file, uint32_t line,
+                                                          uint32_t column, const char* name,
+                                                          accrt_writer_id_t* out_id);
+/** Adds a file that comes along (a tokenizer, a license). @param name a name, unique among assets. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_writer_add_asset(accrt_bundle_writer_t* writer,
+                                                       const char* name, const char* media_type,
+                                                       const accrt_writer_bytes_t* bytes);
+
+/** A section as bytes. */
+typedef struct accrt_writer_section {
+  uint32_t struct_size;
+  uint32_t type; /**< 0x10000 and up: a vendor's; or one that the writer does not make itself */
+  const accrt_chain_t* next;
+  const char* name;      /**< 1 to 16 characters of printable ASCII without spaces */
+  uint32_t record_bytes; /**< 0: not of records */
+  uint32_t record_count;
+  accrt_writer_bytes_t bytes; /**< not empty */
+} accrt_writer_section_t;
+ACCRT_ASSERT_LAYOUT(accrt_writer_section_t, bytes, 80);
+#define ACCRT_WRITER_SECTION_INIT ACCRT_STRUCT_INIT(accrt_writer_section_t)
+/** Adds a section that is kept byte for byte: one that this library does not know (which a reader may ignore), or one about the finished
+ * file (tree, leaves, signatures, encryption, tags: docs/accx-format.md). Offsets of strings in it hold only while the strings
+ * of the bundle are the same. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_writer_add_section(accrt_bundle_writer_t* writer,
+                                                         const accrt_writer_section_t* section);
+
+/* ---- Writing ---- */
+
+/** What would be written. */
+typedef struct accrt_writer_summary {
+  uint32_t struct_size;
+  uint32_t section_count;
+  void* next; /**< NULL */
+  uint64_t size_bytes;
+  uint64_t data_size_bytes;                  /**< weights */
+  uint16_t container_major, container_minor; /**< the least that a reader must speak */
+  uint16_t commands_major, commands_minor;
+  uint16_t kernel_abi_major, kernel_abi_minor;
+  uint16_t layouts_major, layouts_minor;
+} accrt_writer_summary_t;
+ACCRT_ASSERT_LAYOUT(accrt_writer_summary_t, layouts_minor, 48);
+#define ACCRT_WRITER_SUMMARY_INIT ACCRT_STRUCT_INIT(accrt_writer_summary_t)
+/** Makes all checks without writing. Weights are not pulled, code is.
+ * @param out_summary may be NULL.
+ * @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT (what is wrong where); ACCRT_ERROR_UNSUPPORTED (what the target cannot do, by name);
+ *   ACCRT_ERROR_OUT_OF_RANGE (a limit of the format); ACCRT_ERROR_IO (from code's source); ACCRT_ERROR_OUT_OF_MEMORY. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_writer_check(accrt_bundle_writer_t* writer,
+                                                   accrt_writer_summary_t* out_summary);
+
+/** Writes the bundle to a file: to a new one beside it, which is renamed when it is complete. Weights are pulled once, by the MiB, and
+ * code three times. Nothing is left behind on failure, and what was at `path` stays. Blocks on the files.
+ * @return as accrt_bundle_writer_check; ACCRT_ERROR_IO (errno in driver_code). The writer can be used on in any case. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_writer_write_path(accrt_bundle_writer_t* writer,
+                                                        const char* path);
+/** Writes the bundle to a file descriptor, from its position on; the position is then the bundle's end. What cannot be
+ * positioned (a pipe) is written in order, and weights are pulled twice. A failure leaves what was written. As
+ * accrt_bundle_writer_write_path otherwise. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_writer_write_fd(accrt_bundle_writer_t* writer, int32_t fd);
+
+#define ACCRT_WRITER_OUTPUT_IN_ORDER                                                               \
+  1u /**< offsets ascend without gaps; weights are then pulled twice */
+/** Where a bundle goes. Frozen. */
+typedef struct accrt_writer_output {
+  void* self;
+  /** Takes all of size_bytes at `offset` of the bundle and returns 0, or an errno value, which ends the writing. Called on the
+   * thread that writes. No byte is given twice; without IN_ORDER, bytes that are not given are zero. */
+  int32_t (*write)(void* self, uint64_t offset, const void* data, uint64_t size_bytes);
+  uint32_t flags;    /**< ACCRT_WRITER_OUTPUT_* */
+  uint32_t reserved; /**< 0 */
+} accrt_writer_output_t;
+ACCRT_ASSERT_LAYOUT(accrt_writer_output_t, reserved, 24);
+/** Writes the bundle through a callback. Weights that are pulled twice and differ are ACCRT_ERROR_DATA_CORRUPT. As
+ * accrt_bundle_writer_write_fd otherwise. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_writer_write_callback(accrt_bundle_writer_t* writer,
+                                                            const accrt_writer_output_t* output);
+
+ACCRT_END
+#endif /* ACCRT_BUNDLE_WRITER_H_ */
