@@ -6,6 +6,7 @@
 #include "accrt/bundle.h"
 #include "accrt/commands.h"
 #include "accrt/instance.h"
+#include "accrt/layout.h"
 #include "accrt/memory.h"
 #include "accrt/program.h"
 #include "accrt/stream.h"

@@ -169,9 +169,12 @@ typedef struct accrt_api {
   accrt_status_t (*commands_invoke)(accrt_commands_t* commands, accrt_kernel_t* operation, const accrt_kernel_argument_t* arguments, uint32_t argument_count, uint32_t argument_size_bytes, const accrt_predecessors_t* predecessors, uint32_t* out_index); /* 0.2 */
   accrt_status_t (*buffer_export)(accrt_buffer_t* buffer, uint32_t kind, accrt_memory_handle_t* out_handle); /* 0.2 */
   accrt_status_t (*buffer_import_handle)(accrt_device_t* device, const accrt_memory_handle_t* handle, accrt_buffer_t** out_buffer); /* 0.2 */
+  accrt_status_t (*layout_info)(uint32_t layout, accrt_layout_info_t* out_info); /* 0.3 */
+  accrt_status_t (*layout_find)(const char* name, uint32_t* out_layout); /* 0.3 */
+  accrt_status_t (*layout_component_size)(const accrt_layout_tensor_t* tensor, uint32_t role, uint64_t* out_size_bytes); /* 0.3 */
 } accrt_api_t;
 /* clang-format on */
-ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_api_t) == 1256 && offsetof(accrt_api_t, buffer_import_handle) == 1256 - 8),
+ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_api_t) == 1280 && offsetof(accrt_api_t, layout_component_size) == 1280 - 8),
                     "append only");
 
 /** Fills `table` with as many functions as both sides know.

@@ -131,6 +131,37 @@ ACCRT_KERNEL_TRAIT_OVERLAPS_PREVIOUS = 64
 ACCRT_KERNEL_TRAIT_READS_HOST_METADATA = 8
 ACCRT_KERNEL_TRAIT_SERIAL = 16
 ACCRT_KERNEL_TRAIT_ZEROED_WORKSPACE = 4
+ACCRT_LAYOUT_AWQ = 11
+ACCRT_LAYOUT_F8_BLOCK128 = 4
+ACCRT_LAYOUT_F8_CHANNEL = 3
+ACCRT_LAYOUT_F8_TENSOR = 2
+ACCRT_LAYOUT_FLAG_FREE_GROUP = 1
+ACCRT_LAYOUT_FLAG_WRITABLE = 2
+ACCRT_LAYOUT_GGML_MXFP4 = 22
+ACCRT_LAYOUT_GGML_NVFP4 = 23
+ACCRT_LAYOUT_GPTQ_V1 = 9
+ACCRT_LAYOUT_GPTQ_V2 = 10
+ACCRT_LAYOUT_I4_GROUP = 7
+ACCRT_LAYOUT_I4_GROUP_ASYM = 8
+ACCRT_LAYOUT_I8_CHANNEL = 5
+ACCRT_LAYOUT_I8_GROUP = 6
+ACCRT_LAYOUT_MXFP4 = 24
+ACCRT_LAYOUT_MXFP8 = 25
+ACCRT_LAYOUT_NVFP4 = 26
+ACCRT_LAYOUT_OPAQUE = 1
+ACCRT_LAYOUT_PLAIN = 0
+ACCRT_LAYOUT_Q4_0 = 17
+ACCRT_LAYOUT_Q4_1 = 18
+ACCRT_LAYOUT_Q4_K = 19
+ACCRT_LAYOUT_Q5_K = 20
+ACCRT_LAYOUT_Q6_K = 21
+ACCRT_LAYOUT_Q8_0 = 16
+ACCRT_LAYOUT_ROLE_COUNT = 5
+ACCRT_LAYOUT_ROLE_DATA = 0
+ACCRT_LAYOUT_ROLE_GLOBAL_SCALE = 4
+ACCRT_LAYOUT_ROLE_GROUP_INDEX = 3
+ACCRT_LAYOUT_ROLE_SCALES = 1
+ACCRT_LAYOUT_ROLE_ZEROS = 2
 ACCRT_LOG_DEBUG = 4
 ACCRT_LOG_ERROR = 1
 ACCRT_LOG_INFO = 3
@@ -681,6 +712,37 @@ _FIELDS = {
         ("cluster", c_uint32 * 3),
         ("dynamic_shared_bytes", c_uint32),
     ],
+    "accrt_layout_info": lambda m: [
+        ("struct_size", c_uint32),
+        ("id", c_uint32),
+        ("next", c_void_p),
+        ("name", c_char_p),
+        ("flags", c_uint32),
+        ("block_elements", c_uint32),
+        ("block_bytes", c_uint32),
+        ("row_multiple", c_uint32),
+        ("tile_rows", c_uint32),
+        ("group_elements", c_uint32),
+        ("required_roles", c_uint32),
+        ("dtypes", c_uint32 * 5),
+    ],
+    "accrt_layout_component": lambda m: [
+        ("data", c_void_p),
+        ("size_bytes", c_uint64),
+        ("dtype", c_uint32),
+        ("reserved", c_uint32),
+    ],
+    "accrt_layout_tensor": lambda m: [
+        ("struct_size", c_uint32),
+        ("layout", c_uint32),
+        ("next", POINTER(m.accrt_chain)),
+        ("dtype", c_uint32),
+        ("group_elements", c_uint32),
+        ("rank", c_uint32),
+        ("reserved", c_uint32),
+        ("shape", POINTER(c_int64)),
+        ("components", m.accrt_layout_component * 5),
+    ],
     "accrt_program_options": lambda m: [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -879,6 +941,9 @@ _PROTOTYPES = {
     "accrt_commands_invoke": lambda m: (c_int32, [c_void_p, c_void_p, POINTER(m.accrt_kernel_argument), c_uint32, c_uint32, POINTER(m.accrt_predecessors), POINTER(c_uint32)]),
     "accrt_buffer_export": lambda m: (c_int32, [c_void_p, c_uint32, POINTER(m.accrt_memory_handle)]),
     "accrt_buffer_import_handle": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_memory_handle), POINTER(c_void_p)]),
+    "accrt_layout_info": lambda m: (c_int32, [c_uint32, POINTER(m.accrt_layout_info)]),
+    "accrt_layout_find": lambda m: (c_int32, [c_char_p, POINTER(c_uint32)]),
+    "accrt_layout_component_size": lambda m: (c_int32, [POINTER(m.accrt_layout_tensor), c_uint32, POINTER(c_uint64)]),
 }
 
 STRUCTS = tuple(_FIELDS)
