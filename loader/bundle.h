@@ -61,6 +61,18 @@ typedef struct accrt_bundle_tables {
   const accx_predicate_t* predicates;
   const accx_image_t* images;
   const accx_launch_t* launches;
+  const accx_asset_t* assets;
+  const accx_location_t* locations;
+  const accx_file_t* files;
+  const accx_shard_t* shards;
+  const accx_segment_t* segments;
+  const accx_adapter_t* adapters;
+  const accx_tree_t* tree; /* NULL, or one */
+  const accx_signature_t* signatures;
+  const accx_leaf_t* leaves;           /* of chunks, as chunk_digests */
+  const accx_encryption_t* encryption; /* NULL, or one */
+  const accx_tag_t* tags;              /* of chunks, as chunk_digests */
+  const unsigned char* asset_data;
   const accx_digest_t* chunk_digests;
   uint32_t metadata_count;
   uint32_t symbol_count;
@@ -83,6 +95,18 @@ typedef struct accrt_bundle_tables {
   uint32_t image_count;
   uint32_t launch_count;
   uint32_t chunk_count;
+  uint32_t asset_count;
+  uint32_t location_count;
+  uint32_t file_count;
+  uint32_t shard_count;
+  uint32_t segment_count;
+  uint32_t adapter_count;
+  uint32_t tree_count;
+  uint32_t signature_count;
+  uint32_t leaf_count;
+  uint32_t encryption_count;
+  uint32_t tag_count;
+  uint64_t asset_data_size_bytes;
   uint64_t code_size_bytes;
   uint64_t data_size_bytes;
   /* Commands of block b, in order: commands[block_first[b]] .. commands[block_first[b] +

@@ -204,9 +204,9 @@ accrt_status_t accrt_bundle_constant_component(accrt_bundle_t* bundle, uint32_t 
   const char* name = accrt_bundle_string(tables, record->name);
   if (record->source != ACCX_CONSTANT_INLINE) {
     return ACCRT_FAIL_INNER(
-        INVALID_STATE,
-        "%s: constant '%s' is made by a prepare function and exists in programs only", bundle->name,
-        name);
+        INVALID_STATE, "%s: constant '%s' %s, and exists in programs only", bundle->name, name,
+        record->source == ACCX_CONSTANT_PREPARED ? "is made by a prepare function"
+                                                 : "is not stored in the bundle");
   }
   const accx_component_t* place = &tables->components[record->component_first + component];
   *out_data = no_bytes;
@@ -245,11 +245,15 @@ accrt_status_t accx_data_verify_all(accrt_bundle_t* bundle) {
   for (uint32_t i = 0; i < tables->chunk_count; ++i)
     ACCX_TRY(need_chunk(bundle, i, true));
   uint64_t end = 0;
-  for (uint32_t i = 0; i < tables->component_count; ++i) {
-    if (tables->constants[i].source != ACCX_CONSTANT_INLINE)
-      continue; /* component i is constant i's */
-    ACCX_TRY(check_zero(bundle, end, tables->components[i].offset_bytes));
-    end = tables->components[i].offset_bytes + tables->components[i].size_bytes;
+  for (uint32_t i = 0; i < tables->constant_count; ++i) {
+    const accx_constant_t* constant = &tables->constants[i];
+    if (constant->source != ACCX_CONSTANT_INLINE)
+      continue;
+    for (uint32_t k = 0; k < constant->component_count; ++k) {
+      const accx_component_t* component = &tables->components[constant->component_first + k];
+      ACCX_TRY(check_zero(bundle, end, component->offset_bytes));
+      end = component->offset_bytes + component->size_bytes;
+    }
   }
   return ACCRT_OK;
 }

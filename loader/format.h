@@ -32,11 +32,11 @@
 #define ACCX_TENSOR_ALIGN 256u
 
 #define ACCX_CONTAINER_MAJOR 0
-#define ACCX_CONTAINER_MINOR 2
+#define ACCX_CONTAINER_MINOR 3
 #define ACCX_COMMANDS_MAJOR 0
 #define ACCX_COMMANDS_MINOR 1
 #define ACCX_LAYOUTS_MAJOR 0
-#define ACCX_LAYOUTS_MINOR 1
+#define ACCX_LAYOUTS_MINOR 2
 
 #define ACCX_ASSERT_SIZE(type, size) _Static_assert(sizeof(type) == (size), #type)
 
@@ -71,40 +71,45 @@ typedef struct accx_header {
 } accx_header_t;
 ACCX_ASSERT_SIZE(accx_header_t, 128);
 
-/* Sections. 1..20, 62 and 63 are defined by container 0.1, 21 by 0.2; 32..41 have their numbers
- * reserved, and are unknown. */
+/* Sections. 1..20, 62 and 63 are defined by container 0.1, 21 by 0.2, 32, 33 and 37..46 by 0.3;
+ * 34..36 have their numbers reserved, and are unknown. */
 enum {
   ACCX_SECTION_STRINGS = 1,
-  ACCX_SECTION_METADATA = 2,       /* accx_metadata_t */
-  ACCX_SECTION_SYMBOLS = 3,        /* accx_symbol_t */
-  ACCX_SECTION_BUCKETS = 4,        /* i64, ascending runs named by symbols */
-  ACCX_SECTION_EXPRESSIONS = 5,    /* accx_expression_t */
-  ACCX_SECTION_CONSTANTS = 6,      /* accx_constant_t */
-  ACCX_SECTION_COMPONENTS = 7,     /* accx_component_t */
-  ACCX_SECTION_STATES = 8,         /* accx_state_t */
-  ACCX_SECTION_FUNCTIONS = 9,      /* accx_function_t */
-  ACCX_SECTION_ARGUMENTS = 10,     /* accx_argument_t */
-  ACCX_SECTION_SLOTS = 11,         /* accx_slot_t */
-  ACCX_SECTION_VIEWS = 12,         /* accx_view_t */
-  ACCX_SECTION_BLOCKS = 13,        /* accx_block_t */
-  ACCX_SECTION_COMMANDS = 14,      /* stream of accx_command_t, variable size */
-  ACCX_SECTION_KERNELS = 15,       /* accx_kernel_t */
-  ACCX_SECTION_PARAMETERS = 16,    /* accx_parameter_t: declared blocks of kernels */
-  ACCX_SECTION_VARIANTS = 17,      /* accx_variant_t */
-  ACCX_SECTION_PREDICATES = 18,    /* accx_predicate_t */
-  ACCX_SECTION_IMAGES = 19,        /* accx_image_t */
-  ACCX_SECTION_CHUNK_DIGESTS = 20, /* accx_digest_t per 1 MiB of DATA */
-  ACCX_SECTION_LAUNCHES = 21,      /* accx_launch_t */
-  ACCX_SECTION_ASSETS = 32,
-  ACCX_SECTION_DEBUG_LOCATIONS = 33,
-  ACCX_SECTION_COLLECTIVES = 34,
-  ACCX_SECTION_CONDITIONALS = 35,
-  ACCX_SECTION_DEVICES = 36,
-  ACCX_SECTION_EXTERNAL_FILES = 37,
-  ACCX_SECTION_SHARDS = 38,
-  ACCX_SECTION_ADAPTERS = 39,
-  ACCX_SECTION_TREE_DIGESTS = 40,
-  ACCX_SECTION_SIGNATURES = 41,
+  ACCX_SECTION_METADATA = 2,           /* accx_metadata_t */
+  ACCX_SECTION_SYMBOLS = 3,            /* accx_symbol_t */
+  ACCX_SECTION_BUCKETS = 4,            /* i64, ascending runs named by symbols */
+  ACCX_SECTION_EXPRESSIONS = 5,        /* accx_expression_t */
+  ACCX_SECTION_CONSTANTS = 6,          /* accx_constant_t */
+  ACCX_SECTION_COMPONENTS = 7,         /* accx_component_t */
+  ACCX_SECTION_STATES = 8,             /* accx_state_t */
+  ACCX_SECTION_FUNCTIONS = 9,          /* accx_function_t */
+  ACCX_SECTION_ARGUMENTS = 10,         /* accx_argument_t */
+  ACCX_SECTION_SLOTS = 11,             /* accx_slot_t */
+  ACCX_SECTION_VIEWS = 12,             /* accx_view_t */
+  ACCX_SECTION_BLOCKS = 13,            /* accx_block_t */
+  ACCX_SECTION_COMMANDS = 14,          /* stream of accx_command_t, variable size */
+  ACCX_SECTION_KERNELS = 15,           /* accx_kernel_t */
+  ACCX_SECTION_PARAMETERS = 16,        /* accx_parameter_t: declared blocks of kernels */
+  ACCX_SECTION_VARIANTS = 17,          /* accx_variant_t */
+  ACCX_SECTION_PREDICATES = 18,        /* accx_predicate_t */
+  ACCX_SECTION_IMAGES = 19,            /* accx_image_t */
+  ACCX_SECTION_CHUNK_DIGESTS = 20,     /* accx_digest_t per 1 MiB of DATA */
+  ACCX_SECTION_LAUNCHES = 21,          /* accx_launch_t */
+  ACCX_SECTION_ASSETS = 32,            /* accx_asset_t */
+  ACCX_SECTION_LOCATIONS = 33,         /* accx_location_t */
+  ACCX_SECTION_COLLECTIVES = 34,       /* reserved */
+  ACCX_SECTION_CONDITIONALS = 35,      /* reserved */
+  ACCX_SECTION_DEVICES = 36,           /* reserved */
+  ACCX_SECTION_FILES = 37,             /* accx_file_t */
+  ACCX_SECTION_SHARDS = 38,            /* accx_shard_t */
+  ACCX_SECTION_ADAPTERS = 39,          /* accx_adapter_t */
+  ACCX_SECTION_TREE = 40,              /* accx_tree_t: one */
+  ACCX_SECTION_SIGNATURES = 41,        /* accx_signature_t */
+  ACCX_SECTION_SEGMENTS = 42,          /* accx_segment_t: of shards */
+  ACCX_SECTION_LEAVES = 43,            /* accx_leaf_t per 1 MiB of DATA */
+  ACCX_SECTION_ENCRYPTION = 44,        /* accx_encryption_t: one */
+  ACCX_SECTION_TAGS = 45,              /* accx_tag_t per 1 MiB of DATA */
+  ACCX_SECTION_ASSET_DATA = 46,        /* assets' bytes */
   ACCX_SECTION_CODE = 62,              /* images' bytes */
   ACCX_SECTION_DATA = 63,              /* weights' bytes */
   ACCX_SECTION_VENDOR_FIRST = 0x10000, /* never assigned by this specification */
@@ -118,7 +123,7 @@ typedef struct accx_section {
   uint32_t flags; /* ACCX_SECTION_FLAG_REQUIRED */
   uint64_t offset;
   uint64_t size_bytes;
-  uint32_t record_bytes; /* 0 for STRINGS, COMMANDS, CODE, DATA */
+  uint32_t record_bytes; /* 0 for STRINGS, COMMANDS, ASSET_DATA, CODE, DATA */
   uint32_t record_count; /* COMMANDS: number of commands; STRINGS: of strings */
   char name[16];         /* ASCII, zero-padded: "strings", "functions", ...: what a refusal names */
   accx_digest_t digest;
@@ -127,6 +132,9 @@ ACCX_ASSERT_SIZE(accx_section_t, 64);
 
 /* Features of the file, of functions and of variants, known to this library: any other required bit
  * is refused by number. */
+/* DATA is ciphertext: section ENCRYPTION. Since 0.3; not among the known ones where this library
+ * was built without a reader of it, so that ciphertext is never taken for weights. */
+#define ACCX_FEATURE_ENCRYPTED_DATA (UINT64_C(1) << 0)
 #define ACCX_FILE_FEATURES_KNOWN UINT64_C(0)
 /* The function is for devices of one driver alone: accx_function_t.target. Since 0.2. */
 #define ACCX_FEATURE_FUNCTION_TARGET (UINT64_C(1) << 0)
@@ -190,8 +198,7 @@ typedef struct accx_expression {
 } accx_expression_t;
 ACCX_ASSERT_SIZE(accx_expression_t, 24);
 
-/* Encodings (the layout registry). 0.1 knows PLAIN and OPAQUE; ids of quantized layouts come with
- * their version. */
+/* Encodings (the layout registry). 0.1 has PLAIN and OPAQUE, 0.2 the quantized ones (docs/layouts.md). */
 enum {
   ACCX_ENCODING_PLAIN = 0,  /* row-major elements of dtype */
   ACCX_ENCODING_OPAQUE = 1, /* bytes whose meaning only the bundle's own kernels know */
@@ -203,7 +210,7 @@ typedef struct accx_type {
   uint32_t dtype; /* accrt_dtype_t */
   uint32_t encoding;
   uint32_t rank;
-  uint32_t reserved;
+  uint32_t group_elements;      /* of encodings whose group size is free, else 0. Since 0.3 */
   uint32_t dims[ACCX_MAX_RANK]; /* expression; NONE past rank */
 } accx_type_t;
 ACCX_ASSERT_SIZE(accx_type_t, 48);
@@ -212,9 +219,11 @@ ACCX_ASSERT_SIZE(accx_type_t, 48);
 enum {
   ACCX_CONSTANT_INLINE = 0,   /* components lie in DATA */
   ACCX_CONSTANT_PREPARED = 1, /* result of a prepare function, computed at load */
-  ACCX_CONSTANT_EXTERNAL = 2, /* reserved */
-  ACCX_CONSTANT_OPTIONAL = 3, /* reserved: a slot that an adapter fills */
+  ACCX_CONSTANT_EXTERNAL = 2, /* in a file of FILES, or given at load. Since 0.3 */
+  ACCX_CONSTANT_OPTIONAL = 3, /* reserved */
 };
+/* Binding flags of EXTERNAL constants. */
+#define ACCX_BINDING_BY_NAME 1u /* any bytes of the right type will do: no digest is checked */
 typedef struct accx_constant {
   uint32_t name; /* string, unique, may not be empty */
   uint32_t source;
@@ -223,10 +232,18 @@ typedef struct accx_constant {
   uint32_t rank;
   uint32_t component_first; /* COMPONENTS; exactly one (role DATA) for PLAIN and OPAQUE */
   uint32_t component_count;
-  uint32_t reserved;
+  uint32_t group_elements;      /* as in accx_type_t */
   int64_t shape[ACCX_MAX_RANK]; /* 0 past rank */
+  /* Since 0.3. A section of records that end here has file NONE and zeros; see accx_forms. */
+  uint32_t file;   /* EXTERNAL: FILES, or NONE: whatever is given at load; else NONE */
+  uint32_t tensor; /* EXTERNAL: string: its name in the file; empty: the constant's own; else 0 */
+  accx_digest_t digest;   /* EXTERNAL: of the components' bytes, one after another; else 0 */
+  uint32_t binding_flags; /* EXTERNAL: ACCX_BINDING_*; else 0 */
+  uint32_t reserved;
 } accx_constant_t;
-ACCX_ASSERT_SIZE(accx_constant_t, 96);
+ACCX_ASSERT_SIZE(accx_constant_t, 128);
+#define ACCX_CONSTANT_BYTES_0_1 96u /* a record of 0.1 and 0.2 */
+_Static_assert(offsetof(accx_constant_t, file) == ACCX_CONSTANT_BYTES_0_1, "the first form");
 
 enum {
   ACCX_ROLE_DATA = 0,
@@ -365,7 +382,7 @@ typedef struct accx_command {
   uint16_t flags;
   uint32_t size_bytes; /* of the whole command, multiple of 8 */
   uint32_t name;       /* string: the operation's name, for traces and refusals; may be empty */
-  uint32_t location;   /* DEBUG_LOCATIONS index or NONE */
+  uint32_t location;   /* LOCATIONS index or NONE */
   uint32_t predecessor_count;
   uint32_t reserved;
 } accx_command_t;
@@ -539,5 +556,115 @@ typedef struct accx_launch {
   uint32_t reserved;
 } accx_launch_t;
 ACCX_ASSERT_SIZE(accx_launch_t, 40);
+
+/* ---- Since 0.3 ---- */
+
+/* Files that EXTERNAL constants are in, beside the bundle. */
+enum {
+  ACCX_FILE_ACCX = 1,
+  ACCX_FILE_SAFETENSORS = 2,
+  ACCX_FILE_GGUF = 3,
+};
+typedef struct accx_file {
+  uint32_t name; /* string, strictly ascending: a bare file name */
+  uint32_t kind;
+  uint64_t size_bytes;  /* 0: any */
+  accx_digest_t digest; /* of the whole file; zeros: not known */
+  uint32_t flags;       /* 0 */
+  uint32_t reserved;
+} accx_file_t;
+ACCX_ASSERT_SIZE(accx_file_t, 40);
+
+/* How a constant is part of a tensor that several ranks share. */
+enum { ACCX_SHARD_REPLICATED = 0, ACCX_SHARD_SPLIT = 1 };
+typedef struct accx_shard {
+  uint32_t constant; /* strictly ascending */
+  uint32_t kind;
+  uint32_t axis;          /* SPLIT; else 0 */
+  uint32_t degree;        /* number of ranks: the same in all records */
+  int64_t extent;         /* SPLIT: of the full tensor along the axis; else 0 */
+  uint32_t segment_first; /* SEGMENTS; REPLICATED: 0 */
+  uint32_t segment_count; /* SPLIT: at least 1; else 0 */
+} accx_shard_t;
+ACCX_ASSERT_SIZE(accx_shard_t, 32);
+
+/* A range of the full tensor along the axis, cut into degree / replicas equal parts. */
+typedef struct accx_segment {
+  int64_t begin;
+  int64_t end;
+  uint32_t replicas; /* at least 1, divides the degree */
+  uint32_t reserved;
+} accx_segment_t;
+ACCX_ASSERT_SIZE(accx_segment_t, 24);
+
+#define ACCX_ADAPTER_SCALED 1u /* alpha / rank is multiplied in while loading */
+typedef struct accx_adapter {
+  uint32_t slot;  /* string, strictly ascending: the tensor's name in an adapter file */
+  uint32_t input; /* string: an OPTIONAL input of every function that has one so named */
+  uint32_t flags; /* ACCX_ADAPTER_* */
+  uint32_t reserved;
+} accx_adapter_t;
+ACCX_ASSERT_SIZE(accx_adapter_t, 16);
+
+#define ACCX_TREE_SHA256 1u
+#define ACCX_TREE_CHUNK_LOG2 20u
+typedef struct accx_tree {
+  uint32_t algorithm;
+  uint32_t chunk_log2;
+  uint8_t code_root[32];
+  uint8_t weight_root[32];
+  uint64_t reserved;
+} accx_tree_t;
+ACCX_ASSERT_SIZE(accx_tree_t, 80);
+
+typedef struct accx_leaf {
+  uint8_t bytes[32];
+} accx_leaf_t;
+ACCX_ASSERT_SIZE(accx_leaf_t, 32);
+
+enum { ACCX_SCOPE_CODE = 1, ACCX_SCOPE_WEIGHTS = 2 };
+#define ACCX_SIGNATURE_ED25519 1u
+typedef struct accx_signature {
+  uint32_t scope;
+  uint32_t algorithm;
+  uint8_t key[32];
+  uint8_t signature[64];
+  uint64_t reserved;
+} accx_signature_t;
+ACCX_ASSERT_SIZE(accx_signature_t, 112);
+
+#define ACCX_ENCRYPTION_AES256_GCM 1u
+typedef struct accx_encryption {
+  uint32_t algorithm;
+  uint32_t reserved;
+  uint8_t key_id[16];
+  uint8_t salt[32];
+  uint64_t reserved_2;
+} accx_encryption_t;
+ACCX_ASSERT_SIZE(accx_encryption_t, 64);
+
+typedef struct accx_tag {
+  uint8_t bytes[16];
+} accx_tag_t;
+ACCX_ASSERT_SIZE(accx_tag_t, 16);
+
+/* What travels with a model and is no tensor: a tokenizer, a license, where it comes from. */
+typedef struct accx_asset {
+  uint32_t name;         /* string, strictly ascending */
+  uint32_t media_type;   /* string */
+  uint64_t offset_bytes; /* within ASSET_DATA: the first multiple of 8 after the asset before it */
+  uint64_t size_bytes;
+  uint64_t reserved;
+} accx_asset_t;
+ACCX_ASSERT_SIZE(accx_asset_t, 32);
+
+/* Where a command comes from: accx_command_t.location. */
+typedef struct accx_location {
+  uint32_t file;   /* string */
+  uint32_t line;   /* from 1; 0: not known */
+  uint32_t column; /* from 1; 0: not known */
+  uint32_t name;   /* string: what it is in the source */
+} accx_location_t;
+ACCX_ASSERT_SIZE(accx_location_t, 16);
 
 #endif /* ACCRT_LOADER_FORMAT_H_ */

@@ -166,13 +166,13 @@ static const field_case_t field_cases[] = {
     FIELD(TYPE, ARGUMENTS, accx_argument_t, ARGUMENT_MAIN, type.encoding, 2),
     FIELD(TYPE, ARGUMENTS, accx_argument_t, ARGUMENT_MAIN, type.rank, 9),
     FIELD(TYPE, ARGUMENTS, accx_argument_t, ARGUMENT_MAIN, type.rank, 1),
-    FIELD(TYPE, ARGUMENTS, accx_argument_t, ARGUMENT_MAIN, type.reserved, 1),
+    FIELD(TYPE, ARGUMENTS, accx_argument_t, ARGUMENT_MAIN, type.group_elements, 1),
     FIELD(TYPE, CONSTANTS, accx_constant_t, CONSTANT_WEIGHT, dtype, 77),
     FIELD(TYPE, CONSTANTS, accx_constant_t, CONSTANT_WEIGHT, encoding, 3),
     FIELD(TYPE, CONSTANTS, accx_constant_t, CONSTANT_WEIGHT, rank, 9),
-    FIELD(TYPE, CONSTANTS, accx_constant_t, CONSTANT_WEIGHT, reserved, 1),
+    FIELD(TYPE, CONSTANTS, accx_constant_t, CONSTANT_WEIGHT, group_elements, 1),
     FIELD(CONSTANT_SOURCE, CONSTANTS, accx_constant_t, CONSTANT_WEIGHT, source,
-          ACCX_CONSTANT_EXTERNAL),
+          ACCX_CONSTANT_OPTIONAL),
     FIELD(CONSTANT_SOURCE, CONSTANTS, accx_constant_t, CONSTANT_WEIGHT, source, 4),
     FIELD(CONSTANT_SHAPE, CONSTANTS, accx_constant_t, CONSTANT_WEIGHT, shape[0], -1),
     FIELD(CONSTANT_SHAPE, CONSTANTS, accx_constant_t, CONSTANT_WEIGHT, shape[0], INT64_MAX),
@@ -540,7 +540,7 @@ typedef struct mutation_case {
   X(SECTION_UNKNOWN, section_required,                                                             \
     add_part(parts, 60, ACCX_SECTION_FLAG_REQUIRED, "future", 0, 16))                              \
   X(SECTION_UNKNOWN, section_reserved,                                                             \
-    add_part(parts, ACCX_SECTION_SIGNATURES, ACCX_SECTION_FLAG_REQUIRED, "signatures", 0, 16))     \
+    add_part(parts, ACCX_SECTION_COLLECTIVES, ACCX_SECTION_FLAG_REQUIRED, "collectives", 0, 16))   \
   X(SECTION_UNKNOWN, section_vendor,                                                               \
     add_part(parts, 0x10001, ACCX_SECTION_FLAG_REQUIRED, "vendor.thing", 0, 16))                   \
   X(SECTION_LIMITS, many_commands,                                                                 \
@@ -1110,8 +1110,8 @@ static void newer_versions(void** state) {
   parts_t parts = take_apart(&golden_0_2);
   parts.header.container.minor = 7;
   parts.header.commands.minor = 3;
-  part_t* assets = add_part(&parts, ACCX_SECTION_ASSETS, 0, "assets", 0, 13);
-  memcpy(assets->bytes, "anything goes", 13);
+  part_t* devices = add_part(&parts, ACCX_SECTION_DEVICES, 0, "devices", 0, 13);
+  memcpy(devices->bytes, "anything goes", 13);
   accx_command_t* marker = command_of(&parts, ACCX_COMMAND_MARKER, 0);
   marker->opcode = 77;
   bytes_t file = put_together(&parts);
@@ -1124,14 +1124,14 @@ static void newer_versions(void** state) {
     assert_int_equal(accrt_bundle_section(bundle, i, &info), ACCRT_OK);
     if (info.known)
       continue;
-    assert_string_equal(info.name, "assets");
+    assert_string_equal(info.name, "devices");
     ++unknown;
   }
   assert_int_equal(unknown, 1);
   accrt_bundle_release(bundle);
 
   /* Unknown sections are checked when everything is. */
-  const accx_section_t* section = &find_part(&parts, ACCX_SECTION_ASSETS)->section;
+  const accx_section_t* section = &find_part(&parts, ACCX_SECTION_DEVICES)->section;
   file.data[section->offset] ^= 1;
   assert_int_equal(open_file(&file, NULL, &bundle), ACCRT_OK);
   assert_int_equal(accrt_bundle_verify(bundle), ACCRT_ERROR_DATA_CORRUPT);
@@ -1384,10 +1384,13 @@ static void changed_code(void** state) {
 
 /* ---- The list of rules itself ---- */
 
+/* From here on rules are those of hostile_records_test.c. */
+#define FIRST_RULE_OF_RECORDS 114
+
 static void every_rule_was_provoked(void** state) {
   (void)state;
 #define CHECK(name, number, status, text)                                                          \
-  if (!seen_rules[number])                                                                         \
+  if ((number) < FIRST_RULE_OF_RECORDS && !seen_rules[number])                                     \
     fail_msg("rule %d (%s) was provoked by no test", number, #name);
   ACCX_RULE_LIST(CHECK)
 #undef CHECK

@@ -20,7 +20,7 @@
 /* What the format says of one section. */
 typedef struct accx_section_kind {
   uint32_t type;
-  uint32_t record_bytes;
+  uint32_t record_bytes; /* of the newest form: loader/upgrade.h has the others */
   uint32_t alignment;
   bool required;
   uint8_t since_minor; /* container minor that brought it */
@@ -37,7 +37,8 @@ struct accrt_bundle {
   uint32_t verify; /* ACCRT_VERIFY_* */
   accx_source_t source;
   accrt_bundle_tables_t tables;
-  /* All sections but CODE, DATA and unknown ones, copied. */
+  /* All sections but CODE, DATA and unknown ones, copied (accx_section_bytes); then the records of those of an
+   * older form, widened. */
   unsigned char* metadata;
   size_t metadata_size_bytes;
   accx_section_t* section_table;
@@ -140,12 +141,25 @@ accrt_status_t accx_reject(const accx_verifier_t* verifier, uint32_t rule, const
 
 /* verify_container.c: header, section table, digests; copies all metadata into the bundle. */
 accrt_status_t accx_verify_container(accx_verifier_t* verifier);
-/* verify_tables.c: strings, symbols, expressions, constants, states. */
+/* The bytes of the section with that index in the table, as they are in the file; NULL for CODE, DATA and unknown
+ * ones, which are not copied. */
+const unsigned char* accx_section_bytes(const accrt_bundle_t* bundle, uint32_t index);
+/* verify_tables.c: strings, symbols, expressions, states. */
 accrt_status_t accx_verify_strings(accx_verifier_t* verifier);
 accrt_status_t accx_verify_symbols(accx_verifier_t* verifier);
 accrt_status_t accx_verify_scopes(accx_verifier_t* verifier);
-accrt_status_t accx_verify_constants(accx_verifier_t* verifier);
 accrt_status_t accx_verify_states(accx_verifier_t* verifier);
+/* verify_files.c: before the constants that are in them. */
+accrt_status_t accx_verify_files(accx_verifier_t* verifier);
+/* verify_constants.c */
+accrt_status_t accx_verify_constants(accx_verifier_t* verifier);
+/* verify_shards.c: shards and segments, then (after functions) adapters. */
+accrt_status_t accx_verify_shards(accx_verifier_t* verifier);
+accrt_status_t accx_verify_adapters(accx_verifier_t* verifier);
+/* verify_trust.c: tree, signatures, encryption. */
+accrt_status_t accx_verify_trust(accx_verifier_t* verifier);
+/* verify_extras.c: assets and locations. */
+accrt_status_t accx_verify_extras(accx_verifier_t* verifier);
 /* verify_kernels.c */
 accrt_status_t accx_verify_kernels(accx_verifier_t* verifier);
 accrt_status_t accx_verify_images(accx_verifier_t* verifier);
@@ -174,6 +188,15 @@ accrt_status_t accx_check_expression(const accx_verifier_t* verifier, const accx
                                      const char* field);
 accrt_status_t accx_check_dtype(const accx_verifier_t* verifier, uint32_t dtype,
                                 const char* section, uint32_t index, const char* field);
+/* What a type and a constant have in common. */
+typedef struct accx_tensor_facts {
+  uint32_t dtype;
+  uint32_t encoding;
+  uint32_t rank;
+  uint32_t group_elements;
+} accx_tensor_facts_t;
+accrt_status_t accx_check_tensor(const accx_verifier_t* verifier, const accx_tensor_facts_t* facts,
+                                 const char* section, uint32_t index);
 accrt_status_t accx_check_type(const accx_verifier_t* verifier, const accx_scope_t* scope,
                                const accx_type_t* type, const char* section, uint32_t index);
 /* The symbols that `callee` leaves to its callers are needed by `function` too. */
@@ -183,6 +206,8 @@ void accx_set_clear(accx_verifier_t* verifier);
 bool accx_set_add(accx_verifier_t* verifier, uint32_t key);
 /* Where a key of the set has its value, valid until the set is cleared; a key that was not there is added with `value`. */
 uint32_t* accx_set_value(accx_verifier_t* verifier, uint32_t key, uint32_t value);
+/* The value of a key that accx_set_value put there; NULL when it is not there. */
+uint32_t* accx_set_find(const accx_verifier_t* verifier, uint32_t key);
 /* The string, or "?" for a reference that has not been checked yet and is not one. For messages. */
 const char* accx_text(const accx_verifier_t* verifier, uint32_t offset);
 

@@ -52,7 +52,7 @@ static bytes_t make_big(void) {
   part_t* strings = add_part(&parts, ACCX_SECTION_STRINGS, 1, "strings", 0, 1 + 4 * BIG_CONSTANTS);
   strings->section.record_count = 1 + BIG_CONSTANTS;
   part_t* constants = add_part(&parts, ACCX_SECTION_CONSTANTS, 1, "constants",
-                               sizeof(accx_constant_t), BIG_CONSTANTS * sizeof(accx_constant_t));
+                               ACCX_CONSTANT_BYTES_0_1, BIG_CONSTANTS * ACCX_CONSTANT_BYTES_0_1);
   part_t* components = add_part(&parts, ACCX_SECTION_COMPONENTS, 1, "components",
                                 sizeof(accx_component_t), BIG_CONSTANTS * sizeof(accx_component_t));
   uint64_t end = 0;
@@ -66,7 +66,7 @@ static bytes_t make_big(void) {
                                       .component_count = 1,
                                       .shape = {(int64_t)big_size(i)}};
     const accx_component_t component = {ACCX_ROLE_DATA, ACCRT_DTYPE_U8, offset, big_size(i)};
-    memcpy(constants->bytes + i * sizeof constant, &constant, sizeof constant);
+    memcpy(constants->bytes + i * ACCX_CONSTANT_BYTES_0_1, &constant, ACCX_CONSTANT_BYTES_0_1);
     memcpy(components->bytes + i * sizeof component, &component, sizeof component);
     end = offset + big_size(i);
   }

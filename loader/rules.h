@@ -9,7 +9,7 @@
 /* clang-format off */
 #define ACCX_RULE_LIST(X)                                                                                                      \
   /* Header */                                                                                                                 \
-  X(FILE_SIZE, 1, INVALID_FORMAT, "The file holds at least a header and `file_size_bytes` is its actual size.")               \
+  X(FILE_SIZE, 1, INVALID_FORMAT, "The file holds at least a header and `file_size_bytes` is its actual size.")                \
   X(MAGIC, 2, INVALID_FORMAT, "The magic is right.")                                                                           \
   X(VERSION, 3, VERSION_MISMATCH, "The major of each of the four versions is the reader's.")                                   \
   X(HEADER_FIELDS, 4, INVALID_FORMAT, "Record size, table offset, flags and reserved bytes of the header are as defined.")     \
@@ -46,22 +46,22 @@
   X(EXPRESSION_USE, 47, INVALID_FORMAT, "An expression in use is a node of the scope, and of a kind allowed there.")           \
   /* Types, constants, states */                                                                                               \
   X(TYPE, 50, INVALID_FORMAT, "Data type, encoding, rank and dimensions of a type are known and in range.")                    \
-  X(CONSTANT_SOURCE, 51, INVALID_FORMAT, "A constant's source is INLINE or PREPARED.")                                         \
+  X(CONSTANT_SOURCE, 51, INVALID_FORMAT, "A constant's source is INLINE, PREPARED or EXTERNAL.")                               \
   X(CONSTANT_SHAPE, 52, INVALID_FORMAT, "Sizes are not negative, zero past the rank, and their product fits.")                 \
   X(COMPONENTS, 53, INVALID_FORMAT, "A constant's components follow those before it: one of role DATA and the constant's type.") \
   X(COMPONENT_SIZE, 54, INVALID_FORMAT, "A PLAIN component has exactly the bytes of its shape.")                               \
-  X(COMPONENT_PLACE, 55, INVALID_FORMAT, "INLINE components follow one another in DATA, 256-aligned, and cover it; PREPARED ones are at 0.") \
+  X(COMPONENT_PLACE, 55, INVALID_FORMAT, "INLINE components follow one another in DATA, 256-aligned, and cover it; others are at 0.") \
   X(STATE, 56, INVALID_FORMAT, "A state is PLAIN, its flags are 0, and its fill pattern fits an element.")                     \
   /* Functions */                                                                                                              \
   X(FUNCTION_NAME, 60, INVALID_FORMAT, "No two functions have the same name and target; at most 16 have the same name.")       \
   X(FUNCTION_FIELDS, 61, INVALID_FORMAT, "Function flags are known, reserved fields 0, the arena's alignment a power of two up to 4096.") \
   X(FUNCTION_ORDER, 62, INVALID_FORMAT, "Functions ascend by call depth, then by name, then by target.")                       \
   X(FUNCTION_TILING, 63, INVALID_FORMAT, "Arguments, slots and blocks of functions follow one another and cover their sections.") \
-  X(ARGUMENT_KIND, 64, INVALID_FORMAT, "Inputs are READ, READ_WRITE, DONATED or SCALAR, results RESULT; flags are known.")      \
+  X(ARGUMENT_KIND, 64, INVALID_FORMAT, "Inputs are READ, READ_WRITE, DONATED or SCALAR, results RESULT; flags are known.")     \
   X(ARGUMENT_NAME, 65, INVALID_FORMAT, "No two inputs, and no two results, of a function have the same name.")                 \
   X(ARGUMENT_SCALAR, 66, INVALID_FORMAT, "A SCALAR names a symbol and is i64 of rank 0; others name none.")                    \
   X(ARGUMENT_ALIAS, 67, INVALID_FORMAT, "Only a RESULT aliases, each a different READ_WRITE or DONATED input.")                \
-  X(PREPARE, 68, INVALID_FORMAT, "Prepare functions map INLINE to PREPARED constants of their types and touch nothing else.")  \
+  X(PREPARE, 68, INVALID_FORMAT, "Prepare functions map INLINE and EXTERNAL to PREPARED constants of their types and touch nothing else.") \
   X(PREPARE_ONCE, 69, INVALID_FORMAT, "Every PREPARED constant is the result of prepare functions of exactly one name.")       \
   X(SLOT, 70, INVALID_FORMAT, "Slots are the arguments in order, then constants, states, the arena, strictly ascending.")      \
   X(SYMBOL_BOUND, 71, INVALID_FORMAT, "Every symbol a function needs is bound by its signature, by the session, or (INTERNAL) by its caller.") \
@@ -100,7 +100,21 @@
   X(MINIMUM, 110, INVALID_FORMAT, "The versions in the header are the computed minimum.")                                      \
   X(DATA_DIGEST, 111, DATA_CORRUPT, "A chunk of DATA matches its digest (before its first use).")                              \
   X(DATA_GAPS, 112, INVALID_FORMAT, "Bytes of DATA between components are zero (full verification).")                          \
-  X(CODE_CHANGED, 113, DATA_CORRUPT, "An image is what was verified at open (when it is loaded).")
+  X(CODE_CHANGED, 113, DATA_CORRUPT, "An image is what was verified at open (when it is loaded).")                             \
+  X(RECORD_FORM, 114, INVALID_FORMAT, "The records of a section have the shortest form that holds them.")                      \
+  X(SECTION_PAIRS, 115, INVALID_FORMAT, "A section that needs another has it; of chunks, trees and encryptions there is the right number.") \
+  /* Since 0.3 */                                                                                                              \
+  X(FILE, 120, INVALID_FORMAT, "A file's name is a bare one, names ascend, its kind is known, flags and reserved fields are 0.") \
+  X(EXTERNAL, 121, INVALID_FORMAT, "An EXTERNAL constant names a file or none, and has a digest or is bound by name; others have neither.") \
+  X(SHARD, 130, INVALID_FORMAT, "Shards ascend by constant; kind, axis and degree (one for all) are in range; each EXTERNAL constant has one.") \
+  X(SEGMENT, 131, INVALID_FORMAT, "Segments of a shard follow one another, cover its extent, and cut into equal parts that make up the constant.") \
+  X(ADAPTER, 135, INVALID_FORMAT, "Adapter slots ascend, and each names an OPTIONAL input; flags are known and reserved fields 0.") \
+  X(TREE, 140, INVALID_FORMAT, "A tree's algorithm and chunk size are known, reserved fields are 0, and there are leaves when there is DATA.") \
+  X(SIGNATURE, 141, INVALID_FORMAT, "Signatures strictly ascend by scope and key; their algorithm is known, reserved fields are 0.") \
+  X(ENCRYPTION, 150, INVALID_FORMAT, "ENCRYPTION is there exactly when the file requires feature bit 0; its algorithm is known, reserved fields are 0.") \
+  X(ASSET, 155, INVALID_FORMAT, "Asset names ascend, reserved fields are 0.")                                                  \
+  X(ASSET_PLACE, 156, INVALID_FORMAT, "Assets follow one another in ASSET_DATA, 8-aligned, cover it, gaps zero.")              \
+  X(LOCATION, 157, INVALID_FORMAT, "Locations strictly ascend by (file, line, column, name).")
 /* clang-format on */
 
 enum {

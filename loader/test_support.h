@@ -101,9 +101,12 @@ static inline part_t* find_part(parts_t* parts, uint32_t type) {
   return NULL;
 }
 
-/* Record `index` of a section; aborts when there is none. */
+/* Record `index` of a section, whatever form its records have; aborts when there is none. Sections without
+ * records of one size have `record_bytes`. */
 static inline void* record_of(parts_t* parts, uint32_t type, size_t record_bytes, uint32_t index) {
   part_t* part = find_part(parts, type);
+  if (part != NULL && part->section.record_bytes != 0)
+    record_bytes = part->section.record_bytes;
   if (part == NULL || (index + 1) * record_bytes > part->size_bytes)
     abort();
   return part->bytes + index * record_bytes;

@@ -1,6 +1,7 @@
 /* loader/verify.c - the verifier's order, its scratch memory, its messages, and the computed
  * minimum versions. */
 #include "loader/internal.h"
+#include "loader/upgrade.h"
 
 #include <stdio.h>
 
@@ -46,9 +47,29 @@ accrt_status_t accx_reject(const accx_verifier_t* verifier, uint32_t rule, const
 
 /* ---- Computed minimum ---- */
 
-static void raise_minor(accx_version_t* version, uint16_t minor) {
+static void raise_minor(accx_version_t* version, uint32_t minor) {
   if (minor > version->minor)
-    version->minor = minor;
+    version->minor = (uint16_t)minor;
+}
+
+static void raise_for_layout(uint32_t encoding, uint32_t group_elements,
+                             accx_header_t* out_versions) {
+  if (encoding > ACCX_ENCODING_OPAQUE)
+    raise_minor(&out_versions->layouts, 2);
+  if (group_elements != 0)
+    raise_minor(&out_versions->container, 3);
+}
+
+/* States are PLAIN. */
+static void raise_for_layouts(const accrt_bundle_tables_t* tables, accx_header_t* out_versions) {
+  for (uint32_t i = 0; i < tables->constant_count; ++i) {
+    raise_for_layout(tables->constants[i].encoding, tables->constants[i].group_elements,
+                     out_versions);
+  }
+  for (uint32_t i = 0; i < tables->argument_count; ++i) {
+    raise_for_layout(tables->arguments[i].type.encoding, tables->arguments[i].type.group_elements,
+                     out_versions);
+  }
 }
 
 static bool uses_packs(const accrt_bundle_tables_t* tables) {
@@ -80,9 +101,12 @@ void accx_verify_minimum(const accrt_bundle_tables_t* tables, accx_header_t* out
   out_versions->layouts = (accx_version_t){ACCX_LAYOUTS_MAJOR, 1};
   for (uint32_t i = 0; i < tables->section_count; ++i) {
     const accx_section_kind_t* kind = accx_section_kind(tables->sections[i].type);
-    if (kind != NULL)
-      raise_minor(&out_versions->container, kind->since_minor);
+    if (kind == NULL)
+      continue;
+    const uint32_t form = accx_form_minor(kind, tables->sections[i].record_bytes);
+    raise_minor(&out_versions->container, form > kind->since_minor ? form : kind->since_minor);
   }
+  raise_for_layouts(tables, out_versions);
   const bool packs = uses_packs(tables);
   if (packs || uses_targets(tables))
     raise_minor(&out_versions->container, 2);
@@ -123,6 +147,8 @@ static uint32_t set_capacity(const accrt_bundle_tables_t* tables) {
     most =
         tables->argument_count < ACCX_MAX_ARGUMENTS ? tables->argument_count : ACCX_MAX_ARGUMENTS;
   }
+  if (most < tables->adapter_count)
+    most = tables->adapter_count;
   if (most < ACCRT_KERNEL_MAX_PARAMS)
     most = ACCRT_KERNEL_MAX_PARAMS;
   uint32_t capacity = 1;
@@ -191,12 +217,17 @@ static accrt_status_t verify_records(accx_verifier_t* verifier) {
   ACCX_TRY(accx_verify_symbols(verifier));
   ACCX_TRY(accx_verify_function_table(verifier));
   ACCX_TRY(accx_verify_scopes(verifier));
+  ACCX_TRY(accx_verify_files(verifier));
   ACCX_TRY(accx_verify_constants(verifier));
+  ACCX_TRY(accx_verify_shards(verifier));
   ACCX_TRY(accx_verify_states(verifier));
   ACCX_TRY(accx_verify_kernels(verifier));
   ACCX_TRY(accx_verify_blocks(verifier));
   ACCX_TRY(accx_verify_functions(verifier));
   ACCX_TRY(accx_verify_images(verifier));
+  ACCX_TRY(accx_verify_adapters(verifier));
+  ACCX_TRY(accx_verify_extras(verifier));
+  ACCX_TRY(accx_verify_trust(verifier));
   return check_minimum(verifier);
 }
 

@@ -153,16 +153,6 @@ accrt_status_t accx_verify_blocks(accx_verifier_t* verifier) {
 
 /* ---- What every command has ---- */
 
-static bool location_exists(const accrt_bundle_tables_t* tables, uint32_t location) {
-  if (location == ACCX_NONE)
-    return true;
-  for (uint32_t i = 0; i < tables->section_count; ++i) {
-    if (tables->sections[i].type == ACCX_SECTION_DEBUG_LOCATIONS)
-      return location < tables->sections[i].record_count;
-  }
-  return false;
-}
-
 static accrt_status_t check_predecessors(const walk_t* walk) {
   const accx_command_t* command = walk->command;
   const uint32_t* predecessors = accx_command_predecessors(command);
@@ -202,7 +192,9 @@ static accrt_status_t check_header(const walk_t* walk) {
                           "the file requires opcode %u, which this library does not know",
                           command->opcode);
   }
-  if (command->reserved != 0 || !location_exists(verifier->tables, command->location)) {
+  const uint32_t location = command->location;
+  if (command->reserved != 0 ||
+      (location != ACCX_NONE && location >= verifier->tables->location_count)) {
     return COMMAND_REJECT(walk, COMMAND_FIELDS, "reserved",
                           "reserved %" PRIu32 ", location %" PRIu32, command->reserved,
                           command->location);

@@ -1,6 +1,7 @@
-/* loader/verify_container.c - header, section table and digests (rules 1 to 20). Reads from the
- * source; everything after it works on private memory. */
+/* loader/verify_container.c - header, section table, digests and forms of records (rules 1 to 20,
+ * 114, 115). Reads from the source; everything after it works on private memory. */
 #include "loader/internal.h"
+#include "loader/upgrade.h"
 
 #define HEADER_BYTES ((uint64_t)sizeof(accx_header_t))
 #define BLOB_ALIGN 16u
@@ -27,6 +28,18 @@ static const accx_section_kind_t section_kinds[] = {
     {ACCX_SECTION_IMAGES, sizeof(accx_image_t), 8, true, 1, "images"},
     {ACCX_SECTION_CHUNK_DIGESTS, sizeof(accx_digest_t), 8, true, 1, "chunk_digests"},
     {ACCX_SECTION_LAUNCHES, sizeof(accx_launch_t), 8, true, 2, "launches"},
+    {ACCX_SECTION_ASSETS, sizeof(accx_asset_t), 8, false, 3, "assets"},
+    {ACCX_SECTION_LOCATIONS, sizeof(accx_location_t), 8, false, 3, "locations"},
+    {ACCX_SECTION_FILES, sizeof(accx_file_t), 8, true, 3, "files"},
+    {ACCX_SECTION_SHARDS, sizeof(accx_shard_t), 8, true, 3, "shards"},
+    {ACCX_SECTION_ADAPTERS, sizeof(accx_adapter_t), 8, false, 3, "adapters"},
+    {ACCX_SECTION_TREE, sizeof(accx_tree_t), 8, false, 3, "tree"},
+    {ACCX_SECTION_SIGNATURES, sizeof(accx_signature_t), 8, false, 3, "signatures"},
+    {ACCX_SECTION_SEGMENTS, sizeof(accx_segment_t), 8, true, 3, "segments"},
+    {ACCX_SECTION_LEAVES, sizeof(accx_leaf_t), 8, false, 3, "leaves"},
+    {ACCX_SECTION_ENCRYPTION, sizeof(accx_encryption_t), 8, true, 3, "encryption"},
+    {ACCX_SECTION_TAGS, sizeof(accx_tag_t), 8, true, 3, "tags"},
+    {ACCX_SECTION_ASSET_DATA, 0, 8, false, 3, "asset_data"},
     {ACCX_SECTION_CODE, 0, ACCX_DATA_ALIGN, true, 1, "code"},
     {ACCX_SECTION_DATA, 0, ACCX_DATA_ALIGN, true, 1, "data"},
 };
@@ -41,9 +54,12 @@ const accx_section_kind_t* accx_section_kind(uint32_t type) {
 
 /* ---- Header ---- */
 
+static const char container_name[] = "container";
+
 static accrt_status_t check_version(accx_verifier_t* verifier, const char* what,
                                     accx_version_t found, uint16_t major, uint16_t minor) {
-  if (found.major != major) {
+  if (found.major != major &&
+      (what != container_name || accx_upgrade_of_major(found.major) == NULL)) {
     return ACCX_REJECT(verifier, VERSION, "header", ACCX_NONE, what,
                        "the file needs %u.%u, this library reads %u.0 to %u.%u", found.major,
                        found.minor, major, major, minor);
@@ -54,7 +70,7 @@ static accrt_status_t check_version(accx_verifier_t* verifier, const char* what,
 }
 
 static accrt_status_t check_versions(accx_verifier_t* verifier, const accx_header_t* header) {
-  ACCX_TRY(check_version(verifier, "container", header->container, ACCX_CONTAINER_MAJOR,
+  ACCX_TRY(check_version(verifier, container_name, header->container, ACCX_CONTAINER_MAJOR,
                          ACCX_CONTAINER_MINOR));
   ACCX_TRY(check_version(verifier, "commands", header->commands, ACCX_COMMANDS_MAJOR,
                          ACCX_COMMANDS_MINOR));
@@ -226,11 +242,12 @@ static accrt_status_t check_section_records(const accx_verifier_t* verifier,
   const accx_section_kind_t* kind = accx_section_kind(section->type);
   if (kind == NULL)
     return ACCRT_OK;
-  const bool bytes = section->type == ACCX_SECTION_CODE || section->type == ACCX_SECTION_DATA;
+  const bool bytes = section->type == ACCX_SECTION_CODE || section->type == ACCX_SECTION_DATA ||
+                     section->type == ACCX_SECTION_ASSET_DATA;
   const bool records_fit =
       kind->record_bytes == 0 ||
-      (uint64_t)kind->record_bytes * section->record_count == section->size_bytes;
-  if (section->record_bytes != kind->record_bytes || !records_fit ||
+      (uint64_t)section->record_bytes * section->record_count == section->size_bytes;
+  if (accx_form_minor(kind, section->record_bytes) == 0 || !records_fit ||
       (bytes && section->record_count != 0)) {
     return ACCX_REJECT(verifier, SECTION_RECORDS, "sections", index, "record_count",
                        "'%s' has %" PRIu32 " records of %" PRIu32 " bytes in %" PRIu64
@@ -319,12 +336,26 @@ static accrt_status_t check_gaps(const accx_verifier_t* verifier) {
 
 /* CODE is read by verify_images, DATA when it is used. */
 static bool is_copied(const accx_section_t* section) {
-  return section != NULL && section->type != ACCX_SECTION_CODE &&
-         section->type != ACCX_SECTION_DATA;
+  return section->type != ACCX_SECTION_CODE && section->type != ACCX_SECTION_DATA &&
+         accx_section_kind(section->type) != NULL;
 }
 
-static uint64_t copy_size(const accx_section_t* section) {
-  return (section->size_bytes + BLOB_ALIGN - 1) & ~(uint64_t)(BLOB_ALIGN - 1);
+static uint64_t align_blob(uint64_t size_bytes) {
+  return (size_bytes + BLOB_ALIGN - 1) & ~(uint64_t)(BLOB_ALIGN - 1);
+}
+
+/* Bytes that the records take beside the copy, in their newest form; 0 when they have that. */
+static uint64_t wide_size(const accx_section_t* section) {
+  const uint32_t wide = accx_section_kind(section->type)->record_bytes;
+  return section->record_bytes != wide ? (uint64_t)wide * section->record_count : 0;
+}
+
+const unsigned char* accx_section_bytes(const accrt_bundle_t* bundle, uint32_t index) {
+  const accx_section_t* sections = bundle->tables.sections;
+  uint64_t at = 0;
+  for (uint32_t i = 0; i < index; ++i)
+    at += is_copied(&sections[i]) ? align_blob(sections[i].size_bytes) : 0;
+  return is_copied(&sections[index]) ? bundle->metadata + at : NULL;
 }
 
 static void set_table(accrt_bundle_tables_t* tables, const accx_section_t* section,
@@ -345,6 +376,10 @@ static void set_table(accrt_bundle_tables_t* tables, const accx_section_t* secti
   case ACCX_SECTION_COMMANDS:
     tables->command_count = count; /* the stream is found through its blocks */
     break;
+  case ACCX_SECTION_ASSET_DATA:
+    tables->asset_data = records;
+    tables->asset_data_size_bytes = section->size_bytes;
+    break;
     TABLE(ACCX_SECTION_METADATA, metadata, metadata_count);
     TABLE(ACCX_SECTION_SYMBOLS, symbols, symbol_count);
     TABLE(ACCX_SECTION_BUCKETS, buckets, bucket_count);
@@ -363,6 +398,17 @@ static void set_table(accrt_bundle_tables_t* tables, const accx_section_t* secti
     TABLE(ACCX_SECTION_PREDICATES, predicates, predicate_count);
     TABLE(ACCX_SECTION_IMAGES, images, image_count);
     TABLE(ACCX_SECTION_LAUNCHES, launches, launch_count);
+    TABLE(ACCX_SECTION_ASSETS, assets, asset_count);
+    TABLE(ACCX_SECTION_LOCATIONS, locations, location_count);
+    TABLE(ACCX_SECTION_FILES, files, file_count);
+    TABLE(ACCX_SECTION_SHARDS, shards, shard_count);
+    TABLE(ACCX_SECTION_ADAPTERS, adapters, adapter_count);
+    TABLE(ACCX_SECTION_TREE, tree, tree_count);
+    TABLE(ACCX_SECTION_SIGNATURES, signatures, signature_count);
+    TABLE(ACCX_SECTION_SEGMENTS, segments, segment_count);
+    TABLE(ACCX_SECTION_LEAVES, leaves, leaf_count);
+    TABLE(ACCX_SECTION_ENCRYPTION, encryption, encryption_count);
+    TABLE(ACCX_SECTION_TAGS, tags, tag_count);
     TABLE(ACCX_SECTION_CHUNK_DIGESTS, chunk_digests, chunk_count);
   default:
     break;
@@ -381,39 +427,109 @@ static accrt_status_t check_digest(const accx_verifier_t* verifier, const accx_s
       accx_digest_text(&section->digest, stored_text), accx_digest_text(&found, found_text));
 }
 
+static accrt_status_t check_form(const accx_verifier_t* verifier, const accx_section_t* section,
+                                 const unsigned char* records) {
+  const accx_section_kind_t* kind = accx_section_kind(section->type);
+  if (accx_form_needed(kind, records, section->record_count, section->record_bytes))
+    return ACCRT_OK;
+  return ACCX_REJECT(verifier, RECORD_FORM, kind->name, ACCX_NONE, NULL,
+                     "records of %" PRIu32 " bytes, whose last fields no record uses",
+                     section->record_bytes);
+}
+
+/* Into `target`; `*wide` has room for records of an older form, made new. */
+static accrt_status_t copy_section(accx_verifier_t* verifier, const accx_section_t* section,
+                                   unsigned char* target, unsigned char** wide) {
+  accrt_bundle_t* bundle = verifier->bundle;
+  const unsigned char* records = target;
+  ACCX_TRY(accx_source_read(&bundle->source, section->offset, target, section->size_bytes));
+  ACCX_TRY(check_digest(verifier, section, target, section->size_bytes));
+  if (section->type == ACCX_SECTION_CHUNK_DIGESTS) {
+    ACCX_TRY(
+        check_digest(verifier, verifier->sections[ACCX_SECTION_DATA], target, section->size_bytes));
+  }
+  if (wide_size(section) != 0) {
+    accx_form_widen(accx_section_kind(section->type), target, section->record_count,
+                    section->record_bytes, *wide);
+    records = *wide;
+    *wide += align_blob(wide_size(section));
+  }
+  ACCX_TRY(check_form(verifier, section, records));
+  set_table(verifier->tables, section, records);
+  if (section->type == ACCX_SECTION_COMMANDS) {
+    bundle->command_stream = target;
+    bundle->command_stream_size_bytes = section->size_bytes;
+  }
+  return ACCRT_OK;
+}
+
 static accrt_status_t copy_sections(accx_verifier_t* verifier) {
   accrt_bundle_t* bundle = verifier->bundle;
-  uint64_t total = 0;
-  for (uint32_t type = 0; type < 64; ++type) {
-    if (is_copied(verifier->sections[type]))
-      total += copy_size(verifier->sections[type]);
+  const accrt_bundle_tables_t* tables = verifier->tables;
+  uint64_t copied = 0, widened = 0;
+  for (uint32_t i = 0; i < tables->section_count; ++i) {
+    if (!is_copied(&tables->sections[i]))
+      continue;
+    copied += align_blob(tables->sections[i].size_bytes);
+    widened += align_blob(wide_size(&tables->sections[i]));
   }
-  if (total > ACCX_MAX_METADATA_BYTES) {
+  if (copied + widened > ACCX_MAX_METADATA_BYTES) {
     return ACCX_REJECT(verifier, SECTION_LIMITS, "sections", ACCX_NONE, NULL,
-                       "%" PRIu64 " bytes of metadata; the limit is %" PRIu64, total,
+                       "%" PRIu64 " bytes of metadata; the limit is %" PRIu64, copied + widened,
                        ACCX_MAX_METADATA_BYTES);
   }
   void* blob;
-  ACCX_TRY(accrt_alloc(bundle->allocator, (size_t)total, &blob));
+  ACCX_TRY(accrt_alloc(bundle->allocator, (size_t)(copied + widened), &blob));
   bundle->metadata = blob;
-  bundle->metadata_size_bytes = (size_t)total;
+  bundle->metadata_size_bytes = (size_t)(copied + widened);
   unsigned char* at = bundle->metadata;
-  for (uint32_t type = 0; type < 64; ++type) {
-    const accx_section_t* section = verifier->sections[type];
+  unsigned char* wide = bundle->metadata + copied;
+  for (uint32_t i = 0; i < tables->section_count; ++i) {
+    const accx_section_t* section = &tables->sections[i];
     if (!is_copied(section))
       continue;
-    ACCX_TRY(accx_source_read(&bundle->source, section->offset, at, section->size_bytes));
-    ACCX_TRY(check_digest(verifier, section, at, section->size_bytes));
-    if (type == ACCX_SECTION_CHUNK_DIGESTS) {
-      ACCX_TRY(
-          check_digest(verifier, verifier->sections[ACCX_SECTION_DATA], at, section->size_bytes));
+    ACCX_TRY(copy_section(verifier, section, at, &wide));
+    at += align_blob(section->size_bytes);
+  }
+  return ACCRT_OK;
+}
+
+/* ---- Sections that go together ---- */
+
+/* A section that has no meaning without another; `count` says how many records it has. */
+enum { COUNT_ANY, COUNT_ONE, COUNT_CHUNKS };
+static const struct {
+  uint32_t type;
+  uint32_t needs;
+  uint32_t count;
+} pairs[] = {
+    {ACCX_SECTION_TREE, ACCX_SECTION_STRINGS, COUNT_ONE},
+    {ACCX_SECTION_SIGNATURES, ACCX_SECTION_TREE, COUNT_ANY},
+    {ACCX_SECTION_SEGMENTS, ACCX_SECTION_SHARDS, COUNT_ANY},
+    {ACCX_SECTION_LEAVES, ACCX_SECTION_TREE, COUNT_CHUNKS},
+    {ACCX_SECTION_ENCRYPTION, ACCX_SECTION_TAGS, COUNT_ONE},
+    {ACCX_SECTION_TAGS, ACCX_SECTION_ENCRYPTION, COUNT_CHUNKS},
+    {ACCX_SECTION_ASSET_DATA, ACCX_SECTION_ASSETS, COUNT_ANY},
+};
+
+static accrt_status_t check_pairs(const accx_verifier_t* verifier) {
+  for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; ++i) {
+    const accx_section_t* section = verifier->sections[pairs[i].type];
+    if (section == NULL)
+      continue;
+    const accx_section_kind_t* needed = accx_section_kind(pairs[i].needs);
+    if (verifier->sections[pairs[i].needs] == NULL) {
+      return ACCX_REJECT(verifier, SECTION_PAIRS, "sections", ACCX_NONE, NULL,
+                         "there is '%.16s', but no '%s'", section->name, needed->name);
     }
-    set_table(verifier->tables, section, at);
-    if (type == ACCX_SECTION_COMMANDS) {
-      bundle->command_stream = at;
-      bundle->command_stream_size_bytes = section->size_bytes;
+    const uint32_t expected = pairs[i].count == COUNT_ONE      ? 1
+                              : pairs[i].count == COUNT_CHUNKS ? verifier->tables->chunk_count
+                                                               : section->record_count;
+    if (section->record_count != expected) {
+      return ACCX_REJECT(verifier, SECTION_PAIRS, "sections", ACCX_NONE, NULL,
+                         "'%.16s' has %" PRIu32 " records, expected %" PRIu32, section->name,
+                         section->record_count, expected);
     }
-    at += copy_size(section);
   }
   return ACCRT_OK;
 }
@@ -438,6 +554,7 @@ accrt_status_t accx_verify_container(accx_verifier_t* verifier) {
   ACCX_TRY(check_section_table(verifier));
   ACCX_TRY(check_gaps(verifier));
   ACCX_TRY(copy_sections(verifier));
+  ACCX_TRY(check_pairs(verifier));
   const accx_section_t* code = verifier->sections[ACCX_SECTION_CODE];
   const accx_section_t* data = verifier->sections[ACCX_SECTION_DATA];
   if (code != NULL)

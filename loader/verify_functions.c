@@ -327,7 +327,7 @@ static accrt_status_t check_slots(accx_verifier_t* verifier, uint32_t function) 
 static bool type_equals_constant(const accrt_bundle_tables_t* tables, const accx_function_t* owner,
                                  const accx_type_t* type, const accx_constant_t* constant) {
   if (type->dtype != constant->dtype || type->encoding != constant->encoding ||
-      type->rank != constant->rank)
+      type->rank != constant->rank || type->group_elements != constant->group_elements)
     return false;
   for (uint32_t i = 0; i < type->rank; ++i) {
     const accx_expression_t* node = &tables->expressions[owner->expression_first + type->dims[i]];
@@ -343,14 +343,13 @@ static accrt_status_t check_prepare_argument(accx_verifier_t* verifier, uint32_t
   const accx_function_t* owner = &tables->functions[function];
   const accx_argument_t* argument = argument_of(tables, function, index);
   const bool is_result = index >= owner->input_count;
-  const uint32_t source = is_result ? ACCX_CONSTANT_PREPARED : ACCX_CONSTANT_INLINE;
   const bool prepare = (owner->flags & ACCX_FUNCTION_PREPARE) != 0;
   bool good = argument->constant == ACCX_NONE;
   if (prepare) {
     good = argument->constant < tables->constant_count &&
            argument->kind == (is_result ? ACCX_ARGUMENT_RESULT : ACCX_ARGUMENT_READ) &&
            argument->flags == 0 && argument->alias_kind == ACCX_ALIAS_NONE &&
-           tables->constants[argument->constant].source == source &&
+           (tables->constants[argument->constant].source == ACCX_CONSTANT_PREPARED) == is_result &&
            type_equals_constant(tables, owner, &argument->type,
                                 &tables->constants[argument->constant]);
   }

@@ -1,5 +1,5 @@
-/* loader/verify_tables.c - strings, symbols, expressions, types, constants and states (rules 30 to
- * 56). It reads private memory only, and takes time linear in it. */
+/* loader/verify_tables.c - strings, symbols, expressions, types and states (rules 30 to 50, 56).
+ * It reads private memory only, and takes time linear in it. */
 #include "loader/internal.h"
 
 #include "accrt/tensor.h"
@@ -143,6 +143,11 @@ bool accx_set_add(accx_verifier_t* verifier, uint32_t key) {
   verifier->set_epochs[at] = verifier->set_epoch;
   verifier->set_keys[at] = key;
   return true;
+}
+
+uint32_t* accx_set_find(const accx_verifier_t* verifier, uint32_t key) {
+  uint32_t at;
+  return set_find(verifier, key, &at) ? &verifier->set_values[at] : NULL;
 }
 
 uint32_t* accx_set_value(accx_verifier_t* verifier, uint32_t key, uint32_t value) {
@@ -394,20 +399,22 @@ accrt_status_t accx_check_dtype(const accx_verifier_t* verifier, uint32_t dtype,
                      dtype);
 }
 
-static accrt_status_t check_encoding(const accx_verifier_t* verifier, uint32_t encoding,
-                                     const char* section, uint32_t index) {
-  if (encoding <= ACCX_ENCODING_OPAQUE)
-    return ACCRT_OK;
-  return ACCX_REJECT(verifier, TYPE, section, index, "encoding", "%" PRIu32 " is not known",
-                     encoding);
-}
-
-static accrt_status_t check_rank(const accx_verifier_t* verifier, uint32_t rank,
+accrt_status_t accx_check_tensor(const accx_verifier_t* verifier, const accx_tensor_facts_t* facts,
                                  const char* section, uint32_t index) {
-  if (rank <= ACCX_MAX_RANK)
+  ACCX_TRY(accx_check_dtype(verifier, facts->dtype, section, index, "dtype"));
+  if (facts->encoding > ACCX_ENCODING_OPAQUE) {
+    return ACCX_REJECT(verifier, TYPE, section, index, "encoding", "%" PRIu32 " is not known",
+                       facts->encoding);
+  }
+  if (facts->rank > ACCX_MAX_RANK) {
+    return ACCX_REJECT(verifier, TYPE, section, index, "rank", "%" PRIu32 "; the limit is %d",
+                       facts->rank, ACCX_MAX_RANK);
+  }
+  if (facts->group_elements == 0)
     return ACCRT_OK;
-  return ACCX_REJECT(verifier, TYPE, section, index, "rank", "%" PRIu32 "; the limit is %d", rank,
-                     ACCX_MAX_RANK);
+  return ACCX_REJECT(verifier, TYPE, section, index, "group_elements",
+                     "%" PRIu32 " is not 0, and encoding %" PRIu32 " has no group size",
+                     facts->group_elements, facts->encoding);
 }
 
 static accrt_status_t check_dim(const accx_verifier_t* verifier, const accx_scope_t* scope,
@@ -423,13 +430,8 @@ static accrt_status_t check_dim(const accx_verifier_t* verifier, const accx_scop
 
 accrt_status_t accx_check_type(const accx_verifier_t* verifier, const accx_scope_t* scope,
                                const accx_type_t* type, const char* section, uint32_t index) {
-  ACCX_TRY(accx_check_dtype(verifier, type->dtype, section, index, "dtype"));
-  ACCX_TRY(check_encoding(verifier, type->encoding, section, index));
-  ACCX_TRY(check_rank(verifier, type->rank, section, index));
-  if (type->reserved != 0) {
-    return ACCX_REJECT(verifier, TYPE, section, index, "reserved", "%" PRIu32 " is not 0",
-                       type->reserved);
-  }
+  const accx_tensor_facts_t facts = {type->dtype, type->encoding, type->rank, type->group_elements};
+  ACCX_TRY(accx_check_tensor(verifier, &facts, section, index));
   for (uint32_t i = 0; i < ACCX_MAX_RANK; ++i) {
     if (i < type->rank) {
       ACCX_TRY(check_dim(verifier, scope, type->dims[i], section, index));
@@ -440,124 +442,6 @@ accrt_status_t accx_check_type(const accx_verifier_t* verifier, const accx_scope
     }
   }
   return ACCRT_OK;
-}
-
-/* ---- Constants ---- */
-
-/* Bytes of packed elements; false when that does not fit. */
-static bool plain_size(const accx_constant_t* constant, uint64_t* out_size_bytes) {
-  uint64_t elements = 1;
-  for (uint32_t i = 0; i < constant->rank; ++i) {
-    if (!accrt_mul_u64(elements, (uint64_t)constant->shape[i], &elements))
-      return false;
-  }
-  uint64_t bits;
-  if (!accrt_mul_u64(elements, accrt_dtype_bits(constant->dtype), &bits) || bits > UINT64_MAX - 7)
-    return false;
-  *out_size_bytes = (bits + 7) / 8;
-  return *out_size_bytes <= INT64_MAX;
-}
-
-/* Every size is taken into account, so that [2^63, 2^63, 0] is refused as well as [2^63, 2]. */
-static bool shape_fits(const accx_constant_t* constant) {
-  uint64_t product = 1;
-  for (uint32_t i = 0; i < ACCX_MAX_RANK; ++i) {
-    const int64_t size = constant->shape[i];
-    if (size < 0 || (i >= constant->rank && size != 0))
-      return false;
-    if (i < constant->rank && size > 1 && !accrt_mul_u64(product, (uint64_t)size, &product))
-      return false;
-  }
-  return product <= INT64_MAX;
-}
-
-static accrt_status_t check_constant_record(const accx_verifier_t* verifier,
-                                            const accx_constant_t* constant, uint32_t index) {
-  if (constant->source > ACCX_CONSTANT_PREPARED) {
-    return ACCX_REJECT(
-        verifier, CONSTANT_SOURCE, "constants", index, "source", "%" PRIu32 " of '%.64s' is %s",
-        constant->source, accx_text(verifier, constant->name),
-        constant->source <= ACCX_CONSTANT_OPTIONAL ? "reserved for a later version" : "not known");
-  }
-  ACCX_TRY(accx_check_dtype(verifier, constant->dtype, "constants", index, "dtype"));
-  ACCX_TRY(check_encoding(verifier, constant->encoding, "constants", index));
-  ACCX_TRY(check_rank(verifier, constant->rank, "constants", index));
-  if (constant->reserved != 0) {
-    return ACCX_REJECT(verifier, TYPE, "constants", index, "reserved", "%" PRIu32 " is not 0",
-                       constant->reserved);
-  }
-  if (shape_fits(constant))
-    return ACCRT_OK;
-  const int64_t* s = constant->shape;
-  return ACCX_REJECT(verifier, CONSTANT_SHAPE, "constants", index, "shape",
-                     "'%.64s' of rank %" PRIu32 " has [%" PRId64 ", %" PRId64 ", %" PRId64
-                     ", %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "]",
-                     accx_text(verifier, constant->name), constant->rank, s[0], s[1], s[2], s[3],
-                     s[4], s[5], s[6], s[7]);
-}
-
-static accrt_status_t check_component(const accx_verifier_t* verifier,
-                                      const accx_constant_t* constant, uint32_t index,
-                                      uint32_t next_component, uint64_t* data_end) {
-  const accrt_bundle_tables_t* tables = verifier->tables;
-  const accx_component_t* component =
-      next_component < tables->component_count ? &tables->components[next_component] : NULL;
-  if (component == NULL || constant->component_first != next_component ||
-      constant->component_count != 1 || component->role != ACCX_ROLE_DATA ||
-      component->dtype != constant->dtype) {
-    return ACCX_REJECT(verifier, COMPONENTS, "constants", index, "component_first",
-                       "%" PRIu32 " components from %" PRIu32
-                       ", expected 1 of role 0 and data type %" PRIu32 " from %" PRIu32
-                       " of %" PRIu32,
-                       constant->component_count, constant->component_first, constant->dtype,
-                       next_component, tables->component_count);
-  }
-  uint64_t size = component->size_bytes;
-  if (constant->encoding == ACCX_ENCODING_PLAIN &&
-      (!plain_size(constant, &size) || size != component->size_bytes)) {
-    return ACCX_REJECT(verifier, COMPONENT_SIZE, "components", next_component, "size_bytes",
-                       "%" PRIu64 " bytes for constant '%.64s', whose shape has %" PRIu64,
-                       component->size_bytes, accx_text(verifier, constant->name), size);
-  }
-  uint64_t expected = 0, end = *data_end;
-  const bool stored = constant->source == ACCX_CONSTANT_INLINE;
-  const bool fits = !stored || (accrt_align_u64(*data_end, ACCX_TENSOR_ALIGN, &expected) &&
-                                accrt_range_fits(expected, size, tables->data_size_bytes));
-  if (stored)
-    end = expected + size;
-  if (!fits || component->offset_bytes != expected || size > INT64_MAX) {
-    return ACCX_REJECT(verifier, COMPONENT_PLACE, "components", next_component, "offset_bytes",
-                       "%" PRIu64 " bytes at %" PRIu64 " for constant '%.64s', expected at %" PRIu64
-                       " of %" PRIu64 " bytes of data",
-                       size, component->offset_bytes, accx_text(verifier, constant->name), expected,
-                       tables->data_size_bytes);
-  }
-  *data_end = end;
-  return ACCRT_OK;
-}
-
-accrt_status_t accx_verify_constants(accx_verifier_t* verifier) {
-  const accrt_bundle_tables_t* tables = verifier->tables;
-  uint32_t previous = 0;
-  uint64_t data_end = 0;
-  for (uint32_t i = 0; i < tables->constant_count; ++i) {
-    const accx_constant_t* constant = &tables->constants[i];
-    ACCX_TRY(accx_check_ordered_name(verifier, constant->name, previous, "constants", i, "name"));
-    previous = constant->name;
-    ACCX_TRY(check_constant_record(verifier, constant, i));
-    ACCX_TRY(check_component(verifier, constant, i, i,
-                             &data_end)); /* one component each: component i is constant i's */
-  }
-  if (tables->component_count != tables->constant_count) {
-    return ACCX_REJECT(verifier, COMPONENTS, "components", tables->constant_count, NULL,
-                       "%" PRIu32 " components, but constants name %" PRIu32,
-                       tables->component_count, tables->constant_count);
-  }
-  if (data_end == tables->data_size_bytes)
-    return ACCRT_OK;
-  return ACCX_REJECT(verifier, COMPONENT_PLACE, "data", ACCX_NONE, NULL,
-                     "%" PRIu64 " bytes, but constants end at %" PRIu64, tables->data_size_bytes,
-                     data_end);
 }
 
 /* ---- States ---- */

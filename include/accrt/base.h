@@ -50,7 +50,7 @@
 
 /* Version of the library that these headers describe. */
 #define ACCRT_VERSION_MAJOR 0
-#define ACCRT_VERSION_MINOR 2
+#define ACCRT_VERSION_MINOR 3
 #define ACCRT_VERSION_PATCH 0
 #define ACCRT_MAKE_VERSION(major, minor, patch)                                                    \
   (((uint32_t)(major) << 24) | ((uint32_t)(minor) << 12) | (uint32_t)(patch))

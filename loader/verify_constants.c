@@ -1,0 +1,173 @@
+/* loader/verify_constants.c - constants and where their bytes are (rules 51 to 55, 121). It reads
+ * private memory only, and takes time linear in it. */
+#include "loader/internal.h"
+
+#include "accrt/tensor.h"
+
+/* Bytes of packed elements; false when that does not fit. */
+static bool plain_size(const accx_constant_t* constant, uint64_t* out_size_bytes) {
+  uint64_t elements = 1;
+  for (uint32_t i = 0; i < constant->rank; ++i) {
+    if (!accrt_mul_u64(elements, (uint64_t)constant->shape[i], &elements))
+      return false;
+  }
+  uint64_t bits;
+  if (!accrt_mul_u64(elements, accrt_dtype_bits(constant->dtype), &bits) || bits > UINT64_MAX - 7)
+    return false;
+  *out_size_bytes = (bits + 7) / 8;
+  return *out_size_bytes <= INT64_MAX;
+}
+
+/* Every size is taken into account, so that [2^63, 2^63, 0] is refused as well as [2^63, 2]. */
+static bool shape_fits(const accx_constant_t* constant) {
+  uint64_t product = 1;
+  for (uint32_t i = 0; i < ACCX_MAX_RANK; ++i) {
+    const int64_t size = constant->shape[i];
+    if (size < 0 || (i >= constant->rank && size != 0))
+      return false;
+    if (i < constant->rank && size > 1 && !accrt_mul_u64(product, (uint64_t)size, &product))
+      return false;
+  }
+  return product <= INT64_MAX;
+}
+
+/* ---- Records ---- */
+
+static accrt_status_t check_source(const accx_verifier_t* verifier, const accx_constant_t* constant,
+                                   uint32_t index) {
+  if (constant->source <= ACCX_CONSTANT_EXTERNAL)
+    return ACCRT_OK;
+  return ACCX_REJECT(
+      verifier, CONSTANT_SOURCE, "constants", index, "source", "%" PRIu32 " of '%.64s' is %s",
+      constant->source, accx_text(verifier, constant->name),
+      constant->source == ACCX_CONSTANT_OPTIONAL ? "reserved for a later version" : "not known");
+}
+
+static accrt_status_t check_shape(const accx_verifier_t* verifier, const accx_constant_t* constant,
+                                  uint32_t index) {
+  if (shape_fits(constant))
+    return ACCRT_OK;
+  const int64_t* s = constant->shape;
+  return ACCX_REJECT(verifier, CONSTANT_SHAPE, "constants", index, "shape",
+                     "'%.64s' of rank %" PRIu32 " has [%" PRId64 ", %" PRId64 ", %" PRId64
+                     ", %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "]",
+                     accx_text(verifier, constant->name), constant->rank, s[0], s[1], s[2], s[3],
+                     s[4], s[5], s[6], s[7]);
+}
+
+/* What says where the bytes of an EXTERNAL constant come from, and of no other. */
+static accrt_status_t check_binding(const accx_verifier_t* verifier,
+                                    const accx_constant_t* constant, uint32_t index) {
+  static const accx_digest_t no_digest;
+  const uint32_t files = verifier->tables->file_count;
+  const bool digest = !accx_digest_equal(&constant->digest, &no_digest);
+  bool good = constant->reserved == 0;
+  if (constant->source == ACCX_CONSTANT_EXTERNAL) {
+    const bool by_name = constant->binding_flags == ACCX_BINDING_BY_NAME;
+    good = good && (constant->file == ACCX_NONE || constant->file < files) &&
+           constant->binding_flags <= ACCX_BINDING_BY_NAME && by_name != digest;
+  } else {
+    good = good && constant->file == ACCX_NONE && constant->tensor == 0 &&
+           constant->binding_flags == 0 && !digest;
+  }
+  if (!good) {
+    return ACCX_REJECT(verifier, EXTERNAL, "constants", index, "file",
+                       "'%.64s' of source %" PRIu32 ": file %" PRIu32 " of %" PRIu32
+                       ", binding flags 0x%" PRIx32 ", %s digest, reserved %" PRIu32,
+                       accx_text(verifier, constant->name), constant->source, constant->file, files,
+                       constant->binding_flags, digest ? "a" : "no", constant->reserved);
+  }
+  return constant->tensor == 0
+             ? ACCRT_OK
+             : accx_check_name(verifier, constant->tensor, "constants", index, "tensor");
+}
+
+static accrt_status_t check_record(const accx_verifier_t* verifier, const accx_constant_t* constant,
+                                   uint32_t index) {
+  const accx_tensor_facts_t facts = {constant->dtype, constant->encoding, constant->rank,
+                                     constant->group_elements};
+  ACCX_TRY(check_source(verifier, constant, index));
+  ACCX_TRY(accx_check_tensor(verifier, &facts, "constants", index));
+  ACCX_TRY(check_shape(verifier, constant, index));
+  return check_binding(verifier, constant, index);
+}
+
+/* ---- Components ---- */
+
+/* That a constant has the components of its encoding, one after another. */
+static accrt_status_t check_components(const accx_verifier_t* verifier,
+                                       const accx_constant_t* constant, uint32_t index,
+                                       uint32_t next) {
+  const accrt_bundle_tables_t* tables = verifier->tables;
+  const accx_component_t* component =
+      next < tables->component_count ? &tables->components[next] : NULL;
+  if (component != NULL && constant->component_first == next && constant->component_count == 1 &&
+      component->role == ACCX_ROLE_DATA && component->dtype == constant->dtype)
+    return ACCRT_OK;
+  return ACCX_REJECT(verifier, COMPONENTS, "constants", index, "component_first",
+                     "%" PRIu32 " components from %" PRIu32
+                     ", expected 1 of role 0 and data type %" PRIu32 " from %" PRIu32
+                     " of %" PRIu32,
+                     constant->component_count, constant->component_first, constant->dtype, next,
+                     tables->component_count);
+}
+
+static accrt_status_t check_size(const accx_verifier_t* verifier, const accx_constant_t* constant,
+                                 uint32_t component) {
+  uint64_t size = verifier->tables->components[component].size_bytes;
+  const uint64_t found = size;
+  if (constant->encoding != ACCX_ENCODING_PLAIN || (plain_size(constant, &size) && size == found))
+    return ACCRT_OK;
+  return ACCX_REJECT(verifier, COMPONENT_SIZE, "components", component, "size_bytes",
+                     "%" PRIu64 " bytes for constant '%.64s', whose shape has %" PRIu64, found,
+                     accx_text(verifier, constant->name), size);
+}
+
+/* INLINE components follow one another in DATA; others have no place. */
+static accrt_status_t check_place(const accx_verifier_t* verifier, const accx_constant_t* constant,
+                                  uint32_t component, uint64_t* data_end) {
+  const accx_component_t* record = &verifier->tables->components[component];
+  const uint64_t data_bytes = verifier->tables->data_size_bytes;
+  const uint64_t size = record->size_bytes;
+  uint64_t expected = 0;
+  const bool stored = constant->source == ACCX_CONSTANT_INLINE;
+  const bool fits = !stored || (accrt_align_u64(*data_end, ACCX_TENSOR_ALIGN, &expected) &&
+                                accrt_range_fits(expected, size, data_bytes));
+  if (!fits || record->offset_bytes != expected || size > INT64_MAX) {
+    return ACCX_REJECT(verifier, COMPONENT_PLACE, "components", component, "offset_bytes",
+                       "%" PRIu64 " bytes at %" PRIu64 " for constant '%.64s', expected at %" PRIu64
+                       " of %" PRIu64 " bytes of data",
+                       size, record->offset_bytes, accx_text(verifier, constant->name), expected,
+                       data_bytes);
+  }
+  if (stored)
+    *data_end = expected + size;
+  return ACCRT_OK;
+}
+
+accrt_status_t accx_verify_constants(accx_verifier_t* verifier) {
+  const accrt_bundle_tables_t* tables = verifier->tables;
+  uint32_t previous = 0, next = 0;
+  uint64_t data_end = 0;
+  for (uint32_t i = 0; i < tables->constant_count; ++i) {
+    const accx_constant_t* constant = &tables->constants[i];
+    ACCX_TRY(accx_check_ordered_name(verifier, constant->name, previous, "constants", i, "name"));
+    previous = constant->name;
+    ACCX_TRY(check_record(verifier, constant, i));
+    ACCX_TRY(check_components(verifier, constant, i, next));
+    for (const uint32_t end = next + constant->component_count; next < end; ++next) {
+      ACCX_TRY(check_size(verifier, constant, next));
+      ACCX_TRY(check_place(verifier, constant, next, &data_end));
+    }
+  }
+  if (tables->component_count != next) {
+    return ACCX_REJECT(verifier, COMPONENTS, "components", next, NULL,
+                       "%" PRIu32 " components, but constants name %" PRIu32,
+                       tables->component_count, next);
+  }
+  if (data_end == tables->data_size_bytes)
+    return ACCRT_OK;
+  return ACCX_REJECT(verifier, COMPONENT_PLACE, "data", ACCX_NONE, NULL,
+                     "%" PRIu64 " bytes, but constants end at %" PRIu64, tables->data_size_bytes,
+                     data_end);
+}

@@ -1,0 +1,156 @@
+/* loader/verify_shards.c - the proof that ranks cover their tensors, and the slots of adapters (rules
+ * 130, 131, 135). Reads private memory only, and takes time linear in it. */
+#include "loader/internal.h"
+
+/* ---- Shards ---- */
+
+static accrt_status_t check_shard(const accx_verifier_t* verifier, uint32_t index) {
+  const accrt_bundle_tables_t* tables = verifier->tables;
+  const accx_shard_t* shard = &tables->shards[index];
+  const bool split = shard->kind == ACCX_SHARD_SPLIT;
+  bool good = shard->constant < tables->constant_count &&
+              (index == 0 || shard->constant > shard[-1].constant) &&
+              shard->kind <= ACCX_SHARD_SPLIT && shard->degree >= 1 &&
+              shard->degree == tables->shards[0].degree;
+  if (good && split) {
+    good = shard->axis < tables->constants[shard->constant].rank && shard->extent >= 0 &&
+           shard->segment_count >= 1;
+  } else if (good) {
+    good = shard->axis == 0 && shard->extent == 0 && shard->segment_first == 0 &&
+           shard->segment_count == 0;
+  }
+  if (good)
+    return ACCRT_OK;
+  return ACCX_REJECT(verifier, SHARD, "shards", index, NULL,
+                     "constant %" PRIu32 " of kind %" PRIu32 ", axis %" PRIu32 ", degree %" PRIu32
+                     ", extent %" PRId64 ", %" PRIu32 " segments",
+                     shard->constant, shard->kind, shard->axis, shard->degree, shard->extent,
+                     shard->segment_count);
+}
+
+/* The part of a segment that one rank has; false when it does not cut evenly. */
+static bool part_of(const accx_segment_t* segment, uint32_t degree, int64_t* out_part) {
+  if (segment->replicas == 0 || degree % segment->replicas != 0 || segment->reserved != 0)
+    return false;
+  const int64_t parts = degree / segment->replicas;
+  const int64_t size = segment->end - segment->begin;
+  *out_part = size / parts;
+  return size % parts == 0;
+}
+
+/* Segments from `next` on: they tile the extent, and one rank's parts make up the constant's size. */
+static accrt_status_t check_segments(const accx_verifier_t* verifier, uint32_t index,
+                                     uint32_t* next) {
+  const accrt_bundle_tables_t* tables = verifier->tables;
+  const accx_shard_t* shard = &tables->shards[index];
+  int64_t end = 0, local = 0;
+  if (shard->segment_first != *next ||
+      !accrt_range_fits(*next, shard->segment_count, tables->segment_count)) {
+    return ACCX_REJECT(verifier, SEGMENT, "shards", index, "segment_first",
+                       "%" PRIu32 " segments from %" PRIu32 ", expected from %" PRIu32
+                       " of %" PRIu32,
+                       shard->segment_count, shard->segment_first, *next, tables->segment_count);
+  }
+  for (uint32_t i = *next; i < *next + shard->segment_count; ++i) {
+    const accx_segment_t* segment = &tables->segments[i];
+    int64_t part = 0;
+    /* Both ends lie in [0, extent], so neither their difference nor the sum of parts overflows. */
+    if (segment->begin != end || segment->end <= end || segment->end > shard->extent ||
+        !part_of(segment, shard->degree, &part)) {
+      return ACCX_REJECT(verifier, SEGMENT, "segments", i, NULL,
+                         "[%" PRId64 ", %" PRId64 ") with %" PRIu32 " replicas of degree %" PRIu32
+                         " after %" PRId64 ", in an extent of %" PRId64,
+                         segment->begin, segment->end, segment->replicas, shard->degree, end,
+                         shard->extent);
+    }
+    end = segment->end;
+    local += part;
+  }
+  *next += shard->segment_count;
+  const int64_t size = tables->constants[shard->constant].shape[shard->axis];
+  if (end == shard->extent && local == size)
+    return ACCRT_OK;
+  return ACCX_REJECT(verifier, SEGMENT, "shards", index, "extent",
+                     "segments end at %" PRId64 " of %" PRId64 " and give a rank %" PRId64
+                     " of axis %" PRIu32 ", where constant '%.64s' has %" PRId64,
+                     end, shard->extent, local, shard->axis,
+                     accx_text(verifier, tables->constants[shard->constant].name), size);
+}
+
+/* Either nothing is sharded, or all that is read from elsewhere says how. */
+static accrt_status_t check_all_sharded(const accx_verifier_t* verifier) {
+  const accrt_bundle_tables_t* tables = verifier->tables;
+  uint32_t shard = 0;
+  for (uint32_t i = 0; i < tables->constant_count; ++i) {
+    if (shard < tables->shard_count && tables->shards[shard].constant == i) {
+      ++shard;
+    } else if (tables->constants[i].source == ACCX_CONSTANT_EXTERNAL) {
+      return ACCX_REJECT(verifier, SHARD, "constants", i, NULL,
+                         "'%.64s' is EXTERNAL and has no shard, where others have",
+                         accx_text(verifier, tables->constants[i].name));
+    }
+  }
+  return ACCRT_OK;
+}
+
+accrt_status_t accx_verify_shards(accx_verifier_t* verifier) {
+  const accrt_bundle_tables_t* tables = verifier->tables;
+  uint32_t next = 0;
+  for (uint32_t i = 0; i < tables->shard_count; ++i) {
+    ACCX_TRY(check_shard(verifier, i));
+    if (tables->shards[i].kind == ACCX_SHARD_SPLIT)
+      ACCX_TRY(check_segments(verifier, i, &next));
+  }
+  if (next != tables->segment_count) {
+    return ACCX_REJECT(verifier, SEGMENT, "segments", next, NULL,
+                       "%" PRIu32 " segments, but shards name %" PRIu32, tables->segment_count,
+                       next);
+  }
+  return tables->shard_count > 0 ? check_all_sharded(verifier) : ACCRT_OK;
+}
+
+/* ---- Adapters ---- */
+
+enum { INPUT_OPTIONAL = 1, INPUT_PLAIN = 2 };
+
+/* Notes for each input that an adapter names what functions have under that name. */
+static void note_inputs(accx_verifier_t* verifier) {
+  const accrt_bundle_tables_t* tables = verifier->tables;
+  for (uint32_t f = 0; f < tables->function_count; ++f) {
+    const accx_function_t* function = &tables->functions[f];
+    for (uint32_t i = 0; i < function->input_count; ++i) {
+      const accx_argument_t* argument = &tables->arguments[function->argument_first + i];
+      uint32_t* const found = accx_set_find(verifier, argument->name);
+      if (found != NULL) {
+        *found |=
+            (argument->flags & ACCX_ARGUMENT_FLAG_OPTIONAL) != 0 ? INPUT_OPTIONAL : INPUT_PLAIN;
+      }
+    }
+  }
+}
+
+accrt_status_t accx_verify_adapters(accx_verifier_t* verifier) {
+  const accrt_bundle_tables_t* tables = verifier->tables;
+  uint32_t previous = 0;
+  accx_set_clear(verifier);
+  for (uint32_t i = 0; i < tables->adapter_count; ++i) {
+    const accx_adapter_t* adapter = &tables->adapters[i];
+    ACCX_TRY(accx_check_ordered_name(verifier, adapter->slot, previous, "adapters", i, "slot"));
+    ACCX_TRY(accx_check_name(verifier, adapter->input, "adapters", i, "input"));
+    previous = adapter->slot;
+    (void)accx_set_value(verifier, adapter->input, 0);
+  }
+  if (tables->adapter_count > 0)
+    note_inputs(verifier);
+  for (uint32_t i = 0; i < tables->adapter_count; ++i) {
+    const accx_adapter_t* adapter = &tables->adapters[i];
+    if (adapter->flags <= ACCX_ADAPTER_SCALED && adapter->reserved == 0 &&
+        *accx_set_find(verifier, adapter->input) == INPUT_OPTIONAL)
+      continue;
+    return ACCX_REJECT(verifier, ADAPTER, "adapters", i, "input",
+                       "'%.64s' is no OPTIONAL input wherever it is one; flags 0x%" PRIx32
+                       ", reserved %" PRIu32,
+                       accx_text(verifier, adapter->input), adapter->flags, adapter->reserved);
+  }
+  return ACCRT_OK;
+}
