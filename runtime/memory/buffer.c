@@ -315,6 +315,8 @@ accrt_status_t accrt_buffer_create(accrt_pool_t* pool, uint64_t size_bytes,
   status = check_options(pool, options, &local);
   if (status == ACCRT_OK)
     status = check_export(pool, local.flags);
+  if (status == ACCRT_OK)
+    status = accrt_device_check(pool->device);
   if (status != ACCRT_OK)
     return status;
   accrt_buffer_t* buffer = NULL;

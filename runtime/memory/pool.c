@@ -618,8 +618,10 @@ static void visit_trim(accrt_pool_t* pool, void* user) {
 
 static accrt_status_t attempt(accrt_pool_t* pool, accrt_buffer_t* buffer, uint64_t size_bytes,
                               uint64_t mapped_bytes) {
-  if (!reserve_quota(pool, mapped_bytes))
+  if (!reserve_quota(pool, mapped_bytes)) {
+    accrt_clear_error(); /* no driver's failure */
     return ACCRT_ERROR_OUT_OF_DEVICE_MEMORY;
+  }
   return grow_and_take(pool, buffer, size_bytes, mapped_bytes);
 }
 

@@ -105,12 +105,17 @@ accrt_status_t accrt_pool_fail_out_of_memory(accrt_pool_t* pool, const accrt_buf
   accrt_mutex_unlock(&pool->lock);
   if (pool->limit_bytes != 0)
     (void)snprintf(limit, sizeof limit, " of a limit of %" PRIu64, pool->limit_bytes);
-  return ACCRT_FAIL_INNER(OUT_OF_DEVICE_MEMORY,
-                          "%s: buffer '%s' of %" PRIu64 " bytes needs %" PRIu64
-                          " more; pool '%s' holds %" PRIu64 "%s, device %" PRIu64 "; held by: %s",
-                          accrt_device_facts(pool->device)->name, buffer->label, buffer->size_bytes,
-                          mapped_bytes, pool->label, statistics.reserved_bytes, limit,
-                          holders.reserved_bytes, held[0] != '\0' ? held : "nobody");
+  /* Where it was the driver that had no more, its own words follow: what others hold shows there alone. */
+  const accrt_error_t cause = *accrt_error_current();
+  const bool told = cause.driver_code != 0;
+  return accrt_error_record_driver(
+      ACCRT_ERROR_OUT_OF_DEVICE_MEMORY, cause.driver_code, cause.driver_name,
+      accrt_error_operation(""), __FILE__, (uint32_t)__LINE__,
+      "%s: buffer '%s' of %" PRIu64 " bytes needs %" PRIu64 " more; pool '%s' holds %" PRIu64
+      "%s, device %" PRIu64 "; held by: %s%s%s",
+      accrt_device_facts(pool->device)->name, buffer->label, buffer->size_bytes, mapped_bytes,
+      pool->label, statistics.reserved_bytes, limit, holders.reserved_bytes,
+      held[0] != '\0' ? held : "nobody", told ? "; " : "", told ? cause.message : "");
 }
 
 /* ---- Statistics and snapshots ---- */

@@ -21,6 +21,9 @@ accrt_driver_device_t* accrt_device_driver_device(const accrt_device_t* device);
 /* As accrt_device_info, without copying. */
 const accrt_device_info_t* accrt_device_facts(const accrt_device_t* device);
 
+/* ACCRT_ERROR_DEVICE_LOST, with the reason, once the device is lost. */
+accrt_status_t accrt_device_check(accrt_device_t* device);
+
 /* Internal references hold the object and not the instance, for what ends with it. */
 void accrt_stream_unref(accrt_stream_t* stream);
 

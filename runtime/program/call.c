@@ -189,8 +189,11 @@ static accrt_status_t resolve(const accrt_call_t* call, uint32_t index,
     return resolve_plain(tensor, size_bytes, out_address);
   const accrt_binding_t binding = {tensor->buffer, tensor->data, tensor->offset_bytes, size_bytes};
   accrt_driver_binding_t resolved;
-  const accrt_status_t status = accrt_binding_resolve(
-      call->program->device, &binding, accrt_call_argument_name(call, index), &resolved);
+  accrt_status_t status = accrt_binding_resolve(call->program->device, &binding,
+                                                accrt_call_argument_name(call, index), &resolved);
+  if (status == ACCRT_OK && tensor->buffer != NULL)
+    status = accrt_buffer_check_reach(call->program->device, tensor->buffer,
+                                      accrt_call_argument_name(call, index));
   if (status != ACCRT_OK)
     return status;
   *out_address = resolved.address;

@@ -39,6 +39,12 @@ typedef struct late_check {
   uint64_t target_bytes;
 } late_check_t;
 
+/* What a list needs of a binding. */
+typedef struct need {
+  uint64_t size_bytes; /* how far its ranges reach */
+  bool reached;        /* by more than copies: by kernels, operators, fills */
+} need_t;
+
 struct accrt_commands {
   accrt_zombie_t zombie; /* first: see accrt_dispose */
   accrt_object_t object;
@@ -60,7 +66,7 @@ struct accrt_commands {
   accrt_buffer_t**
       buffers; /* internal references, distinct: named by commands instead of bindings */
   size_t buffer_count, buffer_capacity;
-  uint64_t* needed_bytes; /* by binding: how far its ranges reach */
+  need_t* needs; /* by binding */
   /* Of all operators together: a binding behind the caller's, of memory that is the list's own. */
   uint64_t workspace_bytes;
   accrt_buffer_t* workspace; /* also among `buffers` */
@@ -92,7 +98,7 @@ accrt_status_t accrt_commands_create(accrt_device_t* device, uint32_t binding_co
   if (status != ACCRT_OK)
     return status;
   accrt_commands_t* commands = memory;
-  status = accrt_alloc_array(allocator, binding_count, sizeof *commands->needed_bytes, &memory);
+  status = accrt_alloc_array(allocator, binding_count, sizeof *commands->needs, &memory);
   if (status != ACCRT_OK) {
     accrt_free(allocator, commands, sizeof *commands);
     return status;
@@ -101,7 +107,7 @@ accrt_status_t accrt_commands_create(accrt_device_t* device, uint32_t binding_co
   commands->device = accrt_device_retain(device);
   commands->instance = device->instance;
   commands->binding_count = binding_count;
-  commands->needed_bytes = memory;
+  commands->needs = memory;
   *out_commands = commands;
   return ACCRT_OK;
 }
@@ -120,8 +126,7 @@ static void destroy(accrt_zombie_t* zombie) {
   accrt_free_array(allocator, commands->packs, commands->pack_capacity, sizeof *commands->packs);
   accrt_free_array(allocator, commands->buffers, commands->buffer_capacity,
                    sizeof *commands->buffers);
-  accrt_free_array(allocator, commands->needed_bytes, commands->binding_count,
-                   sizeof *commands->needed_bytes);
+  accrt_free_array(allocator, commands->needs, commands->binding_count, sizeof *commands->needs);
   accrt_free(allocator, commands, sizeof *commands);
 }
 
@@ -280,8 +285,10 @@ static void add_ranges(accrt_commands_t* commands, const addition_t* addition) {
   for (uint32_t i = 0; i < addition->range_count; ++i) {
     const bound_range_t* range = &addition->ranges[i];
     const uint64_t end = range->offset_bytes + range->size_bytes; /* checked by bind_range */
-    if (commands->needed_bytes[range->binding] < end)
-      commands->needed_bytes[range->binding] = end;
+    need_t* need = &commands->needs[range->binding];
+    if (need->size_bytes < end)
+      need->size_bytes = end;
+    need->reached |= addition->command.opcode != ACCRT_DRIVER_COMMAND_COPY;
     commands->ranges[commands->range_count++] = *range;
   }
 }
@@ -895,13 +902,15 @@ static accrt_status_t check_late(const accrt_commands_t* commands,
 static accrt_status_t resolve_bindings(accrt_commands_t* commands, const accrt_binding_t* bindings,
                                        accrt_driver_binding_t* table) {
   for (uint32_t i = 0; i < commands->binding_count; ++i) {
-    const accrt_status_t status =
+    accrt_status_t status =
         accrt_binding_resolve(commands->device, &bindings[i], "binding", &table[i]);
+    if (status == ACCRT_OK && commands->needs[i].reached && bindings[i].buffer != NULL)
+      status = accrt_buffer_check_reach(commands->device, bindings[i].buffer, "binding");
     if (status != ACCRT_OK) {
       accrt_error_prefix("binding %" PRIu32, i);
       return status;
     }
-    if (table[i].size_bytes < commands->needed_bytes[i])
+    if (table[i].size_bytes < commands->needs[i].size_bytes)
       return fail_range(commands, i, table[i].size_bytes);
   }
   if (commands->workspace != NULL) {

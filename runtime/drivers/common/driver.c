@@ -723,8 +723,7 @@ accrt_status_t accrt_device_enable_peer(accrt_device_t* device, accrt_device_t* 
   if (device == peer)
     return ACCRT_OK;
   if (accrt_device_is_lost(device) || accrt_device_is_lost(peer)) {
-    return ACCRT_FAIL(DEVICE_LOST, "%s is gone",
-                      accrt_device_is_lost(device) ? device->info.name : peer->info.name);
+    return accrt_device_fail_lost(accrt_device_is_lost(device) ? device : peer);
   }
   const accrt_driver_table_t* table = &device->slot->table;
   if (device->slot != peer->slot || table->device_enable_peer == NULL) {
@@ -733,8 +732,12 @@ accrt_status_t accrt_device_enable_peer(accrt_device_t* device, accrt_device_t* 
   }
   status = table->device_enable_peer(device->driver_device, peer->driver_device);
   accrt_device_note_status(device, status);
-  if (status != ACCRT_OK)
+  if (status != ACCRT_OK) {
     accrt_error_prefix("%s to %s", device->info.name, peer->info.name);
+  } else if (peer->index < 64) {
+    /* Relaxed: who launches has been told by who enabled it. */
+    atomic_fetch_or_explicit(&device->peers, UINT64_C(1) << peer->index, memory_order_relaxed);
+  }
   return status;
 }
 
@@ -754,12 +757,28 @@ accrt_status_t accrt_device_status(accrt_device_t* device) {
   if (device == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "device is NULL");
   if (accrt_device_is_lost(device))
-    return ACCRT_FAIL(DEVICE_LOST, "%s is gone", device->info.name);
+    return accrt_device_fail_lost(device);
   if (device->slot->table.device_status == NULL)
     return ACCRT_OK;
+  accrt_clear_error();
   status = device->slot->table.device_status(device->driver_device);
   accrt_device_note_status(device, status);
-  return status == ACCRT_OK ? ACCRT_OK : ACCRT_FAIL_STATUS(status, "%s is gone", device->info.name);
+  if (status == ACCRT_OK || accrt_error_current()->status == status)
+    return status;
+  return ACCRT_FAIL_STATUS(status, "%s is gone", device->info.name);
+}
+
+accrt_status_t accrt_device_fail_lost(accrt_device_t* device) {
+  accrt_clear_error();
+  if (device->slot->table.device_status != NULL)
+    (void)device->slot->table.device_status(device->driver_device);
+  if (accrt_error_current()->status == ACCRT_ERROR_DEVICE_LOST)
+    return ACCRT_ERROR_DEVICE_LOST;
+  return ACCRT_FAIL_INNER(DEVICE_LOST, "%s is lost", device->info.name);
+}
+
+accrt_status_t accrt_device_check(accrt_device_t* device) {
+  return accrt_device_is_lost(device) ? accrt_device_fail_lost(device) : ACCRT_OK;
 }
 
 const accrt_driver_table_t* accrt_device_driver_table(const accrt_device_t* device) {

@@ -77,8 +77,10 @@ static accrt_status_t resolve_buffer(const accrt_packing_t* packing,
   const accrt_place_t place = {argument->buffer, argument->pointer, argument->offset_bytes};
   const bool to_end = argument->size_bytes == UINT64_MAX;
   if (argument->buffer != NULL) {
-    return accrt_place_resolve(packing->device, &place, to_end ? 0 : argument->size_bytes, name,
-                               out_address);
+    const accrt_status_t status = accrt_place_resolve(
+        packing->device, &place, to_end ? 0 : argument->size_bytes, name, out_address);
+    return status != ACCRT_OK ? status
+                              : accrt_buffer_check_reach(packing->device, argument->buffer, name);
   }
   if (argument->pointer == NULL && (argument->size_bytes == 0 || to_end)) {
     *out_address = 0;

@@ -187,7 +187,7 @@ accrt_status_t accrt_launch_create(accrt_device_t* device, accrt_kernel_t* kerne
     return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", device == NULL ? "device" : "kernel");
   status = accrt_kernel_check_device(device, kernel);
   if (status == ACCRT_OK && accrt_device_is_lost(device))
-    return ACCRT_FAIL(DEVICE_LOST, "%s is gone", device->info.name);
+    return accrt_device_fail_lost(device);
   return status == ACCRT_OK ? make_launch(device, kernel, out_launch) : status;
 }
 
@@ -361,7 +361,7 @@ accrt_status_t accrt_stream_launch_prepared(accrt_stream_t* stream, accrt_launch
   if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0)
     return accrt_stream_check(stream, __func__);
   if (accrt_device_is_lost(stream->device))
-    return ACCRT_FAIL(DEVICE_LOST, "%s is gone", stream->device->info.name);
+    return accrt_device_fail_lost(stream->device);
   launch_use_t* use = find_use(launch, stream->fence);
   if (pass(stream, launch, grid, use, &status))
     return status;

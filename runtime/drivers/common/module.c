@@ -177,7 +177,7 @@ accrt_status_t accrt_kernel_module_load(accrt_device_t* device,
   if (status != ACCRT_OK)
     return status;
   if (accrt_device_is_lost(device))
-    return ACCRT_FAIL(DEVICE_LOST, "%s is gone", device->info.name);
+    return accrt_device_fail_lost(device);
   void* memory;
   status = accrt_alloc(&device->instance->allocator, sizeof(module_t), &memory);
   if (status != ACCRT_OK)

@@ -95,6 +95,7 @@ struct accrt_device {
   uint32_t index;    /* within its driver */
   atomic_uint state; /* ACCRT_DEVICE_CLOSED, _OPENING, _OPEN */
   atomic_uint lost;
+  atomic_uint_least64_t peers; /* devices of the driver, by index, whose memory work here reaches */
   uint32_t caller_runs;
   uint32_t native_events; /* the driver has events of its own, and streams may use them */
   accrt_pool_set_t pools;
@@ -519,6 +520,8 @@ accrt_status_t accrt_driver_add_lazy(accrt_instance_t* instance, accrt_driver_qu
 accrt_status_t accrt_options_check(accrt_instance_t* instance);
 /* A device is gone for good when `status` says so. */
 void accrt_device_note_status(accrt_device_t* device, accrt_status_t status);
+/* Records why a lost device is, in the driver's own words, and returns ACCRT_ERROR_DEVICE_LOST. */
+accrt_status_t accrt_device_fail_lost(accrt_device_t* device);
 static inline bool accrt_device_is_lost(const accrt_device_t* device) {
   /* Relaxed: sticky, and nothing else is published by it. */
   return atomic_load_explicit(&device->lost, memory_order_relaxed) != 0;

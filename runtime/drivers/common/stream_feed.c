@@ -664,7 +664,7 @@ static accrt_status_t refuse_deferral(accrt_stream_t* stream, const accrt_reques
 accrt_status_t accrt_stream_enqueue(accrt_stream_t* stream, const accrt_request_t* request,
                                     uint64_t* out_number) {
   if (accrt_device_is_lost(stream->device))
-    return ACCRT_FAIL_INNER(DEVICE_LOST, "%s is gone", stream->device->info.name);
+    return accrt_device_fail_lost(stream->device);
   accrt_status_t status = ACCRT_OK;
   if (stream->foreign && request->kind == ACCRT_OP_WAIT)
     status = refuse_deferral(stream, request);
@@ -745,7 +745,7 @@ accrt_status_t accrt_stream_execute_inline(accrt_stream_t* stream, const accrt_s
   if (stream->table->queue_run == NULL)
     return ACCRT_ERROR_NOT_READY;
   if (accrt_device_is_lost(stream->device))
-    return ACCRT_FAIL_INNER(DEVICE_LOST, "%s is gone", stream->device->info.name);
+    return accrt_device_fail_lost(stream->device);
   accrt_status_t status = take_idle(stream, &number);
   if (status == ACCRT_ERROR_POISONED)
     return accrt_stream_poisoned(stream, "");

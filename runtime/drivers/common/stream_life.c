@@ -281,7 +281,7 @@ static accrt_status_t open_stream(const char* operation, accrt_device_t* device,
   if (device == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "device is NULL");
   if (accrt_device_is_lost(device))
-    return ACCRT_FAIL(DEVICE_LOST, "%s is gone", device->info.name);
+    return accrt_device_fail_lost(device);
   accrt_stream_options_t local;
   status = accrt_struct_read("accrt_stream_options_t", options, &local, sizeof local);
   if (status != ACCRT_OK)

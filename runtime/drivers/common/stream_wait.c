@@ -472,7 +472,7 @@ void accrt_stream_abandon(accrt_stream_t* stream) {
 
 static accrt_status_t reset_queue(accrt_stream_t* stream) {
   if (accrt_device_is_lost(stream->device))
-    return ACCRT_FAIL(DEVICE_LOST, "%s is gone", stream->device->info.name);
+    return accrt_device_fail_lost(stream->device);
   const accrt_status_t status = stream->table->queue_reset(stream->queue);
   accrt_device_note_status(stream->device, status);
   return status;
@@ -518,9 +518,7 @@ accrt_status_t accrt_stream_reset(accrt_stream_t* stream) {
       pause_a_little(stream);
   }
   if (!failed)
-    return accrt_device_is_lost(stream->device)
-               ? ACCRT_FAIL(DEVICE_LOST, "%s is gone", stream->device->info.name)
-               : ACCRT_OK;
+    return accrt_device_is_lost(stream->device) ? accrt_device_fail_lost(stream->device) : ACCRT_OK;
   status = reset_queue(stream);
   accrt_mutex_lock(&stream->lock);
   stream->resetting = false;

@@ -37,6 +37,27 @@ accrt_status_t accrt_place_resolve(accrt_device_t* device, const accrt_place_t* 
   return ACCRT_OK;
 }
 
+static bool reaches(const accrt_device_t* device, const accrt_device_t* owner) {
+  if (device->slot != owner->slot)
+    return false;
+  if (device->slot->table.device_enable_peer == NULL)
+    return true;
+  const uint64_t peers = atomic_load_explicit(&device->peers, memory_order_relaxed);
+  return owner->index < 64 && (peers >> owner->index & 1) != 0;
+}
+
+accrt_status_t accrt_buffer_check_reach(const accrt_device_t* device, const accrt_buffer_t* buffer,
+                                        const char* what) {
+  const accrt_device_t* owner = accrt_buffer_device(buffer);
+  if (owner == device || accrt_buffer_host_pointer(buffer) != NULL || reaches(device, owner))
+    return ACCRT_OK;
+  return ACCRT_FAIL_INNER(UNSUPPORTED, "%s: memory of %s is out of reach of %s%s", what,
+                          owner->info.name, device->info.name,
+                          owner->slot == device->slot
+                              ? ": accrt_device_enable_peer was not called, or found no path"
+                              : "");
+}
+
 static bool region_span(const uint64_t extent[3], const uint64_t stride_bytes[2],
                         uint64_t* out_size_bytes) {
   *out_size_bytes = 0;
@@ -264,6 +285,8 @@ accrt_status_t accrt_stream_fill(accrt_stream_t* stream, const accrt_place_t* ta
   uint64_t to = 0, number;
   if (status == ACCRT_OK)
     status = accrt_place_resolve(stream->device, target, size_bytes, "target", &to);
+  if (status == ACCRT_OK && target->buffer != NULL)
+    status = accrt_buffer_check_reach(stream->device, target->buffer, "target");
   if (status != ACCRT_OK)
     return status;
   if (to % pattern_bytes != 0 && size_bytes > 0) {

@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "runtime/core/error.h"
 #include "runtime/drivers/cuda/cuda.h"
 
 /* ---- Shapes ---- */
@@ -126,17 +127,33 @@ static cuda_device_t* closed_peer(const cuda_device_t* device, uint64_t address)
   return open ? NULL : peer;
 }
 
-void accrt_cuda_copy_reach(const cuda_device_t* device, uint64_t source, uint64_t target) {
-  if (device->driver->device_count < 2)
-    return;
+/* Opens the way, or finds that there is none. */
+static bool has_path(cuda_device_t* device, cuda_device_t* peer) {
+  const uint64_t bit = UINT64_C(1) << peer->ordinal;
+  /* Relaxed: who does not see it yet finds out by itself. */
+  if ((atomic_load_explicit(&device->pathless, memory_order_relaxed) & bit) != 0)
+    return false;
+  const accrt_error_t saved = *accrt_error_current();
+  const accrt_status_t status =
+      accrt_cuda_device_enable_peer((accrt_driver_device_t*)device, (accrt_driver_device_t*)peer);
+  (void)accrt_error_restore(&saved);
+  if (status == ACCRT_ERROR_UNSUPPORTED)
+    atomic_fetch_or_explicit(&device->pathless, bit, memory_order_relaxed);
+  return status != ACCRT_ERROR_UNSUPPORTED; /* what else fails, the copy tells */
+}
+
+bool accrt_cuda_copy_reach(cuda_device_t* device, uint64_t source, uint64_t target,
+                           cuda_device_t* out_far[2]) {
   const uint64_t places[] = {source, target};
+  out_far[0] = out_far[1] = NULL;
+  if (device->driver->device_count < 2)
+    return true;
   for (int i = 0; i < 2; ++i) {
     cuda_device_t* peer = closed_peer(device, places[i]);
-    if (peer != NULL) {
-      (void)accrt_cuda_device_enable_peer((accrt_driver_device_t*)(uintptr_t)device,
-                                          (accrt_driver_device_t*)peer);
-    }
+    if (peer != NULL && !has_path(device, peer))
+      out_far[i] = peer;
   }
+  return out_far[0] == NULL && out_far[1] == NULL;
 }
 
 /* ---- Enqueuing ---- */
@@ -218,9 +235,13 @@ accrt_status_t accrt_cuda_copy_enqueue(cuda_device_t* device, CUstream stream, c
   const uint32_t shape = accrt_cuda_copy_shape(copy, (uint64_t)device->max_pitch_bytes);
   CUresult result;
   CUDA_MEMCPY3D request;
-  if (shape != CUDA_COPY_NOTHING)
-    accrt_cuda_copy_reach(device, copy->source, copy->target);
-  switch (shape) {
+  cuda_device_t* far[2];
+  const bool reached =
+      shape == CUDA_COPY_NOTHING || accrt_cuda_copy_reach(device, copy->source, copy->target, far);
+  switch (reached ? shape : CUDA_COPY_DETOUR) {
+  case CUDA_COPY_DETOUR:
+    result = accrt_cuda_detour_copy(device, stream, copy, far);
+    break;
   case CUDA_COPY_3D:
     accrt_cuda_copy_3d(copy, &request);
     result = device->api->cuMemcpy3DAsync(&request, stream);

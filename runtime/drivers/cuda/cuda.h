@@ -92,6 +92,7 @@ struct cuda_driver {
   accrt_mutex_t mutex;                      /* guards devices */
   cuda_device_t* devices[CUDA_MAX_DEVICES]; /* the open ones, by ordinal */
   bool started;                             /* libcuda is open and initialised */
+  accrt_mutex_t detour_mutex;               /* guards the devices' detours */
   accrt_mutex_t imports_mutex;              /* guards imports */
   struct cuda_import* imports;              /* host memory registered by us */
 };
@@ -106,6 +107,18 @@ typedef struct cuda_graphs {
   CUstream spare_stream; /* to capture operators and upload graphs on; NULL: none */
   atomic_uint epoch;     /* counts up when an instance is made: what ages are told in */
 } cuda_graphs_t;
+/* What copies between devices without a path use (detour.c). Guarded by the driver's detour_mutex. */
+#define CUDA_DETOUR_CHUNKS 2
+typedef struct cuda_detour {
+  CUstream stream; /* for others' queues that copy this device's memory */
+  CUevent begin;   /* recorded on this device's queues, or its stream: events are of one context */
+  CUevent filled[CUDA_DETOUR_CHUNKS];
+  CUevent emptied[CUDA_DETOUR_CHUNKS];
+  void* chunks[CUDA_DETOUR_CHUNKS];         /* of copies on this device's queues */
+  CUevent last_emptied[CUDA_DETOUR_CHUNKS]; /* when a chunk can be filled again; whosever */
+  uint32_t next;
+} cuda_detour_t;
+
 /* The lists are gone. */
 void accrt_cuda_graphs_close(cuda_device_t* device);
 
@@ -141,6 +154,9 @@ struct cuda_device {
   CUdevice peer_devices[CUDA_MAX_DEVICES];
   cuda_poller_t* poller;
   cuda_graphs_t graphs;
+  cuda_detour_t detour;
+  atomic_uint_least64_t
+      pathless; /* devices, by ordinal, whose memory this one is known not to reach */
   atomic_uint_least64_t kernels_made; /* source of kernels' ids */
   accrt_mutex_t queues_mutex;         /* guards queues; held while what they have is waited for */
   cuda_queue_t* queues;
@@ -186,6 +202,13 @@ static inline cuda_scope_t cuda_enter(const cuda_device_t* device) {
 static inline void cuda_leave(const cuda_device_t* device, cuda_scope_t scope) {
   if (scope.changed)
     (void)device->api->cuCtxSetCurrent(scope.previous);
+}
+
+/* After a call of somebody else's code: what it left current, pushed or set, is not for what follows, nor for the caller. */
+static inline void cuda_stay(const cuda_device_t* device) {
+  CUcontext current = NULL;
+  if (device->api->cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != device->context)
+    (void)device->api->cuCtxSetCurrent(device->context);
 }
 
 /* Some calls (allocation, queries, loading) are refused to a thread, and break the capture, while it or another thread captures
@@ -422,9 +445,17 @@ uint32_t accrt_cuda_copy_shape(cuda_copy_t* copy, uint64_t max_pitch_bytes);
 /* The values of a command's copy. */
 void accrt_cuda_copy_values(const accrt_driver_copy_t* command,
                             const accrt_driver_submission_t* submission, cuda_copy_t* out_copy);
+#define CUDA_COPY_DETOUR 6u /* between devices without a path: no call of CUDA's does it */
 /* On machines with several GPUs: lets this device reach memory of the driver's other devices that a copy is about. Virtual memory
- * cannot be copied by who has no access to it. Where there is no path the copy itself fails, and says so. */
-void accrt_cuda_copy_reach(const cuda_device_t* device, uint64_t source, uint64_t target);
+ * cannot be copied by who has no access to it. False where there is no path: out_far has who has the source, then the target, NULL for
+ * what is within reach. */
+bool accrt_cuda_copy_reach(cuda_device_t* device, uint64_t source, uint64_t target,
+                           cuda_device_t* out_far[2]);
+/* Through the host (detour.c). The copy has a shape (accrt_cuda_copy_shape). */
+CUresult accrt_cuda_detour_copy(cuda_device_t* device, CUstream stream, const cuda_copy_t* copy,
+                                cuda_device_t* const far[2]);
+/* The queues are gone. */
+void accrt_cuda_detour_close(cuda_device_t* device);
 /* The requests that 2D and 3D shapes are. */
 void accrt_cuda_copy_2d(const cuda_copy_t* copy, CUDA_MEMCPY2D* out_request);
 void accrt_cuda_copy_3d(const cuda_copy_t* copy, CUDA_MEMCPY3D* out_request);

@@ -96,6 +96,7 @@ void accrt_cuda_device_close(accrt_driver_device_t* opaque) {
   cuda_device_t* device = (cuda_device_t*)opaque;
   accrt_cuda_poller_stop(device);
   accrt_cuda_graphs_close(device);
+  accrt_cuda_detour_close(device);
   set_open(device, NULL);
   if (device->context != NULL)
     (void)device->api->cuDevicePrimaryCtxRelease(device->device);

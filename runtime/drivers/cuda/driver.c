@@ -18,6 +18,7 @@ static accrt_status_t open_driver(const accrt_driver_environment_t* environment,
   driver->environment = environment;
   driver->allocator = environment->allocator;
   accrt_mutex_init(&driver->mutex);
+  accrt_mutex_init(&driver->detour_mutex);
   accrt_mutex_init(&driver->imports_mutex);
   status = accrt_cuda_options_read(environment, &driver->options);
   if (status != ACCRT_OK) {

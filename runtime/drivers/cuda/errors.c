@@ -121,8 +121,8 @@ static accrt_status_t record(const accrt_driver_environment_t* environment, cons
                              CUresult result, accrt_status_t status, const char* call,
                              const char* what) {
   char message[512];
-  snprintf(message, sizeof message, "%s: %s (%s)", what, result_text(api, result),
-           accrt_cuda_result_name(api, result));
+  snprintf(message, sizeof message, "%s: %s (%d), %s", what, accrt_cuda_result_name(api, result),
+           (int)result, result_text(api, result));
   return environment->fail(environment, status, (int32_t)result,
                            accrt_cuda_result_name(api, result), call, message);
 }
@@ -163,9 +163,9 @@ void accrt_cuda_device_lose(cuda_device_t* device, CUresult result, const char* 
   snprintf(failure.driver_name, sizeof failure.driver_name, "%s",
            accrt_cuda_result_name(device->api, result));
   snprintf(failure.operation, sizeof failure.operation, "%s", operation);
-  snprintf(failure.message, sizeof failure.message,
-           "cuda:%u is lost to this process: %s (%s, seen by %s: %s)", device->ordinal,
-           result_text(device->api, result), failure.driver_name, operation, what);
+  snprintf(failure.message, sizeof failure.message, "cuda:%u is lost: %s (%d), %s; seen by %s: %s",
+           device->ordinal, failure.driver_name, (int)result, result_text(device->api, result),
+           operation, what);
   bool first = false;
   accrt_mutex_lock(&device->mutex);
   if (atomic_load_explicit(&device->lost, memory_order_relaxed) == 0) {

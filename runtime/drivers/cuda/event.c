@@ -150,6 +150,8 @@ accrt_status_t accrt_cuda_event_elapsed(accrt_driver_event_t* opaque_start,
   const cuda_event_t* end = (const cuda_event_t*)opaque_end;
   cuda_device_t* device = start->device;
   *out_elapsed_ns = 0;
+  if (cuda_device_is_lost(device))
+    return accrt_cuda_device_lost(device, "event_elapsed");
   float milliseconds = 0;
   const cuda_scope_t scope = cuda_enter(device);
   const CUstreamCaptureMode mode = cuda_relax(device);

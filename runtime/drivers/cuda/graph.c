@@ -28,14 +28,42 @@ static accrt_status_t prepare_operators(cuda_list_t* list, const accrt_driver_li
   return status;
 }
 
-/* Lists of kernels alone can be built before their addresses are known: kernels take any. */
+/* Its node needs memory that is there, at an address that only a submission tells. */
+static bool needs_submission(const cuda_plan_t* plan, uint32_t index) {
+  const uint32_t kind = plan->commands[index].kind;
+  return kind == CUDA_NODE_COPY || kind == CUDA_NODE_FILL || kind == CUDA_NODE_OPERATOR;
+}
+
+/* Kernels take any address, so that lists can be built before theirs are known; copies and fills only when they depend on nothing
+ * of a submission. Operators may look at theirs while they are captured: those wait for the first submission. */
 static bool can_build_ahead(const cuda_plan_t* plan) {
-  for (uint32_t i = 0; i < plan->command_count; ++i) {
-    const uint32_t kind = plan->commands[i].kind;
-    if (kind != CUDA_NODE_KERNEL && kind != CUDA_NODE_NOTHING && kind != CUDA_NODE_JOIN)
+  for (uint32_t i = 0; i < plan->dependent_count; ++i) {
+    if (needs_submission(plan, plan->dependents[i]))
       return false;
   }
-  return plan->command_count > 0;
+  uint32_t nodes = 0;
+  for (uint32_t i = 0; i < plan->command_count; ++i) {
+    if (plan->commands[i].kind == CUDA_NODE_OPERATOR)
+      return false;
+    nodes += plan->commands[i].kind != CUDA_NODE_DIRECT;
+  }
+  return nodes > 0;
+}
+
+/* Nodes take no memory of the host that CUDA does not know, commands do: a list that came with such memory once is not worth
+ * another try. */
+static bool becomes_plain(cuda_list_t* list, accrt_status_t status) {
+  if (status != ACCRT_ERROR_INVALID_ARGUMENT)
+    return false;
+  for (uint32_t i = 0; i < list->plan.command_count; ++i) {
+    const uint32_t kind = list->plan.commands[i].kind;
+    if (kind != CUDA_NODE_COPY && kind != CUDA_NODE_FILL)
+      continue;
+    /* Relaxed: who does not see it yet finds out by itself. */
+    atomic_store_explicit(&list->plain, true, memory_order_relaxed);
+    return true;
+  }
+  return false;
 }
 
 /* With addresses and scalars of 0. The first submission's queue takes it over. */
@@ -64,6 +92,8 @@ static accrt_status_t build_ahead(cuda_list_t* list) {
     status = accrt_cuda_instance_build(instance, &nothing);
     if (status == ACCRT_OK)
       accrt_cuda_instance_upload(instance);
+    else if (becomes_plain(list, status))
+      status = ACCRT_OK;
     accrt_mutex_unlock(&instance->mutex);
   }
   accrt_free_array(allocator, bindings, plan->binding_count, sizeof *bindings);
@@ -77,6 +107,8 @@ accrt_status_t accrt_cuda_list_create(accrt_driver_device_t* opaque,
   cuda_device_t* device = (cuda_device_t*)opaque;
   cuda_list_t* list;
   *out_list = NULL;
+  if (cuda_device_is_lost(device))
+    return accrt_cuda_device_lost(device, "list_create");
   accrt_status_t status = accrt_alloc(device->allocator, sizeof *list, (void**)&list);
   if (status != ACCRT_OK)
     return status;
@@ -187,22 +219,6 @@ static accrt_status_t execute_plain(cuda_list_t* list, cuda_queue_t* queue,
     return ACCRT_OK;
   }
   return ACCRT_OK;
-}
-
-/* Nodes take no memory of the host that CUDA does not know, commands do: a list that came with such memory once is not worth
- * another try. */
-static bool becomes_plain(cuda_list_t* list, accrt_status_t status) {
-  if (status != ACCRT_ERROR_INVALID_ARGUMENT)
-    return false;
-  for (uint32_t i = 0; i < list->plan.command_count; ++i) {
-    const uint32_t kind = list->plan.commands[i].kind;
-    if (kind != CUDA_NODE_COPY && kind != CUDA_NODE_FILL)
-      continue;
-    /* Relaxed: who does not see it yet finds out by itself. */
-    atomic_store_explicit(&list->plain, true, memory_order_relaxed);
-    return true;
-  }
-  return false;
 }
 
 static accrt_status_t execute_graphs(cuda_list_t* list, cuda_queue_t* queue,

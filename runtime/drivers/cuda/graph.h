@@ -199,8 +199,8 @@ accrt_status_t accrt_cuda_command_fail(const cuda_instance_t* instance, uint32_t
 /* Writes a dispatch's values of this submission into its slot. False: a grid dimension is 0, nothing runs. */
 bool accrt_cuda_slot_dispatch(cuda_instance_t* instance, uint32_t index,
                               const accrt_driver_submission_t* submission);
-/* What a copy is to a memcpy node. Returns its CUDA_COPY_* shape: NOTHING, LINEAR, 2D or 3D, as it was planned. */
-uint32_t accrt_cuda_node_copy(const cuda_device_t* device, const accrt_driver_copy_t* command,
+/* What a copy is to a memcpy node. Returns its CUDA_COPY_* shape: NOTHING, LINEAR, 2D or 3D, as it was planned, or DETOUR. */
+uint32_t accrt_cuda_node_copy(cuda_device_t* device, const accrt_driver_copy_t* command,
                               const accrt_driver_submission_t* submission, CUDA_MEMCPY3D* out_copy);
 /* What a fill is to a memset node; false when there is nothing to fill. */
 bool accrt_cuda_node_fill(const accrt_driver_fill_t* command,

@@ -37,15 +37,17 @@ bool accrt_cuda_slot_dispatch(cuda_instance_t* instance, uint32_t index,
   return params->gridDimX != 0 && params->gridDimY != 0 && params->gridDimZ != 0;
 }
 
-static uint32_t node_copy_shape(const cuda_device_t* device, const accrt_driver_copy_t* command,
+static uint32_t node_copy_shape(cuda_device_t* device, const accrt_driver_copy_t* command,
                                 const accrt_driver_submission_t* submission, cuda_copy_t* copy) {
   accrt_cuda_copy_values(command, submission, copy);
-  accrt_cuda_copy_reach(device, copy->source, copy->target);
+  cuda_device_t* far[2];
+  if (!accrt_cuda_copy_reach(device, copy->source, copy->target, far))
+    return CUDA_COPY_DETOUR;
   return accrt_cuda_copy_shape(copy, (uint64_t)device->max_pitch_bytes);
 }
 
 /* Planned as linear, 2D or 3D: a dispatch by rows has no node. */
-uint32_t accrt_cuda_node_copy(const cuda_device_t* device, const accrt_driver_copy_t* command,
+uint32_t accrt_cuda_node_copy(cuda_device_t* device, const accrt_driver_copy_t* command,
                               const accrt_driver_submission_t* submission,
                               CUDA_MEMCPY3D* out_copy) {
   cuda_copy_t copy;
@@ -152,13 +154,15 @@ static accrt_status_t add_kernel(const node_adder_t* adder) {
 
 static accrt_status_t add_copy(const node_adder_t* adder) {
   cuda_instance_t* instance = adder->instance;
-  const cuda_device_t* device = instance->device;
+  cuda_device_t* device = instance->device;
   cuda_slot_t* slot = &instance->slots[adder->index];
   CUDA_MEMCPY3D copy;
   const uint32_t shape = accrt_cuda_node_copy(
       device, &instance->plan->commands[adder->index].command->as.copy, adder->submission, &copy);
   if (shape == CUDA_COPY_NOTHING)
     return add_nothing(adder);
+  if (shape == CUDA_COPY_DETOUR) /* then it runs command by command */
+    return fail_add(adder, CUDA_ERROR_INVALID_VALUE, "cuGraphAddMemcpyNode");
   slot->state = CUDA_SLOT_ENABLED;
   return fail_add(
       adder,

@@ -54,6 +54,7 @@ accrt_status_t accrt_cuda_operator_workspace(accrt_driver_device_t* opaque,
   const CUstreamCaptureMode mode = cuda_relax(device);
   const int32_t code =
       operation->definition->query_workspace(operation->environment, &call, out_size_bytes);
+  cuda_stay(device);
   cuda_unrelax(device, mode);
   cuda_leave(device, scope);
   return code == 0 ? ACCRT_OK : fail_call(device, &asked, code, "query_workspace", message);
@@ -66,6 +67,7 @@ accrt_status_t accrt_cuda_operation_prepare(cuda_device_t* device, cuda_operatio
   call.workspace_size_bytes = operation->invoke->workspace.size_bytes.constant;
   if (definition->prepare != NULL) {
     const int32_t code = definition->prepare(environment_of(operation), &call, &operation->state);
+    cuda_stay(device);
     if (code != 0)
       return fail_call(device, operation, code, "prepare", message);
   }
@@ -75,9 +77,10 @@ accrt_status_t accrt_cuda_operation_prepare(cuda_device_t* device, cuda_operatio
 
 void accrt_cuda_operation_destroy(cuda_device_t* device, cuda_operation_t* operation) {
   const accrt_operator_def_t* definition = definition_of(operation);
-  (void)device;
-  if (operation->prepared && definition->prepare != NULL && definition->destroy != NULL)
+  if (operation->prepared && definition->prepare != NULL && definition->destroy != NULL) {
     definition->destroy(environment_of(operation), operation->state);
+    cuda_stay(device);
+  }
   operation->prepared = false;
 }
 
@@ -99,6 +102,7 @@ accrt_status_t accrt_cuda_operation_execute(cuda_device_t* device, cuda_operatio
   const int32_t code =
       definition_of(operation)->execute(environment_of(operation), &call, operation->state);
   accrt_mutex_unlock(&operation->mutex);
+  cuda_stay(device);
   return code == 0 ? ACCRT_OK : fail_call(device, operation, code, "execute", message);
 }
 

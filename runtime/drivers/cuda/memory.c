@@ -2,6 +2,7 @@
  * device cannot, cuMemAlloc. It may not sub-allocate: that is the pools' work. Pinned memory and imports are in pinned.c, other
  * processes in export.c.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "accrt/memory.h"
@@ -184,6 +185,13 @@ static const char* create(cuda_device_t* device, cuda_memory_t* memory, CUresult
   }
 }
 
+/* What this process, other libraries in it and other processes have left. With the context current. */
+static void describe_left(const cuda_device_t* device, char* text, size_t capacity) {
+  size_t free_bytes = 0, total_bytes = 0;
+  if (device->api->cuMemGetInfo(&free_bytes, &total_bytes) == CUDA_SUCCESS)
+    snprintf(text, capacity, ", where %zu of %zu bytes are free", free_bytes, total_bytes);
+}
+
 accrt_status_t accrt_cuda_memory_create(cuda_device_t* device, uint32_t kind, bool exportable,
                                         uint64_t size_bytes, accrt_driver_memory_t* out_memory) {
   if (cuda_device_is_lost(device))
@@ -194,16 +202,20 @@ accrt_status_t accrt_cuda_memory_create(cuda_device_t* device, uint32_t kind, bo
     return status;
   memory->exportable = exportable;
   CUresult result;
+  char left[96] = "";
   const cuda_scope_t scope = cuda_enter(device);
   const CUstreamCaptureMode mode = cuda_relax(device);
   const char* failed = create(device, memory, &result);
+  if (failed != NULL && kind != CUDA_MEMORY_PINNED)
+    describe_left(device, left, sizeof left);
   cuda_unrelax(device, mode);
   cuda_leave(device, scope);
   if (failed != NULL) {
     accrt_free(device->allocator, memory, sizeof *memory);
-    return accrt_cuda_fail(device, result, failed, "%llu bytes of %s memory on cuda:%u",
+    return accrt_cuda_fail(device, result, failed, "%llu bytes of %s memory on cuda:%u%s",
                            (unsigned long long)size_bytes,
-                           kind == CUDA_MEMORY_PINNED ? "pinned host" : "device", device->ordinal);
+                           kind == CUDA_MEMORY_PINNED ? "pinned host" : "device", device->ordinal,
+                           left);
   }
   accrt_cuda_memory_describe(
       memory, kind == CUDA_MEMORY_PINNED ? (void*)memory->host_pointer : NULL, out_memory);
