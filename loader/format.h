@@ -115,6 +115,9 @@ enum {
   ACCX_SECTION_VENDOR_FIRST = 0x10000, /* never assigned by this specification */
 };
 #define ACCX_SECTION_FLAG_REQUIRED 1u
+/* Bit n: section n is known. */
+#define ACCX_SECTIONS_KNOWN                                                                        \
+  (((UINT64_C(1) << 22) - 2) | (UINT64_C(3) << 32) | (UINT64_C(0x3FF) << 37) | (UINT64_C(3) << 62))
 
 /* Section record, 64 bytes. `digest` covers the section's bytes, except for DATA, whose digest
  * covers CHUNK_DIGESTS' bytes (so that opening needs not read the weights). */
@@ -203,6 +206,9 @@ enum {
   ACCX_ENCODING_PLAIN = 0,  /* row-major elements of dtype */
   ACCX_ENCODING_OPAQUE = 1, /* bytes whose meaning only the bundle's own kernels know */
 };
+
+/* Bit n: encoding n is known. */
+#define ACCX_ENCODINGS_KNOWN (UINT64_C(0xFFF) | (UINT64_C(0x7FF) << 16))
 
 /* A tensor type with symbolic dimensions; dimensions are expressions in the scope of whoever holds
  * it. */

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "loader/internal.h"
+#include "loader/layout.h"
 #include "loader/test_support.h"
 #include "loader/upgrade.h"
 
@@ -245,6 +246,17 @@ static void majors(void** state) {
   free_parts(&parts);
 }
 
+/* What accrt_query_caps says is what the verifier takes. */
+static void caps_are_what_is_read(void** state) {
+  (void)state;
+  accrt_caps_t caps = ACCRT_CAPS_INIT;
+  assert_int_equal(accrt_query_caps(&caps), ACCRT_OK);
+  for (uint32_t i = 0; i < 64; ++i) {
+    assert_int_equal(caps.section_mask >> i & 1, accx_section_kind(i) != NULL);
+    assert_int_equal(caps.encoding_mask >> i & 1, accx_layout_find(i) != NULL);
+  }
+}
+
 #define RECORD(type, section, index)                                                               \
   ((type*)record_of(parts, ACCX_SECTION_##section, sizeof(type), (index)))
 #define EMPTY_CONSTANT RECORD(accx_constant_t, CONSTANTS, CONSTANT_EMPTY)
@@ -415,6 +427,7 @@ int main(void) {
       cmocka_unit_test(older_forms_are_widened),
       cmocka_unit_test(newer_forms_are_refused),
       cmocka_unit_test(majors),
+      cmocka_unit_test(caps_are_what_is_read),
       cmocka_unit_test(mutations),
       cmocka_unit_test(bare_names),
       cmocka_unit_test(every_rule_was_provoked),

@@ -48,10 +48,12 @@
   X(TYPE, 50, INVALID_FORMAT, "Data type, encoding, rank and dimensions of a type are known and in range.")                    \
   X(CONSTANT_SOURCE, 51, INVALID_FORMAT, "A constant's source is INLINE, PREPARED or EXTERNAL.")                               \
   X(CONSTANT_SHAPE, 52, INVALID_FORMAT, "Sizes are not negative, zero past the rank, and their product fits.")                 \
-  X(COMPONENTS, 53, INVALID_FORMAT, "A constant's components follow those before it: one of role DATA and the constant's type.") \
-  X(COMPONENT_SIZE, 54, INVALID_FORMAT, "A PLAIN component has exactly the bytes of its shape.")                               \
+  X(COMPONENTS, 53, INVALID_FORMAT, "A constant's components follow those before it; their roles and data types are those of its layout.") \
+  X(COMPONENT_SIZE, 54, INVALID_FORMAT, "A component has exactly the bytes that its layout gives the shape (OPAQUE: any).")                               \
   X(COMPONENT_PLACE, 55, INVALID_FORMAT, "INLINE components follow one another in DATA, 256-aligned, and cover it; others are at 0.") \
   X(STATE, 56, INVALID_FORMAT, "A state is PLAIN, its flags are 0, and its fill pattern fits an element.")                     \
+  X(LAYOUT_TYPE, 57, INVALID_FORMAT, "A type is one that its layout takes; quantized are only constants and arguments of prepare functions.") \
+  X(LAYOUT_SHAPE, 58, INVALID_FORMAT, "A constant's shape is one that its layout takes.")                                      \
   /* Functions */                                                                                                              \
   X(FUNCTION_NAME, 60, INVALID_FORMAT, "No two functions have the same name and target; at most 16 have the same name.")       \
   X(FUNCTION_FIELDS, 61, INVALID_FORMAT, "Function flags are known, reserved fields 0, the arena's alignment a power of two up to 4096.") \

@@ -1,22 +1,8 @@
-/* loader/verify_constants.c - constants and where their bytes are (rules 51 to 55, 121). It reads
+/* loader/verify_constants.c - constants and where their bytes are (rules 51 to 55, 58, 121). It reads
  * private memory only, and takes time linear in it. */
 #include "loader/internal.h"
 
-#include "accrt/tensor.h"
-
-/* Bytes of packed elements; false when that does not fit. */
-static bool plain_size(const accx_constant_t* constant, uint64_t* out_size_bytes) {
-  uint64_t elements = 1;
-  for (uint32_t i = 0; i < constant->rank; ++i) {
-    if (!accrt_mul_u64(elements, (uint64_t)constant->shape[i], &elements))
-      return false;
-  }
-  uint64_t bits;
-  if (!accrt_mul_u64(elements, accrt_dtype_bits(constant->dtype), &bits) || bits > UINT64_MAX - 7)
-    return false;
-  *out_size_bytes = (bits + 7) / 8;
-  return *out_size_bytes <= INT64_MAX;
-}
+#include "loader/layout.h"
 
 /* Every size is taken into account, so that [2^63, 2^63, 0] is refused as well as [2^63, 2]. */
 static bool shape_fits(const accx_constant_t* constant) {
@@ -82,45 +68,69 @@ static accrt_status_t check_binding(const accx_verifier_t* verifier,
              : accx_check_name(verifier, constant->tensor, "constants", index, "tensor");
 }
 
+/* `view`: what the shape is to the layout. */
 static accrt_status_t check_record(const accx_verifier_t* verifier, const accx_constant_t* constant,
-                                   uint32_t index) {
+                                   uint32_t index, accx_layout_view_t* view) {
   const accx_tensor_facts_t facts = {constant->dtype, constant->encoding, constant->rank,
                                      constant->group_elements};
   ACCX_TRY(check_source(verifier, constant, index));
   ACCX_TRY(accx_check_tensor(verifier, &facts, "constants", index));
   ACCX_TRY(check_shape(verifier, constant, index));
+  const accx_layout_problem_t problem =
+      accx_layout_look(constant->encoding, constant->dtype, constant->group_elements,
+                       constant->rank, constant->shape, view);
+  if (problem != ACCX_LAYOUT_GOOD) {
+    return ACCX_REJECT(verifier, LAYOUT_SHAPE, "constants", index, "shape",
+                       "'%.64s' in %s: rows %" PRIu64 ", columns %" PRIu64 ": %s",
+                       accx_text(verifier, constant->name), view->layout->name, view->n, view->k,
+                       accx_layout_problem_text(problem));
+  }
   return check_binding(verifier, constant, index);
 }
 
 /* ---- Components ---- */
 
-/* That a constant has the components of its encoding, one after another. */
+/* That a constant has the components of its layout, from `next` on, by role. */
+static bool components_fit(const accrt_bundle_tables_t* tables, const accx_constant_t* constant,
+                           const accx_layout_t* layout, uint32_t next) {
+  const uint32_t count = constant->component_count;
+  if (constant->component_first != next ||
+      !accrt_range_fits(next, count, tables->component_count) || count > ACCRT_LAYOUT_ROLE_COUNT ||
+      (constant->source == ACCX_CONSTANT_PREPARED && count != 1))
+    return false;
+  uint32_t roles = 0;
+  for (uint32_t i = next; i < next + count; ++i) {
+    const accx_component_t* component = &tables->components[i];
+    if (!accx_layout_takes(layout, constant->dtype, component->role, component->dtype) ||
+        roles >> component->role != 0)
+      return false;
+    roles |= 1u << component->role;
+  }
+  return (layout->required_roles & ~roles) == 0;
+}
+
 static accrt_status_t check_components(const accx_verifier_t* verifier,
                                        const accx_constant_t* constant, uint32_t index,
-                                       uint32_t next) {
-  const accrt_bundle_tables_t* tables = verifier->tables;
-  const accx_component_t* component =
-      next < tables->component_count ? &tables->components[next] : NULL;
-  if (component != NULL && constant->component_first == next && constant->component_count == 1 &&
-      component->role == ACCX_ROLE_DATA && component->dtype == constant->dtype)
+                                       const accx_layout_t* layout, uint32_t next) {
+  if (components_fit(verifier->tables, constant, layout, next))
     return ACCRT_OK;
   return ACCX_REJECT(verifier, COMPONENTS, "constants", index, "component_first",
-                     "%" PRIu32 " components from %" PRIu32
-                     ", expected 1 of role 0 and data type %" PRIu32 " from %" PRIu32
-                     " of %" PRIu32,
-                     constant->component_count, constant->component_first, constant->dtype, next,
-                     tables->component_count);
+                     "%" PRIu32 " components from %" PRIu32 ", expected from %" PRIu32
+                     " of %" PRIu32 ", of the roles and data types of %s",
+                     constant->component_count, constant->component_first, next,
+                     verifier->tables->component_count, layout->name);
 }
 
 static accrt_status_t check_size(const accx_verifier_t* verifier, const accx_constant_t* constant,
-                                 uint32_t component) {
-  uint64_t size = verifier->tables->components[component].size_bytes;
-  const uint64_t found = size;
-  if (constant->encoding != ACCX_ENCODING_PLAIN || (plain_size(constant, &size) && size == found))
+                                 const accx_layout_view_t* view, uint32_t component) {
+  const accx_component_t* record = &verifier->tables->components[component];
+  uint64_t size = 0;
+  if (constant->encoding == ACCX_ENCODING_OPAQUE ||
+      (accx_layout_size(view, record->role, record->dtype, &size) && size == record->size_bytes))
     return ACCRT_OK;
   return ACCX_REJECT(verifier, COMPONENT_SIZE, "components", component, "size_bytes",
-                     "%" PRIu64 " bytes for constant '%.64s', whose shape has %" PRIu64, found,
-                     accx_text(verifier, constant->name), size);
+                     "%" PRIu64 " bytes for constant '%.64s', whose shape has %" PRIu64,
+                     record->size_bytes, accx_text(verifier, constant->name), size);
 }
 
 /* INLINE components follow one another in DATA; others have no place. */
@@ -153,10 +163,11 @@ accrt_status_t accx_verify_constants(accx_verifier_t* verifier) {
     const accx_constant_t* constant = &tables->constants[i];
     ACCX_TRY(accx_check_ordered_name(verifier, constant->name, previous, "constants", i, "name"));
     previous = constant->name;
-    ACCX_TRY(check_record(verifier, constant, i));
-    ACCX_TRY(check_components(verifier, constant, i, next));
+    accx_layout_view_t view;
+    ACCX_TRY(check_record(verifier, constant, i, &view));
+    ACCX_TRY(check_components(verifier, constant, i, view.layout, next));
     for (const uint32_t end = next + constant->component_count; next < end; ++next) {
-      ACCX_TRY(check_size(verifier, constant, next));
+      ACCX_TRY(check_size(verifier, constant, &view, next));
       ACCX_TRY(check_place(verifier, constant, next, &data_end));
     }
   }

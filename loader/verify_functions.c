@@ -198,6 +198,13 @@ static accrt_status_t check_argument(accx_verifier_t* verifier, uint32_t functio
   ACCX_TRY(accx_check_string(verifier, argument->doc, "arguments", record, "doc"));
   ACCX_TRY(check_argument_kind(verifier, argument, record, is_result));
   ACCX_TRY(accx_check_type(verifier, scope, &argument->type, "arguments", record));
+  if (argument->type.encoding > ACCX_ENCODING_OPAQUE &&
+      (owner->flags & ACCX_FUNCTION_PREPARE) == 0) {
+    return ACCX_REJECT(verifier, LAYOUT_TYPE, "arguments", record, "encoding",
+                       "'%.64s' of '%.64s' is quantized, which only constants and arguments of "
+                       "prepare functions are",
+                       accx_text(verifier, argument->name), accx_text(verifier, owner->name));
+  }
   return check_argument_scalar(verifier, argument, record);
 }
 
@@ -294,6 +301,13 @@ static bool slot_follows(const accx_slot_t* before, const accx_slot_t* slot) {
   return slot->component > before->component;
 }
 
+/* Beside its inputs' first components, a prepare function may touch their others. */
+static bool slot_is_of_input(const accx_verifier_t* verifier, const accx_function_t* owner,
+                             const accx_slot_t* slot) {
+  return (owner->flags & ACCX_FUNCTION_PREPARE) != 0 && slot->kind == ACCX_SLOT_CONSTANT &&
+         slot->component > 0 && accx_set_find(verifier, slot->index) != NULL;
+}
+
 static accrt_status_t check_slots(accx_verifier_t* verifier, uint32_t function) {
   const accrt_bundle_tables_t* tables = verifier->tables;
   const accx_function_t* owner = &tables->functions[function];
@@ -302,6 +316,9 @@ static accrt_status_t check_slots(accx_verifier_t* verifier, uint32_t function) 
     return ACCX_REJECT(verifier, SLOT, "functions", function, "slot_count",
                        "%" PRIu32 " slots for %" PRIu32 " arguments", owner->slot_count, arguments);
   }
+  accx_set_clear(verifier);
+  for (uint32_t i = 0; i < owner->input_count; ++i)
+    (void)accx_set_add(verifier, argument_of(tables, function, i)->constant);
   for (uint32_t i = 0; i < owner->slot_count; ++i) {
     const accx_slot_t* slot = &tables->slots[owner->slot_first + i];
     bool good = slot->reserved == 0;
@@ -309,7 +326,8 @@ static accrt_status_t check_slots(accx_verifier_t* verifier, uint32_t function) 
       good = good && slot->kind == ACCX_SLOT_ARGUMENT && slot->index == i && slot->component == 0;
     } else {
       good = good && slot_target_exists(tables, slot) && (i == 0 || slot_follows(slot - 1, slot));
-      verifier->facts[function].impure |= slot->kind != ACCX_SLOT_TRANSIENT;
+      verifier->facts[function].impure |=
+          slot->kind != ACCX_SLOT_TRANSIENT && !slot_is_of_input(verifier, owner, slot);
     }
     if (good)
       continue;

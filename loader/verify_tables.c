@@ -3,6 +3,7 @@
 #include "loader/internal.h"
 
 #include "accrt/tensor.h"
+#include "loader/layout.h"
 
 /* ---- Strings ---- */
 
@@ -402,7 +403,7 @@ accrt_status_t accx_check_dtype(const accx_verifier_t* verifier, uint32_t dtype,
 accrt_status_t accx_check_tensor(const accx_verifier_t* verifier, const accx_tensor_facts_t* facts,
                                  const char* section, uint32_t index) {
   ACCX_TRY(accx_check_dtype(verifier, facts->dtype, section, index, "dtype"));
-  if (facts->encoding > ACCX_ENCODING_OPAQUE) {
+  if (accx_layout_find(facts->encoding) == NULL) {
     return ACCX_REJECT(verifier, TYPE, section, index, "encoding", "%" PRIu32 " is not known",
                        facts->encoding);
   }
@@ -410,11 +411,14 @@ accrt_status_t accx_check_tensor(const accx_verifier_t* verifier, const accx_ten
     return ACCX_REJECT(verifier, TYPE, section, index, "rank", "%" PRIu32 "; the limit is %d",
                        facts->rank, ACCX_MAX_RANK);
   }
-  if (facts->group_elements == 0)
+  const accx_layout_problem_t problem =
+      accx_layout_check_type(facts->encoding, facts->dtype, facts->group_elements, facts->rank);
+  if (problem == ACCX_LAYOUT_GOOD)
     return ACCRT_OK;
-  return ACCX_REJECT(verifier, TYPE, section, index, "group_elements",
-                     "%" PRIu32 " is not 0, and encoding %" PRIu32 " has no group size",
-                     facts->group_elements, facts->encoding);
+  return ACCX_REJECT(verifier, LAYOUT_TYPE, section, index, "encoding",
+                     "%s of %s, group %" PRIu32 ", rank %" PRIu32 ": %s",
+                     accx_layout_find(facts->encoding)->name, accrt_dtype_name(facts->dtype),
+                     facts->group_elements, facts->rank, accx_layout_problem_text(problem));
 }
 
 static accrt_status_t check_dim(const accx_verifier_t* verifier, const accx_scope_t* scope,

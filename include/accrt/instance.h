@@ -205,8 +205,10 @@ typedef struct accrt_caps {
   uint64_t cpu_features;      /**< ACCRT_CPU_* of this machine */
   char cpu_arch[32];          /**< "x86-64-v4", "aarch64": the best family variant that runs here */
   uint64_t image_kind_mask;   /**< bit n: images of kind n are known (accrt/bundle.h). Since 0.2 */
+  uint64_t section_mask;      /**< bit n: section n is known. Since 0.3 */
+  uint64_t expression_mask;   /**< bit n: operation n of expressions is known. Since 0.3 */
 } accrt_caps_t;
-ACCRT_ASSERT_LAYOUT(accrt_caps_t, image_kind_mask, 136);
+ACCRT_ASSERT_LAYOUT(accrt_caps_t, expression_mask, 152);
 #define ACCRT_CAPS_INIT ACCRT_STRUCT_INIT(accrt_caps_t)
 /** Fills `out_caps`. Thread-safe, never blocks, needs no instance. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_query_caps(accrt_caps_t* out_caps);

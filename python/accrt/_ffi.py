@@ -415,6 +415,8 @@ _FIELDS = {
         ("cpu_features", c_uint64),
         ("cpu_arch", c_char * 32),
         ("image_kind_mask", c_uint64),
+        ("section_mask", c_uint64),
+        ("expression_mask", c_uint64),
     ],
     "accrt_device_info": lambda m: [
         ("struct_size", c_uint32),

@@ -40,9 +40,11 @@ accrt_status_t accrt_query_caps(accrt_caps_t* out_caps) {
   caps.variant_features = ACCX_VARIANT_FEATURES_KNOWN;
   caps.command_mask = command_mask();
   caps.dtype_mask = dtype_mask();
-  caps.encoding_mask = BIT(ACCX_ENCODING_PLAIN) | BIT(ACCX_ENCODING_OPAQUE);
+  caps.encoding_mask = ACCX_ENCODINGS_KNOWN;
   caps.image_kind_mask = BIT(ACCX_IMAGE_HOST_ELF) | BIT(ACCX_IMAGE_CUBIN) | BIT(ACCX_IMAGE_PTX) |
                          BIT(ACCX_IMAGE_FATBIN) | BIT(ACCX_IMAGE_PACK);
+  caps.section_mask = ACCX_SECTIONS_KNOWN;
+  caps.expression_mask = BIT(ACCX_EXPR_PRESENT + 1) - 1;
   caps.cpu_features = accrt_cpu_features();
   (void)snprintf(caps.cpu_arch, sizeof caps.cpu_arch, "%s", accrt_cpu_arch());
   return accrt_struct_write("accrt_caps_t", out_caps, &caps, sizeof caps);

@@ -151,6 +151,12 @@ static accrt_status_t place_arena(accrt_plan_builder_t* builder, accrt_frame_t* 
 
 /* ---- Slots ---- */
 
+static accrt_graph_value_t constant_bytes(const accrt_plan_builder_t* builder, uint32_t constant) {
+  const accrt_bundle_tables_t* tables = builder->tables;
+  const uint32_t component = tables->constants[constant].component_first;
+  return accrt_graph_constant((int64_t)tables->components[component].size_bytes);
+}
+
 static void set_argument_slot(accrt_plan_builder_t* builder, accrt_frame_t* frame,
                               uint32_t argument, accrt_frame_slot_t* slot) {
   const accx_argument_t* record =
@@ -161,7 +167,9 @@ static void set_argument_slot(accrt_plan_builder_t* builder, accrt_frame_t* fram
   slot->name = accrt_program_string(builder->program, record->name);
   slot->absent = frame->present[argument] == 0;
   slot->writable = record->kind != ACCX_ARGUMENT_READ && record->kind != ACCX_ARGUMENT_SCALAR;
-  slot->size = type_bytes(builder, frame, &record->type);
+  /* Of a prepare function: whatever layout the constant has. */
+  slot->size = record->constant != ACCX_NONE ? constant_bytes(builder, record->constant)
+                                             : type_bytes(builder, frame, &record->type);
   const bool is_large =
       slot->size.fault == ACCRT_EXPR_OK &&
       accrt_graph_bounds_of(&builder->graph, slot->size).minimum >= (int64_t)ACCRT_ARGUMENT_ALIGN;

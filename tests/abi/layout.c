@@ -224,6 +224,8 @@ int main(void) {
   printf(", \"cpu_features\": [%zu, %zu]", offsetof(accrt_caps_t, cpu_features), sizeof(((accrt_caps_t*)0)->cpu_features));
   printf(", \"cpu_arch\": [%zu, %zu]", offsetof(accrt_caps_t, cpu_arch), sizeof(((accrt_caps_t*)0)->cpu_arch));
   printf(", \"image_kind_mask\": [%zu, %zu]", offsetof(accrt_caps_t, image_kind_mask), sizeof(((accrt_caps_t*)0)->image_kind_mask));
+  printf(", \"section_mask\": [%zu, %zu]", offsetof(accrt_caps_t, section_mask), sizeof(((accrt_caps_t*)0)->section_mask));
+  printf(", \"expression_mask\": [%zu, %zu]", offsetof(accrt_caps_t, expression_mask), sizeof(((accrt_caps_t*)0)->expression_mask));
   printf("}}\n");
   printf(",\"accrt_device_info\": {\"size\": %zu, \"fields\": {", sizeof(accrt_device_info_t));
   printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_device_info_t, struct_size), sizeof(((accrt_device_info_t*)0)->struct_size));

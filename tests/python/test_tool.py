@@ -249,7 +249,11 @@ def test_devices():
 
 def test_caps():
     caps = accx_json("caps")
-    assert caps["container"] == "0.2" and "dispatch" in caps["command_set"]
+    assert caps["container"] == "0.3" and "dispatch" in caps["command_set"]
+    assert "files" in caps["sections"] and "select" in caps["expression_ops"]
+    assert {"id": 19, "name": "q4_k"} in caps["encodings"]
+    host = next(d for d in caps["drivers"] if d["name"] == "host")
+    assert caps["cpu_arch"] in host["architectures"]
     assert caps["function_features"] == ["target"] and "pack" in caps["image_kinds"]
     assert "bf16" in caps["dtypes"] and caps["cpu_arch"] in accx("caps")
 

@@ -1,8 +1,11 @@
-/* tools/accx/caps.c - accx caps: what this library can read and run, for compilers to target. */
+/* tools/accx/caps.c - accx caps: what this library can read and run, for compilers to target. What it prints as JSON is what their
+ * --target-caps takes (docs/contract.md). */
+#include <stdlib.h>
 #include <string.h>
 
 #include "accx.h"
 #include "json_out.h"
+#include "open.h"
 #include "term.h"
 
 /* Data types by id have their names from the library; one without a name here is newer than this tool. */
@@ -15,7 +18,99 @@ static const char* dtype_list(uint64_t mask) {
   return text;
 }
 
-static void print_json(const accrt_caps_t* caps) {
+/* ---- Drivers ---- */
+
+/* The architectures of one driver's devices, each once. Short lists. */
+typedef struct driver {
+  const char* name;
+  const char* archs; /* separated by ", " */
+  uint32_t devices;
+} driver_t;
+typedef struct drivers {
+  driver_t* list;
+  uint32_t count;
+} drivers_t;
+
+static bool list_has(const char* list, const char* item) {
+  const size_t length = strlen(item);
+  for (const char* at = strstr(list, item); at != NULL; at = strstr(at + 1, item)) {
+    if ((at == list || at[-1] == ' ') && (at[length] == '\0' || at[length] == ','))
+      return true;
+  }
+  return false;
+}
+
+static void note_device(drivers_t* drivers, const accrt_device_info_t* info) {
+  uint32_t at = 0;
+  while (at < drivers->count && strcmp(drivers->list[at].name, info->driver) != 0)
+    ++at;
+  driver_t* driver = &drivers->list[at];
+  if (at == drivers->count) {
+    *driver = (driver_t){accx_text("%s", info->driver), "", 0};
+    ++drivers->count;
+  }
+  ++driver->devices;
+  if (!list_has(driver->archs, info->arch))
+    driver->archs =
+        accx_text("%s%s%s", driver->archs, driver->archs[0] != '\0' ? ", " : "", info->arch);
+}
+
+/* What cannot be asked is left out: the library's part stands without it. */
+static drivers_t find_drivers(const accx_args_t* args) {
+  drivers_t drivers = {NULL, 0};
+  accrt_instance_t* instance = NULL;
+  uint32_t count = 0;
+  if (accx_open_instance(args, &instance) == ACCX_OK &&
+      accrt_instance_device_count(instance, &count) == ACCRT_OK)
+    drivers.list = accx_alloc(count, sizeof *drivers.list);
+  for (uint32_t i = 0; i < count && drivers.list != NULL; ++i) {
+    accrt_device_t* device = NULL;
+    accrt_device_info_t info = ACCRT_DEVICE_INFO_INIT;
+    if (accrt_instance_device(instance, i, &device) == ACCRT_OK &&
+        accrt_device_info(device, &info) == ACCRT_OK)
+      note_device(&drivers, &info);
+    accrt_device_release(device);
+  }
+  accrt_instance_release(instance);
+  return drivers;
+}
+
+static void add_drivers(struct json_object* root, const drivers_t* drivers) {
+  struct json_object* array = accx_json_array(root, "drivers");
+  for (uint32_t i = 0; i < drivers->count; ++i) {
+    struct json_object* object = accx_json_append(array);
+    accx_json_text(object, "name", drivers->list[i].name);
+    accx_json_u64(object, "devices", drivers->list[i].devices);
+    struct json_object* archs = accx_json_array(object, "architectures");
+    for (const char* at = drivers->list[i].archs; *at != '\0';) {
+      const size_t length = strcspn(at, ",");
+      json_object_array_add(archs, json_object_new_string_len(at, (int)length));
+      at += length + (at[length] == ',' ? 2 : 0);
+    }
+  }
+}
+
+static void add_encodings(struct json_object* root, uint64_t mask) {
+  struct json_object* array = accx_json_array(root, "encodings");
+  for (uint32_t id = 0; id < 64; ++id) {
+    if ((mask >> id & 1) == 0)
+      continue;
+    struct json_object* object = accx_json_append(array);
+    accx_json_u64(object, "id", id);
+    accx_json_text(object, "name", accx_encoding_name(id));
+  }
+}
+
+static const char* encoding_list(uint64_t mask) {
+  const char* text = "";
+  for (uint32_t id = 0; id < 64; ++id) {
+    if (mask >> id & 1)
+      text = accx_text("%s%s%s", text, text[0] ? ", " : "", accx_encoding_name(id));
+  }
+  return text;
+}
+
+static void print_json(const accrt_caps_t* caps, const drivers_t* drivers) {
   struct json_object* root = accx_json_object(NULL, NULL);
   const uint32_t version = caps->library_version;
   accx_json_text(root, "library_version",
@@ -25,19 +120,22 @@ static void print_json(const accrt_caps_t* caps) {
   accx_json_version(root, "kernel_abi", caps->kernel_abi_major, caps->kernel_abi_minor);
   accx_json_version(root, "layouts", caps->layouts_major, caps->layouts_minor);
   accx_json_u64(root, "max_rank", caps->max_rank);
-  accx_json_bits(root, "file_features", &accx_feature_bits, caps->file_features);
+  accx_json_bits(root, "file_features", &accx_file_feature_bits, caps->file_features);
   accx_json_bits(root, "function_features", &accx_function_feature_bits, caps->function_features);
-  accx_json_bits(root, "variant_features", &accx_feature_bits, caps->variant_features);
+  accx_json_bits(root, "variant_features", &accx_variant_feature_bits, caps->variant_features);
+  accx_json_bits(root, "sections", &accx_section_bits, caps->section_mask);
+  accx_json_bits(root, "expression_ops", &accx_expression_bits, caps->expression_mask);
   accx_json_bits(root, "command_set", &accx_opcode_bits, caps->command_mask);
   struct json_object* dtypes = accx_json_array(root, "dtypes");
   for (uint32_t id = 0; id < 64; ++id) {
     if (caps->dtype_mask >> id & 1)
       json_object_array_add(dtypes, json_object_new_string(accrt_dtype_name(id)));
   }
-  accx_json_bits(root, "encodings", &accx_encoding_bits, caps->encoding_mask);
+  add_encodings(root, caps->encoding_mask);
   accx_json_bits(root, "image_kinds", &accx_image_kind_bits, caps->image_kind_mask);
   accx_json_text(root, "cpu_arch", caps->cpu_arch);
   accx_json_bits(root, "cpu_features", &accx_cpu_bits, caps->cpu_features);
+  add_drivers(root, drivers);
   accx_json_print(root);
 }
 
@@ -50,7 +148,7 @@ static const char* version_text(uint16_t major, uint16_t minor) {
   return accx_text("%u.%u", (unsigned)major, (unsigned)minor);
 }
 
-static void print_human(const accrt_caps_t* caps) {
+static void print_human(const accrt_caps_t* caps, const drivers_t* drivers) {
   const uint32_t version = caps->library_version;
   accx_heading("libaccrt %u.%u.%u", version >> 24, version >> 12 & 0xFFF, version & 0xFFF);
   accx_table_t* table = accx_table_create(2);
@@ -60,17 +158,19 @@ static void print_human(const accrt_caps_t* caps) {
   add_row(table, "layouts", version_text(caps->layouts_major, caps->layouts_minor));
   add_row(table, "commands", accx_bits_text(&accx_opcode_bits, caps->command_mask, ", ", "none"));
   add_row(table, "data types", dtype_list(caps->dtype_mask));
-  add_row(table, "encodings",
-          accx_bits_text(&accx_encoding_bits, caps->encoding_mask, ", ", "none"));
+  add_row(table, "encodings", encoding_list(caps->encoding_mask));
+  add_row(table, "sections", accx_bits_text(&accx_section_bits, caps->section_mask, ", ", "none"));
   add_row(table, "rank", accx_text("up to %u", caps->max_rank));
   add_row(table, "images",
           accx_bits_text(&accx_image_kind_bits, caps->image_kind_mask, ", ", "none"));
-  const uint64_t features = caps->file_features | caps->variant_features;
-  add_row(table, "features", accx_bits_text(&accx_feature_bits, features, ", ", "none defined"));
+  add_row(table, "features",
+          accx_bits_text(&accx_file_feature_bits, caps->file_features, ", ", "none"));
   add_row(table, "of functions",
           accx_bits_text(&accx_function_feature_bits, caps->function_features, ", ", "none"));
   add_row(table, "processor", caps->cpu_arch);
   add_row(table, "its features", accx_bits_text(&accx_cpu_bits, caps->cpu_features, ", ", "none"));
+  for (uint32_t i = 0; i < drivers->count; ++i)
+    add_row(table, drivers->list[i].name, drivers->list[i].archs);
   accx_table_print(table);
 }
 
@@ -79,10 +179,12 @@ static int run_caps(const accx_args_t* args) {
   const accrt_status_t status = accrt_query_caps(&caps);
   if (status != ACCRT_OK)
     return accx_fail_status(status, "cannot ask the library");
+  drivers_t drivers = find_drivers(args);
   if (accx_args_has(args, "json"))
-    print_json(&caps);
+    print_json(&caps, &drivers);
   else
-    print_human(&caps);
+    print_human(&caps, &drivers);
+  free(drivers.list);
   return ACCX_OK;
 }
 
@@ -97,6 +199,7 @@ const accx_verb_t accx_verb_caps = {
     .summary = "prints what this library can read and run: what a compiler targets",
     .details = "Examples:\n"
                "  accx caps\n"
+               "  accx caps --json > target.json    # for a compiler's --target-caps\n"
                "  accx caps --json | jq -r .cpu_arch\n",
     .options = options,
     .run = run_caps,

@@ -23,7 +23,7 @@ static void print_versions(const accx_inspection_t* in) {
       "  needs container %u.%u, command set %u.%u, kernel ABI %u.%u, layouts %u.%u; features: %s\n",
       info->container_major, info->container_minor, info->commands_major, info->commands_minor,
       info->kernel_abi_major, info->kernel_abi_minor, info->layouts_major, info->layouts_minor,
-      accx_bits_text(&accx_feature_bits, info->required_features, ", ", "none"));
+      accx_bits_text(&accx_file_feature_bits, info->required_features, ", ", "none"));
 }
 
 static void print_metadata(const accx_inspection_t* in) {

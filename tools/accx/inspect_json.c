@@ -13,7 +13,7 @@ static void add_versions(const accx_inspection_t* in, struct json_object* root) 
   accx_json_version(needs, "commands", info->commands_major, info->commands_minor);
   accx_json_version(needs, "kernel_abi", info->kernel_abi_major, info->kernel_abi_minor);
   accx_json_version(needs, "layouts", info->layouts_major, info->layouts_minor);
-  accx_json_bits(needs, "features", &accx_feature_bits, info->required_features);
+  accx_json_bits(needs, "features", &accx_file_feature_bits, info->required_features);
 }
 
 static void add_metadata(const accx_inspection_t* in, struct json_object* root) {

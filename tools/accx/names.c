@@ -34,13 +34,15 @@ const char* accx_image_kind_name(uint32_t image_kind) {
   return NAME(names, image_kind);
 }
 
+/* The library has the registry; one that it does not know is newer than it. */
 const char* accx_encoding_name(uint32_t encoding) {
-  static const char* const names[] = {"plain", "opaque"};
-  return NAME(names, encoding);
+  accrt_layout_info_t info = ACCRT_LAYOUT_INFO_INIT;
+  return accrt_layout_info(encoding, &info) == ACCRT_OK ? info.name
+                                                        : accx_text("unknown %u", encoding);
 }
 
 const char* accx_constant_source_name(uint32_t source) {
-  static const char* const names[] = {"stored", "prepared"};
+  static const char* const names[] = {"stored", "prepared", "external"};
   return NAME(names, source);
 }
 
@@ -68,14 +70,45 @@ static const char* const opcode_names[] = {NULL,   "dispatch", "copy",   "fill",
                                            "call", "repeat",   "branch", "marker"};
 BITS(accx_opcode_bits, opcode_names);
 
-static const char* const encoding_names[] = {"plain", "opaque"};
-BITS(accx_encoding_bits, encoding_names);
+static const char* const expression_names[] = {
+    "constant", "symbol", "induction", "add", "sub",    "mul",    "floordiv",
+    "ceildiv",  "mod",    "min",       "max", "eq",     "ne",     "lt",
+    "le",       "and",    "or",        "not", "select", "present"};
+BITS(accx_expression_bits, expression_names);
+
+/* By number, as docs/accx-format.md lists them. */
+static const char* const section_names[] = {NULL,         "strings",    "metadata",
+                                            "symbols",    "buckets",    "expressions",
+                                            "constants",  "components", "states",
+                                            "functions",  "arguments",  "slots",
+                                            "views",      "blocks",     "commands",
+                                            "kernels",    "parameters", "variants",
+                                            "predicates", "images",     "chunk_digests",
+                                            "launches",   NULL,         NULL,
+                                            NULL,         NULL,         NULL,
+                                            NULL,         NULL,         NULL,
+                                            NULL,         NULL,         "assets",
+                                            "locations",  NULL,         NULL,
+                                            NULL,         "files",      "shards",
+                                            "adapters",   "tree",       "signatures",
+                                            "segments",   "leaves",     "encryption",
+                                            "tags",       "asset_data", NULL,
+                                            NULL,         NULL,         NULL,
+                                            NULL,         NULL,         NULL,
+                                            NULL,         NULL,         NULL,
+                                            NULL,         NULL,         NULL,
+                                            NULL,         NULL,         "code",
+                                            "data"};
+BITS(accx_section_bits, section_names);
 
 static const char* const image_kind_names[] = {NULL, "host ELF", "cubin", "PTX", "fatbin", "pack"};
 BITS(accx_image_kind_bits, image_kind_names);
 
-/* Of files and variants none is defined. */
-const accx_bit_names_t accx_feature_bits = {NULL, 0};
+static const char* const file_feature_names[] = {"encrypted-data"};
+BITS(accx_file_feature_bits, file_feature_names);
+
+/* Of variants none is defined. */
+const accx_bit_names_t accx_variant_feature_bits = {NULL, 0};
 
 static const char* const function_feature_names[] = {"target"};
 BITS(accx_function_feature_bits, function_feature_names);

@@ -18,8 +18,8 @@ typedef struct accx_bit_names {
   size_t count;
 } accx_bit_names_t;
 extern const accx_bit_names_t accx_cpu_bits, accx_trait_bits, accx_device_bits, accx_opcode_bits,
-    accx_encoding_bits, accx_feature_bits, accx_function_feature_bits, accx_function_bits,
-    accx_image_kind_bits;
+    accx_expression_bits, accx_section_bits, accx_file_feature_bits, accx_variant_feature_bits,
+    accx_function_feature_bits, accx_function_bits, accx_image_kind_bits;
 /* Name of bit `bit`, NULL when it is not set in `mask`. */
 const char* accx_bit_name(const accx_bit_names_t* table, uint64_t mask, unsigned bit);
 /* The set bits' names with a separator; `none` when there is none. */
