@@ -86,6 +86,7 @@ if(ACCRT_CUDA_BUILT AND NOT ACCRT_CUDA_VERSION LESS 13000 AND
     accrt_fakecuda(${test})
   endforeach()
 endif()
+include(cmake/AccrtFuzz.cmake)
 add_subdirectory(tests/packs)
 if(EXISTS "${PROJECT_SOURCE_DIR}/tests/cts/CMakeLists.txt")
   add_subdirectory(tests/cts)

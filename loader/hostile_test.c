@@ -16,7 +16,6 @@
 
 #include "loader/internal.h"
 #include "loader/test_support.h"
-#include "tests/fuzz/bundle_fuzz.c"
 
 /* One thread only: what ThreadSanitizer could find is in open_test.c, and here it is slow. */
 #if defined(__SANITIZE_THREAD__)
@@ -1089,20 +1088,6 @@ static void random_damage(void** state) {
   }
 }
 
-static void fuzz_entry_takes_anything(void** state) {
-  (void)state;
-  unsigned char* input = must_alloc(golden.size + 1);
-  memcpy(input + 1, golden.data, golden.size);
-  for (unsigned char first = 0; first < 2; ++first) {
-    input[0] = first;
-    for (size_t size = 0; size <= golden.size; size += 1 + size / 16) {
-      assert_int_equal(LLVMFuzzerTestOneInput(input, size), 0);
-    }
-    assert_int_equal(LLVMFuzzerTestOneInput(input, golden.size + 1), 0);
-  }
-  free(input);
-}
-
 /* ---- What later versions may bring ---- */
 
 static void newer_versions(void** state) {
@@ -1417,7 +1402,6 @@ int main(void) {
       cmocka_unit_test(flipped_bits),
       cmocka_unit_test(flipped_bits_with_right_digests),
       cmocka_unit_test(random_damage),
-      cmocka_unit_test(fuzz_entry_takes_anything),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,0 +1,26 @@
+# Fuzz targets, tests/fuzz/NAME_fuzz.c. With -DACCRT_SANITIZE=fuzzer (clang) each is linked with libFuzzer into fuzz/NAME
+# (`./dev fuzz`); else with replay.c into tests/fuzz.NAME, which CTest runs over tests/fuzz/corpus/NAME.
+file(GLOB ACCRT_FUZZ_TARGETS CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/fuzz/*_fuzz.c")
+add_custom_target(accrt_fuzz)
+foreach(source IN LISTS ACCRT_FUZZ_TARGETS)
+  get_filename_component(name "${source}" NAME_WE)
+  string(REGEX REPLACE "_fuzz$" "" name "${name}")
+  set(corpus "${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${name}")
+  add_executable(fuzz.${name} "${source}" "${PROJECT_SOURCE_DIR}/tests/fuzz/counts.c")
+  target_include_directories(fuzz.${name} PRIVATE "${PROJECT_SOURCE_DIR}"
+                             "${PROJECT_SOURCE_DIR}/include")
+  target_link_libraries(fuzz.${name} PRIVATE accrt_static accrt_flags)
+  add_dependencies(accrt_fuzz fuzz.${name})
+  if(ACCRT_SANITIZE STREQUAL "fuzzer")
+    set_target_properties(fuzz.${name} PROPERTIES OUTPUT_NAME ${name}
+                          RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/fuzz")
+    target_link_options(fuzz.${name} PRIVATE -fsanitize=fuzzer)
+  else()
+    target_sources(fuzz.${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests/fuzz/replay.c")
+    set_target_properties(fuzz.${name} PROPERTIES
+                          RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
+    add_test(NAME fuzz.${name} COMMAND fuzz.${name} "${corpus}"
+             WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+    accrt_test_environment(fuzz.${name} "tests/fuzz")
+  endif()
+endforeach()

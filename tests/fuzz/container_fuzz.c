@@ -1,0 +1,19 @@
+/* tests/fuzz/container_fuzz.c - the reader and the verifier on whole files. What is accepted is used: every public function, every
+ * table. Mutations (mutate_bundle.h) know sections and records, and make the frame right again. */
+#include "loader/test_support.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/mutate_bundle.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  uint8_t* file = fuzz_copy(data, size, 4096);
+  accrt_bundle_t* bundle;
+  ++fuzz_inputs;
+  if (accrt_bundle_open_memory(fuzz_instance(), file, size, NULL, NULL, NULL, &bundle) ==
+      ACCRT_OK) {
+    ++fuzz_accepted;
+    use_bundle(bundle);
+    accrt_bundle_release(bundle);
+  }
+  free(file);
+  return 0;
+}

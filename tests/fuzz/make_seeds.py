@@ -1,0 +1,100 @@
+"""Makes the seeds of the fuzz targets that are about bundles and images: small files that between them use every section and
+command. `python tests/fuzz/make_seeds.py` writes them to tests/fuzz/corpus; they are committed, and made again when the format
+grows."""
+from __future__ import annotations
+
+import pathlib
+import random
+import struct
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "python")]
+
+from accrt import bundle_reader  # noqa: E402
+from accrt import bundle_writer as bw  # noqa: E402
+
+CORPUS = ROOT / "tests" / "fuzz" / "corpus"
+
+
+def elf_header() -> bytes:
+    """The least that the verifier takes for a host image: a header and one empty program header."""
+    header = b"\x7fELF\x02\x01\x01" + bytes(9)
+    header += struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, 1, 64, 0, 0)
+    return header + bytes(56)
+
+
+def kernels() -> bytes:
+    """Kernels of every kind of image, with predicates and launches, and the commands that use them."""
+    w = bw.BundleWriter()
+    n = w.symbol("n", bw.SymbolClass.BUCKET, maximum=64, buckets=[8, 64])
+    m = w.symbol("m", bw.SymbolClass.RUNTIME, maximum=9, divisor=3)
+    k = w.kernel("k", [bw.Parameter("x", "buffer", "read"), bw.Parameter("t", "tensor", "write"), bw.Parameter("s", "scalar", size_bytes=4),
+                       bw.Parameter("n", "symbol"), bw.Parameter("w", "workspace")])  # fmt: skip
+    k.variant(w.image("host", elf_header()), arch="x86-64-v3", predicates=[bw.Predicate("divisible", "n", 4), bw.Predicate("aligned", "x", 16)])
+    k.variant(w.image("cubin", b"cubin", bw.ImageKind.CUBIN), driver="cuda", arch="sm_90", block=(32, 2, 1), cluster=(2, 1, 1))
+    k.variant(w.image("ptx", b".version 8.0\0", bw.ImageKind.PTX), driver="cuda", arch_kind="portable", arch="sm_80", block=64)
+    k.variant(w.pack("some.pack"), entry="k", driver="cuda", arch_kind="portable")
+    state = w.state("cache", "f16", [4, 4], fill_pattern=0x3C00)
+    weight = w.constant("weight", bytes(300), dtype="u8", shape=[300])
+    f = w.function("f", doc="all of it")
+    x, y = f.input("x", "f32", [n]), f.result("y", "f32", [n])
+    f.scalar("m", m)
+    extra = f.input("extra", "f32", [4], optional=True)
+    arena = f.transient(1024)
+    first = f.body.dispatch(k, {"x": x.read(0, n * 4), "t": y.write().tensor("f32", [n]), "s": bw.scalar(1.5, "f32"), "n": n,
+                                "w": arena.update(0, 256)}, grid=(bw.ceildiv(n, 8), 1, 1), name="first")  # fmt: skip
+    f.body.copy(f.constant(weight).read(), arena.write(0), extent=16, after=[first])
+    f.body.barrier()
+    loop = f.body.repeat(3)
+    loop.body.fill(f.state(state).write(bw.induction(0) * 8, 8), 7, 4)
+    branch = f.body.branch(f.present(extra))
+    branch.then.copy(extra.read(), y.write(), extent=(4, 2, 1), source_strides=(4, 0), target_strides=(8, 0))
+    branch.otherwise.marker("nothing given")
+    return w.to_bytes()
+
+
+def calls() -> bytes:
+    """Functions that call, versions for targets, a prepare function, aliases."""
+    w = bw.BundleWriter()
+    w.metadata("made.by", "make_seeds")
+    a = w.symbol("a", bw.SymbolClass.SPECIALIZE, minimum=1, maximum=1 << 20)
+    source = w.constant("raw", bytes(range(64)), dtype="u8", shape=[64])
+    made = w.prepared("made", 64)
+    prepare = w.function("pack", prepare=True)
+    prepare.body.copy(prepare.source("raw", source).read(), prepare.product("made", made).write(), extent=64)
+    inner = w.function("inner", internal=True)
+    one, two = inner.input("one", "f32", [a]), inner.result("two", "f32", [a])
+    inner.body.copy(one.read(), two.write(), extent=a * 4)
+    for target in ("", "cuda"):
+        f = w.function("outer", target=target)
+        x = f.input("x", "f32", [a], access="read_write")
+        y = f.result("y", "f32", [a], alias=x)
+        f.body.call(inner, {"one": x.read(), "two": y.write()})
+        f.body.copy(f.constant(made).read(), y.write(), extent=bw.minimum(a * 4, 64))
+    return w.to_bytes()
+
+
+def main() -> None:
+    container = CORPUS / "container"
+    container.mkdir(parents=True, exist_ok=True)
+    for name, data in (("kernels", kernels()), ("calls", calls())):
+        bundle_reader.read(data)
+        (container / f"{name}.accx").write_bytes(data)
+        print(f"{name}.accx: {len(data)} bytes")
+    pack = CORPUS / "pack"
+    pack.mkdir(parents=True, exist_ok=True)
+    rng = random.Random(1)
+    for size in (40, 120, 400):
+        (pack / f"bytes-{size}").write_bytes(bytes(rng.choices(range(256), [9] * 16 + [1] * 240, k=size)))
+    elf = CORPUS / "elf"
+    elf.mkdir(parents=True, exist_ok=True)
+    (elf / "header").write_bytes(elf_header())
+    golden = bundle_reader.read(ROOT / "tests" / "golden" / "0.1" / "everything.accx")
+    for name, image in golden.images.items():
+        if image.kind == "host_elf":
+            (elf / name.replace("/", "_")).write_bytes(golden.code(image))
+
+
+if __name__ == "__main__":
+    main()
