@@ -19,6 +19,15 @@ add_custom_command(
   OUTPUT "${ACCRT_TEST_DATA}/program.accx"
   COMMAND ${ACCRT_TEST_PYTHON} "${PROJECT_SOURCE_DIR}/tests/bundles/make.py" "${ACCRT_TEST_DATA}" "${CMAKE_C_COMPILER}"
   DEPENDS "${PROJECT_SOURCE_DIR}/tests/bundles/make.py" "${PROJECT_SOURCE_DIR}/tests/bundles/kernels.c"
+          "${PROJECT_SOURCE_DIR}/tests/bundles/kernels.ptx"
           "${PROJECT_SOURCE_DIR}/python/accrt/bundle_writer.py" "${PROJECT_SOURCE_DIR}/include/accrt/kernel.h"
   COMMENT "Making bundles for tests" VERBATIM)
 add_custom_target(accrt_test_bundles DEPENDS "${ACCRT_TEST_DATA}/program.accx")
+
+# A pack of host operators that such a bundle names.
+add_library(accrt_test_pack MODULE "${PROJECT_SOURCE_DIR}/tests/bundles/copies_pack.c")
+set_target_properties(accrt_test_pack PROPERTIES PREFIX "" OUTPUT_NAME "tests.copies" C_VISIBILITY_PRESET hidden
+                      LIBRARY_OUTPUT_DIRECTORY "${ACCRT_TEST_DATA}")
+target_include_directories(accrt_test_pack PRIVATE "${PROJECT_SOURCE_DIR}/include")
+target_link_libraries(accrt_test_pack PRIVATE accrt_flags ${CMAKE_DL_LIBS})
+add_dependencies(accrt_test_bundles accrt_test_pack)

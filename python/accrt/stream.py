@@ -128,7 +128,9 @@ class Stream(Handle):
             protocol = native.__cuda_stream__
             native = (protocol() if callable(protocol) else protocol)[1]
         elif not isinstance(native, int):
-            native = getattr(native, "cuda_stream", None) if hasattr(native, "cuda_stream") else getattr(native, "ptr", native)
+            native = getattr(native, "cuda_stream", getattr(native, "ptr", native))
+        if not isinstance(native, int):
+            raise TypeError(f"{native!r} is no stream: expected an object with __cuda_stream__, or the number of a CUstream")
         self = cls.__new__(cls)
         self._handle = None
         Handle.__init__(self, created(lib.accrt_stream_wrap, device.handle, native))

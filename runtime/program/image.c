@@ -285,8 +285,9 @@ accrt_status_t accrt_program_load_variant(accrt_program_t* program, uint32_t ker
   const accrt_error_t saved = *accrt_error_current();
   status = find_kernel(program, kernel, variant);
   const bool is_pack = program->tables->images[record->image].kind == ACCX_IMAGE_PACK;
-  /* The pack may be of another version than the one that the bundle was made for. */
-  if (is_pack && status == ACCRT_ERROR_INVALID_FORMAT)
+  /* The pack may be of another version than the one that the bundle was made for; a kernel may ask for more of something than the
+   * device has. */
+  if (status == (is_pack ? ACCRT_ERROR_INVALID_FORMAT : ACCRT_ERROR_UNSUPPORTED))
     status = ACCRT_ERROR_NO_VARIANT;
   return is_refusal(status, &saved, out_refusal, capacity_bytes) ? ACCRT_OK : status;
 }

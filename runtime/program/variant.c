@@ -117,15 +117,15 @@ static bool arch_fits(const accx_variant_t* variant, const char* arch, const cha
   }
 }
 
-/* What of other devices the code would run on, for messages. */
+/* What other device the code would run on, for messages; %s is its architecture. */
 static const char* arch_needs(const accx_variant_t* variant) {
   switch (variant->arch_kind) {
   case ACCX_ARCH_PORTABLE:
-    return " and it needs its own architecture or a later one";
+    return "it needs %s or a later one";
   case ACCX_ARCH_EXACT:
-    return " and it needs exactly its own architecture";
+    return "it needs exactly %s";
   default:
-    return "";
+    return "it needs one that contains %s";
   }
 }
 
@@ -150,7 +150,8 @@ bool accrt_variant_fits(const accrt_program_t* program, const accx_variant_t* va
   } else if (program->variant_override != NULL && strcmp(arch, program->variant_override) != 0) {
     accrt_text_add(&text, "variant_override asks for %s", program->variant_override);
   } else if (!arch_fits(variant, arch, device->arch)) {
-    accrt_text_add(&text, "the device is %s%s", device->arch, arch_needs(variant));
+    accrt_text_add(&text, "the device is %s, ", device->arch);
+    accrt_text_add(&text, arch_needs(variant), arch);
   } else if (missing != 0) {
     accrt_text_add(&text, "the device lacks");
     add_feature_names(&text, missing);

@@ -56,6 +56,8 @@ PARAMETERS = {
 }  # fmt: skip
 TRAITS = {"scratch": bw.TRAIT_DETERMINISTIC | 1 << 2}
 LOCAL = {"reverse": 64}
+BLOCKS = {"affine": 64, "add": 32, "iota": 32, "digit": 32, "reverse": 16}
+ON_CUDA = {"driver": "cuda", "arch_kind": "portable", "arch": "sm_80"}
 
 
 def declare(bundle, name):
@@ -63,24 +65,29 @@ def declare(bundle, name):
 
 
 class Kernels:
-    """The kernels of kernels.c, each portable among hosts."""
+    """The kernels of kernels.c, each portable among hosts; with `device`, the PTX of kernels.cu, for GPUs too."""
 
-    def __init__(self, bundle, first, second):
+    def __init__(self, bundle, first, second, device=None):
         for name in PARAMETERS:
             kernel = declare(bundle, name)
             setattr(self, name, kernel)
             if name == "which":
-                self.add_choices(kernel, first, second)
-            else:
-                kernel.variant(first, arch_kind="portable")
+                self.add_choices(kernel, first, second, device)
+                continue
+            kernel.variant(first, arch_kind="portable")
+            if device:
+                kernel.variant(device, **ON_CUDA, block=BLOCKS.get(name, 1), dynamic_shared_bytes=LOCAL.get(name, 0))
 
     @staticmethod
-    def add_choices(kernel, first, second):
+    def add_choices(kernel, first, second, device):
         """The second image where every predicate is proved, else the first for modes up to 9; no other."""
         proved = [bw.Predicate("divisible", "n", 8), bw.Predicate("aligned", "x", 16), bw.Predicate("at_least", "n", 16),
                   bw.Predicate("at_most", "n", 64), bw.Predicate("equal", "mode", 3)]  # fmt: skip
         kernel.variant(second, arch_kind="portable", priority=1, predicates=proved)
         kernel.variant(first, arch_kind="portable", predicates=[bw.Predicate("at_most", "mode", 9)])
+        if device:
+            kernel.variant(device, **ON_CUDA, block=1, entry="which_second", priority=1, predicates=proved)
+            kernel.variant(device, **ON_CUDA, block=1, predicates=[bw.Predicate("at_most", "mode", 9)])
 
 
 def add_simple(bundle, k, n):
@@ -350,9 +357,10 @@ def add_weights(bundle, k):
     f.body.dispatch(k.add, {"x": x.read(), "y": w.read(), "z": y.write(), "n": 8})
 
 
-def program(first, second):
+def program(first, second, device=None):
     bundle = bw.BundleWriter()
-    k = Kernels(bundle, bundle.image("tests.first", first), bundle.image("tests.second", second))
+    images = [bundle.image("tests.first", first), bundle.image("tests.second", second)]
+    k = Kernels(bundle, *images, bundle.image("tests.device", device, bw.ImageKind.PTX) if device else None)
     n = bundle.symbol("n", minimum=0, maximum=4096)
     position = bundle.symbol("position", Class.RUNTIME, maximum=63)
     cap = bundle.symbol("cap", Class.SESSION, minimum=1, maximum=64)
@@ -368,6 +376,70 @@ def program(first, second):
     f = bundle.function("fail", doc="fails with code, unless that is 0")
     f.scalar("code", code)
     f.body.dispatch(k.fail, {"code": code})
+    return bundle
+
+
+def device_bundle(first, second, ptx):
+    """program() with CUDA variants of its kernels, and what only makes sense there: tests/gpu/test_programs.py runs it."""
+    bundle = program(first, second, ptx)
+    images, kernels = {image.name: image for image in bundle._images}, bundle._kernels
+    host, device = images["tests.first"], images["tests.device"]
+    n, position = bw.Expr("symbol", (), "n"), bw.Expr("symbol", (), "position")
+    # In order of preference: no device is of this architecture, its PTX is too new, no device has so much shared memory.
+    picky = bundle.kernel("picky", PARAMETERS["affine"]).variant(host, arch_kind="portable", entry="affine")
+    picky.variant(device, driver="cuda", arch="sm_20", arch_kind="exact", entry="affine", block=64, priority=4)
+    newer = bundle.image("tests.newer", b".version 99.0\n.target sm_80\n.address_size 64\n.visible .entry affine() { ret; }\0", bw.ImageKind.PTX)
+    picky.variant(newer, **ON_CUDA, entry="affine", block=64, priority=3)
+    picky.variant(device, **ON_CUDA, entry="affine", block=64, dynamic_shared_bytes=230 << 10, priority=2)
+    picky.variant(device, **ON_CUDA, entry="affine", block=64)
+    f = bundle.function("picky", doc="y = 2 x + 1 by the last of the variants")
+    x, y = f.input("x", "f32", [n]), f.result("y", "f32", [n])
+    f.body.dispatch(picky, {"x": x.read(0, n * 4), "y": y.write(0, n * 4), "alpha": 2.0, "beta": 1.0, "n": n}, (bw.ceildiv(n, 64), 1, 1))
+
+    # The parameters leave gaps; the host has no such kernel and its version of the function fills in the result.
+    gaps = [P("y", "buffer", "read_write"), P("a", "scalar", size_bytes=1), P("n", "symbol"), P("b", "scalar", size_bytes=2)]
+    padded = [bundle.kernel(name, gaps).variant(device, **ON_CUDA, block=1) for name in ("padded", "padded_block")]
+    for target in ("", "cuda"):
+        f = bundle.function("padded", target=target, doc="(200 + position + 3000) * 1001, by parameters with gaps between them")
+        f.scalar("position", position)
+        y = f.result("y", "i64", [1])
+        if target:
+            last = f.body.fill(y.write(), 0, 8)
+            for kernel in padded:
+                last = f.body.dispatch(kernel, {"y": y.update(), "a": 200, "n": position, "b": 3000}, after=[last])
+        else:
+            f.body.dispatch(kernels["iota"], {"y": y.write(), "first": (position + 3200) * 1001, "count": 1})
+
+    for target, number in (("", 1), ("cuda", 2)):
+        f = bundle.function("whose", target=target, doc="1 from the version for any device, 2 from the one for CUDA")
+        y = f.result("y", "i64", [1])
+        f.body.dispatch(kernels["iota"], {"y": y.write(), "first": number, "count": 1})
+
+    pack = bundle.pack("tests.copies")
+    twice = [P("x", "buffer", "read"), P("y", "buffer", "write"), P("size", "symbol")]
+    for name, entry in (("operator", "twice"), ("operator_uncaptured", "twice_uncaptured")):
+        kernel = bundle.kernel(entry, twice).variant(pack, arch_kind="portable").variant(pack, driver="cuda", arch_kind="portable")
+        f = bundle.function(name, doc="2 x + 1 twice, one after the other, plus 1: kernel, operator with workspace, kernel")
+        x, y = f.input("x", "f32", [n]), f.result("y", "f32", [2, n])
+        t, u = f.transient(n * 4 + 64), f.transient(n * 8 + 64)
+        line = {"alpha": 2.0, "beta": 1.0, "n": n}
+        one = f.body.dispatch(kernels["affine"], {"x": x.read(0, n * 4), "y": t.write(0, n * 4), **line}, (bw.ceildiv(n, 64), 1, 1))
+        two = f.body.dispatch(kernel, {"x": t.read(0, n * 4), "y": u.write(0, n * 8), "size": n * 4}, (0, 0, 0), after=[one])
+        line = {"alpha": 1.0, "beta": 1.0, "n": n * 2}
+        f.body.dispatch(kernels["affine"], {"x": u.read(0, n * 8), "y": y.write(0, n * 8), **line}, (bw.ceildiv(n, 32), 1, 1), after=[two])
+    return bundle
+
+
+def no_device_variant(ptx):
+    """Its kernel is for GPUs of the future, its image alike."""
+    bundle = bw.BundleWriter()
+    image = bundle.image("future", ptx, bw.ImageKind.PTX)
+    kernel = bundle.kernel("future", PARAMETERS["affine"])
+    for arch in ("sm_251", "sm_250"):
+        kernel.variant(image, driver="cuda", arch=arch, arch_kind="portable", block=64, entry="affine")
+    f = bundle.function("use")
+    t = f.transient(256)
+    f.body.dispatch(kernel, {"x": t.read(0, 64), "y": t.write(64, 64), "alpha": 2.0, "beta": 1.0, "n": 16})
     return bundle
 
 
@@ -563,6 +635,9 @@ def main():
     second = compile_image(compiler, "-DACCRT_TEST_SECOND")
     program(first, second).write(folder / "program.accx")
     damage_data(folder / "program.accx")
+    ptx = pathlib.Path(__file__).with_name("kernels.ptx").read_bytes() + b"\0"
+    device_bundle(first, second, ptx).write(folder / "device.accx")
+    no_device_variant(ptx).write(folder / "no_device_variant.accx")
     module_bundle().write(folder / "module.accx")
     targets_bundle(first).write(folder / "targets.accx")
     operators_bundle().write(folder / "operators.accx")

@@ -24,13 +24,26 @@ static const char* mode_text(const cuda_device_t* device) {
   }
 }
 
-static void read_facts(cuda_device_t* device) {
-  device->compute_major = attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
-  device->compute_minor = attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
-  device->multiprocessor_count = attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
-  device->max_shared_bytes =
-      attribute(device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
-  device->max_pitch_bytes = attribute(device, CU_DEVICE_ATTRIBUTE_MAX_PITCH);
+/* What everything else depends on must be known; what a device may lack is lacking where CUDA does not tell. */
+static accrt_status_t read_facts(cuda_device_t* device) {
+  static const CUdevice_attribute needed[] = {
+      CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+      CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+      CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, CU_DEVICE_ATTRIBUTE_MAX_PITCH};
+  int facts[5];
+  for (size_t i = 0; i < 5; ++i) {
+    const CUresult result = device->api->cuDeviceGetAttribute(&facts[i], needed[i], device->device);
+    if (result != CUDA_SUCCESS) {
+      return accrt_cuda_fail_at(device->environment, device->api, result, "cuDeviceGetAttribute",
+                                "cuda:%u does not tell attribute %d", device->ordinal,
+                                (int)needed[i]);
+    }
+  }
+  device->compute_major = facts[0];
+  device->compute_minor = facts[1];
+  device->multiprocessor_count = facts[2];
+  device->max_shared_bytes = facts[3];
+  device->max_pitch_bytes = facts[4];
   device->has_clusters = attribute(device, CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH) != 0;
   device->has_cooperative = attribute(device, CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH) != 0;
   device->has_virtual_memory =
@@ -42,6 +55,7 @@ static void read_facts(cuda_device_t* device) {
       CUDA_SUCCESS) {
     snprintf(device->name, sizeof device->name, "CUDA device");
   }
+  return ACCRT_OK;
 }
 
 static void read_granularity(cuda_device_t* device) {
@@ -122,8 +136,9 @@ accrt_status_t accrt_cuda_device_open(accrt_driver_t* opaque, uint32_t index,
   accrt_mutex_init(&device->mutex);
   accrt_mutex_init(&device->queues_mutex);
   status = retain_context(device);
+  if (status == ACCRT_OK)
+    status = read_facts(device);
   if (status == ACCRT_OK) {
-    read_facts(device);
     read_granularity(device);
     const cuda_scope_t scope = cuda_enter(device);
     read_priorities(device);

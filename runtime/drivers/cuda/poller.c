@@ -258,9 +258,12 @@ static void* run(void* argument) {
   cuda_device_t* device = poller->device;
   /* Short naps are meant to be short: the kernel may otherwise add 50 us to each. */
   (void)prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
-  (void)device->api->cuCtxSetCurrent(device->context);
+  bool has_context = false;
   (void)cuda_relax(device);
   for (;;) {
+    /* Without it nothing would ever be seen to end: one refusal is not the last word. */
+    if (!has_context)
+      has_context = device->api->cuCtxSetCurrent(device->context) == CUDA_SUCCESS;
     /* Read before the work is looked for, so that none is missed. */
     const unsigned seen = atomic_load_explicit(&poller->wake, memory_order_seq_cst);
     take_incoming(poller);

@@ -1,0 +1,49 @@
+"""Programs under the stand-in for CUDA's driver: tests/gpu/test_programs.py in processes of its own, in several orders of
+things."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("ACCRT_LIBRARY", ROOT / "build/lib/libaccrt.so")).resolve().parents[1]
+STAND_IN = BUILD / "tests/fakecuda/lib"
+
+needs_stand_in = pytest.mark.skipif(
+    not (STAND_IN / "libcuda.so.1").exists(), reason="the stand-in for CUDA's driver was not built: CUDA 13's headers are not here"
+)
+
+
+def environment(**settings):
+    """`settings` are the stand-in's, in small letters."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("FAKECUDA_")}
+    env.update({f"FAKECUDA_{k.upper()}": str(v) for k, v in settings.items()})
+    env.update(LD_LIBRARY_PATH=str(STAND_IN), FAKECUDA_KERNELS=str(STAND_IN / "twins.so"), FAKECUDA_STRICT="1",
+               ACCRT_TEST_DATA=str(BUILD / "tests/bundles"), ACCRT_DEVICE="cuda:0", PYTHONPATH=str(ROOT / "python"))  # fmt: skip
+    return env
+
+
+@needs_stand_in
+@pytest.mark.parametrize("settings", [{}, {"seed": 2, "delay_us": 1000}, {"seed": 3, "arch": 80, "devices": 1}], ids=["plain", "late", "sm_80"])
+def test_programs(settings):
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(ROOT / "tests/gpu/test_programs.py")]
+    done = subprocess.run(command, env=environment(**settings), cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    counted = re.search(r"(\d+) passed", done.stdout)
+    assert counted and int(counted[1]) >= 80 and "skipped" not in done.stdout, done.stdout
+
+
+def names(path, pattern):
+    return re.findall(pattern, (ROOT / path).read_text(), re.M)
+
+
+def test_the_stand_in_offers_every_entry_point():
+    used = names("runtime/drivers/cuda/symbols.def", r"^CUDA_SYMBOL\((\w+),")
+    offered = set(names("tests/fakecuda/entries.def", r"^(?:ENTRY|VERSIONED)\((\w+)"))
+    assert not set(used) - offered
