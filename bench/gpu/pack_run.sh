@@ -46,6 +46,7 @@ cts() { step "$1" 300 "$HERE/bin/cts" --driver "${DEVICE%%:*}" --device "$DEVICE
 run_test() {
   cts cts
   [ ! -x "$HERE/bin/transcript" ] || step transcript 60 sh "$HERE/tests/transcript.sh" "$HERE/bin/transcript"
+  [ ! -x "$HERE/bin/manners" ] || step manners 60 "$HERE/bin/manners" "$HERE/bin/kernels.ptx" "$HERE/bin/traits.ptx"
   for t in "$HERE"/tests/gpu/test_*.py; do
     if [ -f "$t" ] && has "$(basename "$t" .py)" numpy pytest; then
       step "$(basename "$t" .py)" 600 "$PYTHON" -m pytest -q -x -p no:cacheprovider "$t"

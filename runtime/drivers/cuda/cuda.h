@@ -199,8 +199,14 @@ static inline cuda_scope_t cuda_enter(const cuda_device_t* device) {
   scope.changed = device->api->cuCtxSetCurrent(device->context) == CUDA_SUCCESS;
   return scope;
 }
+/* A thread that had none has none again, whatever an operator has left pushed: setting NULL takes off the top alone. */
+void accrt_cuda_drop_contexts(const cuda_device_t* device);
 static inline void cuda_leave(const cuda_device_t* device, cuda_scope_t scope) {
-  if (scope.changed)
+  if (!scope.changed)
+    return;
+  if (scope.previous == NULL)
+    accrt_cuda_drop_contexts(device);
+  else
     (void)device->api->cuCtxSetCurrent(scope.previous);
 }
 

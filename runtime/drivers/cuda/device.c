@@ -5,6 +5,7 @@
 #include "runtime/drivers/cuda/cuda.h"
 
 #define MIN_ALIGNMENT_BYTES 256u
+#define MAX_PUSHED 64
 
 static int attribute(const cuda_device_t* device, CUdevice_attribute which) {
   int value = 0;
@@ -72,6 +73,15 @@ static void read_granularity(cuda_device_t* device) {
   }
   device->has_virtual_memory = false;
   device->granularity_bytes = CUDA_PLAIN_GRANULARITY_BYTES;
+}
+
+void accrt_cuda_drop_contexts(const cuda_device_t* device) {
+  CUcontext current = NULL;
+  for (int i = 0; i < MAX_PUSHED; ++i) {
+    (void)device->api->cuCtxSetCurrent(NULL);
+    if (device->api->cuCtxGetCurrent(&current) != CUDA_SUCCESS || current == NULL)
+      return;
+  }
 }
 
 /* With the context current. CUDA counts priorities downwards: -5 is more urgent than 0. */

@@ -17,14 +17,14 @@ static bool try_lock(accrt_mutex_t* mutex) {
                                                  memory_order_relaxed);
 }
 
-/* The least recently used instance that nobody holds, locked; NULL when there is none. */
+/* The least recently used instance that nobody holds, locked; NULL when there is none. Newer ones come first in the list. */
 static cuda_instance_t* oldest_idle(cuda_graphs_t* graphs, const cuda_instance_t* but) {
   const unsigned now = atomic_load_explicit(&graphs->epoch, memory_order_relaxed);
   cuda_instance_t* oldest = NULL;
   unsigned oldest_age = 0;
   for (cuda_instance_t* i = graphs->instances; i != NULL; i = i->next) {
     const unsigned age = now - atomic_load_explicit(&i->last_use, memory_order_relaxed);
-    if (i == but || (oldest != NULL && age <= oldest_age) || !try_lock(&i->mutex))
+    if (i == but || (oldest != NULL && age < oldest_age) || !try_lock(&i->mutex))
       continue;
     if (oldest != NULL)
       accrt_mutex_unlock(&oldest->mutex);
@@ -69,7 +69,8 @@ void accrt_cuda_graphs_admit(cuda_device_t* device, cuda_instance_t* instance) {
     instance->counted = true;
   }
   /* Relaxed: only ages are compared. */
-  atomic_fetch_add_explicit(&graphs->epoch, 1, memory_order_relaxed);
+  const unsigned epoch = atomic_fetch_add_explicit(&graphs->epoch, 1, memory_order_relaxed);
+  atomic_store_explicit(&instance->last_use, epoch + 1, memory_order_relaxed);
   accrt_mutex_unlock(&graphs->mutex);
 }
 
@@ -166,6 +167,15 @@ static cuda_instance_t* oldest_of(cuda_list_t* list) {
   return oldest;
 }
 
+/* The one that was built with the list, as long as nobody has taken it. The list's mutex is held. */
+static cuda_instance_t* take_unowned(cuda_list_t* list, const cuda_queue_t* queue) {
+  cuda_instance_t* first = instance_at(list, 0);
+  if (first == NULL || !belongs_to(first, NULL))
+    return NULL;
+  atomic_store_explicit(&first->queue, queue, memory_order_relaxed);
+  return first;
+}
+
 /* What to patch or build when no instance fits, locked. */
 static accrt_status_t choose_other(cuda_list_t* list, const cuda_queue_t* queue,
                                    const accrt_driver_submission_t* submission,
@@ -173,7 +183,11 @@ static accrt_status_t choose_other(cuda_list_t* list, const cuda_queue_t* queue,
   accrt_status_t status = ACCRT_OK;
   *out_instance = NULL;
   accrt_mutex_lock(&list->mutex);
-  const bool wanted = nearest == NULL || note_inputs(list, accrt_cuda_inputs_digest(submission));
+  cuda_instance_t* unowned = nearest == NULL ? take_unowned(list, queue) : NULL;
+  if (unowned != NULL)
+    nearest = unowned;
+  const bool wanted = unowned == NULL &&
+                      (nearest == NULL || note_inputs(list, accrt_cuda_inputs_digest(submission)));
   if (wanted)
     status = add_instance(list, queue, out_instance);
   accrt_mutex_unlock(&list->mutex);

@@ -1,0 +1,1145 @@
+/* tests/fakecuda/manners.c - how the library behaves towards those who share CUDA with it, and what it asks of the driver, through
+ * the public API: the current context, other people's captures, lost devices, devices without a path, and how often graphs are made,
+ * patched and uploaded. What needs no counts and no faults of the stand-in runs on a GPU as well.
+ *
+ * Usage: manners KERNELS.ptx TRAITS.ptx (of tests/cts).
+ */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <cuda.h>
+
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "accrt/accrt.h"
+#include "fakecuda.h"
+
+#define MIB (UINT64_C(1) << 20)
+#define PATIENCE UINT64_C(30000000000)
+#define ARGUMENT_SIZE ((uint32_t)sizeof(accrt_kernel_argument_t))
+#define BINDING_SIZE ((uint32_t)sizeof(accrt_binding_t))
+#define LOG_BYTES 4096u
+
+/* NULL on a GPU. */
+static fakecuda_control_fn_t control;
+static fakecuda_count_fn_t count_of;
+static fakecuda_complaints_fn_t complaints;
+static char kernels_text[1 << 16], traits_text[1 << 16];
+static const uint32_t one[3] = {1, 1, 1};
+
+static void demand(const char* setting) {
+  if (control(setting) != 0)
+    fail_msg("the stand-in does not understand %s", setting);
+}
+
+/* ---- Checks ---- */
+
+static void check_ok(accrt_status_t status, const char* expression, int line) {
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  accrt_last_error(&error);
+  if (status != ACCRT_OK)
+    fail_msg("line %d: %s gave %s: %s", line, expression, accrt_status_name(status), error.message);
+}
+#define OK(expression) check_ok((expression), #expression, __LINE__)
+
+static void check_fails(accrt_status_t status, accrt_status_t wanted, const char* words,
+                        const char* expression, int line) {
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  accrt_last_error(&error);
+  if (status == wanted && error.status == wanted && strstr(error.message, words) != NULL &&
+      strchr(error.message, '\n') == NULL)
+    return;
+  fail_msg("line %d: %s gave %s in %s: %s\n  expected %s, '%s'", line, expression,
+           accrt_status_name(status), error.operation, error.message, accrt_status_name(wanted),
+           words);
+}
+#define FAILS(name, words, expression)                                                             \
+  check_fails((expression), ACCRT_ERROR_##name, words, #expression, __LINE__)
+#define CUDA(expression) assert_int_equal((expression), CUDA_SUCCESS)
+
+/* ---- A device at work ---- */
+
+typedef struct work {
+  accrt_instance_t* instance;
+  accrt_device_t* device;
+  accrt_stream_t* stream;
+  accrt_pool_t* pool;
+  accrt_kernel_pack_t *pack, *operators;
+  accrt_kernel_t* append;
+  accrt_buffer_t* log;
+} work_t;
+
+typedef struct append_block {
+  uint64_t log;
+  uint32_t number;
+  uint32_t pad;
+} append_block_t;
+static const accrt_kernel_param_t append_params[] = {
+    ACCRT_KERNEL_PARAM(append_block_t, log, BUFFER, READ_WRITE),
+    ACCRT_KERNEL_PARAM(append_block_t, number, SCALAR, NONE)};
+static const accrt_kernel_def_t append_definition = {.struct_size = sizeof append_definition,
+                                                     .name = "append",
+                                                     .params = append_params,
+                                                     .param_count = 2,
+                                                     .params_size_bytes = sizeof(append_block_t),
+                                                     .block = {1, 1, 1}};
+
+static accrt_status_t load_text(accrt_device_t* device, const char* text,
+                                const accrt_kernel_def_t* kernel, accrt_kernel_pack_t** out_pack) {
+  accrt_module_options_t options = ACCRT_MODULE_OPTIONS_INIT;
+  options.kind = ACCRT_MODULE_PTX;
+  options.image = text;
+  options.size_bytes = strlen(text) + 1;
+  options.kernels = kernel;
+  options.kernel_count = 1;
+  options.kernel_size_bytes = (uint32_t)sizeof *kernel;
+  return accrt_kernel_module_load(device, &options, out_pack);
+}
+
+/* What the operator does beside its work. */
+enum { OPERATOR_WORKS, OPERATOR_SETS, OPERATOR_PUSHES, OPERATOR_FAILS };
+static int operator_mode;
+static CUcontext operator_context;
+static unsigned operator_calls;
+
+static int32_t leave_context(void) {
+  ++operator_calls;
+  if (operator_mode == OPERATOR_SETS)
+    return (int32_t)cuCtxSetCurrent(operator_context);
+  if (operator_mode == OPERATOR_PUSHES)
+    return (int32_t)cuCtxPushCurrent(operator_context);
+  return 0;
+}
+static int32_t prepare_operator(const accrt_kernel_environment_t* environment,
+                                const accrt_operator_call_t* call, void** out_state) {
+  (void)environment;
+  (void)call;
+  *out_state = NULL;
+  return leave_context();
+}
+static int32_t query_operator(const accrt_kernel_environment_t* environment,
+                              const accrt_operator_call_t* call, uint64_t* out_size_bytes) {
+  (void)environment;
+  (void)call;
+  *out_size_bytes = 256;
+  return leave_context();
+}
+/* Fills the log's last word. */
+static int32_t execute_operator(const accrt_kernel_environment_t* environment,
+                                const accrt_operator_call_t* call, void* state) {
+  (void)environment;
+  (void)state;
+  if (operator_mode == OPERATOR_FAILS) {
+    strcpy(call->message, "it will not");
+    return 31;
+  }
+  const CUdeviceptr log = *(const uint64_t*)call->params;
+  const CUresult result = cuMemsetD32Async(log + LOG_BYTES - 4, 77, 1, (CUstream)call->stream);
+  return result != CUDA_SUCCESS ? (int32_t)result : leave_context();
+}
+static void destroy_operator(const accrt_kernel_environment_t* environment, void* state) {
+  (void)environment;
+  (void)state;
+  (void)leave_context();
+}
+
+typedef struct operator_block {
+  uint64_t log;
+} operator_block_t;
+static const accrt_kernel_param_t operator_params[] = {
+    ACCRT_KERNEL_PARAM(operator_block_t, log, BUFFER, READ_WRITE)};
+#define OPERATOR(name_, traits_)                                                                   \
+  {                                                                                                \
+    .struct_size = sizeof(accrt_operator_def_t), .traits = (traits_), .name = (name_),             \
+    .params = operator_params, .param_count = 1, .params_size_bytes = 8, .device_type = 2,         \
+    .query_workspace = query_operator, .prepare = prepare_operator, .execute = execute_operator,   \
+    .destroy = destroy_operator                                                                    \
+  }
+static const accrt_operator_def_t operator_definitions[] = {
+    OPERATOR("captured", ACCRT_KERNEL_TRAIT_CAPTURABLE), OPERATOR("direct", 0)};
+static const accrt_kernel_pack_table_t* query_pack(uint32_t max_abi,
+                                                   const accrt_kernel_environment_t* environment) {
+  static const accrt_kernel_pack_table_t table = {
+      .struct_size = sizeof table,
+      .abi_version = ACCRT_KERNEL_ABI_VERSION,
+      .name = "operators",
+      .host_operators = operator_definitions,
+      .host_operator_count = 2,
+      .host_operator_size_bytes = sizeof operator_definitions[0],
+  };
+  (void)max_abi;
+  (void)environment;
+  return &table;
+}
+
+static work_t start_with(const char* key, const char* value) {
+  work_t work = {.instance = NULL};
+  const accrt_option_t option = {key, value};
+  accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
+  options.options = &option;
+  options.option_count = key != NULL;
+  options.option_size_bytes = (uint32_t)sizeof option;
+  operator_mode = OPERATOR_WORKS;
+  OK(accrt_instance_create(&options, &work.instance));
+  OK(accrt_instance_device_by_name(work.instance, "cuda:0", &work.device));
+  OK(accrt_stream_create(work.device, NULL, &work.stream));
+  OK(accrt_device_pool(work.device, ACCRT_MEMORY_DEVICE, &work.pool));
+  OK(accrt_buffer_create(work.pool, LOG_BYTES, NULL, &work.log));
+  OK(load_text(work.device, kernels_text, &append_definition, &work.pack));
+  OK(accrt_kernel_pack_find(work.pack, "append", &work.append));
+  OK(accrt_kernel_pack_register(work.instance, query_pack, &work.operators));
+  return work;
+}
+
+static work_t start(void) {
+  return start_with(NULL, NULL);
+}
+
+static void finish(work_t* work) {
+  accrt_buffer_release(work->log);
+  accrt_kernel_pack_release(work->pack);
+  accrt_kernel_pack_release(work->operators);
+  accrt_stream_release(work->stream);
+  accrt_device_release(work->device);
+  accrt_instance_release(work->instance);
+  if (control != NULL)
+    demand("reset");
+}
+
+static accrt_place_t at(accrt_buffer_t* buffer) {
+  return (accrt_place_t){.buffer = buffer};
+}
+static accrt_place_t host(void* pointer) {
+  return (accrt_place_t){.pointer = pointer};
+}
+static accrt_kernel_argument_t buffer_argument(accrt_buffer_t* buffer) {
+  return (accrt_kernel_argument_t){.kind = ACCRT_KERNEL_PARAM_BUFFER,
+                                   .binding = ACCRT_BINDING_NONE,
+                                   .buffer = buffer,
+                                   .size_bytes = UINT64_MAX};
+}
+static accrt_kernel_argument_t bound_argument(uint32_t binding) {
+  return (accrt_kernel_argument_t){
+      .kind = ACCRT_KERNEL_PARAM_BUFFER, .binding = binding, .size_bytes = LOG_BYTES};
+}
+static accrt_kernel_argument_t scalar_argument(uint64_t value) {
+  return (accrt_kernel_argument_t){
+      .kind = ACCRT_KERNEL_PARAM_SCALAR, .binding = ACCRT_BINDING_NONE, .value = value};
+}
+
+static accrt_status_t launch(work_t* work, accrt_stream_t* stream, accrt_buffer_t* log) {
+  const accrt_kernel_argument_t arguments[2] = {buffer_argument(log), scalar_argument(5)};
+  return accrt_stream_launch(stream, work->append, one, arguments, 2, ARGUMENT_SIZE);
+}
+static accrt_status_t clear(accrt_stream_t* stream, accrt_buffer_t* log) {
+  const accrt_place_t place = at(log);
+  return accrt_stream_fill(stream, &place, LOG_BYTES, 0, 4);
+}
+static accrt_status_t synchronize(accrt_stream_t* stream) {
+  return accrt_stream_synchronize(stream, PATIENCE, ACCRT_WAIT_BLOCK);
+}
+
+/* A list of `count` appends, each to a binding of its own; behind them an operator of this name, if any. */
+static accrt_commands_t* record(work_t* work, uint32_t count, const char* operator_name) {
+  accrt_commands_t* commands = NULL;
+  OK(accrt_commands_create(work->device, count, &commands));
+  for (uint32_t i = 0; i < count; ++i) {
+    const accrt_kernel_argument_t arguments[2] = {bound_argument(i), scalar_argument(i)};
+    OK(accrt_commands_dispatch(commands, work->append, one, arguments, 2, ARGUMENT_SIZE, NULL,
+                               NULL));
+  }
+  if (operator_name != NULL) {
+    accrt_kernel_t* operation = NULL;
+    const accrt_kernel_argument_t argument = bound_argument(0);
+    OK(accrt_kernel_pack_find(work->operators, operator_name, &operation));
+    OK(accrt_commands_invoke(commands, operation, &argument, 1, ARGUMENT_SIZE, NULL, NULL));
+  }
+  return commands;
+}
+static accrt_status_t submit(work_t* work, accrt_stream_t* stream, accrt_commands_t* commands,
+                             accrt_buffer_t* const* logs, uint32_t count) {
+  accrt_binding_t bindings[64];
+  (void)work;
+  for (uint32_t i = 0; i < count; ++i)
+    bindings[i] = (accrt_binding_t){.buffer = logs[i], .size_bytes = UINT64_MAX};
+  return accrt_stream_submit(stream, commands, bindings, count, BINDING_SIZE);
+}
+
+/* ---- The current context ---- */
+
+static void check_context(CUcontext expected, const char* expression, int line) {
+  CUcontext current = (CUcontext)(uintptr_t)1;
+  CUDA(cuCtxGetCurrent(&current));
+  if (current != expected)
+    fail_msg("line %d: %s left context %p current, not %p", line, expression, (void*)current,
+             (void*)expected);
+}
+/* The call is made, and leaves the context that was current. */
+#define KEEPS(expression)                                                                          \
+  do {                                                                                             \
+    expression;                                                                                    \
+    check_context(current, #expression, __LINE__);                                                 \
+  } while (0)
+
+static void use_objects(work_t* work, CUcontext current) {
+  accrt_stream_t *stream = NULL, *wrapped = NULL;
+  accrt_event_t* event = NULL;
+  accrt_buffer_t *buffer = NULL, *exported = NULL;
+  accrt_kernel_pack_t* pack = NULL;
+  accrt_launch_t* prepared = NULL;
+  void* native = NULL;
+  KEEPS(OK(accrt_stream_create(work->device, NULL, &stream)));
+  KEEPS(OK(accrt_buffer_create(work->pool, 100 * MIB, NULL, &buffer)));
+  KEEPS(OK(load_text(work->device, kernels_text, &append_definition, &pack)));
+  KEEPS(OK(clear(stream, work->log)));
+  for (int i = 0; i < 6; ++i) /* the fourth is prepared */
+    KEEPS(OK(launch(work, stream, work->log)));
+  KEEPS(OK(accrt_launch_create(work->device, work->append, &prepared)));
+  const accrt_kernel_argument_t arguments[2] = {buffer_argument(work->log), scalar_argument(6)};
+  for (uint32_t i = 0; i < 2; ++i)
+    KEEPS(OK(accrt_launch_set(prepared, i, &arguments[i], ARGUMENT_SIZE)));
+  KEEPS(OK(accrt_stream_launch_prepared(stream, prepared, one)));
+  KEEPS(OK(accrt_event_create(work->device, ACCRT_EVENT_FLAG_TIMING, &event)));
+  KEEPS(OK(accrt_stream_record(stream, event)));
+  KEEPS(OK(accrt_stream_wait_event(work->stream, event)));
+  KEEPS(OK(accrt_event_synchronize(event, PATIENCE, ACCRT_WAIT_BLOCK)));
+  KEEPS(OK(synchronize(stream)));
+  KEEPS(OK(accrt_stream_native(stream, &native)));
+  KEEPS(OK(accrt_stream_wrap(work->device, native, &wrapped)));
+  KEEPS(OK(launch(work, wrapped, work->log)));
+  KEEPS(OK(synchronize(wrapped)));
+  KEEPS(accrt_stream_release(wrapped));
+  accrt_buffer_options_t options = ACCRT_BUFFER_OPTIONS_INIT;
+  accrt_memory_handle_t handle = ACCRT_MEMORY_HANDLE_INIT;
+  options.flags = ACCRT_BUFFER_FLAG_EXPORT_FD;
+  KEEPS(OK(accrt_buffer_create(work->pool, MIB, &options, &exported)));
+  KEEPS(OK(accrt_buffer_export(exported, ACCRT_HANDLE_FD, &handle)));
+  accrt_buffer_t* opened = NULL;
+  KEEPS(OK(accrt_buffer_import_handle(work->device, &handle, &opened)));
+  close(handle.fd);
+  KEEPS(accrt_buffer_release(opened));
+  KEEPS(accrt_buffer_release(exported));
+  KEEPS(accrt_launch_release(prepared));
+  KEEPS(accrt_kernel_pack_release(pack));
+  KEEPS(accrt_event_release(event));
+  KEEPS(accrt_buffer_release(buffer));
+  KEEPS(OK(accrt_pool_trim(work->pool, 0)));
+  KEEPS(accrt_stream_release(stream));
+}
+
+static void use_lists(work_t* work, CUcontext current, const char* operator_name) {
+  for (int mode = OPERATOR_WORKS; mode <= OPERATOR_PUSHES; ++mode) {
+    accrt_commands_t* commands = NULL;
+    operator_mode = mode;
+    operator_calls = 0;
+    KEEPS(commands = record(work, 1, operator_name));
+    KEEPS(OK(accrt_commands_finalize(commands)));
+    for (int i = 0; i < 3; ++i)
+      KEEPS(OK(submit(work, work->stream, commands, &work->log, 1)));
+    KEEPS(OK(synchronize(work->stream)));
+    uint32_t last = 0;
+    const accrt_place_t source = {.buffer = work->log, .offset_bytes = LOG_BYTES - 4};
+    const accrt_place_t target = host(&last);
+    KEEPS(OK(accrt_stream_copy(work->stream, &source, &target, 4)));
+    KEEPS(OK(synchronize(work->stream)));
+    if (operator_name != NULL) {
+      assert_int_equal(last, 77);
+      assert_true(operator_calls >= 3); /* asked, prepared, executed */
+    }
+    KEEPS(accrt_commands_release(commands));
+  }
+}
+
+static void use_failing_calls(work_t* work, CUcontext current) {
+  accrt_buffer_t* buffer = NULL;
+  accrt_kernel_pack_t* pack = NULL;
+  accrt_stream_t* stream = NULL;
+  accrt_kernel_def_t wrong = append_definition;
+  KEEPS(FAILS(OUT_OF_DEVICE_MEMORY, "bytes are free",
+              accrt_buffer_create(work->pool, UINT64_C(1) << 44, NULL, &buffer)));
+  wrong.name = "nobody";
+  KEEPS(FAILS(NOT_FOUND, "nobody", load_text(work->device, kernels_text, &wrong, &pack)));
+  KEEPS(assert_int_not_equal(
+      load_text(work->device, ".version 7.0\nrubbish", &append_definition, &pack), ACCRT_OK));
+  CUcontext other = NULL;
+  CUstream foreign = NULL;
+  /* Of a context that is not the device's own. */
+  CUDA(cuCtxPushCurrent(operator_context));
+  CUDA(cuStreamCreate(&foreign, CU_STREAM_NON_BLOCKING));
+  CUDA(cuCtxPopCurrent(&other));
+  KEEPS(FAILS(INVALID_ARGUMENT, "cuda:0", accrt_stream_wrap(work->device, foreign, &stream)));
+  CUDA(cuCtxPushCurrent(operator_context));
+  CUDA(cuStreamDestroy(foreign));
+  CUDA(cuCtxPopCurrent(&other));
+  operator_mode = OPERATOR_FAILS;
+  accrt_commands_t* commands = record(work, 1, "direct");
+  KEEPS(OK(accrt_commands_finalize(commands)));
+  KEEPS((void)submit(work, work->stream, commands, &work->log, 1));
+  KEEPS(assert_int_not_equal(synchronize(work->stream), ACCRT_OK));
+  KEEPS(OK(accrt_stream_reset(work->stream)));
+  KEEPS(accrt_commands_release(commands));
+  operator_mode = OPERATOR_WORKS;
+}
+
+/* Every call, with nothing current, with somebody else's context, and with the device's own. */
+static void test_current_context(void** state) {
+  (void)state;
+  CUdevice device;
+  CUcontext primary = NULL;
+  CUDA(cuInit(0));
+  CUDA(cuDeviceGet(&device, 0));
+  CUDA(cuDevicePrimaryCtxRetain(&primary, device));
+#if CUDA_VERSION >= 13000
+  CUDA(cuCtxCreate(&operator_context, NULL, 0, device));
+#else
+  CUDA(cuCtxCreate(&operator_context, 0, device));
+#endif
+  const CUcontext contexts[] = {NULL, operator_context, primary};
+  for (int i = 0; i < 3; ++i) {
+    const CUcontext current = contexts[i];
+    CUDA(cuCtxSetCurrent(current));
+    work_t work;
+    KEEPS(work = start());
+    use_objects(&work, current);
+    use_lists(&work, current, NULL);
+    use_lists(&work, current, "captured");
+    use_lists(&work, current, "direct");
+    use_failing_calls(&work, current);
+    accrt_device_t* second = NULL;
+    if (accrt_instance_device_by_name(work.instance, "cuda:1", &second) == ACCRT_OK) {
+      KEEPS((void)accrt_device_enable_peer(work.device, second));
+      accrt_device_release(second);
+    }
+    KEEPS(finish(&work));
+  }
+  CUDA(cuCtxSetCurrent(NULL));
+  CUDA(cuCtxDestroy(operator_context));
+  CUDA(cuDevicePrimaryCtxRelease(device));
+}
+
+/* ---- Captures of others ---- */
+
+/* Everything that would enqueue onto the stream or ask it is refused, and says why. */
+static void refuse_all(work_t* work, accrt_stream_t* wrapped, accrt_commands_t* list,
+                       accrt_launch_t* prepared, accrt_event_t* event,
+                       accrt_semaphore_t* semaphore) {
+  const accrt_place_t log = at(work->log), far = {.buffer = work->log, .offset_bytes = 2048};
+  FAILS(INVALID_STATE, "being captured", launch(work, wrapped, work->log));
+  FAILS(INVALID_STATE, "being captured", accrt_stream_launch_prepared(wrapped, prepared, one));
+  FAILS(INVALID_STATE, "being captured", submit(work, wrapped, list, &work->log, 1));
+  FAILS(INVALID_STATE, "being captured", accrt_stream_fill(wrapped, &log, 64, 1, 4));
+  FAILS(INVALID_STATE, "being captured", accrt_stream_copy(wrapped, &log, &far, 64));
+  FAILS(INVALID_STATE, "being captured", accrt_stream_record(wrapped, event));
+  FAILS(INVALID_STATE, "being captured", accrt_stream_wait_event(wrapped, event));
+  FAILS(INVALID_STATE, "being captured", accrt_stream_signal(wrapped, semaphore, 99));
+}
+
+/* What happens beside it does not disturb it. */
+static void work_beside(work_t* work, accrt_commands_t* list, accrt_launch_t* prepared) {
+  accrt_buffer_t* buffer = NULL;
+  accrt_stream_t* stream = NULL;
+  OK(accrt_stream_create(work->device, NULL, &stream));
+  OK(accrt_buffer_create(work->pool, 70 * MIB, NULL, &buffer));
+  OK(clear(work->stream, work->log));
+  for (int i = 0; i < 6; ++i)
+    OK(launch(work, work->stream, work->log));
+  OK(accrt_stream_launch_prepared(stream, prepared, one));
+  OK(submit(work, work->stream, list, &work->log, 1));
+  OK(synchronize(work->stream));
+  OK(synchronize(stream));
+  accrt_buffer_release(buffer);
+  accrt_stream_release(stream);
+}
+
+static void test_captured_stream(void** state) {
+  (void)state;
+  work_t work = start();
+  CUdevice device;
+  CUcontext primary = NULL;
+  CUstream stream = NULL;
+  CUDA(cuDeviceGet(&device, 0));
+  CUDA(cuDevicePrimaryCtxRetain(&primary, device));
+  CUDA(cuCtxSetCurrent(primary));
+  CUDA(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  accrt_stream_t* wrapped = NULL;
+  accrt_event_t* event = NULL;
+  accrt_semaphore_t* semaphore = NULL;
+  accrt_launch_t* prepared = NULL;
+  accrt_commands_t *list = record(&work, 1, "captured"), *fresh = record(&work, 1, "captured");
+  const accrt_kernel_argument_t arguments[2] = {buffer_argument(work.log), scalar_argument(6)};
+  OK(accrt_stream_wrap(work.device, stream, &wrapped));
+  OK(accrt_event_create(work.device, 0, &event));
+  OK(accrt_semaphore_create(work.instance, 0, &semaphore));
+  OK(accrt_commands_finalize(list));
+  OK(accrt_launch_create(work.device, work.append, &prepared));
+  for (uint32_t i = 0; i < 2; ++i)
+    OK(accrt_launch_set(prepared, i, &arguments[i], ARGUMENT_SIZE));
+  OK(clear(wrapped, work.log));
+  OK(launch(&work, wrapped, work.log));
+  OK(synchronize(wrapped));
+  OK(accrt_stream_record(work.stream, event));
+  for (int mode = 0; mode < 3; ++mode) {
+    CUgraph graph = NULL;
+    size_t nodes = 9;
+    accrt_buffer_info_t info = ACCRT_BUFFER_INFO_INIT;
+    OK(accrt_buffer_info(work.log, &info));
+    CUDA(cuStreamBeginCapture(stream, (CUstreamCaptureMode)mode));
+    CUDA(cuMemsetD32Async(info.device_address, 1, 1, stream));
+    refuse_all(&work, wrapped, list, prepared, event, semaphore);
+    work_beside(&work, list, prepared);
+    if (mode == 0)
+      OK(accrt_commands_finalize(fresh)); /* made while somebody captures */
+    CUDA(cuStreamEndCapture(stream, &graph));
+    CUDA(cuGraphGetNodes(graph, NULL, &nodes));
+    assert_int_equal(nodes, 1);
+    CUDA(cuGraphDestroy(graph));
+    /* As good as before. */
+    OK(submit(&work, wrapped, fresh, &work.log, 1));
+    OK(accrt_stream_launch_prepared(wrapped, prepared, one));
+    OK(synchronize(wrapped));
+  }
+  accrt_commands_release(list);
+  accrt_commands_release(fresh);
+  accrt_launch_release(prepared);
+  accrt_event_release(event);
+  accrt_semaphore_release(semaphore);
+  accrt_stream_release(wrapped);
+  finish(&work);
+  CUDA(cuStreamDestroy(stream));
+  CUDA(cuCtxSetCurrent(NULL));
+  CUDA(cuDevicePrimaryCtxRelease(device));
+}
+
+/* The legacy stream waits for all blocking streams: it may not be touched while one of those is captured. */
+static void test_legacy_stream(void** state) {
+  (void)state;
+  work_t work = start();
+  CUdevice device;
+  CUcontext primary = NULL;
+  CUstream blocking = NULL;
+  CUDA(cuDeviceGet(&device, 0));
+  CUDA(cuDevicePrimaryCtxRetain(&primary, device));
+  CUDA(cuCtxSetCurrent(primary));
+  CUDA(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
+  accrt_stream_t* legacy = NULL;
+  OK(accrt_stream_wrap(work.device, NULL, &legacy));
+  uint32_t words[2] = {0, 0};
+  const accrt_place_t log = at(work.log), out = host(words);
+  OK(clear(legacy, work.log));
+  OK(launch(&work, legacy, work.log));
+  OK(accrt_stream_copy(legacy, &log, &out, 8));
+  OK(synchronize(legacy));
+  assert_int_equal(words[0], 1);
+  assert_int_equal(words[1], 5);
+  CUgraph graph = NULL;
+  CUDA(cuStreamBeginCapture(blocking, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  FAILS(INVALID_STATE, "being captured", launch(&work, legacy, work.log));
+  FAILS(INVALID_STATE, "being captured", clear(legacy, work.log));
+  OK(launch(&work, work.stream, work.log)); /* the library's own do not wait for it */
+  OK(synchronize(work.stream));
+  CUDA(cuStreamEndCapture(blocking, &graph));
+  CUDA(cuGraphDestroy(graph));
+  OK(launch(&work, legacy, work.log));
+  OK(synchronize(legacy));
+  accrt_stream_release(legacy);
+  CUDA(cuStreamDestroy(blocking));
+  finish(&work);
+  CUDA(cuCtxSetCurrent(NULL));
+  CUDA(cuDevicePrimaryCtxRelease(device));
+}
+
+/* ---- What is asked of the driver ---- */
+
+static uint64_t counted(const char* name, uint64_t* last) {
+  const uint64_t now = count_of(name), since = now - *last;
+  *last = now;
+  return since;
+}
+
+/* Instantiated and uploaded once, ahead of the first launch; then one patch for each slot that changed, and none for those that did
+ * not. */
+static void test_list_calls(void** state) {
+  (void)state;
+  enum { COUNT = 6 };
+  work_t work = start();
+  accrt_buffer_t *logs[COUNT], *spare = NULL;
+  uint64_t instantiated = 0, uploaded = 0, launched = 0, patched = 0;
+  for (int i = 0; i < COUNT; ++i) {
+    OK(accrt_buffer_create(work.pool, LOG_BYTES, NULL, &logs[i]));
+    OK(clear(work.stream, logs[i]));
+  }
+  OK(accrt_buffer_create(work.pool, LOG_BYTES, NULL, &spare));
+  OK(clear(work.stream, spare));
+  OK(synchronize(work.stream));
+#define COUNTED(name, variable) counted(name, &(variable))
+#define INSTANTIATED COUNTED("cuGraphInstantiateWithFlags", instantiated)
+#define UPLOADED COUNTED("cuGraphUpload", uploaded)
+#define LAUNCHED COUNTED("cuGraphLaunch", launched)
+#define PATCHED COUNTED("cuGraphExecKernelNodeSetParams", patched)
+  (void)INSTANTIATED, (void)UPLOADED, (void)LAUNCHED, (void)PATCHED;
+  accrt_commands_t* list = record(&work, COUNT, NULL);
+  OK(accrt_commands_finalize(list));
+  assert_int_equal(INSTANTIATED, 1);
+  assert_int_equal(UPLOADED, 1);
+  assert_int_equal(LAUNCHED, 0);
+  OK(submit(&work, work.stream, list, logs, COUNT));
+  assert_int_equal(PATCHED, COUNT); /* all addresses are new */
+  assert_int_equal(LAUNCHED, 1);
+  for (int i = 0; i < 50; ++i)
+    OK(submit(&work, work.stream, list, logs, COUNT));
+  assert_int_equal(PATCHED, 0);
+  assert_int_equal(LAUNCHED, 50);
+  for (int i = 0; i < COUNT; ++i) {
+    accrt_buffer_t* kept = logs[i];
+    logs[i] = spare;
+    OK(submit(&work, work.stream, list, logs, COUNT));
+    assert_int_equal(PATCHED, 1);
+    logs[i] = kept;
+    OK(submit(&work, work.stream, list, logs, COUNT));
+    assert_int_equal(PATCHED, 1);
+  }
+  assert_int_equal(LAUNCHED, 2 * COUNT);
+  assert_int_equal(INSTANTIATED, 0);
+  assert_int_equal(UPLOADED, 0);
+  uint32_t words[2] = {0, 0};
+  for (int i = 0; i < COUNT; ++i) {
+    const accrt_place_t log = at(logs[i]), out = host(words);
+    OK(accrt_stream_copy(work.stream, &log, &out, 8));
+    OK(synchronize(work.stream));
+    assert_int_equal(words[0], 1 + 50 + 2 * COUNT - 1);
+    assert_int_equal(words[1], i);
+    accrt_buffer_release(logs[i]);
+  }
+  accrt_buffer_release(spare);
+  accrt_commands_release(list);
+  finish(&work);
+}
+
+/* Copies and fills between places that do not change are built and uploaded with their list; those of bindings at their first
+ * submission. */
+static void test_copies_are_uploaded_ahead(void** state) {
+  (void)state;
+  work_t work = start();
+  for (int bound = 0; bound < 2; ++bound) {
+    accrt_commands_t* list = NULL;
+    uint64_t instantiated = count_of("cuGraphInstantiateWithFlags"),
+             uploaded = count_of("cuGraphUpload");
+    const accrt_binding_place_t from = {.place = {.buffer = work.log},
+                                        .binding = ACCRT_BINDING_NONE},
+                                fixed = {.place = {.buffer = work.log, .offset_bytes = 1024},
+                                         .binding = ACCRT_BINDING_NONE},
+                                open = {.place = {.offset_bytes = 1024}, .binding = 0};
+    const accrt_copy_region_t region = {.extent = {512, 1, 1}};
+    OK(accrt_commands_create(work.device, 1, &list));
+    OK(accrt_commands_fill(list, &from, 512, 9, 4, NULL, NULL));
+    OK(accrt_commands_barrier(list, NULL));
+    OK(accrt_commands_copy(list, &from, bound != 0 ? &open : &fixed, &region, NULL, NULL));
+    OK(accrt_commands_finalize(list));
+    assert_int_equal(INSTANTIATED, bound == 0);
+    assert_int_equal(UPLOADED, bound == 0);
+    uint32_t word = 0;
+    const accrt_place_t source = {.buffer = work.log, .offset_bytes = 1024 + 508};
+    const accrt_place_t target = host(&word);
+    OK(clear(work.stream, work.log));
+    OK(submit(&work, work.stream, list, &work.log, 1));
+    assert_int_equal(INSTANTIATED, bound == 1);
+    OK(accrt_stream_copy(work.stream, &source, &target, 4));
+    OK(synchronize(work.stream));
+    assert_int_equal(word, 9);
+    accrt_commands_release(list);
+  }
+  finish(&work);
+}
+
+/* An operator is captured once, and again when one of its arguments changes. */
+static void test_operators_are_captured_once(void** state) {
+  (void)state;
+  work_t work = start();
+  accrt_buffer_t* other = NULL;
+  OK(accrt_buffer_create(work.pool, LOG_BYTES, NULL, &other));
+  OK(clear(work.stream, work.log));
+  OK(clear(work.stream, other));
+  accrt_commands_t* list = record(&work, 1, "captured");
+  OK(accrt_commands_finalize(list));
+  uint64_t captured = count_of("cuStreamBeginCapture"), instantiated = 0;
+  (void)INSTANTIATED;
+  for (int i = 0; i < 10; ++i)
+    OK(submit(&work, work.stream, list, &work.log, 1));
+  assert_int_equal(COUNTED("cuStreamBeginCapture", captured), 1);
+  OK(submit(&work, work.stream, list, &other, 1));
+  assert_int_equal(COUNTED("cuStreamBeginCapture", captured), 1);
+  assert_int_equal(INSTANTIATED, 1);
+  OK(synchronize(work.stream));
+  accrt_buffer_release(other);
+  accrt_commands_release(list);
+  finish(&work);
+}
+
+/* No more graphs than the option says: those not used for longest are destroyed, and made again when their list comes again. */
+static void test_graphs_are_bounded(void** state) {
+  (void)state;
+  enum { LISTS = 6, BOUND = 2 };
+  work_t work = start_with("cuda.graphs", "2");
+  accrt_commands_t* lists[LISTS];
+  OK(clear(work.stream, work.log));
+  OK(synchronize(work.stream));
+  uint64_t instantiated = count_of("cuGraphInstantiateWithFlags"),
+           destroyed = count_of("cuGraphExecDestroy");
+  for (int i = 0; i < LISTS; ++i) {
+    lists[i] = record(&work, 1, NULL);
+    OK(accrt_commands_finalize(lists[i]));
+  }
+  assert_int_equal(INSTANTIATED, LISTS);
+  assert_int_equal(COUNTED("cuGraphExecDestroy", destroyed), LISTS - BOUND);
+  /* The two that are left go round and round without another. */
+  for (int i = 0; i < 10; ++i)
+    OK(submit(&work, work.stream, lists[LISTS - 1 - i % BOUND], &work.log, 1));
+  assert_int_equal(INSTANTIATED, 0);
+  /* One that went comes again; the one not used for longest goes. */
+  OK(submit(&work, work.stream, lists[0], &work.log, 1));
+  assert_int_equal(INSTANTIATED, 1);
+  assert_int_equal(COUNTED("cuGraphExecDestroy", destroyed), 1);
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < LISTS; ++i)
+      OK(submit(&work, work.stream, lists[i], &work.log, 1));
+  }
+  uint32_t length = 0;
+  const accrt_place_t log = at(work.log), out = host(&length);
+  OK(accrt_stream_copy(work.stream, &log, &out, 4));
+  OK(synchronize(work.stream));
+  assert_int_equal(length, 10 + 1 + 3 * LISTS);
+  for (int i = 0; i < LISTS; ++i)
+    accrt_commands_release(lists[i]);
+  finish(&work);
+}
+
+typedef struct traits_case {
+  const char* kernel;
+  uint32_t param_count, traits, cluster, shared_bytes;
+  const char *launched, *node, *edge; /* what is counted */
+} traits_case_t;
+
+/* What a kernel declares reaches the driver by every way to launch. */
+static void check_traits(work_t* work, const traits_case_t* wanted) {
+  static const accrt_kernel_param_t params[] = {
+      {"a", ACCRT_KERNEL_PARAM_BUFFER, ACCRT_KERNEL_ACCESS_READ_WRITE, 0, 3, 0, 8, 0},
+      {"b", ACCRT_KERNEL_PARAM_BUFFER, ACCRT_KERNEL_ACCESS_READ_WRITE, 0, 3, 8, 8, 0}};
+  const bool appends = wanted->launched != NULL && strcmp(wanted->kernel, "overlapping") == 0;
+  const accrt_kernel_def_t definition = {
+      .struct_size = sizeof definition,
+      .name = wanted->kernel,
+      .traits = wanted->traits,
+      .params = appends ? append_params : params,
+      .param_count = wanted->param_count,
+      .params_size_bytes = 8 * wanted->param_count,
+      .local_memory_size_bytes = wanted->shared_bytes,
+      .block = {32, 1, 1},
+      .cluster = {wanted->cluster, wanted->cluster != 0, wanted->cluster != 0}};
+  accrt_kernel_pack_t* pack = NULL;
+  accrt_kernel_t* kernel = NULL;
+  accrt_launch_t* prepared = NULL;
+  accrt_commands_t* list = NULL;
+  uint64_t large = count_of("cuFuncSetAttribute");
+  OK(load_text(work->device, traits_text, &definition, &pack));
+  assert_int_equal(COUNTED("cuFuncSetAttribute", large), wanted->shared_bytes > 49152);
+  OK(accrt_kernel_pack_find(pack, wanted->kernel, &kernel));
+  const uint32_t grid[3] = {8, 1, 1};
+  const accrt_kernel_argument_t arguments[2] = {
+      buffer_argument(work->log), appends ? scalar_argument(1) : buffer_argument(work->log)};
+  uint64_t launched = wanted->launched != NULL ? count_of(wanted->launched) : 0, node = 0, edge = 0;
+  OK(clear(work->stream, work->log));
+  OK(accrt_stream_launch(work->stream, kernel, grid, arguments, wanted->param_count,
+                         ARGUMENT_SIZE));
+  if (wanted->launched != NULL)
+    assert_true(COUNTED(wanted->launched, launched) >= 1);
+  if (wanted->node != NULL)
+    node = count_of(wanted->node);
+  OK(accrt_launch_create(work->device, kernel, &prepared));
+  for (uint32_t i = 0; i < wanted->param_count; ++i)
+    OK(accrt_launch_set(prepared, i, &arguments[i], ARGUMENT_SIZE));
+  OK(clear(work->stream, work->log));
+  OK(accrt_stream_launch_prepared(work->stream, prepared, grid));
+  if (wanted->node != NULL)
+    assert_int_equal(COUNTED(wanted->node, node), 1);
+  else if (wanted->launched != NULL) /* between graphs there is no overlap */
+    assert_true(COUNTED(wanted->launched, launched) >= 1);
+  OK(accrt_commands_create(work->device, 0, &list));
+  for (uint32_t i = 0; i < 2; ++i) {
+    const accrt_predecessors_t after = {.commands = &(uint32_t){0}, .count = i};
+    OK(accrt_commands_dispatch(list, kernel, grid, arguments, wanted->param_count, ARGUMENT_SIZE,
+                               &after, NULL));
+  }
+  if (wanted->edge != NULL)
+    edge = count_of(wanted->edge);
+  OK(accrt_commands_finalize(list));
+  OK(clear(work->stream, work->log));
+  OK(accrt_stream_submit(work->stream, list, NULL, 0, BINDING_SIZE));
+  if (wanted->node != NULL)
+    assert_int_equal(COUNTED(wanted->node, node), 2);
+  if (wanted->edge != NULL)
+    assert_int_equal(COUNTED(wanted->edge, edge), 1);
+  OK(synchronize(work->stream));
+  accrt_commands_release(list);
+  accrt_launch_release(prepared);
+  accrt_kernel_pack_release(pack);
+}
+
+static void test_traits_reach_the_driver(void** state) {
+  (void)state;
+  static const traits_case_t cases[] = {
+      {"in_cluster", 1, 0, 4, 0, "launch.cluster", "node.cluster", NULL},
+      {"over_grid", 2, ACCRT_KERNEL_TRAIT_COOPERATIVE, 0, 0, "launch.cooperative",
+       "node.cooperative", NULL},
+      {"overlapping", 2, ACCRT_KERNEL_TRAIT_OVERLAPS_PREVIOUS, 0, 0, "launch.overlap", NULL,
+       "edge.overlap"},
+      {"much_shared", 1, 0, 0, 98304, NULL, NULL, NULL}};
+  work_t work = start();
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i)
+    check_traits(&work, &cases[i]);
+  finish(&work);
+}
+
+/* ---- A lost device ---- */
+
+#define REASON "CUDA_ERROR_ILLEGAL_ADDRESS (700)"
+
+static void check_lost(accrt_status_t status, const char* expression, int line) {
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  accrt_last_error(&error);
+  if (status == ACCRT_ERROR_DEVICE_LOST && error.status == status && error.driver_code == 700 &&
+      strcmp(error.driver_name, "CUDA_ERROR_ILLEGAL_ADDRESS") == 0 &&
+      strstr(error.message, REASON) != NULL)
+    return;
+  fail_msg("line %d: %s gave %s, code %d (%s), in %s: %s", line, expression,
+           accrt_status_name(status), error.driver_code, error.driver_name, error.operation,
+           error.message);
+}
+#define LOST(expression) check_lost((expression), #expression, __LINE__)
+
+static void test_lost_device_says_why(void** state) {
+  (void)state;
+  work_t work = start();
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  accrt_stream_t *second = NULL, *other = NULL, *stream = NULL;
+  accrt_event_t *event = NULL, *late = NULL;
+  accrt_buffer_t* buffer = NULL;
+  accrt_kernel_pack_t* pack = NULL;
+  accrt_launch_t *prepared = NULL, *fresh = NULL;
+  accrt_semaphore_t* semaphore = NULL;
+  accrt_commands_t *list = record(&work, 1, NULL), *unmade = record(&work, 1, NULL);
+  void* native = NULL;
+  OK(accrt_stream_create(work.device, NULL, &second));
+  OK(accrt_stream_native(second, &native));
+  OK(accrt_stream_create(work.device, NULL, &other));
+  OK(accrt_event_create(work.device, ACCRT_EVENT_FLAG_TIMING, &event));
+  OK(accrt_semaphore_create(work.instance, 1, &semaphore));
+  OK(accrt_commands_finalize(list));
+  OK(accrt_launch_create(work.device, work.append, &prepared));
+  const accrt_kernel_argument_t arguments[2] = {buffer_argument(work.log), scalar_argument(6)};
+  for (uint32_t i = 0; i < 2; ++i)
+    OK(accrt_launch_set(prepared, i, &arguments[i], ARGUMENT_SIZE));
+  OK(clear(work.stream, work.log)); /* submission 1 */
+  OK(synchronize(work.stream));
+  demand("async=1:700");
+  OK(launch(&work, work.stream, work.log)); /* 2 ends well */
+  OK(launch(&work, work.stream, work.log)); /* 3 does not */
+  (void)launch(&work, work.stream, work.log);
+  LOST(synchronize(work.stream));
+  OK(accrt_stream_error(work.stream, &error));
+  assert_int_equal(error.status, ACCRT_ERROR_DEVICE_LOST);
+  assert_int_equal(error.driver_code, 700);
+  assert_true(error.submission == 2 || error.submission == 3); /* the first that had not ended */
+  /* Every call, on this stream and on others. */
+  const accrt_place_t log = at(work.log), far = {.buffer = work.log, .offset_bytes = 2048};
+  LOST(accrt_device_status(work.device));
+  accrt_stream_t* const streams[] = {work.stream, other};
+  for (int i = 0; i < 2; ++i) {
+    LOST(launch(&work, streams[i], work.log));
+    LOST(accrt_stream_launch_prepared(streams[i], prepared, one));
+    LOST(submit(&work, streams[i], list, &work.log, 1));
+    LOST(accrt_stream_copy(streams[i], &log, &far, 64));
+    LOST(accrt_stream_fill(streams[i], &log, 64, 0, 4));
+    LOST(accrt_stream_signal(streams[i], semaphore, 3 + (uint64_t)i));
+    LOST(accrt_stream_wait(streams[i], semaphore, 2));
+    LOST(accrt_stream_record(streams[i], event));
+    LOST(accrt_stream_reset(streams[i]));
+  }
+  LOST(accrt_stream_create(work.device, NULL, &stream));
+  LOST(accrt_stream_wrap(work.device, native, &stream));
+  LOST(accrt_event_create(work.device, 0, &late));
+  LOST(accrt_buffer_create(work.pool, 16, NULL, &buffer));
+  LOST(accrt_buffer_create(work.pool, 512 * MIB, NULL, &buffer));
+  LOST(load_text(work.device, kernels_text, &append_definition, &pack));
+  LOST(accrt_launch_create(work.device, work.append, &fresh));
+  LOST(accrt_commands_finalize(unmade));
+  uint32_t word = 0;
+  LOST(accrt_buffer_import(work.device, &word, sizeof word, NULL, NULL, &buffer));
+  accrt_device_t* peer = NULL;
+  OK(accrt_instance_device_by_name(work.instance, "cuda:1", &peer));
+  LOST(accrt_device_enable_peer(work.device, peer));
+  LOST(accrt_device_enable_peer(peer, work.device));
+  OK(accrt_device_status(peer));
+  accrt_device_release(peer);
+  accrt_semaphore_release(semaphore);
+  accrt_commands_release(list);
+  accrt_commands_release(unmade);
+  accrt_launch_release(prepared);
+  accrt_event_release(event);
+  accrt_stream_release(second);
+  accrt_stream_release(other);
+  finish(&work);
+}
+
+/* ---- Devices without a path ---- */
+
+typedef struct pair {
+  work_t work;
+  accrt_device_t* other;
+  accrt_stream_t* stream; /* of the other */
+  accrt_pool_t* pool;
+  accrt_buffer_t* there;
+} pair_t;
+
+static pair_t start_pair(uint64_t size_bytes) {
+  pair_t pair = {.work = start()};
+  OK(accrt_instance_device_by_name(pair.work.instance, "cuda:1", &pair.other));
+  OK(accrt_stream_create(pair.other, NULL, &pair.stream));
+  OK(accrt_device_pool(pair.other, ACCRT_MEMORY_DEVICE, &pair.pool));
+  OK(accrt_buffer_create(pair.pool, size_bytes, NULL, &pair.there));
+  return pair;
+}
+
+static void finish_pair(pair_t* pair) {
+  accrt_buffer_release(pair->there);
+  accrt_stream_release(pair->stream);
+  accrt_device_release(pair->other);
+  finish(&pair->work);
+}
+
+static void test_memory_out_of_reach(void** state) {
+  (void)state;
+  pair_t pair = start_pair(LOG_BYTES);
+  work_t* work = &pair.work;
+  accrt_launch_t* prepared = NULL;
+  accrt_commands_t *list = record(work, 1, NULL), *fixed = NULL;
+  OK(accrt_commands_finalize(list));
+  OK(accrt_commands_create(work->device, 0, &fixed));
+  OK(accrt_launch_create(work->device, work->append, &prepared));
+  const accrt_kernel_argument_t arguments[2] = {buffer_argument(pair.there), scalar_argument(1)};
+  const char* const words = "memory of cuda:1 is out of reach of cuda:0";
+  FAILS(UNSUPPORTED, words, launch(work, work->stream, pair.there));
+  FAILS(UNSUPPORTED, words, accrt_launch_set(prepared, 0, &arguments[0], ARGUMENT_SIZE));
+  FAILS(UNSUPPORTED, words, submit(work, work->stream, list, &pair.there, 1));
+  FAILS(UNSUPPORTED, words, clear(work->stream, pair.there));
+  FAILS(UNSUPPORTED, words,
+        accrt_commands_dispatch(fixed, work->append, one, arguments, 2, ARGUMENT_SIZE, NULL, NULL));
+  if (control != NULL) {
+    demand("peers=0");
+    FAILS(UNSUPPORTED, "no path", accrt_device_enable_peer(work->device, pair.other));
+    FAILS(UNSUPPORTED, words, launch(work, work->stream, pair.there));
+    demand("peers=1");
+  }
+  if (accrt_device_enable_peer(work->device, pair.other) == ACCRT_OK) {
+    OK(clear(work->stream, pair.there));
+    OK(launch(work, work->stream, pair.there));
+    OK(submit(work, work->stream, list, &pair.there, 1));
+    OK(synchronize(work->stream));
+    uint32_t length = 0;
+    const accrt_place_t log = at(pair.there), out = host(&length);
+    OK(accrt_stream_copy(pair.stream, &log, &out, 4));
+    OK(synchronize(pair.stream));
+    assert_int_equal(length, 2);
+  }
+  /* One way: the other still does not reach this one's. */
+  FAILS(UNSUPPORTED, "memory of cuda:0 is out of reach of cuda:1", clear(pair.stream, work->log));
+  accrt_commands_release(list);
+  accrt_commands_release(fixed);
+  accrt_launch_release(prepared);
+  finish_pair(&pair);
+}
+
+static void fill_words(uint32_t* words, uint64_t count, uint32_t seed) {
+  for (uint64_t i = 0; i < count; ++i)
+    words[i] = (uint32_t)i * 2654435761u + seed;
+}
+
+/* Copies there and back, at once, strided and in lists, in more pieces than there are chunks; each follows the last in order. */
+static void test_copies_without_a_path(void** state) {
+  (void)state;
+  const uint64_t size_bytes = 11 * MIB + 52, count = size_bytes / 4;
+  demand("peers=0");
+  pair_t pair = start_pair(size_bytes);
+  work_t* work = &pair.work;
+  accrt_buffer_t *here = NULL, *back = NULL;
+  uint32_t *sent = malloc(size_bytes), *received = malloc(size_bytes);
+  accrt_commands_t* list = NULL;
+  OK(accrt_buffer_create(work->pool, size_bytes, NULL, &here));
+  OK(accrt_buffer_create(work->pool, size_bytes, NULL, &back));
+  OK(accrt_commands_create(work->device, 2, &list));
+  const accrt_binding_place_t from = {.binding = 0}, to = {.binding = 1};
+  const accrt_copy_region_t all = {.extent = {size_bytes, 1, 1}};
+  OK(accrt_commands_copy(list, &from, &to, &all, NULL, NULL));
+  OK(accrt_commands_finalize(list));
+  const accrt_place_t here_at = at(here), there_at = at(pair.there), back_at = at(back),
+                      sent_at = host(sent), received_at = host(received);
+  /* Rows of 1000 bytes, 1024 apart on one side: as many as fit. */
+  const accrt_copy_region_t rows = {{1000, size_bytes / 1024, 1}, {1024, 0}, {1000, 0}},
+                            spread = {{1000, size_bytes / 1024, 1}, {1000, 0}, {1024, 0}};
+  for (uint32_t round = 0; round < 3; ++round) {
+    fill_words(sent, count, round);
+    OK(accrt_stream_copy(work->stream, &sent_at, &here_at, size_bytes));
+    if (round == 2) {
+      OK(accrt_stream_copy(work->stream, &here_at, &back_at, size_bytes));
+      OK(accrt_stream_copy_strided(work->stream, &here_at, &there_at, &rows));
+      OK(accrt_stream_copy_strided(work->stream, &there_at, &back_at, &spread));
+    } else if (round == 1) {
+      accrt_buffer_t* out[] = {here, pair.there};
+      accrt_buffer_t* in[] = {pair.there, back};
+      OK(submit(work, work->stream, list, out, 2));
+      OK(submit(work, work->stream, list, in, 2));
+    } else {
+      OK(accrt_stream_copy(work->stream, &here_at, &there_at, size_bytes));
+      OK(accrt_stream_copy(work->stream, &there_at, &back_at, size_bytes));
+    }
+    OK(accrt_stream_copy(work->stream, &back_at, &received_at, size_bytes));
+    OK(synchronize(work->stream));
+    assert_memory_equal(sent, received, size_bytes);
+  }
+  /* On the other's stream, and between two others: neither end is the queue's own. */
+  fill_words(sent, count, 7);
+  OK(accrt_stream_copy(work->stream, &sent_at, &here_at, size_bytes));
+  OK(synchronize(work->stream));
+  OK(accrt_stream_copy(pair.stream, &here_at, &there_at, size_bytes));
+  OK(accrt_stream_copy(pair.stream, &here_at, &back_at, size_bytes));
+  OK(synchronize(pair.stream));
+  OK(accrt_stream_copy(work->stream, &back_at, &received_at, size_bytes));
+  OK(synchronize(work->stream));
+  assert_memory_equal(sent, received, size_bytes);
+  OK(accrt_stream_copy(pair.stream, &there_at, &received_at, size_bytes));
+  OK(synchronize(pair.stream));
+  assert_memory_equal(sent, received, size_bytes);
+  accrt_commands_release(list);
+  accrt_buffer_release(here);
+  accrt_buffer_release(back);
+  free(sent);
+  free(received);
+  finish_pair(&pair);
+  demand("peers=1");
+}
+
+/* A stream waits for an event of another device of the driver; recording needs the event's own. */
+static void test_event_of_another_device(void** state) {
+  (void)state;
+  pair_t pair = start_pair(LOG_BYTES);
+  accrt_event_t* event = NULL;
+  uint32_t word = 0;
+  const accrt_place_t there = at(pair.there), log = at(pair.work.log), out = host(&word);
+  OK(accrt_event_create(pair.other, 0, &event));
+  FAILS(INVALID_ARGUMENT, "the event is of cuda:1, the stream of cuda:0",
+        accrt_stream_record(pair.work.stream, event));
+  for (uint32_t i = 1; i < 20; ++i) {
+    OK(accrt_stream_fill(pair.stream, &there, 4, i, 4));
+    OK(accrt_stream_record(pair.stream, event));
+    OK(accrt_stream_wait_event(pair.work.stream, event));
+    OK(accrt_stream_copy(pair.work.stream, &there, &log, 4));
+    OK(accrt_stream_copy(pair.work.stream, &log, &out, 4));
+    OK(synchronize(pair.work.stream));
+    assert_int_equal(word, i);
+  }
+  accrt_event_release(event);
+  finish_pair(&pair);
+}
+
+/* Not across drivers. */
+static void test_event_of_another_driver(void** state) {
+  (void)state;
+  work_t work = start();
+  accrt_device_t* host_device = NULL;
+  accrt_event_t* event = NULL;
+  OK(accrt_instance_device_by_name(work.instance, "host", &host_device));
+  OK(accrt_event_create(host_device, 0, &event));
+  FAILS(INVALID_ARGUMENT, "the event is of host", accrt_stream_wait_event(work.stream, event));
+  accrt_event_release(event);
+  accrt_device_release(host_device);
+  finish(&work);
+}
+
+/* ---- Which tests there are ---- */
+
+static bool has_two_devices(void) {
+  int count = 0;
+  return cuInit(0) == CUDA_SUCCESS && cuDeviceGetCount(&count) == CUDA_SUCCESS && count >= 2;
+}
+
+static int check_misuse(void** state) {
+  (void)state;
+  if (complaints != NULL)
+    assert_int_equal(complaints(), 0);
+  return 0;
+}
+
+static bool read_text(const char* path, char* text, size_t capacity) {
+  FILE* file = fopen(path, "rb");
+  if (file == NULL)
+    return false;
+  const bool whole = fread(text, 1, capacity - 1, file) > 0 && feof(file);
+  (void)fclose(file);
+  return whole;
+}
+
+static void find_stand_in(void) {
+  void* functions[] = {dlsym(RTLD_DEFAULT, "fakecuda_control"),
+                       dlsym(RTLD_DEFAULT, "fakecuda_count"),
+                       dlsym(RTLD_DEFAULT, "fakecuda_complaints")};
+  memcpy(&control, &functions[0], sizeof control);
+  memcpy(&count_of, &functions[1], sizeof count_of);
+  memcpy(&complaints, &functions[2], sizeof complaints);
+}
+
+#define ALWAYS 0
+#define TWO 1
+#define STAND_IN 2
+
+int main(int argument_count, char** arguments) {
+  static const struct {
+    struct CMUnitTest test;
+    int needs;
+  } all[] = {
+#define TEST(name, needs) {cmocka_unit_test_teardown(name, check_misuse), needs}
+      TEST(test_current_context, ALWAYS),
+      TEST(test_captured_stream, ALWAYS),
+      TEST(test_legacy_stream, ALWAYS),
+      TEST(test_event_of_another_driver, ALWAYS),
+      TEST(test_memory_out_of_reach, TWO),
+      TEST(test_event_of_another_device, TWO),
+      TEST(test_list_calls, STAND_IN),
+      TEST(test_copies_are_uploaded_ahead, STAND_IN),
+      TEST(test_operators_are_captured_once, STAND_IN),
+      TEST(test_graphs_are_bounded, STAND_IN),
+      TEST(test_traits_reach_the_driver, STAND_IN),
+      TEST(test_lost_device_says_why, STAND_IN),
+      TEST(test_copies_without_a_path, STAND_IN),
+  };
+  if (argument_count != 3 || !read_text(arguments[1], kernels_text, sizeof kernels_text) ||
+      !read_text(arguments[2], traits_text, sizeof traits_text)) {
+    fprintf(stderr, "Usage: manners KERNELS.ptx TRAITS.ptx\n");
+    return 2;
+  }
+  find_stand_in();
+  struct CMUnitTest tests[sizeof all / sizeof all[0]];
+  size_t count = 0;
+  for (size_t i = 0; i < sizeof all / sizeof all[0]; ++i) {
+    if ((all[i].needs != TWO || has_two_devices()) && (all[i].needs != STAND_IN || control != NULL))
+      tests[count++] = all[i].test;
+  }
+  return _cmocka_run_group_tests("manners", tests, count, NULL, NULL);
+}
