@@ -18,8 +18,18 @@ include(cmake/AccrtTestBundles.cmake)
 # Every test gets the same surroundings: where bundles lie, and sanitizers that stop at a finding.
 function(accrt_test_environment name label)
   set_tests_properties(${name} PROPERTIES
-    LABELS "${label}" TIMEOUT 300
+    LABELS "${label}" TIMEOUT 300 SKIP_RETURN_CODE 77
     ENVIRONMENT "CMAKE_GENERATOR=${CMAKE_GENERATOR};ACCRT_TEST_BUNDLES=${ACCRT_TEST_BUNDLES};ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1:strict_string_checks=1:detect_stack_use_after_return=1;UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1;TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1")
+endfunction()
+
+# accrt_skipped_test(name label why): a test that cannot be had here, so that CTest lists it as skipped. `./dev test` prints these
+# lines again at its end.
+file(WRITE "${CMAKE_BINARY_DIR}/tests/skipped.txt" "")
+function(accrt_skipped_test name label why)
+  message(STATUS "Skipped: ${name}: ${why}")
+  file(APPEND "${CMAKE_BINARY_DIR}/tests/skipped.txt" "${name}: ${why}\n")
+  add_test(NAME ${name} COMMAND sh -c "echo \"skipped: $0\"; exit 77" "${why}")
+  accrt_test_environment(${name} "${label}")
 endfunction()
 
 # accrt_add_test(source library [include folders...]): one executable, one CTest entry.
@@ -79,14 +89,25 @@ foreach(source IN LISTS ACCRT_ABI_PROGRAMS)
 endforeach()
 
 # Tests of the CUDA driver run under a stand-in for libcuda.so.1, on machines with and without a GPU.
-if(ACCRT_CUDA_BUILT AND NOT ACCRT_CUDA_VERSION LESS 13000 AND
-   EXISTS "${PROJECT_SOURCE_DIR}/tests/fakecuda/CMakeLists.txt")
+if(ACCRT_CUDA_BUILT AND NOT ACCRT_CUDA_VERSION LESS 13000)
   add_subdirectory(tests/fakecuda)
   foreach(test IN LISTS ACCRT_CUDA_TESTS)
     accrt_fakecuda(${test})
   endforeach()
+else()
+  if(ACCRT_CUDA_BUILT)
+    set(why "the stand-in for CUDA's driver needs the headers of CUDA 13.0, these are ${ACCRT_CUDA_VERSION}")
+  elseif(ACCRT_CUDA_WHY)
+    set(why "the CUDA driver is not built: ${ACCRT_CUDA_WHY}")
+  else()
+    set(why "the CUDA driver is not built: ACCRT_CUDA=${ACCRT_CUDA}")
+  endif()
+  accrt_skipped_test(tests.fakecuda "tests/fakecuda" "${why}")
+  accrt_skipped_test(cts.cuda "tests/cts" "${why}")
+  if(NOT ACCRT_CUDA_BUILT)
+    accrt_skipped_test(runtime.drivers.cuda "runtime/drivers/cuda" "${why}")
+  endif()
 endif()
-include(cmake/AccrtFuzz.cmake)
 add_subdirectory(tests/packs)
 if(EXISTS "${PROJECT_SOURCE_DIR}/tests/cts/CMakeLists.txt")
   add_subdirectory(tests/cts)
