@@ -62,9 +62,10 @@ def python_reader(data: bytes) -> int:
 
 
 def seeds() -> list[bytes]:
-    """The golden bundles of every version that both readers accept."""
+    """Golden bundles, and the seeds of the fuzz target for files: those that are accepted."""
     found = []
-    for path in sorted((ROOT / "tests" / "golden").glob("*/*.accx")):
+    folders = (ROOT / "tests" / "golden", ROOT / "tests" / "fuzz" / "corpus")
+    for path in sorted(path for folder in folders for path in folder.glob("*/*.accx")):
         data = path.read_bytes()
         if python_reader(data) == ACCEPTED and len(data) <= 1 << 20:
             found.append(data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, NamedTuple, Optional, Set
 
-from . import extras
+from . import extras, layouts
 from . import records as r
 from .container import Container, FormatError, digest_of, form_minor
 
@@ -235,12 +235,12 @@ class Tables:
 
     def _shape_of(self, item: Any, where: str) -> None:
         self._dtype(item.dtype, where)
-        if item.encoding > 1:
+        if item.encoding not in layouts.LAYOUTS:
             raise self.fail(50, f"{where}: encoding {item.encoding}")
         if item.rank > r.MAX_RANK:
             raise self.fail(50, f"{where}: rank {item.rank}")
-        if item.group_elements:
-            raise self.fail(50, f"{where}: group_elements {item.group_elements}")
+        if not layouts.type_good(item.encoding, item.dtype, item.group_elements, item.rank):
+            raise self.fail(57, f"{where}: {layouts.LAYOUTS[item.encoding].name}, group of {item.group_elements}, rank {item.rank}")
 
     def _type(self, scope: Scope, data: bytes, where: str) -> Any:
         kind = r.TYPE.at(data, 0)
@@ -260,7 +260,7 @@ class Tables:
         return constant[8 : 8 + constant.rank]
 
     def _constants(self) -> None:
-        previous = end = 0
+        previous = end = following = 0
         for index, constant in enumerate(self.constants):
             where = f"constants[{index}]"
             self._ordered(constant.name, previous, where + ".name")
@@ -270,9 +270,11 @@ class Tables:
             self._shape_of(constant, where)
             self._constant_shape(constant, where)
             extras.check_binding(self, constant, where)
-            end = self._component(constant, index, end, where)
-        if len(self.components) != len(self.constants):
-            raise self.fail(53, f"{len(self.components)} components of {len(self.constants)} constants")
+            for component in self._components(constant, following, where):
+                end = self._place(constant, component, end, where)
+            following += constant.component_count
+        if len(self.components) != following:
+            raise self.fail(53, f"{len(self.components)} components, constants name {following}")
         size = len(self.container.sections.get("data", b""))
         if end != size:
             raise self.fail(55, f"{size} bytes of data, constants end at {end}")
@@ -286,28 +288,31 @@ class Tables:
             product *= max(size, 1)
             if product >= 1 << 63:
                 raise self.fail(52, f"{where}: shape {constant[8:]}")
+        if not layouts.shape_good(constant.encoding, constant.dtype, self.shape(constant), constant.group_elements):
+            raise self.fail(58, f"{where}: shape {self.shape(constant)} in {layouts.LAYOUTS[constant.encoding].name}")
 
-    def _component(self, constant: Any, index: int, end: int, where: str) -> int:
-        good = constant.component_first == index < len(self.components) and constant.component_count == 1
-        component = self.components[index] if good else None
-        if component is None or component.role or component.dtype != constant.dtype:
+    def _components(self, constant: Any, first: int, where: str) -> List[Any]:
+        own = self.components[first : first + constant.component_count]
+        roles = [component.role for component in own]
+        good = constant.component_first == first and len(own) == constant.component_count <= 5
+        good = good and (constant.source != 1 or len(own) == 1) and roles == sorted(set(roles))
+        good = good and all(layouts.takes(constant.encoding, constant.dtype, c.role, c.dtype) for c in own)
+        if not good or not set(layouts.LAYOUTS[constant.encoding].required) <= set(roles):
             raise self.fail(53, f"{where}: {constant.component_count} components from {constant.component_first}")
+        return own
+
+    def _place(self, constant: Any, component: Any, end: int, where: str) -> int:
         size = component.size_bytes
-        if constant.encoding == 0 and size != self._plain_size(constant):
-            raise self.fail(54, f"{where}: {size} bytes for shape {self.shape(constant)}")
+        if constant.encoding != 1:
+            shape, group = self.shape(constant), constant.group_elements
+            if size != layouts.size_of(constant.encoding, shape, group, component.role, component.dtype):
+                raise self.fail(54, f"{where}: {size} bytes of role {component.role} for shape {shape}")
         stored = constant.source == 0
         place = -(-end // r.TENSOR_ALIGN) * r.TENSOR_ALIGN if stored else 0
         fits = not stored or place + size <= len(self.container.sections.get("data", b""))
         if not fits or component.offset_bytes != place or size >= 1 << 63:
             raise self.fail(55, f"{where}: {size} bytes at {component.offset_bytes}, expected at {place}")
         return place + size if stored else end
-
-    def _plain_size(self, constant: Any) -> Optional[int]:
-        elements = 1
-        for size in self.shape(constant):
-            elements *= size
-        bits = elements * r.DTYPE_BITS[constant.dtype]
-        return (bits + 7) // 8 if bits <= (1 << 64) - 8 else None
 
     def _states(self) -> None:
         scope = Scope(0, self.module_nodes, _SESSION)
@@ -471,6 +476,8 @@ class Tables:
         if not fits or argument.flags & ~(0 if is_result else 1):
             raise self.fail(64, f"{where}: kind {argument.kind}, flags 0x{argument.flags:x}")
         kind = self._type(scope, argument.type, where)
+        if kind.encoding > 1 and function.flags != 1:
+            raise self.fail(57, f"{where}: quantized, outside of a prepare function")
         if argument.kind == 4:
             good = argument.symbol < len(self.symbols) and (kind.dtype, kind.encoding, kind.rank) == (r.DTYPE_I64, 0, 0)
         else:
@@ -509,12 +516,16 @@ class Tables:
         if function.slot_count < arguments:
             raise self.fail(70, f"functions[{index}]: {function.slot_count} slots for {arguments} arguments")
         own = self.slots[function.slot_first : function.slot_first + function.slot_count]
+        # Beside its inputs' first components, a prepare function may touch their others.
+        inputs = {argument.constant for argument in self._own_arguments(function)[: function.input_count]}
+        sources = inputs if function.flags == 1 else set()
         for place, slot in enumerate(own):
             if place < arguments:
                 good = slot[:3] == (0, place, 0)
             else:
                 good = self._slot_exists(slot) and (place == 0 or slot[:3] > own[place - 1][:3])
-                self.facts[index].impure |= slot.kind != 3
+                of_input = slot.kind == 1 and slot.component > 0 and slot.index in sources
+                self.facts[index].impure |= slot.kind != 3 and not of_input
             if not good or slot.reserved:
                 raise self.fail(70, f"slots[{function.slot_first + place}]: {tuple(slot)}")
 
