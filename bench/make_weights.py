@@ -13,7 +13,7 @@ PIECE_BYTES = 256 << 20
 
 def writer():
     """accrt.bundle_writer alone: the package would load the shared library."""
-    spec = importlib.util.spec_from_file_location("bundle_writer", ROOT / "python" / "accrt" / "bundle_writer.py")
+    spec = importlib.util.spec_from_file_location("bundle_writer", ROOT / "python" / "accrt" / "bundle_writer" / "__init__.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)

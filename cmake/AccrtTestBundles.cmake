@@ -15,12 +15,13 @@ if(NOT ACCRT_TEST_PYTHON)
   return()
 endif()
 
+file(GLOB ACCRT_BUNDLE_WRITER CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/python/accrt/bundle_writer/*.py")
 add_custom_command(
   OUTPUT "${ACCRT_TEST_DATA}/program.accx"
   COMMAND ${ACCRT_TEST_PYTHON} "${PROJECT_SOURCE_DIR}/tests/bundles/make.py" "${ACCRT_TEST_DATA}" "${CMAKE_C_COMPILER}"
   DEPENDS "${PROJECT_SOURCE_DIR}/tests/bundles/make.py" "${PROJECT_SOURCE_DIR}/tests/bundles/kernels.c"
           "${PROJECT_SOURCE_DIR}/tests/bundles/kernels.ptx"
-          "${PROJECT_SOURCE_DIR}/python/accrt/bundle_writer.py" "${PROJECT_SOURCE_DIR}/include/accrt/kernel.h"
+          ${ACCRT_BUNDLE_WRITER} "${PROJECT_SOURCE_DIR}/include/accrt/kernel.h"
   COMMENT "Making bundles for tests" VERBATIM)
 add_custom_target(accrt_test_bundles DEPENDS "${ACCRT_TEST_DATA}/program.accx")
 

@@ -47,7 +47,7 @@ def accx_json(*arguments, **how):
 
 def writer_module():
     """The public writer alone, as a compiler author would use it."""
-    spec = importlib.util.spec_from_file_location("tool_bundle_writer", ROOT / "python/accrt/bundle_writer.py")
+    spec = importlib.util.spec_from_file_location("tool_bundle_writer", ROOT / "python/accrt/bundle_writer/__init__.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
