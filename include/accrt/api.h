@@ -172,9 +172,10 @@ typedef struct accrt_api {
   accrt_status_t (*layout_info)(uint32_t layout, accrt_layout_info_t* out_info); /* 0.3 */
   accrt_status_t (*layout_find)(const char* name, uint32_t* out_layout); /* 0.3 */
   accrt_status_t (*layout_component_size)(const accrt_layout_tensor_t* tensor, uint32_t role, uint64_t* out_size_bytes); /* 0.3 */
+  accrt_status_t (*layout_dequantize)(const accrt_layout_tensor_t* tensor, uint64_t row_first, uint64_t row_count, float* out); /* 0.3 */
 } accrt_api_t;
 /* clang-format on */
-ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_api_t) == 1280 && offsetof(accrt_api_t, layout_component_size) == 1280 - 8),
+ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_api_t) == 1288 && offsetof(accrt_api_t, layout_dequantize) == 1288 - 8),
                     "append only");
 
 /** Fills `table` with as many functions as both sides know.

@@ -946,6 +946,7 @@ _PROTOTYPES = {
     "accrt_layout_info": lambda m: (c_int32, [c_uint32, POINTER(m.accrt_layout_info)]),
     "accrt_layout_find": lambda m: (c_int32, [c_char_p, POINTER(c_uint32)]),
     "accrt_layout_component_size": lambda m: (c_int32, [POINTER(m.accrt_layout_tensor), c_uint32, POINTER(c_uint64)]),
+    "accrt_layout_dequantize": lambda m: (c_int32, [POINTER(m.accrt_layout_tensor), c_uint64, c_uint64, POINTER(c_float)]),
 }
 
 STRUCTS = tuple(_FIELDS)
