@@ -188,6 +188,30 @@ accrt_status_t accrt_bundle_data_read(accrt_bundle_t* bundle, uint64_t offset_by
   return ACCRT_OK;
 }
 
+/* A part of a component: its chunks are checked, and its address is given. */
+static accrt_status_t find_part(accrt_bundle_t* bundle, uint32_t constant, uint32_t component,
+                                uint64_t offset_bytes, uint64_t size_bytes, const void** out_data) {
+  const accrt_bundle_tables_t* tables = &bundle->tables;
+  const accx_constant_t* record = &tables->constants[constant];
+  *out_data = no_bytes;
+  if (size_bytes == 0)
+    return ACCRT_OK;
+  const bool check = bundle->verify != ACCRT_VERIFY_NO_DATA;
+  const uint64_t begin =
+      tables->components[record->component_first + component].offset_bytes + offset_bytes;
+  const uint64_t last = (begin + size_bytes - 1) / ACCX_CHUNK_BYTES;
+  for (uint64_t chunk = begin / ACCX_CHUNK_BYTES; chunk <= last; ++chunk) {
+    const accrt_status_t status = need_chunk(bundle, (uint32_t)chunk, check);
+    if (status != ACCRT_OK) {
+      *out_data = NULL;
+      accrt_error_prefix("constant '%s'", accrt_bundle_string(tables, record->name));
+      return status;
+    }
+  }
+  *out_data = bundle->data + begin;
+  return ACCRT_OK;
+}
+
 accrt_status_t accrt_bundle_constant_component(accrt_bundle_t* bundle, uint32_t constant,
                                                uint32_t component, const void** out_data,
                                                uint64_t* out_size_bytes) {
@@ -201,30 +225,33 @@ accrt_status_t accrt_bundle_constant_component(accrt_bundle_t* bundle, uint32_t 
                             bundle->name, component, constant, tables->constant_count);
   }
   const accx_constant_t* record = &tables->constants[constant];
-  const char* name = accrt_bundle_string(tables, record->name);
   if (record->source != ACCX_CONSTANT_INLINE) {
-    return ACCRT_FAIL_INNER(
-        INVALID_STATE, "%s: constant '%s' %s, and exists in programs only", bundle->name, name,
-        record->source == ACCX_CONSTANT_PREPARED ? "is made by a prepare function"
-                                                 : "is not stored in the bundle");
+    return ACCRT_FAIL_INNER(INVALID_STATE, "%s: constant '%s' %s, and exists in programs only",
+                            bundle->name, accrt_bundle_string(tables, record->name),
+                            record->source == ACCX_CONSTANT_PREPARED
+                                ? "is made by a prepare function"
+                                : "is not stored in the bundle");
   }
-  const accx_component_t* place = &tables->components[record->component_first + component];
-  *out_data = no_bytes;
-  if (place->size_bytes == 0)
-    return ACCRT_OK;
-  const bool check = bundle->verify != ACCRT_VERIFY_NO_DATA;
-  const uint64_t last = (place->offset_bytes + place->size_bytes - 1) / ACCX_CHUNK_BYTES;
-  for (uint64_t chunk = place->offset_bytes / ACCX_CHUNK_BYTES; chunk <= last; ++chunk) {
-    const accrt_status_t status = need_chunk(bundle, (uint32_t)chunk, check);
-    if (status != ACCRT_OK) {
-      *out_data = NULL;
-      accrt_error_prefix("constant '%s'", name);
-      return status;
-    }
-  }
-  *out_data = bundle->data + place->offset_bytes;
-  *out_size_bytes = place->size_bytes;
-  return ACCRT_OK;
+  const uint64_t size_bytes = tables->components[record->component_first + component].size_bytes;
+  const accrt_status_t status = find_part(bundle, constant, component, 0, size_bytes, out_data);
+  if (status == ACCRT_OK)
+    *out_size_bytes = size_bytes;
+  return status;
+}
+
+accrt_status_t accrt_bundle_constant_read(accrt_bundle_t* bundle, uint32_t constant,
+                                          uint32_t component, uint64_t offset_bytes, void* target,
+                                          uint64_t size_bytes) {
+  const void* data;
+  const accrt_status_t status =
+      find_part(bundle, constant, component, offset_bytes, size_bytes, &data);
+  if (status == ACCRT_OK && size_bytes != 0)
+    memcpy(target, data, (size_t)size_bytes);
+  return status;
+}
+
+uint64_t accrt_bundle_data_offset(const accrt_bundle_t* bundle) {
+  return bundle->data_offset;
 }
 
 /* ---- Everything at once ---- */

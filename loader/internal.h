@@ -132,12 +132,6 @@ accrt_status_t accx_reject(const accx_verifier_t* verifier, uint32_t rule, const
 #define ACCX_REJECT(verifier, rule, section, index, field, ...)                                    \
   accx_reject((verifier), ACCX_RULE_##rule, __FILE__, (uint32_t)__LINE__, (section), (index),      \
               (field), __VA_ARGS__)
-#define ACCX_TRY(expression)                                                                       \
-  do {                                                                                             \
-    const accrt_status_t try_status = (expression);                                                \
-    if (try_status != ACCRT_OK)                                                                    \
-      return try_status;                                                                           \
-  } while (0)
 
 /* verify_container.c: header, section table, digests; copies all metadata into the bundle. */
 accrt_status_t accx_verify_container(accx_verifier_t* verifier);

@@ -11,5 +11,6 @@
 #include "accrt/program.h"
 #include "accrt/stream.h"
 #include "accrt/tensor.h"
+#include "accrt/weights.h"
 
 #endif /* ACCRT_ACCRT_H_ */

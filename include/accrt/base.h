@@ -136,6 +136,7 @@ typedef struct accrt_commands accrt_commands_t;
 typedef struct accrt_kernel_pack accrt_kernel_pack_t;
 typedef struct accrt_kernel accrt_kernel_t;
 typedef struct accrt_bundle accrt_bundle_t;
+typedef struct accrt_weights accrt_weights_t;
 typedef struct accrt_program accrt_program_t;
 typedef struct accrt_session accrt_session_t;
 typedef struct accrt_call accrt_call_t;

@@ -172,6 +172,19 @@ ACCRT_MEMORY_HOST = 3
 ACCRT_MEMORY_IMPORTED = 4
 ACCRT_MEMORY_MAPPED = 5
 ACCRT_MEMORY_PINNED = 2
+ACCRT_METADATA_ARRAY = 9
+ACCRT_METADATA_BOOL = 7
+ACCRT_METADATA_F32 = 6
+ACCRT_METADATA_F64 = 12
+ACCRT_METADATA_I16 = 3
+ACCRT_METADATA_I32 = 5
+ACCRT_METADATA_I64 = 11
+ACCRT_METADATA_I8 = 1
+ACCRT_METADATA_STRING = 8
+ACCRT_METADATA_U16 = 2
+ACCRT_METADATA_U32 = 4
+ACCRT_METADATA_U64 = 10
+ACCRT_METADATA_U8 = 0
 ACCRT_MODULE_CUBIN = 2
 ACCRT_MODULE_FATBIN = 4
 ACCRT_MODULE_PTX = 3
@@ -195,6 +208,11 @@ ACCRT_VERSION_PATCH = 0
 ACCRT_WAIT_BLOCK = 0
 ACCRT_WAIT_SPIN = 2
 ACCRT_WAIT_YIELD = 1
+ACCRT_WEIGHTS_FLAG_FOLLOW_LINKS = 2
+ACCRT_WEIGHTS_FLAG_ONE_FILE = 1
+ACCRT_WEIGHTS_KIND_ACCX = 1
+ACCRT_WEIGHTS_KIND_GGUF = 3
+ACCRT_WEIGHTS_KIND_SAFETENSORS = 2
 
 # ---- structs, callback types and prototypes, by name; `m` is this module ----
 _FIELDS = {
@@ -714,6 +732,64 @@ _FIELDS = {
         ("cluster", c_uint32 * 3),
         ("dynamic_shared_bytes", c_uint32),
     ],
+    "accrt_weights_options": lambda m: [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("next", POINTER(m.accrt_chain)),
+        ("name", c_char_p),
+        ("verify", c_uint32),
+        ("reserved", c_uint32),
+    ],
+    "accrt_weights_info": lambda m: [
+        ("struct_size", c_uint32),
+        ("kind", c_uint32),
+        ("next", c_void_p),
+        ("name", c_char_p),
+        ("size_bytes", c_uint64),
+        ("data_size_bytes", c_uint64),
+        ("tensor_count", c_uint32),
+        ("metadata_count", c_uint32),
+        ("file_count", c_uint32),
+        ("version", c_uint32),
+    ],
+    "accrt_weights_tensor": lambda m: [
+        ("struct_size", c_uint32),
+        ("file", c_uint32),
+        ("next", c_void_p),
+        ("name", c_char_p),
+        ("type_name", c_char_p),
+        ("dtype", c_uint32),
+        ("encoding", c_uint32),
+        ("group_elements", c_uint32),
+        ("rank", c_uint32),
+        ("shape", POINTER(c_int64)),
+        ("component_count", c_uint32),
+        ("reserved", c_uint32),
+        ("size_bytes", c_uint64),
+    ],
+    "accrt_weights_component": lambda m: [
+        ("struct_size", c_uint32),
+        ("role", c_uint32),
+        ("next", c_void_p),
+        ("dtype", c_uint32),
+        ("reserved", c_uint32),
+        ("offset_bytes", c_uint64),
+        ("size_bytes", c_uint64),
+    ],
+    "accrt_weights_metadata": lambda m: [
+        ("struct_size", c_uint32),
+        ("type", c_uint32),
+        ("next", c_void_p),
+        ("key", c_char_p),
+        ("text", c_char_p),
+        ("element_type", c_uint32),
+        ("reserved", c_uint32),
+        ("count", c_uint64),
+        ("data", c_void_p),
+        ("size_bytes", c_uint64),
+        ("integer", c_int64),
+        ("real", c_double),
+    ],
     "accrt_layout_info": lambda m: [
         ("struct_size", c_uint32),
         ("id", c_uint32),
@@ -947,6 +1023,22 @@ _PROTOTYPES = {
     "accrt_layout_find": lambda m: (c_int32, [c_char_p, POINTER(c_uint32)]),
     "accrt_layout_component_size": lambda m: (c_int32, [POINTER(m.accrt_layout_tensor), c_uint32, POINTER(c_uint64)]),
     "accrt_layout_dequantize": lambda m: (c_int32, [POINTER(m.accrt_layout_tensor), c_uint64, c_uint64, POINTER(c_float)]),
+    "accrt_weights_open_path": lambda m: (c_int32, [c_void_p, c_char_p, POINTER(m.accrt_weights_options), POINTER(c_void_p)]),
+    "accrt_weights_open_fd": lambda m: (c_int32, [c_void_p, c_int32, POINTER(m.accrt_weights_options), POINTER(c_void_p)]),
+    "accrt_weights_open_memory": lambda m: (c_int32, [c_void_p, c_void_p, c_uint64, CFUNCTYPE(None, c_void_p), c_void_p, POINTER(m.accrt_weights_options), POINTER(c_void_p)]),
+    "accrt_weights_open_callbacks": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_reader), POINTER(m.accrt_weights_options), POINTER(c_void_p)]),
+    "accrt_weights_open_bundle": lambda m: (c_int32, [c_void_p, POINTER(c_void_p)]),
+    "accrt_weights_retain": lambda m: (c_void_p, [c_void_p]),
+    "accrt_weights_release": lambda m: (None, [c_void_p]),
+    "accrt_weights_info": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_weights_info)]),
+    "accrt_weights_file": lambda m: (c_int32, [c_void_p, c_uint32, POINTER(c_char_p)]),
+    "accrt_weights_tensor": lambda m: (c_int32, [c_void_p, c_uint32, POINTER(m.accrt_weights_tensor)]),
+    "accrt_weights_find": lambda m: (c_int32, [c_void_p, c_char_p, POINTER(c_uint32)]),
+    "accrt_weights_component": lambda m: (c_int32, [c_void_p, c_uint32, c_uint32, POINTER(m.accrt_weights_component)]),
+    "accrt_weights_data": lambda m: (c_int32, [c_void_p, c_uint32, c_uint32, POINTER(c_void_p), POINTER(c_uint64)]),
+    "accrt_weights_read": lambda m: (c_int32, [c_void_p, c_uint32, c_uint32, c_uint64, c_void_p, c_uint64]),
+    "accrt_weights_metadata": lambda m: (c_int32, [c_void_p, c_uint32, POINTER(m.accrt_weights_metadata)]),
+    "accrt_weights_find_metadata": lambda m: (c_int32, [c_void_p, c_char_p, POINTER(c_uint32)]),
 }
 
 STRUCTS = tuple(_FIELDS)
