@@ -1,5 +1,5 @@
-"""Programs under the stand-in for CUDA's driver: tests/gpu/test_programs.py in processes of its own, in several orders of
-things."""
+"""Programs under the stand-in for CUDA's driver: tests/gpu/test_programs.py in processes of its own, in several orders of things;
+and that the transcript, which holds the stand-in against the real driver, has every entry point that the driver uses."""
 
 from __future__ import annotations
 
@@ -41,6 +41,12 @@ def test_programs(settings):
 
 def names(path, pattern):
     return re.findall(pattern, (ROOT / path).read_text(), re.M)
+
+
+def test_the_transcript_has_every_entry_point():
+    used = names("runtime/drivers/cuda/symbols.def", r"^CUDA_SYMBOL\((\w+),")
+    called = names("tests/fakecuda/transcript.c", r"\b(cu[A-Z]\w+)\(")
+    assert len(used) > 80 and not set(used) - set(called)
 
 
 def test_the_stand_in_offers_every_entry_point():
