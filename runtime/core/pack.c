@@ -550,8 +550,12 @@ static accrt_status_t find_query(const char* path, accrt_kernel_pack_query_fn_t*
     path = local;
   }
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (library == NULL)
-    return ACCRT_FAIL(NOT_FOUND, "%s: %s", path, dlerror());
+  if (library == NULL) {
+    const char* why = dlerror(); /* the loader often says the path itself */
+    const bool says_path = why != NULL && strncmp(why, path, strlen(path)) == 0;
+    return ACCRT_FAIL(NOT_FOUND, "%s%s%s", says_path ? "" : path, says_path ? "" : ": ",
+                      why != NULL ? why : "could not be opened");
+  }
   void* symbol = dlsym(library, ACCRT_KERNEL_PACK_SYMBOL);
   if (symbol == NULL)
     return ACCRT_FAIL(NOT_FOUND, "%s: it does not export " ACCRT_KERNEL_PACK_SYMBOL, path);
