@@ -361,7 +361,7 @@ static void caps_are_what_is_read(void** state) {
   X(COMMAND_FIELDS, command_location,                                                              \
     ((accx_command_t*)(void*)find_part(parts, ACCX_SECTION_COMMANDS)->bytes)->location = 2)        \
   X(MINIMUM, minimum, parts->header.container.minor = 2)                                           \
-  X(FILE_FEATURES, encrypted_data, parts->header.required_features = ACCX_FEATURE_ENCRYPTED_DATA)
+  X(ENCRYPTION, encrypted_data, parts->header.required_features = ACCX_FEATURE_ENCRYPTED_DATA)
 
 #define MUTATION(rule, name, ...)                                                                  \
   static void mutate_##name(parts_t* parts) {                                                      \
@@ -419,10 +419,16 @@ static void bare_names(void** state) {
   }
 }
 
+/* What is no matter of opening: loader/trust_test.c provokes those. */
+static bool is_of_trust_test(uint32_t rule) {
+  return (rule >= ACCX_RULE_CODE_ROOT && rule <= ACCX_RULE_WEIGHT_TRUST) ||
+         rule == ACCX_RULE_ENCRYPTION_KEY || rule == ACCX_RULE_TAG;
+}
+
 static void every_rule_was_provoked(void** state) {
   (void)state;
 #define CHECK(name, number, status, text)                                                          \
-  if ((number) >= ACCX_RULE_RECORD_FORM && !seen_rules[number])                                    \
+  if ((number) >= ACCX_RULE_RECORD_FORM && !seen_rules[number] && !is_of_trust_test(number))       \
     fail_msg("rule %d (%s) was provoked by no test", number, #name);
   ACCX_RULE_LIST(CHECK)
 #undef CHECK

@@ -38,6 +38,7 @@ ACCRT_ERROR_DRIVER = 24
 ACCRT_ERROR_FORKED = 25
 ACCRT_ERROR_OVERFLOW = 26
 ACCRT_ERROR_INTERNAL = 27
+ACCRT_ERROR_UNTRUSTED = 28
 ACCRT_AFTER_PREVIOUS = 4294967295
 ACCRT_ALIAS_MAY = 1
 ACCRT_ALIAS_MUST = 2
@@ -97,7 +98,8 @@ ACCRT_EVENT_FLAG_TIMING = 1
 ACCRT_HANDLE_FD = 1
 ACCRT_HANDLE_IPC = 2
 ACCRT_HOST_CODE_ALL = 2
-ACCRT_HOST_CODE_NONE = 0
+ACCRT_HOST_CODE_DEFAULT = 0
+ACCRT_HOST_CODE_NONE = 3
 ACCRT_HOST_CODE_SIGNED = 1
 ACCRT_INSTANCE_FLAG_NO_DRIVERS = 2
 ACCRT_INSTANCE_FLAG_PERF_MAP = 1
@@ -131,6 +133,9 @@ ACCRT_KERNEL_TRAIT_OVERLAPS_PREVIOUS = 64
 ACCRT_KERNEL_TRAIT_READS_HOST_METADATA = 8
 ACCRT_KERNEL_TRAIT_SERIAL = 16
 ACCRT_KERNEL_TRAIT_ZEROED_WORKSPACE = 4
+ACCRT_KEY_PRIVATE = 1
+ACCRT_KEY_PUBLIC = 2
+ACCRT_KEY_SECRET = 3
 ACCRT_LAYOUT_AWQ = 11
 ACCRT_LAYOUT_F8_BLOCK128 = 4
 ACCRT_LAYOUT_F8_CHANNEL = 3
@@ -188,6 +193,9 @@ ACCRT_METADATA_U8 = 0
 ACCRT_MODULE_CUBIN = 2
 ACCRT_MODULE_FATBIN = 4
 ACCRT_MODULE_PTX = 3
+ACCRT_SCOPE_CODE = 1
+ACCRT_SCOPE_WEIGHTS = 2
+ACCRT_SIGN_VOUCH = 1
 ACCRT_STRUCT_IGNORABLE = 2147483648
 ACCRT_SYMBOL_BUCKET = 1
 ACCRT_SYMBOL_RUNTIME = 2
@@ -600,6 +608,8 @@ _FIELDS = {
         ("verify", c_uint32),
         ("next", POINTER(m.accrt_chain)),
         ("name", c_char_p),
+        ("secret_key", CFUNCTYPE(c_int32, c_void_p, POINTER(c_uint8), POINTER(c_uint8))),
+        ("secret_key_user", c_void_p),
     ],
     "accrt_reader": lambda m: [
         ("self", c_void_p),
@@ -857,6 +867,38 @@ _FIELDS = {
         ("result_bytes", c_uint64),
         ("weight_bytes", c_uint64),
     ],
+    "accrt_key": lambda m: [
+        ("bytes", c_uint8 * 32),
+    ],
+    "accrt_bundle_trust": lambda m: [
+        ("struct_size", c_uint32),
+        ("signature_count", c_uint32),
+        ("next", c_void_p),
+        ("code_root", m.accrt_key),
+        ("weight_root", m.accrt_key),
+        ("has_code_root", c_uint32),
+        ("has_weight_root", c_uint32),
+        ("code_trusted", c_uint32),
+        ("weights_trusted", c_uint32),
+        ("has_host_code", c_uint32),
+        ("encrypted", c_uint32),
+    ],
+    "accrt_signature_info": lambda m: [
+        ("struct_size", c_uint32),
+        ("scope", c_uint32),
+        ("next", c_void_p),
+        ("key", m.accrt_key),
+        ("valid", c_uint32),
+        ("trusted", c_uint32),
+    ],
+    "accrt_sign_options": lambda m: [
+        ("struct_size", c_uint32),
+        ("scopes", c_uint32),
+        ("next", POINTER(m.accrt_chain)),
+        ("private_key", POINTER(m.accrt_key)),
+        ("flags", c_uint32),
+        ("reserved", c_uint32),
+    ],
 }
 _CALLBACKS = {
     "accrt_kernel_workgroup_fn": lambda m: CFUNCTYPE(c_int32, POINTER(m.accrt_kernel_environment), POINTER(m.accrt_kernel_dispatch), POINTER(m.accrt_kernel_workgroup)),
@@ -1039,6 +1081,19 @@ _PROTOTYPES = {
     "accrt_weights_read": lambda m: (c_int32, [c_void_p, c_uint32, c_uint32, c_uint64, c_void_p, c_uint64]),
     "accrt_weights_metadata": lambda m: (c_int32, [c_void_p, c_uint32, POINTER(m.accrt_weights_metadata)]),
     "accrt_weights_find_metadata": lambda m: (c_int32, [c_void_p, c_char_p, POINTER(c_uint32)]),
+    "accrt_key_generate": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_key)]),
+    "accrt_key_public": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_key), POINTER(m.accrt_key)]),
+    "accrt_key_read": lambda m: (c_int32, [c_void_p, c_char_p, c_uint32, POINTER(m.accrt_key)]),
+    "accrt_key_write": lambda m: (c_int32, [c_void_p, c_char_p, c_uint32, POINTER(m.accrt_key)]),
+    "accrt_key_sign": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_key), c_void_p, c_uint64, POINTER(c_uint8)]),
+    "accrt_key_id": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_key), POINTER(c_uint8)]),
+    "accrt_instance_trust_key": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_key)]),
+    "accrt_instance_trust_code": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_key)]),
+    "accrt_bundle_trust": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_bundle_trust)]),
+    "accrt_bundle_signature": lambda m: (c_int32, [c_void_p, c_uint32, POINTER(m.accrt_signature_info)]),
+    "accrt_bundle_sign": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_sign_options), c_char_p]),
+    "accrt_bundle_encrypt": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_key), c_char_p]),
+    "accrt_bundle_decrypt": lambda m: (c_int32, [c_void_p, c_char_p]),
 }
 
 STRUCTS = tuple(_FIELDS)

@@ -363,7 +363,7 @@ def test_signatures_and_wrong_calls(program):
 
 
 def test_policy_forbids_host_code_by_default(golden_bundle):
-    with pytest.raises(PermissionError, match="host_code"):
+    with pytest.raises(PermissionError, match="no-host-code"):
         accrt.load(golden_bundle)
 
 
