@@ -749,8 +749,7 @@ FILL(32, unsigned int)
 /* ---- Host functions and values ---- */
 
 EXPORT CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void* userData) {
-  ENTER(NEED_INIT | NEED_HEALTH |
-        (is_special(hStream) ? NEED_CONTEXT : 0)); /* a stream knows its own */
+  ENTER(NORMAL);
   FIND_STREAM();
   if (fn == NULL)
     return CUDA_ERROR_INVALID_VALUE;

@@ -150,13 +150,19 @@ class _Table(ctypes.Structure):
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(_Environment), ctypes.POINTER(_Dispatch), ctypes.POINTER(_Workgroup))
 
 
+def _cpu_features() -> int:
+    """Features that kernels look for while they run."""
+    flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    return sum(1 << bit for name, bit in (("avx512_vnni", 3),) if f" {name}" in flags)
+
+
 def _make_environment() -> _Environment:
     libc, libm = ctypes.CDLL(None), ctypes.CDLL(ctypes.util.find_library("m"))
     imports = _Imports(struct_size=ctypes.sizeof(_Imports))
     for name, _kind in _Imports._fields_[2:]:
         library = libc if name.startswith("mem") else libm
         setattr(imports, name, ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
-    made = _Environment(ctypes.sizeof(_Environment), 1, 0, ctypes.pointer(imports))
+    made = _Environment(ctypes.sizeof(_Environment), 1, _cpu_features(), ctypes.pointer(imports))
     made.keep = imports
     return made
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 from ..bundle_writer import SymbolClass
 from . import ops as _ops  # noqa: F401  - makes operations methods of Value and Function
 from .driver import available_targets, compile, compile_writer
+from .encodings import Quantized, dequantize, quantize
 from .expr import Expr, ceildiv, maximum, minimum, select
 from .ir import Constant, Function, IRError, Module, State, TensorType, Value, verify
 from .kernels.kerneldef import CSource, CudaSource, CudaVariant, KernelDef, OperatorSource, Param
@@ -27,6 +28,6 @@ from .reference import Interpreter
 
 __all__ = [
     "CSource", "Constant", "CudaSource", "CudaVariant", "Expr", "Function", "IRError", "Interpreter", "KernelDef", "Module",
-    "OperatorSource", "Param", "State", "SymbolClass", "TensorType", "Value", "available_targets", "cat", "ceildiv", "compile",
-    "compile_writer", "maximum", "minimum", "select", "verify",
+    "OperatorSource", "Param", "Quantized", "State", "SymbolClass", "TensorType", "Value", "available_targets", "cat", "ceildiv", "compile",
+    "compile_writer", "dequantize", "maximum", "minimum", "quantize", "select", "verify",
 ]  # fmt: skip

@@ -30,6 +30,7 @@ class Storage:
     first: int = -1  # transient: positions of the first and the last command that touch it
     last: int = -1
     workspace: bool = False
+    role: str = ""  # constant: the component of a quantized one
 
     def touch(self, position: int) -> None:
         self.first = position if self.first < 0 else min(self.first, position)
@@ -580,6 +581,12 @@ class _Bufferizer:
             self.emit_copy(source, target, name)
 
     # -- operations without a kernel of their own
+
+    def _accrt_component(self, op: Op) -> None:
+        name, role = op.operands[0].constant.name, op.attrs["role"]
+        storage = self.storage("constant", f"{name}\0{role}", op.result.type.size_bytes)
+        storage.target, storage.role = name, role
+        self.places[id(op.result)] = self.whole(storage, op.result.type)
 
     def _aten_cat(self, op: Op) -> None:
         whole = self.wanted[id(op.result)]

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Dict, Iterable, List, Sequence, Set, Tuple
 
+import numpy as np
+
 from .. import bundle_writer as bw
 from . import expr as ex
 from .bufferize import Access, Buffers, Command, Storage
 from .cuda import nvcc
+from .encodings import LAYOUTS, Quantized
 from .ir import Constant, Module
 from .kernels import image as images
 from .kernels.kerneldef import TRAIT_COOPERATIVE, TRAIT_OVERLAPS_PREVIOUS, KernelDef, Launch
@@ -35,9 +38,9 @@ class Emitter:
     """Makes one bundle from the versions of one module. Functions for hosts have no target, those for CUDA are named after
     them; states and constants are shared by name."""
 
-    def __init__(self, module: Module, versions: Sequence[Version], target_caps: Any = None):
+    def __init__(self, module: Module, versions: Sequence[Version]):
         self.module, self.versions = module, versions
-        self.bundle = bw.BundleWriter(target_caps)
+        self.bundle = bw.BundleWriter()
         self.constants: Dict[str, bw.Constant] = {}
         self.states: Dict[str, bw.State] = {}
         self.kernels: Dict[str, bw.Kernel] = {}
@@ -165,7 +168,7 @@ class Emitter:
 
     def _prepare_arguments(self, buffers: Buffers, made: bw.Function, slots: Dict[Tuple[str, str], bw.Slot]) -> None:
         for storage in buffers.storages:
-            if storage.kind == "constant":
+            if storage.kind == "constant" and ("constant", storage.target) not in slots:
                 slots[("constant", storage.target)] = made.source(storage.target, self.constant(storage.target))
         for r in buffers.function.results:
             slots[("result", r.name)] = made.product(r.name, self.constant(r.name))
@@ -173,6 +176,9 @@ class Emitter:
     def constant(self, name: str) -> bw.Constant:
         if name not in self.constants:
             source = self.weights[name]
+            if isinstance(source.data, Quantized):
+                self.constants[name] = self._quantized(name, source.data)
+                return self.constants[name]
             opaque = source.type.encoding != "plain"
             encoding = bw.Encoding.OPAQUE if opaque else bw.Encoding.PLAIN
             if source.data is None:
@@ -184,6 +190,17 @@ class Emitter:
                 data = source.data if source.data.flags.c_contiguous else source.data.copy(order="C")
                 self.constants[name] = self.bundle.constant(name, data, dtype=source.type.dtype, shape=source.type.shape)
         return self.constants[name]
+
+    def _quantized(self, name: str, q: Quantized) -> bw.Constant:
+        arrays = {role: np.ascontiguousarray(array) for role, array in q.components.items()}
+        parts = {role: (array, q.component_type(role)) for role, array in arrays.items()}
+        encoding = bw.Encoding(LAYOUTS[q.layout].id)
+        return self.bundle.constant(name, parts, dtype=q.dtype, shape=q.shape, encoding=encoding, group_elements=q.group)
+
+    def component(self, name: str, role: str) -> int:
+        """The place of a component among those that a constant has."""
+        present = self.weights[name].data.components
+        return [r for r in LAYOUTS[self.weights[name].data.layout].roles if r in present].index(role)
 
     def state(self, name: str) -> bw.State:
         if name not in self.states:
@@ -202,9 +219,12 @@ class _FunctionEmitter:
         if storage.kind == "transient":
             return self.made.transient()
         key = (storage.kind, storage.target)
+        if storage.role and self.emitter.component(storage.target, storage.role):
+            key = (storage.kind, f"{storage.target}\0{storage.role}")
         if key not in self.slots:
             if storage.kind == "constant":
-                self.slots[key] = self.made.constant(self.emitter.constant(storage.target))
+                component = self.emitter.component(storage.target, storage.role) if storage.role else 0
+                self.slots[key] = self.made.constant(self.emitter.constant(storage.target), component)
             else:
                 self.slots[key] = self.made.state(self.emitter.state(storage.target))
         return self.slots[key]

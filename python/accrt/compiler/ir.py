@@ -33,7 +33,7 @@ class IRError(ValueError):
 
 @dataclass(frozen=True)
 class TensorType:
-    """Data type, dimensions and encoding. `opaque` bytes are understood by kernels alone."""
+    """Data type, dimensions and encoding: plain, a layout of quantized weights, or `opaque` bytes that kernels alone understand."""
 
     dtype: str
     shape: Tuple[Size, ...]
@@ -77,7 +77,8 @@ class Symbol:
 
 @dataclass(eq=False)
 class Constant:
-    """A weight. `data`: a numpy array (bf16 as uint16 bits). None: made by a prepare function."""
+    """A weight. `data`: a numpy array (bf16 as uint16 bits), or a Quantized where the type's encoding is a layout. None: made by
+    a prepare function."""
 
     name: str
     type: TensorType
@@ -391,6 +392,13 @@ class Module:
         self._new(self.constants, name, "constant")
         dtype = dtype or _NUMPY_DTYPES.get(str(data.dtype), str(data.dtype))
         made = Constant(name, TensorType(dtype, tuple(data.shape)), data)
+        self.constants[name] = made
+        return made
+
+    def weight(self, name: str, quantized: Any) -> Constant:
+        """Adds a quantized weight (encodings.Quantized). Operations take it as they take a plain one of its type and shape."""
+        self._new(self.constants, name, "constant")
+        made = Constant(name, TensorType(quantized.dtype, tuple(quantized.shape), quantized.layout), quantized)
         self.constants[name] = made
         return made
 

@@ -962,3 +962,49 @@ def _infer_product(op: Op) -> Types:
     if (bias is not None and bias.shape != result.shape[-1:]) or (residual is not None and residual.type != result):
         raise IRError(f"product of {result} with another bias or residual")
     return [result]
+
+
+# ---- Quantized weights: what passes/quantized.py makes of operations on them ------------------------------------------------
+
+
+@define("accrt.component(Tensor self, role)", view=True)
+def _infer_component(op: Op) -> Types:
+    """The bytes of one component of a quantized constant."""
+    constant = op.operands[0].constant
+    if constant is None or op.attrs["role"] not in getattr(constant.data, "components", {}):
+        raise IRError(f"{op.operands[0].type} has no component {op.attrs['role']!r}")
+    return [TensorType("u8", (int(_np().asarray(constant.data.components[op.attrs["role"]]).nbytes),))]
+
+
+@define("accrt.pack_quantized(Tensor[] components, form, family)")
+def _infer_pack_quantized(op: Op) -> Types:
+    """A quantized weight as the family's kernels read it; `form`: a packing.Form, whose components are the operands in order."""
+    from .packing import packed_bytes
+
+    size = packed_bytes(op.attrs["form"], op.attrs["family"])
+    if size is None or len(op.operands) != len(op.attrs["form"].roles):
+        raise IRError(f"no packed form of {op.attrs['form'].name} for {op.attrs['family']}")
+    return [TensorType("u8", (size,), "opaque")]
+
+
+@define("accrt.linear_quantized(Tensor self, Tensor packed, Tensor? bias, Tensor? residual, form, columns, activation, dtype)")
+def _infer_linear_quantized(op: Op) -> Types:
+    """activation(self @ weight^T + bias) + residual."""
+    x, form = op.operands[0], op.attrs["form"]
+    _same(x.shape[-1], form.k, "inner dimension of a product")
+    _same(op.attrs["columns"], form.n, "columns of a product")
+    return [TensorType(op.attrs["dtype"], x.shape[:-1] + (form.n,))]
+
+
+@define("accrt.dequantize(Tensor[] components, form)")
+def _infer_dequantize(op: Op) -> Types:
+    form = op.attrs["form"]
+    return [TensorType(form.dtype, (form.n, form.k))]
+
+
+@define("accrt.embedding_quantized(Tensor[] operands, form)")
+def _infer_embedding_quantized(op: Op) -> Types:
+    """Rows of a quantized weight; the operands are its components, then the indices."""
+    form, indices = op.attrs["form"], op.operands[-1]
+    _check_index(indices)
+    return [TensorType(form.dtype, indices.shape + (form.k,))]

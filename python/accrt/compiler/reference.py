@@ -12,6 +12,7 @@ import numpy as np
 
 from . import expr as ex
 from . import ops
+from .encodings import Quantized, dequantize
 from .ir import FLOATS, Block, Constant, Function, IRError, Module, Op, Value
 
 NUMPY = {
@@ -108,6 +109,8 @@ class _Run:
         if constant.name not in cache:
             if constant.data is None:
                 self._prepare(constant)
+            elif isinstance(constant.data, Quantized):
+                cache[constant.name] = dequantize(constant.data).astype(np.float64)
             else:
                 cache[constant.name] = decode(constant.data, constant.type.dtype)
         return cache[constant.name]
@@ -292,6 +295,21 @@ class _Run:
     def _accrt_matmul_packed(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
         x, packed, bias, residual = (self.of(v) for v in op.operands)
         return self._epilogue(op, x @ packed.transpose(1, 0, 2).reshape(packed.shape[1], -1)[:, : op.attrs["columns"]], bias, residual)
+
+    def _accrt_component(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        return [self.of(op.operands[0])]  # the whole weight stands for each of its components
+
+    def _accrt_pack_quantized(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        return [self.of(op.operands[0])]
+
+    _accrt_dequantize = _accrt_pack_quantized
+
+    def _accrt_embedding_quantized(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        return [self.of(op.operands[0])[self.of(op.operands[-1]).astype(np.int64)]]
+
+    def _accrt_linear_quantized(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        x, weight, bias, residual = (self.of(v) for v in op.operands)
+        return self._epilogue(op, x @ weight.T, bias, residual)
 
     def _accrt_product(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
         x, weight, bias, residual = (self.of(v) for v in op.operands)

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from . import expr as ex
 from . import ops
 from .ir import IRError, Op, TensorType
-from .kernels import attention, elementwise, matmul, tensor_ops
+from .kernels import attention, elementwise, matmul, packed, tensor_ops
 from .kernels.kerneldef import FAMILIES, KernelDef, Launch, TensorSpec
 from .kernels.kerneldef import launch as make_launch
 
@@ -132,6 +132,55 @@ def _matmul_packed(op: Op, operands: Specs, results: Specs) -> Lowering:
 @_rule("aten.matmul")
 def _matmul(op: Op, operands: Specs, results: Specs) -> Lowering:
     return named(matmul.lower_matmul(operands[0], operands[1], results[0]), a=("in", 0), b=("in", 1), out=OUT)
+
+
+@_rule("accrt.pack_quantized")
+def _pack_quantized(op: Op, operands: Specs, results: Specs) -> Lowering:
+    return named(packed.lower_prepare(op.attrs["form"]), **roles_of(op), out=OUT)
+
+
+@_rule("accrt.linear_quantized")
+def _linear_quantized(op: Op, operands: Specs, results: Specs) -> Lowering:
+    """Rows of x in 8 bits first, where the codes are integers; 8-bit floats take x as it is."""
+    x, _weight, bias, residual = operands
+    form = op.attrs["form"]
+    made = packed.lower_product(form, x, results[0], bias, residual, op.attrs["activation"])
+    rest = {"w": ("in", 1), "bias": _in(op, 2), "residual": _in(op, 3), "out": OUT}
+    if not packed.needs_codes(form):
+        return named(made, x=("in", 0), **rest)
+    rows = matmul.collapse_rows(x, "x")[0]
+    codes = TensorType("u8", (ex.simplify(ex.constant(rows) * packed.quantized_row_bytes(form.k)),))
+    first = named(packed.lower_quantize(x, rows), x=("in", 0), out=("temporary", 0))
+    product = named(made, x=("temporary", 0), **rest)
+    return Lowering(product.launch, product.bindings, (first,), (codes,))
+
+
+def roles_of(op: Op) -> Dict[str, Binding]:
+    """Components of a quantized weight by role: the first operands, in the order of its form."""
+    return {role: ("in", index) for index, (role, _type) in enumerate(op.attrs["form"].roles)}
+
+
+@_rule("accrt.dequantize")
+def _dequantize(op: Op, operands: Specs, results: Specs) -> Lowering:
+    require_plain(results[0])
+    return named(packed.lower_dequantize(op.attrs["form"], results[0]), **roles_of(op), out=OUT)
+
+
+@_rule("accrt.embedding_quantized")
+def _embedding_quantized(op: Op, operands: Specs, results: Specs) -> Lowering:
+    index = operands[-1]
+    if index.dtype not in ("i32", "i64"):
+        raise ValueError(f"embedding: indices of {index.dtype}")
+    for spec in (index, results[0]):
+        require_plain(spec)
+    made = packed.lower_dequantize(op.attrs["form"], results[0], index)
+    return named(made, **roles_of(op), index=("in", len(operands) - 1), out=OUT)
+
+
+def require_plain(spec: TensorSpec) -> None:
+    wanted = contiguous(TensorType(spec.dtype, spec.shape)).strides
+    if not all(ex.proved_equal(a, b) for a, b in zip(spec.strides, wanted)):
+        raise ValueError(f"strides {spec.strides} for shape {spec.shape}")
 
 
 @_rule("aten.layer_norm")
@@ -268,7 +317,7 @@ def users_kernel(kernel: KernelDef, family: str, op: Op, operands: Specs, result
 #: Operations whose result may take the memory of an operand: element i is read before element i is written.
 IN_PLACE = ("accrt.elementwise", "aten.layer_norm", "aten.rms_norm", "aten.softmax", "accrt.rope")
 #: Products whose result may take the memory of the residual that they add.
-PRODUCTS = ("accrt.matmul_packed", "accrt.product")
+PRODUCTS = ("accrt.matmul_packed", "accrt.product", "accrt.linear_quantized")
 
 
 def may_share(op: Op, index: int) -> bool:

@@ -22,6 +22,13 @@ template <> struct is_f32<float> {
   static constexpr bool value = true;
 };
 
+template <class T> struct is_bf16 {
+  static constexpr bool value = false;
+};
+template <> struct is_bf16<bf16> {
+  static constexpr bool value = true;
+};
+
 static __device__ __forceinline__ float to_float(float x) { return x; }
 static __device__ __forceinline__ float to_float(f16 x) { return __half2float(x); }
 static __device__ __forceinline__ float to_float(bf16 x) { return __bfloat162float(x); }

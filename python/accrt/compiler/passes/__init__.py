@@ -15,6 +15,7 @@ from .decompose import decompose
 from .fuse import fuse_elementwise, fuse_epilogues
 from .hoist import hoist_constants
 from .matmul import merge_linears, pack_weights
+from .quantized import lower_quantized, quantize_weights
 from .snapshot import snapshot_views
 from .tidy import clone, tidy
 
@@ -22,6 +23,7 @@ Pass = Callable[[Module], None]
 
 PIPELINE: Tuple[Tuple[str, Pass], ...] = (
     ("snapshot_views", snapshot_views),
+    ("lower_quantized", lower_quantized),
     ("tidy", tidy),
     ("merge_linears", merge_linears),
     ("decompose", decompose),
@@ -34,6 +36,8 @@ PIPELINE: Tuple[Tuple[str, Pass], ...] = (
 )
 CUDA_PIPELINE: Tuple[Tuple[str, Pass], ...] = (
     ("snapshot_views", snapshot_views),
+    ("lower_quantized", functools.partial(lower_quantized, family="cuda")),
+    ("lower_quantized", lower_quantized),
     ("tidy", tidy),
     ("merge_linears", merge_linears),
     ("lower_precision", lower_precision),
@@ -71,5 +75,5 @@ def run(
 
 __all__: List[str] = [
     "CUDA_PIPELINE", "PIPELINE", "PIPELINES", "clone", "decompose", "fuse_elementwise", "form_products", "fuse_epilogues", "hoist_constants", "lower_precision",
-    "merge_linears", "pack_weights", "run", "snapshot_views", "tidy",
+    "lower_quantized", "merge_linears", "pack_weights", "quantize_weights", "run", "snapshot_views", "tidy",
 ]  # fmt: skip

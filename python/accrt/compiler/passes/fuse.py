@@ -73,7 +73,7 @@ def _epilogue(function: Function, product: Op, op: Op, position: int, derived: D
         other = op.operands[1 - position]
         if _is_bias(other, product, derived) and bias is None and residual is None and attrs["activation"] == "none":
             bias = other if other.rank == 1 else other.view([-1])
-            if product.name == "accrt.matmul_packed" and bias.dtype != "f32":
+            if product.name != "accrt.product" and bias.dtype != "f32":
                 bias = bias.to_copy("f32")
         elif residual is None and other.type == product.result.type and op.result.type == product.result.type and other is not product.result:
             residual = other

@@ -1,0 +1,295 @@
+/* packed.h - weights that stay packed, as host kernels read them: where their parts lie, and vectors of codes.
+ *
+ * A weight [n, k] is cut into panels of 16 rows and blocks of 32 k. The codes of a panel lie block after block; within a block
+ * each lane of a vector of dwords is one row:
+ *   4-bit codes, 256 bytes: byte b of row r in quarter v holds k = 8 v + b (low nibble) and 8 v + 4 + b
+ *   8-bit codes, 512 bytes: byte b of row r in eighth v holds k = 4 v + b
+ *   8-bit floats, 512 bytes: byte r of sixteen bytes i holds k = i
+ * Behind the codes of all panels lie the scales, panel by panel: for each group sixteen of them, of type ST; for Q4_K for each 256 k
+ * sixteen f16 factors of scales, sixteen of minima, then for each block sixteen bytes of scales and sixteen of minima. Last lie zeros,
+ * sixteen bytes for each group. What is behind n and k adds nothing. */
+#ifndef ACCRT_KERNELS_PACKED_H_
+#define ACCRT_KERNELS_PACKED_H_
+
+#include "simd.h"
+
+#define PANEL_ROWS 16
+#define BLOCK_K 32
+#define PARTS (PANEL_ROWS / VL) /* vectors of floats in a panel's rows */
+#define Q4K_RECORD_BYTES 320
+
+/* What codes mean: u - 8 or u - zero; u alone, with scales and minima of Q4_K; u - 128; twice an e2m1 value; floats. */
+#define CODES_U4 1
+#define CODES_Q4 2
+#define CODES_S8 3
+#define CODES_E2M1 4
+#define CODES_E4M3 5
+#define CODES_E5M2 6
+#define CODES_ARE_BYTES(c) ((c) == CODES_S8 || (c) >= CODES_E4M3)
+#define CODES_BLOCK_BYTES(c) (CODES_ARE_BYTES(c) ? 512 : 256)
+
+/* One row of x in 8 bits: codes, then a scale and the sum of the codes for each block; rows begin at multiples of 64. */
+ALWAYS_INLINE int64_t quantized_row_bytes(int64_t k) {
+  return (ceildiv_i64(k, BLOCK_K) * (BLOCK_K + 8) + 63) / 64 * 64;
+}
+
+/* ---- Vectors of 4 VL codes, which are VL dwords, and sums of VL integers ----------------------------------------------------- */
+
+#if VL == 16
+typedef __m512i vu;
+typedef __m512i vi;
+ALWAYS_INLINE vu u_load(const uint8_t* p) {
+  return _mm512_loadu_si512(p);
+}
+ALWAYS_INLINE vu u_low(vu x) {
+  return _mm512_and_si512(x, _mm512_set1_epi8(15));
+}
+ALWAYS_INLINE vu u_high(vu x) {
+  return _mm512_and_si512(_mm512_srli_epi16(x, 4), _mm512_set1_epi8(15));
+}
+ALWAYS_INLINE vu u_table(vu x, const uint8_t* table) {
+  return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i*)table)), x);
+}
+ALWAYS_INLINE vf v_from_i(vi x) {
+  return _mm512_cvtepi32_ps(x);
+}
+ALWAYS_INLINE vi vi_load_u8(const uint8_t* p) {
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)p));
+}
+ALWAYS_INLINE vf v_load_u8(const uint8_t* p) {
+  return v_from_i(vi_load_u8(p));
+}
+/* 2^(e - 128); e = 255 is NaN with `top_is_nan`. */
+ALWAYS_INLINE vf v_load_power(const uint8_t* p, int top_is_nan) {
+  vi e = vi_load_u8(p), one = _mm512_set1_epi32(1);
+  vi bits = _mm512_slli_epi32(_mm512_sub_epi32(e, one), 23);
+  vi small = _mm512_sllv_epi32(_mm512_set1_epi32(0x200000), e);
+  bits = _mm512_mask_mov_epi32(bits, _mm512_cmple_epi32_mask(e, one), small);
+  __mmask16 top = _mm512_cmpeq_epi32_mask(e, _mm512_set1_epi32(255));
+  return _mm512_castsi512_ps(
+      _mm512_mask_mov_epi32(bits, top_is_nan ? top : 0, _mm512_set1_epi32(0x7FC00000)));
+}
+/* VL bytes, four times over as the codes of floats in the high bits of f16. */
+ALWAYS_INLINE vf v_from_f8(const uint8_t* p, int is_e5m2) {
+  __m256i b = _mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i*)p)), 8);
+  if (!is_e5m2) {
+    __m256i magnitude = _mm256_and_si256(_mm256_srli_epi16(b, 1), _mm256_set1_epi16(0x3F80));
+    b = _mm256_or_si256(_mm256_and_si256(b, _mm256_set1_epi16((short)0x8000)), magnitude);
+  }
+  return _mm512_cvtph_ps(b);
+}
+
+#elif VL == 8
+typedef __m256i vu;
+typedef __m256i vi;
+ALWAYS_INLINE vu u_load(const uint8_t* p) {
+  return _mm256_loadu_si256((const __m256i*)p);
+}
+ALWAYS_INLINE vu u_low(vu x) {
+  return _mm256_and_si256(x, _mm256_set1_epi8(15));
+}
+ALWAYS_INLINE vu u_high(vu x) {
+  return _mm256_and_si256(_mm256_srli_epi16(x, 4), _mm256_set1_epi8(15));
+}
+ALWAYS_INLINE vu u_table(vu x, const uint8_t* table) {
+  return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i*)table)),
+                             x);
+}
+ALWAYS_INLINE vf v_from_i(vi x) {
+  return _mm256_cvtepi32_ps(x);
+}
+ALWAYS_INLINE vi vi_load_u8(const uint8_t* p) {
+  return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)p));
+}
+ALWAYS_INLINE vf v_load_u8(const uint8_t* p) {
+  return v_from_i(vi_load_u8(p));
+}
+ALWAYS_INLINE vf v_load_power(const uint8_t* p, int top_is_nan) {
+  vi e = vi_load_u8(p), one = _mm256_set1_epi32(1);
+  vi bits = _mm256_slli_epi32(_mm256_sub_epi32(e, one), 23);
+  vi small = _mm256_sllv_epi32(_mm256_set1_epi32(0x200000), e);
+  bits = _mm256_blendv_epi8(small, bits, _mm256_cmpgt_epi32(e, one));
+  if (top_is_nan) {
+    vi top = _mm256_cmpeq_epi32(e, _mm256_set1_epi32(255));
+    bits = _mm256_blendv_epi8(bits, _mm256_set1_epi32(0x7FC00000), top);
+  }
+  return _mm256_castsi256_ps(bits);
+}
+ALWAYS_INLINE vf v_from_f8(const uint8_t* p, int is_e5m2) {
+  __m128i b = _mm_slli_epi16(_mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i*)p)), 8);
+  if (!is_e5m2) {
+    __m128i magnitude = _mm_and_si128(_mm_srli_epi16(b, 1), _mm_set1_epi16(0x3F80));
+    b = _mm_or_si128(_mm_and_si128(b, _mm_set1_epi16((short)0x8000)), magnitude);
+  }
+  return _mm256_cvtph_ps(b);
+}
+
+#else
+typedef uint8_t vu __attribute__((vector_size(16)));
+typedef int32_t vi __attribute__((vector_size(16)));
+ALWAYS_INLINE vu u_load(const uint8_t* p) {
+  vu x;
+  __builtin_memcpy(&x, p, sizeof x);
+  return x;
+}
+ALWAYS_INLINE vu u_low(vu x) {
+  return x & 15;
+}
+ALWAYS_INLINE vu u_high(vu x) {
+  return x >> 4;
+}
+ALWAYS_INLINE vu u_table(vu x, const uint8_t* table) {
+#if defined(__aarch64__)
+  return (vu)vqtbl1q_u8(vld1q_u8(table), (uint8x16_t)x);
+#else
+  for (int i = 0; i < 16; i++)
+    x[i] = table[x[i]];
+  return x;
+#endif
+}
+ALWAYS_INLINE vf v_from_i(vi x) {
+#if defined(__aarch64__)
+  return vcvtq_f32_s32((int32x4_t)x);
+#else
+  vf r;
+  LANES r.lane[i_] = (float)x[i_];
+  return r;
+#endif
+}
+ALWAYS_INLINE vf v_load_u8(const uint8_t* p) {
+  vi x = {p[0], p[1], p[2], p[3]};
+  return v_from_i(x);
+}
+ALWAYS_INLINE vf v_load_power(const uint8_t* p, int top_is_nan) {
+  float r[4];
+  for (int i = 0; i < 4; i++) {
+    uint32_t bits = p[i] > 1 ? (p[i] - 1u) << 23 : 0x200000u << p[i];
+    r[i] = f32_bits(top_is_nan && p[i] == 255 ? 0x7FC00000u : bits);
+  }
+  return v_load(r);
+}
+ALWAYS_INLINE vf v_from_f8(const uint8_t* p, int is_e5m2) {
+  f16_t r[4];
+  for (int i = 0; i < 4; i++) {
+    uint32_t b = (uint32_t)p[i] << 8;
+    r[i].bits = (uint16_t)(is_e5m2 ? b : (b & 0x8000u) | (b >> 1 & 0x3F80u));
+  }
+  return v_load_f16(r);
+}
+#endif
+
+/* The values of e2m1 codes, doubled, plus 12. */
+static const uint8_t E2M1_TABLE[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+
+/* The eight vectors of a block's part: u[i] holds k = 4 i .. 4 i + 3. */
+ALWAYS_INLINE void load_codes(vu u[8], const uint8_t* block, int part, const int codes) {
+  UNROLL_FULLY for (int v = 0; v < (CODES_ARE_BYTES(codes) ? 8 : 4); v++) {
+    vu x = u_load(block + v * 64 + part * VL * 4);
+    if (CODES_ARE_BYTES(codes)) {
+      u[v] = x;
+    } else if (codes == CODES_E2M1) {
+      u[2 * v] = u_table(u_low(x), E2M1_TABLE);
+      u[2 * v + 1] = u_table(u_high(x), E2M1_TABLE);
+    } else {
+      u[2 * v] = u_low(x);
+      u[2 * v + 1] = u_high(x);
+    }
+  }
+}
+
+/* ---- Products of a block: for each row the sum of 32 unsigned codes times 8-bit numbers of x, exactly ------------------------- */
+
+ALWAYS_INLINE int32_t four_codes(const int8_t* x) {
+  int32_t four;
+  __builtin_memcpy(&four, x, 4);
+  return four;
+}
+
+#if VL == 16
+#define VNNI __attribute__((target("avx512vnni")))
+static inline __attribute__((always_inline)) VNNI vi dot_block_vnni(const vu u[8], const int8_t* x,
+                                                                    const int codes) {
+  (void)codes;
+  vi even = _mm512_setzero_si512(), odd = even;
+  UNROLL_FULLY for (int i = 0; i < 8; i += 2) {
+    even = _mm512_dpbusd_epi32(even, u[i], _mm512_set1_epi32(four_codes(x + 4 * i)));
+    odd = _mm512_dpbusd_epi32(odd, u[i + 1], _mm512_set1_epi32(four_codes(x + 4 * i + 4)));
+  }
+  return _mm512_add_epi32(even, odd);
+}
+#endif
+
+#if VL >= 8
+/* Products in 16 bits: codes are at most 24, so four sums of two fit. Bytes are widened first. */
+ALWAYS_INLINE __m256i dot_small(const __m256i u[8], const int8_t* x) {
+  __m256i sum = _mm256_setzero_si256();
+  UNROLL_FULLY for (int half = 0; half < 8; half += 4) {
+    __m256i s = _mm256_maddubs_epi16(u[half], _mm256_set1_epi32(four_codes(x + 4 * half)));
+    UNROLL_FULLY for (int i = half + 1; i < half + 4; i++) {
+      __m256i p = _mm256_maddubs_epi16(u[i], _mm256_set1_epi32(four_codes(x + 4 * i)));
+      s = _mm256_add_epi16(s, p);
+    }
+    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(s, _mm256_set1_epi16(1)));
+  }
+  return sum;
+}
+ALWAYS_INLINE __m256i dot_bytes(const __m256i u[8], const int8_t* x) {
+  __m256i low = _mm256_setzero_si256(), high = low;
+  UNROLL_FULLY for (int i = 0; i < 8; i++) {
+    __m256i xs = _mm256_cvtepi8_epi16(_mm_set1_epi32(four_codes(x + 4 * i)));
+    __m256i a = _mm256_cvtepu8_epi16(_mm256_castsi256_si128(u[i]));
+    __m256i b = _mm256_cvtepu8_epi16(_mm256_extracti128_si256(u[i], 1));
+    low = _mm256_add_epi32(low, _mm256_madd_epi16(a, xs));
+    high = _mm256_add_epi32(high, _mm256_madd_epi16(b, xs));
+  }
+  return _mm256_permute4x64_epi64(_mm256_hadd_epi32(low, high), 0xD8);
+}
+#endif
+
+ALWAYS_INLINE vi dot_block(const vu u[8], const int8_t* x, const int codes) {
+#if VL == 16
+  __m256i half[2][8];
+  UNROLL_FULLY for (int i = 0; i < 8; i++) {
+    half[0][i] = _mm512_castsi512_si256(u[i]);
+    half[1][i] = _mm512_extracti64x4_epi64(u[i], 1);
+  }
+  __m256i a = codes == CODES_S8 ? dot_bytes(half[0], x) : dot_small(half[0], x);
+  __m256i b = codes == CODES_S8 ? dot_bytes(half[1], x) : dot_small(half[1], x);
+  return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
+#elif VL == 8
+  return codes == CODES_S8 ? dot_bytes(u, x) : dot_small(u, x);
+#elif defined(__aarch64__)
+  int32x4_t low = vdupq_n_s32(0), high = low;
+  UNROLL_FULLY for (int i = 0; i < 8; i++) {
+    int8x8_t four = vreinterpret_s8_s32(vdup_n_s32(four_codes(x + 4 * i)));
+    if (codes == CODES_S8) {
+      int16x8_t xs = vmovl_s8(four);
+      int16x8_t a = vreinterpretq_s16_u16(vmovl_u8(vget_low_u8((uint8x16_t)u[i])));
+      int16x8_t b = vreinterpretq_s16_u16(vmovl_u8(vget_high_u8((uint8x16_t)u[i])));
+      int32x4_t a0 = vmull_s16(vget_low_s16(a), vget_low_s16(xs));
+      int32x4_t a1 = vmull_s16(vget_high_s16(a), vget_high_s16(xs));
+      int32x4_t b0 = vmull_s16(vget_low_s16(b), vget_low_s16(xs));
+      int32x4_t b1 = vmull_s16(vget_high_s16(b), vget_high_s16(xs));
+      low = vaddq_s32(low, vpaddq_s32(a0, a1));
+      high = vaddq_s32(high, vpaddq_s32(b0, b1));
+    } else {
+      int8x16_t w = (int8x16_t)u[i];
+      low = vpadalq_s16(low, vmull_s8(vget_low_s8(w), four));
+      high = vpadalq_s16(high, vmull_s8(vget_high_s8(w), four));
+    }
+  }
+  return (vi)vpaddq_s32(low, high);
+#else
+  (void)codes;
+  vi sum = {0, 0, 0, 0};
+  for (int i = 0; i < 8; i++) {
+    for (int r = 0; r < 4; r++) {
+      for (int b = 0; b < 4; b++)
+        sum[r] += (int32_t)u[i][4 * r + b] * x[4 * i + b];
+    }
+  }
+  return sum;
+#endif
+}
+
+#endif /* ACCRT_KERNELS_PACKED_H_ */

@@ -1,0 +1,201 @@
+"""Records of the kernels that read quantized weights: products with packed ones (packed_matmul.c, after quantize_rows.c), what packs them
+(packed_prepare.c), and rows of any layout as floats (dequantize.c)."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Dict, Mapping, Optional, Tuple
+
+from ..packing import Form
+from . import expr as ex
+from .kerneldef import CSource, KernelDef, Launch, Param, TensorSpec, launch, layout, reads, symbol, writes
+from .matmul import ACTIVATIONS, collapse_rows, require_contiguous_last
+
+PANEL_ROWS, BLOCK_K = 16, 32
+GROUP_ROWS = 64
+_PIECE_BLOCKS, _PREPARE_BLOCKS = 256, 64
+#: Bytes of codes that a workgroup reads, about: enough that it is worth a dispatch, few enough that threads end together.
+_WORKGROUP_BYTES = 192 << 10
+_FLOATS = ("e4m3", "e5m2")
+_SCALE_BYTES = {"f32": 4, "f16": 2, "bf16": 2, "power": 1}
+
+
+def packed_bytes(form: Form) -> Optional[int]:
+    """Size of the packed form; None where groups are no whole blocks."""
+    if form.group % BLOCK_K and form.group < form.k:
+        return None
+    if form.codes in _FLOATS and form.scales == "power" and form.group % BLOCK_K:
+        return None
+    panels, blocks = ex.ceildiv(form.n, PANEL_ROWS), ex.ceildiv(form.k, BLOCK_K)
+    codes = panels * blocks * (512 if form.codes in ("s8", *_FLOATS) else 256)
+    if form.scales == "q4k":
+        return codes + panels * (form.k // 256) * 320
+    scales = ex.ceildiv(panels * form.groups * PANEL_ROWS * _SCALE_BYTES[form.scales], 64) * 64
+    return codes + scales + (panels * form.groups * PANEL_ROWS if form.has("zeros") else 0)
+
+
+def _tags(**tags: Any) -> Tuple[Tuple[str, str], ...]:
+    return tuple((name, str(value)) for name, value in tags.items())
+
+
+def quantized_row_bytes(k: Any) -> Any:
+    return ex.ceildiv(ex.ceildiv(k, BLOCK_K) * (BLOCK_K + 8), 64) * 64
+
+
+@functools.lru_cache(maxsize=None)
+def quantize_kernel(dtype: str) -> KernelDef:
+    params = layout([reads("x"), writes("out")] + [symbol(n) for n in ("m", "k", "ldx")])
+
+    def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
+        return (ex.maximum(ex.ceildiv(v["k"], _PIECE_BLOCKS * BLOCK_K), 1), ex.maximum(v["m"], 1), 1)
+
+    name = f"quantize_rows_{dtype}"
+    producer = CSource("quantize_rows.c", defines=_tags(A_TAG=dtype, ENTRY="accrt_" + name), struct="quantize_rows_params_t")
+    return KernelDef(name, "quantize_rows", producer, params, grid)
+
+
+def _kind(form: Form) -> str:
+    parts = [form.codes, form.scales] + ["zeros"] * form.has("zeros") + ["ggml"] * (form.layout == "ggml_mxfp4")
+    return "_".join(parts)
+
+
+def _defines(form: Form) -> Dict[str, Any]:
+    return {
+        "CODES": "CODES_" + form.codes.upper(), "SCALES": form.scales, "TOP_IS_NAN": int(form.layout != "ggml_mxfp4"),
+        "ZEROS": int(form.has("zeros")),
+    }  # fmt: skip
+
+
+_PRODUCT_SYMBOLS = "m n k ldx ldc ld_residual group panels_per_group activation".split()
+
+
+@functools.lru_cache(maxsize=None)
+def _product_kernel(kind: str, defines: Tuple[Tuple[str, str], ...], x: str, c: str) -> KernelDef:
+    params = layout(
+        [reads("x"), reads("w"), reads("bias", optional=True), reads("residual", optional=True), writes("c")] + [symbol(n) for n in _PRODUCT_SYMBOLS]
+    )
+
+    def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
+        panels = ex.ceildiv(v["n"], PANEL_ROWS)
+        return (ex.maximum(ex.ceildiv(panels, v["panels_per_group"]), 1), ex.maximum(ex.ceildiv(v["m"], GROUP_ROWS), 1), 1)
+
+    name = f"matmul_{kind}_{x}_{c}"
+    producer = CSource("packed_matmul.c", defines=(*defines, *_tags(A_TAG=x, C_TAG=c, ENTRY="accrt_" + name)), struct="packed_matmul_params_t")
+    return KernelDef(name, "matmul_quantized", producer, params, grid, local_memory_bytes=4 * GROUP_ROWS * PANEL_ROWS)
+
+
+def product_kernel(form: Form, x: str, c: str) -> KernelDef:
+    return _product_kernel(_kind(form), _tags(**_defines(form)), x if form.codes in _FLOATS else "f32", c)
+
+
+def _panels_per_group(form: Form) -> int:
+    panels = ex.ceildiv(form.n, PANEL_ROWS)
+    each = ex.ceildiv(form.k, BLOCK_K) * (512 if form.codes in ("s8", *_FLOATS) else 256)
+    groups = ex.ceildiv(panels, max(1, _WORKGROUP_BYTES // max(each, 1)))
+    if groups < 8:
+        groups += groups % 2
+    return ex.ceildiv(panels, max(groups, 1))
+
+
+def needs_codes(form: Form) -> bool:
+    """Whether the product takes x in 8 bits, as lower_quantize makes it."""
+    return form.codes not in _FLOATS
+
+
+def lower_quantize(x: TensorSpec, rows: Any) -> Launch:
+    """Rows of x in 8 bits. Operands: x, out."""
+    _, ldx = collapse_rows(x, "x")
+    return launch(quantize_kernel(x.dtype), {"x": "x", "out": "out"}, {"m": rows, "k": x.shape[-1], "ldx": ldx})
+
+
+def lower_product(
+    form: Form, x: TensorSpec, out: TensorSpec, bias: Optional[TensorSpec], residual: Optional[TensorSpec], activation: str
+) -> Launch:  # fmt: skip
+    """out = activation(x @ w^T + bias) + residual. Operands: x (or what lower_quantize made of it), w, bias, residual, out."""
+    for spec, what in ((x, "x"), (out, "out"), (residual, "residual"), (bias, "bias")):
+        if spec is not None:
+            require_contiguous_last(spec, what)
+    if bias is not None and bias.dtype != "f32":
+        raise ValueError(f"bias: the type is {bias.dtype}, f32 is needed")
+    if residual is not None and residual.dtype != out.dtype:
+        raise ValueError(f"residual: the type is {residual.dtype}, {out.dtype} is needed")
+    rows, ldx = collapse_rows(x, "x")
+    values = {
+        "m": rows, "n": form.n, "k": form.k, "ldx": ldx, "ldc": collapse_rows(out, "out")[1],
+        "ld_residual": collapse_rows(residual, "residual")[1] if residual is not None else 0, "group": form.group,
+        "panels_per_group": _panels_per_group(form), "activation": ACTIVATIONS[activation],
+    }  # fmt: skip
+    buffers: Dict[str, Any] = {"x": "x", "w": "w", "c": "out"}
+    buffers.update({"bias": "bias"} if bias is not None else {})
+    buffers.update({"residual": "residual"} if residual is not None else {})
+    return launch(product_kernel(form, x.dtype, out.dtype), buffers, values)
+
+
+# ---- Making them, and taking them apart ----------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=None)
+def _prepare_kernel(layout_name: str, layout_id: int, scales: str, defines: Tuple[Tuple[str, str], ...], kind: str) -> KernelDef:
+    params = layout(
+        [reads("data"), reads("scales", optional=True), reads("zeros", optional=True), writes("out")]
+        + [symbol(n) for n in ("n", "k", "group", "groups", "is_e5m2")]
+    )
+
+    def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
+        return (ex.maximum(ex.ceildiv(v["n"], PANEL_ROWS), 1), ex.maximum(ex.ceildiv(v["k"], BLOCK_K * _PREPARE_BLOCKS), 1), 1)
+
+    name = f"prepare_{layout_name}_{kind}"
+    tags = (*_tags(LAYOUT=layout_id, S_TAG=scales), *defines, *_tags(ENTRY="accrt_" + name))
+    return KernelDef(name, "pack_quantized", CSource("packed_prepare.c", defines=tags, struct="packed_prepare_params_t"), params, grid)
+
+
+def _weight_values(form: Form) -> Dict[str, Any]:
+    return {"n": form.n, "k": form.k, "group": form.group, "groups": form.groups, "is_e5m2": int(form.is_e5m2)}
+
+
+def scale_type(form: Form) -> str:
+    """Of a component of scales that is not bytes."""
+    return form.type_of("scales") if form.type_of("scales") in ("f32", "f16", "bf16") else "f16"
+
+
+def lower_prepare(form: Form) -> Launch:
+    """Operands: data, scales, zeros (where the layout has them), out."""
+    kernel = _prepare_kernel(form.layout, form.layout_id, scale_type(form), _tags(**_defines(form)), _kind(form))
+    buffers = {role: role for role in ("data", "scales", "zeros") if form.has(role)}
+    return launch(kernel, {**buffers, "out": "out"}, _weight_values(form))
+
+
+DEQUANTIZE_ROLES = ("data", "scales", "zeros", "group_index", "global_scale")
+
+
+def dequantize_params() -> Tuple[Param, ...]:
+    buffers = [reads("data")] + [reads(role, optional=True) for role in DEQUANTIZE_ROLES[1:]]
+    symbols = [symbol(n) for n in ("n", "k", "group", "groups", "is_e5m2", "rows")]
+    return layout(buffers + [reads("index", optional=True), writes("out"), *symbols])
+
+
+@functools.lru_cache(maxsize=None)
+def _dequantize_kernel(layout_name: str, layout_id: int, scales: str, out: str, index: str) -> KernelDef:
+    def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
+        return (ex.maximum(ex.minimum(v["rows"], 256), 1), 1, 1)
+
+    name = f"dequantize_{layout_name}_{scales}_{out}_{index}"
+    tags = _tags(LAYOUT=layout_id, S_TAG=scales, OUT_TAG=out, INDEX_TAG=index, ENTRY="accrt_" + name)
+    return KernelDef(name, "dequantize", CSource("dequantize.c", defines=tags, struct="dequantize_params_t"), dequantize_params(), grid)
+
+
+def dequantize_values(form: Form, rows: Any) -> Dict[str, Any]:
+    return {**_weight_values(form), "rows": rows}
+
+
+def lower_dequantize(form: Form, out: TensorSpec, index: Optional[TensorSpec] = None) -> Launch:
+    """All rows as floats, or those that `index` picks. Operands: the components by role, index, out."""
+    rows: Any = form.n
+    if index is not None:
+        rows = 1
+        for size in index.shape:
+            rows = rows * size
+    kernel = _dequantize_kernel(form.layout, form.layout_id, scale_type(form), out.dtype, index.dtype if index is not None else "i32")
+    buffers = {role: role for role in DEQUANTIZE_ROLES if form.has(role)}
+    buffers.update({"index": "index"} if index is not None else {})
+    return launch(kernel, {**buffers, "out": "out"}, dequantize_values(form, rows))

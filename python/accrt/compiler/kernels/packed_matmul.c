@@ -1,0 +1,339 @@
+/* packed_matmul.c - c = activation(x @ w^T + bias) + residual, with w packed as packed.h has it.
+ *
+ * Instantiated with CODES, SCALES (f32, f16, bf16, power, q4k), TOP_IS_NAN (of powers), ZEROS (0 or 1), C_TAG and ENTRY; for
+ * floats of 8 bits also A_TAG. x is what quantize_rows.c made, or for 8-bit floats x itself. A workgroup makes `panels_per_group` panels of 16
+ * columns for up to GROUP_ROWS rows; x of the grid walks panels, y rows.
+ *
+ * Sums of products of codes are exact; everything else is f32, blocks in ascending order, so that a row has the same bytes alone and in a
+ * batch. */
+#include "packed.h"
+#include "types.h"
+#include "vmath.h"
+
+typedef TYPE(C_TAG) c_t;
+
+#define IS_FLOAT (CODES >= CODES_E4M3)
+#if IS_FLOAT
+typedef TYPE(A_TAG) x_t;
+#else
+typedef uint8_t x_t;
+#endif
+
+typedef struct {
+  const x_t* x;
+  const uint8_t* w;
+  const float* bias;
+  const c_t* residual;
+  c_t* c;
+  int64_t m, n, k, ldx, ldc, ld_residual;
+  int64_t group; /* elements of k that share a scale: a multiple of 32, or at least k */
+  int64_t panels_per_group;
+  int64_t activation;
+} packed_matmul_params_t;
+
+enum { NONE, RELU, GELU, GELU_TANH, SILU, TANH, SIGMOID };
+
+#define GROUP_ROWS 64
+#define MAX_ROWS 4 /* rows that share the unpacking of codes */
+#define SCALE_BYTES_f32 4
+#define SCALE_BYTES_f16 2
+#define SCALE_BYTES_bf16 2
+#define SCALE_BYTES_power 1
+#define SCALE_BYTES_q4k 0
+#define SCALE_BYTES CONCAT(SCALE_BYTES_, SCALES)
+
+#define SCALE_f32(p) v_load((const float*)(const void*)(p))
+#define SCALE_f16(p) v_load_f16((const f16_t*)(const void*)(p))
+#define SCALE_bf16(p) v_load_bf16((const bf16_t*)(const void*)(p))
+#define SCALE_power(p) v_load_power(p, TOP_IS_NAN)
+#define SCALE_q4k(p) v_zero()
+#define LOAD_SCALE CONCAT(SCALE_, SCALES)
+
+/* What lies below the codes' zero. */
+#if CODES == CODES_U4
+#define BASE 8.0f
+#elif CODES == CODES_S8
+#define BASE 128.0f
+#elif CODES == CODES_E2M1
+#define BASE 12.0f
+#else
+#define BASE 0.0f
+#endif
+
+/* A panel: its codes, scales and zeros, and the number of blocks and of those in a group. */
+typedef struct {
+  const uint8_t *codes, *scales, *zeros;
+  int64_t blocks, group_blocks;
+} panel_t;
+
+ALWAYS_INLINE panel_t panel_at(const packed_matmul_params_t* p, int64_t panel) {
+  int64_t panels = ceildiv_i64(p->n, PANEL_ROWS), blocks = ceildiv_i64(p->k, BLOCK_K);
+  int64_t groups = ceildiv_i64(p->k, p->group);
+  int64_t scale_bytes =
+      SCALE_BYTES ? groups * PANEL_ROWS * SCALE_BYTES : ceildiv_i64(blocks, 8) * Q4K_RECORD_BYTES;
+  const uint8_t* scales = p->w + panels * blocks * CODES_BLOCK_BYTES(CODES);
+  const uint8_t* zeros = scales + (panels * scale_bytes + 63) / 64 * 64;
+  panel_t at = {p->w + panel * blocks * CODES_BLOCK_BYTES(CODES), scales + panel * scale_bytes,
+                zeros + panel * groups * PANEL_ROWS, blocks,
+                min_i64(ceildiv_i64(p->group, BLOCK_K), max_i64(blocks, 1))};
+  return at;
+}
+
+/* Lines that are asked for ahead of use: the processor's own prefetching stops at the ends of pages. */
+#define AHEAD_BYTES 2048
+ALWAYS_INLINE void ask_ahead(const uint8_t* codes) {
+  UNROLL_FULLY for (int i = 0; i < CODES_BLOCK_BYTES(CODES); i += 64)
+      __builtin_prefetch(codes + AHEAD_BYTES + i, 0, 2);
+}
+
+typedef vf sums_t[MAX_ROWS][PARTS];
+
+ALWAYS_INLINE void clear(sums_t sums, const int rows) {
+  UNROLL_FULLY for (int r = 0; r < rows; r++) {
+    UNROLL_FULLY for (int part = 0; part < PARTS; part++) sums[r][part] = v_zero();
+  }
+}
+
+ALWAYS_INLINE void store_sums(sums_t sums, const int rows, float* tile, int64_t step) {
+  UNROLL_FULLY for (int r = 0; r < rows; r++) {
+    UNROLL_FULLY for (int part = 0; part < PARTS; part++)
+        v_store(tile + r * step + part * VL, sums[r][part]);
+  }
+}
+
+#if IS_FLOAT
+
+/* Four sums a row, of k modulo four, as chains of one would be too long. */
+ALWAYS_INLINE void add_floats(vf sums[4], const x_t* x, const uint8_t* codes, int part, int64_t k) {
+  int64_t i = 0;
+  for (; i + 4 <= k; i += 4) {
+    UNROLL_FULLY for (int j = 0; j < 4; j++) {
+      vf w = v_from_f8(codes + (i + j) * PANEL_ROWS + part * VL, CODES == CODES_E5M2);
+      sums[j] = v_fma(v_set(LOAD(A_TAG)(x[i + j])), w, sums[j]);
+    }
+  }
+  for (; i < k; i++) {
+    vf w = v_from_f8(codes + i * PANEL_ROWS + part * VL, CODES == CODES_E5M2);
+    sums[i % 4] = v_fma(v_set(LOAD(A_TAG)(x[i])), w, sums[i % 4]);
+  }
+}
+
+/* e4m3 codes are read as f16 with the exponent of another bias; powers are halves. */
+#define FACTOR ((CODES == CODES_E4M3 ? 256.0f : 1.0f) * (SCALE_BYTES == 1 ? 2.0f : 1.0f))
+
+static void panel_rows(const packed_matmul_params_t* p, const panel_t* at, int64_t row,
+                       int64_t rows, float* tile, int64_t step) {
+  for (int64_t r = 0; r < rows; r++) {
+    const x_t* x = p->x + (row + r) * p->ldx;
+    UNROLL_FULLY for (int part = 0; part < PARTS; part++) {
+      vf total = v_zero();
+      for (int64_t g = 0, i = 0; i < p->k; g++, i += p->group) {
+        vf s[4] = {v_zero(), v_zero(), v_zero(), v_zero()};
+        add_floats(s, x + i, at->codes + i * PANEL_ROWS, part, min_i64(p->group, p->k - i));
+        vf scale = LOAD_SCALE(at->scales + (g * PANEL_ROWS + part * VL) * SCALE_BYTES);
+        vf sum = v_mul(v_add(v_add(s[0], s[2]), v_add(s[1], s[3])), v_set(FACTOR));
+        total = v_fma(sum, scale, total);
+      }
+      v_store(tile + r * step + part * VL, total);
+    }
+  }
+}
+#define PANEL_ROWS_WITH(environment) panel_rows
+
+#else
+
+typedef struct {
+  const int8_t* codes[MAX_ROWS];
+  const float* scales[MAX_ROWS];
+  const int32_t* sums[MAX_ROWS];
+} rows_t;
+
+ALWAYS_INLINE rows_t rows_at(const packed_matmul_params_t* p, int64_t row, const int rows) {
+  int64_t blocks = ceildiv_i64(p->k, BLOCK_K), bytes = quantized_row_bytes(p->k);
+  rows_t at;
+  UNROLL_FULLY for (int r = 0; r < rows; r++) {
+    const uint8_t* from = p->x + (row + r) * bytes;
+    at.codes[r] = (const int8_t*)from;
+    at.scales[r] = (const float*)(const void*)(from + blocks * BLOCK_K);
+    at.sums[r] = (const int32_t*)(const void*)(from + blocks * (BLOCK_K + 4));
+  }
+  return at;
+}
+
+#if CODES == CODES_Q4
+/* Each 256 k: d (sum of s_j dx_j dot_j) - dmin (sum of m_j dx_j sum_j). The products within are exact before they are added. */
+#define DEFINE_BLOCK_ROWS(NAME, ATTRIBUTE, DOT)                                                    \
+  static inline __attribute__((always_inline))                                                     \
+  ATTRIBUTE void NAME##_rows(const packed_matmul_params_t* p, const panel_t* at, int64_t row,      \
+                             const int rows, float* tile, int64_t step) {                          \
+    rows_t x = rows_at(p, row, rows);                                                              \
+    const uint8_t *codes = at->codes, *record = at->scales;                                        \
+    sums_t sums;                                                                                   \
+    clear(sums, rows);                                                                             \
+    for (int64_t first = 0; first < at->blocks; first += 8, record += Q4K_RECORD_BYTES) {          \
+      sums_t scaled, least;                                                                        \
+      clear(scaled, rows);                                                                         \
+      clear(least, rows);                                                                          \
+      for (int64_t j = 0; j < 8; j++, codes += CODES_BLOCK_BYTES(CODES)) {                         \
+        ask_ahead(codes);                                                                          \
+        UNROLL_FULLY for (int part = 0; part < PARTS; part++) {                                    \
+          vu u[8];                                                                                 \
+          load_codes(u, codes, part, CODES);                                                       \
+          vf s = v_load_u8(record + 64 + j * 16 + part * VL);                                      \
+          vf m = v_load_u8(record + 192 + j * 16 + part * VL);                                     \
+          UNROLL_FULLY for (int r = 0; r < rows; r++) {                                            \
+            float dx = x.scales[r][first + j];                                                     \
+            vf dot = v_from_i(DOT(u, x.codes[r] + (first + j) * BLOCK_K, CODES));                  \
+            scaled[r][part] = v_fma(v_mul(dot, s), v_set(dx), scaled[r][part]);                    \
+            float all = dx * (float)x.sums[r][first + j];                                          \
+            least[r][part] = v_fma(m, v_set(all), least[r][part]);                                 \
+          }                                                                                        \
+        }                                                                                          \
+      }                                                                                            \
+      UNROLL_FULLY for (int part = 0; part < PARTS; part++) {                                      \
+        vf d = SCALE_f16(record + part * VL * 2);                                                  \
+        vf dmin = v_mul(SCALE_f16(record + 32 + part * VL * 2), v_set(-1.0f));                     \
+        UNROLL_FULLY for (int r = 0; r < rows; r++) {                                              \
+          sums[r][part] = v_fma(d, scaled[r][part], sums[r][part]);                                \
+          sums[r][part] = v_fma(dmin, least[r][part], sums[r][part]);                              \
+        }                                                                                          \
+      }                                                                                            \
+    }                                                                                              \
+    store_sums(sums, rows, tile, step);                                                            \
+  }
+#else
+/* Each group: s (sum of dx_j (dot_j - z sum_j)). What is in the brackets is exact. */
+#define DEFINE_BLOCK_ROWS(NAME, ATTRIBUTE, DOT)                                                    \
+  static inline __attribute__((always_inline))                                                     \
+  ATTRIBUTE void NAME##_rows(const packed_matmul_params_t* p, const panel_t* at, int64_t row,      \
+                             const int rows, float* tile, int64_t step) {                          \
+    rows_t x = rows_at(p, row, rows);                                                              \
+    const uint8_t *codes = at->codes, *scales = at->scales, *zeros = at->zeros;                    \
+    sums_t sums;                                                                                   \
+    clear(sums, rows);                                                                             \
+    for (int64_t first = 0; first < at->blocks; first += at->group_blocks) {                       \
+      sums_t inner;                                                                                \
+      clear(inner, rows);                                                                          \
+      int64_t end = min_i64(first + at->group_blocks, at->blocks);                                 \
+      for (int64_t j = first; j < end; j++, codes += CODES_BLOCK_BYTES(CODES)) {                   \
+        ask_ahead(codes);                                                                          \
+        UNROLL_FULLY for (int part = 0; part < PARTS; part++) {                                    \
+          vu u[8];                                                                                 \
+          load_codes(u, codes, part, CODES);                                                       \
+          vf base = ZEROS ? v_load_u8(zeros + part * VL) : v_set(BASE);                            \
+          UNROLL_FULLY for (int r = 0; r < rows; r++) {                                            \
+            vf dot = v_from_i(DOT(u, x.codes[r] + j * BLOCK_K, CODES));                            \
+            dot = v_fma(base, v_set(-(float)x.sums[r][j]), dot);                                   \
+            inner[r][part] = v_fma(dot, v_set(x.scales[r][j]), inner[r][part]);                    \
+          }                                                                                        \
+        }                                                                                          \
+      }                                                                                            \
+      UNROLL_FULLY for (int part = 0; part < PARTS; part++) {                                      \
+        vf scale = LOAD_SCALE(scales + part * VL * SCALE_BYTES);                                   \
+        UNROLL_FULLY for (int r = 0; r < rows; r++) sums[r][part] =                                \
+            v_fma(inner[r][part], scale, sums[r][part]);                                           \
+      }                                                                                            \
+      scales += PANEL_ROWS * SCALE_BYTES;                                                          \
+      zeros += PANEL_ROWS;                                                                         \
+    }                                                                                              \
+    store_sums(sums, rows, tile, step);                                                            \
+  }
+#endif
+
+#define DEFINE_PANEL_ROWS(NAME, ATTRIBUTE, DOT)                                                    \
+  DEFINE_BLOCK_ROWS(NAME, ATTRIBUTE, DOT)                                                          \
+  static ATTRIBUTE void NAME(const packed_matmul_params_t* p, const panel_t* at, int64_t row,      \
+                             int64_t rows, float* tile, int64_t step) {                            \
+    int64_t r = 0;                                                                                 \
+    for (; r + MAX_ROWS <= rows; r += MAX_ROWS)                                                    \
+      NAME##_rows(p, at, row + r, MAX_ROWS, tile + r * step, step);                                \
+    switch (rows - r) {                                                                            \
+    case 1:                                                                                        \
+      NAME##_rows(p, at, row + r, 1, tile + r * step, step);                                       \
+      break;                                                                                       \
+    case 2:                                                                                        \
+      NAME##_rows(p, at, row + r, 2, tile + r * step, step);                                       \
+      break;                                                                                       \
+    case 3:                                                                                        \
+      NAME##_rows(p, at, row + r, 3, tile + r * step, step);                                       \
+      break;                                                                                       \
+    default:                                                                                       \
+      break;                                                                                       \
+    }                                                                                              \
+  }
+
+DEFINE_PANEL_ROWS(panel_rows, , dot_block)
+#if VL == 16
+DEFINE_PANEL_ROWS(panel_rows_vnni, VNNI, dot_block_vnni)
+#define PANEL_ROWS_WITH(environment)                                                               \
+  ((environment)->cpu_features & ACCRT_CPU_AVX512_VNNI ? panel_rows_vnni : panel_rows)
+#else
+#define PANEL_ROWS_WITH(environment) panel_rows
+#endif
+
+#endif
+
+#define ACTIVATE(F)                                                                                \
+  do {                                                                                             \
+    INDEPENDENT for (int64_t i = 0; i < count; i++) x[i] = F(x[i]);                                \
+  } while (0)
+
+static void activate(float* x, int64_t count, int64_t activation) {
+  switch (activation) {
+  case RELU: {
+    INDEPENDENT for (int64_t i = 0; i < count; i++) x[i] = x[i] < 0.0f ? 0.0f : x[i];
+    break;
+  }
+  case GELU:
+    ACTIVATE(m_gelu);
+    break;
+  case GELU_TANH:
+    ACTIVATE(m_gelu_tanh);
+    break;
+  case SILU:
+    ACTIVATE(m_silu);
+    break;
+  case TANH:
+    ACTIVATE(m_tanh);
+    break;
+  case SIGMOID:
+    ACTIVATE(m_sigmoid);
+    break;
+  default:
+    break;
+  }
+}
+
+static void finish(const packed_matmul_params_t* p, float* tile, int64_t row, int64_t rows,
+                   int64_t column) {
+  int64_t columns = min_i64(PANEL_ROWS, p->n - column);
+  for (int64_t r = 0; r < rows && p->bias; r++) {
+    for (int64_t j = 0; j < columns; j++)
+      tile[r * PANEL_ROWS + j] += p->bias[column + j];
+  }
+  activate(tile, rows * PANEL_ROWS, p->activation);
+  for (int64_t r = 0; r < rows; r++) {
+    const float* from = tile + r * PANEL_ROWS;
+    c_t* to = p->c + (row + r) * p->ldc + column;
+    const c_t* add = p->residual ? p->residual + (row + r) * p->ld_residual + column : 0;
+    for (int64_t j = 0; j < columns; j++)
+      to[j] = STORE(C_TAG)(add ? from[j] + LOAD(C_TAG)(add[j]) : from[j]);
+  }
+}
+
+KERNEL_ENTRY(ENTRY) {
+  (void)environment;
+  const packed_matmul_params_t* p = (const packed_matmul_params_t*)dispatch->params;
+  float* tile = (float*)workgroup->local_memory;
+  int64_t first = workgroup->workgroup_id[0] * p->panels_per_group;
+  int64_t end = min_i64(first + p->panels_per_group, ceildiv_i64(p->n, PANEL_ROWS));
+  int64_t row = part_begin(p->m, workgroup->workgroup_id[1], dispatch->workgroup_count[1]);
+  int64_t rows =
+      part_begin(p->m, workgroup->workgroup_id[1] + 1, dispatch->workgroup_count[1]) - row;
+  for (int64_t panel = first; panel < end && rows > 0; panel++) {
+    panel_t at = panel_at(p, panel);
+    PANEL_ROWS_WITH(environment)(p, &at, row, rows, tile, PANEL_ROWS);
+    finish(p, tile, row, rows, panel * PANEL_ROWS);
+  }
+  return KERNEL_OK;
+}

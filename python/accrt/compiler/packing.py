@@ -1,0 +1,89 @@
+"""What kernels make of quantized weights: for each layout and family of targets the packed form that its kernels read, if there is one.
+
+A Form is all that is known of a quantized weight when a program is compiled; it is an attribute of the operations on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Optional, Tuple
+
+from .encodings import LAYOUTS, Quantized
+
+#: For each layout with kernels: meaning of the codes, and the scales (types of their component, "power" or "q4k").
+_KERNELS = {
+    "f8_tensor": ("f8", ""), "f8_channel": ("f8", ""), "f8_block128": ("f8", ""), "i8_channel": ("s8", ""), "i8_group": ("s8", ""),
+    "i4_group": ("u4", ""), "i4_group_asym": ("u4", ""), "q8_0": ("s8", "f16"), "q4_0": ("u4", "f16"), "q4_k": ("q4", "q4k"),
+    "mxfp4": ("e2m1", "power"), "ggml_mxfp4": ("e2m1", "power"), "mxfp8": ("f8", "power"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Form:
+    """A quantized weight [n, k]. `roles`: its components and their types, ascending; `group`: elements of a row that share a scale."""
+
+    layout: str
+    n: int
+    k: int
+    group: int
+    dtype: str
+    roles: Tuple[Tuple[str, str], ...]
+
+    @property
+    def name(self) -> str:
+        """For texts, which tell forms apart."""
+        return f"{self.layout}[{self.n}, {self.k}]/{self.group} {self.dtype} " + " ".join(f"{role}:{type_}" for role, type_ in self.roles)
+
+    @property
+    def groups(self) -> int:
+        return -(-self.k // self.group)
+
+    def type_of(self, role: str) -> str:
+        return dict(self.roles).get(role, "")
+
+    def has(self, role: str) -> bool:
+        return role in dict(self.roles)
+
+    @property
+    def is_e5m2(self) -> bool:
+        return self.type_of("data") == "f8e5m2"
+
+    @property
+    def codes(self) -> str:
+        """u4 (q - 8 or q - zero), q4, s8, e2m1, e4m3, e5m2; none: no kernel reads it packed."""
+        kind = _KERNELS.get(self.layout, ("", ""))[0]
+        if kind == "f8":
+            kind = "e5m2" if self.is_e5m2 else "e4m3"
+        return "" if self.has("group_index") else kind
+
+    @property
+    def scales(self) -> str:
+        """f32, f16 or bf16, power, or q4k."""
+        return _KERNELS[self.layout][1] or self.type_of("scales")
+
+    @property
+    def layout_id(self) -> int:
+        return LAYOUTS[self.layout].id
+
+
+def form_of(q: Quantized) -> Form:
+    roles = tuple((role, q.component_type(role)) for role in LAYOUTS[q.layout].roles if role in q.components)
+    return Form(q.layout, q.shape[0], q.shape[1], q.effective_group, q.dtype, roles)
+
+
+def packed_bytes(form: Form, family: str) -> Optional[int]:
+    """Bytes of the packed form that the family's kernels read; None where there is none."""
+    if not form.codes or form.n == 0 or form.k == 0:
+        return None
+    if family == "host":
+        from .kernels import packed
+
+        return packed.packed_bytes(form)
+    from .cuda import packed as cuda_packed
+
+    return cuda_packed.packed_bytes(form)
+
+
+def activations(form: Form, family: str) -> Tuple[Any, ...]:
+    """Types of x that the family's kernels multiply with the packed form."""
+    return ("f32", "f16", "bf16") if family == "host" else ("f16", "bf16")

@@ -1,0 +1,141 @@
+"""Operations on quantized weights: products and lookups that read them packed where the family has kernels, and plain weights made at load for
+everything else."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from .. import ops, packing
+from ..encodings import Quantized
+from ..ir import Function, Module, Op, Value
+from .rewrite import rewrite
+
+
+def lower_quantized(module: Module, family: str = "host") -> None:
+    for function in module.functions.values():
+        if any(_quantized(value) for value in function.constants.values()):
+            _Lowering(module, function, family).run()
+
+
+def _quantized(value: Optional[Value]) -> bool:
+    return value is not None and value.constant is not None and isinstance(value.constant.data, Quantized)
+
+
+class _Lowering:
+    def __init__(self, module: Module, function: Function, family: str):
+        self.function, self.family = function, family
+        #: What f32 work is done in, where it is not done as it is written.
+        self.compute = module.compute.get(family, "")
+        self.plain: Dict[str, Value] = {}
+        self.packed: Dict[str, Value] = {}
+        self.heads: List[Op] = []
+
+    def run(self) -> None:
+        rewrite(self.function, self._visit)
+        for result in self.function.results:
+            if _quantized(result.value):
+                result.value = self._dequantized(result.value)
+        # What is made of weights alone stands first, so that every block may use it.
+        self.function.body.ops[:0] = self.heads
+
+    def _visit(self, op: Op) -> Optional[Sequence[Value]]:
+        if op.name in ("accrt.component", "accrt.pack_quantized"):
+            return None
+        made = self._special(op)
+        if made is not None:
+            return [made]
+        op.operands = [self._dequantized(v) if _quantized(v) else v for v in op.operands]
+        for region in op.regions:
+            region.yields = [self._dequantized(v) if _quantized(v) else v for v in region.yields]
+        return None
+
+    def _special(self, op: Op) -> Optional[Value]:
+        if op.name == "aten.linear" and _quantized(op.operands[1]) and not _quantized(op.operands[0]):
+            x, weight, bias = op.operands
+            y = self._product(x, weight, op.result.dtype)
+            return y if y is None or bias is None else y + bias
+        if op.name in ("aten.matmul", "aten.mm") and op.operands[0].rank >= 2:
+            view = op.operands[1].op
+            turned = view is not None and view.name == "aten.permute" and list(view.attrs["dims"]) == [1, 0]
+            source = self._original(view.operands[0]) if turned else None
+            return None if source is None else self._product(op.operands[0], source, op.result.dtype)
+        if op.name == "aten.embedding" and _quantized(op.operands[0]) and op.operands[1].dtype in ("i32", "i64"):
+            form = packing.form_of(op.operands[0].constant.data)
+            return ops.build(self.function, "accrt.embedding_quantized", [*self._components(op.operands[0]), op.operands[1]], form)
+        return None
+
+    def _original(self, value: Value) -> Optional[Value]:
+        """The quantized constant that a dequantized value was made of."""
+        return next((self.function.constants[name] for name, plain in self.plain.items() if plain is value), None)
+
+    def _product(self, x: Value, weight: Value, dtype: str) -> Optional[Value]:
+        form = packing.form_of(weight.constant.data)
+        taken = packing.activations(form, self.family)
+        low = self.compute if x.dtype == "f32" and self.compute in taken else x.dtype
+        if low not in taken or packing.packed_bytes(form, self.family) is None:
+            return None
+        flat = x if x.rank > 1 else x.unsqueeze(0)
+        flat = flat if flat.dtype == low else flat.to_copy(low)
+        result = low if dtype == "f32" and low != x.dtype else dtype
+        y = ops.build(self.function, "accrt.linear_quantized", flat, self._pack(weight, form), None, None, form, form.n, "none", result)
+        y = y if result == dtype else y.to_copy(dtype)
+        return y if x.rank > 1 else y.squeeze(0)
+
+    # -- what is made of weights
+
+    def _head(self, name: str, *args: Any) -> Value:
+        """An operation before all others."""
+        from ..ir import Block
+
+        aside = Block(self.function)
+        with self.function.inside(aside):
+            made = ops.build(self.function, name, *args)
+        for op in aside.ops:
+            op.block = self.function.body
+        self.heads += aside.ops
+        return made
+
+    def _components(self, weight: Value) -> List[Value]:
+        form = packing.form_of(weight.constant.data)
+        return [self._head("accrt.component", weight, role) for role, _type in form.roles]
+
+    def _pack(self, weight: Value, form: packing.Form) -> Value:
+        name = weight.constant.name
+        if name not in self.packed:
+            self.packed[name] = self._head("accrt.pack_quantized", self._components(weight), form, self.family)
+        return self.packed[name]
+
+    def _dequantized(self, weight: Value) -> Value:
+        name = weight.constant.name
+        if name not in self.plain:
+            form = packing.form_of(weight.constant.data)
+            self.plain[name] = self._head("accrt.dequantize", self._components(weight), form)
+        return self.plain[name]
+
+
+def quantize_weights(module: Module, wanted: Dict[str, Any]) -> Tuple[Module, List[str]]:
+    """A copy of the module whose plain matrices are quantized: `wanted` has patterns of names (as a shell's) and layouts, or functions from
+    an array to a Quantized. Says which became so. The first pattern that fits a name holds; None leaves it as it is."""
+    import fnmatch
+
+    from ..encodings import quantize
+    from .tidy import clone
+
+    work, changed = clone(module), []
+    for name, constant in list(work.constants.items()):
+        layout = next((layout for pattern, layout in wanted.items() if fnmatch.fnmatchcase(name, pattern)), None)
+        plain = constant.type.encoding == "plain" and constant.data is not None and constant.type.rank == 2
+        if layout is None or not plain or constant.type.dtype not in ("f32", "f16", "bf16"):
+            continue
+        from ..reference import decode
+
+        array = decode(constant.data, constant.type.dtype)
+        made = layout(array) if callable(layout) else quantize(array, layout, dtype=constant.type.dtype)
+        del work.constants[name]
+        replaced = work.weight(name, made)
+        changed.append(name)
+        for function in work.functions.values():
+            value = function.constants.get(name)
+            if value is not None:
+                value.constant, value.type = replaced, replaced.type
+    return work, changed

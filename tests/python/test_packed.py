@@ -1,0 +1,156 @@
+"""Modules with quantized weights, compiled and run by the runtime: which kernels the compiler picks, and results against the float64 reference."""
+
+import os
+import tempfile
+
+import numpy as np
+import pytest
+
+import compiler_harness as h
+import kernel_harness as kh
+from accrt.compiler import Interpreter, Module, compile, encodings, packing, passes
+from test_packed_kernels import error_bound, random_weight
+
+LAYOUTS = list(encodings.LAYOUTS)
+WITHOUT_KERNELS = ("gptq_v1", "gptq_v2", "awq", "q4_1", "q5_k", "q6_k", "ggml_nvfp4", "nvfp4")
+
+
+def load(module, instance, **options):
+    data = compile(module, targets=[h.target()], **options)
+    handle, path = tempfile.mkstemp(suffix=".accx")
+    with os.fdopen(handle, "wb") as out:
+        out.write(data)
+    import accrt
+
+    try:
+        return accrt.Program(accrt.Bundle(path, instance), instance.device("host"))
+    finally:
+        os.unlink(path)
+
+
+def run(module, instance, name, *inputs, **options):
+    shapes = [r.shape for r in Interpreter(module).run(name, *inputs)]
+    results = [np.empty(s, kh.NUMPY[r.value.dtype]) for s, r in zip(shapes, module.functions[name].results)]
+    return h.run_in_runtime(load(module, instance, **options).session(), module, name, inputs, {}, results)
+
+
+def linear_module(q, dtype="f32", bias=None):
+    m = Module("packed")
+    f = m.function("f")
+    x = f.input("x", dtype, [m.symbol("n", minimum=1, maximum=4096), q.shape[1]])
+    w = m.weight("w", q)
+    f.result("y", x.linear(w) if bias is None else x.linear(w, m.constant("b", bias)).gelu())
+    return m
+
+
+def operations(module, family="host"):
+    work = passes.run(module, passes.PIPELINES[family])
+    return [op.name for function in work.functions.values() for op in function.body.walk()]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_is_usable(layout, instance):
+    rng = np.random.default_rng([kh.SEED, 1])
+    q = random_weight(layout, 40, 512, rng)
+    m, x = linear_module(q), rng.standard_normal((5, 512)).astype(np.float32)
+    assert ("accrt.dequantize" in operations(m)) == (layout in WITHOUT_KERNELS)
+    (got,) = run(m, instance, "f", x)
+    (exact,) = Interpreter(m).run("f", x)
+    w = encodings.dequantize(q).astype(np.float64)
+    if layout in WITHOUT_KERNELS:
+        bound = (512 + 8) * 2.0**-24 * (np.abs(x) @ np.abs(w).T + 1)
+    else:
+        bound = error_bound(packing.form_of(q), x, w, "f32", exact)
+    assert (np.abs(got - exact) <= bound).all()
+
+
+def test_many_rows_bias_activation_and_other_users(instance):
+    rng = np.random.default_rng([kh.SEED, 2])
+    q = random_weight("q4_k", 50, 256, rng)
+    bias = rng.standard_normal(50).astype(np.float32)
+    m = linear_module(q, bias=bias)
+    assert operations(m).count("accrt.linear_quantized") == 1 and not any("elementwise" in name for name in operations(m))
+    for rows in (1, 2, 33):
+        x = rng.standard_normal((rows, 256)).astype(np.float32)
+        (got,), (exact,) = run(m, instance, "f", x), Interpreter(m).run("f", x)
+        assert (np.abs(got - exact) <= 1.2 * error_bound(packing.form_of(q), x, encodings.dequantize(q).astype(np.float64), "f32", exact)).all()
+
+
+def test_lookups_products_with_transposed_weights_and_plain_uses(instance):
+    rng = np.random.default_rng([kh.SEED, 3])
+    q = random_weight("q8_0", 64, 96, rng)
+    m = Module("shared")
+    f = m.function("f")
+    n = m.symbol("n", minimum=1, maximum=64)
+    index = f.input("index", "i32", [n])
+    w = m.weight("w", q)
+    rows = f.as_value(w).embedding(index)
+    f.result("rows", rows)
+    f.result("scores", rows.matmul(f.as_value(w).t()))
+    f.result("scaled", f.as_value(w) * 2.0)
+    names = operations(m)
+    assert "accrt.embedding_quantized" in names and "accrt.linear_quantized" in names and "accrt.dequantize" in names
+    index = np.array([5, 63, 0, 5], np.int32)
+    rows, scores, scaled = run(m, instance, "f", index)
+    exact = encodings.dequantize(q)
+    np.testing.assert_array_equal(rows, exact[index])
+    np.testing.assert_array_equal(scaled, exact * 2)
+    wide = exact.astype(np.float64)
+    assert (np.abs(scores - wide[index] @ wide.T) <= error_bound(packing.form_of(q), wide[index], wide, "f32", wide[index] @ wide.T)).all()
+
+
+def test_one_dimension_and_no_rows_of_x(instance):
+    rng = np.random.default_rng([kh.SEED, 4])
+    q = random_weight("i4_group", 24, 128, rng)
+    m = Module("vector")
+    f = m.function("f")
+    f.result("y", f.input("x", "f32", [128]).linear(m.weight("w", q)))
+    x = rng.standard_normal(128).astype(np.float32)
+    (got,), (exact,) = run(m, instance, "f", x), Interpreter(m).run("f", x)
+    assert (np.abs(got - exact) <= error_bound(packing.form_of(q), x[None], encodings.dequantize(q).astype(np.float64), "f32", exact[None])[0]).all()
+
+
+def test_quantize_on_the_way_through_the_compiler(instance):
+    rng = np.random.default_rng([kh.SEED, 5])
+    m = Module("chosen")
+    f = m.function("f")
+    x = f.input("x", "f32", [m.symbol("n", minimum=1, maximum=64), 256])
+    weights = {name: (rng.standard_normal((64, 256)) * 0.1).astype(np.float32) for name in ("a.weight", "b.weight", "head")}
+    for name, array in weights.items():
+        f.result("y." + name, x.linear(m.constant(name, array)))
+    work, changed = passes.quantize_weights(m, {"a.*": "q8_0", "b.weight": lambda w: encodings.quantize(w, "i4_group_asym", group=32)})
+    assert changed == ["a.weight", "b.weight"] and [c.type.encoding for c in work.constants.values()].count("plain") == 1
+    assert m.constants["a.weight"].type.encoding == "plain"
+    x = rng.standard_normal((3, 256)).astype(np.float32)
+    got = run(m, instance, "f", x, quantize={"a.*": "q8_0"})
+    for have, want in zip(got, Interpreter(m).run("f", x)):
+        assert np.abs(have - want).max() < 0.1
+
+
+def test_what_does_not_fit_is_told():
+    with pytest.raises(ValueError, match="no layout 'q9'"):
+        encodings.Quantized("q9", (4, 4), {"data": np.zeros(16, np.uint8)})
+    with pytest.raises(ValueError, match="shape"):
+        encodings.Quantized("q8_0", (4, 40), {"data": np.zeros(16, np.uint8)})
+    with pytest.raises(ValueError, match="multiple of 256"):
+        encodings.quantize(np.zeros((2, 64), np.float32), "q4_k")
+
+
+@pytest.mark.parametrize("dtype", ("f32", "f16"))
+def test_modules_with_every_layout_compile_for_cuda(dtype):
+    """What runs them is tests/gpu."""
+    from accrt.compiler.cuda import nvcc
+
+    if not nvcc.available_targets()[0]:
+        pytest.skip("no CUDA compiler")
+    rng = np.random.default_rng([kh.SEED, 6])
+    m = Module("cuda")
+    f = m.function("f")
+    x = f.input("x", dtype, [m.symbol("n", minimum=1, maximum=64), 512])
+    index = f.input("index", "i32", [4])
+    for layout in LAYOUTS if dtype == "f16" else ("q4_k", "gptq_v1"):
+        q = random_weight(layout, 40, 512, rng)
+        w = m.weight(layout, encodings.Quantized(q.layout, q.shape, q.components, q.group, dtype, q.types))
+        f.result("y." + layout, x.linear(w))
+    f.result("rows", f.as_value(w).embedding(index))
+    assert len(compile(m, targets=["sm_90"])) > 0
