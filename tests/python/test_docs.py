@@ -53,6 +53,60 @@ def test_readme_c_example(tmp_path):
     assert wrong.returncode == 1 and "ACCRT_ERROR_INVALID_FORMAT" in wrong.stderr
 
 
+#: The kernel of docs/cuda.md's example, for machines without nvcc, and its twin for the stand-in.
+SCALE_PTX = """
+.version 7.0
+.target sm_80
+.address_size 64
+.visible .entry scale(.param .u64 x, .param .u64 y, .param .f32 factor, .param .u32 n)
+{
+  ret;
+}
+"""
+SCALE_TWIN = """
+#include "fakecuda.h"
+FAKECUDA_KERNEL(scale) {
+  const float* x = *(const float* const*)params[0];
+  float* y = *(float* const*)params[1];
+  for (unsigned t = 0; t < block->block[0]; ++t) {
+    const int i = (int)(block->index[0] * block->block[0] + t);
+    if (i < *(const int*)params[3])
+      y[i] = *(const float*)params[2] * x[i];
+  }
+  return 0;
+}
+"""
+
+
+def test_cuda_c_example(tmp_path):
+    """Under the stand-in for CUDA's driver: compiled without a warning, and it prints what the document says."""
+    stand_in, headers = BUILD / "tests/fakecuda/lib", cuda_headers()
+    if not (stand_in / "libcuda.so.1").exists() or headers is None:
+        pytest.skip("the stand-in for CUDA's driver was not built: CUDA 13's headers are not here")
+    (tmp_path / "example.c").write_text(blocks("docs/cuda.md", "c")[-1])
+    (tmp_path / "twin.c").write_text(SCALE_TWIN)
+    (tmp_path / "scale.cu").write_text(blocks("docs/cuda.md", "cuda")[0])
+    (tmp_path / "scale.ptx").write_text(SCALE_PTX)
+    nvcc = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+    if nvcc:
+        subprocess.run([nvcc, "-ptx", "-arch=sm_80", "scale.cu"], cwd=tmp_path, check=True)
+    flags = ["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}"]
+    subprocess.run([*flags, "-isystem", headers, "-o", "example", "example.c", f"-L{BUILD / 'lib'}", "-laccrt", "-l:libcuda.so.1",
+                    f"-L{stand_in}"], cwd=tmp_path, check=True)  # fmt: skip
+    subprocess.run([*flags, f"-I{ROOT / 'tests/fakecuda'}", "-shared", "-fPIC", "-o", "twin.so", "twin.c"], cwd=tmp_path, check=True)
+    env = dict(os.environ, LD_LIBRARY_PATH=f"{stand_in}:{BUILD / 'lib'}", FAKECUDA_KERNELS=str(tmp_path / "twin.so"), FAKECUDA_STRICT="1")
+    done = subprocess.run([tmp_path / "example", "scale.ptx"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    said = re.search(r"It prints (.*)\. A scalar", (ROOT / "docs/cuda.md").read_text())
+    assert done.stdout.splitlines() == re.findall(r"`([^`]+)`", said[1])
+
+
+def cuda_headers():
+    """Where the build found them."""
+    found = re.search(r"^ACCRT_CUDA_INCLUDE_DIR:PATH=(.*)$", (BUILD / "CMakeCache.txt").read_text(), re.M)
+    return found[1] if found and (pathlib.Path(found[1]) / "cuda.h").exists() else None
+
+
 @pytest.mark.skipif(shutil.which("accx") is None and not (BUILD / "bin/accx").exists(), reason="the tool was not built")
 def test_readme_shell_examples():
     lines = [line for block in blocks("README.md", "sh") for line in block.splitlines() if line.startswith("build/bin/accx")]
