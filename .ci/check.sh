@@ -4,7 +4,7 @@
 
 CHECKS="format generated lint headers gcc clang symbols size wheel asan tsan torch"
 # Run only when named: slow, or a matter of judgement.
-CHECKS_ON_DEMAND="tidy"
+CHECKS_ON_DEMAND="tidy layouts"
 
 check_main() {
   case ${1:-} in
@@ -106,4 +106,38 @@ check_tidy() {
 check_torch() {
   can_import torch || { echo "skipped: torch is not in .venv"; return 0; }
   cmd_torch_test
+}
+
+# Dequantizers beside other projects' packages, in an environment of their own. GPTQ's and AWQ's are not installed: only their
+# sources are read.
+ORACLES="gguf==0.19.0 ml_dtypes==0.6.0 compressed-tensors==0.20.0 torch==2.13.0 xxhash numpy"
+ORACLES_ALONE="torchao==0.18.0"
+check_layouts() {
+  configure_and_build "$BUILD"
+  where=$BUILD/check/layouts
+  [ -x "$where/venv/bin/python" ] || "$(pick_python)" -m venv "$where/venv"
+  pip="timeout 1800 $where/venv/bin/python -m pip"
+  # shellcheck disable=SC2086  # lists of names
+  $pip install -q --disable-pip-version-check $ORACLES
+  $pip install -q --disable-pip-version-check --no-deps $ORACLES_ALONE
+  oracle_sources "$where/sources"
+  in_tree env ACCRT_ORACLE_SOURCES="$where/sources" "$where/venv/bin/python" tests/layouts/oracles.py \
+    --json "$where/oracles.json" 2>"$where/warnings.log"
+}
+
+# Unpacks the sources whose dequantizers are run alone.
+oracle_sources() {
+  mkdir -p "$1"
+  for package in auto_gptq==0.7.1 autoawq==0.2.9 gptqmodel==7.7.0; do
+    [ ! -d "$1/${package%%==*}-${package##*==}" ] || continue
+    archive=--no-binary=:all:
+    [ "${package%%==*}" != auto_gptq ] || archive=--only-binary=:all:
+    # Building their metadata may fail for want of a GPU's tools; the archive is there all the same.
+    $pip download -q --disable-pip-version-check --no-deps --no-build-isolation "$archive" -d "$1" "$package" ||
+      echo "pip said no more of $package than that"
+    case $package in
+      auto_gptq*) "$PY" -m zipfile -e "$1"/auto_gptq-0.7.1*.whl "$1/auto_gptq-0.7.1" ;;
+      *) tar -xzf "$1/${package%%==*}-${package##*==}.tar.gz" -C "$1" ;;
+    esac
+  done
 }

@@ -17,7 +17,8 @@ import tempfile
 from pycparser import c_ast, c_generator, c_parser
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-HEADERS = ("kernel", "base", "instance", "memory", "stream", "tensor", "commands", "bundle", "layout", "program")
+HEADERS = ("kernel", "base", "instance", "memory", "stream", "tensor", "commands", "bundle", "weights", "layout", "program",
+           "trust")
 DRIVER_HEADER = "sys/driver"
 
 # Enough of the C library for the public headers, which include nothing else.

@@ -141,6 +141,12 @@ const char* accrt_bundle_name(const accrt_bundle_t* bundle);
 accrt_status_t accrt_bundle_constant_component(accrt_bundle_t* bundle, uint32_t constant,
                                                uint32_t component, const void** out_data,
                                                uint64_t* out_size_bytes);
+/* Copies a part of one, which lies in it. Fails as accrt_bundle_constant_component. */
+accrt_status_t accrt_bundle_constant_read(accrt_bundle_t* bundle, uint32_t constant,
+                                          uint32_t component, uint64_t offset_bytes, void* target,
+                                          uint64_t size_bytes);
+/* Where DATA begins in the file. */
+uint64_t accrt_bundle_data_offset(const accrt_bundle_t* bundle);
 /* Copies image `image` into `target` (images[image].size_bytes bytes) and checks the copy against
  * the digest of what was verified at open: a file that changed since is ACCRT_ERROR_DATA_CORRUPT.
  * Thread-safe; may block on the file. */

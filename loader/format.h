@@ -138,7 +138,7 @@ ACCX_ASSERT_SIZE(accx_section_t, 64);
 /* DATA is ciphertext: section ENCRYPTION. Since 0.3; not among the known ones where this library
  * was built without a reader of it, so that ciphertext is never taken for weights. */
 #define ACCX_FEATURE_ENCRYPTED_DATA (UINT64_C(1) << 0)
-#define ACCX_FILE_FEATURES_KNOWN UINT64_C(0)
+#define ACCX_FILE_FEATURES_KNOWN ACCX_FEATURE_ENCRYPTED_DATA
 /* The function is for devices of one driver alone: accx_function_t.target. Since 0.2. */
 #define ACCX_FEATURE_FUNCTION_TARGET (UINT64_C(1) << 0)
 #define ACCX_FUNCTION_FEATURES_KNOWN ACCX_FEATURE_FUNCTION_TARGET

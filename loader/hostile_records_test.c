@@ -199,9 +199,8 @@ static void everything_opens(void** state) {
 }
 
 /* An old file's constants are what they would be in the newest form. */
-static void older_forms_are_widened(void** state) {
-  (void)state;
-  parts_t old = take_apart(&golden), wide = take_apart(&golden);
+static void check_widened(const bytes_t* golden_file) {
+  parts_t old = take_apart(golden_file), wide = take_apart(golden_file);
   widen_constants(&wide);
   bytes_t file;
   accrt_bundle_t* bundle;
@@ -221,6 +220,14 @@ static void older_forms_are_widened(void** state) {
   free(file.data);
   free_parts(&old);
   free_parts(&wide);
+}
+
+static void older_forms_are_widened(void** state) {
+  (void)state;
+  bytes_t first = read_file("tests/golden/0.1/everything.accx");
+  check_widened(&first);
+  check_widened(&golden);
+  free(first.data);
 }
 
 static void newer_forms_are_refused(void** state) {
@@ -354,7 +361,7 @@ static void caps_are_what_is_read(void** state) {
   X(COMMAND_FIELDS, command_location,                                                              \
     ((accx_command_t*)(void*)find_part(parts, ACCX_SECTION_COMMANDS)->bytes)->location = 2)        \
   X(MINIMUM, minimum, parts->header.container.minor = 2)                                           \
-  X(FILE_FEATURES, encrypted_data, parts->header.required_features = ACCX_FEATURE_ENCRYPTED_DATA)
+  X(ENCRYPTION, encrypted_data, parts->header.required_features = ACCX_FEATURE_ENCRYPTED_DATA)
 
 #define MUTATION(rule, name, ...)                                                                  \
   static void mutate_##name(parts_t* parts) {                                                      \
@@ -412,10 +419,16 @@ static void bare_names(void** state) {
   }
 }
 
+/* What is no matter of opening: loader/trust_test.c provokes those. */
+static bool is_of_trust_test(uint32_t rule) {
+  return (rule >= ACCX_RULE_CODE_ROOT && rule <= ACCX_RULE_WEIGHT_TRUST) ||
+         rule == ACCX_RULE_ENCRYPTION_KEY || rule == ACCX_RULE_TAG;
+}
+
 static void every_rule_was_provoked(void** state) {
   (void)state;
 #define CHECK(name, number, status, text)                                                          \
-  if ((number) >= ACCX_RULE_RECORD_FORM && !seen_rules[number])                                    \
+  if ((number) >= ACCX_RULE_RECORD_FORM && !seen_rules[number] && !is_of_trust_test(number))       \
     fail_msg("rule %d (%s) was provoked by no test", number, #name);
   ACCX_RULE_LIST(CHECK)
 #undef CHECK

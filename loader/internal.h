@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "accrt/trust.h"
 #include "loader/bundle.h"
 #include "loader/digest.h"
 #include "loader/rules.h"
@@ -12,6 +13,7 @@
 #include "runtime/core/error.h"
 #include "runtime/core/memory.h"
 #include "runtime/core/object.h"
+#include "runtime/core/sync.h"
 
 #define ACCX_MAX_LOCAL_MEMORY_BYTES (256u << 20)
 #define ACCX_MAX_NEEDED_SYMBOLS                                                                    \
@@ -61,6 +63,15 @@ struct accrt_bundle {
   void* mapping;
   size_t mapping_size_bytes;
   atomic_uchar* chunks; /* chunk_state_t */
+  /* Trust (trust.c). Under the lock: the code root, once it has been computed, and SHA-256 of each host image. */
+  accrt_mutex_t trust_lock;
+  bool code_root_known;
+  accrt_key_t code_root;
+  accrt_key_t* image_roots;
+  bool check_leaves; /* chunks are checked against their leaves too */
+  /* Encrypted weights (encryption.c): NULL while there is no key. */
+  const struct accrt_crypto* crypto;
+  unsigned char chunk_key[32];
 };
 
 /* ---- data.c ---- */
@@ -68,6 +79,8 @@ accrt_status_t accx_data_open(accrt_bundle_t* bundle);
 void accx_data_close(accrt_bundle_t* bundle);
 /* Checks every chunk, and that the gaps between components are zero. */
 accrt_status_t accx_data_verify_all(accrt_bundle_t* bundle);
+/* A chunk as it is in the file (encrypted, where it is), checked against its digest. Blocks on the file. */
+accrt_status_t accx_data_file_chunk(accrt_bundle_t* bundle, uint32_t chunk, void* target);
 
 /* ---- The verifier ---- */
 typedef struct accx_verifier {
@@ -132,12 +145,6 @@ accrt_status_t accx_reject(const accx_verifier_t* verifier, uint32_t rule, const
 #define ACCX_REJECT(verifier, rule, section, index, field, ...)                                    \
   accx_reject((verifier), ACCX_RULE_##rule, __FILE__, (uint32_t)__LINE__, (section), (index),      \
               (field), __VA_ARGS__)
-#define ACCX_TRY(expression)                                                                       \
-  do {                                                                                             \
-    const accrt_status_t try_status = (expression);                                                \
-    if (try_status != ACCRT_OK)                                                                    \
-      return try_status;                                                                           \
-  } while (0)
 
 /* verify_container.c: header, section table, digests; copies all metadata into the bundle. */
 accrt_status_t accx_verify_container(accx_verifier_t* verifier);

@@ -70,4 +70,10 @@ bool accx_layout_size(const accx_layout_view_t* view, uint32_t role, accrt_dtype
 accrt_status_t accx_layout_read(const accrt_layout_tensor_t* tensor, accrt_layout_tensor_t* out,
                                 accx_layout_view_t* out_view);
 
+/* That the components are those of the layout, with all their bytes. */
+accrt_status_t accx_layout_check_components(const accrt_layout_tensor_t* tensor,
+                                            const accx_layout_view_t* view);
+accrt_status_t accx_layout_check_rows(const accx_layout_view_t* view, uint64_t first,
+                                      uint64_t count);
+
 #endif /* ACCRT_LOADER_LAYOUT_H_ */

@@ -1,5 +1,7 @@
 /* loader/open.c - opening, sharing and closing bundles. */
+#include "loader/encryption.h"
 #include "loader/internal.h"
+#include "loader/trust.h"
 
 #include "runtime/core/fork.h"
 #include "runtime/core/struct.h"
@@ -11,6 +13,8 @@ static void bundle_free(accrt_bundle_t* bundle, bool notify) {
   const accrt_allocator_t* allocator = bundle->allocator;
   const accrt_bundle_tables_t* tables = &bundle->tables;
   accx_data_close(bundle);
+  accx_encryption_close(bundle);
+  accx_trust_close(bundle);
   accx_source_close(&bundle->source, notify);
   accrt_free_array(allocator, bundle->commands, tables->command_count, sizeof(accx_command_t*));
   accrt_free_array(allocator, bundle->block_first, tables->block_count, sizeof(uint32_t));
@@ -51,6 +55,7 @@ static accrt_status_t bundle_create(accrt_instance_t* instance,
   bundle->allocator = allocator;
   bundle->instance = instance;
   bundle->verify = options->verify;
+  accrt_mutex_init(&bundle->trust_lock);
   const accrt_status_t status =
       accrt_copy_string(allocator, options->name != NULL ? options->name : name, &bundle->name);
   if (status != ACCRT_OK) {
@@ -62,8 +67,8 @@ static accrt_status_t bundle_create(accrt_instance_t* instance,
 }
 
 /* Takes `bundle`. */
-static accrt_status_t finish_open(accrt_bundle_t* bundle, accrt_status_t source_status,
-                                  accrt_bundle_t** out_bundle) {
+static accrt_status_t finish_open(accrt_bundle_t* bundle, const accrt_bundle_options_t* options,
+                                  accrt_status_t source_status, accrt_bundle_t** out_bundle) {
   accrt_status_t status = source_status;
   if (status != ACCRT_OK)
     goto out;
@@ -72,6 +77,10 @@ static accrt_status_t finish_open(accrt_bundle_t* bundle, accrt_status_t source_
   accx_source_begin(&bundle->source);
   status = accx_verify(bundle);
   accx_source_end(&bundle->source);
+  if (status == ACCRT_OK)
+    status = accx_encryption_open(bundle, options);
+  if (status == ACCRT_OK)
+    status = accx_trust_open(bundle);
   if (status == ACCRT_OK)
     status = accx_data_open(bundle);
   if (status == ACCRT_OK && bundle->verify == ACCRT_VERIFY_FULL)
@@ -89,7 +98,8 @@ out:
 /* What all four functions begin with. `operation` is the one that was called. */
 static accrt_status_t begin_open(const char* operation, accrt_instance_t* instance,
                                  const accrt_bundle_options_t* options, const char* name,
-                                 accrt_bundle_t** out_bundle, accrt_bundle_t** bundle) {
+                                 accrt_bundle_t** out_bundle, accrt_bundle_options_t* out_options,
+                                 accrt_bundle_t** bundle) {
   accrt_error_enter(operation);
   if (out_bundle == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "out_bundle is NULL");
@@ -97,25 +107,26 @@ static accrt_status_t begin_open(const char* operation, accrt_instance_t* instan
   ACCX_TRY(accrt_check_fork_in(operation));
   if (instance == NULL || name == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "instance or path is NULL");
-  accrt_bundle_options_t local;
-  ACCX_TRY(read_options(options, &local));
-  return bundle_create(instance, &local, name, bundle);
+  ACCX_TRY(read_options(options, out_options));
+  return bundle_create(instance, out_options, name, bundle);
 }
 
 accrt_status_t accrt_bundle_open_path(accrt_instance_t* instance, const char* path,
                                       const accrt_bundle_options_t* options,
                                       accrt_bundle_t** out_bundle) {
   accrt_bundle_t* bundle;
-  ACCX_TRY(begin_open(__func__, instance, options, path, out_bundle, &bundle));
-  return finish_open(bundle, accx_source_open_path(path, &bundle->source), out_bundle);
+  accrt_bundle_options_t local;
+  ACCX_TRY(begin_open(__func__, instance, options, path, out_bundle, &local, &bundle));
+  return finish_open(bundle, &local, accx_source_open_path(path, &bundle->source), out_bundle);
 }
 
 accrt_status_t accrt_bundle_open_fd(accrt_instance_t* instance, int32_t fd,
                                     const accrt_bundle_options_t* options,
                                     accrt_bundle_t** out_bundle) {
   accrt_bundle_t* bundle;
-  ACCX_TRY(begin_open(__func__, instance, options, "bundle", out_bundle, &bundle));
-  return finish_open(bundle, accx_source_open_fd(fd, &bundle->source), out_bundle);
+  accrt_bundle_options_t local;
+  ACCX_TRY(begin_open(__func__, instance, options, "bundle", out_bundle, &local, &bundle));
+  return finish_open(bundle, &local, accx_source_open_fd(fd, &bundle->source), out_bundle);
 }
 
 accrt_status_t accrt_bundle_open_memory(accrt_instance_t* instance, const void* data,
@@ -123,8 +134,9 @@ accrt_status_t accrt_bundle_open_memory(accrt_instance_t* instance, const void* 
                                         void* user, const accrt_bundle_options_t* options,
                                         accrt_bundle_t** out_bundle) {
   accrt_bundle_t* bundle;
-  ACCX_TRY(begin_open(__func__, instance, options, "bundle", out_bundle, &bundle));
-  return finish_open(bundle,
+  accrt_bundle_options_t local;
+  ACCX_TRY(begin_open(__func__, instance, options, "bundle", out_bundle, &local, &bundle));
+  return finish_open(bundle, &local,
                      accx_source_open_memory(data, size_bytes, release, user, &bundle->source),
                      out_bundle);
 }
@@ -133,8 +145,9 @@ accrt_status_t accrt_bundle_open_callbacks(accrt_instance_t* instance, const acc
                                            const accrt_bundle_options_t* options,
                                            accrt_bundle_t** out_bundle) {
   accrt_bundle_t* bundle;
-  ACCX_TRY(begin_open(__func__, instance, options, "bundle", out_bundle, &bundle));
-  return finish_open(bundle, accx_source_open_callbacks(reader, &bundle->source), out_bundle);
+  accrt_bundle_options_t local;
+  ACCX_TRY(begin_open(__func__, instance, options, "bundle", out_bundle, &local, &bundle));
+  return finish_open(bundle, &local, accx_source_open_callbacks(reader, &bundle->source), out_bundle);
 }
 
 void accrt_bundle_ref(accrt_bundle_t* bundle) {
@@ -206,5 +219,7 @@ accrt_status_t accrt_bundle_verify(accrt_bundle_t* bundle) {
   accx_source_begin(&bundle->source);
   const accrt_status_t status = verify_unknown_sections(bundle);
   accx_source_end(&bundle->source);
-  return status != ACCRT_OK ? status : accx_data_verify_all(bundle);
+  ACCX_TRY(status);
+  ACCX_TRY(accx_data_verify_all(bundle));
+  return accx_trust_verify(bundle);
 }

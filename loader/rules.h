@@ -111,9 +111,17 @@
   X(SHARD, 130, INVALID_FORMAT, "Shards ascend by constant; kind, axis and degree (one for all) are in range; each EXTERNAL constant has one.") \
   X(SEGMENT, 131, INVALID_FORMAT, "Segments of a shard follow one another, cover its extent, and cut into equal parts that make up the constant.") \
   X(ADAPTER, 135, INVALID_FORMAT, "Adapter slots ascend, and each names an OPTIONAL input; flags are known and reserved fields 0.") \
-  X(TREE, 140, INVALID_FORMAT, "A tree's algorithm and chunk size are known, reserved fields are 0, and there are leaves when there is DATA.") \
-  X(SIGNATURE, 141, INVALID_FORMAT, "Signatures strictly ascend by scope and key; their algorithm is known, reserved fields are 0.") \
+  X(TREE, 140, INVALID_FORMAT, "A tree's algorithm and chunk size are known, reserved fields are 0, and there are leaves when there is DATA, else no weight root.") \
+  X(SIGNATURE, 141, INVALID_FORMAT, "Signatures strictly ascend by scope and key, those of weights have leaves; their algorithm is known, reserved fields are 0.") \
+  X(CODE_ROOT, 142, DATA_CORRUPT, "The tree's code root is that of the file (before host code runs; full verification).")      \
+  X(WEIGHT_ROOT, 143, DATA_CORRUPT, "The tree's weight root is that of the leaves (where weights must be signed; full verification).") \
+  X(LEAF, 144, DATA_CORRUPT, "A chunk of DATA matches its leaf (where weights must be signed; full verification).")            \
+  X(SIGNED, 145, DATA_CORRUPT, "A signature is its key's, of the root of its scope (full verification).")                      \
+  X(CODE_TRUST, 146, UNTRUSTED, "Machine code of the host is what the policy allows (before it runs).")                        \
+  X(WEIGHT_TRUST, 147, UNTRUSTED, "Weights are signed by a trusted key (where they must be).")                                 \
   X(ENCRYPTION, 150, INVALID_FORMAT, "ENCRYPTION is there exactly when the file requires feature bit 0; its algorithm is known, reserved fields are 0.") \
+  X(ENCRYPTION_KEY, 151, PERMISSION_DENIED, "Encrypted weights are read with the key that ENCRYPTION names.")                  \
+  X(TAG, 152, DATA_CORRUPT, "An encrypted chunk of DATA matches its tag (before its first use).")                              \
   X(ASSET, 155, INVALID_FORMAT, "Asset names ascend, reserved fields are 0.")                                                  \
   X(ASSET_PLACE, 156, INVALID_FORMAT, "Assets follow one another in ASSET_DATA, 8-aligned, cover it, gaps zero.")              \
   X(LOCATION, 157, INVALID_FORMAT, "Locations strictly ascend by (file, line, column, name).")

@@ -24,8 +24,7 @@ static void source_init(accx_source_t* source, accx_source_kind_t kind, uint64_t
   (void)pthread_cond_init(&source->changed, NULL);
 }
 
-/* Takes `fd`. */
-static accrt_status_t open_file(int fd, const char* what, accx_source_t* out_source) {
+accrt_status_t accx_source_take_fd(int fd, const char* what, accx_source_t* out_source) {
   struct stat facts;
   if (fstat(fd, &facts) != 0) {
     const int error = errno;
@@ -43,10 +42,10 @@ static accrt_status_t open_file(int fd, const char* what, accx_source_t* out_sou
 }
 
 accrt_status_t accx_source_open_path(const char* path, accx_source_t* out_source) {
-  /* Not blocking: the path may be a FIFO, which open_file then refuses. */
+  /* Not blocking: the path may be a FIFO, which accx_source_take_fd then refuses. */
   const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (fd >= 0)
-    return open_file(fd, path, out_source);
+    return accx_source_take_fd(fd, path, out_source);
   const int error = errno;
   if (error == ENOENT || error == ENOTDIR)
     return ACCRT_FAIL_ERRNO(NOT_FOUND, error, "%s: no such file", path);
@@ -56,7 +55,7 @@ accrt_status_t accx_source_open_path(const char* path, accx_source_t* out_source
 accrt_status_t accx_source_open_fd(int fd, accx_source_t* out_source) {
   const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
   if (copy >= 0)
-    return open_file(copy, "file descriptor", out_source);
+    return accx_source_take_fd(copy, "file descriptor", out_source);
   const int error = errno;
   return ACCRT_FAIL_ERRNO(IO, error, "file descriptor %d could not be duplicated: %s", fd,
                           strerror(error));

@@ -8,6 +8,14 @@
 
 #include "accrt/bundle.h"
 
+/* For all of the loader. */
+#define ACCX_TRY(expression)                                                                       \
+  do {                                                                                             \
+    const accrt_status_t try_status = (expression);                                                \
+    if (try_status != ACCRT_OK)                                                                    \
+      return try_status;                                                                           \
+  } while (0)
+
 typedef enum accx_source_kind {
   ACCX_SOURCE_NONE,
   ACCX_SOURCE_FILE,
@@ -33,6 +41,8 @@ typedef struct accx_source {
 /* Each fills a zeroed struct; on failure there is nothing to close. */
 accrt_status_t accx_source_open_path(const char* path, accx_source_t* out_source);
 accrt_status_t accx_source_open_fd(int fd, accx_source_t* out_source);
+/* Takes `fd`, also when it fails. */
+accrt_status_t accx_source_take_fd(int fd, const char* what, accx_source_t* out_source);
 accrt_status_t accx_source_open_memory(const void* data, uint64_t size_bytes,
                                        void (*release)(void*), void* user,
                                        accx_source_t* out_source);

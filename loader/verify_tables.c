@@ -4,34 +4,9 @@
 
 #include "accrt/tensor.h"
 #include "loader/layout.h"
+#include "loader/utf8.h"
 
 /* ---- Strings ---- */
-
-/* Length of the UTF-8 sequence at `at`, or 0: overlong forms, surrogates and values past U+10FFFF
- * are none. `end` is a NUL. */
-static uint32_t utf8_length(const unsigned char* at) {
-  static const struct {
-    unsigned char first_low, first_high, second_low, second_high, length;
-  } forms[] = {{0xC2, 0xDF, 0x80, 0xBF, 2}, {0xE0, 0xE0, 0xA0, 0xBF, 3},
-               {0xE1, 0xEC, 0x80, 0xBF, 3}, {0xED, 0xED, 0x80, 0x9F, 3},
-               {0xEE, 0xEF, 0x80, 0xBF, 3}, {0xF0, 0xF0, 0x90, 0xBF, 4},
-               {0xF1, 0xF3, 0x80, 0xBF, 4}, {0xF4, 0xF4, 0x80, 0x8F, 4}};
-  if (at[0] < 0x80)
-    return 1;
-  for (size_t i = 0; i < sizeof forms / sizeof forms[0]; ++i) {
-    if (at[0] < forms[i].first_low || at[0] > forms[i].first_high)
-      continue;
-    if (at[1] < forms[i].second_low || at[1] > forms[i].second_high)
-      return 0;
-    /* Continuation bytes are never NUL, so this stops at the string's end. */
-    for (uint32_t k = 2; k < forms[i].length; ++k) {
-      if ((at[k] & 0xC0) != 0x80)
-        return 0;
-    }
-    return forms[i].length;
-  }
-  return 0;
-}
 
 static accrt_status_t check_utf8(const accx_verifier_t* verifier, const char* text,
                                  uint32_t index) {
@@ -39,7 +14,7 @@ static accrt_status_t check_utf8(const accx_verifier_t* verifier, const char* te
   for (; *at >= 0x01 && *at < 0x80; ++at)
     continue;
   while (*at != '\0') {
-    const uint32_t length = utf8_length(at);
+    const uint32_t length = accx_utf8_length(at);
     if (length == 0) {
       return ACCX_REJECT(verifier, STRING_UTF8, "strings", index, NULL,
                          "byte 0x%02x at %td is not UTF-8", *at, at - (const unsigned char*)text);

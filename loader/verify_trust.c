@@ -3,12 +3,20 @@
  * policy asks for it. Reads private memory only. */
 #include "loader/internal.h"
 
+static bool is_zero(const uint8_t* bytes, size_t count) {
+  uint8_t any = 0;
+  for (size_t i = 0; i < count; ++i)
+    any |= bytes[i];
+  return any == 0;
+}
+
 static accrt_status_t check_tree(const accx_verifier_t* verifier) {
   const accrt_bundle_tables_t* tables = verifier->tables;
   const accx_tree_t* tree = tables->tree;
   if (tree == NULL ||
       (tree->algorithm == ACCX_TREE_SHA256 && tree->chunk_log2 == ACCX_TREE_CHUNK_LOG2 &&
-       tree->reserved == 0 && tables->leaf_count == tables->chunk_count))
+       tree->reserved == 0 && tables->leaf_count == tables->chunk_count &&
+       (tables->leaf_count > 0 || is_zero(tree->weight_root, sizeof tree->weight_root))))
     return ACCRT_OK;
   return ACCX_REJECT(verifier, TREE, "tree", 0, NULL,
                      "algorithm %" PRIu32 ", chunks of 2^%" PRIu32 " bytes, reserved %" PRIu64
@@ -29,12 +37,13 @@ static accrt_status_t check_signatures(const accx_verifier_t* verifier) {
     const accx_signature_t* signature = &tables->signatures[i];
     const bool known =
         (signature->scope == ACCX_SCOPE_CODE || signature->scope == ACCX_SCOPE_WEIGHTS) &&
-        signature->algorithm == ACCX_SIGNATURE_ED25519 && signature->reserved == 0;
+        signature->algorithm == ACCX_SIGNATURE_ED25519 && signature->reserved == 0 &&
+        (signature->scope == ACCX_SCOPE_CODE || tables->leaf_count > 0);
     if (known && (i == 0 || signature_follows(signature - 1, signature)))
       continue;
     return ACCX_REJECT(verifier, SIGNATURE, "signatures", i, NULL,
                        "scope %" PRIu32 ", algorithm %" PRIu32 ", reserved %" PRIu64
-                       ", or not after the one before it",
+                       ", without leaves, or not after the one before it",
                        signature->scope, signature->algorithm, signature->reserved);
   }
   return ACCRT_OK;

@@ -2,7 +2,7 @@
 # Runs the library's tests and benchmarks on a GPU machine, from a folder that `./dev gpu-pack` made. Needs a driver, a C library and
 # Python; what more there is (numpy, torch, CuPy, Triton, cuda.core, nvcc, compute-sanitizer) is used where it is found.
 #
-#   ./run.sh test       conformance suite, example models, tests of kernels
+#   ./run.sh test       conformance suite, transcript, programs, streams of others, example models, tests of kernels
 #   ./run.sh bench      benchmarks, each beside the raw driver or a peer
 #   ./run.sh sanitize   the conformance suite under compute-sanitizer
 #   ./run.sh all
@@ -16,8 +16,10 @@ PYTHON=${PYTHON:-python3}
 export LD_LIBRARY_PATH="$HERE/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export PYTHONPATH="$HERE/python${PYTHONPATH:+:$PYTHONPATH}"
 export ACCRT_LIBRARY="$HERE/lib/libaccrt.so.0" ACCRT_BENCH_RESULTS="$RESULTS" ACCRT_DEVICE="$DEVICE"
-export ACCRT_TEST_BUNDLES="$HERE/bundles" ACCRT_GPU_PACK="$HERE" PYTHONDONTWRITEBYTECODE=1
+export ACCRT_TEST_BUNDLES="$HERE/bundles" ACCRT_TEST_DATA="$HERE/tests/bundles" ACCRT_GPU_TEST_BUNDLES="$HERE/tests/gpu/bundles"
+export ACCRT_GPU_PACK="$HERE" PYTHONDONTWRITEBYTECODE=1
 failed=
+records=
 
 # step NAME SECONDS COMMAND...: runs it with a limit, keeps what it printed, says how it went.
 step() {
@@ -31,6 +33,16 @@ step() {
     "$(grep -v '^[[:space:]]*$' "$RESULTS/$name.txt" | tail -1 | cut -c1-100)"
 }
 
+# suite NAME SECONDS COMMAND...: a step whose tests are counted: passed, failed, skipped and why. One that skipped all has not passed.
+suite() {
+  name=$1 limit=$2
+  shift 2
+  begin=$(date +%s)
+  timeout "$limit" "$@" >"$RESULTS/$name.txt" 2>&1
+  code=$?
+  "$PYTHON" "$HERE/bench/count_tests.py" one "$name" "$RESULTS/$name.txt" $code $(($(date +%s) - begin)) "$records"
+}
+
 # has NAME MODULES...: whether Python has what a step needs; says so when not.
 has() {
   name=$1
@@ -41,17 +53,22 @@ print(*[m for m in sys.argv[1:] if importlib.util.find_spec(m) is None])' "$@")
   [ -z "$missing" ]
 }
 
-cts() { step "$1" 300 "$HERE/bin/cts" --driver "${DEVICE%%:*}" --device "$DEVICE"; }
-
 run_test() {
-  cts cts
-  [ ! -x "$HERE/bin/transcript" ] || step transcript 60 sh "$HERE/tests/transcript.sh" "$HERE/bin/transcript"
-  [ ! -x "$HERE/bin/manners" ] || step manners 60 "$HERE/bin/manners" "$HERE/bin/kernels.ptx" "$HERE/bin/traits.ptx"
+  records=$RESULTS/.records
+  rm -f "$records"
+  suite cts 300 "$HERE/bin/cts" --driver "${DEVICE%%:*}" --device "$DEVICE"
+  [ ! -x "$HERE/bin/transcript" ] || suite transcript 60 sh "$HERE/tests/transcript.sh" "$HERE/bin/transcript"
   for t in "$HERE"/tests/gpu/test_*.py; do
-    if [ -f "$t" ] && has "$(basename "$t" .py)" numpy pytest; then
-      step "$(basename "$t" .py)" 600 "$PYTHON" -m pytest -q -x -p no:cacheprovider "$t"
+    name=$(basename "$t" .py)
+    if missing=$(has "$name" numpy pytest); then
+      suite "$name" 600 "$PYTHON" -m pytest -q -rs -p no:cacheprovider "$t"
+    else
+      echo "$missing" >"$RESULTS/$name.txt"
+      "$PYTHON" "$HERE/bench/count_tests.py" one "$name" "$RESULTS/$name.txt" 77 0 "$records"
     fi
   done
+  "$PYTHON" "$HERE/bench/count_tests.py" table "$records" "$RESULTS/test.json" "$RESULTS/test.txt" || failed="$failed test"
+  rm -f "$records"
 }
 
 run_bench() {

@@ -99,9 +99,10 @@ if __name__ == "__main__":
     parser.add_argument("-o", "--output", required=True, help="the bundle to write")
     parser.add_argument("--weights", default=HERE / "weights.safetensors")
     parser.add_argument("--target", action="append", help="only these targets (default: all that can be built here)")
+    parser.add_argument("--target-caps", metavar="FILE", help="what the bundle will run on: what `accx caps --json` prints there")
     parser.add_argument("--print", action="store_true", help="also print the IR")
     arguments = parser.parse_args()
     module = build(*load(arguments.weights))
     if arguments.print:
         print(module)
-    compile(module, arguments.output, targets=arguments.target)
+    compile(module, arguments.output, targets=arguments.target, target_caps=arguments.target_caps)

@@ -80,9 +80,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", required=True, help="the bundle to write")
     parser.add_argument("--target", action="append", help="only these targets (default: all that can be built here)")
+    parser.add_argument("--target-caps", metavar="FILE", help="what the bundle will run on: what `accx caps --json` prints there")
     parser.add_argument("--print", action="store_true", help="also print the IR")
     arguments = parser.parse_args()
     module = build(model.settings(), model.weights())
     if arguments.print:
         print(module)
-    compile(module, arguments.output, targets=arguments.target)
+    compile(module, arguments.output, targets=arguments.target, target_caps=arguments.target_caps)

@@ -11,5 +11,7 @@
 #include "accrt/program.h"
 #include "accrt/stream.h"
 #include "accrt/tensor.h"
+#include "accrt/trust.h"
+#include "accrt/weights.h"
 
 #endif /* ACCRT_ACCRT_H_ */

@@ -172,9 +172,39 @@ typedef struct accrt_api {
   accrt_status_t (*layout_info)(uint32_t layout, accrt_layout_info_t* out_info); /* 0.3 */
   accrt_status_t (*layout_find)(const char* name, uint32_t* out_layout); /* 0.3 */
   accrt_status_t (*layout_component_size)(const accrt_layout_tensor_t* tensor, uint32_t role, uint64_t* out_size_bytes); /* 0.3 */
+  accrt_status_t (*layout_dequantize)(const accrt_layout_tensor_t* tensor, uint64_t row_first, uint64_t row_count, float* out); /* 0.3 */
+  accrt_status_t (*weights_open_path)(accrt_instance_t* instance, const char* path, const accrt_weights_options_t* options, accrt_weights_t** out_weights); /* 0.3 */
+  accrt_status_t (*weights_open_fd)(accrt_instance_t* instance, int32_t fd, const accrt_weights_options_t* options, accrt_weights_t** out_weights); /* 0.3 */
+  accrt_status_t (*weights_open_memory)(accrt_instance_t* instance, const void* data, uint64_t size_bytes, void (*release)(void* user), void* user, const accrt_weights_options_t* options, accrt_weights_t** out_weights); /* 0.3 */
+  accrt_status_t (*weights_open_callbacks)(accrt_instance_t* instance, const accrt_reader_t* reader, const accrt_weights_options_t* options, accrt_weights_t** out_weights); /* 0.3 */
+  accrt_status_t (*weights_open_bundle)(accrt_bundle_t* bundle, accrt_weights_t** out_weights); /* 0.3 */
+  accrt_weights_t* (*weights_retain)(accrt_weights_t* weights); /* 0.3 */
+  void (*weights_release)(accrt_weights_t* weights); /* 0.3 */
+  accrt_status_t (*weights_info)(accrt_weights_t* weights, accrt_weights_info_t* out_info); /* 0.3 */
+  accrt_status_t (*weights_file)(accrt_weights_t* weights, uint32_t index, const char** out_name); /* 0.3 */
+  accrt_status_t (*weights_tensor)(accrt_weights_t* weights, uint32_t index, accrt_weights_tensor_t* out_tensor); /* 0.3 */
+  accrt_status_t (*weights_find)(accrt_weights_t* weights, const char* name, uint32_t* out_index); /* 0.3 */
+  accrt_status_t (*weights_component)(accrt_weights_t* weights, uint32_t tensor, uint32_t component, accrt_weights_component_t* out_component); /* 0.3 */
+  accrt_status_t (*weights_data)(accrt_weights_t* weights, uint32_t tensor, uint32_t component, const void** out_data, uint64_t* out_size_bytes); /* 0.3 */
+  accrt_status_t (*weights_read)(accrt_weights_t* weights, uint32_t tensor, uint32_t component, uint64_t offset_bytes, void* target, uint64_t size_bytes); /* 0.3 */
+  accrt_status_t (*weights_metadata)(accrt_weights_t* weights, uint32_t index, accrt_weights_metadata_t* out_metadata); /* 0.3 */
+  accrt_status_t (*weights_find_metadata)(accrt_weights_t* weights, const char* key, uint32_t* out_index); /* 0.3 */
+  accrt_status_t (*key_generate)(accrt_instance_t* instance, accrt_key_t* out_key); /* 0.3 */
+  accrt_status_t (*key_public)(accrt_instance_t* instance, const accrt_key_t* private_key, accrt_key_t* out_public); /* 0.3 */
+  accrt_status_t (*key_read)(accrt_instance_t* instance, const char* path, uint32_t kind, accrt_key_t* out_key); /* 0.3 */
+  accrt_status_t (*key_write)(accrt_instance_t* instance, const char* path, uint32_t kind, const accrt_key_t* key); /* 0.3 */
+  accrt_status_t (*key_sign)(accrt_instance_t* instance, const accrt_key_t* private_key, const void* data, uint64_t size_bytes, uint8_t* out_signature); /* 0.3 */
+  accrt_status_t (*key_id)(accrt_instance_t* instance, const accrt_key_t* secret_key, uint8_t* out_id); /* 0.3 */
+  accrt_status_t (*instance_trust_key)(accrt_instance_t* instance, const accrt_key_t* public_key); /* 0.3 */
+  accrt_status_t (*instance_trust_code)(accrt_instance_t* instance, const accrt_key_t* code_root); /* 0.3 */
+  accrt_status_t (*bundle_trust)(accrt_bundle_t* bundle, accrt_bundle_trust_t* out_trust); /* 0.3 */
+  accrt_status_t (*bundle_signature)(accrt_bundle_t* bundle, uint32_t index, accrt_signature_info_t* out_info); /* 0.3 */
+  accrt_status_t (*bundle_sign)(accrt_bundle_t* bundle, const accrt_sign_options_t* options, const char* path); /* 0.3 */
+  accrt_status_t (*bundle_encrypt)(accrt_bundle_t* bundle, const accrt_key_t* secret_key, const char* path); /* 0.3 */
+  accrt_status_t (*bundle_decrypt)(accrt_bundle_t* bundle, const char* path); /* 0.3 */
 } accrt_api_t;
 /* clang-format on */
-ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_api_t) == 1280 && offsetof(accrt_api_t, layout_component_size) == 1280 - 8),
+ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_api_t) == 1520 && offsetof(accrt_api_t, bundle_decrypt) == 1520 - 8),
                     "append only");
 
 /** Fills `table` with as many functions as both sides know.

@@ -85,7 +85,8 @@
   X(DRIVER, 24, "the driver failed in a way that has no code of its own here; see driver_code")    \
   X(FORKED, 25, "the process was forked; handles belong to the parent")                            \
   X(OVERFLOW, 26, "a size or an expression does not fit 64 bits, or divides by zero")              \
-  X(INTERNAL, 27, "an invariant of the library does not hold: please report it")
+  X(INTERNAL, 27, "an invariant of the library does not hold: please report it")                   \
+  X(UNTRUSTED, 28, "machine code or weights are not signed by a trusted key, as the policy asks")
 
 typedef int32_t accrt_status_t;
 enum {
@@ -136,6 +137,7 @@ typedef struct accrt_commands accrt_commands_t;
 typedef struct accrt_kernel_pack accrt_kernel_pack_t;
 typedef struct accrt_kernel accrt_kernel_t;
 typedef struct accrt_bundle accrt_bundle_t;
+typedef struct accrt_weights accrt_weights_t;
 typedef struct accrt_program accrt_program_t;
 typedef struct accrt_session accrt_session_t;
 typedef struct accrt_call accrt_call_t;

@@ -18,8 +18,13 @@ typedef struct accrt_bundle_options {
   uint32_t verify; /**< ACCRT_VERIFY_* */
   const accrt_chain_t* next;
   const char* name; /**< for messages when there is no path; copied; may be NULL */
+  /* Since 0.3 */
+  /** For encrypted weights: asked once, while the bundle is opened, for the 32 bytes of the key with this id (accrt_key_id);
+   * returns 0 when it has written them. Not kept; NULL: there is no key. */
+  int32_t (*secret_key)(void* user, const uint8_t* id, uint8_t* out_key);
+  void* secret_key_user;
 } accrt_bundle_options_t;
-ACCRT_ASSERT_LAYOUT(accrt_bundle_options_t, name, 24);
+ACCRT_ASSERT_LAYOUT(accrt_bundle_options_t, secret_key_user, 40);
 #define ACCRT_BUNDLE_OPTIONS_INIT ACCRT_STRUCT_INIT(accrt_bundle_options_t)
 
 /** Opens a bundle from a file, which is mapped: host weights are used in place. A bundle is immutable and thread-safe. The file

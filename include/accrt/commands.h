@@ -108,7 +108,8 @@ typedef struct accrt_kernel_argument {
   void* pointer;
   uint64_t offset_bytes; /**< of the range the kernel gets */
   uint64_t
-      size_bytes; /**< of that range; UINT64_MAX: to the end of the buffer or binding (a host pointer needs a size) */
+      size_bytes; /**< of that range; UINT64_MAX: to the end of the buffer or binding (a host pointer needs a size). 0: no bytes, of
+                       which the kernel gets the address, or NULL where there is no memory, also for parameters that are not optional */
   uint64_t value; /**< SCALAR, SYMBOL: bits, low bytes */
   const accrt_kernel_tensor_t*
       tensor; /**< TENSOR: dtype, shape, strides (its data is ignored); element 0 is at offset_bytes, and all
@@ -116,6 +117,13 @@ typedef struct accrt_kernel_argument {
 } accrt_kernel_argument_t;
 ACCRT_ASSERT_LAYOUT(accrt_kernel_argument_t, tensor, 56);
 #define ACCRT_BINDING_NONE 0xFFFFFFFFu
+/** Initializers: nothing yet, with memory to its end; a whole buffer; a scalar's or symbol's bits. None has a binding. */
+#define ACCRT_KERNEL_ARGUMENT_INIT                                                                 \
+  { 0, ACCRT_BINDING_NONE, NULL, NULL, 0, UINT64_MAX, 0, NULL }
+#define ACCRT_KERNEL_ARGUMENT_BUFFER(buffer_)                                                      \
+  { ACCRT_KERNEL_PARAM_BUFFER, ACCRT_BINDING_NONE, (buffer_), NULL, 0, UINT64_MAX, 0, NULL }
+#define ACCRT_KERNEL_ARGUMENT_SCALAR(bits_)                                                        \
+  { ACCRT_KERNEL_PARAM_SCALAR, ACCRT_BINDING_NONE, NULL, NULL, 0, 0, (bits_), NULL }
 
 /** Enqueues one dispatch. A grid with a zero runs nothing.
  * @param grid workgroups in x, y, z.

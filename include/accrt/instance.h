@@ -115,11 +115,12 @@ typedef struct accrt_option {
 } accrt_option_t;
 ACCRT_ASSERT_LAYOUT(accrt_option_t, value, 16);
 
-/* Policy for machine code of the host CPU found in bundles. */
-#define ACCRT_HOST_CODE_NONE 0u /**< refuse (default): ACCRT_ERROR_PERMISSION_DENIED */
-#define ACCRT_HOST_CODE_SIGNED                                                                     \
-  1u /**< only code signed by a trusted key; none can be in format 0.1, so this refuses too */
-#define ACCRT_HOST_CODE_ALL 2u /**< run it: the bundle is as trusted as the program itself */
+/* Policy for machine code of the host CPU found in bundles: ACCRT_ERROR_UNTRUSTED where it does not allow it. docs/trust.md. */
+#define ACCRT_HOST_CODE_DEFAULT                                                                    \
+  0u /**< what option trust.policy says, or else the environment's ACCRT_TRUST, or else _SIGNED */
+#define ACCRT_HOST_CODE_SIGNED 1u /**< run what is signed by a trusted key: accrt/trust.h */
+#define ACCRT_HOST_CODE_ALL 2u /**< run all: a bundle is as trusted as the program itself */
+#define ACCRT_HOST_CODE_NONE 3u /**< run none, signed or not; packs that a program loads by itself neither */
 
 #define ACCRT_INSTANCE_FLAG_PERF_MAP                                                               \
   1u /**< append the names of loaded kernels to /tmp/perf-PID.map, for perf */

@@ -97,6 +97,14 @@ ACCRT_API accrt_status_t accrt_layout_find(const char* name, uint32_t* out_layou
  *   ACCRT_ERROR_TYPE_MISMATCH, ACCRT_ERROR_OVERFLOW (the message names what does not fit the layout). Since: 0.3 */
 ACCRT_API accrt_status_t accrt_layout_component_size(const accrt_layout_tensor_t* tensor,
                                                      uint32_t role, uint64_t* out_size_bytes);
+/** Converts rows to f32: `row_count` rows from `row_first` on of the weight as [product of all other dimensions, K]. Exactly the
+ * formula of the layout, in its order, whatever the processor. A component that is not there has data type NONE.
+ * @param out row_count * K values.
+ * @return as accrt_layout_component_size; ACCRT_ERROR_UNSUPPORTED (OPAQUE; a PLAIN type that has no f32 form);
+ *   ACCRT_ERROR_OUT_OF_RANGE (rows, or an entry of GROUP_INDEX). Since: 0.3 */
+ACCRT_API accrt_status_t accrt_layout_dequantize(const accrt_layout_tensor_t* tensor,
+                                                 uint64_t row_first, uint64_t row_count,
+                                                 float* out);
 
 ACCRT_END
 #endif /* ACCRT_LAYOUT_H_ */

@@ -38,6 +38,7 @@ ACCRT_ERROR_DRIVER = 24
 ACCRT_ERROR_FORKED = 25
 ACCRT_ERROR_OVERFLOW = 26
 ACCRT_ERROR_INTERNAL = 27
+ACCRT_ERROR_UNTRUSTED = 28
 ACCRT_AFTER_PREVIOUS = 4294967295
 ACCRT_ALIAS_MAY = 1
 ACCRT_ALIAS_MUST = 2
@@ -97,7 +98,8 @@ ACCRT_EVENT_FLAG_TIMING = 1
 ACCRT_HANDLE_FD = 1
 ACCRT_HANDLE_IPC = 2
 ACCRT_HOST_CODE_ALL = 2
-ACCRT_HOST_CODE_NONE = 0
+ACCRT_HOST_CODE_DEFAULT = 0
+ACCRT_HOST_CODE_NONE = 3
 ACCRT_HOST_CODE_SIGNED = 1
 ACCRT_INSTANCE_FLAG_NO_DRIVERS = 2
 ACCRT_INSTANCE_FLAG_PERF_MAP = 1
@@ -131,6 +133,9 @@ ACCRT_KERNEL_TRAIT_OVERLAPS_PREVIOUS = 64
 ACCRT_KERNEL_TRAIT_READS_HOST_METADATA = 8
 ACCRT_KERNEL_TRAIT_SERIAL = 16
 ACCRT_KERNEL_TRAIT_ZEROED_WORKSPACE = 4
+ACCRT_KEY_PRIVATE = 1
+ACCRT_KEY_PUBLIC = 2
+ACCRT_KEY_SECRET = 3
 ACCRT_LAYOUT_AWQ = 11
 ACCRT_LAYOUT_F8_BLOCK128 = 4
 ACCRT_LAYOUT_F8_CHANNEL = 3
@@ -172,9 +177,25 @@ ACCRT_MEMORY_HOST = 3
 ACCRT_MEMORY_IMPORTED = 4
 ACCRT_MEMORY_MAPPED = 5
 ACCRT_MEMORY_PINNED = 2
+ACCRT_METADATA_ARRAY = 9
+ACCRT_METADATA_BOOL = 7
+ACCRT_METADATA_F32 = 6
+ACCRT_METADATA_F64 = 12
+ACCRT_METADATA_I16 = 3
+ACCRT_METADATA_I32 = 5
+ACCRT_METADATA_I64 = 11
+ACCRT_METADATA_I8 = 1
+ACCRT_METADATA_STRING = 8
+ACCRT_METADATA_U16 = 2
+ACCRT_METADATA_U32 = 4
+ACCRT_METADATA_U64 = 10
+ACCRT_METADATA_U8 = 0
 ACCRT_MODULE_CUBIN = 2
 ACCRT_MODULE_FATBIN = 4
 ACCRT_MODULE_PTX = 3
+ACCRT_SCOPE_CODE = 1
+ACCRT_SCOPE_WEIGHTS = 2
+ACCRT_SIGN_VOUCH = 1
 ACCRT_STRUCT_IGNORABLE = 2147483648
 ACCRT_SYMBOL_BUCKET = 1
 ACCRT_SYMBOL_RUNTIME = 2
@@ -195,6 +216,11 @@ ACCRT_VERSION_PATCH = 0
 ACCRT_WAIT_BLOCK = 0
 ACCRT_WAIT_SPIN = 2
 ACCRT_WAIT_YIELD = 1
+ACCRT_WEIGHTS_FLAG_FOLLOW_LINKS = 2
+ACCRT_WEIGHTS_FLAG_ONE_FILE = 1
+ACCRT_WEIGHTS_KIND_ACCX = 1
+ACCRT_WEIGHTS_KIND_GGUF = 3
+ACCRT_WEIGHTS_KIND_SAFETENSORS = 2
 
 # ---- structs, callback types and prototypes, by name; `m` is this module ----
 _FIELDS = {
@@ -582,6 +608,8 @@ _FIELDS = {
         ("verify", c_uint32),
         ("next", POINTER(m.accrt_chain)),
         ("name", c_char_p),
+        ("secret_key", CFUNCTYPE(c_int32, c_void_p, POINTER(c_uint8), POINTER(c_uint8))),
+        ("secret_key_user", c_void_p),
     ],
     "accrt_reader": lambda m: [
         ("self", c_void_p),
@@ -714,6 +742,64 @@ _FIELDS = {
         ("cluster", c_uint32 * 3),
         ("dynamic_shared_bytes", c_uint32),
     ],
+    "accrt_weights_options": lambda m: [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("next", POINTER(m.accrt_chain)),
+        ("name", c_char_p),
+        ("verify", c_uint32),
+        ("reserved", c_uint32),
+    ],
+    "accrt_weights_info": lambda m: [
+        ("struct_size", c_uint32),
+        ("kind", c_uint32),
+        ("next", c_void_p),
+        ("name", c_char_p),
+        ("size_bytes", c_uint64),
+        ("data_size_bytes", c_uint64),
+        ("tensor_count", c_uint32),
+        ("metadata_count", c_uint32),
+        ("file_count", c_uint32),
+        ("version", c_uint32),
+    ],
+    "accrt_weights_tensor": lambda m: [
+        ("struct_size", c_uint32),
+        ("file", c_uint32),
+        ("next", c_void_p),
+        ("name", c_char_p),
+        ("type_name", c_char_p),
+        ("dtype", c_uint32),
+        ("encoding", c_uint32),
+        ("group_elements", c_uint32),
+        ("rank", c_uint32),
+        ("shape", POINTER(c_int64)),
+        ("component_count", c_uint32),
+        ("reserved", c_uint32),
+        ("size_bytes", c_uint64),
+    ],
+    "accrt_weights_component": lambda m: [
+        ("struct_size", c_uint32),
+        ("role", c_uint32),
+        ("next", c_void_p),
+        ("dtype", c_uint32),
+        ("reserved", c_uint32),
+        ("offset_bytes", c_uint64),
+        ("size_bytes", c_uint64),
+    ],
+    "accrt_weights_metadata": lambda m: [
+        ("struct_size", c_uint32),
+        ("type", c_uint32),
+        ("next", c_void_p),
+        ("key", c_char_p),
+        ("text", c_char_p),
+        ("element_type", c_uint32),
+        ("reserved", c_uint32),
+        ("count", c_uint64),
+        ("data", c_void_p),
+        ("size_bytes", c_uint64),
+        ("integer", c_int64),
+        ("real", c_double),
+    ],
     "accrt_layout_info": lambda m: [
         ("struct_size", c_uint32),
         ("id", c_uint32),
@@ -780,6 +866,38 @@ _FIELDS = {
         ("transient_bytes", c_uint64),
         ("result_bytes", c_uint64),
         ("weight_bytes", c_uint64),
+    ],
+    "accrt_key": lambda m: [
+        ("bytes", c_uint8 * 32),
+    ],
+    "accrt_bundle_trust": lambda m: [
+        ("struct_size", c_uint32),
+        ("signature_count", c_uint32),
+        ("next", c_void_p),
+        ("code_root", m.accrt_key),
+        ("weight_root", m.accrt_key),
+        ("has_code_root", c_uint32),
+        ("has_weight_root", c_uint32),
+        ("code_trusted", c_uint32),
+        ("weights_trusted", c_uint32),
+        ("has_host_code", c_uint32),
+        ("encrypted", c_uint32),
+    ],
+    "accrt_signature_info": lambda m: [
+        ("struct_size", c_uint32),
+        ("scope", c_uint32),
+        ("next", c_void_p),
+        ("key", m.accrt_key),
+        ("valid", c_uint32),
+        ("trusted", c_uint32),
+    ],
+    "accrt_sign_options": lambda m: [
+        ("struct_size", c_uint32),
+        ("scopes", c_uint32),
+        ("next", POINTER(m.accrt_chain)),
+        ("private_key", POINTER(m.accrt_key)),
+        ("flags", c_uint32),
+        ("reserved", c_uint32),
     ],
 }
 _CALLBACKS = {
@@ -946,6 +1064,36 @@ _PROTOTYPES = {
     "accrt_layout_info": lambda m: (c_int32, [c_uint32, POINTER(m.accrt_layout_info)]),
     "accrt_layout_find": lambda m: (c_int32, [c_char_p, POINTER(c_uint32)]),
     "accrt_layout_component_size": lambda m: (c_int32, [POINTER(m.accrt_layout_tensor), c_uint32, POINTER(c_uint64)]),
+    "accrt_layout_dequantize": lambda m: (c_int32, [POINTER(m.accrt_layout_tensor), c_uint64, c_uint64, POINTER(c_float)]),
+    "accrt_weights_open_path": lambda m: (c_int32, [c_void_p, c_char_p, POINTER(m.accrt_weights_options), POINTER(c_void_p)]),
+    "accrt_weights_open_fd": lambda m: (c_int32, [c_void_p, c_int32, POINTER(m.accrt_weights_options), POINTER(c_void_p)]),
+    "accrt_weights_open_memory": lambda m: (c_int32, [c_void_p, c_void_p, c_uint64, CFUNCTYPE(None, c_void_p), c_void_p, POINTER(m.accrt_weights_options), POINTER(c_void_p)]),
+    "accrt_weights_open_callbacks": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_reader), POINTER(m.accrt_weights_options), POINTER(c_void_p)]),
+    "accrt_weights_open_bundle": lambda m: (c_int32, [c_void_p, POINTER(c_void_p)]),
+    "accrt_weights_retain": lambda m: (c_void_p, [c_void_p]),
+    "accrt_weights_release": lambda m: (None, [c_void_p]),
+    "accrt_weights_info": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_weights_info)]),
+    "accrt_weights_file": lambda m: (c_int32, [c_void_p, c_uint32, POINTER(c_char_p)]),
+    "accrt_weights_tensor": lambda m: (c_int32, [c_void_p, c_uint32, POINTER(m.accrt_weights_tensor)]),
+    "accrt_weights_find": lambda m: (c_int32, [c_void_p, c_char_p, POINTER(c_uint32)]),
+    "accrt_weights_component": lambda m: (c_int32, [c_void_p, c_uint32, c_uint32, POINTER(m.accrt_weights_component)]),
+    "accrt_weights_data": lambda m: (c_int32, [c_void_p, c_uint32, c_uint32, POINTER(c_void_p), POINTER(c_uint64)]),
+    "accrt_weights_read": lambda m: (c_int32, [c_void_p, c_uint32, c_uint32, c_uint64, c_void_p, c_uint64]),
+    "accrt_weights_metadata": lambda m: (c_int32, [c_void_p, c_uint32, POINTER(m.accrt_weights_metadata)]),
+    "accrt_weights_find_metadata": lambda m: (c_int32, [c_void_p, c_char_p, POINTER(c_uint32)]),
+    "accrt_key_generate": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_key)]),
+    "accrt_key_public": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_key), POINTER(m.accrt_key)]),
+    "accrt_key_read": lambda m: (c_int32, [c_void_p, c_char_p, c_uint32, POINTER(m.accrt_key)]),
+    "accrt_key_write": lambda m: (c_int32, [c_void_p, c_char_p, c_uint32, POINTER(m.accrt_key)]),
+    "accrt_key_sign": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_key), c_void_p, c_uint64, POINTER(c_uint8)]),
+    "accrt_key_id": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_key), POINTER(c_uint8)]),
+    "accrt_instance_trust_key": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_key)]),
+    "accrt_instance_trust_code": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_key)]),
+    "accrt_bundle_trust": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_bundle_trust)]),
+    "accrt_bundle_signature": lambda m: (c_int32, [c_void_p, c_uint32, POINTER(m.accrt_signature_info)]),
+    "accrt_bundle_sign": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_sign_options), c_char_p]),
+    "accrt_bundle_encrypt": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_key), c_char_p]),
+    "accrt_bundle_decrypt": lambda m: (c_int32, [c_void_p, c_char_p]),
 }
 
 STRUCTS = tuple(_FIELDS)

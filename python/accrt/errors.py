@@ -48,7 +48,7 @@ _BASES = {
     _ffi.ACCRT_ERROR_PERMISSION_DENIED: PermissionError, _ffi.ACCRT_ERROR_IO: OSError,
     _ffi.ACCRT_ERROR_SHAPE_MISMATCH: ValueError, _ffi.ACCRT_ERROR_TYPE_MISMATCH: TypeError,
     _ffi.ACCRT_ERROR_UNSUPPORTED: NotImplementedError, _ffi.ACCRT_ERROR_OVERFLOW: OverflowError,
-    _ffi.ACCRT_ERROR_ALIASED: ValueError,
+    _ffi.ACCRT_ERROR_ALIASED: ValueError, _ffi.ACCRT_ERROR_UNTRUSTED: PermissionError,
 }
 __all__ = ["Error"]
 for _name, _status in list(vars(_ffi).items()):

@@ -8,6 +8,7 @@ from typing import Callable, Iterable, NamedTuple, Sequence
 
 from . import _ffi
 from ._library import Handle, check, created, filled, last_error, lib, struct, text
+from .errors import InvalidArgumentError
 from .instance import Device, Instance
 from .memory import Buffer
 from .stream import Stream
@@ -27,16 +28,7 @@ _CODES = {"i8": "b", "u8": "B", "bool": "?", "i16": "h", "u16": "H", "f16": "e",
           "u64": "Q", "f64": "d"}
 
 
-class DeviceKernel(NamedTuple):
-    """What a kernel of a device module takes and how it is launched: for `KernelPack.of_module`.
-
-    Attributes:
-        name: the symbol in the image. parameters: (name, type) in the kernel's order; the type is "read", "write" or
-            "read_write" for a pointer to memory, or a scalar's: "i32", "f32", "i64", ...
-        block: threads of a workgroup in x, y, z. shared_bytes: dynamic shared memory. cluster: workgroups of a cluster.
-        cooperative: all workgroups run at once. overlaps_previous: it waits for the kernel ahead of it itself.
-    """
-
+class _DeviceKernel(NamedTuple):
     name: str
     parameters: Sequence[tuple[str, str]]
     block: Sequence[int]
@@ -46,13 +38,49 @@ class DeviceKernel(NamedTuple):
     overlaps_previous: bool = False
 
 
+class DeviceKernel(_DeviceKernel):
+    """What a kernel of a device module takes and how it is launched: for `KernelPack.of_module`. Checked when it is made: ValueError
+    or TypeError, with the value.
+
+    Attributes:
+        name: the symbol in the image. parameters: (name, type) in the kernel's order; the type is "read", "write" or
+            "read_write" for a pointer to memory, or a scalar's: "i32", "f32", "i64", ...
+        block: threads of a workgroup in x, y, z. shared_bytes: dynamic shared memory. cluster: workgroups of a cluster.
+        cooperative: all workgroups run at once. overlaps_previous: it waits for the kernel ahead of it itself.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, *values, **named) -> DeviceKernel:
+        self = super().__new__(cls, *values, **named)
+        if not isinstance(self.name, str) or not self.name:
+            raise TypeError(f"a kernel's name is {self.name!r}, expected its symbol in the image")
+        where = f"kernel {self.name}"
+        for parameter in self.parameters:
+            if isinstance(parameter, str) or len(parameter) != 2:
+                raise TypeError(f"{where}: parameter {parameter!r}, expected (name, type)")
+            name, kind = parameter
+            if kind not in _ACCESS and kind not in _SCALARS:
+                raise ValueError(f"{where}: parameter {name} is {kind!r}, expected one of {', '.join([*_ACCESS, *_SCALARS])}")
+        _check_sizes(where, "block", self.block, 1)
+        _check_sizes(where, "cluster", self.cluster, 0)
+        if not isinstance(self.shared_bytes, int) or not 0 <= self.shared_bytes < 1 << 32:
+            raise ValueError(f"{where}: shared_bytes is {self.shared_bytes!r}, expected a number of bytes")
+        return self
+
+
+def _check_sizes(where: str, what: str, sizes: Sequence[int], least: int) -> None:
+    if not isinstance(sizes, (tuple, list)) or not least <= len(sizes) <= 3:
+        raise TypeError(f"{where}: {what} is {sizes!r}, expected {least} to 3 whole numbers")
+    if not all(isinstance(size, int) and 0 < size < 1 << 32 for size in sizes):
+        raise ValueError(f"{where}: {what} is {sizes!r}, expected whole numbers above 0")
+
+
 def _describe(kernel: DeviceKernel, out: _ffi.accrt_kernel_def):
     """Fills the C record; returns what it points to."""
     params = (_ffi.accrt_kernel_param * max(len(kernel.parameters), 1))()
     end = 0
     for entry, (name, kind) in zip(params, kernel.parameters):
-        if kind not in _ACCESS and kind not in _SCALARS:
-            raise ValueError(f"kernel {kernel.name}: parameter {name} is {kind!r}, expected one of {', '.join([*_ACCESS, *_SCALARS])}")
         size = _SCALARS.get(kind, 8)
         end = -(-end // size) * size
         entry.name, entry.align_log2, entry.offset_bytes, entry.size_bytes = name.encode(), size.bit_length() - 1, end, size
@@ -258,11 +286,28 @@ class Launch(Handle):
         on, launch, size = ctypes.c_void_p(stream.handle), ctypes.c_void_p(self.handle), _grid(grid)
 
         def fire(*values, _owners=(self, stream)) -> None:
-            pack(block, 0, *values)
+            try:
+                pack(block, 0, *values)
+            except _struct.error as problem:
+                raise self._wrong_values(values, layout, problem) from None
             status = call(on, launch, size)
             if status:
                 raise last_error(status)
         return fire
+
+    def _wrong_values(self, values: Sequence, layout: _struct.Struct, problem: Exception) -> Exception:
+        """What `on`'s function says to values that do not fit: which parameter, and the value."""
+        where = f"kernel {self.kernel.name}"
+        parameters = self.kernel.parameters
+        if len(values) != len(parameters):
+            return TypeError(f"{where} takes {len(parameters)} values ({', '.join(p[0] for p in parameters)}), {len(values)} were given")
+        codes = [c for c in layout.format if c.isalpha() and c != "x" or c == "?"]
+        for (name, _kind, size), code, value in zip(parameters, codes, values):
+            try:
+                _struct.pack("<" + code, value)
+            except (_struct.error, OverflowError) as why:
+                return InvalidArgumentError(f"{where}: {name} is {value!r}, which is no value of its {size} bytes: {why}")
+        return InvalidArgumentError(f"{where}: {problem}")
 
     def _layout(self) -> _struct.Struct:
         raw = filled(_ffi.accrt_kernel_info, lib.accrt_kernel_info, self.kernel.handle)

@@ -9,7 +9,11 @@
 #include "accrt/instance.h"
 
 const accrt_allocator_t* accrt_instance_allocator(const accrt_instance_t* instance);
+/* ACCRT_HOST_CODE_SIGNED, _ALL or _NONE. */
 uint32_t accrt_instance_host_code_policy(const accrt_instance_t* instance);
+/* What it trusts (trust.h), and its libcrypto (crypto.h). */
+struct accrt_trust* accrt_instance_trust_store(accrt_instance_t* instance);
+struct accrt_crypto_slot* accrt_instance_crypto_slot(accrt_instance_t* instance);
 /* ACCRT_INSTANCE_FLAG_*. */
 uint32_t accrt_instance_flags(const accrt_instance_t* instance);
 /* The value of an option by its full key, the last one given, or NULL. */

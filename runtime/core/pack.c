@@ -530,14 +530,14 @@ static accrt_status_t check_arguments(const char* operation, const void* instanc
   return ACCRT_OK;
 }
 
+/* What a program loads by itself is as trusted as the program, unless it wants no host code at all. */
 static accrt_status_t check_policy(const accrt_instance_t* instance, const char* what) {
-  const uint32_t policy = accrt_instance_host_code_policy(instance);
-  if (policy == ACCRT_HOST_CODE_ALL)
+  if (accrt_instance_host_code_policy(instance) != ACCRT_HOST_CODE_NONE)
     return ACCRT_OK;
-  return ACCRT_FAIL(PERMISSION_DENIED,
-                    "%s: it is machine code for the host, which the instance's policy (%" PRIu32
-                    ") does not allow; set host_code_policy to ACCRT_HOST_CODE_ALL to trust it",
-                    what, policy);
+  return ACCRT_FAIL(UNTRUSTED,
+                    "%s: it is machine code for the host, and the instance's policy is "
+                    "'no-host-code' (trust.policy, ACCRT_TRUST, host_code_policy)",
+                    what);
 }
 
 static accrt_status_t find_query(const char* path, accrt_kernel_pack_query_fn_t* out_query) {
@@ -550,8 +550,12 @@ static accrt_status_t find_query(const char* path, accrt_kernel_pack_query_fn_t*
     path = local;
   }
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (library == NULL)
-    return ACCRT_FAIL(NOT_FOUND, "%s: %s", path, dlerror());
+  if (library == NULL) {
+    const char* why = dlerror(); /* the loader often says the path itself */
+    const bool says_path = why != NULL && strncmp(why, path, strlen(path)) == 0;
+    return ACCRT_FAIL(NOT_FOUND, "%s%s%s", says_path ? "" : path, says_path ? "" : ": ",
+                      why != NULL ? why : "could not be opened");
+  }
   void* symbol = dlsym(library, ACCRT_KERNEL_PACK_SYMBOL);
   if (symbol == NULL)
     return ACCRT_FAIL(NOT_FOUND, "%s: it does not export " ACCRT_KERNEL_PACK_SYMBOL, path);

@@ -5,20 +5,8 @@
  */
 #include <string.h>
 
+#include "loader/trust.h"
 #include "runtime/program/internal.h"
-
-static accrt_status_t fail_policy(const accrt_program_t* program, uint32_t policy) {
-  const char* const asked = policy == ACCRT_HOST_CODE_SIGNED
-                                ? "signed code only, and bundles cannot be signed yet"
-                                : "none";
-  return ACCRT_FAIL(
-      PERMISSION_DENIED,
-      "bundle '%s' has machine code for the host CPU and the policy allows %s; to trust it as much "
-      "as the "
-      "program itself, create the instance with host_code_policy = ACCRT_HOST_CODE_ALL (accx run "
-      "--allow-host-code, or accrt.Instance(host_code=\"all\") in Python)",
-      accrt_bundle_name(program->bundle), asked);
-}
 
 static accrt_status_t load_host(accrt_program_t* program, const accx_variant_t* variant,
                                 const void* bytes) {
@@ -75,14 +63,13 @@ static accrt_status_t load_pack(accrt_program_t* program, uint32_t image) {
 static accrt_status_t load_code(accrt_program_t* program, const accx_variant_t* variant) {
   const accx_image_t* record = &program->tables->images[variant->image];
   const bool is_host = record->kind == ACCX_IMAGE_HOST_ELF;
-  const uint32_t policy = accrt_instance_host_code_policy(program->instance);
-  if (is_host && policy != ACCRT_HOST_CODE_ALL)
-    return fail_policy(program, policy);
   void* bytes;
   accrt_status_t status = accrt_alloc_array(program->allocator, record->size_bytes, 1, &bytes);
   if (status != ACCRT_OK)
     return status;
   status = accrt_bundle_image_copy(program->bundle, variant->image, bytes);
+  if (status == ACCRT_OK && is_host)
+    status = accrt_bundle_allow_image(program->bundle, variant->image, bytes);
   if (status == ACCRT_OK) {
     status = is_host ? load_host(program, variant, bytes) : load_module(program, variant, bytes);
   }

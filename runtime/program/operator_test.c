@@ -432,7 +432,7 @@ static void programs_without_memory(void** state) {
       assert_int_equal(atomic_load(&f->watch.live), live);
       assert_true(n < 1000);
     }
-    assert_int_equal(status, is_host_code ? ACCRT_ERROR_PERMISSION_DENIED : ACCRT_OK);
+    assert_int_equal(status, is_host_code ? ACCRT_ERROR_UNTRUSTED : ACCRT_OK);
   }
   accrt_bundle_release(bundles[1]);
   close_operators(f);

@@ -148,7 +148,7 @@ bool accrt_variant_fits(const accrt_program_t* program, const accx_variant_t* va
   if (strcmp(driver, device->driver) != 0) {
     accrt_text_add(&text, "it is for driver %s, the device is %s", driver, device->name);
   } else if (program->variant_override != NULL && strcmp(arch, program->variant_override) != 0) {
-    accrt_text_add(&text, "variant_override asks for %s", program->variant_override);
+    accrt_text_add(&text, "only variants for %s are asked for", program->variant_override);
   } else if (!arch_fits(variant, arch, device->arch)) {
     accrt_text_add(&text, "the device is %s, ", device->arch);
     accrt_text_add(&text, arch_needs(variant), arch);

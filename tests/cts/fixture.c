@@ -167,6 +167,7 @@ accrt_status_t cts_instance_create(cts_t* cts, accrt_instance_t** out_instance) 
   options.options = cts_settings.options;
   options.option_count = cts_settings.option_count;
   options.option_size_bytes = (uint32_t)sizeof(accrt_option_t);
+  options.host_code_policy = ACCRT_HOST_CODE_NONE;
   if (pool.thread_count != 0)
     options.executor = &pool.executor;
   if (cts_driver_is_loaded())

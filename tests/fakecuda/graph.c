@@ -847,10 +847,10 @@ EXPORT CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgra
     return CUDA_ERROR_INVALID_VALUE;
   CUgraph old = hNode->op.as.child;
   if (old->count != childGraph->count)
-    return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
   for (uint32_t i = 0; i < old->count; ++i) {
     if (old->nodes[i]->type != childGraph->nodes[i]->type)
-      return CUDA_ERROR_INVALID_VALUE;
+      return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
     exec_node_t* node = exec_find(hGraphExec, old->nodes[i], old->nodes[i]->type);
     if (node == NULL)
       return CUDA_ERROR_INVALID_VALUE;

@@ -121,3 +121,9 @@ FAKECUDA_KERNEL(padded_block) {
   *p.y = *p.y * 1000 + p.a + p.n + p.b;
   return 0;
 }
+
+FAKECUDA_KERNEL(set_word) {
+  (void)block;
+  *PARAM(uint32_t*, 0) = PARAM(uint32_t, 1);
+  return 0;
+}

@@ -749,7 +749,8 @@ FILL(32, unsigned int)
 /* ---- Host functions and values ---- */
 
 EXPORT CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void* userData) {
-  ENTER(NORMAL);
+  ENTER(NEED_INIT | NEED_HEALTH |
+        (is_special(hStream) ? NEED_CONTEXT : 0)); /* a stream knows its own */
   FIND_STREAM();
   if (fn == NULL)
     return CUDA_ERROR_INVALID_VALUE;

@@ -1166,6 +1166,161 @@ static void section_graph(void) {
   T(cuEventQuery(event));
 }
 
+/* ---- What the driver uses and no section above has ---- */
+
+static uint32_t seen_words[4];
+static CUresult seen_inside = CUDA_SUCCESS;
+
+static void note_word(void* user) {
+  for (int i = 0; i < 4; ++i) {
+    if (seen_words[i] == 0) {
+      seen_words[i] = *(const uint32_t*)user;
+      return;
+    }
+  }
+}
+
+static void call_from_inside(void* user) {
+  CUdeviceptr memory = 0;
+  (void)user;
+  seen_inside = cuMemAlloc(&memory, 100);
+}
+
+static void section_uuid(void) {
+  CUuuid first;
+  CUuuid second;
+  CUdevice device;
+  memset(&first, 0, sizeof first);
+  memset(&second, 1, sizeof second);
+  N("before cuInit", cuDeviceGetUuid(&first, 0));
+  begin();
+  cuDeviceGet(&device, 0);
+  T(cuDeviceGetUuid(&first, device));
+  T(cuDeviceGetUuid(&second, device));
+  V(memcmp(&first, &second, sizeof first) == 0);
+  T(cuDeviceGetUuid(NULL, device));
+  T(cuDeviceGetUuid(&first, 100));
+  T(cuDeviceGetUuid(&first, -1));
+  T(cuCtxSetCurrent(NULL));
+  N("no context", cuDeviceGetUuid(&first, device));
+}
+
+static void section_host_function(void) {
+  begin();
+  CUstream stream = NULL;
+  CUevent event = NULL;
+  uint32_t* pinned = NULL;
+  static uint32_t two = 2;
+  cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+  cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+  cuMemHostAlloc((void**)&pinned, 64, CU_MEMHOSTALLOC_PORTABLE);
+  *pinned = 77;
+  function("tx_late");
+  T(cuLaunchHostFunc(stream, NULL, NULL));
+  be_late(stream, 50);
+  T(cuMemsetD32Async((CUdeviceptr)(uintptr_t)pinned, 5, 1, stream));
+  T(cuLaunchHostFunc(stream, note_word, pinned));
+  T(cuMemsetD32Async((CUdeviceptr)(uintptr_t)pinned, 6, 1, stream));
+  T(cuLaunchHostFunc(stream, note_word, &two));
+  T(cuLaunchHostFunc(stream, note_word, pinned));
+  T(cuEventRecord(event, stream));
+  T(cuEventQuery(event));
+  V(seen_words[0]);
+  T(cuStreamSynchronize(stream));
+  V(seen_words[0]);
+  V(seen_words[1]);
+  V(seen_words[2]);
+  N("calls the driver", cuLaunchHostFunc(stream, call_from_inside, NULL));
+  T(cuStreamSynchronize(stream));
+  value("what the call inside gave", seen_inside);
+  N("legacy stream", cuLaunchHostFunc(NULL, note_word, &two));
+  T(cuStreamSynchronize(NULL));
+  V(seen_words[3]);
+  T(cuCtxSetCurrent(NULL));
+  N("no context", cuLaunchHostFunc(stream, note_word, &two));
+}
+
+static void section_node_attribute(void) {
+  begin();
+  CUgraph graph = NULL;
+  CUgraphNode node = NULL;
+  CUgraphNode empty = NULL;
+  CUdeviceptr cell = 0;
+  CUdeviceptr source = 0;
+  uint32_t number = 3;
+  void* params[] = {&cell, &source, &number};
+  CUDA_KERNEL_NODE_PARAMS kernel = kernel_node(function("tx_mix"), params);
+  CUlaunchAttributeValue attribute;
+  cuMemAlloc(&cell, 256);
+  cuMemAlloc(&source, 256);
+  cuMemsetD32(cell, 0, 64);
+  cuMemsetD32(source, 1, 64);
+  cuCtxSynchronize();
+  cuGraphCreate(&graph, 0);
+  T(cuGraphAddKernelNode(&node, graph, NULL, 0, &kernel));
+  T(cuGraphAddEmptyNode(&empty, graph, &node, 1));
+  memset(&attribute, 0, sizeof attribute);
+  attribute.cooperative = 1;
+  T(cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &attribute));
+  T(cuGraphKernelNodeSetAttribute(empty, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &attribute));
+  T(cuGraphKernelNodeSetAttribute(NULL, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &attribute));
+}
+
+static CUgraph two_mixes(CUdeviceptr cell, CUdeviceptr source, uint32_t number) {
+  void* params[] = {&cell, &source, &number};
+  CUDA_KERNEL_NODE_PARAMS kernel = kernel_node(function("tx_mix"), params);
+  CUgraph graph = NULL;
+  CUgraphNode nodes[2];
+  cuGraphCreate(&graph, 0);
+  cuGraphAddKernelNode(&nodes[0], graph, NULL, 0, &kernel);
+  number += 1;
+  cuGraphAddKernelNode(&nodes[1], graph, &nodes[0], 1, &kernel);
+  return graph;
+}
+
+static void section_child(void) {
+  begin();
+  CUstream stream = NULL;
+  CUgraph graph = NULL;
+  CUgraph empty = NULL;
+  CUgraphExec exec = NULL;
+  CUgraphNode child = NULL;
+  CUgraphNode after = NULL;
+  CUdeviceptr cell = 0;
+  CUdeviceptr source = 0;
+  cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+  cuMemAlloc(&cell, 256);
+  cuMemAlloc(&source, 256);
+  cuMemsetD32(cell, 0, 64);
+  cuMemsetD32(source, 1, 64);
+  cuCtxSynchronize();
+  cuGraphCreate(&graph, 0);
+  cuGraphCreate(&empty, 0);
+  CUgraph first = two_mixes(cell, source, 3);
+  CUgraph second = two_mixes(cell, source, 10);
+  CUgraph elsewhere = two_mixes(cell + 64, source, 10);
+  T(cuGraphAddChildGraphNode(&child, graph, NULL, 0, first));
+  T(cuGraphAddEmptyNode(&after, graph, &child, 1));
+  T(cuGraphInstantiateWithFlags(&exec, graph, 0));
+  T(cuGraphLaunch(exec, stream));
+  T(cuStreamSynchronize(stream));
+  V(read_word(cell));
+  N("other values", cuGraphExecChildGraphNodeSetParams(exec, child, second));
+  T(cuGraphLaunch(exec, stream));
+  T(cuStreamSynchronize(stream));
+  V(read_word(cell));
+  N("other memory", cuGraphExecChildGraphNodeSetParams(exec, child, elsewhere));
+  T(cuGraphLaunch(exec, stream));
+  T(cuStreamSynchronize(stream));
+  V(read_word(cell));
+  V(read_word(cell + 64));
+  N("not a child", cuGraphExecChildGraphNodeSetParams(exec, after, second));
+  N("no graph", cuGraphExecChildGraphNodeSetParams(exec, child, NULL));
+  N("another shape", cuGraphExecChildGraphNodeSetParams(exec, child, empty));
+  T(cuGraphExecDestroy(exec));
+  T(cuGraphDestroy(graph));
+}
+
 /* What is tried while another stream is being captured. */
 static CUresult try_call(int which, CUstream captured, CUstream apart, CUevent event,
                          CUdeviceptr memory, void* pinned, const char** out_name) {
@@ -1595,6 +1750,10 @@ static const struct {
     {"lost_address", section_lost_address},
     {"lost_trap", section_lost_trap},
     {"lost_copy", section_lost_copy},
+    {"uuid", section_uuid},
+    {"host_function", section_host_function},
+    {"node_attribute", section_node_attribute},
+    {"child", section_child},
 };
 #define SECTION_COUNT (sizeof sections / sizeof sections[0])
 

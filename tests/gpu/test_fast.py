@@ -1,5 +1,6 @@
 """The fast CUDA kernels at sizes and forms that choose each of them: products from one row to many, attention of all head sizes, masks
-and groupings, norms and softmax of short, long and odd rows; compiled and held against the float64 reference as in test_ops.py.
+and groupings, norms and softmax of short, long and odd rows; compiled, run by the runtime and by the plain executor, which must give
+the same bytes, and held against the float64 reference as in test_ops.py.
 Run as a program it prints one line for each case that fails.
 """
 
@@ -19,7 +20,7 @@ import compiler_harness as ch  # noqa: E402
 import kernel_harness as kh  # noqa: E402
 import test_compiler_ops as host_cases  # noqa: E402
 import test_ops  # noqa: E402
-from accrt.compiler import Interpreter, Module, compile  # noqa: E402
+from accrt.compiler import Interpreter, Module  # noqa: E402
 from accrt.compiler import expr as ex  # noqa: E402
 
 #: name: (builder, roundings and scale as in test_ops, values of n and m)
@@ -142,11 +143,13 @@ def made():
     import cuda_exec
 
     m = module()
-    arch = cuda_exec.driver().arch
-    return m, cuda_exec.Program(compile(m, targets=[arch if arch in ("sm_80", "sm_90") else "ptx"]))
+    data = test_ops.built("fast", m)
+    loaded = ch.runtime_program(data, "", "cuda:0")
+    assert loaded is not None, "the library has no device cuda:0"
+    return m, cuda_exec.Program(data), loaded.session()
 
 
-def run_case(program, m, name):
+def run_case(m, program, session, name):
     import cuda_exec
 
     _build, roundings, scale, shapes = CASES[name]
@@ -158,6 +161,9 @@ def run_case(program, m, name):
         inputs = [ch.values(random, t.dtype, [ex.evaluate(s, sizes) for s in t.shape], -2.0, 2.0) for t in tensors]
         scalars = {i.name: sizes[i.symbol] for i in function.inputs if i.symbol}
         got = cuda_exec.Session(program).run(name, *[x.copy() for x in inputs], **scalars)
+        ours = ch.run_in_runtime(session, m, name, [x.copy() for x in inputs], scalars, got)
+        for have, want in zip(ours, got):
+            assert have.tobytes() == want.tobytes(), f"{n} x {k}: the runtime and the executor differ"
         expected = Interpreter(m).run(name, *inputs, **scalars)
         for result, have, want in zip(function.results, got, expected):
             ch.assert_close(have, want, result.value.dtype, roundings, scale, f"{n} x {k}: ")
@@ -165,7 +171,7 @@ def run_case(program, m, name):
 
 @pytest.fixture(scope="module")
 def suite():
-    why = test_ops.reason()
+    why = test_ops.reason("fast")
     if why:
         pytest.skip(why)
     return made()
@@ -173,20 +179,19 @@ def suite():
 
 @pytest.mark.parametrize("name", CASES)
 def test_fast(suite, name):
-    m, program = suite
-    run_case(program, m, name)
+    run_case(*suite, name)
 
 
 def main():
-    why = test_ops.reason()
+    why = test_ops.reason("fast")
     if why:
         print(why)
         return 0
-    m, program = made()
+    suite = made()
     failed = 0
     for name in CASES:
         try:
-            run_case(program, m, name)
+            run_case(*suite, name)
         except Exception:  # noqa: BLE001 - each case is told of
             failed += 1
             print(f"FAIL {name}: {traceback.format_exc().strip().splitlines()[-1][:300]}")

@@ -18,9 +18,9 @@ sys.path[:0] = [str(HERE), str(ROOT / "tests" / "python")]
 import compiler_harness as ch  # noqa: E402
 import kernel_harness as kh  # noqa: E402
 import test_ops  # noqa: E402
-from accrt.compiler import Interpreter, compile  # noqa: E402
+from accrt.compiler import Interpreter  # noqa: E402
 
-pytestmark = pytest.mark.skipif(bool(test_ops.reason()), reason=test_ops.reason() or "a GPU is there")
+pytestmark = pytest.mark.skipif(bool(test_ops.reason("bytelm_test")), reason=test_ops.reason("bytelm_test") or "a GPU is there")
 
 #: As on hosts: f32 arithmetic through three layers.
 LOGITS = 1e-4
@@ -51,21 +51,34 @@ class Runtime:
         return [np.asarray(getattr(self.session, name)(*tensors, *scalars.values())).copy()]
 
 
-def makers(module):
+def bytelm_module():
+    build = part("bytelm", "build")
+    return build.build(*build.load())
+
+
+def minilm_module(dtype):
+    """MiniLM's architecture with random weights."""
+    sys.modules.pop("model", None)
+    module = part("minilm", "build").build(SETTINGS, random_weights(SETTINGS))
+    module.compute["cuda"] = dtype
+    return module
+
+
+def makers(name, module):
     """(name, function that makes a session): the executor's, and the runtime's where it is built."""
     import cuda_exec
 
-    data = compile(module, targets=[cuda_exec.driver().arch])
+    data = test_ops.built(name, module)
     program, loaded = cuda_exec.Program(data), ch.runtime_program(data, "", "cuda:0")
     return [("executor", lambda: cuda_exec.Session(program))] + ([("runtime", lambda: Runtime(loaded))] if loaded else [])
 
 
 def run_bytelm():
     """For each way to run it, the largest difference of logits: of prefill, and of prefill and decode in turns."""
-    build, reference = part("bytelm", "build"), part("bytelm", "reference")
+    reference = part("bytelm", "reference")
     weights, config = reference.load()
     text = (ROOT / "examples" / "bytelm" / "heldout.txt").read_bytes()
-    return {name: _bytelm(make, reference, weights, config, text) for name, make in makers(build.build(*build.load()))}
+    return {name: _bytelm(make, reference, weights, config, text) for name, make in makers("bytelm_test", bytelm_module())}
 
 
 def _bytelm(make, reference, weights, config, text):
@@ -118,11 +131,9 @@ def run_minilm():
     """For each way to run it, the smallest cosine between a sentence's vector and the reference's."""
     found = {}
     for dtype in COSINE:
-        sys.modules.pop("model", None)
-        module = part("minilm", "build").build(SETTINGS, random_weights(SETTINGS))
-        module.compute["cuda"] = dtype
+        module = minilm_module(dtype)
         oracle = Interpreter(module)
-        found.update({(dtype, name): _minilm(make, oracle) for name, make in makers(module)})
+        found.update({(dtype, name): _minilm(make, oracle) for name, make in makers(f"minilm_{dtype}_test", module)})
     return found
 
 

@@ -92,10 +92,27 @@ def has_device():
         return False
 
 
-def reason():
+def prebuilt(name):
+    """The bundle of a test's module that prebuild.py made where nvcc was, or None."""
+    path = os.path.join(os.environ.get("ACCRT_GPU_TEST_BUNDLES", os.path.join(HERE, "bundles")), f"{name}.accx")
+    if not os.path.exists(path):
+        return None
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def built(name, module):
+    """The module compiled for the device that is there: beforehand, or now."""
+    import cuda_exec
+
+    arch = cuda_exec.driver().arch
+    return prebuilt(name) or compile(module, targets=[arch if arch in ("sm_80", "sm_90") else "ptx"])
+
+
+def reason(name="ops"):
     if not has_device():
         return "no CUDA device"
-    return "" if available_targets(["cuda"]) else "no nvcc"
+    return "" if prebuilt(name) or available_targets(["cuda"]) else f"no nvcc, and no {name}.accx that was made where nvcc is"
 
 
 def run_case(program, m, name):
@@ -124,7 +141,7 @@ def suite():
     import cuda_exec
 
     m = module()
-    return m, cuda_exec.Program(compile(m, targets=[cuda_exec.driver().arch if cuda_exec.driver().arch in ("sm_80", "sm_90") else "ptx"]))
+    return m, cuda_exec.Program(built("ops", m))
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -236,3 +236,33 @@ def test_wrong_arguments_are_refused_and_nothing_is_lost(programs):
         with pytest.raises((accrt.Error, ValueError, ArithmeticError)):
             session.function(name)(*arguments)
     np.testing.assert_array_equal(plain(session.affine(floats(9)))[0], 2 * floats(9) + 1)
+
+
+# ---- Launches from Python --------------------------------------------------------------------------------------------
+
+SCALE = """
+.version 7.0
+.target sm_80
+.address_size 64
+.visible .entry set_word(.param .u64 cells, .param .u32 value, .param .f32 unused)
+{
+  .reg .b32 %r<2>; .reg .b64 %d<2>;
+  ld.param.u64 %d1, [cells]; ld.param.u32 %r1, [value]; st.global.u32 [%d1], %r1;
+  ret;
+}
+"""
+
+
+def test_values_of_a_launch_that_do_not_fit(instance):
+    device = instance.device(DEVICE)
+    kernel = accrt.DeviceKernel("set_word", [("cells", "write"), ("value", "u32"), ("unused", "f32")], (1,))
+    launch = accrt.Launch(device, accrt.KernelPack.of_module(device, SCALE, [kernel]).kernel("set_word"))
+    fire = launch.on(accrt.Stream(device), (1,))
+    buffer = accrt.Pool(device).buffer(64)
+    for values, words in (((buffer.address, 1 << 32, 1.0), "value is 4294967296"), ((buffer.address, -1, 1.0), "value is -1"),
+                          ((buffer.address, 1.5, 1.0), "value is 1.5"), ((buffer, 1, 1.0), "cells is <accrt.Buffer"),
+                          ((buffer.address, 1, "x"), "unused is 'x'")):  # fmt: skip
+        with pytest.raises(accrt.InvalidArgumentError, match=words):
+            fire(*values)
+    with pytest.raises(TypeError, match="set_word takes 3 values .cells, value, unused., 2 were given"):
+        fire(buffer.address, 1)

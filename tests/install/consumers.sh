@@ -32,7 +32,7 @@ cp "$work/user/main.c" "$work/user/main.cc"
 cat >"$work/user/CMakeLists.txt" <<'EOF'
 cmake_minimum_required(VERSION 3.18)
 project(user C CXX)
-find_package(accrt 0.2 REQUIRED)
+find_package(accrt 0.3 REQUIRED)
 add_executable(shared main.c)
 target_link_libraries(shared accrt::accrt)
 add_executable(static main.c)

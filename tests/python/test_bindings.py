@@ -363,7 +363,7 @@ def test_signatures_and_wrong_calls(program):
 
 
 def test_policy_forbids_host_code_by_default(golden_bundle):
-    with pytest.raises(PermissionError, match="host_code"):
+    with pytest.raises(PermissionError, match="no-host-code"):
         accrt.load(golden_bundle)
 
 
@@ -422,3 +422,18 @@ def test_compiled_ptx_has_a_folder(monkeypatch):
         assert _cache_folder() == "/home/someone/.cache/accrt/ptx"
     # The key is passed over where there is no CUDA driver, and may be given all the same.
     assert accrt.Instance(options={"host.threads": 1}).device().info.driver == "host"
+
+
+# ---- kernels of device modules
+
+@pytest.mark.parametrize("values, words", [
+    (("", [], (1,)), "name is ''"), (("k", [("x", "float")], (1,)), "x is 'float'"), (("k", ["xy"], (1,)), r"parameter 'xy'"),
+    (("k", [], ()), r"block is \(\)"), (("k", [], 32), "block is 32"), (("k", [], (0, 1)), r"block is \(0, 1\)"),
+    (("k", [], (1, 2, 3, 4)), "block is"), (("k", [], (1.5,)), "block is"), (("k", [], (1,), -1), "shared_bytes is -1"),
+    (("k", [], (1,), 0, (2, 0)), r"cluster is \(2, 0\)"),
+])
+def test_a_device_kernel_is_checked_when_it_is_made(values, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        accrt.DeviceKernel(*values)
+    good = accrt.DeviceKernel("k", [("x", "read"), ("n", "i64")], (32, 2), cluster=(2,), cooperative=True)
+    assert good.block == (32, 2) and good == accrt.DeviceKernel(*good)

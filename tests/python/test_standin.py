@@ -1,5 +1,5 @@
-"""Programs under the stand-in for CUDA's driver: tests/gpu/test_programs.py in processes of its own, in several orders of
-things."""
+"""Programs under the stand-in for CUDA's driver: tests/gpu/test_programs.py in processes of its own, in several orders of things;
+and that the transcript, which holds the stand-in against the real driver, has every entry point that the driver uses."""
 
 from __future__ import annotations
 
@@ -43,7 +43,47 @@ def names(path, pattern):
     return re.findall(pattern, (ROOT / path).read_text(), re.M)
 
 
+def test_the_transcript_has_every_entry_point():
+    used = names("runtime/drivers/cuda/symbols.def", r"^CUDA_SYMBOL\((\w+),")
+    called = names("tests/fakecuda/transcript.c", r"\b(cu[A-Z]\w+)\(")
+    assert len(used) > 80 and not set(used) - set(called)
+
+
 def test_the_stand_in_offers_every_entry_point():
     used = names("runtime/drivers/cuda/symbols.def", r"^CUDA_SYMBOL\((\w+),")
     offered = set(names("tests/fakecuda/entries.def", r"^(?:ENTRY|VERSIONED)\((\w+)"))
     assert not set(used) - offered
+
+
+def devices(env):
+    done = subprocess.run([BUILD / "bin/accx", "devices"], env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "host:0" in done.stdout, done.stderr
+    return done.stdout
+
+
+@needs_stand_in
+@pytest.mark.skipif(not (BUILD / "bin/accx").exists(), reason="the tool was not built")
+@pytest.mark.parametrize("settings, words", [
+    ({}, "cuda:1"), ({"init": 100}, "CUDA_ERROR_NO_DEVICE"), ({"version": 12020}, "12.2"), ({"devices": 0}, "no device 'cuda'"),
+])
+def test_the_tool_says_why_there_is_no_device(settings, words):
+    shown = devices(environment(**settings))
+    assert words in shown and ("no device 'cuda'" in shown) == bool(settings)
+
+
+@pytest.mark.skipif(not (BUILD / "bin/accx").exists(), reason="the tool was not built")
+def test_the_tool_says_that_there_is_no_driver(tmp_path):
+    (tmp_path / "libcuda.so.1").write_text("no library")
+    shown = devices({**environment(), "LD_LIBRARY_PATH": str(tmp_path)})
+    assert "no device 'cuda'" in shown
+
+
+@needs_stand_in
+@pytest.mark.skipif(not (BUILD / "bin/accx").exists(), reason="the tool was not built")
+def test_the_tool_says_for_what_devices_a_function_is():
+    path = BUILD / "tests/bundles/device.accx"
+    shown = subprocess.run([BUILD / "bin/accx", "inspect", path], capture_output=True, text=True, check=True).stdout
+    assert "one version for cuda, one for other devices" in shown
+    refused = subprocess.run([BUILD / "bin/accx", "run", path, "--function", "scratch", "--variant", "sm_70", "--allow-host-code"],
+                             capture_output=True, text=True)  # fmt: skip
+    assert refused.returncode != 0 and "only variants for sm_70 are asked for" in refused.stderr

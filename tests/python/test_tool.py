@@ -339,7 +339,7 @@ def test_verify_goes_on_after_a_failure(model, tmp_path):
 
 def test_host_code_needs_permission(model):
     line = accx("run", model, "--function", "scale_add", "--input", "random", "--symbol", "n=4", code=REFUSED)
-    assert ALLOW in line and "machine code" in line and "ACCRT_ERROR_PERMISSION_DENIED" in line
+    assert ALLOW in line and "machine code" in line and "ACCRT_ERROR_UNTRUSTED" in line
 
 
 @pytest.mark.parametrize("arguments, wanted", [

@@ -1,5 +1,6 @@
 /* tools/accx/devices.c - accx devices: what bundles can run on here. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "accx.h"
 #include "json_out.h"
@@ -51,20 +52,39 @@ static accx_table_t* device_table(void) {
   return table;
 }
 
-static void print_json(const accrt_device_info_t* devices, uint32_t count) {
+/* Why a driver of the library's own has no device here: what asking for one says. Empty when it has some. */
+static const char* why_none(accrt_instance_t* instance, const char* driver,
+                            const accrt_device_info_t* devices, uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) {
+    if (strcmp(devices[i].driver, driver) == 0)
+      return "";
+  }
+  accrt_device_t* device = NULL;
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  if (accrt_instance_device_by_name(instance, driver, &device) != ACCRT_OK)
+    accrt_last_error(&error);
+  accrt_device_release(device);
+  return accx_text("%s", error.message);
+}
+
+static void print_json(const accrt_device_info_t* devices, uint32_t count, const char* no_cuda) {
   struct json_object* root = accx_json_object(NULL, NULL);
   struct json_object* array = accx_json_array(root, "devices");
   for (uint32_t i = 0; i < count; ++i)
     add_json(array, &devices[i]);
+  if (no_cuda[0] != '\0')
+    accx_json_text(root, "no_cuda", no_cuda);
   accx_json_print(root);
 }
 
-static void print_human(const accrt_device_info_t* devices, uint32_t count) {
+static void print_human(const accrt_device_info_t* devices, uint32_t count, const char* no_cuda) {
   accx_heading("%u device%s", count, count == 1 ? "" : "s");
   accx_table_t* table = device_table();
   for (uint32_t i = 0; i < count; ++i)
     add_row(table, &devices[i]);
   accx_table_print(table);
+  if (no_cuda[0] != '\0')
+    fprintf(accx_out, "%s%s%s\n", accx_style(ACCX_DIM), accx_safe(no_cuda), accx_style(ACCX_PLAIN));
 }
 
 static int run_devices(const accx_args_t* args) {
@@ -82,10 +102,13 @@ static int run_devices(const accx_args_t* args) {
   devices = accx_alloc(count, sizeof *devices);
   for (uint32_t i = 0; i < count && !code; ++i)
     code = read_device(instance, i, &devices[i]);
-  if (!code && accx_args_has(args, "json"))
-    print_json(devices, count);
-  else if (!code)
-    print_human(devices, count);
+  if (code)
+    goto out;
+  const char* no_cuda = why_none(instance, "cuda", devices, count);
+  if (accx_args_has(args, "json"))
+    print_json(devices, count, no_cuda);
+  else
+    print_human(devices, count, no_cuda);
 out:
   free(devices);
   accrt_instance_release(instance);

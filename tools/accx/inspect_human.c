@@ -112,7 +112,7 @@ static void print_argument(const accx_inspection_t* in, uint32_t function, uint3
   fputc('\n', accx_out);
 }
 
-/* "for cuda, any other": empty when there is one version, for any device. */
+/* "one version for cuda, one for other devices": empty when there is one version, for any device. */
 static const char* target_list(const accx_inspection_t* in, uint32_t function, uint32_t count) {
   const char* text = "";
   bool any = false;
@@ -121,9 +121,12 @@ static const char* target_list(const accx_inspection_t* in, uint32_t function, u
     (void)accrt_bundle_function_target(in->bundle, function, i, &target);
     any = any || target[0] == '\0';
     if (target[0] != '\0')
-      text = accx_text("%s%s%s", text, text[0] ? ", " : "for ", target);
+      text = accx_text("%s%s%s", text, text[0] ? ", " : "", target);
   }
-  return any && text[0] ? accx_text("%s, any other", text) : text;
+  if (text[0] == '\0')
+    return text;
+  return any ? accx_text("one version for %s, one for other devices", text)
+             : accx_text("for %s only", text);
 }
 
 static void print_function(const accx_inspection_t* in, uint32_t index,

@@ -90,7 +90,7 @@ static int refuse_code(const accx_job_t* job) {
                    "%s holds machine code for this processor, which could do anything that you "
                    "can: if you trust where it "
                    "comes from, run it with --allow-host-code (%s)",
-                   job->path, accrt_status_name(ACCRT_ERROR_PERMISSION_DENIED));
+                   job->path, accrt_status_name(ACCRT_ERROR_UNTRUSTED));
 }
 
 static int make_program(accx_job_t* job) {
@@ -107,7 +107,7 @@ static int make_program(accx_job_t* job) {
   accx_progress("loading %s onto %s ...", job->path, job->device_info.name);
   status = accrt_program_create(job->device, job->bundle, &options, &job->program);
   accx_progress_clear();
-  if (status == ACCRT_ERROR_PERMISSION_DENIED && !accx_args_has(job->args, "allow-host-code"))
+  if (status == ACCRT_ERROR_UNTRUSTED && !accx_args_has(job->args, "allow-host-code"))
     return refuse_code(job);
   return status == ACCRT_OK ? ACCX_OK : accx_fail_status(status, "%s", job->path);
 }

@@ -125,12 +125,14 @@ def check_locations(tables: Any) -> None:
 def check_trust(tables: Any) -> None:
     for tree in tables.tree:
         chunks = len(tables.chunk_digests)
-        if (tree.algorithm, tree.chunk_log2, tree.reserved, len(tables.leaves)) != (1, 20, 0, chunks):
+        rootless = not chunks and any(tree.weight_root)
+        if (tree.algorithm, tree.chunk_log2, tree.reserved, len(tables.leaves)) != (1, 20, 0, chunks) or rootless:
             raise tables.fail(140, f"tree: algorithm {tree.algorithm}, {len(tables.leaves)} leaves of {chunks} chunks")
     before: List[Any] = []
     for index, signature in enumerate(tables.signatures):
         key = [signature.scope, signature.key]
         known = signature.scope in (1, 2) and signature.algorithm == 1 and not signature.reserved
+        known = known and (signature.scope == 1 or bool(tables.leaves))
         if not known or (before and key <= before):
             raise tables.fail(141, f"signatures[{index}]: scope {signature.scope}, algorithm {signature.algorithm}")
         before = key

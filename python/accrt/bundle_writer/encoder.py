@@ -109,9 +109,9 @@ class Encoder:
     def __init__(self, bundle: BundleWriter, target: Optional[TargetCaps] = None):
         self.omitted = Omissions() if target is None else target.omissions(bundle)
         self.symbols = [bundle._symbols[name] for name in sorted(bundle._symbols)]
-        self.constants = [bundle._constants[name] for name in sorted(bundle._constants)]
+        self.constants = [bundle._constants[name] for name in sorted(set(bundle._constants) - self.omitted.constants)]
         self.states = [bundle._states[name] for name in sorted(bundle._states)]
-        self.kernels = [bundle._kernels[name] for name in sorted(bundle._kernels)]
+        self.kernels = [bundle._kernels[name] for name in sorted(set(bundle._kernels) - self.omitted.kernels)]
         self.images = self._used_images(bundle)
         self.metadata = sorted(bundle._metadata.items())
         kept = {key: function for key, function in bundle._functions.items() if key not in self.omitted.functions}
@@ -127,7 +127,7 @@ class Encoder:
         for table in (self.constants, self.states, self.kernels, self.images, self.functions, self.files):
             for index, item in enumerate(table):
                 item.index = index
-        self.shards = sorted(bundle._shards, key=lambda shard: shard.constant.index)
+        self.shards = sorted((s for s in bundle._shards if s.constant in self.constants), key=lambda shard: shard.constant.index)
         self.location_indices = {location: index for index, location in enumerate(self.locations)}
         self.strings = Strings()
         self.strings.collect(*bundle._texts)
@@ -150,8 +150,8 @@ class Encoder:
 
     def _used_images(self, bundle: BundleWriter) -> List[Image]:
         """Images that only omitted variants have go with them."""
-        variants = [(id(v) in self.omitted.variants, v.image) for kernel in self.kernels for v in kernel.variants]
-        omitted = {id(image) for gone, image in variants if gone} - {id(image) for gone, image in variants if not gone}
+        used = {id(v.image) for kernel in self.kernels for v in self._variants(kernel)}
+        omitted = {id(v.image) for kernel in bundle._kernels.values() for v in kernel.variants} - used
         return sorted((image for image in bundle._images if id(image) not in omitted), key=lambda image: image.name)
 
     # -- order and checks

@@ -453,6 +453,15 @@ class Function:
                 yield command
                 pending.extend(nested_blocks(command))
 
+    def constants(self) -> Iterable[Constant]:
+        """Those that it touches: by commands, and as a prepare function's sources and products."""
+        for argument in self.arguments:
+            if argument.constant is not None:
+                yield argument.constant
+        for slot in used_slots(self.body):
+            if slot.kind == 1:
+                yield slot.target
+
     def present(self, slot: Slot) -> Expr:
         """1 when the optional input was given, else 0."""
         if slot.function is not self or slot.target not in self.inputs or not slot.target.optional:

@@ -36,6 +36,8 @@ class Omissions:
     """What a bundle is written without."""
 
     functions: Set[Tuple[str, str]] = field(default_factory=set)
+    kernels: Set[str] = field(default_factory=set)
+    constants: Set[str] = field(default_factory=set)
     variants: Set[int] = field(default_factory=set)  # by id()
     sections: Set[str] = field(default_factory=set)
 
@@ -135,12 +137,28 @@ class TargetCaps:
         numbers = _section_numbers()
         found.sections.update(name for name in OPTIONAL_SECTIONS if numbers[name] not in self.sections)
         if FEATURE_FUNCTION_TARGET.bit_length() - 1 not in self.function_features:
-            for name, target in bundle._functions:
-                if target and (name, "") in bundle._functions:
-                    found.functions.add((name, target))
+            self._omit_versions(bundle, found)
         for kernel in bundle._kernels.values():
-            found.variants.update(self._variants_to_omit(kernel))
+            if kernel.name not in found.kernels:
+                found.variants.update(self._variants_to_omit(kernel))
         return found
+
+    @staticmethod
+    def _omit_versions(bundle: "BundleWriter", found: Omissions) -> None:
+        """Versions with a target beside one without; internal and prepare functions that only such versions need; and the kernels
+        and constants that nothing else touches. What is left with a target is refused later, by name."""
+        functions = bundle._functions
+        plain = [f for f in functions.values() if not f.target]
+        needed = {constant_.name for f in plain for constant_ in f.constants()}
+        for (name, target), function in functions.items():
+            made = {argument.constant.name for argument in function.results if argument.constant is not None}
+            helps = function.internal or (function.prepare and not made & needed)
+            if target and ((name, "") in functions or helps):
+                found.functions.add((name, target))
+        kept = [f for key, f in functions.items() if key not in found.functions]
+        gone = [f for key, f in functions.items() if key in found.functions]
+        found.kernels = _kernels_of(gone) - _kernels_of(kept)
+        found.constants = {c.name for f in gone for c in f.constants()} - {c.name for f in kept for c in f.constants()}
 
     def _variant_problem(self, variant: "Variant") -> str:
         """What of a variant these readers cannot do; empty when nothing."""
@@ -218,6 +236,10 @@ class TargetCaps:
                 raise TargetError(
                     f"the bundle needs {name} {needed[0]}.{needed[1]}, the target reads {known[0]}.{known[1]}"
                 )
+
+
+def _kernels_of(functions: Iterable["Function"]) -> Set[str]:
+    return {c.fields["kernel"].name for f in functions for c in f.commands() if "kernel" in c.fields}
 
 
 def _section_numbers() -> Dict[str, int]:

@@ -36,10 +36,10 @@ def _expanded(targets: Sequence[str]) -> List[str]:
     return list(dict.fromkeys(found))
 
 
-def compile_writer(module: Module, targets: Optional[Sequence[str]] = None) -> bw.BundleWriter:
+def compile_writer(module: Module, targets: Optional[Sequence[str]] = None, target_caps: Any = None) -> bw.BundleWriter:
     """Compiles a module into a bundle that is not yet written. `targets` None: all that can be built here; those named are
     demanded. A function has one version for hosts and one for CUDA; where not all targets are demanded by name, a function that
-    no CUDA kernels do has the one for hosts alone."""
+    no CUDA kernels do has the one for hosts alone. `target_caps`: what the readers can do, as BundleWriter takes it."""
     demanded = targets is not None
     names = available_targets() if targets is None else _expanded(targets)
     if not names:
@@ -51,7 +51,7 @@ def compile_writer(module: Module, targets: Optional[Sequence[str]] = None) -> b
         if wanted:
             strict = demanded or family == "host" or not module_targets["host"]
             versions.append(Version(family, wanted, *_planned(module, family, strict)))
-    return Emitter(module, versions).run()
+    return Emitter(module, versions, target_caps).run()
 
 
 def _planned(module: Module, family: str, strict: bool) -> Tuple[Module, List[Tuple[Buffers, Plan]]]:
@@ -85,13 +85,15 @@ def compile(
     path: Union[None, str, "os.PathLike[str]"] = None,
     *,
     targets: Optional[Sequence[str]] = None,
+    target_caps: Any = None,
     quantize: Optional[Mapping[str, Any]] = None,
 ) -> Optional[bytes]:
-    """Compiles a module and writes the bundle to `path`, or returns its bytes where no path is given. `quantize`: layouts of plain
-    matrices by patterns of their names ({"layers.*": "q4_k"}), as passes.quantize_weights has it."""
+    """Compiles a module and writes the bundle to `path`, or returns its bytes where no path is given. `target_caps`: the JSON of
+    `accx caps` where the bundle will run (a path, say); what that cannot do is written in an older way, or is an error here.
+    `quantize`: layouts of plain matrices by patterns of their names ({"layers.*": "q4_k"}), as passes.quantize_weights has it."""
     if quantize:
         module, _changed = passes.quantize_weights(module, dict(quantize))
-    bundle = compile_writer(module, targets)
+    bundle = compile_writer(module, targets, target_caps)
     if path is None:
         return bundle.to_bytes()
     bundle.write(path)

@@ -38,9 +38,9 @@ class Emitter:
     """Makes one bundle from the versions of one module. Functions for hosts have no target, those for CUDA are named after
     them; states and constants are shared by name."""
 
-    def __init__(self, module: Module, versions: Sequence[Version]):
+    def __init__(self, module: Module, versions: Sequence[Version], target_caps: Any = None):
         self.module, self.versions = module, versions
-        self.bundle = bw.BundleWriter()
+        self.bundle = bw.BundleWriter(target_caps)
         self.constants: Dict[str, bw.Constant] = {}
         self.states: Dict[str, bw.State] = {}
         self.kernels: Dict[str, bw.Kernel] = {}

@@ -23,7 +23,13 @@ const accrt_allocator_t* accrt_instance_allocator(const accrt_instance_t* instan
 }
 
 uint32_t accrt_instance_host_code_policy(const accrt_instance_t* instance) {
-  return instance->host_code_policy;
+  return instance->trust.policy;
+}
+struct accrt_trust* accrt_instance_trust_store(accrt_instance_t* instance) {
+  return &instance->trust;
+}
+struct accrt_crypto_slot* accrt_instance_crypto_slot(accrt_instance_t* instance) {
+  return &instance->crypto;
 }
 uint32_t accrt_instance_flags(const accrt_instance_t* instance) {
   return instance->flags;
@@ -239,7 +245,7 @@ static accrt_status_t check_options(const accrt_instance_options_t* options) {
   const uint32_t known = ACCRT_INSTANCE_FLAG_PERF_MAP | ACCRT_INSTANCE_FLAG_NO_DRIVERS;
   if ((options->flags & ~known) != 0)
     return ACCRT_FAIL(INVALID_ARGUMENT, "flags 0x%" PRIx32 " are not known", options->flags);
-  if (options->host_code_policy > ACCRT_HOST_CODE_ALL) {
+  if (options->host_code_policy > ACCRT_HOST_CODE_NONE) {
     return ACCRT_FAIL(INVALID_ARGUMENT, "host_code_policy %" PRIu32 " is not known",
                       options->host_code_policy);
   }
@@ -330,6 +336,8 @@ accrt_status_t accrt_instance_create(const accrt_instance_options_t* options,
   accrt_object_init(&instance->object);
   accrt_mutex_init(&instance->lock);
   accrt_pack_set_init(&instance->packs);
+  accrt_mutex_init(&instance->trust.lock);
+  accrt_mutex_init(&instance->crypto.lock);
   instance->allocator = allocator;
   if (local.log_sink != NULL)
     instance->log_sink = *local.log_sink;
@@ -338,7 +346,6 @@ accrt_status_t accrt_instance_create(const accrt_instance_options_t* options,
   if (local.executor != NULL)
     instance->executor = *local.executor;
   instance->flags = local.flags;
-  instance->host_code_policy = local.host_code_policy;
   accrt_worker_init(&instance->worker, instance);
   status = accrt_fork_instance_born();
   if (status != ACCRT_OK) {
@@ -348,6 +355,8 @@ accrt_status_t accrt_instance_create(const accrt_instance_options_t* options,
   status = copy_options(instance, &local);
   if (status == ACCRT_OK)
     status = accrt_runtime_options_read(instance);
+  if (status == ACCRT_OK)
+    status = accrt_trust_read(instance, local.host_code_policy);
   if (status == ACCRT_OK)
     status = open_drivers(instance);
   if (status != ACCRT_OK) {
@@ -404,6 +413,7 @@ void accrt_instance_destroy(accrt_instance_t* instance) {
   accrt_worker_stop(&instance->worker);
   accrt_instance_reap(instance);
   accrt_instance_close_drivers(instance);
+  accrt_trust_free(instance);
   free_options(instance);
   accrt_fork_instance_gone();
   const accrt_allocator_t allocator = instance->allocator;

@@ -40,7 +40,7 @@ static void test_create_refuses(void** state) {
   assert_int_equal(accrt_instance_create(&options, &instance), ACCRT_ERROR_INVALID_ARGUMENT);
   assert_null(instance);
   options.flags = 0;
-  options.host_code_policy = 3;
+  options.host_code_policy = 4;
   assert_int_equal(accrt_instance_create(&options, &instance), ACCRT_ERROR_INVALID_ARGUMENT);
   options.host_code_policy = 0;
   const accrt_allocator_t no_functions = {NULL, NULL, NULL};

@@ -8,6 +8,7 @@
 #ifndef ACCRT_RUNTIME_DRIVERS_COMMON_OBJECTS_H_
 #define ACCRT_RUNTIME_DRIVERS_COMMON_OBJECTS_H_
 
+#include "runtime/core/crypto.h"
 #include "runtime/core/error.h"
 #include "runtime/core/fork.h"
 #include "runtime/core/memory.h"
@@ -15,6 +16,7 @@
 #include "runtime/core/object.h"
 #include "runtime/core/pack.h"
 #include "runtime/core/pack_set.h"
+#include "runtime/core/trust.h"
 #include "runtime/drivers/common/context.h"
 #include "runtime/drivers/common/internal.h"
 #include "runtime/drivers/common/timeline.h"
@@ -69,7 +71,8 @@ struct accrt_instance {
   uint32_t option_count;
   accrt_runtime_options_t runtime_options;
   uint32_t flags;
-  uint32_t host_code_policy;
+  accrt_trust_t trust;
+  accrt_crypto_slot_t crypto;
   atomic_uint_least64_t next_id;
   atomic_uint caller_runs; /* opened devices that need callers to progress */
   atomic_uint opened;      /* opened devices */

@@ -40,6 +40,8 @@ bool accrt_runtime_option_known(const char* key, accrt_near_t* near) {
   if (strcmp(packs_path, key) == 0)
     return true;
   accrt_near_add(near, packs_path);
+  if (accrt_trust_option_known(key, near))
+    return true;
   for (int i = 0; i < OPTION_COUNT; ++i) {
     if (strcmp(known[i].key, key) == 0)
       return true;

@@ -1,0 +1,198 @@
+/* accrt/weights.h - weights from where they are: safetensors, GGUF, .accx files, one of them or a set.
+ *
+ * A source of weights is a list of named tensors with their bytes, and the metadata beside them. It is immutable and thread-safe. It
+ * may not mention devices: accrt/program.h binds sources to programs. docs/weights.md has the rules by which foreign files are
+ * checked, and how each format's types are called here.
+ */
+#ifndef ACCRT_WEIGHTS_H_
+#define ACCRT_WEIGHTS_H_
+
+#include "accrt/base.h"
+#include "accrt/bundle.h"
+
+ACCRT_BEGIN
+
+#define ACCRT_WEIGHTS_KIND_ACCX 1u        /**< a bundle's stored constants */
+#define ACCRT_WEIGHTS_KIND_SAFETENSORS 2u /**< one file, or those of an index */
+#define ACCRT_WEIGHTS_KIND_GGUF 3u        /**< version 2 or 3, one file or a split set */
+
+#define ACCRT_WEIGHTS_FLAG_ONE_FILE                                                                \
+  1u /**< the file alone: an index is refused, a part of a split GGUF set stands for itself */
+#define ACCRT_WEIGHTS_FLAG_FOLLOW_LINKS                                                            \
+  2u /**< the further files of a set may be symbolic links, as download caches have them */
+
+/** Options of the accrt_weights_open functions. */
+typedef struct accrt_weights_options {
+  uint32_t struct_size;
+  uint32_t flags; /**< ACCRT_WEIGHTS_FLAG_* */
+  const accrt_chain_t* next;
+  const char* name; /**< for messages when there is no path; copied; may be NULL */
+  uint32_t verify;  /**< .accx files: ACCRT_VERIFY_* */
+  uint32_t reserved;
+} accrt_weights_options_t;
+ACCRT_ASSERT_LAYOUT(accrt_weights_options_t, reserved, 32);
+#define ACCRT_WEIGHTS_OPTIONS_INIT ACCRT_STRUCT_INIT(accrt_weights_options_t)
+
+/** Opens a source of weights; what the file holds, not its name, decides how it is read. A folder stands for the
+ * `model.safetensors.index.json` or else the `model.safetensors` in it. The files that an index names, and the other parts of a split
+ * GGUF set, are opened by bare name in the folder of the path, and never through a symbolic link unless FOLLOW_LINKS is set. Files
+ * are mapped; headers and names are copied and checked once. Files may be replaced or unlinked meanwhile, but not truncated or
+ * written to, as accrt_bundle_open_path says.
+ * @param options NULL for the defaults.
+ * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND; ACCRT_ERROR_IO (errno in driver_code); ACCRT_ERROR_INVALID_FORMAT (the message ends in
+ *   the rule's number); ACCRT_ERROR_VERSION_MISMATCH (a GGUF version or a data type that this library does not know);
+ *   ACCRT_ERROR_PERMISSION_DENIED (a symbolic link); ACCRT_ERROR_UNSUPPORTED; ACCRT_ERROR_OUT_OF_MEMORY; for .accx files as
+ *   accrt_bundle_open_path. Blocks on the files. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_weights_open_path(accrt_instance_t* instance, const char* path,
+                                                 const accrt_weights_options_t* options,
+                                                 accrt_weights_t** out_weights);
+/** The same from a file descriptor, from its offset 0; it is duplicated, the caller keeps its own. One file, no set. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_weights_open_fd(accrt_instance_t* instance, int32_t fd,
+                                               const accrt_weights_options_t* options,
+                                               accrt_weights_t** out_weights);
+/** The same from memory, used in place.
+ * @param release called once with `user` when the last reference is gone; NULL: the memory must outlive the source. On failure it
+ *   is not called. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_weights_open_memory(accrt_instance_t* instance, const void* data,
+                                                   uint64_t size_bytes, void (*release)(void* user),
+                                                   void* user,
+                                                   const accrt_weights_options_t* options,
+                                                   accrt_weights_t** out_weights);
+/** The same through callbacks (accrt/bundle.h). Tensors are copied to memory when first needed. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_weights_open_callbacks(accrt_instance_t* instance,
+                                                      const accrt_reader_t* reader,
+                                                      const accrt_weights_options_t* options,
+                                                      accrt_weights_t** out_weights);
+/** The stored constants of a bundle that is open. Retains it. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_weights_open_bundle(accrt_bundle_t* bundle,
+                                                   accrt_weights_t** out_weights);
+/** Adds a reference; returns its argument. Since: 0.3 */
+ACCRT_API accrt_weights_t* accrt_weights_retain(accrt_weights_t* weights);
+/** Drops a reference; NULL is allowed. Since: 0.3 */
+ACCRT_API void accrt_weights_release(accrt_weights_t* weights);
+
+/* ---- What is in it. Strings and arrays are borrowed from the source. Index functions return ACCRT_OK or
+ * ACCRT_ERROR_OUT_OF_RANGE. All are thread-safe and never block. ---- */
+
+/** What a source has. */
+typedef struct accrt_weights_info {
+  uint32_t struct_size;
+  uint32_t kind;            /**< ACCRT_WEIGHTS_KIND_* */
+  void* next;               /**< NULL */
+  const char* name;         /**< path, or the name given */
+  uint64_t size_bytes;      /**< of all files */
+  uint64_t data_size_bytes; /**< of all tensors */
+  uint32_t tensor_count;
+  uint32_t metadata_count;
+  uint32_t file_count;
+  uint32_t version; /**< GGUF: 2 or 3; else 0 */
+} accrt_weights_info_t;
+ACCRT_ASSERT_LAYOUT(accrt_weights_info_t, version, 56);
+#define ACCRT_WEIGHTS_INFO_INIT ACCRT_STRUCT_INIT(accrt_weights_info_t)
+/** Since: 0.3 */
+ACCRT_API accrt_status_t accrt_weights_info(accrt_weights_t* weights,
+                                            accrt_weights_info_t* out_info);
+/** Path or name of the index-th file. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_weights_file(accrt_weights_t* weights, uint32_t index,
+                                            const char** out_name);
+
+/** One tensor. Tensors are in the order of the files, and of their headers. */
+typedef struct accrt_weights_tensor {
+  uint32_t struct_size;
+  uint32_t file; /**< index of the file that holds it */
+  void* next;    /**< NULL */
+  const char* name;
+  const char* type_name; /**< as the file's format calls its type: "BF16", "Q4_K", "F8_E4M3" */
+  accrt_dtype_t
+      dtype; /**< plain: of the elements; else the logical one where the file says it, or 0 */
+  uint32_t
+      encoding; /**< layout id: 0 plain, 1 bytes that no layout describes, else as docs/layouts.md */
+  uint32_t group_elements; /**< of encodings with a free group size; else 0 */
+  uint32_t rank;
+  const int64_t* shape; /**< outermost first, also for GGUF, which stores it the other way round */
+  uint32_t component_count; /**< 1 but for constants of .accx files */
+  uint32_t reserved;        /**< 0 */
+  uint64_t size_bytes;      /**< all components */
+} accrt_weights_tensor_t;
+ACCRT_ASSERT_LAYOUT(accrt_weights_tensor_t, size_bytes, 72);
+#define ACCRT_WEIGHTS_TENSOR_INIT ACCRT_STRUCT_INIT(accrt_weights_tensor_t)
+/** Since: 0.3 */
+ACCRT_API accrt_status_t accrt_weights_tensor(accrt_weights_t* weights, uint32_t index,
+                                              accrt_weights_tensor_t* out_tensor);
+/** Index of a tensor by name. @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (near names in the message). Since: 0.3 */
+ACCRT_API accrt_status_t accrt_weights_find(accrt_weights_t* weights, const char* name,
+                                            uint32_t* out_index);
+
+/** One component of a tensor. */
+typedef struct accrt_weights_component {
+  uint32_t struct_size;
+  uint32_t role;         /**< 0 data, 1 scales, 2 zeros, 3 group index, 4 global scale */
+  void* next;            /**< NULL */
+  accrt_dtype_t dtype;   /**< of what is stored */
+  uint32_t reserved;     /**< 0 */
+  uint64_t offset_bytes; /**< in its file */
+  uint64_t size_bytes;
+} accrt_weights_component_t;
+ACCRT_ASSERT_LAYOUT(accrt_weights_component_t, size_bytes, 40);
+#define ACCRT_WEIGHTS_COMPONENT_INIT ACCRT_STRUCT_INIT(accrt_weights_component_t)
+/** Since: 0.3 */
+ACCRT_API accrt_status_t accrt_weights_component(accrt_weights_t* weights, uint32_t tensor,
+                                                 uint32_t component,
+                                                 accrt_weights_component_t* out_component);
+
+/** Host address of a component's bytes, valid while the source is; read-only. In foreign files it has whatever alignment it has in the
+ * file. Chunks of .accx files are checked first.
+ * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE; ACCRT_ERROR_DATA_CORRUPT; ACCRT_ERROR_IO; ACCRT_ERROR_OUT_OF_MEMORY. May block on the
+ *   file. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_weights_data(accrt_weights_t* weights, uint32_t tensor,
+                                            uint32_t component, const void** out_data,
+                                            uint64_t* out_size_bytes);
+/** Copies a part of a component's bytes. It reads files itself and touches no mapping of foreign ones, so it is the way to read little of
+ * much: a rank's rows, a piece at a time.
+ * @return as accrt_weights_data; ACCRT_ERROR_OUT_OF_RANGE (offset, size and the component's size). Since: 0.3 */
+ACCRT_API accrt_status_t accrt_weights_read(accrt_weights_t* weights, uint32_t tensor,
+                                            uint32_t component, uint64_t offset_bytes, void* target,
+                                            uint64_t size_bytes);
+
+/* Types of metadata values: GGUF's numbers. safetensors and .accx have strings alone. */
+#define ACCRT_METADATA_U8 0u
+#define ACCRT_METADATA_I8 1u
+#define ACCRT_METADATA_U16 2u
+#define ACCRT_METADATA_I16 3u
+#define ACCRT_METADATA_U32 4u
+#define ACCRT_METADATA_I32 5u
+#define ACCRT_METADATA_F32 6u
+#define ACCRT_METADATA_BOOL 7u
+#define ACCRT_METADATA_STRING 8u
+#define ACCRT_METADATA_ARRAY 9u
+#define ACCRT_METADATA_U64 10u
+#define ACCRT_METADATA_I64 11u
+#define ACCRT_METADATA_F64 12u
+/** One key and its value. */
+typedef struct accrt_weights_metadata {
+  uint32_t struct_size;
+  uint32_t type; /**< ACCRT_METADATA_* */
+  void* next;    /**< NULL */
+  const char* key;
+  const char* text;      /**< STRING: the value; else NULL */
+  uint32_t element_type; /**< ARRAY: of its elements, not ARRAY; else `type` */
+  uint32_t reserved;     /**< 0 */
+  uint64_t count;        /**< ARRAY: elements; else 1 */
+  /** The value's bytes, little-endian, of any alignment: elements one after another; each string of an ARRAY is a u64 with its size
+   * and so many bytes, which need not be UTF-8. */
+  const void* data;
+  uint64_t size_bytes; /**< of `data` */
+  int64_t integer;     /**< integers and BOOL: the value (U64 above 2^63: its bits); else 0 */
+  double real;         /**< F32, F64: the value; else 0 */
+} accrt_weights_metadata_t;
+ACCRT_ASSERT_LAYOUT(accrt_weights_metadata_t, real, 80);
+#define ACCRT_WEIGHTS_METADATA_INIT ACCRT_STRUCT_INIT(accrt_weights_metadata_t)
+/** Metadata by index, in the file's order; of the first file of a set. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_weights_metadata(accrt_weights_t* weights, uint32_t index,
+                                                accrt_weights_metadata_t* out_metadata);
+/** Index of a metadata entry by key. @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_weights_find_metadata(accrt_weights_t* weights, const char* key,
+                                                     uint32_t* out_index);
+
+ACCRT_END
+#endif /* ACCRT_WEIGHTS_H_ */

@@ -1,0 +1,97 @@
+/* loader/encryption.c - keys and chunks of encrypted weights. See loader/encryption.h. */
+#include "loader/encryption.h"
+
+#include "runtime/core/fork.h"
+#include "runtime/core/sha256.h"
+
+static const unsigned char no_salt[32] = {0};
+
+void accx_encryption_derive(const accrt_crypto_t* crypto, const accrt_key_t* secret_key,
+                            const uint8_t salt[32], accx_chunk_key_t* out_key) {
+  accrt_hkdf_sha256(crypto, secret_key->bytes, salt, "accrt weights v1", out_key->bytes);
+}
+
+void accx_encryption_key_id(const accrt_crypto_t* crypto, const accrt_key_t* secret_key,
+                            uint8_t out_id[16]) {
+  unsigned char bytes[32];
+  accrt_hkdf_sha256(crypto, secret_key->bytes, no_salt, "accrt key id v1", bytes);
+  memcpy(out_id, bytes, 16);
+}
+
+void accx_encryption_nonce(uint32_t chunk, unsigned char out_nonce[12]) {
+  memset(out_nonce, 0, 12);
+  for (int i = 0; i < 4; ++i)
+    out_nonce[4 + i] = (unsigned char)(chunk >> 8 * i);
+}
+
+accrt_status_t accrt_key_id(accrt_instance_t* instance, const accrt_key_t* secret_key,
+                            uint8_t* out_id) {
+  ACCX_TRY(accrt_check_fork());
+  if (instance == NULL || secret_key == NULL || out_id == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "an argument is NULL");
+  accx_encryption_key_id(accrt_instance_crypto_if(instance), secret_key, out_id);
+  return ACCRT_OK;
+}
+
+/* 32 hexadecimal digits. */
+static const char* id_text(const uint8_t id[16], char text[ACCX_DIGEST_TEXT_BYTES]) {
+  accx_digest_t digest;
+  memcpy(digest.bytes, id, sizeof digest.bytes);
+  return accx_digest_text(&digest, text);
+}
+
+static accrt_status_t refuse_key(const accrt_bundle_t* bundle, const char* what) {
+  char text[ACCX_DIGEST_TEXT_BYTES];
+  return ACCRT_FAIL(PERMISSION_DENIED,
+                    "%s: its weights are encrypted with key %s, and %s (rule %d)", bundle->name,
+                    id_text(bundle->tables.encryption->key_id, text), what,
+                    ACCX_RULE_ENCRYPTION_KEY);
+}
+
+accrt_status_t accx_encryption_open(accrt_bundle_t* bundle, const accrt_bundle_options_t* options) {
+  const accx_encryption_t* encryption = bundle->tables.encryption;
+  if (encryption == NULL || options->secret_key == NULL)
+    return ACCRT_OK;
+  const accrt_crypto_t* crypto;
+  ACCX_TRY(accrt_instance_crypto(bundle->instance, &crypto));
+  accrt_key_t key = {{0}};
+  uint8_t id[16];
+  accrt_status_t status = ACCRT_OK;
+  if (options->secret_key(options->secret_key_user, encryption->key_id, key.bytes) != 0)
+    status = refuse_key(bundle, "the caller has not got it");
+  accx_encryption_key_id(crypto, &key, id);
+  if (status == ACCRT_OK && memcmp(id, encryption->key_id, sizeof id) != 0)
+    status = refuse_key(bundle, "the caller gave another");
+  if (status == ACCRT_OK) {
+    accx_chunk_key_t chunk_key;
+    accx_encryption_derive(crypto, &key, encryption->salt, &chunk_key);
+    memcpy(bundle->chunk_key, chunk_key.bytes, sizeof bundle->chunk_key);
+    bundle->crypto = crypto;
+    accrt_wipe(&chunk_key, sizeof chunk_key);
+  }
+  accrt_wipe(&key, sizeof key);
+  return status;
+}
+
+void accx_encryption_close(accrt_bundle_t* bundle) {
+  accrt_wipe(bundle->chunk_key, sizeof bundle->chunk_key);
+}
+
+accrt_status_t accx_encryption_ready(const accrt_bundle_t* bundle) {
+  if (bundle->tables.encryption == NULL || bundle->crypto != NULL)
+    return ACCRT_OK;
+  return refuse_key(bundle, "there was no callback to ask for it");
+}
+
+accrt_status_t accx_encryption_decrypt(const accrt_bundle_t* bundle, uint32_t chunk, void* bytes,
+                                       size_t size_bytes) {
+  unsigned char nonce[12];
+  accx_encryption_nonce(chunk, nonce);
+  if (accrt_crypto_decrypt(bundle->crypto, bundle->chunk_key, nonce, bytes, size_bytes,
+                           bundle->tables.tags[chunk].bytes))
+    return ACCRT_OK;
+  return ACCRT_FAIL_INNER(DATA_CORRUPT,
+                          "%s: data[%" PRIu32 "]: the chunk of %zu bytes is not what was encrypted "
+                          "with this key: its tag does not match (rule %d)",
+                          bundle->name, chunk, size_bytes, ACCX_RULE_TAG);
+}

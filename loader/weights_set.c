@@ -1,0 +1,344 @@
+/* loader/weights_set.c - sources of more files than one: those that a safetensors index names, and the parts of a split GGUF set. Names
+ * come from a file, so nothing is opened but by bare name in the folder of what the user named.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "loader/json.h"
+#include "loader/weights.h"
+
+/* ---- Opening beneath a folder ---- */
+
+bool accx_is_bare_name(const char* name, size_t size_bytes) {
+  return size_bytes > 0 && size_bytes <= ACCX_WEIGHTS_MAX_FILE_NAME_BYTES &&
+         memchr(name, '/', size_bytes) == NULL && memchr(name, '\0', size_bytes) == NULL &&
+         !(name[0] == '.' && (size_bytes == 1 || (size_bytes == 2 && name[1] == '.')));
+}
+
+size_t accx_folder_bytes(const char* path) {
+  const char* slash = strrchr(path, '/');
+  return slash != NULL ? (size_t)(slash - path) + 1 : 0;
+}
+
+/* A bare name has one part and is neither "." nor "..", so that O_NOFOLLOW alone keeps it in its folder: what kernels before 5.6, and
+ * sandboxes without openat2, have is as strict. */
+static int open_in(int folder, const char* name, bool follow) {
+  const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+  if (follow)
+    return openat(folder, name, flags);
+#ifdef SYS_openat2
+  struct open_how how;
+  memset(&how, 0, sizeof how);
+  how.flags = (uint64_t)flags;
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
+  const long fd = syscall(SYS_openat2, folder, name, &how, sizeof how);
+  if (fd >= 0 || (errno != ENOSYS && errno != EPERM && errno != EAGAIN))
+    return (int)fd;
+#endif
+  return openat(folder, name, flags | O_NOFOLLOW);
+}
+
+accrt_status_t accx_open_beneath(const char* folder, const char* name, bool follow, int* out_fd) {
+  *out_fd = -1;
+  const int at = open(folder[0] != '\0' ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (at < 0) {
+    return ACCRT_FAIL_ERRNO(IO, errno, "the folder '%s' could not be opened: %s", folder,
+                            strerror(errno));
+  }
+  const int fd = open_in(at, name, follow);
+  const int error = errno;
+  close(at);
+  if (fd >= 0) {
+    *out_fd = fd;
+    return ACCRT_OK;
+  }
+  if (error == ENOENT)
+    return ACCRT_FAIL_ERRNO(NOT_FOUND, error, "%s%s: no such file", folder, name);
+  if (error == ELOOP || error == EXDEV)
+    return ACCRT_FAIL_ERRNO(PERMISSION_DENIED, error,
+                            "%s%s is a symbolic link, and a file's own word for what else is read "
+                            "follows none",
+                            folder, name);
+  return ACCRT_FAIL_ERRNO(IO, error, "%s%s: could not be opened: %s", folder, name,
+                          strerror(error));
+}
+
+/* A further file of a set: opened in the folder of `path`, read and checked. */
+static accrt_status_t add_named(accrt_weights_t* weights, const char* path, const char* name) {
+  char folder[4096];
+  char full[sizeof folder + ACCX_WEIGHTS_MAX_FILE_NAME_BYTES + 1];
+  const size_t folder_bytes = accx_folder_bytes(path);
+  if (folder_bytes >= sizeof folder)
+    return ACCRT_FAIL_ERRNO(IO, ENAMETOOLONG, "the path has more than %zu bytes", sizeof folder);
+  memcpy(folder, path, folder_bytes);
+  folder[folder_bytes] = '\0';
+  (void)snprintf(full, sizeof full, "%s%s", folder, name);
+  int fd;
+  ACCX_TRY(accx_open_beneath(folder, name, (weights->flags & ACCRT_WEIGHTS_FLAG_FOLLOW_LINKS) != 0,
+                             &fd));
+  accx_weights_file_t* file;
+  const accrt_status_t status = accx_weights_add_file(weights, full, &file);
+  if (status != ACCRT_OK) {
+    close(fd);
+    return status;
+  }
+  ACCX_TRY(accx_source_take_fd(fd, full, &file->source));
+  return accx_weights_load_file(weights, weights->file_count - 1);
+}
+
+static accrt_status_t need_path(const accrt_weights_t* weights, const char* path,
+                                const char* what) {
+  if (path != NULL)
+    return ACCRT_OK;
+  return ACCRT_FAIL_INNER(UNSUPPORTED,
+                          "%s is %s: a set of files is opened by its path, without the flag "
+                          "ACCRT_WEIGHTS_FLAG_ONE_FILE",
+                          weights->name, what);
+}
+
+/* ---- Indices of safetensors files ---- */
+
+/* What an index says: names of tensors, and of the file of each. While the files are read this lies apart from their lists. */
+typedef struct pair {
+  const char* tensor;
+  uint32_t tensor_bytes;
+  uint32_t file;
+} pair_t;
+typedef struct named_file {
+  const char* name;
+  uint64_t hash;
+} named_file_t;
+typedef struct index {
+  accrt_weights_t* weights;
+  accx_json_t json;
+  pair_t* pairs;
+  size_t pair_capacity;
+  uint32_t pair_count;
+  uint32_t file_count;
+  named_file_t files[ACCX_WEIGHTS_MAX_FILES];
+} index_t;
+
+static accrt_status_t bad_json(const index_t* index) {
+  return ACCX_REFUSE(index->weights->name, index_JSON, "%s at byte %zu", index->json.error,
+                     accx_json_offset(&index->json));
+}
+#define NEED(expression)                                                                           \
+  do {                                                                                             \
+    if (!(expression))                                                                             \
+      return bad_json(index);                                                                      \
+  } while (0)
+
+/* Mostly one file's tensors follow one another. */
+static accrt_status_t number_of(index_t* index, const char* name, size_t name_bytes,
+                                uint32_t* out_file) {
+  const char* const own = index->weights->name;
+  const uint64_t hash = accx_hash_name(name, name_bytes, 0);
+  for (uint32_t i = index->file_count; i-- > 0;) {
+    if (index->files[i].hash != hash || strcmp(index->files[i].name, name) != 0)
+      continue;
+    *out_file = i;
+    return ACCRT_OK;
+  }
+  if (!accx_is_bare_name(name, name_bytes))
+    return ACCX_REFUSE(own, index_FILE_NAME, "'%.300s' is not the bare name of a file", name);
+  if (index->file_count == ACCX_WEIGHTS_MAX_FILES)
+    return ACCX_REFUSE(own, index_FILE_COUNT, "more than %u files", ACCX_WEIGHTS_MAX_FILES);
+  index->files[index->file_count] = (named_file_t){name, hash};
+  *out_file = index->file_count++;
+  return ACCRT_OK;
+}
+
+static accrt_status_t read_map(index_t* index) {
+  accx_json_t* json = &index->json;
+  bool first = true, more;
+  NEED(accx_json_take(json, '{', "weight_map is not an object"));
+  for (;;) {
+    const char *tensor, *file;
+    size_t tensor_bytes, file_bytes;
+    NEED(accx_json_next(json, '}', &first, &more));
+    if (!more)
+      return ACCRT_OK;
+    NEED(accx_json_key(json, &tensor, &tensor_bytes) && accx_json_string(json, &file, &file_bytes));
+    void* memory = index->pairs;
+    const accrt_status_t status =
+        accrt_grow_array(index->weights->allocator, (size_t)index->pair_count + 1,
+                         sizeof *index->pairs, &index->pair_capacity, &memory);
+    index->pairs = memory;
+    if (status != ACCRT_OK)
+      return status;
+    pair_t* pair = &index->pairs[index->pair_count++];
+    *pair = (pair_t){tensor, (uint32_t)tensor_bytes, 0};
+    ACCX_TRY(number_of(index, file, file_bytes, &pair->file));
+  }
+}
+
+static accrt_status_t read_index(index_t* index) {
+  accx_json_t* json = &index->json;
+  bool first = true, more, had_map = false;
+  NEED(accx_json_take(json, '{',
+                      "neither weights of a known format nor an index: an object is missing"));
+  for (;;) {
+    const char* key;
+    size_t key_bytes;
+    NEED(accx_json_next(json, '}', &first, &more));
+    if (!more)
+      break;
+    NEED(accx_json_key(json, &key, &key_bytes));
+    if (strcmp(key, "weight_map") != 0) {
+      NEED(accx_json_skip(json));
+      continue;
+    }
+    NEED(!had_map || accx_json_fail(json, "a second weight_map"));
+    had_map = true;
+    ACCX_TRY(read_map(index));
+  }
+  NEED(accx_json_finish(json));
+  NEED(index->pair_count > 0 || accx_json_fail(json, "no tensor in a weight_map"));
+  return ACCRT_OK;
+}
+
+/* Only tensors that the index names are kept, each from the file that it names. */
+static accrt_status_t keep_named(const index_t* index) {
+  accrt_weights_t* weights = index->weights;
+  uint32_t duplicate;
+  ACCX_TRY(accx_weights_make_table(weights, true, &duplicate));
+  if (duplicate != ACCX_WEIGHTS_NONE) {
+    const accx_weights_entry_t* entry = &weights->entries[duplicate];
+    return ACCX_REFUSE(weights->files[entry->file].name, safetensors_TENSOR_NAME,
+                       "tensor '%.200s' is there twice", entry->name);
+  }
+  for (uint32_t i = 0; i < index->pair_count; ++i) {
+    const pair_t* pair = &index->pairs[i];
+    const uint32_t found =
+        accx_weights_lookup(weights, pair->tensor, pair->tensor_bytes, pair->file);
+    if (found == ACCX_WEIGHTS_NONE) {
+      return ACCX_REFUSE(weights->name, index_TENSOR, "file '%s' has no tensor '%.200s'",
+                         index->files[pair->file].name, pair->tensor);
+    }
+    if (weights->entries[found].kept != 0)
+      return ACCX_REFUSE(weights->name, index_TENSOR, "tensor '%.200s' is named twice",
+                         pair->tensor);
+    weights->entries[found].kept = 1;
+  }
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < weights->entry_count; ++i) {
+    if (weights->entries[i].kept != 0)
+      weights->entries[count++] = weights->entries[i];
+  }
+  weights->entry_count = count;
+  /* One name in two files was named twice. */
+  ACCX_TRY(accx_weights_make_table(weights, false, &duplicate));
+  if (duplicate == ACCX_WEIGHTS_NONE)
+    return ACCRT_OK;
+  return ACCX_REFUSE(weights->name, index_TENSOR, "tensor '%.200s' is named twice",
+                     weights->entries[duplicate].name);
+}
+
+static accrt_status_t open_named(const index_t* index, const char* path) {
+  accrt_weights_t* weights = index->weights;
+  accx_weights_forget_files(weights);
+  for (uint32_t i = 0; i < index->file_count; ++i) {
+    ACCX_TRY(add_named(weights, path, index->files[i].name));
+    if (weights->files[i].kind != ACCRT_WEIGHTS_KIND_SAFETENSORS)
+      return ACCX_REFUSE(weights->name, index_FILE_KIND, "file '%s' is not a safetensors file",
+                         index->files[i].name);
+  }
+  return keep_named(index);
+}
+
+static accrt_status_t read_text(accrt_weights_t* weights) {
+  accx_source_t* source = &weights->files[0].source;
+  unsigned char first = 0;
+  ACCX_TRY(accx_source_read(source, 0, &first, source->size_bytes > 0));
+  if (first != '{') {
+    return ACCRT_FAIL_INNER(INVALID_FORMAT,
+                            "%s holds neither safetensors, GGUF, .accx nor an index of files",
+                            weights->name);
+  }
+  if (source->size_bytes > ACCX_WEIGHTS_MAX_HEADER_BYTES)
+    return ACCX_REFUSE(weights->name, index_SIZE, "%" PRIu64 " bytes", source->size_bytes);
+  void* memory;
+  ACCX_TRY(accrt_alloc(weights->allocator, (size_t)source->size_bytes + 1, &memory));
+  weights->index = memory;
+  weights->index_bytes = (size_t)source->size_bytes + 1;
+  accx_source_begin(source);
+  const accrt_status_t status = accx_source_read(source, 0, memory, source->size_bytes);
+  accx_source_end(source);
+  return status;
+}
+
+accrt_status_t accx_weights_load_index(accrt_weights_t* weights, const char* path) {
+  ACCX_TRY(read_text(weights));
+  ACCX_TRY(need_path(weights, path, "an index of files"));
+  void* memory;
+  ACCX_TRY(accrt_alloc(weights->allocator, sizeof(index_t), &memory));
+  index_t* index = memory;
+  index->weights = weights;
+  accx_json_init(&index->json, weights->index, weights->index_bytes - 1);
+  accrt_status_t status = read_index(index);
+  if (status == ACCRT_OK)
+    status = open_named(index, path);
+  accrt_free_array(weights->allocator, index->pairs, index->pair_capacity, sizeof *index->pairs);
+  accrt_free(weights->allocator, index, sizeof *index);
+  return status;
+}
+
+/* ---- Split GGUF sets ---- */
+
+#define PART_TEXT "-%05u-of-%05u.gguf"
+#define PART_TEXT_BYTES 20u
+
+/* The part of a name that all of a set share, if `path` ends as part `number` of `count` does. */
+static bool read_part_name(const char* path, uint32_t number, uint32_t count, char* out_stem,
+                           size_t capacity_bytes) {
+  char ending[64];
+  const char* name = path + accx_folder_bytes(path);
+  const size_t name_bytes = strlen(name);
+  const int ending_bytes = snprintf(ending, sizeof ending, PART_TEXT, number + 1, count);
+  if (ending_bytes < 0 || name_bytes <= (size_t)ending_bytes ||
+      name_bytes - (size_t)ending_bytes >= capacity_bytes ||
+      strcmp(name + name_bytes - (size_t)ending_bytes, ending) != 0)
+    return false;
+  memcpy(out_stem, name, name_bytes - (size_t)ending_bytes);
+  out_stem[name_bytes - (size_t)ending_bytes] = '\0';
+  return true;
+}
+
+accrt_status_t accx_weights_load_parts(accrt_weights_t* weights, const char* path) {
+  const uint32_t number = weights->files[0].split_number, count = weights->files[0].split_count;
+  const uint64_t tensors = weights->files[0].split_tensors;
+  ACCX_TRY(need_path(weights, path, "a part of a split set"));
+  char stem[ACCX_WEIGHTS_MAX_FILE_NAME_BYTES + 1];
+  if (number >= count || count > ACCX_WEIGHTS_MAX_FILES ||
+      !read_part_name(path, number, count, stem, sizeof stem - PART_TEXT_BYTES)) {
+    return ACCX_REFUSE(weights->name, gguf_SPLIT,
+                       "it says that it is part %" PRIu32 " of %" PRIu32
+                       "; its name should end in '" PART_TEXT "'",
+                       number, count, number + 1, count);
+  }
+  accx_weights_forget_files(weights);
+  for (uint32_t i = 0; i < count; ++i) {
+    char name[ACCX_WEIGHTS_MAX_FILE_NAME_BYTES + PART_TEXT_BYTES + 1];
+    (void)snprintf(name, sizeof name, "%s" PART_TEXT, stem, i + 1, count);
+    ACCX_TRY(add_named(weights, path, name));
+    const accx_weights_file_t* file = &weights->files[i];
+    if (file->kind != ACCRT_WEIGHTS_KIND_GGUF || file->split_number != i ||
+        file->split_count != count) {
+      return ACCX_REFUSE(file->name, gguf_SPLIT_PARTS,
+                         "it says that it is part %" PRIu32 " of %" PRIu32 ", not part %" PRIu32
+                         " of %" PRIu32,
+                         file->split_number, file->split_count, i, count);
+    }
+  }
+  if (weights->entry_count == tensors)
+    return ACCRT_OK;
+  return ACCX_REFUSE(weights->name, gguf_SPLIT_TENSORS,
+                     "the parts have %" PRIu32 " tensors; they should have %" PRIu64,
+                     weights->entry_count, tensors);
+}

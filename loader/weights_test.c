@@ -1,0 +1,894 @@
+/* loader/weights_test.c - sources of weights: what a good file gives, and every rule of foreign formats by a file that breaks it. Files
+ * are made here, byte by byte; those that the formats' own packages made are in tests/weights (tests/python/test_weights.py). */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "loader/weights.h"
+
+/* ---- Bytes ---- */
+
+typedef struct bytes {
+  unsigned char* at;
+  size_t size;
+  size_t capacity;
+} bytes_t;
+
+static void put(bytes_t* bytes, const void* data, size_t size) {
+  if (bytes->size + size > bytes->capacity) {
+    bytes->capacity = 2 * (bytes->size + size) + 64;
+    bytes->at = realloc(bytes->at, bytes->capacity);
+    assert_non_null(bytes->at);
+  }
+  if (size > 0)
+    memcpy(bytes->at + bytes->size, data, size);
+  bytes->size += size;
+}
+static void put_u16(bytes_t* bytes, uint16_t value) {
+  put(bytes, &value, sizeof value);
+}
+static void put_u32(bytes_t* bytes, uint32_t value) {
+  put(bytes, &value, sizeof value);
+}
+static void put_u64(bytes_t* bytes, uint64_t value) {
+  put(bytes, &value, sizeof value);
+}
+static void put_text(bytes_t* bytes, const char* text) {
+  put_u64(bytes, strlen(text));
+  put(bytes, text, strlen(text));
+}
+static void put_zeros(bytes_t* bytes, size_t size) {
+  static const unsigned char zeros[64];
+  for (; size > sizeof zeros; size -= sizeof zeros)
+    put(bytes, zeros, sizeof zeros);
+  put(bytes, zeros, size);
+}
+static void drop(bytes_t* bytes) {
+  free(bytes->at);
+  memset(bytes, 0, sizeof *bytes);
+}
+
+/* ---- Fixture ---- */
+
+typedef struct fixture {
+  accrt_instance_t* instance;
+  char folder[64];
+} fixture_t;
+
+static int set_up(void** state) {
+  fixture_t* f = calloc(1, sizeof *f);
+  accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
+  options.flags = ACCRT_INSTANCE_FLAG_NO_DRIVERS;
+  assert_int_equal(accrt_instance_create(&options, &f->instance), ACCRT_OK);
+  (void)snprintf(f->folder, sizeof f->folder, "/tmp/accrt-weights-XXXXXX");
+  assert_non_null(mkdtemp(f->folder));
+  *state = f;
+  return 0;
+}
+
+static int tear_down(void** state) {
+  fixture_t* f = *state;
+  char command[128];
+  (void)snprintf(command, sizeof command, "rm -rf '%s'", f->folder);
+  const int code = system(command);
+  accrt_instance_release(f->instance);
+  free(f);
+  return code;
+}
+
+static void save(const fixture_t* f, const char* name, const void* data, size_t size) {
+  char path[256];
+  (void)snprintf(path, sizeof path, "%s/%s", f->folder, name);
+  FILE* file = fopen(path, "wb");
+  assert_non_null(file);
+  assert_int_equal(fwrite(data, 1, size, file), size);
+  assert_int_equal(fclose(file), 0);
+}
+
+static void path_of(const fixture_t* f, const char* name, char path[256]) {
+  (void)snprintf(path, 256, "%s/%s", f->folder, name);
+}
+
+static const char* message(void) {
+  return accrt_error_current()->message;
+}
+
+static accrt_weights_t* open_bytes(const fixture_t* f, const bytes_t* bytes) {
+  accrt_weights_t* weights = NULL;
+  const accrt_status_t status =
+      accrt_weights_open_memory(f->instance, bytes->at, bytes->size, NULL, NULL, NULL, &weights);
+  if (status != ACCRT_OK)
+    print_error("%s\n", message());
+  assert_int_equal(status, ACCRT_OK);
+  return weights;
+}
+
+static void expect(accrt_status_t status, accrt_status_t wanted, const char* text, int line) {
+  if (status != wanted || strstr(message(), text) == NULL) {
+    print_error("line %d: %s, '%s'; wanted %s with '%s'\n", line, accrt_status_name(status),
+                message(), accrt_status_name(wanted), text);
+    fail();
+  }
+}
+
+/* The bytes are refused by a rule. */
+static void refuse(const fixture_t* f, bytes_t* bytes, accrt_status_t wanted, const char* rule,
+                   int line) {
+  accrt_weights_t* weights = NULL;
+  /* Memory of exactly this size: whoever reads past it is found. */
+  void* exact = malloc(bytes->size + (bytes->size == 0));
+  assert_non_null(exact);
+  if (bytes->size > 0)
+    memcpy(exact, bytes->at, bytes->size);
+  expect(accrt_weights_open_memory(f->instance, exact, bytes->size, NULL, NULL, NULL, &weights),
+         wanted, rule, line);
+  assert_null(weights);
+  free(exact);
+  drop(bytes);
+}
+
+/* ---- safetensors ---- */
+
+static bytes_t safetensors(const char* header, size_t data_bytes) {
+  bytes_t bytes = {NULL, 0, 0};
+  put_text(&bytes, header);
+  for (size_t i = 0; i < data_bytes; ++i)
+    put(&bytes, &(unsigned char){(unsigned char)i}, 1);
+  return bytes;
+}
+
+#define BAD(header, data_bytes, wanted, rule)                                                      \
+  do {                                                                                             \
+    bytes_t bad = safetensors((header), (data_bytes));                                             \
+    refuse(f, &bad, ACCRT_ERROR_##wanted, "(safetensors rule " rule ")", __LINE__);                \
+  } while (0)
+#define FIELDS(dtype, shape, begin, end)                                                           \
+  "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" begin "," end "]}"
+#define ONE(dtype, shape, begin, end) "{\"a\":" FIELDS(dtype, shape, begin, end) "}"
+
+static void safetensors_good(void** state) {
+  const fixture_t* f = *state;
+  bytes_t bytes = safetensors(
+      "{\"__metadata__\":{\"format\":\"pt\",\"k\\u00e9y\":\"\\ud83d\\ude00\"},"
+      "\"b\\n\":" FIELDS("BF16", "[2, 3]", "4", "16") ",\"a\":" FIELDS(
+          "F32", "[]", "0", "4") ",\"none\":" FIELDS("I64", "[0,7]", "16",
+                                                     "16") ",\"x\":" FIELDS("F4", "[2,3]", "16",
+                                                                            "19") "}  \n",
+      19);
+  accrt_weights_t* weights = open_bytes(f, &bytes);
+  accrt_weights_info_t info = ACCRT_WEIGHTS_INFO_INIT;
+  assert_int_equal(accrt_weights_info(weights, &info), ACCRT_OK);
+  assert_int_equal(info.kind, ACCRT_WEIGHTS_KIND_SAFETENSORS);
+  assert_int_equal(info.tensor_count, 4);
+  assert_int_equal(info.data_size_bytes, 19);
+  assert_int_equal(info.size_bytes, bytes.size);
+  uint32_t index;
+  assert_int_equal(accrt_weights_find(weights, "b\n", &index), ACCRT_OK);
+  accrt_weights_tensor_t tensor = ACCRT_WEIGHTS_TENSOR_INIT;
+  assert_int_equal(accrt_weights_tensor(weights, index, &tensor), ACCRT_OK);
+  assert_string_equal(tensor.type_name, "BF16");
+  assert_int_equal(tensor.dtype, ACCRT_DTYPE_BF16);
+  assert_int_equal(tensor.rank, 2);
+  assert_int_equal(tensor.shape[1], 3);
+  const void* data;
+  uint64_t size;
+  assert_int_equal(accrt_weights_data(weights, index, 0, &data, &size), ACCRT_OK);
+  assert_int_equal(size, 12);
+  assert_int_equal(*(const unsigned char*)data, 4);
+  unsigned char part[3];
+  assert_int_equal(accrt_weights_read(weights, index, 0, 2, part, 3), ACCRT_OK);
+  assert_int_equal(part[0], 6);
+  expect(accrt_weights_read(weights, index, 0, 10, part, 3), ACCRT_ERROR_OUT_OF_RANGE, "12 bytes",
+         __LINE__);
+  expect(accrt_weights_read(weights, index, 0, UINT64_MAX, part, 3), ACCRT_ERROR_OUT_OF_RANGE, "",
+         __LINE__);
+  accrt_weights_component_t component = ACCRT_WEIGHTS_COMPONENT_INIT;
+  assert_int_equal(accrt_weights_component(weights, index, 0, &component), ACCRT_OK);
+  assert_int_equal(component.offset_bytes, bytes.size - 15);
+  expect(accrt_weights_component(weights, index, 1, &component), ACCRT_ERROR_OUT_OF_RANGE, "",
+         __LINE__);
+  expect(accrt_weights_find(weights, "nona", &index), ACCRT_ERROR_NOT_FOUND, "'none'", __LINE__);
+  expect(accrt_weights_tensor(weights, 4, &tensor), ACCRT_ERROR_OUT_OF_RANGE, "4 of 4", __LINE__);
+  accrt_weights_metadata_t value = ACCRT_WEIGHTS_METADATA_INIT;
+  assert_int_equal(accrt_weights_find_metadata(weights, "k\xc3\xa9y", &index), ACCRT_OK);
+  assert_int_equal(accrt_weights_metadata(weights, index, &value), ACCRT_OK);
+  assert_string_equal(value.text, "\xf0\x9f\x98\x80");
+  assert_int_equal(value.size_bytes, 4);
+  expect(accrt_weights_find_metadata(weights, "formt", &index), ACCRT_ERROR_NOT_FOUND, "'format'",
+         __LINE__);
+  assert_ptr_equal(accrt_weights_retain(weights), weights);
+  accrt_weights_release(weights);
+  accrt_weights_release(weights);
+  accrt_weights_release(NULL);
+  drop(&bytes);
+  bytes = safetensors("{}", 0);
+  weights = open_bytes(f, &bytes);
+  expect(accrt_weights_find(weights, "a", &index), ACCRT_ERROR_NOT_FOUND, "there is none",
+         __LINE__);
+  accrt_weights_release(weights);
+  drop(&bytes);
+}
+
+static void safetensors_header(void** state) {
+  const fixture_t* f = *state;
+  bytes_t bad = safetensors("{}", 0);
+  bad.at[0] = 3;
+  refuse(f, &bad, ACCRT_ERROR_INVALID_FORMAT, "(safetensors rule 1)", __LINE__);
+  bad = safetensors("{}", 0);
+  memset(bad.at, 0xFF, 8);
+  refuse(f, &bad, ACCRT_ERROR_INVALID_FORMAT, "(safetensors rule 1)", __LINE__);
+  bad = safetensors("{}", 0);
+  bad.at[0] = 1;
+  refuse(f, &bad, ACCRT_ERROR_INVALID_FORMAT, "(safetensors rule 1)", __LINE__);
+  static const char* const texts[] = {
+      "{ ",
+      "{}x",
+      "{\"a\"",
+      "{\"a\":",
+      "{\"a\":1}",
+      "{,}",
+      "{\"a\" {}}",
+      "{\"__metadata__\":[]}",
+      "{\"__metadata__\":{\"a\":1}}",
+      "{\"__metadata__\":{\"a\":\"b\",}}",
+      "{\"__metadata__\":{\"a\":\"b\" \"c\":\"d\"}}",
+      "{\"a",
+      "{\"a\\",
+      "{\"a\\u12",
+      "{\"\\x\":{}}",
+      "{\"\\ud800\":{}}",
+      "{\"\\ud800\\u0041\":{}}",
+      "{\"\\udc00\":{}}",
+      "{\"\\u0000\":{}}",
+      "{\"\t\":{}}",
+      "{\"\xff\":{}}",
+      "{\"\xc3",
+      "{\"a\":{\"dtype\":1}}",
+      "{\"a\":{\"shape\":{}}}",
+      "{\"a\":{\"shape\":[-1]}}",
+      "{\"a\":{\"shape\":[1.0]}}",
+      "{\"a\":{\"shape\":[1e3]}}",
+      "{\"a\":{\"shape\":[01]}}",
+      "{\"a\":{\"shape\":[1",
+      "{\"a\":{\"shape\":[9223372036854775808]}}",
+      "{\"a\":{\"shape\":[99999999999999999999]}}",
+      "{\"a\":{\"data_offsets\":[1]}}",
+      "{\"a\":{\"data_offsets\":[0,0,0]}}",
+      "{\"a\":{\"data_offsets\":0}}",
+  };
+  for (size_t i = 0; i < sizeof texts / sizeof texts[0]; ++i)
+    BAD(texts[i], 0, INVALID_FORMAT, "2");
+  /* A NUL inside the header ends nothing. */
+  bad = safetensors("{}  ", 0);
+  bad.at[10] = 0;
+  refuse(f, &bad, ACCRT_ERROR_INVALID_FORMAT, "(safetensors rule 2)", __LINE__);
+}
+
+static void safetensors_tensors(void** state) {
+  const fixture_t* f = *state;
+  BAD("{\"__metadata__\":{\"a\":\"\",\"a\":\"\"}}", 0, INVALID_FORMAT, "3");
+  BAD("{\"__metadata__\":{},\"__metadata__\":{}}", 0, INVALID_FORMAT, "3");
+  BAD("{\"\":" FIELDS("U8", "[]", "0", "1") "}", 1, INVALID_FORMAT, "4");
+  BAD("{\"a\":" FIELDS("U8", "[]", "0", "1") ",\"\\u0061\":" FIELDS("U8", "[]", "1", "2") "}", 2,
+      INVALID_FORMAT, "4");
+  BAD("{\"a\":{\"dtype\":\"U8\",\"shape\":[]}}", 0, INVALID_FORMAT, "5");
+  BAD("{\"a\":{\"dtype\":\"U8\",\"dtype\":\"U8\"}}", 0, INVALID_FORMAT, "5");
+  BAD("{\"a\":{\"more\":\"U8\"}}", 0, INVALID_FORMAT, "5");
+  BAD("{\"a\":{}}", 0, INVALID_FORMAT, "5");
+  BAD(ONE("F7", "[]", "0", "1"), 1, VERSION_MISMATCH, "6");
+  BAD(ONE("U8", "[1,1,1,1,1,1,1,1,1]", "0", "1"), 1, INVALID_FORMAT, "7");
+  BAD(ONE("U8", "[4294967296,4294967296]", "0", "0"), 0, INVALID_FORMAT, "7");
+  BAD(ONE("U8", "[4294967296,2147483648]", "0", "0"), 0, INVALID_FORMAT, "7");
+  BAD(ONE("U8", "[9223372036854775807,2]", "0", "0"), 0, INVALID_FORMAT, "7");
+  BAD(ONE("U8", "[0,9223372036854775807,9223372036854775807]", "0", "0"), 0, INVALID_FORMAT, "7");
+  BAD(ONE("F64", "[2305843009213693952]", "0", "0"), 0, INVALID_FORMAT, "7");
+  BAD(ONE("U8", "[2]", "0", "2"), 1, INVALID_FORMAT, "8");
+  BAD(ONE("U8", "[2]", "2", "0"), 2, INVALID_FORMAT, "8");
+  BAD(ONE("U8", "[2]", "0", "9223372036854775807"), 2, INVALID_FORMAT, "8");
+  BAD(ONE("F32", "[2]", "0", "4"), 4, INVALID_FORMAT, "9");
+  BAD(ONE("F4", "[3]", "0", "1"), 1, INVALID_FORMAT, "9");
+  BAD(ONE("F4", "[3]", "0", "2"), 2, INVALID_FORMAT, "9");
+  BAD(ONE("F6_E2M3", "[5]", "0", "3"), 3, INVALID_FORMAT, "9");
+  BAD(ONE("U8", "[1]", "1", "2"), 2, INVALID_FORMAT, "10");
+  BAD(ONE("U8", "[1]", "0", "1"), 2, INVALID_FORMAT, "10");
+  BAD("{\"a\":" FIELDS("U8", "[2]", "0", "2") ",\"b\":" FIELDS("U8", "[2]", "1", "3") "}", 3,
+      INVALID_FORMAT, "10");
+  BAD("{\"b\":" FIELDS("U8", "[1]", "2", "3") ",\"a\":" FIELDS("U8", "[1]", "0", "1") "}", 3,
+      INVALID_FORMAT, "10");
+  BAD("{}", 1, INVALID_FORMAT, "10");
+}
+
+static void safetensors_much_metadata(void** state) {
+  const fixture_t* f = *state;
+  bytes_t header = {NULL, 0, 0};
+  put(&header, "{\"__metadata__\":{", 17);
+  for (uint32_t i = 0; i <= ACCX_WEIGHTS_MAX_METADATA; ++i) {
+    char text[32];
+    put(&header, text, (size_t)snprintf(text, sizeof text, "%s\"%u\":\"\"", i > 0 ? "," : "", i));
+  }
+  put(&header, "}}", 3);
+  BAD((const char*)header.at, 0, INVALID_FORMAT, "3");
+  drop(&header);
+}
+
+/* ---- GGUF ---- */
+
+static bytes_t gguf(uint32_t version, uint64_t tensors, uint64_t values) {
+  bytes_t bytes = {NULL, 0, 0};
+  put(&bytes, "GGUF", 4);
+  put_u32(&bytes, version);
+  put_u64(&bytes, tensors);
+  put_u64(&bytes, values);
+  return bytes;
+}
+static void put_pair(bytes_t* bytes, const char* key, uint32_t type) {
+  put_text(bytes, key);
+  put_u32(bytes, type);
+}
+static void put_record(bytes_t* bytes, const char* name, uint32_t rank, const uint64_t* dims,
+                       uint32_t type, uint64_t offset) {
+  put_text(bytes, name);
+  put_u32(bytes, rank);
+  for (uint32_t i = 0; i < rank; ++i)
+    put_u64(bytes, dims[i]);
+  put_u32(bytes, type);
+  put_u64(bytes, offset);
+}
+static void align(bytes_t* bytes, size_t alignment) {
+  put_zeros(bytes, (alignment - bytes->size % alignment) % alignment);
+}
+#define REFUSED(bytes, wanted, rule)                                                               \
+  refuse(f, &(bytes), ACCRT_ERROR_##wanted, "(gguf rule " rule ")", __LINE__)
+
+static void gguf_good(void** state) {
+  const fixture_t* f = *state;
+  for (uint32_t version = 2; version <= 3; ++version) {
+    bytes_t bytes = gguf(version, 3, 6);
+    put_pair(&bytes, "general.alignment", ACCRT_METADATA_U32);
+    put_u32(&bytes, 64);
+    put_pair(&bytes, "name", ACCRT_METADATA_STRING);
+    put_text(&bytes, "M\xc3\xbc");
+    put_pair(&bytes, "tokens", ACCRT_METADATA_ARRAY);
+    put_u32(&bytes, ACCRT_METADATA_STRING);
+    put_u64(&bytes, 2);
+    put_text(&bytes, "\xff");
+    put_text(&bytes, "bb");
+    put_pair(&bytes, "half", ACCRT_METADATA_F64);
+    put(&bytes, &(double){0.5}, 8);
+    put_pair(&bytes, "minus", ACCRT_METADATA_I16);
+    put_u16(&bytes, 0xFFFE);
+    put_pair(&bytes, "yes", ACCRT_METADATA_BOOL);
+    put(&bytes, "\1", 1);
+    put_record(&bytes, "q", 2, (const uint64_t[]){256, 3}, 12, 0);
+    put_record(&bytes, "empty", 2, (const uint64_t[]){0, 3}, 0, 448);
+    put_record(&bytes, "f", 0, NULL, 0, 448);
+    align(&bytes, 64);
+    const size_t begin = bytes.size;
+    put_zeros(&bytes, 448);
+    put(&bytes, &(float){2.5f}, 4);
+    accrt_weights_t* weights = open_bytes(f, &bytes);
+    accrt_weights_info_t info = ACCRT_WEIGHTS_INFO_INIT;
+    assert_int_equal(accrt_weights_info(weights, &info), ACCRT_OK);
+    assert_int_equal(info.version, version);
+    assert_int_equal(info.metadata_count, 6);
+    accrt_weights_tensor_t tensor = ACCRT_WEIGHTS_TENSOR_INIT;
+    assert_int_equal(accrt_weights_tensor(weights, 0, &tensor), ACCRT_OK);
+    assert_string_equal(tensor.name, "q");
+    assert_string_equal(tensor.type_name, "Q4_K");
+    assert_int_equal(tensor.encoding, 19);
+    assert_int_equal(tensor.size_bytes, 432);
+    assert_int_equal(tensor.shape[0], 3);
+    assert_int_equal(tensor.shape[1], 256);
+    uint32_t index;
+    assert_int_equal(accrt_weights_find(weights, "f", &index), ACCRT_OK);
+    accrt_weights_component_t place = ACCRT_WEIGHTS_COMPONENT_INIT;
+    assert_int_equal(accrt_weights_component(weights, index, 0, &place), ACCRT_OK);
+    assert_int_equal(place.offset_bytes, begin + 448);
+    assert_int_equal(place.dtype, ACCRT_DTYPE_F32);
+    const void* data;
+    uint64_t size;
+    assert_int_equal(accrt_weights_data(weights, index, 0, &data, &size), ACCRT_OK);
+    float value;
+    memcpy(&value, data, sizeof value);
+    assert_true(value == 2.5f);
+    accrt_weights_metadata_t meta = ACCRT_WEIGHTS_METADATA_INIT;
+    assert_int_equal(accrt_weights_metadata(weights, 1, &meta), ACCRT_OK);
+    assert_string_equal(meta.text, "M\xc3\xbc");
+    assert_string_equal(meta.key, "name");
+    assert_int_equal(accrt_weights_metadata(weights, 2, &meta), ACCRT_OK);
+    assert_int_equal(meta.element_type, ACCRT_METADATA_STRING);
+    assert_int_equal(meta.count, 2);
+    assert_int_equal(meta.size_bytes, 19);
+    assert_int_equal(((const unsigned char*)meta.data)[8], 0xFF);
+    assert_int_equal(accrt_weights_metadata(weights, 3, &meta), ACCRT_OK);
+    assert_true(meta.real == 0.5);
+    assert_int_equal(accrt_weights_metadata(weights, 4, &meta), ACCRT_OK);
+    assert_int_equal(meta.integer, -2);
+    assert_int_equal(accrt_weights_metadata(weights, 5, &meta), ACCRT_OK);
+    assert_int_equal(meta.integer, 1);
+    accrt_weights_release(weights);
+    drop(&bytes);
+  }
+}
+
+static void gguf_header(void** state) {
+  const fixture_t* f = *state;
+  bytes_t bad = gguf(1, 0, 0);
+  REFUSED(bad, VERSION_MISMATCH, "1");
+  bad = gguf(0x03000000, 0, 0);
+  REFUSED(bad, VERSION_MISMATCH, "1");
+  bad = gguf(3, UINT64_MAX, 0);
+  REFUSED(bad, INVALID_FORMAT, "2");
+  bad = gguf(3, 0, UINT64_MAX);
+  REFUSED(bad, INVALID_FORMAT, "2");
+  bad = gguf(3, 1, 0);
+  put_zeros(&bad, 24);
+  REFUSED(bad, INVALID_FORMAT, "2");
+  bad = gguf(3, 0, 0);
+  bad.size = 20;
+  REFUSED(bad, INVALID_FORMAT, "3");
+  bad = gguf(3, 0, 1);
+  put_text(&bad, "a_longer_key");
+  REFUSED(bad, INVALID_FORMAT, "3");
+  for (int i = 0; i < 3; ++i) {
+    static const uint64_t sizes[] = {UINT64_MAX, 1000, UINT64_C(1) << 63};
+    bad = gguf(3, 0, 1);
+    put_u64(&bad, sizes[i]);
+    put_zeros(&bad, 32);
+    REFUSED(bad, INVALID_FORMAT, "4");
+  }
+  for (int i = 0; i < 3; ++i) {
+    static const char* const keys[] = {"\xff", "\xc3", "\xed\xa0\x80"};
+    bad = gguf(3, 0, 1);
+    put_pair(&bad, keys[i], ACCRT_METADATA_U64);
+    put_u64(&bad, 0);
+    REFUSED(bad, INVALID_FORMAT, "4");
+  }
+  bad = gguf(3, 0, 1);
+  put_pair(&bad, "a", ACCRT_METADATA_STRING);
+  put_u64(&bad, 2);
+  put(&bad, "a\0", 2);
+  REFUSED(bad, INVALID_FORMAT, "4");
+  bad = gguf(3, 0, 1);
+  put_pair(&bad, "", ACCRT_METADATA_U64);
+  put_u64(&bad, 0);
+  REFUSED(bad, INVALID_FORMAT, "5");
+  bad = gguf(3, 0, 3);
+  for (int i = 0; i < 3; ++i) {
+    put_pair(&bad, i == 1 ? "other" : "same", ACCRT_METADATA_U64);
+    put_u64(&bad, 0);
+  }
+  REFUSED(bad, INVALID_FORMAT, "5");
+}
+
+static void gguf_values(void** state) {
+  const fixture_t* f = *state;
+  bytes_t bad = gguf(3, 0, 1);
+  put_pair(&bad, "a", 13);
+  put_u64(&bad, 0);
+  REFUSED(bad, INVALID_FORMAT, "6");
+  for (uint32_t type = 9; type <= 13; type += 4) {
+    bad = gguf(3, 0, 1);
+    put_pair(&bad, "a", ACCRT_METADATA_ARRAY);
+    put_u32(&bad, type);
+    put_u64(&bad, 0);
+    REFUSED(bad, INVALID_FORMAT, "6");
+  }
+  for (int i = 0; i < 3; ++i) {
+    static const uint64_t counts[] = {UINT64_MAX, UINT64_C(1) << 61, 5};
+    bad = gguf(3, 0, 1);
+    put_pair(&bad, "a", ACCRT_METADATA_ARRAY);
+    put_u32(&bad, ACCRT_METADATA_U64);
+    put_u64(&bad, counts[i]);
+    put_zeros(&bad, 32);
+    REFUSED(bad, INVALID_FORMAT, "7");
+  }
+  bad = gguf(3, 0, 1);
+  put_pair(&bad, "a", ACCRT_METADATA_ARRAY);
+  put_u32(&bad, ACCRT_METADATA_STRING);
+  put_u64(&bad, UINT64_MAX);
+  put_zeros(&bad, 80);
+  REFUSED(bad, INVALID_FORMAT, "3");
+  bad = gguf(3, 0, 1);
+  put_pair(&bad, "a", ACCRT_METADATA_BOOL);
+  put(&bad, "\2", 1);
+  REFUSED(bad, INVALID_FORMAT, "7");
+  for (int i = 0; i < 5; ++i) {
+    static const uint32_t alignments[] = {0, 4, 33, 131072, 0x80000001u};
+    bad = gguf(3, 0, 1);
+    put_pair(&bad, "general.alignment", ACCRT_METADATA_U32);
+    put_u32(&bad, alignments[i]);
+    REFUSED(bad, INVALID_FORMAT, "8");
+  }
+  bad = gguf(3, 0, 1);
+  put_pair(&bad, "general.alignment", ACCRT_METADATA_U64);
+  put_u64(&bad, 32);
+  REFUSED(bad, INVALID_FORMAT, "8");
+}
+
+/* One tensor, with so many bytes of data. */
+static bytes_t one_tensor(const char* name, uint32_t rank, const uint64_t* dims, uint32_t type,
+                          uint64_t offset, size_t data_bytes) {
+  bytes_t bytes = gguf(3, 1, 0);
+  put_record(&bytes, name, rank, dims, type, offset);
+  align(&bytes, 32);
+  put_zeros(&bytes, data_bytes);
+  return bytes;
+}
+
+static void gguf_tensors(void** state) {
+  const fixture_t* f = *state;
+  bytes_t bad = one_tensor("", 1, (const uint64_t[]){8}, 0, 0, 32);
+  REFUSED(bad, INVALID_FORMAT, "9");
+  bad = gguf(3, 2, 0);
+  put_record(&bad, "a", 1, (const uint64_t[]){8}, 0, 0);
+  put_record(&bad, "a", 1, (const uint64_t[]){8}, 0, 32);
+  align(&bad, 32);
+  put_zeros(&bad, 64);
+  REFUSED(bad, INVALID_FORMAT, "9");
+  bad = one_tensor("a", 5, (const uint64_t[]){1, 1, 1, 1, 1}, 0, 0, 32);
+  REFUSED(bad, INVALID_FORMAT, "10");
+  static const struct {
+    uint64_t dims[2];
+    uint32_t type;
+  } large[] = {{{UINT64_C(1) << 32, UINT64_C(1) << 32}, 0}, /* bytes wrap to 0 */
+               {{INT64_MAX, 2}, 24},
+               {{UINT64_C(1) << 63, 1}, 24},
+               {{UINT64_MAX, 1}, 24},
+               {{0, UINT64_C(1) << 63}, 24},
+               {{(UINT64_C(1) << 62) - 1, 1}, 0},
+               {{UINT64_C(1) << 62, 1}, 12}};
+  for (size_t i = 0; i < sizeof large / sizeof large[0]; ++i) {
+    bad = one_tensor("a", 2, large[i].dims, large[i].type, 0, 64);
+    if (i < 6) {
+      REFUSED(bad, INVALID_FORMAT, "10");
+    } else {
+      REFUSED(bad, INVALID_FORMAT, "14");
+    }
+  }
+  for (int i = 0; i < 4; ++i) {
+    static const uint32_t types[] = {4, 9, 42, UINT32_MAX};
+    bad = one_tensor("a", 1, (const uint64_t[]){32}, types[i], 0, 64);
+    REFUSED(bad, VERSION_MISMATCH, "11");
+  }
+  bad = one_tensor("a", 2, (const uint64_t[]){128, 2}, 12, 0, 256);
+  REFUSED(bad, INVALID_FORMAT, "12");
+  bad = one_tensor("a", 0, NULL, 8, 0, 64);
+  REFUSED(bad, INVALID_FORMAT, "12");
+  bad = one_tensor("a", 1, (const uint64_t[]){8}, 0, 32, 64);
+  REFUSED(bad, INVALID_FORMAT, "13");
+  bad = gguf(3, 2, 0);
+  put_record(&bad, "a", 1, (const uint64_t[]){8}, 0, 0);
+  put_record(&bad, "b", 1, (const uint64_t[]){8}, 0, 0); /* the same bytes */
+  align(&bad, 32);
+  put_zeros(&bad, 64);
+  REFUSED(bad, INVALID_FORMAT, "13");
+  bad = one_tensor("a", 1, (const uint64_t[]){8}, 0, 0, 31);
+  REFUSED(bad, INVALID_FORMAT, "14");
+  bad = one_tensor("a", 1, (const uint64_t[]){UINT64_C(1) << 60}, 0, 0, 64);
+  REFUSED(bad, INVALID_FORMAT, "14");
+  bad = gguf(3, 1, 0); /* the data would begin past the end */
+  put_record(&bad, "a", 1, (const uint64_t[]){1}, 24, 0);
+  REFUSED(bad, INVALID_FORMAT, "14");
+}
+
+/* A header longer than what is read at first: it is read again. */
+static void gguf_long(void** state) {
+  const fixture_t* f = *state;
+  bytes_t bytes = gguf(3, 30000, 1);
+  put_pair(&bytes, "long", ACCRT_METADATA_ARRAY);
+  put_u32(&bytes, ACCRT_METADATA_U8);
+  put_u64(&bytes, 3 << 20);
+  put_zeros(&bytes, 3 << 20);
+  for (uint32_t i = 0; i < 30000; ++i) {
+    char name[32];
+    (void)snprintf(name, sizeof name, "blk.%u.weight", i);
+    put_record(&bytes, name, 1, (const uint64_t[]){1}, 0, 32 * (uint64_t)i);
+  }
+  align(&bytes, 32);
+  const size_t begin = bytes.size;
+  put_zeros(&bytes, 30000 * 32);
+  accrt_weights_t* weights = open_bytes(f, &bytes);
+  uint32_t index;
+  assert_int_equal(accrt_weights_find(weights, "blk.29999.weight", &index), ACCRT_OK);
+  assert_int_equal(index, 29999);
+  accrt_weights_component_t place = ACCRT_WEIGHTS_COMPONENT_INIT;
+  assert_int_equal(accrt_weights_component(weights, index, 0, &place), ACCRT_OK);
+  assert_int_equal(place.offset_bytes, begin + 29999 * 32);
+  accrt_weights_release(weights);
+  /* Every prefix of its beginning is refused, and read no further than it goes. */
+  for (size_t size = 4; size < 200; ++size) {
+    bytes_t cut = {NULL, 0, 0};
+    put(&cut, bytes.at, size);
+    refuse(f, &cut, ACCRT_ERROR_INVALID_FORMAT, "(gguf rule", __LINE__);
+  }
+  drop(&bytes);
+}
+
+/* ---- Sets ---- */
+
+static void save_bytes(const fixture_t* f, const char* name, bytes_t bytes) {
+  save(f, name, bytes.at, bytes.size);
+  drop(&bytes);
+}
+
+static accrt_status_t open_named(const fixture_t* f, const char* name, uint32_t flags,
+                                 accrt_weights_t** weights) {
+  char path[256];
+  path_of(f, name, path);
+  accrt_weights_options_t options = ACCRT_WEIGHTS_OPTIONS_INIT;
+  options.flags = flags;
+  return accrt_weights_open_path(f->instance, path, &options, weights);
+}
+
+#define MAP(map)                                                                                   \
+  "{\"metadata\":{\"total_size\":1.5e3,\"x\":[true,null,{\"y\":-0}]},\"weight_map\":{" map "}}"
+#define BAD_INDEX(text, wanted, rule)                                                              \
+  do {                                                                                             \
+    save(f, "index.json", (text), strlen(text));                                                   \
+    expect(open_named(f, "index.json", 0, &weights), ACCRT_ERROR_##wanted,                         \
+           "(index rule " rule ")", __LINE__);                                                     \
+  } while (0)
+
+static void write_shards(const fixture_t* f) {
+  save_bytes(
+      f, "one.safetensors",
+      safetensors("{\"__metadata__\":{\"from\":\"one\"},\"a\":" FIELDS("U8", "[2]", "0", "2") "}",
+                  2));
+  save_bytes(f, "two.safetensors",
+             safetensors("{\"__metadata__\":{\"from\":\"two\"},\"b\":" FIELDS(
+                             "U8", "[1]", "0", "1") ",\"a\":" FIELDS("U8", "[1]", "1", "2") "}",
+                         2));
+}
+
+static void index_of_files(void** state) {
+  const fixture_t* f = *state;
+  accrt_weights_t* weights;
+  write_shards(f);
+  const char* text = MAP("\"a\":\"one.safetensors\",\"b\":\"two.safetensors\"");
+  save(f, "model.safetensors.index.json", text, strlen(text));
+  /* By the index, and by the folder. */
+  for (int i = 0; i < 2; ++i) {
+    assert_int_equal(open_named(f, i == 0 ? "model.safetensors.index.json" : "", 0, &weights),
+                     ACCRT_OK);
+    accrt_weights_info_t info = ACCRT_WEIGHTS_INFO_INIT;
+    assert_int_equal(accrt_weights_info(weights, &info), ACCRT_OK);
+    assert_int_equal(info.tensor_count, 2); /* the other 'a' is not named */
+    assert_int_equal(info.file_count, 2);
+    assert_int_equal(info.metadata_count, 1);
+    uint32_t index;
+    assert_int_equal(accrt_weights_find(weights, "a", &index), ACCRT_OK);
+    accrt_weights_tensor_t tensor = ACCRT_WEIGHTS_TENSOR_INIT;
+    assert_int_equal(accrt_weights_tensor(weights, index, &tensor), ACCRT_OK);
+    assert_int_equal(tensor.size_bytes, 2);
+    const char* name;
+    assert_int_equal(accrt_weights_file(weights, 1, &name), ACCRT_OK);
+    assert_non_null(strstr(name, "two.safetensors"));
+    accrt_weights_release(weights);
+  }
+  expect(open_named(f, "model.safetensors.index.json", ACCRT_WEIGHTS_FLAG_ONE_FILE, &weights),
+         ACCRT_ERROR_UNSUPPORTED, "by its path", __LINE__);
+}
+
+static void index_rules(void** state) {
+  const fixture_t* f = *state;
+  accrt_weights_t* weights;
+  write_shards(f);
+  char path[256];
+  save(f, "large.json", "{", 1);
+  path_of(f, "large.json", path);
+  assert_int_equal(truncate(path, ACCX_WEIGHTS_MAX_HEADER_BYTES + 1), 0);
+  expect(open_named(f, "large.json", 0, &weights), ACCRT_ERROR_INVALID_FORMAT, "(index rule 1)",
+         __LINE__);
+  BAD_INDEX("{", INVALID_FORMAT, "2");
+  BAD_INDEX("{}", INVALID_FORMAT, "2");
+  BAD_INDEX("{\"weight_map\":{}}", INVALID_FORMAT, "2");
+  BAD_INDEX("{\"weight_map\":{\"a\":\"x\"},\"weight_map\":{}}", INVALID_FORMAT, "2");
+  BAD_INDEX("{\"x\":[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]}", INVALID_FORMAT, "2");
+  BAD_INDEX("{\"x\":tru}", INVALID_FORMAT, "2");
+  BAD_INDEX("{\"x\":-}", INVALID_FORMAT, "2");
+  BAD_INDEX("{\"x\":1.}", INVALID_FORMAT, "2");
+  BAD_INDEX("{\"x\":1e}", INVALID_FORMAT, "2");
+  BAD_INDEX("{\"x\":[1,]}", INVALID_FORMAT, "2");
+  BAD_INDEX("{\"x\":[1}", INVALID_FORMAT, "2");
+  BAD_INDEX(MAP("\"a\":1"), INVALID_FORMAT, "2");
+  static const char* const names[] = {"../one.safetensors", "/etc/passwd", "..", ".", "", "a/b",
+                                      "./one.safetensors"};
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i) {
+    char text[256];
+    (void)snprintf(text, sizeof text, MAP("\"a\":\"%s\""), names[i]);
+    BAD_INDEX(text, INVALID_FORMAT, "3");
+  }
+  bytes_t many = {NULL, 0, 0};
+  put(&many, "{\"weight_map\":{", 15);
+  for (uint32_t i = 0; i <= ACCX_WEIGHTS_MAX_FILES; ++i) {
+    char text[64];
+    put(&many, text,
+        (size_t)snprintf(text, sizeof text, "%s\"%u\":\"%u\"", i > 0 ? "," : "", i, i));
+  }
+  put(&many, "}}", 3);
+  BAD_INDEX((const char*)many.at, INVALID_FORMAT, "4");
+  drop(&many);
+  save_bytes(f, "other.gguf", one_tensor("a", 1, (const uint64_t[]){8}, 0, 0, 32));
+  BAD_INDEX(MAP("\"a\":\"other.gguf\""), INVALID_FORMAT, "5");
+  BAD_INDEX(MAP("\"c\":\"one.safetensors\""), INVALID_FORMAT, "6");
+  BAD_INDEX(MAP("\"a\":\"one.safetensors\",\"a\":\"two.safetensors\""), INVALID_FORMAT, "6");
+  BAD_INDEX(MAP("\"a\":\"one.safetensors\",\"a\":\"one.safetensors\""), INVALID_FORMAT, "6");
+  save(f, "index.json", MAP("\"a\":\"gone\""), strlen(MAP("\"a\":\"gone\"")));
+  expect(open_named(f, "index.json", 0, &weights), ACCRT_ERROR_NOT_FOUND, "gone", __LINE__);
+  /* An index that names itself is no file of weights; nothing recurses. */
+  BAD_INDEX(MAP("\"a\":\"index.json\""), INVALID_FORMAT, "5");
+}
+
+static void links(void** state) {
+  const fixture_t* f = *state;
+  accrt_weights_t* weights;
+  char path[256];
+  write_shards(f);
+  path_of(f, "link.safetensors", path);
+  assert_int_equal(symlink("one.safetensors", path), 0);
+  const char* text = MAP("\"a\":\"link.safetensors\"");
+  save(f, "index.json", text, strlen(text));
+  expect(open_named(f, "index.json", 0, &weights), ACCRT_ERROR_PERMISSION_DENIED, "symbolic link",
+         __LINE__);
+  assert_int_equal(open_named(f, "index.json", ACCRT_WEIGHTS_FLAG_FOLLOW_LINKS, &weights),
+                   ACCRT_OK);
+  accrt_weights_release(weights);
+  /* What the user names may be a link. */
+  assert_int_equal(open_named(f, "link.safetensors", 0, &weights), ACCRT_OK);
+  accrt_weights_release(weights);
+}
+
+static bytes_t part(uint16_t number, uint16_t count, int32_t tensors, const char* name) {
+  bytes_t bytes = gguf(3, 1, 3);
+  put_pair(&bytes, "split.no", ACCRT_METADATA_U16);
+  put_u16(&bytes, number);
+  put_pair(&bytes, "split.count", ACCRT_METADATA_U16);
+  put_u16(&bytes, count);
+  put_pair(&bytes, "split.tensors.count", ACCRT_METADATA_I32);
+  put_u32(&bytes, (uint32_t)tensors);
+  put_record(&bytes, name, 1, (const uint64_t[]){8}, 0, 0);
+  align(&bytes, 32);
+  put_zeros(&bytes, 32);
+  return bytes;
+}
+
+#define BAD_SPLIT(name, rule)                                                                      \
+  expect(open_named(f, (name), 0, &weights), ACCRT_ERROR_INVALID_FORMAT, "(gguf rule " rule ")",   \
+         __LINE__)
+
+static void split_set(void** state) {
+  const fixture_t* f = *state;
+  accrt_weights_t* weights;
+  save_bytes(f, "m-00001-of-00002.gguf", part(0, 2, 2, "a"));
+  save_bytes(f, "m-00002-of-00002.gguf", part(1, 2, 2, "b"));
+  static const char* const names[] = {"m-00001-of-00002.gguf", "m-00002-of-00002.gguf"};
+  for (int i = 0; i < 2; ++i) {
+    assert_int_equal(open_named(f, names[i], 0, &weights), ACCRT_OK);
+    accrt_weights_info_t info = ACCRT_WEIGHTS_INFO_INIT;
+    assert_int_equal(accrt_weights_info(weights, &info), ACCRT_OK);
+    assert_int_equal(info.tensor_count, 2);
+    assert_int_equal(info.metadata_count, 3);
+    accrt_weights_metadata_t value = ACCRT_WEIGHTS_METADATA_INIT;
+    assert_int_equal(accrt_weights_metadata(weights, 0, &value), ACCRT_OK);
+    assert_int_equal(value.integer, 0); /* of the first part */
+    accrt_weights_release(weights);
+  }
+  assert_int_equal(open_named(f, names[1], ACCRT_WEIGHTS_FLAG_ONE_FILE, &weights), ACCRT_OK);
+  accrt_weights_release(weights);
+  bytes_t bytes = part(0, 2, 2, "a");
+  expect(accrt_weights_open_memory(f->instance, bytes.at, bytes.size, NULL, NULL, NULL, &weights),
+         ACCRT_ERROR_UNSUPPORTED, "a part of a split set", __LINE__);
+  drop(&bytes);
+  save_bytes(f, "renamed.gguf", part(0, 2, 2, "a"));
+  BAD_SPLIT("renamed.gguf", "15");
+  save_bytes(f, "m-00003-of-00002.gguf", part(2, 2, 2, "a"));
+  BAD_SPLIT("m-00003-of-00002.gguf", "15");
+  save_bytes(f, "n-00001-of-00002.gguf", part(0, 2, 2, "a"));
+  save_bytes(f, "n-00002-of-00002.gguf", part(1, 3, 2, "b"));
+  BAD_SPLIT("n-00001-of-00002.gguf", "16");
+  save_bytes(f, "n-00002-of-00002.gguf", part(1, 2, 2, "a"));
+  BAD_SPLIT("n-00001-of-00002.gguf", "17");
+  save_bytes(f, "n-00001-of-00002.gguf", part(0, 2, 3, "a"));
+  save_bytes(f, "n-00002-of-00002.gguf", part(1, 2, 3, "b"));
+  BAD_SPLIT("n-00001-of-00002.gguf", "17");
+  bytes = gguf(3, 0, 1);
+  put_pair(&bytes, "split.no", ACCRT_METADATA_U64);
+  put_u64(&bytes, 0);
+  REFUSED(bytes, INVALID_FORMAT, "15");
+}
+
+/* ---- Other ways in ---- */
+
+static int32_t read_memory(void* self, uint64_t offset, void* target, uint64_t size) {
+  const bytes_t* bytes = self;
+  if (offset > bytes->size || size > bytes->size - offset)
+    return 5;
+  memcpy(target, bytes->at + offset, size);
+  return 0;
+}
+
+static void callbacks_and_fd(void** state) {
+  const fixture_t* f = *state;
+  bytes_t bytes = one_tensor("a", 1, (const uint64_t[]){8}, 0, 0, 32);
+  bytes.at[bytes.size - 1] = 77;
+  accrt_reader_t reader = {&bytes, bytes.size, read_memory, NULL};
+  accrt_weights_t* weights;
+  assert_int_equal(accrt_weights_open_callbacks(f->instance, &reader, NULL, &weights), ACCRT_OK);
+  const void* data;
+  uint64_t size;
+  for (int i = 0; i < 2; ++i) {
+    assert_int_equal(accrt_weights_data(weights, 0, 0, &data, &size), ACCRT_OK);
+    assert_int_equal(((const unsigned char*)data)[31], 77);
+  }
+  unsigned char last;
+  assert_int_equal(accrt_weights_read(weights, 0, 0, 31, &last, 1), ACCRT_OK);
+  assert_int_equal(last, 77);
+  accrt_weights_release(weights);
+  reader.size_bytes = UINT64_MAX;
+  expect(accrt_weights_open_callbacks(f->instance, &reader, NULL, &weights),
+         ACCRT_ERROR_UNSUPPORTED, "a file of", __LINE__);
+  save(f, "x", bytes.at, bytes.size);
+  char path[256];
+  path_of(f, "x", path);
+  FILE* file = fopen(path, "rb");
+  assert_non_null(file);
+  assert_int_equal(accrt_weights_open_fd(f->instance, fileno(file), NULL, &weights), ACCRT_OK);
+  assert_int_equal(fclose(file), 0);
+  assert_int_equal(accrt_weights_data(weights, 0, 0, &data, &size), ACCRT_OK);
+  assert_int_equal(((const unsigned char*)data)[31], 77);
+  accrt_weights_release(weights);
+  drop(&bytes);
+  expect(accrt_weights_open_path(f->instance, "/nowhere/x", NULL, &weights), ACCRT_ERROR_NOT_FOUND,
+         "", __LINE__);
+  expect(accrt_weights_open_path(f->instance, f->folder, NULL, &weights), ACCRT_ERROR_NOT_FOUND,
+         "neither", __LINE__);
+  bytes_t other = {NULL, 0, 0};
+  put(&other, "neither of them", 15);
+  refuse(f, &other, ACCRT_ERROR_INVALID_FORMAT, "nor an index", __LINE__);
+  bytes_t none = {NULL, 0, 0};
+  refuse(f, &none, ACCRT_ERROR_INVALID_FORMAT, "nor an index", __LINE__);
+}
+
+static void arguments(void** state) {
+  const fixture_t* f = *state;
+  accrt_weights_t* weights;
+  accrt_weights_options_t options = ACCRT_WEIGHTS_OPTIONS_INIT;
+  options.flags = 4;
+  expect(accrt_weights_open_path(f->instance, "x", &options, &weights),
+         ACCRT_ERROR_INVALID_ARGUMENT, "flags", __LINE__);
+  expect(accrt_weights_open_path(NULL, "x", NULL, &weights), ACCRT_ERROR_INVALID_ARGUMENT, "NULL",
+         __LINE__);
+  expect(accrt_weights_open_path(f->instance, NULL, NULL, &weights), ACCRT_ERROR_INVALID_ARGUMENT,
+         "NULL", __LINE__);
+  expect(accrt_weights_open_path(f->instance, "x", NULL, NULL), ACCRT_ERROR_INVALID_ARGUMENT,
+         "NULL", __LINE__);
+  expect(accrt_weights_open_bundle(NULL, &weights), ACCRT_ERROR_INVALID_ARGUMENT, "NULL", __LINE__);
+  expect(accrt_weights_info(NULL, NULL), ACCRT_ERROR_INVALID_ARGUMENT, "NULL", __LINE__);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+  const struct CMUnitTest tests[] = {
+      TEST(safetensors_good),    TEST(safetensors_header),
+      TEST(safetensors_tensors), TEST(safetensors_much_metadata),
+      TEST(gguf_good),           TEST(gguf_header),
+      TEST(gguf_values),         TEST(gguf_tensors),
+      TEST(gguf_long),           TEST(index_of_files),
+      TEST(index_rules),         TEST(links),
+      TEST(split_set),           TEST(callbacks_and_fd),
+      TEST(arguments),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
