@@ -66,6 +66,8 @@ endforeach()
 # The formulas of layouts are exact: no a * b + c becomes one operation.
 set_source_files_properties(loader/layout_decode.c PROPERTIES
                             COMPILE_OPTIONS "-ffp-contract=off;$<$<NOT:$<CONFIG:Debug>>:-O2>")
+set_source_files_properties(loader/layout_encode.c loader/layout_encode_k.c PROPERTIES
+                            COMPILE_OPTIONS "-ffp-contract=off;$<$<NOT:$<CONFIG:Debug>>:-Os>")
 # gcc unrolls the digest's loop at -O3 only: weights that are in memory are checked in three quarters
 # of the time.
 set_source_files_properties(loader/digest.c PROPERTIES

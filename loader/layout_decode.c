@@ -1,6 +1,6 @@
 /* loader/layout_decode.c - from every layout to f32, exactly: each formula has its own order of f32 operations, and
  * docs/layouts.md says it. It is built without contraction (a * b + c is two operations), and may not allocate. */
-#include "loader/layout.h"
+#include "loader/layout_encode.h"
 #include "loader/layout_number.h"
 
 #include "accrt/tensor.h"
@@ -107,15 +107,19 @@ static void decode_ggml_nvfp4(const unsigned char* block, float* out) {
     decode_fp4_halves(block + 4 + 8 * g, 8, accx_ue4m3_half(block[g]), out + 16 * g);
 }
 
-static void decode_blocks(const source_t* source, uint64_t first, uint64_t count, float* out) {
+void accx_layout_decode_block(uint32_t layout, const unsigned char* block, float* out) {
   static void (*const decoders[])(const unsigned char*, float*) = {
       decode_q8_0, decode_q4_0, decode_q4_1,       decode_q4_k,
       decode_q5_k, decode_q6_k, decode_ggml_mxfp4, decode_ggml_nvfp4};
+  decoders[layout - ACCRT_LAYOUT_Q8_0](block, out);
+}
+
+static void decode_blocks(const source_t* source, uint64_t first, uint64_t count, float* out) {
   const accx_layout_t* layout = source->view->layout;
   const uint64_t row_blocks = source->view->k / layout->block_elements;
   const unsigned char* block = source->data + first * row_blocks * layout->block_bytes;
   for (uint64_t i = 0; i < count * row_blocks; ++i, block += layout->block_bytes) {
-    decoders[layout->id - ACCRT_LAYOUT_Q8_0](block, out);
+    accx_layout_decode_block(layout->id, block, out);
     out += layout->block_elements;
   }
 }

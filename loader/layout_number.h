@@ -117,4 +117,70 @@ static inline float accx_load_f16(const unsigned char* bytes) {
   return accx_f16(half);
 }
 
+/* ---- From f32: to the nearest, ties to even. Values are finite. ---- */
+
+/* The nearest integer, for magnitudes below 2^22. */
+static inline float accx_round(float value) {
+  return (value + 12582912.0f) - 12582912.0f;
+}
+
+/* A small float format: the nearest value, at most `max`. */
+typedef struct accx_float_kind {
+  int32_t mantissa_bits;
+  int32_t min_exponent; /* of normal numbers */
+  float max;
+} accx_float_kind_t;
+
+static inline float accx_round_float(const accx_float_kind_t* kind, float value) {
+  const uint32_t sign = accx_bits_of_float(value) >> 31;
+  const float magnitude = accx_signed(sign != 0 ? -value : value, 0);
+  if (magnitude >= kind->max)
+    return accx_signed(kind->max, sign);
+  int32_t exponent = (int32_t)(accx_bits_of_float(magnitude) >> 23) - 127;
+  if (exponent < kind->min_exponent)
+    exponent = kind->min_exponent;
+  /* Adding 1.5 * 2^23 units of the last place rounds to that place. */
+  const float unit =
+      accx_float_of_bits((uint32_t)(exponent - kind->mantissa_bits + 23 + 127) << 23);
+  const float shifter = unit * 1.5f;
+  return accx_signed((magnitude + shifter) - shifter, sign);
+}
+
+/* The code of a value that is one of the kind's; `width` is its bits. */
+static inline uint32_t accx_float_code(const accx_float_kind_t* kind, uint32_t width, float value) {
+  const uint32_t bits = accx_bits_of_float(value), sign = bits >> 31;
+  const uint32_t magnitude = bits & 0x7FFFFFFF;
+  const int32_t exponent = (int32_t)(magnitude >> 23) - 127;
+  uint32_t code;
+  if (exponent < kind->min_exponent) {
+    const float unit =
+        accx_float_of_bits((uint32_t)(kind->min_exponent - kind->mantissa_bits + 127) << 23);
+    code = (uint32_t)(accx_float_of_bits(magnitude) / unit);
+  } else {
+    code = (magnitude >> (23 - kind->mantissa_bits)) -
+           ((uint32_t)(kind->min_exponent - 1 + 127) << kind->mantissa_bits);
+  }
+  return sign << (width - 1) | code;
+}
+
+static const accx_float_kind_t accx_kind_f16 = {10, -14, 65504.0f};
+static const accx_float_kind_t accx_kind_e4m3 = {3, -6, 448.0f};
+static const accx_float_kind_t accx_kind_e5m2 = {2, -14, 57344.0f};
+static const accx_float_kind_t accx_kind_e2m1 = {1, 0, 6.0f};
+
+static inline uint32_t accx_code_f16(float value) {
+  return accx_float_code(&accx_kind_f16, 16, accx_round_float(&accx_kind_f16, value));
+}
+static inline uint32_t accx_code_bf16(float value) {
+  /* The subnormals of bf16 are those of f32 cut short: its unit would not be a normal number. */
+  const uint32_t bits = accx_bits_of_float(value);
+  const uint32_t code = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
+  return (code & 0x7FFF) == 0x7F80 ? code - 1 : code;
+}
+
+static inline void accx_store_u16(unsigned char* bytes, uint32_t value) {
+  bytes[0] = (unsigned char)value;
+  bytes[1] = (unsigned char)(value >> 8);
+}
+
 #endif /* ACCRT_LOADER_LAYOUT_NUMBER_H_ */

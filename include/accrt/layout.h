@@ -105,6 +105,51 @@ ACCRT_API accrt_status_t accrt_layout_component_size(const accrt_layout_tensor_t
 ACCRT_API accrt_status_t accrt_layout_dequantize(const accrt_layout_tensor_t* tensor,
                                                  uint64_t row_first, uint64_t row_count,
                                                  float* out);
+#define ACCRT_QUANTIZE_NEAREST 0u /**< scales from the largest value, elements to the nearest */
+#define ACCRT_QUANTIZE_SEARCH 1u  /**< scales that make the weighted squared error least */
+/** How to quantize. */
+typedef struct accrt_quantize_options {
+  uint32_t struct_size;
+  uint32_t method; /**< ACCRT_QUANTIZE_* */
+  const accrt_chain_t* next;
+  const float*
+      importance; /**< K weights of squared errors, e.g. the mean square of each input channel's
+                                activations: 0 to 2^60; NULL: all 1 */
+  float
+      amax; /**< F8_TENSOR and NVFP4: largest magnitude of the whole weight, when not all rows are given; else 0 */
+  uint32_t reserved; /**< 0 */
+} accrt_quantize_options_t;
+ACCRT_ASSERT_LAYOUT(accrt_quantize_options_t, reserved, 32);
+#define ACCRT_QUANTIZE_OPTIONS_INIT ACCRT_STRUCT_INIT(accrt_quantize_options_t)
+
+/** What quantizing did to the rows given. Sums add up over rows. */
+typedef struct accrt_quantize_report {
+  uint32_t struct_size;
+  uint32_t reserved; /**< 0 */
+  void* next;        /**< NULL */
+  uint64_t elements;
+  double amax;             /**< largest magnitude before */
+  double max_error;        /**< largest magnitude of a difference */
+  double weight_squares;   /**< sum of squares before */
+  double error_squares;    /**< sum of squares of differences */
+  double weighted_squares; /**< the same with importance */
+  double weighted_error_squares;
+} accrt_quantize_report_t;
+ACCRT_ASSERT_LAYOUT(accrt_quantize_report_t, weighted_error_squares, 72);
+#define ACCRT_QUANTIZE_REPORT_INIT ACCRT_STRUCT_INIT(accrt_quantize_report_t)
+
+/** Quantizes rows into the components of `target` (whole components; only these rows' bytes are written, and the scales that they
+ * need). Layouts that are ACCRT_LAYOUT_FLAG_WRITABLE; PLAIN as f32, f16 or bf16. Rows of one weight may be made by several
+ * threads at a time. F8_BLOCK128 takes whole tiles of 128 rows.
+ * @param source row_count * K values, all finite and at most 2^60.
+ * @param options NULL for the defaults. @param out_report NULL, or what was lost.
+ * @return as accrt_layout_dequantize; ACCRT_ERROR_UNSUPPORTED (the layout is for reading alone; GROUP_INDEX);
+ *   ACCRT_ERROR_INVALID_ARGUMENT (a value that is not finite: the message says where). Since: 0.3 */
+ACCRT_API accrt_status_t accrt_layout_quantize(const accrt_layout_tensor_t* target,
+                                               const float* source, uint64_t row_first,
+                                               uint64_t row_count,
+                                               const accrt_quantize_options_t* options,
+                                               accrt_quantize_report_t* out_report);
 
 ACCRT_END
 #endif /* ACCRT_LAYOUT_H_ */

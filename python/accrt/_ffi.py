@@ -193,6 +193,8 @@ ACCRT_METADATA_U8 = 0
 ACCRT_MODULE_CUBIN = 2
 ACCRT_MODULE_FATBIN = 4
 ACCRT_MODULE_PTX = 3
+ACCRT_QUANTIZE_NEAREST = 0
+ACCRT_QUANTIZE_SEARCH = 1
 ACCRT_SCOPE_CODE = 1
 ACCRT_SCOPE_WEIGHTS = 2
 ACCRT_SIGN_VOUCH = 1
@@ -831,6 +833,26 @@ _FIELDS = {
         ("shape", POINTER(c_int64)),
         ("components", m.accrt_layout_component * 5),
     ],
+    "accrt_quantize_options": lambda m: [
+        ("struct_size", c_uint32),
+        ("method", c_uint32),
+        ("next", POINTER(m.accrt_chain)),
+        ("importance", POINTER(c_float)),
+        ("amax", c_float),
+        ("reserved", c_uint32),
+    ],
+    "accrt_quantize_report": lambda m: [
+        ("struct_size", c_uint32),
+        ("reserved", c_uint32),
+        ("next", c_void_p),
+        ("elements", c_uint64),
+        ("amax", c_double),
+        ("max_error", c_double),
+        ("weight_squares", c_double),
+        ("error_squares", c_double),
+        ("weighted_squares", c_double),
+        ("weighted_error_squares", c_double),
+    ],
     "accrt_program_options": lambda m: [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -1094,6 +1116,7 @@ _PROTOTYPES = {
     "accrt_bundle_sign": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_sign_options), c_char_p]),
     "accrt_bundle_encrypt": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_key), c_char_p]),
     "accrt_bundle_decrypt": lambda m: (c_int32, [c_void_p, c_char_p]),
+    "accrt_layout_quantize": lambda m: (c_int32, [POINTER(m.accrt_layout_tensor), POINTER(c_float), c_uint64, c_uint64, POINTER(m.accrt_quantize_options), POINTER(m.accrt_quantize_report)]),
 }
 
 STRUCTS = tuple(_FIELDS)

@@ -64,16 +64,9 @@ def info(layout: int | str) -> Info:
 
 def all_layouts() -> list[Info]:
     """All layouts that the library knows."""
-    found = []
-    for number in range(256):
-        try:
-            found.append(info(number))
-        except LookupError:
-            continue
-        except Exception as error:  # accrt.NotFound is made when the library is loaded
-            if type(error).__name__ != "NotFoundError":
-                raise
-    return found
+    numbers = {value for name, value in vars(_ffi).items() if name.startswith("ACCRT_LAYOUT_") and isinstance(value, int)
+               and not name.startswith(("ACCRT_LAYOUT_ROLE_", "ACCRT_LAYOUT_FLAG_", "ACCRT_LAYOUT_TENSOR_"))}
+    return [info(number) for number in sorted(numbers)]
 
 
 @dataclass
@@ -91,7 +84,7 @@ class Packed:
     components: dict[str, Component]
     group_elements: int = 0
     dtype: str = "f32"
-    error: "object | None" = field(default=None, compare=False)
+    error: "Report | None" = field(default=None, compare=False)
 
     @property
     def size_bytes(self) -> int:
@@ -133,3 +126,60 @@ def dequantize(packed: Packed, first: int = 0, count: int | None = None) -> np.n
     out = np.empty((wanted, columns), np.float32)
     check(lib.accrt_layout_dequantize(ctypes.byref(tensor), first, wanted, out.ctypes.data_as(ctypes.POINTER(ctypes.c_float))))
     return out.reshape(packed.shape) if first == 0 and wanted == rows else out
+
+
+@dataclass(frozen=True)
+class Report:
+    """What quantizing lost. Decibels and shares are of squares; the weighted ones count inputs by their importance."""
+    elements: int
+    amax: float
+    max_error: float
+    rms_error: float
+    rms_weight: float
+    sqnr_db: float
+    weighted_sqnr_db: float
+
+
+def _decibels(signal: float, noise: float) -> float:
+    return float("inf") if noise == 0 else 10 * float(np.log10(signal / noise)) if signal > 0 else float("-inf")
+
+
+def _report(raw) -> Report:
+    count = max(raw.elements, 1)
+    return Report(raw.elements, raw.amax, raw.max_error, (raw.error_squares / count) ** 0.5, (raw.weight_squares / count) ** 0.5,
+                  _decibels(raw.weight_squares, raw.error_squares),
+                  _decibels(raw.weighted_squares, raw.weighted_error_squares))
+
+
+def quantize(weight: np.ndarray, layout: int | str, *, group_elements: int = 0, data: str | None = None, scales: str | None = None,
+             importance: np.ndarray | None = None, search: bool | None = None, dtype: str = "f32") -> Packed:
+    """Quantizes a weight [..., N, K]; `error` of the result says what was lost.
+
+    `importance`: K numbers by which squared errors count, e.g. the mean square of each input channel's activations. `search`
+    (the default when there is an importance): scales that make the error least. `data` and `scales`: their types where the layout
+    leaves a choice. `dtype`: the type that the weight had; plain: the one that it gets."""
+    known = info(layout)
+    if known.free_group and group_elements == 0:
+        group_elements = 32
+    weight = np.ascontiguousarray(weight, np.float32)
+    chosen = {"data": data, "scales": scales}
+    components = {}
+    for role in known.required:
+        allowed = known.dtypes[role]
+        kind = chosen.get(role) or (dtype if known.id == 0 else "f32" if "f32" in allowed else allowed[0])
+        size = component_size(known.id, weight.shape, role, kind, group_elements=group_elements, weight_dtype=dtype)
+        components[role] = Component(kind, np.zeros(size, np.uint8))
+    tensor, _keep = _tensor(known.id, weight.shape, dtype, group_elements, components)
+    options = struct(_ffi.accrt_quantize_options)
+    options.method = int(search if search is not None else importance is not None)
+    floats = ctypes.POINTER(ctypes.c_float)
+    if importance is not None:
+        importance = np.ascontiguousarray(importance, np.float32)
+        if importance.shape != weight.shape[-1:]:
+            raise ValueError(f"importance has shape {importance.shape}, the weight has {weight.shape[-1]} inputs")
+        options.importance = importance.ctypes.data_as(floats)
+    report = struct(_ffi.accrt_quantize_report)
+    rows = int(np.prod(weight.shape[:-1], dtype=np.int64))
+    check(lib.accrt_layout_quantize(ctypes.byref(tensor), weight.ctypes.data_as(floats), 0, rows, ctypes.byref(options),
+                                    ctypes.byref(report)))
+    return Packed(known.id, weight.shape, components, group_elements, dtype, _report(report))
