@@ -145,6 +145,11 @@ accrt_status_t accrt_bundle_constant_component(accrt_bundle_t* bundle, uint32_t 
 accrt_status_t accrt_bundle_constant_read(accrt_bundle_t* bundle, uint32_t constant,
                                           uint32_t component, uint64_t offset_bytes, void* target,
                                           uint64_t size_bytes);
+/* Opens a file that the bundle names, in its folder; an internal reference. What the record says of it holds. */
+accrt_status_t accrt_bundle_open_file(accrt_bundle_t* bundle, uint32_t file,
+                                      accrt_weights_t** out_weights);
+/* Opened with ACCRT_VERIFY_NO_DATA. */
+int accrt_bundle_skips_digests(const accrt_bundle_t* bundle);
 /* Where DATA begins in the file. */
 uint64_t accrt_bundle_data_offset(const accrt_bundle_t* bundle);
 /* Copies image `image` into `target` (images[image].size_bytes bytes) and checks the copy against

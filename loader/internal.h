@@ -36,6 +36,7 @@ struct accrt_bundle {
   accrt_instance_t* instance; /* borrowed: each public reference holds it */
   const accrt_allocator_t* allocator;
   char* name;
+  int folder_fd;   /* where files that it names are; -1: it was not opened by path, or names none */
   uint32_t verify; /* ACCRT_VERIFY_* */
   accx_source_t source;
   accrt_bundle_tables_t tables;

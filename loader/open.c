@@ -1,8 +1,13 @@
 /* loader/open.c - opening, sharing and closing bundles. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <unistd.h>
+
 #include "loader/encryption.h"
 #include "loader/internal.h"
 #include "loader/trust.h"
 
+#include "loader/weights.h"
 #include "runtime/core/fork.h"
 #include "runtime/core/struct.h"
 #include "runtime/core/instance.h"
@@ -12,6 +17,8 @@
 static void bundle_free(accrt_bundle_t* bundle, bool notify) {
   const accrt_allocator_t* allocator = bundle->allocator;
   const accrt_bundle_tables_t* tables = &bundle->tables;
+  if (bundle->folder_fd >= 0)
+    close(bundle->folder_fd);
   accx_data_close(bundle);
   accx_encryption_close(bundle);
   accx_trust_close(bundle);
@@ -52,6 +59,7 @@ static accrt_status_t bundle_create(accrt_instance_t* instance,
   ACCX_TRY(accrt_alloc(allocator, sizeof(accrt_bundle_t), &memory));
   accrt_bundle_t* bundle = memory;
   accrt_object_init(&bundle->object);
+  bundle->folder_fd = -1;
   bundle->allocator = allocator;
   bundle->instance = instance;
   bundle->verify = options->verify;
@@ -111,13 +119,27 @@ static accrt_status_t begin_open(const char* operation, accrt_instance_t* instan
   return bundle_create(instance, out_options, name, bundle);
 }
 
+/* Of a file that was opened just now. -1 when it cannot be opened: who needs it says so. */
+static int open_folder(const char* path) {
+  char folder[4096];
+  const size_t size_bytes = accx_folder_bytes(path);
+  if (size_bytes >= sizeof folder)
+    return -1;
+  memcpy(folder, path, size_bytes);
+  folder[size_bytes] = '\0';
+  return open(size_bytes > 0 ? folder : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+}
+
 accrt_status_t accrt_bundle_open_path(accrt_instance_t* instance, const char* path,
                                       const accrt_bundle_options_t* options,
                                       accrt_bundle_t** out_bundle) {
   accrt_bundle_t* bundle;
   accrt_bundle_options_t local;
   ACCX_TRY(begin_open(__func__, instance, options, path, out_bundle, &local, &bundle));
-  return finish_open(bundle, &local, accx_source_open_path(path, &bundle->source), out_bundle);
+  ACCX_TRY(finish_open(bundle, &local, accx_source_open_path(path, &bundle->source), out_bundle));
+  if (bundle->tables.file_count > 0)
+    bundle->folder_fd = open_folder(path);
+  return ACCRT_OK;
 }
 
 accrt_status_t accrt_bundle_open_fd(accrt_instance_t* instance, int32_t fd,

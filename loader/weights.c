@@ -238,7 +238,8 @@ static void close_file(const accrt_weights_t* weights, accx_weights_file_t* file
   if (file->mapping != NULL)
     munmap(file->mapping, (size_t)file->source.size_bytes);
   accx_source_close(&file->source, notify);
-  accrt_bundle_release(file->bundle);
+  if (file->bundle != NULL)
+    accrt_bundle_unref(file->bundle);
   accrt_free(weights->allocator, file->header, file->header_bytes);
   accrt_free_string(weights->allocator, file->name);
 }
@@ -319,7 +320,9 @@ static accrt_status_t load_bundle(accrt_weights_t* weights, uint32_t index) {
                                       source->user, &options, &file->bundle));
   else
     ACCX_TRY(accrt_bundle_open_callbacks(instance, &source->reader, &options, &file->bundle));
-  /* The bundle has the source now. */
+  /* An internal reference: whoever ends with the instance may hold this. The bundle has the source now. */
+  accrt_bundle_ref(file->bundle);
+  accrt_bundle_release(file->bundle);
   const uint64_t size_bytes = source->size_bytes;
   accx_source_close(source, false);
   source->size_bytes = size_bytes;
@@ -574,8 +577,11 @@ accrt_status_t accx_weights_open_taken(accrt_instance_t* instance, int fd, const
   options.verify = verify;
   accrt_weights_t* weights;
   ACCX_TRY(create(instance, &options, name, &weights));
-  return finish_open(weights, accx_source_take_fd(fd, name, &weights->files[0].source), NULL,
-                     out_weights);
+  const accrt_status_t status = finish_open(
+      weights, accx_source_take_fd(fd, name, &weights->files[0].source), NULL, out_weights);
+  if (status == ACCRT_OK)
+    accrt_instance_release(instance); /* the caller's reference is an internal one */
+  return status;
 }
 
 accrt_status_t accrt_weights_open_bundle(accrt_bundle_t* bundle, accrt_weights_t** out_weights) {
@@ -590,7 +596,8 @@ accrt_status_t accrt_weights_open_bundle(accrt_bundle_t* bundle, accrt_weights_t
   ACCX_TRY(create(accrt_bundle_instance(bundle), &options, accrt_bundle_name(bundle), &weights));
   accx_weights_file_t* file = &weights->files[0];
   file->kind = ACCRT_WEIGHTS_KIND_ACCX;
-  file->bundle = accrt_bundle_retain(bundle);
+  accrt_bundle_ref(bundle);
+  file->bundle = bundle;
   file->source.size_bytes = accrt_bundle_tables(bundle)->header.file_size_bytes;
   accrt_status_t status = list_bundle(weights, 0);
   if (status == ACCRT_OK)

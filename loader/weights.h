@@ -155,6 +155,8 @@ accrt_status_t accx_gguf_load(accrt_weights_t* weights, uint32_t file);
 /* ---- weights_set.c: more files than one ---- */
 
 /* A file by bare name in a folder, never above it, and through no symbolic link unless `follow`. */
+accrt_status_t accx_open_in(int folder_fd, const char* folder, const char* name, bool follow,
+                            int* out_fd);
 accrt_status_t accx_open_beneath(const char* folder, const char* name, bool follow, int* out_fd);
 bool accx_is_bare_name(const char* name, size_t size_bytes);
 /* The folder part of a path, with the slash: its length. */
@@ -179,7 +181,7 @@ accrt_status_t accx_weights_copy(accrt_weights_t* weights, uint32_t tensor, uint
 /* References that do not hold the instance, for what ends with it. */
 void accx_weights_ref(accrt_weights_t* weights);
 void accx_weights_unref(accrt_weights_t* weights);
-/* Opens a file that is open already: takes `fd`. No set. */
+/* Opens a file that is open already: takes `fd`. No set. The reference is an internal one. */
 accrt_status_t accx_weights_open_taken(accrt_instance_t* instance, int fd, const char* name,
                                        uint32_t verify, accrt_weights_t** out_weights);
 

@@ -44,29 +44,33 @@ static int open_in(int folder, const char* name, bool follow) {
   return openat(folder, name, flags | O_NOFOLLOW);
 }
 
-accrt_status_t accx_open_beneath(const char* folder, const char* name, bool follow, int* out_fd) {
-  *out_fd = -1;
-  const int at = open(folder[0] != '\0' ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (at < 0) {
-    return ACCRT_FAIL_ERRNO(IO, errno, "the folder '%s' could not be opened: %s", folder,
-                            strerror(errno));
-  }
-  const int fd = open_in(at, name, follow);
+accrt_status_t accx_open_in(int folder_fd, const char* folder, const char* name, bool follow,
+                            int* out_fd) {
+  *out_fd = open_in(folder_fd, name, follow);
   const int error = errno;
-  close(at);
-  if (fd >= 0) {
-    *out_fd = fd;
+  if (*out_fd >= 0)
     return ACCRT_OK;
-  }
   if (error == ENOENT)
     return ACCRT_FAIL_ERRNO(NOT_FOUND, error, "%s%s: no such file", folder, name);
   if (error == ELOOP || error == EXDEV)
     return ACCRT_FAIL_ERRNO(PERMISSION_DENIED, error,
-                            "%s%s is a symbolic link, and a file's own word for what else is read "
-                            "follows none",
+                            "%s%s is a symbolic link, and what a file names is not looked for "
+                            "through one",
                             folder, name);
   return ACCRT_FAIL_ERRNO(IO, error, "%s%s: could not be opened: %s", folder, name,
                           strerror(error));
+}
+
+accrt_status_t accx_open_beneath(const char* folder, const char* name, bool follow, int* out_fd) {
+  *out_fd = -1;
+  const int at = open(folder[0] != '\0' ? folder : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (at < 0) {
+    return ACCRT_FAIL_ERRNO(IO, errno, "the folder '%s' could not be opened: %s", folder,
+                            strerror(errno));
+  }
+  const accrt_status_t status = accx_open_in(at, folder, name, follow, out_fd);
+  close(at);
+  return status;
 }
 
 /* A further file of a set: opened in the folder of `path`, read and checked. */

@@ -203,9 +203,10 @@ typedef struct accrt_api {
   accrt_status_t (*bundle_encrypt)(accrt_bundle_t* bundle, const accrt_key_t* secret_key, const char* path); /* 0.3 */
   accrt_status_t (*bundle_decrypt)(accrt_bundle_t* bundle, const char* path); /* 0.3 */
   accrt_status_t (*layout_quantize)(const accrt_layout_tensor_t* target, const float* source, uint64_t row_first, uint64_t row_count, const accrt_quantize_options_t* options, accrt_quantize_report_t* out_report); /* 0.3 */
+  accrt_status_t (*program_load_weights)(accrt_program_t* program, accrt_weights_t * const* weights, uint32_t weight_count, const char * const* names, uint32_t name_count, uint32_t flags); /* 0.3 */
 } accrt_api_t;
 /* clang-format on */
-ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_api_t) == 1528 && offsetof(accrt_api_t, layout_quantize) == 1528 - 8),
+ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_api_t) == 1536 && offsetof(accrt_api_t, program_load_weights) == 1536 - 8),
                     "append only");
 
 /** Fills `table` with as many functions as both sides know.

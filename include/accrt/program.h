@@ -17,22 +17,32 @@ ACCRT_BEGIN
 
 /* ---- Programs ---- */
 
+#define ACCRT_BIND_BY_NAME                                                                         \
+  1u /**< any bytes of the right type and shape will do: digests of constants are not compared */
+
 /** Options of accrt_program_create. */
 typedef struct accrt_program_options {
   uint32_t struct_size;
-  uint32_t flags; /**< 0 */
+  uint32_t flags; /**< ACCRT_BIND_*; before 0.3: 0 */
   const accrt_chain_t* next;
   const char*
       variant_override; /**< "x86-64-v3": consider only variants of this architecture; copied; NULL: the best */
+  /* Since 0.3: where constants that are not in the bundle come from, in the order in which they are searched; then the files that
+   * the bundle names. */
+  accrt_weights_t* const* weights; /**< may be NULL; the program retains what it uses */
+  uint32_t weight_count;
+  uint32_t reserved; /**< 0 */
 } accrt_program_options_t;
-ACCRT_ASSERT_LAYOUT(accrt_program_options_t, variant_override, 24);
+ACCRT_ASSERT_LAYOUT(accrt_program_options_t, reserved, 40);
 #define ACCRT_PROGRAM_OPTIONS_INIT ACCRT_STRUCT_INIT(accrt_program_options_t)
 
 /** Loads a bundle's code onto a device, places its weights (in place where the device uses host memory), checks each
  * kernel's declared parameters against the image, and runs the prepare functions. Retains bundle and device. Blocks.
  * @return ACCRT_OK; ACCRT_ERROR_PERMISSION_DENIED (host code and the instance's policy: the message says which option
  *   allows it); ACCRT_ERROR_NO_VARIANT (kernel, and for each variant why not); ACCRT_ERROR_INVALID_FORMAT (image and kernel
- *   disagree); ACCRT_ERROR_DATA_CORRUPT; ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_OUT_OF_DEVICE_MEMORY; ACCRT_ERROR_KERNEL (a
+ *   disagree); ACCRT_ERROR_DATA_CORRUPT; ACCRT_ERROR_NOT_FOUND, ACCRT_ERROR_TYPE_MISMATCH,
+ *   ACCRT_ERROR_SHAPE_MISMATCH, ACCRT_ERROR_PERMISSION_DENIED (a constant that is not in the bundle: where it was looked for, or how
+ *   what was found differs); ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_OUT_OF_DEVICE_MEMORY; ACCRT_ERROR_KERNEL (a
  *   prepare function failed). Since: 0.1 */
 ACCRT_API accrt_status_t accrt_program_create(accrt_device_t* device, accrt_bundle_t* bundle,
                                               const accrt_program_options_t* options,
@@ -63,6 +73,19 @@ ACCRT_API accrt_status_t accrt_program_swap_weights(accrt_program_t* program,
                                                     const accrt_weight_t* weights,
                                                     uint32_t weight_count,
                                                     uint32_t weight_size_bytes);
+
+/** Replaces weights by those of sources, all or none, as accrt_program_swap_weights does: calls in flight keep the old ones, prepare
+ * functions run again. Nothing is converted: types and shapes must be the constants'.
+ * @param weights searched in order; the first that has a name is it. @param names constants to replace, also such as the bundle
+ *   stores; NULL: all that are not in the bundle and that this device uses. @param flags ACCRT_BIND_*: digests that the bundle has of its
+ *   constants are compared unless ACCRT_BIND_BY_NAME is set.
+ * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (the constant, where it was looked for, near names); ACCRT_ERROR_TYPE_MISMATCH,
+ *   ACCRT_ERROR_SHAPE_MISMATCH (both types); ACCRT_ERROR_DATA_CORRUPT (both digests); as accrt_program_create. On failure all weights
+ *   stay as they were. Thread-safe. Blocks on files. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_program_load_weights(accrt_program_t* program,
+                                                    accrt_weights_t* const* weights,
+                                                    uint32_t weight_count, const char* const* names,
+                                                    uint32_t name_count, uint32_t flags);
 
 /* ---- Sessions ---- */
 

@@ -49,6 +49,7 @@ ACCRT_ARGUMENT_READ_WRITE = 1
 ACCRT_ARGUMENT_RESULT = 3
 ACCRT_ARGUMENT_SCALAR = 4
 ACCRT_BINDING_NONE = 4294967295
+ACCRT_BIND_BY_NAME = 1
 ACCRT_BUFFER_FLAG_EXPORT_FD = 1
 ACCRT_BUFFER_FLAG_EXPORT_IPC = 2
 ACCRT_CPU_AMX_BF16 = 128
@@ -858,6 +859,9 @@ _FIELDS = {
         ("flags", c_uint32),
         ("next", POINTER(m.accrt_chain)),
         ("variant_override", c_char_p),
+        ("weights", POINTER(c_void_p)),
+        ("weight_count", c_uint32),
+        ("reserved", c_uint32),
     ],
     "accrt_weight": lambda m: [
         ("name", c_char_p),
@@ -1117,6 +1121,7 @@ _PROTOTYPES = {
     "accrt_bundle_encrypt": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_key), c_char_p]),
     "accrt_bundle_decrypt": lambda m: (c_int32, [c_void_p, c_char_p]),
     "accrt_layout_quantize": lambda m: (c_int32, [POINTER(m.accrt_layout_tensor), POINTER(c_float), c_uint64, c_uint64, POINTER(m.accrt_quantize_options), POINTER(m.accrt_quantize_report)]),
+    "accrt_program_load_weights": lambda m: (c_int32, [c_void_p, POINTER(c_void_p), c_uint32, POINTER(c_char_p), c_uint32, c_uint32]),
 }
 
 STRUCTS = tuple(_FIELDS)

@@ -42,9 +42,13 @@ typedef struct accrt_weight_component {
   bool ready;
 } accrt_weight_component_t;
 
+typedef struct accrt_external accrt_external_t; /* external.h */
+void accrt_external_release(accrt_external_t* external);
+
 typedef struct accrt_weight_set {
   accrt_object_t object;
   const accrt_allocator_t* allocator;
+  accrt_external_t* external; /* what of it is in no bundle; NULL: nothing */
   uint32_t count;
   accrt_weight_component_t components[]; /* by index in the bundle's COMPONENTS */
 } accrt_weight_set_t;
@@ -57,7 +61,15 @@ static inline void accrt_weight_set_retain(accrt_weight_set_t* weights) {
 }
 /* The program's present set with a reference for the caller, and its generation. */
 accrt_weight_set_t* accrt_program_weights(accrt_program_t* program, uint64_t* out_generation);
-/* Puts a component of a constant that the bundle stores into its place, checked, unless it is there. One that a prepare
+/* The constant that a component belongs to. */
+uint32_t accrt_program_constant_of(const accrt_program_t* program, uint32_t component);
+/* A constant by name that no prepare function makes: ACCRT_ERROR_NOT_FOUND with near names. */
+accrt_status_t accrt_program_find_stored(const accrt_program_t* program, const char* name,
+                                         uint32_t* out_constant);
+/* No source is NULL or of another instance. */
+accrt_status_t accrt_program_check_weights(const accrt_instance_t* instance,
+                                           accrt_weights_t* const* weights, uint32_t count);
+/* Puts a component of a constant that the bundle or a source stores into its place, checked, unless it is there. One that a prepare
  * function makes is left as it is. */
 accrt_status_t accrt_weight_set_place(accrt_program_t* program, accrt_weight_set_t* weights,
                                       uint32_t component);

@@ -184,7 +184,9 @@ static void set_constant_slot(const accrt_plan_builder_t* builder, const accx_sl
   slot->kind = ACCRT_PLAN_COMPONENT;
   slot->index = constant->component_first + record->component;
   slot->name = accrt_program_string(builder->program, constant->name);
-  slot->align_bytes = ACCRT_STORAGE_ALIGN;
+  /* What a source outside has is used in place where it has at least an argument's alignment. */
+  slot->align_bytes =
+      constant->source == ACCX_CONSTANT_EXTERNAL ? ACCRT_ARGUMENT_ALIGN : ACCRT_STORAGE_ALIGN;
   slot->size = accrt_graph_constant((int64_t)builder->tables->components[slot->index].size_bytes);
 }
 

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "runtime/core/struct.h"
-#include "runtime/program/internal.h"
+#include "runtime/program/external.h"
 #include "runtime/program/upload.h"
 
 static void destroy(accrt_program_t* program) {
@@ -16,11 +16,29 @@ static void destroy(accrt_program_t* program) {
   accrt_free(allocator, program, sizeof *program);
 }
 
+static accrt_status_t bind_external(accrt_program_t* program,
+                                    const accrt_program_options_t* options) {
+  void* bound;
+  accrt_status_t status =
+      accrt_alloc_array(program->allocator, program->tables->constant_count, 1, &bound);
+  if (status != ACCRT_OK)
+    return status;
+  const accrt_external_request_t request = {.weights = options->weights,
+                                            .weight_count = options->weight_count,
+                                            .by_name = (options->flags & ACCRT_BIND_BY_NAME) != 0};
+  status = accrt_external_create(program, &request, bound, &program->weights->external);
+  accrt_free_array(program->allocator, bound, program->tables->constant_count, 1);
+  return status;
+}
+
 /* Prepare functions come first, so that in place each checks what it reads right before it reads it, while that is in the cache; a
  * device with memory of its own gets all there is in as few goes as can be. */
-static accrt_status_t make_weights(accrt_program_t* program) {
+static accrt_status_t make_weights(accrt_program_t* program,
+                                   const accrt_program_options_t* options) {
   accrt_status_t status = accrt_weight_set_create(
       program->allocator, program->tables->component_count, &program->weights);
+  if (status == ACCRT_OK)
+    status = bind_external(program, options);
   if (status == ACCRT_OK)
     status = accrt_weight_set_upload_all(program, program->weights);
   if (status == ACCRT_OK)
@@ -42,7 +60,7 @@ static accrt_status_t fill(accrt_program_t* program, const accrt_program_options
     status = accrt_program_reach_create(program);
   if (status == ACCRT_OK)
     status = accrt_program_kernels_create(program);
-  return status != ACCRT_OK ? status : make_weights(program);
+  return status != ACCRT_OK ? status : make_weights(program, options);
 }
 
 static accrt_status_t check_arguments(accrt_device_t* device, accrt_bundle_t* bundle) {
@@ -54,6 +72,20 @@ static accrt_status_t check_arguments(accrt_device_t* device, accrt_bundle_t* bu
                       accrt_device_facts(device)->name, accrt_bundle_name(bundle));
   }
   return accrt_device_status(device);
+}
+
+accrt_status_t accrt_program_check_weights(const accrt_instance_t* instance,
+                                           accrt_weights_t* const* weights, uint32_t count) {
+  if (weights == NULL && count != 0)
+    return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "weights is NULL");
+  for (uint32_t i = 0; i < count; ++i) {
+    if (weights[i] == NULL)
+      return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "weights %" PRIu32 " is NULL", i);
+    if (weights[i]->instance != instance)
+      return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "weights '%s' belong to another instance",
+                              accx_weights_name(weights[i]));
+  }
+  return ACCRT_OK;
 }
 
 accrt_status_t accrt_program_create(accrt_device_t* device, accrt_bundle_t* bundle,
@@ -72,8 +104,13 @@ accrt_status_t accrt_program_create(accrt_device_t* device, accrt_bundle_t* bund
   accrt_error_enter(__func__); /* again: public functions were called meanwhile */
   if (status != ACCRT_OK)
     return status;
-  if (own.flags != 0)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "flags are 0x%" PRIx32 ", none is defined", own.flags);
+  if ((own.flags & ~ACCRT_BIND_BY_NAME) != 0 || own.reserved != 0)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "flags are 0x%" PRIx32 ", reserved is %" PRIu32, own.flags,
+                      own.reserved);
+  status =
+      accrt_program_check_weights(accrt_device_instance(device), own.weights, own.weight_count);
+  if (status != ACCRT_OK)
+    return status;
   const accrt_allocator_t* allocator = accrt_instance_allocator(accrt_device_instance(device));
   void* memory;
   status = accrt_alloc(allocator, sizeof(accrt_program_t), &memory);

@@ -108,12 +108,8 @@ static accrt_status_t check_made(const accrt_program_t* program, const uint8_t* 
   const accrt_bundle_tables_t* tables = program->tables;
   for (uint32_t i = 0; i < tables->constant_count; ++i) {
     const uint32_t source = tables->constants[i].source;
-    if (source == ACCX_CONSTANT_INLINE || made[i] || !constant_is_used(program, i))
+    if (source != ACCX_CONSTANT_PREPARED || made[i] || !constant_is_used(program, i))
       continue;
-    if (source == ACCX_CONSTANT_EXTERNAL) {
-      return ACCRT_FAIL(UNSUPPORTED, "constant '%s' is not stored in the bundle",
-                        accrt_program_string(program, tables->constants[i].name));
-    }
     return ACCRT_FAIL(NO_VARIANT, "constant '%s' is made by no prepare function that runs on %s",
                       accrt_program_string(program, tables->constants[i].name),
                       accrt_device_facts(program->device)->name);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "loader/data.h"
+#include "runtime/program/external.h"
 #include "runtime/program/upload.h"
 
 /* What goes where. */
@@ -79,7 +80,8 @@ static accrt_status_t make_layout(const accrt_program_t* program, const accrt_we
   uint32_t constant = 0;
   component_at_t at = {NULL, NULL, 0};
   while (next_component(program->tables, &constant, &at)) {
-    if (weights->components[at.index].ready || !wanted[at.index])
+    if (weights->components[at.index].ready || !wanted[at.index] ||
+        accrt_external_part(weights->external, at.index) != NULL)
       continue;
     if (!add_component(layout, &at))
       return ACCRT_FAIL(OVERFLOW, "the weights do not fit 64 bits");
@@ -123,8 +125,8 @@ static accrt_status_t fill(void* user, uint64_t offset_bytes, void* memory, uint
 }
 
 /* Labelled for those who look for who holds what. */
-static accrt_status_t allocate(accrt_program_t* program, uint64_t size_bytes,
-                               accrt_buffer_t** out_buffer) {
+accrt_status_t accrt_upload_allocate(accrt_program_t* program, uint64_t size_bytes,
+                                     accrt_buffer_t** out_buffer) {
   char label[64];
   const char* name = accrt_bundle_name(program->bundle);
   const char* slash = strrchr(name, '/');
@@ -170,14 +172,14 @@ static void share_out(accrt_weight_set_t* weights, const layout_t* layout,
   }
 }
 
-static accrt_status_t upload(accrt_program_t* program, accrt_weight_set_t* weights,
-                             const uint8_t* wanted) {
+static accrt_status_t upload_stored(accrt_program_t* program, accrt_weight_set_t* weights,
+                                    const uint8_t* wanted) {
   layout_t layout = {NULL, 0, NULL, 0};
   accrt_buffer_t* buffer = NULL;
   accrt_status_t status = make_layout(program, weights, wanted, &layout);
   if (status != ACCRT_OK || layout.extent_count == 0)
     goto out;
-  status = allocate(program, layout.size_bytes, &buffer);
+  status = accrt_upload_allocate(program, layout.size_bytes, &buffer);
   if (status != ACCRT_OK)
     goto out;
   uint64_t address, size_bytes;
@@ -190,6 +192,14 @@ out:
   accrt_buffer_unref(buffer);
   free_layout(program, weights->count, &layout);
   return status;
+}
+
+static accrt_status_t upload(accrt_program_t* program, accrt_weight_set_t* weights,
+                             const uint8_t* wanted) {
+  const accrt_status_t status = upload_stored(program, weights, wanted);
+  return status != ACCRT_OK || weights->external == NULL
+             ? status
+             : accrt_external_upload(program, weights, wanted);
 }
 
 static bool has_own_memory(const accrt_program_t* program) {
@@ -220,6 +230,13 @@ static void mark_sources(const accrt_program_t* program, uint32_t function, uint
   }
 }
 
+void accrt_program_mark_sources(const accrt_program_t* program, uint8_t* sources) {
+  for (uint32_t i = 0; i < program->tables->function_count; ++i) {
+    if ((program->reach.functions[i] & ACCRT_REACH_PREPARE) != 0)
+      mark_sources(program, i, sources);
+  }
+}
+
 accrt_status_t accrt_weight_set_upload_sources(accrt_program_t* program,
                                                accrt_weight_set_t* weights) {
   if (!has_own_memory(program))
@@ -229,10 +246,7 @@ accrt_status_t accrt_weight_set_upload_sources(accrt_program_t* program,
   if (status != ACCRT_OK)
     return status;
   uint8_t* sources = memory;
-  for (uint32_t i = 0; i < program->tables->function_count; ++i) {
-    if ((program->reach.functions[i] & ACCRT_REACH_PREPARE) != 0)
-      mark_sources(program, i, sources);
-  }
+  accrt_program_mark_sources(program, sources);
   for (uint32_t i = 0; i < weights->count; ++i)
     sources[i] = sources[i] && !accrt_program_uses_component(program, i);
   status = upload(program, weights, sources);
@@ -241,13 +255,12 @@ accrt_status_t accrt_weight_set_upload_sources(accrt_program_t* program,
 }
 
 void accrt_weight_set_drop_sources(const accrt_program_t* program, accrt_weight_set_t* weights) {
-  uint32_t constant = 0;
-  component_at_t at = {NULL, NULL, 0};
-  while (has_own_memory(program) && next_component(program->tables, &constant, &at)) {
-    accrt_weight_component_t* component = &weights->components[at.index];
-    if (accrt_program_uses_component(program, at.index))
+  for (uint32_t i = 0; has_own_memory(program) && i < weights->count; ++i) {
+    const uint32_t constant = accrt_program_constant_of(program, i);
+    if (accrt_program_uses_component(program, i) ||
+        program->tables->constants[constant].source == ACCX_CONSTANT_PREPARED)
       continue;
-    accrt_buffer_unref(component->buffer);
-    memset(component, 0, sizeof *component);
+    accrt_buffer_unref(weights->components[i].buffer);
+    memset(&weights->components[i], 0, sizeof weights->components[i]);
   }
 }

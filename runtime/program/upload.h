@@ -15,4 +15,14 @@ accrt_status_t accrt_weight_set_upload_sources(accrt_program_t* program,
 /* Gives that back. */
 void accrt_weight_set_drop_sources(const accrt_program_t* program, accrt_weight_set_t* weights);
 
+/* Marks, by component, what prepare functions of this device read. */
+void accrt_program_mark_sources(const accrt_program_t* program, uint8_t* sources);
+/* A buffer for weights. */
+accrt_status_t accrt_upload_allocate(accrt_program_t* program, uint64_t size_bytes,
+                                     accrt_buffer_t** out_buffer);
+/* The same as accrt_weight_set_upload_all for what sources outside the bundle have, of components that are wanted: digests are made on the
+ * way (upload_external.c). */
+accrt_status_t accrt_external_upload(accrt_program_t* program, accrt_weight_set_t* weights,
+                                     const uint8_t* wanted);
+
 #endif /* ACCRT_RUNTIME_PROGRAM_UPLOAD_H_ */

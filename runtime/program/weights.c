@@ -6,7 +6,8 @@
 
 #include "runtime/core/near_name.h"
 #include "runtime/core/struct.h"
-#include "runtime/program/internal.h"
+#include "runtime/program/external.h"
+#include "runtime/program/upload.h"
 
 /* ---- Sets ---- */
 
@@ -34,6 +35,7 @@ void accrt_weight_set_release(accrt_weight_set_t* weights) {
     return;
   for (uint32_t i = 0; i < weights->count; ++i)
     accrt_buffer_unref(weights->components[i].buffer);
+  accrt_external_release(weights->external);
   accrt_free(weights->allocator, weights, set_bytes(weights->count));
 }
 
@@ -51,6 +53,8 @@ static accrt_status_t copy_set(const accrt_weight_set_t* from, accrt_weight_set_
   const accrt_status_t status = accrt_weight_set_create(from->allocator, from->count, out_weights);
   if (status != ACCRT_OK)
     return status;
+  accrt_external_retain(from->external);
+  (*out_weights)->external = from->external;
   for (uint32_t i = 0; i < from->count; ++i) {
     (*out_weights)->components[i] = from->components[i];
     if (from->components[i].buffer != NULL)
@@ -111,8 +115,9 @@ static accrt_status_t upload(accrt_program_t* program, const char* name,
   return status;
 }
 
-/* The constant that a component belongs to: components lie in the order of their constants. */
-static uint32_t constant_of(const accrt_bundle_tables_t* tables, uint32_t component) {
+/* Components lie in the order of their constants. */
+uint32_t accrt_program_constant_of(const accrt_program_t* program, uint32_t component) {
+  const accrt_bundle_tables_t* tables = program->tables;
   uint32_t low = 0;
   uint32_t end = tables->constant_count;
   while (end - low > 1) {
@@ -126,29 +131,49 @@ static uint32_t constant_of(const accrt_bundle_tables_t* tables, uint32_t compon
   return low;
 }
 
+/* Where the bytes of a component are that no prepare function makes; NULL: nowhere yet. */
+static accrt_status_t find_bytes(accrt_program_t* program, const accrt_weight_set_t* weights,
+                                 uint32_t constant, uint32_t component, const void** out_data,
+                                 uint64_t* out_size_bytes) {
+  const accx_constant_t* record = &program->tables->constants[constant];
+  *out_data = NULL;
+  if (accrt_external_part(weights->external, component) != NULL)
+    return accrt_external_bytes(program, weights->external, component, out_data, out_size_bytes);
+  if (record->source != ACCX_CONSTANT_INLINE)
+    return ACCRT_OK;
+  return accrt_bundle_constant_component(
+      program->bundle, constant, component - record->component_first, out_data, out_size_bytes);
+}
+
+/* Plans count on this much. */
+static uint64_t alignment_of(const accx_constant_t* constant) {
+  return constant->source == ACCX_CONSTANT_EXTERNAL ? ACCRT_ARGUMENT_ALIGN : ACCRT_STORAGE_ALIGN;
+}
+
 accrt_status_t accrt_weight_set_place(accrt_program_t* program, accrt_weight_set_t* weights,
                                       uint32_t component) {
   accrt_weight_component_t* placed = &weights->components[component];
-  const uint32_t constant = constant_of(program->tables, component);
-  const accx_constant_t* record = &program->tables->constants[constant];
-  if (placed->ready || record->source != ACCX_CONSTANT_INLINE)
+  if (placed->ready)
     return ACCRT_OK;
+  const uint32_t constant = accrt_program_constant_of(program, component);
+  const accx_constant_t* record = &program->tables->constants[constant];
   const void* data;
   uint64_t size_bytes;
-  accrt_status_t status = accrt_bundle_constant_component(
-      program->bundle, constant, component - record->component_first, &data, &size_bytes);
-  if (status != ACCRT_OK)
+  accrt_status_t status = find_bytes(program, weights, constant, component, &data, &size_bytes);
+  if (status != ACCRT_OK || data == NULL)
     return status;
-  const char* const name = accrt_program_string(program, record->name);
-  if ((accrt_device_facts(program->device)->flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) == 0) {
+  const uint64_t address = (uint64_t)(uintptr_t)data;
+  if ((accrt_device_facts(program->device)->flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) == 0 ||
+      address % alignment_of(record) != 0) {
     /* The source is only read: accrt_place_t has no const. */
     const accrt_place_t source = {NULL, (void*)(uintptr_t)data, 0};
+    const char* const name = accrt_program_string(program, record->name);
     status = upload(program, name, placed, &source, size_bytes);
     if (status != ACCRT_OK)
       accrt_error_prefix("constant '%s'", name);
     return status;
   }
-  placed->address = (uint64_t)(uintptr_t)data;
+  placed->address = address;
   placed->size_bytes = size_bytes;
   placed->ready = true;
   return ACCRT_OK;
@@ -170,27 +195,28 @@ static void forget(accrt_weight_component_t* component) {
   memset(component, 0, sizeof *component);
 }
 
-static accrt_status_t find_stored(const accrt_program_t* program, const char* name,
-                                  uint32_t* out_constant) {
+accrt_status_t accrt_program_find_stored(const accrt_program_t* program, const char* name,
+                                         uint32_t* out_constant) {
   const accrt_bundle_tables_t* tables = program->tables;
   if (name == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "the name of a weight is NULL");
+    return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "the name of a weight is NULL");
   *out_constant = accrt_bundle_lookup_constant(program->bundle, name);
-  if (*out_constant != ACCX_NONE && tables->constants[*out_constant].source == ACCX_CONSTANT_INLINE)
+  if (*out_constant != ACCX_NONE &&
+      tables->constants[*out_constant].source != ACCX_CONSTANT_PREPARED)
     return ACCRT_OK;
   if (*out_constant != ACCX_NONE) {
-    return ACCRT_FAIL(NOT_FOUND,
-                      "constant '%s' is made by a prepare function: swap what that reads", name);
+    return ACCRT_FAIL_INNER(
+        NOT_FOUND, "constant '%s' is made by a prepare function: swap what that reads", name);
   }
   accrt_near_t near;
   accrt_near_init(&near, name);
   for (uint32_t i = 0; i < tables->constant_count; ++i) {
-    if (tables->constants[i].source != ACCX_CONSTANT_INLINE)
+    if (tables->constants[i].source == ACCX_CONSTANT_PREPARED)
       continue;
     accrt_near_add(&near, accrt_program_string(program, tables->constants[i].name));
   }
-  return ACCRT_FAIL(NOT_FOUND, "bundle '%s' has no constant '%s'%s",
-                    accrt_bundle_name(program->bundle), name, accrt_near_text(&near));
+  return ACCRT_FAIL_INNER(NOT_FOUND, "bundle '%s' has no constant '%s'%s",
+                          accrt_bundle_name(program->bundle), name, accrt_near_text(&near));
 }
 
 static accrt_status_t check_weight(const accx_constant_t* constant, const accrt_weight_t* weight,
@@ -219,7 +245,7 @@ static accrt_status_t check_weight(const accx_constant_t* constant, const accrt_
 static accrt_status_t replace(accrt_program_t* program, const accrt_weight_t* weight,
                               accrt_weight_set_t* weights, uint8_t* changed) {
   uint32_t index = 0;
-  accrt_status_t status = find_stored(program, weight->name, &index);
+  accrt_status_t status = accrt_program_find_stored(program, weight->name, &index);
   if (status != ACCRT_OK)
     return status;
   const accx_constant_t* constant = &program->tables->constants[index];
@@ -300,6 +326,70 @@ static bool publish(accrt_program_t* program, uint64_t generation, accrt_weight_
   return is_current;
 }
 
+/* What one swap does. */
+typedef struct swap {
+  const accrt_weight_t* list; /* tensors; or NULL: a request */
+  uint32_t count;
+  accrt_external_request_t request;
+} swap_t;
+
+static void forget_changed(const accrt_program_t* program, accrt_weight_set_t* weights,
+                           const uint8_t* changed) {
+  for (uint32_t i = 0; i < program->tables->constant_count; ++i) {
+    const accx_constant_t* constant = &program->tables->constants[i];
+    for (uint32_t k = 0; changed[i] && k < constant->component_count; ++k)
+      forget(&weights->components[constant->component_first + k]);
+  }
+}
+
+/* A set like `base` with what sources have in the place of some constants. */
+static accrt_status_t build_loaded(accrt_program_t* program, const accrt_weight_set_t* base,
+                                   const accrt_external_request_t* request,
+                                   accrt_weight_set_t** out_weights) {
+  accrt_status_t status = copy_set(base, out_weights);
+  if (status != ACCRT_OK)
+    return status;
+  accrt_weight_set_t* const made = *out_weights;
+  const uint32_t count = program->tables->constant_count;
+  accrt_external_request_t own = *request;
+  own.base = base->external;
+  accrt_external_t* external = NULL;
+  void* changed;
+  status = accrt_alloc_array(program->allocator, count, 1, &changed);
+  if (status == ACCRT_OK)
+    status = accrt_external_create(program, &own, changed, &external);
+  if (status == ACCRT_OK && external != NULL) {
+    accrt_external_release(made->external);
+    made->external = external;
+    forget_changed(program, made, changed);
+    drop_prepared(program, made, changed);
+  }
+  accrt_free_array(program->allocator, changed, count, 1);
+  if (status == ACCRT_OK)
+    status = accrt_weight_set_upload_all(program, made);
+  if (status == ACCRT_OK)
+    status = accrt_prepare_run(program, made);
+  return status != ACCRT_OK ? status : accrt_weight_set_place_all(program, made);
+}
+
+/* The set is made without a lock; when another swap came first, it is made again on top of that. */
+static accrt_status_t run_swap(accrt_program_t* program, const swap_t* swap) {
+  accrt_status_t status = ACCRT_OK;
+  bool is_done = false;
+  while (status == ACCRT_OK && !is_done) {
+    uint64_t generation;
+    accrt_weight_set_t* base = accrt_program_weights(program, &generation);
+    accrt_weight_set_t* made = NULL;
+    status = swap->list != NULL ? build_swapped(program, base, swap->list, swap->count, &made)
+                                : build_loaded(program, base, &swap->request, &made);
+    if (status == ACCRT_OK)
+      is_done = publish(program, generation, &made);
+    accrt_weight_set_release(made);
+    accrt_weight_set_release(base);
+  }
+  return status;
+}
+
 accrt_status_t accrt_program_swap_weights(accrt_program_t* program, const accrt_weight_t* weights,
                                           uint32_t weight_count, uint32_t weight_size_bytes) {
   accrt_status_t status = accrt_check_fork();
@@ -311,17 +401,39 @@ accrt_status_t accrt_program_swap_weights(accrt_program_t* program, const accrt_
   if (weight_count == 0)
     return ACCRT_OK;
   status = accrt_struct_check_element("accrt_weight_t", weight_size_bytes, sizeof *weights);
-  /* The set is made without a lock; when another swap came first, it is made again on top of that. */
-  bool is_done = false;
-  while (status == ACCRT_OK && !is_done) {
-    uint64_t generation;
-    accrt_weight_set_t* base = accrt_program_weights(program, &generation);
-    accrt_weight_set_t* made = NULL;
-    status = build_swapped(program, base, weights, weight_count, &made);
-    if (status == ACCRT_OK)
-      is_done = publish(program, generation, &made);
-    accrt_weight_set_release(made);
-    accrt_weight_set_release(base);
+  if (status != ACCRT_OK)
+    return status;
+  swap_t swap;
+  memset(&swap, 0, sizeof swap);
+  swap.list = weights;
+  swap.count = weight_count;
+  return run_swap(program, &swap);
+}
+
+accrt_status_t accrt_program_load_weights(accrt_program_t* program, accrt_weights_t* const* weights,
+                                          uint32_t weight_count, const char* const* names,
+                                          uint32_t name_count, uint32_t flags) {
+  accrt_status_t status = accrt_check_fork();
+  if (status != ACCRT_OK)
+    return status;
+  if (program == NULL || weights == NULL || (names == NULL && name_count != 0)) {
+    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL",
+                      program == NULL   ? "program"
+                      : weights == NULL ? "weights"
+                                        : "names");
   }
-  return status;
+  if ((flags & ~ACCRT_BIND_BY_NAME) != 0)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "flags are 0x%" PRIx32, flags);
+  status = accrt_program_check_weights(program->instance, weights, weight_count);
+  if (status != ACCRT_OK)
+    return status;
+  swap_t swap;
+  memset(&swap, 0, sizeof swap);
+  swap.request = (accrt_external_request_t){.weights = weights,
+                                            .weight_count = weight_count,
+                                            .names = names,
+                                            .name_count = name_count,
+                                            .by_name = (flags & ACCRT_BIND_BY_NAME) != 0,
+                                            .is_load = true};
+  return run_swap(program, &swap);
 }

@@ -639,6 +639,9 @@ int main(void) {
   printf(", \"flags\": [%zu, %zu]", offsetof(accrt_program_options_t, flags), sizeof(((accrt_program_options_t*)0)->flags));
   printf(", \"next\": [%zu, %zu]", offsetof(accrt_program_options_t, next), sizeof(((accrt_program_options_t*)0)->next));
   printf(", \"variant_override\": [%zu, %zu]", offsetof(accrt_program_options_t, variant_override), sizeof(((accrt_program_options_t*)0)->variant_override));
+  printf(", \"weights\": [%zu, %zu]", offsetof(accrt_program_options_t, weights), sizeof(((accrt_program_options_t*)0)->weights));
+  printf(", \"weight_count\": [%zu, %zu]", offsetof(accrt_program_options_t, weight_count), sizeof(((accrt_program_options_t*)0)->weight_count));
+  printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_program_options_t, reserved), sizeof(((accrt_program_options_t*)0)->reserved));
   printf("}}\n");
   printf(",\"accrt_weight\": {\"size\": %zu, \"fields\": {", sizeof(accrt_weight_t));
   printf("\"name\": [%zu, %zu]", offsetof(accrt_weight_t, name), sizeof(((accrt_weight_t*)0)->name));

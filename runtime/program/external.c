@@ -1,0 +1,523 @@
+/* runtime/program/external.c - binding constants to tensors of sources: those that the caller gives, and the files that the bundle names.
+ * It places nothing and knows no device.
+ */
+#include "runtime/program/external.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "loader/layout.h"
+#include "runtime/core/near_name.h"
+#include "runtime/program/upload.h"
+
+/* ---- Life ---- */
+
+static accrt_status_t create(const accrt_program_t* program, accrt_external_t** out_external) {
+  void* memory;
+  accrt_status_t status = accrt_alloc(program->allocator, sizeof(accrt_external_t), &memory);
+  if (status != ACCRT_OK)
+    return status;
+  accrt_external_t* external = memory;
+  accrt_object_init(&external->object);
+  external->allocator = program->allocator;
+  external->component_count = program->tables->component_count;
+  external->constant_count = program->tables->constant_count;
+  *out_external = external;
+  status = accrt_alloc_array(program->allocator, external->component_count, sizeof *external->parts,
+                             &memory);
+  if (status != ACCRT_OK)
+    return status;
+  external->parts = memory;
+  status = accrt_alloc_array(program->allocator, external->constant_count,
+                             sizeof *external->checked, &memory);
+  external->checked = memory;
+  return status;
+}
+
+void accrt_external_release(accrt_external_t* external) {
+  if (external == NULL || !accrt_object_release(&external->object))
+    return;
+  const accrt_allocator_t* allocator = external->allocator;
+  for (uint32_t i = 0; i < external->source_count; ++i)
+    accx_weights_unref(external->sources[i]);
+  accrt_free_array(allocator, external->sources, external->source_capacity,
+                   sizeof *external->sources);
+  accrt_free_array(allocator, external->parts, external->component_count, sizeof *external->parts);
+  accrt_free_array(allocator, external->checked, external->constant_count,
+                   sizeof *external->checked);
+  accrt_free(allocator, external, sizeof *external);
+}
+
+/* Keeps a source that a part names. */
+static accrt_status_t keep_source(accrt_external_t* external, accrt_weights_t* weights) {
+  for (uint32_t i = external->source_count; i-- > 0;) {
+    if (external->sources[i] == weights)
+      return ACCRT_OK;
+  }
+  void* memory = external->sources;
+  const accrt_status_t status =
+      accrt_grow_array(external->allocator, (size_t)external->source_count + 1,
+                       sizeof *external->sources, &external->source_capacity, &memory);
+  external->sources = memory;
+  if (status != ACCRT_OK)
+    return status;
+  accx_weights_ref(weights);
+  external->sources[external->source_count++] = weights;
+  return ACCRT_OK;
+}
+
+/* ---- One binding in the making ---- */
+
+typedef struct binder {
+  accrt_program_t* program;
+  const accrt_external_request_t* request;
+  accrt_external_t* external;
+  accrt_weights_t** files; /* by file of the bundle; opened when first needed */
+  const char* name;        /* of the constant */
+  const accx_constant_t* constant;
+  uint32_t index;
+} binder_t;
+
+typedef struct type_text {
+  char text[160];
+} type_text_t;
+
+/* "bf16[2, 3]", "Q4_K[256, 512]". */
+static type_text_t text_of(const char* kind, uint32_t rank, const int64_t* shape) {
+  type_text_t out;
+  accrt_text_t text = {out.text, sizeof out.text, 0};
+  accrt_text_add(&text, "%s[", kind);
+  for (uint32_t i = 0; i < rank; ++i)
+    accrt_text_add(&text, "%s%" PRId64, i > 0 ? ", " : "", shape[i]);
+  accrt_text_add(&text, "]");
+  return out;
+}
+
+static const char* kind_text(uint32_t dtype, uint32_t encoding) {
+  const accx_layout_t* layout = encoding > 1 ? accx_layout_find(encoding) : NULL;
+  return layout != NULL ? layout->name : encoding == 1 ? "opaque" : accrt_dtype_name(dtype);
+}
+
+static type_text_t wanted_text(const binder_t* binder) {
+  const accx_constant_t* constant = binder->constant;
+  return text_of(kind_text(constant->dtype, constant->encoding), constant->rank, constant->shape);
+}
+
+static accrt_status_t mismatch(const binder_t* binder, accrt_weights_t* weights,
+                               const accrt_weights_tensor_t* tensor, bool convertible) {
+  const bool same_shape =
+      tensor->rank == binder->constant->rank &&
+      memcmp(tensor->shape, binder->constant->shape, tensor->rank * sizeof(int64_t)) == 0;
+  const accrt_status_t status = same_shape ? ACCRT_ERROR_TYPE_MISMATCH : ACCRT_ERROR_SHAPE_MISMATCH;
+  const char* kind = tensor->encoding == 0 ? accrt_dtype_name(tensor->dtype) : tensor->type_name;
+  return accrt_error_record(
+      status, accrt_error_operation(""), __FILE__, (uint32_t)__LINE__,
+      "constant '%s' is %s, but '%.200s' in %s is %s%s%s", binder->name, wanted_text(binder).text,
+      tensor->name, accx_weights_name(weights), text_of(kind, tensor->rank, tensor->shape).text,
+      convertible && same_shape ? "; nothing is converted here, `accx pack --dtype` does that: "
+                                : "",
+      convertible && same_shape ? accrt_dtype_name(binder->constant->dtype) : "");
+}
+
+static void set_part(const binder_t* binder, uint32_t component, accrt_weights_t* weights,
+                     uint32_t tensor, uint32_t of_tensor) {
+  binder->external->parts[binder->constant->component_first + component] =
+      (accrt_external_part_t){weights, tensor, of_tensor};
+}
+
+static const accx_component_t* component_of(const binder_t* binder, uint32_t component) {
+  return &binder->program->tables->components[binder->constant->component_first + component];
+}
+
+/* ---- A tensor that has all components itself ---- */
+
+/* Quantized blocks of a foreign file say nothing of the logical type. */
+static bool same_type(const accx_constant_t* constant, const accrt_weights_tensor_t* tensor) {
+  return tensor->encoding == constant->encoding &&
+         (tensor->dtype == constant->dtype || (tensor->dtype == 0 && tensor->encoding > 1)) &&
+         tensor->group_elements == constant->group_elements && tensor->rank == constant->rank &&
+         memcmp(tensor->shape, constant->shape, tensor->rank * sizeof(int64_t)) == 0 &&
+         tensor->component_count == constant->component_count;
+}
+
+static accrt_status_t bind_whole(const binder_t* binder, accrt_weights_t* weights,
+                                 uint32_t tensor) {
+  accrt_weights_tensor_t info;
+  accrt_status_t status = accx_weights_describe(weights, tensor, &info);
+  if (status != ACCRT_OK)
+    return status;
+  if (!same_type(binder->constant, &info))
+    return mismatch(binder, weights, &info, info.encoding == 0 && binder->constant->encoding == 0);
+  for (uint32_t i = 0; i < info.component_count; ++i) {
+    const accx_component_t* wanted = component_of(binder, i);
+    accrt_weights_component_t found;
+    status = accx_weights_place(weights, tensor, i, &found);
+    if (status != ACCRT_OK)
+      return status;
+    if (found.role != wanted->role || found.size_bytes != wanted->size_bytes ||
+        found.dtype != wanted->dtype) {
+      return ACCRT_FAIL_INNER(
+          TYPE_MISMATCH,
+          "constant '%s': component %" PRIu32 " (role %" PRIu32 ") is %s of %" PRIu64
+          " bytes; in %s it is %s of %" PRIu64 " (role %" PRIu32 ")",
+          binder->name, i, wanted->role, accrt_dtype_name(wanted->dtype), wanted->size_bytes,
+          accx_weights_name(weights), accrt_dtype_name(found.dtype), found.size_bytes, found.role);
+    }
+    set_part(binder, i, weights, tensor, i);
+  }
+  return ACCRT_OK;
+}
+
+/* ---- Components that are tensors of their own ---- */
+
+/* How checkpoints call them: what is put behind the name, by role. The first that the source has the data of is it. */
+static const struct {
+  uint8_t first_encoding, last_encoding;
+  const char* suffixes[5];
+} conventions[] = {
+    {2, 3, {"", "_scale", "", "", ""}},                        /* FP8 by tensor, channel */
+    {4, 4, {"", "_scale_inv", "", "", ""}},                    /* FP8 by 128 x 128 */
+    {5, 5, {"", "_scale", "", "", ""}},                        /* INT8 by channel */
+    {9, 11, {".qweight", ".scales", ".qzeros", ".g_idx", ""}}, /* GPTQ, AWQ */
+    {24, 24, {"_blocks", "_scales", "", "", ""}},              /* MXFP4 */
+    {0, 255, {"", ".scales", ".zeros", ".group_index", ".global_scale"}},
+};
+
+static uint32_t find_part(accrt_weights_t* weights, const char* name, const char* suffix) {
+  char full[ACCX_MAX_NAME_BYTES + 16];
+  const int bytes = snprintf(full, sizeof full, "%s%s", name, suffix);
+  return bytes < (int)sizeof full
+             ? accx_weights_lookup(weights, full, (size_t)bytes, ACCX_WEIGHTS_NONE)
+             : ACCX_WEIGHTS_NONE;
+}
+
+/* Sub-byte types are packed into bytes in files that do not have them. */
+static bool stores(const accrt_weights_tensor_t* tensor, const accx_component_t* wanted) {
+  const bool packed = accrt_dtype_bits(wanted->dtype) < 8 &&
+                      (tensor->dtype == ACCRT_DTYPE_U8 || tensor->dtype == ACCRT_DTYPE_I8);
+  const bool bytes = tensor->encoding == 1 && wanted->dtype == ACCRT_DTYPE_U8;
+  return tensor->size_bytes == wanted->size_bytes &&
+         (packed || bytes || (tensor->encoding == 0 && tensor->dtype == wanted->dtype));
+}
+
+static accrt_status_t bind_part(const binder_t* binder, accrt_weights_t* weights, const char* name,
+                                const char* suffix, uint32_t component) {
+  const accx_component_t* wanted = component_of(binder, component);
+  const uint32_t tensor = find_part(weights, name, suffix);
+  if (tensor == ACCX_WEIGHTS_NONE) {
+    return ACCRT_FAIL_INNER(
+        NOT_FOUND,
+        "constant '%s' (%s): %s has '%s' and no '%s%s' for its component of role %" PRIu32,
+        binder->name, wanted_text(binder).text, accx_weights_name(weights), name, name, suffix,
+        wanted->role);
+  }
+  accrt_weights_tensor_t info;
+  const accrt_status_t status = accx_weights_describe(weights, tensor, &info);
+  if (status != ACCRT_OK)
+    return status;
+  if (!stores(&info, wanted)) {
+    return ACCRT_FAIL_INNER(TYPE_MISMATCH,
+                            "constant '%s' (%s): its component of role %" PRIu32
+                            " is %s of %" PRIu64 " bytes, but '%.200s' in %s is %s of %" PRIu64,
+                            binder->name, wanted_text(binder).text, wanted->role,
+                            accrt_dtype_name(wanted->dtype), wanted->size_bytes, info.name,
+                            accx_weights_name(weights),
+                            text_of(info.type_name, info.rank, info.shape).text, info.size_bytes);
+  }
+  set_part(binder, component, weights, tensor, 0);
+  return ACCRT_OK;
+}
+
+/* True when the source has tensors for it by some convention; then `*out_status` is how it went. */
+static bool bind_parts(const binder_t* binder, accrt_weights_t* weights, const char* name,
+                       accrt_status_t* out_status) {
+  const uint32_t encoding = binder->constant->encoding;
+  for (size_t c = 0; c < sizeof conventions / sizeof conventions[0]; ++c) {
+    const char* const* suffixes = conventions[c].suffixes;
+    if (encoding < conventions[c].first_encoding || encoding > conventions[c].last_encoding ||
+        find_part(weights, name, suffixes[0]) == ACCX_WEIGHTS_NONE)
+      continue;
+    const uint32_t last = component_of(binder, binder->constant->component_count - 1)->role;
+    const bool is_last = c + 1 == sizeof conventions / sizeof conventions[0];
+    if (!is_last && last > 0 && find_part(weights, name, suffixes[last]) == ACCX_WEIGHTS_NONE)
+      continue;
+    *out_status = ACCRT_OK;
+    for (uint32_t i = 0; i < binder->constant->component_count && *out_status == ACCRT_OK; ++i)
+      *out_status = bind_part(binder, weights, name, suffixes[component_of(binder, i)->role], i);
+    return true;
+  }
+  return false;
+}
+
+/* ---- Where to look ---- */
+
+/* False when the source has nothing of that name. */
+static bool bind_named(const binder_t* binder, accrt_weights_t* weights, const char* name,
+                       accrt_status_t* out_status) {
+  const uint32_t tensor = accx_weights_lookup(weights, name, strlen(name), ACCX_WEIGHTS_NONE);
+  const bool is_split = binder->constant->component_count > 1 || binder->constant->encoding != 0;
+  accrt_weights_tensor_t info;
+  if (tensor != ACCX_WEIGHTS_NONE && accx_weights_describe(weights, tensor, &info) == ACCRT_OK &&
+      (!is_split || info.encoding > 1 || info.component_count > 1 ||
+       info.encoding == binder->constant->encoding)) {
+    *out_status = bind_whole(binder, weights, tensor);
+    return true;
+  }
+  return is_split && bind_parts(binder, weights, name, out_status);
+}
+
+static const char* tensor_name(const binder_t* binder) {
+  const char* name = binder->constant->source == ACCX_CONSTANT_EXTERNAL
+                         ? accrt_program_string(binder->program, binder->constant->tensor)
+                         : "";
+  return name[0] != '\0' ? name : binder->name;
+}
+
+static bool bind_from(const binder_t* binder, accrt_weights_t* weights,
+                      accrt_status_t* out_status) {
+  const char* name = tensor_name(binder);
+  return bind_named(binder, weights, name, out_status) ||
+         (name != binder->name && bind_named(binder, weights, binder->name, out_status));
+}
+
+/* Names that are looked at for near ones: all would be slow where there are very many. */
+#define MAX_NEAR_CANDIDATES 8192u
+
+static void add_near(accrt_near_t* near, const accrt_weights_t* weights) {
+  for (uint32_t i = 0; i < weights->entry_count && i < MAX_NEAR_CANDIDATES; ++i)
+    accrt_near_add(near, weights->entries[i].name);
+}
+
+static accrt_status_t not_found(const binder_t* binder) {
+  const accrt_external_request_t* request = binder->request;
+  const uint32_t file =
+      binder->constant->source == ACCX_CONSTANT_EXTERNAL ? binder->constant->file : ACCX_NONE;
+  accrt_near_t near;
+  accrt_near_init(&near, tensor_name(binder));
+  char places[200];
+  accrt_text_t text = {places, sizeof places, 0};
+  accrt_text_add(&text, "%s", "");
+  for (uint32_t i = 0; i < request->weight_count; ++i) {
+    add_near(&near, request->weights[i]);
+    accrt_text_add(&text, "%s%s", i > 0 ? ", " : "", accx_weights_name(request->weights[i]));
+  }
+  if (file != ACCX_NONE && binder->files != NULL && binder->files[file] != NULL) {
+    add_near(&near, binder->files[file]);
+    accrt_text_add(&text, "%s%s", request->weight_count > 0 ? ", " : "",
+                   accx_weights_name(binder->files[file]));
+  }
+  if (places[0] == '\0') {
+    return ACCRT_FAIL_INNER(
+        NOT_FOUND, "constant '%s' (%s) is not stored in the bundle, and no weights were given",
+        binder->name, wanted_text(binder).text);
+  }
+  return ACCRT_FAIL_INNER(NOT_FOUND, "constant '%s' (%s): no tensor '%s' in %s%s", binder->name,
+                          wanted_text(binder).text, tensor_name(binder), places,
+                          accrt_near_text(&near));
+}
+
+/* The file that the bundle names, opened when first needed. */
+static accrt_status_t bind_from_file(binder_t* binder, bool* out_found) {
+  const uint32_t file = binder->constant->file;
+  accrt_status_t status = ACCRT_OK;
+  *out_found = false;
+  if (binder->files == NULL) {
+    void* memory;
+    status = accrt_alloc_array(binder->program->allocator, binder->program->tables->file_count,
+                               sizeof *binder->files, &memory);
+    binder->files = memory;
+  }
+  if (status == ACCRT_OK && binder->files[file] == NULL)
+    status = accrt_bundle_open_file(binder->program->bundle, file, &binder->files[file]);
+  if (status != ACCRT_OK) {
+    accrt_error_prefix("constant '%s'", binder->name);
+    return status;
+  }
+  *out_found = bind_from(binder, binder->files[file], &status);
+  return status;
+}
+
+static accrt_status_t bind_constant(binder_t* binder, uint32_t constant) {
+  const accrt_external_request_t* request = binder->request;
+  binder->index = constant;
+  binder->constant = &binder->program->tables->constants[constant];
+  binder->name = accrt_program_string(binder->program, binder->constant->name);
+  const bool external = binder->constant->source == ACCX_CONSTANT_EXTERNAL;
+  accrt_status_t status = ACCRT_OK;
+  bool found = false;
+  for (uint32_t i = 0; i < request->weight_count && !found; ++i)
+    found = bind_from(binder, request->weights[i], &status);
+  if (!found && external && binder->constant->file != ACCX_NONE && !request->is_load)
+    status = bind_from_file(binder, &found);
+  if (status != ACCRT_OK)
+    return status;
+  if (!found)
+    return not_found(binder);
+  const bool by_name = !external || request->by_name ||
+                       (binder->constant->binding_flags & ACCX_BINDING_BY_NAME) != 0 ||
+                       accrt_bundle_skips_digests(binder->program->bundle);
+  const unsigned char state = by_name ? ACCRT_EXTERNAL_FREE : ACCRT_EXTERNAL_UNKNOWN;
+  atomic_store_explicit(&binder->external->checked[constant], state, memory_order_relaxed);
+  return ACCRT_OK;
+}
+
+/* ---- What is bound ---- */
+
+static void copy_base(const accrt_external_t* base, accrt_external_t* external) {
+  if (base == NULL)
+    return;
+  memcpy(external->parts, base->parts, external->component_count * sizeof *external->parts);
+  for (uint32_t i = 0; i < external->constant_count; ++i) {
+    atomic_store_explicit(&external->checked[i],
+                          atomic_load_explicit(&base->checked[i], memory_order_relaxed),
+                          memory_order_relaxed);
+  }
+}
+
+/* By constant: 1 for what is to be bound. */
+static accrt_status_t choose_named(const accrt_program_t* program,
+                                   const accrt_external_request_t* request, uint8_t* wanted) {
+  for (uint32_t i = 0; i < request->name_count; ++i) {
+    uint32_t constant = 0;
+    const accrt_status_t status = accrt_program_find_stored(program, request->names[i], &constant);
+    if (status != ACCRT_OK)
+      return status;
+    wanted[constant] = 1;
+  }
+  return ACCRT_OK;
+}
+
+static accrt_status_t choose_used(const accrt_program_t* program, uint8_t* wanted) {
+  const accrt_bundle_tables_t* tables = program->tables;
+  void* memory;
+  const accrt_status_t status =
+      accrt_alloc_array(program->allocator, tables->component_count, 1, &memory);
+  if (status != ACCRT_OK)
+    return status;
+  uint8_t* used = memory;
+  accrt_program_mark_sources(program, used);
+  for (uint32_t i = 0; i < tables->constant_count; ++i) {
+    const accx_constant_t* constant = &tables->constants[i];
+    for (uint32_t k = 0; k < constant->component_count; ++k) {
+      const uint32_t component = constant->component_first + k;
+      if (constant->source == ACCX_CONSTANT_EXTERNAL &&
+          (used[component] || accrt_program_uses_component(program, component)))
+        wanted[i] = 1;
+    }
+  }
+  accrt_free_array(program->allocator, memory, tables->component_count, 1);
+  return ACCRT_OK;
+}
+
+static bool any(const uint8_t* wanted, uint32_t count) {
+  return count != 0 && memchr(wanted, 1, count) != NULL;
+}
+
+static accrt_status_t keep_sources(accrt_external_t* external) {
+  accrt_status_t status = ACCRT_OK;
+  accrt_weights_t* last = NULL;
+  for (uint32_t i = 0; i < external->component_count && status == ACCRT_OK; ++i) {
+    accrt_weights_t* weights = external->parts[i].weights;
+    if (weights != NULL && weights != last)
+      status = keep_source(external, weights);
+    last = weights != NULL ? weights : last;
+  }
+  return status;
+}
+
+static accrt_status_t bind_all(accrt_program_t* program, const accrt_external_request_t* request,
+                               const uint8_t* wanted, accrt_external_t* external) {
+  binder_t binder;
+  memset(&binder, 0, sizeof binder);
+  binder.program = program;
+  binder.request = request;
+  binder.external = external;
+  accrt_status_t status = ACCRT_OK;
+  for (uint32_t i = 0; i < external->constant_count && status == ACCRT_OK; ++i) {
+    if (wanted[i])
+      status = bind_constant(&binder, i);
+  }
+  if (status == ACCRT_OK)
+    status = keep_sources(external);
+  for (uint32_t i = 0; binder.files != NULL && i < program->tables->file_count; ++i) {
+    if (binder.files[i] != NULL)
+      accx_weights_unref(binder.files[i]);
+  }
+  accrt_free_array(program->allocator, binder.files, program->tables->file_count,
+                   sizeof *binder.files);
+  return status;
+}
+
+accrt_status_t accrt_external_create(accrt_program_t* program,
+                                     const accrt_external_request_t* request, uint8_t* changed,
+                                     accrt_external_t** out_external) {
+  *out_external = NULL;
+  accrt_status_t status = request->names != NULL ? choose_named(program, request, changed)
+                                                 : choose_used(program, changed);
+  if (status != ACCRT_OK || !any(changed, program->tables->constant_count))
+    return status;
+  accrt_external_t* external = NULL;
+  status = create(program, &external);
+  if (status == ACCRT_OK) {
+    copy_base(request->base, external);
+    status = bind_all(program, request, changed, external);
+  }
+  if (status != ACCRT_OK) {
+    accrt_external_release(external);
+    return status;
+  }
+  *out_external = external;
+  return ACCRT_OK;
+}
+
+/* ---- Bytes ---- */
+
+accrt_status_t accrt_external_accept(const accrt_program_t* program, accrt_external_t* external,
+                                     uint32_t constant, const accx_digest_t* found) {
+  const accx_constant_t* record = &program->tables->constants[constant];
+  if (accx_digest_equal(found, &record->digest)) {
+    atomic_store_explicit(&external->checked[constant], ACCRT_EXTERNAL_GOOD, memory_order_relaxed);
+    return ACCRT_OK;
+  }
+  char has[ACCX_DIGEST_TEXT_BYTES], wants[ACCX_DIGEST_TEXT_BYTES];
+  const accrt_external_part_t* part = &external->parts[record->component_first];
+  return ACCRT_FAIL_INNER(
+      DATA_CORRUPT,
+      "constant '%s': '%.200s' in %s has the digest %s, not %s; weights that are "
+      "meant to differ are bound by name alone",
+      accrt_program_string(program, record->name), part->weights->entries[part->tensor].name,
+      accx_weights_name(part->weights), accx_digest_text(found, has),
+      accx_digest_text(&record->digest, wants));
+}
+
+accrt_status_t accrt_external_check(const accrt_program_t* program, accrt_external_t* external,
+                                    uint32_t constant) {
+  if (!accrt_external_unknown(external, constant))
+    return ACCRT_OK;
+  const accx_constant_t* record = &program->tables->constants[constant];
+  accx_hasher_t hasher;
+  accx_hasher_init(&hasher);
+  for (uint32_t i = 0; i < record->component_count; ++i) {
+    const accrt_external_part_t* part = &external->parts[record->component_first + i];
+    const void* data;
+    uint64_t size_bytes;
+    const accrt_status_t status =
+        accx_weights_bytes(part->weights, part->tensor, part->component, &data, &size_bytes);
+    if (status != ACCRT_OK)
+      return status;
+    accx_hasher_update(&hasher, data, (size_t)size_bytes);
+  }
+  const accx_digest_t found = accx_hasher_finish(&hasher);
+  return accrt_external_accept(program, external, constant, &found);
+}
+
+accrt_status_t accrt_external_bytes(accrt_program_t* program, accrt_external_t* external,
+                                    uint32_t component, const void** out_data,
+                                    uint64_t* out_size_bytes) {
+  const accrt_external_part_t* part = &external->parts[component];
+  const uint32_t constant = accrt_program_constant_of(program, component);
+  const accrt_status_t status = accrt_external_check(program, external, constant);
+  return status != ACCRT_OK ? status
+                            : accx_weights_bytes(part->weights, part->tensor, part->component,
+                                                 out_data, out_size_bytes);
+}

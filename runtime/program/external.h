@@ -1,0 +1,79 @@
+/* runtime/program/external.h - constants that are not in the bundle: which tensor of which source is each. Private to runtime/program.
+ */
+#ifndef ACCRT_RUNTIME_PROGRAM_EXTERNAL_H_
+#define ACCRT_RUNTIME_PROGRAM_EXTERNAL_H_
+
+#include "loader/digest.h"
+#include "loader/weights.h"
+#include "runtime/program/internal.h"
+
+/* Where a component's bytes are. */
+typedef struct accrt_external_part {
+  accrt_weights_t*
+      weights; /* one of the sources; NULL: the bundle has it, or a prepare function makes it */
+  uint32_t tensor;
+  uint32_t component;
+} accrt_external_part_t;
+
+/* All of a program at one time. Immutable but for `checked`; counted: sets of weights keep what they use in place. */
+struct accrt_external {
+  accrt_object_t object;
+  const accrt_allocator_t* allocator;
+  accrt_weights_t** sources; /* internal references */
+  uint32_t source_count;
+  size_t source_capacity;
+  uint32_t component_count;
+  uint32_t constant_count;
+  accrt_external_part_t* parts; /* by component */
+  /* By constant: what is known of its bytes. Relaxed: whoever sees GOOD needs nothing else that was written. */
+  atomic_uchar* checked;
+};
+enum {
+  ACCRT_EXTERNAL_FREE = 0, /* no digest is to match */
+  ACCRT_EXTERNAL_UNKNOWN = 1,
+  ACCRT_EXTERNAL_GOOD = 2,
+};
+
+/* What is to be bound. */
+typedef struct accrt_external_request {
+  accrt_weights_t* const* weights;
+  uint32_t weight_count;
+  const char* const* names; /* only these; NULL: all that are EXTERNAL and used here */
+  uint32_t name_count;
+  bool by_name; /* digests do not matter */
+  bool is_load; /* of a program that is there: files that the bundle names are not looked at */
+  const accrt_external_t* base; /* what is bound already, and stays where nothing new is; or NULL */
+} accrt_external_request_t;
+
+/* Binds constants to tensors, all or none. `changed`, by constant, gets 1 for each that was bound. NULL in *out_external when there is
+ * nothing to bind. */
+accrt_status_t accrt_external_create(accrt_program_t* program,
+                                     const accrt_external_request_t* request, uint8_t* changed,
+                                     accrt_external_t** out_external);
+static inline void accrt_external_retain(accrt_external_t* external) {
+  if (external != NULL)
+    accrt_object_retain(&external->object);
+}
+/* NULL when the component is none of a source's. */
+static inline const accrt_external_part_t* accrt_external_part(const accrt_external_t* external,
+                                                               uint32_t component) {
+  return external != NULL && external->parts[component].weights != NULL
+             ? &external->parts[component]
+             : NULL;
+}
+/* Address of a component's bytes in its source, after the digest of its constant was found to match. */
+accrt_status_t accrt_external_bytes(accrt_program_t* program, accrt_external_t* external,
+                                    uint32_t component, const void** out_data,
+                                    uint64_t* out_size_bytes);
+/* Compares a digest that was made of a constant's bytes, and remembers that it matched. */
+accrt_status_t accrt_external_accept(const accrt_program_t* program, accrt_external_t* external,
+                                     uint32_t constant, const accx_digest_t* found);
+/* Makes it here, unless it is known. */
+accrt_status_t accrt_external_check(const accrt_program_t* program, accrt_external_t* external,
+                                    uint32_t constant);
+static inline bool accrt_external_unknown(const accrt_external_t* external, uint32_t constant) {
+  return atomic_load_explicit(&external->checked[constant], memory_order_relaxed) ==
+         ACCRT_EXTERNAL_UNKNOWN;
+}
+
+#endif /* ACCRT_RUNTIME_PROGRAM_EXTERNAL_H_ */

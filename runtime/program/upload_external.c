@@ -1,0 +1,319 @@
+/* runtime/program/upload_external.c - weights of sources outside the bundle, all at once, for devices with memory of their own: one
+ * buffer, one pass over the files, digests made of what goes to the device while it is in the cache. It may not know how bytes are moved.
+ */
+#include <string.h>
+
+#include "runtime/program/external.h"
+#include "runtime/program/upload.h"
+
+/* What fill may begin and end a piece at: one constant's bytes that cross no multiple of it come in one piece. */
+#define PIECE_BYTES (UINT64_C(1) << 20)
+/* Pieces of one constant come in order but for what threads do to it. Whoever waits so long gives up: then the digest is made afterwards. */
+#define PATIENCE_NS UINT64_C(200000000)
+
+/* The digest of a constant whose pieces come one by one, from several threads. */
+typedef struct check {
+  accx_hasher_t hasher;
+  accrt_mutex_t lock;
+  uint64_t next; /* how far it is */
+  bool late;     /* given up */
+  atomic_uint turn;
+} check_t;
+
+/* A component in the buffer. */
+typedef struct item {
+  uint64_t offset_bytes;
+  uint64_t size_bytes;
+  uint64_t digest_offset; /* of what its constant's digest is made of */
+  uint32_t component;
+  uint32_t constant;
+  check_t* check; /* NULL: the constant comes in one piece, or needs none */
+} item_t;
+
+typedef struct shipment {
+  accrt_program_t* program;
+  accrt_external_t* external;
+  item_t* items; /* ascending, apart; components of a constant follow one another */
+  uint32_t item_count;
+  check_t* checks;
+  uint32_t check_count;
+  uint64_t size_bytes;
+} shipment_t;
+
+/* ---- What goes where ---- */
+
+static bool is_wanted(const accrt_program_t* program, const accrt_weight_set_t* weights,
+                      const uint8_t* wanted, uint32_t constant) {
+  const accx_constant_t* record = &program->tables->constants[constant];
+  bool any = false;
+  for (uint32_t i = 0; i < record->component_count; ++i) {
+    const uint32_t component = record->component_first + i;
+    if (accrt_external_part(weights->external, component) == NULL)
+      return false;
+    any = any || (wanted[component] && !weights->components[component].ready);
+  }
+  return any;
+}
+
+static bool add_constant(shipment_t* shipment, uint32_t constant) {
+  const accrt_bundle_tables_t* tables = shipment->program->tables;
+  const accx_constant_t* record = &tables->constants[constant];
+  uint64_t digest_offset = 0;
+  for (uint32_t i = 0; i < record->component_count; ++i) {
+    const uint32_t component = record->component_first + i;
+    const uint64_t size_bytes = tables->components[component].size_bytes;
+    item_t* item = &shipment->items[shipment->item_count++];
+    *item = (item_t){0, size_bytes, digest_offset, component, constant, NULL};
+    if (!accrt_align_u64(shipment->size_bytes, ACCRT_STORAGE_ALIGN, &item->offset_bytes) ||
+        !accrt_add_u64(item->offset_bytes, size_bytes, &shipment->size_bytes) ||
+        !accrt_add_u64(digest_offset, size_bytes, &digest_offset))
+      return false;
+  }
+  return true;
+}
+
+/* The items of the constant that begins at `first`. */
+static uint32_t end_of(const shipment_t* shipment, uint32_t first) {
+  uint32_t end = first;
+  while (end < shipment->item_count &&
+         shipment->items[end].constant == shipment->items[first].constant)
+    ++end;
+  return end;
+}
+
+static bool spans(const shipment_t* shipment, uint32_t first, uint32_t end) {
+  const uint64_t begin_bytes = shipment->items[first].offset_bytes;
+  const item_t* last = &shipment->items[end - 1];
+  const uint64_t end_bytes = last->offset_bytes + last->size_bytes;
+  return accrt_external_unknown(shipment->external, shipment->items[first].constant) &&
+         end_bytes > begin_bytes && begin_bytes / PIECE_BYTES != (end_bytes - 1) / PIECE_BYTES;
+}
+
+/* Gives a check to each constant that may come in several pieces. Counts them first. */
+static accrt_status_t make_checks(shipment_t* shipment) {
+  uint32_t count = 0;
+  for (uint32_t i = 0, end; i < shipment->item_count; i = end) {
+    end = end_of(shipment, i);
+    count += spans(shipment, i, end);
+  }
+  void* memory;
+  const accrt_status_t status = accrt_alloc_aligned(shipment->program->allocator,
+                                                    count * sizeof *shipment->checks, 64, &memory);
+  if (status != ACCRT_OK)
+    return status;
+  shipment->checks = memory;
+  for (uint32_t i = 0, end; i < shipment->item_count; i = end) {
+    end = end_of(shipment, i);
+    if (!spans(shipment, i, end))
+      continue;
+    check_t* check = &shipment->checks[shipment->check_count++];
+    accx_hasher_init(&check->hasher);
+    for (uint32_t k = i; k < end; ++k)
+      shipment->items[k].check = check;
+  }
+  return ACCRT_OK;
+}
+
+/* ---- Filling ---- */
+
+/* Adds a constant's bytes at `at` when it is their turn. */
+static void feed(check_t* check, uint64_t at, const void* bytes, uint64_t size_bytes) {
+  const uint64_t deadline = accrt_deadline_ns(PATIENCE_NS);
+  for (;;) {
+    const unsigned turn = atomic_load_explicit(&check->turn, memory_order_acquire);
+    const uint64_t left = accrt_deadline_left_ns(deadline);
+    accrt_mutex_lock(&check->lock);
+    const bool mine = check->next == at;
+    check->late = check->late || (left == 0 && !mine);
+    const bool late = check->late;
+    accrt_mutex_unlock(&check->lock);
+    if (late)
+      return;
+    if (mine)
+      break;
+    accrt_futex_wait(&check->turn, turn, left);
+  }
+  accx_hasher_update(&check->hasher, bytes, (size_t)size_bytes);
+  accrt_mutex_lock(&check->lock);
+  check->next += size_bytes;
+  accrt_mutex_unlock(&check->lock);
+  /* Release pairs with the acquire above. */
+  atomic_fetch_add_explicit(&check->turn, 1, memory_order_release);
+  accrt_futex_wake(&check->turn, INT32_MAX);
+}
+
+/* The first item that ends behind an offset. */
+static uint32_t first_item(const shipment_t* shipment, uint64_t offset_bytes) {
+  uint32_t low = 0, end = shipment->item_count;
+  while (low < end) {
+    const uint32_t middle = low + (end - low) / 2;
+    if (shipment->items[middle].offset_bytes + shipment->items[middle].size_bytes <= offset_bytes)
+      low = middle + 1;
+    else
+      end = middle;
+  }
+  return low;
+}
+
+static accrt_status_t copy_item(const shipment_t* shipment, const item_t* item,
+                                uint64_t offset_bytes, void* target, uint64_t size_bytes) {
+  const accrt_external_part_t* part = &shipment->external->parts[item->component];
+  const accrt_status_t status = accx_weights_copy(part->weights, part->tensor, part->component,
+                                                  offset_bytes, target, size_bytes);
+  if (status != ACCRT_OK) {
+    accrt_error_prefix(
+        "constant '%s'",
+        accrt_program_string(shipment->program,
+                             shipment->program->tables->constants[item->constant].name));
+  }
+  return status;
+}
+
+/* A constant that is whole in a piece: its items, the first of which is given. */
+static accrt_status_t check_whole(const shipment_t* shipment, uint32_t first, uint64_t piece_offset,
+                                  const unsigned char* piece) {
+  accx_hasher_t hasher;
+  const uint32_t end = end_of(shipment, first);
+  accx_hasher_init(&hasher);
+  for (uint32_t i = first; i < end; ++i) {
+    const item_t* item = &shipment->items[i];
+    accx_hasher_update(&hasher, piece + (item->offset_bytes - piece_offset),
+                       (size_t)item->size_bytes);
+  }
+  const accx_digest_t found = accx_hasher_finish(&hasher);
+  return accrt_external_accept(shipment->program, shipment->external,
+                               shipment->items[first].constant, &found);
+}
+
+static bool is_first(const shipment_t* shipment, uint32_t item) {
+  return item == 0 || shipment->items[item - 1].constant != shipment->items[item].constant;
+}
+
+static accrt_status_t check_piece(const shipment_t* shipment, uint32_t begin, uint32_t end,
+                                  uint64_t offset_bytes, const unsigned char* memory,
+                                  uint64_t size_bytes) {
+  accrt_status_t status = ACCRT_OK;
+  for (uint32_t i = begin; i < end && status == ACCRT_OK; ++i) {
+    const item_t* item = &shipment->items[i];
+    if (!accrt_external_unknown(shipment->external, item->constant))
+      continue;
+    const uint64_t from = item->offset_bytes > offset_bytes ? item->offset_bytes : offset_bytes;
+    const uint64_t item_end = item->offset_bytes + item->size_bytes;
+    const uint64_t to = item_end < offset_bytes + size_bytes ? item_end : offset_bytes + size_bytes;
+    if (item->check != NULL && to > from)
+      feed(item->check, item->digest_offset + (from - item->offset_bytes),
+           memory + (from - offset_bytes), to - from);
+    if (item->check == NULL && is_first(shipment, i))
+      status = check_whole(shipment, i, offset_bytes, memory);
+  }
+  return status;
+}
+
+static accrt_status_t fill(void* user, uint64_t offset_bytes, void* memory, uint64_t size_bytes) {
+  const shipment_t* shipment = user;
+  const uint64_t end_bytes = offset_bytes + size_bytes;
+  const uint32_t begin = first_item(shipment, offset_bytes);
+  uint32_t end = begin;
+  uint64_t at = offset_bytes;
+  for (; end < shipment->item_count && shipment->items[end].offset_bytes < end_bytes; ++end) {
+    const item_t* item = &shipment->items[end];
+    if (item->offset_bytes > at) {
+      memset((unsigned char*)memory + (at - offset_bytes), 0, item->offset_bytes - at);
+      at = item->offset_bytes;
+    }
+    const uint64_t item_end = item->offset_bytes + item->size_bytes;
+    const uint64_t to = item_end < end_bytes ? item_end : end_bytes;
+    if (to <= at)
+      continue;
+    const accrt_status_t status = copy_item(shipment, item, at - item->offset_bytes,
+                                            (unsigned char*)memory + (at - offset_bytes), to - at);
+    if (status != ACCRT_OK)
+      return status;
+    at = to;
+  }
+  memset((unsigned char*)memory + (at - offset_bytes), 0, end_bytes - at);
+  return check_piece(shipment, begin, end, offset_bytes, memory, size_bytes);
+}
+
+/* ---- All of it ---- */
+
+/* Digests that are complete, and those that are not known yet: of what nobody waited for, and of constants without a byte. */
+static accrt_status_t finish_checks(const shipment_t* shipment) {
+  accrt_status_t status = ACCRT_OK;
+  for (uint32_t i = 0, end; i < shipment->item_count && status == ACCRT_OK; i = end) {
+    end = end_of(shipment, i);
+    const item_t* last = &shipment->items[end - 1];
+    const check_t* check = last->check;
+    if (check != NULL && !check->late && check->next == last->digest_offset + last->size_bytes) {
+      const accx_digest_t found = accx_hasher_finish(&check->hasher);
+      status = accrt_external_accept(shipment->program, shipment->external, last->constant, &found);
+    } else {
+      status = accrt_external_check(shipment->program, shipment->external, last->constant);
+    }
+  }
+  return status;
+}
+
+static void share_out(const shipment_t* shipment, accrt_weight_set_t* weights,
+                      accrt_buffer_t* buffer, uint64_t address) {
+  for (uint32_t i = 0; i < shipment->item_count; ++i) {
+    const item_t* item = &shipment->items[i];
+    accrt_weight_component_t* component = &weights->components[item->component];
+    accrt_buffer_unref(component->buffer);
+    accrt_buffer_ref(buffer);
+    *component = (accrt_weight_component_t){.buffer = buffer,
+                                            .address = address + item->offset_bytes,
+                                            .size_bytes = item->size_bytes,
+                                            .ready = true};
+  }
+}
+
+static accrt_status_t ship(shipment_t* shipment, accrt_weight_set_t* weights) {
+  accrt_buffer_t* buffer = NULL;
+  uint64_t address, size_bytes;
+  accrt_status_t status = make_checks(shipment);
+  if (status == ACCRT_OK)
+    status = accrt_upload_allocate(shipment->program, shipment->size_bytes, &buffer);
+  if (status != ACCRT_OK)
+    return status;
+  accrt_buffer_range(buffer, &address, &size_bytes);
+  const accrt_extent_t extent = {0, shipment->size_bytes, address};
+  const accrt_upload_t upload = {.name = "accrt_program_create",
+                                 .size_bytes = shipment->size_bytes,
+                                 .extents = &extent,
+                                 .extent_count = 1,
+                                 .fill = fill,
+                                 .user = shipment};
+  if (shipment->size_bytes > 0)
+    status = accrt_device_upload(shipment->program->device, &upload);
+  if (status == ACCRT_OK)
+    status = finish_checks(shipment);
+  if (status == ACCRT_OK)
+    share_out(shipment, weights, buffer, address);
+  accrt_buffer_unref(buffer);
+  return status;
+}
+
+accrt_status_t accrt_external_upload(accrt_program_t* program, accrt_weight_set_t* weights,
+                                     const uint8_t* wanted) {
+  shipment_t shipment;
+  memset(&shipment, 0, sizeof shipment);
+  shipment.program = program;
+  shipment.external = weights->external;
+  void* memory;
+  accrt_status_t status =
+      accrt_alloc_array(program->allocator, weights->count, sizeof *shipment.items, &memory);
+  if (status != ACCRT_OK)
+    return status;
+  shipment.items = memory;
+  for (uint32_t i = 0; i < program->tables->constant_count && status == ACCRT_OK; ++i) {
+    if (is_wanted(program, weights, wanted, i) && !add_constant(&shipment, i))
+      status = ACCRT_FAIL_INNER(OVERFLOW, "the weights do not fit 64 bits");
+  }
+  if (status == ACCRT_OK && shipment.item_count > 0)
+    status = ship(&shipment, weights);
+  accrt_free_aligned(program->allocator, shipment.checks,
+                     shipment.check_count * sizeof *shipment.checks, 64);
+  accrt_free_array(program->allocator, memory, weights->count, sizeof *shipment.items);
+  return status;
+}
