@@ -12,7 +12,9 @@ import argparse
 import json
 import pathlib
 
-from accrt.compiler import Module, SymbolClass, compile, safetensors
+import numpy as np
+
+from accrt.compiler import Module, SymbolClass, compile, quantize, safetensors
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -30,12 +32,28 @@ def load(path=HERE / "weights.safetensors"):
     return tensors, {key: number(text) for key, text in metadata.items()}
 
 
-class Model:
-    """The module, made function by function."""
+def quantized(tensors, layout, group=0):
+    """The matrices in a layout, {name: Quantized}. A matrix whose rows the layout cannot cut into blocks stays as it is."""
+    made = {}
+    for name, (_dtype, bits) in tensors.items():
+        if bits.ndim == 2:
+            array = (bits.astype(np.uint32) << 16).view(np.float32)
+            try:
+                made[name] = quantize(array, layout, group=group)
+            except ValueError:
+                continue
+    return made
 
-    def __init__(self, tensors, config):
+
+class Model:
+    """The module, made function by function. `weights`: matrices that are quantized, by name."""
+
+    def __init__(self, tensors, config, weights=None):
         self.m, self.config = Module("bytelm"), config
-        safetensors.add_constants(self.m, tensors)
+        weights = weights or {}
+        for name, weight in weights.items():
+            self.m.weight(name, weight)
+        safetensors.add_constants(self.m, {name: tensor for name, tensor in tensors.items() if name not in weights})
         self.w = self.m.constants
         self.head = self.w["model.embed_tokens.weight" if config["tie_word_embeddings"] else "lm_head.weight"]
         longest = config["max_position_embeddings"]
@@ -86,8 +104,8 @@ class Model:
         return (gate.silu() * up).linear(self.w[f"{name}.down_proj.weight"])
 
 
-def build(tensors, config):
-    model = Model(tensors, config)
+def build(tensors, config, weights=None):
+    model = Model(tensors, config, weights)
     model.function("prefill", model.length, "Reads a piece of text")
     model.function("decode", 1, "Reads one byte")
     model.m.metadata.update({"model": "bytelm", "license": "Apache-2.0"})
@@ -99,10 +117,13 @@ if __name__ == "__main__":
     parser.add_argument("-o", "--output", required=True, help="the bundle to write")
     parser.add_argument("--weights", default=HERE / "weights.safetensors")
     parser.add_argument("--target", action="append", help="only these targets (default: all that can be built here)")
+    parser.add_argument("--layout", help="quantize the matrices: q4_k, q8_0, i4_group, ... (docs/layouts.md)")
+    parser.add_argument("--group", type=int, default=0, help="elements that share a scale, where the layout leaves it free")
     parser.add_argument("--target-caps", metavar="FILE", help="what the bundle will run on: what `accx caps --json` prints there")
     parser.add_argument("--print", action="store_true", help="also print the IR")
     arguments = parser.parse_args()
-    module = build(*load(arguments.weights))
+    tensors, config = load(arguments.weights)
+    module = build(tensors, config, quantized(tensors, arguments.layout, arguments.group) if arguments.layout else None)
     if arguments.print:
         print(module)
     compile(module, arguments.output, targets=arguments.target, target_caps=arguments.target_caps)

@@ -169,7 +169,7 @@ def _dequantize(op: Op, operands: Specs, results: Specs) -> Lowering:
 @_rule("accrt.embedding_quantized")
 def _embedding_quantized(op: Op, operands: Specs, results: Specs) -> Lowering:
     index = operands[-1]
-    if index.dtype not in ("i32", "i64"):
+    if index.dtype not in packed.INDICES:
         raise ValueError(f"embedding: indices of {index.dtype}")
     for spec in (index, results[0]):
         require_plain(spec)

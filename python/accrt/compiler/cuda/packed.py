@@ -53,7 +53,7 @@ def _dequantize(op: Op, operands: select.Specs, results: select.Specs) -> select
 @select.rule("accrt.embedding_quantized", "cuda")
 def _embedding(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
     index = operands[-1]
-    if index.dtype not in ("i32", "i64"):
+    if index.dtype not in host.INDICES:
         raise ValueError(f"embedding: indices of {index.dtype}")
     for spec in (index, results[0]):
         select.require_plain(spec)

@@ -165,6 +165,8 @@ def lower_prepare(form: Form) -> Launch:
     return launch(kernel, {**buffers, "out": "out"}, _weight_values(form))
 
 
+#: Types of indices of lookups.
+INDICES = ("u8", "i32", "u32", "i64")
 DEQUANTIZE_ROLES = ("data", "scales", "zeros", "group_index", "global_scale")
 
 

@@ -59,7 +59,7 @@ class _Lowering:
             turned = view is not None and view.name == "aten.permute" and list(view.attrs["dims"]) == [1, 0]
             source = self._original(view.operands[0]) if turned else None
             return None if source is None else self._product(op.operands[0], source, op.result.dtype)
-        if op.name == "aten.embedding" and _quantized(op.operands[0]) and op.operands[1].dtype in ("i32", "i64"):
+        if op.name == "aten.embedding" and _quantized(op.operands[0]):
             form = packing.form_of(op.operands[0].constant.data)
             return ops.build(self.function, "accrt.embedding_quantized", [*self._components(op.operands[0]), op.operands[1]], form)
         return None
