@@ -41,7 +41,7 @@ typedef struct accrt_module_options {
   const char* name; /**< for messages and profilers; may be NULL */
   const accrt_kernel_def_t*
       kernels; /**< what to find in it, copied; their `entry` is NULL and `name` the image's symbol */
-  uint32_t kernel_count;
+  uint32_t kernel_count;      /**< at least 1 */
   uint32_t kernel_size_bytes; /**< sizeof(accrt_kernel_def_t) */
 } accrt_module_options_t;
 ACCRT_ASSERT_LAYOUT(accrt_module_options_t, kernel_size_bytes, 56);
@@ -52,7 +52,7 @@ ACCRT_ASSERT_LAYOUT(accrt_module_options_t, kernel_size_bytes, 56);
 /** A pack of kernels from machine code of a device (a cubin, fatbin or PTX), without a bundle. Every declared block is checked
  * against the image. May block (PTX is compiled, once: docs/cuda.md).
  * @param out_pack Owned by the caller. Its kernels run on `device` alone.
- * @return ACCRT_OK; ACCRT_ERROR_INVALID_FORMAT (no image of that kind, or a kernel's block is not what the image says: kernel,
+ * @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT (no image, no kernels); ACCRT_ERROR_INVALID_FORMAT (no image of that kind, or a kernel's block is not what the image says: kernel,
  *   parameter, both numbers in the message); ACCRT_ERROR_NOT_FOUND (no such kernel in it); ACCRT_ERROR_NO_VARIANT (of
  *   another architecture: both in the message); ACCRT_ERROR_UNSUPPORTED (the device loads no modules); ACCRT_ERROR_OUT_OF_MEMORY;
  *   what the driver returns. Thread-safe. Since: 0.2 */

@@ -256,6 +256,8 @@ ACCRT_API accrt_status_t accrt_device_info(accrt_device_t* device, accrt_device_
 /** The device's instance, borrowed. NULL only for NULL. Since: 0.1 */
 ACCRT_API accrt_instance_t* accrt_device_instance(accrt_device_t* device);
 /** Lets work of `device` reach memory of `peer`: kernels by address, copies without a detour. One way; both ways take two calls.
+ * Without it kernels, fills and lists are refused memory of other GPUs (ACCRT_ERROR_UNSUPPORTED, both names in the message); copies
+ * always work, where there is no path through memory of the host.
  * Repeating it is fine. May block.
  * @return ACCRT_OK (also for a device and itself); ACCRT_ERROR_UNSUPPORTED (other drivers, or no path between them: both names in the message);
  *   ACCRT_ERROR_DEVICE_LOST. Since: 0.2 */

@@ -37,6 +37,7 @@ ACCRT_API accrt_pool_t* accrt_pool_retain(accrt_pool_t* pool);
 /** Drops a reference; NULL is allowed. Since: 0.1 */
 ACCRT_API void accrt_pool_release(accrt_pool_t* pool);
 /** The device's own pool of a kind, made on first use; borrowed from the device.
+ * @param kind 0: ACCRT_MEMORY_DEVICE.
  * @return as accrt_pool_create. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_device_pool(accrt_device_t* device, uint32_t kind,
                                            accrt_pool_t** out_pool);

@@ -184,7 +184,7 @@ ACCRT_API accrt_status_t accrt_stream_read_file(accrt_stream_t* stream, int32_t 
                                                 uint64_t file_offset, const accrt_place_t* target,
                                                 uint64_t size_bytes, uint32_t flags);
 
-/* ---- Events: order and time within a device ---- */
+/* ---- Events: order and time of one device; GPUs of one driver wait for one another's ---- */
 
 #define ACCRT_EVENT_FLAG_TIMING 1u
 
@@ -199,7 +199,10 @@ ACCRT_API void accrt_event_release(accrt_event_t* event);
 /** Marks this point of the stream; a later record replaces it. @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT (other
  * device); ACCRT_ERROR_POISONED; ACCRT_ERROR_OUT_OF_MEMORY. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_stream_record(accrt_stream_t* stream, accrt_event_t* event);
-/** All that follows waits for the event's latest record; never recorded: nothing to wait for. @return as above. Since: 0.1 */
+/** All that follows waits for the event's latest record; never recorded: nothing to wait for. The event may be of another device of
+ * the same driver where that has events of its own (GPUs); of any other device it is refused: a semaphore orders those.
+ * @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT (another driver's device, or one without events of its own: both names in the
+ *   message); ACCRT_ERROR_POISONED; ACCRT_ERROR_OUT_OF_MEMORY. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_stream_wait_event(accrt_stream_t* stream, accrt_event_t* event);
 /** ACCRT_OK when the latest record was reached (or there is none); ACCRT_ERROR_NOT_READY; ACCRT_ERROR_POISONED. Never blocks.
  * Since: 0.1 */

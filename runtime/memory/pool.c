@@ -905,9 +905,10 @@ accrt_status_t accrt_device_pool(accrt_device_t* device, uint32_t kind, accrt_po
     return status;
   if (device == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "device is NULL");
-  if (kind == 0 || kind > ACCRT_MEMORY_IMPORTED) {
+  if (kind == 0)
+    kind = ACCRT_MEMORY_DEVICE; /* as in accrt_pool_create */
+  if (kind > ACCRT_MEMORY_IMPORTED)
     return ACCRT_FAIL(INVALID_ARGUMENT, "kind %" PRIu32 " is not DEVICE, PINNED or HOST", kind);
-  }
   return accrt_pool_default(device, kind, out_pool);
 }
 

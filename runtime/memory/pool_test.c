@@ -107,7 +107,11 @@ static void test_bad_arguments(void** state) {
                    ACCRT_ERROR_INVALID_ARGUMENT);
   pool_options.kind = ACCRT_MEMORY_PINNED;
   assert_int_equal(accrt_pool_create(world.device, &pool_options, &pool), ACCRT_ERROR_UNSUPPORTED);
-  assert_int_equal(accrt_device_pool(world.device, 0, &pool), ACCRT_ERROR_INVALID_ARGUMENT);
+  accrt_pool_t* own = NULL;
+  assert_int_equal(accrt_device_pool(world.device, 0, &pool),
+                   ACCRT_OK); /* as for accrt_pool_create */
+  assert_int_equal(accrt_device_pool(world.device, ACCRT_MEMORY_DEVICE, &own), ACCRT_OK);
+  assert_ptr_equal(pool, own);
   assert_int_equal(accrt_device_pool(world.device, ACCRT_MEMORY_MAPPED, &pool),
                    ACCRT_ERROR_INVALID_ARGUMENT);
   assert_int_equal(accrt_device_pool(world.device, ACCRT_MEMORY_PINNED, &pool),

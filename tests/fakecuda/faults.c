@@ -201,10 +201,11 @@ static void test_mismatched_driver(void** state) {
 static void test_exclusive_device(void** state) {
   (void)state;
   check_no_device("exclusive=1", "exclusive=0", ACCRT_ERROR_PERMISSION_DENIED, 46,
-                  "compute mode is 'prohibited'");
+                  "cuda:0: the device cannot be used: its compute mode is 'prohibited'");
   /* Another process has it, in exclusive mode. */
   check_no_device("exclusive=2", "exclusive=0", ACCRT_ERROR_PERMISSION_DENIED, 46,
-                  "compute mode is 'exclusive process', and another process has it");
+                  "cuda:0: the device cannot be used: its compute mode is 'exclusive process', and "
+                  "another process has it");
   check_no_device("exclusive=2", "exclusive=0", ACCRT_ERROR_PERMISSION_DENIED, 46,
                   "CUDA_ERROR_DEVICE_UNAVAILABLE");
 }

@@ -808,6 +808,79 @@ static void test_traits_reach_the_driver(void** state) {
   finish(&work);
 }
 
+/* ---- Messages ---- */
+
+/* Values, limits and near names are in the message, nothing twice, and an operator is called one. */
+static void test_messages(void** state) {
+  (void)state;
+  work_t work = start();
+  accrt_kernel_pack_t* pack = NULL;
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  accrt_kernel_def_t wrong = append_definition;
+  wrong.name = "apend";
+  FAILS(NOT_FOUND, "no kernel 'apend'; did you mean 'append'?",
+        load_text(work.device, kernels_text, &wrong, &pack));
+  accrt_module_options_t options = ACCRT_MODULE_OPTIONS_INIT;
+  options.image = kernels_text;
+  options.size_bytes = strlen(kernels_text) + 1;
+  options.kernel_size_bytes = (uint32_t)sizeof(accrt_kernel_def_t);
+  FAILS(INVALID_ARGUMENT, "0 kernels are declared",
+        accrt_kernel_module_load(work.device, &options, &pack));
+  options.kernel_count = 1;
+  FAILS(INVALID_ARGUMENT, "kernels is NULL",
+        accrt_kernel_module_load(work.device, &options, &pack));
+  /* What the compiler says is there once, or not at all. */
+  assert_int_not_equal(load_text(work.device, ".version 7.0\nrubbish", &append_definition, &pack),
+                       ACCRT_OK);
+  accrt_last_error(&error);
+  assert_non_null(strstr(error.message, "could not be compiled for sm_"));
+  assert_null(strstr(error.message, ": :"));
+  assert_null(strstr(error.message, ": ,"));
+  accrt_pool_t *pool = NULL, *same = NULL;
+  OK(accrt_device_pool(work.device, 0, &pool));
+  OK(accrt_device_pool(work.device, ACCRT_MEMORY_DEVICE, &same));
+  assert_ptr_equal(pool, same);
+  /* A grid that no device takes: at once, prepared, in a list. */
+  const uint32_t grid[3] = {1, 70000, 1};
+  const char* const words =
+      "1 x 70000 x 1 workgroups (there are at most 2147483647 x 65535 x 65535)";
+  const accrt_kernel_argument_t arguments[2] = {buffer_argument(work.log), scalar_argument(5)};
+  FAILS(INVALID_ARGUMENT, words,
+        accrt_stream_launch(work.stream, work.append, grid, arguments, 2, ARGUMENT_SIZE));
+  accrt_launch_t* prepared = NULL;
+  accrt_commands_t* list = NULL;
+  OK(accrt_launch_create(work.device, work.append, &prepared));
+  for (uint32_t i = 0; i < 2; ++i)
+    OK(accrt_launch_set(prepared, i, &arguments[i], ARGUMENT_SIZE));
+  FAILS(INVALID_ARGUMENT, words, accrt_stream_launch_prepared(work.stream, prepared, grid));
+  OK(accrt_commands_create(work.device, 0, &list));
+  OK(accrt_commands_dispatch(list, work.append, grid, arguments, 2, ARGUMENT_SIZE, NULL, NULL));
+  FAILS(INVALID_ARGUMENT, words, accrt_commands_finalize(list));
+  accrt_commands_release(list);
+  accrt_launch_release(prepared);
+  /* A failing operator is no kernel. */
+  const char* const operators[] = {"captured", "direct"};
+  for (int i = 0; i < 2; ++i) {
+    list = record(&work, 1, operators[i]);
+    OK(clear(work.stream, work.log));
+    OK(accrt_commands_finalize(list));
+    operator_mode = OPERATOR_FAILS;
+    accrt_status_t status = submit(&work, work.stream, list, &work.log, 1);
+    if (status == ACCRT_OK)
+      status = synchronize(work.stream);
+    operator_mode = OPERATOR_WORKS;
+    accrt_last_error(&error);
+    assert_int_not_equal(status, ACCRT_OK);
+    assert_int_equal(error.driver_code, 31);
+    assert_non_null(strstr(error.message, operators[i]));
+    assert_non_null(strstr(error.message, "': execute gave 31: it will not"));
+    assert_null(strstr(error.message, "grid"));
+    OK(accrt_stream_reset(work.stream));
+    accrt_commands_release(list);
+  }
+  finish(&work);
+}
+
 /* ---- A lost device ---- */
 
 #define REASON "CUDA_ERROR_ILLEGAL_ADDRESS (700)"
@@ -1119,6 +1192,7 @@ int main(int argument_count, char** arguments) {
       TEST(test_captured_stream, ALWAYS),
       TEST(test_legacy_stream, ALWAYS),
       TEST(test_event_of_another_driver, ALWAYS),
+      TEST(test_messages, ALWAYS),
       TEST(test_memory_out_of_reach, TWO),
       TEST(test_event_of_another_device, TWO),
       TEST(test_list_calls, STAND_IN),

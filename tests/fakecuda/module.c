@@ -553,6 +553,16 @@ EXPORT CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary lib) {
   return CUDA_SUCCESS;
 }
 
+EXPORT CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned int numKernels,
+                                          CUlibrary lib) {
+  ENTER(NEED_INIT);
+  if (kernels == NULL || numKernels == 0 || !library_is_live(lib))
+    return CUDA_ERROR_INVALID_VALUE;
+  for (unsigned i = 0; i < numKernels && i < lib->image.kernel_count; ++i)
+    kernels[i] = &lib->kernels[i];
+  return CUDA_SUCCESS;
+}
+
 EXPORT CUresult cuLibraryGetModule(CUmodule* pMod, CUlibrary library) {
   ENTER(NORMAL);
   if (pMod == NULL || !library_is_live(library))

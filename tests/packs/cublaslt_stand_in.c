@@ -1,6 +1,6 @@
 /* cublaslt_stand_in.c - a cuBLASLt for tests on machines without a GPU: the functions that the pack calls, computed on the CPU in double.
  * Layouts are columns, as the library's are. STAND_IN_FAIL=N in the environment makes the N-th fallible call fail;
- * cublasLtStandInCalls() tells how many there were. */
+ * cublasLtStandInCalls() tells how many there were, cublasLtStandInHeuristics() how many of them asked for an algorithm. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -30,8 +30,12 @@ struct lt_preference {
   uint32_t reduction, alignment_bytes[4];
 };
 
-static int calls;
+static int calls, heuristic_calls;
 
+EXPORT int cublasLtStandInHeuristics(void);
+int cublasLtStandInHeuristics(void) {
+  return heuristic_calls;
+}
 EXPORT int cublasLtStandInCalls(void);
 int cublasLtStandInCalls(void) {
   return calls;
@@ -167,6 +171,7 @@ lt_status_t cublasLtMatmulAlgoGetHeuristic(lt_handle_t handle, lt_matmul_desc_t 
                                            lt_heuristic_t* out, int* found) {
   (void)handle, (void)desc, (void)a, (void)b, (void)c, (void)wanted;
   *found = 0;
+  ++heuristic_calls;
   if (fails())
     return STATUS_NOT_SUPPORTED;
   if (d->rows == 1 && d->columns == 1)

@@ -17,6 +17,7 @@
 static const accrt_operator_def_t* operator_def;
 static void* pack;
 static int (*stand_in_calls)(void);
+static int (*stand_in_heuristics)(void);
 
 static int setup(void** state) {
   (void)state;
@@ -35,6 +36,8 @@ static int setup(void** state) {
   void* library = dlopen("libcublasLt.so.13", RTLD_NOW);
   symbol = library ? dlsym(library, "cublasLtStandInCalls") : NULL;
   memcpy(&stand_in_calls, &symbol, sizeof stand_in_calls);
+  symbol = library ? dlsym(library, "cublasLtStandInHeuristics") : NULL;
+  memcpy(&stand_in_heuristics, &symbol, sizeof stand_in_heuristics);
   return symbol == NULL;
 }
 
@@ -341,6 +344,63 @@ static void every_call_may_fail(void** state) {
   assert_int_equal(try_product(9, message, sizeof message), -1);
 }
 
+/** How often an algorithm is asked for while a product is prepared, its workspace asked for included. */
+static int asked_for(product_t* it) {
+  const int before = stand_in_heuristics();
+  assert_int_equal(prepare(it), 0);
+  operator_def->destroy(NULL, it->state);
+  it->state = NULL;
+  return stand_in_heuristics() - before;
+}
+
+/** Once for wide and once for narrow addresses, then never again for the same product; every part of a shape counts, and the
+ * device, whose algorithms need not be another's. */
+static void choices_are_kept(void** state) {
+  (void)state;
+  const int64_t form = form_of(ACCRT_DTYPE_F32, ACCRT_DTYPE_F32, 0, 0, 0);
+  product_t it;
+  describe(&it, 5, 6, 700, form);
+  assert_int_equal(asked_for(&it), 2);
+  for (int i = 0; i < 5; ++i)
+    assert_int_equal(asked_for(&it), 0);
+  int64_t* const parts[] = {&it.p.m, &it.p.n, &it.p.k, &it.p.lda, &it.p.ldb, &it.p.ldc};
+  for (size_t i = 0; i < sizeof parts / sizeof parts[0]; ++i) {
+    *parts[i] += 1;
+    if (i < 3) /* rows of a longer matrix are longer */
+      it.p.lda = it.p.ldb = it.p.ldc = 800 + (int64_t)i;
+    assert_int_equal(asked_for(&it), 2);
+    assert_int_equal(asked_for(&it), 0);
+  }
+  it.p.form = form_of(ACCRT_DTYPE_F32, ACCRT_DTYPE_F32, 0, MATMUL_RELU, 0);
+  assert_int_equal(asked_for(&it), 2);
+  it.call.device_id = 1;
+  assert_int_equal(asked_for(&it), 2);
+  assert_int_equal(asked_for(&it), 0);
+  it.call.device_id = 0;
+  assert_int_equal(asked_for(&it), 0);
+  /* What failed is not kept. */
+  it.p.k = 650;
+  char number[16];
+  const int before = stand_in_calls(), asked = stand_in_heuristics();
+  product_t other = it;
+  other.p.k = 651;
+  other.call.params = &other.p;
+  assert_int_equal(prepare(&other), 0); /* tells how many calls there are */
+  operator_def->destroy(NULL, other.state);
+  assert_int_equal(stand_in_heuristics() - asked, 2);
+  int failed = 0;
+  for (int nth = 1; nth <= stand_in_calls() - before && failed == 0; ++nth) {
+    snprintf(number, sizeof number, "%d", stand_in_calls() + nth);
+    setenv("STAND_IN_FAIL", number, 1);
+    failed = prepare(&it);
+    unsetenv("STAND_IN_FAIL");
+    operator_def->destroy(NULL, it.state);
+    it.state = NULL;
+  }
+  assert_int_not_equal(failed, 0);
+  assert_int_equal(asked_for(&it), 2);
+}
+
 /** A first product whose handle cannot be made; later ones have one. */
 static void a_handle_may_fail(void** state) {
   (void)state;
@@ -380,6 +440,7 @@ int main(int argc, char** argv) {
       cmocka_unit_test(empty_products_do_nothing),
       cmocka_unit_test(what_it_does_not_do_is_refused),
       cmocka_unit_test(bad_executions_are_refused),
+      cmocka_unit_test(choices_are_kept),
       cmocka_unit_test(every_call_may_fail),
       cmocka_unit_test(a_handle_may_fail),
   };

@@ -124,15 +124,14 @@ static accrt_status_t check_options(const accrt_device_t* device,
     options->name = "module";
   if (options->image == NULL || options->size_bytes == 0)
     return ACCRT_FAIL(INVALID_ARGUMENT, "%s: there is no image", options->name);
-  if (options->kernel_count > MAX_MODULE_KERNELS ||
-      (options->kernel_count > 0 && options->kernels == NULL)) {
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s: %" PRIu32 " kernels at %p; at most %u", options->name,
-                      options->kernel_count, (const void*)options->kernels, MAX_MODULE_KERNELS);
+  if (options->kernel_count == 0 || options->kernel_count > MAX_MODULE_KERNELS) {
+    return ACCRT_FAIL(INVALID_ARGUMENT, "%s: %" PRIu32 " kernels are declared; it takes 1 to %u",
+                      options->name, options->kernel_count, MAX_MODULE_KERNELS);
   }
-  if (options->kernel_count > 0) {
-    status = accrt_struct_check_element("accrt_kernel_def_t", options->kernel_size_bytes,
-                                        sizeof(accrt_kernel_def_t));
-  }
+  if (options->kernels == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "%s: kernels is NULL", options->name);
+  status = accrt_struct_check_element("accrt_kernel_def_t", options->kernel_size_bytes,
+                                      sizeof(accrt_kernel_def_t));
   for (uint32_t i = 0; i < options->kernel_count && status == ACCRT_OK; ++i)
     status = check_kernel(options->name, &options->kernels[i]);
   if (status != ACCRT_OK)

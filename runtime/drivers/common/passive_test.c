@@ -915,6 +915,10 @@ static void test_modules(void** state) {
   assert_int_equal(accrt_kernel_module_load(world.device, &options, &bad),
                    ACCRT_ERROR_INVALID_FORMAT);
   options.kernel_count = 0;
+  assert_int_equal(accrt_kernel_module_load(world.device, &options, &bad),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_says("0 kernels are declared");
+  options.kernel_count = 1;
   options.image = "\001\002\003\004";
   options.size_bytes = 4;
   assert_int_equal(accrt_kernel_module_load(world.device, &options, &bad),

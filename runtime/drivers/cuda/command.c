@@ -90,10 +90,11 @@ static accrt_status_t dispatch(cuda_device_t* device, cuda_queue_t* queue, CUstr
 accrt_status_t accrt_cuda_kernel_fail(const cuda_kernel_t* kernel, CUresult result,
                                       const uint32_t grid[3]) {
   return accrt_cuda_fail(kernel->device, result, "cuLaunchKernel",
-                         "kernel '%s' with a grid of %u x %u x %u workgroups of %u x %u x %u "
+                         "kernel '%s' with a grid of %u x %u x %u workgroups%s of %u x %u x %u "
                          "threads and %u bytes of shared memory",
-                         kernel->name, grid[0], grid[1], grid[2], kernel->block[0],
-                         kernel->block[1], kernel->block[2], kernel->shared_bytes);
+                         kernel->name, grid[0], grid[1], grid[2], cuda_grid_limit(grid),
+                         kernel->block[0], kernel->block[1], kernel->block[2],
+                         kernel->shared_bytes);
 }
 
 accrt_status_t accrt_cuda_dispatch_enqueue(cuda_queue_t* queue,

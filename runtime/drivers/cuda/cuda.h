@@ -426,6 +426,12 @@ accrt_status_t accrt_cuda_command_enqueue(cuda_device_t* device, CUstream stream
 CUresult accrt_cuda_kernel_launch(const cuda_kernel_t* kernel, CUstream stream,
                                   const uint32_t grid[3], const void* block);
 
+/* What to say of a grid that no device takes. */
+static inline const char* cuda_grid_limit(const uint32_t grid[3]) {
+  return grid[0] > INT32_MAX || grid[1] > 65535 || grid[2] > 65535
+             ? " (there are at most 2147483647 x 65535 x 65535)"
+             : "";
+}
 /* Records that a launch was refused. */
 accrt_status_t accrt_cuda_kernel_fail(const cuda_kernel_t* kernel, CUresult result,
                                       const uint32_t grid[3]);

@@ -99,7 +99,7 @@ static accrt_status_t retain_context(cuda_device_t* device) {
   CUresult result = driver->api.cuDeviceGet(&device->device, (int)device->ordinal);
   if (result != CUDA_SUCCESS) {
     return accrt_cuda_fail_at(driver->environment, &driver->api, result, "cuDeviceGet",
-                              "cuda:%u is not there", device->ordinal);
+                              "the device is not there");
   }
   /* With the flags that it has, or will get by default: they are everybody's. */
   result = driver->api.cuDevicePrimaryCtxRetain(&device->context, device->device);
@@ -107,7 +107,7 @@ static accrt_status_t retain_context(cuda_device_t* device) {
     return ACCRT_OK;
   device->context = NULL;
   return accrt_cuda_fail_at(driver->environment, &driver->api, result, "cuDevicePrimaryCtxRetain",
-                            "cuda:%u cannot be used: %s", device->ordinal, mode_text(device));
+                            "the device cannot be used: %s", mode_text(device));
 }
 
 static void set_open(cuda_device_t* device, cuda_device_t* value) {
@@ -200,8 +200,7 @@ static accrt_status_t enable_contexts(cuda_device_t* device, cuda_device_t* peer
   cuda_leave(device, scope);
   if (result == CUDA_SUCCESS || result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
     return ACCRT_OK;
-  return accrt_cuda_fail(device, result, "cuCtxEnablePeerAccess", "cuda:%u cannot reach cuda:%u",
-                         device->ordinal, peer->ordinal);
+  return accrt_cuda_fail(device, result, "cuCtxEnablePeerAccess", "access was refused");
 }
 
 accrt_status_t accrt_cuda_device_enable_peer(accrt_driver_device_t* opaque,
@@ -215,12 +214,11 @@ accrt_status_t accrt_cuda_device_enable_peer(accrt_driver_device_t* opaque,
       device->api->cuDeviceCanAccessPeer(&reachable, device->device, peer->device);
   if (result != CUDA_SUCCESS)
     return accrt_cuda_fail(device, result, "cuDeviceCanAccessPeer",
-                           "cuda:%u and cuda:%u could not be asked", device->ordinal,
-                           peer->ordinal);
+                           "the path could not be asked for");
   if (reachable == 0) {
     return accrt_cuda_refuse(device->environment, ACCRT_ERROR_UNSUPPORTED, "device_enable_peer",
-                             "cuda:%u (%s) has no path to the memory of cuda:%u (%s)",
-                             device->ordinal, device->name, peer->ordinal, peer->name);
+                             "there is no path from this %s to the memory of that %s", device->name,
+                             peer->name);
   }
   accrt_status_t status = enable_contexts(device, peer);
   return status == ACCRT_OK ? accrt_cuda_memory_open_to(peer, device) : status;

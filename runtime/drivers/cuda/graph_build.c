@@ -1,4 +1,5 @@
 /* runtime/drivers/cuda/graph_build.c - makes CUDA graphs of a plan's segments, with the inputs of one submission in them. */
+#include <stdio.h>
 #include <string.h>
 
 #include "runtime/drivers/cuda/graph.h"
@@ -104,10 +105,16 @@ static accrt_status_t fail_add(const node_adder_t* adder, CUresult result, const
 accrt_status_t accrt_cuda_command_fail(const cuda_instance_t* instance, uint32_t index,
                                        CUresult result, const char* call) {
   const accrt_driver_command_t* command = instance->plan->commands[index].command;
+  const CUDA_KERNEL_NODE_PARAMS* params = &instance->slots[index].kernel;
+  const uint32_t grid[3] = {params->gridDimX, params->gridDimY, params->gridDimZ};
+  char shape[128] = "";
+  if (instance->plan->commands[index].kind == CUDA_NODE_KERNEL)
+    snprintf(shape, sizeof shape, ", a grid of %u x %u x %u workgroups%s", grid[0], grid[1],
+             grid[2], cuda_grid_limit(grid));
   return accrt_cuda_fail(
-      instance->device, result, call, "command %u%s%s%s of list '%s'", (unsigned)index,
+      instance->device, result, call, "command %u%s%s%s of list '%s'%s", (unsigned)index,
       command->name != NULL ? " ('" : "", command->name != NULL ? command->name : "",
-      command->name != NULL ? "')" : "", instance->name != NULL ? instance->name : "");
+      command->name != NULL ? "')" : "", instance->name != NULL ? instance->name : "", shape);
 }
 
 static accrt_status_t add_nothing(const node_adder_t* adder) {

@@ -116,8 +116,7 @@ accrt_status_t accrt_cuda_memory_open_to(cuda_device_t* owner, cuda_device_t* de
   cuda_leave(owner, scope);
   if (result == CUDA_SUCCESS)
     return ACCRT_OK;
-  return accrt_cuda_fail(owner, result, "cuMemSetAccess", "memory of cuda:%u for cuda:%u",
-                         owner->ordinal, device->ordinal);
+  return accrt_cuda_fail(owner, result, "cuMemSetAccess", "its memory could not be opened");
 }
 
 const char* accrt_cuda_memory_map(cuda_device_t* device, cuda_memory_t* memory,

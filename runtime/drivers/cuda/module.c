@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/core/near_name.h"
 #include "runtime/drivers/cuda/cuda.h"
 #include "runtime/drivers/cuda/image.h"
 #include "runtime/drivers/cuda/ptx_cache.h"
@@ -12,6 +13,8 @@
 #define IMAGE_PTX 3u
 #define IMAGE_FATBIN 4u
 #define LOG_BYTES 4096u
+/* Kernels of an image that are looked through for a near name. */
+#define MOST_NEAR 256u
 /* Part of the cache's key: change it with the options below. */
 #define COMPILE_OPTIONS "O4"
 
@@ -35,8 +38,8 @@ static accrt_status_t fail_compile(cuda_device_t* device, const accrt_driver_ima
                              "PTX '%s' is for sm_%u and later; cuda:%u is %s", image->name, arch,
                              device->ordinal, device->arch);
   }
-  return accrt_cuda_fail(device, result, call, "PTX '%s' could not be compiled for %s: %.300s",
-                         image->name, device->arch, log);
+  return accrt_cuda_fail(device, result, call, "PTX '%s' could not be compiled for %s%s%.300s",
+                         image->name, device->arch, log[0] != '\0' ? ": " : "", log);
 }
 
 typedef struct cubin {
@@ -391,6 +394,21 @@ static accrt_status_t set_traits(cuda_kernel_t* kernel, const accrt_kernel_def_t
   return ACCRT_OK;
 }
 
+static accrt_status_t fail_missing(const cuda_module_t* module, const char* entry) {
+  const cuda_api_t* api = module->device->api;
+  CUkernel kernels[MOST_NEAR] = {NULL};
+  const char* name = NULL;
+  accrt_near_t near;
+  accrt_near_init(&near, entry);
+  (void)api->cuLibraryEnumerateKernels(kernels, MOST_NEAR, module->library);
+  for (uint32_t i = 0; i < MOST_NEAR && kernels[i] != NULL; ++i) {
+    if (api->cuKernelGetName(&name, kernels[i]) == CUDA_SUCCESS)
+      accrt_near_add(&near, name);
+  }
+  return accrt_cuda_refuse(module->device->environment, ACCRT_ERROR_NOT_FOUND, "module_find",
+                           "the image has no kernel '%s'%s", entry, accrt_near_text(&near));
+}
+
 /* With the context current. */
 static accrt_status_t make_kernel(cuda_module_t* module, const char* entry,
                                   const accrt_kernel_def_t* declared, cuda_kernel_t* kernel) {
@@ -400,10 +418,8 @@ static accrt_status_t make_kernel(cuda_module_t* module, const char* entry,
   kernel->id = 1 + atomic_fetch_add_explicit(&device->kernels_made, 1, memory_order_relaxed);
   snprintf(kernel->name, sizeof kernel->name, "%s", entry);
   CUresult result = device->api->cuLibraryGetKernel(&kernel->kernel, module->library, entry);
-  if (result == CUDA_ERROR_NOT_FOUND) {
-    return accrt_cuda_refuse(device->environment, ACCRT_ERROR_NOT_FOUND, "module_find",
-                             "the image has no kernel '%s'", entry);
-  }
+  if (result == CUDA_ERROR_NOT_FOUND)
+    return fail_missing(module, entry);
   const char* call = "cuLibraryGetKernel";
   if (result == CUDA_SUCCESS) {
     call = "cuKernelGetFunction";

@@ -1,7 +1,7 @@
 /* runtime/drivers/cuda/ptx_cache.c - a folder that keeps what PTX was compiled to. Nothing of CUDA is known here.
  *
- * One file an entry, named by its key. It is written under another name, forced to the disk and renamed, so that readers and
- * crashes see it whole or not at all; two processes that write the same entry write the same thing. What is read is checked by a
+ * One file an entry, named by its key. It is written under another name, forced to the disk and renamed, and the folder is forced
+ * there too, so that readers and crashes see it whole or not at all; two processes that write the same entry write the same thing. What is read is checked by a
  * digest of its own, and thrown away when it does not fit. An entry's time of modification is when it was used last.
  */
 #define _GNU_SOURCE
@@ -169,6 +169,15 @@ static bool write_entry(int file, const cuda_cache_key_t* key, const void* data,
          fsync(file) == 0;
 }
 
+/* A name in a folder is on the disk when the folder is; a file system that cannot say so has its reasons. */
+static void settle_folder(const char* folder) {
+  const int file = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (file < 0)
+    return;
+  (void)fsync(file);
+  close(file);
+}
+
 static bool is_ours(const char* name) {
   const size_t length = strlen(name);
   return length == NAME_BYTES - 1 && strcmp(name + 32, SUFFIX) == 0;
@@ -255,6 +264,7 @@ bool accrt_cuda_cache_put(const char* folder, const cuda_cache_key_t* key, const
     (void)unlink(temporary);
     return false;
   }
+  settle_folder(folder);
   shrink(folder, limit_bytes);
   return true;
 }

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -261,6 +262,71 @@ static void test_many_processes(void** state) {
   }
 }
 
+/* Temporary files that are in the folder. */
+static int leftovers;
+static void count_leftover(const char* path) {
+  leftovers += strstr(path, "/.accrt-") != NULL;
+}
+static int count_leftovers(const folder_t* folder) {
+  leftovers = 0;
+  each(folder, count_leftover);
+  return leftovers;
+}
+
+static void age_leftover(const char* path) {
+  const struct timespec times[2] = {{1000, 0}, {1000, 0}};
+  if (strstr(path, "/.accrt-") != NULL)
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+/* Writes one large entry again and again until it is killed, somewhere in the middle. */
+static pid_t start_writer(const folder_t* folder, const cuda_cache_key_t* key, const char* text) {
+  const pid_t child = fork();
+  if (child != 0)
+    return child;
+  for (;;)
+    (void)put(folder, key, text, NO_LIMIT);
+}
+
+/* A writer that is killed leaves its entry whole or not at all, and a temporary file that goes with the next entry that is written
+ * once it is old. */
+static void test_killed_writer(void** state) {
+  const folder_t* folder = *state;
+  enum { SIZE = 8 << 20, MOST_ROUNDS = 200 };
+  char* text = malloc(SIZE + 1);
+  assert_non_null(text);
+  memset(text, 'k', SIZE);
+  text[SIZE] = '\0';
+  const cuda_cache_key_t key = key_of("large"), small = key_of("small");
+  int round = 0;
+  for (; round < MOST_ROUNDS && count_leftovers(folder) == 0; ++round) {
+    const pid_t child = start_writer(folder, &key, text);
+    assert_true(child > 0);
+    usleep(1000 + (useconds_t)(round * 137 % 5000));
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    void* data;
+    size_t size_bytes;
+    if (accrt_cuda_cache_get(allocator, folder->path, &key, &data, &size_bytes)) {
+      assert_int_equal(size_bytes, SIZE);
+      assert_memory_equal(data, text, SIZE);
+      accrt_free(allocator, data, size_bytes);
+    }
+  }
+  assert_true(count_leftovers(folder) > 0); /* one was hit in the middle */
+  /* It may be somebody's who still writes: it stays while it is young. */
+  assert_true(put(folder, &small, "machine code", NO_LIMIT));
+  assert_true(count_leftovers(folder) > 0);
+  each(folder, age_leftover);
+  assert_true(put(folder, &small, "machine code", NO_LIMIT));
+  assert_int_equal(count_leftovers(folder), 0);
+  assert_true(has(folder, &small, "machine code"));
+  /* And the entry can be written still. */
+  assert_true(put(folder, &key, text, NO_LIMIT));
+  assert_true(has(folder, &key, text));
+  free(text);
+}
+
 int main(void) {
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
   const struct CMUnitTest tests[] = {
@@ -273,6 +339,7 @@ int main(void) {
       cmocka_unit_test(test_no_folder),
       IN_FOLDER(test_makes_its_folder),
       IN_FOLDER(test_many_processes),
+      IN_FOLDER(test_killed_writer),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

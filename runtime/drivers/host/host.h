@@ -203,6 +203,8 @@ typedef struct host_operators {
 accrt_status_t accrt_host_operators_create(const host_device_t* device,
                                            const accrt_driver_command_t* commands,
                                            uint32_t command_count, host_operators_t* out_operators);
+/* A dispatch that is an operator. */
+bool accrt_host_is_operator(accrt_kernel_workgroup_fn_t entry);
 void accrt_host_operators_destroy(const host_device_t* device, host_operators_t* operators);
 
 struct host_list {

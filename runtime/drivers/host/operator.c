@@ -112,6 +112,10 @@ static accrt_status_t make_block(const host_device_t* device, host_operation_t* 
   return ACCRT_OK;
 }
 
+bool accrt_host_is_operator(accrt_kernel_workgroup_fn_t entry) {
+  return entry == run_operator;
+}
+
 /* Makes a command that runs the operator. */
 static accrt_status_t translate(const host_device_t* device, const accrt_driver_command_t* source,
                                 host_operation_t* operation, accrt_driver_command_t* out_command) {

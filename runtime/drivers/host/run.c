@@ -303,11 +303,18 @@ void accrt_host_run_error(const host_run_t* run, accrt_error_t* out_error) {
   out_error->status = ACCRT_ERROR_KERNEL;
   out_error->driver_code = run->code;
   out_error->submission = run->submission;
+  const char* detail = run->message[0] == '\0' ? "" : ": ";
+  if (accrt_host_is_operator(run->command->as.dispatch.entry)) {
+    snprintf(out_error->operation, sizeof out_error->operation, "execute");
+    snprintf(out_error->message, sizeof out_error->message, "operator '%s': execute gave %d%s%s",
+             run->command->name, run->code, detail, run->message);
+    return;
+  }
   snprintf(out_error->operation, sizeof out_error->operation, "dispatch");
   snprintf(out_error->message, sizeof out_error->message,
            "kernel '%s' returned %d in workgroup (%u, %u, %u) of (%u, %u, %u)%s%s",
-           run->command->name, run->code, id[0], id[1], id[2], count[0], count[1], count[2],
-           run->message[0] == '\0' ? "" : ": ", run->message);
+           run->command->name, run->code, id[0], id[1], id[2], count[0], count[1], count[2], detail,
+           run->message);
 }
 
 /* ---- The board: a helper's side ---- */
