@@ -168,6 +168,31 @@ static void test_clusters(void** state) {
   end(&job);
 }
 
+/* A grid with a zero runs nothing; one that is no whole number of clusters is refused. */
+static void test_grids_of_clusters(void** state) {
+  cts_t* cts = *state;
+  job_t job = start(cts, "in_cluster", 0);
+  clear(&job);
+  launch_now(&job);
+  launch_prepared(&job);
+  launch_listed(&job);
+  read_words(&job);
+  for (uint32_t i = 0; i < 2 * GROUPS; ++i)
+    assert_int_equal(job.words[i], 0);
+  const uint32_t grid[3] = {CLUSTER + 1, 1, 1};
+  const accrt_kernel_argument_t argument = cts_arg_buffer(job.buffers[0], 0);
+  FAILS(INVALID_ARGUMENT,
+        accrt_stream_launch(cts->stream, job.kernel, grid, &argument, 1, CTS_ARGUMENT_SIZE));
+  accrt_launch_t* launch = NULL;
+  OK(accrt_launch_create(cts->device, job.kernel, &launch));
+  OK(accrt_launch_set(launch, 0, &argument, CTS_ARGUMENT_SIZE));
+  FAILS(INVALID_ARGUMENT, accrt_stream_launch_prepared(cts->stream, launch, grid));
+  accrt_launch_release(launch);
+  job.groups = GROUPS;
+  by_every_way(&job, check_clusters);
+  end(&job);
+}
+
 static void check_sums(const job_t* job) {
   for (uint32_t i = 0; i < GROUPS; ++i)
     assert_int_equal(job->words[i], GROUPS * (GROUPS + 1) / 2);
@@ -268,6 +293,7 @@ const cts_test_t cts_traits_tests[] = {
     CTS_P(test_cooperative_grid, CTS_NEEDS_TRAITS),
     CTS_P(test_large_shared_memory, CTS_NEEDS_TRAITS),
     CTS_P(test_overlap_keeps_order, CTS_NEEDS_TRAITS | CTS_NEEDS_KERNELS),
+    CTS_N(test_grids_of_clusters, CTS_NEEDS_TRAITS),
     CTS_N(test_too_much_shared_memory, CTS_NEEDS_TRAITS),
     CTS_N(test_grid_that_does_not_fit, CTS_NEEDS_TRAITS),
     CTS_END,

@@ -219,6 +219,7 @@ typedef struct op_kernel {
   uint32_t shared_bytes;
   unsigned char* params; /* packed */
   bool is_cooperative;
+  uint32_t cluster[3]; /* of a node; zeros: none */
 } op_kernel_t;
 
 typedef struct op_copy {

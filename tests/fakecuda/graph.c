@@ -551,6 +551,10 @@ EXPORT CUresult cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAtt
   count_attribute((CUlaunchAttributeID)attr, "node.cluster", "node.cooperative", "node.overlap");
   if (attr == CU_LAUNCH_ATTRIBUTE_COOPERATIVE)
     hNode->op.as.kernel.is_cooperative = value->cooperative != 0;
+  if (attr == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
+    const uint32_t cluster[3] = {value->clusterDim.x, value->clusterDim.y, value->clusterDim.z};
+    memcpy(hNode->op.as.kernel.cluster, cluster, sizeof cluster);
+  }
   hNode->kernel_attributes |= 1u << ((unsigned)attr & 31u);
   return CUDA_SUCCESS;
 }
@@ -647,6 +651,24 @@ static bool exec_is_live(CUgraphExec exec) {
   return false;
 }
 
+/* A grid is a whole number of clusters. */
+static bool is_whole(const op_kernel_t* kernel) {
+  for (int i = 0; i < 3; ++i) {
+    if (kernel->cluster[i] != 0 && kernel->grid[i] % kernel->cluster[i] != 0)
+      return false;
+  }
+  return true;
+}
+
+static bool are_whole(CUgraph graph) {
+  for (uint32_t i = 0; i < graph->count; ++i) {
+    if (graph->nodes[i]->type == CU_GRAPH_NODE_TYPE_KERNEL &&
+        !is_whole(&graph->nodes[i]->op.as.kernel))
+      return false;
+  }
+  return true;
+}
+
 EXPORT CUresult cuGraphInstantiate(CUgraphExec* phGraphExec, CUgraph hGraph,
                                    unsigned long long flags) {
   ENTER(UNSAFE);
@@ -654,6 +676,8 @@ EXPORT CUresult cuGraphInstantiate(CUgraphExec* phGraphExec, CUgraph hGraph,
     return CUDA_ERROR_INVALID_VALUE;
   if (hGraph->count < 2000 && has_cycle(hGraph))
     return CUDA_ERROR_INVALID_VALUE;
+  if (!are_whole(hGraph))
+    return CUDA_ERROR_INVALID_CLUSTER_SIZE;
   CUgraphExec exec = fake_allocate(sizeof *exec);
   exec->magic = MAGIC_EXEC;
   exec->context = guard.context;
@@ -781,6 +805,11 @@ EXPORT CUresult cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNo
   if (result != CUDA_SUCCESS)
     return result;
   op.as.kernel.is_cooperative = node->op.as.kernel.is_cooperative;
+  memcpy(op.as.kernel.cluster, node->op.as.kernel.cluster, sizeof op.as.kernel.cluster);
+  if (!is_whole(&op.as.kernel)) {
+    op_free(&op);
+    return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+  }
   replace_op(&node->op, &op);
   return CUDA_SUCCESS;
 }

@@ -296,6 +296,18 @@ struct cuda_kernel {
   char name[256];
 };
 
+/* The smallest grid that the kernel takes: one cluster, or one workgroup. */
+static inline void cuda_least_grid(const cuda_kernel_t* kernel, unsigned out_grid[3]) {
+  out_grid[0] = out_grid[1] = out_grid[2] = 1;
+  for (uint32_t i = 0; i < kernel->attribute_count; ++i) {
+    if (kernel->attributes[i].id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
+      continue;
+    out_grid[0] = kernel->attributes[i].value.clusterDim.x;
+    out_grid[1] = kernel->attributes[i].value.clusterDim.y;
+    out_grid[2] = kernel->attributes[i].value.clusterDim.z;
+  }
+}
+
 struct cuda_module {
   cuda_device_t* device;
   CUlibrary library;

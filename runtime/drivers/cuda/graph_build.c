@@ -141,21 +141,27 @@ static CUresult set_attributes(const node_adder_t* adder, const cuda_kernel_t* k
   return CUDA_SUCCESS;
 }
 
-/* A dispatch that runs nothing now gets a grid of 1 and is disabled once its graph is instantiated. */
+/* A dispatch that runs nothing now gets its least grid and is disabled once its graph is instantiated. */
 static accrt_status_t add_kernel(const node_adder_t* adder) {
   cuda_instance_t* instance = adder->instance;
   const cuda_api_t* api = instance->device->api;
   const cuda_planned_t* planned = &instance->plan->commands[adder->index];
+  const cuda_kernel_t* kernel = cuda_dispatch_kernel(&planned->command->as.dispatch);
   cuda_slot_t* slot = &instance->slots[adder->index];
   const bool runs = accrt_cuda_slot_dispatch(instance, adder->index, adder->submission);
   CUDA_KERNEL_NODE_PARAMS params = slot->kernel;
   slot->state = runs ? CUDA_SLOT_ENABLED : CUDA_SLOT_DISABLED;
-  if (!runs)
-    params.gridDimX = params.gridDimY = params.gridDimZ = 1;
+  if (!runs) {
+    unsigned grid[3];
+    cuda_least_grid(kernel, grid);
+    params.gridDimX = grid[0];
+    params.gridDimY = grid[1];
+    params.gridDimZ = grid[2];
+  }
   CUresult result = api->cuGraphAddKernelNode(&slot->node, adder->graph, NULL, 0, &params);
   if (result != CUDA_SUCCESS)
     return fail_add(adder, result, "cuGraphAddKernelNode");
-  result = set_attributes(adder, cuda_dispatch_kernel(&planned->command->as.dispatch));
+  result = set_attributes(adder, kernel);
   return fail_add(adder, result, "cuGraphKernelNodeSetAttribute");
 }
 

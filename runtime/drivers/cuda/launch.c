@@ -21,10 +21,12 @@ static void point_fields(cuda_launch_t* launch, const void* block) {
 
 static void init_params(cuda_launch_t* launch) {
   const cuda_kernel_t* kernel = launch->kernel;
+  unsigned grid[3];
+  cuda_least_grid(kernel, grid);
   launch->params = (CUDA_KERNEL_NODE_PARAMS){.func = kernel->function,
-                                             .gridDimX = 1,
-                                             .gridDimY = 1,
-                                             .gridDimZ = 1,
+                                             .gridDimX = grid[0],
+                                             .gridDimY = grid[1],
+                                             .gridDimZ = grid[2],
                                              .blockDimX = kernel->block[0],
                                              .blockDimY = kernel->block[1],
                                              .blockDimZ = kernel->block[2],
