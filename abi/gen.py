@@ -17,7 +17,7 @@ import tempfile
 from pycparser import c_ast, c_generator, c_parser
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-HEADERS = ("kernel", "base", "instance", "memory", "stream", "tensor", "commands", "bundle", "weights", "layout", "program",
+HEADERS = ("kernel", "base", "instance", "memory", "stream", "tensor", "commands", "bundle", "bundle_writer", "weights", "layout", "program",
            "trust")
 DRIVER_HEADER = "sys/driver"
 

@@ -57,10 +57,16 @@ set(ACCRT_HOT_SOURCES
     "runtime/drivers/host/(lanes|list|queue|run|units|workers)"
     "runtime/program/(call|expr|graph|plan_cache|plan_frame|run)")
 list(JOIN ACCRT_HOT_SOURCES "|" ACCRT_HOT_PATTERN)
+# Nor has it unwind tables, a seventh of the library: debuggers have theirs with the debug information,
+# and nothing is thrown through C.
+set(ACCRT_COLD_TABLES "")
+if(NOT ACCRT_SANITIZE)
+  set(ACCRT_COLD_TABLES -fno-asynchronous-unwind-tables)
+endif()
 foreach(source IN LISTS ACCRT_SOURCES)
   if(NOT source MATCHES "^(${ACCRT_HOT_PATTERN})")
     set_source_files_properties(${source} PROPERTIES
-                                COMPILE_OPTIONS "$<$<NOT:$<CONFIG:Debug>>:-Os>")
+                                COMPILE_OPTIONS "$<$<NOT:$<CONFIG:Debug>>:-Os;${ACCRT_COLD_TABLES}>")
   endif()
 endforeach()
 # The formulas of layouts are exact: no a * b + c becomes one operation.

@@ -57,6 +57,8 @@ struct accrt_bundle {
   accx_digest_t* image_digests; /* made at open, from the bytes that matched CODE's digest */
   uint64_t code_offset;         /* in the file */
   uint64_t data_offset;
+  accx_header_t*
+      out_minimum; /* where the computed versions go instead of being compared; or NULL */
   /* DATA: in place (mapped, or the caller's memory), or an anonymous mapping that is read into
    * chunk by chunk. */
   const unsigned char* data;
@@ -82,6 +84,11 @@ void accx_data_close(accrt_bundle_t* bundle);
 accrt_status_t accx_data_verify_all(accrt_bundle_t* bundle);
 /* A chunk as it is in the file (encrypted, where it is), checked against its digest. Blocks on the file. */
 accrt_status_t accx_data_file_chunk(accrt_bundle_t* bundle, uint32_t chunk, void* target);
+
+/* ---- open.c ---- */
+/* Verifies what a reader gives, but for DATA and the versions in its header, whose computed minimum it gives. For writers. */
+accrt_status_t accx_check_bytes(const accrt_allocator_t* allocator, const accrt_reader_t* reader,
+                                accx_header_t* out_minimum);
 
 /* ---- The verifier ---- */
 typedef struct accx_verifier {
@@ -164,6 +171,10 @@ accrt_status_t accx_verify_constants(accx_verifier_t* verifier);
 /* verify_shards.c: shards and segments, then (after functions) adapters. */
 accrt_status_t accx_verify_shards(accx_verifier_t* verifier);
 accrt_status_t accx_verify_adapters(accx_verifier_t* verifier);
+/* One component of a path, and neither this folder nor the one above. */
+bool accx_file_name_good(const char* name);
+/* Product of three sizes when each is 1 to `limit`, else 0. */
+uint64_t accx_volume(const uint32_t sizes[3], uint32_t limit);
 /* verify_trust.c: tree, signatures, encryption. */
 accrt_status_t accx_verify_trust(accx_verifier_t* verifier);
 /* verify_extras.c: assets and locations. */
@@ -209,6 +220,8 @@ accrt_status_t accx_check_type(const accx_verifier_t* verifier, const accx_scope
                                const accx_type_t* type, const char* section, uint32_t index);
 /* The symbols that `callee` leaves to its callers are needed by `function` too. */
 accrt_status_t accx_need_symbols_of(accx_verifier_t* verifier, uint32_t function, uint32_t callee);
+/* Where a text stops being UTF-8: at its end when it is. */
+size_t accx_utf8_check(const char* text);
 void accx_set_clear(accx_verifier_t* verifier);
 /* False when it is there already. */
 bool accx_set_add(accx_verifier_t* verifier, uint32_t key);

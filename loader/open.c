@@ -103,6 +103,25 @@ out:
   return ACCRT_OK;
 }
 
+accrt_status_t accx_check_bytes(const accrt_allocator_t* allocator, const accrt_reader_t* reader,
+                                accx_header_t* out_minimum) {
+  void* memory;
+  ACCX_TRY(accrt_alloc(allocator, sizeof(accrt_bundle_t), &memory));
+  accrt_bundle_t* bundle = memory;
+  bundle->allocator = allocator;
+  bundle->out_minimum = out_minimum;
+  accrt_status_t status = accrt_copy_string(allocator, "bundle", &bundle->name);
+  if (status == ACCRT_OK)
+    status = accx_source_open_callbacks(reader, &bundle->source);
+  if (status == ACCRT_OK) {
+    accx_source_begin(&bundle->source);
+    status = accx_verify(bundle);
+    accx_source_end(&bundle->source);
+  }
+  bundle_free(bundle, false);
+  return status;
+}
+
 /* What all four functions begin with. `operation` is the one that was called. */
 static accrt_status_t begin_open(const char* operation, accrt_instance_t* instance,
                                  const accrt_bundle_options_t* options, const char* name,

@@ -129,6 +129,10 @@ static accrt_status_t check_minimum(const accx_verifier_t* verifier) {
   const accx_header_t* header = &verifier->tables->header;
   accx_header_t computed;
   accx_verify_minimum(verifier->tables, &computed);
+  if (verifier->bundle->out_minimum != NULL) {
+    *verifier->bundle->out_minimum = computed;
+    return ACCRT_OK;
+  }
   ACCX_TRY(check_minimum_of(verifier, "container", header->container, computed.container,
                             ACCX_CONTAINER_MINOR));
   ACCX_TRY(check_minimum_of(verifier, "commands", header->commands, computed.commands,

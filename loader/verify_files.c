@@ -5,7 +5,7 @@
 #define MAX_FILE_NAME_BYTES 255u
 
 /* One component of a path, and neither this folder nor the one above. */
-static bool name_is_bare(const char* name) {
+bool accx_file_name_good(const char* name) {
   const size_t length = strlen(name);
   if (length > MAX_FILE_NAME_BYTES || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
     return false;
@@ -25,7 +25,7 @@ accrt_status_t accx_verify_files(accx_verifier_t* verifier) {
     previous = file->name;
     const bool known = file->kind >= ACCX_FILE_ACCX && file->kind <= ACCX_FILE_GGUF;
     if (known && file->flags == 0 && file->reserved == 0 &&
-        name_is_bare(accx_text(verifier, file->name)))
+        accx_file_name_good(accx_text(verifier, file->name)))
       continue;
     return ACCX_REJECT(verifier, FILE, "files", i, NULL,
                        "'%.64s' of kind %" PRIu32 ", flags 0x%" PRIx32 ", reserved %" PRIu32,

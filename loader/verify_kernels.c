@@ -210,8 +210,7 @@ static bool needs_launch(const accrt_bundle_tables_t* tables, uint32_t variant) 
   return kind == ACCX_IMAGE_CUBIN || kind == ACCX_IMAGE_PTX || kind == ACCX_IMAGE_FATBIN;
 }
 
-/* Product of three sizes when each is 1 to `limit`, else 0. */
-static uint64_t volume(const uint32_t sizes[3], uint32_t limit) {
+uint64_t accx_volume(const uint32_t sizes[3], uint32_t limit) {
   uint64_t product = 1;
   for (int i = 0; i < 3; ++i)
     product = sizes[i] <= limit ? product * sizes[i] : 0;
@@ -221,8 +220,8 @@ static uint64_t volume(const uint32_t sizes[3], uint32_t limit) {
 static accrt_status_t check_launch(const accx_verifier_t* verifier, uint32_t index) {
   const accx_launch_t* launch = &verifier->tables->launches[index];
   const uint32_t traits = ACCRT_KERNEL_TRAIT_COOPERATIVE | ACCRT_KERNEL_TRAIT_OVERLAPS_PREVIOUS;
-  const uint64_t threads = volume(launch->block, ACCX_MAX_BLOCK_THREADS);
-  const uint64_t blocks = volume(launch->cluster, ACCX_MAX_CLUSTER_BLOCKS);
+  const uint64_t threads = accx_volume(launch->block, ACCX_MAX_BLOCK_THREADS);
+  const uint64_t blocks = accx_volume(launch->cluster, ACCX_MAX_CLUSTER_BLOCKS);
   const bool no_cluster =
       launch->cluster[0] == 0 && launch->cluster[1] == 0 && launch->cluster[2] == 0;
   if ((launch->traits & ~traits) == 0 && launch->reserved == 0 && threads >= 1 &&

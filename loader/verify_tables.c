@@ -8,20 +8,23 @@
 
 /* ---- Strings ---- */
 
-static accrt_status_t check_utf8(const accx_verifier_t* verifier, const char* text,
-                                 uint32_t index) {
+size_t accx_utf8_check(const char* text) {
   const unsigned char* at = (const unsigned char*)text;
   for (; *at >= 0x01 && *at < 0x80; ++at)
     continue;
-  while (*at != '\0') {
-    const uint32_t length = accx_utf8_length(at);
-    if (length == 0) {
-      return ACCX_REJECT(verifier, STRING_UTF8, "strings", index, NULL,
-                         "byte 0x%02x at %td is not UTF-8", *at, at - (const unsigned char*)text);
-    }
+  uint32_t length = 1;
+  while (*at != '\0' && (length = accx_utf8_length(at)) != 0)
     at += length;
-  }
-  return ACCRT_OK;
+  return (size_t)(at - (const unsigned char*)text);
+}
+
+static accrt_status_t check_utf8(const accx_verifier_t* verifier, const char* text,
+                                 uint32_t index) {
+  const size_t end = accx_utf8_check(text);
+  if (text[end] == '\0')
+    return ACCRT_OK;
+  return ACCX_REJECT(verifier, STRING_UTF8, "strings", index, NULL,
+                     "byte 0x%02x at %zu is not UTF-8", (unsigned char)text[end], end);
 }
 
 accrt_status_t accx_verify_strings(accx_verifier_t* verifier) {

@@ -4,6 +4,7 @@
 
 #include "accrt/base.h"
 #include "accrt/bundle.h"
+#include "accrt/bundle_writer.h"
 #include "accrt/commands.h"
 #include "accrt/instance.h"
 #include "accrt/layout.h"

@@ -204,9 +204,40 @@ typedef struct accrt_api {
   accrt_status_t (*bundle_decrypt)(accrt_bundle_t* bundle, const char* path); /* 0.3 */
   accrt_status_t (*layout_quantize)(const accrt_layout_tensor_t* target, const float* source, uint64_t row_first, uint64_t row_count, const accrt_quantize_options_t* options, accrt_quantize_report_t* out_report); /* 0.3 */
   accrt_status_t (*program_load_weights)(accrt_program_t* program, accrt_weights_t * const* weights, uint32_t weight_count, const char * const* names, uint32_t name_count, uint32_t flags); /* 0.3 */
+  accrt_status_t (*bundle_writer_create)(const accrt_bundle_writer_options_t* options, accrt_bundle_writer_t** out_writer); /* 0.3 */
+  void (*bundle_writer_release)(accrt_bundle_writer_t* writer); /* 0.3 */
+  accrt_status_t (*bundle_writer_add_metadata)(accrt_bundle_writer_t* writer, const char* key, const char* value); /* 0.3 */
+  accrt_status_t (*bundle_writer_add_string)(accrt_bundle_writer_t* writer, const char* text); /* 0.3 */
+  accrt_status_t (*bundle_writer_set_optional_features)(accrt_bundle_writer_t* writer, uint64_t features); /* 0.3 */
+  accrt_status_t (*bundle_writer_add_symbol)(accrt_bundle_writer_t* writer, const accrt_writer_symbol_t* symbol, accrt_writer_id_t* out_id); /* 0.3 */
+  accrt_status_t (*bundle_writer_integer)(accrt_bundle_writer_t* writer, int64_t value, accrt_writer_id_t* out_id); /* 0.3 */
+  accrt_status_t (*bundle_writer_expression)(accrt_bundle_writer_t* writer, uint32_t op, accrt_writer_id_t a, accrt_writer_id_t b, accrt_writer_id_t c, accrt_writer_id_t* out_id); /* 0.3 */
+  accrt_status_t (*bundle_writer_induction)(accrt_bundle_writer_t* writer, uint32_t depth, accrt_writer_id_t* out_id); /* 0.3 */
+  accrt_status_t (*bundle_writer_present)(accrt_bundle_writer_t* writer, accrt_writer_id_t input, accrt_writer_id_t* out_id); /* 0.3 */
+  accrt_status_t (*bundle_writer_add_constant)(accrt_bundle_writer_t* writer, const accrt_writer_constant_t* constant, accrt_writer_id_t* out_id); /* 0.3 */
+  accrt_status_t (*bundle_writer_add_file)(accrt_bundle_writer_t* writer, const char* name, uint32_t kind, uint64_t size_bytes, const unsigned char* digest, accrt_writer_id_t* out_id); /* 0.3 */
+  accrt_status_t (*bundle_writer_add_shard)(accrt_bundle_writer_t* writer, accrt_writer_id_t constant, uint32_t kind, uint32_t axis, uint32_t degree, int64_t extent, const accrt_writer_segment_t* segments, uint32_t segment_count); /* 0.3 */
+  accrt_status_t (*bundle_writer_add_adapter)(accrt_bundle_writer_t* writer, const char* slot, const char* input, uint32_t flags); /* 0.3 */
+  accrt_status_t (*bundle_writer_add_state)(accrt_bundle_writer_t* writer, const accrt_writer_state_t* state, accrt_writer_id_t* out_id); /* 0.3 */
+  accrt_status_t (*bundle_writer_add_image)(accrt_bundle_writer_t* writer, const char* name, uint32_t kind, const accrt_writer_bytes_t* bytes, accrt_writer_id_t* out_id); /* 0.3 */
+  accrt_status_t (*bundle_writer_add_kernel)(accrt_bundle_writer_t* writer, const accrt_writer_kernel_t* kernel, accrt_writer_id_t* out_id); /* 0.3 */
+  accrt_status_t (*bundle_writer_add_variant)(accrt_bundle_writer_t* writer, accrt_writer_id_t kernel, const accrt_writer_variant_t* variant); /* 0.3 */
+  accrt_status_t (*bundle_writer_add_function)(accrt_bundle_writer_t* writer, const accrt_writer_function_t* function, accrt_writer_id_t* out_id, accrt_writer_id_t* out_body); /* 0.3 */
+  accrt_status_t (*bundle_writer_add_argument)(accrt_bundle_writer_t* writer, accrt_writer_id_t function, const accrt_writer_argument_t* argument, accrt_writer_id_t* out_slot); /* 0.3 */
+  accrt_status_t (*bundle_writer_slot)(accrt_bundle_writer_t* writer, accrt_writer_id_t function, accrt_writer_id_t target, uint32_t component, accrt_writer_id_t* out_slot); /* 0.3 */
+  accrt_status_t (*bundle_writer_arena)(accrt_bundle_writer_t* writer, accrt_writer_id_t function, accrt_writer_id_t size_bytes, uint32_t align_bytes, accrt_writer_id_t* out_slot); /* 0.3 */
+  accrt_status_t (*bundle_writer_add_command)(accrt_bundle_writer_t* writer, accrt_writer_id_t block, const accrt_writer_command_t* command, accrt_writer_id_t* out_id); /* 0.3 */
+  accrt_status_t (*bundle_writer_block)(accrt_bundle_writer_t* writer, accrt_writer_id_t command, uint32_t index, accrt_writer_id_t* out_block); /* 0.3 */
+  accrt_status_t (*bundle_writer_add_location)(accrt_bundle_writer_t* writer, const char* file, uint32_t line, uint32_t column, const char* name, accrt_writer_id_t* out_id); /* 0.3 */
+  accrt_status_t (*bundle_writer_add_asset)(accrt_bundle_writer_t* writer, const char* name, const char* media_type, const accrt_writer_bytes_t* bytes); /* 0.3 */
+  accrt_status_t (*bundle_writer_add_section)(accrt_bundle_writer_t* writer, const accrt_writer_section_t* section); /* 0.3 */
+  accrt_status_t (*bundle_writer_check)(accrt_bundle_writer_t* writer, accrt_writer_summary_t* out_summary); /* 0.3 */
+  accrt_status_t (*bundle_writer_write_path)(accrt_bundle_writer_t* writer, const char* path); /* 0.3 */
+  accrt_status_t (*bundle_writer_write_fd)(accrt_bundle_writer_t* writer, int32_t fd); /* 0.3 */
+  accrt_status_t (*bundle_writer_write_callback)(accrt_bundle_writer_t* writer, const accrt_writer_output_t* output); /* 0.3 */
 } accrt_api_t;
 /* clang-format on */
-ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_api_t) == 1536 && offsetof(accrt_api_t, program_load_weights) == 1536 - 8),
+ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_api_t) == 1784 && offsetof(accrt_api_t, bundle_writer_write_callback) == 1784 - 8),
                     "append only");
 
 /** Fills `table` with as many functions as both sides know.

@@ -24,6 +24,7 @@
 #define ACCRT_BUNDLE_WRITER_H_
 
 #include "accrt/instance.h"
+#include "accrt/layout.h"
 
 ACCRT_BEGIN
 
@@ -153,16 +154,9 @@ ACCRT_ASSERT_LAYOUT(accrt_writer_bytes_t, self, 48);
 #define ACCRT_CONSTANT_INLINE 0u   /**< bytes in the bundle */
 #define ACCRT_CONSTANT_PREPARED 1u /**< made at load, by a prepare function */
 #define ACCRT_CONSTANT_EXTERNAL 2u /**< bytes in another file, given when a program is made */
-#define ACCRT_ENCODING_PLAIN 0u    /**< row-major elements */
-#define ACCRT_ENCODING_OPAQUE 1u   /**< bytes that only the bundle's own kernels understand */
-#define ACCRT_ROLE_DATA 0u
-#define ACCRT_ROLE_SCALES 1u
-#define ACCRT_ROLE_ZEROS 2u
-#define ACCRT_ROLE_GROUP_INDEX 3u
-#define ACCRT_ROLE_GLOBAL_SCALE 4u
 /** One component of a constant. Frozen. */
 typedef struct accrt_writer_component {
-  uint32_t role;              /**< ACCRT_ROLE_*, ascending */
+  uint32_t role;              /**< ACCRT_LAYOUT_ROLE_*, ascending */
   accrt_dtype_t dtype;        /**< of its elements; 0: the constant's */
   accrt_writer_bytes_t bytes; /**< PREPARED, EXTERNAL: only the size */
 } accrt_writer_component_t;
@@ -177,7 +171,7 @@ typedef struct accrt_writer_constant {
   const accrt_chain_t* next;
   const char* name;        /**< a name, unique among constants */
   accrt_dtype_t dtype;     /**< of what the elements stand for */
-  uint32_t encoding;       /**< ACCRT_ENCODING_*, or a layout's id (docs/layouts.md) */
+  uint32_t encoding;       /**< ACCRT_LAYOUT_* */
   uint32_t group_elements; /**< layouts with a free group size; else 0 */
   uint32_t rank;
   int64_t shape[8];
@@ -238,7 +232,7 @@ ACCRT_API accrt_status_t accrt_bundle_writer_add_adapter(accrt_bundle_writer_t* 
 /** A tensor type. Frozen. */
 typedef struct accrt_writer_type {
   accrt_dtype_t dtype;
-  uint32_t encoding;       /**< ACCRT_ENCODING_*, or a layout's id */
+  uint32_t encoding;       /**< ACCRT_LAYOUT_* */
   uint32_t group_elements; /**< layouts with a free group size; else 0 */
   uint32_t rank;
   accrt_writer_id_t dims[8]; /**< expressions; numbers are 0 to 2^48 */
@@ -475,20 +469,22 @@ typedef struct accrt_writer_command {
   uint32_t operand_count;
   accrt_writer_id_t
       value; /**< REPEAT: how often; BRANCH: the condition. Without BUCKET and RUNTIME symbols */
-  accrt_writer_range_t from;        /**< COPY: read; without a size */
-  accrt_writer_range_t to;          /**< COPY, without a size, and FILL: written */
-  accrt_writer_id_t extent[3];      /**< COPY: bytes, rows, planes; 0 after the first: 1 */
-  accrt_writer_id_t from_stride[2]; /**< COPY: bytes between rows, between planes; 0: 0 */
-  accrt_writer_id_t to_stride[2];
+  accrt_writer_range_t source;        /**< COPY: read; without a size */
+  accrt_writer_range_t destination;   /**< COPY, without a size, and FILL: written */
+  accrt_writer_id_t extent[3];        /**< COPY: bytes, rows, planes; 0 after the first: 1 */
+  accrt_writer_id_t source_stride[2]; /**< COPY: bytes between rows, between planes; 0: 0 */
+  accrt_writer_id_t destination_stride[2];
   uint32_t pattern_bytes; /**< FILL: 1, 2, 4 or 8; 0: 1 */
   uint64_t pattern;       /**< FILL */
   const char* text;       /**< MARKER */
-  const void*
-      raw; /**< an opcode unknown to this library: its own fields, copied; a reader that does not know it passes over it */
+  /** An opcode unknown to this library: its own fields, copied. */
+  const void* raw;
   uint32_t raw_size_bytes; /**< a multiple of 8 */
-  uint32_t reserved;       /**< 0 */
+  uint32_t flags;          /**< ACCRT_WRITER_COMMAND_* */
 } accrt_writer_command_t;
-ACCRT_ASSERT_LAYOUT(accrt_writer_command_t, reserved, 168);
+ACCRT_ASSERT_LAYOUT(accrt_writer_command_t, flags, 168);
+/** Of an unknown opcode: a reader that does not know it may not run the function, which must have a required feature that says so. */
+#define ACCRT_WRITER_COMMAND_REQUIRED 1u
 #define ACCRT_WRITER_COMMAND_INIT ACCRT_STRUCT_INIT(accrt_writer_command_t)
 /** Adds a command to a block. It starts when those in `after` have ended; without any, when the block starts. Since: 0.3 */
 ACCRT_API accrt_status_t accrt_bundle_writer_add_command(accrt_bundle_writer_t* writer,

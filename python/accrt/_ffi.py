@@ -39,19 +39,27 @@ ACCRT_ERROR_FORKED = 25
 ACCRT_ERROR_OVERFLOW = 26
 ACCRT_ERROR_INTERNAL = 27
 ACCRT_ERROR_UNTRUSTED = 28
+ACCRT_ADAPTER_SCALED = 1
 ACCRT_AFTER_PREVIOUS = 4294967295
 ACCRT_ALIAS_MAY = 1
 ACCRT_ALIAS_MUST = 2
 ACCRT_ALIAS_NONE = 0
+ACCRT_ARCH_EXACT = 2
+ACCRT_ARCH_FAMILY = 1
+ACCRT_ARCH_PORTABLE = 0
 ACCRT_ARGUMENT_DONATED = 2
 ACCRT_ARGUMENT_READ = 0
 ACCRT_ARGUMENT_READ_WRITE = 1
 ACCRT_ARGUMENT_RESULT = 3
 ACCRT_ARGUMENT_SCALAR = 4
+ACCRT_BINDING_BY_NAME = 1
 ACCRT_BINDING_NONE = 4294967295
 ACCRT_BIND_BY_NAME = 1
 ACCRT_BUFFER_FLAG_EXPORT_FD = 1
 ACCRT_BUFFER_FLAG_EXPORT_IPC = 2
+ACCRT_CONSTANT_EXTERNAL = 2
+ACCRT_CONSTANT_INLINE = 0
+ACCRT_CONSTANT_PREPARED = 1
 ACCRT_CPU_AMX_BF16 = 128
 ACCRT_CPU_AMX_INT8 = 256
 ACCRT_CPU_ARM_BF16 = 34359738368
@@ -96,12 +104,42 @@ ACCRT_DTYPE_U4 = 19
 ACCRT_DTYPE_U64 = 9
 ACCRT_DTYPE_U8 = 6
 ACCRT_EVENT_FLAG_TIMING = 1
+ACCRT_EXPR_ADD = 3
+ACCRT_EXPR_AND = 15
+ACCRT_EXPR_CEILDIV = 7
+ACCRT_EXPR_CONSTANT = 0
+ACCRT_EXPR_EQ = 11
+ACCRT_EXPR_FLOORDIV = 6
+ACCRT_EXPR_INDUCTION = 2
+ACCRT_EXPR_LE = 14
+ACCRT_EXPR_LT = 13
+ACCRT_EXPR_MAX = 10
+ACCRT_EXPR_MIN = 9
+ACCRT_EXPR_MOD = 8
+ACCRT_EXPR_MUL = 5
+ACCRT_EXPR_NE = 12
+ACCRT_EXPR_NOT = 17
+ACCRT_EXPR_OR = 16
+ACCRT_EXPR_PRESENT = 19
+ACCRT_EXPR_SELECT = 18
+ACCRT_EXPR_SUB = 4
+ACCRT_EXPR_SYMBOL = 1
+ACCRT_FILE_ACCX = 1
+ACCRT_FILE_GGUF = 3
+ACCRT_FILE_SAFETENSORS = 2
+ACCRT_FUNCTION_INTERNAL = 2
+ACCRT_FUNCTION_PREPARE = 1
 ACCRT_HANDLE_FD = 1
 ACCRT_HANDLE_IPC = 2
 ACCRT_HOST_CODE_ALL = 2
 ACCRT_HOST_CODE_DEFAULT = 0
 ACCRT_HOST_CODE_NONE = 3
 ACCRT_HOST_CODE_SIGNED = 1
+ACCRT_IMAGE_CUBIN = 2
+ACCRT_IMAGE_FATBIN = 4
+ACCRT_IMAGE_HOST_ELF = 1
+ACCRT_IMAGE_PACK = 5
+ACCRT_IMAGE_PTX = 3
 ACCRT_INSTANCE_FLAG_NO_DRIVERS = 2
 ACCRT_INSTANCE_FLAG_PERF_MAP = 1
 ACCRT_KERNEL_ABI_MAJOR = 0
@@ -194,10 +232,31 @@ ACCRT_METADATA_U8 = 0
 ACCRT_MODULE_CUBIN = 2
 ACCRT_MODULE_FATBIN = 4
 ACCRT_MODULE_PTX = 3
+ACCRT_OPCODE_BARRIER = 4
+ACCRT_OPCODE_BRANCH = 7
+ACCRT_OPCODE_CALL = 5
+ACCRT_OPCODE_COPY = 2
+ACCRT_OPCODE_DISPATCH = 1
+ACCRT_OPCODE_FILL = 3
+ACCRT_OPCODE_MARKER = 8
+ACCRT_OPCODE_REPEAT = 6
+ACCRT_OPERAND_ABSENT = 6
+ACCRT_OPERAND_BUFFER = 1
+ACCRT_OPERAND_SCALAR = 3
+ACCRT_OPERAND_SYMBOL = 4
+ACCRT_OPERAND_TENSOR = 2
+ACCRT_OPERAND_WORKSPACE = 5
+ACCRT_PREDICATE_ALIGNED = 2
+ACCRT_PREDICATE_AT_LEAST = 5
+ACCRT_PREDICATE_AT_MOST = 4
+ACCRT_PREDICATE_DIVISIBLE = 1
+ACCRT_PREDICATE_EQUAL = 3
 ACCRT_QUANTIZE_NEAREST = 0
 ACCRT_QUANTIZE_SEARCH = 1
 ACCRT_SCOPE_CODE = 1
 ACCRT_SCOPE_WEIGHTS = 2
+ACCRT_SHARD_REPLICATED = 0
+ACCRT_SHARD_SPLIT = 1
 ACCRT_SIGN_VOUCH = 1
 ACCRT_STRUCT_IGNORABLE = 2147483648
 ACCRT_SYMBOL_BUCKET = 1
@@ -224,6 +283,13 @@ ACCRT_WEIGHTS_FLAG_ONE_FILE = 1
 ACCRT_WEIGHTS_KIND_ACCX = 1
 ACCRT_WEIGHTS_KIND_GGUF = 3
 ACCRT_WEIGHTS_KIND_SAFETENSORS = 2
+ACCRT_WRITER_BYTES_FILE = 1
+ACCRT_WRITER_BYTES_MEMORY = 0
+ACCRT_WRITER_BYTES_READER = 2
+ACCRT_WRITER_COMMAND_REQUIRED = 1
+ACCRT_WRITER_OUTPUT_IN_ORDER = 1
+ACCRT_WRITER_SYMBOL_ZERO_MAXIMUM = 1
+ACCRT_WRITER_VARIANT_NO_LAUNCH = 1
 
 # ---- structs, callback types and prototypes, by name; `m` is this module ----
 _FIELDS = {
@@ -745,6 +811,269 @@ _FIELDS = {
         ("cluster", c_uint32 * 3),
         ("dynamic_shared_bytes", c_uint32),
     ],
+    "accrt_layout_info": lambda m: [
+        ("struct_size", c_uint32),
+        ("id", c_uint32),
+        ("next", c_void_p),
+        ("name", c_char_p),
+        ("flags", c_uint32),
+        ("block_elements", c_uint32),
+        ("block_bytes", c_uint32),
+        ("row_multiple", c_uint32),
+        ("tile_rows", c_uint32),
+        ("group_elements", c_uint32),
+        ("required_roles", c_uint32),
+        ("dtypes", c_uint32 * 5),
+    ],
+    "accrt_layout_component": lambda m: [
+        ("data", c_void_p),
+        ("size_bytes", c_uint64),
+        ("dtype", c_uint32),
+        ("reserved", c_uint32),
+    ],
+    "accrt_layout_tensor": lambda m: [
+        ("struct_size", c_uint32),
+        ("layout", c_uint32),
+        ("next", POINTER(m.accrt_chain)),
+        ("dtype", c_uint32),
+        ("group_elements", c_uint32),
+        ("rank", c_uint32),
+        ("reserved", c_uint32),
+        ("shape", POINTER(c_int64)),
+        ("components", m.accrt_layout_component * 5),
+    ],
+    "accrt_quantize_options": lambda m: [
+        ("struct_size", c_uint32),
+        ("method", c_uint32),
+        ("next", POINTER(m.accrt_chain)),
+        ("importance", POINTER(c_float)),
+        ("amax", c_float),
+        ("reserved", c_uint32),
+    ],
+    "accrt_quantize_report": lambda m: [
+        ("struct_size", c_uint32),
+        ("reserved", c_uint32),
+        ("next", c_void_p),
+        ("elements", c_uint64),
+        ("amax", c_double),
+        ("max_error", c_double),
+        ("weight_squares", c_double),
+        ("error_squares", c_double),
+        ("weighted_squares", c_double),
+        ("weighted_error_squares", c_double),
+    ],
+    "accrt_bundle_writer_options": lambda m: [
+        ("struct_size", c_uint32),
+        ("reserved", c_uint32),
+        ("next", POINTER(m.accrt_chain)),
+        ("allocator", POINTER(m.accrt_allocator)),
+        ("target", POINTER(m.accrt_caps)),
+    ],
+    "accrt_writer_symbol": lambda m: [
+        ("struct_size", c_uint32),
+        ("symbol_class", c_uint32),
+        ("next", POINTER(m.accrt_chain)),
+        ("name", c_char_p),
+        ("minimum", c_int64),
+        ("maximum", c_int64),
+        ("divisor", c_int64),
+        ("buckets", POINTER(c_int64)),
+        ("bucket_count", c_uint32),
+        ("flags", c_uint32),
+    ],
+    "accrt_writer_bytes": lambda m: [
+        ("size_bytes", c_uint64),
+        ("kind", c_uint32),
+        ("fd", c_int32),
+        ("offset", c_uint64),
+        ("data", c_void_p),
+        ("read", CFUNCTYPE(c_int32, c_void_p, c_uint64, c_void_p, c_uint64)),
+        ("self", c_void_p),
+    ],
+    "accrt_writer_component": lambda m: [
+        ("role", c_uint32),
+        ("dtype", c_uint32),
+        ("bytes", m.accrt_writer_bytes),
+    ],
+    "accrt_writer_constant": lambda m: [
+        ("struct_size", c_uint32),
+        ("source", c_uint32),
+        ("next", POINTER(m.accrt_chain)),
+        ("name", c_char_p),
+        ("dtype", c_uint32),
+        ("encoding", c_uint32),
+        ("group_elements", c_uint32),
+        ("rank", c_uint32),
+        ("shape", c_int64 * 8),
+        ("components", POINTER(m.accrt_writer_component)),
+        ("component_count", c_uint32),
+        ("file", c_uint32),
+        ("tensor", c_char_p),
+        ("digest", c_uint8 * 16),
+        ("binding_flags", c_uint32),
+        ("reserved", c_uint32),
+    ],
+    "accrt_writer_segment": lambda m: [
+        ("begin", c_int64),
+        ("end", c_int64),
+        ("replicas", c_uint32),
+        ("reserved", c_uint32),
+    ],
+    "accrt_writer_type": lambda m: [
+        ("dtype", c_uint32),
+        ("encoding", c_uint32),
+        ("group_elements", c_uint32),
+        ("rank", c_uint32),
+        ("dims", c_uint32 * 8),
+    ],
+    "accrt_writer_state": lambda m: [
+        ("struct_size", c_uint32),
+        ("reserved", c_uint32),
+        ("next", POINTER(m.accrt_chain)),
+        ("name", c_char_p),
+        ("type", m.accrt_writer_type),
+        ("fill_pattern", c_uint64),
+    ],
+    "accrt_writer_parameter": lambda m: [
+        ("name", c_char_p),
+        ("kind", c_uint32),
+        ("access", c_uint32),
+        ("flags", c_uint32),
+        ("size_bytes", c_uint32),
+        ("offset_bytes", c_uint32),
+        ("align_bytes", c_uint32),
+    ],
+    "accrt_writer_kernel": lambda m: [
+        ("struct_size", c_uint32),
+        ("traits", c_uint32),
+        ("next", POINTER(m.accrt_chain)),
+        ("name", c_char_p),
+        ("parameters", POINTER(m.accrt_writer_parameter)),
+        ("parameter_count", c_uint32),
+        ("params_size_bytes", c_uint32),
+        ("local_memory_bytes", c_uint32),
+        ("reserved", c_uint32),
+    ],
+    "accrt_writer_predicate": lambda m: [
+        ("parameter", c_char_p),
+        ("kind", c_uint32),
+        ("reserved", c_uint32),
+        ("value", c_int64),
+    ],
+    "accrt_writer_variant": lambda m: [
+        ("struct_size", c_uint32),
+        ("arch_kind", c_uint32),
+        ("next", POINTER(m.accrt_chain)),
+        ("driver", c_char_p),
+        ("arch", c_char_p),
+        ("entry", c_char_p),
+        ("image", c_uint32),
+        ("priority", c_int32),
+        ("cpu_features", c_uint64),
+        ("required_features", c_uint64),
+        ("predicates", POINTER(m.accrt_writer_predicate)),
+        ("predicate_count", c_uint32),
+        ("flags", c_uint32),
+        ("block", c_uint32 * 3),
+        ("cluster", c_uint32 * 3),
+        ("dynamic_shared_bytes", c_uint32),
+        ("launch_traits", c_uint32),
+    ],
+    "accrt_writer_function": lambda m: [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("next", POINTER(m.accrt_chain)),
+        ("name", c_char_p),
+        ("doc", c_char_p),
+        ("target", c_char_p),
+        ("required_features", c_uint64),
+    ],
+    "accrt_writer_argument": lambda m: [
+        ("struct_size", c_uint32),
+        ("kind", c_uint32),
+        ("next", POINTER(m.accrt_chain)),
+        ("name", c_char_p),
+        ("doc", c_char_p),
+        ("type", m.accrt_writer_type),
+        ("optional", c_uint32),
+        ("symbol", c_uint32),
+        ("alias_kind", c_uint32),
+        ("alias_input", c_uint32),
+        ("constant", c_uint32),
+        ("reserved", c_uint32),
+    ],
+    "accrt_writer_range": lambda m: [
+        ("slot", c_uint32),
+        ("access", c_uint32),
+        ("offset", c_uint32),
+        ("size", c_uint32),
+    ],
+    "accrt_writer_operand": lambda m: [
+        ("name", c_char_p),
+        ("kind", c_uint32),
+        ("value", c_uint32),
+        ("range", m.accrt_writer_range),
+        ("bits", c_uint64),
+        ("dtype", c_uint32),
+        ("rank", c_uint32),
+        ("shape", c_uint32 * 8),
+        ("strides", c_uint32 * 8),
+    ],
+    "accrt_writer_command": lambda m: [
+        ("struct_size", c_uint32),
+        ("opcode", c_uint32),
+        ("next", POINTER(m.accrt_chain)),
+        ("name", c_char_p),
+        ("after", POINTER(c_uint32)),
+        ("after_count", c_uint32),
+        ("location", c_uint32),
+        ("target", c_uint32),
+        ("grid", c_uint32 * 3),
+        ("operands", POINTER(m.accrt_writer_operand)),
+        ("operand_count", c_uint32),
+        ("value", c_uint32),
+        ("source", m.accrt_writer_range),
+        ("destination", m.accrt_writer_range),
+        ("extent", c_uint32 * 3),
+        ("source_stride", c_uint32 * 2),
+        ("destination_stride", c_uint32 * 2),
+        ("pattern_bytes", c_uint32),
+        ("pattern", c_uint64),
+        ("text", c_char_p),
+        ("raw", c_void_p),
+        ("raw_size_bytes", c_uint32),
+        ("flags", c_uint32),
+    ],
+    "accrt_writer_section": lambda m: [
+        ("struct_size", c_uint32),
+        ("type", c_uint32),
+        ("next", POINTER(m.accrt_chain)),
+        ("name", c_char_p),
+        ("record_bytes", c_uint32),
+        ("record_count", c_uint32),
+        ("bytes", m.accrt_writer_bytes),
+    ],
+    "accrt_writer_summary": lambda m: [
+        ("struct_size", c_uint32),
+        ("section_count", c_uint32),
+        ("next", c_void_p),
+        ("size_bytes", c_uint64),
+        ("data_size_bytes", c_uint64),
+        ("container_major", c_uint16),
+        ("container_minor", c_uint16),
+        ("commands_major", c_uint16),
+        ("commands_minor", c_uint16),
+        ("kernel_abi_major", c_uint16),
+        ("kernel_abi_minor", c_uint16),
+        ("layouts_major", c_uint16),
+        ("layouts_minor", c_uint16),
+    ],
+    "accrt_writer_output": lambda m: [
+        ("self", c_void_p),
+        ("write", CFUNCTYPE(c_int32, c_void_p, c_uint64, c_void_p, c_uint64)),
+        ("flags", c_uint32),
+        ("reserved", c_uint32),
+    ],
     "accrt_weights_options": lambda m: [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -802,57 +1131,6 @@ _FIELDS = {
         ("size_bytes", c_uint64),
         ("integer", c_int64),
         ("real", c_double),
-    ],
-    "accrt_layout_info": lambda m: [
-        ("struct_size", c_uint32),
-        ("id", c_uint32),
-        ("next", c_void_p),
-        ("name", c_char_p),
-        ("flags", c_uint32),
-        ("block_elements", c_uint32),
-        ("block_bytes", c_uint32),
-        ("row_multiple", c_uint32),
-        ("tile_rows", c_uint32),
-        ("group_elements", c_uint32),
-        ("required_roles", c_uint32),
-        ("dtypes", c_uint32 * 5),
-    ],
-    "accrt_layout_component": lambda m: [
-        ("data", c_void_p),
-        ("size_bytes", c_uint64),
-        ("dtype", c_uint32),
-        ("reserved", c_uint32),
-    ],
-    "accrt_layout_tensor": lambda m: [
-        ("struct_size", c_uint32),
-        ("layout", c_uint32),
-        ("next", POINTER(m.accrt_chain)),
-        ("dtype", c_uint32),
-        ("group_elements", c_uint32),
-        ("rank", c_uint32),
-        ("reserved", c_uint32),
-        ("shape", POINTER(c_int64)),
-        ("components", m.accrt_layout_component * 5),
-    ],
-    "accrt_quantize_options": lambda m: [
-        ("struct_size", c_uint32),
-        ("method", c_uint32),
-        ("next", POINTER(m.accrt_chain)),
-        ("importance", POINTER(c_float)),
-        ("amax", c_float),
-        ("reserved", c_uint32),
-    ],
-    "accrt_quantize_report": lambda m: [
-        ("struct_size", c_uint32),
-        ("reserved", c_uint32),
-        ("next", c_void_p),
-        ("elements", c_uint64),
-        ("amax", c_double),
-        ("max_error", c_double),
-        ("weight_squares", c_double),
-        ("error_squares", c_double),
-        ("weighted_squares", c_double),
-        ("weighted_error_squares", c_double),
     ],
     "accrt_program_options": lambda m: [
         ("struct_size", c_uint32),
@@ -1122,6 +1400,37 @@ _PROTOTYPES = {
     "accrt_bundle_decrypt": lambda m: (c_int32, [c_void_p, c_char_p]),
     "accrt_layout_quantize": lambda m: (c_int32, [POINTER(m.accrt_layout_tensor), POINTER(c_float), c_uint64, c_uint64, POINTER(m.accrt_quantize_options), POINTER(m.accrt_quantize_report)]),
     "accrt_program_load_weights": lambda m: (c_int32, [c_void_p, POINTER(c_void_p), c_uint32, POINTER(c_char_p), c_uint32, c_uint32]),
+    "accrt_bundle_writer_create": lambda m: (c_int32, [POINTER(m.accrt_bundle_writer_options), POINTER(c_void_p)]),
+    "accrt_bundle_writer_release": lambda m: (None, [c_void_p]),
+    "accrt_bundle_writer_add_metadata": lambda m: (c_int32, [c_void_p, c_char_p, c_char_p]),
+    "accrt_bundle_writer_add_string": lambda m: (c_int32, [c_void_p, c_char_p]),
+    "accrt_bundle_writer_set_optional_features": lambda m: (c_int32, [c_void_p, c_uint64]),
+    "accrt_bundle_writer_add_symbol": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_writer_symbol), POINTER(c_uint32)]),
+    "accrt_bundle_writer_integer": lambda m: (c_int32, [c_void_p, c_int64, POINTER(c_uint32)]),
+    "accrt_bundle_writer_expression": lambda m: (c_int32, [c_void_p, c_uint32, c_uint32, c_uint32, c_uint32, POINTER(c_uint32)]),
+    "accrt_bundle_writer_induction": lambda m: (c_int32, [c_void_p, c_uint32, POINTER(c_uint32)]),
+    "accrt_bundle_writer_present": lambda m: (c_int32, [c_void_p, c_uint32, POINTER(c_uint32)]),
+    "accrt_bundle_writer_add_constant": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_writer_constant), POINTER(c_uint32)]),
+    "accrt_bundle_writer_add_file": lambda m: (c_int32, [c_void_p, c_char_p, c_uint32, c_uint64, POINTER(c_uint8), POINTER(c_uint32)]),
+    "accrt_bundle_writer_add_shard": lambda m: (c_int32, [c_void_p, c_uint32, c_uint32, c_uint32, c_uint32, c_int64, POINTER(m.accrt_writer_segment), c_uint32]),
+    "accrt_bundle_writer_add_adapter": lambda m: (c_int32, [c_void_p, c_char_p, c_char_p, c_uint32]),
+    "accrt_bundle_writer_add_state": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_writer_state), POINTER(c_uint32)]),
+    "accrt_bundle_writer_add_image": lambda m: (c_int32, [c_void_p, c_char_p, c_uint32, POINTER(m.accrt_writer_bytes), POINTER(c_uint32)]),
+    "accrt_bundle_writer_add_kernel": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_writer_kernel), POINTER(c_uint32)]),
+    "accrt_bundle_writer_add_variant": lambda m: (c_int32, [c_void_p, c_uint32, POINTER(m.accrt_writer_variant)]),
+    "accrt_bundle_writer_add_function": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_writer_function), POINTER(c_uint32), POINTER(c_uint32)]),
+    "accrt_bundle_writer_add_argument": lambda m: (c_int32, [c_void_p, c_uint32, POINTER(m.accrt_writer_argument), POINTER(c_uint32)]),
+    "accrt_bundle_writer_slot": lambda m: (c_int32, [c_void_p, c_uint32, c_uint32, c_uint32, POINTER(c_uint32)]),
+    "accrt_bundle_writer_arena": lambda m: (c_int32, [c_void_p, c_uint32, c_uint32, c_uint32, POINTER(c_uint32)]),
+    "accrt_bundle_writer_add_command": lambda m: (c_int32, [c_void_p, c_uint32, POINTER(m.accrt_writer_command), POINTER(c_uint32)]),
+    "accrt_bundle_writer_block": lambda m: (c_int32, [c_void_p, c_uint32, c_uint32, POINTER(c_uint32)]),
+    "accrt_bundle_writer_add_location": lambda m: (c_int32, [c_void_p, c_char_p, c_uint32, c_uint32, c_char_p, POINTER(c_uint32)]),
+    "accrt_bundle_writer_add_asset": lambda m: (c_int32, [c_void_p, c_char_p, c_char_p, POINTER(m.accrt_writer_bytes)]),
+    "accrt_bundle_writer_add_section": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_writer_section)]),
+    "accrt_bundle_writer_check": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_writer_summary)]),
+    "accrt_bundle_writer_write_path": lambda m: (c_int32, [c_void_p, c_char_p]),
+    "accrt_bundle_writer_write_fd": lambda m: (c_int32, [c_void_p, c_int32]),
+    "accrt_bundle_writer_write_callback": lambda m: (c_int32, [c_void_p, POINTER(m.accrt_writer_output)]),
 }
 
 STRUCTS = tuple(_FIELDS)

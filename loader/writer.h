@@ -1,0 +1,372 @@
+/* loader/writer.h - the bundle writer's own state. Private to loader/writer*.c.
+ *
+ * What was added is kept as records of the format (loader/format.h) whose references are still ids and string numbers; writing
+ * copies them in canonical order and resolves the references. Everything of variable size lies in one arena until the writer goes.
+ */
+#ifndef ACCRT_LOADER_WRITER_H_
+#define ACCRT_LOADER_WRITER_H_
+
+#include <stdbool.h>
+
+#include "accrt/bundle.h"
+#include "accrt/bundle_writer.h"
+#include "loader/internal.h"
+#include "runtime/core/near_name.h"
+
+/* What there can be many of. The first ones have public ids: kind << 24 | index. */
+typedef enum writer_kind {
+  WRITER_NONE,
+  WRITER_EXPRESSION,
+  WRITER_CONSTANT,
+  WRITER_STATE,
+  WRITER_IMAGE,
+  WRITER_KERNEL,
+  WRITER_FUNCTION,
+  WRITER_BLOCK,
+  WRITER_SLOT,
+  WRITER_COMMAND,
+  WRITER_FILE,
+  WRITER_LOCATION,
+  WRITER_ID_KINDS, /* below: with public ids */
+  WRITER_SYMBOL = WRITER_ID_KINDS,
+  WRITER_METADATA,
+  WRITER_VARIANT,
+  WRITER_ARGUMENT,
+  WRITER_VIEW,
+  WRITER_STRING,
+  WRITER_SECTION,
+  WRITER_SHARD,
+  WRITER_ADAPTER,
+  WRITER_ASSET,
+  WRITER_KEY,
+  WRITER_KINDS,
+  /* Keys alone: */
+  WRITER_INPUT,
+  WRITER_RESULT,
+} writer_kind_t;
+#define WRITER_INDEX_BITS 24
+#define WRITER_INDEX(id) ((id) & ((1u << WRITER_INDEX_BITS) - 1))
+#define WRITER_NO ACCX_NONE /* no index */
+
+/* Things of one size, in order of adding. */
+typedef struct writer_items {
+  unsigned char* data;
+  size_t capacity;
+  uint32_t count;
+  uint32_t item_bytes;
+} writer_items_t;
+
+typedef struct writer_string {
+  const char* text;
+  uint32_t size_bytes; /* without the NUL */
+  uint32_t kept;       /* stored though no record refers to it */
+} writer_string_t;
+
+/* What a name or a combination stands for: one hash table for all kinds. */
+typedef struct writer_key {
+  uint32_t kind; /* writer_kind_t; expressions: | op << 8 */
+  uint32_t a, b, c;
+  int64_t d;
+  uint32_t value;
+  uint32_t reserved;
+} writer_key_t;
+
+typedef struct writer_symbol {
+  accx_symbol_t record;
+  const int64_t* buckets;
+} writer_symbol_t;
+
+/* A node; its operands are indices of expressions. Of SYMBOL the immediate is the symbol's index, of PRESENT the argument's. */
+typedef struct writer_expression {
+  accx_expression_t node;
+  uint32_t uses; /* ACCX_USES_*, and the repeat depth needed << 8, as the verifier counts them */
+  uint32_t reserved;
+} writer_expression_t;
+
+typedef struct writer_constant {
+  accx_constant_t record;
+  const accx_component_t* components;
+  const accrt_writer_bytes_t* bytes; /* by component */
+} writer_constant_t;
+
+typedef struct writer_image {
+  accx_image_t record;
+  accrt_writer_bytes_t bytes;
+} writer_image_t;
+
+typedef struct writer_kernel {
+  accx_kernel_t record;
+  const accx_parameter_t* parameters;
+  uint32_t first_variant, last_variant;
+} writer_kernel_t;
+
+typedef struct writer_variant {
+  accx_variant_t record;
+  const accx_predicate_t* predicates;
+  accx_launch_t launch;
+  bool has_launch;
+  uint32_t kernel;
+  uint32_t next;
+} writer_variant_t;
+
+typedef struct writer_function {
+  accx_function_t record; /* body: index of its block; transient_size: an id or 0 */
+  uint32_t first_input, last_input;
+  uint32_t first_result, last_result;
+  uint32_t first_slot; /* all but those of arguments */
+  uint32_t arena;      /* slot */
+  uint32_t first_call; /* CALL commands */
+  uint32_t
+      depth; /* while writing: calls below it; WRITER_NO: not known, WRITER_NO - 1: being found */
+} writer_function_t;
+
+typedef struct writer_argument {
+  accx_argument_t record; /* alias_input: index among the inputs, as in the format */
+  uint32_t function;
+  uint32_t index; /* among the inputs or the results */
+  uint32_t next;
+  uint32_t aliased; /* an input that a result shares */
+} writer_argument_t;
+
+typedef struct writer_slot {
+  uint32_t function;
+  uint32_t kind;   /* ACCX_SLOT_* */
+  uint32_t target; /* ARGUMENT: index of the argument; CONSTANT, STATE: id */
+  uint32_t component;
+  uint32_t next;   /* of the function's, but for arguments */
+  uint32_t number; /* while writing: in the file; arguments: found from the argument */
+  bool used;
+} writer_slot_t;
+
+typedef struct writer_block {
+  uint32_t function;
+  uint32_t first, last, count; /* commands */
+  uint32_t depth;              /* 1: a function's body */
+  uint32_t repeat_depth;
+  uint32_t number; /* while writing: in the file */
+} writer_block_t;
+
+typedef struct writer_command {
+  accx_command_t
+      header; /* location: an id or 0; size_bytes: without predecessors and this header */
+  const uint32_t* predecessors;
+  const void* body;
+  uint32_t block;
+  uint32_t index;
+  uint32_t next;      /* of the block */
+  uint32_t next_call; /* of the function */
+  uint32_t blocks[2]; /* of REPEAT and BRANCH; or WRITER_NO */
+} writer_command_t;
+
+typedef struct writer_section {
+  uint32_t type;
+  uint32_t flags;
+  char name[17];
+  uint32_t record_bytes;
+  uint32_t record_count;
+  accrt_writer_bytes_t bytes;
+} writer_section_t;
+
+typedef struct writer_shard {
+  accx_shard_t record; /* constant: an id */
+  const accx_segment_t* segments;
+} writer_shard_t;
+
+typedef struct writer_asset {
+  accx_asset_t record;
+  accrt_writer_bytes_t bytes;
+} writer_asset_t;
+
+/* What the current call is about, for messages. */
+typedef struct writer_where {
+  const char* kind; /* "kernel"; NULL: nothing */
+  const char* name;
+  uint32_t function;     /* index, or WRITER_NO */
+  uint32_t command;      /* index in its block: `kind` is its opcode's name; or WRITER_NO */
+  const char* part_kind; /* "parameter" */
+  const char* part;
+} writer_where_t;
+
+struct accrt_bundle_writer {
+  accrt_allocator_t allocator;
+  accrt_caps_t target;
+  bool has_target;
+  uint64_t optional_features;
+  struct writer_chunk* chunks; /* of the arena */
+  writer_items_t items[WRITER_KINDS];
+  uint32_t* key_table; /* index of a key or string + 1; open addressing, at most half full */
+  size_t key_capacity;
+  uint32_t* string_table;
+  size_t string_capacity;
+  writer_where_t where;
+};
+
+/* ---- writer.c: memory, names, messages ---- */
+
+/* Begins a public function. NULL writers are refused. */
+accrt_status_t accx_writer_begin(accrt_bundle_writer_t* writer, const char* operation,
+                                 const char* kind, const char* name);
+accrt_status_t accx_writer_fail(const accrt_bundle_writer_t* writer, accrt_status_t status,
+                                const char* file, uint32_t line, const char* format, ...)
+    ACCRT_PRINTF(5, 6);
+#define WRITER_FAIL(writer, status, ...)                                                           \
+  accx_writer_fail((writer), ACCRT_ERROR_##status, __FILE__, (uint32_t)__LINE__, __VA_ARGS__)
+
+/* Sets an output to 0; NULL is refused. */
+accrt_status_t accx_writer_out(const accrt_bundle_writer_t* writer, accrt_writer_id_t* out_id);
+/* What functions that take a struct with a name begin with: `local` gets the caller's. */
+#define WRITER_BEGIN(writer, given, local, what, out_id)                                           \
+  ACCX_TRY(accx_writer_begin((writer), __func__, what, NULL));                                     \
+  ACCX_TRY(accx_writer_out((writer), (out_id)));                                                   \
+  ACCX_TRY(accrt_struct_read("accrt_writer_" what "_t", (given), (local), sizeof *(local)));       \
+  (writer)->where.name = (local)->name
+
+/* Zeroed memory of the arena, 16-aligned. */
+accrt_status_t accx_writer_reserve(accrt_bundle_writer_t* writer, size_t size_bytes, void** out);
+/* A copy in the arena. */
+accrt_status_t accx_writer_copy(accrt_bundle_writer_t* writer, const void* bytes, size_t size_bytes,
+                                const void** out);
+/* Room for one more item of a kind, zeroed; it counts when accx_writer_commit says so. Pointers to items of the kind end. */
+accrt_status_t accx_writer_new(accrt_bundle_writer_t* writer, writer_kind_t kind, void* out_item);
+/* The index of the item that is added by this. */
+uint32_t accx_writer_commit(accrt_bundle_writer_t* writer, writer_kind_t kind);
+/* The item that an index names. */
+void* accx_writer_item(const accrt_bundle_writer_t* writer, writer_kind_t kind, uint32_t index);
+#define WRITER_ITEM(writer, type, kind, index)                                                     \
+  ((writer_##type##_t*)accx_writer_item((writer), (kind), (index)))
+static inline accrt_writer_id_t accx_writer_id(writer_kind_t kind, uint32_t index) {
+  return (uint32_t)kind << WRITER_INDEX_BITS | index;
+}
+/* The index that an id names; 0 is an id too when `optional`, and gives WRITER_NO. `field` is for the message. */
+accrt_status_t accx_writer_index(const accrt_bundle_writer_t* writer, writer_kind_t kind,
+                                 accrt_writer_id_t id, bool optional, const char* field,
+                                 uint32_t* out_index);
+
+/* The number of a string; NULL is "". */
+accrt_status_t accx_writer_string(accrt_bundle_writer_t* writer, const char* text,
+                                  const char* field, uint32_t* out_string);
+/* The same for a name, which may not be empty. */
+accrt_status_t accx_writer_name(accrt_bundle_writer_t* writer, const char* text, const char* field,
+                                uint32_t* out_string);
+const char* accx_writer_text(const accrt_bundle_writer_t* writer, uint32_t string);
+
+/* The value of a key, or WRITER_NO. */
+uint32_t accx_writer_find(const accrt_bundle_writer_t* writer, const writer_key_t* key);
+/* Makes sure that the next accx_writer_put cannot fail. */
+accrt_status_t accx_writer_make_room(accrt_bundle_writer_t* writer);
+void accx_writer_put(accrt_bundle_writer_t* writer, const writer_key_t* key, uint32_t value);
+/* Refuses a key that is there, else as accx_writer_make_room. */
+accrt_status_t accx_writer_claim(accrt_bundle_writer_t* writer, const writer_key_t* key);
+/* "; did you mean ...": among the keys of that kind and `b`. `buffer` keeps the text. */
+const char* accx_writer_near(const accrt_bundle_writer_t* writer, uint32_t kind, uint32_t b,
+                             const char* wanted, accrt_near_t* buffer);
+
+/* "kernel". */
+const char* accx_writer_kind_name(uint32_t kind);
+
+/* ---- writer_parts.c ---- */
+
+/* What an expression may be made of where it is used. */
+typedef struct writer_place {
+  uint32_t allowed; /* ACCX_USES_* */
+  uint32_t repeat_depth;
+  bool size; /* numbers are not negative */
+} writer_place_t;
+accrt_status_t accx_writer_use(const accrt_bundle_writer_t* writer, accrt_writer_id_t id,
+                               const writer_place_t* place, const char* field);
+accrt_status_t accx_writer_type(const accrt_bundle_writer_t* writer,
+                                const accrt_writer_type_t* type, uint32_t allowed,
+                                accx_type_t* out_type);
+/* The id of a number. */
+accrt_status_t accx_writer_number(accrt_bundle_writer_t* writer, int64_t value,
+                                  accrt_writer_id_t* out_id);
+accrt_status_t accx_writer_node(accrt_bundle_writer_t* writer, const accx_expression_t* node,
+                                uint32_t uses, accrt_writer_id_t* out_id);
+accrt_status_t accx_writer_check_bytes(const accrt_bundle_writer_t* writer,
+                                       const accrt_writer_bytes_t* bytes);
+
+/* A kernel's parameter by name, or WRITER_NO; and what is near, as accx_writer_near. */
+uint32_t accx_writer_parameter(const accrt_bundle_writer_t* writer, const writer_kernel_t* kernel,
+                               const char* name);
+const char* accx_writer_near_parameter(const accrt_bundle_writer_t* writer,
+                                       const writer_kernel_t* kernel, const char* wanted,
+                                       accrt_near_t* buffer);
+
+/* ---- writer_functions.c ---- */
+
+/* The index-th range of a command, or NULL: each names a slot, or none (0). */
+const accx_range_t* accx_writer_range(const writer_command_t* command, uint32_t index);
+
+/* ---- writer_encode.c ---- */
+
+/* Heap sort: `less` says whether the item with index a comes before that with index b. */
+void accx_writer_sort(uint32_t* indices, uint32_t count,
+                      bool (*less)(const void* context, uint32_t a, uint32_t b),
+                      const void* context);
+
+/* Bytes that are pulled, and where in their section they are; zeros are between. */
+typedef struct writer_piece {
+  uint64_t offset_bytes;
+  const accrt_writer_bytes_t* bytes;
+  uint32_t kind; /* of what they belong to, and its name: for messages */
+  uint32_t name;
+} writer_piece_t;
+
+/* A section as it will be in the file. */
+typedef struct writer_part {
+  accx_section_t section;       /* digest: when it is known */
+  const unsigned char* content; /* or NULL: */
+  const writer_piece_t* pieces;
+  uint32_t piece_count;
+} writer_part_t;
+
+/* One writing. What the target cannot do and is left out has no rank. */
+typedef struct writer_encoder {
+  accrt_bundle_writer_t* writer;
+  writer_items_t sections[ACCX_MAX_SECTIONS]; /* by type: what is in memory */
+  uint32_t* order[WRITER_KINDS];              /* indices in the order of the file */
+  uint32_t* rank[WRITER_KINDS];               /* places by index; WRITER_NO: not in the file */
+  uint32_t order_count[WRITER_KINDS];
+  uint32_t* string_offsets; /* by number: WRITER_NO: not in the file */
+  uint32_t string_count;
+  uint32_t* scope_epochs; /* by expression: the scope it was last put into */
+  uint32_t* scope_nodes;  /* and its place there */
+  writer_items_t stack;   /* expressions being put */
+  uint32_t epoch;
+  uint32_t scope_first;  /* record of the scope's first node */
+  uint32_t function;     /* that is being encoded, or WRITER_NO */
+  writer_items_t blocks; /* of that function, in the order of the file */
+  writer_items_t slots;  /* likewise */
+  uint32_t* view_table;  /* of that function: record + 1, open addressing */
+  uint32_t* view_epochs;
+  size_t view_capacity;
+  accrt_writer_id_t zero;   /* the number, as an expression */
+  writer_items_t pieces[3]; /* of ASSET_DATA, CODE and DATA */
+  uint64_t pulled_bytes[3];
+  uint32_t command_count;
+  writer_part_t parts[ACCX_MAX_SECTIONS];
+  uint32_t part_count;
+  writer_piece_t* raw_pieces; /* by place of a WRITER_SECTION */
+  accx_header_t header;
+  accx_section_t table[ACCX_MAX_SECTIONS]; /* after the header in the file */
+  unsigned char* buffer;                   /* WRITER_BUFFER_BYTES, for what is pulled */
+} writer_encoder_t;
+enum { WRITER_PULLED_ASSETS, WRITER_PULLED_CODE, WRITER_PULLED_DATA };
+#define WRITER_BUFFER_BYTES ((size_t)4 << 20)
+
+accrt_status_t accx_writer_encode(writer_encoder_t* encoder);
+void accx_writer_encode_end(writer_encoder_t* encoder);
+
+/* ---- writer_target.c ---- */
+
+/* Leaves out what the target cannot do and need not, and refuses what it must: before anything is encoded. */
+accrt_status_t accx_writer_fit(writer_encoder_t* encoder);
+/* Refuses what it must have and cannot: when all is encoded and before anything is written. */
+accrt_status_t accx_writer_check_target(const writer_encoder_t* encoder);
+
+/* ---- writer_file.c ---- */
+
+/* Lays the sections out. */
+accrt_status_t accx_writer_lay_out(writer_encoder_t* encoder);
+
+#endif /* ACCRT_LOADER_WRITER_H_ */
