@@ -192,6 +192,12 @@ accrt_status_t accx_verify_body(accx_verifier_t* verifier, uint32_t function);
 accrt_status_t accx_verify(accrt_bundle_t* bundle);
 void accx_verify_minimum(const accrt_bundle_tables_t* tables, accx_header_t* out_versions);
 
+/* reflect.c: what public functions with an index begin with; `operation` is the one that was called. */
+accrt_status_t accx_check_index(const char* operation, const accrt_bundle_t* bundle,
+                                const char* what, uint32_t index, uint32_t count);
+/* reflect_extras.c: index of a constant's shard, or NONE. */
+uint32_t accx_shard_of(const accrt_bundle_tables_t* tables, uint32_t constant);
+
 /* Helpers of the tables (verify_tables.c). */
 accrt_status_t accx_check_string(const accx_verifier_t* verifier, uint32_t offset,
                                  const char* section, uint32_t index, const char* field);

@@ -105,8 +105,8 @@ static accrt_status_t check_bundle_in(const char* operation, const accrt_bundle_
   return bundle != NULL ? ACCRT_OK : ACCRT_FAIL(INVALID_ARGUMENT, "bundle is NULL");
 }
 
-static accrt_status_t check_index_in(const char* operation, const accrt_bundle_t* bundle,
-                                     const char* what, uint32_t index, uint32_t count) {
+accrt_status_t accx_check_index(const char* operation, const accrt_bundle_t* bundle,
+                                const char* what, uint32_t index, uint32_t count) {
   ACCX_TRY(check_bundle_in(operation, bundle));
   if (index < count)
     return ACCRT_OK;
@@ -114,11 +114,11 @@ static accrt_status_t check_index_in(const char* operation, const accrt_bundle_t
                     count);
 }
 #define check_bundle(bundle) check_bundle_in(__func__, (bundle))
-#define check_index(...) check_index_in(__func__, __VA_ARGS__)
+#define check_index(...) accx_check_index(__func__, __VA_ARGS__)
 /* The count may only be read once the bundle is known to be there. */
 #define CHECK_INDEX_IN(operation, bundle, what, index, count_field)                                \
-  ACCX_TRY(check_index_in((operation), (bundle), (what), (index),                                  \
-                          (bundle) != NULL ? (bundle)->tables.count_field : 0))
+  ACCX_TRY(accx_check_index((operation), (bundle), (what), (index),                                \
+                            (bundle) != NULL ? (bundle)->tables.count_field : 0))
 #define CHECK_INDEX(bundle, what, index, count_field)                                              \
   CHECK_INDEX_IN(__func__, bundle, what, index, count_field)
 
@@ -153,6 +153,13 @@ accrt_status_t accrt_bundle_info(accrt_bundle_t* bundle, accrt_bundle_info_t* ou
       .kernel_count = tables->kernel_count,
       .image_count = tables->image_count,
       .data_size_bytes = tables->data_size_bytes,
+      .optional_features = header->optional_features,
+      .file_count = tables->file_count,
+      .shard_count = tables->shard_count,
+      .adapter_count = tables->adapter_count,
+      .asset_count = tables->asset_count,
+      .location_count = tables->location_count,
+      .signature_count = tables->signature_count,
   };
   return accrt_struct_write("accrt_bundle_info_t", out_info, &info, sizeof info);
 }
@@ -212,7 +219,7 @@ accrt_status_t accrt_bundle_constant(accrt_bundle_t* bundle, uint32_t index,
   for (uint32_t i = 0; i < constant->component_count; ++i) {
     size_bytes += bundle->tables.components[constant->component_first + i].size_bytes;
   }
-  const accrt_constant_info_t info = {
+  accrt_constant_info_t info = {
       .source = constant->source,
       .name = text_of(bundle, constant->name),
       .dtype = constant->dtype,
@@ -221,7 +228,14 @@ accrt_status_t accrt_bundle_constant(accrt_bundle_t* bundle, uint32_t index,
       .component_count = constant->component_count,
       .shape = constant->shape,
       .size_bytes = size_bytes,
+      .group_elements = constant->group_elements,
+      .file = constant->file,
+      .tensor = text_of(bundle, constant->tensor),
+      .shard = accx_shard_of(&bundle->tables, index),
   };
+  if (constant->source == ACCX_CONSTANT_EXTERNAL && constant->tensor == 0)
+    info.tensor = info.name;
+  memcpy(info.digest, constant->digest.bytes, sizeof info.digest);
   return accrt_struct_write("accrt_constant_info_t", out_info, &info, sizeof info);
 }
 
@@ -357,8 +371,8 @@ static accrt_status_t find_argument(const char* operation, const accrt_bundle_t*
                                     const accx_argument_t** out_argument) {
   CHECK_INDEX_IN(operation, bundle, "function", function, named_function_count);
   const accx_function_t* owner = named_function(bundle, function);
-  ACCX_TRY(check_index_in(operation, bundle, "argument", index,
-                          owner->input_count + owner->result_count));
+  ACCX_TRY(accx_check_index(operation, bundle, "argument", index,
+                            owner->input_count + owner->result_count));
   *out_argument = &bundle->tables.arguments[owner->argument_first + index];
   return ACCRT_OK;
 }

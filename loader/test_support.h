@@ -236,19 +236,78 @@ static inline void use_function(accrt_bundle_t* bundle, uint32_t index) {
   }
 }
 
+/* Reads every section, and what stands beside the program. */
+static inline void use_extras(accrt_bundle_t* bundle, const accrt_bundle_info_t* info) {
+  volatile unsigned char sum = 0;
+  for (uint32_t i = 0; i < info->section_count; ++i) {
+    accrt_section_info_t section = ACCRT_SECTION_INFO_INIT;
+    unsigned char bytes[64];
+    if (accrt_bundle_section(bundle, i, &section) != ACCRT_OK)
+      abort();
+    const uint64_t size = section.size_bytes < sizeof bytes ? section.size_bytes : sizeof bytes;
+    if (accrt_bundle_section_read(bundle, i, section.size_bytes - size, bytes, size) != ACCRT_OK ||
+        accrt_bundle_section_read(bundle, i, section.size_bytes, bytes, 1) !=
+            ACCRT_ERROR_OUT_OF_RANGE)
+      abort();
+    sum = (unsigned char)(sum + bytes[0]);
+  }
+  for (uint32_t i = 0; i < info->file_count; ++i) {
+    accrt_file_info_t file = ACCRT_FILE_INFO_INIT;
+    if (accrt_bundle_file(bundle, i, &file) != ACCRT_OK || strlen(file.name) == 0)
+      abort();
+  }
+  for (uint32_t i = 0; i < info->shard_count; ++i) {
+    accrt_shard_info_t shard = ACCRT_SHARD_INFO_INIT;
+    accrt_constant_info_t constant = ACCRT_CONSTANT_INFO_INIT;
+    if (accrt_bundle_shard(bundle, i, &shard) != ACCRT_OK ||
+        accrt_bundle_constant(bundle, shard.constant, &constant) != ACCRT_OK || constant.shard != i)
+      abort();
+    for (uint32_t k = 0; k < shard.segment_count; ++k)
+      sum = (unsigned char)(sum + shard.segments[k].replicas);
+  }
+  for (uint32_t i = 0; i < info->adapter_count; ++i) {
+    accrt_adapter_info_t adapter = ACCRT_ADAPTER_INFO_INIT;
+    if (accrt_bundle_adapter(bundle, i, &adapter) != ACCRT_OK || strlen(adapter.input) == 0)
+      abort();
+  }
+  for (uint32_t i = 0; i < info->asset_count; ++i) {
+    accrt_asset_info_t asset = ACCRT_ASSET_INFO_INIT;
+    uint32_t found;
+    if (accrt_bundle_asset(bundle, i, &asset) != ACCRT_OK ||
+        accrt_bundle_find_asset(bundle, asset.name, &found) != ACCRT_OK || found != i)
+      abort();
+    for (uint64_t k = 0; k < asset.size_bytes; ++k)
+      sum = (unsigned char)(sum + ((const unsigned char*)asset.data)[k]);
+  }
+  for (uint32_t i = 0; i < info->location_count; ++i) {
+    accrt_location_info_t location = ACCRT_LOCATION_INFO_INIT;
+    if (accrt_bundle_location(bundle, i, &location) != ACCRT_OK)
+      abort();
+  }
+}
+
 static inline void use_constant(accrt_bundle_t* bundle, uint32_t index) {
   accrt_constant_info_t info = ACCRT_CONSTANT_INFO_INIT;
   if (accrt_bundle_constant(bundle, index, &info) != ACCRT_OK)
     abort();
-  const void* data;
-  uint64_t size;
-  if (accrt_bundle_constant_data(bundle, index, &data, &size) != ACCRT_OK)
-    return; /* prepared, or corrupt */
-  if (info.component_count == 1 && size != info.size_bytes)
-    abort();
   volatile unsigned char sum = 0;
-  for (uint64_t i = 0; i < size; ++i)
-    sum = (unsigned char)(sum + ((const unsigned char*)data)[i]);
+  uint64_t total = 0;
+  for (uint32_t k = 0; k < info.component_count; ++k) {
+    accrt_component_info_t component = ACCRT_COMPONENT_INFO_INIT;
+    if (accrt_bundle_component(bundle, index, k, &component) != ACCRT_OK)
+      abort();
+    const void* data;
+    uint64_t size;
+    if (accrt_bundle_component_data(bundle, index, k, &data, &size) != ACCRT_OK)
+      return; /* prepared, external, or corrupt */
+    if (size != component.size_bytes)
+      abort();
+    total += size;
+    for (uint64_t i = 0; i < size; ++i)
+      sum = (unsigned char)(sum + ((const unsigned char*)data)[i]);
+  }
+  if (total != info.size_bytes)
+    abort();
 }
 
 /* Reads every command, predecessor and operand as the program layer does. */
@@ -322,6 +381,7 @@ static inline void use_bundle(accrt_bundle_t* bundle) {
     if (accrt_bundle_lookup_state(bundle, state.name) != i)
       abort();
   }
+  use_extras(bundle, &info);
   for (uint32_t i = 0; i < info.constant_count; ++i)
     use_constant(bundle, i);
   for (uint32_t i = 0; i < info.function_count; ++i)

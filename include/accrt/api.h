@@ -235,9 +235,18 @@ typedef struct accrt_api {
   accrt_status_t (*bundle_writer_write_path)(accrt_bundle_writer_t* writer, const char* path); /* 0.3 */
   accrt_status_t (*bundle_writer_write_fd)(accrt_bundle_writer_t* writer, int32_t fd); /* 0.3 */
   accrt_status_t (*bundle_writer_write_callback)(accrt_bundle_writer_t* writer, const accrt_writer_output_t* output); /* 0.3 */
+  accrt_status_t (*bundle_section_read)(accrt_bundle_t* bundle, uint32_t index, uint64_t offset_bytes, void* target, uint64_t size_bytes); /* 0.3 */
+  accrt_status_t (*bundle_component)(accrt_bundle_t* bundle, uint32_t constant, uint32_t component, accrt_component_info_t* out_info); /* 0.3 */
+  accrt_status_t (*bundle_component_data)(accrt_bundle_t* bundle, uint32_t constant, uint32_t component, const void** out_data, uint64_t* out_size_bytes); /* 0.3 */
+  accrt_status_t (*bundle_file)(accrt_bundle_t* bundle, uint32_t index, accrt_file_info_t* out_info); /* 0.3 */
+  accrt_status_t (*bundle_shard)(accrt_bundle_t* bundle, uint32_t index, accrt_shard_info_t* out_info); /* 0.3 */
+  accrt_status_t (*bundle_adapter)(accrt_bundle_t* bundle, uint32_t index, accrt_adapter_info_t* out_info); /* 0.3 */
+  accrt_status_t (*bundle_asset)(accrt_bundle_t* bundle, uint32_t index, accrt_asset_info_t* out_info); /* 0.3 */
+  accrt_status_t (*bundle_find_asset)(accrt_bundle_t* bundle, const char* name, uint32_t* out_index); /* 0.3 */
+  accrt_status_t (*bundle_location)(accrt_bundle_t* bundle, uint32_t index, accrt_location_info_t* out_info); /* 0.3 */
 } accrt_api_t;
 /* clang-format on */
-ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_api_t) == 1784 && offsetof(accrt_api_t, bundle_writer_write_callback) == 1784 - 8),
+ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_api_t) == 1856 && offsetof(accrt_api_t, bundle_location) == 1856 - 8),
                     "append only");
 
 /** Fills `table` with as many functions as both sides know.

@@ -97,8 +97,16 @@ typedef struct accrt_bundle_info {
   uint32_t kernel_count;
   uint32_t image_count;
   uint64_t data_size_bytes; /**< weights in the file */
+  /* Since 0.3. */
+  uint64_t optional_features;
+  uint32_t file_count;
+  uint32_t shard_count;
+  uint32_t adapter_count;
+  uint32_t asset_count;
+  uint32_t location_count;
+  uint32_t signature_count;
 } accrt_bundle_info_t;
-ACCRT_ASSERT_LAYOUT(accrt_bundle_info_t, data_size_bytes, 96);
+ACCRT_ASSERT_LAYOUT(accrt_bundle_info_t, signature_count, 128);
 #define ACCRT_BUNDLE_INFO_INIT ACCRT_STRUCT_INIT(accrt_bundle_info_t)
 /** Since: 0.1 */
 ACCRT_API accrt_status_t accrt_bundle_info(accrt_bundle_t* bundle, accrt_bundle_info_t* out_info);
@@ -121,6 +129,12 @@ ACCRT_ASSERT_LAYOUT(accrt_section_info_t, record_bytes, 56);
 /** Since: 0.1 */
 ACCRT_API accrt_status_t accrt_bundle_section(accrt_bundle_t* bundle, uint32_t index,
                                               accrt_section_info_t* out_info);
+/** Copies bytes of a section as they are in the file: what was verified at open, or (code, weights, sections that this library does not
+ * know) read now. @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE (index, or bytes past the section's end); ACCRT_ERROR_IO.
+ * May block on the file. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_section_read(accrt_bundle_t* bundle, uint32_t index,
+                                                   uint64_t offset_bytes, void* target,
+                                                   uint64_t size_bytes);
 /** Key and value of the index-th metadata entry. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_bundle_metadata(accrt_bundle_t* bundle, uint32_t index,
                                                const char** out_key, const char** out_value);
@@ -149,17 +163,26 @@ ACCRT_API accrt_status_t accrt_bundle_symbol(accrt_bundle_t* bundle, uint32_t in
 /** One constant (weight). */
 typedef struct accrt_constant_info {
   uint32_t struct_size;
-  uint32_t source; /**< 0 in the bundle, 1 made by a prepare function */
-  void* next;      /**< NULL */
+  uint32_t
+      source; /**< 0 in the bundle, 1 made by a prepare function, 2 external: outside the bundle */
+  void* next; /**< NULL */
   const char* name;
   accrt_dtype_t dtype;
-  uint32_t encoding; /**< 0 plain, 1 opaque */
+  uint32_t encoding; /**< ACCRT_LAYOUT_* (accrt/layout.h): 0 plain, 1 opaque */
   uint32_t rank;
   uint32_t component_count;
   const int64_t* shape;
   uint64_t size_bytes; /**< all components */
+  /* Since 0.3. */
+  uint32_t group_elements; /**< of layouts whose group size is free; else 0 */
+  uint32_t file;      /**< EXTERNAL: index of a file; 0xFFFFFFFF: given at load. Else that too */
+  const char* tensor; /**< EXTERNAL: its name there; else "" */
+  unsigned char
+      digest[16];    /**< EXTERNAL: XXH3-128 of its components' bytes; zeros: bound by name alone */
+  uint32_t shard;    /**< index of its shard, or 0xFFFFFFFF */
+  uint32_t reserved; /**< 0 */
 } accrt_constant_info_t;
-ACCRT_ASSERT_LAYOUT(accrt_constant_info_t, size_bytes, 56);
+ACCRT_ASSERT_LAYOUT(accrt_constant_info_t, reserved, 96);
 #define ACCRT_CONSTANT_INFO_INIT ACCRT_STRUCT_INIT(accrt_constant_info_t)
 /** Since: 0.1 */
 ACCRT_API accrt_status_t accrt_bundle_constant(accrt_bundle_t* bundle, uint32_t index,
@@ -173,6 +196,116 @@ ACCRT_API accrt_status_t accrt_bundle_find_constant(accrt_bundle_t* bundle, cons
 ACCRT_API accrt_status_t accrt_bundle_constant_data(accrt_bundle_t* bundle, uint32_t index,
                                                     const void** out_data,
                                                     uint64_t* out_size_bytes);
+
+/** One component of a constant. */
+typedef struct accrt_component_info {
+  uint32_t struct_size;
+  uint32_t role; /**< ACCRT_LAYOUT_ROLE_* (accrt/layout.h) */
+  void* next;    /**< NULL */
+  accrt_dtype_t dtype;
+  uint32_t reserved; /**< 0 */
+  uint64_t size_bytes;
+} accrt_component_info_t;
+ACCRT_ASSERT_LAYOUT(accrt_component_info_t, size_bytes, 32);
+#define ACCRT_COMPONENT_INFO_INIT ACCRT_STRUCT_INIT(accrt_component_info_t)
+/** Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_component(accrt_bundle_t* bundle, uint32_t constant,
+                                                uint32_t component,
+                                                accrt_component_info_t* out_info);
+/** As accrt_bundle_constant_data, of one component of a constant in the bundle. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_component_data(accrt_bundle_t* bundle, uint32_t constant,
+                                                     uint32_t component, const void** out_data,
+                                                     uint64_t* out_size_bytes);
+
+/** One file beside the bundle. */
+typedef struct accrt_file_info {
+  uint32_t struct_size;
+  uint32_t kind; /**< 1 .accx, 2 safetensors, 3 GGUF */
+  void* next;    /**< NULL */
+  const char* name;
+  uint64_t size_bytes;      /**< 0: any */
+  unsigned char digest[16]; /**< XXH3-128 of the file; zeros: not known */
+} accrt_file_info_t;
+ACCRT_ASSERT_LAYOUT(accrt_file_info_t, digest, 48);
+#define ACCRT_FILE_INFO_INIT ACCRT_STRUCT_INIT(accrt_file_info_t)
+/** Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_file(accrt_bundle_t* bundle, uint32_t index,
+                                           accrt_file_info_t* out_info);
+
+/** A run of a split axis that is cut on its own. Frozen. */
+typedef struct accrt_shard_segment {
+  int64_t begin; /**< in the full tensor */
+  int64_t end;
+  uint32_t replicas; /**< ranks that share a part */
+  uint32_t reserved; /**< 0 */
+} accrt_shard_segment_t;
+ACCRT_ASSERT_LAYOUT(accrt_shard_segment_t, reserved, 24);
+/** Which part of a full tensor a constant is. */
+typedef struct accrt_shard_info {
+  uint32_t struct_size;
+  uint32_t constant;
+  void* next;      /**< NULL */
+  uint32_t kind;   /**< 0 replicated, 1 split */
+  uint32_t axis;   /**< split */
+  uint32_t degree; /**< number of ranks */
+  uint32_t segment_count;
+  int64_t extent; /**< split: of the full tensor along the axis */
+  const accrt_shard_segment_t* segments;
+} accrt_shard_info_t;
+ACCRT_ASSERT_LAYOUT(accrt_shard_info_t, segments, 48);
+#define ACCRT_SHARD_INFO_INIT ACCRT_STRUCT_INIT(accrt_shard_info_t)
+/** Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_shard(accrt_bundle_t* bundle, uint32_t index,
+                                            accrt_shard_info_t* out_info);
+
+/** What an adapter file fills. */
+typedef struct accrt_adapter_info {
+  uint32_t struct_size;
+  uint32_t flags;    /**< bit 0: alpha / rank is multiplied in */
+  void* next;        /**< NULL */
+  const char* slot;  /**< the tensor's name in an adapter file */
+  const char* input; /**< name of the optional input that takes it */
+} accrt_adapter_info_t;
+ACCRT_ASSERT_LAYOUT(accrt_adapter_info_t, input, 32);
+#define ACCRT_ADAPTER_INFO_INIT ACCRT_STRUCT_INIT(accrt_adapter_info_t)
+/** Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_adapter(accrt_bundle_t* bundle, uint32_t index,
+                                              accrt_adapter_info_t* out_info);
+
+/** A file that came along: a tokenizer, a license. */
+typedef struct accrt_asset_info {
+  uint32_t struct_size;
+  uint32_t reserved; /**< 0 */
+  void* next;        /**< NULL */
+  const char* name;
+  const char* media_type; /**< may be "" */
+  const void* data;
+  uint64_t size_bytes;
+} accrt_asset_info_t;
+ACCRT_ASSERT_LAYOUT(accrt_asset_info_t, size_bytes, 48);
+#define ACCRT_ASSET_INFO_INIT ACCRT_STRUCT_INIT(accrt_asset_info_t)
+/** Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_asset(accrt_bundle_t* bundle, uint32_t index,
+                                            accrt_asset_info_t* out_info);
+/** Index of an asset by name. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_find_asset(accrt_bundle_t* bundle, const char* name,
+                                                 uint32_t* out_index);
+
+/** A place in a source that commands come from. */
+typedef struct accrt_location_info {
+  uint32_t struct_size;
+  uint32_t line; /**< from 1; 0: not known */
+  void* next;    /**< NULL */
+  const char* file;
+  const char* name;  /**< of what is there */
+  uint32_t column;   /**< from 1; 0: not known */
+  uint32_t reserved; /**< 0 */
+} accrt_location_info_t;
+ACCRT_ASSERT_LAYOUT(accrt_location_info_t, reserved, 40);
+#define ACCRT_LOCATION_INFO_INIT ACCRT_STRUCT_INIT(accrt_location_info_t)
+/** Since: 0.3 */
+ACCRT_API accrt_status_t accrt_bundle_location(accrt_bundle_t* bundle, uint32_t index,
+                                               accrt_location_info_t* out_info);
 
 /** One function. A bundle may have several versions of one, each for the devices of one driver or for any, with the same
  * signature: they are one function here, with the doc and the commands of the version for any driver, or else of the first. */

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 # Which module has which name. The exception classes are in errors.
 _MODULES = {
-    "_records": ("Argument", "Constant", "DeviceInfo", "PoolEntry", "Signature", "Symbol"),
+    "_records": ("Argument", "Asset", "Constant", "DeviceInfo", "PoolEntry", "Signature", "Symbol"),
     "bundle": ("Bundle",),
     "instance": ("Device", "Instance", "caps", "default_instance"),
     "kernels": ("Commands", "DeviceKernel", "Kernel", "KernelPack", "Launch", "launch"),
@@ -29,7 +29,7 @@ _MODULES = {
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 if TYPE_CHECKING:  # for editors and type checkers
-    from ._records import Argument, Constant, DeviceInfo, PoolEntry, Signature, Symbol
+    from ._records import Argument, Asset, Constant, DeviceInfo, PoolEntry, Signature, Symbol
     from .bundle import Bundle
     from .errors import *  # noqa: F403 - one class for each status
     from .instance import Device, Instance, caps, default_instance

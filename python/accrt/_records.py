@@ -77,5 +77,18 @@ class Constant(NamedTuple):
     dtype: str
     shape: tuple[int, ...]
     size_bytes: int
-    encoding: int
+    encoding: int  # a layout's id (docs/layouts.md): 0 plain, 1 opaque
     prepared: bool
+    external: bool = False
+    group_elements: int = 0
+    file: str = ""  # external: the file that it is in; "": given at load
+    tensor: str = ""  # external: its name there
+    digest: bytes = b""  # external: of its bytes; b"": bound by name alone
+
+
+class Asset(NamedTuple):
+    """A file that came along with a bundle."""
+
+    name: str
+    media_type: str
+    data: bytes

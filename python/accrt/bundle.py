@@ -6,7 +6,7 @@ import os
 
 from . import _ffi
 from ._library import Handle, check, created, filled, lib, struct, text
-from ._records import Argument, Constant, Signature, Symbol
+from ._records import Argument, Asset, Constant, Signature, Symbol
 from .instance import Instance, default_instance
 
 _VERIFY = {"default": _ffi.ACCRT_VERIFY_DEFAULT, "full": _ffi.ACCRT_VERIFY_FULL, "no-data": _ffi.ACCRT_VERIFY_NO_DATA}
@@ -83,8 +83,34 @@ class Bundle(Handle):
     def _constant(self, index: int) -> Constant:
         raw = filled(_ffi.accrt_constant_info, lib.accrt_bundle_constant, self.handle, index)
         shape = tuple(raw.shape[:raw.rank]) if raw.rank else ()
+        external, known = raw.source == 2, any(raw.digest)
+        file = self.files[raw.file] if external and raw.file != 0xFFFFFFFF else ""
         return Constant(text(raw.name), lib.accrt_dtype_name(raw.dtype).decode(), shape, raw.size_bytes, raw.encoding,
-                        raw.source == 1)
+                        raw.source == 1, external, raw.group_elements, file, text(raw.tensor), bytes(raw.digest) if known else b"")
+
+    @property
+    def files(self) -> list[str]:
+        """Names of the files beside the bundle that hold its external weights."""
+        count = self.info["file_count"]
+        return [text(filled(_ffi.accrt_file_info, lib.accrt_bundle_file, self.handle, i).name) for i in range(count)]
+
+    @property
+    def assets(self) -> dict[str, Asset]:
+        """What came along: a tokenizer, a license."""
+        out = {}
+        for i in range(self.info["asset_count"]):
+            raw = filled(_ffi.accrt_asset_info, lib.accrt_bundle_asset, self.handle, i)
+            out[text(raw.name)] = Asset(text(raw.name), text(raw.media_type), ctypes.string_at(raw.data, raw.size_bytes))
+        return out
+
+    @property
+    def adapters(self) -> dict[str, str]:
+        """The optional input that each tensor of an adapter file fills."""
+        out = {}
+        for i in range(self.info["adapter_count"]):
+            raw = filled(_ffi.accrt_adapter_info, lib.accrt_bundle_adapter, self.handle, i)
+            out[text(raw.slot)] = text(raw.input)
+        return out
 
     def constant_bytes(self, name: str) -> memoryview:
         """The bytes of a stored weight, read-only, without a copy. Valid while the bundle is open."""

@@ -290,3 +290,47 @@ def test_the_tool_prints_a_target(tmp_path):
         assert found == bw.TargetCaps.of(accrt.caps())
     with pytest.raises(bw.BundleError, match="not what `accx caps --json` prints"):
         bw.TargetCaps.of({"container": "0.3"})
+
+
+# ---- What the library and the tool show of it ----
+
+
+def described():
+    bundle = bw.BundleWriter()
+    function(bundle).body.commands[0].at(bundle.location("m.py", 3, 4, "layer"))
+    file = bundle.file("w.gguf", bw.FileKind.GGUF, size_bytes=123, digest=b"f" * 16)
+    bundle.shard(bundle.external("w", "f32", (4, 512), file=file, tensor="blk.0", encoding=E.Q4_K, digest=b"d" * 16), 2, axis=0, extent=8)
+    bundle.constant("q", {"data": bytes(64), "scales": array.array("f", [1, 2])}, shape=(2, 32), encoding=E.I8_GROUP, group_elements=32)
+    bundle._functions["main", ""].input("lora", "f32", [4], optional=True)
+    bundle.adapter("lora_A", "lora", scaled=True)
+    bundle.asset("LICENSE", b"free", media_type="text/plain")
+    bundle.asset("nothing", b"")
+    return bundle
+
+
+def test_reflection():
+    bundle = accrt.Bundle(described().to_bytes())
+    w, q = bundle.constants[1], bundle.constants[0]
+    assert (w.external, w.file, w.tensor, w.digest, w.encoding, w.size_bytes) == (True, "w.gguf", "blk.0", b"d" * 16, 19, 4 * 288)
+    assert (q.external, q.file, q.digest, q.group_elements) == (False, "", b"", 32)
+    assert bundle.files == ["w.gguf"] and bundle.adapters == {"lora_A": "lora"}
+    assert bundle.assets["LICENSE"].data == b"free" and bundle.assets["nothing"].data == b""
+    info = bundle.info
+    assert (info["shard_count"], info["location_count"], info["asset_count"]) == (1, 1, 2)
+
+
+def test_inspect_shows_it(tmp_path):
+    from test_tool import accx, accx_json
+
+    path = tmp_path / "described.accx"
+    described().write(path)
+    seen = accx_json("inspect", path)
+    q, w = seen["constants"]
+    assert (w["source"], w["file"], w["tensor"], w["encoding"]) == ("external", "w.gguf", "blk.0", "q4_k")
+    assert w["digest"] == "64" * 16 and seen["files"][0]["digest"] == "66" * 16
+    assert w["shard"] == {"kind": "split", "degree": 2, "axis": 0, "extent": 8, "segments": [{"begin": 0, "end": 8, "replicas": 1}]}
+    assert [(c["role"], c["dtype"], c["size_bytes"]) for c in q["components"]] == [("data", "i8", 64), ("scales", "f32", 8)]
+    assert seen["adapters"] == [{"slot": "lora_A", "input": "lora", "scaled": True}]
+    assert seen["locations"] == [{"file": "m.py", "line": 3, "column": 4, "name": "layer"}]
+    text = accx("inspect", path, "--section", "constants,files,adapters,assets")
+    assert "external: w.gguf, q4_k" in text and "1 weights for each of 2 ranks" in text and "text/plain" in text

@@ -11,7 +11,7 @@
 
 #include "accrt/accrt.h"
 
-#define GOLDEN "tests/golden/0.1/everything.accx"
+#define GOLDEN "tests/golden/0.3/everything.accx"
 /* Room for the largest struct and the tail of a newer one. */
 #define ROOM_BYTES 1024u
 #define TAIL_BYTES 24u
@@ -223,6 +223,12 @@ TAKE(bundle_info, accrt_bundle_info(world->bundle, out))
 TAKE(section, accrt_bundle_section(world->bundle, 0, out))
 TAKE(symbol, accrt_bundle_symbol(world->bundle, 0, out))
 TAKE(constant, accrt_bundle_constant(world->bundle, 0, out))
+TAKE(component, accrt_bundle_component(world->bundle, 0, 0, out))
+TAKE(file, accrt_bundle_file(world->bundle, 0, out))
+TAKE(shard, accrt_bundle_shard(world->bundle, 0, out))
+TAKE(adapter, accrt_bundle_adapter(world->bundle, 0, out))
+TAKE(asset, accrt_bundle_asset(world->bundle, 0, out))
+TAKE(location, accrt_bundle_location(world->bundle, 0, out))
 TAKE(function, accrt_bundle_function(world->bundle, 0, out))
 TAKE(argument, accrt_bundle_argument(world->bundle, 0, 0, out))
 TAKE(state, accrt_bundle_state(world->bundle, 0, out))
@@ -245,16 +251,32 @@ static const struct {
   take_fn_t take;
   int needs_program;
 } taken_structs[] = {
-    TAKEN(accrt_error_t, last_error, 0),        TAKEN(accrt_error_t, stream_error, 0),
-    TAKEN(accrt_error_t, event_error, 0),       TAKEN(accrt_error_t, semaphore_error, 0),
-    TAKEN(accrt_error_t, session_error, 1),     TAKEN(accrt_caps_t, caps, 0),
-    TAKEN(accrt_device_info_t, device_info, 0), TAKEN(accrt_pool_statistics_t, pool_statistics, 0),
-    TAKEN(accrt_buffer_info_t, buffer_info, 0), TAKEN(accrt_kernel_info_t, kernel, 0),
-    TAKEN(accrt_bundle_info_t, bundle_info, 0), TAKEN(accrt_section_info_t, section, 0),
-    TAKEN(accrt_symbol_info_t, symbol, 0),      TAKEN(accrt_constant_info_t, constant, 0),
-    TAKEN(accrt_function_info_t, function, 0),  TAKEN(accrt_argument_info_t, argument, 0),
-    TAKEN(accrt_state_info_t, state, 0),        TAKEN(accrt_bundle_kernel_info_t, bundle_kernel, 0),
-    TAKEN(accrt_variant_info_t, variant, 0),    TAKEN(accrt_memory_estimate_t, estimate, 1),
+    TAKEN(accrt_error_t, last_error, 0),
+    TAKEN(accrt_error_t, stream_error, 0),
+    TAKEN(accrt_error_t, event_error, 0),
+    TAKEN(accrt_error_t, semaphore_error, 0),
+    TAKEN(accrt_error_t, session_error, 1),
+    TAKEN(accrt_caps_t, caps, 0),
+    TAKEN(accrt_device_info_t, device_info, 0),
+    TAKEN(accrt_pool_statistics_t, pool_statistics, 0),
+    TAKEN(accrt_buffer_info_t, buffer_info, 0),
+    TAKEN(accrt_kernel_info_t, kernel, 0),
+    TAKEN(accrt_bundle_info_t, bundle_info, 0),
+    TAKEN(accrt_section_info_t, section, 0),
+    TAKEN(accrt_symbol_info_t, symbol, 0),
+    TAKEN(accrt_constant_info_t, constant, 0),
+    TAKEN(accrt_function_info_t, function, 0),
+    TAKEN(accrt_argument_info_t, argument, 0),
+    TAKEN(accrt_state_info_t, state, 0),
+    TAKEN(accrt_bundle_kernel_info_t, bundle_kernel, 0),
+    TAKEN(accrt_component_info_t, component, 0),
+    TAKEN(accrt_file_info_t, file, 0),
+    TAKEN(accrt_shard_info_t, shard, 0),
+    TAKEN(accrt_adapter_info_t, adapter, 0),
+    TAKEN(accrt_asset_info_t, asset, 0),
+    TAKEN(accrt_location_info_t, location, 0),
+    TAKEN(accrt_variant_info_t, variant, 0),
+    TAKEN(accrt_memory_estimate_t, estimate, 1),
 };
 #define TAKEN_COUNT (sizeof taken_structs / sizeof taken_structs[0])
 

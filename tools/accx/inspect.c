@@ -9,7 +9,8 @@
 #define DEFAULT_TOP 20
 
 static const char* const part_names[] = {"versions",  "metadata", "sections",  "symbols",
-                                         "functions", "states",   "constants", "kernels"};
+                                         "functions", "states",   "constants", "kernels",
+                                         "files",     "adapters", "assets"};
 #define PART_COUNT (sizeof part_names / sizeof *part_names)
 
 static int add_part(const char* name, uint32_t* parts) {
@@ -78,9 +79,7 @@ out:
 }
 
 static const accx_option_t options[] = {
-    {"section", "LIST", true,
-     "only these parts, with commas between them"
-     "kernels"},
+    {"section", "LIST", true, "only these parts, with commas between them"},
     {"top", "N", false, "show the N largest constants (20)"},
     {"all", NULL, false, "show every constant, and internal functions"},
     {"json", NULL, false, "print JSON, with everything in the chosen parts"},
@@ -94,7 +93,8 @@ const accx_verb_t accx_verb_inspect = {
     .max_operands = 1,
     .summary = "shows what is in a bundle: functions with their types, symbols, weights, kernels",
     .details =
-        "Parts: versions, metadata, sections, symbols, functions, states, constants, kernels.\n"
+        "Parts: versions, metadata, sections, symbols, functions, states, constants, kernels,\n"
+        "files (beside the bundle, and shards), adapters, assets.\n"
         "Nothing of the bundle runs, and its weights are not read.\n"
         "\n"
         "Examples:\n"

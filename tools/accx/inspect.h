@@ -13,7 +13,10 @@ enum {
   ACCX_PART_STATES = 1u << 5,
   ACCX_PART_CONSTANTS = 1u << 6,
   ACCX_PART_KERNELS = 1u << 7,
-  ACCX_PART_ALL = (1u << 8) - 1,
+  ACCX_PART_FILES = 1u << 8,
+  ACCX_PART_ADAPTERS = 1u << 9,
+  ACCX_PART_ASSETS = 1u << 10,
+  ACCX_PART_ALL = (1u << 11) - 1,
 };
 
 typedef struct accx_inspection {
@@ -25,5 +28,20 @@ typedef struct accx_inspection {
 
 void accx_inspect_human(const accx_inspection_t* inspection);
 void accx_inspect_json(const accx_inspection_t* inspection);
+
+/* inspect_extras.c: files and shards, adapters, assets and locations; the text of a constant's place. */
+struct json_object;
+void accx_print_files(const accx_inspection_t* in);
+void accx_print_adapters(const accx_inspection_t* in);
+void accx_print_assets(const accx_inspection_t* in);
+void accx_add_files(const accx_inspection_t* in, struct json_object* root);
+void accx_add_adapters(const accx_inspection_t* in, struct json_object* root);
+void accx_add_assets(const accx_inspection_t* in, struct json_object* root);
+/* "external: model.gguf", "prepared", "" for what is stored. */
+const char* accx_constant_place_text(const accx_inspection_t* in,
+                                     const accrt_constant_info_t* constant);
+/* Where an EXTERNAL constant is, its shard and its components. */
+void accx_add_constant_extras(const accx_inspection_t* in, struct json_object* object,
+                              uint32_t index, const accrt_constant_info_t* constant);
 
 #endif /* ACCX_INSPECT_H_ */

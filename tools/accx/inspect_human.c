@@ -202,15 +202,15 @@ static int by_size(const void* left, const void* right) {
   return strcmp(a->name, b->name);
 }
 
-static void add_constant(accx_table_t* table, const accrt_constant_info_t* constant) {
+static void add_constant(const accx_inspection_t* in, accx_table_t* table,
+                         const accrt_constant_info_t* constant) {
   accx_table_cell(table, ACCX_NAME, "%s", constant->name);
   accx_table_cell(table, ACCX_TYPE, "%s",
                   accx_shape_text(constant->dtype, constant->rank, constant->shape));
   accx_table_cell(table, ACCX_PLAIN, "%s", accx_bytes(constant->size_bytes).text);
-  accx_table_cell(
-      table, ACCX_DIM, "%s%s",
-      constant->source == 0 ? "" : accx_constant_source_name(constant->source),
-      constant->encoding == 0 ? "" : accx_text(", %s", accx_encoding_name(constant->encoding)));
+  const char* place = accx_constant_place_text(in, constant);
+  const char* layout = constant->encoding == 0 ? "" : accx_encoding_name(constant->encoding);
+  accx_table_cell(table, ACCX_DIM, "%s%s%s", place, place[0] && layout[0] ? ", " : "", layout);
 }
 
 static void print_constants(const accx_inspection_t* in) {
@@ -231,7 +231,7 @@ static void print_constants(const accx_inspection_t* in) {
   accx_table_t* table = accx_table_create(4);
   accx_table_align_right(table, 2);
   for (uint32_t i = 0; i < shown; ++i)
-    add_constant(table, &constants[i]);
+    add_constant(in, table, &constants[i]);
   accx_table_print(table);
   if (shown < count)
     fprintf(accx_out, "  %s%u more (--all, or --top N)%s\n", accx_style(ACCX_DIM), count - shown,
@@ -293,8 +293,9 @@ static void print_kernels(const accx_inspection_t* in) {
 
 void accx_inspect_human(const accx_inspection_t* inspection) {
   static void (*const parts[])(const accx_inspection_t*) = {
-      print_versions,  print_metadata, print_sections,  print_symbols,
-      print_functions, print_states,   print_constants, print_kernels,
+      print_versions,   print_metadata,      print_sections,    print_symbols,
+      print_functions,  print_states,        print_constants,   print_kernels,
+      accx_print_files, accx_print_adapters, accx_print_assets,
   };
   for (size_t i = 0; i < sizeof parts / sizeof *parts; ++i) {
     if (inspection->parts >> i & 1)

@@ -174,6 +174,7 @@ static void add_constants(const accx_inspection_t* in, struct json_object* root)
     accx_json_text(object, "source", accx_constant_source_name(constant.source));
     accx_json_text(object, "encoding", accx_encoding_name(constant.encoding));
     accx_json_u64(object, "component_count", constant.component_count);
+    accx_add_constant_extras(in, object, i, &constant);
   }
 }
 
@@ -225,8 +226,8 @@ static void add_kernels(const accx_inspection_t* in, struct json_object* root) {
 
 void accx_inspect_json(const accx_inspection_t* inspection) {
   static void (*const parts[])(const accx_inspection_t*, struct json_object*) = {
-      add_versions,  add_metadata, add_sections,  add_symbols,
-      add_functions, add_states,   add_constants, add_kernels,
+      add_versions,  add_metadata, add_sections,   add_symbols,       add_functions,   add_states,
+      add_constants, add_kernels,  accx_add_files, accx_add_adapters, accx_add_assets,
   };
   struct json_object* root = accx_json_object(NULL, NULL);
   for (size_t i = 0; i < sizeof parts / sizeof *parts; ++i) {
