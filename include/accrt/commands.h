@@ -195,7 +195,8 @@ typedef struct accrt_predecessors {
 ACCRT_ASSERT_LAYOUT(accrt_predecessors_t, reserved, 16);
 #define ACCRT_AFTER_PREVIOUS 0xFFFFFFFFu
 
-/** Begins recording for a device. @param binding_count size of the binding table (at most 65535).
+/** Begins recording for a device. A list is also how many copies are given to a device in one submission, a batch: recorded after
+ * nobody (predecessors with a count of 0) they may run side by side. @param binding_count size of the binding table (at most 65535).
  * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_MEMORY. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_commands_create(accrt_device_t* device, uint32_t binding_count,
                                                accrt_commands_t** out_commands);
