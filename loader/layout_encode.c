@@ -73,8 +73,9 @@ static unsigned char* block_of(const sink_t* sink, uint64_t row, uint64_t column
          (row * blocks + column / layout->block_elements) * layout->block_bytes;
 }
 
+/* Low nibbles come before the high ones of their bytes, so that what pads a byte is 0. */
 static void store_nibble(unsigned char* byte, uint32_t shift, uint32_t code) {
-  *byte = (unsigned char)((*byte & ~(15u << shift)) | code << shift);
+  *byte = (unsigned char)(shift == 0 ? code : *byte | code << 4);
 }
 
 static uint32_t element_code(const sink_t* sink, float value) {
@@ -173,8 +174,11 @@ static void store_scale(const sink_t* sink, const region_t* region, uint32_t cod
   }
   const uint64_t group = view->group != 0 ? region->column / view->group : 0;
   uint64_t index = region->row * view->groups + group;
-  if (id == ACCRT_LAYOUT_F8_TENSOR)
+  if (id == ACCRT_LAYOUT_F8_TENSOR) {
+    if (region->row != 0) /* the call that has row 0 writes what the weight has one of */
+      return;
     index = 0;
+  }
   if (id == ACCRT_LAYOUT_F8_BLOCK128) {
     const uint64_t tiles = view->n / 128 + (view->n % 128 != 0);
     index = (region->row / view->n * tiles + region->row % view->n / 128) * view->groups + group;
@@ -538,7 +542,8 @@ static void prepare(sink_t* sink, float amax) {
   if (id != ACCRT_LAYOUT_NVFP4)
     return;
   sink->global = (sink->options->amax > 0 ? sink->options->amax : amax) / (448.0f * 6.0f);
-  memcpy(component(sink, ACCRT_LAYOUT_ROLE_GLOBAL_SCALE), &sink->global, sizeof sink->global);
+  if (sink->first_row == 0)
+    memcpy(component(sink, ACCRT_LAYOUT_ROLE_GLOBAL_SCALE), &sink->global, sizeof sink->global);
 }
 
 accrt_status_t accrt_layout_quantize(const accrt_layout_tensor_t* target, const float* source,

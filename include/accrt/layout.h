@@ -140,7 +140,7 @@ ACCRT_ASSERT_LAYOUT(accrt_quantize_report_t, weighted_error_squares, 72);
 
 /** Quantizes rows into the components of `target` (whole components; only these rows' bytes are written, and the scales that they
  * need). Layouts that are ACCRT_LAYOUT_FLAG_WRITABLE; PLAIN as f32, f16 or bf16. Rows of one weight may be made by several
- * threads at a time. F8_BLOCK128 takes whole tiles of 128 rows.
+ * threads at a time: what it has one of is written with row 0. F8_BLOCK128 takes whole tiles of 128 rows.
  * @param source row_count * K values, all finite and at most 2^60.
  * @param options NULL for the defaults. @param out_report NULL, or what was lost.
  * @return as accrt_layout_dequantize; ACCRT_ERROR_UNSUPPORTED (the layout is for reading alone; GROUP_INDEX);
