@@ -51,17 +51,15 @@ static accrt_status_t read_options(const accrt_bundle_options_t* options,
 }
 
 /* A bundle without a source. */
-static accrt_status_t bundle_create(accrt_instance_t* instance,
+static accrt_status_t bundle_create(const accrt_allocator_t* allocator,
                                     const accrt_bundle_options_t* options, const char* name,
                                     accrt_bundle_t** out_bundle) {
-  const accrt_allocator_t* allocator = accrt_instance_allocator(instance);
   void* memory;
   ACCX_TRY(accrt_alloc(allocator, sizeof(accrt_bundle_t), &memory));
   accrt_bundle_t* bundle = memory;
   accrt_object_init(&bundle->object);
   bundle->folder_fd = -1;
   bundle->allocator = allocator;
-  bundle->instance = instance;
   bundle->verify = options->verify;
   accrt_mutex_init(&bundle->trust_lock);
   const accrt_status_t status =
@@ -105,14 +103,11 @@ out:
 
 accrt_status_t accx_check_bytes(const accrt_allocator_t* allocator, const accrt_reader_t* reader,
                                 accx_header_t* out_minimum) {
-  void* memory;
-  ACCX_TRY(accrt_alloc(allocator, sizeof(accrt_bundle_t), &memory));
-  accrt_bundle_t* bundle = memory;
-  bundle->allocator = allocator;
+  static const accrt_bundle_options_t options = ACCRT_BUNDLE_OPTIONS_INIT;
+  accrt_bundle_t* bundle;
+  ACCX_TRY(bundle_create(allocator, &options, "bundle", &bundle));
   bundle->out_minimum = out_minimum;
-  accrt_status_t status = accrt_copy_string(allocator, "bundle", &bundle->name);
-  if (status == ACCRT_OK)
-    status = accx_source_open_callbacks(reader, &bundle->source);
+  accrt_status_t status = accx_source_open_callbacks(reader, &bundle->source);
   if (status == ACCRT_OK) {
     accx_source_begin(&bundle->source);
     status = accx_verify(bundle);
@@ -135,7 +130,9 @@ static accrt_status_t begin_open(const char* operation, accrt_instance_t* instan
   if (instance == NULL || name == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "instance or path is NULL");
   ACCX_TRY(read_options(options, out_options));
-  return bundle_create(instance, out_options, name, bundle);
+  ACCX_TRY(bundle_create(accrt_instance_allocator(instance), out_options, name, bundle));
+  (*bundle)->instance = instance;
+  return ACCRT_OK;
 }
 
 /* Of a file that was opened just now. -1 when it cannot be opened: who needs it says so. */
@@ -188,7 +185,8 @@ accrt_status_t accrt_bundle_open_callbacks(accrt_instance_t* instance, const acc
   accrt_bundle_t* bundle;
   accrt_bundle_options_t local;
   ACCX_TRY(begin_open(__func__, instance, options, "bundle", out_bundle, &local, &bundle));
-  return finish_open(bundle, &local, accx_source_open_callbacks(reader, &bundle->source), out_bundle);
+  return finish_open(bundle, &local, accx_source_open_callbacks(reader, &bundle->source),
+                     out_bundle);
 }
 
 void accrt_bundle_ref(accrt_bundle_t* bundle) {
