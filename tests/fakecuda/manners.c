@@ -492,9 +492,11 @@ static void test_captured_stream(void** state) {
     size_t nodes = 9;
     accrt_buffer_info_t info = ACCRT_BUFFER_INFO_INIT;
     OK(accrt_buffer_info(work.log, &info));
+    OK(launch(&work, wrapped, work.log)); /* in flight, and nobody has asked for its end yet */
     CUDA(cuStreamBeginCapture(stream, (CUstreamCaptureMode)mode));
     CUDA(cuMemsetD32Async(info.device_address, 1, 1, stream));
     refuse_all(&work, wrapped, list, prepared, event, semaphore);
+    FAILS(INVALID_STATE, "being captured", synchronize(wrapped));
     work_beside(&work, list, prepared);
     if (mode == 0)
       OK(accrt_commands_finalize(fresh)); /* made while somebody captures */
