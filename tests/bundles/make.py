@@ -14,6 +14,8 @@ import subprocess
 import sys
 import tempfile
 
+import xxhash
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FLAGS = ["-std=c11", "-O2", "-ffreestanding", "-fPIC", "-shared", "-nostdlib", "-fvisibility=hidden", "-fno-stack-protector",
          "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-Wl,--no-undefined"]  # fmt: skip
@@ -627,6 +629,42 @@ def large_bundle():
     return bundle
 
 
+def external_bundle(image):
+    """Weights that lie outside: bound by digest or by name, in one tensor or several, some by a prepare function alone."""
+    bundle = bw.BundleWriter()
+    code = bundle.image("first", image)
+    k = {name: declare(bundle, name) for name in ("affine", "reverse")}
+    for kernel in k.values():
+        kernel.variant(code, arch_kind="portable")
+    digest = lambda *parts: xxhash.xxh3_128(b"".join(parts)).digest()  # noqa: E731
+    floats = array.array("f", range(8)).tobytes()
+    sized = bytes((i * 7 + (i >> 10)) & 255 for i in range(2_800_000))
+    scales = array.array("f", [0.5, 1.0, 1.5, 2.0]).tobytes()
+    weight = bundle.external("weight", "f32", (8,), digest=digest(floats))
+    side = bundle.file("side.safetensors", bw.FileKind.SAFETENSORS)
+    free = bundle.external("free", "f32", (8,), file=side, tensor="model.free")
+    large = bundle.external("large", "u8", (len(sized),), digest=digest(sized))
+    packed = bundle.external("packed", "f32", (4, 8), encoding=bw.Encoding.I8_CHANNEL, digest=digest(bytes(range(32)), scales))
+    block = bundle.external("block", "f32", (2, 32), encoding=bw.Encoding.Q8_0, digest=digest(bytes(range(68))))
+    bundle.external("unused", "f32", (8,), digest=digest(floats))
+    stored = bundle.constant("stored", array.array("f", [3.0] * 8), shape=(8,))
+    reversed_ = bundle.prepared("reversed", 32, dtype="f32", shape=(8,), encoding=bw.Encoding.PLAIN)
+    f = bundle.function("make_reversed", prepare=True)
+    x, y = f.source("x", weight), f.product("y", reversed_)
+    f.body.dispatch(k["reverse"], {"x": x.read(0, 32), "y": y.write(0, 32), "n": 8})
+    f = bundle.function("look", doc="what all of them hold")
+    for name, constant in (("r", reversed_), ("f", free), ("s", stored)):
+        y = f.result(name, "f32", [8])
+        f.body.dispatch(k["affine"], {"x": f.constant(constant).read(), "y": y.write(), "alpha": 1.0, "beta": 0.0, "n": 8})
+    y = f.result("bytes", "u8", [32 + 16 + 68 + 2])
+    f.body.copy(f.constant(packed).read(), y.write(0), 32)
+    f.body.copy(f.constant(packed, 1).read(), y.write(32), 16)
+    f.body.copy(f.constant(block).read(), y.write(48), 68)
+    f.body.copy(f.constant(large).read(), y.write(116), 1)
+    f.body.copy(f.constant(large).read(len(sized) - 1), y.write(117), 1)
+    return bundle
+
+
 def main():
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
@@ -643,6 +681,7 @@ def main():
     operators_bundle().write(folder / "operators.accx")
     wide_bundle().write(folder / "wide.accx")
     large_bundle().write(folder / "large.accx")
+    external_bundle(first).write(folder / "external.accx")
     for name, bundle in refused(first):
         bundle.write(folder / f"{name}.accx")
 
