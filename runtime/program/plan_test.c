@@ -225,8 +225,8 @@ static void says_why_no_variant_fits(void** state) {
   FAILS(
       run(call), NO_VARIANT,
       "function 'which_none': command 0 'which': no variant of kernel 'which' fits its arguments");
-  ALSO("variant 0 (): parameter 'mode' is not proved equal to 3 (it is 10)");
-  ALSO("variant 1 (): parameter 'mode' is not proved at most 9 (it is 10)");
+  ALSO("variant 0 (portable): parameter 'mode' is not proved equal to 3 (it is 10)");
+  ALSO("variant 1 (portable): parameter 'mode' is not proved at most 9 (it is 10)");
   accrt_call_release(call);
 }
 

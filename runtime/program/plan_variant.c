@@ -110,8 +110,9 @@ static accrt_status_t fail_no_variant(const accrt_plan_builder_t* builder, uint3
   for (uint32_t i = 0; i < record->variant_count; ++i) {
     const accx_variant_t* variant = &builder->tables->variants[record->variant_first + i];
     char why_not[240] = "";
+    const char* const arch = accrt_program_string(builder->program, variant->arch);
     accrt_text_add(&text, "%svariant %" PRIu32 " (%s): ", i == 0 ? "" : "; ", i,
-                   accrt_program_string(builder->program, variant->arch));
+                   arch[0] != '\0' ? arch : "portable");
     if (!accrt_variant_usable(builder->program, record->variant_first + i, why_not,
                               sizeof why_not)) {
       accrt_text_add(&text, "%s", why_not);

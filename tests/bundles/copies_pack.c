@@ -94,6 +94,23 @@ static int32_t twice(const accrt_kernel_environment_t* environment,
   return call->device_type == 2 ? on_cuda(call, p) : on_host(call, p);
 }
 
+/* Fails with a code, unless that is 0. */
+typedef struct refuse_params {
+  int64_t code;
+} refuse_params_t;
+
+static int32_t refuse_once(const accrt_kernel_environment_t* environment,
+                           const accrt_operator_call_t* call, void* state) {
+  (void)environment;
+  (void)state;
+  const int32_t code = (int32_t)((const refuse_params_t*)call->params)->code;
+  return code == 0 ? 0 : refuse(call, code, "asked to refuse");
+}
+
+static const accrt_kernel_param_t refuse_list[] = {
+    ACCRT_KERNEL_PARAM(refuse_params_t, code, SYMBOL, NONE),
+};
+
 static const accrt_kernel_param_t params[] = {
     ACCRT_KERNEL_PARAM(twice_params_t, x, BUFFER, READ),
     ACCRT_KERNEL_PARAM(twice_params_t, y, BUFFER, WRITE),
@@ -110,6 +127,12 @@ static const accrt_kernel_param_t params[] = {
 static const accrt_operator_def_t operators[] = {
     OPERATOR("twice", ACCRT_KERNEL_TRAIT_DETERMINISTIC | ACCRT_KERNEL_TRAIT_CAPTURABLE),
     OPERATOR("twice_uncaptured", ACCRT_KERNEL_TRAIT_DETERMINISTIC),
+    {.struct_size = sizeof(accrt_operator_def_t),
+     .name = "refuse",
+     .params = refuse_list,
+     .param_count = 1,
+     .params_size_bytes = sizeof(refuse_params_t),
+     .execute = refuse_once},
 };
 
 static const accrt_kernel_pack_table_t table = {

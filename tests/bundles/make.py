@@ -419,6 +419,11 @@ def device_bundle(first, second, ptx):
 
     pack = bundle.pack("tests.copies")
     twice = [P("x", "buffer", "read"), P("y", "buffer", "write"), P("size", "symbol")]
+    refuse = bundle.kernel("refuse", [P("code", "symbol")]).variant(pack, arch_kind="portable").variant(pack, driver="cuda", arch_kind="portable")
+    f = bundle.function("refuse", doc="an operator that fails with rounds, unless that is 0")
+    rounds = bw.Expr("symbol", (), "rounds")
+    f.scalar("rounds", rounds)
+    f.body.dispatch(refuse, {"code": rounds}, (0, 0, 0))
     for name, entry in (("operator", "twice"), ("operator_uncaptured", "twice_uncaptured")):
         kernel = bundle.kernel(entry, twice).variant(pack, arch_kind="portable").variant(pack, driver="cuda", arch_kind="portable")
         f = bundle.function(name, doc="2 x + 1 twice, one after the other, plus 1: kernel, operator with workspace, kernel")

@@ -238,6 +238,17 @@ def test_wrong_arguments_are_refused_and_nothing_is_lost(programs):
     np.testing.assert_array_equal(plain(session.affine(floats(9)))[0], 2 * floats(9) + 1)
 
 
+def test_an_operator_that_fails_is_told_by_its_name(programs):
+    for program in programs:
+        session = program.session()
+        session.refuse(0)
+        with pytest.raises(accrt.KernelError, match="operator 'refuse'.*asked to refuse") as caught:
+            session.refuse(5)
+        assert caught.value.driver_code == 5 and not {"grid", "workgroup"} & set(caught.value.message.replace("'", " ").split())
+        session.reset()
+        session.refuse(0)
+
+
 # ---- Launches from Python --------------------------------------------------------------------------------------------
 
 SCALE = """

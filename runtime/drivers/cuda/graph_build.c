@@ -302,6 +302,16 @@ static accrt_status_t disable_nodes(const cuda_instance_t* instance, uint32_t se
   return ACCRT_OK;
 }
 
+/* CUDA does not tell which node it was: they begin with this one. */
+static accrt_status_t fail_segment(const cuda_instance_t* instance, const cuda_segment_t* segment,
+                                   CUresult result) {
+  const char* name = instance->plan->commands[segment->first].command->name;
+  return accrt_cuda_fail(instance->device, result, "cuGraphInstantiate",
+                         "commands %u to %u (the first is '%s') of list '%s'",
+                         (unsigned)segment->first, (unsigned)(segment->first + segment->count - 1),
+                         name != NULL ? name : "", instance->name != NULL ? instance->name : "");
+}
+
 static accrt_status_t build_segment(cuda_instance_t* instance, uint32_t index,
                                     const accrt_driver_submission_t* submission) {
   cuda_device_t* device = instance->device;
@@ -318,8 +328,7 @@ static accrt_status_t build_segment(cuda_instance_t* instance, uint32_t index,
   result =
       device->api->cuGraphInstantiateWithFlags(&instance->execs[index], instance->graphs[index], 0);
   if (result != CUDA_SUCCESS)
-    return accrt_cuda_fail(device, result, "cuGraphInstantiate", "%u commands of list '%s'",
-                           (unsigned)segment->count, instance->name != NULL ? instance->name : "");
+    return fail_segment(instance, segment, result);
   return disable_nodes(instance, index);
 }
 
