@@ -1242,7 +1242,9 @@ static void section_host_function(void) {
 
 static void section_node_attribute(void) {
   begin();
+  CUstream stream = NULL;
   CUgraph graph = NULL;
+  CUgraphExec exec = NULL;
   CUgraphNode node = NULL;
   CUgraphNode empty = NULL;
   CUdeviceptr cell = 0;
@@ -1251,6 +1253,7 @@ static void section_node_attribute(void) {
   void* params[] = {&cell, &source, &number};
   CUDA_KERNEL_NODE_PARAMS kernel = kernel_node(function("tx_mix"), params);
   CUlaunchAttributeValue attribute;
+  cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
   cuMemAlloc(&cell, 256);
   cuMemAlloc(&source, 256);
   cuMemsetD32(cell, 0, 64);
@@ -1264,6 +1267,26 @@ static void section_node_attribute(void) {
   T(cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &attribute));
   T(cuGraphKernelNodeSetAttribute(empty, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &attribute));
   T(cuGraphKernelNodeSetAttribute(NULL, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &attribute));
+  T(cuGraphInstantiateWithFlags(&exec, graph, 0));
+  T(cuGraphLaunch(exec, stream));
+  number = 4;
+  N("of a cooperative kernel", cuGraphExecKernelNodeSetParams(exec, node, &kernel));
+  T(cuGraphLaunch(exec, stream));
+  T(cuStreamSynchronize(stream));
+  V(read_word(cell));
+  T(cuGraphExecDestroy(exec));
+  memset(&attribute, 0, sizeof attribute);
+  T(cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &attribute));
+  attribute.clusterDim.x = 1;
+  attribute.clusterDim.y = 1;
+  attribute.clusterDim.z = 1;
+  T(cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &attribute));
+  T(cuGraphInstantiateWithFlags(&exec, graph, 0));
+  T(cuGraphLaunch(exec, stream));
+  T(cuStreamSynchronize(stream));
+  V(read_word(cell));
+  T(cuGraphExecDestroy(exec));
+  T(cuGraphDestroy(graph));
 }
 
 static CUgraph two_mixes(CUdeviceptr cell, CUdeviceptr source, uint32_t number) {

@@ -43,10 +43,17 @@ def names(path, pattern):
     return re.findall(pattern, (ROOT / path).read_text(), re.M)
 
 
+#: Entry points that the driver uses and the transcript has not, and why.
+NOT_IN_THE_TRANSCRIPT = {
+    "cuLibraryEnumerateKernels": "only for the near names in a message, and a driver may lack it",
+    "cuKernelGetName": "only for the near names in a message, and a driver may lack it",
+}
+
+
 def test_the_transcript_has_every_entry_point():
     used = names("runtime/drivers/cuda/symbols.def", r"^CUDA_SYMBOL\((\w+),")
     called = names("tests/fakecuda/transcript.c", r"\b(cu[A-Z]\w+)\(")
-    assert len(used) > 80 and not set(used) - set(called)
+    assert len(used) > 80 and set(used) - set(called) == set(NOT_IN_THE_TRANSCRIPT)
 
 
 def test_the_stand_in_offers_every_entry_point():
