@@ -368,7 +368,6 @@ static void caps_are_what_is_read(void** state) {
     __VA_ARGS__;                                                                                   \
   }
 MUTATION_LIST(MUTATION)
-#undef MUTATION
 
 static accrt_status_t status_of(uint32_t rule) {
   switch (rule) {
@@ -399,6 +398,66 @@ static void mutations(void** state) {
     expect(&parts, status_of(cases[i].rule), cases[i].rule, cases[i].name);
     free_parts(&parts);
   }
+}
+
+/* ---- Quantized constants, in the golden bundle of 0.3 ---- */
+
+/* Constants and components by their place. */
+enum { BLOCKS, EMPTY, INT4, INT4_SCALES, NIBBLES, NVFP4, PACKED, TABLE, WEIGHT, WK, WQ, WV };
+enum { BLOCKS_DATA, EMPTY_DATA, INT4_DATA, INT4_SCALE, INT4_INDEX, SCALES_DATA, NIBBLES_DATA };
+enum { NVFP4_DATA = NIBBLES_DATA + 1, NVFP4_SCALE, NVFP4_GLOBAL };
+
+#define CONSTANT(which) RECORD(accx_constant_t, CONSTANTS, which)
+#define COMPONENT(which) RECORD(accx_component_t, COMPONENTS, which)
+#define QUANTIZED_LIST(X)                                                                          \
+  X(TYPE, unknown_layout, CONSTANT(BLOCKS)->encoding = 12)                                         \
+  X(LAYOUT_TYPE, group_where_none_is, CONSTANT(BLOCKS)->group_elements = 32)                       \
+  X(LAYOUT_TYPE, no_group, CONSTANT(INT4)->group_elements = 0)                                     \
+  X(LAYOUT_TYPE, group_of_7, CONSTANT(INT4)->group_elements = 7)                                   \
+  X(LAYOUT_TYPE, huge_group, CONSTANT(INT4)->group_elements = (1u << 24) + 8)                      \
+  X(LAYOUT_TYPE, quantized_integers, CONSTANT(BLOCKS)->dtype = ACCRT_DTYPE_I32)                    \
+  X(LAYOUT_TYPE, scalar_in_blocks, CONSTANT(BLOCKS)->rank = 0;                                     \
+    CONSTANT(BLOCKS)->shape[0] = CONSTANT(BLOCKS)->shape[1] = 0)                                   \
+  X(LAYOUT_SHAPE, columns_not_in_blocks, CONSTANT(BLOCKS)->shape[1] = 65)                          \
+  X(LAYOUT_SHAPE, odd_nibbles, CONSTANT(INT4)->shape[1] = 63)                                      \
+  X(COMPONENT_SIZE, more_rows, CONSTANT(BLOCKS)->shape[0] = 3)                                     \
+  X(COMPONENT_SIZE, other_group, CONSTANT(INT4)->group_elements = 64)                              \
+  X(COMPONENT_SIZE, short_scales, COMPONENT(INT4_SCALE)->size_bytes = 15)                          \
+  X(COMPONENT_SIZE, long_external, COMPONENT(NVFP4_GLOBAL)->size_bytes = 8)                        \
+  X(COMPONENTS, missing_component, CONSTANT(INT4)->component_count = 1)                            \
+  X(COMPONENTS, borrowed_component, CONSTANT(BLOCKS)->component_count = 2)                         \
+  X(COMPONENTS, same_role_twice, COMPONENT(INT4_INDEX)->role = ACCX_ROLE_SCALES)                   \
+  X(COMPONENTS, roles_out_of_order, COMPONENT(NVFP4_SCALE)->role = ACCX_ROLE_GLOBAL_SCALE;         \
+    COMPONENT(NVFP4_GLOBAL)->role = ACCX_ROLE_SCALES)                                              \
+  X(COMPONENTS, role_of_another_layout, COMPONENT(INT4_INDEX)->role = ACCX_ROLE_GLOBAL_SCALE)      \
+  X(COMPONENTS, role_of_none, COMPONENT(INT4_INDEX)->role = 0xFFFFFFFF)                            \
+  X(COMPONENTS, scales_of_integers, COMPONENT(INT4_SCALE)->dtype = ACCRT_DTYPE_I32)                \
+  X(COMPONENTS, unknown_dtype, COMPONENT(INT4_DATA)->dtype = 99)                                   \
+  X(COMPONENTS, count_overflows, CONSTANT(INT4)->component_count = 0xFFFFFFFF)                     \
+  X(COMPONENT_PLACE, component_elsewhere, COMPONENT(INT4_SCALE)->offset_bytes += 256)              \
+  X(COMPONENTS, prepared_in_parts, CONSTANT(INT4)->source = ACCX_CONSTANT_PREPARED)
+
+QUANTIZED_LIST(MUTATION)
+
+static void quantized(void** state) {
+  (void)state;
+  bytes_t file = read_file("tests/golden/0.3/everything.accx");
+  static const struct {
+    uint32_t rule;
+    void (*mutate)(parts_t* parts);
+    const char* name;
+  } cases[] = {
+#define CASE(rule, name, ...) {ACCX_RULE_##rule, mutate_##name, #name},
+      QUANTIZED_LIST(CASE)
+#undef CASE
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+    parts_t parts = take_apart(&file);
+    cases[i].mutate(&parts);
+    expect(&parts, status_of(cases[i].rule), cases[i].rule, cases[i].name);
+    free_parts(&parts);
+  }
+  free(file.data);
 }
 
 /* Names that would lead out of the bundle's folder, as the metadata's last string, so that no other string moves. */
@@ -442,6 +501,7 @@ int main(void) {
       cmocka_unit_test(majors),
       cmocka_unit_test(caps_are_what_is_read),
       cmocka_unit_test(mutations),
+      cmocka_unit_test(quantized),
       cmocka_unit_test(bare_names),
       cmocka_unit_test(every_rule_was_provoked),
   };
