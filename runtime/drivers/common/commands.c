@@ -899,13 +899,32 @@ static accrt_status_t check_late(const accrt_commands_t* commands,
   return ACCRT_OK;
 }
 
+/* The short way, of nearly all bindings: a range of a buffer of the list's own device. False: for accrt_binding_resolve to take or
+ * to refuse. */
+static bool resolve_own(const accrt_commands_t* commands, const accrt_binding_t* binding,
+                        accrt_driver_binding_t* out_binding) {
+  const accrt_buffer_t* buffer = binding->buffer;
+  if (buffer == NULL || buffer->pool->device != commands->device ||
+      binding->offset_bytes > buffer->size_bytes)
+    return false;
+  const uint64_t left_bytes = buffer->size_bytes - binding->offset_bytes;
+  const bool to_end = binding->size_bytes == UINT64_MAX;
+  if (!to_end && binding->size_bytes > left_bytes)
+    return false;
+  *out_binding = (accrt_driver_binding_t){buffer->address + binding->offset_bytes,
+                                          to_end ? left_bytes : binding->size_bytes};
+  return true;
+}
+
 static accrt_status_t resolve_bindings(accrt_commands_t* commands, const accrt_binding_t* bindings,
                                        accrt_driver_binding_t* table) {
   for (uint32_t i = 0; i < commands->binding_count; ++i) {
-    accrt_status_t status =
-        accrt_binding_resolve(commands->device, &bindings[i], "binding", &table[i]);
-    if (status == ACCRT_OK && commands->needs[i].reached && bindings[i].buffer != NULL)
-      status = accrt_buffer_check_reach(commands->device, bindings[i].buffer, "binding");
+    accrt_status_t status = ACCRT_OK;
+    if (!resolve_own(commands, &bindings[i], &table[i])) {
+      status = accrt_binding_resolve(commands->device, &bindings[i], "binding", &table[i]);
+      if (status == ACCRT_OK && commands->needs[i].reached && bindings[i].buffer != NULL)
+        status = accrt_buffer_check_reach(commands->device, bindings[i].buffer, "binding");
+    }
     if (status != ACCRT_OK) {
       accrt_error_prefix("binding %" PRIu32, i);
       return status;
@@ -925,7 +944,7 @@ static accrt_status_t prepare_uses(accrt_stream_t* stream, accrt_commands_t* com
   accrt_status_t status = ACCRT_OK;
   for (uint32_t i = 0; i < commands->binding_count && status == ACCRT_OK; ++i) {
     if (bindings[i].buffer != NULL)
-      status = accrt_buffer_note_use(bindings[i].buffer, stream, 0);
+      status = accrt_buffer_note_fence(bindings[i].buffer, stream->fence, 0);
   }
   /* Those that the commands name are kept by the list, which is kept as long as it runs. */
   return status;
@@ -934,7 +953,8 @@ static accrt_status_t prepare_uses(accrt_stream_t* stream, accrt_commands_t* com
 static void note_uses(accrt_stream_t* stream, accrt_commands_t* commands,
                       const accrt_binding_t* bindings, uint64_t number) {
   for (uint32_t i = 0; i < commands->binding_count; ++i) {
-    if (bindings[i].buffer != NULL)
+    if (bindings[i].buffer != NULL &&
+        accrt_buffer_note_fence(bindings[i].buffer, stream->fence, number) != ACCRT_OK)
       accrt_buffer_note_or_wait(bindings[i].buffer, stream, number);
   }
 }
