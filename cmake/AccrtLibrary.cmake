@@ -4,6 +4,8 @@ file(GLOB_RECURSE ACCRT_SOURCES CONFIGURE_DEPENDS RELATIVE "${CMAKE_CURRENT_SOUR
      "${CMAKE_CURRENT_SOURCE_DIR}/runtime/*.c" "${CMAKE_CURRENT_SOURCE_DIR}/loader/*.c"
      "${CMAKE_CURRENT_SOURCE_DIR}/abi/*.c")
 list(FILTER ACCRT_SOURCES EXCLUDE REGEX "_test\\.c$")
+# A library of its own: cmake/AccrtText.cmake.
+list(FILTER ACCRT_SOURCES EXCLUDE REGEX "^loader/text/")
 if(NOT ACCRT_CUDA_BUILT)
   list(FILTER ACCRT_SOURCES EXCLUDE REGEX "^runtime/drivers/cuda/")
 endif()
