@@ -25,6 +25,7 @@ _MODULES = {
     "program": ("Call", "Function", "Program", "Session", "load"),
     "stream": ("Event", "Semaphore", "Stream"),
     "tensor": ("Tensor", "from_dlpack"),
+    "weights": ("Weight", "Weights"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:  # for editors and type checkers
     from .program import Call, Function, Program, Session, load
     from .stream import Event, Semaphore, Stream
     from .tensor import Tensor, from_dlpack
+    from .weights import Weight, Weights
 
 __all__ = [*_HOME, "__version__", "Error"]  # noqa: F405 - __getattr__ makes them
 

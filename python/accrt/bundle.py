@@ -54,6 +54,11 @@ class Bundle(Handle):
         out["name"] = text(raw.name)
         return out
 
+    def program(self, device=None, variant: str = "", weights=(), by_name: bool = False):
+        """A Program of it: see there."""
+        from .program import Program
+        return Program(self, device, variant, weights, by_name)
+
     def verify(self) -> None:
         """Checks every digest, weights included. Raises DataCorruptError."""
         check(lib.accrt_bundle_verify(self.handle))

@@ -40,6 +40,8 @@ class Program(Handle):
     Args:
         bundle: an open Bundle, or what Bundle() takes. device: default: "host" of the bundle's instance.
         variant: consider only kernel variants of this architecture ("x86-64-v3"); default: the best.
+        weights: accrt.Weights, or several in the order in which they are searched, for constants that are not in the bundle.
+        by_name: any bytes of the right type and shape will do for these: digests are not compared.
     Raises:
         PermissionDeniedError: the bundle has host machine code and the instance's host_code policy forbids it; make the
             instance with accrt.Instance(host_code="all") if you trust the bundle.
@@ -49,13 +51,17 @@ class Program(Handle):
     __slots__ = ("bundle", "device")
     _release_name = "accrt_program_release"
 
-    def __init__(self, bundle, device: Device | None = None, variant: str = "") -> None:
+    def __init__(self, bundle, device: Device | None = None, variant: str = "", weights=(), by_name: bool = False) -> None:
         self._handle = None
         if not isinstance(bundle, Bundle):
             bundle = Bundle(bundle, instance=device.instance if device is not None else None)
         self.bundle = bundle
         self.device = device or bundle.instance.device("host")
-        options = struct(_ffi.accrt_program_options, variant_override=variant.encode() or None)
+        options = struct(_ffi.accrt_program_options, variant_override=variant.encode() or None,
+                         flags=_ffi.ACCRT_BIND_BY_NAME if by_name else 0)
+        if weights:
+            from .weights import handles
+            options.weights, options.weight_count = handles(weights)
         super().__init__(created(lib.accrt_program_create, self.device.handle, bundle.handle, ctypes.byref(options)))
 
     def session(self, symbols: Mapping[str, int] | None = None, stream: Stream | None = None, pool: Pool | None = None,
@@ -76,6 +82,18 @@ class Program(Handle):
         for entry, (name, view) in zip(table, views.items()):
             entry.name, entry.tensor = name.encode(), view.c
         check(lib.accrt_program_swap_weights(self.handle, table, len(views), ctypes.sizeof(_ffi.accrt_weight)))
+
+    def load_weights(self, weights, names: Iterable[str] | None = None, by_name: bool = False) -> None:
+        """Replaces weights by those of accrt.Weights (one, or several in the order in which they are searched), all or none, between
+        calls. names: constants to replace; None: all that are not in the bundle. by_name: digests are not compared."""
+        from .weights import handles
+        sources, count = handles(weights)
+        table = None
+        if names is not None:
+            encoded = [name.encode() for name in names]
+            table = (ctypes.c_char_p * max(len(encoded), 1))(*encoded)
+        check(lib.accrt_program_load_weights(self.handle, sources, count, table, len(encoded) if table is not None else 0,
+                                             _ffi.ACCRT_BIND_BY_NAME if by_name else 0))
 
     def __repr__(self) -> str:
         return f"<accrt.Program {self.bundle.info['name']!r} on {self.device.name}>"

@@ -1,0 +1,248 @@
+"""Weights from where they are: safetensors, GGUF and .accx files as mappings from names to tensors."""
+from __future__ import annotations
+
+import ctypes
+import os
+import struct as _struct
+from collections.abc import Mapping
+from typing import Callable, Iterator, NamedTuple
+
+from . import _ffi
+from ._library import Handle, check, created, filled, lib, struct, text
+from .bundle import _VERIFY, Bundle
+from .instance import Instance, default_instance
+from .tensor import _CODES, _FROM_ML_DTYPES, _NAMES
+
+_KINDS = {_ffi.ACCRT_WEIGHTS_KIND_ACCX: "accx", _ffi.ACCRT_WEIGHTS_KIND_SAFETENSORS: "safetensors",
+          _ffi.ACCRT_WEIGHTS_KIND_GGUF: "gguf"}
+ROLES = ("data", "scales", "zeros", "group_index", "global_scale")
+# struct codes of metadata types, by GGUF's numbers; strings and arrays have none.
+_METADATA_CODES = ("B", "b", "H", "h", "I", "i", "f", "?", "", "", "Q", "q", "d")
+
+
+class WeightsInfo(NamedTuple):
+    """What a source of weights is. kind: "accx", "safetensors" or "gguf"; version: of GGUF."""
+
+    name: str
+    kind: str
+    size_bytes: int
+    data_size_bytes: int
+    version: int
+    files: tuple[str, ...]
+
+
+class Weight:
+    """One tensor of a source. Its bytes are mapped, not copied: arrays made of them are read-only, and keep the source open.
+
+    Attributes:
+        name, shape. dtype: "f32", ... or "" where a quantized type does not say. type_name: as its file calls the type.
+        encoding: layout id, 0 for plain elements. group_elements: of layouts with a free group size. nbytes: all components.
+    """
+
+    __slots__ = ("name", "type_name", "dtype", "encoding", "group_elements", "shape", "nbytes", "index", "_weights", "_count")
+
+    def __init__(self, weights: Weights, index: int) -> None:
+        raw = filled(_ffi.accrt_weights_tensor, lib.accrt_weights_tensor, weights.handle, index)
+        self.name, self.type_name = text(raw.name), text(raw.type_name)
+        self.dtype = _NAMES.get(raw.dtype, "")
+        self.encoding, self.group_elements = raw.encoding, raw.group_elements
+        self.shape = tuple(raw.shape[:raw.rank]) if raw.rank else ()
+        self.nbytes, self.index = raw.size_bytes, index
+        self._weights, self._count = weights, raw.component_count
+
+    def component(self, index: int = 0) -> tuple[str, str, memoryview]:
+        """Role, data type and bytes of a component."""
+        place = filled(_ffi.accrt_weights_component, lib.accrt_weights_component, self._weights.handle, self.index, index)
+        data, size = ctypes.c_void_p(), ctypes.c_uint64()
+        check(lib.accrt_weights_data(self._weights.handle, self.index, index, ctypes.byref(data), ctypes.byref(size)))
+        view = memoryview(b"")
+        if size.value:
+            raw = (ctypes.c_char * size.value).from_address(data.value)
+            raw._owner = self._weights
+            view = memoryview(raw).cast("B").toreadonly()
+        return ROLES[place.role], _NAMES.get(place.dtype, ""), view
+
+    @property
+    def components(self) -> dict[str, tuple[str, memoryview]]:
+        """All components by role: data type and bytes."""
+        return {role: (dtype, view) for role, dtype, view in map(self.component, range(self._count))}
+
+    def memoryview(self) -> memoryview:
+        """The bytes of the data, without a copy."""
+        return self.component(0)[2]
+
+    def read(self, offset_bytes: int, size_bytes: int, component: int = 0) -> bytes:
+        """A part of a component's bytes, read from the file: for little of much."""
+        target = ctypes.create_string_buffer(size_bytes)
+        check(lib.accrt_weights_read(self._weights.handle, self.index, component, offset_bytes, target, size_bytes))
+        return target.raw
+
+    def numpy(self):
+        """The elements as a read-only numpy array without a copy; bf16 and f8 as ml_dtypes' types when that package is there, else
+        as their bits (uint16, uint8), as are packed and quantized ones (uint8). See `dequantize`."""
+        import numpy
+        view = self.memoryview()
+        if self.encoding or self.dtype not in _CODES and self.dtype not in _FROM_ML_DTYPES.values():
+            return numpy.frombuffer(view, numpy.uint8) if len(view) else numpy.empty(0, numpy.uint8)
+        name = {v: k for k, v in _FROM_ML_DTYPES.items()}.get(self.dtype)
+        if name is None:
+            return numpy.frombuffer(view, numpy.dtype("<" + _CODES[self.dtype])).reshape(self.shape) if len(view) \
+                else numpy.empty(self.shape, numpy.dtype("<" + _CODES[self.dtype]))
+        bits = numpy.uint16 if self.dtype == "bf16" else numpy.uint8
+        array = numpy.frombuffer(view, bits).reshape(self.shape) if len(view) else numpy.empty(self.shape, bits)
+        try:
+            import ml_dtypes
+        except ImportError:
+            return array
+        return array.view(getattr(ml_dtypes, name))
+
+    def __array__(self, dtype=None, copy=None):
+        array = self.numpy()
+        return array.astype(dtype) if dtype is not None and array.dtype != dtype else array.copy() if copy else array
+
+    def dequantize(self):
+        """The values as an f32 numpy array, by the formula of its layout (docs/layouts.md)."""
+        import numpy
+        from . import layouts
+        parts = {role: layouts.Component(dtype, numpy.frombuffer(view, numpy.uint8))
+                 for role, (dtype, view) in self.components.items()}
+        return layouts.dequantize(layouts.Packed(self.encoding, self.shape, parts, dtype=self.dtype or "f32",
+                                                 group_elements=self.group_elements))
+
+    def __repr__(self) -> str:
+        return f"<accrt.Weight {self.name!r}: {self.type_name} {list(self.shape)}>"
+
+
+class Weights(Handle, Mapping):
+    """A source of weights: names -> Weight. Immutable, usable from any thread.
+
+    Args:
+        source: a path (a file, an index of files, a folder), an open file descriptor (int), an accrt.Bundle, or bytes-like memory
+            (kept alive). What it holds decides how it is read.
+        one_file: the file alone, no set. follow_links: the further files of a set may be symbolic links, as download caches have them.
+        verify: of .accx files, as for Bundle.
+    Raises:
+        InvalidFormatError, VersionMismatchError, DataCorruptError, NotFoundError, IoError, PermissionDeniedError.
+    """
+
+    __slots__ = ("instance", "_keep", "_count")
+    _release_name = "accrt_weights_release"
+
+    def __init__(self, source, instance: Instance | None = None, *, one_file: bool = False, follow_links: bool = False,
+                 verify: str = "default") -> None:
+        self._handle = None
+        self.instance = instance or (source.instance if isinstance(source, Bundle) else default_instance())
+        if verify not in _VERIFY:
+            raise ValueError(f"verify is {verify!r}, expected one of {', '.join(map(repr, _VERIFY))}")
+        flags = one_file * _ffi.ACCRT_WEIGHTS_FLAG_ONE_FILE | follow_links * _ffi.ACCRT_WEIGHTS_FLAG_FOLLOW_LINKS
+        options = ctypes.byref(struct(_ffi.accrt_weights_options, flags=flags, verify=_VERIFY[verify]))
+        self._keep = None
+        if isinstance(source, Bundle):
+            handle = created(lib.accrt_weights_open_bundle, source.handle)
+        elif isinstance(source, (str, os.PathLike)):
+            handle = created(lib.accrt_weights_open_path, self.instance.handle, os.fsencode(source), options)
+        elif isinstance(source, int):
+            handle = created(lib.accrt_weights_open_fd, self.instance.handle, source, options)
+        else:
+            from .tensor import host_bytes
+            address, size, self._keep = host_bytes(source, writable=False)
+            no_release = lib.accrt_weights_open_memory.argtypes[3]()
+            handle = created(lib.accrt_weights_open_memory, self.instance.handle, address, size, no_release, None, options)
+        super().__init__(handle)
+        self._count = filled(_ffi.accrt_weights_info, lib.accrt_weights_info, handle).tensor_count
+
+    @classmethod
+    def open(cls, source, **options) -> Weights:
+        """The same as Weights(source, ...)."""
+        return cls(source, **options)
+
+    @property
+    def info(self) -> WeightsInfo:
+        raw = filled(_ffi.accrt_weights_info, lib.accrt_weights_info, self.handle)
+        name, files = ctypes.c_char_p(), []
+        for i in range(raw.file_count):
+            check(lib.accrt_weights_file(self.handle, i, ctypes.byref(name)))
+            files.append(text(name.value))
+        return WeightsInfo(text(raw.name), _KINDS[raw.kind], raw.size_bytes, raw.data_size_bytes, raw.version, tuple(files))
+
+    @property
+    def metadata(self) -> dict[str, object]:
+        """Metadata in the file's order, of the first file of a set: strings, numbers, booleans, lists of them. Strings in lists that
+        are not UTF-8 come as bytes."""
+        out = {}
+        for i in range(filled(_ffi.accrt_weights_info, lib.accrt_weights_info, self.handle).metadata_count):
+            raw = filled(_ffi.accrt_weights_metadata, lib.accrt_weights_metadata, self.handle, i)
+            out[text(raw.key)] = _value(raw)
+        return out
+
+    def __getitem__(self, name: str) -> Weight:
+        index = ctypes.c_uint32()
+        try:
+            check(lib.accrt_weights_find(self.handle, name.encode(), ctypes.byref(index)))
+        except LookupError as error:
+            raise KeyError(str(error)) from None
+        return Weight(self, index.value)
+
+    def __contains__(self, name: object) -> bool:
+        index = ctypes.c_uint32()
+        return isinstance(name, str) and lib.accrt_weights_find(self.handle, name.encode(), ctypes.byref(index)) == 0
+
+    def __iter__(self) -> Iterator[str]:
+        return (Weight(self, i).name for i in range(self._count))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def load(self, progress: Callable[[int, int], None] | None = None) -> dict[str, object]:
+        """All tensors as numpy arrays of their own, copied. `progress` is called with the bytes done and the bytes of all."""
+        total, done, out = self.info.data_size_bytes, 0, {}
+        for i in range(self._count):
+            weight = Weight(self, i)
+            out[weight.name] = weight.numpy().copy()
+            done += weight.nbytes
+            if progress is not None:
+                progress(done, total)
+        return out
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __repr__(self) -> str:
+        info = self.info
+        return f"<accrt.Weights {info.name!r}: {info.kind}, {len(self)} tensors>"
+
+
+def _value(raw) -> object:
+    if raw.type == _ffi.ACCRT_METADATA_STRING:
+        return text(raw.text)
+    data = ctypes.string_at(raw.data, raw.size_bytes) if raw.size_bytes else b""
+    if raw.element_type == _ffi.ACCRT_METADATA_STRING:
+        return _strings(data, raw.count)
+    values = list(_struct.unpack(f"<{raw.count}{_METADATA_CODES[raw.element_type]}", data))
+    return values if raw.type == _ffi.ACCRT_METADATA_ARRAY else values[0]
+
+
+def _strings(data: bytes, count: int) -> list[str | bytes]:
+    out: list[str | bytes] = []
+    at = 0
+    for _ in range(count):
+        size = int.from_bytes(data[at:at + 8], "little")
+        at += 8 + size
+        piece = data[at - size:at]
+        try:
+            out.append(piece.decode())
+        except UnicodeDecodeError:
+            out.append(piece)
+    return out
+
+
+def handles(weights) -> tuple[ctypes.Array, int]:
+    """A C array of sources. Not for users."""
+    sources = [weights] if isinstance(weights, Weights) else list(weights)
+    return (ctypes.c_void_p * max(len(sources), 1))(*[w.handle for w in sources]), len(sources)
+
+
+__all__ = ["Weight", "Weights", "WeightsInfo"]
