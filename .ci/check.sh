@@ -2,7 +2,7 @@
 # What `./dev check` runs beside the tests. Each part runs as its own process with its own log; all
 # run even when one fails, and the sum comes last. Sourced by dev, whose functions it uses.
 
-CHECKS="format generated lint headers gcc clang symbols size wheel asan tsan torch"
+CHECKS="format generated lint headers gcc clang symbols size wheel weights asan tsan torch"
 # Run only when named: slow, or a matter of judgement.
 CHECKS_ON_DEMAND="tidy layouts"
 
@@ -112,6 +112,16 @@ check_torch() {
 # sources are read.
 ORACLES="gguf==0.19.0 ml_dtypes==0.6.0 compressed-tensors==0.20.0 torch==2.13.0 xxhash numpy"
 ORACLES_ALONE="torchao==0.18.0"
+# Weight files that the packages of their formats write now: what accrt reads in them equals what they read.
+check_weights() {
+  configure_and_build "$BUILD"
+  where=$BUILD/check/weights
+  [ -x "$where/bin/python" ] || "$(pick_python)" -m venv "$where"
+  timeout 1800 "$where/bin/python" -m pip install -q --disable-pip-version-check --retries 1 numpy safetensors gguf ||
+    { echo "skipped: the packages safetensors and gguf could not be had"; return 0; }
+  in_tree "$where/bin/python" -W ignore::RuntimeWarning tests/weights/check.py
+}
+
 check_layouts() {
   configure_and_build "$BUILD"
   where=$BUILD/check/layouts

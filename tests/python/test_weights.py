@@ -1,0 +1,132 @@
+"""Sources of weights from Python: golden files made by the formats' own packages, the mapping, and the rules' table in the docs."""
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import struct
+
+import numpy as np
+import pytest
+
+import accrt
+from weights_compare import compare
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests" / "weights" / "golden"
+EXPECTED = json.loads((GOLDEN / "expected.json").read_text())["files"]
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_golden(name):
+    counts = compare(GOLDEN / name, EXPECTED[name])
+    assert counts.tensors > 30
+    assert counts.values >= (12 if name == "all.gguf" else 0)
+
+
+def test_metadata():
+    assert accrt.Weights(GOLDEN / "all.safetensors").metadata == {"format": "pt", "\u00fcber": "\u00e9"}
+    metadata = accrt.Weights(GOLDEN / "all.gguf").metadata
+    assert metadata["tokenizer.ggml.tokens"] == ["a", "b\u00fc", "", "<eos>"]
+    assert metadata["numbers"] == [1, -2, 3]
+    assert (metadata["quarter"], metadata["yes"], metadata["large"], metadata["text"]) == (0.25, True, 1 << 63, "two\nlines")
+
+
+def small(tensors: dict[str, np.ndarray], pad: int = 0) -> bytes:
+    header, data = {}, b""
+    names = {"float32": "F32", "int64": "I64", "uint8": "U8"}
+    for name, array in tensors.items():
+        header[name] = {"dtype": names[array.dtype.name], "shape": list(array.shape), "data_offsets": [len(data), len(data) + array.nbytes]}
+        data += array.tobytes()
+    text = json.dumps(header).encode() + b" " * pad
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def test_mapping(tmp_path):
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)
+    path = tmp_path / "any.name"
+    path.write_bytes(small({"a": array, "b": np.array(7)}))
+    with open(path, "rb") as file:
+        for source in (path, str(path), path.read_bytes(), file.fileno()):
+            weights = accrt.Weights.open(source)
+            assert list(weights) == ["a", "b"] and len(weights) == 2 and "a" in weights and "c" not in weights and 3 not in weights
+            assert np.array_equal(weights["a"].numpy(), array) and not weights["a"].numpy().flags.writeable
+            assert weights["b"].numpy() == 7 and weights["b"].shape == ()
+            assert np.array_equal(np.asarray(weights["a"], dtype=np.float64), array)
+            assert weights["a"].read(4, 8) == array.tobytes()[4:12]
+    with pytest.raises(KeyError, match="did you mean 'a'"):
+        weights["aa"]
+    seen = []
+    loaded = weights.load(progress=lambda done, total: seen.append((done, total)))
+    assert np.array_equal(loaded["a"], array) and seen == [(48, 56), (56, 56)]
+    assert weights.info.kind == "safetensors" and weights.info.files
+    view = weights["a"].numpy()
+    weights.close()
+    with pytest.raises(ValueError):
+        weights["a"]
+    del view
+
+
+def test_refusals(tmp_path):
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(b"\x03" + b"\0" * 7 + b"{}")
+    with pytest.raises(accrt.InvalidFormatError, match=r"safetensors rule 1\)"):
+        accrt.Weights(path)
+    with pytest.raises(accrt.NotFoundError):
+        accrt.Weights(tmp_path / "none")
+    with pytest.raises(ValueError, match="verify"):
+        accrt.Weights(path, verify="much")
+
+
+def test_bundle_as_source(golden_bundle, instance):
+    bundle = accrt.Bundle(golden_bundle, instance)
+    stored = [c for c in bundle.constants if not c.prepared]
+    weights = accrt.Weights(bundle)
+    assert weights.info.kind == "accx" and sorted(weights) == sorted(c.name for c in stored)
+    by_path = accrt.Weights(golden_bundle, instance)
+    for constant in stored:
+        assert bytes(weights[constant.name].memoryview()) == bytes(bundle.constant_bytes(constant.name))
+        assert bytes(by_path[constant.name].memoryview()) == bytes(bundle.constant_bytes(constant.name))
+        assert weights[constant.name].shape == tuple(constant.shape)
+
+
+def external(path, image_bundle, **options):
+    """A bundle whose only weight lies outside: look() gives it."""
+    from accrt import bundle_writer as bw
+    bundle = bw.BundleWriter()
+    weight = bundle.external("w", "f32", (4,), **options)
+    f = bundle.function("look")
+    f.body.copy(f.constant(weight).read(), f.result("y", "f32", [4]).write(), 16)
+    bundle.write(path)
+
+
+def test_program(tmp_path, instance):
+    import xxhash
+    one, two = np.arange(4, dtype=np.float32), np.arange(4, 8, dtype=np.float32)
+    external(tmp_path / "m.accx", None, digest=xxhash.xxh3_128(one.tobytes()).digest())
+    bundle = accrt.Bundle(tmp_path / "m.accx", instance)
+    first, second = (accrt.Weights(small({"w": x}), instance) for x in (one, two))
+    with pytest.raises(accrt.NotFoundError, match="'w'.*no weights were given"):
+        bundle.program()
+    with pytest.raises(accrt.DataCorruptError):
+        bundle.program(weights=second)
+    program = bundle.program(weights=[first])
+    session = program.session()
+    assert np.array_equal(session.look(), one)
+    program.load_weights(second, ["w"], by_name=True)
+    assert np.array_equal(session.look(), two)
+    with pytest.raises(accrt.DataCorruptError):
+        program.load_weights([second])
+    program.load_weights([first])
+    assert np.array_equal(session.look(), one)
+    assert np.array_equal(bundle.program(weights=[second], by_name=True).session().look(), two)
+
+
+def test_rules_document():
+    """docs/weights.md has the rules of loader/weights_rules.h."""
+    source = (ROOT / "loader" / "weights_rules.h").read_text()
+    rules = re.findall(r'X\((\w+), (\w+), (\d+), (\w+), "(.*)"\)', source)
+    text = (ROOT / "docs" / "weights.md").read_text()
+    rows = re.findall(r"^\| (safetensors|index|gguf) (\d+) \| (\w+) \| (\w+) \| (.*) \|$", text, re.M)
+    assert [(f, n, name, status, words) for f, name, n, status, words in rules] == rows
+    assert len(rules) == 33
