@@ -42,7 +42,7 @@ class Program:
         path = folder / "model.accx"
         compiler.compile(module, str(path), targets=TARGETS)
         self.size_bytes = path.stat().st_size
-        self.model = accrt.load(path, host_code="all")
+        self.model = accrt.load(path, host_code="all", options={"host.threads": 1})
 
     def bits_per_byte(self, text: np.ndarray) -> float:
         total = 0.0

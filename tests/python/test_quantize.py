@@ -1,0 +1,124 @@
+"""`accx quantize`: weight packs in every layout, the same bytes as the library's from Python, on any number of threads."""
+import json
+import os
+import pathlib
+import struct
+import subprocess
+
+import numpy as np
+import pytest
+
+import accrt
+from accrt import layouts
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ACCX = pathlib.Path(os.environ.get("ACCRT_LIBRARY", ROOT / "build/lib/libaccrt.so")).resolve().parents[1] / "bin/accx"
+SEED = 20261120
+WRITABLE = [i for i in layouts.all_layouts() if i.writable and i.id > 1]
+
+pytestmark = pytest.mark.skipif(not ACCX.exists(), reason=f"{ACCX} is not built")
+
+
+def accx(*arguments, code=0):
+    done = subprocess.run([str(ACCX), *map(str, arguments)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == code, (arguments, done.stdout, done.stderr)
+    return done.stdout if code == 0 else done.stderr
+
+
+def save(path, tensors):
+    """A safetensors file of f32 and bf16 (uint16) arrays."""
+    header, data = {"__metadata__": {"license": "none"}}, b""
+    for name, array in tensors.items():
+        kind = {"float32": "F32", "uint16": "BF16", "float16": "F16", "int64": "I64"}[str(array.dtype)]
+        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [len(data), len(data) + array.nbytes]}
+        data += array.tobytes()
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+    return path
+
+
+@pytest.fixture(scope="module")
+def tensors():
+    rng = np.random.default_rng(SEED)
+    wide = (rng.standard_normal((300, 512)) * 0.02).astype(np.float32)
+    return {"a.weight": wide, "b.weight": (rng.standard_normal((3, 256, 256)) * 0.1).astype(np.float16),
+            "c.weight": (wide[:64, :256].view(np.uint32) >> 16).astype(np.uint16), "c.bias": np.arange(7, dtype=np.float32),
+            "odd": rng.standard_normal((5, 7)).astype(np.float32), "steps": np.arange(12).reshape(3, 4)}
+
+
+@pytest.fixture(scope="module")
+def source(tensors, tmp_path_factory):
+    return save(tmp_path_factory.mktemp("weights") / "model.safetensors", tensors)
+
+
+@pytest.mark.parametrize("info", WRITABLE, ids=lambda i: i.name)
+def test_bytes_are_those_of_the_library(info, source, tensors, tmp_path):
+    one, many = tmp_path / "one.accx", tmp_path / "many.accx"
+    report = json.loads(accx("quantize", source, one, "--layout", info.name, "--threads", 1, "--search", "--json"))
+    accx("quantize", source, many, "--layout", info.name, "--threads", 7, "--search")
+    assert one.read_bytes() == many.read_bytes()
+    accx("verify", one)
+    by_name = {t["name"]: t for t in report["tensors"]}
+    assert by_name["c.bias"]["why"] == "a vector" and by_name["steps"]["why"].startswith("no numbers")
+    for name in ("a.weight", "b.weight"):
+        packed = layouts.quantize(tensors[name].astype(np.float32), info.id, search=True)
+        assert by_name[name]["size_bytes"] == packed.size_bytes
+        assert by_name[name]["rms_error"] == pytest.approx(packed.error.rms_error, rel=1e-6)
+        data = packed.components["data"].data.tobytes()
+        assert data in one.read_bytes()
+
+
+def test_what_is_kept_stays_as_it_is(source, tensors, tmp_path):
+    out = tmp_path / "out.accx"
+    text = accx("quantize", source, out, "--layout", "q8_0", "--only", "*.weight", "--keep", "b*")
+    assert "kept" in text and "not chosen" in text
+    assert tensors["b.weight"].tobytes() in out.read_bytes() and tensors["odd"].tobytes() in out.read_bytes()
+    bundle = accrt.Bundle(out)
+    assert {c.name for c in bundle.constants} == set(tensors)
+    assert bundle.metadata["license"] == "none" and bundle.metadata["accx.quantize"] == "q8_0"
+
+
+@pytest.mark.parametrize("kind", ["npz", "safetensors"])
+def test_importance_from_files(kind, source, tensors, tmp_path):
+    importance = np.where(np.arange(512) % 8 == 0, 50.0, 0.02).astype(np.float32)
+    path = tmp_path / f"importance.{kind}"
+    if kind == "npz":
+        np.savez(path, **{"a.weight": importance.astype(np.float64)})
+    else:
+        save(path, {"a.weight": importance})
+    out = tmp_path / "out.accx"
+    report = json.loads(accx("quantize", source, out, "--layout", "i4_group", "--group", 64, "--scales", "f16", "--only", "a.*",
+                             "--importance", path, "--json"))
+    mine = next(t for t in report["tensors"] if t["name"] == "a.weight")
+    packed = layouts.quantize(tensors["a.weight"], "i4_group", group_elements=64, scales="f16", importance=importance)
+    assert mine["weighted"] and mine["weighted_sqnr_db"] == pytest.approx(packed.error.weighted_sqnr_db, abs=1e-6)
+    assert all(c.data.tobytes() in out.read_bytes() for c in packed.components.values())
+    np.savez(tmp_path / "short.npz", **{"a.weight": importance[:100]})
+    assert "100 values" in accx("quantize", source, tmp_path / "no.accx", "--layout", "q4_k", "--importance",
+                                tmp_path / "short.npz", code=1)
+    assert not (tmp_path / "no.accx").exists()
+
+
+def test_packs_are_quantized_again(source, tmp_path):
+    accx("quantize", source, tmp_path / "q8.accx", "--layout", "q8_0")
+    report = json.loads(accx("quantize", tmp_path / "q8.accx", tmp_path / "q4.accx", "--layout", "q4_k", "--json"))
+    assert {t["from"] for t in report["tensors"] if t["quantized"]} == {"q8_0"}
+
+
+@pytest.mark.parametrize("options, code, message", [
+    ([], 2, "--layout is needed"), (["--layout", "q3_k"], 1, "no layout is named"), (["--layout", "awq"], 2, "not made"),
+    (["--layout", "q4_k", "--group", "32"], 2, "no group size"), (["--layout", "q4_k", "--data", "f8e5m2"], 2, "does not have"),
+    (["--layout", "q4_k", "--only", "nothing"], 1, "no weight that fits"), (["--layout", "i4_group", "--group", "12"], 1, "no weight"),
+])  # fmt: skip
+def test_refusals(options, code, message, source, tmp_path):
+    assert message in accx("quantize", source, tmp_path / "no.accx", *options, code=code)
+    assert not (tmp_path / "no.accx").exists()
+
+
+def test_a_value_that_is_not_finite_leaves_no_file(tmp_path):
+    wrong = np.zeros((4, 64), np.float32)
+    wrong[2, 5] = np.inf
+    source = save(tmp_path / "wrong.safetensors", {"w": wrong})
+    message = accx("quantize", source, tmp_path / "no.accx", "--layout", "q8_0", "--threads", 3, code=1)
+    assert "row 2, column 5" in message and len(message.splitlines()) == 1
+    assert not (tmp_path / "no.accx").exists()
