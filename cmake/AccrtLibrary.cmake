@@ -4,6 +4,8 @@ file(GLOB_RECURSE ACCRT_SOURCES CONFIGURE_DEPENDS RELATIVE "${CMAKE_CURRENT_SOUR
      "${CMAKE_CURRENT_SOURCE_DIR}/runtime/*.c" "${CMAKE_CURRENT_SOURCE_DIR}/loader/*.c"
      "${CMAKE_CURRENT_SOURCE_DIR}/abi/*.c")
 list(FILTER ACCRT_SOURCES EXCLUDE REGEX "_test\\.c$")
+# A library of its own: cmake/AccrtText.cmake.
+list(FILTER ACCRT_SOURCES EXCLUDE REGEX "^loader/text/")
 if(NOT ACCRT_CUDA_BUILT)
   list(FILTER ACCRT_SOURCES EXCLUDE REGEX "^runtime/drivers/cuda/")
 endif()
@@ -44,29 +46,27 @@ if(ACCRT_CUDA_BUILT)
 endif()
 target_compile_options(accrt_objects PRIVATE -fno-semantic-interposition -ffunction-sections
                        -fdata-sections)
+# Unwind tables would be a ninth of the library: debuggers have theirs with the debug information, and
+# nothing is thrown through C.
+if(NOT ACCRT_SANITIZE)
+  target_compile_options(accrt_objects PRIVATE -fno-asynchronous-unwind-tables)
+endif()
 target_link_libraries(accrt_objects PRIVATE accrt_flags Threads::Threads)
 # What runs once (opening, verifying, planning, messages) is compiled for size, what runs at each call
 # for speed: the library stays small (tests/abi/size.sh) at no cost to a launch. A file that is not
 # named here is cold.
 set(ACCRT_HOT_SOURCES
     runtime/core/sync
-    runtime/memory/
-    "runtime/drivers/common/(commands|context|event|launch|point|semaphore|staging|stream|timeline)"
-    "runtime/drivers/common/(transfer|worker)"
-    "runtime/drivers/cuda/(command|copy|event|graph|launch|memory|poller|queue)"
-    "runtime/drivers/host/(lanes|list|queue|run|units|workers)"
-    "runtime/program/(call|expr|graph|plan_cache|plan_frame|run)")
+    "runtime/memory/(buffer|lane)"
+    "runtime/drivers/common/(event|launch|point|stream|timeline|worker)"
+    "runtime/drivers/cuda/(copy|event|graph\\.|graph_patch|launch|poller|queue)"
+    "runtime/drivers/host/(lanes|queue|run|units|workers)"
+    "runtime/program/(call|expr|graph|plan_cache|run)")
 list(JOIN ACCRT_HOT_SOURCES "|" ACCRT_HOT_PATTERN)
-# Nor has it unwind tables, a seventh of the library: debuggers have theirs with the debug information,
-# and nothing is thrown through C.
-set(ACCRT_COLD_TABLES "")
-if(NOT ACCRT_SANITIZE)
-  set(ACCRT_COLD_TABLES -fno-asynchronous-unwind-tables)
-endif()
 foreach(source IN LISTS ACCRT_SOURCES)
   if(NOT source MATCHES "^(${ACCRT_HOT_PATTERN})")
     set_source_files_properties(${source} PROPERTIES
-                                COMPILE_OPTIONS "$<$<NOT:$<CONFIG:Debug>>:-Os;${ACCRT_COLD_TABLES}>")
+                                COMPILE_OPTIONS "$<$<NOT:$<CONFIG:Debug>>:-Os>")
   endif()
 endforeach()
 # The formulas of layouts are exact: no a * b + c becomes one operation.

@@ -361,7 +361,8 @@ static accrt_status_t emit(const writing_t* writing, uint64_t offset, const void
 }
 
 static accrt_status_t emit_zeros(const writing_t* writing, uint64_t from, uint64_t to) {
-  static const unsigned char zeros[ACCX_DATA_ALIGN];
+  static unsigned char
+      zeros[ACCX_DATA_ALIGN]; /* not const: it then takes no bytes of the library */
   return emit(writing, from, zeros, to - from);
 }
 

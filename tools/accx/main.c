@@ -9,8 +9,8 @@
 FILE* accx_out;
 
 static const accx_verb_t* const verbs[] = {
-    &accx_verb_inspect, &accx_verb_verify, &accx_verb_run,      &accx_verb_bench,
-    &accx_verb_devices, &accx_verb_caps,   &accx_verb_quantize,
+    &accx_verb_inspect, &accx_verb_verify, &accx_verb_run,   &accx_verb_bench, &accx_verb_devices,
+    &accx_verb_caps,    &accx_verb_dump,   &accx_verb_build, &accx_verb_diff,  &accx_verb_quantize,
 };
 #define VERB_COUNT (sizeof verbs / sizeof *verbs)
 

@@ -36,7 +36,8 @@ static void init_params(cuda_launch_t* launch) {
 
 /* A graph with the one node. Its parameters are zeros until the first launch. */
 static CUresult make_graph(cuda_launch_t* launch) {
-  static const unsigned char zeros[ACCRT_KERNEL_MAX_PARAMS_BYTES];
+  static unsigned char
+      zeros[ACCRT_KERNEL_MAX_PARAMS_BYTES]; /* not const: it then takes no bytes of the library */
   const cuda_kernel_t* kernel = launch->kernel;
   const cuda_api_t* api = launch->device->api;
   point_fields(launch, zeros);

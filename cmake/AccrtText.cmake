@@ -1,0 +1,12 @@
+# The text form of bundles (loader/text): a static library beside libaccrt, for the tool and the tests. It needs libyaml.
+file(GLOB ACCRT_TEXT_SOURCES CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/loader/text/*.c")
+list(FILTER ACCRT_TEXT_SOURCES EXCLUDE REGEX "_test\\.c$")
+find_package(PkgConfig)
+if(PKG_CONFIG_FOUND)
+  pkg_check_modules(YAML IMPORTED_TARGET yaml-0.1)
+endif()
+if(TARGET PkgConfig::YAML)
+  add_library(accrt_text STATIC ${ACCRT_TEXT_SOURCES})
+  target_include_directories(accrt_text PUBLIC "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/include")
+  target_link_libraries(accrt_text PRIVATE accrt_flags PUBLIC PkgConfig::YAML)
+endif()

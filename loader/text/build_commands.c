@@ -1,0 +1,454 @@
+/* loader/text/build_commands.c - commands of a text. See build.h. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "loader/text/build.h"
+
+#define MAX_DEPTH 32u
+
+/* The block that commands are added to. */
+typedef struct block {
+  accx_builder_t* builder;
+  const accx_name_t* function;
+  accrt_writer_id_t id;
+  accrt_writer_id_t* commands; /* by index */
+  uint32_t count;
+  uint32_t depth;
+} block_t;
+
+static bool build_commands(block_t* outer, accx_node_t* list, accrt_writer_id_t id, uint32_t depth);
+
+/* ---- Ranges ---- */
+
+static bool slot_of(block_t* block, accrt_writer_id_t target, uint32_t component,
+                    const accx_node_t* node, accrt_writer_id_t* out) {
+  accx_builder_t* builder = block->builder;
+  const accrt_status_t status =
+      accrt_bundle_writer_slot(builder->writer, block->function->id, target, component, out);
+  return status == ACCRT_OK || accx_node_fail_call(builder, node, status);
+}
+
+static bool constant_slot(block_t* block, accx_node_t* map, const accx_node_t* node,
+                          accrt_writer_id_t* out) {
+  accx_builder_t* builder = block->builder;
+  accx_name_t* name;
+  uint32_t role = 0;
+  if (!accx_name_of(builder, node, ACCX_NAME_CONSTANT, "constant", &name) ||
+      !accx_key_word(builder, map, "component", NULL, &accx_words_role, &role))
+    return false;
+  if (role > 4 || name->roles[role] == ACCX_NONE)
+    return accx_node_fail(node, builder->error, "constant '%.64s' has no such component",
+                          node->text);
+  return slot_of(block, name->id, name->roles[role], node, out);
+}
+
+/* One of input, result, constant, state, arena. */
+static bool read_slot(block_t* block, accx_node_t* map, accrt_writer_id_t* out) {
+  accx_builder_t* builder = block->builder;
+  const accx_node_t* node;
+  accx_name_t* name;
+  bool arena = false;
+  if ((node = accx_node_get(map, "input")) != NULL) {
+    if (!accx_name_of(builder, node, ACCX_NAME_INPUT, "input", &name))
+      return false;
+    *out = name->id;
+    return true;
+  }
+  if ((node = accx_node_get(map, "result")) != NULL) {
+    if (!accx_name_of(builder, node, ACCX_NAME_RESULT, "result", &name))
+      return false;
+    *out = name->id;
+    return true;
+  }
+  if ((node = accx_node_get(map, "constant")) != NULL)
+    return constant_slot(block, map, node, out);
+  if ((node = accx_node_get(map, "state")) != NULL)
+    return accx_name_of(builder, node, ACCX_NAME_STATE, "state", &name) &&
+           slot_of(block, name->id, 0, node, out);
+  if (!accx_key_flag(builder, map, "arena", &arena))
+    return false;
+  if (!arena)
+    return accx_node_fail(map, builder->error,
+                          "one of input, result, constant, state and arena is needed");
+  const accrt_status_t status =
+      accrt_bundle_writer_arena(builder->writer, block->function->id, 0, 0, out);
+  return status == ACCRT_OK || accx_node_fail_call(builder, map, status);
+}
+
+static bool key_expression(block_t* block, accx_node_t* map, const char* key,
+                           accrt_writer_id_t* out) {
+  const accx_node_t* node = accx_node_get(map, key);
+  return node == NULL || accx_read_expression(block->builder, node, out);
+}
+
+static bool read_range(block_t* block, accx_node_t* map, accrt_writer_range_t* out) {
+  return read_slot(block, map, &out->slot) && key_expression(block, map, "offset", &out->offset) &&
+         key_expression(block, map, "size", &out->size);
+}
+
+static bool key_range(block_t* block, accx_node_t* map, const char* key,
+                      accrt_writer_range_t* out) {
+  static const char* const keys[] = {"input", "result", "constant", "component", "state",
+                                     "arena", "offset", "size",     NULL};
+  accx_node_t* range = accx_node_get(map, key);
+  if (range == NULL)
+    return accx_node_fail(map, block->builder->error, "'%s' is needed", key);
+  return accx_want(block->builder, range, ACCX_NODE_MAP, key) && read_range(block, range, out) &&
+         accx_node_all_used(range, "a range", keys, block->builder->error);
+}
+
+/* Up to `count` expressions; those left out stay as they are. */
+static bool key_list(block_t* block, accx_node_t* map, const char* key, uint32_t count,
+                     accrt_writer_id_t* out, uint32_t* out_count) {
+  accx_builder_t* builder = block->builder;
+  const accx_node_t* list = accx_node_get(map, key);
+  uint32_t found = 0;
+  if (list != NULL && list->kind == ACCX_NODE_WORD) {
+    found = 1;
+    if (!accx_read_expression(builder, list, out))
+      return false;
+  } else if (list != NULL) {
+    if (!accx_want(builder, list, ACCX_NODE_LIST, key))
+      return false;
+    if (list->count > count)
+      return accx_node_fail(list, builder->error, "'%s' has at most %" PRIu32 " entries", key,
+                            count);
+    for (const accx_node_t* node = list->first; node != NULL; node = node->next) {
+      if (!accx_read_expression(builder, node, &out[found++]))
+        return false;
+    }
+  }
+  if (out_count != NULL)
+    *out_count = found;
+  return true;
+}
+
+/* ---- Operands ---- */
+
+static bool read_scalar(accx_builder_t* builder, accx_node_t* map, accrt_writer_operand_t* out) {
+  accx_node_t* f32 = accx_node_get(map, "f32");
+  accx_node_t* f64 = accx_node_get(map, "f64");
+  const accx_node_t* given = f32 != NULL ? f32 : f64;
+  if (given == NULL)
+    return accx_key_u64(builder, map, "bits", "a scalar", &out->bits);
+  double wide;
+  char rest;
+  if (!accx_want(builder, given, ACCX_NODE_WORD, "a number"))
+    return false;
+  if (sscanf(given->text, "%lf%c", &wide, &rest) != 1)
+    return accx_node_fail(given, builder->error, "'%.40s' is no number", given->text);
+  const float narrow = (float)wide;
+  memcpy(&out->bits, f32 != NULL ? (const void*)&narrow : (const void*)&wide,
+         f32 != NULL ? sizeof narrow : sizeof wide);
+  return true;
+}
+
+static bool read_tensor(block_t* block, accx_node_t* map, accrt_writer_operand_t* out) {
+  uint32_t dtype = 0, strides = 0;
+  if (!accx_key_word(block->builder, map, "dtype", "a tensor", &accx_words_dtype, &dtype) ||
+      !key_list(block, map, "shape", 8, out->shape, &out->rank) ||
+      !key_list(block, map, "strides", 8, out->strides, &strides))
+    return false;
+  out->dtype = (accrt_dtype_t)dtype;
+  return strides == 0 || strides == out->rank ||
+         accx_node_fail(map, block->builder->error, "%" PRIu32 " strides of %" PRIu32 " dimensions",
+                        strides, out->rank);
+}
+
+static bool read_operand(block_t* block, accx_node_t* node, uint32_t kind,
+                         accrt_writer_operand_t* out) {
+  static const char* const keys[] = {"input",  "result", "constant", "component", "state", "arena",
+                                     "offset", "size",   "bits",     "f32",       "f64",   "value",
+                                     "dtype",  "shape",  "strides",  NULL};
+  accx_builder_t* builder = block->builder;
+  out->kind = kind;
+  if (kind == ACCRT_OPERAND_SYMBOL && node->kind == ACCX_NODE_WORD)
+    return accx_read_expression(builder, node, &out->value);
+  if (!accx_want(builder, node, ACCX_NODE_MAP, "what a command gives"))
+    return false;
+  bool good;
+  if (kind == ACCRT_OPERAND_SYMBOL)
+    good = key_expression(block, node, "value", &out->value);
+  else if (kind == ACCRT_OPERAND_SCALAR)
+    good = read_scalar(builder, node, out);
+  else
+    good = read_range(block, node, &out->range) &&
+           (kind != ACCRT_OPERAND_TENSOR || read_tensor(block, node, out));
+  return good && accx_node_all_used(node, "what a command gives", keys, builder->error);
+}
+
+/* Operands [first, first + count) by the names of a map; those left out are absent. */
+static bool read_operands(block_t* block, accx_node_t* map, const accx_name_t* callee,
+                          uint32_t first, uint32_t count, accrt_writer_operand_t* operands) {
+  accx_builder_t* builder = block->builder;
+  for (uint32_t i = first; i < first + count; ++i) {
+    accx_node_t* node = accx_node_get(map, callee->formals[i].name);
+    operands[i].kind = ACCRT_OPERAND_ABSENT;
+    if (node != NULL && !read_operand(block, node, callee->formals[i].kind, &operands[i]))
+      return false;
+  }
+  for (const accx_node_t* key = map != NULL ? map->first : NULL; key != NULL;
+       key = key->next->next) {
+    if (!key->used)
+      return accx_node_fail(key, builder->error, "there is no '%.64s' to give", key->text);
+  }
+  return true;
+}
+
+static bool take_map(block_t* block, accx_node_t* map, const char* key, accx_node_t** out) {
+  *out = accx_node_get(map, key);
+  return *out == NULL || accx_want(block->builder, *out, ACCX_NODE_MAP, key);
+}
+
+/* ---- By opcode ---- */
+
+static bool read_dispatch(block_t* block, accx_node_t* map, const accx_node_t* head,
+                          accrt_writer_command_t* command) {
+  accx_builder_t* builder = block->builder;
+  accx_name_t* kernel;
+  accx_node_t* arguments;
+  if (!accx_name_of(builder, head, ACCX_NAME_KERNEL, "kernel", &kernel) ||
+      !key_list(block, map, "grid", 3, command->grid, NULL) ||
+      !take_map(block, map, "arguments", &arguments))
+    return false;
+  accrt_writer_operand_t* operands =
+      accx_build_memory(builder, kernel->formal_count * sizeof *operands);
+  if (operands == NULL ||
+      !read_operands(block, arguments, kernel, 0, kernel->formal_count, operands))
+    return false;
+  command->opcode = ACCRT_OPCODE_DISPATCH;
+  command->target = kernel->id;
+  command->operands = operands;
+  command->operand_count = kernel->formal_count;
+  return true;
+}
+
+static bool find_function(accx_builder_t* builder, accx_node_t* map, const accx_node_t* head,
+                          accx_name_t** out) {
+  const char* target = "";
+  char key[2200];
+  if (!accx_want(builder, head, ACCX_NODE_WORD, "a function") ||
+      !accx_key_text(builder, map, "target", NULL, &target))
+    return false;
+  const int length = snprintf(key, sizeof key, "%s\x01%s", head->text, target);
+  *out = length > 0 && (size_t)length < sizeof key
+             ? accx_name_find(builder, ACCX_NAME_FUNCTION, key)
+             : NULL;
+  return *out != NULL || accx_node_fail(head, builder->error, "no function '%.64s'%s%.40s",
+                                        head->text, target[0] != '\0' ? " for " : "", target);
+}
+
+static bool read_call(block_t* block, accx_node_t* map, const accx_node_t* head,
+                      accrt_writer_command_t* command) {
+  accx_builder_t* builder = block->builder;
+  accx_name_t* callee;
+  accx_node_t *inputs, *results;
+  if (!find_function(builder, map, head, &callee) || !take_map(block, map, "inputs", &inputs) ||
+      !take_map(block, map, "results", &results))
+    return false;
+  accrt_writer_operand_t* operands =
+      accx_build_memory(builder, callee->formal_count * sizeof *operands);
+  if (operands == NULL || !read_operands(block, inputs, callee, 0, callee->input_count, operands) ||
+      !read_operands(block, results, callee, callee->input_count,
+                     callee->formal_count - callee->input_count, operands))
+    return false;
+  command->opcode = ACCRT_OPCODE_CALL;
+  command->target = callee->id;
+  command->operands = operands;
+  command->operand_count = callee->formal_count;
+  return true;
+}
+
+static bool read_copy(block_t* block, accx_node_t* map, accrt_writer_command_t* command) {
+  command->opcode = ACCRT_OPCODE_COPY;
+  return key_range(block, map, "from", &command->source) &&
+         key_range(block, map, "to", &command->destination) &&
+         key_list(block, map, "extent", 3, command->extent, NULL) &&
+         key_list(block, map, "from_strides", 2, command->source_stride, NULL) &&
+         key_list(block, map, "to_strides", 2, command->destination_stride, NULL);
+}
+
+static bool read_fill(block_t* block, accx_node_t* map, const accx_node_t* head,
+                      accrt_writer_command_t* command) {
+  command->opcode = ACCRT_OPCODE_FILL;
+  return accx_word_u64(block->builder, head, &command->pattern) &&
+         accx_key_u32(block->builder, map, "pattern_bytes", NULL, &command->pattern_bytes) &&
+         key_range(block, map, "to", &command->destination);
+}
+
+static bool read_raw(block_t* block, accx_node_t* map, const accx_node_t* head,
+                     accrt_writer_command_t* command) {
+  accx_builder_t* builder = block->builder;
+  const accx_node_t* raw = accx_node_get(map, "raw");
+  uint64_t opcode, size_bytes = 0;
+  unsigned char* bytes = NULL;
+  bool required = false;
+  if (!accx_word_u64(builder, head, &opcode) ||
+      !accx_key_flag(builder, map, "required", &required) ||
+      (raw != NULL && !accx_word_digits(builder, raw, &bytes, &size_bytes)))
+    return false;
+  if (opcode > UINT16_MAX || size_bytes > UINT32_MAX)
+    return accx_node_fail(head, builder->error, "opcode %" PRIu64 " has 16 bits", opcode);
+  command->opcode = (uint32_t)opcode;
+  command->raw = bytes;
+  command->raw_size_bytes = (uint32_t)size_bytes;
+  command->flags = required ? ACCRT_WRITER_COMMAND_REQUIRED : 0;
+  return true;
+}
+
+/* `head` is the value of the key that says what the command is. */
+static bool read_fields(block_t* block, accx_node_t* map, uint64_t opcode, const accx_node_t* head,
+                        accrt_writer_command_t* command) {
+  command->opcode = (uint32_t)opcode;
+  switch (opcode) {
+  case ACCRT_OPCODE_DISPATCH:
+    return read_dispatch(block, map, head, command);
+  case ACCRT_OPCODE_CALL:
+    return read_call(block, map, head, command);
+  case ACCRT_OPCODE_COPY:
+    return read_copy(block, map, command);
+  case ACCRT_OPCODE_FILL:
+    return read_fill(block, map, head, command);
+  case ACCRT_OPCODE_REPEAT:
+  case ACCRT_OPCODE_BRANCH:
+    return accx_read_expression(block->builder, head, &command->value);
+  case ACCRT_OPCODE_MARKER:
+    command->text = head->text;
+    return accx_want(block->builder, head, ACCX_NODE_WORD, "a marker");
+  case ACCRT_OPCODE_BARRIER:
+    return true;
+  default:
+    return read_raw(block, map, head, command);
+  }
+}
+
+/* ---- Commands ---- */
+
+static bool read_head(accx_builder_t* builder, accx_node_t* map, uint64_t* out_opcode,
+                      accx_node_t** out_head) {
+  *out_head = NULL;
+  for (uint32_t i = 0; i < accx_words_opcode.count; ++i) {
+    /* `call` and `repeat` are keys of one command alone, so only one of them can be there. */
+    accx_node_t* head = accx_node_get(map, accx_words_opcode.words[i].word);
+    if (head == NULL)
+      continue;
+    if (*out_head != NULL)
+      return accx_node_fail(head, builder->error, "a command is one thing, not two");
+    *out_head = head;
+    *out_opcode = accx_words_opcode.words[i].value;
+  }
+  if (*out_head != NULL)
+    return true;
+  *out_head = accx_node_get(map, "opcode");
+  *out_opcode = 0;
+  return *out_head != NULL ||
+         accx_node_fail(map, builder->error,
+                        "a command has one of dispatch, copy, fill, barrier, call, repeat, "
+                        "branch, marker");
+}
+
+static bool read_after(block_t* block, accx_node_t* map, accrt_writer_command_t* command) {
+  accx_builder_t* builder = block->builder;
+  const accx_node_t* list = accx_node_get(map, "after");
+  if (list == NULL)
+    return true;
+  if (!accx_want(builder, list, ACCX_NODE_LIST, "after"))
+    return false;
+  accrt_writer_id_t* after = accx_build_memory(builder, list->count * sizeof *after);
+  if (after == NULL)
+    return false;
+  for (const accx_node_t* node = list->first; node != NULL; node = node->next) {
+    uint64_t index;
+    if (!accx_word_u64(builder, node, &index))
+      return false;
+    if (index >= block->count)
+      return accx_node_fail(node, builder->error,
+                            "%" PRIu64 " is no earlier command of this block; this is command "
+                            "%" PRIu32,
+                            index, block->count);
+    after[command->after_count++] = block->commands[index];
+  }
+  command->after = after;
+  return true;
+}
+
+static bool read_location(block_t* block, accx_node_t* map, accrt_writer_command_t* command) {
+  accx_builder_t* builder = block->builder;
+  uint64_t location = UINT64_MAX;
+  if (!accx_key_u64(builder, map, "location", NULL, &location))
+    return false;
+  if (location == UINT64_MAX)
+    return true;
+  if (location >= builder->location_count)
+    return accx_node_fail(accx_node_peek(map, "location"), builder->error,
+                          "location %" PRIu64 " of %" PRIu32, location, builder->location_count);
+  command->location = builder->locations[location];
+  return true;
+}
+
+static bool build_inner(block_t* block, accx_node_t* map, const char* key, uint32_t index,
+                        accrt_writer_id_t command) {
+  accx_builder_t* builder = block->builder;
+  accx_node_t* list = accx_node_get(map, key);
+  accrt_writer_id_t inner;
+  if (list == NULL)
+    return true;
+  const accrt_status_t status = accrt_bundle_writer_block(builder->writer, command, index, &inner);
+  if (status != ACCRT_OK)
+    return accx_node_fail_call(builder, list, status);
+  return build_commands(block, list, inner, block->depth + 1);
+}
+
+static bool build_command(block_t* block, accx_node_t* map) {
+  static const char* const keys[] = {
+      "dispatch",      "copy",         "fill",       "barrier",  "call",     "repeat",
+      "branch",        "marker",       "name",       "after",    "location", "grid",
+      "arguments",     "inputs",       "results",    "from",     "to",       "extent",
+      "target",        "from_strides", "to_strides", "then",     "else",     "commands",
+      "pattern_bytes", "opcode",       "raw",        "required", NULL};
+  accx_builder_t* builder = block->builder;
+  accrt_writer_command_t command = ACCRT_WRITER_COMMAND_INIT;
+  accx_node_t* head;
+  uint64_t opcode;
+  if (!accx_want(builder, map, ACCX_NODE_MAP, "a command") ||
+      !read_head(builder, map, &opcode, &head) ||
+      !accx_key_text(builder, map, "name", NULL, &command.name) ||
+      !read_after(block, map, &command) || !read_location(block, map, &command) ||
+      !read_fields(block, map, opcode, head, &command))
+    return false;
+  accrt_writer_id_t* id = &block->commands[block->count++];
+  const accrt_status_t status =
+      accrt_bundle_writer_add_command(builder->writer, block->id, &command, id);
+  if (status != ACCRT_OK)
+    return accx_node_fail_call(builder, map, status);
+  if (opcode == ACCRT_OPCODE_REPEAT && !build_inner(block, map, "commands", 0, *id))
+    return false;
+  if (opcode == ACCRT_OPCODE_BRANCH &&
+      (!build_inner(block, map, "then", 0, *id) || !build_inner(block, map, "else", 1, *id)))
+    return false;
+  return accx_node_all_used(map, "a command", keys, builder->error);
+}
+
+static bool build_commands(block_t* outer, accx_node_t* list, accrt_writer_id_t id,
+                           uint32_t depth) {
+  accx_builder_t* builder = outer->builder;
+  block_t block = {builder, outer->function, id, NULL, 0, depth};
+  if (!accx_want(builder, list, ACCX_NODE_LIST, "commands"))
+    return false;
+  if (depth > MAX_DEPTH)
+    return accx_node_fail(list, builder->error, "blocks nest too deep");
+  block.commands = accx_build_memory(builder, list->count * sizeof *block.commands);
+  if (block.commands == NULL)
+    return false;
+  for (accx_node_t* node = list->first; node != NULL; node = node->next) {
+    if (!build_command(&block, node))
+      return false;
+  }
+  return true;
+}
+
+bool accx_build_block(accx_builder_t* builder, const accx_name_t* function, accx_node_t* list,
+                      accrt_writer_id_t block) {
+  block_t outer = {builder, function, 0, NULL, 0, 0};
+  return build_commands(&outer, list, block, 1);
+}

@@ -1,0 +1,257 @@
+/* loader/text/build_constants.c - constants of a text: components, bindings, shards. See build.h. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "loader/text/build.h"
+
+#define MAX_SEGMENTS 4096u
+
+/* ---- Values that a person writes ---- */
+
+static bool store_float(accx_builder_t* builder, const accx_node_t* node, uint32_t dtype,
+                        unsigned char* target) {
+  char* end;
+  const double value = strtod(node->text, &end);
+  if (end == node->text || *end != '\0')
+    return accx_node_fail(node, builder->error, "'%.40s' is no number", node->text);
+  const float narrow = (float)value;
+  memcpy(target, dtype == ACCRT_DTYPE_F32 ? (const void*)&narrow : (const void*)&value,
+         dtype == ACCRT_DTYPE_F32 ? sizeof narrow : sizeof value);
+  return true;
+}
+
+static bool store_integer(accx_builder_t* builder, const accx_node_t* node, uint32_t dtype,
+                          uint32_t bytes, unsigned char* target) {
+  const bool is_signed = dtype >= ACCRT_DTYPE_I8 && dtype <= ACCRT_DTYPE_I64;
+  uint64_t bits = 0;
+  int64_t value = 0;
+  if (is_signed ? !accx_word_i64(builder, node, &value) : !accx_word_u64(builder, node, &bits))
+    return false;
+  bool fits = true;
+  if (bytes < 8 && is_signed) {
+    const int64_t limit = INT64_C(1) << (8 * bytes - 1);
+    fits = value >= -limit && value < limit;
+  } else if (bytes < 8) {
+    fits = bits >> (8 * bytes) == 0 && (dtype != ACCRT_DTYPE_BOOL || bits <= 1);
+  }
+  if (!fits)
+    return accx_node_fail(node, builder->error, "%s does not fit the data type", node->text);
+  if (is_signed)
+    memcpy(&bits, &value, sizeof bits);
+  memcpy(target, &bits, bytes);
+  return true;
+}
+
+/* `values`: a list of numbers. */
+static bool read_values(accx_builder_t* builder, accx_node_t* list, uint32_t dtype,
+                        accrt_writer_bytes_t* out) {
+  const uint32_t bytes = accrt_dtype_bits((accrt_dtype_t)dtype) / 8;
+  const bool is_float = dtype == ACCRT_DTYPE_F32 || dtype == ACCRT_DTYPE_F64;
+  if (!accx_want(builder, list, ACCX_NODE_LIST, "values"))
+    return false;
+  if (!is_float && (dtype < ACCRT_DTYPE_BOOL || dtype > ACCRT_DTYPE_U64))
+    return accx_node_fail(list, builder->error,
+                          "values of bool, whole numbers, f32 and f64 can be listed; others are "
+                          "given as 'data'");
+  unsigned char* target = accx_build_memory(builder, (uint64_t)list->count * bytes);
+  if (target == NULL)
+    return false;
+  *out = (accrt_writer_bytes_t){.size_bytes = (uint64_t)list->count * bytes, .data = target};
+  for (const accx_node_t* node = list->first; node != NULL; node = node->next, target += bytes) {
+    if (!accx_want(builder, node, ACCX_NODE_WORD, "a value") ||
+        !(is_float ? store_float(builder, node, dtype, target)
+                   : store_integer(builder, node, dtype, bytes, target)))
+      return false;
+  }
+  return true;
+}
+
+/* ---- Components ---- */
+
+static bool read_component(accx_builder_t* builder, accx_node_t* map, uint32_t source,
+                           uint32_t dtype, accrt_writer_bytes_t* out) {
+  if (source != ACCRT_CONSTANT_INLINE) {
+    memset(out, 0, sizeof *out);
+    return accx_key_u64(builder, map, "size", "what is not in the bundle", &out->size_bytes);
+  }
+  accx_node_t* values = accx_node_get(map, "values");
+  return values != NULL ? read_values(builder, values, dtype, out)
+                        : accx_read_bytes(builder, map, out);
+}
+
+static bool read_components(accx_builder_t* builder, accx_node_t* map,
+                            accrt_writer_constant_t* constant,
+                            accrt_writer_component_t components[5], uint32_t roles[5]) {
+  static const char* const keys[] = {"dtype", "data", "values", "size", NULL};
+  if (!accx_want(builder, map, ACCX_NODE_MAP, "components"))
+    return false;
+  for (accx_node_t* key = map->first; key != NULL; key = key->next->next) {
+    uint64_t role;
+    uint32_t dtype = 0;
+    if (!accx_word_named(builder, key, &accx_words_role, &role))
+      return false;
+    if (constant->component_count == 5 || role > 4)
+      return accx_node_fail(key, builder->error, "a constant has at most 5 components");
+    accrt_writer_component_t* component = &components[constant->component_count];
+    if (!accx_want(builder, key->next, ACCX_NODE_MAP, "a component") ||
+        !accx_key_word(builder, key->next, "dtype", "a component", &accx_words_dtype, &dtype) ||
+        !read_component(builder, key->next, constant->source, dtype, &component->bytes) ||
+        !accx_node_all_used(key->next, "a component", keys, builder->error))
+      return false;
+    component->role = (uint32_t)role;
+    component->dtype = (accrt_dtype_t)dtype;
+    roles[role] = constant->component_count++;
+  }
+  return true;
+}
+
+/* ---- Bindings and shards ---- */
+
+static bool read_binding(accx_builder_t* builder, accx_node_t* map,
+                         accrt_writer_constant_t* constant) {
+  const accx_node_t* file = accx_node_get(map, "file");
+  const accx_node_t* digest = accx_node_get(map, "digest");
+  if (file != NULL) {
+    accx_name_t* name;
+    if (!accx_name_of(builder, file, ACCX_NAME_FILE, "file", &name))
+      return false;
+    constant->file = name->id;
+  }
+  if (!accx_key_text(builder, map, "tensor", NULL, &constant->tensor))
+    return false;
+  if (digest != NULL) {
+    unsigned char* bytes;
+    uint64_t size_bytes;
+    if (!accx_word_digits(builder, digest, &bytes, &size_bytes))
+      return false;
+    if (size_bytes != sizeof constant->digest)
+      return accx_node_fail(digest, builder->error, "a digest has 16 bytes, not %" PRIu64,
+                            size_bytes);
+    memcpy(constant->digest, bytes, sizeof constant->digest);
+  } else if (constant->source == ACCRT_CONSTANT_EXTERNAL) {
+    constant->binding_flags = ACCRT_BINDING_BY_NAME;
+  }
+  return true;
+}
+
+static bool read_segment(accx_builder_t* builder, const accx_node_t* node,
+                         accrt_writer_segment_t* out) {
+  if (!accx_want(builder, node, ACCX_NODE_LIST, "a segment"))
+    return false;
+  if (node->count < 2 || node->count > 3)
+    return accx_node_fail(node, builder->error,
+                          "a segment is [begin, end] or [begin, end, "
+                          "replicas]");
+  uint64_t replicas = 1;
+  const accx_node_t* third = node->first->next->next;
+  if (!accx_word_i64(builder, node->first, &out->begin) ||
+      !accx_word_i64(builder, node->first->next, &out->end) ||
+      (third != NULL && !accx_word_u64(builder, third, &replicas)))
+    return false;
+  if (replicas > UINT32_MAX)
+    return accx_node_fail(third, builder->error, "%" PRIu64 " replicas", replicas);
+  out->replicas = (uint32_t)replicas;
+  return true;
+}
+
+static bool build_shard(accx_builder_t* builder, accx_node_t* map, accrt_writer_id_t constant) {
+  static const char* const keys[] = {"degree", "axis", "extent", "segments", NULL};
+  uint32_t degree = 0, axis = 0, count = 0;
+  int64_t extent = 0;
+  accrt_writer_segment_t* segments = NULL;
+  if (!accx_want(builder, map, ACCX_NODE_MAP, "shard") ||
+      !accx_key_u32(builder, map, "degree", "a shard", &degree) ||
+      !accx_key_u32(builder, map, "axis", NULL, &axis) ||
+      !accx_key_i64(builder, map, "extent", NULL, &extent))
+    return false;
+  const accx_node_t* list = accx_node_get(map, "segments");
+  if (list != NULL) {
+    if (!accx_want(builder, list, ACCX_NODE_LIST, "segments"))
+      return false;
+    if (list->count > MAX_SEGMENTS * 256)
+      return accx_node_fail(list, builder->error, "%" PRIu32 " segments", list->count);
+    segments = accx_build_memory(builder, list->count * sizeof *segments);
+    if (segments == NULL)
+      return false;
+    for (const accx_node_t* node = list->first; node != NULL; node = node->next) {
+      if (!read_segment(builder, node, &segments[count++]))
+        return false;
+    }
+  }
+  if (!accx_node_all_used(map, "a shard", keys, builder->error))
+    return false;
+  const accrt_status_t status = accrt_bundle_writer_add_shard(
+      builder->writer, constant, list != NULL ? ACCRT_SHARD_SPLIT : ACCRT_SHARD_REPLICATED, axis,
+      degree, extent, segments, count);
+  return status == ACCRT_OK || accx_node_fail_call(builder, map, status);
+}
+
+/* ---- Constants ---- */
+
+static bool read_shape(accx_builder_t* builder, accx_node_t* map,
+                       accrt_writer_constant_t* constant) {
+  const accx_node_t* shape = accx_node_get(map, "shape");
+  if (shape == NULL)
+    return accx_node_fail(map, builder->error, "a constant needs 'shape'");
+  if (!accx_want(builder, shape, ACCX_NODE_LIST, "shape"))
+    return false;
+  if (shape->count > 8)
+    return accx_node_fail(shape, builder->error, "%" PRIu32 " dimensions; 8 are possible",
+                          shape->count);
+  for (const accx_node_t* node = shape->first; node != NULL; node = node->next) {
+    if (!accx_word_i64(builder, node, &constant->shape[constant->rank++]))
+      return false;
+  }
+  return true;
+}
+
+static bool build_constant(accx_builder_t* builder, accx_node_t* map) {
+  static const char* const keys[] = {"name",  "source", "dtype",  "encoding", "group",
+                                     "shape", "data",   "values", "size",     "components",
+                                     "file",  "tensor", "digest", "shard",    NULL};
+  accrt_writer_constant_t constant = ACCRT_WRITER_CONSTANT_INIT;
+  accrt_writer_component_t components[5];
+  uint32_t dtype = 0;
+  memset(components, 0, sizeof components);
+  if (!accx_key_text(builder, map, "name", "a constant", &constant.name) ||
+      !accx_key_word(builder, map, "source", NULL, &accx_words_source, &constant.source) ||
+      !accx_key_word(builder, map, "dtype", "a constant", &accx_words_dtype, &dtype) ||
+      !accx_read_encoding(builder, map, &constant.encoding, &constant.group_elements) ||
+      !read_shape(builder, map, &constant) || !read_binding(builder, map, &constant))
+    return false;
+  constant.dtype = (accrt_dtype_t)dtype;
+  constant.components = components;
+  accx_name_t* name = accx_name_add(builder, ACCX_NAME_CONSTANT, constant.name, map);
+  if (name == NULL)
+    return false;
+  for (int i = 0; i < 5; ++i)
+    name->roles[i] = ACCX_NONE;
+  accx_node_t* parts = accx_node_get(map, "components");
+  if (parts != NULL) {
+    if (!read_components(builder, parts, &constant, components, name->roles))
+      return false;
+  } else {
+    constant.component_count = 1;
+    name->roles[0] = 0;
+    if (!read_component(builder, map, constant.source, dtype, &components[0].bytes))
+      return false;
+  }
+  accx_node_t* shard = accx_node_get(map, "shard");
+  if (!accx_node_all_used(map, "a constant", keys, builder->error))
+    return false;
+  const accrt_status_t status =
+      accrt_bundle_writer_add_constant(builder->writer, &constant, &name->id);
+  if (status != ACCRT_OK)
+    return accx_node_fail_call(builder, map, status);
+  return shard == NULL || build_shard(builder, shard, name->id);
+}
+
+bool accx_build_constants(accx_builder_t* builder, accx_node_t* list) {
+  for (accx_node_t* node = list->first; node != NULL; node = node->next) {
+    if (!accx_want(builder, node, ACCX_NODE_MAP, "a constant") || !build_constant(builder, node))
+      return false;
+  }
+  return true;
+}

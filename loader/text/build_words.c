@@ -1,0 +1,372 @@
+/* loader/text/build_words.c - words, names and expressions of a text. See build.h. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "accrt/layout.h"
+#include "loader/text/build.h"
+
+/* ---- Words ---- */
+
+static const char* const kind_names[] = {"a word", "a map", "a list"};
+
+bool accx_want(accx_builder_t* builder, const accx_node_t* node, accx_node_kind_t kind,
+               const char* what) {
+  if (node->kind == kind)
+    return true;
+  return accx_node_fail(node, builder->error, "%s is %s, not %s", what, kind_names[kind],
+                        kind_names[node->kind]);
+}
+
+bool accx_node_fail_call(accx_builder_t* builder, const accx_node_t* node, accrt_status_t status) {
+  accrt_error_t record = ACCRT_ERROR_INIT;
+  const bool known = accrt_last_error(&record) == ACCRT_OK && record.status == status;
+  (void)accx_node_fail(node, builder->error, "%s",
+                       known ? record.message : accrt_status_name(status));
+  builder->error->status = status;
+  return false;
+}
+
+/* The value of a key; *out is NULL where there is none and none is needed. */
+static bool value_of(accx_builder_t* builder, accx_node_t* map, const char* key, const char* what,
+                     accx_node_t** out) {
+  *out = accx_node_get(map, key);
+  if (*out == NULL)
+    return what == NULL || accx_node_fail(map, builder->error, "%s needs '%s'", what, key);
+  return (*out)->kind == ACCX_NODE_WORD ||
+         accx_node_fail(*out, builder->error, "'%s' is a word, not %s", key,
+                        kind_names[(*out)->kind]);
+}
+
+bool accx_key_text(accx_builder_t* builder, accx_node_t* map, const char* key, const char* what,
+                   const char** out) {
+  accx_node_t* node;
+  if (!value_of(builder, map, key, what, &node))
+    return false;
+  if (node != NULL)
+    *out = node->text;
+  return true;
+}
+
+bool accx_word_i64(accx_builder_t* builder, const accx_node_t* node, int64_t* out) {
+  if (!accx_want(builder, node, ACCX_NODE_WORD, "a number"))
+    return false;
+  char* end;
+  errno = 0;
+  const bool hex = strncmp(node->text, "0x", 2) == 0;
+  const long long value = strtoll(node->text, &end, hex ? 16 : 10);
+  if (errno != 0 || end == node->text || *end != '\0')
+    return accx_node_fail(node, builder->error, "'%.40s' is no whole number of 64 bits",
+                          node->text);
+  *out = value;
+  return true;
+}
+
+bool accx_word_u64(accx_builder_t* builder, const accx_node_t* node, uint64_t* out) {
+  if (node->kind != ACCX_NODE_WORD)
+    return accx_want(builder, node, ACCX_NODE_WORD, "a number");
+  char* end;
+  errno = 0;
+  const bool hex = strncmp(node->text, "0x", 2) == 0;
+  const unsigned long long value = strtoull(node->text, &end, hex ? 16 : 10);
+  if (errno != 0 || end == node->text || *end != '\0' || strchr(node->text, '-') != NULL)
+    return accx_node_fail(node, builder->error, "'%.40s' is no whole number from 0 to 2^64 - 1",
+                          node->text);
+  *out = value;
+  return true;
+}
+
+bool accx_key_i64(accx_builder_t* builder, accx_node_t* map, const char* key, const char* what,
+                  int64_t* out) {
+  accx_node_t* node;
+  return value_of(builder, map, key, what, &node) &&
+         (node == NULL || accx_word_i64(builder, node, out));
+}
+
+bool accx_key_u64(accx_builder_t* builder, accx_node_t* map, const char* key, const char* what,
+                  uint64_t* out) {
+  accx_node_t* node;
+  return value_of(builder, map, key, what, &node) &&
+         (node == NULL || accx_word_u64(builder, node, out));
+}
+
+bool accx_key_u32(accx_builder_t* builder, accx_node_t* map, const char* key, const char* what,
+                  uint32_t* out) {
+  uint64_t value = *out;
+  if (!accx_key_u64(builder, map, key, what, &value))
+    return false;
+  if (value > UINT32_MAX)
+    return accx_node_fail(accx_node_peek(map, key), builder->error,
+                          "%" PRIu64 " does not fit 32 bits", value);
+  *out = (uint32_t)value;
+  return true;
+}
+
+bool accx_key_flag(accx_builder_t* builder, accx_node_t* map, const char* key, bool* out) {
+  accx_node_t* node;
+  if (!value_of(builder, map, key, NULL, &node))
+    return false;
+  if (node == NULL)
+    return true;
+  *out = strcmp(node->text, "true") == 0;
+  return *out || strcmp(node->text, "false") == 0 ||
+         accx_node_fail(node, builder->error, "'%s' is true or false, not '%.40s'", key,
+                        node->text);
+}
+
+bool accx_word_named(accx_builder_t* builder, const accx_node_t* node, const accx_words_t* words,
+                     uint64_t* out) {
+  char all[400] = "";
+  if (!accx_want(builder, node, ACCX_NODE_WORD, words->what))
+    return false;
+  if (accx_word_find(words, node->text, out))
+    return true;
+  if (node->text[0] >= '0' && node->text[0] <= '9')
+    return accx_word_u64(builder, node, out);
+  for (uint32_t i = 0; i < words->count && strlen(all) + 24 < sizeof all; ++i) {
+    (void)strcat(all, i > 0 ? ", " : "");
+    (void)strncat(all, words->words[i].word, 20);
+  }
+  return accx_node_fail(node, builder->error, "no %s '%.40s'; there are %s", words->what,
+                        node->text, all);
+}
+
+bool accx_key_word(accx_builder_t* builder, accx_node_t* map, const char* key, const char* what,
+                   const accx_words_t* words, uint32_t* out) {
+  accx_node_t* node;
+  uint64_t value;
+  if (!value_of(builder, map, key, what, &node))
+    return false;
+  if (node == NULL)
+    return true;
+  if (!accx_word_named(builder, node, words, &value))
+    return false;
+  if (value > UINT32_MAX)
+    return accx_node_fail(node, builder->error, "%" PRIu64 " does not fit 32 bits", value);
+  *out = (uint32_t)value;
+  return true;
+}
+
+bool accx_key_bits(accx_builder_t* builder, accx_node_t* map, const char* key,
+                   const accx_words_t* words, uint64_t* out) {
+  accx_node_t* list = accx_node_get(map, key);
+  if (list == NULL)
+    return true;
+  if (!accx_want(builder, list, ACCX_NODE_LIST, key))
+    return false;
+  for (const accx_node_t* node = list->first; node != NULL; node = node->next) {
+    uint64_t bits;
+    if (!accx_word_named(builder, node, words, &bits))
+      return false;
+    *out |= bits;
+  }
+  return true;
+}
+
+static int digit_of(char c) {
+  if (c >= '0' && c <= '9')
+    return c - '0';
+  if (c >= 'a' && c <= 'f')
+    return c - 'a' + 10;
+  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+bool accx_word_digits(accx_builder_t* builder, const accx_node_t* node, unsigned char** out,
+                      uint64_t* out_size_bytes) {
+  if (!accx_want(builder, node, ACCX_NODE_WORD, "hexadecimal digits"))
+    return false;
+  const size_t length = strlen(node->text);
+  unsigned char* bytes = accx_build_memory(builder, length / 2 + 1);
+  if (bytes == NULL)
+    return false;
+  for (size_t i = 0; i < length; ++i) {
+    const int digit = digit_of(node->text[i]);
+    if (digit < 0 || length % 2 != 0)
+      return accx_node_fail(node, builder->error,
+                            "bytes are an even number of hexadecimal digits; character %zu of %zu "
+                            "is '%c'",
+                            i + 1, length, node->text[i]);
+    bytes[i / 2] = (unsigned char)(i % 2 == 0 ? digit << 4 : bytes[i / 2] | digit);
+  }
+  *out = bytes;
+  *out_size_bytes = length / 2;
+  return true;
+}
+
+/* ---- Names ---- */
+
+static uint32_t hash_of(accx_name_kind_t kind, uint32_t scope, const char* name) {
+  uint32_t hash = 2166136261u ^ ((uint32_t)kind * 31 + scope * 977);
+  for (; *name != '\0'; ++name)
+    hash = (hash ^ (unsigned char)*name) * 16777619u;
+  return hash;
+}
+
+static uint32_t scope_of(const accx_builder_t* builder, accx_name_kind_t kind) {
+  return kind >= ACCX_NAME_INPUT ? builder->scope : 0;
+}
+
+static accx_name_t** place_of(const accx_builder_t* builder, accx_name_kind_t kind, uint32_t scope,
+                              const char* name) {
+  uint32_t at = hash_of(kind, scope, name) & (builder->name_capacity - 1);
+  for (;; at = (at + 1) & (builder->name_capacity - 1)) {
+    accx_name_t* entry = builder->names[at];
+    if (entry == NULL ||
+        (entry->kind == kind && entry->scope == scope && strcmp(entry->name, name) == 0))
+      return &builder->names[at];
+  }
+}
+
+static bool grow_names(accx_builder_t* builder) {
+  accx_builder_t grown = *builder;
+  grown.name_capacity = builder->name_capacity > 0 ? builder->name_capacity * 2 : 256;
+  grown.names = calloc(grown.name_capacity, sizeof(accx_name_t*));
+  if (grown.names == NULL)
+    return accx_text_fail(builder->error, ACCRT_ERROR_OUT_OF_MEMORY, "no memory for names");
+  for (uint32_t i = 0; i < builder->name_capacity; ++i) {
+    accx_name_t* entry = builder->names[i];
+    if (entry != NULL)
+      *place_of(&grown, entry->kind, entry->scope, entry->name) = entry;
+  }
+  free(builder->names);
+  *builder = grown;
+  return true;
+}
+
+accx_name_t* accx_name_find(const accx_builder_t* builder, accx_name_kind_t kind,
+                            const char* name) {
+  return builder->name_capacity == 0 ? NULL
+                                     : *place_of(builder, kind, scope_of(builder, kind), name);
+}
+
+accx_name_t* accx_name_add(accx_builder_t* builder, accx_name_kind_t kind, const char* name,
+                           accx_node_t* node) {
+  if (2 * (builder->name_count + 1) > builder->name_capacity && !grow_names(builder))
+    return NULL;
+  accx_name_t** place = place_of(builder, kind, scope_of(builder, kind), name);
+  if (*place != NULL) {
+    (void)accx_node_fail(node, builder->error, "'%.64s' is there already, in line %" PRIu32, name,
+                         (*place)->node->line);
+    return NULL;
+  }
+  accx_name_t* entry = accx_build_memory(builder, sizeof *entry);
+  if (entry == NULL)
+    return NULL;
+  *entry =
+      (accx_name_t){.kind = kind, .scope = scope_of(builder, kind), .name = name, .node = node};
+  *place = entry;
+  ++builder->name_count;
+  return entry;
+}
+
+bool accx_name_of(accx_builder_t* builder, const accx_node_t* node, accx_name_kind_t kind,
+                  const char* what, accx_name_t** out) {
+  if (!accx_want(builder, node, ACCX_NODE_WORD, what))
+    return false;
+  *out = accx_name_find(builder, kind, node->text);
+  return *out != NULL || accx_node_fail(node, builder->error, "no %s '%.64s'", what, node->text);
+}
+
+void* accx_build_memory(accx_builder_t* builder, uint64_t size_bytes) {
+  accx_text_files_t* files = builder->files;
+  void* memory = calloc(1, size_bytes > 0 ? (size_t)size_bytes : 1);
+  void** grown = realloc(files->memory, (files->memory_count + (size_t)1) * sizeof(void*));
+  if (grown != NULL)
+    files->memory = grown;
+  if (memory == NULL || grown == NULL) {
+    free(memory);
+    (void)accx_text_fail(builder->error, ACCRT_ERROR_OUT_OF_MEMORY, "no memory to read the text");
+    return NULL;
+  }
+  files->memory[files->memory_count++] = memory;
+  return memory;
+}
+
+/* ---- Expressions and types ---- */
+
+typedef struct names_of {
+  accx_builder_t* builder;
+  const accx_node_t* node;
+} names_of_t;
+
+static bool find_symbol(void* self, const char* name, accrt_writer_id_t* out_id,
+                        accx_text_error_t* error) {
+  const names_of_t* names = self;
+  const accx_name_t* found = accx_name_find(names->builder, ACCX_NAME_SYMBOL, name);
+  if (found == NULL)
+    return accx_text_fail(error, ACCRT_ERROR_INVALID_ARGUMENT, "no symbol '%.64s'", name);
+  *out_id = found->id;
+  return true;
+}
+
+static bool find_input(void* self, const char* name, accrt_writer_id_t* out_id,
+                       accx_text_error_t* error) {
+  const names_of_t* names = self;
+  const accx_name_t* found = accx_name_find(names->builder, ACCX_NAME_INPUT, name);
+  if (found == NULL)
+    return accx_text_fail(error, ACCRT_ERROR_INVALID_ARGUMENT, "no input '%.64s'", name);
+  *out_id = found->id;
+  return true;
+}
+
+static bool find_let(void* self, const char* name, accrt_writer_id_t* out_id,
+                     accx_text_error_t* error) {
+  const names_of_t* names = self;
+  const accx_name_t* found = accx_name_find(names->builder, ACCX_NAME_LET, name);
+  if (found == NULL || found->id == 0)
+    return accx_text_fail(error, ACCRT_ERROR_INVALID_ARGUMENT, "no '$%.64s' is defined before this",
+                          name);
+  *out_id = found->id;
+  return true;
+}
+
+bool accx_read_expression(accx_builder_t* builder, const accx_node_t* node,
+                          accrt_writer_id_t* out) {
+  if (!accx_want(builder, node, ACCX_NODE_WORD, "an expression"))
+    return false;
+  names_of_t names = {builder, node};
+  const accx_expression_reader_t reader = {builder->writer, find_symbol, find_input, find_let,
+                                           &names};
+  if (accx_expression_read(&reader, node->text, out, builder->error))
+    return true;
+  const uint32_t column = builder->error->column;
+  builder->error->line = node->line;
+  builder->error->column = node->column + (column > 0 ? column - 1 : 0);
+  return false;
+}
+
+bool accx_read_encoding(accx_builder_t* builder, accx_node_t* map, uint32_t* out_encoding,
+                        uint32_t* out_group_elements) {
+  const char* name = NULL;
+  if (!accx_key_text(builder, map, "encoding", NULL, &name) ||
+      !accx_key_u32(builder, map, "group", NULL, out_group_elements))
+    return false;
+  if (name == NULL)
+    return true;
+  const accrt_status_t status = accrt_layout_find(name, out_encoding);
+  return status == ACCRT_OK ||
+         accx_node_fail_call(builder, accx_node_peek(map, "encoding"), status);
+}
+
+bool accx_read_type(accx_builder_t* builder, accx_node_t* map, accrt_writer_type_t* out) {
+  uint32_t dtype = 0;
+  memset(out, 0, sizeof *out);
+  if (!accx_key_word(builder, map, "dtype", "a tensor", &accx_words_dtype, &dtype) ||
+      !accx_read_encoding(builder, map, &out->encoding, &out->group_elements))
+    return false;
+  out->dtype = (accrt_dtype_t)dtype;
+  accx_node_t* shape = accx_node_get(map, "shape");
+  if (shape == NULL)
+    return accx_node_fail(map, builder->error, "a tensor needs 'shape'");
+  if (!accx_want(builder, shape, ACCX_NODE_LIST, "shape"))
+    return false;
+  if (shape->count > 8)
+    return accx_node_fail(shape, builder->error, "%" PRIu32 " dimensions; 8 are possible",
+                          shape->count);
+  for (const accx_node_t* dim = shape->first; dim != NULL; dim = dim->next) {
+    if (!accx_read_expression(builder, dim, &out->dims[out->rank++]))
+      return false;
+  }
+  return true;
+}

@@ -1,0 +1,216 @@
+/* tools/accx/text.c - accx dump, build and diff: bundles as text that a person can read and write. What the text says is the
+ * concern of loader/text. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "accx.h"
+#include "loader/text/text.h"
+#include "open.h"
+#include "term.h"
+
+#define INLINE_BYTES 64
+#define MAX_TEXT_BYTES (UINT64_C(1) << 30)
+
+static int exit_code_of(accrt_status_t status) {
+  return status == ACCRT_ERROR_INVALID_FORMAT || status == ACCRT_ERROR_VERSION_MISMATCH ||
+                 status == ACCRT_ERROR_DATA_CORRUPT
+             ? ACCX_BAD_BUNDLE
+             : ACCX_FAILED;
+}
+
+static int fail_text(const char* path, const accx_text_error_t* error) {
+  const int code = exit_code_of(error->status);
+  if (error->line == 0)
+    return accx_fail(code, "%s", error->message);
+  return accx_fail(code, "%s:%u:%u: %s", path, error->line, error->column, error->message);
+}
+
+/* ---- dump ---- */
+
+static const char* base_name(const char* path) {
+  const char* slash = strrchr(path, '/');
+  return slash ? slash + 1 : path;
+}
+
+/* To a new file beside the one that is asked for, which it then replaces. */
+static int dump_to_file(accx_text_dump_t* dump, const char* target) {
+  accx_text_error_t error;
+  const char* part = accx_text("%s.part", target);
+  dump->folder = accx_text("%s.d", target);
+  dump->folder_name = accx_text("%s.d", base_name(target));
+  dump->out = fopen(part, "w");
+  if (!dump->out)
+    return accx_fail(ACCX_FAILED, "%s: %s", part, strerror(errno));
+  int code = accx_text_write(dump, &error) ? ACCX_OK : fail_text(dump->path, &error);
+  if (fclose(dump->out) != 0 && !code)
+    code = accx_fail(ACCX_FAILED, "%s: %s", part, strerror(errno));
+  if (!code && rename(part, target) != 0)
+    code = accx_fail(ACCX_FAILED, "%s: %s", target, strerror(errno));
+  if (code)
+    (void)unlink(part);
+  return code;
+}
+
+static int run_dump(const accx_args_t* args) {
+  accrt_instance_t* instance = NULL;
+  int64_t inline_bytes = INLINE_BYTES;
+  int code = accx_open_instance(args, &instance);
+  if (!code)
+    code = accx_args_integer(args, "inline", 0, 1 << 20, &inline_bytes);
+  if (code)
+    goto out;
+  accx_text_dump_t dump = {.instance = instance,
+                           .path = args->operands[0],
+                           .out = accx_out,
+                           .inline_bytes = (uint64_t)inline_bytes};
+  const char* target = accx_args_value(args, "output");
+  accx_text_error_t error;
+  if (target)
+    code = dump_to_file(&dump, target);
+  else if (!accx_text_write(&dump, &error))
+    code = fail_text(dump.path, &error);
+out:
+  accrt_instance_release(instance);
+  return code;
+}
+
+static const accx_option_t dump_options[] = {
+    {"output", "FILE", false,
+     "write the text here, and large bytes into the folder FILE.d beside it"},
+    {"inline", "BYTES", false, "bytes up to so many stand in the text as digits (default 64)"},
+    {NULL, NULL, false, NULL},
+};
+
+const accx_verb_t accx_verb_dump = {
+    .name = "dump",
+    .operands = "FILE",
+    .min_operands = 1,
+    .max_operands = 1,
+    .summary = "writes a bundle as text (YAML), from which accx build makes the same bytes",
+    .details =
+        "Without --output the text goes to standard output, and large bytes (weights, code) are "
+        "shown by size\n"
+        "and digest only: that is for reading. docs/text-form.md says what the text means.\n"
+        "\n"
+        "Examples:\n"
+        "  accx dump model.accx | less\n"
+        "  accx dump model.accx --output model.yaml && accx build model.yaml --output "
+        "again.accx\n",
+    .options = dump_options,
+    .run = run_dump,
+};
+
+/* ---- build ---- */
+
+static int read_text(const char* path, char** out_text, size_t* out_size) {
+  struct stat info;
+  FILE* file = fopen(path, "r");
+  int code = ACCX_OK;
+  if (!file || fstat(fileno(file), &info) != 0) {
+    code = accx_fail(ACCX_FAILED, "%s: %s", path, strerror(errno));
+  } else if (!S_ISREG(info.st_mode) || (uint64_t)info.st_size > MAX_TEXT_BYTES) {
+    code = accx_fail(ACCX_FAILED, "%s: it is no file of at most 1 GiB", path);
+  } else {
+    *out_size = (size_t)info.st_size;
+    *out_text = malloc(*out_size + 1);
+    if (!*out_text || fread(*out_text, 1, *out_size, file) != *out_size)
+      code = accx_fail(ACCX_FAILED, "%s: it cannot be read", path);
+  }
+  if (file)
+    (void)fclose(file);
+  return code;
+}
+
+static const char* folder_of(const char* path) {
+  const char* slash = strrchr(path, '/');
+  if (!slash)
+    return ".";
+  return slash == path ? "/" : accx_text("%.*s", (int)(slash - path), path);
+}
+
+static int run_build(const accx_args_t* args) {
+  const char* path = args->operands[0];
+  const char* target = accx_args_value(args, "output");
+  accrt_bundle_writer_t* writer = NULL;
+  accx_text_files_t* files = NULL;
+  accx_text_error_t error;
+  char* text = NULL;
+  size_t size = 0;
+  if (!target)
+    return accx_fail(ACCX_USAGE, "say where the bundle goes: --output FILE");
+  int code = read_text(path, &text, &size);
+  if (code)
+    goto out;
+  accrt_status_t status = accrt_bundle_writer_create(NULL, &writer);
+  if (status == ACCRT_OK && !accx_text_read(text, size, folder_of(path), writer, &files, &error)) {
+    code = fail_text(path, &error);
+    goto out;
+  }
+  if (status == ACCRT_OK)
+    status = accrt_bundle_writer_write_path(writer, target);
+  if (status != ACCRT_OK)
+    code = accx_fail_status(status, "%s", path);
+out:
+  accrt_bundle_writer_release(writer);
+  accx_text_files_free(files);
+  free(text);
+  return code;
+}
+
+static const accx_option_t build_options[] = {
+    {"output", "FILE", false, "where the bundle goes"},
+    {NULL, NULL, false, NULL},
+};
+
+const accx_verb_t accx_verb_build = {
+    .name = "build",
+    .operands = "TEXT",
+    .min_operands = 1,
+    .max_operands = 1,
+    .summary = "makes a bundle from text (YAML), as accx dump writes it or a person does",
+    .details = "Mistakes are told with line and column. Files that the text names lie beneath its "
+               "own folder.\n"
+               "docs/text-form.md says what can be written, with an example.\n"
+               "\n"
+               "Example:\n"
+               "  accx build model.yaml --output model.accx\n",
+    .options = build_options,
+    .run = run_build,
+};
+
+/* ---- diff ---- */
+
+static int run_diff(const accx_args_t* args) {
+  accrt_instance_t* instance = NULL;
+  accx_text_error_t error;
+  uint64_t count = 0;
+  int code = accx_open_instance(args, &instance);
+  if (!code &&
+      !accx_text_compare(instance, args->operands[0], args->operands[1], accx_out, &count, &error))
+    code = fail_text(args->operands[0], &error);
+  if (!code && count == 0)
+    fputs("no differences\n", accx_out);
+  accrt_instance_release(instance);
+  return code;
+}
+
+static const accx_option_t diff_options[] = {{NULL, NULL, false, NULL}};
+
+const accx_verb_t accx_verb_diff = {
+    .name = "diff",
+    .operands = "A B",
+    .min_operands = 2,
+    .max_operands = 2,
+    .summary = "says in words how two bundles differ",
+    .details = "A line for each difference: symbols, weights (by name, type and bytes), kernels, "
+               "functions, "
+               "commands.\n"
+               "\n"
+               "Example:\n"
+               "  accx diff model.accx model.new.accx\n",
+    .options = diff_options,
+    .run = run_diff,
+};
