@@ -409,6 +409,18 @@ enum { NVFP4_DATA = NIBBLES_DATA + 1, NVFP4_SCALE, NVFP4_GLOBAL };
 
 #define CONSTANT(which) RECORD(accx_constant_t, CONSTANTS, which)
 #define COMPONENT(which) RECORD(accx_component_t, COMPONENTS, which)
+/* wv's columns, in groups of 32, in parts of 48 and 16. */
+static void cut_group_of_wv(parts_t* parts) {
+  accx_shard_t* shards = RECORD(accx_shard_t, SHARDS, 0);
+  accx_segment_t* segments = RECORD(accx_segment_t, SEGMENTS, 0);
+  shards[1] = (accx_shard_t){.constant = WQ, .degree = 4};
+  shards[2].segment_first = 0;
+  shards[2].segment_count = 2;
+  segments[0] = (accx_segment_t){0, 192, 1, 0};
+  segments[1] = (accx_segment_t){192, 256, 1, 0};
+  resize_part(find_part(parts, ACCX_SECTION_SEGMENTS), 2 * sizeof *segments);
+}
+
 #define QUANTIZED_LIST(X)                                                                          \
   X(TYPE, unknown_layout, CONSTANT(BLOCKS)->encoding = 12)                                         \
   X(LAYOUT_TYPE, group_where_none_is, CONSTANT(BLOCKS)->group_elements = 32)                       \
@@ -435,6 +447,7 @@ enum { NVFP4_DATA = NIBBLES_DATA + 1, NVFP4_SCALE, NVFP4_GLOBAL };
   X(COMPONENTS, unknown_dtype, COMPONENT(INT4_DATA)->dtype = 99)                                   \
   X(COMPONENTS, count_overflows, CONSTANT(INT4)->component_count = 0xFFFFFFFF)                     \
   X(COMPONENT_PLACE, component_elsewhere, COMPONENT(INT4_SCALE)->offset_bytes += 256)              \
+  X(SEGMENT, cut_group, cut_group_of_wv(parts))                                                    \
   X(COMPONENTS, prepared_in_parts, CONSTANT(INT4)->source = ACCX_CONSTANT_PREPARED)
 
 QUANTIZED_LIST(MUTATION)

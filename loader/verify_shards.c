@@ -1,6 +1,9 @@
 /* loader/verify_shards.c - the proof that ranks cover their tensors, and the slots of adapters (rules
  * 130, 131, 135). Reads private memory only, and takes time linear in it. */
 #include "loader/internal.h"
+#include "loader/layout.h"
+
+#include "accrt/tensor.h"
 
 /* ---- Shards ---- */
 
@@ -28,14 +31,33 @@ static accrt_status_t check_shard(const accx_verifier_t* verifier, uint32_t inde
                      shard->segment_count);
 }
 
-/* The part of a segment that one rank has; false when it does not cut evenly. */
-static bool part_of(const accx_segment_t* segment, uint32_t degree, int64_t* out_part) {
-  if (segment->replicas == 0 || degree % segment->replicas != 0 || segment->reserved != 0)
+static uint32_t larger(uint32_t a, uint32_t b) {
+  return a > b ? a : b;
+}
+
+/* What parts are a multiple of, so that no byte, block, group or tile is cut. Of two that matter one is a multiple of the other. */
+static uint32_t unit_along(const accx_constant_t* constant, uint32_t axis) {
+  const accx_layout_t* layout = accx_layout_find(constant->encoding);
+  const uint32_t bits = accrt_dtype_bits(constant->dtype);
+  if (constant->encoding <= ACCX_ENCODING_OPAQUE)
+    return bits < 8 ? 8 / bits : 1;
+  if (axis + 1 == constant->rank) {
+    return larger(layout->block_elements, larger(constant->group_elements, layout->group_elements));
+  }
+  return axis + 2 == constant->rank ? larger(layout->row_multiple, layout->tile_rows) : 1;
+}
+
+/* The part of a segment that one rank has; false when it does not cut evenly, in multiples of `unit` (but for what ends the
+ * tensor and is not cut). */
+static bool part_of(const accx_segment_t* segment, const accx_shard_t* shard, uint32_t unit,
+                    int64_t* out_part) {
+  if (segment->replicas == 0 || shard->degree % segment->replicas != 0 || segment->reserved != 0)
     return false;
-  const int64_t parts = degree / segment->replicas;
+  const int64_t parts = shard->degree / segment->replicas;
   const int64_t size = segment->end - segment->begin;
   *out_part = size / parts;
-  return size % parts == 0;
+  const bool is_tail = parts == 1 && segment->end == shard->extent;
+  return size % parts == 0 && (is_tail || *out_part % unit == 0);
 }
 
 /* Segments from `next` on: they tile the extent, and one rank's parts make up the constant's size. */
@@ -43,6 +65,7 @@ static accrt_status_t check_segments(const accx_verifier_t* verifier, uint32_t i
                                      uint32_t* next) {
   const accrt_bundle_tables_t* tables = verifier->tables;
   const accx_shard_t* shard = &tables->shards[index];
+  const uint32_t unit = unit_along(&tables->constants[shard->constant], shard->axis);
   int64_t end = 0, local = 0;
   if (shard->segment_first != *next ||
       !accrt_range_fits(*next, shard->segment_count, tables->segment_count)) {
@@ -56,12 +79,12 @@ static accrt_status_t check_segments(const accx_verifier_t* verifier, uint32_t i
     int64_t part = 0;
     /* Both ends lie in [0, extent], so neither their difference nor the sum of parts overflows. */
     if (segment->begin != end || segment->end <= end || segment->end > shard->extent ||
-        !part_of(segment, shard->degree, &part)) {
-      return ACCX_REJECT(verifier, SEGMENT, "segments", i, NULL,
-                         "[%" PRId64 ", %" PRId64 ") with %" PRIu32 " replicas of degree %" PRIu32
-                         " after %" PRId64 ", in an extent of %" PRId64,
-                         segment->begin, segment->end, segment->replicas, shard->degree, end,
-                         shard->extent);
+        !part_of(segment, shard, unit, &part)) {
+      return ACCX_REJECT(
+          verifier, SEGMENT, "segments", i, NULL,
+          "[%" PRId64 ", %" PRId64 ") with %" PRIu32 " replicas of degree %" PRIu32
+          " after %" PRId64 ", in an extent of %" PRId64 ", in multiples of %" PRIu32,
+          segment->begin, segment->end, segment->replicas, shard->degree, end, shard->extent, unit);
     }
     end = segment->end;
     local += part;

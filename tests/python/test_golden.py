@@ -148,6 +148,15 @@ def test_old_programs_run_as_new_ones_do():
     assert results[0][4][2:4] == [[4, 5, 6, 7], [7, 6, 5, 4]]  # what the prepare function made, and the weight's second row
 
 
+def test_a_function_with_an_unknown_feature_costs_nothing_but_itself():
+    accrt, np = pytest.importorskip("accrt"), pytest.importorskip("numpy")
+    program = accrt.Program(accrt.Bundle(FOLDER / "0.3" / "unknown" / "feature-function.accx"))
+    session, x = program.session(), np.arange(8, dtype=np.float32)
+    np.testing.assert_array_equal(session.main(x).numpy()[2:], x[2:])
+    with pytest.raises(accrt.VersionMismatchError, match="'other' requires feature bit 40"):
+        session.function("other")()
+
+
 # ---- The reader of the first draft ----
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any, List
 
+from . import layouts
 from . import records as r
 
 _ZEROS = bytes(16)
@@ -63,14 +64,18 @@ def _segments(tables: Any, shard: Any, following: int, where: str) -> int:
     last = following + shard.segment_count
     if shard.segment_first != following or last > len(tables.segments):
         raise tables.fail(131, f"{where}: {shard.segment_count} segments from {shard.segment_first}")
+    constant = tables.constants[shard.constant]
+    unit = layouts.unit_along(constant.encoding, constant.dtype, constant.group_elements, constant.rank, shard.axis)
     end = local = 0
     for index in range(following, last):
         segment = tables.segments[index]
         good = segment.begin == end < segment.end <= shard.extent and not segment.reserved
         if not good or not segment.replicas or shard.degree % segment.replicas:
             raise tables.fail(131, f"segments[{index}]: {tuple(segment)} after {end}")
-        part, rest = divmod(segment.end - segment.begin, shard.degree // segment.replicas)
-        if rest:
+        parts = shard.degree // segment.replicas
+        part, rest = divmod(segment.end - segment.begin, parts)
+        tail = parts == 1 and segment.end == shard.extent
+        if rest or (part % unit and not tail):
             raise tables.fail(131, f"segments[{index}]: {tuple(segment)} does not cut evenly")
         end, local = segment.end, local + part
     if end != shard.extent or local != tables.shape(tables.constants[shard.constant])[shard.axis]:

@@ -148,3 +148,13 @@ def shape_good(encoding: int, dtype: int, shape: Sequence[int], group: int) -> b
         if extent != "any" and size_of(encoding, shape, group, role, widest) is None:
             return False
     return True
+
+
+def unit_along(encoding: int, dtype: int, group: int, rank: int, axis: int) -> int:
+    """What parts of a shard are a multiple of along an axis."""
+    layout, bits = LAYOUTS[encoding], r.DTYPE_BITS[dtype]
+    if encoding <= 1:
+        return 8 // bits if bits < 8 else 1
+    if axis == rank - 1:
+        return max(layout.block, group, layout.group)
+    return max(layout.row_multiple, layout.tile_rows) if axis == rank - 2 else 1

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Dict, Mapping, Sequence, Tuple
 
-from .common import MAX_RANK, BundleError, Encoding, Role, dtype_size_bytes
+from .common import DTYPES, MAX_RANK, BundleError, Encoding, Role, dtype_size_bytes
 
 FLOATS = ("f32", "f16", "bf16")
 _F8 = ("f8e4m3fn", "f8e5m2")
@@ -103,3 +103,13 @@ def size_bytes(encoding: Encoding, role: Role, dtype: str, shape: Sequence[int],
         "tiles": batch * -(-n // layout.tile) * groups, "columns": k,
     }[layout.components[role][0]]  # fmt: skip
     return dtype_size_bytes(dtype, elements)
+
+
+def unit_along(encoding: Encoding, dtype: str, group: int, rank: int, axis: int) -> int:
+    """What parts of a shard are a multiple of along an axis, so that no byte, block, group or tile is cut."""
+    if encoding <= Encoding.OPAQUE:
+        return max(1, 8 // DTYPES[dtype][1])
+    layout = LAYOUTS[encoding]
+    if axis == rank - 1:
+        return max(layout.block, group, layout.group)
+    return max(layout.rows, layout.tile) if axis == rank - 2 else 1

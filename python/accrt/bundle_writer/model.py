@@ -361,6 +361,7 @@ class BundleWriter:
 
     @staticmethod
     def _check_segments(value: Constant, degree: int, axis: int, extent: int, pieces: Tuple[Segment, ...], where: str) -> None:
+        unit = layouts.unit_along(value.encoding, value.dtype, value.group_elements, len(value.shape), axis)
         end = local = 0
         if not 0 <= axis < len(value.shape):
             raise BundleError(f"{where}: axis {axis} of rank {len(value.shape)}")
@@ -369,7 +370,10 @@ class BundleWriter:
                 raise BundleError(f"{where}: segment {piece} after {end}, degree {degree}")
             if (piece.end - piece.begin) % (degree // piece.replicas):
                 raise BundleError(f"{where}: segment {piece} does not cut into {degree // piece.replicas} equal parts")
-            local += (piece.end - piece.begin) // (degree // piece.replicas)
+            part = (piece.end - piece.begin) // (degree // piece.replicas)
+            if part % unit and not (degree == piece.replicas and piece.end == extent):
+                raise BundleError(f"{where}: segment {piece} gives parts of {part}, which cut what must stay whole: {unit}")
+            local += part
             end = piece.end
         if end != extent or local != value.shape[axis]:
             raise BundleError(
