@@ -338,3 +338,106 @@ def test_inspect_shows_it(tmp_path):
     assert seen["locations"] == [{"file": "m.py", "line": 3, "column": 4, "name": "layer"}]
     text = accx("inspect", path, "--section", "constants,files,adapters,assets")
     assert "external: w.gguf, q4_k" in text and "1 weights for each of 2 ranks" in text and "text/plain" in text
+
+
+# ---- Both writers, for the same target ----
+
+
+def c_caps(target):
+    """A target's JSON as the struct that the C writer takes."""
+    from accrt import _ffi
+
+    found = bw.TargetCaps.of(target)
+
+    def mask(numbers):
+        return sum(1 << number for number in numbers)
+
+    made = _ffi.accrt_caps(ctypes.sizeof(_ffi.accrt_caps))
+    for name in ("container", "commands", "kernel_abi", "layouts"):
+        major, minor = getattr(found, name)
+        setattr(made, name + "_major", major)
+        setattr(made, name + "_minor", minor)
+    made.max_rank, made.file_features, made.function_features = found.max_rank, mask(found.file_features), mask(found.function_features)
+    made.command_mask, made.dtype_mask, made.encoding_mask = mask(found.opcodes), mask(found.dtypes), mask(found.encodings)
+    made.image_kind_mask, made.section_mask, made.expression_mask = (
+        mask(found.image_kinds), mask(found.sections), mask(found.expression_ops))
+    return made
+
+
+def golden_content(make, name):
+    import test_golden
+
+    images = test_golden.images_of((test_golden.FOLDER / name / "everything.accx").read_bytes())
+    return lambda: (make.everything_0_3 if name == "0.3" else make.everything)(images)
+
+
+SECOND = {"container": "0.2", "kernel_abi": "0.2", "function_features": ["target"],
+          "image_kinds": ["host ELF", "cubin", "PTX", "fatbin", "pack"], "dtypes": list(bw.DTYPES)}  # fmt: skip
+TARGETS = {
+    "0.1": {"dtypes": list(bw.DTYPES)}, "0.2": SECOND, "without-packs": {**SECOND, "image_kinds": ["host ELF", "cubin", "PTX", "fatbin"]},
+    "without-versions": {**SECOND, "function_features": []}, "without-repeat": {**SECOND, "command_set": ["dispatch", "copy", "fill"]},
+    "without-select": {**SECOND, "expression_ops": ["constant", "symbol", "add", "mul"]}, "small-rank": {**SECOND, "max_rank": 1},
+    "now": None,
+}  # fmt: skip
+
+
+def helpers(bw_):
+    """What only the version for one driver needs: a kernel without a host variant, a packed weight, functions in between."""
+    bundle = bw_.BundleWriter()
+    parameters = [bw_.Parameter("y", "buffer", "write")]
+    ptx = {"driver": "cuda", "arch_kind": "portable", "block": 1}
+    device = bundle.kernel("device", parameters).variant(bundle.image("c", b"1\0", bw_.ImageKind.PTX), **ptx)
+    weight, packed = bundle.constant("weight", np.arange(4, dtype=np.float32)), bundle.prepared("packed", 16)
+    pack = bundle.function("pack", prepare=True, target="cuda")
+    pack.body.copy(pack.source("w", weight).read(), pack.product("p", packed).write(), 16)
+    part = bundle.function("part", internal=True, target="cuda")
+    part.body.dispatch(device, {"y": part.result("y", "f32", [4]).write()})
+    for target in ("", "cuda"):
+        main = bundle.function("main", target=target)
+        y = main.result("y", "f32", [4])
+        main.body.copy(main.constant(packed if target else weight).read(), y.write(), 4)
+        if target:
+            main.body.call(part, {"y": y.write()})
+    return bundle
+
+
+@pytest.mark.parametrize("content", ["0.2", "0.3", "richer", "device-only"])
+@pytest.mark.parametrize("name", list(TARGETS))
+def test_both_writers_make_the_same_of_a_target(content, name):
+    import random
+
+    import test_golden
+    import writer_replay
+
+    make = test_golden.load("make")
+    bw_ = make.bw
+    target = accrt.caps() if TARGETS[name] is None else caps(**TARGETS[name])
+    if content in ("0.2", "0.3"):
+        model = golden_content(make, content)
+    elif content == "helpers":
+        def model():
+            return helpers(bw_)
+    elif content == "richer":
+        def model():
+            bundle = make.plain_0_1()
+            bundle.asset("notes", b"text")
+            main = bundle._functions["main", ""]
+            main.body.marker("here").at(bundle.location("model.py", 1))
+            return bundle
+    else:
+        def model():
+            bundle = make.neighbours()
+            bundle._constants.pop("v")
+            bundle._files.clear()
+            return bundle
+    whole = model()
+    bundle = model()
+    bundle._target = bw_.TargetCaps.of(target)
+    try:
+        expected = bundle.to_bytes()
+    except bw_.TargetError as problem:
+        with pytest.raises(accrt.Error) as refused:
+            writer_replay.rewritten(whole.to_bytes(), random.Random(1), c_caps(target))
+        assert isinstance(refused.value, accrt.UnsupportedError), (problem, refused.value)
+        return
+    assert writer_replay.rewritten(whole.to_bytes(), random.Random(1), c_caps(target)) == expected
