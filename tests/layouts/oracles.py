@@ -403,6 +403,53 @@ def run(one: Case, blocks: int, seed: int) -> dict:
     return record
 
 
+# ---- Quantizers -------------------------------------------------------------------------------------------------------
+
+def rounding(layout: str, data: str, largest: float, rng: np.random.Generator) -> dict:
+    """Elements are rounded as ml_dtypes rounds them, where the scale is 1: ties to even, and no value above the largest."""
+    values = (rng.standard_normal((50_000, 32)) * largest * 10.0 ** rng.uniform(-7, 0, (50_000, 32))).astype(np.float32)
+    grid = numbers(Component(data, np.arange(256 if data != "f4e2m1" else 128, dtype=np.uint8)))
+    grid = np.unique(np.abs(grid[np.isfinite(grid)]))
+    values[::2, 1::2] = rng.choice((grid[:-1] + grid[1:]) / 2, values[::2, 1::2].shape)  # ties
+    values = np.clip(values, -largest, largest)
+    values[:, 0] = largest
+    packed = layouts.quantize(values, layout, data=data)
+    with np.errstate(over="ignore"):
+        expected = values.astype(number_types()[data]).astype(np.float32)
+    return {"case": f"rounding to {data}", "oracle": "ml_dtypes", "blocks": len(values),
+            "result": compare(layouts.dequantize(packed), expected) or "equal"}
+
+
+def beside_gguf(layout: str, rng: np.random.Generator) -> dict:
+    """Round to nearest loses no more than the package's own quantizer does (0.05 dB)."""
+    import gguf
+    values = (rng.standard_normal((3000, 1024)) * 0.02).astype(np.float32)
+    values[rng.random(values.shape) < 0.002] *= 6
+    kind = gguf.GGMLQuantizationType[GGUF[layout]]
+    theirs = gguf.dequantize(gguf.quantize(values, kind), kind)
+    signal = (values.astype(np.float64) ** 2).sum()
+    field = 10 * np.log10(signal / ((theirs.astype(np.float64) - values) ** 2).sum())
+    ours, searched = (layouts.quantize(values, layout, search=s).error.sqnr_db for s in (False, True))
+    good = ours >= field - 0.05
+    return {"case": f"{layout} quantizer", "oracle": "gguf", "blocks": values.size // 32,
+            "result": f"{'equal' if good else 'worse'}: {ours:.2f} dB, searched {searched:.2f}, gguf's {field:.2f}"}
+
+
+def quantizers(seed: int) -> list[dict]:
+    rng = np.random.default_rng([seed, 1])
+    found = []
+    for make in (lambda: rounding("f8_tensor", "f8e4m3fn", 448, rng), lambda: rounding("f8_tensor", "f8e5m2", 57344, rng),
+                 lambda: rounding("mxfp4", "f4e2m1", 6, rng),
+                 *(lambda n=n: beside_gguf(n, rng) for n in ("q8_0", "q4_0", "q4_1", "ggml_mxfp4"))):
+        try:
+            found.append(make())
+        except ImportError as error:
+            found.append({"case": "quantizers", "oracle": "", "result": f"skipped: {error}"})
+            continue
+        print(f"{found[-1]['case']:<28} {found[-1]['oracle']:<12} {found[-1]['result']}", flush=True)
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--blocks", type=int, default=100_000)
@@ -425,10 +472,12 @@ def main() -> int:
             if record["result"] == "equal" and record["hash"] not in DOCUMENT.read_text():
                 record["result"] = f"equal, but {DOCUMENT.name} has another hash for {record['case']}"
                 print(record["result"])
+    if not options.only or "quantizers" in options.only:
+        records += quantizers(options.seed)
     if options.json:
         with open(options.json, "w") as file:
             json.dump(records, file, indent=1)
-    bad = [r for r in records if not (r["result"] == "equal" or (options.allow_missing and r["result"].startswith("skipped")))]
+    bad = [r for r in records if not (r["result"] == "equal" or r["result"].startswith("equal: ") or (options.allow_missing and r["result"].startswith("skipped")))]
     print(f"{len(records) - len(bad)} of {len(records)} equal; seed {options.seed}")
     return 1 if bad else 0
 

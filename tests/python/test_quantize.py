@@ -105,6 +105,18 @@ def test_packs_are_quantized_again(source, tmp_path):
     assert {t["from"] for t in report["tensors"] if t["quantized"]} == {"q8_0"}
 
 
+def test_every_type_of_a_gguf_file(tmp_path):
+    """What the gguf package wrote, type by type: numbers of the registry's layouts are quantized, other tensors are copied."""
+    file = ROOT / "tests/weights/golden/all.gguf"
+    out = tmp_path / "out.accx"
+    tensors = json.loads(accx("quantize", file, out, "--layout", "q8_0", "--json"))["tensors"]
+    quantized = {t["from"] for t in tensors if t["quantized"]}
+    assert {"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q5_K", "Q6_K", "MXFP4", "NVFP4"} <= quantized
+    assert not quantized & {"IQ2_XXS", "I32", "Q8_K"}
+    accx("verify", "--full", out)
+    assert {c.name for c in accrt.Bundle(out).constants} == {t["name"] for t in tensors}
+
+
 @pytest.mark.parametrize("options, code, message", [
     ([], 2, "--layout is needed"), (["--layout", "q3_k"], 1, "no layout is named"), (["--layout", "awq"], 2, "not made"),
     (["--layout", "q4_k", "--group", "32"], 2, "no group size"), (["--layout", "q4_k", "--data", "f8e5m2"], 2, "does not have"),
