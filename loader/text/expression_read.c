@@ -157,8 +157,12 @@ static bool read_word(reading_t* reading, accrt_writer_id_t* out) {
   char name[MAX_NAME_BYTES + 1];
   if (!read_name(reading, name))
     return false;
-  if (quoted || !take(reading, "("))
-    return reading->reader->symbol(reading->reader->self, name, out, reading->error);
+  if (quoted || !take(reading, "(")) {
+    if (reading->reader->symbol(reading->reader->self, name, out, reading->error))
+      return true;
+    reading->error->column = (uint32_t)(begin - reading->text) + 1;
+    return false;
+  }
   if (strcmp(name, "present") == 0)
     return read_present(reading, out);
   if (strcmp(name, "induction") == 0)
@@ -183,8 +187,12 @@ static bool read_operand(reading_t* reading, accrt_writer_id_t* out) {
   if (*at == '$') {
     char name[MAX_NAME_BYTES + 1];
     ++reading->at;
-    return read_name(reading, name) &&
-           reading->reader->let(reading->reader->self, name, out, reading->error);
+    if (!read_name(reading, name))
+      return false;
+    if (reading->reader->let(reading->reader->self, name, out, reading->error))
+      return true;
+    reading->error->column = (uint32_t)(at - reading->text) + 1;
+    return false;
   }
   if (is_digit(*at) || (*at == '-' && is_digit(at[1])))
     return read_number(reading, out);

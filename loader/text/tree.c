@@ -132,6 +132,10 @@ static int by_text(const void* a, const void* b) {
   return strcmp((*(accx_node_t* const*)a)->text, (*(accx_node_t* const*)b)->text);
 }
 
+static bool is_later(const accx_node_t* a, const accx_node_t* b) {
+  return a->line != b->line ? a->line > b->line : a->column > b->column;
+}
+
 static bool keys_differ(reader_t* reader, const accx_node_t* map) {
   accx_node_t** keys = malloc((map->count > 0 ? map->count : 1) * sizeof(accx_node_t*));
   if (keys == NULL)
@@ -143,8 +147,8 @@ static bool keys_differ(reader_t* reader, const accx_node_t* map) {
   qsort(keys, count, sizeof(accx_node_t*), by_text);
   for (uint32_t i = 1; i < count && good; ++i) {
     if (strcmp(keys[i]->text, keys[i - 1]->text) == 0)
-      good = accx_node_fail(keys[i]->line > keys[i - 1]->line ? keys[i] : keys[i - 1],
-                            reader->error, "the key '%.64s' is there twice", keys[i]->text);
+      good = accx_node_fail(is_later(keys[i], keys[i - 1]) ? keys[i] : keys[i - 1], reader->error,
+                            "the key '%.64s' is there twice", keys[i]->text);
   }
   free(keys);
   return good;
