@@ -52,6 +52,8 @@ void accx_forget_texts(void);
 const char* accx_near(const char* wrong, const char* const* names, size_t count);
 
 /* The verbs, one file each. */
+extern const accx_verb_t accx_verb_keygen, accx_verb_sign, accx_verb_trust, accx_verb_encrypt,
+    accx_verb_decrypt;
 extern const accx_verb_t accx_verb_devices, accx_verb_caps, accx_verb_inspect, accx_verb_verify,
     accx_verb_run, accx_verb_bench, accx_verb_dump, accx_verb_build, accx_verb_diff,
     accx_verb_quantize;

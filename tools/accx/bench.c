@@ -148,9 +148,9 @@ const accx_verb_t accx_verb_bench = {
                "in storage of the caller.\n"
                "\n"
                "Examples:\n"
-               "  accx bench model.accx --allow-host-code --symbol batch=1 --symbol "
+               "  accx bench model.accx --symbol batch=1 --symbol "
                "seq=32\n"
-               "  accx bench model.accx --allow-host-code --input x=x.npy --threads 1 --repeat 200 "
+               "  accx bench model.accx --input x=x.npy --threads 1 --repeat 200 "
                "--json\n",
     .options = options,
     .run = run_bench,

@@ -116,6 +116,7 @@ static int exit_code_of(accrt_status_t status) {
   case ACCRT_ERROR_DATA_CORRUPT:
     return ACCX_BAD_BUNDLE;
   case ACCRT_ERROR_NO_VARIANT:
+  case ACCRT_ERROR_UNTRUSTED:
     return ACCX_REFUSED;
   default:
     return ACCX_FAILED;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "keys.h"
 #include "open.h"
 #include "signature.h"
 #include "term.h"
@@ -85,12 +86,27 @@ static int read_arguments(accx_job_t* job) {
 
 /* ---- Program and session ---- */
 
+/* Whose the signatures of its code are, for the message. */
+static const char* signers(accrt_bundle_t* bundle) {
+  accrt_bundle_trust_t trust = ACCRT_BUNDLE_TRUST_INIT;
+  accrt_signature_info_t info = ACCRT_SIGNATURE_INFO_INIT;
+  const char* text = NULL;
+  if (accrt_bundle_trust(bundle, &trust) != ACCRT_OK)
+    return "nobody";
+  for (uint32_t i = 0; i < trust.signature_count && i < 4; ++i) {
+    if (accrt_bundle_signature(bundle, i, &info) == ACCRT_OK && info.scope == ACCRT_SCOPE_CODE)
+      text = accx_text("%s%s%s", text ? text : "", text ? ", " : "", accx_key_name(&info.key));
+  }
+  return text ? text : "nobody";
+}
+
 static int refuse_code(const accx_job_t* job) {
   return accx_fail(ACCX_REFUSED,
                    "%s holds machine code for this processor, which could do anything that you "
-                   "can: if you trust where it "
-                   "comes from, run it with --allow-host-code (%s)",
-                   job->path, accrt_status_name(ACCRT_ERROR_UNTRUSTED));
+                   "can, signed by %s, whom you have not trusted: accx trust add KEY.pem trusts its "
+                   "signer, accx sign --vouch makes it yours, --allow-host-code runs it this once "
+                   "(%s)",
+                   job->path, signers(job->bundle), accrt_status_name(ACCRT_ERROR_UNTRUSTED));
 }
 
 static int make_program(accx_job_t* job) {
@@ -212,7 +228,7 @@ int accx_job_prepare(const accx_args_t* args, accx_job_t* out_job) {
   if (code)
     return code;
   const uint64_t begin_ns = accx_now_ns();
-  code = accx_open_bundle(job->instance, job->path, ACCRT_VERIFY_DEFAULT, &job->bundle);
+  code = accx_open_keyed_bundle(args, job->instance, job->path, ACCRT_VERIFY_DEFAULT, &job->bundle);
   job->open_ns = accx_now_ns() - begin_ns;
   if (!code)
     code = read_command_line(job);

@@ -92,8 +92,11 @@ int accx_job_generate_inputs(accx_job_t* job);
       {"threads", "N", false, "threads of the host driver (host.threads)"},                        \
       {"option", "KEY=VALUE", true, "a driver's option"},                                          \
       {"driver", "FILE.so", true, "load a driver from outside the library"},                       \
-      {"variant", "ARCH", false, "use only kernel variants of this architecture"}, {               \
-    "allow-host-code", NULL, false, "let the bundle's machine code run: trust it like a program"   \
+      {"variant", "ARCH", false, "use only kernel variants of this architecture"},                 \
+      {"trust", "POLICY", false, "machine code that runs: signed (default), all, no-host-code"},   \
+      {"trust-keys", "PATHS", false, "public keys to trust instead of the user's (accx trust)"},   \
+      {"secret-key", "FILE", false, "the key of encrypted weights"}, {                             \
+    "allow-host-code", NULL, false, "as --trust all: trust the bundle like a program"              \
   }
 
 #endif /* ACCX_JOB_H_ */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "keys.h"
 #include "term.h"
 
 static int add_option(accrt_option_t* option, const char* text) {
@@ -41,6 +42,12 @@ static int collect_options(const accx_args_t* args, accrt_option_t* options, uin
   if (threads >= 0)
     options[(*out_count)++] =
         (accrt_option_t){"host.threads", accx_text("%lld", (long long)threads)};
+  const char* policy = accx_args_value(args, "trust");
+  if (policy)
+    options[(*out_count)++] = (accrt_option_t){"trust.policy", policy};
+  const char* keys = accx_trusted_paths(args);
+  if (keys)
+    options[(*out_count)++] = (accrt_option_t){"trust.keys", keys};
   size_t cursor = 0;
   for (const char* text; (text = accx_args_next(args, "option", &cursor));) {
     code = add_option(&options[*out_count], text);
@@ -64,14 +71,14 @@ static int load_drivers(const accx_args_t* args, accrt_instance_t* instance) {
 int accx_open_instance(const accx_args_t* args, accrt_instance_t** out_instance) {
   *out_instance = NULL;
   accrt_instance_options_t wanted = ACCRT_INSTANCE_OPTIONS_INIT;
-  accrt_option_t* options = accx_alloc(args->given_count + 2, sizeof *options);
+  accrt_option_t* options = accx_alloc(args->given_count + 4, sizeof *options);
   int code = collect_options(args, options, &wanted.option_count);
   if (code)
     goto out;
   wanted.options = wanted.option_count ? options : NULL;
   wanted.option_size_bytes = (uint32_t)sizeof *options;
   wanted.host_code_policy =
-      accx_args_has(args, "allow-host-code") ? ACCRT_HOST_CODE_ALL : ACCRT_HOST_CODE_NONE;
+      accx_args_has(args, "allow-host-code") ? ACCRT_HOST_CODE_ALL : ACCRT_HOST_CODE_DEFAULT;
   const accrt_status_t status = accrt_instance_create(&wanted, out_instance);
   code = status == ACCRT_OK ? load_drivers(args, *out_instance)
                             : accx_fail_status(status, "cannot start the runtime");
@@ -80,12 +87,44 @@ out:
   return code;
 }
 
-int accx_open_bundle(accrt_instance_t* instance, const char* path, uint32_t verify,
-                     accrt_bundle_t** out_bundle) {
+typedef struct key_file {
+  accrt_instance_t* instance;
+  const char* path;
+} key_file_t;
+
+static int32_t read_secret_key(void* user, const uint8_t* id, uint8_t* out_key) {
+  const key_file_t* file = user;
+  accrt_key_t key;
+  (void)id; /* the library finds out whether it is the right one */
+  if (accrt_key_read(file->instance, file->path, ACCRT_KEY_SECRET, &key) != ACCRT_OK)
+    return 1;
+  memcpy(out_key, key.bytes, sizeof key.bytes);
+  memset(&key, 0, sizeof key);
+  return 0;
+}
+
+int accx_open_keyed_bundle(const accx_args_t* args, accrt_instance_t* instance, const char* path,
+                           uint32_t verify, accrt_bundle_t** out_bundle) {
+  key_file_t file = {instance, accx_args_value(args, "secret-key")};
+  accrt_key_t key;
+  if (file.path) {
+    const accrt_status_t status = accrt_key_read(instance, file.path, ACCRT_KEY_SECRET, &key);
+    memset(&key, 0, sizeof key);
+    if (status != ACCRT_OK)
+      return accx_fail_status(status, "%s", file.path);
+  }
   accrt_bundle_options_t options = ACCRT_BUNDLE_OPTIONS_INIT;
   options.verify = verify;
+  options.secret_key = file.path ? read_secret_key : NULL;
+  options.secret_key_user = &file;
   accx_progress("opening %s ...", path);
   const accrt_status_t status = accrt_bundle_open_path(instance, path, &options, out_bundle);
   accx_progress_clear();
   return status == ACCRT_OK ? ACCX_OK : accx_fail_status(status, "%s", path);
+}
+
+int accx_open_bundle(accrt_instance_t* instance, const char* path, uint32_t verify,
+                     accrt_bundle_t** out_bundle) {
+  const accx_args_t none = {0};
+  return accx_open_keyed_bundle(&none, instance, path, verify, out_bundle);
 }

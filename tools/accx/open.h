@@ -4,10 +4,13 @@
 
 #include "accx.h"
 
-/* Makes an instance with --threads, --option, --driver and --allow-host-code where the verb has them. On failure
+/* Makes an instance with --threads, --option, --driver, --trust, --trust-keys and --allow-host-code where the verb has them. On failure
  * *out_instance may hold one all the same, for the caller to release. */
 int accx_open_instance(const accx_args_t* args, accrt_instance_t** out_instance);
-/* Opens a bundle; `verify` is ACCRT_VERIFY_*. */
+/* Opens a bundle with --secret-key, where the verb has that; `verify` is ACCRT_VERIFY_*. */
+int accx_open_keyed_bundle(const accx_args_t* args, accrt_instance_t* instance, const char* path,
+                           uint32_t verify, accrt_bundle_t** out_bundle);
+/* The same without a key. */
 int accx_open_bundle(accrt_instance_t* instance, const char* path, uint32_t verify,
                      accrt_bundle_t** out_bundle);
 

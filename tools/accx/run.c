@@ -79,15 +79,15 @@ const accx_verb_t accx_verb_run = {
         "are read and written as their bits (uint16, uint8).\n"
         "\n"
         "A bundle with machine code for this processor is as powerful as a program: accx runs it "
-        "only with\n"
-        "--allow-host-code.\n"
+        "when you\n"
+        "have trusted who signed it (accx help trust); --allow-host-code runs it all the same.\n"
         "\n"
         "Examples:\n"
-        "  accx run model.accx --allow-host-code --symbol batch=2 --symbol seq=16\n"
-        "  accx run model.accx --allow-host-code --input ids=ids.npy --input mask=ones\n"
-        "  accx run model.accx --allow-host-code --function decode --input token=t.npy --scalar "
+        "  accx run model.accx --symbol batch=2 --symbol seq=16\n"
+        "  accx run model.accx --input ids=ids.npy --input mask=ones\n"
+        "  accx run model.accx --function decode --input token=t.npy --scalar "
         "pos=7\n"
-        "  accx run model.accx --allow-host-code --input inputs.npz --out-dir results --threads "
+        "  accx run model.accx --input inputs.npz --out-dir results --threads "
         "2\n",
     .options = options,
     .run = run_run,

@@ -1,14 +1,33 @@
 /* tools/accx/verify.c - accx verify: checks bundles without running anything of them. */
 #include "accx.h"
 #include "json_out.h"
+#include "keys.h"
 #include "open.h"
 #include "term.h"
 
+#define MAX_SHOWN 16u /* signatures */
+
 typedef struct verified {
+  accrt_bundle_trust_t trust;
+  accrt_signature_info_t signatures[MAX_SHOWN];
+  uint32_t signature_count;
   uint64_t size_bytes;
   uint64_t data_size_bytes;
   uint64_t time_ns;
 } verified_t;
+
+/* Who has signed what. */
+static accrt_status_t read_trust(accrt_bundle_t* bundle, verified_t* verified) {
+  verified->trust = (accrt_bundle_trust_t)ACCRT_BUNDLE_TRUST_INIT;
+  accrt_status_t status = accrt_bundle_trust(bundle, &verified->trust);
+  for (uint32_t i = 0; status == ACCRT_OK && i < verified->trust.signature_count && i < MAX_SHOWN;
+       ++i) {
+    verified->signatures[i] = (accrt_signature_info_t)ACCRT_SIGNATURE_INFO_INIT;
+    status = accrt_bundle_signature(bundle, i, &verified->signatures[i]);
+    ++verified->signature_count;
+  }
+  return status;
+}
 
 static int verify_one(accrt_instance_t* instance, const char* path, bool full,
                       verified_t* out_verified) {
@@ -19,13 +38,59 @@ static int verify_one(accrt_instance_t* instance, const char* path, bool full,
       accx_open_bundle(instance, path, full ? ACCRT_VERIFY_FULL : ACCRT_VERIFY_NO_DATA, &bundle);
   if (code)
     goto out;
-  const accrt_status_t status = accrt_bundle_info(bundle, &info);
+  accrt_status_t status = accrt_bundle_info(bundle, &info);
+  if (status == ACCRT_OK && full)
+    status = read_trust(bundle, out_verified);
   if (status != ACCRT_OK)
     code = accx_fail_status(status, "%s", path);
-  *out_verified = (verified_t){info.size_bytes, info.data_size_bytes, accx_now_ns() - begin_ns};
+  out_verified->size_bytes = info.size_bytes;
+  out_verified->data_size_bytes = info.data_size_bytes;
+  out_verified->time_ns = accx_now_ns() - begin_ns;
 out:
   accrt_bundle_release(bundle);
   return code;
+}
+
+static const char* scope_name(uint32_t scope) {
+  return scope == ACCRT_SCOPE_CODE ? "code" : "weights";
+}
+
+static void report_trust_json(const verified_t* verified, struct json_object* object) {
+  const accrt_bundle_trust_t* trust = &verified->trust;
+  accx_json_text(object, "code_root", accx_key_hex(&trust->code_root));
+  accx_json_text(object, "weight_root",
+                 trust->has_weight_root ? accx_key_hex(&trust->weight_root) : NULL);
+  accx_json_bool(object, "code_trusted", trust->code_trusted != 0);
+  accx_json_bool(object, "weights_trusted", trust->weights_trusted != 0);
+  accx_json_bool(object, "encrypted", trust->encrypted != 0);
+  struct json_object* array = accx_json_array(object, "signatures");
+  for (uint32_t i = 0; i < verified->signature_count; ++i) {
+    struct json_object* one = accx_json_append(array);
+    accx_json_text(one, "scope", scope_name(verified->signatures[i].scope));
+    accx_json_text(one, "key", accx_key_hex(&verified->signatures[i].key));
+    accx_json_bool(one, "trusted", verified->signatures[i].trusted != 0);
+  }
+}
+
+static void report_trust(const verified_t* verified) {
+  for (uint32_t scope = ACCRT_SCOPE_CODE; scope <= ACCRT_SCOPE_WEIGHTS; ++scope) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < verified->signature_count; ++i) {
+      const accrt_signature_info_t* signature = &verified->signatures[i];
+      if (signature->scope != scope)
+        continue;
+      fprintf(accx_out, "  %-8s signed by %s: %s\n", scope_name(scope),
+              accx_key_name(&signature->key), signature->trusted ? "trusted" : "not trusted");
+      ++count;
+    }
+    if (count == 0 && (scope == ACCRT_SCOPE_CODE || verified->data_size_bytes))
+      fprintf(accx_out, "  %-8s not signed\n", scope_name(scope));
+  }
+  if (verified->trust.encrypted)
+    fputs("  weights  encrypted\n", accx_out);
+  if (verified->trust.signature_count > verified->signature_count)
+    fprintf(accx_out, "  and %u signatures more\n",
+            verified->trust.signature_count - verified->signature_count);
 }
 
 static void report(const char* path, const verified_t* verified, bool full,
@@ -38,6 +103,8 @@ static void report(const char* path, const verified_t* verified, bool full,
     accx_json_u64(object, "data_size_bytes", verified->data_size_bytes);
     accx_json_bool(object, "data_checked", full);
     accx_json_u64(object, "time_ns", verified->time_ns);
+    if (full)
+      report_trust_json(verified, object);
     return;
   }
   fprintf(accx_out, "%s%s%s: ok, %s", accx_style(ACCX_NAME), accx_safe(path),
@@ -46,6 +113,8 @@ static void report(const char* path, const verified_t* verified, bool full,
     fprintf(accx_out, " (weights, %s, not read: --full)",
             accx_bytes(verified->data_size_bytes).text);
   fputc('\n', accx_out);
+  if (full)
+    report_trust(verified);
 }
 
 /* Every file is checked even after one failed; the first failure gives the exit code. */
@@ -71,7 +140,8 @@ static int run_verify(const accx_args_t* args) {
 
 static const accx_option_t options[] = {
     {"full", NULL, false,
-     "check the weights' digests too, not only the structure's and the code's"},
+     "check the weights too, and the cryptographic tree; say who has signed what"},
+    {"trust-keys", "PATHS", false, "public keys to trust instead of the user's (accx trust)"},
     {"json", NULL, false, "print JSON"},
     {NULL, NULL, false, NULL},
 };
