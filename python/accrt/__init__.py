@@ -1,7 +1,7 @@
 """accrt: Python bindings of libaccrt, a runtime for accelerator programs in .accx bundles.
 
     import accrt, numpy as np
-    model = accrt.load("minilm.accx", host_code="all")   # a bundle that you trust: it carries machine code
+    model = accrt.load("minilm.accx")   # machine code of your own compiling runs; see docs/trust.md for other people's
     vectors = model.encode(ids, mask).numpy()
 
 Pure Python over ctypes; numpy is optional. Objects keep alive what they need; `close()` or `with` gives handles back early.

@@ -3,9 +3,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+from typing import Callable
 
 from . import _ffi
 from ._library import Handle, check, created, filled, lib, struct, text
+from .errors import Error
 from ._records import Argument, Asset, Constant, Signature, Symbol
 from .instance import Instance, default_instance
 
@@ -20,6 +22,7 @@ class Bundle(Handle):
     Args:
         source: a path, an open file descriptor (int), or bytes-like memory (kept alive).
         instance: default: the process's own. verify: "default", "full" (all digests now) or "no-data".
+        key: for encrypted weights: called once with the key's id (16 bytes), returns its 32 bytes, or None.
     Raises:
         InvalidFormatError, VersionMismatchError, DataCorruptError, NotFoundError, IoError.
     """
@@ -27,25 +30,34 @@ class Bundle(Handle):
     __slots__ = ("instance", "_keep", "_signatures")
     _release_name = "accrt_bundle_release"
 
-    def __init__(self, source, instance: Instance | None = None, verify: str = "default") -> None:
+    def __init__(self, source, instance: Instance | None = None, verify: str = "default",
+                 key: Callable[[bytes], bytes | None] | None = None) -> None:
         self._handle = None
         self.instance = instance or default_instance()
         if verify not in _VERIFY:
             raise ValueError(f"verify is {verify!r}, expected one of {', '.join(map(repr, _VERIFY))}")
         options = struct(_ffi.accrt_bundle_options, verify=_VERIFY[verify])
+        problems: list[BaseException] = []
+        if key is not None:
+            options.secret_key = _key_callback(key, problems)
         self._keep = None
         self._signatures = {}
         reference = ctypes.byref(options)
-        if isinstance(source, (str, os.PathLike)):
-            handle = created(lib.accrt_bundle_open_path, self.instance.handle, os.fsencode(source), reference)
-        elif isinstance(source, int):
-            handle = created(lib.accrt_bundle_open_fd, self.instance.handle, source, reference)
-        else:
-            from .tensor import host_bytes
-            address, size, self._keep = host_bytes(source, writable=False)
-            no_release = lib.accrt_bundle_open_memory.argtypes[3]()  # NULL of the callback's type
-            handle = created(lib.accrt_bundle_open_memory, self.instance.handle, address, size, no_release, None, reference)
+        try:
+            handle = self._open(source, reference)
+        except Error as error:
+            raise error from (problems[0] if problems else None)
         super().__init__(handle)
+
+    def _open(self, source, reference) -> int:
+        if isinstance(source, (str, os.PathLike)):
+            return created(lib.accrt_bundle_open_path, self.instance.handle, os.fsencode(source), reference)
+        if isinstance(source, int):
+            return created(lib.accrt_bundle_open_fd, self.instance.handle, source, reference)
+        from .tensor import host_bytes
+        address, size, self._keep = host_bytes(source, writable=False)
+        no_release = lib.accrt_bundle_open_memory.argtypes[3]()  # NULL of the callback's type
+        return created(lib.accrt_bundle_open_memory, self.instance.handle, address, size, no_release, None, reference)
 
     @property
     def info(self) -> dict[str, object]:
@@ -176,6 +188,24 @@ class Bundle(Handle):
     def _repr_html_(self) -> str:
         rows = "".join(f"<tr><td><code>{_escape(str(self.signature(n)))}</code></td></tr>" for n in self.function_names())
         return f"<table><tr><th>{_escape(str(self.info['name']))}</th></tr>{rows}</table>"
+
+
+def _key_callback(key: Callable[[bytes], bytes | None], problems: list[BaseException]):
+    """The C callback; what `key` raises goes to `problems`, since nothing can be raised through C."""
+    def give(_user, key_id, out_key):
+        try:
+            found = key(ctypes.string_at(key_id, 16))
+            if found is None:
+                return 1
+            if len(found) != 32:
+                raise ValueError(f"a key has 32 bytes, not {len(found)}")
+            ctypes.memmove(out_key, bytes(found), 32)
+            return 0
+        except BaseException as problem:  # noqa: BLE001 - it is raised again, by who called
+            problems.append(problem)
+            return 1
+
+    return dict(_ffi.accrt_bundle_options._fields_)["secret_key"](give)
 
 
 def _escape(value: str) -> str:

@@ -10,7 +10,8 @@ from . import _ffi
 from ._library import Handle, check, created, filled, lib, struct, text
 from ._records import DeviceInfo
 
-_POLICIES = {"none": _ffi.ACCRT_HOST_CODE_NONE, "signed": _ffi.ACCRT_HOST_CODE_SIGNED, "all": _ffi.ACCRT_HOST_CODE_ALL}
+_POLICIES = {None: _ffi.ACCRT_HOST_CODE_DEFAULT, "signed": _ffi.ACCRT_HOST_CODE_SIGNED, "all": _ffi.ACCRT_HOST_CODE_ALL,
+             "no-host-code": _ffi.ACCRT_HOST_CODE_NONE, "none": _ffi.ACCRT_HOST_CODE_NONE}
 _LEVELS = {1: "error", 2: "warning", 3: "info", 4: "debug"}
 
 
@@ -18,8 +19,11 @@ class Instance(Handle):
     """An instance of the runtime.
 
     Args:
-        host_code: policy for machine code of the host CPU found in bundles: "none" (the default: refuse), "signed", or
-            "all" (run it: a bundle is then as trusted as this program).
+        trust: which machine code of the host CPU found in bundles may run: "signed" (by a key that is trusted), "all" (a
+            bundle is then as trusted as this program), or "no-host-code". Default: $ACCRT_TRUST, or else "signed".
+        keys: whose signatures are trusted: paths of public keys, or of folders of them. Default: $ACCRT_TRUST_KEYS and the
+            user's folder (accx trust), and what this process compiles.
+        host_code: an older name of `trust` ("none" is "no-host-code").
         options: driver options by key, e.g. {"host.threads": 2}; docs/options.md lists them. Unless it is given,
             "cuda.cache" is accrt/ptx in XDG_CACHE_HOME (or in ~/.cache); "" keeps compiled PTX nowhere.
         log: called as log(level, component, line) with level "error", "warning", "info" or "debug", from any thread.
@@ -29,27 +33,32 @@ class Instance(Handle):
         NotFoundError: an unknown option. InvalidArgumentError: a bad value.
     """
 
-    __slots__ = ("_callbacks", "host_code")
+    __slots__ = ("_callbacks", "_told", "own_keys", "trust")
     _release_name = "accrt_instance_release"
 
-    def __init__(self, host_code: str = "none", options: Mapping[str, object] | None = None,
+    def __init__(self, trust: str | None = None, options: Mapping[str, object] | None = None,
                  log: Callable[[str, str, str], None] | None = None, log_level: str = "warning",
-                 perf_map: bool = False) -> None:
+                 perf_map: bool = False, keys=None, host_code: str | None = None) -> None:
         self._handle = None
-        if host_code not in _POLICIES:
-            raise ValueError(f"host_code is {host_code!r}, expected one of {', '.join(map(repr, _POLICIES))}")
+        trust = policy_of(trust, host_code)
         # The plus sign: a library that was built without the CUDA driver does not know the key.
         given = {"+cuda.cache": _cache_folder(), **(options or {})}
+        self._told = 0
+        self.own_keys = keys is None and "trust.keys" not in given
+        if "trust.keys" not in given:
+            from .trust import paths
+            found = paths(keys)
+            given.update({"trust.keys": found} if found is not None else {})
         pairs = [(k.encode(), _option_text(v).encode()) for k, v in given.items()]
         table = (_ffi.accrt_option * max(len(pairs), 1))(*pairs)
-        native = struct(_ffi.accrt_instance_options, host_code_policy=_POLICIES[host_code],
+        native = struct(_ffi.accrt_instance_options, host_code_policy=_POLICIES[trust],
                         flags=_ffi.ACCRT_INSTANCE_FLAG_PERF_MAP if perf_map else 0, option_count=len(pairs),
                         option_size_bytes=ctypes.sizeof(_ffi.accrt_option))
         native.options = table
         self._callbacks = []
         if log is not None:
             native.log_sink = ctypes.pointer(self._log_sink(log, log_level))
-        self.host_code = host_code
+        self.trust = trust
         super().__init__(created(lib.accrt_instance_create, ctypes.byref(native)))
 
     def _log_sink(self, log, level: str):
@@ -80,7 +89,18 @@ class Instance(Handle):
         check(lib.accrt_instance_load_driver(self.handle, os.fsencode(path)))
 
     def __repr__(self) -> str:
-        return f"accrt.Instance(host_code={self.host_code!r})"
+        return f"accrt.Instance(trust={self.trust!r})"
+
+
+def policy_of(trust: str | None, host_code: str | None) -> str | None:
+    """The policy's name from its two names."""
+    if trust is not None and host_code is not None:
+        raise ValueError("host_code is an older name of trust: give one of the two")
+    found = trust if trust is not None else host_code
+    if found not in _POLICIES:
+        name = "trust" if trust is not None else "host_code"
+        raise ValueError(f"{name} is {found!r}, expected 'signed', 'all' or 'no-host-code'")
+    return "no-host-code" if found == "none" else found
 
 
 def _cache_folder() -> str:
@@ -131,15 +151,17 @@ class Device(Handle):
 
 
 _default_lock = allocate_lock()
-_defaults: dict[str, Instance] = {}
+_defaults: dict[str | None, Instance] = {}
 
 
-def default_instance(host_code: str = "none") -> Instance:
+def default_instance(trust: str | None = None, host_code: str | None = None) -> Instance:
     """The process's instance for a policy, made on first use. In a child forked after that: ForkedError, like everything."""
+    trust = policy_of(trust, host_code)
     with _default_lock:
-        if host_code not in _defaults:
-            _defaults[host_code] = Instance(host_code=host_code)
-        return _defaults[host_code]
+        if trust not in _defaults:
+            # What "no-host-code" is asked for needs no keys: a folder of them that is amiss is no matter there.
+            _defaults[trust] = Instance(trust, keys=() if trust == "no-host-code" else None)
+        return _defaults[trust]
 
 
 def caps() -> dict[str, object]:

@@ -101,7 +101,7 @@ def _describe(kernel: DeviceKernel, out: _ffi.accrt_kernel_def):
 class KernelPack(Handle):
     """A pack of kernels from a shared object (a path) or from a freestanding ELF image (bytes).
 
-    Raises PermissionDeniedError unless the instance was made with host_code="all".
+    Raises UntrustedError when the instance was made with trust="no-host-code".
     """
 
     __slots__ = ("instance", "types")

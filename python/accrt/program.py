@@ -12,6 +12,7 @@ from .instance import Device
 from .memory import Buffer, Pool
 from .stream import Semaphore, Stream, failure, timeout_ns
 from .tensor import Tensor, as_view, dtype_id
+from .trust import apply as apply_trust
 
 _INFINITE = _ffi.ACCRT_TIMEOUT_INFINITE
 _RANK = _ffi.ACCRT_MAX_RANK
@@ -43,8 +44,8 @@ class Program(Handle):
         weights: accrt.Weights, or several in the order in which they are searched, for constants that are not in the bundle.
         by_name: any bytes of the right type and shape will do for these: digests are not compared.
     Raises:
-        PermissionDeniedError: the bundle has host machine code and the instance's host_code policy forbids it; make the
-            instance with accrt.Instance(host_code="all") if you trust the bundle.
+        UntrustedError: the bundle has host machine code that no trusted key has signed. The message says what to do
+            about it (docs/trust.md).
         NoVariantError: a kernel has no variant for this device; the message says for each why not.
     """
 
@@ -57,6 +58,7 @@ class Program(Handle):
             bundle = Bundle(bundle, instance=device.instance if device is not None else None)
         self.bundle = bundle
         self.device = device or bundle.instance.device("host")
+        apply_trust(self.bundle.instance)
         options = struct(_ffi.accrt_program_options, variant_override=variant.encode() or None,
                          flags=_ffi.ACCRT_BIND_BY_NAME if by_name else 0)
         if weights:
@@ -381,15 +383,18 @@ class Function:
         return f"<accrt.Function {self.signature}>"
 
 
-def load(path, device: str = "host", host_code: str = "none", symbols: Mapping[str, int] | None = None,
-         options: Mapping[str, object] | None = None) -> Session:
+def load(path, device: str = "host", trust: str | None = None, symbols: Mapping[str, int] | None = None,
+         options: Mapping[str, object] | None = None, keys=None, key=None, host_code: str | None = None) -> Session:
     """Opens a bundle and makes a session of it: the short way to run one.
 
     Args:
-        path: the .accx file. device: its name. host_code: "all" to run machine code of the host CPU found in the bundle:
-            only for bundles that you trust as much as this program. symbols: values of session symbols.
+        path: the .accx file. device: its name. symbols: values of session symbols.
+        trust, keys: whose machine code may run, as Instance() takes them. What you have compiled yourself runs; "all" runs
+            whatever the bundle holds: only for bundles that you trust as much as this program.
         options: driver options, e.g. {"host.threads": 2}; a new instance is then made.
+        key: gives the key of encrypted weights, as Bundle() takes it. host_code: an older name of trust.
     """
-    from .instance import Instance, default_instance
-    instance = Instance(host_code=host_code, options=options) if options else default_instance(host_code)
-    return Program(Bundle(path, instance), instance.device(device)).session(symbols)
+    from .instance import Instance, default_instance, policy_of
+    trust = policy_of(trust, host_code)
+    instance = default_instance(trust) if not options and keys is None else Instance(trust, options=options, keys=keys)
+    return Program(Bundle(path, instance, key=key), instance.device(device)).session(symbols)

@@ -27,8 +27,9 @@ DTYPES = {
 }  # fmt: skip
 RECORD_BYTES = {
     1: 0, 2: 8, 3: 40, 4: 8, 5: 24, 6: 96, 7: 24, 8: 64, 9: 64, 10: 80, 11: 16, 12: 72, 13: 16, 14: 0, 15: 32, 16: 16, 17: 48,
-    18: 16, 19: 24, 20: 16, 21: 40, 62: 0, 63: 0,
+    18: 16, 19: 24, 20: 16, 21: 40, 40: 80, 41: 112, 43: 32, 62: 0, 63: 0,
 }  # fmt: skip
+SIGNED = (40, 41, 43)  # tree, signatures, leaves: what the compiler adds when it signs
 GUARD = 256
 
 
@@ -110,7 +111,7 @@ class Bundle:
         last = 0
         for i in range(count):
             kind, flags, offset, size, record, number, name = struct.unpack_from("<2I2Q2I16s", data, 128 + 64 * i)
-            check(kind > last and flags == int(kind != 2), f"section {kind}: order or flags")
+            check(kind > last and flags == int(kind not in (2, *SIGNED)), f"section {kind}: order or flags")
             align = 4096 if kind in (62, 63) else 8
             check(offset == (end + align - 1) // align * align and not any(data[end:offset]), f"section {kind}: place or gap")
             check(record == RECORD_BYTES[kind] and (not record or record * number == size), f"section {kind}: records")
@@ -225,7 +226,8 @@ class Bundle:
         packs = any(kind == 5 for kind, *_ in self.images)
         floors = any(v[1] == 0 and v[2] != 0 for v in self.variants)
         newer = packs or floors or self.launches or any(f.target for f in self.functions)
-        check(self.versions[1] == (2 if newer else 1), f"container version {self.versions}")
+        least = 3 if any(kind in self.sections for kind in SIGNED) else 2 if newer else 1
+        check(self.versions[1] == least, f"container version {self.versions}")
         check(self.versions[5] == (2 if packs or self.launches else 1), f"kernel ABI version {self.versions}")
 
     def function(self, name: str) -> Function:

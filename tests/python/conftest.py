@@ -5,12 +5,19 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 # numpy's BLAS spins while it waits: on two processors with anything else running, the float64 references then take five
 # times as long. It reads this when numpy is first imported, which is after here.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest  # noqa: E402
+
+# Keys of the tests' own: what they compile is signed, and the user's folder is not touched.
+CONFIG = tempfile.TemporaryDirectory(prefix="accrt-config-")
+os.environ["XDG_CONFIG_HOME"] = CONFIG.name
+for variable in ("ACCRT_TRUST", "ACCRT_TRUST_KEYS"):
+    os.environ.pop(variable, None)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))

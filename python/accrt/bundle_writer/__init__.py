@@ -42,12 +42,13 @@ from .extras import Adapter, Asset, File, Location, Segment, Shard
 from .functions import Block, Command, Function, Range, Scalar, Slot, TensorRange, scalar
 from .kernels import Image, Kernel, Parameter, Predicate
 from .model import BundleWriter, Component, Constant, State
+from .signing import Signer
 from .target import TargetCaps, TargetError
 
 __all__ = [
     "Adapter", "AliasKind", "Asset", "Block", "BundleError", "BundleWriter", "Command", "Component", "Constant", "DTYPES",
     "Encoding", "Expr", "File", "FileKind", "Function", "Image", "ImageKind", "Kernel", "Location", "Parameter",
-    "Predicate", "Range", "Role", "Scalar", "Segment", "Shard", "Slot", "State", "SymbolClass", "TargetCaps",
+    "Predicate", "Range", "Role", "Scalar", "Segment", "Shard", "Signer", "Slot", "State", "SymbolClass", "TargetCaps",
     "TargetError", "TensorRange", "ceildiv", "constant", "dtype_size_bytes", "equal", "induction", "less", "less_equal", "logical_and",
     "logical_not", "logical_or", "maximum", "minimum", "not_equal", "present", "scalar", "select",
 ]  # fmt: skip

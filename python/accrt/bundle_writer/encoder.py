@@ -23,6 +23,7 @@ from .functions import (
 )  # fmt: skip
 
 from .kernels import Image, Kernel, Variant
+from . import signing
 from .target import Omissions, TargetCaps
 
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ class Encoder:
         self.locations = self._unless("locations", sorted(found))
         self.raw_sections = list(bundle._sections)
         self.optional_features = bundle._optional_features
+        self._leaves: Optional[List[bytes]] = None
         self.by_name = {symbol.name: symbol for symbol in self.symbols}
         for table in (self.constants, self.states, self.kernels, self.images, self.functions, self.files):
             for index, item in enumerate(table):
@@ -621,14 +623,37 @@ class Encoder:
             needs = f"{name[:-1]} {items[0].name!r}" if items else "the bundle"
             yield name, self._number(name), self._required(name), needs
 
-    def emit(self, file: BinaryIO) -> None:
-        """Streams the weights to their place first, then writes what depends on their digests."""
+    def _place_signatures(self) -> None:
+        """Sections of the right sizes: their bytes come when all others are known."""
+        chunks = align_up(self.data_size, CHUNK_BYTES) // CHUNK_BYTES
+        self.sections["tree"] = bytes(signing.TREE_BYTES)
+        self.sections["leaves"] = bytes(signing.LEAF_BYTES * chunks)
+        self.sections["signatures"] = bytes(signing.SIGNATURE_BYTES * len(signing.scopes(self.data_size)))
+
+    def _code_root(self, layout: Sequence[Tuple[str, int, int]]) -> bytes:
+        covered = []
+        for name, _offset, size in layout:
+            numbers = (self._number(name), int(self._required(name)), *self._records(name, size))
+            covered.append((name, numbers, self.sections.get(name, b"")))
+        return signing.code_root(covered, self.optional_features)
+
+    def emit(self, file: BinaryIO, signer: Optional[signing.Signer] = None) -> bytes:
+        """Streams the weights to their place first, then writes what depends on their digests. Returns the code root."""
         start = file.tell()
+        if signer is not None:
+            self._place_signatures()
+            self._leaves = []
         layout = self._layout()
         end = layout[-1][1] + layout[-1][2]
         for name, offset, _size in layout:
             if name == "data":
                 self.sections["chunk_digests"] = self._stream_data(file, start, offset)
+        code_root = self._code_root(layout)
+        if signer is not None:
+            self.sections["leaves"] = leaves = b"".join(self._leaves or ())
+            weights = signing.weight_root(self.data_size, leaves)
+            self.sections["tree"] = signing.tree(code_root, weights)
+            self.sections["signatures"] = signing.signatures(signer, code_root, weights if self.data_size else None)
         table = bytearray()
         previous_end = 128 + 64 * len(layout)
         for name, offset, size in layout:
@@ -645,6 +670,7 @@ class Encoder:
         file.seek(start)
         file.write(self._header(self.versions(), end, len(layout), bytes(table)) + table)
         file.seek(start + end)
+        return code_root
 
     def versions(self) -> Tuple[int, ...]:
         """The least of container, commands, kernel ABI and layouts that a reader must speak."""
@@ -668,7 +694,7 @@ class Encoder:
         return head + xxhash.xxh3_128_digest(head + bytes(16) + table)
 
     def _stream_data(self, file: BinaryIO, start: int, offset: int) -> bytes:
-        digests = ChunkDigests()
+        digests = ChunkDigests(self._leaves)
         file.seek(start + offset)
         at = 0
         for item in self.constants:
@@ -684,15 +710,20 @@ class Encoder:
 class ChunkDigests:
     """Digests of consecutive chunks of a stream."""
 
-    def __init__(self) -> None:
+    def __init__(self, leaves: Optional[List[bytes]] = None) -> None:
+        """`leaves`: where each chunk's leaf goes, too."""
         self.digests: List[bytes] = []
         self.hasher = xxhash.xxh3_128()
         self.filled = 0
+        self.leaves = leaves
+        self.leaf = signing.Leaf(0)
 
     def update(self, data: memoryview) -> None:
         while len(data):
             piece = data[: CHUNK_BYTES - self.filled]
             self.hasher.update(piece)
+            if self.leaves is not None:
+                self.leaf.pieces.append(piece)
             self.filled += len(piece)
             data = data[len(piece) :]
             if self.filled == CHUNK_BYTES:
@@ -700,6 +731,9 @@ class ChunkDigests:
 
     def _next(self) -> None:
         self.digests.append(self.hasher.digest())
+        if self.leaves is not None:
+            self.leaves.append(self.leaf.finish())
+            self.leaf = signing.Leaf(len(self.leaves))
         self.hasher = xxhash.xxh3_128()
         self.filled = 0
 

@@ -17,6 +17,7 @@ from .expressions import Expr, Size, constant
 from .extras import Adapter, Asset, File, Location, RawSection, Segment, Shard
 from .functions import Function
 from .kernels import Image, Kernel, Parameter
+from .signing import Signer
 from .target import TargetCaps
 
 INLINE, PREPARED, EXTERNAL = range(3)
@@ -102,6 +103,8 @@ class BundleWriter:
         self._sections: List[RawSection] = []
         self._texts: set = set()
         self._optional_features = 0
+        #: SHA-256 over all that says what runs, of the last bundle that was written (docs/accx-format.md).
+        self.code_root: Optional[bytes] = None
 
     @staticmethod
     def _new(table: Dict[str, Any], name: str, what: str) -> None:
@@ -490,24 +493,31 @@ class BundleWriter:
         self._functions[name, target] = made
         return made
 
-    def to_bytes(self) -> bytes:
+    def to_bytes(self, signer: Optional[Signer] = None) -> bytes:
         """The bundle as bytes."""
         stream = io.BytesIO()
-        self.write(stream)
+        self.write(stream, signer)
         return stream.getvalue()
 
-    def write(self, target: Union[str, "os.PathLike[str]", BinaryIO]) -> None:
+    def write(self, target: Union[str, "os.PathLike[str]", BinaryIO], signer: Optional[Signer] = None) -> None:
         """Writes the bundle to a path (through a temporary file beside it) or to a seekable binary file. Weights are
-        streamed, never held twice."""
+        streamed, never held twice.
+
+        `signer`: signs the bundle's code and weights, for those who trust its key (`accrt.trust.signing_key()` is yours); a
+        bundle for readers that know no signatures stays without. `code_root` is then what was signed, or could be."""
         encoder = Encoder(self, self._target)
+        if signer is not None and any(raw.name in _GIVEN for raw in self._sections):
+            raise BundleError("a bundle that is given its tree, signatures or encryption as bytes is not signed too")
+        if self._target is not None and not {40, 41, 43} <= self._target.sections:
+            signer = None
         if hasattr(target, "write"):
-            encoder.emit(target)  # type: ignore[arg-type]
+            self.code_root = encoder.emit(target, signer)  # type: ignore[arg-type]
             return
         path = os.fspath(target)
         temporary = f"{path}.{os.getpid()}.part"
         try:
             with open(temporary, "wb", buffering=WRITE_BYTES) as file:
-                encoder.emit(file)
+                self.code_root = encoder.emit(file, signer)
             os.replace(temporary, path)
         except BaseException:
             if os.path.exists(temporary):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from .. import bundle_writer as bw
@@ -87,17 +88,37 @@ def compile(
     targets: Optional[Sequence[str]] = None,
     target_caps: Any = None,
     quantize: Optional[Mapping[str, Any]] = None,
+    signer: Optional[bw.Signer] = None,
 ) -> Optional[bytes]:
     """Compiles a module and writes the bundle to `path`, or returns its bytes where no path is given. `target_caps`: the JSON of
     `accx caps` where the bundle will run (a path, say); what that cannot do is written in an older way, or is an error here.
-    `quantize`: layouts of plain matrices by patterns of their names ({"layers.*": "q4_k"}), as passes.quantize_weights has it."""
+    `quantize`: layouts of plain matrices by patterns of their names ({"layers.*": "q4_k"}), as passes.quantize_weights has it.
+
+    The bundle is signed by `signer`, or else by the user's own key (accrt.trust.signing_key), which is made when there is none:
+    this user's programs then run its machine code, and others refuse it until they trust the key. Where no key can be had, it
+    is not signed, and its code runs in this process alone."""
     if quantize:
         module, _changed = passes.quantize_weights(module, dict(quantize))
     bundle = compile_writer(module, targets, target_caps)
-    if path is None:
-        return bundle.to_bytes()
-    bundle.write(path)
-    return None
+    trust, signer = _trust(signer)
+    content = bundle.to_bytes(signer) if path is None else bundle.write(path, signer)
+    if trust is not None and bundle.code_root is not None:
+        trust.trust_code(bundle.code_root)
+    return content
+
+
+def _trust(signer: Optional[bw.Signer]) -> Tuple[Any, Optional[bw.Signer]]:
+    """accrt.trust, where the library can be loaded, and who signs: without one there is a warning that says why."""
+    try:
+        from .. import trust
+    except ImportError as problem:
+        trust, reason = None, str(problem)
+    else:
+        own, reason = trust.signer_or_reason() if signer is None else (None, "")
+        signer = signer or own
+    if signer is None:
+        warnings.warn(f"the bundle is not signed, so its machine code runs in this process alone: {reason}", stacklevel=3)
+    return trust, signer
 
 
 def _touched_states(buffers: Buffers) -> Dict[str, str]:

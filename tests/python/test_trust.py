@@ -1,0 +1,412 @@
+"""Signatures and trust: what Python compiles runs, what others compiled does not; trees against hashlib; encrypted weights."""
+from __future__ import annotations
+
+import os
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import accrt
+from accrt import bundle_reader, trust
+from accrt import bundle_writer as bw
+from accrt.bundle_reader import trust as tree
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SECRET = bytes(range(32))
+
+
+def has_crypto() -> bool:
+    try:
+        trust.SigningKey(bytes(32))
+        return True
+    except accrt.UnsupportedError:
+        return False
+
+
+needs_crypto = pytest.mark.skipif(not has_crypto(), reason="no libcrypto.so.3 or .so.1.1 (Debian: libssl3)")
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A user of its own."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("ACCRT_TRUST", raising=False)
+    monkeypatch.delenv("ACCRT_TRUST_KEYS", raising=False)
+    return tmp_path / "config" / "accrt"
+
+
+def compiled(path: pathlib.Path, name: str = "twice") -> pathlib.Path:
+    """What a user compiles, in a process of its own."""
+    code = ("import sys; from accrt.compiler import Module, compile; m = Module('m'); n = m.symbol('n', maximum=64);"
+            f"f = m.function('{name}'); x = f.input('x', 'f32', [n]); f.result('y', x + x); compile(m, sys.argv[1])")
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code, str(path)], check=True,
+                   env={**os.environ, "PYTHONPATH": str(ROOT / "python")})
+    return path
+
+
+def twice(path, **options) -> list:
+    x = np.arange(4, dtype=np.float32)
+    return accrt.Program(accrt.Bundle(path, accrt.Instance(options={"host.threads": 1}, **options))).session().twice(x).tolist()
+
+
+def weights_bundle(chunks: float = 2.5) -> bw.BundleWriter:
+    """No code; two weights over some chunks."""
+    bundle = bw.BundleWriter()
+    size = int(chunks * (1 << 20)) // 4
+    values = np.random.default_rng(7).standard_normal(size).astype(np.float32)
+    bundle.metadata("license", "none")
+    bundle.constant("a", values, dtype="f32", shape=[size])
+    bundle.constant("b", values[:100], dtype="f32", shape=[100])
+    return bundle
+
+
+# ---- a user's own compiles
+
+@needs_crypto
+def test_own_compiles_run_and_others_do_not(home, tmp_path, monkeypatch):
+    path = compiled(tmp_path / "m.accx")
+    assert (home / "signing-key.pem").stat().st_mode & 0o777 == 0o600 and home.stat().st_mode & 0o777 == 0o700
+    assert twice(path) == [0, 2, 4, 6]
+    # Another user, or another machine: refused until the key is trusted.
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "other"))
+    with pytest.raises(accrt.UntrustedError, match="signed by ed25519:.*accx trust add"):
+        twice(path)
+    with pytest.raises(PermissionError):
+        twice(path)
+    assert twice(path, keys=[home / "trusted" / "own.pem"]) == [0, 2, 4, 6]
+    assert twice(path, keys=home / "trusted") == [0, 2, 4, 6]
+    assert twice(path, trust="all") == [0, 2, 4, 6]
+    with pytest.raises(accrt.UntrustedError, match="no-host-code"):
+        twice(path, trust="no-host-code", keys=home / "trusted")
+    monkeypatch.setenv("ACCRT_TRUST_KEYS", str(home / "trusted"))
+    assert twice(path) == [0, 2, 4, 6]
+    monkeypatch.delenv("ACCRT_TRUST_KEYS")
+    monkeypatch.setenv("ACCRT_TRUST", "all")
+    assert twice(path) == [0, 2, 4, 6]
+    with pytest.raises(accrt.UntrustedError):
+        twice(path, trust="signed")
+
+
+@needs_crypto
+def test_the_same_user_gets_the_same_bytes(home, tmp_path):
+    one, two = compiled(tmp_path / "one.accx").read_bytes(), compiled(tmp_path / "two.accx").read_bytes()
+    assert one == two
+
+
+def test_without_a_home_it_runs_in_this_process_alone(tmp_path, monkeypatch):
+    from accrt.compiler import Module, compile
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
+    m = Module("m")
+    n = m.symbol("n", maximum=64)
+    f = m.function("twice")
+    x = f.input("x", "f32", [n])
+    f.result("y", x + x)
+    before = accrt.Instance(options={"host.threads": 1})
+    with pytest.warns(UserWarning, match="not signed"):
+        compile(m, tmp_path / "m.accx")
+    assert trust.report(accrt.Bundle(tmp_path / "m.accx"))["signatures"] == []
+    values = np.arange(4, dtype=np.float32)
+    assert accrt.Program(accrt.Bundle(tmp_path / "m.accx", before)).session().twice(values).tolist() == [0, 2, 4, 6]
+    assert twice(tmp_path / "m.accx") == [0, 2, 4, 6]
+    with pytest.raises(accrt.UntrustedError, match="signed by nobody"):
+        twice(tmp_path / "m.accx", keys=())
+    code = "import sys, accrt; accrt.load(sys.argv[1])"
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "m.accx")], capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": str(ROOT / "python")})
+    assert done.returncode == 1 and "UntrustedError" in done.stderr
+
+
+def test_without_libcrypto_what_is_unsigned_works(tmp_path):
+    instance = accrt.Instance(options={"crypto.library": ""})
+    weights_bundle().write(tmp_path / "w.accx")
+    bundle = accrt.Bundle(tmp_path / "w.accx", instance, verify="full")
+    assert trust.report(bundle)["code_root"] == tree.code_root(bundle_reader.read(tmp_path / "w.accx").container)
+
+
+# ---- keys
+
+@needs_crypto
+def test_keys_of_a_user_are_made_once(home):
+    first = trust.signing_key()
+    assert trust.signing_key().public_key == first.public_key
+    assert trust.read_public_key(home / "trusted" / "own.pem") == first.public_key
+    with pytest.raises(accrt.AlreadyExistsError):
+        first.write(home / "signing-key.pem")
+    assert len(first.sign(b"x")) == 64 and first.sign(b"x") == trust.SigningKey.read(home / "signing-key.pem").sign(b"x")
+    os.chmod(home / "signing-key.pem", 0o644)
+    with pytest.raises(accrt.PermissionDeniedError, match="chmod 600"):
+        trust.signing_key()
+
+
+@needs_crypto
+def test_openssl_reads_and_writes_the_same_files(tmp_path):
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("no openssl command")
+    subprocess.run([openssl, "genpkey", "-algorithm", "ed25519", "-out", tmp_path / "o.pem"], check=True)
+    os.chmod(tmp_path / "o.pem", 0o600)
+    public = subprocess.run([openssl, "pkey", "-in", tmp_path / "o.pem", "-pubout"], check=True, capture_output=True).stdout
+    (tmp_path / "o.pub").write_bytes(public)
+    key = trust.SigningKey.read(tmp_path / "o.pem")
+    assert trust.read_public_key(tmp_path / "o.pub") == key.public_key
+    key.write(tmp_path / "own.pem")
+    again = subprocess.run([openssl, "pkey", "-in", tmp_path / "own.pem", "-pubout"], check=True, capture_output=True).stdout
+    assert again == public
+    (tmp_path / "message").write_bytes(b"a message")
+    (tmp_path / "signature").write_bytes(key.sign(b"a message"))
+    subprocess.run([openssl, "pkeyutl", "-verify", "-pubin", "-inkey", tmp_path / "o.pub", "-rawin", "-in", tmp_path / "message",
+                    "-sigfile", tmp_path / "signature"], check=True, capture_output=True)
+
+
+# ---- trees, against hashlib
+
+@needs_crypto
+@pytest.mark.parametrize("chunks", [0.0005, 1, 2.5])
+def test_the_tree_is_what_the_document_says(home, tmp_path, chunks):
+    path = tmp_path / "w.accx"
+    writer = weights_bundle(chunks)
+    writer.write(path)
+    trust.sign(path, tmp_path / "signed.accx", vouch=True)
+    read = bundle_reader.read(tmp_path / "signed.accx")
+    read.verify()
+    content = read.container.sections
+    assert bytes(content["leaves"]) == tree.leaves(content["data"])
+    assert bytes(content["tree"][8:40]) == tree.code_root(read.container) == writer.code_root
+    report = trust.report(accrt.Bundle(tmp_path / "signed.accx", accrt.Instance(), verify="full"))
+    assert report["weight_root"] == tree.weight_root(len(content["data"]), content["leaves"])
+    assert report["code_trusted"] and report["weights_trusted"] and [s["scope"] for s in report["signatures"]] == ["code", "weights"]
+    # The Python writer signs as it writes, and makes the same file.
+    assert writer.to_bytes(trust.signing_key()) == (tmp_path / "signed.accx").read_bytes()
+
+
+@needs_crypto
+def test_both_readers_find_what_was_changed(home, tmp_path):
+    data = bytearray(weights_bundle().to_bytes(trust.signing_key()))
+    read = bundle_reader.read(bytes(data))
+    section = {s.name.rstrip(b"\0"): s for s in read.container.table}
+    seed = random.SystemRandom().getrandbits(32)
+    choose = random.Random(seed)
+
+    def rules(name: bytes) -> tuple:
+        changed, place = bytearray(data), section[name]
+        changed[place.offset + choose.randrange(place.size_bytes)] ^= 1 << choose.randrange(8)
+        fixed = repaired(changed)
+        try:
+            bundle_reader.read(fixed).verify()
+            mine = 0
+        except bundle_reader.FormatError as problem:
+            mine = problem.rule
+        try:
+            accrt.Bundle(fixed, verify="full")
+            theirs = 0
+        except accrt.Error as problem:
+            theirs = int(problem.message.rsplit("(rule ", 1)[1].split(")")[0])
+        return mine, theirs
+
+    for _ in range(8):
+        assert rules(b"data") == (144, 144) and rules(b"leaves") == (144, 144), seed
+        mine, theirs = rules(b"signatures")
+        assert (mine, theirs) in ((0, 145), (141, 141)), seed  # Python checks no signatures
+
+
+def repaired(data: bytearray) -> bytes:
+    """The file with right fast digests."""
+    import struct
+
+    import xxhash
+    count = struct.unpack_from("<I", data, 48)[0]
+    places = [struct.unpack_from("<2I2Q", data, 128 + 64 * i) for i in range(count)]
+    by_type = {kind: (offset, size) for kind, _flags, offset, size in places}
+    if 63 in by_type:
+        offset, size = by_type[63]
+        for i, at in enumerate(range(offset, offset + size, 1 << 20)):
+            chunk = bytes(data[at:min(at + (1 << 20), offset + size)])
+            data[by_type[20][0] + 16 * i:by_type[20][0] + 16 * i + 16] = xxhash.xxh3_128_digest(chunk)
+    for i, (kind, _flags, offset, size) in enumerate(places):
+        offset, size = by_type[20] if kind == 63 else (offset, size)
+        data[128 + 64 * i + 48:128 + 64 * i + 64] = xxhash.xxh3_128_digest(bytes(data[offset:offset + size]))
+    data[112:128] = bytes(16)
+    data[112:128] = xxhash.xxh3_128_digest(bytes(data[:128 + 64 * count]))
+    return bytes(data)
+
+
+@needs_crypto
+def test_signing_again_wants_a_word(home, tmp_path):
+    weights_bundle().write(tmp_path / "w.accx")
+    with pytest.raises(accrt.PermissionDeniedError, match="vouch"):
+        trust.sign(tmp_path / "w.accx")
+    trust.sign(tmp_path / "w.accx", scope="weights")
+    trust.sign(tmp_path / "w.accx", vouch=True)
+    other = trust.SigningKey.generate()
+    with pytest.raises(accrt.PermissionDeniedError):
+        trust.sign(tmp_path / "w.accx", key=other)
+    trust.sign(tmp_path / "w.accx", key=other, scope="weights")
+    assert len(trust.report(accrt.Bundle(tmp_path / "w.accx"))["signatures"]) == 3
+    with pytest.raises(ValueError, match="scope"):
+        trust.sign(tmp_path / "w.accx", scope="all")
+
+
+@needs_crypto
+def test_weights_may_have_to_be_signed(home, tmp_path):
+    strict = accrt.Instance(options={"trust.weights": "signed"})
+    writer = weights_bundle()
+    writer.write(tmp_path / "w.accx")
+    with pytest.raises(accrt.UntrustedError, match="trust.weights"):
+        accrt.Bundle(tmp_path / "w.accx", strict)
+    writer.write(tmp_path / "w.accx", trust.signing_key())
+    with pytest.raises(accrt.UntrustedError, match="ed25519"):
+        accrt.Bundle(tmp_path / "w.accx", strict)  # it was made before the key
+    later = accrt.Instance(options={"trust.weights": "signed"})
+    assert len(accrt.Bundle(tmp_path / "w.accx", later).constant_bytes("b")) == 400
+
+
+def test_a_target_without_signatures_gets_none(home):
+    caps = accrt.caps()
+    caps["section_mask"] &= ~(1 << 40 | 1 << 41 | 1 << 43)
+    writer = bw.BundleWriter(target_caps=caps)
+    writer.metadata("a", "b")
+
+    class Never(bw.Signer):
+        public_key = bytes(32)
+
+        def sign(self, message: bytes) -> bytes:
+            raise AssertionError("nothing is signed")
+
+    assert b"signatures" not in writer.to_bytes(Never())
+    given = bw.BundleWriter()
+    given.section(40, "tree", bytes(80))
+    with pytest.raises(bw.BundleError, match="not signed too"):
+        given.to_bytes(Never())
+
+
+# ---- encryption
+
+@needs_crypto
+def test_encrypted_weights(home, tmp_path):
+    writer = weights_bundle()
+    writer.write(tmp_path / "w.accx", trust.signing_key())
+    trust.encrypt(tmp_path / "w.accx", tmp_path / "e.accx", SECRET)
+    plain, sealed = accrt.Bundle(tmp_path / "w.accx"), (tmp_path / "e.accx").read_bytes()
+    assert bytes(plain.constant_bytes("b")) not in sealed
+    asked = []
+
+    def key(identity):
+        asked.append(identity)
+        return SECRET
+
+    bundle = accrt.Bundle(tmp_path / "e.accx", key=key, verify="full")
+    assert asked == [trust.key_id(SECRET)]
+    assert bytes(bundle.constant_bytes("a")) == bytes(plain.constant_bytes("a"))
+    report = trust.report(bundle)
+    assert report["encrypted"] and [s["scope"] for s in report["signatures"]] == ["code"]
+    bundle_reader.read(tmp_path / "e.accx").verify()
+    with pytest.raises(accrt.PermissionDeniedError, match="rule 151"):
+        accrt.Bundle(tmp_path / "e.accx").constant_bytes("a")
+    for wrong in (lambda _: bytes(32), lambda _: None):
+        with pytest.raises(accrt.PermissionDeniedError, match="rule 151"):
+            accrt.Bundle(tmp_path / "e.accx", key=wrong)
+    with pytest.raises(accrt.PermissionDeniedError) as caught:
+        accrt.Bundle(tmp_path / "e.accx", key=lambda _: b"short")
+    assert isinstance(caught.value.__cause__, ValueError) and "32 bytes" in str(caught.value.__cause__)
+    trust.decrypt(tmp_path / "e.accx", tmp_path / "d.accx", SECRET)
+    assert bytes(accrt.Bundle(tmp_path / "d.accx", verify="full").constant_bytes("a")) == bytes(plain.constant_bytes("a"))
+    trust.sign(tmp_path / "e.accx", scope="weights")
+    accrt.Bundle(tmp_path / "e.accx", key=key, verify="full")
+
+
+def independent_decryption(path: pathlib.Path) -> bytes:
+    """DATA in the clear, by hmac and the openssl command's library through Python's own means."""
+    cryptography = pytest.importorskip("cryptography.hazmat.primitives.ciphers.aead")
+    import hashlib
+    import hmac
+
+    def hkdf(salt: bytes, info: bytes) -> bytes:
+        return hmac.new(hmac.new(salt, SECRET, hashlib.sha256).digest(), info + b"\1", hashlib.sha256).digest()
+
+    read = bundle_reader.read(path)
+    content = read.container.sections
+    record = bytes(content["encryption"])
+    assert record[8:24] == hkdf(bytes(32), b"accrt key id v1")[:16]
+    cipher = cryptography.AESGCM(hkdf(record[24:56], b"accrt weights v1"))
+    out = b""
+    for i, at in enumerate(range(0, len(content["data"]), 1 << 20)):
+        chunk = bytes(content["data"][at:at + (1 << 20)]) + bytes(content["tags"][16 * i:16 * i + 16])
+        out += cipher.decrypt(bytes(4) + i.to_bytes(8, "little"), chunk, None)
+    return out
+
+
+@needs_crypto
+def test_encryption_is_what_the_document_says(home, tmp_path):
+    weights_bundle().write(tmp_path / "w.accx")
+    trust.encrypt(tmp_path / "w.accx", tmp_path / "e.accx", SECRET)
+    wanted = bytes(bundle_reader.read(tmp_path / "w.accx").container.sections["data"])
+    assert independent_decryption(tmp_path / "e.accx") == wanted
+
+
+# ---- the tool
+
+ACCX = shutil.which("accx") or str(ROOT / "build" / "bin" / "accx")
+needs_tool = pytest.mark.skipif(not os.path.exists(ACCX), reason="no accx")
+
+
+def accx(*arguments, code: int = 0) -> str:
+    done = subprocess.run([ACCX, *map(str, arguments)], capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+@needs_tool
+@needs_crypto
+def test_the_tool_and_python_share_keys(home, tmp_path):
+    path = compiled(tmp_path / "m.accx")
+    run = ("run", path, "--function", "twice", "--symbol", "n=4")
+    accx(*run)
+    assert f"code     signed by ed25519:{trust.signing_key().public_key.hex()[:16]}: trusted" in accx("verify", "--full", path)
+    assert accx("trust", "path").strip() == str(home / "trusted")
+    assert "own" in accx("trust", "list")
+    accx("trust", "remove", "own")
+    line = accx(*run, code=4)
+    assert "accx trust add" in line and "ACCRT_ERROR_UNTRUSTED" in line
+    accx(*run, "--trust", "all")
+    accx(*run, "--allow-host-code")
+    accx(*run, "--trust", "no-host-code", code=4)
+    accx(*run, "--trust", "some", code=1)
+    trust.SigningKey.read(home / "signing-key.pem").write_public(tmp_path / "me.pub")
+    accx(*run, "--trust-keys", tmp_path / "me.pub")
+    assert "trusted as 'acme'" in accx("trust", "add", tmp_path / "me.pub", "--name", "acme")
+    accx(*run)
+    assert "already" in accx("trust", "add", tmp_path / "me.pub", "--name", "acme", code=1)
+    assert "no name" in accx("trust", "add", tmp_path / "me.pub", "--name", "../x", code=2)
+    assert "accx trust list" in accx("trust", "remove", "nobody", code=1)
+    assert "did you mean 'list'" in accx("trust", "lst", code=2)
+
+
+@needs_tool
+@needs_crypto
+def test_the_tool_signs_and_encrypts(home, tmp_path):
+    path = tmp_path / "w.accx"
+    weights_bundle().write(path)
+    assert "accx keygen" in accx("sign", path, "--in-place", "--vouch", code=1)
+    accx("keygen")
+    assert "not replaced" in accx("keygen", code=1)
+    assert "--vouch" in accx("sign", path, "--in-place", code=1)
+    accx("sign", path, "--output", tmp_path / "s.accx", "--vouch")
+    accx("sign", path, code=2)
+    accx("sign", path, "--output", tmp_path / "t.accx", "--scope", "neither", code=2)
+    accx("keygen", "--output", tmp_path / "release.pem")
+    accx("sign", tmp_path / "s.accx", "--in-place", "--key", tmp_path / "release.pem", "--scope", "weights")
+    text = accx("verify", "--full", tmp_path / "s.accx")
+    assert text.count("signed by") == 3 and text.count("not trusted") == 1
+    accx("keygen", "--secret", "--output", tmp_path / "k.pem")
+    accx("keygen", "--secret", code=2)
+    accx("encrypt", tmp_path / "s.accx", "--output", tmp_path / "e.accx", "--secret-key", tmp_path / "k.pem")
+    assert "weights  encrypted" in accx("verify", "--full", tmp_path / "e.accx")
+    accx("decrypt", tmp_path / "e.accx", "--output", tmp_path / "d.accx", "--secret-key", tmp_path / "k.pem")
+    assert bytes(accrt.Bundle(tmp_path / "d.accx").constant_bytes("b")) == bytes(accrt.Bundle(path).constant_bytes("b"))
+    accx("encrypt", path, "--in-place", "--secret-key", tmp_path / "release.pem", code=3)
