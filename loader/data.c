@@ -209,8 +209,7 @@ static accrt_status_t copy_chunk(accrt_bundle_t* bundle, uint32_t chunk, void* t
   const uint64_t offset = (uint64_t)chunk * ACCX_CHUNK_BYTES;
   const uint64_t size_bytes = chunk_size(bundle, chunk);
   const bool foreign = bundle->source.kind == ACCX_SOURCE_CALLBACKS;
-  if (foreign && bundle->tables.encryption == NULL &&
-      chunk_state(bundle, chunk) != CHUNK_UNKNOWN) {
+  if (foreign && bundle->tables.encryption == NULL && chunk_state(bundle, chunk) != CHUNK_UNKNOWN) {
     memcpy(target, bundle->data + offset, (size_t)size_bytes);
     return ACCRT_OK;
   }
@@ -239,8 +238,8 @@ accrt_status_t accrt_bundle_data_read(accrt_bundle_t* bundle, uint64_t offset_by
     if (check)
       ACCX_TRY(look_at_chunk(bundle, chunk, at + done));
     if (bundle->tables.encryption != NULL)
-      ACCX_TRY(accx_encryption_decrypt(bundle, chunk, at + done,
-                                       (size_t)chunk_size(bundle, chunk)));
+      ACCX_TRY(
+          accx_encryption_decrypt(bundle, chunk, at + done, (size_t)chunk_size(bundle, chunk)));
   }
   return ACCRT_OK;
 }

@@ -197,7 +197,8 @@ static accrt_status_t write_all(output_t* output) {
   ACCX_TRY(put_changes(output));
   make_header(output);
   ACCX_TRY(put(output, 0, &output->header, sizeof output->header));
-  ACCX_TRY(put(output, sizeof output->header, output->table, output->count * sizeof *output->table));
+  ACCX_TRY(
+      put(output, sizeof output->header, output->table, output->count * sizeof *output->table));
   return fsync(output->fd) == 0
              ? ACCRT_OK
              : ACCRT_FAIL_ERRNO(IO, errno, "%s: %s", output->path, strerror(errno));

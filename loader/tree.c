@@ -117,9 +117,8 @@ accrt_status_t accx_tree_code_root(accrt_bundle_t* bundle, accrt_key_t* out_root
     covered += accx_tree_covers(tables->sections[i].type);
   void* piece;
   ACCX_TRY(accrt_alloc(bundle->allocator, ACCX_CHUNK_BYTES, &piece));
-  section_hash_t hash = {.bundle = bundle,
-                         .crypto = accrt_instance_crypto_if(bundle->instance),
-                         .images = out_images};
+  section_hash_t hash = {
+      .bundle = bundle, .crypto = accrt_instance_crypto_if(bundle->instance), .images = out_images};
   accrt_sha256_t root;
   begin(&root, hash.crypto, "accrt code v1");
   accrt_sha256_update_u64(&root, tables->header.required_features & ~ACCX_FEATURE_ENCRYPTED_DATA);

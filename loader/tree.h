@@ -15,8 +15,8 @@ accrt_status_t accx_tree_code_root(accrt_bundle_t* bundle, accrt_key_t* out_root
                                    accrt_key_t* out_images);
 
 /* `crypto` may be NULL. */
-void accx_tree_leaf(const accrt_crypto_t* crypto, uint64_t index, const void* bytes, size_t size_bytes,
-                    accx_leaf_t* out_leaf);
+void accx_tree_leaf(const accrt_crypto_t* crypto, uint64_t index, const void* bytes,
+                    size_t size_bytes, accx_leaf_t* out_leaf);
 
 /* What the weight root covers. */
 typedef struct accx_tree_weights {

@@ -105,8 +105,7 @@ accrt_status_t accx_trust_check_signature(accrt_bundle_t* bundle, uint32_t index
       key_of(signature->scope == ACCX_SCOPE_CODE ? tree->code_root : tree->weight_root);
   const accrt_key_t key = key_of(signature->key);
   accx_tree_statement(signature->scope, &root, statement);
-  *out_valid =
-      accrt_crypto_verify(crypto, &key, statement, sizeof statement, signature->signature);
+  *out_valid = accrt_crypto_verify(crypto, &key, statement, sizeof statement, signature->signature);
   return ACCRT_OK;
 }
 
@@ -115,8 +114,7 @@ static accrt_status_t find_trusted(accrt_bundle_t* bundle, uint32_t scope, bool*
   *out_found = false;
   for (uint32_t i = 0; i < bundle->tables.signature_count && !*out_found; ++i) {
     const accrt_key_t key = key_of(bundle->tables.signatures[i].key);
-    if (bundle->tables.signatures[i].scope != scope ||
-        !accrt_trust_has_key(bundle->instance, &key))
+    if (bundle->tables.signatures[i].scope != scope || !accrt_trust_has_key(bundle->instance, &key))
       continue;
     ACCX_TRY(accx_trust_check_signature(bundle, i, out_found));
   }

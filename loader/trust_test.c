@@ -24,9 +24,9 @@
 #define GOLDEN "tests/golden/0.2/everything.accx"
 #define BOTH (ACCRT_SCOPE_CODE | ACCRT_SCOPE_WEIGHTS)
 
-static accrt_instance_t* instance;  /* trusts nobody, with libcrypto */
-static accrt_instance_t* without;   /* without libcrypto */
-static accrt_key_t alice, bob;      /* private */
+static accrt_instance_t* instance; /* trusts nobody, with libcrypto */
+static accrt_instance_t* without;  /* without libcrypto */
+static accrt_key_t alice, bob;     /* private */
 static accrt_key_t alice_public;
 static char path[64];
 static bytes_t golden;
@@ -429,8 +429,7 @@ static void weights_may_have_to_be_signed(void** state) {
     OK(accrt_bundle_open_memory(strict, bad.data, bad.size, NULL, NULL, &options, &bundle));
     unsigned char* target = must_alloc(ACCX_CHUNK_BYTES);
     FAILS(DATA_CORRUPT, "(rule 144)",
-          accrt_bundle_data_read(bundle, 0, target,
-                                 accrt_bundle_tables(bundle)->data_size_bytes));
+          accrt_bundle_data_read(bundle, 0, target, accrt_bundle_tables(bundle)->data_size_bytes));
     free(target);
     uint32_t index;
     const void* bytes;
@@ -653,10 +652,9 @@ static void signed_files_without_libcrypto(void** state) {
 
 static void every_rule_was_provoked(void** state) {
   NEEDS_CRYPTO();
-  static const uint32_t rules[] = {ACCX_RULE_CODE_ROOT,      ACCX_RULE_WEIGHT_ROOT,
-                                   ACCX_RULE_LEAF,           ACCX_RULE_SIGNED,
-                                   ACCX_RULE_CODE_TRUST,     ACCX_RULE_WEIGHT_TRUST,
-                                   ACCX_RULE_ENCRYPTION_KEY, ACCX_RULE_TAG};
+  static const uint32_t rules[] = {
+      ACCX_RULE_CODE_ROOT,  ACCX_RULE_WEIGHT_ROOT,  ACCX_RULE_LEAF,           ACCX_RULE_SIGNED,
+      ACCX_RULE_CODE_TRUST, ACCX_RULE_WEIGHT_TRUST, ACCX_RULE_ENCRYPTION_KEY, ACCX_RULE_TAG};
   for (size_t i = 0; i < sizeof rules / sizeof rules[0]; ++i)
     assert_true(seen_rules[rules[i]]);
 }

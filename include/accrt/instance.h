@@ -119,8 +119,9 @@ ACCRT_ASSERT_LAYOUT(accrt_option_t, value, 16);
 #define ACCRT_HOST_CODE_DEFAULT                                                                    \
   0u /**< what option trust.policy says, or else the environment's ACCRT_TRUST, or else _SIGNED */
 #define ACCRT_HOST_CODE_SIGNED 1u /**< run what is signed by a trusted key: accrt/trust.h */
-#define ACCRT_HOST_CODE_ALL 2u /**< run all: a bundle is as trusted as the program itself */
-#define ACCRT_HOST_CODE_NONE 3u /**< run none, signed or not; packs that a program loads by itself neither */
+#define ACCRT_HOST_CODE_ALL 2u    /**< run all: a bundle is as trusted as the program itself */
+#define ACCRT_HOST_CODE_NONE                                                                       \
+  3u /**< run none, signed or not; packs that a program loads by itself neither */
 
 #define ACCRT_INSTANCE_FLAG_PERF_MAP                                                               \
   1u /**< append the names of loaded kernels to /tmp/perf-PID.map, for perf */

@@ -19,9 +19,11 @@ ACCRT_ASSERT_LAYOUT(accrt_key_t, bytes, 32);
 
 /* ---- Keys and their files ------------------------------------------------------------------------------------------------ */
 
-#define ACCRT_KEY_PRIVATE 1u /**< Ed25519, PEM of PKCS #8, as `openssl genpkey -algorithm ed25519` writes it */
-#define ACCRT_KEY_PUBLIC 2u  /**< Ed25519, PEM of SubjectPublicKeyInfo, as `openssl pkey -pubout` writes it */
-#define ACCRT_KEY_SECRET 3u  /**< for encryption; PEM of the 32 bytes, "ACCRT SECRET KEY" */
+#define ACCRT_KEY_PRIVATE                                                                          \
+  1u /**< Ed25519, PEM of PKCS #8, as `openssl genpkey -algorithm ed25519` writes it */
+#define ACCRT_KEY_PUBLIC                                                                           \
+  2u /**< Ed25519, PEM of SubjectPublicKeyInfo, as `openssl pkey -pubout` writes it */
+#define ACCRT_KEY_SECRET 3u /**< for encryption; PEM of the 32 bytes, "ACCRT SECRET KEY" */
 
 /** 32 random bytes: a new private key or a new key for encryption. @return ACCRT_OK; ACCRT_ERROR_IO (no random source). Since: 0.3 */
 ACCRT_API accrt_status_t accrt_key_generate(accrt_instance_t* instance, accrt_key_t* out_key);
@@ -63,7 +65,7 @@ ACCRT_API accrt_status_t accrt_instance_trust_code(accrt_instance_t* instance,
 typedef struct accrt_bundle_trust {
   uint32_t struct_size;
   uint32_t signature_count;
-  void* next; /**< NULL */
+  void* next;               /**< NULL */
   accrt_key_t code_root;    /**< computed from the file */
   accrt_key_t weight_root;  /**< zeros where the file has no tree of its weights */
   uint32_t has_code_root;   /**< 1: the file has a tree, with this root */

@@ -11,9 +11,9 @@
 #include "runtime/core/error.h"
 #include "runtime/core/instance.h"
 
-#define KEY_KIND_ED25519 1087           /* NID_ED25519 */
-#define NO_ATEXIT UINT64_C(0x00080000)  /* OPENSSL_INIT_NO_ATEXIT: nothing of it runs at exit */
-#define CONTROL_GET_TAG 0x10            /* EVP_CTRL_AEAD_GET_TAG */
+#define KEY_KIND_ED25519 1087          /* NID_ED25519 */
+#define NO_ATEXIT UINT64_C(0x00080000) /* OPENSSL_INIT_NO_ATEXIT: nothing of it runs at exit */
+#define CONTROL_GET_TAG 0x10           /* EVP_CTRL_AEAD_GET_TAG */
 #define CONTROL_SET_TAG 0x11
 #define TAG_BYTES 16
 
@@ -138,10 +138,10 @@ bool accrt_crypto_sign(const accrt_crypto_t* crypto, const accrt_key_t* private_
   void* key = crypto->EVP_PKEY_new_raw_private_key(KEY_KIND_ED25519, NULL, private_key->bytes,
                                                    sizeof private_key->bytes);
   void* context = crypto->EVP_MD_CTX_new();
-  const bool good =
-      key != NULL && context != NULL &&
-      crypto->EVP_DigestSignInit(context, NULL, NULL, NULL, key) == 1 &&
-      crypto->EVP_DigestSign(context, out_signature, &size, bytes, size_bytes) == 1 && size == 64;
+  const bool good = key != NULL && context != NULL &&
+                    crypto->EVP_DigestSignInit(context, NULL, NULL, NULL, key) == 1 &&
+                    crypto->EVP_DigestSign(context, out_signature, &size, bytes, size_bytes) == 1 &&
+                    size == 64;
   crypto->EVP_MD_CTX_free(context);
   crypto->EVP_PKEY_free(key);
   return good;
@@ -149,13 +149,12 @@ bool accrt_crypto_sign(const accrt_crypto_t* crypto, const accrt_key_t* private_
 
 bool accrt_crypto_verify(const accrt_crypto_t* crypto, const accrt_key_t* key, const void* bytes,
                          size_t size_bytes, const unsigned char signature[64]) {
-  void* public_key = crypto->EVP_PKEY_new_raw_public_key(KEY_KIND_ED25519, NULL, key->bytes,
-                                                         sizeof key->bytes);
+  void* public_key =
+      crypto->EVP_PKEY_new_raw_public_key(KEY_KIND_ED25519, NULL, key->bytes, sizeof key->bytes);
   void* context = crypto->EVP_MD_CTX_new();
-  const bool good =
-      public_key != NULL && context != NULL &&
-      crypto->EVP_DigestVerifyInit(context, NULL, NULL, NULL, public_key) == 1 &&
-      crypto->EVP_DigestVerify(context, signature, 64, bytes, size_bytes) == 1;
+  const bool good = public_key != NULL && context != NULL &&
+                    crypto->EVP_DigestVerifyInit(context, NULL, NULL, NULL, public_key) == 1 &&
+                    crypto->EVP_DigestVerify(context, signature, 64, bytes, size_bytes) == 1;
   crypto->EVP_MD_CTX_free(context);
   crypto->EVP_PKEY_free(public_key);
   return good;

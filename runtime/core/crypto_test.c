@@ -234,9 +234,9 @@ static void random_bytes_differ(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(sha256_vectors),  cmocka_unit_test(sha256_agrees_with_libcrypto),
-      cmocka_unit_test(hmac_and_hkdf),   cmocka_unit_test(ed25519_vectors),
-      cmocka_unit_test(gcm_vector),      cmocka_unit_test(says_what_is_missing),
+      cmocka_unit_test(sha256_vectors),      cmocka_unit_test(sha256_agrees_with_libcrypto),
+      cmocka_unit_test(hmac_and_hkdf),       cmocka_unit_test(ed25519_vectors),
+      cmocka_unit_test(gcm_vector),          cmocka_unit_test(says_what_is_missing),
       cmocka_unit_test(random_bytes_differ),
   };
   return cmocka_run_group_tests(tests, setup, teardown);

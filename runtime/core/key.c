@@ -74,8 +74,7 @@ static size_t encode(const unsigned char* bytes, size_t size_bytes, char* out_te
   size_t length = 0;
   for (size_t i = 0; i < size_bytes; i += 3) {
     const size_t left = size_bytes - i;
-    const uint32_t bits = (uint32_t)bytes[i] << 16 |
-                          (left > 1 ? (uint32_t)bytes[i + 1] << 8 : 0) |
+    const uint32_t bits = (uint32_t)bytes[i] << 16 | (left > 1 ? (uint32_t)bytes[i + 1] << 8 : 0) |
                           (left > 2 ? (uint32_t)bytes[i + 2] : 0);
     out_text[length++] = digits[bits >> 18];
     out_text[length++] = digits[bits >> 12 & 63];
@@ -111,16 +110,15 @@ static accrt_status_t check_file(const char* path, const key_kind_t* kind, int f
   if (fstat(fd, &facts) != 0)
     return ACCRT_FAIL_ERRNO(IO, errno, "%s: %s", path, strerror(errno));
   if (!S_ISREG(facts.st_mode) || facts.st_size > (off_t)MAX_FILE_BYTES) {
-    return ACCRT_FAIL(INVALID_FORMAT,
-                      "%s: not %s: mode %o, %lld bytes; a regular file of at most %u is expected",
-                      path, kind->what, (unsigned)facts.st_mode, (long long)facts.st_size,
-                      MAX_FILE_BYTES);
+    return ACCRT_FAIL(
+        INVALID_FORMAT, "%s: not %s: mode %o, %lld bytes; a regular file of at most %u is expected",
+        path, kind->what, (unsigned)facts.st_mode, (long long)facts.st_size, MAX_FILE_BYTES);
   }
   if ((facts.st_mode & kind->refused) == 0)
     return ACCRT_OK;
   return ACCRT_FAIL(PERMISSION_DENIED, "%s: others may %s it (mode %03o); chmod %03o it first",
-                    path, kind->refused == 002 ? "write" : "read",
-                    (unsigned)(facts.st_mode & 0777), (unsigned)kind->mode);
+                    path, kind->refused == 002 ? "write" : "read", (unsigned)(facts.st_mode & 0777),
+                    (unsigned)kind->mode);
 }
 
 static accrt_status_t read_text(const char* path, const key_kind_t* kind, char* text) {

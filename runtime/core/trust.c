@@ -104,16 +104,14 @@ static accrt_status_t check_arguments(const char* operation, const void* instanc
 
 accrt_status_t accrt_instance_trust_key(accrt_instance_t* instance, const accrt_key_t* public_key) {
   const accrt_status_t status = check_arguments(__func__, instance, public_key);
-  return status == ACCRT_OK
-             ? add(instance, &accrt_instance_trust_store(instance)->keys, public_key)
-             : status;
+  return status == ACCRT_OK ? add(instance, &accrt_instance_trust_store(instance)->keys, public_key)
+                            : status;
 }
 
 accrt_status_t accrt_instance_trust_code(accrt_instance_t* instance, const accrt_key_t* code_root) {
   const accrt_status_t status = check_arguments(__func__, instance, code_root);
-  return status == ACCRT_OK
-             ? add(instance, &accrt_instance_trust_store(instance)->roots, code_root)
-             : status;
+  return status == ACCRT_OK ? add(instance, &accrt_instance_trust_store(instance)->roots, code_root)
+                            : status;
 }
 
 /* ---- Keys from files and folders ---- */
@@ -154,9 +152,9 @@ static accrt_status_t add_folder(accrt_instance_t* instance, const char* path,
   accrt_status_t status = ACCRT_OK;
   uint32_t count = 0;
   for (struct dirent* entry; status == ACCRT_OK && (entry = readdir(folder)) != NULL;) {
-    status = ++count > MAX_KEYS ? ACCRT_FAIL(INVALID_ARGUMENT, "%s: more than %u files", path,
-                                             MAX_KEYS)
-                                : add_entry(instance, path, entry->d_name);
+    status = ++count > MAX_KEYS
+                 ? ACCRT_FAIL(INVALID_ARGUMENT, "%s: more than %u files", path, MAX_KEYS)
+                 : add_entry(instance, path, entry->d_name);
   }
   closedir(folder);
   return status;

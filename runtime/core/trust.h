@@ -17,7 +17,7 @@ typedef struct accrt_key_list {
 
 /* An instance's. Policies are set when it is made; lists only grow, under the lock. */
 typedef struct accrt_trust {
-  uint32_t policy;        /* ACCRT_HOST_CODE_SIGNED, _ALL or _NONE */
+  uint32_t policy;         /* ACCRT_HOST_CODE_SIGNED, _ALL or _NONE */
   uint32_t signed_weights; /* 1: weights must be signed */
   accrt_mutex_t lock;
   accrt_key_list_t keys;

@@ -62,7 +62,8 @@ static const char* put(const char* name, const char* text, mode_t mode) {
 static void expect(accrt_status_t status, accrt_status_t wanted, const char* text) {
   accrt_error_t error = ACCRT_ERROR_INIT;
   accrt_last_error(&error);
-  if (status != wanted || strstr(error.message, text) == NULL || strchr(error.message, '\n') != NULL)
+  if (status != wanted || strstr(error.message, text) == NULL ||
+      strchr(error.message, '\n') != NULL)
     fail_msg("%s, expected %s with '%s': %s", accrt_status_name(status), accrt_status_name(wanted),
              text, error.message);
 }
@@ -95,8 +96,9 @@ static void reads_what_openssl_writes(void** state) {
       accrt_key_read(instance, put("public.pem", PUBLIC, 0644), ACCRT_KEY_PUBLIC, &key), ACCRT_OK);
   assert_memory_equal(key.bytes, public_bytes, 4);
   /* Text around it, other line ends. */
-  const char* text = "# a comment\r\n-----BEGIN PUBLIC KEY-----\r\nMCowBQYDK2VwAyEA11qYAYKxCrfVS/7T\r\n"
-                     "yWQHOg7hcvPapiMlrwIaaPcHURo=\r\n-----END PUBLIC KEY-----\r\n";
+  const char* text =
+      "# a comment\r\n-----BEGIN PUBLIC KEY-----\r\nMCowBQYDK2VwAyEA11qYAYKxCrfVS/7T\r\n"
+      "yWQHOg7hcvPapiMlrwIaaPcHURo=\r\n-----END PUBLIC KEY-----\r\n";
   assert_int_equal(accrt_key_read(instance, put("public.pem", text, 0644), ACCRT_KEY_PUBLIC, &key),
                    ACCRT_OK);
   assert_memory_equal(key.bytes, public_bytes, 4);
@@ -132,22 +134,27 @@ static void writes_what_it_reads(void** state) {
 static void refuses_malformed_files(void** state) {
   (void)state;
   static const char* const texts[] = {
-      "",
-      "MCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n",
+      "", "MCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n",
       "-----BEGIN PUBLIC KEY-----\n",
       "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n",
       /* another algorithm (X25519), one byte less, one more, one not base64, padding inside, no padding */
-      "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VuAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n-----END "
+      "-----BEGIN PUBLIC "
+      "KEY-----\nMCowBQYDK2VuAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n-----END "
       "PUBLIC KEY-----\n",
-      "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHUQ==\n-----END "
+      "-----BEGIN PUBLIC "
+      "KEY-----\nMCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHUQ==\n-----END "
       "PUBLIC KEY-----\n",
-      "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURoA\n-----END "
+      "-----BEGIN PUBLIC "
+      "KEY-----\nMCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURoA\n-----END "
       "PUBLIC KEY-----\n",
-      "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEA11qYAYKxCrfVS*7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n-----END "
+      "-----BEGIN PUBLIC "
+      "KEY-----\nMCowBQYDK2VwAyEA11qYAYKxCrfVS*7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n-----END "
       "PUBLIC KEY-----\n",
-      "-----BEGIN PUBLIC KEY-----\nMCowBQYD=2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n-----END "
+      "-----BEGIN PUBLIC "
+      "KEY-----\nMCowBQYD=2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n-----END "
       "PUBLIC KEY-----\n",
-      "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo\n-----END "
+      "-----BEGIN PUBLIC "
+      "KEY-----\nMCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo\n-----END "
       "PUBLIC KEY-----\n",
       "-----BEGIN PUBLIC KEY-----\n=====\n-----END PUBLIC KEY-----\n",
       "-----BEGIN EC PRIVATE KEY-----\nMCowBQYDK2VwAyEA\n-----END EC PRIVATE KEY-----\n",
@@ -326,10 +333,14 @@ static void lists_grow(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(reads_what_openssl_writes), cmocka_unit_test(writes_what_it_reads),
-      cmocka_unit_test(refuses_malformed_files),   cmocka_unit_test(refuses_strange_files),
-      cmocka_unit_test(policies),                  cmocka_unit_test(keys_from_paths),
-      cmocka_unit_test(keys_from_folders),         cmocka_unit_test(lists_grow),
+      cmocka_unit_test(reads_what_openssl_writes),
+      cmocka_unit_test(writes_what_it_reads),
+      cmocka_unit_test(refuses_malformed_files),
+      cmocka_unit_test(refuses_strange_files),
+      cmocka_unit_test(policies),
+      cmocka_unit_test(keys_from_paths),
+      cmocka_unit_test(keys_from_folders),
+      cmocka_unit_test(lists_grow),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -101,12 +101,13 @@ static const char* signers(accrt_bundle_t* bundle) {
 }
 
 static int refuse_code(const accx_job_t* job) {
-  return accx_fail(ACCX_REFUSED,
-                   "%s holds machine code for this processor, which could do anything that you "
-                   "can, signed by %s, whom you have not trusted: accx trust add KEY.pem trusts its "
-                   "signer, accx sign --vouch makes it yours, --allow-host-code runs it this once "
-                   "(%s)",
-                   job->path, signers(job->bundle), accrt_status_name(ACCRT_ERROR_UNTRUSTED));
+  return accx_fail(
+      ACCX_REFUSED,
+      "%s holds machine code for this processor, which could do anything that you "
+      "can, signed by %s, whom you have not trusted: accx trust add KEY.pem trusts its "
+      "signer, accx sign --vouch makes it yours, --allow-host-code runs it this once "
+      "(%s)",
+      job->path, signers(job->bundle), accrt_status_name(ACCRT_ERROR_UNTRUSTED));
 }
 
 static int make_program(accx_job_t* job) {

@@ -67,7 +67,8 @@ int accx_read_signing_key(accrt_instance_t* instance, const accx_args_t* args,
     return accx_fail(ACCX_FAILED, "there is no key to sign with: give one with --key");
   const accrt_status_t status = accrt_key_read(instance, path, ACCRT_KEY_PRIVATE, out_key);
   if (status == ACCRT_ERROR_NOT_FOUND && !given)
-    return accx_fail(ACCX_FAILED, "there is no key to sign with in %s: accx keygen makes one", path);
+    return accx_fail(ACCX_FAILED, "there is no key to sign with in %s: accx keygen makes one",
+                     path);
   return status == ACCRT_OK ? ACCX_OK : accx_fail_status(status, "%s", path);
 }
 

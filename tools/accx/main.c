@@ -9,10 +9,10 @@
 FILE* accx_out;
 
 static const accx_verb_t* const verbs[] = {
-    &accx_verb_inspect, &accx_verb_verify, &accx_verb_run,   &accx_verb_bench, &accx_verb_devices,
-    &accx_verb_caps,    &accx_verb_dump,   &accx_verb_build, &accx_verb_diff,  &accx_verb_quantize,
-    &accx_verb_keygen,  &accx_verb_sign,    &accx_verb_trust,
-    &accx_verb_encrypt, &accx_verb_decrypt,
+    &accx_verb_inspect, &accx_verb_verify,   &accx_verb_run,     &accx_verb_bench,
+    &accx_verb_devices, &accx_verb_caps,     &accx_verb_dump,    &accx_verb_build,
+    &accx_verb_diff,    &accx_verb_quantize, &accx_verb_keygen,  &accx_verb_sign,
+    &accx_verb_trust,   &accx_verb_encrypt,  &accx_verb_decrypt,
 };
 #define VERB_COUNT (sizeof verbs / sizeof *verbs)
 
@@ -58,7 +58,8 @@ static void print_overview(void) {
         "failed\n"
         "  2  the command line is wrong\n"
         "  3  the bundle is malformed, damaged, or needs another version of the library\n"
-        "  4  the bundle's machine code or weights are not trusted (accx help trust), or none fits this "
+        "  4  the bundle's machine code or weights are not trusted (accx help trust), or none fits "
+        "this "
         "device\n"
         "\n"
         "Errors are one line on standard error, and nothing is then printed on standard output. "

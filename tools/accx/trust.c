@@ -107,8 +107,7 @@ static void list_one(accrt_instance_t* instance, const char* name, struct json_o
                      accx_table_t* table) {
   accrt_key_t key;
   accrt_error_t error = ACCRT_ERROR_INIT;
-  const bool good =
-      accrt_key_read(instance, path_of(name), ACCRT_KEY_PUBLIC, &key) == ACCRT_OK;
+  const bool good = accrt_key_read(instance, path_of(name), ACCRT_KEY_PUBLIC, &key) == ACCRT_OK;
   if (!good)
     accrt_last_error(&error);
   if (array) {
