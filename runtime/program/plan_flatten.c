@@ -238,13 +238,26 @@ static accrt_status_t walk_command(walk_t* walk, uint32_t index) {
   return accrt_plan_lower(walk->builder, walk->frame, command, &walk->complete[index]);
 }
 
+/* Which command a failure is of, and where that comes from if the bundle says so. */
+static void name_command(const walk_t* walk, uint32_t index) {
+  const accrt_plan_builder_t* builder = walk->builder;
+  const accx_command_t* command = walk->commands[index];
+  const char* const name = command_name(builder, command);
+  if (command->location == ACCX_NONE) {
+    accrt_error_prefix("command %" PRIu32 " '%s'", index, name);
+    return;
+  }
+  const accx_location_t* location = &builder->tables->locations[command->location];
+  accrt_error_prefix("command %" PRIu32 " '%s' (%.128s:%" PRIu32 ")", index, name,
+                     accrt_program_string(builder->program, location->file), location->line);
+}
+
 static accrt_status_t walk_commands(walk_t* walk, uint32_t* out_end) {
   for (uint32_t i = 0; i < walk->command_count; ++i) {
     const accrt_status_t status = walk_command(walk, i);
     if (status == ACCRT_OK)
       continue;
-    accrt_error_prefix("command %" PRIu32 " '%s'", i,
-                       command_name(walk->builder, walk->commands[i]));
+    name_command(walk, i);
     return status;
   }
   return out_end == NULL ? ACCRT_OK : join_open(walk, walk->command_count, "join", out_end);

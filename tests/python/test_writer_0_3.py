@@ -340,6 +340,19 @@ def test_inspect_shows_it(tmp_path):
     assert "external: w.gguf, q4_k" in text and "1 weights for each of 2 ranks" in text and "text/plain" in text
 
 
+def test_a_failure_says_where_its_command_comes_from():
+    bundle = bw.BundleWriter()
+    n = bundle.symbol("n", maximum=100)
+    main = bundle.function("main")
+    x, y = main.input("x", "f32", [n]), main.result("y", "f32", [4])
+    main.body.copy(x.read(), y.write(), 4)
+    main.body.copy(x.read(8), y.write(), 16, name="tail").at(bundle.location("model.py", 12, 3, "block.0"))
+    session = accrt.Program(accrt.Bundle(bundle.to_bytes())).session()
+    session.main(np.zeros(8, np.float32))
+    with pytest.raises(accrt.Error, match=r"command 1 'tail' \(model.py:12\)"):
+        session.main(np.zeros(4, np.float32))
+
+
 # ---- Both writers, for the same target ----
 
 
