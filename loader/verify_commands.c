@@ -502,24 +502,17 @@ static accrt_status_t check_decision(const walk_t* walk, uint32_t node, const ch
   return accx_check_expression(walk->verifier, &scope, node, "commands", walk->record, field);
 }
 
-static accrt_status_t check_branch(const walk_t* walk, uint32_t block_depth) {
+static accrt_status_t check_branch(const walk_t* walk) {
   const accx_branch_t* branch = accx_command_fields(walk->command);
   if (branch->reserved != 0)
     return COMMAND_REJECT(walk, COMMAND_FIELDS, "reserved", "%" PRIu32, branch->reserved);
-  ACCX_TRY(check_decision(walk, branch->condition, "condition"));
-  if (branch->then_block != ACCX_NONE) {
-    ACCX_TRY(enter_block(walk, branch->then_block, block_depth, false, "then_block"));
-  }
-  return branch->else_block == ACCX_NONE
-             ? ACCRT_OK
-             : enter_block(walk, branch->else_block, block_depth, false, "else_block");
+  return check_decision(walk, branch->condition, "condition");
 }
 
-static accrt_status_t check_repeat(const walk_t* walk, uint32_t block_depth) {
+static accrt_status_t check_repeat(const walk_t* walk) {
   const accx_repeat_t* repeat = accx_command_fields(walk->command);
   ACCX_TRY(check_decision(walk, repeat->count, "count"));
-  ACCX_TRY(check_size(walk, repeat->count, "count"));
-  return enter_block(walk, repeat->block, block_depth, true, "block");
+  return check_size(walk, repeat->count, "count");
 }
 
 static accrt_status_t check_marker(const walk_t* walk) {
@@ -529,7 +522,7 @@ static accrt_status_t check_marker(const walk_t* walk) {
   return accx_check_string(walk->verifier, marker->text, "commands", walk->record, "text");
 }
 
-static accrt_status_t check_command(walk_t* walk, uint32_t block_depth) {
+static accrt_status_t check_command(walk_t* walk) {
   ACCX_TRY(check_header(walk));
   switch (walk->command->opcode) {
   case ACCX_COMMAND_DISPATCH:
@@ -541,9 +534,9 @@ static accrt_status_t check_command(walk_t* walk, uint32_t block_depth) {
   case ACCX_COMMAND_CALL:
     return check_call(walk);
   case ACCX_COMMAND_REPEAT:
-    return check_repeat(walk, block_depth);
+    return check_repeat(walk);
   case ACCX_COMMAND_BRANCH:
-    return check_branch(walk, block_depth);
+    return check_branch(walk);
   case ACCX_COMMAND_MARKER:
     return check_marker(walk);
   default:
@@ -551,21 +544,46 @@ static accrt_status_t check_command(walk_t* walk, uint32_t block_depth) {
   }
 }
 
+/* The blocks that a command names. */
+static accrt_status_t check_nested(const walk_t* walk, uint32_t block_depth) {
+  if (walk->command->opcode == ACCX_COMMAND_REPEAT) {
+    const accx_repeat_t* repeat = accx_command_fields(walk->command);
+    return enter_block(walk, repeat->block, block_depth, true, "block");
+  }
+  if (walk->command->opcode != ACCX_COMMAND_BRANCH)
+    return ACCRT_OK;
+  const accx_branch_t* branch = accx_command_fields(walk->command);
+  if (branch->then_block != ACCX_NONE)
+    ACCX_TRY(enter_block(walk, branch->then_block, block_depth, false, "then_block"));
+  return branch->else_block == ACCX_NONE
+             ? ACCRT_OK
+             : enter_block(walk, branch->else_block, block_depth, false, "else_block");
+}
+
+static void walk_to(walk_t* walk, uint32_t block, uint32_t place) {
+  const accrt_bundle_tables_t* tables = walk->verifier->tables;
+  walk->place = place;
+  walk->record = tables->block_first[block] + place;
+  walk->command = tables->commands[walk->record];
+}
+
+/* In the order of the stream: a block's commands, then those of the blocks inside it. */
 static accrt_status_t check_block(const walk_t* outer, uint32_t block, uint32_t block_depth,
                                   uint32_t repeat_depth) {
   accx_verifier_t* verifier = outer->verifier;
-  const accrt_bundle_tables_t* tables = verifier->tables;
   walk_t walk = *outer;
   walk.scope.repeat_depth = repeat_depth;
-  const uint32_t count = tables->blocks[block].command_count;
+  const uint32_t count = verifier->tables->blocks[block].command_count;
   ++verifier->next_block;
   verifier->bundle->function_command_count[walk.function] += count;
   verifier->facts[walk.function].expanded_commands += count;
   for (uint32_t i = 0; i < count; ++i) {
-    walk.place = i;
-    walk.record = tables->block_first[block] + i;
-    walk.command = tables->commands[walk.record];
-    ACCX_TRY(check_command(&walk, block_depth));
+    walk_to(&walk, block, i);
+    ACCX_TRY(check_command(&walk));
+  }
+  for (uint32_t i = 0; i < count; ++i) {
+    walk_to(&walk, block, i);
+    ACCX_TRY(check_nested(&walk, block_depth));
   }
   return ACCRT_OK;
 }

@@ -315,7 +315,9 @@ static accrt_status_t encode_constants(writer_encoder_t* encoder) {
   const uint32_t count = encoder->order_count[WRITER_CONSTANT];
   encoder->sections[ACCX_SECTION_CONSTANTS].item_bytes = ACCX_CONSTANT_BYTES_0_1;
   for (uint32_t i = 0; i < count; ++i) {
-    if (WRITER_ITEM(writer, constant, WRITER_CONSTANT, i)->record.source == ACCX_CONSTANT_EXTERNAL)
+    const uint32_t index = encoder->order[WRITER_CONSTANT][i];
+    if (WRITER_ITEM(writer, constant, WRITER_CONSTANT, index)->record.source ==
+        ACCX_CONSTANT_EXTERNAL)
       encoder->sections[ACCX_SECTION_CONSTANTS].item_bytes = sizeof(accx_constant_t);
   }
   for (uint32_t i = 0; i < count; ++i) {

@@ -67,23 +67,75 @@ static void leave_out_sections(writer_encoder_t* encoder, const accrt_caps_t* ta
   }
 }
 
-/* Versions of a function for one driver, where there is one for any. */
+/* Who touches a constant or a kernel: noted in the orders, which are not made yet. */
+#define KEPT 1u /* functions for any driver */
+#define GONE 2u /* functions for one */
+
+static uint32_t side_of(const accrt_bundle_writer_t* writer, uint32_t function) {
+  return WRITER_ITEM(writer, function, WRITER_FUNCTION, function)->record.target == 0 ? KEPT : GONE;
+}
+
+static void note_uses(writer_encoder_t* encoder) {
+  const accrt_bundle_writer_t* writer = encoder->writer;
+  uint32_t* constants = encoder->order[WRITER_CONSTANT];
+  for (uint32_t i = 0; i < writer->items[WRITER_ARGUMENT].count; ++i) {
+    const writer_argument_t* item = WRITER_ITEM(writer, argument, WRITER_ARGUMENT, i);
+    if (item->record.constant != 0)
+      constants[WRITER_INDEX(item->record.constant)] |= side_of(writer, item->function);
+  }
+  for (uint32_t i = 0; i < writer->items[WRITER_SLOT].count; ++i) {
+    const writer_slot_t* item = WRITER_ITEM(writer, slot, WRITER_SLOT, i);
+    if (item->used && item->kind == ACCX_SLOT_CONSTANT)
+      constants[WRITER_INDEX(item->target)] |= side_of(writer, item->function);
+  }
+  for (uint32_t i = 0; i < writer->items[WRITER_COMMAND].count; ++i) {
+    const writer_command_t* item = WRITER_ITEM(writer, command, WRITER_COMMAND, i);
+    const uint32_t function = WRITER_ITEM(writer, block, WRITER_BLOCK, item->block)->function;
+    if (item->header.opcode == ACCX_COMMAND_DISPATCH)
+      encoder->order[WRITER_KERNEL][WRITER_INDEX(((const accx_dispatch_t*)item->body)->kernel)] |=
+          side_of(writer, function);
+  }
+}
+
+/* A function for one driver that others for one driver alone have use for: an internal one, or one that prepares what only they read. */
+static bool only_helps(const writer_encoder_t* encoder, const writer_function_t* function) {
+  const accrt_bundle_writer_t* writer = encoder->writer;
+  if (function->record.flags != ACCX_FUNCTION_PREPARE)
+    return function->record.flags == ACCX_FUNCTION_INTERNAL;
+  const writer_argument_t* result;
+  for (uint32_t at = function->first_result; at != WRITER_NO; at = result->next) {
+    result = WRITER_ITEM(writer, argument, WRITER_ARGUMENT, at);
+    if ((encoder->order[WRITER_CONSTANT][WRITER_INDEX(result->record.constant)] & KEPT) != 0)
+      return false;
+  }
+  return true;
+}
+
+/* Versions of a function for one driver, where there is one for any; and what only those touch. */
 static accrt_status_t leave_out_functions(writer_encoder_t* encoder, const accrt_caps_t* target) {
+  static const uint8_t touched[] = {WRITER_CONSTANT, WRITER_KERNEL};
   accrt_bundle_writer_t* writer = encoder->writer;
   if ((target->function_features & ACCX_FEATURE_FUNCTION_TARGET) != 0)
     return ACCRT_OK;
+  note_uses(encoder);
   for (uint32_t i = 0; i < writer->items[WRITER_FUNCTION].count; ++i) {
     const writer_function_t* item = WRITER_ITEM(writer, function, WRITER_FUNCTION, i);
     const writer_key_t any = {.kind = WRITER_FUNCTION, .a = item->record.name};
     if (item->record.target == 0)
       continue;
     writer->where.function = i;
-    if (accx_writer_find(writer, &any) == WRITER_NO)
+    if (accx_writer_find(writer, &any) == WRITER_NO && !only_helps(encoder, item))
       return WRITER_FAIL(writer, UNSUPPORTED,
                          "the target does not know function targets (function feature bit 0), and "
                          "there is no version without one");
     writer->where.function = WRITER_NO;
     leave_out(encoder, WRITER_FUNCTION, i);
+  }
+  for (uint32_t k = 0; k < sizeof touched; ++k) {
+    for (uint32_t i = 0; i < writer->items[touched[k]].count; ++i) {
+      if (encoder->order[touched[k]][i] == GONE)
+        leave_out(encoder, touched[k], i);
+    }
   }
   return ACCRT_OK;
 }
@@ -105,25 +157,25 @@ static const char* variant_problem(const accrt_bundle_writer_t* writer,
   return NULL;
 }
 
-/* Variants, where the kernel keeps another; images that only those had go with them. */
+/* Variants, where the kernel keeps another; images that only those had, or kernels that are gone, go with them. */
 static accrt_status_t leave_out_variants(writer_encoder_t* encoder, const accrt_caps_t* target) {
   accrt_bundle_writer_t* writer = encoder->writer;
   for (uint32_t i = 0; i < writer->items[WRITER_KERNEL].count; ++i) {
     const writer_kernel_t* kernel = WRITER_ITEM(writer, kernel, WRITER_KERNEL, i);
+    const bool gone = encoder->rank[WRITER_KERNEL][i] == WRITER_NO;
     const char* first = NULL;
     uint32_t kept = 0;
     const writer_variant_t* item;
     for (uint32_t at = kernel->first_variant; at != WRITER_NO; at = item->next) {
       item = WRITER_ITEM(writer, variant, WRITER_VARIANT, at);
-      const char* problem = variant_problem(writer, item, target);
+      const char* problem = gone ? "" : variant_problem(writer, item, target);
+      leave_out(encoder, WRITER_IMAGE, WRITER_INDEX(item->record.image));
       kept += problem == NULL;
       first = first != NULL ? first : problem;
-      if (problem == NULL)
-        continue;
-      leave_out(encoder, WRITER_VARIANT, at);
-      leave_out(encoder, WRITER_IMAGE, WRITER_INDEX(item->record.image));
+      if (problem != NULL)
+        leave_out(encoder, WRITER_VARIANT, at);
     }
-    if (kept == 0 && first != NULL)
+    if (kept == 0 && first != NULL && !gone)
       return WRITER_FAIL(writer, UNSUPPORTED,
                          "the target does not know %s, and kernel '%.64s' has no variant without",
                          first, accx_writer_text(writer, kernel->record.name));

@@ -810,10 +810,11 @@ class _Walk:
         record, first = tables.blocks[block], tables.block_first[block]
         tables.next_block += 1
         self.facts.commands += record.command_count
-        for place in range(record.command_count):
-            self.where = f"commands[{first + place}]"
-            self.scope, self.place = scope, place
-            self._command(tables.commands[first + place], block_depth)
+        for check in (self._command, self._nested):
+            for place in range(record.command_count):
+                self.where = f"commands[{first + place}]"
+                self.scope, self.place = scope, place
+                check(tables.commands[first + place], block_depth)
 
     def _enter(self, block: int, block_depth: int, scope: Scope) -> None:
         if block != self.tables.next_block or block >= len(self.tables.blocks):
@@ -824,7 +825,7 @@ class _Walk:
         self.block(block, block_depth + 1, scope)
         self.where = where
 
-    def _command(self, command: Command, block_depth: int) -> None:
+    def _command(self, command: Command, _block_depth: int) -> None:
         self._header(command)
         opcode = command.header.opcode
         if opcode == r.OP_DISPATCH:
@@ -836,9 +837,9 @@ class _Walk:
         elif opcode == r.OP_CALL:
             self._call(command)
         elif opcode == r.OP_REPEAT:
-            self._repeat(command, block_depth)
+            self._repeat(command)
         elif opcode == r.OP_BRANCH:
-            self._branch(command, block_depth)
+            self._branch(command)
         elif opcode == r.OP_MARKER:
             self._marker(command)
 
@@ -1013,20 +1014,28 @@ class _Walk:
         scope = self.scope._replace(allowed=_SPECIALIZE | _SESSION | _PRESENT)
         self.tables._expression(scope, node, f"{self.where}.{what}")
 
-    def _repeat(self, command: Command, block_depth: int) -> None:
+    def _repeat(self, command: Command) -> None:
         fields = r.REPEAT.at(self.stream, command.fields)
         self._decision(fields.count, "count")
         self._size(fields.count, "count")
-        self._enter(fields.block, block_depth, self.scope._replace(depth=self.scope.depth + 1))
 
-    def _branch(self, command: Command, block_depth: int) -> None:
-        fields, scope = r.BRANCH.at(self.stream, command.fields), self.scope
+    def _branch(self, command: Command) -> None:
+        fields = r.BRANCH.at(self.stream, command.fields)
         if fields.reserved:
             raise self.fail(86, f"reserved {fields.reserved}")
         self._decision(fields.condition, "condition")
-        for block in (fields.then_block, fields.else_block):
-            if block != r.NONE:
-                self._enter(block, block_depth, scope)
+
+    def _nested(self, command: Command, block_depth: int) -> None:
+        """The blocks that it names, when all commands around it have been checked: the order of the stream."""
+        scope = self.scope
+        if command.header.opcode == r.OP_REPEAT:
+            fields = r.REPEAT.at(self.stream, command.fields)
+            self._enter(fields.block, block_depth, scope._replace(depth=scope.depth + 1))
+        elif command.header.opcode == r.OP_BRANCH:
+            fields = r.BRANCH.at(self.stream, command.fields)
+            for block in (fields.then_block, fields.else_block):
+                if block != r.NONE:
+                    self._enter(block, block_depth, scope)
 
     def _marker(self, command: Command) -> None:
         fields = r.MARKER.at(self.stream, command.fields)
