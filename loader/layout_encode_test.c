@@ -269,6 +269,52 @@ static void test_extreme_values(void** state) {
   free(back);
 }
 
+/* Types of scales and elements that are not the first choice: nearly as good. */
+static void test_other_types(void** state) {
+  (void)state;
+  static const struct {
+    uint32_t layout, role;
+    accrt_dtype_t dtype;
+    double least;
+  } cases[] = {{ACCRT_LAYOUT_I8_GROUP, 1, ACCRT_DTYPE_F16, 38},
+               {ACCRT_LAYOUT_I8_GROUP, 1, ACCRT_DTYPE_BF16, 38},
+               {ACCRT_LAYOUT_I4_GROUP_ASYM, 1, ACCRT_DTYPE_F16, 16},
+               {ACCRT_LAYOUT_F8_CHANNEL, 1, ACCRT_DTYPE_BF16, 28},
+               {ACCRT_LAYOUT_F8_CHANNEL, 0, ACCRT_DTYPE_F8E5M2, 22},
+               {ACCRT_LAYOUT_MXFP8, 0, ACCRT_DTYPE_F8E5M2, 22},
+               {ACCRT_LAYOUT_PLAIN, 0, ACCRT_DTYPE_F16, 60},
+               {ACCRT_LAYOUT_PLAIN, 0, ACCRT_DTYPE_BF16, 45}};
+  float* weight = make_weight();
+  for (uint32_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    target_t target;
+    make_target(&target, cases[i].layout, ROWS, COLUMNS);
+    accrt_layout_component_t* component = &target.tensor.components[cases[i].role];
+    component->dtype = cases[i].dtype;
+    if (cases[i].layout == ACCRT_LAYOUT_PLAIN)
+      target.tensor.dtype = cases[i].dtype;
+    assert_int_equal(
+        accrt_layout_component_size(&target.tensor, cases[i].role, &component->size_bytes),
+        ACCRT_OK);
+    for (uint32_t method = 0; method < 2; ++method) {
+      accrt_quantize_options_t options = ACCRT_QUANTIZE_OPTIONS_INIT;
+      accrt_quantize_report_t report = ACCRT_QUANTIZE_REPORT_INIT;
+      options.method = method;
+      assert_int_equal(accrt_layout_quantize(&target.tensor, weight, 0, ROWS, &options, &report),
+                       ACCRT_OK);
+      if (sqnr(&report) < cases[i].least)
+        fail_msg("case %u: %.2f dB", i, sqnr(&report));
+    }
+    free_target(&target);
+  }
+  target_t target;
+  make_target(&target, ACCRT_LAYOUT_PLAIN, 1, 1);
+  target.tensor.dtype = target.tensor.components[0].dtype = ACCRT_DTYPE_I32;
+  assert_int_equal(accrt_layout_quantize(&target.tensor, weight, 0, 1, NULL, NULL),
+                   ACCRT_ERROR_UNSUPPORTED);
+  free_target(&target);
+  free(weight);
+}
+
 static void test_refusals(void** state) {
   (void)state;
   float weight[256] = {1, 2, 3};
@@ -321,11 +367,9 @@ int main(void) {
   random_state = seed != NULL ? strtoull(seed, NULL, 0) : 20261120;
   printf("seed %llu\n", (unsigned long long)random_state);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_round_trip),
-      cmocka_unit_test(test_importance),
-      cmocka_unit_test(test_parts_make_the_whole),
-      cmocka_unit_test(test_extreme_values),
-      cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_round_trip),           cmocka_unit_test(test_importance),
+      cmocka_unit_test(test_parts_make_the_whole), cmocka_unit_test(test_extreme_values),
+      cmocka_unit_test(test_other_types),          cmocka_unit_test(test_refusals),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

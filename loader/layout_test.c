@@ -107,11 +107,67 @@ static void test_what_does_not_fit_is_refused(void** state) {
                    REFUSED(SHAPE_MISMATCH));
 }
 
+static accrt_status_t look(uint32_t layout, accrt_dtype_t dtype, uint32_t rank,
+                           const int64_t* shape) {
+  accrt_layout_tensor_t tensor = ACCRT_LAYOUT_TENSOR_INIT;
+  tensor.layout = layout;
+  tensor.dtype = dtype;
+  tensor.rank = rank;
+  tensor.shape = shape;
+  tensor.group_elements = layout == ACCRT_LAYOUT_AWQ ? 64 : 0;
+  tensor.components[0].dtype = layout == ACCRT_LAYOUT_AWQ ? ACCRT_DTYPE_I32 : ACCRT_DTYPE_U8;
+  uint64_t size;
+  return accrt_layout_component_size(&tensor, 0, &size);
+}
+
+static void test_types_that_no_weight_has(void** state) {
+  (void)state;
+  const int64_t shape[8] = {1, 8, 256, 0}, batches[3] = {INT64_MAX, INT64_MAX, 256};
+  const int64_t overflow[4] = {INT64_MAX, INT64_MAX, 1, 256};
+  assert_int_equal(look(ACCRT_LAYOUT_Q8_0, ACCRT_DTYPE_BF16, 3, shape), ACCRT_OK);
+  assert_int_equal(look(ACCRT_LAYOUT_Q8_0, ACCRT_DTYPE_I32, 3, shape), ACCRT_ERROR_TYPE_MISMATCH);
+  assert_int_equal(look(ACCRT_LAYOUT_Q8_0, 99, 3, shape), ACCRT_ERROR_TYPE_MISMATCH);
+  assert_int_equal(look(ACCRT_LAYOUT_PLAIN, 0, 3, shape), ACCRT_ERROR_TYPE_MISMATCH);
+  assert_int_equal(look(ACCRT_LAYOUT_Q8_0, ACCRT_DTYPE_F32, 0, NULL), ACCRT_ERROR_SHAPE_MISMATCH);
+  assert_int_equal(look(ACCRT_LAYOUT_Q8_0, ACCRT_DTYPE_F32, 9, shape), ACCRT_ERROR_SHAPE_MISMATCH);
+  assert_int_equal(look(ACCRT_LAYOUT_Q8_0, ACCRT_DTYPE_F32, 2, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(look(ACCRT_LAYOUT_AWQ, ACCRT_DTYPE_F32, 3, shape), ACCRT_ERROR_SHAPE_MISMATCH);
+  assert_int_equal(look(ACCRT_LAYOUT_AWQ, ACCRT_DTYPE_F32, 1, shape), ACCRT_ERROR_SHAPE_MISMATCH);
+  assert_int_equal(look(ACCRT_LAYOUT_Q8_0, ACCRT_DTYPE_F32, 3, batches),
+                   ACCRT_ERROR_SHAPE_MISMATCH);
+  assert_int_equal(look(ACCRT_LAYOUT_Q8_0, ACCRT_DTYPE_F32, 4, overflow),
+                   ACCRT_ERROR_SHAPE_MISMATCH);
+}
+
+static void test_pointers_and_structs(void** state) {
+  (void)state;
+  accrt_layout_tensor_t tensor = ACCRT_LAYOUT_TENSOR_INIT;
+  uint64_t size;
+  uint32_t layout;
+  assert_int_equal(accrt_layout_component_size(NULL, 0, &size), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_layout_component_size(&tensor, 0, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
+  tensor.struct_size = 3;
+  assert_int_equal(accrt_layout_component_size(&tensor, 0, &size), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_layout_find(NULL, &layout), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_layout_find("q4_k", NULL), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_layout_info(0, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
+  tensor.struct_size = sizeof tensor;
+  tensor.dtype = tensor.components[0].dtype = ACCRT_DTYPE_F32;
+  assert_int_equal(accrt_layout_component_size(&tensor, 0, &size), ACCRT_OK);
+  assert_int_equal(size, 4); /* of rank 0 */
+  tensor.reserved = 1;
+  assert_int_equal(accrt_layout_component_size(&tensor, 0, &size), ACCRT_ERROR_INVALID_ARGUMENT);
+  tensor.reserved = 0;
+  assert_int_equal(accrt_layout_component_size(&tensor, 5, &size), ACCRT_ERROR_INVALID_ARGUMENT);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_ids_and_names_are_frozen),
       cmocka_unit_test(test_sizes),
       cmocka_unit_test(test_what_does_not_fit_is_refused),
+      cmocka_unit_test(test_types_that_no_weight_has),
+      cmocka_unit_test(test_pointers_and_structs),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

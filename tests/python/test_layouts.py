@@ -1,4 +1,7 @@
 """Weight layouts from Python: quantizing and exact values, against formulas of our own and the compiler's, and what is refused."""
+import pathlib
+import re
+
 import numpy as np
 import pytest
 
@@ -53,6 +56,18 @@ def test_ids_are_those_of_every_writer():
     from accrt.bundle_writer import Encoding
     assert {e.name.lower(): e.value for e in Encoding} == {i.name: i.id for i in layouts.all_layouts()}
     assert {l.name: l.id for l in encodings.LAYOUTS.values()} == {i.name: i.id for i in layouts.all_layouts() if i.id > 1}
+
+
+def test_the_document_lists_what_there_is():
+    text = (pathlib.Path(__file__).resolve().parents[2] / "docs/layouts.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| `(\w+)` \| (\d+) \| ([^|]*) \| ([^|]*) \|", text, re.M)
+    known = layouts.all_layouts()
+    assert [(int(number), name, int(block)) for number, name, block, _group, _parts in rows] == [
+        (i.id, i.name, i.block_elements) for i in known]
+    for info, (_id, _name, _block, group, parts) in zip(known, rows, strict=True):
+        assert ("G" == group.strip()) == info.free_group
+        assert info.block_bytes == 0 or f" {info.block_bytes}" in parts
+        assert {role for role in layouts.ROLES if role.upper() in parts} == set(info.dtypes)
 
 
 def test_rows_alone_are_the_rows_of_the_whole(weight):
