@@ -56,6 +56,6 @@ extern const accx_verb_t accx_verb_keygen, accx_verb_sign, accx_verb_trust, accx
     accx_verb_decrypt;
 extern const accx_verb_t accx_verb_devices, accx_verb_caps, accx_verb_inspect, accx_verb_verify,
     accx_verb_run, accx_verb_bench, accx_verb_dump, accx_verb_build, accx_verb_diff,
-    accx_verb_quantize;
+    accx_verb_quantize, accx_verb_pack;
 
 #endif /* ACCX_ACCX_H_ */

@@ -1,0 +1,14 @@
+/* tools/accx/convert.h - plain floats of one type into another, rounded to nearest, ties to even. */
+#ifndef ACCX_CONVERT_H_
+#define ACCX_CONVERT_H_
+
+#include "accx.h"
+
+/* True for f64, f32, f16 and bf16. */
+bool accx_converts(accrt_dtype_t dtype);
+/* Converts `count` elements; `target` and `source` may be of any alignment and do not overlap. Returns how many finite values became
+ * infinite. */
+uint64_t accx_convert(accrt_dtype_t to, void* target, accrt_dtype_t from, const void* source,
+                      uint64_t count);
+
+#endif /* ACCX_CONVERT_H_ */
