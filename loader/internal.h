@@ -115,6 +115,7 @@ typedef struct accx_verifier {
   uint32_t needed_count;
   struct accx_function_facts* facts;
   uint32_t* prepared_by; /* per constant: function + 1 */
+  uint32_t prepared_count;
   uint32_t next_block;
   uint32_t next_view;
 } accx_verifier_t;

@@ -80,12 +80,11 @@ const accx_layout_t* accx_layout_at(uint32_t index) {
   return index < sizeof layouts / sizeof *layouts ? &layouts[index] : NULL;
 }
 
+/* Ids 12 to 15 are free: a table of weights asks for each of them several times. */
 const accx_layout_t* accx_layout_find(uint32_t id) {
-  for (uint32_t i = 0; i < sizeof layouts / sizeof *layouts; ++i) {
-    if (layouts[i].id == id)
-      return &layouts[i];
-  }
-  return NULL;
+  const uint32_t index = id < 12 ? id : id - 4; /* wraps for none */
+  return index < sizeof layouts / sizeof *layouts && layouts[index].id == id ? &layouts[index]
+                                                                             : NULL;
 }
 
 /* ---- Checks ---- */
@@ -118,7 +117,8 @@ static bool look_at_shape(accx_layout_view_t* view, uint32_t rank, const int64_t
   view->batch = batch;
   view->n = rank >= 2 ? (uint64_t)shape[rank - 2] : 1;
   view->k = rank >= 1 ? (uint64_t)shape[rank - 1] : 1;
-  return view->k % view->layout->block_elements == 0 && view->n % view->layout->row_multiple == 0 &&
+  const uint32_t block = view->layout->block_elements, multiple = view->layout->row_multiple;
+  return (block == 1 || view->k % block == 0) && (multiple == 1 || view->n % multiple == 0) &&
          accrt_mul_u64(batch, view->n, &view->rows);
 }
 
@@ -152,8 +152,10 @@ accx_layout_problem_t accx_layout_look(uint32_t id, accrt_dtype_t dtype, uint32_
     return ACCX_LAYOUT_BAD_SHAPE;
   const uint32_t fixed = out_view->layout->group_elements;
   out_view->group = group != 0 ? group : fixed != 0 ? fixed : out_view->k;
-  out_view->groups = out_view->k / (out_view->group + (out_view->group == 0)) +
-                     (out_view->group != 0 && out_view->k % out_view->group != 0);
+  if (out_view->group == out_view->k) /* most are, and dividing is slow */
+    out_view->groups = out_view->k != 0;
+  else
+    out_view->groups = out_view->k / out_view->group + (out_view->k % out_view->group != 0);
   return sizes_fit(out_view, dtype) ? ACCX_LAYOUT_GOOD : ACCX_LAYOUT_BAD_SHAPE;
 }
 

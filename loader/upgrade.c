@@ -58,15 +58,24 @@ static uint32_t default_at(const accx_section_kind_t* kind, uint32_t offset) {
   return 0;
 }
 
+/* Records are of whole words. */
+static void copy_words(unsigned char* target, const unsigned char* from, size_t size_bytes) {
+  for (size_t at = 0; at < size_bytes; at += sizeof(uint64_t))
+    memcpy(target + at, from + at, sizeof(uint64_t));
+}
+
 void accx_form_widen(const accx_section_kind_t* kind, const unsigned char* records, uint32_t count,
                      uint32_t record_bytes, unsigned char* target) {
+  const size_t wide = kind->record_bytes;
+  for (uint32_t at = record_bytes; count > 0 && at < wide; at += (uint32_t)sizeof(uint32_t)) {
+    const uint32_t value = default_at(kind, at);
+    memcpy(target + at, &value, sizeof value);
+  }
   for (uint32_t i = 0; i < count; ++i) {
-    unsigned char* const record = target + (size_t)i * kind->record_bytes;
-    memcpy(record, records + (size_t)i * record_bytes, record_bytes);
-    for (uint32_t at = record_bytes; at < kind->record_bytes; at += (uint32_t)sizeof(uint32_t)) {
-      const uint32_t value = default_at(kind, at);
-      memcpy(record + at, &value, sizeof value);
-    }
+    unsigned char* const record = target + i * wide;
+    copy_words(record, records + (size_t)i * record_bytes, record_bytes);
+    if (i > 0) /* what the form lacks is the same in all */
+      copy_words(record + record_bytes, target + record_bytes, wide - record_bytes);
   }
 }
 

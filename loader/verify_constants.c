@@ -163,6 +163,7 @@ accrt_status_t accx_verify_constants(accx_verifier_t* verifier) {
     const accx_constant_t* constant = &tables->constants[i];
     ACCX_TRY(accx_check_ordered_name(verifier, constant->name, previous, "constants", i, "name"));
     previous = constant->name;
+    verifier->prepared_count += constant->source == ACCX_CONSTANT_PREPARED;
     accx_layout_view_t view;
     ACCX_TRY(check_record(verifier, constant, i, &view));
     ACCX_TRY(check_components(verifier, constant, i, view.layout, next));

@@ -410,7 +410,8 @@ static accrt_status_t check_prepare(accx_verifier_t* verifier, uint32_t function
 
 static accrt_status_t check_all_prepared(const accx_verifier_t* verifier) {
   const accrt_bundle_tables_t* tables = verifier->tables;
-  for (uint32_t i = 0; i < tables->constant_count; ++i) {
+  const uint32_t count = verifier->prepared_count > 0 ? tables->constant_count : 0;
+  for (uint32_t i = 0; i < count; ++i) {
     if (tables->constants[i].source != ACCX_CONSTANT_PREPARED || verifier->prepared_by[i] != 0)
       continue;
     return ACCX_REJECT(verifier, PREPARE_ONCE, "constants", i, NULL,
