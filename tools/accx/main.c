@@ -9,16 +9,10 @@
 FILE* accx_out;
 
 static const accx_verb_t* const verbs[] = {
-<<<<<<< HEAD
     &accx_verb_inspect, &accx_verb_verify,   &accx_verb_run,     &accx_verb_bench,
     &accx_verb_devices, &accx_verb_caps,     &accx_verb_dump,    &accx_verb_build,
-    &accx_verb_diff,    &accx_verb_quantize, &accx_verb_keygen,  &accx_verb_sign,
-    &accx_verb_trust,   &accx_verb_encrypt,  &accx_verb_decrypt,
-=======
-    &accx_verb_inspect, &accx_verb_verify,   &accx_verb_run,  &accx_verb_bench,
-    &accx_verb_devices, &accx_verb_caps,     &accx_verb_dump, &accx_verb_build,
-    &accx_verb_diff,    &accx_verb_quantize, &accx_verb_pack,
->>>>>>> 190a4c9 (accx pack: weights of other formats as weight packs)
+    &accx_verb_diff,    &accx_verb_quantize, &accx_verb_pack,    &accx_verb_keygen,
+    &accx_verb_sign,    &accx_verb_trust,    &accx_verb_encrypt, &accx_verb_decrypt,
 };
 #define VERB_COUNT (sizeof verbs / sizeof *verbs)
 
