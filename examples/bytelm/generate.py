@@ -44,7 +44,7 @@ def main():
     arguments = parser.parse_args()
 
     prompt = arguments.prompt.encode("ascii", "replace")
-    model = accrt.load(arguments.bundle, host_code="all")
+    model = accrt.load(arguments.bundle)
     random = np.random.default_rng(arguments.seed)
     sys.stdout.write(prompt.decode())
     sys.stdout.flush()

@@ -1,5 +1,6 @@
 /* examples/embed/main.c - embeds token ids with the MiniLM bundle: opens it, runs it, prints a cosine.
- * Build: docs/quick-start.md. Run: ./embed build/models/minilm.accx [threads] */
+ * Build: docs/quick-start.md. Run: ACCRT_TRUST_KEYS=$(accx trust path) ./embed build/models/minilm.accx [threads]
+ * The bundle's machine code runs because a key in that folder has signed it: docs/trust.md. */
 #include <accrt/accrt.h>
 #include <math.h>
 #include <stdio.h>
@@ -22,7 +23,6 @@ int main(int argc, char** argv) {
     return fprintf(stderr, "usage: %s minilm.accx [threads]\n", argv[0]), 2;
   accrt_option_t threads = {"host.threads", argc > 2 ? argv[2] : "2"};
   accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
-  options.host_code_policy = ACCRT_HOST_CODE_ALL; /* this bundle is as trusted as this program */
   options.options = &threads;
   options.option_count = 1;
   options.option_size_bytes = sizeof threads;

@@ -11,8 +11,8 @@ ACCRT_BEGIN
 /* ---- Kernel packs ---- */
 
 /** Opens a pack from a shared object that exports accrt_kernel_pack_query. It is never unloaded. May block.
- * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (file or symbol); ACCRT_ERROR_PERMISSION_DENIED (the instance's host code policy is
- *   not ACCRT_HOST_CODE_ALL); ACCRT_ERROR_VERSION_MISMATCH (refused, or its ABI is too new: both in the message);
+ * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (file or symbol); ACCRT_ERROR_UNTRUSTED (the instance's host code policy is
+ *   ACCRT_HOST_CODE_NONE); ACCRT_ERROR_VERSION_MISMATCH (refused, or its ABI is too new: both in the message);
  *   ACCRT_ERROR_INVALID_FORMAT (a table that breaks the rules: pack, kernel and parameter in the message). Since: 0.1 */
 ACCRT_API accrt_status_t accrt_kernel_pack_open(accrt_instance_t* instance, const char* path,
                                                 accrt_kernel_pack_t** out_pack);
@@ -21,7 +21,7 @@ ACCRT_API accrt_status_t accrt_kernel_pack_open(accrt_instance_t* instance, cons
 ACCRT_API accrt_status_t accrt_kernel_pack_register(accrt_instance_t* instance,
                                                     accrt_kernel_pack_query_fn_t query,
                                                     accrt_kernel_pack_t** out_pack);
-/** A pack from a freestanding ELF image in memory, copied. Needs ACCRT_HOST_CODE_ALL.
+/** A pack from a freestanding ELF image in memory, copied. Not with ACCRT_HOST_CODE_NONE.
  * @param name for perf, gdb and messages; may be NULL.
  * @return as accrt_kernel_pack_open. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_kernel_pack_load(accrt_instance_t* instance, const void* image,

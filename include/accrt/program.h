@@ -38,7 +38,7 @@ ACCRT_ASSERT_LAYOUT(accrt_program_options_t, reserved, 40);
 
 /** Loads a bundle's code onto a device, places its weights (in place where the device uses host memory), checks each
  * kernel's declared parameters against the image, and runs the prepare functions. Retains bundle and device. Blocks.
- * @return ACCRT_OK; ACCRT_ERROR_PERMISSION_DENIED (host code and the instance's policy: the message says which option
+ * @return ACCRT_OK; ACCRT_ERROR_UNTRUSTED (host code and the instance's policy: the message says which option
  *   allows it); ACCRT_ERROR_NO_VARIANT (kernel, and for each variant why not); ACCRT_ERROR_INVALID_FORMAT (image and kernel
  *   disagree); ACCRT_ERROR_DATA_CORRUPT; ACCRT_ERROR_NOT_FOUND, ACCRT_ERROR_TYPE_MISMATCH,
  *   ACCRT_ERROR_SHAPE_MISMATCH, ACCRT_ERROR_PERMISSION_DENIED (a constant that is not in the bundle: where it was looked for, or how

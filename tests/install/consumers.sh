@@ -71,8 +71,9 @@ if [ -e "$repo/examples/embed/CMakeLists.txt" ]; then
     $(pkg-config --cflags --libs accrt) -lm
   bundle=${ACCRT_TEST_BUNDLES:-$build/models}/minilm.accx
   if [ -e "$bundle" ]; then
-    "$work/embed/embed" "$bundle"
-    "$work/embed/by-pkg-config" "$bundle"
+    # Whose bundle it is, is not what is tried here.
+    ACCRT_TRUST=all "$work/embed/embed" "$bundle"
+    ACCRT_TRUST=all "$work/embed/by-pkg-config" "$bundle"
   else
     echo "built and linked; not run, because there is no $bundle"
   fi

@@ -18,7 +18,8 @@ def blocks(document: str, language: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    return dict(os.environ, PYTHONPATH=str(ROOT / "python"))
+    """Whose the bundles in build/models are, is not what is tried here: tests/python/test_trust.py does that."""
+    return dict(os.environ, PYTHONPATH=str(ROOT / "python"), ACCRT_TRUST="all")
 
 
 @pytest.mark.parametrize("document", PYTHON_DOCS)
@@ -42,7 +43,7 @@ def test_readme_c_example(tmp_path):
     source.write_text(blocks("README.md", "c")[0])
     subprocess.run(["cmake", "--install", BUILD, "--prefix", tmp_path / "installed"], check=True, capture_output=True)
     pc = next((tmp_path / "installed").rglob("accrt.pc"))
-    env = dict(os.environ, PKG_CONFIG_PATH=str(pc.parent), LD_LIBRARY_PATH=str(pc.parent.parent))
+    env = dict(os.environ, PKG_CONFIG_PATH=str(pc.parent), LD_LIBRARY_PATH=str(pc.parent.parent), ACCRT_TRUST="all")
     flags = subprocess.run(["pkg-config", "--cflags", "--libs", "accrt"], env=env, capture_output=True, text=True,
                            check=True).stdout.split()
     subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-o", tmp_path / "readme", source, *flags], check=True)
@@ -112,7 +113,7 @@ def test_readme_shell_examples():
     lines = [line for block in blocks("README.md", "sh") for line in block.splitlines() if line.startswith("build/bin/accx")]
     assert len(lines) >= 2
     for line in lines:
-        done = subprocess.run(line, shell=True, cwd=ROOT, capture_output=True, text=True)
+        done = subprocess.run(line, shell=True, cwd=ROOT, env=environment(), capture_output=True, text=True)
         assert done.returncode == 0, (line, done.stderr)
 
 
