@@ -254,6 +254,8 @@ def test_caps():
     assert {"id": 19, "name": "q4_k"} in caps["encodings"]
     host = next(d for d in caps["drivers"] if d["name"] == "host")
     assert caps["cpu_arch"] in host["architectures"]
+    installed = ACCX.resolve().parents[1] / "lib" / "accrt" / "packs"
+    assert caps["packs"] == sorted(path.stem for path in installed.glob("*.so"))
     assert caps["function_features"] == ["target"] and "pack" in caps["image_kinds"]
     assert "bf16" in caps["dtypes"] and caps["cpu_arch"] in accx("caps")
 

@@ -1,5 +1,7 @@
 /* tools/accx/caps.c - accx caps: what this library can read and run, for compilers to target. What it prints as JSON is what their
  * --target-caps takes (docs/contract.md). */
+#include <dirent.h>
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,6 +77,39 @@ static drivers_t find_drivers(const accx_args_t* args) {
   return drivers;
 }
 
+/* ---- Packs ---- */
+
+static int is_pack(const struct dirent* entry) {
+  const char* end = strrchr(entry->d_name, '.');
+  return end != NULL && end != entry->d_name && strcmp(end, ".so") == 0;
+}
+
+/* Names of the installed packs, in order: what lies in accrt/packs beside the library (docs/kernel-abi.md). */
+static int find_packs(struct dirent*** out_entries) {
+  Dl_info self;
+  *out_entries = NULL;
+  if (dladdr((void*)(uintptr_t)&accrt_query_caps, &self) == 0 || self.dli_fname == NULL)
+    return 0;
+  const char* slash = strrchr(self.dli_fname, '/');
+  const int length = slash != NULL ? (int)(slash - self.dli_fname) : 1;
+  const char* folder = slash != NULL ? self.dli_fname : ".";
+  const int count =
+      scandir(accx_text("%.*s/accrt/packs", length, folder), out_entries, is_pack, alphasort);
+  return count > 0 ? count : 0;
+}
+
+static void add_packs(struct json_object* root) {
+  struct json_object* array = accx_json_array(root, "packs");
+  struct dirent** entries;
+  const int count = find_packs(&entries);
+  for (int i = 0; i < count; ++i) {
+    const char* name = entries[i]->d_name;
+    json_object_array_add(array, json_object_new_string_len(name, (int)strlen(name) - 3));
+    free(entries[i]);
+  }
+  free(entries);
+}
+
 static void add_drivers(struct json_object* root, const drivers_t* drivers) {
   struct json_object* array = accx_json_array(root, "drivers");
   for (uint32_t i = 0; i < drivers->count; ++i) {
@@ -136,6 +171,7 @@ static void print_json(const accrt_caps_t* caps, const drivers_t* drivers) {
   accx_json_text(root, "cpu_arch", caps->cpu_arch);
   accx_json_bits(root, "cpu_features", &accx_cpu_bits, caps->cpu_features);
   add_drivers(root, drivers);
+  add_packs(root);
   accx_json_print(root);
 }
 
