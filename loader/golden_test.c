@@ -178,10 +178,95 @@ static void old_tables_are_those_of_now(void** state) {
   }
 }
 
+/* ---- Reflection of what 0.3 brought ---- */
+
+/* A function that takes an index, with one that there is, one that there is not, and no bundle. */
+#define CHECK_INDEX_OF(type, INIT, call, count)                                                    \
+  do {                                                                                             \
+    type info = INIT;                                                                              \
+    uint32_t index = 0;                                                                            \
+    accrt_bundle_t* of = bundle;                                                                   \
+    assert_int_equal(call, ACCRT_OK);                                                              \
+    index = (count);                                                                               \
+    assert_int_equal(call, ACCRT_ERROR_OUT_OF_RANGE);                                              \
+    of = NULL;                                                                                     \
+    assert_int_equal(call, ACCRT_ERROR_INVALID_ARGUMENT);                                          \
+  } while (0)
+
+static void reflection(void** state) {
+  (void)state;
+  accrt_bundle_t* bundle;
+  assert_int_equal(accrt_bundle_open_path(instance, FOLDER "0.3/everything.accx", NULL, &bundle),
+                   ACCRT_OK);
+  accrt_bundle_info_t all = ACCRT_BUNDLE_INFO_INIT;
+  assert_int_equal(accrt_bundle_info(bundle, &all), ACCRT_OK);
+  CHECK_INDEX_OF(accrt_file_info_t, ACCRT_FILE_INFO_INIT, accrt_bundle_file(of, index, &info),
+                 all.file_count);
+  CHECK_INDEX_OF(accrt_shard_info_t, ACCRT_SHARD_INFO_INIT, accrt_bundle_shard(of, index, &info),
+                 all.shard_count);
+  CHECK_INDEX_OF(accrt_adapter_info_t, ACCRT_ADAPTER_INFO_INIT,
+                 accrt_bundle_adapter(of, index, &info), all.adapter_count);
+  CHECK_INDEX_OF(accrt_asset_info_t, ACCRT_ASSET_INFO_INIT, accrt_bundle_asset(of, index, &info),
+                 all.asset_count);
+  CHECK_INDEX_OF(accrt_location_info_t, ACCRT_LOCATION_INFO_INIT,
+                 accrt_bundle_location(of, index, &info), all.location_count);
+  CHECK_INDEX_OF(accrt_component_info_t, ACCRT_COMPONENT_INFO_INIT,
+                 accrt_bundle_component(of, index, 0, &info), all.constant_count);
+  CHECK_INDEX_OF(accrt_component_info_t, ACCRT_COMPONENT_INFO_INIT,
+                 accrt_bundle_component(of, 0, index, &info), 1);
+  const void* data;
+  uint64_t size;
+  CHECK_INDEX_OF(accrt_component_info_t, ACCRT_COMPONENT_INFO_INIT,
+                 ((void)info, accrt_bundle_component_data(of, index, 0, &data, &size)),
+                 all.constant_count);
+  assert_int_equal(accrt_bundle_component_data(bundle, 0, 9, &data, &size),
+                   ACCRT_ERROR_OUT_OF_RANGE);
+  assert_int_equal(accrt_bundle_component_data(bundle, 0, 0, NULL, &size),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_bundle_component_data(bundle, 0, 0, &data, NULL),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
+  uint32_t found;
+  assert_int_equal(accrt_bundle_find_asset(bundle, "tokenizer.jsn", &found), ACCRT_ERROR_NOT_FOUND);
+  assert_non_null(strstr(accrt_error_current()->message, "tokenizer.json"));
+  assert_int_equal(accrt_bundle_find_asset(NULL, "a", &found), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_bundle_find_asset(bundle, NULL, &found), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_bundle_find_asset(bundle, "a", NULL), ACCRT_ERROR_INVALID_ARGUMENT);
+  accrt_bundle_release(bundle);
+}
+
+/* Bytes of sections are those of the file, whether they were copied at open or not. */
+static void sections_are_read(void** state) {
+  (void)state;
+  bytes_t file = read_file(FOLDER "0.3/everything.accx");
+  accrt_bundle_t* bundle = must_open(&file, "0.3/everything.accx");
+  const accrt_bundle_tables_t* tables = accrt_bundle_tables(bundle);
+  for (uint32_t i = 0; i < tables->section_count; ++i) {
+    const accx_section_t* section = &tables->sections[i];
+    unsigned char* bytes = must_alloc((size_t)section->size_bytes);
+    assert_int_equal(accrt_bundle_section_read(bundle, i, 0, bytes, section->size_bytes), ACCRT_OK);
+    assert_memory_equal(bytes, file.data + section->offset, section->size_bytes);
+    assert_int_equal(accrt_bundle_section_read(bundle, i, 1, bytes, section->size_bytes),
+                     ACCRT_ERROR_OUT_OF_RANGE);
+    assert_int_equal(accrt_bundle_section_read(bundle, i, UINT64_MAX, bytes, 2),
+                     ACCRT_ERROR_OUT_OF_RANGE);
+    assert_int_equal(accrt_bundle_section_read(bundle, i, 0, NULL, 1),
+                     ACCRT_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(accrt_bundle_section_read(bundle, i, 0, NULL, 0), ACCRT_OK);
+    free(bytes);
+  }
+  assert_int_equal(accrt_bundle_section_read(bundle, tables->section_count, 0, NULL, 0),
+                   ACCRT_ERROR_OUT_OF_RANGE);
+  assert_int_equal(accrt_bundle_section_read(NULL, 0, 0, NULL, 0), ACCRT_ERROR_INVALID_ARGUMENT);
+  accrt_bundle_release(bundle);
+  free(file.data);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(manifest),
       cmocka_unit_test(old_tables_are_those_of_now),
+      cmocka_unit_test(reflection),
+      cmocka_unit_test(sections_are_read),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

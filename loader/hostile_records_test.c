@@ -497,6 +497,69 @@ static bool is_of_trust_test(uint32_t rule) {
          rule == ACCX_RULE_ENCRYPTION_KEY || rule == ACCX_RULE_TAG;
 }
 
+/* "." and ".." are no files; "..." is one. */
+static void dotted_names(void** state) {
+  (void)state;
+  static const struct {
+    const char* name;
+    accrt_status_t status;
+  } cases[] = {
+      {".", ACCRT_ERROR_INVALID_FORMAT}, {"..", ACCRT_ERROR_INVALID_FORMAT}, {"...", ACCRT_OK}};
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+    parts_t parts = {.header = {.section_record_bytes = sizeof(accx_section_t),
+                                .section_table_offset = sizeof(accx_header_t)}};
+    memcpy(parts.header.magic, ACCX_MAGIC, 8);
+    parts.header.container = (accx_version_t){0, 3};
+    parts.header.commands = parts.header.kernel_abi = parts.header.layouts = (accx_version_t){0, 1};
+    const size_t length = strlen(cases[i].name) + 1;
+    part_t* strings = add_part(&parts, ACCX_SECTION_STRINGS, 1, "strings", 0, 1 + length);
+    strings->section.record_count = 2;
+    memcpy(strings->bytes + 1, cases[i].name, length);
+    accx_file_t* file = add_records(&parts, ACCX_SECTION_FILES, 1);
+    *file = (accx_file_t){.name = 1, .kind = ACCX_FILE_GGUF};
+    expect(&parts, cases[i].status, cases[i].status == ACCRT_OK ? 0 : ACCX_RULE_FILE,
+           cases[i].name);
+    free_parts(&parts);
+  }
+}
+
+/* ---- Encryption, in the golden bundle that has it ---- */
+
+#define ENCRYPTION RECORD(accx_encryption_t, ENCRYPTION, 0)
+#define ENCRYPTED_LIST(X)                                                                          \
+  X(ENCRYPTION, unknown_cipher, ENCRYPTION->algorithm = 2)                                         \
+  X(ENCRYPTION, encryption_reserved, ENCRYPTION->reserved = 1)                                     \
+  X(ENCRYPTION, encryption_reserved_2, ENCRYPTION->reserved_2 = 1)                                 \
+  X(ENCRYPTION, feature_not_told, parts->header.required_features = 0)                             \
+  X(ENCRYPTION, feature_alone, remove_part(parts, ACCX_SECTION_ENCRYPTION);                        \
+    remove_part(parts, ACCX_SECTION_TAGS))                                                         \
+  X(SECTION_PAIRS, tag_missing, resize_part(find_part(parts, ACCX_SECTION_TAGS), 0);               \
+    resize_part(find_part(parts, ACCX_SECTION_TAGS), 32))                                          \
+  X(SECTION_PAIRS, two_ciphers, resize_part(find_part(parts, ACCX_SECTION_ENCRYPTION), 128))
+
+ENCRYPTED_LIST(MUTATION)
+
+static void encrypted(void** state) {
+  (void)state;
+  bytes_t file = read_file("tests/golden/0.3/encrypted.accx");
+  static const struct {
+    uint32_t rule;
+    void (*mutate)(parts_t* parts);
+    const char* name;
+  } cases[] = {
+#define CASE(rule, name, ...) {ACCX_RULE_##rule, mutate_##name, #name},
+      ENCRYPTED_LIST(CASE)
+#undef CASE
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+    parts_t parts = take_apart(&file);
+    cases[i].mutate(&parts);
+    expect(&parts, status_of(cases[i].rule), cases[i].rule, cases[i].name);
+    free_parts(&parts);
+  }
+  free(file.data);
+}
+
 static void every_rule_was_provoked(void** state) {
   (void)state;
 #define CHECK(name, number, status, text)                                                          \
@@ -516,6 +579,8 @@ int main(void) {
       cmocka_unit_test(mutations),
       cmocka_unit_test(quantized),
       cmocka_unit_test(bare_names),
+      cmocka_unit_test(dotted_names),
+      cmocka_unit_test(encrypted),
       cmocka_unit_test(every_rule_was_provoked),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
