@@ -190,46 +190,50 @@ static bool is_named(const accx_weights_entry_t* entry, const char* name, size_t
          memcmp(entry->name, name, name_bytes) == 0;
 }
 
-/* Where a name is in the table, or the free place where it would be. */
+/* Where a name is in the table, or the free place where it would be. Names are only looked at where hashes are the same. */
 static uint32_t find_place(const accrt_weights_t* weights, const char* name, size_t name_bytes,
-                           uint32_t file) {
+                           uint32_t file, uint32_t hash) {
   const uint32_t mask = weights->table_capacity - 1;
-  uint32_t at = hash_of(weights, name, name_bytes, file) & mask;
-  while (weights->table[at] != 0 &&
-         !is_named(&weights->entries[weights->table[at] - 1], name, name_bytes, file))
-    at = (at + 1) & mask;
-  return at;
+  for (uint32_t at = hash & mask;; at = (at + 1) & mask) {
+    const uint64_t slot = weights->table[at];
+    if (slot == 0 || (slot >> 32 == hash &&
+                      is_named(&weights->entries[(uint32_t)slot - 1], name, name_bytes, file)))
+      return at;
+  }
 }
 
 accrt_status_t accx_weights_make_table(accrt_weights_t* weights, bool file_too,
                                        uint32_t* out_duplicate) {
-  accrt_free_array(weights->allocator, weights->table, weights->table_capacity, sizeof(uint32_t));
+  accrt_free_array(weights->allocator, weights->table, weights->table_capacity,
+                   sizeof *weights->table);
   weights->table = NULL;
   uint32_t capacity = 16;
   while (capacity < 2 * weights->entry_count)
     capacity *= 2;
   weights->table_capacity = 0;
   void* memory;
-  ACCX_TRY(accrt_alloc_array(weights->allocator, capacity, sizeof(uint32_t), &memory));
+  ACCX_TRY(accrt_alloc_array(weights->allocator, capacity, sizeof *weights->table, &memory));
   weights->table = memory;
   weights->table_capacity = capacity;
   weights->seed = random_seed();
   *out_duplicate = ACCX_WEIGHTS_NONE;
   for (uint32_t i = 0; i < weights->entry_count && *out_duplicate == ACCX_WEIGHTS_NONE; ++i) {
     const accx_weights_entry_t* entry = &weights->entries[i];
-    const uint32_t at = find_place(weights, entry->name, entry->name_bytes,
-                                   file_too ? entry->file : ACCX_WEIGHTS_NONE);
+    const uint32_t file = file_too ? entry->file : ACCX_WEIGHTS_NONE;
+    const uint32_t hash = hash_of(weights, entry->name, entry->name_bytes, file);
+    const uint32_t at = find_place(weights, entry->name, entry->name_bytes, file, hash);
     if (weights->table[at] != 0)
       *out_duplicate = i;
-    weights->table[at] = i + 1;
+    weights->table[at] = (uint64_t)hash << 32 | (i + 1);
   }
   return ACCRT_OK;
 }
 
 uint32_t accx_weights_lookup(const accrt_weights_t* weights, const char* name, size_t name_bytes,
                              uint32_t file) {
-  const uint32_t found = weights->table[find_place(weights, name, name_bytes, file)];
-  return found != 0 ? found - 1 : ACCX_WEIGHTS_NONE;
+  const uint32_t hash = hash_of(weights, name, name_bytes, file);
+  const uint64_t slot = weights->table[find_place(weights, name, name_bytes, file, hash)];
+  return slot != 0 ? (uint32_t)slot - 1 : ACCX_WEIGHTS_NONE;
 }
 
 /* ---- Files ---- */

@@ -100,7 +100,7 @@ struct accrt_weights {
   accx_weights_value_t* values; /* metadata, of the first file */
   uint32_t value_count;
   size_t value_capacity;
-  uint32_t* table; /* entries by name: open addressing, index + 1, 0 is free */
+  uint64_t* table; /* entries by name: open addressing; hash and index + 1; 0 is free */
   uint32_t table_capacity;
   uint64_t seed;
   atomic_uchar*
