@@ -75,6 +75,24 @@ def calls() -> bytes:
     return w.to_bytes()
 
 
+def _pick(dtype: int) -> int:
+    """A byte that layout_fuzz.c takes for this data type."""
+    return next(p for p in range(240) if p % 21 == dtype and p % 5 != 4)
+
+
+def weights() -> dict[str, bytes]:
+    """A weight in each layout, as layout_fuzz.c reads it: two blocks or groups by eight rows."""
+    made = {}
+    for line in (ROOT / "tests" / "golden" / "layouts" / "manifest.txt").read_text().splitlines():
+        name, layout, _dtype, group, _rows, _columns, *parts = line.split()
+        dtypes = {int(role): int(dtype) for role, dtype, _size in (part.split(":") for part in parts)}
+        wide = {"19": 7, "20": 7, "21": 7, "23": 5}.get(layout, 4)  # index of a size: 256, 64, 32 elements
+        head = bytes([int(layout), 12, int(group) // 8, 2, 2, 1, wide, 2])
+        picks = bytes(_pick(dtypes[role]) if role in dtypes else 4 for role in range(5))
+        made[name] = head + picks + random.Random(name).randbytes(256)
+    return made
+
+
 def main() -> None:
     container = CORPUS / "container"
     container.mkdir(parents=True, exist_ok=True)
@@ -90,6 +108,10 @@ def main() -> None:
     elf = CORPUS / "elf"
     elf.mkdir(parents=True, exist_ok=True)
     (elf / "header").write_bytes(elf_header())
+    layout = CORPUS / "layout"
+    layout.mkdir(parents=True, exist_ok=True)
+    for name, data in weights().items():
+        (layout / name).write_bytes(data)
     golden = bundle_reader.read(ROOT / "tests" / "golden" / "0.1" / "everything.accx")
     for name, image in golden.images.items():
         if image.kind == "host_elf":
