@@ -270,6 +270,8 @@ REFUSALS = [
     (function, caps(expression_ops=["constant", "symbol"]), "operation 'mul' of expressions: function 'main'"),
     (lambda b: b.constant("w", bytes(34), shape=(32,), encoding=E.Q8_0), caps(encodings=[{"id": 16, "name": "q8_0"}]),
      "needs layouts 0.2, the target reads 0.1"),
+    (lambda b: [b.section(44, "encryption", bytes(64)), b.section(45, "tags", bytes(16)), b.constant("w", b"1")],
+     {**accrt.caps(), "file_features": 0}, "encrypted weights \\(file feature bit 0\\)"),
     (lambda b: None, caps(container="1.0"), "needs container 0.1, the target reads 1.0"),
 ]  # fmt: skip
 
@@ -294,6 +296,33 @@ def test_the_tool_prints_a_target(tmp_path):
         assert found == bw.TargetCaps.of(accrt.caps())
     with pytest.raises(bw.BundleError, match="not what `accx caps --json` prints"):
         bw.TargetCaps.of({"container": "0.3"})
+
+
+def test_the_compiler_writes_for_a_target(tmp_path):
+    """What it makes for hosts alone is what an old runtime gets of a bundle for hosts and GPUs."""
+    from accrt.compiler import Module, available_targets
+    from accrt.compiler import compile as compile_module
+    from accrt.compiler.driver import compile_writer
+
+    hosts = [t for t in available_targets() if t.startswith("x86") or t == "aarch64"][:1]
+    devices = [t for t in available_targets() if t == "ptx"]
+    if not hosts:
+        pytest.skip("no C compiler")
+
+    def module():
+        m = Module("example")
+        w = m.constant("w", np.ones((16, 8), np.float32))
+        f = m.function("project")
+        f.result("y", f.input("x", "f32", [m.symbol("n", maximum=9), 8]).linear(w, None).softmax(-1))
+        return m
+
+    path = tmp_path / "caps.json"
+    path.write_text(json.dumps(caps()))
+    made = compile_module(module(), targets=hosts + devices, target_caps=path)
+    assert made == compile_writer(module(), hosts).to_bytes()  # and unsigned: such a target knows no signatures
+    with pytest.raises(bw.TargetError, match="data type f32: constant 'w"):
+        compile_module(module(), tmp_path / "never.accx", targets=hosts, target_caps=caps(dtypes=["i64"]))
+    assert not (tmp_path / "never.accx").exists()
 
 
 # ---- What the library and the tool show of it ----

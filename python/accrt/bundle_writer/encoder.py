@@ -596,6 +596,11 @@ class Encoder:
     def _raw(self, name: str) -> Optional[RawSection]:
         return next((raw for raw in self.raw_sections if raw.name == name), None)
 
+    @property
+    def required_features(self) -> int:
+        """Of the file."""
+        return FEATURE_ENCRYPTED_DATA if self._raw("encryption") is not None else 0
+
     def _number(self, name: str) -> int:
         raw = self._raw(name)
         return SECTIONS[name][0] if raw is None else raw.type
@@ -688,8 +693,7 @@ class Encoder:
         return (0, container, 0, 1, 0, 2 if packs or launches else 1, 0, 2 if quantized else 1)
 
     def _header(self, versions: Tuple[int, ...], file_size: int, section_count: int, table: bytes) -> bytes:
-        required = FEATURE_ENCRYPTED_DATA if self._raw("encryption") is not None else 0
-        fixed = (file_size, required, self.optional_features, section_count, 64, 128, 0)
+        fixed = (file_size, self.required_features, self.optional_features, section_count, 64, 128, 0)
         head = struct.pack("<8s8H3Q2I2Q40x", MAGIC, *versions, *fixed)
         return head + xxhash.xxh3_128_digest(head + bytes(16) + table)
 

@@ -187,6 +187,8 @@ class TargetCaps:
         for name, number, required, needs in encoder.section_needs():
             if required and number not in self.sections:
                 raise TargetError(f"the target does not know section {name!r}, which {needs} needs")
+        if encoder.required_features and 0 not in self.file_features:
+            raise TargetError("the target does not know encrypted weights (file feature bit 0), which section 'encryption' needs")
         for constant_ in encoder.constants:
             self._check_encoding(constant_.encoding, f"constant {constant_.name!r}")
             self._check_tensor(constant_.dtype, len(constant_.shape), f"constant {constant_.name!r}")
