@@ -1111,6 +1111,66 @@ static void test_copies_without_a_path(void** state) {
   demand("peers=1");
 }
 
+/* Holds a stream of the second device back until the gate's word is 1. */
+static void hold(accrt_stream_t* stream, accrt_buffer_t* gate) {
+  accrt_buffer_info_t info = ACCRT_BUFFER_INFO_INIT;
+  void* native = NULL;
+  CUcontext context;
+  OK(accrt_buffer_info(gate, &info));
+  OK(accrt_stream_native(stream, &native));
+  CUDA(cuDevicePrimaryCtxRetain(&context, 1));
+  CUDA(cuCtxPushCurrent(context));
+  CUDA(cuStreamWaitValue32((CUstream)native, info.device_address, 1, CU_STREAM_WAIT_VALUE_EQ));
+  CUDA(cuCtxPopCurrent(&context));
+  CUDA(cuDevicePrimaryCtxRelease(1));
+}
+
+/* Streams of both devices share chunks, and nobody fills one that another has not emptied: what the first stream sends is held back,
+ * so that what the second sends waits in its chunk; fetches of the other device and the sends of the third and fourth follow, which
+ * take the same chunks. */
+static void test_copies_without_a_path_share_chunks(void** state) {
+  (void)state;
+  enum { STREAMS = 4 };
+  demand("peers=0");
+  pair_t pair = start_pair(LOG_BYTES);
+  work_t* work = &pair.work;
+  accrt_stream_t* streams[STREAMS];
+  accrt_buffer_t *here = NULL, *gate = NULL;
+  uint32_t words[STREAMS], received[STREAMS] = {0};
+  fill_words(words, STREAMS, 99);
+  OK(accrt_buffer_create(pair.pool, 256, NULL, &gate));
+  OK(accrt_buffer_create(work->pool, LOG_BYTES, NULL, &here));
+  const accrt_place_t from = host(words), there_at = at(pair.there), here_at = at(here),
+                      gate_at = at(gate), received_at = host(received);
+  OK(accrt_stream_copy(pair.stream, &from, &there_at, sizeof words));
+  OK(accrt_stream_fill(pair.stream, &gate_at, 4, 0, 4));
+  OK(synchronize(pair.stream));
+  for (uint32_t i = 0; i < STREAMS; ++i) {
+    accrt_place_t source = there_at, target = here_at, aside = here_at;
+    source.offset_bytes = target.offset_bytes = i * 4;
+    aside.offset_bytes = 1024 + i * 4;
+    OK(accrt_stream_create(pair.other, NULL, &streams[i]));
+    if (i == 0)
+      hold(streams[0], gate);
+    OK(accrt_stream_copy(streams[i], &source, &target, 4));
+    if (i > 0)
+      OK(accrt_stream_copy(work->stream, &source, &aside, 4));
+  }
+  usleep(20000); /* whoever does not wait is done by now */
+  OK(accrt_stream_fill(pair.stream, &gate_at, 4, 1, 4));
+  for (int i = 0; i < STREAMS; ++i) {
+    OK(synchronize(streams[i]));
+    accrt_stream_release(streams[i]);
+  }
+  OK(accrt_stream_copy(work->stream, &here_at, &received_at, sizeof received));
+  OK(synchronize(work->stream));
+  assert_memory_equal(words, received, sizeof words);
+  accrt_buffer_release(gate);
+  accrt_buffer_release(here);
+  finish_pair(&pair);
+  demand("peers=1");
+}
+
 /* A stream waits for an event of another device of the driver; recording needs the event's own. */
 static void test_event_of_another_device(void** state) {
   (void)state;
@@ -1204,6 +1264,7 @@ int main(int argument_count, char** arguments) {
       TEST(test_traits_reach_the_driver, STAND_IN),
       TEST(test_lost_device_says_why, STAND_IN),
       TEST(test_copies_without_a_path, STAND_IN),
+      TEST(test_copies_without_a_path_share_chunks, STAND_IN),
   };
   if (argument_count != 3 || !read_text(arguments[1], kernels_text, sizeof kernels_text) ||
       !read_text(arguments[2], traits_text, sizeof traits_text)) {

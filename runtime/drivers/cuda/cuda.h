@@ -113,7 +113,9 @@ typedef struct cuda_detour {
   CUstream stream; /* for others' queues that copy this device's memory */
   CUevent begin;   /* recorded on this device's queues, or its stream: events are of one context */
   CUevent filled[CUDA_DETOUR_CHUNKS];
-  CUevent emptied[CUDA_DETOUR_CHUNKS];
+  /* By this device's queues, whose copies use its own chunks, and by its stream, in the order of that: one event for both would
+   * forget the one when it is recorded for the other. */
+  CUevent emptied[2][CUDA_DETOUR_CHUNKS];
   void* chunks[CUDA_DETOUR_CHUNKS];         /* of copies on this device's queues */
   CUevent last_emptied[CUDA_DETOUR_CHUNKS]; /* when a chunk can be filled again; whosever */
   uint32_t next;

@@ -41,8 +41,8 @@ static CUresult equip(cuda_device_t* device) {
   CUresult result = make_events(device, &detour->begin, 1);
   if (result == CUDA_SUCCESS)
     result = make_events(device, detour->filled, CHUNKS);
-  if (result == CUDA_SUCCESS)
-    result = make_events(device, detour->emptied, CHUNKS);
+  for (int i = 0; i < 2 && result == CUDA_SUCCESS; ++i)
+    result = make_events(device, detour->emptied[i], CHUNKS);
   if (result == CUDA_SUCCESS && detour->stream == NULL)
     result = device->api->cuStreamCreateWithPriority(&detour->stream, CU_STREAM_NON_BLOCKING, 0);
   cuda_unrelax(device, mode);
@@ -75,8 +75,10 @@ void accrt_cuda_detour_close(cuda_device_t* device) {
   for (int i = 0; i < CHUNKS; ++i) {
     if (detour->filled[i] != NULL)
       (void)api->cuEventDestroy(detour->filled[i]);
-    if (detour->emptied[i] != NULL)
-      (void)api->cuEventDestroy(detour->emptied[i]);
+    for (int k = 0; k < 2; ++k) {
+      if (detour->emptied[k][i] != NULL)
+        (void)api->cuEventDestroy(detour->emptied[k][i]);
+    }
     if (detour->chunks[i] != NULL)
       (void)api->cuMemFreeHost(detour->chunks[i]);
   }
@@ -131,6 +133,7 @@ static CUresult move_piece(cuda_device_t* device, const side_t* source, const si
   cuda_detour_t* detour = &device->detour;
   const uint32_t slot = detour->next++ % CHUNKS;
   const uint64_t chunk = (uint64_t)(uintptr_t)detour->chunks[slot];
+  const CUevent emptied = target->device->detour.emptied[target->device != device][slot];
   CUresult result = await(source, detour->last_emptied[slot]);
   if (result == CUDA_SUCCESS)
     result = move(source, piece->from, piece->from_stride, chunk, piece->width, piece);
@@ -141,8 +144,8 @@ static CUresult move_piece(cuda_device_t* device, const side_t* source, const si
   if (result == CUDA_SUCCESS)
     result = move(target, chunk, piece->width, piece->to, piece->to_stride, piece);
   if (result == CUDA_SUCCESS)
-    result = record(target, target->device->detour.emptied[slot]);
-  detour->last_emptied[slot] = target->device->detour.emptied[slot];
+    result = record(target, emptied);
+  detour->last_emptied[slot] = emptied;
   return result;
 }
 
