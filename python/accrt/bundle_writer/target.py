@@ -182,8 +182,6 @@ class TargetCaps:
 
     def check(self, encoder: "Encoder") -> None:
         """Refuses what is still beyond these readers. Nothing has been written yet."""
-        for function in encoder.functions:
-            self._check_function(function)
         for name, number, required, needs in encoder.section_needs():
             if required and number not in self.sections:
                 raise TargetError(f"the target does not know section {name!r}, which {needs} needs")
@@ -198,6 +196,8 @@ class TargetCaps:
                 raise TargetError(f"the target does not know EXTERNAL constants (container 0.3): {constant_.name!r} is one")
         for state in encoder.states:
             self._check_tensor(state.dtype, len(state.shape), f"state {state.name!r}")
+        for function in encoder.functions:
+            self._check_function(function)
         for scope in encoder.scopes:
             self._check_operations(scope.indices, scope.where)
         self._check_versions(encoder.versions())
