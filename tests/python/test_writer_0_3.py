@@ -443,7 +443,7 @@ def helpers(bw_):
     return bundle
 
 
-@pytest.mark.parametrize("content", ["0.2", "0.3", "richer", "device-only"])
+@pytest.mark.parametrize("content", ["0.2", "0.3", "richer", "device-only", "helpers"])
 @pytest.mark.parametrize("name", list(TARGETS))
 def test_both_writers_make_the_same_of_a_target(content, name):
     import random
