@@ -53,43 +53,51 @@ static bool key_less(const void* context, uint32_t a, uint32_t b) {
   return strcmp(values[a].key, values[b].key) < 0;
 }
 
-static accrt_status_t check_keys(const header_t* header) {
+static accrt_status_t check_keys(const header_t* header, uint32_t first) {
   const accrt_weights_t* weights = header->weights;
+  const accx_weights_value_t* values = weights->values + first;
+  const uint32_t count = weights->value_count - first;
   void* memory;
-  ACCX_TRY(accrt_alloc_array(weights->allocator, weights->value_count, sizeof(uint32_t), &memory));
+  ACCX_TRY(accrt_alloc_array(weights->allocator, count, sizeof(uint32_t), &memory));
   uint32_t* order = memory;
-  for (uint32_t i = 0; i < weights->value_count; ++i)
+  for (uint32_t i = 0; i < count; ++i)
     order[i] = i;
-  accx_weights_sort(order, weights->value_count, key_less, weights->values);
+  accx_weights_sort(order, count, key_less, values);
   accrt_status_t status = ACCRT_OK;
-  for (uint32_t i = 1; i < weights->value_count && status == ACCRT_OK; ++i) {
-    const char* key = weights->values[order[i]].key;
-    if (strcmp(weights->values[order[i - 1]].key, key) == 0)
+  for (uint32_t i = 1; i < count && status == ACCRT_OK; ++i) {
+    const char* key = values[order[i]].key;
+    if (strcmp(values[order[i - 1]].key, key) == 0)
       status =
           ACCX_REFUSE(header->name, safetensors_METADATA, "__metadata__ has '%.100s' twice", key);
   }
-  accrt_free_array(weights->allocator, memory, weights->value_count, sizeof(uint32_t));
+  accrt_free_array(weights->allocator, memory, count, sizeof(uint32_t));
+  return status;
+}
+
+/* Of a set, the first file's stands for all. */
+static accrt_status_t end_metadata(const header_t* header, uint32_t first) {
+  const accrt_status_t status = check_keys(header, first);
+  if (header->file != 0)
+    header->weights->value_count = first;
   return status;
 }
 
 static accrt_status_t read_metadata(header_t* header) {
   accx_json_t* json = &header->json;
   bool first = true, more;
-  uint32_t count = 0;
+  const uint32_t first_value = header->weights->value_count;
   NEED(accx_json_take(json, '{', "__metadata__ is not an object"));
   for (;;) {
     const char *key, *text;
     size_t key_bytes, text_bytes;
     NEED(accx_json_next(json, '}', &first, &more));
     if (!more)
-      return header->file == 0 ? check_keys(header) : ACCRT_OK;
+      return end_metadata(header, first_value);
     NEED(accx_json_key(json, &key, &key_bytes) && accx_json_string(json, &text, &text_bytes));
-    if (++count > ACCX_WEIGHTS_MAX_METADATA) {
+    if (header->weights->value_count - first_value == ACCX_WEIGHTS_MAX_METADATA) {
       return ACCX_REFUSE(header->name, safetensors_METADATA, "__metadata__ has more than %u keys",
                          ACCX_WEIGHTS_MAX_METADATA);
     }
-    if (header->file != 0)
-      continue; /* of a set, the first file's stands for all */
     accx_weights_value_t* value;
     ACCX_TRY(accx_weights_add_value(header->weights, &value));
     *value = (accx_weights_value_t){.key = key,

@@ -720,6 +720,11 @@ static void index_rules(void** state) {
   put(&many, "}}", 3);
   BAD_INDEX((const char*)many.at, INVALID_FORMAT, "4");
   drop(&many);
+  save_bytes(f, "twice.safetensors", safetensors("{\"__metadata__\":{\"a\":\"\",\"a\":\"\"}}", 0));
+  save(f, "index.json", MAP("\"a\":\"one.safetensors\",\"t\":\"twice.safetensors\""),
+       strlen(MAP("\"a\":\"one.safetensors\",\"t\":\"twice.safetensors\"")));
+  expect(open_named(f, "index.json", 0, &weights), ACCRT_ERROR_INVALID_FORMAT,
+         "(safetensors rule 3)", __LINE__);
   save_bytes(f, "other.gguf", one_tensor("a", 1, (const uint64_t[]){8}, 0, 0, 32));
   BAD_INDEX(MAP("\"a\":\"other.gguf\""), INVALID_FORMAT, "5");
   BAD_INDEX(MAP("\"c\":\"one.safetensors\""), INVALID_FORMAT, "6");

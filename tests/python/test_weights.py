@@ -122,6 +122,42 @@ def test_program(tmp_path, instance):
     assert np.array_equal(bundle.program(weights=[second], by_name=True).session().look(), two)
 
 
+def test_files_beside(tmp_path, instance):
+    """Files that the bundle names: kind, size and digest are what it says; a pack is one such kind."""
+    import os
+
+    import xxhash
+    from accrt import bundle_writer as bw
+    array = np.arange(4, dtype=np.float32)
+    side = small({"w": array})
+    (tmp_path / "side").write_bytes(side)
+    pack = bw.BundleWriter()
+    pack.constant("inner", array)
+    pack.write(tmp_path / "pack.accx")
+    digest = xxhash.xxh3_128(side).digest()
+
+    def look(**facts):
+        bundle = bw.BundleWriter()
+        f = bundle.function("look")
+        weights = [bundle.external("a", "f32", (4,), file=bundle.file("side", bw.FileKind.SAFETENSORS, **facts), tensor="w"),
+                   bundle.external("b", "f32", (4,), file=bundle.file("pack.accx", bw.FileKind.ACCX), tensor="inner")]  # fmt: skip
+        for i, weight in enumerate(weights):
+            f.body.copy(f.constant(weight).read(), f.result(f"y{i}", "f32", [4]).write(), 16)
+        bundle.write(tmp_path / "m.accx")
+        return accrt.Bundle(tmp_path / "m.accx", instance).program().session().look()
+
+    for facts in ({}, {"size_bytes": len(side)}, {"digest": digest}, {"size_bytes": len(side), "digest": digest}):
+        assert all(np.array_equal(y, array) for y in look(**facts))
+    with pytest.raises(accrt.DataCorruptError, match="bytes, not"):
+        look(size_bytes=len(side) + 1)
+    with pytest.raises(accrt.DataCorruptError, match="has the digest"):
+        look(digest=bytes(range(16)))
+    os.link(tmp_path / "side", tmp_path / "other")
+    with pytest.raises(accrt.PermissionDeniedError, match="2 hard links"):
+        look()
+    assert all(np.array_equal(y, array) for y in look(digest=digest))
+
+
 def test_rules_document():
     """docs/weights.md has the rules of loader/weights_rules.h."""
     source = (ROOT / "loader" / "weights_rules.h").read_text()
