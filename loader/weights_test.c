@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "loader/weights.h"
+#include "runtime/core/test_allocator.h"
 
 /* ---- Bytes ---- */
 
@@ -866,6 +867,42 @@ static void callbacks_and_fd(void** state) {
   refuse(f, &none, ACCRT_ERROR_INVALID_FORMAT, "nor an index", __LINE__);
 }
 
+/* Allocations that fail, each in turn: an error, and nothing left behind. */
+static void without_memory(void** state) {
+  const fixture_t* f = *state;
+  write_shards(f);
+  const char* text = MAP("\"a\":\"one.safetensors\",\"b\":\"two.safetensors\"");
+  save(f, "model.safetensors.index.json", text, strlen(text));
+  save_bytes(f, "m-00001-of-00002.gguf", part(0, 2, 2, "a"));
+  save_bytes(f, "m-00002-of-00002.gguf", part(1, 2, 2, "b"));
+  static const char* const names[] = {"one.safetensors", "", "m-00002-of-00002.gguf"};
+  test_allocator_t memory = {0};
+  const accrt_allocator_t allocator = test_allocator_interface(&memory);
+  accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
+  options.flags = ACCRT_INSTANCE_FLAG_NO_DRIVERS;
+  options.allocator = &allocator;
+  fixture_t own = *f;
+  assert_int_equal(accrt_instance_create(&options, &own.instance), ACCRT_OK);
+  for (size_t i = 0; i < 3; ++i) {
+    accrt_weights_t* weights = NULL;
+    for (long n = 1; weights == NULL; ++n) {
+      const long live = atomic_load(&memory.live_count);
+      test_allocator_fail(&memory, n, 0);
+      const accrt_status_t status = open_named(&own, names[i], 0, &weights);
+      test_allocator_fail(&memory, 0, 0);
+      if (status == ACCRT_OK)
+        continue;
+      assert_int_equal(status, ACCRT_ERROR_OUT_OF_MEMORY);
+      assert_int_equal(atomic_load(&memory.live_count), live);
+      assert_true(n < 1000);
+    }
+    accrt_weights_release(weights);
+  }
+  accrt_instance_release(own.instance);
+  assert_int_equal(atomic_load(&memory.wrong_count), 0);
+  assert_int_equal(atomic_load(&memory.live_count), 0);
+}
+
 static void arguments(void** state) {
   const fixture_t* f = *state;
   accrt_weights_t* weights;
@@ -893,7 +930,7 @@ int main(void) {
       TEST(gguf_long),           TEST(index_of_files),
       TEST(index_rules),         TEST(links),
       TEST(split_set),           TEST(callbacks_and_fd),
-      TEST(arguments),
+      TEST(arguments),           TEST(without_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
