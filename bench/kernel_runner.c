@@ -90,3 +90,84 @@ int64_t runner_run(const accrt_kernel_environment_t* environment, const runner_l
   free(run);
   return (end.tv_sec - begin.tv_sec) * 1000000000LL + (end.tv_nsec - begin.tv_nsec);
 }
+
+/* ---- Reading memory, and rows by a function of another library, by one or two threads ---- */
+
+typedef struct {
+  void (*run)(const void* what, uint64_t first, uint64_t end);
+  const void* what;
+  uint64_t first, end;
+} part_t;
+
+static void* run_part(void* argument) {
+  const part_t* part = argument;
+  part->run(part->what, part->first, part->end);
+  return NULL;
+}
+
+static int64_t run_parts(void (*run)(const void*, uint64_t, uint64_t), const void* what,
+                         uint64_t count, uint32_t thread_count) {
+  struct timespec begin, end;
+  pthread_t thread;
+  const uint64_t middle = thread_count > 1 ? count / 2 : 0;
+  part_t first = {run, what, 0, middle};
+  clock_gettime(CLOCK_MONOTONIC, &begin);
+  const int second = middle > 0 && pthread_create(&thread, NULL, run_part, &first) == 0;
+  run(what, second ? middle : 0, count);
+  if (second)
+    pthread_join(thread, NULL);
+  clock_gettime(CLOCK_MONOTONIC, &end);
+  return (end.tv_sec - begin.tv_sec) * 1000000000LL + (end.tv_nsec - begin.tv_nsec);
+}
+
+typedef uint64_t eight_t __attribute__((vector_size(64)));
+static volatile uint64_t sink;
+
+/* Lines [first, end) of 64 bytes. */
+static void read_lines(const void* memory, uint64_t first, uint64_t end) {
+  const eight_t* lines = memory;
+  eight_t sum[4] = {{0}, {0}, {0}, {0}};
+  uint64_t i = first;
+  for (; i + 4 <= end; i += 4) {
+    for (int j = 0; j < 4; j++)
+      sum[j] += lines[i + (uint64_t)j];
+    __builtin_prefetch((const char*)&lines[i] + 2048, 0, 2);
+    __builtin_prefetch((const char*)&lines[i] + 2048 + 64, 0, 2);
+    __builtin_prefetch((const char*)&lines[i] + 2048 + 128, 0, 2);
+    __builtin_prefetch((const char*)&lines[i] + 2048 + 192, 0, 2);
+  }
+  const eight_t all = sum[0] + sum[1] + sum[2] + sum[3];
+  sink = all[0] + all[1] + all[2] + all[3] + all[4] + all[5] + all[6] + all[7];
+}
+
+/* Nanoseconds for reading `size` bytes, which begin at a multiple of 64. */
+int64_t runner_read(const void* memory, uint64_t size, uint32_t thread_count);
+int64_t runner_read(const void* memory, uint64_t size, uint32_t thread_count) {
+  return run_parts(read_lines, memory, size / 64, thread_count);
+}
+
+/* ggml's vec_dot: a row of codes by a row of x. */
+typedef void (*dot_t)(int n, float* out, size_t out_step, const void* row, size_t row_step,
+                      const void* x, size_t x_step, int count);
+
+typedef struct {
+  dot_t dot;
+  float* out;
+  const char* rows;
+  const void* x;
+  uint64_t k, row_bytes;
+} dots_t;
+
+static void run_dots(const void* what, uint64_t first, uint64_t end) {
+  const dots_t* d = what;
+  for (uint64_t i = first; i < end; i++)
+    d->dot((int)d->k, d->out + i, 0, d->rows + i * d->row_bytes, 0, d->x, 0, 1);
+}
+
+int64_t runner_dots(dot_t dot, float* out, const void* rows, const void* x, uint64_t n, uint64_t k,
+                    uint64_t row_bytes, uint32_t thread_count);
+int64_t runner_dots(dot_t dot, float* out, const void* rows, const void* x, uint64_t n, uint64_t k,
+                    uint64_t row_bytes, uint32_t thread_count) {
+  const dots_t d = {dot, out, rows, x, k, row_bytes};
+  return run_parts(run_dots, &d, n, thread_count);
+}

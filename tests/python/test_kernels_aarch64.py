@@ -9,6 +9,7 @@ import test_kernels_elementwise as elementwise
 import test_kernels_math as functions
 import test_kernels_matmul as matmul
 import test_kernels_tensor as tensor
+import test_packed_kernels as packed
 from accrt.compiler.kernels import elementwise as ew
 
 REASON = harness.foreign_reason()
@@ -89,3 +90,9 @@ def test_arithmetic_gives_the_same_bytes_as_here():
     program = ew.Program((N("input", "f32", (), 0), N("input", "f32", (), 1), N("input", "f32", (), 2), N("mul", "f32", (0, 1)), N("add", "f32", (3, 2)), N("exp", "f32", (4,))), (5,))
     here, there = (elementwise.run(program, x, ["f32"] * 3, target)[0] for target in (targets[-1], TARGET))
     np.testing.assert_array_equal(here, there)
+
+
+@pytest.mark.parametrize("layout", ["q4_k", "q8_0", "i4_group_asym", "mxfp4", "f8_channel"])
+def test_quantized_weights(layout):
+    packed.test_values_of_every_layout_are_the_registry_s(layout, TARGET)
+    packed.test_products_are_within_their_bound(layout, TARGET)

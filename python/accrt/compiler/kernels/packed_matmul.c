@@ -80,7 +80,9 @@ ALWAYS_INLINE panel_t panel_at(const packed_matmul_params_t* p, int64_t panel) {
 }
 
 /* Lines that are asked for ahead of use: the processor's own prefetching stops at the ends of pages. */
-#define AHEAD_BYTES 2048
+#define AHEAD_BYTES 4096
+#define RECORDS_AHEAD 4
+#define SCALES_AHEAD 8 /* groups */
 ALWAYS_INLINE void ask_ahead(const uint8_t* codes) {
   UNROLL_FULLY for (int i = 0; i < CODES_BLOCK_BYTES(CODES); i += 64)
       __builtin_prefetch(codes + AHEAD_BYTES + i, 0, 2);
@@ -176,6 +178,7 @@ ALWAYS_INLINE rows_t rows_at(const packed_matmul_params_t* p, int64_t row, const
       clear(least, rows);                                                                          \
       for (int64_t j = 0; j < 8; j++, codes += CODES_BLOCK_BYTES(CODES)) {                         \
         ask_ahead(codes);                                                                          \
+        __builtin_prefetch(record + RECORDS_AHEAD * Q4K_RECORD_BYTES + j * 64, 0, 2);              \
         UNROLL_FULLY for (int part = 0; part < PARTS; part++) {                                    \
           vu u[8];                                                                                 \
           load_codes(u, codes, part, CODES);                                                       \
@@ -215,6 +218,7 @@ ALWAYS_INLINE rows_t rows_at(const packed_matmul_params_t* p, int64_t row, const
       sums_t inner;                                                                                \
       clear(inner, rows);                                                                          \
       int64_t end = min_i64(first + at->group_blocks, at->blocks);                                 \
+      __builtin_prefetch(scales + SCALES_AHEAD * PANEL_ROWS * SCALE_BYTES, 0, 2);                  \
       for (int64_t j = first; j < end; j++, codes += CODES_BLOCK_BYTES(CODES)) {                   \
         ask_ahead(codes);                                                                          \
         UNROLL_FULLY for (int part = 0; part < PARTS; part++) {                                    \
