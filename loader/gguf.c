@@ -269,8 +269,8 @@ static bool key_less(const void* context, uint32_t a, uint32_t b) {
 
 static accrt_status_t check_keys(const header_t* header, uint32_t first) {
   const accrt_weights_t* weights = header->weights;
-  const accx_weights_value_t* values = weights->values + first;
   const uint32_t count = weights->value_count - first;
+  const accx_weights_value_t* values = count > 0 ? weights->values + first : NULL;
   void* memory;
   ACCX_TRY(accrt_alloc_array(weights->allocator, count, sizeof(uint32_t), &memory));
   uint32_t* order = memory;
@@ -326,7 +326,7 @@ static accrt_status_t take_type(header_t* header, accx_weights_entry_t* entry) {
   }
   entry->type = (uint16_t)number;
   const accx_weights_type_t* type = &accx_gguf_types[number];
-  const int64_t* sizes = header->weights->sizes + entry->shape_first;
+  const int64_t* sizes = accx_weights_shape(header->weights, entry);
   uint64_t elements;
   if (!accx_weights_blocks(sizes, entry->rank, type, &elements, &entry->size_bytes)) {
     return ACCX_REFUSE(header->name, gguf_DIMENSIONS,

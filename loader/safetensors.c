@@ -167,8 +167,8 @@ static accrt_status_t read_range(header_t* header, accx_weights_entry_t* entry) 
 static accrt_status_t check_size(const header_t* header, const accx_weights_entry_t* entry) {
   const accx_weights_type_t* type = &accx_safetensors_types[entry->type];
   uint64_t elements, size_bytes;
-  if (!accx_weights_blocks(header->weights->sizes + entry->shape_first, entry->rank, type,
-                           &elements, &size_bytes)) {
+  if (!accx_weights_blocks(accx_weights_shape(header->weights, entry), entry->rank, type, &elements,
+                           &size_bytes)) {
     return ACCX_REFUSE(header->name, safetensors_SHAPE,
                        "tensor '%.200s': the product of its shape does not fit", entry->name);
   }
@@ -290,8 +290,8 @@ static accrt_status_t check_cover(const header_t* header, const accx_weights_ent
 
 static accrt_status_t check_places(const header_t* header, uint32_t first) {
   const accrt_weights_t* weights = header->weights;
-  const accx_weights_entry_t* entries = weights->entries + first;
   const uint32_t count = weights->entry_count - first;
+  const accx_weights_entry_t* entries = count > 0 ? weights->entries + first : NULL;
   void* memory;
   ACCX_TRY(accrt_alloc_array(weights->allocator, count, sizeof(uint32_t), &memory));
   uint32_t* order = memory;

@@ -96,7 +96,7 @@ accrt_status_t accx_weights_add_sizes(accrt_weights_t* weights, uint32_t count,
   weights->sizes = memory;
   if (status != ACCRT_OK)
     return status;
-  *out_sizes = weights->sizes + weights->size_count;
+  *out_sizes = count > 0 ? weights->sizes + weights->size_count : NULL;
   weights->size_count += count;
   return ACCRT_OK;
 }
@@ -693,7 +693,7 @@ accrt_status_t accx_weights_describe(const accrt_weights_t* weights, uint32_t in
   out_tensor->dtype = type->dtype;
   out_tensor->encoding = type->encoding;
   out_tensor->type_name = type->name;
-  out_tensor->shape = weights->sizes + entry->shape_first;
+  out_tensor->shape = accx_weights_shape(weights, entry);
   return ACCRT_OK;
 }
 

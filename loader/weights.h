@@ -126,6 +126,11 @@ accrt_status_t accx_weights_add_entry(accrt_weights_t* weights, accx_weights_ent
 accrt_status_t accx_weights_add_value(accrt_weights_t* weights, accx_weights_value_t** out_value);
 accrt_status_t accx_weights_add_sizes(accrt_weights_t* weights, uint32_t count,
                                       int64_t** out_sizes);
+/* The sizes of an entry; NULL for a scalar, of which there may be nothing at all. */
+static inline const int64_t* accx_weights_shape(const accrt_weights_t* weights,
+                                                const accx_weights_entry_t* entry) {
+  return entry->rank > 0 ? weights->sizes + entry->shape_first : NULL;
+}
 /* Reads, checks and maps what the source of a file has. `alone`: what else a set has is not looked for. */
 accrt_status_t accx_weights_load_file(accrt_weights_t* weights, uint32_t file);
 /* Puts all entries into the table, anew. With `file_too` equal names in different files are different. Gives the second of two equal
