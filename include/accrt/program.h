@@ -32,8 +32,11 @@ typedef struct accrt_program_options {
   accrt_weights_t* const* weights; /**< may be NULL; the program retains what it uses */
   uint32_t weight_count;
   uint32_t reserved; /**< 0 */
+  /* Since 0.3: bundles whose weights are parts of tensors that ranks share. */
+  uint32_t rank;   /**< which of `degree` ranks this is, from 0 */
+  uint32_t degree; /**< that of the bundle; 0: not given, for bundles without shards */
 } accrt_program_options_t;
-ACCRT_ASSERT_LAYOUT(accrt_program_options_t, reserved, 40);
+ACCRT_ASSERT_LAYOUT(accrt_program_options_t, degree, 48);
 #define ACCRT_PROGRAM_OPTIONS_INIT ACCRT_STRUCT_INIT(accrt_program_options_t)
 
 /** Loads a bundle's code onto a device, places its weights (in place where the device uses host memory), checks each
@@ -42,8 +45,9 @@ ACCRT_ASSERT_LAYOUT(accrt_program_options_t, reserved, 40);
  *   allows it); ACCRT_ERROR_NO_VARIANT (kernel, and for each variant why not); ACCRT_ERROR_INVALID_FORMAT (image and kernel
  *   disagree); ACCRT_ERROR_DATA_CORRUPT; ACCRT_ERROR_NOT_FOUND, ACCRT_ERROR_TYPE_MISMATCH,
  *   ACCRT_ERROR_SHAPE_MISMATCH, ACCRT_ERROR_PERMISSION_DENIED (a constant that is not in the bundle: where it was looked for, or how
- *   what was found differs); ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_OUT_OF_DEVICE_MEMORY; ACCRT_ERROR_KERNEL (a
- *   prepare function failed). Since: 0.1 */
+ *   what was found differs); ACCRT_ERROR_INVALID_ARGUMENT (a degree that is not the bundle's: both, and both extents of a tensor),
+ *   ACCRT_ERROR_OUT_OF_RANGE (rank and degree), ACCRT_ERROR_UNSUPPORTED (a layout that cannot be cut so);
+ *   ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_OUT_OF_DEVICE_MEMORY; ACCRT_ERROR_KERNEL (a prepare function failed). Since: 0.1 */
 ACCRT_API accrt_status_t accrt_program_create(accrt_device_t* device, accrt_bundle_t* bundle,
                                               const accrt_program_options_t* options,
                                               accrt_program_t** out_program);

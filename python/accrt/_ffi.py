@@ -1211,6 +1211,8 @@ _FIELDS = {
         ("weights", POINTER(c_void_p)),
         ("weight_count", c_uint32),
         ("reserved", c_uint32),
+        ("rank", c_uint32),
+        ("degree", c_uint32),
     ],
     "accrt_weight": lambda m: [
         ("name", c_char_p),

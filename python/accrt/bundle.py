@@ -66,10 +66,11 @@ class Bundle(Handle):
         out["name"] = text(raw.name)
         return out
 
-    def program(self, device=None, variant: str = "", weights=(), by_name: bool = False):
+    def program(self, device=None, variant: str = "", weights=(), by_name: bool = False, rank: int = 0,
+                degree: int = 0):
         """A Program of it: see there."""
         from .program import Program
-        return Program(self, device, variant, weights, by_name)
+        return Program(self, device, variant, weights, by_name, rank, degree)
 
     def verify(self) -> None:
         """Checks every digest, weights included. Raises DataCorruptError."""

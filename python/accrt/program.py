@@ -43,6 +43,8 @@ class Program(Handle):
         variant: consider only kernel variants of this architecture ("x86-64-v3"); default: the best.
         weights: accrt.Weights, or several in the order in which they are searched, for constants that are not in the bundle.
         by_name: any bytes of the right type and shape will do for these: digests are not compared.
+        rank, degree: of a bundle whose weights are parts of tensors that ranks share: which of how many this is. It reads the bytes
+            of its rank alone.
     Raises:
         UntrustedError: the bundle has host machine code that no trusted key has signed. The message says what to do
             about it (docs/trust.md).
@@ -52,7 +54,8 @@ class Program(Handle):
     __slots__ = ("bundle", "device")
     _release_name = "accrt_program_release"
 
-    def __init__(self, bundle, device: Device | None = None, variant: str = "", weights=(), by_name: bool = False) -> None:
+    def __init__(self, bundle, device: Device | None = None, variant: str = "", weights=(), by_name: bool = False,
+                 rank: int = 0, degree: int = 0) -> None:
         self._handle = None
         if not isinstance(bundle, Bundle):
             bundle = Bundle(bundle, instance=device.instance if device is not None else None)
@@ -60,7 +63,7 @@ class Program(Handle):
         self.device = device or bundle.instance.device("host")
         apply_trust(self.bundle.instance)
         options = struct(_ffi.accrt_program_options, variant_override=variant.encode() or None,
-                         flags=_ffi.ACCRT_BIND_BY_NAME if by_name else 0)
+                         flags=_ffi.ACCRT_BIND_BY_NAME if by_name else 0, rank=rank, degree=degree)
         if weights:
             from .weights import handles
             options.weights, options.weight_count = handles(weights)

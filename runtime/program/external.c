@@ -8,6 +8,7 @@
 
 #include "loader/layout.h"
 #include "runtime/core/near_name.h"
+#include "runtime/program/shard.h"
 #include "runtime/program/upload.h"
 
 /* ---- Life ---- */
@@ -72,10 +73,12 @@ typedef struct binder {
   accrt_program_t* program;
   const accrt_external_request_t* request;
   accrt_external_t* external;
-  accrt_weights_t** files; /* by file of the bundle; opened when first needed */
-  const char* name;        /* of the constant */
-  const accx_constant_t* constant;
+  accrt_weights_t** files;         /* by file of the bundle; opened when first needed */
+  const char* name;                /* of the constant */
+  const accx_constant_t* constant; /* with the full tensor's shape: that is what sources have */
   uint32_t index;
+  accx_constant_t full;
+  accx_component_t components[ACCRT_LAYOUT_ROLE_COUNT]; /* of the full tensor */
 } binder_t;
 
 typedef struct type_text {
@@ -126,7 +129,39 @@ static void set_part(const binder_t* binder, uint32_t component, accrt_weights_t
 }
 
 static const accx_component_t* component_of(const binder_t* binder, uint32_t component) {
-  return &binder->program->tables->components[binder->constant->component_first + component];
+  return &binder->components[component];
+}
+
+/* What sources must have: all of the tensor of which a rank has a part. */
+static const accx_shard_t* want(binder_t* binder, uint32_t constant) {
+  const accrt_program_t* program = binder->program;
+  const accx_shard_t* shard = accrt_program_shard(program, constant);
+  binder->index = constant;
+  binder->full = program->tables->constants[constant];
+  binder->constant = &binder->full;
+  binder->name = accrt_program_string(program, binder->full.name);
+  if (shard != NULL && shard->kind == ACCX_SHARD_SPLIT)
+    binder->full.shape[shard->axis] = shard->extent;
+  for (uint32_t i = 0; i < binder->full.component_count; ++i) {
+    const uint32_t component = binder->full.component_first + i;
+    const accrt_slice_t* slice = accrt_program_slice(program, component);
+    binder->components[i] = program->tables->components[component];
+    if (slice != NULL)
+      binder->components[i].size_bytes = slice->rows * slice->row_bytes;
+  }
+  return shard;
+}
+
+static accrt_status_t say_rank(const binder_t* binder, const accx_shard_t* shard,
+                               accrt_status_t status) {
+  if (status != ACCRT_OK && shard != NULL && shard->kind == ACCX_SHARD_SPLIT) {
+    const accx_constant_t* local = &binder->program->tables->constants[binder->index];
+    accrt_error_prefix("rank %" PRIu32 " of %" PRIu32 " (which has %" PRId64 " of %" PRId64
+                       " along axis %" PRIu32 ")",
+                       binder->program->rank, shard->degree, local->shape[shard->axis],
+                       shard->extent, shard->axis);
+  }
+  return status;
 }
 
 /* ---- A tensor that has all components itself ---- */
@@ -339,9 +374,7 @@ static accrt_status_t bind_from_file(binder_t* binder, bool* out_found) {
 
 static accrt_status_t bind_constant(binder_t* binder, uint32_t constant) {
   const accrt_external_request_t* request = binder->request;
-  binder->index = constant;
-  binder->constant = &binder->program->tables->constants[constant];
-  binder->name = accrt_program_string(binder->program, binder->constant->name);
+  const accx_shard_t* shard = want(binder, constant);
   const bool external = binder->constant->source == ACCX_CONSTANT_EXTERNAL;
   accrt_status_t status = ACCRT_OK;
   bool found = false;
@@ -350,7 +383,7 @@ static accrt_status_t bind_constant(binder_t* binder, uint32_t constant) {
   if (!found && external && binder->constant->file != ACCX_NONE && !request->is_load)
     status = bind_from_file(binder, &found);
   if (status != ACCRT_OK)
-    return status;
+    return say_rank(binder, shard, status);
   if (!found)
     return not_found(binder);
   const bool by_name = !external || request->by_name ||
@@ -516,8 +549,32 @@ accrt_status_t accrt_external_bytes(accrt_program_t* program, accrt_external_t* 
                                     uint64_t* out_size_bytes) {
   const accrt_external_part_t* part = &external->parts[component];
   const uint32_t constant = accrt_program_constant_of(program, component);
-  const accrt_status_t status = accrt_external_check(program, external, constant);
-  return status != ACCRT_OK ? status
-                            : accx_weights_bytes(part->weights, part->tensor, part->component,
-                                                 out_data, out_size_bytes);
+  accrt_status_t status = accrt_external_check(program, external, constant);
+  const accrt_slice_t* slice = accrt_program_slice(program, component);
+  uint64_t offset_bytes = 0;
+  *out_data = NULL;
+  *out_size_bytes = 0;
+  const accx_weights_file_t* file =
+      &part->weights->files[part->weights->entries[part->tensor].file];
+  if (status != ACCRT_OK || (slice != NULL && (!accrt_slice_is_run(slice, &offset_bytes) ||
+                                               file->bundle != NULL || file->on_demand)))
+    return status;
+  status =
+      accx_weights_bytes(part->weights, part->tensor, part->component, out_data, out_size_bytes);
+  if (status == ACCRT_OK && slice != NULL) {
+    *out_data = (const unsigned char*)*out_data + offset_bytes;
+    *out_size_bytes = slice->local_row_bytes;
+  }
+  return status;
+}
+
+accrt_status_t accrt_external_read(const accrt_program_t* program, const accrt_external_t* external,
+                                   uint32_t component, uint64_t offset_bytes, void* target,
+                                   uint64_t size_bytes) {
+  const accrt_external_part_t* part = &external->parts[component];
+  const accrt_slice_t* slice = accrt_program_slice(program, component);
+  return slice != NULL ? accrt_slice_read(slice, part->weights, part->tensor, part->component,
+                                          offset_bytes, target, size_bytes)
+                       : accx_weights_copy(part->weights, part->tensor, part->component,
+                                           offset_bytes, target, size_bytes);
 }

@@ -61,10 +61,15 @@ static inline const accrt_external_part_t* accrt_external_part(const accrt_exter
              ? &external->parts[component]
              : NULL;
 }
-/* Address of a component's bytes in its source, after the digest of its constant was found to match. */
+/* Address of a component's bytes in its source, after the digest of its constant was found to match; NULL where a rank's part of them
+ * does not lie in one run that can be used without reading more: then accrt_external_read. */
 accrt_status_t accrt_external_bytes(accrt_program_t* program, accrt_external_t* external,
                                     uint32_t component, const void** out_data,
                                     uint64_t* out_size_bytes);
+/* Copies bytes of a component: of a rank's part of it where the bundle has shards. */
+accrt_status_t accrt_external_read(const accrt_program_t* program, const accrt_external_t* external,
+                                   uint32_t component, uint64_t offset_bytes, void* target,
+                                   uint64_t size_bytes);
 /* Compares a digest that was made of a constant's bytes, and remembers that it matched. */
 accrt_status_t accrt_external_accept(const accrt_program_t* program, accrt_external_t* external,
                                      uint32_t constant, const accx_digest_t* found);

@@ -43,6 +43,7 @@ typedef struct accrt_weight_component {
 } accrt_weight_component_t;
 
 typedef struct accrt_external accrt_external_t; /* external.h */
+typedef struct accrt_slice accrt_slice_t;       /* shard.h */
 void accrt_external_release(accrt_external_t* external);
 
 typedef struct accrt_weight_set {
@@ -142,6 +143,8 @@ struct accrt_program {
   const accrt_bundle_tables_t* tables;
   const accrt_allocator_t* allocator;
   char* variant_override; /* or NULL */
+  accrt_slice_t* slices;  /* by component, of bundles with shards; else NULL */
+  uint32_t rank;
   accrt_program_image_t* images;
   accrt_program_kernel_t* kernels;
   char**

@@ -3,6 +3,7 @@
 
 #include "runtime/core/struct.h"
 #include "runtime/program/external.h"
+#include "runtime/program/shard.h"
 #include "runtime/program/upload.h"
 
 static void destroy(accrt_program_t* program) {
@@ -11,6 +12,7 @@ static void destroy(accrt_program_t* program) {
   accrt_program_functions_destroy(program);
   accrt_program_kernels_destroy(program);
   accrt_program_reach_destroy(program);
+  accrt_program_shards_destroy(program);
   accrt_free_string(allocator, program->variant_override);
   accrt_bundle_unref(program->bundle);
   accrt_free(allocator, program, sizeof *program);
@@ -37,6 +39,8 @@ static accrt_status_t make_weights(accrt_program_t* program,
                                    const accrt_program_options_t* options) {
   accrt_status_t status = accrt_weight_set_create(
       program->allocator, program->tables->component_count, &program->weights);
+  if (status == ACCRT_OK)
+    status = accrt_program_shards_create(program, options->rank, options->degree);
   if (status == ACCRT_OK)
     status = bind_external(program, options);
   if (status == ACCRT_OK)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "runtime/program/external.h"
+#include "runtime/program/shard.h"
 #include "runtime/program/upload.h"
 
 /* What fill may begin and end a piece at: one constant's bytes that cross no multiple of it come in one piece. */
@@ -55,10 +56,22 @@ static bool is_wanted(const accrt_program_t* program, const accrt_weight_set_t* 
   return any;
 }
 
-static bool add_constant(shipment_t* shipment, uint32_t constant) {
+static bool is_cut(const accrt_program_t* program, uint32_t constant) {
+  const accx_shard_t* shard = accrt_program_shard(program, constant);
+  return shard != NULL && shard->kind == ACCX_SHARD_SPLIT;
+}
+
+static accrt_status_t add_constant(shipment_t* shipment, uint32_t constant) {
   const accrt_bundle_tables_t* tables = shipment->program->tables;
   const accx_constant_t* record = &tables->constants[constant];
   uint64_t digest_offset = 0;
+  /* The digest is the full tensor's: no part of it proves anything. */
+  if (is_cut(shipment->program, constant)) {
+    const accrt_status_t status =
+        accrt_external_check(shipment->program, shipment->external, constant);
+    if (status != ACCRT_OK)
+      return status;
+  }
   for (uint32_t i = 0; i < record->component_count; ++i) {
     const uint32_t component = record->component_first + i;
     const uint64_t size_bytes = tables->components[component].size_bytes;
@@ -67,9 +80,9 @@ static bool add_constant(shipment_t* shipment, uint32_t constant) {
     if (!accrt_align_u64(shipment->size_bytes, ACCRT_STORAGE_ALIGN, &item->offset_bytes) ||
         !accrt_add_u64(item->offset_bytes, size_bytes, &shipment->size_bytes) ||
         !accrt_add_u64(digest_offset, size_bytes, &digest_offset))
-      return false;
+      return ACCRT_FAIL_INNER(OVERFLOW, "the weights do not fit 64 bits");
   }
-  return true;
+  return ACCRT_OK;
 }
 
 /* The items of the constant that begins at `first`. */
@@ -157,9 +170,8 @@ static uint32_t first_item(const shipment_t* shipment, uint64_t offset_bytes) {
 
 static accrt_status_t copy_item(const shipment_t* shipment, const item_t* item,
                                 uint64_t offset_bytes, void* target, uint64_t size_bytes) {
-  const accrt_external_part_t* part = &shipment->external->parts[item->component];
-  const accrt_status_t status = accx_weights_copy(part->weights, part->tensor, part->component,
-                                                  offset_bytes, target, size_bytes);
+  const accrt_status_t status = accrt_external_read(
+      shipment->program, shipment->external, item->component, offset_bytes, target, size_bytes);
   if (status != ACCRT_OK) {
     accrt_error_prefix(
         "constant '%s'",
@@ -307,8 +319,8 @@ accrt_status_t accrt_external_upload(accrt_program_t* program, accrt_weight_set_
     return status;
   shipment.items = memory;
   for (uint32_t i = 0; i < program->tables->constant_count && status == ACCRT_OK; ++i) {
-    if (is_wanted(program, weights, wanted, i) && !add_constant(&shipment, i))
-      status = ACCRT_FAIL_INNER(OVERFLOW, "the weights do not fit 64 bits");
+    if (is_wanted(program, weights, wanted, i))
+      status = add_constant(&shipment, i);
   }
   if (status == ACCRT_OK && shipment.item_count > 0)
     status = ship(&shipment, weights);

@@ -145,6 +145,23 @@ static accrt_status_t find_bytes(accrt_program_t* program, const accrt_weight_se
       program->bundle, constant, component - record->component_first, out_data, out_size_bytes);
 }
 
+/* A rank's part that lies in pieces: gathered here, then put into its place. */
+static accrt_status_t gather(accrt_program_t* program, const accrt_weight_set_t* weights,
+                             uint32_t component, const char* name,
+                             accrt_weight_component_t* placed) {
+  const uint64_t size_bytes = program->tables->components[component].size_bytes;
+  void* memory;
+  accrt_status_t status = accrt_alloc(program->allocator, (size_t)size_bytes, &memory);
+  if (status != ACCRT_OK)
+    return status;
+  status = accrt_external_read(program, weights->external, component, 0, memory, size_bytes);
+  const accrt_place_t source = {NULL, memory, 0};
+  if (status == ACCRT_OK)
+    status = upload(program, name, placed, &source, size_bytes);
+  accrt_free(program->allocator, memory, (size_t)size_bytes);
+  return status;
+}
+
 /* Plans count on this much. */
 static uint64_t alignment_of(const accx_constant_t* constant) {
   return constant->source == ACCX_CONSTANT_EXTERNAL ? ACCRT_ARGUMENT_ALIGN : ACCRT_STORAGE_ALIGN;
@@ -160,6 +177,9 @@ accrt_status_t accrt_weight_set_place(accrt_program_t* program, accrt_weight_set
   const void* data;
   uint64_t size_bytes;
   accrt_status_t status = find_bytes(program, weights, constant, component, &data, &size_bytes);
+  if (status == ACCRT_OK && data == NULL &&
+      accrt_external_part(weights->external, component) != NULL)
+    return gather(program, weights, component, accrt_program_string(program, record->name), placed);
   if (status != ACCRT_OK || data == NULL)
     return status;
   const uint64_t address = (uint64_t)(uintptr_t)data;

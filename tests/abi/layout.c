@@ -925,6 +925,8 @@ int main(void) {
   printf(", \"weights\": [%zu, %zu]", offsetof(accrt_program_options_t, weights), sizeof(((accrt_program_options_t*)0)->weights));
   printf(", \"weight_count\": [%zu, %zu]", offsetof(accrt_program_options_t, weight_count), sizeof(((accrt_program_options_t*)0)->weight_count));
   printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_program_options_t, reserved), sizeof(((accrt_program_options_t*)0)->reserved));
+  printf(", \"rank\": [%zu, %zu]", offsetof(accrt_program_options_t, rank), sizeof(((accrt_program_options_t*)0)->rank));
+  printf(", \"degree\": [%zu, %zu]", offsetof(accrt_program_options_t, degree), sizeof(((accrt_program_options_t*)0)->degree));
   printf("}}\n");
   printf(",\"accrt_weight\": {\"size\": %zu, \"fields\": {", sizeof(accrt_weight_t));
   printf("\"name\": [%zu, %zu]", offsetof(accrt_weight_t, name), sizeof(((accrt_weight_t*)0)->name));
