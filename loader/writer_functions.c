@@ -868,16 +868,12 @@ static uint32_t link_command(accrt_bundle_writer_t* writer, const writer_command
   return index;
 }
 
-accrt_status_t accrt_bundle_writer_add_command(accrt_bundle_writer_t* writer,
-                                               accrt_writer_id_t block,
-                                               const accrt_writer_command_t* command,
-                                               accrt_writer_id_t* out_id) {
+static accrt_status_t add_command(accrt_bundle_writer_t* writer, accrt_writer_id_t block,
+                                  const accrt_writer_command_t* command, uint32_t* out_index) {
   accrt_writer_command_t local;
   writer_command_t made = {
       .next = WRITER_NO, .next_call = WRITER_NO, .blocks = {WRITER_NO, WRITER_NO}};
   writer_command_t* item;
-  ACCX_TRY(accx_writer_begin(writer, __func__, NULL, NULL));
-  ACCX_TRY(accx_writer_out(writer, out_id));
   ACCX_TRY(accrt_struct_read("accrt_writer_command_t", command, &local, sizeof local));
   ACCX_TRY(accx_writer_index(writer, WRITER_BLOCK, block, false, "block", &made.block));
   const writer_block_t* owner = WRITER_ITEM(writer, block, WRITER_BLOCK, made.block);
@@ -893,8 +889,22 @@ accrt_status_t accrt_bundle_writer_add_command(accrt_bundle_writer_t* writer,
   ACCX_TRY(read_predecessors(&making));
   ACCX_TRY(accx_writer_new(writer, WRITER_COMMAND, &item));
   ACCX_TRY(make_command(&making));
-  *out_id = accx_writer_id(WRITER_COMMAND, link_command(writer, &made));
+  *out_index = link_command(writer, &made);
   return ACCRT_OK;
+}
+
+accrt_status_t accrt_bundle_writer_add_command(accrt_bundle_writer_t* writer,
+                                               accrt_writer_id_t block,
+                                               const accrt_writer_command_t* command,
+                                               accrt_writer_id_t* out_id) {
+  uint32_t index = 0;
+  ACCX_TRY(accx_writer_begin(writer, __func__, NULL, NULL));
+  if (out_id == NULL)
+    return accx_writer_out(writer, out_id);
+  /* The id may be put where `after` points to: it is written last. */
+  const accrt_status_t status = add_command(writer, block, command, &index);
+  *out_id = status == ACCRT_OK ? accx_writer_id(WRITER_COMMAND, index) : 0;
+  return status;
 }
 
 accrt_status_t accrt_bundle_writer_block(accrt_bundle_writer_t* writer, accrt_writer_id_t command,

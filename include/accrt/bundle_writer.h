@@ -486,7 +486,8 @@ ACCRT_ASSERT_LAYOUT(accrt_writer_command_t, flags, 168);
 /** Of an unknown opcode: a reader that does not know it may not run the function, which must have a required feature that says so. */
 #define ACCRT_WRITER_COMMAND_REQUIRED 1u
 #define ACCRT_WRITER_COMMAND_INIT ACCRT_STRUCT_INIT(accrt_writer_command_t)
-/** Adds a command to a block. It starts when those in `after` have ended; without any, when the block starts. Since: 0.3 */
+/** Adds a command to a block. It starts when those in `after` have ended; without any, when the block starts.
+ * @param out_id may be where `after` points to. Since: 0.3 */
 ACCRT_API accrt_status_t accrt_bundle_writer_add_command(accrt_bundle_writer_t* writer,
                                                          accrt_writer_id_t block,
                                                          const accrt_writer_command_t* command,

@@ -1,6 +1,7 @@
 #!/bin/sh
 # The installed tree serves its users: find_package and pkg-config, shared and static, C and C++,
-# also after the tree was moved; the tool runs; examples/embed builds both ways.
+# also after the tree was moved; the tool runs; examples/embed builds both ways; examples/emit writes a
+# bundle and runs it.
 # Usage: consumers.sh BUILD_FOLDER
 set -eu
 build=$(realpath "$1")
@@ -77,5 +78,13 @@ if [ -e "$repo/examples/embed/CMakeLists.txt" ]; then
   else
     echo "built and linked; not run, because there is no $bundle"
   fi
+fi
+
+if [ -e "$repo/examples/emit/CMakeLists.txt" ]; then
+  say "examples/emit"
+  cmake -S "$repo/examples/emit" -B "$work/emit" -DCMAKE_PREFIX_PATH="$prefix" >"$work/emit.log"
+  cmake --build "$work/emit" >>"$work/emit.log" || { cat "$work/emit.log"; exit 1; }
+  (cd "$work/emit" && ./emit steps.accx affine.so '*2' '+1' '*3') >"$work/emit.out"
+  grep -qx '7 -> 45' "$work/emit.out" || { cat "$work/emit.out"; exit 1; }
 fi
 echo "the installed tree serves CMake and pkg-config, shared and static"
