@@ -1,4 +1,4 @@
-/* examples/emit/main.c - a compiler in 150 lines: takes steps such as "*2" and "+1", writes a bundle whose function applies them to a
+/* examples/emit/main.c - a compiler in 200 lines: takes steps such as "*2" and "+1", writes a bundle whose function applies them to a
  * vector, one after another, and runs it. docs/bundle-writer.md explains.
  *
  *   ./emit steps.accx affine.so '*2' '+1'                  for processors
