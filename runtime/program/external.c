@@ -375,8 +375,10 @@ static accrt_status_t bind_from_file(binder_t* binder, bool* out_found) {
 static accrt_status_t bind_constant(binder_t* binder, uint32_t constant) {
   const accrt_external_request_t* request = binder->request;
   const accx_shard_t* shard = want(binder, constant);
+  accrt_status_t status = accrt_program_check_shard(binder->program, shard);
+  if (status != ACCRT_OK)
+    return status;
   const bool external = binder->constant->source == ACCX_CONSTANT_EXTERNAL;
-  accrt_status_t status = ACCRT_OK;
   bool found = false;
   for (uint32_t i = 0; i < request->weight_count && !found; ++i)
     found = bind_from(binder, request->weights[i], &status);

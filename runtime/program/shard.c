@@ -175,73 +175,84 @@ static bool make_slice(const cut_t* cut, const accx_segment_t* segments, uint32_
   return one % rows == 0 && all % rows == 0 && is_sound(cut, slice);
 }
 
-static accrt_status_t cut_constant(accrt_program_t* program, const accx_shard_t* shard,
-                                   uint32_t rank) {
+static void cut_constant(accrt_program_t* program, const accx_shard_t* shard, uint32_t rank) {
   const accrt_bundle_tables_t* tables = program->tables;
   const accx_constant_t* constant = &tables->constants[shard->constant];
   cut_t cut = {constant, shard, NULL, accx_layout_find(constant->encoding)};
   for (uint32_t i = 0; i < constant->component_count; ++i) {
-    const uint32_t component = constant->component_first + i;
-    cut.component = &tables->components[component];
-    if (!make_slice(&cut, tables->segments, rank, &program->slices[component])) {
-      return ACCRT_FAIL_INNER(UNSUPPORTED,
-                              "constant '%s' (%s): its component of role %" PRIu32
-                              " cannot be cut along axis %" PRIu32 " for %" PRIu32 " ranks",
-                              accrt_program_string(program, constant->name), cut.layout->name,
-                              cut.component->role, shard->axis, shard->degree);
-    }
+    accrt_slice_t* slice = &program->slices[constant->component_first + i];
+    cut.component = &tables->components[constant->component_first + i];
+    if (!make_slice(&cut, tables->segments, rank, slice))
+      *slice = (accrt_slice_t){.segments = tables->segments};
   }
-  return ACCRT_OK;
 }
 
 /* ---- All of a program ---- */
 
-static accrt_status_t check_rank(const accrt_program_t* program, uint32_t rank, uint32_t degree) {
+static accrt_status_t fail_degree(const accrt_program_t* program, uint32_t rank, uint32_t degree) {
   const accrt_bundle_tables_t* tables = program->tables;
-  const uint32_t made_for = tables->shard_count > 0 ? tables->shards[0].degree : 1;
-  const char* name = accrt_bundle_name(program->bundle);
-  if (degree == 0 && tables->shard_count == 0 && rank == 0)
-    return ACCRT_OK;
-  if (degree != made_for) {
-    char example[192] = "";
-    for (uint32_t i = 0; i < tables->shard_count && example[0] == '\0'; ++i) {
-      const accx_shard_t* shard = &tables->shards[i];
-      const accx_constant_t* constant = &tables->constants[shard->constant];
-      if (shard->kind == ACCX_SHARD_SPLIT)
-        (void)snprintf(example, sizeof example, " ('%.100s' has %" PRId64 " of %" PRId64 ")",
-                       accrt_program_string(program, constant->name), constant->shape[shard->axis],
-                       shard->extent);
-    }
-    return ACCRT_FAIL_INNER(INVALID_ARGUMENT,
-                            "'%s' is made for a degree of %" PRIu32 "%s: rank %" PRIu32
-                            " of degree %" PRIu32 "%s was asked for",
-                            name, made_for, example, rank, degree,
-                            degree == 0 ? " (none given)" : "");
+  char example[192] = "";
+  for (uint32_t i = 0; i < tables->shard_count && example[0] == '\0'; ++i) {
+    const accx_shard_t* shard = &tables->shards[i];
+    const accx_constant_t* constant = &tables->constants[shard->constant];
+    if (shard->kind == ACCX_SHARD_SPLIT)
+      (void)snprintf(example, sizeof example, " ('%.100s' has %" PRId64 " of %" PRId64 ")",
+                     accrt_program_string(program, constant->name), constant->shape[shard->axis],
+                     shard->extent);
   }
-  if (rank < degree)
-    return ACCRT_OK;
-  return ACCRT_FAIL_INNER(OUT_OF_RANGE, "'%s': rank %" PRIu32 " of %" PRIu32 " ranks", name, rank,
-                          degree);
+  return ACCRT_FAIL_INNER(INVALID_ARGUMENT,
+                          "'%s' is made for a degree of %" PRIu32 "%s: rank %" PRIu32
+                          " of degree %" PRIu32 "%s was asked for",
+                          accrt_bundle_name(program->bundle),
+                          tables->shard_count > 0 ? tables->shards[0].degree : 1, example, rank,
+                          degree, degree == 0 ? " (none given)" : "");
 }
 
 accrt_status_t accrt_program_shards_create(accrt_program_t* program, uint32_t rank,
                                            uint32_t degree) {
   const accrt_bundle_tables_t* tables = program->tables;
-  accrt_status_t status = check_rank(program, rank, degree);
-  if (status != ACCRT_OK || tables->shard_count == 0)
-    return status;
+  if (degree == 0 && rank == 0)
+    return ACCRT_OK;
+  if (degree != (tables->shard_count > 0 ? tables->shards[0].degree : 1))
+    return fail_degree(program, rank, degree);
+  if (rank >= degree) {
+    return ACCRT_FAIL_INNER(OUT_OF_RANGE, "'%s': rank %" PRIu32 " of %" PRIu32 " ranks",
+                            accrt_bundle_name(program->bundle), rank, degree);
+  }
   program->rank = rank;
   void* memory;
-  status = accrt_alloc_array(program->allocator, tables->component_count, sizeof *program->slices,
-                             &memory);
+  const accrt_status_t status = accrt_alloc_array(program->allocator, tables->component_count,
+                                                  sizeof *program->slices, &memory);
   if (status != ACCRT_OK)
     return status;
   program->slices = memory;
-  for (uint32_t i = 0; i < tables->shard_count && status == ACCRT_OK; ++i) {
+  for (uint32_t i = 0; i < tables->shard_count; ++i) {
     if (tables->shards[i].kind == ACCX_SHARD_SPLIT)
-      status = cut_constant(program, &tables->shards[i], rank);
+      cut_constant(program, &tables->shards[i], rank);
   }
-  return status;
+  return ACCRT_OK;
+}
+
+accrt_status_t accrt_program_check_shard(const accrt_program_t* program,
+                                         const accx_shard_t* shard) {
+  if (shard == NULL)
+    return ACCRT_OK;
+  if (program->slices == NULL)
+    return fail_degree(program, 0, 0);
+  const accx_constant_t* constant = &program->tables->constants[shard->constant];
+  for (uint32_t i = 0; i < constant->component_count; ++i) {
+    const uint32_t component = constant->component_first + i;
+    const accrt_slice_t* slice = accrt_program_slice(program, component);
+    if (slice == NULL || slice->degree != 0)
+      continue;
+    return ACCRT_FAIL_INNER(
+        UNSUPPORTED,
+        "constant '%s' (%s): its component of role %" PRIu32 " cannot be cut along axis %" PRIu32
+        " for %" PRIu32 " ranks",
+        accrt_program_string(program, constant->name), accx_layout_find(constant->encoding)->name,
+        program->tables->components[component].role, shard->axis, shard->degree);
+  }
+  return ACCRT_OK;
 }
 
 void accrt_program_shards_destroy(accrt_program_t* program) {

@@ -9,7 +9,7 @@
 struct accrt_slice {
   const accx_segment_t* segments; /* NULL: the rank has all of it */
   uint32_t segment_count;
-  uint32_t degree;
+  uint32_t degree; /* 0: the component cannot be cut so */
   uint32_t rank;
   uint32_t unit;       /* what pieces begin and end at, along the axis */
   int64_t extent;      /* of the full tensor */
@@ -23,6 +23,8 @@ struct accrt_slice {
 accrt_status_t accrt_program_shards_create(accrt_program_t* program, uint32_t rank,
                                            uint32_t degree);
 void accrt_program_shards_destroy(accrt_program_t* program);
+/* Before a constant is bound: a rank was given, and each of its components can be cut. */
+accrt_status_t accrt_program_check_shard(const accrt_program_t* program, const accx_shard_t* shard);
 /* NULL: a source has all of the component, and nothing else. */
 static inline const accrt_slice_t* accrt_program_slice(const accrt_program_t* program,
                                                        uint32_t component) {

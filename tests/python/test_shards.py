@@ -238,6 +238,8 @@ def test_refusals(tmp_path, instance):
         bundle.program(weights=good)
     with pytest.raises(accrt.InvalidArgumentError, match=r"made for a degree of 2 \('w' has 4 of 8\): rank 1 of degree 4"):
         bundle.program(weights=good, rank=1, degree=4)
+    with pytest.raises(accrt.InvalidArgumentError, match=r"rank 1 of degree 0"):
+        bundle.program(weights=good, rank=1)
     with pytest.raises(accrt.OutOfRangeError, match="rank 2 of 2 ranks"):
         bundle.program(weights=good, rank=2, degree=2)
     for shape in ((4, 4), (16, 4)):  # one that is a part already, and one of another model
