@@ -6,9 +6,12 @@
 #define _GNU_SOURCE
 #include "loader/trust.h"
 
+#include <dirent.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -256,6 +259,98 @@ static void signs_in_place(void** state) {
   assert_int_equal(facts.st_mode & 0777, 0640);
   OK(accrt_bundle_open_path(instance, path, NULL, &bundle));
   OK(accrt_bundle_verify(bundle));
+  accrt_bundle_release(bundle);
+}
+
+/* ---- What fails while signing leaves nothing behind ---- */
+
+typedef struct failing {
+  long count;
+  long fail_at; /* 0: never */
+  long live;
+} failing_t;
+
+static void* failing_allocate(void* self, size_t size, size_t alignment) {
+  failing_t* failing = self;
+  void* memory = NULL;
+  if (++failing->count == failing->fail_at || posix_memalign(&memory, alignment, size) != 0)
+    return NULL;
+  ++failing->live;
+  return memory;
+}
+
+static void failing_deallocate(void* self, void* pointer, size_t size, size_t alignment) {
+  failing_t* failing = self;
+  (void)size;
+  (void)alignment;
+  --failing->live;
+  free(pointer);
+}
+
+/* How many files in /tmp begin with the name of `path`. */
+static uint32_t count_files(void) {
+  uint32_t count = 0;
+  DIR* folder = opendir("/tmp");
+  assert_non_null(folder);
+  for (struct dirent* entry; (entry = readdir(folder)) != NULL;)
+    count += strncmp(entry->d_name, path + 5, strlen(path + 5)) == 0;
+  closedir(folder);
+  return count;
+}
+
+static accrt_status_t sign_or_encrypt(accrt_bundle_t* bundle, int which) {
+  accrt_sign_options_t options = ACCRT_SIGN_OPTIONS_INIT;
+  options.scopes = BOTH;
+  options.private_key = &alice;
+  options.flags = ACCRT_SIGN_VOUCH;
+  return which == 0 ? accrt_bundle_sign(bundle, &options, path)
+                    : accrt_bundle_encrypt(bundle, &bob, path);
+}
+
+static void signing_without_memory(void** state) {
+  NEEDS_CRYPTO();
+  failing_t failing = {0};
+  const accrt_allocator_t allocator = {&failing, failing_allocate, failing_deallocate};
+  accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
+  options.flags = ACCRT_INSTANCE_FLAG_NO_DRIVERS;
+  options.allocator = &allocator;
+  accrt_instance_t* poor;
+  OK(accrt_instance_create(&options, &poor));
+  for (int which = 0; which < 2; ++which) {
+    accrt_status_t status = ACCRT_ERROR_OUT_OF_MEMORY;
+    (void)unlink(path);
+    for (long n = 1; status != ACCRT_OK; ++n) {
+      accrt_bundle_t* bundle = open_with(poor, &golden);
+      failing.fail_at = failing.count + n;
+      status = sign_or_encrypt(bundle, which);
+      failing.fail_at = 0;
+      assert_true(status == ACCRT_OK || status == ACCRT_ERROR_OUT_OF_MEMORY);
+      assert_int_equal(count_files(), status == ACCRT_OK);
+      accrt_bundle_release(bundle);
+      assert_true(n < 100);
+    }
+  }
+  accrt_instance_release(poor);
+  assert_int_equal(failing.live, 0);
+}
+
+/* A disk that is full: here, a file that may not grow. */
+static void signing_without_room(void** state) {
+  NEEDS_CRYPTO();
+  struct rlimit limit, small;
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  void (*before)(int) = signal(SIGXFSZ, SIG_IGN);
+  (void)unlink(path);
+  accrt_bundle_t* bundle = open_with(instance, &golden);
+  for (rlim_t bytes = 0; bytes < golden.size; bytes += golden.size / 3) {
+    small = (struct rlimit){bytes, limit.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    const accrt_status_t status = sign_or_encrypt(bundle, 0);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    FAILS(IO, path, status);
+    assert_int_equal(count_files(), 0);
+  }
+  (void)signal(SIGXFSZ, before);
   accrt_bundle_release(bundle);
 }
 
@@ -665,6 +760,8 @@ int main(void) {
       cmocka_unit_test(keeps_other_signatures),
       cmocka_unit_test(signing_code_wants_a_word),
       cmocka_unit_test(signs_in_place),
+      cmocka_unit_test(signing_without_memory),
+      cmocka_unit_test(signing_without_room),
       cmocka_unit_test(refuses_changes),
       cmocka_unit_test(code_root_covers_sections),
       cmocka_unit_test(host_code_needs_trust),

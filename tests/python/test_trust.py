@@ -237,6 +237,28 @@ def repaired(data: bytearray) -> bytes:
 
 
 @needs_crypto
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_many_chunks_are_checked_by_threads(home, tmp_path, encrypted):
+    """The lowest of the chunks that are wrong is named, or one that a thread was at then."""
+    path = tmp_path / "w.accx"
+    weights_bundle(70).write(path)
+    if encrypted:
+        trust.encrypt(path, path, SECRET)
+    trust.sign(path, vouch=True)
+    accrt.Bundle(path, verify="full", key=lambda _: SECRET)
+    accrt.Bundle(path, verify="full")
+    data = bytearray(path.read_bytes())
+    offset = next(s.offset for s in bundle_reader.read(path).container.table if s.type == 63)
+    for chunk in (66, 40):
+        data[offset + (chunk << 20) + 5] ^= 1
+        with pytest.raises(accrt.DataCorruptError, match=rf"data\[(40|{chunk})\].*rule 144"):
+            accrt.Bundle(repaired(data), verify="full")
+    path.write_bytes(repaired(data))
+    with pytest.raises(accrt.DataCorruptError, match="rule 144"):
+        accrt.Bundle(path, verify="full", key=lambda _: SECRET)
+
+
+@needs_crypto
 def test_signing_again_wants_a_word(home, tmp_path):
     weights_bundle().write(tmp_path / "w.accx")
     with pytest.raises(accrt.PermissionDeniedError, match="vouch"):
