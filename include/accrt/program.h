@@ -65,7 +65,7 @@ ACCRT_API accrt_status_t accrt_program_variant(accrt_program_t* program, uint32_
 
 /** One weight to swap. Frozen. */
 typedef struct accrt_weight {
-  const char* name;      /**< of a constant stored in the bundle */
+  const char* name;      /**< of a constant that no prepare function makes */
   accrt_tensor_t tensor; /**< same type and shape, contiguous; the bytes are copied */
 } accrt_weight_t;
 ACCRT_ASSERT_LAYOUT(accrt_weight_t, tensor, 56);
