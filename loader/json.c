@@ -117,27 +117,42 @@ static bool unescape(accx_json_t* json, char** to) {
   return unescape_unit(json, to);
 }
 
+/* Bytes up to the next quote or escape, checked. */
+static bool pass_plain(accx_json_t* json) {
+  for (;;) {
+    unsigned char byte = (unsigned char)*json->at;
+    while (byte >= 0x20 && byte < 0x80 && byte != '"' && byte != '\\')
+      byte = (unsigned char)*++json->at;
+    if (byte == '"' || byte == '\\')
+      return true;
+    if (byte < 0x20)
+      return accx_json_fail(json, json->at == json->end ? "a string does not end"
+                                                        : "a control character in a string");
+    const uint32_t length = accx_utf8_length((const unsigned char*)json->at);
+    if (length == 0)
+      return accx_json_fail(json, "a string is not UTF-8");
+    json->at += length;
+  }
+}
+
 /* The string's bytes are moved together as escapes shrink: the text only gets shorter. */
 bool accx_json_string(accx_json_t* json, const char** out_text, size_t* out_size_bytes) {
   if (!accx_json_take(json, '"', "a string is missing"))
     return false;
   char* const begin = json->at;
   char* to = begin;
-  while (*json->at != '"') {
-    const unsigned char byte = (unsigned char)*json->at;
-    if (byte == '\\') {
-      if (!unescape(json, &to))
-        return false;
-      continue;
-    }
-    if (byte < 0x20)
-      return accx_json_fail(json, json->at == json->end ? "a string does not end"
-                                                        : "a control character in a string");
-    const uint32_t length = byte < 0x80 ? 1 : accx_utf8_length((const unsigned char*)json->at);
-    if (length == 0)
-      return accx_json_fail(json, "a string is not UTF-8");
-    for (uint32_t i = 0; i < length; ++i)
-      *to++ = *json->at++;
+  for (;;) {
+    const char* const plain = json->at;
+    if (!pass_plain(json))
+      return false;
+    const size_t plain_bytes = (size_t)(json->at - plain);
+    if (to != plain)
+      memmove(to, plain, plain_bytes);
+    to += plain_bytes;
+    if (*json->at == '"')
+      break;
+    if (!unescape(json, &to))
+      return false;
   }
   ++json->at;
   *to = '\0'; /* at the closing quote at the latest */
