@@ -20,9 +20,24 @@ typedef struct {
   const runner_launch_t* launches;
   uint32_t launch_count, thread_count;
   void* local[2];
+  atomic_uint ready; /* the second thread, and then the first one's word to begin */
   atomic_uint next[4096];
   atomic_uint arrived[4096];
 } run_t;
+
+/* Both threads are there before the clock starts: making one takes as long as a small kernel. */
+static void begin_second(atomic_uint* ready) {
+  atomic_fetch_add_explicit(ready, 1, memory_order_release);
+  while (atomic_load_explicit(ready, memory_order_acquire) < 2) {
+  }
+}
+
+static void begin_first(atomic_uint* ready, struct timespec* out_begin) {
+  while (atomic_load_explicit(ready, memory_order_acquire) < 1) {
+  }
+  clock_gettime(CLOCK_MONOTONIC, out_begin);
+  atomic_fetch_add_explicit(ready, 1, memory_order_release);
+}
 
 static void run_share(run_t* run, uint32_t worker) {
   for (uint32_t l = 0; l < run->launch_count; l++) {
@@ -55,7 +70,9 @@ static void run_share(run_t* run, uint32_t worker) {
 }
 
 static void* second_thread(void* argument) {
-  run_share(argument, 1);
+  run_t* run = argument;
+  begin_second(&run->ready);
+  run_share(run, 1);
   return NULL;
 }
 
@@ -81,7 +98,9 @@ int64_t runner_run(const accrt_kernel_environment_t* environment, const runner_l
   pthread_t thread;
   clock_gettime(CLOCK_MONOTONIC, &begin);
   int second = thread_count > 1 && pthread_create(&thread, NULL, second_thread, run) == 0;
-  if (!second)
+  if (second)
+    begin_first(&run->ready, &begin);
+  else
     run->thread_count = 1;
   run_share(run, 0);
   if (second)
@@ -97,10 +116,12 @@ typedef struct {
   void (*run)(const void* what, uint64_t first, uint64_t end);
   const void* what;
   uint64_t first, end;
+  atomic_uint ready;
 } part_t;
 
 static void* run_part(void* argument) {
-  const part_t* part = argument;
+  part_t* part = argument;
+  begin_second(&part->ready);
   part->run(part->what, part->first, part->end);
   return NULL;
 }
@@ -110,9 +131,11 @@ static int64_t run_parts(void (*run)(const void*, uint64_t, uint64_t), const voi
   struct timespec begin, end;
   pthread_t thread;
   const uint64_t middle = thread_count > 1 ? count / 2 : 0;
-  part_t first = {run, what, 0, middle};
+  part_t first = {.run = run, .what = what, .end = middle};
   clock_gettime(CLOCK_MONOTONIC, &begin);
   const int second = middle > 0 && pthread_create(&thread, NULL, run_part, &first) == 0;
+  if (second)
+    begin_first(&first.ready, &begin);
   run(what, second ? middle : 0, count);
   if (second)
     pthread_join(thread, NULL);

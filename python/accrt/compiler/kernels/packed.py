@@ -14,8 +14,9 @@ from .matmul import ACTIVATIONS, collapse_rows, require_contiguous_last
 PANEL_ROWS, BLOCK_K = 16, 32
 GROUP_ROWS = 64
 _PIECE_BLOCKS, _PREPARE_BLOCKS = 256, 64
-#: Bytes of codes that a workgroup reads, about: enough that it is worth a dispatch, few enough that threads end together.
-_WORKGROUP_BYTES = 192 << 10
+#: Bytes of codes that a workgroup reads: where it begins nothing has been asked for ahead, so it is to be long; but threads are to end
+#: together, so there are 16 workgroups where that leaves each enough to be worth a dispatch.
+_MOST_BYTES, _LEAST_BYTES, _WORKGROUPS = 2 << 20, 192 << 10, 16
 _FLOATS = ("e4m3", "e5m2")
 _SCALE_BYTES = {"f32": 4, "f16": 2, "bf16": 2, "power": 1}
 
@@ -90,8 +91,8 @@ def product_kernel(form: Form, x: str, c: str) -> KernelDef:
 
 def _panels_per_group(form: Form) -> int:
     panels = ex.ceildiv(form.n, PANEL_ROWS)
-    each = ex.ceildiv(form.k, BLOCK_K) * (512 if form.codes in ("s8", *_FLOATS) else 256)
-    groups = ex.ceildiv(panels, max(1, _WORKGROUP_BYTES // max(each, 1)))
+    total = panels * ex.ceildiv(form.k, BLOCK_K) * (512 if form.codes in ("s8", *_FLOATS) else 256)
+    groups = max(ex.ceildiv(total, _MOST_BYTES), min(_WORKGROUPS, ex.ceildiv(total, _LEAST_BYTES)))
     if groups < 8:
         groups += groups % 2
     return ex.ceildiv(panels, max(groups, 1))

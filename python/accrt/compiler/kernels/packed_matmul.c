@@ -85,7 +85,7 @@ ALWAYS_INLINE panel_t panel_at(const packed_matmul_params_t* p, int64_t panel) {
 #define SCALES_AHEAD 8 /* groups */
 ALWAYS_INLINE void ask_ahead(const uint8_t* codes) {
   UNROLL_FULLY for (int i = 0; i < CODES_BLOCK_BYTES(CODES); i += 64)
-      __builtin_prefetch(codes + AHEAD_BYTES + i, 0, 2);
+      __builtin_prefetch(codes + AHEAD_BYTES + i, 0, 3);
 }
 
 typedef vf sums_t[MAX_ROWS][PARTS];
