@@ -21,12 +21,12 @@
 
 /* What the format says of one section. */
 typedef struct accx_section_kind {
-  uint32_t type;
-  uint32_t record_bytes; /* of the newest form: loader/upgrade.h has the others */
-  uint32_t alignment;
+  uint16_t type;
+  uint16_t record_bytes; /* of the newest form: loader/upgrade.h has the others */
+  uint16_t alignment;
   bool required;
   uint8_t since_minor; /* container minor that brought it */
-  const char* name;
+  char name[16];       /* in place: a pointer would be relocated when the library is loaded */
 } accx_section_kind_t;
 /* NULL for sections this library does not know. */
 const accx_section_kind_t* accx_section_kind(uint32_t type);

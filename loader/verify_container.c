@@ -358,62 +358,66 @@ const unsigned char* accx_section_bytes(const accrt_bundle_t* bundle, uint32_t i
   return is_copied(&sections[index]) ? bundle->metadata + at : NULL;
 }
 
+/* Where the tables of most sections are found. */
+#define TABLE(type, field, count)                                                                  \
+  {                                                                                                \
+    ACCX_SECTION_##type, offsetof(accrt_bundle_tables_t, field),                                   \
+        offsetof(accrt_bundle_tables_t, count)                                                     \
+  }
+static const struct {
+  uint16_t type, field, count;
+} places[] = {
+    TABLE(STRINGS, strings, string_count),
+    TABLE(METADATA, metadata, metadata_count),
+    TABLE(SYMBOLS, symbols, symbol_count),
+    TABLE(BUCKETS, buckets, bucket_count),
+    TABLE(EXPRESSIONS, expressions, expression_count),
+    TABLE(CONSTANTS, constants, constant_count),
+    TABLE(COMPONENTS, components, component_count),
+    TABLE(STATES, states, state_count),
+    TABLE(FUNCTIONS, functions, function_count),
+    TABLE(ARGUMENTS, arguments, argument_count),
+    TABLE(SLOTS, slots, slot_count),
+    TABLE(VIEWS, views, view_count),
+    TABLE(BLOCKS, blocks, block_count),
+    TABLE(KERNELS, kernels, kernel_count),
+    TABLE(PARAMETERS, parameters, parameter_count),
+    TABLE(VARIANTS, variants, variant_count),
+    TABLE(PREDICATES, predicates, predicate_count),
+    TABLE(IMAGES, images, image_count),
+    TABLE(CHUNK_DIGESTS, chunk_digests, chunk_count),
+    TABLE(LAUNCHES, launches, launch_count),
+    TABLE(ASSETS, assets, asset_count),
+    TABLE(LOCATIONS, locations, location_count),
+    TABLE(FILES, files, file_count),
+    TABLE(SHARDS, shards, shard_count),
+    TABLE(ADAPTERS, adapters, adapter_count),
+    TABLE(TREE, tree, tree_count),
+    TABLE(SIGNATURES, signatures, signature_count),
+    TABLE(SEGMENTS, segments, segment_count),
+    TABLE(LEAVES, leaves, leaf_count),
+    TABLE(ENCRYPTION, encryption, encryption_count),
+    TABLE(TAGS, tags, tag_count),
+};
+#undef TABLE
+
 static void set_table(accrt_bundle_tables_t* tables, const accx_section_t* section,
                       const unsigned char* bytes) {
-  const void* records = bytes;
-  const uint32_t count = section->record_count;
-#define TABLE(type, field, count_field)                                                            \
-  case type:                                                                                       \
-    tables->field = records;                                                                       \
-    tables->count_field = count;                                                                   \
-    break
-  switch (section->type) {
-  case ACCX_SECTION_STRINGS:
-    tables->strings = records;
-    tables->strings_size_bytes = section->size_bytes;
-    tables->string_count = count;
-    break;
-  case ACCX_SECTION_COMMANDS:
-    tables->command_count = count; /* the stream is found through its blocks */
-    break;
-  case ACCX_SECTION_ASSET_DATA:
-    tables->asset_data = records;
-    tables->asset_data_size_bytes = section->size_bytes;
-    break;
-    TABLE(ACCX_SECTION_METADATA, metadata, metadata_count);
-    TABLE(ACCX_SECTION_SYMBOLS, symbols, symbol_count);
-    TABLE(ACCX_SECTION_BUCKETS, buckets, bucket_count);
-    TABLE(ACCX_SECTION_EXPRESSIONS, expressions, expression_count);
-    TABLE(ACCX_SECTION_CONSTANTS, constants, constant_count);
-    TABLE(ACCX_SECTION_COMPONENTS, components, component_count);
-    TABLE(ACCX_SECTION_STATES, states, state_count);
-    TABLE(ACCX_SECTION_FUNCTIONS, functions, function_count);
-    TABLE(ACCX_SECTION_ARGUMENTS, arguments, argument_count);
-    TABLE(ACCX_SECTION_SLOTS, slots, slot_count);
-    TABLE(ACCX_SECTION_VIEWS, views, view_count);
-    TABLE(ACCX_SECTION_BLOCKS, blocks, block_count);
-    TABLE(ACCX_SECTION_KERNELS, kernels, kernel_count);
-    TABLE(ACCX_SECTION_PARAMETERS, parameters, parameter_count);
-    TABLE(ACCX_SECTION_VARIANTS, variants, variant_count);
-    TABLE(ACCX_SECTION_PREDICATES, predicates, predicate_count);
-    TABLE(ACCX_SECTION_IMAGES, images, image_count);
-    TABLE(ACCX_SECTION_LAUNCHES, launches, launch_count);
-    TABLE(ACCX_SECTION_ASSETS, assets, asset_count);
-    TABLE(ACCX_SECTION_LOCATIONS, locations, location_count);
-    TABLE(ACCX_SECTION_FILES, files, file_count);
-    TABLE(ACCX_SECTION_SHARDS, shards, shard_count);
-    TABLE(ACCX_SECTION_ADAPTERS, adapters, adapter_count);
-    TABLE(ACCX_SECTION_TREE, tree, tree_count);
-    TABLE(ACCX_SECTION_SIGNATURES, signatures, signature_count);
-    TABLE(ACCX_SECTION_SEGMENTS, segments, segment_count);
-    TABLE(ACCX_SECTION_LEAVES, leaves, leaf_count);
-    TABLE(ACCX_SECTION_ENCRYPTION, encryption, encryption_count);
-    TABLE(ACCX_SECTION_TAGS, tags, tag_count);
-    TABLE(ACCX_SECTION_CHUNK_DIGESTS, chunk_digests, chunk_count);
-  default:
-    break;
+  unsigned char* const into = (unsigned char*)tables;
+  for (size_t i = 0; i < sizeof places / sizeof places[0]; ++i) {
+    if (places[i].type != section->type)
+      continue;
+    memcpy(into + places[i].field, &bytes, sizeof bytes); /* all pointers to objects are alike */
+    memcpy(into + places[i].count, &section->record_count, sizeof section->record_count);
   }
-#undef TABLE
+  if (section->type == ACCX_SECTION_STRINGS)
+    tables->strings_size_bytes = section->size_bytes;
+  if (section->type == ACCX_SECTION_COMMANDS)
+    tables->command_count = section->record_count; /* the stream is found through its blocks */
+  if (section->type == ACCX_SECTION_ASSET_DATA) {
+    tables->asset_data = bytes;
+    tables->asset_data_size_bytes = section->size_bytes;
+  }
 }
 
 static accrt_status_t check_digest(const accx_verifier_t* verifier, const accx_section_t* section,
