@@ -55,8 +55,8 @@ static bool key_less(const void* context, uint32_t a, uint32_t b) {
 
 static accrt_status_t check_keys(const header_t* header, uint32_t first) {
   const accrt_weights_t* weights = header->weights;
-  const accx_weights_value_t* values = weights->values + first;
   const uint32_t count = weights->value_count - first;
+  const accx_weights_value_t* values = count > 0 ? weights->values + first : NULL;
   void* memory;
   ACCX_TRY(accrt_alloc_array(weights->allocator, count, sizeof(uint32_t), &memory));
   uint32_t* order = memory;
