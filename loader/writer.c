@@ -210,6 +210,21 @@ accrt_status_t accx_writer_claim(accrt_bundle_writer_t* writer, const writer_key
   return accx_writer_make_room(writer);
 }
 
+accrt_status_t accx_writer_add_named(accrt_bundle_writer_t* writer, writer_kind_t kind,
+                                     const char* name, void* item, size_t name_offset,
+                                     accrt_writer_id_t* out_id) {
+  writer_key_t key = {.kind = kind};
+  void* added;
+  ACCX_TRY(accx_writer_name(writer, name, "the name", &key.a));
+  ACCX_TRY(accx_writer_claim(writer, &key));
+  ACCX_TRY(accx_writer_new(writer, kind, &added));
+  memcpy((unsigned char*)item + name_offset, &key.a, sizeof key.a);
+  memcpy(added, item, kinds[kind].item_bytes);
+  *out_id = accx_writer_id(kind, accx_writer_commit(writer, kind));
+  accx_writer_put(writer, &key, *out_id);
+  return ACCRT_OK;
+}
+
 const char* accx_writer_near(const accrt_bundle_writer_t* writer, uint32_t kind, uint32_t b,
                              const char* wanted, accrt_near_t* buffer) {
   accrt_near_init(buffer, wanted);

@@ -257,6 +257,11 @@ accrt_status_t accx_writer_make_room(accrt_bundle_writer_t* writer);
 void accx_writer_put(accrt_bundle_writer_t* writer, const writer_key_t* key, uint32_t value);
 /* Refuses a key that is there, else as accx_writer_make_room. */
 accrt_status_t accx_writer_claim(accrt_bundle_writer_t* writer, const writer_key_t* key);
+/* Adds an item whose first name is new among its kind: checks and claims the name, copies `item` with the name's string at
+ * `name_offset`, and gives the item's id. */
+accrt_status_t accx_writer_add_named(accrt_bundle_writer_t* writer, writer_kind_t kind,
+                                     const char* name, void* item, size_t name_offset,
+                                     accrt_writer_id_t* out_id);
 /* "; did you mean ...": among the keys of that kind and `b`. `buffer` keeps the text. */
 const char* accx_writer_near(const accrt_bundle_writer_t* writer, uint32_t kind, uint32_t b,
                              const char* wanted, accrt_near_t* buffer);

@@ -11,26 +11,16 @@
 
 #define DEFAULT_DRIVER "host"
 
-static const char* size_list(char text[96], const uint32_t sizes[3]) {
-  (void)snprintf(text, 96, "(%" PRIu32 ", %" PRIu32 ", %" PRIu32 ")", sizes[0], sizes[1], sizes[2]);
-  return text;
-}
-
 /* ---- Text ---- */
 
 accrt_status_t accrt_bundle_writer_add_metadata(accrt_bundle_writer_t* writer, const char* key,
                                                 const char* value) {
   ACCX_TRY(accx_writer_begin(writer, __func__, "metadata key", key));
-  accx_metadata_t* item;
-  writer_key_t name = {.kind = WRITER_METADATA};
-  uint32_t text;
-  ACCX_TRY(accx_writer_name(writer, key, "the key", &name.a));
-  ACCX_TRY(accx_writer_string(writer, value, "the value", &text));
-  ACCX_TRY(accx_writer_claim(writer, &name));
-  ACCX_TRY(accx_writer_new(writer, WRITER_METADATA, &item));
-  *item = (accx_metadata_t){name.a, text};
-  accx_writer_put(writer, &name, accx_writer_commit(writer, WRITER_METADATA));
-  return ACCRT_OK;
+  accx_metadata_t made;
+  accrt_writer_id_t id;
+  ACCX_TRY(accx_writer_string(writer, value, "the value", &made.value));
+  return accx_writer_add_named(writer, WRITER_METADATA, key, &made, offsetof(accx_metadata_t, key),
+                               &id);
 }
 
 accrt_status_t accrt_bundle_writer_add_string(accrt_bundle_writer_t* writer, const char* text) {
@@ -422,14 +412,11 @@ accrt_status_t accrt_bundle_writer_add_constant(accrt_bundle_writer_t* writer,
                                                 const accrt_writer_constant_t* constant,
                                                 accrt_writer_id_t* out_id) {
   accrt_writer_constant_t local;
-  writer_constant_t made = {.components = NULL}, *item;
-  writer_key_t name = {.kind = WRITER_CONSTANT};
+  writer_constant_t made = {.components = NULL};
   WRITER_BEGIN(writer, constant, &local, "constant", out_id);
-  ACCX_TRY(accx_writer_name(writer, local.name, "the name", &name.a));
   if (local.source > ACCX_CONSTANT_EXTERNAL)
     return WRITER_FAIL(writer, INVALID_ARGUMENT, "there is no source %" PRIu32, local.source);
-  made.record = (accx_constant_t){.name = name.a,
-                                  .source = local.source,
+  made.record = (accx_constant_t){.source = local.source,
                                   .dtype = local.dtype,
                                   .encoding = local.encoding,
                                   .rank = local.rank,
@@ -438,22 +425,16 @@ accrt_status_t accrt_bundle_writer_add_constant(accrt_bundle_writer_t* writer,
   ACCX_TRY(read_components(writer, &local, &made));
   ACCX_TRY(read_binding(writer, &local, &made.record));
   memcpy(made.record.shape, local.shape, local.rank * sizeof *local.shape);
-  ACCX_TRY(accx_writer_claim(writer, &name));
-  ACCX_TRY(accx_writer_new(writer, WRITER_CONSTANT, &item));
-  *item = made;
-  *out_id = accx_writer_id(WRITER_CONSTANT, accx_writer_commit(writer, WRITER_CONSTANT));
-  accx_writer_put(writer, &name, *out_id);
-  return ACCRT_OK;
+  return accx_writer_add_named(writer, WRITER_CONSTANT, local.name, &made,
+                               offsetof(writer_constant_t, record.name), out_id);
 }
 
 accrt_status_t accrt_bundle_writer_add_state(accrt_bundle_writer_t* writer,
                                              const accrt_writer_state_t* state,
                                              accrt_writer_id_t* out_id) {
   accrt_writer_state_t local;
-  accx_state_t made = {0}, *item;
-  writer_key_t name = {.kind = WRITER_STATE};
+  accx_state_t made = {0};
   WRITER_BEGIN(writer, state, &local, "state", out_id);
-  ACCX_TRY(accx_writer_name(writer, local.name, "the name", &name.a));
   ACCX_TRY(accx_writer_type(writer, &local.type, ACCX_USES_SESSION, &made.type));
   const uint32_t bits = accrt_dtype_bits(local.type.dtype);
   if (local.type.encoding != ACCX_ENCODING_PLAIN || (bits < 64 && local.fill_pattern >> bits != 0))
@@ -461,14 +442,9 @@ accrt_status_t accrt_bundle_writer_add_state(accrt_bundle_writer_t* writer,
                        "encoding %" PRIu32 ", fill pattern 0x%" PRIx64
                        "; states are PLAIN, and the pattern fits %" PRIu32 " bits",
                        local.type.encoding, local.fill_pattern, bits);
-  made.name = name.a;
   made.fill_pattern = local.fill_pattern;
-  ACCX_TRY(accx_writer_claim(writer, &name));
-  ACCX_TRY(accx_writer_new(writer, WRITER_STATE, &item));
-  *item = made;
-  *out_id = accx_writer_id(WRITER_STATE, accx_writer_commit(writer, WRITER_STATE));
-  accx_writer_put(writer, &name, *out_id);
-  return ACCRT_OK;
+  return accx_writer_add_named(writer, WRITER_STATE, local.name, &made,
+                               offsetof(accx_state_t, name), out_id);
 }
 
 /* ---- Files, shards, adapters ---- */
@@ -479,21 +455,14 @@ accrt_status_t accrt_bundle_writer_add_file(accrt_bundle_writer_t* writer, const
                                             accrt_writer_id_t* out_id) {
   ACCX_TRY(accx_writer_begin(writer, __func__, "file", name));
   ACCX_TRY(accx_writer_out(writer, out_id));
-  accx_file_t made = {.kind = kind, .size_bytes = size_bytes}, *item;
-  writer_key_t key = {.kind = WRITER_FILE};
-  ACCX_TRY(accx_writer_name(writer, name, "the name", &key.a));
-  if (!accx_file_name_good(name) || kind < ACCX_FILE_ACCX || kind > ACCX_FILE_GGUF)
+  accx_file_t made = {.kind = kind, .size_bytes = size_bytes};
+  if (name == NULL || !accx_file_name_good(name) || kind < ACCX_FILE_ACCX || kind > ACCX_FILE_GGUF)
     return WRITER_FAIL(writer, INVALID_ARGUMENT,
                        "kind %" PRIu32 ", or not the bare name of a file of 1 to 255 bytes", kind);
-  made.name = key.a;
   if (digest != NULL)
     memcpy(&made.digest, digest, sizeof made.digest);
-  ACCX_TRY(accx_writer_claim(writer, &key));
-  ACCX_TRY(accx_writer_new(writer, WRITER_FILE, &item));
-  *item = made;
-  *out_id = accx_writer_id(WRITER_FILE, accx_writer_commit(writer, WRITER_FILE));
-  accx_writer_put(writer, &key, *out_id);
-  return ACCRT_OK;
+  return accx_writer_add_named(writer, WRITER_FILE, name, &made, offsetof(accx_file_t, name),
+                               out_id);
 }
 
 accrt_status_t accrt_bundle_writer_add_shard(accrt_bundle_writer_t* writer,
@@ -529,16 +498,11 @@ accrt_status_t accrt_bundle_writer_add_shard(accrt_bundle_writer_t* writer,
 accrt_status_t accrt_bundle_writer_add_adapter(accrt_bundle_writer_t* writer, const char* slot,
                                                const char* input, uint32_t flags) {
   ACCX_TRY(accx_writer_begin(writer, __func__, "adapter", slot));
-  writer_key_t key = {.kind = WRITER_ADAPTER};
-  accx_adapter_t* item;
-  uint32_t name;
-  ACCX_TRY(accx_writer_name(writer, slot, "the slot", &key.a));
-  ACCX_TRY(accx_writer_name(writer, input, "the input", &name));
-  ACCX_TRY(accx_writer_claim(writer, &key));
-  ACCX_TRY(accx_writer_new(writer, WRITER_ADAPTER, &item));
-  *item = (accx_adapter_t){key.a, name, flags, 0};
-  accx_writer_put(writer, &key, accx_writer_commit(writer, WRITER_ADAPTER));
-  return ACCRT_OK;
+  accx_adapter_t made = {.flags = flags};
+  accrt_writer_id_t id;
+  ACCX_TRY(accx_writer_name(writer, input, "the input", &made.input));
+  return accx_writer_add_named(writer, WRITER_ADAPTER, slot, &made, offsetof(accx_adapter_t, slot),
+                               &id);
 }
 
 /* ---- Code ---- */
@@ -549,7 +513,7 @@ accrt_status_t accrt_bundle_writer_add_image(accrt_bundle_writer_t* writer, cons
   ACCX_TRY(accx_writer_begin(writer, __func__, "image", name));
   ACCX_TRY(accx_writer_out(writer, out_id));
   writer_key_t key = {.kind = WRITER_IMAGE};
-  writer_image_t* item;
+  writer_image_t made = {.record = {.kind = kind}};
   ACCX_TRY(accx_writer_name(writer, name, "the name", &key.a));
   const bool pack = kind == ACCX_IMAGE_PACK;
   const uint32_t there = accx_writer_find(writer, &key);
@@ -558,25 +522,20 @@ accrt_status_t accrt_bundle_writer_add_image(accrt_bundle_writer_t* writer, cons
     *out_id = there;
     return ACCRT_OK;
   }
-  if (kind < ACCX_IMAGE_HOST_ELF || kind > ACCX_IMAGE_PACK)
-    return WRITER_FAIL(writer, INVALID_ARGUMENT, "there is no kind %" PRIu32, kind);
-  if (pack && !accx_pack_name_good(name))
+  if (kind < ACCX_IMAGE_HOST_ELF || kind > ACCX_IMAGE_PACK || (pack && !accx_pack_name_good(name)))
     return WRITER_FAIL(writer, INVALID_ARGUMENT,
-                       "a pack's name is letters, digits, '.', '_' and '-', at most %u, and begins "
-                       "with none of the last three",
-                       ACCX_MAX_PACK_NAME_BYTES);
+                       "kind %" PRIu32 ", or no name of a pack: letters, digits, '.', '_' and '-', "
+                       "at most %u, not one of the last three first",
+                       kind, ACCX_MAX_PACK_NAME_BYTES);
   if (pack != (bytes == NULL || bytes->size_bytes == 0))
     return WRITER_FAIL(writer, INVALID_ARGUMENT, "a pack has no bytes, any other image has some");
-  if (!pack)
+  if (!pack) {
     ACCX_TRY(accx_writer_check_bytes(writer, bytes));
-  ACCX_TRY(accx_writer_claim(writer, &key));
-  ACCX_TRY(accx_writer_new(writer, WRITER_IMAGE, &item));
-  item->record = (accx_image_t){kind, key.a, 0, pack ? 0 : bytes->size_bytes};
-  if (!pack)
-    item->bytes = *bytes;
-  *out_id = accx_writer_id(WRITER_IMAGE, accx_writer_commit(writer, WRITER_IMAGE));
-  accx_writer_put(writer, &key, *out_id);
-  return ACCRT_OK;
+    made.bytes = *bytes;
+    made.record.size_bytes = bytes->size_bytes;
+  }
+  return accx_writer_add_named(writer, WRITER_IMAGE, name, &made,
+                               offsetof(writer_image_t, record.name), out_id);
 }
 
 /* ---- Kernels ---- */
@@ -664,22 +623,14 @@ accrt_status_t accrt_bundle_writer_add_kernel(accrt_bundle_writer_t* writer,
                                               const accrt_writer_kernel_t* kernel,
                                               accrt_writer_id_t* out_id) {
   accrt_writer_kernel_t local;
-  writer_kernel_t made = {.first_variant = WRITER_NO, .last_variant = WRITER_NO}, *item;
-  writer_key_t name = {.kind = WRITER_KERNEL};
+  writer_kernel_t made = {.first_variant = WRITER_NO, .last_variant = WRITER_NO};
   WRITER_BEGIN(writer, kernel, &local, "kernel", out_id);
-  ACCX_TRY(accx_writer_name(writer, local.name, "the name", &name.a));
-  made.record = (accx_kernel_t){.name = name.a,
-                                .traits = local.traits,
+  made.record = (accx_kernel_t){.traits = local.traits,
                                 .parameter_count = local.parameter_count,
                                 .local_memory_size_bytes = local.local_memory_bytes};
   ACCX_TRY(read_parameters(writer, &local, &made.record, &made.parameters));
-  ACCX_TRY(accx_writer_claim(writer, &name));
-  ACCX_TRY(accx_writer_new(writer, WRITER_KERNEL, &item));
-  *item = made;
-  const uint32_t index = accx_writer_commit(writer, WRITER_KERNEL);
-  *out_id = accx_writer_id(WRITER_KERNEL, index);
-  accx_writer_put(writer, &name, *out_id);
-  return ACCRT_OK;
+  return accx_writer_add_named(writer, WRITER_KERNEL, local.name, &made,
+                               offsetof(writer_kernel_t, record.name), out_id);
 }
 
 uint32_t accx_writer_parameter(const accrt_bundle_writer_t* writer, const writer_kernel_t* kernel,
@@ -721,18 +672,6 @@ static uint32_t insert_predicate(accx_predicate_t* predicates, uint32_t count,
   return count + 1;
 }
 
-static bool predicate_good(const accx_predicate_t* predicate, uint32_t parameter_kind) {
-  const bool value =
-      parameter_kind == ACCRT_KERNEL_PARAM_SYMBOL || parameter_kind == ACCRT_KERNEL_PARAM_SCALAR;
-  const bool address =
-      parameter_kind == ACCRT_KERNEL_PARAM_BUFFER || parameter_kind == ACCRT_KERNEL_PARAM_TENSOR;
-  if (predicate->kind == ACCX_PREDICATE_ALIGNED)
-    return address && predicate->value >= 1 && predicate->value <= ACCX_DATA_ALIGN &&
-           accrt_is_power_of_two((uint64_t)predicate->value);
-  return value && predicate->kind <= ACCX_PREDICATE_AT_LEAST && predicate->kind != 0 &&
-         (predicate->kind != ACCX_PREDICATE_DIVISIBLE || predicate->value >= 1);
-}
-
 static accrt_status_t read_predicates(accrt_bundle_writer_t* writer, const writer_kernel_t* kernel,
                                       const accrt_writer_variant_t* variant,
                                       writer_variant_t* made) {
@@ -751,12 +690,6 @@ static accrt_status_t read_predicates(accrt_bundle_writer_t* writer, const write
       return WRITER_FAIL(writer, INVALID_ARGUMENT, "a predicate on parameter '%.64s'%s", name,
                          accx_writer_near_parameter(writer, kernel, name, &near));
     const accx_predicate_t record = {given->kind, parameter, given->value};
-    if (!predicate_good(&record, kernel->parameters[parameter].kind))
-      return WRITER_FAIL(writer, INVALID_ARGUMENT,
-                         "predicate %" PRIu32 " with value %" PRId64
-                         " is not for parameter '%.64s', a %s",
-                         given->kind, given->value, name,
-                         accrt_kernel_param_kind_name(kernel->parameters[parameter].kind));
     made->record.predicate_count = insert_predicate(memory, made->record.predicate_count, &record);
   }
   return ACCRT_OK;
@@ -789,28 +722,13 @@ static accrt_status_t read_launch(const accrt_bundle_writer_t* writer,
                        "flags 0x%" PRIx32 ", and a block, cluster, shared memory or launch traits, "
                        "which only device code has",
                        variant->flags);
-  if (!made->has_launch)
-    return ACCRT_OK;
   const uint64_t threads = accx_volume(b, ACCX_MAX_BLOCK_THREADS);
-  const uint64_t blocks = accx_volume(c, ACCX_MAX_CLUSTER_BLOCKS);
-  char text[96], text_2[96];
-  if (threads == 0 || threads > ACCX_MAX_BLOCK_THREADS ||
-      (c[0] != 0 && (blocks == 0 || blocks > ACCX_MAX_CLUSTER_BLOCKS)) ||
-      (c[0] == 0 && (c[1] | c[2]) != 0))
-    return WRITER_FAIL(writer, INVALID_ARGUMENT,
-                       "device code needs a block of 1 to %u threads, and may have a cluster of up "
-                       "to %u, not %s and %s",
-                       ACCX_MAX_BLOCK_THREADS, ACCX_MAX_CLUSTER_BLOCKS, size_list(text, b),
-                       size_list(text_2, c));
-  const uint32_t traits = ACCRT_KERNEL_TRAIT_COOPERATIVE | ACCRT_KERNEL_TRAIT_OVERLAPS_PREVIOUS;
-  if ((launch->traits & ~traits) == 0 &&
-      launch->dynamic_shared_bytes <= ACCX_MAX_LOCAL_MEMORY_BYTES)
+  if (!made->has_launch || (threads >= 1 && threads <= ACCX_MAX_BLOCK_THREADS))
     return ACCRT_OK;
   return WRITER_FAIL(writer, INVALID_ARGUMENT,
-                     "launch traits 0x%" PRIx32 " of 0x%" PRIx32 ", %" PRIu32
-                     " bytes of dynamic shared memory of at most %u",
-                     launch->traits, traits, launch->dynamic_shared_bytes,
-                     ACCX_MAX_LOCAL_MEMORY_BYTES);
+                     "device code needs a block of 1 to %u threads, not (%" PRIu32 ", %" PRIu32
+                     ", %" PRIu32 ")",
+                     ACCX_MAX_BLOCK_THREADS, b[0], b[1], b[2]);
 }
 
 static accrt_status_t read_variant(accrt_bundle_writer_t* writer, const writer_kernel_t* kernel,
@@ -899,20 +817,16 @@ accrt_status_t accrt_bundle_writer_add_asset(accrt_bundle_writer_t* writer, cons
                                              const char* media_type,
                                              const accrt_writer_bytes_t* bytes) {
   ACCX_TRY(accx_writer_begin(writer, __func__, "asset", name));
-  writer_key_t key = {.kind = WRITER_ASSET};
-  writer_asset_t* item;
-  uint32_t type;
-  ACCX_TRY(accx_writer_name(writer, name, "the name", &key.a));
-  ACCX_TRY(accx_writer_string(writer, media_type, "the media type", &type));
+  writer_asset_t made = {.record = {0}};
+  accrt_writer_id_t id;
+  ACCX_TRY(accx_writer_string(writer, media_type, "the media type", &made.record.media_type));
   if (bytes == NULL)
     return WRITER_FAIL(writer, INVALID_ARGUMENT, "bytes is NULL");
   ACCX_TRY(accx_writer_check_bytes(writer, bytes));
-  ACCX_TRY(accx_writer_claim(writer, &key));
-  ACCX_TRY(accx_writer_new(writer, WRITER_ASSET, &item));
-  item->record = (accx_asset_t){key.a, type, 0, bytes->size_bytes, 0};
-  item->bytes = *bytes;
-  accx_writer_put(writer, &key, accx_writer_commit(writer, WRITER_ASSET));
-  return ACCRT_OK;
+  made.bytes = *bytes;
+  made.record.size_bytes = bytes->size_bytes;
+  return accx_writer_add_named(writer, WRITER_ASSET, name, &made,
+                               offsetof(writer_asset_t, record.name), &id);
 }
 
 /* Sections about the finished file, which the writer does not make itself. */

@@ -251,7 +251,7 @@ MISTAKES = [
     (lambda w: w.weight("w", b"1234", encoding=200), "constant 'w'.*encoding 200"),
     (lambda w: [w.weight("w", b"1234"), w.weight("w", b"1234")], "AlreadyExistsError.*constant 'w': there is one"),
     (lambda w: w.weight("", b"1234"), "the name is empty"),
-    (lambda w: w.call("add_metadata", b"a\xff", b""), "the key is not UTF-8: byte 0xff at 1"),
+    (lambda w: w.call("add_metadata", b"a\xff", b""), "the name is not UTF-8: byte 0xff at 1"),
     (lambda w: w.weight("n" * 2000, b"1234"), "OutOfRangeError.*a name has at most 1023"),
     (lambda w: w.weight("w", _ffi.accrt_writer_bytes(size_bytes=4, kind=7)), "4 bytes of kind 7"),
     (lambda w: [w.weight("p", b"1234", source=1), w.summary()], "no prepare function makes 'p'"),
