@@ -129,7 +129,9 @@ ACCRT_ASSERT_LAYOUT(accrt_kernel_argument_t, tensor, 56);
  * @param grid workgroups in x, y, z.
  * @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT (count or kind, a tensor's dtype, rank or negative dimension: the message
  *   names the parameter); ACCRT_ERROR_OUT_OF_RANGE (a range past its buffer, a tensor that reaches out of its range);
- *   ACCRT_ERROR_UNSUPPORTED (a kernel of another kind of device); ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_POISONED. Since: 0.1 */
+ *   ACCRT_ERROR_UNSUPPORTED (a kernel of another kind of device; memory that the device does not reach: a host pointer or a buffer of
+ *   the host on a GPU, another GPU's without accrt_device_enable_peer); ACCRT_ERROR_INVALID_STATE (a wrapped stream that is being
+ *   captured); ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_POISONED; ACCRT_ERROR_DEVICE_LOST. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_stream_launch(accrt_stream_t* stream, accrt_kernel_t* kernel,
                                              const uint32_t grid[3],
                                              const accrt_kernel_argument_t* arguments,
@@ -161,7 +163,8 @@ ACCRT_API accrt_status_t accrt_launch_set(accrt_launch_t* launch, uint32_t index
 ACCRT_API void* accrt_launch_params(accrt_launch_t* launch);
 /** Enqueues the launch with its arguments as they are now. A grid with a zero runs nothing. The launch may be changed at once
  * afterwards. @return ACCRT_OK; ACCRT_ERROR_INVALID_STATE (a parameter that is not optional was never given: its name is in
- *   the message; not checked once accrt_launch_params was called); ACCRT_ERROR_INVALID_ARGUMENT (the stream is of another
+ *   the message; not checked once accrt_launch_params was called; or a wrapped stream that is being captured);
+ *   ACCRT_ERROR_INVALID_ARGUMENT (the stream is of another
  *   device); ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_POISONED; ACCRT_ERROR_DEVICE_LOST. Since: 0.2 */
 ACCRT_API accrt_status_t accrt_stream_launch_prepared(accrt_stream_t* stream,
                                                       accrt_launch_t* launch,
@@ -249,8 +252,9 @@ ACCRT_API accrt_status_t accrt_commands_finalize(accrt_commands_t* commands);
 ACCRT_API accrt_status_t accrt_commands_count(accrt_commands_t* commands, uint32_t* out_count);
 /** Enqueues a finalized list with a binding table. Every range of every command is checked against its binding. A second
  * submission of the same list may be in flight at the same time.
- * @return ACCRT_OK; ACCRT_ERROR_INVALID_STATE (not finalized); ACCRT_ERROR_OUT_OF_RANGE (command, binding and sizes in the
- *   message); ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_POISONED. Since: 0.1 */
+ * @return ACCRT_OK; ACCRT_ERROR_INVALID_STATE (not finalized, or a wrapped stream that is being captured); ACCRT_ERROR_OUT_OF_RANGE
+ *   (command, binding and sizes in the message); ACCRT_ERROR_UNSUPPORTED (memory that the device does not reach, as
+ *   accrt_stream_launch); ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_POISONED; ACCRT_ERROR_DEVICE_LOST. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_stream_submit(accrt_stream_t* stream, accrt_commands_t* commands,
                                              const accrt_binding_t* bindings,
                                              uint32_t binding_count, uint32_t binding_size_bytes);

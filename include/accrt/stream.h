@@ -160,7 +160,8 @@ ACCRT_ASSERT_LAYOUT(accrt_copy_region_t, target_stride_bytes, 56);
 
 /** Copies size_bytes. Source and target may not overlap.
  * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE (the message has offset, size and the buffer's size); ACCRT_ERROR_ALIASED;
- *   ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_POISONED. Since: 0.1 */
+ *   ACCRT_ERROR_INVALID_STATE (a wrapped stream that is being captured); ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_POISONED;
+ *   ACCRT_ERROR_DEVICE_LOST. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_stream_copy(accrt_stream_t* stream, const accrt_place_t* source,
                                            const accrt_place_t* target, uint64_t size_bytes);
 /** Copies a strided region. Overlap of source and target is judged on the bounding ranges. @return as accrt_stream_copy;
@@ -170,7 +171,8 @@ ACCRT_API accrt_status_t accrt_stream_copy_strided(accrt_stream_t* stream,
                                                    const accrt_place_t* target,
                                                    const accrt_copy_region_t* region);
 /** Fills size_bytes with a repeated pattern of 1, 2, 4 or 8 bytes (the low bytes of `pattern`); offset and size must be
- * multiples of it. @return as accrt_stream_copy. Since: 0.1 */
+ * multiples of it. @return as accrt_stream_copy; ACCRT_ERROR_INVALID_ARGUMENT (the pattern's size, an address that is no multiple
+ * of it); ACCRT_ERROR_UNSUPPORTED (another GPU's memory without accrt_device_enable_peer). Since: 0.1 */
 ACCRT_API accrt_status_t accrt_stream_fill(accrt_stream_t* stream, const accrt_place_t* target,
                                            uint64_t size_bytes, uint64_t pattern,
                                            uint32_t pattern_bytes);
@@ -197,12 +199,14 @@ ACCRT_API accrt_event_t* accrt_event_retain(accrt_event_t* event);
 /** Drops a reference; NULL is allowed. Since: 0.1 */
 ACCRT_API void accrt_event_release(accrt_event_t* event);
 /** Marks this point of the stream; a later record replaces it. @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT (other
- * device); ACCRT_ERROR_POISONED; ACCRT_ERROR_OUT_OF_MEMORY. Since: 0.1 */
+ * device); ACCRT_ERROR_INVALID_STATE (a wrapped stream that is being captured); ACCRT_ERROR_POISONED; ACCRT_ERROR_OUT_OF_MEMORY;
+ * ACCRT_ERROR_DEVICE_LOST. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_stream_record(accrt_stream_t* stream, accrt_event_t* event);
 /** All that follows waits for the event's latest record; never recorded: nothing to wait for. The event may be of another device of
  * the same driver where that has events of its own (GPUs); of any other device it is refused: a semaphore orders those.
  * @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT (another driver's device, or one without events of its own: both names in the
- *   message); ACCRT_ERROR_POISONED; ACCRT_ERROR_OUT_OF_MEMORY. Since: 0.1 */
+ *   message); ACCRT_ERROR_INVALID_STATE (a wrapped stream that is being captured); ACCRT_ERROR_POISONED; ACCRT_ERROR_OUT_OF_MEMORY;
+ *   ACCRT_ERROR_DEVICE_LOST. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_stream_wait_event(accrt_stream_t* stream, accrt_event_t* event);
 /** ACCRT_OK when the latest record was reached (or there is none); ACCRT_ERROR_NOT_READY; ACCRT_ERROR_POISONED. Never blocks.
  * Since: 0.1 */

@@ -192,7 +192,7 @@ static accrt_status_t resolve(const accrt_call_t* call, uint32_t index,
   accrt_status_t status = accrt_binding_resolve(call->program->device, &binding,
                                                 accrt_call_argument_name(call, index), &resolved);
   if (status == ACCRT_OK && tensor->buffer != NULL)
-    status = accrt_buffer_check_reach(call->program->device, tensor->buffer,
+    status = accrt_buffer_check_reach(call->program->device, tensor->buffer, true,
                                       accrt_call_argument_name(call, index));
   if (status != ACCRT_OK)
     return status;

@@ -1017,6 +1017,8 @@ static void test_memory_out_of_reach(void** state) {
   FAILS(UNSUPPORTED, words, clear(work->stream, pair.there));
   FAILS(UNSUPPORTED, words,
         accrt_commands_dispatch(fixed, work->append, one, arguments, 2, ARGUMENT_SIZE, NULL, NULL));
+  const accrt_binding_place_t there = {.binding = ACCRT_BINDING_NONE, .place = at(pair.there)};
+  FAILS(UNSUPPORTED, words, accrt_commands_fill(fixed, &there, 4, 0, 4, NULL, NULL));
   if (control != NULL) {
     demand("peers=0");
     FAILS(UNSUPPORTED, "no path", accrt_device_enable_peer(work->device, pair.other));
@@ -1040,6 +1042,49 @@ static void test_memory_out_of_reach(void** state) {
   accrt_commands_release(fixed);
   accrt_launch_release(prepared);
   finish_pair(&pair);
+}
+
+/* Memory of the host device: kernels are refused it, copies and fills are not; nor is anybody what the driver has pinned. */
+static void test_memory_of_the_host(void** state) {
+  (void)state;
+  work_t work = start();
+  accrt_device_t* host_device = NULL;
+  accrt_pool_t *host_pool = NULL, *pinned_pool = NULL;
+  accrt_buffer_t *plain = NULL, *pinned = NULL;
+  accrt_launch_t* prepared = NULL;
+  accrt_commands_t *list = record(&work, 1, NULL), *fixed = NULL;
+  uint32_t length = 7;
+  OK(accrt_commands_finalize(list));
+  OK(accrt_instance_device_by_name(work.instance, "host", &host_device));
+  OK(accrt_device_pool(host_device, ACCRT_MEMORY_DEVICE, &host_pool));
+  OK(accrt_device_pool(work.device, ACCRT_MEMORY_PINNED, &pinned_pool));
+  OK(accrt_buffer_create(host_pool, LOG_BYTES, NULL, &plain));
+  OK(accrt_buffer_create(pinned_pool, LOG_BYTES, NULL, &pinned));
+  OK(accrt_commands_create(work.device, 0, &fixed));
+  OK(accrt_launch_create(work.device, work.append, &prepared));
+  const accrt_kernel_argument_t arguments[2] = {buffer_argument(plain), scalar_argument(1)};
+  const char* const words = "memory of host:0 is out of reach of cuda:0";
+  FAILS(UNSUPPORTED, words, launch(&work, work.stream, plain));
+  FAILS(UNSUPPORTED, words, accrt_launch_set(prepared, 0, &arguments[0], ARGUMENT_SIZE));
+  FAILS(UNSUPPORTED, words, submit(&work, work.stream, list, &plain, 1));
+  FAILS(UNSUPPORTED, words,
+        accrt_commands_dispatch(fixed, work.append, one, arguments, 2, ARGUMENT_SIZE, NULL, NULL));
+  OK(clear(work.stream, plain));
+  OK(clear(work.stream, pinned));
+  OK(launch(&work, work.stream, pinned));
+  OK(submit(&work, work.stream, list, &pinned, 1));
+  const accrt_place_t log = at(pinned), there = at(plain), out = host(&length);
+  OK(accrt_stream_copy(work.stream, &log, &there, LOG_BYTES));
+  OK(accrt_stream_copy(work.stream, &there, &out, 4));
+  OK(synchronize(work.stream));
+  assert_int_equal(length, 2);
+  accrt_commands_release(list);
+  accrt_commands_release(fixed);
+  accrt_launch_release(prepared);
+  accrt_buffer_release(plain);
+  accrt_buffer_release(pinned);
+  accrt_device_release(host_device);
+  finish(&work);
 }
 
 static void fill_words(uint32_t* words, uint64_t count, uint32_t seed) {
@@ -1255,6 +1300,7 @@ int main(int argument_count, char** arguments) {
       TEST(test_legacy_stream, ALWAYS),
       TEST(test_event_of_another_driver, ALWAYS),
       TEST(test_messages, ALWAYS),
+      TEST(test_memory_of_the_host, ALWAYS),
       TEST(test_memory_out_of_reach, TWO),
       TEST(test_event_of_another_device, TWO),
       TEST(test_list_calls, STAND_IN),

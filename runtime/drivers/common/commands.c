@@ -43,6 +43,7 @@ typedef struct late_check {
 typedef struct need {
   uint64_t size_bytes; /* how far its ranges reach */
   bool reached;        /* by more than copies: by kernels, operators, fills */
+  bool by_kernel;      /* by more than copies and fills */
 } need_t;
 
 struct accrt_commands {
@@ -288,7 +289,9 @@ static void add_ranges(accrt_commands_t* commands, const addition_t* addition) {
     need_t* need = &commands->needs[range->binding];
     if (need->size_bytes < end)
       need->size_bytes = end;
-    need->reached |= addition->command.opcode != ACCRT_DRIVER_COMMAND_COPY;
+    const uint32_t opcode = addition->command.opcode;
+    need->reached |= opcode != ACCRT_DRIVER_COMMAND_COPY;
+    need->by_kernel |= opcode != ACCRT_DRIVER_COMMAND_COPY && opcode != ACCRT_DRIVER_COMMAND_FILL;
     commands->ranges[commands->range_count++] = *range;
   }
 }
@@ -678,6 +681,8 @@ accrt_status_t accrt_commands_fill(accrt_commands_t* commands, const accrt_bindi
   side_t to;
   if (status == ACCRT_OK)
     status = resolve_side(commands, target, size_bytes, ACCRT_KERNEL_ACCESS_WRITE, "target", &to);
+  if (status == ACCRT_OK && to.buffer != NULL)
+    status = accrt_buffer_check_reach(commands->device, to.buffer, false, "target");
   if (status != ACCRT_OK)
     return status;
   addition_t addition = {.late = pattern_bytes > 1 && size_bytes > 0,
@@ -923,7 +928,8 @@ static accrt_status_t resolve_bindings(accrt_commands_t* commands, const accrt_b
     if (!resolve_own(commands, &bindings[i], &table[i])) {
       status = accrt_binding_resolve(commands->device, &bindings[i], "binding", &table[i]);
       if (status == ACCRT_OK && commands->needs[i].reached && bindings[i].buffer != NULL)
-        status = accrt_buffer_check_reach(commands->device, bindings[i].buffer, "binding");
+        status = accrt_buffer_check_reach(commands->device, bindings[i].buffer,
+                                          commands->needs[i].by_kernel, "binding");
     }
     if (status != ACCRT_OK) {
       accrt_error_prefix("binding %" PRIu32, i);

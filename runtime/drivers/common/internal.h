@@ -89,9 +89,9 @@ accrt_status_t accrt_device_upload(accrt_device_t* device, const accrt_upload_t*
 accrt_status_t accrt_binding_resolve(accrt_device_t* device, const accrt_binding_t* binding,
                                      const char* what, accrt_driver_binding_t* out_binding);
 
-/* Checks that kernels and fills of the device reach the buffer's memory: it is its own, the host's, shared by all devices of the
- * driver, or of a peer that was enabled. */
+/* Checks that the device's kernels and operators, or only its fills, reach the buffer's memory: it is its own, shared by all devices
+ * of the driver, of a peer that was enabled, or the host's (pinned by the driver, or the device reaches all of it; fills: any). */
 accrt_status_t accrt_buffer_check_reach(const accrt_device_t* device, const accrt_buffer_t* buffer,
-                                        const char* what);
+                                        bool by_kernel, const char* what);
 
 #endif /* ACCRT_RUNTIME_DRIVERS_COMMON_INTERNAL_H_ */

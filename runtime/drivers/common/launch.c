@@ -79,8 +79,9 @@ static accrt_status_t resolve_buffer(const accrt_packing_t* packing,
   if (argument->buffer != NULL) {
     const accrt_status_t status = accrt_place_resolve(
         packing->device, &place, to_end ? 0 : argument->size_bytes, name, out_address);
-    return status != ACCRT_OK ? status
-                              : accrt_buffer_check_reach(packing->device, argument->buffer, name);
+    return status != ACCRT_OK
+               ? status
+               : accrt_buffer_check_reach(packing->device, argument->buffer, true, name);
   }
   if (argument->pointer == NULL && (argument->size_bytes == 0 || to_end)) {
     *out_address = 0;

@@ -46,10 +46,19 @@ static bool reaches(const accrt_device_t* device, const accrt_device_t* owner) {
   return owner->index < 64 && (peers >> owner->index & 1) != 0;
 }
 
+/* Memory of the host is for everybody's copies and fills, but for the kernels of those alone who reach all of it, or whose driver
+ * it is from. */
+static bool is_shared(const accrt_device_t* device, const accrt_buffer_t* buffer, bool by_kernel) {
+  if (accrt_buffer_host_pointer(buffer) == NULL)
+    return false;
+  return !by_kernel || (device->info.flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) != 0 ||
+         accrt_buffer_device(buffer)->slot == device->slot;
+}
+
 accrt_status_t accrt_buffer_check_reach(const accrt_device_t* device, const accrt_buffer_t* buffer,
-                                        const char* what) {
+                                        bool by_kernel, const char* what) {
   const accrt_device_t* owner = accrt_buffer_device(buffer);
-  if (owner == device || accrt_buffer_host_pointer(buffer) != NULL || reaches(device, owner))
+  if (owner == device || is_shared(device, buffer, by_kernel) || reaches(device, owner))
     return ACCRT_OK;
   return ACCRT_FAIL_INNER(UNSUPPORTED, "%s: memory of %s is out of reach of %s%s", what,
                           owner->info.name, device->info.name,
@@ -286,7 +295,7 @@ accrt_status_t accrt_stream_fill(accrt_stream_t* stream, const accrt_place_t* ta
   if (status == ACCRT_OK)
     status = accrt_place_resolve(stream->device, target, size_bytes, "target", &to);
   if (status == ACCRT_OK && target->buffer != NULL)
-    status = accrt_buffer_check_reach(stream->device, target->buffer, "target");
+    status = accrt_buffer_check_reach(stream->device, target->buffer, false, "target");
   if (status != ACCRT_OK)
     return status;
   if (to % pattern_bytes != 0 && size_bytes > 0) {
