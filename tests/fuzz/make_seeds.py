@@ -100,6 +100,15 @@ def main() -> None:
         bundle_reader.read(data)
         (container / f"{name}.accx").write_bytes(data)
         print(f"{name}.accx: {len(data)} bytes")
+    commands = CORPUS / "commands"
+    commands.mkdir(parents=True, exist_ok=True)
+    parts = bundle_reader.read(kernels()).container
+    seed = b""
+    for name, kind in (("expressions", 5), ("slots", 11), ("views", 12), ("blocks", 13), ("commands", 14)):
+        content = parts.sections.get(name, b"")
+        count = parts.by_type[kind].record_count if kind in parts.by_type else 0
+        seed += struct.pack("<HH", len(content), count) + bytes(content)
+    (commands / "kernels").write_bytes(seed)
     pack = CORPUS / "pack"
     pack.mkdir(parents=True, exist_ok=True)
     rng = random.Random(1)

@@ -1,0 +1,60 @@
+/* tests/fuzz/commands_fuzz.c - the verifier of command programs: the input stands for the expressions, slots, views, blocks and
+ * commands of a bundle whose other sections are good, so that no mutation is spent on the frame.
+ *
+ * Input: for each of the five sections u16 size in bytes, u16 number of records (COMMANDS: of commands), bytes. The bundle is
+ * tests/fuzz/corpus/container/kernels.accx, from the root of the source tree. */
+#include "loader/test_support.h"
+#include "tests/fuzz/fuzz.h"
+
+static const uint32_t types[] = {ACCX_SECTION_EXPRESSIONS, ACCX_SECTION_SLOTS, ACCX_SECTION_VIEWS,
+                                 ACCX_SECTION_BLOCKS, ACCX_SECTION_COMMANDS};
+
+static const bytes_t* base(void) {
+  static bytes_t file;
+  if (file.data == NULL)
+    file = read_file("tests/fuzz/corpus/container/kernels.accx");
+  return &file;
+}
+
+/* Takes the next section from the input; false when it has ended. */
+static bool take_section(parts_t* parts, uint32_t type, const uint8_t** data, size_t* size) {
+  uint16_t bytes, count;
+  part_t* part = find_part(parts, type);
+  if (part == NULL || *size < sizeof bytes + sizeof count)
+    return false;
+  memcpy(&bytes, *data, sizeof bytes);
+  memcpy(&count, *data + sizeof bytes, sizeof count);
+  *data += sizeof bytes + sizeof count;
+  *size -= sizeof bytes + sizeof count;
+  const size_t taken = bytes < *size ? bytes : *size;
+  const size_t step = part->section.record_bytes != 0 ? part->section.record_bytes : 8;
+  resize_part(part, taken / step * step);
+  memcpy(part->bytes, *data, part->size_bytes);
+  if (part->section.record_bytes == 0)
+    part->section.record_count = count;
+  *data += taken;
+  *size -= taken;
+  if (part->size_bytes == 0)
+    remove_part(parts, type);
+  return true;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  parts_t parts = take_apart(base());
+  for (size_t i = 0; i < sizeof types / sizeof types[0]; ++i) {
+    if (!take_section(&parts, types[i], &data, &size))
+      break;
+  }
+  bytes_t file = put_together(&parts);
+  accrt_bundle_t* bundle;
+  ++fuzz_inputs;
+  if (accrt_bundle_open_memory(fuzz_instance(), file.data, file.size, NULL, NULL, NULL, &bundle) ==
+      ACCRT_OK) {
+    ++fuzz_accepted;
+    use_bundle(bundle);
+    accrt_bundle_release(bundle);
+  }
+  free(file.data);
+  free_parts(&parts);
+  return 0;
+}
