@@ -11,11 +11,13 @@ sys.path[:0] = [HERE, os.path.join(HERE, os.pardir, "python")]
 import test_fast  # noqa: E402
 import test_models  # noqa: E402
 import test_ops  # noqa: E402
+import test_quantized  # noqa: E402
 from accrt.compiler import available_targets, compile  # noqa: E402
 
 MODULES = {
     "ops": test_ops.module,
     "fast": test_fast.module,
+    "quantized": test_quantized.module,
     "bytelm_test": test_models.bytelm_module,
     **{f"minilm_{dtype}_test": lambda dtype=dtype: test_models.minilm_module(dtype) for dtype in test_models.COSINE},
 }

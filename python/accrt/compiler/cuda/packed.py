@@ -1,24 +1,207 @@
-"""Records of the CUDA kernels that read quantized weights: rows of any layout as floats (dequantize.cu)."""
+"""Records of the CUDA kernels that read quantized weights: products of few rows with packed ones (packed.cuh), what packs them
+(packed_prepare.cu), and rows of any layout as floats (dequantize.cu). For many rows a packed weight becomes a plain one first."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from typing import Any, Mapping, Optional, Tuple
+from typing import Any, Dict, Mapping, Optional, Tuple
 
 from .. import select
-from ..ir import Op
+from ..ir import Op, TensorType
 from ..kernels import expr as ex
 from ..kernels import packed as host
-from ..kernels.kerneldef import KernelDef, Launch, TensorSpec, launch
+from ..kernels.kerneldef import KernelDef, Launch, TensorSpec, launch, reads, symbol, writes
+from ..kernels.matmul import require_contiguous_last
 from ..packing import Form
-from .tensor_ops import make_kernel
+from . import products
+from .norms import TYPES, entry_kernel
+from .tensor_ops import make_kernel, rows_of
 
 _ROW_BLOCKS = 1 << 16
+_STEP_K, _STEP_BYTES = 128, 2048
+_BYTES = ("s8", "e4m3", "e5m2")
+_SCALE_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
+#: Rows of x up to which the weight is read packed, 16 at a time; more take a plain one.
+FEW_ROWS = 64
+_MULTIPROCESSORS = 132
+
+
+def _kind(form: Form) -> Optional[str]:
+    """How scales lie: as packed.cuh has it; None where groups are too small or ragged for it."""
+    if form.scales == "q4k":
+        return "Q4K"
+    if form.scales == "power":
+        return "E8M0" if form.layout != "ggml_mxfp4" else None  # which counts the largest power as a number
+    if form.group % _STEP_K == 0 or form.group >= form.k:
+        return "GROUP"
+    return {32: "UNIT", 64: "PAIR"}.get(form.group)
+
+
+def _rows(form: Form) -> int:
+    """Of a tile."""
+    return 16 if form.codes in _BYTES else 32
 
 
 def packed_bytes(form: Form) -> Optional[int]:
     """Size of the packed form that products of few rows read; None where there is none."""
-    return None
+    kind = _kind(form)
+    if kind is None or form.n == 0:
+        return None
+    rows = _rows(form)
+    tiles, steps = ex.ceildiv(form.n, rows), ex.ceildiv(form.k, _STEP_K)
+    each = {"UNIT": 4, "PAIR": 2}.get(kind, 1)
+    records = ex.ceildiv(steps, ex.ceildiv(form.group, _STEP_K)) if kind == "GROUP" else steps // 2 if kind == "Q4K" else steps
+    size = {"Q4K": 640, "E8M0": 4 * rows}.get(kind) or each * rows * _SCALE_BYTES[form.scales]
+    zeros = 8 * ex.ceildiv(each * rows // 8, 4) * 4 if form.has("zeros") else 0
+    zeros_at = ex.ceildiv(tiles * steps * _STEP_BYTES + tiles * records * size, 16) * 16
+    return ex.ceildiv(zeros_at + tiles * records * zeros, 16) * 16
+
+
+def _arguments(form: Form) -> Tuple[str, ...]:
+    """CODES, SCALES, ST and ZEROS."""
+    return (f"PACKED_{form.codes.upper()}", f"SCALES_{_kind(form)}", TYPES[form.scales] if form.scales in TYPES else "float", "true" if form.has("zeros") else "false")
+
+
+def _text(form: Form) -> str:
+    return f"{form.codes}_{_kind(form)}_{form.scales}{'_zeros' if form.has('zeros') else ''}".lower()
+
+
+# ---- Products --------------------------------------------------------------------------------------------------------------
+
+
+def _shape(form: Form, columns: int) -> Tuple[int, int]:
+    """Tiles and slices of k of a block: tiles so that blocks fill the machine evenly, then as many warps as their registers allow."""
+    tiles, pairs = ex.ceildiv(form.n, _rows(form)), ex.ceildiv(form.k, 2 * _STEP_K)
+
+    def waste(count: int) -> Tuple[float, int]:
+        waves = ex.ceildiv(ex.ceildiv(tiles, count), _MULTIPROCESSORS)
+        return (round(waves * count * _MULTIPROCESSORS / tiles, 2), -count)
+
+    count = min((1, 2, 4, 7, 8, 14) if form.codes in _BYTES else (1, 2, 4, 7, 8), key=waste)
+    slices = max(1, min((28 if form.codes in _BYTES else 16) // count, 8 // columns, pairs))
+    return count, 1 << slices.bit_length() - 1
+
+
+def _shared_bytes(form: Form, columns: int, tiles: int, slices: int) -> int:
+    sums = slices * columns * 8 * (tiles * _rows(form) + 4) * 4
+    x = 4 * slices * columns * 8 * 512 + (4 * slices * columns * 8 * 32 if form.codes == "q4" else 0)
+    return max(sums, x)
+
+
+_SYMBOLS = "m n k ldx ldc ld_residual group".split()
+
+
+@functools.lru_cache(maxsize=None)
+def _product_kernel(form: Form, x: str, c: str, bias: str, activation: str, columns: int, tiles: int, slices: int) -> KernelDef:
+    name = f"packed_{_text(form)}_{x}_{c}_{bias or c}_{activation}_{columns}x{tiles}x{slices}"
+    arguments = (TYPES[x], TYPES[c], TYPES[bias or c], activation.upper(), *_arguments(form), columns, tiles, slices)
+    params = [reads("x"), reads("w"), reads("bias", optional=True), reads("residual", optional=True), writes("c")]
+    rows = _rows(form) * tiles
+
+    def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
+        return (ex.maximum(ex.ceildiv(v["n"], rows), 1), ex.maximum(ex.ceildiv(v["m"], 8 * columns), 1), 1)
+
+    return entry_kernel(
+        name, "matmul_quantized", "packed.cuh", "ACCRT_CUDA_PACKED", arguments, [*params, *(symbol(n) for n in _SYMBOLS)], grid, 32 * tiles * slices,
+        local_memory_bytes=_shared_bytes(form, columns, tiles, slices),
+    )  # fmt: skip
+
+
+def _same(form: Form) -> Form:
+    """The form without what its kernels take at run time, so that weights share them."""
+    return Form(form.layout, 0, 1 << 40, 32 if _kind(form) in ("UNIT", "E8M0", "Q4K") else 64 if _kind(form) == "PAIR" else _STEP_K, "f32", form.roles)
+
+
+def lower_few(
+    form: Form, x: TensorSpec, out: TensorSpec, bias: Optional[TensorSpec], residual: Optional[TensorSpec], activation: str, columns: int
+) -> Launch:  # fmt: skip
+    """out = activation(x @ w^T + bias) + residual, 8 * columns rows at a time. Operands: x, w, bias, residual, out."""
+    if x.dtype not in products.OPERANDS or out.dtype not in (x.dtype, "f32"):
+        raise ValueError(f"product: types {x.dtype} and {out.dtype}: f16 or bf16 are needed")
+    if bias is not None and bias.dtype not in TYPES:
+        raise ValueError(f"product: the bias has type {bias.dtype}")
+    for spec, what in ((x, "x"), (out, "out"), (bias, "bias"), (residual, "residual")):
+        if spec is not None:
+            require_contiguous_last(spec, what)
+    kernel = _product_kernel(_same(form), x.dtype, out.dtype, bias.dtype if bias is not None else "", activation, columns, *_shape(form, columns))
+    values = {
+        "m": x.shape[0], "n": form.n, "k": form.k, "ldx": x.strides[0], "ldc": out.strides[0],
+        "ld_residual": residual.strides[0] if residual is not None else 0, "group": form.group,
+    }  # fmt: skip
+    buffers: Dict[str, Any] = {"x": "x", "w": "w", "c": "out"}
+    buffers.update({"bias": "bias"} if bias is not None else {})
+    buffers.update({"residual": "residual"} if residual is not None else {})
+    return launch(kernel, buffers, values)
+
+
+@functools.lru_cache(maxsize=None)
+def _plain_kernel(form: Form, dtype: str) -> KernelDef:
+    def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
+        return (ex.maximum(ex.minimum(ex.ceildiv(v["n"] * v["k"], 8 * 4096), 4 * _MULTIPROCESSORS), 1), 1, 1)
+
+    params = [reads("w"), writes("out")] + [symbol(n) for n in ("n", "k", "group")]
+    arguments = (TYPES[dtype], *_arguments(form))
+    return entry_kernel(f"packed_plain_{_text(form)}_{dtype}", "dequantize", "packed.cuh", "ACCRT_CUDA_PACKED_DEQUANTIZE", arguments, params, grid, 256)
+
+
+def lower_plain(form: Form, dtype: str) -> Launch:
+    """The whole weight as a matrix of a 16-bit type. Operands: w, out."""
+    return launch(_plain_kernel(_same(form), dtype), {"w": "w", "out": "out"}, {"n": form.n, "k": form.k, "group": form.group})
+
+
+@select.rule("accrt.linear_quantized", "cuda")
+def _linear(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
+    x, _weight, bias, residual = operands
+    form, activation = op.attrs["form"], op.attrs["activation"]
+    flat = [None if s is None else rows_of(s, what) for s, what in ((x, "x"), (results[0], "result"), (residual, "residual"))]
+    bound = {name: ("in", i) for name, i in (("bias", 2), ("residual", 3)) if operands[i] is not None}
+
+    def few(columns: int) -> select.Lowering:
+        made = lower_few(form, flat[0], flat[1], bias, flat[2], activation, columns)
+        return select.named(made, x=("in", 0), w=("in", 1), out=select.OUT, **bound)
+
+    rows = flat[0].shape[0]
+    options = [(products.at_most(rows, 8), few(1)), (products.at_most(rows, FEW_ROWS), few(2))]
+    kept = []
+    for condition, made in options:
+        if ex.is_static(condition) and condition:
+            return dataclasses.replace(made, alternatives=tuple(kept))
+        if not ex.is_static(condition):
+            kept.append((condition, made))
+    weight = TensorSpec(x.dtype, (form.k, form.n), (1, form.k))
+    made = products.lower_product(flat[0], weight, flat[1], bias, flat[2], activation)
+    last = select.named(made, a=("in", 0), b=("temporary", 0), out=select.OUT, **bound)
+    first = select.named(lower_plain(form, x.dtype), w=("in", 1), out=("temporary", 0))
+    temporaries = (TensorType(x.dtype, (form.n, form.k)),)
+    return select.Lowering(last.launch, last.bindings, (first,), temporaries, tuple(kept))
+
+
+# ---- Making them ---------------------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=None)
+def _prepare_kernel(form: Form) -> KernelDef:
+    def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
+        return (ex.maximum(ex.minimum(ex.ceildiv(v["n"] * v["k"], 8192), _ROW_BLOCKS), 1), 1, 1)
+
+    codes, scales, kind, zeros = _arguments(form)
+    params = [reads("data"), reads("scales", optional=True), reads("zeros", optional=True), writes("out")]
+    params += [symbol(n) for n in ("n", "k", "group", "groups", "is_e5m2")]
+    tags = {"LAYOUT": str(form.layout_id), "W_CODES": codes, "W_SCALES": scales, "W_TYPE": kind, "W_ZEROS": zeros, "S_TAG": host.scale_type(form)}
+    return make_kernel(f"prepare_{form.layout}_{_text(form)}", "pack_quantized", "packed_prepare.cu", params, grid, **tags)
+
+
+@select.rule("accrt.pack_quantized", "cuda")
+def _pack(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
+    form = op.attrs["form"]
+    roles = select.roles_of(op)
+    values = {"n": form.n, "k": form.k, "group": form.group, "groups": form.groups, "is_e5m2": int(form.is_e5m2)}
+    made = launch(_prepare_kernel(_same(form)), {**{role: role for role in roles}, "out": "out"}, values)
+    return select.named(made, **roles, out=select.OUT)
+
+
+# ---- Rows as floats ------------------------------------------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=None)

@@ -10,31 +10,8 @@
 
 namespace accrt_cuda {
 
-struct packed_places {
-  int64_t tiles, steps, records, record_bytes, zero_bytes, codes_at, scales_at, zeros_at, size;
-};
-
-/** Where the parts lie; `group`: elements of k for a scale (SCALES_GROUP: a multiple of 128, or at least k). */
-template <int CODES, int SCALES, class ST, bool ZEROS>
-static __host__ __device__ packed_places packed_places_of(int64_t n, int64_t k, int64_t group) {
-  typedef packed_form<CODES> form;
-  packed_places p = {};
-  p.tiles = (n + form::ROWS - 1) / form::ROWS;
-  p.steps = (k + PACKED_STEP_K - 1) / PACKED_STEP_K;
-  const int64_t group_steps = (group + PACKED_STEP_K - 1) / PACKED_STEP_K;
-  p.records = SCALES == SCALES_GROUP  ? (p.steps + group_steps - 1) / group_steps
-              : SCALES == SCALES_Q4K ? p.steps / 2
-                                     : p.steps;
-  p.record_bytes = packed_record_bytes<SCALES>(form::LANE_ROWS, (int)sizeof(ST));
-  p.zero_bytes = ZEROS ? 8 * ((packed_step_scales<CODES, SCALES, ST, ZEROS>::EACH * form::LANE_ROWS + 3) / 4) * 4 : 0;
-  p.scales_at = p.tiles * p.steps * PACKED_STEP_BYTES;
-  p.zeros_at = (p.scales_at + p.tiles * p.records * p.record_bytes + 15) / 16 * 16;
-  p.size = (p.zeros_at + p.tiles * p.records * p.zero_bytes + 15) / 16 * 16;
-  return p;
-}
-
 /** The 16 bytes of a lane: `vector` counts lanes, then units, then tiles. */
-template <int CODES, class SOURCE>
+template <int CODES, int SCALES, class SOURCE>
 static __device__ __forceinline__ uint4 packed_codes_at(const SOURCE& source, int64_t vector, const packed_places& p, int64_t n, int64_t k) {
   typedef packed_form<CODES> form;
   const int64_t unit = vector / 32 % (p.steps * 4), tile = vector / 32 / (p.steps * 4);
@@ -47,7 +24,9 @@ static __device__ __forceinline__ uint4 packed_codes_at(const SOURCE& source, in
     for (int e = 0; e < 8; e++) {
       const int64_t at = unit * 32 + t * 8 + e;
       const uint32_t nothing = CODES == PACKED_S8 ? 0x80u : 0u;
-      const uint32_t code = r < n && at < k ? source.code(r, at) : nothing;
+      uint32_t code = r < n && at < k ? source.code(r, at) : nothing;
+      if constexpr (SCALES == SCALES_E8M0)
+        code = r < n && at < k && source.power(r, at / 32) == 255 ? 0u : code; /* NaN: infinity times zero */
       if (form::BYTES)
         word[row * 2 + e / 4] |= code << e % 4 * 8;
       else if (CODES == PACKED_E2M1)
@@ -71,11 +50,11 @@ static __device__ __forceinline__ void packed_record(const SOURCE& source, int64
     const int g = i / LANE_ROWS, row = i % LANE_ROWS;
     const int64_t r = tile * form::ROWS + row * 8 + g;
     if constexpr (SCALES == SCALES_Q4K) {
+      /* Scales [step][g][unit][row], minima [g][t][unit t or t + 4][row], factors [g][row]. */
       for (int block = 0; block < 8; block++) {
         const uint32_t two = r < n ? source.small_scales(r, record, block) : 0u;
-        uint8_t* const half = at + block / 4 * 256 + g * 16 + row * 4 + block % 4;
-        half[0] = (uint8_t)two;
-        half[128] = (uint8_t)(two >> 8);
+        at[block / 4 * 128 + g * 16 + block % 4 * 4 + row] = (uint8_t)two;
+        at[256 + (g * 4 + block % 4) * 8 + block / 4 * 4 + row] = (uint8_t)(two >> 8);
       }
       *reinterpret_cast<uint32_t*>(at + 512 + g * 16 + row * 4) = r < n ? source.factors(r, record) : 0u;
     } else if constexpr (SCALES == SCALES_E8M0) {
@@ -87,7 +66,7 @@ static __device__ __forceinline__ void packed_record(const SOURCE& source, int64
       for (int each = 0; each < EACH; each++) {
         const int64_t first = SCALES == SCALES_GROUP ? record * ((group + 127) / 128 * 128) : record * PACKED_STEP_K + each * (PACKED_STEP_K / EACH);
         const bool inside = r < n && first < k;
-        reinterpret_cast<ST*>(at)[(g * LANE_ROWS + row) * EACH + each] = inside ? (ST)source.scale(r, first / group) : from_float<ST>(0.0f);
+        reinterpret_cast<ST*>(at)[(g * LANE_ROWS + row) * EACH + each] = inside ? source.scale(r, first / group) : from_float<ST>(0.0f);
         if (ZEROS)
           out[p.zeros_at + index * p.zero_bytes + (g * LANE_ROWS + row) * EACH + each] = inside ? source.zero(r, first / group) : 0;
       }
@@ -101,7 +80,7 @@ static __device__ __forceinline__ void packed_prepare(const SOURCE& source, uint
   const packed_places p = packed_places_of<CODES, SCALES, ST, ZEROS>(n, k, group);
   const int64_t threads = (int64_t)gridDim.x * blockDim.x, thread = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
   for (int64_t i = thread; i < p.tiles * p.steps * 128; i += threads)
-    reinterpret_cast<uint4*>(out)[i] = packed_codes_at<CODES>(source, i, p, n, k);
+    reinterpret_cast<uint4*>(out)[i] = packed_codes_at<CODES, SCALES>(source, i, p, n, k);
   for (int64_t i = thread / 32; i < p.tiles * p.records; i += threads / 32)
     packed_record<CODES, SCALES, ST, ZEROS>(source, i, p, out, n, k, group);
 }

@@ -1,0 +1,170 @@
+"""Quantized weights on a GPU: products with each layout that has kernels, from one row to so many that the weight becomes a plain one, layouts
+that are made plain at load, and lookups; run by the runtime, against float64 over the dequantized weights.
+Run as a program it prints one line for each case that fails.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+import numpy as np
+import pytest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, os.pardir, "python")]
+
+import compiler_harness as ch  # noqa: E402
+import kernel_harness as kh  # noqa: E402
+import test_ops  # noqa: E402
+from accrt.compiler import Module, encodings, packing  # noqa: E402
+from test_packed_kernels import random_weight  # noqa: E402
+
+HALF_ULP = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-9}
+#: Rows: one, the ends of what each kernel takes, and more than are read packed.
+ROWS = (1, 3, 8, 9, 16, 17, 33, 64, 65, 130)
+
+#: name: (layout, type of x, rows of the weight, k, group, options of random_weight)
+CASES = {}
+
+
+def _cases():
+    for dtype in ("f16", "bf16"):
+        for layout in ("q4_k", "q8_0", "q4_0", "i8_channel", "i4_group_asym", "f8_channel", "mxfp4", "mxfp8"):
+            yield layout, dtype, 200, 1024, 128 if layout == "i4_group_asym" else 0, {}
+        yield "i4_group", dtype, 40, 384, 64, {}
+        yield "f8_channel", dtype, 33, 300, 0, {"e5m2": True}
+    for group in (32, 128, 256):
+        yield "i4_group", "f16", 70, 640, group, {}
+    yield "i4_group_asym", "f16", 70, 640, 32, {"scales": np.float32}
+    yield "i4_group_asym", "bf16", 70, 640, 64, {"bf16": True}
+    yield "i8_group", "f16", 17, 320, 64, {}
+    yield "i8_channel", "f16", 5, 131, 0, {"scales": np.float32}
+    yield "f8_tensor", "f16", 130, 200, 0, {}
+    yield "f8_block128", "f16", 300, 390, 0, {"scales": np.float32}
+    yield "q4_k", "f16", 2000, 2048, 0, {}
+    yield "mxfp4", "f16", 16, 32, 0, {}
+    for layout in ("gptq_v1", "awq", "q5_k", "q6_k", "ggml_mxfp4", "nvfp4"):
+        yield layout, "f16", 40, 512, 0, {}
+    yield "q4_k", "f32", 40, 512, 0, {}
+
+
+for _index, _case in enumerate(_cases()):
+    CASES[f"{_case[0]}_{_case[1]}_{_case[2]}x{_case[3]}_{_index}"] = _case
+
+
+#: Cases that have a second result, with bias, activation and residual.
+WITH_EPILOGUE = [name for name in CASES if name.startswith(("q4_k_f16_200", "f8_channel_f16_200"))]
+
+
+def weight(name):
+    layout, dtype, n, k, group, more = CASES[name]
+    q = random_weight(layout, n, k, np.random.default_rng([kh.SEED, *name.encode()]), group=group, **more)
+    return encodings.Quantized(q.layout, q.shape, q.components, q.group, dtype, q.types)
+
+
+def module():
+    m = Module("packed")
+    rows = m.symbol("rows", minimum=1, maximum=4096)
+    for name, (_layout, dtype, n, k, _group, _more) in CASES.items():
+        f = m.function(name)
+        x, w = f.input("x", dtype, [rows, k]), m.weight("w." + name, weight(name))
+        f.result("y", x.linear(w))
+        if name in WITH_EPILOGUE:
+            bias = m.constant("b." + name, np.linspace(-1, 1, n).astype(np.float16))
+            f.result("z", x.linear(w, bias).relu() + f.input("r", dtype, [rows, n]))
+    f = m.function("lookup")
+    index = f.input("index", "i32", [rows])
+    f.result("y", f.as_value(m.constants["w." + list(CASES)[-1]]).embedding(index))
+    return m
+
+
+def bound(name, q, x, w, exact):
+    dtype = CASES[name][1]
+    magnitude = np.abs(x) @ np.abs(w).T
+    form = packing.form_of(q)
+    plain = packing.packed_bytes(form, "cuda") is None or dtype == "f32"
+    rounded = 1.01 * HALF_ULP[dtype] * magnitude if plain or len(x) > 64 else 0.0
+    if form.codes == "q4" or form.has("zeros"):
+        magnitude = magnitude * 4
+    return rounded + (x.shape[1] + 64) * HALF_ULP["f32"] * magnitude + 2 * HALF_ULP[dtype] * (np.abs(exact) + 2.0**-14) + 2.0**-20 * (dtype == "f16")
+
+
+def run_case(m, session, name):
+    _layout, dtype, n, k, _group, _more = CASES[name]
+    q = weight(name)
+    w = encodings.dequantize(q).astype(np.float64)
+    for rows in ROWS:
+        random = np.random.default_rng([kh.SEED, rows, *name.encode()])
+        x = kh.encode(random.standard_normal((rows, k)), dtype)
+        two = len(m.functions[name].results) == 2
+        residual = kh.encode(random.standard_normal((rows, n)), dtype)
+        made = [np.empty((rows, n), kh.NUMPY[dtype])] * (1 + two)
+        got = ch.run_in_runtime(session, m, name, [x, residual][: 1 + two], {}, made)
+        values = kh.decode(x, dtype).astype(np.float64)
+        exact = values @ w.T
+        limit = bound(name, q, values, w, exact)
+        limit = np.where(np.abs(exact) > 60000, np.inf, limit) if dtype == "f16" else limit  # beyond f16
+        error = np.abs(kh.decode(got[0], dtype) - exact)
+        assert (error <= limit).all(), f"{rows} rows: error {error.max():.3g} at {np.argwhere(error > limit)[0]}, {(error > limit).sum()} too large"
+        if two:
+            finished = np.maximum(exact + np.linspace(-1, 1, n).astype(np.float16), 0) + kh.decode(residual, dtype)
+            error = np.abs(kh.decode(got[1], dtype) - finished)
+            assert (error <= 2 * limit + 4 * HALF_ULP[dtype] * (np.abs(finished) + 1)).all(), f"{rows} rows, finished: error {error.max():.3g}"
+
+
+def made():
+    m = module()
+    loaded = ch.runtime_program(test_ops.built("quantized", m), "", "cuda:0")
+    assert loaded is not None, "the library has no device cuda:0"
+    return m, loaded.session()
+
+
+@pytest.fixture(scope="module")
+def suite():
+    why = test_ops.reason("quantized")
+    if why:
+        pytest.skip(why)
+    return made()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_quantized(suite, name):
+    run_case(*suite, name)
+
+
+def test_lookup(suite):
+    m, session = suite
+    check_lookup(m, session)
+
+
+def check_lookup(m, session):
+    name = list(CASES)[-1]
+    index = np.array([3, 39, 0, 3], np.int32)
+    (got,) = ch.run_in_runtime(session, m, "lookup", [index], {}, [np.empty((4, CASES[name][3]), np.float32)])
+    np.testing.assert_array_equal(got, encodings.dequantize(weight(name))[index])
+
+
+def main():
+    why = test_ops.reason("quantized")
+    if why:
+        print(why)
+        return 0
+    suite = made()
+    failed = 0
+    for name in [*CASES, "lookup"]:
+        try:
+            if name == "lookup":
+                check_lookup(*suite)
+            else:
+                run_case(*suite, name)
+        except Exception:  # noqa: BLE001 - each case is told of
+            failed += 1
+            print(f"FAIL {name}: {traceback.format_exc().strip().splitlines()[-1][:300]}")
+    print(f"{len(CASES) + 1} cases, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
