@@ -7,6 +7,7 @@
 #include "loader/trust.h"
 
 #include <dirent.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -499,6 +500,49 @@ static void bad_signatures_trust_nothing(void** state) {
   accrt_instance_release(strict);
 }
 
+/* Many ask at once while keys are added: none is refused once its key is there. */
+typedef struct asker {
+  accrt_bundle_t* bundle;
+  accrt_instance_t* instance;
+  uint8_t number;
+  accrt_status_t status;
+} asker_t;
+
+static void* ask(void* user) {
+  asker_t* asker = user;
+  for (uint8_t i = 0; i < 20; ++i) {
+    const accrt_key_t other = {{asker->number, i}};
+    if (accrt_instance_trust_key(asker->instance, &other) != ACCRT_OK)
+      return NULL;
+  }
+  if (accrt_instance_trust_key(asker->instance, &alice_public) != ACCRT_OK)
+    return NULL;
+  asker->status = allow(asker->bundle, NULL);
+  if (asker->status == ACCRT_OK)
+    asker->status = accrt_bundle_verify(asker->bundle);
+  return NULL;
+}
+
+static void threads_ask_at_once(void** state) {
+  NEEDS_CRYPTO();
+  bytes_t file = sign(&golden, &alice, BOTH);
+  accrt_instance_t* strict = make_instance(NULL, NULL);
+  accrt_bundle_t* bundle = open_with(strict, &file);
+  asker_t askers[4];
+  pthread_t threads[4];
+  for (uint8_t i = 0; i < 4; ++i) {
+    askers[i] = (asker_t){bundle, strict, i, ACCRT_ERROR_INTERNAL};
+    assert_int_equal(pthread_create(&threads[i], NULL, ask, &askers[i]), 0);
+  }
+  for (int i = 0; i < 4; ++i) {
+    pthread_join(threads[i], NULL);
+    assert_int_equal(askers[i].status, ACCRT_OK);
+  }
+  accrt_bundle_release(bundle);
+  accrt_instance_release(strict);
+  free(file.data);
+}
+
 static void weights_may_have_to_be_signed(void** state) {
   NEEDS_CRYPTO();
   accrt_instance_t* strict = make_instance("trust.weights", "signed");
@@ -766,6 +810,7 @@ int main(void) {
       cmocka_unit_test(code_root_covers_sections),
       cmocka_unit_test(host_code_needs_trust),
       cmocka_unit_test(bad_signatures_trust_nothing),
+      cmocka_unit_test(threads_ask_at_once),
       cmocka_unit_test(weights_may_have_to_be_signed),
       cmocka_unit_test(encrypts_and_decrypts),
       cmocka_unit_test(needs_the_right_key),
