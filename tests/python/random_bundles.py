@@ -26,6 +26,11 @@ def elf() -> bytes:
     return _elf[0]
 
 
+def not_negative(size):
+    """Numbers are not; expressions are what they are when they run."""
+    return 0 if isinstance(size, int) and size < 0 else size
+
+
 class Maker:
     def __init__(self, rng: random.Random, newest: bool = True):
         self.r, self.b, self.newest = rng, bw.BundleWriter(), newest
@@ -213,12 +218,10 @@ class Maker:
             y = f.result("y", "f32", [self.bound[0]], doc=r.choice(["", "the result"]))
             if shapes[2] is not None:
                 f.result("updated", "i64", [3], alias=self.slots[1], alias_kind=shapes[2])
-            if shapes[3]:
-                b_name = "shared"
-                if (b_name, f) not in self.slots and self.newest and target == targets[0] and not b._adapters and self.optional:
-                    b.adapter(self.name("lora"), "maybe", scaled=r.random() < 0.5)
+            if shapes[3] and self.newest and target == targets[0] and self.optional is not None:
+                b.adapter(self.name("lora"), "maybe", scaled=r.random() < 0.5)
             if r.random() < 0.6:
-                f.transient(self.expression(f) if r.random() < 0.8 else None, align=r.choice([1, 256, 4096]))
+                f.transient(not_negative(self.expression(f)) if r.random() < 0.8 else None, align=r.choice([1, 256, 4096]))
             self.writable = [s for s in self.slots[1:]] + [y]
             self.block(f, f.body, 0, 0)
         self.functions.append((name, targets))
@@ -238,16 +241,12 @@ class Maker:
         choices += [lambda: f.state(self.r.choice(self.states))] if self.states else []
         return self.r.choice(choices)()
 
-    def size(self, f, depth):
-        return self.r.choice([None, 0, 16, lambda: self.expression(f, depth)])
-
     def span(self, f, access, depth, sized=True):
         slot = self.readable(f) if access == "read" else self.target_slot(f)
         call = {"read": slot.read, "write": slot.write, "read_write": slot.update}[access]
         offset = self.expression(f, depth)
         size = self.r.choice([None, 16, self.expression(f, depth)]) if sized else None
-        clean = lambda v: 0 if isinstance(v, int) and v < 0 else v  # noqa: E731 - numbers are not negative
-        return call(clean(offset), clean(size) if size is not None else None)
+        return call(not_negative(offset), not_negative(size))
 
     def block(self, f, block, depth, nesting):
         made = []
