@@ -2,7 +2,8 @@
 # Runs the library's tests and benchmarks on a GPU machine, from a folder that `./dev gpu-pack` made. Needs a driver, a C library and
 # Python; what more there is (numpy, torch, CuPy, Triton, cuda.core, nvcc, compute-sanitizer) is used where it is found.
 #
-#   ./run.sh test       conformance suite, transcript, programs, streams of others, example models, tests of kernels
+#   ./run.sh test       conformance suite, transcript, manners towards others who use CUDA, programs, streams of others, example models,
+#                       tests of kernels
 #   ./run.sh bench      benchmarks, each beside the raw driver or a peer
 #   ./run.sh sanitize   the conformance suite under compute-sanitizer
 #   ./run.sh all
@@ -60,6 +61,7 @@ run_test() {
   rm -f "$records"
   suite cts 300 "$HERE/bin/cts" --driver "${DEVICE%%:*}" --device "$DEVICE"
   [ ! -x "$HERE/bin/transcript" ] || suite transcript 60 sh "$HERE/tests/transcript.sh" "$HERE/bin/transcript"
+  [ ! -x "$HERE/bin/manners" ] || suite manners 120 "$HERE/bin/manners" "$HERE/bin/kernels.ptx" "$HERE/bin/traits.ptx"
   for t in "$HERE"/tests/gpu/test_*.py; do
     name=$(basename "$t" .py)
     if missing=$(has "$name" numpy pytest); then
@@ -99,6 +101,14 @@ run_sanitize() {
   done
 }
 
+case ${1:-all} in
+  test | bench | sanitize | all) ;;
+  *)
+    sed -n '2,13s/^# \{0,1\}//p' "$0"
+    case $1 in help | -h | --help) exit 0 ;; esac
+    echo "run.sh: there is no '$1'" >&2
+    exit 2 ;;
+esac
 mkdir -p "$RESULTS"
 command -v nvidia-smi >/dev/null 2>&1 &&
   nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | tee "$RESULTS/machine.txt"
@@ -107,6 +117,5 @@ case ${1:-all} in
   bench) run_bench ;;
   sanitize) run_sanitize ;;
   all) run_test; run_bench; run_sanitize ;;
-  *) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 [ -z "$failed" ] || { echo "failed:$failed"; exit 1; }

@@ -83,3 +83,9 @@ def test_bundles_of_both_models_have_versions_for_cuda(name):
     assert targets and all("cuda" in found and len(found) > 1 for found in targets.values()), targets
     kinds = {kind for kind, _name, _offset, _size in bundle.images}
     assert kinds & {2, 3, 4}, "no machine code of a GPU"
+
+
+def test_help_and_verbs_that_are_not_there():
+    run = lambda verb: subprocess.run(["sh", ROOT / "bench/gpu/pack_run.sh", verb], capture_output=True, text=True)  # noqa: E731
+    assert run("--help").returncode == 0 and "run.sh bench" in run("--help").stdout
+    assert run("tset").returncode == 2 and "there is no 'tset'" in run("tset").stderr
