@@ -65,8 +65,12 @@ set(ACCRT_HOT_SOURCES
 list(JOIN ACCRT_HOT_SOURCES "|" ACCRT_HOT_PATTERN)
 foreach(source IN LISTS ACCRT_SOURCES)
   if(NOT source MATCHES "^(${ACCRT_HOT_PATTERN})")
+    set(size -Oz) # what takes long on large files is not compiled for the very least size
+    if(source MATCHES "^(loader/(data|digest|encryption|layout|open|tree|verify)|runtime/core)")
+      set(size -Os)
+    endif()
     set_source_files_properties(${source} PROPERTIES
-                                COMPILE_OPTIONS "$<$<NOT:$<CONFIG:Debug>>:-Os>")
+                                COMPILE_OPTIONS "$<$<NOT:$<CONFIG:Debug>>:${size}>")
   endif()
 endforeach()
 # The formulas of layouts are exact: no a * b + c becomes one operation.
@@ -89,7 +93,7 @@ set_target_properties(accrt PROPERTIES VERSION ${PROJECT_VERSION}
 target_include_directories(accrt INTERFACE ${ACCRT_PUBLIC_INCLUDE})
 # Functions of the library call one another directly: a second copy of it in the process, of whatever
 # version, must not be entered half-way.
-target_link_options(accrt PRIVATE -Wl,--gc-sections -Wl,-z,relro -Wl,-z,now
+target_link_options(accrt PRIVATE -Wl,--gc-sections -Wl,-z,noseparate-code -Wl,-z,relro -Wl,-z,now
                     -Wl,-Bsymbolic-functions ${ACCRT_SANITIZE_FLAGS})
 if(NOT ACCRT_SANITIZE)
   target_link_options(accrt PRIVATE -Wl,--no-undefined)

@@ -244,9 +244,13 @@ typedef struct accrt_api {
   accrt_status_t (*bundle_asset)(accrt_bundle_t* bundle, uint32_t index, accrt_asset_info_t* out_info); /* 0.3 */
   accrt_status_t (*bundle_find_asset)(accrt_bundle_t* bundle, const char* name, uint32_t* out_index); /* 0.3 */
   accrt_status_t (*bundle_location)(accrt_bundle_t* bundle, uint32_t index, accrt_location_info_t* out_info); /* 0.3 */
+  accrt_status_t (*adapter_load)(accrt_program_t* program, accrt_weights_t* weights, const accrt_adapter_options_t* options, accrt_adapter_t** out_adapter); /* 0.3 */
+  accrt_adapter_t* (*adapter_retain)(accrt_adapter_t* adapter); /* 0.3 */
+  void (*adapter_release)(accrt_adapter_t* adapter); /* 0.3 */
+  accrt_status_t (*session_set_adapter)(accrt_session_t* session, accrt_adapter_t* adapter); /* 0.3 */
 } accrt_api_t;
 /* clang-format on */
-ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_api_t) == 1856 && offsetof(accrt_api_t, bundle_location) == 1856 - 8),
+ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_api_t) == 1888 && offsetof(accrt_api_t, session_set_adapter) == 1888 - 8),
                     "append only");
 
 /** Fills `table` with as many functions as both sides know.

@@ -138,6 +138,7 @@ typedef struct accrt_kernel_pack accrt_kernel_pack_t;
 typedef struct accrt_kernel accrt_kernel_t;
 typedef struct accrt_bundle accrt_bundle_t;
 typedef struct accrt_weights accrt_weights_t;
+typedef struct accrt_adapter accrt_adapter_t;
 typedef struct accrt_program accrt_program_t;
 typedef struct accrt_session accrt_session_t;
 typedef struct accrt_call accrt_call_t;

@@ -128,7 +128,7 @@ ACCRT_API accrt_status_t accrt_session_create(accrt_program_t* program,
 ACCRT_API accrt_session_t* accrt_session_retain(accrt_session_t* session);
 /** Drops a reference; NULL is allowed; calls in flight keep what they need. Since: 0.1 */
 ACCRT_API void accrt_session_release(accrt_session_t* session);
-/** A new session of the same program with a copy of the state, taken after all calls so far; it waits for these, and the copy is
+/** A new session of the same program with its adapter and a copy of the state, taken after all calls so far; it waits for these, and the copy is
  * there when it returns. @param options as accrt_session_create; its symbols must be absent or equal; may be NULL.
  * @return as accrt_session_create; ACCRT_ERROR_POISONED. Blocks. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_session_clone(accrt_session_t* session,
@@ -178,6 +178,43 @@ ACCRT_API accrt_status_t accrt_program_estimate(accrt_program_t* program, const 
 ACCRT_API accrt_status_t accrt_session_warmup(accrt_session_t* session, const char* function,
                                               const accrt_symbol_value_t* symbols,
                                               uint32_t symbol_count, uint32_t symbol_size_bytes);
+
+/* ---- Adapters ---- */
+
+#define ACCRT_ADAPTER_PARTIAL 1u /**< tensors that the bundle has no slot for are passed over */
+
+/** Options of accrt_adapter_load. */
+typedef struct accrt_adapter_options {
+  uint32_t struct_size;
+  uint32_t flags; /**< ACCRT_ADAPTER_* */
+  const accrt_chain_t* next;
+  double alpha; /**< of slots that are scaled by alpha / rank; 0: what the file's metadata says */
+  double scale; /**< the factor itself, for schemes other than alpha / rank; 0: that */
+} accrt_adapter_options_t;
+ACCRT_ASSERT_LAYOUT(accrt_adapter_options_t, scale, 32);
+#define ACCRT_ADAPTER_OPTIONS_INIT ACCRT_STRUCT_INIT(accrt_adapter_options_t)
+
+/** Loads an adapter (LoRA): tensors of a source for the optional inputs that the bundle's adapter slots name, by the slot's name, or
+ * that with "base_model.model." before it. They are copied to the device once; slots that are so marked are multiplied by alpha / rank
+ * (one product in f32, rounded to nearest even to the tensor's type). Of two slots whose names differ in lora_A and lora_B alone
+ * both are filled or none. The adapter retains the program, and no source. Thread-safe. Blocks.
+ * @param options NULL for the defaults.
+ * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (half of a pair; a tensor without a slot; nothing for any slot); ACCRT_ERROR_TYPE_MISMATCH,
+ *   ACCRT_ERROR_SHAPE_MISMATCH (slot, dimension, both sizes; a symbol that two slots of a function have differently);
+ *   ACCRT_ERROR_INVALID_ARGUMENT (a slot is to be scaled and nobody says alpha); ACCRT_ERROR_DATA_CORRUPT; ACCRT_ERROR_IO;
+ *   ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_OUT_OF_DEVICE_MEMORY. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_adapter_load(accrt_program_t* program, accrt_weights_t* weights,
+                                            const accrt_adapter_options_t* options,
+                                            accrt_adapter_t** out_adapter);
+/** Adds a reference; returns its argument. Since: 0.3 */
+ACCRT_API accrt_adapter_t* accrt_adapter_retain(accrt_adapter_t* adapter);
+/** Drops a reference; NULL is allowed; sessions and calls in flight keep what they need. Since: 0.3 */
+ACCRT_API void accrt_adapter_release(accrt_adapter_t* adapter);
+/** From its next run on, each call of the session has the adapter's tensors for inputs that the caller has not bound; NULL: the base
+ * model. Calls in flight keep what they have. The session retains the adapter. Many sessions may have one adapter, or each its own.
+ * @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT (an adapter of another program). Since: 0.3 */
+ACCRT_API accrt_status_t accrt_session_set_adapter(accrt_session_t* session,
+                                                   accrt_adapter_t* adapter);
 
 /* ---- Calls ---- */
 

@@ -22,7 +22,7 @@ _MODULES = {
     "instance": ("Device", "Instance", "caps", "default_instance"),
     "kernels": ("Commands", "DeviceKernel", "Kernel", "KernelPack", "Launch", "launch"),
     "memory": ("Buffer", "Pool"),
-    "program": ("Call", "Function", "Program", "Session", "load"),
+    "program": ("Adapter", "Call", "Function", "Program", "Session", "load"),
     "stream": ("Event", "Semaphore", "Stream"),
     "tensor": ("Tensor", "from_dlpack"),
     "weights": ("Weight", "Weights"),
@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # for editors and type checkers
     from .instance import Device, Instance, caps, default_instance
     from .kernels import Commands, DeviceKernel, Kernel, KernelPack, Launch, launch
     from .memory import Buffer, Pool
-    from .program import Call, Function, Program, Session, load
+    from .program import Adapter, Call, Function, Program, Session, load
     from .stream import Event, Semaphore, Stream
     from .tensor import Tensor, from_dlpack
     from .weights import Weight, Weights

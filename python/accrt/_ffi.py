@@ -39,6 +39,7 @@ ACCRT_ERROR_FORKED = 25
 ACCRT_ERROR_OVERFLOW = 26
 ACCRT_ERROR_INTERNAL = 27
 ACCRT_ERROR_UNTRUSTED = 28
+ACCRT_ADAPTER_PARTIAL = 1
 ACCRT_ADAPTER_SCALED = 1
 ACCRT_AFTER_PREVIOUS = 4294967295
 ACCRT_ALIAS_MAY = 1
@@ -1244,6 +1245,13 @@ _FIELDS = {
         ("result_bytes", c_uint64),
         ("weight_bytes", c_uint64),
     ],
+    "accrt_adapter_options": lambda m: [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("next", POINTER(m.accrt_chain)),
+        ("alpha", c_double),
+        ("scale", c_double),
+    ],
     "accrt_key": lambda m: [
         ("bytes", c_uint8 * 32),
     ],
@@ -1513,6 +1521,10 @@ _PROTOTYPES = {
     "accrt_bundle_asset": lambda m: (c_int32, [c_void_p, c_uint32, POINTER(m.accrt_asset_info)]),
     "accrt_bundle_find_asset": lambda m: (c_int32, [c_void_p, c_char_p, POINTER(c_uint32)]),
     "accrt_bundle_location": lambda m: (c_int32, [c_void_p, c_uint32, POINTER(m.accrt_location_info)]),
+    "accrt_adapter_load": lambda m: (c_int32, [c_void_p, c_void_p, POINTER(m.accrt_adapter_options), POINTER(c_void_p)]),
+    "accrt_adapter_retain": lambda m: (c_void_p, [c_void_p]),
+    "accrt_adapter_release": lambda m: (None, [c_void_p]),
+    "accrt_session_set_adapter": lambda m: (c_int32, [c_void_p, c_void_p]),
 }
 
 STRUCTS = tuple(_FIELDS)

@@ -2,7 +2,10 @@
 from __future__ import annotations
 
 import ctypes
+import json
+import math
 import operator
+import os
 from typing import Iterable, Mapping, Sequence
 
 from . import _ffi
@@ -100,8 +103,55 @@ class Program(Handle):
         check(lib.accrt_program_load_weights(self.handle, sources, count, table, len(encoded) if table is not None else 0,
                                              _ffi.ACCRT_BIND_BY_NAME if by_name else 0))
 
+    def load_adapter(self, source, *, alpha: float = 0, scale: float = 0, partial: bool = False) -> Adapter:
+        """Loads a LoRA adapter for the optional inputs that the bundle's adapter slots name (`bundle.adapters`): set it as `session.adapter`.
+
+        Args:
+            source: accrt.Weights, or what Weights() takes: an adapter's file, or PEFT's folder with `adapter_config.json` and
+                `adapter_model.safetensors`. What the config beside a file says of alpha, rank and rslora is used unless it is given.
+            alpha: of slots that are scaled by alpha / rank. scale: the factor itself. partial: pass over tensors without a slot.
+        """
+        return Adapter(self, source, alpha, scale, partial)
+
     def __repr__(self) -> str:
         return f"<accrt.Program {self.bundle.info['name']!r} on {self.device.name}>"
+
+
+def _peft_factors(folder: str) -> tuple[float, float]:
+    """alpha and scale as PEFT's config has them; zeros where there is none."""
+    try:
+        with open(os.path.join(folder, "adapter_config.json"), encoding="utf-8") as file:
+            config = json.load(file)
+    except FileNotFoundError:
+        return 0, 0
+    for key in ("rank_pattern", "alpha_pattern", "use_dora"):
+        if config.get(key):
+            raise ValueError(f"{folder}: adapter_config.json has {key}, which slots with one factor do not express; give scale=")
+    alpha, rank = float(config.get("lora_alpha") or 0), int(config.get("r") or 0)
+    return (0, alpha / math.sqrt(rank)) if config.get("use_rslora") and rank > 0 else (alpha, 0)
+
+
+class Adapter(Handle):
+    """Tensors of a LoRA adapter on a program's device. Made by `Program.load_adapter`; any sessions of the program may have it."""
+
+    __slots__ = ("program",)
+    _release_name = "accrt_adapter_release"
+
+    def __init__(self, program: Program, source, alpha: float = 0, scale: float = 0, partial: bool = False) -> None:
+        from .weights import Weights
+        self._handle = None
+        if isinstance(source, (str, os.PathLike)):
+            path = os.fspath(source)
+            folder = path if os.path.isdir(path) else os.path.dirname(path)
+            if not alpha and not scale:
+                alpha, scale = _peft_factors(folder)
+            if os.path.isdir(path) and os.path.exists(os.path.join(path, "adapter_model.safetensors")):
+                source = os.path.join(path, "adapter_model.safetensors")
+        if not isinstance(source, Weights):
+            source = Weights(source, program.bundle.instance)
+        options = struct(_ffi.accrt_adapter_options, alpha=alpha, scale=scale, flags=_ffi.ACCRT_ADAPTER_PARTIAL if partial else 0)
+        super().__init__(created(lib.accrt_adapter_load, program.handle, source.handle, ctypes.byref(options)))
+        self.program = program
 
 
 class Session(Handle):
@@ -110,7 +160,7 @@ class Session(Handle):
     Calls on a session are ordered. Use a session from one thread at a time; many sessions run at once.
     """
 
-    __slots__ = ("program", "_functions", "_stream")
+    __slots__ = ("program", "_functions", "_stream", "_adapter")
     _release_name = "accrt_session_release"
 
     def __init__(self, program: Program, symbols: Mapping[str, int] | None = None, stream: Stream | None = None,
@@ -134,6 +184,7 @@ class Session(Handle):
         self.program = program
         self._functions = {}
         self._stream = stream
+        self._adapter = None
 
     def clone(self, stream: Stream | None = None, label: str = "") -> Session:
         """Waits for calls in flight; a new session with a copy of the state."""
@@ -141,6 +192,7 @@ class Session(Handle):
         handle = created(lib.accrt_session_clone, self.handle, ctypes.byref(options))
         other = Session.__new__(Session)
         other._setup(handle, self.program, stream)
+        other._adapter = self._adapter
         return other
 
     @property
@@ -149,6 +201,17 @@ class Session(Handle):
         if self._stream is None:
             self._stream = Stream._borrowed(lib.accrt_session_stream(self.handle), self.program.device)
         return self._stream
+
+    @property
+    def adapter(self) -> Adapter | None:
+        """The adapter whose tensors the session's calls have for inputs that are not given; None: the base model. Set it between
+        calls: those in flight keep theirs."""
+        return self._adapter
+
+    @adapter.setter
+    def adapter(self, value: Adapter | None) -> None:
+        check(lib.accrt_session_set_adapter(self.handle, value.handle if value is not None else None))
+        self._adapter = value
 
     def reset(self) -> None:
         """Waits for calls in flight, gives the state its initial value, clears a failure."""

@@ -146,6 +146,7 @@ void accrt_call_clear_argument(accrt_call_t* call, uint32_t argument) {
   own->address = 0;
   own->capacity_bytes = 0;
   own->bound = false;
+  own->adapted = false;
   own->own = false;
   own->shared = false;
 }
@@ -227,6 +228,7 @@ static void unbind(accrt_call_t* call, uint32_t index) {
   if (!argument->bound)
     return;
   accrt_call_clear_argument(call, index);
+  call->adapter_version = 0; /* the session's adapter may have it */
   call->dirty |= ACCRT_CALL_DIRTY_SHAPES | ACCRT_CALL_DIRTY_ADDRESSES;
   note_own_results(call);
 }
@@ -274,6 +276,7 @@ accrt_status_t accrt_call_set_tensor(accrt_call_t* call, uint32_t index,
   argument->address = address;
   argument->size_bytes = size_bytes;
   argument->bound = true;
+  argument->adapted = false;
   for (uint32_t i = 0; i < tensor->rank; ++i)
     argument->shape[i] = tensor->shape[i];
   if (!was_bound)

@@ -52,6 +52,10 @@ static accrt_status_t select_plan(accrt_call_t* call) {
 
 static accrt_status_t prepare(accrt_call_t* call) {
   accrt_status_t status = ACCRT_OK;
+  if (call->adapter_version != call->session->adapter_version)
+    status = accrt_call_adapt(call);
+  if (status != ACCRT_OK)
+    return status;
   const uint32_t dirty = call->dirty;
   if ((dirty & ACCRT_CALL_DIRTY_SHAPES) != 0) {
     status = accrt_call_solve(call);

@@ -353,6 +353,11 @@ accrt_status_t accrt_plan_evaluate(const accrt_plan_t* plan, const accrt_expr_va
 /* Makes one check with all values known. Records ACCRT_ERROR_OUT_OF_RANGE (or ACCRT_ERROR_ALIASED) with them. */
 accrt_status_t accrt_plan_check_values(const accrt_plan_check_t* check, const int64_t values[4]);
 
+/* Puts bytes into a buffer of the component's own; returns when they are there. */
+accrt_status_t accrt_weight_component_upload(accrt_program_t* program, const char* name,
+                                             accrt_weight_component_t* component,
+                                             const accrt_place_t* source, uint64_t size_bytes);
+
 /* ---- Prepare functions ---- */
 
 /* Runs, in order, every prepare function that makes a constant which `weights` lacks. */
@@ -395,6 +400,8 @@ struct accrt_session {
   uint64_t arena_address;
   uint64_t arena_bytes;
   accrt_weight_set_t* weights;
+  accrt_adapter_t* adapter; /* an internal reference, or NULL */
+  uint64_t adapter_version; /* grows when it changes */
   uint64_t weights_generation;
   uint64_t
       version; /* grows when the address of a state, of the arena or of a weight may have changed */
@@ -479,7 +486,8 @@ typedef struct accrt_call_argument {
   uint64_t capacity_bytes; /* results of the runtime's own: of the buffer */
   int64_t shape[ACCRT_MAX_RANK];
   int64_t scalar;
-  bool bound;             /* by the caller */
+  bool bound;             /* by the caller, or by the session's adapter */
+  bool adapted;           /* by the latter */
   bool own;               /* a result that the runtime allocated */
   bool shared;            /* a result that has its input's storage (MUST alias, not bound) */
   bool staged_shared;     /* `staged` is an input's */
@@ -516,6 +524,7 @@ struct accrt_call {
   bool stages;              /* the device does not reach plain host memory */
   uint32_t staged_count;    /* arguments that are copied in or out at each run */
   accrt_plan_t* plan;       /* retained; NULL before the first run */
+  uint64_t adapter_version; /* the session's that arguments are of */
   uint64_t session_version; /* for which the binding table is right */
   accrt_driver_binding_t* bindings;
   uint64_t* scalars;
@@ -525,6 +534,13 @@ struct accrt_call {
   size_t value_capacity;
   bool maybe_in_flight; /* an asynchronous run of this call may not have ended */
 };
+
+/* ---- Adapters ---- */
+
+/* Drops an internal reference; NULL is allowed. */
+void accrt_adapter_unref(accrt_adapter_t* adapter);
+/* Binds what the session's adapter has to inputs that the caller has not bound, and lets go of what an earlier one had. */
+accrt_status_t accrt_call_adapt(accrt_call_t* call);
 
 /* Finds the symbols' values from the arguments' shapes, checks every dimension, and gives the results their shapes. */
 accrt_status_t accrt_call_solve(accrt_call_t* call);

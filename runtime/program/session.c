@@ -23,6 +23,7 @@ static void destroy(accrt_session_t* session) {
   accrt_session_destroy_states(session);
   accrt_buffer_unref(session->arena);
   accrt_weight_set_release(session->weights);
+  accrt_adapter_unref(session->adapter);
   accrt_free_array(allocator, session->symbols, program->tables->symbol_count,
                    sizeof *session->symbols);
   accrt_free_string(allocator, session->label);
@@ -145,6 +146,7 @@ static accrt_status_t make(accrt_program_t* program, const accrt_session_options
   session->program = program;
   session->max_plans = options->max_plans != 0 ? options->max_plans : ACCRT_DEFAULT_MAX_PLANS;
   session->version = 1;
+  session->adapter_version = 1;
   session->weights = accrt_program_weights(program, &session->weights_generation);
   status = accrt_copy_string(program->allocator, options->label, &session->label);
   if (status == ACCRT_OK)
@@ -300,6 +302,8 @@ accrt_status_t accrt_session_clone(accrt_session_t* session, const accrt_session
     status = make_clone(session, &own, &clone);
   if (status == ACCRT_OK)
     status = copy_states(session, clone);
+  if (status == ACCRT_OK)
+    status = accrt_session_set_adapter(clone, session->adapter);
   if (status == ACCRT_OK) {
     *out_session = clone;
   } else {

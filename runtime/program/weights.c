@@ -96,10 +96,9 @@ accrt_status_t accrt_finish_stream(accrt_stream_t* stream) {
 
 /* ---- Placing ---- */
 
-/* Puts bytes into a buffer of the component's own. */
-static accrt_status_t upload(accrt_program_t* program, const char* name,
-                             accrt_weight_component_t* component, const accrt_place_t* source,
-                             uint64_t size_bytes) {
+accrt_status_t accrt_weight_component_upload(accrt_program_t* program, const char* name,
+                                             accrt_weight_component_t* component,
+                                             const accrt_place_t* source, uint64_t size_bytes) {
   accrt_status_t status = accrt_weight_set_allocate(program, name, component, size_bytes);
   if (status != ACCRT_OK || size_bytes == 0)
     return status;
@@ -157,7 +156,7 @@ static accrt_status_t gather(accrt_program_t* program, const accrt_weight_set_t*
   status = accrt_external_read(program, weights->external, component, 0, memory, size_bytes);
   const accrt_place_t source = {NULL, memory, 0};
   if (status == ACCRT_OK)
-    status = upload(program, name, placed, &source, size_bytes);
+    status = accrt_weight_component_upload(program, name, placed, &source, size_bytes);
   accrt_free(program->allocator, memory, (size_t)size_bytes);
   return status;
 }
@@ -188,7 +187,7 @@ accrt_status_t accrt_weight_set_place(accrt_program_t* program, accrt_weight_set
     /* The source is only read: accrt_place_t has no const. */
     const accrt_place_t source = {NULL, (void*)(uintptr_t)data, 0};
     const char* const name = accrt_program_string(program, record->name);
-    status = upload(program, name, placed, &source, size_bytes);
+    status = accrt_weight_component_upload(program, name, placed, &source, size_bytes);
     if (status != ACCRT_OK)
       accrt_error_prefix("constant '%s'", name);
     return status;
@@ -282,7 +281,7 @@ static accrt_status_t replace(accrt_program_t* program, const accrt_weight_t* we
   changed[index] = 1;
   const accrt_place_t source = {weight->tensor.buffer, weight->tensor.data,
                                 weight->tensor.offset_bytes};
-  return upload(program, weight->name, component, &source, size_bytes);
+  return accrt_weight_component_upload(program, weight->name, component, &source, size_bytes);
 }
 
 /* Drops what prepare functions made from changed constants, and from what those made. */

@@ -958,6 +958,13 @@ int main(void) {
   printf(", \"result_bytes\": [%zu, %zu]", offsetof(accrt_memory_estimate_t, result_bytes), sizeof(((accrt_memory_estimate_t*)0)->result_bytes));
   printf(", \"weight_bytes\": [%zu, %zu]", offsetof(accrt_memory_estimate_t, weight_bytes), sizeof(((accrt_memory_estimate_t*)0)->weight_bytes));
   printf("}}\n");
+  printf(",\"accrt_adapter_options\": {\"size\": %zu, \"fields\": {", sizeof(accrt_adapter_options_t));
+  printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_adapter_options_t, struct_size), sizeof(((accrt_adapter_options_t*)0)->struct_size));
+  printf(", \"flags\": [%zu, %zu]", offsetof(accrt_adapter_options_t, flags), sizeof(((accrt_adapter_options_t*)0)->flags));
+  printf(", \"next\": [%zu, %zu]", offsetof(accrt_adapter_options_t, next), sizeof(((accrt_adapter_options_t*)0)->next));
+  printf(", \"alpha\": [%zu, %zu]", offsetof(accrt_adapter_options_t, alpha), sizeof(((accrt_adapter_options_t*)0)->alpha));
+  printf(", \"scale\": [%zu, %zu]", offsetof(accrt_adapter_options_t, scale), sizeof(((accrt_adapter_options_t*)0)->scale));
+  printf("}}\n");
   printf(",\"accrt_key\": {\"size\": %zu, \"fields\": {", sizeof(accrt_key_t));
   printf("\"bytes\": [%zu, %zu]", offsetof(accrt_key_t, bytes), sizeof(((accrt_key_t*)0)->bytes));
   printf("}}\n");

@@ -3,7 +3,11 @@ all of them, and what does not fit is told."""
 from __future__ import annotations
 
 import ctypes
+import os
 import random
+import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -12,9 +16,11 @@ import accrt
 from accrt import _ffi, layouts
 from accrt import bundle_writer as bw
 from accrt._library import Handle, check, lib
+from test_standin import ROOT, environment, needs_stand_in
 from test_weights import small
 
 SEED = 20261120
+DEVICE = os.environ.get("ACCRT_DEVICE", "host")
 
 
 def cut(rng: random.Random, degree: int, unit: int, tail: bool) -> list[bw.Segment]:
@@ -57,8 +63,9 @@ def sharded(path, name, dtype, shape, degree, axis, segments, *, digest=None, **
 
 
 def look(bundle, weights, rank, degree, **options):
-    out = bundle.program(weights=weights, rank=rank, degree=degree, **options).session().look()
-    return [np.asarray(y).copy() for y in (out if isinstance(out, tuple) else (out,))]
+    device = bundle.instance.device(DEVICE)
+    out = bundle.program(device, weights=weights, rank=rank, degree=degree, **options).session().look()
+    return [y.numpy().copy() for y in (out if isinstance(out, tuple) else (out,))]
 
 
 def check_cover(segments, degree, extent):
@@ -94,6 +101,56 @@ def test_plain(tmp_path, instance):
             for source in sources:
                 (got,) = look(accrt.Bundle(path, instance), source, rank, degree)
                 assert got.tobytes() == expected.tobytes(), (case, degree, rank, axis, segments)
+
+
+def test_what_the_verifier_accepts_is_covered(tmp_path, instance, monkeypatch):
+    """Random maps, most of them wrong, past a writer that does not look: those that are accepted give every element of the tensor to as many
+    ranks as its segment says and to no rank twice; those that do so, in order and in equal parts, are accepted."""
+    print("seed", SEED)
+    monkeypatch.setattr(bw.BundleWriter, "_check_segments", staticmethod(lambda *_: None))
+    rng = random.Random(SEED)
+    counts = {True: 0, False: 0}
+    for _ in range(400):
+        degree = rng.choice([1, 2, 3, 4])
+        segments = cut(rng, degree, 1, rng.random() < 0.3)
+        extent, local = segments[-1].end, len(indices(segments, degree, 0))
+        for _ in range(rng.choice([0, 1, 1, 2])):
+            which = rng.randrange(4)
+            i = rng.randrange(len(segments))
+            s = segments[i]
+            if which == 0:
+                segments[i] = bw.Segment(max(0, s.begin + rng.choice([-1, 1])), s.end, s.replicas)
+            elif which == 1:
+                segments[i] = bw.Segment(s.begin, s.end + rng.choice([-1, 1, 2]), s.replicas)
+            elif which == 2:
+                segments[i] = bw.Segment(s.begin, s.end, rng.choice([0, 1, 2, 3, 4]))
+            else:
+                extent, local = extent + rng.choice([-1, 0, 1]), max(1, local + rng.choice([-1, 0, 1]))
+        bundle = bw.BundleWriter()
+        w = bundle.external("w", "f32", [local])
+        bundle.shard(w, degree, axis=0, extent=extent, segments=segments)
+        f = bundle.function("look")
+        f.body.copy(f.constant(w).read(), f.result("y", "f32", [local]).write(), 4 * local)
+        bundle.write(tmp_path / "m.accx")
+        end, good = 0, True
+        for s in segments:
+            good = good and s.begin == end < s.end and s.replicas > 0 and degree % s.replicas == 0 and \
+                (s.end - s.begin) % (degree // s.replicas) == 0
+            end = s.end
+        good = good and end == extent and local == len(indices(segments, degree, 0))
+        try:
+            accrt.Bundle(tmp_path / "m.accx", instance).close()
+            accepted = True
+        except accrt.InvalidFormatError as error:
+            assert "rule 131" in str(error) or "rule 130" in str(error), error
+            accepted = False
+        assert accepted == good, (segments, degree, extent, local)
+        counts[accepted] += 1
+        if accepted:
+            check_cover(segments, degree, extent)
+            assert all(len(indices(segments, degree, r)) == local for r in range(degree))
+    print(counts)
+    assert min(counts.values()) > 50
 
 
 QUANTIZED = [(x.name, axis) for x in layouts.all_layouts() for axis in (-1, -2, -3)
@@ -273,3 +330,14 @@ def test_group_index_is_not_cut(tmp_path, instance):
     sharded(tmp_path / "n.accx", "w", "f32", shape, 2, 0, [bw.Segment(0, 4)], **how)
     got = look(accrt.Bundle(tmp_path / "n.accx", instance), source, 1, 2)
     assert got[0].tobytes() == bytes(range(64, 128)) and got[2].tobytes() == data["group_index"][0].tobytes()
+
+
+@needs_stand_in
+@pytest.mark.skipif(DEVICE != "host", reason="this is it")
+def test_on_a_device_with_memory_of_its_own():
+    """All of the above that reads weights, where they are uploaded: under the stand-in for CUDA's driver."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "plain or quantized or replicated or reads or digest",
+               str(ROOT / "tests/python/test_shards.py"), str(ROOT / "tests/python/test_adapters.py") + "::test_scaling_is_one_rounded_product"]
+    done = subprocess.run(command, env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"6\d passed", done.stdout), done.stdout
