@@ -670,6 +670,21 @@ def external_bundle(image):
     return bundle
 
 
+def adapter_bundle():
+    """Optional inputs that an adapter fills: look() gives the first row of a, and of b."""
+    bundle = bw.BundleWriter()
+    rank = bundle.symbol("r", minimum=1, maximum=64)
+    f = bundle.function("look")
+    a, b = f.input("a", "f32", [rank, 4], optional=True), f.input("b", "f32", [4, rank], optional=True)
+    y = f.result("y", "f32", [5])
+    cleared = f.body.fill(y.write())
+    f.body.branch(f.present(a), after=[cleared]).then.copy(a.read(), y.write(), 16)
+    f.body.branch(f.present(b), after=[cleared]).then.copy(b.read(), y.write(16), 4)
+    bundle.adapter("m.lora_A", "a")
+    bundle.adapter("m.lora_B", "b", scaled=True)
+    return bundle
+
+
 def main():
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
@@ -687,6 +702,7 @@ def main():
     wide_bundle().write(folder / "wide.accx")
     large_bundle().write(folder / "large.accx")
     external_bundle(first).write(folder / "external.accx")
+    adapter_bundle().write(folder / "adapter.accx")
     for name, bundle in refused(first):
         bundle.write(folder / f"{name}.accx")
 

@@ -1,0 +1,216 @@
+/* runtime/program/adapter_test.c - adapters on the host and on a device with memory of its own: bound, exchanged while runs are in flight,
+ * outlived by none of what they use; refused with one line; every failure of memory. tests/python/test_adapters.py compares numbers. */
+#define _GNU_SOURCE
+#include "runtime/program/testing.h"
+
+#include "accrt/weights.h"
+
+extern const accrt_driver_table_t* accrt_driver_host_query(uint32_t max_abi);
+
+static const accrt_driver_table_t* host(void) {
+  return accrt_driver_host_query(ACCRT_DRIVER_ABI_VERSION);
+}
+
+static bool own_memory;
+
+static void device_info(accrt_driver_device_t* device, accrt_device_info_t* out_info) {
+  host()->device_info(device, out_info);
+  if (own_memory)
+    out_info->flags &= ~ACCRT_DEVICE_FLAG_HOST_MEMORY;
+}
+
+static const void* query(uint32_t max_abi) {
+  (void)max_abi;
+  static accrt_driver_table_t table;
+  table = *host();
+  table.device_info = device_info;
+  return &table;
+}
+
+static fixture_t* open_world(void) {
+  fixture_t* f = calloc(1, sizeof *f);
+  assert_non_null(f);
+  const accrt_allocator_t allocator = {&f->watch, watch_allocate, watch_deallocate};
+  accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
+  options.allocator = &allocator;
+  options.flags = ACCRT_INSTANCE_FLAG_NO_DRIVERS;
+  OK(accrt_instance_create(&options, &f->instance));
+  OK(accrt_instance_register_driver(f->instance, query));
+  OK(accrt_instance_device_by_name(f->instance, "host", &f->device));
+  OK(accrt_bundle_open_path(f->instance, ACCRT_TEST_DATA "/adapter.accx", NULL, &f->bundle));
+  OK(accrt_program_create(f->device, f->bundle, NULL, &f->program));
+  OK(accrt_session_create(f->program, NULL, &f->session));
+  return f;
+}
+
+static int set_up(void** state) {
+  own_memory = false;
+  *state = have_bundles() ? open_world() : NULL;
+  return 0;
+}
+static int set_up_own_memory(void** state) {
+  own_memory = true;
+  *state = have_bundles() ? open_world() : NULL;
+  return 0;
+}
+static int tear_down(void** state) {
+  fixture_t* f = *state;
+  if (f == NULL)
+    return 0;
+  accrt_session_release(f->session);
+  accrt_program_release(f->program);
+  accrt_bundle_release(f->bundle);
+  accrt_device_release(f->device);
+  accrt_instance_release(f->instance);
+  assert_int_equal(atomic_load(&f->watch.live), 0);
+  free(f);
+  return 0;
+}
+#define WORLD(f)                                                                                   \
+  if (*state == NULL)                                                                              \
+    skip();                                                                                        \
+  fixture_t* f = *state
+
+/* A pair of rank 2: A begins with `first`, B with 3. */
+static accrt_weights_t* make_pair(const fixture_t* f, float first) {
+  static unsigned char images[16][512];
+  static unsigned next;
+  unsigned char* image = images[next++ % 16];
+  static const char header[] =
+      "{\"m.lora_A\":{\"dtype\":\"F32\",\"shape\":[2,4],\"data_offsets\":[0,32]},"
+      "\"m.lora_B\":{\"dtype\":\"F32\",\"shape\":[4,2],\"data_offsets\":[32,64]}}";
+  const uint64_t header_bytes = sizeof header - 1;
+  const float values[16] = {first, 1, 2, 3, 4, 5, 6, 7, 3};
+  memcpy(image, &header_bytes, 8);
+  memcpy(image + 8, header, header_bytes);
+  memcpy(image + 8 + header_bytes, values, sizeof values);
+  accrt_weights_t* weights;
+  OK(accrt_weights_open_memory(f->instance, image, 8 + header_bytes + sizeof values, NULL, NULL,
+                               NULL, &weights));
+  return weights;
+}
+
+static accrt_adapter_t* make_adapter(const fixture_t* f, float first, double alpha) {
+  accrt_weights_t* weights = make_pair(f, first);
+  accrt_adapter_options_t options = ACCRT_ADAPTER_OPTIONS_INIT;
+  options.alpha = alpha;
+  accrt_adapter_t* adapter;
+  OK(accrt_adapter_load(f->program, weights, &options, &adapter));
+  accrt_weights_release(weights);
+  return adapter;
+}
+
+static void check_look(accrt_call_t* call, float a, float b) {
+  const float* got = result_data(call, 0);
+  assert_true(got[0] == a);
+  assert_true(got[4] == b);
+}
+
+/* None, one, another, none; the adapter is let go of as soon as the session has it. */
+static void sets(void** state) {
+  WORLD(f);
+  accrt_call_t* call = make_call(f->session, "look");
+  OK(run(call));
+  check_look(call, 0, 0);
+  for (int i = 1; i < 5; ++i) {
+    accrt_adapter_t* adapter = make_adapter(f, (float)i, 2 * i);
+    OK(accrt_session_set_adapter(f->session, adapter));
+    accrt_adapter_release(adapter);
+    OK(run(call));
+    check_look(call, (float)i, 3.0f * (float)i);
+    OK(run(call));
+    check_look(call, (float)i, 3.0f * (float)i);
+  }
+  accrt_session_t* clone;
+  OK(accrt_session_clone(f->session, NULL, &clone));
+  OK(accrt_session_set_adapter(f->session, NULL));
+  OK(run(call));
+  check_look(call, 0, 0);
+  accrt_call_release(call);
+  call = make_call(clone, "look");
+  OK(run(call));
+  check_look(call, 4, 12);
+  accrt_call_release(call);
+  accrt_session_release(clone);
+}
+
+/* Runs are enqueued with one adapter after another; nobody but they holds them. */
+static void in_flight(void** state) {
+  WORLD(f);
+  accrt_call_t* calls[8];
+  for (int i = 0; i < 8; ++i) {
+    accrt_adapter_t* adapter = make_adapter(f, (float)i + 1, 2);
+    OK(accrt_session_set_adapter(f->session, adapter));
+    accrt_adapter_release(adapter);
+    calls[i] = make_call(f->session, "look");
+    OK(accrt_call_submit(calls[i], NULL, 0, NULL, 0));
+  }
+  OK(accrt_session_set_adapter(f->session, NULL));
+  OK(accrt_stream_synchronize(accrt_session_stream(f->session), ACCRT_TIMEOUT_INFINITE,
+                              ACCRT_WAIT_BLOCK));
+  for (int i = 0; i < 8; ++i) {
+    check_look(calls[i], (float)i + 1, 3);
+    accrt_call_release(calls[i]);
+  }
+}
+
+static void refuses(void** state) {
+  WORLD(f);
+  accrt_weights_t* weights = make_pair(f, 1);
+  accrt_adapter_options_t options = ACCRT_ADAPTER_OPTIONS_INIT;
+  accrt_adapter_t* adapter = NULL;
+  FAILS(accrt_adapter_load(f->program, weights, NULL, NULL), INVALID_ARGUMENT, "out_adapter");
+  FAILS(accrt_adapter_load(NULL, weights, NULL, &adapter), INVALID_ARGUMENT, "program is NULL");
+  FAILS(accrt_adapter_load(f->program, NULL, NULL, &adapter), INVALID_ARGUMENT, "is NULL");
+  FAILS(accrt_adapter_load(f->program, weights, NULL, &adapter), INVALID_ARGUMENT, "alpha is 0");
+  options.alpha = 1;
+  options.flags = 2;
+  FAILS(accrt_adapter_load(f->program, weights, &options, &adapter), INVALID_ARGUMENT, "flags");
+  assert_null(adapter);
+  FAILS(accrt_session_set_adapter(NULL, NULL), INVALID_ARGUMENT, "session is NULL");
+  accrt_program_t* other;
+  OK(accrt_program_create(f->device, f->bundle, NULL, &other));
+  options.flags = 0;
+  OK(accrt_adapter_load(other, weights, &options, &adapter));
+  accrt_program_release(other);
+  FAILS(accrt_session_set_adapter(f->session, adapter), INVALID_ARGUMENT, "another program");
+  assert_ptr_equal(accrt_adapter_retain(adapter), adapter);
+  accrt_adapter_release(adapter);
+  accrt_adapter_release(adapter);
+  accrt_adapter_release(NULL);
+  assert_null(accrt_adapter_retain(NULL));
+  accrt_weights_release(weights);
+}
+
+static void without_memory(void** state) {
+  WORLD(f);
+  accrt_weights_t* weights = make_pair(f, 1);
+  accrt_adapter_options_t options = ACCRT_ADAPTER_OPTIONS_INIT;
+  options.alpha = 2;
+  /* What a pool keeps of its first buffer is no leak. */
+  accrt_adapter_release(make_adapter(f, 1, 2));
+  accrt_adapter_t* adapter = NULL;
+  for (long long n = 1; adapter == NULL && n < 200; ++n) {
+    const long long live = atomic_load(&f->watch.live);
+    atomic_store(&f->watch.fail_at, atomic_load(&f->watch.count) + n);
+    const accrt_status_t status = accrt_adapter_load(f->program, weights, &options, &adapter);
+    atomic_store(&f->watch.fail_at, 0);
+    if (status == ACCRT_OK)
+      break;
+    assert_int_equal(status, ACCRT_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(atomic_load(&f->watch.live), live);
+  }
+  assert_non_null(adapter);
+  accrt_adapter_release(adapter);
+  accrt_weights_release(weights);
+}
+
+int main(void) {
+#define ON_BOTH(name)                                                                              \
+  {#name, name, set_up, tear_down, NULL}, {                                                        \
+#name "_own_memory", name, set_up_own_memory, tear_down, NULL                                  \
+  }
+  const struct CMUnitTest tests[] = {ON_BOTH(sets), ON_BOTH(in_flight), ON_BOTH(refuses),
+                                     ON_BOTH(without_memory)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
