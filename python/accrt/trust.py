@@ -207,7 +207,7 @@ def sign(path: Path, output: Optional[Path] = None, *, key: Optional[SigningKey]
     with Bundle(path, _plain_instance()) as bundle:
         options = struct(_ffi.accrt_sign_options, scopes=_SCOPES[scope], flags=_ffi.ACCRT_SIGN_VOUCH if vouch else 0)
         options.private_key = ctypes.pointer(key._private)
-        target = os.fsencode(path if output is None else output)
+        target = os.fsencode(os.path.realpath(path) if output is None else output)
         check(lib.accrt_bundle_sign(bundle.handle, ctypes.byref(options), target))
 
 

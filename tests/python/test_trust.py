@@ -268,7 +268,9 @@ def test_signing_again_wants_a_word(home, tmp_path):
     other = trust.SigningKey.generate()
     with pytest.raises(accrt.PermissionDeniedError):
         trust.sign(tmp_path / "w.accx", key=other)
-    trust.sign(tmp_path / "w.accx", key=other, scope="weights")
+    (tmp_path / "link.accx").symlink_to("w.accx")
+    trust.sign(tmp_path / "link.accx", key=other, scope="weights")
+    assert (tmp_path / "link.accx").is_symlink()
     assert len(trust.report(accrt.Bundle(tmp_path / "w.accx"))["signatures"]) == 3
     with pytest.raises(ValueError, match="scope"):
         trust.sign(tmp_path / "w.accx", scope="all")

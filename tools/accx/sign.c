@@ -1,4 +1,5 @@
 /* tools/accx/sign.c - accx sign, encrypt and decrypt: a bundle written again with a signature more, or with other weights' bytes. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "accx.h"
@@ -12,6 +13,11 @@ static int find_output(const accx_args_t* args, const char** out_path) {
   const char* output = accx_args_value(args, "output");
   const bool in_place = accx_args_has(args, "in-place");
   *out_path = in_place ? args->operands[0] : output;
+  /* A link stays one: what it leads to is replaced. */
+  char* real = in_place ? realpath(args->operands[0], NULL) : NULL;
+  if (real)
+    *out_path = accx_text("%s", real);
+  free(real);
   if ((output != NULL) != in_place)
     return ACCX_OK;
   return accx_fail(ACCX_USAGE, "%s needs one of --output FILE and --in-place", args->verb->name);
