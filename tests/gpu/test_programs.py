@@ -277,3 +277,13 @@ def test_values_of_a_launch_that_do_not_fit(instance):
             fire(*values)
     with pytest.raises(TypeError, match="set_word takes 3 values .cells, value, unused., 2 were given"):
         fire(buffer.address, 1)
+
+
+def test_tensors_of_the_host_device_are_refused(programs):
+    """They have memory that no GPU reaches; numpy's arrays are copied."""
+    values = floats(64)
+    on_host, on_device = (program.session().function("affine") for program in programs)
+    result = on_host(values)
+    with pytest.raises(accrt.UnsupportedError, match="input 'x'.*memory of host:0 is out of reach of " + DEVICE):
+        on_device(result)
+    assert np.array_equal(plain(on_device(plain(result)[0]))[0], plain(on_host(plain(result)[0]))[0])
