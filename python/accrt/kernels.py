@@ -68,6 +68,11 @@ class DeviceKernel(_DeviceKernel):
             raise ValueError(f"{where}: shared_bytes is {self.shared_bytes!r}, expected a number of bytes")
         return self
 
+    @classmethod
+    def _make(cls, values) -> DeviceKernel:
+        """What `_replace` calls, which would skip the checks."""
+        return cls(*values)
+
 
 def _check_sizes(where: str, what: str, sizes: Sequence[int], least: int) -> None:
     if not isinstance(sizes, (tuple, list)) or not least <= len(sizes) <= 3:

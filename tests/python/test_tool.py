@@ -240,10 +240,10 @@ def test_double_dash_ends_options(model):
 
 def test_devices():
     devices = accx_json("devices", "--option", "host.devices=2", "--threads", "1")["devices"]
-    assert [d["name"] for d in devices] == ["host:0", "host:1"]
+    assert [d["name"] for d in devices if d["driver"] == "host"] == ["host:0", "host:1"]
     assert devices[0]["concurrency"] == 1 and devices[0]["memory_total_bytes"] > 1 << 20
     text = accx("devices")
-    assert "host:0" in text and "1 device" in text
+    assert "host:0" in text and re.search(r"\b[1-9][0-9]* devices?\b", text)
     assert "host.thread" in accx("devices", "--option", "host.thread=1", code=FAILED)
 
 
