@@ -1,6 +1,7 @@
 """The fast CUDA kernels at sizes and forms that choose each of them: products from one row to many, attention of all head sizes, masks
-and groupings, norms and softmax of short, long and odd rows; compiled, run by the runtime and by the plain executor, which must give
-the same bytes, and held against the float64 reference as in test_ops.py.
+and groupings, norms and softmax of short, long and odd rows; compiled, run by the runtime and by the plain executor, and both held
+against the float64 reference as in test_ops.py. They must give the same bytes, except where the runtime has a vendor's product to
+choose and the executor has none.
 Run as a program it prints one line for each case that fails.
 """
 
@@ -162,11 +163,13 @@ def run_case(m, program, session, name):
         scalars = {i.name: sizes[i.symbol] for i in function.inputs if i.symbol}
         got = cuda_exec.Session(program).run(name, *[x.copy() for x in inputs], **scalars)
         ours = ch.run_in_runtime(session, m, name, [x.copy() for x in inputs], scalars, got)
-        for have, want in zip(ours, got):
-            assert have.tobytes() == want.tobytes(), f"{n} x {k}: the runtime and the executor differ"
+        if not name.startswith(("product_", "matmul_")):
+            for have, want in zip(ours, got):
+                assert have.tobytes() == want.tobytes(), f"{n} x {k}: the runtime and the executor differ"
         expected = Interpreter(m).run(name, *inputs, **scalars)
-        for result, have, want in zip(function.results, got, expected):
+        for result, have, run, want in zip(function.results, got, ours, expected):
             ch.assert_close(have, want, result.value.dtype, roundings, scale, f"{n} x {k}: ")
+            ch.assert_close(run, want, result.value.dtype, roundings, scale, f"{n} x {k}, the runtime: ")
 
 
 @pytest.fixture(scope="module")
