@@ -12,7 +12,7 @@ import pytest
 
 import accrt
 from accrt import bundle_writer as bw
-from accrt.compiler import Module
+from accrt.compiler import Module, SymbolClass
 from accrt.compiler.driver import compile_writer
 
 N, K, MAX_RANK = 24, 40, 16
@@ -113,6 +113,58 @@ def test_two_sessions_two_adapters(loaded, weight):
     clone = sessions[0].clone()
     assert clone.adapter is sessions[0].adapter
     close(clone.linear(x), expected(weight, x, *pairs[0], 1))
+
+
+@pytest.fixture(scope="module", params=["specialize", "bucket", "runtime", "called", "looped"])
+def natural(request, tmp_path_factory, weight):
+    """y = x W^T + (x A^T) B^T as it is written in papers: what lies between the two products is sized by the rank, which has no
+    value without an adapter. Of each class of symbols; in a function that is called; in a loop that runs once."""
+    m = Module("lora")
+    classes = {"bucket": {"symbol_class": SymbolClass.BUCKET, "buckets": (8, MAX_RANK)}, "runtime": {"symbol_class": SymbolClass.RUNTIME}}
+    t, r = m.symbol("t", minimum=1, maximum=32), m.symbol("r", minimum=1, maximum=MAX_RANK, **classes.get(request.param, {}))
+    inner = m.function("low", internal=True)
+    low_x, low_a, low_b = inner.input("u", "f32", [t, K]), inner.input("v", "f32", [r, K]), inner.input("w", "f32", [N, r])
+    inner.result("y", low_x.matmul(low_a.transpose(1, 0)).matmul(low_b.transpose(1, 0)))
+    f = m.function("linear")
+    x = f.input("x", "f32", [t, K])
+    a, b = f.input("a", "f32", [r, K], optional=True), f.input("b", "f32", [N, r], optional=True)
+    base = x.matmul(f.constant(m.constant("w", weight)).transpose(1, 0))
+
+    def adapted():
+        low = lambda: x.matmul(a.transpose(1, 0)).matmul(b.transpose(1, 0))  # noqa: E731
+        if request.param == "called":
+            return base + f.call(inner, x, a, b)[0]
+        if request.param == "looped":
+            return f.repeat(1, [base], lambda _i, y: [y + low()])
+        return base + low()
+
+    (y,) = f.cond(f.present(a) * f.present(b), adapted, lambda: base)
+    f.result("y", y)
+    writer = compile_writer(m, ["x86-64-v3"])
+    writer.adapter(SLOTS.format("A"), "a")
+    writer.adapter(SLOTS.format("B"), "b", scaled=True)
+    path = tmp_path_factory.mktemp("lora") / "lora.accx"
+    writer.write(path)
+    return accrt.Bundle(path, accrt.Instance("all", options={"host.threads": 2})).program()
+
+
+def test_memory_sized_by_the_rank(natural, weight):
+    """No adapter, rank 4, rank 16, and no adapter again; two sessions; arguments of the caller's own; one of the pair alone."""
+    x = numbers(15).standard_normal((7, K), np.float32)
+    sessions = [natural.session(), natural.session()]
+    calls = [session.linear.bind(x) for session in sessions]
+    pairs = {rank: pair(rank, 80 + rank) for rank in (4, 16)}
+    adapters = {rank: natural.load_adapter(weights(natural, file_of(*ab)), alpha=8) for rank, ab in pairs.items()}
+    for ranks in ((None, None), (4, None), (16, 4), (4, 16), (None, 16), (None, None)):
+        for session, call, rank in zip(sessions, calls, ranks):
+            session.adapter = adapters.get(rank)
+            wanted = expected(weight, x, *pairs[rank], 8 / rank) if rank else expected(weight, x)
+            close(call(), wanted)
+            close(session.linear(x), wanted)
+    a, b = pairs[4]
+    close(sessions[0].linear(x, a=a, b=b), expected(weight, x, a, b))
+    close(sessions[0].linear(x, a=a), expected(weight, x))
+    close(sessions[0].linear(x, b=b), expected(weight, x))
 
 
 def test_what_the_caller_gives_wins(loaded, weight):

@@ -14,7 +14,7 @@ from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 from ..bundle_writer import SymbolClass
 from . import expr as ex
 from . import ops, select
-from .expr import Size
+from .expr import Expr, Size
 from .ir import DTYPE_BYTES, Block, Function, IRError, Op, State, TensorType, Value
 from .kernels.kerneldef import Launch, TensorSpec
 from .passes.rewrite import uses
@@ -117,6 +117,7 @@ class _Bufferizer:
     def __init__(self, function: Function, touched_states: Mapping[str, Mapping[str, str]], family: str):
         self.function, self.touched_states, self.family = function, touched_states, family
         self.ranges = function.module.ranges()
+        self.guards = _guards(function)
         self.storages: List[Storage] = []
         self.named: Dict[Tuple[str, str], Storage] = {}
         self.places: Dict[int, Place] = {}
@@ -139,11 +140,19 @@ class _Bufferizer:
         return self.named[key]
 
     def transient(self, size_bytes: Size) -> Storage:
-        made = Storage("transient", f"t{len(self.storages)}", ex.simplify(size_bytes))
+        made = Storage("transient", f"t{len(self.storages)}", self._guarded(ex.simplify(size_bytes)))
         self.storages.append(made)
         for loop in self.loops:
             loop.add(id(made))
         return made
+
+    def _guarded(self, size: Size) -> Size:
+        """The size where the optional inputs that give its symbols a value are there; else 0: a call without them must have
+        an arena too."""
+        conditions = list(dict.fromkeys(self.guards[name] for name in ex.symbols_of(size) if name in self.guards))
+        for condition in conditions:
+            size = ex.select(condition, size, 0)
+        return size
 
     def fresh(self, type_: TensorType) -> Place:
         return self.whole(self.transient(type_.size_bytes), type_)
@@ -707,6 +716,22 @@ class _Bufferizer:
             command.blocks.append(body)
         for value, place in zip(op.results, targets):
             self.places[id(value)] = place
+
+
+def _guards(function: Function) -> Dict[str, Expr]:
+    """For each symbol that optional inputs alone give a value: whether one of them is there. A session's have theirs anyway."""
+    found: Dict[str, Expr] = {}
+    always = {s.name for s in function.module.symbols.values() if s.symbol_class == SymbolClass.SESSION}
+    always |= {i.symbol for i in function.inputs if i.symbol}
+    for index, i in enumerate(function.inputs):
+        shape = i.value.shape if i.value is not None else ()
+        bound = {size.value for size in shape if isinstance(size, Expr) and size.op == "symbol"}
+        if not i.optional:
+            always |= bound
+            continue
+        for name in bound:
+            found[name] = Expr("or", (found[name], ex.present(index))) if name in found else ex.present(index)
+    return {name: condition for name, condition in found.items() if name not in always}
 
 
 def _all(blocks: Sequence[Sequence[Command]]) -> Iterable[Command]:

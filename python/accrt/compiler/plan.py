@@ -59,9 +59,12 @@ def plan(buffers: Buffers) -> Plan:
 
 
 def _hints(buffers: Buffers) -> Dict[str, int]:
-    """Typical values of symbols, for telling larger memory from smaller: 128, or the nearest that the range allows."""
-    symbols = buffers.function.module.symbols
-    return {name: max(s.minimum, min(s.maximum, 128)) for name, s in symbols.items()}
+    """Typical values of symbols, for telling larger memory from smaller: 128, or the nearest that the range allows. Optional
+    inputs are taken to be there."""
+    function = buffers.function
+    hints = {name: max(s.minimum, min(s.maximum, 128)) for name, s in function.module.symbols.items()}
+    hints.update({f"present({index})": 1 for index in range(len(function.inputs))})
+    return hints
 
 
 # ---- Dependencies ----------------------------------------------------------------------------------------------------
