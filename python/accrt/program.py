@@ -67,7 +67,7 @@ class Program(Handle):
         apply_trust(self.bundle.instance)
         options = struct(_ffi.accrt_program_options, variant_override=variant.encode() or None,
                          flags=_ffi.ACCRT_BIND_BY_NAME if by_name else 0, rank=rank, degree=degree)
-        if weights:
+        if weights is not None:  # a source without tensors is false, and is a source all the same
             from .weights import handles
             options.weights, options.weight_count = handles(weights)
         super().__init__(created(lib.accrt_program_create, self.device.handle, bundle.handle, ctypes.byref(options)))

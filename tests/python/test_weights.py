@@ -110,6 +110,15 @@ def test_program(tmp_path, instance):
         bundle.program()
     with pytest.raises(accrt.DataCorruptError):
         bundle.program(weights=second)
+    empty = accrt.Weights(small({}), instance)
+    assert not empty
+    with pytest.raises(accrt.NotFoundError, match="'w'") as problem:
+        bundle.program(weights=empty)
+    assert "no weights were given" not in str(problem.value)
+    for none in ((), [], None):
+        with pytest.raises(accrt.NotFoundError, match="'w'.*no weights were given"):
+            bundle.program(weights=none)
+    assert np.array_equal(bundle.program(weights=iter([empty, first])).session().look(), one)
     program = bundle.program(weights=[first])
     session = program.session()
     assert np.array_equal(session.look(), one)

@@ -264,6 +264,14 @@ class Parts:
     def cubin(self, driver="cuda", **launch):
         return self.kernel.variant(self.b.image("c", b"c", bw.ImageKind.CUBIN), driver=driver, arch="sm_90", **launch)
 
+    def callee(self):
+        g = self.b.function("g")
+        g.input("x", "f32", [self.n]), g.result("y", "f32", [self.n])
+        return g
+
+    def tensor(self, shape):
+        return self.f.body.dispatch(self.b.kernel("t", [bw.Parameter("x", "tensor", "read")]), {"x": self.x.read().tensor("f32", shape, [1] * len(shape))})
+
     def dispatch(self, **changes):
         return self.f.body.dispatch(self.kernel, {**self.args, **changes})
 
@@ -326,6 +334,22 @@ MISTAKES = [
     (lambda p: p.cubin(block=8, launch_traits=bw.TRAIT_SERIAL), r"launch traits 0x10"),
     (lambda p: p.cubin(block=8, driver="host"), r"image 'c' is of kind CUBIN; the host runs HOST_ELF and PACK"),
     (lambda p: p.f.source("w", p.b.constant("w", b"1")), r"prepare functions read constants"),
+    (lambda p: p.dispatch(x=p.x.read(-4)), r"function 'f', command 0 \(dispatch of kernel 'k'\), parameter 'x': the offset in 'x' is -4, which is neg"),
+    (lambda p: p.dispatch(y=p.y.write(0, -8)), r"function 'f', command 0 .*parameter 'y': the size of the range of 'y' is -8, which is negative"),
+    (lambda p: p.f.body.dispatch(p.kernel, p.args, (1, -2, 1)), r"command 0 .*kernel 'k'\): y of the grid is -2, which is negative"),
+    (lambda p: p.f.body.fill(p.y.write(-1), name="z"), r"function 'f', command 0 \(fill 'z'\): the offset in 'y' is -1"),
+    (lambda p: p.f.body.fill(p.f.transient(64).write(0, -1)), r"command 0 \(fill ''\): the size of the range of 'transient memory' is -1"),
+    (lambda p: p.f.body.copy(p.x.read(-4), p.y.write(), 4), r"command 0 \(copy ''\): the offset in 'x' is -4"),
+    (lambda p: p.f.body.copy(p.x.read(), p.y.write(), (4, -2), (4,), (4,)), r"command 0 \(copy ''\): extent 1 is -2"),
+    (lambda p: p.f.body.copy(p.x.read(), p.y.write(), (4, 2), (4,), (-4,)), r"command 0 \(copy ''\): stride 0 of the target is -4"),
+    (lambda p: p.f.body.call(p.callee(), {"x": p.x.read(-4), "y": p.y.write()}), r"command 0 \(call of 'g'\), argument 'x': the offset in 'x' is -4"),
+    (lambda p: p.f.body.repeat(-1, name="l"), r"function 'f', command 0 \(repeat 'l'\): the count is -1"),
+    (lambda p: p.f.body.repeat(1).body.fill(p.y.write(bw.constant(-1))), r"the offset in 'y' is -1"),
+    (lambda p: p.f.transient(-256), r"function 'f': the size of its transient memory is -256"),
+    (lambda p: p.f.input("q", "f32", [p.n, -1]), r"function 'f', input 'q': dimension 1 is -1"),
+    (lambda p: p.f.result("q", "f32", [-1]), r"function 'f', result 'q': dimension 0 is -1"),
+    (lambda p: p.b.state("s", "f32", [2, -2]), r"state 's': dimension 1 is -2"),
+    (lambda p: p.tensor([4, -1]), r"function 'f', command 0 \(dispatch of kernel 't'\), parameter 'x': dimension 1 of the tensor is -1"),
 ]
 
 

@@ -125,6 +125,14 @@ def constant(value: Size) -> Expr:
     return Expr("constant", (), number)
 
 
+def nonnegative(value: Size, what: str) -> Expr:
+    """What counts bytes or elements, as an expression; `what` is said of a number below 0, which no reader takes."""
+    made = constant(value)
+    if made.op == "constant" and made.value < 0:
+        raise BundleError(f"{what} is {made.value}, which is negative")
+    return made
+
+
 def _binary(op: str, a: Size, b: Size) -> Expr:
     return Expr(op, (constant(a), constant(b)))
 

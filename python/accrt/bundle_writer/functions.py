@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 from .common import ACCESSES, BIG_ALIGN, MAX_RANK, AliasKind, BundleError, Encoding, dtype_id
-from .expressions import Expr, Size, constant, present
+from .expressions import Expr, Size, constant, nonnegative, present
 from .kernels import Kernel, Parameter
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class Block:
         operands = []
         for parameter in kernel.parameters:
             operands.append(self._operand(parameter, arguments.get(parameter.name), f"{where}, parameter {parameter.name!r}"))
-        sizes = tuple(constant(size) for size in grid)
+        sizes = tuple(nonnegative(size, f"{where}: {axis} of the grid") for size, axis in zip(grid, "xyz"))
         return self._add(DISPATCH, name or kernel.name, after, kernel=kernel, operands=operands, grid=sizes)
 
     def _operand(self, parameter: Parameter, value: Any, where: str) -> Tuple[int, Any]:
@@ -194,6 +194,8 @@ class Block:
         if span.access != parameter.access:
             raise BundleError(f"{where}: the kernel declares {parameter.access}, the range is for {span.access}")
         self._check_range(span, where)
+        for index, size in enumerate(value.shape if operand == TENSOR else ()):
+            nonnegative(size, f"{where}: dimension {index} of the tensor")
         if operand == WORKSPACE and span.slot.kind != 3:
             raise BundleError(f"{where}: a workspace lies in the transient arena, not in {span.slot}")
         return operand, value
@@ -228,6 +230,9 @@ class Block:
             raise BundleError(f"{where}: input {slot.name!r} is read only; declare it read_write or donated to write it")
         if slot.kind == 0 and slot.target.kind == SCALAR_ARGUMENT:
             raise BundleError(f"{where}: {slot.name!r} is a scalar and has no storage")
+        nonnegative(span.offset, f"{where}: the offset in {slot.name!r}")
+        if span.size is not None:
+            nonnegative(span.size, f"{where}: the size of the range of {slot.name!r}")
 
     def copy(
         self,
@@ -251,12 +256,12 @@ class Block:
             self._check_range(span, where)
             if span.access != access or span.size is not None:
                 raise BundleError(f"{where}: {span} must be for {access} and without a size")
-        full = [constant(e) for e in extents] + [constant(1)] * (3 - len(extents))
+        full = [nonnegative(e, f"{where}: extent {i}") for i, e in enumerate(extents)] + [constant(1)] * (3 - len(extents))
         steps = []
-        for strides in (source_strides, target_strides):
+        for what, strides in (("source", source_strides), ("target", target_strides)):
             padded = list(strides) + [0] * (2 - len(strides))
             live = [s if i + 1 < len(extents) else 0 for i, s in enumerate(padded[:2])]
-            steps.append(tuple(constant(s) for s in live))
+            steps.append(tuple(nonnegative(s, f"{where}: stride {i} of the {what}") for i, s in enumerate(live)))
         return self._add(COPY, name, after, source=source, target=target, extent=full, steps=steps)
 
     def fill(
@@ -304,7 +309,8 @@ class Block:
 
     def repeat(self, count: Size, *, after: Iterable[Command] = (), name: str = "") -> Command:
         """Runs the block `.body` of the returned command `count` times, in order; `induction(depth)` is the iteration."""
-        return self._add(REPEAT, name, after, count=constant(count), block=Block(self.function))
+        times = nonnegative(count, f"{self._where('repeat', name)}: the count")
+        return self._add(REPEAT, name, after, count=times, block=Block(self.function))
 
     def branch(self, condition: Size, *, after: Iterable[Command] = (), name: str = "") -> Command:
         """Runs the block `.then` where the condition is not 0, else `.otherwise`; decided when the plan is made."""
@@ -370,6 +376,8 @@ class Function:
         dtype_id(argument.dtype, where)
         if len(argument.shape) > MAX_RANK:
             raise BundleError(f"{where}: rank {len(argument.shape)}; at most {MAX_RANK}")
+        for index, size in enumerate(argument.shape):
+            nonnegative(size, f"{where}: dimension {index}")
         among.append(argument)
         slot = Slot(self, 0, argument, argument.name)
         self.slots[(0, id(argument), 0)] = slot
@@ -487,7 +495,7 @@ class Function:
     def transient(self, size_bytes: Optional[Size] = None, align: int = 256) -> Slot:
         """The slot of the transient arena: memory for the time of one call. The size may be given later."""
         if size_bytes is not None:
-            self.transient_size = constant(size_bytes)
+            self.transient_size = nonnegative(size_bytes, f"function {self.name!r}: the size of its transient memory")
             if align < 1 or align & (align - 1) or align > BIG_ALIGN:
                 raise BundleError(f"function {self.name!r}: transient memory aligned to {align}")
             self.transient_align = align

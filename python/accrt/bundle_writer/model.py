@@ -13,7 +13,7 @@ from .common import (
     TRAIT_DETERMINISTIC, WRITE_BYTES, BundleError, Encoding, FileKind, ImageKind, Role, SymbolClass, dtype_id, dtype_size_bytes,
 )  # fmt: skip
 from .encoder import SECTIONS, Encoder
-from .expressions import Expr, Size, constant
+from .expressions import Expr, Size, nonnegative
 from .extras import Adapter, Asset, File, Location, RawSection, Segment, Shard
 from .functions import Function
 from .kernels import Image, Kernel, Parameter
@@ -430,7 +430,8 @@ class BundleWriter:
         dtype_id(dtype, f"state {name!r}")
         if len(shape) > MAX_RANK or not 0 <= fill_pattern < 1 << DTYPES[dtype][1]:
             raise BundleError(f"state {name!r}: rank {len(shape)}, fill pattern {fill_pattern:#x}")
-        made = State(name, dtype, tuple(constant(size) for size in shape), Encoding.PLAIN, fill_pattern)
+        dims = tuple(nonnegative(size, f"state {name!r}: dimension {index}") for index, size in enumerate(shape))
+        made = State(name, dtype, dims, Encoding.PLAIN, fill_pattern)
         self._states[name] = made
         return made
 
