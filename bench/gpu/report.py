@@ -10,7 +10,7 @@ import json
 import pathlib
 import sys
 
-ORDER = ("gpu_launch", "gpu_commands", "gpu_objects", "gpu_transfer", "gpu_load", "gpu_start", "gpu_python", "gpu_minilm", "gpu_rows")
+ORDER = ("gpu_launch", "gpu_commands", "gpu_objects", "gpu_transfer", "gpu_load", "gpu_start", "gpu_python", "gpu_minilm", "gpu_rows", "gpu_packed")
 
 
 def number(value: float) -> str:

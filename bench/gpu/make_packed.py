@@ -1,0 +1,76 @@
+"""Compiles packed_LAYOUT.accx for gpu_packed.py: products of f16 rows with quantized weights whose bytes are given at load. Usage: make_packed.py FOLDER
+
+A bundle has a function for each copy of a weight, with 1 to 16 rows: `product0` is x W^T of the constant w0. Constants are outside the bundle, so it
+is small. Needs nvcc.
+"""
+from __future__ import annotations
+
+import os
+import sys
+
+import numpy as np
+from accrt import bundle_writer as bw
+from accrt.compiler import Module, available_targets, driver
+from accrt.compiler.emit import Emitter
+from accrt.compiler.encodings import LAYOUTS, Quantized
+
+N, K, COPIES, ROWS = 28672, 8192, 3, (1, 4, 8, 16)
+#: layout: elements of a row that share a scale, where that is free.
+CHOSEN = {"i4_group": 128, "q4_k": 0, "mxfp4": 0, "f8_channel": 0, "q8_0": 0}
+
+
+class Outside(Emitter):
+    """Declares quantized weights instead of storing them."""
+
+    def _quantized(self, name: str, q: Quantized) -> bw.Constant:
+        types = {role: q.component_type(role) for role in q.components}
+        return self.bundle.external(name, q.dtype, q.shape, encoding=bw.Encoding(LAYOUTS[q.layout].id), group_elements=q.group, components=types)
+
+
+def weight(layout: str, random: np.random.Generator | None = None, n: int = N, k: int = K) -> Quantized:
+    """A weight of random bytes with scales of ordinary size; without a generator of zeros, which are never touched."""
+    facts, group = LAYOUTS[layout], CHOSEN[layout]
+    groups = k // (group or facts.group or k)
+
+    def codes(*shape: int) -> np.ndarray:
+        return random.integers(0, 256, shape, dtype=np.uint8) if random else np.zeros(shape, np.uint8)
+
+    def scales(*shape: int) -> np.ndarray:
+        return (random.random(shape, np.float32) * 0.03 + 0.003).astype(np.float16) if random else np.zeros(shape, np.float16)
+
+    if facts.block[1]:
+        blocks = codes(n, k // facts.block[0], facts.block[1])
+        for at in (0, 2) if layout == "q4_k" else (0,):  # q4_k: of scales and of minima
+            blocks[..., at : at + 2] = scales(n, k // facts.block[0], 1).view(np.uint8)
+        parts = {"data": blocks}
+    elif layout == "mxfp4":
+        parts = {"data": codes(n, k // 2), "scales": 112 + codes(n, groups) % 12}
+    elif layout == "f8_channel":
+        parts = {"data": codes(n, k) & 0xF7, "scales": scales(n)}  # no NaN
+    else:
+        parts = {"data": codes(n, k // 2), "scales": scales(n, groups)}
+    return Quantized(layout, (n, k), parts, group, "f16")
+
+
+def module(layout: str) -> Module:
+    m = Module("packed_" + layout)
+    rows = m.symbol("rows", minimum=1, maximum=max(ROWS))
+    for i in range(COPIES):
+        f = m.function(f"product{i}")
+        f.result("y", f.input("x", "f16", [rows, K]).linear(m.weight(f"w{i}", weight(layout))))
+    return m
+
+
+def main() -> None:
+    if not available_targets(["cuda"]):
+        print("no nvcc: packed products are not compiled")
+        return
+    driver.Emitter = Outside
+    for layout in CHOSEN:
+        path = os.path.join(sys.argv[1], f"packed_{layout}.accx")
+        driver.compile(module(layout), path, targets=["sm_90", "ptx"])
+        print(f"{path}: {os.path.getsize(path) >> 10} KiB")
+
+
+if __name__ == "__main__":
+    main()
