@@ -25,7 +25,8 @@ class Instance(Handle):
             user's folder (accx trust), and what this process compiles.
         host_code: an older name of `trust` ("none" is "no-host-code").
         options: driver options by key, e.g. {"host.threads": 2}; docs/options.md lists them. Unless it is given,
-            "cuda.cache" is accrt/ptx in XDG_CACHE_HOME (or in ~/.cache); "" keeps compiled PTX nowhere.
+            "cuda.cache" is accrt/ptx in XDG_CACHE_HOME (or in ~/.cache); "" keeps compiled PTX nowhere. "prepare.cache",
+            where results of prepare functions are kept, is accrt/prepared there.
         log: called as log(level, component, line) with level "error", "warning", "info" or "debug", from any thread.
         log_level: the highest level wanted.
         perf_map: append the names of loaded kernels to /tmp/perf-PID.map.
@@ -42,7 +43,7 @@ class Instance(Handle):
         self._handle = None
         trust = policy_of(trust, host_code)
         # The plus sign: a library that was built without the CUDA driver does not know the key.
-        given = {"+cuda.cache": _cache_folder(), **(options or {})}
+        given = {"+cuda.cache": _cache_folder("ptx"), "prepare.cache": _cache_folder("prepared"), **(options or {})}
         self._told = 0
         self.own_keys = keys is None and "trust.keys" not in given
         if "trust.keys" not in given:
@@ -103,11 +104,11 @@ def policy_of(trust: str | None, host_code: str | None) -> str | None:
     return "no-host-code" if found == "none" else found
 
 
-def _cache_folder() -> str:
-    """Where compiled PTX is kept; "" when there is no home."""
+def _cache_folder(name: str) -> str:
+    """Where something costly to make is kept; "" when there is no home."""
     for base in (os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~/.cache")):
         if os.path.isabs(base):
-            return os.path.join(base, "accrt", "ptx")
+            return os.path.join(base, "accrt", name)
     return ""
 
 

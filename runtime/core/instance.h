@@ -22,6 +22,8 @@ const char* accrt_instance_option(const accrt_instance_t* instance, const char* 
 struct accrt_pack_set* accrt_instance_packs(accrt_instance_t* instance);
 /* Option staging.direct_reads: files that are not in the page cache are to be read past it. */
 uint32_t accrt_instance_direct_reads(const accrt_instance_t* instance);
+/* Option prepare.cache_mib: what the folder of prepare.cache may hold. */
+uint64_t accrt_instance_prepare_cache_bytes(const accrt_instance_t* instance);
 /* A number never given before in this instance, from 1: ids of streams, buffers, semaphores. */
 uint64_t accrt_instance_next_id(accrt_instance_t* instance);
 void accrt_instance_log(accrt_instance_t* instance, uint32_t level, const char* component,

@@ -46,23 +46,36 @@ static void copy_file(const char* from, const char* to) {
   assert_int_equal(system(command), 0);
 }
 
+static atomic_uint prepared;
+static void count_prepared(void* self, const accrt_trace_event_t* event) {
+  (void)self;
+  if (event->kind == ACCRT_TRACE_COMPLETE && event->name != NULL &&
+      strcmp(event->name, "make_reversed") == 0)
+    atomic_fetch_add(&prepared, 1);
+}
+
 static world_t* open_world(void) {
   world_t* w = calloc(1, sizeof *w);
   assert_non_null(w);
   const accrt_allocator_t allocator = {&w->f.watch, watch_allocate, watch_deallocate};
-  const accrt_option_t list[] = {{"staging.threads", "3"}, {"staging.ring_bytes", "6291456"}};
+  (void)snprintf(w->folder, sizeof w->folder, "/tmp/accrt-external-XXXXXX");
+  assert_non_null(mkdtemp(w->folder));
+  char kept[256];
+  path_in(w, "prepared", kept);
+  const accrt_option_t list[] = {
+      {"staging.threads", "3"}, {"staging.ring_bytes", "6291456"}, {"prepare.cache", kept}};
+  const accrt_trace_sink_t sink = {NULL, count_prepared};
   accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
   options.allocator = &allocator;
   options.flags = ACCRT_INSTANCE_FLAG_NO_DRIVERS;
   options.options = list;
-  options.option_count = 2;
+  options.option_count = 3;
   options.option_size_bytes = sizeof list[0];
+  options.trace_sink = &sink;
   options.host_code_policy = ACCRT_HOST_CODE_ALL;
   OK(accrt_instance_create(&options, &w->f.instance));
   OK(accrt_instance_register_driver(w->f.instance, query));
   OK(accrt_instance_device_by_name(w->f.instance, "host", &w->f.device));
-  (void)snprintf(w->folder, sizeof w->folder, "/tmp/accrt-external-XXXXXX");
-  assert_non_null(mkdtemp(w->folder));
   char path[256];
   path_in(w, "external.accx", path);
   copy_file(ACCRT_TEST_DATA "/external.accx", path);
@@ -277,6 +290,37 @@ static void in_place(void** state) {
     assert_false(component_of(w, "unused")->ready);
     accrt_weights_release(list[0]);
     accrt_weights_release(list[1]);
+  }
+}
+
+/* What prepare functions made of other bytes is not found; bound by name, the bytes are looked at. */
+static void keeps_prepared(void** state) {
+  WORLD(w);
+  static const struct {
+    float first;
+    uint32_t flags;
+    unsigned runs;
+  } rounds[] = {{0, 0, 1},
+                {0, 0, 0},
+                {5, ACCRT_BIND_BY_NAME, 1},
+                {6, ACCRT_BIND_BY_NAME, 1},
+                {5, ACCRT_BIND_BY_NAME, 0},
+                {0, 0, 0}};
+  for (size_t i = 0; i < sizeof rounds / sizeof rounds[0]; ++i) {
+    accrt_weights_t* list[] = {
+        open_image(w, good_image(504, rounds[i].first, "packed", true), "one"),
+        open_image(w, block_image(), "two")};
+    atomic_store(&prepared, 0);
+    OK(create(w, list, 2, rounds[i].flags));
+    assert_int_equal(atomic_load(&prepared), rounds[i].runs);
+    accrt_weights_release(list[0]);
+    accrt_weights_release(list[1]);
+    OK(accrt_session_create(w->f.program, NULL, &w->f.session));
+    accrt_call_t* call = make_call(w->f.session, "look");
+    check_look(call, rounds[i].first, rounds[i].first, 3);
+    accrt_call_release(call);
+    accrt_session_release(w->f.session);
+    w->f.session = NULL;
   }
 }
 
@@ -527,9 +571,11 @@ int main(void) {
 #define ON_DEVICE(name)                                                                            \
   { #name "_own_memory", name, set_up_own_memory, tear_down, NULL }
   const struct CMUnitTest tests[] = {
-      ON_HOST(binds),     ON_DEVICE(binds), ON_HOST(in_place),        ON_HOST(refuses),
-      ON_DEVICE(refuses), ON_HOST(beside),  ON_HOST(without_memory),  ON_DEVICE(without_memory),
-      ON_HOST(loads),     ON_DEVICE(loads), ON_HOST(swaps_in_flight), ON_DEVICE(swaps_in_flight),
+      ON_HOST(binds),          ON_DEVICE(binds),          ON_HOST(in_place),
+      ON_HOST(refuses),        ON_DEVICE(refuses),        ON_HOST(beside),
+      ON_HOST(without_memory), ON_DEVICE(without_memory), ON_HOST(loads),
+      ON_DEVICE(loads),        ON_HOST(swaps_in_flight),  ON_DEVICE(swaps_in_flight),
+      ON_HOST(keeps_prepared), ON_DEVICE(keeps_prepared),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

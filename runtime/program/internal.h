@@ -360,8 +360,10 @@ accrt_status_t accrt_weight_component_upload(accrt_program_t* program, const cha
 
 /* ---- Prepare functions ---- */
 
-/* Runs, in order, every prepare function that makes a constant which `weights` lacks. */
-accrt_status_t accrt_prepare_run(accrt_program_t* program, accrt_weight_set_t* weights);
+/* Runs, in order, every prepare function that makes a constant which `weights` lacks. `is_first`: when the program is created, and what
+ * is on disk may be used instead. */
+accrt_status_t accrt_prepare_run(accrt_program_t* program, accrt_weight_set_t* weights,
+                                 bool is_first);
 
 /* ---- Sessions ---- */
 

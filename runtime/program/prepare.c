@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "runtime/program/internal.h"
+#include "runtime/program/prepare_cache.h"
 
 /* One prepare function while it runs. */
 typedef struct preparation {
@@ -16,6 +16,8 @@ typedef struct preparation {
   accrt_buffer_t* arena;
   uint64_t arena_address;
   accrt_driver_binding_t* bindings;
+  bool keeps; /* what is on disk is used, and what is made is kept there */
+  accrt_prepare_entry_t entry;
   uint8_t* borrowed; /* by component: put into its place for prepare functions alone */
 } preparation_t;
 
@@ -164,6 +166,27 @@ static accrt_status_t execute(preparation_t* preparation) {
   return status != ACCRT_OK ? status : accrt_finish_stream(preparation->stream);
 }
 
+static accrt_status_t make_results(preparation_t* preparation) {
+  accrt_status_t status = allocate_results(preparation);
+  if (status == ACCRT_OK)
+    status = allocate_arena(preparation);
+  if (status == ACCRT_OK)
+    status = bind(preparation);
+  if (status == ACCRT_OK)
+    status = execute(preparation);
+  if (status == ACCRT_OK && preparation->keeps) {
+    accrt_prepare_keep(preparation->program, preparation->weights, preparation->function,
+                       &preparation->entry, preparation->stream);
+  }
+  return status;
+}
+
+static bool find_results(preparation_t* preparation) {
+  return preparation->keeps &&
+         accrt_prepare_find(preparation->program, preparation->weights, preparation->function,
+                            preparation->plan, &preparation->entry);
+}
+
 static accrt_status_t run_function(preparation_t* preparation) {
   accrt_program_t* program = preparation->program;
   accrt_status_t status = ACCRT_OK;
@@ -171,14 +194,8 @@ static accrt_status_t run_function(preparation_t* preparation) {
     status = accrt_stream_create(program->device, NULL, &preparation->stream);
   if (status == ACCRT_OK)
     status = make_plan(preparation);
-  if (status == ACCRT_OK)
-    status = allocate_results(preparation);
-  if (status == ACCRT_OK)
-    status = allocate_arena(preparation);
-  if (status == ACCRT_OK)
-    status = bind(preparation);
-  if (status == ACCRT_OK)
-    status = execute(preparation);
+  if (status == ACCRT_OK && !find_results(preparation))
+    status = make_results(preparation);
   if (status != ACCRT_OK) {
     accrt_error_prefix("prepare function '%s'",
                        accrt_function_name(program, preparation->function));
@@ -207,11 +224,13 @@ static void give_back(const preparation_t* preparation) {
   }
 }
 
-accrt_status_t accrt_prepare_run(accrt_program_t* program, accrt_weight_set_t* weights) {
+accrt_status_t accrt_prepare_run(accrt_program_t* program, accrt_weight_set_t* weights,
+                                 bool is_first) {
   preparation_t preparation;
   memset(&preparation, 0, sizeof preparation);
   preparation.program = program;
   preparation.weights = weights;
+  preparation.keeps = is_first;
   void* borrowed;
   accrt_status_t status = accrt_alloc_array(program->allocator, weights->count, 1, &borrowed);
   if (status != ACCRT_OK)

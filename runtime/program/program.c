@@ -48,7 +48,7 @@ static accrt_status_t make_weights(accrt_program_t* program,
   if (status == ACCRT_OK)
     status = accrt_weight_set_upload_sources(program, program->weights);
   if (status == ACCRT_OK)
-    status = accrt_prepare_run(program, program->weights);
+    status = accrt_prepare_run(program, program->weights, true);
   if (status != ACCRT_OK)
     return status;
   accrt_weight_set_drop_sources(program, program->weights);

@@ -326,7 +326,7 @@ static accrt_status_t build_swapped(accrt_program_t* program, const accrt_weight
   if (status == ACCRT_OK)
     drop_prepared(program, *out_weights, changed);
   accrt_free_array(program->allocator, changed, program->tables->constant_count, 1);
-  return status != ACCRT_OK ? status : accrt_prepare_run(program, *out_weights);
+  return status != ACCRT_OK ? status : accrt_prepare_run(program, *out_weights, false);
 }
 
 /* Publishes a set unless another was published since `generation`. The old set goes to `*weights`. */
@@ -387,7 +387,7 @@ static accrt_status_t build_loaded(accrt_program_t* program, const accrt_weight_
   if (status == ACCRT_OK)
     status = accrt_weight_set_upload_all(program, made);
   if (status == ACCRT_OK)
-    status = accrt_prepare_run(program, made);
+    status = accrt_prepare_run(program, made, false);
   return status != ACCRT_OK ? status : accrt_weight_set_place_all(program, made);
 }
 

@@ -416,10 +416,10 @@ def test_compiled_ptx_has_a_folder(monkeypatch):
 
     monkeypatch.setenv("HOME", "/home/someone")
     monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
-    assert _cache_folder() == "/caches/accrt/ptx"
+    assert _cache_folder("ptx") == "/caches/accrt/ptx"
     for unusable in ("", "relative"):
         monkeypatch.setenv("XDG_CACHE_HOME", unusable)
-        assert _cache_folder() == "/home/someone/.cache/accrt/ptx"
+        assert _cache_folder("ptx") == "/home/someone/.cache/accrt/ptx"
     # The key is passed over where there is no CUDA driver, and may be given all the same.
     assert accrt.Instance(options={"host.threads": 1}).device().info.driver == "host"
 

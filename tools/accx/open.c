@@ -17,24 +17,26 @@ static int add_option(accrt_option_t* option, const char* text) {
   return ACCX_OK;
 }
 
-/* Where the CUDA driver keeps compiled PTX, unless --option says otherwise: the library looks for no home itself. The plus sign: a
- * library that was built without that driver does not know the key. */
-static void add_cache_folder(accrt_option_t* options, uint32_t* count) {
+/* Where something costly to make is kept, unless --option says otherwise: the library looks for no home itself. */
+static void add_cache_folder(accrt_option_t* options, uint32_t* count, const char* key,
+                             const char* name) {
   const char* cache = getenv("XDG_CACHE_HOME");
   const char* home = getenv("HOME");
   const char* folder = NULL;
   if (cache && cache[0] == '/') {
-    folder = accx_text("%s/accrt/ptx", cache);
+    folder = accx_text("%s/accrt/%s", cache, name);
   } else if (home && home[0] == '/') {
-    folder = accx_text("%s/.cache/accrt/ptx", home);
+    folder = accx_text("%s/.cache/accrt/%s", home, name);
   }
   if (folder)
-    options[(*count)++] = (accrt_option_t){"+cuda.cache", folder};
+    options[(*count)++] = (accrt_option_t){key, folder};
 }
 
 static int collect_options(const accx_args_t* args, accrt_option_t* options, uint32_t* out_count) {
   *out_count = 0;
-  add_cache_folder(options, out_count);
+  /* The plus sign: a library that was built without that driver does not know the key. */
+  add_cache_folder(options, out_count, "+cuda.cache", "ptx");
+  add_cache_folder(options, out_count, "prepare.cache", "prepared");
   int64_t threads = -1;
   int code = accx_args_integer(args, "threads", 0, 1024, &threads); /* as host.threads */
   if (code)

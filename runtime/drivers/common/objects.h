@@ -59,6 +59,7 @@ typedef struct accrt_runtime_options {
   uint32_t staging_direct_reads;
   uint64_t staging_ring_bytes;
   uint64_t staging_slot_bytes;
+  uint64_t prepare_cache_bytes;
 } accrt_runtime_options_t;
 
 struct accrt_instance {

@@ -23,6 +23,7 @@ enum {
   STAGING_SLOT,
   STAGING_QUEUES,
   STAGING_DIRECT,
+  PREPARE_CACHE,
   OPTION_COUNT
 };
 
@@ -33,13 +34,17 @@ static const number_option_t known[OPTION_COUNT] = {
     [STAGING_SLOT] = {"staging.slot_bytes", MIB, 64 * MIB, ACCRT_STAGING_CHUNK_BYTES, 4 * MIB},
     [STAGING_QUEUES] = {"staging.queues", 1, 8, 1, 1},
     [STAGING_DIRECT] = {"staging.direct_reads", 0, 1, 1, 0},
+    [PREPARE_CACHE] = {"prepare.cache_mib", 1, UINT64_C(1) << 24, 1, 16384},
 };
 
 bool accrt_runtime_option_known(const char* key, accrt_near_t* near) {
-  static const char packs_path[] = "packs.path"; /* any text: read where packs are looked for */
-  if (strcmp(packs_path, key) == 0)
-    return true;
-  accrt_near_add(near, packs_path);
+  static const char* const paths[] = {"packs.path",
+                                      "prepare.cache"}; /* any text: read where used */
+  for (int i = 0; i < 2; ++i) {
+    if (strcmp(paths[i], key) == 0)
+      return true;
+    accrt_near_add(near, paths[i]);
+  }
   if (accrt_trust_option_known(key, near))
     return true;
   for (int i = 0; i < OPTION_COUNT; ++i) {
@@ -80,7 +85,8 @@ accrt_status_t accrt_runtime_options_read(accrt_instance_t* instance) {
                                 .staging_ring_bytes = values[STAGING_RING],
                                 .staging_slot_bytes = values[STAGING_SLOT],
                                 .staging_queues = (uint32_t)values[STAGING_QUEUES],
-                                .staging_direct_reads = (uint32_t)values[STAGING_DIRECT]};
+                                .staging_direct_reads = (uint32_t)values[STAGING_DIRECT],
+                                .prepare_cache_bytes = values[PREPARE_CACHE] * MIB};
   return ACCRT_OK;
 }
 
@@ -90,4 +96,8 @@ uint32_t accrt_instance_one_mapping(const accrt_instance_t* instance) {
 
 uint32_t accrt_instance_direct_reads(const accrt_instance_t* instance) {
   return instance->runtime_options.staging_direct_reads;
+}
+
+uint64_t accrt_instance_prepare_cache_bytes(const accrt_instance_t* instance) {
+  return instance->runtime_options.prepare_cache_bytes;
 }

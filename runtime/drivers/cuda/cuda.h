@@ -278,7 +278,7 @@ struct cuda_memory {
 /* Lets `device` reach all virtual memory of `owner`, what it has and will have. */
 accrt_status_t accrt_cuda_memory_open_to(cuda_device_t* owner, cuda_device_t* device);
 
-/* ---- Code (module.c, ptx_cache.c, image.c) ---- */
+/* ---- Code (module.c, image.c) ---- */
 
 /* One kernel of a module: what module_find gives. Read-only once made, lives as long as the module. */
 struct cuda_kernel {

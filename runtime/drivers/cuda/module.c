@@ -7,7 +7,7 @@
 #include "runtime/core/near_name.h"
 #include "runtime/drivers/cuda/cuda.h"
 #include "runtime/drivers/cuda/image.h"
-#include "runtime/drivers/cuda/ptx_cache.h"
+#include "runtime/core/disk_cache.h"
 
 #define IMAGE_CUBIN 2u
 #define IMAGE_PTX 3u
@@ -116,15 +116,15 @@ static accrt_status_t get_compiled(cuda_device_t* device, const accrt_driver_ima
   const cuda_options_t* options = &device->driver->options;
   if (options->cache_path == NULL)
     return compile_source(device, image, out_cubin);
-  const cuda_cache_key_t key = accrt_cuda_cache_key(image->data, image->size_bytes, device->arch,
-                                                    device->driver->version, COMPILE_OPTIONS);
-  if (accrt_cuda_cache_get(device->allocator, options->cache_path, &key, &out_cubin->data,
+  const accrt_cache_key_t key = accrt_disk_cache_key(image->data, image->size_bytes, device->arch,
+                                                     device->driver->version, COMPILE_OPTIONS);
+  if (accrt_disk_cache_get(device->allocator, options->cache_path, &key, &out_cubin->data,
                            &out_cubin->size_bytes)) {
     return ACCRT_OK;
   }
   const accrt_status_t status = compile_source(device, image, out_cubin);
   if (status == ACCRT_OK &&
-      !accrt_cuda_cache_put(options->cache_path, &key, out_cubin->data, out_cubin->size_bytes,
+      !accrt_disk_cache_put(options->cache_path, &key, out_cubin->data, out_cubin->size_bytes,
                             options->cache_limit_bytes)) {
     log_cache_failure(device);
   }

@@ -1,4 +1,4 @@
-/* runtime/drivers/cuda/ptx_cache.c - a folder that keeps what PTX was compiled to. Nothing of CUDA is known here.
+/* runtime/core/disk_cache.c - a folder that keeps what was costly to make: what PTX was compiled to, what prepare functions made.
  *
  * One file an entry, named by its key. It is written under another name, forced to the disk and renamed, and the folder is forced
  * there too, so that readers and crashes see it whole or not at all; two processes that write the same entry write the same thing. What is read is checked by a
@@ -18,13 +18,13 @@
 #include <xxhash.h>
 
 #include "runtime/core/memory.h"
-#include "runtime/drivers/cuda/ptx_cache.h"
+#include "runtime/core/disk_cache.h"
 
-#define MAGIC "ACPTXC01"
-#define SUFFIX ".cubin"
+#define MAGIC "ACCACHE1"
+#define SUFFIX ".entry"
 #define NAME_BYTES (32 + sizeof SUFFIX)
 #define PATH_BYTES 4096
-#define MAX_ENTRY_BYTES (UINT64_C(1) << 30)
+#define MAX_ENTRY_BYTES (UINT64_C(1) << 34)
 /* Leftovers of processes that died while they wrote. */
 #define STALE_SECONDS 3600
 
@@ -43,8 +43,8 @@ static void digest_of(const void* data, size_t size_bytes, unsigned char out_dig
   memcpy(out_digest, canonical.digest, 16);
 }
 
-cuda_cache_key_t accrt_cuda_cache_key(const void* source, uint64_t size_bytes, const char* arch,
-                                      int version, const char* options) {
+accrt_cache_key_t accrt_disk_cache_key(const void* source, uint64_t size_bytes, const char* arch,
+                                       int version, const char* options) {
   /* The texts' lengths are part of it: no two lists of parts give the same bytes. */
   struct {
     unsigned char source[16];
@@ -59,12 +59,12 @@ cuda_cache_key_t accrt_cuda_cache_key(const void* source, uint64_t size_bytes, c
   parts.version = version;
   (void)snprintf(parts.arch, sizeof parts.arch, "%s", arch);
   (void)snprintf(parts.options, sizeof parts.options, "%s", options);
-  cuda_cache_key_t key;
+  accrt_cache_key_t key;
   digest_of(&parts, sizeof parts, key.bytes);
   return key;
 }
 
-static bool entry_path(const char* folder, const cuda_cache_key_t* key, char path[PATH_BYTES]) {
+static bool entry_path(const char* folder, const accrt_cache_key_t* key, char path[PATH_BYTES]) {
   char name[NAME_BYTES];
   for (int i = 0; i < 16; ++i)
     (void)snprintf(name + 2 * i, 3, "%02x", key->bytes[i]);
@@ -90,7 +90,7 @@ static bool read_all(int file, void* data, size_t size_bytes) {
 }
 
 /* The size must be that of the file: a header is not believed to ask for memory. */
-static bool read_header(int file, const cuda_cache_key_t* key, entry_header_t* out_header) {
+static bool read_header(int file, const accrt_cache_key_t* key, entry_header_t* out_header) {
   struct stat facts;
   return fstat(file, &facts) == 0 && read_all(file, out_header, sizeof *out_header) &&
          memcmp(out_header->magic, MAGIC, sizeof out_header->magic) == 0 &&
@@ -99,7 +99,7 @@ static bool read_header(int file, const cuda_cache_key_t* key, entry_header_t* o
          (uint64_t)facts.st_size == sizeof *out_header + out_header->size_bytes;
 }
 
-static bool read_entry(const accrt_allocator_t* allocator, int file, const cuda_cache_key_t* key,
+static bool read_entry(const accrt_allocator_t* allocator, int file, const accrt_cache_key_t* key,
                        void** out_data, size_t* out_size_bytes) {
   entry_header_t header;
   if (!read_header(file, key, &header))
@@ -121,8 +121,8 @@ static bool read_entry(const accrt_allocator_t* allocator, int file, const cuda_
   return false;
 }
 
-bool accrt_cuda_cache_get(const accrt_allocator_t* allocator, const char* folder,
-                          const cuda_cache_key_t* key, void** out_data, size_t* out_size_bytes) {
+bool accrt_disk_cache_get(const accrt_allocator_t* allocator, const char* folder,
+                          const accrt_cache_key_t* key, void** out_data, size_t* out_size_bytes) {
   char path[PATH_BYTES];
   *out_data = NULL;
   *out_size_bytes = 0;
@@ -157,7 +157,7 @@ static bool write_all(int file, const void* data, size_t size_bytes) {
   return true;
 }
 
-static bool write_entry(int file, const cuda_cache_key_t* key, const void* data,
+static bool write_entry(int file, const accrt_cache_key_t* key, const void* data,
                         size_t size_bytes) {
   entry_header_t header;
   memset(&header, 0, sizeof header);
@@ -245,7 +245,7 @@ static void make_folder(const char* folder) {
   (void)mkdir(path, 0700);
 }
 
-bool accrt_cuda_cache_put(const char* folder, const cuda_cache_key_t* key, const void* data,
+bool accrt_disk_cache_put(const char* folder, const accrt_cache_key_t* key, const void* data,
                           size_t size_bytes, uint64_t limit_bytes) {
   char path[PATH_BYTES];
   char temporary[PATH_BYTES];

@@ -1,4 +1,4 @@
-/* The cache of compiled PTX: what is kept comes back, what is damaged does not, and many writers do not disturb each other. */
+/* The cache on disk: what is kept comes back, what is damaged does not, and many writers do not disturb each other. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "runtime/core/memory.h"
-#include "runtime/drivers/cuda/ptx_cache.h"
+#include "runtime/core/disk_cache.h"
 
 #define NO_LIMIT (UINT64_C(1) << 40)
 static const accrt_allocator_t* const allocator = &accrt_allocator_system;
@@ -27,7 +27,7 @@ typedef struct folder {
 
 static int set_up(void** state) {
   folder_t* folder = calloc(1, sizeof *folder);
-  strcpy(folder->path, "/tmp/accrt-ptx-XXXXXX");
+  strcpy(folder->path, "/tmp/accrt-cache-XXXXXX");
   *state = folder;
   return mkdtemp(folder->path) == NULL;
 }
@@ -61,28 +61,28 @@ static int tear_down(void** state) {
   return 0;
 }
 
-static cuda_cache_key_t key_of(const char* source) {
-  return accrt_cuda_cache_key(source, strlen(source), "sm_90", 13000, "O4");
+static accrt_cache_key_t key_of(const char* source) {
+  return accrt_disk_cache_key(source, strlen(source), "sm_90", 13000, "O4");
 }
 
-static bool has(const folder_t* folder, const cuda_cache_key_t* key, const char* expected) {
+static bool has(const folder_t* folder, const accrt_cache_key_t* key, const char* expected) {
   void* data;
   size_t size_bytes;
-  if (!accrt_cuda_cache_get(allocator, folder->path, key, &data, &size_bytes))
+  if (!accrt_disk_cache_get(allocator, folder->path, key, &data, &size_bytes))
     return false;
   const bool same = size_bytes == strlen(expected) && memcmp(data, expected, size_bytes) == 0;
   accrt_free(allocator, data, size_bytes);
   return same;
 }
 
-static bool put(const folder_t* folder, const cuda_cache_key_t* key, const char* text,
+static bool put(const folder_t* folder, const accrt_cache_key_t* key, const char* text,
                 uint64_t limit_bytes) {
-  return accrt_cuda_cache_put(folder->path, key, text, strlen(text), limit_bytes);
+  return accrt_disk_cache_put(folder->path, key, text, strlen(text), limit_bytes);
 }
 
 static void test_keeps(void** state) {
   const folder_t* folder = *state;
-  const cuda_cache_key_t a = key_of("a"), b = key_of("b");
+  const accrt_cache_key_t a = key_of("a"), b = key_of("b");
   assert_false(has(folder, &a, "machine code"));
   assert_true(put(folder, &a, "machine code", NO_LIMIT));
   assert_true(has(folder, &a, "machine code"));
@@ -93,13 +93,13 @@ static void test_keeps(void** state) {
 
 static void test_key_has_all_that_matters(void** state) {
   (void)state;
-  const cuda_cache_key_t keys[] = {
-      accrt_cuda_cache_key("source", 6, "sm_90", 13000, "O4"),
-      accrt_cuda_cache_key("sourcf", 6, "sm_90", 13000, "O4"),
-      accrt_cuda_cache_key("source", 5, "sm_90", 13000, "O4"),
-      accrt_cuda_cache_key("source", 6, "sm_80", 13000, "O4"),
-      accrt_cuda_cache_key("source", 6, "sm_90", 12080, "O4"),
-      accrt_cuda_cache_key("source", 6, "sm_90", 13000, "O3"),
+  const accrt_cache_key_t keys[] = {
+      accrt_disk_cache_key("source", 6, "sm_90", 13000, "O4"),
+      accrt_disk_cache_key("sourcf", 6, "sm_90", 13000, "O4"),
+      accrt_disk_cache_key("source", 5, "sm_90", 13000, "O4"),
+      accrt_disk_cache_key("source", 6, "sm_80", 13000, "O4"),
+      accrt_disk_cache_key("source", 6, "sm_90", 12080, "O4"),
+      accrt_disk_cache_key("source", 6, "sm_90", 13000, "O3"),
   };
   for (size_t i = 0; i < sizeof keys / sizeof keys[0]; ++i) {
     for (size_t k = 0; k < i; ++k)
@@ -138,7 +138,7 @@ static void boast(const char* path) {
 static void test_damage_is_found_and_removed(void** state) {
   const folder_t* folder = *state;
   void (*const damages[])(const char*) = {flip_last_byte, cut, empty, grow, boast};
-  const cuda_cache_key_t key = key_of("a");
+  const accrt_cache_key_t key = key_of("a");
   for (size_t i = 0; i < sizeof damages / sizeof damages[0]; ++i) {
     assert_true(put(folder, &key, "machine code", NO_LIMIT));
     each(folder, damages[i]);
@@ -149,40 +149,40 @@ static void test_damage_is_found_and_removed(void** state) {
   }
 }
 
-static const cuda_cache_key_t* other_key;
+static const accrt_cache_key_t* other_key;
 static void rename_to_other(const char* path) {
   char name[512];
   const char* slash = strrchr(path, '/');
   int length = snprintf(name, sizeof name, "%.*s/", (int)(slash - path), path);
   for (int i = 0; i < 16; ++i)
     length += snprintf(name + length, sizeof name - (size_t)length, "%02x", other_key->bytes[i]);
-  snprintf(name + length, sizeof name - (size_t)length, ".cubin");
+  snprintf(name + length, sizeof name - (size_t)length, ".entry");
   assert_int_equal(rename(path, name), 0);
 }
 
 /* A file under another's name is not believed. */
 static void test_key_is_checked(void** state) {
   const folder_t* folder = *state;
-  const cuda_cache_key_t a = key_of("a"), b = key_of("b");
+  const accrt_cache_key_t a = key_of("a"), b = key_of("b");
   assert_true(put(folder, &a, "machine code", NO_LIMIT));
   other_key = &b;
   each(folder, rename_to_other);
   assert_false(has(folder, &b, "machine code"));
 }
 
-static void set_time(const folder_t* folder, const cuda_cache_key_t* key, time_t seconds) {
+static void set_time(const folder_t* folder, const accrt_cache_key_t* key, time_t seconds) {
   char path[512];
   int length = snprintf(path, sizeof path, "%s/", folder->path);
   for (int i = 0; i < 16; ++i)
     length += snprintf(path + length, sizeof path - (size_t)length, "%02x", key->bytes[i]);
-  snprintf(path + length, sizeof path - (size_t)length, ".cubin");
+  snprintf(path + length, sizeof path - (size_t)length, ".entry");
   const struct timespec times[2] = {{seconds, 0}, {seconds, 0}};
   assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
 }
 
 static void test_bounded_by_use(void** state) {
   const folder_t* folder = *state;
-  const cuda_cache_key_t a = key_of("a"), b = key_of("b"), c = key_of("c");
+  const accrt_cache_key_t a = key_of("a"), b = key_of("b"), c = key_of("c");
   /* Each entry is 48 bytes of header and 12 more. */
   assert_true(put(folder, &a, "machine code", 120));
   set_time(folder, &a, 1000);
@@ -202,7 +202,7 @@ static void test_strangers_are_left_alone(void** state) {
   FILE* file = fopen(path, "w");
   fputs("not of the cache", file);
   fclose(file);
-  const cuda_cache_key_t a = key_of("a"), b = key_of("b");
+  const accrt_cache_key_t a = key_of("a"), b = key_of("b");
   assert_true(put(folder, &a, "machine code", 60));
   assert_true(put(folder, &b, "machine code", 60));
   assert_int_equal(access(path, F_OK), 0);
@@ -212,7 +212,7 @@ static void test_strangers_are_left_alone(void** state) {
 static void test_no_folder(void** state) {
   (void)state;
   const folder_t folder = {"/proc/accrt-none"};
-  const cuda_cache_key_t key = key_of("a");
+  const accrt_cache_key_t key = key_of("a");
   assert_false(put(&folder, &key, "machine code", NO_LIMIT));
   assert_false(has(&folder, &key, "machine code"));
 }
@@ -221,7 +221,7 @@ static void test_makes_its_folder(void** state) {
   const folder_t* outer = *state;
   folder_t folder;
   snprintf(folder.path, sizeof folder.path, "%.200s/some/inner", outer->path);
-  const cuda_cache_key_t key = key_of("a");
+  const accrt_cache_key_t key = key_of("a");
   assert_true(put(&folder, &key, "machine code", NO_LIMIT));
   assert_true(has(&folder, &key, "machine code"));
   each(&folder, remove_one);
@@ -244,11 +244,11 @@ static void test_many_processes(void** state) {
     int wrong = 0;
     for (int round = 0; round < 100; ++round) {
       const int k = (round + i) % 3;
-      const cuda_cache_key_t key = key_of(text[k]);
+      const accrt_cache_key_t key = key_of(text[k]);
       put(folder, &key, text[k], 9000);
       void* data;
       size_t size_bytes;
-      if (!accrt_cuda_cache_get(allocator, folder->path, &key, &data, &size_bytes))
+      if (!accrt_disk_cache_get(allocator, folder->path, &key, &data, &size_bytes))
         continue;
       wrong += size_bytes != sizeof text[k] - 1 || memcmp(data, text[k], size_bytes) != 0;
       accrt_free(allocator, data, size_bytes);
@@ -280,7 +280,7 @@ static void age_leftover(const char* path) {
 }
 
 /* Writes one large entry again and again until it is killed, somewhere in the middle. */
-static pid_t start_writer(const folder_t* folder, const cuda_cache_key_t* key, const char* text) {
+static pid_t start_writer(const folder_t* folder, const accrt_cache_key_t* key, const char* text) {
   const pid_t child = fork();
   if (child != 0)
     return child;
@@ -297,7 +297,7 @@ static void test_killed_writer(void** state) {
   assert_non_null(text);
   memset(text, 'k', SIZE);
   text[SIZE] = '\0';
-  const cuda_cache_key_t key = key_of("large"), small = key_of("small");
+  const accrt_cache_key_t key = key_of("large"), small = key_of("small");
   int round = 0;
   for (; round < MOST_ROUNDS && count_leftovers(folder) == 0; ++round) {
     const pid_t child = start_writer(folder, &key, text);
@@ -307,7 +307,7 @@ static void test_killed_writer(void** state) {
     assert_int_equal(waitpid(child, NULL, 0), child);
     void* data;
     size_t size_bytes;
-    if (accrt_cuda_cache_get(allocator, folder->path, &key, &data, &size_bytes)) {
+    if (accrt_disk_cache_get(allocator, folder->path, &key, &data, &size_bytes)) {
       assert_int_equal(size_bytes, SIZE);
       assert_memory_equal(data, text, SIZE);
       accrt_free(allocator, data, size_bytes);
