@@ -9,7 +9,7 @@
 
 It makes the same checks as the library, in the same order and under the same numbers, so that the two can be held against each
 other: `FormatError.rule` is the number. It is for tools and tests that cannot load a shared library, and for whoever wants to
-know what a byte means; programs that run bundles use `accrt.open`.
+know what a byte means; programs that run bundles use `accrt.load`. It verifies no signatures by itself (`accrt.bundle_reader.trust`).
 
 It needs the `xxhash` package (digests), not numpy, and imports nothing else of accrt.
 """
