@@ -2,9 +2,9 @@
  *
  * Instantiated with A_TAG, B_TAG, C_TAG (f32, f16 or bf16) and ENTRY; computes in f32. A workgroup makes up to GROUP_ROWS
  * rows by `panels_per_group` panels. x of the grid walks panels, y rows. Writes nothing but C. */
+#include "activate.h"
 #include "gemm_core.h"
 #include "types.h"
-#include "vmath.h"
 
 typedef TYPE(A_TAG) a_t;
 typedef TYPE(B_TAG) b_t;
@@ -21,8 +21,6 @@ typedef struct {
   int64_t activation;
 } gemm_params_t;
 
-enum { NONE, RELU, GELU, GELU_TANH, SILU, TANH, SIGMOID };
-
 #define MAX_PANELS 8
 #define IS_F32_f32 1
 #define IS_F32_f16 0
@@ -32,37 +30,6 @@ enum { NONE, RELU, GELU, GELU_TANH, SILU, TANH, SIGMOID };
 DEFINE_ROW_BLOCK(b_t, CONCAT(load_b_, B_TAG))
 DEFINE_MULTIPLY_PANEL(b_t)
 DEFINE_STAGE_ROWS(a_t, LOAD(A_TAG))
-
-#define ACTIVATE(F)                                                                                \
-  do {                                                                                             \
-    INDEPENDENT for (int64_t i = 0; i < count; i++) x[i] = F(x[i]);                                \
-  } while (0)
-
-static void activate(float* x, int64_t count, int64_t activation) {
-  switch (activation) {
-  case RELU: {
-    INDEPENDENT for (int64_t i = 0; i < count; i++) x[i] = x[i] < 0.0f ? 0.0f : x[i];
-    break;
-  }
-  case GELU:
-    ACTIVATE(m_gelu);
-    break;
-  case GELU_TANH:
-    ACTIVATE(m_gelu_tanh);
-    break;
-  case SILU:
-    ACTIVATE(m_silu);
-    break;
-  case TANH:
-    ACTIVATE(m_tanh);
-    break;
-  case SIGMOID:
-    ACTIVATE(m_sigmoid);
-    break;
-  default:
-    break;
-  }
-}
 
 static void add_bias(float* tile, int64_t rows, int64_t width, const float* bias, int64_t columns) {
   for (int64_t r = 0; r < rows; r++) {

@@ -6,9 +6,9 @@
  *
  * Sums of products of codes are exact; everything else is f32, blocks in ascending order, so that a row has the same bytes alone and in a
  * batch. */
+#include "activate.h"
 #include "packed.h"
 #include "types.h"
-#include "vmath.h"
 
 typedef TYPE(C_TAG) c_t;
 
@@ -30,8 +30,6 @@ typedef struct {
   int64_t panels_per_group;
   int64_t activation;
 } packed_matmul_params_t;
-
-enum { NONE, RELU, GELU, GELU_TANH, SILU, TANH, SIGMOID };
 
 #define GROUP_ROWS 64
 #define MAX_ROWS 4 /* rows that share the unpacking of codes */
@@ -276,37 +274,6 @@ DEFINE_PANEL_ROWS(panel_rows_vnni, VNNI, dot_block_vnni)
 #endif
 
 #endif
-
-#define ACTIVATE(F)                                                                                \
-  do {                                                                                             \
-    INDEPENDENT for (int64_t i = 0; i < count; i++) x[i] = F(x[i]);                                \
-  } while (0)
-
-static void activate(float* x, int64_t count, int64_t activation) {
-  switch (activation) {
-  case RELU: {
-    INDEPENDENT for (int64_t i = 0; i < count; i++) x[i] = x[i] < 0.0f ? 0.0f : x[i];
-    break;
-  }
-  case GELU:
-    ACTIVATE(m_gelu);
-    break;
-  case GELU_TANH:
-    ACTIVATE(m_gelu_tanh);
-    break;
-  case SILU:
-    ACTIVATE(m_silu);
-    break;
-  case TANH:
-    ACTIVATE(m_tanh);
-    break;
-  case SIGMOID:
-    ACTIVATE(m_sigmoid);
-    break;
-  default:
-    break;
-  }
-}
 
 static void finish(const packed_matmul_params_t* p, float* tile, int64_t row, int64_t rows,
                    int64_t column) {
