@@ -14,8 +14,7 @@
 
 #include <cmocka.h>
 
-#include "loader/internal.h"
-#include "loader/test_support.h"
+#include "loader/hostile_support.h"
 
 /* One thread only: what ThreadSanitizer could find is in open_test.c, and here it is slow. */
 #if defined(__SANITIZE_THREAD__)
@@ -30,7 +29,6 @@
 static accrt_instance_t* instance;
 static bytes_t golden;
 static bytes_t golden_0_2;
-static unsigned char seen_rules[256];
 
 /* ---- Opening ---- */
 
@@ -38,30 +36,6 @@ static accrt_status_t open_file(const bytes_t* file, const accrt_bundle_options_
                                 accrt_bundle_t** out_bundle) {
   return accrt_bundle_open_memory(instance, file->data, file->size, NULL, NULL, options,
                                   out_bundle);
-}
-
-/* The rule that the thread's record names; 0 when it names none. */
-static uint32_t rule_of_record(void) {
-  accrt_error_t error = ACCRT_ERROR_INIT;
-  assert_int_equal(accrt_last_error(&error), ACCRT_OK);
-  assert_null(strchr(error.message, '\n'));
-  const char* text = strstr(error.message, "(rule ");
-  const uint32_t rule = text != NULL ? (uint32_t)strtoul(text + 6, NULL, 10) : 0;
-  if (rule < sizeof seen_rules)
-    seen_rules[rule] = 1;
-  return rule;
-}
-
-static accrt_status_t status_of(uint32_t rule) {
-  switch (rule) {
-#define STATUS(name, number, status, text)                                                         \
-  case number:                                                                                     \
-    return ACCRT_ERROR_##status;
-    ACCX_RULE_LIST(STATUS)
-#undef STATUS
-  default:
-    return ACCRT_OK;
-  }
 }
 
 static void expect_rule(const bytes_t* file, uint32_t rule, const char* what) {
@@ -394,12 +368,6 @@ static uint32_t main_symbol(parts_t* parts, int64_t symbol) {
   abort();
 }
 
-typedef void (*mutation_t)(parts_t* parts);
-typedef struct mutation_case {
-  uint32_t rule;
-  mutation_t mutate;
-  const char* name;
-} mutation_case_t;
 #define MUTATION(rule, name, code)                                                                 \
   static void mutate_##name(parts_t* parts) {                                                      \
     code;                                                                                          \

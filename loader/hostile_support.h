@@ -1,0 +1,41 @@
+/* loader/hostile_support.h - for the two tests that provoke the verifier's rules: which rule a refusal names, which rules were seen, and a
+ * mutation with the rule that it must break. Not for fuzzing: it asserts with CMocka. */
+#ifndef ACCRT_LOADER_HOSTILE_SUPPORT_H_
+#define ACCRT_LOADER_HOSTILE_SUPPORT_H_
+
+#include "loader/internal.h"
+#include "loader/test_support.h"
+
+typedef struct mutation_case {
+  uint32_t rule;
+  void (*mutate)(parts_t* parts);
+  const char* name;
+} mutation_case_t;
+
+static unsigned char seen_rules[256];
+
+/* The rule that the thread's record names; 0 when it names none. */
+static inline uint32_t rule_of_record(void) {
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  assert_int_equal(accrt_last_error(&error), ACCRT_OK);
+  assert_null(strchr(error.message, '\n'));
+  const char* text = strstr(error.message, "(rule ");
+  const uint32_t rule = text != NULL ? (uint32_t)strtoul(text + 6, NULL, 10) : 0;
+  if (rule < sizeof seen_rules)
+    seen_rules[rule] = 1;
+  return rule;
+}
+
+static inline accrt_status_t status_of(uint32_t rule) {
+  switch (rule) {
+#define STATUS(name, number, status, text)                                                         \
+  case number:                                                                                     \
+    return ACCRT_ERROR_##status;
+    ACCX_RULE_LIST(STATUS)
+#undef STATUS
+  default:
+    return ACCRT_OK;
+  }
+}
+
+#endif
