@@ -2,6 +2,7 @@
 #include "args.h"
 
 #include <errno.h>
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,6 +130,15 @@ const char* accx_args_next(const accx_args_t* args, const char* name, size_t* cu
 const char* accx_args_value(const accx_args_t* args, const char* name) {
   size_t cursor = 0;
   return accx_args_next(args, name, &cursor);
+}
+
+bool accx_args_match(const accx_args_t* args, const char* option, const char* name) {
+  size_t cursor = 0;
+  for (const char* glob; (glob = accx_args_next(args, option, &cursor));) {
+    if (fnmatch(glob, name, 0) == 0)
+      return true;
+  }
+  return false;
 }
 
 bool accx_parse_i64(const char* text, int64_t* out_value) {

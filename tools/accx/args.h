@@ -49,6 +49,8 @@ bool accx_args_has(const accx_args_t* args, const char* name);
 const char* accx_args_value(const accx_args_t* args, const char* name);
 /* The next value of an option that may be given many times; *cursor starts at 0. NULL at the end. */
 const char* accx_args_next(const accx_args_t* args, const char* name, size_t* cursor);
+/* Whether a name fits one of the globs that an option was given with. */
+bool accx_args_match(const accx_args_t* args, const char* option, const char* name);
 /* A whole number within [minimum, maximum]; *out_value is left alone when the option was not given. */
 int accx_args_integer(const accx_args_t* args, const char* name, int64_t minimum, int64_t maximum,
                       int64_t* out_value);

@@ -1,7 +1,6 @@
 /* tools/accx/pack.c - `accx pack`: weights out of safetensors, GGUF, .npz and .accx files into weight packs. Nothing is held but a piece
  * of one tensor (of .npz files: one array); bytes are converted and written as the writer asks for them. */
 #include <errno.h>
-#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,15 +70,6 @@ struct pack {
 
 /* ---- What goes in ---- */
 
-static bool matches(const accx_args_t* args, const char* option, const char* name) {
-  size_t cursor = 0;
-  for (const char* glob; (glob = accx_args_next(args, option, &cursor));) {
-    if (fnmatch(glob, name, 0) == 0)
-      return true;
-  }
-  return false;
-}
-
 /* --rename OLD=NEW: a whole name, or with `*` at the end of both, its beginning. The first that fits. */
 static const char* renamed(const accx_args_t* args, const char* name) {
   size_t cursor = 0;
@@ -127,8 +117,8 @@ static item_t* add_item(pack_t* pack) {
 }
 
 static bool is_chosen(const accx_args_t* args, const char* name) {
-  return (!accx_args_has(args, "only") || matches(args, "only", name)) &&
-         !matches(args, "exclude", name);
+  return (!accx_args_has(args, "only") || accx_args_match(args, "only", name)) &&
+         !accx_args_match(args, "exclude", name);
 }
 
 static void set_type(item_t* item, accrt_dtype_t wanted) {

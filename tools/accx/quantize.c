@@ -1,7 +1,6 @@
 /* tools/accx/quantize.c - `accx quantize`: weights in, the same weights in a layout out, with a report of what was lost. Tensors are
  * quantized while the file is written, one at a time. */
 #include <errno.h>
-#include <fnmatch.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,15 +14,6 @@
 #include "term.h"
 
 /* ---- What is quantized ---- */
-
-static bool matches(const accx_args_t* args, const char* option, const char* name) {
-  size_t cursor = 0;
-  for (const char* glob; (glob = accx_args_next(args, option, &cursor));) {
-    if (fnmatch(glob, name, 0) == 0)
-      return true;
-  }
-  return false;
-}
 
 static int find_dtype(const accx_args_t* args, const char* option, uint32_t allowed,
                       accrt_dtype_t* out_dtype) {
@@ -61,9 +51,9 @@ static bool size_components(accrt_layout_tensor_t* target) {
 static void choose(const accx_args_t* args, const accrt_layout_tensor_t* like,
                    accx_quantize_item_t* item) {
   const accrt_weights_tensor_t* from = &item->from;
-  if (accx_args_has(args, "only") && !matches(args, "only", from->name))
+  if (accx_args_has(args, "only") && !accx_args_match(args, "only", from->name))
     item->why = "not chosen";
-  else if (matches(args, "keep", from->name))
+  else if (accx_args_match(args, "keep", from->name))
     item->why = "kept";
   else if (from->rank < 2)
     item->why = "a vector";
