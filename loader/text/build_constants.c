@@ -1,5 +1,4 @@
 /* loader/text/build_constants.c - constants of a text: components, bindings, shards. See build.h. */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

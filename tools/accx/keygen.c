@@ -1,6 +1,5 @@
 /* tools/accx/keygen.c - accx keygen: makes keys. */
 #include <string.h>
-#include <unistd.h>
 
 #include "accx.h"
 #include "json_out.h"

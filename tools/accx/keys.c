@@ -7,7 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-const char* accx_config_folder(void) {
+/* ${XDG_CONFIG_HOME:-~/.config}/accrt, or NULL when there is no home. */
+static const char* config_folder(void) {
   const char* config = getenv("XDG_CONFIG_HOME");
   const char* home = getenv("HOME");
   if (config && config[0] == '/')
@@ -16,7 +17,7 @@ const char* accx_config_folder(void) {
 }
 
 static const char* in_config(const char* name) {
-  const char* folder = accx_config_folder();
+  const char* folder = config_folder();
   return folder ? accx_text("%s/%s", folder, name) : NULL;
 }
 
@@ -47,7 +48,7 @@ static int make_folder(const char* path) {
 }
 
 int accx_make_config(void) {
-  const char* folder = accx_config_folder();
+  const char* folder = config_folder();
   if (!folder)
     return accx_fail(ACCX_FAILED,
                      "there is no place for keys: neither XDG_CONFIG_HOME nor HOME is a path");

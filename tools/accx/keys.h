@@ -4,9 +4,8 @@
 
 #include "accx.h"
 
-/* ${XDG_CONFIG_HOME:-~/.config}/accrt, or NULL when there is no home. */
-const char* accx_config_folder(void);
-/* The user's private key, and the folder of the public keys that are trusted; NULL as above. */
+/* The user's private key, and the folder of the public keys that are trusted, in ${XDG_CONFIG_HOME:-~/.config}/accrt; NULL when there
+ * is no home. */
 const char* accx_signing_key_path(void);
 const char* accx_trusted_folder(void);
 /* What instances of the tool trust: --trust-keys, or else ACCRT_TRUST_KEYS and the trusted folder. NULL: nothing. */
