@@ -8,11 +8,6 @@
 
 #define NO_INDEX 0xFFFFFFFFu
 
-static const char* file_kind_name(uint32_t kind) {
-  static const char* const names[] = {"", "accx", "safetensors", "gguf"};
-  return kind >= 1 && kind < 4 ? names[kind] : accx_text("unknown %u", kind);
-}
-
 static const char* digest_text(const unsigned char digest[16]) {
   static const unsigned char none[16];
   const char* text = "";
@@ -60,11 +55,6 @@ static void add_shard(const accx_inspection_t* in, struct json_object* object, u
   }
 }
 
-static const char* role_name(uint32_t role) {
-  static const char* const names[] = {"data", "scales", "zeros", "group_index", "global_scale"};
-  return role < 5 ? names[role] : accx_text("unknown %u", role);
-}
-
 void accx_add_constant_extras(const accx_inspection_t* in, struct json_object* object,
                               uint32_t index, const accrt_constant_info_t* constant) {
   if (constant->group_elements != 0)
@@ -75,7 +65,7 @@ void accx_add_constant_extras(const accx_inspection_t* in, struct json_object* o
     if (accrt_bundle_component(in->bundle, index, i, &component) != ACCRT_OK)
       continue;
     struct json_object* out = accx_json_append(array);
-    accx_json_text(out, "role", role_name(component.role));
+    accx_json_text(out, "role", accx_role_name(component.role));
     accx_json_text(out, "dtype", accrt_dtype_name(component.dtype));
     accx_json_u64(out, "size_bytes", component.size_bytes);
   }
@@ -103,7 +93,7 @@ void accx_print_files(const accx_inspection_t* in) {
     if (accrt_bundle_file(in->bundle, i, &file) != ACCRT_OK)
       continue;
     accx_table_cell(table, ACCX_NAME, "%s", file.name);
-    accx_table_cell(table, ACCX_PLAIN, "%s", file_kind_name(file.kind));
+    accx_table_cell(table, ACCX_PLAIN, "%s", accx_file_kind_name(file.kind));
     accx_table_cell(table, ACCX_PLAIN, "%s",
                     file.size_bytes != 0 ? accx_bytes(file.size_bytes).text : "");
   }
@@ -118,7 +108,7 @@ void accx_add_files(const accx_inspection_t* in, struct json_object* root) {
       continue;
     struct json_object* object = accx_json_append(array);
     accx_json_text(object, "name", file.name);
-    accx_json_text(object, "kind", file_kind_name(file.kind));
+    accx_json_text(object, "kind", accx_file_kind_name(file.kind));
     accx_json_u64(object, "size_bytes", file.size_bytes);
     accx_json_text(object, "digest", digest_text(file.digest));
   }

@@ -46,6 +46,16 @@ const char* accx_constant_source_name(uint32_t source) {
   return NAME(names, source);
 }
 
+const char* accx_file_kind_name(uint32_t kind) {
+  static const char* const names[] = {NULL, "accx", "safetensors", "gguf"};
+  return NAME(names, kind);
+}
+
+const char* accx_role_name(uint32_t role) {
+  static const char* const names[] = {"data", "scales", "zeros", "group_index", "global_scale"};
+  return NAME(names, role);
+}
+
 #define BITS(variable, table)                                                                      \
   const accx_bit_names_t variable = {table, sizeof(table) / sizeof *(table)}
 

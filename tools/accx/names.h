@@ -11,6 +11,8 @@ const char* accx_arch_kind_name(uint32_t arch_kind);
 const char* accx_image_kind_name(uint32_t image_kind);
 const char* accx_encoding_name(uint32_t encoding);
 const char* accx_constant_source_name(uint32_t source);
+const char* accx_file_kind_name(uint32_t kind);
+const char* accx_role_name(uint32_t role);
 
 /* Names of the set bits, from a table; a bit without a name is "bit N". */
 typedef struct accx_bit_names {
