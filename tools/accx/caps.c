@@ -10,12 +10,12 @@
 #include "open.h"
 #include "term.h"
 
-/* Data types by id have their names from the library; one without a name here is newer than this tool. */
-static const char* dtype_list(uint64_t mask) {
+/* Ids have their names from the library; one without a name is newer than this tool. */
+static const char* list_of(uint64_t mask, const char* (*name)(uint32_t id)) {
   const char* text = "";
   for (uint32_t id = 0; id < 64; ++id) {
     if (mask >> id & 1)
-      text = accx_text("%s%s%s", text, text[0] ? ", " : "", accrt_dtype_name(id));
+      text = accx_text("%s%s%s", text, text[0] ? ", " : "", name(id));
   }
   return text;
 }
@@ -136,15 +136,6 @@ static void add_encodings(struct json_object* root, uint64_t mask) {
   }
 }
 
-static const char* encoding_list(uint64_t mask) {
-  const char* text = "";
-  for (uint32_t id = 0; id < 64; ++id) {
-    if (mask >> id & 1)
-      text = accx_text("%s%s%s", text, text[0] ? ", " : "", accx_encoding_name(id));
-  }
-  return text;
-}
-
 static void print_json(const accrt_caps_t* caps, const drivers_t* drivers) {
   struct json_object* root = accx_json_object(NULL, NULL);
   const uint32_t version = caps->library_version;
@@ -193,8 +184,8 @@ static void print_human(const accrt_caps_t* caps, const drivers_t* drivers) {
   add_row(table, "kernel ABI", version_text(caps->kernel_abi_major, caps->kernel_abi_minor));
   add_row(table, "layouts", version_text(caps->layouts_major, caps->layouts_minor));
   add_row(table, "commands", accx_bits_text(&accx_opcode_bits, caps->command_mask, ", ", "none"));
-  add_row(table, "data types", dtype_list(caps->dtype_mask));
-  add_row(table, "encodings", encoding_list(caps->encoding_mask));
+  add_row(table, "data types", list_of(caps->dtype_mask, accrt_dtype_name));
+  add_row(table, "encodings", list_of(caps->encoding_mask, accx_encoding_name));
   add_row(table, "sections", accx_bits_text(&accx_section_bits, caps->section_mask, ", ", "none"));
   add_row(table, "rank", accx_text("up to %u", caps->max_rank));
   add_row(table, "images",
