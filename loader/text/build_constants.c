@@ -143,16 +143,11 @@ static bool read_segment(accx_builder_t* builder, const accx_node_t* node,
     return accx_node_fail(node, builder->error,
                           "a segment is [begin, end] or [begin, end, "
                           "replicas]");
-  uint64_t replicas = 1;
+  out->replicas = 1;
   const accx_node_t* third = node->first->next->next;
-  if (!accx_word_i64(builder, node->first, &out->begin) ||
-      !accx_word_i64(builder, node->first->next, &out->end) ||
-      (third != NULL && !accx_word_u64(builder, third, &replicas)))
-    return false;
-  if (replicas > UINT32_MAX)
-    return accx_node_fail(third, builder->error, "%" PRIu64 " replicas", replicas);
-  out->replicas = (uint32_t)replicas;
-  return true;
+  return accx_word_i64(builder, node->first, &out->begin) &&
+         accx_word_i64(builder, node->first->next, &out->end) &&
+         (third == NULL || accx_word_u32(builder, third, &out->replicas));
 }
 
 static bool build_shard(accx_builder_t* builder, accx_node_t* map, accrt_writer_id_t constant) {

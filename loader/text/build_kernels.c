@@ -96,12 +96,8 @@ static bool read_three(accx_builder_t* builder, accx_node_t* map, const char* ke
     return accx_node_fail(list, builder->error, "'%s' has 1 to 3 numbers", key);
   uint32_t* at = out;
   for (const accx_node_t* node = list->first; node != NULL; node = node->next) {
-    uint64_t value;
-    if (!accx_word_u64(builder, node, &value))
+    if (!accx_word_u32(builder, node, at++))
       return false;
-    if (value > UINT32_MAX)
-      return accx_node_fail(node, builder->error, "%" PRIu64 " does not fit 32 bits", value);
-    *at++ = (uint32_t)value;
   }
   while (at < out + 3)
     *at++ = 1;

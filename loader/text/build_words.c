@@ -20,11 +20,9 @@ bool accx_want(accx_builder_t* builder, const accx_node_t* node, accx_node_kind_
 }
 
 bool accx_node_fail_call(accx_builder_t* builder, const accx_node_t* node, accrt_status_t status) {
-  accrt_error_t record = ACCRT_ERROR_INIT;
-  const bool known = accrt_last_error(&record) == ACCRT_OK && record.status == status;
-  (void)accx_node_fail(node, builder->error, "%s",
-                       known ? record.message : accrt_status_name(status));
-  builder->error->status = status;
+  (void)accx_text_fail_call(builder->error, status, NULL);
+  builder->error->line = node->line;
+  builder->error->column = node->column;
   return false;
 }
 
@@ -77,6 +75,16 @@ bool accx_word_u64(accx_builder_t* builder, const accx_node_t* node, uint64_t* o
   return true;
 }
 
+bool accx_word_u32(accx_builder_t* builder, const accx_node_t* node, uint32_t* out) {
+  uint64_t value;
+  if (!accx_word_u64(builder, node, &value))
+    return false;
+  if (value > UINT32_MAX)
+    return accx_node_fail(node, builder->error, "%" PRIu64 " does not fit 32 bits", value);
+  *out = (uint32_t)value;
+  return true;
+}
+
 bool accx_key_i64(accx_builder_t* builder, accx_node_t* map, const char* key, const char* what,
                   int64_t* out) {
   accx_node_t* node;
@@ -93,14 +101,9 @@ bool accx_key_u64(accx_builder_t* builder, accx_node_t* map, const char* key, co
 
 bool accx_key_u32(accx_builder_t* builder, accx_node_t* map, const char* key, const char* what,
                   uint32_t* out) {
-  uint64_t value = *out;
-  if (!accx_key_u64(builder, map, key, what, &value))
-    return false;
-  if (value > UINT32_MAX)
-    return accx_node_fail(accx_node_peek(map, key), builder->error,
-                          "%" PRIu64 " does not fit 32 bits", value);
-  *out = (uint32_t)value;
-  return true;
+  accx_node_t* node;
+  return value_of(builder, map, key, what, &node) &&
+         (node == NULL || accx_word_u32(builder, node, out));
 }
 
 bool accx_key_flag(accx_builder_t* builder, accx_node_t* map, const char* key, bool* out) {
@@ -285,15 +288,9 @@ void* accx_build_memory(accx_builder_t* builder, uint64_t size_bytes) {
 
 /* ---- Expressions and types ---- */
 
-typedef struct names_of {
-  accx_builder_t* builder;
-  const accx_node_t* node;
-} names_of_t;
-
 static bool find_symbol(void* self, const char* name, accrt_writer_id_t* out_id,
                         accx_text_error_t* error) {
-  const names_of_t* names = self;
-  const accx_name_t* found = accx_name_find(names->builder, ACCX_NAME_SYMBOL, name);
+  const accx_name_t* found = accx_name_find(self, ACCX_NAME_SYMBOL, name);
   if (found == NULL)
     return accx_text_fail(error, ACCRT_ERROR_INVALID_ARGUMENT, "no symbol '%.64s'", name);
   *out_id = found->id;
@@ -302,8 +299,7 @@ static bool find_symbol(void* self, const char* name, accrt_writer_id_t* out_id,
 
 static bool find_input(void* self, const char* name, accrt_writer_id_t* out_id,
                        accx_text_error_t* error) {
-  const names_of_t* names = self;
-  const accx_name_t* found = accx_name_find(names->builder, ACCX_NAME_INPUT, name);
+  const accx_name_t* found = accx_name_find(self, ACCX_NAME_INPUT, name);
   if (found == NULL)
     return accx_text_fail(error, ACCRT_ERROR_INVALID_ARGUMENT, "no input '%.64s'", name);
   *out_id = found->id;
@@ -312,8 +308,7 @@ static bool find_input(void* self, const char* name, accrt_writer_id_t* out_id,
 
 static bool find_let(void* self, const char* name, accrt_writer_id_t* out_id,
                      accx_text_error_t* error) {
-  const names_of_t* names = self;
-  const accx_name_t* found = accx_name_find(names->builder, ACCX_NAME_LET, name);
+  const accx_name_t* found = accx_name_find(self, ACCX_NAME_LET, name);
   if (found == NULL || found->id == 0)
     return accx_text_fail(error, ACCRT_ERROR_INVALID_ARGUMENT, "no '$%.64s' is defined before this",
                           name);
@@ -325,9 +320,8 @@ bool accx_read_expression(accx_builder_t* builder, const accx_node_t* node,
                           accrt_writer_id_t* out) {
   if (!accx_want(builder, node, ACCX_NODE_WORD, "an expression"))
     return false;
-  names_of_t names = {builder, node};
   const accx_expression_reader_t reader = {builder->writer, find_symbol, find_input, find_let,
-                                           &names};
+                                           builder};
   if (accx_expression_read(&reader, node->text, out, builder->error))
     return true;
   const uint32_t column = builder->error->column;
