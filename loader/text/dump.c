@@ -318,8 +318,7 @@ static void dump_metadata(accx_dumper_t* dumper) {
   accx_out_map_end(&dumper->out);
 }
 
-/* Begins the list of a section that has records. */
-static uint32_t begin_list(accx_dumper_t* dumper, const char* key, uint32_t section) {
+uint32_t accx_dump_begin_list(accx_dumper_t* dumper, const char* key, uint32_t section) {
   const uint32_t count = accx_file_count(&dumper->file, section);
   if (count > 0) {
     accx_out_text(&dumper->out, key);
@@ -328,8 +327,13 @@ static uint32_t begin_list(accx_dumper_t* dumper, const char* key, uint32_t sect
   return count;
 }
 
+void accx_dump_end_list(accx_dumper_t* dumper, uint32_t count) {
+  if (count > 0)
+    accx_out_list_end(&dumper->out);
+}
+
 static void dump_symbols(accx_dumper_t* dumper) {
-  const uint32_t count = begin_list(dumper, "symbols", ACCX_SECTION_SYMBOLS);
+  const uint32_t count = accx_dump_begin_list(dumper, "symbols", ACCX_SECTION_SYMBOLS);
   for (uint32_t i = 0; i < count; ++i) {
     const accx_symbol_t* symbol = accx_file_record(&dumper->file, ACCX_SECTION_SYMBOLS, i);
     accx_out_map(&dumper->out, true);
@@ -351,8 +355,7 @@ static void dump_symbols(accx_dumper_t* dumper) {
     }
     accx_out_map_end(&dumper->out);
   }
-  if (count > 0)
-    accx_out_list_end(&dumper->out);
+  accx_dump_end_list(dumper, count);
 }
 
 static bool is_zero(const accx_digest_t* digest) {
@@ -368,7 +371,7 @@ static void dump_key_digest(accx_dumper_t* dumper, const accx_digest_t* digest) 
 }
 
 static void dump_files(accx_dumper_t* dumper) {
-  const uint32_t count = begin_list(dumper, "files", ACCX_SECTION_FILES);
+  const uint32_t count = accx_dump_begin_list(dumper, "files", ACCX_SECTION_FILES);
   for (uint32_t i = 0; i < count; ++i) {
     const accx_file_t* file = accx_file_record(&dumper->file, ACCX_SECTION_FILES, i);
     accx_out_map(&dumper->out, true);
@@ -379,8 +382,7 @@ static void dump_files(accx_dumper_t* dumper) {
     dump_key_digest(dumper, &file->digest);
     accx_out_map_end(&dumper->out);
   }
-  if (count > 0)
-    accx_out_list_end(&dumper->out);
+  accx_dump_end_list(dumper, count);
 }
 
 /* ---- Constants ---- */
@@ -450,7 +452,7 @@ static void dump_shard(accx_dumper_t* dumper, const accx_shard_t* shard) {
 }
 
 static void dump_constants(accx_dumper_t* dumper) {
-  const uint32_t count = begin_list(dumper, "constants", ACCX_SECTION_CONSTANTS);
+  const uint32_t count = accx_dump_begin_list(dumper, "constants", ACCX_SECTION_CONSTANTS);
   const uint32_t shards = accx_file_count(&dumper->file, ACCX_SECTION_SHARDS);
   uint32_t next = 0;
   for (uint32_t i = 0; i < count && !dumper->failed; ++i) {
@@ -476,8 +478,7 @@ static void dump_constants(accx_dumper_t* dumper) {
     }
     accx_out_map_end(&dumper->out);
   }
-  if (count > 0)
-    accx_out_list_end(&dumper->out);
+  accx_dump_end_list(dumper, count);
 }
 
 static void dump_states(accx_dumper_t* dumper) {
@@ -489,7 +490,7 @@ static void dump_states(accx_dumper_t* dumper) {
   }
   if (!accx_dump_scope_begin(dumper, NULL, 0, nodes))
     return;
-  const uint32_t count = begin_list(dumper, "states", ACCX_SECTION_STATES);
+  const uint32_t count = accx_dump_begin_list(dumper, "states", ACCX_SECTION_STATES);
   for (uint32_t i = 0; i < count; ++i) {
     const accx_state_t* state = accx_file_record(&dumper->file, ACCX_SECTION_STATES, i);
     accx_out_map(&dumper->out, true);
@@ -499,15 +500,14 @@ static void dump_states(accx_dumper_t* dumper) {
       accx_out_key_hex(&dumper->out, "fill", state->fill_pattern);
     accx_out_map_end(&dumper->out);
   }
-  if (count > 0)
-    accx_out_list_end(&dumper->out);
+  accx_dump_end_list(dumper, count);
   accx_dump_scope_end(dumper);
 }
 
 /* ---- What stands beside the program ---- */
 
 static void dump_adapters(accx_dumper_t* dumper) {
-  const uint32_t count = begin_list(dumper, "adapters", ACCX_SECTION_ADAPTERS);
+  const uint32_t count = accx_dump_begin_list(dumper, "adapters", ACCX_SECTION_ADAPTERS);
   for (uint32_t i = 0; i < count; ++i) {
     const accx_adapter_t* adapter = accx_file_record(&dumper->file, ACCX_SECTION_ADAPTERS, i);
     accx_out_map(&dumper->out, true);
@@ -517,12 +517,11 @@ static void dump_adapters(accx_dumper_t* dumper) {
       accx_out_key_flag(&dumper->out, "scaled");
     accx_out_map_end(&dumper->out);
   }
-  if (count > 0)
-    accx_out_list_end(&dumper->out);
+  accx_dump_end_list(dumper, count);
 }
 
 static void dump_locations(accx_dumper_t* dumper) {
-  const uint32_t count = begin_list(dumper, "locations", ACCX_SECTION_LOCATIONS);
+  const uint32_t count = accx_dump_begin_list(dumper, "locations", ACCX_SECTION_LOCATIONS);
   for (uint32_t i = 0; i < count; ++i) {
     const accx_location_t* location = accx_file_record(&dumper->file, ACCX_SECTION_LOCATIONS, i);
     accx_out_map(&dumper->out, true);
@@ -533,12 +532,11 @@ static void dump_locations(accx_dumper_t* dumper) {
       accx_dump_key_string(dumper, "name", location->name);
     accx_out_map_end(&dumper->out);
   }
-  if (count > 0)
-    accx_out_list_end(&dumper->out);
+  accx_dump_end_list(dumper, count);
 }
 
 static void dump_assets(accx_dumper_t* dumper) {
-  const uint32_t count = begin_list(dumper, "assets", ACCX_SECTION_ASSETS);
+  const uint32_t count = accx_dump_begin_list(dumper, "assets", ACCX_SECTION_ASSETS);
   for (uint32_t i = 0; i < count; ++i) {
     const accx_asset_t* asset = accx_file_record(&dumper->file, ACCX_SECTION_ASSETS, i);
     accx_out_map(&dumper->out, true);
@@ -551,8 +549,7 @@ static void dump_assets(accx_dumper_t* dumper) {
       accx_out_key_text(&dumper->out, "data", "");
     accx_out_map_end(&dumper->out);
   }
-  if (count > 0)
-    accx_out_list_end(&dumper->out);
+  accx_dump_end_list(dumper, count);
 }
 
 /* Kept byte for byte: what is about the finished file, and what this tool does not know. */

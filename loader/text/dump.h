@@ -29,6 +29,9 @@ void accx_dump_key_word(accx_dumper_t* dumper, const char* key, const accx_words
 /* A list of the words of the bits, and the number of those without; nothing when there are none. */
 void accx_dump_key_bits(accx_dumper_t* dumper, const char* key, const accx_words_t* words,
                         uint64_t bits);
+/* The list of a section's records, where it has some; what there are. */
+uint32_t accx_dump_begin_list(accx_dumper_t* dumper, const char* key, uint32_t section);
+void accx_dump_end_list(accx_dumper_t* dumper, uint32_t count);
 void accx_dump_expression(accx_dumper_t* dumper, uint32_t node);
 void accx_dump_key_expression(accx_dumper_t* dumper, const char* key, uint32_t node);
 /* dtype, encoding, group and shape, as keys of the map that is open. */

@@ -6,11 +6,7 @@
 /* ---- Kernels ---- */
 
 static void dump_images(accx_dumper_t* dumper) {
-  const uint32_t count = accx_file_count(&dumper->file, ACCX_SECTION_IMAGES);
-  if (count == 0)
-    return;
-  accx_out_text(&dumper->out, "images");
-  accx_out_list(&dumper->out, false);
+  const uint32_t count = accx_dump_begin_list(dumper, "images", ACCX_SECTION_IMAGES);
   for (uint32_t i = 0; i < count && !dumper->failed; ++i) {
     const accx_image_t* image = accx_file_record(&dumper->file, ACCX_SECTION_IMAGES, i);
     accx_out_map(&dumper->out, true);
@@ -20,7 +16,7 @@ static void dump_images(accx_dumper_t* dumper) {
       accx_dump_bytes(dumper, "data", ACCX_SECTION_CODE, image->offset_bytes, image->size_bytes);
     accx_out_map_end(&dumper->out);
   }
-  accx_out_list_end(&dumper->out);
+  accx_dump_end_list(dumper, count);
 }
 
 static void dump_parameter(accx_dumper_t* dumper, const accx_parameter_t* parameter) {
@@ -142,15 +138,11 @@ static void dump_kernel(accx_dumper_t* dumper, const accx_kernel_t* kernel) {
 }
 
 void accx_dump_kernels(accx_dumper_t* dumper) {
-  const uint32_t count = accx_file_count(&dumper->file, ACCX_SECTION_KERNELS);
   dump_images(dumper);
-  if (count == 0)
-    return;
-  accx_out_text(&dumper->out, "kernels");
-  accx_out_list(&dumper->out, false);
+  const uint32_t count = accx_dump_begin_list(dumper, "kernels", ACCX_SECTION_KERNELS);
   for (uint32_t i = 0; i < count; ++i)
     dump_kernel(dumper, accx_file_record(&dumper->file, ACCX_SECTION_KERNELS, i));
-  accx_out_list_end(&dumper->out);
+  accx_dump_end_list(dumper, count);
 }
 
 /* ---- Signatures ---- */
@@ -513,12 +505,8 @@ static void dump_function(accx_dumper_t* dumper, const accx_function_t* function
 }
 
 void accx_dump_functions(accx_dumper_t* dumper) {
-  const uint32_t count = accx_file_count(&dumper->file, ACCX_SECTION_FUNCTIONS);
-  if (count == 0)
-    return;
-  accx_out_text(&dumper->out, "functions");
-  accx_out_list(&dumper->out, false);
+  const uint32_t count = accx_dump_begin_list(dumper, "functions", ACCX_SECTION_FUNCTIONS);
   for (uint32_t i = 0; i < count && !dumper->failed; ++i)
     dump_function(dumper, accx_file_record(&dumper->file, ACCX_SECTION_FUNCTIONS, i));
-  accx_out_list_end(&dumper->out);
+  accx_dump_end_list(dumper, count);
 }
