@@ -10,6 +10,7 @@ import sys
 import pytest
 
 import accrt
+import accrt.trust
 from accrt import bundle_reader
 from accrt import bundle_writer as bw
 
@@ -94,3 +95,59 @@ def test_the_two_readers_agree_on_mutated_files(tmp_path: pathlib.Path) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     print("seed", seed)
     assert differential.compare(4000, float("inf"), seed, tmp_path, quiet=True) == 0
+
+
+# ---- Signatures ----
+
+
+def signed() -> bytes:
+    return (ROOT / "tests" / "golden" / "0.3" / "signed.accx").read_bytes()
+
+
+def signatures_of(data: bytes):
+    return [(s.scope, s.key, s.valid) for s in bundle_reader.read(data).signatures()]
+
+
+def with_signatures(data: bytes, change) -> bytes:
+    """The file with other bytes in SIGNATURES, and digests that say so."""
+    import struct
+
+    import xxhash
+
+    out = bytearray(data)
+    count = struct.unpack_from("<I", out, 48)[0]
+    for entry in range(128, 128 + 64 * count, 64):
+        kind, _flags, offset, size = struct.unpack_from("<2I2Q", out, entry)
+        if kind == 41:
+            out[offset : offset + size] = change(bytes(out[offset : offset + size]))
+            out[entry + 48 : entry + 64] = xxhash.xxh3_128_digest(bytes(out[offset : offset + size]))
+    out[112:128] = bytes(16)
+    out[112:128] = xxhash.xxh3_128_digest(bytes(out[: 128 + 64 * count]))
+    return bytes(out)
+
+
+def flipped(at: int):
+    def change(content: bytes) -> bytes:
+        return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+
+    return change
+
+
+@pytest.mark.parametrize("at", [None, 40 + 5, 112 + 103, 8 + 3])
+def test_signatures_are_worth_what_the_library_says(at) -> None:
+    """Good ones; one of the code and one of the weights with another bit; one that says it is another key's."""
+    pytest.importorskip("cryptography")
+    data = signed() if at is None else with_signatures(signed(), flipped(at))
+    own = signatures_of(data)
+    assert [valid for _scope, _key, valid in own] == [at is None or at >= 112, at is None or at < 112]
+    try:
+        theirs = accrt.trust.report(accrt.Bundle(data))["signatures"]
+    except accrt.UnsupportedError:
+        pytest.skip("there is no libcrypto here")
+    assert own == [(s["scope"], s["key"], s["valid"]) for s in theirs]
+
+
+def test_signatures_without_the_package(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
+    assert [valid for _scope, _key, valid in signatures_of(signed())] == [None, None]
+    assert signatures_of(small_bundle()) == []

@@ -1,12 +1,14 @@
-"""The golden bundles: what each reader makes of them, that they never change, and that today's writer makes what it made then.
+"""The golden files: what each reader makes of them, that they never change, and that today's writer makes what it made then.
 
-tests/golden/make.py adds files; checksums.txt says what they are, and nothing in it may change.
+tests/golden/make.py adds files; checksums.txt says what they are, and nothing in it may change. The vectors of the layouts and the
+reader of the first draft are among them.
 """
 
 import hashlib
 import importlib.util
 import pathlib
 import platform
+import shutil
 import struct
 import sys
 
@@ -55,12 +57,48 @@ def images_of(file):
 # ---- The files themselves ----
 
 
-def test_files_never_change():
-    listed = dict(reversed(line.split("  ")) for line in (FOLDER / "checksums.txt").read_text().splitlines())
-    files = {str(path.relative_to(FOLDER)): path for path in FOLDER.glob("*/**/*.accx")}
-    assert sorted(listed) == sorted(files)
+#: What never changes once it is there.
+FROZEN = ("*/**/*.accx", "layouts/*.bin", "layouts/manifest.txt", "reader_*.py")
+
+
+def check_frozen(folder):
+    """Every file that is frozen is listed with its digest, and every one that is listed is there."""
+    listed = dict(reversed(line.split("  ")) for line in (folder / "checksums.txt").read_text().splitlines())
+    files = {str(path.relative_to(folder)): path for pattern in FROZEN for path in folder.glob(pattern)}
+    assert not set(listed) - set(files), "golden files are missing"
+    assert not set(files) - set(listed), "golden files without a line in checksums.txt"
     for name, path in files.items():
         assert hashlib.sha256(path.read_bytes()).hexdigest() == listed[name], f"{name} has changed: add a file instead"
+
+
+def test_files_never_change():
+    check_frozen(FOLDER)
+
+
+@pytest.mark.parametrize("name", ["0.3/minimal.accx", "layouts/q4_k.bin", "layouts/manifest.txt", "reader_0_1.py"])
+def test_a_change_is_seen(name, tmp_path):
+    """One byte of a file that is another, a file that is gone, a file that nobody lists."""
+    folder = tmp_path / "golden"
+    shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    check_frozen(folder)
+    content = (folder / name).read_bytes()
+    (folder / name).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(AssertionError, match="has changed"):
+        check_frozen(folder)
+    (folder / name).unlink()
+    with pytest.raises(AssertionError, match="missing"):
+        check_frozen(folder)
+    (folder / name).write_bytes(content)
+    (folder / "layouts" / "new.bin").write_bytes(b"1")
+    with pytest.raises(AssertionError, match="without a line"):
+        check_frozen(folder)
+
+
+def test_the_vectors_are_those_of_their_manifest():
+    """loader/layout_golden_test.c reads what the manifest names: nothing may lie beside it unread."""
+    folder = FOLDER / "layouts"
+    named = [line.split()[0] + ".bin" for line in (folder / "manifest.txt").read_text().splitlines()]
+    assert sorted(named) == sorted(path.name for path in folder.glob("*.bin"))
 
 
 def test_every_file_has_its_outcome():

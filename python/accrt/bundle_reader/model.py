@@ -149,9 +149,17 @@ class Bundle:
         if digest_of(content) != self.tables.chunk_digests[chunk].bytes:
             raise self.container.fail(111, f"chunk {chunk} of data does not match its digest")
 
+    def signatures(self) -> List[trust.Signature]:
+        """Who has signed what, and whether the signatures are theirs (`valid`; None where the package `cryptography` is not
+        installed). They are of the roots in the file's tree: `verify` says whether that is the file's. Whom to trust is not asked
+        here: this reader runs nothing.
+        """
+        return trust.signatures(self.container, self.tables.signatures)
+
     def verify(self) -> None:
         """Checks what `read` does not: the weights, the bytes between them, the digests of unknown sections, and the
-        cryptographic tree (not signatures: `trust.statement` is what one signs).
+        cryptographic tree. Signatures are `signatures`' to check: a file is not malformed by one that is not its key's. Encrypted
+        weights are checked as they lie in the file: nothing is decrypted, and their tags are not checked.
 
         Raises:
             FormatError: rule 20, 111, 112, 142, 143 or 144.

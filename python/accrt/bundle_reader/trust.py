@@ -1,10 +1,12 @@
-"""The cryptographic tree (rules 142 to 144), from docs/accx-format.md and hashlib alone."""
+"""The cryptographic tree (rules 142 to 144), from docs/accx-format.md and hashlib alone; and the signatures of its roots, which no rule
+is about: a file whose signature is of something else opens, and is not trusted. They need the package `cryptography`."""
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from typing import Any, List
+from dataclasses import dataclass
+from typing import Any, List, Optional
 
 from . import records as r
 from .container import Container
@@ -51,6 +53,36 @@ def weight_root(data_bytes: int, all_leaves: Any, encryption: Any = b"", tags: A
 def statement(scope: int, root: bytes) -> bytes:
     """The bytes that a signature of a root signs. Scope: 1 code, 2 weights."""
     return struct.pack("<16s2I32s", b"accrt sign v1", scope, 1, root)
+
+
+@dataclass(frozen=True)
+class Signature:
+    scope: str  #: code or weights
+    key: bytes  #: the public Ed25519 key whose it says it is
+    valid: Optional[bool]  #: whether it is that key's, of the root in the file's tree; None: `cryptography` is not installed
+
+
+def _is_of(key: bytes, signature: bytes, message: bytes) -> Optional[bool]:
+    try:
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    except ImportError:
+        return None
+    try:
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def signatures(container: Container, records: Any) -> List[Signature]:
+    """What the file's signatures are worth, in their order. That the tree is the file's is `check`'s to say."""
+    tree = bytes(container.sections.get("tree", b""))
+    roots = {1: tree[8:40], 2: tree[40:72]}
+    return [
+        Signature(("", "code", "weights")[s.scope], s.key, _is_of(s.key, s.signature, statement(s.scope, roots[s.scope])))
+        for s in records
+    ]
 
 
 def check(container: Container) -> None:
