@@ -42,6 +42,16 @@ accx_digest_t accx_digest_of(const void* bytes, size_t size_bytes) {
   return accx_hasher_finish(&hasher);
 }
 
+accx_digest_t accx_header_digest(const accx_header_t* header, const accx_section_t* table) {
+  accx_header_t zeroed = *header;
+  memset(&zeroed.digest, 0, sizeof zeroed.digest);
+  accx_hasher_t hasher;
+  accx_hasher_init(&hasher);
+  accx_hasher_update(&hasher, &zeroed, sizeof zeroed);
+  accx_hasher_update(&hasher, table, header->section_count * sizeof *table);
+  return accx_hasher_finish(&hasher);
+}
+
 const char* accx_digest_text(const accx_digest_t* digest, char text[ACCX_DIGEST_TEXT_BYTES]) {
   static const char hex[] = "0123456789abcdef";
   for (size_t i = 0; i < sizeof digest->bytes; ++i) {

@@ -18,6 +18,8 @@ void accx_hasher_init(accx_hasher_t* hasher);
 void accx_hasher_update(accx_hasher_t* hasher, const void* bytes, size_t size_bytes);
 accx_digest_t accx_hasher_finish(const accx_hasher_t* hasher);
 accx_digest_t accx_digest_of(const void* bytes, size_t size_bytes);
+/* Of a header, whose own field counts as zero, and the table that it says follows. */
+accx_digest_t accx_header_digest(const accx_header_t* header, const accx_section_t* table);
 
 static inline bool accx_digest_equal(const accx_digest_t* a, const accx_digest_t* b) {
   return memcmp(a->bytes, b->bytes, sizeof a->bytes) == 0;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "loader/utf8.h"
+#include "loader/sort.h"
 #include "loader/weights.h"
 
 #define FIRST_READ_BYTES (UINT64_C(1) << 20)
@@ -276,7 +277,7 @@ static accrt_status_t check_keys(const header_t* header, uint32_t first) {
   uint32_t* order = memory;
   for (uint32_t i = 0; i < count; ++i)
     order[i] = i;
-  accx_weights_sort(order, count, key_less, values);
+  accx_sort(order, count, key_less, values);
   accrt_status_t status = ACCRT_OK;
   for (uint32_t i = 1; i < count && status == ACCRT_OK; ++i) {
     const accx_weights_value_t* value = &values[order[i]];

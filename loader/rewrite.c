@@ -108,12 +108,7 @@ static void make_header(output_t* output) {
   choose(&header->commands, computed.commands, ACCX_COMMANDS_MINOR);
   choose(&header->kernel_abi, computed.kernel_abi, ACCRT_KERNEL_ABI_MINOR);
   choose(&header->layouts, computed.layouts, ACCX_LAYOUTS_MINOR);
-  memset(&header->digest, 0, sizeof header->digest);
-  accx_hasher_t hasher;
-  accx_hasher_init(&hasher);
-  accx_hasher_update(&hasher, header, sizeof *header);
-  accx_hasher_update(&hasher, output->table, output->count * sizeof *output->table);
-  header->digest = accx_hasher_finish(&hasher);
+  header->digest = accx_header_digest(header, output->table);
 }
 
 /* ---- Bytes ---- */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "loader/json.h"
+#include "loader/sort.h"
 #include "loader/weights.h"
 
 #define TYPE(name, dtype, elements, bytes)                                                         \
@@ -62,7 +63,7 @@ static accrt_status_t check_keys(const header_t* header, uint32_t first) {
   uint32_t* order = memory;
   for (uint32_t i = 0; i < count; ++i)
     order[i] = i;
-  accx_weights_sort(order, count, key_less, values);
+  accx_sort(order, count, key_less, values);
   accrt_status_t status = ACCRT_OK;
   for (uint32_t i = 1; i < count && status == ACCRT_OK; ++i) {
     const char* key = values[order[i]].key;
@@ -301,7 +302,7 @@ static accrt_status_t check_places(const header_t* header, uint32_t first) {
     sorted = sorted && (i == 0 || !before(entries, i, i - 1));
   }
   if (!sorted)
-    accx_weights_sort(order, count, before, entries);
+    accx_sort(order, count, before, entries);
   const accrt_status_t status = check_cover(header, entries, count, order);
   accrt_free_array(weights->allocator, memory, count, sizeof(uint32_t));
   return status;

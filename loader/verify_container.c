@@ -138,13 +138,7 @@ static accrt_status_t read_header(accx_verifier_t* verifier, accx_header_t* head
 static accrt_status_t check_header_digest(const accx_verifier_t* verifier,
                                           const accx_header_t* header,
                                           const accx_section_t* table) {
-  accx_header_t zeroed = *header;
-  memset(&zeroed.digest, 0, sizeof zeroed.digest);
-  accx_hasher_t hasher;
-  accx_hasher_init(&hasher);
-  accx_hasher_update(&hasher, &zeroed, sizeof zeroed);
-  accx_hasher_update(&hasher, table, header->section_count * sizeof *table);
-  const accx_digest_t found = accx_hasher_finish(&hasher);
+  const accx_digest_t found = accx_header_digest(header, table);
   if (accx_digest_equal(&found, &header->digest))
     return ACCRT_OK;
   char stored_text[ACCX_DIGEST_TEXT_BYTES], found_text[ACCX_DIGEST_TEXT_BYTES];

@@ -119,37 +119,6 @@ bool accx_weights_blocks(const int64_t* sizes, uint32_t rank, const accx_weights
   return true;
 }
 
-/* ---- Order ---- */
-
-/* Heapsort: no memory, and no input is slow. */
-static void sift(uint32_t* order, uint32_t root, uint32_t count,
-                 bool (*less)(const void*, uint32_t, uint32_t), const void* context) {
-  const uint32_t value = order[root];
-  while (root < count / 2) {
-    uint32_t child = 2 * root + 1;
-    if (child + 1 < count && less(context, order[child], order[child + 1]))
-      ++child;
-    if (!less(context, value, order[child]))
-      break;
-    order[root] = order[child];
-    root = child;
-  }
-  order[root] = value;
-}
-
-void accx_weights_sort(uint32_t* order, uint32_t count,
-                       bool (*less)(const void* context, uint32_t a, uint32_t b),
-                       const void* context) {
-  for (uint32_t i = count / 2; i-- > 0;)
-    sift(order, i, count, less, context);
-  for (uint32_t end = count; end-- > 1;) {
-    const uint32_t largest = order[0];
-    order[0] = order[end];
-    order[end] = largest;
-    sift(order, 0, end, less, context);
-  }
-}
-
 /* ---- Names ---- */
 
 /* 16 bytes that the kernel gives each process: names cannot be made to collide. */
@@ -298,12 +267,9 @@ static accrt_status_t map_file(accrt_weights_t* weights, accx_weights_file_t* fi
   return ACCRT_OK;
 }
 
-static const char bundle_magic[8] = "\x89"
-                                    "ACCX\r\n\x1a";
-
 /* What a file is, by what it begins with; 0: an index, or nothing that is known. */
 static uint32_t kind_of(const unsigned char* bytes, size_t size_bytes) {
-  if (size_bytes >= 8 && memcmp(bytes, bundle_magic, 8) == 0)
+  if (size_bytes >= 8 && memcmp(bytes, ACCX_MAGIC, 8) == 0)
     return ACCRT_WEIGHTS_KIND_ACCX;
   if (size_bytes >= 4 && memcmp(bytes, "GGUF", 4) == 0)
     return ACCRT_WEIGHTS_KIND_GGUF;
@@ -646,8 +612,8 @@ const char* accx_weights_name(const accrt_weights_t* weights) {
   return weights->name;
 }
 
-const accx_weights_type_t* accx_weights_type_of(const accrt_weights_t* weights,
-                                                const accx_weights_entry_t* entry) {
+static const accx_weights_type_t* type_of(const accrt_weights_t* weights,
+                                          const accx_weights_entry_t* entry) {
   return weights->files[entry->file].kind == ACCRT_WEIGHTS_KIND_GGUF
              ? &accx_gguf_types[entry->type]
              : &accx_safetensors_types[entry->type];
@@ -689,7 +655,7 @@ accrt_status_t accx_weights_describe(const accrt_weights_t* weights, uint32_t in
     out_tensor->type_name = layout != NULL ? layout->name : accrt_dtype_name(constant->dtype);
     return ACCRT_OK;
   }
-  const accx_weights_type_t* type = accx_weights_type_of(weights, entry);
+  const accx_weights_type_t* type = type_of(weights, entry);
   out_tensor->dtype = type->dtype;
   out_tensor->encoding = type->encoding;
   out_tensor->type_name = type->name;
@@ -714,7 +680,7 @@ accrt_status_t accx_weights_place(accrt_weights_t* weights, uint32_t tensor, uin
     out_component->size_bytes = place->size_bytes;
     return ACCRT_OK;
   }
-  const accx_weights_type_t* type = accx_weights_type_of(weights, entry);
+  const accx_weights_type_t* type = type_of(weights, entry);
   out_component->dtype = type->dtype != 0 ? type->dtype : ACCRT_DTYPE_U8;
   out_component->offset_bytes = entry->offset_bytes;
   out_component->size_bytes = entry->size_bytes;

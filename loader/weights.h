@@ -142,15 +142,9 @@ uint64_t accx_hash_name(const char* name, size_t name_bytes, uint64_t seed);
 /* Index of an entry, in any file (NONE) or in one; NONE. */
 uint32_t accx_weights_lookup(const accrt_weights_t* weights, const char* name, size_t name_bytes,
                              uint32_t file);
-const accx_weights_type_t* accx_weights_type_of(const accrt_weights_t* weights,
-                                                const accx_weights_entry_t* entry);
 /* Product of sizes, zeros left out; false when it or the bytes of so many elements reach 2^63. `out_blocks`: blocks of a type. */
 bool accx_weights_blocks(const int64_t* sizes, uint32_t rank, const accx_weights_type_t* type,
                          uint64_t* out_elements, uint64_t* out_size_bytes);
-/* Sorts indices 0..count-1 in `order`, which holds them in any order. Not recursive, in place. */
-void accx_weights_sort(uint32_t* order, uint32_t count,
-                       bool (*less)(const void* context, uint32_t a, uint32_t b),
-                       const void* context);
 
 /* ---- The formats ---- */
 
@@ -163,7 +157,6 @@ accrt_status_t accx_gguf_load(accrt_weights_t* weights, uint32_t file);
 accrt_status_t accx_open_in(int folder_fd, const char* folder, const char* name, bool follow,
                             int* out_fd);
 accrt_status_t accx_open_beneath(const char* folder, const char* name, bool follow, int* out_fd);
-bool accx_is_bare_name(const char* name, size_t size_bytes);
 /* The folder part of a path, with the slash: its length. */
 size_t accx_folder_bytes(const char* path);
 /* The text of an index is in file 0: opens what it names, in the folder of `path` (NULL: there is none). */

@@ -15,7 +15,7 @@
 
 /* ---- Opening beneath a folder ---- */
 
-bool accx_is_bare_name(const char* name, size_t size_bytes) {
+static bool is_bare_name(const char* name, size_t size_bytes) {
   return size_bytes > 0 && size_bytes <= ACCX_WEIGHTS_MAX_FILE_NAME_BYTES &&
          memchr(name, '/', size_bytes) == NULL && memchr(name, '\0', size_bytes) == NULL &&
          !(name[0] == '.' && (size_bytes == 1 || (size_bytes == 2 && name[1] == '.')));
@@ -149,7 +149,7 @@ static accrt_status_t number_of(index_t* index, const char* name, size_t name_by
     *out_file = i;
     return ACCRT_OK;
   }
-  if (!accx_is_bare_name(name, name_bytes))
+  if (!is_bare_name(name, name_bytes))
     return ACCX_REFUSE(own, index_FILE_NAME, "'%.300s' is not the bare name of a file", name);
   if (index->file_count == ACCX_WEIGHTS_MAX_FILES)
     return ACCX_REFUSE(own, index_FILE_COUNT, "more than %u files", ACCX_WEIGHTS_MAX_FILES);

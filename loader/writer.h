@@ -287,8 +287,6 @@ accrt_status_t accx_writer_number(accrt_bundle_writer_t* writer, int64_t value,
                                   accrt_writer_id_t* out_id);
 accrt_status_t accx_writer_node(accrt_bundle_writer_t* writer, const accx_expression_t* node,
                                 uint32_t uses, accrt_writer_id_t* out_id);
-accrt_status_t accx_writer_check_bytes(const accrt_bundle_writer_t* writer,
-                                       const accrt_writer_bytes_t* bytes);
 
 /* A kernel's parameter by name, or WRITER_NO; and what is near, as accx_writer_near. */
 uint32_t accx_writer_parameter(const accrt_bundle_writer_t* writer, const writer_kernel_t* kernel,
@@ -297,17 +295,7 @@ const char* accx_writer_near_parameter(const accrt_bundle_writer_t* writer,
                                        const writer_kernel_t* kernel, const char* wanted,
                                        accrt_near_t* buffer);
 
-/* ---- writer_functions.c ---- */
-
-/* The index-th range of a command, or NULL: each names a slot, or none (0). */
-const accx_range_t* accx_writer_range(const writer_command_t* command, uint32_t index);
-
 /* ---- writer_encode.c ---- */
-
-/* Heap sort: `less` says whether the item with index a comes before that with index b. */
-void accx_writer_sort(uint32_t* indices, uint32_t count,
-                      bool (*less)(const void* context, uint32_t a, uint32_t b),
-                      const void* context);
 
 /* Bytes that are pulled, and where in their section they are; zeros are between. */
 typedef struct writer_piece {
@@ -368,10 +356,5 @@ void accx_writer_encode_end(writer_encoder_t* encoder);
 accrt_status_t accx_writer_fit(writer_encoder_t* encoder);
 /* Refuses what it must have and cannot: when all is encoded and before anything is written. */
 accrt_status_t accx_writer_check_target(const writer_encoder_t* encoder);
-
-/* ---- writer_file.c ---- */
-
-/* Lays the sections out. */
-accrt_status_t accx_writer_lay_out(writer_encoder_t* encoder);
 
 #endif /* ACCRT_LOADER_WRITER_H_ */

@@ -1,37 +1,8 @@
 /* loader/writer_encode.c - a bundle's metadata as bytes, in canonical order: docs/accx-format.md. It writes nothing and pulls nothing. */
+#include "loader/sort.h"
 #include "loader/writer.h"
 
 /* ---- Order ---- */
-
-static void sift(uint32_t* indices, uint32_t count, uint32_t at,
-                 bool (*less)(const void*, uint32_t, uint32_t), const void* context) {
-  for (;;) {
-    uint32_t largest = at;
-    for (uint32_t child = 2 * at + 1; child <= 2 * at + 2 && child < count; ++child) {
-      if (less(context, indices[largest], indices[child]))
-        largest = child;
-    }
-    if (largest == at)
-      return;
-    const uint32_t moved = indices[at];
-    indices[at] = indices[largest];
-    indices[largest] = moved;
-    at = largest;
-  }
-}
-
-void accx_writer_sort(uint32_t* indices, uint32_t count,
-                      bool (*less)(const void* context, uint32_t a, uint32_t b),
-                      const void* context) {
-  for (uint32_t i = count / 2; i-- > 0;)
-    sift(indices, count, i, less, context);
-  for (uint32_t end = count; end-- > 1;) {
-    const uint32_t moved = indices[0];
-    indices[0] = indices[end];
-    indices[end] = moved;
-    sift(indices, end, 0, less, context);
-  }
-}
 
 /* Kinds that are ordered by a name, and where in the item its string is. */
 static const struct {
@@ -109,7 +80,7 @@ static void order_kind(writer_encoder_t* encoder, uint32_t kind,
     if (rank[i] != WRITER_NO)
       order[count++] = i;
   }
-  accx_writer_sort(order, count, less, context);
+  accx_sort(order, count, less, context);
   for (uint32_t i = 0; i < count; ++i)
     rank[order[i]] = i;
   encoder->order_count[kind] = count;
@@ -198,12 +169,11 @@ static uint32_t place_of(const writer_encoder_t* encoder, accrt_writer_id_t id) 
 
 /* ---- Expressions ---- */
 
-static accrt_status_t begin_scope(writer_encoder_t* encoder, uint32_t function) {
+static void begin_scope(writer_encoder_t* encoder, uint32_t function) {
   ++encoder->epoch;
   encoder->function = function;
   encoder->scope_first = count_of(encoder, ACCX_SECTION_EXPRESSIONS);
   encoder->writer->where.function = function;
-  return ACCRT_OK;
 }
 
 /* The record of a node whose operands are in the scope. */
@@ -333,7 +303,7 @@ static accrt_status_t encode_constants(writer_encoder_t* encoder) {
 }
 
 static accrt_status_t encode_states(writer_encoder_t* encoder) {
-  ACCX_TRY(begin_scope(encoder, WRITER_NO));
+  begin_scope(encoder, WRITER_NO);
   for (uint32_t i = 0; i < encoder->order_count[WRITER_STATE]; ++i) {
     accx_state_t record;
     memcpy(&record,
@@ -496,7 +466,7 @@ static accrt_status_t encode_slots(writer_encoder_t* encoder, const writer_funct
       ACCX_TRY(append(encoder, slots, &at, 1));
   }
   uint32_t* indices = (uint32_t*)(void*)slots->data;
-  accx_writer_sort(indices, slots->count, less_slot, encoder);
+  accx_sort(indices, slots->count, less_slot, encoder);
   for (uint32_t i = 0; i < slots->count; ++i) {
     writer_slot_t* used = WRITER_ITEM(writer, slot, WRITER_SLOT, indices[i]);
     const accx_slot_t record = {used->kind, slot_place(encoder, used), used->component, 0};
@@ -687,7 +657,7 @@ static accrt_status_t encode_block(writer_encoder_t* encoder, uint32_t index) {
 static accrt_status_t encode_function(writer_encoder_t* encoder, uint32_t index) {
   const writer_function_t* item = WRITER_ITEM(encoder->writer, function, WRITER_FUNCTION, index);
   accx_function_t record = item->record;
-  ACCX_TRY(begin_scope(encoder, index));
+  begin_scope(encoder, index);
   record.argument_first = count_of(encoder, ACCX_SECTION_ARGUMENTS);
   ACCX_TRY(encode_arguments(encoder, item->first_input));
   ACCX_TRY(encode_arguments(encoder, item->first_result));
@@ -791,7 +761,7 @@ static accrt_status_t encode_strings(writer_encoder_t* encoder) {
     if (encoder->string_offsets[i] != WRITER_NO)
       order[encoder->string_count++] = i;
   }
-  accx_writer_sort(order, encoder->string_count, less_string, writer);
+  accx_sort(order, encoder->string_count, less_string, writer);
   for (uint32_t i = 0; i < encoder->string_count; ++i) {
     const writer_string_t* string = WRITER_ITEM(writer, string, WRITER_STRING, order[i]);
     encoder->string_offsets[order[i]] = section->count;

@@ -150,7 +150,7 @@ static accrt_status_t make_chunk_digests(writer_encoder_t* encoder) {
   return ACCRT_OK;
 }
 
-accrt_status_t accx_writer_lay_out(writer_encoder_t* encoder) {
+static accrt_status_t lay_out(writer_encoder_t* encoder) {
   void* memory;
   uint32_t next_raw = 0;
   ACCX_TRY(make_chunk_digests(encoder));
@@ -245,12 +245,7 @@ static void finish_head(writer_encoder_t* encoder) {
   }
   for (uint32_t i = 0; i < encoder->part_count; ++i)
     encoder->table[i] = encoder->parts[i].section;
-  memset(&encoder->header.digest, 0, sizeof encoder->header.digest);
-  accx_hasher_t hasher;
-  accx_hasher_init(&hasher);
-  accx_hasher_update(&hasher, &encoder->header, sizeof encoder->header);
-  accx_hasher_update(&hasher, encoder->table, encoder->part_count * sizeof *encoder->table);
-  encoder->header.digest = accx_hasher_finish(&hasher);
+  encoder->header.digest = accx_header_digest(&encoder->header, encoder->table);
 }
 _Static_assert(offsetof(writer_encoder_t, table) ==
                    offsetof(writer_encoder_t, header) + sizeof(accx_header_t),
@@ -329,7 +324,7 @@ static accrt_status_t prepare(accrt_bundle_writer_t* writer, writer_encoder_t* e
   memset(encoder, 0, sizeof *encoder);
   encoder->writer = writer;
   ACCX_TRY(accx_writer_encode(encoder));
-  ACCX_TRY(accx_writer_lay_out(encoder));
+  ACCX_TRY(lay_out(encoder));
   void* memory;
   ACCX_TRY(accrt_alloc_aligned(&writer->allocator, WRITER_BUFFER_BYTES, ACCX_DATA_ALIGN, &memory));
   encoder->buffer = memory;

@@ -1,5 +1,6 @@
 /* loader/writer_functions.c - functions of a bundle writer: signatures, slots, blocks and commands. Commands are kept as in the file,
  * but for references, which stay ids; nothing is ordered or written here. */
+#include "loader/sort.h"
 #include "loader/writer.h"
 
 #include "accrt/tensor.h"
@@ -789,7 +790,7 @@ static accrt_status_t read_predecessors(const making_t* making) {
                          accx_writer_text(writer, before->header.name));
     predecessors[i] = before->index;
   }
-  accx_writer_sort(predecessors, count, less_number, NULL);
+  accx_sort(predecessors, count, less_number, NULL);
   uint32_t kept = 0;
   for (uint32_t i = 0; i < count; ++i) {
     if (kept == 0 || predecessors[kept - 1] != predecessors[i])
@@ -819,7 +820,8 @@ static accrt_status_t read_name(const making_t* making) {
   return accx_writer_string(writer, name, "the name", &making->made->header.name);
 }
 
-const accx_range_t* accx_writer_range(const writer_command_t* command, uint32_t index) {
+/* The index-th range of a command, or NULL: each names a slot, or none (0). */
+static const accx_range_t* range_of(const writer_command_t* command, uint32_t index) {
   const void* body = command->body;
   const accx_operand_t* operands = NULL;
   uint32_t count = 0;
@@ -861,7 +863,7 @@ static uint32_t link_command(accrt_bundle_writer_t* writer, const writer_command
     function_at(writer, block->function)->first_call = index;
   }
   const accx_range_t* range;
-  for (uint32_t i = 0; (range = accx_writer_range(made, i)) != NULL; ++i) {
+  for (uint32_t i = 0; (range = range_of(made, i)) != NULL; ++i) {
     if (range->slot != 0)
       WRITER_ITEM(writer, slot, WRITER_SLOT, WRITER_INDEX(range->slot))->used = true;
   }

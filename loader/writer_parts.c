@@ -270,8 +270,8 @@ accrt_status_t accx_writer_type(const accrt_bundle_writer_t* writer,
 
 /* ---- Bytes ---- */
 
-accrt_status_t accx_writer_check_bytes(const accrt_bundle_writer_t* writer,
-                                       const accrt_writer_bytes_t* bytes) {
+static accrt_status_t check_bytes(const accrt_bundle_writer_t* writer,
+                                  const accrt_writer_bytes_t* bytes) {
   if (bytes->size_bytes > INT64_MAX)
     return WRITER_FAIL(writer, OUT_OF_RANGE, "%" PRIu64 " bytes", bytes->size_bytes);
   const bool empty = bytes->size_bytes == 0;
@@ -372,7 +372,7 @@ static accrt_status_t read_components(accrt_bundle_writer_t* writer,
     roles |= 1u << given->role;
     ACCX_TRY(check_component(writer, constant, &view, &record));
     if (constant->source == ACCX_CONSTANT_INLINE)
-      ACCX_TRY(accx_writer_check_bytes(writer, &given->bytes));
+      ACCX_TRY(check_bytes(writer, &given->bytes));
     ((accx_component_t*)records)[i] = record;
     ((accrt_writer_bytes_t*)bytes)[i] = given->bytes;
   }
@@ -530,7 +530,7 @@ accrt_status_t accrt_bundle_writer_add_image(accrt_bundle_writer_t* writer, cons
   if (pack != (bytes == NULL || bytes->size_bytes == 0))
     return WRITER_FAIL(writer, INVALID_ARGUMENT, "a pack has no bytes, any other image has some");
   if (!pack) {
-    ACCX_TRY(accx_writer_check_bytes(writer, bytes));
+    ACCX_TRY(check_bytes(writer, bytes));
     made.bytes = *bytes;
     made.record.size_bytes = bytes->size_bytes;
   }
@@ -822,7 +822,7 @@ accrt_status_t accrt_bundle_writer_add_asset(accrt_bundle_writer_t* writer, cons
   ACCX_TRY(accx_writer_string(writer, media_type, "the media type", &made.record.media_type));
   if (bytes == NULL)
     return WRITER_FAIL(writer, INVALID_ARGUMENT, "bytes is NULL");
-  ACCX_TRY(accx_writer_check_bytes(writer, bytes));
+  ACCX_TRY(check_bytes(writer, bytes));
   made.bytes = *bytes;
   made.record.size_bytes = bytes->size_bytes;
   return accx_writer_add_named(writer, WRITER_ASSET, name, &made,
@@ -874,7 +874,7 @@ accrt_status_t accrt_bundle_writer_add_section(accrt_bundle_writer_t* writer,
   uint32_t unused;
   WRITER_BEGIN(writer, section, &local, "section", &unused);
   ACCX_TRY(read_section(writer, &local, &made));
-  ACCX_TRY(accx_writer_check_bytes(writer, &made.bytes));
+  ACCX_TRY(check_bytes(writer, &made.bytes));
   const writer_key_t key = {.kind = WRITER_SECTION, .a = made.type};
   ACCX_TRY(accx_writer_claim(writer, &key));
   ACCX_TRY(accx_writer_new(writer, WRITER_SECTION, &item));
