@@ -8,6 +8,7 @@ from typing import Callable, Mapping
 
 from . import _ffi
 from ._library import Handle, check, created, filled, lib, struct, text
+from ._paths import user_folder
 from ._records import DeviceInfo
 
 _POLICIES = {None: _ffi.ACCRT_HOST_CODE_DEFAULT, "signed": _ffi.ACCRT_HOST_CODE_SIGNED, "all": _ffi.ACCRT_HOST_CODE_ALL,
@@ -106,10 +107,8 @@ def policy_of(trust: str | None, host_code: str | None) -> str | None:
 
 def _cache_folder(name: str) -> str:
     """Where something costly to make is kept; "" when there is no home."""
-    for base in (os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~/.cache")):
-        if os.path.isabs(base):
-            return os.path.join(base, "accrt", name)
-    return ""
+    folder = user_folder("XDG_CACHE_HOME", "~/.cache")
+    return os.path.join(folder, name) if folder else ""
 
 
 def _option_text(value: object) -> str:

@@ -18,7 +18,7 @@ from . import _ffi
 from ._library import check, lib, struct
 
 ROLES = ("data", "scales", "zeros", "group_index", "global_scale")
-FREE_GROUP, WRITABLE = 1, 2
+FREE_GROUP, WRITABLE = _ffi.ACCRT_LAYOUT_FLAG_FREE_GROUP, _ffi.ACCRT_LAYOUT_FLAG_WRITABLE
 # Ids of data types (accrt/kernel.h).
 DTYPES = {"bool": 1, "i8": 2, "i16": 3, "i32": 4, "i64": 5, "u8": 6, "u16": 7, "u32": 8, "u64": 9, "f16": 10, "bf16": 11,
           "f32": 12, "f64": 13, "f8e4m3fn": 14, "f8e5m2": 15, "f8e8m0": 16, "f4e2m1": 17, "i4": 18, "u4": 19}

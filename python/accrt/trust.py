@@ -18,12 +18,11 @@ from typing import Iterable, List, Optional, Sequence, Union
 
 from . import _ffi
 from ._library import check, filled, lib, struct
+from ._paths import user_folder
 from .errors import AlreadyExistsError, Error
 
 Path = Union[str, "os.PathLike[str]"]
 
-#: Policies for machine code of the host CPU, by name.
-POLICIES = {"signed": _ffi.ACCRT_HOST_CODE_SIGNED, "all": _ffi.ACCRT_HOST_CODE_ALL, "no-host-code": _ffi.ACCRT_HOST_CODE_NONE}
 _SCOPES = {"code": _ffi.ACCRT_SCOPE_CODE, "weights": _ffi.ACCRT_SCOPE_WEIGHTS,
            "both": _ffi.ACCRT_SCOPE_CODE | _ffi.ACCRT_SCOPE_WEIGHTS}
 
@@ -33,10 +32,7 @@ _own: List[tuple] = []
 
 def config() -> Optional[str]:
     """${XDG_CONFIG_HOME:-~/.config}/accrt, or None when there is no home."""
-    for base in (os.environ.get("XDG_CONFIG_HOME", ""), os.path.expanduser("~/.config")):
-        if os.path.isabs(base):
-            return os.path.join(base, "accrt")
-    return None
+    return user_folder("XDG_CONFIG_HOME", "~/.config")
 
 
 def folder() -> Optional[str]:
@@ -255,6 +251,6 @@ def signer_or_reason() -> tuple:
 
 
 __all__: Sequence[str] = [
-    "POLICIES", "SigningKey", "config", "decrypt", "encrypt", "folder", "key_id", "read_public_key", "read_secret_key", "report",
-    "sign", "signing_key", "trust_code",
+    "SigningKey", "config", "decrypt", "encrypt", "folder", "key_id", "read_public_key", "read_secret_key", "report", "sign",
+    "signing_key", "trust_code",
 ]

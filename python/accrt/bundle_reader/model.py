@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 
 from . import records as r
 from . import trust
-from .container import Container, FormatError, digest_of
+from .container import Container, digest_of
 from .verify import Tables
 
 _CLASSES = ("specialize", "bucket", "runtime", "session")
@@ -298,5 +298,5 @@ def read(source: Union[str, "os.PathLike[str]", bytes, bytearray, memoryview]) -
     return _fill(Bundle(container, tables, versions))
 
 
-__all__ = ["Argument", "Bundle", "Component", "Constant", "FormatError", "Function", "Image", "Kernel", "State", "Symbol",
+__all__ = ["Argument", "Bundle", "Component", "Constant", "Function", "Image", "Kernel", "State", "Symbol",
            "Variant", "read"]  # fmt: skip

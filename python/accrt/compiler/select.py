@@ -160,21 +160,27 @@ def roles_of(op: Op) -> Dict[str, Binding]:
     return {role: ("in", index) for index, (role, _type) in enumerate(op.attrs["form"].roles)}
 
 
-@_rule("accrt.dequantize")
-def _dequantize(op: Op, operands: Specs, results: Specs) -> Lowering:
-    require_plain(results[0])
-    return named(packed.lower_dequantize(op.attrs["form"], results[0]), **roles_of(op), out=OUT)
+def dequantize_rules(family: str, lower_rows: Callable[..., Launch]) -> None:
+    """Registers what makes rows of quantized weights floats: all, and those that are looked up."""
+
+    def dequantize(op: Op, operands: Specs, results: Specs) -> Lowering:
+        require_plain(results[0])
+        return named(lower_rows(op.attrs["form"], results[0]), **roles_of(op), out=OUT)
+
+    def embedding(op: Op, operands: Specs, results: Specs) -> Lowering:
+        index = operands[-1]
+        if index.dtype not in packed.INDICES:
+            raise ValueError(f"embedding: indices of {index.dtype}")
+        for spec in (index, results[0]):
+            require_plain(spec)
+        made = lower_rows(op.attrs["form"], results[0], index)
+        return named(made, **roles_of(op), index=("in", len(operands) - 1), out=OUT)
+
+    rule("accrt.dequantize", family)(dequantize)
+    rule("accrt.embedding_quantized", family)(embedding)
 
 
-@_rule("accrt.embedding_quantized")
-def _embedding_quantized(op: Op, operands: Specs, results: Specs) -> Lowering:
-    index = operands[-1]
-    if index.dtype not in packed.INDICES:
-        raise ValueError(f"embedding: indices of {index.dtype}")
-    for spec in (index, results[0]):
-        require_plain(spec)
-    made = packed.lower_dequantize(op.attrs["form"], results[0], index)
-    return named(made, **roles_of(op), index=("in", len(operands) - 1), out=OUT)
+dequantize_rules("host", packed.lower_dequantize)
 
 
 def require_plain(spec: TensorSpec) -> None:

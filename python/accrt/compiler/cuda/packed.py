@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any, Mapping, Optional, Tuple
 
 from .. import select
 from ..ir import Op, TensorType
 from ..kernels import expr as ex
 from ..kernels import packed as host
 from ..kernels.kerneldef import KernelDef, Launch, TensorSpec, launch, reads, symbol, writes
-from ..kernels.matmul import require_contiguous_last
+from ..kernels.matmul import check_product, optional_buffers
 from ..packing import Form
 from . import products
 from .norms import TYPES, entry_kernel
@@ -121,17 +121,13 @@ def lower_few(
         raise ValueError(f"product: types {x.dtype} and {out.dtype}: f16 or bf16 are needed")
     if bias is not None and bias.dtype not in TYPES:
         raise ValueError(f"product: the bias has type {bias.dtype}")
-    for spec, what in ((x, "x"), (out, "out"), (bias, "bias"), (residual, "residual")):
-        if spec is not None:
-            require_contiguous_last(spec, what)
+    check_product(x=x, out=out, bias=bias, residual=residual)
     kernel = _product_kernel(_same(form), x.dtype, out.dtype, bias.dtype if bias is not None else "", activation, columns, *_shape(form, columns))
     values = {
         "m": x.shape[0], "n": form.n, "k": form.k, "ldx": x.strides[0], "ldc": out.strides[0],
         "ld_residual": residual.strides[0] if residual is not None else 0, "group": form.group,
     }  # fmt: skip
-    buffers: Dict[str, Any] = {"x": "x", "w": "w", "c": "out"}
-    buffers.update({"bias": "bias"} if bias is not None else {})
-    buffers.update({"residual": "residual"} if residual is not None else {})
+    buffers = {"x": "x", "w": "w", "c": "out", **optional_buffers(bias, residual)}
     return launch(kernel, buffers, values)
 
 
@@ -196,8 +192,7 @@ def _prepare_kernel(form: Form) -> KernelDef:
 def _pack(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
     form = op.attrs["form"]
     roles = select.roles_of(op)
-    values = {"n": form.n, "k": form.k, "group": form.group, "groups": form.groups, "is_e5m2": int(form.is_e5m2)}
-    made = launch(_prepare_kernel(_same(form)), {**{role: role for role in roles}, "out": "out"}, values)
+    made = launch(_prepare_kernel(_same(form)), {**{role: role for role in roles}, "out": "out"}, host.weight_values(form))
     return select.named(made, **roles, out=select.OUT)
 
 
@@ -215,30 +210,7 @@ def _dequantize_kernel(layout_name: str, layout_id: int, scales: str, out: str, 
 
 
 def lower_dequantize(form: Form, out: TensorSpec, index: Optional[TensorSpec] = None) -> Launch:
-    """All rows as floats, or those that `index` picks. Operands: the components by role, index, out."""
-    rows: Any = form.n
-    if index is not None:
-        rows = 1
-        for size in index.shape:
-            rows = rows * size
-    kernel = _dequantize_kernel(form.layout, form.layout_id, host.scale_type(form), out.dtype, index.dtype if index is not None else "i32")
-    buffers = {role: role for role in host.DEQUANTIZE_ROLES if form.has(role)}
-    buffers.update({"index": "index"} if index is not None else {})
-    return launch(kernel, {**buffers, "out": "out"}, host.dequantize_values(form, rows))
+    return host.lower_dequantize(form, out, index, _dequantize_kernel)
 
 
-@select.rule("accrt.dequantize", "cuda")
-def _dequantize(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
-    select.require_plain(results[0])
-    return select.named(lower_dequantize(op.attrs["form"], results[0]), **select.roles_of(op), out=select.OUT)
-
-
-@select.rule("accrt.embedding_quantized", "cuda")
-def _embedding(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
-    index = operands[-1]
-    if index.dtype not in host.INDICES:
-        raise ValueError(f"embedding: indices of {index.dtype}")
-    for spec in (index, results[0]):
-        select.require_plain(spec)
-    made = lower_dequantize(op.attrs["form"], results[0], index)
-    return select.named(made, **select.roles_of(op), index=("in", len(operands) - 1), out=select.OUT)
+select.dequantize_rules("cuda", lower_dequantize)

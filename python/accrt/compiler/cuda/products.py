@@ -16,7 +16,7 @@ from ..kernels import expr as ex
 from ..kernels.kerneldef import (
     DTYPE_IDS, CudaSource, CudaVariant, KernelDef, Launch, OperatorSource, TensorSpec, launch, reads, scalar, symbol, writes
 )  # fmt: skip
-from ..kernels.matmul import ACTIVATIONS, require_contiguous_last
+from ..kernels.matmul import ACTIVATIONS, check_product, optional_buffers
 from . import elementwise
 from .norms import FLAGS, TYPES, entry_kernel
 from .tensor_ops import rows_of
@@ -146,9 +146,7 @@ def lower_product(
         raise ValueError(f"product: types {a.dtype}, {b.dtype} and {out.dtype}: f16 or bf16 are needed")
     if bias is not None and bias.dtype not in TYPES:
         raise ValueError(f"product: the bias has type {bias.dtype}")
-    for spec, what in ((a, "a"), (out, "out"), (bias, "bias"), (residual, "residual")):
-        if spec is not None:
-            require_contiguous_last(spec, what)
+    check_product(a=a, out=out, bias=bias, residual=residual)
     b_is_nk, ldb = layout_of_b(b)
     form = Form(a.dtype, out.dtype, bias.dtype if bias is not None else "", activation, b_is_nk, residual is not None, constant)
     batch = batch_of(a, b, out)
@@ -159,9 +157,7 @@ def lower_product(
         "m": m, "n": n, "k": a.shape[-1], "lda": a.strides[-2], "ldb": ldb, "ldc": out.strides[-2],
         "ld_residual": residual.strides[-2] if residual is not None else 0, "form": form.number(), "scale": scale, **batch,
     }  # fmt: skip
-    buffers: Dict[str, Any] = {"a": "a", "b": "b", "c": "out"}
-    buffers.update({"bias": "bias"} if bias is not None else {})
-    buffers.update({"residual": "residual"} if residual is not None else {})
+    buffers = {"a": "a", "b": "b", "c": "out", **optional_buffers(bias, residual)}
     alone = ex.is_static(batch["batch0"] * batch["batch1"]) and batch["batch0"] * batch["batch1"] == 1
     options = [(condition, launch(kernel, buffers, values)) for condition, kernel in _options(form, m, n, a.shape[-1], alone)]
     return resolved(options)

@@ -11,7 +11,7 @@ from .. import select
 from ..ir import Op
 from ..kernels import expr as ex
 from ..kernels.kerneldef import KernelDef, Launch, TensorSpec, launch
-from ..kernels.matmul import ACTIVATIONS, require_contiguous_last
+from ..kernels.matmul import ACTIVATIONS, check_product, optional_buffers
 from . import products, tensor_ops
 
 #: Results up to which the tiles of product.cu do as well.
@@ -38,9 +38,7 @@ def lower_product(
     """As products.lower_product, all of f32."""
     if any(spec is not None and spec.dtype != "f32" for spec in (a, b, out, bias, residual)):
         raise ValueError("product: f32 alone is done by this kernel")
-    for spec, what in ((a, "a"), (out, "out"), (bias, "bias"), (residual, "residual")):
-        if spec is not None:
-            require_contiguous_last(spec, what)
+    check_product(a=a, out=out, bias=bias, residual=residual)
     is_nk, ldb = products.layout_of_b(b)
     form = products.Form("f32", "f32", "f32" if bias is not None else "", activation, is_nk, residual is not None)
     if not form.is_for_operator() or (residual is not None and residual.rank != 2):
@@ -51,9 +49,7 @@ def lower_product(
         "ld_residual": residual.strides[-2] if residual is not None else 0, "form": form.number(), "scale": 1.0,
         **products.batch_of(a, b, out),
     }  # fmt: skip
-    buffers = {"a": "a", "b": "b", "c": "out"}
-    buffers.update({"bias": "bias"} if bias is not None else {})
-    buffers.update({"residual": "residual"} if residual is not None else {})
+    buffers = {"a": "a", "b": "b", "c": "out", **optional_buffers(bias, residual)}
     made = launch(kernel(form), buffers, values)
     own = tensor_ops.lower_product(a, b, out, bias, residual, activation)
     # cuBLASLt takes no empty sums: they count as small.

@@ -17,7 +17,7 @@ from ..kernels import expr as ex
 from ..kernels.kerneldef import (
     DTYPE_SIZES, BufferArg, CudaSource, KernelDef, Launch, Param, TensorSpec, launch, layout, reads, scalar, symbol, writes
 )  # fmt: skip
-from ..kernels.matmul import ACTIVATIONS, collapse_rows, require_contiguous_last
+from ..kernels.matmul import ACTIVATIONS, check_product, collapse_rows, optional_buffers, require_contiguous_last
 from ..kernels.tensor_ops import _copy_order, lower_gather as lower_host_gather
 from . import elementwise
 
@@ -302,9 +302,7 @@ def lower_product(
     """out = activation(scale * (a @ b) + bias) + residual: [..., m, k] @ [..., k, n] of any strides; leading axes broadcast, and up to
     three remain after joining. out has a contiguous last axis; residuals are for products without leading axes. Operands: a, b,
     bias, residual, out."""
-    for spec, what in ((out, "out"), (bias, "bias"), (residual, "residual")):
-        if spec is not None:
-            require_contiguous_last(spec, what)
+    check_product(out=out, bias=bias, residual=residual)
     lead = out.shape[:-2]
     walked = [
         host_elementwise.broadcast_strides(TensorSpec(s.dtype, s.shape[:-2], s.strides[:-2]), lead) for s in (a, b, out)
@@ -321,9 +319,7 @@ def lower_product(
     values.update({f"batch{i}": size for i, size in enumerate([1] * pad + shape)})
     for name, steps in zip("abc", strides):
         values.update({f"{name}{i}": step for i, step in enumerate([0] * pad + steps)})
-    buffers: Dict[str, Any] = {"a": "a", "b": "b", "c": "out"}
-    buffers.update({"bias": "bias"} if bias is not None else {})
-    buffers.update({"residual": "residual"} if residual is not None else {})
+    buffers = {"a": "a", "b": "b", "c": "out", **optional_buffers(bias, residual)}
     dtypes = (a.dtype, b.dtype, out.dtype, bias.dtype if bias is not None else out.dtype)
     made = launch(product_kernel(*dtypes, activation), buffers, values)
     if lead or scale != 1.0 or not set(dtypes) <= {"f32", "f16", "bf16"} or not ex.equal(a.strides[-1], 1) or not ex.equal(b.strides[-2], 1):

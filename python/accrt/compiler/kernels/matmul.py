@@ -106,6 +106,26 @@ def _panels_per_group(m: Any, n: Any, k: Any) -> int:
     return ex.ceildiv(panels, groups)
 
 
+def check_product(**specs: Optional[TensorSpec]) -> None:
+    """That all that are there have a contiguous last axis."""
+    for what, spec in specs.items():
+        if spec is not None:
+            require_contiguous_last(spec, what)
+
+
+def check_host_product(what: str, x: TensorSpec, out: TensorSpec, bias: Optional[TensorSpec], residual: Optional[TensorSpec]) -> None:
+    check_product(**{what: x}, out=out, bias=bias, residual=residual)
+    if bias is not None and bias.dtype != "f32":
+        raise ValueError(f"bias: the type is {bias.dtype}, f32 is needed")
+    if residual is not None and residual.dtype != out.dtype:
+        raise ValueError(f"residual: the type is {residual.dtype}, {out.dtype} is needed")
+
+
+def optional_buffers(bias: Optional[TensorSpec], residual: Optional[TensorSpec]) -> Dict[str, str]:
+    """Buffers of a product that are bound where there is an operand."""
+    return {name: name for name, spec in (("bias", bias), ("residual", residual)) if spec is not None}
+
+
 def lower_matmul_packed(
     a: TensorSpec,
     b: TensorSpec,
@@ -119,13 +139,7 @@ def lower_matmul_packed(
     a [..., k] and out [..., n] have a contiguous last axis and leading axes that are walked as one; bias is [n] of f32;
     residual has the type and shape of out.
     """
-    for spec, what in ((a, "a"), (out, "out"), (residual, "residual"), (bias, "bias")):
-        if spec is not None:
-            require_contiguous_last(spec, what)
-    if bias is not None and bias.dtype != "f32":
-        raise ValueError(f"bias: the type is {bias.dtype}, f32 is needed")
-    if residual is not None and residual.dtype != out.dtype:
-        raise ValueError(f"residual: the type is {residual.dtype}, {out.dtype} is needed")
+    check_host_product("a", a, out, bias, residual)
     rows, lda = collapse_rows(a, "a")
     _, ldc = collapse_rows(out, "out")
     ld_residual = collapse_rows(residual, "residual")[1] if residual is not None else 0
@@ -134,11 +148,7 @@ def lower_matmul_packed(
         "m": rows, "n": n, "k": k, "lda": lda, "ldc": ldc, "ld_residual": ld_residual,
         "panels_per_group": _panels_per_group(rows, n, k), "activation": ACTIVATIONS[activation],
     }  # fmt: skip
-    buffers: Dict[str, Any] = {"a": "a", "b": "b", "c": "out"}
-    if bias is not None:
-        buffers["bias"] = "bias"
-    if residual is not None:
-        buffers["residual"] = "residual"
+    buffers = {"a": "a", "b": "b", "c": "out", **optional_buffers(bias, residual)}
     return launch(gemm_kernel(a.dtype, b.dtype, out.dtype), buffers, values)
 
 

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Dict, Mapping, Optional, Tuple
+import math
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
+from ..encodings import ROLES
 from ..packing import Form
 from . import expr as ex
 from .kerneldef import CSource, KernelDef, Launch, Param, TensorSpec, launch, layout, reads, symbol, writes
-from .matmul import ACTIVATIONS, collapse_rows, require_contiguous_last
+from .matmul import ACTIVATIONS, check_host_product, collapse_rows, optional_buffers
 
 PANEL_ROWS, BLOCK_K = 16, 32
 GROUP_ROWS = 64
@@ -27,12 +29,15 @@ def packed_bytes(form: Form) -> Optional[int]:
         return None
     if form.codes in _FLOATS and form.scales == "power" and form.group % BLOCK_K:
         return None
-    panels, blocks = ex.ceildiv(form.n, PANEL_ROWS), ex.ceildiv(form.k, BLOCK_K)
-    codes = panels * blocks * (512 if form.codes in ("s8", *_FLOATS) else 256)
+    panels, codes = ex.ceildiv(form.n, PANEL_ROWS), _codes_bytes(form)
     if form.scales == "q4k":
         return codes + panels * (form.k // 256) * 320
     scales = ex.ceildiv(panels * form.groups * PANEL_ROWS * _SCALE_BYTES[form.scales], 64) * 64
     return codes + scales + (panels * form.groups * PANEL_ROWS if form.has("zeros") else 0)
+
+
+def _codes_bytes(form: Form) -> int:
+    return ex.ceildiv(form.n, PANEL_ROWS) * ex.ceildiv(form.k, BLOCK_K) * (512 if form.codes in ("s8", *_FLOATS) else 256)
 
 
 def _tags(**tags: Any) -> Tuple[Tuple[str, str], ...]:
@@ -90,8 +95,7 @@ def product_kernel(form: Form, x: str, c: str) -> KernelDef:
 
 
 def _panels_per_group(form: Form) -> int:
-    panels = ex.ceildiv(form.n, PANEL_ROWS)
-    total = panels * ex.ceildiv(form.k, BLOCK_K) * (512 if form.codes in ("s8", *_FLOATS) else 256)
+    panels, total = ex.ceildiv(form.n, PANEL_ROWS), _codes_bytes(form)
     groups = max(ex.ceildiv(total, _MOST_BYTES), min(_WORKGROUPS, ex.ceildiv(total, _LEAST_BYTES)))
     if groups < 8:
         groups += groups % 2
@@ -113,22 +117,14 @@ def lower_product(
     form: Form, x: TensorSpec, out: TensorSpec, bias: Optional[TensorSpec], residual: Optional[TensorSpec], activation: str
 ) -> Launch:  # fmt: skip
     """out = activation(x @ w^T + bias) + residual. Operands: x (or what lower_quantize made of it), w, bias, residual, out."""
-    for spec, what in ((x, "x"), (out, "out"), (residual, "residual"), (bias, "bias")):
-        if spec is not None:
-            require_contiguous_last(spec, what)
-    if bias is not None and bias.dtype != "f32":
-        raise ValueError(f"bias: the type is {bias.dtype}, f32 is needed")
-    if residual is not None and residual.dtype != out.dtype:
-        raise ValueError(f"residual: the type is {residual.dtype}, {out.dtype} is needed")
+    check_host_product("x", x, out, bias, residual)
     rows, ldx = collapse_rows(x, "x")
     values = {
         "m": rows, "n": form.n, "k": form.k, "ldx": ldx, "ldc": collapse_rows(out, "out")[1],
         "ld_residual": collapse_rows(residual, "residual")[1] if residual is not None else 0, "group": form.group,
         "panels_per_group": _panels_per_group(form), "activation": ACTIVATIONS[activation],
     }  # fmt: skip
-    buffers: Dict[str, Any] = {"x": "x", "w": "w", "c": "out"}
-    buffers.update({"bias": "bias"} if bias is not None else {})
-    buffers.update({"residual": "residual"} if residual is not None else {})
+    buffers = {"x": "x", "w": "w", "c": "out", **optional_buffers(bias, residual)}
     return launch(product_kernel(form, x.dtype, out.dtype), buffers, values)
 
 
@@ -150,7 +146,7 @@ def _prepare_kernel(layout_name: str, layout_id: int, scales: str, defines: Tupl
     return KernelDef(name, "pack_quantized", CSource("packed_prepare.c", defines=tags, struct="packed_prepare_params_t"), params, grid)
 
 
-def _weight_values(form: Form) -> Dict[str, Any]:
+def weight_values(form: Form) -> Dict[str, Any]:
     return {"n": form.n, "k": form.k, "group": form.group, "groups": form.groups, "is_e5m2": int(form.is_e5m2)}
 
 
@@ -163,16 +159,15 @@ def lower_prepare(form: Form) -> Launch:
     """Operands: data, scales, zeros (where the layout has them), out."""
     kernel = _prepare_kernel(form.layout, form.layout_id, scale_type(form), _tags(**_defines(form)), _kind(form))
     buffers = {role: role for role in ("data", "scales", "zeros") if form.has(role)}
-    return launch(kernel, {**buffers, "out": "out"}, _weight_values(form))
+    return launch(kernel, {**buffers, "out": "out"}, weight_values(form))
 
 
 #: Types of indices of lookups.
 INDICES = ("u8", "i32", "u32", "i64")
-DEQUANTIZE_ROLES = ("data", "scales", "zeros", "group_index", "global_scale")
 
 
 def dequantize_params() -> Tuple[Param, ...]:
-    buffers = [reads("data")] + [reads(role, optional=True) for role in DEQUANTIZE_ROLES[1:]]
+    buffers = [reads("data")] + [reads(role, optional=True) for role in ROLES[1:]]
     symbols = [symbol(n) for n in ("n", "k", "group", "groups", "is_e5m2", "rows")]
     return layout(buffers + [reads("index", optional=True), writes("out"), *symbols])
 
@@ -187,18 +182,12 @@ def _dequantize_kernel(layout_name: str, layout_id: int, scales: str, out: str, 
     return KernelDef(name, "dequantize", CSource("dequantize.c", defines=tags, struct="dequantize_params_t"), dequantize_params(), grid)
 
 
-def dequantize_values(form: Form, rows: Any) -> Dict[str, Any]:
-    return {**_weight_values(form), "rows": rows}
-
-
-def lower_dequantize(form: Form, out: TensorSpec, index: Optional[TensorSpec] = None) -> Launch:
+def lower_dequantize(
+    form: Form, out: TensorSpec, index: Optional[TensorSpec] = None, make_kernel: Callable[..., KernelDef] = _dequantize_kernel
+) -> Launch:  # fmt: skip
     """All rows as floats, or those that `index` picks. Operands: the components by role, index, out."""
-    rows: Any = form.n
-    if index is not None:
-        rows = 1
-        for size in index.shape:
-            rows = rows * size
-    kernel = _dequantize_kernel(form.layout, form.layout_id, scale_type(form), out.dtype, index.dtype if index is not None else "i32")
-    buffers = {role: role for role in DEQUANTIZE_ROLES if form.has(role)}
+    rows: Any = form.n if index is None else math.prod(index.shape)
+    kernel = make_kernel(form.layout, form.layout_id, scale_type(form), out.dtype, index.dtype if index is not None else "i32")
+    buffers = {role: role for role in ROLES if form.has(role)}
     buffers.update({"index": "index"} if index is not None else {})
-    return launch(kernel, {**buffers, "out": "out"}, dequantize_values(form, rows))
+    return launch(kernel, {**buffers, "out": "out"}, {**weight_values(form), "rows": rows})
