@@ -77,6 +77,15 @@ foreach(source IN LISTS ACCRT_OUTSIDE_TESTS)
   accrt_add_test("${source}" accrt "${PROJECT_SOURCE_DIR}/tests/unit")
 endforeach()
 
+# Parts of the tool that stand on the library alone: foo_test.c with the foo.c beside it.
+file(GLOB ACCRT_TOOL_TESTS CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tools/accx/*_test.c")
+foreach(source IN LISTS ACCRT_TOOL_TESTS)
+  accrt_add_test("${source}" accrt "${PROJECT_SOURCE_DIR}/tools/accx")
+  get_filename_component(name "${source}" NAME)
+  string(REGEX REPLACE "_test\\.c$" "" name "${name}")
+  target_sources(tools.accx.${name} PRIVATE "${PROJECT_SOURCE_DIR}/tools/accx/${name}.c")
+endforeach()
+
 # Programs that tests run and compare with (build/tests/abi.layout prints C's struct layouts).
 file(GLOB ACCRT_ABI_PROGRAMS CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/abi/*.c")
 foreach(source IN LISTS ACCRT_ABI_PROGRAMS)

@@ -303,6 +303,7 @@ def test_verify(model, echo_bundle):
     assert accx("verify", model, echo_bundle).count(": ok, ") == 2
     (report,) = accx_json("verify", "--full", model)["files"]
     assert report["ok"] and report["data_checked"] and report["size_bytes"] == model.stat().st_size
+    assert report["deprecated"] == []  # docs/contract.md: nothing is
 
 
 def damaged(path, target, change):

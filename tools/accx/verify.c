@@ -1,5 +1,8 @@
 /* tools/accx/verify.c - accx verify: checks bundles without running anything of them. */
+#include <stdlib.h>
+
 #include "accx.h"
+#include "deprecated.h"
 #include "json_out.h"
 #include "keys.h"
 #include "open.h"
@@ -14,6 +17,7 @@ typedef struct verified {
   uint64_t size_bytes;
   uint64_t data_size_bytes;
   uint64_t time_ns;
+  bool* deprecated; /* by place in the table */
 } verified_t;
 
 /* Who has signed what. */
@@ -39,6 +43,10 @@ static int verify_one(accrt_instance_t* instance, const char* path, bool full,
   if (code)
     goto out;
   accrt_status_t status = accrt_bundle_info(bundle, &info);
+  out_verified->deprecated = accx_alloc(accx_deprecated_count + 1, sizeof(bool));
+  if (status == ACCRT_OK)
+    status = accx_deprecated_find(bundle, accx_deprecated, accx_deprecated_count,
+                                  out_verified->deprecated);
   if (status == ACCRT_OK && full)
     status = read_trust(bundle, out_verified);
   if (status != ACCRT_OK)
@@ -93,6 +101,32 @@ static void report_trust(const verified_t* verified) {
             verified->trust.signature_count - verified->signature_count);
 }
 
+static void report_deprecated_json(const verified_t* verified, struct json_object* object) {
+  struct json_object* array = accx_json_array(object, "deprecated");
+  for (size_t i = 0; i < accx_deprecated_count; ++i) {
+    if (!verified->deprecated[i])
+      continue;
+    const accx_deprecated_t* entry = &accx_deprecated[i];
+    struct json_object* one = accx_json_append(array);
+    accx_json_text(one, "kind", accx_deprecated_kind(entry));
+    accx_json_u64(one, "number", entry->number);
+    accx_json_text(one, "name", entry->name);
+    accx_json_text(one, "since", entry->since);
+    accx_json_text(one, "instead", entry->instead);
+  }
+}
+
+/* What is read today and in a later major no more. */
+static void report_deprecated(const char* path, const verified_t* verified) {
+  for (size_t i = 0; i < accx_deprecated_count; ++i) {
+    const accx_deprecated_t* entry = &accx_deprecated[i];
+    if (verified->deprecated[i])
+      accx_note("%s: %s %u (%s) is deprecated since %s; %s replaces it", path,
+                accx_deprecated_kind(entry), entry->number, entry->name, entry->since,
+                entry->instead);
+  }
+}
+
 static void report(const char* path, const verified_t* verified, bool full,
                    struct json_object* array) {
   if (array) {
@@ -103,6 +137,7 @@ static void report(const char* path, const verified_t* verified, bool full,
     accx_json_u64(object, "data_size_bytes", verified->data_size_bytes);
     accx_json_bool(object, "data_checked", full);
     accx_json_u64(object, "time_ns", verified->time_ns);
+    report_deprecated_json(verified, object);
     if (full)
       report_trust_json(verified, object);
     return;
@@ -115,6 +150,7 @@ static void report(const char* path, const verified_t* verified, bool full,
   fputc('\n', accx_out);
   if (full)
     report_trust(verified);
+  report_deprecated(path, verified);
 }
 
 /* Every file is checked even after one failed; the first failure gives the exit code. */
@@ -131,6 +167,7 @@ static int run_verify(const accx_args_t* args) {
       code = one;
     if (!one)
       report(args->operands[i], &verified, full, array);
+    free(verified.deprecated);
   }
   if (root)
     accx_json_print(root);
@@ -157,6 +194,7 @@ const accx_verb_t accx_verb_verify = {
                "one line on standard error, and the exit code is that of the first: 3 for a bundle "
                "that is\n"
                "malformed, damaged or needs another version, 1 for one that cannot be read.\n"
+               "What a later major of the format drops is read, and noted on standard error.\n"
                "\n"
                "Examples:\n"
                "  accx verify model.accx\n"
