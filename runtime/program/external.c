@@ -106,6 +106,11 @@ static type_text_t wanted_text(const binder_t* binder) {
   return text_of(kind_text(constant->dtype, constant->encoding), constant->rank, constant->shape);
 }
 
+/* What `accx pack` converts. */
+static bool is_float(uint32_t dtype) {
+  return dtype >= ACCRT_DTYPE_F16 && dtype <= ACCRT_DTYPE_F64;
+}
+
 static accrt_status_t mismatch(const binder_t* binder, accrt_weights_t* weights,
                                const accrt_weights_tensor_t* tensor, bool convertible) {
   const bool same_shape =
@@ -182,7 +187,9 @@ static accrt_status_t bind_whole(const binder_t* binder, accrt_weights_t* weight
   if (status != ACCRT_OK)
     return status;
   if (!same_type(binder->constant, &info))
-    return mismatch(binder, weights, &info, info.encoding == 0 && binder->constant->encoding == 0);
+    return mismatch(binder, weights, &info,
+                    info.encoding == 0 && binder->constant->encoding == 0 && is_float(info.dtype) &&
+                        is_float(binder->constant->dtype));
   for (uint32_t i = 0; i < info.component_count; ++i) {
     const accx_component_t* wanted = component_of(binder, i);
     accrt_weights_component_t found;
@@ -205,80 +212,163 @@ static accrt_status_t bind_whole(const binder_t* binder, accrt_weights_t* weight
 
 /* ---- Components that are tensors of their own ---- */
 
-/* How checkpoints call them: what is put behind the name, by role. The first that the source has the data of is it. */
+/* How checkpoints call them: what is put behind the name, by role. The first of which the source has data and scales is it. '!': what
+ * is stored there is not what the layout has (zero points packed along the other dimension, a scale that divides). */
 static const struct {
   uint8_t first_encoding, last_encoding;
-  const char* suffixes[5];
+  const char* suffixes[ACCRT_LAYOUT_ROLE_COUNT];
 } conventions[] = {
-    {2, 3, {"", "_scale", "", "", ""}},                        /* FP8 by tensor, channel */
-    {4, 4, {"", "_scale_inv", "", "", ""}},                    /* FP8 by 128 x 128 */
-    {5, 5, {"", "_scale", "", "", ""}},                        /* INT8 by channel */
-    {9, 11, {".qweight", ".scales", ".qzeros", ".g_idx", ""}}, /* GPTQ, AWQ */
-    {24, 24, {"_blocks", "_scales", "", "", ""}},              /* MXFP4 */
+    {4, 4, {"", "_scale_inv", "", "", ""}},                      /* FP8 by 128 x 128 */
+    {2, 6, {"", "_scale", "_zero_point", "", ""}},               /* FP8, INT8 */
+    {7, 8, {"_packed", "_scale", "!_zero_point", "_g_idx", ""}}, /* INT4 */
+    {9, 11, {".qweight", ".scales", ".qzeros", ".g_idx", ""}},   /* GPTQ, AWQ */
+    {24, 24, {"_blocks", "_scales", "", "", ""}},                /* MXFP4 */
+    {24, 24, {".blocks", ".scales", "", "", ""}},
+    {24, 24, {"_packed", "_scale", "", "", "_global_scale"}},
+    {25, 25, {"", "_scale", "", "", ""}},         /* MXFP8 */
+    {26, 26, {"", "_scale", "", "", "_scale_2"}}, /* NVFP4 */
+    {26, 26, {"_packed", "_scale", "", "", "!_global_scale"}},
     {0, 255, {"", ".scales", ".zeros", ".group_index", ".global_scale"}},
 };
 
 static uint32_t find_part(accrt_weights_t* weights, const char* name, const char* suffix) {
   char full[ACCX_MAX_NAME_BYTES + 16];
-  const int bytes = snprintf(full, sizeof full, "%s%s", name, suffix);
+  const int bytes = snprintf(full, sizeof full, "%s%s", name, suffix + (suffix[0] == '!'));
   return bytes < (int)sizeof full
              ? accx_weights_lookup(weights, full, (size_t)bytes, ACCX_WEIGHTS_NONE)
              : ACCX_WEIGHTS_NONE;
 }
 
-/* Sub-byte types are packed into bytes in files that do not have them. */
-static bool stores(const accrt_weights_tensor_t* tensor, const accx_component_t* wanted) {
-  const bool packed = accrt_dtype_bits(wanted->dtype) < 8 &&
-                      (tensor->dtype == ACCRT_DTYPE_U8 || tensor->dtype == ACCRT_DTYPE_I8);
+static uint64_t groups_of(const accx_constant_t* constant) {
+  const uint64_t k = (uint64_t)constant->shape[constant->rank - 1];
+  return (k + constant->group_elements - 1) / constant->group_elements;
+}
+
+/* The first size of a component's tensor. Bytes alone do not tell GPTQ's rows of words from AWQ's, or a transposed tensor. */
+static uint64_t first_size(const accx_constant_t* constant, uint32_t role) {
+  const uint64_t k = (uint64_t)constant->shape[constant->rank - 1];
+  const uint64_t n = (uint64_t)constant->shape[0];
+  const bool data = role == ACCRT_LAYOUT_ROLE_DATA;
+  if (role == ACCRT_LAYOUT_ROLE_GROUP_INDEX)
+    return k;
+  if (constant->encoding >= ACCRT_LAYOUT_GPTQ_V1 && constant->encoding <= ACCRT_LAYOUT_AWQ)
+    return !data ? groups_of(constant) : constant->encoding == ACCRT_LAYOUT_AWQ ? k : k / 8;
+  return !data && constant->encoding == ACCRT_LAYOUT_F8_BLOCK128 && constant->rank == 2
+             ? (n + 127) / 128
+             : n;
+}
+
+/* Types that files do not have are stored as bytes, or eight of four bits in a word. */
+static bool stores(const accx_constant_t* constant, const accrt_weights_tensor_t* tensor,
+                   const accx_component_t* wanted) {
+  const uint32_t bits = accrt_dtype_bits(wanted->dtype);
+  const bool packed = (bits < 8 || wanted->dtype == ACCRT_DTYPE_F8E8M0) &&
+                      (tensor->dtype == ACCRT_DTYPE_U8 || tensor->dtype == ACCRT_DTYPE_I8 ||
+                       (bits < 8 && tensor->dtype == ACCRT_DTYPE_I32));
   const bool bytes = tensor->encoding == 1 && wanted->dtype == ACCRT_DTYPE_U8;
-  return tensor->size_bytes == wanted->size_bytes &&
+  /* One size alone is that of a blob, or of one scale for all. */
+  const bool alike = constant->encoding <= ACCRT_LAYOUT_OPAQUE || tensor->rank < 2 ||
+                     tensor->shape[0] == 1 ||
+                     (uint64_t)tensor->shape[0] == first_size(constant, wanted->role);
+  return tensor->size_bytes == wanted->size_bytes && alike &&
          (packed || bytes || (tensor->encoding == 0 && tensor->dtype == wanted->dtype));
 }
 
 static accrt_status_t bind_part(const binder_t* binder, accrt_weights_t* weights, const char* name,
-                                const char* suffix, uint32_t component) {
+                                const char* const* suffixes, uint32_t component) {
   const accx_component_t* wanted = component_of(binder, component);
+  const char* const suffix = suffixes[wanted->role];
   const uint32_t tensor = find_part(weights, name, suffix);
   if (tensor == ACCX_WEIGHTS_NONE) {
     return ACCRT_FAIL_INNER(
         NOT_FOUND,
-        "constant '%s' (%s): %s has '%s' and no '%s%s' for its component of role %" PRIu32,
-        binder->name, wanted_text(binder).text, accx_weights_name(weights), name, name, suffix,
-        wanted->role);
+        "constant '%s' (%s): %s has '%s%s' and no '%s%s' for its component of role %" PRIu32,
+        binder->name, wanted_text(binder).text, accx_weights_name(weights), name, suffixes[0], name,
+        suffix, wanted->role);
   }
   accrt_weights_tensor_t info;
   const accrt_status_t status = accx_weights_describe(weights, tensor, &info);
   if (status != ACCRT_OK)
     return status;
-  if (!stores(&info, wanted)) {
-    return ACCRT_FAIL_INNER(TYPE_MISMATCH,
-                            "constant '%s' (%s): its component of role %" PRIu32
-                            " is %s of %" PRIu64 " bytes, but '%.200s' in %s is %s of %" PRIu64,
-                            binder->name, wanted_text(binder).text, wanted->role,
-                            accrt_dtype_name(wanted->dtype), wanted->size_bytes, info.name,
-                            accx_weights_name(weights),
-                            text_of(info.type_name, info.rank, info.shape).text, info.size_bytes);
+  if (suffix[0] == '!' || !stores(binder->constant, &info, wanted)) {
+    return ACCRT_FAIL_INNER(
+        TYPE_MISMATCH,
+        "constant '%s' (%s): its component of role %" PRIu32 " is %s of %" PRIu64
+        " bytes, but '%.200s' in %s is %s of %" PRIu64 "%s",
+        binder->name, wanted_text(binder).text, wanted->role, accrt_dtype_name(wanted->dtype),
+        wanted->size_bytes, info.name, accx_weights_name(weights),
+        text_of(info.type_name, info.rank, info.shape).text, info.size_bytes,
+        suffix[0] == '!' ? ", which means something else: `accx pack` makes a file that fits" : "");
   }
   set_part(binder, component, weights, tensor, 0);
+  return ACCRT_OK;
+}
+
+/* True when a part of a checkpoint changes no value: groups in order (or -1 for that), zero points of 0. */
+static bool is_trivial(const accx_constant_t* constant, uint32_t role, const unsigned char* data,
+                       uint64_t size_bytes) {
+  const bool is_index = role == ACCRT_LAYOUT_ROLE_GROUP_INDEX;
+  if (role > ACCRT_LAYOUT_ROLE_GROUP_INDEX || (is_index && constant->group_elements == 0))
+    return false;
+  const unsigned char zero = constant->encoding == ACCRT_LAYOUT_I4_GROUP ? 0x88 : 0;
+  const uint64_t width = is_index ? sizeof(int32_t) : 1;
+  for (uint64_t i = 0; i < size_bytes / width; ++i) {
+    int32_t group = 0;
+    if (is_index)
+      memcpy(&group, data + i * width, sizeof group);
+    if (is_index ? group != -1 && (uint64_t)group != i / constant->group_elements : data[i] != zero)
+      return false;
+  }
+  return true;
+}
+
+/* What a checkpoint has for the name and the constant has not would be left out without a word. */
+static accrt_status_t check_left(const binder_t* binder, accrt_weights_t* weights, const char* name,
+                                 const char* const* suffixes) {
+  uint32_t roles = 0;
+  for (uint32_t i = 0; i < binder->constant->component_count; ++i)
+    roles |= 1u << component_of(binder, i)->role;
+  for (uint32_t role = ACCRT_LAYOUT_ROLE_ZEROS;
+       binder->constant->encoding > ACCRT_LAYOUT_OPAQUE && role < ACCRT_LAYOUT_ROLE_COUNT; ++role) {
+    const uint32_t tensor = suffixes[role][0] != '\0' && (roles >> role & 1) == 0
+                                ? find_part(weights, name, suffixes[role])
+                                : ACCX_WEIGHTS_NONE;
+    if (tensor == ACCX_WEIGHTS_NONE)
+      continue;
+    const void* data;
+    uint64_t size_bytes;
+    const accrt_status_t status = accx_weights_bytes(weights, tensor, 0, &data, &size_bytes);
+    if (status != ACCRT_OK)
+      return status;
+    if (is_trivial(binder->constant, role, data, size_bytes))
+      continue;
+    return ACCRT_FAIL_INNER(TYPE_MISMATCH,
+                            "constant '%s' (%s) has no component of role %" PRIu32
+                            ", but %s has '%.200s', without which values are wrong%s",
+                            binder->name, wanted_text(binder).text, role,
+                            accx_weights_name(weights), weights->entries[tensor].name,
+                            role == ACCRT_LAYOUT_ROLE_GROUP_INDEX
+                                ? ": its columns are not in the order of their groups"
+                                : "");
+  }
   return ACCRT_OK;
 }
 
 /* True when the source has tensors for it by some convention; then `*out_status` is how it went. */
 static bool bind_parts(const binder_t* binder, accrt_weights_t* weights, const char* name,
                        accrt_status_t* out_status) {
-  const uint32_t encoding = binder->constant->encoding;
-  for (size_t c = 0; c < sizeof conventions / sizeof conventions[0]; ++c) {
+  const accx_constant_t* constant = binder->constant;
+  const size_t last = sizeof conventions / sizeof conventions[0] - 1;
+  for (size_t c = 0; c <= last; ++c) {
     const char* const* suffixes = conventions[c].suffixes;
-    if (encoding < conventions[c].first_encoding || encoding > conventions[c].last_encoding ||
-        find_part(weights, name, suffixes[0]) == ACCX_WEIGHTS_NONE)
+    if (constant->encoding < conventions[c].first_encoding ||
+        constant->encoding > conventions[c].last_encoding ||
+        find_part(weights, name, suffixes[0]) == ACCX_WEIGHTS_NONE ||
+        (c < last && find_part(weights, name, suffixes[1]) == ACCX_WEIGHTS_NONE))
       continue;
-    const uint32_t last = component_of(binder, binder->constant->component_count - 1)->role;
-    const bool is_last = c + 1 == sizeof conventions / sizeof conventions[0];
-    if (!is_last && last > 0 && find_part(weights, name, suffixes[last]) == ACCX_WEIGHTS_NONE)
-      continue;
-    *out_status = ACCRT_OK;
-    for (uint32_t i = 0; i < binder->constant->component_count && *out_status == ACCRT_OK; ++i)
-      *out_status = bind_part(binder, weights, name, suffixes[component_of(binder, i)->role], i);
+    *out_status = check_left(binder, weights, name, suffixes);
+    for (uint32_t i = 0; i < constant->component_count && *out_status == ACCRT_OK; ++i)
+      *out_status = bind_part(binder, weights, name, suffixes, i);
     return true;
   }
   return false;
