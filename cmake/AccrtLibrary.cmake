@@ -66,7 +66,8 @@ list(JOIN ACCRT_HOT_SOURCES "|" ACCRT_HOT_PATTERN)
 foreach(source IN LISTS ACCRT_SOURCES)
   if(NOT source MATCHES "^(${ACCRT_HOT_PATTERN})")
     set(size -Oz) # what takes long on large files is not compiled for the very least size
-    if(source MATCHES "^(loader/(data|digest|encryption|layout|open|tree|verify)|runtime/core)")
+    if(source MATCHES "^(loader/(data|encryption|layout|open|tree|verify)|runtime/core)" AND
+       NOT source MATCHES "^runtime/core/hash128")
       set(size -Os)
     endif()
     set_source_files_properties(${source} PROPERTIES
@@ -80,7 +81,7 @@ set_source_files_properties(loader/layout_encode.c loader/layout_encode_k.c PROP
                             COMPILE_OPTIONS "-ffp-contract=off;$<$<NOT:$<CONFIG:Debug>>:-Os>")
 # gcc unrolls the digest's loop at -O3 only: weights that are in memory are checked in three quarters
 # of the time.
-set_source_files_properties(loader/digest.c PROPERTIES
+set_source_files_properties(runtime/core/hash128_update.c PROPERTIES
                             COMPILE_OPTIONS "$<$<NOT:$<CONFIG:Debug>>:-O3>")
 
 set(ACCRT_PUBLIC_INCLUDE "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>"

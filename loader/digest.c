@@ -1,45 +1,16 @@
-/* loader/digest.c - XXH3-128 through the reference implementation, compiled in. It may not
- * allocate. */
+/* loader/digest.c - digests of what bundles are made of. It may not allocate. */
 #include "loader/digest.h"
 
-#define XXH_INLINE_ALL
-#define XXH_NO_STDLIB
-#include <xxhash.h>
-
-_Static_assert(sizeof(XXH3_state_t) <= sizeof(accx_hasher_t), "hasher too small");
-_Static_assert(_Alignof(accx_hasher_t) >= _Alignof(XXH3_state_t), "hasher not aligned");
-
-static XXH3_state_t* state_of(accx_hasher_t* hasher) {
-  return (XXH3_state_t*)(void*)hasher->state;
-}
-
-static accx_digest_t canonical(XXH128_hash_t hash) {
+accx_digest_t accx_hasher_finish(const accx_hasher_t* hasher) {
   accx_digest_t digest;
-  XXH128_canonical_t bytes;
-  XXH128_canonicalFromHash(&bytes, hash);
-  memcpy(digest.bytes, bytes.digest, sizeof digest.bytes);
+  accrt_hash128_finish(hasher, digest.bytes);
   return digest;
 }
 
-void accx_hasher_init(accx_hasher_t* hasher) {
-  XXH3_INITSTATE(state_of(hasher));
-  (void)XXH3_128bits_reset(state_of(hasher));
-}
-
-void accx_hasher_update(accx_hasher_t* hasher, const void* bytes, size_t size_bytes) {
-  (void)XXH3_128bits_update(state_of(hasher), bytes, size_bytes);
-}
-
-accx_digest_t accx_hasher_finish(const accx_hasher_t* hasher) {
-  return canonical(XXH3_128bits_digest((const XXH3_state_t*)(const void*)hasher->state));
-}
-
 accx_digest_t accx_digest_of(const void* bytes, size_t size_bytes) {
-  /* The same loops again would be a twentieth of the loader. */
-  accx_hasher_t hasher;
-  accx_hasher_init(&hasher);
-  accx_hasher_update(&hasher, bytes, size_bytes);
-  return accx_hasher_finish(&hasher);
+  accx_digest_t digest;
+  accrt_hash128_of(bytes, size_bytes, digest.bytes);
+  return digest;
 }
 
 accx_digest_t accx_header_digest(const accx_header_t* header, const accx_section_t* table) {
@@ -52,12 +23,16 @@ accx_digest_t accx_header_digest(const accx_header_t* header, const accx_section
   return accx_hasher_finish(&hasher);
 }
 
-const char* accx_digest_text(const accx_digest_t* digest, char text[ACCX_DIGEST_TEXT_BYTES]) {
-  static const char hex[] = "0123456789abcdef";
-  for (size_t i = 0; i < sizeof digest->bytes; ++i) {
-    text[2 * i] = hex[digest->bytes[i] >> 4];
-    text[2 * i + 1] = hex[digest->bytes[i] & 15];
+accrt_status_t accx_source_digest(accx_source_t* source, uint64_t offset, uint64_t size_bytes,
+                                  void* piece, accx_digest_t* out_digest) {
+  accx_hasher_t hasher;
+  accx_hasher_init(&hasher);
+  for (uint64_t at = 0; at < size_bytes; at += ACCX_CHUNK_BYTES) {
+    const uint64_t left = size_bytes - at;
+    const uint64_t size = left < ACCX_CHUNK_BYTES ? left : ACCX_CHUNK_BYTES;
+    ACCX_TRY(accx_source_read(source, offset + at, piece, size));
+    accx_hasher_update(&hasher, piece, (size_t)size);
   }
-  text[ACCX_DIGEST_TEXT_BYTES - 1] = '\0';
-  return text;
+  *out_digest = accx_hasher_finish(&hasher);
+  return ACCRT_OK;
 }

@@ -1,5 +1,4 @@
-/* loader/digest.h - XXH3-128, the fast digest of bundles. The only place that knows which hash it
- * is. It may not allocate. */
+/* loader/digest.h - the fast digest of bundles (runtime/core/hash128.h), as their tables have it. It may not allocate. */
 #ifndef ACCRT_LOADER_DIGEST_H_
 #define ACCRT_LOADER_DIGEST_H_
 
@@ -8,18 +7,25 @@
 #include <string.h>
 
 #include "loader/format.h"
+#include "loader/source.h"
+#include "runtime/core/hash128.h"
 
 /* A digest in the making. On the caller's stack. */
-typedef struct accx_hasher {
-  _Alignas(64) unsigned char state[640];
-} accx_hasher_t;
+typedef accrt_hash128_t accx_hasher_t;
 
-void accx_hasher_init(accx_hasher_t* hasher);
-void accx_hasher_update(accx_hasher_t* hasher, const void* bytes, size_t size_bytes);
+static inline void accx_hasher_init(accx_hasher_t* hasher) {
+  accrt_hash128_init(hasher);
+}
+static inline void accx_hasher_update(accx_hasher_t* hasher, const void* bytes, size_t size_bytes) {
+  accrt_hash128_update(hasher, bytes, size_bytes);
+}
 accx_digest_t accx_hasher_finish(const accx_hasher_t* hasher);
 accx_digest_t accx_digest_of(const void* bytes, size_t size_bytes);
 /* Of a header, whose own field counts as zero, and the table that it says follows. */
 accx_digest_t accx_header_digest(const accx_header_t* header, const accx_section_t* table);
+/* Of a range of a source, between accx_source_begin and _end. `piece` has room for ACCX_CHUNK_BYTES. */
+accrt_status_t accx_source_digest(accx_source_t* source, uint64_t offset, uint64_t size_bytes,
+                                  void* piece, accx_digest_t* out_digest);
 
 static inline bool accx_digest_equal(const accx_digest_t* a, const accx_digest_t* b) {
   return memcmp(a->bytes, b->bytes, sizeof a->bytes) == 0;
@@ -27,6 +33,9 @@ static inline bool accx_digest_equal(const accx_digest_t* a, const accx_digest_t
 
 #define ACCX_DIGEST_TEXT_BYTES 33
 /* 32 hexadecimal digits, for messages. Returns `text`. */
-const char* accx_digest_text(const accx_digest_t* digest, char text[ACCX_DIGEST_TEXT_BYTES]);
+static inline const char* accx_digest_text(const accx_digest_t* digest,
+                                           char text[ACCX_DIGEST_TEXT_BYTES]) {
+  return accrt_hex(digest->bytes, sizeof digest->bytes, text);
+}
 
 #endif /* ACCRT_LOADER_DIGEST_H_ */

@@ -33,18 +33,11 @@ accrt_status_t accrt_key_id(accrt_instance_t* instance, const accrt_key_t* secre
   return ACCRT_OK;
 }
 
-/* 32 hexadecimal digits. */
-static const char* id_text(const uint8_t id[16], char text[ACCX_DIGEST_TEXT_BYTES]) {
-  accx_digest_t digest;
-  memcpy(digest.bytes, id, sizeof digest.bytes);
-  return accx_digest_text(&digest, text);
-}
-
 static accrt_status_t refuse_key(const accrt_bundle_t* bundle, const char* what) {
   char text[ACCX_DIGEST_TEXT_BYTES];
   return ACCRT_FAIL(PERMISSION_DENIED,
                     "%s: its weights are encrypted with key %s, and %s (rule %d)", bundle->name,
-                    id_text(bundle->tables.encryption->key_id, text), what,
+                    accrt_hex(bundle->tables.encryption->key_id, 16, text), what,
                     ACCX_RULE_ENCRYPTION_KEY);
 }
 

@@ -7,8 +7,6 @@
 #include "loader/internal.h"
 #include "loader/weights.h"
 
-#define PIECE_BYTES (UINT64_C(1) << 20)
-
 int accrt_bundle_skips_digests(const accrt_bundle_t* bundle) {
   return bundle->verify == ACCRT_VERIFY_NO_DATA;
 }
@@ -16,19 +14,10 @@ int accrt_bundle_skips_digests(const accrt_bundle_t* bundle) {
 static accrt_status_t digest_of(const accrt_bundle_t* bundle, accx_source_t* source,
                                 accx_digest_t* out_digest) {
   void* piece;
-  ACCX_TRY(accrt_alloc(bundle->allocator, PIECE_BYTES, &piece));
-  accx_hasher_t hasher;
-  accx_hasher_init(&hasher);
-  accrt_status_t status = ACCRT_OK;
-  for (uint64_t at = 0; at < source->size_bytes && status == ACCRT_OK; at += PIECE_BYTES) {
-    const uint64_t left = source->size_bytes - at;
-    const uint64_t size_bytes = left < PIECE_BYTES ? left : PIECE_BYTES;
-    status = accx_source_read(source, at, piece, size_bytes);
-    if (status == ACCRT_OK)
-      accx_hasher_update(&hasher, piece, (size_t)size_bytes);
-  }
-  *out_digest = accx_hasher_finish(&hasher);
-  accrt_free(bundle->allocator, piece, PIECE_BYTES);
+  ACCX_TRY(accrt_alloc(bundle->allocator, ACCX_CHUNK_BYTES, &piece));
+  const accrt_status_t status =
+      accx_source_digest(source, 0, source->size_bytes, piece, out_digest);
+  accrt_free(bundle->allocator, piece, ACCX_CHUNK_BYTES);
   return status;
 }
 

@@ -220,16 +220,9 @@ void accrt_bundle_release(accrt_bundle_t* bundle) {
 /* Sections that open did not read: those this library does not know. */
 static accrt_status_t verify_unknown_section(accrt_bundle_t* bundle, const accx_section_t* section,
                                              unsigned char* piece) {
-  accx_hasher_t hasher;
-  accx_hasher_init(&hasher);
-  for (uint64_t at = 0; at < section->size_bytes;) {
-    const uint64_t left = section->size_bytes - at;
-    const uint64_t size = left < ACCX_CHUNK_BYTES ? left : ACCX_CHUNK_BYTES;
-    ACCX_TRY(accx_source_read(&bundle->source, section->offset + at, piece, size));
-    accx_hasher_update(&hasher, piece, (size_t)size);
-    at += size;
-  }
-  const accx_digest_t found = accx_hasher_finish(&hasher);
+  accx_digest_t found;
+  ACCX_TRY(
+      accx_source_digest(&bundle->source, section->offset, section->size_bytes, piece, &found));
   if (accx_digest_equal(&found, &section->digest))
     return ACCRT_OK;
   return ACCRT_FAIL(DATA_CORRUPT, "%s: %.16s: the digest does not match (rule %d)", bundle->name,

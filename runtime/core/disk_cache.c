@@ -14,11 +14,10 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
-#include "runtime/core/memory.h"
 #include "runtime/core/disk_cache.h"
+#include "runtime/core/hash128.h"
+#include "runtime/core/memory.h"
 
 #define MAGIC "ACCACHE1"
 #define SUFFIX ".entry"
@@ -36,13 +35,6 @@ typedef struct entry_header {
 } entry_header_t;
 _Static_assert(sizeof(entry_header_t) == 48, "as it is in files");
 
-static void digest_of(const void* data, size_t size_bytes, unsigned char out_digest[16]) {
-  const XXH128_hash_t hash = XXH3_128bits(data, size_bytes);
-  XXH128_canonical_t canonical;
-  XXH128_canonicalFromHash(&canonical, hash);
-  memcpy(out_digest, canonical.digest, 16);
-}
-
 accrt_cache_key_t accrt_disk_cache_key(const void* source, uint64_t size_bytes, const char* arch,
                                        int version, const char* options) {
   /* The texts' lengths are part of it: no two lists of parts give the same bytes. */
@@ -54,20 +46,19 @@ accrt_cache_key_t accrt_disk_cache_key(const void* source, uint64_t size_bytes, 
     char options[64];
   } parts;
   memset(&parts, 0, sizeof parts);
-  digest_of(source, size_bytes, parts.source);
+  accrt_hash128_of(source, size_bytes, parts.source);
   parts.size_bytes = size_bytes;
   parts.version = version;
   (void)snprintf(parts.arch, sizeof parts.arch, "%s", arch);
   (void)snprintf(parts.options, sizeof parts.options, "%s", options);
   accrt_cache_key_t key;
-  digest_of(&parts, sizeof parts, key.bytes);
+  accrt_hash128_of(&parts, sizeof parts, key.bytes);
   return key;
 }
 
 static bool entry_path(const char* folder, const accrt_cache_key_t* key, char path[PATH_BYTES]) {
   char name[NAME_BYTES];
-  for (int i = 0; i < 16; ++i)
-    (void)snprintf(name + 2 * i, 3, "%02x", key->bytes[i]);
+  (void)accrt_hex(key->bytes, sizeof key->bytes, name);
   memcpy(name + 32, SUFFIX, sizeof SUFFIX);
   const int written = snprintf(path, PATH_BYTES, "%s/%s", folder, name);
   return written > 0 && written < PATH_BYTES;
@@ -110,7 +101,7 @@ static bool read_entry(const accrt_allocator_t* allocator, int file, const accrt
     return false;
   unsigned char digest[16];
   if (read_all(file, data, size_bytes)) {
-    digest_of(data, size_bytes, digest);
+    accrt_hash128_of(data, size_bytes, digest);
     if (memcmp(digest, header.digest, sizeof digest) == 0) {
       *out_data = data;
       *out_size_bytes = size_bytes;
@@ -164,7 +155,7 @@ static bool write_entry(int file, const accrt_cache_key_t* key, const void* data
   memcpy(header.magic, MAGIC, sizeof header.magic);
   memcpy(header.key, key->bytes, sizeof header.key);
   header.size_bytes = size_bytes;
-  digest_of(data, size_bytes, header.digest);
+  accrt_hash128_of(data, size_bytes, header.digest);
   return write_all(file, &header, sizeof header) && write_all(file, data, size_bytes) &&
          fsync(file) == 0;
 }

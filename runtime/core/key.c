@@ -15,6 +15,7 @@
 #include "runtime/core/crypto.h"
 #include "runtime/core/error.h"
 #include "runtime/core/fork.h"
+#include "runtime/core/hash128.h"
 
 #define MAX_FILE_BYTES 4096u
 #define MAX_DER_BYTES 64u
@@ -270,8 +271,7 @@ accrt_status_t accrt_key_sign(accrt_instance_t* instance, const accrt_key_t* pri
 }
 
 const char* accrt_key_text(const accrt_key_t* key, char text[ACCRT_KEY_TEXT_BYTES]) {
-  (void)snprintf(text, ACCRT_KEY_TEXT_BYTES, "ed25519:%02x%02x%02x%02x%02x%02x%02x%02x",
-                 key->bytes[0], key->bytes[1], key->bytes[2], key->bytes[3], key->bytes[4],
-                 key->bytes[5], key->bytes[6], key->bytes[7]);
+  memcpy(text, "ed25519:", 8);
+  (void)accrt_hex(key->bytes, 8, text + 8);
   return text;
 }
