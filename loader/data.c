@@ -213,13 +213,8 @@ static accrt_status_t copy_chunk(accrt_bundle_t* bundle, uint32_t chunk, void* t
     memcpy(target, bundle->data + offset, (size_t)size_bytes);
     return ACCRT_OK;
   }
-  if (foreign)
-    accx_source_begin(&bundle->source);
-  const accrt_status_t status =
-      accx_source_read(&bundle->source, bundle->data_offset + offset, target, size_bytes);
-  if (foreign)
-    accx_source_end(&bundle->source);
-  return status;
+  return (foreign ? accx_source_read_alone : accx_source_read)(
+      &bundle->source, bundle->data_offset + offset, target, size_bytes);
 }
 
 accrt_status_t accx_data_file_chunk(accrt_bundle_t* bundle, uint32_t chunk, void* target) {
@@ -420,12 +415,8 @@ accrt_status_t accx_data_verify_all(accrt_bundle_t* bundle) {
 
 accrt_status_t accrt_bundle_image_copy(accrt_bundle_t* bundle, uint32_t image, void* target) {
   const accx_image_t* record = &bundle->tables.images[image];
-  accx_source_begin(&bundle->source);
-  const accrt_status_t status = accx_source_read(
-      &bundle->source, bundle->code_offset + record->offset_bytes, target, record->size_bytes);
-  accx_source_end(&bundle->source);
-  if (status != ACCRT_OK)
-    return status;
+  ACCX_TRY(accx_source_read_alone(&bundle->source, bundle->code_offset + record->offset_bytes,
+                                  target, record->size_bytes));
   const accx_digest_t found = accx_digest_of(target, (size_t)record->size_bytes);
   if (accx_digest_equal(&found, &bundle->image_digests[image]))
     return ACCRT_OK;

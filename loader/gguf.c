@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "loader/utf8.h"
-#include "loader/sort.h"
 #include "loader/weights.h"
 
 #define FIRST_READ_BYTES (UINT64_C(1) << 20)
@@ -101,16 +100,9 @@ static accrt_status_t need(header_t* header, uint64_t size_bytes, uint32_t rule,
 #define NEED(header, size_bytes, rule, what)                                                       \
   ACCX_TRY(need((header), (size_bytes), ACCX_RULE_gguf_##rule, (what)))
 
-static uint64_t number_at(const unsigned char* bytes, uint32_t size_bytes) {
-  uint64_t value = 0;
-  for (uint32_t i = size_bytes; i-- > 0;)
-    value = value << 8 | bytes[i];
-  return value;
-}
-
 static accrt_status_t take_number(header_t* header, uint32_t size_bytes, uint64_t* out_value) {
   NEED(header, size_bytes, HEADER_SIZE, "a field");
-  *out_value = number_at(header->bytes + header->at, size_bytes);
+  *out_value = accx_weights_number(header->bytes + header->at, size_bytes);
   header->at += size_bytes;
   return ACCRT_OK;
 }
@@ -214,7 +206,8 @@ static bool has_key(const accx_weights_value_t* value, const char* key) {
 /* The keys that say how the file is read. */
 static accrt_status_t obey_value(header_t* header, const accx_weights_value_t* value) {
   const uint32_t bytes = value_bytes[value->type];
-  const uint64_t number = value->type != ACCRT_METADATA_ARRAY ? number_at(value->data, bytes) : 0;
+  const uint64_t number =
+      value->type != ACCRT_METADATA_ARRAY ? accx_weights_number(value->data, bytes) : 0;
   accx_weights_file_t* file = &header->weights->files[header->file];
   if (has_key(value, "general.alignment")) {
     if (value->type != ACCRT_METADATA_U32 || number < 8 || number > MAX_ALIGNMENT ||
@@ -257,36 +250,13 @@ static accrt_status_t take_pair(header_t* header) {
   return ACCRT_OK;
 }
 
-static int compare_keys(const accx_weights_value_t* a, const accx_weights_value_t* b) {
-  const uint32_t shorter = a->key_bytes < b->key_bytes ? a->key_bytes : b->key_bytes;
-  const int order = memcmp(a->key, b->key, shorter);
-  return order != 0 ? order : (a->key_bytes > b->key_bytes) - (a->key_bytes < b->key_bytes);
-}
-
-static bool key_less(const void* context, uint32_t a, uint32_t b) {
-  const accx_weights_value_t* values = context;
-  return compare_keys(&values[a], &values[b]) < 0;
-}
-
 static accrt_status_t check_keys(const header_t* header, uint32_t first) {
-  const accrt_weights_t* weights = header->weights;
-  const uint32_t count = weights->value_count - first;
-  const accx_weights_value_t* values = count > 0 ? weights->values + first : NULL;
-  void* memory;
-  ACCX_TRY(accrt_alloc_array(weights->allocator, count, sizeof(uint32_t), &memory));
-  uint32_t* order = memory;
-  for (uint32_t i = 0; i < count; ++i)
-    order[i] = i;
-  accx_sort(order, count, key_less, values);
-  accrt_status_t status = ACCRT_OK;
-  for (uint32_t i = 1; i < count && status == ACCRT_OK; ++i) {
-    const accx_weights_value_t* value = &values[order[i]];
-    if (compare_keys(&values[order[i - 1]], value) == 0)
-      status = ACCX_REFUSE(header->name, gguf_KEY, "key '%.*s' is there twice",
-                           (int)(value->key_bytes < 100 ? value->key_bytes : 100), value->key);
-  }
-  accrt_free_array(weights->allocator, memory, count, sizeof(uint32_t));
-  return status;
+  const accx_weights_value_t* twice;
+  ACCX_TRY(accx_weights_find_twice(header->weights, first, &twice));
+  if (twice == NULL)
+    return ACCRT_OK;
+  return ACCX_REFUSE(header->name, gguf_KEY, "key '%.*s' is there twice",
+                     (int)(twice->key_bytes < 100 ? twice->key_bytes : 100), twice->key);
 }
 
 /* ---- Tensors ---- */

@@ -160,6 +160,9 @@ accrt_status_t accx_verify_container(accx_verifier_t* verifier);
 /* The bytes of the section with that index in the table, as they are in the file; NULL for CODE, DATA and unknown
  * ones, which are not copied. */
 const unsigned char* accx_section_bytes(const accrt_bundle_t* bundle, uint32_t index);
+/* A section's digest is `found`. */
+accrt_status_t accx_check_digest(const accx_verifier_t* verifier, const accx_section_t* section,
+                                 const accx_digest_t* found);
 /* verify_tables.c: strings, symbols, expressions, states. */
 accrt_status_t accx_verify_strings(accx_verifier_t* verifier);
 accrt_status_t accx_verify_symbols(accx_verifier_t* verifier);

@@ -34,11 +34,8 @@ accrt_status_t accrt_bundle_section_read(accrt_bundle_t* bundle, uint32_t index,
     memcpy(target, copied + offset_bytes, (size_t)size_bytes);
     return ACCRT_OK;
   }
-  accx_source_begin(&bundle->source);
-  const accrt_status_t status =
-      accx_source_read(&bundle->source, section->offset + offset_bytes, target, size_bytes);
-  accx_source_end(&bundle->source);
-  return status;
+  return accx_source_read_alone(&bundle->source, section->offset + offset_bytes, target,
+                                size_bytes);
 }
 
 /* ---- Components ---- */

@@ -128,13 +128,6 @@ static accrt_status_t put(const output_t* output, uint64_t offset, const void* b
   return ACCRT_OK;
 }
 
-static accrt_status_t get(accrt_bundle_t* bundle, uint64_t offset, void* target, uint64_t size) {
-  accx_source_begin(&bundle->source);
-  const accrt_status_t status = accx_source_read(&bundle->source, offset, target, size);
-  accx_source_end(&bundle->source);
-  return status;
-}
-
 static accrt_status_t copy_data(output_t* output, const accx_section_t* section) {
   const accx_rewrite_t* rewrite = output->rewrite;
   for (uint32_t i = 0; i < rewrite->bundle->tables.chunk_count; ++i) {
@@ -154,7 +147,7 @@ static accrt_status_t copy_section(output_t* output, const accx_section_t* secti
   for (uint64_t at = 0; at < section->size_bytes;) {
     const uint64_t left = section->size_bytes - at;
     const uint64_t size = left < ACCX_CHUNK_BYTES ? left : ACCX_CHUNK_BYTES;
-    ACCX_TRY(get(bundle, old->offset + at, output->piece, size));
+    ACCX_TRY(accx_source_read_alone(&bundle->source, old->offset + at, output->piece, size));
     ACCX_TRY(put(output, section->offset + at, output->piece, size));
     at += size;
   }

@@ -49,30 +49,13 @@ static accrt_status_t bad_json(const header_t* header) {
   } while (0)
 /* ---- __metadata__ ---- */
 
-static bool key_less(const void* context, uint32_t a, uint32_t b) {
-  const accx_weights_value_t* values = context;
-  return strcmp(values[a].key, values[b].key) < 0;
-}
-
 static accrt_status_t check_keys(const header_t* header, uint32_t first) {
-  const accrt_weights_t* weights = header->weights;
-  const uint32_t count = weights->value_count - first;
-  const accx_weights_value_t* values = count > 0 ? weights->values + first : NULL;
-  void* memory;
-  ACCX_TRY(accrt_alloc_array(weights->allocator, count, sizeof(uint32_t), &memory));
-  uint32_t* order = memory;
-  for (uint32_t i = 0; i < count; ++i)
-    order[i] = i;
-  accx_sort(order, count, key_less, values);
-  accrt_status_t status = ACCRT_OK;
-  for (uint32_t i = 1; i < count && status == ACCRT_OK; ++i) {
-    const char* key = values[order[i]].key;
-    if (strcmp(values[order[i - 1]].key, key) == 0)
-      status =
-          ACCX_REFUSE(header->name, safetensors_METADATA, "__metadata__ has '%.100s' twice", key);
-  }
-  accrt_free_array(weights->allocator, memory, count, sizeof(uint32_t));
-  return status;
+  const accx_weights_value_t* twice;
+  ACCX_TRY(accx_weights_find_twice(header->weights, first, &twice));
+  if (twice == NULL)
+    return ACCRT_OK;
+  return ACCX_REFUSE(header->name, safetensors_METADATA, "__metadata__ has '%.100s' twice",
+                     twice->key);
 }
 
 /* Of a set, the first file's stands for all. */
@@ -315,9 +298,7 @@ static accrt_status_t read_header(accx_weights_file_t* file, header_t* header) {
   const uint64_t size = file->source.size_bytes;
   if (size >= sizeof bytes)
     ACCX_TRY(accx_source_read(&file->source, 0, bytes, sizeof bytes));
-  uint64_t header_bytes = 0;
-  for (size_t i = sizeof bytes; i-- > 0;)
-    header_bytes = header_bytes << 8 | bytes[i];
+  const uint64_t header_bytes = accx_weights_number(bytes, sizeof bytes);
   if (size < sizeof bytes || header_bytes < 2 || header_bytes > ACCX_WEIGHTS_MAX_HEADER_BYTES ||
       header_bytes > size - sizeof bytes) {
     return ACCX_REFUSE(file->name, safetensors_HEADER_SIZE,

@@ -152,3 +152,11 @@ accrt_status_t accx_source_read(accx_source_t* source, uint64_t offset, void* ta
       IO, error, "the reader returned %" PRId32 " for %" PRIu64 " bytes at offset %" PRIu64, error,
       size_bytes, offset);
 }
+
+accrt_status_t accx_source_read_alone(accx_source_t* source, uint64_t offset, void* target,
+                                      uint64_t size_bytes) {
+  accx_source_begin(source);
+  const accrt_status_t status = accx_source_read(source, offset, target, size_bytes);
+  accx_source_end(source);
+  return status;
+}

@@ -59,5 +59,8 @@ void accx_source_end(accx_source_t* source);
  * against size_bytes. */
 accrt_status_t accx_source_read(accx_source_t* source, uint64_t offset, void* target,
                                 uint64_t size_bytes);
+/* The same, from begin to end. */
+accrt_status_t accx_source_read_alone(accx_source_t* source, uint64_t offset, void* target,
+                                      uint64_t size_bytes);
 
 #endif /* ACCRT_LOADER_SOURCE_H_ */

@@ -72,10 +72,7 @@ static accrt_status_t hash_file(section_hash_t* hash, const accx_section_t* sect
   for (uint64_t at = 0; at < section->size_bytes;) {
     const uint64_t left = section->size_bytes - at;
     const uint64_t size = left < ACCX_CHUNK_BYTES ? left : ACCX_CHUNK_BYTES;
-    accx_source_begin(source);
-    const accrt_status_t status = accx_source_read(source, section->offset + at, piece, size);
-    accx_source_end(source);
-    ACCX_TRY(status);
+    ACCX_TRY(accx_source_read_alone(source, section->offset + at, piece, size));
     accrt_sha256_update(&hash->section, piece, (size_t)size);
     if (section->type == ACCX_SECTION_CODE && hash->images != NULL)
       hash_images(hash, at, piece, size);

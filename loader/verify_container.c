@@ -414,15 +414,15 @@ static void set_table(accrt_bundle_tables_t* tables, const accx_section_t* secti
   }
 }
 
-static accrt_status_t check_digest(const accx_verifier_t* verifier, const accx_section_t* section,
-                                   const unsigned char* bytes, uint64_t size_bytes) {
-  const accx_digest_t found = accx_digest_of(bytes, (size_t)size_bytes);
-  if (accx_digest_equal(&found, &section->digest))
+accrt_status_t accx_check_digest(const accx_verifier_t* verifier, const accx_section_t* section,
+                                 const accx_digest_t* found) {
+  if (accx_digest_equal(found, &section->digest))
     return ACCRT_OK;
   char stored_text[ACCX_DIGEST_TEXT_BYTES], found_text[ACCX_DIGEST_TEXT_BYTES];
-  return ACCX_REJECT(
-      verifier, SECTION_DIGEST, section->name, ACCX_NONE, NULL, "digest stored %s, computed %s",
-      accx_digest_text(&section->digest, stored_text), accx_digest_text(&found, found_text));
+  return ACCX_REJECT(verifier, SECTION_DIGEST, accx_section_kind(section->type)->name, ACCX_NONE,
+                     NULL, "digest stored %s, computed %s",
+                     accx_digest_text(&section->digest, stored_text),
+                     accx_digest_text(found, found_text));
 }
 
 static accrt_status_t check_form(const accx_verifier_t* verifier, const accx_section_t* section,
@@ -441,11 +441,10 @@ static accrt_status_t copy_section(accx_verifier_t* verifier, const accx_section
   accrt_bundle_t* bundle = verifier->bundle;
   const unsigned char* records = target;
   ACCX_TRY(accx_source_read(&bundle->source, section->offset, target, section->size_bytes));
-  ACCX_TRY(check_digest(verifier, section, target, section->size_bytes));
-  if (section->type == ACCX_SECTION_CHUNK_DIGESTS) {
-    ACCX_TRY(
-        check_digest(verifier, verifier->sections[ACCX_SECTION_DATA], target, section->size_bytes));
-  }
+  const accx_digest_t found = accx_digest_of(target, (size_t)section->size_bytes);
+  ACCX_TRY(accx_check_digest(verifier, section, &found));
+  if (section->type == ACCX_SECTION_CHUNK_DIGESTS)
+    ACCX_TRY(accx_check_digest(verifier, verifier->sections[ACCX_SECTION_DATA], &found));
   if (wide_size(section) != 0) {
     accx_form_widen(accx_section_kind(section->type), target, section->record_count,
                     section->record_bytes, *wide);

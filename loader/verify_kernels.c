@@ -431,12 +431,8 @@ static accrt_status_t read_code(code_reader_t* reader) {
   if (section == NULL)
     return ACCRT_OK; /* packs alone */
   const accx_digest_t found = accx_hasher_finish(&reader->whole);
-  if (accx_digest_equal(&found, &section->digest))
-    return reader->problem;
-  char stored_text[ACCX_DIGEST_TEXT_BYTES], found_text[ACCX_DIGEST_TEXT_BYTES];
-  return ACCX_REJECT(
-      verifier, SECTION_DIGEST, "code", ACCX_NONE, NULL, "digest stored %s, computed %s",
-      accx_digest_text(&section->digest, stored_text), accx_digest_text(&found, found_text));
+  ACCX_TRY(accx_check_digest(verifier, section, &found));
+  return reader->problem;
 }
 
 accrt_status_t accx_verify_images(accx_verifier_t* verifier) {

@@ -14,6 +14,7 @@
 #include "accrt/tensor.h"
 #include "loader/bundle.h"
 #include "loader/layout.h"
+#include "loader/sort.h"
 #include "runtime/core/fork.h"
 #include "runtime/core/instance.h"
 #include "runtime/core/near_name.h"
@@ -117,6 +118,45 @@ bool accx_weights_blocks(const int64_t* sizes, uint32_t rank, const accx_weights
   *out_elements = empty ? 0 : product;
   *out_size_bytes = *out_elements / type->block_elements * type->block_bytes;
   return true;
+}
+
+/* ---- Numbers and keys ---- */
+
+uint64_t accx_weights_number(const unsigned char* bytes, size_t size_bytes) {
+  uint64_t value = 0;
+  while (size_bytes-- > 0)
+    value = value << 8 | bytes[size_bytes];
+  return value;
+}
+
+static int compare_keys(const accx_weights_value_t* a, const accx_weights_value_t* b) {
+  const uint32_t shorter = a->key_bytes < b->key_bytes ? a->key_bytes : b->key_bytes;
+  const int order = memcmp(a->key, b->key, shorter);
+  return order != 0 ? order : (a->key_bytes > b->key_bytes) - (a->key_bytes < b->key_bytes);
+}
+
+static bool key_less(const void* context, uint32_t a, uint32_t b) {
+  const accx_weights_value_t* values = context;
+  return compare_keys(&values[a], &values[b]) < 0;
+}
+
+accrt_status_t accx_weights_find_twice(const accrt_weights_t* weights, uint32_t first,
+                                       const accx_weights_value_t** out_value) {
+  const uint32_t count = weights->value_count - first;
+  *out_value = NULL;
+  void* memory;
+  ACCX_TRY(accrt_alloc_array(weights->allocator, count, sizeof(uint32_t), &memory));
+  uint32_t* order = memory;
+  for (uint32_t i = 0; i < count; ++i)
+    order[i] = i;
+  const accx_weights_value_t* values = count > 0 ? weights->values + first : NULL;
+  accx_sort(order, count, key_less, values);
+  for (uint32_t i = 1; i < count && *out_value == NULL; ++i) {
+    if (compare_keys(&values[order[i - 1]], &values[order[i]]) == 0)
+      *out_value = &values[order[i]];
+  }
+  accrt_free_array(weights->allocator, memory, count, sizeof(uint32_t));
+  return ACCRT_OK;
 }
 
 /* ---- Names ---- */
@@ -845,12 +885,10 @@ accrt_status_t accrt_weights_read(accrt_weights_t* weights, uint32_t tensor, uin
 
 /* A scalar's value, as it is wanted. */
 static void decode(const accx_weights_value_t* value, accrt_weights_metadata_t* out) {
-  uint64_t bits = 0;
   float narrow;
   if (value->type == ACCRT_METADATA_STRING || value->type == ACCRT_METADATA_ARRAY)
     return;
-  for (uint64_t i = value->size_bytes; i-- > 0;)
-    bits = bits << 8 | value->data[i];
+  const uint64_t bits = accx_weights_number(value->data, (size_t)value->size_bytes);
   const uint32_t low = (uint32_t)bits;
   switch (value->type) {
   case ACCRT_METADATA_F32:

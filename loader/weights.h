@@ -133,6 +133,11 @@ static inline const int64_t* accx_weights_shape(const accrt_weights_t* weights,
 }
 /* Reads, checks and maps what the source of a file has. `alone`: what else a set has is not looked for. */
 accrt_status_t accx_weights_load_file(accrt_weights_t* weights, uint32_t file);
+/* A little-endian number of at most 8 bytes. */
+uint64_t accx_weights_number(const unsigned char* bytes, size_t size_bytes);
+/* Of the values from `first` on, one whose key another has too; NULL: there is none. */
+accrt_status_t accx_weights_find_twice(const accrt_weights_t* weights, uint32_t first,
+                                       const accx_weights_value_t** out_value);
 /* Puts all entries into the table, anew. With `file_too` equal names in different files are different. Gives the second of two equal
  * ones, or NONE. */
 accrt_status_t accx_weights_make_table(accrt_weights_t* weights, bool file_too,
