@@ -1,9 +1,9 @@
 /* loader/verify_kernels.c - kernels, parameters, variants, predicates (rules 100 to 105 and 109), and code
  * images, which are read once in pieces: no more of CODE is in memory than one piece (rules 106 to
  * 108). */
-#include <elf.h>
 
 #include "loader/internal.h"
+#include "runtime/core/elf_check.h"
 #include "runtime/core/pack.h"
 
 #define PIECE_BYTES (UINT64_C(256) * 1024)
@@ -329,31 +329,16 @@ static accrt_status_t check_image_records(const accx_verifier_t* verifier) {
 static accrt_status_t check_elf_header(const accx_verifier_t* verifier, const unsigned char* bytes,
                                        uint64_t size_bytes, uint32_t index) {
   Elf64_Ehdr header;
-  const char* why = NULL;
-  if (size_bytes < sizeof header) {
-    why = "it is shorter than an ELF header";
-  } else {
-    memcpy(&header, bytes, sizeof header);
-    if (memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64 ||
-        header.e_ident[EI_DATA] != ELFDATA2LSB || header.e_ident[EI_VERSION] != EV_CURRENT) {
-      why = "it is not a 64-bit little-endian ELF file";
-    } else if (header.e_type != ET_DYN || header.e_ehsize != sizeof header) {
-      why = "it is not of type ET_DYN";
-    } else if (header.e_phentsize != sizeof(Elf64_Phdr) || header.e_phnum == 0 ||
-               !accrt_range_fits(header.e_phoff, (uint64_t)header.e_phnum * sizeof(Elf64_Phdr),
-                                 size_bytes)) {
-      why = "its program headers lie outside it";
-    } else if (header.e_shnum != 0 &&
-               (header.e_shentsize != sizeof(Elf64_Shdr) ||
-                !accrt_range_fits(header.e_shoff, (uint64_t)header.e_shnum * sizeof(Elf64_Shdr),
-                                  size_bytes))) {
-      why = "its section headers lie outside it";
-    }
+  accrt_image_fault_t fault;
+  bool good = accrt_elf_read_header(bytes, size_bytes, &header, &fault);
+  if (good && (header.e_type != ET_DYN || header.e_phnum == 0)) {
+    good = accrt_image_fault(&fault, "type %u with %u program headers, not ET_DYN with any",
+                             header.e_type, header.e_phnum);
   }
-  if (why == NULL)
+  if (good)
     return ACCRT_OK;
   return ACCX_REJECT(verifier, IMAGE_HEADER, "images", index, NULL, "'%.64s': %s",
-                     accx_text(verifier, verifier->tables->images[index].name), why);
+                     accx_text(verifier, verifier->tables->images[index].name), fault.text);
 }
 
 /* A reader of CODE: every byte goes into the section's digest, in order. A problem of an image is

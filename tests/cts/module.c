@@ -1,4 +1,6 @@
 /* tests/cts/module.c - kernels from machine code of the device. */
+#include <elf.h>
+
 #include "cts.h"
 
 static accrt_module_options_t options_of_suite(void) {
@@ -139,6 +141,40 @@ static void test_no_image(void** state) {
   FAILS(INVALID_ARGUMENT, accrt_kernel_module_load(cts->device, &options, &pack));
 }
 
+/* CUDA's loader takes no length: what the headers of machine code say has to be held against it before. */
+static void test_headers_that_lie(void** state) {
+  cts_t* cts = *state;
+  accrt_module_options_t options = options_of_suite();
+  accrt_kernel_pack_t* pack = (accrt_kernel_pack_t*)cts;
+  Elf64_Ehdr header = {.e_ident = {0x7F, 'E', 'L', 'F', ELFCLASS64, ELFDATA2LSB, EV_CURRENT},
+                       .e_type = ET_EXEC,
+                       .e_machine = 190, /* CUDA */
+                       .e_version = EV_CURRENT,
+                       .e_shoff = UINT64_MAX - 63,
+                       .e_ehsize = sizeof header,
+                       .e_shentsize = sizeof(Elf64_Shdr),
+                       .e_shnum = 4};
+  options.image = &header;
+  options.size_bytes = sizeof header;
+  options.kind = ACCRT_MODULE_CUBIN;
+  FAILS(INVALID_FORMAT, accrt_kernel_module_load(cts->device, &options, &pack));
+  MESSAGE_HAS("4 section headers of 64 bytes at 18446744073709551552");
+  /* magic, version, bytes of the header; bytes of entries; an entry of 4 GiB */
+  static const uint32_t fatbin[20] = {0xBA55ED50, 0x00100001, 64, 0, 0x01010002, 64, 0, 1};
+  options.image = fatbin;
+  options.size_bytes = sizeof fatbin;
+  options.kind = ACCRT_MODULE_FATBIN;
+  FAILS(INVALID_FORMAT, accrt_kernel_module_load(cts->device, &options, &pack));
+  MESSAGE_HAS("4294967296 bytes do not fit");
+  /* What programs have in memory instead of a fatbin: a pointer, which is none here. */
+  static const uint32_t wrapper[6] = {0x466243B1, 1, 0x41414141, 0x41414141, 0, 0};
+  options.image = wrapper;
+  options.size_bytes = sizeof wrapper;
+  FAILS(INVALID_FORMAT, accrt_kernel_module_load(cts->device, &options, &pack));
+  MESSAGE_HAS("not a fatbin");
+  assert_null(pack);
+}
+
 static void test_broken_definitions(void** state) {
   cts_t* cts = *state;
   const accrt_module_options_t options = options_of_suite();
@@ -218,6 +254,7 @@ const cts_test_t cts_module_tests[] = {
     CTS_N(test_no_such_kernel, CTS_NEEDS_MODULES),
     CTS_N(test_block_is_not_the_image_s, CTS_NEEDS_MODULES),
     CTS_N(test_no_image, CTS_NEEDS_MODULES),
+    CTS_N(test_headers_that_lie, CTS_NEEDS_MODULES),
     CTS_N(test_broken_definitions, CTS_NEEDS_MODULES),
     CTS_N(test_kernel_of_another_device, CTS_NEEDS_MODULES | CTS_NEEDS_TWO_DEVICES),
     CTS_N(test_host_kernel_on_the_device, CTS_NEEDS_MODULES),

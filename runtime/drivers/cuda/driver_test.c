@@ -17,6 +17,7 @@
 #include "accrt/stream.h"
 #include "runtime/core/error.h"
 #include "runtime/drivers/cuda/cuda.h"
+#include "runtime/drivers/cuda/test_images.h"
 
 #define KERNELS "tests/fakecuda/transcript_kernels.ptx"
 #define IMAGE_CUBIN 2u
@@ -792,19 +793,29 @@ static void test_declarations_are_checked(void** state) {
 static void test_images_are_checked(void** state) {
   const fixture_t* f = *state;
   accrt_driver_module_t* module;
-  unsigned char cubin[64] = {0x7F, 'E', 'L', 'F', 2, 1, 1, 0x41, 8};
-  cubin[18] = 190;
-  cubin[49] = 100; /* sm_100 */
-  assert_error(load(f, IMAGE_CUBIN, cubin, sizeof cubin, &module), ACCRT_ERROR_NO_VARIANT,
+  test_cubin_t cubin = test_cubin(100);
+  unsigned char fatbin[2048];
+  size_t size = test_fatbin_add(fatbin, 0, 2, 80, 0, &cubin, sizeof cubin);
+  assert_error(load(f, IMAGE_CUBIN, &cubin, sizeof cubin, &module), ACCRT_ERROR_NO_VARIANT,
                "is for sm_100; cuda:0 is sm_90");
   assert_null(module);
-  assert_error(load(f, IMAGE_CUBIN, "no", 2, &module), ACCRT_ERROR_INVALID_FORMAT, "not a cubin");
-  unsigned char fatbin[96] = {0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0};
-  fatbin[16] = 2;  /* machine code */
-  fatbin[20] = 64; /* the entry's header */
-  fatbin[44] = 80; /* sm_80 */
-  assert_error(load(f, IMAGE_FATBIN, fatbin, sizeof fatbin, &module), ACCRT_ERROR_NO_VARIANT,
+  assert_error(load(f, IMAGE_FATBIN, fatbin, size, &module), ACCRT_ERROR_NO_VARIANT,
                "is for sm_80; cuda:0 is sm_90");
+  const uint64_t before = count("cuLibraryLoadData");
+  assert_error(load(f, IMAGE_CUBIN, "no", 2, &module), ACCRT_ERROR_INVALID_FORMAT, "ELF header");
+  assert_error(load(f, IMAGE_CUBIN, fatbin, size, &module), ACCRT_ERROR_INVALID_FORMAT,
+               "not an ELF file");
+  assert_error(load(f, IMAGE_FATBIN, &cubin, sizeof cubin, &module), ACCRT_ERROR_INVALID_FORMAT,
+               "not a fatbin");
+  assert_error(load(f, IMAGE_FATBIN, fatbin, size - 1, &module), ACCRT_ERROR_INVALID_FORMAT,
+               "image 'image': fatbin of version 1: a header of 16 and entries of");
+  cubin.header.e_shoff = UINT64_MAX - 63;
+  assert_error(load(f, IMAGE_CUBIN, &cubin, sizeof cubin, &module), ACCRT_ERROR_INVALID_FORMAT,
+               "section headers of 64 bytes at 18446744073709551552 do not fit");
+  size = test_fatbin_add(fatbin, 0, 2, 90, 0, &cubin, sizeof cubin);
+  assert_error(load(f, IMAGE_FATBIN, fatbin, size, &module), ACCRT_ERROR_INVALID_FORMAT,
+               "fatbin entry at 16: 6 section headers");
+  assert_int_equal(count("cuLibraryLoadData"), before); /* CUDA saw none of them */
   assert_error(load(f, 1, "", 0, &module), ACCRT_ERROR_UNSUPPORTED, "kind 1");
 }
 

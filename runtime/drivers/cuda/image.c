@@ -1,7 +1,6 @@
 /* runtime/drivers/cuda/image.c - reading what an image of machine code says of itself. Nothing of CUDA is called; every offset is
- * checked, because images come from files.
+ * checked, because images come from files and CUDA, which takes no length, believes them.
  */
-#include <elf.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,19 +11,138 @@
 /* Where e_flags has the architecture: up to CUDA 12 in the low byte, from ABI version 8 on in the second. */
 #define SECOND_BYTE_ABI 8
 
-bool accrt_cuda_cubin_arch(const void* data, uint64_t size_bytes, uint32_t* out_arch) {
+/* ---- Cubins ---- */
+
+typedef struct cubin_reader {
+  const unsigned char* bytes;
+  uint64_t size_bytes;
   Elf64_Ehdr header;
-  *out_arch = 0;
-  if (size_bytes < sizeof header)
-    return false;
-  memcpy(&header, data, sizeof header);
-  if (memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64 ||
-      header.e_machine != EM_CUDA_MACHINE) {
-    return false;
+  uint64_t name_bytes; /* of the table of section names */
+  bool has_symbols;
+  accrt_image_fault_t* fault;
+} cubin_reader_t;
+
+static Elf64_Shdr section_at(const cubin_reader_t* cubin, uint32_t index) {
+  Elf64_Shdr section;
+  memcpy(&section, cubin->bytes + cubin->header.e_shoff + (uint64_t)index * sizeof section,
+         sizeof section);
+  return section;
+}
+
+static bool check_place(const cubin_reader_t* cubin, const char* what, uint32_t index,
+                        uint64_t offset, uint64_t size) {
+  return accrt_range_fits(offset, size, cubin->size_bytes) ||
+         accrt_image_fault(cubin->fault,
+                           "%s %" PRIu32 ": %" PRIu64 " bytes at %" PRIu64 " do not fit %" PRIu64
+                           " bytes",
+                           what, index, size, offset, cubin->size_bytes);
+}
+
+/* A section whose bytes are in the file; such that will only be memory have none. */
+static bool has_bytes(const Elf64_Shdr* section) {
+  return section->sh_type != SHT_NULL && section->sh_type != SHT_NOBITS;
+}
+
+/* Names are read up to their NUL: the table has to end with one. */
+static bool check_strings(const cubin_reader_t* cubin, uint32_t index, const Elf64_Shdr* section) {
+  return (section->sh_size > 0 &&
+          cubin->bytes[section->sh_offset + section->sh_size - 1] == '\0') ||
+         accrt_image_fault(cubin->fault,
+                           "section %" PRIu32 ": %" PRIu64 " bytes of names without NUL at the end",
+                           index, (uint64_t)section->sh_size);
+}
+
+/* One table, so that the time is linear in the size. */
+static bool check_symbols(cubin_reader_t* cubin, uint32_t index, const Elf64_Shdr* section) {
+  const Elf64_Shdr names = section_at(cubin, section->sh_link);
+  if (cubin->has_symbols || section->sh_entsize != sizeof(Elf64_Sym) ||
+      section->sh_size % sizeof(Elf64_Sym) != 0 || names.sh_type != SHT_STRTAB) {
+    return accrt_image_fault(cubin->fault,
+                             "section %" PRIu32 ": %" PRIu64 " bytes of symbols of %" PRIu64
+                             " bytes with names in section %" PRIu32 " of type %" PRIu32 "%s",
+                             index, (uint64_t)section->sh_size, (uint64_t)section->sh_entsize,
+                             section->sh_link, names.sh_type,
+                             cubin->has_symbols ? ", a second table" : "");
   }
+  cubin->has_symbols = true;
+  for (uint64_t at = 0; at < section->sh_size; at += sizeof(Elf64_Sym)) {
+    uint32_t name;
+    memcpy(&name, cubin->bytes + section->sh_offset + at + offsetof(Elf64_Sym, st_name),
+           sizeof name);
+    if (name >= names.sh_size) {
+      return accrt_image_fault(cubin->fault,
+                               "symbol %" PRIu64 ": its name at %" PRIu32 " of %" PRIu64 " bytes",
+                               at / sizeof(Elf64_Sym), name, (uint64_t)names.sh_size);
+    }
+  }
+  return true;
+}
+
+static bool check_section(cubin_reader_t* cubin, uint32_t index) {
+  const Elf64_Shdr section = section_at(cubin, index);
+  if (section.sh_type == SHT_NULL)
+    return true;
+  if (section.sh_name >= cubin->name_bytes || section.sh_link >= cubin->header.e_shnum) {
+    return accrt_image_fault(cubin->fault,
+                             "section %" PRIu32 ": its name at %" PRIu32 " of %" PRIu64
+                             " bytes, linked to section %" PRIu32 " of %u",
+                             index, section.sh_name, cubin->name_bytes, section.sh_link,
+                             cubin->header.e_shnum);
+  }
+  if (!has_bytes(&section))
+    return true;
+  if (!check_place(cubin, "section", index, section.sh_offset, section.sh_size))
+    return false;
+  if (section.sh_type == SHT_STRTAB)
+    return check_strings(cubin, index, &section);
+  return section.sh_type != SHT_SYMTAB || check_symbols(cubin, index, &section);
+}
+
+static bool check_segment(const cubin_reader_t* cubin, uint32_t index) {
+  Elf64_Phdr segment;
+  memcpy(&segment, cubin->bytes + cubin->header.e_phoff + (uint64_t)index * sizeof segment,
+         sizeof segment);
+  if (segment.p_filesz > segment.p_memsz) {
+    return accrt_image_fault(cubin->fault,
+                             "segment %" PRIu32 ": %" PRIu64 " bytes for %" PRIu64 " of memory",
+                             index, (uint64_t)segment.p_filesz, (uint64_t)segment.p_memsz);
+  }
+  return check_place(cubin, "segment", index, segment.p_offset, segment.p_filesz);
+}
+
+static bool check_names(cubin_reader_t* cubin) {
+  const Elf64_Ehdr* header = &cubin->header;
+  if (header->e_shstrndx < header->e_shnum) {
+    const Elf64_Shdr names = section_at(cubin, header->e_shstrndx);
+    cubin->name_bytes = names.sh_size;
+    if (names.sh_type == SHT_STRTAB)
+      return true;
+  }
+  return accrt_image_fault(cubin->fault, "section %u of %u is no table of names",
+                           header->e_shstrndx, header->e_shnum);
+}
+
+bool accrt_cuda_cubin_check(const void* data, uint64_t size_bytes, accrt_image_fault_t* out_fault) {
+  cubin_reader_t cubin = {.bytes = data, .size_bytes = size_bytes, .fault = out_fault};
+  if (!accrt_elf_read_header(data, size_bytes, &cubin.header, out_fault))
+    return false;
+  if (cubin.header.e_machine != EM_CUDA_MACHINE || cubin.header.e_version != EV_CURRENT) {
+    return accrt_image_fault(out_fault, "ELF machine %u, version %" PRIu32 ": not a cubin (%u, 1)",
+                             cubin.header.e_machine, cubin.header.e_version, EM_CUDA_MACHINE);
+  }
+  bool good = check_names(&cubin);
+  for (uint32_t i = 0; good && i < cubin.header.e_shnum; ++i)
+    good = check_section(&cubin, i);
+  for (uint32_t i = 0; good && i < cubin.header.e_phnum; ++i)
+    good = check_segment(&cubin, i);
+  return good;
+}
+
+uint32_t accrt_cuda_cubin_arch(const void* data) {
+  Elf64_Ehdr header;
+  memcpy(&header, data, sizeof header);
   const uint32_t flags = header.e_flags;
-  *out_arch = header.e_ident[EI_ABIVERSION] >= SECOND_BYTE_ABI ? flags >> 8 & 0xFFu : flags & 0xFFu;
-  return *out_arch != 0;
+  return header.e_ident[EI_ABIVERSION] >= SECOND_BYTE_ABI ? flags >> 8 & 0xFFu : flags & 0xFFu;
 }
 
 bool accrt_cuda_arch_fits(uint32_t arch, int major, int minor) {
@@ -48,12 +166,19 @@ bool accrt_cuda_ptx_arch(const char* text, uint64_t size_bytes, uint32_t* out_ar
   return *out_arch != 0;
 }
 
-/* ---- Fatbins: a header, then entries, each with its own header and its own size ---- */
+/* ---- Fatbins: a header, then entries, each with its own header and its own size ----
+ *
+ * NVIDIA documents none of it; these are the fields that nvcc's and fatbinary's files have, from CUDA 11 to 13. */
 
 #define FATBIN_MAGIC 0xBA55ED50u
+#define FATBIN_VERSION 1u
+#define FATBIN_HEADER_BYTES 16u
 #define ENTRY_PTX 1u
 #define ENTRY_ELF 2u
-#define MIN_ENTRY_BYTES 32u
+#define ENTRY_BYTES 64u
+#define ENTRY_COMPRESSED 0xA000u /* LZ4, zstd */
+/* What an entry may grow to. */
+#define MAX_DECOMPRESSED_BYTES (UINT64_C(1) << 32)
 
 static uint16_t read_u16(const unsigned char* bytes) {
   uint16_t value;
@@ -71,49 +196,131 @@ static uint64_t read_u64(const unsigned char* bytes) {
   return value;
 }
 
-/* One entry's header. */
+/* Entries from `at` to `end`, which lies inside the image. */
+typedef struct fatbin_reader {
+  const unsigned char* bytes;
+  uint64_t at;
+  uint64_t end;
+} fatbin_reader_t;
+
 typedef struct fatbin_entry {
   uint32_t kind;
   uint32_t arch;
+  bool is_compressed;
+  uint64_t at; /* in the image */
+  const unsigned char* header;
+  const unsigned char* payload;
+  uint64_t payload_bytes;
 } fatbin_entry_t;
 
-static uint64_t first_entry(const unsigned char* bytes, uint64_t size_bytes) {
-  return size_bytes < 16 || read_u32(bytes) != FATBIN_MAGIC ? size_bytes : read_u16(bytes + 6);
+static bool open_fatbin(const void* data, uint64_t size_bytes, fatbin_reader_t* out_reader,
+                        accrt_image_fault_t* out_fault) {
+  const unsigned char* bytes = data;
+  if (size_bytes < FATBIN_HEADER_BYTES || read_u32(bytes) != FATBIN_MAGIC) {
+    return accrt_image_fault(out_fault,
+                             "%" PRIu64 " bytes that do not begin with 0x%08x: not a fatbin",
+                             size_bytes, FATBIN_MAGIC);
+  }
+  const uint64_t header_bytes = read_u16(bytes + 6), entry_bytes = read_u64(bytes + 8);
+  if (read_u16(bytes + 4) != FATBIN_VERSION || header_bytes < FATBIN_HEADER_BYTES ||
+      header_bytes > size_bytes || entry_bytes == 0 ||
+      !accrt_range_fits(header_bytes, entry_bytes, size_bytes)) {
+    return accrt_image_fault(out_fault,
+                             "fatbin of version %u: a header of %" PRIu64 " and entries of %" PRIu64
+                             " bytes do not fit %" PRIu64 " bytes",
+                             read_u16(bytes + 4), header_bytes, entry_bytes, size_bytes);
+  }
+  *out_reader = (fatbin_reader_t){bytes, header_bytes, header_bytes + entry_bytes};
+  return true;
 }
 
-/* Reads the entry at *at and steps behind it; false at the end, or where sizes make no sense. */
-static bool next_entry(const unsigned char* bytes, uint64_t size_bytes, uint64_t* at,
-                       fatbin_entry_t* out_entry) {
-  if (!accrt_range_fits(*at, MIN_ENTRY_BYTES, size_bytes))
-    return false;
-  const unsigned char* header = bytes + *at;
-  const uint64_t header_bytes = read_u32(header + 4);
-  const uint64_t payload_bytes = read_u64(header + 8);
-  out_entry->kind = read_u16(header);
-  out_entry->arch = read_u32(header + 28);
-  uint64_t end;
-  if (header_bytes < MIN_ENTRY_BYTES || !accrt_add_u64(*at, header_bytes, &end) ||
-      !accrt_add_u64(end, payload_bytes, &end)) {
-    end = size_bytes;
+/* Reads the entry at reader->at and steps behind it. */
+static bool next_entry(fatbin_reader_t* reader, fatbin_entry_t* out_entry,
+                       accrt_image_fault_t* out_fault) {
+  const uint64_t left = reader->end - reader->at;
+  if (left < ENTRY_BYTES)
+    return accrt_image_fault(out_fault, "fatbin entry at %" PRIu64 ": %" PRIu64 " bytes are left",
+                             reader->at, left);
+  const unsigned char* header = reader->bytes + reader->at;
+  const uint64_t header_bytes = read_u32(header + 4), payload_bytes = read_u64(header + 8);
+  if (header_bytes < ENTRY_BYTES || !accrt_range_fits(header_bytes, payload_bytes, left)) {
+    return accrt_image_fault(out_fault,
+                             "fatbin entry at %" PRIu64 ": a header of %" PRIu64 " and %" PRIu64
+                             " bytes do not fit %" PRIu64 " bytes",
+                             reader->at, header_bytes, payload_bytes, left);
   }
-  *at = end;
+  *out_entry = (fatbin_entry_t){.kind = read_u16(header),
+                                .arch = read_u32(header + 28),
+                                .is_compressed = (read_u64(header + 40) & ENTRY_COMPRESSED) != 0,
+                                .at = reader->at,
+                                .header = header,
+                                .payload = header + header_bytes,
+                                .payload_bytes = payload_bytes};
+  reader->at += header_bytes + payload_bytes;
+  return true;
+}
+
+/* What CUDA would read of it: names, options, and what is not compressed. */
+static bool check_entry(const fatbin_entry_t* entry, accrt_image_fault_t* out_fault) {
+  const unsigned char* header = entry->header;
+  const uint64_t size = (uint64_t)(entry->payload - header) + entry->payload_bytes;
+  const uint32_t options = read_u32(header + 20), name = read_u32(header + 32),
+                 name_bytes = read_u32(header + 36);
+  if (options >= size || !accrt_range_fits(name, name_bytes, size)) {
+    return accrt_image_fault(out_fault,
+                             "fatbin entry at %" PRIu64 ": options at %" PRIu32 ", %" PRIu32
+                             " bytes of a name at %" PRIu32 ", of %" PRIu64 " bytes",
+                             entry->at, options, name_bytes, name, size);
+  }
+  if (entry->is_compressed) {
+    const uint32_t compressed = read_u32(header + 16);
+    const uint64_t whole = read_u64(header + 56);
+    return (compressed <= entry->payload_bytes && whole <= MAX_DECOMPRESSED_BYTES) ||
+           accrt_image_fault(out_fault,
+                             "fatbin entry at %" PRIu64 ": %" PRIu32 " of %" PRIu64
+                             " bytes, decompressed %" PRIu64,
+                             entry->at, compressed, entry->payload_bytes, whole);
+  }
+  if (entry->kind == ENTRY_PTX) {
+    return (entry->payload_bytes > 0 && memchr(entry->payload, 0, entry->payload_bytes) != NULL) ||
+           accrt_image_fault(out_fault,
+                             "fatbin entry at %" PRIu64 ": %" PRIu64 " bytes of PTX without NUL",
+                             entry->at, entry->payload_bytes);
+  }
+  accrt_image_fault_t inner;
+  return entry->kind != ENTRY_ELF ||
+         accrt_cuda_cubin_check(entry->payload, entry->payload_bytes, &inner) ||
+         accrt_image_fault(out_fault, "fatbin entry at %" PRIu64 ": %.150s", entry->at, inner.text);
+}
+
+bool accrt_cuda_fatbin_check(const void* data, uint64_t size_bytes,
+                             accrt_image_fault_t* out_fault) {
+  fatbin_reader_t reader;
+  fatbin_entry_t entry;
+  if (!open_fatbin(data, size_bytes, &reader, out_fault))
+    return false;
+  while (reader.at < reader.end) {
+    if (!next_entry(&reader, &entry, out_fault) || !check_entry(&entry, out_fault))
+      return false;
+  }
   return true;
 }
 
 bool accrt_cuda_fatbin_fits(const void* data, uint64_t size_bytes, int major, int minor) {
+  fatbin_reader_t reader;
   fatbin_entry_t entry;
-  uint64_t at = first_entry(data, size_bytes);
-  bool any = false;
-  while (next_entry(data, size_bytes, &at, &entry)) {
+  accrt_image_fault_t fault;
+  if (!open_fatbin(data, size_bytes, &reader, &fault))
+    return false;
+  while (reader.at < reader.end && next_entry(&reader, &entry, &fault)) {
     if (entry.kind != ENTRY_PTX && entry.kind != ENTRY_ELF)
       return true; /* of a kind that is not known here */
-    any = true;
     if (entry.kind == ENTRY_ELF ? accrt_cuda_arch_fits(entry.arch, major, minor)
                                 : (int)entry.arch <= major * 10 + minor) {
       return true;
     }
   }
-  return !any;
+  return false;
 }
 
 static size_t append(char* text, size_t capacity, size_t length, const char* kind, uint32_t arch) {
@@ -125,11 +332,14 @@ static size_t append(char* text, size_t capacity, size_t length, const char* kin
 
 void accrt_cuda_fatbin_list(const void* data, uint64_t size_bytes, char* out_text,
                             size_t capacity) {
+  fatbin_reader_t reader;
   fatbin_entry_t entry;
-  uint64_t at = first_entry(data, size_bytes);
+  accrt_image_fault_t fault;
   size_t length = 0;
   out_text[0] = '\0';
-  while (length + 1 < capacity && next_entry(data, size_bytes, &at, &entry)) {
+  if (!open_fatbin(data, size_bytes, &reader, &fault))
+    return;
+  while (length + 1 < capacity && reader.at < reader.end && next_entry(&reader, &entry, &fault)) {
     if (entry.kind == ENTRY_PTX || entry.kind == ENTRY_ELF) {
       length = append(out_text, capacity, length, entry.kind == ENTRY_PTX ? "compute" : "sm",
                       entry.arch);

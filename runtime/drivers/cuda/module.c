@@ -133,12 +133,17 @@ static accrt_status_t get_compiled(cuda_device_t* device, const accrt_driver_ima
 
 /* ---- Loading ---- */
 
+static accrt_status_t refuse_image(const cuda_device_t* device, const accrt_driver_image_t* image,
+                                   const accrt_image_fault_t* fault) {
+  return accrt_cuda_refuse(device->environment, ACCRT_ERROR_INVALID_FORMAT, "module_load",
+                           "image '%s': %s", image->name, fault->text);
+}
+
 static accrt_status_t check_cubin(const cuda_device_t* device, const accrt_driver_image_t* image) {
-  uint32_t arch;
-  if (!accrt_cuda_cubin_arch(image->data, image->size_bytes, &arch)) {
-    return accrt_cuda_refuse(device->environment, ACCRT_ERROR_INVALID_FORMAT, "module_load",
-                             "image '%s' is not a cubin", image->name);
-  }
+  accrt_image_fault_t fault;
+  if (!accrt_cuda_cubin_check(image->data, image->size_bytes, &fault))
+    return refuse_image(device, image, &fault);
+  const uint32_t arch = accrt_cuda_cubin_arch(image->data);
   if (accrt_cuda_arch_fits(arch, device->compute_major, device->compute_minor))
     return ACCRT_OK;
   return accrt_cuda_refuse(device->environment, ACCRT_ERROR_NO_VARIANT, "module_load",
@@ -148,6 +153,9 @@ static accrt_status_t check_cubin(const cuda_device_t* device, const accrt_drive
 
 static accrt_status_t check_fatbin(const cuda_device_t* device, const accrt_driver_image_t* image) {
   char list[200];
+  accrt_image_fault_t fault;
+  if (!accrt_cuda_fatbin_check(image->data, image->size_bytes, &fault))
+    return refuse_image(device, image, &fault);
   if (accrt_cuda_fatbin_fits(image->data, image->size_bytes, device->compute_major,
                              device->compute_minor)) {
     return ACCRT_OK;

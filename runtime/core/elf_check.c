@@ -1,0 +1,53 @@
+/* runtime/core/elf_check.c - the header of an ELF file, held against its size. */
+#include "runtime/core/elf_check.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/core/memory.h"
+
+bool accrt_image_fault(accrt_image_fault_t* out_fault, const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  (void)vsnprintf(out_fault->text, sizeof out_fault->text, format, arguments);
+  va_end(arguments);
+  return false;
+}
+
+/* A table of `count` records at `offset`, none at all when the count is 0. */
+static bool check_table(const char* what, uint64_t offset, uint32_t count, uint32_t record_bytes,
+                        uint32_t expected_bytes, uint64_t size_bytes,
+                        accrt_image_fault_t* out_fault) {
+  if (count == 0 || (record_bytes == expected_bytes &&
+                     accrt_range_fits(offset, (uint64_t)count * expected_bytes, size_bytes))) {
+    return true;
+  }
+  return accrt_image_fault(out_fault,
+                           "%" PRIu32 " %s headers of %" PRIu32 " bytes at %" PRIu64
+                           " do not fit %" PRIu64 " bytes",
+                           count, what, record_bytes, offset, size_bytes);
+}
+
+bool accrt_elf_read_header(const void* bytes, uint64_t size_bytes, Elf64_Ehdr* out_header,
+                           accrt_image_fault_t* out_fault) {
+  if (size_bytes < sizeof *out_header) {
+    return accrt_image_fault(out_fault, "%" PRIu64 " bytes are too few for an ELF header",
+                             size_bytes);
+  }
+  memcpy(out_header, bytes, sizeof *out_header);
+  const unsigned char* ident = out_header->e_ident;
+  if (memcmp(ident, ELFMAG, SELFMAG) != 0)
+    return accrt_image_fault(out_fault, "it is not an ELF file");
+  if (ident[EI_CLASS] != ELFCLASS64 || ident[EI_DATA] != ELFDATA2LSB ||
+      ident[EI_VERSION] != EV_CURRENT || out_header->e_ehsize != sizeof *out_header) {
+    return accrt_image_fault(out_fault,
+                             "class %u, data encoding %u, version %u, header of %u bytes: not a "
+                             "64-bit little-endian ELF file",
+                             ident[EI_CLASS], ident[EI_DATA], ident[EI_VERSION],
+                             out_header->e_ehsize);
+  }
+  return check_table("program", out_header->e_phoff, out_header->e_phnum, out_header->e_phentsize,
+                     sizeof(Elf64_Phdr), size_bytes, out_fault) &&
+         check_table("section", out_header->e_shoff, out_header->e_shnum, out_header->e_shentsize,
+                     sizeof(Elf64_Shdr), size_bytes, out_fault);
+}
