@@ -157,10 +157,11 @@ def quantize(weight: np.ndarray, layout: int | str, *, group_elements: int = 0, 
 
     `importance`: K numbers by which squared errors count, e.g. the mean square of each input channel's activations. `search`
     (the default when there is an importance): scales that make the error least. `data` and `scales`: their types where the layout
-    leaves a choice. `dtype`: the type that the weight had; plain: the one that it gets."""
+    leaves a choice. `group_elements`: of layouts with a free group size (0: 128). `dtype`: the type that the weight had; plain: the one
+    that it gets."""
     known = info(layout)
     if known.free_group and group_elements == 0:
-        group_elements = 32
+        group_elements = 128
     weight = np.ascontiguousarray(weight, np.float32)
     chosen = {"data": data, "scales": scales}
     components = {}

@@ -130,3 +130,10 @@ int accx_open_bundle(accrt_instance_t* instance, const char* path, uint32_t veri
   const accx_args_t none = {0};
   return accx_open_keyed_bundle(&none, instance, path, verify, out_bundle);
 }
+
+accrt_status_t accx_open_weights(accrt_instance_t* instance, const char* path,
+                                 accrt_weights_t** out_weights) {
+  accrt_weights_options_t options = ACCRT_WEIGHTS_OPTIONS_INIT;
+  options.flags = ACCRT_WEIGHTS_FLAG_FOLLOW_LINKS;
+  return accrt_weights_open_path(instance, path, &options, out_weights);
+}

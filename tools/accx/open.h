@@ -4,6 +4,8 @@
 
 #include "accx.h"
 
+#include "accrt/weights.h"
+
 /* Makes an instance with --threads, --option, --driver, --trust, --trust-keys and --allow-host-code where the verb has them. On failure
  * *out_instance may hold one all the same, for the caller to release. */
 int accx_open_instance(const accx_args_t* args, accrt_instance_t** out_instance);
@@ -13,5 +15,9 @@ int accx_open_keyed_bundle(const accx_args_t* args, accrt_instance_t* instance, 
 /* The same without a key. */
 int accx_open_bundle(accrt_instance_t* instance, const char* path, uint32_t verify,
                      accrt_bundle_t** out_bundle);
+/* Opens weights that the user names. The further files of a set may be symbolic links, as download caches have them: their names come
+ * from a file, but the folder is the user's. */
+accrt_status_t accx_open_weights(accrt_instance_t* instance, const char* path,
+                                 accrt_weights_t** out_weights);
 
 #endif /* ACCX_OPEN_H_ */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "convert.h"
+#include "join.h"
 #include "json_out.h"
 #include "npy.h"
 #include "open.h"
@@ -19,7 +20,8 @@
 
 typedef struct input {
   const char* path;
-  accrt_weights_t* weights; /* or */
+  accrt_weights_t* weights;
+  accx_weight_list_t list; /* of these, or */
   accx_npz_t* npz;
 } input_t;
 
@@ -37,10 +39,10 @@ typedef struct part {
 
 struct item {
   pack_t* pack;
-  const input_t* input;
-  const char* name;   /* in the pack */
-  const char* source; /* in the input */
-  uint32_t tensor;
+  input_t* input;
+  const char* name;            /* in the pack */
+  const char* source;          /* in the input */
+  const accx_weight_t* weight; /* of the input's list */
   accrt_dtype_t
       from; /* of the elements in the input; differs from `dtype` when they are converted */
   accrt_dtype_t dtype;
@@ -122,6 +124,9 @@ static bool is_chosen(const accx_args_t* args, const char* name) {
 }
 
 static void set_type(item_t* item, accrt_dtype_t wanted) {
+  /* Of a quantized weight no byte depends on what its values are read as. */
+  if (item->encoding > ACCRT_LAYOUT_OPAQUE && wanted && wanted != ACCRT_DTYPE_F64)
+    item->from = wanted;
   item->dtype = item->from;
   if (item->encoding == ACCRT_LAYOUT_PLAIN && wanted && accx_converts(item->from))
     item->dtype = wanted;
@@ -135,42 +140,35 @@ static void set_type(item_t* item, accrt_dtype_t wanted) {
     item->size_bytes += item->parts[i].size_bytes;
 }
 
-static int add_tensor(const accx_args_t* args, pack_t* pack, const input_t* input, uint32_t index,
-                      accrt_dtype_t wanted) {
-  accrt_weights_tensor_t tensor = ACCRT_WEIGHTS_TENSOR_INIT;
-  accrt_status_t status = accrt_weights_tensor(input->weights, index, &tensor);
-  if (status != ACCRT_OK)
-    return accx_fail_status(status, "%s", input->path);
-  if (!is_chosen(args, tensor.name))
-    return ACCX_OK;
+static void add_weight(const accx_args_t* args, pack_t* pack, input_t* input,
+                       const accx_weight_t* weight, accrt_dtype_t wanted) {
+  const accrt_weights_tensor_t* facts = &weight->facts;
+  if (!is_chosen(args, facts->name))
+    return;
   item_t* item = add_item(pack);
   item->input = input;
-  item->source = tensor.name;
-  item->name = renamed(args, tensor.name);
-  item->tensor = index;
-  item->encoding = tensor.encoding;
-  item->group_elements = tensor.group_elements;
-  item->rank = tensor.rank;
-  item->part_count = tensor.component_count;
+  item->source = facts->name;
+  item->name = renamed(args, facts->name);
+  item->weight = weight;
+  item->encoding = facts->encoding;
+  item->group_elements = facts->group_elements;
+  item->rank = facts->rank;
+  item->part_count = facts->component_count;
   /* Quantized blocks do not say what they stand for, and bytes without a layout stand for bytes. */
-  item->from = tensor.dtype                             ? tensor.dtype
-               : tensor.encoding == ACCRT_LAYOUT_OPAQUE ? ACCRT_DTYPE_U8
+  item->from = facts->dtype                             ? facts->dtype
+               : facts->encoding == ACCRT_LAYOUT_OPAQUE ? ACCRT_DTYPE_U8
                                                         : ACCRT_DTYPE_F32;
-  pack->opaque += tensor.encoding == ACCRT_LAYOUT_OPAQUE;
-  if (tensor.rank)
-    memcpy(item->shape, tensor.shape, tensor.rank * sizeof *item->shape);
+  pack->opaque += facts->encoding == ACCRT_LAYOUT_OPAQUE;
+  if (facts->rank)
+    memcpy(item->shape, facts->shape, facts->rank * sizeof *item->shape);
   for (uint32_t i = 0; i < item->part_count; ++i) {
-    accrt_weights_component_t component = ACCRT_WEIGHTS_COMPONENT_INIT;
-    status = accrt_weights_component(input->weights, index, i, &component);
-    if (status != ACCRT_OK)
-      return accx_fail_status(status, "%s", input->path);
-    item->parts[i] = (part_t){NULL, i, component.role, component.dtype, component.size_bytes};
+    const accx_weight_part_t* part = &weight->parts[i];
+    item->parts[i] = (part_t){NULL, i, part->role, part->dtype, part->size_bytes};
   }
   set_type(item, wanted);
-  return ACCX_OK;
 }
 
-static int add_array(const accx_args_t* args, pack_t* pack, const input_t* input, const char* name,
+static int add_array(const accx_args_t* args, pack_t* pack, input_t* input, const char* name,
                      accrt_dtype_t wanted) {
   accx_array_t array;
   if (!is_chosen(args, name))
@@ -209,16 +207,12 @@ static int open_input(const accx_args_t* args, accrt_instance_t* instance, pack_
     }
     return code;
   }
-  accrt_weights_options_t options = ACCRT_WEIGHTS_OPTIONS_INIT;
-  options.flags = ACCRT_WEIGHTS_FLAG_FOLLOW_LINKS;
-  accrt_weights_info_t info = ACCRT_WEIGHTS_INFO_INIT;
-  accrt_status_t status = accrt_weights_open_path(instance, input->path, &options, &input->weights);
-  if (status == ACCRT_OK)
-    status = accrt_weights_info(input->weights, &info);
+  const accrt_status_t status = accx_open_weights(instance, input->path, &input->weights);
   if (status != ACCRT_OK)
     return accx_fail_status(status, "%s", input->path);
-  for (uint32_t i = 0; !code && i < info.tensor_count; ++i)
-    code = add_tensor(args, pack, input, i, wanted);
+  code = accx_weight_list_make(args, input->path, input->weights, &input->list);
+  for (uint32_t i = 0; !code && i < input->list.count; ++i)
+    add_weight(args, pack, input, &input->list.weights[i], wanted);
   return code;
 }
 
@@ -248,8 +242,8 @@ static int32_t read_input(const part_t* part, uint64_t offset, void* target, uin
   const item_t* item = part->item;
   pack_t* pack = item->pack;
   if (item->input->weights)
-    return accrt_weights_read(item->input->weights, item->tensor, part->component, offset, target,
-                              size_bytes) == ACCRT_OK
+    return accx_weight_read(&item->input->list, item->weight, part->component, offset, target,
+                            size_bytes) == ACCRT_OK
                ? 0
                : EIO;
   if (pack->array_of != item) {
@@ -479,6 +473,7 @@ static int run_pack(const accx_args_t* args) {
   if (!code)
     code = write_all(args, &pack, args->operands[count], most);
   for (size_t i = 0; i < count; ++i) {
+    accx_weight_list_free(&pack.inputs[i].list);
     accrt_weights_release(pack.inputs[i].weights);
     accx_npz_close(pack.inputs[i].npz);
   }
@@ -492,11 +487,14 @@ static int run_pack(const accx_args_t* args) {
 
 static const accx_option_t options[] = {
     {"dtype", "TYPE", false,
-     "convert plain floats to f16, bf16, f32 or f64 (nearest, ties to even)"},
+     "convert plain floats to f16, bf16, f32 or f64 (nearest, ties to even); what quantized "
+     "weights "
+     "are read as"},
     {"only", "GLOB", true, "pack only tensors whose name fits"},
     {"exclude", "GLOB", true, "leave out tensors whose name fits"},
     {"rename", "OLD=NEW", true, "give a tensor another name; 'OLD*=NEW*' for beginnings"},
     {"split", "SIZE", false, "several files of at most so many bytes of weights: 2G, 500M"},
+    ACCX_JOIN_OPTIONS,
     {"json", NULL, false, "print what was written as JSON"},
     {0}};
 
@@ -508,7 +506,10 @@ const accx_verb_t accx_verb_pack = {
     "puts weights of safetensors, GGUF, .npz and .accx files into weight packs",
     "Inputs are safetensors files, their indices or folders, GGUF files (of a split set any part), "
     ".npz\n"
-    "archives and .accx files; quantized tensors stay as they are. With --split the files are\n"
+    "archives and .accx files; quantized tensors stay as they are. Codes, scales, zero points and "
+    "group\n"
+    "indices that checkpoints keep apart become one weight of their layout. With --split the files "
+    "are\n"
     "OUT-00001-of-0000N.accx. In a pack every tensor is aligned, and checked by digests when it is "
     "used.\n"
     "\n"

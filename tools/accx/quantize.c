@@ -13,6 +13,9 @@
 #include "quantize.h"
 #include "term.h"
 
+/* What checkpoints mostly have; the compiler's and Python's default too. */
+#define DEFAULT_GROUP 128u
+
 /* ---- What is quantized ---- */
 
 static int find_dtype(const accx_args_t* args, const char* option, uint32_t allowed,
@@ -55,6 +58,8 @@ static void choose(const accx_args_t* args, const accrt_layout_tensor_t* like,
     item->why = "not chosen";
   else if (accx_args_match(args, "keep", from->name))
     item->why = "kept";
+  else if (item->weight->apart)
+    item->why = "a piece of a weight";
   else if (from->rank < 2)
     item->why = "a vector";
   else if (!has_numbers(from))
@@ -88,7 +93,7 @@ static int read_layout(const accx_args_t* args, accrt_layout_tensor_t* out_like)
   int code = accx_args_integer(args, "group", 8, 1 << 24, &group);
   if (!code && !free_group && group != 0)
     code = accx_fail(ACCX_USAGE, "--group: layout %s has no group size of its own", name);
-  out_like->group_elements = free_group && group == 0 ? 32 : (uint32_t)group;
+  out_like->group_elements = free_group && group == 0 ? DEFAULT_GROUP : (uint32_t)group;
   for (uint32_t role = 0; role < ACCRT_LAYOUT_ROLE_COUNT && !code; ++role) {
     static const char* const options[] = {"data", "scales"};
     accrt_dtype_t dtype = (accrt_dtype_t)__builtin_ctz(info.dtypes[role] | 1u << 31);
@@ -175,7 +180,7 @@ static int read_importance(const accx_args_t* args, accrt_instance_t* instance,
     code = importance_from_npz(job, path);
   } else {
     accrt_weights_t* weights = NULL;
-    const accrt_status_t status = accrt_weights_open_path(instance, path, NULL, &weights);
+    const accrt_status_t status = accx_open_weights(instance, path, &weights);
     if (status != ACCRT_OK)
       return accx_fail_status(status, "%s", path);
     for (uint32_t i = 0; i < job->count && !code; ++i) {
@@ -209,8 +214,8 @@ static int32_t pull_bytes(void* self, uint64_t offset, void* target, uint64_t si
       job->code = accx_quantize_tensor(job, pull->item);
     if (!job->code)
       memcpy(target, job->memory[pull->which] + offset, size_bytes);
-  } else if (accrt_weights_read(job->source, pull->item->index, pull->which, offset, target,
-                                size_bytes) != ACCRT_OK) {
+  } else if (accx_weight_read(&job->list, pull->item->weight, pull->which, offset, target,
+                              size_bytes) != ACCRT_OK) {
     job->code = accx_fail_status(ACCRT_ERROR_IO, "%s", accx_safe(pull->item->from.name));
   }
   job->done_bytes += size_bytes;
@@ -246,9 +251,9 @@ static accrt_status_t add_item(accrt_bundle_writer_t* writer, accx_quantize_job_
       from.dtype = item->target.components[i].dtype;
       from.size_bytes = item->target.components[i].size_bytes;
     } else {
-      const accrt_status_t status = accrt_weights_component(job->source, item->index, i, &from);
-      if (status != ACCRT_OK)
-        return status;
+      from.role = item->weight->parts[i].role;
+      from.dtype = item->weight->parts[i].dtype;
+      from.size_bytes = item->weight->parts[i].size_bytes;
     }
     pulls[i] = (pull_t){job, item, i};
     component->role = from.role;
@@ -402,22 +407,19 @@ static void print_json(const accx_quantize_job_t* job, const char* layout) {
 
 static int read_items(const accx_args_t* args, const accrt_layout_tensor_t* like,
                       accx_quantize_job_t* job) {
-  accrt_weights_info_t info = ACCRT_WEIGHTS_INFO_INIT;
-  accrt_status_t status = accrt_weights_info(job->source, &info);
-  job->count = info.tensor_count;
+  const int code = accx_weight_list_make(args, args->operands[0], job->source, &job->list);
+  if (code)
+    return code;
+  job->count = job->list.count;
   job->items = accx_alloc((size_t)job->count + 1, sizeof *job->items);
   uint32_t chosen = 0;
-  for (uint32_t i = 0; i < job->count && status == ACCRT_OK; ++i) {
+  for (uint32_t i = 0; i < job->count; ++i) {
     accx_quantize_item_t* item = &job->items[i];
-    item->index = i;
-    item->from = (accrt_weights_tensor_t)ACCRT_WEIGHTS_TENSOR_INIT;
-    status = accrt_weights_tensor(job->source, i, &item->from);
-    if (status == ACCRT_OK)
-      choose(args, like, item);
+    item->weight = &job->list.weights[i];
+    item->from = item->weight->facts;
+    choose(args, like, item);
     chosen += item->chosen;
   }
-  if (status != ACCRT_OK)
-    return accx_fail_status(status, "%s", args->operands[0]);
   return chosen ? ACCX_OK
                 : accx_fail(ACCX_FAILED, "%s has no weight that fits layout %s and was chosen",
                             args->operands[0], accx_args_value(args, "layout"));
@@ -440,7 +442,7 @@ static int run_quantize(const accx_args_t* args) {
   job.method = search ? ACCRT_QUANTIZE_SEARCH : ACCRT_QUANTIZE_NEAREST;
   accrt_status_t status = accrt_instance_create(NULL, &instance);
   if (status == ACCRT_OK)
-    status = accrt_weights_open_path(instance, args->operands[0], NULL, &job.source);
+    status = accx_open_weights(instance, args->operands[0], &job.source);
   if (status != ACCRT_OK) {
     code = accx_fail_status(status, "%s", args->operands[0]);
     goto out;
@@ -459,6 +461,7 @@ out:
   for (uint32_t i = 0; i < job.count; ++i)
     free((void*)(uintptr_t)job.items[i].importance);
   free(job.items);
+  accx_weight_list_free(&job.list);
   accrt_weights_release(job.source);
   accrt_instance_release(instance);
   return code;
@@ -467,7 +470,7 @@ out:
 static const accx_option_t options[] = {
     {"layout", "NAME", false, "the layout: q4_k, q8_0, i4_group, f8_channel, mxfp4, ..."},
     {"group", "N", false,
-     "elements that share a scale, for i8_group, i4_group, i4_group_asym (32)"},
+     "elements that share a scale, for i8_group, i4_group, i4_group_asym (128)"},
     {"data", "TYPE", false, "f8e4m3fn or f8e5m2, for layouts of either"},
     {"scales", "TYPE", false, "f32, f16 or bf16, for layouts of any"},
     {"only", "GLOB", true, "quantize only weights with such names"},
@@ -477,6 +480,7 @@ static const accx_option_t options[] = {
      "npz, safetensors or GGUF: for a weight's name, how much each input counts (implies "
      "--search)"},
     {"threads", "N", false, "threads (all processors)"},
+    ACCX_JOIN_OPTIONS,
     {"json", NULL, false, "print the report as JSON"},
     {NULL, NULL, false, NULL},
 };

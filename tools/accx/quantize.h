@@ -3,11 +3,12 @@
 #define ACCX_QUANTIZE_H_
 
 #include "accx.h"
+#include "join.h"
 
 /* What becomes of one tensor of the source. */
 typedef struct accx_quantize_item {
-  uint32_t index; /* in the source */
-  accrt_weights_tensor_t from;
+  const accx_weight_t* weight;  /* of the source */
+  accrt_weights_tensor_t from;  /* what it is there */
   bool chosen;                  /* quantized; else copied as it is */
   const char* why;              /* it is not; NULL when chosen */
   const float* importance;      /* K values, or NULL */
@@ -18,6 +19,7 @@ typedef struct accx_quantize_item {
 /* The whole job. */
 typedef struct accx_quantize_job {
   accrt_weights_t* source;
+  accx_weight_list_t list; /* of it */
   accx_quantize_item_t* items;
   uint32_t count;
   uint32_t method; /* ACCRT_QUANTIZE_* */

@@ -104,8 +104,8 @@ static int run_rows(const accx_quantize_job_t* job, const accx_quantize_item_t* 
   return ACCX_OK;
 }
 
-/* The source's tensor as the library's layouts see it. */
-static int read_source(const accx_quantize_job_t* job, const accx_quantize_item_t* item,
+/* The source's weight as the library's layouts see it. */
+static int read_source(accx_quantize_job_t* job, const accx_quantize_item_t* item,
                        accrt_layout_tensor_t* out_tensor) {
   *out_tensor = (accrt_layout_tensor_t)ACCRT_LAYOUT_TENSOR_INIT;
   out_tensor->layout = item->from.encoding;
@@ -116,18 +116,15 @@ static int read_source(const accx_quantize_job_t* job, const accx_quantize_item_
   out_tensor->rank = item->from.rank;
   out_tensor->shape = item->from.shape;
   for (uint32_t i = 0; i < item->from.component_count; ++i) {
-    accrt_weights_component_t component = ACCRT_WEIGHTS_COMPONENT_INIT;
+    const accx_weight_part_t* part = &item->weight->parts[i];
     const void* data;
-    uint64_t size_bytes;
-    accrt_status_t status = accrt_weights_component(job->source, item->index, i, &component);
-    if (status == ACCRT_OK)
-      status = accrt_weights_data(job->source, item->index, i, &data, &size_bytes);
+    const accrt_status_t status = accx_weight_data(&job->list, item->weight, i, &data);
     if (status != ACCRT_OK)
       return accx_fail_status(status, "%s", accx_safe(item->from.name));
-    accrt_layout_component_t* slot = &out_tensor->components[component.role];
+    accrt_layout_component_t* slot = &out_tensor->components[part->role];
     slot->data = (void*)(uintptr_t)data; /* only read */
-    slot->size_bytes = size_bytes;
-    slot->dtype = component.dtype;
+    slot->size_bytes = part->size_bytes;
+    slot->dtype = part->dtype;
   }
   return ACCX_OK;
 }

@@ -1,0 +1,623 @@
+/* tools/accx/join.c - which tensors of a checkpoint are one weight, by the names and types that their projects give them
+ * (docs/weights.md, "Binding", has the same conventions). Nothing is guessed: what two projects store alike is asked for. */
+#include "join.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "term.h"
+
+#define NONE UINT32_MAX
+
+typedef accrt_weights_tensor_t facts_t;
+
+/* One source being looked at. */
+typedef struct join {
+  const char* path;
+  accrt_weights_t* source;
+  facts_t* facts;
+  uint32_t* by_name;   /* indices of tensors in the order of their names */
+  unsigned char* used; /* by tensor: a part of a weight */
+  uint32_t count;
+  uint32_t gptq; /* layout; 0: not said */
+  accx_weight_list_t* list;
+  bool keep_apart;
+  uint64_t apart;  /* weights that could not be joined */
+  char first[400]; /* the first of them, and why */
+  int code;
+} join_t;
+
+/* A weight that is being put together; `why`: it cannot be. */
+typedef struct candidate {
+  join_t* join;
+  const char* name;
+  accx_weight_t weight;
+  uint32_t pieces[8]; /* tensors that belong to it, whether it is made of them or not */
+  uint32_t piece_count;
+  const char* why;
+} candidate_t;
+
+/* ---- Tensors ---- */
+
+static bool ends_with(const char* text, const char* end, size_t* out_stem) {
+  const size_t length = strlen(text), end_length = strlen(end);
+  if (length <= end_length || strcmp(text + length - end_length, end) != 0)
+    return false;
+  *out_stem = length - end_length;
+  return true;
+}
+
+static uint32_t find(const join_t* join, const char* name, const char* suffix) {
+  const size_t stem = strlen(name);
+  uint32_t low = 0, end = join->count;
+  while (low < end) {
+    const uint32_t middle = low + (end - low) / 2;
+    const char* other = join->facts[join->by_name[middle]].name;
+    int order = strncmp(other, name, stem);
+    if (order == 0)
+      order = strcmp(other + stem, suffix);
+    if (order == 0)
+      return join->by_name[middle];
+    if (order < 0)
+      low = middle + 1;
+    else
+      end = middle;
+  }
+  return NONE;
+}
+
+static bool has(const join_t* join, const char* name, const char* suffix) {
+  return find(join, name, suffix) != NONE;
+}
+
+/* A tensor of the weight by what is put behind its name. It is the weight's from then on. */
+static const facts_t* take(candidate_t* candidate, const char* suffix, uint32_t* out_index) {
+  const join_t* join = candidate->join;
+  *out_index = find(join, candidate->name, suffix);
+  if (*out_index == NONE || join->used[*out_index])
+    return NULL;
+  candidate->pieces[candidate->piece_count++] = *out_index;
+  return &join->facts[*out_index];
+}
+
+static const void* bytes_of(const candidate_t* candidate, uint32_t tensor) {
+  const void* data = NULL;
+  uint64_t size_bytes;
+  const accrt_status_t status =
+      accrt_weights_data(candidate->join->source, tensor, 0, &data, &size_bytes);
+  if (status != ACCRT_OK && candidate->join->code == ACCX_OK)
+    candidate->join->code = accx_fail_status(status, "%s", candidate->join->path);
+  return status == ACCRT_OK ? data : NULL;
+}
+
+static uint64_t elements(const facts_t* facts) {
+  uint64_t count = 1;
+  for (uint32_t i = 0; i < facts->rank; ++i)
+    count *= (uint64_t)facts->shape[i];
+  return count;
+}
+
+static bool is_plain(const facts_t* facts, accrt_dtype_t dtype) {
+  return facts && facts->encoding == ACCRT_LAYOUT_PLAIN && facts->dtype == dtype;
+}
+static bool is_float(const facts_t* facts) {
+  return is_plain(facts, ACCRT_DTYPE_F32) || is_plain(facts, ACCRT_DTYPE_F16) ||
+         is_plain(facts, ACCRT_DTYPE_BF16);
+}
+static bool is_f8(const facts_t* facts) {
+  return is_plain(facts, ACCRT_DTYPE_F8E4M3FN) || is_plain(facts, ACCRT_DTYPE_F8E5M2);
+}
+static bool is_byte(const facts_t* facts) {
+  return is_plain(facts, ACCRT_DTYPE_U8) || is_plain(facts, ACCRT_DTYPE_F8E8M0);
+}
+/* The leading sizes of both are the same. */
+static bool same_rows(const facts_t* facts, const int64_t* shape, uint32_t rank) {
+  return facts->rank >= rank &&
+         (rank == 0 || memcmp(facts->shape, shape, rank * sizeof *shape) == 0);
+}
+
+/* ---- Weights ---- */
+
+static void set_layout(candidate_t* candidate, uint32_t layout, uint64_t group,
+                       const facts_t* scales) {
+  facts_t* facts = &candidate->weight.facts;
+  facts->encoding = layout;
+  facts->group_elements = (uint32_t)group;
+  facts->dtype = is_float(scales) ? scales->dtype : ACCRT_DTYPE_F32;
+}
+
+static void set_shape(candidate_t* candidate, const int64_t* shape, uint32_t rank, int64_t last) {
+  facts_t* facts = &candidate->weight.facts;
+  if (rank > ACCRT_MAX_RANK) {
+    candidate->why = "too many dimensions";
+    return;
+  }
+  facts->rank = rank;
+  memcpy(candidate->weight.shape, shape, rank * sizeof *shape);
+  if (last >= 0)
+    candidate->weight.shape[rank - 1] = last;
+}
+
+static void add_part(candidate_t* candidate, uint32_t role, uint32_t tensor, accrt_dtype_t dtype,
+                     accx_part_kind_t kind) {
+  accx_weight_part_t* part = &candidate->weight.parts[candidate->weight.facts.component_count++];
+  *part =
+      (accx_weight_part_t){role, tensor, 0, dtype, candidate->join->facts[tensor].size_bytes, kind};
+}
+
+/* Groups of a row: their size, or 0 when that is not clear. A last group may be short, which nobody writes. */
+static uint64_t group_of(candidate_t* candidate, uint64_t k, uint64_t groups) {
+  const uint64_t group = groups ? k / groups : 0;
+  if (group && group * groups == k && group % 8 == 0 && group <= 1u << 24)
+    return group;
+  candidate->why = "its columns are not so many whole groups";
+  return 0;
+}
+
+/* True when columns lie in the order of their groups (-1 says so too): then nothing is added. */
+static bool in_order(const candidate_t* candidate, uint32_t tensor, uint64_t k, uint64_t group) {
+  const unsigned char* data = bytes_of(candidate, tensor);
+  for (uint64_t i = 0; data && i < k; ++i) {
+    int32_t at;
+    memcpy(&at, data + i * sizeof at, sizeof at);
+    if (at != -1 && (uint64_t)at != i / group)
+      return false;
+  }
+  return true;
+}
+
+static void add_index(candidate_t* candidate, const char* suffix, uint64_t k, uint64_t group) {
+  uint32_t index;
+  const facts_t* facts = take(candidate, suffix, &index);
+  if (!facts || candidate->why)
+    return;
+  if (!is_plain(facts, ACCRT_DTYPE_I32) || elements(facts) != k)
+    candidate->why = "its group index is not one number for each column";
+  else if (!in_order(candidate, index, k, group))
+    add_part(candidate, ACCRT_LAYOUT_ROLE_GROUP_INDEX, index, ACCRT_DTYPE_I32, ACCX_PART_STORED);
+}
+
+/* ---- Conventions ---- */
+
+/* AutoGPTQ, GPTQModel, AutoAWQ: X.qweight, X.qzeros, X.scales, X.g_idx. Words of GPTQ lie along K, those of AWQ along N. */
+static void join_gptq(candidate_t* candidate) {
+  uint32_t q, z, s;
+  const facts_t* data = take(candidate, ".qweight", &q);
+  const facts_t* scales = take(candidate, ".scales", &s);
+  const facts_t* zeros = take(candidate, ".qzeros", &z);
+  if (!is_plain(data, ACCRT_DTYPE_I32) || !is_plain(zeros, ACCRT_DTYPE_I32) || !is_float(scales) ||
+      data->rank != 2 || zeros->rank != 2 || scales->rank != 2) {
+    candidate->why = "it has not the tensors qweight, qzeros and scales of GPTQ or AWQ";
+    return;
+  }
+  const uint64_t groups = (uint64_t)scales->shape[0], n = (uint64_t)scales->shape[1];
+  const bool awq = (uint64_t)data->shape[1] * 8 == n;
+  const uint64_t k = (uint64_t)data->shape[0] * (awq ? 1 : 8);
+  if ((uint64_t)zeros->shape[0] != groups || (uint64_t)zeros->shape[1] * 8 != n ||
+      (!awq && (uint64_t)data->shape[1] != n)) {
+    candidate->why = "it has not 4 bits";
+    return;
+  }
+  const uint64_t group = group_of(candidate, k, groups);
+  set_shape(candidate, (int64_t[]){(int64_t)n, (int64_t)k}, 2, -1);
+  set_layout(candidate, awq ? ACCRT_LAYOUT_AWQ : candidate->join->gptq, group, scales);
+  add_part(candidate, ACCRT_LAYOUT_ROLE_DATA, q, ACCRT_DTYPE_I32, ACCX_PART_STORED);
+  add_part(candidate, ACCRT_LAYOUT_ROLE_SCALES, s, scales->dtype, ACCX_PART_STORED);
+  add_part(candidate, ACCRT_LAYOUT_ROLE_ZEROS, z, ACCRT_DTYPE_I32, ACCX_PART_STORED);
+  if (!awq)
+    add_index(candidate, ".g_idx", k, group);
+  join_t* join = candidate->join;
+  if (!awq && !join->gptq && !join->keep_apart && !candidate->why && join->code == ACCX_OK)
+    join->code = accx_fail(
+        ACCX_USAGE,
+        "%s: '%s' is a weight of GPTQ, of which two versions look alike and differ by one in their "
+        "zero points: --gptq v1 or --gptq v2 (config.json's checkpoint_format: gptq is v1), or "
+        "--apart to leave its tensors as they are",
+        join->path, accx_safe(candidate->name));
+}
+
+/* compressed-tensors' pack-quantized: eight INT4 to a word along K; zero points along N. X.weight_shape says what K is. */
+static void join_int4(candidate_t* candidate, uint32_t q, const facts_t* data, uint32_t s,
+                      const facts_t* scales) {
+  uint32_t w, z;
+  const facts_t* shape = take(candidate, "_shape", &w);
+  const facts_t* zeros = take(candidate, "_zero_point", &z);
+  const int64_t k = 8 * data->shape[data->rank - 1];
+  if (shape) {
+    int64_t last = -1;
+    const unsigned char* bytes = bytes_of(candidate, w);
+    if (bytes && is_plain(shape, ACCRT_DTYPE_I64) && shape->size_bytes >= sizeof last)
+      memcpy(&last, bytes + shape->size_bytes - sizeof last, sizeof last);
+    if (last != k)
+      candidate->why = "it has not 4 bits, or rows that end within a word";
+  }
+  if (!candidate->why && (!is_float(scales) || scales->rank != data->rank ||
+                          !same_rows(scales, data->shape, data->rank - 1)))
+    candidate->why = "its scales do not lie as groups of its rows";
+  const uint64_t groups = (uint64_t)scales->shape[scales->rank ? scales->rank - 1 : 0];
+  const uint64_t group = candidate->why ? 0 : group_of(candidate, (uint64_t)k, groups);
+  if (candidate->why)
+    return;
+  set_shape(candidate, data->shape, data->rank, k);
+  set_layout(candidate, zeros ? ACCRT_LAYOUT_I4_GROUP_ASYM : ACCRT_LAYOUT_I4_GROUP, group, scales);
+  add_part(candidate, ACCRT_LAYOUT_ROLE_DATA, q, ACCRT_DTYPE_U4, ACCX_PART_STORED);
+  add_part(candidate, ACCRT_LAYOUT_ROLE_SCALES, s, scales->dtype, ACCX_PART_STORED);
+  if (zeros) {
+    const uint64_t n = (uint64_t)data->shape[data->rank - 2];
+    const uint64_t batches = elements(scales) / (n ? n : 1) / groups;
+    if (!is_plain(zeros, ACCRT_DTYPE_I32) || elements(zeros) != batches * ((n + 7) / 8) * groups)
+      candidate->why = "its zero points are not words of eight rows";
+    add_part(candidate, ACCRT_LAYOUT_ROLE_ZEROS, z, ACCRT_DTYPE_U4, ACCX_PART_TURNED);
+  }
+  add_index(candidate, "_g_idx", (uint64_t)k, group);
+}
+
+/* Codes of FP4, two to a byte. The last size may be that of the bytes of a block. */
+static void join_fp4(candidate_t* candidate, uint32_t q, const facts_t* data, uint32_t s,
+                     const facts_t* scales, bool blocks) {
+  uint32_t g = NONE;
+  const facts_t* divisor = take(candidate, "_global_scale", &g);
+  const facts_t* factor = divisor ? NULL : take(candidate, "_scale_2", &g);
+  const facts_t* whole = divisor ? divisor : factor;
+  const uint32_t rank = data->rank - blocks;
+  const bool nv = is_plain(scales, ACCRT_DTYPE_F8E4M3FN);
+  if (rank < 1 || (blocks && data->shape[rank] != 16) || (!nv && !is_byte(scales)) ||
+      nv != (whole != NULL) ||
+      (nv && (!is_plain(whole, ACCRT_DTYPE_F32) || elements(whole) != 1))) {
+    candidate->why = "its scales are not those of MXFP4 or NVFP4";
+    return;
+  }
+  set_shape(candidate, data->shape, rank, data->shape[rank - 1] * (blocks ? 32 : 2));
+  set_layout(candidate, nv ? ACCRT_LAYOUT_NVFP4 : ACCRT_LAYOUT_MXFP4, 0, NULL);
+  add_part(candidate, ACCRT_LAYOUT_ROLE_DATA, q, ACCRT_DTYPE_F4E2M1, ACCX_PART_STORED);
+  add_part(candidate, ACCRT_LAYOUT_ROLE_SCALES, s, nv ? ACCRT_DTYPE_F8E4M3FN : ACCRT_DTYPE_F8E8M0,
+           ACCX_PART_STORED);
+  if (nv)
+    add_part(candidate, ACCRT_LAYOUT_ROLE_GLOBAL_SCALE, g, ACCRT_DTYPE_F32,
+             divisor ? ACCX_PART_RECIPROCAL : ACCX_PART_STORED);
+}
+
+static void join_packed(candidate_t* candidate) {
+  uint32_t q, s;
+  const facts_t* data = take(candidate, "_packed", &q);
+  const facts_t* scales = take(candidate, "_scale", &s);
+  if (!scales || data->rank < 2)
+    candidate->why = "it has no scales";
+  else if (is_plain(data, ACCRT_DTYPE_I32))
+    join_int4(candidate, q, data, s, scales);
+  else
+    join_fp4(candidate, q, data, s, scales, false);
+}
+
+/* gpt-oss: blocks of 16 bytes and their exponents. */
+static void join_blocks(candidate_t* candidate, const char* data_suffix, const char* scale_suffix) {
+  uint32_t q, s;
+  const facts_t* data = take(candidate, data_suffix, &q);
+  const facts_t* scales = take(candidate, scale_suffix, &s);
+  join_fp4(candidate, q, data, s, scales, true);
+}
+
+/* The layout of 8-bit codes by the shape of their scales. */
+static void choose_scaled(candidate_t* candidate, const facts_t* data, const facts_t* scales,
+                          bool inverse) {
+  const int64_t n = data->rank > 1 ? data->shape[data->rank - 2] : 1;
+  const int64_t k = data->shape[data->rank - 1];
+  const bool alike = scales->rank == data->rank && same_rows(scales, data->shape, data->rank - 1);
+  const bool rows = elements(scales) * (uint64_t)k == elements(data) && scales->rank >= 1 &&
+                    scales->shape[0] == data->shape[0];
+  const bool tiles = data->rank >= 2 && scales->rank == data->rank &&
+                     same_rows(scales, data->shape, data->rank - 2) &&
+                     scales->shape[data->rank - 2] == (n + 127) / 128 &&
+                     scales->shape[data->rank - 1] == (k + 127) / 128;
+  if (is_byte(scales) && is_f8(data) && alike)
+    set_layout(candidate, ACCRT_LAYOUT_MXFP8, 0, NULL);
+  else if (!is_float(scales))
+    candidate->why = "its scales are of no type that its layout may have";
+  else if (is_f8(data) && tiles && (inverse || elements(scales) > 1))
+    set_layout(candidate, ACCRT_LAYOUT_F8_BLOCK128, 0, scales);
+  else if (is_f8(data) && elements(scales) == 1)
+    set_layout(candidate, ACCRT_LAYOUT_F8_TENSOR, 0, scales);
+  else if (rows)
+    set_layout(candidate, is_f8(data) ? ACCRT_LAYOUT_F8_CHANNEL : ACCRT_LAYOUT_I8_CHANNEL, 0,
+               scales);
+  else if (!is_f8(data) && alike)
+    set_layout(candidate, ACCRT_LAYOUT_I8_GROUP,
+               group_of(candidate, (uint64_t)k, (uint64_t)scales->shape[scales->rank - 1]), scales);
+  else
+    candidate->why = "its scales lie as no layout has them";
+}
+
+/* Zero points of 0 are none. */
+static bool all_zero(const candidate_t* candidate, uint32_t tensor, uint64_t size_bytes) {
+  const unsigned char* data = bytes_of(candidate, tensor);
+  for (uint64_t i = 0; data && i < size_bytes; ++i) {
+    if (data[i])
+      return false;
+  }
+  return true;
+}
+
+/* compressed-tensors, ModelOpt, DeepSeek: X is FP8 or INT8 (FP4: bytes of two), X_scale or X_scale_inv beside it. */
+static void join_scaled(candidate_t* candidate, bool inverse) {
+  uint32_t q, s, z;
+  const facts_t* data = take(candidate, "", &q);
+  const facts_t* scales = take(candidate, inverse ? "_scale_inv" : "_scale", &s);
+  const facts_t* zeros = take(candidate, "_zero_point", &z);
+  if (data->rank < 1) {
+    candidate->why = "it has no dimensions";
+    return;
+  }
+  if (is_plain(data, ACCRT_DTYPE_U8)) {
+    join_fp4(candidate, q, data, s, scales, false);
+    return;
+  }
+  if (zeros && !all_zero(candidate, z, zeros->size_bytes)) {
+    candidate->why = "no layout has its zero points";
+    return;
+  }
+  set_shape(candidate, data->shape, data->rank, -1);
+  choose_scaled(candidate, data, scales, inverse);
+  add_part(candidate, ACCRT_LAYOUT_ROLE_DATA, q, data->dtype, ACCX_PART_STORED);
+  add_part(candidate, ACCRT_LAYOUT_ROLE_SCALES, s,
+           is_byte(scales) ? ACCRT_DTYPE_F8E8M0 : scales->dtype, ACCX_PART_STORED);
+}
+
+/* False when the tensor is no part of a weight of several by any convention. */
+static bool try_conventions(candidate_t* candidate, const facts_t* facts) {
+  join_t* join = candidate->join;
+  static const char* const blocks[][2] = {{"_blocks", "_scales"}, {".blocks", ".scales"}};
+  const char* name = facts->name;
+  size_t stem;
+  if (ends_with(name, ".qweight", &stem)) {
+    candidate->name = accx_text("%.*s", (int)stem, name);
+    if (!has(join, candidate->name, ".scales"))
+      return false;
+    join_gptq(candidate);
+    return true;
+  }
+  if (ends_with(name, "_packed", &stem)) {
+    candidate->name = accx_text("%.*s", (int)stem, name);
+    if (!has(join, candidate->name, "_scale"))
+      return false;
+    join_packed(candidate);
+    return true;
+  }
+  for (size_t i = 0; i < 2; ++i) {
+    if (!is_plain(facts, ACCRT_DTYPE_U8) || !ends_with(name, blocks[i][0], &stem))
+      continue;
+    candidate->name = accx_text("%.*s", (int)stem, name);
+    if (!has(join, candidate->name, blocks[i][1]))
+      continue;
+    join_blocks(candidate, blocks[i][0], blocks[i][1]);
+    return true;
+  }
+  candidate->name = name;
+  const bool codes = is_f8(facts) || is_plain(facts, ACCRT_DTYPE_I8) ||
+                     (is_plain(facts, ACCRT_DTYPE_U8) && has(join, name, "_scale_2"));
+  const bool inverse = has(join, name, "_scale_inv");
+  if (!codes || (!inverse && !has(join, name, "_scale")))
+    return false;
+  join_scaled(candidate, inverse);
+  return true;
+}
+
+/* Each component has the bytes that the layout asks for; what is made gets them here. */
+static void check_sizes(candidate_t* candidate) {
+  accrt_layout_tensor_t tensor = ACCRT_LAYOUT_TENSOR_INIT;
+  const facts_t* facts = &candidate->weight.facts;
+  tensor.layout = facts->encoding;
+  tensor.dtype = facts->dtype;
+  tensor.group_elements = facts->group_elements;
+  tensor.rank = facts->rank;
+  tensor.shape = candidate->weight.shape;
+  for (uint32_t i = 0; i < facts->component_count; ++i)
+    tensor.components[candidate->weight.parts[i].role].dtype = candidate->weight.parts[i].dtype;
+  for (uint32_t i = 0; i < facts->component_count && !candidate->why; ++i) {
+    accx_weight_part_t* part = &candidate->weight.parts[i];
+    uint64_t wanted = 0;
+    if (accrt_layout_component_size(&tensor, part->role, &wanted) != ACCRT_OK ||
+        (part->kind != ACCX_PART_TURNED && wanted != part->size_bytes))
+      candidate->why = "its tensors have not the sizes of its layout";
+    part->size_bytes = wanted;
+  }
+}
+
+static void finish(candidate_t* candidate, accx_weight_t* out_weight) {
+  join_t* join = candidate->join;
+  facts_t* facts = &candidate->weight.facts;
+  accrt_layout_info_t info = ACCRT_LAYOUT_INFO_INIT;
+  facts->name = candidate->name;
+  *out_weight = candidate->weight;
+  out_weight->facts.size_bytes = 0;
+  for (uint32_t i = 0; i < facts->component_count; ++i)
+    out_weight->facts.size_bytes += out_weight->parts[i].size_bytes;
+  if (accrt_layout_info(facts->encoding, &info) == ACCRT_OK)
+    out_weight->facts.type_name = info.name;
+  for (uint32_t i = 0; i < candidate->piece_count; ++i)
+    join->used[candidate->pieces[i]] = 1;
+}
+
+/* A tensor as it is. */
+static void add_tensor(join_t* join, uint32_t index, bool apart) {
+  accx_weight_t* weight = &join->list->weights[join->list->count++];
+  weight->facts = join->facts[index];
+  weight->apart = apart;
+  for (uint32_t i = 0; i < weight->facts.component_count; ++i) {
+    accrt_weights_component_t place = ACCRT_WEIGHTS_COMPONENT_INIT;
+    const accrt_status_t status = accrt_weights_component(join->source, index, i, &place);
+    if (status != ACCRT_OK && join->code == ACCX_OK)
+      join->code = accx_fail_status(status, "%s", join->path);
+    weight->parts[i] =
+        (accx_weight_part_t){place.role, index, i, place.dtype, place.size_bytes, ACCX_PART_STORED};
+  }
+}
+
+static void give_up(candidate_t* candidate) {
+  join_t* join = candidate->join;
+  if (!join->keep_apart && join->apart++ == 0)
+    snprintf(join->first, sizeof join->first, "'%s': %s", accx_safe(candidate->name),
+             candidate->why);
+  for (uint32_t i = 0; i < candidate->piece_count; ++i) {
+    join->used[candidate->pieces[i]] = 1;
+    add_tensor(join, candidate->pieces[i], true);
+  }
+}
+
+static void join_all(join_t* join) {
+  /* First what is joined: the tensors that are left are weights by themselves. */
+  for (uint32_t i = 0; i < join->count && join->code == ACCX_OK; ++i) {
+    candidate_t candidate = {.join = join, .weight.facts = ACCRT_WEIGHTS_TENSOR_INIT};
+    if (join->used[i] || join->facts[i].encoding != ACCRT_LAYOUT_PLAIN ||
+        !try_conventions(&candidate, &join->facts[i]) || join->code)
+      continue;
+    if (!candidate.why && !join->keep_apart)
+      check_sizes(&candidate);
+    if (candidate.why || join->keep_apart)
+      give_up(&candidate);
+    else
+      finish(&candidate, &join->list->weights[join->list->count++]);
+  }
+}
+
+static int read_gptq(const accx_args_t* args, uint32_t* out_layout) {
+  const char* version = accx_args_value(args, "gptq");
+  *out_layout = 0;
+  if (!version)
+    return ACCX_OK;
+  *out_layout = strcmp(version, "v1") == 0   ? ACCRT_LAYOUT_GPTQ_V1
+                : strcmp(version, "v2") == 0 ? ACCRT_LAYOUT_GPTQ_V2
+                                             : 0;
+  return *out_layout ? ACCX_OK : accx_fail(ACCX_USAGE, "--gptq is v1 or v2, not '%s'", version);
+}
+
+/* The library is asked for no name that is not there: it would look for near ones each time. */
+static join_t* sorting;
+static int by_name(const void* a, const void* b) {
+  return strcmp(sorting->facts[*(const uint32_t*)a].name, sorting->facts[*(const uint32_t*)b].name);
+}
+static int by_place(const void* a, const void* b) {
+  const accx_weight_t *left = a, *right = b;
+  return (left->parts[0].tensor > right->parts[0].tensor) -
+         (left->parts[0].tensor < right->parts[0].tensor);
+}
+
+static accrt_status_t read_tensors(join_t* join) {
+  accrt_weights_info_t info = ACCRT_WEIGHTS_INFO_INIT;
+  accrt_status_t status = accrt_weights_info(join->source, &info);
+  join->count = info.tensor_count;
+  join->facts = accx_alloc((size_t)join->count + 1, sizeof *join->facts);
+  join->by_name = accx_alloc((size_t)join->count + 1, sizeof *join->by_name);
+  join->used = accx_alloc((size_t)join->count + 1, 1);
+  join->list->weights = accx_alloc((size_t)join->count + 1, sizeof *join->list->weights);
+  for (uint32_t i = 0; i < join->count && status == ACCRT_OK; ++i) {
+    join->facts[i] = (facts_t)ACCRT_WEIGHTS_TENSOR_INIT;
+    join->by_name[i] = i;
+    status = accrt_weights_tensor(join->source, i, &join->facts[i]);
+  }
+  sorting = join;
+  if (status == ACCRT_OK)
+    qsort(join->by_name, join->count, sizeof *join->by_name, by_name);
+  return status;
+}
+
+int accx_weight_list_make(const accx_args_t* args, const char* path, accrt_weights_t* source,
+                          accx_weight_list_t* out_list) {
+  join_t join = {.path = path, .source = source, .list = out_list};
+  memset(out_list, 0, sizeof *out_list);
+  out_list->source = source;
+  join.keep_apart = accx_args_has(args, "apart");
+  join.code = read_gptq(args, &join.gptq);
+  if (join.code)
+    return join.code;
+  const accrt_status_t status = read_tensors(&join);
+  if (status != ACCRT_OK)
+    join.code = accx_fail_status(status, "%s", path);
+  join_all(&join);
+  for (uint32_t i = 0; i < join.count && !join.code; ++i) {
+    if (!join.used[i])
+      add_tensor(&join, i, false);
+  }
+  qsort(out_list->weights, out_list->count, sizeof *out_list->weights, by_place);
+  for (uint32_t i = 0; i < out_list->count; ++i) {
+    if (!out_list->weights[i].facts.shape)
+      out_list->weights[i].facts.shape = out_list->weights[i].shape;
+  }
+  if (!join.code && join.apart)
+    accx_note("%s: %llu quantized weights stay as the tensors that they are, for instance %s", path,
+              (unsigned long long)join.apart, join.first);
+  free(join.facts);
+  free(join.by_name);
+  free(join.used);
+  return join.code;
+}
+
+void accx_weight_list_free(accx_weight_list_t* list) {
+  free(list->weights);
+  free(list->made);
+  memset(list, 0, sizeof *list);
+}
+
+/* ---- Bytes ---- */
+
+/* compressed-tensors packs zero points of eight rows into a word; layouts have them by row, two groups to a byte. */
+static void turn(const accx_weight_t* weight, const unsigned char* words, unsigned char* out) {
+  const facts_t* facts = &weight->facts;
+  const uint64_t n = (uint64_t)facts->shape[facts->rank - 2];
+  const uint64_t groups = (uint64_t)facts->shape[facts->rank - 1] / facts->group_elements;
+  uint64_t rows = n;
+  for (uint32_t i = 0; i + 2 < facts->rank; ++i)
+    rows *= (uint64_t)facts->shape[i];
+  for (uint64_t row = 0; row < rows; ++row) {
+    const uint64_t batch = row / n, in_batch = row % n;
+    for (uint64_t g = 0; g < groups; ++g) {
+      uint32_t word;
+      memcpy(&word, words + ((batch * ((n + 7) / 8) + in_batch / 8) * groups + g) * sizeof word,
+             sizeof word);
+      out[row * ((groups + 1) / 2) + g / 2] |=
+          (unsigned char)((word >> 4 * (in_batch % 8) & 15) << 4 * (g % 2));
+    }
+  }
+}
+
+accrt_status_t accx_weight_data(accx_weight_list_t* list, const accx_weight_t* weight,
+                                uint32_t index, const void** out_data) {
+  const accx_weight_part_t* part = &weight->parts[index];
+  const void* data;
+  uint64_t size_bytes;
+  *out_data = list->made;
+  if (list->made_of == part)
+    return ACCRT_OK;
+  const accrt_status_t status =
+      accrt_weights_data(list->source, part->tensor, part->component, &data, &size_bytes);
+  *out_data = data;
+  if (status != ACCRT_OK || part->kind == ACCX_PART_STORED)
+    return status;
+  free(list->made);
+  list->made = accx_alloc(part->size_bytes + 1, 1);
+  list->made_of = part;
+  memset(list->made, 0, part->size_bytes);
+  *out_data = list->made;
+  if (part->kind == ACCX_PART_TURNED) {
+    turn(weight, data, list->made);
+    return ACCRT_OK;
+  }
+  float scale;
+  memcpy(&scale, data, sizeof scale);
+  scale = 1 / scale;
+  memcpy(list->made, &scale, sizeof scale);
+  return ACCRT_OK;
+}
+
+accrt_status_t accx_weight_read(accx_weight_list_t* list, const accx_weight_t* weight,
+                                uint32_t index, uint64_t offset_bytes, void* target,
+                                uint64_t size_bytes) {
+  const accx_weight_part_t* part = &weight->parts[index];
+  if (part->kind == ACCX_PART_STORED)
+    return accrt_weights_read(list->source, part->tensor, part->component, offset_bytes, target,
+                              size_bytes);
+  const void* data;
+  const accrt_status_t status = accx_weight_data(list, weight, index, &data);
+  if (status == ACCRT_OK)
+    memcpy(target, (const char*)data + offset_bytes, size_bytes);
+  return status;
+}

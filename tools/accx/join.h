@@ -1,0 +1,65 @@
+/* tools/accx/join.h - the weights of a source as their projects mean them: tensors that a checkpoint keeps apart (codes, scales, zero
+ * points, group indices) are one weight with the components of its layout. For `accx pack` and `accx quantize`. */
+#ifndef ACCX_JOIN_H_
+#define ACCX_JOIN_H_
+
+#include "accx.h"
+#include "args.h"
+
+#include "accrt/layout.h"
+#include "accrt/weights.h"
+
+/* How a component comes from what is stored. */
+typedef enum {
+  ACCX_PART_STORED,     /* the same bytes */
+  ACCX_PART_TURNED,     /* zero points in words along N, as rows of nibbles */
+  ACCX_PART_RECIPROCAL, /* a scale that divides, as one that multiplies */
+} accx_part_kind_t;
+
+typedef struct accx_weight_part {
+  uint32_t role;
+  uint32_t tensor; /* of the source */
+  uint32_t component;
+  accrt_dtype_t dtype;
+  uint64_t size_bytes;
+  accx_part_kind_t kind;
+} accx_weight_part_t;
+
+typedef struct accx_weight {
+  accrt_weights_tensor_t facts; /* `shape` is the one below where the weight was joined */
+  int64_t shape[ACCRT_MAX_RANK];
+  accx_weight_part_t parts[ACCRT_LAYOUT_ROLE_COUNT];
+  bool apart; /* a piece of a weight that could not be joined: its numbers mean nothing alone */
+} accx_weight_t;
+
+typedef struct accx_weight_list {
+  accrt_weights_t* source;
+  accx_weight_t* weights;
+  uint32_t count;
+  /* The component that was made last. */
+  void* made;
+  const accx_weight_part_t* made_of;
+} accx_weight_list_t;
+
+/* Lists the weights of a source, in its order. Takes --gptq and --apart; says which tensors could not be joined, and why. */
+int accx_weight_list_make(const accx_args_t* args, const char* path, accrt_weights_t* source,
+                          accx_weight_list_t* out_list);
+void accx_weight_list_free(accx_weight_list_t* list);
+/* The bytes of a component, valid until those of another are asked for. */
+accrt_status_t accx_weight_data(accx_weight_list_t* list, const accx_weight_t* weight,
+                                uint32_t part, const void** out_data);
+/* A piece of them; of what is stored nothing else is read. */
+accrt_status_t accx_weight_read(accx_weight_list_t* list, const accx_weight_t* weight,
+                                uint32_t part, uint64_t offset_bytes, void* target,
+                                uint64_t size_bytes);
+
+/* Options of verbs that list weights. */
+#define ACCX_JOIN_OPTIONS                                                                          \
+  {"gptq", "VERSION", false,                                                                       \
+   "v1 or v2: what zero points of GPTQ tensors mean, which differ by one; see config.json's "      \
+   "checkpoint_format (gptq: v1)"},                                                                \
+  {                                                                                                \
+    "apart", NULL, false, "leave the tensors of quantized weights as they are, each by itself"     \
+  }
+
+#endif /* ACCX_JOIN_H_ */
