@@ -77,13 +77,13 @@ static bool read_file_part(accx_builder_t* builder, accx_node_t* map, const char
     return accx_node_fail(
         node, builder->error,
         errno == EINVAL || errno == ELOOP
-            ? "'%.200s' is not a plain path beneath the folder of the text: %s"
-            : "'%.200s': %s",
-        path, errno == EINVAL || errno == ELOOP ? "no '..', no links" : strerror(errno));
+            ? "%s is not a plain path beneath the folder of the text: %s"
+            : "%s: %s",
+        ACCX_SHOW(path), errno == EINVAL || errno == ELOOP ? "no '..', no links" : strerror(errno));
   if (!keep_fd(builder, fd))
     return false;
   if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
-    return accx_node_fail(node, builder->error, "'%.200s' is not a regular file", path);
+    return accx_node_fail(node, builder->error, "%s is not a regular file", ACCX_SHOW(path));
   uint64_t offset = 0, size = UINT64_MAX;
   const uint64_t file_bytes = (uint64_t)info.st_size;
   if (!accx_key_u64(builder, map, "offset", NULL, &offset) ||
@@ -91,9 +91,9 @@ static bool read_file_part(accx_builder_t* builder, accx_node_t* map, const char
     return false;
   if (offset > file_bytes || (size != UINT64_MAX && size > file_bytes - offset))
     return accx_node_fail(node, builder->error,
-                          "'%.200s' has %" PRIu64 " bytes, too few for offset %" PRIu64
+                          "%s has %" PRIu64 " bytes, too few for offset %" PRIu64
                           " and size %" PRIu64,
-                          path, file_bytes, offset, size == UINT64_MAX ? 0 : size);
+                          ACCX_SHOW(path), file_bytes, offset, size == UINT64_MAX ? 0 : size);
   *out = (accrt_writer_bytes_t){.size_bytes = size == UINT64_MAX ? file_bytes - offset : size,
                                 .kind = ACCRT_WRITER_BYTES_FILE,
                                 .fd = fd,
@@ -396,9 +396,11 @@ static bool build_root(accx_builder_t* builder, accx_node_t* root) {
       !each(builder, root, "sections", build_section) || !build_strings(builder, root) ||
       !accx_node_all_used(root, "the text", keys, builder->error))
     return false;
-  const accrt_status_t status =
-      accrt_bundle_writer_set_optional_features(builder->writer, features);
-  return status == ACCRT_OK || accx_node_fail_call(builder, root, status);
+  accrt_status_t status = accrt_bundle_writer_set_optional_features(builder->writer, features);
+  if (status != ACCRT_OK)
+    return accx_node_fail_call(builder, root, status);
+  status = accrt_bundle_writer_check(builder->writer, NULL);
+  return status == ACCRT_OK || accx_node_fail_whole(builder, root, status);
 }
 
 bool accx_text_read(const char* text, size_t size_bytes, const char* folder,

@@ -5,6 +5,7 @@
 
 #include "loader/text/expression.h"
 #include "loader/text/names.h"
+#include "loader/text/show.h"
 #include "loader/text/tree.h"
 
 /* What a name stands for. */
@@ -15,7 +16,7 @@ typedef enum {
   ACCX_NAME_STATE,
   ACCX_NAME_IMAGE,
   ACCX_NAME_KERNEL,
-  ACCX_NAME_FUNCTION, /* name, NUL, target */
+  ACCX_NAME_FUNCTION, /* by name and target */
   ACCX_NAME_INPUT,    /* of the current function; so are those below */
   ACCX_NAME_RESULT,
   ACCX_NAME_LET,
@@ -31,6 +32,7 @@ typedef struct accx_name {
   accx_name_kind_t kind;
   uint32_t scope; /* of INPUT, RESULT, LET: the function's number; else 0 */
   const char* name;
+  const char* target; /* FUNCTION; else "" */
   accrt_writer_id_t id;
   accrt_writer_id_t body; /* FUNCTION */
   accx_formal_t* formals; /* KERNEL; FUNCTION: inputs, then results */
@@ -86,11 +88,24 @@ bool accx_word_digits(accx_builder_t* builder, const accx_node_t* node, unsigned
 /* A failed call of the library, about a place. */
 bool accx_node_fail_call(accx_builder_t* builder, const accx_node_t* node, accrt_status_t status);
 
+/* The same about one of the parts of a thing, where the message names it as "KIND 'NAME'": an element of a list, or a key of a map. */
+bool accx_node_fail_part(accx_builder_t* builder, const accx_node_t* node, const char* kind,
+                         const accx_node_t* parts, accrt_status_t status);
+/* The same about the whole text: at the place of what the message names, or else at the text's begin. */
+bool accx_node_fail_whole(accx_builder_t* builder, const accx_node_t* root, accrt_status_t status);
+
 /* ---- Names ---- */
 /* A new name; NULL on failure (it is there already, or no memory). */
 accx_name_t* accx_name_add(accx_builder_t* builder, accx_name_kind_t kind, const char* name,
                            accx_node_t* node);
 accx_name_t* accx_name_find(const accx_builder_t* builder, accx_name_kind_t kind, const char* name);
+/* The same for functions, which have a target beside the name. */
+accx_name_t* accx_name_add_target(accx_builder_t* builder, accx_name_kind_t kind, const char* name,
+                                  const char* target, accx_node_t* node);
+accx_name_t* accx_name_find_target(const accx_builder_t* builder, accx_name_kind_t kind,
+                                   const char* name, const char* target);
+/* Tries all names of a kind that can be meant here. */
+void accx_name_near(const accx_builder_t* builder, accx_name_kind_t kind, accx_near_t* near);
 /* The same, and a failure where there is none. */
 bool accx_name_of(accx_builder_t* builder, const accx_node_t* node, accx_name_kind_t kind,
                   const char* what, accx_name_t** out);

@@ -37,8 +37,8 @@ static bool constant_slot(block_t* block, accx_node_t* map, const accx_node_t* n
       !accx_key_word(builder, map, "component", NULL, &accx_words_role, &role))
     return false;
   if (role > 4 || name->roles[role] == ACCX_NONE)
-    return accx_node_fail(node, builder->error, "constant '%.64s' has no such component",
-                          node->text);
+    return accx_node_fail(node, builder->error, "constant %s has no such component",
+                          ACCX_SHOW(node->text));
   return slot_of(block, name->id, name->roles[role], node, out);
 }
 
@@ -69,7 +69,7 @@ static bool read_slot(block_t* block, accx_node_t* map, accrt_writer_id_t* out) 
     return false;
   if (!arena)
     return accx_node_fail(map, builder->error,
-                          "one of input, result, constant, state and arena is needed");
+                          "one of input, result, constant, state and arena (true) is needed");
   const accrt_status_t status =
       accrt_bundle_writer_arena(builder->writer, block->function->id, 0, 0, out);
   return status == ACCRT_OK || accx_node_fail_call(builder, map, status);
@@ -92,7 +92,7 @@ static bool key_range(block_t* block, accx_node_t* map, const char* key,
                                      "arena", "offset", "size",     NULL};
   accx_node_t* range = accx_node_get(map, key);
   if (range == NULL)
-    return accx_node_fail(map, block->builder->error, "'%s' is needed", key);
+    return accx_node_fail_missing(map, block->builder->error, "a command", key);
   return accx_want(block->builder, range, ACCX_NODE_MAP, key) && read_range(block, range, out) &&
          accx_node_all_used(range, "a range", keys, block->builder->error);
 }
@@ -125,18 +125,33 @@ static bool key_list(block_t* block, accx_node_t* map, const char* key, uint32_t
 
 /* ---- Operands ---- */
 
+/* By kind: what it is called, and how it is written. */
+static const char* const operand_forms[][2] = {
+    [ACCRT_OPERAND_BUFFER] = {"a buffer", "{input: NAME}, or result, constant, state, arena"},
+    [ACCRT_OPERAND_TENSOR] = {"a tensor", "{input: NAME, dtype: f32, shape: [...]}"},
+    [ACCRT_OPERAND_SCALAR] = {"a scalar", "{bits: 0x...}, {f32: 1.5} or {f64: 1.5}"},
+    [ACCRT_OPERAND_SYMBOL] = {"a symbol", "an expression"},
+    [ACCRT_OPERAND_WORKSPACE] = {"a workspace", "{arena: true, size: ...}"}};
+
+static bool fail_form(accx_builder_t* builder, const accx_node_t* node, uint32_t kind) {
+  return accx_node_fail(node, builder->error, "%s is given as %s", operand_forms[kind][0],
+                        operand_forms[kind][1]);
+}
+
 static bool read_scalar(accx_builder_t* builder, accx_node_t* map, accrt_writer_operand_t* out) {
   accx_node_t* f32 = accx_node_get(map, "f32");
   accx_node_t* f64 = accx_node_get(map, "f64");
   const accx_node_t* given = f32 != NULL ? f32 : f64;
+  if (given == NULL && accx_node_peek(map, "bits") == NULL)
+    return fail_form(builder, map, ACCRT_OPERAND_SCALAR);
   if (given == NULL)
-    return accx_key_u64(builder, map, "bits", "a scalar", &out->bits);
+    return accx_key_u64(builder, map, "bits", NULL, &out->bits);
   double wide;
   char rest;
   if (!accx_want(builder, given, ACCX_NODE_WORD, "a number"))
     return false;
   if (sscanf(given->text, "%lf%c", &wide, &rest) != 1)
-    return accx_node_fail(given, builder->error, "'%.40s' is no number", given->text);
+    return accx_node_fail(given, builder->error, "%s is no number", ACCX_SHOW(given->text));
   const float narrow = (float)wide;
   memcpy(&out->bits, f32 != NULL ? (const void*)&narrow : (const void*)&wide,
          f32 != NULL ? sizeof narrow : sizeof wide);
@@ -164,8 +179,11 @@ static bool read_operand(block_t* block, accx_node_t* node, uint32_t kind,
   out->kind = kind;
   if (kind == ACCRT_OPERAND_SYMBOL && node->kind == ACCX_NODE_WORD)
     return accx_read_expression(builder, node, &out->value);
-  if (!accx_want(builder, node, ACCX_NODE_MAP, "what a command gives"))
-    return false;
+  if (kind >= sizeof operand_forms / sizeof operand_forms[0] || operand_forms[kind][0] == NULL)
+    return accx_node_fail(node, builder->error, "parameters of kind %" PRIu32 " take nothing",
+                          kind);
+  if (node->kind != ACCX_NODE_MAP)
+    return fail_form(builder, node, kind);
   bool good;
   if (kind == ACCRT_OPERAND_SYMBOL)
     good = key_expression(block, node, "value", &out->value);
@@ -174,7 +192,7 @@ static bool read_operand(block_t* block, accx_node_t* node, uint32_t kind,
   else
     good = read_range(block, node, &out->range) &&
            (kind != ACCRT_OPERAND_TENSOR || read_tensor(block, node, out));
-  return good && accx_node_all_used(node, "what a command gives", keys, builder->error);
+  return good && accx_node_all_used(node, operand_forms[kind][0], keys, builder->error);
 }
 
 /* Operands [first, first + count) by the names of a map; those left out are absent. */
@@ -189,8 +207,13 @@ static bool read_operands(block_t* block, accx_node_t* map, const accx_name_t* c
   }
   for (const accx_node_t* key = map != NULL ? map->first : NULL; key != NULL;
        key = key->next->next) {
-    if (!key->used)
-      return accx_node_fail(key, builder->error, "there is no '%.64s' to give", key->text);
+    accx_near_t near = {.wrong = key->text};
+    if (key->used)
+      continue;
+    for (uint32_t i = first; i < first + count; ++i)
+      accx_near_try(&near, callee->formals[i].name);
+    return accx_node_fail(key, builder->error, "%s takes no %s%s", ACCX_SHOW(callee->name),
+                          ACCX_SHOW(key->text), ACCX_NEAR_TEXT(&near));
   }
   return true;
 }
@@ -226,16 +249,17 @@ static bool read_dispatch(block_t* block, accx_node_t* map, const accx_node_t* h
 static bool find_function(accx_builder_t* builder, accx_node_t* map, const accx_node_t* head,
                           accx_name_t** out) {
   const char* target = "";
-  char key[2200];
   if (!accx_want(builder, head, ACCX_NODE_WORD, "a function") ||
       !accx_key_text(builder, map, "target", NULL, &target))
     return false;
-  const int length = snprintf(key, sizeof key, "%s\x01%s", head->text, target);
-  *out = length > 0 && (size_t)length < sizeof key
-             ? accx_name_find(builder, ACCX_NAME_FUNCTION, key)
-             : NULL;
-  return *out != NULL || accx_node_fail(head, builder->error, "no function '%.64s'%s%.40s",
-                                        head->text, target[0] != '\0' ? " for " : "", target);
+  *out = accx_name_find_target(builder, ACCX_NAME_FUNCTION, head->text, target);
+  if (*out != NULL)
+    return true;
+  accx_near_t near = {.wrong = head->text};
+  accx_name_near(builder, ACCX_NAME_FUNCTION, &near);
+  return accx_node_fail(head, builder->error, "no function %s%s%s%s", ACCX_SHOW(head->text),
+                        target[0] != '\0' ? " for " : "",
+                        target[0] != '\0' ? ACCX_SHOW(target) : "", ACCX_NEAR_TEXT(&near));
 }
 
 static bool read_call(block_t* block, accx_node_t* map, const accx_node_t* head,
@@ -259,9 +283,18 @@ static bool read_call(block_t* block, accx_node_t* map, const accx_node_t* head,
   return true;
 }
 
-static bool read_copy(block_t* block, accx_node_t* map, accrt_writer_command_t* command) {
+/* `copy: true`, `barrier: true`: the key alone says what it is. */
+static bool want_true(accx_builder_t* builder, const accx_node_t* head, const char* key) {
+  return (head->kind == ACCX_NODE_WORD && strcmp(head->text, "true") == 0) ||
+         accx_node_fail(head, builder->error, "'%s' must be true: what it does is in other keys",
+                        key);
+}
+
+static bool read_copy(block_t* block, accx_node_t* map, const accx_node_t* head,
+                      accrt_writer_command_t* command) {
   command->opcode = ACCRT_OPCODE_COPY;
-  return key_range(block, map, "from", &command->source) &&
+  return want_true(block->builder, head, "copy") &&
+         key_range(block, map, "from", &command->source) &&
          key_range(block, map, "to", &command->destination) &&
          key_list(block, map, "extent", 3, command->extent, NULL) &&
          key_list(block, map, "from_strides", 2, command->source_stride, NULL) &&
@@ -306,7 +339,7 @@ static bool read_fields(block_t* block, accx_node_t* map, uint64_t opcode, const
   case ACCRT_OPCODE_CALL:
     return read_call(block, map, head, command);
   case ACCRT_OPCODE_COPY:
-    return read_copy(block, map, command);
+    return read_copy(block, map, head, command);
   case ACCRT_OPCODE_FILL:
     return read_fill(block, map, head, command);
   case ACCRT_OPCODE_REPEAT:
@@ -316,7 +349,7 @@ static bool read_fields(block_t* block, accx_node_t* map, uint64_t opcode, const
     command->text = head->text;
     return accx_want(block->builder, head, ACCX_NODE_WORD, "a marker");
   case ACCRT_OPCODE_BARRIER:
-    return true;
+    return want_true(block->builder, head, "barrier");
   default:
     return read_raw(block, map, head, command);
   }
@@ -341,10 +374,21 @@ static bool read_head(accx_builder_t* builder, accx_node_t* map, uint64_t* out_o
     return true;
   *out_head = accx_node_get(map, "opcode");
   *out_opcode = 0;
-  return *out_head != NULL ||
-         accx_node_fail(map, builder->error,
+  if (*out_head != NULL)
+    return true;
+  const accx_node_t* meant = map->first;
+  accx_near_t near = {.wrong = ""};
+  for (const accx_node_t* key = map->first; key != NULL && near.best == NULL;
+       key = key->next->next) {
+    near.wrong = key->text;
+    for (uint32_t i = 0; i < accx_words_opcode.count; ++i)
+      accx_near_try(&near, accx_words_opcode.words[i].word);
+    meant = key;
+  }
+  return accx_node_fail(near.best != NULL ? meant : map, builder->error,
                         "a command has one of dispatch, copy, fill, barrier, call, repeat, "
-                        "branch, marker");
+                        "branch, marker%s",
+                        ACCX_NEAR_TEXT(&near));
 }
 
 static bool read_after(block_t* block, accx_node_t* map, accrt_writer_command_t* command) {
@@ -399,6 +443,18 @@ static bool build_inner(block_t* block, accx_node_t* map, const char* key, uint3
   return build_commands(block, list, inner, block->depth + 1);
 }
 
+/* At the argument that the message names, where it names one. */
+static bool fail_command(accx_builder_t* builder, const accx_node_t* map, uint64_t opcode,
+                         accrt_status_t status) {
+  if (opcode == ACCRT_OPCODE_DISPATCH)
+    return accx_node_fail_part(builder, map, "parameter", accx_node_peek(map, "arguments"), status);
+  const accx_node_t* inputs = accx_node_peek(map, "inputs");
+  (void)accx_node_fail_part(builder, map, "argument", inputs, status);
+  if (opcode == ACCRT_OPCODE_CALL && builder->error->line == map->line)
+    (void)accx_node_fail_part(builder, map, "argument", accx_node_peek(map, "results"), status);
+  return false;
+}
+
 static bool build_command(block_t* block, accx_node_t* map) {
   static const char* const keys[] = {
       "dispatch",      "copy",         "fill",       "barrier",  "call",     "repeat",
@@ -420,13 +476,14 @@ static bool build_command(block_t* block, accx_node_t* map) {
   const accrt_status_t status =
       accrt_bundle_writer_add_command(builder->writer, block->id, &command, id);
   if (status != ACCRT_OK)
-    return accx_node_fail_call(builder, map, status);
+    return fail_command(builder, map, opcode, status);
   if (opcode == ACCRT_OPCODE_REPEAT && !build_inner(block, map, "commands", 0, *id))
     return false;
   if (opcode == ACCRT_OPCODE_BRANCH &&
       (!build_inner(block, map, "then", 0, *id) || !build_inner(block, map, "else", 1, *id)))
     return false;
-  return accx_node_all_used(map, "a command", keys, builder->error);
+  const char* word = accx_word_of(&accx_words_opcode, opcode);
+  return accx_node_all_used(map, word != NULL ? word : "a command", keys, builder->error);
 }
 
 static bool build_commands(block_t* outer, accx_node_t* list, accrt_writer_id_t id,

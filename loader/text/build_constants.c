@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "accrt/layout.h"
 #include "loader/text/build.h"
 
 #define MAX_SEGMENTS 4096u
@@ -14,7 +15,7 @@ static bool store_float(accx_builder_t* builder, const accx_node_t* node, uint32
   char* end;
   const double value = strtod(node->text, &end);
   if (end == node->text || *end != '\0')
-    return accx_node_fail(node, builder->error, "'%.40s' is no number", node->text);
+    return accx_node_fail(node, builder->error, "%s is no number", ACCX_SHOW(node->text));
   const float narrow = (float)value;
   memcpy(target, dtype == ACCRT_DTYPE_F32 ? (const void*)&narrow : (const void*)&value,
          dtype == ACCRT_DTYPE_F32 ? sizeof narrow : sizeof value);
@@ -36,7 +37,8 @@ static bool store_integer(accx_builder_t* builder, const accx_node_t* node, uint
     fits = bits >> (8 * bytes) == 0 && (dtype != ACCRT_DTYPE_BOOL || bits <= 1);
   }
   if (!fits)
-    return accx_node_fail(node, builder->error, "%s does not fit the data type", node->text);
+    return accx_node_fail(node, builder->error, "%s does not fit the data type",
+                          ACCX_SHOW(node->text));
   if (is_signed)
     memcpy(&bits, &value, sizeof bits);
   memcpy(target, &bits, bytes);
@@ -69,15 +71,33 @@ static bool read_values(accx_builder_t* builder, accx_node_t* list, uint32_t dty
 
 /* ---- Components ---- */
 
-static bool read_component(accx_builder_t* builder, accx_node_t* map, uint32_t source,
-                           uint32_t dtype, accrt_writer_bytes_t* out) {
-  if (source != ACCRT_CONSTANT_INLINE) {
-    memset(out, 0, sizeof *out);
-    return accx_key_u64(builder, map, "size", "what is not in the bundle", &out->size_bytes);
-  }
+/* What is not in the bundle has the size that its layout gives it; OPAQUE says its own. */
+static bool read_size(accx_builder_t* builder, accx_node_t* map,
+                      const accrt_writer_constant_t* constant,
+                      const accrt_writer_component_t* component, uint64_t* out) {
+  if (accx_node_peek(map, "size") != NULL || constant->encoding == ACCRT_LAYOUT_OPAQUE)
+    return accx_key_u64(builder, map, "size", "an opaque constant", out);
+  accrt_layout_tensor_t tensor = ACCRT_LAYOUT_TENSOR_INIT;
+  tensor.layout = constant->encoding;
+  tensor.dtype = constant->dtype;
+  tensor.group_elements = constant->group_elements;
+  tensor.rank = constant->rank;
+  tensor.shape = constant->shape;
+  tensor.components[component->role].dtype = component->dtype;
+  const accrt_status_t status = accrt_layout_component_size(&tensor, component->role, out);
+  return status == ACCRT_OK || accx_node_fail_call(builder, map, status);
+}
+
+/* The role and data type are there already. */
+static bool read_component(accx_builder_t* builder, accx_node_t* map,
+                           const accrt_writer_constant_t* constant,
+                           accrt_writer_component_t* component) {
+  memset(&component->bytes, 0, sizeof component->bytes);
+  if (constant->source != ACCRT_CONSTANT_INLINE)
+    return read_size(builder, map, constant, component, &component->bytes.size_bytes);
   accx_node_t* values = accx_node_get(map, "values");
-  return values != NULL ? read_values(builder, values, dtype, out)
-                        : accx_read_bytes(builder, map, out);
+  return values != NULL ? read_values(builder, values, component->dtype, &component->bytes)
+                        : accx_read_bytes(builder, map, &component->bytes);
 }
 
 static bool read_components(accx_builder_t* builder, accx_node_t* map,
@@ -95,12 +115,13 @@ static bool read_components(accx_builder_t* builder, accx_node_t* map,
       return accx_node_fail(key, builder->error, "a constant has at most 5 components");
     accrt_writer_component_t* component = &components[constant->component_count];
     if (!accx_want(builder, key->next, ACCX_NODE_MAP, "a component") ||
-        !accx_key_word(builder, key->next, "dtype", "a component", &accx_words_dtype, &dtype) ||
-        !read_component(builder, key->next, constant->source, dtype, &component->bytes) ||
-        !accx_node_all_used(key->next, "a component", keys, builder->error))
+        !accx_key_word(builder, key->next, "dtype", "a component", &accx_words_dtype, &dtype))
       return false;
     component->role = (uint32_t)role;
     component->dtype = (accrt_dtype_t)dtype;
+    if (!read_component(builder, key->next, constant, component) ||
+        !accx_node_all_used(key->next, "a component", keys, builder->error))
+      return false;
     roles[role] = constant->component_count++;
   }
   return true;
@@ -229,7 +250,8 @@ static bool build_constant(accx_builder_t* builder, accx_node_t* map) {
   } else {
     constant.component_count = 1;
     name->roles[0] = 0;
-    if (!read_component(builder, map, constant.source, dtype, &components[0].bytes))
+    components[0].dtype = constant.dtype;
+    if (!read_component(builder, map, &constant, &components[0]))
       return false;
   }
   accx_node_t* shard = accx_node_get(map, "shard");

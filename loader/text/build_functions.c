@@ -94,7 +94,7 @@ static bool build_argument(accx_builder_t* builder, accx_node_t* map, accx_name_
       !accx_node_all_used(map, "an argument", keys, builder->error))
     return false;
   if (is_result != (argument.kind == ACCRT_ARGUMENT_RESULT))
-    return accx_node_fail(map, builder->error, "'%.64s' is among the %s", argument.name,
+    return accx_node_fail(map, builder->error, "%s is among the %s", ACCX_SHOW(argument.name),
                           is_result ? "results" : "inputs");
   argument.optional = optional;
   accx_name_t* name =
@@ -133,17 +133,6 @@ static bool take_list(accx_builder_t* builder, accx_node_t* map, const char* key
                         (*out)->count, MAX_ARGUMENTS);
 }
 
-/* Functions are found by name and target. */
-static const char* function_key(accx_builder_t* builder, const char* name, const char* target) {
-  char* key = accx_build_memory(builder, strlen(name) + strlen(target) + 2);
-  if (key != NULL) {
-    strcpy(key, name);
-    strcat(key, "\x01");
-    strcat(key, target);
-  }
-  return key;
-}
-
 static bool build_signature(accx_builder_t* builder, accx_node_t* map, accx_name_t** out) {
   accrt_writer_function_t function = ACCRT_WRITER_FUNCTION_INIT;
   bool prepare = false, internal = false;
@@ -159,9 +148,8 @@ static bool build_signature(accx_builder_t* builder, accx_node_t* map, accx_name
     return false;
   function.flags =
       (prepare ? ACCRT_FUNCTION_PREPARE : 0) | (internal ? ACCRT_FUNCTION_INTERNAL : 0);
-  const char* key =
-      function_key(builder, function.name, function.target != NULL ? function.target : "");
-  accx_name_t* name = key != NULL ? accx_name_add(builder, ACCX_NAME_FUNCTION, key, map) : NULL;
+  accx_name_t* name = accx_name_add_target(builder, ACCX_NAME_FUNCTION, function.name,
+                                           function.target != NULL ? function.target : "", map);
   if (name == NULL)
     return false;
   *out = name;

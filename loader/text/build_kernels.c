@@ -228,7 +228,8 @@ static bool build_kernel(accx_builder_t* builder, accx_node_t* map) {
     return false;
   const accrt_status_t status = accrt_bundle_writer_add_kernel(builder->writer, &kernel, &name->id);
   if (status != ACCRT_OK)
-    return accx_node_fail_call(builder, map, status);
+    return accx_node_fail_part(builder, map, "parameter", accx_node_peek(map, "parameters"),
+                               status);
   if (variants == NULL)
     return accx_node_fail(map, builder->error, "a kernel needs 'variants'");
   if (!accx_want(builder, variants, ACCX_NODE_LIST, "variants"))

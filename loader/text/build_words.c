@@ -31,7 +31,7 @@ static bool value_of(accx_builder_t* builder, accx_node_t* map, const char* key,
                      accx_node_t** out) {
   *out = accx_node_get(map, key);
   if (*out == NULL)
-    return what == NULL || accx_node_fail(map, builder->error, "%s needs '%s'", what, key);
+    return what == NULL || accx_node_fail_missing(map, builder->error, what, key);
   return (*out)->kind == ACCX_NODE_WORD ||
          accx_node_fail(*out, builder->error, "'%s' is a word, not %s", key,
                         kind_names[(*out)->kind]);
@@ -55,8 +55,8 @@ bool accx_word_i64(accx_builder_t* builder, const accx_node_t* node, int64_t* ou
   const bool hex = strncmp(node->text, "0x", 2) == 0;
   const long long value = strtoll(node->text, &end, hex ? 16 : 10);
   if (errno != 0 || end == node->text || *end != '\0')
-    return accx_node_fail(node, builder->error, "'%.40s' is no whole number of 64 bits",
-                          node->text);
+    return accx_node_fail(node, builder->error, "%s is no whole number of 64 bits",
+                          ACCX_SHOW(node->text));
   *out = value;
   return true;
 }
@@ -69,8 +69,8 @@ bool accx_word_u64(accx_builder_t* builder, const accx_node_t* node, uint64_t* o
   const bool hex = strncmp(node->text, "0x", 2) == 0;
   const unsigned long long value = strtoull(node->text, &end, hex ? 16 : 10);
   if (errno != 0 || end == node->text || *end != '\0' || strchr(node->text, '-') != NULL)
-    return accx_node_fail(node, builder->error, "'%.40s' is no whole number from 0 to 2^64 - 1",
-                          node->text);
+    return accx_node_fail(node, builder->error, "%s is no whole number from 0 to 2^64 - 1",
+                          ACCX_SHOW(node->text));
   *out = value;
   return true;
 }
@@ -114,8 +114,8 @@ bool accx_key_flag(accx_builder_t* builder, accx_node_t* map, const char* key, b
     return true;
   *out = strcmp(node->text, "true") == 0;
   return *out || strcmp(node->text, "false") == 0 ||
-         accx_node_fail(node, builder->error, "'%s' is true or false, not '%.40s'", key,
-                        node->text);
+         accx_node_fail(node, builder->error, "'%s' is true or false, not %s", key,
+                        ACCX_SHOW(node->text));
 }
 
 bool accx_word_named(accx_builder_t* builder, const accx_node_t* node, const accx_words_t* words,
@@ -131,8 +131,11 @@ bool accx_word_named(accx_builder_t* builder, const accx_node_t* node, const acc
     (void)strcat(all, i > 0 ? ", " : "");
     (void)strncat(all, words->words[i].word, 20);
   }
-  return accx_node_fail(node, builder->error, "no %s '%.40s'; there are %s", words->what,
-                        node->text, all);
+  accx_near_t near = {.wrong = node->text};
+  for (uint32_t i = 0; i < words->count; ++i)
+    accx_near_try(&near, words->words[i].word);
+  return accx_node_fail(node, builder->error, "no %s %s%s (there are %s)", words->what,
+                        ACCX_SHOW(node->text), ACCX_NEAR_TEXT(&near), all);
 }
 
 bool accx_key_word(accx_builder_t* builder, accx_node_t* map, const char* key, const char* what,
@@ -188,8 +191,8 @@ bool accx_word_digits(accx_builder_t* builder, const accx_node_t* node, unsigned
     if (digit < 0 || length % 2 != 0)
       return accx_node_fail(node, builder->error,
                             "bytes are an even number of hexadecimal digits; character %zu of %zu "
-                            "is '%c'",
-                            i + 1, length, node->text[i]);
+                            "is %s",
+                            i + 1, length, ACCX_SHOW(((char[]){node->text[i], '\0'})));
     bytes[i / 2] = (unsigned char)(i % 2 == 0 ? digit << 4 : bytes[i / 2] | digit);
   }
   *out = bytes;
@@ -210,13 +213,13 @@ static uint32_t scope_of(const accx_builder_t* builder, accx_name_kind_t kind) {
   return kind >= ACCX_NAME_INPUT ? builder->scope : 0;
 }
 
-static accx_name_t** place_of(const accx_builder_t* builder, accx_name_kind_t kind, uint32_t scope,
-                              const char* name) {
-  uint32_t at = hash_of(kind, scope, name) & (builder->name_capacity - 1);
+static accx_name_t** place_of(const accx_builder_t* builder, const accx_name_t* wanted) {
+  uint32_t at = hash_of(wanted->kind, wanted->scope, wanted->name) & (builder->name_capacity - 1);
   for (;; at = (at + 1) & (builder->name_capacity - 1)) {
     accx_name_t* entry = builder->names[at];
     if (entry == NULL ||
-        (entry->kind == kind && entry->scope == scope && strcmp(entry->name, name) == 0))
+        (entry->kind == wanted->kind && entry->scope == wanted->scope &&
+         strcmp(entry->name, wanted->name) == 0 && strcmp(entry->target, wanted->target) == 0))
       return &builder->names[at];
   }
 }
@@ -228,39 +231,66 @@ static bool grow_names(accx_builder_t* builder) {
   if (grown.names == NULL)
     return accx_text_fail(builder->error, ACCRT_ERROR_OUT_OF_MEMORY, "no memory for names");
   for (uint32_t i = 0; i < builder->name_capacity; ++i) {
-    accx_name_t* entry = builder->names[i];
-    if (entry != NULL)
-      *place_of(&grown, entry->kind, entry->scope, entry->name) = entry;
+    if (builder->names[i] != NULL)
+      *place_of(&grown, builder->names[i]) = builder->names[i];
   }
   free(builder->names);
   *builder = grown;
   return true;
 }
 
-accx_name_t* accx_name_find(const accx_builder_t* builder, accx_name_kind_t kind,
-                            const char* name) {
-  return builder->name_capacity == 0 ? NULL
-                                     : *place_of(builder, kind, scope_of(builder, kind), name);
+accx_name_t* accx_name_find_target(const accx_builder_t* builder, accx_name_kind_t kind,
+                                   const char* name, const char* target) {
+  const accx_name_t wanted = {
+      .kind = kind, .scope = scope_of(builder, kind), .name = name, .target = target};
+  return builder->name_capacity == 0 ? NULL : *place_of(builder, &wanted);
 }
 
-accx_name_t* accx_name_add(accx_builder_t* builder, accx_name_kind_t kind, const char* name,
-                           accx_node_t* node) {
+accx_name_t* accx_name_find(const accx_builder_t* builder, accx_name_kind_t kind,
+                            const char* name) {
+  return accx_name_find_target(builder, kind, name, "");
+}
+
+accx_name_t* accx_name_add_target(accx_builder_t* builder, accx_name_kind_t kind, const char* name,
+                                  const char* target, accx_node_t* node) {
+  const accx_name_t wanted = {
+      .kind = kind, .scope = scope_of(builder, kind), .name = name, .target = target, .node = node};
   if (2 * (builder->name_count + 1) > builder->name_capacity && !grow_names(builder))
     return NULL;
-  accx_name_t** place = place_of(builder, kind, scope_of(builder, kind), name);
+  accx_name_t** place = place_of(builder, &wanted);
   if (*place != NULL) {
-    (void)accx_node_fail(node, builder->error, "'%.64s' is there already, in line %" PRIu32, name,
-                         (*place)->node->line);
+    (void)accx_node_fail(node, builder->error, "%s%s%s is there already, in line %" PRIu32,
+                         ACCX_SHOW(name), target[0] != '\0' ? " for " : "",
+                         target[0] != '\0' ? ACCX_SHOW(target) : "", (*place)->node->line);
     return NULL;
   }
   accx_name_t* entry = accx_build_memory(builder, sizeof *entry);
   if (entry == NULL)
     return NULL;
-  *entry =
-      (accx_name_t){.kind = kind, .scope = scope_of(builder, kind), .name = name, .node = node};
+  *entry = wanted;
   *place = entry;
   ++builder->name_count;
   return entry;
+}
+
+accx_name_t* accx_name_add(accx_builder_t* builder, accx_name_kind_t kind, const char* name,
+                           accx_node_t* node) {
+  return accx_name_add_target(builder, kind, name, "", node);
+}
+
+void accx_name_near(const accx_builder_t* builder, accx_name_kind_t kind, accx_near_t* near) {
+  for (uint32_t i = 0; i < builder->name_capacity; ++i) {
+    const accx_name_t* entry = builder->names[i];
+    if (entry != NULL && entry->kind == kind && entry->scope == scope_of(builder, kind))
+      accx_near_try(near, entry->name);
+  }
+}
+
+static const char* near_name(const accx_builder_t* builder, accx_name_kind_t kind,
+                             const char* wrong, char buffer[ACCX_SHOWN_BYTES + 32]) {
+  accx_near_t near = {.wrong = wrong};
+  accx_name_near(builder, kind, &near);
+  return accx_near_text(buffer, &near);
 }
 
 bool accx_name_of(accx_builder_t* builder, const accx_node_t* node, accx_name_kind_t kind,
@@ -268,7 +298,10 @@ bool accx_name_of(accx_builder_t* builder, const accx_node_t* node, accx_name_ki
   if (!accx_want(builder, node, ACCX_NODE_WORD, what))
     return false;
   *out = accx_name_find(builder, kind, node->text);
-  return *out != NULL || accx_node_fail(node, builder->error, "no %s '%.64s'", what, node->text);
+  char near[ACCX_SHOWN_BYTES + 32];
+  return *out != NULL ||
+         accx_node_fail(node, builder->error, "no %s %s%s", what, ACCX_SHOW(node->text),
+                        near_name(builder, kind, node->text, near));
 }
 
 void* accx_build_memory(accx_builder_t* builder, uint64_t size_bytes) {
@@ -288,32 +321,41 @@ void* accx_build_memory(accx_builder_t* builder, uint64_t size_bytes) {
 
 /* ---- Expressions and types ---- */
 
-static bool find_symbol(void* self, const char* name, accrt_writer_id_t* out_id,
-                        accx_text_error_t* error) {
-  const accx_name_t* found = accx_name_find(self, ACCX_NAME_SYMBOL, name);
+static bool find_name(const accx_builder_t* builder, accx_name_kind_t kind, const char* what,
+                      const char* name, accrt_writer_id_t* out_id, accx_text_error_t* error) {
+  char near[ACCX_SHOWN_BYTES + 32];
+  const accx_name_t* found = accx_name_find(builder, kind, name);
   if (found == NULL)
-    return accx_text_fail(error, ACCRT_ERROR_INVALID_ARGUMENT, "no symbol '%.64s'", name);
+    return accx_text_fail(error, ACCRT_ERROR_INVALID_ARGUMENT, "no %s %s%s", what, ACCX_SHOW(name),
+                          near_name(builder, kind, name, near));
   *out_id = found->id;
   return true;
+}
+
+static bool find_symbol(void* self, const char* name, accrt_writer_id_t* out_id,
+                        accx_text_error_t* error) {
+  return find_name(self, ACCX_NAME_SYMBOL, "symbol", name, out_id, error);
 }
 
 static bool find_input(void* self, const char* name, accrt_writer_id_t* out_id,
                        accx_text_error_t* error) {
-  const accx_name_t* found = accx_name_find(self, ACCX_NAME_INPUT, name);
-  if (found == NULL)
-    return accx_text_fail(error, ACCRT_ERROR_INVALID_ARGUMENT, "no input '%.64s'", name);
-  *out_id = found->id;
-  return true;
+  return find_name(self, ACCX_NAME_INPUT, "input", name, out_id, error);
 }
 
 static bool find_let(void* self, const char* name, accrt_writer_id_t* out_id,
                      accx_text_error_t* error) {
-  const accx_name_t* found = accx_name_find(self, ACCX_NAME_LET, name);
-  if (found == NULL || found->id == 0)
-    return accx_text_fail(error, ACCRT_ERROR_INVALID_ARGUMENT, "no '$%.64s' is defined before this",
-                          name);
-  *out_id = found->id;
-  return true;
+  if (!find_name(self, ACCX_NAME_LET, "'let' name", name, out_id, error))
+    return false;
+  return *out_id != 0 || accx_text_fail(error, ACCRT_ERROR_INVALID_ARGUMENT,
+                                        "%s is defined after this", ACCX_SHOW(name));
+}
+
+/* In braces a comma ends a word, so that a call in an expression is cut there. */
+static bool is_cut(const char* text) {
+  int32_t open = 0;
+  for (; *text != '\0'; ++text)
+    open += (*text == '(') - (*text == ')');
+  return open > 0;
 }
 
 bool accx_read_expression(accx_builder_t* builder, const accx_node_t* node,
@@ -325,6 +367,10 @@ bool accx_read_expression(accx_builder_t* builder, const accx_node_t* node,
   if (accx_expression_read(&reader, node->text, out, builder->error))
     return true;
   const uint32_t column = builder->error->column;
+  char* message = builder->error->message;
+  if (is_cut(node->text))
+    (void)strncat(message, "; within {} and [] an expression with a comma stands in quotes",
+                  sizeof builder->error->message - strlen(message) - 1);
   builder->error->line = node->line;
   builder->error->column = node->column + (column > 0 ? column - 1 : 0);
   return false;

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "loader/text/show.h"
+
 #define MAX_DEPTH 256u
 #define MAX_NAME_BYTES 1023u
 
@@ -18,8 +20,9 @@ typedef struct reading {
 } reading_t;
 
 static bool fail_at(reading_t* reading, const char* at, const char* what) {
-  (void)accx_text_fail(reading->error, ACCRT_ERROR_INVALID_ARGUMENT, "'%.60s': %s%s%.20s%s",
-                       reading->text, what, *at != '\0' ? " at '" : "", at, *at != '\0' ? "'" : "");
+  (void)accx_text_fail(reading->error, ACCRT_ERROR_INVALID_ARGUMENT, "%s: %s%s%s",
+                       ACCX_SHOW(reading->text), what, *at != '\0' ? " at " : "",
+                       *at != '\0' ? ACCX_SHOW(at) : "");
   reading->error->column = (uint32_t)(at - reading->text) + 1;
   return false;
 }

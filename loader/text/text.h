@@ -35,7 +35,7 @@ typedef struct accx_text_dump {
 /* False with *error set; what was written until then stays. */
 bool accx_text_write(const accx_text_dump_t* dump, accx_text_error_t* error);
 
-/* Adds everything that a text says to a writer. Files that it names are sought in `folder`, beneath it only; they stay open in
+/* Adds everything that a text says to a writer, and has it check the whole, so that mistakes are told with their place. Files that it names are sought in `folder`, beneath it only; they stay open in
  * *out_files, which the caller frees when the writer will not write any more. */
 typedef struct accx_text_files accx_text_files_t;
 bool accx_text_read(const char* text, size_t size_bytes, const char* folder,

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <yaml.h>
 
+#include "loader/text/show.h"
+
 #define MAX_DEPTH 64u
 #define BLOCK_BYTES (64u * 1024u)
 
@@ -148,7 +150,7 @@ static bool keys_differ(reader_t* reader, const accx_node_t* map) {
   for (uint32_t i = 1; i < count && good; ++i) {
     if (strcmp(keys[i]->text, keys[i - 1]->text) == 0)
       good = accx_node_fail(is_later(keys[i], keys[i - 1]) ? keys[i] : keys[i - 1], reader->error,
-                            "the key '%.64s' is there twice", keys[i]->text);
+                            "the key %s is there twice", ACCX_SHOW(keys[i]->text));
   }
   free(keys);
   return good;
@@ -280,12 +282,22 @@ accx_node_t* accx_node_peek(const accx_node_t* map, const char* key) {
   return found != NULL ? found->next : NULL;
 }
 
-/* How many letters differ, roughly: for a hint. */
-static uint32_t distance(const char* a, const char* b) {
-  uint32_t differ = 0;
-  for (; *a != '\0' && *b != '\0'; ++a, ++b)
-    differ += *a != *b;
-  return differ + (uint32_t)(strlen(a) + strlen(b));
+bool accx_node_fail_missing(const accx_node_t* map, accx_text_error_t* error, const char* what,
+                            const char* key) {
+  const accx_node_t* meant = NULL;
+  accx_near_t near = {.wrong = key};
+  for (const accx_node_t* at = map->first; at != NULL && map->kind == ACCX_NODE_MAP;
+       at = at->next->next) {
+    const char* best = near.best;
+    if (!at->used)
+      accx_near_try(&near, at->text);
+    if (near.best != best)
+      meant = at;
+  }
+  if (meant == NULL)
+    return accx_node_fail(map, error, "%s needs '%s'", what, key);
+  return accx_node_fail(meant, error, "%s needs '%s', which %s may be meant to be", what, key,
+                        ACCX_SHOW(meant->text));
 }
 
 bool accx_node_all_used(const accx_node_t* map, const char* what, const char* const* known,
@@ -293,16 +305,14 @@ bool accx_node_all_used(const accx_node_t* map, const char* what, const char* co
   for (const accx_node_t* key = map->first; key != NULL; key = key->next->next) {
     if (key->used)
       continue;
-    const char* near = NULL;
-    uint32_t least = 4;
+    bool elsewhere = false;
+    accx_near_t near = {.wrong = key->text};
     for (const char* const* word = known; *word != NULL; ++word) {
-      const uint32_t found = distance(key->text, *word);
-      if (found < least)
-        near = *word, least = found;
+      elsewhere = elsewhere || strcmp(*word, key->text) == 0;
+      accx_near_try(&near, *word);
     }
-    return accx_node_fail(key, error, "%s has no '%.64s'%s%s%s", what, key->text,
-                          near != NULL ? ", did you mean '" : "", near != NULL ? near : "",
-                          near != NULL ? "'?" : "");
+    return accx_node_fail(key, error, "%s has no %s%s", what, ACCX_SHOW(key->text),
+                          elsewhere ? " beside the rest of this" : ACCX_NEAR_TEXT(&near));
   }
   return true;
 }

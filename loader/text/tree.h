@@ -31,6 +31,9 @@ bool accx_node_fail(const accx_node_t* node, accx_text_error_t* error, const cha
 accx_node_t* accx_node_get(accx_node_t* map, const char* key);
 /* The same without using it. */
 accx_node_t* accx_node_peek(const accx_node_t* map, const char* key);
+/* The same about a map that has not what it needs, or about the key that may be meant to be that. */
+bool accx_node_fail_missing(const accx_node_t* map, accx_text_error_t* error, const char* what,
+                            const char* key);
 /* False when a key was not used, with the name of a near one of `known` (ends with NULL) in the message. */
 bool accx_node_all_used(const accx_node_t* map, const char* what, const char* const* known,
                         accx_text_error_t* error);
