@@ -24,7 +24,7 @@ import common  # noqa: E402
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "python"))
 import kernel_harness as harness  # noqa: E402
-from accrt.compiler import encodings, packing  # noqa: E402
+from accrt.compiler import encodings, packing, quantizers  # noqa: E402
 from accrt.compiler.kernels import image, packed  # noqa: E402
 
 N, K = 16384, 8192
@@ -79,7 +79,7 @@ class Launches:
 
 def random_weight(layout, rng):
     """Bytes at random, with scales of ordinary size: what is read is the same as of any weight."""
-    small = encodings.quantize(rng.standard_normal((16, K)).astype(np.float32), layout)
+    small = quantizers.quantize(rng.standard_normal((16, K)).astype(np.float32), layout, scales="f16" if layout.startswith("i4") else "")
     parts = {role: np.concatenate([np.ascontiguousarray(a)] * (N // 16)) for role, a in small.components.items()}
     return encodings.Quantized(layout, (N, K), parts, small.group, types=small.types)
 

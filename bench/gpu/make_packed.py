@@ -9,9 +9,7 @@ import os
 import sys
 
 import numpy as np
-from accrt import bundle_writer as bw
-from accrt.compiler import Module, available_targets, driver
-from accrt.compiler.emit import Emitter
+from accrt.compiler import Module, available_targets, compile
 from accrt.compiler.encodings import LAYOUTS, Quantized
 
 N, K, COPIES, ROWS = 28672, 8192, 3, (1, 4, 8, 16)
@@ -19,24 +17,16 @@ N, K, COPIES, ROWS = 28672, 8192, 3, (1, 4, 8, 16)
 CHOSEN = {"i4_group": 128, "q4_k": 0, "mxfp4": 0, "f8_channel": 0, "q8_0": 0}
 
 
-class Outside(Emitter):
-    """Declares quantized weights instead of storing them."""
-
-    def _quantized(self, name: str, q: Quantized) -> bw.Constant:
-        types = {role: q.component_type(role) for role in q.components}
-        return self.bundle.external(name, q.dtype, q.shape, encoding=bw.Encoding(LAYOUTS[q.layout].id), group_elements=q.group, components=types)
-
-
-def weight(layout: str, random: np.random.Generator | None = None, n: int = N, k: int = K) -> Quantized:
-    """A weight of random bytes with scales of ordinary size; without a generator of zeros, which are never touched."""
+def weight(layout: str, random: np.random.Generator, n: int = N, k: int = K) -> Quantized:
+    """A weight of random bytes with scales of ordinary size."""
     facts, group = LAYOUTS[layout], CHOSEN[layout]
     groups = k // (group or facts.group or k)
 
     def codes(*shape: int) -> np.ndarray:
-        return random.integers(0, 256, shape, dtype=np.uint8) if random else np.zeros(shape, np.uint8)
+        return random.integers(0, 256, shape, dtype=np.uint8)
 
     def scales(*shape: int) -> np.ndarray:
-        return (random.random(shape, np.float32) * 0.03 + 0.003).astype(np.float16) if random else np.zeros(shape, np.float16)
+        return (random.random(shape, np.float32) * 0.03 + 0.003).astype(np.float16)
 
     if facts.block[1]:
         blocks = codes(n, k // facts.block[0], facts.block[1])
@@ -55,9 +45,11 @@ def weight(layout: str, random: np.random.Generator | None = None, n: int = N, k
 def module(layout: str) -> Module:
     m = Module("packed_" + layout)
     rows = m.symbol("rows", minimum=1, maximum=max(ROWS))
+    types = {} if LAYOUTS[layout].block[1] or layout == "mxfp4" else {"scales": "f16"}
     for i in range(COPIES):
         f = m.function(f"product{i}")
-        f.result("y", f.input("x", "f16", [rows, K]).linear(m.weight(f"w{i}", weight(layout))))
+        w = m.external(f"w{i}", "f16", (N, K), layout=layout, group=CHOSEN[layout], components=types, by_name=True)
+        f.result("y", f.input("x", "f16", [rows, K]).linear(w))
     return m
 
 
@@ -65,10 +57,9 @@ def main() -> None:
     if not available_targets(["cuda"]):
         print("no nvcc: packed products are not compiled")
         return
-    driver.Emitter = Outside
     for layout in CHOSEN:
         path = os.path.join(sys.argv[1], f"packed_{layout}.accx")
-        driver.compile(module(layout), path, targets=["sm_90", "ptx"])
+        compile(module(layout), path, targets=["sm_90", "ptx"])
         print(f"{path}: {os.path.getsize(path) >> 10} KiB")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import compiler_harness as h
 import kernel_harness as kh
-from accrt.compiler import Interpreter, Module, compile, encodings, packing, passes
+from accrt.compiler import Interpreter, Module, compile, encodings, packing, passes, quantizers
 from test_packed_kernels import error_bound, random_weight
 
 LAYOUTS = list(encodings.LAYOUTS)
@@ -118,7 +118,7 @@ def test_quantize_on_the_way_through_the_compiler(instance):
     weights = {name: (rng.standard_normal((64, 256)) * 0.1).astype(np.float32) for name in ("a.weight", "b.weight", "head")}
     for name, array in weights.items():
         f.result("y." + name, x.linear(m.constant(name, array)))
-    work, changed = passes.quantize_weights(m, {"a.*": "q8_0", "b.weight": lambda w: encodings.quantize(w, "i4_group_asym", group=32)})
+    work, changed = passes.quantize_weights(m, {"a.*": "q8_0", "b.weight": lambda w: quantizers.quantize(w, "i4_group_asym", group=32)})
     assert changed == ["a.weight", "b.weight"] and [c.type.encoding for c in work.constants.values()].count("plain") == 1
     assert m.constants["a.weight"].type.encoding == "plain"
     x = rng.standard_normal((3, 256)).astype(np.float32)
@@ -133,7 +133,7 @@ def test_what_does_not_fit_is_told():
     with pytest.raises(ValueError, match="shape"):
         encodings.Quantized("q8_0", (4, 40), {"data": np.zeros(16, np.uint8)})
     with pytest.raises(ValueError, match="multiple of 256"):
-        encodings.quantize(np.zeros((2, 64), np.float32), "q4_k")
+        quantizers.quantize(np.zeros((2, 64), np.float32), "q4_k")
 
 
 @pytest.mark.parametrize("dtype", ("f32", "f16"))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kernel_harness as harness
-from accrt.compiler import encodings, packing
+from accrt.compiler import encodings, packing, quantizers
 from accrt.compiler.kernels import packed
 from accrt.compiler.kernels.kerneldef import TensorSpec
 
@@ -229,7 +229,7 @@ def test_numbers_that_are_none(target):
 def test_quantizers_are_as_near_as_their_bits_allow(layout):
     rng = np.random.default_rng([harness.SEED, 9])
     array = rng.standard_normal((130, 512)).astype(np.float32)
-    error = encodings.dequantize(encodings.quantize(array, layout)) - array
+    error = encodings.dequantize(quantizers.quantize(array, layout)) - array
     bits = 8 if "8" in layout else 6 if "6" in layout else 5 if "5" in layout else 4
     limit = {8: 0.03, 6: 0.03, 5: 0.06, 4: 0.13}[bits]
     assert np.sqrt((error**2).mean()) < limit, f"{layout}: {np.sqrt((error**2).mean())}"

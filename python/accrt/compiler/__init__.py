@@ -16,18 +16,19 @@ compiler, and for CUDA nvcc (cuda/).
 
 from __future__ import annotations
 
-from ..bundle_writer import SymbolClass
+from ..bundle_writer import Segment, SymbolClass
 from . import ops as _ops  # noqa: F401  - makes operations methods of Value and Function
 from .driver import available_targets, compile, compile_writer
-from .encodings import Quantized, dequantize, quantize
+from .encodings import Quantized, dequantize
 from .expr import Expr, ceildiv, maximum, minimum, select
-from .ir import Constant, Function, IRError, Module, State, TensorType, Value, verify
+from .ir import Constant, External, Function, IRError, Module, Shard, State, TensorType, Value, verify
 from .kernels.kerneldef import CSource, CudaSource, CudaVariant, KernelDef, OperatorSource, Param
 from .ops import cat
+from .quantizers import quantize
 from .reference import Interpreter
 
 __all__ = [
-    "CSource", "Constant", "CudaSource", "CudaVariant", "Expr", "Function", "IRError", "Interpreter", "KernelDef", "Module",
-    "OperatorSource", "Param", "Quantized", "State", "SymbolClass", "TensorType", "Value", "available_targets", "cat", "ceildiv", "compile",
+    "CSource", "Constant", "CudaSource", "CudaVariant", "Expr", "External", "Function", "IRError", "Interpreter", "KernelDef", "Module",
+    "OperatorSource", "Param", "Quantized", "Segment", "Shard", "State", "SymbolClass", "TensorType", "Value", "available_targets", "cat", "ceildiv", "compile",
     "compile_writer", "dequantize", "maximum", "minimum", "quantize", "select", "verify",
 ]  # fmt: skip

@@ -88,17 +88,21 @@ def compile(
     targets: Optional[Sequence[str]] = None,
     target_caps: Any = None,
     quantize: Optional[Mapping[str, Any]] = None,
+    external: Optional[Mapping[str, Any]] = None,
     signer: Optional[bw.Signer] = None,
 ) -> Optional[bytes]:
     """Compiles a module and writes the bundle to `path`, or returns its bytes where no path is given. `target_caps`: the JSON of
     `accx caps` where the bundle will run (a path, say); what that cannot do is written in an older way, or is an error here.
-    `quantize`: layouts of plain matrices by patterns of their names ({"layers.*": "q4_k"}), as passes.quantize_weights has it.
+    `quantize`: layouts of plain matrices by patterns of their names ({"layers.*": "q4_k"}), as passes.quantize_weights has it. `external`: weights that the bundle does not hold, by patterns of
+    their names ({"layers.*": "model.safetensors"}), as passes.leave_out has it.
 
     The bundle is signed by `signer`, or else by the user's own key (accrt.trust.signing_key), which is made when there is none:
     this user's programs then run its machine code, and others refuse it until they trust the key. Where no key can be had, it
     is not signed, and its code runs in this process alone."""
     if quantize:
         module, _changed = passes.quantize_weights(module, dict(quantize))
+    if external:
+        module = passes.leave_out(module, external)
     bundle = compile_writer(module, targets, target_caps)
     trust, signer = _trust(signer)
     content = bundle.to_bytes(signer) if path is None else bundle.write(path, signer)

@@ -42,6 +42,7 @@ class Emitter:
         self.module, self.versions = module, versions
         self.bundle = bw.BundleWriter(target_caps)
         self.constants: Dict[str, bw.Constant] = {}
+        self.files: Dict[str, bw.File] = {}
         self.states: Dict[str, bw.State] = {}
         self.kernels: Dict[str, bw.Kernel] = {}
         self.functions: Dict[str, bw.Function] = {}
@@ -62,6 +63,7 @@ class Emitter:
             self.weights, self.functions = version.module.constants, {}
             for buffers, plan in version.planned:
                 self._function(buffers, plan, "" if version.family == "host" else version.family)
+        self._share_the_rest()
         return self.bundle
 
     def _used_symbols(self) -> Set[str]:
@@ -176,6 +178,9 @@ class Emitter:
     def constant(self, name: str) -> bw.Constant:
         if name not in self.constants:
             source = self.weights[name]
+            if source.external is not None:
+                self.constants[name] = self._external(source)
+                return self.constants[name]
             if isinstance(source.data, Quantized):
                 self.constants[name] = self._quantized(name, source.data)
                 return self.constants[name]
@@ -196,6 +201,31 @@ class Emitter:
         parts = {role: (array, q.component_type(role)) for role, array in arrays.items()}
         encoding = bw.Encoding(LAYOUTS[q.layout].id)
         return self.bundle.constant(name, parts, dtype=q.dtype, shape=q.shape, encoding=encoding, group_elements=q.group)
+
+    def _external(self, source: Constant) -> bw.Constant:
+        at, q = source.external, source.data
+        file = None
+        if at.file:
+            if at.file not in self.files:
+                facts = self.module.files[at.file]
+                self.files[at.file] = self.bundle.file(facts.name, facts.kind, size_bytes=facts.size_bytes, digest=facts.digest)
+            file = self.files[at.file]
+        more: Dict[str, Any] = {}
+        if isinstance(q, Quantized):
+            types = {role: q.component_type(role) for role in q.components}
+            more = {"encoding": bw.Encoding(LAYOUTS[q.layout].id), "group_elements": q.group, "components": types}
+        made = self.bundle.external(source.name, source.type.dtype, source.type.shape, file=file, tensor=at.tensor, digest=at.digest, **more)
+        if at.shard is not None:
+            self.bundle.shard(made, at.shard.degree, axis=at.shard.axis, extent=at.extent, segments=at.shard.segments)
+        return made
+
+    def _share_the_rest(self) -> None:
+        """Where some weights are parts that ranks share, the bundle says of all others outside that each rank has all of them."""
+        known = {name: c.external for v in self.versions for name, c in v.module.constants.items() if c.external and name in self.constants}
+        degrees = [at.shard.degree for at in known.values() if at.shard is not None]
+        for name, at in known.items():
+            if degrees and at.shard is None:
+                self.bundle.shard(self.constants[name], degrees[0])
 
     def component(self, name: str, role: str) -> int:
         """The place of a component among those that a constant has."""

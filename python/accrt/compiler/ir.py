@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from types import MappingProxyType
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
-from ..bundle_writer import SymbolClass
+from ..bundle_writer import FileKind, Segment, SymbolClass
 from . import expr as ex
 from .expr import Expr, Size
 
@@ -75,14 +76,57 @@ class Symbol:
     buckets: Tuple[int, ...] = ()
 
 
+@dataclass(frozen=True)
+class Shard:
+    """What each of `degree` ranks has of a tensor: all of it, or (with an axis) its part of each of `segments`, which are cut on their
+    own; by default there is one, the whole axis."""
+
+    degree: int
+    axis: Optional[int] = None
+    segments: Tuple[Segment, ...] = ()
+
+    def part_of(self, shape: Sequence[int]) -> Tuple[int, ...]:
+        """The shape of a rank's part."""
+        if self.axis is None:
+            return tuple(shape)
+        pieces = self.segments or (Segment(0, shape[self.axis]),)
+        part = sum((piece.end - piece.begin) * piece.replicas // self.degree for piece in pieces)
+        return (*shape[: self.axis], part, *shape[self.axis + 1 :])
+
+
+@dataclass(frozen=True)
+class External:
+    """Where the bytes of a weight are that the bundle does not hold. `file`: the bare name of a file beside the bundle (Module.file); none:
+    whatever is given at load. `tensor`: its name there, where that is another. `digest`: XXH3-128 of its bytes, and no others are taken;
+    with `by_name` the name and the type are enough."""
+
+    file: str = ""
+    tensor: str = ""
+    digest: Optional[bytes] = None
+    by_name: bool = False
+    shard: Optional[Shard] = None
+    extent: int = 0  # of the full tensor along the shard's axis
+
+
+@dataclass(frozen=True)
+class WeightFile:
+    """A file beside the bundle, by its bare name. `size_bytes` 0: any; `digest`: XXH3-128 of the whole file."""
+
+    name: str
+    kind: FileKind
+    size_bytes: int = 0
+    digest: Optional[bytes] = None
+
+
 @dataclass(eq=False)
 class Constant:
-    """A weight. `data`: a numpy array (bf16 as uint16 bits), or a Quantized where the type's encoding is a layout. None: made by
-    a prepare function."""
+    """A weight. `data`: a numpy array (bf16 as uint16 bits), or a Quantized where the type's encoding is a layout; None where its bytes
+    are not known here: made by a prepare function, or (`external`) outside the bundle."""
 
     name: str
     type: TensorType
     data: Any = None
+    external: Optional[External] = None
 
 
 @dataclass(eq=False)
@@ -365,6 +409,7 @@ class Module:
         self.states: Dict[str, State] = {}
         self.functions: Dict[str, Function] = {}
         self.metadata: Dict[str, str] = {}
+        self.files: Dict[str, WeightFile] = {}
         #: The type that f32 work is done in, by family of targets ({"cuda": "f16"}); none: as it is written.
         self.compute: Dict[str, str] = {}
 
@@ -399,6 +444,50 @@ class Module:
         """Adds a quantized weight (encodings.Quantized). Operations take it as they take a plain one of its type and shape."""
         self._new(self.constants, name, "constant")
         made = Constant(name, TensorType(quantized.dtype, tuple(quantized.shape), quantized.layout), quantized)
+        self.constants[name] = made
+        return made
+
+    def file(self, name: str, kind: Union[str, FileKind] = "", *, size_bytes: int = 0, digest: Optional[bytes] = None) -> str:
+        """Says what is known of a file that weights lie in: its kind ("safetensors", "gguf", "accx"; by default what its name ends in),
+        size, and digest."""
+        self._new(self.files, name, "file")
+        wanted = kind if isinstance(kind, FileKind) else (kind or name.rpartition(".")[2]).upper()
+        try:
+            found = wanted if isinstance(wanted, FileKind) else FileKind[wanted]
+        except KeyError:
+            raise IRError(f"file {name!r}: its kind is safetensors, gguf or accx, not {kind or name.rpartition('.')[2]!r}") from None
+        self.files[name] = WeightFile(name, found, size_bytes, digest)
+        return name
+
+    def external(
+        self, name: str, dtype: str, shape: Sequence[int], *, layout: str = "plain", group: int = 0,
+        components: Mapping[str, str] = MappingProxyType({}), file: str = "", tensor: str = "", digest: Optional[bytes] = None,
+        by_name: bool = False, shard: Optional[Shard] = None,
+    ) -> Constant:  # fmt: skip
+        """Adds a weight whose bytes are outside the bundle and not known here (External says where). `shape` is that of the tensor; with
+        a shard the weight is a rank's part of it. `layout`: its encoding, with `group` where that is free and the types of
+        `components` by role where they are."""
+        self._new(self.constants, name, "constant")
+        where, full = f"constant {name!r}", tuple(int(size) for size in shape)
+        if (digest is None) != by_name or (digest is not None and (len(digest) != 16 or not any(digest))):
+            raise IRError(f"{where}: it is bound by a digest of 16 bytes, or by_name=True says that its name is enough")
+        if file and file not in self.files:
+            self.file(file)
+        extent = 0
+        if shard is not None:
+            if shard.axis is not None and not 0 <= shard.axis < len(full):
+                raise IRError(f"{where}: a shard along axis {shard.axis} of rank {len(full)}")
+            extent = 0 if shard.axis is None else full[shard.axis]
+            full = shard.part_of(full)
+        data = None
+        if layout != "plain":
+            from .encodings import declared
+
+            try:
+                data = declared(layout, full, group=group, dtype=dtype, components=components)
+            except ValueError as error:
+                raise IRError(f"{where}: {error}") from None
+        made = Constant(name, TensorType(dtype, full, layout), data, External(file, tensor, digest, by_name, shard, extent))
         self.constants[name] = made
         return made
 

@@ -973,7 +973,7 @@ def _infer_component(op: Op) -> Types:
     constant = op.operands[0].constant
     if constant is None or op.attrs["role"] not in getattr(constant.data, "components", {}):
         raise IRError(f"{op.operands[0].type} has no component {op.attrs['role']!r}")
-    return [TensorType("u8", (int(_np().asarray(constant.data.components[op.attrs["role"]]).nbytes),))]
+    return [TensorType("u8", (constant.data.size_bytes(op.attrs["role"]),))]
 
 
 @define("accrt.pack_quantized(Tensor[] components, form, family)")
@@ -999,7 +999,7 @@ def _infer_linear_quantized(op: Op) -> Types:
 @define("accrt.dequantize(Tensor[] components, form)")
 def _infer_dequantize(op: Op) -> Types:
     form = op.attrs["form"]
-    return [TensorType(form.dtype, (form.n, form.k))]
+    return [TensorType(form.dtype, form.shape)]
 
 
 @define("accrt.embedding_quantized(Tensor[] operands, form)")

@@ -5,6 +5,7 @@ A Form is all that is known of a quantized weight when a program is compiled; it
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Optional, Tuple
 
@@ -20,7 +21,8 @@ _KERNELS = {
 
 @dataclass(frozen=True)
 class Form:
-    """A quantized weight [n, k]. `roles`: its components and their types, ascending; `group`: elements of a row that share a scale."""
+    """A quantized weight [*lead, n, k]. `roles`: its components and their types, ascending; `group`: elements of a row that share a
+    scale."""
 
     layout: str
     n: int
@@ -28,11 +30,20 @@ class Form:
     group: int
     dtype: str
     roles: Tuple[Tuple[str, str], ...]
+    lead: Tuple[int, ...] = ()
+
+    @property
+    def shape(self) -> Tuple[int, ...]:
+        return (*self.lead, self.n, self.k)
+
+    @property
+    def rows(self) -> int:
+        return math.prod(self.shape[:-1])
 
     @property
     def name(self) -> str:
         """For texts, which tell forms apart."""
-        return f"{self.layout}[{self.n}, {self.k}]/{self.group} {self.dtype} " + " ".join(f"{role}:{type_}" for role, type_ in self.roles)
+        return f"{self.layout}{list(self.shape)}/{self.group} {self.dtype} " + " ".join(f"{role}:{type_}" for role, type_ in self.roles)
 
     @property
     def groups(self) -> int:
@@ -54,7 +65,7 @@ class Form:
         kind = _KERNELS.get(self.layout, ("", ""))[0]
         if kind == "f8":
             kind = "e5m2" if self.is_e5m2 else "e4m3"
-        return "" if self.has("group_index") else kind
+        return "" if self.has("group_index") or self.lead else kind
 
     @property
     def scales(self) -> str:
@@ -68,7 +79,7 @@ class Form:
 
 def form_of(q: Quantized) -> Form:
     roles = tuple((role, q.component_type(role)) for role in LAYOUTS[q.layout].roles if role in q.components)
-    return Form(q.layout, q.shape[0], q.shape[1], q.effective_group, q.dtype, roles)
+    return Form(q.layout, *q.shape[-2:], q.effective_group, q.dtype, roles, tuple(q.shape[:-2]))
 
 
 def packed_bytes(form: Form, family: str) -> Optional[int]:

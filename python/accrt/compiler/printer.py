@@ -16,7 +16,7 @@ def print_module(module: Module) -> str:
         buckets = f", buckets {list(s.buckets)}" if s.buckets else ""
         lines.append(f"symbol {s.name}: {s.symbol_class.name.lower()} [{s.minimum}, {s.maximum}]{divisor}{buckets}")
     for c in module.constants.values():
-        lines.append(f"constant @{c.name}: {c.type}" + (" prepared" if c.data is None else ""))
+        lines.append(f"constant @{c.name}: {c.type}" + (" external" if c.external else " prepared" if c.data is None else ""))
     for state in module.states.values():
         lines.append(f"state @{state.name}: {state.type}")
     for function in module.functions.values():

@@ -32,13 +32,14 @@ def decode(data: Any, dtype: str) -> np.ndarray:
 class Interpreter:
     """Runs functions of one module; keeps the contents of states between runs, as a session does."""
 
-    def __init__(self, module: Module, session: Optional[Mapping[str, int]] = None):
+    def __init__(self, module: Module, session: Optional[Mapping[str, int]] = None, weights: Optional[Mapping[str, Any]] = None):
+        """`session`: sizes that are given when a session is made. `weights`: values of those that the module does not hold."""
         self.module = module
         self.session = dict(session or {})
         for s in module.symbols.values():
             if s.symbol_class.name == "SESSION":
                 self.session.setdefault(s.name, s.maximum)
-        self.constants: Dict[str, np.ndarray] = {}
+        self.constants: Dict[str, np.ndarray] = {name: np.asarray(w, np.float64) for name, w in (weights or {}).items()}
         self.states: Dict[str, np.ndarray] = {}
         for state in module.states.values():
             shape = [ex.evaluate(size, self.session) for size in state.type.shape]
@@ -107,6 +108,9 @@ class _Run:
     def _constant(self, constant: Constant) -> np.ndarray:
         cache = self.interpreter.constants
         if constant.name not in cache:
+            unknown = constant.data is None or isinstance(constant.data, Quantized) and constant.data.components["data"] is None
+            if unknown and constant.external is not None:
+                raise IRError(f"constant {constant.name!r} is outside the module: give its values in weights=")
             if constant.data is None:
                 self._prepare(constant)
             elif isinstance(constant.data, Quantized):

@@ -25,7 +25,7 @@ extern "C" __global__ void __launch_bounds__(256)
 #pragma unroll 1
   for (index_t at = (index_t)blockIdx.x * 256 + threadIdx.x; at < total; at += step) {
     const index_t line = at / k, row = index ? (index_t)index[line] : line;
-    const bool inside = row >= 0 && row < n;
+    const bool inside = index == nullptr || (row >= 0 && row < n);
     out[at] = STORE(OUT_TAG)(inside ? value_at(&w, row, at - line * k) : 0.0f);
   }
 }

@@ -27,7 +27,7 @@ KERNEL_ENTRY(ENTRY) {
   int64_t end = part_begin(p->rows, workgroup->workgroup_id[0] + 1, dispatch->workgroup_count[0]);
   for (int64_t at = first; at < end; at++) {
     int64_t row = p->index ? (int64_t)p->index[at] : at;
-    if (UNLIKELY(row < 0 || row >= p->n)) {
+    if (UNLIKELY(p->index && (row < 0 || row >= p->n))) {
       fail_message(workgroup, "index % is outside an axis of size %", row, p->n);
       return KERNEL_ERROR_INDEX;
     }

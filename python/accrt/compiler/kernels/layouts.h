@@ -29,7 +29,7 @@ enum {
   NVFP4
 };
 
-/* A weight [n, k] with the components that its layout has. `is_e5m2`: of 8-bit floats. */
+/* A weight [..., n, k] with the components that its layout has; rows are those of all matrices. `is_e5m2`: of 8-bit floats. */
 typedef struct {
   const uint8_t *data, *scales, *zeros, *group_index, *global_scale;
   int64_t n, k, group, groups, is_e5m2;
@@ -149,7 +149,7 @@ INLINE int64_t scale_index(const weight_t* w, int64_t row, int64_t group) {
   case I8_CHANNEL:
     return row;
   case F8_BLOCK128:
-    return row / 128 * w->groups + group;
+    return (row / w->n * ((w->n + 127) / 128) + row % w->n / 128) * w->groups + group;
   case GPTQ_V1:
   case GPTQ_V2:
   case AWQ:

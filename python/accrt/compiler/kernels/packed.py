@@ -186,7 +186,7 @@ def lower_dequantize(
     form: Form, out: TensorSpec, index: Optional[TensorSpec] = None, make_kernel: Callable[..., KernelDef] = _dequantize_kernel
 ) -> Launch:  # fmt: skip
     """All rows as floats, or those that `index` picks. Operands: the components by role, index, out."""
-    rows: Any = form.n if index is None else math.prod(index.shape)
+    rows: Any = form.rows if index is None else math.prod(index.shape)
     kernel = make_kernel(form.layout, form.layout_id, scale_type(form), out.dtype, index.dtype if index is not None else "i32")
     buffers = {role: role for role in ROLES if form.has(role)}
     buffers.update({"index": "index"} if index is not None else {})

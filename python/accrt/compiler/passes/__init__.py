@@ -12,6 +12,7 @@ from typing import Callable, Dict, List, Optional, Sequence, Tuple
 from ..ir import Module, verify
 from .cuda import form_products, lower_precision
 from .decompose import decompose
+from .external import digest_of, leave_out
 from .fuse import fuse_elementwise, fuse_epilogues
 from .hoist import hoist_constants
 from .matmul import merge_linears, pack_weights
@@ -74,6 +75,6 @@ def run(
 
 
 __all__: List[str] = [
-    "CUDA_PIPELINE", "PIPELINE", "PIPELINES", "clone", "decompose", "fuse_elementwise", "form_products", "fuse_epilogues", "hoist_constants", "lower_precision",
-    "lower_quantized", "merge_linears", "pack_weights", "quantize_weights", "run", "snapshot_views", "tidy",
+    "CUDA_PIPELINE", "PIPELINE", "PIPELINES", "clone", "decompose", "digest_of", "fuse_elementwise", "form_products", "fuse_epilogues", "hoist_constants", "lower_precision",
+    "leave_out", "lower_quantized", "merge_linears", "pack_weights", "quantize_weights", "run", "snapshot_views", "tidy",
 ]  # fmt: skip

@@ -3,11 +3,13 @@ everything else."""
 
 from __future__ import annotations
 
+import dataclasses
+from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from .. import ops, packing
 from ..encodings import Quantized
-from ..ir import Function, Module, Op, Value
+from ..ir import Block, Constant, Function, Module, Op, Value
 from .rewrite import rewrite
 
 
@@ -21,13 +23,26 @@ def _quantized(value: Optional[Value]) -> bool:
     return value is not None and value.constant is not None and isinstance(value.constant.data, Quantized)
 
 
+@dataclass(frozen=True)
+class _Matrix:
+    """A quantized constant, or (`index`) one of the matrices that it has."""
+
+    constant: Constant
+    index: Optional[int]
+
+    @property
+    def data(self) -> Quantized:
+        q = self.constant.data
+        return q if self.index is None else dataclasses.replace(q, shape=q.shape[-2:])
+
+
 class _Lowering:
     def __init__(self, module: Module, function: Function, family: str):
         self.function, self.family = function, family
         #: What f32 work is done in, where it is not done as it is written.
         self.compute = module.compute.get(family, "")
         self.plain: Dict[str, Value] = {}
-        self.packed: Dict[str, Value] = {}
+        self.packed: Dict[_Matrix, Value] = {}
         self.heads: List[Op] = []
 
     def run(self) -> None:
@@ -50,26 +65,40 @@ class _Lowering:
         return None
 
     def _special(self, op: Op) -> Optional[Value]:
-        if op.name == "aten.linear" and _quantized(op.operands[1]) and not _quantized(op.operands[0]):
+        if op.name == "aten.linear" and not _quantized(op.operands[0]):
             x, weight, bias = op.operands
-            y = self._product(x, weight, op.result.dtype)
+            y = self._product(x, self._matrix(weight), op.result.dtype)
             return y if y is None or bias is None else y + bias
         if op.name in ("aten.matmul", "aten.mm") and op.operands[0].rank >= 2:
             view = op.operands[1].op
             turned = view is not None and view.name == "aten.permute" and list(view.attrs["dims"]) == [1, 0]
-            source = self._original(view.operands[0]) if turned else None
-            return None if source is None else self._product(op.operands[0], source, op.result.dtype)
+            return self._product(op.operands[0], self._matrix(view.operands[0]), op.result.dtype) if turned else None
         if op.name == "aten.embedding" and _quantized(op.operands[0]):
             form = packing.form_of(op.operands[0].constant.data)
-            return ops.build(self.function, "accrt.embedding_quantized", [*self._components(op.operands[0]), op.operands[1]], form)
+            components = self._components(_Matrix(op.operands[0].constant, None))
+            return ops.build(self.function, "accrt.embedding_quantized", [*components, op.operands[1]], form)
         return None
 
-    def _original(self, value: Value) -> Optional[Value]:
-        """The quantized constant that a dequantized value was made of."""
-        return next((self.function.constants[name] for name, plain in self.plain.items() if plain is value), None)
+    def _original(self, value: Value) -> Optional[Constant]:
+        """The quantized constant that a value is, or was made of."""
+        if _quantized(value):
+            return value.constant
+        return next((self.function.constants[name].constant for name, plain in self.plain.items() if plain is value), None)
 
-    def _product(self, x: Value, weight: Value, dtype: str) -> Optional[Value]:
-        form = packing.form_of(weight.constant.data)
+    def _matrix(self, value: Value) -> Optional[_Matrix]:
+        """The quantized matrix that a product reads: a constant, or one of those that a constant of rank 3 has."""
+        constant, view = self._original(value), value.op
+        if constant is not None:
+            return _Matrix(constant, None)
+        if view is None or view.name != "aten.select" or view.attrs["dim"] != 0 or not isinstance(view.attrs["index"], int):
+            return None
+        constant = self._original(view.operands[0])
+        return None if constant is None or constant.type.rank != 3 else _Matrix(constant, view.attrs["index"] % constant.type.shape[0])
+
+    def _product(self, x: Value, weight: Optional[_Matrix], dtype: str) -> Optional[Value]:
+        if weight is None:
+            return None
+        form = packing.form_of(weight.data)
         taken = packing.activations(form, self.family)
         low = self.compute if x.dtype == "f32" and self.compute in taken else x.dtype
         if low not in taken or packing.packed_bytes(form, self.family) is None:
@@ -85,8 +114,6 @@ class _Lowering:
 
     def _head(self, name: str, *args: Any) -> Value:
         """An operation before all others."""
-        from ..ir import Block
-
         aside = Block(self.function)
         with self.function.inside(aside):
             made = ops.build(self.function, name, *args)
@@ -95,21 +122,27 @@ class _Lowering:
         self.heads += aside.ops
         return made
 
-    def _components(self, weight: Value) -> List[Value]:
-        form = packing.form_of(weight.constant.data)
-        return [self._head("accrt.component", weight, role) for role, _type in form.roles]
+    def _components(self, matrix: _Matrix) -> List[Value]:
+        return [self._component(matrix, role) for role, _type in packing.form_of(matrix.data).roles]
 
-    def _pack(self, weight: Value, form: packing.Form) -> Value:
-        name = weight.constant.name
-        if name not in self.packed:
-            self.packed[name] = self._head("accrt.pack_quantized", self._components(weight), form, self.family)
-        return self.packed[name]
+    def _component(self, matrix: _Matrix, role: str) -> Value:
+        """Of one matrix of many it is a part, unless they share it."""
+        whole = self._head("accrt.component", self.function.constant(matrix.constant), role)
+        size = matrix.data.size_bytes(role)
+        if matrix.index is None or size == whole.shape[0]:
+            return whole
+        return self._head("aten.slice", whole, 0, matrix.index * size, (matrix.index + 1) * size)
+
+    def _pack(self, matrix: _Matrix, form: packing.Form) -> Value:
+        if matrix not in self.packed:
+            self.packed[matrix] = self._head("accrt.pack_quantized", self._components(matrix), form, self.family)
+        return self.packed[matrix]
 
     def _dequantized(self, weight: Value) -> Value:
         name = weight.constant.name
         if name not in self.plain:
-            form = packing.form_of(weight.constant.data)
-            self.plain[name] = self._head("accrt.dequantize", self._components(weight), form)
+            matrix = _Matrix(weight.constant, None)
+            self.plain[name] = self._head("accrt.dequantize", self._components(matrix), packing.form_of(matrix.data))
         return self.plain[name]
 
 
@@ -118,13 +151,13 @@ def quantize_weights(module: Module, wanted: Dict[str, Any]) -> Tuple[Module, Li
     an array to a Quantized. Says which became so. The first pattern that fits a name holds; None leaves it as it is."""
     import fnmatch
 
-    from ..encodings import quantize
+    from ..quantizers import quantize
     from .tidy import clone
 
     work, changed = clone(module), []
     for name, constant in list(work.constants.items()):
         layout = next((layout for pattern, layout in wanted.items() if fnmatch.fnmatchcase(name, pattern)), None)
-        plain = constant.type.encoding == "plain" and constant.data is not None and constant.type.rank == 2
+        plain = constant.type.encoding == "plain" and constant.data is not None and constant.type.rank >= 2 and constant.external is None
         if layout is None or not plain or constant.type.dtype not in ("f32", "f16", "bf16"):
             continue
         from ..reference import decode

@@ -1,0 +1,47 @@
+"""Weights whose bytes are known here, but are to be left out of the bundle."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+from typing import Any, Mapping
+
+import numpy as np
+import xxhash
+
+from ..encodings import LAYOUTS, Quantized
+from ..ir import External, IRError, Module
+from .tidy import clone
+
+
+def digest_of(data: Any) -> bytes:
+    """What binds a weight to its bytes: XXH3-128 of its components, one after another in order of role."""
+    hashed = xxhash.xxh3_128()
+    arrays = [data.components[r] for r in LAYOUTS[data.layout].roles if r in data.components] if isinstance(data, Quantized) else [data]
+    for array in arrays:
+        hashed.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return hashed.digest()
+
+
+def leave_out(module: Module, wanted: Mapping[str, Any]) -> Module:
+    """A copy of the module whose weights are outside the bundle where their names fit a pattern (as a shell's): `wanted` has what the
+    file beside the bundle is called ("": what is given at load), or an External. The first pattern that fits holds; None leaves a weight
+    in the bundle. Unless it is by name alone, a weight is bound to the bytes that it has here."""
+    work = clone(module)
+    for name, constant in list(work.constants.items()):
+        place = next((place for pattern, place in wanted.items() if fnmatch.fnmatchcase(name, pattern)), None)
+        if place is None or constant.data is None or constant.external is not None:
+            continue
+        place = External(place) if isinstance(place, str) else place
+        if place.shard is not None:
+            raise IRError(f"constant {name!r}: its bytes are known here, a part of them has a digest of its own: Module.external has shards")
+        if not place.by_name and place.digest is None:
+            place = dataclasses.replace(place, digest=digest_of(constant.data))
+        if place.file and place.file not in work.files:
+            work.file(place.file)
+        replaced = dataclasses.replace(constant, external=place)
+        work.constants[name] = replaced
+        for function in work.functions.values():
+            if name in function.constants:
+                function.constants[name].constant = replaced
+    return work
