@@ -1,14 +1,17 @@
 /* bench/bench_open.c - how long files with many tensors take to open, and what checking weights costs.
  *
- *   bench_open [--tensors N] [--mib N] [--folder DIR] [--json FILE]
+ *   bench_open [--tensors N] [--mib N] [--threads N] [--folder DIR] [--json FILE]
  *
  * Public headers only. It makes a bundle, a safetensors and a GGUF file of so many tensors, and opens each several times from the page
- * cache. Then a bundle of so many MiB of weights: opened and all weights checked on the host, from the page cache beside the rate at which
- * this machine digests memory (one thread, XXH3-128 of 1 MiB at a time), and from the disk beside reading the file from there directly. Best and
- * median of several rounds, interleaved. Text goes to the terminal, JSON to --json or to open.json in $ACCRT_BENCH_RESULTS.
+ * cache. Then a bundle of so many MiB of weights: opened, and a program made of it on the host, which checks all of them, with one thread
+ * and with --threads (2); from the page cache beside the rate at which as many threads of this machine digest memory (XXH3-128 of 1 MiB at
+ * a time), and from the disk beside reading the file from there directly. Best and median of several rounds, interleaved. Text goes to the
+ * terminal, JSON to --json or to open.json in $ACCRT_BENCH_RESULTS.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,20 +29,24 @@
 #define CHUNK (UINT64_C(1) << 20)
 #define LARGE_TENSOR_BYTES (UINT64_C(16) << 20)
 
+#define MAX_THREADS 64u
+
 typedef struct row {
   const char* name;
-  double (*measure)(void);
+  double (*measure)(unsigned threads);
+  bool many_threads;
+  bool rate; /* of the large file's bytes */
   double seconds[ROUNDS];
-  uint64_t size_bytes; /* 0: no rate */
 } row_t;
 
 static accrt_instance_t* instance;
+static accrt_device_t* devices[2]; /* the host, with one thread and with many */
+static unsigned thread_count = 2;
 static char folder[512] = "/tmp";
 static char bundle_path[640], safetensors_path[640], gguf_path[640], large_path[640];
 static uint32_t tensor_count = 100000;
 static uint64_t large_bytes = UINT64_C(1) << 30;
 static unsigned char* memory;
-static volatile uint64_t sink;
 
 static double now_s(void) {
   struct timespec now;
@@ -63,8 +70,8 @@ static void name_of(uint32_t i, char name[64]) {
   snprintf(name, 64, "model.layers.%u.experts.%u.up_proj.weight", i / 1000, i % 1000);
 }
 
-static void add_constant(accrt_bundle_writer_t* writer, const char* name,
-                         const accrt_writer_bytes_t* bytes) {
+static accrt_writer_id_t add_constant(accrt_bundle_writer_t* writer, const char* name,
+                                      const accrt_writer_bytes_t* bytes) {
   accrt_writer_component_t component;
   memset(&component, 0, sizeof component);
   component.bytes = *bytes;
@@ -78,6 +85,7 @@ static void add_constant(accrt_bundle_writer_t* writer, const char* name,
   constant.component_count = 1;
   accrt_writer_id_t id;
   OK(accrt_bundle_writer_add_constant(writer, &constant, &id));
+  return id;
 }
 
 static void make_bundle(void) {
@@ -91,7 +99,7 @@ static void make_bundle(void) {
   for (uint32_t i = 0; i < tensor_count; ++i) {
     char name[64];
     name_of(i, name);
-    add_constant(writer, name, &bytes);
+    (void)add_constant(writer, name, &bytes);
   }
   OK(accrt_bundle_writer_write_path(writer, bundle_path));
   accrt_bundle_writer_release(writer);
@@ -164,6 +172,40 @@ static int32_t noise(void* self, uint64_t offset, void* target, uint64_t size_by
   return 0;
 }
 
+/* A function that copies a byte of each weight: so a program uses all of them. */
+typedef struct touch {
+  accrt_bundle_writer_t* writer;
+  accrt_writer_id_t function, body, result, one, last;
+} touch_t;
+
+static void begin_touch(accrt_bundle_writer_t* writer, uint64_t count, touch_t* touch) {
+  accrt_writer_function_t function = ACCRT_WRITER_FUNCTION_INIT;
+  function.name = "touch";
+  memset(touch, 0, sizeof *touch);
+  touch->writer = writer;
+  OK(accrt_bundle_writer_add_function(writer, &function, &touch->function, &touch->body));
+  accrt_writer_argument_t result = ACCRT_WRITER_ARGUMENT_INIT;
+  result.name = "y";
+  result.kind = ACCRT_ARGUMENT_RESULT;
+  result.type.dtype = ACCRT_DTYPE_U8;
+  result.type.rank = 1;
+  OK(accrt_bundle_writer_integer(writer, 1, &touch->one));
+  OK(accrt_bundle_writer_integer(writer, (int64_t)count, &result.type.dims[0]));
+  OK(accrt_bundle_writer_add_argument(writer, touch->function, &result, &touch->result));
+}
+
+static void touch_constant(touch_t* touch, accrt_writer_id_t constant, uint64_t index) {
+  accrt_writer_command_t copy = ACCRT_WRITER_COMMAND_INIT;
+  copy.opcode = ACCRT_OPCODE_COPY;
+  copy.extent[0] = touch->one;
+  copy.destination.slot = touch->result;
+  copy.after = &touch->last;
+  copy.after_count = touch->last != 0;
+  OK(accrt_bundle_writer_integer(touch->writer, (int64_t)index, &copy.destination.offset));
+  OK(accrt_bundle_writer_slot(touch->writer, touch->function, constant, 0, &copy.source.slot));
+  OK(accrt_bundle_writer_add_command(touch->writer, touch->body, &copy, &touch->last));
+}
+
 static void make_large(void) {
   accrt_bundle_writer_t* writer;
   OK(accrt_bundle_writer_create(NULL, &writer));
@@ -172,11 +214,14 @@ static void make_large(void) {
   bytes.kind = ACCRT_WRITER_BYTES_READER;
   bytes.size_bytes = LARGE_TENSOR_BYTES;
   bytes.read = noise;
-  for (uint64_t i = 0; i < large_bytes / LARGE_TENSOR_BYTES; ++i) {
+  const uint64_t count = large_bytes / LARGE_TENSOR_BYTES;
+  touch_t touch;
+  begin_touch(writer, count, &touch);
+  for (uint64_t i = 0; i < count; ++i) {
     char name[64];
     name_of((uint32_t)i, name);
     bytes.self = (void*)(uintptr_t)(i + 1);
-    add_constant(writer, name, &bytes);
+    touch_constant(&touch, add_constant(writer, name, &bytes), i);
   }
   OK(accrt_bundle_writer_write_path(writer, large_path));
   accrt_bundle_writer_release(writer);
@@ -184,7 +229,8 @@ static void make_large(void) {
 
 /* ---- What is measured ---- */
 
-static double open_bundle(void) {
+static double open_bundle(unsigned threads) {
+  (void)threads;
   accrt_bundle_t* bundle;
   const double begin = now_s();
   OK(accrt_bundle_open_path(instance, bundle_path, NULL, &bundle));
@@ -201,17 +247,21 @@ static double open_weights(const char* path) {
   accrt_weights_release(weights);
   return end - begin;
 }
-static double open_pack(void) {
+static double open_pack(unsigned threads) {
+  (void)threads;
   return open_weights(bundle_path);
 }
-static double open_safetensors(void) {
+static double open_safetensors(unsigned threads) {
+  (void)threads;
   return open_weights(safetensors_path);
 }
-static double open_gguf(void) {
+static double open_gguf(unsigned threads) {
+  (void)threads;
   return open_weights(gguf_path);
 }
 
-static double find_all(void) {
+static double find_all(unsigned threads) {
+  (void)threads;
   accrt_weights_t* weights;
   OK(accrt_weights_open_path(instance, safetensors_path, NULL, &weights));
   const double begin = now_s();
@@ -226,19 +276,16 @@ static double find_all(void) {
   return end - begin;
 }
 
-/* From opening to the last weight checked, as a program on the host does it. */
-static double check_large(void) {
+/* From opening to a program that could be called. */
+static double load_large(unsigned threads) {
+  accrt_device_t* device = devices[threads > 1];
   accrt_bundle_t* bundle;
+  accrt_program_t* program;
   const double begin = now_s();
-  OK(accrt_bundle_open_path(instance, large_path, NULL, &bundle));
-  accrt_bundle_info_t info = ACCRT_BUNDLE_INFO_INIT;
-  OK(accrt_bundle_info(bundle, &info));
-  for (uint32_t i = 0; i < info.constant_count; ++i) {
-    const void* data;
-    uint64_t size_bytes;
-    OK(accrt_bundle_constant_data(bundle, i, &data, &size_bytes));
-  }
+  OK(accrt_bundle_open_path(accrt_device_instance(device), large_path, NULL, &bundle));
+  OK(accrt_program_create(device, bundle, NULL, &program));
   const double end = now_s();
+  accrt_program_release(program);
   accrt_bundle_release(bundle);
   return end - begin;
 }
@@ -251,15 +298,13 @@ static void drop_cache(void) {
   close(fd);
 }
 
-static double check_cached(void) {
-  return check_large();
-}
-static double check_cold(void) {
+static double load_cold(unsigned threads) {
   drop_cache();
-  return check_large();
+  return load_large(threads);
 }
 
-static double read_direct(void) {
+static double read_direct(unsigned threads) {
+  (void)threads;
   drop_cache();
   const double begin = now_s();
   const int fd = open(large_path, O_RDONLY | O_DIRECT);
@@ -273,22 +318,48 @@ static double read_direct(void) {
   return now_s() - begin;
 }
 
-static double digest_memory(void) {
+typedef struct part {
+  pthread_t thread;
+  uint64_t begin, end;
+  uint64_t sum; /* so that it is made */
+} part_t;
+
+static void* digest_part(void* user) {
+  part_t* part = user;
+  for (uint64_t at = part->begin; at < part->end; at += CHUNK)
+    part->sum += XXH3_128bits(memory + at, CHUNK).low64;
+  return NULL;
+}
+
+static double digest_memory(unsigned threads) {
+  part_t parts[MAX_THREADS];
+  const uint64_t chunks = large_bytes / CHUNK;
   const double begin = now_s();
-  for (uint64_t at = 0; at < large_bytes; at += CHUNK)
-    sink += XXH3_128bits(memory + at, CHUNK).low64;
+  for (unsigned i = 0; i < threads; ++i) {
+    parts[i] =
+        (part_t){.begin = chunks * i / threads * CHUNK, .end = chunks * (i + 1) / threads * CHUNK};
+    if (i > 0)
+      need(pthread_create(&parts[i].thread, NULL, digest_part, &parts[i]) == 0, "a thread");
+  }
+  (void)digest_part(&parts[0]);
+  for (unsigned i = 1; i < threads; ++i)
+    (void)pthread_join(parts[i].thread, NULL);
   return now_s() - begin;
 }
 
-static row_t rows[] = {{"open a bundle", open_bundle, {0}, 0},
-                       {"open it as weights", open_pack, {0}, 0},
-                       {"open a safetensors file", open_safetensors, {0}, 0},
-                       {"open a GGUF file", open_gguf, {0}, 0},
-                       {"find every tensor by name", find_all, {0}, 0},
-                       {"digest memory", digest_memory, {0}, 1},
-                       {"bundle on the host, cached", check_cached, {0}, 1},
-                       {"read from disk directly", read_direct, {0}, 1},
-                       {"bundle on the host, from disk", check_cold, {0}, 1}};
+enum { DIGEST = 5, CACHED = 7, DIRECT = 9, COLD = 10 }; /* with one thread; with many: the next */
+static row_t rows[] = {{.name = "open a bundle", .measure = open_bundle},
+                       {.name = "open it as weights", .measure = open_pack},
+                       {.name = "open a safetensors file", .measure = open_safetensors},
+                       {.name = "open a GGUF file", .measure = open_gguf},
+                       {.name = "find every tensor by name", .measure = find_all},
+                       {.name = "digest memory", .measure = digest_memory, .rate = true},
+                       {.name = "", .measure = digest_memory, .many_threads = true, .rate = true},
+                       {.name = "program on the host, cached", .measure = load_large, .rate = true},
+                       {.name = "", .measure = load_large, .many_threads = true, .rate = true},
+                       {.name = "read from disk directly", .measure = read_direct, .rate = true},
+                       {.name = "program, from disk", .measure = load_cold, .rate = true},
+                       {.name = "", .measure = load_cold, .many_threads = true, .rate = true}};
 #define ROW_COUNT (sizeof rows / sizeof rows[0])
 
 static int by_value(const void* a, const void* b) {
@@ -306,30 +377,56 @@ static double median_ratio(const row_t* over, const row_t* under) {
 }
 
 static void report(const char* json_path) {
-  const double cached = median_ratio(&rows[5], &rows[6]);
-  const double cold = median_ratio(&rows[8], &rows[7]);
+  const double cached[] = {median_ratio(&rows[DIGEST], &rows[CACHED]),
+                           median_ratio(&rows[DIGEST + 1], &rows[CACHED + 1])};
+  const double cold[] = {median_ratio(&rows[COLD], &rows[DIRECT]),
+                         median_ratio(&rows[COLD + 1], &rows[DIRECT])};
   FILE* json = json_path != NULL ? fopen(json_path, "w") : NULL;
   if (json != NULL)
-    fprintf(json, "{\"tensors\": %u, \"bytes\": %llu, \"rows\": [", tensor_count,
-            (unsigned long long)large_bytes);
+    fprintf(json, "{\"tensors\": %u, \"bytes\": %llu, \"threads\": %u, \"rows\": [", tensor_count,
+            (unsigned long long)large_bytes, thread_count);
   for (size_t i = 0; i < ROW_COUNT; ++i) {
     row_t* row = &rows[i];
+    char name[64];
+    snprintf(name, sizeof name, row->many_threads ? "%s  with %u threads" : "%s",
+             row->many_threads ? "" : row->name, thread_count);
     qsort(row->seconds, ROUNDS, sizeof(double), by_value);
     const double best = row->seconds[0], median = row->seconds[ROUNDS / 2];
-    printf("  %-32s %9.2f ms best %9.2f ms median", row->name, best * 1e3, median * 1e3);
-    if (row->size_bytes != 0)
+    printf("  %-32s %9.2f ms best %9.2f ms median", name, best * 1e3, median * 1e3);
+    if (row->rate)
       printf("  %6.2f GB/s", (double)large_bytes / median * 1e-9);
     printf("\n");
     if (json != NULL)
-      fprintf(json, "%s{\"name\": \"%s\", \"best_s\": %.6g, \"median_s\": %.6g}", i > 0 ? ", " : "",
-              row->name, best, median);
+      fprintf(json, "%s{\"name\": \"%s\", \"threads\": %u, \"best_s\": %.6g, \"median_s\": %.6g}",
+              i > 0 ? ", " : "", row->many_threads ? rows[i - 1].name : row->name,
+              row->many_threads ? thread_count : 1, best, median);
   }
-  printf("  cached: %.2f of the digest rate; from disk: %.2f x the direct read\n", cached, cold);
+  printf("  cached: %.2f of the digest rate with 1 thread, %.2f with %u\n", cached[0], cached[1],
+         thread_count);
+  printf("  from disk: %.2f x the direct read with 1 thread, %.2f with %u\n", cold[0], cold[1],
+         thread_count);
   if (json != NULL) {
-    fprintf(json, "], \"cached_of_digest_rate\": %.4f, \"disk_over_direct\": %.4f}\n", cached,
-            cold);
+    fprintf(json,
+            "], \"cached_of_digest_rate\": [%.4f, %.4f], \"disk_over_direct\": [%.4f, %.4f]}\n",
+            cached[0], cached[1], cold[0], cold[1]);
     (void)fclose(json);
   }
+}
+
+static accrt_device_t* open_host(unsigned threads) {
+  char text[16];
+  snprintf(text, sizeof text, "%u", threads);
+  const accrt_option_t option = {"host.threads", text};
+  accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
+  options.options = &option;
+  options.option_count = 1;
+  options.option_size_bytes = (uint32_t)sizeof option;
+  accrt_instance_t* owner;
+  accrt_device_t* device;
+  OK(accrt_instance_create(&options, &owner));
+  OK(accrt_instance_device_by_name(owner, "host", &device));
+  accrt_instance_release(owner); /* the device holds it */
+  return device;
 }
 
 int main(int argc, char** argv) {
@@ -346,6 +443,8 @@ int main(int argc, char** argv) {
       tensor_count = (uint32_t)atoi(argv[i + 1]);
     else if (strcmp(argv[i], "--mib") == 0)
       large_bytes = strtoull(argv[i + 1], NULL, 10) << 20;
+    else if (strcmp(argv[i], "--threads") == 0)
+      thread_count = (unsigned)atoi(argv[i + 1]);
     else if (strcmp(argv[i], "--folder") == 0)
       snprintf(folder, sizeof folder, "%.500s", argv[i + 1]);
     else if (strcmp(argv[i], "--json") == 0)
@@ -358,19 +457,19 @@ int main(int argc, char** argv) {
   accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
   options.flags = ACCRT_INSTANCE_FLAG_NO_DRIVERS;
   OK(accrt_instance_create(&options, &instance));
+  need(thread_count >= 2 && thread_count <= MAX_THREADS, "--threads");
+  devices[0] = open_host(1);
+  devices[1] = open_host(thread_count);
   need(posix_memalign((void**)&memory, 4096, large_bytes) == 0, "memory");
   memset(memory, 1, large_bytes);
   make_bundle();
   make_safetensors();
   make_gguf();
   make_large();
-  (void)check_large();
   for (unsigned round = 0; round < ROUNDS; ++round) {
-    for (size_t i = 0; i < ROW_COUNT; ++i) {
-      if (rows[i].measure == check_cached && round > 0)
-        (void)check_large(); /* back into the page cache */
-      rows[i].seconds[round] = rows[i].measure();
-    }
+    (void)load_large(1); /* into the page cache */
+    for (size_t i = 0; i < ROW_COUNT; ++i)
+      rows[i].seconds[round] = rows[i].measure(rows[i].many_threads ? thread_count : 1);
   }
   printf("%u tensors; %llu MiB\n", tensor_count, (unsigned long long)(large_bytes >> 20));
   report(json_path);
@@ -378,6 +477,8 @@ int main(int argc, char** argv) {
   unlink(safetensors_path);
   unlink(gguf_path);
   unlink(large_path);
+  accrt_device_release(devices[0]);
+  accrt_device_release(devices[1]);
   accrt_instance_release(instance);
   free(memory);
   return 0;

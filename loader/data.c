@@ -8,6 +8,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -16,7 +17,7 @@
 #include "loader/internal.h"
 #include "loader/trust.h"
 
-/* Threads beside the caller that check all of DATA, and the chunks that make another one worth while. */
+/* Threads beside the caller that check much of DATA, and the chunks that make another one worth while. */
 #define SWEEP_THREADS 15u
 #define SWEEP_CHUNKS 16u
 
@@ -334,6 +335,7 @@ static accrt_status_t verify_chunk(accrt_bundle_t* bundle, uint32_t chunk, void*
 /* Threads take chunks in order until one fails. */
 typedef struct sweep {
   accrt_bundle_t* bundle;
+  const uint8_t* wanted; /* by chunk; NULL: all, and what was looked at before too */
   atomic_uint next;
   accrt_mutex_t lock;
   /* under the lock */
@@ -363,8 +365,10 @@ static void* run_sweep(void* user) {
     const uint32_t chunk = atomic_fetch_add_explicit(&sweep->next, 1, memory_order_relaxed);
     if (chunk >= count)
       break;
-    if (status == ACCRT_OK)
+    if (status == ACCRT_OK && sweep->wanted == NULL)
       status = verify_chunk(sweep->bundle, chunk, scratch);
+    else if (status == ACCRT_OK && sweep->wanted[chunk])
+      status = need_chunk(sweep->bundle, chunk, true);
     if (status != ACCRT_OK) {
       note_failure(sweep, chunk);
       break;
@@ -374,27 +378,52 @@ static void* run_sweep(void* user) {
   return NULL;
 }
 
-static accrt_status_t sweep_chunks(accrt_bundle_t* bundle) {
+/* Threads beside the caller, for so many chunks. */
+static uint32_t helpers_for(uint32_t chunk_count, uint32_t thread_count) {
+  const uint32_t useful = chunk_count > 0 ? (chunk_count - 1) / SWEEP_CHUNKS : 0;
+  const uint32_t others = thread_count > 0 ? thread_count - 1 : 0;
+  const uint32_t most = others < SWEEP_THREADS ? others : SWEEP_THREADS;
+  return useful < most ? useful : most;
+}
+
+static accrt_status_t sweep_chunks(accrt_bundle_t* bundle, const uint8_t* wanted,
+                                   uint32_t helpers) {
   pthread_t threads[SWEEP_THREADS];
   uint32_t count = 0;
-  sweep_t sweep = {.bundle = bundle, .failed_chunk = ACCX_NONE};
+  sweep_t sweep = {.bundle = bundle, .wanted = wanted, .failed_chunk = ACCX_NONE};
   accrt_mutex_init(&sweep.lock);
   atomic_init(&sweep.next, 0);
-  const long processors = sysconf(_SC_NPROCESSORS_ONLN);
-  /* The caller is one of them. A thread that cannot be had is done without. */
-  while (count < SWEEP_THREADS && (long)count + 1 < processors &&
-         (uint64_t)(count + 1) * SWEEP_CHUNKS < bundle->tables.chunk_count &&
-         pthread_create(&threads[count], NULL, run_sweep, &sweep) == 0)
+  /* Signals are for the program's own threads. */
+  sigset_t all, old;
+  (void)sigfillset(&all);
+  (void)pthread_sigmask(SIG_SETMASK, &all, &old);
+  /* A thread that cannot be had is done without. */
+  while (count < helpers && pthread_create(&threads[count], NULL, run_sweep, &sweep) == 0)
     ++count;
+  (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
   (void)run_sweep(&sweep);
   while (count > 0)
     (void)pthread_join(threads[--count], NULL);
   return sweep.failed_chunk == ACCX_NONE ? ACCRT_OK : accrt_error_restore(&sweep.error);
 }
 
+void accrt_bundle_check_ahead(accrt_bundle_t* bundle, const uint8_t* wanted,
+                              uint32_t thread_count) {
+  uint32_t unknown = 0;
+  if (!bundle->data_in_place || !must_check(bundle))
+    return;
+  for (uint32_t i = 0; i < bundle->tables.chunk_count; ++i)
+    unknown += wanted[i] && chunk_state(bundle, i) == CHUNK_UNKNOWN;
+  const uint32_t helpers = helpers_for(unknown, thread_count);
+  if (helpers > 0)
+    (void)sweep_chunks(bundle, wanted, helpers);
+}
+
 accrt_status_t accx_data_verify_all(accrt_bundle_t* bundle) {
   const accrt_bundle_tables_t* tables = &bundle->tables;
-  ACCX_TRY(sweep_chunks(bundle));
+  const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+  ACCX_TRY(sweep_chunks(
+      bundle, NULL, helpers_for(tables->chunk_count, processors > 0 ? (uint32_t)processors : 1)));
   if (tables->encryption != NULL && bundle->crypto == NULL)
     return ACCRT_OK; /* gaps are zero under the encryption */
   uint64_t end = 0;

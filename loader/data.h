@@ -1,4 +1,4 @@
-/* loader/data.h - DATA as a whole, for those who move all of it: in pieces, into memory of their own. It knows no device. */
+/* loader/data.h - DATA as a whole, for those who move or use all of it. It knows no device. */
 #ifndef ACCRT_LOADER_DATA_H_
 #define ACCRT_LOADER_DATA_H_
 
@@ -10,5 +10,10 @@
  * threads may read at the same time; may block on the file. Fails as accrt_bundle_constant_component, without a constant's name. */
 accrt_status_t accrt_bundle_data_read(accrt_bundle_t* bundle, uint64_t offset_bytes, void* target,
                                       uint64_t size_bytes);
+
+/* Checks those of the `wanted` chunks (a byte for each) that nobody has looked at, where they can be used in place and are enough to be
+ * worth it, with at most thread_count threads, the caller among them; the others end with it. It tells nothing: whoever uses a chunk that
+ * is wrong gets the failure, as without it. */
+void accrt_bundle_check_ahead(accrt_bundle_t* bundle, const uint8_t* wanted, uint32_t thread_count);
 
 #endif /* ACCRT_LOADER_DATA_H_ */

@@ -1,5 +1,5 @@
 /* runtime/program/upload.c - the weights that a bundle stores, all at once, for devices with memory of their own: one buffer, one
- * pass over the file, each chunk checked on its way. It may not know how bytes are moved.
+ * pass over the file, each chunk checked on its way; for the others, each chunk checked where it lies. It may not know how bytes are moved.
  */
 #include <stdio.h>
 #include <string.h>
@@ -208,6 +208,34 @@ static bool has_own_memory(const accrt_program_t* program) {
 
 accrt_status_t accrt_weight_set_upload_all(accrt_program_t* program, accrt_weight_set_t* weights) {
   return has_own_memory(program) ? upload(program, weights, program->reach.components) : ACCRT_OK;
+}
+
+/* ---- In place ---- */
+
+static void mark_chunks(const accx_component_t* place, uint8_t* chunks) {
+  if (place->size_bytes == 0)
+    return;
+  const uint64_t first = place->offset_bytes / ACCX_CHUNK_BYTES;
+  const uint64_t last = (place->offset_bytes + place->size_bytes - 1) / ACCX_CHUNK_BYTES;
+  memset(chunks + first, 1, last - first + 1);
+}
+
+void accrt_weight_set_check_ahead(const accrt_program_t* program, const accrt_weight_set_t* weights,
+                                  uint32_t first, uint32_t count) {
+  const accrt_bundle_tables_t* tables = program->tables;
+  const uint32_t threads = accrt_device_facts(program->device)->concurrency;
+  void* memory;
+  if (has_own_memory(program) || threads < 2 || tables->data_size_bytes < ACCRT_CHECK_AHEAD_BYTES ||
+      accrt_alloc_array(program->allocator, tables->chunk_count, 1, &memory) != ACCRT_OK)
+    return;
+  for (uint32_t i = first; i < first + count; ++i) {
+    if (!weights->components[i].ready && accrt_external_part(weights->external, i) == NULL &&
+        (count == 1 || accrt_program_uses_component(program, i)) &&
+        tables->constants[accrt_program_constant_of(program, i)].source == ACCX_CONSTANT_INLINE)
+      mark_chunks(&tables->components[i], memory);
+  }
+  accrt_bundle_check_ahead(program->bundle, memory, threads);
+  accrt_free_array(program->allocator, memory, tables->chunk_count, 1);
 }
 
 /* ---- What only prepare functions read ---- */

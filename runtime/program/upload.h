@@ -15,6 +15,12 @@ accrt_status_t accrt_weight_set_upload_sources(accrt_program_t* program,
 /* Gives that back. */
 void accrt_weight_set_drop_sources(const accrt_program_t* program, accrt_weight_set_t* weights);
 
+/* On a device that uses weights where they lie: checks what of `count` components from `first` on the bundle stores and is used, or of
+ * just one in any case, with as many threads as the device has. What is wrong is told by whoever places it. */
+void accrt_weight_set_check_ahead(const accrt_program_t* program, const accrt_weight_set_t* weights,
+                                  uint32_t first, uint32_t count);
+#define ACCRT_CHECK_AHEAD_BYTES (UINT64_C(32) << 20) /* of one component: less is not worth it */
+
 /* Marks, by component, what prepare functions of this device read. */
 void accrt_program_mark_sources(const accrt_program_t* program, uint8_t* sources);
 /* A buffer for weights. */

@@ -175,6 +175,8 @@ accrt_status_t accrt_weight_set_place(accrt_program_t* program, accrt_weight_set
   const accx_constant_t* record = &program->tables->constants[constant];
   const void* data;
   uint64_t size_bytes;
+  if (program->tables->components[component].size_bytes >= ACCRT_CHECK_AHEAD_BYTES)
+    accrt_weight_set_check_ahead(program, weights, component, 1);
   accrt_status_t status = find_bytes(program, weights, constant, component, &data, &size_bytes);
   if (status == ACCRT_OK && data == NULL &&
       accrt_external_part(weights->external, component) != NULL)
@@ -200,6 +202,7 @@ accrt_status_t accrt_weight_set_place(accrt_program_t* program, accrt_weight_set
 
 accrt_status_t accrt_weight_set_place_all(accrt_program_t* program, accrt_weight_set_t* weights) {
   accrt_status_t status = ACCRT_OK;
+  accrt_weight_set_check_ahead(program, weights, 0, weights->count);
   for (uint32_t i = 0; i < weights->count && status == ACCRT_OK; ++i) {
     if (accrt_program_uses_component(program, i))
       status = accrt_weight_set_place(program, weights, i);

@@ -1,0 +1,285 @@
+/* runtime/program/upload_in_place_test.c - weights that the host uses where they lie, checked by as many threads as the device has:
+ * what is looked at, what is not, and that a fault gives the same words whoever finds it. */
+#include "runtime/program/testing.h"
+
+#include <fcntl.h>
+
+#include "accrt/bundle_writer.h"
+#include "loader/data.h"
+#include "loader/internal.h"
+
+extern const accrt_driver_table_t* accrt_driver_host_query(uint32_t max_abi);
+
+static const void* query(uint32_t max_abi) {
+  return accrt_driver_host_query(max_abi);
+}
+
+#define MIB (UINT64_C(1) << 20)
+
+/* In the order of the file, which is that of names. `large` and `source` are worth threads of their own. */
+static const struct {
+  const char* name;
+  uint64_t size_bytes;
+} weights[] = {{"a", 3 * MIB + 5},
+               {"large", 36 * MIB},
+               {"left_out", 4 * MIB},
+               {"small", 2 * MIB},
+               {"source", 34 * MIB}};
+enum { A, LARGE, LEFT_OUT, SMALL, SOURCE, WEIGHTS };
+
+static char path[64];
+
+/* ---- The bundle: a function reads all but what is left out and what the prepare function reads ---- */
+
+static int32_t pattern(void* self, uint64_t offset, void* target, uint64_t size_bytes) {
+  const uint64_t seed = (uint64_t)(uintptr_t)self;
+  unsigned char* bytes = target;
+  for (uint64_t i = 0; i < size_bytes; ++i)
+    bytes[i] = (unsigned char)((offset + i) / 4096 + (offset + i) + seed);
+  return 0;
+}
+
+static accrt_writer_id_t add_constant(accrt_bundle_writer_t* writer, const char* name,
+                                      uint64_t size_bytes, unsigned index, uint32_t source) {
+  accrt_writer_component_t component;
+  memset(&component, 0, sizeof component);
+  component.bytes.kind = ACCRT_WRITER_BYTES_READER;
+  component.bytes.read = pattern;
+  component.bytes.self = (void*)(uintptr_t)(index + 1);
+  component.bytes.size_bytes = size_bytes;
+  accrt_writer_constant_t constant = ACCRT_WRITER_CONSTANT_INIT;
+  constant.name = name;
+  constant.source = source;
+  constant.dtype = ACCRT_DTYPE_U8;
+  constant.rank = 1;
+  constant.shape[0] = (int64_t)size_bytes;
+  constant.components = &component;
+  constant.component_count = 1;
+  accrt_writer_id_t id;
+  OK(accrt_bundle_writer_add_constant(writer, &constant, &id));
+  return id;
+}
+
+static accrt_writer_id_t add_function(accrt_bundle_writer_t* writer, const char* name,
+                                      uint32_t flags, accrt_writer_id_t* out_body) {
+  accrt_writer_function_t function = ACCRT_WRITER_FUNCTION_INIT;
+  accrt_writer_id_t id;
+  function.name = name;
+  function.flags = flags;
+  OK(accrt_bundle_writer_add_function(writer, &function, &id, out_body));
+  return id;
+}
+
+static accrt_writer_id_t add_argument(accrt_bundle_writer_t* writer, accrt_writer_id_t function,
+                                      uint32_t kind, accrt_writer_id_t constant, int64_t bytes) {
+  accrt_writer_argument_t argument = ACCRT_WRITER_ARGUMENT_INIT;
+  accrt_writer_id_t slot;
+  argument.name = kind == ACCRT_ARGUMENT_RESULT ? "to" : "from";
+  argument.kind = kind;
+  argument.constant = constant;
+  if (constant == 0) {
+    argument.type.dtype = ACCRT_DTYPE_U8;
+    argument.type.rank = 1;
+    OK(accrt_bundle_writer_integer(writer, bytes, &argument.type.dims[0]));
+  }
+  OK(accrt_bundle_writer_add_argument(writer, function, &argument, &slot));
+  return slot;
+}
+
+static void add_copy(accrt_bundle_writer_t* writer, accrt_writer_id_t body, accrt_writer_id_t from,
+                     accrt_writer_id_t to, int64_t place, accrt_writer_id_t* last) {
+  accrt_writer_command_t copy = ACCRT_WRITER_COMMAND_INIT;
+  copy.opcode = ACCRT_OPCODE_COPY;
+  copy.source.slot = from;
+  copy.destination.slot = to;
+  copy.after = last;
+  copy.after_count = *last != 0;
+  OK(accrt_bundle_writer_integer(writer, place, &copy.destination.offset));
+  OK(accrt_bundle_writer_integer(writer, 1, &copy.extent[0]));
+  OK(accrt_bundle_writer_add_command(writer, body, &copy, last));
+}
+
+static int make_bundle(void** state) {
+  (void)state;
+  accrt_bundle_writer_t* writer;
+  accrt_writer_id_t ids[WEIGHTS], body, last = 0, slot;
+  OK(accrt_bundle_writer_create(NULL, &writer));
+  for (unsigned i = 0; i < WEIGHTS; ++i)
+    ids[i] = add_constant(writer, weights[i].name, weights[i].size_bytes, i, ACCRT_CONSTANT_INLINE);
+  const accrt_writer_id_t made = add_constant(writer, "z", 8, 0, ACCRT_CONSTANT_PREPARED);
+  accrt_writer_id_t function = add_function(writer, "make", ACCRT_FUNCTION_PREPARE, &body);
+  const accrt_writer_id_t from =
+      add_argument(writer, function, ACCRT_ARGUMENT_READ, ids[SOURCE], 0);
+  add_copy(writer, body, from, add_argument(writer, function, ACCRT_ARGUMENT_RESULT, made, 0), 0,
+           &last);
+  last = 0;
+  function = add_function(writer, "use", 0, &body);
+  const accrt_writer_id_t to = add_argument(writer, function, ACCRT_ARGUMENT_RESULT, 0, WEIGHTS);
+  for (unsigned i = 0; i < WEIGHTS; ++i) {
+    if (i == LEFT_OUT)
+      continue;
+    OK(accrt_bundle_writer_slot(writer, function, i == SOURCE ? made : ids[i], 0, &slot));
+    add_copy(writer, body, slot, to, i, &last);
+  }
+  snprintf(path, sizeof path, "/tmp/accrt-in-place-%d.accx", (int)getpid());
+  OK(accrt_bundle_writer_write_path(writer, path));
+  accrt_bundle_writer_release(writer);
+  return 0;
+}
+
+static int remove_bundle(void** state) {
+  (void)state;
+  return unlink(path);
+}
+
+/* ---- Devices ---- */
+
+static fixture_t* open_host(const char* threads) {
+  fixture_t* f = calloc(1, sizeof *f);
+  assert_non_null(f);
+  const accrt_allocator_t allocator = {&f->watch, watch_allocate, watch_deallocate};
+  const accrt_option_t option = {"host.threads", threads};
+  accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
+  options.allocator = &allocator;
+  options.flags = ACCRT_INSTANCE_FLAG_NO_DRIVERS;
+  options.options = &option;
+  options.option_count = 1;
+  options.option_size_bytes = sizeof option;
+  OK(accrt_instance_create(&options, &f->instance));
+  OK(accrt_instance_register_driver(f->instance, query));
+  OK(accrt_instance_device_by_name(f->instance, "host", &f->device));
+  OK(accrt_bundle_open_path(f->instance, path, NULL, &f->bundle));
+  return f;
+}
+
+static uint64_t place_of(const fixture_t* f, unsigned weight) {
+  const uint32_t constant = accrt_bundle_lookup_constant(f->bundle, weights[weight].name);
+  const accrt_bundle_tables_t* tables = accrt_bundle_tables(f->bundle);
+  return tables->components[tables->constants[constant].component_first].offset_bytes;
+}
+
+/* Chunks that nobody has looked at (the loader's CHUNK_UNKNOWN). */
+static uint32_t unknown_chunks(const fixture_t* f, uint64_t begin, uint64_t end) {
+  uint32_t count = 0;
+  for (uint64_t chunk = begin / ACCX_CHUNK_BYTES; chunk < end / ACCX_CHUNK_BYTES; ++chunk)
+    count += atomic_load(&f->bundle->chunks[chunk]) == 0;
+  return count;
+}
+
+/* ---- Tests ---- */
+
+static const char* const thread_counts[] = {"0", "1", "2", "4", "7"};
+enum { THREAD_COUNTS = sizeof thread_counts / sizeof *thread_counts };
+
+/* What is left out is not looked at, all else is, and its values come out. */
+static void looks_at_what_is_used(void** state) {
+  (void)state;
+  for (unsigned t = 0; t < THREAD_COUNTS; ++t) {
+    fixture_t* f = open_host(thread_counts[t]);
+    OK(accrt_program_create(f->device, f->bundle, NULL, &f->program));
+    const uint64_t left_out = place_of(f, LEFT_OUT) + ACCX_CHUNK_BYTES;
+    const uint64_t after = place_of(f, SMALL);
+    assert_int_equal(unknown_chunks(f, 0, left_out), 0);
+    assert_true(unknown_chunks(f, left_out, after) >= 2);
+    assert_int_equal(unknown_chunks(f, after, accrt_bundle_tables(f->bundle)->data_size_bytes), 0);
+    OK(accrt_session_create(f->program, NULL, &f->session));
+    accrt_call_t* call = make_call(f->session, "use");
+    OK(run(call));
+    const unsigned char* y = result_data(call, 0);
+    for (unsigned i = 0; i < WEIGHTS; ++i) {
+      if (i != LEFT_OUT)
+        assert_int_equal(y[i], i + 1);
+    }
+    accrt_call_release(call);
+    close_fixture(f);
+  }
+}
+
+static void flip(const fixture_t* f, uint64_t at) {
+  unsigned char byte;
+  const int fd = open(path, O_RDWR);
+  const off_t place = (off_t)(accrt_bundle_data_offset(f->bundle) + at);
+  assert_int_equal(pread(fd, &byte, 1, place), 1);
+  byte ^= 16;
+  assert_int_equal(pwrite(fd, &byte, 1, place), 1);
+  (void)close(fd);
+}
+
+/* Where bytes are wrong, by weight and offset in it, and which of them is named: prepare functions come first. */
+static const struct {
+  struct {
+    unsigned weight;
+    uint64_t offset;
+  } wrong[4];
+  unsigned count;
+  unsigned named;
+} faults[] = {
+    {{{A, 0}}, 1, 0},
+    {{{LARGE, 30 * MIB}}, 1, 0},
+    {{{SMALL, MIB}}, 1, 0},
+    {{{LARGE, 35 * MIB}, {LARGE, 20 * MIB}, {SMALL, MIB}, {LARGE, 21 * MIB}}, 4, 1},
+    {{{LARGE, 5 * MIB}, {A, 2 * MIB}}, 2, 1},
+    {{{LARGE, 5 * MIB}, {SOURCE, 33 * MIB}, {SOURCE, 17 * MIB}}, 3, 2},
+};
+
+static void names_the_first_fault(void** state) {
+  (void)state;
+  for (unsigned i = 0; i < sizeof faults / sizeof *faults; ++i) {
+    char first[sizeof(((accrt_error_t*)0)->message)] = "";
+    for (unsigned t = 0; t < THREAD_COUNTS; ++t) {
+      fixture_t* f = open_host(thread_counts[t]);
+      for (unsigned k = 0; k < faults[i].count; ++k)
+        flip(f, place_of(f, faults[i].wrong[k].weight) + faults[i].wrong[k].offset);
+      const unsigned weight = faults[i].wrong[faults[i].named].weight;
+      const uint64_t at = place_of(f, weight) + faults[i].wrong[faults[i].named].offset;
+      char text[64];
+      snprintf(text, sizeof text, "data[%" PRIu64 "]", at / ACCX_CHUNK_BYTES);
+      FAILS(accrt_program_create(f->device, f->bundle, NULL, &f->program), DATA_CORRUPT, text);
+      snprintf(text, sizeof text, "constant '%s'", weights[weight].name);
+      ALSO(text);
+      if (t == 0)
+        memcpy(first, accrt_error_current()->message, sizeof first);
+      assert_string_equal(accrt_error_current()->message, first);
+      for (unsigned k = 0; k < faults[i].count; ++k)
+        flip(f, place_of(f, faults[i].wrong[k].weight) + faults[i].wrong[k].offset);
+      close_fixture(f);
+    }
+  }
+}
+
+/* Only where there are threads and enough is wanted; then all of it and nothing else. */
+static void checks_ahead(void** state) {
+  (void)state;
+  fixture_t* f = open_host("1");
+  const uint32_t count = accrt_bundle_tables(f->bundle)->chunk_count;
+  const uint64_t end = (uint64_t)count * ACCX_CHUNK_BYTES;
+  uint8_t* wanted = calloc(count, 1);
+  assert_non_null(wanted);
+  memset(wanted, 1, 16);
+  accrt_bundle_check_ahead(f->bundle, wanted, 4);
+  memset(wanted, 1, count);
+  accrt_bundle_check_ahead(f->bundle, wanted, 1);
+  accrt_bundle_check_ahead(f->bundle, wanted, 0);
+  assert_int_equal(unknown_chunks(f, 0, end), count);
+  uint32_t left = count;
+  for (uint32_t i = 0; i < count; ++i) {
+    wanted[i] = i % 2 == 1;
+    left -= wanted[i];
+  }
+  accrt_bundle_check_ahead(f->bundle, wanted, 3);
+  assert_int_equal(unknown_chunks(f, 0, end), left);
+  for (uint32_t i = 0; i < count; ++i)
+    assert_int_equal(unknown_chunks(f, i * ACCX_CHUNK_BYTES, (i + 1) * ACCX_CHUNK_BYTES),
+                     i % 2 == 0);
+  free(wanted);
+  close_fixture(f);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(looks_at_what_is_used),
+      cmocka_unit_test(names_the_first_fault),
+      cmocka_unit_test(checks_ahead),
+  };
+  return cmocka_run_group_tests(tests, make_bundle, remove_bundle);
+}
