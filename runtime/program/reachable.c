@@ -107,8 +107,8 @@ static void mark_makers(accrt_program_t* program, uint8_t* made) {
 static accrt_status_t check_made(const accrt_program_t* program, const uint8_t* made) {
   const accrt_bundle_tables_t* tables = program->tables;
   for (uint32_t i = 0; i < tables->constant_count; ++i) {
-    const uint32_t source = tables->constants[i].source;
-    if (source != ACCX_CONSTANT_PREPARED || made[i] || !constant_is_used(program, i))
+    if (tables->constants[i].source != ACCX_CONSTANT_PREPARED || made[i] ||
+        !constant_is_used(program, i))
       continue;
     return ACCRT_FAIL(NO_VARIANT, "constant '%s' is made by no prepare function that runs on %s",
                       accrt_program_string(program, tables->constants[i].name),
