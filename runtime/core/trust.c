@@ -67,11 +67,11 @@ static accrt_status_t add(accrt_instance_t* instance, accrt_key_list_t* list,
     accrt_mutex_lock(&trust->lock);
     const size_t capacity = list->capacity;
     const bool there = contains(list, key);
-    if (!there && list->count < capacity)
+    const bool fits = list->count < capacity;
+    if (!there && fits)
       list->keys[list->count++] = *key;
-    const bool full = !there && !contains(list, key);
     accrt_mutex_unlock(&trust->lock);
-    if (!full)
+    if (there || fits)
       return ACCRT_OK;
     void* grown;
     const size_t more = capacity < 8 ? 8 : 2 * capacity;
