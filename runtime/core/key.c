@@ -14,6 +14,7 @@
 
 #include "runtime/core/crypto.h"
 #include "runtime/core/error.h"
+#include "runtime/core/file_read.h"
 #include "runtime/core/fork.h"
 #include "runtime/core/hash128.h"
 
@@ -132,15 +133,11 @@ static accrt_status_t read_text(const char* path, const key_kind_t* kind, char* 
     return ACCRT_FAIL_ERRNO(IO, error, "%s: could not be opened: %s", path, strerror(error));
   }
   accrt_status_t status = check_file(path, kind, fd);
-  size_t size = 0;
-  while (status == ACCRT_OK && size < MAX_FILE_BYTES) {
-    const ssize_t got = read(fd, text + size, MAX_FILE_BYTES - size);
-    if (got < 0 && errno != EINTR)
-      status = ACCRT_FAIL_ERRNO(IO, errno, "%s: %s", path, strerror(errno));
-    if (got == 0)
-      break;
-    size += got > 0 ? (size_t)got : 0;
-  }
+  uint64_t size = 0;
+  const int error =
+      status == ACCRT_OK ? accrt_file_read(fd, -1, 0, text, MAX_FILE_BYTES, &size) : 0;
+  if (error != 0)
+    status = ACCRT_FAIL_ERRNO(IO, error, "%s: %s", path, strerror(error));
   text[size] = '\0';
   close(fd);
   return status;
