@@ -910,20 +910,26 @@ static void decode(const accx_weights_value_t* value, accrt_weights_metadata_t* 
   }
 }
 
+void accx_weights_value(const accrt_weights_t* weights, uint32_t index,
+                        accrt_weights_metadata_t* out_value) {
+  const accx_weights_value_t* value = &weights->values[index];
+  *out_value = (accrt_weights_metadata_t){.type = value->type,
+                                          .key = value->key,
+                                          .element_type = value->element_type,
+                                          .count = value->count,
+                                          .data = value->data,
+                                          .size_bytes = value->size_bytes};
+  if (value->type == ACCRT_METADATA_STRING)
+    out_value->text = (const char*)value->data;
+  decode(value, out_value);
+}
+
 accrt_status_t accrt_weights_metadata(accrt_weights_t* weights, uint32_t index,
                                       accrt_weights_metadata_t* out_metadata) {
   CHECK(weights);
   ACCX_TRY(check_index(weights, "metadata", index, weights->value_count));
-  const accx_weights_value_t* value = &weights->values[index];
-  accrt_weights_metadata_t info = {.type = value->type,
-                                   .key = value->key,
-                                   .element_type = value->element_type,
-                                   .count = value->count,
-                                   .data = value->data,
-                                   .size_bytes = value->size_bytes};
-  if (value->type == ACCRT_METADATA_STRING)
-    info.text = (const char*)value->data;
-  decode(value, &info);
+  accrt_weights_metadata_t info;
+  accx_weights_value(weights, index, &info);
   return accrt_struct_write("accrt_weights_metadata_t", out_metadata, &info, sizeof info);
 }
 

@@ -175,6 +175,8 @@ accrt_status_t accx_weights_load_parts(accrt_weights_t* weights, const char* pat
 const char* accx_weights_name(const accrt_weights_t* weights);
 accrt_status_t accx_weights_describe(const accrt_weights_t* weights, uint32_t index,
                                      accrt_weights_tensor_t* out_tensor);
+void accx_weights_value(const accrt_weights_t* weights, uint32_t index,
+                        accrt_weights_metadata_t* out_value);
 accrt_status_t accx_weights_place(accrt_weights_t* weights, uint32_t tensor, uint32_t component,
                                   accrt_weights_component_t* out_component);
 accrt_status_t accx_weights_bytes(accrt_weights_t* weights, uint32_t tensor, uint32_t component,

@@ -278,11 +278,12 @@ static double alpha_of(const loader_t* loader) {
   if (loader->options.alpha != 0)
     return loader->options.alpha;
   for (uint32_t i = 0; i < loader->weights->value_count; ++i) {
-    accrt_weights_metadata_t value = ACCRT_WEIGHTS_METADATA_INIT;
+    accrt_weights_metadata_t value;
     for (size_t k = 0; k < sizeof keys / sizeof keys[0]; ++k) {
-      if (strcmp(loader->weights->values[i].key, keys[k]) == 0 &&
-          accrt_weights_metadata(loader->weights, i, &value) == ACCRT_OK)
-        return value.text != NULL ? strtod(value.text, NULL) : value.real + (double)value.integer;
+      if (strcmp(loader->weights->values[i].key, keys[k]) != 0)
+        continue;
+      accx_weights_value(loader->weights, i, &value);
+      return value.text != NULL ? strtod(value.text, NULL) : value.real + (double)value.integer;
     }
   }
   return 0;
@@ -337,7 +338,6 @@ static accrt_status_t upload(const loader_t* loader) {
       accrt_alloc(loader->program->allocator, (size_t)loader->size_bytes, &memory);
   if (status != ACCRT_OK)
     return status;
-  memset(memory, 0, (size_t)loader->size_bytes);
   status = read_all(loader, memory);
   if (status == ACCRT_OK) {
     const accrt_place_t source = {NULL, memory, 0};

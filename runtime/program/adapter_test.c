@@ -72,14 +72,16 @@ static int tear_down(void** state) {
   fixture_t* f = *state
 
 /* A pair of rank 2: A begins with `first`, B with 3. */
-static accrt_weights_t* make_pair(const fixture_t* f, float first) {
+static accrt_weights_t* make_pair_with(const fixture_t* f, float first, const char* metadata) {
   static unsigned char images[16][512];
   static unsigned next;
   unsigned char* image = images[next++ % 16];
-  static const char header[] =
-      "{\"m.lora_A\":{\"dtype\":\"F32\",\"shape\":[2,4],\"data_offsets\":[0,32]},"
-      "\"m.lora_B\":{\"dtype\":\"F32\",\"shape\":[4,2],\"data_offsets\":[32,64]}}";
-  const uint64_t header_bytes = sizeof header - 1;
+  char header[384];
+  const uint64_t header_bytes = (uint64_t)snprintf(
+      header, sizeof header,
+      "{%s\"m.lora_A\":{\"dtype\":\"F32\",\"shape\":[2,4],\"data_offsets\":[0,32]},"
+      "\"m.lora_B\":{\"dtype\":\"F32\",\"shape\":[4,2],\"data_offsets\":[32,64]}}",
+      metadata);
   const float values[16] = {first, 1, 2, 3, 4, 5, 6, 7, 3};
   memcpy(image, &header_bytes, 8);
   memcpy(image + 8, header, header_bytes);
@@ -88,6 +90,10 @@ static accrt_weights_t* make_pair(const fixture_t* f, float first) {
   OK(accrt_weights_open_memory(f->instance, image, 8 + header_bytes + sizeof values, NULL, NULL,
                                NULL, &weights));
   return weights;
+}
+
+static accrt_weights_t* make_pair(const fixture_t* f, float first) {
+  return make_pair_with(f, first, "");
 }
 
 static accrt_adapter_t* make_adapter(const fixture_t* f, float first, double alpha) {
@@ -163,6 +169,13 @@ static void refuses(void** state) {
   FAILS(accrt_adapter_load(NULL, weights, NULL, &adapter), INVALID_ARGUMENT, "program is NULL");
   FAILS(accrt_adapter_load(f->program, NULL, NULL, &adapter), INVALID_ARGUMENT, "is NULL");
   FAILS(accrt_adapter_load(f->program, weights, NULL, &adapter), INVALID_ARGUMENT, "alpha is 0");
+  /* The metadata is looked at on the way: the operation stays the caller's. */
+  accrt_weights_t* zero = make_pair_with(f, 1, "\"__metadata__\":{\"lora_alpha\":\"0\"},");
+  FAILS(accrt_adapter_load(f->program, zero, NULL, &adapter), INVALID_ARGUMENT, "alpha is 0");
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  OK(accrt_last_error(&error));
+  assert_string_equal(error.operation, "accrt_adapter_load");
+  accrt_weights_release(zero);
   options.alpha = 1;
   options.flags = 2;
   FAILS(accrt_adapter_load(f->program, weights, &options, &adapter), INVALID_ARGUMENT, "flags");
