@@ -145,7 +145,7 @@ static const accx_shard_t* want(binder_t* binder, uint32_t constant) {
   binder->full = program->tables->constants[constant];
   binder->constant = &binder->full;
   binder->name = accrt_program_string(program, binder->full.name);
-  if (shard != NULL && shard->kind == ACCX_SHARD_SPLIT)
+  if (accrt_shard_is_split(shard))
     binder->full.shape[shard->axis] = shard->extent;
   for (uint32_t i = 0; i < binder->full.component_count; ++i) {
     const uint32_t component = binder->full.component_first + i;
@@ -159,7 +159,7 @@ static const accx_shard_t* want(binder_t* binder, uint32_t constant) {
 
 static accrt_status_t say_rank(const binder_t* binder, const accx_shard_t* shard,
                                accrt_status_t status) {
-  if (status != ACCRT_OK && shard != NULL && shard->kind == ACCX_SHARD_SPLIT) {
+  if (status != ACCRT_OK && accrt_shard_is_split(shard)) {
     const accx_constant_t* local = &binder->program->tables->constants[binder->index];
     accrt_error_prefix("rank %" PRIu32 " of %" PRIu32 " (which has %" PRId64 " of %" PRId64
                        " along axis %" PRIu32 ")",

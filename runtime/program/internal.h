@@ -57,6 +57,15 @@ typedef struct accrt_weight_set {
 accrt_status_t accrt_weight_set_create(const accrt_allocator_t* allocator, uint32_t count,
                                        accrt_weight_set_t** out_weights);
 void accrt_weight_set_release(accrt_weight_set_t* weights);
+/* Where a constant's components lie at least: what a source outside has is used in place where it is aligned as arguments are. Plans
+ * count on it. */
+static inline uint32_t accrt_constant_align(const accx_constant_t* constant) {
+  return constant->source == ACCX_CONSTANT_EXTERNAL ? ACCRT_ARGUMENT_ALIGN : ACCRT_STORAGE_ALIGN;
+}
+static inline void accrt_weight_component_forget(accrt_weight_component_t* component) {
+  accrt_buffer_unref(component->buffer);
+  *component = (accrt_weight_component_t){0};
+}
 static inline void accrt_weight_set_retain(accrt_weight_set_t* weights) {
   accrt_object_retain(&weights->object);
 }
@@ -75,7 +84,10 @@ accrt_status_t accrt_program_check_weights(const accrt_instance_t* instance,
 accrt_status_t accrt_weight_set_place(accrt_program_t* program, accrt_weight_set_t* weights,
                                       uint32_t component);
 accrt_status_t accrt_weight_set_place_all(accrt_program_t* program, accrt_weight_set_t* weights);
-/* Gives a component a buffer of its own, from the device's pool. */
+/* A buffer for weights, from the device's pool. */
+accrt_status_t accrt_weight_allocate(accrt_program_t* program, const char* label,
+                                     uint64_t size_bytes, accrt_buffer_t** out_buffer);
+/* Gives a component one of its own. */
 accrt_status_t accrt_weight_set_allocate(accrt_program_t* program, const char* name,
                                          accrt_weight_component_t* component, uint64_t size_bytes);
 /* Waits for a stream that only the caller uses; its failure becomes this thread's error and the status. */

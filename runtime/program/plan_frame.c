@@ -184,9 +184,7 @@ static void set_constant_slot(const accrt_plan_builder_t* builder, const accx_sl
   slot->kind = ACCRT_PLAN_COMPONENT;
   slot->index = constant->component_first + record->component;
   slot->name = accrt_program_string(builder->program, constant->name);
-  /* What a source outside has is used in place where it has at least an argument's alignment. */
-  slot->align_bytes =
-      constant->source == ACCX_CONSTANT_EXTERNAL ? ACCRT_ARGUMENT_ALIGN : ACCRT_STORAGE_ALIGN;
+  slot->align_bytes = accrt_constant_align(constant);
   slot->size = accrt_graph_constant((int64_t)builder->tables->components[slot->index].size_bytes);
 }
 

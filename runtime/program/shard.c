@@ -195,7 +195,7 @@ static accrt_status_t fail_degree(const accrt_program_t* program, uint32_t rank,
   for (uint32_t i = 0; i < tables->shard_count && example[0] == '\0'; ++i) {
     const accx_shard_t* shard = &tables->shards[i];
     const accx_constant_t* constant = &tables->constants[shard->constant];
-    if (shard->kind == ACCX_SHARD_SPLIT)
+    if (accrt_shard_is_split(shard))
       (void)snprintf(example, sizeof example, " ('%.100s' has %" PRId64 " of %" PRId64 ")",
                      accrt_program_string(program, constant->name), constant->shape[shard->axis],
                      shard->extent);
@@ -227,7 +227,7 @@ accrt_status_t accrt_program_shards_create(accrt_program_t* program, uint32_t ra
     return status;
   program->slices = memory;
   for (uint32_t i = 0; i < tables->shard_count; ++i) {
-    if (tables->shards[i].kind == ACCX_SHARD_SPLIT)
+    if (accrt_shard_is_split(&tables->shards[i]))
       cut_constant(program, &tables->shards[i], rank);
   }
   return ACCRT_OK;

@@ -31,6 +31,10 @@ static inline const accrt_slice_t* accrt_program_slice(const accrt_program_t* pr
   const accrt_slice_t* slice = program->slices != NULL ? &program->slices[component] : NULL;
   return slice != NULL && slice->segments != NULL ? slice : NULL;
 }
+/* True of a constant of which a rank has a part. */
+static inline bool accrt_shard_is_split(const accx_shard_t* shard) {
+  return shard != NULL && shard->kind == ACCX_SHARD_SPLIT;
+}
 /* A constant's record; NULL: it has none. */
 const accx_shard_t* accrt_program_shard(const accrt_program_t* program, uint32_t constant);
 /* Copies bytes of the rank's component, [offset_bytes, offset_bytes + size_bytes) of it, and reads no others. */

@@ -131,17 +131,7 @@ accrt_status_t accrt_upload_allocate(accrt_program_t* program, uint64_t size_byt
   const char* name = accrt_bundle_name(program->bundle);
   const char* slash = strrchr(name, '/');
   (void)snprintf(label, sizeof label, "weights of %s", slash != NULL ? slash + 1 : name);
-  accrt_pool_t* pool;
-  accrt_status_t status = accrt_device_pool(program->device, ACCRT_MEMORY_DEVICE, &pool);
-  if (status != ACCRT_OK)
-    return status;
-  accrt_buffer_options_t options = ACCRT_BUFFER_OPTIONS_INIT;
-  options.alignment_bytes = ACCRT_STORAGE_ALIGN;
-  options.label = label;
-  status = accrt_buffer_create(pool, size_bytes, &options, out_buffer);
-  if (status == ACCRT_OK)
-    accrt_program_internalize(program);
-  return status;
+  return accrt_weight_allocate(program, label, size_bytes, out_buffer);
 }
 
 static accrt_status_t move(accrt_program_t* program, layout_t* layout, uint64_t address) {
@@ -288,7 +278,6 @@ void accrt_weight_set_drop_sources(const accrt_program_t* program, accrt_weight_
     if (accrt_program_uses_component(program, i) ||
         program->tables->constants[constant].source == ACCX_CONSTANT_PREPARED)
       continue;
-    accrt_buffer_unref(weights->components[i].buffer);
-    memset(&weights->components[i], 0, sizeof weights->components[i]);
+    accrt_weight_component_forget(&weights->components[i]);
   }
 }

@@ -56,17 +56,12 @@ static bool is_wanted(const accrt_program_t* program, const accrt_weight_set_t* 
   return any;
 }
 
-static bool is_cut(const accrt_program_t* program, uint32_t constant) {
-  const accx_shard_t* shard = accrt_program_shard(program, constant);
-  return shard != NULL && shard->kind == ACCX_SHARD_SPLIT;
-}
-
 static accrt_status_t add_constant(shipment_t* shipment, uint32_t constant) {
   const accrt_bundle_tables_t* tables = shipment->program->tables;
   const accx_constant_t* record = &tables->constants[constant];
   uint64_t digest_offset = 0;
   /* The digest is the full tensor's: no part of it proves anything. */
-  if (is_cut(shipment->program, constant)) {
+  if (accrt_shard_is_split(accrt_program_shard(shipment->program, constant))) {
     const accrt_status_t status =
         accrt_external_check(shipment->program, shipment->external, constant);
     if (status != ACCRT_OK)

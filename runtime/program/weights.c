@@ -63,19 +63,27 @@ static accrt_status_t copy_set(const accrt_weight_set_t* from, accrt_weight_set_
   return ACCRT_OK;
 }
 
-accrt_status_t accrt_weight_set_allocate(accrt_program_t* program, const char* name,
-                                         accrt_weight_component_t* component, uint64_t size_bytes) {
+accrt_status_t accrt_weight_allocate(accrt_program_t* program, const char* label,
+                                     uint64_t size_bytes, accrt_buffer_t** out_buffer) {
   accrt_pool_t* pool;
   accrt_status_t status = accrt_device_pool(program->device, ACCRT_MEMORY_DEVICE, &pool);
   if (status != ACCRT_OK)
     return status;
   accrt_buffer_options_t options = ACCRT_BUFFER_OPTIONS_INIT;
   options.alignment_bytes = ACCRT_STORAGE_ALIGN;
-  options.label = name;
-  status = accrt_buffer_create(pool, size_bytes, &options, &component->buffer);
+  options.label = label;
+  status = accrt_buffer_create(pool, size_bytes, &options, out_buffer);
+  if (status == ACCRT_OK)
+    accrt_program_internalize(program);
+  return status;
+}
+
+accrt_status_t accrt_weight_set_allocate(accrt_program_t* program, const char* name,
+                                         accrt_weight_component_t* component, uint64_t size_bytes) {
+  const accrt_status_t status =
+      accrt_weight_allocate(program, name, size_bytes, &component->buffer);
   if (status != ACCRT_OK)
     return status;
-  accrt_program_internalize(program);
   uint64_t capacity_bytes;
   accrt_buffer_range(component->buffer, &component->address, &capacity_bytes);
   component->size_bytes = size_bytes;
@@ -161,11 +169,6 @@ static accrt_status_t gather(accrt_program_t* program, const accrt_weight_set_t*
   return status;
 }
 
-/* Plans count on this much. */
-static uint64_t alignment_of(const accx_constant_t* constant) {
-  return constant->source == ACCX_CONSTANT_EXTERNAL ? ACCRT_ARGUMENT_ALIGN : ACCRT_STORAGE_ALIGN;
-}
-
 accrt_status_t accrt_weight_set_place(accrt_program_t* program, accrt_weight_set_t* weights,
                                       uint32_t component) {
   accrt_weight_component_t* placed = &weights->components[component];
@@ -185,7 +188,7 @@ accrt_status_t accrt_weight_set_place(accrt_program_t* program, accrt_weight_set
     return status;
   const uint64_t address = (uint64_t)(uintptr_t)data;
   if ((accrt_device_facts(program->device)->flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) == 0 ||
-      address % alignment_of(record) != 0) {
+      address % accrt_constant_align(record) != 0) {
     /* The source is only read: accrt_place_t has no const. */
     const accrt_place_t source = {NULL, (void*)(uintptr_t)data, 0};
     const char* const name = accrt_program_string(program, record->name);
@@ -211,11 +214,6 @@ accrt_status_t accrt_weight_set_place_all(accrt_program_t* program, accrt_weight
 }
 
 /* ---- Swapping ---- */
-
-static void forget(accrt_weight_component_t* component) {
-  accrt_buffer_unref(component->buffer);
-  memset(component, 0, sizeof *component);
-}
 
 accrt_status_t accrt_program_find_stored(const accrt_program_t* program, const char* name,
                                          uint32_t* out_constant) {
@@ -280,7 +278,7 @@ static accrt_status_t replace(accrt_program_t* program, const accrt_weight_t* we
   if (status != ACCRT_OK)
     return status;
   accrt_weight_component_t* component = &weights->components[constant->component_first];
-  forget(component);
+  accrt_weight_component_forget(component);
   changed[index] = 1;
   const accrt_place_t source = {weight->tensor.buffer, weight->tensor.data,
                                 weight->tensor.offset_bytes};
@@ -311,7 +309,8 @@ static void drop_prepared(const accrt_program_t* program, accrt_weight_set_t* we
     for (uint32_t i = 0; i < function->result_count; ++i) {
       const uint32_t constant = arguments[function->input_count + i].constant;
       changed[constant] = 1;
-      forget(&weights->components[tables->constants[constant].component_first]);
+      accrt_weight_component_forget(
+          &weights->components[tables->constants[constant].component_first]);
     }
   }
 }
@@ -360,7 +359,7 @@ static void forget_changed(const accrt_program_t* program, accrt_weight_set_t* w
   for (uint32_t i = 0; i < program->tables->constant_count; ++i) {
     const accx_constant_t* constant = &program->tables->constants[i];
     for (uint32_t k = 0; changed[i] && k < constant->component_count; ++k)
-      forget(&weights->components[constant->component_first + k]);
+      accrt_weight_component_forget(&weights->components[constant->component_first + k]);
   }
 }
 
