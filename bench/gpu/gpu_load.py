@@ -1,8 +1,10 @@
-"""Weights from a file to the GPU: a bundle with chunk checks on, beside the raw pinned bandwidth and safetensors' load_file.
+"""Weights from a file to the GPU: a bundle with chunk checks on, and constants of a bundle that lie in a safetensors file, beside the raw
+pinned bandwidth and safetensors' own load_file.
 
     gpu_load.py [--gib N] [--rounds R] [--folder DIR]
 
-The files (one of each kind, N GiB of random bytes, default 8) are made in DIR and read once, so that they are in the page cache. The context
+The files (N GiB of random bytes each, default 8; one of safetensors has its tensors at odd addresses) are made in DIR and read once, so
+that they are in the page cache. The context
 and the device's pool of memory are made before; a row is the time from opening to the last weight on the device, and one byte range of
 each weight is compared afterwards. Text to the terminal, JSON to gpu_load.json in $ACCRT_BENCH_RESULTS.
 """
@@ -37,19 +39,35 @@ def weights(count: int, each: int) -> dict[str, np.ndarray]:
     return {f"w{i:03d}": block[i:i + each].copy() for i in range(count)}
 
 
-def write_bundle(path: str, tensors: dict[str, np.ndarray]) -> None:
+def write_bundle(path: str, tensors: dict[str, np.ndarray], digests: dict[str, bytes] | None = None) -> None:
+    """With the weights, or with what is known of weights outside."""
     bundle = bw.BundleWriter()
     f = bundle.function("peek", doc="the first 64 bytes of each weight")
     out = f.result("out", "u8", [len(tensors), 64])
     for i, (name, data) in enumerate(tensors.items()):
-        slot = f.constant(bundle.constant(name, data))
-        f.body.copy(slot.read(), out.write(i * 64), 64)
+        weight = bundle.constant(name, data) if digests is None else bundle.external(name, "u8", data.shape, digest=digests.get(name))
+        f.body.copy(f.constant(weight).read(), out.write(i * 64), 64)
     bundle.write(path)
 
 
-def load_bundle(path: str, device, tensors) -> float:
+def write_flat(path: str, tensors: dict[str, np.ndarray], odd: bool) -> None:
+    """A safetensors file; `odd`: a header that puts every tensor at an odd address."""
+    header, at = {}, 0
+    for name, data in tensors.items():
+        header[name] = {"dtype": "U8", "shape": list(data.shape), "data_offsets": [at, at + data.nbytes]}
+        at += data.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 16 + (1 if odd else 8))
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for data in tensors.values():
+            file.write(data)
+
+
+def load_bundle(path: str, device, tensors, side: str | None = None) -> float:
     begin = time.perf_counter()
-    session = accrt.Program(accrt.Bundle(path, device.instance), device).session()
+    sources = [accrt.Weights(side, device.instance)] if side else None
+    session = accrt.Program(accrt.Bundle(path, device.instance), device, weights=sources).session()
     seconds = time.perf_counter() - begin
     got = session.peek().numpy()
     for i, data in enumerate(tensors.values()):
@@ -91,15 +109,19 @@ def main() -> int:
     each = 64 * MIB
     size = gib * (1 << 30)
     tensors = weights(size // each, each)
-    bundle, flat = os.path.join(folder, "load.accx"), os.path.join(folder, "load.safetensors")
+    bundle, flat, odd, named, checked = (os.path.join(folder, name) for name in ("load.accx", "load.safetensors", "odd.safetensors",
+                                                                                 "named.accx", "checked.accx"))
     table, samples = [], {}
     try:
         write_bundle(bundle, tensors)
         import torch
-        from safetensors.numpy import save_file
         from safetensors.torch import load_file
-        save_file(tensors, flat)
-        for path in (bundle, flat):
+        import xxhash
+        write_bundle(named, tensors, {})
+        write_bundle(checked, tensors, {name: xxhash.xxh3_128(data).digest() for name, data in tensors.items()})
+        write_flat(flat, tensors, False)
+        write_flat(odd, tensors, True)
+        for path in (bundle, flat, odd):
             with open(path, "rb") as file:
                 while file.read(64 * MIB):
                     pass
@@ -116,6 +138,9 @@ def main() -> int:
 
         rows = {"cuMemcpyHtoDAsync, pinned, 1 GiB": (raw.copy, 1 << 30),
                 f"accrt: bundle of {gib} GiB, chunk checks on": (lambda: load_bundle(bundle, device, tensors), size),
+                f"accrt: safetensors of {gib} GiB, digests": (lambda: load_bundle(checked, device, tensors, flat), size),
+                f"accrt: safetensors of {gib} GiB, by name": (lambda: load_bundle(named, device, tensors, flat), size),
+                "accrt: the same at odd addresses": (lambda: load_bundle(named, device, tensors, odd), size),
                 f"safetensors load_file, {gib} GiB": (flat_load, size)}
         for turn in range(rounds + 1):
             for name, (run, count) in rows.items():
