@@ -27,7 +27,7 @@ class Bundle(Handle):
         InvalidFormatError, VersionMismatchError, DataCorruptError, NotFoundError, IoError.
     """
 
-    __slots__ = ("instance", "_keep", "_signatures")
+    __slots__ = ("instance", "_signatures")
     _release_name = "accrt_bundle_release"
 
     def __init__(self, source, instance: Instance | None = None, verify: str = "default",
@@ -40,7 +40,6 @@ class Bundle(Handle):
         problems: list[BaseException] = []
         if key is not None:
             options.secret_key = _key_callback(key, problems)
-        self._keep = None
         self._signatures = {}
         reference = ctypes.byref(options)
         try:
@@ -54,10 +53,8 @@ class Bundle(Handle):
             return created(lib.accrt_bundle_open_path, self.instance.handle, os.fsencode(source), reference)
         if isinstance(source, int):
             return created(lib.accrt_bundle_open_fd, self.instance.handle, source, reference)
-        from .tensor import host_bytes
-        address, size, self._keep = host_bytes(source, writable=False)
-        no_release = lib.accrt_bundle_open_memory.argtypes[3]()  # NULL of the callback's type
-        return created(lib.accrt_bundle_open_memory, self.instance.handle, address, size, no_release, None, reference)
+        from .tensor import created_over
+        return created_over(source, lib.accrt_bundle_open_memory, self.instance.handle, reference)
 
     @property
     def info(self) -> dict[str, object]:

@@ -10,7 +10,7 @@ import struct as _struct
 from typing import Sequence
 
 from . import _ffi
-from ._library import check, lib
+from ._library import check, created, lib
 from .memory import Buffer
 
 DTYPES = {lib.accrt_dtype_name(v).decode(): v for n, v in vars(_ffi).items()
@@ -391,6 +391,29 @@ def host_bytes(value, writable: bool) -> tuple[int, int, object]:
     except BufferError as error:
         raise ValueError(str(error)) from None
     return owner.raw.buf or 0, owner.raw.len, owner
+
+
+#: Host memory that the library uses in place until it says that it no longer does: programs have references of their own to sources.
+_lent: dict[int, object] = {}
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def _given_back(key, lent=_lent):
+    lent.pop(key, None)
+
+
+_pyapi.Py_IncRef(ctypes.py_object(_given_back))  # the library may call it when this module is gone
+
+
+def created_over(value, function, instance: int, options) -> int:
+    """The new handle of a function that uses a host object's memory in place. The object lives until the library lets go of it."""
+    address, size, owner = host_bytes(value, writable=False)
+    _lent[id(owner)] = owner
+    try:
+        return created(function, instance, address, size, _given_back, id(owner), options)
+    except BaseException:
+        del _lent[id(owner)]
+        raise
 
 
 def as_view(value, device, dtype: int | None = None, stream=None) -> View:

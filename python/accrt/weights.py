@@ -125,7 +125,7 @@ class Weights(Handle, Mapping):
         InvalidFormatError, VersionMismatchError, DataCorruptError, NotFoundError, IoError, PermissionDeniedError.
     """
 
-    __slots__ = ("instance", "_keep", "_count")
+    __slots__ = ("instance", "_count")
     _release_name = "accrt_weights_release"
 
     def __init__(self, source, instance: Instance | None = None, *, one_file: bool = False, follow_links: bool = False,
@@ -136,7 +136,6 @@ class Weights(Handle, Mapping):
             raise ValueError(f"verify is {verify!r}, expected one of {', '.join(map(repr, _VERIFY))}")
         flags = one_file * _ffi.ACCRT_WEIGHTS_FLAG_ONE_FILE | follow_links * _ffi.ACCRT_WEIGHTS_FLAG_FOLLOW_LINKS
         options = ctypes.byref(struct(_ffi.accrt_weights_options, flags=flags, verify=_VERIFY[verify]))
-        self._keep = None
         if isinstance(source, Bundle):
             handle = created(lib.accrt_weights_open_bundle, source.handle)
         elif isinstance(source, (str, os.PathLike)):
@@ -144,10 +143,8 @@ class Weights(Handle, Mapping):
         elif isinstance(source, int):
             handle = created(lib.accrt_weights_open_fd, self.instance.handle, source, options)
         else:
-            from .tensor import host_bytes
-            address, size, self._keep = host_bytes(source, writable=False)
-            no_release = lib.accrt_weights_open_memory.argtypes[3]()
-            handle = created(lib.accrt_weights_open_memory, self.instance.handle, address, size, no_release, None, options)
+            from .tensor import created_over
+            handle = created_over(source, lib.accrt_weights_open_memory, self.instance.handle, options)
         super().__init__(handle)
         self._count = filled(_ffi.accrt_weights_info, lib.accrt_weights_info, handle).tensor_count
 

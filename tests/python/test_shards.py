@@ -230,7 +230,7 @@ class Counted(accrt.Weights):
         reader.read = ctypes.cast(self._read, type(reader.read)) if not isinstance(reader.read, int) else self._read
         check(lib.accrt_weights_open_callbacks(instance.handle, ctypes.byref(reader), None, ctypes.byref(handle)))
         Handle.__init__(self, handle.value)
-        self._keep, self._count = None, 1
+        self._count = 1
         self.reads.clear()
 
 

@@ -131,6 +131,40 @@ def test_program(tmp_path, instance):
     assert np.array_equal(bundle.program(weights=[second], by_name=True).session().look(), two)
 
 
+def test_memory_lives_as_long_as_what_is_bound_to_it(tmp_path, instance):
+    """A source in memory may be let go of: the program that uses its bytes in place keeps them, and no longer than that."""
+    import gc
+    import weakref
+    external(tmp_path / "m.accx", None)
+
+    def source(first):
+        memory = np.frombuffer(small({"w": np.arange(first, first + 4, dtype=np.float32)}, pad=16), np.uint8).copy()
+        return accrt.Weights(memory, instance), weakref.ref(memory)
+
+    weights, one = source(1)
+    program = accrt.Bundle(tmp_path / "m.accx", instance).program(weights=weights)
+    del weights
+    gc.collect()
+    assert one() is not None and np.array_equal(program.session().look(), [1, 2, 3, 4])
+    weights, two = source(5)
+    program.load_weights(weights)
+    del weights
+    gc.collect()
+    assert one() is None and two() is not None and np.array_equal(program.session().look(), [5, 6, 7, 8])
+    with pytest.raises(accrt.InvalidFormatError):
+        accrt.Weights(np.zeros(16, np.uint8), instance)
+    bundle = accrt.Bundle(np.frombuffer((tmp_path / "m.accx").read_bytes(), np.uint8).copy(), instance)
+    weights, three = source(9)
+    inside = bundle.program(weights=weights).session()
+    del weights, bundle
+    gc.collect()
+    assert np.array_equal(inside.look(), [9, 10, 11, 12])
+    program.close()
+    del inside
+    gc.collect()
+    assert two() is None and three() is None
+
+
 def test_files_beside(tmp_path, instance):
     """Files that the bundle names: kind, size and digest are what it says; a pack is one such kind."""
     import os
