@@ -30,12 +30,14 @@ def leave_out(module: Module, wanted: Mapping[str, Any]) -> Module:
     work = clone(module)
     for name, constant in list(work.constants.items()):
         place = next((place for pattern, place in wanted.items() if fnmatch.fnmatchcase(name, pattern)), None)
-        if place is None or constant.data is None or constant.external is not None:
+        if place is None or constant.data is None or constant.external is not None:  # made at load, or outside already
             continue
         place = External(place) if isinstance(place, str) else place
         if place.shard is not None:
             raise IRError(f"constant {name!r}: its bytes are known here, a part of them has a digest of its own: Module.external has shards")
         if not place.by_name and place.digest is None:
+            if isinstance(constant.data, Quantized) and constant.data.components["data"] is None:
+                raise IRError(f"constant {name!r}: its bytes are not known here, so it has no digest: give it, or by_name=True")
             place = dataclasses.replace(place, digest=digest_of(constant.data))
         if place.file and place.file not in work.files:
             work.file(place.file)
