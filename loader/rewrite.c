@@ -155,16 +155,18 @@ static accrt_status_t copy_section(output_t* output, const accx_section_t* secti
 }
 
 static accrt_status_t put_changes(output_t* output) {
-  const accx_rewrite_t* rewrite = output->rewrite;
+  const accx_section_t* chunks = NULL;
   for (uint32_t i = 0; i < output->count; ++i) {
     accx_section_t* section = &output->table[i];
-    const accx_change_t* change = change_of(rewrite, section->type);
+    const accx_change_t* change = change_of(output->rewrite, section->type);
+    if (section->type == ACCX_SECTION_DATA && chunks != NULL)
+      section->digest = chunks->digest; /* DATA's digest is that of its digests */
     if (change == NULL)
       continue;
     section->digest = accx_digest_of(change->bytes, (size_t)change->size_bytes);
     ACCX_TRY(put(output, section->offset, change->bytes, change->size_bytes));
-    if (section->type == ACCX_SECTION_CHUNK_DIGESTS) /* DATA's digest is that of its digests */
-      output->table[output->count - 1].digest = section->digest;
+    if (section->type == ACCX_SECTION_CHUNK_DIGESTS)
+      chunks = section;
   }
   return ACCRT_OK;
 }

@@ -150,6 +150,36 @@ static accrt_status_t make_chunk_digests(writer_encoder_t* encoder) {
   return ACCRT_OK;
 }
 
+static writer_part_t* find_part(writer_encoder_t* encoder, uint32_t type) {
+  for (uint32_t i = 0; i < encoder->part_count; ++i) {
+    if (encoder->parts[i].section.type == type)
+      return &encoder->parts[i];
+  }
+  return NULL;
+}
+
+/* DATA that was given as bytes: encrypted, also what is between the constants. */
+static accrt_status_t given_data(writer_encoder_t* encoder, uint32_t* next,
+                                 const accx_section_t* section, writer_part_t* content) {
+  const accrt_bundle_writer_t* writer = encoder->writer;
+  if (*next == encoder->order_count[WRITER_SECTION])
+    return ACCRT_OK;
+  const uint32_t index = encoder->order[WRITER_SECTION][*next];
+  const writer_section_t* raw = WRITER_ITEM(writer, section, WRITER_SECTION, index);
+  if (raw->type != ACCX_SECTION_DATA)
+    return ACCRT_OK;
+  if (raw->bytes.size_bytes != section->size_bytes ||
+      find_part(encoder, ACCX_SECTION_ENCRYPTION) == NULL)
+    return WRITER_FAIL(writer, INVALID_ARGUMENT,
+                       "section data of %" PRIu64 " bytes is given, where constants have %" PRIu64
+                       " (and only encrypted ones may be)",
+                       raw->bytes.size_bytes, section->size_bytes);
+  writer_piece_t* piece = &encoder->raw_pieces[(*next)++];
+  *piece = (writer_piece_t){0, &raw->bytes, WRITER_SECTION, 0};
+  *content = (writer_part_t){.pieces = piece, .piece_count = 1};
+  return ACCRT_OK;
+}
+
 static accrt_status_t lay_out(writer_encoder_t* encoder) {
   void* memory;
   uint32_t next_raw = 0;
@@ -165,6 +195,8 @@ static accrt_status_t lay_out(writer_encoder_t* encoder) {
     writer_part_t content;
     ACCX_TRY(add_raw(encoder, &next_raw, type));
     describe(encoder, kind, &section, &content);
+    if (type == ACCX_SECTION_DATA)
+      ACCX_TRY(given_data(encoder, &next_raw, &section, &content));
     ACCX_TRY(add_part(encoder, &section, &content));
   }
   ACCX_TRY(add_raw(encoder, &next_raw, UINT64_MAX));
@@ -226,14 +258,6 @@ static accrt_status_t digest_parts(writer_encoder_t* encoder) {
     part->section.digest = accx_hasher_finish(&hasher);
   }
   return ACCRT_OK;
-}
-
-static writer_part_t* find_part(writer_encoder_t* encoder, uint32_t type) {
-  for (uint32_t i = 0; i < encoder->part_count; ++i) {
-    if (encoder->parts[i].section.type == type)
-      return &encoder->parts[i];
-  }
-  return NULL;
 }
 
 /* The head as it is now: DATA's digest is that of the chunks' digests. */

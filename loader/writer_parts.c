@@ -829,11 +829,11 @@ accrt_status_t accrt_bundle_writer_add_asset(accrt_bundle_writer_t* writer, cons
                                offsetof(writer_asset_t, record.name), &id);
 }
 
-/* Sections about the finished file, which the writer does not make itself. */
+/* Sections about the finished file, which the writer does not make itself: DATA only when it is encrypted. */
 static bool is_about_file(uint32_t type) {
-  return type == ACCX_SECTION_TREE || type == ACCX_SECTION_SIGNATURES ||
-         type == ACCX_SECTION_LEAVES || type == ACCX_SECTION_ENCRYPTION ||
-         type == ACCX_SECTION_TAGS;
+  return type == ACCX_SECTION_DATA || type == ACCX_SECTION_TREE ||
+         type == ACCX_SECTION_SIGNATURES || type == ACCX_SECTION_LEAVES ||
+         type == ACCX_SECTION_ENCRYPTION || type == ACCX_SECTION_TAGS;
 }
 
 static accrt_status_t read_section(const accrt_bundle_writer_t* writer,

@@ -524,8 +524,9 @@ typedef struct accrt_writer_section {
 ACCRT_ASSERT_LAYOUT(accrt_writer_section_t, bytes, 80);
 #define ACCRT_WRITER_SECTION_INIT ACCRT_STRUCT_INIT(accrt_writer_section_t)
 /** Adds a section that is kept byte for byte: one that this library does not know (which a reader may ignore), or one about the finished
- * file (tree, leaves, signatures, encryption, tags: docs/accx-format.md). Offsets of strings in it hold only while the strings
- * of the bundle are the same. Since: 0.3 */
+ * file (tree, leaves, signatures, encryption, tags: docs/accx-format.md). Beside encryption also data (63), as large as constants make
+ * it: it stands for their bytes, and has what encryption makes of the zeros between them. Offsets of strings in a section hold only while
+ * the strings of the bundle are the same. Since: 0.3 */
 ACCRT_API accrt_status_t accrt_bundle_writer_add_section(accrt_bundle_writer_t* writer,
                                                          const accrt_writer_section_t* section);
 

@@ -552,9 +552,12 @@ static void dump_assets(accx_dumper_t* dumper) {
   accx_dump_end_list(dumper, count);
 }
 
-/* Kept byte for byte: what is about the finished file, and what this tool does not know. */
-static bool is_kept(uint32_t type) {
+/* Kept byte for byte: what is about the finished file, and what this tool does not know. Encrypted weights as a whole: what is between
+ * constants is encrypted too. */
+static bool is_kept(const accx_dumper_t* dumper, uint32_t type) {
   switch (type) {
+  case ACCX_SECTION_DATA:
+    return accx_file_find(&dumper->file, ACCX_SECTION_ENCRYPTION) != NULL;
   case ACCX_SECTION_TREE:
   case ACCX_SECTION_SIGNATURES:
   case ACCX_SECTION_LEAVES:
@@ -571,7 +574,7 @@ static void dump_kept_sections(accx_dumper_t* dumper) {
   for (uint32_t i = 0; i < dumper->file.section_count; ++i) {
     const accx_section_t* record = &dumper->file.sections[i].record;
     char name[17] = "";
-    if (!is_kept(record->type))
+    if (!is_kept(dumper, record->type))
       continue;
     if (!any) {
       accx_out_text(&dumper->out, "sections");

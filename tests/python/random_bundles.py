@@ -12,6 +12,10 @@ from accrt.bundle_writer import layouts
 
 CLASSES = list(bw.SymbolClass)
 PLAIN = ["f32", "f16", "bf16", "i64", "u8", "u4", "f4e2m1", "bool"]
+#: What names and texts may hold, and YAML, messages and terminals have a meaning for.
+ODD = ["'", '"', "\n", "\r\n", "\t", "\x01", "\x7f", "\x1b[31m", "\\", "\\n", "`", "$e0", "\x85", "\u2028", "\ufeff", "\ufffe", "\U0001f600", "e\u0301", "\ud7ff",
+       "\ue000", "\U0010ffff", " ", "  ", ": ", " #", "- ", "? ", "{", "}", "[", ",", "&a", "*a", "!!str ", "|", ">", "%", "@", "true", "null", "0x10",
+       "-1", "1e3", ".nan", "~", "<<", "=", "---", "...", "a" * 130, "中" * 300]  # fmt: skip
 _elf = []
 
 
@@ -32,14 +36,25 @@ def not_negative(size):
 
 
 class Maker:
-    def __init__(self, rng: random.Random, newest: bool = True):
-        self.r, self.b, self.newest = rng, bw.BundleWriter(), newest
+    def __init__(self, rng: random.Random, newest: bool = True, odd: float = 0):
+        self.r, self.b, self.newest, self.odd = rng, bw.BundleWriter(), newest, odd
         self.number = 0
 
-    def name(self, stem: str) -> str:
+    def name(self, stem: str, odd: bool = True) -> str:
         """In no order, and not all ASCII."""
         self.number += 1
+        if odd and self.odd and self.r.random() < self.odd:
+            return self.text() + str(self.number)
         return f"{self.r.choice('zqaZ_éß中')}{stem}{self.number}"
+
+    def text(self, *usual: str) -> str:
+        """One of the usual ones, or an odd one."""
+        if usual and not (self.odd and self.r.random() < self.odd):
+            return self.r.choice(usual)
+        if not self.odd:
+            return ""
+        text = "".join(self.r.choice(ODD) for _ in range(self.r.randint(0, 4)))
+        return text.encode()[:900].decode(errors="ignore")
 
     def some(self, low: int, high: int) -> range:
         return range(self.r.randint(low, high))
@@ -47,7 +62,7 @@ class Maker:
     def make(self) -> bw.BundleWriter:
         b, r = self.b, self.r
         for _ in self.some(0, 3):
-            b.metadata(self.name("key"), self.r.choice(["", "value", "zwölf"]))
+            b.metadata(self.name("key"), self.text("", "value", "zwölf"))
         self.symbols = {kind: [self.symbol(kind) for _ in range(r.randint(1, 2))] for kind in CLASSES}
         self.constants = [self.constant() for _ in self.some(1, 6)]
         self.states = [self.state() for _ in self.some(0, 3)]
@@ -98,11 +113,11 @@ class Maker:
     def state(self):
         session = self.symbols[bw.SymbolClass.SESSION][0]
         return self.b.state(self.name("cache"), "f32", [self.r.choice([session, session * 2 + 1, 5]) for _ in self.some(0, 3)],
-                            fill_pattern=self.r.choice([0, 0x3F800000]))  # fmt: skip
+                            fill_pattern=self.r.choice([0, 0x3F800000, 0x80000000, 1, 0x7FA00001, 0xFFFFFFFF]))  # fmt: skip
 
     def extras(self):
         b, r = self.b, self.r
-        files = [b.file(self.name("f"), r.choice(list(bw.FileKind)), size_bytes=r.choice([0, 77]),
+        files = [b.file(self.name("f", odd=False), r.choice(list(bw.FileKind)), size_bytes=r.choice([0, 77]),
                         digest=r.choice([None, r.randbytes(16)])) for _ in self.some(0, 2)]  # fmt: skip
         outside = [b.external(self.name("x"), "f32", (4, 6), file=r.choice(files + [None]), tensor=r.choice(["", "t"]),
                               digest=r.choice([None, r.randbytes(16)])) for _ in self.some(0, 3)]  # fmt: skip
@@ -111,7 +126,7 @@ class Maker:
                 split = r.random() < 0.6
                 b.shard(value, 2, **(dict(axis=0, extent=8, segments=[bw.Segment(0, 4), bw.Segment(4, 8)]) if split else {}))
         for _ in self.some(0, 3):
-            b.asset(self.name("asset"), r.randbytes(r.choice([0, 1, 9])), media_type=r.choice(["", "text/plain"]))
+            b.asset(self.name("asset"), r.randbytes(r.choice([0, 1, 9])), media_type=self.text("", "text/plain"))
         if r.random() < 0.3:
             b.section(0x10000 + r.randrange(5), "acme.tuning", r.randbytes(24), record_bytes=8, record_count=3)
         if r.random() < 0.3:
@@ -119,7 +134,7 @@ class Maker:
         if r.random() < 0.3:
             b.string(self.name("loose"))
         b.optional_features(r.choice([0, 1 << 40]))
-        self.places = [b.location(self.name("m.py"), r.randrange(9), r.randrange(3), r.choice(["", "op"])) for _ in self.some(1, 5)]
+        self.places = [b.location(self.name("m.py"), r.randrange(9), r.randrange(3), self.text("", "op")) for _ in self.some(1, 5)]
 
     # -- code
 
@@ -147,7 +162,7 @@ class Maker:
                 predicates.append(bw.Predicate(r.choice(["divisible", "equal", "at_most", "at_least"]), p.name, r.randint(1, 64)))
             if p.kind in ("buffer", "tensor") and r.random() < 0.3:
                 predicates.append(bw.Predicate("aligned", p.name, 1 << r.randrange(9)))
-        common = dict(predicates=predicates, priority=r.randint(-2, 2), entry=r.choice(["", "entry"]))
+        common = dict(predicates=predicates, priority=r.randint(-2, 2), entry=self.text("", "entry"))
         choice = 0 if first else r.randrange(3)
         if choice == 0:
             arch = r.choice([dict(arch_kind="portable"), dict(arch="x86-64-v3", cpu_features=["avx512_vnni"])])
@@ -209,13 +224,13 @@ class Maker:
         self.bound = [self.symbols[kind][0] for kind in (bw.SymbolClass.SPECIALIZE, bw.SymbolClass.BUCKET, bw.SymbolClass.RUNTIME)]
         shapes = [r.random() < 0.5, r.random() < 0.5, r.choice([None, bw.AliasKind.MAY, bw.AliasKind.MUST]), r.random() < 0.4]
         for target in targets:
-            f = b.function(name, internal=internal, doc=r.choice(["", f"doc {target}"]), target=target)
+            f = b.function(name, internal=internal, doc=self.text("", f"doc {target}"), target=target)
             self.slots = [f.input("x", "f32", [self.bound[0], self.bound[1]]), f.input("u", r.choice(["i64"]), [3], access="read_write")]
             f.scalar("count", self.bound[2], optional=False)
             self.optional = f.input("maybe", "f32", [self.bound[0] * 2], optional=True) if shapes[0] else None
             if shapes[1]:
                 self.slots.append(f.input("d", "f16", [], access="donated"))
-            y = f.result("y", "f32", [self.bound[0]], doc=r.choice(["", "the result"]))
+            y = f.result("y", "f32", [self.bound[0]], doc=self.text("", "the result"))
             if shapes[2] is not None:
                 f.result("updated", "i64", [3], alias=self.slots[1], alias_kind=shapes[2])
             if shapes[3] and self.newest and target == targets[0] and self.optional is not None:
@@ -261,7 +276,7 @@ class Maker:
 
     def command(self, f, block, depth, nesting, after):
         r = self.r
-        name = r.choice(["", "named", self.name("c")])
+        name = self.text("", "named", self.name("c"))
         positive = lambda: r.choice([1, 4, bw.maximum(self.expression(f, depth), 0)])  # noqa: E731
         kind = r.randrange(9 if nesting < 3 else 6)
         if kind == 0:
@@ -275,7 +290,7 @@ class Maker:
         if kind == 3:
             return block.barrier(name=name)
         if kind == 4:
-            return block.marker(r.choice(["", "here", self.name("mark")]), after=after)
+            return block.marker(self.text("", "here", self.name("mark")), after=after)
         if kind == 5:
             return self.call(f, block, depth, after, name) or (block.raw(0x8000 + r.randrange(3), r.randbytes(16), after=after, name=name)
                                                                if self.newest else None)  # fmt: skip
@@ -326,6 +341,6 @@ class Maker:
         return block.call(callee, arguments, after=after, name=name)
 
 
-def random_bundle(rng: random.Random, newest: bool = True) -> bw.BundleWriter:
-    """`newest`: with what came with container 0.3 too."""
-    return Maker(rng, newest).make()
+def random_bundle(rng: random.Random, newest: bool = True, odd: float = 0) -> bw.BundleWriter:
+    """`newest`: with what came with container 0.3 too. `odd`: how many of the names and texts are odd ones."""
+    return Maker(rng, newest, odd).make()

@@ -366,6 +366,17 @@ def independent_decryption(path: pathlib.Path) -> bytes:
 
 
 @needs_crypto
+def test_bundles_with_sections_behind_the_weights_are_encrypted(home, tmp_path):
+    writer = weights_bundle()
+    writer.section(0x10000, "acme.tuning", b"12345678")
+    writer.write(tmp_path / "w.accx")
+    trust.encrypt(tmp_path / "w.accx", tmp_path / "e.accx", SECRET)
+    sealed = accrt.Bundle(tmp_path / "e.accx", key=lambda _: SECRET, verify="full")
+    assert bytes(sealed.constant_bytes("a")) == bytes(accrt.Bundle(tmp_path / "w.accx").constant_bytes("a"))
+    trust.decrypt(tmp_path / "e.accx", tmp_path / "d.accx", SECRET)
+    assert (tmp_path / "d.accx").read_bytes() == (tmp_path / "w.accx").read_bytes()
+
+
 def test_encryption_is_what_the_document_says(home, tmp_path):
     weights_bundle().write(tmp_path / "w.accx")
     trust.encrypt(tmp_path / "w.accx", tmp_path / "e.accx", SECRET)

@@ -143,6 +143,7 @@ MISTAKES = [
     (lambda b: [b.shard(b.external(n, "f32", (3,)), d) for n, d in (("a", 2), ("b", 3))], "the same for all"),
     (lambda b: function(b).input("q", "f32", [32], encoding=E.Q8_0), "quantized are only constants"),
     (lambda b: b.section(6, "constants", b"1"), "which the writer makes itself"),
+    (lambda b: [b.constant("w", b"1"), b.section(63, "data", b"1"), b.to_bytes()], "only encrypted ones may be"),
     (lambda b: b.section(0x10000, "a name", b"1"), "1 to 16 characters"),
     (lambda b: function(b).body.raw(3, b""), "opcodes from 9 up"),
 ]  # fmt: skip

@@ -397,6 +397,9 @@ class Encoder:
             assets.append(struct.pack("<2I3Q", strings[asset.name], strings[asset.media_type], len(data), len(asset.data), 0))
             data += asset.data
         sections["assets"], sections["asset_data"] = b"".join(assets), bytes(data)
+        given = self._given_data()
+        if given is not None and (len(given) != self.data_size or self._raw("encryption") is None):
+            raise BundleError(f"section data of {len(given)} bytes is given, where constants have {self.data_size} (and only encrypted ones may be)")
         for raw in self.raw_sections:
             sections[raw.name] = raw.data
 
@@ -596,6 +599,10 @@ class Encoder:
     def _raw(self, name: str) -> Optional[RawSection]:
         return next((raw for raw in self.raw_sections if raw.name == name), None)
 
+    def _given_data(self) -> Optional[bytes]:
+        """Encrypted weights, when they are given as a section."""
+        return next((raw.data for raw in self.raw_sections if raw.type == SECTIONS["data"][0]), None)
+
     @property
     def required_features(self) -> int:
         """Of the file."""
@@ -701,6 +708,11 @@ class Encoder:
         digests = ChunkDigests(self._leaves)
         file.seek(start + offset)
         at = 0
+        given = self._given_data()
+        if given is not None:
+            digests.update(memoryview(given))
+            file.write(given)
+            return digests.finish()
         for item in self.constants:
             for part in item.components if item.source == 0 else ():
                 padding = bytes(part.offset_bytes - at)

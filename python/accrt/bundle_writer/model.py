@@ -22,7 +22,7 @@ from .target import TargetCaps
 
 INLINE, PREPARED, EXTERNAL = range(3)
 #: Sections about the finished file: given as bytes, by who signs or encrypts it.
-_GIVEN = ("tree", "signatures", "leaves", "encryption", "tags")
+_GIVEN = ("tree", "signatures", "leaves", "encryption", "tags", "data")
 
 
 @dataclass(eq=False)
@@ -407,7 +407,8 @@ class BundleWriter:
         self, type: int, name: str, data: bytes, *, record_bytes: int = 0, record_count: int = 0, required: bool = False
     ) -> None:
         """Adds a section by its bytes: a vendor's (from 0x10000 up), one that this writer does not know, or one about the
-        finished file (tree, leaves, signatures, encryption, tags)."""
+        finished file (tree, leaves, signatures, encryption, tags). Beside encryption also data, as large as constants make it: it
+        stands for their bytes, and has what encryption makes of the zeros between them."""
         known = {number: known_name for known_name, (number, _size) in SECTIONS.items()}
         if type in known and (known[type] not in _GIVEN or known[type] != name):
             raise BundleError(f"section {name!r}: type {type} is section {known[type]!r}, which the writer makes itself")
@@ -416,7 +417,7 @@ class BundleWriter:
             raise BundleError(f"section {name!r} of type {type}: there is one, or it is empty, or the name is not 1 to 16 characters")
         if type in known:
             record_bytes = SECTIONS[name][1]
-            record_count = len(data) // record_bytes
+            record_count = len(data) // record_bytes if record_bytes else 0
         self._sections.append(RawSection(type, name, bytes(data), record_bytes, record_count, required))
 
     def optional_features(self, bits: int) -> None:
