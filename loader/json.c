@@ -20,6 +20,11 @@ static void skip_space(accx_json_t* json) {
     ++json->at;
 }
 
+char accx_json_peek(accx_json_t* json) {
+  skip_space(json);
+  return *json->at;
+}
+
 bool accx_json_take(accx_json_t* json, char token, const char* error) {
   if (json->error != NULL)
     return false;

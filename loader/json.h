@@ -1,4 +1,4 @@
-/* loader/json.h - a strict reader of the JSON that weights' headers are: objects, strings, whole numbers. Not a document: a caller walks
+/* loader/json.h - a strict reader of the JSON that weights' headers and `accx caps` are: objects, strings, whole numbers. Not a document: a caller walks
  * the text with the grammar that it expects, in private memory, and nothing nests deeper than that grammar. It may not allocate;
  * strings are unescaped in place.
  */
@@ -22,6 +22,8 @@ typedef struct accx_json {
 void accx_json_init(accx_json_t* json, char* text, size_t size_bytes);
 /* Each returns false when the text has something else there, or a function before it failed. */
 bool accx_json_take(accx_json_t* json, char token, const char* error);
+/* What comes next, after white space; NUL at the end. */
+char accx_json_peek(accx_json_t* json);
 /* In an object (close is '}') or an array (']') after its opening: true with *out_more when an element comes. `first` begins true. */
 bool accx_json_next(accx_json_t* json, char close, bool* first, bool* out_more);
 /* A string: UTF-8 without NUL, terminated in place. */

@@ -1,26 +1,26 @@
 /* loader/verify_commands.c - the command stream: blocks, commands, operands, ranges, calls (rules
  * 72 and 80 to 94). */
 #include "loader/internal.h"
+#include "loader/names.h"
 
 /* What the format says of one opcode. */
 typedef struct command_kind {
   uint32_t fields_bytes;
   bool required;
   uint8_t since_minor; /* command set minor that brought it */
-  const char* name;
 } command_kind_t;
 
 /* By opcode. */
 static const command_kind_t command_kinds[] = {
-    {0, false, 0, "?"},
-    {sizeof(accx_dispatch_t), true, 1, "dispatch"},
-    {sizeof(accx_copy_t), true, 1, "copy"},
-    {sizeof(accx_fill_t), true, 1, "fill"},
-    {0, true, 1, "barrier"},
-    {sizeof(accx_call_t), true, 1, "call"},
-    {sizeof(accx_repeat_t), true, 1, "repeat"},
-    {sizeof(accx_branch_t), true, 1, "branch"},
-    {sizeof(accx_marker_t), false, 1, "marker"},
+    {0, false, 0},
+    {sizeof(accx_dispatch_t), true, 1},
+    {sizeof(accx_copy_t), true, 1},
+    {sizeof(accx_fill_t), true, 1},
+    {0, true, 1},
+    {sizeof(accx_call_t), true, 1},
+    {sizeof(accx_repeat_t), true, 1},
+    {sizeof(accx_branch_t), true, 1},
+    {sizeof(accx_marker_t), false, 1},
 };
 _Static_assert(sizeof command_kinds / sizeof command_kinds[0] == ACCX_COMMAND_MARKER + 1,
                "one entry an opcode");
@@ -40,13 +40,16 @@ static const command_kind_t* kind_of(const accx_command_t* command) {
   return &command_kinds[accx_command_known(command) ? command->opcode : 0];
 }
 
+static const char* name_of(const accx_command_t* command) {
+  return accx_command_known(command) ? accx_number_name(ACCX_NUMBERS_OPCODE, command->opcode) : "?";
+}
+
 #define COMMAND_REJECT(walk, rule, field, format, ...)                                             \
   ACCX_REJECT(                                                                                     \
       (walk)->verifier, rule, "commands", (walk)->record, (field),                                 \
       "function '%.64s', %s '%.64s': " format,                                                     \
       accx_text((walk)->verifier, (walk)->verifier->tables->functions[(walk)->function].name),     \
-      kind_of((walk)->command)->name, accx_text((walk)->verifier, (walk)->command->name),          \
-      __VA_ARGS__)
+      name_of((walk)->command), accx_text((walk)->verifier, (walk)->command->name), __VA_ARGS__)
 
 /* ---- The stream ---- */
 

@@ -53,8 +53,8 @@ accrt_status_t accx_writer_copy(accrt_bundle_writer_t* writer, const void* bytes
 
 /* By writer_kind_t: what messages call it, and its size. */
 static const struct {
-  const char* name;
-  uint32_t item_bytes;
+  char name[14]; /* in place: a pointer would be relocated when the library is loaded */
+  uint16_t item_bytes;
 } kinds[WRITER_KINDS] = {
     [WRITER_NONE] = {"nothing", 0},
     [WRITER_EXPRESSION] = {"expression", sizeof(writer_expression_t)},
@@ -83,6 +83,11 @@ static const struct {
 
 const char* accx_writer_kind_name(uint32_t kind) {
   return kinds[kind].name;
+}
+
+const char* accx_writer_opcode_name(uint32_t opcode) {
+  const char* name = accx_number_name(ACCX_NUMBERS_OPCODE, opcode);
+  return name[0] != '\0' ? name : "command";
 }
 
 accrt_status_t accx_writer_new(accrt_bundle_writer_t* writer, writer_kind_t kind, void* out_item) {
@@ -335,6 +340,15 @@ static void append_where(line_t* line, const accrt_bundle_writer_t* writer) {
     append(line, "%s '%.64s', ", where->part_kind, where->part != NULL ? where->part : "");
   if (line->size_bytes >= 2)
     memcpy(line->text + line->size_bytes - 2, ": ", 2);
+}
+
+void accx_writer_at(accrt_bundle_writer_t* writer, writer_kind_t kind, uint32_t name) {
+  writer->where = (writer_where_t){kind != WRITER_NONE ? kinds[kind].name : NULL,
+                                   kind != WRITER_NONE ? accx_writer_text(writer, name) : NULL,
+                                   writer->where.function,
+                                   WRITER_NO,
+                                   NULL,
+                                   NULL};
 }
 
 accrt_status_t accx_writer_fail(const accrt_bundle_writer_t* writer, accrt_status_t status,

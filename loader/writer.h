@@ -11,6 +11,7 @@
 #include "accrt/bundle.h"
 #include "accrt/bundle_writer.h"
 #include "loader/internal.h"
+#include "loader/names.h"
 #include "runtime/core/near_name.h"
 
 /* What there can be many of. The first ones have public ids: kind << 24 | index. */
@@ -206,6 +207,9 @@ struct accrt_bundle_writer {
 /* Begins a public function. NULL writers are refused. */
 accrt_status_t accx_writer_begin(accrt_bundle_writer_t* writer, const char* operation,
                                  const char* kind, const char* name);
+/* What is being done is about a thing of this kind and name, and no longer about another or a command; NONE: about nothing in particular.
+ * The function stays. */
+void accx_writer_at(accrt_bundle_writer_t* writer, writer_kind_t kind, uint32_t name);
 accrt_status_t accx_writer_fail(const accrt_bundle_writer_t* writer, accrt_status_t status,
                                 const char* file, uint32_t line, const char* format, ...)
     ACCRT_PRINTF(5, 6);
@@ -268,6 +272,8 @@ const char* accx_writer_near(const accrt_bundle_writer_t* writer, uint32_t kind,
 
 /* "kernel". */
 const char* accx_writer_kind_name(uint32_t kind);
+/* "dispatch"; "command" for opcodes that this library does not know. */
+const char* accx_writer_opcode_name(uint32_t opcode);
 
 /* ---- writer_parts.c ---- */
 
@@ -341,8 +347,9 @@ typedef struct writer_encoder {
   uint32_t part_count;
   writer_piece_t* raw_pieces; /* by place of a WRITER_SECTION */
   accx_header_t header;
-  accx_section_t table[ACCX_MAX_SECTIONS]; /* after the header in the file */
-  unsigned char* buffer;                   /* WRITER_BUFFER_BYTES, for what is pulled */
+  accx_section_t table[ACCX_MAX_SECTIONS];          /* after the header in the file */
+  unsigned char* buffer;                            /* WRITER_BUFFER_BYTES, for what is pulled */
+  uint64_t known[ACCX_NUMBERS_VARIANT_FEATURE + 1]; /* what the target knows, by accx_numbers_t */
 } writer_encoder_t;
 enum { WRITER_PULLED_ASSETS, WRITER_PULLED_CODE, WRITER_PULLED_DATA };
 #define WRITER_BUFFER_BYTES ((size_t)4 << 20)
@@ -354,7 +361,14 @@ void accx_writer_encode_end(writer_encoder_t* encoder);
 
 /* Leaves out what the target cannot do and need not, and refuses what it must: before anything is encoded. */
 accrt_status_t accx_writer_fit(writer_encoder_t* encoder);
-/* Refuses what it must have and cannot: when all is encoded and before anything is written. */
+/* Refuses what is being encoded and the target does not know: `where` of the writer says what that is. */
+accrt_status_t accx_writer_need(const writer_encoder_t* encoder, accx_numbers_t numbers,
+                                uint32_t number);
+accrt_status_t accx_writer_need_type(const writer_encoder_t* encoder, uint32_t dtype,
+                                     uint32_t encoding, uint32_t rank, uint32_t group_elements);
+accrt_status_t accx_writer_need_container(const writer_encoder_t* encoder, uint32_t minor,
+                                          const char* what);
+/* Refuses what the whole file needs and the target lacks: sections, its features, versions. Nothing is written yet. */
 accrt_status_t accx_writer_check_target(const writer_encoder_t* encoder);
 
 #endif /* ACCRT_LOADER_WRITER_H_ */

@@ -180,6 +180,7 @@ static void begin_scope(writer_encoder_t* encoder, uint32_t function) {
 static accrt_status_t put_node(writer_encoder_t* encoder, uint32_t index) {
   accrt_bundle_writer_t* writer = encoder->writer;
   accx_expression_t node = WRITER_ITEM(writer, expression, WRITER_EXPRESSION, index)->node;
+  ACCX_TRY(accx_writer_need(encoder, ACCX_NUMBERS_OPERATION, node.op));
   uint32_t* operands[] = {&node.a, &node.b, &node.c};
   for (uint32_t i = 0; i < 3; ++i)
     *operands[i] = *operands[i] == WRITER_NO ? ACCX_NONE : encoder->scope_nodes[*operands[i]];
@@ -239,6 +240,12 @@ static accrt_status_t put_expressions(writer_encoder_t* encoder, uint32_t* expre
   return ACCRT_OK;
 }
 
+static accrt_status_t put_type(writer_encoder_t* encoder, accx_type_t* type) {
+  ACCX_TRY(accx_writer_need_type(encoder, type->dtype, type->encoding, type->rank,
+                                 type->group_elements));
+  return put_expressions(encoder, type->dims, ACCX_MAX_RANK);
+}
+
 /* ---- Symbols, constants, states, files ---- */
 
 static accrt_status_t encode_symbols(writer_encoder_t* encoder) {
@@ -270,6 +277,7 @@ static accrt_status_t put_piece(writer_encoder_t* encoder, uint32_t pulled, uint
 static accrt_status_t encode_components(writer_encoder_t* encoder, const writer_constant_t* item) {
   for (uint32_t i = 0; i < item->record.component_count; ++i) {
     accx_component_t component = item->components[i];
+    ACCX_TRY(accx_writer_need(encoder, ACCX_NUMBERS_DTYPE, component.dtype));
     const writer_piece_t piece = {0, &item->bytes[i], WRITER_CONSTANT, item->record.name};
     if (item->record.source == ACCX_CONSTANT_INLINE)
       ACCX_TRY(put_piece(encoder, WRITER_PULLED_DATA, ACCX_TENSOR_ALIGN, &piece,
@@ -294,11 +302,17 @@ static accrt_status_t encode_constants(writer_encoder_t* encoder) {
     const writer_constant_t* item =
         WRITER_ITEM(writer, constant, WRITER_CONSTANT, encoder->order[WRITER_CONSTANT][i]);
     accx_constant_t record = item->record;
+    accx_writer_at(encoder->writer, WRITER_CONSTANT, record.name);
+    if (record.source == ACCX_CONSTANT_EXTERNAL)
+      ACCX_TRY(accx_writer_need_container(encoder, 3, "EXTERNAL constants"));
+    ACCX_TRY(accx_writer_need_type(encoder, record.dtype, record.encoding, record.rank,
+                                   record.group_elements));
     record.component_first = count_of(encoder, ACCX_SECTION_COMPONENTS);
     record.file = place_of(encoder, record.file);
     ACCX_TRY(put(encoder, ACCX_SECTION_CONSTANTS, &record));
     ACCX_TRY(encode_components(encoder, item));
   }
+  accx_writer_at(encoder->writer, WRITER_NONE, 0);
   return ACCRT_OK;
 }
 
@@ -309,9 +323,11 @@ static accrt_status_t encode_states(writer_encoder_t* encoder) {
     memcpy(&record,
            accx_writer_item(encoder->writer, WRITER_STATE, encoder->order[WRITER_STATE][i]),
            sizeof record);
-    ACCX_TRY(put_expressions(encoder, record.type.dims, ACCX_MAX_RANK));
+    accx_writer_at(encoder->writer, WRITER_STATE, record.name);
+    ACCX_TRY(put_type(encoder, &record.type));
     ACCX_TRY(put(encoder, ACCX_SECTION_STATES, &record));
   }
+  accx_writer_at(encoder->writer, WRITER_NONE, 0);
   return ACCRT_OK;
 }
 
@@ -402,11 +418,14 @@ static accrt_status_t encode_images(writer_encoder_t* encoder) {
         WRITER_ITEM(encoder->writer, image, WRITER_IMAGE, encoder->order[WRITER_IMAGE][i]);
     accx_image_t record = item->record;
     const writer_piece_t piece = {0, &item->bytes, WRITER_IMAGE, record.name};
+    accx_writer_at(encoder->writer, WRITER_IMAGE, record.name);
+    ACCX_TRY(accx_writer_need(encoder, ACCX_NUMBERS_IMAGE_KIND, record.kind));
     if (record.kind != ACCX_IMAGE_PACK)
       ACCX_TRY(
           put_piece(encoder, WRITER_PULLED_CODE, ACCX_DATA_ALIGN, &piece, &record.offset_bytes));
     ACCX_TRY(put(encoder, ACCX_SECTION_IMAGES, &record));
   }
+  accx_writer_at(encoder->writer, WRITER_NONE, 0);
   return ACCRT_OK;
 }
 
@@ -427,9 +446,12 @@ static accrt_status_t encode_arguments(writer_encoder_t* encoder, uint32_t first
       record.symbol = ACCX_NONE;
     }
     record.constant = place_of(encoder, record.constant);
-    ACCX_TRY(put_expressions(encoder, record.type.dims, ACCX_MAX_RANK));
+    accx_writer_at(encoder->writer, WRITER_ARGUMENT, record.name);
+    encoder->writer->where.kind = record.kind == ACCX_ARGUMENT_RESULT ? "result" : "input";
+    ACCX_TRY(put_type(encoder, &record.type));
     ACCX_TRY(put(encoder, ACCX_SECTION_ARGUMENTS, &record));
   }
+  accx_writer_at(encoder->writer, WRITER_NONE, 0);
   return ACCRT_OK;
 }
 
@@ -515,6 +537,7 @@ static accrt_status_t put_view(writer_encoder_t* encoder, uint32_t* view) {
   writer_items_t* views = &encoder->sections[ACCX_SECTION_VIEWS];
   accx_view_t record;
   memcpy(&record, accx_writer_item(encoder->writer, WRITER_VIEW, *view), sizeof record);
+  ACCX_TRY(accx_writer_need_type(encoder, record.dtype, ACCX_ENCODING_PLAIN, record.rank, 0));
   ACCX_TRY(put_expressions(encoder, record.shape, ACCX_MAX_RANK));
   ACCX_TRY(put_expressions(encoder, record.strides, ACCX_MAX_RANK));
   size_t at = hash_view(&record) & (encoder->view_capacity - 1);
@@ -529,20 +552,30 @@ static accrt_status_t put_view(writer_encoder_t* encoder, uint32_t* view) {
   return put(encoder, ACCX_SECTION_VIEWS, &record);
 }
 
+/* `parameters`: of the kernel; NULL for a call. */
 static accrt_status_t resolve_operands(writer_encoder_t* encoder, accx_operand_t* operands,
-                                       uint32_t count) {
+                                       uint32_t count, const accx_parameter_t* parameters) {
+  writer_where_t* where = &encoder->writer->where;
   for (uint32_t i = 0; i < count; ++i) {
+    if (parameters != NULL) {
+      where->part_kind = "parameter";
+      where->part = accx_writer_text(encoder->writer, parameters[i].name);
+    }
     ACCX_TRY(put_expression(encoder, &operands[i].expression));
     ACCX_TRY(put_view(encoder, &operands[i].view));
     ACCX_TRY(resolve_range(encoder, &operands[i].range));
   }
+  where->part_kind = NULL;
   return ACCRT_OK;
 }
 
 static accrt_status_t resolve_dispatch(writer_encoder_t* encoder, accx_dispatch_t* body) {
+  const writer_kernel_t* kernel =
+      WRITER_ITEM(encoder->writer, kernel, WRITER_KERNEL, WRITER_INDEX(body->kernel));
   body->kernel = place_of(encoder, body->kernel);
   ACCX_TRY(put_expressions(encoder, body->grid, 3));
-  return resolve_operands(encoder, (accx_operand_t*)(void*)(body + 1), body->operand_count);
+  return resolve_operands(encoder, (accx_operand_t*)(void*)(body + 1), body->operand_count,
+                          kernel->parameters);
 }
 
 static accrt_status_t resolve_copy(writer_encoder_t* encoder, accx_copy_t* body) {
@@ -562,7 +595,7 @@ static accrt_status_t resolve_call(writer_encoder_t* encoder, accx_call_t* body)
                        "function '%.64s' was given more arguments after it was called",
                        accx_writer_text(encoder->writer, callee->name));
   body->function = place_of(encoder, body->function);
-  return resolve_operands(encoder, (accx_operand_t*)(void*)(body + 1), body->operand_count);
+  return resolve_operands(encoder, (accx_operand_t*)(void*)(body + 1), body->operand_count, NULL);
 }
 
 /* The number of a block, or NONE for one that is left out. */
@@ -608,9 +641,11 @@ static accrt_status_t encode_command(writer_encoder_t* encoder, const writer_com
   accx_command_t header = command->header;
   header.size_bytes = (uint32_t)sizeof header + own + (count + count % 2) * 4;
   header.location = place_of(encoder, header.location);
+  accx_writer_at(encoder->writer, WRITER_COMMAND, header.name);
   encoder->writer->where.command = command->index;
-  encoder->writer->where.kind = "command";
-  encoder->writer->where.name = accx_writer_text(encoder->writer, header.name);
+  encoder->writer->where.kind = accx_writer_opcode_name(header.opcode);
+  if ((header.flags & ACCX_COMMAND_FLAG_REQUIRED) != 0)
+    ACCX_TRY(accx_writer_need(encoder, ACCX_NUMBERS_OPCODE, header.opcode));
   ACCX_TRY(append(encoder, stream, &header, sizeof header));
   const uint32_t at = stream->count;
   ACCX_TRY(append(encoder, stream, command->body, own));

@@ -9,9 +9,6 @@
 
 #define DEFAULT_ARENA_ALIGN 256u
 
-static const char* const opcode_names[] = {"command", "dispatch", "copy",   "fill",  "barrier",
-                                           "call",    "repeat",   "branch", "marker"};
-
 static writer_function_t* function_at(const accrt_bundle_writer_t* writer, uint32_t index) {
   return WRITER_ITEM(writer, function, WRITER_FUNCTION, index);
 }
@@ -884,7 +881,7 @@ static accrt_status_t add_command(accrt_bundle_writer_t* writer, accrt_writer_id
   made.header.opcode = (uint16_t)local.opcode;
   writer->where.function = owner->function;
   writer->where.command = owner->count;
-  writer->where.kind = opcode_names[local.opcode <= ACCX_COMMAND_MARKER ? local.opcode : 0];
+  writer->where.kind = accx_writer_opcode_name(local.opcode);
   if (owner->depth > ACCX_MAX_BLOCK_DEPTH)
     return WRITER_FAIL(writer, OUT_OF_RANGE, "blocks nest at most %u deep", ACCX_MAX_BLOCK_DEPTH);
   ACCX_TRY(read_name(&making));

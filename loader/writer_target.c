@@ -2,15 +2,67 @@
  * they cannot (docs/contract.md, "Writing for a target"). Python's accrt/bundle_writer/target.py does the same. */
 #include "loader/writer.h"
 
-#include "accrt/tensor.h"
+#include <stdio.h>
 
 #define BIT(n) (UINT64_C(1) << (n))
-/* Masks that readers before them did not tell. */
+/* A mask that readers before 0.2 did not tell. */
 #define FIRST_IMAGE_KINDS                                                                          \
   (BIT(ACCX_IMAGE_HOST_ELF) | BIT(ACCX_IMAGE_CUBIN) | BIT(ACCX_IMAGE_PTX) | BIT(ACCX_IMAGE_FATBIN))
 
-static bool known(uint64_t mask, uint32_t number) {
-  return number < 64 && (mask >> number & 1) != 0;
+static bool known(const writer_encoder_t* encoder, accx_numbers_t numbers, uint32_t number) {
+  return number < 64 && (encoder->known[numbers] >> number & 1) != 0;
+}
+
+/* "layout 16 (q8_0)". */
+typedef struct number_text {
+  char text[64];
+} number_text_t;
+
+static const char* text_of(accx_numbers_t numbers, uint32_t number, number_text_t* out) {
+  static const char words[][21] = {"opcode",     "expression operation",
+                                   "image kind", "section",
+                                   "data type",  "layout",
+                                   "file",       "function",
+                                   "variant"};
+  const char* name = accx_number_name(numbers, number);
+  (void)snprintf(out->text, sizeof out->text,
+                 name[0] != '\0' ? "%s%s %" PRIu32 " (%s)" : "%s%s %" PRIu32, words[numbers],
+                 numbers >= ACCX_NUMBERS_FILE_FEATURE ? " feature bit" : "", number, name);
+  return out->text;
+}
+
+accrt_status_t accx_writer_need(const writer_encoder_t* encoder, accx_numbers_t numbers,
+                                uint32_t number) {
+  if (!encoder->writer->has_target || known(encoder, numbers, number))
+    return ACCRT_OK;
+  number_text_t text;
+  return WRITER_FAIL(encoder->writer, UNSUPPORTED, "the target does not know %s",
+                     text_of(numbers, number, &text));
+}
+
+accrt_status_t accx_writer_need_type(const writer_encoder_t* encoder, uint32_t dtype,
+                                     uint32_t encoding, uint32_t rank, uint32_t group_elements) {
+  const accrt_bundle_writer_t* writer = encoder->writer;
+  ACCX_TRY(accx_writer_need(encoder, ACCX_NUMBERS_LAYOUT, encoding));
+  ACCX_TRY(accx_writer_need(encoder, ACCX_NUMBERS_DTYPE, dtype));
+  if (!writer->has_target)
+    return ACCRT_OK;
+  if (rank > writer->target.max_rank)
+    return WRITER_FAIL(writer, UNSUPPORTED,
+                       "the target knows ranks up to %" PRIu32 ", not %" PRIu32,
+                       writer->target.max_rank, rank);
+  return group_elements == 0 ? ACCRT_OK
+                             : accx_writer_need_container(encoder, 3, "group sizes of layouts");
+}
+
+accrt_status_t accx_writer_need_container(const writer_encoder_t* encoder, uint32_t minor,
+                                          const char* what) {
+  const accrt_bundle_writer_t* writer = encoder->writer;
+  if (!writer->has_target || writer->target.container_major != 0 ||
+      writer->target.container_minor >= minor)
+    return ACCRT_OK;
+  return WRITER_FAIL(writer, UNSUPPORTED, "the target does not know %s (container 0.%" PRIu32 ")",
+                     what, minor);
 }
 
 static uint64_t sections_of_minor(uint32_t minor) {
@@ -23,16 +75,22 @@ static uint64_t sections_of_minor(uint32_t minor) {
   return mask;
 }
 
-/* The target with every mask told. */
-static accrt_caps_t target_of(const accrt_bundle_writer_t* writer) {
-  accrt_caps_t target = writer->target;
-  if (target.section_mask == 0)
-    target.section_mask = sections_of_minor(target.container_minor);
-  if (target.expression_mask == 0)
-    target.expression_mask = BIT(ACCX_EXPR_PRESENT + 1) - 1;
-  if (target.image_kind_mask == 0)
-    target.image_kind_mask = FIRST_IMAGE_KINDS;
-  return target;
+/* Every mask told, by what its bits number. */
+static void read_target(writer_encoder_t* encoder) {
+  const accrt_caps_t* target = &encoder->writer->target;
+  uint64_t* masks = encoder->known;
+  masks[ACCX_NUMBERS_OPCODE] = target->command_mask;
+  masks[ACCX_NUMBERS_OPERATION] =
+      target->expression_mask != 0 ? target->expression_mask : BIT(ACCX_EXPR_PRESENT + 1) - 1;
+  masks[ACCX_NUMBERS_IMAGE_KIND] =
+      target->image_kind_mask != 0 ? target->image_kind_mask : FIRST_IMAGE_KINDS;
+  masks[ACCX_NUMBERS_SECTION] =
+      target->section_mask != 0 ? target->section_mask : sections_of_minor(target->container_minor);
+  masks[ACCX_NUMBERS_DTYPE] = target->dtype_mask;
+  masks[ACCX_NUMBERS_LAYOUT] = target->encoding_mask;
+  masks[ACCX_NUMBERS_FILE_FEATURE] = target->file_features;
+  masks[ACCX_NUMBERS_FUNCTION_FEATURE] = target->function_features;
+  masks[ACCX_NUMBERS_VARIANT_FEATURE] = target->variant_features;
 }
 
 /* ---- What is left out ---- */
@@ -54,14 +112,14 @@ static void keep_used_locations(writer_encoder_t* encoder, bool wanted) {
   }
 }
 
-static void leave_out_sections(writer_encoder_t* encoder, const accrt_caps_t* target) {
+static void leave_out_sections(writer_encoder_t* encoder) {
   static const struct {
     uint8_t section, kind;
   } optional[] = {{ACCX_SECTION_ASSETS, WRITER_ASSET}, {ACCX_SECTION_ADAPTERS, WRITER_ADAPTER}};
   for (uint32_t i = 0; i < sizeof optional / sizeof *optional; ++i) {
     const uint32_t kind = optional[i].kind;
     for (uint32_t k = 0; k < encoder->writer->items[kind].count; ++k) {
-      if (!known(target->section_mask, optional[i].section))
+      if (!known(encoder, ACCX_NUMBERS_SECTION, optional[i].section))
         leave_out(encoder, kind, k);
     }
   }
@@ -111,27 +169,33 @@ static bool only_helps(const writer_encoder_t* encoder, const writer_function_t*
   return true;
 }
 
-/* Versions of a function for one driver, where there is one for any; and what only those touch. */
-static accrt_status_t leave_out_functions(writer_encoder_t* encoder, const accrt_caps_t* target) {
+/* Versions of a function for one driver, where there is one for any; and what only those touch. Other features of functions cannot be
+ * left out. */
+static accrt_status_t leave_out_functions(writer_encoder_t* encoder) {
   static const uint8_t touched[] = {WRITER_CONSTANT, WRITER_KERNEL};
   accrt_bundle_writer_t* writer = encoder->writer;
-  if ((target->function_features & ACCX_FEATURE_FUNCTION_TARGET) != 0)
-    return ACCRT_OK;
   note_uses(encoder);
+  bool any_left_out = false;
   for (uint32_t i = 0; i < writer->items[WRITER_FUNCTION].count; ++i) {
     const writer_function_t* item = WRITER_ITEM(writer, function, WRITER_FUNCTION, i);
     const writer_key_t any = {.kind = WRITER_FUNCTION, .a = item->record.name};
-    if (item->record.target == 0)
+    const uint64_t missing =
+        item->record.required_features & ~encoder->known[ACCX_NUMBERS_FUNCTION_FEATURE];
+    const bool target = (missing & ACCX_FEATURE_FUNCTION_TARGET) != 0;
+    if (missing == 0)
       continue;
-    writer->where.function = i;
-    if (accx_writer_find(writer, &any) == WRITER_NO && !only_helps(encoder, item))
-      return WRITER_FAIL(writer, UNSUPPORTED,
-                         "the target does not know function targets (function feature bit 0), and "
-                         "there is no version without one");
-    writer->where.function = WRITER_NO;
+    if (!target || (accx_writer_find(writer, &any) == WRITER_NO && !only_helps(encoder, item))) {
+      number_text_t text;
+      writer->where.function = i;
+      return WRITER_FAIL(
+          writer, UNSUPPORTED, "the target does not know %s%s",
+          text_of(ACCX_NUMBERS_FUNCTION_FEATURE, (uint32_t)__builtin_ctzll(missing), &text),
+          target ? ", and there is no version without" : "");
+    }
     leave_out(encoder, WRITER_FUNCTION, i);
+    any_left_out = true;
   }
-  for (uint32_t k = 0; k < sizeof touched; ++k) {
+  for (uint32_t k = 0; any_left_out && k < sizeof touched; ++k) {
     for (uint32_t i = 0; i < writer->items[touched[k]].count; ++i) {
       if (encoder->order[touched[k]][i] == GONE)
         leave_out(encoder, touched[k], i);
@@ -141,25 +205,32 @@ static accrt_status_t leave_out_functions(writer_encoder_t* encoder, const accrt
 }
 
 /* What of a variant the target cannot do; NULL when nothing. */
-static const char* variant_problem(const accrt_bundle_writer_t* writer,
-                                   const writer_variant_t* item, const accrt_caps_t* target) {
+static const char* variant_problem(const writer_encoder_t* encoder, const writer_variant_t* item,
+                                   number_text_t* text) {
+  const accrt_caps_t* target = &encoder->writer->target;
   const uint32_t image = WRITER_INDEX(item->record.image);
-  const uint32_t kind = WRITER_ITEM(writer, image, WRITER_IMAGE, image)->record.kind;
-  if (!known(target->image_kind_mask, kind))
-    return kind == ACCX_IMAGE_PACK ? "kernel packs outside the bundle" : "images of its kind";
-  if (item->has_launch && !known(target->section_mask, ACCX_SECTION_LAUNCHES))
-    return "launch records (container 0.2)";
-  if (kind == ACCX_IMAGE_PACK && target->kernel_abi_minor < 2)
-    return "kernel packs outside the bundle (kernel ABI 0.2)";
+  const uint32_t kind = WRITER_ITEM(encoder->writer, image, WRITER_IMAGE, image)->record.kind;
+  const uint64_t missing =
+      item->record.required_features & ~encoder->known[ACCX_NUMBERS_VARIANT_FEATURE];
+  if (missing != 0)
+    return text_of(ACCX_NUMBERS_VARIANT_FEATURE, (uint32_t)__builtin_ctzll(missing), text);
+  if (!known(encoder, ACCX_NUMBERS_IMAGE_KIND, kind))
+    return text_of(ACCX_NUMBERS_IMAGE_KIND, kind, text);
+  if (item->has_launch && !known(encoder, ACCX_NUMBERS_SECTION, ACCX_SECTION_LAUNCHES))
+    return text_of(ACCX_NUMBERS_SECTION, ACCX_SECTION_LAUNCHES, text);
+  if ((item->has_launch || kind == ACCX_IMAGE_PACK) && target->kernel_abi_major == 0 &&
+      target->kernel_abi_minor < 2)
+    return item->has_launch ? "launches (kernel ABI 0.2)" : "kernel packs (kernel ABI 0.2)";
   if (item->record.arch_kind == ACCX_ARCH_PORTABLE && item->record.arch != 0 &&
-      target->container_minor < 2)
+      target->container_major == 0 && target->container_minor < 2)
     return "portable variants with an architecture (container 0.2)";
   return NULL;
 }
 
 /* Variants, where the kernel keeps another; images that only those had, or kernels that are gone, go with them. */
-static accrt_status_t leave_out_variants(writer_encoder_t* encoder, const accrt_caps_t* target) {
+static accrt_status_t leave_out_variants(writer_encoder_t* encoder) {
   accrt_bundle_writer_t* writer = encoder->writer;
+  number_text_t texts[2]; /* of the first problem, and of another */
   for (uint32_t i = 0; i < writer->items[WRITER_KERNEL].count; ++i) {
     const writer_kernel_t* kernel = WRITER_ITEM(writer, kernel, WRITER_KERNEL, i);
     const bool gone = encoder->rank[WRITER_KERNEL][i] == WRITER_NO;
@@ -168,17 +239,18 @@ static accrt_status_t leave_out_variants(writer_encoder_t* encoder, const accrt_
     const writer_variant_t* item;
     for (uint32_t at = kernel->first_variant; at != WRITER_NO; at = item->next) {
       item = WRITER_ITEM(writer, variant, WRITER_VARIANT, at);
-      const char* problem = gone ? "" : variant_problem(writer, item, target);
+      const char* problem = gone ? "" : variant_problem(encoder, item, &texts[first != NULL]);
       leave_out(encoder, WRITER_IMAGE, WRITER_INDEX(item->record.image));
       kept += problem == NULL;
       first = first != NULL ? first : problem;
       if (problem != NULL)
         leave_out(encoder, WRITER_VARIANT, at);
     }
-    if (kept == 0 && first != NULL && !gone)
-      return WRITER_FAIL(writer, UNSUPPORTED,
-                         "the target does not know %s, and kernel '%.64s' has no variant without",
-                         first, accx_writer_text(writer, kernel->record.name));
+    if (kept != 0 || first == NULL || gone)
+      continue;
+    accx_writer_at(writer, WRITER_KERNEL, kernel->record.name);
+    return WRITER_FAIL(writer, UNSUPPORTED,
+                       "the target does not know %s, and there is no variant without", first);
   }
   for (uint32_t i = 0; i < writer->items[WRITER_VARIANT].count; ++i) {
     const uint32_t image = WRITER_ITEM(writer, variant, WRITER_VARIANT, i)->record.image;
@@ -189,78 +261,33 @@ static accrt_status_t leave_out_variants(writer_encoder_t* encoder, const accrt_
 }
 
 accrt_status_t accx_writer_fit(writer_encoder_t* encoder) {
-  const accrt_caps_t target = target_of(encoder->writer);
   const bool any = !encoder->writer->has_target;
   if (!any) {
-    ACCX_TRY(leave_out_functions(encoder, &target));
-    ACCX_TRY(leave_out_variants(encoder, &target));
-    leave_out_sections(encoder, &target);
+    read_target(encoder);
+    ACCX_TRY(leave_out_functions(encoder));
+    ACCX_TRY(leave_out_variants(encoder));
+    leave_out_sections(encoder);
   }
-  keep_used_locations(encoder, any || known(target.section_mask, ACCX_SECTION_LOCATIONS));
+  keep_used_locations(encoder, any || known(encoder, ACCX_NUMBERS_SECTION, ACCX_SECTION_LOCATIONS));
   return ACCRT_OK;
 }
 
 /* ---- What must be there ---- */
 
-/* Numbers in records that a mask of the target has to know; the record's name is its first field. */
-enum { MASK_DTYPE, MASK_ENCODING, MASK_RANK, MASK_OPERATION, MASK_COUNT };
-static const struct {
-  uint8_t section, offset, mask, named;
-} numbers[] = {
-    {ACCX_SECTION_ARGUMENTS, offsetof(accx_argument_t, type) + offsetof(accx_type_t, encoding),
-     MASK_ENCODING, 1},
-    {ACCX_SECTION_ARGUMENTS, offsetof(accx_argument_t, type), MASK_DTYPE, 1},
-    {ACCX_SECTION_CONSTANTS, offsetof(accx_constant_t, encoding), MASK_ENCODING, 1},
-    {ACCX_SECTION_CONSTANTS, offsetof(accx_constant_t, dtype), MASK_DTYPE, 1},
-    {ACCX_SECTION_COMPONENTS, offsetof(accx_component_t, dtype), MASK_DTYPE, 0},
-    {ACCX_SECTION_STATES, offsetof(accx_state_t, type), MASK_DTYPE, 1},
-    {ACCX_SECTION_ARGUMENTS, offsetof(accx_argument_t, type) + offsetof(accx_type_t, rank),
-     MASK_RANK, 1},
-    {ACCX_SECTION_CONSTANTS, offsetof(accx_constant_t, rank), MASK_RANK, 1},
-    {ACCX_SECTION_STATES, offsetof(accx_state_t, type) + offsetof(accx_type_t, rank), MASK_RANK, 1},
-    {ACCX_SECTION_EXPRESSIONS, offsetof(accx_expression_t, op), MASK_OPERATION, 0},
-};
-
-static accrt_status_t refuse(const writer_encoder_t* encoder, const char* what, uint32_t number,
-                             const char* section, const char* name) {
-  return WRITER_FAIL(encoder->writer, UNSUPPORTED,
-                     "the target does not know %s %" PRIu32 ", which %s%s%.64s needs", what, number,
-                     section, name[0] != '\0' ? " " : "", name);
-}
-
-static accrt_status_t check_numbers(const writer_encoder_t* encoder, const accrt_caps_t* target) {
-  static const char* const names[] = {"data type", "encoding", "rank", "operation of expressions"};
-  const uint64_t masks[MASK_COUNT] = {target->dtype_mask, target->encoding_mask,
-                                      (BIT(target->max_rank % 32 + 1)) - 1,
-                                      target->expression_mask};
-  for (uint32_t n = 0; n < sizeof numbers / sizeof *numbers; ++n) {
-    const writer_items_t* items = &encoder->sections[numbers[n].section];
-    for (uint32_t i = 0; i < items->count; ++i) {
-      uint32_t words[2]; /* the number, and the offset of the record's name */
-      const unsigned char* record = items->data + (size_t)i * items->item_bytes;
-      memcpy(&words[0], record + numbers[n].offset, 4);
-      memcpy(&words[1], record, 4);
-      if (known(masks[numbers[n].mask], words[0]))
-        continue;
-      const char* strings = (const char*)encoder->sections[ACCX_SECTION_STRINGS].data;
-      return refuse(encoder, names[numbers[n].mask], words[0],
-                    accx_section_kind(numbers[n].section)->name,
-                    numbers[n].named != 0 ? strings + words[1] : "");
-    }
+/* What a section is there for, in messages. */
+static void at_section(const writer_encoder_t* encoder, uint32_t type) {
+  accrt_bundle_writer_t* writer = encoder->writer;
+  if (type == ACCX_SECTION_FILES) {
+    const accx_file_t* file = accx_writer_item(writer, WRITER_FILE, encoder->order[WRITER_FILE][0]);
+    accx_writer_at(writer, WRITER_FILE, file->name);
   }
-  return ACCRT_OK;
-}
-
-static accrt_status_t check_commands(const writer_encoder_t* encoder, const accrt_caps_t* target) {
-  const writer_items_t* stream = &encoder->sections[ACCX_SECTION_COMMANDS];
-  const char* strings = (const char*)encoder->sections[ACCX_SECTION_STRINGS].data;
-  accx_command_t header;
-  for (uint32_t at = 0; at < stream->count; at += header.size_bytes) {
-    memcpy(&header, stream->data + at, sizeof header);
-    if (header.opcode < ACCX_COMMAND_MARKER && !known(target->command_mask, header.opcode))
-      return refuse(encoder, "opcode", header.opcode, "command", strings + header.name);
+  if (type == ACCX_SECTION_SHARDS) {
+    const writer_shard_t* shard =
+        WRITER_ITEM(writer, shard, WRITER_SHARD, encoder->order[WRITER_SHARD][0]);
+    const uint32_t constant = WRITER_INDEX(shard->record.constant);
+    accx_writer_at(writer, WRITER_SHARD,
+                   WRITER_ITEM(writer, constant, WRITER_CONSTANT, constant)->record.name);
   }
-  return ACCRT_OK;
 }
 
 static accrt_status_t check_version(const writer_encoder_t* encoder, const char* what,
@@ -275,26 +302,26 @@ static accrt_status_t check_version(const writer_encoder_t* encoder, const char*
 accrt_status_t accx_writer_check_target(const writer_encoder_t* encoder) {
   if (!encoder->writer->has_target)
     return ACCRT_OK;
-  const accrt_caps_t target = target_of(encoder->writer);
+  const accrt_caps_t* target = &encoder->writer->target;
   const accx_header_t* header = &encoder->header;
   for (uint32_t i = 0; i < encoder->part_count; ++i) {
     const accx_section_t* section = &encoder->parts[i].section;
-    if ((section->flags & ACCX_SECTION_FLAG_REQUIRED) != 0 &&
-        !known(target.section_mask, section->type))
-      return refuse(encoder, "section", section->type, "the bundle: its", section->name);
+    if ((section->flags & ACCX_SECTION_FLAG_REQUIRED) == 0)
+      continue;
+    at_section(encoder, section->type);
+    ACCX_TRY(accx_writer_need(encoder, ACCX_NUMBERS_SECTION, section->type));
+    accx_writer_at(encoder->writer, WRITER_NONE, 0);
   }
-  ACCX_TRY(check_numbers(encoder, &target));
-  ACCX_TRY(check_commands(encoder, &target));
-  if ((header->required_features & ~target.file_features) != 0)
-    return WRITER_FAIL(encoder->writer, UNSUPPORTED,
-                       "the target does not know file features 0x%" PRIx64,
-                       header->required_features & ~target.file_features);
-  ACCX_TRY(check_version(encoder, "container", header->container, target.container_major,
-                         target.container_minor));
-  ACCX_TRY(check_version(encoder, "command set", header->commands, target.commands_major,
-                         target.commands_minor));
-  ACCX_TRY(check_version(encoder, "kernel ABI", header->kernel_abi, target.kernel_abi_major,
-                         target.kernel_abi_minor));
-  return check_version(encoder, "layouts", header->layouts, target.layouts_major,
-                       target.layouts_minor);
+  for (uint32_t bit = 0; bit < 64; ++bit) {
+    if ((header->required_features >> bit & 1) != 0)
+      ACCX_TRY(accx_writer_need(encoder, ACCX_NUMBERS_FILE_FEATURE, bit));
+  }
+  ACCX_TRY(check_version(encoder, "container", header->container, target->container_major,
+                         target->container_minor));
+  ACCX_TRY(check_version(encoder, "command set", header->commands, target->commands_major,
+                         target->commands_minor));
+  ACCX_TRY(check_version(encoder, "kernel ABI", header->kernel_abi, target->kernel_abi_major,
+                         target->kernel_abi_minor));
+  return check_version(encoder, "layouts", header->layouts, target->layouts_major,
+                       target->layouts_minor);
 }

@@ -248,9 +248,10 @@ typedef struct accrt_api {
   accrt_adapter_t* (*adapter_retain)(accrt_adapter_t* adapter); /* 0.3 */
   void (*adapter_release)(accrt_adapter_t* adapter); /* 0.3 */
   accrt_status_t (*session_set_adapter)(accrt_session_t* session, accrt_adapter_t* adapter); /* 0.3 */
+  accrt_status_t (*caps_parse)(const char* text, size_t size_bytes, const accrt_allocator_t* allocator, accrt_caps_t* out_caps); /* 0.3 */
 } accrt_api_t;
 /* clang-format on */
-ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_api_t) == 1888 && offsetof(accrt_api_t, session_set_adapter) == 1888 - 8),
+ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_api_t) == 1896 && offsetof(accrt_api_t, caps_parse) == 1896 - 8),
                     "append only");
 
 /** Fills `table` with as many functions as both sides know.

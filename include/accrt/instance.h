@@ -214,6 +214,17 @@ ACCRT_ASSERT_LAYOUT(accrt_caps_t, expression_mask, 152);
 #define ACCRT_CAPS_INIT ACCRT_STRUCT_INIT(accrt_caps_t)
 /** Fills `out_caps`. Thread-safe, never blocks, needs no instance. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_query_caps(accrt_caps_t* out_caps);
+/** What another machine's library can read and run, from what `accx caps --json` prints there: for accrt_bundle_writer_options_t.target.
+ * Names that this library does not know are of something newer, and are left out; members that it does not know are passed over. What
+ * an older `accx caps` does not tell is 0 (image_kind_mask, section_mask, expression_mask: the writer takes it for what came with those
+ * versions). Nothing is asked of this machine. Thread-safe, never blocks, needs no instance.
+ * @param text the JSON, `size_bytes` of it, at most 1 MiB; a NUL behind it is not needed. Copied for the time of the call.
+ * @param allocator what the copy is made with; NULL: the C library's.
+ * @return ACCRT_OK; ACCRT_ERROR_INVALID_FORMAT (no JSON, or not what `accx caps` prints: the message has the place and what is wrong;
+ *   a member that is there twice is); ACCRT_ERROR_OUT_OF_RANGE (more than 1 MiB); ACCRT_ERROR_OUT_OF_MEMORY. Since: 0.3 */
+ACCRT_API accrt_status_t accrt_caps_parse(const char* text, size_t size_bytes,
+                                          const accrt_allocator_t* allocator,
+                                          accrt_caps_t* out_caps);
 
 /* ---- Devices ------------------------------------------------------------------------------------------------------------ */
 

@@ -1525,6 +1525,7 @@ _PROTOTYPES = {
     "accrt_adapter_retain": lambda m: (c_void_p, [c_void_p]),
     "accrt_adapter_release": lambda m: (None, [c_void_p]),
     "accrt_session_set_adapter": lambda m: (c_int32, [c_void_p, c_void_p]),
+    "accrt_caps_parse": lambda m: (c_int32, [c_char_p, c_size_t, POINTER(m.accrt_allocator), POINTER(m.accrt_caps)]),
 }
 
 STRUCTS = tuple(_FIELDS)

@@ -185,3 +185,25 @@ uint64_t accrt_cpu_features(void) {
   (void)pthread_once(&found, find);
   return found_features;
 }
+
+/* ---- Names ---- */
+
+/* In place: pointers would be relocated when the library is loaded. */
+static const char x86_names[][12] = {"x86-64-v2",   "x86-64-v3",   "x86-64-v4", "avx512-vnni",
+                                     "avx512-bf16", "avx512-fp16", "avx-vnni",  "amx-bf16",
+                                     "amx-int8",    "avx512-vbmi"};
+static const char arm_names[][8] = {"neon", "fp16", "dotprod", "bf16", "i8mm", "sve"};
+#define FIRST_ARM_BIT 32u
+_Static_assert(ACCRT_CPU_AVX512_VBMI == UINT64_C(1) << (sizeof x86_names / sizeof *x86_names - 1),
+               "one name a bit");
+_Static_assert(ACCRT_CPU_ARM_NEON == UINT64_C(1) << FIRST_ARM_BIT, "the first of ARM");
+_Static_assert(ACCRT_CPU_ARM_SVE ==
+                   UINT64_C(1) << (FIRST_ARM_BIT + sizeof arm_names / sizeof *arm_names - 1),
+               "one name a bit");
+
+const char* accrt_cpu_feature_name(uint32_t bit) {
+  if (bit < sizeof x86_names / sizeof *x86_names)
+    return x86_names[bit];
+  bit -= FIRST_ARM_BIT;
+  return bit < sizeof arm_names / sizeof *arm_names ? arm_names[bit] : "";
+}

@@ -12,6 +12,8 @@
 uint64_t accrt_cpu_features(void);
 /* The best family that runs here: "x86-64-v4", "x86-64-v3", "x86-64-v2", "x86-64", "aarch64". Static string. */
 const char* accrt_cpu_arch(void);
+/* Of the bit of an ACCRT_CPU_*: "avx512-vnni". Static string; "" for bits without a meaning. */
+const char* accrt_cpu_feature_name(uint32_t bit);
 /* The processor's own name ("Intel(R) Xeon(R) ..."), or the family where it has none. Always terminated. */
 void accrt_cpu_name(char* out_name, size_t capacity_bytes);
 

@@ -4,8 +4,8 @@
 #include "accrt/tensor.h"
 
 typedef struct dtype_facts {
-  const char* name;
-  uint32_t bits;
+  char name[9]; /* in place: a pointer would be relocated when the library is loaded */
+  uint8_t bits;
 } dtype_facts_t;
 
 static const dtype_facts_t facts[] = {
@@ -22,7 +22,7 @@ static const dtype_facts_t facts[] = {
 };
 
 static const dtype_facts_t* find(accrt_dtype_t dtype) {
-  return dtype < sizeof facts / sizeof *facts && facts[dtype].name != NULL ? &facts[dtype] : NULL;
+  return dtype < sizeof facts / sizeof *facts && facts[dtype].bits != 0 ? &facts[dtype] : NULL;
 }
 
 uint32_t accrt_dtype_bits(accrt_dtype_t dtype) {

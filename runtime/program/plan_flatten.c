@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "loader/names.h"
 #include "runtime/program/plan_builder.h"
 
 /* A block while it is walked. */
@@ -195,11 +196,10 @@ static bool is_leaf(const accx_command_t* command) {
 
 static const char* command_name(const accrt_plan_builder_t* builder,
                                 const accx_command_t* command) {
-  static const char* const opcodes[] = {"command", "dispatch", "copy",   "fill",  "barrier",
-                                        "call",    "repeat",   "branch", "marker"};
   if (command->name != 0)
     return accrt_program_string(builder->program, command->name);
-  return opcodes[accx_command_known(command) ? command->opcode : 0];
+  return accx_command_known(command) ? accx_number_name(ACCX_NUMBERS_OPCODE, command->opcode)
+                                     : "command";
 }
 
 static accrt_status_t walk_barrier(walk_t* walk, uint32_t index) {

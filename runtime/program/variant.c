@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/core/cpu.h"
 #include "runtime/program/internal.h"
 
 void accrt_text_add(accrt_text_t* text, const char* format, ...) {
@@ -77,26 +78,13 @@ static bool family_contains(const char* arch, const char* device_arch) {
   return needed != 0 && needed <= x86_level(device_arch);
 }
 
-static const struct {
-  uint64_t bit;
-  const char* name;
-} cpu_feature_names[] = {
-    {ACCRT_CPU_X86_64_V2, "x86-64-v2"},     {ACCRT_CPU_X86_64_V3, "x86-64-v3"},
-    {ACCRT_CPU_X86_64_V4, "x86-64-v4"},     {ACCRT_CPU_AVX512_VNNI, "avx512-vnni"},
-    {ACCRT_CPU_AVX512_BF16, "avx512-bf16"}, {ACCRT_CPU_AVX512_FP16, "avx512-fp16"},
-    {ACCRT_CPU_AVX_VNNI, "avx-vnni"},       {ACCRT_CPU_AMX_BF16, "amx-bf16"},
-    {ACCRT_CPU_AMX_INT8, "amx-int8"},       {ACCRT_CPU_AVX512_VBMI, "avx512-vbmi"},
-    {ACCRT_CPU_ARM_NEON, "neon"},           {ACCRT_CPU_ARM_FP16, "fp16"},
-    {ACCRT_CPU_ARM_DOTPROD, "dotprod"},     {ACCRT_CPU_ARM_BF16, "bf16"},
-    {ACCRT_CPU_ARM_I8MM, "i8mm"},           {ACCRT_CPU_ARM_SVE, "sve"},
-};
-
 static void add_feature_names(accrt_text_t* text, uint64_t missing) {
-  for (size_t i = 0; i < sizeof cpu_feature_names / sizeof cpu_feature_names[0]; ++i) {
-    if ((missing & cpu_feature_names[i].bit) == 0)
+  for (uint32_t bit = 0; bit < 64; ++bit) {
+    const char* name = accrt_cpu_feature_name(bit);
+    if ((missing >> bit & 1) == 0 || name[0] == '\0')
       continue;
-    accrt_text_add(text, " %s", cpu_feature_names[i].name);
-    missing &= ~cpu_feature_names[i].bit;
+    accrt_text_add(text, " %s", name);
+    missing &= ~(UINT64_C(1) << bit);
   }
   if (missing != 0)
     accrt_text_add(text, " 0x%" PRIx64, missing);

@@ -1,4 +1,5 @@
 """The examples in README.md and docs/ work as written."""
+import json
 import os
 import pathlib
 import re
@@ -52,6 +53,26 @@ def test_readme_c_example(tmp_path):
     assert re.fullmatch(r'score of \' \' after "In": -?\d+\.\d+\n', done.stdout)
     wrong = subprocess.run([tmp_path / "readme", source], env=env, capture_output=True, text=True)
     assert wrong.returncode == 1 and "ACCRT_ERROR_INVALID_FORMAT" in wrong.stderr
+
+
+def test_bundle_writer_c_example(tmp_path):
+    """Built and run for what is here, for a reader that knows no assets, and for one that cannot copy."""
+    (tmp_path / "copy.c").write_text(blocks("docs/bundle-writer.md", "c")[0])
+    flags = ["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}"]
+    subprocess.run([*flags, "-o", "copy", "copy.c", f"-L{BUILD / 'lib'}", "-laccrt"], cwd=tmp_path, check=True)
+    env = dict(os.environ, LD_LIBRARY_PATH=str(BUILD / "lib"))
+    now = json.loads(subprocess.run([BUILD / "bin/accx", "caps", "--json"], env=env, capture_output=True, text=True, check=True).stdout)
+    before = {**now, "sections": [s for s in now["sections"] if not s.startswith("asset")]}
+    less = {**now, "command_set": ["dispatch"]}
+    results = []
+    for index, target in enumerate((now, before, less)):
+        (tmp_path / "target.json").write_text(json.dumps(target))
+        results.append(subprocess.run(["./copy", "target.json", f"{index}.accx"], cwd=tmp_path, env=env, capture_output=True, text=True))
+    assert [r.returncode for r in results] == [0, 0, 1]
+    assert b"LICENSE" in (tmp_path / "0.accx").read_bytes() and b"LICENSE" not in (tmp_path / "1.accx").read_bytes()
+    said = "function 'main', command 0 (copy 'c'): the target does not know opcode 2 (copy)"
+    assert said in (ROOT / "docs/bundle-writer.md").read_text() and said in results[2].stderr
+    assert not (tmp_path / "2.accx").exists()
 
 
 #: The kernel of docs/cuda.md's example, for machines without nvcc, and its twin for the stand-in.

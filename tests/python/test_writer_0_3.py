@@ -255,38 +255,6 @@ def test_what_only_a_left_out_version_needs_goes_with_it():
     assert make(caps(), True) == make(None, False) != make(None, True)
 
 
-REFUSALS = [
-    (lambda b: b.external("w", "f32", (2,)), caps(), "EXTERNAL constants \\(container 0.3\\): 'w'"),
-    (lambda b: b.external("w", "f32", (2,), file=b.file("f", bw.FileKind.GGUF)), caps(), "section 'files', which file 'f' needs"),
-    (lambda b: b.shard(b.constant("w", np.zeros(2, np.float32)), 2), caps(), "section 'shards', which shard 'w' needs"),
-    (lambda b: b.constant("w", bytes(34), shape=(32,), encoding=E.Q8_0), caps(), "layout Q8_0 \\(16\\): constant 'w'"),
-    (lambda b: b.constant("w", bytes(3), dtype="u4", shape=(5,)), caps(), "data type u4: constant 'w'"),
-    (lambda b: b.constant("w", np.zeros((1, 1, 1))), caps(max_rank=2), "ranks up to 2: constant 'w' has 3"),
-    (lambda b: b.function("f", target="cuda"), caps(), "function targets \\(function feature bit 0\\), and <function 'f' for cuda>"),
-    (lambda b: b.kernel("k", []).variant(b.pack("p"), driver="cuda", arch_kind="portable"), caps(),
-     "images of kind PACK, and kernel 'k' has no variant without"),
-    (lambda b: b.kernel("k", []).variant(b.image("c", b"1", bw.ImageKind.CUBIN), driver="cuda", arch="sm_90", block=1), caps(),
-     "launch records \\(container 0.2\\), and kernel 'k'"),
-    (function, caps(command_set=["dispatch"]), "opcode 2: function 'main', command 0 \\(copy\\)"),
-    (function, caps(expression_ops=["constant", "symbol"]), "operation 'mul' of expressions: function 'main'"),
-    (lambda b: b.constant("w", bytes(34), shape=(32,), encoding=E.Q8_0), caps(encodings=[{"id": 16, "name": "q8_0"}]),
-     "needs layouts 0.2, the target reads 0.1"),
-    (lambda b: [b.section(44, "encryption", bytes(64)), b.section(45, "tags", bytes(16)), b.constant("w", b"1")],
-     {**accrt.caps(), "file_features": 0}, "encrypted weights \\(file feature bit 0\\)"),
-    (lambda b: None, caps(container="1.0"), "needs container 0.1, the target reads 1.0"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("index", range(len(REFUSALS)))
-def test_what_a_target_cannot_do_is_named(index, tmp_path):
-    add, target, message = REFUSALS[index]
-    bundle = bw.BundleWriter(target)
-    add(bundle)
-    with pytest.raises(bw.TargetError, match=message):
-        bundle.write(tmp_path / "never.accx")
-    assert not list(tmp_path.iterdir())
-
-
 def test_the_tool_prints_a_target(tmp_path):
     from test_tool import accx
 
@@ -321,7 +289,7 @@ def test_the_compiler_writes_for_a_target(tmp_path):
     path.write_text(json.dumps(caps()))
     made = compile_module(module(), targets=hosts + devices, target_caps=path)
     assert made == compile_writer(module(), hosts).to_bytes()  # and unsigned: such a target knows no signatures
-    with pytest.raises(bw.TargetError, match="data type f32: constant 'w"):
+    with pytest.raises(bw.TargetError, match="constant 'w.*data type 12 \\(f32\\)"):
         compile_module(module(), tmp_path / "never.accx", targets=hosts, target_caps=caps(dtypes=["i64"]))
     assert not (tmp_path / "never.accx").exists()
 
@@ -381,106 +349,3 @@ def test_a_failure_says_where_its_command_comes_from():
     session.main(np.zeros(8, np.float32))
     with pytest.raises(accrt.Error, match=r"command 1 'tail' \(model.py:12\)"):
         session.main(np.zeros(4, np.float32))
-
-
-# ---- Both writers, for the same target ----
-
-
-def c_caps(target):
-    """A target's JSON as the struct that the C writer takes."""
-    from accrt import _ffi
-
-    found = bw.TargetCaps.of(target)
-
-    def mask(numbers):
-        return sum(1 << number for number in numbers)
-
-    made = _ffi.accrt_caps(ctypes.sizeof(_ffi.accrt_caps))
-    for name in ("container", "commands", "kernel_abi", "layouts"):
-        major, minor = getattr(found, name)
-        setattr(made, name + "_major", major)
-        setattr(made, name + "_minor", minor)
-    made.max_rank, made.file_features, made.function_features = found.max_rank, mask(found.file_features), mask(found.function_features)
-    made.command_mask, made.dtype_mask, made.encoding_mask = mask(found.opcodes), mask(found.dtypes), mask(found.encodings)
-    made.image_kind_mask, made.section_mask, made.expression_mask = (
-        mask(found.image_kinds), mask(found.sections), mask(found.expression_ops))
-    return made
-
-
-def golden_content(make, name):
-    import test_golden
-
-    images = test_golden.images_of((test_golden.FOLDER / name / "everything.accx").read_bytes())
-    return lambda: (make.everything_0_3 if name == "0.3" else make.everything)(images)
-
-
-SECOND = {"container": "0.2", "kernel_abi": "0.2", "function_features": ["target"],
-          "image_kinds": ["host ELF", "cubin", "PTX", "fatbin", "pack"], "dtypes": list(bw.DTYPES)}  # fmt: skip
-TARGETS = {
-    "0.1": {"dtypes": list(bw.DTYPES)}, "0.2": SECOND, "without-packs": {**SECOND, "image_kinds": ["host ELF", "cubin", "PTX", "fatbin"]},
-    "without-versions": {**SECOND, "function_features": []}, "without-repeat": {**SECOND, "command_set": ["dispatch", "copy", "fill"]},
-    "without-select": {**SECOND, "expression_ops": ["constant", "symbol", "add", "mul"]}, "small-rank": {**SECOND, "max_rank": 1},
-    "now": None,
-}  # fmt: skip
-
-
-def helpers(bw_):
-    """What only the version for one driver needs: a kernel without a host variant, a packed weight, functions in between."""
-    bundle = bw_.BundleWriter()
-    parameters = [bw_.Parameter("y", "buffer", "write")]
-    ptx = {"driver": "cuda", "arch_kind": "portable", "block": 1}
-    device = bundle.kernel("device", parameters).variant(bundle.image("c", b"1\0", bw_.ImageKind.PTX), **ptx)
-    weight, packed = bundle.constant("weight", np.arange(4, dtype=np.float32)), bundle.prepared("packed", 16)
-    pack = bundle.function("pack", prepare=True, target="cuda")
-    pack.body.copy(pack.source("w", weight).read(), pack.product("p", packed).write(), 16)
-    part = bundle.function("part", internal=True, target="cuda")
-    part.body.dispatch(device, {"y": part.result("y", "f32", [4]).write()})
-    for target in ("", "cuda"):
-        main = bundle.function("main", target=target)
-        y = main.result("y", "f32", [4])
-        main.body.copy(main.constant(packed if target else weight).read(), y.write(), 4)
-        if target:
-            main.body.call(part, {"y": y.write()})
-    return bundle
-
-
-@pytest.mark.parametrize("content", ["0.2", "0.3", "richer", "device-only", "helpers"])
-@pytest.mark.parametrize("name", list(TARGETS))
-def test_both_writers_make_the_same_of_a_target(content, name):
-    import random
-
-    import test_golden
-    import writer_replay
-
-    make = test_golden.load("make")
-    bw_ = make.bw
-    target = accrt.caps() if TARGETS[name] is None else caps(**TARGETS[name])
-    if content in ("0.2", "0.3"):
-        model = golden_content(make, content)
-    elif content == "helpers":
-        def model():
-            return helpers(bw_)
-    elif content == "richer":
-        def model():
-            bundle = make.plain_0_1()
-            bundle.asset("notes", b"text")
-            main = bundle._functions["main", ""]
-            main.body.marker("here").at(bundle.location("model.py", 1))
-            return bundle
-    else:
-        def model():
-            bundle = make.neighbours()
-            bundle._constants.pop("v")
-            bundle._files.clear()
-            return bundle
-    whole = model()
-    bundle = model()
-    bundle._target = bw_.TargetCaps.of(target)
-    try:
-        expected = bundle.to_bytes()
-    except bw_.TargetError as problem:
-        with pytest.raises(accrt.Error) as refused:
-            writer_replay.rewritten(whole.to_bytes(), random.Random(1), c_caps(target))
-        assert isinstance(refused.value, accrt.UnsupportedError), (problem, refused.value)
-        return
-    assert writer_replay.rewritten(whole.to_bytes(), random.Random(1), c_caps(target)) == expected

@@ -131,6 +131,26 @@ static const char* folder_of(const char* path) {
   return slash == path ? "/" : accx_text("%.*s", (int)(slash - path), path);
 }
 
+/* A writer for whoever may read the bundle, or for a library whose `accx caps --json` is in a file. */
+static int create_writer(const char* caps_path, accrt_bundle_writer_t** out_writer) {
+  accrt_bundle_writer_options_t options = ACCRT_BUNDLE_WRITER_OPTIONS_INIT;
+  accrt_caps_t caps = ACCRT_CAPS_INIT;
+  char* text = NULL;
+  size_t size = 0;
+  if (caps_path) {
+    const int code = read_text(caps_path, &text, &size);
+    const accrt_status_t status = code ? ACCRT_OK : accrt_caps_parse(text, size, NULL, &caps);
+    free(text);
+    if (code)
+      return code;
+    if (status != ACCRT_OK)
+      return accx_fail_status(status, "%s", caps_path);
+    options.target = &caps;
+  }
+  const accrt_status_t status = accrt_bundle_writer_create(&options, out_writer);
+  return status == ACCRT_OK ? ACCX_OK : accx_fail_status(status, "cannot make a bundle writer");
+}
+
 static int run_build(const accx_args_t* args) {
   const char* path = args->operands[0];
   const char* target = accx_args_value(args, "output");
@@ -142,15 +162,15 @@ static int run_build(const accx_args_t* args) {
   if (!target)
     return accx_fail(ACCX_USAGE, "say where the bundle goes: --output FILE");
   int code = read_text(path, &text, &size);
+  if (!code)
+    code = create_writer(accx_args_value(args, "target-caps"), &writer);
   if (code)
     goto out;
-  accrt_status_t status = accrt_bundle_writer_create(NULL, &writer);
-  if (status == ACCRT_OK && !accx_text_read(text, size, folder_of(path), writer, &files, &error)) {
+  if (!accx_text_read(text, size, folder_of(path), writer, &files, &error)) {
     code = fail_text(path, &error);
     goto out;
   }
-  if (status == ACCRT_OK)
-    status = accrt_bundle_writer_write_path(writer, target);
+  const accrt_status_t status = accrt_bundle_writer_write_path(writer, target);
   if (status != ACCRT_OK)
     code = accx_fail_status(status, "%s", path);
 out:
@@ -162,6 +182,10 @@ out:
 
 static const accx_option_t build_options[] = {
     {"output", "FILE", false, "where the bundle goes"},
+    {"target-caps", "FILE", false,
+     "what the bundle will run on, as `accx caps --json` prints it there: what that does not know "
+     "is "
+     "left out, or refused by name"},
     {NULL, NULL, false, NULL},
 };
 
@@ -175,8 +199,9 @@ const accx_verb_t accx_verb_build = {
                "own folder.\n"
                "docs/text-form.md says what can be written, with an example.\n"
                "\n"
-               "Example:\n"
-               "  accx build model.yaml --output model.accx\n",
+               "Examples:\n"
+               "  accx build model.yaml --output model.accx\n"
+               "  accx build model.yaml --output model.accx --target-caps target.json\n",
     .options = build_options,
     .run = run_build,
 };

@@ -13,18 +13,18 @@ except ImportError as problem:
     ) from problem
 
 from .common import (
-    ACCESSES, ARCH_KINDS, BIG_ALIGN, CHUNK_BYTES, DTYPES, FEATURE_FUNCTION_TARGET, MAGIC, MAX_RANK, NONE, PARAMETER_KINDS,
+    ACCESSES, ARCH_KINDS, BIG_ALIGN, CHUNK_BYTES, DTYPES, MAGIC, MAX_RANK, NONE, PARAMETER_KINDS,
     PREDICATES, TENSOR_ALIGN, ADAPTER_SCALED, BINDING_BY_NAME, FEATURE_ENCRYPTED_DATA, BundleError, Encoding, ImageKind, SymbolClass, align_up, dtype_id,
 )  # fmt: skip
 from .expressions import LEAVES, OP_IDS, Expr, Size, constant
 from .functions import (
-    ABSENT, BRANCH, CALL, COPY, DISPATCH, FILL, MARKER, REPEAT, SCALAR, SYMBOL, TENSOR, Argument, Block, Command, Function,
+    ABSENT, BRANCH, CALL, COPY, DISPATCH, FILL, MARKER, REPEAT, RESULT, SCALAR, SYMBOL, TENSOR, Argument, Block, Command, Function,
     Range, Slot, TensorRange, nested_blocks, used_slots,
 )  # fmt: skip
 
 from .kernels import Image, Kernel, Variant
 from . import signing
-from .target import Omissions, TargetCaps
+from .target import OPCODES, Omissions, TargetCaps, place_of
 
 if TYPE_CHECKING:
     from .extras import RawSection
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 class Scope:
     """Expressions of one scope, in order of first use."""
 
-    def __init__(self, symbol_indices: Mapping[str, int], where: str):
-        self.symbol_indices, self.where = symbol_indices, where
+    def __init__(self, symbol_indices: Mapping[str, int], where: str, target: Optional[TargetCaps] = None):
+        self.symbol_indices, self.where, self.target = symbol_indices, where, target
+        self.place = where  # what is being encoded: for what a target does not know
         self.indices: Dict[Expr, int] = {}
         self.records: List[bytes] = []
         self.symbols: Set[str] = set()
@@ -61,6 +62,8 @@ class Scope:
     def _record(self, node: Expr) -> bytes:
         operands = [self.indices[a] for a in node.args] + [NONE] * (3 - len(node.args))
         immediate = node.value if node.op in LEAVES else 0
+        if self.target is not None:
+            self.target.need_operation(node.op, self.place)
         if node.op == "symbol":
             if node.value not in self.symbol_indices:
                 raise BundleError(f"{self.where}: symbol {node.value!r} is not declared in this bundle")
@@ -108,6 +111,7 @@ class Encoder:
     """One encoding of a bundle: orders its parts, checks what spans parts, and makes the sections."""
 
     def __init__(self, bundle: BundleWriter, target: Optional[TargetCaps] = None):
+        self.target = target
         self.omitted = Omissions() if target is None else target.omissions(bundle)
         self.symbols = [bundle._symbols[name] for name in sorted(bundle._symbols)]
         self.constants = [bundle._constants[name] for name in sorted(set(bundle._constants) - self.omitted.constants)]
@@ -313,7 +317,7 @@ class Encoder:
         strings = self.strings
         self.sections["metadata"] = b"".join(struct.pack("<2I", strings[k], strings[v]) for k, v in self.metadata)
         self._encode_symbols()
-        module = Scope(self.symbol_indices, "a state")
+        module = Scope(self.symbol_indices, "a state", self.target)
         self._encode_constants()
         self._encode_states(module)
         self.scopes = [module]
@@ -349,6 +353,7 @@ class Encoder:
         self._constant_bytes = EXTERNAL_RECORD_BYTES if wide else SECTIONS["constants"][1]
         records, components = [], []
         for item in self.constants:
+            self._check_constant(item)
             dtype = dtype_id(item.dtype, item.name)
             shape = item.shape + (0,) * (MAX_RANK - len(item.shape))
             head = (self.strings[item.name], item.source, dtype, item.encoding, len(item.shape), len(components))
@@ -360,6 +365,16 @@ class Encoder:
                 components.append(struct.pack("<2I2Q", part.role, DTYPES[part.dtype][0], offset, part.size_bytes))
         self.sections["constants"] = b"".join(records)
         self.sections["components"] = b"".join(components)
+
+    def _check_constant(self, item: Constant) -> None:
+        if self.target is None:
+            return
+        place = f"constant '{item.name}'"
+        if item.source == 2:
+            self.target.need_container(3, "EXTERNAL constants", place)
+        self.target.need_type(item.dtype, item.encoding, len(item.shape), item.group_elements, place)
+        for part in item.components:
+            self.target.need_dtype(part.dtype, place)
 
     def _binding(self, item: Constant) -> bytes:
         if item.source != 2:
@@ -404,22 +419,28 @@ class Encoder:
             sections[raw.name] = raw.data
 
     def _type(self, dtype: str, encoding: Encoding, group: int, shape: Sequence[Expr], scope: Scope) -> bytes:
+        if self.target is not None:
+            self.target.need_type(dtype, encoding, len(shape), group, scope.place)
         dims = [scope.add(size) for size in shape] + [NONE] * (MAX_RANK - len(shape))
         return struct.pack("<12I", DTYPES[dtype][0], encoding, len(shape), group, *dims)
 
     def _encode_states(self, scope: Scope) -> None:
         records = []
         for state in self.states:
+            scope.place = f"state '{state.name}'"
             type_ = self._type(state.dtype, state.encoding, 0, state.shape, scope)
             records.append(struct.pack("<2I", self.strings[state.name], 0) + type_ + struct.pack("<Q", state.fill_pattern))
         self.sections["states"] = b"".join(records)
 
     def _encode_function(self, function: Function) -> None:
-        scope = Scope(self.symbol_indices, f"function {function.name!r}")
+        scope = Scope(self.symbol_indices, f"function {function.name!r}", self.target)
+        place = place_of(function)
         tables = self._tables
         argument_first = len(tables["arguments"]) // 80
         for argument in function.arguments:
+            scope.place = f"{place}, {'result' if argument.kind == RESULT else 'input'} '{argument.name}'"
             tables["arguments"] += self._argument(function, argument, scope)
+        scope.place = place
         transient_size = scope.add(function.transient_size)
         slot_first = len(tables["slots"]) // 16
         slots = self._slots(function)
@@ -433,6 +454,8 @@ class Encoder:
         for block in blocks:
             first = len(tables["commands"])
             for command in block.commands:
+                word = OPCODES[command.opcode] if command.opcode < len(OPCODES) else "command"
+                scope.place = f"{place}, command {command.index} ({word} '{command.name}')"
                 tables["commands"] += self._command(command, scope)
             tables["blocks"] += struct.pack("<Q2I", first, len(tables["commands"]) - first, len(block.commands))
             self._command_count += len(block.commands)
@@ -440,7 +463,7 @@ class Encoder:
         expression_first = sum(len(s.records) for s in self.scopes)
         self.scopes.append(scope)
         flags = int(function.prepare) | int(function.internal) << 1
-        features = FEATURE_FUNCTION_TARGET if function.target else 0
+        features = function.required_features
         tables["functions"] += struct.pack(
             "<2IQ12I", self.strings[function.name], flags, features, argument_first, len(function.inputs), len(function.results),
             slot_first, len(slots), expression_first, len(scope.records), body, transient_size, function.transient_align,
@@ -487,6 +510,8 @@ class Encoder:
         return struct.pack("<4I", self._slot_indices[id(span.slot)], ACCESSES[span.access], offset, scope.add(span.size))
 
     def _view(self, value: TensorRange, scope: Scope) -> int:
+        if self.target is not None:
+            self.target.need_type(value.dtype, Encoding.PLAIN, len(value.shape), 0, scope.place)
         shape = [scope.add(size) for size in value.shape] + [NONE] * (MAX_RANK - len(value.shape))
         strides = [scope.add(size) for size in value.strides] + [NONE] * (MAX_RANK - len(value.strides))
         record = struct.pack("<18I", dtype_id(value.dtype, scope.where), len(value.shape), *shape, *strides)
@@ -508,11 +533,14 @@ class Encoder:
         return struct.pack("<4I", kind, expression, view, 0) + self._range(span, scope) + struct.pack("<Q", immediate)
 
     def _command(self, command: Command, scope: Scope) -> bytes:
+        required = command.opcode < MARKER or command.required
+        if self.target is not None and required:
+            self.target.need_opcode(command.opcode, scope.place)
         body = self._command_body(command, scope)
         predecessors = command.predecessors
         data = body + struct.pack(f"<{len(predecessors)}I", *predecessors)
         data += bytes(-len(data) % 8)
-        flags = int(command.opcode < MARKER)
+        flags = int(required)
         name = self.strings[command.name]
         location = self.location_indices.get(command.location, NONE)  # type: ignore[arg-type]
         return struct.pack("<2H5I", command.opcode, flags, 24 + len(data), name, location, len(predecessors), 0) + data
@@ -524,8 +552,11 @@ class Encoder:
             if kernel not in self.kernels:
                 raise BundleError(f"{command}: kernel {kernel.name!r} belongs to another bundle")
             grid = [scope.add(size) for size in fields["grid"]]
-            head = struct.pack("<6I", kernel.index, len(fields["operands"]), *grid, 0)
-            return head + b"".join(self._operand(kind, value, scope) for kind, value in fields["operands"])
+            head, place = struct.pack("<6I", kernel.index, len(fields["operands"]), *grid, 0), scope.place
+            for parameter, (kind, value) in zip(kernel.parameters, fields["operands"]):
+                scope.place = f"{place}, parameter '{parameter.name}'"
+                head += self._operand(kind, value, scope)
+            return head
         if command.opcode == COPY:
             spans = self._range(fields["source"], scope) + self._range(fields["target"], scope)
             sizes = [scope.add(size) for size in (*fields["extent"], *fields["steps"][0], *fields["steps"][1])]
@@ -557,7 +588,7 @@ class Encoder:
                 packed = (self.strings[p.name], kind, access, int(p.optional), align_log2, p.offset_bytes, p.size_bytes)
                 parameters.append(struct.pack("<I4B2I", *packed))
             for v in self._variants(kernel):
-                head = (self.strings[v.driver], v.arch_kind, self.strings[v.arch], v.priority, v.cpu_features, 0)
+                head = (self.strings[v.driver], v.arch_kind, self.strings[v.arch], v.priority, v.cpu_features, v.required_features)
                 tail = (v.image.index, self.strings[v.entry], len(predicates), len(v.predicates))
                 if v.launch is not None:
                     sizes = (*v.launch.block, *v.launch.cluster, v.launch.dynamic_shared_bytes, 0)
@@ -571,6 +602,8 @@ class Encoder:
     def _encode_images(self) -> None:
         records, code = [], bytearray()
         for image in self.images:
+            if self.target is not None:
+                self.target.need_image(image.kind, f"image '{image.name}'")
             if image.kind == ImageKind.PACK:
                 records.append(struct.pack("<2I2Q", image.kind, self.strings[image.name], 0, 0))
                 continue
@@ -627,13 +660,10 @@ class Encoder:
 
     def section_needs(self) -> Iterable[Tuple[str, int, bool, str]]:
         """(name, number, whether it is required, what it is for) of each section."""
-        first: Mapping[str, Sequence[Any]] = {
-            "files": self.files, "shards": [s.constant for s in self.shards], "segments": [s.constant for s in self.shards],
-        }  # fmt: skip
+        first = {"files": ("file", self.files), "shards": ("shard", [s.constant for s in self.shards])}
         for name, _offset, _size in self._layout():
-            items = first.get(name, ())
-            needs = f"{name[:-1]} {items[0].name!r}" if items else "the bundle"
-            yield name, self._number(name), self._required(name), needs
+            word, items = first.get(name, ("", ()))
+            yield name, self._number(name), self._required(name), f"{word} '{items[0].name}'" if items else ""
 
     def _place_signatures(self) -> None:
         """Sections of the right sizes: their bytes come when all others are known."""

@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
-from .common import ACCESSES, BIG_ALIGN, MAX_RANK, AliasKind, BundleError, Encoding, dtype_id
+from .common import ACCESSES, BIG_ALIGN, FEATURE_FUNCTION_TARGET, MAX_RANK, AliasKind, BundleError, Encoding, dtype_id
 from .expressions import Expr, Size, constant, nonnegative, present
 from .kernels import Kernel, Parameter
 
@@ -102,6 +102,7 @@ class Command:
         self.block, self.opcode, self.name = block, opcode, name
         self.index = len(block.commands)
         self.location: Optional["Location"] = None
+        self.required = False  # of opcodes that this writer does not know
         self.fields: Dict[str, Any] = {}
         self.predecessors = sorted({self._predecessor(command) for command in after})
 
@@ -322,12 +323,17 @@ class Block:
         return self._add(MARKER, "", after, text=text)
 
 
-    def raw(self, opcode: int, data: bytes, *, after: Iterable[Command] = (), name: str = "") -> Command:
-        """A command that this writer does not know, by its own fields. A reader that does not know it either passes over it."""
+    def raw(
+        self, opcode: int, data: bytes, *, after: Iterable[Command] = (), name: str = "", required: bool = False
+    ) -> Command:
+        """A command that this writer does not know, by its own fields. A reader that does not know it passes over it, or, where it is
+        `required`, does not run the function, which must have a required feature that says so."""
         where = self._where(f"opcode {opcode}", name)
         if opcode <= MARKER or opcode > 0xFFFF or len(data) % 8:
             raise BundleError(f"{where}: {len(data)} bytes; opcodes from {MARKER + 1} up, bytes in multiples of 8")
-        return self._add(opcode, name, after, raw=bytes(data))
+        made = self._add(opcode, name, after, raw=bytes(data))
+        made.required = required
+        return made
 
 
 @dataclass(eq=False)
@@ -349,9 +355,12 @@ class Argument:
 class Function:
     """A function of the bundle: its signature, its slots and its commands (`body`)."""
 
-    def __init__(self, bundle: "BundleWriter", name: str, prepare: bool, internal: bool, doc: str, target: str):
+    def __init__(
+        self, bundle: "BundleWriter", name: str, prepare: bool, internal: bool, doc: str, target: str, required_features: int
+    ):
         self.bundle, self.name, self.prepare, self.internal, self.doc = bundle, name, prepare, internal, doc
         self.target = target
+        self.required_features = required_features | (FEATURE_FUNCTION_TARGET if target else 0)
         self.inputs: List[Argument] = []
         self.results: List[Argument] = []
         self.slots: Dict[Tuple[int, int, int], Slot] = {}

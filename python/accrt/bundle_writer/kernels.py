@@ -68,6 +68,7 @@ class Variant:
     cpu_features: int
     predicates: Tuple[Predicate, ...]
     launch: Optional[Launch]
+    required_features: int
 
 
 def three(value: Union[int, Sequence[int], None], limit: int, where: str) -> Tuple[int, int, int]:
@@ -81,6 +82,12 @@ def three(value: Union[int, Sequence[int], None], limit: int, where: str) -> Tup
     if not 1 <= len(sizes) <= 3 or min(sizes, default=0) < 1 or volume > limit:
         raise BundleError(f"{where} {value!r}: one to three sizes of at least 1, together at most {limit}")
     return tuple(sizes + [1] * (3 - len(sizes)))  # type: ignore[return-value]
+
+
+def features(bits: int, where: str) -> int:
+    if not 0 <= bits < 1 << 64:
+        raise BundleError(f"{where}: required features {bits:#x} do not fit 64 bits")
+    return bits
 
 
 class Kernel:
@@ -146,6 +153,7 @@ class Kernel:
         cluster: Union[int, Sequence[int], None] = None,
         dynamic_shared_bytes: int = 0,
         launch_traits: int = 0,
+        required_features: int = 0,
     ) -> "Kernel":
         """Adds an implementation: `entry` (the kernel's name by default) in `image`, for devices of `driver` and `arch`
         (`arch_kind`: portable, family or exact), where all predicates hold. Among equals the earlier is preferred. For CUDA,
@@ -154,7 +162,9 @@ class Kernel:
 
         Device code (CUBIN, PTX, FATBIN) needs `block`, the threads of a workgroup, and may have a `cluster` of workgroups,
         dynamic shared memory, and `launch_traits`: TRAIT_COOPERATIVE (all workgroups run at once), TRAIT_OVERLAPS_PREVIOUS (it
-        may start before the kernel ahead of it has ended, and waits for that itself). Nothing else has them."""
+        may start before the kernel ahead of it has ended, and waits for that itself). Nothing else has them.
+
+        `required_features`: bits of the format at variant scope; a reader that does not know one never chooses the variant."""
         where = f"kernel {self.name!r}, variant for {driver} {arch!r}"
         if arch_kind not in ARCH_KINDS:
             raise BundleError(f"{where}: no architecture kind {arch_kind!r}")
@@ -173,7 +183,10 @@ class Kernel:
                 raise BundleError(f"{where}: no CPU feature {unknown[0]!r}; there are {', '.join(CPU_FEATURES)}")
             cpu_features = sum(CPU_FEATURES[f] for f in set(cpu_features))
         self.variants.append(
-            Variant(image, entry or self.name, driver, ARCH_KINDS[arch_kind], arch, priority, cpu_features, ordered, launch)
+            Variant(
+                image, entry or self.name, driver, ARCH_KINDS[arch_kind], arch, priority, cpu_features, ordered, launch,
+                features(required_features, where),
+            )  # fmt: skip
         )
         return self
 

@@ -16,7 +16,7 @@ from .encoder import SECTIONS, Encoder
 from .expressions import Expr, Size, nonnegative
 from .extras import Adapter, Asset, File, Location, RawSection, Segment, Shard
 from .functions import Function
-from .kernels import Image, Kernel, Parameter
+from .kernels import Image, Kernel, Parameter, features
 from .signing import Signer
 from .target import TargetCaps
 
@@ -482,16 +482,20 @@ class BundleWriter:
         return made
 
     def function(
-        self, name: str, *, prepare: bool = False, internal: bool = False, doc: str = "", target: str = ""
-    ) -> Function:
+        self, name: str, *, prepare: bool = False, internal: bool = False, doc: str = "", target: str = "",
+        required_features: int = 0,
+    ) -> Function:  # fmt: skip
         """Adds a function. `prepare`: run at load, from `source` constants to `product` constants. `internal`: only
         callable by commands of this bundle. `target`: a driver's name, for a version that only its devices use; versions of
-        one name have the same signature (constants of prepare functions included), each its own body, memory and doc."""
+        one name have the same signature (constants of prepare functions included), each its own body, memory and doc.
+        `required_features`: bits of the format at function scope, beyond those that follow from the content; a reader that does
+        not know one refuses to call the function."""
         if not name or (name, target) in self._functions:
             raise BundleError(f"function {name!r} for {target or 'any driver'}: the name is empty, or there is one already")
         if sum(other == name for other, _target in self._functions) == MAX_FUNCTION_TARGETS:
             raise BundleError(f"function {name!r}: more than {MAX_FUNCTION_TARGETS} targets")
-        made = Function(self, name, prepare, internal, doc, target)
+        extra = features(required_features, f"function {name!r}")
+        made = Function(self, name, prepare, internal, doc, target, extra)
         self._functions[name, target] = made
         return made
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterable, List, Mapping, Set, Tuple
+from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterable, List, Mapping, Sequence, Set, Tuple
 
 from .common import ARCH_KINDS, DTYPES, FEATURE_FUNCTION_TARGET, BundleError, Encoding, ImageKind
 from .expressions import OPS
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: Sections that a reader may ignore and that came after container 0.1, with what came with each.
 OPTIONAL_SECTIONS = ("assets", "asset_data", "locations", "adapters")
-_OPCODES = ("", "dispatch", "copy", "fill", "barrier", "call", "repeat", "branch", "marker")
+OPCODES = ("", "dispatch", "copy", "fill", "barrier", "call", "repeat", "branch", "marker")
 _IMAGE_KINDS = ("", "host ELF", "cubin", "PTX", "fatbin", "pack")
 _FUNCTION_FEATURES = ("target",)
 _FILE_FEATURES = ("encrypted-data",)
@@ -71,6 +71,7 @@ class TargetCaps:
     max_rank: int
     function_features: FrozenSet[int]
     file_features: FrozenSet[int]
+    variant_features: FrozenSet[int]
     sections: FrozenSet[int]
     opcodes: FrozenSet[int]
     expression_ops: FrozenSet[int]
@@ -109,8 +110,9 @@ class TargetCaps:
         dtypes = frozenset(DTYPES[name][0] for name in given["dtypes"] if name in DTYPES)
         return TargetCaps(
             container, version("commands"), version("kernel_abi"), version("layouts"), int(given["max_rank"]),
-            _numbers(given["function_features"], _FUNCTION_FEATURES), _numbers(given["file_features"], _FILE_FEATURES), known,
-            _numbers(given["command_set"], _OPCODES), _numbers(given.get("expression_ops", OPS), OPS), dtypes,
+            _numbers(given["function_features"], _FUNCTION_FEATURES), _numbers(given["file_features"], _FILE_FEATURES),
+            _numbers(given.get("variant_features", ()), ()), known,
+            _numbers(given["command_set"], OPCODES), _numbers(given.get("expression_ops", OPS), OPS), dtypes,
             _numbers(given["encodings"], table), _numbers(given.get("image_kinds", _IMAGE_KINDS[1:5]), _IMAGE_KINDS),
         )  # fmt: skip
 
@@ -123,7 +125,7 @@ class TargetCaps:
         sections = given.get("section_mask")
         return TargetCaps(
             container, version("commands"), version("kernel_abi"), version("layouts"), int(given["max_rank"]),
-            _bits(given["function_features"]), _bits(given["file_features"]),
+            _bits(given["function_features"]), _bits(given["file_features"]), _bits(given.get("variant_features", 0)),
             _bits(sections) if sections else _sections_of(container[1]), _bits(given["command_mask"]),
             _bits(given.get("expression_mask") or (1 << len(OPS)) - 1), _bits(given["dtype_mask"]),
             _bits(given["encoding_mask"]), _bits(given.get("image_kind_mask") or 0b11110),
@@ -136,25 +138,29 @@ class TargetCaps:
         found = Omissions()
         numbers = _section_numbers()
         found.sections.update(name for name in OPTIONAL_SECTIONS if numbers[name] not in self.sections)
-        if FEATURE_FUNCTION_TARGET.bit_length() - 1 not in self.function_features:
-            self._omit_versions(bundle, found)
+        self._omit_versions(bundle, found)
         for kernel in bundle._kernels.values():
             if kernel.name not in found.kernels:
                 found.variants.update(self._variants_to_omit(kernel))
         return found
 
-    @staticmethod
-    def _omit_versions(bundle: "BundleWriter", found: Omissions) -> None:
+    def _omit_versions(self, bundle: "BundleWriter", found: Omissions) -> None:
         """Versions with a target beside one without; internal and prepare functions that only such versions need; and the kernels
-        and constants that nothing else touches. What is left with a target is refused later, by name."""
+        and constants that nothing else touches. Other features of functions cannot be left out."""
         functions = bundle._functions
         plain = [f for f in functions.values() if not f.target]
         needed = {constant_.name for f in plain for constant_ in f.constants()}
         for (name, target), function in functions.items():
+            missing = [bit for bit in sorted(_bits(function.required_features)) if bit not in self.function_features]
+            if not missing:
+                continue
             made = {argument.constant.name for argument in function.results if argument.constant is not None}
             helps = function.internal or (function.prepare and not made & needed)
-            if target and ((name, "") in functions or helps):
-                found.functions.add((name, target))
+            versions = FEATURE_FUNCTION_TARGET.bit_length() - 1 in missing
+            if not versions or not ((name, "") in functions or helps):
+                without = ", and there is no version without" if versions else ""
+                raise self._unknown(_text("function feature bit", missing[0], _FUNCTION_FEATURES) + without, place_of(function))
+            found.functions.add((name, target))
         kept = [f for key, f in functions.items() if key not in found.functions]
         gone = [f for key, f in functions.items() if key in found.functions]
         found.kernels = _kernels_of(gone) - _kernels_of(kept)
@@ -162,82 +168,88 @@ class TargetCaps:
 
     def _variant_problem(self, variant: "Variant") -> str:
         """What of a variant these readers cannot do; empty when nothing."""
+        missing = sorted(_bits(variant.required_features) - self.variant_features)
+        pack = variant.image.kind == ImageKind.PACK
+        if missing:
+            return _text("variant feature bit", missing[0], ())
         if variant.image.kind not in self.image_kinds:
-            return f"images of kind {variant.image.kind.name}"
+            return _text("image kind", variant.image.kind, _IMAGE_KINDS)
         if variant.launch is not None and _section_numbers()["launches"] not in self.sections:
-            return "launch records (container 0.2)"
-        if variant.image.kind == ImageKind.PACK and self.kernel_abi < (0, 2):
-            return "kernel packs outside the bundle (kernel ABI 0.2)"
-        if variant.arch_kind == ARCH_KINDS["portable"] and variant.arch and self.container < (0, 2):
+            return _text("section", _section_numbers()["launches"], _section_names())
+        if (pack or variant.launch is not None) and self.kernel_abi[0] == 0 and self.kernel_abi < (0, 2):
+            return "kernel packs (kernel ABI 0.2)" if pack else "launches (kernel ABI 0.2)"
+        portable = variant.arch_kind == ARCH_KINDS["portable"] and variant.arch
+        if portable and self.container[0] == 0 and self.container < (0, 2):
             return "portable variants with an architecture (container 0.2)"
         return ""
 
     def _variants_to_omit(self, kernel: "Kernel") -> List[int]:
         problems = [self._variant_problem(variant) for variant in kernel.variants]
         if kernel.variants and all(problems):
-            raise TargetError(f"the target does not know {problems[0]}, and kernel {kernel.name!r} has no variant without")
+            raise self._unknown(f"{problems[0]}, and there is no variant without", f"kernel '{kernel.name}'")
         return [id(variant) for variant, problem in zip(kernel.variants, problems) if problem]
 
     # -- what cannot be written
 
-    def check(self, encoder: "Encoder") -> None:
-        """Refuses what is still beyond these readers. Nothing has been written yet."""
-        for name, number, required, needs in encoder.section_needs():
-            if required and number not in self.sections:
-                raise TargetError(f"the target does not know section {name!r}, which {needs} needs")
-        if encoder.required_features and 0 not in self.file_features:
-            raise TargetError("the target does not know encrypted weights (file feature bit 0), which section 'encryption' needs")
-        for constant_ in encoder.constants:
-            self._check_encoding(constant_.encoding, f"constant {constant_.name!r}")
-            self._check_tensor(constant_.dtype, len(constant_.shape), f"constant {constant_.name!r}")
-            for component in constant_.components:
-                self._check_tensor(component.dtype, 0, f"constant {constant_.name!r}, {component.role.name}")
-            if constant_.source == 2 and self.container < (0, 3):
-                raise TargetError(f"the target does not know EXTERNAL constants (container 0.3): {constant_.name!r} is one")
-        for state in encoder.states:
-            self._check_tensor(state.dtype, len(state.shape), f"state {state.name!r}")
-        for function in encoder.functions:
-            self._check_function(function)
-        for scope in encoder.scopes:
-            self._check_operations(scope.indices, scope.where)
-        self._check_versions(encoder.versions())
+    @staticmethod
+    def _unknown(what: str, place: str) -> TargetError:
+        return TargetError(f"{place}: the target does not know {what}" if place else f"the target does not know {what}")
 
-    def _check_function(self, function: "Function") -> None:
-        if function.target and FEATURE_FUNCTION_TARGET.bit_length() - 1 not in self.function_features:
-            raise TargetError(
-                f"the target does not know function targets (function feature bit 0), and {function} has no version without one"
-            )
-        for argument in function.arguments:
-            where = f"function {function.name!r}, argument {argument.name!r}"
-            self._check_encoding(argument.encoding, where)
-            self._check_tensor(argument.dtype, len(argument.shape), where)
-        for command in function.commands():
-            required = command.opcode < len(_OPCODES) and _OPCODES[command.opcode] != "marker"
-            if required and command.opcode not in self.opcodes:
-                raise TargetError(f"the target does not know opcode {command.opcode}: {command}")
+    def _need(self, known: FrozenSet[int], kind: str, number: int, names: Sequence[str], place: str) -> None:
+        if number not in known:
+            raise self._unknown(_text(kind, number, names), place)
 
-    def _check_encoding(self, encoding: Encoding, where: str) -> None:
-        if encoding not in self.encodings:
-            raise TargetError(f"the target does not know layout {encoding.name} ({int(encoding)}): {where}")
+    def need_operation(self, op: str, place: str) -> None:
+        self._need(self.expression_ops, "expression operation", OPS.index(op), OPS, place)
 
-    def _check_tensor(self, dtype: str, rank: int, where: str) -> None:
+    def need_opcode(self, opcode: int, place: str) -> None:
+        self._need(self.opcodes, "opcode", opcode, OPCODES, place)
+
+    def need_dtype(self, dtype: str, place: str) -> None:
         if DTYPES[dtype][0] not in self.dtypes:
-            raise TargetError(f"the target does not know data type {dtype}: {where}")
+            raise self._unknown(f"data type {DTYPES[dtype][0]} ({dtype})", place)
+
+    def need_image(self, kind: ImageKind, place: str) -> None:
+        self._need(self.image_kinds, "image kind", kind, _IMAGE_KINDS, place)
+
+    def need_container(self, minor: int, what: str, place: str) -> None:
+        if self.container[0] == 0 and self.container[1] < minor:
+            raise self._unknown(f"{what} (container 0.{minor})", place)
+
+    def need_type(self, dtype: str, encoding: Encoding, rank: int, group_elements: int, place: str) -> None:
+        if encoding not in self.encodings:
+            raise self._unknown(f"layout {int(encoding)} ({Encoding(encoding).name.lower()})", place)
+        self.need_dtype(dtype, place)
         if rank > self.max_rank:
-            raise TargetError(f"the target knows ranks up to {self.max_rank}: {where} has {rank}")
+            raise TargetError(f"{place}: the target knows ranks up to {self.max_rank}, not {rank}")
+        if group_elements:
+            self.need_container(3, "group sizes of layouts", place)
 
-    def _check_operations(self, nodes: Iterable[Any], where: str) -> None:
-        for node in nodes:
-            if OPS.index(node.op) not in self.expression_ops:
-                raise TargetError(f"the target does not know the operation {node.op!r} of expressions: {where}")
-
-    def _check_versions(self, versions: Tuple[int, ...]) -> None:
-        for name, at in (("container", 0), ("commands", 2), ("kernel_abi", 4), ("layouts", 6)):
-            needed, known = versions[at : at + 2], getattr(self, name)
+    def check(self, encoder: "Encoder") -> None:
+        """Refuses what the whole file needs and these readers lack: sections, its features, versions. Nothing has been written yet."""
+        for name, number, required, place in encoder.section_needs():
+            if required:
+                self._need(self.sections, "section", number, {number: name}, place)  # type: ignore[arg-type]
+        for bit in sorted(_bits(encoder.required_features)):
+            self._need(self.file_features, "file feature bit", bit, _FILE_FEATURES, "")
+        versions = encoder.versions()
+        for name, at in (("container", 0), ("command set", 2), ("kernel ABI", 4), ("layouts", 6)):
+            needed, known = versions[at : at + 2], getattr(self, {"command set": "commands"}.get(name, name.lower().replace(" ", "_")))
             if needed[0] != known[0] or needed[1] > known[1]:
-                raise TargetError(
-                    f"the bundle needs {name} {needed[0]}.{needed[1]}, the target reads {known[0]}.{known[1]}"
-                )
+                raise TargetError(f"the bundle needs {name} {needed[0]}.{needed[1]}, the target reads {known[0]}.{known[1]}")
+
+
+def _text(kind: str, number: int, names: Any) -> str:
+    """ "opcode 2 (copy)": the number alone, where this writer has no name for it."""
+    try:
+        name = names[number]
+    except (IndexError, KeyError):
+        name = ""
+    return f"{kind} {int(number)} ({name})" if name else f"{kind} {int(number)}"
+
+
+def place_of(function: "Function") -> str:
+    return f"function '{function.name}'" + (f" for {function.target}" if function.target else "")
 
 
 def _kernels_of(functions: Iterable["Function"]) -> Set[str]:
