@@ -2,6 +2,7 @@
  * from files. */
 #include "loader/layout.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "accrt/tensor.h"
@@ -106,20 +107,26 @@ accx_layout_problem_t accx_layout_check_type(uint32_t id, accrt_dtype_t dtype, u
   return ACCX_LAYOUT_GOOD;
 }
 
-static bool look_at_shape(accx_layout_view_t* view, uint32_t rank, const int64_t* shape) {
+static accx_layout_problem_t look_at_shape(accx_layout_view_t* view, uint32_t rank,
+                                           const int64_t* shape) {
   uint64_t batch = 1;
+  bool fits = true;
   for (uint32_t i = 0; i < rank; ++i) {
     if (shape[i] < 0)
-      return false;
-    if (i + 2 < rank && !accrt_mul_u64(batch, (uint64_t)shape[i], &batch))
-      return false;
+      return ACCX_LAYOUT_NEGATIVE;
+    if (i + 2 < rank)
+      fits = accrt_mul_u64(batch, (uint64_t)shape[i], &batch) && fits;
   }
   view->batch = batch;
   view->n = rank >= 2 ? (uint64_t)shape[rank - 2] : 1;
   view->k = rank >= 1 ? (uint64_t)shape[rank - 1] : 1;
   const uint32_t block = view->layout->block_elements, multiple = view->layout->row_multiple;
-  return (block == 1 || view->k % block == 0) && (multiple == 1 || view->n % multiple == 0) &&
-         accrt_mul_u64(batch, view->n, &view->rows);
+  if (block != 1 && view->k % block != 0)
+    return ACCX_LAYOUT_BAD_COLUMNS;
+  if (multiple != 1 && view->n % multiple != 0)
+    return ACCX_LAYOUT_BAD_ROWS;
+  return accrt_mul_u64(batch, view->n, &view->rows) && fits ? ACCX_LAYOUT_GOOD
+                                                            : ACCX_LAYOUT_OVERFLOW;
 }
 
 /* With the widest type that each component may have. */
@@ -140,34 +147,42 @@ static bool sizes_fit(const accx_layout_view_t* view, accrt_dtype_t dtype) {
   return true;
 }
 
-accx_layout_problem_t accx_layout_look(uint32_t id, accrt_dtype_t dtype, uint32_t group,
-                                       uint32_t rank, const int64_t* shape,
-                                       accx_layout_view_t* out_view) {
-  const accx_layout_problem_t problem = accx_layout_check_type(id, dtype, group, rank);
-  if (problem != ACCX_LAYOUT_GOOD)
-    return problem;
+accx_layout_problem_t accx_layout_look_at(uint32_t id, accrt_dtype_t dtype, uint32_t group,
+                                          uint32_t rank, const int64_t* shape,
+                                          accx_layout_view_t* out_view) {
   memset(out_view, 0, sizeof *out_view);
   out_view->layout = accx_layout_find(id);
-  if (!look_at_shape(out_view, rank, shape))
-    return ACCX_LAYOUT_BAD_SHAPE;
+  const accx_layout_problem_t problem = look_at_shape(out_view, rank, shape);
+  if (problem != ACCX_LAYOUT_GOOD)
+    return problem;
   const uint32_t fixed = out_view->layout->group_elements;
   out_view->group = group != 0 ? group : fixed != 0 ? fixed : out_view->k;
   if (out_view->group == out_view->k) /* most are, and dividing is slow */
     out_view->groups = out_view->k != 0;
   else
     out_view->groups = out_view->k / out_view->group + (out_view->k % out_view->group != 0);
-  return sizes_fit(out_view, dtype) ? ACCX_LAYOUT_GOOD : ACCX_LAYOUT_BAD_SHAPE;
+  return sizes_fit(out_view, dtype) ? ACCX_LAYOUT_GOOD : ACCX_LAYOUT_OVERFLOW;
+}
+
+accx_layout_problem_t accx_layout_look(uint32_t id, accrt_dtype_t dtype, uint32_t group,
+                                       uint32_t rank, const int64_t* shape,
+                                       accx_layout_view_t* out_view) {
+  const accx_layout_problem_t problem = accx_layout_check_type(id, dtype, group, rank);
+  return problem != ACCX_LAYOUT_GOOD ? problem
+                                     : accx_layout_look_at(id, dtype, group, rank, shape, out_view);
 }
 
 const char* accx_layout_problem_text(accx_layout_problem_t problem) {
-  static const char* const texts[] = {
+  static const char texts[][60] = {
       [ACCX_LAYOUT_GOOD] = "",
       [ACCX_LAYOUT_BAD_ID] = "no such layout",
       [ACCX_LAYOUT_BAD_DTYPE] = "a quantized weight is f32, f16 or bf16",
       [ACCX_LAYOUT_BAD_GROUP] = "a free group is a multiple of 8 up to 2^24, any other is 0",
       [ACCX_LAYOUT_BAD_RANK] = "the layout has no such rank",
-      [ACCX_LAYOUT_BAD_SHAPE] =
-          "the last dimension is no multiple of the layout's block, or a size does not fit",
+      [ACCX_LAYOUT_NEGATIVE] = "a dimension is negative",
+      [ACCX_LAYOUT_BAD_COLUMNS] = "the columns are no multiple of the layout's block",
+      [ACCX_LAYOUT_BAD_ROWS] = "the rows are no multiple of what the layout packs",
+      [ACCX_LAYOUT_OVERFLOW] = "a size does not fit 63 bits",
   };
   return texts[problem];
 }
@@ -275,6 +290,8 @@ static accrt_status_t status_of(accx_layout_problem_t problem) {
     return ACCRT_ERROR_TYPE_MISMATCH;
   case ACCX_LAYOUT_BAD_GROUP:
     return ACCRT_ERROR_INVALID_ARGUMENT;
+  case ACCX_LAYOUT_OVERFLOW:
+    return ACCRT_ERROR_OVERFLOW;
   default:
     return ACCRT_ERROR_SHAPE_MISMATCH;
   }
@@ -294,14 +311,20 @@ accrt_status_t accx_layout_read(const accrt_layout_tensor_t* tensor, accrt_layou
       out->layout, out->dtype, out->group_elements, out->rank, out->shape, out_view);
   if (problem == ACCX_LAYOUT_GOOD)
     return ACCRT_OK;
+  const accx_layout_t* layout = accx_layout_find(out->layout);
+  char multiple[16] = "";
+  if (problem == ACCX_LAYOUT_BAD_COLUMNS || problem == ACCX_LAYOUT_BAD_ROWS)
+    (void)snprintf(multiple, sizeof multiple, ", %d",
+                   problem == ACCX_LAYOUT_BAD_ROWS ? layout->row_multiple : layout->block_elements);
   const bool matrix = out->rank >= 2 && out->rank <= ACCRT_MAX_RANK;
   return accrt_error_record(
       status_of(problem), accrt_error_operation(""), __FILE__, (uint32_t)__LINE__,
-      "layout %" PRIu32 " of %s, rank %" PRIu32 ", rows %" PRId64 ", columns %" PRId64
-      ", group %" PRIu32 ": %s",
-      out->layout, accrt_dtype_name(out->dtype), out->rank, matrix ? out->shape[out->rank - 2] : 1,
+      "layout %" PRIu32 " (%s) of %s, rank %" PRIu32 ", rows %" PRId64 ", columns %" PRId64
+      ", group %" PRIu32 ": %s%s",
+      out->layout, layout != NULL ? layout->name : "?", accrt_dtype_name(out->dtype), out->rank,
+      matrix ? out->shape[out->rank - 2] : 1,
       out->rank >= 1 && out->rank <= ACCRT_MAX_RANK ? out->shape[out->rank - 1] : 1,
-      out->group_elements, accx_layout_problem_text(problem));
+      out->group_elements, accx_layout_problem_text(problem), multiple);
 }
 
 accrt_status_t accrt_layout_component_size(const accrt_layout_tensor_t* tensor, uint32_t role,
@@ -325,5 +348,5 @@ accrt_status_t accrt_layout_component_size(const accrt_layout_tensor_t* tensor, 
                       accrt_dtype_name(dtype), role);
   return accx_layout_size(&view, role, dtype, out_size_bytes)
              ? ACCRT_OK
-             : ACCRT_FAIL(SHAPE_MISMATCH, "the size of role %" PRIu32 " does not fit", role);
+             : ACCRT_FAIL(OVERFLOW, "the size of role %" PRIu32 " does not fit", role);
 }

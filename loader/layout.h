@@ -46,13 +46,20 @@ typedef enum {
   ACCX_LAYOUT_BAD_DTYPE, /* a quantized weight is f32, f16 or bf16 */
   ACCX_LAYOUT_BAD_GROUP, /* not 0 where fixed; else a multiple of 8 up to 2^24 */
   ACCX_LAYOUT_BAD_RANK,
-  ACCX_LAYOUT_BAD_SHAPE, /* no multiple of the block, negative, or a size that does not fit */
+  ACCX_LAYOUT_NEGATIVE, /* a dimension */
+  ACCX_LAYOUT_BAD_COLUMNS,
+  ACCX_LAYOUT_BAD_ROWS,
+  ACCX_LAYOUT_OVERFLOW, /* a size does not fit */
 } accx_layout_problem_t;
 
 /* Checks what a type alone says, before sizes are known. */
 accx_layout_problem_t accx_layout_check_type(uint32_t id, accrt_dtype_t dtype, uint32_t group,
                                              uint32_t rank);
-/* That, and the shape. */
+/* The shape of a type that is good. */
+accx_layout_problem_t accx_layout_look_at(uint32_t id, accrt_dtype_t dtype, uint32_t group,
+                                          uint32_t rank, const int64_t* shape,
+                                          accx_layout_view_t* out_view);
+/* Both. */
 accx_layout_problem_t accx_layout_look(uint32_t id, accrt_dtype_t dtype, uint32_t group,
                                        uint32_t rank, const int64_t* shape,
                                        accx_layout_view_t* out_view);

@@ -96,15 +96,13 @@ static void test_what_does_not_fit_is_refused(void** state) {
   assert_int_equal(size_of(ACCRT_LAYOUT_OPAQUE, 1, 32, 0, 0, F16), REFUSED(INVALID_ARGUMENT));
   assert_int_equal(size_of(12, 1, 32, 0, 0, F16), REFUSED(NOT_FOUND));
   /* Products that wrap: 2^32 by 2^32, and what becomes small again after its bits are counted. */
-  assert_int_equal(size_of(ACCRT_LAYOUT_PLAIN, 1ll << 32, 1ll << 32, 0, 0, F32),
-                   REFUSED(SHAPE_MISMATCH));
-  assert_int_equal(size_of(ACCRT_LAYOUT_PLAIN, huge, 2, 0, 0, ACCRT_DTYPE_I8),
-                   REFUSED(SHAPE_MISMATCH));
-  assert_int_equal(size_of(ACCRT_LAYOUT_Q8_0, huge / 2, 32, 0, 0, U8), REFUSED(SHAPE_MISMATCH));
-  assert_int_equal(size_of(ACCRT_LAYOUT_F8_CHANNEL, huge, 1, 0, 1, F32), REFUSED(SHAPE_MISMATCH));
-  assert_int_equal(size_of(ACCRT_LAYOUT_F8_CHANNEL, huge, 0, 0, 1, F32), REFUSED(SHAPE_MISMATCH));
+  assert_int_equal(size_of(ACCRT_LAYOUT_PLAIN, 1ll << 32, 1ll << 32, 0, 0, F32), REFUSED(OVERFLOW));
+  assert_int_equal(size_of(ACCRT_LAYOUT_PLAIN, huge, 2, 0, 0, ACCRT_DTYPE_I8), REFUSED(OVERFLOW));
+  assert_int_equal(size_of(ACCRT_LAYOUT_Q8_0, huge / 2, 32, 0, 0, U8), REFUSED(OVERFLOW));
+  assert_int_equal(size_of(ACCRT_LAYOUT_F8_CHANNEL, huge, 1, 0, 1, F32), REFUSED(OVERFLOW));
+  assert_int_equal(size_of(ACCRT_LAYOUT_F8_CHANNEL, huge, 0, 0, 1, F32), REFUSED(OVERFLOW));
   assert_int_equal(size_of(ACCRT_LAYOUT_I4_GROUP, 1, huge - 1, 32, 3, ACCRT_DTYPE_I32),
-                   REFUSED(SHAPE_MISMATCH));
+                   REFUSED(OVERFLOW));
 }
 
 static accrt_status_t look(uint32_t layout, accrt_dtype_t dtype, uint32_t rank,
@@ -133,10 +131,32 @@ static void test_types_that_no_weight_has(void** state) {
   assert_int_equal(look(ACCRT_LAYOUT_Q8_0, ACCRT_DTYPE_F32, 2, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
   assert_int_equal(look(ACCRT_LAYOUT_AWQ, ACCRT_DTYPE_F32, 3, shape), ACCRT_ERROR_SHAPE_MISMATCH);
   assert_int_equal(look(ACCRT_LAYOUT_AWQ, ACCRT_DTYPE_F32, 1, shape), ACCRT_ERROR_SHAPE_MISMATCH);
-  assert_int_equal(look(ACCRT_LAYOUT_Q8_0, ACCRT_DTYPE_F32, 3, batches),
-                   ACCRT_ERROR_SHAPE_MISMATCH);
-  assert_int_equal(look(ACCRT_LAYOUT_Q8_0, ACCRT_DTYPE_F32, 4, overflow),
-                   ACCRT_ERROR_SHAPE_MISMATCH);
+  assert_int_equal(look(ACCRT_LAYOUT_Q8_0, ACCRT_DTYPE_F32, 3, batches), ACCRT_ERROR_OVERFLOW);
+  assert_int_equal(look(ACCRT_LAYOUT_Q8_0, ACCRT_DTYPE_F32, 4, overflow), ACCRT_ERROR_OVERFLOW);
+}
+
+static void expect_message(const char* text) {
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  assert_int_equal(accrt_last_error(&error), ACCRT_OK);
+  if (strstr(error.message, text) == NULL)
+    fail_msg("'%s' is not in: %s", text, error.message);
+}
+
+/* Each mistake in its own words, with the layout's name. */
+static void test_messages_name_the_mistake(void** state) {
+  (void)state;
+  enum { U8 = ACCRT_DTYPE_U8, I32 = ACCRT_DTYPE_I32 };
+  (void)size_of(ACCRT_LAYOUT_Q4_K, 1, 100, 0, 0, U8);
+  expect_message("layout 19 (q4_k) of f16, rank 2, rows 1, columns 100");
+  expect_message("the columns are no multiple of the layout's block, 256");
+  (void)size_of(ACCRT_LAYOUT_GPTQ_V2, 12, 64, 32, 0, I32);
+  expect_message("the rows are no multiple of what the layout packs, 8");
+  (void)size_of(ACCRT_LAYOUT_Q4_K, -1, 256, 0, 0, U8);
+  expect_message("a dimension is negative");
+  (void)size_of(ACCRT_LAYOUT_Q4_K, INT64_MAX, 256, 0, 0, U8);
+  expect_message("a size does not fit");
+  (void)size_of(12, 1, 32, 0, 0, U8);
+  expect_message("layout 12 (?)");
 }
 
 static void test_pointers_and_structs(void** state) {
@@ -167,6 +187,7 @@ int main(void) {
       cmocka_unit_test(test_sizes),
       cmocka_unit_test(test_what_does_not_fit_is_refused),
       cmocka_unit_test(test_types_that_no_weight_has),
+      cmocka_unit_test(test_messages_name_the_mistake),
       cmocka_unit_test(test_pointers_and_structs),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -68,17 +68,24 @@ static accrt_status_t check_binding(const accx_verifier_t* verifier,
              : accx_check_name(verifier, constant->tensor, "constants", index, "tensor");
 }
 
+/* A table has few kinds of constants: what was checked of one holds for the next that is like it. */
+static bool is_alike(const accx_constant_t* a, const accx_constant_t* b) {
+  return a->dtype == b->dtype && a->encoding == b->encoding && a->rank == b->rank &&
+         a->group_elements == b->group_elements;
+}
+
 /* `view`: what the shape is to the layout. */
 static accrt_status_t check_record(const accx_verifier_t* verifier, const accx_constant_t* constant,
                                    uint32_t index, accx_layout_view_t* view) {
   const accx_tensor_facts_t facts = {constant->dtype, constant->encoding, constant->rank,
                                      constant->group_elements};
   ACCX_TRY(check_source(verifier, constant, index));
-  ACCX_TRY(accx_check_tensor(verifier, &facts, "constants", index));
+  if (index == 0 || !is_alike(constant, constant - 1))
+    ACCX_TRY(accx_check_tensor(verifier, &facts, "constants", index));
   ACCX_TRY(check_shape(verifier, constant, index));
   const accx_layout_problem_t problem =
-      accx_layout_look(constant->encoding, constant->dtype, constant->group_elements,
-                       constant->rank, constant->shape, view);
+      accx_layout_look_at(constant->encoding, constant->dtype, constant->group_elements,
+                          constant->rank, constant->shape, view);
   if (problem != ACCX_LAYOUT_GOOD) {
     return ACCX_REJECT(verifier, LAYOUT_SHAPE, "constants", index, "shape",
                        "'%.64s' in %s: rows %" PRIu64 ", columns %" PRIu64 ": %s",

@@ -476,7 +476,7 @@ static accrt_status_t copy_sections(accx_verifier_t* verifier) {
                        ACCX_MAX_METADATA_BYTES);
   }
   void* blob;
-  ACCX_TRY(accrt_alloc(bundle->allocator, (size_t)(copied + widened), &blob));
+  ACCX_TRY(accrt_alloc_unset(bundle->allocator, (size_t)(copied + widened), BLOB_ALIGN, &blob));
   bundle->metadata = blob;
   bundle->metadata_size_bytes = (size_t)(copied + widened);
   unsigned char* at = bundle->metadata;

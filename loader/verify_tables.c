@@ -18,6 +18,18 @@ size_t accx_utf8_check(const char* text) {
   return (size_t)(at - (const unsigned char*)text);
 }
 
+/* Most tables are, and looking at all of one at once is quick. */
+static bool is_ascii(const char* bytes, uint64_t size_bytes) {
+  uint64_t bits = 0, at = 0;
+  for (uint64_t word; size_bytes - at >= sizeof word; at += sizeof word) {
+    memcpy(&word, bytes + at, sizeof word);
+    bits |= word;
+  }
+  for (; at < size_bytes; ++at)
+    bits |= (unsigned char)bytes[at];
+  return (bits & UINT64_C(0x8080808080808080)) == 0;
+}
+
 static accrt_status_t check_utf8(const accx_verifier_t* verifier, const char* text,
                                  uint32_t index) {
   const size_t end = accx_utf8_check(text);
@@ -38,6 +50,7 @@ accrt_status_t accx_verify_strings(accx_verifier_t* verifier) {
   }
   uint32_t count = 0;
   const char* previous = NULL;
+  const bool ascii = is_ascii(strings, size);
   for (uint64_t at = 0; at < size; ++count) {
     const char* text = strings + at;
     const size_t length = strlen(text);
@@ -49,7 +62,8 @@ accrt_status_t accx_verify_strings(accx_verifier_t* verifier) {
       return ACCX_REJECT(verifier, STRING_ORDER, "strings", count, NULL,
                          "'%.40s' does not come after '%.40s'", text, previous);
     }
-    ACCX_TRY(check_utf8(verifier, text, count));
+    if (!ascii)
+      ACCX_TRY(check_utf8(verifier, text, count));
     previous = text;
     at += length + 1;
   }

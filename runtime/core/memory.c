@@ -25,18 +25,23 @@ static void system_deallocate(void* self, void* pointer, size_t size_bytes, size
 
 const accrt_allocator_t accrt_allocator_system = {NULL, system_allocate, system_deallocate};
 
-accrt_status_t accrt_alloc_aligned(const accrt_allocator_t* allocator, size_t size_bytes,
-                                   size_t alignment, void** out_pointer) {
+accrt_status_t accrt_alloc_unset(const accrt_allocator_t* allocator, size_t size_bytes,
+                                 size_t alignment, void** out_pointer) {
   *out_pointer = NULL;
   if (size_bytes == 0)
     return ACCRT_OK;
-  void* pointer = allocator->allocate(allocator->self, size_bytes, alignment);
-  if (pointer == NULL)
-    return ACCRT_FAIL_INNER(OUT_OF_MEMORY, "could not allocate %zu bytes of host memory",
-                            size_bytes);
-  memset(pointer, 0, size_bytes);
-  *out_pointer = pointer;
-  return ACCRT_OK;
+  *out_pointer = allocator->allocate(allocator->self, size_bytes, alignment);
+  if (*out_pointer != NULL)
+    return ACCRT_OK;
+  return ACCRT_FAIL_INNER(OUT_OF_MEMORY, "could not allocate %zu bytes of host memory", size_bytes);
+}
+
+accrt_status_t accrt_alloc_aligned(const accrt_allocator_t* allocator, size_t size_bytes,
+                                   size_t alignment, void** out_pointer) {
+  const accrt_status_t status = accrt_alloc_unset(allocator, size_bytes, alignment, out_pointer);
+  if (*out_pointer != NULL)
+    memset(*out_pointer, 0, size_bytes);
+  return status;
 }
 
 void accrt_free_aligned(const accrt_allocator_t* allocator, void* pointer, size_t size_bytes,

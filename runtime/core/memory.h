@@ -22,6 +22,9 @@ accrt_status_t accrt_alloc_array(const accrt_allocator_t* allocator, size_t coun
 /* The same with an alignment of at least 16. */
 accrt_status_t accrt_alloc_aligned(const accrt_allocator_t* allocator, size_t size_bytes,
                                    size_t alignment, void** out_pointer);
+/* Not zeroed: for what is written as a whole right away. */
+accrt_status_t accrt_alloc_unset(const accrt_allocator_t* allocator, size_t size_bytes,
+                                 size_t alignment, void** out_pointer);
 /* NULL is allowed. Sizes as they were asked for. */
 void accrt_free(const accrt_allocator_t* allocator, void* pointer, size_t size_bytes);
 void accrt_free_array(const accrt_allocator_t* allocator, void* pointer, size_t count,
