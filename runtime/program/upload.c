@@ -197,7 +197,10 @@ static bool has_own_memory(const accrt_program_t* program) {
 }
 
 accrt_status_t accrt_weight_set_upload_all(accrt_program_t* program, accrt_weight_set_t* weights) {
-  return has_own_memory(program) ? upload(program, weights, program->reach.components) : ACCRT_OK;
+  const uint8_t* wanted = program->reach.components;
+  if (has_own_memory(program))
+    return upload(program, weights, wanted);
+  return weights->external != NULL ? accrt_external_upload(program, weights, wanted) : ACCRT_OK;
 }
 
 /* ---- In place ---- */

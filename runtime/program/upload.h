@@ -4,9 +4,9 @@
 
 #include "runtime/program/internal.h"
 
-/* On a device with memory of its own: puts every constant that the bundle stores, that the device uses and that has no place yet into one
- * buffer, each chunk of the file read once and checked before any of it can be called. Elsewhere nothing. Components share the
- * buffer: its memory goes with the last of them. Blocks. */
+/* On a device with memory of its own: puts every constant that the device uses and that has no place yet into one buffer (those of sources
+ * outside into another), each chunk of the file read once and checked before any of it can be called. On others that is done with what
+ * sources have and what cannot be used where it is mapped. Components share the buffer: its memory goes with the last of them. Blocks. */
 accrt_status_t accrt_weight_set_upload_all(accrt_program_t* program, accrt_weight_set_t* weights);
 
 /* The same for what only prepare functions read, in a buffer of its own: for the time that they run. */
@@ -26,7 +26,7 @@ void accrt_program_mark_sources(const accrt_program_t* program, uint8_t* sources
 /* A buffer for weights. */
 accrt_status_t accrt_upload_allocate(accrt_program_t* program, uint64_t size_bytes,
                                      accrt_buffer_t** out_buffer);
-/* The same as accrt_weight_set_upload_all for what sources outside the bundle have, of components that are wanted: digests are made on the
+/* accrt_weight_set_upload_all for what sources outside the bundle have, of components that are wanted: digests are made on the
  * way (upload_external.c). */
 accrt_status_t accrt_external_upload(accrt_program_t* program, accrt_weight_set_t* weights,
                                      const uint8_t* wanted);

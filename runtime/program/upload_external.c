@@ -1,6 +1,8 @@
-/* runtime/program/upload_external.c - weights of sources outside the bundle, all at once, for devices with memory of their own: one
- * buffer, one pass over the files, digests made of what goes to the device while it is in the cache. It may not know how bytes are moved.
+/* runtime/program/upload_external.c - weights of sources outside the bundle, all at once: for devices with memory of their own, and what a
+ * host cannot use where it is mapped. One buffer, one pass over the files, digests made of what is moved while it is in the cache. It
+ * may not know how bytes get to a device.
  */
+#include <pthread.h>
 #include <string.h>
 
 #include "runtime/program/external.h"
@@ -11,6 +13,10 @@
 #define PIECE_BYTES (UINT64_C(1) << 20)
 /* Pieces of one constant come in order but for what threads do to it. Whoever waits so long gives up: then the digest is made afterwards. */
 #define PATIENCE_NS UINT64_C(200000000)
+/* A digest is made in order, so that threads which work on one constant wait for each other. So many are moved in turn, a run of each. */
+#define RUN_BYTES (UINT64_C(4) << 20)
+#define RUN_WIDTH 16u
+#define MAX_COPIERS 16u
 
 /* The digest of a constant whose pieces come one by one, from several threads. */
 typedef struct check {
@@ -38,36 +44,66 @@ typedef struct shipment {
   uint32_t item_count;
   check_t* checks;
   uint32_t check_count;
-  uint64_t size_bytes;
+  accrt_extent_t* runs; /* in the order in which they are moved; addresses begin at `base` */
+  size_t run_capacity;
+  uint32_t run_count;
+  uint64_t base;
+  uint64_t moved_bytes; /* of all runs */
+  uint64_t size_bytes;  /* of the buffer */
 } shipment_t;
 
 /* ---- What goes where ---- */
 
-static bool is_wanted(const accrt_program_t* program, const accrt_weight_set_t* weights,
-                      const uint8_t* wanted, uint32_t constant) {
-  const accx_constant_t* record = &program->tables->constants[constant];
-  bool any = false;
+static bool has_own_memory(const accrt_program_t* program) {
+  return (accrt_device_facts(program->device)->flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) == 0;
+}
+
+/* Whether the host cannot use a component of a mapped file where it is. */
+static bool must_be_copied(const shipment_t* shipment, uint32_t component) {
+  const accrt_external_part_t* part = &shipment->external->parts[component];
+  const accx_weights_entry_t* entry = &part->weights->entries[part->tensor];
+  const accx_weights_file_t* file = &part->weights->files[entry->file];
+  const accrt_slice_t* slice = accrt_program_slice(shipment->program, component);
+  uint64_t offset_bytes = 0;
+  if (file->bundle != NULL || file->on_demand)
+    return false;
+  return (slice != NULL && !accrt_slice_is_run(slice, &offset_bytes)) ||
+         ((uintptr_t)file->bytes + entry->offset_bytes + offset_bytes) % ACCRT_ARGUMENT_ALIGN != 0;
+}
+
+/* Bits of the components that are moved: all of the constant, for its digest; where some stay in place, only the others. */
+static uint32_t choose(const shipment_t* shipment, const accrt_weight_set_t* weights,
+                       const uint8_t* wanted, uint32_t constant) {
+  const accx_constant_t* record = &shipment->program->tables->constants[constant];
+  const uint32_t all = (1u << record->component_count) - 1;
+  uint32_t missing = 0, copied = 0;
   for (uint32_t i = 0; i < record->component_count; ++i) {
     const uint32_t component = record->component_first + i;
     if (accrt_external_part(weights->external, component) == NULL)
-      return false;
-    any = any || (wanted[component] && !weights->components[component].ready);
+      return 0;
+    if (!wanted[component] || weights->components[component].ready)
+      continue;
+    missing |= 1u << i;
+    copied |= (uint32_t)must_be_copied(shipment, component) << i;
   }
-  return any;
+  return !has_own_memory(shipment->program) ? copied : missing != 0 ? all : 0;
 }
 
-static accrt_status_t add_constant(shipment_t* shipment, uint32_t constant) {
+static accrt_status_t add_constant(shipment_t* shipment, uint32_t constant, uint32_t chosen) {
   const accrt_bundle_tables_t* tables = shipment->program->tables;
   const accx_constant_t* record = &tables->constants[constant];
   uint64_t digest_offset = 0;
-  /* The digest is the full tensor's: no part of it proves anything. */
-  if (accrt_shard_is_split(accrt_program_shard(shipment->program, constant))) {
+  /* The digest is that of all components of the full tensor: no part of it proves anything. */
+  if (chosen + 1 != 1u << record->component_count ||
+      accrt_shard_is_split(accrt_program_shard(shipment->program, constant))) {
     const accrt_status_t status =
         accrt_external_check(shipment->program, shipment->external, constant);
     if (status != ACCRT_OK)
       return status;
   }
   for (uint32_t i = 0; i < record->component_count; ++i) {
+    if ((chosen >> i & 1) == 0)
+      continue;
     const uint32_t component = record->component_first + i;
     const uint64_t size_bytes = tables->components[component].size_bytes;
     item_t* item = &shipment->items[shipment->item_count++];
@@ -80,6 +116,31 @@ static accrt_status_t add_constant(shipment_t* shipment, uint32_t constant) {
   return ACCRT_OK;
 }
 
+static bool is_large(const accrt_program_t* program, uint32_t constant) {
+  const accx_constant_t* record = &program->tables->constants[constant];
+  for (uint32_t i = 0; i < record->component_count; ++i) {
+    if (program->tables->components[record->component_first + i].size_bytes >= PIECE_BYTES)
+      return true;
+  }
+  return false;
+}
+
+/* Small ones first, so that they lie together. */
+static accrt_status_t add_constants(shipment_t* shipment, const accrt_weight_set_t* weights,
+                                    const uint8_t* wanted) {
+  accrt_status_t status = ACCRT_OK;
+  const uint32_t count = shipment->program->tables->constant_count;
+  for (uint32_t turn = 0; turn < 2; ++turn) {
+    for (uint32_t i = 0; i < count && status == ACCRT_OK; ++i) {
+      const uint32_t chosen =
+          is_large(shipment->program, i) == (turn == 1) ? choose(shipment, weights, wanted, i) : 0;
+      if (chosen != 0)
+        status = add_constant(shipment, i, chosen);
+    }
+  }
+  return status;
+}
+
 /* The items of the constant that begins at `first`. */
 static uint32_t end_of(const shipment_t* shipment, uint32_t first) {
   uint32_t end = first;
@@ -89,12 +150,18 @@ static uint32_t end_of(const shipment_t* shipment, uint32_t first) {
   return end;
 }
 
+static uint64_t end_bytes_of(const shipment_t* shipment, uint32_t end) {
+  return shipment->items[end - 1].offset_bytes + shipment->items[end - 1].size_bytes;
+}
+
+/* Whether a constant that is to be checked may come in several pieces. */
 static bool spans(const shipment_t* shipment, uint32_t first, uint32_t end) {
   const uint64_t begin_bytes = shipment->items[first].offset_bytes;
-  const item_t* last = &shipment->items[end - 1];
-  const uint64_t end_bytes = last->offset_bytes + last->size_bytes;
+  const uint64_t end_bytes = end_bytes_of(shipment, end);
   return accrt_external_unknown(shipment->external, shipment->items[first].constant) &&
-         end_bytes > begin_bytes && begin_bytes / PIECE_BYTES != (end_bytes - 1) / PIECE_BYTES;
+         end_bytes > begin_bytes &&
+         (end_bytes - begin_bytes >= PIECE_BYTES ||
+          begin_bytes / PIECE_BYTES != (end_bytes - 1) / PIECE_BYTES);
 }
 
 /* Gives a check to each constant that may come in several pieces. Counts them first. */
@@ -120,6 +187,72 @@ static accrt_status_t make_checks(shipment_t* shipment) {
       shipment->items[k].check = check;
   }
   return ACCRT_OK;
+}
+
+/* ---- In which order ---- */
+
+/* Moves a part of the buffer next. */
+static accrt_status_t add_run(shipment_t* shipment, uint64_t begin_bytes, uint64_t end_bytes) {
+  accrt_extent_t* last = shipment->run_count > 0 ? &shipment->runs[shipment->run_count - 1] : NULL;
+  const uint64_t size_bytes = end_bytes - begin_bytes;
+  if (size_bytes == 0)
+    return ACCRT_OK;
+  if (last == NULL || last->address + last->size_bytes != begin_bytes) {
+    void* memory = shipment->runs;
+    const accrt_status_t status =
+        accrt_grow_array(shipment->program->allocator, (size_t)shipment->run_count + 1,
+                         sizeof *shipment->runs, &shipment->run_capacity, &memory);
+    shipment->runs = memory;
+    if (status != ACCRT_OK)
+      return status;
+    last = &shipment->runs[shipment->run_count++];
+    *last = (accrt_extent_t){shipment->moved_bytes, 0, begin_bytes};
+  }
+  last->size_bytes += size_bytes;
+  shipment->moved_bytes += size_bytes;
+  return ACCRT_OK;
+}
+
+/* Constants from `first` on that are checked piece by piece and large, at most RUN_WIDTH of them: a run of each in turn. */
+static accrt_status_t interleave(shipment_t* shipment, uint32_t first, uint32_t* out_end) {
+  uint64_t begins[RUN_WIDTH], ends[RUN_WIDTH], longest = 0;
+  uint32_t count = 0, i = first;
+  while (count < RUN_WIDTH && i < shipment->item_count) {
+    const uint32_t end = end_of(shipment, i);
+    if (!spans(shipment, i, end))
+      break;
+    begins[count] = shipment->items[i].offset_bytes;
+    ends[count] = end_bytes_of(shipment, end);
+    longest = ends[count] - begins[count] > longest ? ends[count] - begins[count] : longest;
+    ++count;
+    i = end;
+  }
+  *out_end = i;
+  accrt_status_t status = ACCRT_OK;
+  for (uint64_t at = 0; at < longest; at += RUN_BYTES) {
+    for (uint32_t k = 0; k < count && status == ACCRT_OK; ++k) {
+      const uint64_t left = ends[k] - begins[k] > at ? ends[k] - begins[k] - at : 0;
+      const uint64_t begin = begins[k] + at;
+      if (left > 0)
+        status = add_run(shipment, begin, begin + (left < RUN_BYTES ? left : RUN_BYTES));
+    }
+  }
+  return status;
+}
+
+/* Pieces begin and end at multiples of 1 MiB: a small constant's are the same here and in the buffer. */
+static accrt_status_t make_runs(shipment_t* shipment) {
+  accrt_status_t status = ACCRT_OK;
+  for (uint32_t i = 0, end; i < shipment->item_count && status == ACCRT_OK; i = end) {
+    end = end_of(shipment, i);
+    const uint64_t begin_bytes = shipment->items[i].offset_bytes;
+    const uint64_t next_bytes =
+        end < shipment->item_count ? shipment->items[end].offset_bytes : shipment->size_bytes;
+    const bool large = is_large(shipment->program, shipment->items[i].constant);
+    status = large && spans(shipment, i, end) ? interleave(shipment, i, &end)
+                                              : add_run(shipment, begin_bytes, next_bytes);
+  }
+  return status;
 }
 
 /* ---- Filling ---- */
@@ -216,8 +349,9 @@ static accrt_status_t check_piece(const shipment_t* shipment, uint32_t begin, ui
   return status;
 }
 
-static accrt_status_t fill(void* user, uint64_t offset_bytes, void* memory, uint64_t size_bytes) {
-  const shipment_t* shipment = user;
+/* A part of the buffer. */
+static accrt_status_t fill_part(const shipment_t* shipment, uint64_t offset_bytes, void* memory,
+                                uint64_t size_bytes) {
   const uint64_t end_bytes = offset_bytes + size_bytes;
   const uint32_t begin = first_item(shipment, offset_bytes);
   uint32_t end = begin;
@@ -240,6 +374,88 @@ static accrt_status_t fill(void* user, uint64_t offset_bytes, void* memory, uint
   }
   memset((unsigned char*)memory + (at - offset_bytes), 0, end_bytes - at);
   return check_piece(shipment, begin, end, offset_bytes, memory, size_bytes);
+}
+
+static uint32_t first_run(const shipment_t* shipment, uint64_t offset_bytes) {
+  uint32_t low = 0, end = shipment->run_count;
+  while (low < end) {
+    const uint32_t middle = low + (end - low) / 2;
+    if (shipment->runs[middle].offset_bytes + shipment->runs[middle].size_bytes <= offset_bytes)
+      low = middle + 1;
+    else
+      end = middle;
+  }
+  return low;
+}
+
+/* What is moved at an offset: into `memory`, or (NULL) to where it shall be. */
+static accrt_status_t fill(void* user, uint64_t offset_bytes, void* memory, uint64_t size_bytes) {
+  const shipment_t* shipment = user;
+  const uint64_t end_bytes = offset_bytes + size_bytes;
+  accrt_status_t status = ACCRT_OK;
+  for (uint32_t i = first_run(shipment, offset_bytes);
+       i < shipment->run_count && shipment->runs[i].offset_bytes < end_bytes && status == ACCRT_OK;
+       ++i) {
+    const accrt_extent_t* run = &shipment->runs[i];
+    const uint64_t from = run->offset_bytes > offset_bytes ? run->offset_bytes : offset_bytes;
+    const uint64_t run_end = run->offset_bytes + run->size_bytes;
+    const uint64_t to = run_end < end_bytes ? run_end : end_bytes;
+    const uint64_t address = run->address + (from - run->offset_bytes);
+    void* target =
+        memory != NULL ? (unsigned char*)memory + (from - offset_bytes) : (void*)(uintptr_t)address;
+    status = fill_part(shipment, address - shipment->base, target, to - from);
+  }
+  return status;
+}
+
+/* ---- On a host ---- */
+
+/* Threads take pieces in order until one fails; the first piece that did says why. */
+typedef struct copying {
+  shipment_t* shipment;
+  atomic_uint_fast64_t next;
+  accrt_mutex_t lock;
+  uint64_t failed_at; /* under the lock, as is `error` */
+  accrt_error_t error;
+} copying_t;
+
+static void* copy_pieces(void* user) {
+  copying_t* copying = user;
+  const uint64_t size_bytes = copying->shipment->moved_bytes;
+  for (;;) {
+    /* Relaxed: a number to be taken; what is found goes through the lock and the join. */
+    const uint64_t at =
+        atomic_fetch_add_explicit(&copying->next, PIECE_BYTES, memory_order_relaxed);
+    if (at >= size_bytes)
+      return NULL;
+    const uint64_t left = size_bytes - at;
+    if (fill(copying->shipment, at, NULL, left < PIECE_BYTES ? left : PIECE_BYTES) == ACCRT_OK)
+      continue;
+    accrt_mutex_lock(&copying->lock);
+    if (at < copying->failed_at) {
+      copying->failed_at = at;
+      copying->error = *accrt_error_current();
+    }
+    accrt_mutex_unlock(&copying->lock);
+    atomic_store_explicit(&copying->next, size_bytes, memory_order_relaxed);
+  }
+}
+
+static accrt_status_t copy_here(shipment_t* shipment) {
+  pthread_t threads[MAX_COPIERS];
+  uint32_t count = 0;
+  copying_t copying = {.shipment = shipment, .failed_at = UINT64_MAX};
+  accrt_mutex_init(&copying.lock);
+  atomic_init(&copying.next, 0);
+  const uint32_t most = accrt_device_facts(shipment->program->device)->concurrency;
+  /* The caller is one of them. A thread that cannot be had is done without. */
+  while (count < MAX_COPIERS && count + 1 < most && count + 1 < shipment->moved_bytes / RUN_BYTES &&
+         pthread_create(&threads[count], NULL, copy_pieces, &copying) == 0)
+    ++count;
+  (void)copy_pieces(&copying);
+  while (count > 0)
+    (void)pthread_join(threads[--count], NULL);
+  return copying.failed_at == UINT64_MAX ? ACCRT_OK : accrt_error_restore(&copying.error);
 }
 
 /* ---- All of it ---- */
@@ -275,28 +491,38 @@ static void share_out(const shipment_t* shipment, accrt_weight_set_t* weights,
   }
 }
 
+static accrt_status_t move(shipment_t* shipment) {
+  if (shipment->size_bytes == 0)
+    return ACCRT_OK;
+  if (!has_own_memory(shipment->program))
+    return copy_here(shipment);
+  const accrt_upload_t upload = {.name = "accrt_program_create",
+                                 .size_bytes = shipment->moved_bytes,
+                                 .extents = shipment->runs,
+                                 .extent_count = shipment->run_count,
+                                 .fill = fill,
+                                 .user = shipment};
+  return accrt_device_upload(shipment->program->device, &upload);
+}
+
 static accrt_status_t ship(shipment_t* shipment, accrt_weight_set_t* weights) {
   accrt_buffer_t* buffer = NULL;
-  uint64_t address, size_bytes;
+  uint64_t size_bytes;
   accrt_status_t status = make_checks(shipment);
+  if (status == ACCRT_OK)
+    status = make_runs(shipment);
   if (status == ACCRT_OK)
     status = accrt_upload_allocate(shipment->program, shipment->size_bytes, &buffer);
   if (status != ACCRT_OK)
     return status;
-  accrt_buffer_range(buffer, &address, &size_bytes);
-  const accrt_extent_t extent = {0, shipment->size_bytes, address};
-  const accrt_upload_t upload = {.name = "accrt_program_create",
-                                 .size_bytes = shipment->size_bytes,
-                                 .extents = &extent,
-                                 .extent_count = 1,
-                                 .fill = fill,
-                                 .user = shipment};
-  if (shipment->size_bytes > 0)
-    status = accrt_device_upload(shipment->program->device, &upload);
+  accrt_buffer_range(buffer, &shipment->base, &size_bytes);
+  for (uint32_t i = 0; i < shipment->run_count; ++i)
+    shipment->runs[i].address += shipment->base;
+  status = move(shipment);
   if (status == ACCRT_OK)
     status = finish_checks(shipment);
   if (status == ACCRT_OK)
-    share_out(shipment, weights, buffer, address);
+    share_out(shipment, weights, buffer, shipment->base);
   accrt_buffer_unref(buffer);
   return status;
 }
@@ -313,12 +539,10 @@ accrt_status_t accrt_external_upload(accrt_program_t* program, accrt_weight_set_
   if (status != ACCRT_OK)
     return status;
   shipment.items = memory;
-  for (uint32_t i = 0; i < program->tables->constant_count && status == ACCRT_OK; ++i) {
-    if (is_wanted(program, weights, wanted, i))
-      status = add_constant(&shipment, i);
-  }
+  status = add_constants(&shipment, weights, wanted);
   if (status == ACCRT_OK && shipment.item_count > 0)
     status = ship(&shipment, weights);
+  accrt_free_array(program->allocator, shipment.runs, shipment.run_capacity, sizeof *shipment.runs);
   accrt_free_aligned(program->allocator, shipment.checks,
                      shipment.check_count * sizeof *shipment.checks, 64);
   accrt_free_array(program->allocator, memory, weights->count, sizeof *shipment.items);

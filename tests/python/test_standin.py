@@ -39,6 +39,13 @@ def test_programs(settings):
     assert counted and int(counted[1]) >= 80 and "skipped" not in done.stdout, done.stdout
 
 
+@needs_stand_in
+def test_weights_outside_the_bundle():
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(ROOT / "tests/python/test_placing.py")]
+    done = subprocess.run(command, env=environment(seed=4), cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def names(path, pattern):
     return re.findall(pattern, (ROOT / path).read_text(), re.M)
 
