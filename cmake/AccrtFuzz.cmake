@@ -3,16 +3,22 @@
 file(GLOB ACCRT_FUZZ_TARGETS CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/fuzz/*_fuzz.c")
 add_custom_target(accrt_fuzz)
 if(NOT TARGET accrt_text)
-  list(FILTER ACCRT_FUZZ_TARGETS EXCLUDE REGEX "/yaml_fuzz\\.c$")
+  list(FILTER ACCRT_FUZZ_TARGETS EXCLUDE REGEX "/(yaml|dump)_fuzz\\.c$")
+endif()
+if(NOT ACCRT_CUDA_BUILT)
+  list(FILTER ACCRT_FUZZ_TARGETS EXCLUDE REGEX "/device_image_fuzz\\.c$")
 endif()
 foreach(source IN LISTS ACCRT_FUZZ_TARGETS)
   get_filename_component(name "${source}" NAME_WE)
   string(REGEX REPLACE "_fuzz$" "" name "${name}")
   set(corpus "${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${name}")
+  if(name MATCHES "^(dump|trust)$") # bundles: those of the container's target, and the golden ones
+    set(corpus "${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/container" "${PROJECT_SOURCE_DIR}/tests/golden/0.3")
+  endif()
   add_executable(fuzz.${name} "${source}" "${PROJECT_SOURCE_DIR}/tests/fuzz/counts.c")
   target_include_directories(fuzz.${name} PRIVATE "${PROJECT_SOURCE_DIR}"
                              "${PROJECT_SOURCE_DIR}/include")
-  if(name STREQUAL "yaml")
+  if(name MATCHES "^(yaml|dump)$")
     target_link_libraries(fuzz.${name} PRIVATE accrt_text)
   endif()
   target_link_libraries(fuzz.${name} PRIVATE accrt_static accrt_flags)
@@ -25,7 +31,7 @@ foreach(source IN LISTS ACCRT_FUZZ_TARGETS)
     target_sources(fuzz.${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests/fuzz/replay.c")
     set_target_properties(fuzz.${name} PROPERTIES
                           RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
-    add_test(NAME fuzz.${name} COMMAND fuzz.${name} "${corpus}"
+    add_test(NAME fuzz.${name} COMMAND fuzz.${name} ${corpus}
              WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
     accrt_test_environment(fuzz.${name} "tests/fuzz")
   endif()

@@ -515,6 +515,8 @@ static uint32_t main_symbol(parts_t* parts, int64_t symbol) {
   X(SECTION_RECORDS, record_count, ++find_part(parts, ACCX_SECTION_SYMBOLS)->section.record_count) \
   X(SECTION_RECORDS, record_bytes,                                                                 \
     find_part(parts, ACCX_SECTION_SYMBOLS)->section.record_bytes = 48)                             \
+  X(SECTION_RECORDS, unknown_records,                                                              \
+    add_part(parts, 70, 0, "new.thing", 8, 16)->section.record_count = 3)                          \
   X(SECTION_RECORDS, data_records, find_part(parts, ACCX_SECTION_DATA)->section.record_count = 1)  \
   X(SECTION_FLAGS, section_flags, find_part(parts, ACCX_SECTION_SYMBOLS)->section.flags = 3)       \
   X(SECTION_FLAGS, section_optional, find_part(parts, ACCX_SECTION_SYMBOLS)->section.flags = 0)    \

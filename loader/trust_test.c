@@ -679,6 +679,25 @@ static void encrypts_and_decrypts(void** state) {
   free(sealed.data);
 }
 
+/* A section behind DATA that nobody here knows keeps its own digest, and DATA gets the one of its new bytes. */
+static void encrypts_beside_unknown_sections(void** state) {
+  NEEDS_CRYPTO();
+  key_ring_t ring = {.key = {{7}}};
+  bytes_t everything = read_file("tests/golden/0.3/everything.accx");
+  bytes_t file = encrypt(&everything, &ring.key);
+  accrt_bundle_t *bundle, *plain;
+  OK(open_encrypted(&file, &ring, &bundle));
+  OK(accrt_bundle_verify(bundle));
+  OK(accrt_bundle_decrypt(bundle, path));
+  OK(accrt_bundle_open_path(instance, path, NULL, &plain));
+  OK(accrt_bundle_verify(plain));
+  const accrt_bundle_tables_t* tables = accrt_bundle_tables(plain);
+  assert_true(tables->sections[tables->section_count - 1].type > ACCX_SECTION_DATA);
+  accrt_bundle_release(plain);
+  accrt_bundle_release(bundle);
+  free(everything.data), free(file.data);
+}
+
 static void needs_the_right_key(void** state) {
   NEEDS_CRYPTO();
   key_ring_t ring = {.key = {{7}}};
@@ -813,6 +832,7 @@ int main(void) {
       cmocka_unit_test(threads_ask_at_once),
       cmocka_unit_test(weights_may_have_to_be_signed),
       cmocka_unit_test(encrypts_and_decrypts),
+      cmocka_unit_test(encrypts_beside_unknown_sections),
       cmocka_unit_test(needs_the_right_key),
       cmocka_unit_test(refuses_changed_ciphertext),
       cmocka_unit_test(does_without_libcrypto),

@@ -234,13 +234,19 @@ static accrt_status_t check_section_place(const accx_verifier_t* verifier,
 static accrt_status_t check_section_records(const accx_verifier_t* verifier,
                                             const accx_section_t* section, uint32_t index) {
   const accx_section_kind_t* kind = accx_section_kind(section->type);
-  if (kind == NULL)
-    return ACCRT_OK;
   const bool bytes = section->type == ACCX_SECTION_CODE || section->type == ACCX_SECTION_DATA ||
                      section->type == ACCX_SECTION_ASSET_DATA;
   const bool records_fit =
-      kind->record_bytes == 0 ||
+      section->record_bytes == 0 ||
       (uint64_t)section->record_bytes * section->record_count == section->size_bytes;
+  if (kind == NULL) {
+    return records_fit ? ACCRT_OK
+                       : ACCX_REJECT(verifier, SECTION_RECORDS, "sections", index, "record_count",
+                                     "'%.16s' has %" PRIu32 " records of %" PRIu32
+                                     " bytes in %" PRIu64 " bytes",
+                                     section->name, section->record_count, section->record_bytes,
+                                     section->size_bytes);
+  }
   if (accx_form_minor(kind, section->record_bytes) == 0 || !records_fit ||
       (bytes && section->record_count != 0)) {
     return ACCX_REJECT(verifier, SECTION_RECORDS, "sections", index, "record_count",

@@ -4,7 +4,7 @@
  * Input: for each of the five sections u16 size in bytes, u16 number of records (COMMANDS: of commands), bytes. The bundle is
  * tests/fuzz/corpus/container/kernels.accx, from the root of the source tree. */
 #include "loader/test_support.h"
-#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/mutate_bundle.h"
 
 static const uint32_t types[] = {ACCX_SECTION_EXPRESSIONS, ACCX_SECTION_SLOTS, ACCX_SECTION_VIEWS,
                                  ACCX_SECTION_BLOCKS, ACCX_SECTION_COMMANDS};
@@ -37,6 +37,46 @@ static bool take_section(parts_t* parts, uint32_t type, const uint8_t** data, si
   if (part->size_bytes == 0)
     remove_part(parts, type);
   return true;
+}
+
+/* Takes the sections of an input apart, mutates one or two of them as records, and puts them together again. */
+size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned int seed) {
+  choices_t choices = {seed};
+  if (draw_below(&choices, 16) == 0)
+    return LLVMFuzzerMutate(data, size, max_size);
+  parts_t parts = take_apart(base());
+  const uint8_t* at = data;
+  size_t left = size, made = 0;
+  for (size_t i = 0; i < sizeof types / sizeof types[0]; ++i) {
+    if (!take_section(&parts, types[i], &at, &left))
+      break;
+  }
+  for (uint32_t i = 0; i < 1 + draw_below(&choices, 2); ++i) {
+    part_t* part = find_part(&parts, types[draw_below(&choices, 5)]);
+    const uint32_t which = draw_below(&choices, 8);
+    if (part == NULL)
+      continue;
+    if (which < 5)
+      draw_field(&choices, part->bytes, part->size_bytes);
+    else if (which < 7)
+      mutate_records(&choices, part);
+    else
+      mutate_bytes(part);
+  }
+  for (size_t i = 0; i < sizeof types / sizeof types[0]; ++i) {
+    const part_t* part = find_part(&parts, types[i]);
+    const uint16_t head[2] = {part != NULL ? (uint16_t)part->size_bytes : 0,
+                              part != NULL ? (uint16_t)part->section.record_count : 0};
+    if (made + sizeof head + head[0] > max_size)
+      break;
+    memcpy(data + made, head, sizeof head);
+    made += sizeof head;
+    if (head[0] > 0)
+      memcpy(data + made, part->bytes, head[0]);
+    made += head[0];
+  }
+  free_parts(&parts);
+  return made;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -2,7 +2,7 @@
  * table. Mutations (mutate_bundle.h) know sections and records, and make the frame right again. */
 #include "loader/test_support.h"
 #include "tests/fuzz/fuzz.h"
-#include "tests/fuzz/mutate_bundle.h"
+#include "tests/fuzz/mutate_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   uint8_t* file = fuzz_copy(data, size, 4096);

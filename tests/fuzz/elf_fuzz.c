@@ -1,6 +1,6 @@
 /* tests/fuzz/elf_fuzz.c - images of machine code: validated, mapped, relocated, searched, and never run. */
 #include "runtime/core/elf_image.h"
-#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/mutate_image.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   uint8_t* bytes = fuzz_copy(data, size, 16);

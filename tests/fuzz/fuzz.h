@@ -39,4 +39,95 @@ static inline uint8_t* fuzz_copy(const uint8_t* data, size_t size, size_t alignm
   return copy;
 }
 
+static inline void fuzz_require(int good) {
+  if (!good)
+    abort();
+}
+
+/* ---- An input that is read from the front; zeros when it has ended ---- */
+
+typedef struct fuzz_input {
+  const uint8_t* at;
+  size_t left;
+} fuzz_input_t;
+
+static inline uint64_t fuzz_take(fuzz_input_t* input, size_t width) {
+  uint64_t value = 0;
+  const size_t taken = width < input->left ? width : input->left;
+  memcpy(&value, input->at, taken);
+  input->at += taken;
+  input->left -= taken;
+  return value;
+}
+
+/* ---- Choices of mutators ---- */
+
+/* libFuzzer's own mutations; replay.c has none. */
+__attribute__((weak)) size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
+size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned int seed);
+size_t LLVMFuzzerCustomCrossOver(const uint8_t* one, size_t one_size, const uint8_t* two,
+                                 size_t two_size, uint8_t* out, size_t max_size, unsigned int seed);
+
+typedef struct choices {
+  uint64_t state;
+} choices_t;
+
+static inline uint64_t draw(choices_t* choices) { /* splitmix64 */
+  uint64_t z = choices->state += UINT64_C(0x9E3779B97F4A7C15);
+  z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+  z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
+  return z ^ (z >> 31);
+}
+
+static inline uint32_t draw_below(choices_t* choices, uint64_t limit) {
+  return (uint32_t)(draw(choices) % limit);
+}
+
+/* A value for a field of `width` bytes: one at an edge, another field's, a small one, any. */
+static inline uint64_t draw_value(choices_t* choices, const uint8_t* fields, size_t size,
+                                  size_t width) {
+  static const uint64_t values[] = {0,          1,          2,          3,          4,
+                                    5,          7,          8,          15,         16,
+                                    17,         63,         64,         255,        256,
+                                    4096,       65535,      0xFFFFFF,   0x1000000,  0x7FFFFFFF,
+                                    0x80000000, 0xFFFFFFFE, 0xFFFFFFFF, 1ull << 32, 1ull << 48,
+                                    1ull << 61, ~0ull >> 1, 1ull << 63, ~0ull - 7,  ~0ull};
+  uint64_t value = 0;
+  switch (draw_below(choices, 4)) {
+  case 0:
+    return values[draw_below(choices, sizeof values / sizeof values[0])];
+  case 1:
+    if (size >= width)
+      memcpy(&value, fields + draw_below(choices, size / width) * width, width);
+    return value;
+  case 2:
+    return draw_below(choices, 24);
+  default:
+    return draw(choices);
+  }
+}
+
+/* Changes a field somewhere in [0, size): by one, by a bit, or to another value. */
+static inline void draw_field(choices_t* choices, uint8_t* fields, size_t size) {
+  static const size_t widths[] = {1, 2, 4, 4, 4, 4, 8, 8};
+  const size_t width = widths[draw_below(choices, 8)];
+  if (size < width)
+    return;
+  uint8_t* at = fields + draw_below(choices, size / width) * width;
+  uint64_t value = 0;
+  memcpy(&value, at, width);
+  switch (draw_below(choices, 4)) {
+  case 0:
+    value += (draw(choices) & 1) != 0 ? 1u : ~UINT64_C(0);
+    break;
+  case 1:
+    value ^= UINT64_C(1) << draw_below(choices, 8 * width);
+    break;
+  default:
+    value = draw_value(choices, fields, size, width);
+    break;
+  }
+  memcpy(at, &value, width);
+}
+
 #endif /* ACCRT_TESTS_FUZZ_FUZZ_H_ */

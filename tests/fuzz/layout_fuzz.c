@@ -7,37 +7,22 @@
 #define MAX_COMPONENT_BYTES (1u << 16)
 #define MAX_VALUES 4096u
 
-/* The input, read from the front; zeros when it has ended. */
-typedef struct input {
-  const uint8_t* at;
-  size_t left;
-} input_t;
-
-static uint64_t take(input_t* input, size_t width) {
-  uint64_t value = 0;
-  const size_t taken = width < input->left ? width : input->left;
-  memcpy(&value, input->at, taken);
-  input->at += taken;
-  input->left -= taken;
-  return value;
-}
-
 /* Sizes that layouts like, and some that nobody does. */
-static int64_t take_size(input_t* input) {
+static int64_t take_size(fuzz_input_t* input) {
   static const uint16_t blocks[] = {1, 2, 8, 16, 32, 64, 128, 256};
-  const uint64_t kind = take(input, 1);
+  const uint64_t kind = fuzz_take(input, 1);
   if (kind >= 250)
-    return (int64_t)take(input, 8);
-  return (int64_t)(take(input, 1) % 12 * blocks[kind % 8]);
+    return (int64_t)fuzz_take(input, 8);
+  return (int64_t)(fuzz_take(input, 1) % 12 * blocks[kind % 8]);
 }
 
-static void take_tensor(input_t* input, accrt_layout_tensor_t* tensor, int64_t* shape) {
+static void take_tensor(fuzz_input_t* input, accrt_layout_tensor_t* tensor, int64_t* shape) {
   *tensor = (accrt_layout_tensor_t)ACCRT_LAYOUT_TENSOR_INIT;
-  tensor->layout = (uint32_t)take(input, 1) % 28;
-  tensor->dtype = (accrt_dtype_t)take(input, 1) % 21;
-  const uint64_t group = take(input, 1);
-  tensor->group_elements = group == 255 ? (uint32_t)take(input, 4) : (uint32_t)group % 10 * 8;
-  tensor->rank = (uint32_t)take(input, 1) % 5;
+  tensor->layout = (uint32_t)fuzz_take(input, 1) % 28;
+  tensor->dtype = (accrt_dtype_t)fuzz_take(input, 1) % 21;
+  const uint64_t group = fuzz_take(input, 1);
+  tensor->group_elements = group == 255 ? (uint32_t)fuzz_take(input, 4) : (uint32_t)group % 10 * 8;
+  tensor->rank = (uint32_t)fuzz_take(input, 1) % 5;
   tensor->shape = shape;
   for (uint32_t i = 0; i < tensor->rank; ++i)
     shape[i] = take_size(input);
@@ -45,7 +30,7 @@ static void take_tensor(input_t* input, accrt_layout_tensor_t* tensor, int64_t* 
   accrt_layout_info_t info = ACCRT_LAYOUT_INFO_INIT;
   const bool known = accrt_layout_info(tensor->layout, &info) == ACCRT_OK;
   for (uint32_t role = 0; role < ACCRT_LAYOUT_ROLE_COUNT; ++role) {
-    const uint64_t pick = take(input, 1);
+    const uint64_t pick = fuzz_take(input, 1);
     accrt_dtype_t dtype = (accrt_dtype_t)pick % 21;
     for (uint32_t k = 0; pick < 240 && known && k < 21; ++k, dtype = (dtype + 1) % 21) {
       if ((info.dtypes[role] >> dtype & 1) != 0)
@@ -59,7 +44,7 @@ static void take_tensor(input_t* input, accrt_layout_tensor_t* tensor, int64_t* 
 }
 
 /* Memory of exactly the size of each component, filled from the input. */
-static bool take_components(input_t* input, accrt_layout_tensor_t* tensor) {
+static bool take_components(fuzz_input_t* input, accrt_layout_tensor_t* tensor) {
   for (uint32_t role = 0; role < ACCRT_LAYOUT_ROLE_COUNT; ++role) {
     accrt_layout_component_t* component = &tensor->components[role];
     if (accrt_layout_component_size(tensor, role, &component->size_bytes) != ACCRT_OK ||
@@ -72,7 +57,7 @@ static bool take_components(input_t* input, accrt_layout_tensor_t* tensor) {
     if (bytes == NULL)
       abort();
     for (uint64_t i = 0; i < component->size_bytes; ++i)
-      bytes[i] = (uint8_t)take(input, 1);
+      bytes[i] = (uint8_t)fuzz_take(input, 1);
     component->data = bytes;
   }
   return true;
@@ -104,7 +89,7 @@ static void quantize_again(accrt_layout_tensor_t* tensor, float* values, uint64_
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  input_t input = {data, size};
+  fuzz_input_t input = {data, size};
   accrt_layout_tensor_t tensor;
   int64_t shape[8];
   ++fuzz_inputs;

@@ -13,6 +13,7 @@ sys.path[:0] = [str(ROOT / "python")]
 
 from accrt import bundle_reader  # noqa: E402
 from accrt import bundle_writer as bw  # noqa: E402
+from accrt.bundle_reader import records  # noqa: E402
 
 CORPUS = ROOT / "tests" / "fuzz" / "corpus"
 
@@ -93,7 +94,44 @@ def weights() -> dict[str, bytes]:
     return made
 
 
+def _word(data: bytes) -> str:
+    plain = all(32 < byte < 127 and byte not in b'"\\\\' for byte in data)
+    return '"' + (data.decode() if plain else "".join(f"\\x{byte:02x}" for byte in data)) + '"'
+
+
+def dictionary(name: str, comment: str, words: list[bytes]) -> None:
+    """tests/fuzz/NAME.dict: words that libFuzzer should try."""
+    lines = [f"# {comment} Made by make_seeds.py.", *(_word(word) for word in dict.fromkeys(words))]
+    (CORPUS.parent / f"{name}.dict").write_text("\n".join(lines) + "\n")
+
+
+def dictionaries() -> None:
+    """Those of binary formats: what the tables of the second reader have."""
+    u16, u32 = lambda value: struct.pack("<H", value), lambda value: struct.pack("<I", value)
+    sections = [u32(kind) + u32(flags) for kind in [*sorted(records.SECTION_KINDS), 0x10000] for flags in (0, 1)]
+    names = [kind.name.encode().ljust(16, b"\0") for _, kind in sorted(records.SECTION_KINDS.items())]
+    opcodes = [u16(opcode) + u16(flags) for opcode in [*sorted(records.COMMAND_KINDS), 0x8000] for flags in (0, 1)]
+    dtypes = [u32(dtype) for dtype in sorted(records.DTYPE_BITS)]
+    layouts = [u32(layout) for layout in (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26)]
+    edges = [u32(records.NONE), u32(1 << 20), struct.pack("<q", 1 << 48), struct.pack("<q", -1), struct.pack("<q", 256), bytes(16)]
+    dictionary("container", "Section types with flags, names, opcodes, data types, edges.",
+               [records.MAGIC, *sections, *names, *opcodes, *dtypes, *layouts, *edges, b"cuda", b"host", b"x86-64-v3", b"sm_90", b"\x7fELF"])  # fmt: skip
+    dictionary("commands", "Opcodes with flags, ops of expressions, edges.",
+               [*opcodes, *(u32(op) for op in range(len(records.EXPR_OPERANDS))), *dtypes, *edges])  # fmt: skip
+    table = [bytes([value]) for value in (0, 1, 2, 3, 4, 5, 8, 16, 64, 200, 220, 240, 255)]
+    dictionary("pack", "Bytes that pack_fuzz.c decides by, and names.", [*table, b"k\0", b"x\0", b"add", u32(4096), u32(1 << 30)])
+    elf = [b"\x7fELF\x02\x01\x01", u16(3), u16(62), u16(183), u16(56), u16(64), b"accrt_kernel_pack_query\0"]
+    segments = [u32(kind) for kind in (1, 2, 3, 4, 6, 7, 0x6474E551, 0x6474E552)]
+    tags = [struct.pack("<Q", tag) for tag in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 20, 22, 23, 25, 30, 0x6FFFFEF5)]
+    relocations = [struct.pack("<Q", kind) for kind in (1, 6, 7, 8, 37, 257, 1025, 1026, 1027)]
+    dictionary("elf", "Headers, kinds of segments, dynamic tags, relocations.", [*elf, *segments, *tags, *relocations])
+    cubin = [b"\x7fELF\x02\x01\x01\x41\x08", u16(190), u16(2), u16(1), *(u32(kind) for kind in (1, 2, 3, 4, 7, 8, 9, 11, 0x70000000, 0x70000001))]
+    fatbin = [b"\x50\xed\x55\xba\x01\0\x10\0", b"\xb1\x43\x62\x46", u16(0x0101), u32(64), u32(80), u32(0x8011), u32(0x2011), b"\x28\xb5\x2f\xfd"]
+    dictionary("device_image", "Headers of cubins and fatbins, kinds of sections and entries.", [*cubin, *fatbin, b".text.", b".nv.info"])
+
+
 def main() -> None:
+    dictionaries()
     container = CORPUS / "container"
     container.mkdir(parents=True, exist_ok=True)
     for name, data in (("kernels", kernels()), ("calls", calls())):

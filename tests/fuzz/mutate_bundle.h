@@ -5,27 +5,7 @@
 #define ACCRT_TESTS_FUZZ_MUTATE_BUNDLE_H_
 
 #include "loader/test_support.h"
-
-/* libFuzzer's own mutations; replay.c has none. */
-__attribute__((weak)) size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
-size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned int seed);
-size_t LLVMFuzzerCustomCrossOver(const uint8_t* one, size_t one_size, const uint8_t* two,
-                                 size_t two_size, uint8_t* out, size_t max_size, unsigned int seed);
-
-typedef struct choices {
-  uint64_t state;
-} choices_t;
-
-static inline uint64_t draw(choices_t* choices) { /* splitmix64 */
-  uint64_t z = choices->state += UINT64_C(0x9E3779B97F4A7C15);
-  z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-  z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-  return z ^ (z >> 31);
-}
-
-static inline uint32_t draw_below(choices_t* choices, uint64_t limit) {
-  return (uint32_t)(draw(choices) % limit);
-}
+#include "tests/fuzz/fuzz.h"
 
 /* Takes apart what may be damaged: sections that do not lie in the file are empty. False when there is no frame at all. */
 static inline bool take_any_apart(const uint8_t* data, size_t size, parts_t* out) {
@@ -49,52 +29,6 @@ static inline bool take_any_apart(const uint8_t* data, size_t size, parts_t* out
       memcpy(part->bytes, data + offset, part->size_bytes);
   }
   return true;
-}
-
-static inline uint64_t interesting(choices_t* choices, const part_t* part, size_t width) {
-  static const uint64_t values[] = {0,          1,          2,          3,          4,
-                                    5,          7,          8,          15,         16,
-                                    17,         63,         64,         255,        256,
-                                    4096,       65535,      0xFFFFFF,   0x1000000,  0x7FFFFFFF,
-                                    0x80000000, 0xFFFFFFFE, 0xFFFFFFFF, 1ull << 32, 1ull << 48,
-                                    1ull << 61, ~0ull >> 1, 1ull << 63, ~0ull - 7,  ~0ull};
-  uint64_t value = 0;
-  switch (draw_below(choices, 4)) {
-  case 0:
-    return values[draw_below(choices, sizeof values / sizeof values[0])];
-  case 1: /* what another field has */
-    if (part->size_bytes >= width) {
-      memcpy(&value, part->bytes + draw_below(choices, part->size_bytes / width) * width, width);
-      return value;
-    }
-    return 0;
-  case 2:
-    return draw_below(choices, 24);
-  default:
-    return draw(choices);
-  }
-}
-
-static inline void mutate_field(choices_t* choices, part_t* part) {
-  static const size_t widths[] = {1, 2, 4, 4, 4, 4, 8, 8};
-  const size_t width = widths[draw_below(choices, 8)];
-  if (part->size_bytes < width)
-    return;
-  unsigned char* at = part->bytes + draw_below(choices, part->size_bytes / width) * width;
-  uint64_t value = 0;
-  memcpy(&value, at, width);
-  switch (draw_below(choices, 4)) {
-  case 0:
-    value += (draw(choices) & 1) != 0 ? 1u : ~UINT64_C(0);
-    break;
-  case 1:
-    value ^= UINT64_C(1) << draw_below(choices, 8 * width);
-    break;
-  default:
-    value = interesting(choices, part, width);
-    break;
-  }
-  memcpy(at, &value, width);
 }
 
 /* Copies, swaps, adds or takes away a record. */
@@ -156,7 +90,7 @@ static inline void mutate_section(choices_t* choices, parts_t* parts) {
     part->section.flags ^= 1u << draw_below(choices, 2);
     break;
   case 3:
-    part->section.record_bytes = (uint32_t)interesting(choices, part, 4);
+    part->section.record_bytes = (uint32_t)draw_value(choices, part->bytes, part->size_bytes, 4);
     break;
   case 4:
     part->section.record_count += draw(choices) & 1 ? 1u : ~0u;
@@ -171,7 +105,7 @@ static inline void mutate_header(choices_t* choices, parts_t* parts) {
   unsigned char* header = (unsigned char*)&parts->header;
   const uint32_t at = draw_below(choices, 2) == 0 ? 8 + draw_below(choices, 16)
                                                   : draw_below(choices, sizeof parts->header);
-  header[at] = (unsigned char)interesting(choices, &parts->parts[0], 1);
+  header[at] = (unsigned char)draw_value(choices, header, sizeof parts->header, 1);
 }
 
 /* Records of programs have the most rules, strings and bulk bytes the fewest. */
@@ -188,9 +122,10 @@ static inline part_t* pick_part(choices_t* choices, parts_t* parts) {
 
 static inline void mutate_parts(choices_t* choices, parts_t* parts) {
   const uint32_t which = draw_below(choices, 100);
-  if (which < 45)
-    mutate_field(choices, pick_part(choices, parts));
-  else if (which < 65)
+  if (which < 45) {
+    part_t* part = pick_part(choices, parts);
+    draw_field(choices, part->bytes, part->size_bytes);
+  } else if (which < 65)
     mutate_bytes(pick_part(choices, parts));
   else if (which < 82)
     mutate_records(choices, pick_part(choices, parts));
@@ -207,41 +142,6 @@ static inline size_t put_into(parts_t* parts, uint8_t* data, size_t max_size) {
   free(file.data);
   free_parts(parts);
   return size;
-}
-
-size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned int seed) {
-  choices_t choices = {seed};
-  parts_t parts;
-  if (draw_below(&choices, 32) == 0 || !take_any_apart(data, size, &parts))
-    return LLVMFuzzerMutate(data, size, max_size);
-  for (uint32_t i = 0; i < 1 + draw_below(&choices, 3); ++i)
-    mutate_parts(&choices, &parts);
-  const size_t made = put_into(&parts, data, max_size);
-  return made != 0 ? made : LLVMFuzzerMutate(data, size, max_size);
-}
-
-/* One file with sections of another. */
-size_t LLVMFuzzerCustomCrossOver(const uint8_t* one, size_t one_size, const uint8_t* two,
-                                 size_t two_size, uint8_t* out, size_t max_size,
-                                 unsigned int seed) {
-  choices_t choices = {seed};
-  parts_t parts, others;
-  if (!take_any_apart(one, one_size, &parts))
-    return 0;
-  if (!take_any_apart(two, two_size, &others)) {
-    free_parts(&parts);
-    return 0;
-  }
-  for (uint32_t i = 0; i < others.count; ++i) {
-    part_t* part = find_part(&parts, others.parts[i].section.type);
-    if (part == NULL || draw_below(&choices, 4) != 0)
-      continue;
-    resize_part(part, others.parts[i].size_bytes);
-    memcpy(part->bytes, others.parts[i].bytes, part->size_bytes);
-    part->section.record_count = others.parts[i].section.record_count;
-  }
-  free_parts(&others);
-  return put_into(&parts, out, max_size);
 }
 
 #endif /* ACCRT_TESTS_FUZZ_MUTATE_BUNDLE_H_ */

@@ -7,30 +7,15 @@
 #define MAX_PARAMS 6u
 #define MAX_OPERATORS 3u
 
-/* The input, read from the front; zeros when it has ended. */
-typedef struct input {
-  const uint8_t* at;
-  size_t left;
-} input_t;
-
-static uint64_t take(input_t* input, size_t width) {
-  uint64_t value = 0;
-  const size_t taken = width < input->left ? width : input->left;
-  memcpy(&value, input->at, taken);
-  input->at += taken;
-  input->left -= taken;
-  return value;
-}
-
-static uint32_t take_u32(input_t* input) {
+static uint32_t take_u32(fuzz_input_t* input) {
   /* Small numbers fit more often than wide ones. */
-  const uint64_t width = take(input, 1);
-  return (uint32_t)take(input, width < 200 ? 1 : 4);
+  const uint64_t width = fuzz_take(input, 1);
+  return (uint32_t)fuzz_take(input, width < 200 ? 1 : 4);
 }
 
 /* A name of up to 300 bytes, or NULL. */
 typedef char name_t[304];
-static const char* take_name(input_t* input, name_t name) {
+static const char* take_name(fuzz_input_t* input, name_t name) {
   const uint32_t length = take_u32(input);
   if (length == 255)
     return NULL;
@@ -40,7 +25,7 @@ static const char* take_name(input_t* input, name_t name) {
     return name;
   }
   for (uint32_t i = 0; i < length % 6; ++i)
-    name[i] = (char)take(input, 1);
+    name[i] = (char)fuzz_take(input, 1);
   return name;
 }
 
@@ -65,55 +50,55 @@ typedef struct pack {
   name_t param_names[MAX_KERNELS + MAX_OPERATORS][MAX_PARAMS];
 } pack_t;
 
-static uint32_t take_params(input_t* input, accrt_kernel_param_t* params, name_t* names) {
+static uint32_t take_params(fuzz_input_t* input, accrt_kernel_param_t* params, name_t* names) {
   const uint32_t count = take_u32(input) % (MAX_PARAMS + 1);
   uint32_t end = 0;
   for (uint32_t i = 0; i < count; ++i) {
     params[i] = (accrt_kernel_param_t){.name = take_name(input, names[i]),
-                                       .kind = (uint8_t)take(input, 1),
-                                       .access = (uint8_t)take(input, 1),
-                                       .flags = (uint8_t)take(input, 1),
-                                       .align_log2 = (uint8_t)take(input, 1)};
+                                       .kind = (uint8_t)fuzz_take(input, 1),
+                                       .access = (uint8_t)fuzz_take(input, 1),
+                                       .flags = (uint8_t)fuzz_take(input, 1),
+                                       .align_log2 = (uint8_t)fuzz_take(input, 1)};
     params[i].offset_bytes = end + take_u32(input);
     params[i].size_bytes = take_u32(input);
-    params[i].reserved = (uint32_t)take(input, 1) / 128;
+    params[i].reserved = (uint32_t)fuzz_take(input, 1) / 128;
     end = params[i].offset_bytes + params[i].size_bytes;
   }
   return count;
 }
 
-static void take_kernel(input_t* input, pack_t* pack, uint32_t index) {
+static void take_kernel(fuzz_input_t* input, pack_t* pack, uint32_t index) {
   accrt_kernel_def_t* kernel = &pack->kernels[index];
-  *kernel = (accrt_kernel_def_t){.struct_size = take(input, 1) < 200 ? (uint32_t)sizeof *kernel
-                                                                     : take_u32(input),
+  *kernel = (accrt_kernel_def_t){.struct_size = fuzz_take(input, 1) < 200 ? (uint32_t)sizeof *kernel
+                                                                          : take_u32(input),
                                  .traits = take_u32(input),
                                  .name = take_name(input, pack->names[1 + index]),
-                                 .entry = take(input, 1) < 240 ? never_run : NULL};
+                                 .entry = fuzz_take(input, 1) < 240 ? never_run : NULL};
   kernel->param_count = take_params(input, pack->params[index], pack->param_names[index]);
-  kernel->params = take(input, 1) < 240 ? pack->params[index] : NULL;
+  kernel->params = fuzz_take(input, 1) < 240 ? pack->params[index] : NULL;
   kernel->params_size_bytes = take_u32(input);
   kernel->local_memory_size_bytes = take_u32(input);
-  kernel->reserved = (uint32_t)take(input, 1) / 128;
-  kernel->required_cpu_features = take(input, 8);
+  kernel->reserved = (uint32_t)fuzz_take(input, 1) / 128;
+  kernel->required_cpu_features = fuzz_take(input, 8);
   for (uint32_t i = 0; i < 3; ++i) {
-    kernel->block[i] = (uint32_t)take(input, 1) / 128;
-    kernel->cluster[i] = (uint32_t)take(input, 1) / 128;
+    kernel->block[i] = (uint32_t)fuzz_take(input, 1) / 128;
+    kernel->cluster[i] = (uint32_t)fuzz_take(input, 1) / 128;
   }
 }
 
-static void take_operator(input_t* input, pack_t* pack, uint32_t index) {
+static void take_operator(fuzz_input_t* input, pack_t* pack, uint32_t index) {
   accrt_operator_def_t* op = &pack->operators[index];
   const uint32_t place = MAX_KERNELS + index;
-  *op = (accrt_operator_def_t){.struct_size =
-                                   take(input, 1) < 200 ? (uint32_t)sizeof *op : take_u32(input),
+  *op = (accrt_operator_def_t){.struct_size = fuzz_take(input, 1) < 200 ? (uint32_t)sizeof *op
+                                                                        : take_u32(input),
                                .traits = take_u32(input),
                                .name = take_name(input, pack->names[1 + place]),
-                               .execute = take(input, 1) < 240 ? never_executed : NULL};
+                               .execute = fuzz_take(input, 1) < 240 ? never_executed : NULL};
   op->param_count = take_params(input, pack->params[place], pack->param_names[place]);
-  op->params = take(input, 1) < 240 ? pack->params[place] : NULL;
+  op->params = fuzz_take(input, 1) < 240 ? pack->params[place] : NULL;
   op->params_size_bytes = take_u32(input);
   op->device_type = take_u32(input);
-  op->reserved = (uint32_t)take(input, 1) / 128;
+  op->reserved = (uint32_t)fuzz_take(input, 1) / 128;
 }
 
 static pack_t* queried;
@@ -123,15 +108,16 @@ static const accrt_kernel_pack_table_t* query(uint32_t max_abi,
   return queried != NULL ? &queried->table : NULL;
 }
 
-static void take_table(input_t* input, pack_t* pack) {
+static void take_table(fuzz_input_t* input, pack_t* pack) {
   accrt_kernel_pack_table_t* table = &pack->table;
-  table->struct_size = take(input, 1) < 220 ? (uint32_t)sizeof *table : take_u32(input);
-  table->abi_version = take(input, 1) < 220 ? ACCRT_KERNEL_ABI_VERSION : (uint32_t)take(input, 4);
+  table->struct_size = fuzz_take(input, 1) < 220 ? (uint32_t)sizeof *table : take_u32(input);
+  table->abi_version =
+      fuzz_take(input, 1) < 220 ? ACCRT_KERNEL_ABI_VERSION : (uint32_t)fuzz_take(input, 4);
   table->name = take_name(input, pack->names[0]);
-  table->kernels = take(input, 1) < 240 ? pack->kernels : NULL;
+  table->kernels = fuzz_take(input, 1) < 240 ? pack->kernels : NULL;
   table->kernel_count = take_u32(input) % (MAX_KERNELS + 1);
   table->kernel_size_bytes = (uint32_t)sizeof *pack->kernels;
-  table->host_operators = take(input, 1) < 240 ? pack->operators : NULL;
+  table->host_operators = fuzz_take(input, 1) < 240 ? pack->operators : NULL;
   table->host_operator_count = take_u32(input) % (MAX_OPERATORS + 1);
   table->host_operator_size_bytes = (uint32_t)sizeof *pack->operators;
   for (uint32_t i = 0; i < table->kernel_count; ++i)
@@ -141,7 +127,7 @@ static void take_table(input_t* input, pack_t* pack) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  input_t input = {data, size};
+  fuzz_input_t input = {data, size};
   pack_t* pack = calloc(1, sizeof *pack);
   if (pack == NULL)
     abort();

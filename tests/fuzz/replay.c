@@ -29,6 +29,8 @@ static int run_file(const char* path) {
   return 0;
 }
 
+static int run_path(const char* path);
+
 static int run_folder(const char* path) {
   struct dirent** names = NULL;
   const int count = scandir(path, &names, NULL, alphasort);
@@ -39,23 +41,26 @@ static int run_folder(const char* path) {
     char file[4096];
     const int length = snprintf(file, sizeof file, "%s/%s", path, names[i]->d_name);
     if (names[i]->d_name[0] != '.' && length > 0 && (size_t)length < sizeof file)
-      failed |= run_file(file);
+      failed |= run_path(file);
     free(names[i]);
   }
   free(names);
   return failed;
 }
 
+static int run_path(const char* path) {
+  struct stat info;
+  if (stat(path, &info) != 0) {
+    perror(path);
+    return 1;
+  }
+  return S_ISDIR(info.st_mode) ? run_folder(path) : run_file(path);
+}
+
 int main(int argc, char** argv) {
   int failed = argc < 2;
-  for (int i = 1; i < argc; ++i) {
-    struct stat info;
-    if (stat(argv[i], &info) != 0) {
-      perror(argv[i]);
-      return 1;
-    }
-    failed |= S_ISDIR(info.st_mode) ? run_folder(argv[i]) : run_file(argv[i]);
-  }
+  for (int i = 1; i < argc; ++i)
+    failed |= run_path(argv[i]);
   if (fuzz_inputs == 0) {
     fprintf(stderr, "nothing was tried\n");
     return 1;

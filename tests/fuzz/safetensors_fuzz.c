@@ -1,6 +1,7 @@
 /* tests/fuzz/safetensors_fuzz.c - safetensors files: what is accepted is used, every tensor and every byte. The input's header is the text
  * up to a NUL or its end, behind the size that belongs to it; so mutations reach what is in the header. An input that begins with
  * 0xFF is taken as it is, behind that byte. */
+#include "tests/fuzz/mutate_text.h"
 #include "tests/fuzz/weights_use.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

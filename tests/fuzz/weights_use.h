@@ -5,11 +5,6 @@
 
 #include "tests/fuzz/fuzz.h"
 
-static inline void fuzz_require(int good) {
-  if (!good)
-    abort();
-}
-
 static inline uint64_t fuzz_sum(const void* data, uint64_t size) {
   const volatile uint8_t* bytes = data;
   uint64_t sum = 0;

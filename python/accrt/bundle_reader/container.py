@@ -155,10 +155,12 @@ class Container:
 
     def _check_records(self, section: Any) -> None:
         kind = r.SECTION_KINDS.get(section.type)
-        if not kind:
-            return
         size = section.record_bytes
         fits = not size or size * section.record_count == section.size_bytes
+        if not kind:
+            if not fits:
+                raise self.fail(16, f"{section.record_count} records of {size} bytes in {section.name!r}")
+            return
         bytes_alone = kind.name in ("code", "data", "asset_data")
         if form_minor(section) is None or not fits or (bytes_alone and section.record_count):
             raise self.fail(16, f"{section.record_count} records of {section.record_bytes} bytes in {kind.name}")

@@ -1,0 +1,113 @@
+/* tests/fuzz/dump_fuzz.c - accepted bundles as text: written as YAML, built from it, written and built again. What is built must
+ * open and give the same text and, the second time, the same bytes; a bundle does not differ from itself, nor from what was built from
+ * its text. It is also compared with the one before it. Mutations are those of the container's target. */
+#include "loader/text/text.h"
+#include "tests/fuzz/files.h"
+#include "tests/fuzz/mutate_file.h"
+
+#define INLINE_BYTES (1u << 20)
+
+typedef struct text {
+  char* bytes;
+  size_t size;
+} text_t;
+
+static void explain(const char* what, const accx_text_error_t* error) {
+  fprintf(stderr, "%s: %u:%u: %s\n", what, error->line, error->column, error->message);
+  abort();
+}
+
+/* Without bytes when the bundle needs newer versions than these. */
+static text_t dump(const char* path) {
+  text_t text = {NULL, 0};
+  accx_text_error_t error;
+  FILE* out = open_memstream(&text.bytes, &text.size);
+  fuzz_require(out != NULL);
+  const accx_text_dump_t task = {.instance = fuzz_instance(),
+                                 .path = path,
+                                 .out = out,
+                                 .folder = fuzz_folder(),
+                                 .folder_name = "files",
+                                 .inline_bytes = INLINE_BYTES};
+  const bool good = accx_text_write(&task, &error);
+  fuzz_require(fclose(out) == 0);
+  if (good)
+    return text;
+  if (error.status != ACCRT_ERROR_VERSION_MISMATCH)
+    explain("dump", &error);
+  free(text.bytes);
+  return (text_t){NULL, 0};
+}
+
+static void build(const text_t* text, const char* path) {
+  accrt_bundle_writer_t* writer = NULL;
+  accx_text_files_t* files = NULL;
+  accx_text_error_t error;
+  fuzz_require(accrt_bundle_writer_create(NULL, &writer) == ACCRT_OK);
+  if (!accx_text_read(text->bytes, text->size, NULL, writer, &files, &error)) {
+    fwrite(text->bytes, 1, text->size, stderr);
+    explain("build", &error);
+  }
+  if (accrt_bundle_writer_write_path(writer, path) != ACCRT_OK) {
+    accrt_error_t record = ACCRT_ERROR_INIT;
+    (void)accrt_last_error(&record);
+    fwrite(text->bytes, 1, text->size, stderr);
+    fprintf(stderr, "write: %s\n", record.message);
+    abort();
+  }
+  accrt_bundle_writer_release(writer);
+  accx_text_files_free(files);
+}
+
+static uint64_t count_differences(const char* one, const char* two, FILE* out) {
+  uint64_t count = 0;
+  accx_text_error_t error;
+  if (!accx_text_compare(fuzz_instance(), one, two, out, &count, &error))
+    explain("diff", &error);
+  return count;
+}
+
+static void round_trip(const uint8_t* data, size_t size) {
+  static FILE* nowhere;
+  if (nowhere == NULL)
+    nowhere = fopen("/dev/null", "w");
+  const char *given = fuzz_path("given.accx"), *built = fuzz_path("built.accx"),
+             *again = fuzz_path("again.accx"), *last = fuzz_path("last.accx");
+  fuzz_write_file(given, data, size);
+  const text_t text = dump(given);
+  if (text.bytes == NULL)
+    return;
+  build(&text, built);
+  const text_t second = dump(built);
+  build(&second, again);
+  size_t built_size, again_size;
+  uint8_t *built_bytes = fuzz_read_file(built, &built_size),
+          *again_bytes = fuzz_read_file(again, &again_size);
+  fuzz_require(text.size == second.size && memcmp(text.bytes, second.bytes, text.size) == 0);
+  fuzz_require(built_size == again_size && memcmp(built_bytes, again_bytes, built_size) == 0);
+  fuzz_require(count_differences(given, given, stderr) == 0);
+  fuzz_require(count_differences(given, built, stderr) == 0);
+  if (access(last, F_OK) == 0) {
+    const uint64_t there = count_differences(given, last, nowhere);
+    fuzz_require((there == 0) == (count_differences(last, given, nowhere) == 0));
+  }
+  fuzz_require(rename(given, last) == 0);
+  free(built_bytes);
+  free(again_bytes);
+  free(text.bytes);
+  free(second.bytes);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  uint8_t* file = fuzz_copy(data, size, 4096);
+  accrt_bundle_t* bundle;
+  ++fuzz_inputs;
+  if (accrt_bundle_open_memory(fuzz_instance(), file, size, NULL, NULL, NULL, &bundle) ==
+      ACCRT_OK) {
+    accrt_bundle_release(bundle);
+    ++fuzz_accepted;
+    round_trip(data, size);
+  }
+  free(file);
+  return 0;
+}
