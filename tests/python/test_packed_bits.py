@@ -7,25 +7,32 @@ import pytest
 import bytelm_bits as bits
 import compiler_harness as h
 import test_packed_kernels
+from accrt.compiler import compile
 
 TEXT = bits.text(8193)
 
 
 @pytest.fixture(scope="module")
-def plain(instance):
-    data = bits.compiled([h.target()])
-    return bits.program(data, bits.source(bits.matrices(), instance), instance)
+def weights():
+    return {key: bits.nearest(*key) for key in bits.PACKED}
+
+
+@pytest.fixture(scope="module")
+def programs(instance, weights):
+    """The f32 program, and the one that has all layouts."""
+    plain = bits.program(compile(bits.module([bits.EXACT]), targets=[h.target()]), bits.source({bits.EXACT: bits.matrices()}, instance), instance)
+    return plain, bits.program(compile(bits.module(bits.PACKED), targets=[h.target()]), bits.source(weights, instance), instance)
 
 
 def test_every_layout_with_kernels_is_tried():
     assert {layout for layout, _group in bits.PACKED} == set(test_packed_kernels.PACKED)
+    assert all(bits.is_packed(*key, "host") for key in bits.PACKED)
 
 
-@pytest.mark.parametrize("layout, group", bits.PACKED, ids=lambda v: str(v))
-def test_packed_is_as_good_as_exact(plain, layout, group, instance):
-    packed = bits.nearest(layout, group)
-    plain.load_weights(bits.source(bits.exact(packed), instance))
-    program = bits.program(bits.compiled([h.target()], layout, group), bits.source(packed, instance), instance)
-    exact, found = bits.bits_per_byte(plain, TEXT), bits.bits_per_byte(program, TEXT)
-    print(f"{layout} {group}: exact {exact:.5f}, packed {found:.5f}, difference {found - exact:+.5f}")
+@pytest.mark.parametrize("key", bits.PACKED, ids=lambda key: bits.variant(*key))
+def test_packed_is_as_good_as_exact(programs, weights, key, instance):
+    plain, packed = programs
+    plain.load_weights(bits.source({bits.EXACT: bits.exact(weights[key])}, instance))
+    exact, found = bits.bits_per_byte(plain, bits.EXACT, TEXT), bits.bits_per_byte(packed, key, TEXT)
+    print(f"{bits.variant(*key)}: exact {exact:.5f}, packed {found:.5f}, difference {found - exact:+.5f}")
     assert abs(found - exact) < bits.MOST
