@@ -117,8 +117,9 @@ check_weights() {
   configure_and_build "$BUILD"
   where=$BUILD/check/weights
   [ -x "$where/bin/python" ] || "$(pick_python)" -m venv "$where"
-  timeout 1800 "$where/bin/python" -m pip install -q --disable-pip-version-check --retries 1 numpy safetensors gguf ||
+  timeout 1800 "$where/bin/python" -m pip install -q --disable-pip-version-check --retries 1 numpy safetensors gguf xxhash pytest ||
     { echo "skipped: the packages safetensors and gguf could not be had"; return 0; }
+  in_tree "$where/bin/python" -m pytest -q tests/python/test_end_to_end.py -k new
   in_tree "$where/bin/python" -W ignore::RuntimeWarning tests/weights/check.py
 }
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import functools
 import os
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, os.pardir, "python")]
 
+import test_bits  # noqa: E402
+import test_external  # noqa: E402
 import test_fast  # noqa: E402
 import test_models  # noqa: E402
 import test_ops  # noqa: E402
@@ -18,9 +22,20 @@ MODULES = {
     "ops": test_ops.module,
     "fast": test_fast.module,
     "quantized": test_quantized.module,
+    "bits_exact": test_bits.module_exact,
+    "bits_packed": test_bits.module_packed,
+    **{f"external_{dtype}": functools.partial(test_external.module, dtype) for dtype in test_external.DTYPES},
+    "external_ranks": test_external.ranks_module,
     "bytelm_test": test_models.bytelm_module,
-    **{f"minilm_{dtype}_test": lambda dtype=dtype: test_models.minilm_module(dtype) for dtype in test_models.COSINE},
+    **{f"minilm_{dtype}_test": functools.partial(test_models.minilm_module, dtype) for dtype in test_models.COSINE},
 }
+
+
+def build(name, folder, targets):
+    data = compile(MODULES[name](), targets=targets)
+    with open(os.path.join(folder, f"{name}.accx"), "wb") as file:
+        file.write(data)
+    return f"{name}: {len(data) >> 10} KiB"
 
 
 def main():
@@ -29,11 +44,9 @@ def main():
         print("no nvcc: the tests of kernels are not compiled beforehand")
         return
     os.makedirs(folder, exist_ok=True)
-    for name, module in MODULES.items():
-        data = compile(module(), targets=targets)
-        with open(os.path.join(folder, f"{name}.accx"), "wb") as file:
-            file.write(data)
-        print(f"{name}: {len(data) >> 10} KiB", flush=True)
+    with concurrent.futures.ProcessPoolExecutor(max(1, (os.cpu_count() or 1) // 2)) as workers:
+        for line in workers.map(build, MODULES, [folder] * len(MODULES), [targets] * len(MODULES)):
+            print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -81,9 +81,12 @@ def module():
 
 
 def bound(name, q, x, w, exact):
-    dtype = CASES[name][1]
+    return limit(packing.form_of(q), CASES[name][1], x, w, exact)
+
+
+def limit(form, dtype, x, w, exact):
+    """What a product may be off by, with the rows and the type of x."""
     magnitude = np.abs(x) @ np.abs(w).T
-    form = packing.form_of(q)
     plain = packing.packed_bytes(form, "cuda") is None or dtype == "f32"
     rounded = 1.01 * HALF_ULP[dtype] * magnitude if plain or len(x) > 64 else 0.0
     if form.codes == "q4" or form.has("zeros"):

@@ -3,8 +3,8 @@
 
     python3 tests/weights/make.py FOLDER SEED
 
-The files under tests/weights/golden were made so, with seed 2026, safetensors 0.8.0 and gguf 0.19.0, and are not made again: tests read
-them without these packages (tests/python/test_weights.py). `./dev check weights` makes new ones, with another seed, and compares.
+The files under tests/weights/golden were made so, with seed 2026 (matrices.gguf came later: 20261120), safetensors 0.8.0 and gguf 0.19.0,
+and are not made again: tests read them without these packages (tests/python/test_weights.py). `./dev check weights` makes new ones, with another seed, and compares.
 """
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ import safetensors
 from safetensors import TensorSpec
 
 SHAPE = (2, 256)
+MATRIX = (40, 256)
+#: Types that are layouts of the registry.
+MATRIX_TYPES = ("Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q5_K", "Q6_K", "MXFP4", "NVFP4")
 SAFETENSORS_BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F4": 4, "I64": 64, "I32": 32, "I16": 16, "I8": 8, "U64": 64, "U32": 32, "U16": 16, "U8": 8, "BOOL": 8,
                     "C64": 64, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8}  # fmt: skip
 # What the package calls them when it writes.
@@ -98,6 +101,35 @@ def write_gguf(path: pathlib.Path, rng) -> dict:
     return read_gguf(path)
 
 
+def write_matrices(path: pathlib.Path, rng) -> dict:
+    """A matrix in each type of the layout registry, as compiled programs multiply with: tests/python/test_end_to_end.py."""
+    writer = gguf.GGUFWriter(path, "llama")
+    for name in MATRIX_TYPES:
+        kind = gguf.GGMLQuantizationType[name]
+        writer.add_tensor(f"blk.0.{name.lower()}.weight", matrix(rng, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return read_gguf(path)
+
+
+def matrix(rng, kind) -> np.ndarray:
+    """Through the package's quantizer, or random blocks with scales of ordinary size where it has none."""
+    values = (rng.standard_normal(MATRIX) * 0.1).astype(np.float32)
+    try:
+        return gguf.quantize(values, kind)
+    except NotImplementedError:
+        pass
+    block, size = gguf.GGML_QUANT_SIZES[kind]
+    blocks = rng.integers(0, 256, (MATRIX[0] * MATRIX[1] // block, size), dtype=np.uint8)
+    if kind.name.startswith("NVFP4"):
+        blocks[:, :4] = rng.integers(0x10, 0x40, (len(blocks), 4))
+    for at in {"Q6_K": (208,), "Q4_K": (0, 2), "Q5_K": (0, 2)}.get(kind.name, ()):
+        blocks[:, at : at + 2] = (rng.random((len(blocks), 1)) * 0.002 + 0.0001).astype(np.float16).view(np.uint8)
+    return blocks.reshape(MATRIX[0], -1)
+
+
 def read_gguf(path: pathlib.Path) -> dict:
     """What the package reads: bytes, and values where it has a dequantizer. NaNs are one class."""
     out = {}
@@ -132,6 +164,7 @@ def make(folder: pathlib.Path, seed: int) -> dict:
     (shards / "model.safetensors.index.json").write_text(json.dumps(index, indent=2))
     expected["files"]["sharded"] = merged
     expected["files"]["all.gguf"] = write_gguf(folder / "all.gguf", rng)
+    expected["files"]["matrices.gguf"] = write_matrices(folder / "matrices.gguf", rng)
     return expected
 
 
