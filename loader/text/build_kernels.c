@@ -21,6 +21,9 @@ static bool build_image(accx_builder_t* builder, accx_node_t* map) {
   if ((!is_pack && !accx_read_bytes(builder, map, &bytes)) ||
       !accx_node_all_used(map, "an image", keys, builder->error))
     return false;
+  /* PTX ends with NUL, which a text cannot hold: the copy of it has one. */
+  if (kind == ACCRT_IMAGE_PTX && accx_node_peek(accx_node_peek(map, "data"), "text") != NULL)
+    ++bytes.size_bytes;
   accx_name_t* name = accx_name_add(builder, ACCX_NAME_IMAGE, text, map);
   if (name == NULL)
     return false;

@@ -1,97 +1,50 @@
-/* loader/text/diff.c - how two bundles differ, in words: their texts (bytes by digest) as trees, compared by name. It knows keys of the
- * text form that name things, and nothing else of it. */
+/* loader/text/diff.c - how two bundles differ, in words: their texts (bytes by digest) as trees. Things are compared by name, commands and
+ * variants by what they do, so that what is added or taken away does not make all that follows it different. It knows keys of the text
+ * form, and nothing else of it. */
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "loader/format.h"
+#include "loader/text/names.h"
+#include "loader/text/show.h"
 #include "loader/text/tree.h"
+#include "loader/text/values.h"
 
-#define MAX_WHERE_BYTES 600u
+#define MAX_WHERE_BYTES 1500u
+#define MAX_VALUE_BYTES 300u
 #define INLINE_BYTES 32u
+#define MAX_PAIRS ((uint64_t)4 << 20) /* that are compared to find what lists have in common */
+#define NONE UINT32_MAX
 
 typedef struct differ {
   FILE* out;
   uint64_t count;
+  bool failed; /* no memory */
+  /* What numbers mean: of names in `let` of the current function by B's number, A's or NONE; of places, the places. */
+  const uint32_t* lets;
+  uint32_t let_count;
+  const accx_node_t **places_a, **places_b;
+  uint32_t place_count_a, place_count_b;
+  /* What bytes are compared of, to say which values differ. */
+  accrt_bundle_t *a, *b; /* NULL: not known */
+  const char* constant;
+  uint64_t role;
 } differ_t;
 
-/* ---- Where something is, in words ---- */
+static void compare(differ_t* differ, const char* where, const char* key, const accx_node_t* a,
+                    const accx_node_t* b);
 
-/* What one element of a list is called. */
-static const char* element_name(const char* key) {
-  static const char* const names[][2] = {
-      {"symbols", "symbol"},    {"files", "file"},           {"constants", "constant"},
-      {"states", "state"},      {"images", "image"},         {"kernels", "kernel"},
-      {"variants", "variant"},  {"parameters", "parameter"}, {"functions", "function"},
-      {"inputs", "input"},      {"results", "result"},       {"commands", "command"},
-      {"then", "then command"}, {"else", "else command"},    {"adapters", "adapter"},
-      {"assets", "asset"},      {"locations", "location"},   {"sections", "section"},
-      {"segments", "segment"},  {"strings", "string"}};
-  for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i) {
-    if (strcmp(key, names[i][0]) == 0)
-      return names[i][1];
-  }
-  return NULL;
+static void* take(differ_t* differ, size_t count, size_t size) {
+  void* memory = calloc(count > 0 ? count : 1, size);
+  differ->failed = differ->failed || memory == NULL;
+  return memory;
 }
 
-static const char* word_of(const accx_node_t* map, const char* key) {
-  const accx_node_t* node = accx_node_peek(map, key);
-  return node != NULL && node->kind == ACCX_NODE_WORD ? node->text : NULL;
-}
-
-/* What names an element among its like, or NULL. */
-static const char* title_of(const accx_node_t* node) {
-  static const char* const keys[] = {"name", "slot"};
-  for (size_t i = 0; i < sizeof keys / sizeof keys[0]; ++i) {
-    const char* word = word_of(node, keys[i]);
-    if (word != NULL)
-      return word;
-  }
-  return NULL;
-}
-
-static bool same_word(const char* a, const char* b) {
-  return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
-}
-
-/* Whether two elements are versions of the same thing. */
-static bool same_thing(const accx_node_t* a, const accx_node_t* b) {
-  return same_word(title_of(a), title_of(b)) &&
-         same_word(word_of(a, "target"), word_of(b, "target"));
-}
-
-/* " (dispatch 'k')" for a command. */
-static void put_opcode(char* where, size_t capacity, const accx_node_t* node) {
-  static const char* const keys[] = {"dispatch", "call",   "copy",   "fill",  "barrier",
-                                     "repeat",   "branch", "marker", "opcode"};
-  for (size_t i = 0; i < sizeof keys / sizeof keys[0]; ++i) {
-    const char* word = word_of(node, keys[i]);
-    if (word == NULL)
-      continue;
-    const bool named = i < 2;
-    (void)snprintf(where, capacity, named ? " (%s '%.60s')" : " (%s)", keys[i], word);
-    return;
-  }
-}
-
-static void put_element(char* where, size_t capacity, const char* outer, const char* key,
-                        const accx_node_t* node, uint32_t index) {
-  const char* name = element_name(key);
-  const char* title = title_of(node);
-  const char* target = word_of(node, "target");
-  const bool is_command = name != NULL && strstr(name, "command") != NULL;
-  char opcode[100] = "";
-  if (is_command)
-    put_opcode(opcode, sizeof opcode, node);
-  const char* comma = outer[0] != '\0' ? ", " : "";
-  if (title != NULL && !is_command)
-    (void)snprintf(where, capacity, "%s%s%s '%.100s'%s%.40s", outer, comma,
-                   name != NULL ? name : key, title, target != NULL ? " for " : "",
-                   target != NULL ? target : "");
-  else
-    (void)snprintf(where, capacity, "%s%s%s %" PRIu32 "%s", outer, comma, name != NULL ? name : key,
-                   index, opcode);
-}
+/* ---- What is said ---- */
 
 static void say(differ_t* differ, const char* format, ...) __attribute__((format(printf, 2, 3)));
 static void say(differ_t* differ, const char* format, ...) {
@@ -103,97 +56,629 @@ static void say(differ_t* differ, const char* format, ...) {
   ++differ->count;
 }
 
-/* ---- Comparing ---- */
+typedef struct value {
+  char text[MAX_VALUE_BYTES];
+  size_t length;
+} value_t;
 
-static bool equal(const accx_node_t* a, const accx_node_t* b) {
+static void put(value_t* value, const char* text) {
+  const size_t left = sizeof value->text - value->length;
+  const int written = snprintf(value->text + value->length, left, "%s", text);
+  if (written >= 0 && (size_t)written < left) {
+    value->length += (size_t)written;
+    return;
+  }
+  value->length = sizeof value->text - 1;
+  memcpy(value->text + sizeof value->text - 4, "...", 4);
+}
+
+/* Words that are nothing but themselves stand without quotes. */
+static bool is_plain(const char* word) {
+  const size_t length = strlen(word);
+  bool plain = length > 0 && length < 100 && word[0] != ' ' && word[length - 1] != ' ';
+  for (const char* at = word; plain && *at != '\0'; ++at)
+    plain = *at >= ' ' && *at < 0x7F && *at != '\'' && *at != '\\';
+  return plain;
+}
+
+static void put_value(value_t* value, const accx_node_t* node) {
+  const bool is_map = node->kind == ACCX_NODE_MAP;
+  if (node->kind == ACCX_NODE_WORD) {
+    put(value, is_plain(node->text) ? node->text : ACCX_SHOW(node->text));
+    return;
+  }
+  put(value, is_map ? "{" : "[");
+  for (const accx_node_t* at = node->first; at != NULL; at = at->next) {
+    if (is_map) {
+      put_value(value, at);
+      put(value, ": ");
+      at = at->next;
+    }
+    put_value(value, at);
+    put(value, at->next != NULL ? ", " : "");
+  }
+  put(value, is_map ? "}" : "]");
+}
+
+static const char* word_of(const accx_node_t* map, const char* key) {
+  const accx_node_t* node = accx_node_peek(map, key);
+  return node != NULL && node->kind == ACCX_NODE_WORD ? node->text : NULL;
+}
+
+/* Bytes: digits, or a size and a digest. */
+static void put_bytes(value_t* value, const accx_node_t* node) {
+  char text[100];
+  const char* size = word_of(node, "size");
+  const char* digest = word_of(node, "digest");
+  if (node->kind == ACCX_NODE_WORD)
+    (void)snprintf(text, sizeof text, "%zu bytes %.64s", strlen(node->text) / 2, node->text);
+  else
+    (void)snprintf(text, sizeof text, "%.24s bytes with digest %.32s", size != NULL ? size : "?",
+                   digest != NULL ? digest : "?");
+  put(value, text);
+}
+
+/* Not the component of that name, which is a map that has bytes. */
+static bool is_bytes(const char* key, const accx_node_t* node) {
+  return (strcmp(key, "data") == 0 || strcmp(key, "raw") == 0) &&
+         (node->kind == ACCX_NODE_WORD || word_of(node, "digest") != NULL);
+}
+
+/* Bits of a scalar, with what they are as a float. */
+static void put_bits(value_t* value, const accx_node_t* node) {
+  const uint64_t bits = strtoull(node->text, NULL, 16);
+  char text[80] = "";
+  float narrow;
+  double wide;
+  memcpy(&narrow, &bits, sizeof narrow);
+  memcpy(&wide, &bits, sizeof wide);
+  if (bits >> 32 != 0)
+    (void)snprintf(text, sizeof text, " (f64: %.17g)", wide);
+  else if (bits >> 16 != 0)
+    (void)snprintf(text, sizeof text, " (f32: %.9g)", (double)narrow);
+  put(value, node->text);
+  put(value, text);
+}
+
+static void put_of_key(value_t* value, const char* key, const accx_node_t* node) {
+  if (is_bytes(key, node))
+    put_bytes(value, node);
+  else if (strcmp(key, "bits") == 0 && node->kind == ACCX_NODE_WORD)
+    put_bits(value, node);
+  else
+    put_value(value, node);
+}
+
+/* What a location is the number of. */
+static const accx_node_t* place_of(const accx_node_t** places, uint32_t count,
+                                   const accx_node_t* number) {
+  const uint64_t index = strtoull(number->text, NULL, 10);
+  return index < count ? places[index] : number;
+}
+
+static void say_values(differ_t* differ, const char* where, const char* key, const accx_node_t* a,
+                       const accx_node_t* b) {
+  value_t one = {"", 0}, two = {"", 0};
+  if (strcmp(key, "location") == 0) {
+    a = place_of(differ->places_a, differ->place_count_a, a);
+    b = place_of(differ->places_b, differ->place_count_b, b);
+  }
+  char values[MAX_VALUE_BYTES];
+  if (is_bytes(key, a) && differ->constant != NULL && differ->a != NULL && differ->b != NULL &&
+      accx_values_text(differ->a, differ->b, differ->constant, (uint32_t)differ->role, values,
+                       sizeof values)) {
+    say(differ, "%s: %s", where, values);
+    return;
+  }
+  put_of_key(&one, key, a);
+  put_of_key(&two, key, b);
+  say(differ, "%s: %s in A, %s in B", where, one.text, two.text);
+}
+
+static const char* element_name(const char* key);
+
+static void say_only(differ_t* differ, char which, const char* where, const char* key,
+                     const accx_node_t* node) {
+  value_t value = {"", 0};
+  if (strcmp(key, "location") == 0)
+    node = which == 'A' ? place_of(differ->places_a, differ->place_count_a, node)
+                        : place_of(differ->places_b, differ->place_count_b, node);
+  if (element_name(key) == NULL)
+    put_of_key(&value, key, node);
+  say(differ, "only in %c: %s%s%s", which, where, value.length > 0 ? ": " : "", value.text);
+}
+
+/* ---- Where something is, in words ---- */
+
+/* What one element of a list is called. */
+static const char* element_name(const char* key) {
+  static const char* const names[][2] = {
+      {"symbols", "symbol"},    {"files", "file"},           {"constants", "constant"},
+      {"states", "state"},      {"images", "image"},         {"kernels", "kernel"},
+      {"variants", "variant"},  {"parameters", "parameter"}, {"functions", "function"},
+      {"inputs", "input"},      {"results", "result"},       {"commands", "command"},
+      {"then", "then command"}, {"else", "else command"},    {"adapters", "adapter"},
+      {"assets", "asset"},      {"sections", "section"},     {"strings", "string"}};
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i) {
+    if (strcmp(key, names[i][0]) == 0)
+      return names[i][1];
+  }
+  return NULL;
+}
+
+static bool is_commands(const char* key) {
+  return strcmp(key, "commands") == 0 || strcmp(key, "then") == 0 || strcmp(key, "else") == 0;
+}
+
+/* What names an element among its like, or NULL. */
+static const char* title_of(const accx_node_t* node) {
+  const char* name = node->kind == ACCX_NODE_WORD ? node->text : word_of(node, "name");
+  return name != NULL ? name : word_of(node, "slot");
+}
+
+static const char* const heads[] = {"dispatch", "call",   "copy",   "fill",  "barrier",
+                                    "repeat",   "branch", "marker", "opcode"};
+#define HEAD_COUNT (sizeof heads / sizeof heads[0])
+
+/* What kind of command a map is, and of what: a kernel or a function. */
+static size_t head_of(const accx_node_t* map, const char** out_of) {
+  size_t i = 0;
+  while (i < HEAD_COUNT && accx_node_peek(map, heads[i]) == NULL)
+    ++i;
+  *out_of = i < 2 ? word_of(map, heads[i]) : NULL;
+  return i;
+}
+
+/* " (dispatch 'k')" for a command, " (cuda sm_90)" for a variant. */
+static void put_kind(char* kind, size_t capacity, const char* key, const accx_node_t* node) {
+  const char* of;
+  kind[0] = '\0';
+  if (is_commands(key)) {
+    const size_t head = head_of(node, &of);
+    const char* name = word_of(node, "name");
+    (void)snprintf(kind, capacity, " (%s%s%s%s%s)", head < HEAD_COUNT ? heads[head] : "?",
+                   of != NULL ? " " : "", of != NULL ? ACCX_SHOW(of) : "", name != NULL ? " " : "",
+                   name != NULL ? ACCX_SHOW(name) : "");
+  } else if (strcmp(key, "variants") == 0) {
+    const char* driver = word_of(node, "driver");
+    const char* arch = word_of(node, "arch");
+    value_t value = {"", 0};
+    put(&value, driver != NULL && is_plain(driver) ? driver : "?");
+    put(&value, arch != NULL ? " " : "");
+    put(&value, arch != NULL ? (is_plain(arch) ? arch : ACCX_SHOW(arch)) : "");
+    (void)snprintf(kind, capacity, " (%.300s)", value.text);
+  }
+}
+
+static void put_element(char where[MAX_WHERE_BYTES], const char* outer, const char* key,
+                        const accx_node_t* node, uint32_t index, uint32_t index_in_b) {
+  const char* name = element_name(key) != NULL ? element_name(key) : key;
+  const char* title = is_commands(key) ? NULL : title_of(node);
+  const char* target = word_of(node, "target");
+  const char* comma = outer[0] != '\0' ? ", " : "";
+  char kind[2 * ACCX_SHOWN_BYTES + 40], other[32] = "";
+  put_kind(kind, sizeof kind, key, node);
+  if (index_in_b != NONE && index_in_b != index)
+    (void)snprintf(other, sizeof other, " (%" PRIu32 " in B)", index_in_b);
+  if (title != NULL)
+    (void)snprintf(where, MAX_WHERE_BYTES, "%s%s%s %s%s%s", outer, comma, name, ACCX_SHOW(title),
+                   target != NULL ? " for " : "", target != NULL ? ACCX_SHOW(target) : "");
+  else
+    (void)snprintf(where, MAX_WHERE_BYTES, "%s%s%s %" PRIu32 "%s%s", outer, comma, name, index,
+                   kind, other);
+}
+
+static void put_key(char where[MAX_WHERE_BYTES], const char* outer, const char* key) {
+  (void)snprintf(where, MAX_WHERE_BYTES, "%s%s%s", outer, outer[0] != '\0' ? ", " : "",
+                 is_plain(key) ? key : ACCX_SHOW(key));
+}
+
+/* ---- Equal: the first of two is of A, the second of B ---- */
+
+static bool is_text_key(const char* key) {
+  static const char* const keys[] = {"name",  "doc",    "marker",   "dispatch", "call",
+                                     "input", "result", "constant", "state",    "media_type"};
+  for (size_t i = 0; i < sizeof keys / sizeof keys[0]; ++i) {
+    if (strcmp(key, keys[i]) == 0)
+      return true;
+  }
+  return false;
+}
+
+/* Expressions, whose names (`$e0`) are numbers that change when another is named before. */
+static bool equal_expression(const differ_t* differ, const char* a, const char* b) {
+  bool quoted = false;
+  for (; *a != '\0' && *a == *b; ++a, ++b) {
+    quoted = quoted != (*a == '`');
+    if (quoted || a[0] != '$' || a[1] != 'e' || b[1] != 'e')
+      continue;
+    char *end_a, *end_b;
+    const unsigned long one = strtoul(a + 2, &end_a, 10), two = strtoul(b + 2, &end_b, 10);
+    if (two >= differ->let_count || differ->lets[two] != one)
+      return false;
+    a = end_a - 1;
+    b = end_b - 1;
+  }
+  return *a == *b;
+}
+
+/* `key`: of what is compared; `without`: a key whose values may differ, or NULL. */
+static bool equal_but(const differ_t* differ, const char* key, const accx_node_t* a,
+                      const accx_node_t* b, const char* without) {
+  if (a->kind == ACCX_NODE_WORD && b->kind == ACCX_NODE_WORD && strcmp(key, "location") == 0) {
+    const accx_node_t* one = place_of(differ->places_a, differ->place_count_a, a);
+    const accx_node_t* two = place_of(differ->places_b, differ->place_count_b, b);
+    return one != a && two != b && equal_but(differ, "", one, two, NULL);
+  }
   if (a->kind != b->kind || a->count != b->count)
     return false;
   if (a->kind == ACCX_NODE_WORD)
-    return strcmp(a->text, b->text) == 0;
+    return is_text_key(key) || differ->lets == NULL ? strcmp(a->text, b->text) == 0
+                                                    : equal_expression(differ, a->text, b->text);
   const accx_node_t* other = b->first;
   for (const accx_node_t* node = a->first; node != NULL; node = node->next, other = other->next) {
-    if (!equal(node, other))
+    if (a->kind == ACCX_NODE_LIST && !equal_but(differ, key, node, other, NULL))
       return false;
+    if (a->kind == ACCX_NODE_LIST)
+      continue;
+    if (strcmp(node->text, other->text) != 0 ||
+        (!(without != NULL && strcmp(node->text, without) == 0) &&
+         !equal_but(differ, node->text, node->next, other->next, NULL)))
+      return false;
+    node = node->next;
+    other = other->next;
   }
   return true;
 }
 
-static void compare(differ_t* differ, const char* where, const char* key, const accx_node_t* a,
-                    const accx_node_t* b);
-
-static void only_in(differ_t* differ, const char* which, const char* where) {
-  say(differ, "only in %s: %s", which, where);
+static bool equal(const differ_t* differ, const char* key, const accx_node_t* a,
+                  const accx_node_t* b) {
+  return equal_but(differ, key, a, b, NULL);
 }
 
-/* Elements with names: by name, in A's order and then B's. */
-static void compare_named(differ_t* differ, const char* where, const char* key,
-                          const accx_node_t* a, const accx_node_t* b) {
-  char inner[MAX_WHERE_BYTES];
-  const accx_node_t* other = b->first;
-  for (const accx_node_t* node = a->first; node != NULL; node = node->next) {
-    /* Lists are sorted by name, so the match is mostly the next one. */
-    const accx_node_t* match = other;
-    while (match != NULL && !same_thing(node, match))
-      match = match->next;
-    if (match == NULL) {
-      for (match = b->first; match != NULL && !same_thing(node, match);)
-        match = match->next;
+static bool same_word(const char* a, const char* b) {
+  return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
+}
+
+/* ---- Of elements ---- */
+
+typedef bool (*same_t)(const differ_t* differ, const accx_node_t* a, const accx_node_t* b);
+
+static bool same_all(const differ_t* differ, const accx_node_t* a, const accx_node_t* b) {
+  return equal(differ, "", a, b);
+}
+
+/* Equal but for `after`, whose numbers change when a command is added before. It may be there in one of them alone. */
+static bool same_command(const differ_t* differ, const accx_node_t* a, const accx_node_t* b) {
+  const accx_node_t *one = a->first, *two = b->first;
+  for (;;) {
+    while (one != NULL && strcmp(one->text, "after") == 0)
+      one = one->next->next;
+    while (two != NULL && strcmp(two->text, "after") == 0)
+      two = two->next->next;
+    if (one == NULL || two == NULL)
+      return one == two;
+    if (strcmp(one->text, two->text) != 0 || !equal(differ, one->text, one->next, two->next))
+      return false;
+    one = one->next->next;
+    two = two->next->next;
+  }
+}
+
+static bool same_opcode(const differ_t* differ, const accx_node_t* a, const accx_node_t* b) {
+  const char *of_a, *of_b;
+  (void)differ;
+  return head_of(a, &of_a) == head_of(b, &of_b);
+}
+
+static bool same_head(const differ_t* differ, const accx_node_t* a, const accx_node_t* b) {
+  const char *of_a, *of_b;
+  (void)head_of(a, &of_a);
+  (void)head_of(b, &of_b);
+  return same_opcode(differ, a, b) && same_word(of_a, of_b) &&
+         same_word(word_of(a, "name"), word_of(b, "name"));
+}
+
+static bool same_variant(const differ_t* differ, const accx_node_t* a, const accx_node_t* b) {
+  (void)differ;
+  return same_word(word_of(a, "driver"), word_of(b, "driver")) &&
+         same_word(word_of(a, "arch"), word_of(b, "arch"));
+}
+
+static bool same_place(const differ_t* differ, const accx_node_t* a, const accx_node_t* b) {
+  return differ != NULL && a->kind == b->kind;
+}
+
+/* ---- Elements without names ---- */
+
+/* Two lists, and for each element of A its like in B. */
+typedef struct sequence {
+  const accx_node_t **a, **b;
+  uint32_t count_a, count_b;
+  uint32_t* of_a; /* index in B, or NONE */
+} sequence_t;
+
+static void fill(const accx_node_t* list, const accx_node_t** out) {
+  for (const accx_node_t* node = list->first; node != NULL; node = node->next)
+    *out++ = node;
+}
+
+/* Pairs the longest common part of a range of both lists, where they are few enough; else what is the same in the same place. */
+static void pair_range(differ_t* differ, sequence_t* sequence, uint32_t a, uint32_t end_a,
+                       uint32_t b, uint32_t end_b, same_t same) {
+  while (a < end_a && b < end_b && same(differ, sequence->a[a], sequence->b[b]))
+    sequence->of_a[a++] = b++;
+  while (a < end_a && b < end_b && same(differ, sequence->a[end_a - 1], sequence->b[end_b - 1]))
+    sequence->of_a[--end_a] = --end_b;
+  const uint32_t n = end_a - a, m = end_b - b;
+  if (n == 0 || m == 0)
+    return;
+  if ((uint64_t)n * m > MAX_PAIRS) {
+    for (uint32_t i = 0; i < n && i < m; ++i) {
+      if (same(differ, sequence->a[a + i], sequence->b[b + i]))
+        sequence->of_a[a + i] = b + i;
     }
-    put_element(inner, sizeof inner, where, key, node, 0);
-    if (match == NULL) {
-      only_in(differ, "A", inner);
+    return;
+  }
+  /* longest[i][j]: of what begins at i and j. */
+  uint32_t* longest = take(differ, (size_t)(n + 1) * (m + 1), sizeof *longest);
+  if (longest == NULL)
+    return;
+  for (uint32_t i = n; i-- > 0;) {
+    for (uint32_t j = m; j-- > 0;) {
+      const uint32_t down = longest[(i + 1) * (m + 1) + j], right = longest[i * (m + 1) + j + 1];
+      longest[i * (m + 1) + j] = same(differ, sequence->a[a + i], sequence->b[b + j])
+                                     ? longest[(i + 1) * (m + 1) + j + 1] + 1
+                                 : down > right ? down
+                                                : right;
+    }
+  }
+  for (uint32_t i = 0, j = 0; i < n && j < m;) {
+    if (same(differ, sequence->a[a + i], sequence->b[b + j]))
+      sequence->of_a[a + i++] = b + j++;
+    else if (longest[(i + 1) * (m + 1) + j] >= longest[i * (m + 1) + j + 1])
+      ++i;
+    else
+      ++j;
+  }
+  free(longest);
+}
+
+/* Pairs what is left between the pairs that are there. */
+static void pair_rest(differ_t* differ, sequence_t* sequence, same_t same) {
+  uint32_t b = 0;
+  for (uint32_t a = 0; a < sequence->count_a;) {
+    uint32_t end = a;
+    while (end < sequence->count_a && sequence->of_a[end] == NONE)
+      ++end;
+    const uint32_t end_b = end < sequence->count_a ? sequence->of_a[end] : sequence->count_b;
+    pair_range(differ, sequence, a, end, b, end_b, same);
+    b = end_b + 1;
+    a = end + 1;
+  }
+}
+
+/* The numbers in `after` as B has them; what stands for commands that are not in B is left out. */
+static void put_after(value_t* value, const sequence_t* sequence, const accx_node_t* after,
+                      bool in_b) {
+  const char* comma = "";
+  put(value, "[");
+  for (const accx_node_t* node = after != NULL ? after->first : NULL; node != NULL;
+       node = node->next) {
+    char text[16];
+    uint32_t index = (uint32_t)strtoul(node->text, NULL, 10);
+    if (!in_b)
+      index = index < sequence->count_a ? sequence->of_a[index] : NONE;
+    if (index == NONE)
+      continue;
+    (void)snprintf(text, sizeof text, "%s%" PRIu32, comma, index);
+    put(value, text);
+    comma = ", ";
+  }
+  put(value, "]");
+}
+
+static void compare_after(differ_t* differ, const char* where, const sequence_t* sequence,
+                          const accx_node_t* a, const accx_node_t* b) {
+  value_t one = {"", 0}, two = {"", 0};
+  put_after(&one, sequence, accx_node_peek(a, "after"), false);
+  put_after(&two, sequence, accx_node_peek(b, "after"), true);
+  if (strcmp(one.text, two.text) != 0)
+    say(differ, "%s, after: %s in A, %s in B (as B numbers commands)", where, one.text, two.text);
+}
+
+static void compare_maps(differ_t* differ, const char* where, const accx_node_t* a,
+                         const accx_node_t* b, const char* without);
+
+static void compare_pairs(differ_t* differ, const char* where, const char* key,
+                          const sequence_t* sequence) {
+  char inner[MAX_WHERE_BYTES];
+  uint32_t b = 0;
+  for (uint32_t a = 0; a <= sequence->count_a; ++a) {
+    const uint32_t other = a < sequence->count_a ? sequence->of_a[a] : sequence->count_b;
+    if (other == NONE) {
+      put_element(inner, where, key, sequence->a[a], a, NONE);
+      say_only(differ, 'A', inner, key, sequence->a[a]);
       continue;
     }
-    other = match->next;
-    compare(differ, inner, key, node, match);
-  }
-  for (const accx_node_t* node = b->first; node != NULL; node = node->next) {
-    const accx_node_t* match = a->first;
-    while (match != NULL && !same_thing(node, match))
-      match = match->next;
-    put_element(inner, sizeof inner, where, key, node, 0);
-    if (match == NULL)
-      only_in(differ, "B", inner);
+    for (; b < other; ++b) {
+      put_element(inner, where, key, sequence->b[b], b, NONE);
+      say_only(differ, 'B', inner, key, sequence->b[b]);
+    }
+    if (a == sequence->count_a)
+      break;
+    b = other + 1;
+    put_element(inner, where, key, sequence->a[a], a, other);
+    if (is_commands(key)) {
+      compare_maps(differ, inner, sequence->a[a], sequence->b[other], "after");
+      compare_after(differ, inner, sequence, sequence->a[a], sequence->b[other]);
+    } else {
+      compare(differ, inner, key, sequence->a[a], sequence->b[other]);
+    }
   }
 }
 
-/* Elements without: what is equal at the begin and at the end is left out, the rest is compared in order. */
 static void compare_in_order(differ_t* differ, const char* where, const char* key,
                              const accx_node_t* a, const accx_node_t* b) {
-  char inner[MAX_WHERE_BYTES];
-  const accx_node_t *one = a->first, *two = b->first;
-  uint32_t index = 0;
-  while (one != NULL && two != NULL && equal(one, two)) {
-    one = one->next;
-    two = two->next;
-    ++index;
-  }
-  uint32_t left_a = a->count - index, left_b = b->count - index;
-  for (; one != NULL && two != NULL; one = one->next, two = two->next, ++index) {
-    /* The longer list has something more here, when what follows it is equal. */
-    if (left_a > left_b && one->next != NULL && equal(one->next, two)) {
-      put_element(inner, sizeof inner, where, key, one, index);
-      only_in(differ, "A", inner);
-      one = one->next;
-      --left_a;
-    } else if (left_b > left_a && two->next != NULL && equal(one, two->next)) {
-      put_element(inner, sizeof inner, where, key, two, index);
-      only_in(differ, "B", inner);
-      two = two->next;
-      --left_b;
+  sequence_t sequence = {take(differ, a->count, sizeof *sequence.a),
+                         take(differ, b->count, sizeof *sequence.b), a->count, b->count,
+                         take(differ, a->count, sizeof *sequence.of_a)};
+  if (!differ->failed) {
+    fill(a, sequence.a);
+    fill(b, sequence.b);
+    memset(sequence.of_a, 0xFF, a->count * sizeof *sequence.of_a);
+    if (is_commands(key)) {
+      pair_range(differ, &sequence, 0, a->count, 0, b->count, same_command);
+      pair_rest(differ, &sequence, same_head);
+      pair_rest(differ, &sequence, same_opcode);
+    } else {
+      pair_range(differ, &sequence, 0, a->count, 0, b->count, same_all);
+      if (strcmp(key, "strings") != 0)
+        pair_rest(differ, &sequence, strcmp(key, "variants") == 0 ? same_variant : same_place);
     }
-    put_element(inner, sizeof inner, where, key, one, index);
-    compare(differ, inner, key, one, two);
+    compare_pairs(differ, where, key, &sequence);
   }
-  for (; one != NULL; one = one->next, ++index) {
-    put_element(inner, sizeof inner, where, key, one, index);
-    only_in(differ, "A", inner);
+  free(sequence.a);
+  free(sequence.b);
+  free(sequence.of_a);
+}
+
+/* ---- Elements with names ---- */
+
+typedef struct named {
+  const accx_node_t* node;
+  struct named* like; /* in the other list */
+  uint32_t index;
+} named_t;
+
+static int by_name(const void* a, const void* b) {
+  const named_t *one = *(named_t*const*)a, *two = *(named_t*const*)b;
+  int order = strcmp(title_of(one->node), title_of(two->node));
+  if (order == 0) {
+    const char *target = word_of(one->node, "target"), *other = word_of(two->node, "target");
+    order = strcmp(target != NULL ? target : "", other != NULL ? other : "");
   }
-  for (; two != NULL; two = two->next, ++index) {
-    put_element(inner, sizeof inner, where, key, two, index);
-    only_in(differ, "B", inner);
+  return order;
+}
+
+static int by_name_in_order(const void* a, const void* b) {
+  const named_t *one = *(named_t*const*)a, *two = *(named_t*const*)b;
+  const int order = by_name(a, b);
+  return order != 0 ? order : one->index < two->index ? -1 : 1;
+}
+
+/* Gives `elements` the list's, and `sorted` them by name. */
+static void list_named(const accx_node_t* list, named_t* elements, named_t** sorted) {
+  uint32_t i = 0;
+  for (const accx_node_t* node = list->first; node != NULL; node = node->next, ++i) {
+    elements[i] = (named_t){node, NULL, i};
+    sorted[i] = &elements[i];
+  }
+  if (i > 0)
+    qsort(sorted, i, sizeof *sorted, by_name_in_order);
+}
+
+static void pair_named(named_t** a, uint32_t count_a, named_t** b, uint32_t count_b) {
+  for (uint32_t i = 0, j = 0; i < count_a && j < count_b;) {
+    const int order = by_name(&a[i], &b[j]);
+    if (order == 0) {
+      a[i]->like = b[j];
+      b[j]->like = a[i];
+    }
+    i += order <= 0;
+    j += order >= 0;
   }
 }
+
+/* What has another name and is the same otherwise. */
+static void say_renamed(differ_t* differ, const char* where, const char* key, named_t* a,
+                        uint32_t count_a, named_t* b, uint32_t count_b) {
+  char inner[MAX_WHERE_BYTES];
+  uint64_t left = MAX_PAIRS;
+  for (uint32_t i = 0; i < count_a; ++i) {
+    for (uint32_t j = 0; j < count_b && a[i].like == NULL && left > 0; ++j, --left) {
+      if (b[j].like != NULL || !equal_but(differ, "", a[i].node, b[j].node, "name"))
+        continue;
+      a[i].like = &b[j];
+      b[j].like = &a[i];
+      put_element(inner, where, key, a[i].node, i, NONE);
+      say(differ, "%s is named %s in B", inner, ACCX_SHOW(title_of(b[j].node)));
+    }
+  }
+}
+
+static void put_order(value_t* value, const named_t* elements, uint32_t count) {
+  const char* comma = "";
+  for (uint32_t i = 0; i < count; ++i) {
+    if (elements[i].like == NULL)
+      continue;
+    put(value, comma);
+    put(value, ACCX_SHOW(title_of(elements[i].node)));
+    comma = ", ";
+  }
+}
+
+/* The order says something of what a caller gives by number. */
+static void compare_order(differ_t* differ, const char* where, const char* key, const named_t* a,
+                          uint32_t count_a, const named_t* b, uint32_t count_b) {
+  uint32_t last = 0;
+  bool ascending = true;
+  for (uint32_t i = 0; i < count_a; ++i) {
+    if (a[i].like == NULL)
+      continue;
+    ascending = ascending && a[i].like->index >= last;
+    last = a[i].like->index;
+  }
+  if (ascending)
+    return;
+  value_t one = {"", 0}, two = {"", 0};
+  put_order(&one, a, count_a);
+  put_order(&two, b, count_b);
+  say(differ, "%s%s%s, order: %s in A, %s in B", where, where[0] != '\0' ? ", " : "", key, one.text,
+      two.text);
+}
+
+static void say_named(differ_t* differ, const char* where, const char* key, named_t* a,
+                      uint32_t count_a, named_t* b, uint32_t count_b) {
+  char inner[MAX_WHERE_BYTES];
+  say_renamed(differ, where, key, a, count_a, b, count_b);
+  for (uint32_t i = 0; i < count_a; ++i) {
+    put_element(inner, where, key, a[i].node, i, NONE);
+    if (a[i].like == NULL)
+      say_only(differ, 'A', inner, key, a[i].node);
+    else if (same_word(title_of(a[i].node), title_of(a[i].like->node))) {
+      differ->constant = strcmp(key, "constants") == 0 ? title_of(a[i].node) : NULL;
+      compare(differ, inner, key, a[i].node, a[i].like->node);
+      differ->constant = NULL;
+    }
+  }
+  for (uint32_t i = 0; i < count_b; ++i) {
+    put_element(inner, where, key, b[i].node, i, NONE);
+    if (b[i].like == NULL)
+      say_only(differ, 'B', inner, key, b[i].node);
+  }
+  compare_order(differ, where, key, a, count_a, b, count_b);
+}
+
+static void compare_named(differ_t* differ, const char* where, const char* key,
+                          const accx_node_t* a, const accx_node_t* b) {
+  named_t* one = take(differ, a->count, sizeof *one);
+  named_t* two = take(differ, b->count, sizeof *two);
+  named_t** sorted_a = take(differ, a->count, sizeof *sorted_a);
+  named_t** sorted_b = take(differ, b->count, sizeof *sorted_b);
+  if (!differ->failed) {
+    list_named(a, one, sorted_a);
+    list_named(b, two, sorted_b);
+    pair_named(sorted_a, a->count, sorted_b, b->count);
+    say_named(differ, where, key, one, a->count, two, b->count);
+  }
+  free(one);
+  free(two);
+  free(sorted_a);
+  free(sorted_b);
+}
+
+/* ---- Nodes ---- */
 
 static bool all_named(const accx_node_t* list) {
   for (const accx_node_t* node = list->first; node != NULL; node = node->next) {
@@ -203,64 +688,105 @@ static bool all_named(const accx_node_t* list) {
   return true;
 }
 
-static void compare_lists(differ_t* differ, const char* where, const char* key,
-                          const accx_node_t* a, const accx_node_t* b) {
-  const bool commands = element_name(key) != NULL && strstr(element_name(key), "command") != NULL;
-  const bool words = (a->first != NULL && a->first->kind == ACCX_NODE_WORD) ||
-                     (b->first != NULL && b->first->kind == ACCX_NODE_WORD);
-  if (words && a->count != b->count)
-    say(differ, "%s, %s: %" PRIu32 " entries in A, %" PRIu32 " in B", where, key, a->count,
-        b->count);
-  else if (!commands && all_named(a) && all_named(b))
-    compare_named(differ, where, key, a, b);
+/* A value of a key, where the other map may have none: a list of elements is then one without any. */
+static void compare_key(differ_t* differ, const char* where, const char* key, const accx_node_t* a,
+                        const accx_node_t* b) {
+  static const accx_node_t no_list = {.kind = ACCX_NODE_LIST}, no_map = {.kind = ACCX_NODE_MAP};
+  char inner[MAX_WHERE_BYTES];
+  put_key(inner, where, key);
+  const bool is_component =
+      a != NULL && a->kind == ACCX_NODE_MAP && accx_word_find(&accx_words_role, key, &differ->role);
+  if (element_name(key) != NULL)
+    compare(differ, where, key, a != NULL ? a : &no_list, b != NULL ? b : &no_list);
+  else if (strcmp(key, "metadata") == 0)
+    compare(differ, inner, key, a != NULL ? a : &no_map, b != NULL ? b : &no_map);
+  else if (a != NULL && b != NULL)
+    compare(differ, inner, key, a, b);
   else
-    compare_in_order(differ, where, key, a, b);
-}
-
-static bool is_bytes(const accx_node_t* node) {
-  return word_of(node, "digest") != NULL && word_of(node, "size") != NULL &&
-         word_of(node, "name") == NULL;
+    say_only(differ, a != NULL ? 'A' : 'B', inner, key, a != NULL ? a : b);
+  if (is_component)
+    differ->role = 0;
 }
 
 static void compare_maps(differ_t* differ, const char* where, const accx_node_t* a,
-                         const accx_node_t* b) {
-  char inner[MAX_WHERE_BYTES];
-  if (is_bytes(a) && is_bytes(b)) {
-    if (strcmp(word_of(a, "size"), word_of(b, "size")) != 0)
-      say(differ, "%s: %s bytes in A, %s in B", where, word_of(a, "size"), word_of(b, "size"));
-    else if (!equal(a, b))
-      say(differ, "%s: other bytes (%s of them)", where, word_of(a, "size"));
-    return;
-  }
+                         const accx_node_t* b, const char* without) {
   for (const accx_node_t* key = a->first; key != NULL; key = key->next->next) {
-    const accx_node_t* other = accx_node_peek(b, key->text);
-    (void)snprintf(inner, sizeof inner, "%s%s%s", where, where[0] != '\0' ? ", " : "", key->text);
-    if (other == NULL)
-      only_in(differ, "A", inner);
-    else
-      compare(differ, key->next->kind == ACCX_NODE_LIST ? where : inner, key->text, key->next,
-              other);
+    if (without == NULL || strcmp(key->text, without) != 0)
+      compare_key(differ, where, key->text, key->next, accx_node_peek(b, key->text));
   }
   for (const accx_node_t* key = b->first; key != NULL; key = key->next->next) {
-    if (accx_node_peek(a, key->text) != NULL)
-      continue;
-    (void)snprintf(inner, sizeof inner, "%s%s%s", where, where[0] != '\0' ? ", " : "", key->text);
-    only_in(differ, "B", inner);
+    if (accx_node_peek(a, key->text) == NULL &&
+        (without == NULL || strcmp(key->text, without) != 0))
+      compare_key(differ, where, key->text, NULL, key->next);
   }
+}
+
+/* ---- Functions ---- */
+
+/* Which of A's names in `let` each of B's is: one that stands for the same, or else the one in its place when both have as many. Each is
+ * made of those before it. */
+static void pair_lets(differ_t* differ, const char* where, const accx_node_t* a,
+                      const accx_node_t* b, uint32_t* lets) {
+  char inner[MAX_WHERE_BYTES];
+  const accx_node_t* same = a != NULL ? a->first : NULL;
+  differ->lets = lets;
+  for (const accx_node_t* key = b != NULL ? b->first : NULL; key != NULL; key = key->next->next) {
+    const uint32_t number = differ->let_count;
+    const accx_node_t* like = a != NULL ? a->first : NULL;
+    while (like != NULL && !equal(differ, "", like->next, key->next))
+      like = like->next->next;
+    const bool changed = like == NULL && same != NULL && a->count == b->count;
+    if (changed)
+      like = same;
+    lets[number] = like != NULL ? (uint32_t)strtoul(like->text + 1, NULL, 10) : NONE;
+    ++differ->let_count;
+    if (changed) {
+      put_key(inner, where, like->text);
+      say_values(differ, inner, "let", like->next, key->next);
+    }
+    if (same != NULL)
+      same = same->next->next;
+  }
+}
+
+static void compare_functions(differ_t* differ, const char* where, const accx_node_t* a,
+                              const accx_node_t* b) {
+  const accx_node_t *one = accx_node_peek(a, "let"), *two = accx_node_peek(b, "let");
+  uint32_t* lets = take(differ, two != NULL ? two->count : 0, sizeof *lets);
+  if (lets != NULL) {
+    pair_lets(differ, where, one, two, lets);
+    compare_maps(differ, where, a, b, "let");
+  }
+  differ->lets = NULL;
+  differ->let_count = 0;
+  free(lets);
+}
+
+/* Equal as texts, whatever names in them stand for. */
+static bool same_text(const accx_node_t* a, const accx_node_t* b) {
+  static const differ_t nothing;
+  return equal(&nothing, "", a, b);
 }
 
 static void compare(differ_t* differ, const char* where, const char* key, const accx_node_t* a,
                     const accx_node_t* b) {
-  if (a->kind != b->kind) {
-    say(differ, "%s: given in another way", where);
-  } else if (a->kind == ACCX_NODE_WORD) {
-    if (strcmp(a->text, b->text) != 0)
-      say(differ, "%s: %.100s in A, %.100s in B", where, a->text, b->text);
-  } else if (a->kind == ACCX_NODE_LIST) {
-    compare_lists(differ, where, key, a, b);
-  } else {
-    compare_maps(differ, where, a, b);
-  }
+  const bool lists = a->kind == ACCX_NODE_LIST && b->kind == ACCX_NODE_LIST;
+  if (differ->failed ||
+      (differ->lets == NULL && strcmp(key, "functions") == 0 && !lists ? same_text(a, b)
+                                                                       : equal(differ, key, a, b)))
+    return;
+  if (strcmp(key, "functions") == 0 && !lists)
+    compare_functions(differ, where, a, b);
+  else if (is_bytes(key, a) && is_bytes(key, b))
+    say_values(differ, where, key, a, b);
+  else if (a->kind == ACCX_NODE_MAP && b->kind == ACCX_NODE_MAP)
+    compare_maps(differ, where, a, b, NULL);
+  else if (lists && element_name(key) != NULL && !is_commands(key) && all_named(a) && all_named(b))
+    compare_named(differ, where, key, a, b);
+  else if (lists && element_name(key) != NULL)
+    compare_in_order(differ, where, key, a, b);
+  else
+    say_values(differ, where, key, a, b);
 }
 
 /* ---- Texts ---- */
@@ -282,16 +808,64 @@ static bool read_tree(accrt_instance_t* instance, const char* path, accx_tree_t*
   return good;
 }
 
+/* The digest in the header covers all others. */
+static bool same_bytes(const char* path_a, const char* path_b) {
+  const char* const paths[2] = {path_a, path_b};
+  accx_header_t headers[2];
+  for (int i = 0; i < 2; ++i) {
+    const int fd = open(paths[i], O_RDONLY | O_CLOEXEC);
+    const bool good = fd >= 0 && pread(fd, &headers[i], sizeof headers[i], 0) == sizeof headers[i];
+    if (fd >= 0)
+      (void)close(fd);
+    if (!good)
+      return true; /* it was there a moment ago: what was read is compared */
+  }
+  return memcmp(&headers[0], &headers[1], sizeof headers[0]) == 0;
+}
+
+static const accx_node_t** places_of(differ_t* differ, const accx_node_t* root,
+                                     uint32_t* out_count) {
+  const accx_node_t* list = accx_node_peek(root, "locations");
+  const accx_node_t** places = take(differ, list != NULL ? list->count : 0, sizeof *places);
+  *out_count = list != NULL && places != NULL ? list->count : 0;
+  if (*out_count > 0)
+    fill(list, places);
+  return places;
+}
+
+static void compare_roots(differ_t* differ, const accx_node_t* a, const accx_node_t* b) {
+  differ->places_a = places_of(differ, a, &differ->place_count_a);
+  differ->places_b = places_of(differ, b, &differ->place_count_b);
+  if (!differ->failed)
+    compare_maps(differ, "", a, b, "locations");
+  if (differ->place_count_a != differ->place_count_b)
+    say(differ, "locations: %" PRIu32 " in A, %" PRIu32 " in B", differ->place_count_a,
+        differ->place_count_b);
+  free(differ->places_a);
+  free(differ->places_b);
+}
+
 bool accx_text_compare(accrt_instance_t* instance, const char* path_a, const char* path_b,
                        FILE* out, uint64_t* out_count, accx_text_error_t* error) {
   accx_tree_t *tree_a = NULL, *tree_b = NULL;
   accx_node_t *a = NULL, *b = NULL;
-  differ_t differ = {out, 0};
-  const bool good = read_tree(instance, path_a, &tree_a, &a, error) &&
-                    read_tree(instance, path_b, &tree_b, &b, error);
+  differ_t differ = {.out = out};
+  accrt_bundle_options_t options = ACCRT_BUNDLE_OPTIONS_INIT;
+  options.verify = ACCRT_VERIFY_NO_DATA;
+  bool good = read_tree(instance, path_a, &tree_a, &a, error) &&
+              read_tree(instance, path_b, &tree_b, &b, error);
+  if (good && accrt_bundle_open_path(instance, path_a, &options, &differ.a) == ACCRT_OK &&
+      accrt_bundle_open_path(instance, path_b, &options, &differ.b) != ACCRT_OK)
+    differ.b = NULL;
   if (good)
-    compare_maps(&differ, "", a, b);
+    compare_roots(&differ, a, b);
+  if (good && differ.failed)
+    good = accx_text_fail(error, ACCRT_ERROR_OUT_OF_MEMORY, "no memory to compare");
+  if (good && differ.count == 0 && !same_bytes(path_a, path_b))
+    say(&differ, "the same, but in another order or with places that no command has");
   *out_count = differ.count;
+  accrt_bundle_release(differ.a);
+  accrt_bundle_release(differ.b);
   accx_tree_free(tree_a);
   accx_tree_free(tree_b);
   return good;

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "loader/text/show.h"
+
 static void emit(accx_yaml_out_t* out, yaml_event_t* event, int made) {
   if (!made || !yaml_emitter_emit(&out->emitter, event))
     out->failed = true;
@@ -77,6 +79,11 @@ static bool is_plain(const char* text) {
 
 static void scalar(accx_yaml_out_t* out, const char* text, bool plain) {
   yaml_event_t event;
+  /* libyaml escapes controls alone. What turns the direction of text is escaped with all else that is not ASCII from here on. */
+  for (const char* at = text; *at != '\0'; ++at) {
+    if (accx_unsafe_bytes(at) == 3)
+      yaml_emitter_set_unicode(&out->emitter, 0);
+  }
   /* An unreadable word is written with escapes: libyaml checks that it is UTF-8. */
   const yaml_scalar_style_t style =
       plain ? YAML_PLAIN_SCALAR_STYLE : YAML_DOUBLE_QUOTED_SCALAR_STYLE;

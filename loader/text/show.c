@@ -20,9 +20,19 @@ static size_t character_bytes(const unsigned char* at) {
   return bytes;
 }
 
-/* C0, DEL and C1, and bytes that are no UTF-8. */
-static bool is_control(const unsigned char* at, size_t bytes) {
-  return bytes == 1 ? at[0] < 0x20 || at[0] >= 0x7F : at[0] == 0xC2 && at[1] < 0xA0;
+size_t accx_unsafe_bytes(const char* text) {
+  const unsigned char* at = (const unsigned char*)text;
+  if (at[0] < 0x20 || at[0] == 0x7F)
+    return 1;
+  if (at[0] == 0xC2)
+    return at[1] >= 0x80 && at[1] < 0xA0 ? 2 : 0;
+  if (at[0] != 0xE2 || (at[1] != 0x80 && at[1] != 0x81))
+    return 0;
+  /* U+200E, U+200F, U+2028 to U+202E; U+2066 to U+2069. */
+  const bool unsafe = at[1] == 0x80
+                          ? at[2] == 0x8E || at[2] == 0x8F || (at[2] >= 0xA8 && at[2] <= 0xAE)
+                          : at[2] >= 0xA6 && at[2] <= 0xA9;
+  return unsafe ? 3 : 0;
 }
 
 static size_t put_character(char* target, const unsigned char* at, size_t bytes) {
@@ -30,12 +40,12 @@ static size_t put_character(char* target, const unsigned char* at, size_t bytes)
   const char* found = memchr(known, at[0], sizeof known - 1);
   if (found != NULL)
     return (size_t)sprintf(target, "\\%c", letters[found - known]);
-  if (!is_control(at, bytes)) {
-    memcpy(target, at, bytes);
-    return bytes;
-  }
-  /* By code point: C1 is U+0080 to U+009F. */
-  return (size_t)sprintf(target, "\\x%02x", (unsigned)at[bytes - 1]);
+  if (accx_unsafe_bytes((const char*)at) == 3)
+    return (size_t)sprintf(target, "\\u20%02x", ((at[1] & 1u) << 6) | (at[2] & 0x3Fu));
+  if (accx_unsafe_bytes((const char*)at) > 0 || (bytes == 1 && at[0] >= 0x80))
+    return (size_t)sprintf(target, "\\x%02x", (unsigned)at[bytes - 1]);
+  memcpy(target, at, bytes);
+  return bytes;
 }
 
 const char* accx_show(char buffer[ACCX_SHOWN_BYTES], const char* word) {
@@ -43,8 +53,8 @@ const char* accx_show(char buffer[ACCX_SHOWN_BYTES], const char* word) {
   char* end = buffer;
   *end++ = '\'';
   while (*at != '\0') {
-    /* The longest character is 4 bytes; "..." and the quote come after it. */
-    if ((size_t)(end - buffer) + 4 + 5 > ACCX_SHOWN_BYTES) {
+    /* The longest is 6 bytes; "..." and the quote come after it. */
+    if ((size_t)(end - buffer) + 6 + 5 > ACCX_SHOWN_BYTES) {
       memcpy(end, "...", 3);
       end += 3;
       break;

@@ -6,6 +6,10 @@
 
 #define ACCX_SHOWN_BYTES 140u
 
+/* How many bytes of a character begin here that a terminal would act on: controls (C0, DEL, C1), line separators, and what turns the
+ * direction of text. 0 for all others. */
+size_t accx_unsafe_bytes(const char* text);
+
 /* A word in quotes, fit for one line of a terminal: control characters, quotes and backslashes are escaped, so that different words
  * look different, and long ones end in "...". */
 const char* accx_show(char buffer[ACCX_SHOWN_BYTES], const char* word);

@@ -225,17 +225,124 @@ def test_damaged_weights_do_not_become_good_text(tmp_path: pathlib.Path) -> None
 # ---- Differences ----------------------------------------------------------------------------------
 
 
-def test_differences_are_told_in_words(tmp_path: pathlib.Path) -> None:
-    def built(name: str, text: str) -> pathlib.Path:
-        (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
-        accx("build", tmp_path / f"{name}.yaml", "--output", tmp_path / f"{name}.accx")
-        return tmp_path / f"{name}.accx"
+FULL = """\
+accx: 1
+metadata: {license: Apache-2.0}
+symbols:
+- {name: n, class: specialize, minimum: 1, maximum: 1000}
+- {name: cap, class: session, maximum: 8}
+files:
+- {name: weights.gguf, kind: gguf, size: 100}
+constants:
+- {name: w, dtype: f32, shape: [2, 20], values: [1, 2.5, -3, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7]}
+- name: q
+  dtype: f32
+  encoding: i8_channel
+  shape: [2, 4]
+  components:
+    data: {dtype: i8, values: [1, 2, 3, 4, -1, -2, -3, -4]}
+    scales: {dtype: f32, values: [0.5, 2]}
+- {name: e, source: external, dtype: f32, shape: [4], file: weights.gguf, tensor: model.e}
+states:
+- {name: memory, dtype: f32, shape: [cap]}
+images:
+- {name: code, kind: pack}
+- {name: ptx, kind: ptx, data: {text: "ptx"}}
+kernels:
+- name: k
+  traits: [deterministic]
+  parameters:
+  - {name: x, kind: buffer, access: read}
+  - {name: y, kind: buffer, access: write}
+  - {name: n, kind: symbol}
+  - {name: a, kind: scalar, size: 4}
+  variants:
+  - {image: code, arch: x86-64-v3}
+locations:
+- {file: model.py, line: 7}
+functions:
+- name: f
+  doc: doubles
+  inputs:
+  - {name: x, dtype: f32, shape: [n]}
+  - {name: z, dtype: f32, shape: [n]}
+  results:
+  - {name: y, dtype: f32, shape: [n]}
+  arena: {size: n * 4 + n * n * 4}
+  commands:
+  - {fill: 0, to: {arena: true, offset: n * 4, size: n * n * 4}}
+  - {copy: true, from: {input: x}, to: {arena: true}, extent: n * 4}
+  - dispatch: k
+    after: [0, 1]
+    location: 0
+    grid: ceildiv(n * n * 4, 16)
+    arguments: {x: {arena: true}, y: {result: y}, n: n, a: {f32: 2}}
+assets:
+- {name: tokenizer, data: "00"}
+"""
 
-    changed = example().replace("maximum: 4096", "maximum: 512").replace("-3, 4]", "-3, 5]").replace("- repeat: 3", "- repeat: 2")
-    changed = changed.replace("symbols:", "symbols:\n- {name: extra, class: runtime, maximum: 3}", 1)
-    said = accx("diff", built("a", example()), built("b", changed)).splitlines()
-    assert "symbol 'width', maximum: 4096 in A, 512 in B" in said
-    assert "only in B: symbol 'extra'" in said
-    assert any(line.startswith("constant 'first_row'") for line in said)
-    assert "function 'rows', command 0 (repeat), repeat: 3 in A, 2 in B" in said
-    assert len(said) == 4
+# A change of it, and all that is said.
+DIFFERENCES = [
+    ("Apache-2.0", "MIT", ["metadata, license: Apache-2.0 in A, MIT in B"]),
+    ("maximum: 1000", "maximum: 500", ["symbol 'n', maximum: 1000 in A, 500 in B"]),
+    ("[1, 2.5, -3,", "[1, 2.5, -3.5,", ["constant 'w', data: 1 of 40 values differ, the first at [0, 2]: -3 in A, -3.5 in B"]),
+    ("values: [0.5, 2]", "values: [0.5, 4]", ["constant 'q', components, scales, data: 1 of 2 values differ, the first at 1: 2 in A, 4 in B"]),
+    ("i8_channel\n  shape: [2, 4]\n  components:\n    data: {dtype: i8, values: [1, 2, 3, 4, -1, -2, -3, -4]}", "f8_channel\n  shape: [2, 4]\n  components:\n    data: {dtype: f8e5m2, data: 0102030405060708}",
+     ["constant 'q', encoding: i8_channel in A, f8_channel in B", "constant 'q', components, data, dtype: i8 in A, f8e5m2 in B",
+      "constant 'q', components, data, data: 8 bytes 01020304fffefdfc in A, 8 bytes 0102030405060708 in B"]),
+    ("size: 100", "size: 101", ["file 'weights.gguf', size: 100 in A, 101 in B"]),
+    ("weights.gguf", "other.gguf", ["file 'weights.gguf' is named 'other.gguf' in B", "constant 'e', file: weights.gguf in A, other.gguf in B"]),
+    ("tensor: model.e", "tensor: model.f", ["constant 'e', tensor: model.e in A, model.f in B"]),
+    ("shape: [cap]", "shape: [cap, 2]", ["state 'memory', shape: [cap] in A, [cap, 2] in B"]),
+    ('text: "ptx"', 'text: "ptx2"', ["image 'ptx', data: 4 bytes 70747800 in A, 5 bytes 7074783200 in B"]),
+    ("[deterministic]", "[deterministic, capturable]", ["kernel 'k', traits: [deterministic] in A, [deterministic, capturable] in B"]),
+    ("x86-64-v3", "x86-64-v4", ["only in A: kernel 'k', variant 0 (host x86-64-v3)", "only in B: kernel 'k', variant 0 (host x86-64-v4)"]),
+    ("doc: doubles", "doc: halves", ["function 'f', doc: doubles in A, halves in B"]),
+    ("name: f\n", "name: g\n", ["function 'f' is named 'g' in B"]),
+    (" k\n", " kk\n", ["kernel 'k' is named 'kk' in B", "function 'f', command 2 (dispatch 'k'), dispatch: k in A, kk in B"]),
+    ("  - {name: x, dtype: f32, shape: [n]}\n  - {name: z, dtype: f32, shape: [n]}\n", "  - {name: z, dtype: f32, shape: [n]}\n  - {name: x, dtype: f32, shape: [n]}\n",
+     ["function 'f', inputs, order: 'x', 'z' in A, 'z', 'x' in B"]),
+    ("a: {f32: 2}", "a: {f32: 3}", ["function 'f', command 2 (dispatch 'k'), arguments, a, bits: 0x40000000 (f32: 2) in A, 0x40400000 (f32: 3) in B"]),
+    ("from: {input: x}", "from: {input: z}", ["function 'f', command 1 (copy), from, input: x in A, z in B"]),
+    ("after: [0, 1]", "after: [1]", ["function 'f', command 2 (dispatch 'k'), after: [0, 1] in A, [1] in B (as B numbers commands)"]),
+    ("line: 7", "line: 8", ["function 'f', command 2 (dispatch 'k'), location: {file: model.py, line: 7, column: 0} in A, {file: model.py, line: 8, column: 0} in B"]),
+    # What comes before makes nothing after it different: neither commands, nor names of expressions.
+    ("  commands:\n", "  commands:\n  - {copy: true, from: {input: x}, to: {result: y}, extent: \"max(n * 7, n * 7)\"}\n", ["only in B: function 'f', command 0 (copy)"]),
+    ("functions:\n", 'sections:\n- {type: 0x10001, name: acme.x, data: "0011"}\nfunctions:\n', ["only in B: section 'acme.x'"]),
+    ("- {name: tokenizer, data: \"00\"}", "- {name: tokenizer, data: \"01\"}", ["asset 'tokenizer', data: 1 bytes 00 in A, 1 bytes 01 in B"]),
+    ("doc: doubles", "doc: \"\\x1b]0;x\\a\\n\\u202e\\x85'\"", ["function 'f', doc: doubles in A, '\\x1b]0;x\\x07\\n\\u202e\\x85\\'' in B"]),
+]  # fmt: skip
+
+
+def built(folder: pathlib.Path, name: str, text: str) -> pathlib.Path:
+    text = text.replace("\n    after: [0, 1]", "\n    after: [1, 2]") if "n * 7" in text else text
+    (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+    accx("build", folder / f"{name}.yaml", "--output", folder / f"{name}.accx")
+    return folder / f"{name}.accx"
+
+
+@pytest.mark.parametrize("old,new,said", DIFFERENCES, ids=[f"{i}" for i in range(len(DIFFERENCES))])
+def test_differences_are_told_in_words(old: str, new: str, said: list[str], tmp_path: pathlib.Path) -> None:
+    assert old in FULL
+    a, b = built(tmp_path, "a", FULL), built(tmp_path, "b", FULL.replace(old, new))
+    assert accx("diff", a, a) == "no differences\n"
+    assert accx("diff", a, b).splitlines() == said
+    assert len(accx("diff", b, a).splitlines()) == len(said)
+
+
+def test_signatures_are_a_difference(tmp_path: pathlib.Path) -> None:
+    path = built(tmp_path, "a", FULL)
+    accx("keygen", "--output", tmp_path / "key.pem")
+    accx("sign", path, "--vouch", "--key", tmp_path / "key.pem", "--output", tmp_path / "b.accx")
+    assert accx("diff", path, tmp_path / "b.accx").splitlines() == [f"only in B: section '{name}'" for name in ("tree", "signatures", "leaves")]
+
+
+def test_what_differs_in_random_bundles_is_told(tmp_path: pathlib.Path) -> None:
+    """A bundle without its last function or constant, and no two lines for what is the same."""
+    for seed in range(SEED, SEED + ROUNDS // 4):
+        print("seed", seed)
+        for name, odd in (("a", 0.3), ("b", 0.3)):
+            (tmp_path / f"{name}.accx").write_bytes(random_bundles.random_bundle(random.Random(seed + (name == "b")), odd=odd).to_bytes())
+        said = accx("diff", tmp_path / "a.accx", tmp_path / "b.accx")
+        assert said != "no differences\n" and not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e]", said)
+        assert accx("diff", tmp_path / "b.accx", tmp_path / "b.accx") == "no differences\n"

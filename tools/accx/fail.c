@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "loader/text/show.h"
 #include "term.h"
 
 typedef struct text_node {
@@ -40,26 +41,18 @@ void accx_forget_texts(void) {
   }
 }
 
-/* How many bytes of a control character start here: C0 and DEL are one byte, C1 are two in UTF-8. */
-static size_t control_bytes(const char* text) {
-  const unsigned char first = (unsigned char)text[0];
-  if (first < 0x20 || first == 0x7F)
-    return 1;
-  return first == 0xC2 && (unsigned char)text[1] >= 0x80 && (unsigned char)text[1] < 0xA0 ? 2 : 0;
-}
-
 const char* accx_safe(const char* text) {
   if (!text)
     return "";
   size_t controls = 0;
   for (const char* p = text; *p; ++p)
-    controls += control_bytes(p);
+    controls += accx_unsafe_bytes(p);
   if (controls == 0)
     return text;
   char* copy = keep_text(strlen(text) + 3 * controls + 1);
   char* to = copy;
   for (const char* p = text; *p;) {
-    const size_t count = control_bytes(p);
+    const size_t count = accx_unsafe_bytes(p);
     for (size_t i = 0; i < count; ++i)
       to += sprintf(to, "\\x%02x", (unsigned)(unsigned char)*p++);
     if (count == 0)
