@@ -19,6 +19,7 @@
 #include "runtime/core/instance.h"
 #include "runtime/core/near_name.h"
 #include "runtime/core/struct.h"
+#include "runtime/core/trust.h"
 
 /* ---- Refusals ---- */
 
@@ -375,6 +376,12 @@ static accrt_status_t list_bundle(accrt_weights_t* weights, uint32_t index) {
 
 static accrt_status_t load_foreign(accrt_weights_t* weights, uint32_t file) {
   accx_weights_file_t* const record = &weights->files[file];
+  if (accrt_instance_trust_store(weights->instance)->signed_weights != 0)
+    return ACCRT_FAIL_INNER(UNTRUSTED,
+                            "%s: trust.weights is 'signed', and files of this format have no "
+                            "signatures: `accx pack` and `accx sign --scope weights` make one "
+                            "that has",
+                            record->name);
   if (record->source.size_bytes > INT64_MAX || record->source.size_bytes > SIZE_MAX)
     return ACCRT_FAIL_INNER(UNSUPPORTED, "%s: a file of %" PRIu64 " bytes", record->name,
                             record->source.size_bytes);

@@ -27,6 +27,8 @@ _MODULES = {
     "tensor": ("Tensor", "from_dlpack"),
     "weights": ("Weight", "Weights"),
 }
+# Modules that are loaded when they are first named.
+_LAZY = ("bundle_reader", "bundle_writer", "compiler", "errors", "layouts", "trust", "weights")
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 if TYPE_CHECKING:  # for editors and type checkers
@@ -55,6 +57,8 @@ def __getattr__(name: str):
         raise AttributeError(name)
     if name == "__version__":
         value = _library_version()
+    elif name in _LAZY:
+        value = importlib.import_module("." + name, __name__)
     elif name in _HOME:
         value = getattr(importlib.import_module("." + _HOME[name], __name__), name)
     else:

@@ -127,6 +127,33 @@ static accrt_status_t mismatch(const binder_t* binder, accrt_weights_t* weights,
       convertible && same_shape ? accrt_dtype_name(binder->constant->dtype) : "");
 }
 
+static uint64_t groups_of(const accx_constant_t* constant) {
+  const uint64_t k = (uint64_t)constant->shape[constant->rank - 1];
+  return (k + constant->group_elements - 1) / constant->group_elements;
+}
+
+/* Kernels look groups up by it. A file may change later: that is for kernels to see. */
+static accrt_status_t check_index(const binder_t* binder, accrt_weights_t* weights, uint32_t tensor,
+                                  uint32_t of_tensor, uint32_t role) {
+  const accx_constant_t* constant = binder->constant;
+  const void* data;
+  uint64_t size_bytes;
+  if (role != ACCRT_LAYOUT_ROLE_GROUP_INDEX)
+    return ACCRT_OK;
+  const accrt_status_t status = accx_weights_bytes(weights, tensor, of_tensor, &data, &size_bytes);
+  for (uint64_t i = 0; status == ACCRT_OK && i < size_bytes / sizeof(int32_t); ++i) {
+    int32_t group;
+    memcpy(&group, (const unsigned char*)data + i * sizeof group, sizeof group);
+    if (group < 0 || (uint64_t)group >= groups_of(constant))
+      return ACCRT_FAIL_INNER(DATA_CORRUPT,
+                              "constant '%s': '%.200s' in %s puts column %" PRIu64
+                              " into group %" PRId32 " of %" PRIu64,
+                              binder->name, weights->entries[tensor].name,
+                              accx_weights_name(weights), i, group, groups_of(constant));
+  }
+  return status;
+}
+
 static void set_part(const binder_t* binder, uint32_t component, accrt_weights_t* weights,
                      uint32_t tensor, uint32_t of_tensor) {
   binder->external->parts[binder->constant->component_first + component] =
@@ -205,6 +232,9 @@ static accrt_status_t bind_whole(const binder_t* binder, accrt_weights_t* weight
           binder->name, i, wanted->role, accrt_dtype_name(wanted->dtype), wanted->size_bytes,
           accx_weights_name(weights), accrt_dtype_name(found.dtype), found.size_bytes, found.role);
     }
+    status = check_index(binder, weights, tensor, i, found.role);
+    if (status != ACCRT_OK)
+      return status;
     set_part(binder, i, weights, tensor, i);
   }
   return ACCRT_OK;
@@ -237,11 +267,6 @@ static uint32_t find_part(accrt_weights_t* weights, const char* name, const char
   return bytes < (int)sizeof full
              ? accx_weights_lookup(weights, full, (size_t)bytes, ACCX_WEIGHTS_NONE)
              : ACCX_WEIGHTS_NONE;
-}
-
-static uint64_t groups_of(const accx_constant_t* constant) {
-  const uint64_t k = (uint64_t)constant->shape[constant->rank - 1];
-  return (k + constant->group_elements - 1) / constant->group_elements;
 }
 
 /* The first size of a component's tensor. Bytes alone do not tell GPTQ's rows of words from AWQ's, or a transposed tensor. */
@@ -287,7 +312,7 @@ static accrt_status_t bind_part(const binder_t* binder, accrt_weights_t* weights
         suffix, wanted->role);
   }
   accrt_weights_tensor_t info;
-  const accrt_status_t status = accx_weights_describe(weights, tensor, &info);
+  accrt_status_t status = accx_weights_describe(weights, tensor, &info);
   if (status != ACCRT_OK)
     return status;
   if (suffix[0] == '!' || !stores(binder->constant, &info, wanted)) {
@@ -301,7 +326,7 @@ static accrt_status_t bind_part(const binder_t* binder, accrt_weights_t* weights
         suffix[0] == '!' ? ", which means something else: `accx pack` makes a file that fits" : "");
   }
   set_part(binder, component, weights, tensor, 0);
-  return ACCRT_OK;
+  return check_index(binder, weights, tensor, 0, wanted->role);
 }
 
 /* True when a part of a checkpoint changes no value: groups in order (or -1 for that), zero points of 0. */

@@ -155,6 +155,16 @@ def test_gptq_without_an_index(rng, tmp_path, instance):
     same(bound(path, "other.name", Encoding.GPTQ_V1, (N, K), INT4, instance, group=G, tensor=LAYER), values[1])
 
 
+@pytest.mark.parametrize("wrong", [-1, K // G, 100000000])
+def test_an_index_that_names_no_group(wrong, rng, tmp_path, instance):
+    """Kernels would read outside of the scales."""
+    tensors, _ = gptq(rng, "act")
+    tensors[f"{LAYER}.g_idx"][77] = wrong
+    path = save(tmp_path / "model.safetensors", tensors)
+    with pytest.raises(accrt.DataCorruptError, match=f"column 77 into group {wrong} of {K // G}"):
+        bound(path, LAYER, Encoding.GPTQ_V1, (N, K), INDEXED, instance, group=G)
+
+
 def test_gptq_of_a_whole_column(rng, tmp_path, instance):
     """group_size -1: one group."""
     tensors, values = gptq(rng, group=K)

@@ -165,6 +165,22 @@ def test_memory_lives_as_long_as_what_is_bound_to_it(tmp_path, instance):
     assert two() is None and three() is None
 
 
+def test_signed_weights_alone(tmp_path):
+    """Foreign files have no signatures: under that policy they are no way round it."""
+    strict = accrt.Instance(options={"trust.weights": "signed"})
+    (tmp_path / "w").write_bytes(small({"w": np.zeros(4, np.float32)}))
+    for source in (tmp_path / "w", GOLDEN / "all.gguf", GOLDEN / "sharded"):
+        with pytest.raises(accrt.UntrustedError, match="files of this format have no signatures"):
+            accrt.Weights(source, strict)
+
+
+def test_modules_are_there_when_they_are_named():
+    import subprocess
+    import sys
+    code = "import accrt; accrt.trust.sign, accrt.layouts.info, accrt.bundle_writer.BundleWriter, accrt.errors.Error"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
 def test_files_beside(tmp_path, instance):
     """Files that the bundle names: kind, size and digest are what it says; a pack is one such kind."""
     import os

@@ -114,6 +114,9 @@ static int make_program(accx_job_t* job) {
   accrt_program_options_t options = ACCRT_PROGRAM_OPTIONS_INIT;
   options.variant_override = accx_args_value(job->args, "variant");
   const char* name = accx_args_value(job->args, "device");
+  const int code = accx_job_open_weights(job, &options);
+  if (code)
+    return code;
   job->device_info = (accrt_device_info_t)ACCRT_DEVICE_INFO_INIT;
   accrt_status_t status =
       accrt_instance_device_by_name(job->instance, name ? name : "host", &job->device);
@@ -239,6 +242,8 @@ int accx_job_prepare(const accx_args_t* args, accx_job_t* out_job) {
   code = make_program(job);
   if (!code)
     code = make_session(job);
+  if (!code)
+    code = accx_job_set_adapter(job);
   job->load_ns = accx_now_ns() - load_ns;
   if (!code)
     code = accx_job_generate_inputs(job);
@@ -256,6 +261,9 @@ void accx_job_free(accx_job_t* job) {
   free(job->arguments);
   free(job->symbols);
   accrt_program_release(job->program);
+  for (uint32_t i = 0; i < job->weight_count; ++i)
+    accrt_weights_release(job->weights[i]);
+  free(job->weights);
   accrt_device_release(job->device);
   accrt_bundle_release(job->bundle);
   accrt_instance_release(job->instance);

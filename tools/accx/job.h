@@ -5,6 +5,8 @@
 #include "accx.h"
 #include "array.h"
 
+#include "accrt/weights.h"
+
 typedef struct accx_symbol {
   accrt_symbol_info_t info;
   bool known;
@@ -30,6 +32,8 @@ typedef struct accx_job {
   accrt_instance_t* instance;
   accrt_bundle_t* bundle;
   accrt_device_t* device;
+  accrt_weights_t** weights; /* from outside the bundle */
+  uint32_t weight_count;
   accrt_program_t* program;
   accrt_session_t* session;
   accrt_call_t* call;
@@ -81,6 +85,12 @@ int accx_job_read_inputs(accx_job_t* job);
 /* Makes what is generated. */
 int accx_job_generate_inputs(accx_job_t* job);
 
+/* ---- job_weights.c ---- */
+/* --weights, --by-name, --rank, --degree. */
+int accx_job_open_weights(accx_job_t* job, accrt_program_options_t* options);
+/* --adapter. */
+int accx_job_set_adapter(accx_job_t* job);
+
 /* Options that run and bench share, for their tables. */
 #define ACCX_JOB_OPTIONS                                                                           \
   {"function", "NAME", false, "the function to call; needed when the bundle has several"},         \
@@ -93,6 +103,11 @@ int accx_job_generate_inputs(accx_job_t* job);
       {"option", "KEY=VALUE", true, "a driver's option"},                                          \
       {"driver", "FILE.so", true, "load a driver from outside the library"},                       \
       {"variant", "ARCH", false, "use only kernel variants of this architecture"},                 \
+      {"weights", "PATH", true, "where weights that the bundle has not come from, first to last"}, \
+      {"by-name", NULL, false, "take them by their names, whatever their digests"},                \
+      {"rank", "N", false, "which of --degree ranks this is, of a bundle with shards"},            \
+      {"degree", "N", false, "how many ranks there are"},                                          \
+      {"adapter", "PATH", false, "a LoRA adapter: a file, or PEFT's folder"},                      \
       {"trust", "POLICY", false, "machine code that runs: signed (default), all, no-host-code"},   \
       {"trust-keys", "PATHS", false, "public keys to trust instead of the user's (accx trust)"},   \
       {"secret-key", "FILE", false, "the key of encrypted weights"}, {                             \

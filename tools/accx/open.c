@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "keys.h"
 #include "term.h"
@@ -136,4 +137,22 @@ accrt_status_t accx_open_weights(accrt_instance_t* instance, const char* path,
   accrt_weights_options_t options = ACCRT_WEIGHTS_OPTIONS_INIT;
   options.flags = ACCRT_WEIGHTS_FLAG_FOLLOW_LINKS;
   return accrt_weights_open_path(instance, path, &options, out_weights);
+}
+
+int accx_check_output(const char* output, accrt_weights_t* weights) {
+  struct stat out, in;
+  accrt_weights_info_t info = ACCRT_WEIGHTS_INFO_INIT;
+  if (stat(output, &out) != 0 || accrt_weights_info(weights, &info) != ACCRT_OK)
+    return ACCX_OK;
+  for (uint32_t i = 0; i < info.file_count; ++i) {
+    const char* name;
+    if (accrt_weights_file(weights, i, &name) != ACCRT_OK || stat(name, &in) != 0)
+      continue;
+    if (S_ISDIR(in.st_mode) && stat(accx_text("%s/model.safetensors", name), &in) != 0)
+      continue;
+    if (in.st_dev == out.st_dev && in.st_ino == out.st_ino)
+      return accx_fail(ACCX_USAGE, "%s is read from, and would be replaced: name another output",
+                       output);
+  }
+  return ACCX_OK;
 }

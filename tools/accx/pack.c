@@ -210,6 +210,9 @@ static int open_input(const accx_args_t* args, accrt_instance_t* instance, pack_
   const accrt_status_t status = accx_open_weights(instance, input->path, &input->weights);
   if (status != ACCRT_OK)
     return accx_fail_status(status, "%s", input->path);
+  code = accx_check_output(args->operands[args->operand_count - 1], input->weights);
+  if (code)
+    return code;
   code = accx_weight_list_make(args, input->path, input->weights, &input->list);
   for (uint32_t i = 0; !code && i < input->list.count; ++i)
     add_weight(args, pack, input, &input->list.weights[i], wanted);

@@ -407,7 +407,9 @@ static void print_json(const accx_quantize_job_t* job, const char* layout) {
 
 static int read_items(const accx_args_t* args, const accrt_layout_tensor_t* like,
                       accx_quantize_job_t* job) {
-  const int code = accx_weight_list_make(args, args->operands[0], job->source, &job->list);
+  int code = accx_check_output(args->operands[1], job->source);
+  if (!code)
+    code = accx_weight_list_make(args, args->operands[0], job->source, &job->list);
   if (code)
     return code;
   job->count = job->list.count;

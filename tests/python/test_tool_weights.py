@@ -1,0 +1,108 @@
+"""`accx run` and `accx bench` with weights from outside the bundle, a rank's part of them, and adapters; outputs that are inputs."""
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+
+import numpy as np
+import pytest
+import xxhash
+
+import accrt
+from accrt import bundle_writer as bw
+from test_checkpoints import save
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ACCX = pathlib.Path(os.environ.get("ACCRT_LIBRARY", ROOT / "build/lib/libaccrt.so")).resolve().parents[1] / "bin/accx"
+pytestmark = pytest.mark.skipif(not ACCX.exists(), reason=f"{ACCX} is not built (it needs json-c and libzip)")
+W = np.arange(32, dtype=np.float32).reshape(4, 8)
+
+
+def accx(*arguments, code=0):
+    done = subprocess.run([str(ACCX), *map(str, arguments)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == code, (arguments, done.stdout, done.stderr)
+    return done.stdout if code == 0 else done.stderr
+
+
+def look(path, *, digest=None, degree=0):
+    """look() gives the weight `w`, which is outside; of a rank its rows."""
+    bundle = bw.BundleWriter()
+    weight = bundle.external("w", "f32", (4 // (degree or 1), 8), digest=digest)
+    if degree:
+        bundle.shard(weight, axis=0, degree=degree, extent=4)
+    f = bundle.function("look")
+    f.body.copy(f.constant(weight).read(), f.result("y", "f32", [4 // (degree or 1), 8]).write(), W.nbytes // (degree or 1))
+    bundle.write(path)
+    return path
+
+
+def result(tmp_path, *arguments):
+    accx("run", *arguments, "--output", f"y={tmp_path / 'y.npy'}")
+    return np.load(tmp_path / "y.npy")
+
+
+def test_weights(tmp_path):
+    model = look(tmp_path / "m.accx", digest=xxhash.xxh3_128(W.tobytes()).digest())
+    good, other, none = (save(tmp_path / n, t) for n, t in (("good", {"w": W}), ("other", {"w": -W}), ("none", {"v": W})))
+    assert np.array_equal(result(tmp_path, model, "--weights", good), W)
+    assert np.array_equal(result(tmp_path, model, "--weights", none, "--weights", good), W)
+    assert np.array_equal(result(tmp_path, model, "--weights", other, "--by-name"), -W)
+    assert "digest" in accx("run", model, "--weights", other, code=3)
+    assert "no weights were given" in accx("run", model, code=1)
+    assert "--weights" in accx("run", model, "--weights", tmp_path / "missing", code=1)
+    assert json.loads(accx("bench", model, "--weights", good, "--repeat", 2, "--json"))
+
+
+def test_ranks(tmp_path):
+    model, weights = look(tmp_path / "m.accx", degree=2), save(tmp_path / "w", {"w": W})
+    for rank in range(2):
+        assert np.array_equal(result(tmp_path, model, "--weights", weights, "--rank", rank, "--degree", 2), W[2 * rank:2 * rank + 2])
+    assert "together" in accx("run", model, "--weights", weights, "--rank", 1, code=2)
+    assert "degree of 2" in accx("run", model, "--weights", weights, "--rank", 1, "--degree", 4, code=1)
+
+
+@pytest.fixture(scope="module")
+def adapter_bundle():
+    path = ACCX.parents[1] / "tests/bundles/adapter.accx"
+    if not path.exists():
+        pytest.skip(f"{path} is not built")
+    return path
+
+
+def test_adapters(adapter_bundle, tmp_path):
+    a, b = np.arange(1, 9, dtype=np.float32).reshape(2, 4), np.full((4, 2), 3, np.float32)
+    tensors = {"base_model.model.m.lora_A": a, "base_model.model.m.lora_B": b}
+    folder = tmp_path / "adapter"
+    folder.mkdir()
+    save(folder / "adapter_model.safetensors", tensors)
+    (folder / "adapter_config.json").write_text(json.dumps({"lora_alpha": 8, "r": 2, "use_dora": False, "rank_pattern": {}}))
+    results = {}
+    for name, options in (("none", []), ("folder", ["--adapter", folder]),
+                          ("file", ["--adapter", folder / "adapter_model.safetensors"])):
+        out = tmp_path / name
+        out.mkdir()
+        accx("run", adapter_bundle, "--function", "look", "--input", "zeros", "--out-dir", out, *options)
+        results[name] = [np.load(file).ravel() for file in sorted(out.glob("*.npy"))]
+    program = accrt.Program(accrt.Bundle(adapter_bundle))
+    session = program.session()
+    session.adapter = program.load_adapter(folder)
+    assert results["folder"] and not np.array_equal(results["none"][0], results["folder"][0])
+    assert np.array_equal(results["folder"][0], results["file"][0])
+    assert 12 in results["folder"][0] and 1 in results["folder"][0]  # B times alpha / rank, A as it is
+    (folder / "adapter_config.json").write_text(json.dumps({"lora_alpha": 8, "r": 2, "use_dora": True}))
+    assert "use_dora" in accx("run", adapter_bundle, "--function", "look", "--input", "zeros", "--adapter", folder, code=1)
+
+
+@pytest.mark.parametrize("verb", [["pack"], ["quantize", "--layout", "q8_0"]])
+def test_an_output_that_is_an_input_is_refused(verb, tmp_path):
+    folder = tmp_path / "m"
+    folder.mkdir()
+    source = save(folder / "model.safetensors", {"w": np.ones((4, 32), np.float32)})
+    before = source.read_bytes()
+    (tmp_path / "link").symlink_to(source)
+    for inputs in (source, folder, tmp_path / "link"):
+        for output in (source, tmp_path / "link"):
+            assert "is read from" in accx(*verb, inputs, output, code=2)
+    assert source.read_bytes() == before
