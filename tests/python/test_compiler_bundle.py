@@ -9,6 +9,7 @@ import accx_exec
 import compiler_harness as ch
 import kernel_harness as kh
 from accrt.compiler import CSource, Interpreter, IRError, KernelDef, Module, SymbolClass, TensorType, cat, compile, driver
+from accrt.compiler import expr as ex
 from accrt.compiler.kernels import kerneldef
 
 
@@ -211,6 +212,37 @@ def test_an_optional_input_may_be_left_out():
         if loaded is not None:
             (made,) = ch.run_in_runtime(loaded.session(), m, "f", [f32(5, 3), given], {}, [got])
             assert made.tobytes() == got.tobytes()
+
+
+def test_an_optional_input_stands_under_its_condition_alone():
+    """It was compiled all the same, and calls without the input failed."""
+    def build(use):
+        m = Module("optional")
+        f = m.function("f")
+        x, a = f.input("x", "f32", [3]), f.input("a", "f32", [3], optional=True)
+        b = f.input("b", "f32", [3], optional=True)
+        f.result("y", use(f, x, a, b))
+        return m
+
+    refused = {
+        "operation aten.add": lambda f, x, a, b: x + a,
+        "operation aten.mul": lambda f, x, a, b: f.cond(f.present(b), lambda: x * a, lambda: x)[0],
+        "operation aten.sub": lambda f, x, a, b: f.cond(f.present(a), lambda: x, lambda: x - a)[0],
+        "what operation accrt.cond yields": lambda f, x, a, b: f.cond(f.present(a), lambda: x, lambda: a)[0],
+        "result 'y'": lambda f, x, a, b: a,
+        "operation aten.abs": lambda f, x, a, b: f.cond(f.present(a) + f.present(b), lambda: a.abs(), lambda: x)[0],
+        "operation accrt.repeat": lambda f, x, a, b: f.repeat(2, [a], lambda i, v: v * x)[0],
+    }
+    for words, use in refused.items():
+        with pytest.raises(IRError, match=rf"function 'f': the optional input 'a' is used by {words}.*cond\(f.present\(a\)"):
+            compile(build(use), targets=[ch.target()])
+    for use in (
+        lambda f, x, a, b: f.cond(f.present(a) * f.present(b), lambda: a + b, lambda: x)[0],
+        lambda f, x, a, b: f.cond(ex.equal(f.present(a), 0), lambda: x, lambda: x + a)[0],
+        lambda f, x, a, b: f.cond(ex.select(f.present(b), f.present(a), 0), lambda: f.repeat(2, [x], lambda i, v: v + a)[0], lambda: x)[0],
+        lambda f, x, a, b: f.cond(f.present(a), lambda: f.cond(f.present(b), lambda: a + b, lambda: a)[0], lambda: x)[0],
+    ):
+        assert compile(build(use), targets=[ch.target()])
 
 
 def test_calls_run_internal_functions():

@@ -308,6 +308,25 @@ def evaluate(size: Size, values: Mapping[str, int], inductions: Sequence[int] = 
     return _FOLD[size.op](*args)
 
 
+def known(size: Size, present_index: int, present_value: int) -> Optional[int]:
+    """The value if it follows from one optional input's being there or not; None: it depends on more."""
+    if not isinstance(size, Expr) or size.op == "constant":
+        return size.value if isinstance(size, Expr) else int(size)
+    if size.op == "present":
+        return present_value if size.value == present_index else None
+    args = [known(a, present_index, present_value) for a in size.args]
+    if size.op in ("mul", "and") and 0 in args:
+        return 0
+    if size.op == "or" and any(args):
+        return 1
+    if size.op == "select":
+        both = args[1] if args[1] == args[2] else None
+        return both if args[0] is None else args[1] if args[0] else args[2]
+    if not args or None in args:
+        return None
+    return int(not args[0]) if size.op == "not" else _FOLD[size.op](*args)
+
+
 def symbols_of(size: Size) -> List[str]:
     return sorted(size.symbols()) if isinstance(size, Expr) else []
 

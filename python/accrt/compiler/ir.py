@@ -587,6 +587,44 @@ def _verify_op(op: Op) -> None:
         raise IRError(f"{op.where}: results of types {[str(t) for t in types]} follow, it has {[str(r.type) for r in op.results]}")
 
 
+def verify_optional(function: Function) -> None:
+    """Optional inputs stand only where a condition says that they are there: a call without one has nothing to read."""
+    missing = {id(i.value): (index, i.name) for index, i in enumerate(function.inputs) if i.optional}
+    if missing:
+        _verify_optional(function, function.body, missing)
+        for result in function.results:
+            _refuse_optional(function, result.value, missing, f"result {result.name!r}")
+
+
+def _refuse_optional(function: Function, value: Optional[Value], missing: Mapping[int, Tuple[int, str]], what: str) -> None:
+    if id(value) in missing:
+        name = missing[id(value)][1]
+        raise IRError(
+            f"function {function.name!r}: the optional input {name!r} is used by {what}, outside of cond(f.present({name}), ...): "
+            "a call without it has no value there"
+        )
+
+
+def _verify_optional(function: Function, block: Block, missing: Mapping[int, Tuple[int, str]]) -> None:
+    for op in block.ops:
+        what = f"operation {op.name}" + (f" ({op.label})" if op.label else "")
+        for operand in op.operands:
+            _refuse_optional(function, operand, missing, what)
+        for region, taken in zip(op.regions, (True, False)):
+            inner = missing
+            if op.name == "accrt.cond":
+                inner = {key: at for key, at in missing.items() if not _says_present(op.attrs["condition"], at[0], taken)}
+            _verify_optional(function, region, inner)
+            for value in region.yields:
+                _refuse_optional(function, value, inner, f"what {what} yields")
+
+
+def _says_present(condition: Size, index: int, taken: bool) -> bool:
+    """Whether the branch is one that no call without the input takes."""
+    value = ex.known(condition, index, 0)
+    return value is not None and bool(value) != taken
+
+
 def _verify_symbols(function: Function) -> None:
     known = function.module.symbols
     for op in function.body.walk():

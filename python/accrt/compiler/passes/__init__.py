@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
-from ..ir import Module, verify
+from ..ir import Module, verify, verify_optional
 from .cuda import form_products, lower_precision
 from .decompose import decompose
 from .external import digest_of, leave_out
@@ -61,6 +61,8 @@ def run(
 ) -> Module:
     """A copy of the module after the passes. `observe(name, module)` is called after each."""
     verify(module)
+    for function in module.functions.values():
+        verify_optional(function)
     work = clone(module)
     verify(work)
     for name, apply in passes:
