@@ -374,6 +374,12 @@ accrt_status_t accx_writer_begin(accrt_bundle_writer_t* writer, const char* oper
   return ACCRT_OK;
 }
 
+accrt_status_t accx_writer_reserved(const accrt_bundle_writer_t* writer, uint32_t reserved) {
+  if (reserved == 0)
+    return ACCRT_OK;
+  return WRITER_FAIL(writer, INVALID_ARGUMENT, "reserved is 0x%" PRIx32 ", not 0", reserved);
+}
+
 accrt_status_t accx_writer_out(const accrt_bundle_writer_t* writer, accrt_writer_id_t* out_id) {
   if (out_id == NULL)
     return WRITER_FAIL(writer, INVALID_ARGUMENT, "where an id is to be put is NULL");
@@ -390,6 +396,7 @@ static accrt_status_t writer_fill(accrt_bundle_writer_t* writer, const accrt_cap
   writer->has_target = target != NULL;
   if (target != NULL)
     ACCX_TRY(accrt_struct_read("accrt_caps_t", target, &writer->target, sizeof writer->target));
+  ACCX_TRY(accx_writer_reserved(writer, writer->target.reserved));
   uint32_t empty; /* number 0 */
   return accx_writer_string(writer, "", "text", &empty);
 }
@@ -418,6 +425,8 @@ accrt_status_t accrt_bundle_writer_create(const accrt_bundle_writer_options_t* o
   *out_writer = NULL;
   accrt_bundle_writer_options_t local;
   ACCX_TRY(accrt_struct_read("accrt_bundle_writer_options_t", options, &local, sizeof local));
+  if (local.reserved != 0)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "reserved is 0x%" PRIx32 ", not 0", local.reserved);
   const accrt_allocator_t* allocator =
       local.allocator != NULL ? local.allocator : &accrt_allocator_system;
   void* memory;

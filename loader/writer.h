@@ -216,6 +216,8 @@ accrt_status_t accx_writer_fail(const accrt_bundle_writer_t* writer, accrt_statu
 #define WRITER_FAIL(writer, status, ...)                                                           \
   accx_writer_fail((writer), ACCRT_ERROR_##status, __FILE__, (uint32_t)__LINE__, __VA_ARGS__)
 
+/* Refuses what is in a field that has no meaning yet. */
+accrt_status_t accx_writer_reserved(const accrt_bundle_writer_t* writer, uint32_t reserved);
 /* Sets an output to 0; NULL is refused. */
 accrt_status_t accx_writer_out(const accrt_bundle_writer_t* writer, accrt_writer_id_t* out_id);
 /* What functions that take a struct with a name begin with: `local` gets the caller's. */

@@ -468,6 +468,7 @@ accrt_status_t accrt_bundle_writer_write_callback(accrt_bundle_writer_t* writer,
   uint64_t size;
   if (output == NULL || output->write == NULL || output->flags > ACCRT_WRITER_OUTPUT_IN_ORDER)
     return WRITER_FAIL(writer, INVALID_ARGUMENT, "output has no function, or unknown flags");
+  ACCX_TRY(accx_writer_reserved(writer, output->reserved));
   return write_to(writer, output, &size);
 }
 

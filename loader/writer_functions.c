@@ -190,6 +190,7 @@ accrt_status_t accrt_bundle_writer_add_argument(accrt_bundle_writer_t* writer,
   const bool result = local.kind == ACCX_ARGUMENT_RESULT;
   writer->where.kind = result ? "result" : "input";
   writer->where.name = local.name;
+  ACCX_TRY(accx_writer_reserved(writer, local.reserved));
   if (local.kind > ACCX_ARGUMENT_SCALAR || local.optional > (result ? 0 : 1))
     return WRITER_FAIL(writer, INVALID_ARGUMENT, "kind %" PRIu32 ", optional %" PRIu32, local.kind,
                        local.optional);
@@ -760,6 +761,40 @@ static accrt_status_t make_command(const making_t* making) {
 
 /* ---- Adding one ---- */
 
+/* The words of accrt_writer_command_t that a field covers. */
+#define WORDS(field)                                                                               \
+  (((UINT64_C(1) << sizeof((accrt_writer_command_t*)NULL)->field / 4) - 1)                         \
+   << offsetof(accrt_writer_command_t, field) / 4)
+
+/* Fields that the opcode does not use are zero: what is in them would be lost without a word. */
+static accrt_status_t check_unused(const accrt_bundle_writer_t* writer,
+                                   const accrt_writer_command_t* command) {
+  static const uint64_t used[] = {
+      WORDS(raw) | WORDS(raw_size_bytes) | WORDS(flags),
+      WORDS(target) | WORDS(grid) | WORDS(operands) | WORDS(operand_count),
+      WORDS(source) | WORDS(destination) | WORDS(extent) | WORDS(source_stride) |
+          WORDS(destination_stride),
+      WORDS(destination) | WORDS(pattern_bytes) | WORDS(pattern),
+      0,
+      WORDS(target) | WORDS(operands) | WORDS(operand_count),
+      WORDS(value),
+      WORDS(value),
+      WORDS(text),
+  };
+  const uint32_t opcode = command->opcode <= ACCX_COMMAND_MARKER ? command->opcode : 0;
+  uint32_t words[sizeof *command / 4];
+  memcpy(words, command, sizeof words);
+  for (uint32_t i = offsetof(accrt_writer_command_t, target) / 4; i < sizeof words / 4; ++i) {
+    if (words[i] != 0 && (used[opcode] >> i & 1) == 0)
+      return WRITER_FAIL(writer, INVALID_ARGUMENT,
+                         "the field at byte %" PRIu32 " of accrt_writer_command_t is not of this "
+                         "opcode, and not 0",
+                         i * 4);
+  }
+  return ACCRT_OK;
+}
+_Static_assert(sizeof(accrt_writer_command_t) / 4 <= 64, "one bit a word");
+
 static bool less_number(const void* context, uint32_t a, uint32_t b) {
   (void)context;
   return a < b;
@@ -885,6 +920,7 @@ static accrt_status_t add_command(accrt_bundle_writer_t* writer, accrt_writer_id
   if (owner->depth > ACCX_MAX_BLOCK_DEPTH)
     return WRITER_FAIL(writer, OUT_OF_RANGE, "blocks nest at most %u deep", ACCX_MAX_BLOCK_DEPTH);
   ACCX_TRY(read_name(&making));
+  ACCX_TRY(check_unused(writer, &local));
   ACCX_TRY(read_predecessors(&making));
   ACCX_TRY(accx_writer_new(writer, WRITER_COMMAND, &item));
   ACCX_TRY(make_command(&making));

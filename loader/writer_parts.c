@@ -414,6 +414,7 @@ accrt_status_t accrt_bundle_writer_add_constant(accrt_bundle_writer_t* writer,
   accrt_writer_constant_t local;
   writer_constant_t made = {.components = NULL};
   WRITER_BEGIN(writer, constant, &local, "constant", out_id);
+  ACCX_TRY(accx_writer_reserved(writer, local.reserved));
   if (local.source > ACCX_CONSTANT_EXTERNAL)
     return WRITER_FAIL(writer, INVALID_ARGUMENT, "there is no source %" PRIu32, local.source);
   made.record = (accx_constant_t){.source = local.source,
@@ -435,6 +436,7 @@ accrt_status_t accrt_bundle_writer_add_state(accrt_bundle_writer_t* writer,
   accrt_writer_state_t local;
   accx_state_t made = {0};
   WRITER_BEGIN(writer, state, &local, "state", out_id);
+  ACCX_TRY(accx_writer_reserved(writer, local.reserved));
   ACCX_TRY(accx_writer_type(writer, &local.type, ACCX_USES_SESSION, &made.type));
   const uint32_t bits = accrt_dtype_bits(local.type.dtype);
   if (local.type.encoding != ACCX_ENCODING_PLAIN || (bits < 64 && local.fill_pattern >> bits != 0))
@@ -485,8 +487,10 @@ accrt_status_t accrt_bundle_writer_add_shard(accrt_bundle_writer_t* writer,
   writer_shard_t* item;
   ACCX_TRY(accx_writer_reserve(writer, segment_count * sizeof(accx_segment_t), &copy));
   accx_segment_t* records = copy;
-  for (uint32_t i = 0; i < segment_count; ++i)
+  for (uint32_t i = 0; i < segment_count; ++i) {
+    ACCX_TRY(accx_writer_reserved(writer, segments[i].reserved));
     records[i] = (accx_segment_t){segments[i].begin, segments[i].end, segments[i].replicas, 0};
+  }
   ACCX_TRY(accx_writer_make_room(writer));
   ACCX_TRY(accx_writer_new(writer, WRITER_SHARD, &item));
   item->record = (accx_shard_t){constant, kind, axis, degree, extent, 0, segment_count};
@@ -625,6 +629,7 @@ accrt_status_t accrt_bundle_writer_add_kernel(accrt_bundle_writer_t* writer,
   accrt_writer_kernel_t local;
   writer_kernel_t made = {.first_variant = WRITER_NO, .last_variant = WRITER_NO};
   WRITER_BEGIN(writer, kernel, &local, "kernel", out_id);
+  ACCX_TRY(accx_writer_reserved(writer, local.reserved));
   made.record = (accx_kernel_t){.traits = local.traits,
                                 .parameter_count = local.parameter_count,
                                 .local_memory_size_bytes = local.local_memory_bytes};
@@ -683,6 +688,7 @@ static accrt_status_t read_predicates(accrt_bundle_writer_t* writer, const write
   made->predicates = memory;
   for (uint32_t i = 0; i < count; ++i) {
     const accrt_writer_predicate_t* given = &variant->predicates[i];
+    ACCX_TRY(accx_writer_reserved(writer, given->reserved));
     const char* name = given->parameter != NULL ? given->parameter : "";
     const uint32_t parameter = accx_writer_parameter(writer, kernel, name);
     accrt_near_t near;

@@ -10,6 +10,9 @@
  * Sizes. A size that may depend on symbols is an expression's id: accrt_bundle_writer_integer for numbers, _add_symbol, _expression.
  * Strings are UTF-8, NUL-terminated, and copied. A name has 1 to 1023 bytes, any other string up to 65535; NULL is "" where the
  *   comment does not say otherwise. Arrays and structs are copied too.
+ * Names for the numbers of fields are in accrt/kernel.h (data types, ACCRT_KERNEL_PARAM_*, _ACCESS_*, _TRAIT_*, ACCRT_CPU_*), accrt/bundle.h
+ *   (ACCRT_SYMBOL_*, ACCRT_ARGUMENT_*) and accrt/layout.h (ACCRT_LAYOUT_*); accrt/accrt.h has them all. Reserved fields are 0: anything else
+ *   is ACCRT_ERROR_INVALID_ARGUMENT.
  * Bytes (weights, code, assets) are not copied: they are pulled while the bundle is written, in pieces, and are never in memory as a
  *   whole. What accrt_writer_bytes_t refers to must stay, unchanged, until the writer is released or will not write any more.
  * Failures. A function that fails has added nothing, and the writer can be used on: a compiler may ask for something, and for
@@ -18,6 +21,7 @@
  *   ACCRT_ERROR_OUT_OF_RANGE (a limit of the format; more than 2^24 of a kind); ACCRT_ERROR_INVALID_ARGUMENT is a mistake in the content.
  *   Mistakes that only show when parts come together (a symbol that nothing binds, a call of itself) are told by
  *   accrt_bundle_writer_check and by the functions that write, before a byte is written. What they accept opens.
+ * Signing and encrypting come after: accrt_bundle_sign and accrt_bundle_encrypt (accrt/trust.h) of the bundle that was written.
  * Threads. A writer is externally synchronized; different writers are independent. A writer needs no instance.
  */
 #ifndef ACCRT_BUNDLE_WRITER_H_
@@ -37,8 +41,9 @@ typedef struct accrt_bundle_writer_options {
   uint32_t reserved; /**< 0 */
   const accrt_chain_t* next;
   const accrt_allocator_t* allocator; /**< copied; NULL: the C library's */
-  /** What the readers of the bundle can do, e.g. read from the JSON of `accx caps` on their machine; copied. What they cannot is encoded
-   * in an older way that means the same where there is one, and else refused by name before anything is written. NULL: any reader. */
+  /** What the readers of the bundle can do: accrt_caps_parse gives it from the JSON of `accx caps` on their machine. Copied. What they
+   * cannot is encoded in an older way that means the same where there is one, and else refused by name before anything is written
+   * (docs/contract.md, "Writing for a target"). NULL: any reader. */
   const accrt_caps_t* target;
 } accrt_bundle_writer_options_t;
 ACCRT_ASSERT_LAYOUT(accrt_bundle_writer_options_t, target, 32);
@@ -68,8 +73,7 @@ ACCRT_API accrt_status_t accrt_bundle_writer_set_optional_features(accrt_bundle_
 /** A shape symbol. */
 typedef struct accrt_writer_symbol {
   uint32_t struct_size;
-  uint32_t
-      symbol_class; /**< ACCRT_SYMBOL_* (accrt/bundle.h): 0 SPECIALIZE, 1 BUCKET, 2 RUNTIME, 3 SESSION */
+  uint32_t symbol_class; /**< ACCRT_SYMBOL_*: 0 SPECIALIZE, 1 BUCKET, 2 RUNTIME, 3 SESSION */
   const accrt_chain_t* next;
   const char* name; /**< a name, unique among symbols */
   int64_t minimum;  /**< at least 0 */
@@ -84,7 +88,8 @@ ACCRT_ASSERT_LAYOUT(accrt_writer_symbol_t, flags, 64);
 #define ACCRT_WRITER_SYMBOL_INIT ACCRT_STRUCT_INIT(accrt_writer_symbol_t)
 #define ACCRT_WRITER_SYMBOL_ZERO_MAXIMUM 1u /**< a maximum of 0 is meant */
 
-/** Adds a symbol. @param out_id its value, as an expression. Since: 0.3 */
+/** Adds a symbol. What gives it a value: an input that has it, alone, as a dimension, or a SCALAR; a SESSION symbol gets it when a session
+ * is made. @param out_id its value, as an expression. Since: 0.3 */
 ACCRT_API accrt_status_t accrt_bundle_writer_add_symbol(accrt_bundle_writer_t* writer,
                                                         const accrt_writer_symbol_t* symbol,
                                                         accrt_writer_id_t* out_id);
@@ -93,21 +98,22 @@ ACCRT_API accrt_status_t accrt_bundle_writer_add_symbol(accrt_bundle_writer_t* w
 #define ACCRT_EXPR_SYMBOL 1u    /**< accrt_bundle_writer_add_symbol */
 #define ACCRT_EXPR_INDUCTION 2u /**< accrt_bundle_writer_induction */
 #define ACCRT_EXPR_ADD 3u
-#define ACCRT_EXPR_SUB 4u
+#define ACCRT_EXPR_SUB 4u /**< a - b */
 #define ACCRT_EXPR_MUL 5u
-#define ACCRT_EXPR_FLOORDIV 6u
-#define ACCRT_EXPR_CEILDIV 7u
-#define ACCRT_EXPR_MOD 8u /**< has the sign of b */
+#define ACCRT_EXPR_FLOORDIV 6u /**< a / b, rounded down */
+#define ACCRT_EXPR_CEILDIV 7u  /**< a / b, rounded up */
+#define ACCRT_EXPR_MOD 8u      /**< a - b * floor(a / b): has the sign of b */
 #define ACCRT_EXPR_MIN 9u
 #define ACCRT_EXPR_MAX 10u
 #define ACCRT_EXPR_EQ 11u /**< comparisons give 1 or 0 */
 #define ACCRT_EXPR_NE 12u
-#define ACCRT_EXPR_LT 13u
+#define ACCRT_EXPR_LT 13u /**< a < b */
 #define ACCRT_EXPR_LE 14u
-#define ACCRT_EXPR_AND 15u
+#define ACCRT_EXPR_AND 15u /**< logical, 1 or 0; what fails in b is no error where a decides */
 #define ACCRT_EXPR_OR 16u
-#define ACCRT_EXPR_NOT 17u     /**< of a */
-#define ACCRT_EXPR_SELECT 18u  /**< b where a is not 0, else c */
+#define ACCRT_EXPR_NOT 17u /**< of a */
+#define ACCRT_EXPR_SELECT                                                                          \
+  18u /**< b where a is not 0, else c; what fails in the other is no error */
 #define ACCRT_EXPR_PRESENT 19u /**< accrt_bundle_writer_present */
 
 /** A number as an expression. Equal expressions have equal ids. Since: 0.3 */
@@ -138,9 +144,9 @@ ACCRT_API accrt_status_t accrt_bundle_writer_present(accrt_bundle_writer_t* writ
 /** Bytes that are pulled while a bundle is written. Frozen. */
 typedef struct accrt_writer_bytes {
   uint64_t size_bytes;
-  uint32_t kind; /**< ACCRT_WRITER_BYTES_* */
-  int32_t fd;
-  uint64_t offset;
+  uint32_t kind;   /**< ACCRT_WRITER_BYTES_* */
+  int32_t fd;      /**< FILE: stays the caller's, and open */
+  uint64_t offset; /**< FILE */
   const void* data;
   /** Fills exactly size_bytes at `offset` of these bytes and returns 0, or an errno value. Called on the thread that writes, in
    * ascending order from 0; several times over where a function says that it pulls twice: the same bytes must come. */
@@ -156,7 +162,7 @@ ACCRT_ASSERT_LAYOUT(accrt_writer_bytes_t, self, 48);
 #define ACCRT_CONSTANT_EXTERNAL 2u /**< bytes in another file, given when a program is made */
 /** One component of a constant. Frozen. */
 typedef struct accrt_writer_component {
-  uint32_t role;              /**< ACCRT_LAYOUT_ROLE_*, ascending */
+  uint32_t role;              /**< ACCRT_LAYOUT_ROLE_*, ascending: those of docs/layouts.md */
   accrt_dtype_t dtype;        /**< of its elements; 0: the constant's */
   accrt_writer_bytes_t bytes; /**< PREPARED, EXTERNAL: only the size */
 } accrt_writer_component_t;
@@ -170,7 +176,7 @@ typedef struct accrt_writer_constant {
   uint32_t source; /**< ACCRT_CONSTANT_* */
   const accrt_chain_t* next;
   const char* name;        /**< a name, unique among constants */
-  accrt_dtype_t dtype;     /**< of what the elements stand for */
+  accrt_dtype_t dtype;     /**< of what the elements stand for; quantized: F32, F16 or BF16 */
   uint32_t encoding;       /**< ACCRT_LAYOUT_* */
   uint32_t group_elements; /**< layouts with a free group size; else 0 */
   uint32_t rank;
@@ -182,13 +188,14 @@ typedef struct accrt_writer_constant {
       file;           /**< EXTERNAL: accrt_bundle_writer_add_file, or 0: any source given at load */
   const char* tensor; /**< EXTERNAL: its name there; NULL: the constant's */
   unsigned char digest
-      [16]; /**< EXTERNAL: XXH3-128 (canonical bytes) of the components' bytes one after another */
+      [16]; /**< EXTERNAL: XXH3-128 (canonical bytes) of the components' bytes one after another; zeros with BY_NAME alone */
   uint32_t binding_flags; /**< EXTERNAL: ACCRT_BINDING_* */
   uint32_t reserved;      /**< 0 */
 } accrt_writer_constant_t;
 ACCRT_ASSERT_LAYOUT(accrt_writer_constant_t, reserved, 152);
 #define ACCRT_WRITER_CONSTANT_INIT ACCRT_STRUCT_INIT(accrt_writer_constant_t)
-/** Adds a constant. The sizes of components are checked against shape and encoding. Since: 0.3 */
+/** Adds a constant. The sizes of components are checked against shape and encoding; accrt_layout_component_size
+ * (accrt/layout.h) says them. Since: 0.3 */
 ACCRT_API accrt_status_t accrt_bundle_writer_add_constant(accrt_bundle_writer_t* writer,
                                                           const accrt_writer_constant_t* constant,
                                                           accrt_writer_id_t* out_id);
@@ -214,8 +221,10 @@ typedef struct accrt_writer_segment {
   uint32_t reserved; /**< 0 */
 } accrt_writer_segment_t;
 ACCRT_ASSERT_LAYOUT(accrt_writer_segment_t, reserved, 24);
-/** Says which part of a full tensor an EXTERNAL constant is. @param kind ACCRT_SHARD_*; REPLICATED has no axis, extent and segments.
- * @param extent elements of the full tensor along `axis`. @param segments tile [0, extent) in order. Since: 0.3 */
+/** Says which part of a full tensor a constant is, whose shape is what one rank has. Where any has a shard, every EXTERNAL constant needs
+ * one. @param kind ACCRT_SHARD_*; REPLICATED: each rank has all of it, axis, extent and segments are 0 and NULL. @param degree number of
+ * ranks, the same for all. @param extent elements of the full tensor along `axis`. @param segments tile [0, extent) in order, each cut into
+ * degree / replicas equal parts; SPLIT has at least one. Whether they add up is told by accrt_bundle_writer_check. Since: 0.3 */
 ACCRT_API accrt_status_t accrt_bundle_writer_add_shard(accrt_bundle_writer_t* writer,
                                                        accrt_writer_id_t constant, uint32_t kind,
                                                        uint32_t axis, uint32_t degree,
@@ -224,7 +233,7 @@ ACCRT_API accrt_status_t accrt_bundle_writer_add_shard(accrt_bundle_writer_t* wr
                                                        uint32_t segment_count);
 #define ACCRT_ADAPTER_SCALED 1u /**< alpha / rank is multiplied in while loading */
 /** Names the tensor of adapter files that an optional input takes. @param slot tensor name, unique among adapters. @param input name of
- * an optional input. @param flags ACCRT_ADAPTER_*. Since: 0.3 */
+ * an input that is optional in every function that has one so named. @param flags ACCRT_ADAPTER_*. Since: 0.3 */
 ACCRT_API accrt_status_t accrt_bundle_writer_add_adapter(accrt_bundle_writer_t* writer,
                                                          const char* slot, const char* input,
                                                          uint32_t flags);
@@ -250,7 +259,7 @@ typedef struct accrt_writer_state {
 } accrt_writer_state_t;
 ACCRT_ASSERT_LAYOUT(accrt_writer_state_t, fill_pattern, 80);
 #define ACCRT_WRITER_STATE_INIT ACCRT_STRUCT_INIT(accrt_writer_state_t)
-/** Since: 0.3 */
+/** Adds a state. @param out_id for accrt_bundle_writer_slot. Since: 0.3 */
 ACCRT_API accrt_status_t accrt_bundle_writer_add_state(accrt_bundle_writer_t* writer,
                                                        const accrt_writer_state_t* state,
                                                        accrt_writer_id_t* out_id);
@@ -295,7 +304,7 @@ typedef struct accrt_writer_kernel {
 } accrt_writer_kernel_t;
 ACCRT_ASSERT_LAYOUT(accrt_writer_kernel_t, reserved, 48);
 #define ACCRT_WRITER_KERNEL_INIT ACCRT_STRUCT_INIT(accrt_writer_kernel_t)
-/** Adds a kernel without variants; it needs one at least. Since: 0.3 */
+/** Adds a kernel without variants; it needs one at least when the bundle is written. Since: 0.3 */
 ACCRT_API accrt_status_t accrt_bundle_writer_add_kernel(accrt_bundle_writer_t* writer,
                                                         const accrt_writer_kernel_t* kernel,
                                                         accrt_writer_id_t* out_id);
@@ -351,7 +360,8 @@ ACCRT_API accrt_status_t accrt_bundle_writer_add_variant(accrt_bundle_writer_t* 
 
 /* ---- Functions ---- */
 
-#define ACCRT_FUNCTION_PREPARE 1u  /**< run at load, from INLINE to PREPARED constants */
+#define ACCRT_FUNCTION_PREPARE                                                                     \
+  1u /**< run at load: reads INLINE and EXTERNAL constants, makes PREPARED ones; is not called */
 #define ACCRT_FUNCTION_INTERNAL 2u /**< callable by commands of the bundle alone */
 /** A function. */
 typedef struct accrt_writer_function {
@@ -381,13 +391,13 @@ typedef struct accrt_writer_argument {
   const char* name; /**< a name, unique among the inputs, or among the results */
   const char* doc;
   accrt_writer_type_t type; /**< SCALAR, and where there is a constant: zeros, it follows */
-  uint32_t optional;        /**< 1: an input that may be left out */
+  uint32_t optional;        /**< 1: an input that may be left out; not of prepare functions */
   accrt_writer_id_t symbol; /**< SCALAR: the symbol that it gives a value; else 0 */
   uint32_t alias_kind;      /**< RESULT: 0 none, 1 may, 2 must share the storage of `alias_input` */
   accrt_writer_id_t
       alias_input; /**< a READ_WRITE or DONATED input of the function, for one result each; or 0 */
   accrt_writer_id_t
-      constant;      /**< prepare functions: what is read (INLINE) or made (PREPARED); else 0 */
+      constant; /**< prepare functions: what is read (INLINE, EXTERNAL; kind READ) or made (PREPARED; kind RESULT); else 0 */
   uint32_t reserved; /**< 0 */
 } accrt_writer_argument_t;
 ACCRT_ASSERT_LAYOUT(accrt_writer_argument_t, reserved, 104);
@@ -416,8 +426,9 @@ ACCRT_API accrt_status_t accrt_bundle_writer_arena(accrt_bundle_writer_t* writer
 
 /** Bytes of a slot, and what a command does to them. Frozen. */
 typedef struct accrt_writer_range {
-  accrt_writer_id_t slot;   /**< of the same function */
-  uint32_t access;          /**< ACCRT_KERNEL_ACCESS_*, as the parameter declares; 0: that */
+  accrt_writer_id_t slot; /**< of the same function */
+  uint32_t
+      access; /**< ACCRT_KERNEL_ACCESS_*, as the parameter, argument or opcode needs; 0: that */
   accrt_writer_id_t offset; /**< expression, bytes; 0: from its start */
   accrt_writer_id_t size;   /**< expression, bytes; 0: to its end */
 } accrt_writer_range_t;
@@ -429,14 +440,17 @@ ACCRT_ASSERT_LAYOUT(accrt_writer_range_t, size, 16);
 #define ACCRT_OPERAND_SYMBOL 4u    /**< value */
 #define ACCRT_OPERAND_WORKSPACE 5u /**< range of the arena */
 #define ACCRT_OPERAND_ABSENT 6u    /**< nothing; the same as leaving it out */
-/** What a command gives to one parameter of a kernel, or to one argument of a function (BUFFER for tensors, SYMBOL for scalars). Frozen. */
+/** What a command gives to one parameter of a kernel (whose kind it has), or to one argument of a function (BUFFER for tensors, results too;
+ * SYMBOL for scalars). Frozen. */
 typedef struct accrt_writer_operand {
-  const char* name; /**< of the parameter or argument; NULL: that of the same index */
-  uint32_t kind;    /**< ACCRT_OPERAND_* */
-  accrt_writer_id_t value;
-  accrt_writer_range_t range;
-  uint64_t bits; /**< little-endian, in the low bytes, the others 0 */
-  accrt_dtype_t dtype;
+  const char*
+      name; /**< of the parameter or argument; NULL: that of the same index (arguments: inputs, then results), as must be where an
+                         input and a result have one name */
+  uint32_t kind;              /**< ACCRT_OPERAND_* */
+  accrt_writer_id_t value;    /**< SYMBOL: an expression */
+  accrt_writer_range_t range; /**< BUFFER, TENSOR, WORKSPACE */
+  uint64_t bits;              /**< SCALAR: little-endian, in the low bytes, the others 0 */
+  accrt_dtype_t dtype;        /**< TENSOR: this and what follows */
   uint32_t rank;
   accrt_writer_id_t shape[8];
   accrt_writer_id_t strides[8]; /**< elements; all 0: row-major */
@@ -451,7 +465,8 @@ ACCRT_ASSERT_LAYOUT(accrt_writer_operand_t, strides, 112);
 #define ACCRT_OPCODE_REPEAT 6u
 #define ACCRT_OPCODE_BRANCH 7u
 #define ACCRT_OPCODE_MARKER 8u
-/** A command. Fields that its opcode does not use are zero. */
+/** A command. Fields that its opcode does not use are zero, else ACCRT_ERROR_INVALID_ARGUMENT: those without an opcode in their comment
+ * are every command's. */
 typedef struct accrt_writer_command {
   uint32_t struct_size;
   uint32_t opcode; /**< ACCRT_OPCODE_*; another one: `raw` */
@@ -477,31 +492,34 @@ typedef struct accrt_writer_command {
   uint32_t pattern_bytes; /**< FILL: 1, 2, 4 or 8; 0: 1 */
   uint64_t pattern;       /**< FILL */
   const char* text;       /**< MARKER */
-  /** An opcode unknown to this library: its own fields, copied. */
+  /** An opcode that this library does not know: its own fields, copied. */
   const void* raw;
-  uint32_t raw_size_bytes; /**< a multiple of 8 */
-  uint32_t flags;          /**< ACCRT_WRITER_COMMAND_* */
+  uint32_t raw_size_bytes; /**< of `raw`: a multiple of 8 */
+  uint32_t flags;          /**< of such an opcode: ACCRT_WRITER_COMMAND_* */
 } accrt_writer_command_t;
 ACCRT_ASSERT_LAYOUT(accrt_writer_command_t, flags, 168);
-/** Of an unknown opcode: a reader that does not know it may not run the function, which must have a required feature that says so. */
+/** Of an opcode that this library does not know: readers that do not know it either may not pass over it. The function must have a required
+ * feature that this library does not know: who lacks that refuses to call the function, but opens the file. Without the flag they pass
+ * over the command. */
 #define ACCRT_WRITER_COMMAND_REQUIRED 1u
 #define ACCRT_WRITER_COMMAND_INIT ACCRT_STRUCT_INIT(accrt_writer_command_t)
-/** Adds a command to a block. It starts when those in `after` have ended; without any, when the block starts.
+/** Adds a command to a block. It starts when those in `after` have ended, and what is before the last BARRIER; without either, when the
+ * block starts. Commands that touch the same bytes and are not ordered so may run at once.
  * @param out_id may be where `after` points to. Since: 0.3 */
 ACCRT_API accrt_status_t accrt_bundle_writer_add_command(accrt_bundle_writer_t* writer,
                                                          accrt_writer_id_t block,
                                                          const accrt_writer_command_t* command,
                                                          accrt_writer_id_t* out_id);
-/** A block of a REPEAT (index 0: what is repeated) or a BRANCH (0: where the condition is not 0, 1: else). Blocks without commands
- * are left out, but for a repeat's. Since: 0.3 */
+/** A block of a REPEAT (index 0: what is repeated) or a BRANCH (0: where the condition is not 0, 1: else), for accrt_bundle_writer_add_command.
+ * Blocks without commands are left out, but for a repeat's. Since: 0.3 */
 ACCRT_API accrt_status_t accrt_bundle_writer_block(accrt_bundle_writer_t* writer,
                                                    accrt_writer_id_t command, uint32_t index,
                                                    accrt_writer_id_t* out_block);
 
 /* ---- What stands beside the program ---- */
 
-/** Adds a place in a source that commands come from; the same place gives the same id. @param name of what is there, or NULL.
- * Since: 0.3 */
+/** Adds a place in a source that commands come from; the same place gives the same id. A failing call names it. @param line, column from
+ * 1; 0: not known. @param name of what is there, or NULL. Since: 0.3 */
 ACCRT_API accrt_status_t accrt_bundle_writer_add_location(accrt_bundle_writer_t* writer,
                                                           const char* file, uint32_t line,
                                                           uint32_t column, const char* name,

@@ -39,6 +39,10 @@ def ids(*given):
     return (ctypes.c_uint32 * 3)(*given)
 
 
+def output(reserved):
+    return _ffi.accrt_writer_output(None, dict(_ffi.accrt_writer_output._fields_)["write"](lambda *_: 0), 0, reserved)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_no_writer(name):
     with pytest.raises(accrt.InvalidArgumentError, match="writer is NULL"):
@@ -49,6 +53,16 @@ def test_release_of_nothing_and_create_into_nothing():
     lib.accrt_bundle_writer_release(None)
     with pytest.raises(accrt.InvalidArgumentError, match="out_writer is NULL"):
         check(lib.accrt_bundle_writer_create(None, None))
+
+
+def test_create_with_reserved_fields():
+    made, caps = ctypes.c_void_p(), struct(_ffi.accrt_caps, reserved=1)
+    with pytest.raises(accrt.InvalidArgumentError, match="reserved is 0x9, not 0"):
+        check(lib.accrt_bundle_writer_create(ctypes.byref(struct(_ffi.accrt_bundle_writer_options, reserved=9)), ctypes.byref(made)))
+    options = struct(_ffi.accrt_bundle_writer_options, target=ctypes.pointer(caps))
+    with pytest.raises(accrt.InvalidArgumentError, match="reserved is 0x1, not 0"):
+        check(lib.accrt_bundle_writer_create(ctypes.byref(options), ctypes.byref(made)))
+    assert not made
 
 
 @pytest.mark.parametrize("name", WITH_ID)
@@ -380,6 +394,24 @@ REFUSED = [
     ("raw bytes that are no multiple of 8", lambda p: p.do(999, raw_size_bytes=4), I, "4 raw bytes"),
     ("raw bytes that are NULL", lambda p: p.do(999, raw_size_bytes=8), I, "8 raw bytes"),
     ("raw flags", lambda p: p.do(999, flags=4), I, "flags 0x4"),
+    ("target of a copy", lambda p: p.do("copy", target=p.kernel, source=span(p.x), destination=span(p.both), extent=ids(p.n)), I, "byte 40 .*not of this opcode"),
+    ("value of a dispatch", lambda p: p.do("dispatch", target=p.kernel, value=p.n), I, "not of this opcode, and not 0"),
+    ("pattern of a copy", lambda p: p.do("copy", pattern=1 << 40), I, "not of this opcode"),
+    ("source of a fill", lambda p: p.do("fill", source=span(p.x), destination=span(p.both)), I, "not of this opcode"),
+    ("text of a barrier", lambda p: p.do("barrier", text=b"t"), I, "not of this opcode"),
+    ("grid of a call", lambda p: p.do("call", target=p.w.add("function", name="f")[0], grid=ids(p.n)), I, "not of this opcode"),
+    ("flags of a repeat", lambda p: p.do("repeat", value=p.w.number(1), flags=1), I, "not of this opcode"),
+    ("raw bytes of a branch", lambda p: p.do("branch", value=p.w.number(1), raw_size_bytes=8), I, "not of this opcode"),
+    ("value of a marker", lambda p: p.do("marker", value=p.n), I, "not of this opcode"),
+    ("text of an unknown opcode", lambda p: p.do(999, text=b"t"), I, "not of this opcode"),
+    # Reserved fields
+    ("reserved of a constant", lambda p: p.constant_of((0, 0, b"1234"), reserved=1), I, "constant 'c': reserved is 0x1, not 0"),
+    ("reserved of a state", lambda p: p.w.add("state", name="q", type=p.w.type(12), reserved=2), I, "state 'q': reserved is 0x2"),
+    ("reserved of a kernel", lambda p: p.w.add("kernel", name="k", reserved=3), I, "kernel 'k': reserved is 0x3"),
+    ("reserved of an argument", lambda p: p.argument(name="a", type=p.w.type(12, p.n), reserved=4), I, "input 'a': reserved is 0x4"),
+    ("reserved of a segment", lambda p: p.w.call("add_shard", p.constant, 1, 0, 2, 4, ctypes.byref(_ffi.accrt_writer_segment(0, 4, 1, 5)), 1), I, "constant 'w': reserved is 0x5"),
+    ("reserved of a predicate", lambda p: p.predicate(parameter=b"count", kind=1, value=4, reserved=6), I, "kernel 'scale', variant for 'host': reserved is 0x6"),
+    ("reserved of an output", lambda p: p.w.call("write_callback", ctypes.byref(output(7))), I, "reserved is 0x7"),
     ("location of a file", lambda p: p.do("barrier", location=p.file), I, "location is .*\\(file\\)"),
     ("name of no text", lambda p: p.do("barrier", name=b"\xff"), I, "the name is not UTF-8"),
     ("text of no text", lambda p: p.do("marker", text=b"\xff"), I, "the text is not UTF-8"),
