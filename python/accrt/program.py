@@ -6,6 +6,7 @@ import json
 import math
 import operator
 import os
+import weakref
 from typing import Iterable, Mapping, Sequence
 
 from . import _ffi
@@ -160,7 +161,7 @@ class Session(Handle):
     Calls on a session are ordered. Use a session from one thread at a time; many sessions run at once.
     """
 
-    __slots__ = ("program", "_functions", "_stream", "_adapter")
+    __slots__ = ("program", "_functions", "_calls", "_stream", "_adapter")
     _release_name = "accrt_session_release"
 
     def __init__(self, program: Program, symbols: Mapping[str, int] | None = None, stream: Stream | None = None,
@@ -182,9 +183,16 @@ class Session(Handle):
     def _setup(self, handle: int, program: Program, stream: Stream | None) -> None:
         Handle.__init__(self, handle)
         self.program = program
-        self._functions = {}
+        self._functions = {}  # name -> _Prepared
+        self._calls = {}      # name -> the Call that Function.__call__ uses
         self._stream = stream
         self._adapter = None
+
+    def close(self) -> None:
+        """Gives the session back now, with the calls that it keeps; those that `bind` made keep it in use until they are closed."""
+        for call in (getattr(self, "_calls", None) or {}).values():
+            call.close()
+        super().close()
 
     def clone(self, stream: Stream | None = None, label: str = "") -> Session:
         """Waits for calls in flight; a new session with a copy of the state."""
@@ -238,9 +246,10 @@ class Session(Handle):
 
     def function(self, name: str) -> Function:
         """A function of the bundle as a callable. Raises NotFoundError with near names."""
-        if name not in self._functions:
-            self._functions[name] = Function(self, self.program.bundle.signature(name))
-        return self._functions[name]
+        prepared = self._functions.get(name)
+        if prepared is None:
+            prepared = self._functions[name] = _Prepared(self.program.bundle.signature(name))
+        return Function(self, prepared)
 
     def __getattr__(self, name: str) -> Function:
         if name.startswith("_"):
@@ -269,23 +278,27 @@ class Call(Handle):
     Runs as `call()`; the results come back as from the function. Rebind with `set`. Externally synchronized with its session.
     """
 
-    __slots__ = ("function", "_run", "_views", "_outputs", "_fixed", "_submitted", "_enqueue")
+    __slots__ = ("_session", "_prepared", "_run", "_views", "_outputs", "_fixed", "_submitted", "_enqueue")
     _release_name = "accrt_call_release"
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, session: Session, prepared: _Prepared) -> None:
         self._handle = None
-        session = function.session
-        super().__init__(created(lib.accrt_call_create, session.handle, function.signature.name.encode()))
-        self.function = function
+        super().__init__(created(lib.accrt_call_create, session.handle, prepared.signature.name.encode()))
+        self._session, self._prepared = session, prepared
         self._submitted = False
         self._run = lib.accrt_call_run
         self._enqueue = lib.accrt_call_submit
         self._forget()
 
+    @property
+    def function(self) -> Function:
+        """The function that it calls."""
+        return Function(self._session, self._prepared)
+
     def _forget(self) -> None:
         self._views = {}    # argument index -> what keeps its memory alive
         self._outputs = {}  # result index -> the caller's object
-        self._fixed = None if self.function.signature.results else ()  # the results, when all are the caller's
+        self._fixed = None if self._prepared.signature.results else ()  # the results, when all are the caller's
 
     def set(self, name_or_index: str | int, value, dtype: str | None = None) -> None:
         """Binds an argument (inputs, then results): an array or tensor, an int for scalar inputs, None to unbind.
@@ -293,8 +306,8 @@ class Call(Handle):
         Args:
             dtype: take an array's elements as this type ("bf16" for bits held in uint16).
         """
-        signature = self.function.signature
-        index = name_or_index if isinstance(name_or_index, int) else self.function.index(name_or_index)
+        signature = self._prepared.signature
+        index = name_or_index if isinstance(name_or_index, int) else self._prepared.index(name_or_index)
         inputs = len(signature.inputs)
         argument = (signature.inputs + signature.results)[index]
         if argument.kind == "scalar" and value is not None:
@@ -302,7 +315,7 @@ class Call(Handle):
             return
         view = None
         if value is not None:
-            session = self.function.session
+            session = self._session
             view = as_view(value, session.program.device, dtype_id(dtype) if dtype else None, session.stream)
             if view.read_only and argument.kind not in ("read", "scalar"):
                 raise ValueError(f"{signature.name}: {argument.name} is written, and the array is read-only")
@@ -347,7 +360,7 @@ class Call(Handle):
 
     def results(self):
         """The latest run's results: one alone, several as a tuple. Read them once the run is complete."""
-        return _unpack([self._result(i) for i in range(len(self.function.signature.results))])
+        return _unpack([self._result(i) for i in range(len(self._prepared.signature.results))])
 
     def _result(self, index: int):
         given = self._outputs.get(index)
@@ -356,20 +369,37 @@ class Call(Handle):
         out, shape, strides = _ffi.accrt_tensor(), (ctypes.c_int64 * _RANK)(), (ctypes.c_int64 * _RANK)()
         check(lib.accrt_call_result(self.handle, index, ctypes.byref(out), shape, strides))
         if out.buffer:
-            session = self.function.session
+            session = self._session
             device = session.program.device
             pending = session.stream if self._submitted and not device.info.host_memory else None
             return _tensor(out, shape, strides, device, pending)
         # A result that must share the storage of an input given as plain memory.
-        argument = self.function.signature.results[index]
+        argument = self._prepared.signature.results[index]
         raise NotImplementedError(f"result {argument.name} lies in memory that the caller gave: read it there")
 
     def __repr__(self) -> str:
-        return f"<accrt.Call of {self.function.signature}>"
+        return f"<accrt.Call of {self._prepared.signature}>"
 
 
 def _unpack(values: Sequence):
     return values[0] if len(values) == 1 else tuple(values)
+
+
+class _Prepared:
+    """What a session keeps of a function between calls. It refers to no session: a program that is dropped gives its memory back at
+    once, and does not wait for the collector of cycles, which knows nothing of a device's memory."""
+
+    __slots__ = ("signature", "doc", "_indices")
+
+    def __init__(self, signature: Signature) -> None:
+        self.signature = signature
+        self.doc = f"{signature}\n\n{signature.doc}"
+        self._indices = {a.name: a.index for a in signature.results + signature.inputs}
+
+    def index(self, name: str) -> int:
+        if name not in self._indices:
+            raise TypeError(f"{self.signature.name}() has no argument {name!r}; it is {self.signature}")
+        return self._indices[name]
 
 
 class Function:
@@ -380,29 +410,28 @@ class Function:
     `out=` takes an array (or a tuple with one for each result, None to have it allocated) and is returned.
     """
 
-    def __init__(self, session: Session, signature: Signature) -> None:
+    def __init__(self, session: Session, prepared: _Prepared) -> None:
         self.session = session
-        self.signature = signature
-        self._call = None
-        self._indices = {a.name: a.index for a in signature.results + signature.inputs}
-        self.__doc__ = f"{signature}\n\n{signature.doc}"
+        self.signature = prepared.signature
+        self._prepared = prepared
+        self.__doc__ = prepared.doc
 
     def index(self, name: str) -> int:
         """Position of an argument: inputs first, then results."""
-        if name not in self._indices:
-            raise TypeError(f"{self.signature.name}() has no argument {name!r}; it is {self.signature}")
-        return self._indices[name]
+        return self._prepared.index(name)
 
     def bind(self, *inputs, out=None, **named) -> Call:
         """A Call with these arguments bound, to be run many times. Later changes of the arrays' contents are seen."""
-        call = Call(self)
+        call = Call(self.session, self._prepared)
         self._bind(call, inputs, out, named)
         return call
 
     def __call__(self, *inputs, out=None, **named):
-        if self._call is None:
-            self._call = Call(self)
-        call = self._call
+        calls, name = self.session._calls, self.signature.name
+        call = calls.get(name)
+        if call is None:
+            # The session keeps it, so it does not keep the session.
+            call = calls[name] = Call(weakref.proxy(self.session), self._prepared)
         try:
             self._bind(call, inputs, out, named)
             return call()

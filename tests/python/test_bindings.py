@@ -6,6 +6,7 @@ import copy
 import gc
 import pickle
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -437,3 +438,29 @@ def test_a_device_kernel_is_checked_when_it_is_made(values, words):
         accrt.DeviceKernel(*values)
     good = accrt.DeviceKernel("k", [("x", "read"), ("n", "i64")], (32, 2), cluster=(2,), cooperative=True)
     assert good.block == (32, 2) and good == accrt.DeviceKernel(*good)
+
+
+def test_what_is_dropped_is_gone(golden_bundle, instance):
+    """A program gives its memory back when the last reference to it goes: the collector of cycles knows nothing of a device's memory."""
+    gc.collect()
+    gc.disable()
+    try:
+        for use in range(4):
+            program = accrt.Program(accrt.Bundle(golden_bundle, instance), instance.device("host:0"))
+            session = program.session()
+            gone = [weakref.ref(program), weakref.ref(session), weakref.ref(program.bundle)]
+            x = np.ones(16, np.float32)
+            function = session.weighted
+            call = function.bind(x)
+            del session, program
+            if use > 0:
+                function(x)  # keeps its session
+            if use > 1:
+                call()
+            assert all(ref() is not None for ref in gone)
+            del function
+            assert call.function.session is gone[1]()
+            del call
+            assert all(ref() is None for ref in gone), use
+    finally:
+        gc.enable()
