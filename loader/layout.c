@@ -317,8 +317,8 @@ accrt_status_t accx_layout_read(const accrt_layout_tensor_t* tensor, accrt_layou
     (void)snprintf(multiple, sizeof multiple, ", %d",
                    problem == ACCX_LAYOUT_BAD_ROWS ? layout->row_multiple : layout->block_elements);
   const bool matrix = out->rank >= 2 && out->rank <= ACCRT_MAX_RANK;
-  return accrt_error_record(
-      status_of(problem), accrt_error_operation(""), __FILE__, (uint32_t)__LINE__,
+  return accrt_error_fail(
+      status_of(problem), NULL, __FILE__, (uint32_t)__LINE__,
       "layout %" PRIu32 " (%s) of %s, rank %" PRIu32 ", rows %" PRId64 ", columns %" PRId64
       ", group %" PRIu32 ": %s%s",
       out->layout, layout != NULL ? layout->name : "?", accrt_dtype_name(out->dtype), out->rank,

@@ -39,10 +39,9 @@ accrt_status_t accx_reject(const accx_verifier_t* verifier, uint32_t rule, const
     status = ACCRT_ERROR_VERSION_MISMATCH;
     newer = "; the file needs a newer version than this library reads";
   }
-  return accrt_error_record(status, accrt_error_operation(""), file, line,
-                            "%.80s: %.16s%s%s%s: %s (rule %" PRIu32 ")%s", verifier->bundle->name,
-                            section, record, field != NULL ? "." : "", field != NULL ? field : "",
-                            detail, rule, newer);
+  return accrt_error_fail(status, NULL, file, line, "%.80s: %.16s%s%s%s: %s (rule %" PRIu32 ")%s",
+                          verifier->bundle->name, section, record, field != NULL ? "." : "",
+                          field != NULL ? field : "", detail, rule, newer);
 }
 
 /* ---- Computed minimum ---- */

@@ -40,9 +40,9 @@ accrt_status_t accx_weights_refuse(const char* name, uint32_t rule, const char* 
   va_start(arguments, format);
   (void)vsnprintf(what, sizeof what, format, arguments);
   va_end(arguments);
-  return accrt_error_record(rules[rule].status, accrt_error_operation(""), source_file, line,
-                            "%s: %s (%s rule %" PRIu32 ")", name, what, rules[rule].format,
-                            rules[rule].number);
+  return accrt_error_fail(rules[rule].status, NULL, source_file, line,
+                          "%s: %s (%s rule %" PRIu32 ")", name, what, rules[rule].format,
+                          rules[rule].number);
 }
 
 /* ---- Lists ---- */

@@ -361,8 +361,7 @@ accrt_status_t accx_writer_fail(const accrt_bundle_writer_t* writer, accrt_statu
   if (vsnprintf(detail, sizeof detail, format, arguments) < 0)
     detail[0] = '\0';
   va_end(arguments);
-  return accrt_error_record(status, accrt_error_operation(""), file, line, "%s%s", where.text,
-                            detail);
+  return accrt_error_fail(status, NULL, file, line, "%s%s", where.text, detail);
 }
 
 accrt_status_t accx_writer_begin(accrt_bundle_writer_t* writer, const char* operation,

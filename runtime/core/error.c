@@ -24,6 +24,8 @@ void accrt_error_enter(const char* function) {
 }
 
 const char* accrt_error_operation(const char* function) {
+  if (function == NULL)
+    return current_function != NULL ? current_function : "";
   return has_prefix(function) || current_function == NULL ? function : current_function;
 }
 
@@ -107,6 +109,27 @@ accrt_status_t accrt_error_record_driver(accrt_status_t status, int32_t driver_c
   va_start(arguments, format);
   const accrt_status_t result =
       record(status, driver_code, driver_name, operation, file, line, format, arguments);
+  va_end(arguments);
+  return result;
+}
+
+accrt_status_t accrt_error_fail(accrt_status_t status, const char* function, const char* file,
+                                uint32_t line, const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  const accrt_status_t result =
+      record(status, 0, NULL, accrt_error_operation(function), file, line, format, arguments);
+  va_end(arguments);
+  return result;
+}
+
+accrt_status_t accrt_error_fail_errno(accrt_status_t status, int error_number, const char* function,
+                                      const char* file, uint32_t line, const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  const accrt_status_t result =
+      record(status, error_number, accrt_errno_name(error_number), accrt_error_operation(function),
+             file, line, format, arguments);
   va_end(arguments);
   return result;
 }

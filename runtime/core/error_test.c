@@ -5,6 +5,7 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,15 +22,42 @@ static accrt_status_t failing_function(int value) {
   return ACCRT_FAIL(TIMEOUT, "value %d\nis too late", value);
 }
 
+static accrt_status_t accrt_of_its_own(void) {
+  return ACCRT_FAIL(TIMEOUT, "late");
+}
+
+static accrt_status_t accrt_inner(void) {
+  return ACCRT_FAIL_INNER(TIMEOUT, "late");
+}
+
+/* Public functions say their own name, helpers that of the one that was entered; a helper's own name says nothing to a caller. */
+static void test_operations(void** state) {
+  (void)state;
+  accrt_error_enter("accrt_entered");
+  (void)failing_function(1);
+  assert_string_equal(last().operation, "accrt_entered");
+  (void)accrt_inner();
+  assert_string_equal(last().operation, "accrt_entered");
+  (void)accrt_of_its_own();
+  assert_string_equal(last().operation, "accrt_of_its_own");
+  (void)ACCRT_FAIL_ERRNO(IO, ENOENT, "gone");
+  assert_string_equal(last().operation, "accrt_entered");
+  assert_string_equal(last().driver_name, "ENOENT");
+  accrt_error_enter("not_public");
+  (void)accrt_inner();
+  assert_string_equal(last().operation, "");
+}
+
 static void test_record(void** state) {
   (void)state;
   accrt_clear_error();
+  accrt_error_enter("accrt_entered");
   assert_int_equal(last().status, ACCRT_OK);
   assert_int_equal(failing_function(7), ACCRT_ERROR_TIMEOUT);
   const accrt_error_t error = last();
   assert_int_equal(error.status, ACCRT_ERROR_TIMEOUT);
   assert_string_equal(error.message, "value 7 is too late"); /* one line */
-  assert_string_equal(error.operation, "failing_function");
+  assert_string_equal(error.operation, "accrt_entered");
   assert_non_null(strstr(error.source_file, "error_test.c"));
   assert_true(error.source_line > 0);
   assert_int_equal(error.struct_size, sizeof error);
@@ -197,6 +225,7 @@ static void test_recording_does_not_allocate(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_operations),
       cmocka_unit_test(test_record),
       cmocka_unit_test(test_control_characters),
       cmocka_unit_test(test_system_errors),

@@ -118,8 +118,8 @@ static accrt_status_t mismatch(const binder_t* binder, accrt_weights_t* weights,
       memcmp(tensor->shape, binder->constant->shape, tensor->rank * sizeof(int64_t)) == 0;
   const accrt_status_t status = same_shape ? ACCRT_ERROR_TYPE_MISMATCH : ACCRT_ERROR_SHAPE_MISMATCH;
   const char* kind = tensor->encoding == 0 ? accrt_dtype_name(tensor->dtype) : tensor->type_name;
-  return accrt_error_record(
-      status, accrt_error_operation(""), __FILE__, (uint32_t)__LINE__,
+  return accrt_error_fail(
+      status, NULL, __FILE__, (uint32_t)__LINE__,
       "constant '%s' is %s, but '%.200s' in %s is %s%s%s", binder->name, wanted_text(binder).text,
       tensor->name, accx_weights_name(weights), text_of(kind, tensor->rank, tensor->shape).text,
       convertible && same_shape ? "; nothing is converted here, `accx pack --dtype` does that: "
