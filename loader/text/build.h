@@ -80,6 +80,8 @@ bool accx_key_bits(accx_builder_t* builder, accx_node_t* map, const char* key,
 bool accx_word_i64(accx_builder_t* builder, const accx_node_t* node, int64_t* out);
 bool accx_word_u64(accx_builder_t* builder, const accx_node_t* node, uint64_t* out);
 bool accx_word_u32(accx_builder_t* builder, const accx_node_t* node, uint32_t* out);
+/* The bits of an f32 or f64, rounded once. */
+bool accx_word_float(accx_builder_t* builder, const accx_node_t* node, uint32_t dtype, void* out);
 bool accx_word_named(accx_builder_t* builder, const accx_node_t* node, const accx_words_t* words,
                      uint64_t* out);
 /* Digits into memory that stays with the builder's files. */

@@ -67,9 +67,14 @@ static bool read_slot(block_t* block, accx_node_t* map, accrt_writer_id_t* out) 
            slot_of(block, name->id, 0, node, out);
   if (!accx_key_flag(builder, map, "arena", &arena))
     return false;
-  if (!arena)
-    return accx_node_fail(map, builder->error,
-                          "one of input, result, constant, state and arena (true) is needed");
+  if (!arena) {
+    static const char* const words[] = {"input", "result", "constant", "state", "arena", NULL};
+    accx_near_t near;
+    const accx_node_t* meant = accx_node_meant(map, words, &near);
+    return accx_node_fail(meant != NULL ? meant : map, builder->error,
+                          "one of input, result, constant, state and arena (true) is needed%s",
+                          ACCX_NEAR_TEXT(&near));
+  }
   const accrt_status_t status =
       accrt_bundle_writer_arena(builder->writer, block->function->id, 0, 0, out);
   return status == ACCRT_OK || accx_node_fail_call(builder, map, status);
@@ -146,16 +151,8 @@ static bool read_scalar(accx_builder_t* builder, accx_node_t* map, accrt_writer_
     return fail_form(builder, map, ACCRT_OPERAND_SCALAR);
   if (given == NULL)
     return accx_key_u64(builder, map, "bits", NULL, &out->bits);
-  double wide;
-  char rest;
-  if (!accx_want(builder, given, ACCX_NODE_WORD, "a number"))
-    return false;
-  if (sscanf(given->text, "%lf%c", &wide, &rest) != 1)
-    return accx_node_fail(given, builder->error, "%s is no number", ACCX_SHOW(given->text));
-  const float narrow = (float)wide;
-  memcpy(&out->bits, f32 != NULL ? (const void*)&narrow : (const void*)&wide,
-         f32 != NULL ? sizeof narrow : sizeof wide);
-  return true;
+  return accx_word_float(builder, given, f32 != NULL ? ACCRT_DTYPE_F32 : ACCRT_DTYPE_F64,
+                         &out->bits);
 }
 
 static bool read_tensor(block_t* block, accx_node_t* map, accrt_writer_operand_t* out) {
@@ -376,16 +373,12 @@ static bool read_head(accx_builder_t* builder, accx_node_t* map, uint64_t* out_o
   *out_opcode = 0;
   if (*out_head != NULL)
     return true;
-  const accx_node_t* meant = map->first;
-  accx_near_t near = {.wrong = ""};
-  for (const accx_node_t* key = map->first; key != NULL && near.best == NULL;
-       key = key->next->next) {
-    near.wrong = key->text;
-    for (uint32_t i = 0; i < accx_words_opcode.count; ++i)
-      accx_near_try(&near, accx_words_opcode.words[i].word);
-    meant = key;
-  }
-  return accx_node_fail(near.best != NULL ? meant : map, builder->error,
+  const char* words[16] = {NULL};
+  for (uint32_t i = 0; i < accx_words_opcode.count && i < 15; ++i)
+    words[i] = accx_words_opcode.words[i].word;
+  accx_near_t near;
+  const accx_node_t* meant = accx_node_meant(map, words, &near);
+  return accx_node_fail(meant != NULL ? meant : map, builder->error,
                         "a command has one of dispatch, copy, fill, barrier, call, repeat, "
                         "branch, marker%s",
                         ACCX_NEAR_TEXT(&near));
@@ -455,13 +448,25 @@ static bool fail_command(accx_builder_t* builder, const accx_node_t* map, uint64
   return false;
 }
 
-static bool build_command(block_t* block, accx_node_t* map) {
+/* Marks the keys of the blocks within a command, which are read when it is added; others are then unknown. */
+static bool take_blocks(accx_builder_t* builder, accx_node_t* map, uint64_t opcode) {
   static const char* const keys[] = {
       "dispatch",      "copy",         "fill",       "barrier",  "call",     "repeat",
       "branch",        "marker",       "name",       "after",    "location", "grid",
       "arguments",     "inputs",       "results",    "from",     "to",       "extent",
       "target",        "from_strides", "to_strides", "then",     "else",     "commands",
       "pattern_bytes", "opcode",       "raw",        "required", NULL};
+  const char* word = accx_word_of(&accx_words_opcode, opcode);
+  if (opcode == ACCRT_OPCODE_REPEAT)
+    (void)accx_node_get(map, "commands");
+  if (opcode == ACCRT_OPCODE_BRANCH) {
+    (void)accx_node_get(map, "then");
+    (void)accx_node_get(map, "else");
+  }
+  return accx_node_all_used(map, word != NULL ? word : "a command", keys, builder->error);
+}
+
+static bool build_command(block_t* block, accx_node_t* map) {
   accx_builder_t* builder = block->builder;
   accrt_writer_command_t command = ACCRT_WRITER_COMMAND_INIT;
   accx_node_t* head;
@@ -470,7 +475,7 @@ static bool build_command(block_t* block, accx_node_t* map) {
       !read_head(builder, map, &opcode, &head) ||
       !accx_key_text(builder, map, "name", NULL, &command.name) ||
       !read_after(block, map, &command) || !read_location(block, map, &command) ||
-      !read_fields(block, map, opcode, head, &command))
+      !read_fields(block, map, opcode, head, &command) || !take_blocks(builder, map, opcode))
     return false;
   accrt_writer_id_t* id = &block->commands[block->count++];
   const accrt_status_t status =
@@ -479,11 +484,8 @@ static bool build_command(block_t* block, accx_node_t* map) {
     return fail_command(builder, map, opcode, status);
   if (opcode == ACCRT_OPCODE_REPEAT && !build_inner(block, map, "commands", 0, *id))
     return false;
-  if (opcode == ACCRT_OPCODE_BRANCH &&
-      (!build_inner(block, map, "then", 0, *id) || !build_inner(block, map, "else", 1, *id)))
-    return false;
-  const char* word = accx_word_of(&accx_words_opcode, opcode);
-  return accx_node_all_used(map, word != NULL ? word : "a command", keys, builder->error);
+  return opcode != ACCRT_OPCODE_BRANCH ||
+         (build_inner(block, map, "then", 0, *id) && build_inner(block, map, "else", 1, *id));
 }
 
 static bool build_commands(block_t* outer, accx_node_t* list, accrt_writer_id_t id,

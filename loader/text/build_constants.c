@@ -10,23 +10,16 @@
 
 /* ---- Values that a person writes ---- */
 
-static bool store_float(accx_builder_t* builder, const accx_node_t* node, uint32_t dtype,
-                        unsigned char* target) {
-  char* end;
-  const double value = strtod(node->text, &end);
-  if (end == node->text || *end != '\0')
-    return accx_node_fail(node, builder->error, "%s is no number", ACCX_SHOW(node->text));
-  const float narrow = (float)value;
-  memcpy(target, dtype == ACCRT_DTYPE_F32 ? (const void*)&narrow : (const void*)&value,
-         dtype == ACCRT_DTYPE_F32 ? sizeof narrow : sizeof value);
-  return true;
-}
-
 static bool store_integer(accx_builder_t* builder, const accx_node_t* node, uint32_t dtype,
                           uint32_t bytes, unsigned char* target) {
   const bool is_signed = dtype >= ACCRT_DTYPE_I8 && dtype <= ACCRT_DTYPE_I64;
   uint64_t bits = 0;
   int64_t value = 0;
+  if (dtype == ACCRT_DTYPE_BOOL &&
+      (strcmp(node->text, "true") == 0 || strcmp(node->text, "false") == 0)) {
+    *target = node->text[0] == 't';
+    return true;
+  }
   if (is_signed ? !accx_word_i64(builder, node, &value) : !accx_word_u64(builder, node, &bits))
     return false;
   bool fits = true;
@@ -62,7 +55,7 @@ static bool read_values(accx_builder_t* builder, accx_node_t* list, uint32_t dty
   *out = (accrt_writer_bytes_t){.size_bytes = (uint64_t)list->count * bytes, .data = target};
   for (const accx_node_t* node = list->first; node != NULL; node = node->next, target += bytes) {
     if (!accx_want(builder, node, ACCX_NODE_WORD, "a value") ||
-        !(is_float ? store_float(builder, node, dtype, target)
+        !(is_float ? accx_word_float(builder, node, dtype, target)
                    : store_integer(builder, node, dtype, bytes, target)))
       return false;
   }

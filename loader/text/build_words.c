@@ -1,6 +1,7 @@
 /* loader/text/build_words.c - words, names and expressions of a text. See build.h. */
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,6 +83,25 @@ bool accx_word_u32(accx_builder_t* builder, const accx_node_t* node, uint32_t* o
   if (value > UINT32_MAX)
     return accx_node_fail(node, builder->error, "%" PRIu64 " does not fit 32 bits", value);
   *out = (uint32_t)value;
+  return true;
+}
+
+bool accx_word_float(accx_builder_t* builder, const accx_node_t* node, uint32_t dtype, void* out) {
+  char* end;
+  if (!accx_want(builder, node, ACCX_NODE_WORD, "a number"))
+    return false;
+  const double wide = strtod(node->text, &end);
+  const float narrow = dtype == ACCRT_DTYPE_F32 ? strtof(node->text, &end) : 0;
+  if (end == node->text || *end != '\0')
+    return accx_node_fail(node, builder->error, "%s is no number", ACCX_SHOW(node->text));
+  /* Only what is called so is infinite. */
+  if ((isinf(wide) || isinf(narrow)) && strpbrk(node->text, "iI") == NULL)
+    return accx_node_fail(node, builder->error, "%s is too large for %s", ACCX_SHOW(node->text),
+                          accrt_dtype_name(dtype));
+  if (dtype == ACCRT_DTYPE_F32)
+    memcpy(out, &narrow, sizeof narrow);
+  else
+    memcpy(out, &wide, sizeof wide);
   return true;
 }
 

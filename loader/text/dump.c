@@ -14,6 +14,7 @@
 #include "accrt/layout.h"
 
 #define PIECE_BYTES ((uint64_t)ACCX_CHUNK_BYTES)
+#define MAX_PATH_BYTES 4096
 
 /* ---- What all parts share ---- */
 
@@ -205,33 +206,56 @@ static bool copy_to(accx_dumper_t* dumper, int fd, const char* path, uint32_t se
   return good;
 }
 
+static bool side_path(const accx_dumper_t* dumper, uint32_t section, const char* end,
+                      char path[MAX_PATH_BYTES]) {
+  char name[32];
+  side_name(section, name);
+  const int length = snprintf(path, MAX_PATH_BYTES, "%s/%s%s", dumper->job->folder, name, end);
+  return length > 0 && length < MAX_PATH_BYTES;
+}
+
 /* The whole section, once, into the folder. */
 static bool copy_section(accx_dumper_t* dumper, uint32_t section) {
-  char name[32], path[4096];
+  char path[MAX_PATH_BYTES], part[MAX_PATH_BYTES];
   if (section < 64 && dumper->copied[section])
     return true;
-  side_name(section, name);
-  const int length = snprintf(path, sizeof path, "%s/%s", dumper->job->folder, name);
-  if (length < 0 || (size_t)length >= sizeof path)
+  if (!side_path(dumper, section, "", path) || !side_path(dumper, section, ".part", part))
     return accx_text_fail(dumper->error, ACCRT_ERROR_INVALID_ARGUMENT, "%s: the path is too long",
                           dumper->job->folder);
-  if (mkdir(dumper->job->folder, 0777) != 0 && errno != EEXIST)
+  if (mkdir(dumper->job->folder, 0777) == 0)
+    dumper->made_folder = true;
+  else if (errno != EEXIST)
     return accx_text_fail(dumper->error, ACCRT_ERROR_IO, "%s: %s", dumper->job->folder,
                           strerror(errno));
-  const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  const int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (fd < 0)
     return accx_text_fail(dumper->error, ACCRT_ERROR_IO, "%s: %s", path, strerror(errno));
   bool good = copy_to(dumper, fd, path, section);
   if (close(fd) != 0 && good)
     good = accx_text_fail(dumper->error, ACCRT_ERROR_IO, "%s: %s", path, strerror(errno));
+  if (good && rename(part, path) != 0)
+    good = accx_text_fail(dumper->error, ACCRT_ERROR_IO, "%s: %s", path, strerror(errno));
+  if (!good)
+    (void)unlink(part);
   if (section < 64)
     dumper->copied[section] = good;
   return good;
 }
 
+/* A folder that was made for a text that failed goes with it. */
+static void remove_folder(accx_dumper_t* dumper) {
+  char path[MAX_PATH_BYTES];
+  for (uint32_t i = 0; i < dumper->file.section_count && dumper->made_folder; ++i) {
+    if (side_path(dumper, dumper->file.sections[i].record.type, "", path))
+      (void)unlink(path);
+  }
+  if (dumper->made_folder)
+    (void)rmdir(dumper->job->folder);
+}
+
 static bool dump_in_file(accx_dumper_t* dumper, uint32_t section, uint64_t offset,
                          uint64_t size_bytes) {
-  char name[32], path[4096];
+  char name[32], path[MAX_PATH_BYTES];
   if (!copy_section(dumper, section))
     return false;
   side_name(section, name);
@@ -672,6 +696,8 @@ bool accx_text_write(const accx_text_dump_t* dump, accx_text_error_t* error) {
                            dumper->out.emitter.problem != NULL ? dumper->out.emitter.problem
                                                                : strerror(errno));
   }
+  if (!good)
+    remove_folder(dumper);
   free(dumper->mentioned);
   accx_bundle_file_close(&dumper->file);
   free(dumper);

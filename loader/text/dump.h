@@ -15,6 +15,7 @@ typedef struct accx_dumper {
   bool failed;              /* *error is set */
   unsigned char* mentioned; /* by offset in STRINGS: the text has it somewhere */
   bool copied[64];          /* by section type: it lies in the folder */
+  bool made_folder;
   /* The scope that expressions are of. */
   accx_scope_text_t scope;
   const accx_function_t* function; /* NULL: states */

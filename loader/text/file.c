@@ -126,6 +126,7 @@ void accx_bundle_file_close(accx_bundle_file_t* file) {
   for (uint32_t i = 0; i < file->section_count; ++i)
     free(file->sections[i].bytes);
   free(file->head);
+  free(file->chunk);
   if (file->fd >= 0)
     (void)close(file->fd);
   memset(file, 0, sizeof *file);
@@ -173,35 +174,43 @@ static bool chunk_good(const accx_bundle_file_t* file, uint64_t index, const uns
   return memcmp(digest.digest, stored, sizeof digest.digest) == 0;
 }
 
-static bool read_checked(const accx_bundle_file_t* file, const accx_section_t* data,
-                         uint64_t offset, unsigned char* target, uint64_t size_bytes,
-                         accx_text_error_t* error) {
-  unsigned char* chunk = malloc(ACCX_CHUNK_BYTES);
-  bool good = chunk != NULL;
-  if (!good)
+/* A chunk of DATA that matches its digest, until the next one is asked for: many weights are smaller. */
+static bool read_chunk(accx_bundle_file_t* file, const accx_section_t* data, uint64_t index,
+                       accx_text_error_t* error) {
+  const uint64_t begin = index * ACCX_CHUNK_BYTES, left = data->size_bytes - begin;
+  const uint64_t bytes = left < ACCX_CHUNK_BYTES ? left : ACCX_CHUNK_BYTES;
+  if (file->chunk != NULL && file->chunk_index == index)
+    return true;
+  if (file->chunk == NULL)
+    file->chunk = malloc(ACCX_CHUNK_BYTES);
+  if (file->chunk == NULL)
     return accx_text_fail(error, ACCRT_ERROR_OUT_OF_MEMORY, "no memory for a chunk of weights");
-  for (uint64_t at = offset; good && at < offset + size_bytes;) {
-    const uint64_t index = at / ACCX_CHUNK_BYTES, begin = index * ACCX_CHUNK_BYTES;
-    const uint64_t left = data->size_bytes - begin;
-    const uint64_t bytes = left < ACCX_CHUNK_BYTES ? left : ACCX_CHUNK_BYTES;
-    const uint64_t end = begin + bytes < offset + size_bytes ? begin + bytes : offset + size_bytes;
-    good = read_at(file->fd, data->offset + begin, chunk, bytes);
-    if (!good) {
-      (void)accx_text_fail(error, ACCRT_ERROR_IO, "reading weights: %s", strerror(errno));
-    } else if (!chunk_good(file, index, chunk, bytes)) {
-      good = accx_text_fail(error, ACCRT_ERROR_DATA_CORRUPT,
-                            "chunk %llu of the weights does not match its digest",
-                            (unsigned long long)index);
-    } else {
-      memcpy(target + (at - offset), chunk + (at - begin), (size_t)(end - at));
-    }
-    at = end;
-  }
-  free(chunk);
-  return good;
+  file->chunk_index = UINT64_MAX;
+  if (!read_at(file->fd, data->offset + begin, file->chunk, bytes))
+    return accx_text_fail(error, ACCRT_ERROR_IO, "reading weights: %s", strerror(errno));
+  if (!chunk_good(file, index, file->chunk, bytes))
+    return accx_text_fail(error, ACCRT_ERROR_DATA_CORRUPT,
+                          "chunk %llu of the weights does not match its digest",
+                          (unsigned long long)index);
+  file->chunk_index = index;
+  return true;
 }
 
-bool accx_file_read(const accx_bundle_file_t* file, uint32_t type, uint64_t offset, void* target,
+static bool read_checked(accx_bundle_file_t* file, const accx_section_t* data, uint64_t offset,
+                         unsigned char* target, uint64_t size_bytes, accx_text_error_t* error) {
+  const uint64_t end = offset + size_bytes;
+  for (uint64_t at = offset; at < end;) {
+    const uint64_t index = at / ACCX_CHUNK_BYTES, begin = index * ACCX_CHUNK_BYTES;
+    const uint64_t stop = begin + ACCX_CHUNK_BYTES < end ? begin + ACCX_CHUNK_BYTES : end;
+    if (!read_chunk(file, data, index, error))
+      return false;
+    memcpy(target + (at - offset), file->chunk + (at - begin), (size_t)(stop - at));
+    at = stop;
+  }
+  return true;
+}
+
+bool accx_file_read(accx_bundle_file_t* file, uint32_t type, uint64_t offset, void* target,
                     uint64_t size_bytes, accx_text_error_t* error) {
   if (size_bytes == 0)
     return true;

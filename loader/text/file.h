@@ -21,6 +21,8 @@ typedef struct accx_bundle_file {
   uint32_t section_count;
   const char* strings;
   uint64_t strings_size_bytes;
+  unsigned char* chunk; /* of DATA, read last; NULL: none yet */
+  uint64_t chunk_index;
 } accx_bundle_file_t;
 
 /* Opens and verifies. The caller closes it, on failure too. */
@@ -37,7 +39,7 @@ const void* accx_file_record(const accx_bundle_file_t* file, uint32_t type, uint
 accx_constant_t accx_file_constant(const accx_bundle_file_t* file, uint32_t index);
 const char* accx_file_string(const accx_bundle_file_t* file, uint32_t offset);
 /* Reads bytes of CODE or DATA (`type`), and of DATA checks the chunks that they touch. */
-bool accx_file_read(const accx_bundle_file_t* file, uint32_t type, uint64_t offset, void* target,
+bool accx_file_read(accx_bundle_file_t* file, uint32_t type, uint64_t offset, void* target,
                     uint64_t size_bytes, accx_text_error_t* error);
 
 #endif /* ACCRT_LOADER_TEXT_FILE_H_ */

@@ -6,8 +6,6 @@
 #include <string.h>
 #include <yaml.h>
 
-#include "loader/text/show.h"
-
 #define MAX_DEPTH 64u
 #define BLOCK_BYTES (64u * 1024u)
 
@@ -282,18 +280,24 @@ accx_node_t* accx_node_peek(const accx_node_t* map, const char* key) {
   return found != NULL ? found->next : NULL;
 }
 
+const accx_node_t* accx_node_meant(const accx_node_t* map, const char* const* words,
+                                   accx_near_t* out_near) {
+  for (const accx_node_t* key = map->kind == ACCX_NODE_MAP ? map->first : NULL; key != NULL;
+       key = key->next->next) {
+    *out_near = (accx_near_t){.wrong = key->text};
+    for (const char* const* word = words; *word != NULL && !key->used; ++word)
+      accx_near_try(out_near, *word);
+    if (out_near->best != NULL)
+      return key;
+  }
+  *out_near = (accx_near_t){.wrong = ""};
+  return NULL;
+}
+
 bool accx_node_fail_missing(const accx_node_t* map, accx_text_error_t* error, const char* what,
                             const char* key) {
-  const accx_node_t* meant = NULL;
-  accx_near_t near = {.wrong = key};
-  for (const accx_node_t* at = map->first; at != NULL && map->kind == ACCX_NODE_MAP;
-       at = at->next->next) {
-    const char* best = near.best;
-    if (!at->used)
-      accx_near_try(&near, at->text);
-    if (near.best != best)
-      meant = at;
-  }
+  accx_near_t near;
+  const accx_node_t* meant = accx_node_meant(map, (const char* const[]){key, NULL}, &near);
   if (meant == NULL)
     return accx_node_fail(map, error, "%s needs '%s'", what, key);
   return accx_node_fail(meant, error, "%s needs '%s', which %s may be meant to be", what, key,

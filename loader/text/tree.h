@@ -3,6 +3,7 @@
 #ifndef ACCRT_LOADER_TEXT_TREE_H_
 #define ACCRT_LOADER_TEXT_TREE_H_
 
+#include "loader/text/show.h"
 #include "loader/text/text.h"
 
 typedef enum { ACCX_NODE_WORD, ACCX_NODE_MAP, ACCX_NODE_LIST } accx_node_kind_t;
@@ -31,6 +32,9 @@ bool accx_node_fail(const accx_node_t* node, accx_text_error_t* error, const cha
 accx_node_t* accx_node_get(accx_node_t* map, const char* key);
 /* The same without using it. */
 accx_node_t* accx_node_peek(const accx_node_t* map, const char* key);
+/* The first key that nothing has asked for and that is near one of some words (which end with NULL); NULL: there is none. */
+const accx_node_t* accx_node_meant(const accx_node_t* map, const char* const* words,
+                                   accx_near_t* out_near);
 /* The same about a map that has not what it needs, or about the key that may be meant to be that. */
 bool accx_node_fail_missing(const accx_node_t* map, accx_text_error_t* error, const char* what,
                             const char* key);

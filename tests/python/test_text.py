@@ -1,6 +1,7 @@
 """The text form of bundles: accx dump, build and diff."""
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import random
@@ -159,6 +160,8 @@ MISTAKES = [
     ("- copy: true\n    after", "- copy:\n    after", r":21:10: 'copy' must be true"),
     ("    extent: width * 4", "    extent: width * 4\n      grid: 4", r":21:7: copy has no 'grid' beside the rest of this"),
     ("dtype: f32, shape: [4], values", "dtyp: f32, shape: [4], values", r":6:21: a constant needs 'dtype', which 'dtyp' may be meant"),
+    ("extent: width * 4", "extnet: width * 4", r":20:7: copy has no 'extnet', did you mean 'extent'\?"),
+    ("from: {input: x}", "from: {inptu: x}", r":18:14: one of input, .* is needed, did you mean 'input'\?"),
     ("from: {constant: first_row}", "from: {constant: frist_row}", r"no constant 'frist_row', did you mean 'first_row'\?"),
     ("- repeat: 3", "- call: row", r"no function 'row', did you mean 'rows'\?"),
     ("name: rows\n", "name: \"ro\\x1b[2Jws\\\\\\n'\"\n- name: \"ro\\x1b[2Jws\\\\\\n'\"\n",
@@ -219,7 +222,46 @@ def test_damaged_weights_do_not_become_good_text(tmp_path: pathlib.Path) -> None
     data[-1] ^= 1
     (tmp_path / "w.accx").write_bytes(data)
     assert "does not match its digest" in accx("dump", tmp_path / "w.accx", "--output", tmp_path / "w.yaml", code=3)
-    assert not (tmp_path / "w.yaml").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["w.accx"]
+    (tmp_path / "w.yaml.d").mkdir()
+    (tmp_path / "w.yaml.d" / "data.bin").write_bytes(b"of before")
+    accx("dump", tmp_path / "w.accx", "--output", tmp_path / "w.yaml", code=3)
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == ["w.accx", "w.yaml.d", "w.yaml.d/data.bin"]
+    assert (tmp_path / "w.yaml.d" / "data.bin").read_bytes() == b"of before"
+
+
+def test_what_is_read_is_not_written_over(tmp_path: pathlib.Path) -> None:
+    text = tmp_path / "a.yaml"
+    bundle = built(tmp_path, "a", FULL)
+    before = {path: path.read_bytes() for path in (text, bundle)}
+    (tmp_path / "link.yaml").symlink_to("a.yaml")
+    (tmp_path / "folder").mkdir()
+    for arguments in (("build", text, "--output", text), ("build", text, "--output", tmp_path / "link.yaml"), ("dump", bundle, "--output", bundle)):
+        assert "is what is read" in accx(*arguments, code=2)
+    for verb, source in (("build", text), ("dump", bundle)):
+        assert "it is a folder" in accx(verb, source, "--output", tmp_path / "folder", code=1)
+        assert re.search("missing/x.*: No such file", accx(verb, source, "--output", tmp_path / "missing" / "x", code=1))
+    assert {path: path.read_bytes() for path in before} == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.accx", "a.yaml", "folder", "link.yaml"]
+
+
+@pytest.mark.parametrize("written,bits", [
+    ("[0.1, -0, 1e-45, inf]", "3dcccccd 80000000 00000001 7f800000"), ("[-inf, nan, 0x1p-3, 16777217]", "ff800000 7fc00000 3e000000 4b800000"),
+    # Rounded once: through f64 it would be 1.
+    ("[1.000000059604644775390625001, 3.4028235e38, 0, 0]", "3f800001 7f7fffff 00000000 00000000")])  # fmt: skip
+def test_floats_are_the_nearest(written: str, bits: str, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "w.yaml").write_text(f"accx: 1\nconstants:\n- {{name: w, dtype: f32, shape: [4], values: {written}}}\n", encoding="utf-8")
+    accx("build", tmp_path / "w.yaml", "--output", tmp_path / "w.accx")
+    found = np.frombuffer(accrt.Bundle(tmp_path / "w.accx").constant_bytes("w"), dtype="<u4")
+    assert [f"{value:08x}" for value in found] == bits.split()
+
+
+@pytest.mark.parametrize("dtype,values,said", [
+    ("f32", "[1e39]", r":3:46: '1e39' is too large for f32"), ("f64", "[1e400]", "'1e400' is too large for f64"), ("f32", "[1,5,2x]", "'2x' is no number"),
+    ("bool", "[true, false, 2]", "'2' does not fit the data type"), ("i8", "[true]", "'true' is no whole number"), ("f16", "[1]", "values of bool, whole numbers, f32 and f64")])  # fmt: skip
+def test_values_that_are_none(dtype: str, values: str, said: str, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "w.yaml").write_text(f"accx: 1\nconstants:\n- {{name: w, dtype: {dtype}, shape: [1], values: {values}}}\n", encoding="utf-8")
+    assert re.search(said, accx("build", tmp_path / "w.yaml", "--output", tmp_path / "w.accx", code=1))
 
 
 # ---- Differences ----------------------------------------------------------------------------------
@@ -325,9 +367,12 @@ def built(folder: pathlib.Path, name: str, text: str) -> pathlib.Path:
 def test_differences_are_told_in_words(old: str, new: str, said: list[str], tmp_path: pathlib.Path) -> None:
     assert old in FULL
     a, b = built(tmp_path, "a", FULL), built(tmp_path, "b", FULL.replace(old, new))
-    assert accx("diff", a, a) == "no differences\n"
+    assert accx("diff", "--exit-code", a, a) == "no differences\n"
     assert accx("diff", a, b).splitlines() == said
+    assert json.loads(accx("diff", "--json", a, b)) == {"differences": said}
     assert len(accx("diff", b, a).splitlines()) == len(said)
+    assert subprocess.run([str(ACCX), "diff", "--exit-code", str(a), str(b)], capture_output=True, text=True).stdout.splitlines() == said
+    assert accx("diff", "--exit-code", a, b, code=5) == ""
 
 
 def test_signatures_are_a_difference(tmp_path: pathlib.Path) -> None:

@@ -189,7 +189,7 @@ MISTAKES = [
     (WEIGHTS, "file: weights.safetensors", "file: weights.safetensor", r"no file 'weights.safetensor', did you mean 'weights.safetensors'\?"),
     (WEIGHTS, "tensor: model.e\n", "tensor: model.e\n  digest: 00ff\n", r":18:11: a digest has 16 bytes, not 2"),
     # What only the whole shows.
-    (KERNEL, "file: scale_add.so", "file: hand.yaml", r":11:3: images\[0\]: 'code': it is not a 64-bit"),
+    (KERNEL, "file: scale_add.so", "file: hand.yaml", r":11:3: images\[0\]: 'code': it is not an ELF file"),
     (KERNEL, "shape: [n]", "shape: [8]", r":23:3: functions\[0\]: 'f' needs symbol 'n'"),
     (CONTROL, "- {copy: true, from: {input: x}", "- {call: g, inputs: {x: {input: x}}, results: {y: {result: y}}}\n    - {copy: true, from: {input: x}",
      r":7:3: function 'g'.*it calls itself"),

@@ -21,6 +21,7 @@ enum {
   ACCX_USAGE = 2,      /* the command line is wrong */
   ACCX_BAD_BUNDLE = 3, /* the bundle is malformed, damaged or needs another version */
   ACCX_REFUSED = 4,    /* it holds machine code that was not allowed, or that fits no device here */
+  ACCX_DIFFERENT = 5,  /* accx diff --exit-code: nothing failed */
 };
 
 #if defined(__GNUC__)

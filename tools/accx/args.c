@@ -74,7 +74,9 @@ static int check_operands(const accx_args_t* args) {
                      verb->operands);
   if (args->operand_count > verb->max_operands)
     return accx_fail(ACCX_USAGE, "%s takes %s; '%s' is one too many (accx help %s)", verb->name,
-                     verb->max_operands == 0 ? "no file" : "one file",
+                     verb->max_operands == 0   ? "no file"
+                     : verb->max_operands == 1 ? "one file"
+                                               : verb->operands,
                      args->operands[verb->max_operands], verb->name);
   return ACCX_OK;
 }

@@ -61,6 +61,7 @@ static void print_overview(void) {
         "  4  the bundle's machine code or weights are not trusted (accx help trust), or none fits "
         "this "
         "device\n"
+        "  5  the bundles differ (accx diff --exit-code)\n"
         "\n"
         "Errors are one line on standard error, and nothing is then printed on standard output. "
         "Colours\n"
@@ -130,11 +131,11 @@ static int dispatch(int argc, char** argv) {
 
 /* A verb that failed leaves nothing on standard output; one that could not write has failed. */
 static int deliver(int code, const char* text, size_t size_bytes) {
-  if (code != ACCX_OK)
+  if (code != ACCX_OK && code != ACCX_DIFFERENT)
     return code;
   if (fwrite(text, 1, size_bytes, stdout) != size_bytes || fflush(stdout) != 0)
     return accx_fail(ACCX_FAILED, "cannot write standard output");
-  return ACCX_OK;
+  return code;
 }
 
 int main(int argc, char** argv) {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "accx.h"
+#include "json_out.h"
 #include "loader/text/text.h"
 #include "open.h"
 #include "term.h"
@@ -35,18 +36,33 @@ static const char* base_name(const char* path) {
   return slash ? slash + 1 : path;
 }
 
+/* An output takes the place of what is there: not of what it is made from. */
+static int check_output(const char* input, const char* target) {
+  struct stat from, to;
+  if (stat(target, &to) != 0)
+    return ACCX_OK; /* whether it can be made shows when it is */
+  if (S_ISDIR(to.st_mode))
+    return accx_fail(ACCX_FAILED, "%s: it is a folder, and --output is a file", target);
+  if (stat(input, &from) == 0 && from.st_dev == to.st_dev && from.st_ino == to.st_ino)
+    return accx_fail(ACCX_USAGE, "--output %s is what is read", target);
+  return ACCX_OK;
+}
+
 /* To a new file beside the one that is asked for, which it then replaces. */
 static int dump_to_file(accx_text_dump_t* dump, const char* target) {
   accx_text_error_t error;
   const char* part = accx_text("%s.part", target);
+  int code = check_output(dump->path, target);
+  if (code)
+    return code;
   dump->folder = accx_text("%s.d", target);
   dump->folder_name = accx_text("%s.d", base_name(target));
   dump->out = fopen(part, "w");
   if (!dump->out)
-    return accx_fail(ACCX_FAILED, "%s: %s", part, strerror(errno));
-  int code = accx_text_write(dump, &error) ? ACCX_OK : fail_text(dump->path, &error);
+    return accx_fail(ACCX_FAILED, "%s: %s", target, strerror(errno));
+  code = accx_text_write(dump, &error) ? ACCX_OK : fail_text(dump->path, &error);
   if (fclose(dump->out) != 0 && !code)
-    code = accx_fail(ACCX_FAILED, "%s: %s", part, strerror(errno));
+    code = accx_fail(ACCX_FAILED, "%s: %s", target, strerror(errno));
   if (!code && rename(part, target) != 0)
     code = accx_fail(ACCX_FAILED, "%s: %s", target, strerror(errno));
   if (code)
@@ -161,7 +177,9 @@ static int run_build(const accx_args_t* args) {
   size_t size = 0;
   if (!target)
     return accx_fail(ACCX_USAGE, "say where the bundle goes: --output FILE");
-  int code = read_text(path, &text, &size);
+  int code = check_output(path, target);
+  if (!code)
+    code = read_text(path, &text, &size);
   if (!code)
     code = create_writer(accx_args_value(args, "target-caps"), &writer);
   if (code)
@@ -172,7 +190,7 @@ static int run_build(const accx_args_t* args) {
   }
   const accrt_status_t status = accrt_bundle_writer_write_path(writer, target);
   if (status != ACCRT_OK)
-    code = accx_fail_status(status, "%s", path);
+    code = accx_fail_status(status, "%s", target);
 out:
   accrt_bundle_writer_release(writer);
   accx_text_files_free(files);
@@ -208,21 +226,45 @@ const accx_verb_t accx_verb_build = {
 
 /* ---- diff ---- */
 
+static void print_json(const char* text, size_t size) {
+  struct json_object* root = accx_json_object(NULL, NULL);
+  struct json_object* array = accx_json_array(root, "differences");
+  for (const char *line = text, *end; line < text + size; line = end + 1) {
+    end = memchr(line, '\n', size - (size_t)(line - text));
+    json_object_array_add(array, json_object_new_string_len(line, (int)(end - line)));
+  }
+  accx_json_print(root);
+}
+
 static int run_diff(const accx_args_t* args) {
   accrt_instance_t* instance = NULL;
   accx_text_error_t error;
   uint64_t count = 0;
+  char* text = NULL;
+  size_t size = 0;
+  FILE* out = open_memstream(&text, &size);
+  if (!out)
+    return accx_fail(ACCX_FAILED, "out of memory");
   int code = accx_open_instance(args, &instance);
   if (!code &&
-      !accx_text_compare(instance, args->operands[0], args->operands[1], accx_out, &count, &error))
+      !accx_text_compare(instance, args->operands[0], args->operands[1], out, &count, &error))
     code = fail_text(args->operands[0], &error);
-  if (!code && count == 0)
-    fputs("no differences\n", accx_out);
+  if (fclose(out) != 0 && !code)
+    code = accx_fail(ACCX_FAILED, "out of memory");
+  if (!code && accx_args_has(args, "json"))
+    print_json(text, size);
+  else if (!code)
+    fputs(count == 0 ? "no differences\n" : text, accx_out);
+  free(text);
   accrt_instance_release(instance);
-  return code;
+  return !code && count > 0 && accx_args_has(args, "exit-code") ? ACCX_DIFFERENT : code;
 }
 
-static const accx_option_t diff_options[] = {{NULL, NULL, false, NULL}};
+static const accx_option_t diff_options[] = {
+    {"exit-code", NULL, false, "exit with 5 when they differ; without it with 0"},
+    {"json", NULL, false, "print JSON"},
+    {NULL, NULL, false, NULL},
+};
 
 const accx_verb_t accx_verb_diff = {
     .name = "diff",
@@ -230,12 +272,13 @@ const accx_verb_t accx_verb_diff = {
     .min_operands = 2,
     .max_operands = 2,
     .summary = "says in words how two bundles differ",
-    .details = "A line for each difference: symbols, weights (by name, type and bytes), kernels, "
-               "functions, "
-               "commands.\n"
+    .details = "A line for each difference, with what A and B have. Things are compared by name, "
+               "commands by\n"
+               "what they do: what is added or taken away makes nothing else different.\n"
                "\n"
-               "Example:\n"
-               "  accx diff model.accx model.new.accx\n",
+               "Examples:\n"
+               "  accx diff model.accx model.new.accx\n"
+               "  accx diff --exit-code model.accx model.new.accx > /dev/null || echo other\n",
     .options = diff_options,
     .run = run_diff,
 };
