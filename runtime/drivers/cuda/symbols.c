@@ -8,17 +8,20 @@
 
 #define OPERATION "cuda.open"
 
-typedef struct symbol {
-  const char* name;
-  int version;
-  size_t offset;
-} symbol_t;
-
-static const symbol_t symbols[] = {
-#define CUDA_SYMBOL(name, version) {#name, version, offsetof(cuda_api_t, name)},
+/* In the order of cuda_api_t. One after another in one string, since a pointer to each would be relocated when the library is
+ * loaded. */
+static const char names[] =
+#define CUDA_SYMBOL(name, version) #name "\0"
+#include "runtime/drivers/cuda/symbols.def"
+#undef CUDA_SYMBOL
+    ;
+static const uint16_t versions[] = {
+#define CUDA_SYMBOL(name, version) version,
 #include "runtime/drivers/cuda/symbols.def"
 #undef CUDA_SYMBOL
 };
+#define SYMBOL_COUNT (sizeof versions / sizeof *versions)
+_Static_assert(sizeof(cuda_api_t) == SYMBOL_COUNT * sizeof(void*), "one pointer a name");
 
 /* Object pointers and function pointers are of one size where there is dlsym. */
 static void find(void* library, const char* name, void* out_function) {
@@ -60,13 +63,14 @@ accrt_status_t accrt_cuda_symbols_load(const accrt_driver_environment_t* environ
   find(library, "cuGetProcAddress_v2", &get_address);
   if (get_address == NULL)
     return refuse_old(environment, *out_version, "cuGetProcAddress_v2");
-  for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; ++i) {
+  const char* name = names;
+  for (size_t i = 0; i < SYMBOL_COUNT; ++i, name += strlen(name) + 1) {
     void* address = NULL;
-    const CUresult result = get_address(symbols[i].name, &address, symbols[i].version,
-                                        CU_GET_PROC_ADDRESS_LEGACY_STREAM, NULL);
+    const CUresult result =
+        get_address(name, &address, versions[i], CU_GET_PROC_ADDRESS_LEGACY_STREAM, NULL);
     if (result != CUDA_SUCCESS || address == NULL)
-      return refuse_old(environment, *out_version, symbols[i].name);
-    memcpy((char*)out_api + symbols[i].offset, &address, sizeof address);
+      return refuse_old(environment, *out_version, name);
+    memcpy((char*)out_api + i * sizeof address, &address, sizeof address);
   }
   return ACCRT_OK;
 }
