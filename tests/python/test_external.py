@@ -195,6 +195,35 @@ def test_experts(layout, instance, tmp_path):
         assert (np.abs(got - v @ matrix.T) <= bound).all()
 
 
+@pytest.mark.parametrize("layout", ["i4_group", "i4_group_asym", "gptq_v1", "gptq_v2"])
+def test_a_group_index_outside_the_weight(layout, tmp_path, instance):
+    """It comes from a file, so it may be anything: an error when it is bound (the runtime's) or, of the bundle's own, when the values are
+    read (the kernel's), and no read outside the weight."""
+    rng = np.random.default_rng([kh.SEED, 25])
+    q = random_weight(layout, 24, 128, rng)
+    index = (rng.permutation(128) // 64).astype(np.int32)
+    good = encodings.Quantized(layout, q.shape, {**q.components, "group_index": index}, q.group)
+    types = {role: good.component_type(role) for role in good.components}
+    m = linear(dtype="f32", shape=q.shape, layout=layout, group=q.group, components=types, by_name=True)
+    bundle, x = opened(m, tmp_path / "m.accx", instance), rng.standard_normal((2, 128)).astype(np.float32)
+    source = accrt.Weights(pack(tmp_path / "good.accx", w=good), instance)
+    program = bundle.program(weights=source)
+    want = np.asarray(program.session().f(x)).copy()
+    for value in (-1, -(2**31), 2, 99, 100_000_000, 2**31 - 1):
+        wrong = index.copy()
+        wrong[77] = value
+        bad = encodings.Quantized(layout, q.shape, {**good.components, "group_index": wrong}, q.group)
+        evil = accrt.Weights(pack(tmp_path / "bad.accx", w=bad), instance)
+        for attempt in (lambda: bundle.program(weights=evil).session().f(x), lambda: program.load_weights(evil)):
+            with pytest.raises(accrt.Error, match=f"group {value} of 2"):
+                attempt()
+        np.testing.assert_array_equal(program.session().f(x), want)  # nothing was swapped
+    with pytest.raises(accrt.Error, match="group index 2 is outside"):  # bytes of the bundle itself
+        wrong = index.copy()
+        wrong[0] = 2
+        opened(linear(q=encodings.Quantized(layout, q.shape, {**good.components, "group_index": wrong}, q.group)), tmp_path / "n.accx", instance).program().session().f(x)
+
+
 def test_files_are_said_once(tmp_path, instance):
     """Facts about a file: its kind where the name does not tell, size and digest; several weights in one."""
     import xxhash

@@ -1,7 +1,8 @@
 /* dequantize.c - rows of a weight in any layout of the registry as floats: all of them, or those that an index picks (embeddings).
  *
  * Instantiated with LAYOUT (an id), S_TAG (type of scales), OUT_TAG, INDEX_TAG and ENTRY. x of the grid walks rows of the result; without an
- * index row i is the weight's row i. An index outside [0, n) fails the dispatch with KERNEL_ERROR_INDEX. */
+ * index row i is the weight's row i. An index outside [0, n) fails the dispatch with KERNEL_ERROR_INDEX, and so does a column whose group is
+ * none of the weight's. */
 #include "types.h"
 
 #define INLINE ALWAYS_INLINE
@@ -23,6 +24,12 @@ KERNEL_ENTRY(ENTRY) {
   const dequantize_params_t* p = (const dequantize_params_t*)dispatch->params;
   const weight_t w = {p->data, p->scales, p->zeros, p->group_index, p->global_scale,
                       p->n,    p->k,      p->group, p->groups,      p->is_e5m2};
+  int64_t fault = p->group_index ? group_index_fault(&w) : p->k;
+  if (UNLIKELY(fault < p->k)) {
+    fail_message(workgroup, "group index % is outside a weight of % groups", group_of(&w, fault),
+                 p->groups);
+    return KERNEL_ERROR_INDEX;
+  }
   int64_t first = part_begin(p->rows, workgroup->workgroup_id[0], dispatch->workgroup_count[0]);
   int64_t end = part_begin(p->rows, workgroup->workgroup_id[0] + 1, dispatch->workgroup_count[0]);
   for (int64_t at = first; at < end; at++) {

@@ -99,6 +99,14 @@ INLINE int64_t group_of(const weight_t* w, int64_t k) {
   return w->group_index ? (int64_t)(int32_t)u32_at(w->group_index + 4 * k) : k / w->group;
 }
 
+/* The first column whose group is none of the weight's; k where there is no such. */
+INLINE int64_t group_index_fault(const weight_t* w) {
+  int64_t k = 0;
+  while (k < w->k && (!w->group_index || (uint64_t)group_of(w, k) < (uint64_t)w->groups))
+    k++;
+  return k;
+}
+
 /* The 4-bit code of a layout that has such codes, as it is stored. */
 INLINE uint32_t code4_at(const weight_t* w, int64_t row, int64_t k) {
   int64_t e = k % 32;
@@ -192,6 +200,8 @@ INLINE float value_at(const weight_t* w, int64_t row, int64_t k) {
   case GPTQ_V2:
   case AWQ: {
     int64_t g = group_of(w, k);
+    if (w->group_index && (uint64_t)g >= (uint64_t)w->groups)
+      return float_of(0x7FC00000u); /* who can fail looks before: group_index_fault */
     return (float)((int32_t)code4_at(w, row, k) - (int32_t)zero_at(w, row, g)) *
            SCALE_AT(w->scales, scale_index(w, row, g));
   }
