@@ -12,8 +12,7 @@ import pytest
 
 import accrt
 from accrt import bundle_writer as bw
-from accrt.compiler import Module, SymbolClass
-from accrt.compiler.driver import compile_writer
+from accrt.compiler import IRError, Module, SymbolClass, compile
 
 N, K, MAX_RANK = 24, 40, 16
 SLOTS = "layers.0.q_proj.lora_{}.weight"
@@ -47,15 +46,13 @@ def loaded(tmp_path_factory, weight):
     t, r = m.symbol("t", minimum=1, maximum=32), m.symbol("r", minimum=1, maximum=MAX_RANK)
     f = m.function("linear")
     x = f.input("x", "f32", [t, K])
-    a, b = f.input("a", "f32", [r, K], optional=True), f.input("b", "f32", [N, r], optional=True)
+    a = f.input("a", "f32", [r, K], optional=True, adapter=SLOTS.format("A"))
+    b = f.input("b", "f32", [N, r], optional=True, adapter=SLOTS.format("B"), scaled=True)
     base = x.matmul(f.constant(m.constant("w", weight)).transpose(1, 0))
     (y,) = f.cond(f.present(a) * f.present(b), lambda: base + x.matmul(b.matmul(a).transpose(1, 0)), lambda: base * 1.0)
     f.result("y", y)
-    writer = compile_writer(m, ["x86-64-v3"])
-    writer.adapter(SLOTS.format("A"), "a")
-    writer.adapter(SLOTS.format("B"), "b", scaled=True)
     path = tmp_path_factory.mktemp("lora") / "lora.accx"
-    writer.write(path)
+    compile(m, path, targets=["x86-64-v3"])
     instance = accrt.Instance("all", options={"host.threads": 2})
     bundle = accrt.Bundle(path, instance)
     assert bundle.adapters == {SLOTS.format("A"): "a", SLOTS.format("B"): "b"}
@@ -127,7 +124,8 @@ def natural(request, tmp_path_factory, weight):
     inner.result("y", low_x.matmul(low_a.transpose(1, 0)).matmul(low_b.transpose(1, 0)))
     f = m.function("linear")
     x = f.input("x", "f32", [t, K])
-    a, b = f.input("a", "f32", [r, K], optional=True), f.input("b", "f32", [N, r], optional=True)
+    a = f.input("a", "f32", [r, K], optional=True, adapter=SLOTS.format("A"))
+    b = f.input("b", "f32", [N, r], optional=True, adapter=SLOTS.format("B"), scaled=True)
     base = x.matmul(f.constant(m.constant("w", weight)).transpose(1, 0))
 
     def adapted():
@@ -140,11 +138,8 @@ def natural(request, tmp_path_factory, weight):
 
     (y,) = f.cond(f.present(a) * f.present(b), adapted, lambda: base)
     f.result("y", y)
-    writer = compile_writer(m, ["x86-64-v3"])
-    writer.adapter(SLOTS.format("A"), "a")
-    writer.adapter(SLOTS.format("B"), "b", scaled=True)
     path = tmp_path_factory.mktemp("lora") / "lora.accx"
-    writer.write(path)
+    compile(m, path, targets=["x86-64-v3"])
     return accrt.Bundle(path, accrt.Instance("all", options={"host.threads": 2})).program()
 
 
@@ -343,3 +338,17 @@ def test_adapter_outlives_what_made_it(loaded, weight):
     adapter.close()
     close(session.linear(x), expected(weight, x, a, b))
     session.close()
+
+
+def test_slots_that_the_compiler_refuses():
+    m = Module("slots")
+    f, g = m.function("f"), m.function("g")
+    with pytest.raises(IRError, match="adapters fill optional inputs"):
+        f.input("a", "f32", [4], adapter="a")
+    with pytest.raises(IRError, match="scale those that they fill"):
+        f.input("a", "f32", [4], optional=True, scaled=True)
+    for function, slot in ((f, "one"), (g, "two")):
+        x, a = function.input("x", "f32", [4]), function.input("a", "f32", [4], optional=True, adapter=slot)
+        function.result("y", function.cond(function.present(a), lambda: x + a, lambda: x)[0])
+    with pytest.raises(IRError, match="function 'g', input 'a': another function's input of this name has another adapter slot"):
+        compile(m, targets=["x86-64-v3"])

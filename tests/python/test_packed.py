@@ -8,7 +8,7 @@ import pytest
 
 import compiler_harness as h
 import kernel_harness as kh
-from accrt.compiler import Interpreter, Module, compile, encodings, packing, passes, quantizers
+from accrt.compiler import Interpreter, IRError, Module, compile, encodings, packing, passes, quantizers
 from test_packed_kernels import error_bound, random_weight
 
 LAYOUTS = list(encodings.LAYOUTS)
@@ -134,6 +134,21 @@ def test_what_does_not_fit_is_told():
         encodings.Quantized("q8_0", (4, 40), {"data": np.zeros(16, np.uint8)})
     with pytest.raises(ValueError, match="multiple of 256"):
         quantizers.quantize(np.zeros((2, 64), np.float32), "q4_k")
+
+
+def test_patterns_and_their_mistakes():
+    """They name the pattern, and the constant that it fits."""
+    m = Module("patterns")
+    f = m.function("f")
+    f.result("y", f.input("x", "f32", [2, 64]).linear(m.constant("a.weight", np.zeros((8, 64), np.float32))))
+    for wanted, words in (
+        ({"*.attn.*": "q8_0"}, r"no constant's name fits '\*\.attn\.\*'"), ({"a.*": "q9_9"}, r"constant 'a.weight', which fits 'a\.\*': no quantizer makes 'q9_9'"),
+        ({"*": "q4_k"}, r"constant 'a.weight', which fits '\*': layout q4_k: rows of 64"),
+    ):  # fmt: skip
+        with pytest.raises(IRError, match=words):
+            compile(m, targets=[h.target()], quantize=wanted)
+    with pytest.raises(IRError, match="external: no constant's name fits 'b'"):
+        compile(m, targets=[h.target()], external={"b": ""})
 
 
 @pytest.mark.parametrize("dtype", ("f32", "f16"))

@@ -59,7 +59,8 @@ def test_bytes_are_the_library_s(info):
 def test_what_is_not_quantized():
     for array, layout, words in (
         (np.zeros((2, 64), np.float32), "q4_k", "multiple of 256"), (np.zeros(64, np.float32), "q8_0", "shape"),
-        (np.zeros((8, 64), np.float32), "awq", "no quantizer"), (np.full((2, 32), np.inf, np.float32), "q8_0", "not finite"),
+        (np.zeros((8, 64), np.float32), "awq", "no quantizer"), (np.where(np.eye(2, 32, 5), np.nan, 0), "q8_0", r"the value at \[0, 5\] is nan: not finite"),
+        (np.full((2, 32), 2.0**61), "i8_channel", r"at \[0, 0\] .* above 2\^60"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=words):
             quantize(array, layout)

@@ -12,7 +12,7 @@ from . import expr as ex
 from .bufferize import Access, Buffers, Command, Storage
 from .cuda import nvcc
 from .encodings import LAYOUTS, Quantized
-from .ir import Constant, Module
+from .ir import Constant, IRError, Module
 from .kernels import image as images
 from .kernels.kerneldef import TRAIT_COOPERATIVE, TRAIT_OVERLAPS_PREVIOUS, KernelDef, Launch
 from .plan import ALIGN, Plan
@@ -64,6 +64,7 @@ class Emitter:
             for buffers, plan in version.planned:
                 self._function(buffers, plan, "" if version.family == "host" else version.family)
         self._share_the_rest()
+        self._adapters()
         return self.bundle
 
     def _used_symbols(self) -> Set[str]:
@@ -226,6 +227,17 @@ class Emitter:
         for name, at in known.items():
             if degrees and at.shard is None:
                 self.bundle.shard(self.constants[name], degrees[0])
+
+    def _adapters(self) -> None:
+        """Slots are the bundle's: an input has one meaning in all functions that have it."""
+        inputs: Dict[str, Tuple[str, bool]] = {}
+        for function in self.module.functions.values():
+            for i in function.inputs:
+                if i.optional and inputs.setdefault(i.name, (i.adapter, i.scaled)) != (i.adapter, i.scaled):
+                    raise IRError(f"function {function.name!r}, input {i.name!r}: another function's input of this name has another adapter slot")
+        for name, (slot, scaled) in inputs.items():
+            if slot:
+                self.bundle.adapter(slot, name, scaled=scaled)
 
     def component(self, name: str, role: str) -> int:
         """The place of a component among those that a constant has."""

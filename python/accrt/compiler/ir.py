@@ -232,6 +232,8 @@ class Input:
     optional: bool = False
     symbol: str = ""
     doc: str = ""
+    adapter: str = ""  # the tensor of an adapter's file that it takes
+    scaled: bool = False
 
 
 @dataclass
@@ -261,15 +263,19 @@ class Function:
     # -- signature
 
     def input(
-        self, name: str, dtype: str, shape: Sequence[Size], *, access: str = "read", optional: bool = False, doc: str = ""
-    ) -> Value:
+        self, name: str, dtype: str, shape: Sequence[Size], *, access: str = "read", optional: bool = False, doc: str = "",
+        adapter: str = "", scaled: bool = False,
+    ) -> Value:  # fmt: skip
         """Adds a tensor input. A dimension that is a bare symbol binds it. `access`: read, read_write or donated. An optional
-        one may be left out by the caller: use it only inside `cond(f.present(value), ...)`."""
+        one may be left out by the caller: use it only inside `cond(f.present(value), ...)`. `adapter`: the tensor that it takes
+        of a LoRA adapter's file, where a session has one; `scaled`: alpha / rank is multiplied in."""
         self._new_name(name, [i.name for i in self.inputs], "input")
+        if (adapter and not optional) or (scaled and not adapter):
+            raise IRError(f"function {self.name!r}, input {name!r}: adapters fill optional inputs, and scale those that they fill")
         if access not in ("read", "read_write", "donated"):
             raise IRError(f"function {self.name!r}, input {name!r}: no access {access!r}")
         value = Value(self, TensorType(dtype, tuple(shape)), name=name)
-        self.inputs.append(Input(name, value, access, optional, doc=doc))
+        self.inputs.append(Input(name, value, access, optional, doc=doc, adapter=adapter, scaled=scaled))
         return value
 
     def present(self, value: Value) -> Expr:

@@ -30,8 +30,9 @@ def quantize(array: Any, layout: str, *, group: int = 0, dtype: str = "f32", dat
         group = group or 128
     if weight.shape[-1] % LAYOUTS[layout].block[0]:
         raise ValueError(f"layout {layout}: rows of {weight.shape[-1]}, a multiple of {LAYOUTS[layout].block[0]} is needed")
-    if not (np.abs(weight) <= _MOST).all():
-        raise ValueError(f"layout {layout}: values that are not finite, or above 2^60")
+    wrong = np.argwhere(~(np.abs(weight) <= _MOST))
+    if len(wrong):
+        raise ValueError(f"layout {layout}: the value at {wrong[0].tolist()} is {weight[tuple(wrong[0])]}: not finite, or above 2^60")
     if (data and data not in ("f8e4m3fn", "f8e5m2")) or (scales and scales not in FLOAT_BITS):
         raise ValueError(f"layout {layout}: data of {data or 'its type'}, scales of {scales or 'their type'}")
     by_library = _library_makes(weight, layout, group, dtype, data, scales)

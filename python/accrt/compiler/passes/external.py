@@ -28,6 +28,9 @@ def leave_out(module: Module, wanted: Mapping[str, Any]) -> Module:
     file beside the bundle is called ("": what is given at load), or an External. The first pattern that fits holds; None leaves a weight
     in the bundle. Unless it is by name alone, a weight is bound to the bytes that it has here."""
     work = clone(module)
+    for pattern in wanted:
+        if not fnmatch.filter(work.constants, pattern):
+            raise IRError(f"external: no constant's name fits {pattern!r}")
     for name, constant in list(work.constants.items()):
         place = next((place for pattern, place in wanted.items() if fnmatch.fnmatchcase(name, pattern)), None)
         if place is None or constant.data is None or constant.external is not None:  # made at load, or outside already

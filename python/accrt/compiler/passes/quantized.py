@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from .. import ops, packing
 from ..encodings import Quantized
-from ..ir import Block, Constant, Function, Module, Op, Value
+from ..ir import Block, Constant, Function, IRError, Module, Op, Value
 from .rewrite import rewrite
 
 
@@ -148,22 +148,29 @@ class _Lowering:
 
 def quantize_weights(module: Module, wanted: Dict[str, Any]) -> Tuple[Module, List[str]]:
     """A copy of the module whose plain matrices are quantized: `wanted` has patterns of names (as a shell's) and layouts, or functions from
-    an array to a Quantized. Says which became so. The first pattern that fits a name holds; None leaves it as it is."""
+    an array to a Quantized. Says which became so. The first pattern that fits a name holds; None leaves it as it is. A pattern that no
+    name fits is an error."""
     import fnmatch
 
     from ..quantizers import quantize
     from .tidy import clone
 
     work, changed = clone(module), []
+    for pattern in wanted:
+        if not fnmatch.filter(work.constants, pattern):
+            raise IRError(f"quantize: no constant's name fits {pattern!r}")
     for name, constant in list(work.constants.items()):
-        layout = next((layout for pattern, layout in wanted.items() if fnmatch.fnmatchcase(name, pattern)), None)
+        pattern, layout = next(((p, layout) for p, layout in wanted.items() if fnmatch.fnmatchcase(name, p)), ("", None))
         plain = constant.type.encoding == "plain" and constant.data is not None and constant.type.rank >= 2 and constant.external is None
         if layout is None or not plain or constant.type.dtype not in ("f32", "f16", "bf16"):
             continue
         from ..reference import decode
 
         array = decode(constant.data, constant.type.dtype)
-        made = layout(array) if callable(layout) else quantize(array, layout, dtype=constant.type.dtype)
+        try:
+            made = layout(array) if callable(layout) else quantize(array, layout, dtype=constant.type.dtype)
+        except ValueError as error:
+            raise IRError(f"quantize: constant {name!r}, which fits {pattern!r}: {error}") from error
         del work.constants[name]
         replaced = work.weight(name, made)
         changed.append(name)

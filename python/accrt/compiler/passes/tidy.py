@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Dict, List, Optional, Sequence
 
 from .. import expr as ex
 from .. import ops
-from ..ir import Block, Function, Input, Module, Op, Result, Value
+from ..ir import Block, Function, Module, Op, Result, Value
 from .rewrite import mutable_root, rewrite, uses
 
 
@@ -47,7 +48,7 @@ def _clone_function(module: Module, source: Function) -> Function:
         new.yields = [value(v) for v in old.yields]
         return new
 
-    made.inputs = [Input(i.name, value(i.value), i.access, i.optional, i.symbol, i.doc) for i in source.inputs]
+    made.inputs = [dataclasses.replace(i, value=value(i.value)) for i in source.inputs]
     made.constants = {name: value(v) for name, v in source.constants.items()}
     block(source.body, None)
     made.results = [Result(r.name, value(r.value), r.alias, r.alias_must, r.doc) for r in source.results]
