@@ -139,6 +139,10 @@ def built(folder: pathlib.Path, text: str, code: pathlib.Path) -> pathlib.Path:
     return folder / "hand.accx"
 
 
+def test_the_document_has_the_kernel() -> None:
+    assert f"```yaml\n{KERNEL}```" in (ROOT / "docs" / "text-form.md").read_text(encoding="utf-8")
+
+
 def test_a_kernel(code: pathlib.Path, tmp_path: pathlib.Path) -> None:
     x = np.arange(6, dtype=np.float32)
     y = np.asarray(accrt.load(built(tmp_path, KERNEL, code), trust="all").f(x))
