@@ -329,22 +329,34 @@ static bool is_first(const shipment_t* shipment, uint32_t item) {
   return item == 0 || shipment->items[item - 1].constant != shipment->items[item].constant;
 }
 
+static accrt_status_t check_item(const shipment_t* shipment, uint32_t index, uint64_t offset_bytes,
+                                 const unsigned char* memory, uint64_t size_bytes) {
+  const item_t* item = &shipment->items[index];
+  if (!accrt_external_unknown(shipment->external, item->constant))
+    return ACCRT_OK;
+  const uint64_t from = item->offset_bytes > offset_bytes ? item->offset_bytes : offset_bytes;
+  const uint64_t item_end = item->offset_bytes + item->size_bytes;
+  const uint64_t to = item_end < offset_bytes + size_bytes ? item_end : offset_bytes + size_bytes;
+  if (item->check != NULL && to > from)
+    feed(item->check, item->digest_offset + (from - item->offset_bytes),
+         memory + (from - offset_bytes), to - from);
+  return item->check == NULL && is_first(shipment, index)
+             ? check_whole(shipment, index, offset_bytes, memory)
+             : ACCRT_OK;
+}
+
+/* The last constant first: only what began in an earlier piece is waited for, and who has that piece does not wait for this one. */
 static accrt_status_t check_piece(const shipment_t* shipment, uint32_t begin, uint32_t end,
                                   uint64_t offset_bytes, const unsigned char* memory,
                                   uint64_t size_bytes) {
   accrt_status_t status = ACCRT_OK;
-  for (uint32_t i = begin; i < end && status == ACCRT_OK; ++i) {
-    const item_t* item = &shipment->items[i];
-    if (!accrt_external_unknown(shipment->external, item->constant))
-      continue;
-    const uint64_t from = item->offset_bytes > offset_bytes ? item->offset_bytes : offset_bytes;
-    const uint64_t item_end = item->offset_bytes + item->size_bytes;
-    const uint64_t to = item_end < offset_bytes + size_bytes ? item_end : offset_bytes + size_bytes;
-    if (item->check != NULL && to > from)
-      feed(item->check, item->digest_offset + (from - item->offset_bytes),
-           memory + (from - offset_bytes), to - from);
-    if (item->check == NULL && is_first(shipment, i))
-      status = check_whole(shipment, i, offset_bytes, memory);
+  while (end > begin && status == ACCRT_OK) {
+    uint32_t first = end - 1;
+    while (first > begin && !is_first(shipment, first))
+      --first;
+    for (uint32_t i = first; i < end && status == ACCRT_OK; ++i)
+      status = check_item(shipment, i, offset_bytes, memory, size_bytes);
+    end = first;
   }
   return status;
 }
