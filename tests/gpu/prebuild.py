@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import functools
+import multiprocessing
 import os
 import sys
 
@@ -26,6 +27,7 @@ MODULES = {
     "bits_packed": test_bits.module_packed,
     **{f"external_{dtype}": functools.partial(test_external.module, dtype) for dtype in test_external.DTYPES},
     "external_ranks": test_external.ranks_module,
+    "wrong_index": test_external.wrong_index_module,
     "bytelm_test": test_models.bytelm_module,
     **{f"minilm_{dtype}_test": functools.partial(test_models.minilm_module, dtype) for dtype in test_models.COSINE},
 }
@@ -44,7 +46,9 @@ def main():
         print("no nvcc: the tests of kernels are not compiled beforehand")
         return
     os.makedirs(folder, exist_ok=True)
-    with concurrent.futures.ProcessPoolExecutor(max(1, (os.cpu_count() or 1) // 2)) as workers:
+    # New processes, not forked ones: the library's handles belong to who made them.
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(max(1, (os.cpu_count() or 1) // 2), context) as workers:
         for line in workers.map(build, MODULES, [folder] * len(MODULES), [targets] * len(MODULES)):
             print(line, flush=True)
 

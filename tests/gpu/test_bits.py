@@ -16,7 +16,7 @@ import bytelm_bits as bits  # noqa: E402
 import test_ops  # noqa: E402
 from accrt.compiler.cuda import packed  # noqa: E402
 
-KEYS = [key for key in bits.PACKED if bits.is_packed(*key, "cuda")]
+KEYS = [key for key in bits.PACKED if bits.is_packed("cuda", *key)]
 #: Rows at a time: as in decoding for several, the most that are read packed, and so many that the weight becomes a plain one.
 ROWS = (8, packed.FEW_ROWS, bits.WINDOW)
 

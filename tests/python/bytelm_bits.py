@@ -21,8 +21,8 @@ BYTELM = ROOT / "examples" / "bytelm"
 #: What packed programs may differ by from the exact values, in bits per byte.
 MOST = 1e-3
 WINDOW = 1024
-EXACT = ("", 0)
-#: Layouts that products read packed, with the groups that are tried.
+EXACT = ("",)
+#: Layouts that products read packed, with the groups that are tried; a third item is the type of the data.
 PACKED = [("i8_channel", 0), ("i8_group", 64), ("i4_group", 32), ("i4_group", 128), ("i4_group_asym", 32), ("i4_group_asym", 128),
           ("q8_0", 0), ("q4_0", 0), ("q4_k", 0), ("f8_tensor", 0), ("f8_channel", 0), ("f8_block128", 0), ("mxfp4", 0),
           ("ggml_mxfp4", 0), ("mxfp8", 0)]  # fmt: skip
@@ -44,12 +44,13 @@ def matrices() -> dict[str, np.ndarray]:
     return {name: (bits.astype(np.uint32) << 16).view(np.float32) for name, (_dtype, bits) in tensors.items() if bits.ndim == 2}
 
 
-def variant(layout: str, group: int = 0) -> str:
-    return f"{layout or 'f32'}{group or ''}"
+def variant(layout: str, group: int = 0, data: str = "") -> str:
+    return f"{layout or 'f32'}{group or ''}{data}"
 
 
-def is_packed(layout: str, group: int, family: str) -> bool:
-    return packing.packed_bytes(packing.form_of(declared(layout, (512, 512), group=group)), family) is not None
+def is_packed(family: str, layout: str, group: int = 0, data: str = "") -> bool:
+    known = declared(layout, (512, 512), group=group, components={"data": data} if data else {})
+    return packing.packed_bytes(packing.form_of(known), family) is not None
 
 
 def module(variants, cuda: str = "") -> Module:
@@ -67,18 +68,20 @@ def module(variants, cuda: str = "") -> Module:
     model.position = m.symbol("position", SymbolClass.RUNTIME, maximum=longest - 1)
     model.capacity = m.symbol("capacity", SymbolClass.SESSION, minimum=1, maximum=longest)
     model.cache = [{part: model._state(layer, part) for part in "kv"} for layer in range(config["num_hidden_layers"])]
-    for layout, group in variants:
-        name = variant(layout, group)
-        model.w = dict(norms)
+    for key in variants:
+        name, (layout, group, data) = variant(*key), (lambda layout, group=0, data="": (layout, group, data))(*key)
+        model.w, types = dict(norms), {"data": data} if data else {}
         for tensor, array in matrices().items():
-            model.w[tensor] = m.external(f"{name}/{tensor}", "f32", array.shape, layout=layout or "plain", group=group, by_name=True)
+            model.w[tensor] = m.external(
+                f"{name}/{tensor}", "f32", array.shape, layout=layout or "plain", group=group, components=types, by_name=True
+            )
         model.head = model.w["model.embed_tokens.weight" if config["tie_word_embeddings"] else "lm_head.weight"]
         model.function(name, model.length, "Reads a piece of text")
     return m
 
 
 def source(weights, instance) -> accrt.Weights:
-    """{(layout, group): {name: array or layouts.Packed}} as a source."""
+    """{variant: {name: array or layouts.Packed}} as a source."""
     pack = bw.BundleWriter()
     for key, tensors in weights.items():
         for tensor, w in tensors.items():
@@ -91,8 +94,8 @@ def source(weights, instance) -> accrt.Weights:
     return accrt.Weights(pack.to_bytes(), instance)
 
 
-def nearest(layout: str, group: int, importance=None) -> dict[str, layouts.Packed]:
-    return {name: layouts.quantize(w, layout, group_elements=group, importance=importance[name] if importance else None)
+def nearest(layout: str, group: int = 0, data: str = "", importance=None) -> dict[str, layouts.Packed]:
+    return {name: layouts.quantize(w, layout, group_elements=group, data=data or None, importance=importance[name] if importance else None)
             for name, w in matrices().items()}  # fmt: skip
 
 

@@ -80,7 +80,7 @@ def run_in_runtime(
     from accrt import Call
 
     function, tensors = module.functions[name], list(inputs)
-    call = Call(session.function(name))
+    call = Call(session, session.function(name)._prepared)
     for index, i in enumerate(function.inputs):
         value = scalars[i.name] if i.symbol else tensors.pop(0)
         call.set(index, value, None if i.symbol or value is None else i.value.dtype)

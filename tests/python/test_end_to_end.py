@@ -207,7 +207,7 @@ def check(session, name: str, w: np.ndarray, dtype: str, rows, bound) -> None:
     for count in rows:
         x = kh.encode(np.random.default_rng([kh.SEED, count]).standard_normal((count, w.shape[1])), dtype)
         values = kh.decode(x, dtype).astype(np.float64)
-        call = accrt.Call(session.function(name))
+        call = accrt.Call(session, session.function(name)._prepared)
         got = np.empty((count, w.shape[0]), kh.NUMPY[dtype])
         call.set(0, x, dtype)
         call.set(1, got, dtype)

@@ -25,8 +25,8 @@ def programs(instance, weights):
 
 
 def test_every_layout_with_kernels_is_tried():
-    assert {layout for layout, _group in bits.PACKED} == set(test_packed_kernels.PACKED)
-    assert all(bits.is_packed(*key, "host") for key in bits.PACKED)
+    assert {key[0] for key in bits.PACKED} == set(test_packed_kernels.PACKED)
+    assert all(bits.is_packed("host", *key) for key in bits.PACKED)
 
 
 @pytest.mark.parametrize("key", bits.PACKED, ids=lambda key: bits.variant(*key))
