@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -212,6 +214,40 @@ def test_an_optional_input_may_be_left_out():
         if loaded is not None:
             (made,) = ch.run_in_runtime(loaded.session(), m, "f", [f32(5, 3), given], {}, [got])
             assert made.tobytes() == got.tobytes()
+
+
+def test_targets_are_those_of_the_devices_that_a_bundle_is_for():
+    """It was compiled for processors that are not there, and failed where it was loaded."""
+    import accrt
+    from accrt import bundle_writer as bw
+
+    m = Module("elsewhere")
+    f = m.function("f")
+    f.result("y", f.input("x", "f32", [4]) * 2.0)
+    caps = {key: value for key, value in accrt.caps().items()}
+    known = bw.TargetCaps.of(caps)
+    assert known.architectures is None
+
+    def there(**drivers):
+        return dataclasses.replace(known, architectures=drivers)
+
+    hosts = [t for t in driver.available_targets() if t in driver.HOST_TARGETS]
+    x86 = [t for t in hosts if t.startswith("x86")]
+    if not x86:
+        pytest.skip("no compiler for x86-64")
+
+    def images(**how):
+        return {v.arch for k in driver.compile_writer(m, **how)._kernels.values() for v in k.variants}
+
+    assert images(target_caps=there(host=("x86-64-v3",))) == {"x86-64-v3"}
+    assert images(target_caps=there(host=("x86-64-v4",), cuda=())) == set(x86)
+    assert images(targets=["x86-64-v3", "aarch64"] if "aarch64" in hosts else x86, target_caps=there(host=("x86-64-v4",))) >= {"x86-64-v3"}
+    for arches, targets in (({"host": ("aarch64",), "cuda": ("sm_75",)}, ["x86-64-v3"]), ({"host": ("x86-64-v3",)}, ["x86-64-v4"]), ({"host": ()}, None)):
+        with pytest.raises(bw.TargetError, match=r"no target of .* is for the devices of target_caps \(host: "):
+            driver.compile_writer(m, targets, there(**arches))
+    runs = lambda target, arch: driver._runs(target, arch)  # noqa: E731
+    assert runs("sm_80", "sm_86") and runs("sm_90", "sm_90") and runs("ptx", "sm_120") and runs("ptx", "sm_100a") and runs("aarch64", "aarch64")
+    assert not runs("sm_90", "sm_89") and not runs("sm_80", "sm_90") and not runs("ptx", "sm_75") and not runs("sm_80", "x86-64-v4")
 
 
 def test_an_optional_input_stands_under_its_condition_alone():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterable, List, Mapping, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from .common import ARCH_KINDS, DTYPES, FEATURE_FUNCTION_TARGET, BundleError, Encoding, ImageKind
 from .expressions import OPS
@@ -78,6 +78,8 @@ class TargetCaps:
     dtypes: FrozenSet[int]
     encodings: FrozenSet[int]
     image_kinds: FrozenSet[int]
+    #: Of the devices there, by driver; None where the readers' machine is not known.
+    architectures: Optional[Mapping[str, Tuple[str, ...]]] = field(default=None, compare=False)
 
     @staticmethod
     def of(given: Any) -> "TargetCaps":
@@ -114,6 +116,7 @@ class TargetCaps:
             _numbers(given.get("variant_features", ()), ()), known,
             _numbers(given["command_set"], OPCODES), _numbers(given.get("expression_ops", OPS), OPS), dtypes,
             _numbers(given["encodings"], table), _numbers(given.get("image_kinds", _IMAGE_KINDS[1:5]), _IMAGE_KINDS),
+            {d["name"]: tuple(d["architectures"]) for d in given["drivers"]} if "drivers" in given else None,
         )  # fmt: skip
 
     @staticmethod

@@ -40,9 +40,11 @@ def _expanded(targets: Sequence[str]) -> List[str]:
 def compile_writer(module: Module, targets: Optional[Sequence[str]] = None, target_caps: Any = None) -> bw.BundleWriter:
     """Compiles a module into a bundle that is not yet written. `targets` None: all that can be built here; those named are
     demanded. A function has one version for hosts and one for CUDA; where not all targets are demanded by name, a function that
-    no CUDA kernels do has the one for hosts alone. `target_caps`: what the readers can do, as BundleWriter takes it."""
+    no CUDA kernels do has the one for hosts alone. `target_caps`: what the readers can do, as BundleWriter takes it; where it says
+    what their devices are, these are what is compiled for, and targets that none of them runs are an error."""
     demanded = targets is not None
-    names = available_targets() if targets is None else _expanded(targets)
+    caps = None if target_caps is None else bw.TargetCaps.of(target_caps)
+    names = _for_readers(available_targets() if targets is None else _expanded(targets), caps, demanded)
     if not names:
         reasons = "; ".join(dict.fromkeys([*image.available_targets()[1].values(), *nvcc.available_targets()[1].values()]))
         raise image.ImageError(f"no target can be built for: {reasons}")
@@ -52,7 +54,30 @@ def compile_writer(module: Module, targets: Optional[Sequence[str]] = None, targ
         if wanted:
             strict = demanded or family == "host" or not module_targets["host"]
             versions.append(Version(family, wanted, *_planned(module, family, strict)))
-    return Emitter(module, versions, target_caps).run()
+    return Emitter(module, versions, caps).run()
+
+
+def _for_readers(names: List[str], caps: Optional[bw.TargetCaps], demanded: bool) -> List[str]:
+    if caps is None or caps.architectures is None or not names:
+        return names
+    there = caps.architectures
+    good = [name for name in names if any(_runs(name, arch) for archs in there.values() for arch in archs)]
+    if not good:
+        devices = "; ".join(f"{driver}: {', '.join(archs) or 'no device'}" for driver, archs in there.items())
+        raise bw.TargetError(f"no target of {', '.join(names)} is for the devices of target_caps ({devices})")
+    return names if demanded else good
+
+
+def _runs(target: str, arch: str) -> bool:
+    """Whether a device of an architecture runs what is made for a target."""
+    for prefix in ("x86-64-v", "sm_"):
+        if arch.startswith(prefix):
+            level = arch[len(prefix) :].rstrip("abf")
+            if prefix == "sm_" and target == "ptx":
+                return int(level) >= 80
+            same_family = prefix == "x86-64-v" or target[len(prefix) : -1] == level[:-1]
+            return target.startswith(prefix) and same_family and int(target[len(prefix) :]) <= int(level)
+    return target == arch
 
 
 def _planned(module: Module, family: str, strict: bool) -> Tuple[Module, List[Tuple[Buffers, Plan]]]:
