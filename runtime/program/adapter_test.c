@@ -1,31 +1,9 @@
 /* runtime/program/adapter_test.c - adapters on the host and on a device with memory of its own: bound, exchanged while runs are in flight,
  * outlived by none of what they use; refused with one line; every failure of memory. tests/python/test_adapters.py compares numbers. */
 #define _GNU_SOURCE
-#include "runtime/program/testing.h"
+#include "runtime/program/own_memory_host.h"
 
 #include "accrt/weights.h"
-
-extern const accrt_driver_table_t* accrt_driver_host_query(uint32_t max_abi);
-
-static const accrt_driver_table_t* host(void) {
-  return accrt_driver_host_query(ACCRT_DRIVER_ABI_VERSION);
-}
-
-static bool own_memory;
-
-static void device_info(accrt_driver_device_t* device, accrt_device_info_t* out_info) {
-  host()->device_info(device, out_info);
-  if (own_memory)
-    out_info->flags &= ~ACCRT_DEVICE_FLAG_HOST_MEMORY;
-}
-
-static const void* query(uint32_t max_abi) {
-  (void)max_abi;
-  static accrt_driver_table_t table;
-  table = *host();
-  table.device_info = device_info;
-  return &table;
-}
 
 static fixture_t* open_world(void) {
   fixture_t* f = calloc(1, sizeof *f);
@@ -35,8 +13,7 @@ static fixture_t* open_world(void) {
   options.allocator = &allocator;
   options.flags = ACCRT_INSTANCE_FLAG_NO_DRIVERS;
   OK(accrt_instance_create(&options, &f->instance));
-  OK(accrt_instance_register_driver(f->instance, query));
-  OK(accrt_instance_device_by_name(f->instance, "host", &f->device));
+  open_own_memory_device(f);
   OK(accrt_bundle_open_path(f->instance, ACCRT_TEST_DATA "/adapter.accx", NULL, &f->bundle));
   OK(accrt_program_create(f->device, f->bundle, NULL, &f->program));
   OK(accrt_session_create(f->program, NULL, &f->session));
@@ -53,23 +30,6 @@ static int set_up_own_memory(void** state) {
   *state = have_bundles() ? open_world() : NULL;
   return 0;
 }
-static int tear_down(void** state) {
-  fixture_t* f = *state;
-  if (f == NULL)
-    return 0;
-  accrt_session_release(f->session);
-  accrt_program_release(f->program);
-  accrt_bundle_release(f->bundle);
-  accrt_device_release(f->device);
-  accrt_instance_release(f->instance);
-  assert_int_equal(atomic_load(&f->watch.live), 0);
-  free(f);
-  return 0;
-}
-#define WORLD(f)                                                                                   \
-  if (*state == NULL)                                                                              \
-    skip();                                                                                        \
-  fixture_t* f = *state
 
 /* A pair of rank 2: A begins with `first`, B with 3. */
 static accrt_weights_t* make_pair_with(const fixture_t* f, float first, const char* metadata) {
@@ -114,7 +74,7 @@ static void check_look(accrt_call_t* call, float a, float b) {
 
 /* None, one, another, none; the adapter is let go of as soon as the session has it. */
 static void sets(void** state) {
-  WORLD(f);
+  FIXTURE(f);
   accrt_call_t* call = make_call(f->session, "look");
   OK(run(call));
   check_look(call, 0, 0);
@@ -142,7 +102,7 @@ static void sets(void** state) {
 
 /* Runs are enqueued with one adapter after another; nobody but they holds them. */
 static void in_flight(void** state) {
-  WORLD(f);
+  FIXTURE(f);
   accrt_call_t* calls[8];
   for (int i = 0; i < 8; ++i) {
     accrt_adapter_t* adapter = make_adapter(f, (float)i + 1, 2);
@@ -161,7 +121,7 @@ static void in_flight(void** state) {
 }
 
 static void refuses(void** state) {
-  WORLD(f);
+  FIXTURE(f);
   accrt_weights_t* weights = make_pair(f, 1);
   accrt_adapter_options_t options = ACCRT_ADAPTER_OPTIONS_INIT;
   accrt_adapter_t* adapter = NULL;
@@ -196,7 +156,7 @@ static void refuses(void** state) {
 }
 
 static void without_memory(void** state) {
-  WORLD(f);
+  FIXTURE(f);
   accrt_weights_t* weights = make_pair(f, 1);
   accrt_adapter_options_t options = ACCRT_ADAPTER_OPTIONS_INIT;
   options.alpha = 2;
@@ -220,8 +180,8 @@ static void without_memory(void** state) {
 
 int main(void) {
 #define ON_BOTH(name)                                                                              \
-  {#name, name, set_up, tear_down, NULL}, {                                                        \
-#name "_own_memory", name, set_up_own_memory, tear_down, NULL                                  \
+  {#name, name, set_up, teardown_fixture, NULL}, {                                                 \
+#name "_own_memory", name, set_up_own_memory, teardown_fixture, NULL                           \
   }
   const struct CMUnitTest tests[] = {ON_BOTH(sets), ON_BOTH(in_flight), ON_BOTH(refuses),
                                      ON_BOTH(without_memory)};

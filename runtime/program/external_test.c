@@ -1,34 +1,12 @@
 /* runtime/program/external_test.c - constants outside the bundle: bound to sources that are given and to files that the bundle names, on
  * the host and on a device with memory of its own; swapped while calls run; refused with one line that says what does not fit. */
 #define _GNU_SOURCE
-#include "runtime/program/testing.h"
+#include "runtime/program/own_memory_host.h"
 
 #include <pthread.h>
 #include <sys/stat.h>
 
 #include "loader/weights.h"
-
-extern const accrt_driver_table_t* accrt_driver_host_query(uint32_t max_abi);
-
-static const accrt_driver_table_t* host(void) {
-  return accrt_driver_host_query(ACCRT_DRIVER_ABI_VERSION);
-}
-
-static bool own_memory;
-
-static void device_info(accrt_driver_device_t* device, accrt_device_info_t* out_info) {
-  host()->device_info(device, out_info);
-  if (own_memory)
-    out_info->flags &= ~ACCRT_DEVICE_FLAG_HOST_MEMORY;
-}
-
-static const void* query(uint32_t max_abi) {
-  (void)max_abi;
-  static accrt_driver_table_t table;
-  table = *host();
-  table.device_info = device_info;
-  return &table;
-}
 
 /* A folder with the bundle, and an instance. */
 typedef struct world {
@@ -74,8 +52,7 @@ static world_t* open_world(void) {
   options.trace_sink = &sink;
   options.host_code_policy = ACCRT_HOST_CODE_ALL;
   OK(accrt_instance_create(&options, &w->f.instance));
-  OK(accrt_instance_register_driver(w->f.instance, query));
-  OK(accrt_instance_device_by_name(w->f.instance, "host", &w->f.device));
+  open_own_memory_device(&w->f);
   char path[256];
   path_in(w, "external.accx", path);
   copy_file(ACCRT_TEST_DATA "/external.accx", path);

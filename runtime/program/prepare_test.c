@@ -1,29 +1,13 @@
 /* runtime/program/prepare_test.c - prepare functions whose results are kept on disk: made once, found by everyone, made again when what
  * is kept is damaged, and never missed when nothing can be kept. */
 #define _GNU_SOURCE
-#include "runtime/program/testing.h"
+#include "runtime/program/own_memory_host.h"
 
 #include <dirent.h>
 #include <sys/stat.h>
 
-extern const accrt_driver_table_t* accrt_driver_host_query(uint32_t max_abi);
-static bool own_memory;
 static char folder[64];
 static atomic_uint prepared;
-
-static void device_info(accrt_driver_device_t* device, accrt_device_info_t* out_info) {
-  accrt_driver_host_query(ACCRT_DRIVER_ABI_VERSION)->device_info(device, out_info);
-  if (own_memory)
-    out_info->flags &= ~ACCRT_DEVICE_FLAG_HOST_MEMORY;
-}
-
-static const void* query(uint32_t max_abi) {
-  (void)max_abi;
-  static accrt_driver_table_t table;
-  table = *accrt_driver_host_query(ACCRT_DRIVER_ABI_VERSION);
-  table.device_info = device_info;
-  return &table;
-}
 
 static void count(void* self, const accrt_trace_event_t* event) {
   (void)self;
@@ -47,8 +31,7 @@ static fixture_t* open_kept(const char* path, uint32_t verify) {
   options.option_size_bytes = (uint32_t)sizeof list[0];
   options.host_code_policy = ACCRT_HOST_CODE_ALL;
   OK(accrt_instance_create(&options, &f->instance));
-  OK(accrt_instance_register_driver(f->instance, query));
-  OK(accrt_instance_device_by_name(f->instance, "host", &f->device));
+  open_own_memory_device(f);
   accrt_bundle_options_t bundle_options = ACCRT_BUNDLE_OPTIONS_INIT;
   bundle_options.verify = verify;
   OK(accrt_bundle_open_path(f->instance, ACCRT_TEST_DATA "/program.accx", &bundle_options,

@@ -1,27 +1,8 @@
 /* runtime/program/upload_test.c - all weights of a bundle at once, on a device with memory of its own: the host driver's behind a table
  * that says so. From files, memory and callbacks; what is damaged is refused before anything can be called. */
-#include "runtime/program/testing.h"
+#include "runtime/program/own_memory_host.h"
 
 #include <fcntl.h>
-
-extern const accrt_driver_table_t* accrt_driver_host_query(uint32_t max_abi);
-
-static const accrt_driver_table_t* host(void) {
-  return accrt_driver_host_query(ACCRT_DRIVER_ABI_VERSION);
-}
-
-static void own_memory_info(accrt_driver_device_t* device, accrt_device_info_t* out_info) {
-  host()->device_info(device, out_info);
-  out_info->flags &= ~ACCRT_DEVICE_FLAG_HOST_MEMORY;
-}
-
-static const void* query(uint32_t max_abi) {
-  (void)max_abi;
-  static accrt_driver_table_t table;
-  table = *host();
-  table.device_info = own_memory_info;
-  return &table;
-}
 
 static const char* direct_reads = "0";
 
@@ -39,8 +20,8 @@ static fixture_t* open_device(void) {
   options.option_count = 3;
   options.option_size_bytes = sizeof list[0];
   OK(accrt_instance_create(&options, &f->instance));
-  OK(accrt_instance_register_driver(f->instance, query));
-  OK(accrt_instance_device_by_name(f->instance, "host", &f->device));
+  own_memory = true;
+  open_own_memory_device(f);
   return f;
 }
 
