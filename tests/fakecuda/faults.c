@@ -8,56 +8,26 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <dlfcn.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "accrt/accrt.h"
-#include "fakecuda.h"
+#include "stand_in.h"
 
 #define MIB (UINT64_C(1) << 20)
-#define PATIENCE UINT64_C(30000000000)
 
-static fakecuda_control_fn_t control;
-static fakecuda_count_fn_t count_of;
-static fakecuda_complaints_fn_t complaints;
 static char module_text[1 << 16];
-static atomic_long live_allocations;
 
 /* ---- The stand-in ---- */
 
-static void* symbol(const char* name) {
-  static void* library;
-  if (library == NULL)
-    library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  assert_non_null(library);
-  void* address = dlsym(library, name);
-  assert_non_null(address); /* else this is a real driver */
-  return address;
-}
-
 static int set_up_group(void** state) {
   (void)state;
-  void* address = symbol("fakecuda_control");
-  memcpy(&control, &address, sizeof control);
-  address = symbol("fakecuda_count");
-  memcpy(&count_of, &address, sizeof count_of);
-  address = symbol("fakecuda_complaints");
-  memcpy(&complaints, &address, sizeof complaints);
+  find_stand_in();
   FILE* file = fopen(FAKECUDA_PTX, "rb");
   assert_non_null(file);
   assert_true(fread(module_text, 1, sizeof module_text - 1, file) > 0);
   fclose(file);
   return 0;
-}
-
-static void demand(const char* setting) {
-  if (control(setting) != 0)
-    fail_msg("the stand-in does not understand %s", setting);
 }
 
 /* ---- Checks ---- */
@@ -88,36 +58,6 @@ static void check_fails(accrt_status_t status, accrt_status_t wanted, int32_t co
 }
 #define FAILS(name, code, words, expression)                                                       \
   check_fails((expression), ACCRT_ERROR_##name, code, words, #expression, __LINE__)
-
-static void* counted_allocate(void* self, size_t size_bytes, size_t alignment) {
-  (void)self;
-  void* pointer = NULL;
-  if (posix_memalign(&pointer, alignment < 16 ? 16 : alignment, size_bytes == 0 ? 1 : size_bytes))
-    return NULL;
-  atomic_fetch_add(&live_allocations, 1);
-  return pointer;
-}
-
-static void counted_deallocate(void* self, void* pointer, size_t size_bytes, size_t alignment) {
-  (void)self;
-  (void)size_bytes;
-  (void)alignment;
-  atomic_fetch_sub(&live_allocations, 1);
-  free(pointer);
-}
-
-static accrt_instance_t* instance_with(const char* key, const char* value) {
-  const accrt_allocator_t allocator = {NULL, counted_allocate, counted_deallocate};
-  const accrt_option_t option = {key, value};
-  accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
-  options.allocator = &allocator;
-  options.options = &option;
-  options.option_count = key != NULL ? 1 : 0;
-  options.option_size_bytes = (uint32_t)sizeof option;
-  accrt_instance_t* instance = NULL;
-  OK(accrt_instance_create(&options, &instance));
-  return instance;
-}
 
 static accrt_place_t at(accrt_buffer_t* buffer) {
   return (accrt_place_t){.buffer = buffer};

@@ -9,27 +9,16 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <dlfcn.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "accrt/accrt.h"
-#include "fakecuda.h"
+#include "stand_in.h"
 
-#define PATIENCE UINT64_C(30000000000)
 #define ELEMENTS 100
 #define WEIGHTS 8
 /* Failures that a device survives; what becomes of one that is lost is in faults.c. */
 #define INVALID_HANDLE 400
 #define OUT_OF_MEMORY 2
-
-static fakecuda_control_fn_t control;
-static fakecuda_count_fn_t count_of;
-static fakecuda_complaints_fn_t complaints;
-static atomic_long live_allocations;
 
 static const char* const entries[] = {
 #define CUDA_SYMBOL(name, version) #name,
@@ -40,30 +29,10 @@ static const char* const entries[] = {
 
 /* ---- The stand-in ---- */
 
-static void* library;
-
-static void* symbol(const char* name) {
-  void* address = dlsym(library, name);
-  assert_non_null(address); /* else this is a real driver */
-  return address;
-}
-
 static int set_up_group(void** state) {
   (void)state;
-  library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  assert_non_null(library);
-  void* address = symbol("fakecuda_control");
-  memcpy(&control, &address, sizeof control);
-  address = symbol("fakecuda_count");
-  memcpy(&count_of, &address, sizeof count_of);
-  address = symbol("fakecuda_complaints");
-  memcpy(&complaints, &address, sizeof complaints);
+  find_stand_in();
   return 0;
-}
-
-static void demand(const char* setting) {
-  if (control(setting) != 0)
-    fail_msg("the stand-in does not understand %s", setting);
 }
 
 /* Bytes of the first device that nobody has, asked of the driver itself in a context that is otherwise gone. */
@@ -89,38 +58,6 @@ static uint64_t free_bytes(void) {
   assert_int_equal(set_current(NULL), 0);
   assert_int_equal(release(0), 0);
   return free_now;
-}
-
-/* ---- An instance that counts ---- */
-
-static void* counted_allocate(void* self, size_t size_bytes, size_t alignment) {
-  (void)self;
-  void* pointer = NULL;
-  if (posix_memalign(&pointer, alignment < 16 ? 16 : alignment, size_bytes == 0 ? 1 : size_bytes))
-    return NULL;
-  atomic_fetch_add(&live_allocations, 1);
-  return pointer;
-}
-
-static void counted_deallocate(void* self, void* pointer, size_t size_bytes, size_t alignment) {
-  (void)self;
-  (void)size_bytes;
-  (void)alignment;
-  atomic_fetch_sub(&live_allocations, 1);
-  free(pointer);
-}
-
-static accrt_instance_t* new_instance(void) {
-  const accrt_allocator_t allocator = {NULL, counted_allocate, counted_deallocate};
-  const accrt_option_t option = {"packs.path", ACCRT_TEST_DATA};
-  accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
-  options.allocator = &allocator;
-  options.options = &option;
-  options.option_count = 1;
-  options.option_size_bytes = (uint32_t)sizeof option;
-  accrt_instance_t* instance = NULL;
-  assert_int_equal(accrt_instance_create(&options, &instance), ACCRT_OK);
-  return instance;
 }
 
 /* ---- What is done ---- */
@@ -278,7 +215,7 @@ static bool fail_call(const char* entry, unsigned nth, unsigned code) {
   char setting[128];
   snprintf(setting, sizeof setting, "fail=%s:%u=%u", entry, nth, code);
   const uint64_t free_before = free_bytes();
-  work_t work = {.instance = new_instance()};
+  work_t work = {.instance = instance_with("packs.path", ACCRT_TEST_DATA)};
   const uint64_t before = count_of(entry);
   demand(setting);
   accrt_status_t status = do_everything(&work);
@@ -290,7 +227,7 @@ static bool fail_call(const char* entry, unsigned nth, unsigned code) {
   demand("reset");
   if (!had_device) { /* an instance asks once for its devices */
     accrt_instance_release(work.instance);
-    work.instance = new_instance();
+    work.instance = instance_with("packs.path", ACCRT_TEST_DATA);
   }
   if (was_called) { /* the same works */
     status = do_everything(&work);
@@ -322,7 +259,7 @@ static void fail_each_call(unsigned code, unsigned most) {
 
 static void test_everything_works(void** state) {
   (void)state;
-  work_t work = {.instance = new_instance()};
+  work_t work = {.instance = instance_with("packs.path", ACCRT_TEST_DATA)};
   const accrt_status_t status = do_everything(&work);
   if (status != ACCRT_OK) {
     accrt_error_t error = ACCRT_ERROR_INIT;
