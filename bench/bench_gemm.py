@@ -9,11 +9,7 @@ it is loaded. numpy and onnxruntime get the same number of threads.
 import argparse
 import ctypes
 import os
-import subprocess
-import sys
-import tempfile
 import time
-from pathlib import Path
 
 arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 arguments.add_argument("--threads", type=int, default=1, choices=(1, 2))
@@ -25,53 +21,22 @@ for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import numpy as np  # noqa: E402 - after the number of threads is set
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "python"))
-import kernel_harness as harness  # noqa: E402
-from accrt.compiler.kernels import image  # noqa: E402
+from kernel_runner import RunnerLaunch, aligned, bound, harness, load_runner  # noqa: E402
 from accrt.compiler.kernels import matmul as mm  # noqa: E402
 from accrt.compiler.kernels.kerneldef import TensorSpec  # noqa: E402
 
 SHAPES = [(m, k, n) for m in (1, 8, 32, 2048) for k, n in ((384, 384), (384, 1152), (384, 1536), (1536, 384))]
 
 
-class RunnerLaunch(ctypes.Structure):
-    _fields_ = [
-        ("entry", ctypes.c_void_p),
-        ("params", ctypes.c_void_p),
-        ("params_size_bytes", ctypes.c_uint32),
-        ("local_memory_size_bytes", ctypes.c_uint32),
-        ("grid", ctypes.c_uint32 * 3),
-    ]
-
-
-def load_runner():
-    directory = tempfile.mkdtemp()
-    output = os.path.join(directory, "runner.so")
-    command = ["gcc", "-O2", "-shared", "-fPIC", f"-I{image.include_directory()}", str(ROOT / "bench" / "kernel_runner.c")]
-    subprocess.run([*command, "-o", output, "-lpthread"], check=True)
-    runner = ctypes.CDLL(output)
-    runner.runner_run.restype = ctypes.c_int64
-    runner.runner_run.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32]
-    return runner
-
-
-def aligned(shape, dtype=np.float32):
-    count = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    raw = np.zeros(count + 64, np.uint8)
-    start = (-raw.ctypes.data) % 64
-    return raw[start : start + count].view(dtype).reshape(shape)
+def array(shape, dtype=np.float32):
+    return aligned(int(np.prod(shape)) * np.dtype(dtype).itemsize).view(dtype).reshape(shape)
 
 
 class Prepared:
     """A launch bound to arrays, ready for the runner; repeated `copies` times, so that starting threads is amortised."""
 
     def __init__(self, runner, launch, arrays, target, copies):
-        record = harness.load([launch.kernel], target)[launch.kernel.name]
-        addresses = {param: arrays[argument.operand].ctypes.data for param, argument in launch.buffers.items()}
-        self.block = aligned(launch.kernel.params_size_bytes, np.uint8)
-        self.block[:] = np.frombuffer(harness.pack_params(launch, addresses), np.uint8)
-        one = RunnerLaunch(record.entry, self.block.ctypes.data, len(self.block), record.local_memory_size_bytes, tuple(launch.grid))
+        one, self.block = bound(launch, arrays, target)
         self.launches, self.copies = (RunnerLaunch * copies)(*[one] * copies), copies
         self.runner, self.arrays = runner, arrays
 
@@ -107,11 +72,11 @@ def onnx_session(k, n, weight):
 
 def bench(runner, target, m, k, n):
     rng = np.random.default_rng(7)
-    arrays = {"a": aligned((m, k)), "b": None, "out": aligned((m, n))}
+    arrays = {"a": array((m, k)), "b": None, "out": array((m, n))}
     arrays["a"][:] = rng.standard_normal((m, k))
     weight = rng.standard_normal((k, n)).astype(np.float32)
     packed = mm.packed_spec(n, k, "f32")
-    source = {"b": weight, "packed": aligned(packed.shape)}
+    source = {"b": weight, "packed": array(packed.shape)}
     Prepared(runner, mm.lower_pack(harness.spec_of(weight, "f32"), packed), source, target, 1)()
     arrays["b"] = source["packed"]
     launch = mm.lower_matmul_packed(harness.spec_of(arrays["a"], "f32"), packed, TensorSpec.contiguous("f32", (m, n)))

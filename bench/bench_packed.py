@@ -11,51 +11,17 @@ import argparse
 import ctypes
 import importlib.util
 import os
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np  # noqa: E402 - after the number of threads is set
 
 import common  # noqa: E402
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "python"))
-import kernel_harness as harness  # noqa: E402
+from kernel_runner import RunnerLaunch, aligned, bound, harness, load_runner  # noqa: E402
 from accrt.compiler import encodings, packing, quantizers  # noqa: E402
-from accrt.compiler.kernels import image, packed  # noqa: E402
+from accrt.compiler.kernels import packed  # noqa: E402
 
 N, K = 16384, 8192
-
-
-class RunnerLaunch(ctypes.Structure):
-    _fields_ = [
-        ("entry", ctypes.c_void_p),
-        ("params", ctypes.c_void_p),
-        ("params_size_bytes", ctypes.c_uint32),
-        ("local_memory_size_bytes", ctypes.c_uint32),
-        ("grid", ctypes.c_uint32 * 3),
-    ]
-
-
-def load_runner():
-    output = os.path.join(tempfile.mkdtemp(), "runner.so")
-    command = ["gcc", "-O3", "-march=native", "-shared", "-fPIC", f"-I{image.include_directory()}", str(ROOT / "bench" / "kernel_runner.c")]
-    subprocess.run([*command, "-o", output, "-lpthread"], check=True)
-    runner = ctypes.CDLL(output)
-    runner.runner_run.restype = ctypes.c_int64
-    runner.runner_run.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32]
-    runner.runner_read.restype = ctypes.c_int64
-    runner.runner_read.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32]
-    return runner
-
-
-def aligned(size):
-    raw = np.empty(size + 64, np.uint8)
-    start = (-raw.ctypes.data) % 64
-    return raw[start : start + size]
 
 
 class Launches:
@@ -65,11 +31,8 @@ class Launches:
         self.runner, self.keep = runner, []
         made = []
         for launch, arrays in steps:
-            record = harness.load([launch.kernel], target)[launch.kernel.name]
-            addresses = {param: arrays[argument.operand].ctypes.data for param, argument in launch.buffers.items()}
-            block = aligned(launch.kernel.params_size_bytes)
-            block[:] = np.frombuffer(harness.pack_params(launch, addresses), np.uint8)
-            made.append(RunnerLaunch(record.entry, block.ctypes.data, len(block), record.local_memory_size_bytes, tuple(launch.grid)))
+            one, block = bound(launch, arrays, target)
+            made.append(one)
             self.keep.append((block, arrays))
         self.launches = (RunnerLaunch * len(made))(*made)
 
