@@ -58,6 +58,27 @@ for _index, _case in enumerate(_cases()):
 WITH_EPILOGUE = [name for name in CASES if name.startswith(("q4_k_f16_200", "f8_channel_f16_200"))]
 
 
+#: A column of each is in a group that is not there.
+ASTRAY = {f"astray_{layout}_{i}": (layout, bad) for i, bad in enumerate((-1, 2, 2**31 - 1)) for layout in ("i4_group", "i4_group_asym", "gptq_v1", "gptq_v2")}
+
+
+def astray(name):
+    """The weight, and its values: NaN in column 77."""
+    layout, bad = ASTRAY[name]
+    q = random_weight(layout, 24, 128, np.random.default_rng([kh.SEED, *name.encode()]))
+    q = encodings.Quantized(layout, q.shape, {**q.components, "group_index": np.arange(128, dtype=np.int32) // 64}, q.group)
+    values = encodings.dequantize(q)
+    q.components["group_index"][77], values[:, 77] = bad, np.nan
+    return q, values
+
+
+def add_astray(m, name, rows):
+    f = m.function(name)
+    w = m.weight("w." + name, astray(name)[0])
+    f.result("all", f.as_value(w) * 1.0)
+    f.result("rows", f.as_value(w).embedding(f.input("index", "i32", [rows])))
+
+
 def weight(name):
     layout, dtype, n, k, group, more = CASES[name]
     q = random_weight(layout, n, k, np.random.default_rng([kh.SEED, *name.encode()]), group=group, **more)
@@ -77,6 +98,8 @@ def module():
     f = m.function("lookup")
     index = f.input("index", "i32", [rows])
     f.result("y", f.as_value(m.constants["w." + list(CASES)[-1]]).embedding(index))
+    for name in ASTRAY:
+        add_astray(m, name, rows)
     return m
 
 
@@ -149,6 +172,19 @@ def check_lookup(m, session):
     np.testing.assert_array_equal(got, encodings.dequantize(weight(name))[index])
 
 
+@pytest.mark.parametrize("name", ASTRAY)
+def test_groups_that_are_not_there(suite, name):
+    check_astray(*suite, name)
+
+
+def check_astray(m, session, name):
+    """Device code cannot fail one call: NaN, and nothing outside is read."""
+    values, index = astray(name)[1], np.array([5, 23, 0], np.int32)
+    every, rows = ch.run_in_runtime(session, m, name, [index], {}, [np.empty(values.shape, np.float32), np.empty((3, 128), np.float32)])
+    np.testing.assert_array_equal(every, values)
+    np.testing.assert_array_equal(rows, values[index])
+
+
 def main():
     why = test_ops.reason("quantized")
     if why:
@@ -156,16 +192,19 @@ def main():
         return 0
     suite = made()
     failed = 0
-    for name in [*CASES, "lookup"]:
+    names = [*CASES, *ASTRAY, "lookup"]
+    for name in names:
         try:
             if name == "lookup":
                 check_lookup(*suite)
+            elif name in ASTRAY:
+                check_astray(*suite, name)
             else:
                 run_case(*suite, name)
         except Exception:  # noqa: BLE001 - each case is told of
             failed += 1
             print(f"FAIL {name}: {traceback.format_exc().strip().splitlines()[-1][:300]}")
-    print(f"{len(CASES) + 1} cases, {failed} failed")
+    print(f"{len(names)} cases, {failed} failed")
     return 1 if failed else 0
 
 

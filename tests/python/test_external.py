@@ -195,33 +195,50 @@ def test_experts(layout, instance, tmp_path):
         assert (np.abs(got - v @ matrix.T) <= bound).all()
 
 
+def astray(layout, bad):
+    """A weight with a group index, and one of whose columns one is in a group that is not there: bytes that others change, not the compiler."""
+    q = random_weight(layout, 24, 128, np.random.default_rng([kh.SEED, 25]))
+    good, wrong = (encodings.Quantized(layout, q.shape, {**q.components, "group_index": np.arange(128, dtype=np.int32) // 64}, q.group) for _ in range(2))
+    wrong.components["group_index"][77] = bad
+    return good, wrong
+
+
+@pytest.mark.parametrize("bad", [-1, 2, 2**31 - 1])
 @pytest.mark.parametrize("layout", ["i4_group", "i4_group_asym", "gptq_v1", "gptq_v2"])
-def test_a_group_index_outside_the_weight(layout, tmp_path, instance):
-    """It comes from a file, so it may be anything: an error when it is bound (the runtime's) or, of the bundle's own, when the values are
-    read (the kernel's), and no read outside the weight."""
-    rng = np.random.default_rng([kh.SEED, 25])
-    q = random_weight(layout, 24, 128, rng)
-    index = (rng.permutation(128) // 64).astype(np.int32)
-    good = encodings.Quantized(layout, q.shape, {**q.components, "group_index": index}, q.group)
-    types = {role: good.component_type(role) for role in good.components}
-    m = linear(dtype="f32", shape=q.shape, layout=layout, group=q.group, components=types, by_name=True)
-    bundle, x = opened(m, tmp_path / "m.accx", instance), rng.standard_normal((2, 128)).astype(np.float32)
-    source = accrt.Weights(pack(tmp_path / "good.accx", w=good), instance)
-    program = bundle.program(weights=source)
-    want = np.asarray(program.session().f(x)).copy()
-    for value in (-1, -(2**31), 2, 99, 100_000_000, 2**31 - 1):
-        wrong = index.copy()
-        wrong[77] = value
-        bad = encodings.Quantized(layout, q.shape, {**good.components, "group_index": wrong}, q.group)
-        evil = accrt.Weights(pack(tmp_path / "bad.accx", w=bad), instance)
-        for attempt in (lambda: bundle.program(weights=evil).session().f(x), lambda: program.load_weights(evil)):
-            with pytest.raises(accrt.Error, match=f"group {value} of 2"):
-                attempt()
-        np.testing.assert_array_equal(program.session().f(x), want)  # nothing was swapped
-    with pytest.raises(accrt.Error, match="group index 2 is outside"):  # bytes of the bundle itself
-        wrong = index.copy()
-        wrong[0] = 2
-        opened(linear(q=encodings.Quantized(layout, q.shape, {**good.components, "group_index": wrong}, q.group)), tmp_path / "n.accx", instance).program().session().f(x)
+def test_groups_that_are_not_there(layout, bad, tmp_path, instance):
+    """Nothing outside the scales is read: sources are refused, and kernels fail where bytes come another way."""
+    good, wrong = astray(layout, bad)
+    x, rows = np.eye(3, 128, dtype=np.float32), np.array([5, 0], np.int32)
+    evil = accrt.Weights(pack(tmp_path / "evil.accx", w=wrong), instance)
+    puts, reads = f"constant 'w': 'w' in .*evil.accx puts column 77 into group {bad} of 2", f"column 77 is in group {bad}, which is not there"
+    declared = dict(dtype=good.dtype, shape=good.shape, layout=layout, group=good.group, components={r: good.component_type(r) for r in good.components})
+    outside = opened(linear(by_name=True, **declared), tmp_path / "outside.accx", instance)
+    with pytest.raises(accrt.DataCorruptError, match=puts):
+        outside.program(weights=evil)
+    for program in (outside.program(weights=accrt.Weights(pack(tmp_path / "good.accx", w=good), instance)),
+                    opened(linear(q=good), tmp_path / "inside.accx", instance).program()):  # fmt: skip
+        session = program.session()
+        before = session.f(x)
+        with pytest.raises(accrt.DataCorruptError, match=puts):
+            program.load_weights(evil, names=["w"], by_name=True)
+        with pytest.raises(accrt.UnsupportedError, match="components"):
+            program.swap_weights({"w": good.components["data"]})
+        np.testing.assert_array_equal(session.f(x), before)
+    with pytest.raises(accrt.KernelError, match=reads) as failure:
+        opened(linear(q=wrong), tmp_path / "stored.accx", instance).program().session().f(x)
+    assert failure.value.driver_code == 1
+    m = Module("rows")
+    f = m.function("f")
+    f.result("y", f.as_value(m.external("w", by_name=True, **declared)).embedding(f.input("rows", "i32", [2])))
+    session = opened(m, tmp_path / "rows.accx", instance).program(weights=accrt.Weights(tmp_path / "good.accx", instance)).session()
+    np.testing.assert_array_equal(session.f(rows), dequantize(good)[rows])
+    whole = bytearray((tmp_path / "good.accx").read_bytes())
+    index = whole.index(good.components["group_index"].tobytes())
+    with open(tmp_path / "good.accx", "r+b") as file:  # behind the program's back
+        file.seek(index)
+        file.write(wrong.components["group_index"].tobytes())
+    with pytest.raises(accrt.Error, match=reads):
+        session.f(rows)
 
 
 def test_files_are_said_once(tmp_path, instance):

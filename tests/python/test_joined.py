@@ -176,6 +176,7 @@ def broken():
         "8 bits": (eight, "it has not 4 bits"),
         "no zeros": ({k: v for k, v in g.items() if "qzeros" not in k}, "it has not the tensors"),
         "odd index": ({**g, f"{LAYER}.g_idx": np.zeros(K - 1, np.int32)}, "group index is not one number"),
+        "index outside": ({**g, f"{LAYER}.g_idx": np.full(K, K // G, np.int32)}, "its group index names groups that are not there"),
         "odd groups": ({**g, f"{LAYER}.scales": np.ones((3, N), np.float16), f"{LAYER}.qzeros": np.zeros((3, N // 8), np.int32)},
                        "not so many whole groups"),
         "zero points": ({**i8, f"{W}_zero_point": np.ones((N, 1), np.int8)}, "no layout has its zero points"),

@@ -98,6 +98,24 @@ def test_group_index_and_other_types():
         assert np.array_equal(run_dequantize(q, TARGETS[0]), encodings.dequantize(q))
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("layout", ["i4_group", "i4_group_asym", "gptq_v1", "gptq_v2"])
+def test_a_group_that_is_not_there_fails(layout, target):
+    """Of whole weights and of rows that an index picks; nothing is read outside."""
+    rng = np.random.default_rng([harness.SEED, 4])
+    q = random_weight(layout, 24, 128, rng)
+    for bad in (-1, 2, 2**31 - 1, -(2**31)):
+        order = np.arange(128, dtype=np.int32) // 64
+        q = encodings.Quantized(layout, q.shape, {**q.components, "group_index": order}, q.group)
+        order[77] = bad
+        for index in (None, np.array([5], np.int32)):
+            with pytest.raises(harness.KernelFailure, match=f"column 77 is in group {bad}, which is not there") as failure:
+                run_dequantize(q, target, index)
+            assert failure.value.code == 1
+        with pytest.raises(ValueError, match="group_index names groups outside the 2 that there are"):
+            encodings.Quantized(layout, q.shape, q.components, q.group)
+
+
 def pack(q, target):
     form = packing.form_of(q)
     size = packed.packed_bytes(form)

@@ -154,16 +154,19 @@ static uint64_t group_of(candidate_t* candidate, uint64_t k, uint64_t groups) {
   return 0;
 }
 
-/* True when columns lie in the order of their groups (-1 says so too): then nothing is added. */
-static bool in_order(const candidate_t* candidate, uint32_t tensor, uint64_t k, uint64_t group) {
+/* True when columns lie in the order of their groups (-1 says so too): then nothing is added. Else each names a group. */
+static bool in_order(candidate_t* candidate, uint32_t tensor, uint64_t k, uint64_t group) {
   const unsigned char* data = bytes_of(candidate, tensor);
+  bool ordered = true, inside = true;
   for (uint64_t i = 0; data && i < k; ++i) {
     int32_t at;
     memcpy(&at, data + i * sizeof at, sizeof at);
-    if (at != -1 && (uint64_t)at != i / group)
-      return false;
+    ordered = ordered && (at == -1 || (uint64_t)at == i / group);
+    inside = inside && at >= 0 && (uint64_t)at < k / group;
   }
-  return true;
+  if (!ordered && !inside)
+    candidate->why = "its group index names groups that are not there";
+  return ordered;
 }
 
 static void add_index(candidate_t* candidate, const char* suffix, uint64_t k, uint64_t group) {
@@ -173,7 +176,7 @@ static void add_index(candidate_t* candidate, const char* suffix, uint64_t k, ui
     return;
   if (!is_plain(facts, ACCRT_DTYPE_I32) || elements(facts) != k)
     candidate->why = "its group index is not one number for each column";
-  else if (!in_order(candidate, index, k, group))
+  else if (!in_order(candidate, index, k, group) && !candidate->why)
     add_part(candidate, ACCRT_LAYOUT_ROLE_GROUP_INDEX, index, ACCRT_DTYPE_I32, ACCX_PART_STORED);
 }
 

@@ -74,6 +74,9 @@ class Quantized:
             raise ValueError(f"layout {self.layout}: components {list(self.components)}; it has {', '.join(layout.roles)}")
         if len(self.shape) < 2 or layout.free_group != (self.group > 0) or self.shape[-1] % layout.block[0]:
             raise ValueError(f"layout {self.layout}: shape {self.shape} with groups of {self.group}")
+        index = self.components.get("group_index")
+        if index is not None and not ((0 <= np.asarray(index)) & (np.asarray(index) < self.groups)).all():
+            raise ValueError(f"layout {self.layout}: group_index names groups outside the {self.groups} that there are")
         object.__setattr__(self, "types", dict(self.types))
 
     def component_type(self, role: str) -> str:

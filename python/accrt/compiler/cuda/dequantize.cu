@@ -2,10 +2,9 @@
 // that an index picks (embeddings).
 //
 // Instantiated with LAYOUT (an id), S_TAG (type of scales), OUT_TAG, INDEX_TAG and ENTRY. A device
-// cannot fail one dispatch: an index outside [0, n) gives zeros, and a column whose group is none of
-// the weight's NaN. Blocks of 256 threads; x of the
-// grid walks elements of the result. Built with -fmad=false, as the registry says the order of
-// roundings.
+// cannot fail one dispatch: an index outside [0, n) gives zeros, a column of a group that is not
+// there NaN. Blocks of 256 threads; x of the grid walks elements of the result. Built with
+// -fmad=false, as the registry says the order of roundings.
 #include "common.cuh"
 
 #define INLINE DEVICE

@@ -26,8 +26,8 @@ KERNEL_ENTRY(ENTRY) {
                       p->n,    p->k,      p->group, p->groups,      p->is_e5m2};
   int64_t fault = p->group_index ? group_index_fault(&w) : p->k;
   if (UNLIKELY(fault < p->k)) {
-    fail_message(workgroup, "group index % is outside a weight of % groups", group_of(&w, fault),
-                 p->groups);
+    fail_message(workgroup, "column % is in group %, which is not there", fault,
+                 group_of(&w, fault));
     return KERNEL_ERROR_INDEX;
   }
   int64_t first = part_begin(p->rows, workgroup->workgroup_id[0], dispatch->workgroup_count[0]);
