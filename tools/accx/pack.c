@@ -11,6 +11,7 @@
 #include "open.h"
 #include "size_text.h"
 #include "term.h"
+#include "whole.h"
 
 #include "accrt/bundle_writer.h"
 #include "accrt/weights.h"
@@ -68,6 +69,7 @@ struct pack {
   uint64_t total_bytes;
   uint64_t lost;
   uint64_t opaque;
+  int code; /* of an input that failed while it was read: it was told then */
 };
 
 /* ---- What goes in ---- */
@@ -244,15 +246,20 @@ static int order_items(pack_t* pack) {
 static int32_t read_input(const part_t* part, uint64_t offset, void* target, uint64_t size_bytes) {
   const item_t* item = part->item;
   pack_t* pack = item->pack;
-  if (item->input->weights)
-    return accx_weight_read(&item->input->list, item->weight, part->component, offset, target,
-                            size_bytes) == ACCRT_OK
-               ? 0
-               : EIO;
+  if (item->input->weights) {
+    const accrt_status_t status = accx_weight_read(&item->input->list, item->weight,
+                                                   part->component, offset, target, size_bytes);
+    if (status == ACCRT_OK)
+      return 0;
+    accx_progress_clear();
+    pack->code = accx_fail_status(status, "%s", accx_safe(item->source));
+    return EIO;
+  }
   if (pack->array_of != item) {
     accx_array_free(&pack->array);
     pack->array_of = NULL;
-    if (accx_npz_read(item->input->npz, item->source, &pack->array))
+    pack->code = accx_npz_read(item->input->npz, item->source, &pack->array);
+    if (pack->code)
       return EIO;
     pack->array_of = item;
   }
@@ -360,12 +367,8 @@ static int write_pack(pack_t* pack, size_t first, size_t end, const char* path) 
     what = pack->items[i].name;
     status = add_constant(writer, &pack->items[i]);
   }
-  if (status == ACCRT_OK) {
-    what = path;
-    status = accrt_bundle_writer_write_path(writer, path);
-  }
-  accx_progress_clear();
-  const int code = status != ACCRT_OK ? accx_fail_status(status, "%s", accx_safe(what)) : ACCX_OK;
+  const int code = status != ACCRT_OK ? accx_fail_status(status, "%s", accx_safe(what))
+                                      : accx_whole_write(writer, path, &pack->code);
   accrt_bundle_writer_release(writer);
   return code;
 }
@@ -413,6 +416,7 @@ static int write_all(const accx_args_t* args, pack_t* pack, const char* path, ui
     code = write_pack(pack, first, end, part_path(path, i, count));
     first = end;
   }
+  code = accx_whole_finish(code);
   if (code)
     return code;
   if (pack->lost)

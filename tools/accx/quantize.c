@@ -12,6 +12,7 @@
 #include "open.h"
 #include "quantize.h"
 #include "term.h"
+#include "whole.h"
 
 /* What checkpoints mostly have; the compiler's and Python's default too. */
 #define DEFAULT_GROUP 128u
@@ -214,9 +215,11 @@ static int32_t pull_bytes(void* self, uint64_t offset, void* target, uint64_t si
       job->code = accx_quantize_tensor(job, pull->item);
     if (!job->code)
       memcpy(target, job->memory[pull->which] + offset, size_bytes);
-  } else if (accx_weight_read(&job->list, pull->item->weight, pull->which, offset, target,
-                              size_bytes) != ACCRT_OK) {
-    job->code = accx_fail_status(ACCRT_ERROR_IO, "%s", accx_safe(pull->item->from.name));
+  } else {
+    const accrt_status_t status =
+        accx_weight_read(&job->list, pull->item->weight, pull->which, offset, target, size_bytes);
+    if (status != ACCRT_OK)
+      job->code = accx_fail_status(status, "%s", accx_safe(pull->item->from.name));
   }
   job->done_bytes += size_bytes;
   accx_progress("%s (%d%%)", accx_safe(pull->item->from.name),
@@ -294,12 +297,9 @@ static int write_pack(accx_quantize_job_t* job, const char* layout, const char* 
     status = copy_metadata(writer, job->source, layout);
   for (uint32_t i = 0; i < job->count && status == ACCRT_OK; ++i)
     status = add_item(writer, job, &job->items[i], pulls + (size_t)i * ACCRT_LAYOUT_ROLE_COUNT);
-  if (status == ACCRT_OK)
-    status = accrt_bundle_writer_write_path(writer, path);
-  accx_progress_clear();
-  const int code = job->code            ? job->code
-                   : status != ACCRT_OK ? accx_fail_status(status, "%s", path)
-                                        : ACCX_OK;
+  int code = status != ACCRT_OK ? accx_fail_status(status, "%s", path)
+                                : accx_whole_write(writer, path, &job->code);
+  code = accx_whole_finish(code);
   accrt_bundle_writer_release(writer);
   free(pulls);
   return code;

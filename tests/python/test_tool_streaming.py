@@ -1,0 +1,169 @@
+"""`accx pack` and `accx quantize` on weights that are larger than the memory that they get: bounded memory, progress, and nothing left behind by
+an interrupt, a full disk, or a failure on the way."""
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import pty
+import re
+import resource
+import signal
+import struct
+import subprocess
+import time
+
+import numpy as np
+import pytest
+
+import accrt
+from accrt import bundle_writer as bw
+from test_checkpoints import save
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ACCX = pathlib.Path(os.environ.get("ACCRT_LIBRARY", ROOT / "build/lib/libaccrt.so")).resolve().parents[1] / "bin/accx"
+pytestmark = pytest.mark.skipif(not ACCX.exists(), reason=f"{ACCX} is not built (it needs json-c and libzip)")
+MIB = 1 << 20
+VERBS = {"pack": ["pack"], "convert": ["pack", "--dtype", "bf16"], "quantize": ["quantize", "--layout", "q8_0", "--threads", "2"]}
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """512 MiB of f16 in eight tensors, as a file with a hole."""
+    path = tmp_path_factory.mktemp("large") / "model.safetensors"
+    each = 64 * MIB
+    header = {f"w{i}": {"dtype": "F16", "shape": [each // 2 // 4096, 4096], "data_offsets": [i * each, (i + 1) * each]} for i in range(8)}
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text)
+    os.truncate(path, 8 + len(text) + 8 * each)
+    return path
+
+
+@pytest.fixture
+def out(tmp_path):
+    """A folder of its own for the output, large files in which do not stay."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    yield folder
+    for file in folder.iterdir():
+        file.unlink()
+
+
+def limited(what, size):
+    return lambda: resource.setrlimit(what, (size, size))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_memory_is_bounded(verb, large, out):
+    """Private memory, stacks of threads included, of at most 128 MiB for 512 MiB of weights."""
+    done = subprocess.run([str(ACCX), *VERBS[verb], str(large), str(out / "o.accx")], capture_output=True, text=True, timeout=300,
+                          preexec_fn=limited(resource.RLIMIT_DATA, 128 * MIB))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""  # no progress where there is no terminal
+    packed = accrt.Weights(out / "o.accx")
+    assert len(packed) == 8 and os.listdir(out) == ["o.accx"]
+    assert packed["w7"].shape == (8192, 4096) and not any(packed["w7"].read(0, 4096))
+
+
+def on_a_terminal(command):
+    """What it writes on a terminal, and its exit code."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=slave, stdin=slave, env={**os.environ, "TERM": "xterm"})
+    os.close(slave)
+    text = b""
+    while True:
+        try:
+            piece = os.read(master, 65536)
+        except OSError:
+            break
+        if not piece:
+            break
+        text += piece
+    os.close(master)
+    return text.decode(), process.wait(timeout=300)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_progress_on_a_terminal(verb, large, out):
+    text, code = on_a_terminal([str(ACCX), *VERBS[verb], str(large), str(out / "o.accx")])
+    assert code == 0
+    lines = text.split("\r\x1b[K")
+    assert lines[0] == "" and lines[-1] == ""  # each overwrites the one before; at the end nothing stays
+    told = [line for line in lines if line]
+    assert len(told) > 8 and all(any(f"w{i}" in line for line in told) for i in range(8))
+    if verb == "quantize":
+        shares = [int(re.search(r"\((\d+)%\)", line)[1]) for line in told]
+        assert shares == sorted(shares) and shares[-1] >= 99
+    else:
+        assert re.fullmatch(r"512 MiB of 512 MiB: w7|512\.0+ MiB of 512\.0+ MiB: w7", told[-1]), told[-1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_interrupt_leaves_nothing(verb, number, large, out):
+    (out / "o.accx").write_bytes(b"what was there")
+    process = subprocess.Popen([str(ACCX), *VERBS[verb], str(large), str(out / "o.accx")], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 60
+    while len(os.listdir(out)) < 2 and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert process.poll() is None and len(os.listdir(out)) == 2  # it is at it
+    process.send_signal(number)
+    told = process.communicate(timeout=60)
+    assert process.returncode == -number and told == (b"", b"")
+    assert os.listdir(out) == ["o.accx"] and (out / "o.accx").read_bytes() == b"what was there"
+
+
+def one_line(done):
+    assert done.returncode == 1 and done.stdout == "" and len(done.stderr.splitlines()) == 1, (done.stdout, done.stderr)
+    return done.stderr
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_limit_of_sizes(verb, large, out):
+    done = subprocess.run([str(ACCX), *VERBS[verb], str(large), str(out / "o.accx")], capture_output=True, text=True, timeout=120,
+                          preexec_fn=limited(resource.RLIMIT_FSIZE, 3 * MIB))
+    assert "o.accx" in (line := one_line(done)) and "File too large" in line
+    assert os.listdir(out) == []
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_full_disk(verb, large, out):
+    """A file system of 3 MiB, in a namespace of its own."""
+    mounted = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=3m none "$1" || exit 77; shift; "$@"; code=$?; ls "$OUT"; exit $code', "sh"]
+    try:
+        done = subprocess.run([*mounted, str(out), str(ACCX), *VERBS[verb], str(large), str(out / "o.accx")], capture_output=True, text=True,
+                              timeout=120, env={**os.environ, "OUT": str(out)})
+    except FileNotFoundError:
+        pytest.skip("there is no unshare")
+    if done.returncode == 77 or "unshare" in done.stderr:
+        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+    assert "No space left on device" in one_line(done)  # and ls printed nothing
+
+
+def test_a_set_is_whole_or_not_there(large, out):
+    """Of --split no part appears before all are written."""
+    done = subprocess.run([str(ACCX), "pack", str(large), str(out / "o.accx"), "--split", "64M"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and len(os.listdir(out)) == 8
+    for file in out.iterdir():
+        file.unlink()
+    process = subprocess.Popen([str(ACCX), "pack", str(large), str(out / "o.accx"), "--split", "64M"])
+    while len(os.listdir(out)) < 4 and process.poll() is None:
+        time.sleep(0.005)
+    assert all(name.endswith(".part") for name in os.listdir(out)) or process.poll() is not None
+    process.send_signal(signal.SIGINT)
+    process.wait(timeout=60)
+    assert os.listdir(out) == [] or process.returncode == 0
+
+
+@pytest.mark.parametrize("verb", ["pack", "quantize"])
+def test_a_damaged_source_says_what_is_damaged(verb, out, tmp_path):
+    bundle = bw.BundleWriter()
+    bundle.constant("w", np.arange(1 << 20, dtype=np.float32).reshape(1024, 1024))
+    bundle.write(tmp_path / "in.accx")
+    data = bytearray((tmp_path / "in.accx").read_bytes())
+    data[-100] ^= 1
+    (tmp_path / "in.accx").write_bytes(data)
+    save(tmp_path / "other.safetensors", {"v": np.ones((4, 32), np.float32)})
+    done = subprocess.run([str(ACCX), *VERBS[verb], str(tmp_path / "in.accx"), str(out / "o.accx")], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 3 and "rule" in done.stderr and "DATA_CORRUPT" in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+    assert os.listdir(out) == []
