@@ -83,6 +83,7 @@ accrt_status_t accx_encryption_decrypt(const accrt_bundle_t* bundle, uint32_t ch
   if (accrt_crypto_decrypt(bundle->crypto, bundle->chunk_key, nonce, bytes, size_bytes,
                            bundle->tables.tags[chunk].bytes))
     return ACCRT_OK;
+  accrt_wipe(bytes, size_bytes); /* plaintext that nobody vouches for */
   return ACCRT_FAIL_INNER(DATA_CORRUPT,
                           "%s: data[%" PRIu32 "]: the chunk of %zu bytes is not what was encrypted "
                           "with this key: its tag does not match (rule %d)",

@@ -35,13 +35,15 @@ static bool needs_digest(const accrt_bundle_t* bundle, uint32_t file) {
   return false;
 }
 
+/* `check_digest`: set for a file whose digest is to be compared in any case. */
 static accrt_status_t check_file(const accrt_bundle_t* bundle, uint32_t index, const char* name,
-                                 int fd, bool has_digest) {
+                                 int fd, bool has_digest, bool* check_digest) {
   const accx_file_t* file = &bundle->tables.files[index];
   struct stat facts;
   if (fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode))
     return ACCRT_FAIL_INNER(IO, "file '%s' of %s is not a regular file", name, bundle->name);
-  /* A second name may be one that somebody else has outside this folder. */
+  /* A second name may be one that somebody else has outside this folder: a digest that nobody compares is no answer to that. */
+  *check_digest = facts.st_nlink > 1;
   if (facts.st_nlink > 1 && !has_digest) {
     return ACCRT_FAIL_INNER(
         PERMISSION_DENIED, "file '%s' of %s has %ju hard links, and the bundle has no digest of it",
@@ -55,13 +57,13 @@ static accrt_status_t check_file(const accrt_bundle_t* bundle, uint32_t index, c
 }
 
 static accrt_status_t check_content(const accrt_bundle_t* bundle, uint32_t index, const char* name,
-                                    bool has_digest, accrt_weights_t* weights) {
+                                    bool check_digest, accrt_weights_t* weights) {
   const accx_file_t* file = &bundle->tables.files[index];
   if (weights->kind != file->kind) {
     return ACCRT_FAIL_INNER(INVALID_FORMAT, "file '%s' of %s is of kind %" PRIu32 ", not %" PRIu32,
                             name, bundle->name, weights->kind, file->kind);
   }
-  if (!has_digest || !needs_digest(bundle, index))
+  if (!check_digest)
     return ACCRT_OK;
   accx_digest_t found;
   accx_source_t source;
@@ -93,14 +95,16 @@ accrt_status_t accrt_bundle_open_file(accrt_bundle_t* bundle, uint32_t file,
   }
   int fd;
   ACCX_TRY(accx_open_in(bundle->folder_fd, "", name, false, &fd));
-  accrt_status_t status = check_file(bundle, file, name, fd, has_digest);
+  bool check_digest = false;
+  accrt_status_t status = check_file(bundle, file, name, fd, has_digest, &check_digest);
   if (status != ACCRT_OK) {
     close(fd);
     return status;
   }
   accrt_weights_t* weights;
   ACCX_TRY(accx_weights_open_taken(bundle->instance, fd, name, bundle->verify, &weights));
-  status = check_content(bundle, file, name, has_digest, weights);
+  check_digest = has_digest && (check_digest || needs_digest(bundle, file));
+  status = check_content(bundle, file, name, check_digest, weights);
   if (status != ACCRT_OK) {
     accx_weights_unref(weights);
     return status;

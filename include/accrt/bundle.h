@@ -34,7 +34,9 @@ ACCRT_ASSERT_LAYOUT(accrt_bundle_options_t, secret_key_user, 40);
  * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND; ACCRT_ERROR_IO (errno in driver_code); ACCRT_ERROR_INVALID_FORMAT (the message names
  *   the section, the record and the offending values); ACCRT_ERROR_VERSION_MISMATCH (both ranges, or the required section,
  *   command or feature that is unknown, by name); ACCRT_ERROR_DATA_CORRUPT (which section or chunk);
- *   ACCRT_ERROR_OUT_OF_MEMORY. Blocks on the file. Since: 0.1 */
+ *   ACCRT_ERROR_UNTRUSTED (trust.weights is 'signed', and no trusted key has signed its weights); ACCRT_ERROR_PERMISSION_DENIED
+ *   (the callback for a key gave none, or another); ACCRT_ERROR_UNSUPPORTED (a key or signatures, and no libcrypto);
+ *   ACCRT_ERROR_OUT_OF_MEMORY; with ACCRT_VERIFY_FULL as accrt_bundle_verify. Blocks on the file. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_bundle_open_path(accrt_instance_t* instance, const char* path,
                                                 const accrt_bundle_options_t* options,
                                                 accrt_bundle_t** out_bundle);
@@ -69,7 +71,10 @@ ACCRT_API accrt_status_t accrt_bundle_open_callbacks(accrt_instance_t* instance,
 ACCRT_API accrt_bundle_t* accrt_bundle_retain(accrt_bundle_t* bundle);
 /** Drops a reference; NULL is allowed. Since: 0.1 */
 ACCRT_API void accrt_bundle_release(accrt_bundle_t* bundle);
-/** Checks every digest, weights included. @return ACCRT_OK; ACCRT_ERROR_DATA_CORRUPT; ACCRT_ERROR_IO. Blocks. Since: 0.1 */
+/** Checks every digest, weights included, with several threads; trees and signatures.
+ * @return ACCRT_OK; ACCRT_ERROR_DATA_CORRUPT (which section, chunk, root or signature); ACCRT_ERROR_INVALID_FORMAT (bytes between weights
+ *   that are not zero); ACCRT_ERROR_UNSUPPORTED (signatures, and no libcrypto); ACCRT_ERROR_IO; ACCRT_ERROR_OUT_OF_MEMORY. Blocks.
+ *   Since: 0.1 */
 ACCRT_API accrt_status_t accrt_bundle_verify(accrt_bundle_t* bundle);
 
 /* ---- Reflection. Strings and arrays are borrowed from the bundle. Index functions return ACCRT_OK,
@@ -191,8 +196,9 @@ ACCRT_API accrt_status_t accrt_bundle_constant(accrt_bundle_t* bundle, uint32_t 
 ACCRT_API accrt_status_t accrt_bundle_find_constant(accrt_bundle_t* bundle, const char* name,
                                                     uint32_t* out_index);
 /** Host address of a plain constant's bytes, valid while the bundle is; its chunks are checked first.
- * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE; ACCRT_ERROR_DATA_CORRUPT; ACCRT_ERROR_IO; ACCRT_ERROR_INVALID_STATE (a prepared
- *   constant exists in programs only). May block on the file. Since: 0.1 */
+ * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE; ACCRT_ERROR_DATA_CORRUPT; ACCRT_ERROR_IO; ACCRT_ERROR_INVALID_STATE (a
+ *   prepared or external constant exists in programs only); ACCRT_ERROR_PERMISSION_DENIED (weights that are encrypted, of a bundle that was
+ *   opened without a key). May block on the file. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_bundle_constant_data(accrt_bundle_t* bundle, uint32_t index,
                                                     const void** out_data,
                                                     uint64_t* out_size_bytes);

@@ -43,9 +43,10 @@ ACCRT_ASSERT_LAYOUT(accrt_program_options_t, degree, 48);
  * kernel's declared parameters against the image, and runs the prepare functions. Retains bundle and device. Blocks.
  * @return ACCRT_OK; ACCRT_ERROR_UNTRUSTED (host code and the instance's policy: the message says which option
  *   allows it); ACCRT_ERROR_NO_VARIANT (kernel, and for each variant why not); ACCRT_ERROR_INVALID_FORMAT (image and kernel
- *   disagree); ACCRT_ERROR_DATA_CORRUPT; ACCRT_ERROR_NOT_FOUND, ACCRT_ERROR_TYPE_MISMATCH,
- *   ACCRT_ERROR_SHAPE_MISMATCH, ACCRT_ERROR_PERMISSION_DENIED (a constant that is not in the bundle: where it was looked for, or how
- *   what was found differs); ACCRT_ERROR_INVALID_ARGUMENT (a degree that is not the bundle's: both, and both extents of a tensor),
+ *   disagree); ACCRT_ERROR_DATA_CORRUPT, ACCRT_ERROR_IO, ACCRT_ERROR_PERMISSION_DENIED (weights, as accrt_bundle_constant_data);
+ *   ACCRT_ERROR_NOT_FOUND, ACCRT_ERROR_TYPE_MISMATCH, ACCRT_ERROR_SHAPE_MISMATCH, ACCRT_ERROR_PERMISSION_DENIED (a constant that is not in
+ *   the bundle: where it was looked for, or how what was found differs);
+ *   ACCRT_ERROR_INVALID_ARGUMENT (a degree that is not the bundle's: both, and both extents of a tensor),
  *   ACCRT_ERROR_OUT_OF_RANGE (rank and degree), ACCRT_ERROR_UNSUPPORTED (a layout that cannot be cut so);
  *   ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_OUT_OF_DEVICE_MEMORY; ACCRT_ERROR_KERNEL (a prepare function failed). Since: 0.1 */
 ACCRT_API accrt_status_t accrt_program_create(accrt_device_t* device, accrt_bundle_t* bundle,

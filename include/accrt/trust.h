@@ -78,8 +78,8 @@ typedef struct accrt_bundle_trust {
 ACCRT_ASSERT_LAYOUT(accrt_bundle_trust_t, encrypted, 104);
 #define ACCRT_BUNDLE_TRUST_INIT ACCRT_STRUCT_INIT(accrt_bundle_trust_t)
 /** Fills `out_trust`. Signatures are checked, weights are not read: accrt_bundle_verify does that. Blocks on the file.
- * @return ACCRT_OK; ACCRT_ERROR_DATA_CORRUPT (the code is not what the tree says); ACCRT_ERROR_UNSUPPORTED (it is signed, and there is
- *   no libcrypto); ACCRT_ERROR_IO. Since: 0.3 */
+ * @return ACCRT_OK; ACCRT_ERROR_DATA_CORRUPT (the code is not what the tree says); ACCRT_ERROR_UNSUPPORTED (a trusted key is among
+ *   its signers', and there is no libcrypto); ACCRT_ERROR_IO; ACCRT_ERROR_OUT_OF_MEMORY. Since: 0.3 */
 ACCRT_API accrt_status_t accrt_bundle_trust(accrt_bundle_t* bundle,
                                             accrt_bundle_trust_t* out_trust);
 

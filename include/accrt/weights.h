@@ -41,8 +41,9 @@ ACCRT_ASSERT_LAYOUT(accrt_weights_options_t, reserved, 32);
  * @param options NULL for the defaults.
  * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND; ACCRT_ERROR_IO (errno in driver_code); ACCRT_ERROR_INVALID_FORMAT (the message ends in
  *   the rule's number); ACCRT_ERROR_VERSION_MISMATCH (a GGUF version or a data type that this library does not know);
- *   ACCRT_ERROR_PERMISSION_DENIED (a symbolic link); ACCRT_ERROR_UNSUPPORTED; ACCRT_ERROR_OUT_OF_MEMORY; for .accx files as
- *   accrt_bundle_open_path. Blocks on the files. Since: 0.3 */
+ *   ACCRT_ERROR_PERMISSION_DENIED (a symbolic link); ACCRT_ERROR_UNTRUSTED (trust.weights is 'signed', and the format has no
+ *   signatures); ACCRT_ERROR_UNSUPPORTED; ACCRT_ERROR_OUT_OF_MEMORY; for .accx files as accrt_bundle_open_path.
+ *   Blocks on the files. Since: 0.3 */
 ACCRT_API accrt_status_t accrt_weights_open_path(accrt_instance_t* instance, const char* path,
                                                  const accrt_weights_options_t* options,
                                                  accrt_weights_t** out_weights);
@@ -142,8 +143,8 @@ ACCRT_API accrt_status_t accrt_weights_component(accrt_weights_t* weights, uint3
 
 /** Host address of a component's bytes, valid while the source is; read-only. In foreign files it has whatever alignment it has in the
  * file. Chunks of .accx files are checked first.
- * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE; ACCRT_ERROR_DATA_CORRUPT; ACCRT_ERROR_IO; ACCRT_ERROR_OUT_OF_MEMORY. May block on the
- *   file. Since: 0.3 */
+ * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE; ACCRT_ERROR_DATA_CORRUPT; ACCRT_ERROR_IO; ACCRT_ERROR_PERMISSION_DENIED (an encrypted .accx
+ *   file that was opened without a key); ACCRT_ERROR_OUT_OF_MEMORY. May block on the file. Since: 0.3 */
 ACCRT_API accrt_status_t accrt_weights_data(accrt_weights_t* weights, uint32_t tensor,
                                             uint32_t component, const void** out_data,
                                             uint64_t* out_size_bytes);

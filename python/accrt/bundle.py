@@ -24,7 +24,8 @@ class Bundle(Handle):
         instance: default: the process's own. verify: "default", "full" (all digests now) or "no-data".
         key: for encrypted weights: called once with the key's id (16 bytes), returns its 32 bytes, or None.
     Raises:
-        InvalidFormatError, VersionMismatchError, DataCorruptError, NotFoundError, IoError.
+        InvalidFormatError, VersionMismatchError, DataCorruptError, NotFoundError, IoError; UntrustedError (option trust.weights),
+        PermissionDeniedError (not the key of its encrypted weights), UnsupportedError (a key or signatures, and no libcrypto).
     """
 
     __slots__ = ("instance", "_signatures")

@@ -53,6 +53,8 @@ class Program(Handle):
         UntrustedError: the bundle has host machine code that no trusted key has signed. The message says what to do
             about it (docs/trust.md).
         NoVariantError: a kernel has no variant for this device; the message says for each why not.
+        DataCorruptError, IoError, PermissionDeniedError: the weights (PermissionDeniedError: encrypted, and there was no key).
+        NotFoundError, TypeMismatchError, ShapeMismatchError: a constant that is not in the bundle, where it was looked for.
     """
 
     __slots__ = ("bundle", "device")

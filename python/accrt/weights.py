@@ -122,7 +122,8 @@ class Weights(Handle, Mapping):
         one_file: the file alone, no set. follow_links: the further files of a set may be symbolic links, as download caches have them.
         verify: of .accx files, as for Bundle.
     Raises:
-        InvalidFormatError, VersionMismatchError, DataCorruptError, NotFoundError, IoError, PermissionDeniedError.
+        InvalidFormatError, VersionMismatchError, DataCorruptError, NotFoundError, IoError, PermissionDeniedError; UntrustedError (option
+        trust.weights: safetensors and GGUF files have no signatures).
     """
 
     __slots__ = ("instance", "_count")

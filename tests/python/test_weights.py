@@ -215,6 +215,26 @@ def test_files_beside(tmp_path, instance):
     with pytest.raises(accrt.PermissionDeniedError, match="2 hard links"):
         look()
     assert all(np.array_equal(y, array) for y in look(digest=digest))
+    # A digest that would not be compared otherwise: of a constant with one of its own, bound by name alone, or in a hurry.
+    other = small({"w": array + 1})
+    (tmp_path / "other").unlink()
+    (tmp_path / "side").write_bytes(other)
+    os.link(tmp_path / "side", tmp_path / "other")
+    bundle = bw.BundleWriter()
+    side = bundle.file("side", bw.FileKind.SAFETENSORS, digest=digest)
+    weight = bundle.external("w", "f32", (4,), file=side, digest=xxhash.xxh3_128(array.tobytes()).digest())
+    f = bundle.function("look")
+    f.body.copy(f.constant(weight).read(), f.result("y", "f32", [4]).write(), 16)
+    bundle.write(tmp_path / "m.accx")
+    for linked in (True, False):
+        for verify, options in (("default", {"by_name": True}), ("no-data", {})):
+            opened = accrt.Bundle(tmp_path / "m.accx", instance, verify=verify)
+            if linked:
+                with pytest.raises(accrt.DataCorruptError, match="'side' .* has the digest"):
+                    opened.program(**options)
+            else:
+                assert np.array_equal(opened.program(**options).session().look(), array + 1)
+        (tmp_path / "other").unlink(missing_ok=True)
 
 
 def test_rules_document():
