@@ -6,8 +6,10 @@ import json
 import math
 import operator
 import os
+import re
+import sys
 import weakref
-from typing import Iterable, Mapping, Sequence
+from typing import Iterable, Iterator, Mapping, Sequence
 
 from . import _ffi
 from ._library import Handle, check, created, filled, last_error, lib, struct
@@ -120,18 +122,47 @@ class Program(Handle):
         return f"<accrt.Program {self.bundle.info['name']!r} on {self.device.name}>"
 
 
-def _peft_factors(folder: str) -> tuple[float, float]:
-    """alpha and scale as PEFT's config has them; zeros where there is none."""
+def _peft_config(path: str) -> dict:
+    """PEFT's config; empty where there is none."""
     try:
-        with open(os.path.join(folder, "adapter_config.json"), encoding="utf-8") as file:
+        with open(path, encoding="utf-8") as file:
             config = json.load(file)
     except FileNotFoundError:
-        return 0, 0
+        return {}
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise ValueError(f"{path} is no JSON object")
+    return config
+
+
+def _peft_factors(path: str, weights: Mapping) -> tuple[float, float]:
+    """alpha and scale as PEFT's config has them, whose rank must be that of the file's tensors; zeros where there is none."""
+    config = _peft_config(path)
     for key in ("rank_pattern", "alpha_pattern", "use_dora"):
         if config.get(key):
-            raise ValueError(f"{folder}: adapter_config.json has {key}, which slots with one factor do not express; give scale=")
-    alpha, rank = float(config.get("lora_alpha") or 0), int(config.get("r") or 0)
-    return (0, alpha / math.sqrt(rank)) if config.get("use_rslora") and rank > 0 else (alpha, 0)
+            raise ValueError(f"{path} has {key}, which slots with one factor do not express; give scale=")
+    alpha, rank = config.get("lora_alpha", 0), config.get("r")
+    if type(alpha) not in (int, float) or not abs(alpha) <= sys.float_info.max:
+        raise ValueError(f"{path}: lora_alpha is {alpha!r}, which is no number")
+    if rank is not None and (type(rank) is not int or rank < 1):
+        raise ValueError(f"{path}: r is {rank!r}, which is no rank")
+    for name, found in _peft_ranks(weights) if rank else ():
+        if found != rank:
+            raise ValueError(f"{path}: r is {rank}, but {name!r} is of rank {found}")
+    if not config.get("use_rslora"):
+        return alpha, 0
+    if not rank:
+        raise ValueError(f"{path}: use_rslora divides alpha by the square root of r, and r is not there")
+    return 0, alpha / math.sqrt(rank)
+
+
+def _peft_ranks(weights: Mapping) -> Iterator[tuple[str, int]]:
+    """The rank of each tensor whose name says which of a pair it is: A is [rank, in], B is [out, rank]."""
+    for name, tensor in weights.items():
+        which = re.findall("lora_(?:embedding_)?([ABab])", name)
+        if which and len(tensor.shape) > 1:
+            yield name, tensor.shape[0 if which[-1] in "Aa" else 1]
 
 
 class Adapter(Handle):
@@ -143,15 +174,16 @@ class Adapter(Handle):
     def __init__(self, program: Program, source, alpha: float = 0, scale: float = 0, partial: bool = False) -> None:
         from .weights import Weights
         self._handle = None
+        folder = None
         if isinstance(source, (str, os.PathLike)):
             path = os.fspath(source)
             folder = path if os.path.isdir(path) else os.path.dirname(path)
-            if not alpha and not scale:
-                alpha, scale = _peft_factors(folder)
             if os.path.isdir(path) and os.path.exists(os.path.join(path, "adapter_model.safetensors")):
                 source = os.path.join(path, "adapter_model.safetensors")
         if not isinstance(source, Weights):
             source = Weights(source, program.bundle.instance)
+        if folder is not None and not alpha and not scale:
+            alpha, scale = _peft_factors(os.path.join(folder, "adapter_config.json"), source)
         options = struct(_ffi.accrt_adapter_options, alpha=alpha, scale=scale, flags=_ffi.ACCRT_ADAPTER_PARTIAL if partial else 0)
         super().__init__(created(lib.accrt_adapter_load, program.handle, source.handle, ctypes.byref(options)))
         self.program = program

@@ -1,6 +1,7 @@
 /* runtime/program/adapter.c - adapters (LoRA): tensors for the optional inputs that a bundle's ADAPTERS section names, on the device once,
  * bound by every call of a session that has the adapter. It checks and scales; calls bind and keep what is in flight.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -296,16 +297,17 @@ static accrt_status_t scale(const loader_t* loader, uint32_t slot, unsigned char
   const uint32_t dtype = filling->tensor.dtype;
   const double alpha = alpha_of(loader);
   const uint32_t width = accrt_dtype_bits(dtype) / 8;
-  if ((alpha == 0 && loader->options.scale == 0) || rank <= 0 ||
+  const bool is_given = loader->options.scale != 0;
+  const float factor = (float)(is_given ? loader->options.scale : alpha / (double)rank);
+  if ((alpha == 0 && !is_given) || rank <= 0 || !isfinite(factor) ||
       (dtype != ACCRT_DTYPE_F32 && dtype != ACCRT_DTYPE_F16 && dtype != ACCRT_DTYPE_BF16)) {
     return ACCRT_FAIL_INNER(INVALID_ARGUMENT,
                             "%s: '%s' (%s, rank %" PRId64
-                            ") is to be scaled by alpha / rank, and alpha is %g",
+                            ") is to be scaled by alpha / rank, and %s is %g",
                             accx_weights_name(loader->weights), slot_name(loader, slot),
-                            accrt_dtype_name(dtype), rank, alpha);
+                            accrt_dtype_name(dtype), rank, is_given ? "scale" : "alpha",
+                            is_given ? loader->options.scale : alpha);
   }
-  const float factor =
-      (float)(loader->options.scale != 0 ? loader->options.scale : alpha / (double)rank);
   for (uint64_t i = 0; i < filling->size_bytes / width; ++i) {
     const float value = accx_load(bytes, dtype, i) * factor;
     const uint32_t bits = dtype == ACCRT_DTYPE_F32   ? accx_bits_of_float(value)

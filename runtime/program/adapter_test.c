@@ -3,6 +3,8 @@
 #define _GNU_SOURCE
 #include "runtime/program/own_memory_host.h"
 
+#include <math.h>
+
 #include "accrt/weights.h"
 
 static fixture_t* open_world(void) {
@@ -136,6 +138,20 @@ static void refuses(void** state) {
   OK(accrt_last_error(&error));
   assert_string_equal(error.operation, "accrt_adapter_load");
   accrt_weights_release(zero);
+  /* Factors that make no weights. */
+  accrt_weights_t* endless = make_pair_with(f, 1, "\"__metadata__\":{\"lora_alpha\":\"1e999\"},");
+  FAILS(accrt_adapter_load(f->program, endless, NULL, &adapter), INVALID_ARGUMENT, "alpha is inf");
+  accrt_weights_release(endless);
+  const double wrong[] = {HUGE_VAL, -HUGE_VAL, nan(""), 1e300};
+  for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; ++i) {
+    accrt_adapter_options_t one = ACCRT_ADAPTER_OPTIONS_INIT;
+    one.alpha = wrong[i];
+    FAILS(accrt_adapter_load(f->program, weights, &one, &adapter), INVALID_ARGUMENT,
+          "alpha / rank, and alpha is ");
+    one.scale = wrong[i];
+    FAILS(accrt_adapter_load(f->program, weights, &one, &adapter), INVALID_ARGUMENT,
+          "alpha / rank, and scale is ");
+  }
   options.alpha = 1;
   options.flags = 2;
   FAILS(accrt_adapter_load(f->program, weights, &options, &adapter), INVALID_ARGUMENT, "flags");

@@ -71,6 +71,21 @@ def adapter_bundle():
     return path
 
 
+#: Of an adapter of rank 2, and the words of the tool and of Python.
+PEFT_MISTAKES = (
+    ('{"lora_alpha": 8, "r": 2, "use_dora": true}', "use_dora"),
+    ('{"lora_alpha": 8, "use_rslora": true}', "square root of r, and r is not there"),
+    ('{"lora_alpha": 8, "r": 4}', "r is 4, but 'base_model.model.m.lora_A' is of rank 2"),
+    ('{"lora_alpha": 8, "r": 0}', "r is 0, which is no rank"),
+    ('{"lora_alpha": 8, "r": 2.5}', "r is 2.5, which is no rank"),
+    ('{"lora_alpha": NaN, "r": 2}', "which is no number"),
+    ('{"lora_alpha": 1e999, "r": 2}', "which is no number"),
+    ('{"lora_alpha": "x", "r": 2}', "which is no number"),
+    ("[]", "no JSON object"),
+    ("{", "not JSON"),
+)
+
+
 def test_adapters(adapter_bundle, tmp_path):
     a, b = np.arange(1, 9, dtype=np.float32).reshape(2, 4), np.full((4, 2), 3, np.float32)
     tensors = {"base_model.model.m.lora_A": a, "base_model.model.m.lora_B": b}
@@ -91,8 +106,13 @@ def test_adapters(adapter_bundle, tmp_path):
     assert results["folder"] and not np.array_equal(results["none"][0], results["folder"][0])
     assert np.array_equal(results["folder"][0], results["file"][0])
     assert 12 in results["folder"][0] and 1 in results["folder"][0]  # B times alpha / rank, A as it is
-    (folder / "adapter_config.json").write_text(json.dumps({"lora_alpha": 8, "r": 2, "use_dora": True}))
-    assert "use_dora" in accx("run", adapter_bundle, "--function", "look", "--input", "zeros", "--adapter", folder, code=1)
+    for config, words in PEFT_MISTAKES:
+        (folder / "adapter_config.json").write_text(config)
+        said = accx("run", adapter_bundle, "--function", "look", "--input", "zeros", "--adapter", folder, code=1)
+        assert "adapter_config.json" in said and words in said, (config, said)
+        with pytest.raises(ValueError, match="adapter_config.json") as failure:
+            program.load_adapter(folder)
+        assert words in str(failure.value).replace("is not JSON", "not JSON"), config
 
 
 @pytest.mark.parametrize("verb", [["pack"], ["quantize", "--layout", "q8_0"]])

@@ -43,8 +43,65 @@ int accx_job_open_weights(accx_job_t* job, accrt_program_options_t* options) {
   return ACCX_OK;
 }
 
+/* Whether tensors are of the rank that the config says: A is [rank, in], B is [out, rank]. */
+static int check_rank(const char* path, accrt_weights_t* weights, int64_t rank) {
+  accrt_weights_tensor_t tensor = ACCRT_WEIGHTS_TENSOR_INIT;
+  for (uint32_t i = 0; accrt_weights_tensor(weights, i, &tensor) == ACCRT_OK; ++i) {
+    const char* which = NULL;
+    for (const char* at = tensor.name; (at = strstr(at, "lora_")) != NULL;) {
+      at += strlen("lora_");
+      at += strncmp(at, "embedding_", 10) == 0 ? 10 : 0;
+      which = *at && strchr("ABab", *at) ? at : which;
+    }
+    const uint32_t dimension = which && strchr("Bb", *which) ? 1 : 0;
+    if (which && tensor.rank > 1 && tensor.shape[dimension] != rank)
+      return accx_fail(ACCX_FAILED, "%s: r is %" PRId64 ", but '%s' is of rank %" PRId64, path,
+                       rank, tensor.name, tensor.shape[dimension]);
+  }
+  return ACCX_OK;
+}
+
+static int read_factors(const char* path, struct json_object* root, accrt_weights_t* weights,
+                        accrt_adapter_options_t* options) {
+  static const char* const others[] = {"rank_pattern", "alpha_pattern", "use_dora"};
+  struct json_object *value, *alpha = NULL, *r = NULL;
+  if (!json_object_is_type(root, json_type_object))
+    return accx_fail(ACCX_FAILED, "%s is no JSON object", path);
+  for (size_t i = 0; i < sizeof others / sizeof *others; ++i) {
+    if (!json_object_object_get_ex(root, others[i], &value))
+      continue;
+    const bool is_object = json_object_is_type(value, json_type_object);
+    if (is_object ? json_object_object_length(value) > 0 : json_object_get_boolean(value))
+      return accx_fail(ACCX_FAILED, "%s has %s, which slots with one factor do not express", path,
+                       others[i]);
+  }
+  if (json_object_object_get_ex(root, "lora_alpha", &alpha) &&
+      ((!json_object_is_type(alpha, json_type_int) &&
+        !json_object_is_type(alpha, json_type_double)) ||
+       !isfinite(json_object_get_double(alpha))))
+    return accx_fail(ACCX_FAILED, "%s: lora_alpha is %s, which is no number", path,
+                     json_object_to_json_string(alpha));
+  if (json_object_object_get_ex(root, "r", &r) &&
+      (!json_object_is_type(r, json_type_int) || json_object_get_int64(r) < 1))
+    return accx_fail(ACCX_FAILED, "%s: r is %s, which is no rank", path,
+                     json_object_to_json_string(r));
+  const int64_t rank = json_object_get_int64(r);
+  const int code = rank ? check_rank(path, weights, rank) : ACCX_OK;
+  options->alpha = json_object_get_double(alpha);
+  if (code || !json_object_object_get_ex(root, "use_rslora", &value) ||
+      !json_object_get_boolean(value))
+    return code;
+  if (!rank)
+    return accx_fail(ACCX_FAILED,
+                     "%s: use_rslora divides alpha by the square root of r, and r is not there",
+                     path);
+  options->scale = options->alpha / sqrt((double)rank);
+  return ACCX_OK;
+}
+
 /* PEFT's adapter_config.json beside the file: alpha, or the factor where it is not alpha / rank. */
-static int read_config(const char* folder, accrt_adapter_options_t* options) {
+static int read_config(const char* folder, accrt_weights_t* weights,
+                       accrt_adapter_options_t* options) {
   const char* path = accx_text("%sadapter_config.json", folder);
   struct stat facts;
   if (stat(path, &facts) != 0)
@@ -52,26 +109,7 @@ static int read_config(const char* folder, accrt_adapter_options_t* options) {
   struct json_object* root = json_object_from_file(path);
   if (!root)
     return accx_fail(ACCX_FAILED, "%s: not JSON", path);
-  static const char* const others[] = {"rank_pattern", "alpha_pattern", "use_dora"};
-  struct json_object* value;
-  int code = ACCX_OK;
-  for (size_t i = 0; i < sizeof others / sizeof *others && !code; ++i) {
-    if (!json_object_object_get_ex(root, others[i], &value))
-      continue;
-    const bool is_object = json_object_is_type(value, json_type_object);
-    if (is_object ? json_object_object_length(value) > 0 : json_object_get_boolean(value))
-      code = accx_fail(ACCX_FAILED, "%s has %s, which slots with one factor do not express", path,
-                       others[i]);
-  }
-  const double alpha =
-      json_object_object_get_ex(root, "lora_alpha", &value) ? json_object_get_double(value) : 0;
-  const int64_t rank =
-      json_object_object_get_ex(root, "r", &value) ? json_object_get_int64(value) : 0;
-  if (json_object_object_get_ex(root, "use_rslora", &value) && json_object_get_boolean(value) &&
-      rank > 0)
-    options->scale = alpha / sqrt((double)rank);
-  else
-    options->alpha = alpha;
+  const int code = read_factors(path, root, weights, options);
   json_object_put(root);
   return code;
 }
@@ -89,16 +127,14 @@ int accx_job_set_adapter(accx_job_t* job) {
   const char* folder = is_folder ? accx_text("%s/", path)
                        : slash   ? accx_text("%.*s", (int)(slash - path) + 1, path)
                                  : "";
-  const int code = read_config(folder, &options);
-  if (code)
-    return code;
   const char* file = is_folder ? accx_text("%sadapter_model.safetensors", folder) : path;
   accrt_status_t status = accx_open_weights(job->instance, file, &weights);
-  if (status == ACCRT_OK)
+  const int code = status == ACCRT_OK ? read_config(folder, weights, &options) : ACCX_OK;
+  if (status == ACCRT_OK && !code)
     status = accrt_adapter_load(job->program, weights, &options, &adapter);
-  if (status == ACCRT_OK)
+  if (status == ACCRT_OK && !code)
     status = accrt_session_set_adapter(job->session, adapter);
   accrt_adapter_release(adapter);
   accrt_weights_release(weights);
-  return status == ACCRT_OK ? ACCX_OK : accx_fail_status(status, "--adapter %s", path);
+  return status == ACCRT_OK ? code : accx_fail_status(status, "--adapter %s", path);
 }
