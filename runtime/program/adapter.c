@@ -301,12 +301,11 @@ static accrt_status_t scale(const loader_t* loader, uint32_t slot, unsigned char
   const float factor = (float)(is_given ? loader->options.scale : alpha / (double)rank);
   if ((alpha == 0 && !is_given) || rank <= 0 || !isfinite(factor) ||
       (dtype != ACCRT_DTYPE_F32 && dtype != ACCRT_DTYPE_F16 && dtype != ACCRT_DTYPE_BF16)) {
-    return ACCRT_FAIL_INNER(INVALID_ARGUMENT,
-                            "%s: '%s' (%s, rank %" PRId64
-                            ") is to be scaled by alpha / rank, and %s is %g",
-                            accx_weights_name(loader->weights), slot_name(loader, slot),
-                            accrt_dtype_name(dtype), rank, is_given ? "scale" : "alpha",
-                            is_given ? loader->options.scale : alpha);
+    return ACCRT_FAIL_INNER(
+        INVALID_ARGUMENT,
+        "%s: '%s' (%s, rank %" PRId64 ") is to be scaled by alpha / rank, and %s is %g",
+        accx_weights_name(loader->weights), slot_name(loader, slot), accrt_dtype_name(dtype), rank,
+        is_given ? "scale" : "alpha", is_given ? loader->options.scale : alpha);
   }
   for (uint64_t i = 0; i < filling->size_bytes / width; ++i) {
     const float value = accx_load(bytes, dtype, i) * factor;
