@@ -33,12 +33,12 @@ GROUPS = {"i8_group": (64,), "i4_group": (32, 128), "i4_group_asym": (32, 128)}
 SECOND = {"f8_tensor": "f8e5m2", "f8_channel": "f8e5m2", "f8_block128": "f8e5m2", "mxfp8": "f8e5m2"}
 
 
-def variants(only: list[str]) -> list[tuple]:
+def variants(only: list[str]) -> list[bits.Variant]:
     found = []
     for info in layouts.all_layouts():
         if info.writable and info.id > 1 and (not only or info.name in only):
-            found += [(info.name, group) for group in GROUPS.get(info.name, (0,))]
-            found += [(info.name, 0, SECOND[info.name])] if info.name in SECOND else []
+            found += [bits.Variant(info.name, group) for group in GROUPS.get(info.name, (0,))]
+            found += [bits.Variant(info.name, 0, SECOND[info.name])] if info.name in SECOND else []
     return found
 
 
@@ -94,8 +94,8 @@ def main() -> int:
     options = parser.parse_args()
     text, instance = bits.text(options.bytes), accrt.Instance(host_code="all", options={"host.threads": 1})
     keys = variants(options.only)
-    nearest = {key: bits.nearest(*key) for key in keys}
-    straight = [key for key in keys if bits.is_packed("host", *key)]
+    nearest = {key: bits.nearest(key) for key in keys}
+    straight = [key for key in keys if bits.is_packed(key, "host")]
     plain = bits.program(compile(bits.module([bits.EXACT]), targets=TARGETS), bits.source({bits.EXACT: bits.matrices()}, instance), instance)
     packed = None
     if straight:
@@ -115,7 +115,7 @@ def main() -> int:
         count = sum(int(np.prod(p.shape)) for p in made.values())
         row = {"layout": " ".join(str(part) for part in key if part), "bits": 8 * sum(p.size_bytes for p in made.values()) / count,
                "sqnr_db": decibels(made), "nearest": exact(bits.exact(made)), "packed": None}  # fmt: skip
-        row["aware"] = exact(bits.exact(bits.nearest(*key, importance=importance)))
+        row["aware"] = exact(bits.exact(bits.nearest(key, importance=importance)))
         if key in straight:
             row["packed"] = bits.bits_per_byte(packed, key, text)
         rows.append(row)

@@ -16,7 +16,7 @@ import bytelm_bits as bits  # noqa: E402
 import test_ops  # noqa: E402
 from accrt.compiler.cuda import packed  # noqa: E402
 
-KEYS = [key for key in bits.PACKED if bits.is_packed("cuda", *key)]
+KEYS = [key for key in bits.PACKED if bits.is_packed(key, "cuda")]
 #: Rows at a time: as in decoding for several, the most that are read packed, and so many that the weight becomes a plain one.
 ROWS = (8, packed.FEW_ROWS, bits.WINDOW)
 
@@ -37,7 +37,7 @@ def programs():
     import accrt
 
     instance = accrt.default_instance("all")
-    weights = {key: bits.nearest(*key) for key in KEYS}
+    weights = {key: bits.nearest(key) for key in KEYS}
     plain, straight = (
         bits.program(test_ops.built(name, module), bits.source(values, instance), instance, "cuda:0")
         for name, module, values in (("bits_exact", module_exact, {bits.EXACT: bits.matrices()}), ("bits_packed", module_packed, weights))
@@ -55,13 +55,13 @@ def table():
             out.write("\n".join(["layout | exact, f32 | " + " | ".join(f"{rows} rows" for rows in ROWS), *lines, ""]))
 
 
-@pytest.mark.parametrize("key", KEYS, ids=lambda key: bits.variant(*key))
+@pytest.mark.parametrize("key", KEYS, ids=str)
 def test_packed_is_as_good_as_exact(programs, table, key):
     instance, weights, plain, straight = programs
     text = bits.text(int(os.environ.get("ACCRT_BITS_BYTES", "65536")))
     plain.load_weights(bits.source({bits.EXACT: bits.exact(weights[key])}, instance))
     exact = bits.bits_per_byte(plain, bits.EXACT, text)
     found = [bits.bits_per_byte(straight, key, text, rows) for rows in ROWS]
-    table.append(f"{bits.variant(*key)} | {exact:.4f} | " + " | ".join(f"{y:.4f} ({y - exact:+.4f})" for y in found))
+    table.append(f"{key} | {exact:.4f} | " + " | ".join(f"{y:.4f} ({y - exact:+.4f})" for y in found))
     print(table[-1])
     assert all(abs(y - exact) < bits.MOST for y in found), table[-1]

@@ -8,6 +8,7 @@ import importlib.util
 import os
 import pathlib
 import tempfile
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,11 +22,29 @@ BYTELM = ROOT / "examples" / "bytelm"
 #: What packed programs may differ by from the exact values, in bits per byte.
 MOST = 1e-3
 WINDOW = 1024
-EXACT = ("",)
-#: Layouts that products read packed, with the groups that are tried; a third item is the type of the data.
-PACKED = [("i8_channel", 0), ("i8_group", 64), ("i4_group", 32), ("i4_group", 128), ("i4_group_asym", 32), ("i4_group_asym", 128),
-          ("q8_0", 0), ("q4_0", 0), ("q4_k", 0), ("f8_tensor", 0), ("f8_channel", 0), ("f8_block128", 0), ("mxfp4", 0),
-          ("ggml_mxfp4", 0), ("mxfp8", 0)]  # fmt: skip
+
+
+class Variant(NamedTuple):
+    """A layout; none: f32. `data`: the type of its elements, where it leaves a choice."""
+
+    layout: str = ""
+    group: int = 0
+    data: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.layout or 'f32'}{self.group or ''}{self.data}"
+
+    @property
+    def types(self) -> dict[str, str]:
+        return {"data": self.data} if self.data else {}
+
+
+EXACT = Variant()
+#: Layouts that products read packed, with the groups that are tried.
+PACKED = [Variant(*parts) for parts in (
+    ("i8_channel",), ("i8_group", 64), ("i4_group", 32), ("i4_group", 128), ("i4_group_asym", 32), ("i4_group_asym", 128), ("q8_0",), ("q4_0",),
+    ("q4_k",), ("f8_tensor",), ("f8_channel",), ("f8_block128",), ("mxfp4",), ("ggml_mxfp4",), ("mxfp8",),
+)]  # fmt: skip
 
 
 def example(name: str):
@@ -44,12 +63,8 @@ def matrices() -> dict[str, np.ndarray]:
     return {name: (bits.astype(np.uint32) << 16).view(np.float32) for name, (_dtype, bits) in tensors.items() if bits.ndim == 2}
 
 
-def variant(layout: str, group: int = 0, data: str = "") -> str:
-    return f"{layout or 'f32'}{group or ''}{data}"
-
-
-def is_packed(family: str, layout: str, group: int = 0, data: str = "") -> bool:
-    known = declared(layout, (512, 512), group=group, components={"data": data} if data else {})
+def is_packed(key: Variant, family: str) -> bool:
+    known = declared(key.layout, (512, 512), group=key.group, components=key.types)
     return packing.packed_bytes(packing.form_of(known), family) is not None
 
 
@@ -69,14 +84,12 @@ def module(variants, cuda: str = "") -> Module:
     model.capacity = m.symbol("capacity", SymbolClass.SESSION, minimum=1, maximum=longest)
     model.cache = [{part: model._state(layer, part) for part in "kv"} for layer in range(config["num_hidden_layers"])]
     for key in variants:
-        name, (layout, group, data) = variant(*key), (lambda layout, group=0, data="": (layout, group, data))(*key)
-        model.w, types = dict(norms), {"data": data} if data else {}
+        model.w = dict(norms)
         for tensor, array in matrices().items():
-            model.w[tensor] = m.external(
-                f"{name}/{tensor}", "f32", array.shape, layout=layout or "plain", group=group, components=types, by_name=True
-            )
+            name, layout = f"{key}/{tensor}", key.layout or "plain"
+            model.w[tensor] = m.external(name, "f32", array.shape, layout=layout, group=key.group, components=key.types, by_name=True)
         model.head = model.w["model.embed_tokens.weight" if config["tie_word_embeddings"] else "lm_head.weight"]
-        model.function(name, model.length, "Reads a piece of text")
+        model.function(str(key), model.length, "Reads a piece of text")
     return m
 
 
@@ -85,7 +98,7 @@ def source(weights, instance) -> accrt.Weights:
     pack = bw.BundleWriter()
     for key, tensors in weights.items():
         for tensor, w in tensors.items():
-            name = f"{variant(*key)}/{tensor}"
+            name = f"{key}/{tensor}"
             if isinstance(w, np.ndarray):
                 pack.constant(name, w)
             else:
@@ -94,9 +107,9 @@ def source(weights, instance) -> accrt.Weights:
     return accrt.Weights(pack.to_bytes(), instance)
 
 
-def nearest(layout: str, group: int = 0, data: str = "", importance=None) -> dict[str, layouts.Packed]:
-    return {name: layouts.quantize(w, layout, group_elements=group, data=data or None, importance=importance[name] if importance else None)
-            for name, w in matrices().items()}  # fmt: skip
+def nearest(key: Variant, importance=None) -> dict[str, layouts.Packed]:
+    how = {"group_elements": key.group, **key.types}
+    return {name: layouts.quantize(w, key.layout, importance=importance[name] if importance else None, **how) for name, w in matrices().items()}
 
 
 def exact(packed) -> dict[str, np.ndarray]:
@@ -113,10 +126,10 @@ def program(data: bytes, weights: accrt.Weights, instance, device: str = "host")
         os.unlink(path)
 
 
-def bits_per_byte(loaded, key, text: np.ndarray, rows: int = WINDOW) -> float:
+def bits_per_byte(loaded, key: Variant, text: np.ndarray, rows: int = WINDOW) -> float:
     """`rows` bytes at a time, in windows of 1,024."""
     session, total = loaded.session(), 0.0
-    function = getattr(session, variant(*key))
+    function = getattr(session, str(key))
     for start in range(0, len(text) - 1, WINDOW):
         window = text[start : start + WINDOW + 1]
         for at in range(0, len(window) - 1, rows):
