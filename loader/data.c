@@ -195,8 +195,10 @@ static accrt_status_t need_chunk(accrt_bundle_t* bundle, uint32_t chunk, bool ch
   if (state == CHUNK_BAD)
     return reject_chunk(bundle, chunk);
   ACCX_TRY(accx_encryption_ready(bundle));
-  if (bundle->data_in_place)
+  if (bundle->data_in_place) {
+    ACCX_TRY(accx_source_check_size(&bundle->source));
     return check ? check_chunk(bundle, chunk) : ACCRT_OK;
+  }
   if (state == CHUNK_READ && !check)
     return ACCRT_OK;
   accx_source_begin(&bundle->source);

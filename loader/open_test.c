@@ -233,6 +233,39 @@ static void file_that_changes(void** state) {
   unlink(path);
 }
 
+/* Weights are mapped: one that is gone before it was looked at is an error too, and no end of the process. */
+static void weights_that_are_gone(void** state) {
+  (void)state;
+  char path[64];
+  snprintf(path, sizeof path, "/tmp/accrt-open-test-%ld", (long)getpid());
+  write_file(path, &fixture->golden);
+  accrt_bundle_t* bundle;
+  assert_int_equal(accrt_bundle_open_path(fixture->instance, path, NULL, &bundle), ACCRT_OK);
+  const uint64_t end = bundle->data_offset; /* of what is left */
+  assert_int_equal(truncate(path, (off_t)end), 0);
+  const void* data;
+  uint64_t size;
+  uint32_t index;
+  assert_int_equal(accrt_bundle_find_constant(bundle, "weight", &index), ACCRT_OK);
+  assert_int_equal(accrt_bundle_constant_data(bundle, index, &data, &size), ACCRT_ERROR_IO);
+  assert_int_equal(accrt_bundle_verify(bundle), ACCRT_ERROR_IO);
+  accrt_bundle_release(bundle);
+  accrt_weights_t* weights;
+  char file[82] = "\x40";
+  snprintf(file + 8, sizeof file - 8, "%-64s%s",
+           "{\"a\":{\"dtype\":\"U8\",\"shape\":[9],\"data_offsets\":[0,9]}}", "012345678");
+  const bytes_t tensors = {(unsigned char*)file, sizeof file - 1};
+  write_file(path, &tensors);
+  assert_int_equal(accrt_weights_open_path(fixture->instance, path, NULL, &weights), ACCRT_OK);
+  assert_int_equal(truncate(path, 72), 0);
+  assert_int_equal(accrt_weights_data(weights, 0, 0, &data, &size), ACCRT_ERROR_IO);
+  assert_null(data);
+  char byte;
+  assert_int_equal(accrt_weights_read(weights, 0, 0, 8, &byte, 1), ACCRT_ERROR_IO);
+  accrt_weights_release(weights);
+  unlink(path);
+}
+
 /* ---- Memory ---- */
 
 static void count_release(void* user) {
@@ -661,12 +694,19 @@ static void type_text_is_bounded(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(from_path),           cmocka_unit_test(bad_paths),
-      cmocka_unit_test(from_descriptor),     cmocka_unit_test(file_that_changes),
-      cmocka_unit_test(from_memory),         cmocka_unit_test(from_callbacks),
-      cmocka_unit_test(failing_reads),       cmocka_unit_test(many_threads),
-      cmocka_unit_test(failing_allocations), cmocka_unit_test(reflection),
-      cmocka_unit_test(reflection_errors),   cmocka_unit_test(type_text_is_bounded),
+      cmocka_unit_test(from_path),
+      cmocka_unit_test(bad_paths),
+      cmocka_unit_test(from_descriptor),
+      cmocka_unit_test(file_that_changes),
+      cmocka_unit_test(weights_that_are_gone),
+      cmocka_unit_test(from_memory),
+      cmocka_unit_test(from_callbacks),
+      cmocka_unit_test(failing_reads),
+      cmocka_unit_test(many_threads),
+      cmocka_unit_test(failing_allocations),
+      cmocka_unit_test(reflection),
+      cmocka_unit_test(reflection_errors),
+      cmocka_unit_test(type_text_is_bounded),
       cmocka_unit_test(after_fork),
   };
   return cmocka_run_group_tests(tests, setup, teardown);

@@ -118,6 +118,20 @@ void accx_source_end(accx_source_t* source) {
   pthread_mutex_unlock(&source->mutex);
 }
 
+static accrt_status_t was_truncated(const accx_source_t* source, uint64_t end) {
+  return ACCRT_FAIL_ERRNO(IO, 0,
+                          "the file ended at offset %" PRIu64 " of %" PRIu64 ": it was truncated",
+                          end, source->size_bytes);
+}
+
+accrt_status_t accx_source_check_size(const accx_source_t* source) {
+  struct stat facts;
+  if (source->kind != ACCX_SOURCE_FILE || fstat(source->fd, &facts) != 0 ||
+      (uint64_t)facts.st_size >= source->size_bytes)
+    return ACCRT_OK;
+  return was_truncated(source, (uint64_t)facts.st_size);
+}
+
 static accrt_status_t read_file(const accx_source_t* source, uint64_t offset, unsigned char* target,
                                 uint64_t size_bytes) {
   uint64_t done;
@@ -127,12 +141,7 @@ static accrt_status_t read_file(const accx_source_t* source, uint64_t offset, un
     return ACCRT_FAIL_ERRNO(IO, error, "reading %" PRIu64 " bytes at offset %" PRIu64 " failed: %s",
                             size_bytes - done, offset + done, strerror(error));
   }
-  if (done < size_bytes) {
-    return ACCRT_FAIL_ERRNO(IO, 0,
-                            "the file ended at offset %" PRIu64 " of %" PRIu64 ": it was truncated",
-                            offset + done, source->size_bytes);
-  }
-  return ACCRT_OK;
+  return done < size_bytes ? was_truncated(source, offset + done) : ACCRT_OK;
 }
 
 accrt_status_t accx_source_read(accx_source_t* source, uint64_t offset, void* target,

@@ -55,6 +55,8 @@ void accx_source_close(accx_source_t* source, bool notify);
 /* From begin to end no other thread is between the two; accx_source_read needs it for callbacks. */
 void accx_source_begin(accx_source_t* source);
 void accx_source_end(accx_source_t* source);
+/* ACCRT_ERROR_IO when a file has become shorter than it was at open: reading a mapping of it would be the process's end. */
+accrt_status_t accx_source_check_size(const accx_source_t* source);
 /* Fills exactly size_bytes. ACCRT_ERROR_IO, errno in driver_code. The caller has checked the range
  * against size_bytes. */
 accrt_status_t accx_source_read(accx_source_t* source, uint64_t offset, void* target,

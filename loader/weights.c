@@ -765,7 +765,9 @@ accrt_status_t accx_weights_bytes(accrt_weights_t* weights, uint32_t tensor, uin
   if (file->bundle != NULL)
     return accrt_bundle_constant_component(file->bundle, (uint32_t)entry->offset_bytes, component,
                                            out_data, out_size_bytes);
-  const accrt_status_t status = make_ready(weights, tensor);
+  accrt_status_t status = accx_source_check_size(&file->source);
+  if (status == ACCRT_OK)
+    status = make_ready(weights, tensor);
   if (status != ACCRT_OK) {
     accrt_error_prefix("%s: tensor '%.200s'", file->name, entry->name);
     return status;
