@@ -39,7 +39,7 @@
   X(gguf, BLOCKS, 12, INVALID_FORMAT, "The first dimension is a multiple of the type's block.")                                 \
   X(gguf, PLACE, 13, INVALID_FORMAT, "A tensor's data begins at the first multiple of the alignment after the one before it.")  \
   X(gguf, RANGE, 14, INVALID_FORMAT, "A tensor's data lies in the file.")                                                       \
-  X(gguf, SPLIT, 15, INVALID_FORMAT, "A part of a split set says a number below its count, and its name has both.")             \
+  X(gguf, SPLIT, 15, INVALID_FORMAT, "A part of a split set says a number below its count, which is at most 1,024, and its name has both.")             \
   X(gguf, SPLIT_PARTS, 16, INVALID_FORMAT, "Each part of a set is a GGUF file that says its own number and the same count.")    \
   X(gguf, SPLIT_TENSORS, 17, INVALID_FORMAT, "All parts together have the tensors that they say, no name twice.")
 /* clang-format on */

@@ -323,8 +323,8 @@ accrt_status_t accx_weights_load_parts(accrt_weights_t* weights, const char* pat
       !read_part_name(path, number, count, stem, sizeof stem - PART_TEXT_BYTES)) {
     return ACCX_REFUSE(weights->name, gguf_SPLIT,
                        "it says that it is part %" PRIu32 " of %" PRIu32
-                       "; its name should end in '" PART_TEXT "'",
-                       number, count, number + 1, count);
+                       " (of at most %u); its name should end in '" PART_TEXT "'",
+                       number, count, ACCX_WEIGHTS_MAX_FILES, number + 1, count);
   }
   accx_weights_forget_files(weights);
   for (uint32_t i = 0; i < count; ++i) {

@@ -531,12 +531,12 @@ static void swaps_in_flight(void** state) {
   accrt_weights_t* second[] = {open_image(w, good_image(500, 2, "packed", true), "second"), block};
   OK(create(w, first, 2, ACCRT_BIND_BY_NAME));
   racer_t racer = {w, first, second, false};
-  pthread_t threads[3];
-  for (int i = 0; i < 3; ++i)
+  pthread_t threads[5];
+  for (int i = 0; i < 5; ++i)
     assert_int_equal(
         pthread_create(&threads[i], NULL, i == 0 ? swap_over_and_over : call_over_and_over, &racer),
         0);
-  for (int i = 0; i < 3; ++i)
+  for (int i = 0; i < 5; ++i)
     assert_int_equal(pthread_join(threads[i], NULL), 0);
   accrt_weights_release(first[0]);
   accrt_weights_release(second[0]);

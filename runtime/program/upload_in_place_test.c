@@ -1,10 +1,12 @@
 /* runtime/program/upload_in_place_test.c - weights that the host uses where they lie, checked by as many threads as the device has:
- * what is looked at, what is not, and that a fault gives the same words whoever finds it. */
+ * what is looked at, what is not, and that a fault gives the same words whoever finds it; and weights of sources that lie where they
+ * cannot be used. */
 #include "runtime/program/testing.h"
 
 #include <fcntl.h>
 
 #include "accrt/bundle_writer.h"
+#include "accrt/weights.h"
 #include "loader/data.h"
 #include "loader/internal.h"
 
@@ -275,11 +277,145 @@ static void checks_ahead(void** state) {
   close_fixture(f);
 }
 
+/* ---- Weights of a safetensors file at odd addresses: copied and checked by several threads ---- */
+
+enum { OUTSIDE = 24 };
+
+static uint64_t outside_bytes(unsigned i) {
+  return i % 4 == 0 ? 2 * MIB + 5 * i : i == 7 ? 0 : 700000 + 333 * i;
+}
+
+static void save_outside_bundle(void) {
+  accrt_bundle_writer_t* writer;
+  accrt_writer_id_t body, slot, last = 0, ids[OUTSIDE];
+  OK(accrt_bundle_writer_create(NULL, &writer));
+  for (unsigned i = 0; i < OUTSIDE; ++i) {
+    char name[8];
+    snprintf(name, sizeof name, "w%02u", i);
+    unsigned char* bytes = malloc((size_t)outside_bytes(i) + 1);
+    assert_non_null(bytes);
+    (void)pattern((void*)(uintptr_t)(i + 1), 0, bytes, outside_bytes(i));
+    const accx_digest_t digest = accx_digest_of(bytes, (size_t)outside_bytes(i));
+    free(bytes);
+    accrt_writer_component_t component;
+    memset(&component, 0, sizeof component);
+    component.bytes.size_bytes = outside_bytes(i);
+    accrt_writer_constant_t constant = ACCRT_WRITER_CONSTANT_INIT;
+    constant.name = name;
+    constant.source = ACCRT_CONSTANT_EXTERNAL;
+    constant.dtype = ACCRT_DTYPE_U8;
+    constant.rank = 1;
+    constant.shape[0] = (int64_t)outside_bytes(i);
+    constant.components = &component;
+    constant.component_count = 1;
+    memcpy(constant.digest, digest.bytes, sizeof constant.digest);
+    OK(accrt_bundle_writer_add_constant(writer, &constant, &ids[i]));
+  }
+  const accrt_writer_id_t function = add_function(writer, "use", 0, &body);
+  const accrt_writer_id_t to = add_argument(writer, function, ACCRT_ARGUMENT_RESULT, 0, OUTSIDE);
+  for (unsigned i = 0; i < OUTSIDE; ++i) {
+    if (outside_bytes(i) == 0)
+      continue;
+    OK(accrt_bundle_writer_slot(writer, function, ids[i], 0, &slot));
+    add_copy(writer, body, slot, to, i, &last);
+  }
+  OK(accrt_bundle_writer_write_path(writer, path));
+  accrt_bundle_writer_release(writer);
+}
+
+/* The file as memory; `at`: where each weight begins. */
+static unsigned char* make_outside(uint64_t at[OUTSIDE], size_t* out_bytes) {
+  char header[OUTSIDE * 96 + 64] = "{";
+  size_t used = 1;
+  uint64_t end = 0;
+  for (unsigned i = 0; i < OUTSIDE; ++i) {
+    const uint64_t size_bytes = outside_bytes(i);
+    used += (size_t)snprintf(header + used, sizeof header - used,
+                             "%s\"w%02u\":{\"dtype\":\"U8\",\"shape\":[%" PRIu64
+                             "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}",
+                             i > 0 ? "," : "", i, size_bytes, end, end + size_bytes);
+    at[i] = end;
+    end += size_bytes;
+  }
+  header[used++] = '}';
+  while ((8 + used) % 16 != 3)
+    header[used++] = ' ';
+  const uint64_t header_bytes = used;
+  unsigned char* image = NULL;
+  *out_bytes = 8 + used + (size_t)end;
+  assert_int_equal(posix_memalign((void**)&image, 64, *out_bytes), 0);
+  memcpy(image, &header_bytes, 8);
+  memcpy(image + 8, header, used);
+  for (unsigned i = 0; i < OUTSIDE; ++i) {
+    at[i] += 8 + used;
+    (void)pattern((void*)(uintptr_t)(i + 1), 0, image + at[i], outside_bytes(i));
+  }
+  return image;
+}
+
+static accrt_status_t create_from(fixture_t* f, const unsigned char* image, size_t size_bytes) {
+  accrt_weights_t* source;
+  OK(accrt_weights_open_memory(f->instance, image, size_bytes, NULL, NULL, NULL, &source));
+  accrt_program_options_t options = ACCRT_PROGRAM_OPTIONS_INIT;
+  options.weights = &source;
+  options.weight_count = 1;
+  const accrt_status_t status = accrt_program_create(f->device, f->bundle, &options, &f->program);
+  accrt_weights_release(source);
+  return status;
+}
+
+static void copies_what_lies_badly(void** state) {
+  (void)state;
+  uint64_t at[OUTSIDE];
+  size_t size_bytes;
+  unsigned char* image = make_outside(at, &size_bytes);
+  char kept[sizeof path], first[sizeof(((accrt_error_t*)0)->message)] = "";
+  memcpy(kept, path, sizeof path);
+  snprintf(path, sizeof path, "/tmp/accrt-outside-%d.accx", (int)getpid());
+  save_outside_bundle();
+  for (unsigned t = 0; t < THREAD_COUNTS; ++t) {
+    fixture_t* f = open_host(thread_counts[t]);
+    /* Two are wrong: the first in the order of placing is named, which puts small ones first. */
+    image[at[8] + MIB] ^= 1;
+    image[at[13] + 5] ^= 1;
+    FAILS(create_from(f, image, size_bytes), DATA_CORRUPT, "constant 'w13'");
+    if (t == 0)
+      memcpy(first, accrt_error_current()->message, sizeof first);
+    assert_string_equal(accrt_error_current()->message, first);
+    image[at[8] + MIB] ^= 1;
+    image[at[13] + 5] ^= 1;
+    OK(create_from(f, image, size_bytes));
+    OK(accrt_session_create(f->program, NULL, &f->session));
+    accrt_call_t* call = make_call(f->session, "use");
+    OK(run(call));
+    const unsigned char* y = result_data(call, 0);
+    for (unsigned i = 0; i < OUTSIDE; ++i) {
+      const uint32_t component =
+          f->program->tables
+              ->constants[accrt_bundle_lookup_constant(
+                  f->bundle, (char[]){'w', (char)('0' + i / 10), (char)('0' + i % 10), 0})]
+              .component_first;
+      const accrt_weight_component_t* placed = &f->program->weights->components[component];
+      if (outside_bytes(i) == 0)
+        continue;
+      assert_int_equal(y[i], i + 1);
+      assert_int_equal(placed->address % ACCRT_ARGUMENT_ALIGN, 0); /* a few lie well by chance */
+      assert_memory_equal((const void*)(uintptr_t)placed->address, image + at[i], outside_bytes(i));
+    }
+    accrt_call_release(call);
+    close_fixture(f);
+  }
+  (void)unlink(path);
+  memcpy(path, kept, sizeof path);
+  free(image);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(looks_at_what_is_used),
       cmocka_unit_test(names_the_first_fault),
       cmocka_unit_test(checks_ahead),
+      cmocka_unit_test(copies_what_lies_badly),
   };
   return cmocka_run_group_tests(tests, make_bundle, remove_bundle);
 }
