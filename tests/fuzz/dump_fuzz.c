@@ -101,8 +101,10 @@ static void round_trip(const uint8_t* data, size_t size) {
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   uint8_t* file = fuzz_copy(data, size, 4096);
   accrt_bundle_t* bundle;
+  accrt_bundle_options_t options = ACCRT_BUNDLE_OPTIONS_INIT;
+  options.verify = ACCRT_VERIFY_FULL; /* damaged weights are not written as text */
   ++fuzz_inputs;
-  if (accrt_bundle_open_memory(fuzz_instance(), file, size, NULL, NULL, NULL, &bundle) ==
+  if (accrt_bundle_open_memory(fuzz_instance(), file, size, NULL, NULL, &options, &bundle) ==
       ACCRT_OK) {
     accrt_bundle_release(bundle);
     ++fuzz_accepted;

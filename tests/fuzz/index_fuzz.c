@@ -35,8 +35,11 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz_write_file(path, data, size);
   ++fuzz_inputs;
   if (accrt_weights_open_path(fuzz_instance(), path, NULL, &weights) == ACCRT_OK) {
+    accrt_weights_info_t info = ACCRT_WEIGHTS_INFO_INIT;
+    fuzz_require(accrt_weights_info(weights, &info) == ACCRT_OK);
     ++fuzz_accepted;
-    fuzz_use_weights(weights);
+    if (info.kind == ACCRT_WEIGHTS_KIND_SAFETENSORS)
+      fuzz_use_weights(weights);
     accrt_weights_release(weights);
   }
   return 0;
