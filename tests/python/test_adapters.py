@@ -51,6 +51,7 @@ def loaded(tmp_path_factory, weight):
     base = x.matmul(f.constant(m.constant("w", weight)).transpose(1, 0))
     (y,) = f.cond(f.present(a) * f.present(b), lambda: base + x.matmul(b.matmul(a).transpose(1, 0)), lambda: base * 1.0)
     f.result("y", y)
+    assert f"%b: f32[{N}, r] adapter '{SLOTS.format('B')}' scaled" in str(m)
     path = tmp_path_factory.mktemp("lora") / "lora.accx"
     compile(m, path, targets=["x86-64-v3"])
     instance = accrt.Instance("all", options={"host.threads": 2})
@@ -342,13 +343,41 @@ def test_adapter_outlives_what_made_it(loaded, weight):
 
 def test_slots_that_the_compiler_refuses():
     m = Module("slots")
-    f, g = m.function("f"), m.function("g")
-    with pytest.raises(IRError, match="adapters fill optional inputs"):
-        f.input("a", "f32", [4], adapter="a")
-    with pytest.raises(IRError, match="scale those that they fill"):
-        f.input("a", "f32", [4], optional=True, scaled=True)
-    for function, slot in ((f, "one"), (g, "two")):
-        x, a = function.input("x", "f32", [4]), function.input("a", "f32", [4], optional=True, adapter=slot)
-        function.result("y", function.cond(function.present(a), lambda: x + a, lambda: x)[0])
-    with pytest.raises(IRError, match="function 'g', input 'a': another function's input of this name has another adapter slot"):
-        compile(m, targets=["x86-64-v3"])
+    r = m.symbol("r", minimum=1, maximum=8)
+    f = m.function("f")
+    for words, *type_, how in (
+        ("adapters fill optional inputs", "f32", [4], {"adapter": "a"}),
+        ("scale those that they fill", "f32", [4], {"optional": True, "scaled": True}),
+        (r"f32\[4, 8\] is not scaled by alpha / rank: .* whose first symbol is the rank", "f32", [4, 8], {"optional": True, "adapter": "a", "scaled": True}),
+        (r"f64\[4, r\] is not scaled", "f64", [4, r], {"optional": True, "adapter": "a", "scaled": True}),
+    ):  # fmt: skip
+        with pytest.raises(IRError, match="function 'f', input 'a': .*" + words):
+            f.input("a", *type_, **how)
+
+
+@pytest.mark.parametrize(
+    "slots, words",
+    [
+        ([("f", "a", "one"), ("g", "a", "two")], "function 'g', input 'a': another function's input of this name has another adapter slot"),
+        ([("f", "a", "one"), ("g", "a", "")], "function 'g', input 'a': another function's input of this name has another adapter slot, or none"),
+        ([("f", "a", "one"), ("g", "b", "one")], "function 'g', input 'b': the adapter slot 'one' is that of input 'a'"),
+        ([("f", "a", "q.lora_A.weight")], "adapter slot 'q.lora_A.weight' is of a pair, and 'q.lora_B.weight' is no input's"),
+        ([("f", "a", "lora_x.lora_b")], "adapter slot 'lora_x.lora_b' is of a pair, and 'lora_x.lora_a' is no input's"),
+        ([("f", "a", "one"), ("g", "a", "one"), ("g", "b", "lora_x"), ("f", "c", "l.lora_A.w"), ("g", "d", "l.lora_B.w")], ""),
+    ],
+)
+def test_slots_that_do_not_fit_together(slots, words):
+    m = Module("slots")
+    values = {name: m.function(name).input("x", "f32", [4]) for name in "fg"}
+    for name, what, slot in slots:
+        f = m.functions[name]
+        a = f.input(what, "f32", [4], optional=bool(slot), adapter=slot)
+        values[name] = f.cond(f.present(a), lambda x=values[name], a=a: x + a, lambda x=values[name]: x)[0] if slot else values[name] + a
+    for name in "fg":
+        m.functions[name].result("y", values[name])
+    if words:
+        with pytest.raises(IRError, match=words):
+            compile(m, targets=["x86-64-v3"])
+    else:
+        bundle = accrt.Bundle(compile(m, targets=["x86-64-v3"]))
+        assert bundle.adapters == {slot: what for _name, what, slot in slots}

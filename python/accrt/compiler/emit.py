@@ -12,7 +12,7 @@ from . import expr as ex
 from .bufferize import Access, Buffers, Command, Storage
 from .cuda import nvcc
 from .encodings import LAYOUTS, Quantized
-from .ir import Constant, IRError, Module
+from .ir import Constant, Module
 from .kernels import image as images
 from .kernels.kerneldef import TRAIT_COOPERATIVE, TRAIT_OVERLAPS_PREVIOUS, KernelDef, Launch
 from .plan import ALIGN, Plan
@@ -229,15 +229,9 @@ class Emitter:
                 self.bundle.shard(self.constants[name], degrees[0])
 
     def _adapters(self) -> None:
-        """Slots are the bundle's: an input has one meaning in all functions that have it."""
-        inputs: Dict[str, Tuple[str, bool]] = {}
-        for function in self.module.functions.values():
-            for i in function.inputs:
-                if i.optional and inputs.setdefault(i.name, (i.adapter, i.scaled)) != (i.adapter, i.scaled):
-                    raise IRError(f"function {function.name!r}, input {i.name!r}: another function's input of this name has another adapter slot")
-        for name, (slot, scaled) in inputs.items():
-            if slot:
-                self.bundle.adapter(slot, name, scaled=scaled)
+        inputs = [i for function in self.module.functions.values() for i in function.inputs if i.adapter]
+        for i in {i.adapter: i for i in inputs}.values():  # functions have them alike: verify_adapters
+            self.bundle.adapter(i.adapter, i.name, scaled=i.scaled)
 
     def component(self, name: str, role: str) -> int:
         """The place of a component among those that a constant has."""

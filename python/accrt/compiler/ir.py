@@ -270,11 +270,14 @@ class Function:
         one may be left out by the caller: use it only inside `cond(f.present(value), ...)`. `adapter`: the tensor that it takes
         of a LoRA adapter's file, where a session has one; `scaled`: alpha / rank is multiplied in."""
         self._new_name(name, [i.name for i in self.inputs], "input")
+        where = f"function {self.name!r}, input {name!r}"
         if (adapter and not optional) or (scaled and not adapter):
-            raise IRError(f"function {self.name!r}, input {name!r}: adapters fill optional inputs, and scale those that they fill")
+            raise IRError(f"{where}: adapters fill optional inputs, and scale those that they fill")
         if access not in ("read", "read_write", "donated"):
-            raise IRError(f"function {self.name!r}, input {name!r}: no access {access!r}")
+            raise IRError(f"{where}: no access {access!r}")
         value = Value(self, TensorType(dtype, tuple(shape)), name=name)
+        if scaled and (dtype not in ("f16", "bf16", "f32") or not any(isinstance(size, Expr) and size.op == "symbol" for size in value.shape)):
+            raise IRError(f"{where}: {value.type} is not scaled by alpha / rank: f32, f16 and bf16 are, whose first symbol is the rank")
         self.inputs.append(Input(name, value, access, optional, doc=doc, adapter=adapter, scaled=scaled))
         return value
 
@@ -629,6 +632,23 @@ def _says_present(condition: Size, index: int, taken: bool) -> bool:
     """Whether the branch is one that no call without the input takes."""
     value = ex.known(condition, index, 0)
     return value is not None and bool(value) != taken
+
+
+def verify_adapters(module: Module) -> None:
+    """Slots are the bundle's: an input's name means one tensor in all functions, a tensor is one input's, and of a pair both have a slot."""
+    inputs: Dict[str, Input] = {}
+    slots: Dict[str, str] = {}
+    for function, i in ((function, i) for function in module.functions.values() for i in function.inputs):
+        first, where = inputs.setdefault(i.name, i), f"function {function.name!r}, input {i.name!r}"
+        if (i.adapter, i.scaled) != (first.adapter, first.scaled):
+            raise IRError(f"{where}: another function's input of this name has another adapter slot, or none")
+        if i.adapter and slots.setdefault(i.adapter, i.name) != i.name:
+            raise IRError(f"{where}: the adapter slot {i.adapter!r} is that of input {slots[i.adapter]!r}")
+    for slot in slots:
+        at = slot.rfind("lora_") + len("lora_")
+        other = slot[:at] + slot[at : at + 1].translate(str.maketrans("ABab", "BAba")) + slot[at + 1 :] if at >= len("lora_") else slot
+        if other not in slots:
+            raise IRError(f"adapter slot {slot!r} is of a pair, and {other!r} is no input's")
 
 
 def _verify_symbols(function: Function) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict, List
 
 from . import expr as ex
-from .ir import Block, Function, Module, Op, TensorType, Value
+from .ir import Block, Function, Input, Module, Op, TensorType, Value
 from .kernels.elementwise import Program
 
 
@@ -42,7 +42,7 @@ class _Names:
 
 def print_function(function: Function) -> str:
     names = _Names()
-    inputs = [f"{names.of(i.value)}: {_access(i.access)}{i.value.type}" if i.value else f"{i.name} -> {i.symbol}" for i in function.inputs]
+    inputs = [f"{names.of(i.value)}: {_access(i.access)}{i.value.type}{_slot(i)}" if i.value else f"{i.name} -> {i.symbol}" for i in function.inputs]
     kind = "prepare " if function.prepare else "internal " if function.internal else ""
     lines = [f"{kind}function {function.name}({', '.join(inputs)}) {{"]
     lines += _block(function.body, names, "  ")
@@ -52,6 +52,10 @@ def print_function(function: Function) -> str:
 
 def _access(access: str) -> str:
     return "" if access == "read" else access + " "
+
+
+def _slot(i: Input) -> str:
+    return f" adapter {i.adapter!r}" + " scaled" * i.scaled if i.adapter else ""
 
 
 def _block(block: Block, names: _Names, indent: str) -> List[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
-from ..ir import Module, verify, verify_optional
+from ..ir import Module, verify, verify_adapters, verify_optional
 from .cuda import form_products, lower_precision
 from .decompose import decompose
 from .external import digest_of, leave_out
@@ -63,6 +63,7 @@ def run(
     verify(module)
     for function in module.functions.values():
         verify_optional(function)
+    verify_adapters(module)
     work = clone(module)
     verify(work)
     for name, apply in passes:
