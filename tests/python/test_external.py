@@ -89,6 +89,23 @@ def test_left_out_by_digest_and_by_file(tmp_path, instance):
     assert passes.leave_out(m, {"w": None}).constants["w"].external is None and m.constants["w"].external is None
 
 
+@pytest.mark.parametrize("layout", ["q4_k", "i4_group", "mxfp4", "f8_channel"])
+def test_what_the_tool_quantizes_is_what_was_left_out(layout, tmp_path, instance):
+    """`accx quantize` of the same weights gives the bytes that the compiler's digest is of, with the defaults of both."""
+    import subprocess
+
+    from test_quantize import ACCX
+
+    if not ACCX.exists():
+        pytest.skip(f"{ACCX} is not built")
+    rng = np.random.default_rng([kh.SEED, 26])
+    w, x = (rng.standard_normal((48, 256)) * 0.1).astype(np.float32), rng.standard_normal((2, 256)).astype(np.float32)
+    (tmp_path / "model.safetensors").write_bytes(small({"w": w}))
+    subprocess.run([ACCX, "quantize", tmp_path / "model.safetensors", tmp_path / "model.accx", "--layout", layout], check=True, capture_output=True)
+    bundle = opened(linear(data=w), tmp_path / "m.accx", instance, quantize={"w": layout}, external={"w": "model.accx"})
+    close(quantize(w, layout), x, np.asarray(bundle.program().session().f(x)))
+
+
 @pytest.mark.parametrize("layout", ["q8_0", "q4_k", "i4_group", "i4_group_asym", "mxfp4", "f8_channel", "i8_channel", "gptq_v1", "awq", "nvfp4"])
 def test_quantized_from_a_pack(layout, tmp_path, instance):
     rng = np.random.default_rng([kh.SEED, 22])
