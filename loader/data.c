@@ -22,8 +22,8 @@
 #define SWEEP_CHUNKS 16u
 
 /* What is known of one chunk. In place: UNKNOWN -> GOOD or BAD by whoever hashes it, twice at
- * worst. Read: UNKNOWN -> READ (its bytes are there, unchecked) or GOOD or BAD, between
- * accx_source_begin and _end. Release-stores pair with the acquire-loads of chunk_state: whoever
+ * worst. Read: UNKNOWN -> READ (its bytes are there, unchecked) or GOOD or BAD, under the chunk's lock
+ * (callbacks: between accx_source_begin and _end). Release-stores pair with the acquire-loads of chunk_state: whoever
  * sees READ or GOOD sees the bytes. */
 typedef enum chunk_state { CHUNK_UNKNOWN, CHUNK_READ, CHUNK_GOOD, CHUNK_BAD } chunk_state_t;
 
@@ -175,7 +175,7 @@ static accrt_status_t check_chunk(accrt_bundle_t* bundle, uint32_t chunk) {
   return status;
 }
 
-/* Between accx_source_begin and _end. */
+/* Alone with the chunk. */
 static accrt_status_t read_chunk(accrt_bundle_t* bundle, uint32_t chunk, bool check) {
   const uint64_t offset = (uint64_t)chunk * ACCX_CHUNK_BYTES;
   if (chunk_state(bundle, chunk) == CHUNK_UNKNOWN) {
@@ -201,9 +201,17 @@ static accrt_status_t need_chunk(accrt_bundle_t* bundle, uint32_t chunk, bool ch
   }
   if (state == CHUNK_READ && !check)
     return ACCRT_OK;
-  accx_source_begin(&bundle->source);
+  const bool foreign = bundle->source.kind == ACCX_SOURCE_CALLBACKS;
+  accrt_mutex_t* lock = &bundle->chunk_locks[chunk % ACCX_CHUNK_LOCKS];
+  if (foreign)
+    accx_source_begin(&bundle->source);
+  else
+    accrt_mutex_lock(lock);
   const accrt_status_t status = read_chunk(bundle, chunk, check);
-  accx_source_end(&bundle->source);
+  if (foreign)
+    accx_source_end(&bundle->source);
+  else
+    accrt_mutex_unlock(lock);
   return status;
 }
 
@@ -412,7 +420,7 @@ static accrt_status_t sweep_chunks(accrt_bundle_t* bundle, const uint8_t* wanted
 void accrt_bundle_check_ahead(accrt_bundle_t* bundle, const uint8_t* wanted,
                               uint32_t thread_count) {
   uint32_t unknown = 0;
-  if (!bundle->data_in_place || !must_check(bundle))
+  if (bundle->source.kind == ACCX_SOURCE_CALLBACKS || !must_check(bundle))
     return;
   for (uint32_t i = 0; i < bundle->tables.chunk_count; ++i)
     unknown += wanted[i] && chunk_state(bundle, i) == CHUNK_UNKNOWN;

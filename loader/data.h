@@ -11,8 +11,8 @@
 accrt_status_t accrt_bundle_data_read(accrt_bundle_t* bundle, uint64_t offset_bytes, void* target,
                                       uint64_t size_bytes);
 
-/* Checks those of the `wanted` chunks (a byte for each) that nobody has looked at, where they can be used in place and are enough to be
- * worth it, with at most thread_count threads, the caller among them; the others end with it. It tells nothing: whoever uses a chunk that
+/* Checks (and reads and decrypts, where they are not used in place) those of the `wanted` chunks (a byte for each) that nobody has
+ * looked at, unless they come from callbacks, one at a time, or are too few to be worth it, with at most thread_count threads, the caller among them; the others end with it. It tells nothing: whoever uses a chunk that
  * is wrong gets the failure, as without it. */
 void accrt_bundle_check_ahead(accrt_bundle_t* bundle, const uint8_t* wanted, uint32_t thread_count);
 

@@ -19,6 +19,8 @@
 #define ACCX_MAX_NEEDED_SYMBOLS                                                                    \
   (1u << 22) /* of all functions together: bounds the verifier's memory */
 
+#define ACCX_CHUNK_LOCKS 16u
+
 /* What the format says of one section. */
 typedef struct accx_section_kind {
   uint16_t type;
@@ -65,7 +67,8 @@ struct accrt_bundle {
   bool data_in_place;
   void* mapping;
   size_t mapping_size_bytes;
-  atomic_uchar* chunks; /* chunk_state_t */
+  atomic_uchar* chunks;                        /* chunk_state_t */
+  accrt_mutex_t chunk_locks[ACCX_CHUNK_LOCKS]; /* of every so many-th chunk, while it is read */
   /* Trust (trust.c). Under the lock: the code root, once it has been computed, and SHA-256 of each host image. */
   accrt_mutex_t trust_lock;
   bool code_root_known;

@@ -62,6 +62,8 @@ static accrt_status_t bundle_create(const accrt_allocator_t* allocator,
   bundle->allocator = allocator;
   bundle->verify = options->verify;
   accrt_mutex_init(&bundle->trust_lock);
+  for (uint32_t i = 0; i < ACCX_CHUNK_LOCKS; ++i)
+    accrt_mutex_init(&bundle->chunk_locks[i]);
   const accrt_status_t status =
       accrt_copy_string(allocator, options->name != NULL ? options->name : name, &bundle->name);
   if (status != ACCRT_OK) {

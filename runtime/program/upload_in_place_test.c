@@ -4,8 +4,10 @@
 #include "runtime/program/testing.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 
 #include "accrt/bundle_writer.h"
+#include "accrt/trust.h"
 #include "accrt/weights.h"
 #include "loader/data.h"
 #include "loader/internal.h"
@@ -29,7 +31,7 @@ static const struct {
                {"source", 34 * MIB}};
 enum { A, LARGE, LEFT_OUT, SMALL, SOURCE, WEIGHTS };
 
-static char path[64];
+static char path[64], sealed_path[80];
 
 /* ---- The bundle: a function reads all but what is left out and what the prepare function reads ---- */
 
@@ -101,8 +103,7 @@ static void add_copy(accrt_bundle_writer_t* writer, accrt_writer_id_t body, accr
   OK(accrt_bundle_writer_add_command(writer, body, &copy, last));
 }
 
-static int make_bundle(void** state) {
-  (void)state;
+static void make_bundle(void) {
   accrt_bundle_writer_t* writer;
   accrt_writer_id_t ids[WEIGHTS], body, last = 0, slot;
   OK(accrt_bundle_writer_create(NULL, &writer));
@@ -124,17 +125,39 @@ static int make_bundle(void** state) {
     add_copy(writer, body, slot, to, i, &last);
   }
   snprintf(path, sizeof path, "/tmp/accrt-in-place-%d.accx", (int)getpid());
+  snprintf(sealed_path, sizeof sealed_path, "%s.sealed", path);
   OK(accrt_bundle_writer_write_path(writer, path));
   accrt_bundle_writer_release(writer);
-  return 0;
-}
-
-static int remove_bundle(void** state) {
-  (void)state;
-  return unlink(path);
 }
 
 /* ---- Devices ---- */
+
+/* Where the bundle comes from. Memory that is not aligned, and what is encrypted, is not used in place. */
+enum { FROM_FILE, FROM_ODD_MEMORY, ENCRYPTED, SOURCES };
+static const accrt_key_t secret = {{1, 2, 3}};
+
+static int32_t give_key(void* user, const uint8_t* id, uint8_t* out_key) {
+  (void)user;
+  (void)id;
+  memcpy(out_key, secret.bytes, sizeof secret.bytes);
+  return 0;
+}
+
+static void open_memory(fixture_t* f) {
+  const int fd = open(path, O_RDONLY);
+  const size_t size_bytes = (size_t)lseek(fd, 0, SEEK_END);
+  unsigned char* memory = malloc(size_bytes + 1);
+  assert_non_null(memory);
+  assert_int_equal(pread(fd, memory + 1, size_bytes, 0), size_bytes);
+  (void)close(fd);
+  OK(accrt_bundle_open_memory(f->instance, memory + 1, size_bytes, free, memory, NULL, &f->bundle));
+}
+
+static void open_sealed(fixture_t* f) {
+  accrt_bundle_options_t options = ACCRT_BUNDLE_OPTIONS_INIT;
+  options.secret_key = give_key;
+  OK(accrt_bundle_open_path(f->instance, sealed_path, &options, &f->bundle));
+}
 
 static fixture_t* open_host(const char* threads) {
   fixture_t* f = calloc(1, sizeof *f);
@@ -150,8 +173,39 @@ static fixture_t* open_host(const char* threads) {
   OK(accrt_instance_create(&options, &f->instance));
   OK(accrt_instance_register_driver(f->instance, query));
   OK(accrt_instance_device_by_name(f->instance, "host", &f->device));
-  OK(accrt_bundle_open_path(f->instance, path, NULL, &f->bundle));
   return f;
+}
+
+static fixture_t* open_from(int source, const char* threads) {
+  fixture_t* f = open_host(threads);
+  if (source == FROM_FILE)
+    OK(accrt_bundle_open_path(f->instance, path, NULL, &f->bundle));
+  else if (source == FROM_ODD_MEMORY)
+    open_memory(f);
+  else
+    open_sealed(f);
+  return f;
+}
+
+static int sources;
+
+/* Without libcrypto nothing can be encrypted. */
+static int make_bundles(void** state) {
+  (void)state;
+  make_bundle();
+  fixture_t* f = open_from(FROM_FILE, "1");
+  const accrt_status_t status = accrt_bundle_encrypt(f->bundle, &secret, sealed_path);
+  if (status != ACCRT_ERROR_UNSUPPORTED)
+    OK(status);
+  close_fixture(f);
+  sources = status == ACCRT_OK ? SOURCES : ENCRYPTED;
+  return 0;
+}
+
+static int remove_bundles(void** state) {
+  (void)state;
+  (void)unlink(sealed_path);
+  return unlink(path);
 }
 
 static uint64_t place_of(const fixture_t* f, unsigned weight) {
@@ -170,36 +224,41 @@ static uint32_t unknown_chunks(const fixture_t* f, uint64_t begin, uint64_t end)
 
 /* ---- Tests ---- */
 
-static const char* const thread_counts[] = {"0", "1", "2", "4", "7"};
+static const char* const thread_counts[] = {"1", "4", "0", "2", "7"};
 enum { THREAD_COUNTS = sizeof thread_counts / sizeof *thread_counts };
 
 /* What is left out is not looked at, all else is, and its values come out. */
+static void look_from(int source, const char* threads) {
+  fixture_t* f = open_from(source, threads);
+  OK(accrt_program_create(f->device, f->bundle, NULL, &f->program));
+  const uint64_t left_out = place_of(f, LEFT_OUT) + ACCX_CHUNK_BYTES;
+  const uint64_t after = place_of(f, SMALL);
+  assert_int_equal(unknown_chunks(f, 0, left_out), 0);
+  assert_true(unknown_chunks(f, left_out, after) >= 2);
+  assert_int_equal(unknown_chunks(f, after, accrt_bundle_tables(f->bundle)->data_size_bytes), 0);
+  OK(accrt_session_create(f->program, NULL, &f->session));
+  accrt_call_t* call = make_call(f->session, "use");
+  OK(run(call));
+  const unsigned char* y = result_data(call, 0);
+  for (unsigned i = 0; i < WEIGHTS; ++i) {
+    if (i != LEFT_OUT)
+      assert_int_equal(y[i], i + 1);
+  }
+  accrt_call_release(call);
+  close_fixture(f);
+}
+
 static void looks_at_what_is_used(void** state) {
   (void)state;
   for (unsigned t = 0; t < THREAD_COUNTS; ++t) {
-    fixture_t* f = open_host(thread_counts[t]);
-    OK(accrt_program_create(f->device, f->bundle, NULL, &f->program));
-    const uint64_t left_out = place_of(f, LEFT_OUT) + ACCX_CHUNK_BYTES;
-    const uint64_t after = place_of(f, SMALL);
-    assert_int_equal(unknown_chunks(f, 0, left_out), 0);
-    assert_true(unknown_chunks(f, left_out, after) >= 2);
-    assert_int_equal(unknown_chunks(f, after, accrt_bundle_tables(f->bundle)->data_size_bytes), 0);
-    OK(accrt_session_create(f->program, NULL, &f->session));
-    accrt_call_t* call = make_call(f->session, "use");
-    OK(run(call));
-    const unsigned char* y = result_data(call, 0);
-    for (unsigned i = 0; i < WEIGHTS; ++i) {
-      if (i != LEFT_OUT)
-        assert_int_equal(y[i], i + 1);
-    }
-    accrt_call_release(call);
-    close_fixture(f);
+    for (int source = 0; source < sources; ++source)
+      look_from(source, thread_counts[t]);
   }
 }
 
-static void flip(const fixture_t* f, uint64_t at) {
+static void flip(const fixture_t* f, const char* name, uint64_t at) {
   unsigned char byte;
-  const int fd = open(path, O_RDWR);
+  const int fd = open(name, O_RDWR);
   const off_t place = (off_t)(accrt_bundle_data_offset(f->bundle) + at);
   assert_int_equal(pread(fd, &byte, 1, place), 1);
   byte ^= 16;
@@ -224,35 +283,47 @@ static const struct {
     {{{LARGE, 5 * MIB}, {SOURCE, 33 * MIB}, {SOURCE, 17 * MIB}}, 3, 2},
 };
 
+/* What the failure says goes to `out_message`. */
+static void meet_fault(int source, const char* threads, unsigned index, accrt_error_t* out_error) {
+  const char* name = source == ENCRYPTED ? sealed_path : path;
+  fixture_t* f = open_from(source, threads);
+  for (unsigned k = 0; k < faults[index].count; ++k)
+    flip(f, name, place_of(f, faults[index].wrong[k].weight) + faults[index].wrong[k].offset);
+  if (source == FROM_ODD_MEMORY) {
+    accrt_bundle_release(f->bundle);
+    open_memory(f);
+  }
+  const unsigned weight = faults[index].wrong[faults[index].named].weight;
+  const uint64_t at = place_of(f, weight) + faults[index].wrong[faults[index].named].offset;
+  char text[64];
+  snprintf(text, sizeof text, "data[%" PRIu64 "]", at / ACCX_CHUNK_BYTES);
+  FAILS(accrt_program_create(f->device, f->bundle, NULL, &f->program), DATA_CORRUPT, text);
+  snprintf(text, sizeof text, "constant '%s'", weights[weight].name);
+  ALSO(text);
+  ALSO("(rule 111)");
+  *out_error = *accrt_error_current();
+  for (unsigned k = 0; k < faults[index].count; ++k)
+    flip(f, name, place_of(f, faults[index].wrong[k].weight) + faults[index].wrong[k].offset);
+  close_fixture(f);
+}
+
 static void names_the_first_fault(void** state) {
   (void)state;
   for (unsigned i = 0; i < sizeof faults / sizeof *faults; ++i) {
-    char first[sizeof(((accrt_error_t*)0)->message)] = "";
-    for (unsigned t = 0; t < THREAD_COUNTS; ++t) {
-      fixture_t* f = open_host(thread_counts[t]);
-      for (unsigned k = 0; k < faults[i].count; ++k)
-        flip(f, place_of(f, faults[i].wrong[k].weight) + faults[i].wrong[k].offset);
-      const unsigned weight = faults[i].wrong[faults[i].named].weight;
-      const uint64_t at = place_of(f, weight) + faults[i].wrong[faults[i].named].offset;
-      char text[64];
-      snprintf(text, sizeof text, "data[%" PRIu64 "]", at / ACCX_CHUNK_BYTES);
-      FAILS(accrt_program_create(f->device, f->bundle, NULL, &f->program), DATA_CORRUPT, text);
-      snprintf(text, sizeof text, "constant '%s'", weights[weight].name);
-      ALSO(text);
-      if (t == 0)
-        memcpy(first, accrt_error_current()->message, sizeof first);
-      assert_string_equal(accrt_error_current()->message, first);
-      for (unsigned k = 0; k < faults[i].count; ++k)
-        flip(f, place_of(f, faults[i].wrong[k].weight) + faults[i].wrong[k].offset);
-      close_fixture(f);
+    for (int source = 0; source < sources; ++source) {
+      accrt_error_t first, other;
+      meet_fault(source, thread_counts[0], i, &first);
+      for (unsigned t = 1; t < THREAD_COUNTS; t += source == FROM_FILE ? 1 : THREAD_COUNTS) {
+        meet_fault(source, thread_counts[t], i, &other);
+        assert_string_equal(other.message, first.message);
+      }
     }
   }
 }
 
 /* Only where there are threads and enough is wanted; then all of it and nothing else. */
-static void checks_ahead(void** state) {
-  (void)state;
-  fixture_t* f = open_host("1");
+static void check_ahead_from(int source) {
+  fixture_t* f = open_from(source, "1");
   const uint32_t count = accrt_bundle_tables(f->bundle)->chunk_count;
   const uint64_t end = (uint64_t)count * ACCX_CHUNK_BYTES;
   uint8_t* wanted = calloc(count, 1);
@@ -275,6 +346,48 @@ static void checks_ahead(void** state) {
                      i % 2 == 0);
   free(wanted);
   close_fixture(f);
+}
+
+static void checks_ahead(void** state) {
+  (void)state;
+  for (int source = 0; source < sources; ++source)
+    check_ahead_from(source);
+}
+
+/* Threads that need the same chunks while others look at them ahead. */
+static void* need_all(void* user) {
+  accrt_bundle_t* bundle = user;
+  const void* data;
+  uint64_t size_bytes;
+  for (uint32_t i = 0; i < WEIGHTS; ++i) {
+    if (accrt_bundle_constant_data(bundle, i, &data, &size_bytes) != ACCRT_OK ||
+        *(const unsigned char*)data != i + 1)
+      return bundle;
+  }
+  return NULL;
+}
+
+static void together(void** state) {
+  (void)state;
+  for (int source = 0; source < sources; ++source) {
+    fixture_t* f = open_from(source, "1");
+    const uint32_t count = accrt_bundle_tables(f->bundle)->chunk_count;
+    pthread_t threads[3];
+    uint8_t* wanted = malloc(count);
+    assert_non_null(wanted);
+    memset(wanted, 1, count);
+    for (unsigned i = 0; i < 3; ++i)
+      assert_int_equal(pthread_create(&threads[i], NULL, need_all, f->bundle), 0);
+    accrt_bundle_check_ahead(f->bundle, wanted, 4);
+    for (unsigned i = 0; i < 3; ++i) {
+      void* failed;
+      assert_int_equal(pthread_join(threads[i], &failed), 0);
+      assert_null(failed);
+    }
+    assert_int_equal(unknown_chunks(f, 0, (uint64_t)count * ACCX_CHUNK_BYTES), 0);
+    free(wanted);
+    close_fixture(f);
+  }
 }
 
 /* ---- Weights of a safetensors file at odd addresses: copied and checked by several threads ---- */
@@ -374,7 +487,7 @@ static void copies_what_lies_badly(void** state) {
   snprintf(path, sizeof path, "/tmp/accrt-outside-%d.accx", (int)getpid());
   save_outside_bundle();
   for (unsigned t = 0; t < THREAD_COUNTS; ++t) {
-    fixture_t* f = open_host(thread_counts[t]);
+    fixture_t* f = open_from(FROM_FILE, thread_counts[t]);
     /* Two are wrong: the first in the order of placing is named, which puts small ones first. */
     image[at[8] + MIB] ^= 1;
     image[at[13] + 5] ^= 1;
@@ -412,10 +525,9 @@ static void copies_what_lies_badly(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(looks_at_what_is_used),
-      cmocka_unit_test(names_the_first_fault),
-      cmocka_unit_test(checks_ahead),
+      cmocka_unit_test(looks_at_what_is_used),  cmocka_unit_test(names_the_first_fault),
+      cmocka_unit_test(checks_ahead),           cmocka_unit_test(together),
       cmocka_unit_test(copies_what_lies_badly),
   };
-  return cmocka_run_group_tests(tests, make_bundle, remove_bundle);
+  return cmocka_run_group_tests(tests, make_bundles, remove_bundles);
 }
