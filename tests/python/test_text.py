@@ -16,9 +16,9 @@ import random_bundles
 from accrt import bundle_writer as bw
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-ACCX = ROOT / "build" / "bin" / "accx"
-if not ACCX.exists():
-    ACCX = pathlib.Path(os.environ.get("ACCRT_LIBRARY", "")).resolve().parents[1] / "bin" / "accx"
+#: ACCRT_ACCX, or the one beside the library that is tested.
+LIBRARY = pathlib.Path(os.environ.get("ACCRT_LIBRARY", ROOT / "build" / "lib" / "libaccrt.so"))
+ACCX = pathlib.Path(os.environ.get("ACCRT_ACCX", LIBRARY.resolve().parents[1] / "bin" / "accx"))
 
 
 SEED = int(os.environ.get("ACCRT_TEST_SEED", "0")) or random.SystemRandom().randrange(1 << 32)

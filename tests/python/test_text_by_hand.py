@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import json
 import pathlib
+import random
 import re
 import struct
+import subprocess
 import sys
 
 import numpy as np
 import pytest
 
 import accrt
-from test_text import ROOT, accx, round_trip
+from test_text import ACCX, ROOT, ROUNDS, SEED, accx, round_trip
 
 sys.path.insert(0, str(ROOT / "tests" / "golden"))
 
@@ -215,3 +217,109 @@ def test_mistakes_have_their_place(text: str, old: str, new: str, said: str, cod
     assert message.count("\n") == 1
     assert re.search(said, message), message
     assert sorted(p.name for p in tmp_path.iterdir()) == ["hand.yaml", "scale_add.so"]
+
+
+# ---- Every node, broken in every way ----
+
+def everything() -> dict:
+    """A text that has every key (but those that exclude another), as JSON is YAML too."""
+    tensor = {"dtype": "f32", "shape": ["n"]}
+    arena = {"arena": True, "offset": "8 + induction(0) * 0", "size": "max($bytes, 16)"}
+    return {
+        "accx": 1, "optional_features": "0x100", "metadata": {"license": "none"},
+        "symbols": [{"name": "n", "class": "specialize", "minimum": 1, "maximum": 64, "divisor": 1}, {"name": "b", "class": "bucket", "maximum": 8, "buckets": [4, 8]},
+                    {"name": "r", "class": "runtime", "maximum": 4}, {"name": "cap", "class": "session", "maximum": 4}],
+        "files": [{"name": "w.gguf", "kind": "gguf", "size": 64, "digest": "00" * 16}],
+        "constants": [
+            {"name": "w", "dtype": "f32", "shape": [4], "values": [1, 2, 3, 4]}, {"name": "d", "dtype": "u8", "shape": [4], "data": {"file": "data.bin", "offset": 4, "size": 4}},
+            {"name": "t", "dtype": "u8", "shape": [3], "data": {"text": "abc"}}, {"name": "p", "source": "prepared", "dtype": "f32", "shape": [4], "size": 16},
+            {"name": "q", "dtype": "f32", "encoding": "i8_group", "group": 32, "shape": [2, 32],
+             "components": {"data": {"dtype": "i8", "data": "00" * 64}, "scales": {"dtype": "f32", "values": [1, 2]}}},
+            {"name": "x", "source": "external", "dtype": "f32", "shape": [4], "file": "w.gguf", "tensor": "t", "digest": "11" * 16,
+             "shard": {"degree": 2, "axis": 0, "extent": 8, "segments": [[0, 4, 1], [4, 8]]}},
+            {"name": "y", "source": "external", "dtype": "f32", "shape": [4], "shard": {"degree": 2}}],
+        "let_of_states": {"twice": "cap * 2"}, "states": [{"name": "s", "dtype": "f32", "shape": ["$twice"], "fill": "0x3f800000"}],
+        "images": [{"name": "pack", "kind": "pack"}, {"name": "ptx", "kind": "ptx", "data": {"text": "//"}}],
+        "kernels": [{
+            "name": "k", "traits": ["deterministic"], "local_memory_bytes": 64, "block_bytes": 256,
+            "parameters": [{"name": "x", "kind": "buffer", "access": "read", "optional": True, "offset": 0, "align": 8}, {"name": "t", "kind": "tensor", "access": "write"},
+                           {"name": "a", "kind": "scalar", "size": 4}, {"name": "f", "kind": "scalar", "size": 8}, {"name": "n", "kind": "symbol"},
+                           {"name": "work", "kind": "workspace", "access": "read_write"}],
+            "variants": [{"image": "pack", "driver": "host", "arch_kind": "portable", "priority": 1, "cpu_features": [], "required_features": 0, "entry": "e",
+                          "when": [{"parameter": "n", "divisible": 4}, {"parameter": "x", "aligned": 16}]},
+                         {"image": "ptx", "driver": "cuda", "arch": "sm_90", "block": [32, 1, 1], "cluster": [1], "dynamic_shared_bytes": 16, "launch_traits": ["cooperative"]}]}],
+        "locations": [{"file": "m.py", "line": 1, "column": 2, "name": "op"}],
+        "functions": [
+            {"name": "make", "prepare": True, "results": [{"name": "p", "constant": "p"}], "commands": [{"fill": 0, "to": {"result": "p"}}]},
+            {"name": "inner", "internal": True, "inputs": [{"name": "x", **tensor}, {"name": "r", "symbol": "r"}], "results": [{"name": "y", **tensor}]},
+            {"name": "f", "doc": "all", "required_features": 0, "let": {"bytes": "n * 4", "there": "present(z)"},
+             "inputs": [{"name": "x", "kind": "read", "doc": "d", **tensor}, {"name": "u", "kind": "read_write", **tensor}, {"name": "z", "optional": True, **tensor},
+                        {"name": "g", "dtype": "f32", "shape": ["b"]}, {"name": "r", "kind": "scalar", "symbol": "r"}],
+             "results": [{"name": "y", **tensor}, {"name": "v", "must_alias": "u", **tensor}], "arena": {"size": "n * 64", "align": 64},
+             "commands": [
+                 {"dispatch": "k", "grid": ["n", 1, 1], "name": "first", "location": 0, "arguments": {
+                     "x": {"input": "x", "offset": 0, "size": "$bytes"}, "t": {"result": "y", "dtype": "f32", "shape": ["n"], "strides": [1]},
+                     "a": {"bits": "0x10"}, "f": {"f64": 1.5}, "n": {"value": "n + 1"}, "work": {"arena": True, "size": 64}}},
+                 {"copy": True, "after": [0], "from": {"constant": "q", "component": "scales"}, "to": {"arena": True}, "extent": [4, 1, 1], "from_strides": [4, 4], "to_strides": [4, 4]},
+                 {"barrier": True}, {"marker": "here"}, {"opcode": 32769, "raw": "0011223344556677", "required": False},
+                 {"call": "inner", "inputs": {"x": {"input": "x"}, "r": "r"}, "results": {"y": {"result": "y"}}},
+                 {"repeat": "min(cap, 2)", "commands": [{"fill": "0xff", "pattern_bytes": 1, "to": arena}]},
+                 {"branch": "$there and n % 2 == 0 or not(ceildiv(n, 2) > 3)", "then": [{"fill": 1, "to": {"state": "s"}}], "else": [{"marker": "no"}]}]}],
+        "adapters": [{"slot": "lora", "input": "z", "scaled": True}], "assets": [{"name": "a", "media_type": "text/plain", "data": "00"}],
+        "sections": [{"type": 65536, "name": "acme", "record_bytes": 2, "record_count": 1, "data": "0011"}], "strings": ["loose"],
+    }  # fmt: skip
+
+
+def broken(node: object, root: dict):
+    """Copies of the text, each with one node in another way: gone, of another kind, with another name, odd."""
+    if isinstance(node, dict):
+        for key in list(node):
+            value = node[key]
+            yield from broken(value, root)
+            for other in (None, [], {}, [[]], "", "odd word", "-1", "99999999999999999999", "0x1g", "$none + (", "`", "present(", "1e999", "ff", [1] * 9, {"a": 1}):
+                node[key] = other
+                if other is None:
+                    del node[key]
+                yield json.dumps(root)
+                node[key] = value
+            del node[key]
+            node[key + "s"] = value
+            yield json.dumps(root)
+            del node[key + "s"]
+            node[key] = value
+    elif isinstance(node, list):
+        for index, value in enumerate(node):
+            yield from broken(value, root)
+            for other in ([], {}, "odd word", "99999999999999999999", "-1"):
+                node[index] = other
+                yield json.dumps(root)
+            node[index] = value
+        node.append(node[-1] if node else "more")
+        yield json.dumps(root)
+        node.pop()
+
+
+def test_every_mistake_has_a_place(tmp_path: pathlib.Path) -> None:
+    """A piece of all that can be wrong with one node, another one each time: refused in one line with a place, or built to what verifies."""
+    print("seed", SEED)
+    (tmp_path / "data.bin").write_bytes(bytes(8))
+    root = everything()
+    path, out = tmp_path / "wrong.json", tmp_path / "out.accx"
+    path.write_text(json.dumps(root), encoding="utf-8")
+    accx("build", path, "--output", out)
+    accx("verify", "--full", out)
+    round_trip(out, tmp_path)
+    every = list(broken(root, root))
+    wrong = random.Random(SEED).sample(every, min(len(every), 15 * ROUNDS))
+    refused = 0
+    for text in wrong:
+        path.write_text(text, encoding="utf-8")
+        out.unlink(missing_ok=True)
+        done = subprocess.run([str(ACCX), "build", str(path), "--output", str(out)], capture_output=True, text=True)
+        if done.returncode == 0:
+            accx("verify", out)
+            continue
+        refused += 1
+        assert done.returncode in (1, 3) and re.fullmatch(r"accx: .*wrong\.json:\d+:\d+: [^\n]+\n", done.stderr), (done.stderr, text)
+        assert not out.exists()
+    assert refused > len(wrong) // 2
