@@ -691,7 +691,9 @@ bool accx_text_write(const accx_text_dump_t* dump, accx_text_error_t* error) {
   if (good) {
     dump_all(dumper);
     good = accx_out_close(&dumper->out) && !dumper->failed;
-    if (!good && !dumper->failed)
+    if (!good && (dumper->out.no_memory || dumper->out.emitter.error == YAML_MEMORY_ERROR))
+      accx_dump_fail_memory(dumper);
+    else if (!good && !dumper->failed)
       (void)accx_text_fail(error, ACCRT_ERROR_IO, "writing the text: %s",
                            dumper->out.emitter.problem != NULL ? dumper->out.emitter.problem
                                                                : strerror(errno));

@@ -55,19 +55,32 @@ static bool is_bulk(uint32_t type) {
   return type == ACCX_SECTION_CODE || type == ACCX_SECTION_DATA;
 }
 
+/* Reads into memory of its own. */
+static bool take_bytes(int fd, uint64_t offset, uint64_t size_bytes, unsigned char** out,
+                       const char* path, accx_text_error_t* error) {
+  *out = malloc(size_bytes > 0 ? (size_t)size_bytes : 1);
+  if (*out == NULL)
+    return accx_text_fail(error, ACCRT_ERROR_OUT_OF_MEMORY, "no memory to read %s", path);
+  errno = 0;
+  return read_at(fd, offset, *out, size_bytes) ||
+         accx_text_fail(error, ACCRT_ERROR_IO, "%s: %s", path,
+                        errno != 0 ? strerror(errno) : "it ended while it was read");
+}
+
 /* Copies what looks like a header, a table and metadata; whether it is, the library says. */
-static bool take_copies(accx_bundle_file_t* file) {
+static bool take_copies(accx_bundle_file_t* file, const char* path, accx_text_error_t* error) {
   file->head_bytes = sizeof file->header;
   if (file->size_bytes < file->head_bytes)
     return true;
-  if (!read_at(file->fd, 0, &file->header, sizeof file->header))
+  if (!take_bytes(file->fd, 0, file->head_bytes, &file->head, path, error))
     return false;
+  memcpy(&file->header, file->head, sizeof file->header);
   const uint32_t count = file->header.section_count;
   if (count > 64 || file->size_bytes - file->head_bytes < count * sizeof(accx_section_t))
     return true;
   file->head_bytes += count * sizeof(accx_section_t);
-  file->head = malloc((size_t)file->head_bytes);
-  if (file->head == NULL || !read_at(file->fd, 0, file->head, file->head_bytes))
+  free(file->head);
+  if (!take_bytes(file->fd, 0, file->head_bytes, &file->head, path, error))
     return false;
   memcpy(&file->header, file->head, sizeof file->header);
   file->section_count = count;
@@ -79,8 +92,7 @@ static bool take_copies(accx_bundle_file_t* file) {
     if (is_bulk(section->record.type) || offset > file->size_bytes ||
         size > file->size_bytes - offset || size > MAX_SECTION_BYTES)
       continue;
-    section->bytes = malloc(size > 0 ? (size_t)size : 1);
-    if (section->bytes == NULL || !read_at(file->fd, offset, section->bytes, size))
+    if (!take_bytes(file->fd, offset, size, &section->bytes, path, error))
       return false;
   }
   return true;
@@ -115,11 +127,7 @@ bool accx_bundle_file_open(accx_bundle_file_t* file, accrt_instance_t* instance,
     return accx_text_fail(error, ACCRT_ERROR_INVALID_ARGUMENT, "%s: it is not a regular file",
                           path);
   file->size_bytes = (uint64_t)info.st_size;
-  errno = 0;
-  if (!take_copies(file))
-    return accx_text_fail(error, ACCRT_ERROR_IO, "%s: %s", path,
-                          errno != 0 ? strerror(errno) : "it ended while it was read");
-  return verify(file, instance, path, error);
+  return take_copies(file, path, error) && verify(file, instance, path, error);
 }
 
 void accx_bundle_file_close(accx_bundle_file_t* file) {

@@ -8,8 +8,10 @@
 #include "loader/text/show.h"
 
 static void emit(accx_yaml_out_t* out, yaml_event_t* event, int made) {
-  if (!made || !yaml_emitter_emit(&out->emitter, event))
+  if (!made || !yaml_emitter_emit(&out->emitter, event)) {
     out->failed = true;
+    out->no_memory = out->no_memory || !made;
+  }
 }
 
 bool accx_out_open(accx_yaml_out_t* out, FILE* file) {
@@ -117,7 +119,7 @@ void accx_out_digits(accx_yaml_out_t* out, const void* bytes, uint64_t size_byte
   const unsigned char* at = bytes;
   char* text = malloc((size_t)size_bytes * 2 + 1);
   if (text == NULL) {
-    out->failed = true;
+    out->failed = out->no_memory = true;
     return;
   }
   for (uint64_t i = 0; i < size_bytes; ++i) {

@@ -11,6 +11,7 @@
 typedef struct accx_yaml_out {
   yaml_emitter_t emitter;
   bool failed;
+  bool no_memory; /* that is why */
 } accx_yaml_out_t;
 
 bool accx_out_open(accx_yaml_out_t* out, FILE* file);

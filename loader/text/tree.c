@@ -77,6 +77,10 @@ bool accx_node_fail(const accx_node_t* node, accx_text_error_t* error, const cha
   return false;
 }
 
+static bool fail_memory(accx_text_error_t* error) {
+  return accx_text_fail(error, ACCRT_ERROR_OUT_OF_MEMORY, "no memory to read YAML");
+}
+
 static bool fail_mark(accx_text_error_t* error, const yaml_mark_t* mark, const char* what) {
   (void)accx_text_fail(error, ACCRT_ERROR_INVALID_ARGUMENT, "%s", what);
   error->line = (uint32_t)mark->line + 1;
@@ -97,7 +101,7 @@ static bool next_event(reader_t* reader, yaml_event_t* event) {
     return true;
   const char* problem = reader->parser.problem != NULL ? reader->parser.problem : "it is not YAML";
   if (reader->parser.error == YAML_MEMORY_ERROR)
-    problem = "no memory";
+    return fail_memory(reader->error);
   return fail_mark(reader->error, &reader->parser.problem_mark, problem);
 }
 
@@ -118,7 +122,7 @@ static bool read_word(reader_t* reader, const yaml_event_t* event, accx_node_t* 
   const size_t length = event->data.scalar.length;
   char* text = take(reader->tree, length + 1);
   if (text == NULL)
-    return fail_mark(reader->error, &event->start_mark, "no memory");
+    return fail_memory(reader->error);
   memcpy(text, event->data.scalar.value, length);
   if (strlen(text) != length)
     return fail_mark(reader->error, &event->start_mark, "a word may not contain NUL");
@@ -139,7 +143,7 @@ static bool is_later(const accx_node_t* a, const accx_node_t* b) {
 static bool keys_differ(reader_t* reader, const accx_node_t* map) {
   accx_node_t** keys = malloc((map->count > 0 ? map->count : 1) * sizeof(accx_node_t*));
   if (keys == NULL)
-    return accx_node_fail(map, reader->error, "no memory");
+    return fail_memory(reader->error);
   uint32_t count = 0;
   bool good = true;
   for (accx_node_t* key = map->first; key != NULL; key = key->next->next)
@@ -161,7 +165,7 @@ static bool read_node(reader_t* reader, const yaml_event_t* event, uint32_t dept
                       accx_node_t** out) {
   accx_node_t* node = take(reader->tree, sizeof *node);
   if (node == NULL)
-    return fail_mark(reader->error, &event->start_mark, "no memory");
+    return fail_memory(reader->error);
   node->line = (uint32_t)event->start_mark.line + 1;
   node->column = (uint32_t)event->start_mark.column + 1;
   *out = node;
@@ -241,7 +245,7 @@ bool accx_tree_read(const char* text, size_t size_bytes, accx_tree_t** out_tree,
   if (reader.tree == NULL || !yaml_parser_initialize(&reader.parser)) {
     accx_tree_free(reader.tree);
     *out_tree = NULL;
-    return accx_text_fail(error, ACCRT_ERROR_OUT_OF_MEMORY, "no memory to read YAML");
+    return fail_memory(error);
   }
   yaml_parser_set_encoding(&reader.parser, YAML_UTF8_ENCODING);
   yaml_parser_set_input_string(&reader.parser, (const unsigned char*)text, size_bytes);
