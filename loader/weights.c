@@ -521,18 +521,19 @@ static accrt_status_t begin_open(const char* operation, accrt_instance_t* instan
 
 /* The file that a folder stands for; the folder itself stays the place where others are looked for. */
 static accrt_status_t find_in_folder(accrt_weights_t* weights, const char* path) {
-  static const char* const names[] = {"model.safetensors.index.json", "model.safetensors"};
+  static const char* const names[] = {"model.safetensors.index.json", "model.safetensors",
+                                      "adapter_model.safetensors"};
   const bool follow = (weights->flags & ACCRT_WEIGHTS_FLAG_FOLLOW_LINKS) != 0;
   int fd = -1;
   accrt_status_t status = ACCRT_OK;
-  for (size_t i = 0; i < 2; ++i) {
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i) {
     status = accx_open_beneath(path, names[i], follow, &fd);
     if (status != ACCRT_ERROR_NOT_FOUND)
       break;
   }
   if (status == ACCRT_ERROR_NOT_FOUND)
-    return ACCRT_FAIL_INNER(NOT_FOUND, "%s: a folder with neither %s nor %s", path, names[0],
-                            names[1]);
+    return ACCRT_FAIL_INNER(NOT_FOUND, "%s: a folder with none of %s, %s and %s", path, names[0],
+                            names[1], names[2]);
   return status != ACCRT_OK ? status : accx_source_take_fd(fd, path, &weights->files[0].source);
 }
 

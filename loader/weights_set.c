@@ -70,7 +70,12 @@ accrt_status_t accx_open_beneath(const char* folder, const char* name, bool foll
   }
   const accrt_status_t status = accx_open_in(at, folder, name, follow, out_fd);
   close(at);
-  return status;
+  if (status != ACCRT_ERROR_PERMISSION_DENIED)
+    return status;
+  return ACCRT_FAIL_INNER(PERMISSION_DENIED,
+                          "%s%s is a symbolic link: ACCRT_WEIGHTS_FLAG_FOLLOW_LINKS "
+                          "(follow_links=True) allows those of a set, as download caches have them",
+                          folder, name);
 }
 
 /* A further file of a set: opened in the folder of `path`, read and checked. */

@@ -34,7 +34,7 @@ ACCRT_ASSERT_LAYOUT(accrt_weights_options_t, reserved, 32);
 #define ACCRT_WEIGHTS_OPTIONS_INIT ACCRT_STRUCT_INIT(accrt_weights_options_t)
 
 /** Opens a source of weights; what the file holds, not its name, decides how it is read. A folder stands for the
- * `model.safetensors.index.json` or else the `model.safetensors` in it. The files that an index names, and the other parts of a split
+ * `model.safetensors.index.json`, else the `model.safetensors`, else the `adapter_model.safetensors` in it. The files that an index names, and the other parts of a split
  * GGUF set, are opened by bare name in the folder of the path, and never through a symbolic link unless FOLLOW_LINKS is set. Files
  * are mapped; headers and names are copied and checked once. Files may be replaced or unlinked meanwhile, but not truncated or
  * written to, as accrt_bundle_open_path says.

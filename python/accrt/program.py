@@ -47,7 +47,7 @@ class Program(Handle):
     Args:
         bundle: an open Bundle, or what Bundle() takes. device: default: "host" of the bundle's instance.
         variant: consider only kernel variants of this architecture ("x86-64-v3"); default: the best.
-        weights: accrt.Weights, or several in the order in which they are searched, for constants that are not in the bundle.
+        weights: accrt.Weights or a path, or several in the order in which they are searched, for constants that are not in the bundle.
         by_name: any bytes of the right type and shape will do for these: digests are not compared.
         rank, degree: of a bundle whose weights are parts of tensors that ranks share: which of how many this is. It reads the bytes
             of its rank alone.
@@ -74,7 +74,8 @@ class Program(Handle):
                          flags=_ffi.ACCRT_BIND_BY_NAME if by_name else 0, rank=rank, degree=degree)
         if weights is not None:  # a source without tensors is false, and is a source all the same
             from .weights import handles
-            options.weights, options.weight_count = handles(weights)
+            table, options.weight_count = handles(weights, bundle.instance)
+            options.weights = table
         super().__init__(created(lib.accrt_program_create, self.device.handle, bundle.handle, ctypes.byref(options)))
 
     def session(self, symbols: Mapping[str, int] | None = None, stream: Stream | None = None, pool: Pool | None = None,
@@ -97,10 +98,10 @@ class Program(Handle):
         check(lib.accrt_program_swap_weights(self.handle, table, len(views), ctypes.sizeof(_ffi.accrt_weight)))
 
     def load_weights(self, weights, names: Iterable[str] | None = None, by_name: bool = False) -> None:
-        """Replaces weights by those of accrt.Weights (one, or several in the order in which they are searched), all or none, between
+        """Replaces weights by those of accrt.Weights or paths (one, or several in the order in which they are searched), all or none, between
         calls. names: constants to replace; None: all that are not in the bundle. by_name: digests are not compared."""
         from .weights import handles
-        sources, count = handles(weights)
+        sources, count = handles(weights, self.bundle.instance)
         table = None
         if names is not None:
             encoded = [name.encode() for name in names]
@@ -252,6 +253,8 @@ class Session(Handle):
 
     @adapter.setter
     def adapter(self, value: Adapter | None) -> None:
+        if value is not None and not isinstance(value, Adapter):
+            raise TypeError(f"an adapter is what program.load_adapter(...) gives, or None, not {type(value).__name__}")
         check(lib.accrt_session_set_adapter(self.handle, value.handle if value is not None else None))
         self._adapter = value
 

@@ -143,6 +143,8 @@ class Weights(Handle, Mapping):
             handle = created(lib.accrt_weights_open_path, self.instance.handle, os.fsencode(source), options)
         elif isinstance(source, int):
             handle = created(lib.accrt_weights_open_fd, self.instance.handle, source, options)
+        elif source is None or isinstance(source, (list, tuple, Mapping)):
+            raise TypeError(f"a source of weights is a path, a descriptor, an accrt.Bundle or memory, not {type(source).__name__}")
         else:
             from .tensor import created_over
             handle = created_over(source, lib.accrt_weights_open_memory, self.instance.handle, options)
@@ -237,10 +239,16 @@ def _strings(data: bytes, count: int) -> list[str | bytes]:
     return out
 
 
-def handles(weights) -> tuple[ctypes.Array, int]:
-    """A C array of sources. Not for users."""
-    sources = [weights] if isinstance(weights, Weights) else list(weights)
-    return (ctypes.c_void_p * max(len(sources), 1))(*[w.handle for w in sources]), len(sources)
+def handles(weights, instance: Instance) -> tuple[ctypes.Array, int]:
+    """A C array of sources, of which paths are opened. Not for users."""
+    given = [weights] if isinstance(weights, (Weights, str, os.PathLike)) else list(weights)
+    sources = [Weights(one, instance) if isinstance(one, (str, os.PathLike)) else one for one in given]
+    for one in sources:
+        if not isinstance(one, Weights):
+            raise TypeError(f"weights are accrt.Weights or paths, not {type(one).__name__}: accrt.Weights(...) makes them")
+    table = (ctypes.c_void_p * max(len(sources), 1))(*[one.handle for one in sources])
+    table._keep = sources
+    return table, len(sources)
 
 
 __all__ = ["Weight", "Weights", "WeightsInfo"]

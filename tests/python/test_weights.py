@@ -181,6 +181,41 @@ def test_modules_are_there_when_they_are_named():
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
+def test_paths_and_mistakes(tmp_path, instance):
+    """Paths do where sources do; what is neither is told."""
+    one, two = np.arange(4, dtype=np.float32), np.arange(4, 8, dtype=np.float32)
+    external(tmp_path / "m.accx", None)
+    for name, array in (("one", one), ("two", two)):
+        (tmp_path / name).write_bytes(small({"w": array}))
+    bundle = accrt.Bundle(tmp_path / "m.accx", instance)
+    for weights in (tmp_path / "one", str(tmp_path / "one"), [tmp_path / "one"]):
+        program = bundle.program(weights=weights)
+        session = program.session()
+        assert np.array_equal(session.look(), one)
+        program.load_weights(tmp_path / "two")
+        assert np.array_equal(session.look(), two)
+    with pytest.raises(accrt.NotFoundError, match="no such file"):
+        bundle.program(weights=tmp_path / "tow")
+    with pytest.raises(TypeError, match="weights are accrt.Weights or paths, not int"):
+        program.load_weights([7])
+    for source in (None, [tmp_path / "one"], {"w": one}):
+        with pytest.raises(TypeError, match="a source of weights is a path"):
+            accrt.Weights(source)
+    with pytest.raises(TypeError, match="load_adapter"):
+        session.adapter = "lora"
+
+
+def test_a_download_cache(tmp_path):
+    """Links: refused by the word that allows them."""
+    (tmp_path / "blob").write_bytes(small({"w": np.zeros(4, np.float32)}))
+    snapshot = tmp_path / "snapshot"
+    snapshot.mkdir()
+    (snapshot / "model.safetensors").symlink_to("../blob")
+    with pytest.raises(accrt.PermissionDeniedError, match="is a symbolic link.*follow_links=True"):
+        accrt.Weights(snapshot)
+    assert list(accrt.Weights(snapshot, follow_links=True)) == ["w"] == list(accrt.Weights(snapshot / "model.safetensors"))
+
+
 def test_files_beside(tmp_path, instance):
     """Files that the bundle names: kind, size and digest are what it says; a pack is one such kind."""
     import os

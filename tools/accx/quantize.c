@@ -16,6 +16,7 @@
 
 /* What checkpoints mostly have; the compiler's and Python's default too. */
 #define DEFAULT_GROUP 128u
+#define NOT_CHOSEN "not chosen"
 
 /* ---- What is quantized ---- */
 
@@ -56,7 +57,7 @@ static void choose(const accx_args_t* args, const accrt_layout_tensor_t* like,
                    accx_quantize_item_t* item) {
   const accrt_weights_tensor_t* from = &item->from;
   if (accx_args_has(args, "only") && !accx_args_match(args, "only", from->name))
-    item->why = "not chosen";
+    item->why = NOT_CHOSEN;
   else if (accx_args_match(args, "keep", from->name))
     item->why = "kept";
   else if (item->weight->apart)
@@ -422,9 +423,19 @@ static int read_items(const accx_args_t* args, const accrt_layout_tensor_t* like
     choose(args, like, item);
     chosen += item->chosen;
   }
-  return chosen ? ACCX_OK
-                : accx_fail(ACCX_FAILED, "%s has no weight that fits layout %s and was chosen",
-                            args->operands[0], accx_args_value(args, "layout"));
+  if (chosen)
+    return ACCX_OK;
+  const accx_quantize_item_t* best = NULL; /* one that --only chose and the layout did not take */
+  for (uint32_t i = 0; i < job->count && !best; ++i) {
+    if (strcmp(job->items[i].why, NOT_CHOSEN) != 0)
+      best = &job->items[i];
+  }
+  if (!best)
+    return accx_fail(ACCX_FAILED, "%s has no weight%s", args->operands[0],
+                     job->count ? " whose name fits --only" : "");
+  return accx_fail(
+      ACCX_FAILED, "%s has no weight that fits layout %s and was chosen (for instance '%s': %s)",
+      args->operands[0], accx_args_value(args, "layout"), accx_safe(best->from.name), best->why);
 }
 
 static int run_quantize(const accx_args_t* args) {
