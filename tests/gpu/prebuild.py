@@ -14,6 +14,7 @@ sys.path[:0] = [HERE, os.path.join(HERE, os.pardir, "python")]
 import test_bits  # noqa: E402
 import test_external  # noqa: E402
 import test_fast  # noqa: E402
+import test_lora  # noqa: E402
 import test_models  # noqa: E402
 import test_ops  # noqa: E402
 import test_quantized  # noqa: E402
@@ -27,7 +28,7 @@ MODULES = {
     "bits_packed": test_bits.module_packed,
     **{f"external_{dtype}": functools.partial(test_external.module, dtype) for dtype in test_external.DTYPES},
     "external_ranks": test_external.ranks_module,
-    "wrong_index": test_external.wrong_index_module,
+    "lora": test_lora.module,
     "bytelm_test": test_models.bytelm_module,
     **{f"minilm_{dtype}_test": functools.partial(test_models.minilm_module, dtype) for dtype in test_models.COSINE},
 }

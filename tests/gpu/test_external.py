@@ -17,7 +17,7 @@ sys.path[:0] = [HERE, os.path.join(HERE, os.pardir, "python")]
 import test_end_to_end as files  # noqa: E402
 import test_ops  # noqa: E402
 import test_quantized  # noqa: E402
-from accrt.compiler import Module, Quantized, Shard, packing, quantize  # noqa: E402
+from accrt.compiler import Module, Shard, packing  # noqa: E402
 
 DTYPES = ("f16", "bf16")
 ROWS = (1, 9, 40, 70)
@@ -34,18 +34,6 @@ def ranks_module():
     f = m.function("part")
     w = m.external("w", "f16", (48, 256), layout="i8_group", group=64, components={"scales": "f16"}, by_name=True, shard=Shard(2, 1))
     f.result("y", f.input("x", "f16", [rows, 128]).linear(w))
-    return m
-
-
-def wrong_index_module():
-    """A bundle whose own weight names groups that it has not, and one that is as it should be."""
-    m = Module("wrong_index")
-    for name, first in (("good", 0), ("bad", 100_000_000), ("negative", -1)):
-        q = quantize(np.ones((16, 64), np.float32), "i4_group", group=32)
-        index = np.arange(64, dtype=np.int32) // 32
-        index[0] = first
-        f, q = m.function(name), Quantized(q.layout, q.shape, {**q.components, "group_index": index}, q.group, "f16")
-        f.result("y", f.input("x", "f16", [2, 64]).linear(m.weight(name, q)))
     return m
 
 
@@ -116,17 +104,6 @@ def test_an_encrypted_bundle(tmp_path):
         assert one.tobytes() == other.tobytes() and np.any(one)
     with pytest.raises(accrt.PermissionDeniedError):
         accrt.Bundle(tmp_path / "sealed.accx", instance).program(device)
-
-
-def test_a_group_index_outside_the_weight(tmp_path):
-    """NaN and no read outside, which would take the device away."""
-    import accrt
-
-    instance = accrt.default_instance("all")
-    session = accrt.Bundle(written("wrong_index", tmp_path, wrong_index_module), instance).program(instance.device("cuda:0")).session()
-    x = np.ones((2, 64), np.float16)
-    assert np.isnan(np.asarray(session.bad(x))).all() and np.isnan(np.asarray(session.negative(x))).all()
-    assert np.abs(np.asarray(session.good(x)) - 64).max() < 0.1
 
 
 def test_swapped_while_the_program_lives(tmp_path):

@@ -77,6 +77,7 @@ def add_astray(m, name, rows):
     w = m.weight("w." + name, astray(name)[0])
     f.result("all", f.as_value(w) * 1.0)
     f.result("rows", f.as_value(w).embedding(f.input("index", "i32", [rows])))
+    f.result("product", f.input("x", "f32", [rows, 128]).linear(w))
 
 
 def weight(name):
@@ -180,9 +181,11 @@ def test_groups_that_are_not_there(suite, name):
 def check_astray(m, session, name):
     """Device code cannot fail one call: NaN, and nothing outside is read."""
     values, index = astray(name)[1], np.array([5, 23, 0], np.int32)
-    every, rows = ch.run_in_runtime(session, m, name, [index], {}, [np.empty(values.shape, np.float32), np.empty((3, 128), np.float32)])
+    made = [np.empty(shape, np.float32) for shape in (values.shape, (3, 128), (3, 24))]
+    every, rows, product = ch.run_in_runtime(session, m, name, [index, np.ones((3, 128), np.float32)], {}, made)
     np.testing.assert_array_equal(every, values)
     np.testing.assert_array_equal(rows, values[index])
+    assert np.isnan(product).all()
 
 
 def main():

@@ -113,54 +113,68 @@ def test_two_sessions_two_adapters(loaded, weight):
     close(clone.linear(x), expected(weight, x, *pairs[0], 1))
 
 
-@pytest.fixture(scope="module", params=["specialize", "bucket", "runtime", "called", "looped"])
-def natural(request, tmp_path_factory, weight):
+#: How the rank's symbol is planned, or where the two products are.
+KINDS = ("specialize", "bucket", "runtime", "called", "looped")
+
+
+def module(weight):
     """y = x W^T + (x A^T) B^T as it is written in papers: what lies between the two products is sized by the rank, which has no
-    value without an adapter. Of each class of symbols; in a function that is called; in a loop that runs once."""
+    value without an adapter. A function for each class of symbols; one that calls another; one with a loop that runs once."""
     m = Module("lora")
     classes = {"bucket": {"symbol_class": SymbolClass.BUCKET, "buckets": (8, MAX_RANK)}, "runtime": {"symbol_class": SymbolClass.RUNTIME}}
-    t, r = m.symbol("t", minimum=1, maximum=32), m.symbol("r", minimum=1, maximum=MAX_RANK, **classes.get(request.param, {}))
-    inner = m.function("low", internal=True)
-    low_x, low_a, low_b = inner.input("u", "f32", [t, K]), inner.input("v", "f32", [r, K]), inner.input("w", "f32", [N, r])
-    inner.result("y", low_x.matmul(low_a.transpose(1, 0)).matmul(low_b.transpose(1, 0)))
-    f = m.function("linear")
-    x = f.input("x", "f32", [t, K])
-    a = f.input("a", "f32", [r, K], optional=True, adapter=SLOTS.format("A"))
-    b = f.input("b", "f32", [N, r], optional=True, adapter=SLOTS.format("B"), scaled=True)
-    base = x.matmul(f.constant(m.constant("w", weight)).transpose(1, 0))
+    t, w = m.symbol("t", minimum=1, maximum=32), m.constant("w", weight)
+    for kind in KINDS:
+        r = m.symbol(f"r.{kind}", minimum=1, maximum=MAX_RANK, **classes.get(kind, {}))
+        if kind == "called":
+            inner = m.function("low", internal=True)
+            low_x, low_a, low_b = inner.input("u", "f32", [t, K]), inner.input("v", "f32", [r, K]), inner.input("w", "f32", [N, r])
+            inner.result("y", low_x.matmul(low_a.transpose(1, 0)).matmul(low_b.transpose(1, 0)))
+        f = m.function(kind)
+        x = f.input("x", "f32", [t, K])
+        a = f.input("a", "f32", [r, K], optional=True, adapter=SLOTS.format("A"))
+        b = f.input("b", "f32", [N, r], optional=True, adapter=SLOTS.format("B"), scaled=True)
+        base = x.linear(w)
 
-    def adapted():
-        low = lambda: x.matmul(a.transpose(1, 0)).matmul(b.transpose(1, 0))  # noqa: E731
-        if request.param == "called":
-            return base + f.call(inner, x, a, b)[0]
-        if request.param == "looped":
-            return f.repeat(1, [base], lambda _i, y: [y + low()])
-        return base + low()
+        def adapted(f=f, x=x, a=a, b=b, base=base, kind=kind):
+            low = lambda: x.linear(a).linear(b)  # noqa: E731
+            if kind == "called":
+                return base + f.call(inner, x, a, b)[0]
+            if kind == "looped":
+                return f.repeat(1, [base], lambda _i, y: [y + low()])
+            return base + low()
 
-    (y,) = f.cond(f.present(a) * f.present(b), adapted, lambda: base)
-    f.result("y", y)
-    path = tmp_path_factory.mktemp("lora") / "lora.accx"
-    compile(m, path, targets=["x86-64-v3"])
-    return accrt.Bundle(path, accrt.Instance("all", options={"host.threads": 2})).program()
+        (y,) = f.cond(f.present(a) * f.present(b), adapted, lambda base=base: base)
+        f.result("y", y)
+    return m
 
 
-def test_memory_sized_by_the_rank(natural, weight):
+@pytest.fixture(scope="module")
+def natural(weight):
+    return accrt.Bundle(compile(module(weight), targets=["x86-64-v3"]), accrt.Instance("all", options={"host.threads": 2})).program()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_memory_sized_by_the_rank(natural, weight, kind):
+    check_ranks(natural, weight, kind)
+
+
+def check_ranks(program, weight, kind):
     """No adapter, rank 4, rank 16, and no adapter again; two sessions; arguments of the caller's own; one of the pair alone."""
     x = numbers(15).standard_normal((7, K), np.float32)
-    sessions = [natural.session(), natural.session()]
-    calls = [session.linear.bind(x) for session in sessions]
+    functions = [getattr(session, kind) for session in (program.session(), program.session())]
+    calls = [function.bind(x) for function in functions]
     pairs = {rank: pair(rank, 80 + rank) for rank in (4, 16)}
-    adapters = {rank: natural.load_adapter(weights(natural, file_of(*ab)), alpha=8) for rank, ab in pairs.items()}
+    adapters = {rank: program.load_adapter(weights(program, file_of(*ab)), alpha=8) for rank, ab in pairs.items()}
     for ranks in ((None, None), (4, None), (16, 4), (4, 16), (None, 16), (None, None)):
-        for session, call, rank in zip(sessions, calls, ranks):
-            session.adapter = adapters.get(rank)
+        for function, call, rank in zip(functions, calls, ranks):
+            function.session.adapter = adapters.get(rank)
             wanted = expected(weight, x, *pairs[rank], 8 / rank) if rank else expected(weight, x)
             close(call(), wanted)
-            close(session.linear(x), wanted)
+            close(function(x), wanted)
     a, b = pairs[4]
-    close(sessions[0].linear(x, a=a, b=b), expected(weight, x, a, b))
-    close(sessions[0].linear(x, a=a), expected(weight, x))
-    close(sessions[0].linear(x, b=b), expected(weight, x))
+    close(functions[0](x, a=a, b=b), expected(weight, x, a, b))
+    close(functions[0](x, a=a), expected(weight, x))
+    close(functions[0](x, b=b), expected(weight, x))
 
 
 def test_what_the_caller_gives_wins(loaded, weight):
