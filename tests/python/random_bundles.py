@@ -6,12 +6,14 @@ from __future__ import annotations
 import random
 import subprocess
 import tempfile
+from dataclasses import replace
 
 from accrt import bundle_writer as bw
 from accrt.bundle_writer import layouts
 
 CLASSES = list(bw.SymbolClass)
-PLAIN = ["f32", "f16", "bf16", "i64", "u8", "u4", "f4e2m1", "bool"]
+PLAIN = list(bw.DTYPES)
+TRAITS = 32  #: all combinations of a kernel's own
 #: What names and texts may hold, and YAML, messages and terminals have a meaning for.
 ODD = ["'", '"', "\n", "\r\n", "\t", "\x01", "\x7f", "\x1b[31m", "\\", "\\n", "`", "$e0", "\x85", "\u2028", "\ufeff", "\ufffe", "\U0001f600", "e\u0301", "\ud7ff",
        "\ue000", "\U0010ffff", " ", "  ", ": ", " #", "- ", "? ", "{", "}", "[", ",", "&a", "*a", "!!str ", "|", ">", "%", "@", "true", "null", "0x10",
@@ -81,12 +83,14 @@ class Maker:
     def symbol(self, kind):
         low = self.r.choice([0, 1, 4])
         buckets = [4, 16, 64][self.r.randrange(3) :] if kind == bw.SymbolClass.BUCKET else ()
-        high = self.r.choice([60, 64]) if buckets else self.r.choice([64, 1 << 20])
+        high = self.r.choice([60, 64]) if buckets else self.r.choice([64, 1 << 20, 1 << 48])
+        if not buckets and self.r.random() < 0.1:
+            low = high = 0
         return self.b.symbol(self.name("s"), kind, minimum=low, maximum=high, divisor=self.r.choice([1, 2]), buckets=buckets)
 
     def constant(self):
         r = self.r
-        shape = [r.choice([0, 1, 3, 8, 300]) for _ in self.some(0, 3)]
+        shape = [r.choice([0, 1, 3, 8, 300]) for _ in self.some(0, 3)] + [1] * r.choice([0, 0, 5])
         if r.random() < 0.35:
             return self.quantized()
         if r.random() < 0.2:
@@ -101,30 +105,36 @@ class Maker:
         r = self.r
         encoding = r.choice(sorted(layouts.LAYOUTS) if self.newest else [bw.Encoding.Q8_0, bw.Encoding.Q4_K])
         layout = layouts.LAYOUTS[encoding]
-        shape, group = (r.choice([8, 16]), r.choice([256, 512])), r.choice([32, 128]) if layout.free_group else 0
+        shape, group = self.matrix(layout)
         parts = {}
         for role, (_extent, dtypes) in layout.components.items():
             if role in layout.optional and r.random() < 0.5:
                 continue
             dtype = r.choice(dtypes)
             parts[role] = (r.randbytes(layouts.size_bytes(encoding, role, dtype, shape, group)), dtype)
-        return self.b.constant(self.name("q"), parts, dtype=r.choice(["f32", "bf16"]), shape=shape, encoding=encoding, group_elements=group)
+        return self.b.constant(self.name("q"), parts, dtype=r.choice(["f32", "bf16", "f16"]), shape=shape, encoding=encoding, group_elements=group)
+
+    def matrix(self, layout):
+        """A shape that a layout takes, and a group size."""
+        r = self.r
+        more = (r.choice([1, 2]),) if layout.ranks[1] > 2 and r.random() < 0.3 else ()
+        return (*more, r.choice([8, 16]), r.choice([256, 512])), r.choice([32, 128]) if layout.free_group else 0
 
     def state(self):
-        session = self.symbols[bw.SymbolClass.SESSION][0]
-        return self.b.state(self.name("cache"), "f32", [self.r.choice([session, session * 2 + 1, 5]) for _ in self.some(0, 3)],
-                            fill_pattern=self.r.choice([0, 0x3F800000, 0x80000000, 1, 0x7FA00001, 0xFFFFFFFF]))  # fmt: skip
+        session, dtype = self.symbols[bw.SymbolClass.SESSION][0], self.r.choice(["f32", *PLAIN])
+        pattern = self.r.choice([0, 0x3F800000, 0x80000000, 1, 0x7FA00001, 0xFFFFFFFF, (1 << 64) - 1])
+        return self.b.state(self.name("cache"), dtype, [self.r.choice([session, session * 2 + 1, 5]) for _ in self.some(0, 3)],
+                            fill_pattern=pattern & ((1 << bw.DTYPES[dtype][1]) - 1))  # fmt: skip
 
     def extras(self):
         b, r = self.b, self.r
         files = [b.file(self.name("f", odd=False), r.choice(list(bw.FileKind)), size_bytes=r.choice([0, 77]),
                         digest=r.choice([None, r.randbytes(16)])) for _ in self.some(0, 2)]  # fmt: skip
-        outside = [b.external(self.name("x"), "f32", (4, 6), file=r.choice(files + [None]), tensor=r.choice(["", "t"]),
-                              digest=r.choice([None, r.randbytes(16)])) for _ in self.some(0, 3)]  # fmt: skip
+        outside = [self.external(files) for _ in self.some(0, 3)]
         if r.random() < 0.5:
-            for value in outside:
-                split = r.random() < 0.6
-                b.shard(value, 2, **(dict(axis=0, extent=8, segments=[bw.Segment(0, 4), bw.Segment(4, 8)]) if split else {}))
+            degree = r.choice([1, 2, 4])
+            for value in outside + r.sample(self.constants, r.randint(0, 1)):
+                self.shard(value, degree)
         for _ in self.some(0, 3):
             b.asset(self.name("asset"), r.randbytes(r.choice([0, 1, 9])), media_type=self.text("", "text/plain"))
         if r.random() < 0.3:
@@ -133,15 +143,47 @@ class Maker:
             b.section(r.choice([34, 50, 61]), "later", r.randbytes(5))
         if r.random() < 0.3:
             b.string(self.name("loose"))
-        b.optional_features(r.choice([0, 1 << 40]))
+        b.optional_features(r.choice([0, 1 << 40, r.getrandbits(64)]))
         self.places = [b.location(self.name("m.py"), r.randrange(9), r.randrange(3), self.text("", "op")) for _ in self.some(1, 5)]
+
+    def external(self, files):
+        b, r = self.b, self.r
+        fields = dict(file=r.choice(files + [None]), tensor=r.choice(["", "t"]), digest=r.choice([None, r.randbytes(16)]))
+        if r.random() < 0.4:
+            encoding = r.choice(sorted(layouts.LAYOUTS))
+            layout = layouts.LAYOUTS[encoding]
+            shape, group = self.matrix(layout)
+            parts = {role: r.choice(dtypes) for role, (_extent, dtypes) in layout.components.items()
+                     if role not in layout.optional or r.random() < 0.5}  # fmt: skip
+            dtype = r.choice(["f32", "bf16"])
+            return b.external(self.name("x"), dtype, shape, encoding=encoding, group_elements=group, components=parts, **fields)
+        if r.random() < 0.2:
+            return b.external(self.name("x"), "u8", (9,), encoding=bw.Encoding.OPAQUE, size_bytes=9, **fields)
+        return b.external(self.name("x"), r.choice(PLAIN), (4, 6), **fields)
+
+    def shard(self, value, degree):
+        """All of it, or parts of an axis in one segment or two, some ranks sharing a part."""
+        r, axes = self.r, [axis for axis, size in enumerate(value.shape) if size]
+        axis = r.choice([*axes, None])
+        if axis is None or value.encoding == bw.Encoding.OPAQUE:
+            return self.b.shard(value, degree)
+        unit, local, segments, end = layouts.unit_along(value.encoding, value.dtype, value.group_elements, len(value.shape), axis), value.shape[axis], [], 0
+        if local % unit:
+            return self.b.shard(value, degree)
+        first = r.randrange(local // unit) * unit
+        for part in [first, local - first] if first else [local]:
+            replicas = r.choice([n for n in (1, 2, 4) if degree % n == 0])
+            segments.append(bw.Segment(end, end + part * (degree // replicas), replicas))
+            end = segments[-1].end
+        return self.b.shard(value, degree, axis=axis, extent=end, segments=segments)
 
     # -- code
 
     def images(self):
         b, r, kind = self.b, self.r, bw.ImageKind
         self.host = [b.image(self.name("host"), elf()) for _ in range(r.randint(1, 2))]
-        self.device = [b.image(self.name("code"), b"ptx\0", kind.PTX), b.image(self.name("code"), r.randbytes(5000), kind.CUBIN)]
+        self.device = [b.image(self.name("code"), b"ptx\0", kind.PTX), b.image(self.name("code"), r.randbytes(5000), kind.CUBIN),
+                       b.image(self.name("code"), r.randbytes(r.choice([1, 5000])), kind.FATBIN)]  # fmt: skip
         self.packs = [b.pack(f"acme.pack{i}") for i in self.some(0, 2)]
 
     def kernel(self):
@@ -150,7 +192,9 @@ class Maker:
                  P("t", "tensor", "read"), P("work", "workspace"), P("n", "symbol"), P("m", "symbol"),
                  P("a", "scalar", size_bytes=r.choice([1, 2, 4, 8])), P("flag", "scalar", size_bytes=1)]  # fmt: skip
         parameters = r.sample(kinds, r.randint(0, len(kinds)))
-        kernel = self.b.kernel(self.name("k"), parameters, traits=r.choice([1, 0, 5]), local_memory_bytes=r.choice([0, 64]))
+        if parameters and r.random() < 0.2:
+            parameters[-1] = replace(parameters[-1], offset_bytes=2048)
+        kernel = self.b.kernel(self.name("k"), parameters, traits=r.randrange(TRAITS), local_memory_bytes=r.choice([0, 64]))
         for i in self.some(1, 4):
             self.variant(kernel, first=i == 0)
         return kernel
@@ -163,14 +207,17 @@ class Maker:
             if p.kind in ("buffer", "tensor") and r.random() < 0.3:
                 predicates.append(bw.Predicate("aligned", p.name, 1 << r.randrange(9)))
         common = dict(predicates=predicates, priority=r.randint(-2, 2), entry=self.text("", "entry"))
+        if self.newest and not first and r.random() < 0.2:
+            common["required_features"] = r.choice([1 << 40, r.getrandbits(64)])
         choice = 0 if first else r.randrange(3)
         if choice == 0:
-            arch = r.choice([dict(arch_kind="portable"), dict(arch="x86-64-v3", cpu_features=["avx512_vnni"])])
+            arch = r.choice([dict(arch_kind="portable"), dict(arch="x86-64-v3", cpu_features=r.sample(sorted(bw.CPU_FEATURES), r.randrange(4))),
+                             dict(arch="aarch64", arch_kind="exact", cpu_features=1 << 63)])  # fmt: skip
             kernel.variant(r.choice(self.host), **arch, **common)
         elif choice == 1:
             arch = r.choice([dict(arch_kind="portable", arch="sm_80"), dict(arch="sm_90"), dict(arch="sm_90a", arch_kind="exact")])
-            kernel.variant(r.choice(self.device), driver="cuda", block=r.choice([1, (32, 4)]), cluster=r.choice([None, (2,)]),
-                           dynamic_shared_bytes=r.choice([0, 1024]), launch_traits=r.choice([0, bw.TRAIT_COOPERATIVE]), **arch, **common)  # fmt: skip
+            kernel.variant(r.choice(self.device), driver="cuda", block=r.choice([1, (32, 4)]), cluster=r.choice([None, (2,), (2, 2, 1)]),
+                           dynamic_shared_bytes=r.choice([0, 1024]), launch_traits=r.choice([0, bw.TRAIT_COOPERATIVE, bw.TRAIT_OVERLAPS_PREVIOUS]), **arch, **common)  # fmt: skip
         elif self.packs:
             kernel.variant(r.choice(self.packs), arch_kind="portable", driver=r.choice(["cuda", "host"]), **common)
 
@@ -180,7 +227,7 @@ class Maker:
         stored = [c for c in self.constants if not c.prepared and c.encoding <= bw.Encoding.OPAQUE]
         self.made = []
         for _ in self.some(0, 2):
-            name, products = self.name("prepare"), [self.b.prepared(self.name("p"), 32) for _ in range(self.r.randint(1, 2))]
+            name, products = self.name("prepare"), [self.product() for _ in range(self.r.randint(1, 2))]
             sources = self.r.sample(stored, min(len(stored), self.r.randint(0, 2)))
             for target in self.r.choice([("",), ("", "cuda")]):
                 f = self.b.function(name, prepare=True, target=target)
@@ -191,6 +238,12 @@ class Maker:
                 if slots and self.r.random() < 0.5:
                     f.body.copy(slots[0].read(), f.transient(64).write(), 4)
             self.made += products
+
+    def product(self):
+        made = [lambda: self.b.prepared(self.name("p"), 32), lambda: self.b.prepared(self.name("p"), 48, dtype="f16", shape=(4, 6), encoding=bw.Encoding.PLAIN)]
+        if self.newest:
+            made.append(lambda: self.b.prepared(self.name("p"), 0, dtype="f32", shape=(2, 64), encoding=bw.Encoding.Q8_0))
+        return self.r.choice(made)()
 
     def expression(self, f, depth=0, decided=False):
         """Of what may be used at a repeat depth; `decided`: when the plan is made."""
@@ -222,11 +275,16 @@ class Maker:
         name, internal = self.name("f"), r.random() < 0.3
         targets = r.choice([("",), ("",), ("", "cuda"), ("cuda",)])
         self.bound = [self.symbols[kind][0] for kind in (bw.SymbolClass.SPECIALIZE, bw.SymbolClass.BUCKET, bw.SymbolClass.RUNTIME)]
+        features = r.choice([0, 1 << 40, 1 << 63 | 2]) if self.newest and r.random() < 0.2 else 0
+        other, scalar_optional = r.choice(PLAIN), r.random() < 0.2
+        dims = [r.choice([self.bound[0], 7, self.bound[0] * 2 - 1]) for _ in self.some(0, 3)]
         shapes = [r.random() < 0.5, r.random() < 0.5, r.choice([None, bw.AliasKind.MAY, bw.AliasKind.MUST]), r.random() < 0.4]
         for target in targets:
-            f = b.function(name, internal=internal, doc=self.text("", f"doc {target}"), target=target)
-            self.slots = [f.input("x", "f32", [self.bound[0], self.bound[1]]), f.input("u", r.choice(["i64"]), [3], access="read_write")]
-            f.scalar("count", self.bound[2], optional=False)
+            f = b.function(name, internal=internal, doc=self.text("", f"doc {target}"), target=target, required_features=features)
+            self.slots = [f.input("x", "f32", [self.bound[0], self.bound[1]], doc=self.text("", "the input")),
+                          f.input("u", "i64", [3], access="read_write"), f.input("other", other, dims)]  # fmt: skip
+            f.scalar("count", self.bound[2], optional=scalar_optional and not internal)
+            f.scalar("again", self.bound[2], doc=self.text("", "as before")) if scalar_optional else None
             self.optional = f.input("maybe", "f32", [self.bound[0] * 2], optional=True) if shapes[0] else None
             if shapes[1]:
                 self.slots.append(f.input("d", "f16", [], access="donated"))
@@ -237,7 +295,7 @@ class Maker:
                 b.adapter(self.name("lora"), "maybe", scaled=r.random() < 0.5)
             if r.random() < 0.6:
                 f.transient(not_negative(self.expression(f)) if r.random() < 0.8 else None, align=r.choice([1, 256, 4096]))
-            self.writable = [s for s in self.slots[1:]] + [y]
+            self.writable = [s for s in self.slots[1:] if s.name != "other"] + [y]
             self.block(f, f.body, 0, 0)
         self.functions.append((name, targets))
 
@@ -292,8 +350,7 @@ class Maker:
         if kind == 4:
             return block.marker(self.text("", "here", self.name("mark")), after=after)
         if kind == 5:
-            return self.call(f, block, depth, after, name) or (block.raw(0x8000 + r.randrange(3), r.randbytes(16), after=after, name=name)
-                                                               if self.newest else None)  # fmt: skip
+            return self.call(f, block, depth, after, name) or (self.raw(f, block, after, name) if self.newest else None)
         if kind == 6:
             count = bw.maximum(self.expression(f, depth, decided=True), 0)
             repeat = block.repeat(count, after=after, name=name)
@@ -304,6 +361,11 @@ class Maker:
         if r.random() < 0.5:
             self.block(f, branch.otherwise, depth, nesting + 1)
         return branch
+
+    def raw(self, f, block, after, name):
+        """What nobody knows: required only where the function says so."""
+        required = f.required_features >> 1 != 0 and self.r.random() < 0.5
+        return block.raw(0x8000 + self.r.randrange(3), self.r.randbytes(self.r.choice([0, 16])), after=after, name=name, required=required)
 
     def dispatch(self, f, block, depth, after, name, positive):
         r, kernel, arguments = self.r, self.r.choice(self.kernels), {}
@@ -317,7 +379,7 @@ class Maker:
             elif p.kind == "tensor":
                 shape = [positive() for _ in range(r.randint(0, 3))]
                 strides = None if r.random() < 0.5 else [self.expression(f, depth) for _ in shape]
-                arguments[p.name] = self.span(f, "read", depth).tensor("f32", shape, strides)
+                arguments[p.name] = self.span(f, "read", depth).tensor(r.choice(PLAIN), shape, strides)
             elif p.kind == "symbol":
                 arguments[p.name] = self.expression(f, depth)
             else:
@@ -344,3 +406,13 @@ class Maker:
 def random_bundle(rng: random.Random, newest: bool = True, odd: float = 0) -> bw.BundleWriter:
     """`newest`: with what came with container 0.3 too. `odd`: how many of the names and texts are odd ones."""
     return Maker(rng, newest, odd).make()
+
+
+class RandomSigner(bw.Signer):
+    """Signs with whatever comes: for the bytes of signatures, not for their worth."""
+
+    def __init__(self, rng: random.Random):
+        self.r, self.public_key = rng, rng.randbytes(32)
+
+    def sign(self, message: bytes) -> bytes:
+        return self.r.randbytes(64)

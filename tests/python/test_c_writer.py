@@ -9,6 +9,7 @@ import os
 import pathlib
 import random
 import re
+import struct as struct_module
 import subprocess
 import sys
 import threading
@@ -18,9 +19,10 @@ import pytest
 import accrt
 import random_bundles
 import writer_replay
-from accrt import _ffi
+from accrt import _ffi, bundle_reader
 from accrt import bundle_writer as bw
 from accrt._library import check, lib, struct
+from accrt.bundle_writer.encoder import SECTIONS
 from accrt.bundle_writer.target import TargetCaps
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -46,10 +48,68 @@ def test_bundles_are_made_again(path):
 def test_random_bundles_are_the_same_from_c_and_python(newest):
     for seed in range(SEED, SEED + ROUNDS):
         print("seed", seed)
-        data = random_bundles.random_bundle(random.Random(seed), newest).to_bytes()
+        rng = random.Random(seed)
+        data = random_bundles.random_bundle(rng, newest, odd=rng.choice([0, 0.2])).to_bytes()
         for order in range(2):
             assert writer_replay.rewritten(data, random.Random(seed + order)) == data
         accrt.Bundle(data)
+        bundle_reader.read(data).verify()
+
+
+def test_signed_and_encrypted_bundles_are_the_same_from_c_and_python(tmp_path):
+    """What is about the finished file comes as bytes."""
+    key = _ffi.accrt_key((ctypes.c_uint8 * 32)(*range(32)))
+    for seed in range(SEED, SEED + max(ROUNDS // 4, 1)):
+        print("seed", seed)
+        rng = random.Random(seed)
+        signed = random_bundles.random_bundle(rng).to_bytes(random_bundles.RandomSigner(rng))
+        assert writer_replay.rewritten(signed, random.Random(seed)) == signed
+        bundle_reader.read(signed).verify()
+        path, bundle = tmp_path / "encrypted.accx", accrt.Bundle(signed)
+        try:
+            check(lib.accrt_bundle_encrypt(bundle.handle, ctypes.byref(key), os.fspath(path).encode()))
+        except accrt.UnsupportedError:
+            continue  # no libcrypto
+        except accrt.InvalidStateError:
+            continue  # no weights
+        data = path.read_bytes()
+        assert writer_replay.rewritten(data, random.Random(seed)) == data
+
+
+def uses_of(data):
+    """What of the format a bundle uses."""
+    tables = bundle_reader.read(data).tables
+    of = {"operation": [e.op for e in tables.expressions], "layout": [c.encoding for c in tables.constants], "image": [i.kind for i in tables.images],
+          "source": [c.source for c in tables.constants], "view": [v.dtype for v in tables.views], "component": [c.dtype for c in tables.components],
+          "arch": [v.arch_kind for v in tables.variants], "argument": [a.kind for a in tables.arguments], "alias": [a.alias_kind for a in tables.arguments],
+          "parameter": [p.kind for p in tables.parameters], "predicate": [p.kind for p in tables.predicates], "role": [c.role for c in tables.components],
+          "shard": [(s.kind, s.segment_count > 1) for s in tables.shards], "replicas": [s.replicas > 1 for s in tables.segments],
+          "symbol": [s.symbol_class for s in tables.symbols], "file": [f.kind for f in tables.files], "flags": [f.flags for f in tables.functions],
+          "features": [f.required_features >> 1 != 0 for f in tables.functions], "variant": [v.required_features != 0 for v in tables.variants],
+          "traits": [launch.traits for launch in tables.launches], "section": list(bundle_reader.read(data).container.sections)}  # fmt: skip
+    parsed = writer_replay.Parsed(data)
+    stream, at = parsed.bytes(14), 0
+    of["opcode"] = []
+    while at < len(stream):
+        opcode, flags, size = struct_module.unpack_from("<2HI", stream, at)
+        of["opcode"].append((opcode if opcode < 0x8000 else 0x8000, flags))
+        at += size
+    return {(what, value) for what, values in of.items() for value in values}
+
+
+def test_the_generator_leaves_nothing_out():
+    """Every opcode, operation, layout and so on is in some of its bundles."""
+    found = set()
+    for seed in range(150):
+        found |= uses_of(random_bundles.random_bundle(random.Random(seed)).to_bytes())
+    types = [number for number, _bits in bw.DTYPES.values()]
+    wanted = {"operation": range(20), "layout": map(int, bw.Encoding), "image": range(1, 6), "source": range(3), "view": types, "component": types,
+              "arch": range(3), "argument": range(5), "alias": range(3), "parameter": range(1, 6), "predicate": range(1, 6), "role": range(5),
+              "shard": [(0, False), (1, False), (1, True)], "replicas": [False, True], "symbol": range(4), "file": range(1, 4), "flags": range(3),
+              "features": [False, True], "variant": [False, True], "traits": [0, 32, 64],
+              "section": set(SECTIONS) - {"tree", "signatures", "leaves", "encryption", "tags"},
+              "opcode": [*((opcode, int(opcode < 8)) for opcode in range(1, 9)), (0x8000, 0), (0x8000, 1)]}  # fmt: skip
+    assert {(what, value) for what, values in wanted.items() for value in values} - found == set()
 
 
 def opened_again(paths):
