@@ -1,5 +1,9 @@
 """The compiler's quantizers: the same bytes as the library's, with it and without, for every layout that can be written."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -54,6 +58,23 @@ def test_bytes_are_the_library_s(info):
                     assert np.array_equal(ours, component.data), (role, where, np.flatnonzero(ours != component.data)[:4])
                 if weight.size:
                     assert np.array_equal(dequantize(made), layouts.dequantize(packed), equal_nan=True)
+
+
+def test_without_the_library():
+    """The compiler quantizes where there is none, and gives the same bytes."""
+    program = """
+import sys
+import numpy as np
+from accrt.compiler import quantize
+w = np.random.default_rng(1).standard_normal((32, 256)).astype(np.float32)
+print(quantize(w, "q4_k").components["data"].tobytes().hex(), "accrt.layouts" in sys.modules)
+"""
+    made = []
+    for library in (os.environ.get("ACCRT_LIBRARY"), "/nonexistent/libaccrt.so"):
+        env = {**os.environ, **({"ACCRT_LIBRARY": library} if library else {})}
+        done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
+        made.append(done.stdout.split())
+    assert made[0][0] == made[1][0] and [words[1] for words in made] == ["True", "False"]
 
 
 def test_what_is_not_quantized():
