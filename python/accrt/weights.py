@@ -101,7 +101,8 @@ class Weight:
         return array.astype(dtype) if dtype is not None and array.dtype != dtype else array.copy() if copy else array
 
     def dequantize(self):
-        """The values as an f32 numpy array, by the formula of its layout (docs/layouts.md)."""
+        """The values as an f32 numpy array, by the formula of its layout (docs/layouts.md). Of this tensor alone: scales that a
+        checkpoint keeps in a tensor beside it are not looked for; `accx pack` joins them."""
         import numpy
         from . import layouts
         parts = {role: layouts.Component(dtype, numpy.frombuffer(view, numpy.uint8))

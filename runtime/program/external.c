@@ -291,9 +291,9 @@ static bool stores(const accx_constant_t* constant, const accrt_weights_tensor_t
                       (tensor->dtype == ACCRT_DTYPE_U8 || tensor->dtype == ACCRT_DTYPE_I8 ||
                        (bits < 8 && tensor->dtype == ACCRT_DTYPE_I32));
   const bool bytes = tensor->encoding == 1 && wanted->dtype == ACCRT_DTYPE_U8;
-  /* One size alone is that of a blob, or of one scale for all. */
+  /* One size alone is that of a blob; one element has whatever sizes. */
   const bool alike = constant->encoding <= ACCRT_LAYOUT_OPAQUE || tensor->rank < 2 ||
-                     tensor->shape[0] == 1 ||
+                     tensor->size_bytes * 8 == bits ||
                      (uint64_t)tensor->shape[0] == first_size(constant, wanted->role);
   return tensor->size_bytes == wanted->size_bytes && alike &&
          (packed || bytes || (tensor->encoding == 0 && tensor->dtype == wanted->dtype));

@@ -210,6 +210,10 @@ def test_fp8_per_channel(rng, tmp_path, instance):
     same(found, f8_values(codes) * values)
     with pytest.raises(accrt.TypeMismatchError, match="role 1 is f32"):
         bound(path, f"{LAYER}.weight", Encoding.F8_CHANNEL, (N, K), {**F8, "scales": "f32"}, instance, dtype="bf16")
+    across, _ = bf16(rng.random((1, N)))  # as many, and of columns
+    square = save(tmp_path / "s.safetensors", {f"{LAYER}.weight": As("F8_E4M3", f8_codes(rng, (N, N))), f"{LAYER}.weight_scale": across})
+    with pytest.raises(accrt.TypeMismatchError, match="role 1 is bf16"):
+        bound(square, f"{LAYER}.weight", Encoding.F8_CHANNEL, (N, N), {**F8, "scales": "bf16"}, instance, dtype="bf16")
     turned = save(tmp_path / "t.safetensors", {f"{LAYER}.weight": As("F8_E4M3", codes.T), f"{LAYER}.weight_scale": scale})
     with pytest.raises(accrt.TypeMismatchError, match="role 0 is f8e4m3fn"):
         bound(turned, f"{LAYER}.weight", Encoding.F8_CHANNEL, (N, K), {**F8, "scales": "bf16"}, instance, dtype="bf16")
