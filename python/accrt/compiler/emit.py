@@ -179,29 +179,22 @@ class Emitter:
     def constant(self, name: str) -> bw.Constant:
         if name not in self.constants:
             source = self.weights[name]
-            if source.external is not None:
-                self.constants[name] = self._external(source)
-                return self.constants[name]
-            if isinstance(source.data, Quantized):
-                self.constants[name] = self._quantized(name, source.data)
-                return self.constants[name]
-            opaque = source.type.encoding != "plain"
-            encoding = bw.Encoding.OPAQUE if opaque else bw.Encoding.PLAIN
-            if source.data is None:
-                size = source.type.size_bytes
-                self.constants[name] = self.bundle.prepared(
-                    name, size, dtype=source.type.dtype, shape=source.type.shape, encoding=encoding
-                )
-            else:
-                data = source.data if source.data.flags.c_contiguous else source.data.copy(order="C")
-                self.constants[name] = self.bundle.constant(name, data, dtype=source.type.dtype, shape=source.type.shape)
+            make = self._external if source.external is not None else self._quantized if isinstance(source.data, Quantized) else self._plain
+            self.constants[name] = make(source)
         return self.constants[name]
 
-    def _quantized(self, name: str, q: Quantized) -> bw.Constant:
-        arrays = {role: np.ascontiguousarray(array) for role, array in q.components.items()}
-        parts = {role: (array, q.component_type(role)) for role, array in arrays.items()}
-        encoding = bw.Encoding(LAYOUTS[q.layout].id)
-        return self.bundle.constant(name, parts, dtype=q.dtype, shape=q.shape, encoding=encoding, group_elements=q.group)
+    def _plain(self, source: Constant) -> bw.Constant:
+        type_ = source.type
+        if source.data is None:
+            encoding = bw.Encoding.PLAIN if type_.encoding == "plain" else bw.Encoding.OPAQUE
+            return self.bundle.prepared(source.name, type_.size_bytes, dtype=type_.dtype, shape=type_.shape, encoding=encoding)
+        data = source.data if source.data.flags.c_contiguous else source.data.copy(order="C")
+        return self.bundle.constant(source.name, data, dtype=type_.dtype, shape=type_.shape)
+
+    def _quantized(self, source: Constant) -> bw.Constant:
+        q = source.data
+        parts = {role: (np.ascontiguousarray(array), q.component_type(role)) for role, array in q.components.items()}
+        return self.bundle.constant(source.name, parts, dtype=q.dtype, shape=q.shape, **_layout(q))
 
     def _external(self, source: Constant) -> bw.Constant:
         at, q = source.external, source.data
@@ -213,8 +206,7 @@ class Emitter:
             file = self.files[at.file]
         more: Dict[str, Any] = {}
         if isinstance(q, Quantized):
-            types = {role: q.component_type(role) for role in q.components}
-            more = {"encoding": bw.Encoding(LAYOUTS[q.layout].id), "group_elements": q.group, "components": types}
+            more = {**_layout(q), "components": {role: q.component_type(role) for role in q.components}}
         made = self.bundle.external(source.name, source.type.dtype, source.type.shape, file=file, tensor=at.tensor, digest=at.digest, **more)
         if at.shard is not None:
             self.bundle.shard(made, at.shard.degree, axis=at.shard.axis, extent=at.extent, segments=at.shard.segments)
@@ -334,6 +326,10 @@ class _FunctionEmitter:
         if command.blocks[1]:
             self.block(command.blocks[1], made.otherwise)
         return made
+
+
+def _layout(q: Quantized) -> Dict[str, Any]:
+    return {"encoding": bw.Encoding(LAYOUTS[q.layout].id), "group_elements": q.group}
 
 
 def _scalar(value: Any, param: Any) -> bw.Scalar:

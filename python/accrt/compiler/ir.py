@@ -441,20 +441,19 @@ class Module:
         self.symbols[name] = Symbol(name, SymbolClass(symbol_class), minimum, maximum, divisor, tuple(buckets))
         return ex.symbol(name)
 
+    def _constant(self, made: Constant) -> Constant:
+        self._new(self.constants, made.name, "constant")
+        self.constants[made.name] = made
+        return made
+
     def constant(self, name: str, data: Any, dtype: str = "") -> Constant:
         """Adds a weight from a numpy array. For bf16 give its bits as uint16 and the dtype."""
-        self._new(self.constants, name, "constant")
         dtype = dtype or _NUMPY_DTYPES.get(str(data.dtype), str(data.dtype))
-        made = Constant(name, TensorType(dtype, tuple(data.shape)), data)
-        self.constants[name] = made
-        return made
+        return self._constant(Constant(name, TensorType(dtype, tuple(data.shape)), data))
 
     def weight(self, name: str, quantized: Any) -> Constant:
         """Adds a quantized weight (encodings.Quantized). Operations take it as they take a plain one of its type and shape."""
-        self._new(self.constants, name, "constant")
-        made = Constant(name, TensorType(quantized.dtype, tuple(quantized.shape), quantized.layout), quantized)
-        self.constants[name] = made
-        return made
+        return self._constant(Constant(name, TensorType(quantized.dtype, tuple(quantized.shape), quantized.layout), quantized))
 
     def file(self, name: str, kind: Union[str, FileKind] = "", *, size_bytes: int = 0, digest: Optional[bytes] = None) -> str:
         """Says what is known of a file that weights lie in: its kind ("safetensors", "gguf", "accx"; by default what its name ends in),
@@ -476,7 +475,6 @@ class Module:
         """Adds a weight whose bytes are outside the bundle and not known here (External says where). `shape` is that of the tensor; with
         a shard the weight is a rank's part of it. `layout`: its encoding, with `group` where that is free and the types of
         `components` by role where they are."""
-        self._new(self.constants, name, "constant")
         where, full = f"constant {name!r}", tuple(int(size) for size in shape)
         if (digest is None) != by_name or (digest is not None and (len(digest) != 16 or not any(digest))):
             raise IRError(f"{where}: it is bound by a digest of 16 bytes, or by_name=True says that its name is enough")
@@ -496,9 +494,7 @@ class Module:
                 data = declared(layout, full, group=group, dtype=dtype, components=components)
             except ValueError as error:
                 raise IRError(f"{where}: {error}") from None
-        made = Constant(name, TensorType(dtype, full, layout), data, External(file, tensor, digest, by_name, shard, extent))
-        self.constants[name] = made
-        return made
+        return self._constant(Constant(name, TensorType(dtype, full, layout), data, External(file, tensor, digest, by_name, shard, extent)))
 
     def state(self, name: str, dtype: str, shape: Sequence[Size], *, fill_pattern: int = 0) -> State:
         """Declares memory of a session; its dimensions are sizes or expressions of SESSION symbols."""
