@@ -14,7 +14,7 @@ import pathlib
 
 import numpy as np
 
-from accrt.compiler import Module, SymbolClass, compile, quantize, safetensors
+from accrt.compiler import Module, SymbolClass, command_line, quantize, safetensors
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -114,16 +114,11 @@ def build(tensors, config, weights=None):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--output", required=True, help="the bundle to write")
+    command_line.add_arguments(parser)
     parser.add_argument("--weights", default=HERE / "weights.safetensors")
-    parser.add_argument("--target", action="append", help="only these targets (default: all that can be built here)")
     parser.add_argument("--layout", help="quantize the matrices: q4_k, q8_0, i4_group, ... (docs/layouts.md)")
     parser.add_argument("--group", type=int, default=0, help="elements that share a scale, where the layout leaves it free")
-    parser.add_argument("--target-caps", metavar="FILE", help="what the bundle will run on: what `accx caps --json` prints there")
-    parser.add_argument("--print", action="store_true", help="also print the IR")
     arguments = parser.parse_args()
     tensors, config = load(arguments.weights)
     module = build(tensors, config, quantized(tensors, arguments.layout, arguments.group) if arguments.layout else None)
-    if arguments.print:
-        print(module)
-    compile(module, arguments.output, targets=arguments.target, target_caps=arguments.target_caps)
+    command_line.write(module, arguments)

@@ -11,7 +11,7 @@ seq 1 to 512. Weights keep their names. On CUDA it calculates in f16 (half the m
 import argparse
 
 import model
-from accrt.compiler import Module, compile, safetensors
+from accrt.compiler import Module, command_line, safetensors
 
 
 def dense(x, weights, name):
@@ -78,12 +78,7 @@ def build(settings, tensors):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--output", required=True, help="the bundle to write")
-    parser.add_argument("--target", action="append", help="only these targets (default: all that can be built here)")
-    parser.add_argument("--target-caps", metavar="FILE", help="what the bundle will run on: what `accx caps --json` prints there")
-    parser.add_argument("--print", action="store_true", help="also print the IR")
+    command_line.add_arguments(parser)
     arguments = parser.parse_args()
     module = build(model.settings(), model.weights())
-    if arguments.print:
-        print(module)
-    compile(module, arguments.output, targets=arguments.target, target_caps=arguments.target_caps)
+    command_line.write(module, arguments)

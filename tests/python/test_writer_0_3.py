@@ -263,8 +263,21 @@ def test_the_tool_prints_a_target(tmp_path):
     for given in (path, str(path), path.read_text(), json.loads(path.read_text()), accrt.caps()):
         found = bw.TargetCaps.of(given)
         assert found == bw.TargetCaps.of(accrt.caps())
-    with pytest.raises(bw.BundleError, match="not what `accx caps --json` prints"):
-        bw.TargetCaps.of({"container": "0.3"})
+
+
+@pytest.mark.parametrize("given,why", [
+    ({"container": "0.3"}, "there is no 'commands'"), (caps(container=3), "'container' is 3"), (caps(container="0.x"), "'container' is '0.x'"),
+    (caps(max_rank="many"), "'max_rank' is 'many'"), (caps(dtypes=7), "'dtypes' is 7"), (caps(sections=[3]), "'sections' is \\[3\\]"),
+    (caps(encodings=[{"name": "plain"}]), "'encodings' is"), (caps(drivers=[{}]), "'drivers' is"), ({"command_mask": 1}, "there is no 'container_major'"),
+    ([], "it is no object"), ("{", "Expecting property name"),
+])  # fmt: skip
+def test_what_is_no_target_is_said(given, why, tmp_path):
+    with pytest.raises(bw.BundleError, match=f"^target_caps: this is not what `accx caps --json` prints: {why}"):
+        bw.BundleWriter(given)
+    path = tmp_path / "target.json"
+    path.write_text(given if isinstance(given, str) else json.dumps(given))
+    with pytest.raises(bw.BundleError, match=f"^target_caps: {path}: this is not what `accx caps --json` prints: {why}"):
+        bw.BundleWriter(path)
 
 
 def test_the_compiler_writes_for_a_target(tmp_path):
@@ -292,6 +305,30 @@ def test_the_compiler_writes_for_a_target(tmp_path):
     with pytest.raises(bw.TargetError, match="constant 'w.*data type 12 \\(f32\\)"):
         compile_module(module(), tmp_path / "never.accx", targets=hosts, target_caps=caps(dtypes=["i64"]))
     assert not (tmp_path / "never.accx").exists()
+
+
+def test_programs_that_compile_share_their_arguments(tmp_path, capsys):
+    import argparse
+
+    from accrt.compiler import Module, available_targets, command_line
+
+    hosts = [t for t in available_targets() if t.startswith("x86") or t == "aarch64"][:1]
+    if not hosts:
+        pytest.skip("no C compiler")
+    m = Module("example")
+    f = m.function("twice")
+    f.result("y", f.input("x", "f32", [8]) * 2.0)
+    target = tmp_path / "target.json"
+    parser = argparse.ArgumentParser()
+    command_line.add_arguments(parser)
+    arguments = parser.parse_args(["-o", str(tmp_path / "a.accx"), "--target", hosts[0], "--target-caps", str(target), "--print"])
+    target.write_text(json.dumps(caps()))
+    command_line.write(m, arguments)
+    assert "twice" in capsys.readouterr().out
+    assert bundle_reader.read(tmp_path / "a.accx").versions["container"] == (0, 1)
+    target.write_text(json.dumps(caps(dtypes=["i64"])))
+    with pytest.raises(SystemExit, match=r": function 'twice', input 'x': the target does not know data type 12 \(f32\)$"):
+        command_line.write(m, arguments)
 
 
 # ---- What the library and the tool show of it ----

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from .common import ARCH_KINDS, DTYPES, FEATURE_FUNCTION_TARGET, BundleError, Encoding, ImageKind
 from .expressions import OPS
@@ -56,6 +56,32 @@ def _numbers(names: Iterable[Any], table: Iterable[str]) -> FrozenSet[int]:
     return frozenset(found)
 
 
+def _version(text: Any) -> Tuple[int, int]:
+    major, minor = str(text).split(".")
+    return int(major), int(minor)
+
+
+def _no_caps(where: str, why: str) -> BundleError:
+    return BundleError(f"{where}: this is not what `accx caps --json` prints: {why}")
+
+
+class _Members:
+    """What is in the JSON, by name; `where` is for messages."""
+
+    def __init__(self, given: Mapping[str, Any], where: str):
+        self.given, self.where = given, where
+
+    def read(self, key: str, convert: Callable[[Any], Any], *default: Any) -> Any:
+        if key not in self.given:
+            if default:
+                return default[0]
+            raise _no_caps(self.where, f"there is no {key!r}")
+        try:
+            return convert(self.given[key])
+        except (AttributeError, KeyError, TypeError, ValueError) as problem:
+            raise _no_caps(self.where, f"{key!r} is {self.given[key]!r:.200}") from problem
+
+
 def _bits(mask: int) -> FrozenSet[int]:
     return frozenset(bit for bit in range(64) if mask >> bit & 1)
 
@@ -86,52 +112,58 @@ class TargetCaps:
         """From the JSON of `accx caps` (a path, its text, or what it gives in Python), or from `accrt.caps()`."""
         if isinstance(given, TargetCaps):
             return given
+        where = "target_caps"
         if isinstance(given, (str, os.PathLike)) and not str(given).lstrip().startswith("{"):
-            with open(given, encoding="utf-8") as file:
-                given = json.load(file)
-        elif isinstance(given, str):
-            given = json.loads(given)
-        try:
-            return TargetCaps._of_masks(given) if "command_mask" in given else TargetCaps._of_names(given)
-        except (KeyError, TypeError, ValueError) as problem:
-            raise BundleError(f"target_caps: this is not what `accx caps --json` prints: {problem!r}") from problem
+            where = f"target_caps: {os.fspath(given)}"
+            with open(given, "rb") as file:
+                given = file.read()
+        if isinstance(given, (str, bytes)):
+            try:
+                given = json.loads(given)
+            except ValueError as problem:
+                raise _no_caps(where, str(problem)) from problem
+        if not isinstance(given, Mapping):
+            raise _no_caps(where, "it is no object")
+        members = _Members(given, where)
+        return TargetCaps._of_masks(members) if "command_mask" in given else TargetCaps._of_names(members)
 
     @staticmethod
-    def _of_names(given: Mapping[str, Any]) -> "TargetCaps":
+    def _of_names(given: "_Members") -> "TargetCaps":
         def version(key: str) -> Tuple[int, int]:
-            major, minor = str(given[key]).split(".")
-            return int(major), int(minor)
+            return given.read(key, _version)
+
+        def numbers(key: str, table: Sequence[str], *default: Any) -> FrozenSet[int]:
+            return given.read(key, lambda names: _numbers(names, table), *default)
 
         container = version("container")
-        sections = given.get("sections")
-        known = _sections_of(container[1]) if sections is None else _numbers(sections, _section_names())
-        names = [e.name.lower() for e in Encoding]
-        table = [""] * 64
-        for number, name in zip(Encoding, names):
-            table[number] = name
-        dtypes = frozenset(DTYPES[name][0] for name in given["dtypes"] if name in DTYPES)
+        table, dtypes = [""] * 64, [""] * 64
+        for encoding in Encoding:
+            table[encoding] = encoding.name.lower()
+        for name, (number, _bits_each) in DTYPES.items():
+            dtypes[number] = name
         return TargetCaps(
-            container, version("commands"), version("kernel_abi"), version("layouts"), int(given["max_rank"]),
-            _numbers(given["function_features"], _FUNCTION_FEATURES), _numbers(given["file_features"], _FILE_FEATURES),
-            _numbers(given.get("variant_features", ()), ()), known,
-            _numbers(given["command_set"], OPCODES), _numbers(given.get("expression_ops", OPS), OPS), dtypes,
-            _numbers(given["encodings"], table), _numbers(given.get("image_kinds", _IMAGE_KINDS[1:5]), _IMAGE_KINDS),
-            {d["name"]: tuple(d["architectures"]) for d in given["drivers"]} if "drivers" in given else None,
+            container, version("commands"), version("kernel_abi"), version("layouts"), given.read("max_rank", int),
+            numbers("function_features", _FUNCTION_FEATURES), numbers("file_features", _FILE_FEATURES),
+            numbers("variant_features", (), frozenset()), numbers("sections", _section_names(), _sections_of(container[1])),
+            numbers("command_set", OPCODES), numbers("expression_ops", OPS, frozenset(range(len(OPS)))), numbers("dtypes", dtypes),
+            numbers("encodings", table), numbers("image_kinds", _IMAGE_KINDS, frozenset(range(1, 5))),
+            given.read("drivers", lambda drivers: {d["name"]: tuple(map(str, d["architectures"])) for d in drivers}, None),
         )  # fmt: skip
 
     @staticmethod
-    def _of_masks(given: Mapping[str, Any]) -> "TargetCaps":
+    def _of_masks(given: "_Members") -> "TargetCaps":
         def version(key: str) -> Tuple[int, int]:
-            return int(given[key + "_major"]), int(given[key + "_minor"])
+            return given.read(key + "_major", int), given.read(key + "_minor", int)
+
+        def bits(key: str, *default: int) -> FrozenSet[int]:
+            return _bits(given.read(key, int, *default) or sum(default))
 
         container = version("container")
-        sections = given.get("section_mask")
         return TargetCaps(
-            container, version("commands"), version("kernel_abi"), version("layouts"), int(given["max_rank"]),
-            _bits(given["function_features"]), _bits(given["file_features"]), _bits(given.get("variant_features", 0)),
-            _bits(sections) if sections else _sections_of(container[1]), _bits(given["command_mask"]),
-            _bits(given.get("expression_mask") or (1 << len(OPS)) - 1), _bits(given["dtype_mask"]),
-            _bits(given["encoding_mask"]), _bits(given.get("image_kind_mask") or 0b11110),
+            container, version("commands"), version("kernel_abi"), version("layouts"), given.read("max_rank", int),
+            bits("function_features"), bits("file_features"), bits("variant_features", 0),
+            bits("section_mask", 0) or _sections_of(container[1]), bits("command_mask"), bits("expression_mask", (1 << len(OPS)) - 1),
+            bits("dtype_mask"), bits("encoding_mask"), bits("image_kind_mask", 0b11110),
         )  # fmt: skip
 
     # -- what is left out
