@@ -239,3 +239,39 @@ def test_a_download_cache_of_links(verb, rng, tmp_path):
     save(blobs / "importance", {"w0": np.ones(32, np.float32)})
     (tmp_path / "importance").symlink_to("blobs/importance")
     accx("quantize", snapshot, tmp_path / "o.accx", "--layout", "q8_0", "--importance", tmp_path / "importance")
+
+
+def test_odd_names_and_shapes(tmp_path):
+    """Whatever tensors are called and however large they are: each is in the pack once, alone or as a part of a weight."""
+    print(f"seed {SEED}")
+    rng = np.random.default_rng(SEED)
+    suffixes = ["", "_scale", "_scale_inv", "_scale_2", "_packed", "_shape", "_zero_point", "_g_idx", "_global_scale", "_blocks", "_scales",
+                ".qweight", ".scales", ".qzeros", ".g_idx", ".blocks", "_scale_scale"]  # fmt: skip
+    types = ["F32", "F16", "BF16", "I32", "I64", "I8", "U8", "F8_E4M3", "F8_E8M0", "F8_E5M2"]
+    sizes = [0, 1, 2, 4, 8, 16, 32, 64]
+    bits = {"F32": 32, "F16": 16, "BF16": 16, "I32": 32, "I64": 64, "I8": 8, "U8": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E5M2": 8}
+    for turn in range(40):
+        tensors = {}
+        for i in range(40):
+            for suffix in rng.choice(suffixes, rng.integers(2, 7), replace=False):
+                kind = types[rng.integers(len(types))]
+                shape = [sizes[k] for k in rng.integers(0, len(sizes), rng.integers(0, 4))]
+                if 0 in shape and rng.random() < 0.3:
+                    shape[rng.integers(len(shape))] = 1 << 50
+                    shape[0] = 0
+                n = 0 if 0 in shape else int(np.prod(shape, dtype=np.int64)) * bits[kind] // 8
+                tensors[f"w{i}{suffix}"] = (kind, shape, rng.integers(0, 256, n, dtype=np.uint8).tobytes())
+        header, data = {}, b""
+        for name, (kind, shape, bytes_) in tensors.items():
+            header[name] = {"dtype": kind, "shape": shape, "data_offsets": [len(data), len(data) + len(bytes_)]}
+            data += bytes_
+        text = json.dumps(header).encode()
+        (tmp_path / "m").write_bytes(len(text).to_bytes(8, "little") + text + data)
+        done = subprocess.run([str(ACCX), "pack", str(tmp_path / "m"), str(tmp_path / "o.accx"), "--gptq", "v1"], capture_output=True, text=True)
+        assert done.returncode == 0, (turn, done.returncode, done.stderr)
+        packed = accrt.Weights(tmp_path / "o.accx")
+        parts = sum(len(packed[name].components) for name in packed)
+        assert parts <= len(tensors)  # what is left out: shapes, indices in order, zero points of zero
+        done = subprocess.run([str(ACCX), "quantize", str(tmp_path / "m"), str(tmp_path / "o.accx"), "--layout", "q8_0", "--gptq", "v1"],
+                              capture_output=True, text=True)
+        assert done.returncode in (0, 1), (turn, done.returncode, done.stderr)

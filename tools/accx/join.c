@@ -126,6 +126,14 @@ static void set_layout(candidate_t* candidate, uint32_t layout, uint64_t group,
   facts->dtype = is_float(scales) ? scales->dtype : ACCRT_DTYPE_F32;
 }
 
+/* Elements of a row of so many words or bytes; a size of this kind is that of an empty tensor. */
+static int64_t times(candidate_t* candidate, int64_t size, int64_t each) {
+  if (size <= INT64_MAX / 64)
+    return size * each;
+  candidate->why = "its rows are too long";
+  return 0;
+}
+
 static void set_shape(candidate_t* candidate, const int64_t* shape, uint32_t rank, int64_t last) {
   facts_t* facts = &candidate->weight.facts;
   if (rank > ACCRT_MAX_RANK) {
@@ -193,6 +201,11 @@ static void join_gptq(candidate_t* candidate) {
     candidate->why = "it has not the tensors qweight, qzeros and scales of GPTQ or AWQ";
     return;
   }
+  (void)times(candidate, data->shape[0], 8);
+  (void)times(candidate, data->shape[1], 8);
+  (void)times(candidate, zeros->shape[1], 8);
+  if (candidate->why)
+    return;
   const uint64_t groups = (uint64_t)scales->shape[0], n = (uint64_t)scales->shape[1];
   const bool awq = (uint64_t)data->shape[1] * 8 == n;
   const uint64_t k = (uint64_t)data->shape[0] * (awq ? 1 : 8);
@@ -225,7 +238,7 @@ static void join_int4(candidate_t* candidate, uint32_t q, const facts_t* data, u
   uint32_t w, z;
   const facts_t* shape = take(candidate, "_shape", &w);
   const facts_t* zeros = take(candidate, "_zero_point", &z);
-  const int64_t k = 8 * data->shape[data->rank - 1];
+  const int64_t k = times(candidate, data->shape[data->rank - 1], 8);
   if (shape) {
     int64_t last = -1;
     const unsigned char* bytes = bytes_of(candidate, w);
@@ -237,8 +250,10 @@ static void join_int4(candidate_t* candidate, uint32_t q, const facts_t* data, u
   if (!candidate->why && (!is_float(scales) || scales->rank != data->rank ||
                           !same_rows(scales, data->shape, data->rank - 1)))
     candidate->why = "its scales do not lie as groups of its rows";
-  const uint64_t groups = (uint64_t)scales->shape[scales->rank ? scales->rank - 1 : 0];
-  const uint64_t group = candidate->why ? 0 : group_of(candidate, (uint64_t)k, groups);
+  if (candidate->why)
+    return;
+  const uint64_t groups = (uint64_t)scales->shape[scales->rank - 1];
+  const uint64_t group = group_of(candidate, (uint64_t)k, groups);
   if (candidate->why)
     return;
   set_shape(candidate, data->shape, data->rank, k);
@@ -262,7 +277,7 @@ static void join_fp4(candidate_t* candidate, uint32_t q, const facts_t* data, ui
   const facts_t* divisor = take(candidate, "_global_scale", &g);
   const facts_t* factor = divisor ? NULL : take(candidate, "_scale_2", &g);
   const facts_t* whole = divisor ? divisor : factor;
-  const uint32_t rank = data->rank - blocks;
+  const uint32_t rank = data->rank > blocks ? data->rank - blocks : 0;
   const bool nv = is_plain(scales, ACCRT_DTYPE_F8E4M3FN);
   if (rank < 1 || (blocks && data->shape[rank] != 16) || (!nv && !is_byte(scales)) ||
       nv != (whole != NULL) ||
@@ -270,7 +285,7 @@ static void join_fp4(candidate_t* candidate, uint32_t q, const facts_t* data, ui
     candidate->why = "its scales are not those of MXFP4 or NVFP4";
     return;
   }
-  set_shape(candidate, data->shape, rank, data->shape[rank - 1] * (blocks ? 32 : 2));
+  set_shape(candidate, data->shape, rank, times(candidate, data->shape[rank - 1], blocks ? 32 : 2));
   set_layout(candidate, nv ? ACCRT_LAYOUT_NVFP4 : ACCRT_LAYOUT_MXFP4, 0, NULL);
   add_part(candidate, ACCRT_LAYOUT_ROLE_DATA, q, ACCRT_DTYPE_F4E2M1, ACCX_PART_STORED);
   add_part(candidate, ACCRT_LAYOUT_ROLE_SCALES, s, nv ? ACCRT_DTYPE_F8E4M3FN : ACCRT_DTYPE_F8E8M0,
@@ -284,7 +299,7 @@ static void join_packed(candidate_t* candidate) {
   uint32_t q, s;
   const facts_t* data = take(candidate, "_packed", &q);
   const facts_t* scales = take(candidate, "_scale", &s);
-  if (!scales || data->rank < 2)
+  if (!scales || data->rank < 2) /* the tensor itself is free */
     candidate->why = "it has no scales";
   else if (is_plain(data, ACCRT_DTYPE_I32))
     join_int4(candidate, q, data, s, scales);
@@ -346,8 +361,8 @@ static void join_scaled(candidate_t* candidate, bool inverse) {
   const facts_t* data = take(candidate, "", &q);
   const facts_t* scales = take(candidate, inverse ? "_scale_inv" : "_scale", &s);
   const facts_t* zeros = take(candidate, "_zero_point", &z);
-  if (data->rank < 1) {
-    candidate->why = "it has no dimensions";
+  if (!scales || data->rank < 1) {
+    candidate->why = "it has no scales, or no dimensions";
     return;
   }
   if (is_plain(data, ACCRT_DTYPE_U8)) {
