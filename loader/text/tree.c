@@ -247,6 +247,10 @@ bool accx_tree_read(const char* text, size_t size_bytes, accx_tree_t** out_tree,
     *out_tree = NULL;
     return fail_memory(error);
   }
+  if (size_bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
+    text += 3; /* some editors begin with a mark of the byte order, which UTF-8 has not */
+    size_bytes -= 3;
+  }
   yaml_parser_set_encoding(&reader.parser, YAML_UTF8_ENCODING);
   yaml_parser_set_input_string(&reader.parser, (const unsigned char*)text, size_bytes);
   const bool good = read_document(&reader, out_root);

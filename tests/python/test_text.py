@@ -375,6 +375,90 @@ def test_differences_are_told_in_words(old: str, new: str, said: list[str], tmp_
     assert accx("diff", "--exit-code", a, b, code=5) == ""
 
 
+# Weights of a type, and what is said of another one in them.
+VALUES = [
+    ("f64", "values: [0.1, 2]", "values: [0.25, 2]", "1 of 2 values differ, the first at [0]: 0.10000000000000001 in A, 0.25 in B"),
+    ("i8", "values: [-1, 2]", "values: [-128, 127]", "2 of 2 values differ, the first at [0]: -1 in A, -128 in B"),
+    ("i64", "values: [-1, 5]", "values: [1, 5]", "1 of 2 values differ, the first at [0]: -1 in A, 1 in B"),
+    ("u64", "values: [18446744073709551615, 5]", "values: [1, 5]", "1 of 2 values differ, the first at [0]: 18446744073709551615 in A, 1 in B"),
+    ("bool", "values: [true, false]", "values: [true, true]", "1 of 2 values differ, the first at [1]: 0 in A, 1 in B"),
+    ("f16", 'data: "003c0000"', 'data: "003c00c0"', "1 of 2 values differ, the first at [1]: 0 in A, -2 in B"),
+    ("bf16", 'data: "803f0000"', 'data: "803fc07f"', "1 of 2 values differ, the first at [1]: 0 in A, nan in B"),
+    ("f8e8m0", 'data: "7f7f"', 'data: "807f"', "1 of 2 values differ, the first at [0]: 1 in A, 2 in B|0x7f in A, 0x80 in B"),
+    ("u4", 'data: "10"', 'data: "11"', "1 of 1 bytes differ, the first at 0: 16 in A, 17 in B"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype,one,two,said", VALUES, ids=[value[0] for value in VALUES])
+def test_values_that_differ_are_told(dtype: str, one: str, two: str, said: str, tmp_path: pathlib.Path) -> None:
+    text = "accx: 1\nconstants:\n- {{name: w, dtype: {}, shape: [2], {}}}\n"
+    a, b = built(tmp_path, "a", text.format(dtype, one)), built(tmp_path, "b", text.format(dtype, two))
+    line = accx("diff", a, b).strip()
+    assert any(line.endswith(words) for words in said.split("|")), line
+
+
+def test_what_is_only_at_one_side_is_told_with_its_value(tmp_path: pathlib.Path) -> None:
+    """Names of expressions that change, opaque weights of other sizes, text that is long, and what goes to a scalar of 8 bytes."""
+    text = """accx: 1
+symbols: [{{name: n, class: specialize, maximum: 9}}]
+constants: [{{name: w, dtype: u8, encoding: opaque, shape: [{2}], data: "{0}"}}]
+kernels: [{{name: k, parameters: [{{name: a, kind: scalar, size: 8}}], variants: [{{image: p, arch_kind: portable, {3}}}]}}]
+images: [{{name: p, kind: pack}}]
+locations: [{{file: a, line: 1}}]
+functions:
+- name: f
+  doc: "{4}"
+  let: {{e: n * {1} + 5 - n}}
+  inputs: [{{name: x, dtype: u8, shape: [n]}}]
+  results: [{{name: y, dtype: u8, shape: [$e * 2]}}, {{name: z, dtype: u8, shape: [$e * 3]}}]
+  commands:
+  - {{dispatch: k, name: {5}, location: 0, arguments: {{a: {{f64: {1}.5}}}}}}
+"""
+    a = built(tmp_path, "a", text.format("0011", 2, 2, "required_features: 0", "short", "one"))
+    b = built(tmp_path, "b", text.format("001122", 3, 3, "entry: other", "long " * 100, "two"))
+    said = accx("diff", a, b).splitlines()
+    assert said[:2] == ["constant 'w', shape: [2] in A, [3] in B", "constant 'w', data: 2 bytes 0011 in A, 3 bytes 001122 in B"]
+    assert "only in B: kernel 'k', variant 0 (host), entry: other" in said
+    assert "function 'f', e0: n * 2 + 5 - n in A, n * 3 + 5 - n in B" in said
+    assert any(line.startswith("function 'f', doc: short in A, 'long long") and line.endswith("...' in B") for line in said)
+    assert "function 'f', command 0 (dispatch 'k' 'one'), name: one in A, two in B" in said
+    assert any("a, bits: 0x4004000000000000 (f64: 2.5) in A, 0x400c000000000000 (f64: 3.5) in B" in line for line in said)
+    assert len(said) == 7
+    # Places are compared as what they are, and counted.
+    c = built(tmp_path, "c", text.replace("location: 0, ", "").format("0011", 2, 2, "required_features: 0", "short", "one"))
+    assert accx("diff", a, c).splitlines() == ["only in A: function 'f', command 0 (dispatch 'k' 'one'), location: {file: a, line: 1, column: 0}", "locations: 1 in A, 0 in B"]
+
+
+def test_long_lists_of_commands_are_compared(tmp_path: pathlib.Path) -> None:
+    """Too many for every pair of them: what is in the same place is compared."""
+    text = "accx: 1\nfunctions:\n- {{name: f, commands: [{}]}}\n"
+    a = built(tmp_path, "a", text.format(", ".join(f"{{marker: a{i}}}" for i in range(3000))))
+    b = built(tmp_path, "b", text.format(", ".join(f"{{marker: {'a' if i % 2 else 'b'}{i}}}" for i in range(3000))))
+    said = accx("diff", a, b).splitlines()
+    assert len(said) == 1500 and said[1] == "function 'f', command 2 (marker), marker: a2 in A, b2 in B"
+
+
+@pytest.mark.parametrize("name,said,code", [("missing", "No such file", 1), ("folder", "it is not a regular file", 1), ("short", r"\(rule 1\)", 3), ("table", r"\(rule", 3)])
+def test_what_is_no_bundle_is_told(name: str, said: str, code: int, tmp_path: pathlib.Path) -> None:
+    good = built(tmp_path, "good", FULL)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "short").write_bytes(good.read_bytes()[:100])
+    (tmp_path / "table").write_bytes(good.read_bytes()[:300])
+    for arguments in (("dump", tmp_path / name), ("diff", tmp_path / name, good), ("diff", good, tmp_path / name)):
+        message = accx(*arguments, code=code)
+        assert re.search(rf"{name}.*{said}", message), message
+
+
+def test_folders_that_cannot_be_written_are_told(tmp_path: pathlib.Path) -> None:
+    bundle = built(tmp_path, "a", FULL)
+    (tmp_path / "x.yaml.d").write_text("a file")
+    assert re.search(r"x.yaml.d.*(Not a directory|File exists)", accx("dump", bundle, "--inline", 0, "--output", tmp_path / "x.yaml", code=1))
+    (tmp_path / "y.yaml.d" / "data.bin.part").mkdir(parents=True)
+    assert re.search(r"data.bin: Is a directory", accx("dump", bundle, "--inline", 0, "--output", tmp_path / "y.yaml", code=1))
+    assert not (tmp_path / "x.yaml").exists() and not (tmp_path / "y.yaml").exists()
+    assert "cannot write standard output" in subprocess.run(f"{ACCX} dump {bundle} > /dev/full", shell=True, capture_output=True, text=True).stderr
+
+
 def test_signatures_are_a_difference(tmp_path: pathlib.Path) -> None:
     path = built(tmp_path, "a", FULL)
     accx("keygen", "--output", tmp_path / "key.pem")

@@ -323,3 +323,89 @@ def test_every_mistake_has_a_place(tmp_path: pathlib.Path) -> None:
         assert done.returncode in (1, 3) and re.fullmatch(r"accx: .*wrong\.json:\d+:\d+: [^\n]+\n", done.stderr), (done.stderr, text)
         assert not out.exists()
     assert refused > len(wrong) // 2
+
+
+F, K, W, Q, X, CALL = 2, 0, 0, 4, 5, 5  # places in everything()
+
+
+def at(root: dict, *path: object) -> tuple:
+    for key in path[:-1]:
+        root = root[key]
+    return root, path[-1]
+
+
+def put(*path_and_value: object):
+    def edit(root: dict) -> None:
+        place, key = at(root, *path_and_value[:-1])
+        place[key] = path_and_value[-1]
+
+    return edit
+
+
+def drop(*path: object):
+    def edit(root: dict) -> None:
+        place, key = at(root, *path)
+        del place[key]
+
+    return edit
+
+
+C = ("functions", F, "commands")
+# One thing that is wrong, and what is said of it.
+WRONG = [
+    (put("constants", 1, "data", {"file": "data.bin", "offset": 7, "size": 4}), "'data.bin' has 8 bytes, too few for offset 7 and size 4"),
+    (put("constants", 1, "data", {"file": "data.bin", "text": "x"}), "'data' needs 'file' or 'text'"),
+    (put("constants", 1, "data", {"file": "data.bin", "ofset": 1}), "'data' has no 'ofset', did you mean 'offset'"),
+    (put("files", 0, "digest", "00"), "a digest has 16 bytes, not 1"), (put("metadata", "\x00", "x"), "NUL|null|control characters"),
+    (put("optional_features", "-1"), "no whole number from 0"), (put("strings", ["a" * 70000]), "limit is 65535"),
+    (put("symbols", 0, "maximum", 0), "range"), (drop("symbols", 0, "class"), "a symbol needs 'class'"),
+    (put("let_of_states", "twice", "cap +"), "a number, a symbol or"), (put("let_of_states", ["x"]), "let_of_states is a map"),
+    (put("constants", Q, "components", "zero", {"dtype": "i8", "data": "00"}), "no component 'zero', did you mean 'zeros'"),
+    (put("constants", Q, "components", {str(i): {"dtype": "i8", "data": "00"} for i in range(6)}), "at most 5 components"),
+    (put("constants", X, "shard", "segments", [[0]]), r"a segment is \[begin, end\]"), (put("constants", X, "shard", "segments", [[0, 4, 2**40]]), "does not fit 32 bits"),
+    (put("constants", X, "digest", "zz"), "character 1 of 2 is 'z'"), (put("constants", W, "shape", [1] * 9), "9 dimensions; 8 are possible"),
+    (put("states", 0, "shape", ["1"] * 9), "9 dimensions; 8 are possible"), (put("kernels", K, "traits", [2**40]), "traits are 32 bits"),
+    (put("kernels", K, "variants", 1, "launch_traits", [2**40]), "launch traits are 32 bits"), (put("kernels", K, "variants", 0, "priority", 2**40), "priority .* does not fit 32 bits"),
+    (put("kernels", K, "variants", 1, "block", []), "'block' has 1 to 3 numbers"), (put("kernels", K, "variants", 1, "cluster", [2**33]), "does not fit 32 bits"),
+    (put("kernels", K, "variants", 0, "when", [{"parameter": "n"}]), "a condition is a parameter and one of"),
+    (put("kernels", K, "variants", 0, "when", [{"parameter": "m", "equal": 1}]), "'m'"), (drop("kernels", K, "variants"), "a kernel needs 'variants'"),
+    (drop("kernels", K, "variants", 0, "image"), "a variant needs 'image'"), (put("kernels", K, "parameters", 0, "kind", 7), "kind 7|kind"),
+    (put("kernels", K, "parameters", [{"name": f"p{i}", "kind": "symbol"} for i in range(300)]), "300 parameters; .* are possible"),
+    (put("functions", F, "inputs", 0, "kind", "result"), "'x' is among the inputs"), (put("functions", F, "results", 0, "kind", "read"), "'y' is among the results"),
+    (put("functions", F, "results", 1, "must_alias", "uu"), "no input 'uu'"), (drop("functions", F, "arena", "size"), "an arena needs 'size'"),
+    (put("functions", F, "inputs", [{"name": f"i{i}", "dtype": "f32", "shape": []} for i in range(5000)]), "5000 arguments; 4096 are possible"),
+    (put("functions", F, "let", {"bytes": "n * 4", "there": "present(z)", "v": "$w", "w": "$v + present(z)"}), "'w' is defined after this"),
+    (put(*C, 0, "arguments", "t", "strides", [1, 1]), "2 strides of 1 dimensions"), (put(*C, 0, "arguments", "a", {"f32": []}), "a number is a word"),
+    (put(*C, 0, "location", 1), "location 1 of 1"), (put(*C, 0, "copy", True), "a command is one thing, not two"),
+    (put(*C, 1, "from", {"constant": "q", "component": "zeros"}), "constant 'q' has no such component"), (put(*C, 1, "from", {"constant": "w", "component": 9}), "no such component"),
+    (put(*C, 4, "opcode", 2**20), "opcode 1048576 has 16 bits"), (put(*C, 4, "raw", "0"), "an even number of hexadecimal digits"),
+    (put(*C, CALL, "target", "cuda"), "no function 'inner' for 'cuda'"), (put(*C, CALL, "results", "y", {"input": "x"}), ""),
+    (put(*C, CALL, "inputs", "x", None), "a buffer is given as"), (drop(*C, CALL, "inputs", "x"), "argument 'x': it is not optional"),
+    (put(*C, 6, "repeat", "select(n, 1)"), "',' is expected"), (put(*C, 6, "repeat", "min(2, 1"), r"'\)' is expected"), (put(*C, 6, "repeat", "induction(16)"), "the depth of a repeat"),
+    (put(*C, 6, "repeat", "induction(0"), "'\\)' is expected"), (put(*C, 6, "repeat", "present(z"), "'\\)' is expected"), (put(*C, 6, "repeat", "nothing(1)"), "no such function"),
+    (put(*C, 6, "repeat", "`" + "a" * 1100 + "`"), "more than 1023 bytes"), (put(*C, 6, "repeat", "(" * 300 + "1"), "nested more than 256 deep"), (put(*C, 6, "repeat", "1 +* 2"), "a number, a symbol"),
+    (put(*C, 6, "repeat", "1 < 2 < 3"), "an operator is expected"), (put(*C, 6, "repeat", "1 or"), "a number"), (put(*C, 6, "repeat", "1 and"), "a number"), (put(*C, 6, "repeat", "1 =="), "a number"),
+    (put(*C, 6, "repeat", "12x"), "no number of 64 bits"), (put(*C, 6, "repeat", "$"), "a name is expected"), (put(*C, 6, "repeat", "$none"), "no 'let' name 'none'"),
+    (put(*C, 7, "then", "x"), "commands is a list, not a word"), (put("adapters", 0, "input", "x"), "'x' is no OPTIONAL input"), (put("adapters", 0, "scaled", "maybe"), "'scaled' is true or false"),
+    (put("sections", 0, "type", 2**33), "does not fit 32 bits"), (put("sections", 0, "type", 5), "makes sections of type 5 itself"), (put("assets", 0, "name", ""), "name is empty|empty"),
+    (put("functions", 0, "commands", 0, "to", {"state": "s"}), "prepare function|'make'"), (put("functions", 0, "results", []), "'make'|'p'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("edit,said", WRONG, ids=[f"{i}" for i in range(len(WRONG))])
+def test_what_is_wrong_is_said(edit, said: str, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "data.bin").write_bytes(bytes(8))
+    root = everything()
+    edit(root)
+    (tmp_path / "wrong.json").write_text(json.dumps(root, indent=1), encoding="utf-8")
+    message = accx("build", tmp_path / "wrong.json", "--output", tmp_path / "out.accx", code=1)
+    assert re.search(rf"wrong.json:\d+:\d+: .*({said})", message), message
+
+
+@pytest.mark.parametrize("text,said", [
+    ("", ": the text is empty"), ("# nothing", ": the text is empty"), ("accx: 1\nfunctions: " + "[" * 80 + "]" * 80, "nest more than 64 deep"), ("accx: 1\n[a]: 1", "a key is a word"),
+    ('accx: "\\0"', "a word may not contain NUL"), ("accx: 1\n\x01", "control characters|allowed"), ("\ufeffaccx: 1\nsymbol: 1", "2:1: the text has no 'symbol'"),
+    ("accx: 2", "1:7: text form 2"), ("- accx", "1:1: the text is a map, not a list")])  # fmt: skip
+def test_texts_that_are_none(text: str, said: str, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "wrong.yaml").write_text(text, encoding="utf-8")
+    assert re.search(said, accx("build", tmp_path / "wrong.yaml", "--output", tmp_path / "out.accx", code=1))
