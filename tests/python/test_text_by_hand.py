@@ -392,6 +392,32 @@ WRONG = [
 ]  # fmt: skip
 
 
+# What is found when all is there, and the line of what it is about (in everything() with an entry a line).
+WHOLE = [
+    (put("kernels", K, "variants", 1, "cluster", [100, 100]), r'^   "name": "k",$', r"launches\[0\]"),
+    (put("constants", 6, "shard", "degree", 3), r'^   "shard": \{$', r"shards\[1\]|shard"),
+    (put("constants", X, "shard", "segments", 1, [4, 9]), r'^   "shard": \{$', r"segments\[1\]|shards\[0\]"),
+    (lambda root: root["functions"].append({"name": "f", "target": "cuda", "commands": []}), r'^   "(name|target)": "(f|cuda)",$', "'f'.* 'cuda'|'cuda'.* 'f'"),
+    (put("functions", F, "results", 1, "must_alias", "g"), r'^     "name": "v",$|^   "name": "f",$', ""),
+    (put("images", 1, "data", {"file": "data.bin", "size": 7}), r'^   "name": "ptx",$', "'ptx'"),
+    (drop("symbols", 3), "", "no symbol 'cap'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("edit,line,said", WHOLE, ids=[f"{i}" for i in range(len(WHOLE))])
+def test_what_only_the_whole_shows_has_its_place(edit, line: str, said: str, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "data.bin").write_bytes(b"12345678")
+    root = everything()
+    edit(root)
+    (tmp_path / "wrong.json").write_text(json.dumps(root, indent=1), encoding="utf-8")
+    message = accx("build", tmp_path / "wrong.json", "--output", tmp_path / "out.accx", code=1)
+    place = re.search(r"wrong.json:(\d+):\d+: (.*)", message)
+    assert place and re.search(said, place.group(2)), message
+    lines = (tmp_path / "wrong.json").read_text(encoding="utf-8").splitlines()
+    number = int(place.group(1))
+    assert number > 1 and any(re.search(line, near) for near in lines[number - 1 : number + 1]), (message, lines[number - 2 : number + 2])
+
+
 @pytest.mark.parametrize("edit,said", WRONG, ids=[f"{i}" for i in range(len(WRONG))])
 def test_what_is_wrong_is_said(edit, said: str, tmp_path: pathlib.Path) -> None:
     (tmp_path / "data.bin").write_bytes(bytes(8))
