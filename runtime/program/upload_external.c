@@ -422,6 +422,21 @@ static accrt_status_t fill(void* user, uint64_t offset_bytes, void* memory, uint
 
 /* ---- On a host ---- */
 
+/* Runs `work` on as many threads as the device has, and as so many bytes are worth. The caller is one of them. A thread that cannot be
+ * had is done without. */
+static void run_on_threads(const accrt_program_t* program, uint64_t size_bytes,
+                           void* (*work)(void*), void* user) {
+  pthread_t threads[MAX_COPIERS];
+  uint32_t count = 0;
+  const uint32_t most = accrt_device_facts(program->device)->concurrency;
+  while (count < MAX_COPIERS && count + 1 < most && count + 1 < size_bytes / RUN_BYTES &&
+         pthread_create(&threads[count], NULL, work, user) == 0)
+    ++count;
+  (void)work(user);
+  while (count > 0)
+    (void)pthread_join(threads[--count], NULL);
+}
+
 /* Threads take pieces in order until one fails; the first piece that did says why. */
 typedef struct copying {
   shipment_t* shipment;
@@ -454,20 +469,60 @@ static void* copy_pieces(void* user) {
 }
 
 static accrt_status_t copy_here(shipment_t* shipment) {
-  pthread_t threads[MAX_COPIERS];
-  uint32_t count = 0;
   copying_t copying = {.shipment = shipment, .failed_at = UINT64_MAX};
   accrt_mutex_init(&copying.lock);
   atomic_init(&copying.next, 0);
-  const uint32_t most = accrt_device_facts(shipment->program->device)->concurrency;
-  /* The caller is one of them. A thread that cannot be had is done without. */
-  while (count < MAX_COPIERS && count + 1 < most && count + 1 < shipment->moved_bytes / RUN_BYTES &&
-         pthread_create(&threads[count], NULL, copy_pieces, &copying) == 0)
-    ++count;
-  (void)copy_pieces(&copying);
-  while (count > 0)
-    (void)pthread_join(threads[--count], NULL);
+  run_on_threads(shipment->program, shipment->moved_bytes, copy_pieces, &copying);
   return copying.failed_at == UINT64_MAX ? ACCRT_OK : accrt_error_restore(&copying.error);
+}
+
+/* Digests of what is used in place, a constant at a time. */
+typedef struct checking {
+  const accrt_program_t* program;
+  accrt_external_t* external;
+  const uint8_t* wanted;
+  atomic_uint next;
+} checking_t;
+
+static uint64_t unchecked_bytes(const checking_t* checking, uint32_t constant) {
+  const accrt_bundle_tables_t* tables = checking->program->tables;
+  const accx_constant_t* record = &tables->constants[constant];
+  uint64_t size_bytes = 0;
+  bool any = false;
+  for (uint32_t i = record->component_first; i < record->component_first + record->component_count;
+       ++i) {
+    any = any || checking->wanted[i] != 0;
+    size_bytes += tables->components[i].size_bytes;
+  }
+  return any && accrt_external_part(checking->external, record->component_first) != NULL &&
+                 accrt_external_unknown(checking->external, constant)
+             ? size_bytes
+             : 0;
+}
+
+static void* check_constants(void* user) {
+  checking_t* checking = user;
+  const uint32_t count = checking->program->tables->constant_count;
+  for (;;) {
+    const uint32_t constant = atomic_fetch_add_explicit(&checking->next, 1, memory_order_relaxed);
+    if (constant >= count)
+      return NULL;
+    /* Whoever places it finds the same, and says so. */
+    if (unchecked_bytes(checking, constant) > 0 &&
+        accrt_external_check(checking->program, checking->external, constant) != ACCRT_OK)
+      atomic_store_explicit(&checking->next, count, memory_order_relaxed);
+  }
+}
+
+static void check_in_place(const accrt_program_t* program, const accrt_weight_set_t* weights,
+                           const uint8_t* wanted) {
+  checking_t checking = {.program = program, .external = weights->external, .wanted = wanted};
+  uint64_t size_bytes = 0;
+  atomic_init(&checking.next, 0);
+  for (uint32_t i = 0; i < program->tables->constant_count; ++i)
+    size_bytes += unchecked_bytes(&checking, i);
+  if (size_bytes >= ACCRT_CHECK_AHEAD_BYTES)
+    run_on_threads(program, size_bytes, check_constants, &checking);
 }
 
 /* ---- All of it ---- */
@@ -558,5 +613,7 @@ accrt_status_t accrt_external_upload(accrt_program_t* program, accrt_weight_set_
   accrt_free_aligned(program->allocator, shipment.checks,
                      shipment.check_count * sizeof *shipment.checks, 64);
   accrt_free_array(program->allocator, memory, weights->count, sizeof *shipment.items);
+  if (status == ACCRT_OK && !has_own_memory(program))
+    check_in_place(program, weights, wanted);
   return status;
 }

@@ -98,6 +98,24 @@ def test_the_weight_with_other_bytes_is_named(device, tmp_path):
             accrt.Program(bundle, device, weights=[accrt.Weights(path, device.instance)])
 
 
+def test_digests_of_what_is_used_in_place(tmp_path):
+    """As many as several threads check: the same weight is named whoever finds it."""
+    rng = np.random.default_rng(SEED)
+    print(f"seed {SEED}")
+    tensors = {f"w{i:02d}": rng.integers(0, 256, MIB + 16 * i, dtype=np.uint8) for i in range(40)}
+    make_bundle(tmp_path / "m.accx", tensors, set(tensors))
+    wrong = dict(tensors)
+    for name in ("w09", "w31"):
+        wrong[name] = tensors[name] ^ 1
+    for threads in (1, 2, 7):
+        device = accrt.Instance(options={"host.threads": threads}).device("host:0")
+        bundle = accrt.Bundle(tmp_path / "m.accx", device.instance)
+        good = accrt.Weights(save(tmp_path / "w", tensors, 0), device.instance)
+        assert np.array_equal(accrt.Program(bundle, device, weights=good).session().look(), expected(tensors))
+        with pytest.raises(accrt.DataCorruptError, match="constant 'w09'.*has the digest"):
+            accrt.Program(bundle, device, weights=save(tmp_path / "x", wrong, 0))
+
+
 def test_threads_make_no_difference(tmp_path):
     rng = np.random.default_rng(7)
     tensors = make_tensors(rng)
