@@ -19,18 +19,13 @@ static const char* find_named(const char* message, const char* kind, const char*
   return strstr(message, wanted);
 }
 
-static const char* word_of(const accx_node_t* map, const char* key) {
-  const accx_node_t* node = accx_node_peek(map, key);
-  return node != NULL && node->kind == ACCX_NODE_WORD ? node->text : NULL;
-}
-
 /* The element of a list of maps, or the key of a map, that a message names. */
 static const accx_node_t* find_part(const accx_node_t* parts, const char* kind, const char* key,
                                     const char* message) {
   const bool is_map = parts != NULL && parts->kind == ACCX_NODE_MAP;
   for (const accx_node_t* at = parts != NULL ? parts->first : NULL; at != NULL;
        at = is_map ? at->next->next : at->next) {
-    const char* name = is_map ? at->text : word_of(at, key);
+    const char* name = is_map ? at->text : accx_node_word(at, key);
     if (name != NULL && find_named(message, kind, name) != NULL)
       return at;
   }
@@ -104,7 +99,7 @@ static bool is_command(const accx_node_t* map, const char* message) {
     const accx_node_t* head = accx_node_peek(map, word);
     if (head == NULL)
       continue;
-    const char* name = word_of(map, "name");
+    const char* name = accx_node_word(map, "name");
     const bool named = strcmp(word, "dispatch") == 0 || strcmp(word, "call") == 0;
     return find_named(message, word, name != NULL ? name : named ? head->text : "") != NULL;
   }

@@ -100,16 +100,11 @@ static void put_value(value_t* value, const accx_node_t* node) {
   put(value, is_map ? "}" : "]");
 }
 
-static const char* word_of(const accx_node_t* map, const char* key) {
-  const accx_node_t* node = accx_node_peek(map, key);
-  return node != NULL && node->kind == ACCX_NODE_WORD ? node->text : NULL;
-}
-
 /* Bytes: digits, or a size and a digest. */
 static void put_bytes(value_t* value, const accx_node_t* node) {
   char text[100];
-  const char* size = word_of(node, "size");
-  const char* digest = word_of(node, "digest");
+  const char* size = accx_node_word(node, "size");
+  const char* digest = accx_node_word(node, "digest");
   if (node->kind == ACCX_NODE_WORD)
     (void)snprintf(text, sizeof text, "%zu bytes %.64s", strlen(node->text) / 2, node->text);
   else
@@ -121,7 +116,7 @@ static void put_bytes(value_t* value, const accx_node_t* node) {
 /* Not the component of that name, which is a map that has bytes. */
 static bool is_bytes(const char* key, const accx_node_t* node) {
   return (strcmp(key, "data") == 0 || strcmp(key, "raw") == 0) &&
-         (node->kind == ACCX_NODE_WORD || word_of(node, "digest") != NULL);
+         (node->kind == ACCX_NODE_WORD || accx_node_word(node, "digest") != NULL);
 }
 
 /* Bits of a scalar, with what they are as a float. */
@@ -212,8 +207,8 @@ static bool is_commands(const char* key) {
 
 /* What names an element among its like, or NULL. */
 static const char* title_of(const accx_node_t* node) {
-  const char* name = node->kind == ACCX_NODE_WORD ? node->text : word_of(node, "name");
-  return name != NULL ? name : word_of(node, "slot");
+  const char* name = node->kind == ACCX_NODE_WORD ? node->text : accx_node_word(node, "name");
+  return name != NULL ? name : accx_node_word(node, "slot");
 }
 
 static const char* const heads[] = {"dispatch", "call",   "copy",   "fill",  "barrier",
@@ -225,7 +220,7 @@ static size_t head_of(const accx_node_t* map, const char** out_of) {
   size_t i = 0;
   while (i < HEAD_COUNT && accx_node_peek(map, heads[i]) == NULL)
     ++i;
-  *out_of = i < 2 ? word_of(map, heads[i]) : NULL;
+  *out_of = i < 2 ? accx_node_word(map, heads[i]) : NULL;
   return i;
 }
 
@@ -235,13 +230,13 @@ static void put_kind(char* kind, size_t capacity, const char* key, const accx_no
   kind[0] = '\0';
   if (is_commands(key)) {
     const size_t head = head_of(node, &of);
-    const char* name = word_of(node, "name");
+    const char* name = accx_node_word(node, "name");
     (void)snprintf(kind, capacity, " (%s%s%s%s%s)", head < HEAD_COUNT ? heads[head] : "?",
                    of != NULL ? " " : "", of != NULL ? ACCX_SHOW(of) : "", name != NULL ? " " : "",
                    name != NULL ? ACCX_SHOW(name) : "");
   } else if (strcmp(key, "variants") == 0) {
-    const char* driver = word_of(node, "driver");
-    const char* arch = word_of(node, "arch");
+    const char* driver = accx_node_word(node, "driver");
+    const char* arch = accx_node_word(node, "arch");
     value_t value = {"", 0};
     put(&value, driver != NULL && is_plain(driver) ? driver : "?");
     put(&value, arch != NULL ? " " : "");
@@ -254,7 +249,7 @@ static void put_element(char where[MAX_WHERE_BYTES], const char* outer, const ch
                         const accx_node_t* node, uint32_t index, uint32_t index_in_b) {
   const char* name = element_name(key) != NULL ? element_name(key) : key;
   const char* title = is_commands(key) ? NULL : title_of(node);
-  const char* target = word_of(node, "target");
+  const char* target = accx_node_word(node, "target");
   const char* comma = outer[0] != '\0' ? ", " : "";
   char kind[2 * ACCX_SHOWN_BYTES + 40], other[32] = "";
   put_kind(kind, sizeof kind, key, node);
@@ -376,13 +371,13 @@ static bool same_head(const differ_t* differ, const accx_node_t* a, const accx_n
   (void)head_of(a, &of_a);
   (void)head_of(b, &of_b);
   return same_opcode(differ, a, b) && same_word(of_a, of_b) &&
-         same_word(word_of(a, "name"), word_of(b, "name"));
+         same_word(accx_node_word(a, "name"), accx_node_word(b, "name"));
 }
 
 static bool same_variant(const differ_t* differ, const accx_node_t* a, const accx_node_t* b) {
   (void)differ;
-  return same_word(word_of(a, "driver"), word_of(b, "driver")) &&
-         same_word(word_of(a, "arch"), word_of(b, "arch"));
+  return same_word(accx_node_word(a, "driver"), accx_node_word(b, "driver")) &&
+         same_word(accx_node_word(a, "arch"), accx_node_word(b, "arch"));
 }
 
 static bool same_place(const differ_t* differ, const accx_node_t* a, const accx_node_t* b) {
@@ -555,7 +550,8 @@ static int by_name(const void* a, const void* b) {
   const named_t *one = *(named_t*const*)a, *two = *(named_t*const*)b;
   int order = strcmp(title_of(one->node), title_of(two->node));
   if (order == 0) {
-    const char *target = word_of(one->node, "target"), *other = word_of(two->node, "target");
+    const char *target = accx_node_word(one->node, "target"),
+               *other = accx_node_word(two->node, "target");
     order = strcmp(target != NULL ? target : "", other != NULL ? other : "");
   }
   return order;

@@ -302,6 +302,11 @@ const accx_node_t* accx_node_meant(const accx_node_t* map, const char* const* wo
   return NULL;
 }
 
+const char* accx_node_word(const accx_node_t* map, const char* key) {
+  const accx_node_t* node = accx_node_peek(map, key);
+  return node != NULL && node->kind == ACCX_NODE_WORD ? node->text : NULL;
+}
+
 bool accx_node_fail_missing(const accx_node_t* map, accx_text_error_t* error, const char* what,
                             const char* key) {
   accx_near_t near;

@@ -32,6 +32,8 @@ bool accx_node_fail(const accx_node_t* node, accx_text_error_t* error, const cha
 accx_node_t* accx_node_get(accx_node_t* map, const char* key);
 /* The same without using it. */
 accx_node_t* accx_node_peek(const accx_node_t* map, const char* key);
+/* The same of a word; NULL when there is none. */
+const char* accx_node_word(const accx_node_t* map, const char* key);
 /* The first key that nothing has asked for and that is near one of some words (which end with NULL); NULL: there is none. */
 const accx_node_t* accx_node_meant(const accx_node_t* map, const char* const* words,
                                    accx_near_t* out_near);

@@ -383,7 +383,9 @@ class Maker:
             elif p.kind == "symbol":
                 arguments[p.name] = self.expression(f, depth)
             else:
-                arguments[p.name] = r.randrange(128)
+                odd = [0x80000000, 0x7FA00001, 1, 0xFFC12345] if p.size_bytes >= 4 else []
+                odd += [1 << 63, 0x7FF0000000000001, 0xFFF8000000012345] if p.size_bytes == 8 else []
+                arguments[p.name] = r.choice([r.randrange(128), *odd])
         return block.dispatch(kernel, arguments, tuple(positive() for _ in range(3)), after=after, name=name)
 
     def call(self, f, block, depth, after, name):

@@ -37,6 +37,8 @@ extern FILE* accx_out;
 int accx_fail(int exit_code, const char* format, ...) ACCX_PRINTF(2, 3);
 /* The same with the library's record of the last failed call after "context: ". The exit code follows from the status. */
 int accx_fail_status(accrt_status_t status, const char* format, ...) ACCX_PRINTF(2, 3);
+/* The exit code of a failed call of the library. */
+int accx_exit_code(accrt_status_t status);
 /* A line "accx: note: ..." on standard error, for what succeeds and still needs saying. */
 void accx_note(const char* format, ...) ACCX_PRINTF(1, 2);
 

@@ -102,7 +102,7 @@ void accx_note(const char* format, ...) {
   va_end(list);
 }
 
-static int exit_code_of(accrt_status_t status) {
+int accx_exit_code(accrt_status_t status) {
   switch (status) {
   case ACCRT_ERROR_INVALID_FORMAT:
   case ACCRT_ERROR_VERSION_MISMATCH:
@@ -127,6 +127,6 @@ int accx_fail_status(accrt_status_t status, const char* format, ...) {
   const char* message = recorded ? error.message : accrt_status_text(status);
   const bool repeated =
       strncmp(message, context, strlen(context)) == 0; /* the library names the file too */
-  return accx_fail(exit_code_of(status), "%s%s%s (%s)", repeated ? "" : context,
+  return accx_fail(accx_exit_code(status), "%s%s%s (%s)", repeated ? "" : context,
                    repeated ? "" : ": ", message, accrt_status_name(status));
 }

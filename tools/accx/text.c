@@ -15,15 +15,8 @@
 #define INLINE_BYTES 64
 #define MAX_TEXT_BYTES (UINT64_C(1) << 30)
 
-static int exit_code_of(accrt_status_t status) {
-  return status == ACCRT_ERROR_INVALID_FORMAT || status == ACCRT_ERROR_VERSION_MISMATCH ||
-                 status == ACCRT_ERROR_DATA_CORRUPT
-             ? ACCX_BAD_BUNDLE
-             : ACCX_FAILED;
-}
-
 static int fail_text(const char* path, const accx_text_error_t* error) {
-  const int code = exit_code_of(error->status);
+  const int code = accx_exit_code(error->status);
   if (error->line == 0)
     return accx_fail(code, "%s", error->message);
   return accx_fail(code, "%s:%u:%u: %s", path, error->line, error->column, error->message);
