@@ -117,6 +117,15 @@ static accrt_status_t mismatch(const binder_t* binder, accrt_weights_t* weights,
       tensor->rank == binder->constant->rank &&
       memcmp(tensor->shape, binder->constant->shape, tensor->rank * sizeof(int64_t)) == 0;
   const accrt_status_t status = same_shape ? ACCRT_ERROR_TYPE_MISMATCH : ACCRT_ERROR_SHAPE_MISMATCH;
+  if (same_shape && tensor->encoding == binder->constant->encoding && tensor->encoding > 1)
+    return ACCRT_FAIL_INNER(
+        TYPE_MISMATCH,
+        "constant '%s' is %s of %s with groups of %" PRIu32 " and %" PRIu32
+        " components, but '%.200s' in %s of %s with %" PRIu32 " and %" PRIu32,
+        binder->name, wanted_text(binder).text, accrt_dtype_name(binder->constant->dtype),
+        binder->constant->group_elements, binder->constant->component_count, tensor->name,
+        accx_weights_name(weights), accrt_dtype_name(tensor->dtype), tensor->group_elements,
+        tensor->component_count);
   const char* kind = tensor->encoding == 0 ? accrt_dtype_name(tensor->dtype) : tensor->type_name;
   return accrt_error_fail(
       status, NULL, __FILE__, (uint32_t)__LINE__,

@@ -172,6 +172,20 @@ def test_gptq_of_a_whole_column(rng, tmp_path, instance):
     same(bound(path, LAYER, Encoding.GPTQ_V1, (N, K), INT4, instance, group=K), values[1])
 
 
+def test_packs_say_how_they_differ(rng, tmp_path, instance):
+    """Kind and shape alike: group, components or what values are read as are not."""
+    tensors, values = gptq(rng)
+    pack = bw.BundleWriter()
+    q = {role: tensors[f"{LAYER}.{name}"] for role, name in (("data", "qweight"), ("scales", "scales"), ("zeros", "qzeros"))}
+    pack.constant(LAYER, q, dtype="f16", shape=(N, K), encoding=Encoding.GPTQ_V1, group_elements=G)
+    pack.write(tmp_path / "pack.accx")
+    same(bound(tmp_path / "pack.accx", LAYER, Encoding.GPTQ_V1, (N, K), INT4, instance, group=G), values[1])
+    with pytest.raises(accrt.TypeMismatchError, match=r"gptq_v1\[64, 256\] of f16 with groups of 64 and 4 components, but .* of f16 with 64 and 3"):
+        bound(tmp_path / "pack.accx", LAYER, Encoding.GPTQ_V1, (N, K), INDEXED, instance, group=G)
+    with pytest.raises(accrt.TypeMismatchError, match="of bf16 with groups of 64 and 3 components, but .* of f16"):
+        bound(tmp_path / "pack.accx", LAYER, Encoding.GPTQ_V1, (N, K), INT4, instance, group=G, dtype="bf16")
+
+
 def test_awq(rng, tmp_path, instance):
     q, z = rng.integers(0, 16, (K, N)), rng.integers(0, 16, (K // G, N))
     scales = (rng.standard_normal((K // G, N)) * 0.01).astype(np.float16)
