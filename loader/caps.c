@@ -1,5 +1,6 @@
 /* loader/caps.c - accrt_caps_parse: the JSON of `accx caps` (docs/contract.md, "Writing for a target") as a struct. It reads text that
  * may be anybody's: strictly, in a private copy, and it makes no use of what is newer than it. */
+#include <stdio.h>
 #include <string.h>
 
 #include "loader/internal.h"
@@ -12,7 +13,7 @@
 #define BITS 64u
 
 /* How a member is written: "1.2", "1.2.3", 8, ["name", "bit 5", {"id": 7}], "text". */
-enum { FORM_VERSION, FORM_LIBRARY, FORM_RANK, FORM_SET, FORM_ARCH };
+enum { FORM_VERSION, FORM_LIBRARY, FORM_RANK, FORM_SET, FORM_ARCH, FORM_DEVICES };
 
 #define MEMBER(name, form, field, ...)                                                             \
   { name, form, offsetof(accrt_caps_t, field), __VA_ARGS__ }
@@ -40,9 +41,10 @@ static const struct {
     MEMBER("cpu_features", FORM_SET, cpu_features, ACCX_NUMBERS_CPU_FEATURE, false),
     MEMBER("library_version", FORM_LIBRARY, library_version, 0, false),
     MEMBER("cpu_arch", FORM_ARCH, cpu_arch, 0, false),
+    MEMBER("drivers", FORM_DEVICES, devices, 0, false),
 };
 #define MEMBER_COUNT (sizeof members / sizeof *members)
-_Static_assert(offsetof(accrt_caps_t, expression_mask) < 256, "offsets fit a byte");
+_Static_assert(offsetof(accrt_caps_t, devices) < 256, "offsets fit a byte");
 _Static_assert(offsetof(accrt_caps_t, layouts_minor) == offsetof(accrt_caps_t, layouts_major) + 2,
                "the minor follows the major");
 
@@ -129,6 +131,56 @@ static bool read_arch(accx_json_t* json, char* out_arch) {
   return true;
 }
 
+/* One of the words that make up `devices`. */
+static bool read_word(accx_json_t* json, const char** out_text) {
+  size_t size;
+  return accx_json_string(json, out_text, &size) &&
+         ((size != 0 && strpbrk(*out_text, ": ") == NULL) ||
+          accx_json_fail(json, "a name that is empty, or with a colon or a space"));
+}
+
+/* {"name": "cuda", "architectures": ["sm_90"]}, in this order as `accx caps` has it: "cuda:sm_90" is put behind what is there. */
+static bool read_driver(accx_json_t* json, accrt_caps_t* caps) {
+  bool first = true, more;
+  const char* driver = NULL;
+  while (accx_json_next(json, '}', &first, &more) && more) {
+    const char *name, *arch;
+    size_t size;
+    bool first_arch = true;
+    if (!accx_json_key(json, &name, &size))
+      return false;
+    const bool archs = driver != NULL && strcmp(name, "architectures") == 0;
+    if (!archs) {
+      if (!(strcmp(name, "name") == 0 ? read_word(json, &driver) : accx_json_skip(json)))
+        return false;
+      continue;
+    }
+    if (!accx_json_take(json, '[', "a list is missing"))
+      return false;
+    while (accx_json_next(json, ']', &first_arch, &more) && more) {
+      if (!read_word(json, &arch))
+        return false;
+      const size_t used = strlen(caps->devices), left = sizeof caps->devices - used;
+      const int wanted =
+          snprintf(caps->devices + used, left, "%s%s:%s", used != 0 ? " " : "", driver, arch);
+      if (wanted < 0 || (size_t)wanted >= left)
+        return accx_json_fail(json, "more devices than there is room for");
+    }
+  }
+  return driver != NULL || accx_json_fail(json, "a driver without a name");
+}
+
+static bool read_drivers(accx_json_t* json, accrt_caps_t* caps) {
+  bool first = true, more;
+  if (!accx_json_take(json, '[', "a list is missing"))
+    return false;
+  while (accx_json_next(json, ']', &first, &more) && more) {
+    if (!accx_json_take(json, '{', "an object is missing") || !read_driver(json, caps))
+      return false;
+  }
+  return json->error == NULL;
+}
+
 static bool read_member(accx_json_t* json, size_t member, accrt_caps_t* caps) {
   unsigned char* const field = (unsigned char*)caps + members[member].offset;
   uint32_t numbers[3];
@@ -156,6 +208,8 @@ static bool read_member(accx_json_t* json, size_t member, accrt_caps_t* caps) {
       return false;
     memcpy(field, &value, sizeof value);
     return true;
+  case FORM_DEVICES:
+    return read_drivers(json, caps);
   default:
     return read_arch(json, caps->cpu_arch);
   }

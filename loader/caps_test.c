@@ -64,8 +64,17 @@ static void test_a_newer_one(void** state) {
   assert_true(caps.variant_features == 1u << 7);
   assert_string_equal(caps.cpu_arch, "x86-64-v4");
   assert_int_equal(caps.library_version, ACCRT_MAKE_VERSION(1, 22, 333));
+  assert_string_equal(caps.devices, "");
+  text = WITH(
+      ", \"drivers\": [{\"name\": \"host\", \"devices\": 2, \"architectures\": [\"aarch64\"]}, "
+      "{\"name\": \"none\", \"architectures\": []}, {\"name\": \"cuda\", "
+      "\"architectures\": [\"sm_90\", \"sm_100\"], \"new\": {}}]");
+  assert_int_equal(parse(text, &caps), ACCRT_OK);
+  assert_string_equal(caps.devices, "host:aarch64 cuda:sm_90 cuda:sm_100");
 }
 
+#define TEN "0123456789"
+#define HUNDRED TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN
 /* What is wrong with a text, and where the message says so. */
 static const struct {
   const char* text;
@@ -96,6 +105,18 @@ static const struct {
     {WITH(", \"deep\": [[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]"), "nested too deep"},
     {WITH(", \"text\": \"\\u0000\""), "a NUL in a string"},
     {WITH(", \"text\": \"\xff\""), "not UTF-8"},
+    {WITH(", \"drivers\": {}"), "a list is missing"},
+    {WITH(", \"drivers\": [1]"), "an object is missing"},
+    {WITH(", \"drivers\": [{}]"), "a driver without a name"},
+    {WITH(", \"drivers\": [{\"name\": \"\"}]"), "a name that is empty"},
+    {WITH(", \"drivers\": [{\"name\": \"a:b\"}]"), "with a colon"},
+    {WITH(", \"drivers\": [{\"name\": \"a\", \"architectures\": [\"b c\"]}]"),
+     "with a colon or a space"},
+    {WITH(", \"drivers\": [{\"name\": \"a\", \"architectures\": 1}]"), "a list is missing"},
+    {WITH(", \"drivers\": [{\"name\": \"a\", \"architectures\": [1]}]"), "a string is missing"},
+    {WITH(", \"drivers\": [{\"name\": \"host\", \"architectures\": [\"" HUNDRED "\", \"" HUNDRED
+          "\", \"" HUNDRED "\"]}]"),
+     "more devices than there is room for"},
     {"{\"container\": \"0.65536\"", "this is no version"},
     {"{\"container\": \"0.99999999999999999999\"", "this is no version"},
     {"{\"container\": \"0\"", "this is no version"},

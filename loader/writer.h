@@ -373,4 +373,9 @@ accrt_status_t accx_writer_need_container(const writer_encoder_t* encoder, uint3
 /* Refuses what the whole file needs and the target lacks: sections, its features, versions. Nothing is written yet. */
 accrt_status_t accx_writer_check_target(const writer_encoder_t* encoder);
 
+/* ---- writer_devices.c ---- */
+
+/* Refuses a bundle that no device of the target runs as a whole. What is in the file has its order. */
+accrt_status_t accx_writer_check_devices(const writer_encoder_t* encoder);
+
 #endif /* ACCRT_LOADER_WRITER_H_ */

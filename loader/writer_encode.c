@@ -849,6 +849,7 @@ accrt_status_t accx_writer_encode(writer_encoder_t* encoder) {
   ACCX_TRY(alloc_tables(encoder));
   ACCX_TRY(accx_writer_fit(encoder));
   ACCX_TRY(order_all(encoder));
+  ACCX_TRY(accx_writer_check_devices(encoder));
   ACCX_TRY(encode_plain(encoder));
   ACCX_TRY(encode_symbols(encoder));
   ACCX_TRY(encode_constants(encoder));

@@ -209,8 +209,10 @@ typedef struct accrt_caps {
   uint64_t image_kind_mask;   /**< bit n: images of kind n are known (accrt/bundle.h). Since 0.2 */
   uint64_t section_mask;      /**< bit n: section n is known. Since 0.3 */
   uint64_t expression_mask;   /**< bit n: operation n of expressions is known. Since 0.3 */
+  /** Devices of that machine, "host:x86-64-v4 cuda:sm_90": from accrt_caps_parse. Empty: not known. Since 0.3 */
+  char devices[232];
 } accrt_caps_t;
-ACCRT_ASSERT_LAYOUT(accrt_caps_t, expression_mask, 152);
+ACCRT_ASSERT_LAYOUT(accrt_caps_t, devices, 384);
 #define ACCRT_CAPS_INIT ACCRT_STRUCT_INIT(accrt_caps_t)
 /** Fills `out_caps`. Thread-safe, never blocks, needs no instance. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_query_caps(accrt_caps_t* out_caps);

@@ -513,6 +513,7 @@ _FIELDS = {
         ("image_kind_mask", c_uint64),
         ("section_mask", c_uint64),
         ("expression_mask", c_uint64),
+        ("devices", c_char * 232),
     ],
     "accrt_device_info": lambda m: [
         ("struct_size", c_uint32),

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/core/arch.h"
 #include "runtime/core/cpu.h"
 #include "runtime/program/internal.h"
 
@@ -22,62 +23,6 @@ void accrt_text_add(accrt_text_t* text, const char* format, ...) {
     text->size_bytes += (size_t)written;
 }
 
-/* Level of an x86-64 family name: "x86-64" is 1, "x86-64-v4" is 4; 0 when it is none. */
-static int x86_level(const char* arch) {
-  static const char prefix[] = "x86-64";
-  if (strncmp(arch, prefix, sizeof prefix - 1) != 0)
-    return 0;
-  const char* rest = arch + sizeof prefix - 1;
-  if (*rest == '\0')
-    return 1;
-  if (rest[0] == '-' && rest[1] == 'v' && rest[2] >= '1' && rest[2] <= '9' && rest[3] == '\0')
-    return rest[2] - '0';
-  return 0;
-}
-
-/* "sm_90", "sm_90a", "compute_100f": number and suffix. */
-typedef struct sm_arch {
-  uint32_t number; /* 10 * major + minor; 0: it is no such name */
-  char suffix;     /* '\0' when there is none */
-} sm_arch_t;
-
-static sm_arch_t sm_arch(const char* arch) {
-  static const char* const prefixes[2] = {"sm_", "compute_"};
-  sm_arch_t result = {0, '\0'};
-  const char* at = NULL;
-  for (int i = 0; i < 2 && at == NULL; ++i) {
-    const size_t length = strlen(prefixes[i]);
-    at = strncmp(arch, prefixes[i], length) == 0 ? arch + length : NULL;
-  }
-  uint32_t number = 0;
-  int digits = 0;
-  for (; at != NULL && *at >= '0' && *at <= '9' && digits < 4; ++at, ++digits)
-    number = number * 10 + (uint32_t)(*at - '0');
-  if (digits < 2 || (*at != '\0' && at[1] != '\0'))
-    return result;
-  result.number = number;
-  result.suffix = *at;
-  return result;
-}
-
-/* Machine code runs on the later minors of its major; what uses features of one architecture alone (sm_90a) on that one. */
-static bool sm_runs(uint32_t arch_kind, sm_arch_t code, uint32_t device) {
-  if (code.suffix == 'a')
-    return code.number == device;
-  const bool same_family = code.number / 10 == device / 10 && code.number <= device;
-  if (code.suffix == 'f' || arch_kind == ACCX_ARCH_FAMILY)
-    return same_family;
-  return arch_kind == ACCX_ARCH_PORTABLE ? code.number <= device : code.number == device;
-}
-
-/* Whether code for `arch` runs on a device of architecture `device_arch`, family rules applied. */
-static bool family_contains(const char* arch, const char* device_arch) {
-  if (strcmp(arch, device_arch) == 0)
-    return true;
-  const int needed = x86_level(arch);
-  return needed != 0 && needed <= x86_level(device_arch);
-}
-
 static void add_feature_names(accrt_text_t* text, uint64_t missing) {
   for (uint32_t bit = 0; bit < 64; ++bit) {
     const char* name = accrt_cpu_feature_name(bit);
@@ -88,21 +33,6 @@ static void add_feature_names(accrt_text_t* text, uint64_t missing) {
   }
   if (missing != 0)
     accrt_text_add(text, " 0x%" PRIx64, missing);
-}
-
-static bool arch_fits(const accx_variant_t* variant, const char* arch, const char* device_arch) {
-  const sm_arch_t code = sm_arch(arch);
-  const sm_arch_t device = sm_arch(device_arch);
-  if (code.number != 0 && device.number != 0)
-    return sm_runs(variant->arch_kind, code, device.number);
-  switch (variant->arch_kind) {
-  case ACCX_ARCH_PORTABLE:
-    return arch[0] == '\0' || family_contains(arch, device_arch);
-  case ACCX_ARCH_FAMILY:
-    return family_contains(arch, device_arch);
-  default:
-    return strcmp(arch, device_arch) == 0;
-  }
 }
 
 /* What other device the code would run on, for messages; %s is its architecture. */
@@ -137,7 +67,7 @@ bool accrt_variant_fits(const accrt_program_t* program, const accx_variant_t* va
     accrt_text_add(&text, "it is for driver %s, the device is %s", driver, device->name);
   } else if (program->variant_override != NULL && strcmp(arch, program->variant_override) != 0) {
     accrt_text_add(&text, "only variants for %s are asked for", program->variant_override);
-  } else if (!arch_fits(variant, arch, device->arch)) {
+  } else if (!accrt_arch_fits(variant->arch_kind, arch, device->arch)) {
     accrt_text_add(&text, "the device is %s, ", device->arch);
     accrt_text_add(&text, arch_needs(variant), arch);
   } else if (missing != 0) {
@@ -170,8 +100,8 @@ bool accrt_variant_usable(const accrt_program_t* program, uint32_t variant, char
  * portable ones from the newer to the older, and to those that name none. */
 static int specificity(const accrt_program_t* program, const accx_variant_t* variant) {
   const char* const arch = accrt_program_string(program, variant->arch);
-  const sm_arch_t code = sm_arch(arch);
-  const int level = code.number != 0 ? (int)code.number : x86_level(arch);
+  const accrt_sm_arch_t code = accrt_arch_sm(arch);
+  const int level = code.number != 0 ? (int)code.number : accrt_arch_x86_level(arch);
   if (variant->arch_kind == ACCX_ARCH_EXACT || code.suffix == 'a')
     return 1000000 + (code.suffix != '\0');
   if (variant->arch_kind == ACCX_ARCH_FAMILY)

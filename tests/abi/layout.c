@@ -226,6 +226,7 @@ int main(void) {
   printf(", \"image_kind_mask\": [%zu, %zu]", offsetof(accrt_caps_t, image_kind_mask), sizeof(((accrt_caps_t*)0)->image_kind_mask));
   printf(", \"section_mask\": [%zu, %zu]", offsetof(accrt_caps_t, section_mask), sizeof(((accrt_caps_t*)0)->section_mask));
   printf(", \"expression_mask\": [%zu, %zu]", offsetof(accrt_caps_t, expression_mask), sizeof(((accrt_caps_t*)0)->expression_mask));
+  printf(", \"devices\": [%zu, %zu]", offsetof(accrt_caps_t, devices), sizeof(((accrt_caps_t*)0)->devices));
   printf("}}\n");
   printf(",\"accrt_device_info\": {\"size\": %zu, \"fields\": {", sizeof(accrt_device_info_t));
   printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_device_info_t, struct_size), sizeof(((accrt_device_info_t*)0)->struct_size));

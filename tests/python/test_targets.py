@@ -360,6 +360,124 @@ def test_what_a_target_knows_is_written():
     assert both(build, target) == whole.to_bytes()
 
 
+# ---- The devices of the target ----
+
+
+def devices(*there, cpu_features=()):
+    """ "host:x86-64-v4" and so on, as `accx caps` has them."""
+    drivers = {}
+    for device in there:
+        driver, arch = device.split(":")
+        drivers.setdefault(driver, []).append(arch)
+    return now(drivers=[{"name": name, "devices": len(archs), "architectures": archs} for name, archs in drivers.items()],
+               cpu_features=list(cpu_features))  # fmt: skip
+
+
+def code(b, driver):
+    made = [image for image in b._images if image.name == driver]
+    return made[0] if made else b.image(driver, elf()) if driver == "host" else b.image(driver, b"1\0", bw.ImageKind.PTX)
+
+
+def placed(b, /, **functions):
+    """Functions by name, "f_for_cuda" for CUDA alone: each dispatches kernels that are given as (driver, arch, fields) of their variants."""
+    for name, kernels in functions.items():
+        f = b.function(name.split("_for_")[0], target=name.partition("_for_")[2])
+        f.result("y", "f32", [4])
+        for index, variants in enumerate(kernels):
+            kernel = b.kernel(f"{name}.{index}", [])
+            for driver, arch, fields in variants:
+                block = None if driver == "host" else 1
+                kernel.variant(code(b, driver), driver=driver, arch=arch, block=block, **{"arch_kind": "family" if arch else "portable", **fields})
+            f.body.dispatch(kernel, {})
+
+
+def host(arch, **fields):
+    return [("host", arch, fields)]
+
+
+def cuda(arch, **fields):
+    return [("cuda", arch, fields)]
+
+
+def called(b):
+    placed(b, main=[], other=[host("x86-64-v4")])
+    helper = b.function("helper", internal=True)
+    y = helper.result("y", "f32", [4])
+    helper.body.call(b._functions["other", ""], {"y": y.write()})
+    b._functions["main", ""].body.call(helper, {"y": b._functions["main", ""].transient(16).write()})
+    b._functions["other", ""].internal = True
+
+
+PORTABLE = {"arch_kind": "portable"}
+EXACT = {"arch_kind": "exact"}
+PLACES = [
+    # What is refused: (functions, devices), and where.
+    (dict(f=[host("x86-64-v3")]), devices("host:aarch64"), "f", "f.0"),
+    (dict(f=[host("x86-64-v4")]), devices("host:x86-64-v3"), "f", "f.0"),
+    (dict(f=[host("aarch64")]), devices("host:x86-64-v4"), "f", "f.0"),
+    (dict(f=[host("", cpu_features=["avx512_vnni"])]), devices("host:x86-64-v4", cpu_features=["x86-64-v4", "amx-int8"]), "f", "f.0"),
+    (dict(f=[cuda("sm_90")]), devices("host:x86-64-v4", "cuda:sm_100"), "f", "f.0"),
+    (dict(f=[cuda("sm_90", **EXACT)]), devices("cuda:sm_89"), "f", "f.0"),
+    (dict(f=[cuda("sm_90a", **EXACT)]), devices("cuda:sm_100"), "f", "f.0"),
+    (dict(f=[cuda("sm_100f")]), devices("cuda:sm_90"), "f", "f.0"),
+    (dict(f=[cuda("sm_90", **PORTABLE)]), devices("cuda:sm_80"), "f", "f.0"),
+    (dict(f=[cuda("sm_80") + host("x86-64-v4")]), devices("host:x86-64-v3"), "f", "f.0"),
+    (dict(f=[host(""), host("aarch64"), host("x86-64-v4")]), devices("host:x86-64-v2"), "f", "f.1"),
+    (dict(a=[host("")], b=[host("aarch64")]), devices("host:x86-64-v4", "cuda:sm_90"), "b", "b.0"),
+    (dict(f=[host("aarch64")], f_for_cuda=[cuda("sm_90")]), devices("host:x86-64-v4"), "f", "f.0"),
+    (dict(f=[host("")], f_for_cuda=[cuda("sm_90")]), devices("cuda:sm_80"), "f' for cuda", "f_for_cuda.0"),
+    (called, devices("host:x86-64-v3"), "main", "other.0"),
+    # What is written.
+    (dict(f=[host("x86-64-v3")]), devices("host:x86-64-v4"), None, None),
+    (dict(f=[host("x86-64")]), devices("host:x86-64-v2"), None, None),
+    (dict(f=[host("", cpu_features=["avx512_vnni", "x86_64_v4"])]), devices("host:x86-64-v4", cpu_features=["x86-64-v4", "avx512-vnni"]), None, None),
+    (dict(f=[host("aarch64", cpu_features=["arm_sve"])]), devices("host:aarch64", cpu_features=["sve", "neon"]), None, None),
+    (dict(f=[cuda("sm_90")]), devices("host:x86-64-v4", "cuda:sm_80", "cuda:sm_90"), None, None),
+    (dict(f=[cuda("sm_80", **PORTABLE)]), devices("cuda:sm_100"), None, None),
+    (dict(f=[cuda("sm_90a", **EXACT)]), devices("cuda:sm_90"), None, None),
+    (dict(f=[cuda("sm_100f")]), devices("cuda:sm_103"), None, None),
+    (dict(f=[host("")], f_for_cuda=[cuda("sm_90")]), devices("host:x86-64-v4"), None, None),
+    (dict(f=[host("aarch64")], f_for_cuda=[cuda("sm_90")]), devices("host:x86-64-v4", "cuda:sm_90"), None, None),
+    (dict(g_for_cuda=[cuda("sm_90")]), devices("host:x86-64-v4"), None, None),
+    (called, devices("host:x86-64-v4"), None, None),
+    (dict(f=[host("x86-64-v4")]), devices(), None, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("index", range(len(PLACES)))
+def test_a_device_of_the_target_runs_it(index):
+    functions, target, function, kernel = PLACES[index]
+    found = both(functions if callable(functions) else lambda b: placed(b, **functions), target)
+    if function is None:
+        accrt.Bundle(found)
+        return
+    there = " ".join(f"{d['name']}:{arch}" for d in target["drivers"] for arch in d["architectures"])
+    function = f"function '{function}" + ("" if function.endswith("cuda") else "'")
+    assert found == f"{function}: kernel '{kernel}' has no variant for the devices of the target ({there})"
+
+
+def test_random_bundles_on_random_devices():
+    import os
+
+    import random_bundles
+
+    seed = int(os.environ.get("ACCRT_TEST_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+    there = ["host:x86-64-v4", "host:x86-64-v2", "host:aarch64", "cuda:sm_90", "cuda:sm_80", "cuda:sm_100", "other:thing"]
+    outcomes = set()
+    for at in range(seed, seed + int(os.environ.get("ACCRT_TEST_ROUNDS", "40"))):
+        print("seed", at)
+        rng = random.Random(at)
+        target = devices(*rng.sample(there, rng.randint(1, 2)), cpu_features=rng.choice([(), ("avx512-vnni", "neon")]))
+        whole = random_bundles.random_bundle(random.Random(at), newest=False).to_bytes()
+        fitted = random_bundles.random_bundle(random.Random(at), newest=False)
+        fitted._target = bw.TargetCaps.of(target)
+        python = outcome(fitted.to_bytes, bw.TargetError)
+        c = outcome(lambda: writer_replay.rewritten(whole, random.Random(at), c_caps(target)), accrt.UnsupportedError)
+        assert python == c or (isinstance(c, str) and python.split(" has ")[0][:64] in c)  # names are cut in C
+        outcomes.add(type(python))
+    assert outcomes == {bytes, str}
+
+
 # ---- The JSON, in C ----
 
 
@@ -370,7 +488,10 @@ def test_c_reads_what_the_tool_prints():
     found, own = struct(_ffi.accrt_caps), struct(_ffi.accrt_caps)
     check(lib.accrt_caps_parse(text, len(text), None, ctypes.byref(found)))
     check(lib.accrt_query_caps(ctypes.byref(own)))
-    assert bytes(found) == bytes(own)
+    there = json.loads(text)["drivers"]
+    assert found.devices.decode() == " ".join(f"{d['name']}:{arch}" for d in there for arch in d["architectures"])
+    assert own.devices == b""
+    assert bytes(found)[: type(own).devices.offset] == bytes(own)[: type(own).devices.offset]
 
 
 @pytest.mark.parametrize("target", [caps(), now(), now(sections=["strings", "later"], dtypes=[]), caps(encodings=["plain", "q8_0", "bit 9"])])

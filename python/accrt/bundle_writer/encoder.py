@@ -139,6 +139,8 @@ class Encoder:
         self.strings.collect(*bundle._texts)
         self.symbol_indices = {symbol.name: index for index, symbol in enumerate(self.symbols)}
         self._check()
+        if target is not None:
+            target.check_devices(self)
         self._collect_strings()
         self.sections: Dict[str, bytes] = {"strings": self.strings.finish()}
         self.data_size = self._place_data()

@@ -10,7 +10,8 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
-from .common import ARCH_KINDS, DTYPES, FEATURE_FUNCTION_TARGET, BundleError, Encoding, ImageKind
+from .common import ARCH_KINDS, CPU_FEATURES, DTYPES, FEATURE_FUNCTION_TARGET, BundleError, Encoding, ImageKind
+from .devices import Device
 from .expressions import OPS
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ OPCODES = ("", "dispatch", "copy", "fill", "barrier", "call", "repeat", "branch"
 _IMAGE_KINDS = ("", "host ELF", "cubin", "PTX", "fatbin", "pack")
 _FUNCTION_FEATURES = ("target",)
 _FILE_FEATURES = ("encrypted-data",)
+#: As `accx caps` writes them: "avx512-vnni", "neon".
+_CPU_NAMES = {mask.bit_length() - 1: name.replace("arm_", "").replace("_", "-") for name, mask in CPU_FEATURES.items()}
+_CPU_FEATURES = [_CPU_NAMES.get(bit, "") for bit in range(64)]
 
 
 class TargetError(BundleError):
@@ -106,6 +110,7 @@ class TargetCaps:
     image_kinds: FrozenSet[int]
     #: Of the devices there, by driver; None where the readers' machine is not known.
     architectures: Optional[Mapping[str, Tuple[str, ...]]] = field(default=None, compare=False)
+    cpu_features: int = field(default=0, compare=False)
 
     @staticmethod
     def of(given: Any) -> "TargetCaps":
@@ -148,6 +153,7 @@ class TargetCaps:
             numbers("command_set", OPCODES), numbers("expression_ops", OPS, frozenset(range(len(OPS)))), numbers("dtypes", dtypes),
             numbers("encodings", table), numbers("image_kinds", _IMAGE_KINDS, frozenset(range(1, 5))),
             given.read("drivers", lambda drivers: {d["name"]: tuple(map(str, d["architectures"])) for d in drivers}, None),
+            sum(1 << bit for bit in numbers("cpu_features", _CPU_FEATURES, frozenset())),
         )  # fmt: skip
 
     @staticmethod
@@ -259,6 +265,20 @@ class TargetCaps:
             raise TargetError(f"{place}: the target knows ranks up to {self.max_rank}, not {rank}")
         if group_elements:
             self.need_container(3, "group sizes of layouts", place)
+
+    def check_devices(self, encoder: "Encoder") -> None:
+        """Refuses a bundle that no device there runs as a whole."""
+        devices = [(driver, arch) for driver, archs in (self.architectures or {}).items() for arch in archs]
+        variants = {kernel: encoder._variants(kernel) for kernel in encoder.kernels}
+        first = None
+        for driver, arch in devices:
+            found = Device(driver, arch, self.cpu_features).missing(encoder.functions, variants)
+            if found is None:
+                return
+            first = first or found
+        if first is not None:
+            there = " ".join(f"{driver}:{arch}" for driver, arch in devices)
+            raise TargetError(f"{place_of(first[0])}: kernel '{first[1].name}' has no variant for the devices of the target ({there})")
 
     def check(self, encoder: "Encoder") -> None:
         """Refuses what the whole file needs and these readers lack: sections, its features, versions. Nothing has been written yet."""
