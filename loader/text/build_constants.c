@@ -38,28 +38,66 @@ static bool store_integer(accx_builder_t* builder, const accx_node_t* node, uint
   return true;
 }
 
-/* `values`: a list of numbers. */
-static bool read_values(accx_builder_t* builder, accx_node_t* list, uint32_t dtype,
+/* Where the next value goes, and of what it is one. */
+typedef struct values {
+  accx_builder_t* builder;
+  const accrt_writer_constant_t* constant;
+  uint32_t dtype, bytes;
+  unsigned char* next;
+} values_t;
+
+static uint64_t count_values(const accx_node_t* node) {
+  uint64_t count = node->kind == ACCX_NODE_LIST ? 0 : 1;
+  for (const accx_node_t* at = node->kind == ACCX_NODE_LIST ? node->first : NULL; at != NULL;
+       at = at->next)
+    count += count_values(at);
+  return count;
+}
+
+/* Numbers of one list, or of lists that are as long as the dimensions. */
+static bool store_values(values_t* values, const accx_node_t* list, uint32_t depth) {
+  accx_builder_t* builder = values->builder;
+  const accrt_writer_constant_t* constant = values->constant;
+  const bool nested = depth > 0 || (list->first != NULL && list->first->kind == ACCX_NODE_LIST);
+  if (nested && (constant->encoding != ACCRT_LAYOUT_PLAIN || depth >= constant->rank ||
+                 constant->shape[depth] != list->count))
+    return accx_node_fail(list, builder->error,
+                          "a list of %" PRIu32
+                          ": values are one list, or lists within lists as 'shape' has them",
+                          list->count);
+  for (const accx_node_t* node = list->first; node != NULL; node = node->next) {
+    const bool is_float = values->dtype == ACCRT_DTYPE_F32 || values->dtype == ACCRT_DTYPE_F64;
+    if (nested && depth + 1 < constant->rank) {
+      if (!accx_want(builder, node, ACCX_NODE_LIST, "a row of values") ||
+          !store_values(values, node, depth + 1))
+        return false;
+      continue;
+    }
+    if (!accx_want(builder, node, ACCX_NODE_WORD, "a value") ||
+        !(is_float ? accx_word_float(builder, node, values->dtype, values->next)
+                   : store_integer(builder, node, values->dtype, values->bytes, values->next)))
+      return false;
+    values->next += values->bytes;
+  }
+  return true;
+}
+
+/* `values`: numbers. */
+static bool read_values(accx_builder_t* builder, accx_node_t* list,
+                        const accrt_writer_constant_t* constant, uint32_t dtype,
                         accrt_writer_bytes_t* out) {
-  const uint32_t bytes = accrt_dtype_bits((accrt_dtype_t)dtype) / 8;
   const bool is_float = dtype == ACCRT_DTYPE_F32 || dtype == ACCRT_DTYPE_F64;
+  values_t values = {builder, constant, dtype, accrt_dtype_bits((accrt_dtype_t)dtype) / 8, NULL};
   if (!accx_want(builder, list, ACCX_NODE_LIST, "values"))
     return false;
   if (!is_float && (dtype < ACCRT_DTYPE_BOOL || dtype > ACCRT_DTYPE_U64))
     return accx_node_fail(list, builder->error,
                           "values of bool, whole numbers, f32 and f64 can be listed; others are "
                           "given as 'data'");
-  unsigned char* target = accx_build_memory(builder, (uint64_t)list->count * bytes);
-  if (target == NULL)
-    return false;
-  *out = (accrt_writer_bytes_t){.size_bytes = (uint64_t)list->count * bytes, .data = target};
-  for (const accx_node_t* node = list->first; node != NULL; node = node->next, target += bytes) {
-    if (!accx_want(builder, node, ACCX_NODE_WORD, "a value") ||
-        !(is_float ? accx_word_float(builder, node, dtype, target)
-                   : store_integer(builder, node, dtype, bytes, target)))
-      return false;
-  }
-  return true;
+  const uint64_t size_bytes = count_values(list) * values.bytes;
+  values.next = accx_build_memory(builder, size_bytes);
+  *out = (accrt_writer_bytes_t){.size_bytes = size_bytes, .data = values.next};
+  return values.next != NULL && store_values(&values, list, 0);
 }
 
 /* ---- Components ---- */
@@ -89,8 +127,9 @@ static bool read_component(accx_builder_t* builder, accx_node_t* map,
   if (constant->source != ACCRT_CONSTANT_INLINE)
     return read_size(builder, map, constant, component, &component->bytes.size_bytes);
   accx_node_t* values = accx_node_get(map, "values");
-  return values != NULL ? read_values(builder, values, component->dtype, &component->bytes)
-                        : accx_read_bytes(builder, map, &component->bytes);
+  return values != NULL
+             ? read_values(builder, values, constant, component->dtype, &component->bytes)
+             : accx_read_bytes(builder, map, &component->bytes);
 }
 
 static bool read_components(accx_builder_t* builder, accx_node_t* map,

@@ -258,6 +258,17 @@ def test_floats_are_the_nearest(written: str, bits: str, tmp_path: pathlib.Path)
     assert [f"{value:08x}" for value in found] == bits.split()
 
 
+def test_values_may_stand_in_rows(tmp_path: pathlib.Path) -> None:
+    for name, values in (("rows", "[[[1, 2], [3, 4]], [[5, 6], [7, 8]]]"), ("flat", "[1, 2, 3, 4, 5, 6, 7, 8]")):
+        built(tmp_path, name, f"accx: 1\nconstants:\n- {{name: w, dtype: i16, shape: [2, 2, 2], values: {values}}}\n- {{name: e, dtype: f32, shape: [2, 0], values: [[], []]}}\n")
+    assert (tmp_path / "rows.accx").read_bytes() == (tmp_path / "flat.accx").read_bytes()
+    for shape, values, said in [("[2, 2]", "[[1, 2], [3]]", "a list of 1"), ("[2, 3]", "[[1, 2], [3, 4], [5, 6]]", "a list of 3"), ("[4]", "[[1, 2], [3, 4]]", "a list of 2"),
+                                ("[2, 2]", "[[1, 2], 3]", "a row of values is a list, not a word"), ("[2]", "[1, [2]]", "a value is a word, not a list"),
+                                ("[1, 1]", "[[[1]]]", "a value is a word, not a list")]:  # fmt: skip
+        (tmp_path / "w.yaml").write_text(f"accx: 1\nconstants:\n- {{name: w, dtype: f32, shape: {shape}, values: {values}}}\n", encoding="utf-8")
+        assert re.search(rf"w.yaml:3:\d+: {said}", accx("build", tmp_path / "w.yaml", "--output", tmp_path / "w.accx", code=1))
+
+
 @pytest.mark.parametrize("dtype,values,said", [
     ("f32", "[1e39]", r":3:46: '1e39' is too large for f32"), ("f64", "[1e400]", "'1e400' is too large for f64"), ("f32", "[1,5,2x]", "'2x' is no number"),
     ("bool", "[true, false, 2]", "'2' does not fit the data type"), ("i8", "[true]", "'true' is no whole number"), ("f16", "[1]", "values of bool, whole numbers, f32 and f64")])  # fmt: skip
