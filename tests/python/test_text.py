@@ -22,6 +22,8 @@ LIBRARY = pathlib.Path(os.environ.get("ACCRT_LIBRARY", ROOT / "build" / "lib" / 
 ACCX = pathlib.Path(os.environ.get("ACCRT_ACCX", LIBRARY.resolve().parents[1] / "bin" / "accx"))
 
 
+needs_tool = pytest.mark.skipif(not ACCX.exists(), reason=f"{ACCX} is not built (it needs json-c, libzip and libyaml)")
+pytestmark = needs_tool
 SEED = int(os.environ.get("ACCRT_TEST_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
 ROUNDS = int(os.environ.get("ACCRT_TEST_ROUNDS", "40"))
 

@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 
 import accrt
-from test_text import ACCX, ROOT, ROUNDS, SEED, accx, round_trip
+from test_text import ACCX, ROOT, ROUNDS, SEED, accx, needs_tool, round_trip
 
 sys.path.insert(0, str(ROOT / "tests" / "golden"))
+
+pytestmark = needs_tool
 
 KERNEL = """\
 # y = 2 * x + y, where y begins as a weight

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from test_text import ACCX, ROOT, accx
+from test_text import ROOT, accx, needs_tool
 
 DOCUMENT = (ROOT / "docs" / "text-form.md").read_text(encoding="utf-8")
 SOURCES = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "loader" / "text").glob("*.c"))}
@@ -59,8 +59,8 @@ def test_every_word_is_in_the_document() -> None:
     assert set(document) == set(WORDS) | others
 
 
+@needs_tool
 def test_every_encoding_is_in_the_document() -> None:
-    assert ACCX.exists()
     names = [encoding["name"] for encoding in json.loads(accx("caps", "--json"))["encodings"]]
     assert table("Every word")["`encoding`"] == names
 
@@ -103,3 +103,9 @@ def test_keys_and_words_of_the_prose_exist() -> None:
         first = line.split(" | ")[0]
         for word in re.findall(r"`([^`]+)`", first if line.startswith("|") else ""):
             assert word.split(":")[0] in known, word
+
+
+def test_fuzzing_has_every_word_and_key() -> None:
+    dictionary = {word.strip(": ") for word in strings((ROOT / "tests" / "fuzz" / "yaml.dict").read_text(encoding="utf-8"))}
+    words = {word for words in words_of_code().values() for word in words} | set(table("Every word")["functions of expressions"])
+    assert words | {key for keys in keys_of_code().values() for key in keys} <= dictionary
