@@ -28,6 +28,7 @@ MODULES = {
     "bits_packed": test_bits.module_packed,
     **{f"external_{dtype}": functools.partial(test_external.module, dtype) for dtype in test_external.DTYPES},
     "external_ranks": test_external.ranks_module,
+    "experts": test_external.experts_module,
     "lora": test_lora.module,
     "bytelm_test": test_models.bytelm_module,
     **{f"minilm_{dtype}_test": functools.partial(test_models.minilm_module, dtype) for dtype in test_models.COSINE},

@@ -17,7 +17,7 @@ sys.path[:0] = [HERE, os.path.join(HERE, os.pardir, "python")]
 import test_end_to_end as files  # noqa: E402
 import test_ops  # noqa: E402
 import test_quantized  # noqa: E402
-from accrt.compiler import Module, Shard, packing  # noqa: E402
+from accrt.compiler import Module, Quantized, Shard, dequantize, packing, quantize  # noqa: E402
 
 DTYPES = ("f16", "bf16")
 ROWS = (1, 9, 40, 70)
@@ -34,6 +34,27 @@ def ranks_module():
     f = m.function("part")
     w = m.external("w", "f16", (48, 256), layout="i8_group", group=64, components={"scales": "f16"}, by_name=True, shard=Shard(2, 1))
     f.result("y", f.input("x", "f16", [rows, 128]).linear(w))
+    return m
+
+
+EXPERTS = ("q4_k", "f8_block128", "i4_group", "mxfp4", "nvfp4")
+
+
+def experts(layout):
+    """Three matrices; tiles of 128 rows end with each."""
+    array = np.random.default_rng([20261120, *layout.encode()]).standard_normal((3, 130, 256)) * 0.1
+    q = quantize(array.astype(np.float32), layout)
+    return Quantized(layout, q.shape, q.components, q.group, "f16", q.types)
+
+
+def experts_module():
+    m = Module("experts")
+    rows = m.symbol("rows", minimum=1, maximum=64)
+    for layout in EXPERTS:
+        f, w = m.function(layout), m.weight(layout, experts(layout))
+        x, v = f.input("x", "f16", [3, rows, 256]), f.input("v", "f16", [rows, 256])
+        f.result("all", x.matmul(f.as_value(w).transpose(1, 2)))
+        f.result("one", v.linear(f.as_value(w).select(0, 2)))
     return m
 
 
@@ -104,6 +125,23 @@ def test_an_encrypted_bundle(tmp_path):
         assert one.tobytes() == other.tobytes() and np.any(one)
     with pytest.raises(accrt.PermissionDeniedError):
         accrt.Bundle(tmp_path / "sealed.accx", instance).program(device)
+
+
+@pytest.mark.parametrize("layout", EXPERTS)
+def test_experts(layout, tmp_path):
+    """A batch of products with all matrices, dequantized; one with a single matrix, which is read packed."""
+    import accrt
+
+    instance = accrt.default_instance("all")
+    session = accrt.Bundle(written("experts", tmp_path, experts_module), instance).program(instance.device("cuda:0")).session()
+    w = dequantize(experts(layout)).astype(np.float64)
+    rng = np.random.default_rng(20261120)
+    x, v = rng.standard_normal((3, 5, 256)).astype(np.float16), rng.standard_normal((5, 256)).astype(np.float16)
+    every, one = (np.asarray(y).astype(np.float64) for y in getattr(session, layout)(x, v))
+    for got, rows, matrix in [*zip(every, x, w), (one, v, w[2])]:
+        exact = rows.astype(np.float64) @ matrix.T
+        allowed = 2.0**-11 * (np.abs(rows) @ np.abs(matrix).T) * 1.05 + 2.0**-10 * (np.abs(exact) + 2.0**-14)
+        assert (np.abs(got - exact) <= allowed).all(), np.abs(got - exact).max()
 
 
 def test_swapped_while_the_program_lives(tmp_path):
