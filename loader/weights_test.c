@@ -859,7 +859,7 @@ static void callbacks_and_fd(void** state) {
   expect(accrt_weights_open_path(f->instance, "/nowhere/x", NULL, &weights), ACCRT_ERROR_NOT_FOUND,
          "", __LINE__);
   expect(accrt_weights_open_path(f->instance, f->folder, NULL, &weights), ACCRT_ERROR_NOT_FOUND,
-         "neither", __LINE__);
+         "a folder with none of", __LINE__);
   bytes_t other = {NULL, 0, 0};
   put(&other, "neither of them", 15);
   refuse(f, &other, ACCRT_ERROR_INVALID_FORMAT, "nor an index", __LINE__);
