@@ -299,6 +299,10 @@ static making_t make(long fail_at, int for_ever) {
   atomic_store(&m.allocator.fail_at, fail_at);
   accrt_bundle_writer_options_t options = ACCRT_BUNDLE_WRITER_OPTIONS_INIT;
   options.allocator = &m.interface;
+  accrt_caps_t target = ACCRT_CAPS_INIT; /* this library's, on some machine */
+  (void)accrt_query_caps(&target);
+  (void)snprintf(target.devices, sizeof target.devices, "other:thing host:x86-64-v4 host:aarch64");
+  options.target = &target;
   CALL(&m, accrt_bundle_writer_create(&options, &m.writer));
   declare(&m);
   CALL(&m, write_out(&m));

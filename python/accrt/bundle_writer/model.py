@@ -514,7 +514,7 @@ class BundleWriter:
         encoder = Encoder(self, self._target)
         if signer is not None and any(raw.name in _GIVEN for raw in self._sections):
             raise BundleError("a bundle that is given its tree, signatures or encryption as bytes is not signed too")
-        if self._target is not None and not {40, 41, 43} <= self._target.sections:
+        if self._target is not None and (not {40, 41, 43} <= self._target.sections or self._target.container < (0, 3)):
             signer = None
         if hasattr(target, "write"):
             self.code_root = encoder.emit(target, signer)  # type: ignore[arg-type]
