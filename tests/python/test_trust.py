@@ -407,6 +407,9 @@ def test_the_tool_and_python_share_keys(home, tmp_path):
     assert f"code     signed by ed25519:{trust.signing_key().public_key.hex()[:16]}: trusted" in accx("verify", "--full", path)
     assert accx("trust", "path").strip() == str(home / "trusted")
     assert "own" in accx("trust", "list")
+    line = accx(*run, "--trust", "no-host-code", code=4)  # trusted as it is
+    assert "policy no-host-code" in line and "trust add" not in line
+    assert "contradict" in accx(*run, "--trust", "no-host-code", "--allow-host-code", code=2)
     accx("trust", "remove", "own")
     line = accx(*run, code=4)
     assert "accx trust add" in line and "ACCRT_ERROR_UNTRUSTED" in line

@@ -101,6 +101,13 @@ static const char* signers(accrt_bundle_t* bundle) {
 }
 
 static int refuse_code(const accx_job_t* job) {
+  accrt_bundle_trust_t trust = ACCRT_BUNDLE_TRUST_INIT;
+  if (accrt_bundle_trust(job->bundle, &trust) == ACCRT_OK && trust.code_trusted != 0) {
+    return accx_fail(ACCX_REFUSED,
+                     "%s holds machine code for this processor; the policy no-host-code (--trust, "
+                     "ACCRT_TRUST) runs none, whoever has signed it (%s)",
+                     job->path, accrt_status_name(ACCRT_ERROR_UNTRUSTED));
+  }
   return accx_fail(
       ACCX_REFUSED,
       "%s holds machine code for this processor, which could do anything that you "

@@ -46,6 +46,9 @@ static int collect_options(const accx_args_t* args, accrt_option_t* options, uin
     options[(*out_count)++] =
         (accrt_option_t){"host.threads", accx_text("%lld", (long long)threads)};
   const char* policy = accx_args_value(args, "trust");
+  if (policy && strcmp(policy, "no-host-code") == 0 && accx_args_has(args, "allow-host-code"))
+    return accx_fail(ACCX_USAGE,
+                     "--trust no-host-code and --allow-host-code contradict each other");
   if (policy)
     options[(*out_count)++] = (accrt_option_t){"trust.policy", policy};
   const char* keys = accx_trusted_paths(args);
