@@ -427,6 +427,7 @@ PLACES = [
     (dict(f=[host("aarch64")], f_for_cuda=[cuda("sm_90")]), devices("host:x86-64-v4"), "f", "f.0"),
     (dict(f=[host("")], f_for_cuda=[cuda("sm_90")]), devices("cuda:sm_80"), "f' for cuda", "f_for_cuda.0"),
     (called, devices("host:x86-64-v3"), "main", "other.0"),
+    (dict(f=[host("")], f_for_cuda=[cuda("sm_90")]), {**devices("cuda:sm_90"), "function_features": []}, "f", "f.0"),
     # What is written.
     (dict(f=[host("x86-64-v3")]), devices("host:x86-64-v4"), None, None),
     (dict(f=[host("x86-64")]), devices("host:x86-64-v2"), None, None),

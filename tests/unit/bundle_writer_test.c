@@ -428,6 +428,19 @@ static void test_other_readers(void** state) {
   assert_int_equal(info.asset_count, 0);
   assert_int_equal(info.location_count, 1);
   accrt_bundle_release(bundle);
+  (void)snprintf(caps.devices, sizeof caps.devices, "odd gpu:x  host");
+  make(&caps); /* any host will do */
+  ok(accrt_bundle_writer_check(writer, NULL));
+  accrt_bundle_writer_release(writer);
+  memset(caps.devices, 'x', sizeof caps.devices);
+  (void)memcpy(caps.devices, "gpu:x ", 6);
+  make(&caps);
+  assert_int_equal(accrt_bundle_writer_check(writer, NULL), ACCRT_ERROR_UNSUPPORTED);
+  ok(accrt_last_error(&error));
+  assert_non_null(strstr(error.message, "function 'main': kernel 'project' has no variant for the "
+                                        "devices of the target (gpu:x xxx"));
+  accrt_bundle_writer_release(writer);
+  caps.devices[0] = '\0';
   caps.encoding_mask &= ~(UINT64_C(1) << ACCRT_LAYOUT_Q8_0);
   make(&caps);
   assert_int_equal(accrt_bundle_writer_check(writer, NULL), ACCRT_ERROR_UNSUPPORTED);

@@ -194,9 +194,7 @@ out:
 static const accx_option_t build_options[] = {
     {"output", "FILE", false, "where the bundle goes"},
     {"target-caps", "FILE", false,
-     "what the bundle will run on, as `accx caps --json` prints it there: what that does not know "
-     "is "
-     "left out, or refused by name"},
+     "what the bundle will run on: what `accx caps --json` prints there"},
     {NULL, NULL, false, NULL},
 };
 
@@ -206,13 +204,16 @@ const accx_verb_t accx_verb_build = {
     .min_operands = 1,
     .max_operands = 1,
     .summary = "makes a bundle from text (YAML), as accx dump writes it or a person does",
-    .details = "Mistakes are told with line and column. Files that the text names lie beneath its "
-               "own folder.\n"
-               "docs/text-form.md says what can be written, with an example.\n"
-               "\n"
-               "Examples:\n"
-               "  accx build model.yaml --output model.accx\n"
-               "  accx build model.yaml --output model.accx --target-caps target.json\n",
+    .details =
+        "Mistakes are told with line and column. Files that the text names lie beneath its "
+        "own folder.\n"
+        "What a target does not know is left out where programs do without it, or refused by "
+        "name.\n"
+        "docs/text-form.md says what can be written, with an example.\n"
+        "\n"
+        "Examples:\n"
+        "  accx build model.yaml --output model.accx\n"
+        "  accx build model.yaml --output model.accx --target-caps target.json\n",
     .options = build_options,
     .run = run_build,
 };
