@@ -44,6 +44,13 @@ def _cases():
     yield "f8_tensor", "f16", 130, 200, 0, {}
     yield "f8_block128", "f16", 300, 390, 0, {"scales": np.float32}
     yield "q4_k", "f16", 2000, 2048, 0, {}
+    # So many rows that blocks have 2, 4, 7, 8, 14 and 16 tiles.
+    yield "mxfp4", "bf16", 8440, 256, 0, {}
+    yield "q4_k", "f16", 16890, 512, 0, {}
+    yield "i4_group", "f16", 28660, 256, 128, {}
+    yield "i4_group_asym", "bf16", 33780, 256, 64, {}
+    yield "f8_channel", "f16", 29560, 256, 0, {}
+    yield "i8_channel", "bf16", 33790, 128, 0, {}
     yield "mxfp4", "f16", 16, 32, 0, {}
     for layout in ("gptq_v1", "awq", "q5_k", "q6_k", "ggml_mxfp4", "nvfp4"):
         yield layout, "f16", 40, 512, 0, {}

@@ -169,3 +169,25 @@ def test_modules_with_every_layout_compile_for_cuda(dtype):
         f.result("y." + layout, x.linear(w))
     f.result("rows", f.as_value(w).embedding(index))
     assert len(compile(m, targets=["sm_90"])) > 0
+
+
+def test_blocks_of_cuda_kernels_fit_the_machines():
+    """Shared memory, threads, and that what a prepare function writes is what blocks read, whatever the sizes."""
+    from accrt.compiler.cuda import packed
+
+    rng = np.random.default_rng([kh.SEED, 7])
+    for layout, roles, group in (
+        ("i4_group", (("data", "u4"), ("scales", "f32")), 32), ("i4_group_asym", (("data", "u4"), ("scales", "f32"), ("zeros", "u4")), 32),
+        ("i4_group", (("data", "u4"), ("scales", "f16")), 128), ("q4_k", (("data", "u8"),), 32), ("mxfp4", (("data", "f4e2m1"), ("scales", "f8e8m0")), 32),
+        ("i8_channel", (("data", "i8"), ("scales", "f32")), 1 << 20), ("mxfp8", (("data", "f8e4m3fn"), ("scales", "f8e8m0")), 32),
+    ):  # fmt: skip
+        for _ in range(200):
+            n, k = int(2 ** rng.uniform(0, 18)), int(2 ** rng.uniform(0, 7)) * 256
+            form = packing.Form(layout, n, k, min(group, k), "f32", roles)
+            tiles, record = packed._block_tiles(form), packed._record_bytes(form)
+            assert packing.packed_bytes(form, "cuda") % (tiles * record) == 0 and record % 16 == 0
+            for columns in (1, 2):
+                for most in packed._SHARED_BYTES.values():
+                    block = packed._block(form, columns, most)
+                    assert block.shared_bytes <= most and block.warps <= 16 and block.groups * block.slices == block.warps, (form, block)
+                    assert block.shared_bytes >= 1024 + block.slices * 8192 * columns + block.warps * record

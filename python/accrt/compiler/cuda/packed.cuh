@@ -1,14 +1,18 @@
 /* packed.cuh - products of a few rows with a weight that stays packed: c = activation(x @ w^T + bias) + residual.
  *
  * x is [m, k] of f16 or bf16, w [n, k] in 4 or 8 bits, rearranged by packed_prepare.cuh. What it costs is reading w once, so all
- * is made for that: a lane's next 16 bytes of codes are on their way while it works, w is the a-operand of the tensor
+ * is made for that: each warp has records of w on their way through a ring of its own in shared memory, w is the a-operand of the tensor
  * core's product (its rows are the product's rows), and scales are multiplied into sums of f32, not into weights. Codes become 16-bit
  * floats without error; products accumulate in f32 over ascending k within a slice, slices are added in order.
  *
- * A *tile* is 32 rows of w for 4-bit codes and 16 for 8-bit ones. A *unit* is a tile's codes for 32 k: 512 bytes, 16 of each
- * lane. Lane 4 g + t holds k = 8 t .. 8 t + 7 of rows g, g + 8 (and g + 16, g + 24). A *step* is four units, a *pair* two steps. A block
- * has TILES x SLICES warps: each a tile, and a part of k. x lies in shared memory in the order in which lanes read it, a few pairs at a time,
- * and so do its sums over 32 k where minima need them. */
+ * A *tile* is 32 rows of w for 4-bit codes and 16 for 8-bit ones, a *step* 128 of k. A *record* is what belongs to both: codes, their
+ * scales, their zeros. Its codes are four *units* of 32 k: 512 bytes, 16 of each lane; lane 4 g + t holds k = 8 t .. 8 t + 7 of rows g, g + 8
+ * (and g + 16, g + 24).
+ *
+ * A block has SLICES x GROUPS warps: each a slice of k and a group of the block's tiles. The scheduler that a warp belongs to is its number
+ * modulo 4, its slice is its number modulo SLICES: schedulers have even shares, though groups have not. Records lie as [block][group][step]
+ * [tile]: what a warp reads is one stream. Warps of a slice share its x, in shared memory in the order in which lanes read it, a step in use
+ * and one on its way. */
 #ifndef ACCRT_CUDA_PACKED_CUH_
 #define ACCRT_CUDA_PACKED_CUH_
 
@@ -18,12 +22,12 @@ namespace accrt_cuda {
 
 /* U4: q - 8, or q - z where there are zeros; Q4K: q alone. E2M1: 2^-14 of the value in f16, the value in bf16. */
 enum packed_codes { PACKED_U4, PACKED_Q4, PACKED_E2M1, PACKED_S8, PACKED_E4M3, PACKED_E5M2 };
-/* GROUP: one scale for each row and group of whole steps; UNIT and PAIR: for each one or two units; Q4K: 8-bit scales and minima for each
- * unit, with f16 factors for eight of them; E8M0: powers of two for each unit. */
-enum packed_scales { SCALES_GROUP, SCALES_UNIT, SCALES_PAIR, SCALES_Q4K, SCALES_E8M0 };
+/* STEP, PAIR, UNIT: a scale for each row and step, two units, one; Q4K: 8-bit scales and minima for each unit, with f16 factors; E8M0:
+ * powers of two for each unit. */
+enum packed_scales { SCALES_STEP, SCALES_PAIR, SCALES_UNIT, SCALES_Q4K, SCALES_E8M0 };
 
 constexpr int PACKED_STEP_K = 128;
-constexpr int PACKED_STEP_BYTES = 2048;
+constexpr int PACKED_CODE_BYTES = 2048; /* of a record */
 
 template <int CODES> struct packed_form {
   static constexpr bool BYTES = CODES == PACKED_S8 || CODES == PACKED_E4M3 || CODES == PACKED_E5M2;
@@ -31,15 +35,6 @@ template <int CODES> struct packed_form {
   static constexpr int ROWS = 16 * MATRICES;
   static constexpr int LANE_ROWS = 2 * MATRICES;
 };
-
-/** Bytes of one record of scales: for SCALES_GROUP of a group, else of a step (of two for Q4K). */
-template <int SCALES> __host__ __device__ constexpr int packed_record_bytes(int lane_rows, int scale_bytes) {
-  return SCALES == SCALES_GROUP  ? 8 * lane_rows * scale_bytes
-         : SCALES == SCALES_UNIT ? 8 * lane_rows * scale_bytes * 4
-         : SCALES == SCALES_PAIR ? 8 * lane_rows * scale_bytes * 2
-         : SCALES == SCALES_E8M0 ? 8 * lane_rows * 4
-                                 : 8 * lane_rows * 20;
-}
 
 // ---- Codes to 16-bit floats ---------------------------------------------------------------------------------------------------
 
@@ -109,9 +104,19 @@ static __device__ __forceinline__ uint32_t multiply_two(uint32_t a, uint32_t b) 
   return y;
 }
 
-/** Eight 4-bit codes times a 6-bit scale: 2^-24 of the products, exactly, as bits of a code alone are 2^-24 of it. */
-static __device__ __forceinline__ void unpack_scaled(uint32_t (&out)[4], uint32_t w, uint32_t scale) {
-  const uint32_t v = w >> 8, sixteenth = multiply_two(scale, 0x2c002c00u);
+/** One of two 16-bit floats, twice. */
+static __device__ __forceinline__ uint32_t one_of(uint32_t two, int which) {
+  uint32_t y;
+  if (which)
+    asm("{ .reg .b16 a, b; mov.b32 {a, b}, %1; mov.b32 %0, {b, b}; }" : "=r"(y) : "r"(two));
+  else
+    asm("{ .reg .b16 a, b; mov.b32 {a, b}, %1; mov.b32 %0, {a, a}; }" : "=r"(y) : "r"(two));
+  return y;
+}
+
+/** Eight 4-bit codes times one of two 6-bit scales: 2^-24 of the products, exactly, as bits of a code alone are 2^-24 of it. */
+static __device__ __forceinline__ void unpack_scaled(uint32_t (&out)[4], uint32_t w, uint32_t scales, int which) {
+  const uint32_t v = w >> 8, scale = one_of(scales, which), sixteenth = one_of(multiply_two(scales, 0x2c002c00u), which);
   out[0] = multiply_two(w & 0x000f000fu, scale);
   out[1] = multiply_two(w & 0x00f000f0u, sixteenth);
   out[2] = multiply_two(v & 0x000f000fu, scale);
@@ -123,8 +128,8 @@ template <class T> static __device__ __forceinline__ void unpack_e2m1(uint32_t (
 template <> __device__ __forceinline__ void unpack_e2m1<f16>(uint32_t (&out)[4], uint32_t w) {
   out[0] = w & 0x8e008e00u;
   out[1] = (w << 3) & 0x8e008e00u;
-  out[2] = and_or(w << 1, 0x80008000u, (w << 6) & 0x0e000e00u);
-  out[3] = and_or(w << 2, 0x80008000u, (w << 9) & 0x0e000e00u);
+  out[2] = ((w & 0x40384038u) * 66u) & 0x8e008e00u; /* 66: six bits on for exponents, one for signs */
+  out[3] = ((w & 0x20072007u) * 516u) & 0x8e008e00u;
 }
 template <> __device__ __forceinline__ void unpack_e2m1<bf16>(uint32_t (&out)[4], uint32_t w) {
   /* Exponents end at bit 7: 2^-126 of the value, which is too small for sums of f32. */
@@ -175,40 +180,29 @@ static __device__ __forceinline__ void unpack_f8(uint32_t& first, uint32_t& seco
 
 /** What the sums are to be multiplied by beside the scales. */
 template <class T, int CODES> static __device__ __forceinline__ constexpr float packed_factor() {
-  return is_bf16<T>::value ? 1.0f : CODES == PACKED_E2M1 ? 16384.0f : CODES == PACKED_E4M3 ? 256.0f : 1.0f;
+  return is_bf16<T>::value ? 1.0f : CODES == PACKED_E2M1 ? 16384.0f : CODES == PACKED_E4M3 ? 256.0f : CODES == PACKED_Q4 ? 16777216.0f : 1.0f;
 }
 
-// ---- Loads --------------------------------------------------------------------------------------------------------------------
-
-/** Bytes that are read once. */
-static __device__ __forceinline__ uint4 load_once(const void* from) {
-  uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(from));
-  return v;
-}
+// ---- Records ------------------------------------------------------------------------------------------------------------------
 
 /** COUNT words of scales. */
 template <int COUNT> struct scale_words {
   uint32_t word[COUNT];
-  __device__ __forceinline__ void load(const uint8_t* from) {
+  __device__ __forceinline__ void load(const void* from) {
     if constexpr (COUNT % 4 == 0) {
 #pragma unroll
       for (int i = 0; i < COUNT; i += 4) {
-        const uint4 v = __ldg(reinterpret_cast<const uint4*>(from) + i / 4);
+        const uint4 v = static_cast<const uint4*>(from)[i / 4];
         word[i] = v.x, word[i + 1] = v.y, word[i + 2] = v.z, word[i + 3] = v.w;
       }
     } else if constexpr (COUNT == 2) {
-      const uint2 v = __ldg(reinterpret_cast<const uint2*>(from));
+      const uint2 v = *static_cast<const uint2*>(from);
       word[0] = v.x, word[1] = v.y;
     } else {
-      word[0] = __ldg(reinterpret_cast<const uint32_t*>(from));
+      word[0] = *static_cast<const uint32_t*>(from);
     }
   }
 };
-
-// ---- Scales -------------------------------------------------------------------------------------------------------------------
 
 static __device__ __forceinline__ float byte_to_float(uint32_t word, int byte) {
   return __uint_as_float(permute(word, 0x4b000000u, 0x7440u | (uint32_t)byte)) - 8388608.0f;
@@ -218,78 +212,204 @@ static __device__ __forceinline__ float power_of_two(uint32_t word, int byte) {
   return __uint_as_float((byte == 3 ? word >> 1 : word << (23 - 8 * byte)) & 0x7f800000u);
 }
 
-/** A lane's scales of one step, of type ST, and their zeros. */
-template <int CODES, int SCALES, class ST, bool ZEROS> struct packed_step_scales {
+/** Where the parts of a record lie, and a lane's scales, of type ST, and zeros. For each g = lane / 4: scales [row][each], Q4K [unit][row], E8M0
+ * [row][unit]; then Q4K's minima [row][unit] and factors [row]; zeros [row][each]. */
+template <int CODES, int SCALES, class ST, bool ZEROS> struct packed_record {
   static constexpr int ROWS = packed_form<CODES>::LANE_ROWS;
   static constexpr int EACH = SCALES == SCALES_UNIT ? 4 : SCALES == SCALES_PAIR ? 2 : 1;
   static constexpr int WORDS = SCALES == SCALES_Q4K    ? 4
                                : SCALES == SCALES_E8M0 ? ROWS
                                                        : (ROWS * EACH * (int)sizeof(ST) + 3) / 4;
-  scale_words<WORDS> words;
-  scale_words<ZEROS ? (ROWS * EACH + 3) / 4 : 1> zeros;
+  static constexpr int ZERO_WORDS = ZEROS ? (ROWS * EACH + 3) / 4 : 1;
+  static constexpr int SCALES_AT = PACKED_CODE_BYTES, MINIMA_AT = SCALES_AT + 32 * WORDS, FACTORS_AT = MINIMA_AT + 128, ZEROS_AT = MINIMA_AT;
+  static constexpr int BYTES = MINIMA_AT + (SCALES == SCALES_Q4K ? 256 : ZEROS ? 32 * ZERO_WORDS : 0);
 
-  __device__ __forceinline__ void load(const uint8_t* scales, const uint8_t* zero, int record, int g) {
-    if constexpr (SCALES == SCALES_Q4K) {
-      words.load(scales + (record / 2) * 640 + (record % 2) * 128 + g * 16);
-    } else {
-      words.load(scales + (record * 8 + g) * WORDS * 4);
-    }
+  scale_words<WORDS> words;
+  scale_words<ZERO_WORDS> zeros;
+
+  __device__ __forceinline__ void load(const uint8_t* record, int g) {
+    words.load(record + SCALES_AT + g * WORDS * 4);
     if (ZEROS)
-      zeros.load(zero + (record * 8 + g) * ((ROWS * EACH + 3) / 4) * 4);
+      zeros.load(record + ZEROS_AT + g * ZERO_WORDS * 4);
   }
+  static __device__ __forceinline__ int place(int row, int unit) { return row * EACH + (EACH == 4 ? unit : EACH == 2 ? unit / 2 : 0); }
   __device__ __forceinline__ float scale(int row, int unit) const {
     if constexpr (SCALES == SCALES_Q4K)
       return byte_to_float(words.word[unit], row);
     else if constexpr (SCALES == SCALES_E8M0)
       return power_of_two(words.word[row], unit);
-    else {
-      const int at = row * EACH + (EACH == 4 ? unit : EACH == 2 ? unit / 2 : 0);
-      return sizeof(ST) == 4 ? __uint_as_float(words.word[at]) : half_of_word<ST>(words.word[at / 2], at % 2);
-    }
+    else if constexpr (sizeof(ST) == 4)
+      return __uint_as_float(words.word[place(row, unit)]);
+    else
+      return half_of_word<ST>(words.word[place(row, unit) / 2], place(row, unit) % 2);
   }
-  /** Twice a row's 6-bit scale in a unit, in f16. */
-  __device__ __forceinline__ uint32_t small_scale(int row, int unit) const {
-    return add_two(permute(words.word[unit], 0x64646464u, 0x4040u | (uint32_t)row << 8 | (uint32_t)row), 0xe400e400u);
+  /** The 6-bit scales of a matrix's two rows in a unit, in f16. */
+  __device__ __forceinline__ uint32_t small_scales(int matrix, int unit) const {
+    return add_two(permute(words.word[unit], 0x64646464u, matrix ? 0x4342u : 0x4140u), 0xe400e400u);
   }
   __device__ __forceinline__ uint32_t zero(int row, int unit) const {
-    const int at = row * EACH + (EACH == 4 ? unit : EACH == 2 ? unit / 2 : 0);
-    return zeros.word[at / 4] >> at % 4 * 8 & 255u;
+    return zeros.word[place(row, unit) / 4] >> place(row, unit) % 4 * 8 & 255u;
   }
 };
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define PACKED_WAIT "mbarrier.try_wait.parity"
+#define PACKED_ARRIVALS 1
+#else
+#define PACKED_WAIT "mbarrier.test_wait.parity"
+#define PACKED_ARRIVALS 32
+#endif
+
+/** Lets the compiler forget where a number comes from, so that it keeps it instead of finding it again and again. */
+static __device__ __forceinline__ void keep(uint32_t& number) { asm("" : "+r"(number)); }
+template <class P> static __device__ __forceinline__ void keep(P*& pointer) { asm("" : "+l"(pointer)); }
+static __device__ __forceinline__ void* at_shared(uint32_t address) { return __cvta_shared_to_generic(address); }
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+/** Whether this is the one lane of the warp. */
+static __device__ __forceinline__ bool elected() {
+  uint32_t is;
+  asm volatile("{\n"
+               ".reg .pred p;\n"
+               "elect.sync _|p, 0xffffffff;\n"
+               "selp.u32 %0, 1, 0, p;\n"
+               "}"
+               : "=r"(is));
+  return is != 0;
+}
+#endif
+
+/** One warp's records on their way through its ring. From sm_90 on one lane asks for a record, before that each lane for its part. */
+template <int BYTES> struct packed_ring {
+  const uint8_t* next;        /* the record to be asked for next */
+  uint32_t left, lane;        /* records to ask for */
+  uint32_t slot, barrier;     /* where the record in use lies, and what tells that it has arrived */
+  uint32_t end, depth, phase; /* behind the last slot; how often all slots were used, modulo 2 */
+
+  /** Asks for the first record. */
+  __device__ __forceinline__ void begin(uint32_t slots, uint32_t barriers, uint32_t count) {
+    slot = slots, barrier = barriers, depth = count, end = slots + count * BYTES, phase = 0;
+    if (lane == 0) {
+#pragma unroll 1
+      for (uint32_t i = 0; i < depth; i++)
+        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barriers + i * 8), "n"(PACKED_ARRIVALS) : "memory");
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+    }
+    __syncwarp();
+    ask(slot, barrier);
+  }
+
+  /** Asks for as many more as fit. */
+  __device__ __forceinline__ void fill() {
+#pragma unroll 1
+    for (uint32_t i = 1; i < depth; i++)
+      ask(slot + i * BYTES, barrier + i * 8);
+    keep(next), keep(lane), keep(end), keep(slot), keep(barrier);
+  }
+
+  /** The next record into a slot that nothing reads any more. */
+  __device__ __forceinline__ void ask(uint32_t into, uint32_t told) {
+    if (left == 0)
+      return;
+    left--;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    if (elected()) {
+      asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(told), "n"(BYTES) : "memory");
+      asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(into), "l"(next), "n"(BYTES),
+                   "r"(told)
+                   : "memory");
+    }
+#else
+    for (uint32_t at = lane * 16; at < BYTES; at += 512)
+      copy_async(at_shared(into + at), next + at, true);
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(told) : "memory");
+#endif
+    next += BYTES;
+  }
+
+  /** The record that is next to be used, when it is there. */
+  __device__ __forceinline__ const uint8_t* wait() const {
+    uint32_t there;
+    do {
+      asm volatile("{\n"
+                   ".reg .pred p;\n" PACKED_WAIT ".shared.b64 p, [%1], %2;\n"
+                   "selp.u32 %0, 1, 0, p;\n"
+                   "}"
+                   : "=r"(there)
+                   : "r"(barrier), "r"(phase)
+                   : "memory");
+    } while (!there);
+    return static_cast<const uint8_t*>(at_shared(slot));
+  }
+
+  /** It has been read. */
+  __device__ __forceinline__ void release() {
+    __syncwarp();
+    ask(slot, barrier);
+    slot += BYTES;
+    barrier += 8;
+    if (slot == end) {
+      slot -= depth * BYTES;
+      barrier -= depth * 8;
+      phase ^= 1;
+    }
+  }
+};
+
+/** Groups of a block's tiles; the first tile of one. */
+static __host__ __device__ __forceinline__ constexpr int64_t packed_groups(int64_t tiles) { return tiles < 4 ? tiles : 4; }
+static __host__ __device__ __forceinline__ constexpr int64_t packed_first_tile(int64_t group, int64_t tiles) { return tiles * group / packed_groups(tiles); }
+
+/** A weight's tiles, filled up to whole blocks. */
+static __host__ __device__ __forceinline__ int64_t packed_tiles(int64_t n, int rows, int64_t block_tiles) {
+  return (n + rows * block_tiles - 1) / (rows * block_tiles) * block_tiles;
+}
+
+/** Which record belongs to a tile and step. */
+static __host__ __device__ __forceinline__ int64_t packed_place(int64_t tile, int64_t step, int64_t steps, int64_t block_tiles) {
+  const int64_t in_block = tile % block_tiles;
+  int64_t group = 0;
+  while (packed_first_tile(group + 1, block_tiles) <= in_block)
+    group++;
+  const int64_t first = packed_first_tile(group, block_tiles), tiles = packed_first_tile(group + 1, block_tiles) - first;
+  return (tile - in_block + first) * steps + step * tiles + in_block - first;
+}
 
 // ---- The product --------------------------------------------------------------------------------------------------------------
 
 template <class T, class C, class BIAS> struct packed_arguments {
   const T* x;
-  const uint8_t* codes;
-  const uint8_t* scales;
-  const uint8_t* zeros;
+  const uint8_t* w;
   const BIAS* bias;
   const C* residual;
   C* c;
-  int64_t m, n, k, ldx, ldc, ld_residual, steps, group_steps;
+  int64_t m, n, k, ldx, ldc, ld_residual;
 };
 
-/** c[16 x 8] += a[16 x 8] b[8 x 8], of numbers cut to 11 bits. */
-static __device__ __forceinline__ void multiply_add_short(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, "
-               "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-/** One warp's sums: a tile of w times COLUMNS * 8 rows of x. */
-template <class T, int CODES, int SCALES, class ST, bool ZEROS, int COLUMNS> struct packed_warp {
+/** A tile's part in a product with COLUMNS * 8 rows of x. */
+template <class T, int CODES, int SCALES, class ST, bool ZEROS, int COLUMNS> struct packed_tile {
   typedef packed_form<CODES> form;
-  typedef packed_step_scales<CODES, SCALES, ST, ZEROS> step_scales;
+  typedef packed_record<CODES, SCALES, ST, ZEROS> record_t;
   static constexpr int MATRICES = form::MATRICES;
   static constexpr bool HAS_MINIMA = SCALES == SCALES_Q4K;
-  /* In f16 small scales are multiplied into codes, and sums of a whole pair are scaled at once. */
+  /* In f16 small scales are multiplied into codes, and sums of a whole step are scaled at once. */
   static constexpr bool FOLDED = HAS_MINIMA && !is_bf16<T>::value;
+  /* Units whose sums have a scale in common. */
+  static constexpr int TOGETHER = FOLDED || SCALES == SCALES_STEP ? 4 : SCALES == SCALES_PAIR ? 2 : 1;
 
-  float sums[MATRICES][COLUMNS][4];
+  struct sums {
+    float at[MATRICES][COLUMNS][4];
 
-  __device__ __forceinline__ void unpack(uint32_t (&a)[2][4], const uint4& w, int matrix, const step_scales& s, int unit) const {
+    __device__ __forceinline__ void clear() {
+#pragma unroll
+      for (int i = 0; i < MATRICES * COLUMNS * 4; i++)
+        at[i / 4 / COLUMNS][i / 4 % COLUMNS][i % 4] = 0.0f;
+    }
+  };
+
+  static __device__ __forceinline__ void unpack(uint32_t (&a)[2][4], const uint4& w, int matrix, const record_t& s, int unit) {
     const uint32_t word[4] = {w.x, w.y, w.z, w.w};
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -305,7 +425,7 @@ template <class T, int CODES, int SCALES, class ST, bool ZEROS, int COLUMNS> str
       } else if constexpr (CODES == PACKED_E2M1) {
         unpack_e2m1<T>(pair, word[matrix * 2 + half]);
       } else if constexpr (FOLDED) {
-        unpack_scaled(pair, word[matrix * 2 + half], s.small_scale(matrix * 2 + half, unit));
+        unpack_scaled(pair, word[matrix * 2 + half], s.small_scales(matrix, unit), half);
       } else {
         packed_zero<T> z;
         z.set(CODES == PACKED_Q4 ? 0u : ZEROS ? s.zero(matrix * 2 + half, unit) : 8u);
@@ -315,8 +435,7 @@ template <class T, int CODES, int SCALES, class ST, bool ZEROS, int COLUMNS> str
     }
   }
 
-  static __device__ __forceinline__ void scale_in(float (&to)[MATRICES][COLUMNS][4], const float (&part)[MATRICES][COLUMNS][4],
-                                                  const step_scales& s, int unit) {
+  static __device__ __forceinline__ void scale_in(sums& to, const sums& part, const record_t& s, int unit) {
 #pragma unroll
     for (int i = 0; i < MATRICES; i++) {
 #pragma unroll
@@ -324,278 +443,261 @@ template <class T, int CODES, int SCALES, class ST, bool ZEROS, int COLUMNS> str
         const float scale = s.scale(i * 2 + half, unit);
 #pragma unroll
         for (int j = 0; j < COLUMNS; j++) {
-          to[i][j][half * 2] = fmaf(part[i][j][half * 2], scale, to[i][j][half * 2]);
-          to[i][j][half * 2 + 1] = fmaf(part[i][j][half * 2 + 1], scale, to[i][j][half * 2 + 1]);
+#pragma unroll
+          for (int e = half * 2; e < half * 2 + 2; e++)
+            to.at[i][j][e] = fmaf(part.at[i][j][e], scale, to.at[i][j][e]);
         }
       }
     }
   }
 
-  static __device__ __forceinline__ void clear(float (&part)[MATRICES][COLUMNS][4]) {
+  /** For minima: sums of x over each unit of a step, each as three bf16 that it is the sum of: rows 4 p + u of a b-operand have part p of unit
+   * u. x as a-operands, of which it does not matter what is which k, times ones in unit u's columns give them. */
+  static __device__ __forceinline__ void sum_up(uint32_t (&out)[COLUMNS][2], const uint4* x, int lane) {
+    const int g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int j = 0; j < COLUMNS; j++) {
+      float sum[4];
+#pragma unroll
+      for (int unit = 0; unit < 4; unit++) {
+        const uint4 v = x[(unit * COLUMNS + j) * 32];
+        const uint32_t a[4] = {v.x, v.y, v.z, v.w};
+        const uint32_t one = g % 4 == unit ? (is_bf16<T>::value ? 0x3f803f80u : 0x3c003c00u) : 0u, b[2] = {one, one};
+        if (unit == 0)
+          multiply<T>(sum, a, b);
+        else
+          multiply_add<T>(sum, a, b);
+      }
+      uint32_t part[3] = {0, 0, 0};
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        float rest = (sum[e] + sum[e + 2]) * (1.0f / (FOLDED ? packed_factor<T, CODES>() : 1.0f)); /* a power of two */
+#pragma unroll
+        for (int i = 0; i < 3; i++) {
+          const uint32_t upper = __float_as_uint(rest) & 0xffff0000u;
+          rest -= __uint_as_float(upper);
+          part[i] |= e ? upper : upper >> 16;
+        }
+      }
+      out[j][0] = t < 2 ? part[0] : part[1];
+      out[j][1] = t < 2 ? part[2] : 0u;
+    }
+  }
+
+  /** to += d * part - dmin * (minima times sums of x). */
+  static __device__ __forceinline__ void end_minima(sums& to, const sums& part, const uint8_t* record, const uint32_t (&x_sums)[COLUMNS][2],
+                                                    int lane) {
+    const int g = lane / 4, t = lane % 4;
+    scale_words<4> minima, factors;
+    minima.load(record + record_t::MINIMA_AT + g * 16);
+    factors.load(record + record_t::FACTORS_AT + g * 16);
 #pragma unroll
     for (int i = 0; i < MATRICES; i++) {
+      uint32_t a[4];
+#pragma unroll
+      for (int half = 0; half < 2; half++)
+        a[half] = a[half + 2] = multiply_add_two<bf16>(permute(minima.word[i * 2 + half], 0x43434343u, t % 2 ? 0x4342u : 0x4140u), 0x3f803f80u,
+                                                       0xc300c300u); /* 128 + minimum, less 128 */
+#pragma unroll
+      for (int j = 0; j < COLUMNS; j++) {
+        float least[4];
+        multiply<bf16>(least, a, x_sums[j]);
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+          const float d = half_of_word<f16>(factors.word[i * 2 + e / 2], 0);
+          const float dmin = half_of_word<f16>(factors.word[i * 2 + e / 2], 1);
+          to.at[i][j][e] = fmaf(-least[e], dmin, fmaf(part.at[i][j][e], d, to.at[i][j][e]));
+        }
+      }
+    }
+  }
+
+  /** to += record times a step of x, which lies as [unit][column][lane]. */
+  static __device__ __forceinline__ void add(sums& to, const uint8_t* record, const uint4* x, const uint32_t (&x_sums)[COLUMNS][2], int lane) {
+    record_t s;
+    s.load(record, lane / 4);
+    sums part, whole;
+    whole.clear();
+#pragma unroll
+    for (int unit = 0; unit < 4; unit++) {
+      const uint4 w = reinterpret_cast<const uint4*>(record)[unit * 32 + lane];
+      uint32_t b[COLUMNS][2][2];
+#pragma unroll
+      for (int j = 0; j < COLUMNS; j++) {
+        const uint4 v = x[(unit * COLUMNS + j) * 32];
+        b[j][0][0] = v.x, b[j][0][1] = v.y, b[j][1][0] = v.z, b[j][1][1] = v.w;
+      }
+#pragma unroll
+      for (int i = 0; i < MATRICES; i++) {
+        uint32_t a[2][4];
+        unpack(a, w, i, s, unit);
+#pragma unroll
+        for (int j = 0; j < COLUMNS; j++) {
+          if (unit % TOGETHER == 0)
+            multiply<T>(part.at[i][j], a[0], b[j][0]);
+          else
+            multiply_add<T>(part.at[i][j], a[0], b[j][0]);
+          multiply_add<T>(part.at[i][j], a[1], b[j][1]);
+        }
+      }
+      if (!FOLDED && unit % TOGETHER == TOGETHER - 1)
+        scale_in(HAS_MINIMA ? whole : to, part, s, unit);
+    }
+    if (HAS_MINIMA)
+      end_minima(to, FOLDED ? part : whole, record, x_sums, lane);
+  }
+};
+
+constexpr int PACKED_BARRIER_BYTES = 1024;
+
+/** Until all warps of a slice are here. */
+template <int WARPS> static __device__ __forceinline__ void meet(int slice) {
+  if (WARPS == 1)
+    __syncwarp();
+  else
+    asm volatile("bar.sync %0, %1;" ::"r"(slice + 1), "n"(WARPS * 32) : "memory");
+}
+
+constexpr int PACKED_X_STEPS = 4; /* of a slice: one in use, three on their way, as weights are ahead of them in queues */
+
+/** A slice's x: steps of COLUMNS * 8 rows, brought by the slice's warps: sixteen lanes a row, a lane eight elements. */
+template <class T, int COLUMNS, int GROUPS> struct packed_window {
+  static constexpr int STEP_BYTES = 4 * COLUMNS * 32 * 16; /* [unit][column][lane] */
+  static constexpr int ROWS_AT_ONCE = 2 * GROUPS, TIMES = COLUMNS * 8 / ROWS_AT_ONCE;
+  uint32_t place;       /* of this thread's first elements in shared memory */
+  int row, column;      /* of x */
+  int rows, k, whole;   /* of x; steps that are copied by 16 bytes */
+  const T* from[TIMES]; /* the rows that this thread copies; where x has none, what lies there is of no matter: columns know not of each other */
+  const T* x;
+  int64_t ldx;
+
+  __device__ __forceinline__ void begin(uint32_t shared, int thread, const T* first, int64_t ld, int64_t m, int64_t all_k) {
+    row = thread / 16, column = thread % 16 * 8;
+    place = shared + (column / 32 * COLUMNS * 32 + row * 4 + column / 8 % 4) * 16;
+    rows = (int)(m < COLUMNS * 8 ? m : COLUMNS * 8), k = (int)all_k;
+    whole = (ld | all_k) % 8 == 0 && is_aligned(first, 16) ? k / PACKED_STEP_K : 0;
+    x = first, ldx = ld;
+#pragma unroll
+    for (int i = 0; i < TIMES; i++) {
+      from[i] = x + (row + i * ROWS_AT_ONCE) * ldx + column;
+      keep(from[i]);
+    }
+    keep(place);
+  }
+
+  static __device__ __forceinline__ constexpr int offset(int i) { return (i * ROWS_AT_ONCE / 8 * 32 + i * ROWS_AT_ONCE % 8 * 4) * 16; }
+
+  /** Begins to bring a step. */
+  __device__ __forceinline__ void bring(int step) const {
+    const uint32_t to = place + step % PACKED_X_STEPS * STEP_BYTES;
+    if (step < whole) {
+#pragma unroll
+      for (int i = 0; i < TIMES; i++) {
+        if (row + i * ROWS_AT_ONCE < rows)
+          asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + offset(i)), "l"(from[i] + step * PACKED_STEP_K) : "memory");
+      }
+    } else {
+      bring_some(to, x + column, ldx, row, rows, step * PACKED_STEP_K, k - column);
+    }
+  }
+
+  /** The same element by element, with zeros beyond k. */
+  static __device__ __noinline__ void bring_some(uint32_t to, const T* x, int64_t ldx, int row, int rows, int at, int k) {
+#pragma unroll 1
+    for (int i = 0; i < TIMES && row + i * ROWS_AT_ONCE < rows; i++) {
+      const uint16_t* const bits = reinterpret_cast<const uint16_t*>(x + (row + i * ROWS_AT_ONCE) * ldx + at);
+      uint32_t word[4] = {0, 0, 0, 0};
+#pragma unroll
+      for (int e = 0; e < 8; e++)
+        word[e / 2] |= at + e < k ? (uint32_t)bits[e] << e % 2 * 16 : 0u;
+      *static_cast<uint4*>(at_shared(to + offset(i))) = {word[0], word[1], word[2], word[3]};
+    }
+  }
+};
+
+template <class T, class C, class BIAS, int ACTIVATION, int CODES, int SCALES, class ST, bool ZEROS, int COLUMNS, int TILES, int SLICES, int GROUPS>
+static __device__ __forceinline__ void packed_product(const packed_arguments<T, C, BIAS>& p, unsigned char* shared) {
+  typedef packed_tile<T, CODES, SCALES, ST, ZEROS, COLUMNS> tile_t;
+  typedef packed_window<T, COLUMNS, GROUPS> window_t;
+  constexpr int ROWS = packed_form<CODES>::ROWS, RECORD = tile_t::record_t::BYTES, WARPS = SLICES * GROUPS, MOST = (TILES + GROUPS - 1) / GROUPS;
+  uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, shared_bytes;
+  keep(warp), keep(lane);
+  const int slice = warp % SLICES, group = warp / SLICES;
+  const int first_tile = TILES * group / GROUPS, tiles = TILES * (group + 1) / GROUPS - first_tile;
+  const int steps = (int)((p.k + PACKED_STEP_K - 1) / PACKED_STEP_K), begin = steps * slice / SLICES, end = steps * (slice + 1) / SLICES;
+  const int64_t row0 = (int64_t)blockIdx.y * COLUMNS * 8;
+
+  asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(shared_bytes));
+  constexpr int X_AT = PACKED_BARRIER_BYTES, RING_AT = X_AT + PACKED_X_STEPS * SLICES * window_t::STEP_BYTES;
+  const int fit = (int)(shared_bytes - RING_AT) / (WARPS * RECORD), most = PACKED_BARRIER_BYTES / 8 / WARPS, depth = fit < most ? fit : most;
+  packed_ring<RECORD> ring;
+  ring.lane = lane;
+  ring.next = p.w + (((int64_t)blockIdx.x * TILES + first_tile) * steps + begin * tiles) * RECORD;
+  ring.left = (end - begin) * tiles;
+  ring.begin(shared_address(shared) + RING_AT + warp * depth * RECORD, shared_address(shared) + warp * depth * 8, depth);
+  if (COLUMNS == 1)
+    ring.fill();
+  wait_for_previous(); /* Weights are constants: they were asked for before what is ahead has ended. */
+  allow_next();
+
+  window_t window;
+  const uint32_t slice_x = shared_address(shared) + X_AT + slice * PACKED_X_STEPS * window_t::STEP_BYTES;
+  window.begin(slice_x, group * 32 + lane, p.x + row0 * p.ldx, p.ldx, p.m - row0, p.k);
+#pragma unroll 1
+  for (int step = begin; step < begin + PACKED_X_STEPS - 1; step++) {
+    if (step < end)
+      window.bring(step);
+    copy_commit();
+  }
+  if (COLUMNS != 1) /* Work takes as long as reading: x must not arrive behind all these. */
+    ring.fill();
+  uint32_t lane_x = slice_x + lane * 16;
+  keep(lane_x);
+
+  typename tile_t::sums sums[MOST];
+#pragma unroll
+  for (int i = 0; i < MOST; i++)
+    sums[i].clear();
+#pragma unroll 1
+  for (int step = begin; step < end; step++) {
+    copy_wait<PACKED_X_STEPS - 2>();
+    meet<GROUPS>(slice);
+    if (step + PACKED_X_STEPS - 1 < end)
+      window.bring(step + PACKED_X_STEPS - 1);
+    copy_commit();
+    const uint4* const x = static_cast<const uint4*>(at_shared(lane_x + step % PACKED_X_STEPS * window_t::STEP_BYTES));
+    uint32_t x_sums[COLUMNS][2];
+    if (tile_t::HAS_MINIMA)
+      tile_t::sum_up(x_sums, x, lane);
+#pragma unroll
+    for (int i = 0; i < MOST; i++) {
+      if (TILES % GROUPS != 0 && i == MOST - 1 && i >= tiles)
+        break;
+      tile_t::add(sums[i], ring.wait(), x, x_sums, lane);
+      ring.release();
+    }
+  }
+  __syncthreads();
+  const int g = lane / 4, t = lane % 4;
+  /* sums[slice][column of x][row of w] */
+  constexpr int BLOCK_ROWS = TILES * ROWS, STEP = BLOCK_ROWS + 4;
+  float* const out = reinterpret_cast<float*>(shared + PACKED_BARRIER_BYTES);
+#pragma unroll
+  for (int tile = 0; tile < MOST; tile++) {
+    if (tile >= tiles)
+      break;
+#pragma unroll
+    for (int i = 0; i < ROWS / 16; i++) {
 #pragma unroll
       for (int j = 0; j < COLUMNS; j++) {
 #pragma unroll
         for (int e = 0; e < 4; e++)
-          part[i][j][e] = 0.0f;
+          out[(slice * COLUMNS * 8 + j * 8 + t * 2 + e % 2) * STEP + (first_tile + tile) * ROWS + i * 16 + e / 2 * 8 + g] = sums[tile].at[i][j][e];
       }
-    }
-  }
-
-  /** One unit; what is to be summed before it is scaled stays in `part`. `whole` collects a superblock's where that is scaled later. */
-  __device__ __forceinline__ void add_unit(float (&part)[MATRICES][COLUMNS][4], float (&whole)[MATRICES][COLUMNS][4], const uint4& w,
-                                           const step_scales& s, int unit, const uint4* x) {
-    if (!FOLDED && (SCALES == SCALES_GROUP ? unit == 0 : SCALES == SCALES_PAIR ? unit % 2 == 0 : true))
-      clear(part);
-#pragma unroll
-    for (int i = 0; i < MATRICES; i++) {
-      uint32_t a[2][4];
-      unpack(a, w, i, s, unit);
-#pragma unroll
-      for (int j = 0; j < COLUMNS; j++) {
-        const uint4 v = x[j * 32];
-        const uint32_t b[2][2] = {{v.x, v.y}, {v.z, v.w}};
-        multiply_add<T>(FOLDED ? whole[i][j] : part[i][j], a[0], b[0]);
-        multiply_add<T>(FOLDED ? whole[i][j] : part[i][j], a[1], b[1]);
-      }
-    }
-    if (HAS_MINIMA && !FOLDED)
-      scale_in(whole, part, s, unit);
-    else if (!HAS_MINIMA && (SCALES == SCALES_GROUP ? unit == 3 : SCALES == SCALES_PAIR ? unit % 2 == 1 : true))
-      scale_in(sums, part, s, unit);
-  }
-
-  /** The end of a superblock: sums += d * whole - dmin * (minima times sums of x). */
-  __device__ __forceinline__ void end_pair(const float (&whole)[MATRICES][COLUMNS][4], const uint2& minima, const uint4& factors, const float2* x_sums,
-                                           int g, int t) {
-    const uint32_t factor[4] = {factors.x, factors.y, factors.z, factors.w};
-    float least[MATRICES][COLUMNS][4];
-    clear(least);
-#pragma unroll
-    for (int j = 0; j < COLUMNS; j++) {
-      const float2 two = x_sums[(j * 8 + g) * 4 + t];
-      const uint32_t high0 = __float_as_uint(two.x) & 0xffffe000u, high1 = __float_as_uint(two.y) & 0xffffe000u;
-      const uint32_t low0 = __float_as_uint(two.x - __uint_as_float(high0)), low1 = __float_as_uint(two.y - __uint_as_float(high1));
-#pragma unroll
-      for (int i = 0; i < MATRICES; i++) {
-        const uint32_t a[4] = {__float_as_uint(byte_to_float(minima.x, i * 2)), __float_as_uint(byte_to_float(minima.x, i * 2 + 1)),
-                               __float_as_uint(byte_to_float(minima.y, i * 2)), __float_as_uint(byte_to_float(minima.y, i * 2 + 1))};
-        multiply_add_short(least[i][j], a, low0, low1);
-        multiply_add_short(least[i][j], a, high0, high1);
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < MATRICES; i++) {
-#pragma unroll
-      for (int half = 0; half < 2; half++) {
-        const float d = half_of_word<f16>(factor[i * 2 + half], 0) * (FOLDED ? 16777216.0f : 1.0f);
-        const float dmin = half_of_word<f16>(factor[i * 2 + half], 1);
-#pragma unroll
-        for (int j = 0; j < COLUMNS; j++) {
-#pragma unroll
-          for (int e = half * 2; e < half * 2 + 2; e++)
-            sums[i][j][e] = fmaf(-least[i][j][e], dmin, fmaf(whole[i][j][e], d, sums[i][j][e]));
-        }
-      }
-    }
-  }
-};
-
-constexpr int PACKED_X_STAGES = 4; /* pairs of x: one in use, one that is summed up, two on their way */
-
-__host__ __device__ constexpr int packed_x_bytes(int columns, int slices) {
-  return PACKED_X_STAGES * slices * columns * 8 * 512; /* a unit of eight rows is 512 bytes */
-}
-
-/** Bytes of shared memory that a block needs. */
-__host__ __device__ constexpr int packed_shared_bytes(int matrices, int columns, int tiles, int slices, bool minima) {
-  const int sums = slices * columns * 8 * (tiles * matrices * 16 + 4) * 4;
-  const int x = packed_x_bytes(columns, slices) + (minima ? PACKED_X_STAGES * slices * columns * 8 * 32 : 0);
-  return sums > x ? sums : x;
-}
-
-/** Until all warps of a slice are here. */
-template <int TILES> static __device__ __forceinline__ void meet(int slice) {
-  asm volatile("bar.sync %0, %1;" ::"r"(slice + 1), "n"(TILES * 32) : "memory");
-}
-
-/** A slice's window on x: pairs of 256 k in fragments, brought by the warps of the slice. */
-template <class T, int COLUMNS, int TILES, bool MINIMA> struct packed_window {
-  static constexpr int VECTORS = 8 * COLUMNS * 32; /* of 16 bytes in a pair */
-  static constexpr int ROWS = 8 * COLUMNS;
-  uint4* x;     /* [stage][unit][column][lane] */
-  float2* sums; /* [stage][row][t]: of units t and t + 4 */
-  const T* from; /* of the slice's first pair */
-  int64_t ldx;
-  int rows, k, pairs; /* k: what is left from there on */
-  bool wide;
-
-  /** Begins to bring the i-th pair: a warp a row, a lane eight elements. */
-  __device__ __forceinline__ void bring(int i) const {
-    const int lane = threadIdx.x % 32, first = threadIdx.x / 32 % TILES, column = i * 256 + lane * 8;
-    uint4* const to = x + i % PACKED_X_STAGES * VECTORS + lane / 4 * COLUMNS * 32 + lane % 4;
-#pragma unroll 1
-    for (int row = first; row < ROWS; row += TILES) {
-      uint4* const place = to + (row / 8) * 32 + row % 8 * 4;
-      const bool inside = row < rows && column < k && i < pairs;
-      const T* const source = from + (inside ? row * ldx + column : 0);
-      if (wide) {
-        copy_async(place, source, inside);
-      } else {
-        uint32_t word[4] = {0, 0, 0, 0};
-        const uint16_t* const bits = reinterpret_cast<const uint16_t*>(source);
-        for (int e = 0; e < 8; e++) {
-          if (inside && column + e < k)
-            word[e / 2] |= (uint32_t)bits[e] << e % 2 * 16;
-        }
-        *place = {word[0], word[1], word[2], word[3]};
-      }
-    }
-  }
-
-  /** Sums of each 32 k of the i-th pair, which has arrived: four lanes a sum. */
-  __device__ __forceinline__ void sum_up(int i) const {
-    if (!MINIMA)
-      return;
-    const int lane = threadIdx.x % 32, first = threadIdx.x / 32 % TILES;
-    const uint4* const all = x + i % PACKED_X_STAGES * VECTORS + lane / 4 * COLUMNS * 32 + lane % 4;
-    float* const out = reinterpret_cast<float*>(sums + i % PACKED_X_STAGES * ROWS * 4) + lane / 4 % 4 * 2 + lane / 16;
-#pragma unroll 1
-    for (int row = first; row < ROWS; row += TILES) {
-      const uint4 v = all[(row / 8) * 32 + row % 8 * 4];
-      const uint32_t word[4] = {v.x, v.y, v.z, v.w};
-      float sum = 0.0f;
-#pragma unroll
-      for (int e = 0; e < 4; e++)
-        sum += half_of_word<T>(word[e], 0) + half_of_word<T>(word[e], 1);
-      sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-      sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-      if (lane % 4 == 0)
-        out[row * 8] = sum;
-    }
-  }
-};
-
-template <class T, class C, class BIAS, int ACTIVATION, int CODES, int SCALES, class ST, bool ZEROS, int COLUMNS, int TILES, int SLICES>
-static __device__ __forceinline__ void packed_product(const packed_arguments<T, C, BIAS>& p, unsigned char* shared) {
-  typedef packed_warp<T, CODES, SCALES, ST, ZEROS, COLUMNS> warp_t;
-  typedef typename warp_t::step_scales step_scales;
-  typedef packed_window<T, COLUMNS, TILES, warp_t::HAS_MINIMA> window_t;
-  constexpr int ROWS = packed_form<CODES>::ROWS, MATRICES = packed_form<CODES>::MATRICES;
-  constexpr int LANE_ROWS = packed_form<CODES>::LANE_ROWS;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const int tile_in_block = warp % TILES, slice = warp / TILES;
-  const int64_t tiles = (p.n + ROWS - 1) / ROWS, tile = (int64_t)blockIdx.x * TILES + tile_in_block;
-  const int64_t row0 = (int64_t)blockIdx.y * COLUMNS * 8;
-  const int steps = (int)p.steps, group_steps = (int)p.group_steps, pairs = (steps + 1) / 2;
-  const int first_pair = pairs * slice / SLICES, last_pair = pairs * (slice + 1) / SLICES;
-  const int begin = first_pair * 2, last = last_pair * 2;
-  const int end = tile < tiles ? (last < steps ? last : steps) : begin;
-
-  warp_t work;
-  warp_t::clear(work.sums);
-  constexpr int RECORD = packed_record_bytes<SCALES>(LANE_ROWS, (int)sizeof(ST));
-  const int records = SCALES == SCALES_GROUP ? (steps + group_steps - 1) / group_steps : steps;
-  const uint8_t* codes = p.codes + ((tile * steps + begin) * 32 * 4 + lane) * 16;
-  const uint8_t* const scales = p.scales + tile * (SCALES == SCALES_Q4K ? records / 2 : records) * RECORD;
-  const uint8_t* const zeros = p.zeros + tile * records * 8 * ((step_scales::ROWS * step_scales::EACH + 3) / 4) * 4;
-  int record = SCALES == SCALES_GROUP ? begin / group_steps : begin;
-  int left = SCALES == SCALES_GROUP ? group_steps - begin % group_steps : 1;
-
-  /* Weights are constants: they are asked for before what is ahead has ended. */
-  uint4 next[4]; /* the next step's codes */
-  step_scales next_scales;
-  if (begin < end) {
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-      next[i] = load_once(codes + i * 512);
-    next_scales.load(scales, zeros, record, g);
-  }
-  wait_for_previous();
-  allow_next();
-
-  window_t window;
-  window.x = reinterpret_cast<uint4*>(shared) + slice * PACKED_X_STAGES * window_t::VECTORS;
-  window.sums = reinterpret_cast<float2*>(shared + packed_x_bytes(COLUMNS, SLICES)) + slice * PACKED_X_STAGES * window_t::ROWS * 4;
-  window.from = p.x + row0 * p.ldx + first_pair * 256;
-  window.ldx = p.ldx;
-  window.rows = (int)(p.m - row0 < COLUMNS * 8 ? p.m - row0 : COLUMNS * 8);
-  window.k = (int)p.k - first_pair * 256;
-  window.pairs = last_pair - first_pair;
-  window.wide = (p.ldx | p.k) % 8 == 0 && is_aligned(p.x, 16);
-#pragma unroll
-  for (int i = 0; i < PACKED_X_STAGES - 1; i++) {
-    window.bring(i);
-    copy_commit();
-  }
-  if (warp_t::HAS_MINIMA) {
-    copy_wait<PACKED_X_STAGES - 2>();
-    meet<TILES>(slice);
-    window.sum_up(0);
-  }
-  int step = begin;
-#pragma unroll 1
-  for (int round = 0; round < window.pairs; round++) {
-    copy_wait<PACKED_X_STAGES - 3>(); /* this pair and the next are there */
-    meet<TILES>(slice);
-    if (round + PACKED_X_STAGES - 1 < window.pairs)
-      window.bring(round + PACKED_X_STAGES - 1);
-    copy_commit();
-    window.sum_up(round + 1);
-    if (step >= end)
-      continue;
-    float whole[MATRICES][COLUMNS][4], part[MATRICES][COLUMNS][4];
-    uint2 minima = {0, 0};
-    uint4 factors = {0, 0, 0, 0};
-    if (warp_t::HAS_MINIMA) {
-      warp_t::clear(whole);
-      const uint8_t* const superblock = scales + step / 2 * 640;
-      minima = __ldg(reinterpret_cast<const uint2*>(superblock + 256) + lane);
-      factors = __ldg(reinterpret_cast<const uint4*>(superblock + 512) + g);
-    }
-    const int slot = round % PACKED_X_STAGES;
-    const uint4* const x = window.x + slot * window_t::VECTORS + lane;
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-      if (half == 1 && step >= end)
-        continue;
-      const step_scales s = next_scales;
-      codes += PACKED_STEP_BYTES;
-      step++;
-      if (--left == 0) {
-        record++;
-        left = SCALES == SCALES_GROUP ? group_steps : 1;
-        if (step < end)
-          next_scales.load(scales, zeros, record, g);
-      }
-#pragma unroll
-      for (int unit = 0; unit < 4; unit++) {
-        const uint4 w = next[unit];
-        if (step < end)
-          next[unit] = load_once(codes + unit * 512);
-        work.add_unit(part, whole, w, s, unit, x + (half * 4 + unit) * COLUMNS * 32);
-      }
-    }
-    if (warp_t::HAS_MINIMA)
-      work.end_pair(whole, minima, factors, window.sums + slot * window_t::ROWS * 4, g, t);
-  }
-  copy_wait<0>();
-  __syncthreads();
-  /* sums[slice][column of x][row of w] */
-  constexpr int BLOCK_ROWS = TILES * ROWS, STEP = BLOCK_ROWS + 4;
-  float* const out = reinterpret_cast<float*>(shared);
-#pragma unroll
-  for (int i = 0; i < MATRICES; i++) {
-#pragma unroll
-    for (int j = 0; j < COLUMNS; j++) {
-#pragma unroll
-      for (int e = 0; e < 4; e++)
-        out[(slice * COLUMNS * 8 + j * 8 + t * 2 + e % 2) * STEP + tile_in_block * ROWS + i * 16 + e / 2 * 8 + g] = work.sums[i][j][e];
     }
   }
   __syncthreads();
-  for (int at = threadIdx.x; at < BLOCK_ROWS * COLUMNS * 8; at += TILES * SLICES * 32) {
+  for (int at = threadIdx.x; at < BLOCK_ROWS * COLUMNS * 8; at += WARPS * 32) {
     const int row = at % BLOCK_ROWS, column = at / BLOCK_ROWS;
     const int64_t n = (int64_t)blockIdx.x * BLOCK_ROWS + row, m = row0 + column;
     if (n >= p.n || m >= p.m)
@@ -612,43 +714,37 @@ static __device__ __forceinline__ void packed_product(const packed_arguments<T, 
 
 // ---- The weight itself, for products of many rows --------------------------------------------------------------------------------
 
-/** All of w as T, [n, k]: each warp a step of a tile at a time. */
+/** All of w as T, [n, k]: each warp a record at a time. */
 template <class T, int CODES, int SCALES, class ST, bool ZEROS>
-static __device__ __forceinline__ void packed_dequantize(const uint8_t* codes, const uint8_t* scales, const uint8_t* zeros, T* out, int64_t n,
-                                                         int64_t k, int64_t steps, int64_t group_steps) {
-  typedef packed_warp<T, CODES, SCALES, ST, ZEROS, 1> warp_t;
-  typedef typename warp_t::step_scales step_scales;
+static __device__ __forceinline__ void packed_dequantize(const uint8_t* w, T* out, int64_t n, int64_t k, int64_t block_tiles) {
+  typedef packed_tile<T, CODES, SCALES, ST, ZEROS, 1> tile_t;
+  typedef typename tile_t::record_t record_t;
   constexpr int ROWS = packed_form<CODES>::ROWS, MATRICES = packed_form<CODES>::MATRICES;
-  constexpr int RECORD = packed_record_bytes<SCALES>(packed_form<CODES>::LANE_ROWS, (int)sizeof(ST));
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const int64_t tiles = (n + ROWS - 1) / ROWS, warps = (int64_t)gridDim.x * (blockDim.x / 32);
-  const int64_t records = SCALES == SCALES_GROUP ? (steps + group_steps - 1) / group_steps : steps;
+  const int64_t steps = (k + PACKED_STEP_K - 1) / PACKED_STEP_K, tiles = packed_tiles(n, ROWS, block_tiles);
+  const int64_t warps = (int64_t)gridDim.x * (blockDim.x / 32);
   const bool wide = k % 8 == 0 && is_aligned(out, 16);
-  warp_t work;
 #pragma unroll 1
   for (int64_t at = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32; at < tiles * steps; at += warps) {
     const int64_t tile = at / steps, step = at % steps;
-    const uint8_t* const own = scales + tile * (SCALES == SCALES_Q4K ? records / 2 : records) * RECORD;
-    step_scales s;
-    s.load(own, zeros + tile * records * 8 * ((step_scales::ROWS * step_scales::EACH + 3) / 4) * 4,
-           (int)(SCALES == SCALES_GROUP ? step / group_steps : step), g);
-    const uint8_t* const superblock = own + step / 2 * 640;
+    const uint8_t* const record = w + packed_place(tile, step, steps, block_tiles) * record_t::BYTES;
+    record_t s;
+    s.load(record, g);
 #pragma unroll 1
     for (int unit = 0; unit < 4; unit++) {
-      const uint4 w = load_once(codes + ((at * 4 + unit) * 32 + lane) * 16);
+      const uint4 codes = reinterpret_cast<const uint4*>(record)[unit * 32 + lane];
 #pragma unroll
       for (int i = 0; i < MATRICES; i++) {
         uint32_t a[2][4];
-        work.unpack(a, w, i, s, unit);
+        tile_t::unpack(a, codes, i, s, unit);
 #pragma unroll
         for (int half = 0; half < 2; half++) {
           const int row = i * 2 + half;
           float scale = s.scale(row, unit) * packed_factor<T, CODES>(), least = 0.0f;
           if constexpr (SCALES == SCALES_Q4K) {
-            const uint32_t factor = reinterpret_cast<const uint32_t*>(superblock + 512)[g * 4 + row];
-            const int block = (int)(step % 2) * 4 + unit;
-            scale = half_of_word<f16>(factor, 0) * (warp_t::FOLDED ? 16777216.0f : scale);
-            least = half_of_word<f16>(factor, 1) * (float)superblock[256 + (g * 4 + block % 4) * 8 + block / 4 * 4 + row];
+            const uint32_t factor = reinterpret_cast<const uint32_t*>(record + record_t::FACTORS_AT)[g * 4 + row];
+            scale = half_of_word<f16>(factor, 0) * (tile_t::FOLDED ? packed_factor<T, CODES>() : scale);
+            least = half_of_word<f16>(factor, 1) * (float)record[record_t::MINIMA_AT + g * 16 + row * 4 + unit];
           }
           const uint32_t pair[4] = {a[0][half], a[0][2 + half], a[1][half], a[1][2 + half]};
           const int64_t r = tile * ROWS + row * 8 + g, column = step * PACKED_STEP_K + unit * 32 + t * 8;
@@ -672,52 +768,24 @@ static __device__ __forceinline__ void packed_dequantize(const uint8_t* codes, c
   }
 }
 
-/** Where the parts of a packed weight lie; `group`: elements of k for a scale (SCALES_GROUP: a multiple of 128, or at least k). */
-struct packed_places {
-  int64_t tiles, steps, records, record_bytes, zero_bytes, scales_at, zeros_at, group_steps;
-};
-
-template <int CODES, int SCALES, class ST, bool ZEROS>
-static __host__ __device__ packed_places packed_places_of(int64_t n, int64_t k, int64_t group) {
-  typedef packed_form<CODES> form;
-  packed_places p = {};
-  p.tiles = (n + form::ROWS - 1) / form::ROWS;
-  p.steps = (k + PACKED_STEP_K - 1) / PACKED_STEP_K;
-  p.group_steps = (group + PACKED_STEP_K - 1) / PACKED_STEP_K;
-  p.records = SCALES == SCALES_GROUP  ? (p.steps + p.group_steps - 1) / p.group_steps
-              : SCALES == SCALES_Q4K ? p.steps / 2
-                                     : p.steps;
-  p.record_bytes = packed_record_bytes<SCALES>(form::LANE_ROWS, (int)sizeof(ST));
-  p.zero_bytes = ZEROS ? 8 * ((packed_step_scales<CODES, SCALES, ST, ZEROS>::EACH * form::LANE_ROWS + 3) / 4) * 4 : 0;
-  p.scales_at = p.tiles * p.steps * PACKED_STEP_BYTES;
-  p.zeros_at = (p.scales_at + p.tiles * p.records * p.record_bytes + 15) / 16 * 16;
-  return p;
-}
-
 } // namespace accrt_cuda
 
 /* Weights are constants: they may be asked for before what is ahead has ended, and nothing else is. */
-#define ACCRT_CUDA_PACKED(ENTRY, T, C, BIAS, ACTIVATION, CODES, SCALES, ST, ZEROS, COLUMNS, TILES, SLICES)                         \
-  extern "C" __global__ void __launch_bounds__((TILES) * (SLICES) * 32, 1)                                                      \
+#define ACCRT_CUDA_PACKED(ENTRY, T, C, BIAS, ACTIVATION, CODES, SCALES, ST, ZEROS, COLUMNS, TILES, SLICES, GROUPS)                 \
+  extern "C" __global__ void __launch_bounds__((SLICES) * (GROUPS) * 32, 1)                                                     \
       ENTRY(const T* x, const uint8_t* w, const BIAS* bias, const C* residual, C* c, int64_t m, int64_t n, int64_t k, int64_t ldx, \
-            int64_t ldc, int64_t ld_residual, int64_t group) {                                                                  \
+            int64_t ldc, int64_t ld_residual) {                                                                                 \
     extern __shared__ __align__(128) unsigned char accrt_shared[];                                                              \
-    const accrt_cuda::packed_places at =                                                                                        \
-        accrt_cuda::packed_places_of<accrt_cuda::CODES, accrt_cuda::SCALES, ST, ZEROS>(n, k, group);                            \
-    const accrt_cuda::packed_arguments<T, C, BIAS> p = {x, w, w + at.scales_at, w + at.zeros_at, bias, residual, c, m, n, k,     \
-                                                        ldx, ldc, ld_residual, at.steps, at.group_steps};                       \
+    const accrt_cuda::packed_arguments<T, C, BIAS> p = {x, w, bias, residual, c, m, n, k, ldx, ldc, ld_residual};                \
     accrt_cuda::packed_product<T, C, BIAS, accrt_cuda::ACTIVATION, accrt_cuda::CODES, accrt_cuda::SCALES, ST, ZEROS, COLUMNS,    \
-                               TILES, SLICES>(p, accrt_shared);                                                                 \
+                               TILES, SLICES, GROUPS>(p, accrt_shared);                                                         \
   }
 
 #define ACCRT_CUDA_PACKED_DEQUANTIZE(ENTRY, T, CODES, SCALES, ST, ZEROS)                                                           \
   extern "C" __global__ void __launch_bounds__(256)                                                                             \
-      ENTRY(const uint8_t* w, T* out, int64_t n, int64_t k, int64_t group) {                                                    \
+      ENTRY(const uint8_t* w, T* out, int64_t n, int64_t k, int64_t tiles) {                                                    \
     accrt_cuda::wait_for_previous();                                                                                            \
     accrt_cuda::allow_next();                                                                                                   \
-    const accrt_cuda::packed_places at =                                                                                        \
-        accrt_cuda::packed_places_of<accrt_cuda::CODES, accrt_cuda::SCALES, ST, ZEROS>(n, k, group);                            \
-    accrt_cuda::packed_dequantize<T, accrt_cuda::CODES, accrt_cuda::SCALES, ST, ZEROS>(                                         \
-        w, w + at.scales_at, w + at.zeros_at, out, n, k, at.steps, at.group_steps);                                             \
+    accrt_cuda::packed_dequantize<T, accrt_cuda::CODES, accrt_cuda::SCALES, ST, ZEROS>(w, out, n, k, tiles);                     \
   }
 #endif

@@ -11,20 +11,25 @@ from .. import select
 from ..ir import Op, TensorType
 from ..kernels import expr as ex
 from ..kernels import packed as host
-from ..kernels.kerneldef import KernelDef, Launch, TensorSpec, launch, reads, symbol, writes
+from ..kernels.kerneldef import CudaSource, CudaVariant, KernelDef, Launch, TensorSpec, launch, layout, reads, symbol, writes
 from ..kernels.matmul import check_product, optional_buffers
 from ..packing import Form
 from . import products
-from .norms import TYPES, entry_kernel
+from .norms import FLAGS, TRAITS, TYPES, entry_kernel
 from .tensor_ops import make_kernel, rows_of
 
 _ROW_BLOCKS = 1 << 16
-_STEP_K, _STEP_BYTES = 128, 2048
+_STEP_K, _CODE_BYTES = 128, 2048
 _BYTES = ("s8", "e4m3", "e5m2")
 _SCALE_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 #: Rows of x up to which the weight is read packed, 16 at a time; more take a plain one.
 FEW_ROWS = 64
 _MULTIPROCESSORS = 132
+#: Warps of a block, and its shared memory: as much as sm_90 has, and what every other architecture has at least.
+_WARPS, _BARRIER_BYTES = 16, 1024
+_SHARED_BYTES = {"sm_90": 227 << 10, "": 99 << 10}
+#: Bytes of a weight that a block has on their way, or somewhat more: with many more x comes late.
+_AHEAD_BYTES = 96 << 10
 
 
 def _kind(form: Form) -> Optional[str]:
@@ -34,7 +39,7 @@ def _kind(form: Form) -> Optional[str]:
     if form.scales == "power":
         return "E8M0" if form.layout != "ggml_mxfp4" else None  # which counts the largest power as a number
     if form.group % _STEP_K == 0 or form.group >= form.k:
-        return "GROUP"
+        return "STEP"
     return {32: "UNIT", 64: "PAIR"}.get(form.group)
 
 
@@ -43,19 +48,32 @@ def _rows(form: Form) -> int:
     return 16 if form.codes in _BYTES else 32
 
 
+def _block_tiles(form: Form) -> int:
+    """Tiles of a block: so that blocks fill the machine evenly."""
+    tiles = ex.ceildiv(form.n, _rows(form))
+
+    def waste(count: int) -> Tuple[float, int]:
+        waves = ex.ceildiv(ex.ceildiv(tiles, count), _MULTIPROCESSORS)
+        return (round(waves * count * _MULTIPROCESSORS / tiles, 2), -count)
+
+    return min((1, 2, 4, 7, 8, 14, 16) if form.codes in _BYTES else (1, 2, 4, 7, 8), key=waste)
+
+
+def _record_bytes(form: Form) -> int:
+    """Of a tile and 128 k: codes, scales, zeros."""
+    kind, rows = _kind(form), _rows(form)
+    each = {"UNIT": 4, "PAIR": 2}.get(kind or "", 1)
+    scales = {"Q4K": 384, "E8M0": 4 * rows}.get(kind or "") or each * rows * _SCALE_BYTES[form.scales]
+    zeros = 8 * ex.ceildiv(each * rows // 8, 4) * 4 if form.has("zeros") else 0
+    return _CODE_BYTES + scales + zeros
+
+
 def packed_bytes(form: Form) -> Optional[int]:
     """Size of the packed form that products of few rows read; None where there is none."""
-    kind = _kind(form)
-    if kind is None or form.n == 0:
+    if _kind(form) is None or form.n == 0:
         return None
-    rows = _rows(form)
-    tiles, steps = ex.ceildiv(form.n, rows), ex.ceildiv(form.k, _STEP_K)
-    each = {"UNIT": 4, "PAIR": 2}.get(kind, 1)
-    records = ex.ceildiv(steps, ex.ceildiv(form.group, _STEP_K)) if kind == "GROUP" else steps // 2 if kind == "Q4K" else steps
-    size = {"Q4K": 640, "E8M0": 4 * rows}.get(kind) or each * rows * _SCALE_BYTES[form.scales]
-    zeros = 8 * ex.ceildiv(each * rows // 8, 4) * 4 if form.has("zeros") else 0
-    zeros_at = ex.ceildiv(tiles * steps * _STEP_BYTES + tiles * records * size, 16) * 16
-    return ex.ceildiv(zeros_at + tiles * records * zeros, 16) * 16
+    tiles = _block_tiles(form)
+    return ex.ceildiv(form.n, _rows(form) * tiles) * tiles * ex.ceildiv(form.k, _STEP_K) * _record_bytes(form)
 
 
 def _arguments(form: Form) -> Tuple[str, ...]:
@@ -70,41 +88,60 @@ def _text(form: Form) -> str:
 # ---- Products --------------------------------------------------------------------------------------------------------------
 
 
-def _shape(form: Form, columns: int) -> Tuple[int, int]:
-    """Tiles and slices of k of a block: tiles so that blocks fill the machine evenly, then as many warps as their registers allow."""
-    tiles, pairs = ex.ceildiv(form.n, _rows(form)), ex.ceildiv(form.k, 2 * _STEP_K)
+@dataclasses.dataclass(frozen=True)
+class _Block:
+    """How a block works: 8 * columns rows of x, tiles, slices of k, groups of tiles; and its shared memory."""
 
-    def waste(count: int) -> Tuple[float, int]:
-        waves = ex.ceildiv(ex.ceildiv(tiles, count), _MULTIPROCESSORS)
-        return (round(waves * count * _MULTIPROCESSORS / tiles, 2), -count)
+    columns: int
+    tiles: int
+    slices: int
+    groups: int
+    shared_bytes: int
 
-    count = min((1, 2, 4, 7, 8, 14) if form.codes in _BYTES else (1, 2, 4, 7, 8), key=waste)
-    slices = max(1, min((28 if form.codes in _BYTES else 16) // count, 8 // columns, pairs))
-    return count, 1 << slices.bit_length() - 1
-
-
-def _shared_bytes(form: Form, columns: int, tiles: int, slices: int) -> int:
-    sums = slices * columns * 8 * (tiles * _rows(form) + 4) * 4
-    x = 4 * slices * columns * 8 * 512 + (4 * slices * columns * 8 * 32 if form.codes == "q4" else 0)
-    return max(sums, x)
+    @property
+    def warps(self) -> int:
+        return self.slices * self.groups
 
 
-_SYMBOLS = "m n k ldx ldc ld_residual group".split()
+def _block(form: Form, columns: int, most_bytes: int) -> _Block:
+    """As many slices as warps, steps of k and shared memory allow."""
+    tiles = _block_tiles(form)
+    groups = 4 if tiles >= 4 else tiles
+    x_bytes, sum_bytes, record = 8192 * columns, columns * 32 * (tiles * _rows(form) + 4), _record_bytes(form)
+    slices = _WARPS // groups
+    while slices > 1 and (
+        slices > ex.ceildiv(form.k, _STEP_K)
+        or _BARRIER_BYTES + slices * max(x_bytes + 2 * groups * record, sum_bytes) > most_bytes
+    ):
+        slices //= 2
+    each = slices * groups * record
+    depth = max(1, min((most_bytes - _BARRIER_BYTES - slices * x_bytes) // each, ex.ceildiv(_AHEAD_BYTES, each)))
+    return _Block(columns, tiles, slices, groups, _BARRIER_BYTES + max(slices * x_bytes + depth * each, slices * sum_bytes))
+
+
+_SYMBOLS = "m n k ldx ldc ld_residual".split()
 
 
 @functools.lru_cache(maxsize=None)
-def _product_kernel(form: Form, x: str, c: str, bias: str, activation: str, columns: int, tiles: int, slices: int) -> KernelDef:
-    name = f"packed_{_text(form)}_{x}_{c}_{bias or c}_{activation}_{columns}x{tiles}x{slices}"
-    arguments = (TYPES[x], TYPES[c], TYPES[bias or c], activation.upper(), *_arguments(form), columns, tiles, slices)
-    params = [reads("x"), reads("w"), reads("bias", optional=True), reads("residual", optional=True), writes("c")]
-    rows = _rows(form) * tiles
+def _product_kernel(form: Form, x: str, c: str, bias: str, activation: str, here: _Block, there: _Block) -> KernelDef:
+    """`here` on sm_90, `there` elsewhere."""
+
+    def unit(block: _Block) -> Tuple[str, CudaSource]:
+        shape = f"{block.columns}x{block.tiles}x{block.slices}x{block.groups}"
+        entry = f"accrt_packed_{_text(form)}_{x}_{c}_{bias or c}_{activation}_{shape}"
+        arguments = (entry, TYPES[x], TYPES[c], TYPES[bias or c], activation.upper(), *_arguments(form), *shape.split("x"))
+        return entry, CudaSource("packed.cuh", text=f"ACCRT_CUDA_PACKED({', '.join(arguments)})\n", flags=FLAGS)
 
     def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
-        return (ex.maximum(ex.ceildiv(v["n"], rows), 1), ex.maximum(ex.ceildiv(v["m"], 8 * columns), 1), 1)
+        return (ex.maximum(ex.ceildiv(v["n"], _rows(form) * here.tiles), 1), ex.maximum(ex.ceildiv(v["m"], 8 * here.columns), 1), 1)
 
-    return entry_kernel(
-        name, "matmul_quantized", "packed.cuh", "ACCRT_CUDA_PACKED", arguments, [*params, *(symbol(n) for n in _SYMBOLS)], grid, 32 * tiles * slices,
-        local_memory_bytes=_shared_bytes(form, columns, tiles, slices),
+    params = [reads("x"), reads("w"), reads("bias", optional=True), reads("residual", optional=True), writes("c"), *(symbol(n) for n in _SYMBOLS)]
+    entry, source = unit(there)
+    own_entry, own_source = unit(here)
+    own = CudaVariant("sm_90", own_source, (32 * here.warps, 1, 1), (0, 0, 0), here.shared_bytes, own_entry)
+    return KernelDef(
+        f"cuda.{own_entry[6:]}", "matmul_quantized", source, layout(params), grid, entry=entry, family="cuda", block=(32 * there.warps, 1, 1),
+        local_memory_bytes=there.shared_bytes, arch=("sm_80", "ptx"), specials=(own,), traits=TRAITS,
     )  # fmt: skip
 
 
@@ -122,10 +159,11 @@ def lower_few(
     if bias is not None and bias.dtype not in TYPES:
         raise ValueError(f"product: the bias has type {bias.dtype}")
     check_product(x=x, out=out, bias=bias, residual=residual)
-    kernel = _product_kernel(_same(form), x.dtype, out.dtype, bias.dtype if bias is not None else "", activation, columns, *_shape(form, columns))
+    blocks = (_block(form, columns, _SHARED_BYTES[arch]) for arch in ("sm_90", ""))
+    kernel = _product_kernel(_same(form), x.dtype, out.dtype, bias.dtype if bias is not None else "", activation, *blocks)
     values = {
         "m": x.shape[0], "n": form.n, "k": form.k, "ldx": x.strides[0], "ldc": out.strides[0],
-        "ld_residual": residual.strides[0] if residual is not None else 0, "group": form.group,
+        "ld_residual": residual.strides[0] if residual is not None else 0,
     }  # fmt: skip
     buffers = {"x": "x", "w": "w", "c": "out", **optional_buffers(bias, residual)}
     return launch(kernel, buffers, values)
@@ -136,14 +174,14 @@ def _plain_kernel(form: Form, dtype: str) -> KernelDef:
     def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
         return (ex.maximum(ex.minimum(ex.ceildiv(v["n"] * v["k"], 8 * 4096), 4 * _MULTIPROCESSORS), 1), 1, 1)
 
-    params = [reads("w"), writes("out")] + [symbol(n) for n in ("n", "k", "group")]
+    params = [reads("w"), writes("out")] + [symbol(n) for n in ("n", "k", "tiles")]
     arguments = (TYPES[dtype], *_arguments(form))
     return entry_kernel(f"packed_plain_{_text(form)}_{dtype}", "dequantize", "packed.cuh", "ACCRT_CUDA_PACKED_DEQUANTIZE", arguments, params, grid, 256)
 
 
 def lower_plain(form: Form, dtype: str) -> Launch:
     """The whole weight as a matrix of a 16-bit type. Operands: w, out."""
-    return launch(_plain_kernel(_same(form), dtype), {"w": "w", "out": "out"}, {"n": form.n, "k": form.k, "group": form.group})
+    return launch(_plain_kernel(_same(form), dtype), {"w": "w", "out": "out"}, {"n": form.n, "k": form.k, "tiles": _block_tiles(form)})
 
 
 @select.rule("accrt.linear_quantized", "cuda")
@@ -183,7 +221,7 @@ def _prepare_kernel(form: Form) -> KernelDef:
 
     codes, scales, kind, zeros = _arguments(form)
     params = [reads("data"), reads("scales", optional=True), reads("zeros", optional=True), writes("out")]
-    params += [symbol(n) for n in ("n", "k", "group", "groups", "is_e5m2")]
+    params += [symbol(n) for n in ("n", "k", "group", "groups", "is_e5m2", "tiles")]
     tags = {"LAYOUT": str(form.layout_id), "W_CODES": codes, "W_SCALES": scales, "W_TYPE": kind, "W_ZEROS": zeros, "S_TAG": host.scale_type(form)}
     return make_kernel(f"prepare_{form.layout}_{_text(form)}", "pack_quantized", "packed_prepare.cu", params, grid, **tags)
 
@@ -192,7 +230,7 @@ def _prepare_kernel(form: Form) -> KernelDef:
 def _pack(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
     form = op.attrs["form"]
     roles = select.roles_of(op)
-    made = launch(_prepare_kernel(_same(form)), {**{role: role for role in roles}, "out": "out"}, host.weight_values(form))
+    made = launch(_prepare_kernel(_same(form)), {**{role: role for role in roles}, "out": "out"}, {**host.weight_values(form), "tiles": _block_tiles(form)})
     return select.named(made, **roles, out=select.OUT)
 
 

@@ -1,5 +1,4 @@
-/* packed_prepare.cuh - brings packed weights into the order in which packed.cuh reads them: codes tile by tile and unit by unit, then records
- * of scales, then of zeros.
+/* packed_prepare.cuh - brings packed weights into the order in which packed.cuh reads them: record by record.
  *
  * A SOURCE tells the codes and scales of a layout by row and k; it is read slowly and once, when weights are loaded. Codes
  * beyond n and k are such that they add nothing to sums. */
@@ -10,12 +9,11 @@
 
 namespace accrt_cuda {
 
-/** The 16 bytes of a lane: `vector` counts lanes, then units, then tiles. */
+/** A lane's 16 bytes of a unit. */
 template <int CODES, int SCALES, class SOURCE>
-static __device__ __forceinline__ uint4 packed_codes_at(const SOURCE& source, int64_t vector, const packed_places& p, int64_t n, int64_t k) {
+static __device__ __forceinline__ uint4 packed_codes_at(const SOURCE& source, int64_t tile, int64_t unit, int lane, int64_t n, int64_t k) {
   typedef packed_form<CODES> form;
-  const int64_t unit = vector / 32 % (p.steps * 4), tile = vector / 32 / (p.steps * 4);
-  const int lane = (int)(vector % 32), g = lane / 4, t = lane % 4;
+  const int g = lane / 4, t = lane % 4;
   uint32_t word[4] = {0, 0, 0, 0};
 #pragma unroll 1
   for (int row = 0; row < form::LANE_ROWS; row++) {
@@ -38,51 +36,54 @@ static __device__ __forceinline__ uint4 packed_codes_at(const SOURCE& source, in
   return {word[0], word[1], word[2], word[3]};
 }
 
-/** One record of scales (and zeros); 32 threads of a warp share it. */
+/** What follows a record's codes, of row `row` of the lanes of `g`. */
 template <int CODES, int SCALES, class ST, bool ZEROS, class SOURCE>
-static __device__ __forceinline__ void packed_record(const SOURCE& source, int64_t index, const packed_places& p, uint8_t* out, int64_t n, int64_t k,
-                                                     int64_t group) {
-  typedef packed_form<CODES> form;
-  constexpr int LANE_ROWS = form::LANE_ROWS, EACH = packed_step_scales<CODES, SCALES, ST, ZEROS>::EACH;
-  const int64_t tile = index / p.records, record = index % p.records;
-  uint8_t* const at = out + p.scales_at + index * p.record_bytes;
-  for (int i = threadIdx.x % 32; i < 8 * LANE_ROWS; i += 32) {
-    const int g = i / LANE_ROWS, row = i % LANE_ROWS;
-    const int64_t r = tile * form::ROWS + row * 8 + g;
-    if constexpr (SCALES == SCALES_Q4K) {
-      /* Scales [step][g][unit][row], minima [g][t][unit t or t + 4][row], factors [g][row]. */
-      for (int block = 0; block < 8; block++) {
-        const uint32_t two = r < n ? source.small_scales(r, record, block) : 0u;
-        at[block / 4 * 128 + g * 16 + block % 4 * 4 + row] = (uint8_t)two;
-        at[256 + (g * 4 + block % 4) * 8 + block / 4 * 4 + row] = (uint8_t)(two >> 8);
-      }
-      *reinterpret_cast<uint32_t*>(at + 512 + g * 16 + row * 4) = r < n ? source.factors(r, record) : 0u;
-    } else if constexpr (SCALES == SCALES_E8M0) {
-      for (int unit = 0; unit < 4; unit++) {
-        const int64_t first = record * PACKED_STEP_K + unit * 32;
-        at[(g * LANE_ROWS + row) * 4 + unit] = r < n && first < k ? source.power(r, first / 32) : 127;
-      }
-    } else {
-      for (int each = 0; each < EACH; each++) {
-        const int64_t first = SCALES == SCALES_GROUP ? record * ((group + 127) / 128 * 128) : record * PACKED_STEP_K + each * (PACKED_STEP_K / EACH);
-        const bool inside = r < n && first < k;
-        reinterpret_cast<ST*>(at)[(g * LANE_ROWS + row) * EACH + each] = inside ? source.scale(r, first / group) : from_float<ST>(0.0f);
-        if (ZEROS)
-          out[p.zeros_at + index * p.zero_bytes + (g * LANE_ROWS + row) * EACH + each] = inside ? source.zero(r, first / group) : 0;
-      }
+static __device__ __forceinline__ void packed_scales_at(const SOURCE& source, uint8_t* record, int64_t tile, int64_t step, int g, int row, int64_t n,
+                                                        int64_t k, int64_t group) {
+  typedef packed_record<CODES, SCALES, ST, ZEROS> record_t;
+  const int64_t r = tile * packed_form<CODES>::ROWS + row * 8 + g;
+  uint8_t* const own = record + record_t::SCALES_AT + g * record_t::WORDS * 4;
+  if constexpr (SCALES == SCALES_Q4K) {
+    for (int unit = 0; unit < 4; unit++) {
+      const uint32_t two = r < n ? source.small_scales(r, step / 2, (int)(step % 2) * 4 + unit) : 0u;
+      own[unit * 4 + row] = (uint8_t)two;
+      record[record_t::MINIMA_AT + g * 16 + row * 4 + unit] = (uint8_t)(two >> 8);
+    }
+    *reinterpret_cast<uint32_t*>(record + record_t::FACTORS_AT + g * 16 + row * 4) = r < n ? source.factors(r, step / 2) : 0u;
+  } else if constexpr (SCALES == SCALES_E8M0) {
+    for (int unit = 0; unit < 4; unit++) {
+      const int64_t first = step * PACKED_STEP_K + unit * 32;
+      own[row * 4 + unit] = r < n && first < k ? source.power(r, first / 32) : 127;
+    }
+  } else {
+    for (int each = 0; each < record_t::EACH; each++) {
+      constexpr int COUNT = PACKED_STEP_K / record_t::EACH;
+      const int64_t first = step * PACKED_STEP_K + each * COUNT;
+      const bool inside = r < n && first < k;
+      const int place = row * record_t::EACH + each;
+      reinterpret_cast<ST*>(own)[place] = inside ? source.scale(r, first, COUNT) : from_float<ST>(0.0f);
+      if (ZEROS)
+        record[record_t::ZEROS_AT + g * record_t::ZERO_WORDS * 4 + place] = inside ? source.zero(r, first / group) : 0;
     }
   }
 }
 
-/** Threads of the whole grid share the work. */
+/** Warps of the whole grid share the work, a record at a time; `block_tiles` are the tiles of a block of the product. */
 template <int CODES, int SCALES, class ST, bool ZEROS, class SOURCE>
-static __device__ __forceinline__ void packed_prepare(const SOURCE& source, uint8_t* out, int64_t n, int64_t k, int64_t group) {
-  const packed_places p = packed_places_of<CODES, SCALES, ST, ZEROS>(n, k, group);
-  const int64_t threads = (int64_t)gridDim.x * blockDim.x, thread = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-  for (int64_t i = thread; i < p.tiles * p.steps * 128; i += threads)
-    reinterpret_cast<uint4*>(out)[i] = packed_codes_at<CODES, SCALES>(source, i, p, n, k);
-  for (int64_t i = thread / 32; i < p.tiles * p.records; i += threads / 32)
-    packed_record<CODES, SCALES, ST, ZEROS>(source, i, p, out, n, k, group);
+static __device__ __forceinline__ void packed_prepare(const SOURCE& source, uint8_t* out, int64_t n, int64_t k, int64_t group, int64_t block_tiles) {
+  typedef packed_form<CODES> form;
+  typedef packed_record<CODES, SCALES, ST, ZEROS> record_t;
+  const int64_t steps = (k + PACKED_STEP_K - 1) / PACKED_STEP_K, records = packed_tiles(n, form::ROWS, block_tiles) * steps;
+  const int64_t warps = (int64_t)gridDim.x * (blockDim.x / 32);
+  const int lane = threadIdx.x % 32;
+  for (int64_t at = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32; at < records; at += warps) {
+    const int64_t tile = at / steps, step = at % steps;
+    uint8_t* const record = out + packed_place(tile, step, steps, block_tiles) * record_t::BYTES;
+    for (int unit = 0; unit < 4; unit++)
+      reinterpret_cast<uint4*>(record)[unit * 32 + lane] = packed_codes_at<CODES, SCALES>(source, tile, step * 4 + unit, lane, n, k);
+    for (int i = lane; i < 8 * form::LANE_ROWS; i += 32)
+      packed_scales_at<CODES, SCALES, ST, ZEROS>(source, record, tile, step, i / form::LANE_ROWS, i % form::LANE_ROWS, n, k, group);
+  }
 }
 
 } // namespace accrt_cuda
