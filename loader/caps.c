@@ -139,35 +139,46 @@ static bool read_word(accx_json_t* json, const char** out_text) {
           accx_json_fail(json, "a name that is empty, or with a colon or a space"));
 }
 
-/* {"name": "cuda", "architectures": ["sm_90"]}, in this order as `accx caps` has it: "cuda:sm_90" is put behind what is there. */
+#define MAX_DEVICES 64u /* more than fit into `devices` */
+#define TOO_MANY "more devices than there is room for"
+static bool read_archs(accx_json_t* json, const char** archs, size_t* count) {
+  bool first = true, more;
+  if (!accx_json_take(json, '[', "a list is missing"))
+    return false;
+  while (accx_json_next(json, ']', &first, &more) && more) {
+    if (*count == MAX_DEVICES)
+      return accx_json_fail(json, TOO_MANY);
+    if (!read_word(json, &archs[(*count)++]))
+      return false;
+  }
+  return json->error == NULL;
+}
+
+/* {"name": "cuda", "architectures": ["sm_90"]}, in any order: "cuda:sm_90" is put behind what is there. */
 static bool read_driver(accx_json_t* json, accrt_caps_t* caps) {
   bool first = true, more;
-  const char* driver = NULL;
+  const char *driver = NULL, *archs[MAX_DEVICES];
+  size_t count = 0;
   while (accx_json_next(json, '}', &first, &more) && more) {
-    const char *name, *arch;
+    const char* name;
     size_t size;
-    bool first_arch = true;
     if (!accx_json_key(json, &name, &size))
       return false;
-    const bool archs = driver != NULL && strcmp(name, "architectures") == 0;
-    if (!archs) {
-      if (!(strcmp(name, "name") == 0 ? read_word(json, &driver) : accx_json_skip(json)))
-        return false;
-      continue;
-    }
-    if (!accx_json_take(json, '[', "a list is missing"))
+    if (!(strcmp(name, "name") == 0            ? read_word(json, &driver)
+          : strcmp(name, "architectures") == 0 ? read_archs(json, archs, &count)
+                                               : accx_json_skip(json)))
       return false;
-    while (accx_json_next(json, ']', &first_arch, &more) && more) {
-      if (!read_word(json, &arch))
-        return false;
-      const size_t used = strlen(caps->devices), left = sizeof caps->devices - used;
-      const int wanted =
-          snprintf(caps->devices + used, left, "%s%s:%s", used != 0 ? " " : "", driver, arch);
-      if (wanted < 0 || (size_t)wanted >= left)
-        return accx_json_fail(json, "more devices than there is room for");
-    }
   }
-  return driver != NULL || accx_json_fail(json, "a driver without a name");
+  if (driver == NULL)
+    return accx_json_fail(json, "a driver without a name");
+  for (size_t i = 0; i < count; ++i) {
+    const size_t used = strlen(caps->devices), left = sizeof caps->devices - used;
+    const int wanted =
+        snprintf(caps->devices + used, left, "%s%s:%s", used != 0 ? " " : "", driver, archs[i]);
+    if (wanted < 0 || (size_t)wanted >= left)
+      return accx_json_fail(json, TOO_MANY);
+  }
+  return json->error == NULL;
 }
 
 static bool read_drivers(accx_json_t* json, accrt_caps_t* caps) {
@@ -215,7 +226,9 @@ static bool read_member(accx_json_t* json, size_t member, accrt_caps_t* caps) {
   }
 }
 
-static bool read_members(accx_json_t* json, accrt_caps_t* caps, uint32_t* out_seen) {
+/* `out_name`: the member that was read last. */
+static bool read_members(accx_json_t* json, accrt_caps_t* caps, uint32_t* out_seen,
+                         const char** out_name) {
   bool first = true, more;
   if (!accx_json_take(json, '{', "an object is missing"))
     return false;
@@ -226,6 +239,7 @@ static bool read_members(accx_json_t* json, accrt_caps_t* caps, uint32_t* out_se
       return false;
     while (member < MEMBER_COUNT && strcmp(members[member].name, name) != 0)
       ++member;
+    *out_name = name;
     const uint32_t bit = member < MEMBER_COUNT ? 1u << member : 0;
     if ((*out_seen & bit) != 0)
       return accx_json_fail(json, "a member is there twice");
@@ -239,9 +253,12 @@ static bool read_members(accx_json_t* json, accrt_caps_t* caps, uint32_t* out_se
 static accrt_status_t read_text(char* text, size_t size_bytes, accrt_caps_t* caps) {
   accx_json_t json;
   uint32_t seen = 0;
+  const char* name = "";
   accx_json_init(&json, text, size_bytes);
-  if (!read_members(&json, caps, &seen))
-    return ACCRT_FAIL_INNER(INVALID_FORMAT, "byte %zu: %s", accx_json_offset(&json), json.error);
+  if (!read_members(&json, caps, &seen, &name))
+    return ACCRT_FAIL_INNER(INVALID_FORMAT,
+                            "byte %zu: %s (at '%.64s'; `accx caps --json` prints what is read)",
+                            accx_json_offset(&json), json.error, name);
   for (size_t i = 0; i < MEMBER_COUNT; ++i) {
     if (members[i].needed && (seen >> i & 1) == 0)
       return ACCRT_FAIL_INNER(INVALID_FORMAT, "there is no '%s': `accx caps --json` prints one",

@@ -67,8 +67,8 @@ static void test_a_newer_one(void** state) {
   assert_string_equal(caps.devices, "");
   text = WITH(
       ", \"drivers\": [{\"name\": \"host\", \"devices\": 2, \"architectures\": [\"aarch64\"]}, "
-      "{\"name\": \"none\", \"architectures\": []}, {\"name\": \"cuda\", "
-      "\"architectures\": [\"sm_90\", \"sm_100\"], \"new\": {}}]");
+      "{\"name\": \"none\", \"architectures\": []}, {\"architectures\": [\"sm_90\", "
+      "\"sm_100\"], \"new\": {}, \"name\": \"cuda\"}]");
   assert_int_equal(parse(text, &caps), ACCRT_OK);
   assert_string_equal(caps.devices, "host:aarch64 cuda:sm_90 cuda:sm_100");
 }
@@ -114,6 +114,9 @@ static const struct {
      "with a colon or a space"},
     {WITH(", \"drivers\": [{\"name\": \"a\", \"architectures\": 1}]"), "a list is missing"},
     {WITH(", \"drivers\": [{\"name\": \"a\", \"architectures\": [1]}]"), "a string is missing"},
+    {WITH(", \"drivers\": [{\"architectures\": [\"a\"]}]"), "a driver without a name"},
+    {WITH(", \"layouts\": \"zero\""), "there twice (at 'layouts'"},
+    {"{\"max_rank\": \"x\"", "a whole number is missing (at 'max_rank'"},
     {WITH(", \"drivers\": [{\"name\": \"host\", \"architectures\": [\"" HUNDRED "\", \"" HUNDRED
           "\", \"" HUNDRED "\"]}]"),
      "more devices than there is room for"},

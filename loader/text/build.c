@@ -212,8 +212,7 @@ static bool build_symbol(accx_builder_t* builder, accx_node_t* map) {
   symbol.maximum = -1;
   symbol.divisor = 1;
   if (!accx_key_text(builder, map, "name", "a symbol", &symbol.name) ||
-      !accx_key_word(builder, map, "class", "a symbol", &accx_words_symbol_class,
-                     &symbol.symbol_class) ||
+      !accx_key_word(builder, map, "class", NULL, &accx_words_symbol_class, &symbol.symbol_class) ||
       !accx_key_i64(builder, map, "minimum", NULL, &symbol.minimum) ||
       !accx_key_i64(builder, map, "maximum", NULL, &symbol.maximum) ||
       !accx_key_i64(builder, map, "divisor", NULL, &symbol.divisor) ||
@@ -383,7 +382,8 @@ static bool build_root(accx_builder_t* builder, accx_node_t* root) {
   if (version != 1)
     return accx_node_fail(accx_node_peek(root, "accx"), builder->error,
                           "text form %" PRIu64 "; this tool reads form 1", version);
-  if (!build_metadata(builder, root) || !each(builder, root, "symbols", build_symbol) ||
+  if (!accx_node_all_known(root, "the text", keys, builder->error) ||
+      !build_metadata(builder, root) || !each(builder, root, "symbols", build_symbol) ||
       !each(builder, root, "files", build_file) ||
       !build_list(builder, root, "constants", accx_build_constants) ||
       !build_state_lets(builder, root) || !each(builder, root, "states", build_state) ||
@@ -393,8 +393,7 @@ static bool build_root(accx_builder_t* builder, accx_node_t* root) {
       !build_list(builder, root, "functions", accx_build_functions) ||
       !each(builder, root, "adapters", build_adapter) ||
       !each(builder, root, "assets", build_asset) ||
-      !each(builder, root, "sections", build_section) || !build_strings(builder, root) ||
-      !accx_node_all_used(root, "the text", keys, builder->error))
+      !each(builder, root, "sections", build_section) || !build_strings(builder, root))
     return false;
   accrt_status_t status = accrt_bundle_writer_set_optional_features(builder->writer, features);
   if (status != ACCRT_OK)

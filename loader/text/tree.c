@@ -317,8 +317,9 @@ bool accx_node_fail_missing(const accx_node_t* map, accx_text_error_t* error, co
                         ACCX_SHOW(meant->text));
 }
 
-bool accx_node_all_used(const accx_node_t* map, const char* what, const char* const* known,
-                        accx_text_error_t* error) {
+/* The first key that is none of `known`, or (with `all`) that was not read. */
+static bool refuse_key(const accx_node_t* map, const char* what, const char* const* known, bool all,
+                       accx_text_error_t* error) {
   for (const accx_node_t* key = map->first; key != NULL; key = key->next->next) {
     if (key->used)
       continue;
@@ -328,8 +329,19 @@ bool accx_node_all_used(const accx_node_t* map, const char* what, const char* co
       elsewhere = elsewhere || strcmp(*word, key->text) == 0;
       accx_near_try(&near, *word);
     }
-    return accx_node_fail(key, error, "%s has no %s%s", what, ACCX_SHOW(key->text),
-                          elsewhere ? " beside the rest of this" : ACCX_NEAR_TEXT(&near));
+    if (!elsewhere || all)
+      return accx_node_fail(key, error, "%s has no %s%s", what, ACCX_SHOW(key->text),
+                            elsewhere ? " beside the rest of this" : ACCX_NEAR_TEXT(&near));
   }
   return true;
+}
+
+bool accx_node_all_used(const accx_node_t* map, const char* what, const char* const* known,
+                        accx_text_error_t* error) {
+  return refuse_key(map, what, known, true, error);
+}
+
+bool accx_node_all_known(const accx_node_t* map, const char* what, const char* const* known,
+                         accx_text_error_t* error) {
+  return refuse_key(map, what, known, false, error);
 }

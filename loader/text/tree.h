@@ -43,5 +43,8 @@ bool accx_node_fail_missing(const accx_node_t* map, accx_text_error_t* error, co
 /* False when a key was not used, with the name of a near one of `known` (ends with NULL) in the message. */
 bool accx_node_all_used(const accx_node_t* map, const char* what, const char* const* known,
                         accx_text_error_t* error);
+/* The same before anything is read: keys that are in `known` may still be. */
+bool accx_node_all_known(const accx_node_t* map, const char* what, const char* const* known,
+                         accx_text_error_t* error);
 
 #endif /* ACCRT_LOADER_TEXT_TREE_H_ */

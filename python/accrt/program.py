@@ -70,6 +70,8 @@ class Program(Handle):
         self.bundle = bundle
         self.device = device or bundle.instance.device("host")
         apply_trust(self.bundle.instance)
+        if not 0 <= rank < 1 << 32 or not 0 <= degree < 1 << 32:
+            raise ValueError(f"rank {rank} of {degree} ranks")
         options = struct(_ffi.accrt_program_options, variant_override=variant.encode() or None,
                          flags=_ffi.ACCRT_BIND_BY_NAME if by_name else 0, rank=rank, degree=degree)
         if weights is not None:  # a source without tensors is false, and is a source all the same
@@ -516,7 +518,8 @@ class Function:
 
 
 def load(path, device: str = "host", trust: str | None = None, symbols: Mapping[str, int] | None = None,
-         options: Mapping[str, object] | None = None, keys=None, key=None, host_code: str | None = None) -> Session:
+         options: Mapping[str, object] | None = None, keys=None, key=None, host_code: str | None = None, weights=(),
+         by_name: bool = False, rank: int = 0, degree: int = 0) -> Session:
     """Opens a bundle and makes a session of it: the short way to run one.
 
     Args:
@@ -525,8 +528,10 @@ def load(path, device: str = "host", trust: str | None = None, symbols: Mapping[
             whatever the bundle holds: only for bundles that you trust as much as this program.
         options: driver options, e.g. {"host.threads": 2}; a new instance is then made.
         key: gives the key of encrypted weights, as Bundle() takes it. host_code: an older name of trust.
+        weights, by_name, rank, degree: where weights that are not in the bundle come from, as Program() takes them.
     """
     from .instance import Instance, default_instance, policy_of
     trust = policy_of(trust, host_code)
     instance = default_instance(trust) if not options and keys is None else Instance(trust, options=options, keys=keys)
-    return Program(Bundle(path, instance, key=key), instance.device(device)).session(symbols)
+    return Program(Bundle(path, instance, key=key), instance.device(device), weights=weights, by_name=by_name, rank=rank,
+                   degree=degree).session(symbols)

@@ -361,7 +361,7 @@ WRONG = [
     (put("constants", 1, "data", {"file": "data.bin", "ofset": 1}), "'data' has no 'ofset', did you mean 'offset'"),
     (put("files", 0, "digest", "00"), "a digest has 16 bytes, not 1"), (put("metadata", "\x00", "x"), "NUL|null|control characters"),
     (put("optional_features", "-1"), "no whole number from 0"), (put("strings", ["a" * 70000]), "limit is 65535"),
-    (put("symbols", 0, "maximum", 0), "range"), (drop("symbols", 0, "class"), "a symbol needs 'class'"),
+    (put("symbols", 0, "maximum", 0), "range"), (put("symbol", []), "the text has no 'symbol', did you mean 'symbols'"),
     (put("let_of_states", "twice", "cap +"), "a number, a symbol or"), (put("let_of_states", ["x"]), "let_of_states is a map"),
     (put("constants", Q, "components", "zero", {"dtype": "i8", "data": "00"}), "no component 'zero', did you mean 'zeros'"),
     (put("constants", Q, "components", {str(i): {"dtype": "i8", "data": "00"} for i in range(6)}), "at most 5 components"),

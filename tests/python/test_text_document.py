@@ -43,7 +43,7 @@ def keys_of_code() -> dict[str, list[str]]:
     found = {}
     for source in SOURCES.values():
         for match in re.finditer(r"static const char\* const keys\[\] = \{([^}]*?),?\s*NULL\};", source):
-            what = re.search(r"accx_node_all_used\([\w>-]+, (.*?), keys,", source[match.end() :], re.S)
+            what = re.search(r"accx_node_all_(?:used|known)\([\w>-]+, (.*?), keys,", source[match.end() :], re.S)
             assert what
             name = re.sub(r"\s+", " ", what.group(1))
             found[SHARED.get(name) or strings(name)[0].strip("'")] = strings(match.group(1))

@@ -50,7 +50,8 @@ def test_weights(tmp_path):
     assert np.array_equal(result(tmp_path, model, "--weights", none, "--weights", good), W)
     assert np.array_equal(result(tmp_path, model, "--weights", other, "--by-name"), -W)
     assert "digest" in accx("run", model, "--weights", other, code=3)
-    assert "no weights were given" in accx("run", model, code=1)
+    assert "no weights were given; --weights PATH" in accx("run", model, code=1)
+    assert "--weights PATH" not in accx("run", model, "--weights", none, code=1)
     assert "--weights" in accx("run", model, "--weights", tmp_path / "missing", code=1)
     assert json.loads(accx("bench", model, "--weights", good, "--repeat", 2, "--json"))
 
@@ -60,7 +61,28 @@ def test_ranks(tmp_path):
     for rank in range(2):
         assert np.array_equal(result(tmp_path, model, "--weights", weights, "--rank", rank, "--degree", 2), W[2 * rank:2 * rank + 2])
     assert "together" in accx("run", model, "--weights", weights, "--rank", 1, code=2)
+    assert "--rank N --degree N" in accx("run", model, "--weights", weights, code=1)
     assert "degree of 2" in accx("run", model, "--weights", weights, "--rank", 1, "--degree", 4, code=1)
+
+
+def test_the_short_way_in_python(tmp_path):
+    weights = save(tmp_path / "w", {"w": W})
+    assert np.array_equal(accrt.load(look(tmp_path / "m.accx"), weights=weights).look().numpy(), W)
+    model = look(tmp_path / "rank.accx", degree=2)
+    assert np.array_equal(accrt.load(model, weights=[weights], rank=1, degree=2).look().numpy(), W[2:])
+    with pytest.raises(ValueError, match="rank -1 of 2 ranks"):
+        accrt.load(model, weights=weights, rank=-1, degree=2)
+
+
+def test_a_key_that_was_not_given(tmp_path):
+    bundle = bw.BundleWriter()
+    f = bundle.function("look")
+    f.body.copy(f.constant(bundle.constant("w", W)).read(), f.result("y", "f32", [4, 8]).write(), W.nbytes)
+    bundle.write(tmp_path / "m.accx")
+    accx("keygen", "--secret", "--output", tmp_path / "key")
+    accx("encrypt", tmp_path / "m.accx", "--output", tmp_path / "e.accx", "--secret-key", tmp_path / "key")
+    assert "--secret-key FILE" in accx("run", tmp_path / "e.accx", code=1)
+    accx("run", tmp_path / "e.accx", "--secret-key", tmp_path / "key")
 
 
 @pytest.fixture(scope="module")

@@ -39,6 +39,8 @@ int accx_fail(int exit_code, const char* format, ...) ACCX_PRINTF(2, 3);
 int accx_fail_status(accrt_status_t status, const char* format, ...) ACCX_PRINTF(2, 3);
 /* The exit code of a failed call of the library. */
 int accx_exit_code(accrt_status_t status);
+/* What the library last said. */
+const char* accx_last_message(void);
 /* A line "accx: note: ..." on standard error, for what succeeds and still needs saying. */
 void accx_note(const char* format, ...) ACCX_PRINTF(1, 2);
 

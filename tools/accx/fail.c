@@ -116,6 +116,12 @@ int accx_exit_code(accrt_status_t status) {
   }
 }
 
+const char* accx_last_message(void) {
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  accrt_last_error(&error);
+  return accx_text("%s", error.message);
+}
+
 int accx_fail_status(accrt_status_t status, const char* format, ...) {
   accrt_error_t error = ACCRT_ERROR_INIT;
   accrt_last_error(&error);

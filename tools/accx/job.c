@@ -117,6 +117,29 @@ static int refuse_code(const accx_job_t* job) {
       job->path, signers(job->bundle), accrt_status_name(ACCRT_ERROR_UNTRUSTED));
 }
 
+/* Which option cures a failure, where one that was not given does. */
+static const char* cure(const accx_job_t* job, accrt_status_t status) {
+  accrt_bundle_info_t info = ACCRT_BUNDLE_INFO_INIT;
+  accrt_bundle_trust_t trust = ACCRT_BUNDLE_TRUST_INIT;
+  if (status == ACCRT_ERROR_NOT_FOUND && job->weight_count == 0)
+    return "; --weights PATH says where they are";
+  if (status == ACCRT_ERROR_PERMISSION_DENIED && !accx_args_has(job->args, "secret-key") &&
+      accrt_bundle_trust(job->bundle, &trust) == ACCRT_OK && trust.encrypted != 0)
+    return "; --secret-key FILE gives it";
+  if (status == ACCRT_ERROR_INVALID_ARGUMENT && !accx_args_has(job->args, "rank") &&
+      accrt_bundle_info(job->bundle, &info) == ACCRT_OK && info.shard_count != 0)
+    return "; --rank N --degree N say which it is";
+  return "";
+}
+
+static int fail_program(const accx_job_t* job, accrt_status_t status) {
+  const char* way = cure(job, status);
+  if (*way == '\0')
+    return accx_fail_status(status, "%s", job->path);
+  return accx_fail(accx_exit_code(status), "%s: %s%s (%s)", job->path, accx_last_message(), way,
+                   accrt_status_name(status));
+}
+
 static int make_program(accx_job_t* job) {
   accrt_program_options_t options = ACCRT_PROGRAM_OPTIONS_INIT;
   options.variant_override = accx_args_value(job->args, "variant");
@@ -136,7 +159,7 @@ static int make_program(accx_job_t* job) {
   accx_progress_clear();
   if (status == ACCRT_ERROR_UNTRUSTED && !accx_args_has(job->args, "allow-host-code"))
     return refuse_code(job);
-  return status == ACCRT_OK ? ACCX_OK : accx_fail_status(status, "%s", job->path);
+  return status == ACCRT_OK ? ACCX_OK : fail_program(job, status);
 }
 
 static int make_session(accx_job_t* job) {

@@ -87,7 +87,7 @@ static int read_layout(const accx_args_t* args, accrt_layout_tensor_t* out_like)
   accrt_status_t status = accrt_layout_find(name, &out_like->layout);
   accrt_layout_info_t info = ACCRT_LAYOUT_INFO_INIT;
   if (status != ACCRT_OK || accrt_layout_info(out_like->layout, &info) != ACCRT_OK)
-    return accx_fail_status(status, "--layout");
+    return accx_fail(ACCX_USAGE, "--layout: %s", accx_last_message());
   if (!(info.flags & ACCRT_LAYOUT_FLAG_WRITABLE) || out_like->layout == ACCRT_LAYOUT_PLAIN)
     return accx_fail(ACCX_USAGE, "--layout is '%s', which is read and not made", name);
   int64_t group = 0;
@@ -95,6 +95,8 @@ static int read_layout(const accx_args_t* args, accrt_layout_tensor_t* out_like)
   int code = accx_args_integer(args, "group", 8, 1 << 24, &group);
   if (!code && !free_group && group != 0)
     code = accx_fail(ACCX_USAGE, "--group: layout %s has no group size of its own", name);
+  if (!code && group % 8 != 0)
+    code = accx_fail(ACCX_USAGE, "--group is %" PRId64 "; it must be a multiple of 8", group);
   out_like->group_elements = free_group && group == 0 ? DEFAULT_GROUP : (uint32_t)group;
   for (uint32_t role = 0; role < ACCRT_LAYOUT_ROLE_COUNT && !code; ++role) {
     static const char* const options[] = {"data", "scales"};
