@@ -146,7 +146,7 @@ accrt_status_t accx_writer_check_devices(const writer_encoder_t* encoder) {
   const size_t count =
       (size_t)writer->items[WRITER_FUNCTION].count + writer->items[WRITER_KERNEL].count;
   void* memory;
-  if (!writer->has_target || writer->target.devices[0] == '\0')
+  if (!writer->has_target || writer->target.devices[0] == '\0' || count == 0)
     return ACCRT_OK;
   writer->target.devices[sizeof writer->target.devices - 1] = '\0'; /* a caller's */
   ACCX_TRY(accrt_alloc_array(&writer->allocator, count, sizeof(uint32_t), &memory));
