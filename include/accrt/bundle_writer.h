@@ -2,7 +2,7 @@
  *
  * A writer is given the parts of a bundle in any order, then writes it, as often as asked. docs/accx-format.md specifies the bytes,
  * docs/bundle-writer.md explains by example. Encoding is canonical: the same content gives the same bytes, in whatever order symbols,
- * constants, states, kernels, images, functions and metadata were added, and the same bytes as python/accrt/bundle_writer.py gives.
+ * constants, states, kernels, images, functions and metadata were added, and the same bytes as python/accrt/bundle_writer gives.
  * (Arguments, commands, variants and components are ordered by meaning: theirs is the order in which they are added.)
  *
  * Ids. What was added is referred to by an accrt_writer_id_t of that writer. 0 is no id: where a field says "or 0", it stands for
