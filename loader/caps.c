@@ -253,7 +253,7 @@ static bool read_members(accx_json_t* json, accrt_caps_t* caps, uint32_t* out_se
 static accrt_status_t read_text(char* text, size_t size_bytes, accrt_caps_t* caps) {
   accx_json_t json;
   uint32_t seen = 0;
-  const char* name = "";
+  const char* name = "the text";
   accx_json_init(&json, text, size_bytes);
   if (!read_members(&json, caps, &seen, &name))
     return ACCRT_FAIL_INNER(INVALID_FORMAT,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import numbers
 import struct
 from typing import Dict, Tuple
 
@@ -119,10 +120,12 @@ FEATURE_ENCRYPTED_DATA = 1
 BINDING_BY_NAME = 1
 ADAPTER_SCALED = 1
 MAX_NAME_BYTES = 1023
+MAX_STRING_BYTES = 65535
 MAX_FILE_NAME_BYTES = 255
 MAX_BLOCK_THREADS = 1024
 MAX_CLUSTER_BLOCKS = 64
 MAX_SHARED_BYTES = 256 << 20
+MAX_LOCAL_MEMORY_BYTES = 256 << 20
 MAX_PACK_NAME_BYTES = 127
 MAX_FUNCTION_TARGETS = 16
 #: CPU features, as in accrt/kernel.h.
@@ -147,3 +150,10 @@ def dtype_size_bytes(dtype: str, elements: int = 1) -> int:
 
 def align_up(value: int, alignment: int) -> int:
     return (value + alignment - 1) // alignment * alignment
+
+
+def whole(value: object, least: int, most: int, what: str) -> int:
+    """`value`, which must be a whole number of that range: a record's field takes no other."""
+    if not isinstance(value, numbers.Integral) or not least <= value <= most:
+        raise BundleError(f"{what} is {value!r}; it is a whole number from {least} to {most}")
+    return int(value)

@@ -13,7 +13,7 @@ except ImportError as problem:
     ) from problem
 
 from .common import (
-    ACCESSES, ARCH_KINDS, BIG_ALIGN, CHUNK_BYTES, DTYPES, MAGIC, MAX_RANK, NONE, PARAMETER_KINDS,
+    ACCESSES, ARCH_KINDS, BIG_ALIGN, CHUNK_BYTES, DTYPES, MAGIC, MAX_RANK, MAX_STRING_BYTES, NONE, PARAMETER_KINDS,
     PREDICATES, TENSOR_ALIGN, ADAPTER_SCALED, BINDING_BY_NAME, FEATURE_ENCRYPTED_DATA, BundleError, Encoding, ImageKind, SymbolClass, align_up, dtype_id,
 )  # fmt: skip
 from .expressions import LEAVES, OP_IDS, Expr, Size, constant
@@ -82,7 +82,14 @@ class Strings:
 
     def finish(self) -> bytes:
         data = bytearray()
-        for encoded in sorted(text.encode("utf-8") for text in self.texts):
+        try:
+            ordered = sorted(text.encode("utf-8") for text in self.texts)
+        except (AttributeError, UnicodeEncodeError) as problem:
+            wrong = problem.object if isinstance(problem, UnicodeEncodeError) else next(t for t in self.texts if not isinstance(t, str))
+            raise BundleError(f"{wrong!r:.80} stands where a text is, and is none that UTF-8 can write") from None
+        for encoded in ordered:
+            if len(encoded) > MAX_STRING_BYTES:
+                raise BundleError(f"a string of {len(encoded)} bytes, {encoded[:40]!r}...; at most {MAX_STRING_BYTES} are allowed")
             if b"\0" in encoded:
                 raise BundleError(f"a string may not hold NUL: {encoded!r}")
             self.offsets[encoded.decode("utf-8")] = len(data)

@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
-from .common import ACCESSES, BIG_ALIGN, FEATURE_FUNCTION_TARGET, MAX_RANK, AliasKind, BundleError, Encoding, dtype_id
+from .common import ACCESSES, BIG_ALIGN, FEATURE_FUNCTION_TARGET, MAX_RANK, AliasKind, BundleError, Encoding, dtype_id, whole
 from .expressions import Expr, Size, constant, nonnegative, present
 from .kernels import Kernel, Parameter
 
@@ -271,6 +271,7 @@ class Block:
         """Fills with a repeated pattern of 1, 2, 4 or 8 bytes."""
         where = self._where("fill", name)
         self._check_range(target, where)
+        whole(pattern, 0, (1 << 64) - 1, f"{where}: pattern")
         if target.access != "write" or pattern_bytes not in (1, 2, 4, 8) or not 0 <= pattern < 1 << (8 * pattern_bytes):
             raise BundleError(f"{where}: pattern {pattern} of {pattern_bytes} bytes into a range for {target.access}")
         return self._add(FILL, name, after, target=target, pattern=pattern, pattern_bytes=pattern_bytes)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Iterable, List, Optional, Sequence, Tuple, Union
 
 from .common import (
-    ARCH_KINDS, CPU_FEATURES, MAX_BLOCK_THREADS, MAX_CLUSTER_BLOCKS, MAX_PARAMETER_BYTES, MAX_PARAMETERS, MAX_SHARED_BYTES,
+    ARCH_KINDS, CPU_FEATURES, MAX_BLOCK_THREADS, MAX_CLUSTER_BLOCKS, MAX_LOCAL_MEMORY_BYTES, MAX_PARAMETER_BYTES, MAX_PARAMETERS, MAX_SHARED_BYTES,
     PARAMETER_KINDS, ACCESSES, PREDICATES, TENSOR_PARAMETER_BYTES, TRAIT_COOPERATIVE, TRAIT_OVERLAPS_PREVIOUS, BundleError,
-    ImageKind, align_up,
+    ImageKind, align_up, whole,
 )  # fmt: skip
 
 @dataclass(frozen=True)
@@ -85,16 +85,16 @@ def three(value: Union[int, Sequence[int], None], limit: int, where: str) -> Tup
 
 
 def features(bits: int, where: str) -> int:
-    if not 0 <= bits < 1 << 64:
-        raise BundleError(f"{where}: required features {bits:#x} do not fit 64 bits")
-    return bits
+    return whole(bits, 0, (1 << 64) - 1, f"{where}: required_features")
 
 
 class Kernel:
     """A kernel: its declared parameters and the variants that implement it."""
 
     def __init__(self, name: str, parameters: Sequence[Parameter], traits: int, local_memory_bytes: int):
-        self.name, self.traits, self.local_memory_bytes = name, traits, local_memory_bytes
+        self.name = name
+        self.traits = whole(traits, 0, 31, f"kernel {name!r}: traits (TRAIT_*, without those of launches)")
+        self.local_memory_bytes = whole(local_memory_bytes, 0, MAX_LOCAL_MEMORY_BYTES, f"kernel {name!r}: local_memory_bytes")
         self.parameters = self._place(parameters)
         self.variants: List[Variant] = []
         self.index = -1
@@ -182,6 +182,8 @@ class Kernel:
             if unknown:
                 raise BundleError(f"{where}: no CPU feature {unknown[0]!r}; there are {', '.join(CPU_FEATURES)}")
             cpu_features = sum(CPU_FEATURES[f] for f in set(cpu_features))
+        cpu_features = whole(cpu_features, 0, (1 << 64) - 1, f"{where}: cpu_features")
+        priority = whole(priority, -(1 << 31), (1 << 31) - 1, f"{where}: priority")
         self.variants.append(
             Variant(
                 image, entry or self.name, driver, ARCH_KINDS[arch_kind], arch, priority, cpu_features, ordered, launch,

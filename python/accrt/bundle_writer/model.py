@@ -9,8 +9,8 @@ from typing import Any, BinaryIO, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import layouts
 from .common import (
-    DTYPES, FORMAT_DTYPES, MAX_FILE_NAME_BYTES, MAX_FUNCTION_TARGETS, MAX_PACK_NAME_BYTES, MAX_RANK, SYMBOL_LIMIT,
-    TRAIT_DETERMINISTIC, WRITE_BYTES, BundleError, Encoding, FileKind, ImageKind, Role, SymbolClass, dtype_id, dtype_size_bytes,
+    DTYPES, FORMAT_DTYPES, MAX_FILE_NAME_BYTES, MAX_FUNCTION_TARGETS, MAX_NAME_BYTES, MAX_PACK_NAME_BYTES, MAX_RANK, SYMBOL_LIMIT,
+    TRAIT_DETERMINISTIC, WRITE_BYTES, BundleError, Encoding, FileKind, ImageKind, Role, SymbolClass, dtype_id, dtype_size_bytes, whole,
 )  # fmt: skip
 from .encoder import SECTIONS, Encoder
 from .expressions import Expr, Size, nonnegative
@@ -110,6 +110,8 @@ class BundleWriter:
     def _new(table: Dict[str, Any], name: str, what: str) -> None:
         if not name:
             raise BundleError(f"a {what} needs a name")
+        if isinstance(name, str) and len(name.encode("utf-8", "replace")) > MAX_NAME_BYTES:
+            raise BundleError(f"{what} {name[:40]!r}...: a name has at most {MAX_NAME_BYTES} bytes")
         if name in table:
             raise BundleError(f"there are two {what}s named {name!r}")
 
@@ -131,8 +133,12 @@ class BundleWriter:
         """Declares a shape symbol with its range and divisor; a BUCKET symbol has ascending bounds, the last >= maximum."""
         self._new(self._symbols, name, "symbol")
         where = f"symbol {name!r}"
+        for what, value in (("minimum", minimum), ("maximum", maximum), ("divisor", divisor)):
+            whole(value, -(1 << 63), (1 << 63) - 1, f"{where}: {what}")
         if not 0 <= minimum <= maximum <= SYMBOL_LIMIT or divisor < 1:
             raise BundleError(f"{where}: range [{minimum}, {maximum}], divisor {divisor}; 0 <= minimum <= maximum <= 2^48")
+        if maximum // divisor * divisor < minimum:
+            raise BundleError(f"{where}: range [{minimum}, {maximum}] in multiples of {divisor}, with none in it")
         bounds = tuple(buckets)
         if (symbol_class == SymbolClass.BUCKET) != bool(bounds):
             raise BundleError(f"{where}: BUCKET symbols have buckets, others have none")
@@ -442,6 +448,8 @@ class BundleWriter:
             raise BundleError(f"image {name!r}: the name is empty or used twice")
         if kind == ImageKind.PACK:
             raise BundleError(f"image {name!r}: a pack has no bytes here; name it with pack()")
+        if data is None or isinstance(data, str):
+            raise BundleError(f"image {name!r}: its bytes are needed, not {data!r:.40}")
         if not len(data):
             raise BundleError(f"image {name!r} is empty")
         if kind == ImageKind.PTX and bytes(data)[-1:] != b"\0":
