@@ -126,9 +126,10 @@ bool accrt_cuda_cubin_check(const void* data, uint64_t size_bytes, accrt_image_f
   cubin_reader_t cubin = {.bytes = data, .size_bytes = size_bytes, .fault = out_fault};
   if (!accrt_elf_read_header(data, size_bytes, &cubin.header, out_fault))
     return false;
-  if (cubin.header.e_machine != EM_CUDA_MACHINE || cubin.header.e_version != EV_CURRENT) {
-    return accrt_image_fault(out_fault, "ELF machine %u, version %" PRIu32 ": not a cubin (%u, 1)",
-                             cubin.header.e_machine, cubin.header.e_version, EM_CUDA_MACHINE);
+  /* e_version is the compiler's up to CUDA 12, and 1 from 13 on. */
+  if (cubin.header.e_machine != EM_CUDA_MACHINE) {
+    return accrt_image_fault(out_fault, "ELF machine %u: not a cubin (%u)", cubin.header.e_machine,
+                             EM_CUDA_MACHINE);
   }
   bool good = check_names(&cubin);
   for (uint32_t i = 0; good && i < cubin.header.e_shnum; ++i)
