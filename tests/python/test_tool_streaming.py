@@ -102,7 +102,10 @@ def test_progress_on_a_terminal(verb, large, out):
 @pytest.mark.parametrize("verb", VERBS)
 def test_an_interrupt_leaves_nothing(verb, number, large, out):
     (out / "o.accx").write_bytes(b"what was there")
-    process = subprocess.Popen([str(ACCX), *VERBS[verb], str(large), str(out / "o.accx")], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    # A shell that runs the tests in the background has SIGINT ignored, which programs inherit, and the tool leaves it so.
+    process = subprocess.Popen(
+        [str(ACCX), *VERBS[verb], str(large), str(out / "o.accx")], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     deadline = time.monotonic() + 60
     while len(os.listdir(out)) < 2 and time.monotonic() < deadline:
         time.sleep(0.005)
