@@ -241,6 +241,19 @@ def test_a_download_cache_of_links(verb, rng, tmp_path):
     accx("quantize", snapshot, tmp_path / "o.accx", "--layout", "q8_0", "--importance", tmp_path / "importance")
 
 
+def test_a_name_that_is_taken(rng, tmp_path):
+    """A weight that would have the name of another tensor stays as its tensors (the pack had one name twice, and was refused)."""
+    codes, scales, one = rng.integers(0, 256, (8, 16), dtype=np.uint8), np.full((8, 1), 127, np.uint8), np.ones(3, np.float32)
+    for other in ("w", "w.qweight"):
+        save(tmp_path / "m", {"w_blocks": codes.reshape(8, 1, 16), "w_scales": scales, other: one})
+        done = subprocess.run([str(ACCX), "pack", str(tmp_path / "m"), str(tmp_path / "o.accx")], capture_output=True, text=True)
+        assert done.returncode == 0 and "'w': another tensor has its name" in done.stderr
+        assert set(accrt.Weights(tmp_path / "o.accx")) == {"w_blocks", "w_scales", other}
+    save(tmp_path / "m", {"w_blocks": codes.reshape(8, 1, 16), "w_scales": scales, "v": one})
+    subprocess.run([str(ACCX), "pack", str(tmp_path / "m"), str(tmp_path / "o.accx")], check=True)
+    assert set(accrt.Weights(tmp_path / "o.accx")) == {"w", "v"}
+
+
 def test_odd_names_and_shapes(tmp_path):
     """Whatever tensors are called and however large they are: each is in the pack once, alone or as a part of a weight."""
     print(f"seed {SEED}")

@@ -128,6 +128,15 @@ def test_refusals(options, code, message, source, tmp_path):
     assert not (tmp_path / "no.accx").exists()
 
 
+def test_a_glob_that_fits_no_name_is_noted(source, tmp_path):
+    done = subprocess.run([str(ACCX), "quantize", str(source), str(tmp_path / "q.accx"), "--layout", "q8_0", "--keep", "*emdeb*", "--keep", "odd*"],
+                          capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stderr == "accx: note: --keep '*emdeb*' fits no name\n"
+    done = subprocess.run([str(ACCX), "pack", str(source), str(tmp_path / "p.accx"), "--exclude", "od", "--only", "*"],
+                          capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stderr == "accx: note: --exclude 'od' fits no name\n"
+
+
 def test_a_value_that_is_not_finite_leaves_no_file(tmp_path):
     wrong = np.zeros((4, 64), np.float32)
     wrong[2, 5] = np.inf

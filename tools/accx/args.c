@@ -135,12 +135,21 @@ const char* accx_args_value(const accx_args_t* args, const char* name) {
 }
 
 bool accx_args_match(const accx_args_t* args, const char* option, const char* name) {
-  size_t cursor = 0;
-  for (const char* glob; (glob = accx_args_next(args, option, &cursor));) {
-    if (fnmatch(glob, name, 0) == 0)
-      return true;
+  bool fits = false;
+  for (size_t i = 0; i < args->given_count; ++i) {
+    accx_given_t* given = &args->given[i];
+    if (strcmp(given->option->name, option) == 0 && fnmatch(given->value, name, 0) == 0)
+      fits = given->used = true;
   }
-  return false;
+  return fits;
+}
+
+void accx_args_note_unused(const accx_args_t* args, const char* option) {
+  for (size_t i = 0; i < args->given_count; ++i) {
+    const accx_given_t* given = &args->given[i];
+    if (strcmp(given->option->name, option) == 0 && !given->used)
+      accx_note("--%s '%s' fits no name", option, accx_safe(given->value));
+  }
 }
 
 bool accx_parse_i64(const char* text, int64_t* out_value) {

@@ -29,6 +29,7 @@ typedef struct accx_verb {
 typedef struct accx_given {
   const accx_option_t* option;
   const char* value;
+  bool used; /* globs: some name fits it */
 } accx_given_t;
 
 struct accx_args {
@@ -51,6 +52,8 @@ const char* accx_args_value(const accx_args_t* args, const char* name);
 const char* accx_args_next(const accx_args_t* args, const char* name, size_t* cursor);
 /* Whether a name fits one of the globs that an option was given with. */
 bool accx_args_match(const accx_args_t* args, const char* option, const char* name);
+/* A note for each value of the option that accx_args_match has found no name for: it may be mistyped. */
+void accx_args_note_unused(const accx_args_t* args, const char* option);
 /* A whole number within [minimum, maximum]; *out_value is left alone when the option was not given. */
 int accx_args_integer(const accx_args_t* args, const char* name, int64_t minimum, int64_t maximum,
                       int64_t* out_value);

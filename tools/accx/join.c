@@ -481,6 +481,20 @@ static void give_up(candidate_t* candidate) {
   }
 }
 
+/* Whether another tensor has the name that the weight would have, or would be joined to a weight of that name. */
+static bool name_is_taken(const candidate_t* candidate) {
+  static const char* const ends[] = {"", ".qweight", "_packed", "_blocks", ".blocks"};
+  for (size_t i = 0; i < sizeof ends / sizeof *ends; ++i) {
+    const uint32_t other = find(candidate->join, candidate->name, ends[i]);
+    bool mine = other == NONE;
+    for (uint32_t k = 0; k < candidate->piece_count; ++k)
+      mine = mine || candidate->pieces[k] == other;
+    if (!mine)
+      return true;
+  }
+  return false;
+}
+
 static void join_all(join_t* join) {
   /* First what is joined: the tensors that are left are weights by themselves. */
   for (uint32_t i = 0; i < join->count && join->code == ACCX_OK; ++i) {
@@ -490,6 +504,8 @@ static void join_all(join_t* join) {
       continue;
     if (!candidate.why && !join->keep_apart)
       check_sizes(&candidate);
+    if (!candidate.why && name_is_taken(&candidate))
+      candidate.why = "another tensor has its name, or would be joined to one of that name";
     if (candidate.why || join->keep_apart)
       give_up(&candidate);
     else

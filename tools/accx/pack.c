@@ -121,8 +121,8 @@ static item_t* add_item(pack_t* pack) {
 }
 
 static bool is_chosen(const accx_args_t* args, const char* name) {
-  return (!accx_args_has(args, "only") || accx_args_match(args, "only", name)) &&
-         !accx_args_match(args, "exclude", name);
+  const bool excluded = accx_args_match(args, "exclude", name);
+  return !excluded && (!accx_args_has(args, "only") || accx_args_match(args, "only", name));
 }
 
 static void set_type(item_t* item, accrt_dtype_t wanted) {
@@ -237,7 +237,7 @@ static int order_items(pack_t* pack) {
       item->parts[k].item = item;
     pack->total_bytes += item->size_bytes;
   }
-  return pack->item_count ? ACCX_OK : accx_fail(ACCX_FAILED, "there is nothing to pack");
+  return ACCX_OK;
 }
 
 /* ---- Bytes ---- */
@@ -477,8 +477,14 @@ static int run_pack(const accx_args_t* args) {
   }
   if (!code)
     code = order_items(&pack);
+  if (!code && pack.item_count == 0)
+    code = accx_fail(ACCX_FAILED, "there is nothing to pack");
   if (!code)
     code = write_all(args, &pack, args->operands[count], most);
+  if (!code) {
+    accx_args_note_unused(args, "only");
+    accx_args_note_unused(args, "exclude");
+  }
   for (size_t i = 0; i < count; ++i) {
     accx_weight_list_free(&pack.inputs[i].list);
     accrt_weights_release(pack.inputs[i].weights);

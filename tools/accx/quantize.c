@@ -56,9 +56,10 @@ static bool size_components(accrt_layout_tensor_t* target) {
 static void choose(const accx_args_t* args, const accrt_layout_tensor_t* like,
                    accx_quantize_item_t* item) {
   const accrt_weights_tensor_t* from = &item->from;
+  const bool keep = accx_args_match(args, "keep", from->name);
   if (accx_args_has(args, "only") && !accx_args_match(args, "only", from->name))
     item->why = NOT_CHOSEN;
-  else if (accx_args_match(args, "keep", from->name))
+  else if (keep)
     item->why = "kept";
   else if (item->weight->apart)
     item->why = "a piece of a weight";
@@ -467,6 +468,10 @@ static int run_quantize(const accx_args_t* args) {
     code = read_importance(args, instance, &job);
   if (!code)
     code = write_pack(&job, layout, args->operands[1]);
+  if (!code) {
+    accx_args_note_unused(args, "only");
+    accx_args_note_unused(args, "keep");
+  }
   if (!code && accx_args_has(args, "json"))
     print_json(&job, layout);
   else if (!code)
