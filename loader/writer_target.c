@@ -86,6 +86,9 @@ static void read_target(writer_encoder_t* encoder) {
       target->image_kind_mask != 0 ? target->image_kind_mask : FIRST_IMAGE_KINDS;
   masks[ACCX_NUMBERS_SECTION] =
       target->section_mask != 0 ? target->section_mask : sections_of_minor(target->container_minor);
+  if (target->container_major == 0) /* what came later is not known, whatever the list says */
+    masks[ACCX_NUMBERS_SECTION] &=
+        ~(sections_of_minor(UINT32_MAX) & ~sections_of_minor(target->container_minor));
   masks[ACCX_NUMBERS_DTYPE] = target->dtype_mask;
   masks[ACCX_NUMBERS_LAYOUT] = target->encoding_mask;
   masks[ACCX_NUMBERS_FILE_FEATURE] = target->file_features;

@@ -300,12 +300,12 @@ REFUSALS = [
      f"kernel 'k': {NO}kernel packs (kernel ABI 0.2){ONLY}"),
     (lambda b: one_variant(b, IMAGES["host ELF"][0], arch_kind="portable", arch="x86-64-v3"), now(container="0.1"),
      f"kernel 'k': {NO}portable variants with an architecture (container 0.2){ONLY}"),
+    (lambda b: b.file("f", bw.FileKind.GGUF), now(container="0.2"), f"file 'f': {NO}section 37 (files)"),
     # The versions themselves, last.
     (lambda b: None, now(container="1.0"), "the bundle needs container 0.1, the target reads 1.0"),
     (lambda b: None, now(commands="0.0"), "the bundle needs command set 0.1, the target reads 0.0"),
     (lambda b: None, now(kernel_abi="2.7"), "the bundle needs kernel ABI 0.1, the target reads 2.7"),
     (lambda b: quantized(b, E.Q8_0), now(layouts="0.1"), "the bundle needs layouts 0.2, the target reads 0.1"),
-    (lambda b: b.asset("a", b"1"), now(container="0.2"), "the bundle needs container 0.3, the target reads 0.2"),
 ]  # fmt: skip
 
 
@@ -336,6 +336,8 @@ OMISSIONS = [
     (two, lambda b: b.function("main").result("y", "f32", [4]), now(function_features=[])),
     (lambda b: two(b, extra=1 << 63), lambda b: b.function("main").result("y", "f32", [4]), now(function_features=[])),
     (lambda b: [b.asset("a", b"1"), described(b)], described, without("sections", "assets")),
+    (lambda b: [b.asset("a", b"1"), described(b)], described, now(container="0.2")),  # whatever sections it lists
+    (lambda b: [b.asset("a", b"1"), described(b)], described, now(container="0.1")),
 ]  # fmt: skip
 
 

@@ -438,6 +438,8 @@ def test_the_tool_signs_and_encrypts(home, tmp_path):
     assert "--vouch" in accx("sign", path, "--in-place", code=1)
     accx("sign", path, "--output", tmp_path / "s.accx", "--vouch")
     accx("sign", path, code=2)
+    (tmp_path / "same.accx").symlink_to(path)
+    assert "say --in-place" in accx("sign", path, "--output", tmp_path / "same.accx", "--vouch", code=2)
     accx("sign", path, "--output", tmp_path / "t.accx", "--scope", "neither", code=2)
     accx("keygen", "--output", tmp_path / "release.pem")
     accx("sign", tmp_path / "s.accx", "--in-place", "--key", tmp_path / "release.pem", "--scope", "weights")

@@ -149,7 +149,8 @@ class TargetCaps:
         return TargetCaps(
             container, version("commands"), version("kernel_abi"), version("layouts"), given.read("max_rank", int),
             numbers("function_features", _FUNCTION_FEATURES), numbers("file_features", _FILE_FEATURES),
-            numbers("variant_features", (), frozenset()), numbers("sections", _section_names(), _sections_of(container[1])),
+            numbers("variant_features", (), frozenset()),
+            _until(container, numbers("sections", _section_names(), _sections_of(container[1]))),
             numbers("command_set", OPCODES), numbers("expression_ops", OPS, frozenset(range(len(OPS)))), numbers("dtypes", dtypes),
             numbers("encodings", table), numbers("image_kinds", _IMAGE_KINDS, frozenset(range(1, 5))),
             given.read("drivers", lambda drivers: {d["name"]: tuple(map(str, d["architectures"])) for d in drivers}, None),
@@ -168,7 +169,8 @@ class TargetCaps:
         return TargetCaps(
             container, version("commands"), version("kernel_abi"), version("layouts"), given.read("max_rank", int),
             bits("function_features"), bits("file_features"), bits("variant_features", 0),
-            bits("section_mask", 0) or _sections_of(container[1]), bits("command_mask"), bits("expression_mask", (1 << len(OPS)) - 1),
+            _until(container, bits("section_mask", 0) or _sections_of(container[1])), bits("command_mask"),
+            bits("expression_mask", (1 << len(OPS)) - 1),
             bits("dtype_mask"), bits("encoding_mask"), bits("image_kind_mask", 0b11110),
         )  # fmt: skip
 
@@ -333,3 +335,7 @@ def _sections_of(minor: int) -> FrozenSet[int]:
         first |= set(_section_numbers().values())
     return frozenset(first)
 
+
+def _until(container: Tuple[int, int], listed: FrozenSet[int]) -> FrozenSet[int]:
+    """The listed sections without those that came with a later container, which are not known whatever the list says."""
+    return listed - (_sections_of(3) - _sections_of(container[1])) if container[0] == 0 else listed
