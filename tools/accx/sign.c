@@ -20,11 +20,11 @@ static int find_output(const accx_args_t* args, const char** out_path) {
     *out_path = accx_text("%s", real);
   free(real);
   struct stat from, to;
-  if (output != NULL && !in_place && stat(output, &to) == 0 && stat(args->operands[0], &from) == 0 &&
-      from.st_dev == to.st_dev && from.st_ino == to.st_ino)
-    return accx_fail(ACCX_USAGE,
-                     "%s is read from, and would be replaced: name another output, or say --in-place",
-                     output);
+  if (output != NULL && !in_place && stat(output, &to) == 0 &&
+      stat(args->operands[0], &from) == 0 && from.st_dev == to.st_dev && from.st_ino == to.st_ino)
+    return accx_fail(
+        ACCX_USAGE,
+        "%s is read from, and would be replaced: name another output, or say --in-place", output);
   if ((output != NULL) != in_place)
     return ACCX_OK;
   return accx_fail(ACCX_USAGE, "%s needs one of --output FILE and --in-place", args->verb->name);
