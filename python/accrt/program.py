@@ -106,7 +106,7 @@ class Program(Handle):
         sources, count = handles(weights, self.bundle.instance)
         table = None
         if names is not None:
-            encoded = [name.encode() for name in names]
+            encoded = [name.encode() for name in ([names] if isinstance(names, str) else names)]
             table = (ctypes.c_char_p * max(len(encoded), 1))(*encoded)
         check(lib.accrt_program_load_weights(self.handle, sources, count, table, len(encoded) if table is not None else 0,
                                              _ffi.ACCRT_BIND_BY_NAME if by_name else 0))

@@ -70,8 +70,15 @@ def test_the_short_way_in_python(tmp_path):
     assert np.array_equal(accrt.load(look(tmp_path / "m.accx"), weights=weights).look().numpy(), W)
     model = look(tmp_path / "rank.accx", degree=2)
     assert np.array_equal(accrt.load(model, weights=[weights], rank=1, degree=2).look().numpy(), W[2:])
+    session = accrt.load(tmp_path / "m.accx", weights=weights)
+    session.program.load_weights(save(tmp_path / "other", {"w": -W}), names="w")
+    assert np.array_equal(session.look().numpy(), -W)
     with pytest.raises(ValueError, match="rank -1 of 2 ranks"):
         accrt.load(model, weights=weights, rank=-1, degree=2)
+
+
+def test_a_bundle_is_no_text(tmp_path):
+    assert "accx dump" in accx("build", look(tmp_path / "m.accx"), "--output", tmp_path / "o.accx", code=1)
 
 
 def test_a_key_that_was_not_given(tmp_path):

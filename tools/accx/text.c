@@ -173,6 +173,13 @@ static int run_build(const accx_args_t* args) {
   int code = check_output(path, target);
   if (!code)
     code = read_text(path, &text, &size);
+  if (!code && size >= 5 &&
+      memcmp(text,
+             "\x89"
+             "ACCX",
+             5) == 0)
+    code =
+        accx_fail(ACCX_FAILED, "%s: this is a bundle, no text (accx dump makes text of it)", path);
   if (!code)
     code = create_writer(accx_args_value(args, "target-caps"), &writer);
   if (code)
