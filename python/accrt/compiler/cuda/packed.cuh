@@ -635,9 +635,7 @@ static __device__ __forceinline__ void packed_product(const packed_arguments<T, 
   ring.next = p.w + (((int64_t)blockIdx.x * TILES + first_tile) * steps + begin * tiles) * RECORD;
   ring.left = (end - begin) * tiles;
   ring.begin(shared_address(shared) + RING_AT + warp * depth * RECORD, shared_address(shared) + warp * depth * 8, depth);
-  if (COLUMNS == 1)
-    ring.fill();
-  wait_for_previous(); /* Weights are constants: they were asked for before what is ahead has ended. */
+  wait_for_previous(); /* weights are constants: what is asked for before this need not wait for what is ahead */
   allow_next();
 
   window_t window;
@@ -649,8 +647,7 @@ static __device__ __forceinline__ void packed_product(const packed_arguments<T, 
       window.bring(step);
     copy_commit();
   }
-  if (COLUMNS != 1) /* Work takes as long as reading: x must not arrive behind all these. */
-    ring.fill();
+  ring.fill(); /* not before x, which would arrive behind all these */
   uint32_t lane_x = slice_x + lane * 16;
   keep(lane_x);
 
