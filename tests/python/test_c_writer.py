@@ -156,7 +156,9 @@ def python_caps(given):
 @pytest.mark.parametrize("container", [1, 2, 3])
 def test_targets_are_served_as_python_does(container):
     given, written, refused = caps(container), 0, 0
-    for seed in range(SEED, SEED + ROUNDS):
+    for seed in range(SEED, SEED + 20 * ROUNDS):
+        if seed >= SEED + ROUNDS and written:
+            break  # one in fifteen fits a reader of 0.1: a few rounds more where none did
         print("seed", seed)
         bundle = random_bundles.random_bundle(random.Random(seed), newest=seed % 2 == 0)
         data = bundle.to_bytes()
