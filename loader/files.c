@@ -1,6 +1,5 @@
 /* loader/files.c - the files that a bundle names: opened in its folder, and found to be what the bundle says. */
 #define _GNU_SOURCE
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

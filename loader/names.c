@@ -2,8 +2,6 @@
  * loaded. */
 #include "loader/names.h"
 
-#include <string.h>
-
 #include "accrt/tensor.h"
 #include "loader/internal.h"
 #include "loader/layout.h"

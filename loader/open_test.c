@@ -21,7 +21,6 @@
 
 #define GOLDEN "tests/golden/0.1/everything.accx"
 #define MINIMAL "tests/golden/0.1/minimal.accx"
-#define BIG_DATA_BYTES (3u * ACCX_CHUNK_BYTES + 1000u)
 #define BIG_CONSTANTS 20u
 
 typedef struct fixture {

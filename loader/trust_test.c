@@ -22,7 +22,6 @@
 #include "loader/internal.h"
 #include "loader/test_support.h"
 #include "loader/tree.h"
-#include "runtime/core/instance.h"
 #include "runtime/core/trust.h"
 
 #define GOLDEN "tests/golden/0.2/everything.accx"

@@ -1,6 +1,5 @@
 /* loader/text/build_constants.c - constants of a text: components, bindings, shards. See build.h. */
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "accrt/layout.h"

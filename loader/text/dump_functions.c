@@ -1,5 +1,4 @@
 /* loader/text/dump_functions.c - kernels, functions and commands, written as text. See dump.h. */
-#include <string.h>
 
 #include "loader/text/dump.h"
 

@@ -4,7 +4,6 @@
 #include "runtime/program/own_memory_host.h"
 
 #include <dirent.h>
-#include <sys/stat.h>
 
 static char folder[64];
 static atomic_uint prepared;

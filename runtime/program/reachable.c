@@ -3,7 +3,6 @@
  *
  * Of the versions of a function it is the one for the device's driver, else the one for any. It loads and places nothing.
  */
-#include <string.h>
 
 #include "runtime/program/internal.h"
 

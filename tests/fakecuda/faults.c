@@ -10,7 +10,6 @@
 
 #include <stdbool.h>
 #include <stdio.h>
-#include <unistd.h>
 
 #include "stand_in.h"
 

@@ -1,6 +1,5 @@
 /* tools/accx/job_weights.c - weights from outside the bundle, a rank's part of them, and adapters, for `run` and `bench`. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "quantize.h"
-#include "term.h"
 
 #define PIECE_ELEMENTS (1u << 20)
 
