@@ -81,7 +81,7 @@ accrt_status_t accrt_call_create(accrt_session_t* session, const char* function,
   call->argument_count = accrt_function_argument_count(program, index);
   call->input_count = program->tables->functions[index].input_count;
   call->key_count = accrt_plan_key_count(program, index);
-  call->stages = (accrt_device_facts(program->device)->flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) == 0;
+  call->stages = accrt_program_has_own_memory(program);
   call->dirty = ACCRT_CALL_DIRTY_SHAPES | ACCRT_CALL_DIRTY_ADDRESSES;
   status = allocate(call);
   if (status != ACCRT_OK) {

@@ -177,6 +177,11 @@ static inline void accrt_program_internalize(const accrt_program_t* program) {
   accrt_instance_release(program->instance);
 }
 
+/* Whether the device has memory of its own: it reads nothing of the host's where it lies. */
+static inline bool accrt_program_has_own_memory(const accrt_program_t* program) {
+  return (accrt_device_facts(program->device)->flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) == 0;
+}
+
 static inline const char* accrt_program_string(const accrt_program_t* program, uint32_t offset) {
   return accrt_bundle_string(program->tables, offset);
 }

@@ -192,13 +192,9 @@ static accrt_status_t upload(accrt_program_t* program, accrt_weight_set_t* weigh
              : accrt_external_upload(program, weights, wanted);
 }
 
-static bool has_own_memory(const accrt_program_t* program) {
-  return (accrt_device_facts(program->device)->flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) == 0;
-}
-
 accrt_status_t accrt_weight_set_upload_all(accrt_program_t* program, accrt_weight_set_t* weights) {
   const uint8_t* wanted = program->reach.components;
-  if (has_own_memory(program))
+  if (accrt_program_has_own_memory(program))
     return upload(program, weights, wanted);
   return weights->external != NULL ? accrt_external_upload(program, weights, wanted) : ACCRT_OK;
 }
@@ -218,7 +214,8 @@ void accrt_weight_set_check_ahead(const accrt_program_t* program, const accrt_we
   const accrt_bundle_tables_t* tables = program->tables;
   const uint32_t threads = accrt_device_facts(program->device)->concurrency;
   void* memory;
-  if (has_own_memory(program) || threads < 2 || tables->data_size_bytes < ACCRT_CHECK_AHEAD_BYTES ||
+  if (accrt_program_has_own_memory(program) || threads < 2 ||
+      tables->data_size_bytes < ACCRT_CHECK_AHEAD_BYTES ||
       accrt_alloc_array(program->allocator, tables->chunk_count, 1, &memory) != ACCRT_OK)
     return;
   for (uint32_t i = first; i < first + count; ++i) {
@@ -260,7 +257,7 @@ void accrt_program_mark_sources(const accrt_program_t* program, uint8_t* sources
 
 accrt_status_t accrt_weight_set_upload_sources(accrt_program_t* program,
                                                accrt_weight_set_t* weights) {
-  if (!has_own_memory(program))
+  if (!accrt_program_has_own_memory(program))
     return ACCRT_OK;
   void* memory;
   accrt_status_t status = accrt_alloc_array(program->allocator, weights->count, 1, &memory);
@@ -276,7 +273,7 @@ accrt_status_t accrt_weight_set_upload_sources(accrt_program_t* program,
 }
 
 void accrt_weight_set_drop_sources(const accrt_program_t* program, accrt_weight_set_t* weights) {
-  for (uint32_t i = 0; has_own_memory(program) && i < weights->count; ++i) {
+  for (uint32_t i = 0; accrt_program_has_own_memory(program) && i < weights->count; ++i) {
     const uint32_t constant = accrt_program_constant_of(program, i);
     if (accrt_program_uses_component(program, i) ||
         program->tables->constants[constant].source == ACCX_CONSTANT_PREPARED)

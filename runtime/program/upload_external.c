@@ -54,10 +54,6 @@ typedef struct shipment {
 
 /* ---- What goes where ---- */
 
-static bool has_own_memory(const accrt_program_t* program) {
-  return (accrt_device_facts(program->device)->flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) == 0;
-}
-
 /* Whether the host cannot use a component of a mapped file where it is. */
 static bool must_be_copied(const shipment_t* shipment, uint32_t component) {
   const accrt_external_part_t* part = &shipment->external->parts[component];
@@ -86,7 +82,7 @@ static uint32_t choose(const shipment_t* shipment, const accrt_weight_set_t* wei
     missing |= 1u << i;
     copied |= (uint32_t)must_be_copied(shipment, component) << i;
   }
-  return !has_own_memory(shipment->program) ? copied : missing != 0 ? all : 0;
+  return !accrt_program_has_own_memory(shipment->program) ? copied : missing != 0 ? all : 0;
 }
 
 static accrt_status_t add_constant(shipment_t* shipment, uint32_t constant, uint32_t chosen) {
@@ -561,7 +557,7 @@ static void share_out(const shipment_t* shipment, accrt_weight_set_t* weights,
 static accrt_status_t move(shipment_t* shipment) {
   if (shipment->size_bytes == 0)
     return ACCRT_OK;
-  if (!has_own_memory(shipment->program))
+  if (!accrt_program_has_own_memory(shipment->program))
     return copy_here(shipment);
   const accrt_upload_t upload = {.name = "accrt_program_create",
                                  .size_bytes = shipment->moved_bytes,
@@ -613,7 +609,7 @@ accrt_status_t accrt_external_upload(accrt_program_t* program, accrt_weight_set_
   accrt_free_aligned(program->allocator, shipment.checks,
                      shipment.check_count * sizeof *shipment.checks, 64);
   accrt_free_array(program->allocator, memory, weights->count, sizeof *shipment.items);
-  if (status == ACCRT_OK && !has_own_memory(program))
+  if (status == ACCRT_OK && !accrt_program_has_own_memory(program))
     check_in_place(program, weights, wanted);
   return status;
 }

@@ -187,8 +187,7 @@ accrt_status_t accrt_weight_set_place(accrt_program_t* program, accrt_weight_set
   if (status != ACCRT_OK || data == NULL)
     return status;
   const uint64_t address = (uint64_t)(uintptr_t)data;
-  if ((accrt_device_facts(program->device)->flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) == 0 ||
-      address % accrt_constant_align(record) != 0) {
+  if (accrt_program_has_own_memory(program) || address % accrt_constant_align(record) != 0) {
     /* The source is only read: accrt_place_t has no const. */
     const accrt_place_t source = {NULL, (void*)(uintptr_t)data, 0};
     const char* const name = accrt_program_string(program, record->name);
