@@ -94,7 +94,7 @@ def test_what_the_tool_quantizes_is_what_was_left_out(layout, tmp_path, instance
     """`accx quantize` of the same weights gives the bytes that the compiler's digest is of, with the defaults of both."""
     import subprocess
 
-    from test_quantize import ACCX
+    from accx_tool import ACCX
 
     if not ACCX.exists():
         pytest.skip(f"{ACCX} is not built")

@@ -13,12 +13,9 @@ import time
 import pytest
 
 import accrt
+from accx_tool import ACCX, ROOT, needs_tool
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "hostile-input.md"
-LIBRARY = pathlib.Path(os.environ.get("ACCRT_LIBRARY", ROOT / "build/lib/libaccrt.so")).resolve()
-TOOL = pathlib.Path(os.environ.get("ACCRT_ACCX", LIBRARY.parents[1] / "bin" / "accx"))
-needs_tool = pytest.mark.skipif(not TOOL.exists(), reason="no accx")
 
 
 # ---- The document ----
@@ -212,7 +209,7 @@ def test_counts_of_sections(golden_bundle):
 def build(folder: pathlib.Path, text: str) -> str:
     (folder / "hostile.yaml").write_text(text)
     begin = time.monotonic()
-    done = subprocess.run([TOOL, "build", folder / "hostile.yaml", "--output", folder / "out.accx"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([ACCX, "build", folder / "hostile.yaml", "--output", folder / "out.accx"], capture_output=True, text=True, timeout=60)
     assert done.returncode > 0 and not (folder / "out.accx").exists(), done
     assert time.monotonic() - begin < 20
     return done.stderr

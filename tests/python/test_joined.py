@@ -2,8 +2,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pathlib
 import subprocess
 
 import numpy as np
@@ -11,11 +9,10 @@ import pytest
 
 import accrt
 from accrt import layouts
+from accx_tool import ACCX, accx_output as accx, needs_tool
 from test_checkpoints import AWQ_ORDER, FP4, LAYER, SEED, As, G, K, N, bf16, f8_codes, f8_values, gptq, packed_fp4, save, words
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-ACCX = pathlib.Path(os.environ.get("ACCRT_LIBRARY", ROOT / "build/lib/libaccrt.so")).resolve().parents[1] / "bin/accx"
-pytestmark = pytest.mark.skipif(not ACCX.exists(), reason=f"{ACCX} is not built (it needs json-c and libzip)")
+pytestmark = needs_tool
 W = f"{LAYER}.weight"
 
 
@@ -23,13 +20,6 @@ W = f"{LAYER}.weight"
 def rng():
     print(f"seed {SEED}")
     return np.random.default_rng(SEED)
-
-
-def accx(*arguments, code=0):
-    """Its standard output and standard error."""
-    done = subprocess.run([str(ACCX), *map(str, arguments)], capture_output=True, text=True, timeout=120)
-    assert done.returncode == code, (arguments, done.stdout, done.stderr)
-    return done.stdout, done.stderr
 
 
 def awq(rng):

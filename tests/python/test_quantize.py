@@ -1,7 +1,5 @@
 """`accx quantize`: weight packs in every layout, the same bytes as the library's from Python, on any number of threads."""
 import json
-import os
-import pathlib
 import struct
 import subprocess
 
@@ -10,19 +8,12 @@ import pytest
 
 import accrt
 from accrt import layouts
+from accx_tool import ACCX, ROOT, accx, needs_tool
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-ACCX = pathlib.Path(os.environ.get("ACCRT_LIBRARY", ROOT / "build/lib/libaccrt.so")).resolve().parents[1] / "bin/accx"
 SEED = 20261120
 WRITABLE = [i for i in layouts.all_layouts() if i.writable and i.id > 1]
 
-pytestmark = pytest.mark.skipif(not ACCX.exists(), reason=f"{ACCX} is not built")
-
-
-def accx(*arguments, code=0):
-    done = subprocess.run([str(ACCX), *map(str, arguments)], capture_output=True, text=True, timeout=120)
-    assert done.returncode == code, (arguments, done.stdout, done.stderr)
-    return done.stdout if code == 0 else done.stderr
+pytestmark = needs_tool
 
 
 def save(path, tensors):

@@ -505,7 +505,7 @@ def test_c_reads_what_python_reads(target):
 
 
 def test_the_tool_builds_for_a_target(tmp_path):
-    from test_text import accx
+    from accx_tool import accx
 
     whole, fitted = bw.BundleWriter(), bw.BundleWriter(without("sections", "assets"))
     everything(whole)

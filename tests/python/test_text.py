@@ -15,23 +15,11 @@ import accrt
 import random_bundles
 from accrt import bundle_reader
 from accrt import bundle_writer as bw
+from accx_tool import ACCX, ROOT, accx, needs_tool
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-#: ACCRT_ACCX, or the one beside the library that is tested.
-LIBRARY = pathlib.Path(os.environ.get("ACCRT_LIBRARY", ROOT / "build" / "lib" / "libaccrt.so"))
-ACCX = pathlib.Path(os.environ.get("ACCRT_ACCX", LIBRARY.resolve().parents[1] / "bin" / "accx"))
-
-
-needs_tool = pytest.mark.skipif(not ACCX.exists(), reason=f"{ACCX} is not built (it needs json-c, libzip and libyaml)")
 pytestmark = needs_tool
 SEED = int(os.environ.get("ACCRT_TEST_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
 ROUNDS = int(os.environ.get("ACCRT_TEST_ROUNDS", "40"))
-
-
-def accx(*arguments: object, code: int | None = 0) -> str:
-    done = subprocess.run([str(ACCX), *map(str, arguments)], capture_output=True, text=True)
-    assert code is None or done.returncode == code, done.stderr
-    return done.stdout if code == 0 else done.stderr
 
 
 def accepted(path: pathlib.Path) -> bool:

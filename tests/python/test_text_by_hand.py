@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import accrt
-from test_text import ACCX, ROOT, ROUNDS, SEED, accx, needs_tool, round_trip
+from accx_tool import ACCX, ROOT, accx, needs_tool
+from test_text import ROUNDS, SEED, round_trip
 
 sys.path.insert(0, str(ROOT / "tests" / "golden"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from test_text import ROOT, accx, needs_tool
+from accx_tool import ROOT, accx, needs_tool
 
 DOCUMENT = (ROOT / "docs" / "text-form.md").read_text(encoding="utf-8")
 SOURCES = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "loader" / "text").glob("*.c"))}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 import pty
 import re
 import resource
@@ -18,11 +17,10 @@ import pytest
 
 import accrt
 from accrt import bundle_writer as bw
+from accx_tool import ACCX, needs_tool
 from test_checkpoints import save
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-ACCX = pathlib.Path(os.environ.get("ACCRT_LIBRARY", ROOT / "build/lib/libaccrt.so")).resolve().parents[1] / "bin/accx"
-pytestmark = pytest.mark.skipif(not ACCX.exists(), reason=f"{ACCX} is not built (it needs json-c and libzip)")
+pytestmark = needs_tool
 MIB = 1 << 20
 VERBS = {"pack": ["pack"], "convert": ["pack", "--dtype", "bf16"], "quantize": ["quantize", "--layout", "q8_0", "--threads", "2"]}
 

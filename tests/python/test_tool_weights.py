@@ -2,9 +2,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pathlib
-import subprocess
 
 import numpy as np
 import pytest
@@ -12,18 +9,11 @@ import xxhash
 
 import accrt
 from accrt import bundle_writer as bw
+from accx_tool import ACCX, accx, needs_tool
 from test_checkpoints import save
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-ACCX = pathlib.Path(os.environ.get("ACCRT_LIBRARY", ROOT / "build/lib/libaccrt.so")).resolve().parents[1] / "bin/accx"
-pytestmark = pytest.mark.skipif(not ACCX.exists(), reason=f"{ACCX} is not built (it needs json-c and libzip)")
+pytestmark = needs_tool
 W = np.arange(32, dtype=np.float32).reshape(4, 8)
-
-
-def accx(*arguments, code=0):
-    done = subprocess.run([str(ACCX), *map(str, arguments)], capture_output=True, text=True, timeout=120)
-    assert done.returncode == code, (arguments, done.stdout, done.stderr)
-    return done.stdout if code == 0 else done.stderr
 
 
 def look(path, *, digest=None, degree=0):
