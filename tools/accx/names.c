@@ -1,7 +1,7 @@
 /* tools/accx/names.c - words for the numbers in the public structs. */
 #include "names.h"
 
-#include <string.h>
+#include "loader/text/names.h"
 
 #define NAME(table, index) name_of(table, sizeof(table) / sizeof *(table), index)
 
@@ -9,9 +9,14 @@ static const char* name_of(const char* const* names, size_t count, uint32_t inde
   return index < count && names[index] ? names[index] : accx_text("unknown %u", index);
 }
 
+/* The word of the text form. */
+static const char* word_of(const accx_words_t* words, uint32_t value) {
+  const char* word = accx_word_of(words, value);
+  return word ? word : accx_text("unknown %u", value);
+}
+
 const char* accx_symbol_class_name(uint32_t symbol_class) {
-  static const char* const names[] = {"specialize", "bucket", "runtime", "session"};
-  return NAME(names, symbol_class);
+  return word_of(&accx_words_symbol_class, symbol_class);
 }
 
 const char* accx_argument_kind_name(uint32_t kind) {
@@ -25,8 +30,7 @@ const char* accx_alias_name(uint32_t alias_kind) {
 }
 
 const char* accx_arch_kind_name(uint32_t arch_kind) {
-  static const char* const names[] = {"portable", "family", "exact"};
-  return NAME(names, arch_kind);
+  return word_of(&accx_words_arch_kind, arch_kind);
 }
 
 const char* accx_image_kind_name(uint32_t image_kind) {
@@ -47,13 +51,11 @@ const char* accx_constant_source_name(uint32_t source) {
 }
 
 const char* accx_file_kind_name(uint32_t kind) {
-  static const char* const names[] = {NULL, "accx", "safetensors", "gguf"};
-  return NAME(names, kind);
+  return word_of(&accx_words_file, kind);
 }
 
 const char* accx_role_name(uint32_t role) {
-  static const char* const names[] = {"data", "scales", "zeros", "group_index", "global_scale"};
-  return NAME(names, role);
+  return word_of(&accx_words_role, role);
 }
 
 #define BITS(variable, table)                                                                      \
