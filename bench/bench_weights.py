@@ -21,25 +21,10 @@ import xxhash
 import accrt
 from accrt import bundle_writer as bw
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "gpu"))
+from gpu_load import option, write_flat  # noqa: E402
+
 ROUNDS = 7
-
-
-def option(name: str, default):
-    return type(default)(sys.argv[sys.argv.index(name) + 1]) if name in sys.argv else default
-
-
-def write_flat(path: str, tensors: dict[str, np.ndarray], odd: bool) -> None:
-    """`odd`: with a header that puts every tensor at an odd address, as half of all headers do."""
-    header, at = {}, 0
-    for name, data in tensors.items():
-        header[name] = {"dtype": "U8", "shape": list(data.shape), "data_offsets": [at, at + data.nbytes]}
-        at += data.nbytes
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 16 + (1 if odd else 8))
-    with open(path, "wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for data in tensors.values():
-            file.write(data)
 
 
 def write_bundle(path: str, tensors: dict[str, np.ndarray], checked: bool) -> None:
