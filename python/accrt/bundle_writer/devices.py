@@ -1,5 +1,5 @@
 """Whether a device of the machine that a bundle is for runs it: each kernel that its functions use there has a variant for it. The runtime
-chooses variants by the same rules (runtime/program/variant.c); the C writer does the same."""
+chooses variants by the same rules (runtime/core/arch.c); the C writer does the same."""
 
 from __future__ import annotations
 
