@@ -247,6 +247,7 @@ def test_targets_are_those_of_the_devices_that_a_bundle_is_for():
             driver.compile_writer(m, targets, there(**arches))
     runs = lambda target, arch: driver._runs(target, arch)  # noqa: E731
     assert runs("sm_80", "sm_86") and runs("sm_90", "sm_90") and runs("ptx", "sm_120") and runs("ptx", "sm_100a") and runs("aarch64", "aarch64")
+    assert not any(runs(target, arch) for target in ("ptx", "sm_80", "x86-64-v3") for arch in ("sm_", "sm_9x", "sm_\u00b2", "x86-64-v", "x86-64-vx"))
     assert not runs("sm_90", "sm_89") and not runs("sm_80", "sm_90") and not runs("ptx", "sm_75") and not runs("sm_80", "x86-64-v4")
 
 

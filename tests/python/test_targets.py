@@ -504,6 +504,33 @@ def test_c_reads_what_python_reads(target):
     assert bw.TargetCaps.of(fields) == bw.TargetCaps.of(target)
 
 
+WRONG = [
+    ("container", 0.3), ("container", "0.3 "), ("commands", "0.1.0"), ("kernel_abi", "\u0660.\u0662"), ("layouts", "0.65536"), ("layouts", None),
+    ("max_rank", "8"), ("max_rank", 8.5), ("max_rank", True), ("max_rank", -1), ("max_rank", 2**32), ("sections", "strings"), ("sections", {}),
+    ("dtypes", [1]), ("dtypes", None), ("command_set", [None]), ("encodings", [{}]), ("encodings", [{"id": "3"}]), ("encodings", [{"id": 1.0}]),
+    ("encodings", [{"id": -1}]), ("encodings", [{"id": True}]), ("function_features", "target"), ("drivers", {}), ("drivers", [1]), ("drivers", [{}]),
+    ("drivers", [{"name": ""}]), ("drivers", [{"name": "a:b"}]), ("drivers", [{"name": 1}]), ("drivers", [{"name": "a", "architectures": "sm_90"}]),
+    ("drivers", [{"name": "a", "architectures": [90]}]), ("drivers", [{"name": "a", "architectures": ["sm 90"]}]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("member, value", WRONG)
+def test_both_refuse_what_is_no_target(member, value):
+    with pytest.raises(accrt.errors.InvalidFormatError, match=member):
+        c_caps(now(**{member: value}))
+    with pytest.raises(bw.BundleError, match=f"'{member}' is "):
+        bw.TargetCaps.of(now(**{member: value}))
+
+
+@pytest.mark.parametrize("drivers", [[], [{"name": "host", "devices": 1}], [{"name": "host"}, {"name": "cuda"}]])
+def test_devices_that_nobody_told(drivers):
+    """As older versions wrote it: nothing is known of the devices, and nothing refused for them."""
+    target = now(drivers=drivers, encodings=["plain", "bit 64", "bit 70", {"id": 64}, "bit -1", "bit "])
+    assert c_caps(target).devices == b""
+    assert bw.TargetCaps.of(target).architectures is None
+    assert bw.TargetCaps.of(target).encodings == {0}
+
+
 def test_the_tool_builds_for_a_target(tmp_path):
     from accx_tool import accx
 

@@ -299,6 +299,17 @@ def test_names_from_a_file_cannot_drive_the_terminal(echo_bundle):
     assert HOSTILE_NAME in results
 
 
+def test_json_cannot_drive_the_terminal(tmp_path):
+    """Names have what json-c leaves as it is: DEL, C1 (U+009B begins what ESC [ does), and what turns the direction of writing round."""
+    bundle, name = writer_module().BundleWriter(), "e\x1b[31m \x7f \x9b31m \u202e \u2066 \u00e9\u20ac\U0001f600 \u00c2\u00e2"
+    bundle.metadata(name, name)
+    bundle.function(name, doc=name)
+    bundle.write(tmp_path / "odd.accx")
+    text = accx("inspect", "--json", tmp_path / "odd.accx")
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]", text)
+    assert "\u00e9\u20ac\U0001f600 \u00c2\u00e2" in text and json.loads(text)["metadata"] == {name: name}
+
+
 def test_verify(model, echo_bundle):
     assert accx("verify", model, echo_bundle).count(": ok, ") == 2
     (report,) = accx_json("verify", "--full", model)["files"]

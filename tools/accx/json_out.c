@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "loader/text/show.h"
+
 void accx_json_text(struct json_object* object, const char* key, const char* text) {
   json_object_object_add(object, key, text ? json_object_new_string(text) : NULL);
 }
@@ -71,10 +73,33 @@ void accx_json_shape(struct json_object* object, const char* key, uint32_t rank,
     json_object_array_add(array, json_object_new_int64(shape[i]));
 }
 
+/* Up to what may need an escape, or the end. */
+static const char* print_plain(const char* text) {
+  const size_t count = strcspn(text, "\x7f\xc2\xe2");
+  fwrite(text, 1, count, accx_out);
+  return text + count;
+}
+
+/* JSON goes to terminals too. json-c escapes control characters below 0x20, and nothing above: DEL, C1 and what turns the direction of
+ * writing round are written as \uXXXX. */
+static void print_escaped(const char* text) {
+  while ((text = print_plain(text))[0] != '\0') {
+    const unsigned char* at = (const unsigned char*)text;
+    const size_t count = accx_unsafe_bytes(text);
+    if (count == 0)
+      fputc(*text, accx_out);
+    else
+      fprintf(accx_out, "\\u%04x",
+              count == 1   ? at[0]
+              : count == 2 ? (at[0] & 31u) << 6 | (at[1] & 63u)
+                           : (at[0] & 15u) << 12 | (at[1] & 63u) << 6 | (at[2] & 63u));
+    text += count ? count : 1;
+  }
+}
+
 void accx_json_print(struct json_object* root) {
-  fputs(json_object_to_json_string_ext(root, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED |
-                                                 JSON_C_TO_STRING_NOSLASHESCAPE),
-        accx_out);
+  print_escaped(json_object_to_json_string_ext(
+      root, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED | JSON_C_TO_STRING_NOSLASHESCAPE));
   fputc('\n', accx_out);
   json_object_put(root);
 }

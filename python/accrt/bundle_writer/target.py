@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
@@ -28,6 +29,7 @@ _FUNCTION_FEATURES = ("target",)
 _FILE_FEATURES = ("encrypted-data",)
 #: As `accx caps` writes them: "avx512-vnni", "neon".
 _CPU_NAMES = {mask.bit_length() - 1: name.replace("arm_", "").replace("_", "-") for name, mask in CPU_FEATURES.items()}
+_BIT, _VERSION, _WORD = re.compile("bit ([0-9]+)"), re.compile(r"([0-9]+)\.([0-9]+)"), re.compile("[^: ]+")
 _CPU_FEATURES = [_CPU_NAMES.get(bit, "") for bit in range(64)]
 
 
@@ -46,23 +48,58 @@ class Omissions:
     sections: Set[str] = field(default_factory=set)
 
 
-def _numbers(names: Iterable[Any], table: Iterable[str]) -> FrozenSet[int]:
+def _whole(number: Any) -> int:
+    if type(number) is not int or number < 0:
+        raise ValueError
+    return number
+
+
+def _numbers(names: Any, table: Iterable[str]) -> FrozenSet[int]:
     """Numbers of names; "bit 7" is 7, {"id": 7, ...} too. Names that are newer than this writer are of no use to it."""
+    if not isinstance(names, (list, tuple)):
+        raise TypeError
     index = {name: number for number, name in enumerate(table) if name}
     found = set()
     for name in names:
         if isinstance(name, Mapping):
-            found.add(int(name["id"]))
-        elif name in index:
-            found.add(index[name])
-        elif name.startswith("bit "):
-            found.add(int(name[4:]))
-    return frozenset(found)
+            found.add(_whole(name["id"]))
+        else:
+            bit = _BIT.fullmatch(name)
+            found.add(index.get(name, int(bit[1]) if bit else 64))
+    return frozenset(number for number in found if number < 64)
 
 
 def _version(text: Any) -> Tuple[int, int]:
-    major, minor = str(text).split(".")
-    return int(major), int(minor)
+    major, minor = map(int, _VERSION.fullmatch(text).groups())
+    if max(major, minor) > 0xFFFF:
+        raise ValueError
+    return major, minor
+
+
+def _rank(number: Any) -> int:
+    if _whole(number) > 0xFFFFFFFF:
+        raise ValueError
+    return number
+
+
+def _word(text: Any) -> str:
+    if not _WORD.fullmatch(text):
+        raise ValueError
+    return text
+
+
+def _devices(drivers: Any) -> Optional[Dict[str, Tuple[str, ...]]]:
+    """By driver; None where none is told, as in older versions' JSON."""
+    if not isinstance(drivers, (list, tuple)):
+        raise TypeError
+    found = {}
+    for driver in drivers:
+        name, archs = _word(driver["name"]), driver.get("architectures", [])
+        if not isinstance(archs, (list, tuple)):
+            raise TypeError
+        if "architectures" in driver:
+            found[name] = tuple(map(_word, archs))
+    return found or None
 
 
 def _no_caps(where: str, why: str) -> BundleError:
@@ -147,13 +184,13 @@ class TargetCaps:
         for name, (number, _bits_each) in DTYPES.items():
             dtypes[number] = name
         return TargetCaps(
-            container, version("commands"), version("kernel_abi"), version("layouts"), given.read("max_rank", int),
+            container, version("commands"), version("kernel_abi"), version("layouts"), given.read("max_rank", _rank),
             numbers("function_features", _FUNCTION_FEATURES), numbers("file_features", _FILE_FEATURES),
             numbers("variant_features", (), frozenset()),
             _until(container, numbers("sections", _section_names(), _sections_of(container[1]))),
             numbers("command_set", OPCODES), numbers("expression_ops", OPS, frozenset(range(len(OPS)))), numbers("dtypes", dtypes),
             numbers("encodings", table), numbers("image_kinds", _IMAGE_KINDS, frozenset(range(1, 5))),
-            given.read("drivers", lambda drivers: {d["name"]: tuple(map(str, d["architectures"])) for d in drivers}, None),
+            given.read("drivers", _devices, None),
             sum(1 << bit for bit in numbers("cpu_features", _CPU_FEATURES, frozenset())),
         )  # fmt: skip
 

@@ -73,6 +73,8 @@ def _runs(target: str, arch: str) -> bool:
     for prefix in ("x86-64-v", "sm_"):
         if arch.startswith(prefix):
             level = arch[len(prefix) :].rstrip("abf")
+            if not (level.isascii() and level.isdigit()):
+                return False
             if prefix == "sm_" and target == "ptx":
                 return int(level) >= 80
             same_family = prefix == "x86-64-v" or target[len(prefix) : -1] == level[:-1]
