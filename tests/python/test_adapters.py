@@ -4,7 +4,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import struct
 import threading
 
 import numpy as np
@@ -13,24 +12,14 @@ import pytest
 import accrt
 from accrt import bundle_writer as bw
 from accrt.compiler import IRError, Module, SymbolClass, compile
+from safetensors_file import safetensors_bytes
 
 N, K, MAX_RANK = 24, 40, 16
 SLOTS = "layers.0.q_proj.lora_{}.weight"
-NAMES = {"float32": "F32", "float16": "F16", "float64": "F64"}
 
 
 def numbers(seed):
     return np.random.default_rng(seed)
-
-
-def safetensors(tensors, metadata=None) -> bytes:
-    header, data = {"__metadata__": metadata} if metadata else {}, b""
-    for name, value in tensors.items():
-        array, kind = value if isinstance(value, tuple) else (value, NAMES[value.dtype.name])
-        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [len(data), len(data) + array.nbytes]}
-        data += array.tobytes()
-    text = json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + data
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +55,7 @@ def pair(rank, seed):
 
 
 def file_of(a, b, prefix="base_model.model.", **more):
-    return safetensors({prefix + SLOTS.format("A"): a, prefix + SLOTS.format("B"): b, **more})
+    return safetensors_bytes({prefix + SLOTS.format("A"): a, prefix + SLOTS.format("B"): b, **more})
 
 
 def weights(program, data):
@@ -253,7 +242,7 @@ def test_names_and_factors(loaded, weight, tmp_path):
 
     run(loaded.load_adapter(weights(loaded, file_of(a, b, prefix="")), alpha=6), 6 / 4)
     run(loaded.load_adapter(weights(loaded, file_of(a, b)), scale=0.3), 0.3)
-    run(loaded.load_adapter(weights(loaded, safetensors({SLOTS.format("A"): a, SLOTS.format("B"): b}, {"lora_alpha": "12"}))), 3)
+    run(loaded.load_adapter(weights(loaded, safetensors_bytes({SLOTS.format("A"): a, SLOTS.format("B"): b}, {"lora_alpha": "12"}))), 3)
     (tmp_path / "adapter_model.safetensors").write_bytes(file_of(a, b))
     for config, factor in (({"lora_alpha": 8, "r": 4}, 2), ({"lora_alpha": 8, "r": 4, "use_rslora": True}, 4)):
         (tmp_path / "adapter_config.json").write_text(json.dumps(config))
@@ -291,7 +280,7 @@ def test_scaling_is_one_rounded_product(tmp_path, kind):
         values = (bits << 16).view(np.float32)
     bundle = accrt.Bundle(tmp_path / "m.accx", accrt.Instance("all"))
     program = bundle.program(bundle.instance.device(os.environ.get("ACCRT_DEVICE", "host")))
-    source = accrt.Weights(safetensors({"b": (raw, kind.upper())}), program.bundle.instance)
+    source = accrt.Weights(safetensors_bytes({"b": (kind.upper(), raw)}), program.bundle.instance)
     session = program.session()
     factor = np.float32(0.3)
     session.adapter = program.load_adapter(source, scale=0.3)
@@ -319,10 +308,10 @@ def test_refusals(loaded, instance, tmp_path):
         with pytest.raises(kind, match=text):
             loaded.load_adapter(weights(loaded, data) if isinstance(data, bytes) else data, **options)
 
-    refused(accrt.NotFoundError, f"has '{re.escape(name_a)}' and not the other of the pair, '{re.escape(name_b)}'", safetensors({name_a: a}))
-    refused(accrt.NotFoundError, "has no tensor for any slot", safetensors({"x": a}))
+    refused(accrt.NotFoundError, f"has '{re.escape(name_a)}' and not the other of the pair, '{re.escape(name_b)}'", safetensors_bytes({name_a: a}))
+    refused(accrt.NotFoundError, "has no tensor for any slot", safetensors_bytes({"x": a}))
     refused(accrt.NotFoundError, "'other' is for no slot of", file_of(a, b, other=a))
-    refused(accrt.NotFoundError, "has no tensor for any slot", safetensors({"x": a}), partial=True)
+    refused(accrt.NotFoundError, "has no tensor for any slot", safetensors_bytes({"x": a}), partial=True)
     refused(accrt.InvalidArgumentError, "is to be scaled by alpha / rank, and alpha is 0", file_of(a, b))
     refused(accrt.TypeMismatchError, r"'.*lora_A.weight' is F16 of rank 2, but input 'a' of function 'linear' is f32 of rank 2",
             file_of(a.astype(np.float16), b), alpha=1)

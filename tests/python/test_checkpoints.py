@@ -4,8 +4,7 @@ Each file is made from codes and scales as that project stores them, and the val
 from __future__ import annotations
 
 import os
-import json
-import struct
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ import pytest
 import accrt
 from accrt import bundle_writer as bw
 from accrt import layouts
+from safetensors_file import safetensors_bytes
 
 N, K, G = 64, 256, 64
 Encoding, Role = bw.Encoding, bw.Role
@@ -30,26 +30,15 @@ def rng():
 
 # ---- Files ----
 
-NAMES = {"float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32", "int8": "I8", "uint8": "U8"}
-
-
-class As:
+class As(NamedTuple):
     """An array whose bits are of a type that numpy has not."""
 
-    def __init__(self, dtype, array):
-        self.dtype, self.array = dtype, array
+    dtype: str
+    array: np.ndarray
 
 
 def save(path, tensors):
-    header, data = {"__metadata__": {"format": "pt"}}, b""
-    for name, value in sorted(tensors.items()):
-        array = value.array if isinstance(value, As) else value
-        dtype = value.dtype if isinstance(value, As) else NAMES[array.dtype.name]
-        header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [len(data), len(data) + array.nbytes]}
-        data += np.ascontiguousarray(array).tobytes()
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+    path.write_bytes(safetensors_bytes(dict(sorted(tensors.items())), {"format": "pt"}, align=8))
     return path
 
 

@@ -12,7 +12,6 @@ import importlib.util
 import json
 import pathlib
 import shutil
-import struct
 import sys
 import time
 from typing import Dict, Tuple
@@ -26,6 +25,7 @@ import kernel_harness as kh
 from accrt import bundle_writer as bw
 from accrt import trust
 from accrt.compiler import Module, compile, encodings, packing
+from safetensors_file import safetensors_bytes
 from test_packed_kernels import error_bound
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "weights" / "golden"
@@ -121,13 +121,7 @@ def write_safetensors(path: pathlib.Path, tensors: Dict[str, Tuple[str, np.ndarr
     try:
         import safetensors
     except ImportError:
-        header, data = {}, b""
-        for name, (kind, _array) in tensors.items():
-            array = arrays[name]
-            header[name] = {"dtype": kind, "shape": list(tensors[name][1].shape), "data_offsets": [len(data), len(data) + array.nbytes]}
-            data += array.tobytes()
-        text = json.dumps(header).encode()
-        path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+        path.write_bytes(safetensors_bytes(tensors))
         return
     plain = {name: {"dtype": WRITTEN[kind], "shape": list(array.shape), "data": arrays[name].tobytes()} for name, (kind, array) in tensors.items()}
     if hasattr(safetensors, "TensorSpec"):

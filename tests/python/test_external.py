@@ -14,7 +14,7 @@ from accrt import bundle_writer as bw
 from accrt.compiler import External, Interpreter, IRError, Module, Segment, Shard, compile, dequantize, encodings, packing, passes, quantize
 from test_packed import operations
 from test_packed_kernels import error_bound, random_weight
-from test_weights import small
+from safetensors_file import safetensors_bytes
 
 TARGETS = [h.target()]
 
@@ -61,9 +61,9 @@ def test_declared_by_name(tmp_path, instance):
     bundle = opened(m, tmp_path / "m.accx", instance)
     with pytest.raises(accrt.NotFoundError, match="'w'"):
         bundle.program()
-    program = bundle.program(weights=accrt.Weights(small({"model.w": w}), instance))
+    program = bundle.program(weights=accrt.Weights(safetensors_bytes({"model.w": w}), instance))
     np.testing.assert_allclose(program.session().f(x), x @ w.T, rtol=0, atol=1e-4)
-    program.load_weights(accrt.Weights(small({"model.w": -w}), instance))  # what is made at load is made again
+    program.load_weights(accrt.Weights(safetensors_bytes({"model.w": -w}), instance))  # what is made at load is made again
     np.testing.assert_allclose(program.session().f(x), -x @ w.T, rtol=0, atol=1e-4)
 
 
@@ -72,10 +72,10 @@ def test_left_out_by_digest_and_by_file(tmp_path, instance):
     rng = np.random.default_rng([kh.SEED, 21])
     w, x = (rng.standard_normal((32, 256)) * 0.1).astype(np.float32), rng.standard_normal((3, 256)).astype(np.float32)
     bundle = opened(linear(data=w), tmp_path / "a.accx", instance, external={"w": "side.safetensors"})
-    (tmp_path / "side.safetensors").write_bytes(small({"w": w}))
+    (tmp_path / "side.safetensors").write_bytes(safetensors_bytes({"w": w}))
     np.testing.assert_allclose(bundle.program().session().f(x), x @ w.T, rtol=0, atol=1e-4)
     (tmp_path / "side.safetensors").unlink()
-    (tmp_path / "side.safetensors").write_bytes(small({"w": -w}))
+    (tmp_path / "side.safetensors").write_bytes(safetensors_bytes({"w": -w}))
     with pytest.raises(accrt.DataCorruptError):
         accrt.Bundle(tmp_path / "a.accx", instance).program()
     by_name = opened(linear(data=w), tmp_path / "b.accx", instance, external={"w": External("side.safetensors", by_name=True)})
@@ -100,7 +100,7 @@ def test_what_the_tool_quantizes_is_what_was_left_out(layout, tmp_path, instance
         pytest.skip(f"{ACCX} is not built")
     rng = np.random.default_rng([kh.SEED, 26])
     w, x = (rng.standard_normal((48, 256)) * 0.1).astype(np.float32), rng.standard_normal((2, 256)).astype(np.float32)
-    (tmp_path / "model.safetensors").write_bytes(small({"w": w}))
+    (tmp_path / "model.safetensors").write_bytes(safetensors_bytes({"w": w}))
     subprocess.run([ACCX, "quantize", tmp_path / "model.safetensors", tmp_path / "model.accx", "--layout", layout], check=True, capture_output=True)
     bundle = opened(linear(data=w), tmp_path / "m.accx", instance, quantize={"w": layout}, external={"w": "model.accx"})
     close(quantize(w, layout), x, np.asarray(bundle.program().session().f(x)))
@@ -263,7 +263,7 @@ def test_files_are_said_once(tmp_path, instance):
     import xxhash
 
     a, b = np.arange(12, dtype=np.float32).reshape(3, 4), np.ones((3, 4), np.float32)
-    side = small({"a": a, "b": b})
+    side = safetensors_bytes({"a": a, "b": b})
     m = Module("files")
     m.file("weights.bin", "safetensors", size_bytes=len(side), digest=xxhash.xxh3_128(side).digest())
     f = m.function("f")

@@ -1,6 +1,5 @@
 """`accx quantize`: weight packs in every layout, the same bytes as the library's from Python, on any number of threads."""
 import json
-import struct
 import subprocess
 
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 import accrt
 from accrt import layouts
 from accx_tool import ACCX, ROOT, accx, needs_tool
+from safetensors_file import safetensors_bytes
 
 SEED = 20261120
 WRITABLE = [i for i in layouts.all_layouts() if i.writable and i.id > 1]
@@ -17,14 +17,9 @@ pytestmark = needs_tool
 
 
 def save(path, tensors):
-    """A safetensors file of f32 and bf16 (uint16) arrays."""
-    header, data = {"__metadata__": {"license": "none"}}, b""
-    for name, array in tensors.items():
-        kind = {"float32": "F32", "uint16": "BF16", "float16": "F16", "int64": "I64"}[str(array.dtype)]
-        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [len(data), len(data) + array.nbytes]}
-        data += array.tobytes()
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+    """A safetensors file; uint16 are the bits of bf16."""
+    typed = {name: ("BF16", array) if array.dtype == np.uint16 else array for name, array in tensors.items()}
+    path.write_bytes(safetensors_bytes(typed, {"license": "none"}))
     return path
 
 

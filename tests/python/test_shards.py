@@ -17,7 +17,7 @@ from accrt import _ffi, layouts
 from accrt import bundle_writer as bw
 from accrt._library import Handle, check, lib
 from test_standin import ROOT, environment, needs_stand_in
-from test_weights import small
+from safetensors_file import safetensors_bytes
 
 SEED = 20261120
 DEVICE = os.environ.get("ACCRT_DEVICE", "host")
@@ -95,7 +95,7 @@ def test_plain(tmp_path, instance):
         pack = bw.BundleWriter()
         pack.constant("w", array)
         pack.write(tmp_path / "pack.accx")
-        sources = [accrt.Weights(small({"w": array}, pad=case), instance), accrt.Weights(tmp_path / "pack.accx", instance)]
+        sources = [accrt.Weights(safetensors_bytes({"w": array}, pad=case), instance), accrt.Weights(tmp_path / "pack.accx", instance)]
         for rank in range(degree):
             expected = np.take(array, indices(segments, degree, rank), axis)
             for source in sources:
@@ -203,7 +203,7 @@ def test_quantized(tmp_path, instance, name, axis):
 def test_replicated(tmp_path, instance):
     array = np.arange(6, dtype=np.float32)
     sharded(tmp_path / "m.accx", "w", "f32", [6], 2, None, [])
-    source = accrt.Weights(small({"w": array}), instance)
+    source = accrt.Weights(safetensors_bytes({"w": array}), instance)
     for rank in range(2):
         assert look(accrt.Bundle(tmp_path / "m.accx", instance), source, rank, 2)[0].tobytes() == array.tobytes()
 
@@ -239,7 +239,7 @@ def test_reads_own_bytes_alone(tmp_path, instance, axis):
     array = np.arange(64 * 96, dtype=np.float32).reshape(64, 96)
     segments = [bw.Segment(0, 32), bw.Segment(32, array.shape[axis], 2)]
     sharded(tmp_path / "m.accx", "w", "f32", array.shape, 4, axis, segments)
-    image = small({"w": array})
+    image = safetensors_bytes({"w": array})
     owned = np.zeros(len(image), int)
     for rank in range(4):
         source = Counted(image, instance)
@@ -266,11 +266,11 @@ def test_digest_is_of_the_full_tensor(tmp_path, instance):
     sharded(tmp_path / "m.accx", "w", "f32", [4, 8], 2, 1, [bw.Segment(0, 8)], digest=xxhash.xxh3_128(array.tobytes()).digest())
     bundle = accrt.Bundle(tmp_path / "m.accx", instance)
     for rank in range(2):
-        assert look(bundle, accrt.Weights(small({"w": array}), instance), rank, 2)[0].tobytes() == \
+        assert look(bundle, accrt.Weights(safetensors_bytes({"w": array}), instance), rank, 2)[0].tobytes() == \
             array[:, 4 * rank:4 * rank + 4].tobytes()
     other = array.copy()
     other[0, 7] = 1  # a byte of rank 1: rank 0 finds it too
-    source = accrt.Weights(small({"w": other}), instance)
+    source = accrt.Weights(safetensors_bytes({"w": other}), instance)
     with pytest.raises(accrt.DataCorruptError, match="'w'"):
         look(bundle, source, 0, 2)
     assert look(bundle, source, 0, 2, by_name=True)[0].tobytes() == array[:, :4].tobytes()
@@ -279,10 +279,10 @@ def test_digest_is_of_the_full_tensor(tmp_path, instance):
 def test_load_weights(tmp_path, instance):
     one, two = (np.arange(8, dtype=np.float32) + x for x in (0, 100))
     sharded(tmp_path / "m.accx", "w", "f32", [8], 2, 0, [bw.Segment(0, 8)])
-    program = accrt.Bundle(tmp_path / "m.accx", instance).program(weights=accrt.Weights(small({"w": one}), instance), rank=1, degree=2)
+    program = accrt.Bundle(tmp_path / "m.accx", instance).program(weights=accrt.Weights(safetensors_bytes({"w": one}), instance), rank=1, degree=2)
     session = program.session()
     assert np.array_equal(np.asarray(session.look()).view(np.float32), one[4:])
-    program.load_weights(accrt.Weights(small({"w": two}), instance))
+    program.load_weights(accrt.Weights(safetensors_bytes({"w": two}), instance))
     assert np.array_equal(np.asarray(session.look()).view(np.float32), two[4:])
 
 
@@ -290,7 +290,7 @@ def test_refusals(tmp_path, instance):
     array = np.arange(32, dtype=np.float32).reshape(8, 4)
     sharded(tmp_path / "m.accx", "w", "f32", [8, 4], 2, 0, [bw.Segment(0, 8)])
     bundle = accrt.Bundle(tmp_path / "m.accx", instance)
-    good = accrt.Weights(small({"w": array}), instance)
+    good = accrt.Weights(safetensors_bytes({"w": array}), instance)
     with pytest.raises(accrt.InvalidArgumentError, match=r"made for a degree of 2 \('w' has 4 of 8\): rank 0 of degree 0 \(none given\)"):
         bundle.program(weights=good)
     with pytest.raises(accrt.InvalidArgumentError, match=r"made for a degree of 2 \('w' has 4 of 8\): rank 1 of degree 4"):
@@ -301,7 +301,7 @@ def test_refusals(tmp_path, instance):
         bundle.program(weights=good, rank=2, degree=2)
     for shape in ((4, 4), (16, 4)):  # one that is a part already, and one of another model
         with pytest.raises(accrt.ShapeMismatchError, match=rf"rank 1 of 2 \(which has 4 of 8 along axis 0\).*'w' is f32\[8, 4\].*f32\[{shape[0]}, 4\]"):
-            bundle.program(weights=accrt.Weights(small({"w": np.zeros(shape, np.float32)}), instance), rank=1, degree=2)
+            bundle.program(weights=accrt.Weights(safetensors_bytes({"w": np.zeros(shape, np.float32)}), instance), rank=1, degree=2)
     path = tmp_path / "whole.accx"
     whole = bw.BundleWriter()
     f = whole.function("look")

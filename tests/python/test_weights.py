@@ -4,12 +4,12 @@ from __future__ import annotations
 import json
 import pathlib
 import re
-import struct
 
 import numpy as np
 import pytest
 
 import accrt
+from safetensors_file import safetensors_bytes
 from weights_compare import compare
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -32,20 +32,10 @@ def test_metadata():
     assert (metadata["quarter"], metadata["yes"], metadata["large"], metadata["text"]) == (0.25, True, 1 << 63, "two\nlines")
 
 
-def small(tensors: dict[str, np.ndarray], pad: int = 0) -> bytes:
-    header, data = {}, b""
-    names = {"float32": "F32", "int64": "I64", "uint8": "U8"}
-    for name, array in tensors.items():
-        header[name] = {"dtype": names[array.dtype.name], "shape": list(array.shape), "data_offsets": [len(data), len(data) + array.nbytes]}
-        data += array.tobytes()
-    text = json.dumps(header).encode() + b" " * pad
-    return struct.pack("<Q", len(text)) + text + data
-
-
 def test_mapping(tmp_path):
     array = np.arange(12, dtype=np.float32).reshape(3, 4)
     path = tmp_path / "any.name"
-    path.write_bytes(small({"a": array, "b": np.array(7)}))
+    path.write_bytes(safetensors_bytes({"a": array, "b": np.array(7)}))
     with open(path, "rb") as file:
         for source in (path, str(path), path.read_bytes(), file.fileno()):
             weights = accrt.Weights.open(source)
@@ -105,12 +95,12 @@ def test_program(tmp_path, instance):
     one, two = np.arange(4, dtype=np.float32), np.arange(4, 8, dtype=np.float32)
     external(tmp_path / "m.accx", None, digest=xxhash.xxh3_128(one.tobytes()).digest())
     bundle = accrt.Bundle(tmp_path / "m.accx", instance)
-    first, second = (accrt.Weights(small({"w": x}), instance) for x in (one, two))
+    first, second = (accrt.Weights(safetensors_bytes({"w": x}), instance) for x in (one, two))
     with pytest.raises(accrt.NotFoundError, match="'w'.*no weights were given"):
         bundle.program()
     with pytest.raises(accrt.DataCorruptError):
         bundle.program(weights=second)
-    empty = accrt.Weights(small({}), instance)
+    empty = accrt.Weights(safetensors_bytes({}), instance)
     assert not empty
     with pytest.raises(accrt.NotFoundError, match="'w'") as problem:
         bundle.program(weights=empty)
@@ -138,7 +128,7 @@ def test_memory_lives_as_long_as_what_is_bound_to_it(tmp_path, instance):
     external(tmp_path / "m.accx", None)
 
     def source(first):
-        memory = np.frombuffer(small({"w": np.arange(first, first + 4, dtype=np.float32)}, pad=16), np.uint8).copy()
+        memory = np.frombuffer(safetensors_bytes({"w": np.arange(first, first + 4, dtype=np.float32)}, pad=16), np.uint8).copy()
         return accrt.Weights(memory, instance), weakref.ref(memory)
 
     weights, one = source(1)
@@ -168,7 +158,7 @@ def test_memory_lives_as_long_as_what_is_bound_to_it(tmp_path, instance):
 def test_signed_weights_alone(tmp_path):
     """Foreign files have no signatures: under that policy they are no way round it."""
     strict = accrt.Instance(options={"trust.weights": "signed"})
-    (tmp_path / "w").write_bytes(small({"w": np.zeros(4, np.float32)}))
+    (tmp_path / "w").write_bytes(safetensors_bytes({"w": np.zeros(4, np.float32)}))
     for source in (tmp_path / "w", GOLDEN / "all.gguf", GOLDEN / "sharded"):
         with pytest.raises(accrt.UntrustedError, match="files of this format have no signatures"):
             accrt.Weights(source, strict)
@@ -186,7 +176,7 @@ def test_paths_and_mistakes(tmp_path, instance):
     one, two = np.arange(4, dtype=np.float32), np.arange(4, 8, dtype=np.float32)
     external(tmp_path / "m.accx", None)
     for name, array in (("one", one), ("two", two)):
-        (tmp_path / name).write_bytes(small({"w": array}))
+        (tmp_path / name).write_bytes(safetensors_bytes({"w": array}))
     bundle = accrt.Bundle(tmp_path / "m.accx", instance)
     for weights in (tmp_path / "one", str(tmp_path / "one"), [tmp_path / "one"]):
         program = bundle.program(weights=weights)
@@ -207,7 +197,7 @@ def test_paths_and_mistakes(tmp_path, instance):
 
 def test_a_download_cache(tmp_path):
     """Links: refused by the word that allows them."""
-    (tmp_path / "blob").write_bytes(small({"w": np.zeros(4, np.float32)}))
+    (tmp_path / "blob").write_bytes(safetensors_bytes({"w": np.zeros(4, np.float32)}))
     snapshot = tmp_path / "snapshot"
     snapshot.mkdir()
     (snapshot / "model.safetensors").symlink_to("../blob")
@@ -223,7 +213,7 @@ def test_files_beside(tmp_path, instance):
     import xxhash
     from accrt import bundle_writer as bw
     array = np.arange(4, dtype=np.float32)
-    side = small({"w": array})
+    side = safetensors_bytes({"w": array})
     (tmp_path / "side").write_bytes(side)
     pack = bw.BundleWriter()
     pack.constant("inner", array)
@@ -251,7 +241,7 @@ def test_files_beside(tmp_path, instance):
         look()
     assert all(np.array_equal(y, array) for y in look(digest=digest))
     # A digest that would not be compared otherwise: of a constant with one of its own, bound by name alone, or in a hurry.
-    other = small({"w": array + 1})
+    other = safetensors_bytes({"w": array + 1})
     (tmp_path / "other").unlink()
     (tmp_path / "side").write_bytes(other)
     os.link(tmp_path / "side", tmp_path / "other")
