@@ -11,8 +11,7 @@
  *
  * A block has SLICES x GROUPS warps: each a slice of k and a group of the block's tiles. The scheduler that a warp belongs to is its number
  * modulo 4, its slice is its number modulo SLICES: schedulers have even shares, though groups have not. Records lie as [block][group][step]
- * [tile]: what a warp reads is one stream. Warps of a slice share its x, in shared memory in the order in which lanes read it, a step in use
- * and one on its way. */
+ * [tile]: what a warp reads is one stream. Warps of a slice share its x, in shared memory in the order in which lanes read it. */
 #ifndef ACCRT_CUDA_PACKED_CUH_
 #define ACCRT_CUDA_PACKED_CUH_
 
@@ -635,7 +634,7 @@ static __device__ __forceinline__ void packed_product(const packed_arguments<T, 
   ring.next = p.w + (((int64_t)blockIdx.x * TILES + first_tile) * steps + begin * tiles) * RECORD;
   ring.left = (end - begin) * tiles;
   ring.begin(shared_address(shared) + RING_AT + warp * depth * RECORD, shared_address(shared) + warp * depth * 8, depth);
-  wait_for_previous(); /* weights are constants: what is asked for before this need not wait for what is ahead */
+  wait_for_previous(); /* which may have made x */
   allow_next();
 
   window_t window;
@@ -767,7 +766,6 @@ static __device__ __forceinline__ void packed_dequantize(const uint8_t* w, T* ou
 
 } // namespace accrt_cuda
 
-/* Weights are constants: they may be asked for before what is ahead has ended, and nothing else is. */
 #define ACCRT_CUDA_PACKED(ENTRY, T, C, BIAS, ACTIVATION, CODES, SCALES, ST, ZEROS, COLUMNS, TILES, SLICES, GROUPS)                 \
   extern "C" __global__ void __launch_bounds__((SLICES) * (GROUPS) * 32, 1)                                                     \
       ENTRY(const T* x, const uint8_t* w, const BIAS* bias, const C* residual, C* c, int64_t m, int64_t n, int64_t k, int64_t ldx, \
