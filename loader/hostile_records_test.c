@@ -361,7 +361,7 @@ MUTATION_LIST(MUTATION)
 
 static void expect_mutation(parts_t parts, const mutation_case_t* test) {
   test->mutate(&parts);
-  expect(&parts, status_of(test->rule), test->rule, test->name);
+  expect(&parts, accx_rule_status(test->rule), test->rule, test->name);
   free_parts(&parts);
 }
 

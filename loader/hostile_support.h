@@ -26,16 +26,4 @@ static inline uint32_t rule_of_record(void) {
   return rule;
 }
 
-static inline accrt_status_t status_of(uint32_t rule) {
-  switch (rule) {
-#define STATUS(name, number, status, text)                                                         \
-  case number:                                                                                     \
-    return ACCRT_ERROR_##status;
-    ACCX_RULE_LIST(STATUS)
-#undef STATUS
-  default:
-    return ACCRT_OK;
-  }
-}
-
 #endif

@@ -44,7 +44,7 @@ static void expect_rule(const bytes_t* file, uint32_t rule, const char* what) {
   const accrt_status_t status = open_file(file, NULL, &bundle);
   accrt_error_t error = ACCRT_ERROR_INIT;
   accrt_last_error(&error);
-  if (status != status_of(rule) || rule_of_record() != rule || bundle != NULL) {
+  if (status != accx_rule_status(rule) || rule_of_record() != rule || bundle != NULL) {
     fail_msg("%s: expected rule %u, got %s: %s", what, rule, accrt_status_name(status),
              error.message);
   }

@@ -149,6 +149,8 @@ typedef struct accx_scope {
   uint32_t repeat_depth; /* of the place */
 } accx_scope_t;
 
+/* What breaking a rule is. */
+accrt_status_t accx_rule_status(uint32_t rule);
 /* Records a refusal: "<bundle>: <section>[<index>].<field>: <what> (rule N)". `index` and `field`
  * may be NONE and NULL. */
 accrt_status_t accx_reject(const accx_verifier_t* verifier, uint32_t rule, const char* file,

@@ -7,7 +7,7 @@
 
 #define MAX_DETAIL_BYTES 400
 
-static accrt_status_t status_of_rule(uint32_t rule) {
+accrt_status_t accx_rule_status(uint32_t rule) {
   switch (rule) {
 #define STATUS(name, number, status, text)                                                         \
   case number:                                                                                     \
@@ -31,7 +31,7 @@ accrt_status_t accx_reject(const accx_verifier_t* verifier, uint32_t rule, const
   char record[16] = "";
   if (index != ACCX_NONE)
     (void)snprintf(record, sizeof record, "[%" PRIu32 "]", index);
-  accrt_status_t status = status_of_rule(rule);
+  accrt_status_t status = accx_rule_status(rule);
   const char* newer = "";
   /* After rule 7 the file is what its writer made: what this library does not know there may be
    * right. */
