@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import pathlib
+import pty
 import subprocess
+from typing import Any, Mapping, Sequence
 
 import pytest
 
@@ -26,3 +28,22 @@ def accx(*arguments: object, code: int | None = 0) -> str:
     """What it says: on standard output where it succeeds, on standard error where it must not."""
     out, errors = accx_output(*arguments, code=code)
     return out if code == 0 else errors
+
+
+def on_terminal(command: Sequence[object], environment: Mapping[str, str], **how: Any) -> tuple[int, str]:
+    """The exit code of a command whose streams are a terminal, but for those that `how` says, and what that shows."""
+    master, slave = pty.openpty()
+    streams: dict[str, Any] = {"stdin": slave, "stdout": slave, "stderr": slave, **how}
+    process = subprocess.Popen(list(map(str, command)), env=environment, **streams)
+    os.close(slave)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(master, 65536)
+        except OSError:  # nobody has the other end any more
+            break
+        if not piece:
+            break
+        shown += piece
+    os.close(master)
+    return process.wait(timeout=300), shown.decode()

@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import platform
-import pty
 import random
 import re
 import struct
@@ -17,6 +16,8 @@ import zipfile
 
 import numpy as np
 import pytest
+
+import accx_tool
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ACCX = pathlib.Path(os.environ.get("ACCRT_ACCX", ROOT / "build/bin/accx"))
@@ -708,21 +709,7 @@ def test_bench(model):
 
 def on_terminal(*arguments, **environment):
     """Standard output and error as a terminal shows them."""
-    master, slave = pty.openpty()
-    process = subprocess.Popen([str(ACCX), *map(str, arguments)], stdout=slave, stderr=slave,
-                               env={**ENVIRONMENT, "TERM": "xterm", **environment})
-    os.close(slave)
-    text = b""
-    while True:
-        try:
-            part = os.read(master, 65536)
-        except OSError:
-            break
-        if not part:
-            break
-        text += part
-    os.close(master)
-    return process.wait(60), text.decode()
+    return accx_tool.on_terminal([ACCX, *arguments], {**ENVIRONMENT, "TERM": "xterm", **environment})
 
 
 def test_colours_only_on_a_terminal(model):

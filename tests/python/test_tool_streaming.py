@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import resource
 import signal
@@ -17,7 +16,7 @@ import pytest
 
 import accrt
 from accrt import bundle_writer as bw
-from accx_tool import ACCX, needs_tool
+from accx_tool import ACCX, needs_tool, on_terminal
 from test_checkpoints import save
 
 pytestmark = needs_tool
@@ -63,27 +62,10 @@ def test_memory_is_bounded(verb, large, out):
     assert packed["w7"].shape == (8192, 4096) and not any(packed["w7"].read(0, 4096))
 
 
-def on_a_terminal(command):
-    """What it writes on a terminal, and its exit code."""
-    master, slave = pty.openpty()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=slave, stdin=slave, env={**os.environ, "TERM": "xterm"})
-    os.close(slave)
-    text = b""
-    while True:
-        try:
-            piece = os.read(master, 65536)
-        except OSError:
-            break
-        if not piece:
-            break
-        text += piece
-    os.close(master)
-    return text.decode(), process.wait(timeout=300)
-
-
 @pytest.mark.parametrize("verb", VERBS)
 def test_progress_on_a_terminal(verb, large, out):
-    text, code = on_a_terminal([str(ACCX), *VERBS[verb], str(large), str(out / "o.accx")])
+    command = [ACCX, *VERBS[verb], large, out / "o.accx"]
+    code, text = on_terminal(command, {**os.environ, "TERM": "xterm"}, stdout=subprocess.DEVNULL)
     assert code == 0
     lines = text.split("\r\x1b[K")
     assert lines[0] == "" and lines[-1] == ""  # each overwrites the one before; at the end nothing stays
