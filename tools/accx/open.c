@@ -142,18 +142,23 @@ accrt_status_t accx_open_weights(accrt_instance_t* instance, const char* path,
   return accrt_weights_open_path(instance, path, &options, out_weights);
 }
 
+bool accx_same_file(const char* one, const char* other) {
+  struct stat a, b;
+  return stat(one, &a) == 0 && stat(other, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
 int accx_check_output(const char* output, accrt_weights_t* weights) {
-  struct stat out, in;
+  struct stat facts;
   accrt_weights_info_t info = ACCRT_WEIGHTS_INFO_INIT;
-  if (stat(output, &out) != 0 || accrt_weights_info(weights, &info) != ACCRT_OK)
+  if (accrt_weights_info(weights, &info) != ACCRT_OK)
     return ACCX_OK;
   for (uint32_t i = 0; i < info.file_count; ++i) {
     const char* name;
-    if (accrt_weights_file(weights, i, &name) != ACCRT_OK || stat(name, &in) != 0)
+    if (accrt_weights_file(weights, i, &name) != ACCRT_OK)
       continue;
-    if (S_ISDIR(in.st_mode) && stat(accx_text("%s/model.safetensors", name), &in) != 0)
-      continue;
-    if (in.st_dev == out.st_dev && in.st_ino == out.st_ino)
+    if (stat(name, &facts) == 0 && S_ISDIR(facts.st_mode))
+      name = accx_text("%s/model.safetensors", name);
+    if (accx_same_file(output, name))
       return accx_fail(ACCX_USAGE, "%s is read from, and would be replaced: name another output",
                        output);
   }

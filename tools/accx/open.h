@@ -19,6 +19,8 @@ int accx_open_bundle(accrt_instance_t* instance, const char* path, uint32_t veri
  * from a file, but the folder is the user's. */
 accrt_status_t accx_open_weights(accrt_instance_t* instance, const char* path,
                                  accrt_weights_t** out_weights);
+/* Whether both are names of one file that is there. */
+bool accx_same_file(const char* one, const char* other);
 /* Fails when `output` is a file that one of these weights is read from: it would be lost. */
 int accx_check_output(const char* output, accrt_weights_t* weights);
 

@@ -1,7 +1,6 @@
 /* tools/accx/sign.c - accx sign, encrypt and decrypt: a bundle written again with a signature more, or with other weights' bytes. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "accx.h"
 #include "json_out.h"
@@ -19,9 +18,7 @@ static int find_output(const accx_args_t* args, const char** out_path) {
   if (real)
     *out_path = accx_text("%s", real);
   free(real);
-  struct stat from, to;
-  if (output != NULL && !in_place && stat(output, &to) == 0 &&
-      stat(args->operands[0], &from) == 0 && from.st_dev == to.st_dev && from.st_ino == to.st_ino)
+  if (output != NULL && !in_place && accx_same_file(output, args->operands[0]))
     return accx_fail(
         ACCX_USAGE,
         "%s is read from, and would be replaced: name another output, or say --in-place", output);

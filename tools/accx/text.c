@@ -31,12 +31,12 @@ static const char* base_name(const char* path) {
 
 /* An output takes the place of what is there: not of what it is made from. */
 static int check_output(const char* input, const char* target) {
-  struct stat from, to;
+  struct stat to;
   if (stat(target, &to) != 0)
     return ACCX_OK; /* whether it can be made shows when it is */
   if (S_ISDIR(to.st_mode))
     return accx_fail(ACCX_FAILED, "%s: it is a folder, and --output is a file", target);
-  if (stat(input, &from) == 0 && from.st_dev == to.st_dev && from.st_ino == to.st_ino)
+  if (accx_same_file(input, target))
     return accx_fail(ACCX_USAGE, "--output %s is what is read", target);
   return ACCX_OK;
 }
