@@ -164,10 +164,16 @@ def test_what_is_declared_wrongly():
         ({"layout": "i8_group", **given}, "group_elements 0"), ({"file": "w.bin", **given}, "its kind is safetensors, gguf or accx"),
         ({"layout": "q8_0", "components": {"scales": "f32"}, **given}, "no component 'scales'"),
         ({"layout": "i8_channel", "components": {"scales": "f64"}, **given}, "scales is f32 or f16 or bf16"),
-        ({"shard": Shard(2, 2), **given}, "axis 2 of rank 2"),
+        ({"shard": Shard(2, 2), **given}, "axis 2 of rank 2"), ({"shard": Shard(0, 0), **given}, "a shard of degree 0; it is 1 or more"),
+        ({"shard": Shard(2, 0, ((0, 32),)), **given}, r"segments are Segment\(begin, end"), ({"digest": "x" * 16}, "a digest of 16 bytes"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=words):
             m.external("w", "f32", (32, 64), **how)
+    with pytest.raises(IRError, match=r"'w': a ndarray is no Quantized; plain arrays are added by constant\(\)"):
+        m.weight("w", np.ones((4, 32), np.float32))
+    for data in (quantize(np.ones((4, 32), np.float32), "q8_0"), [1.0]):
+        with pytest.raises(IRError, match=rf"'w': a {type(data).__name__} is no numpy array; quantized weights are added by weight\(\)"):
+            m.constant("w", data)
     assert not m.constants
     m = linear(dtype="f32", shape=(3, 4), by_name=True)
     with pytest.raises(IRError, match="'w' is outside the module: give its values"):

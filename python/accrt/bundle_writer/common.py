@@ -137,6 +137,11 @@ CPU_FEATURES = {
 }  # fmt: skip
 
 
+def check_name(name: str, what: str) -> None:
+    if isinstance(name, str) and len(name.encode("utf-8", "replace")) > MAX_NAME_BYTES:
+        raise BundleError(f"{what} {name[:40]!r}...: a name has at most {MAX_NAME_BYTES} bytes")
+
+
 def dtype_id(name: str, where: str) -> int:
     if name not in DTYPES:
         raise BundleError(f"{where}: no data type {name!r}; there are {', '.join(DTYPES)}")

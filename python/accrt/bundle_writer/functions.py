@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
-from .common import ACCESSES, BIG_ALIGN, FEATURE_FUNCTION_TARGET, MAX_RANK, AliasKind, BundleError, Encoding, dtype_id, whole
+from .common import ACCESSES, BIG_ALIGN, FEATURE_FUNCTION_TARGET, MAX_RANK, AliasKind, BundleError, Encoding, check_name, dtype_id, whole
 from .expressions import Expr, Size, constant, nonnegative, present
 from .kernels import Kernel, Parameter
 
@@ -383,6 +383,7 @@ class Function:
             raise BundleError(f"{where}: quantized are only constants and the arguments of prepare functions")
         if not argument.name or any(a.name == argument.name for a in among):
             raise BundleError(f"{where}: the name is empty or used twice")
+        check_name(argument.name, f"function {self.name!r}, {what}")
         dtype_id(argument.dtype, where)
         if len(argument.shape) > MAX_RANK:
             raise BundleError(f"{where}: rank {len(argument.shape)}; at most {MAX_RANK}")

@@ -9,8 +9,9 @@ from typing import Any, BinaryIO, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import layouts
 from .common import (
-    DTYPES, FORMAT_DTYPES, MAX_FILE_NAME_BYTES, MAX_FUNCTION_TARGETS, MAX_NAME_BYTES, MAX_PACK_NAME_BYTES, MAX_RANK, SYMBOL_LIMIT,
-    TRAIT_DETERMINISTIC, WRITE_BYTES, BundleError, Encoding, FileKind, ImageKind, Role, SymbolClass, dtype_id, dtype_size_bytes, whole,
+    DTYPES, FORMAT_DTYPES, MAX_FILE_NAME_BYTES, MAX_FUNCTION_TARGETS, MAX_PACK_NAME_BYTES, MAX_RANK, SYMBOL_LIMIT,
+    TRAIT_DETERMINISTIC, WRITE_BYTES, BundleError, Encoding, FileKind, ImageKind, Role, SymbolClass, check_name, dtype_id, dtype_size_bytes,
+    whole,
 )  # fmt: skip
 from .encoder import SECTIONS, Encoder
 from .expressions import Expr, Size, nonnegative
@@ -110,8 +111,7 @@ class BundleWriter:
     def _new(table: Dict[str, Any], name: str, what: str) -> None:
         if not name:
             raise BundleError(f"a {what} needs a name")
-        if isinstance(name, str) and len(name.encode("utf-8", "replace")) > MAX_NAME_BYTES:
-            raise BundleError(f"{what} {name[:40]!r}...: a name has at most {MAX_NAME_BYTES} bytes")
+        check_name(name, what)
         if name in table:
             raise BundleError(f"there are two {what}s named {name!r}")
 
@@ -319,6 +319,7 @@ class BundleWriter:
         Quantized: the data types of `components` by role, where the layout leaves a choice. OPAQUE: `size_bytes`."""
         self._new(self._constants, name, "constant")
         where = f"constant {name!r}"
+        check_name(tensor, f"{where}, tensor")
         dims = self._dims(shape, where)
         dtype_id(dtype, where)
         if digest is not None and (len(digest) != 16 or not any(digest)):
@@ -500,6 +501,7 @@ class BundleWriter:
         not know one refuses to call the function."""
         if not name or (name, target) in self._functions:
             raise BundleError(f"function {name!r} for {target or 'any driver'}: the name is empty, or there is one already")
+        check_name(name, "function")
         if sum(other == name for other, _target in self._functions) == MAX_FUNCTION_TARGETS:
             raise BundleError(f"function {name!r}: more than {MAX_FUNCTION_TARGETS} targets")
         extra = features(required_features, f"function {name!r}")

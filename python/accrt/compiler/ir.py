@@ -448,11 +448,15 @@ class Module:
 
     def constant(self, name: str, data: Any, dtype: str = "") -> Constant:
         """Adds a weight from a numpy array. For bf16 give its bits as uint16 and the dtype."""
+        if not hasattr(data, "dtype") or hasattr(data, "layout"):
+            raise IRError(f"constant {name!r}: a {type(data).__name__} is no numpy array; quantized weights are added by weight()")
         dtype = dtype or _NUMPY_DTYPES.get(str(data.dtype), str(data.dtype))
         return self._constant(Constant(name, TensorType(dtype, tuple(data.shape)), data))
 
     def weight(self, name: str, quantized: Any) -> Constant:
         """Adds a quantized weight (encodings.Quantized). Operations take it as they take a plain one of its type and shape."""
+        if not hasattr(quantized, "layout"):
+            raise IRError(f"constant {name!r}: a {type(quantized).__name__} is no Quantized; plain arrays are added by constant()")
         return self._constant(Constant(name, TensorType(quantized.dtype, tuple(quantized.shape), quantized.layout), quantized))
 
     def file(self, name: str, kind: Union[str, FileKind] = "", *, size_bytes: int = 0, digest: Optional[bytes] = None) -> str:
@@ -476,12 +480,14 @@ class Module:
         a shard the weight is a rank's part of it. `layout`: its encoding, with `group` where that is free and the types of
         `components` by role where they are."""
         where, full = f"constant {name!r}", tuple(int(size) for size in shape)
-        if (digest is None) != by_name or (digest is not None and (len(digest) != 16 or not any(digest))):
+        if (digest is None) != by_name or (digest is not None and (not isinstance(digest, bytes) or len(digest) != 16 or not any(digest))):
             raise IRError(f"{where}: it is bound by a digest of 16 bytes, or by_name=True says that its name is enough")
         if file and file not in self.files:
             self.file(file)
         extent = 0
         if shard is not None:
+            if not isinstance(shard.degree, int) or shard.degree < 1 or not all(isinstance(piece, Segment) for piece in shard.segments):
+                raise IRError(f"{where}: a shard of degree {shard.degree!r}; it is 1 or more, and segments are Segment(begin, end, replicas)")
             if shard.axis is not None and not 0 <= shard.axis < len(full):
                 raise IRError(f"{where}: a shard along axis {shard.axis} of rank {len(full)}")
             extent = 0 if shard.axis is None else full[shard.axis]
