@@ -91,6 +91,12 @@ def test_packs_are_quantized_again(source, tmp_path):
     assert {t["from"] for t in report["tensors"] if t["quantized"]} == {"q8_0"}
 
 
+def test_why_a_weight_does_not_fit_is_said(source, tmp_path):
+    report = json.loads(accx("quantize", source, tmp_path / "out.accx", "--layout", "q8_0", "--json"))
+    (why,) = [t["why"] for t in report["tensors"] if t["name"] == "odd"]
+    assert "rows 5, columns 7" in why and "the columns are no multiple of the layout's block, 32" in why
+
+
 def test_every_type_of_a_gguf_file(tmp_path):
     """What the gguf package wrote, type by type: numbers of the registry's layouts are quantized, other tensors are copied."""
     file = ROOT / "tests/weights/golden/all.gguf"

@@ -77,7 +77,7 @@ static void choose(const accx_args_t* args, const accrt_layout_tensor_t* like,
     item->target.dtype = from->dtype;
   item->chosen = size_components(&item->target);
   if (!item->chosen)
-    item->why = "its shape does not fit the layout";
+    item->why = accx_last_message();
 }
 
 static int read_layout(const accx_args_t* args, accrt_layout_tensor_t* out_like) {
