@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "runtime/core/crypto.h"
+#include "runtime/core/file_io.h"
 
 #define MAX_PATH_BYTES 4096u
 
@@ -115,17 +116,10 @@ static void make_header(output_t* output) {
 
 static accrt_status_t put(const output_t* output, uint64_t offset, const void* bytes,
                           uint64_t size_bytes) {
-  for (uint64_t done = 0; done < size_bytes;) {
-    const ssize_t wrote = pwrite(output->fd, (const char*)bytes + done, (size_t)(size_bytes - done),
-                                 (off_t)(offset + done));
-    if (wrote > 0) {
-      done += (uint64_t)wrote;
-    } else if (errno != EINTR) {
-      return ACCRT_FAIL_ERRNO(IO, errno, "%s: could not be written: %s", output->path,
-                              strerror(errno));
-    }
-  }
-  return ACCRT_OK;
+  const int error = accrt_file_write(output->fd, (int64_t)offset, bytes, size_bytes);
+  if (error == 0)
+    return ACCRT_OK;
+  return ACCRT_FAIL_ERRNO(IO, error, "%s: could not be written: %s", output->path, strerror(error));
 }
 
 static accrt_status_t copy_data(output_t* output, const accx_section_t* section) {

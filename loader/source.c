@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "runtime/core/error.h"
-#include "runtime/core/file_read.h"
+#include "runtime/core/file_io.h"
 
 static void source_init(accx_source_t* source, accx_source_kind_t kind, uint64_t size_bytes) {
   memset(source, 0, sizeof *source);

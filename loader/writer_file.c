@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "runtime/core/file_read.h"
+#include "runtime/core/file_io.h"
 #include "runtime/core/struct.h"
 
 #define HEAD_BYTES(encoder)                                                                        \
@@ -480,22 +480,8 @@ typedef struct file_output {
 
 static int32_t write_file(void* self, uint64_t offset, const void* data, uint64_t size_bytes) {
   const file_output_t* file = self;
-  const unsigned char* bytes = data;
-  for (uint64_t done = 0; done < size_bytes;) {
-    const size_t left = (size_t)(size_bytes - done);
-    const ssize_t written =
-        file->start < 0
-            ? write(file->fd, bytes + done, left)
-            : pwrite(file->fd, bytes + done, left, (off_t)((uint64_t)file->start + offset + done));
-    if (written < 0 && errno == EINTR)
-      continue;
-    if (written < 0)
-      return errno;
-    if (written == 0)
-      return EIO;
-    done += (uint64_t)written;
-  }
-  return 0;
+  const int64_t at = file->start < 0 ? -1 : (int64_t)((uint64_t)file->start + offset);
+  return accrt_file_write(file->fd, at, data, size_bytes);
 }
 
 accrt_status_t accrt_bundle_writer_write_fd(accrt_bundle_writer_t* writer, int32_t fd) {

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "runtime/core/disk_cache.h"
+#include "runtime/core/file_io.h"
 #include "runtime/core/hash128.h"
 #include "runtime/core/memory.h"
 
@@ -66,24 +67,15 @@ static bool entry_path(const char* folder, const accrt_cache_key_t* key, char pa
 
 /* ---- Reading ---- */
 
-static bool read_all(int file, void* data, size_t size_bytes) {
-  char* at = data;
-  while (size_bytes > 0) {
-    const ssize_t got = read(file, at, size_bytes);
-    if (got < 0 && errno == EINTR)
-      continue;
-    if (got <= 0)
-      return false;
-    at += got;
-    size_bytes -= (size_t)got;
-  }
-  return true;
+static bool read_whole(int file, uint64_t offset, void* target, uint64_t size_bytes) {
+  uint64_t done;
+  return accrt_file_read(file, -1, offset, target, size_bytes, &done) == 0 && done == size_bytes;
 }
 
 /* The size must be that of the file: a header is not believed to ask for memory. */
 static bool read_header(int file, const accrt_cache_key_t* key, entry_header_t* out_header) {
   struct stat facts;
-  return fstat(file, &facts) == 0 && read_all(file, out_header, sizeof *out_header) &&
+  return fstat(file, &facts) == 0 && read_whole(file, 0, out_header, sizeof *out_header) &&
          memcmp(out_header->magic, MAGIC, sizeof out_header->magic) == 0 &&
          memcmp(out_header->key, key->bytes, sizeof key->bytes) == 0 &&
          out_header->size_bytes > 0 && out_header->size_bytes <= MAX_ENTRY_BYTES &&
@@ -100,7 +92,7 @@ static bool read_entry(const accrt_allocator_t* allocator, int file, const accrt
   if (accrt_alloc(allocator, size_bytes, &data) != ACCRT_OK)
     return false;
   unsigned char digest[16];
-  if (read_all(file, data, size_bytes)) {
+  if (read_whole(file, sizeof header, data, size_bytes)) {
     accrt_hash128_of(data, size_bytes, digest);
     if (memcmp(digest, header.digest, sizeof digest) == 0) {
       *out_data = data;
@@ -134,20 +126,6 @@ bool accrt_disk_cache_get(const accrt_allocator_t* allocator, const char* folder
 
 /* ---- Writing ---- */
 
-static bool write_all(int file, const void* data, size_t size_bytes) {
-  const char* at = data;
-  while (size_bytes > 0) {
-    const ssize_t put = write(file, at, size_bytes);
-    if (put < 0 && errno == EINTR)
-      continue;
-    if (put <= 0)
-      return false;
-    at += put;
-    size_bytes -= (size_t)put;
-  }
-  return true;
-}
-
 static bool write_entry(int file, const accrt_cache_key_t* key, const void* data,
                         size_t size_bytes) {
   entry_header_t header;
@@ -156,8 +134,8 @@ static bool write_entry(int file, const accrt_cache_key_t* key, const void* data
   memcpy(header.key, key->bytes, sizeof header.key);
   header.size_bytes = size_bytes;
   accrt_hash128_of(data, size_bytes, header.digest);
-  return write_all(file, &header, sizeof header) && write_all(file, data, size_bytes) &&
-         fsync(file) == 0;
+  return accrt_file_write(file, -1, &header, sizeof header) == 0 &&
+         accrt_file_write(file, -1, data, size_bytes) == 0 && fsync(file) == 0;
 }
 
 /* A name in a folder is on the disk when the folder is; a file system that cannot say so has its reasons. */

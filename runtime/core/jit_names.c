@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/core/file_io.h"
 #include "runtime/core/memory.h"
 
 #define MAX_SECTIONS 4096u
@@ -215,16 +216,8 @@ typedef struct map_writer {
 } map_writer_t;
 
 static void flush(map_writer_t* writer) {
-  size_t done = 0;
-  while (done < writer->used && writer->error == 0) {
-    const ssize_t wrote = write(writer->fd, writer->text + done, writer->used - done);
-    if (wrote < 0 && errno == EINTR)
-      continue;
-    if (wrote < 0)
-      writer->error = errno;
-    if (wrote > 0)
-      done += (size_t)wrote;
-  }
+  if (writer->error == 0)
+    writer->error = accrt_file_write(writer->fd, -1, writer->text, writer->used);
   writer->used = 0;
 }
 

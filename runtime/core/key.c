@@ -14,7 +14,7 @@
 
 #include "runtime/core/crypto.h"
 #include "runtime/core/error.h"
-#include "runtime/core/file_read.h"
+#include "runtime/core/file_io.h"
 #include "runtime/core/fork.h"
 #include "runtime/core/hash128.h"
 
@@ -162,13 +162,7 @@ accrt_status_t accrt_key_load(const char* path, uint32_t kind, accrt_key_t* out_
 
 /* Writes to a file that it has made, or takes it away again. */
 static accrt_status_t write_text(const char* path, int fd, const char* text, size_t size) {
-  size_t done = 0;
-  int error = 0;
-  while (done < size && error == 0) {
-    const ssize_t put = write(fd, text + done, size - done);
-    done += put > 0 ? (size_t)put : 0;
-    error = put < 0 && errno != EINTR ? errno : 0;
-  }
+  int error = accrt_file_write(fd, -1, text, size);
   if (error == 0 && fsync(fd) != 0)
     error = errno;
   if (close(fd) != 0 && error == 0)

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "runtime/core/file_read.h"
+#include "runtime/core/file_io.h"
 #include "runtime/drivers/common/objects.h"
 #include "runtime/drivers/common/staging.h"
 

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/core/file_read.h"
+#include "runtime/core/file_io.h"
 
 #define SIZE ((UINT64_C(1) << 20) + 12345)
 
@@ -110,11 +110,45 @@ static void what_cannot_be_read(void** state) {
   assert_int_equal(accrt_file_open_direct(-1), -1);
 }
 
+static void writes_at_a_place_or_in_order(void** state) {
+  (void)state;
+  char path[] = "/tmp/accrt-file-XXXXXX", got[8] = {0};
+  const int fd = mkstemp(path);
+  assert_true(fd >= 0);
+  (void)unlink(path);
+  uint64_t done;
+  assert_int_equal(accrt_file_write(fd, 3, "def", 3), 0); /* does not move it */
+  assert_int_equal(accrt_file_write(fd, -1, "ab", 2), 0);
+  assert_int_equal(accrt_file_write(fd, -1, "c", 1), 0);
+  assert_int_equal(accrt_file_write(fd, -1, "", 0), 0);
+  assert_int_equal(accrt_file_read(fd, -1, 0, got, sizeof got, &done), 0);
+  assert_int_equal(done, 6);
+  assert_string_equal(got, "abcdef");
+  (void)close(fd);
+  int pipe_ends[2];
+  assert_int_equal(pipe(pipe_ends), 0);
+  assert_int_equal(accrt_file_write(pipe_ends[1], -1, "ab", 2), 0);
+  assert_int_equal(accrt_file_write(pipe_ends[1], 0, "ab", 2), ESPIPE);
+  (void)close(pipe_ends[0]);
+  (void)close(pipe_ends[1]);
+}
+
+static void what_cannot_be_written(void** state) {
+  (void)state;
+  assert_int_equal(accrt_file_write(-1, -1, "x", 1), EBADF);
+  const int full = open("/dev/full", O_WRONLY);
+  assert_true(full >= 0);
+  assert_int_equal(accrt_file_write(full, -1, "x", 1), ENOSPC);
+  (void)close(full);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(reads_parts),
       cmocka_unit_test(says_where_it_ended),
       cmocka_unit_test(what_cannot_be_read),
+      cmocka_unit_test(writes_at_a_place_or_in_order),
+      cmocka_unit_test(what_cannot_be_written),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

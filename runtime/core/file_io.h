@@ -1,8 +1,8 @@
-/* runtime/core/file_read.h - reading a part of a file, through the page cache or past it. It may not allocate or touch the error
- * record: what a failure means is the caller's to say.
+/* runtime/core/file_io.h - reading a part of a file, through the page cache or past it, and writing one. It may not allocate or
+ * touch the error record: what a failure means is the caller's to say.
  */
-#ifndef ACCRT_RUNTIME_CORE_FILE_READ_H_
-#define ACCRT_RUNTIME_CORE_FILE_READ_H_
+#ifndef ACCRT_RUNTIME_CORE_FILE_IO_H_
+#define ACCRT_RUNTIME_CORE_FILE_IO_H_
 
 #include <stdint.h>
 
@@ -13,5 +13,8 @@ int accrt_file_open_direct(int fd);
  * ended. Blocks. Thread-safe. */
 int accrt_file_read(int fd, int direct_fd, uint64_t offset, void* target, uint64_t size_bytes,
                     uint64_t* out_done);
+/* Writes all of it at `offset`; -1: where the file stands, which moves. Returns 0 or errno, EIO where the file took nothing: a part may
+ * be written then. Blocks. */
+int accrt_file_write(int fd, int64_t offset, const void* bytes, uint64_t size_bytes);
 
-#endif /* ACCRT_RUNTIME_CORE_FILE_READ_H_ */
+#endif /* ACCRT_RUNTIME_CORE_FILE_IO_H_ */
