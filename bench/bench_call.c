@@ -90,7 +90,6 @@ static row_t* add(const char* name, const char* target, const char* bundle_path,
   check(accrt_call_create(row->session, function, &row->call), "call_create");
   accrt_program_release(program);
   accrt_bundle_release(bundle);
-  accrt_device_release(device);
   return row;
 }
 

@@ -200,7 +200,6 @@ int main(int count, char** arguments) {
   measure(seconds);
   accrt_stream_release(stream);
   accrt_pool_release(pool);
-  accrt_device_release(device);
   accrt_instance_release(instance);
   return report(path);
 }

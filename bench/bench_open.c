@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "accrt/accrt.h"
-#include "accrt/bundle_writer.h"
+#include "accrt/write.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -424,8 +424,7 @@ static accrt_device_t* open_host(unsigned threads) {
   accrt_device_t* device;
   OK(accrt_instance_create(&options, &owner));
   OK(accrt_instance_device_by_name(owner, "host", &device));
-  accrt_instance_release(owner); /* the device holds it */
-  return device;
+  return device; /* lent: the instance lives as long as the process */
 }
 
 int main(int argc, char** argv) {
@@ -476,8 +475,6 @@ int main(int argc, char** argv) {
   unlink(safetensors_path);
   unlink(gguf_path);
   unlink(large_path);
-  accrt_device_release(devices[0]);
-  accrt_device_release(devices[1]);
   accrt_instance_release(instance);
   free(memory);
   return 0;

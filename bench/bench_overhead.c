@@ -169,7 +169,6 @@ static void tear_down(setup_t* setup) {
   accrt_buffer_release(setup->buffer);
   accrt_kernel_pack_release(setup->pack);
   accrt_stream_release(setup->stream);
-  accrt_device_release(setup->device);
   accrt_instance_release(setup->instance);
 }
 

@@ -271,7 +271,6 @@ int main(int count, char** arguments) {
   if (largest > 0)
     measure_copies(largest);
   accrt_stream_release(stream);
-  accrt_device_release(device);
   accrt_instance_release(instance);
   return report(path);
 }

@@ -10,6 +10,10 @@ if(ACCRT_WERROR)
   target_compile_options(accrt_flags INTERFACE -Werror)
 endif()
 
+if(ACCRT_ASSERTIONS)
+  target_compile_definitions(accrt_flags INTERFACE ACCRT_ASSERTIONS=1)
+endif()
+
 if(ACCRT_SANITIZE STREQUAL "address")
   set(ACCRT_SANITIZE_FLAGS -fsanitize=address,undefined -fno-sanitize-recover=undefined)
 elseif(ACCRT_SANITIZE STREQUAL "thread")

@@ -15,13 +15,27 @@ if(NOT ACCRT_TEST_PYTHON)
   return()
 endif()
 
+# A Python cannot load a sanitized library: there the bundles are made with one that is built beside, without.
+set(ACCRT_WRITER_FOLDER "${CMAKE_BINARY_DIR}")
+set(ACCRT_WRITER_DEPENDS accrt accrt_write)
+if(ACCRT_SANITIZE)
+  set(ACCRT_WRITER_FOLDER "${CMAKE_BINARY_DIR}/plain")
+  set(ACCRT_WRITER_DEPENDS accrt_plain_writer)
+  add_custom_target(accrt_plain_writer
+    COMMAND "${CMAKE_COMMAND}" -S "${PROJECT_SOURCE_DIR}" -B "${ACCRT_WRITER_FOLDER}" -G "${CMAKE_GENERATOR}"
+            "-DCMAKE_C_COMPILER=${CMAKE_C_COMPILER}" "-DCMAKE_C_COMPILER_LAUNCHER=${CMAKE_C_COMPILER_LAUNCHER}"
+            -DACCRT_BUILD_TESTS=OFF -DACCRT_BUILD_TOOLS=OFF
+    COMMAND "${CMAKE_COMMAND}" --build "${ACCRT_WRITER_FOLDER}" --target accrt_write
+    COMMENT "Building a writer that is not sanitized" VERBATIM)
+endif()
 file(GLOB ACCRT_BUNDLE_WRITER CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/python/accrt/bundle_writer/*.py")
 add_custom_command(
   OUTPUT "${ACCRT_TEST_DATA}/program.accx"
-  COMMAND ${ACCRT_TEST_PYTHON} "${PROJECT_SOURCE_DIR}/tests/bundles/make.py" "${ACCRT_TEST_DATA}" "${CMAKE_C_COMPILER}"
+  COMMAND "${CMAKE_COMMAND}" -E env "ACCRT_LIBRARY=${ACCRT_WRITER_FOLDER}/lib/libaccrt.so"
+          ${ACCRT_TEST_PYTHON} "${PROJECT_SOURCE_DIR}/tests/bundles/make.py" "${ACCRT_TEST_DATA}" "${CMAKE_C_COMPILER}"
   DEPENDS "${PROJECT_SOURCE_DIR}/tests/bundles/make.py" "${PROJECT_SOURCE_DIR}/tests/bundles/kernels.c"
           "${PROJECT_SOURCE_DIR}/tests/bundles/kernels.ptx"
-          ${ACCRT_BUNDLE_WRITER} "${PROJECT_SOURCE_DIR}/include/accrt/kernel.h"
+          ${ACCRT_WRITER_DEPENDS} ${ACCRT_BUNDLE_WRITER} "${PROJECT_SOURCE_DIR}/include/accrt/kernel.h"
   COMMENT "Making bundles for tests" VERBATIM)
 add_custom_target(accrt_test_bundles DEPENDS "${ACCRT_TEST_DATA}/program.accx")
 

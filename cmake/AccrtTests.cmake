@@ -19,7 +19,7 @@ include(cmake/AccrtTestBundles.cmake)
 function(accrt_test_environment name label)
   set_tests_properties(${name} PROPERTIES
     LABELS "${label}" TIMEOUT 300 SKIP_RETURN_CODE 77
-    ENVIRONMENT "CMAKE_GENERATOR=${CMAKE_GENERATOR};ACCRT_TEST_BUNDLES=${ACCRT_TEST_BUNDLES};ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1:strict_string_checks=1:detect_stack_use_after_return=1;UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1;TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1")
+    ENVIRONMENT "CMAKE_GENERATOR=${CMAKE_GENERATOR};ACCRT_TEST_BUNDLES=${ACCRT_TEST_BUNDLES};ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1:strict_string_checks=1:detect_stack_use_after_return=1;UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1;TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:allocator_may_return_null=1")
 endfunction()
 
 # accrt_skipped_test(name label why): a test that cannot be had here, so that CTest lists it as skipped. `./dev test` prints these
@@ -54,6 +54,7 @@ endfunction()
 
 file(GLOB_RECURSE ACCRT_INSIDE_TESTS CONFIGURE_DEPENDS
      "${PROJECT_SOURCE_DIR}/runtime/*_test.c" "${PROJECT_SOURCE_DIR}/loader/*_test.c"
+     "${PROJECT_SOURCE_DIR}/format/*_test.c" "${PROJECT_SOURCE_DIR}/write/*_test.c"
      "${PROJECT_SOURCE_DIR}/abi/*_test.c" "${PROJECT_SOURCE_DIR}/tests/fault/*.c")
 foreach(source IN LISTS ACCRT_INSIDE_TESTS)
   get_filename_component(folder "${source}" DIRECTORY)
@@ -68,22 +69,22 @@ foreach(source IN LISTS ACCRT_INSIDE_TESTS)
     endif()
     continue()
   endif()
-  if(folder MATCHES "loader/text$" AND NOT TARGET accrt_text)
+  if(folder MATCHES "write/text$" AND NOT TARGET accrt_text)
     continue()
   endif()
-  accrt_add_test("${source}" accrt_static "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/include"
+  accrt_add_test("${source}" accrt_write_static "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/include"
                  "${folder}")
 endforeach()
-if(TARGET loader.text.text)
+if(TARGET write.text.text)
   # The test's own malloc and its like, which fail when they are told to.
-  target_link_libraries(loader.text.text PRIVATE accrt_text accrt_static)
-  target_link_options(loader.text.text PRIVATE
+  target_link_libraries(write.text.text PRIVATE accrt_text accrt_write_static)
+  target_link_options(write.text.text PRIVATE
                       "LINKER:--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=open_memstream")
 endif()
 
 file(GLOB ACCRT_OUTSIDE_TESTS CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/unit/*.c")
 foreach(source IN LISTS ACCRT_OUTSIDE_TESTS)
-  accrt_add_test("${source}" accrt "${PROJECT_SOURCE_DIR}/tests/unit")
+  accrt_add_test("${source}" accrt_write "${PROJECT_SOURCE_DIR}/tests/unit")
 endforeach()
 
 # Parts of the tool that stand on the library alone: foo_test.c with the foo.c beside it.
@@ -127,10 +128,30 @@ else()
   endif()
 endif()
 include(cmake/AccrtFuzz.cmake)
+
+# Random calls of every function: a short seeded part here, 10^7 in `./dev soak api`.
+add_executable(api_fuzz tests/api_fuzz/api_fuzz.c)
+set_target_properties(api_fuzz PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
+target_include_directories(api_fuzz PRIVATE "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/include")
+target_compile_definitions(api_fuzz PRIVATE ACCRT_TEST_DATA="${ACCRT_TEST_DATA}")
+target_link_libraries(api_fuzz PRIVATE accrt_write_static accrt_flags)
+if(TARGET accrt_test_bundles)
+  add_dependencies(api_fuzz accrt_test_bundles)
+endif()
+# Its arguments are random: what is in flight and what is given as an output share memory, and so would be races of its own.
+if(NOT ACCRT_SANITIZE STREQUAL "thread")
+  add_test(NAME tests.api_fuzz.seed1 COMMAND api_fuzz --calls 40000 --seed 1)
+  add_test(NAME tests.api_fuzz.threads COMMAND api_fuzz --calls 40000 --seed 2 --threads 3)
+  accrt_test_environment(tests.api_fuzz.seed1 "tests/api_fuzz")
+  accrt_test_environment(tests.api_fuzz.threads "tests/api_fuzz")
+endif()
 add_subdirectory(tests/packs)
 if(EXISTS "${PROJECT_SOURCE_DIR}/tests/cts/CMakeLists.txt")
   add_subdirectory(tests/cts)
 endif()
+
+add_test(NAME tests.abi.messages COMMAND sh "${PROJECT_SOURCE_DIR}/tests/abi/messages.sh")
+accrt_test_environment(tests.abi.messages "tests/abi")
 
 # The installed tree, as its users see it. Sanitized libraries are not installed by anybody.
 if(NOT ACCRT_SANITIZE)
@@ -138,6 +159,25 @@ if(NOT ACCRT_SANITIZE)
            "${PROJECT_SOURCE_DIR}/tests/install/consumers.sh" "${CMAKE_BINARY_DIR}")
   accrt_test_environment(tests.install.consumers "tests/install")
   add_test(NAME tests.abi.symbols COMMAND sh "${PROJECT_SOURCE_DIR}/tests/abi/symbols.sh"
-           "$<TARGET_FILE:accrt>")
+           "$<TARGET_FILE:accrt>" "$<TARGET_FILE:accrt_write>")
   accrt_test_environment(tests.abi.symbols "tests/abi")
+endif()
+
+# The library once more, with a call at each basic block: tests/python/test_bounded.py counts with it what work on files costs,
+# and builds it when it runs.
+if(NOT ACCRT_SANITIZE)
+  add_library(accrt_counted OBJECT EXCLUDE_FROM_ALL ${ACCRT_SOURCES})
+  foreach(property INCLUDE_DIRECTORIES COMPILE_DEFINITIONS)
+    set_property(TARGET accrt_counted PROPERTY ${property}
+                 "$<TARGET_PROPERTY:accrt_objects,${property}>")
+  endforeach()
+  target_compile_options(accrt_counted PRIVATE -fsanitize-coverage=trace-pc)
+  target_link_libraries(accrt_counted PRIVATE accrt_flags Threads::Threads)
+  add_executable(bounded.count EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/tests/bounded/count.c"
+                 $<TARGET_OBJECTS:accrt_counted>)
+  set_target_properties(bounded.count PROPERTIES
+                        RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
+  target_include_directories(bounded.count PRIVATE "${PROJECT_SOURCE_DIR}"
+                             "${PROJECT_SOURCE_DIR}/include")
+  target_link_libraries(bounded.count PRIVATE accrt_flags Threads::Threads ${CMAKE_DL_LIBS} m)
 endif()

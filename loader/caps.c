@@ -1,18 +1,19 @@
-/* loader/caps.c - accrt_caps_parse: the JSON of `accx caps` (docs/contract.md, "Writing for a target") as a struct. It reads text that
- * may be anybody's: strictly, in a private copy, and it makes no use of what is newer than it. */
+/* loader/caps.c - accrt_caps_parse: reads the JSON of `accx caps` (docs/contract.md, "Writing for a
+ * target") into a struct. Anyone may have written the text, so it is read strictly and in a private
+ * copy. Members of later versions are ignored. */
 #include <stdio.h>
 #include <string.h>
 
 #include "loader/internal.h"
 #include "loader/json.h"
-#include "loader/names.h"
+#include "format/names.h"
 #include "runtime/core/memory.h"
 #include "runtime/core/struct.h"
 
 #define MAX_TEXT_BYTES ((size_t)1 << 20)
 #define BITS 64u
 
-/* How a member is written: "1.2", "1.2.3", 8, ["name", "bit 5", {"id": 7}], "text". */
+/* The form of a member: "1.2", "1.2.3", 8, ["name", "bit 5", {"id": 7}], "text". */
 enum { FORM_VERSION, FORM_LIBRARY, FORM_RANK, FORM_SET, FORM_ARCH, FORM_DEVICES };
 
 #define MEMBER(name, form, field, ...)                                                             \
@@ -20,7 +21,7 @@ enum { FORM_VERSION, FORM_LIBRARY, FORM_RANK, FORM_SET, FORM_ARCH, FORM_DEVICES 
 static const struct {
   char name[18];
   uint8_t form;
-  uint8_t offset; /* of the field; versions: of the major, which the minor follows */
+  uint8_t offset; /* of the field; for versions that of the major, followed by the minor */
   uint8_t numbers;
   bool needed;
 } members[] = {
@@ -48,7 +49,7 @@ _Static_assert(offsetof(accrt_caps_t, devices) < 256, "offsets fit a byte");
 _Static_assert(offsetof(accrt_caps_t, layouts_minor) == offsetof(accrt_caps_t, layouts_major) + 2,
                "the minor follows the major");
 
-/* `count` numbers up to `limit` with points between, and nothing more. */
+/* Reads `count` numbers up to `limit` with points between them, and nothing else. */
 static bool read_numbers(accx_json_t* json, uint32_t count, uint32_t limit, uint32_t* out) {
   const char* text;
   size_t size;
@@ -60,13 +61,13 @@ static bool read_numbers(accx_json_t* json, uint32_t count, uint32_t limit, uint
     for (; *text >= '0' && *text <= '9' && out[i] <= limit; ++text)
       out[i] = out[i] * 10 + (uint32_t)(*text - '0');
     if (text == begin || out[i] > limit || *text != (i + 1 < count ? '.' : '\0'))
-      return accx_json_fail(json, "this is no version");
+      return accx_json_fail(json, "this is not a version");
     ++text;
   }
   return true;
 }
 
-/* The number of a name: its own, or N of "bit N"; BITS where it is not known. */
+/* The number of a name: the known one, or N for "bit N"; BITS for an unknown name. */
 static uint32_t number_of(const char* name, uint32_t numbers) {
   uint32_t bit = 0;
   for (; bit < BITS; ++bit) {
@@ -82,7 +83,7 @@ static uint32_t number_of(const char* name, uint32_t numbers) {
   return *name == '\0' ? bit : BITS;
 }
 
-/* {"id": 7, "name": "..."}, where the id says which. */
+/* Reads {"id": 7, "name": "..."}. Only the id counts. */
 static bool read_id(accx_json_t* json, uint64_t* out_id) {
   bool first = true, more, found = false;
   while (accx_json_next(json, '}', &first, &more) && more) {
@@ -92,7 +93,7 @@ static bool read_id(accx_json_t* json, uint64_t* out_id) {
       return false;
     const bool id = strcmp(name, "id") == 0;
     if (id && found)
-      return accx_json_fail(json, "a member is there twice");
+      return accx_json_fail(json, "a member occurs twice");
     found = found || id;
     if (!(id ? accx_json_integer(json, out_id) : accx_json_skip(json)))
       return false;
@@ -131,7 +132,7 @@ static bool read_arch(accx_json_t* json, char* out_arch) {
   return true;
 }
 
-/* One of the words that make up `devices`. */
+/* Reads one of the words of `devices`. */
 static bool read_word(accx_json_t* json, const char** out_text) {
   size_t size;
   return accx_json_string(json, out_text, &size) &&
@@ -154,7 +155,8 @@ static bool read_archs(accx_json_t* json, const char** archs, size_t* count) {
   return json->error == NULL;
 }
 
-/* {"name": "cuda", "architectures": ["sm_90"]}, in any order: "cuda:sm_90" is put behind what is there. */
+/* Reads {"name": "cuda", "architectures": ["sm_90"]} in any order, and appends "cuda:sm_90" to the
+ * text. */
 static bool read_driver(accx_json_t* json, accrt_caps_t* caps) {
   bool first = true, more;
   const char *driver = NULL, *archs[MAX_DEVICES];
@@ -206,7 +208,7 @@ static bool read_member(accx_json_t* json, size_t member, accrt_caps_t* caps) {
   }
   case FORM_LIBRARY:
     if (!read_numbers(json, 3, 0xFFF, numbers) || numbers[0] > 0xFF)
-      return accx_json_fail(json, "this is no version");
+      return accx_json_fail(json, "this is not a version");
     caps->library_version = ACCRT_MAKE_VERSION(numbers[0], numbers[1], numbers[2]);
     return true;
   case FORM_RANK:
@@ -226,7 +228,7 @@ static bool read_member(accx_json_t* json, size_t member, accrt_caps_t* caps) {
   }
 }
 
-/* `out_name`: the member that was read last. */
+/* `out_name` gets the member that was read last. */
 static bool read_members(accx_json_t* json, accrt_caps_t* caps, uint32_t* out_seen,
                          const char** out_name) {
   bool first = true, more;
@@ -242,7 +244,7 @@ static bool read_members(accx_json_t* json, accrt_caps_t* caps, uint32_t* out_se
     *out_name = name;
     const uint32_t bit = member < MEMBER_COUNT ? 1u << member : 0;
     if ((*out_seen & bit) != 0)
-      return accx_json_fail(json, "a member is there twice");
+      return accx_json_fail(json, "a member occurs twice");
     *out_seen |= bit;
     if (!(bit != 0 ? read_member(json, member, caps) : accx_json_skip(json)))
       return false;
@@ -279,7 +281,7 @@ accrt_status_t accrt_caps_parse(const char* text, size_t size_bytes,
                             MAX_TEXT_BYTES);
   if (allocator == NULL)
     allocator = &accrt_allocator_system;
-  ACCX_TRY(accrt_alloc(allocator, size_bytes + 1, &copy));
+  ACCRT_TRY(accrt_alloc(allocator, size_bytes + 1, &copy));
   memcpy(copy, text, size_bytes);
   accrt_status_t status = read_text(copy, size_bytes, &caps);
   accrt_free(allocator, copy, size_bytes + 1);

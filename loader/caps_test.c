@@ -1,4 +1,5 @@
-/* loader/caps_test.c - what accrt_caps_parse makes of the JSON of `accx caps`, of older and newer versions, and of what is no such JSON. */
+/* loader/caps_test.c - accrt_caps_parse with the JSON of `accx caps`, of older and newer versions,
+ * and with text that is not such JSON. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +10,7 @@
 #include <cmocka.h>
 
 #include "accrt/accrt.h"
-#include "loader/names.h"
+#include "format/names.h"
 #include "runtime/core/test_allocator.h"
 
 #define VERSIONS                                                                                   \
@@ -18,7 +19,7 @@
   "\"max_rank\": 8, \"file_features\": [], \"command_set\": [\"dispatch\", \"marker\"], "          \
   "\"dtypes\": [\"f32\", \"u4\"], \"encodings\": [\"plain\", \"opaque\"]"
 #define OLD "{" VERSIONS OTHERS ", \"function_features\": [\"target\"]}"
-/* With what is between the braces too. */
+/* Includes the text between the braces. */
 #define WITH(more) "{" VERSIONS OTHERS ", \"function_features\": []" more "}"
 
 static accrt_status_t parse(const char* text, accrt_caps_t* out) {
@@ -75,7 +76,7 @@ static void test_a_newer_one(void** state) {
 
 #define TEN "0123456789"
 #define HUNDRED TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN
-/* What is wrong with a text, and where the message says so. */
+/* The fault of a text, and its position in the message. */
 static const struct {
   const char* text;
   const char* message;
@@ -86,9 +87,9 @@ static const struct {
     {"{" VERSIONS OTHERS "}", "there is no 'function_features'"},
     {OLD "x", "there is more behind the end"},
     {OLD OLD, "there is more behind the end"},
-    {WITH(", \"container\": \"0.2\""), "a member is there twice"},
-    {WITH(", \"function_features\": []"), "a member is there twice"},
-    {WITH(", \"sections\": [{\"id\": 1, \"id\": 1}]"), "a member is there twice"},
+    {WITH(", \"container\": \"0.2\""), "a member occurs twice"},
+    {WITH(", \"function_features\": []"), "a member occurs twice"},
+    {WITH(", \"sections\": [{\"id\": 1, \"id\": 1}]"), "a member occurs twice"},
     {WITH(", \"sections\": [{}]"), "an object without an id"},
     {WITH(", \"sections\": [{\"id\": \"1\"}]"), "a whole number is missing"},
     {WITH(", \"sections\": [{\"id\": -1}]"), "a whole number is missing"},
@@ -97,9 +98,9 @@ static const struct {
     {WITH(", \"sections\": [\"a\" \"b\"]"), "a comma"},
     {WITH(", \"sections\": [\"a\",]"), "a string is missing"},
     {WITH(", \"sections\": [[]]"), "a string is missing"},
-    {WITH(", \"library_version\": \"0.3\""), "this is no version"},
-    {WITH(", \"library_version\": \"256.0.0\""), "this is no version"},
-    {WITH(", \"library_version\": \"1.4096.0\""), "this is no version"},
+    {WITH(", \"library_version\": \"0.3\""), "this is not a version"},
+    {WITH(", \"library_version\": \"256.0.0\""), "this is not a version"},
+    {WITH(", \"library_version\": \"1.4096.0\""), "this is not a version"},
     {WITH(", \"library_version\": 3"), "a string is missing"},
     {WITH(", \"cpu_arch\": \"0123456789abcdef0123456789abcdef\""), "a name of 32 bytes or more"},
     {WITH(", \"deep\": [[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]"), "nested too deep"},
@@ -115,18 +116,18 @@ static const struct {
     {WITH(", \"drivers\": [{\"name\": \"a\", \"architectures\": 1}]"), "a list is missing"},
     {WITH(", \"drivers\": [{\"name\": \"a\", \"architectures\": [1]}]"), "a string is missing"},
     {WITH(", \"drivers\": [{\"architectures\": [\"a\"]}]"), "a driver without a name"},
-    {WITH(", \"layouts\": \"zero\""), "there twice (at 'layouts'"},
+    {WITH(", \"layouts\": \"zero\""), "occurs twice (at 'layouts'"},
     {"{\"max_rank\": \"x\"", "a whole number is missing (at 'max_rank'"},
     {WITH(", \"drivers\": [{\"name\": \"host\", \"architectures\": [\"" HUNDRED "\", \"" HUNDRED
           "\", \"" HUNDRED "\"]}]"),
      "more devices than there is room for"},
-    {"{\"container\": \"0.65536\"", "this is no version"},
-    {"{\"container\": \"0.99999999999999999999\"", "this is no version"},
-    {"{\"container\": \"0\"", "this is no version"},
-    {"{\"container\": \"0.1.2\"", "this is no version"},
-    {"{\"container\": \".1\"", "this is no version"},
-    {"{\"container\": \"-1.0\"", "this is no version"},
-    {"{\"container\": \" 0.1\"", "this is no version"},
+    {"{\"container\": \"0.65536\"", "this is not a version"},
+    {"{\"container\": \"0.99999999999999999999\"", "this is not a version"},
+    {"{\"container\": \"0\"", "this is not a version"},
+    {"{\"container\": \"0.1.2\"", "this is not a version"},
+    {"{\"container\": \".1\"", "this is not a version"},
+    {"{\"container\": \"-1.0\"", "this is not a version"},
+    {"{\"container\": \" 0.1\"", "this is not a version"},
     {"{\"max_rank\": 4294967296", "no rank is so large"},
     {"{\"max_rank\": 8.5", "a whole number is missing"},
     {"{\"max_rank\": 99999999999999999999", "a number above 2^63 - 1"},
@@ -209,10 +210,37 @@ static void test_without_memory(void** state) {
                    ACCRT_ERROR_OUT_OF_MEMORY);
 }
 
-/* No two numbers of a set have one name: each is read as what it was written for. */
+/* No two numbers of a set have the same name, so each name gives the number that was written. */
 static void test_names(void** state) {
   (void)state;
-  static const uint32_t counts[] = {8, 20, 5, 35, 19, 23, 1, 1, 0, 16};
+  static const uint32_t counts[] = {0
+#define DEF_COMMAND(...) +1
+#include "format/format.def"
+                                    ,
+                                    0
+#define DEF_EXPRESSION(...) +1
+#include "format/format.def"
+                                    ,
+                                    0
+#define DEF_IMAGE(...) +1
+#include "format/format.def"
+                                    ,
+                                    0
+#define DEF_SECTION(...) +1
+#include "format/format.def"
+                                    ,
+                                    0
+#define DEF_DTYPE(...) +1
+#include "format/format.def"
+                                    ,
+                                    0
+#define DEF_LAYOUT(...) +1
+#include "format/format.def"
+                                    ,
+                                    1,
+                                    1,
+                                    0,
+                                    16};
   for (uint32_t numbers = ACCX_NUMBERS_OPCODE; numbers <= ACCX_NUMBERS_CPU_FEATURE; ++numbers) {
     uint32_t count = 0;
     for (uint32_t a = 0; a < 70; ++a) {

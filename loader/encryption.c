@@ -1,34 +1,15 @@
 /* loader/encryption.c - keys and chunks of encrypted weights. See loader/encryption.h. */
 #include "loader/encryption.h"
 
+#include "loader/trust.h"
 #include "runtime/core/fork.h"
 #include "runtime/core/sha256.h"
 
-static const unsigned char no_salt[32] = {0};
-
-void accx_encryption_derive(const accrt_crypto_t* crypto, const accrt_key_t* secret_key,
-                            const uint8_t salt[32], accx_chunk_key_t* out_key) {
-  accrt_hkdf_sha256(crypto, secret_key->bytes, salt, "accrt weights v1", out_key->bytes);
-}
-
-void accx_encryption_key_id(const accrt_crypto_t* crypto, const accrt_key_t* secret_key,
-                            uint8_t out_id[16]) {
-  unsigned char bytes[32];
-  accrt_hkdf_sha256(crypto, secret_key->bytes, no_salt, "accrt key id v1", bytes);
-  memcpy(out_id, bytes, 16);
-}
-
-void accx_encryption_nonce(uint32_t chunk, unsigned char out_nonce[12]) {
-  memset(out_nonce, 0, 12);
-  for (int i = 0; i < 4; ++i)
-    out_nonce[4 + i] = (unsigned char)(chunk >> 8 * i);
-}
-
 accrt_status_t accrt_key_id(accrt_instance_t* instance, const accrt_key_t* secret_key,
                             uint8_t* out_id) {
-  ACCX_TRY(accrt_check_fork());
+  ACCRT_TRY(accrt_check_fork());
   if (instance == NULL || secret_key == NULL || out_id == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "an argument is NULL");
+    return ACCRT_FAIL_NULL(instance, secret_key, out_id);
   accx_encryption_key_id(accrt_instance_crypto_if(instance), secret_key, out_id);
   return ACCRT_OK;
 }
@@ -46,15 +27,18 @@ accrt_status_t accx_encryption_open(accrt_bundle_t* bundle, const accrt_bundle_o
   if (encryption == NULL || options->secret_key == NULL)
     return ACCRT_OK;
   const accrt_crypto_t* crypto;
-  ACCX_TRY(accrt_instance_crypto(bundle->instance, &crypto));
+  ACCRT_TRY(accrt_instance_crypto(bundle->instance, &crypto));
   accrt_key_t key = {{0}};
   uint8_t id[16];
   accrt_status_t status = ACCRT_OK;
   if (options->secret_key(options->secret_key_user, encryption->key_id, key.bytes) != 0)
-    status = refuse_key(bundle, "the caller has not got it");
+    status = refuse_key(bundle, "the caller does not have it");
   accx_encryption_key_id(crypto, &key, id);
   if (status == ACCRT_OK && memcmp(id, encryption->key_id, sizeof id) != 0)
     status = refuse_key(bundle, "the caller gave another");
+  bundle->is_bound = encryption->algorithm == ACCX_ENCRYPTION_AES256_GCM_BOUND;
+  if (status == ACCRT_OK && bundle->is_bound)
+    status = accx_trust_code_root(bundle, &bundle->bound_root);
   if (status == ACCRT_OK) {
     accx_chunk_key_t chunk_key;
     accx_encryption_derive(crypto, &key, encryption->salt, &chunk_key);
@@ -80,12 +64,13 @@ accrt_status_t accx_encryption_decrypt(const accrt_bundle_t* bundle, uint32_t ch
                                        size_t size_bytes) {
   unsigned char nonce[12];
   accx_encryption_nonce(chunk, nonce);
-  if (accrt_crypto_decrypt(bundle->crypto, bundle->chunk_key, nonce, bytes, size_bytes,
+  if (accrt_crypto_decrypt(bundle->crypto, bundle->chunk_key, nonce,
+                           bundle->is_bound ? &bundle->bound_root : NULL, bytes, size_bytes,
                            bundle->tables.tags[chunk].bytes))
     return ACCRT_OK;
-  accrt_wipe(bytes, size_bytes); /* plaintext that nobody vouches for */
+  accrt_wipe(bytes, size_bytes); /* the plaintext is not authentic */
   return ACCRT_FAIL_INNER(DATA_CORRUPT,
                           "%s: data[%" PRIu32 "]: the chunk of %zu bytes is not what was encrypted "
-                          "with this key: its tag does not match (rule %d)",
+                          "with this key, or for another program: its tag does not match (rule %d)",
                           bundle->name, chunk, size_bytes, ACCX_RULE_TAG);
 }

@@ -1,4 +1,5 @@
-/* loader/files.c - the files that a bundle names: opened in its folder, and found to be what the bundle says. */
+/* loader/files.c - the files that a bundle names. It opens them in the bundle's folder, and checks
+ * them against the bundle's record. */
 #define _GNU_SOURCE
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,14 +14,15 @@ int accrt_bundle_skips_digests(const accrt_bundle_t* bundle) {
 static accrt_status_t digest_of(const accrt_bundle_t* bundle, accx_source_t* source,
                                 accx_digest_t* out_digest) {
   void* piece;
-  ACCX_TRY(accrt_alloc(bundle->allocator, ACCX_CHUNK_BYTES, &piece));
+  ACCRT_TRY(accrt_alloc(bundle->allocator, ACCX_CHUNK_BYTES, &piece));
   const accrt_status_t status =
       accx_source_digest(source, 0, source->size_bytes, piece, out_digest);
   accrt_free(bundle->allocator, piece, ACCX_CHUNK_BYTES);
   return status;
 }
 
-/* Constants with digests of their own are checked when they are placed. Others have nothing but the file's. */
+/* True when only the file's digest protects a constant. Constants with digests of their own are
+ * checked when they are placed. */
 static bool needs_digest(const accrt_bundle_t* bundle, uint32_t file) {
   const accrt_bundle_tables_t* tables = &bundle->tables;
   if (bundle->verify != ACCRT_VERIFY_DEFAULT)
@@ -34,14 +36,15 @@ static bool needs_digest(const accrt_bundle_t* bundle, uint32_t file) {
   return false;
 }
 
-/* `check_digest`: set for a file whose digest is to be compared in any case. */
+/* `check_digest` gets true for a file whose digest must always be compared. */
 static accrt_status_t check_file(const accrt_bundle_t* bundle, uint32_t index, const char* name,
                                  int fd, bool has_digest, bool* check_digest) {
   const accx_file_t* file = &bundle->tables.files[index];
   struct stat facts;
   if (fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode))
     return ACCRT_FAIL_INNER(IO, "file '%s' of %s is not a regular file", name, bundle->name);
-  /* A second name may be one that somebody else has outside this folder: a digest that nobody compares is no answer to that. */
+  /* A file with a second name (a hard link) may belong to another user, outside this folder. So the
+   * record must have a digest, which is compared. */
   *check_digest = facts.st_nlink > 1;
   if (facts.st_nlink > 1 && !has_digest) {
     return ACCRT_FAIL_INNER(
@@ -67,7 +70,7 @@ static accrt_status_t check_content(const accrt_bundle_t* bundle, uint32_t index
   accx_digest_t found;
   accx_source_t source;
   const accrt_bundle_t* inner = weights->files[0].bundle;
-  ACCX_TRY(
+  ACCRT_TRY(
       accx_source_open_fd(inner != NULL ? inner->source.fd : weights->files[0].source.fd, &source));
   const accrt_status_t status = digest_of(bundle, &source, &found);
   accx_source_close(&source, false);
@@ -88,12 +91,12 @@ accrt_status_t accrt_bundle_open_file(accrt_bundle_t* bundle, uint32_t file,
   *out_weights = NULL;
   if (bundle->folder_fd < 0) {
     return ACCRT_FAIL_INNER(NOT_FOUND,
-                            "file '%s' is looked for beside the bundle, and %s was not opened by "
-                            "path: give the weights themselves",
+                            "file '%s' must be beside the bundle, but %s was not opened by path: "
+                            "pass the weights as a source",
                             name, bundle->name);
   }
   int fd;
-  ACCX_TRY(accx_open_in(bundle->folder_fd, "", name, false, &fd));
+  ACCRT_TRY(accx_open_in(bundle->folder_fd, "", name, false, &fd));
   bool check_digest = false;
   accrt_status_t status = check_file(bundle, file, name, fd, has_digest, &check_digest);
   if (status != ACCRT_OK) {
@@ -101,7 +104,7 @@ accrt_status_t accrt_bundle_open_file(accrt_bundle_t* bundle, uint32_t file,
     return status;
   }
   accrt_weights_t* weights;
-  ACCX_TRY(accx_weights_open_taken(bundle->instance, fd, name, bundle->verify, &weights));
+  ACCRT_TRY(accx_weights_open_taken(bundle->instance, fd, name, bundle->verify, &weights));
   check_digest = has_digest && (check_digest || needs_digest(bundle, file));
   status = check_content(bundle, file, name, check_digest, weights);
   if (status != ACCRT_OK) {

@@ -1,14 +1,14 @@
-/* loader/gguf.c - reading the header of a GGUF file: keys and values, then records of tensors, then their bytes. All that it says is
- * checked here, in a private copy, before anything uses it. Sizes are compared by subtraction from what is known to be there, never by
- * a sum that could have overflowed.
+/* loader/gguf.c - reads the header of a GGUF file: keys and values, then records of tensors; the
+ * tensors' bytes follow. The header is checked here, in a private copy, before any use. Sizes are
+ * compared with the rest of the file by subtraction, because a sum could overflow.
  */
 #include <string.h>
 
-#include "loader/utf8.h"
+#include "runtime/core/utf8.h"
 #include "loader/weights.h"
 
 #define FIRST_READ_BYTES (UINT64_C(1) << 20)
-#define FIXED_BYTES 24u      /* magic, version, counts */
+#define FIXED_BYTES 24u      /* magic number, version, counts */
 #define MIN_VALUE_BYTES 14u  /* key of one byte, type, value of one byte */
 #define MIN_RECORD_BYTES 25u /* name of one byte, no dimension, type, offset */
 #define DEFAULT_ALIGNMENT 32u
@@ -21,7 +21,8 @@
   { name, ACCRT_DTYPE_##dtype, 0, 1, bytes }
 #define BLOCKS(name, encoding, elements, bytes)                                                    \
   { name, 0, encoding, elements, bytes }
-/* By GGML's number. Encodings are those of docs/layouts.md; 1: no layout there describes it, its bytes can be read all the same. */
+/* By GGML's number. The second value is the layout in docs/layouts.md; 1 means that no layout
+ * describes the type, but its bytes can be read. */
 const accx_weights_type_t accx_gguf_types[] = {
     /* 0 */ PLAIN("F32", F32, 4),
     PLAIN("F16", F16, 2),
@@ -67,25 +68,26 @@ const accx_weights_type_t accx_gguf_types[] = {
     BLOCKS("Q1_0", 1, 128, 18)};
 const uint32_t accx_gguf_type_count = sizeof accx_gguf_types / sizeof accx_gguf_types[0];
 
-/* Bytes of a value by type; 0: none of its own. */
+/* Bytes of a value by type; 0: the size depends on the value. */
 static const uint8_t value_bytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 
 typedef struct header {
   accrt_weights_t* weights;
-  const char* name; /* of the file */
+  const char* name; /* the file's name */
   const unsigned char* bytes;
   uint64_t at;
-  uint64_t size_bytes; /* of what was read of the file */
+  uint64_t size_bytes; /* number of bytes that were read from the file */
   uint64_t file_bytes;
   uint32_t file;
   uint32_t alignment;
-  uint64_t data_bytes; /* so far */
-  bool is_short;       /* more must be read: no error yet */
+  uint64_t data_bytes; /* sum so far */
+  bool is_short;       /* more bytes must be read; not an error */
 } header_t;
 
 /* ---- Reading ---- */
 
-/* There are so many bytes left. Where they lie past what was read, but in the file, the caller reads more and begins again. */
+/* Checks that `size_bytes` bytes are left. If they are in the file but not read yet, the caller
+ * reads more and starts again. */
 static accrt_status_t need(header_t* header, uint64_t size_bytes, uint32_t rule, const char* what) {
   if (size_bytes <= header->size_bytes - header->at)
     return ACCRT_OK;
@@ -98,7 +100,7 @@ static accrt_status_t need(header_t* header, uint64_t size_bytes, uint32_t rule,
       header->size_bytes);
 }
 #define NEED(header, size_bytes, rule, what)                                                       \
-  ACCX_TRY(need((header), (size_bytes), ACCX_RULE_gguf_##rule, (what)))
+  ACCRT_TRY(need((header), (size_bytes), ACCX_RULE_gguf_##rule, (what)))
 
 static accrt_status_t take_number(header_t* header, uint32_t size_bytes, uint64_t* out_value) {
   NEED(header, size_bytes, HEADER_SIZE, "a field");
@@ -110,7 +112,7 @@ static accrt_status_t take_number(header_t* header, uint32_t size_bytes, uint64_
 static bool is_text(const unsigned char* bytes, uint64_t size_bytes) {
   const unsigned char* const end = bytes + size_bytes;
   while (bytes < end) {
-    const uint32_t length = *bytes != 0 && *bytes < 0x80 ? 1 : accx_utf8_length(bytes);
+    const uint32_t length = *bytes != 0 && *bytes < 0x80 ? 1 : accrt_utf8_length(bytes);
     if (*bytes == 0 || length == 0 || length > (uint64_t)(end - bytes))
       return false;
     bytes += length;
@@ -118,10 +120,10 @@ static bool is_text(const unsigned char* bytes, uint64_t size_bytes) {
   return true;
 }
 
-/* A string's bytes; it is terminated when all has been read (end_strings). */
+/* Reads a string's bytes. end_strings() terminates it after everything has been read. */
 static accrt_status_t take_string(header_t* header, bool is_text_too, const char** out_text,
                                   uint64_t* out_size_bytes) {
-  ACCX_TRY(take_number(header, 8, out_size_bytes));
+  ACCRT_TRY(take_number(header, 8, out_size_bytes));
   NEED(header, *out_size_bytes, STRING, "a string");
   const unsigned char* bytes = header->bytes + header->at;
   if (is_text_too && !is_text(bytes, *out_size_bytes)) {
@@ -156,22 +158,24 @@ static accrt_status_t bad_type(const header_t* header, const accx_weights_value_
 static accrt_status_t take_strings(header_t* header, uint64_t count) {
   const char* text;
   uint64_t size_bytes;
-  for (uint64_t i = 0; i < count; ++i)
-    ACCX_TRY(take_string(header, false, &text, &size_bytes));
+  for (uint64_t i = 0; i < count; ++i) {
+    ACCRT_TRY(accrt_charge_record((uint32_t)i));
+    ACCRT_TRY(take_string(header, false, &text, &size_bytes));
+  }
   return ACCRT_OK;
 }
 
 static accrt_status_t take_elements(header_t* header, accx_weights_value_t* value) {
   if (value->type == ACCRT_METADATA_STRING) {
     const char* text;
-    ACCX_TRY(take_string(header, true, &text, &value->size_bytes));
+    ACCRT_TRY(take_string(header, true, &text, &value->size_bytes));
     value->data = (const unsigned char*)text;
     return ACCRT_OK;
   }
   const uint64_t begin = header->at;
   value->data = header->bytes + begin;
   if (value->element_type == ACCRT_METADATA_STRING) {
-    ACCX_TRY(take_strings(header, value->count));
+    ACCRT_TRY(take_strings(header, value->count));
     value->size_bytes = header->at - begin;
     return ACCRT_OK;
   }
@@ -184,16 +188,16 @@ static accrt_status_t take_elements(header_t* header, accx_weights_value_t* valu
 
 static accrt_status_t take_value(header_t* header, accx_weights_value_t* value) {
   uint64_t type;
-  ACCX_TRY(take_number(header, 4, &type));
+  ACCRT_TRY(take_number(header, 4, &type));
   if (type >= sizeof value_bytes)
     return bad_type(header, value, type);
   value->type = (uint32_t)type;
   value->count = 1;
   if (type == ACCRT_METADATA_ARRAY) {
-    ACCX_TRY(take_number(header, 4, &type));
+    ACCRT_TRY(take_number(header, 4, &type));
     if (type >= sizeof value_bytes || type == ACCRT_METADATA_ARRAY)
       return bad_type(header, value, type);
-    ACCX_TRY(take_number(header, 8, &value->count));
+    ACCRT_TRY(take_number(header, 8, &value->count));
   }
   value->element_type = (uint32_t)type;
   return take_elements(header, value);
@@ -203,8 +207,8 @@ static bool has_key(const accx_weights_value_t* value, const char* key) {
   return value->key_bytes == strlen(key) && memcmp(value->key, key, value->key_bytes) == 0;
 }
 
-/* The keys that say how the file is read. */
-static accrt_status_t obey_value(header_t* header, const accx_weights_value_t* value) {
+/* Handles the keys that change how the file is read. */
+static accrt_status_t apply_value(header_t* header, const accx_weights_value_t* value) {
   const uint32_t bytes = value_bytes[value->type];
   const uint64_t number =
       value->type != ACCRT_METADATA_ARRAY ? accx_weights_number(value->data, bytes) : 0;
@@ -238,21 +242,21 @@ static accrt_status_t take_pair(header_t* header) {
   accx_weights_value_t value;
   memset(&value, 0, sizeof value);
   uint64_t key_bytes;
-  ACCX_TRY(take_string(header, true, &value.key, &key_bytes));
+  ACCRT_TRY(take_string(header, true, &value.key, &key_bytes));
   if (key_bytes == 0 || key_bytes > ACCX_WEIGHTS_MAX_NAME_BYTES)
     return ACCX_REFUSE(header->name, gguf_KEY, "a key of %" PRIu64 " bytes", key_bytes);
   value.key_bytes = (uint32_t)key_bytes;
-  ACCX_TRY(take_value(header, &value));
-  ACCX_TRY(obey_value(header, &value));
+  ACCRT_TRY(take_value(header, &value));
+  ACCRT_TRY(apply_value(header, &value));
   accx_weights_value_t* place;
-  ACCX_TRY(accx_weights_add_value(header->weights, &place));
+  ACCRT_TRY(accx_weights_add_value(header->weights, &place));
   *place = value;
   return ACCRT_OK;
 }
 
 static accrt_status_t check_keys(const header_t* header, uint32_t first) {
   const accx_weights_value_t* twice;
-  ACCX_TRY(accx_weights_find_twice(header->weights, first, &twice));
+  ACCRT_TRY(accx_weights_find_twice(header->weights, first, &twice));
   if (twice == NULL)
     return ACCRT_OK;
   return ACCX_REFUSE(header->name, gguf_KEY, "key '%.*s' is there twice",
@@ -265,31 +269,31 @@ static accrt_status_t check_keys(const header_t* header, uint32_t first) {
 
 static accrt_status_t take_shape(header_t* header, accx_weights_entry_t* entry) {
   uint64_t rank;
-  ACCX_TRY(take_number(header, 4, &rank));
+  ACCRT_TRY(take_number(header, 4, &rank));
   if (rank > MAX_DIMENSIONS) {
     return ACCX_REFUSE(header->name, gguf_DIMENSIONS, "tensor '%.*s' has %" PRIu64 " dimensions",
                        NAME_OF(entry), rank);
   }
   int64_t* sizes;
-  ACCX_TRY(accx_weights_add_sizes(header->weights, (uint32_t)rank, &sizes));
+  ACCRT_TRY(accx_weights_add_sizes(header->weights, (uint32_t)rank, &sizes));
   entry->rank = (uint8_t)rank;
   entry->shape_first = header->weights->size_count - (uint32_t)rank;
   for (uint64_t i = rank; i-- > 0;) {
     uint64_t size;
-    ACCX_TRY(take_number(header, 8, &size));
+    ACCRT_TRY(take_number(header, 8, &size));
     if (size > INT64_MAX) {
       return ACCX_REFUSE(header->name, gguf_DIMENSIONS,
                          "tensor '%.*s': dimension %" PRIu64 " is %" PRIu64, NAME_OF(entry),
                          rank - 1 - i, size);
     }
-    sizes[i] = (int64_t)size; /* the file has the innermost first */
+    sizes[i] = (int64_t)size; /* the file has the innermost dimension first */
   }
   return ACCRT_OK;
 }
 
 static accrt_status_t take_type(header_t* header, accx_weights_entry_t* entry) {
   uint64_t number;
-  ACCX_TRY(take_number(header, 4, &number));
+  ACCRT_TRY(take_number(header, 4, &number));
   if (number >= accx_gguf_type_count || accx_gguf_types[number].name[0] == '\0') {
     return ACCX_REFUSE(header->name, gguf_TYPE,
                        "tensor '%.*s': its type %" PRIu64 " is not known to this library",
@@ -313,13 +317,14 @@ static accrt_status_t take_type(header_t* header, accx_weights_entry_t* entry) {
 }
 
 static accrt_status_t take_place(header_t* header, accx_weights_entry_t* entry) {
-  ACCX_TRY(take_number(header, 8, &entry->offset_bytes));
+  ACCRT_TRY(take_number(header, 8, &entry->offset_bytes));
   if (entry->offset_bytes != header->data_bytes) {
     return ACCX_REFUSE(header->name, gguf_PLACE,
                        "tensor '%.*s' begins at %" PRIu64 " of the data; it should at %" PRIu64,
                        NAME_OF(entry), entry->offset_bytes, header->data_bytes);
   }
-  /* Sizes are below 2^63, and nothing is added to what has passed the file's end. */
+  /* Cannot overflow: sizes are below 2^63, and nothing is added after the end of the file is
+   * passed. */
   if (header->data_bytes > header->file_bytes ||
       !accrt_align_u64(header->data_bytes + entry->size_bytes, header->alignment,
                        &header->data_bytes) ||
@@ -337,21 +342,21 @@ static accrt_status_t take_record(header_t* header) {
   memset(&entry, 0, sizeof entry);
   entry.file = header->file;
   uint64_t name_bytes;
-  ACCX_TRY(take_string(header, true, &entry.name, &name_bytes));
+  ACCRT_TRY(take_string(header, true, &entry.name, &name_bytes));
   if (name_bytes == 0 || name_bytes > ACCX_WEIGHTS_MAX_NAME_BYTES)
     return ACCX_REFUSE(header->name, gguf_TENSOR_NAME, "a tensor's name of %" PRIu64 " bytes",
                        name_bytes);
   entry.name_bytes = (uint32_t)name_bytes;
-  ACCX_TRY(take_shape(header, &entry));
-  ACCX_TRY(take_type(header, &entry));
-  ACCX_TRY(take_place(header, &entry));
+  ACCRT_TRY(take_shape(header, &entry));
+  ACCRT_TRY(take_type(header, &entry));
+  ACCRT_TRY(take_place(header, &entry));
   accx_weights_entry_t* place;
-  ACCX_TRY(accx_weights_add_entry(header->weights, &place));
+  ACCRT_TRY(accx_weights_add_entry(header->weights, &place));
   *place = entry;
   return ACCRT_OK;
 }
 
-/* Offsets become those in the file. */
+/* Turns offsets within the data into offsets in the file. */
 static accrt_status_t place_data(header_t* header, uint32_t first) {
   accrt_weights_t* weights = header->weights;
   const uint64_t begin = (header->at + header->alignment - 1) & ~(uint64_t)(header->alignment - 1);
@@ -376,17 +381,17 @@ static accrt_status_t place_data(header_t* header, uint32_t first) {
 
 static accrt_status_t take_counts(header_t* header, uint64_t* out_tensors, uint64_t* out_values) {
   uint64_t version;
-  header->at = 4; /* the magic is what chose this format */
+  header->at = 4; /* skip the magic number, which selected this format */
   NEED(header, FIXED_BYTES - 4, HEADER_SIZE, "the header");
-  ACCX_TRY(take_number(header, 4, &version));
+  ACCRT_TRY(take_number(header, 4, &version));
   if (version != 2 && version != 3) {
     return ACCX_REFUSE(header->name, gguf_VERSION,
                        "GGUF version %" PRIu64 "%s; this library reads 2 and 3", version,
                        (version & 0xFFFF) == 0 ? " (the file is big-endian)" : "");
   }
   header->weights->files[header->file].version = (uint32_t)version;
-  ACCX_TRY(take_number(header, 8, out_tensors));
-  ACCX_TRY(take_number(header, 8, out_values));
+  ACCRT_TRY(take_number(header, 8, out_tensors));
+  ACCRT_TRY(take_number(header, 8, out_values));
   const uint64_t left = header->file_bytes - FIXED_BYTES;
   if (*out_values <= left / MIN_VALUE_BYTES && *out_values < ACCX_WEIGHTS_MAX_TENSORS &&
       *out_tensors <= (left - *out_values * MIN_VALUE_BYTES) / MIN_RECORD_BYTES &&
@@ -401,16 +406,22 @@ static accrt_status_t walk(header_t* header) {
   accrt_weights_t* weights = header->weights;
   const uint32_t first_value = weights->value_count, first_entry = weights->entry_count;
   uint64_t tensors, values;
-  ACCX_TRY(take_counts(header, &tensors, &values));
-  for (uint64_t i = 0; i < values; ++i)
-    ACCX_TRY(take_pair(header));
-  ACCX_TRY(check_keys(header, first_value));
-  for (uint64_t i = 0; i < tensors; ++i)
-    ACCX_TRY(take_record(header));
+  accrt_meter_at("header");
+  ACCRT_TRY(take_counts(header, &tensors, &values));
+  for (uint64_t i = 0; i < values; ++i) {
+    ACCRT_TRY(accrt_charge_record((uint32_t)i));
+    ACCRT_TRY(take_pair(header));
+  }
+  ACCRT_TRY(check_keys(header, first_value));
+  for (uint64_t i = 0; i < tensors; ++i) {
+    ACCRT_TRY(accrt_charge_record((uint32_t)i));
+    ACCRT_TRY(take_record(header));
+  }
   return place_data(header, first_entry);
 }
 
-/* Ends strings with a NUL where the next field's first byte was, which has been read. */
+/* Terminates strings by a NUL in place of the next field's first byte, which has been read
+ * already. */
 static void end_strings(accrt_weights_t* weights, uint32_t first_entry, uint32_t first_value) {
   for (uint32_t i = first_entry; i < weights->entry_count; ++i) {
     const accx_weights_entry_t* entry = &weights->entries[i];
@@ -424,7 +435,7 @@ static void end_strings(accrt_weights_t* weights, uint32_t first_entry, uint32_t
   }
 }
 
-/* So much of the file's beginning, instead of what there is of it. */
+/* Reads a longer beginning of the file in place of the previous one. */
 static accrt_status_t read_beginning(accrt_weights_t* weights, uint32_t index,
                                      uint64_t size_bytes) {
   accx_weights_file_t* file = &weights->files[index];
@@ -432,7 +443,7 @@ static accrt_status_t read_beginning(accrt_weights_t* weights, uint32_t index,
   file->header = NULL;
   file->header_bytes = 0;
   void* memory;
-  ACCX_TRY(accrt_alloc(weights->allocator, (size_t)size_bytes + 1, &memory));
+  ACCRT_TRY(accrt_alloc(weights->allocator, (size_t)size_bytes + 1, &memory));
   file->header = memory;
   file->header_bytes = (size_t)size_bytes + 1;
   return accx_source_read(&file->source, 0, memory, size_bytes);
@@ -445,9 +456,11 @@ accrt_status_t accx_gguf_load(accrt_weights_t* weights, uint32_t file) {
                             : ACCX_WEIGHTS_MAX_GGUF_HEADER_BYTES;
   const uint32_t entries = weights->entry_count, values = weights->value_count,
                  sizes = weights->size_count;
-  uint64_t read_bytes = most < FIRST_READ_BYTES ? most : FIRST_READ_BYTES;
+  uint64_t read_bytes = most < FIRST_READ_BYTES ? most : FIRST_READ_BYTES, allowed = 0;
   for (;;) {
-    ACCX_TRY(read_beginning(weights, file, read_bytes));
+    accrt_meter_allow(read_bytes - allowed);
+    allowed = read_bytes;
+    ACCRT_TRY(read_beginning(weights, file, read_bytes));
     header_t header;
     memset(&header, 0, sizeof header);
     header.weights = weights;
@@ -469,6 +482,6 @@ accrt_status_t accx_gguf_load(accrt_weights_t* weights, uint32_t file) {
   }
   end_strings(weights, entries, values);
   if (file != 0)
-    weights->value_count = values; /* of a set, the first file's stand for all */
+    weights->value_count = values; /* the first file's values count for the whole set */
   return ACCRT_OK;
 }

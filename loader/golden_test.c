@@ -1,5 +1,6 @@
-/* loader/golden_test.c - the corpus of files that old and future writers make (tests/golden): the library makes of each what
- * manifest.txt says, and an old file's tables are those that the same content has when it is written now.
+/* loader/golden_test.c - the corpus of files that old and future writers make (tests/golden): the
+ * library makes of each what manifest.txt says, and an old file's tables are those that the same
+ * content has when it is written now.
  *
  * Runs from the root of the source tree.
  */
@@ -85,8 +86,8 @@ static void manifest(void** state) {
 
 /* ---- Upgrade ---- */
 
-/* The same content as it is written now with one more constant, which is EXTERNAL: all constants then have the form of 0.3.
- * It is named by a string that is there already and sorts behind the others. */
+/* The same content, written now with one more constant, which is EXTERNAL: all constants then have
+ * the form of 0.3. Its name is a string that exists already and sorts behind the others. */
 static bytes_t written_now(const bytes_t* old) {
   parts_t parts = take_apart(old);
   part_t* constants = find_part(&parts, ACCX_SECTION_CONSTANTS);

@@ -1,5 +1,5 @@
-/* loader/hostile_records_test.c - bad records of what came with container 0.3: every rule from 114 on
- * provoked in a bundle that uses all of it, older forms widened, newer ones refused.
+/* loader/hostile_records_test.c - bad records of what came with container 0.3: every rule from 114
+ * on provoked in a bundle that uses all of it, older forms widened, newer ones refused.
  *
  * Runs from the root of the source tree (tests/golden).
  */
@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "loader/hostile_support.h"
-#include "loader/layout.h"
+#include "format/layout.h"
 #include "loader/upgrade.h"
 
 #define GOLDEN "tests/golden/0.2/everything.accx"
@@ -64,7 +64,8 @@ static void add_binding(parts_t* parts) {
   empty->digest.bytes[0] = 1;
 }
 
-/* The first constant replicated, the last one split: all but its last row once, the last one in both of two ranks. */
+/* The first constant replicated, the last one split: all but its last row once, the last one in
+ * both of two ranks. */
 static void add_shards(parts_t* parts) {
   const accx_constant_t* weight =
       record_of(parts, ACCX_SECTION_CONSTANTS, sizeof *weight, CONSTANT_WEIGHT);
@@ -186,7 +187,7 @@ static void everything_opens(void** state) {
   free_parts(&parts);
 }
 
-/* An old file's constants are what they would be in the newest form. */
+/* An old file's constants equal those in the newest form. */
 static void check_widened(const bytes_t* golden_file) {
   parts_t old = take_apart(golden_file), wide = take_apart(golden_file);
   widen_constants(&wide);
@@ -198,7 +199,7 @@ static void check_widened(const bytes_t* golden_file) {
   assert_int_equal(tables->constant_count * sizeof(accx_constant_t), expected->size_bytes);
   assert_memory_equal(tables->constants, expected->bytes, expected->size_bytes);
   assert_int_equal(tables->constants[0].file, ACCX_NONE);
-  /* What is signed is what is in the file. */
+  /* A signature covers the bytes in the file. */
   for (uint32_t i = 0; i < tables->section_count; ++i) {
     const unsigned char* bytes = accx_section_bytes(bundle, i);
     if (bytes != NULL)
@@ -256,7 +257,7 @@ static void caps_are_what_is_read(void** state) {
   ((type*)record_of(parts, ACCX_SECTION_##section, sizeof(type), (index)))
 #define EMPTY_CONSTANT RECORD(accx_constant_t, CONSTANTS, CONSTANT_EMPTY)
 
-/* X(rule, name, what is done to `parts`) */
+/* X(rule, name, change of `parts`) */
 #define MUTATION_LIST(X)                                                                           \
   X(RECORD_FORM, form_not_needed, EMPTY_CONSTANT->source = ACCX_CONSTANT_INLINE;                   \
     EMPTY_CONSTANT->file = ACCX_NONE; EMPTY_CONSTANT->tensor = 0;                                  \
@@ -433,7 +434,8 @@ static void quantized(void** state) {
   free(file.data);
 }
 
-/* Names that would lead out of the bundle's folder, as the metadata's last string, so that no other string moves. */
+/* Names that would lead out of the bundle's folder, as the metadata's last string, so that no other
+ * string moves. */
 static void bare_names(void** state) {
   (void)state;
   static const char* const names[] = {"~a/b", "~/", "~a\\b", "~a\nb", "~\x7F"};
@@ -451,9 +453,9 @@ static void bare_names(void** state) {
   }
 }
 
-/* What is no matter of opening: loader/trust_test.c provokes those. */
+/* Rules that open does not check. loader/trust_test.c provokes those. */
 static bool is_of_trust_test(uint32_t rule) {
-  return (rule >= ACCX_RULE_CODE_ROOT && rule <= ACCX_RULE_WEIGHT_TRUST) ||
+  return (rule >= ACCX_RULE_CODE_ROOT && rule <= ACCX_RULE_ENCRYPTED) ||
          rule == ACCX_RULE_ENCRYPTION_KEY || rule == ACCX_RULE_TAG;
 }
 
@@ -483,11 +485,11 @@ static void dotted_names(void** state) {
   }
 }
 
-/* ---- Encryption, in the golden bundle that has it ---- */
+/* ---- Encryption, in the encrypted golden bundle ---- */
 
 #define ENCRYPTION RECORD(accx_encryption_t, ENCRYPTION, 0)
 #define ENCRYPTED_LIST(X)                                                                          \
-  X(ENCRYPTION, unknown_cipher, ENCRYPTION->algorithm = 2)                                         \
+  X(ENCRYPTION, unknown_cipher, ENCRYPTION->algorithm = 3)                                         \
   X(ENCRYPTION, encryption_reserved, ENCRYPTION->reserved = 1)                                     \
   X(ENCRYPTION, encryption_reserved_2, ENCRYPTION->reserved_2 = 1)                                 \
   X(ENCRYPTION, feature_not_told, parts->header.required_features = 0)                             \

@@ -1,5 +1,6 @@
-/* loader/hostile_support.h - for the two tests that provoke the verifier's rules: which rule a refusal names, which rules were seen, and a
- * mutation with the rule that it must break. Not for fuzzing: it asserts with CMocka. */
+/* loader/hostile_support.h - for the two tests that provoke the verifier's rules: the rule that a
+ * refusal names, the rules seen so far, and mutations with the rule that each must break. Not for
+ * fuzzing, because it asserts with CMocka. */
 #ifndef ACCRT_LOADER_HOSTILE_SUPPORT_H_
 #define ACCRT_LOADER_HOSTILE_SUPPORT_H_
 
@@ -14,7 +15,7 @@ typedef struct mutation_case {
 
 static unsigned char seen_rules[256];
 
-/* The rule that the thread's record names; 0 when it names none. */
+/* The rule that the thread's error record names; 0 when it names none. */
 static inline uint32_t rule_of_record(void) {
   accrt_error_t error = ACCRT_ERROR_INIT;
   assert_int_equal(accrt_last_error(&error), ACCRT_OK);

@@ -93,7 +93,7 @@ typedef struct field_case {
     ACCX_RULE_##rule, ACCX_SECTION_##section, (index), sizeof(type), offsetof(type, field),        \
         sizeof(((type*)0)->field), (uint64_t)(value), __LINE__                                     \
   }
-/* Indices in the golden bundle: records stand in the order of their names. */
+/* Indices in the golden bundle. Records are sorted by name. */
 enum { SYMBOL_LENGTH, SYMBOL_N, SYMBOL_POSITION, SYMBOL_ROWS, SYMBOL_STEPS };
 enum { CONSTANT_EMPTY, CONSTANT_NIBBLES, CONSTANT_PACKED, CONSTANT_TABLE, CONSTANT_WEIGHT };
 enum { FUNCTION_HELPER, FUNCTION_PACK, FUNCTION_MAIN };
@@ -750,8 +750,8 @@ static void utf8(void** state) {
 
 /* ---- Bundles made from nothing ---- */
 
-/* One function for each level, each with `width` commands: CALL of the one before (calls), or a
- * REPEAT of the next block. */
+/* One function per level, each with `width` commands: CALL of the previous one (calls), or a REPEAT
+ * of the next block. */
 static bytes_t make_levels(uint32_t levels, uint32_t width, bool calls) {
   parts_t parts = {.count = 0};
   memcpy(parts.header.magic, ACCX_MAGIC, 8);
@@ -1093,7 +1093,7 @@ static void newer_versions(void** state) {
   accrt_bundle_release(bundle);
   free(file.data);
 
-  /* What is not known in a newer file is a matter of versions, not a mistake of the file. */
+  /* Unknown content of a newer file is a version mismatch, not an error in the file. */
   accx_symbol_t* symbol = record_of(&parts, ACCX_SECTION_SYMBOLS, sizeof *symbol, 0);
   symbol->symbol_class = 9;
   file = put_together(&parts);
@@ -1150,7 +1150,7 @@ static accx_call_t* call_of(parts_t* parts, uint32_t nth) {
 static accx_image_t* image_of(parts_t* parts, uint32_t index) {
   return record_of(parts, ACCX_SECTION_IMAGES, sizeof(accx_image_t), index);
 }
-/* A target for a function that had none. */
+/* Gives a target to a function without one. */
 static void set_target(parts_t* parts, uint32_t function, uint32_t like) {
   function_of(parts, function)->target = function_of(parts, like)->target;
   function_of(parts, function)->required_features = ACCX_FEATURE_FUNCTION_TARGET;
@@ -1159,7 +1159,7 @@ static void clear_target(parts_t* parts, uint32_t function) {
   function_of(parts, function)->target = 0;
   function_of(parts, function)->required_features = 0;
 }
-/* The name of a pack's image, which is a string of its own. */
+/* The name of a pack's image, in a string that nothing else uses. */
 static void name_pack(parts_t* parts, char first) {
   find_part(parts, ACCX_SECTION_STRINGS)->bytes[image_of(parts, IMAGE_0_2_PACK)->name + 8] =
       (unsigned char)first;

@@ -1,9 +1,9 @@
-/* loader/json.c - a strict reader of the JSON that weights' headers are. It may not allocate, and it recurses nowhere. */
+/* loader/json.c - a strict reader of JSON (json.h). It may not allocate or recurse. */
 #include "loader/json.h"
 
 #include <string.h>
 
-#include "loader/utf8.h"
+#include "runtime/core/utf8.h"
 
 void accx_json_init(accx_json_t* json, char* text, size_t size_bytes) {
   *json = (accx_json_t){text, text, text + size_bytes, NULL};
@@ -58,7 +58,7 @@ static int hex_digit(char c) {
   return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
 }
 
-/* Four hexadecimal digits; -1 when they are none. A NUL ends the look. */
+/* Reads four hexadecimal digits; -1 for anything else. It stops at a NUL. */
 static int32_t hex_unit(const char* at) {
   int32_t value = 0;
   for (int i = 0; i < 4; ++i) {
@@ -86,7 +86,7 @@ static char* put_utf8(char* to, uint32_t code) {
   return to;
 }
 
-/* \uXXXX, or two of them for one character: at the first one's digits. */
+/* Reads \uXXXX, or two of them for one character. It starts at the first one's digits. */
 static bool unescape_unit(accx_json_t* json, char** to) {
   int32_t code = hex_unit(json->at);
   if (code < 0)
@@ -122,7 +122,7 @@ static bool unescape(accx_json_t* json, char** to) {
   return unescape_unit(json, to);
 }
 
-/* Bytes up to the next quote or escape, checked. */
+/* Checks the bytes up to the next quote or escape. */
 static bool pass_plain(accx_json_t* json) {
   for (;;) {
     unsigned char byte = (unsigned char)*json->at;
@@ -133,14 +133,14 @@ static bool pass_plain(accx_json_t* json) {
     if (byte < 0x20)
       return accx_json_fail(json, json->at == json->end ? "a string does not end"
                                                         : "a control character in a string");
-    const uint32_t length = accx_utf8_length((const unsigned char*)json->at);
+    const uint32_t length = accrt_utf8_length((const unsigned char*)json->at);
     if (length == 0)
       return accx_json_fail(json, "a string is not UTF-8");
     json->at += length;
   }
 }
 
-/* The string's bytes are moved together as escapes shrink: the text only gets shorter. */
+/* Unescapes in place by moving the bytes together: an unescaped string is never longer. */
 bool accx_json_string(accx_json_t* json, const char** out_text, size_t* out_size_bytes) {
   if (!accx_json_take(json, '"', "a string is missing"))
     return false;
@@ -160,7 +160,7 @@ bool accx_json_string(accx_json_t* json, const char** out_text, size_t* out_size
       return false;
   }
   ++json->at;
-  *to = '\0'; /* at the closing quote at the latest */
+  *to = '\0'; /* at the closing quote or before it */
   *out_text = begin;
   *out_size_bytes = (size_t)(to - begin);
   return true;
@@ -199,7 +199,7 @@ static const char* skip_digits(const char* at) {
   return at;
 }
 
-/* The end of a JSON number, or NULL. */
+/* The end of a JSON number; NULL if it is not one. */
 static char* number_end(char* at) {
   at += *at == '-';
   const char* end = skip_digits(at);

@@ -1,5 +1,6 @@
-/* loader/layout_golden_test.c - every layout's formula against its golden vector (tests/golden/layouts), whole and row by row, at
- * odd addresses; and weights that lie about themselves.
+/* loader/layout_golden_test.c - every layout's formula against its golden vector
+ * (tests/golden/layouts), whole and row by row, at odd addresses; and weights that lie about
+ * themselves.
  *
  * Runs from the root of the source tree.
  */

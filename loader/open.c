@@ -11,8 +11,9 @@
 #include "runtime/core/fork.h"
 #include "runtime/core/struct.h"
 #include "runtime/core/instance.h"
+#include "runtime/core/safe_open.h"
 
-/* ---- Life ---- */
+/* ---- Lifetime ---- */
 
 static void bundle_free(accrt_bundle_t* bundle, bool notify) {
   const accrt_allocator_t* allocator = bundle->allocator;
@@ -41,7 +42,7 @@ static void bundle_free(accrt_bundle_t* bundle, bool notify) {
 
 static accrt_status_t read_options(const accrt_bundle_options_t* options,
                                    accrt_bundle_options_t* out_options) {
-  ACCX_TRY(accrt_struct_read("accrt_bundle_options_t", options, out_options, sizeof *out_options));
+  ACCRT_TRY(accrt_struct_read("accrt_bundle_options_t", options, out_options, sizeof *out_options));
   if (out_options->verify <= ACCRT_VERIFY_NO_DATA)
     return ACCRT_OK;
   return ACCRT_FAIL(INVALID_ARGUMENT,
@@ -50,20 +51,19 @@ static accrt_status_t read_options(const accrt_bundle_options_t* options,
                     out_options->verify);
 }
 
-/* A bundle without a source. */
+/* Creates a bundle without a source. */
 static accrt_status_t bundle_create(const accrt_allocator_t* allocator,
                                     const accrt_bundle_options_t* options, const char* name,
                                     accrt_bundle_t** out_bundle) {
-  void* memory;
-  ACCX_TRY(accrt_alloc(allocator, sizeof(accrt_bundle_t), &memory));
-  accrt_bundle_t* bundle = memory;
+  accrt_bundle_t* bundle;
+  ACCRT_TRY(ACCRT_NEW(allocator, &bundle));
   accrt_object_init(&bundle->object);
   bundle->folder_fd = -1;
   bundle->allocator = allocator;
   bundle->verify = options->verify;
-  accrt_mutex_init(&bundle->trust_lock);
+  accrt_mutex_init(&bundle->trust_lock, ACCRT_LOCK_BUNDLE_TRUST);
   for (uint32_t i = 0; i < ACCX_CHUNK_LOCKS; ++i)
-    accrt_mutex_init(&bundle->chunk_locks[i]);
+    accrt_mutex_init(&bundle->chunk_locks[i], ACCRT_LOCK_CHUNK);
   const accrt_status_t status =
       accrt_copy_string(allocator, options->name != NULL ? options->name : name, &bundle->name);
   if (status != ACCRT_OK) {
@@ -74,16 +74,16 @@ static accrt_status_t bundle_create(const accrt_allocator_t* allocator,
   return ACCRT_OK;
 }
 
-/* Takes `bundle`. */
-static accrt_status_t finish_open(accrt_bundle_t* bundle, const accrt_bundle_options_t* options,
-                                  accrt_status_t source_status, accrt_bundle_t** out_bundle) {
-  accrt_status_t status = source_status;
-  if (status != ACCRT_OK)
-    goto out;
-  if (accrt_instance_direct_reads(bundle->instance))
-    accx_source_bypass_cache(&bundle->source);
+static accrt_status_t verify_bundle(accrt_bundle_t* bundle, const accrt_budget_t* budget);
+
+/* Opens everything except the source, within the budget. */
+static accrt_status_t open_within(accrt_bundle_t* bundle, const accrt_bundle_options_t* options,
+                                  const accrt_budget_t* budget) {
+  accrt_meter_t meter;
+  accrt_meter_begin(&meter, budget, "opening", bundle->name, ACCRT_METER_BASE_STEPS,
+                    ACCRT_METER_BASE_BYTES);
   accx_source_begin(&bundle->source);
-  status = accx_verify(bundle);
+  accrt_status_t status = accx_verify(bundle);
   accx_source_end(&bundle->source);
   if (status == ACCRT_OK)
     status = accx_encryption_open(bundle, options);
@@ -92,8 +92,22 @@ static accrt_status_t finish_open(accrt_bundle_t* bundle, const accrt_bundle_opt
   if (status == ACCRT_OK)
     status = accx_data_open(bundle);
   if (status == ACCRT_OK && bundle->verify == ACCRT_VERIFY_FULL)
-    status = accrt_bundle_verify(bundle);
-out:
+    status = verify_bundle(bundle, NULL);
+  accrt_meter_end(&meter);
+  return status;
+}
+
+/* Takes ownership of `bundle`. */
+static accrt_status_t finish_open(accrt_bundle_t* bundle, const accrt_bundle_options_t* options,
+                                  accrt_status_t source_status, accrt_bundle_t** out_bundle) {
+  accrt_budget_t budget;
+  accrt_status_t status = source_status;
+  if (status == ACCRT_OK && accrt_instance_direct_reads(bundle->instance))
+    accx_source_bypass_cache(&bundle->source);
+  if (status == ACCRT_OK)
+    status = accrt_budget_read(options->budget, &budget);
+  if (status == ACCRT_OK)
+    status = open_within(bundle, options, &budget);
   if (status != ACCRT_OK) {
     bundle_free(bundle, false);
     return status;
@@ -103,23 +117,43 @@ out:
   return ACCRT_OK;
 }
 
-accrt_status_t accx_check_bytes(const accrt_allocator_t* allocator, const accrt_reader_t* reader,
-                                accx_header_t* out_minimum) {
+accrt_status_t accrt_bundle_check(const accrt_allocator_t* allocator, const accrt_reader_t* reader,
+                                  accrt_bundle_info_t* out_info) {
   static const accrt_bundle_options_t options = ACCRT_BUNDLE_OPTIONS_INIT;
   accrt_bundle_t* bundle;
-  ACCX_TRY(bundle_create(allocator, &options, "bundle", &bundle));
-  bundle->out_minimum = out_minimum;
+  accrt_error_enter(__func__);
+  if (reader == NULL || reader->read == NULL || out_info == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL",
+                      reader == NULL         ? "reader"
+                      : reader->read == NULL ? "reader->read"
+                                             : "out_info");
+  if (allocator == NULL)
+    allocator = &accrt_allocator_system;
+  ACCRT_TRY(bundle_create(allocator, &options, "bundle", &bundle));
+  accx_header_t minimum;
+  bundle->out_minimum = &minimum;
   accrt_status_t status = accx_source_open_callbacks(reader, &bundle->source);
   if (status == ACCRT_OK) {
     accx_source_begin(&bundle->source);
     status = accx_verify(bundle);
     accx_source_end(&bundle->source);
   }
+  if (status == ACCRT_OK) {
+    accx_header_t* header = &bundle->tables.header;
+    header->container = minimum.container;
+    header->commands = minimum.commands;
+    header->kernel_abi = minimum.kernel_abi;
+    header->layouts = minimum.layouts;
+    accrt_bundle_info_t info;
+    accx_bundle_info(bundle, &info);
+    info.name = NULL;
+    status = accrt_struct_write("accrt_bundle_info_t", out_info, &info, sizeof info);
+  }
   bundle_free(bundle, false);
   return status;
 }
 
-/* What all four functions begin with. `operation` is the one that was called. */
+/* The first checks of all four functions that open. `operation` is the function's name. */
 static accrt_status_t begin_open(const char* operation, accrt_instance_t* instance,
                                  const accrt_bundle_options_t* options, const char* name,
                                  accrt_bundle_t** out_bundle, accrt_bundle_options_t* out_options,
@@ -128,16 +162,17 @@ static accrt_status_t begin_open(const char* operation, accrt_instance_t* instan
   if (out_bundle == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "out_bundle is NULL");
   *out_bundle = NULL;
-  ACCX_TRY(accrt_check_fork_in(operation));
+  ACCRT_TRY(accrt_check_fork_in(operation));
   if (instance == NULL || name == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "instance or path is NULL");
-  ACCX_TRY(read_options(options, out_options));
-  ACCX_TRY(bundle_create(accrt_instance_allocator(instance), out_options, name, bundle));
+    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", instance == NULL ? "instance" : "path");
+  ACCRT_TRY(read_options(options, out_options));
+  ACCRT_TRY(bundle_create(accrt_instance_allocator(instance), out_options, name, bundle));
   (*bundle)->instance = instance;
   return ACCRT_OK;
 }
 
-/* Of a file that was opened just now. -1 when it cannot be opened: who needs it says so. */
+/* Opens the folder of a file that was just opened. Returns -1 on failure; code that needs the
+ * folder reports it. */
 static int open_folder(const char* path) {
   char folder[4096];
   const size_t size_bytes = accx_folder_bytes(path);
@@ -145,7 +180,7 @@ static int open_folder(const char* path) {
     return -1;
   memcpy(folder, path, size_bytes);
   folder[size_bytes] = '\0';
-  return open(size_bytes > 0 ? folder : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+  return accrt_open_at(AT_FDCWD, size_bytes > 0 ? folder : ".", O_PATH | O_DIRECTORY, 0);
 }
 
 accrt_status_t accrt_bundle_open_path(accrt_instance_t* instance, const char* path,
@@ -153,8 +188,8 @@ accrt_status_t accrt_bundle_open_path(accrt_instance_t* instance, const char* pa
                                       accrt_bundle_t** out_bundle) {
   accrt_bundle_t* bundle;
   accrt_bundle_options_t local;
-  ACCX_TRY(begin_open(__func__, instance, options, path, out_bundle, &local, &bundle));
-  ACCX_TRY(finish_open(bundle, &local, accx_source_open_path(path, &bundle->source), out_bundle));
+  ACCRT_TRY(begin_open(__func__, instance, options, path, out_bundle, &local, &bundle));
+  ACCRT_TRY(finish_open(bundle, &local, accx_source_open_path(path, &bundle->source), out_bundle));
   if (bundle->tables.file_count > 0)
     bundle->folder_fd = open_folder(path);
   return ACCRT_OK;
@@ -165,7 +200,7 @@ accrt_status_t accrt_bundle_open_fd(accrt_instance_t* instance, int32_t fd,
                                     accrt_bundle_t** out_bundle) {
   accrt_bundle_t* bundle;
   accrt_bundle_options_t local;
-  ACCX_TRY(begin_open(__func__, instance, options, "bundle", out_bundle, &local, &bundle));
+  ACCRT_TRY(begin_open(__func__, instance, options, "bundle", out_bundle, &local, &bundle));
   return finish_open(bundle, &local, accx_source_open_fd(fd, &bundle->source), out_bundle);
 }
 
@@ -175,7 +210,7 @@ accrt_status_t accrt_bundle_open_memory(accrt_instance_t* instance, const void* 
                                         accrt_bundle_t** out_bundle) {
   accrt_bundle_t* bundle;
   accrt_bundle_options_t local;
-  ACCX_TRY(begin_open(__func__, instance, options, "bundle", out_bundle, &local, &bundle));
+  ACCRT_TRY(begin_open(__func__, instance, options, "bundle", out_bundle, &local, &bundle));
   return finish_open(bundle, &local,
                      accx_source_open_memory(data, size_bytes, release, user, &bundle->source),
                      out_bundle);
@@ -186,7 +221,7 @@ accrt_status_t accrt_bundle_open_callbacks(accrt_instance_t* instance, const acc
                                            accrt_bundle_t** out_bundle) {
   accrt_bundle_t* bundle;
   accrt_bundle_options_t local;
-  ACCX_TRY(begin_open(__func__, instance, options, "bundle", out_bundle, &local, &bundle));
+  ACCRT_TRY(begin_open(__func__, instance, options, "bundle", out_bundle, &local, &bundle));
   return finish_open(bundle, &local, accx_source_open_callbacks(reader, &bundle->source),
                      out_bundle);
 }
@@ -213,17 +248,17 @@ void accrt_bundle_release(accrt_bundle_t* bundle) {
     return;
   accrt_instance_t* instance = bundle->instance;
   accrt_bundle_unref(bundle);
-  /* Last: the allocator lives in it. */
+  /* Release it last, because the allocator is in it. */
   accrt_instance_release(instance);
 }
 
-/* ---- Verification of everything ---- */
+/* ---- Verifying everything ---- */
 
-/* Sections that open did not read: those this library does not know. */
+/* Checks a section of a kind that this library does not know. Open did not read it. */
 static accrt_status_t verify_unknown_section(accrt_bundle_t* bundle, const accx_section_t* section,
                                              unsigned char* piece) {
   accx_digest_t found;
-  ACCX_TRY(
+  ACCRT_TRY(
       accx_source_digest(&bundle->source, section->offset, section->size_bytes, piece, &found));
   if (accx_digest_equal(&found, &section->digest))
     return ACCRT_OK;
@@ -246,14 +281,38 @@ static accrt_status_t verify_unknown_sections(accrt_bundle_t* bundle) {
   return status;
 }
 
-accrt_status_t accrt_bundle_verify(accrt_bundle_t* bundle) {
-  ACCX_TRY(accrt_check_fork());
-  if (bundle == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "bundle is NULL");
+static accrt_status_t verify_all(accrt_bundle_t* bundle) {
+  accrt_meter_at("sections");
   accx_source_begin(&bundle->source);
   const accrt_status_t status = verify_unknown_sections(bundle);
   accx_source_end(&bundle->source);
-  ACCX_TRY(status);
-  ACCX_TRY(accx_data_verify_all(bundle));
+  ACCRT_TRY(status);
+  accrt_meter_at("data");
+  ACCRT_TRY(accx_data_verify_all(bundle));
+  accrt_meter_at("signatures");
   return accx_trust_verify(bundle);
+}
+
+static accrt_status_t verify_bundle(accrt_bundle_t* bundle, const accrt_budget_t* budget) {
+  if (bundle == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "bundle is NULL");
+  accrt_budget_t own;
+  ACCRT_TRY(accrt_budget_read(budget, &own));
+  accrt_meter_t meter;
+  accrt_meter_begin(&meter, &own, "verifying", bundle->name, ACCRT_METER_BASE_STEPS,
+                    ACCRT_METER_BASE_BYTES);
+  accrt_meter_allow(bundle->metadata_size_bytes);
+  const accrt_status_t status = verify_all(bundle);
+  accrt_meter_end(&meter);
+  return status;
+}
+
+accrt_status_t accrt_bundle_verify(accrt_bundle_t* bundle) {
+  ACCRT_TRY(accrt_check_fork());
+  return verify_bundle(bundle, NULL);
+}
+
+accrt_status_t accrt_bundle_verify_within(accrt_bundle_t* bundle, const accrt_budget_t* budget) {
+  ACCRT_TRY(accrt_check_fork());
+  return verify_bundle(bundle, budget);
 }

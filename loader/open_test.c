@@ -213,7 +213,7 @@ static void from_descriptor(void** state) {
   assert_int_equal(open_descriptors(), before);
 }
 
-/* What was read stays what it was; what was not is reported, not a crash. */
+/* Data that was read before stays valid. Reading other data is an error, not a crash. */
 static void file_that_changes(void** state) {
   (void)state;
   char path[64];
@@ -232,7 +232,8 @@ static void file_that_changes(void** state) {
   unlink(path);
 }
 
-/* Weights are mapped: one that is gone before it was looked at is an error too, and no end of the process. */
+/* Weights are mapped. If the file is truncated before their first check, that is an error and does
+ * not end the process. */
 static void weights_that_are_gone(void** state) {
   (void)state;
   char path[64];
@@ -240,7 +241,7 @@ static void weights_that_are_gone(void** state) {
   write_file(path, &fixture->golden);
   accrt_bundle_t* bundle;
   assert_int_equal(accrt_bundle_open_path(fixture->instance, path, NULL, &bundle), ACCRT_OK);
-  const uint64_t end = bundle->data_offset; /* of what is left */
+  const uint64_t end = bundle->data_offset; /* of the remaining file */
   assert_int_equal(truncate(path, (off_t)end), 0);
   const void* data;
   uint64_t size;

@@ -1,4 +1,4 @@
-/* loader/reflect.c - the public reflection of bundles (accrt/bundle.h), look-ups by name, types as
+/* loader/reflect.c - public reflection of bundles (accrt/bundle.h), look-ups by name, types as
  * text. */
 #include "accrt/tensor.h"
 #include "loader/internal.h"
@@ -8,20 +8,23 @@
 
 #include <stdio.h>
 
-/* ---- What the program layer asks ---- */
+/* ---- For the program layer ---- */
 
 const accrt_bundle_tables_t* accrt_bundle_tables(const accrt_bundle_t* bundle) {
   return &bundle->tables;
 }
 accrt_instance_t* accrt_bundle_instance(const accrt_bundle_t* bundle) {
-  return bundle->instance;
+  return bundle != NULL ? bundle->instance : NULL;
+}
+uint64_t accrt_bundle_table_bytes(const accrt_bundle_t* bundle) {
+  return bundle->metadata_size_bytes;
 }
 const char* accrt_bundle_name(const accrt_bundle_t* bundle) {
   return bundle->name;
 }
 
-/* Binary search in records whose names ascend: `names` is the first record's name, `stride` the
- * records' size. */
+/* Binary search in records with ascending names. `names` points to the first record's name, and
+ * `stride` is the size of a record. */
 static uint32_t find_ordered(const accrt_bundle_tables_t* tables, const uint32_t* names,
                              size_t stride, uint32_t count, const char* name) {
   uint32_t low = 0, high = count;
@@ -58,14 +61,27 @@ uint32_t accrt_bundle_lookup_state(const accrt_bundle_t* bundle, const char* nam
 uint32_t accrt_bundle_lookup_kernel(const accrt_bundle_t* bundle, const char* name) {
   return FIND_ORDERED(&bundle->tables, kernel, name);
 }
-/* Functions ascend by call depth first. */
+/* Functions are sorted by call depth, then by name. */
 uint32_t accrt_bundle_lookup_function(const accrt_bundle_t* bundle, const char* name) {
   const accrt_bundle_tables_t* tables = &bundle->tables;
-  for (uint32_t i = 0; i < tables->function_count; ++i) {
-    if (strcmp(accrt_bundle_string(tables, tables->functions[i].name), name) == 0)
-      return i;
+  for (uint32_t depth = 0; depth < ACCX_MAX_CALL_DEPTH; ++depth) {
+    const uint32_t end = tables->depth_first[depth + 1];
+    uint32_t low = tables->depth_first[depth], high = end;
+    while (low < high) {
+      const uint32_t middle = low + (high - low) / 2;
+      if (strcmp(accrt_bundle_string(tables, tables->functions[middle].name), name) < 0) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    if (low < end && strcmp(accrt_bundle_string(tables, tables->functions[low].name), name) == 0)
+      return low;
   }
   return ACCX_NONE;
+}
+uint32_t accx_find_asset(const accrt_bundle_tables_t* tables, const char* name) {
+  return FIND_ORDERED(tables, asset, name);
 }
 
 uint32_t accrt_bundle_function_for(const accrt_bundle_tables_t* tables, uint32_t first,
@@ -97,17 +113,17 @@ const accx_launch_t* accrt_bundle_launch(const accrt_bundle_tables_t* tables, ui
   return NULL;
 }
 
-/* ---- Shapes of the public functions ---- */
+/* ---- First checks of the public functions ---- */
 
 /* `operation` is the public function that was called. */
 static accrt_status_t check_bundle_in(const char* operation, const accrt_bundle_t* bundle) {
-  ACCX_TRY(accrt_check_fork_in(operation));
+  ACCRT_TRY(accrt_check_fork_in(operation));
   return bundle != NULL ? ACCRT_OK : ACCRT_FAIL(INVALID_ARGUMENT, "bundle is NULL");
 }
 
 accrt_status_t accx_check_index(const char* operation, const accrt_bundle_t* bundle,
                                 const char* what, uint32_t index, uint32_t count) {
-  ACCX_TRY(check_bundle_in(operation, bundle));
+  ACCRT_TRY(check_bundle_in(operation, bundle));
   if (index < count)
     return ACCRT_OK;
   return ACCRT_FAIL(OUT_OF_RANGE, "%s: %s %" PRIu32 " of %" PRIu32, bundle->name, what, index,
@@ -115,10 +131,10 @@ accrt_status_t accx_check_index(const char* operation, const accrt_bundle_t* bun
 }
 #define check_bundle(bundle) check_bundle_in(__func__, (bundle))
 #define check_index(...) accx_check_index(__func__, __VA_ARGS__)
-/* The count may only be read once the bundle is known to be there. */
+/* The count is valid only after the bundle has been checked. */
 #define CHECK_INDEX_IN(operation, bundle, what, index, count_field)                                \
-  ACCX_TRY(accx_check_index((operation), (bundle), (what), (index),                                \
-                            (bundle) != NULL ? (bundle)->tables.count_field : 0))
+  ACCRT_TRY(accx_check_index((operation), (bundle), (what), (index),                               \
+                             (bundle) != NULL ? (bundle)->tables.count_field : 0))
 #define CHECK_INDEX(bundle, what, index, count_field)                                              \
   CHECK_INDEX_IN(__func__, bundle, what, index, count_field)
 
@@ -128,11 +144,10 @@ static const char* text_of(const accrt_bundle_t* bundle, uint32_t offset) {
 
 /* ---- Bundle, sections, metadata ---- */
 
-accrt_status_t accrt_bundle_info(accrt_bundle_t* bundle, accrt_bundle_info_t* out_info) {
-  ACCX_TRY(check_bundle(bundle));
+void accx_bundle_info(const accrt_bundle_t* bundle, accrt_bundle_info_t* out_info) {
   const accrt_bundle_tables_t* tables = &bundle->tables;
   const accx_header_t* header = &tables->header;
-  const accrt_bundle_info_t info = {
+  *out_info = (accrt_bundle_info_t){
       .name = bundle->name,
       .size_bytes = header->file_size_bytes,
       .container_major = header->container.major,
@@ -161,6 +176,12 @@ accrt_status_t accrt_bundle_info(accrt_bundle_t* bundle, accrt_bundle_info_t* ou
       .location_count = tables->location_count,
       .signature_count = tables->signature_count,
   };
+}
+
+accrt_status_t accrt_bundle_info(accrt_bundle_t* bundle, accrt_bundle_info_t* out_info) {
+  ACCRT_TRY(check_bundle(bundle));
+  accrt_bundle_info_t info;
+  accx_bundle_info(bundle, &info);
   return accrt_struct_write("accrt_bundle_info_t", out_info, &info, sizeof info);
 }
 
@@ -168,7 +189,7 @@ accrt_status_t accrt_bundle_section(accrt_bundle_t* bundle, uint32_t index,
                                     accrt_section_info_t* out_info) {
   CHECK_INDEX(bundle, "section", index, section_count);
   const accx_section_t* section = &bundle->tables.sections[index];
-  const accrt_section_info_t info = {
+  accrt_section_info_t info = {
       .type = section->type,
       .name = bundle->section_names[index],
       .offset = section->offset,
@@ -178,13 +199,14 @@ accrt_status_t accrt_bundle_section(accrt_bundle_t* bundle, uint32_t index,
       .record_count = section->record_count,
       .record_bytes = section->record_bytes,
   };
+  memcpy(info.digest, section->digest.bytes, sizeof info.digest);
   return accrt_struct_write("accrt_section_info_t", out_info, &info, sizeof info);
 }
 
 accrt_status_t accrt_bundle_metadata(accrt_bundle_t* bundle, uint32_t index, const char** out_key,
                                      const char** out_value) {
   if (out_key == NULL || out_value == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_key or out_value is NULL");
+    return ACCRT_FAIL_NULL(out_key, out_value);
   *out_key = NULL;
   *out_value = NULL;
   CHECK_INDEX(bundle, "metadata entry", index, metadata_count);
@@ -242,9 +264,9 @@ accrt_status_t accrt_bundle_constant(accrt_bundle_t* bundle, uint32_t index,
 accrt_status_t accrt_bundle_find_constant(accrt_bundle_t* bundle, const char* name,
                                           uint32_t* out_index) {
   if (name == NULL || out_index == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "name or out_index is NULL");
+    return ACCRT_FAIL_NULL(name, out_index);
   *out_index = 0;
-  ACCX_TRY(check_bundle(bundle));
+  ACCRT_TRY(check_bundle(bundle));
   const uint32_t found = accrt_bundle_lookup_constant(bundle, name);
   if (found != ACCX_NONE) {
     *out_index = found;
@@ -262,15 +284,15 @@ accrt_status_t accrt_bundle_find_constant(accrt_bundle_t* bundle, const char* na
 accrt_status_t accrt_bundle_constant_data(accrt_bundle_t* bundle, uint32_t index,
                                           const void** out_data, uint64_t* out_size_bytes) {
   if (out_data == NULL || out_size_bytes == NULL) {
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_data or out_size_bytes is NULL");
+    return ACCRT_FAIL_NULL(out_data, out_size_bytes);
   }
   *out_data = NULL;
   *out_size_bytes = 0;
-  ACCX_TRY(check_bundle(bundle));
+  ACCRT_TRY(check_bundle(bundle));
   return accrt_bundle_constant_component(bundle, index, 0, out_data, out_size_bytes);
 }
 
-/* ---- Functions: reflection shows one for each name ---- */
+/* ---- Functions: reflection shows one per name ---- */
 
 static const accx_function_t* named_function(const accrt_bundle_t* bundle, uint32_t index) {
   return &bundle->tables.functions[bundle->tables.named_functions[index]];
@@ -291,7 +313,7 @@ accrt_status_t accrt_bundle_function_target(accrt_bundle_t* bundle, uint32_t fun
   *out_target = NULL;
   CHECK_INDEX(bundle, "function", function, named_function_count);
   const uint32_t record = bundle->tables.named_functions[function];
-  ACCX_TRY(check_index(bundle, "version", version, version_count(bundle, record)));
+  ACCRT_TRY(check_index(bundle, "version", version, version_count(bundle, record)));
   uint32_t at = bundle->tables.function_first[record];
   for (uint32_t i = 0; i < version; ++i)
     at = bundle->tables.function_next[at];
@@ -317,36 +339,44 @@ accrt_status_t accrt_bundle_function(accrt_bundle_t* bundle, uint32_t index,
   return accrt_struct_write("accrt_function_info_t", out_info, &info, sizeof info);
 }
 
+/* The index of a function's name. Names are in the order of their first function. */
+static uint32_t place_of(const accrt_bundle_tables_t* tables, uint32_t first) {
+  uint32_t low = 0, high = tables->named_function_count;
+  while (low < high) {
+    const uint32_t middle = low + (high - low) / 2;
+    if (tables->function_first[tables->named_functions[middle]] < first) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
 accrt_status_t accrt_bundle_find_function(accrt_bundle_t* bundle, const char* name,
                                           uint32_t* out_index) {
   if (name == NULL || out_index == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "name or out_index is NULL");
+    return ACCRT_FAIL_NULL(name, out_index);
   *out_index = 0;
-  ACCX_TRY(check_bundle(bundle));
+  ACCRT_TRY(check_bundle(bundle));
+  const uint32_t first = accrt_bundle_lookup_function(bundle, name);
+  if (first != ACCX_NONE) {
+    *out_index = place_of(&bundle->tables, first);
+    return ACCRT_OK;
+  }
   accrt_near_t near;
   accrt_near_init(&near, name);
-  for (uint32_t i = 0; i < bundle->tables.named_function_count; ++i) {
-    const char* const other = text_of(bundle, named_function(bundle, i)->name);
-    if (strcmp(other, name) == 0) {
-      *out_index = i;
-      return ACCRT_OK;
-    }
-    accrt_near_add(&near, other);
-  }
+  for (uint32_t i = 0; i < bundle->tables.named_function_count; ++i)
+    accrt_near_add(&near, text_of(bundle, named_function(bundle, i)->name));
   return ACCRT_FAIL(NOT_FOUND, "%s: no function '%.128s'%s", bundle->name, name,
                     accrt_near_text(&near));
 }
 
-/* Nodes of a scope; `function` is NONE for states. */
+/* The nodes of a scope. */
 typedef struct node_scope {
   const accrt_bundle_t* bundle;
   uint32_t first;
-  uint32_t function;
 } node_scope_t;
-
-static node_scope_t scope_of(const accrt_bundle_t* bundle, uint32_t function) {
-  return (node_scope_t){bundle, named_function(bundle, function)->expression_first, function};
-}
 
 static const accx_expression_t* node_of(const node_scope_t* scope, uint32_t node) {
   return &scope->bundle->tables.expressions[scope->first + node];
@@ -365,14 +395,14 @@ static void fill_dims(const node_scope_t* scope, const accx_type_t* type, accrt_
   }
 }
 
-/* The argument's record, or NULL with an error recorded. */
+/* Returns the argument's record, or NULL with an error recorded. */
 static accrt_status_t find_argument(const char* operation, const accrt_bundle_t* bundle,
                                     uint32_t function, uint32_t index,
                                     const accx_argument_t** out_argument) {
   CHECK_INDEX_IN(operation, bundle, "function", function, named_function_count);
   const accx_function_t* owner = named_function(bundle, function);
-  ACCX_TRY(accx_check_index(operation, bundle, "argument", index,
-                            owner->input_count + owner->result_count));
+  ACCRT_TRY(accx_check_index(operation, bundle, "argument", index,
+                             owner->input_count + owner->result_count));
   *out_argument = &bundle->tables.arguments[owner->argument_first + index];
   return ACCRT_OK;
 }
@@ -380,7 +410,7 @@ static accrt_status_t find_argument(const char* operation, const accrt_bundle_t*
 accrt_status_t accrt_bundle_argument(accrt_bundle_t* bundle, uint32_t function, uint32_t index,
                                      accrt_argument_info_t* out_info) {
   const accx_argument_t* argument;
-  ACCX_TRY(find_argument(__func__, bundle, function, index, &argument));
+  ACCRT_TRY(find_argument(__func__, bundle, function, index, &argument));
   accrt_argument_info_t info = {
       .kind = argument->kind,
       .name = text_of(bundle, argument->name),
@@ -392,15 +422,15 @@ accrt_status_t accrt_bundle_argument(accrt_bundle_t* bundle, uint32_t function, 
       .alias_kind = argument->alias_kind,
       .alias_input = argument->alias_input,
   };
-  const node_scope_t scope = scope_of(bundle, function);
+  const node_scope_t scope = {bundle, named_function(bundle, function)->expression_first};
   fill_dims(&scope, &argument->type, info.dims);
   return accrt_struct_write("accrt_argument_info_t", out_info, &info, sizeof info);
 }
 
 /* ---- Types as text ---- */
 
-/* More of an expression than this is shown as "...": a file may share nodes so that the text would
- * never end. */
+/* Longer expressions are shown as "...". A file may share nodes such that the text would become
+ * endless. */
 #define MAX_NODES_SHOWN 200
 #define MAX_DEPTH_SHOWN 24
 
@@ -408,7 +438,7 @@ typedef struct type_text {
   const node_scope_t* scope;
   char* text;
   uint64_t capacity_bytes;
-  uint64_t size_bytes; /* needed so far, without the NUL */
+  uint64_t size_bytes; /* of the whole text so far, without the NUL */
   uint32_t nodes_left;
 } type_text_t;
 
@@ -450,7 +480,7 @@ static void add_infix(type_text_t* out, const char* op, const accx_expression_t*
 }
 
 static void add_node(type_text_t* out, uint32_t index, uint32_t depth) {
-  /* By op; NULL where the op is no infix. */
+  /* By op; NULL for ops without an infix form. */
   static const char* const infix[] = {NULL,   NULL,    NULL,   " + ", " - ",  " * ",  " // ",
                                       NULL,   " % ",   NULL,   NULL,  " == ", " != ", " < ",
                                       " <= ", " and ", " or ", NULL,  NULL,   NULL};
@@ -479,16 +509,12 @@ static void add_node(type_text_t* out, uint32_t index, uint32_t depth) {
   }
 }
 
-accrt_status_t accrt_bundle_argument_type_text(accrt_bundle_t* bundle, uint32_t function,
-                                               uint32_t index, char* text, uint64_t capacity_bytes,
-                                               uint64_t* out_size_bytes) {
-  if (out_size_bytes != NULL)
-    *out_size_bytes = 0;
-  if (text == NULL && capacity_bytes > 0)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "text is NULL");
-  const accx_argument_t* argument;
-  ACCX_TRY(find_argument(__func__, bundle, function, index, &argument));
-  const node_scope_t scope = scope_of(bundle, function);
+/* Writes the type of an argument of a function's record as text. Returns the bytes of the whole
+ * text with its NUL. */
+static uint64_t type_text(const accrt_bundle_t* bundle, const accx_function_t* owner,
+                          uint32_t index, char* text, uint64_t capacity_bytes) {
+  const accx_argument_t* argument = &bundle->tables.arguments[owner->argument_first + index];
+  const node_scope_t scope = {bundle, owner->expression_first};
   type_text_t out = {&scope, text, capacity_bytes, 0, MAX_NODES_SHOWN};
   add_text(&out, accrt_dtype_name(argument->type.dtype));
   if (argument->type.encoding == ACCX_ENCODING_OPAQUE)
@@ -505,13 +531,33 @@ accrt_status_t accrt_bundle_argument_type_text(accrt_bundle_t* bundle, uint32_t 
     add_text(&out, "]");
   if (capacity_bytes > 0)
     text[out.size_bytes < capacity_bytes ? out.size_bytes : capacity_bytes - 1] = '\0';
+  return out.size_bytes + 1;
+}
+
+bool accrt_bundle_record_type_text(const accrt_bundle_t* bundle, uint32_t record, uint32_t index,
+                                   char* text, uint64_t capacity_bytes) {
+  const accx_function_t* owner = &bundle->tables.functions[record];
+  return type_text(bundle, owner, index, text, capacity_bytes) <= capacity_bytes;
+}
+
+accrt_status_t accrt_bundle_argument_type_text(accrt_bundle_t* bundle, uint32_t function,
+                                               uint32_t index, char* text, uint64_t capacity_bytes,
+                                               uint64_t* out_size_bytes) {
   if (out_size_bytes != NULL)
-    *out_size_bytes = out.size_bytes + 1;
-  if (out.size_bytes < capacity_bytes || capacity_bytes == 0)
+    *out_size_bytes = 0;
+  if (text == NULL && capacity_bytes > 0)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "text is NULL");
+  const accx_argument_t* argument;
+  ACCRT_TRY(find_argument(__func__, bundle, function, index, &argument));
+  const uint64_t size_bytes =
+      type_text(bundle, named_function(bundle, function), index, text, capacity_bytes);
+  if (out_size_bytes != NULL)
+    *out_size_bytes = size_bytes;
+  if (size_bytes <= capacity_bytes || capacity_bytes == 0)
     return ACCRT_OK;
   return ACCRT_FAIL(OUT_OF_RANGE,
-                    "the text has %" PRIu64 " bytes with its NUL, the buffer %" PRIu64,
-                    out.size_bytes + 1, capacity_bytes);
+                    "the text has %" PRIu64 " bytes with its NUL, the buffer %" PRIu64, size_bytes,
+                    capacity_bytes);
 }
 
 /* ---- States, kernels, variants ---- */
@@ -525,7 +571,7 @@ accrt_status_t accrt_bundle_state(accrt_bundle_t* bundle, uint32_t index,
       .dtype = state->type.dtype,
       .rank = state->type.rank,
   };
-  const node_scope_t scope = {bundle, 0, ACCX_NONE};
+  const node_scope_t scope = {bundle, 0};
   fill_dims(&scope, &state->type, info.dims);
   return accrt_struct_write("accrt_state_info_t", out_info, &info, sizeof info);
 }
@@ -547,7 +593,7 @@ accrt_status_t accrt_bundle_variant(accrt_bundle_t* bundle, uint32_t kernel, uin
                                     accrt_variant_info_t* out_info) {
   CHECK_INDEX(bundle, "kernel", kernel, kernel_count);
   const accrt_bundle_tables_t* tables = &bundle->tables;
-  ACCX_TRY(check_index(bundle, "variant", index, tables->kernels[kernel].variant_count));
+  ACCRT_TRY(check_index(bundle, "variant", index, tables->kernels[kernel].variant_count));
   const accx_variant_t* variant = &tables->variants[tables->kernels[kernel].variant_first + index];
   const accx_image_t* image = &tables->images[variant->image];
   accrt_variant_info_t info = {

@@ -1,14 +1,14 @@
-/* loader/reflect_extras.c - the public reflection of what came with container 0.3: sections' bytes, components, files, shards, adapters,
- * assets, locations (accrt/bundle.h). */
+/* loader/reflect_extras.c - public reflection of the parts that came with container 0.3: sections'
+ * bytes, components, files, shards, adapters, assets, locations (accrt/bundle.h). */
 #include "loader/internal.h"
 #include "runtime/core/fork.h"
 #include "runtime/core/near_name.h"
 #include "runtime/core/struct.h"
 
-/* The count may only be read once the bundle is known to be there. */
+/* The count is valid only after the bundle has been checked. */
 #define CHECK_INDEX(bundle, what, index, count_field)                                              \
-  ACCX_TRY(accx_check_index(__func__, (bundle), (what), (index),                                   \
-                            (bundle) != NULL ? (bundle)->tables.count_field : 0))
+  ACCRT_TRY(accx_check_index(__func__, (bundle), (what), (index),                                  \
+                             (bundle) != NULL ? (bundle)->tables.count_field : 0))
 
 static const char* text_of(const accrt_bundle_t* bundle, uint32_t offset) {
   return accrt_bundle_string(&bundle->tables, offset);
@@ -44,7 +44,7 @@ accrt_status_t accrt_bundle_component(accrt_bundle_t* bundle, uint32_t constant,
                                       accrt_component_info_t* out_info) {
   CHECK_INDEX(bundle, "constant", constant, constant_count);
   const accx_constant_t* record = &bundle->tables.constants[constant];
-  ACCX_TRY(accx_check_index(__func__, bundle, "component", component, record->component_count));
+  ACCRT_TRY(accx_check_index(__func__, bundle, "component", component, record->component_count));
   const accx_component_t* found = &bundle->tables.components[record->component_first + component];
   const accrt_component_info_t info = {
       .role = found->role, .dtype = found->dtype, .size_bytes = found->size_bytes};
@@ -55,7 +55,7 @@ accrt_status_t accrt_bundle_component_data(accrt_bundle_t* bundle, uint32_t cons
                                            uint32_t component, const void** out_data,
                                            uint64_t* out_size_bytes) {
   if (out_data == NULL || out_size_bytes == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_data or out_size_bytes is NULL");
+    return ACCRT_FAIL_NULL(out_data, out_size_bytes);
   *out_data = NULL;
   *out_size_bytes = 0;
   CHECK_INDEX(bundle, "constant", constant, constant_count);
@@ -89,7 +89,7 @@ uint32_t accx_shard_of(const accrt_bundle_tables_t* tables, uint32_t constant) {
   return ACCX_NONE;
 }
 
-/* What the file has is what the public struct has. */
+/* The public struct has the same fields as the file's record. */
 _Static_assert(sizeof(accrt_shard_segment_t) == sizeof(accx_segment_t) &&
                    offsetof(accrt_shard_segment_t, replicas) == offsetof(accx_segment_t, replicas),
                "segments are given out as they are");
@@ -132,7 +132,7 @@ accrt_status_t accrt_bundle_asset(accrt_bundle_t* bundle, uint32_t index,
   const accrt_asset_info_t info = {
       .name = text_of(bundle, asset->name),
       .media_type = text_of(bundle, asset->media_type),
-      /* Without bytes there may be no section, but there is always an address. */
+      /* An asset without bytes may have no section, but it needs an address. */
       .data = asset->size_bytes > 0 ? (const void*)(tables->asset_data + asset->offset_bytes) : "",
       .size_bytes = asset->size_bytes,
   };
@@ -142,19 +142,18 @@ accrt_status_t accrt_bundle_asset(accrt_bundle_t* bundle, uint32_t index,
 accrt_status_t accrt_bundle_find_asset(accrt_bundle_t* bundle, const char* name,
                                        uint32_t* out_index) {
   if (name == NULL || out_index == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "name or out_index is NULL");
+    return ACCRT_FAIL_NULL(name, out_index);
   *out_index = 0;
-  ACCX_TRY(accx_check_index(__func__, bundle, "asset", 0, 1));
+  ACCRT_TRY(accx_check_index(__func__, bundle, "asset", 0, 1));
+  const uint32_t found = accx_find_asset(&bundle->tables, name);
+  if (found != ACCX_NONE) {
+    *out_index = found;
+    return ACCRT_OK;
+  }
   accrt_near_t near;
   accrt_near_init(&near, name);
-  for (uint32_t i = 0; i < bundle->tables.asset_count; ++i) {
-    const char* const other = text_of(bundle, bundle->tables.assets[i].name);
-    if (strcmp(other, name) == 0) {
-      *out_index = i;
-      return ACCRT_OK;
-    }
-    accrt_near_add(&near, other);
-  }
+  for (uint32_t i = 0; i < bundle->tables.asset_count; ++i)
+    accrt_near_add(&near, text_of(bundle, bundle->tables.assets[i].name));
   return ACCRT_FAIL(NOT_FOUND, "%s: no asset '%.128s'%s", bundle->name, name,
                     accrt_near_text(&near));
 }

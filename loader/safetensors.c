@@ -1,17 +1,19 @@
-/* loader/safetensors.c - reading the header of a safetensors file: a size, a JSON object of tensors, then their bytes. All that it says
- * is checked here, in a private copy, before anything uses it.
+/* loader/safetensors.c - reads the header of a safetensors file: a size and a JSON object of
+ * tensors; the tensors' bytes follow. The header is checked here, in a private copy, before any
+ * use.
  */
 #include <string.h>
 
 #include "loader/json.h"
-#include "loader/sort.h"
+#include "format/sort.h"
 #include "loader/weights.h"
 
 #define TYPE(name, dtype, elements, bytes)                                                         \
   { name, ACCRT_DTYPE_##dtype, 0, elements, bytes }
 #define OTHER(name, elements, bytes)                                                               \
   { name, ACCRT_DTYPE_U8, 1, elements, bytes }
-/* Those without a data type here are bytes that no layout describes: fnuz has other values than what its name suggests. */
+/* Types without a data type here are bytes that no layout describes. (fnuz has other values than
+ * its name suggests.) */
 const accx_weights_type_t accx_safetensors_types[] = {
     TYPE("F32", F32, 1, 4),        TYPE("F16", F16, 1, 2),
     TYPE("BF16", BF16, 1, 2),      TYPE("F64", F64, 1, 8),
@@ -31,7 +33,7 @@ const uint32_t accx_safetensors_type_count =
 
 typedef struct header {
   accrt_weights_t* weights;
-  const char* name; /* of the file */
+  const char* name; /* the file's name */
   accx_json_t json;
   uint64_t data_begin;
   uint64_t data_bytes;
@@ -51,14 +53,14 @@ static accrt_status_t bad_json(const header_t* header) {
 
 static accrt_status_t check_keys(const header_t* header, uint32_t first) {
   const accx_weights_value_t* twice;
-  ACCX_TRY(accx_weights_find_twice(header->weights, first, &twice));
+  ACCRT_TRY(accx_weights_find_twice(header->weights, first, &twice));
   if (twice == NULL)
     return ACCRT_OK;
   return ACCX_REFUSE(header->name, safetensors_METADATA, "__metadata__ has '%.100s' twice",
                      twice->key);
 }
 
-/* Of a set, the first file's stands for all. */
+/* Removes the metadata of later files of a set: the first file's count for the whole set. */
 static accrt_status_t end_metadata(const header_t* header, uint32_t first) {
   const accrt_status_t status = check_keys(header, first);
   if (header->file != 0)
@@ -83,7 +85,7 @@ static accrt_status_t read_metadata(header_t* header) {
                          ACCX_WEIGHTS_MAX_METADATA);
     }
     accx_weights_value_t* value;
-    ACCX_TRY(accx_weights_add_value(header->weights, &value));
+    ACCRT_TRY(accx_weights_add_value(header->weights, &value));
     *value = (accx_weights_value_t){.key = key,
                                     .data = (const unsigned char*)text,
                                     .size_bytes = text_bytes,
@@ -126,7 +128,7 @@ static accrt_status_t read_shape(header_t* header, accx_weights_entry_t* entry) 
       return ACCX_REFUSE(header->name, safetensors_SHAPE,
                          "tensor '%.200s' has more than 8 dimensions", entry->name);
     int64_t* place;
-    ACCX_TRY(accx_weights_add_sizes(header->weights, 1, &place));
+    ACCRT_TRY(accx_weights_add_sizes(header->weights, 1, &place));
     *place = (int64_t)size;
   }
 }
@@ -186,9 +188,9 @@ static accrt_status_t read_fields(header_t* header, accx_weights_entry_t* entry)
                          entry->name, key, field == 3 ? ", which is not defined" : " twice");
     }
     seen |= 1u << field;
-    ACCX_TRY(field == 0   ? read_dtype(header, entry)
-             : field == 1 ? read_shape(header, entry)
-                          : read_range(header, entry));
+    ACCRT_TRY(field == 0   ? read_dtype(header, entry)
+              : field == 1 ? read_shape(header, entry)
+                           : read_range(header, entry));
   }
   for (uint32_t i = 0; i < 3; ++i) {
     if ((seen & 1u << i) == 0)
@@ -206,13 +208,14 @@ static accrt_status_t read_tensor(header_t* header, const char* name, size_t nam
                        name_bytes);
   }
   accx_weights_entry_t* place;
-  ACCX_TRY(accx_weights_add_entry(weights, &place));
+  ACCRT_TRY(accrt_charge_record(weights->entry_count));
+  ACCRT_TRY(accx_weights_add_entry(weights, &place));
   accx_weights_entry_t entry;
   memset(&entry, 0, sizeof entry);
   entry.name = name;
   entry.name_bytes = (uint32_t)name_bytes;
   entry.file = header->file;
-  ACCX_TRY(read_fields(header, &entry));
+  ACCRT_TRY(read_fields(header, &entry));
   *place = entry;
   return ACCRT_OK;
 }
@@ -229,19 +232,19 @@ static accrt_status_t read_members(header_t* header) {
       break;
     NEED(accx_json_key(json, &key, &key_bytes));
     if (strcmp(key, "__metadata__") != 0) {
-      ACCX_TRY(read_tensor(header, key, key_bytes));
+      ACCRT_TRY(read_tensor(header, key, key_bytes));
       continue;
     }
     if (had_metadata)
       return ACCX_REFUSE(header->name, safetensors_METADATA, "__metadata__ is there twice");
     had_metadata = true;
-    ACCX_TRY(read_metadata(header));
+    ACCRT_TRY(read_metadata(header));
   }
   NEED(accx_json_finish(json));
   return ACCRT_OK;
 }
 
-/* ---- Cover ---- */
+/* ---- Coverage ---- */
 
 static bool before(const void* context, uint32_t a, uint32_t b) {
   const accx_weights_entry_t* entries = context;
@@ -250,7 +253,7 @@ static bool before(const void* context, uint32_t a, uint32_t b) {
              : entries[a].size_bytes < entries[b].size_bytes;
 }
 
-/* Tensors in the order of their bytes: mostly that of the header. */
+/* Checks the tensors in the order of their bytes, which is usually the header's order. */
 static accrt_status_t check_cover(const header_t* header, const accx_weights_entry_t* entries,
                                   uint32_t count, const uint32_t* order) {
   uint64_t end = header->data_begin;
@@ -277,7 +280,7 @@ static accrt_status_t check_places(const header_t* header, uint32_t first) {
   const uint32_t count = weights->entry_count - first;
   const accx_weights_entry_t* entries = count > 0 ? weights->entries + first : NULL;
   void* memory;
-  ACCX_TRY(accrt_alloc_array(weights->allocator, count, sizeof(uint32_t), &memory));
+  ACCRT_TRY(accrt_alloc_array(weights->allocator, count, sizeof(uint32_t), &memory));
   uint32_t* order = memory;
   bool sorted = true;
   for (uint32_t i = 0; i < count; ++i) {
@@ -297,7 +300,7 @@ static accrt_status_t read_header(accx_weights_file_t* file, header_t* header) {
   unsigned char bytes[8] = {0};
   const uint64_t size = file->source.size_bytes;
   if (size >= sizeof bytes)
-    ACCX_TRY(accx_source_read(&file->source, 0, bytes, sizeof bytes));
+    ACCRT_TRY(accx_source_read(&file->source, 0, bytes, sizeof bytes));
   const uint64_t header_bytes = accx_weights_number(bytes, sizeof bytes);
   if (size < sizeof bytes || header_bytes < 2 || header_bytes > ACCX_WEIGHTS_MAX_HEADER_BYTES ||
       header_bytes > size - sizeof bytes) {
@@ -305,11 +308,13 @@ static accrt_status_t read_header(accx_weights_file_t* file, header_t* header) {
                        "a header of %" PRIu64 " bytes in a file of %" PRIu64, header_bytes, size);
   }
   void* memory;
+  accrt_meter_at("header");
+  accrt_meter_allow(header_bytes);
   const accrt_allocator_t* allocator = header->weights->allocator;
-  ACCX_TRY(accrt_alloc(allocator, (size_t)header_bytes + 1, &memory));
+  ACCRT_TRY(accrt_alloc(allocator, (size_t)header_bytes + 1, &memory));
   file->header = memory;
   file->header_bytes = (size_t)header_bytes + 1;
-  ACCX_TRY(accx_source_read(&file->source, sizeof bytes, memory, header_bytes));
+  ACCRT_TRY(accx_source_read(&file->source, sizeof bytes, memory, header_bytes));
   accx_json_init(&header->json, memory, (size_t)header_bytes);
   header->data_begin = sizeof bytes + header_bytes;
   header->data_bytes = size - header->data_begin;
@@ -323,7 +328,7 @@ accrt_status_t accx_safetensors_load(accrt_weights_t* weights, uint32_t file) {
   header.file = file;
   header.name = weights->files[file].name;
   const uint32_t first = weights->entry_count;
-  ACCX_TRY(read_header(&weights->files[file], &header));
-  ACCX_TRY(read_members(&header));
+  ACCRT_TRY(read_header(&weights->files[file], &header));
+  ACCRT_TRY(read_members(&header));
   return check_places(&header, first);
 }

@@ -1,8 +1,10 @@
-/* loader/source.c - reading bytes from a file, memory or callbacks. Metadata is always read, never
- * mapped: a file that is truncated under a reader gives an error here, where a mapping would give
+/* loader/source.c - reads bytes from a file, memory or callbacks. Metadata is always read, never
+ * mapped: if another process truncates the file, a read returns an error, but a mapping raises
  * SIGBUS. */
 #define _GNU_SOURCE
 #include "loader/source.h"
+
+#include "format/digest.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,6 +14,7 @@
 
 #include "runtime/core/error.h"
 #include "runtime/core/file_io.h"
+#include "runtime/core/safe_open.h"
 
 static void source_init(accx_source_t* source, accx_source_kind_t kind, uint64_t size_bytes) {
   memset(source, 0, sizeof *source);
@@ -19,9 +22,7 @@ static void source_init(accx_source_t* source, accx_source_kind_t kind, uint64_t
   source->fd = -1;
   source->direct_fd = -1;
   source->size_bytes = size_bytes;
-  /* Default attributes cannot fail. */
-  (void)pthread_mutex_init(&source->mutex, NULL);
-  (void)pthread_cond_init(&source->changed, NULL);
+  accrt_monitor_init(&source->monitor, ACCRT_LOCK_SOURCE);
 }
 
 accrt_status_t accx_source_take_fd(int fd, const char* what, accx_source_t* out_source) {
@@ -42,8 +43,8 @@ accrt_status_t accx_source_take_fd(int fd, const char* what, accx_source_t* out_
 }
 
 accrt_status_t accx_source_open_path(const char* path, accx_source_t* out_source) {
-  /* Not blocking: the path may be a FIFO, which accx_source_take_fd then refuses. */
-  const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  /* Non-blocking: the path may be a FIFO, which accx_source_take_fd then refuses. */
+  const int fd = accrt_open_at(AT_FDCWD, path, O_RDONLY, 0);
   if (fd >= 0)
     return accx_source_take_fd(fd, path, out_source);
   const int error = errno;
@@ -76,7 +77,7 @@ accrt_status_t accx_source_open_memory(const void* data, uint64_t size_bytes,
 
 accrt_status_t accx_source_open_callbacks(const accrt_reader_t* reader, accx_source_t* out_source) {
   if (reader == NULL || reader->read == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "the reader or its read is NULL");
+    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", reader == NULL ? "reader" : "reader->read");
   source_init(out_source, ACCX_SOURCE_CALLBACKS, reader->size_bytes);
   out_source->reader = *reader;
   return ACCRT_OK;
@@ -98,24 +99,23 @@ void accx_source_close(accx_source_t* source, bool notify) {
     source->release(source->user);
   if (notify && source->reader.close != NULL)
     source->reader.close(source->reader.self);
-  (void)pthread_cond_destroy(&source->changed);
-  (void)pthread_mutex_destroy(&source->mutex);
+  accrt_monitor_deinit(&source->monitor);
   source->kind = ACCX_SOURCE_NONE;
 }
 
 void accx_source_begin(accx_source_t* source) {
-  pthread_mutex_lock(&source->mutex);
+  accrt_monitor_lock(&source->monitor);
   while (source->busy)
-    pthread_cond_wait(&source->changed, &source->mutex);
+    accrt_monitor_wait(&source->monitor);
   source->busy = true;
-  pthread_mutex_unlock(&source->mutex);
+  accrt_monitor_unlock(&source->monitor);
 }
 
 void accx_source_end(accx_source_t* source) {
-  pthread_mutex_lock(&source->mutex);
+  accrt_monitor_lock(&source->monitor);
   source->busy = false;
-  pthread_cond_signal(&source->changed);
-  pthread_mutex_unlock(&source->mutex);
+  accrt_monitor_wake_one(&source->monitor);
+  accrt_monitor_unlock(&source->monitor);
 }
 
 static accrt_status_t was_truncated(const accx_source_t* source, uint64_t end) {
@@ -168,4 +168,20 @@ accrt_status_t accx_source_read_alone(accx_source_t* source, uint64_t offset, vo
   const accrt_status_t status = accx_source_read(source, offset, target, size_bytes);
   accx_source_end(source);
   return status;
+}
+
+/* ---- Digests ---- */
+
+accrt_status_t accx_source_digest(accx_source_t* source, uint64_t offset, uint64_t size_bytes,
+                                  void* piece, accx_digest_t* out_digest) {
+  accx_hasher_t hasher;
+  accx_hasher_init(&hasher);
+  for (uint64_t at = 0; at < size_bytes; at += ACCX_CHUNK_BYTES) {
+    const uint64_t left = size_bytes - at;
+    const uint64_t size = left < ACCX_CHUNK_BYTES ? left : ACCX_CHUNK_BYTES;
+    ACCRT_TRY(accx_source_read(source, offset + at, piece, size));
+    accx_hasher_update(&hasher, piece, (size_t)size);
+  }
+  *out_digest = accx_hasher_finish(&hasher);
+  return ACCRT_OK;
 }

@@ -1,20 +1,13 @@
-/* loader/source.h - where a bundle's bytes come from: a file, memory, or callbacks. It knows
- * nothing of their meaning. */
+/* loader/source.h - the source of a bundle's bytes: a file, memory, or callbacks. It does not know
+ * their meaning. */
 #ifndef ACCRT_LOADER_SOURCE_H_
 #define ACCRT_LOADER_SOURCE_H_
 
-#include <pthread.h>
 #include <stdbool.h>
 
 #include "accrt/bundle.h"
-
-/* For all of the loader. */
-#define ACCX_TRY(expression)                                                                       \
-  do {                                                                                             \
-    const accrt_status_t try_status = (expression);                                                \
-    if (try_status != ACCRT_OK)                                                                    \
-      return try_status;                                                                           \
-  } while (0)
+#include "format/common.h"
+#include "runtime/core/sync.h"
 
 typedef enum accx_source_kind {
   ACCX_SOURCE_NONE,
@@ -26,43 +19,48 @@ typedef enum accx_source_kind {
 typedef struct accx_source {
   accx_source_kind_t kind;
   int fd;        /* FILE: owned */
-  int direct_fd; /* FILE: the same past the page cache; owned; -1: none */
+  int direct_fd; /* FILE: for reads that bypass the page cache; owned; -1: none */
   uint64_t size_bytes;
-  const unsigned char* memory; /* MEMORY: borrowed until `release` */
+  const unsigned char* memory; /* MEMORY: the caller's until `release` is called */
   void (*release)(void* user);
   void* user;
   accrt_reader_t reader; /* CALLBACKS */
-  /* One reader at a time, without holding the mutex while foreign code runs. */
-  pthread_mutex_t mutex;
-  pthread_cond_t changed;
+  /* Serializes callbacks. The caller's code runs without the lock held. */
+  accrt_monitor_t monitor;
   bool busy;
 } accx_source_t;
 
-/* Each fills a zeroed struct; on failure there is nothing to close. */
+/* Each fills a zeroed struct. After a failure there is nothing to close. */
 accrt_status_t accx_source_open_path(const char* path, accx_source_t* out_source);
 accrt_status_t accx_source_open_fd(int fd, accx_source_t* out_source);
-/* Takes `fd`, also when it fails. */
+/* Takes ownership of `fd`, even after a failure. */
 accrt_status_t accx_source_take_fd(int fd, const char* what, accx_source_t* out_source);
 accrt_status_t accx_source_open_memory(const void* data, uint64_t size_bytes,
                                        void (*release)(void*), void* user,
                                        accx_source_t* out_source);
 accrt_status_t accx_source_open_callbacks(const accrt_reader_t* reader, accx_source_t* out_source);
-/* Reads of a file, where they can, leave the page cache as it is. */
+/* Makes reads of a file bypass the page cache where possible. */
 void accx_source_bypass_cache(accx_source_t* source);
-/* `notify`: tell the caller's release or close. */
+/* `notify`: call the caller's release or close function. */
 void accx_source_close(accx_source_t* source, bool notify);
 
-/* From begin to end no other thread is between the two; accx_source_read needs it for callbacks. */
+/* Between begin and end the calling thread has the source alone. accx_source_read requires that for
+ * callbacks. */
 void accx_source_begin(accx_source_t* source);
 void accx_source_end(accx_source_t* source);
-/* ACCRT_ERROR_IO when a file has become shorter than it was at open: reading a mapping of it would be the process's end. */
+/* ACCRT_ERROR_IO when a file has become shorter since open. Accessing a mapping behind its end
+ * would end the process. */
 accrt_status_t accx_source_check_size(const accx_source_t* source);
-/* Fills exactly size_bytes. ACCRT_ERROR_IO, errno in driver_code. The caller has checked the range
- * against size_bytes. */
+/* Reads exactly size_bytes. ACCRT_ERROR_IO with errno in driver_code. The caller has checked the
+ * range against size_bytes. */
 accrt_status_t accx_source_read(accx_source_t* source, uint64_t offset, void* target,
                                 uint64_t size_bytes);
-/* The same, from begin to end. */
+/* The same, with begin and end around it. */
 accrt_status_t accx_source_read_alone(accx_source_t* source, uint64_t offset, void* target,
                                       uint64_t size_bytes);
+/* Computes the digest of a range. Call it between accx_source_begin and _end. `piece` has room for
+ * ACCX_CHUNK_BYTES. */
+accrt_status_t accx_source_digest(accx_source_t* source, uint64_t offset, uint64_t size_bytes,
+                                  void* piece, accx_digest_t* out_digest);
 
 #endif /* ACCRT_LOADER_SOURCE_H_ */

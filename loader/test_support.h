@@ -1,8 +1,8 @@
-/* loader/test_support.h - for tests and fuzzing: takes bundles apart and puts them together again
- * with right digests, so that a mutation reaches the check behind the digests; and uses everything
- * of an opened bundle.
+/* loader/test_support.h - for tests and fuzzing. It takes bundles apart and puts them together with
+ * correct digests, so that a mutation reaches the checks behind the digests. It also uses
+ * everything of an opened bundle.
  *
- * It trusts the file it takes apart (a golden one) and aborts where that is broken.
+ * It trusts the file that it takes apart (a golden one), and aborts if that is broken.
  */
 #ifndef ACCRT_LOADER_TEST_SUPPORT_H_
 #define ACCRT_LOADER_TEST_SUPPORT_H_
@@ -13,7 +13,7 @@
 
 #include "accrt/accrt.h"
 #include "loader/bundle.h"
-#include "loader/digest.h"
+#include "format/digest.h"
 
 typedef struct part {
   accx_section_t section; /* type, flags, record size and count, name; the rest is computed */
@@ -40,7 +40,7 @@ static inline void* must_alloc(size_t size) {
   return memory;
 }
 
-/* For whole files: aligned, so that weights are used in place and no mapping is made for them. */
+/* For whole files: aligned, so that weights are used in place and need no mapping. */
 static inline void* must_alloc_file(size_t size) {
   void* memory = NULL;
   if (posix_memalign(&memory, 4096, size > 0 ? size : 1) != 0)
@@ -101,8 +101,8 @@ static inline part_t* find_part(parts_t* parts, uint32_t type) {
   return NULL;
 }
 
-/* Record `index` of a section, whatever form its records have; aborts when there is none. Sections without
- * records of one size have `record_bytes`. */
+/* Returns record `index` of a section, whatever the form of its records; aborts if there is none.
+ * `record_bytes` is for sections whose records have no fixed size. */
 static inline void* record_of(parts_t* parts, uint32_t type, size_t record_bytes, uint32_t index) {
   part_t* part = find_part(parts, type);
   if (part != NULL && part->section.record_bytes != 0)
@@ -123,7 +123,7 @@ static inline void resize_part(part_t* part, size_t size_bytes) {
   }
 }
 
-/* Adds a section in its place. */
+/* Inserts a section at its place in the order. */
 static inline part_t* add_part(parts_t* parts, uint32_t type, uint32_t flags, const char* name,
                                uint32_t record_bytes, size_t size_bytes) {
   if (parts->count == 64)
@@ -163,7 +163,7 @@ static inline void redo_header_digest(bytes_t* file) {
   memcpy(file->data, &header, sizeof header);
 }
 
-/* Digests of chunks for DATA, in CHUNK_DIGESTS. */
+/* Computes the chunk digests of DATA again, in CHUNK_DIGESTS. */
 static inline void redo_chunk_digests(parts_t* parts) {
   const part_t* data = find_part(parts, ACCX_SECTION_DATA);
   part_t* digests = find_part(parts, ACCX_SECTION_CHUNK_DIGESTS);
@@ -180,7 +180,8 @@ static inline void redo_chunk_digests(parts_t* parts) {
   }
 }
 
-/* The file: offsets, sizes and digests computed. Sections stand in the order of `parts`. */
+/* Builds the file with computed offsets, sizes and digests. Sections are in the order of
+ * `parts`. */
 static inline bytes_t put_together(parts_t* parts) {
   redo_chunk_digests(parts);
   uint64_t end = sizeof(accx_header_t) + parts->count * sizeof(accx_section_t);
@@ -236,7 +237,7 @@ static inline void use_function(accrt_bundle_t* bundle, uint32_t index) {
   }
 }
 
-/* Reads every section, and what stands beside the program. */
+/* Reads every section, and the records that are not part of the program. */
 static inline void use_extras(accrt_bundle_t* bundle, const accrt_bundle_info_t* info) {
   volatile unsigned char sum = 0;
   for (uint32_t i = 0; i < info->section_count; ++i) {
@@ -350,7 +351,7 @@ static inline void use_kernels(accrt_bundle_t* bundle, const accrt_bundle_tables
   }
 }
 
-/* Calls every public function and reads every table of a bundle that was opened. Aborts where they
+/* Calls every public function and reads every table of an opened bundle. Aborts where they
  * contradict each other. */
 static inline void use_bundle(accrt_bundle_t* bundle) {
   accrt_bundle_info_t info = ACCRT_BUNDLE_INFO_INIT;

@@ -1,37 +1,13 @@
-/* loader/tree.h - the cryptographic tree of a bundle: what its two roots cover, and what a signature signs. docs/accx-format.md has it
- * byte for byte. It knows no policy (trust.h) and writes no file (rewrite.h). */
+/* loader/tree.h - the code root of an open bundle (format/tree.h says what it covers). */
 #ifndef ACCRT_LOADER_TREE_H_
 #define ACCRT_LOADER_TREE_H_
 
+#include "format/tree.h"
 #include "loader/internal.h"
-#include "runtime/core/crypto.h"
-#include "runtime/core/sha256.h"
 
-/* Whether the code root covers a section of this type. */
-bool accx_tree_covers(uint32_t type);
-
-/* Reads all that the code root covers. `out_images`: NULL, or SHA-256 of each host image, in the order of the table. Blocks on the file. */
+/* Reads all that the code root covers. `out_images`: NULL, or it gets the SHA-256 of each host
+ * image, in the order of the table. Blocks on the file. */
 accrt_status_t accx_tree_code_root(accrt_bundle_t* bundle, accrt_key_t* out_root,
                                    accrt_key_t* out_images);
-
-/* `crypto` may be NULL. */
-void accx_tree_leaf(const accrt_crypto_t* crypto, uint64_t index, const void* bytes,
-                    size_t size_bytes, accx_leaf_t* out_leaf);
-
-/* What the weight root covers. */
-typedef struct accx_tree_weights {
-  uint64_t data_size_bytes;
-  const accx_leaf_t* leaves;
-  uint32_t chunk_count;
-  const accx_encryption_t* encryption; /* NULL: none */
-  const accx_tag_t* tags;              /* with `encryption`: of all chunks */
-} accx_tree_weights_t;
-void accx_tree_weight_root(const accrt_crypto_t* crypto, const accx_tree_weights_t* weights,
-                           accrt_key_t* out_root);
-
-/* The bytes that are signed for a root. */
-#define ACCX_STATEMENT_BYTES 56u
-void accx_tree_statement(uint32_t scope, const accrt_key_t* root,
-                         unsigned char out_bytes[ACCX_STATEMENT_BYTES]);
 
 #endif /* ACCRT_LOADER_TREE_H_ */

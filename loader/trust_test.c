@@ -1,7 +1,8 @@
-/* loader/trust_test.c - trees, signatures, policies and encryption: what is made is right, what was changed is refused (rules 142 to
- * 147, 151, 152), and what all of it does without libcrypto.
+/* loader/trust_test.c - trees, signatures, policies and encryption: what is made is right, what was
+ * changed is refused (rules 142 to 149, 151, 152), and what all of it does without libcrypto.
  *
- * Runs from the root of the source tree (tests/golden). Bundles that are to be signed are written to /tmp.
+ * Runs from the root of the source tree (tests/golden). Bundles that are to be signed are written
+ * to /tmp.
  */
 #define _GNU_SOURCE
 #include "loader/trust.h"
@@ -18,7 +19,9 @@
 
 #include <cmocka.h>
 
+#include "accrt/write.h"
 #include "loader/data.h"
+#include "loader/encryption.h"
 #include "loader/internal.h"
 #include "loader/test_support.h"
 #include "loader/tree.h"
@@ -27,7 +30,7 @@
 #define GOLDEN "tests/golden/0.2/everything.accx"
 #define BOTH (ACCRT_SCOPE_CODE | ACCRT_SCOPE_WEIGHTS)
 
-static accrt_instance_t* instance; /* trusts nobody, with libcrypto */
+static accrt_instance_t* instance; /* trusts no key, with libcrypto */
 static accrt_instance_t* without;  /* without libcrypto */
 static accrt_key_t alice, bob;     /* private */
 static accrt_key_t alice_public;
@@ -237,7 +240,7 @@ static void signing_code_wants_a_word(void** state) {
   free(file.data);
 }
 
-/* The file may be replaced by itself with a signature more, and keeps its mode. */
+/* A bundle may replace itself with another signature added, and the file keeps its mode. */
 static void signs_in_place(void** state) {
   NEEDS_CRYPTO();
   FILE* out = fopen(path, "wb");
@@ -392,7 +395,8 @@ static void refuses_changes(void** state) {
   free(file.data);
 }
 
-/* Every byte of every section that says what runs is under the code root: of each some, with right fast digests. */
+/* Every byte of every section that says what runs is under the code root: of each some, with right
+ * fast digests. */
 static void code_root_covers_sections(void** state) {
   NEEDS_CRYPTO();
   bytes_t file = sign(&golden, &alice, ACCRT_SCOPE_CODE);
@@ -472,7 +476,8 @@ static void host_code_needs_trust(void** state) {
   free(file.data);
 }
 
-/* A trusted key's signature that does not fit is none; nor is a good one beside code that was changed. */
+/* A trusted key's signature that does not fit is none; nor is a good one beside code that was
+ * changed. */
 static void bad_signatures_trust_nothing(void** state) {
   NEEDS_CRYPTO();
   bytes_t file = sign(&golden, &alice, ACCRT_SCOPE_CODE);
@@ -499,7 +504,7 @@ static void bad_signatures_trust_nothing(void** state) {
   accrt_instance_release(strict);
 }
 
-/* Many ask at once while keys are added: none is refused once its key is there. */
+/* Many threads query while keys are added. No query is refused after its key was added. */
 typedef struct asker {
   accrt_bundle_t* bundle;
   accrt_instance_t* instance;
@@ -510,7 +515,7 @@ typedef struct asker {
 static void* ask(void* user) {
   asker_t* asker = user;
   for (uint8_t i = 0; i < 20; ++i) {
-    const accrt_key_t other = {{asker->number, i}};
+    const accrt_key_t other = {{asker->number, i, 1}}; /* 0 and 1 are weak keys */
     if (accrt_instance_trust_key(asker->instance, &other) != ACCRT_OK)
       return NULL;
   }
@@ -587,6 +592,151 @@ static void weights_may_have_to_be_signed(void** state) {
   free(code.data);
   free(both.data);
   accrt_instance_release(strict);
+}
+
+/* ---- Keys that end ---- */
+
+static accrt_instance_t* make_at(const char* clock, const char* weights) {
+  const accrt_option_t list[] = {{"trust.clock", clock}, {"trust.weights", weights}};
+  accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
+  options.flags = ACCRT_INSTANCE_FLAG_NO_DRIVERS;
+  options.options = list;
+  options.option_count = 2;
+  options.option_size_bytes = sizeof list[0];
+  accrt_instance_t* made;
+  OK(accrt_instance_create(&options, &made));
+  return made;
+}
+
+static void trust(accrt_instance_t* where, uint32_t roles, int64_t not_after_s) {
+  accrt_trust_key_options_t options = ACCRT_TRUST_KEY_OPTIONS_INIT;
+  options.roles = roles;
+  options.not_after_s = not_after_s;
+  OK(accrt_instance_trust_key_with(where, &alice_public, &options));
+}
+
+/* A fact against a key is reported for code and for weights. A second signer may replace the
+ * first. */
+static void keys_end(void** state) {
+  NEEDS_CRYPTO();
+  static const struct {
+    uint32_t roles;
+    int64_t not_after_s;
+    const char* revoked;
+    bool code, weights;
+    const char* text;
+  } cases[] = {
+      {BOTH, 0, NULL, true, true, ""},
+      {0, 1000, NULL, true, true, ""},
+      {0, 999, NULL, false, false, "expired at 1970-01-01T00:16:39Z (by accrt_instance_trust_key"},
+      {ACCRT_SCOPE_CODE, 0, NULL, true, false, "trusted only for code"},
+      {ACCRT_SCOPE_WEIGHTS, 0, NULL, false, true, "trusted only for weights"},
+      {0, 0, "stolen", false, false, "revoked at 1970-01-01T00:16:40Z, stolen (by accrt_inst"},
+      {ACCRT_SCOPE_CODE, 999, "stolen", false, false, "revoked at 1970-01-01T00:16:40Z, stolen"},
+  };
+  bytes_t file = sign(&golden, &alice, BOTH);
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+    accrt_instance_t* any = make_at("1000", "any");
+    accrt_instance_t* strict = make_at("1000", "signed");
+    accrt_bundle_t* bundle = open_with(any, &file);
+    for (int both = 0; both < 2; ++both) {
+      trust(both ? strict : any, cases[i].roles, cases[i].not_after_s);
+      if (cases[i].revoked != NULL)
+        OK(accrt_instance_revoke_key(both ? strict : any, &alice_public, cases[i].revoked));
+    }
+    if (cases[i].code)
+      OK(allow(bundle, NULL));
+    else
+      FAILS(UNTRUSTED, cases[i].text, allow(bundle, NULL));
+    const accrt_bundle_trust_t found = trust_of(bundle);
+    assert_int_equal(found.code_trusted, cases[i].code);
+    assert_int_equal(found.weights_trusted, cases[i].weights);
+    for (uint32_t s = 0; s < found.signature_count; ++s) {
+      accrt_signature_info_t info = ACCRT_SIGNATURE_INFO_INIT;
+      OK(accrt_bundle_signature(bundle, s, &info));
+      assert_int_equal(info.trusted,
+                       info.scope == ACCRT_SCOPE_CODE ? cases[i].code : cases[i].weights);
+    }
+    accrt_bundle_release(bundle);
+    if (cases[i].weights)
+      bundle = open_with(strict, &file);
+    else
+      FAILS(UNTRUSTED, cases[i].text,
+            accrt_bundle_open_memory(strict, file.data, file.size, NULL, NULL, NULL, &bundle));
+    accrt_bundle_release(bundle);
+    accrt_instance_release(strict);
+    accrt_instance_release(any);
+  }
+  /* Bob's signature counts beside that of a key that was revoked. */
+  bytes_t two = sign(&file, &bob, BOTH);
+  accrt_instance_t* any = make_at("1000", "any");
+  accrt_key_t bob_public;
+  OK(accrt_key_public(any, &bob, &bob_public));
+  trust(any, 0, 0);
+  OK(accrt_instance_revoke_key(any, &alice_public, NULL));
+  accrt_bundle_t* bundle = open_with(any, &two);
+  FAILS(UNTRUSTED, "revoked at", allow(bundle, NULL));
+  OK(accrt_instance_trust_key(any, &bob_public));
+  OK(allow(bundle, NULL));
+  accrt_bundle_release(bundle);
+  accrt_instance_release(any);
+  free(two.data);
+  free(file.data);
+}
+
+static bytes_t make_named(const char* name, const char* version) {
+  accrt_bundle_writer_t* writer;
+  OK(accrt_bundle_writer_create(NULL, &writer));
+  if (name != NULL)
+    OK(accrt_bundle_writer_add_metadata(writer, "name", name));
+  if (version != NULL)
+    OK(accrt_bundle_writer_add_metadata(writer, "version", version));
+  OK(accrt_bundle_writer_write_path(writer, path));
+  accrt_bundle_writer_release(writer);
+  return read_file(path);
+}
+
+static void versions_have_floors(void** state) {
+  (void)state;
+  static const struct {
+    const char *name, *version;
+    bool any, required;
+    const char* text;
+  } cases[] = {
+      {"llama", "12", true, true, ""},
+      {"llama", "13", true, true, ""},
+      {"llama", "18446744073709551615", true, true, ""},
+      {"llama", "11", false, false, "'llama' has version 11, and nothing below 12 is trusted (by"},
+      {"llama", "0", false, false, "(rule 148)"},
+      {"llama", NULL, false, false, "version (none)"},
+      {"llama", "", false, false, "(rule 148)"},
+      {"llama", "12.5", false, false, "version 12.5"},
+      {"llama", "+12", false, false, "(rule 148)"},
+      {"llama", "-1", false, false, "(rule 148)"},
+      {"llama", "18446744073709551616", false, false, "(rule 148)"},
+      {"llam", "1", true, false, "'llam', which has no floor"},
+      {NULL, "99", true, false, "missing, which has no floor"},
+  };
+  accrt_instance_t* any = make_instance("trust.floors", "any");
+  accrt_instance_t* required = make_instance("trust.floors", "required");
+  for (int i = 0; i < 2; ++i) {
+    OK(accrt_instance_trust_floor(i ? any : required, "llama", 12));
+    OK(accrt_instance_trust_floor(i ? any : required, "llama", 3));
+  }
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+    bytes_t file = make_named(cases[i].name, cases[i].version);
+    for (int strict = 0; strict < 2; ++strict) {
+      accrt_bundle_t* bundle = open_with(strict ? required : any, &file);
+      if (strict ? cases[i].required : cases[i].any)
+        OK(accrt_bundle_allow_version(bundle));
+      else
+        FAILS(UNTRUSTED, cases[i].text, accrt_bundle_allow_version(bundle));
+      accrt_bundle_release(bundle);
+    }
+    free(file.data);
+  }
+  accrt_instance_release(required);
+  accrt_instance_release(any);
 }
 
 /* ---- Encryption ---- */
@@ -678,7 +828,8 @@ static void encrypts_and_decrypts(void** state) {
   free(sealed.data);
 }
 
-/* A section behind DATA that nobody here knows keeps its own digest, and DATA gets the one of its new bytes. */
+/* A section behind DATA that is unknown here keeps its digest. DATA gets the digest of its new
+ * bytes. */
 static void encrypts_beside_unknown_sections(void** state) {
   NEEDS_CRYPTO();
   key_ring_t ring = {.key = {{7}}};
@@ -695,6 +846,160 @@ static void encrypts_beside_unknown_sections(void** state) {
   accrt_bundle_release(plain);
   accrt_bundle_release(bundle);
   free(everything.data), free(file.data);
+}
+
+/* `file` with another code root: an optional feature more. */
+static bytes_t with_other_code(const bytes_t* file) {
+  parts_t parts = take_apart(file);
+  parts.header.optional_features |= UINT64_C(1) << 40;
+  bytes_t changed = put_together(&parts);
+  free_parts(&parts);
+  return changed;
+}
+
+/* Encrypted weights beside code that they were not encrypted for: bundles of before 0.4 took them,
+ * those of today do not. */
+static void weights_belong_to_their_program(void** state) {
+  NEEDS_CRYPTO();
+  key_ring_t ring = {.key = {{7}}};
+  key_ring_t old_ring;
+  for (uint8_t i = 0; i < 32; ++i)
+    old_ring.key.bytes[i] = i;
+  old_ring.asked = 0, old_ring.empty = false;
+  bytes_t file = encrypt(&golden, &ring.key);
+  bytes_t old = read_file("tests/golden/0.3/encrypted.accx");
+  accrt_bundle_t* bundle;
+  for (int other = 0; other < 2; ++other) {
+    for (int is_old = 0; is_old < 2; ++is_old) {
+      bytes_t swapped = with_other_code(is_old ? &old : &file);
+      const bytes_t* used = other ? &swapped : is_old ? &old : &file;
+      OK(open_encrypted(used, is_old ? &old_ring : &ring, &bundle));
+      const uint64_t size = accrt_bundle_tables(bundle)->data_size_bytes;
+      assert_int_equal(accrt_bundle_tables(bundle)->encryption->algorithm, is_old ? 1 : 2);
+      unsigned char* target = must_alloc((size_t)size);
+      if (other && !is_old) {
+        FAILS(DATA_CORRUPT, "another program", accrt_bundle_data_read(bundle, 0, target, size));
+        FAILS(DATA_CORRUPT, "(rule 152)", accrt_bundle_data_read(bundle, 0, target, size));
+      } else {
+        OK(accrt_bundle_data_read(bundle, 0, target, size));
+      }
+      free(target);
+      accrt_bundle_release(bundle);
+      free(swapped.data);
+    }
+  }
+  free(old.data), free(file.data);
+}
+
+static void weights_may_have_to_be_encrypted(void** state) {
+  NEEDS_CRYPTO();
+  key_ring_t ring = {.key = {{7}}};
+  bytes_t files[4] = {make_named(NULL, NULL), read_file(GOLDEN),
+                      read_file("tests/golden/0.3/encrypted.accx"), encrypt(&golden, &ring.key)};
+  static const char* const words[] = {"any", "required", "bound"};
+  static const bool fits[3][4] = {
+      {true, true, true, true}, {true, false, true, true}, {true, false, false, true}};
+  for (size_t w = 0; w < 3; ++w) {
+    accrt_instance_t* strict = make_instance("trust.encryption", words[w]);
+    for (size_t f = 0; f < 4; ++f) {
+      accrt_bundle_t* bundle;
+      const accrt_status_t status =
+          accrt_bundle_open_memory(strict, files[f].data, files[f].size, NULL, NULL, NULL, &bundle);
+      if (fits[w][f])
+        OK(status);
+      else
+        FAILS(UNTRUSTED, "(rule 149)", status);
+      accrt_bundle_release(bundle);
+    }
+    accrt_instance_release(strict);
+  }
+  for (size_t f = 0; f < 4; ++f)
+    free(files[f].data);
+}
+
+/* ---- Keys that are left nowhere ---- */
+
+typedef struct watched {
+  const unsigned char* secrets[2];
+  unsigned found, freed;
+} watched_t;
+
+static void* watched_allocate(void* self, size_t size_bytes, size_t alignment) {
+  (void)self;
+  void* memory = NULL;
+  return posix_memalign(&memory, alignment < sizeof memory ? sizeof memory : alignment,
+                        size_bytes) == 0
+             ? memory
+             : NULL;
+}
+
+/* Freed memory contains no secret. */
+static void watched_free(void* self, void* pointer, size_t size_bytes, size_t alignment) {
+  watched_t* watched = self;
+  (void)alignment;
+  ++watched->freed;
+  for (size_t i = 0; i < 2; ++i)
+    watched->found += memmem(pointer, size_bytes, watched->secrets[i], 32) != NULL;
+  free(pointer);
+}
+
+/* True when the stack below the caller contains a secret, left there by functions that have
+ * returned. */
+__attribute__((noinline, no_sanitize_address)) static bool stack_has(const unsigned char* secret) {
+  volatile unsigned char here[1 << 15];
+  const volatile unsigned char* bytes = here;
+  for (size_t i = 0; i + 32 <= sizeof here; ++i) {
+    size_t same = 0;
+    while (same < 32 && bytes[i + same] == (unsigned char)(secret[same] ^ 0x5a))
+      ++same;
+    if (same == 32)
+      return true;
+  }
+  return false;
+}
+
+static void secrets_are_wiped(void** state) {
+  NEEDS_CRYPTO();
+  /* The secrets are stored masked here, so that the search finds only plain copies by the
+   * library. */
+  static unsigned char turned[32];
+  static key_ring_t ring;
+  accrt_bundle_t* bundle;
+  for (size_t i = 0; i < 32; ++i)
+    ring.key.bytes[i] = (unsigned char)(0xc3 + 7 * i), turned[i] = ring.key.bytes[i] ^ 0x5a;
+  watched_t watched = {.secrets = {ring.key.bytes, alice.bytes}};
+  const accrt_allocator_t allocator = {&watched, watched_allocate, watched_free};
+  accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
+  options.flags = ACCRT_INSTANCE_FLAG_NO_DRIVERS;
+  options.allocator = &allocator;
+  accrt_instance_t* old = instance;
+  OK(accrt_instance_create(&options, &instance));
+  char key_path[96];
+  snprintf(key_path, sizeof key_path, "%s.key", path);
+  (void)unlink(key_path);
+  OK(accrt_key_write(instance, key_path, ACCRT_KEY_SECRET, &ring.key));
+  assert_false(stack_has(turned));
+  static accrt_key_t again;
+  OK(accrt_key_read(instance, key_path, ACCRT_KEY_SECRET, &again));
+  assert_false(stack_has(turned));
+  assert_memory_equal(&again, &ring.key, sizeof again);
+  (void)unlink(key_path);
+  bytes_t signed_file = sign(&golden, &alice, BOTH);
+  bytes_t file = encrypt(&signed_file, &ring.key);
+  OK(open_encrypted(&file, &ring, &bundle));
+  assert_false(stack_has(turned));
+  accx_chunk_key_t chunk_key;
+  accx_encryption_derive(accrt_instance_crypto_if(instance), &ring.key,
+                         accrt_bundle_tables(bundle)->encryption->salt, &chunk_key);
+  watched.secrets[1] = chunk_key.bytes; /* the chunks' key leaves with the bundle */
+  use_bundle(bundle);
+  OK(accrt_bundle_decrypt(bundle, path));
+  accrt_bundle_release(bundle);
+  accrt_instance_release(instance);
+  instance = old;
+  assert_true(watched.freed > 10);
+  assert_int_equal(watched.found, 0);
+  free(file.data), free(signed_file.data);
 }
 
 static void needs_the_right_key(void** state) {
@@ -716,7 +1021,7 @@ static void needs_the_right_key(void** state) {
   FAILS(PERMISSION_DENIED, "no callback", accrt_bundle_decrypt(bundle, path));
   accrt_bundle_release(bundle);
   ring.empty = true;
-  FAILS(PERMISSION_DENIED, "has not got it", open_encrypted(&file, &ring, &bundle));
+  FAILS(PERMISSION_DENIED, "does not have it", open_encrypted(&file, &ring, &bundle));
   assert_null(bundle);
   ring.empty = false;
   ring.key.bytes[31] ^= 1;
@@ -747,7 +1052,7 @@ static void refuses_changed_ciphertext(void** state) {
     unsigned char* target = must_alloc(ACCX_CHUNK_BYTES);
     const uint64_t data_bytes = accrt_bundle_tables(bundle)->data_size_bytes;
     FAILS(DATA_CORRUPT, "(rule 152)", accrt_bundle_data_read(bundle, 0, target, data_bytes));
-    /* What came out of the cipher is gone. */
+    /* The output of the cipher was wiped. */
     for (uint64_t k = 0; k < data_bytes; ++k)
       assert_int_equal(target[k] | bundle->data[k], 0);
     free(target);
@@ -790,7 +1095,7 @@ static void signed_files_without_libcrypto(void** state) {
   accrt_instance_t* strict = make_instance("crypto.library", "");
   accrt_bundle_t* bundle = open_with(strict, &file);
   use_bundle(bundle);
-  FAILS(UNTRUSTED, "ed25519:8a88e3dd7409f195", allow(bundle, NULL)); /* trusts nobody yet */
+  FAILS(UNTRUSTED, "ed25519:8a88e3dd7409f195", allow(bundle, NULL)); /* trusts no key yet */
   OK(accrt_instance_trust_key(strict, &alice_public));
   FAILS(UNSUPPORTED, "libcrypto.so.3", allow(bundle, NULL));
   FAILS(UNSUPPORTED, "libcrypto.so.3", accrt_bundle_verify(bundle));
@@ -814,7 +1119,8 @@ static void every_rule_was_provoked(void** state) {
   NEEDS_CRYPTO();
   static const uint32_t rules[] = {
       ACCX_RULE_CODE_ROOT,  ACCX_RULE_WEIGHT_ROOT,  ACCX_RULE_LEAF,           ACCX_RULE_SIGNED,
-      ACCX_RULE_CODE_TRUST, ACCX_RULE_WEIGHT_TRUST, ACCX_RULE_ENCRYPTION_KEY, ACCX_RULE_TAG};
+      ACCX_RULE_CODE_TRUST, ACCX_RULE_WEIGHT_TRUST, ACCX_RULE_ENCRYPTION_KEY, ACCX_RULE_TAG,
+      ACCX_RULE_FLOOR,      ACCX_RULE_ENCRYPTED};
   for (size_t i = 0; i < sizeof rules / sizeof rules[0]; ++i)
     assert_true(seen_rules[rules[i]]);
 }
@@ -833,8 +1139,13 @@ int main(void) {
       cmocka_unit_test(bad_signatures_trust_nothing),
       cmocka_unit_test(threads_ask_at_once),
       cmocka_unit_test(weights_may_have_to_be_signed),
+      cmocka_unit_test(keys_end),
+      cmocka_unit_test(versions_have_floors),
       cmocka_unit_test(encrypts_and_decrypts),
       cmocka_unit_test(encrypts_beside_unknown_sections),
+      cmocka_unit_test(weights_belong_to_their_program),
+      cmocka_unit_test(weights_may_have_to_be_encrypted),
+      cmocka_unit_test(secrets_are_wiped),
       cmocka_unit_test(needs_the_right_key),
       cmocka_unit_test(refuses_changed_ciphertext),
       cmocka_unit_test(does_without_libcrypto),

@@ -1,8 +1,8 @@
-/* loader/upgrade.c - which forms the records of a section have had, and how an older one is widened.
- * See loader/upgrade.h. It reads and writes private memory only. */
+/* loader/upgrade.c - the forms that a section's records have had, and the conversion of older ones
+ * to the newest. See loader/upgrade.h. It uses only private memory. */
 #include "loader/upgrade.h"
 
-/* Sections whose records have had more than one form, by type and then by minor. */
+/* Sections whose records have had several forms, by type and then by minor version. */
 static const struct {
   uint32_t type;
   uint32_t record_bytes;
@@ -13,7 +13,7 @@ static const struct {
 };
 #define FORM_COUNT (sizeof forms / sizeof forms[0])
 
-/* Fields that an older form lacks and that stand for NONE then; all others stand for 0. */
+/* Fields that older forms lack and that default to NONE. All others default to 0. */
 static const struct {
   uint32_t type;
   uint32_t offset;
@@ -22,8 +22,8 @@ static const struct {
 };
 #define NONE_FIELD_COUNT (sizeof none_fields / sizeof none_fields[0])
 
-/* By distance from this library's major: the one before it, the one before that. There is no major
- * before 0. */
+/* By distance from this library's major version: one before, two before. There is no major before
+ * 0. */
 static const accx_upgrade_major_t older_majors[ACCX_OLDER_MAJORS] = {NULL, NULL};
 
 accx_upgrade_major_t accx_upgrade_of_major(uint32_t major) {
@@ -39,7 +39,7 @@ uint32_t accx_form_minor(const accx_section_kind_t* kind, uint32_t record_bytes)
   return kind->record_bytes == record_bytes ? kind->since_minor : 0;
 }
 
-/* Size of the form before this one; 0 when it is the first. */
+/* Size of the previous form; 0 when there is none. */
 static uint32_t bytes_before(const accx_section_kind_t* kind, uint32_t record_bytes) {
   uint32_t before = 0;
   for (size_t i = 0; i < FORM_COUNT; ++i) {
@@ -49,7 +49,7 @@ static uint32_t bytes_before(const accx_section_kind_t* kind, uint32_t record_by
   return before;
 }
 
-/* What the u32 at an offset of a record has when its form ends before it. */
+/* The default of the u32 at an offset that a record's form lacks. */
 static uint32_t default_at(const accx_section_kind_t* kind, uint32_t offset) {
   for (size_t i = 0; i < NONE_FIELD_COUNT; ++i) {
     if (none_fields[i].type == kind->type && none_fields[i].offset == offset)
@@ -58,7 +58,7 @@ static uint32_t default_at(const accx_section_kind_t* kind, uint32_t offset) {
   return 0;
 }
 
-/* Records are of whole words. */
+/* Copies whole words; records consist of words. */
 static void copy_words(unsigned char* target, const unsigned char* from, size_t size_bytes) {
   for (size_t at = 0; at < size_bytes; at += sizeof(uint64_t))
     memcpy(target + at, from + at, sizeof(uint64_t));
@@ -74,7 +74,7 @@ void accx_form_widen(const accx_section_kind_t* kind, const unsigned char* recor
   for (uint32_t i = 0; i < count; ++i) {
     unsigned char* const record = target + i * wide;
     copy_words(record, records + (size_t)i * record_bytes, record_bytes);
-    if (i > 0) /* what the form lacks is the same in all */
+    if (i > 0) /* fields that the form lacks have the same defaults in all records */
       copy_words(record + record_bytes, target + record_bytes, wide - record_bytes);
   }
 }

@@ -1,39 +1,36 @@
 /* loader/verify_commands.c - the command stream: blocks, commands, operands, ranges, calls (rules
  * 72 and 80 to 94). */
 #include "loader/internal.h"
-#include "loader/names.h"
+#include "format/names.h"
 
-/* What the format says of one opcode. */
+/* The format's description of one opcode. */
 typedef struct command_kind {
   uint32_t fields_bytes;
+  bool has_operands; /* behind the fields; the second field is their number */
   bool required;
-  uint8_t since_minor; /* command set minor that brought it */
+  uint8_t since_minor; /* first minor of the command set with this opcode */
 } command_kind_t;
 
-/* By opcode. */
+/* Indexed by opcode. */
 static const command_kind_t command_kinds[] = {
-    {0, false, 0},
-    {sizeof(accx_dispatch_t), true, 1},
-    {sizeof(accx_copy_t), true, 1},
-    {sizeof(accx_fill_t), true, 1},
-    {0, true, 1},
-    {sizeof(accx_call_t), true, 1},
-    {sizeof(accx_repeat_t), true, 1},
-    {sizeof(accx_branch_t), true, 1},
-    {sizeof(accx_marker_t), false, 1},
+    {0, false, false, 0},
+#define DEF_COMMAND(number, name, word, bytes, operands, required, since, ...)                     \
+  {bytes, operands, required, since},
+#define DEF_RESERVED_COMMAND(...) {0, false, false, 0},
+#include "format/format.def"
 };
-_Static_assert(sizeof command_kinds / sizeof command_kinds[0] == ACCX_COMMAND_MARKER + 1,
+_Static_assert(sizeof command_kinds / sizeof command_kinds[0] == ACCX_COMMAND_END,
                "one entry an opcode");
 
-/* Where the walk through a function's commands is. */
+/* Position in a function's commands. */
 typedef struct walk {
   accx_verifier_t* verifier;
   uint32_t function;
-  uint32_t view_first; /* of this function */
+  uint32_t view_first; /* the function's first view */
   accx_scope_t scope;
   const accx_command_t* command;
   uint32_t record; /* index of the command in the stream */
-  uint32_t place;  /* in its block */
+  uint32_t place;  /* index in its block */
 } walk_t;
 
 static const command_kind_t* kind_of(const accx_command_t* command) {
@@ -45,11 +42,12 @@ static const char* name_of(const accx_command_t* command) {
 }
 
 #define COMMAND_REJECT(walk, rule, field, format, ...)                                             \
-  ACCX_REJECT(                                                                                     \
-      (walk)->verifier, rule, "commands", (walk)->record, (field),                                 \
-      "function '%.64s', %s '%.64s': " format,                                                     \
-      accx_text((walk)->verifier, (walk)->verifier->tables->functions[(walk)->function].name),     \
-      name_of((walk)->command), accx_text((walk)->verifier, (walk)->command->name), __VA_ARGS__)
+  ACCX_REJECT((walk)->verifier, rule, "commands", (walk)->record, (field),                         \
+              "function '%.64s', %s '%.64s': " format,                                             \
+              accx_verifier_text((walk)->verifier,                                                 \
+                                 (walk)->verifier->tables->functions[(walk)->function].name),      \
+              name_of((walk)->command),                                                            \
+              accx_verifier_text((walk)->verifier, (walk)->command->name), __VA_ARGS__)
 
 /* ---- The stream ---- */
 
@@ -57,19 +55,18 @@ static uint64_t predecessors_size(const accx_command_t* command) {
   return ((uint64_t)command->predecessor_count * 4 + 7) & ~UINT64_C(7);
 }
 
-/* Size that the command must have; for unknown opcodes the least it may have. */
+/* The size that the command must have; for unknown opcodes the minimum. */
 static uint64_t needed_size(const accx_command_t* command) {
   uint64_t size = sizeof *command + kind_of(command)->fields_bytes + predecessors_size(command);
   if (command->size_bytes < sizeof *command + kind_of(command)->fields_bytes)
     return size;
-  const void* fields = accx_command_fields(command);
-  uint64_t operands = 0;
-  if (command->opcode == ACCX_COMMAND_DISPATCH)
-    operands = ((const accx_dispatch_t*)fields)->operand_count;
-  if (command->opcode == ACCX_COMMAND_CALL)
-    operands = ((const accx_call_t*)fields)->operand_count;
+  const uint32_t* fields = accx_command_fields(command);
+  const uint64_t operands = kind_of(command)->has_operands ? fields[1] : 0;
   return size + operands * sizeof(accx_operand_t);
 }
+_Static_assert(offsetof(accx_dispatch_t, operand_count) == 4 &&
+                   offsetof(accx_call_t, operand_count) == 4,
+               "needed_size reads them");
 
 static accrt_status_t check_command_size(const accx_verifier_t* verifier, const unsigned char* at,
                                          uint64_t left, uint32_t record) {
@@ -97,7 +94,7 @@ static accrt_status_t read_block(accx_verifier_t* verifier, uint32_t index, uint
   const accrt_bundle_tables_t* tables = verifier->tables;
   accrt_bundle_t* bundle = verifier->bundle;
   const accx_block_t* block = &tables->blocks[index];
-  /* A bundle without commands has no stream to point into. */
+  /* A bundle without commands has no stream. */
   const unsigned char* at =
       bundle->command_stream != NULL ? bundle->command_stream + block->offset_bytes : NULL;
   uint64_t left = block->size_bytes;
@@ -108,9 +105,11 @@ static accrt_status_t read_block(accx_verifier_t* verifier, uint32_t index, uint
                        *record, tables->command_count);
   }
   for (uint32_t i = 0; i < block->command_count; ++i) {
-    ACCX_TRY(check_command_size(verifier, at, left, *record));
+    ACCRT_TRY(check_command_size(verifier, at, left, *record));
     const accx_command_t* command = (const accx_command_t*)(const void*)at;
     bundle->commands[(*record)++] = command;
+    if (kind_of(command)->since_minor > verifier->commands_minor)
+      verifier->commands_minor = kind_of(command)->since_minor;
     at += command->size_bytes;
     left -= command->size_bytes;
   }
@@ -125,11 +124,11 @@ accrt_status_t accx_verify_blocks(accx_verifier_t* verifier) {
   accrt_bundle_tables_t* tables = verifier->tables;
   accrt_bundle_t* bundle = verifier->bundle;
   void *commands, *firsts;
-  ACCX_TRY(accrt_alloc_array(bundle->allocator, tables->command_count, sizeof(accx_command_t*),
-                             &commands));
+  ACCRT_TRY(accrt_alloc_array(bundle->allocator, tables->command_count, sizeof(accx_command_t*),
+                              &commands));
   bundle->commands = commands;
   tables->commands = commands;
-  ACCX_TRY(accrt_alloc_array(bundle->allocator, tables->block_count, sizeof(uint32_t), &firsts));
+  ACCRT_TRY(accrt_alloc_array(bundle->allocator, tables->block_count, sizeof(uint32_t), &firsts));
   bundle->block_first = firsts;
   tables->block_first = firsts;
   uint64_t next = 0;
@@ -143,7 +142,7 @@ accrt_status_t accx_verify_blocks(accx_verifier_t* verifier) {
                          block->size_bytes, block->offset_bytes, next,
                          bundle->command_stream_size_bytes);
     }
-    ACCX_TRY(read_block(verifier, i, &record));
+    ACCRT_TRY(read_block(verifier, i, &record));
     next += block->size_bytes;
   }
   if (next == bundle->command_stream_size_bytes && record == tables->command_count)
@@ -154,7 +153,7 @@ accrt_status_t accx_verify_blocks(accx_verifier_t* verifier) {
                      next, bundle->command_stream_size_bytes, record, tables->command_count);
 }
 
-/* ---- What every command has ---- */
+/* ---- Checks for every command ---- */
 
 static accrt_status_t check_predecessors(const walk_t* walk) {
   const accx_command_t* command = walk->command;
@@ -180,14 +179,14 @@ static accrt_status_t check_predecessors(const walk_t* walk) {
 static accrt_status_t check_header(const walk_t* walk) {
   const accx_command_t* command = walk->command;
   const accx_verifier_t* verifier = walk->verifier;
-  ACCX_TRY(accx_check_string(verifier, command->name, "commands", walk->record, "name"));
+  ACCRT_TRY(accx_check_string(verifier, command->name, "commands", walk->record, "name"));
   const uint32_t wanted = kind_of(command)->required ? ACCX_COMMAND_FLAG_REQUIRED : 0;
   const bool known = accx_command_known(command);
   if ((command->flags & ~ACCX_COMMAND_FLAG_REQUIRED) != 0 || (known && command->flags != wanted)) {
     return COMMAND_REJECT(walk, COMMAND_FLAGS, "flags", "0x%x of opcode %u", command->flags,
                           command->opcode);
   }
-  /* A function that needs features this library lacks is refused when it is called, not here. */
+  /* A function may need features that this library lacks. The call refuses it, not the verifier. */
   const uint64_t features =
       verifier->tables->functions[walk->function].required_features & ~ACCX_FUNCTION_FEATURES_KNOWN;
   if (!known && (command->flags & ACCX_COMMAND_FLAG_REQUIRED) != 0 && features == 0) {
@@ -211,9 +210,9 @@ static accrt_status_t check_number(const walk_t* walk, uint32_t node, const char
   return accx_check_expression(walk->verifier, &walk->scope, node, "commands", walk->record, field);
 }
 
-/* A number that cannot be negative. */
+/* Checks a value that may not be negative. */
 static accrt_status_t check_size(const walk_t* walk, uint32_t node, const char* field) {
-  ACCX_TRY(check_number(walk, node, field));
+  ACCRT_TRY(check_number(walk, node, field));
   const accx_expression_t* expression =
       &walk->verifier->tables->expressions[walk->scope.first + node];
   if (expression->op != ACCX_EXPR_CONSTANT || expression->immediate >= 0)
@@ -223,7 +222,7 @@ static accrt_status_t check_size(const walk_t* walk, uint32_t node, const char* 
                         expression->immediate);
 }
 
-/* Accesses that a slot allows; 0 when it has no storage. */
+/* The accesses that a slot allows; 0 for a slot without storage. */
 static uint32_t slot_access(const accrt_bundle_tables_t* tables, const accx_function_t* function,
                             const accx_slot_t* slot) {
   if (slot->kind == ACCX_SLOT_CONSTANT)
@@ -254,7 +253,7 @@ static accrt_status_t check_range(const walk_t* walk, const accx_range_t* range,
                           ", the slot allows %" PRIu32,
                           range->access, range->slot, access, allowed);
   }
-  ACCX_TRY(check_size(walk, range->offset, field));
+  ACCRT_TRY(check_size(walk, range->offset, field));
   return range->size == ACCX_NONE ? ACCRT_OK : check_size(walk, range->size, field);
 }
 
@@ -277,15 +276,15 @@ static accrt_status_t check_view(walk_t* walk, uint32_t index) {
   if (index == verifier->next_view)
     ++verifier->next_view;
   const accx_view_t* view = &tables->views[index];
-  ACCX_TRY(accx_check_dtype(verifier, view->dtype, "views", index, "dtype"));
+  ACCRT_TRY(accx_check_dtype(verifier, view->dtype, "views", index, "dtype"));
   if (view->rank > ACCX_MAX_RANK) {
     return ACCX_REJECT(verifier, VIEW, "views", index, "rank", "%" PRIu32 "; the limit is %d",
                        view->rank, ACCX_MAX_RANK);
   }
   for (uint32_t i = 0; i < ACCX_MAX_RANK; ++i) {
     if (i < view->rank) {
-      ACCX_TRY(check_size(walk, view->shape[i], "view.shape"));
-      ACCX_TRY(check_number(walk, view->strides[i], "view.strides"));
+      ACCRT_TRY(check_size(walk, view->shape[i], "view.shape"));
+      ACCRT_TRY(check_number(walk, view->strides[i], "view.strides"));
     } else if (view->shape[i] != ACCX_NONE || view->strides[i] != ACCX_NONE) {
       return ACCX_REJECT(verifier, VIEW, "views", index, "shape",
                          "entry %" PRIu32 " past rank %" PRIu32 " is used", i, view->rank);
@@ -294,7 +293,7 @@ static accrt_status_t check_view(walk_t* walk, uint32_t index) {
   return ACCRT_OK;
 }
 
-/* What an operand must be. */
+/* The requirements for an operand. */
 typedef struct operand_rule {
   uint32_t kind; /* ACCX_OPERAND_* */
   uint32_t access;
@@ -346,7 +345,7 @@ static accrt_status_t check_operand(walk_t* walk, const accx_operand_t* operand,
   case ACCX_OPERAND_ABSENT:
     return ACCRT_OK;
   case ACCX_OPERAND_TENSOR:
-    ACCX_TRY(check_view(walk, operand->view));
+    ACCRT_TRY(check_view(walk, operand->view));
     break;
   case ACCX_OPERAND_WORKSPACE:
     if (slot_is_transient(walk, operand->range.slot))
@@ -358,6 +357,77 @@ static accrt_status_t check_operand(walk_t* walk, const accx_operand_t* operand,
     break;
   }
   return check_range(walk, &operand->range, rule->access, "operands");
+}
+
+/* ---- Fields of one opcode ---- */
+
+/* Checks a value that is decided at planning: it may not use symbols that get their value later. */
+static accrt_status_t check_decision(const walk_t* walk, uint32_t node, const char* field) {
+  accx_scope_t scope = walk->scope;
+  scope.allowed = ACCX_USES_SPECIALIZE | ACCX_USES_SESSION | ACCX_USES_PRESENT;
+  return accx_check_expression(walk->verifier, &scope, node, "commands", walk->record, field);
+}
+
+static const uint32_t* field_at(const walk_t* walk, const accx_field_t* field) {
+  return (const uint32_t*)accx_command_fields(walk->command) + field->offset / 4;
+}
+
+static accrt_status_t check_pattern(const walk_t* walk, const accx_field_t* field) {
+  const uint64_t pattern = *(const uint64_t*)(const void*)field_at(walk, field);
+  const uint32_t bytes = *field_at(walk, field + 1);
+  if (bytes <= 8 && accrt_is_power_of_two(bytes) && (bytes == 8 || pattern >> (8 * bytes) == 0))
+    return ACCRT_OK;
+  return COMMAND_REJECT(walk, FILL, field->name, "0x%" PRIx64 " of %" PRIu32 " bytes", pattern,
+                        bytes);
+}
+
+/* Checks a field that depends on nothing else: a pattern, a reserved field, the size of a range
+ * that has none. */
+static accrt_status_t check_constant(const walk_t* walk, const accx_field_t* field) {
+  if (field->kind == ACCX_FIELD_PATTERN)
+    return check_pattern(walk, field);
+  const uint32_t* at = field_at(walk, field);
+  uint32_t wanted = 0;
+  if (accx_field_is_start(field->kind)) {
+    at = &((const accx_range_t*)(const void*)at)->size;
+    wanted = ACCX_NONE;
+  } else if (field->kind != ACCX_FIELD_ZERO)
+    return ACCRT_OK;
+  return *at == wanted ? ACCRT_OK
+                       : COMMAND_REJECT(walk, COMMAND_FIELDS, field->name,
+                                        "%" PRIu32 ", not %" PRIu32, *at, wanted);
+}
+
+static accrt_status_t check_field(const walk_t* walk, const accx_field_t* field) {
+  const uint32_t* at = field_at(walk, field);
+  if (accx_field_is_range(field->kind))
+    return check_range(walk, (const accx_range_t*)(const void*)at, accx_field_access(field->kind),
+                       field->name);
+  switch (field->kind) {
+  case ACCX_FIELD_SIZE:
+    for (uint32_t i = 0; i < field->count; ++i)
+      ACCRT_TRY(check_size(walk, at[i], field->name));
+    return ACCRT_OK;
+  case ACCX_FIELD_DECIDED:
+    return check_decision(walk, *at, field->name);
+  case ACCX_FIELD_DECIDED_SIZE:
+    ACCRT_TRY(check_decision(walk, *at, field->name));
+    return check_size(walk, *at, field->name);
+  case ACCX_FIELD_STRING:
+    return accx_check_string(walk->verifier, *at, "commands", walk->record, field->name);
+  default:
+    return ACCRT_OK; /* checked with the opcode or during the walk */
+  }
+}
+
+static accrt_status_t check_fields(const walk_t* walk) {
+  uint32_t count;
+  const accx_field_t* fields = accx_fields_of(walk->command->opcode, &count);
+  for (uint32_t i = 0; i < count; ++i)
+    ACCRT_TRY(check_constant(walk, &fields[i]));
+  for (uint32_t i = 0; i < count; ++i)
+    ACCRT_TRY(check_field(walk, &fields[i]));
+  return ACCRT_OK;
 }
 
 /* ---- Commands by opcode ---- */
@@ -372,10 +442,7 @@ static accrt_status_t check_dispatch(walk_t* walk) {
                           " operands: no such kernel, or not its count",
                           dispatch->kernel, tables->kernel_count, dispatch->operand_count);
   }
-  if (dispatch->reserved != 0)
-    return COMMAND_REJECT(walk, COMMAND_FIELDS, "reserved", "%" PRIu32, dispatch->reserved);
-  for (uint32_t i = 0; i < 3; ++i)
-    ACCX_TRY(check_size(walk, dispatch->grid[i], "grid"));
+  ACCRT_TRY(check_fields(walk));
   const accx_kernel_t* kernel = &tables->kernels[dispatch->kernel];
   const accx_operand_t* operands = accx_dispatch_operands(dispatch);
   for (uint32_t i = 0; i < dispatch->operand_count; ++i) {
@@ -383,7 +450,7 @@ static accrt_status_t check_dispatch(walk_t* walk) {
     /* Parameter and operand kinds have the same numbers. */
     const operand_rule_t rule = {parameter->kind, parameter->access, parameter->size_bytes,
                                  (parameter->flags & ACCRT_KERNEL_PARAM_FLAG_OPTIONAL) != 0};
-    ACCX_TRY(check_operand(walk, &operands[i], &rule, i));
+    ACCRT_TRY(check_operand(walk, &operands[i], &rule, i));
   }
   return ACCRT_OK;
 }
@@ -393,37 +460,6 @@ _Static_assert(ACCX_OPERAND_BUFFER == ACCRT_KERNEL_PARAM_BUFFER &&
                    ACCX_OPERAND_SYMBOL == ACCRT_KERNEL_PARAM_SYMBOL &&
                    ACCX_OPERAND_WORKSPACE == ACCRT_KERNEL_PARAM_WORKSPACE,
                "check_dispatch compares them");
-
-static accrt_status_t check_copy(walk_t* walk) {
-  const accx_copy_t* copy = accx_command_fields(walk->command);
-  if (copy->reserved != 0 || copy->source.size != ACCX_NONE || copy->target.size != ACCX_NONE) {
-    return COMMAND_REJECT(walk, COMMAND_FIELDS, "reserved",
-                          "reserved %" PRIu32 ", source size %" PRIu32 ", target size %" PRIu32,
-                          copy->reserved, copy->source.size, copy->target.size);
-  }
-  ACCX_TRY(check_range(walk, &copy->source, ACCRT_KERNEL_ACCESS_READ, "source"));
-  ACCX_TRY(check_range(walk, &copy->target, ACCRT_KERNEL_ACCESS_WRITE, "target"));
-  for (uint32_t i = 0; i < 3; ++i)
-    ACCX_TRY(check_size(walk, copy->extent[i], "extent"));
-  for (uint32_t i = 0; i < 2; ++i) {
-    ACCX_TRY(check_size(walk, copy->source_stride[i], "source_stride"));
-    ACCX_TRY(check_size(walk, copy->target_stride[i], "target_stride"));
-  }
-  return ACCRT_OK;
-}
-
-static accrt_status_t check_fill(walk_t* walk) {
-  const accx_fill_t* fill = accx_command_fields(walk->command);
-  const uint32_t bytes = fill->pattern_bytes;
-  if ((bytes != 1 && bytes != 2 && bytes != 4 && bytes != 8) ||
-      (bytes < 8 && fill->pattern >> (8 * bytes) != 0)) {
-    return COMMAND_REJECT(walk, FILL, "pattern", "0x%" PRIx64 " of %" PRIu32 " bytes",
-                          fill->pattern, bytes);
-  }
-  if (fill->reserved != 0)
-    return COMMAND_REJECT(walk, COMMAND_FIELDS, "reserved", "%" PRIu32, fill->reserved);
-  return check_range(walk, &fill->target, ACCRT_KERNEL_ACCESS_WRITE, "target");
-}
 
 static operand_rule_t call_rule(const accx_argument_t* argument) {
   operand_rule_t rule = {ACCX_OPERAND_BUFFER, ACCRT_KERNEL_ACCESS_READ_WRITE, 0,
@@ -451,8 +487,8 @@ static accrt_status_t check_call(walk_t* walk) {
   if (callee->target != 0 && callee->target != target) {
     return COMMAND_REJECT(walk, CALL_TARGET, "function",
                           "function %" PRIu32 " is for '%.64s', the caller for '%.64s'",
-                          call->function, accx_text(verifier, callee->target),
-                          target != 0 ? accx_text(verifier, target) : "any driver");
+                          call->function, accx_verifier_text(verifier, callee->target),
+                          target != 0 ? accx_verifier_text(verifier, target) : "any driver");
   }
   if (call->operand_count != callee->input_count + callee->result_count) {
     return COMMAND_REJECT(walk, OPERAND, "operand_count",
@@ -462,7 +498,7 @@ static accrt_status_t check_call(walk_t* walk) {
   const accx_operand_t* operands = accx_call_operands(call);
   for (uint32_t i = 0; i < call->operand_count; ++i) {
     const operand_rule_t rule = call_rule(&tables->arguments[callee->argument_first + i]);
-    ACCX_TRY(check_operand(walk, &operands[i], &rule, i));
+    ACCRT_TRY(check_operand(walk, &operands[i], &rule, i));
   }
   accx_function_facts_t* facts = &verifier->facts[walk->function];
   const accx_function_facts_t* below = &verifier->facts[call->function];
@@ -498,56 +534,19 @@ static accrt_status_t enter_block(const walk_t* walk, uint32_t block, uint32_t b
   return check_block(walk, block, block_depth + 1, walk->scope.repeat_depth + (repeats ? 1u : 0u));
 }
 
-/* Decided when the plan is made: no symbols whose value comes later. */
-static accrt_status_t check_decision(const walk_t* walk, uint32_t node, const char* field) {
-  accx_scope_t scope = walk->scope;
-  scope.allowed = ACCX_USES_SPECIALIZE | ACCX_USES_SESSION | ACCX_USES_PRESENT;
-  return accx_check_expression(walk->verifier, &scope, node, "commands", walk->record, field);
-}
-
-static accrt_status_t check_branch(const walk_t* walk) {
-  const accx_branch_t* branch = accx_command_fields(walk->command);
-  if (branch->reserved != 0)
-    return COMMAND_REJECT(walk, COMMAND_FIELDS, "reserved", "%" PRIu32, branch->reserved);
-  return check_decision(walk, branch->condition, "condition");
-}
-
-static accrt_status_t check_repeat(const walk_t* walk) {
-  const accx_repeat_t* repeat = accx_command_fields(walk->command);
-  ACCX_TRY(check_decision(walk, repeat->count, "count"));
-  return check_size(walk, repeat->count, "count");
-}
-
-static accrt_status_t check_marker(const walk_t* walk) {
-  const accx_marker_t* marker = accx_command_fields(walk->command);
-  if (marker->reserved != 0)
-    return COMMAND_REJECT(walk, COMMAND_FIELDS, "reserved", "%" PRIu32, marker->reserved);
-  return accx_check_string(walk->verifier, marker->text, "commands", walk->record, "text");
-}
-
 static accrt_status_t check_command(walk_t* walk) {
-  ACCX_TRY(check_header(walk));
+  ACCRT_TRY(check_header(walk));
   switch (walk->command->opcode) {
   case ACCX_COMMAND_DISPATCH:
     return check_dispatch(walk);
-  case ACCX_COMMAND_COPY:
-    return check_copy(walk);
-  case ACCX_COMMAND_FILL:
-    return check_fill(walk);
   case ACCX_COMMAND_CALL:
     return check_call(walk);
-  case ACCX_COMMAND_REPEAT:
-    return check_repeat(walk);
-  case ACCX_COMMAND_BRANCH:
-    return check_branch(walk);
-  case ACCX_COMMAND_MARKER:
-    return check_marker(walk);
   default:
-    return ACCRT_OK; /* a barrier, or an ignorable command of a later version */
+    return check_fields(walk); /* an unknown command that may be ignored has no known fields */
   }
 }
 
-/* The blocks that a command names. */
+/* Checks the blocks that a command contains. */
 static accrt_status_t check_nested(const walk_t* walk, uint32_t block_depth) {
   if (walk->command->opcode == ACCX_COMMAND_REPEAT) {
     const accx_repeat_t* repeat = accx_command_fields(walk->command);
@@ -557,7 +556,7 @@ static accrt_status_t check_nested(const walk_t* walk, uint32_t block_depth) {
     return ACCRT_OK;
   const accx_branch_t* branch = accx_command_fields(walk->command);
   if (branch->then_block != ACCX_NONE)
-    ACCX_TRY(enter_block(walk, branch->then_block, block_depth, false, "then_block"));
+    ACCRT_TRY(enter_block(walk, branch->then_block, block_depth, false, "then_block"));
   return branch->else_block == ACCX_NONE
              ? ACCRT_OK
              : enter_block(walk, branch->else_block, block_depth, false, "else_block");
@@ -570,23 +569,24 @@ static void walk_to(walk_t* walk, uint32_t block, uint32_t place) {
   walk->command = tables->commands[walk->record];
 }
 
-/* In the order of the stream: a block's commands, then those of the blocks inside it. */
+/* Walks in the order of the stream: a block's commands, then those of the blocks inside it. */
 static accrt_status_t check_block(const walk_t* outer, uint32_t block, uint32_t block_depth,
                                   uint32_t repeat_depth) {
   accx_verifier_t* verifier = outer->verifier;
   walk_t walk = *outer;
   walk.scope.repeat_depth = repeat_depth;
   const uint32_t count = verifier->tables->blocks[block].command_count;
+  ACCRT_TRY(accrt_charge((uint64_t)count + 1));
   ++verifier->next_block;
   verifier->bundle->function_command_count[walk.function] += count;
   verifier->facts[walk.function].expanded_commands += count;
   for (uint32_t i = 0; i < count; ++i) {
     walk_to(&walk, block, i);
-    ACCX_TRY(check_command(&walk));
+    ACCRT_TRY(check_command(&walk));
   }
   for (uint32_t i = 0; i < count; ++i) {
     walk_to(&walk, block, i);
-    ACCX_TRY(check_nested(&walk, block_depth));
+    ACCRT_TRY(check_nested(&walk, block_depth));
   }
   return ACCRT_OK;
 }

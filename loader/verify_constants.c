@@ -1,10 +1,10 @@
-/* loader/verify_constants.c - constants and where their bytes are (rules 51 to 55, 58, 121). It reads
- * private memory only, and takes time linear in it. */
+/* loader/verify_constants.c - constants and the location of their bytes (rules 51 to 55, 58, 121).
+ * It reads private memory only, and takes linear time. */
 #include "loader/internal.h"
 
-#include "loader/layout.h"
+#include "format/layout.h"
 
-/* Every size is taken into account, so that [2^63, 2^63, 0] is refused as well as [2^63, 2]. */
+/* Multiplies all sizes but zeros, so that [2^63, 2^63, 0] is refused like [2^63, 2]. */
 static bool shape_fits(const accx_constant_t* constant) {
   uint64_t product = 1;
   for (uint32_t i = 0; i < ACCX_MAX_RANK; ++i) {
@@ -25,7 +25,7 @@ static accrt_status_t check_source(const accx_verifier_t* verifier, const accx_c
     return ACCRT_OK;
   return ACCX_REJECT(
       verifier, CONSTANT_SOURCE, "constants", index, "source", "%" PRIu32 " of '%.64s' is %s",
-      constant->source, accx_text(verifier, constant->name),
+      constant->source, accx_verifier_text(verifier, constant->name),
       constant->source == ACCX_CONSTANT_OPTIONAL ? "reserved for a later version" : "not known");
 }
 
@@ -37,11 +37,12 @@ static accrt_status_t check_shape(const accx_verifier_t* verifier, const accx_co
   return ACCX_REJECT(verifier, CONSTANT_SHAPE, "constants", index, "shape",
                      "'%.64s' of rank %" PRIu32 " has [%" PRId64 ", %" PRId64 ", %" PRId64
                      ", %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "]",
-                     accx_text(verifier, constant->name), constant->rank, s[0], s[1], s[2], s[3],
-                     s[4], s[5], s[6], s[7]);
+                     accx_verifier_text(verifier, constant->name), constant->rank, s[0], s[1], s[2],
+                     s[3], s[4], s[5], s[6], s[7]);
 }
 
-/* What says where the bytes of an EXTERNAL constant come from, and of no other. */
+/* Checks the fields that name the source of an EXTERNAL constant; other constants may not have
+ * them. */
 static accrt_status_t check_binding(const accx_verifier_t* verifier,
                                     const accx_constant_t* constant, uint32_t index) {
   static const accx_digest_t no_digest;
@@ -60,44 +61,45 @@ static accrt_status_t check_binding(const accx_verifier_t* verifier,
     return ACCX_REJECT(verifier, EXTERNAL, "constants", index, "file",
                        "'%.64s' of source %" PRIu32 ": file %" PRIu32 " of %" PRIu32
                        ", binding flags 0x%" PRIx32 ", %s digest, reserved %" PRIu32,
-                       accx_text(verifier, constant->name), constant->source, constant->file, files,
-                       constant->binding_flags, digest ? "a" : "no", constant->reserved);
+                       accx_verifier_text(verifier, constant->name), constant->source,
+                       constant->file, files, constant->binding_flags, digest ? "a" : "no",
+                       constant->reserved);
   }
   return constant->tensor == 0
              ? ACCRT_OK
              : accx_check_name(verifier, constant->tensor, "constants", index, "tensor");
 }
 
-/* A table has few kinds of constants: what was checked of one holds for the next that is like it. */
+/* Tables have few kinds of constants. A constant like the one before needs no new check. */
 static bool is_alike(const accx_constant_t* a, const accx_constant_t* b) {
   return a->dtype == b->dtype && a->encoding == b->encoding && a->rank == b->rank &&
          a->group_elements == b->group_elements;
 }
 
-/* `view`: what the shape is to the layout. */
+/* `view`: the shape from the layout's view. */
 static accrt_status_t check_record(const accx_verifier_t* verifier, const accx_constant_t* constant,
                                    uint32_t index, accx_layout_view_t* view) {
   const accx_tensor_facts_t facts = {constant->dtype, constant->encoding, constant->rank,
                                      constant->group_elements};
-  ACCX_TRY(check_source(verifier, constant, index));
+  ACCRT_TRY(check_source(verifier, constant, index));
   if (index == 0 || !is_alike(constant, constant - 1))
-    ACCX_TRY(accx_check_tensor(verifier, &facts, "constants", index));
-  ACCX_TRY(check_shape(verifier, constant, index));
+    ACCRT_TRY(accx_check_tensor(verifier, &facts, "constants", index));
+  ACCRT_TRY(check_shape(verifier, constant, index));
   const accx_layout_problem_t problem =
       accx_layout_look_at(constant->encoding, constant->dtype, constant->group_elements,
                           constant->rank, constant->shape, view);
   if (problem != ACCX_LAYOUT_GOOD) {
     return ACCX_REJECT(verifier, LAYOUT_SHAPE, "constants", index, "shape",
                        "'%.64s' in %s: rows %" PRIu64 ", columns %" PRIu64 ": %s",
-                       accx_text(verifier, constant->name), view->layout->name, view->n, view->k,
-                       accx_layout_problem_text(problem));
+                       accx_verifier_text(verifier, constant->name), view->layout->name, view->n,
+                       view->k, accx_layout_problem_text(problem));
   }
   return check_binding(verifier, constant, index);
 }
 
 /* ---- Components ---- */
 
-/* That a constant has the components of its layout, from `next` on, by role. */
+/* True when a constant has exactly the components of its layout, from `next` on, sorted by role. */
 static bool components_fit(const accrt_bundle_tables_t* tables, const accx_constant_t* constant,
                            const accx_layout_t* layout, uint32_t next) {
   const uint32_t count = constant->component_count;
@@ -137,10 +139,10 @@ static accrt_status_t check_size(const accx_verifier_t* verifier, const accx_con
     return ACCRT_OK;
   return ACCX_REJECT(verifier, COMPONENT_SIZE, "components", component, "size_bytes",
                      "%" PRIu64 " bytes for constant '%.64s', whose shape has %" PRIu64,
-                     record->size_bytes, accx_text(verifier, constant->name), size);
+                     record->size_bytes, accx_verifier_text(verifier, constant->name), size);
 }
 
-/* INLINE components follow one another in DATA; others have no place. */
+/* Checks that INLINE components follow one another in DATA. Others have no offset. */
 static accrt_status_t check_place(const accx_verifier_t* verifier, const accx_constant_t* constant,
                                   uint32_t component, uint64_t* data_end) {
   const accx_component_t* record = &verifier->tables->components[component];
@@ -154,8 +156,8 @@ static accrt_status_t check_place(const accx_verifier_t* verifier, const accx_co
     return ACCX_REJECT(verifier, COMPONENT_PLACE, "components", component, "offset_bytes",
                        "%" PRIu64 " bytes at %" PRIu64 " for constant '%.64s', expected at %" PRIu64
                        " of %" PRIu64 " bytes of data",
-                       size, record->offset_bytes, accx_text(verifier, constant->name), expected,
-                       data_bytes);
+                       size, record->offset_bytes, accx_verifier_text(verifier, constant->name),
+                       expected, data_bytes);
   }
   if (stored)
     *data_end = expected + size;
@@ -168,15 +170,16 @@ accrt_status_t accx_verify_constants(accx_verifier_t* verifier) {
   uint64_t data_end = 0;
   for (uint32_t i = 0; i < tables->constant_count; ++i) {
     const accx_constant_t* constant = &tables->constants[i];
-    ACCX_TRY(accx_check_ordered_name(verifier, constant->name, previous, "constants", i, "name"));
+    ACCRT_TRY(accrt_charge_record(i));
+    ACCRT_TRY(accx_check_ordered_name(verifier, constant->name, previous, "constants", i, "name"));
     previous = constant->name;
     verifier->prepared_count += constant->source == ACCX_CONSTANT_PREPARED;
     accx_layout_view_t view;
-    ACCX_TRY(check_record(verifier, constant, i, &view));
-    ACCX_TRY(check_components(verifier, constant, i, view.layout, next));
+    ACCRT_TRY(check_record(verifier, constant, i, &view));
+    ACCRT_TRY(check_components(verifier, constant, i, view.layout, next));
     for (const uint32_t end = next + constant->component_count; next < end; ++next) {
-      ACCX_TRY(check_size(verifier, constant, &view, next));
-      ACCX_TRY(check_place(verifier, constant, next, &data_end));
+      ACCRT_TRY(check_size(verifier, constant, &view, next));
+      ACCRT_TRY(check_place(verifier, constant, next, &data_end));
     }
   }
   if (tables->component_count != next) {

@@ -1,56 +1,10 @@
 /* loader/verify_container.c - header, section table, digests and forms of records (rules 1 to 20,
- * 114, 115). Reads from the source; everything after it works on private memory. */
+ * 114, 115). It reads from the source. Later checks use only private memory. */
 #include "loader/internal.h"
 #include "loader/upgrade.h"
 
 #define HEADER_BYTES ((uint64_t)sizeof(accx_header_t))
 #define BLOB_ALIGN 16u
-
-static const accx_section_kind_t section_kinds[] = {
-    {ACCX_SECTION_STRINGS, 0, 8, true, 1, "strings"},
-    {ACCX_SECTION_METADATA, sizeof(accx_metadata_t), 8, false, 1, "metadata"},
-    {ACCX_SECTION_SYMBOLS, sizeof(accx_symbol_t), 8, true, 1, "symbols"},
-    {ACCX_SECTION_BUCKETS, 8, 8, true, 1, "buckets"},
-    {ACCX_SECTION_EXPRESSIONS, sizeof(accx_expression_t), 8, true, 1, "expressions"},
-    {ACCX_SECTION_CONSTANTS, sizeof(accx_constant_t), 8, true, 1, "constants"},
-    {ACCX_SECTION_COMPONENTS, sizeof(accx_component_t), 8, true, 1, "components"},
-    {ACCX_SECTION_STATES, sizeof(accx_state_t), 8, true, 1, "states"},
-    {ACCX_SECTION_FUNCTIONS, sizeof(accx_function_t), 8, true, 1, "functions"},
-    {ACCX_SECTION_ARGUMENTS, sizeof(accx_argument_t), 8, true, 1, "arguments"},
-    {ACCX_SECTION_SLOTS, sizeof(accx_slot_t), 8, true, 1, "slots"},
-    {ACCX_SECTION_VIEWS, sizeof(accx_view_t), 8, true, 1, "views"},
-    {ACCX_SECTION_BLOCKS, sizeof(accx_block_t), 8, true, 1, "blocks"},
-    {ACCX_SECTION_COMMANDS, 0, 8, true, 1, "commands"},
-    {ACCX_SECTION_KERNELS, sizeof(accx_kernel_t), 8, true, 1, "kernels"},
-    {ACCX_SECTION_PARAMETERS, sizeof(accx_parameter_t), 8, true, 1, "parameters"},
-    {ACCX_SECTION_VARIANTS, sizeof(accx_variant_t), 8, true, 1, "variants"},
-    {ACCX_SECTION_PREDICATES, sizeof(accx_predicate_t), 8, true, 1, "predicates"},
-    {ACCX_SECTION_IMAGES, sizeof(accx_image_t), 8, true, 1, "images"},
-    {ACCX_SECTION_CHUNK_DIGESTS, sizeof(accx_digest_t), 8, true, 1, "chunk_digests"},
-    {ACCX_SECTION_LAUNCHES, sizeof(accx_launch_t), 8, true, 2, "launches"},
-    {ACCX_SECTION_ASSETS, sizeof(accx_asset_t), 8, false, 3, "assets"},
-    {ACCX_SECTION_LOCATIONS, sizeof(accx_location_t), 8, false, 3, "locations"},
-    {ACCX_SECTION_FILES, sizeof(accx_file_t), 8, true, 3, "files"},
-    {ACCX_SECTION_SHARDS, sizeof(accx_shard_t), 8, true, 3, "shards"},
-    {ACCX_SECTION_ADAPTERS, sizeof(accx_adapter_t), 8, false, 3, "adapters"},
-    {ACCX_SECTION_TREE, sizeof(accx_tree_t), 8, false, 3, "tree"},
-    {ACCX_SECTION_SIGNATURES, sizeof(accx_signature_t), 8, false, 3, "signatures"},
-    {ACCX_SECTION_SEGMENTS, sizeof(accx_segment_t), 8, true, 3, "segments"},
-    {ACCX_SECTION_LEAVES, sizeof(accx_leaf_t), 8, false, 3, "leaves"},
-    {ACCX_SECTION_ENCRYPTION, sizeof(accx_encryption_t), 8, true, 3, "encryption"},
-    {ACCX_SECTION_TAGS, sizeof(accx_tag_t), 8, true, 3, "tags"},
-    {ACCX_SECTION_ASSET_DATA, 0, 8, false, 3, "asset_data"},
-    {ACCX_SECTION_CODE, 0, ACCX_DATA_ALIGN, true, 1, "code"},
-    {ACCX_SECTION_DATA, 0, ACCX_DATA_ALIGN, true, 1, "data"},
-};
-
-const accx_section_kind_t* accx_section_kind(uint32_t type) {
-  for (size_t i = 0; i < sizeof section_kinds / sizeof section_kinds[0]; ++i) {
-    if (section_kinds[i].type == type)
-      return &section_kinds[i];
-  }
-  return NULL;
-}
 
 /* ---- Header ---- */
 
@@ -70,12 +24,12 @@ static accrt_status_t check_version(accx_verifier_t* verifier, const char* what,
 }
 
 static accrt_status_t check_versions(accx_verifier_t* verifier, const accx_header_t* header) {
-  ACCX_TRY(check_version(verifier, container_name, header->container, ACCX_CONTAINER_MAJOR,
-                         ACCX_CONTAINER_MINOR));
-  ACCX_TRY(check_version(verifier, "commands", header->commands, ACCX_COMMANDS_MAJOR,
-                         ACCX_COMMANDS_MINOR));
-  ACCX_TRY(check_version(verifier, "kernel_abi", header->kernel_abi, ACCRT_KERNEL_ABI_MAJOR,
-                         ACCRT_KERNEL_ABI_MINOR));
+  ACCRT_TRY(check_version(verifier, container_name, header->container, ACCX_CONTAINER_MAJOR,
+                          ACCX_CONTAINER_MINOR));
+  ACCRT_TRY(check_version(verifier, "commands", header->commands, ACCX_COMMANDS_MAJOR,
+                          ACCX_COMMANDS_MINOR));
+  ACCRT_TRY(check_version(verifier, "kernel_abi", header->kernel_abi, ACCRT_KERNEL_ABI_MAJOR,
+                          ACCRT_KERNEL_ABI_MINOR));
   return check_version(verifier, "layouts", header->layouts, ACCX_LAYOUTS_MAJOR,
                        ACCX_LAYOUTS_MINOR);
 }
@@ -112,13 +66,13 @@ static accrt_status_t read_header(accx_verifier_t* verifier, accx_header_t* head
                        "the file has %" PRIu64 " bytes; %" PRIu64 " to 2^63 - 1 are possible",
                        source->size_bytes, HEADER_BYTES);
   }
-  ACCX_TRY(accx_source_read(source, 0, header, HEADER_BYTES));
+  ACCRT_TRY(accx_source_read(source, 0, header, HEADER_BYTES));
   if (memcmp(header->magic, ACCX_MAGIC, sizeof header->magic) != 0) {
     return ACCX_REJECT(verifier, MAGIC, "header", ACCX_NONE, "magic",
                        "this is not an .accx bundle");
   }
-  ACCX_TRY(check_versions(verifier, header));
-  ACCX_TRY(check_header_fields(verifier, header));
+  ACCRT_TRY(check_versions(verifier, header));
+  ACCRT_TRY(check_header_fields(verifier, header));
   if (header->file_size_bytes != source->size_bytes) {
     return ACCX_REJECT(verifier, FILE_SIZE, "header", ACCX_NONE, "file_size_bytes",
                        "%" PRIu64 ", but the file has %" PRIu64 " bytes", header->file_size_bytes,
@@ -271,7 +225,7 @@ static accrt_status_t check_section_records(const accx_verifier_t* verifier,
 
 static accrt_status_t check_gap(const accx_verifier_t* verifier, uint64_t begin, uint64_t end) {
   unsigned char bytes[ACCX_DATA_ALIGN];
-  ACCX_TRY(accx_source_read(&verifier->bundle->source, begin, bytes, end - begin));
+  ACCRT_TRY(accx_source_read(&verifier->bundle->source, begin, bytes, end - begin));
   for (uint64_t i = 0; i < end - begin; ++i) {
     if (bytes[i] == 0)
       continue;
@@ -302,14 +256,14 @@ static accrt_status_t check_section_table(accx_verifier_t* verifier) {
   const accrt_bundle_tables_t* tables = verifier->tables;
   uint32_t previous_type = 0;
   for (uint32_t i = 0; i < tables->section_count; ++i) {
-    ACCX_TRY(check_section_identity(verifier, &tables->sections[i], i, previous_type));
+    ACCRT_TRY(check_section_identity(verifier, &tables->sections[i], i, previous_type));
     previous_type = tables->sections[i].type;
   }
   uint64_t end = HEADER_BYTES + tables->section_count * sizeof(accx_section_t);
   for (uint32_t i = 0; i < tables->section_count; ++i) {
     const accx_section_t* section = &tables->sections[i];
-    ACCX_TRY(check_section_place(verifier, section, i, end));
-    ACCX_TRY(check_section_records(verifier, section, i));
+    ACCRT_TRY(check_section_place(verifier, section, i, end));
+    ACCRT_TRY(check_section_records(verifier, section, i));
     if (accx_section_kind(section->type) != NULL)
       verifier->sections[section->type] = section;
     end = section->offset + section->size_bytes;
@@ -326,7 +280,7 @@ static accrt_status_t check_gaps(const accx_verifier_t* verifier) {
   const accrt_bundle_tables_t* tables = verifier->tables;
   uint64_t end = HEADER_BYTES + tables->section_count * sizeof(accx_section_t);
   for (uint32_t i = 0; i < tables->section_count; ++i) {
-    ACCX_TRY(check_gap(verifier, end, tables->sections[i].offset));
+    ACCRT_TRY(check_gap(verifier, end, tables->sections[i].offset));
     end = tables->sections[i].offset + tables->sections[i].size_bytes;
   }
   return ACCRT_OK;
@@ -334,7 +288,7 @@ static accrt_status_t check_gaps(const accx_verifier_t* verifier) {
 
 /* ---- Private copy ---- */
 
-/* CODE is read by verify_images, DATA when it is used. */
+/* verify_images reads CODE; DATA is read at its use. */
 static bool is_copied(const accx_section_t* section) {
   return section->type != ACCX_SECTION_CODE && section->type != ACCX_SECTION_DATA &&
          accx_section_kind(section->type) != NULL;
@@ -344,7 +298,7 @@ static uint64_t align_blob(uint64_t size_bytes) {
   return (size_bytes + BLOB_ALIGN - 1) & ~(uint64_t)(BLOB_ALIGN - 1);
 }
 
-/* Bytes that the records take beside the copy, in their newest form; 0 when they have that. */
+/* Bytes for records in their newest form, beside the copy; 0 when they have it already. */
 static uint64_t wide_size(const accx_section_t* section) {
   const uint32_t wide = accx_section_kind(section->type)->record_bytes;
   return section->record_bytes != wide ? (uint64_t)wide * section->record_count : 0;
@@ -358,7 +312,7 @@ const unsigned char* accx_section_bytes(const accrt_bundle_t* bundle, uint32_t i
   return is_copied(&sections[index]) ? bundle->metadata + at : NULL;
 }
 
-/* Where the tables of most sections are found. */
+/* Where most sections' tables are stored. */
 #define TABLE(type, field, count)                                                                  \
   {                                                                                                \
     ACCX_SECTION_##type, offsetof(accrt_bundle_tables_t, field),                                   \
@@ -407,13 +361,14 @@ static void set_table(accrt_bundle_tables_t* tables, const accx_section_t* secti
   for (size_t i = 0; i < sizeof places / sizeof places[0]; ++i) {
     if (places[i].type != section->type)
       continue;
-    memcpy(into + places[i].field, &bytes, sizeof bytes); /* all pointers to objects are alike */
+    /* all pointers to objects have the same representation */
+    memcpy(into + places[i].field, &bytes, sizeof bytes);
     memcpy(into + places[i].count, &section->record_count, sizeof section->record_count);
   }
   if (section->type == ACCX_SECTION_STRINGS)
     tables->strings_size_bytes = section->size_bytes;
   if (section->type == ACCX_SECTION_COMMANDS)
-    tables->command_count = section->record_count; /* the stream is found through its blocks */
+    tables->command_count = section->record_count; /* the blocks refer to the stream */
   if (section->type == ACCX_SECTION_ASSET_DATA) {
     tables->asset_data = bytes;
     tables->asset_data_size_bytes = section->size_bytes;
@@ -441,23 +396,23 @@ static accrt_status_t check_form(const accx_verifier_t* verifier, const accx_sec
                      section->record_bytes);
 }
 
-/* Into `target`; `*wide` has room for records of an older form, made new. */
+/* Copies to `target`. `*wide` has room for the converted records of an older form. */
 static accrt_status_t copy_section(accx_verifier_t* verifier, const accx_section_t* section,
                                    unsigned char* target, unsigned char** wide) {
   accrt_bundle_t* bundle = verifier->bundle;
   const unsigned char* records = target;
-  ACCX_TRY(accx_source_read(&bundle->source, section->offset, target, section->size_bytes));
+  ACCRT_TRY(accx_source_read(&bundle->source, section->offset, target, section->size_bytes));
   const accx_digest_t found = accx_digest_of(target, (size_t)section->size_bytes);
-  ACCX_TRY(accx_check_digest(verifier, section, &found));
+  ACCRT_TRY(accx_check_digest(verifier, section, &found));
   if (section->type == ACCX_SECTION_CHUNK_DIGESTS)
-    ACCX_TRY(accx_check_digest(verifier, verifier->sections[ACCX_SECTION_DATA], &found));
+    ACCRT_TRY(accx_check_digest(verifier, verifier->sections[ACCX_SECTION_DATA], &found));
   if (wide_size(section) != 0) {
     accx_form_widen(accx_section_kind(section->type), target, section->record_count,
                     section->record_bytes, *wide);
     records = *wide;
     *wide += align_blob(wide_size(section));
   }
-  ACCX_TRY(check_form(verifier, section, records));
+  ACCRT_TRY(check_form(verifier, section, records));
   set_table(verifier->tables, section, records);
   if (section->type == ACCX_SECTION_COMMANDS) {
     bundle->command_stream = target;
@@ -481,8 +436,9 @@ static accrt_status_t copy_sections(accx_verifier_t* verifier) {
                        "%" PRIu64 " bytes of metadata; the limit is %" PRIu64, copied + widened,
                        ACCX_MAX_METADATA_BYTES);
   }
+  accrt_meter_allow(copied + widened);
   void* blob;
-  ACCX_TRY(accrt_alloc_unset(bundle->allocator, (size_t)(copied + widened), BLOB_ALIGN, &blob));
+  ACCRT_TRY(accrt_alloc_unset(bundle->allocator, (size_t)(copied + widened), BLOB_ALIGN, &blob));
   bundle->metadata = blob;
   bundle->metadata_size_bytes = (size_t)(copied + widened);
   unsigned char* at = bundle->metadata;
@@ -491,15 +447,16 @@ static accrt_status_t copy_sections(accx_verifier_t* verifier) {
     const accx_section_t* section = &tables->sections[i];
     if (!is_copied(section))
       continue;
-    ACCX_TRY(copy_section(verifier, section, at, &wide));
+    ACCRT_TRY(accrt_checkpoint());
+    ACCRT_TRY(copy_section(verifier, section, at, &wide));
     at += align_blob(section->size_bytes);
   }
   return ACCRT_OK;
 }
 
-/* ---- Sections that go together ---- */
+/* ---- Sections that need each other ---- */
 
-/* A section that has no meaning without another; `count` says how many records it has. */
+/* A section that has no meaning without another one. `count` is the required number of records. */
 enum { COUNT_ANY, COUNT_ONE, COUNT_CHUNKS };
 static const struct {
   uint32_t type;
@@ -540,24 +497,24 @@ static accrt_status_t check_pairs(const accx_verifier_t* verifier) {
 accrt_status_t accx_verify_container(accx_verifier_t* verifier) {
   accrt_bundle_t* bundle = verifier->bundle;
   accrt_bundle_tables_t* tables = verifier->tables;
-  ACCX_TRY(read_header(verifier, &tables->header));
+  ACCRT_TRY(read_header(verifier, &tables->header));
   const uint32_t count = tables->header.section_count;
   void *table, *names;
-  ACCX_TRY(accrt_alloc_array(bundle->allocator, count, sizeof(accx_section_t), &table));
+  ACCRT_TRY(accrt_alloc_array(bundle->allocator, count, sizeof(accx_section_t), &table));
   bundle->section_table = table;
   tables->sections = table;
   tables->section_count = count;
-  ACCX_TRY(accx_source_read(&bundle->source, HEADER_BYTES, table, count * sizeof(accx_section_t)));
-  ACCX_TRY(accrt_alloc_array(bundle->allocator, count, sizeof *bundle->section_names, &names));
+  ACCRT_TRY(accx_source_read(&bundle->source, HEADER_BYTES, table, count * sizeof(accx_section_t)));
+  ACCRT_TRY(accrt_alloc_array(bundle->allocator, count, sizeof *bundle->section_names, &names));
   bundle->section_names = names;
   for (uint32_t i = 0; i < count; ++i)
     memcpy(bundle->section_names[i], tables->sections[i].name, 16);
-  ACCX_TRY(check_header_digest(verifier, &tables->header, tables->sections));
-  ACCX_TRY(check_file_features(verifier, &tables->header));
-  ACCX_TRY(check_section_table(verifier));
-  ACCX_TRY(check_gaps(verifier));
-  ACCX_TRY(copy_sections(verifier));
-  ACCX_TRY(check_pairs(verifier));
+  ACCRT_TRY(check_header_digest(verifier, &tables->header, tables->sections));
+  ACCRT_TRY(check_file_features(verifier, &tables->header));
+  ACCRT_TRY(check_section_table(verifier));
+  ACCRT_TRY(check_gaps(verifier));
+  ACCRT_TRY(copy_sections(verifier));
+  ACCRT_TRY(check_pairs(verifier));
   const accx_section_t* code = verifier->sections[ACCX_SECTION_CODE];
   const accx_section_t* data = verifier->sections[ACCX_SECTION_DATA];
   if (code != NULL)

@@ -1,5 +1,5 @@
-/* loader/verify_extras.c - assets and debug locations (rules 155 to 157): what travels with a program
- * and never changes what it computes. Reads private memory only. */
+/* loader/verify_extras.c - assets and debug locations (rules 155 to 157), which never change a
+ * program's results. Reads private memory only. */
 #include "loader/internal.h"
 
 #define ASSET_ALIGN 8u
@@ -19,8 +19,8 @@ static accrt_status_t check_asset_place(const accx_verifier_t* verifier, uint32_
     return ACCX_REJECT(verifier, ASSET_PLACE, "assets", index, "offset_bytes",
                        "%" PRIu64 " bytes at %" PRIu64 " of '%.64s', expected after %" PRIu64
                        " (zeros between) in %" PRIu64,
-                       asset->size_bytes, asset->offset_bytes, accx_text(verifier, asset->name),
-                       *end, total);
+                       asset->size_bytes, asset->offset_bytes,
+                       accx_verifier_text(verifier, asset->name), *end, total);
   }
   *end = asset->offset_bytes + asset->size_bytes;
   return ACCRT_OK;
@@ -32,14 +32,14 @@ static accrt_status_t check_assets(const accx_verifier_t* verifier) {
   uint64_t end = 0;
   for (uint32_t i = 0; i < tables->asset_count; ++i) {
     const accx_asset_t* asset = &tables->assets[i];
-    ACCX_TRY(accx_check_ordered_name(verifier, asset->name, previous, "assets", i, "name"));
-    ACCX_TRY(accx_check_string(verifier, asset->media_type, "assets", i, "media_type"));
+    ACCRT_TRY(accx_check_ordered_name(verifier, asset->name, previous, "assets", i, "name"));
+    ACCRT_TRY(accx_check_string(verifier, asset->media_type, "assets", i, "media_type"));
     previous = asset->name;
     if (asset->reserved != 0) {
       return ACCX_REJECT(verifier, ASSET, "assets", i, "reserved", "%" PRIu64 " is not 0",
                          asset->reserved);
     }
-    ACCX_TRY(check_asset_place(verifier, i, &end));
+    ACCRT_TRY(check_asset_place(verifier, i, &end));
   }
   if (end == tables->asset_data_size_bytes)
     return ACCRT_OK;
@@ -62,18 +62,19 @@ static accrt_status_t check_locations(const accx_verifier_t* verifier) {
   const accrt_bundle_tables_t* tables = verifier->tables;
   for (uint32_t i = 0; i < tables->location_count; ++i) {
     const accx_location_t* location = &tables->locations[i];
-    ACCX_TRY(accx_check_string(verifier, location->file, "locations", i, "file"));
-    ACCX_TRY(accx_check_string(verifier, location->name, "locations", i, "name"));
+    ACCRT_TRY(accx_check_string(verifier, location->file, "locations", i, "file"));
+    ACCRT_TRY(accx_check_string(verifier, location->name, "locations", i, "name"));
     if (i == 0 || location_follows(location - 1, location))
       continue;
     return ACCX_REJECT(verifier, LOCATION, "locations", i, NULL,
                        "'%.64s':%" PRIu32 ":%" PRIu32 " does not come after the one before it",
-                       accx_text(verifier, location->file), location->line, location->column);
+                       accx_verifier_text(verifier, location->file), location->line,
+                       location->column);
   }
   return ACCRT_OK;
 }
 
 accrt_status_t accx_verify_extras(accx_verifier_t* verifier) {
-  ACCX_TRY(check_assets(verifier));
+  ACCRT_TRY(check_assets(verifier));
   return check_locations(verifier);
 }

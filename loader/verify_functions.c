@@ -34,16 +34,17 @@ static accrt_status_t check_function_fields(const accx_verifier_t* verifier,
 static accrt_status_t check_target(const accx_verifier_t* verifier, const accx_function_t* function,
                                    uint32_t index) {
   if (function->target != 0)
-    ACCX_TRY(accx_check_name(verifier, function->target, "functions", index, "target"));
+    ACCRT_TRY(accx_check_name(verifier, function->target, "functions", index, "target"));
   const bool has_feature = (function->required_features & ACCX_FEATURE_FUNCTION_TARGET) != 0;
   if (has_feature == (function->target != 0))
     return ACCRT_OK;
   return ACCX_REJECT(verifier, FUNCTION_TARGET, "functions", index, "required_features",
                      "0x%" PRIx64 " with target '%.64s' of '%.64s'", function->required_features,
-                     accx_text(verifier, function->target), accx_text(verifier, function->name));
+                     accx_verifier_text(verifier, function->target),
+                     accx_verifier_text(verifier, function->name));
 }
 
-/* Puts a function behind those of the same name, in `function_next`, and into `named_functions`. */
+/* Appends a function to the list of its name (`function_next`) and to `named_functions`. */
 static accrt_status_t add_version(accx_verifier_t* verifier, uint32_t index) {
   accrt_bundle_tables_t* tables = verifier->tables;
   accrt_bundle_t* bundle = verifier->bundle;
@@ -64,15 +65,16 @@ static accrt_status_t add_version(accx_verifier_t* verifier, uint32_t index) {
       return ACCX_REJECT(verifier, FUNCTION_NAME, "functions", index, "name",
                          "function %" PRIu32
                          " is '%.64s' for '%.64s' too, or they are more than %u",
-                         at, accx_text(verifier, function->name),
-                         accx_text(verifier, function->target), ACCX_MAX_FUNCTION_TARGETS);
+                         at, accx_verifier_text(verifier, function->name),
+                         accx_verifier_text(verifier, function->target), ACCX_MAX_FUNCTION_TARGETS);
     }
   }
   bundle->function_next[last] = index;
   return ACCRT_OK;
 }
 
-/* What reflection shows of a name: the version for any device, if there is one. */
+/* Chooses the function that reflection shows for a name: the version for any device, if there is
+ * one. */
 static void prefer_untargeted(accx_verifier_t* verifier) {
   accrt_bundle_t* bundle = verifier->bundle;
   for (uint32_t i = 0; i < verifier->tables->named_function_count; ++i) {
@@ -91,10 +93,10 @@ accrt_status_t accx_verify_function_table(accx_verifier_t* verifier) {
   accx_set_clear(verifier);
   for (uint32_t i = 0; i < tables->function_count; ++i) {
     const accx_function_t* function = &tables->functions[i];
-    ACCX_TRY(accx_check_name(verifier, function->name, "functions", i, "name"));
-    ACCX_TRY(check_function_fields(verifier, function, i));
-    ACCX_TRY(check_target(verifier, function, i));
-    ACCX_TRY(add_version(verifier, i));
+    ACCRT_TRY(accx_check_name(verifier, function->name, "functions", i, "name"));
+    ACCRT_TRY(check_function_fields(verifier, function, i));
+    ACCRT_TRY(check_target(verifier, function, i));
+    ACCRT_TRY(add_version(verifier, i));
     const uint64_t arguments = (uint64_t)function->input_count + function->result_count;
     if (function->argument_first != next_argument || arguments > ACCX_MAX_ARGUMENTS ||
         !accrt_range_fits(next_argument, arguments, tables->argument_count)) {
@@ -137,7 +139,7 @@ static accrt_status_t check_argument_kind(const accx_verifier_t* verifier,
   return ACCX_REJECT(verifier, ARGUMENT_KIND, "arguments", record, "kind",
                      "kind %" PRIu32 " with flags 0x%" PRIx32 " of %s '%.64s'", argument->kind,
                      argument->flags, is_result ? "result" : "input",
-                     accx_text(verifier, argument->name));
+                     accx_verifier_text(verifier, argument->name));
 }
 
 static accrt_status_t check_argument_scalar(const accx_verifier_t* verifier,
@@ -153,11 +155,11 @@ static accrt_status_t check_argument_scalar(const accx_verifier_t* verifier,
   return ACCX_REJECT(verifier, ARGUMENT_SCALAR, "arguments", record, "symbol",
                      "symbol %" PRIu32 " of '%.64s' (kind %" PRIu32 ", data type %" PRIu32
                      ", rank %" PRIu32 ")",
-                     argument->symbol, accx_text(verifier, argument->name), argument->kind,
+                     argument->symbol, accx_verifier_text(verifier, argument->name), argument->kind,
                      type->dtype, type->rank);
 }
 
-/* Aliased inputs are put into the set of this function, so that none is aliased twice. */
+/* The function's set collects aliased inputs, so that none is aliased twice. */
 static accrt_status_t check_argument_alias(accx_verifier_t* verifier, uint32_t function,
                                            const accx_argument_t* argument, uint32_t record) {
   const accrt_bundle_tables_t* tables = verifier->tables;
@@ -178,7 +180,7 @@ static accrt_status_t check_argument_alias(accx_verifier_t* verifier, uint32_t f
   return ACCX_REJECT(verifier, ARGUMENT_ALIAS, "arguments", record, "alias_input",
                      "alias kind %" PRIu32 " with input %" PRIu32 " of '%.64s' (kind %" PRIu32 ")",
                      argument->alias_kind, argument->alias_input,
-                     accx_text(verifier, argument->name), argument->kind);
+                     accx_verifier_text(verifier, argument->name), argument->kind);
 }
 
 static accrt_status_t check_argument(accx_verifier_t* verifier, uint32_t function, uint32_t index,
@@ -189,21 +191,23 @@ static accrt_status_t check_argument(accx_verifier_t* verifier, uint32_t functio
   const bool is_result = index >= owner->input_count;
   if (index == owner->input_count)
     accx_set_clear(verifier);
-  ACCX_TRY(accx_check_name(verifier, argument->name, "arguments", record, "name"));
+  ACCRT_TRY(accx_check_name(verifier, argument->name, "arguments", record, "name"));
   if (!accx_set_add(verifier, argument->name)) {
     return ACCX_REJECT(verifier, ARGUMENT_NAME, "arguments", record, "name",
-                       "function '%.64s' has two %s '%.64s'", accx_text(verifier, owner->name),
-                       is_result ? "results" : "inputs", accx_text(verifier, argument->name));
+                       "function '%.64s' has two %s '%.64s'",
+                       accx_verifier_text(verifier, owner->name), is_result ? "results" : "inputs",
+                       accx_verifier_text(verifier, argument->name));
   }
-  ACCX_TRY(accx_check_string(verifier, argument->doc, "arguments", record, "doc"));
-  ACCX_TRY(check_argument_kind(verifier, argument, record, is_result));
-  ACCX_TRY(accx_check_type(verifier, scope, &argument->type, "arguments", record));
+  ACCRT_TRY(accx_check_string(verifier, argument->doc, "arguments", record, "doc"));
+  ACCRT_TRY(check_argument_kind(verifier, argument, record, is_result));
+  ACCRT_TRY(accx_check_type(verifier, scope, &argument->type, "arguments", record));
   if (argument->type.encoding > ACCX_ENCODING_OPAQUE &&
       (owner->flags & ACCX_FUNCTION_PREPARE) == 0) {
     return ACCX_REJECT(verifier, LAYOUT_TYPE, "arguments", record, "encoding",
                        "'%.64s' of '%.64s' is quantized, which only constants and arguments of "
                        "prepare functions are",
-                       accx_text(verifier, argument->name), accx_text(verifier, owner->name));
+                       accx_verifier_text(verifier, argument->name),
+                       accx_verifier_text(verifier, owner->name));
   }
   return check_argument_scalar(verifier, argument, record);
 }
@@ -213,16 +217,16 @@ static accrt_status_t check_arguments(accx_verifier_t* verifier, uint32_t functi
   const accx_function_t* owner = &verifier->tables->functions[function];
   accx_set_clear(verifier);
   for (uint32_t i = 0; i < argument_count(owner); ++i)
-    ACCX_TRY(check_argument(verifier, function, i, scope));
+    ACCRT_TRY(check_argument(verifier, function, i, scope));
   accx_set_clear(verifier);
   for (uint32_t i = 0; i < argument_count(owner); ++i) {
-    ACCX_TRY(check_argument_alias(verifier, function, argument_of(verifier->tables, function, i),
-                                  owner->argument_first + i));
+    ACCRT_TRY(check_argument_alias(verifier, function, argument_of(verifier->tables, function, i),
+                                   owner->argument_first + i));
   }
   return ACCRT_OK;
 }
 
-/* ---- Versions of one function, for different targets ---- */
+/* ---- Versions of a function for different targets ---- */
 
 static bool same_argument(const accx_argument_t* a, const accx_argument_t* b) {
   return a->name == b->name && a->kind == b->kind && a->flags == b->flags &&
@@ -231,7 +235,7 @@ static bool same_argument(const accx_argument_t* a, const accx_argument_t* b) {
          memcmp(&a->type, &b->type, sizeof a->type) == 0;
 }
 
-/* Nodes that the types of the arguments may be made of: those up to the last one they name. */
+/* Number of nodes of the argument types: up to the last one that a type refers to. */
 static uint32_t signature_nodes(const accrt_bundle_tables_t* tables,
                                 const accx_function_t* function) {
   uint32_t count = 0;
@@ -243,8 +247,8 @@ static uint32_t signature_nodes(const accrt_bundle_tables_t* tables,
   return count;
 }
 
-/* `first` has been checked. Canonical scopes begin with what the signature needs, so equal types are
- * equal nodes at equal places. */
+/* `first` has been checked. A canonical scope begins with the nodes of the signature, so equal
+ * types are equal nodes at equal indices. */
 static accrt_status_t check_version(const accx_verifier_t* verifier, uint32_t function,
                                     uint32_t first) {
   const accrt_bundle_tables_t* tables = verifier->tables;
@@ -271,8 +275,8 @@ static accrt_status_t check_version(const accx_verifier_t* verifier, uint32_t fu
   return ACCX_REJECT(verifier, FUNCTION_VERSIONS, "functions", function, NULL,
                      "'%.64s' for '%.64s' differs from function %" PRIu32
                      " for '%.64s': %s %" PRIu32,
-                     accx_text(verifier, b->name), accx_text(verifier, b->target), first,
-                     accx_text(verifier, a->target), what, which);
+                     accx_verifier_text(verifier, b->name), accx_verifier_text(verifier, b->target),
+                     first, accx_verifier_text(verifier, a->target), what, which);
 }
 
 /* ---- Slots ---- */
@@ -301,7 +305,8 @@ static bool slot_follows(const accx_slot_t* before, const accx_slot_t* slot) {
   return slot->component > before->component;
 }
 
-/* Beside its inputs' first components, a prepare function may touch their others. */
+/* True for the further components of a prepare function's inputs. It may use those beside the first
+ * ones. */
 static bool slot_is_of_input(const accx_verifier_t* verifier, const accx_function_t* owner,
                              const accx_slot_t* slot) {
   return (owner->flags & ACCX_FUNCTION_PREPARE) != 0 && slot->kind == ACCX_SLOT_CONSTANT &&
@@ -335,7 +340,7 @@ static accrt_status_t check_slots(accx_verifier_t* verifier, uint32_t function) 
                        "kind %" PRIu32 ", index %" PRIu32 ", component %" PRIu32
                        " is no slot %" PRIu32 " of function '%.64s' with %" PRIu32 " arguments",
                        slot->kind, slot->index, slot->component, i,
-                       accx_text(verifier, owner->name), arguments);
+                       accx_verifier_text(verifier, owner->name), arguments);
   }
   return ACCRT_OK;
 }
@@ -372,11 +377,11 @@ static accrt_status_t check_prepare_argument(accx_verifier_t* verifier, uint32_t
                                 &tables->constants[argument->constant]);
   }
   if (!good) {
-    return ACCX_REJECT(verifier, PREPARE, "arguments", owner->argument_first + index, "constant",
-                       "constant %" PRIu32
-                       " for '%.64s' of %s '%.64s': its source, type or kind does not fit",
-                       argument->constant, accx_text(verifier, argument->name),
-                       prepare ? "prepare function" : "function", accx_text(verifier, owner->name));
+    return ACCX_REJECT(
+        verifier, PREPARE, "arguments", owner->argument_first + index, "constant",
+        "constant %" PRIu32 " for '%.64s' of %s '%.64s': its source, type or kind does not fit",
+        argument->constant, accx_verifier_text(verifier, argument->name),
+        prepare ? "prepare function" : "function", accx_verifier_text(verifier, owner->name));
   }
   if (!prepare || !is_result)
     return ACCRT_OK;
@@ -384,9 +389,9 @@ static accrt_status_t check_prepare_argument(accx_verifier_t* verifier, uint32_t
   if (*maker != 0 && tables->functions[*maker - 1].name != owner->name) {
     return ACCX_REJECT(verifier, PREPARE_ONCE, "arguments", owner->argument_first + index,
                        "constant", "'%.64s' is made by '%.64s' and by '%.64s'",
-                       accx_text(verifier, tables->constants[argument->constant].name),
-                       accx_text(verifier, tables->functions[*maker - 1].name),
-                       accx_text(verifier, owner->name));
+                       accx_verifier_text(verifier, tables->constants[argument->constant].name),
+                       accx_verifier_text(verifier, tables->functions[*maker - 1].name),
+                       accx_verifier_text(verifier, owner->name));
   }
   *maker = function + 1;
   return ACCRT_OK;
@@ -395,14 +400,14 @@ static accrt_status_t check_prepare_argument(accx_verifier_t* verifier, uint32_t
 static accrt_status_t check_prepare(accx_verifier_t* verifier, uint32_t function) {
   const accx_function_t* owner = &verifier->tables->functions[function];
   for (uint32_t i = 0; i < argument_count(owner); ++i)
-    ACCX_TRY(check_prepare_argument(verifier, function, i));
+    ACCRT_TRY(check_prepare_argument(verifier, function, i));
   const bool prepare = (owner->flags & ACCX_FUNCTION_PREPARE) != 0;
   const bool uses_symbols = verifier->facts[function].needed_count > 0;
   if (!prepare || (!verifier->facts[function].impure && !uses_symbols && owner->result_count > 0))
     return ACCRT_OK;
   return ACCX_REJECT(
       verifier, PREPARE, "functions", function, NULL, "prepare function '%.64s' %s",
-      accx_text(verifier, owner->name),
+      accx_verifier_text(verifier, owner->name),
       owner->result_count == 0 ? "makes nothing"
       : uses_symbols           ? "needs a symbol"
                      : "touches a constant, a state or a session's symbol, itself or in a call");
@@ -416,7 +421,7 @@ static accrt_status_t check_all_prepared(const accx_verifier_t* verifier) {
       continue;
     return ACCX_REJECT(verifier, PREPARE_ONCE, "constants", i, NULL,
                        "no prepare function makes '%.64s'",
-                       accx_text(verifier, tables->constants[i].name));
+                       accx_verifier_text(verifier, tables->constants[i].name));
   }
   return ACCRT_OK;
 }
@@ -430,7 +435,7 @@ static accrt_status_t note_needed(accx_verifier_t* verifier, uint32_t function, 
     return ACCRT_OK;
   if (record->symbol_class == ACCX_SYMBOL_SESSION) {
     verifier->facts[function].impure =
-        true; /* the session has it: nobody needs to bind it, but a prepare function has none */
+        true; /* the session has it, so callers do not bind it; a prepare function has no session */
     return ACCRT_OK;
   }
   verifier->symbol_needed[symbol] = function + 1;
@@ -439,15 +444,15 @@ static accrt_status_t note_needed(accx_verifier_t* verifier, uint32_t function, 
                        "functions need more than %u symbols together", ACCX_MAX_NEEDED_SYMBOLS);
   }
   void* needed = verifier->needed;
-  ACCX_TRY(accrt_grow_array(verifier->bundle->allocator, verifier->needed_count + 1,
-                            sizeof(uint32_t), &verifier->needed_capacity, &needed));
+  ACCRT_TRY(accrt_grow_array(verifier->bundle->allocator, verifier->needed_count + 1,
+                             sizeof(uint32_t), &verifier->needed_capacity, &needed));
   verifier->needed = needed;
   verifier->needed[verifier->needed_count++] = symbol;
   ++verifier->facts[function].needed_count;
   return ACCRT_OK;
 }
 
-/* What the signature binds, and what the function's own expressions need. */
+/* Collects the symbols that the signature binds, and those that the function's expressions need. */
 static accrt_status_t collect_symbols(accx_verifier_t* verifier, uint32_t function) {
   const accrt_bundle_tables_t* tables = verifier->tables;
   const accx_function_t* owner = &tables->functions[function];
@@ -465,15 +470,21 @@ static accrt_status_t collect_symbols(accx_verifier_t* verifier, uint32_t functi
   verifier->facts[function].needed_first = verifier->needed_count;
   for (uint32_t i = 0; i < owner->expression_count; ++i) {
     if (nodes[i].op == ACCX_EXPR_SYMBOL)
-      ACCX_TRY(note_needed(verifier, function, (uint32_t)nodes[i].immediate));
+      ACCRT_TRY(note_needed(verifier, function, (uint32_t)nodes[i].immediate));
   }
   return ACCRT_OK;
 }
 
+/* Called once for each callee. A union of sets along a call graph cannot be linear in the file's
+ * size. So its cost is charged, and the budget is proportional to the file. */
 accrt_status_t accx_need_symbols_of(accx_verifier_t* verifier, uint32_t function, uint32_t callee) {
   const accx_function_facts_t facts = verifier->facts[callee];
+  if (verifier->merged[callee] == function + 1)
+    return ACCRT_OK;
+  verifier->merged[callee] = function + 1;
+  ACCRT_TRY(accrt_charge(facts.needed_count));
   for (uint32_t i = 0; i < facts.needed_count; ++i) {
-    ACCX_TRY(note_needed(verifier, function, verifier->needed[facts.needed_first + i]));
+    ACCRT_TRY(note_needed(verifier, function, verifier->needed[facts.needed_first + i]));
   }
   return ACCRT_OK;
 }
@@ -482,7 +493,7 @@ static accrt_status_t check_bound(const accx_verifier_t* verifier, uint32_t func
   const accx_function_t* owner = &verifier->tables->functions[function];
   const accx_function_facts_t* facts = &verifier->facts[function];
   if (owner->flags != 0)
-    return ACCRT_OK; /* INTERNAL: its callers bind them; PREPARE: check_prepare */
+    return ACCRT_OK; /* INTERNAL: the callers bind them; PREPARE: check_prepare() does the check */
   for (uint32_t i = 0; i < facts->needed_count; ++i) {
     const uint32_t symbol = verifier->needed[facts->needed_first + i];
     if (verifier->symbol_bound[symbol] == function + 1)
@@ -490,13 +501,13 @@ static accrt_status_t check_bound(const accx_verifier_t* verifier, uint32_t func
     return ACCX_REJECT(
         verifier, SYMBOL_BOUND, "functions", function, NULL,
         "'%.64s' needs symbol '%.64s', but no input has it as a dimension and no scalar gives it",
-        accx_text(verifier, owner->name),
-        accx_text(verifier, verifier->tables->symbols[symbol].name));
+        accx_verifier_text(verifier, owner->name),
+        accx_verifier_text(verifier, verifier->tables->symbols[symbol].name));
   }
   return ACCRT_OK;
 }
 
-/* ---- All of it ---- */
+/* ---- All functions ---- */
 
 static accrt_status_t check_order(const accx_verifier_t* verifier, uint32_t function) {
   if (function == 0)
@@ -511,35 +522,49 @@ static accrt_status_t check_order(const accx_verifier_t* verifier, uint32_t func
                                                         tables->functions[function].target);
   if (before < depth || (before == depth && follows))
     return ACCRT_OK;
-  return ACCX_REJECT(verifier, FUNCTION_ORDER, "functions", function, NULL,
-                     "'%.64s' of call depth %" PRIu32
-                     " does not come after '%.64s' of call depth %" PRIu32,
-                     accx_text(verifier, name), depth, accx_text(verifier, before_name), before);
+  return ACCX_REJECT(
+      verifier, FUNCTION_ORDER, "functions", function, NULL,
+      "'%.64s' of call depth %" PRIu32 " does not come after '%.64s' of call depth %" PRIu32,
+      accx_verifier_text(verifier, name), depth, accx_verifier_text(verifier, before_name), before);
 }
 
 static accrt_status_t verify_function(accx_verifier_t* verifier, uint32_t function) {
   const accx_function_t* owner = &verifier->tables->functions[function];
   const accx_scope_t scope = {owner->expression_first, owner->expression_count, ACCX_USES_SYMBOLS,
                               0};
-  ACCX_TRY(check_arguments(verifier, function, &scope));
+  ACCRT_TRY(check_arguments(verifier, function, &scope));
   const uint32_t next = verifier->bundle->function_next[function];
   if (next != ACCX_NONE)
-    ACCX_TRY(check_version(verifier, next, function));
-  ACCX_TRY(check_slots(verifier, function));
+    ACCRT_TRY(check_version(verifier, next, function));
+  ACCRT_TRY(check_slots(verifier, function));
   const accx_scope_t with_present = {scope.first, scope.count, ACCX_USES_ANY, 0};
-  ACCX_TRY(accx_check_expression(verifier, &with_present, owner->transient_size, "functions",
-                                 function, "transient_size"));
-  ACCX_TRY(collect_symbols(verifier, function));
-  ACCX_TRY(accx_verify_body(verifier, function));
-  ACCX_TRY(check_order(verifier, function));
-  ACCX_TRY(check_prepare(verifier, function));
+  ACCRT_TRY(accx_check_expression(verifier, &with_present, owner->transient_size, "functions",
+                                  function, "transient_size"));
+  ACCRT_TRY(collect_symbols(verifier, function));
+  ACCRT_TRY(accx_verify_body(verifier, function));
+  ACCRT_TRY(check_order(verifier, function));
+  ACCRT_TRY(check_prepare(verifier, function));
   return check_bound(verifier, function);
+}
+
+static void note_depths(accx_verifier_t* verifier) {
+  accrt_bundle_tables_t* tables = verifier->tables;
+  uint32_t function = 0;
+  for (uint32_t depth = 0; depth <= ACCX_MAX_CALL_DEPTH; ++depth) {
+    while (function < tables->function_count && verifier->facts[function].call_depth < depth)
+      ++function;
+    tables->depth_first[depth] = function;
+  }
 }
 
 accrt_status_t accx_verify_functions(accx_verifier_t* verifier) {
   const accrt_bundle_tables_t* tables = verifier->tables;
-  for (uint32_t i = 0; i < tables->function_count; ++i)
-    ACCX_TRY(verify_function(verifier, i));
+  for (uint32_t i = 0; i < tables->function_count; ++i) {
+    const accx_function_t* function = &tables->functions[i];
+    ACCRT_TRY(accrt_charge(function->slot_count + (uint64_t)argument_count(function) + 1));
+    ACCRT_TRY(verify_function(verifier, i));
+  }
+  note_depths(verifier);
   if (verifier->next_block != tables->block_count) {
     return ACCX_REJECT(verifier, BLOCK_USE, "blocks", verifier->next_block, NULL,
                        "no function and no command uses it");

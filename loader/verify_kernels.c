@@ -1,6 +1,6 @@
-/* loader/verify_kernels.c - kernels, parameters, variants, predicates (rules 100 to 105 and 109), and code
- * images, which are read once in pieces: no more of CODE is in memory than one piece (rules 106 to
- * 108). */
+/* loader/verify_kernels.c - kernels, parameters, variants, predicates (rules 100 to 105 and 109),
+ * and code images (rules 106 to 108). CODE is read once, in pieces; only one piece is in memory at
+ * a time. */
 
 #include "loader/internal.h"
 #include "runtime/core/elf_check.h"
@@ -18,13 +18,14 @@ static accrt_status_t check_parameters(accx_verifier_t* verifier, const accx_ker
   for (uint32_t i = 0; i < kernel->parameter_count; ++i) {
     const uint32_t record = kernel->parameter_first + i;
     const accx_parameter_t* parameter = &tables->parameters[record];
-    ACCX_TRY(accx_check_name(verifier, parameter->name, "parameters", record, "name"));
+    ACCRT_TRY(accx_check_name(verifier, parameter->name, "parameters", record, "name"));
     if (!accx_set_add(verifier, parameter->name)) {
       return ACCX_REJECT(verifier, PARAMETER_NAME, "parameters", record, "name",
-                         "kernel '%.64s' has two '%.64s'", accx_text(verifier, kernel->name),
-                         accx_text(verifier, parameter->name));
+                         "kernel '%.64s' has two '%.64s'",
+                         accx_verifier_text(verifier, kernel->name),
+                         accx_verifier_text(verifier, parameter->name));
     }
-    params[i] = (accrt_kernel_param_t){accx_text(verifier, parameter->name),
+    params[i] = (accrt_kernel_param_t){accx_verifier_text(verifier, parameter->name),
                                        parameter->kind,
                                        parameter->access,
                                        parameter->flags,
@@ -42,7 +43,7 @@ static accrt_status_t check_parameters(accx_verifier_t* verifier, const accx_ker
   return ACCX_REJECT(verifier, PARAMETERS, "parameters", kernel->parameter_first + bad, NULL,
                      "'%.64s' of kernel '%.64s' (kind %u, access %u, flags %u, %" PRIu32
                      " bytes at %" PRIu32 " of %" PRIu32 "): %s",
-                     param != NULL ? param->name : "", accx_text(verifier, kernel->name),
+                     param != NULL ? param->name : "", accx_verifier_text(verifier, kernel->name),
                      param != NULL ? param->kind : 0, param != NULL ? param->access : 0,
                      param != NULL ? param->flags : 0, param != NULL ? param->size_bytes : 0,
                      param != NULL ? param->offset_bytes : 0, kernel->params_size_bytes, why);
@@ -91,7 +92,7 @@ static accrt_status_t check_predicates(const accx_verifier_t* verifier, const ac
                        "kind %" PRIu32 " with value %" PRId64 " on parameter %" PRIu32
                        " of %" PRIu32 " of kernel '%.64s'",
                        predicate->kind, predicate->value, predicate->parameter,
-                       kernel->parameter_count, accx_text(verifier, kernel->name));
+                       kernel->parameter_count, accx_verifier_text(verifier, kernel->name));
   }
   return ACCRT_OK;
 }
@@ -100,17 +101,18 @@ static accrt_status_t check_variant(const accx_verifier_t* verifier, const accx_
                                     uint32_t record, uint32_t next_predicate) {
   const accrt_bundle_tables_t* tables = verifier->tables;
   const accx_variant_t* variant = &tables->variants[record];
-  ACCX_TRY(accx_check_name(verifier, variant->driver, "variants", record, "driver"));
-  ACCX_TRY(accx_check_string(verifier, variant->arch, "variants", record, "arch"));
-  ACCX_TRY(accx_check_name(verifier, variant->entry, "variants", record, "entry"));
+  ACCRT_TRY(accx_check_name(verifier, variant->driver, "variants", record, "driver"));
+  ACCRT_TRY(accx_check_string(verifier, variant->arch, "variants", record, "arch"));
+  ACCRT_TRY(accx_check_name(verifier, variant->entry, "variants", record, "entry"));
   const bool portable = variant->arch_kind == ACCX_ARCH_PORTABLE;
-  if (variant->arch_kind > ACCX_ARCH_EXACT || (!portable && variant->arch == 0) ||
+  if (variant->arch_kind >= ACCX_ARCH_END || (!portable && variant->arch == 0) ||
       variant->image >= tables->image_count) {
     return ACCX_REJECT(verifier, VARIANT, "variants", record, "arch_kind",
                        "kind %" PRIu32 " of architecture '%.64s', image %" PRIu32 " of %" PRIu32
                        ", of kernel '%.64s'",
-                       variant->arch_kind, accx_text(verifier, variant->arch), variant->image,
-                       tables->image_count, accx_text(verifier, kernel->name));
+                       variant->arch_kind, accx_verifier_text(verifier, variant->arch),
+                       variant->image, tables->image_count,
+                       accx_verifier_text(verifier, kernel->name));
   }
   if (variant->predicate_first != next_predicate ||
       !accrt_range_fits(next_predicate, variant->predicate_count, tables->predicate_count)) {
@@ -120,7 +122,7 @@ static accrt_status_t check_variant(const accx_verifier_t* verifier, const accx_
                        variant->predicate_count, variant->predicate_first, next_predicate,
                        tables->predicate_count);
   }
-  const bool host = strcmp(accx_text(verifier, variant->driver), "host") == 0;
+  const bool host = strcmp(accx_verifier_text(verifier, variant->driver), "host") == 0;
   const uint32_t image_kind = tables->images[variant->image].kind;
   if (host && image_kind != ACCX_IMAGE_HOST_ELF && image_kind != ACCX_IMAGE_PACK) {
     return ACCX_REJECT(verifier, IMAGE_KIND, "variants", record, "image",
@@ -131,7 +133,7 @@ static accrt_status_t check_variant(const accx_verifier_t* verifier, const accx_
   return check_predicates(verifier, kernel, variant);
 }
 
-/* Where the records of the next kernel begin. */
+/* First records of the next kernel. */
 typedef struct kernel_cursor {
   uint32_t parameter;
   uint32_t variant;
@@ -150,7 +152,7 @@ static accrt_status_t check_kernel(accx_verifier_t* verifier, uint32_t index,
     return ACCX_REJECT(verifier, KERNEL_TRAITS, "kernels", index, "traits",
                        "0x%" PRIx32 " with %" PRIu32 " bytes of local memory, of '%.64s'",
                        kernel->traits, kernel->local_memory_size_bytes,
-                       accx_text(verifier, kernel->name));
+                       accx_verifier_text(verifier, kernel->name));
   }
   if (kernel->parameter_first != next->parameter ||
       kernel->parameter_count > ACCRT_KERNEL_MAX_PARAMS ||
@@ -170,11 +172,12 @@ static accrt_status_t check_kernel(accx_verifier_t* verifier, uint32_t index,
   }
   if (kernel->variant_count == 0) {
     return ACCX_REJECT(verifier, VARIANT, "kernels", index, "variant_count",
-                       "'%.64s' has no variant", accx_text(verifier, kernel->name));
+                       "'%.64s' has no variant", accx_verifier_text(verifier, kernel->name));
   }
-  ACCX_TRY(check_parameters(verifier, kernel));
+  ACCRT_TRY(check_parameters(verifier, kernel));
   for (uint32_t i = 0; i < kernel->variant_count; ++i) {
-    ACCX_TRY(check_variant(verifier, kernel, next->variant + i, next->predicate));
+    ACCRT_TRY(accrt_charge_record(next->variant + i));
+    ACCRT_TRY(check_variant(verifier, kernel, next->variant + i, next->predicate));
     next->predicate += tables->variants[next->variant + i].predicate_count;
   }
   next->parameter += kernel->parameter_count;
@@ -187,10 +190,10 @@ accrt_status_t accx_verify_kernels(accx_verifier_t* verifier) {
   kernel_cursor_t next = {0, 0, 0};
   uint32_t previous = 0;
   for (uint32_t i = 0; i < tables->kernel_count; ++i) {
-    ACCX_TRY(
+    ACCRT_TRY(
         accx_check_ordered_name(verifier, tables->kernels[i].name, previous, "kernels", i, "name"));
     previous = tables->kernels[i].name;
-    ACCX_TRY(check_kernel(verifier, i, &next));
+    ACCRT_TRY(check_kernel(verifier, i, &next));
   }
   if (next.parameter == tables->parameter_count && next.variant == tables->variant_count &&
       next.predicate == tables->predicate_count) {
@@ -206,15 +209,7 @@ accrt_status_t accx_verify_kernels(accx_verifier_t* verifier) {
 /* ---- Launches ---- */
 
 static bool needs_launch(const accrt_bundle_tables_t* tables, uint32_t variant) {
-  const uint32_t kind = tables->images[tables->variants[variant].image].kind;
-  return kind == ACCX_IMAGE_CUBIN || kind == ACCX_IMAGE_PTX || kind == ACCX_IMAGE_FATBIN;
-}
-
-uint64_t accx_volume(const uint32_t sizes[3], uint32_t limit) {
-  uint64_t product = 1;
-  for (int i = 0; i < 3; ++i)
-    product = sizes[i] <= limit ? product * sizes[i] : 0;
-  return product;
+  return accx_image_is_device(tables->images[tables->variants[variant].image].kind);
 }
 
 static accrt_status_t check_launch(const accx_verifier_t* verifier, uint32_t index) {
@@ -239,7 +234,7 @@ static accrt_status_t check_launch(const accx_verifier_t* verifier, uint32_t ind
                      launch->dynamic_shared_bytes, launch->reserved);
 }
 
-/* A file that needs no more than container 0.1 may have none: that is what 0.1 was. */
+/* A file for container 0.1 may have no launches, because 0.1 had none. */
 static accrt_status_t check_launches(const accx_verifier_t* verifier) {
   const accrt_bundle_tables_t* tables = verifier->tables;
   if (tables->launch_count == 0 && tables->header.container.minor < 2)
@@ -249,12 +244,12 @@ static accrt_status_t check_launches(const accx_verifier_t* verifier) {
     if (!needs_launch(tables, i))
       continue;
     if (next == tables->launch_count || tables->launches[next].variant != i) {
-      return ACCX_REJECT(verifier, LAUNCH, "launches", next, "variant",
-                         "variant %" PRIu32
-                         " (entry '%.64s') has no launch in its place of %" PRIu32,
-                         i, accx_text(verifier, tables->variants[i].entry), tables->launch_count);
+      return ACCX_REJECT(
+          verifier, LAUNCH, "launches", next, "variant",
+          "variant %" PRIu32 " (entry '%.64s') has no launch in its place of %" PRIu32, i,
+          accx_verifier_text(verifier, tables->variants[i].entry), tables->launch_count);
     }
-    ACCX_TRY(check_launch(verifier, next++));
+    ACCRT_TRY(check_launch(verifier, next++));
   }
   if (next == tables->launch_count)
     return ACCRT_OK;
@@ -265,29 +260,19 @@ static accrt_status_t check_launches(const accx_verifier_t* verifier) {
 
 /* ---- Images ---- */
 
-bool accx_pack_name_good(const char* name) {
-  for (const char* at = name; *at != '\0'; ++at) {
-    const bool is_alnum =
-        (*at >= 'a' && *at <= 'z') || (*at >= 'A' && *at <= 'Z') || (*at >= '0' && *at <= '9');
-    const bool is_mark = *at == '.' || *at == '_' || *at == '-';
-    if (!is_alnum && (!is_mark || at == name))
-      return false;
-  }
-  return name[0] != '\0' && strlen(name) <= ACCX_MAX_PACK_NAME_BYTES;
-}
-
 static accrt_status_t check_pack_image(const accx_verifier_t* verifier, uint32_t index) {
   const accx_image_t* image = &verifier->tables->images[index];
   if (image->offset_bytes != 0 || image->size_bytes != 0) {
     return ACCX_REJECT(verifier, IMAGE_PLACE, "images", index, "size_bytes",
                        "%" PRIu64 " bytes at %" PRIu64 " of the pack '%.64s', which has none",
-                       image->size_bytes, image->offset_bytes, accx_text(verifier, image->name));
+                       image->size_bytes, image->offset_bytes,
+                       accx_verifier_text(verifier, image->name));
   }
-  if (accx_pack_name_good(accx_text(verifier, image->name)))
+  if (accx_pack_name_good(accx_verifier_text(verifier, image->name)))
     return ACCRT_OK;
   return ACCX_REJECT(verifier, IMAGE_KIND, "images", index, "name",
                      "'%.64s' is no name of a pack: letters, digits, '.', '_' and '-', at most %u",
-                     accx_text(verifier, image->name), ACCX_MAX_PACK_NAME_BYTES);
+                     accx_verifier_text(verifier, image->name), ACCX_MAX_PACK_NAME_BYTES);
 }
 
 static accrt_status_t check_image_records(const accx_verifier_t* verifier) {
@@ -296,16 +281,16 @@ static accrt_status_t check_image_records(const accx_verifier_t* verifier) {
   uint64_t end = 0;
   for (uint32_t i = 0; i < tables->image_count; ++i) {
     const accx_image_t* image = &tables->images[i];
-    ACCX_TRY(accx_check_ordered_name(verifier, image->name, previous, "images", i, "name"));
+    ACCRT_TRY(accx_check_ordered_name(verifier, image->name, previous, "images", i, "name"));
     previous = image->name;
     if (image->kind == ACCX_IMAGE_PACK) {
-      ACCX_TRY(check_pack_image(verifier, i));
+      ACCRT_TRY(check_pack_image(verifier, i));
       continue;
     }
-    if (image->kind < ACCX_IMAGE_HOST_ELF || image->kind > ACCX_IMAGE_FATBIN) {
+    if (image->kind < ACCX_IMAGE_HOST_ELF || image->kind >= ACCX_IMAGE_END) {
       return ACCX_REJECT(verifier, IMAGE_KIND, "images", i, "kind",
                          "%" PRIu32 " of '%.64s' is not known", image->kind,
-                         accx_text(verifier, image->name));
+                         accx_verifier_text(verifier, image->name));
     }
     uint64_t expected;
     if (!accrt_align_u64(end, ACCX_DATA_ALIGN, &expected) || image->offset_bytes != expected ||
@@ -314,8 +299,8 @@ static accrt_status_t check_image_records(const accx_verifier_t* verifier) {
       return ACCX_REJECT(verifier, IMAGE_PLACE, "images", i, "offset_bytes",
                          "%" PRIu64 " bytes at %" PRIu64 " of '%.64s', expected after %" PRIu64
                          " in %" PRIu64,
-                         image->size_bytes, image->offset_bytes, accx_text(verifier, image->name),
-                         end, tables->code_size_bytes);
+                         image->size_bytes, image->offset_bytes,
+                         accx_verifier_text(verifier, image->name), end, tables->code_size_bytes);
     }
     end = expected + image->size_bytes;
   }
@@ -325,7 +310,7 @@ static accrt_status_t check_image_records(const accx_verifier_t* verifier) {
                      "%" PRIu64 " bytes, but images end at %" PRIu64, tables->code_size_bytes, end);
 }
 
-/* The rest of an ELF file is the concern of who loads it (runtime/core/elf_image.c). */
+/* The loader of ELF files checks the rest (runtime/core/elf_image.c). */
 static accrt_status_t check_elf_header(const accx_verifier_t* verifier, const unsigned char* bytes,
                                        uint64_t size_bytes, uint32_t index) {
   Elf64_Ehdr header;
@@ -338,11 +323,12 @@ static accrt_status_t check_elf_header(const accx_verifier_t* verifier, const un
   if (good)
     return ACCRT_OK;
   return ACCX_REJECT(verifier, IMAGE_HEADER, "images", index, NULL, "'%.64s': %s",
-                     accx_text(verifier, verifier->tables->images[index].name), fault.text);
+                     accx_verifier_text(verifier, verifier->tables->images[index].name),
+                     fault.text);
 }
 
-/* A reader of CODE: every byte goes into the section's digest, in order. A problem of an image is
- * kept until the digest is known: where bytes were corrupted, that is what the caller is told. */
+/* A reader of CODE. All bytes enter the section's digest, in order. A problem of an image is stored
+ * until the digest is known. If the bytes are corrupt, the caller gets that error instead. */
 typedef struct code_reader {
   const accx_verifier_t* verifier;
   accx_hasher_t whole;
@@ -356,7 +342,7 @@ static accrt_status_t read_piece(code_reader_t* reader, uint64_t end, uint64_t* 
   accrt_bundle_t* bundle = reader->verifier->bundle;
   const uint64_t left = end - reader->at;
   const uint64_t size = left < reader->piece_bytes ? left : reader->piece_bytes;
-  ACCX_TRY(
+  ACCRT_TRY(
       accx_source_read(&bundle->source, bundle->code_offset + reader->at, reader->piece, size));
   accx_hasher_update(&reader->whole, reader->piece, (size_t)size);
   reader->at += size;
@@ -368,7 +354,7 @@ static accrt_status_t read_code_gap(code_reader_t* reader, uint64_t end) {
   while (reader->at < end) {
     uint64_t size;
     const uint64_t begin = reader->at;
-    ACCX_TRY(read_piece(reader, end, &size));
+    ACCRT_TRY(read_piece(reader, end, &size));
     for (uint64_t i = 0; i < size; ++i) {
       if (reader->piece[i] == 0 || reader->problem != ACCRT_OK)
         continue;
@@ -388,18 +374,19 @@ static accrt_status_t read_image(code_reader_t* reader, uint32_t index) {
   accx_hasher_init(&own);
   uint64_t size = 0;
   for (bool first = true; reader->at < end; first = false) {
-    ACCX_TRY(read_piece(reader, end, &size));
+    ACCRT_TRY(accrt_checkpoint());
+    ACCRT_TRY(read_piece(reader, end, &size));
     if (first && image->kind == ACCX_IMAGE_HOST_ELF && reader->problem == ACCRT_OK) {
-      /* The first piece holds the header, and all of a shorter image. */
+      /* The first piece has the header, and a shorter image completely. */
       reader->problem = check_elf_header(verifier, reader->piece, image->size_bytes, index);
     }
     accx_hasher_update(&own, reader->piece, (size_t)size);
   }
   if (image->kind == ACCX_IMAGE_PTX && reader->piece[size - 1] != 0 &&
       reader->problem == ACCRT_OK) {
-    reader->problem =
-        ACCX_REJECT(verifier, IMAGE_HEADER, "images", index, NULL,
-                    "'%.64s': PTX does not end with NUL", accx_text(verifier, image->name));
+    reader->problem = ACCX_REJECT(verifier, IMAGE_HEADER, "images", index, NULL,
+                                  "'%.64s': PTX does not end with NUL",
+                                  accx_verifier_text(verifier, image->name));
   }
   verifier->bundle->image_digests[index] = accx_hasher_finish(&own);
   return ACCRT_OK;
@@ -409,30 +396,30 @@ static accrt_status_t read_code(code_reader_t* reader) {
   const accx_verifier_t* verifier = reader->verifier;
   accx_hasher_init(&reader->whole);
   for (uint32_t i = 0; i < verifier->tables->image_count; ++i) {
-    ACCX_TRY(read_code_gap(reader, verifier->tables->images[i].offset_bytes));
-    ACCX_TRY(read_image(reader, i));
+    ACCRT_TRY(read_code_gap(reader, verifier->tables->images[i].offset_bytes));
+    ACCRT_TRY(read_image(reader, i));
   }
   const accx_section_t* section = verifier->sections[ACCX_SECTION_CODE];
   if (section == NULL)
-    return ACCRT_OK; /* packs alone */
+    return ACCRT_OK; /* only in packs */
   const accx_digest_t found = accx_hasher_finish(&reader->whole);
-  ACCX_TRY(accx_check_digest(verifier, section, &found));
+  ACCRT_TRY(accx_check_digest(verifier, section, &found));
   return reader->problem;
 }
 
 accrt_status_t accx_verify_images(accx_verifier_t* verifier) {
   accrt_bundle_t* bundle = verifier->bundle;
-  ACCX_TRY(check_image_records(verifier));
-  ACCX_TRY(check_launches(verifier));
+  ACCRT_TRY(check_image_records(verifier));
+  ACCRT_TRY(check_launches(verifier));
   if (verifier->tables->image_count == 0)
     return ACCRT_OK;
   void *digests, *piece;
-  ACCX_TRY(accrt_alloc_array(bundle->allocator, verifier->tables->image_count,
-                             sizeof(accx_digest_t), &digests));
+  ACCRT_TRY(accrt_alloc_array(bundle->allocator, verifier->tables->image_count,
+                              sizeof(accx_digest_t), &digests));
   bundle->image_digests = digests;
   const uint64_t code_bytes = verifier->tables->code_size_bytes;
   const size_t piece_bytes = (size_t)(code_bytes < PIECE_BYTES ? code_bytes : PIECE_BYTES);
-  ACCX_TRY(accrt_alloc(bundle->allocator, piece_bytes, &piece));
+  ACCRT_TRY(accrt_alloc(bundle->allocator, piece_bytes, &piece));
   code_reader_t reader = {.verifier = verifier, .piece = piece, .piece_bytes = piece_bytes};
   const accrt_status_t status = read_code(&reader);
   accrt_free(bundle->allocator, piece, piece_bytes);

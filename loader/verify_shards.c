@@ -1,7 +1,7 @@
-/* loader/verify_shards.c - the proof that ranks cover their tensors, and the slots of adapters (rules
- * 130, 131, 135). Reads private memory only, and takes time linear in it. */
+/* loader/verify_shards.c - the proof that ranks cover their tensors, and the tensors of adapters
+ * (rules 130, 131, 135). Reads private memory only, and takes linear time. */
 #include "loader/internal.h"
-#include "loader/layout.h"
+#include "format/layout.h"
 
 #include "accrt/tensor.h"
 
@@ -35,7 +35,8 @@ static uint32_t larger(uint32_t a, uint32_t b) {
   return a > b ? a : b;
 }
 
-/* What parts are a multiple of, so that no byte, block, group or tile is cut. Of two that matter one is a multiple of the other. */
+/* The unit of parts: no byte, block, group or tile is cut. If two units apply, one is a multiple of
+ * the other. */
 static uint32_t unit_along(const accx_constant_t* constant, uint32_t axis) {
   const accx_layout_t* layout = accx_layout_find(constant->encoding);
   const uint32_t bits = accrt_dtype_bits(constant->dtype);
@@ -47,8 +48,8 @@ static uint32_t unit_along(const accx_constant_t* constant, uint32_t axis) {
   return axis + 2 == constant->rank ? larger(layout->row_multiple, layout->tile_rows) : 1;
 }
 
-/* The part of a segment that one rank has; false when it does not cut evenly, in multiples of `unit` (but for what ends the
- * tensor and is not cut). */
+/* Computes one rank's part of a segment. False when the segment cannot be divided evenly into
+ * multiples of `unit` (an undivided segment at the tensor's end is exempt). */
 static bool part_of(const accx_segment_t* segment, const accx_shard_t* shard, uint32_t unit,
                     int64_t* out_part) {
   if (segment->replicas == 0 || shard->degree % segment->replicas != 0 || segment->reserved != 0)
@@ -60,7 +61,8 @@ static bool part_of(const accx_segment_t* segment, const accx_shard_t* shard, ui
   return size % parts == 0 && (is_tail || *out_part % unit == 0);
 }
 
-/* Segments from `next` on: they tile the extent, and one rank's parts make up the constant's size. */
+/* Checks the segments from `next` on: they must tile the extent, and one rank's parts must add up
+ * to the constant's size. */
 static accrt_status_t check_segments(const accx_verifier_t* verifier, uint32_t index,
                                      uint32_t* next) {
   const accrt_bundle_tables_t* tables = verifier->tables;
@@ -77,7 +79,7 @@ static accrt_status_t check_segments(const accx_verifier_t* verifier, uint32_t i
   for (uint32_t i = *next; i < *next + shard->segment_count; ++i) {
     const accx_segment_t* segment = &tables->segments[i];
     int64_t part = 0;
-    /* Both ends lie in [0, extent], so neither their difference nor the sum of parts overflows. */
+    /* Both ends are in [0, extent], so neither their difference nor the sum of parts overflows. */
     if (segment->begin != end || segment->end <= end || segment->end > shard->extent ||
         !part_of(segment, shard, unit, &part)) {
       return ACCX_REJECT(
@@ -97,10 +99,10 @@ static accrt_status_t check_segments(const accx_verifier_t* verifier, uint32_t i
                      "segments end at %" PRId64 " of %" PRId64 " and give a rank %" PRId64
                      " of axis %" PRIu32 ", where constant '%.64s' has %" PRId64,
                      end, shard->extent, local, shard->axis,
-                     accx_text(verifier, tables->constants[shard->constant].name), size);
+                     accx_verifier_text(verifier, tables->constants[shard->constant].name), size);
 }
 
-/* Either nothing is sharded, or all that is read from elsewhere says how. */
+/* Checks that nothing is sharded, or that every constant from another file is. */
 static accrt_status_t check_all_sharded(const accx_verifier_t* verifier) {
   const accrt_bundle_tables_t* tables = verifier->tables;
   uint32_t shard = 0;
@@ -110,7 +112,7 @@ static accrt_status_t check_all_sharded(const accx_verifier_t* verifier) {
     } else if (tables->constants[i].source == ACCX_CONSTANT_EXTERNAL) {
       return ACCX_REJECT(verifier, SHARD, "constants", i, NULL,
                          "'%.64s' is EXTERNAL and has no shard, where others have",
-                         accx_text(verifier, tables->constants[i].name));
+                         accx_verifier_text(verifier, tables->constants[i].name));
     }
   }
   return ACCRT_OK;
@@ -120,9 +122,9 @@ accrt_status_t accx_verify_shards(accx_verifier_t* verifier) {
   const accrt_bundle_tables_t* tables = verifier->tables;
   uint32_t next = 0;
   for (uint32_t i = 0; i < tables->shard_count; ++i) {
-    ACCX_TRY(check_shard(verifier, i));
+    ACCRT_TRY(check_shard(verifier, i));
     if (tables->shards[i].kind == ACCX_SHARD_SPLIT)
-      ACCX_TRY(check_segments(verifier, i, &next));
+      ACCRT_TRY(check_segments(verifier, i, &next));
   }
   if (next != tables->segment_count) {
     return ACCX_REJECT(verifier, SEGMENT, "segments", next, NULL,
@@ -136,7 +138,8 @@ accrt_status_t accx_verify_shards(accx_verifier_t* verifier) {
 
 enum { INPUT_OPTIONAL = 1, INPUT_PLAIN = 2 };
 
-/* Notes for each input that an adapter names what functions have under that name. */
+/* Notes, for each input that an adapter names, whether functions have it as optional or
+ * required. */
 static void note_inputs(accx_verifier_t* verifier) {
   const accrt_bundle_tables_t* tables = verifier->tables;
   for (uint32_t f = 0; f < tables->function_count; ++f) {
@@ -158,8 +161,8 @@ accrt_status_t accx_verify_adapters(accx_verifier_t* verifier) {
   accx_set_clear(verifier);
   for (uint32_t i = 0; i < tables->adapter_count; ++i) {
     const accx_adapter_t* adapter = &tables->adapters[i];
-    ACCX_TRY(accx_check_ordered_name(verifier, adapter->slot, previous, "adapters", i, "slot"));
-    ACCX_TRY(accx_check_name(verifier, adapter->input, "adapters", i, "input"));
+    ACCRT_TRY(accx_check_ordered_name(verifier, adapter->slot, previous, "adapters", i, "slot"));
+    ACCRT_TRY(accx_check_name(verifier, adapter->input, "adapters", i, "input"));
     previous = adapter->slot;
     (void)accx_set_value(verifier, adapter->input, 0);
   }
@@ -170,10 +173,10 @@ accrt_status_t accx_verify_adapters(accx_verifier_t* verifier) {
     if (adapter->flags <= ACCX_ADAPTER_SCALED && adapter->reserved == 0 &&
         *accx_set_find(verifier, adapter->input) == INPUT_OPTIONAL)
       continue;
-    return ACCX_REJECT(verifier, ADAPTER, "adapters", i, "input",
-                       "'%.64s' is no OPTIONAL input wherever it is one; flags 0x%" PRIx32
-                       ", reserved %" PRIu32,
-                       accx_text(verifier, adapter->input), adapter->flags, adapter->reserved);
+    return ACCX_REJECT(
+        verifier, ADAPTER, "adapters", i, "input",
+        "'%.64s' is no OPTIONAL input wherever it is one; flags 0x%" PRIx32 ", reserved %" PRIu32,
+        accx_verifier_text(verifier, adapter->input), adapter->flags, adapter->reserved);
   }
   return ACCRT_OK;
 }

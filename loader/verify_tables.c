@@ -1,24 +1,14 @@
-/* loader/verify_tables.c - strings, symbols, expressions, types and states (rules 30 to 50, 56).
- * It reads private memory only, and takes time linear in it. */
+/* loader/verify_tables.c - strings, symbols, expressions, types and states (rules 30 to 50, 56). It
+ * reads private memory only, and takes linear time. */
 #include "loader/internal.h"
 
 #include "accrt/tensor.h"
-#include "loader/layout.h"
-#include "loader/utf8.h"
+#include "format/layout.h"
+#include "runtime/core/utf8.h"
 
 /* ---- Strings ---- */
 
-size_t accx_utf8_check(const char* text) {
-  const unsigned char* at = (const unsigned char*)text;
-  for (; *at >= 0x01 && *at < 0x80; ++at)
-    continue;
-  uint32_t length = 1;
-  while (*at != '\0' && (length = accx_utf8_length(at)) != 0)
-    at += length;
-  return (size_t)(at - (const unsigned char*)text);
-}
-
-/* Most tables are, and looking at all of one at once is quick. */
+/* Most tables are ASCII, and one pass over the whole table is quick. */
 static bool is_ascii(const char* bytes, uint64_t size_bytes) {
   uint64_t bits = 0, at = 0;
   for (uint64_t word; size_bytes - at >= sizeof word; at += sizeof word) {
@@ -32,7 +22,7 @@ static bool is_ascii(const char* bytes, uint64_t size_bytes) {
 
 static accrt_status_t check_utf8(const accx_verifier_t* verifier, const char* text,
                                  uint32_t index) {
-  const size_t end = accx_utf8_check(text);
+  const size_t end = accrt_utf8_check(text);
   if (text[end] == '\0')
     return ACCRT_OK;
   return ACCX_REJECT(verifier, STRING_UTF8, "strings", index, NULL,
@@ -63,7 +53,7 @@ accrt_status_t accx_verify_strings(accx_verifier_t* verifier) {
                          "'%.40s' does not come after '%.40s'", text, previous);
     }
     if (!ascii)
-      ACCX_TRY(check_utf8(verifier, text, count));
+      ACCRT_TRY(check_utf8(verifier, text, count));
     previous = text;
     at += length + 1;
   }
@@ -80,7 +70,7 @@ static bool is_string(const accrt_bundle_tables_t* tables, uint32_t offset) {
          (offset == 0 || tables->strings[offset - 1] == '\0');
 }
 
-const char* accx_text(const accx_verifier_t* verifier, uint32_t offset) {
+const char* accx_verifier_text(const accx_verifier_t* verifier, uint32_t offset) {
   return is_string(verifier->tables, offset) ? verifier->tables->strings + offset : "?";
 }
 
@@ -94,35 +84,36 @@ accrt_status_t accx_check_string(const accx_verifier_t* verifier, uint32_t offse
 
 accrt_status_t accx_check_name(const accx_verifier_t* verifier, uint32_t offset,
                                const char* section, uint32_t index, const char* field) {
-  ACCX_TRY(accx_check_string(verifier, offset, section, index, field));
-  const size_t length = strlen(verifier->tables->strings + offset);
-  if (length >= 1 && length <= ACCX_MAX_NAME_BYTES)
+  ACCRT_TRY(accx_check_string(verifier, offset, section, index, field));
+  const char* const name = verifier->tables->strings + offset;
+  /* The table ends with NUL. A name that is too long is refused, so it is measured only once. */
+  if (name[0] != '\0' && strnlen(name, ACCX_MAX_NAME_BYTES + 1) <= ACCX_MAX_NAME_BYTES)
     return ACCRT_OK;
   return ACCX_REJECT(verifier, NAME, section, index, field,
-                     "a name of %zu bytes; 1 to %u are allowed", length, ACCX_MAX_NAME_BYTES);
+                     "a name of %zu bytes; 1 to %u are allowed", strlen(name), ACCX_MAX_NAME_BYTES);
 }
 
-/* Strings ascend, so offsets ascend as their strings do: this orders and proves uniqueness in one
- * comparison. */
+/* Strings ascend, so the order of offsets is the order of strings. One comparison proves order and
+ * uniqueness. */
 accrt_status_t accx_check_ordered_name(const accx_verifier_t* verifier, uint32_t offset,
                                        uint32_t previous, const char* section, uint32_t index,
                                        const char* field) {
-  ACCX_TRY(accx_check_name(verifier, offset, section, index, field));
+  ACCRT_TRY(accx_check_name(verifier, offset, section, index, field));
   if (offset > previous)
     return ACCRT_OK;
   return ACCX_REJECT(verifier, NAME_ORDER, section, index, field,
-                     "'%.64s' does not come after '%.64s'", accx_text(verifier, offset),
-                     accx_text(verifier, previous));
+                     "'%.64s' does not come after '%.64s'", accx_verifier_text(verifier, offset),
+                     accx_verifier_text(verifier, previous));
 }
 
 void accx_set_clear(accx_verifier_t* verifier) {
   ++verifier->set_epoch;
 }
 
-/* Place of a key, and whether it is there. */
+/* Returns a key's entry in the table, and whether the table has the key. */
 static bool set_find(const accx_verifier_t* verifier, uint32_t key, uint32_t* out_at) {
   const uint32_t mask = verifier->set_capacity - 1;
-  uint32_t at = (key * 2654435761u) >> 7 & mask;
+  uint32_t at = (uint32_t)accrt_hash_u64(key, verifier->set_seed) & mask;
   while (verifier->set_epochs[at] == verifier->set_epoch && verifier->set_keys[at] != key)
     at = (at + 1) & mask;
   *out_at = at;
@@ -159,9 +150,9 @@ static accrt_status_t verify_metadata(const accx_verifier_t* verifier) {
   const accrt_bundle_tables_t* tables = verifier->tables;
   uint32_t previous = 0;
   for (uint32_t i = 0; i < tables->metadata_count; ++i) {
-    ACCX_TRY(
+    ACCRT_TRY(
         accx_check_ordered_name(verifier, tables->metadata[i].key, previous, "metadata", i, "key"));
-    ACCX_TRY(accx_check_string(verifier, tables->metadata[i].value, "metadata", i, "value"));
+    ACCRT_TRY(accx_check_string(verifier, tables->metadata[i].value, "metadata", i, "value"));
     previous = tables->metadata[i].key;
   }
   return ACCRT_OK;
@@ -175,7 +166,7 @@ static accrt_status_t check_symbol_range(const accx_verifier_t* verifier,
     return ACCRT_OK;
   return ACCX_REJECT(verifier, SYMBOL_RANGE, "symbols", index, "minimum",
                      "'%.64s' has the range [%" PRId64 ", %" PRId64 "] in multiples of %" PRId64,
-                     accx_text(verifier, symbol->name), symbol->minimum, symbol->maximum,
+                     accx_verifier_text(verifier, symbol->name), symbol->minimum, symbol->maximum,
                      symbol->divisor);
 }
 
@@ -189,7 +180,7 @@ static accrt_status_t check_buckets(const accx_verifier_t* verifier, const accx_
     return ACCX_REJECT(verifier, SYMBOL_BUCKETS, "symbols", index, "bucket_first",
                        "'%.64s' (class %" PRIu32 ") has %" PRIu32 " buckets from %" PRIu32
                        ", expected from %" PRIu32 " of %" PRIu32,
-                       accx_text(verifier, symbol->name), symbol->symbol_class,
+                       accx_verifier_text(verifier, symbol->name), symbol->symbol_class,
                        symbol->bucket_count, symbol->bucket_first, first, tables->bucket_count);
   }
   int64_t previous = 0;
@@ -199,7 +190,8 @@ static accrt_status_t check_buckets(const accx_verifier_t* verifier, const accx_
     if (bound <= previous || bound > ACCX_MAX_SYMBOL_VALUE || (last && bound < symbol->maximum)) {
       return ACCX_REJECT(verifier, SYMBOL_BUCKETS, "buckets", first + i, NULL,
                          "%" PRId64 " after %" PRId64 " of symbol '%.64s' with maximum %" PRId64,
-                         bound, previous, accx_text(verifier, symbol->name), symbol->maximum);
+                         bound, previous, accx_verifier_text(verifier, symbol->name),
+                         symbol->maximum);
     }
     previous = bound;
   }
@@ -208,19 +200,19 @@ static accrt_status_t check_buckets(const accx_verifier_t* verifier, const accx_
 
 accrt_status_t accx_verify_symbols(accx_verifier_t* verifier) {
   const accrt_bundle_tables_t* tables = verifier->tables;
-  ACCX_TRY(verify_metadata(verifier));
+  ACCRT_TRY(verify_metadata(verifier));
   uint32_t previous = 0, next_bucket = 0;
   for (uint32_t i = 0; i < tables->symbol_count; ++i) {
     const accx_symbol_t* symbol = &tables->symbols[i];
-    ACCX_TRY(accx_check_ordered_name(verifier, symbol->name, previous, "symbols", i, "name"));
+    ACCRT_TRY(accx_check_ordered_name(verifier, symbol->name, previous, "symbols", i, "name"));
     previous = symbol->name;
-    if (symbol->symbol_class > ACCX_SYMBOL_SESSION) {
+    if (symbol->symbol_class >= ACCX_SYMBOL_END) {
       return ACCX_REJECT(verifier, SYMBOL_CLASS, "symbols", i, "symbol_class",
                          "%" PRIu32 " of '%.64s' is not known", symbol->symbol_class,
-                         accx_text(verifier, symbol->name));
+                         accx_verifier_text(verifier, symbol->name));
     }
-    ACCX_TRY(check_symbol_range(verifier, symbol, i));
-    ACCX_TRY(check_buckets(verifier, symbol, i, next_bucket));
+    ACCRT_TRY(check_symbol_range(verifier, symbol, i));
+    ACCRT_TRY(check_buckets(verifier, symbol, i, next_bucket));
     next_bucket += symbol->bucket_count;
   }
   if (next_bucket == tables->bucket_count)
@@ -231,14 +223,6 @@ accrt_status_t accx_verify_symbols(accx_verifier_t* verifier) {
 }
 
 /* ---- Expressions ---- */
-
-static uint32_t operand_count(uint32_t op) {
-  if (op <= ACCX_EXPR_INDUCTION || op == ACCX_EXPR_PRESENT)
-    return 0;
-  if (op == ACCX_EXPR_NOT)
-    return 1;
-  return op == ACCX_EXPR_SELECT ? 3 : 2;
-}
 
 /* Nodes [first, first + count) of the module scope (function NONE) or of a function. */
 typedef struct scope_range {
@@ -251,7 +235,7 @@ static accrt_status_t check_operands(const accx_verifier_t* verifier, const scop
                                      uint32_t index, uint16_t* out_uses) {
   const accx_expression_t* node = &verifier->tables->expressions[index];
   const uint32_t operands[3] = {node->a, node->b, node->c};
-  const uint32_t count = operand_count(node->op);
+  const uint32_t count = accx_expression_operands(node->op);
   uint32_t flags = 0, depth = 0;
   for (uint32_t i = 0; i < 3; ++i) {
     const bool good = i < count ? operands[i] < index - scope->first : operands[i] == ACCX_NONE;
@@ -315,22 +299,23 @@ static accrt_status_t check_leaf(const accx_verifier_t* verifier, const scope_ra
   }
   if (good)
     return ACCRT_OK;
-  return ACCX_REJECT(verifier, EXPRESSION_LEAF, "expressions", index, "immediate",
-                     "%" PRId64 " of op %" PRIu32 " names nothing in %s'%.64s'", value, node->op,
-                     in_function ? "function " : "the scope of states ",
-                     in_function ? accx_text(verifier, tables->functions[scope->function].name)
-                                 : "");
+  return ACCX_REJECT(
+      verifier, EXPRESSION_LEAF, "expressions", index, "immediate",
+      "%" PRId64 " of op %" PRIu32 " names nothing in %s'%.64s'", value, node->op,
+      in_function ? "function " : "the scope of states ",
+      in_function ? accx_verifier_text(verifier, tables->functions[scope->function].name) : "");
 }
 
 static accrt_status_t verify_scope(const accx_verifier_t* verifier, const scope_range_t* scope) {
   for (uint32_t i = scope->first; i < scope->first + scope->count; ++i) {
+    ACCRT_TRY(accrt_charge_record(i));
     const uint32_t op = verifier->tables->expressions[i].op;
-    if (op > ACCX_EXPR_PRESENT) {
+    if (op >= ACCX_EXPR_END) {
       return ACCX_REJECT(verifier, EXPRESSION_OP, "expressions", i, "op",
                          "%" PRIu32 " is not known", op);
     }
-    ACCX_TRY(check_operands(verifier, scope, i, &verifier->expression_uses[i]));
-    ACCX_TRY(check_leaf(verifier, scope, i, &verifier->expression_uses[i]));
+    ACCRT_TRY(check_operands(verifier, scope, i, &verifier->expression_uses[i]));
+    ACCRT_TRY(check_leaf(verifier, scope, i, &verifier->expression_uses[i]));
   }
   return ACCRT_OK;
 }
@@ -357,11 +342,11 @@ accrt_status_t accx_verify_scopes(accx_verifier_t* verifier) {
   tables->module_expression_count =
       tables->function_count > 0 ? tables->functions[0].expression_first : total;
   const scope_range_t module = {0, tables->module_expression_count, ACCX_NONE};
-  ACCX_TRY(verify_scope(verifier, &module));
+  ACCRT_TRY(verify_scope(verifier, &module));
   for (uint32_t i = 0; i < tables->function_count; ++i) {
     const scope_range_t scope = {tables->functions[i].expression_first,
                                  tables->functions[i].expression_count, i};
-    ACCX_TRY(verify_scope(verifier, &scope));
+    ACCRT_TRY(verify_scope(verifier, &scope));
   }
   return ACCRT_OK;
 }
@@ -394,7 +379,7 @@ accrt_status_t accx_check_dtype(const accx_verifier_t* verifier, uint32_t dtype,
 
 accrt_status_t accx_check_tensor(const accx_verifier_t* verifier, const accx_tensor_facts_t* facts,
                                  const char* section, uint32_t index) {
-  ACCX_TRY(accx_check_dtype(verifier, facts->dtype, section, index, "dtype"));
+  ACCRT_TRY(accx_check_dtype(verifier, facts->dtype, section, index, "dtype"));
   if (accx_layout_find(facts->encoding) == NULL) {
     return ACCX_REJECT(verifier, TYPE, section, index, "encoding", "%" PRIu32 " is not known",
                        facts->encoding);
@@ -415,7 +400,7 @@ accrt_status_t accx_check_tensor(const accx_verifier_t* verifier, const accx_ten
 
 static accrt_status_t check_dim(const accx_verifier_t* verifier, const accx_scope_t* scope,
                                 uint32_t node, const char* section, uint32_t index) {
-  ACCX_TRY(accx_check_expression(verifier, scope, node, section, index, "dims"));
+  ACCRT_TRY(accx_check_expression(verifier, scope, node, section, index, "dims"));
   const accx_expression_t* expression = &verifier->tables->expressions[scope->first + node];
   const int64_t value = expression->immediate;
   if (expression->op != ACCX_EXPR_CONSTANT || (value >= 0 && value <= ACCX_MAX_SYMBOL_VALUE))
@@ -427,10 +412,10 @@ static accrt_status_t check_dim(const accx_verifier_t* verifier, const accx_scop
 accrt_status_t accx_check_type(const accx_verifier_t* verifier, const accx_scope_t* scope,
                                const accx_type_t* type, const char* section, uint32_t index) {
   const accx_tensor_facts_t facts = {type->dtype, type->encoding, type->rank, type->group_elements};
-  ACCX_TRY(accx_check_tensor(verifier, &facts, section, index));
+  ACCRT_TRY(accx_check_tensor(verifier, &facts, section, index));
   for (uint32_t i = 0; i < ACCX_MAX_RANK; ++i) {
     if (i < type->rank) {
-      ACCX_TRY(check_dim(verifier, scope, type->dims[i], section, index));
+      ACCRT_TRY(check_dim(verifier, scope, type->dims[i], section, index));
     } else if (type->dims[i] != ACCX_NONE) {
       return ACCX_REJECT(verifier, TYPE, section, index, "dims",
                          "entry %" PRIu32 " past rank %" PRIu32 " is %" PRIu32, i, type->rank,
@@ -448,17 +433,17 @@ accrt_status_t accx_verify_states(accx_verifier_t* verifier) {
   uint32_t previous = 0;
   for (uint32_t i = 0; i < tables->state_count; ++i) {
     const accx_state_t* state = &tables->states[i];
-    ACCX_TRY(accx_check_ordered_name(verifier, state->name, previous, "states", i, "name"));
+    ACCRT_TRY(accx_check_ordered_name(verifier, state->name, previous, "states", i, "name"));
     previous = state->name;
-    ACCX_TRY(accx_check_type(verifier, &scope, &state->type, "states", i));
+    ACCRT_TRY(accx_check_type(verifier, &scope, &state->type, "states", i));
     const uint32_t bits = accrt_dtype_bits(state->type.dtype);
     if (state->flags != 0 || state->type.encoding != ACCX_ENCODING_PLAIN ||
         (bits < 64 && state->fill_pattern >> bits != 0)) {
       return ACCX_REJECT(verifier, STATE, "states", i, "fill_pattern",
                          "'%.64s': flags 0x%" PRIx32 ", encoding %" PRIu32 ", pattern 0x%" PRIx64
                          " of %" PRIu32 " bits",
-                         accx_text(verifier, state->name), state->flags, state->type.encoding,
-                         state->fill_pattern, bits);
+                         accx_verifier_text(verifier, state->name), state->flags,
+                         state->type.encoding, state->fill_pattern, bits);
     }
   }
   return ACCRT_OK;

@@ -1,6 +1,6 @@
 /* loader/verify_trust.c - the records of the cryptographic tree, of signatures and of encryption
- * (rules 140, 141, 150). They are not what proves anything: that is made from the file's bytes when a
- * policy asks for it. Reads private memory only. */
+ * (rules 140, 141, 150). The records alone prove nothing: a policy that requires them computes the
+ * digests from the file's bytes. Reads private memory only. */
 #include "loader/internal.h"
 
 static bool is_zero(const uint8_t* bytes, size_t count) {
@@ -54,7 +54,8 @@ static accrt_status_t check_encryption(const accx_verifier_t* verifier) {
   const accx_encryption_t* encryption = tables->encryption;
   const bool wanted = (tables->header.required_features & ACCX_FEATURE_ENCRYPTED_DATA) != 0;
   if (wanted == (encryption != NULL) &&
-      (encryption == NULL || (encryption->algorithm == ACCX_ENCRYPTION_AES256_GCM &&
+      (encryption == NULL || ((encryption->algorithm == ACCX_ENCRYPTION_AES256_GCM ||
+                               encryption->algorithm == ACCX_ENCRYPTION_AES256_GCM_BOUND) &&
                               encryption->reserved == 0 && encryption->reserved_2 == 0)))
     return ACCRT_OK;
   return ACCX_REJECT(verifier, ENCRYPTION, "encryption", ACCX_NONE, NULL,
@@ -65,7 +66,7 @@ static accrt_status_t check_encryption(const accx_verifier_t* verifier) {
 }
 
 accrt_status_t accx_verify_trust(accx_verifier_t* verifier) {
-  ACCX_TRY(check_tree(verifier));
-  ACCX_TRY(check_signatures(verifier));
+  ACCRT_TRY(check_tree(verifier));
+  ACCRT_TRY(check_signatures(verifier));
   return check_encryption(verifier);
 }

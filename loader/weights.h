@@ -1,6 +1,7 @@
-/* loader/weights.h - sources of weights, as the loader's own files and the program layer see them.
+/* loader/weights.h - sources of weights, for the loader's own files and the program layer.
  *
- * Everything in an accrt_weights_t has passed its format's rules (loader/weights_rules.h). It knows no device and no program.
+ * Everything in an accrt_weights_t has passed the rules of its format (loader/weights_rules.h). It
+ * knows no device and no program.
  */
 #ifndef ACCRT_LOADER_WEIGHTS_H_
 #define ACCRT_LOADER_WEIGHTS_H_
@@ -13,9 +14,10 @@
 #include "loader/weights_rules.h"
 #include "runtime/core/error.h"
 #include "runtime/core/memory.h"
+#include "runtime/core/meter.h"
 #include "runtime/core/object.h"
 
-#define ACCX_WEIGHTS_MAX_HEADER_BYTES 100000000u /* safetensors' own limit; of an index too */
+#define ACCX_WEIGHTS_MAX_HEADER_BYTES 100000000u /* safetensors' own limit; also for an index */
 #define ACCX_WEIGHTS_MAX_GGUF_HEADER_BYTES (256u << 20)
 #define ACCX_WEIGHTS_MAX_TENSORS (1u << 24)
 #define ACCX_WEIGHTS_MAX_METADATA 65536u /* of a safetensors file */
@@ -24,10 +26,10 @@
 #define ACCX_WEIGHTS_MAX_FILE_NAME_BYTES 255u
 #define ACCX_WEIGHTS_NONE UINT32_MAX
 
-/* A type of a foreign format: blocks of so many elements and bytes. */
+/* A type of a foreign format: the elements and bytes of one block. */
 typedef struct accx_weights_type {
-  char name[12]; /* empty: there is no such type */
-  uint8_t dtype; /* 0: the format does not say */
+  char name[12]; /* empty: the number is not a type */
+  uint8_t dtype; /* 0: the format does not define it */
   uint8_t encoding;
   uint16_t block_elements;
   uint16_t block_bytes;
@@ -39,14 +41,14 @@ extern const uint32_t accx_gguf_type_count;
 
 typedef struct accx_weights_entry {
   const char* name;
-  uint64_t offset_bytes; /* in its file; ACCX: index of the constant */
+  uint64_t offset_bytes; /* in its file; ACCX: the constant's index */
   uint64_t size_bytes;
   uint32_t name_bytes;
-  uint32_t shape_first; /* in `sizes` */
+  uint32_t shape_first; /* index in `sizes` */
   uint32_t file;
-  uint16_t type; /* index in its format's types */
+  uint16_t type; /* index in the types of its format */
   uint8_t rank;
-  uint8_t kept; /* while a set is put together */
+  uint8_t kept; /* used while a set is opened */
 } accx_weights_entry_t;
 
 typedef struct accx_weights_value {
@@ -64,90 +66,95 @@ typedef struct accx_weights_value {
 typedef struct accx_weights_file {
   accx_source_t source;
   char* name;
-  uint32_t kind;       /* ACCRT_WEIGHTS_KIND_* */
-  uint32_t version;    /* GGUF */
-  char* header;        /* private copy; names and texts lie in it */
-  size_t header_bytes; /* of that memory */
-  const unsigned char*
-      bytes; /* the whole file: mapped, or the caller's memory, or read on demand */
+  uint32_t kind;              /* ACCRT_WEIGHTS_KIND_* */
+  uint32_t version;           /* GGUF */
+  char* header;               /* private copy with all names and texts */
+  size_t header_bytes;        /* of that memory */
+  const unsigned char* bytes; /* the whole file: mapped, the caller's memory, or read on demand */
   void* mapping;
   bool on_demand;
   accrt_bundle_t* bundle; /* ACCX */
   uint32_t entry_first;
   uint32_t entry_count;
-  uint32_t split_number; /* GGUF: of split_count parts; 0: not split */
+  uint32_t split_number; /* GGUF: number of this part of split_count; 0: not split */
   uint32_t split_count;
   uint64_t split_tensors;
 } accx_weights_file_t;
 
 struct accrt_weights {
   accrt_object_t object;
-  accrt_instance_t* instance; /* borrowed: each public reference holds it */
+  accrt_instance_t* instance; /* not retained by the struct: each public reference retains it */
   const accrt_allocator_t* allocator;
   char* name;
   uint32_t kind;
   uint32_t flags;
   uint32_t verify;
+  accrt_budget_t budget; /* for opening */
   accx_weights_file_t* files;
   uint32_t file_count;
   size_t file_capacity;
   accx_weights_entry_t* entries;
   uint32_t entry_count;
   size_t entry_capacity;
-  int64_t* sizes; /* of all shapes */
+  int64_t* sizes; /* shapes of all tensors */
   uint32_t size_count;
   size_t size_capacity;
-  accx_weights_value_t* values; /* metadata, of the first file */
+  accx_weights_value_t* values; /* metadata of the first file */
   uint32_t value_count;
   size_t value_capacity;
-  uint64_t* table; /* entries by name: open addressing; hash and index + 1; 0 is free */
+  uint64_t* table; /* entries by name, with open addressing: hash and index + 1; 0: free */
   uint32_t table_capacity;
   uint64_t seed;
-  atomic_uchar*
-      ready; /* by entry: read already, for files on demand; release by the reader, acquire by others */
-  char* index; /* text of an index */
+  /* By entry, for files on demand: 1 when its bytes are read. Stored with release, loaded with
+   * acquire. */
+  atomic_uchar* ready;
+  char* index; /* the text of an index */
   size_t index_bytes;
 };
 
 /* ---- weights.c ---- */
 
-/* A refusal of `file` by a rule; its status is the rule's. The message ends in the rule. */
+/* Closes all files, and empties all lists. */
+void accx_weights_forget_files(accrt_weights_t* weights);
+/* Reads, checks and maps one file. It does not open the other files of a set. */
+accrt_status_t accx_weights_load_file(accrt_weights_t* weights, uint32_t file);
+
+/* ---- weights_tables.c ---- */
+
+/* Refuses `file` because of a rule, whose status it returns. The message ends with the rule. */
 accrt_status_t accx_weights_refuse(const char* name, uint32_t rule, const char* source_file,
                                    uint32_t line, const char* format, ...) ACCRT_PRINTF(5, 6);
 #define ACCX_REFUSE(name, rule, ...)                                                               \
   accx_weights_refuse((name), ACCX_RULE_##rule, __FILE__, (uint32_t)__LINE__, __VA_ARGS__)
-/* A new file at the end of the list, zeroed. Pointers to files end. */
+/* Appends a zeroed file to the list. Existing pointers to files become invalid. */
 accrt_status_t accx_weights_add_file(accrt_weights_t* weights, const char* name,
                                      accx_weights_file_t** out_file);
-/* Closes all files, and empties all lists. */
-void accx_weights_forget_files(accrt_weights_t* weights);
-/* Room for one more of each. */
+/* Append one element to the list. */
 accrt_status_t accx_weights_add_entry(accrt_weights_t* weights, accx_weights_entry_t** out_entry);
 accrt_status_t accx_weights_add_value(accrt_weights_t* weights, accx_weights_value_t** out_value);
 accrt_status_t accx_weights_add_sizes(accrt_weights_t* weights, uint32_t count,
                                       int64_t** out_sizes);
-/* The sizes of an entry; NULL for a scalar, of which there may be nothing at all. */
+/* The sizes of an entry; NULL for a scalar, which may have no array. */
 static inline const int64_t* accx_weights_shape(const accrt_weights_t* weights,
                                                 const accx_weights_entry_t* entry) {
   return entry->rank > 0 ? weights->sizes + entry->shape_first : NULL;
 }
-/* Reads, checks and maps what the source of a file has. `alone`: what else a set has is not looked for. */
-accrt_status_t accx_weights_load_file(accrt_weights_t* weights, uint32_t file);
 /* A little-endian number of at most 8 bytes. */
 uint64_t accx_weights_number(const unsigned char* bytes, size_t size_bytes);
-/* Of the values from `first` on, one whose key another has too; NULL: there is none. */
+/* Finds a value, from `first` on, whose key occurs twice; NULL: none. */
 accrt_status_t accx_weights_find_twice(const accrt_weights_t* weights, uint32_t first,
                                        const accx_weights_value_t** out_value);
-/* Puts all entries into the table, anew. With `file_too` equal names in different files are different. Gives the second of two equal
- * ones, or NONE. */
+/* Rebuilds the table of all entries. With `file_too`, equal names in different files are different.
+ * Returns the second of two equal entries, or NONE. */
 accrt_status_t accx_weights_make_table(accrt_weights_t* weights, bool file_too,
                                        uint32_t* out_duplicate);
-/* A hash for tables of names: the seed keeps those who choose the names from making them meet. */
+/* A hash for tables of names. The seed prevents collisions by an attacker who chooses the names. */
 uint64_t accx_hash_name(const char* name, size_t name_bytes, uint64_t seed);
-/* Index of an entry, in any file (NONE) or in one; NONE. */
+/* Index of an entry in any file (NONE) or in one file; NONE if there is none. */
 uint32_t accx_weights_lookup(const accrt_weights_t* weights, const char* name, size_t name_bytes,
                              uint32_t file);
-/* Product of sizes, zeros left out; false when it or the bytes of so many elements reach 2^63. `out_blocks`: blocks of a type. */
+/* The product of the sizes, zeros left out. False when it, or the bytes of so many elements, reach
+ * 2^63. `out_blocks` gets the number of the type's blocks. */
 bool accx_weights_blocks(const int64_t* sizes, uint32_t rank, const accx_weights_type_t* type,
                          uint64_t* out_elements, uint64_t* out_size_bytes);
 
@@ -156,22 +163,24 @@ bool accx_weights_blocks(const int64_t* sizes, uint32_t rank, const accx_weights
 accrt_status_t accx_safetensors_load(accrt_weights_t* weights, uint32_t file);
 accrt_status_t accx_gguf_load(accrt_weights_t* weights, uint32_t file);
 
-/* ---- weights_set.c: more files than one ---- */
+/* ---- weights_set.c: several files ---- */
 
-/* A file by bare name in a folder, never above it, and through no symbolic link unless `follow`. */
+/* Opens a file by bare name in a folder, never outside it, and through symbolic links only with
+ * `follow`. */
 accrt_status_t accx_open_in(int folder_fd, const char* folder, const char* name, bool follow,
                             int* out_fd);
 accrt_status_t accx_open_beneath(const char* folder, const char* name, bool follow, int* out_fd);
-/* The folder part of a path, with the slash: its length. */
+/* Length of the folder part of a path, with its slash. */
 size_t accx_folder_bytes(const char* path);
-/* The text of an index is in file 0: opens what it names, in the folder of `path` (NULL: there is none). */
+/* File 0 is an index: opens the files that it names, in the folder of `path` (NULL: no folder). */
 accrt_status_t accx_weights_load_index(accrt_weights_t* weights, const char* path);
-/* File 0 is a part of a split GGUF set: opens the others. */
+/* File 0 is a part of a split GGUF set: opens the other parts. */
 accrt_status_t accx_weights_load_parts(accrt_weights_t* weights, const char* path);
 
 /* ---- For the program layer ---- */
 
-/* As the public functions, for callers inside the library: they leave the operation's name alone. */
+/* As the public functions, but the operation's name in error records stays the caller's.
+ * weights_read.c. */
 const char* accx_weights_name(const accrt_weights_t* weights);
 accrt_status_t accx_weights_describe(const accrt_weights_t* weights, uint32_t index,
                                      accrt_weights_tensor_t* out_tensor);
@@ -183,10 +192,21 @@ accrt_status_t accx_weights_bytes(accrt_weights_t* weights, uint32_t tensor, uin
                                   const void** out_data, uint64_t* out_size_bytes);
 accrt_status_t accx_weights_copy(accrt_weights_t* weights, uint32_t tensor, uint32_t component,
                                  uint64_t offset_bytes, void* target, uint64_t size_bytes);
-/* References that do not hold the instance, for what ends with it. */
+/* Passes all bytes of a component to `visit`, in order and in pieces. Files are read into private
+ * memory; their mappings are not accessed. It returns the first failure. Do not call it between
+ * accx_source_begin and _end. */
+typedef accrt_status_t (*accx_weights_visit_t)(void* user, uint64_t offset_bytes,
+                                               const unsigned char* bytes, size_t size_bytes);
+accrt_status_t accx_weights_visit(accrt_weights_t* weights, uint32_t tensor, uint32_t component,
+                                  accx_weights_visit_t visit, void* user);
+/* weights.c: references that do not retain the instance, for objects that end with it. */
 void accx_weights_ref(accrt_weights_t* weights);
 void accx_weights_unref(accrt_weights_t* weights);
-/* Opens a file that is open already: takes `fd`. No set. The reference is an internal one. */
+/* Makes a source of the constants that a bundle stores, in the order of the bundle. Its tensors are
+ * not found by name. The reference is internal. */
+accrt_status_t accx_weights_of_bundle(accrt_bundle_t* bundle, accrt_weights_t** out_weights);
+/* Makes a source of one open file, without further files. Takes ownership of `fd`. The reference is
+ * internal. */
 accrt_status_t accx_weights_open_taken(accrt_instance_t* instance, int fd, const char* name,
                                        uint32_t verify, accrt_weights_t** out_weights);
 

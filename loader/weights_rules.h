@@ -1,6 +1,6 @@
 /* loader/weights_rules.h - every check of foreign weight files, by format and number.
- * docs/weights.md has the same list; numbers are never used again for something else. A refusal ends in "(gguf rule 7)", and tests
- * provoke each.
+ * docs/weights.md has the same list. A number is never reused for another check. A refusal ends
+ * with, for example, "(gguf rule 7)"; tests provoke each.
  *
  * X(format, name, number, status, text)
  */

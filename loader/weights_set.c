@@ -1,5 +1,6 @@
-/* loader/weights_set.c - sources of more files than one: those that a safetensors index names, and the parts of a split GGUF set. Names
- * come from a file, so nothing is opened but by bare name in the folder of what the user named.
+/* loader/weights_set.c - sources of several files: those that a safetensors index names, and the
+ * parts of a split GGUF set. The names come from a file, so files are opened only by bare name, in
+ * the folder of the user's path.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -7,13 +8,15 @@
 #include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "loader/json.h"
 #include "loader/weights.h"
+#include "runtime/core/safe_open.h"
 
-/* ---- Opening beneath a folder ---- */
+/* ---- Opening within a folder ---- */
 
 static bool is_bare_name(const char* name, size_t size_bytes) {
   return size_bytes > 0 && size_bytes <= ACCX_WEIGHTS_MAX_FILE_NAME_BYTES &&
@@ -26,12 +29,12 @@ size_t accx_folder_bytes(const char* path) {
   return slash != NULL ? (size_t)(slash - path) + 1 : 0;
 }
 
-/* A bare name has one part and is neither "." nor "..", so that O_NOFOLLOW alone keeps it in its folder: what kernels before 5.6, and
- * sandboxes without openat2, have is as strict. */
+/* A bare name has one part and is neither "." nor "..", so O_NOFOLLOW keeps it in its folder.
+ * Kernels before 5.6, and sandboxes without openat2, are therefore as strict. */
 static int open_in(int folder, const char* name, bool follow) {
   const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
   if (follow)
-    return openat(folder, name, flags);
+    return accrt_open_at(folder, name, flags, 0);
 #ifdef SYS_openat2
   struct open_how how;
   memset(&how, 0, sizeof how);
@@ -41,7 +44,7 @@ static int open_in(int folder, const char* name, bool follow) {
   if (fd >= 0 || (errno != ENOSYS && errno != EPERM && errno != EAGAIN))
     return (int)fd;
 #endif
-  return openat(folder, name, flags | O_NOFOLLOW);
+  return accrt_open_at(folder, name, flags | O_NOFOLLOW, 0);
 }
 
 accrt_status_t accx_open_in(int folder_fd, const char* folder, const char* name, bool follow,
@@ -63,7 +66,7 @@ accrt_status_t accx_open_in(int folder_fd, const char* folder, const char* name,
 
 accrt_status_t accx_open_beneath(const char* folder, const char* name, bool follow, int* out_fd) {
   *out_fd = -1;
-  const int at = open(folder[0] != '\0' ? folder : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+  const int at = accrt_open_at(AT_FDCWD, folder[0] != '\0' ? folder : ".", O_PATH | O_DIRECTORY, 0);
   if (at < 0) {
     return ACCRT_FAIL_ERRNO(IO, errno, "the folder '%s' could not be opened: %s", folder,
                             strerror(errno));
@@ -78,7 +81,19 @@ accrt_status_t accx_open_beneath(const char* folder, const char* name, bool foll
                           folder, name);
 }
 
-/* A further file of a set: opened in the folder of `path`, read and checked. */
+/* The same rule as for a file that a bundle names without a digest: a file with a second name may
+ * belong to another user, outside this folder. */
+static accrt_status_t check_links(int fd, const char* full, bool follow) {
+  struct stat facts;
+  if (follow || fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode) || facts.st_nlink <= 1)
+    return ACCRT_OK;
+  return ACCRT_FAIL_INNER(PERMISSION_DENIED,
+                          "%s has %ju hard links: ACCRT_WEIGHTS_FLAG_FOLLOW_LINKS "
+                          "(follow_links=True) allows those of a set",
+                          full, (uintmax_t)facts.st_nlink);
+}
+
+/* Opens a further file of a set in the folder of `path`, reads and checks it. */
 static accrt_status_t add_named(accrt_weights_t* weights, const char* path, const char* name) {
   char folder[4096];
   char full[sizeof folder + ACCX_WEIGHTS_MAX_FILE_NAME_BYTES + 1];
@@ -89,15 +104,17 @@ static accrt_status_t add_named(accrt_weights_t* weights, const char* path, cons
   folder[folder_bytes] = '\0';
   (void)snprintf(full, sizeof full, "%s%s", folder, name);
   int fd;
-  ACCX_TRY(accx_open_beneath(folder, name, (weights->flags & ACCRT_WEIGHTS_FLAG_FOLLOW_LINKS) != 0,
-                             &fd));
+  const bool follow = (weights->flags & ACCRT_WEIGHTS_FLAG_FOLLOW_LINKS) != 0;
+  ACCRT_TRY(accx_open_beneath(folder, name, follow, &fd));
   accx_weights_file_t* file;
-  const accrt_status_t status = accx_weights_add_file(weights, full, &file);
+  accrt_status_t status = check_links(fd, full, follow);
+  if (status == ACCRT_OK)
+    status = accx_weights_add_file(weights, full, &file);
   if (status != ACCRT_OK) {
     close(fd);
     return status;
   }
-  ACCX_TRY(accx_source_take_fd(fd, full, &file->source));
+  ACCRT_TRY(accx_source_take_fd(fd, full, &file->source));
   return accx_weights_load_file(weights, weights->file_count - 1);
 }
 
@@ -113,7 +130,8 @@ static accrt_status_t need_path(const accrt_weights_t* weights, const char* path
 
 /* ---- Indices of safetensors files ---- */
 
-/* What an index says: names of tensors, and of the file of each. While the files are read this lies apart from their lists. */
+/* The content of an index: names of tensors, each with its file. It is separate from the source's
+ * lists while files are read. */
 typedef struct pair {
   const char* tensor;
   uint32_t tensor_bytes;
@@ -123,6 +141,7 @@ typedef struct named_file {
   const char* name;
   uint64_t hash;
 } named_file_t;
+#define FILE_PLACES (2 * ACCX_WEIGHTS_MAX_FILES) /* a power of two */
 typedef struct index {
   accrt_weights_t* weights;
   accx_json_t json;
@@ -131,6 +150,8 @@ typedef struct index {
   uint32_t pair_count;
   uint32_t file_count;
   named_file_t files[ACCX_WEIGHTS_MAX_FILES];
+  uint64_t seed;
+  uint16_t places[FILE_PLACES]; /* open addressing: file + 1; 0: free */
 } index_t;
 
 static accrt_status_t bad_json(const index_t* index) {
@@ -143,15 +164,16 @@ static accrt_status_t bad_json(const index_t* index) {
       return bad_json(index);                                                                      \
   } while (0)
 
-/* Mostly one file's tensors follow one another. */
 static accrt_status_t number_of(index_t* index, const char* name, size_t name_bytes,
                                 uint32_t* out_file) {
   const char* const own = index->weights->name;
-  const uint64_t hash = accx_hash_name(name, name_bytes, 0);
-  for (uint32_t i = index->file_count; i-- > 0;) {
-    if (index->files[i].hash != hash || strcmp(index->files[i].name, name) != 0)
+  const uint64_t hash = accx_hash_name(name, name_bytes, index->seed);
+  uint32_t at = (uint32_t)hash % FILE_PLACES;
+  for (; index->places[at] != 0; at = (at + 1) % FILE_PLACES) {
+    const uint32_t file = index->places[at] - 1u;
+    if (index->files[file].hash != hash || strcmp(index->files[file].name, name) != 0)
       continue;
-    *out_file = i;
+    *out_file = file;
     return ACCRT_OK;
   }
   if (!is_bare_name(name, name_bytes))
@@ -160,6 +182,7 @@ static accrt_status_t number_of(index_t* index, const char* name, size_t name_by
     return ACCX_REFUSE(own, index_FILE_COUNT, "more than %u files", ACCX_WEIGHTS_MAX_FILES);
   index->files[index->file_count] = (named_file_t){name, hash};
   *out_file = index->file_count++;
+  index->places[at] = (uint16_t)index->file_count;
   return ACCRT_OK;
 }
 
@@ -174,16 +197,12 @@ static accrt_status_t read_map(index_t* index) {
     if (!more)
       return ACCRT_OK;
     NEED(accx_json_key(json, &tensor, &tensor_bytes) && accx_json_string(json, &file, &file_bytes));
-    void* memory = index->pairs;
-    const accrt_status_t status =
-        accrt_grow_array(index->weights->allocator, (size_t)index->pair_count + 1,
-                         sizeof *index->pairs, &index->pair_capacity, &memory);
-    index->pairs = memory;
-    if (status != ACCRT_OK)
-      return status;
+    ACCRT_TRY(ACCRT_GROW(index->weights->allocator, (size_t)index->pair_count + 1, &index->pairs,
+                         &index->pair_capacity));
+    ACCRT_TRY(accrt_charge_record(index->pair_count));
     pair_t* pair = &index->pairs[index->pair_count++];
     *pair = (pair_t){tensor, (uint32_t)tensor_bytes, 0};
-    ACCX_TRY(number_of(index, file, file_bytes, &pair->file));
+    ACCRT_TRY(number_of(index, file, file_bytes, &pair->file));
   }
 }
 
@@ -205,18 +224,18 @@ static accrt_status_t read_index(index_t* index) {
     }
     NEED(!had_map || accx_json_fail(json, "a second weight_map"));
     had_map = true;
-    ACCX_TRY(read_map(index));
+    ACCRT_TRY(read_map(index));
   }
   NEED(accx_json_finish(json));
   NEED(index->pair_count > 0 || accx_json_fail(json, "no tensor in a weight_map"));
   return ACCRT_OK;
 }
 
-/* Only tensors that the index names are kept, each from the file that it names. */
+/* Keeps only the tensors that the index names, each from the file that it names. */
 static accrt_status_t keep_named(const index_t* index) {
   accrt_weights_t* weights = index->weights;
   uint32_t duplicate;
-  ACCX_TRY(accx_weights_make_table(weights, true, &duplicate));
+  ACCRT_TRY(accx_weights_make_table(weights, true, &duplicate));
   if (duplicate != ACCX_WEIGHTS_NONE) {
     const accx_weights_entry_t* entry = &weights->entries[duplicate];
     return ACCX_REFUSE(weights->files[entry->file].name, safetensors_TENSOR_NAME,
@@ -241,8 +260,8 @@ static accrt_status_t keep_named(const index_t* index) {
       weights->entries[count++] = weights->entries[i];
   }
   weights->entry_count = count;
-  /* One name in two files was named twice. */
-  ACCX_TRY(accx_weights_make_table(weights, false, &duplicate));
+  /* Two files have a tensor with the same name, so the index has it twice. */
+  ACCRT_TRY(accx_weights_make_table(weights, false, &duplicate));
   if (duplicate == ACCX_WEIGHTS_NONE)
     return ACCRT_OK;
   return ACCX_REFUSE(weights->name, index_TENSOR, "tensor '%.200s' is named twice",
@@ -253,7 +272,7 @@ static accrt_status_t open_named(const index_t* index, const char* path) {
   accrt_weights_t* weights = index->weights;
   accx_weights_forget_files(weights);
   for (uint32_t i = 0; i < index->file_count; ++i) {
-    ACCX_TRY(add_named(weights, path, index->files[i].name));
+    ACCRT_TRY(add_named(weights, path, index->files[i].name));
     if (weights->files[i].kind != ACCRT_WEIGHTS_KIND_SAFETENSORS)
       return ACCX_REFUSE(weights->name, index_FILE_KIND, "file '%s' is not a safetensors file",
                          index->files[i].name);
@@ -264,7 +283,7 @@ static accrt_status_t open_named(const index_t* index, const char* path) {
 static accrt_status_t read_text(accrt_weights_t* weights) {
   accx_source_t* source = &weights->files[0].source;
   unsigned char first = 0;
-  ACCX_TRY(accx_source_read(source, 0, &first, source->size_bytes > 0));
+  ACCRT_TRY(accx_source_read(source, 0, &first, source->size_bytes > 0));
   if (first != '{') {
     return ACCRT_FAIL_INNER(INVALID_FORMAT,
                             "%s holds neither safetensors, GGUF, .accx nor an index of files",
@@ -273,7 +292,9 @@ static accrt_status_t read_text(accrt_weights_t* weights) {
   if (source->size_bytes > ACCX_WEIGHTS_MAX_HEADER_BYTES)
     return ACCX_REFUSE(weights->name, index_SIZE, "%" PRIu64 " bytes", source->size_bytes);
   void* memory;
-  ACCX_TRY(accrt_alloc(weights->allocator, (size_t)source->size_bytes + 1, &memory));
+  accrt_meter_at("index");
+  accrt_meter_allow(source->size_bytes);
+  ACCRT_TRY(accrt_alloc(weights->allocator, (size_t)source->size_bytes + 1, &memory));
   weights->index = memory;
   weights->index_bytes = (size_t)source->size_bytes + 1;
   accx_source_begin(source);
@@ -283,12 +304,12 @@ static accrt_status_t read_text(accrt_weights_t* weights) {
 }
 
 accrt_status_t accx_weights_load_index(accrt_weights_t* weights, const char* path) {
-  ACCX_TRY(read_text(weights));
-  ACCX_TRY(need_path(weights, path, "an index of files"));
-  void* memory;
-  ACCX_TRY(accrt_alloc(weights->allocator, sizeof(index_t), &memory));
-  index_t* index = memory;
+  ACCRT_TRY(read_text(weights));
+  ACCRT_TRY(need_path(weights, path, "an index of files"));
+  index_t* index;
+  ACCRT_TRY(ACCRT_NEW(weights->allocator, &index));
   index->weights = weights;
+  index->seed = accrt_hash_seed();
   accx_json_init(&index->json, weights->index, weights->index_bytes - 1);
   accrt_status_t status = read_index(index);
   if (status == ACCRT_OK)
@@ -303,7 +324,8 @@ accrt_status_t accx_weights_load_index(accrt_weights_t* weights, const char* pat
 #define PART_TEXT "-%05u-of-%05u.gguf"
 #define PART_TEXT_BYTES 20u
 
-/* The part of a name that all of a set share, if `path` ends as part `number` of `count` does. */
+/* Gets the part of the name that all files of a set share, if `path` ends like part `number` of
+ * `count`. */
 static bool read_part_name(const char* path, uint32_t number, uint32_t count, char* out_stem,
                            size_t capacity_bytes) {
   char ending[64];
@@ -322,7 +344,7 @@ static bool read_part_name(const char* path, uint32_t number, uint32_t count, ch
 accrt_status_t accx_weights_load_parts(accrt_weights_t* weights, const char* path) {
   const uint32_t number = weights->files[0].split_number, count = weights->files[0].split_count;
   const uint64_t tensors = weights->files[0].split_tensors;
-  ACCX_TRY(need_path(weights, path, "a part of a split set"));
+  ACCRT_TRY(need_path(weights, path, "a part of a split set"));
   char stem[ACCX_WEIGHTS_MAX_FILE_NAME_BYTES + 1];
   if (number >= count || count > ACCX_WEIGHTS_MAX_FILES ||
       !read_part_name(path, number, count, stem, sizeof stem - PART_TEXT_BYTES)) {
@@ -335,7 +357,7 @@ accrt_status_t accx_weights_load_parts(accrt_weights_t* weights, const char* pat
   for (uint32_t i = 0; i < count; ++i) {
     char name[ACCX_WEIGHTS_MAX_FILE_NAME_BYTES + PART_TEXT_BYTES + 1];
     (void)snprintf(name, sizeof name, "%s" PART_TEXT, stem, i + 1, count);
-    ACCX_TRY(add_named(weights, path, name));
+    ACCRT_TRY(add_named(weights, path, name));
     const accx_weights_file_t* file = &weights->files[i];
     if (file->kind != ACCRT_WEIGHTS_KIND_GGUF || file->split_number != i ||
         file->split_count != count) {

@@ -1,5 +1,6 @@
-/* loader/weights_test.c - sources of weights: what a good file gives, and every rule of foreign formats by a file that breaks it. Files
- * are made here, byte by byte; those that the formats' own packages made are in tests/weights (tests/python/test_weights.py). */
+/* loader/weights_test.c - sources of weights: what a good file gives, and every rule of foreign
+ * formats by a file that breaks it. Files are made here, byte by byte; those that the formats' own
+ * packages made are in tests/weights (tests/python/test_weights.py). */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -125,7 +126,7 @@ static void expect(accrt_status_t status, accrt_status_t wanted, const char* tex
 static void refuse(const fixture_t* f, bytes_t* bytes, accrt_status_t wanted, const char* rule,
                    int line) {
   accrt_weights_t* weights = NULL;
-  /* Memory of exactly this size: whoever reads past it is found. */
+  /* Memory of exactly this size, so that reads past its end are detected. */
   void* exact = malloc(bytes->size + (bytes->size == 0));
   assert_non_null(exact);
   if (bytes->size > 0)
@@ -516,7 +517,7 @@ static void gguf_values(void** state) {
   REFUSED(bad, INVALID_FORMAT, "8");
 }
 
-/* One tensor, with so many bytes of data. */
+/* One tensor with data_bytes bytes of data. */
 static bytes_t one_tensor(const char* name, uint32_t rank, const uint64_t* dims, uint32_t type,
                           uint64_t offset, size_t data_bytes) {
   bytes_t bytes = gguf(3, 1, 0);
@@ -582,7 +583,7 @@ static void gguf_tensors(void** state) {
   REFUSED(bad, INVALID_FORMAT, "14");
 }
 
-/* A header longer than what is read at first: it is read again. */
+/* A header that is longer than the first read, so it is read again. */
 static void gguf_long(void** state) {
   const fixture_t* f = *state;
   bytes_t bytes = gguf(3, 30000, 1);
@@ -606,7 +607,7 @@ static void gguf_long(void** state) {
   assert_int_equal(accrt_weights_component(weights, index, 0, &place), ACCRT_OK);
   assert_int_equal(place.offset_bytes, begin + 29999 * 32);
   accrt_weights_release(weights);
-  /* Every prefix of its beginning is refused, and read no further than it goes. */
+  /* Every prefix of its beginning is refused, and no read passes its end. */
   for (size_t size = 4; size < 200; ++size) {
     bytes_t cut = {NULL, 0, 0};
     put(&cut, bytes.at, size);

@@ -88,7 +88,9 @@ class Model:
         q, k, v = (x.linear(self.w[f"{name}.{part}_proj.weight"]).view([length, -1, size]) for part in "qkv")
         q, k = (self.rotate(part) for part in (q, k))
         keys, values = (self.remember(f, part, self.cache[layer][key]) for part, key in ((k, "k"), (v, "v")))
-        mixed = q.transpose(0, 1).unsqueeze(0).scaled_dot_product_attention(keys, values, is_causal=True)
+        mixed = q.transpose(0, 1).unsqueeze(0).scaled_dot_product_attention(
+            keys, values, is_causal=True, causal_offset=self.position
+        )
         return mixed.transpose(1, 2).view([length, -1]).linear(self.w[f"{name}.o_proj.weight"])
 
     def rotate(self, x):

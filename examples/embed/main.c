@@ -71,7 +71,6 @@ int main(int argc, char** argv) {
   accrt_session_release(session);
   accrt_program_release(program);
   accrt_bundle_release(bundle);
-  accrt_device_release(device);
   accrt_instance_release(instance);
   return 0;
 }

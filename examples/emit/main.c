@@ -5,6 +5,7 @@
  *   ./emit steps.accx affine.so affine.ptx '*2' '+1'       for GPUs too (affine.cu)
  */
 #include <accrt/accrt.h>
+#include <accrt/write.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -179,7 +180,6 @@ static void run(const char* path) {
   accrt_session_release(session);
   accrt_program_release(program);
   accrt_bundle_release(bundle);
-  accrt_device_release(device);
   accrt_instance_release(instance);
 }
 

@@ -1,10 +1,13 @@
-/* accrt/accrt.h - the whole public C API. Drivers' side: accrt/sys/driver.h. Kernels' side: accrt/kernel.h alone. */
+/* accrt/accrt.h - the whole public C API of libaccrt.
+ *
+ * To make and change bundles: accrt/write.h (libaccrt_write). For drivers: accrt/sys/driver.h. For
+ * kernels: accrt/kernel.h alone.
+ */
 #ifndef ACCRT_ACCRT_H_
 #define ACCRT_ACCRT_H_
 
 #include "accrt/base.h"
 #include "accrt/bundle.h"
-#include "accrt/bundle_writer.h"
 #include "accrt/commands.h"
 #include "accrt/instance.h"
 #include "accrt/layout.h"

@@ -199,42 +199,7 @@ typedef struct accrt_api {
   accrt_status_t (*instance_trust_code)(accrt_instance_t* instance, const accrt_key_t* code_root); /* 0.3 */
   accrt_status_t (*bundle_trust)(accrt_bundle_t* bundle, accrt_bundle_trust_t* out_trust); /* 0.3 */
   accrt_status_t (*bundle_signature)(accrt_bundle_t* bundle, uint32_t index, accrt_signature_info_t* out_info); /* 0.3 */
-  accrt_status_t (*bundle_sign)(accrt_bundle_t* bundle, const accrt_sign_options_t* options, const char* path); /* 0.3 */
-  accrt_status_t (*bundle_encrypt)(accrt_bundle_t* bundle, const accrt_key_t* secret_key, const char* path); /* 0.3 */
-  accrt_status_t (*bundle_decrypt)(accrt_bundle_t* bundle, const char* path); /* 0.3 */
-  accrt_status_t (*layout_quantize)(const accrt_layout_tensor_t* target, const float* source, uint64_t row_first, uint64_t row_count, const accrt_quantize_options_t* options, accrt_quantize_report_t* out_report); /* 0.3 */
   accrt_status_t (*program_load_weights)(accrt_program_t* program, accrt_weights_t * const* weights, uint32_t weight_count, const char * const* names, uint32_t name_count, uint32_t flags); /* 0.3 */
-  accrt_status_t (*bundle_writer_create)(const accrt_bundle_writer_options_t* options, accrt_bundle_writer_t** out_writer); /* 0.3 */
-  void (*bundle_writer_release)(accrt_bundle_writer_t* writer); /* 0.3 */
-  accrt_status_t (*bundle_writer_add_metadata)(accrt_bundle_writer_t* writer, const char* key, const char* value); /* 0.3 */
-  accrt_status_t (*bundle_writer_add_string)(accrt_bundle_writer_t* writer, const char* text); /* 0.3 */
-  accrt_status_t (*bundle_writer_set_optional_features)(accrt_bundle_writer_t* writer, uint64_t features); /* 0.3 */
-  accrt_status_t (*bundle_writer_add_symbol)(accrt_bundle_writer_t* writer, const accrt_writer_symbol_t* symbol, accrt_writer_id_t* out_id); /* 0.3 */
-  accrt_status_t (*bundle_writer_integer)(accrt_bundle_writer_t* writer, int64_t value, accrt_writer_id_t* out_id); /* 0.3 */
-  accrt_status_t (*bundle_writer_expression)(accrt_bundle_writer_t* writer, uint32_t op, accrt_writer_id_t a, accrt_writer_id_t b, accrt_writer_id_t c, accrt_writer_id_t* out_id); /* 0.3 */
-  accrt_status_t (*bundle_writer_induction)(accrt_bundle_writer_t* writer, uint32_t depth, accrt_writer_id_t* out_id); /* 0.3 */
-  accrt_status_t (*bundle_writer_present)(accrt_bundle_writer_t* writer, accrt_writer_id_t input, accrt_writer_id_t* out_id); /* 0.3 */
-  accrt_status_t (*bundle_writer_add_constant)(accrt_bundle_writer_t* writer, const accrt_writer_constant_t* constant, accrt_writer_id_t* out_id); /* 0.3 */
-  accrt_status_t (*bundle_writer_add_file)(accrt_bundle_writer_t* writer, const char* name, uint32_t kind, uint64_t size_bytes, const unsigned char* digest, accrt_writer_id_t* out_id); /* 0.3 */
-  accrt_status_t (*bundle_writer_add_shard)(accrt_bundle_writer_t* writer, accrt_writer_id_t constant, uint32_t kind, uint32_t axis, uint32_t degree, int64_t extent, const accrt_writer_segment_t* segments, uint32_t segment_count); /* 0.3 */
-  accrt_status_t (*bundle_writer_add_adapter)(accrt_bundle_writer_t* writer, const char* slot, const char* input, uint32_t flags); /* 0.3 */
-  accrt_status_t (*bundle_writer_add_state)(accrt_bundle_writer_t* writer, const accrt_writer_state_t* state, accrt_writer_id_t* out_id); /* 0.3 */
-  accrt_status_t (*bundle_writer_add_image)(accrt_bundle_writer_t* writer, const char* name, uint32_t kind, const accrt_writer_bytes_t* bytes, accrt_writer_id_t* out_id); /* 0.3 */
-  accrt_status_t (*bundle_writer_add_kernel)(accrt_bundle_writer_t* writer, const accrt_writer_kernel_t* kernel, accrt_writer_id_t* out_id); /* 0.3 */
-  accrt_status_t (*bundle_writer_add_variant)(accrt_bundle_writer_t* writer, accrt_writer_id_t kernel, const accrt_writer_variant_t* variant); /* 0.3 */
-  accrt_status_t (*bundle_writer_add_function)(accrt_bundle_writer_t* writer, const accrt_writer_function_t* function, accrt_writer_id_t* out_id, accrt_writer_id_t* out_body); /* 0.3 */
-  accrt_status_t (*bundle_writer_add_argument)(accrt_bundle_writer_t* writer, accrt_writer_id_t function, const accrt_writer_argument_t* argument, accrt_writer_id_t* out_slot); /* 0.3 */
-  accrt_status_t (*bundle_writer_slot)(accrt_bundle_writer_t* writer, accrt_writer_id_t function, accrt_writer_id_t target, uint32_t component, accrt_writer_id_t* out_slot); /* 0.3 */
-  accrt_status_t (*bundle_writer_arena)(accrt_bundle_writer_t* writer, accrt_writer_id_t function, accrt_writer_id_t size_bytes, uint32_t align_bytes, accrt_writer_id_t* out_slot); /* 0.3 */
-  accrt_status_t (*bundle_writer_add_command)(accrt_bundle_writer_t* writer, accrt_writer_id_t block, const accrt_writer_command_t* command, accrt_writer_id_t* out_id); /* 0.3 */
-  accrt_status_t (*bundle_writer_block)(accrt_bundle_writer_t* writer, accrt_writer_id_t command, uint32_t index, accrt_writer_id_t* out_block); /* 0.3 */
-  accrt_status_t (*bundle_writer_add_location)(accrt_bundle_writer_t* writer, const char* file, uint32_t line, uint32_t column, const char* name, accrt_writer_id_t* out_id); /* 0.3 */
-  accrt_status_t (*bundle_writer_add_asset)(accrt_bundle_writer_t* writer, const char* name, const char* media_type, const accrt_writer_bytes_t* bytes); /* 0.3 */
-  accrt_status_t (*bundle_writer_add_section)(accrt_bundle_writer_t* writer, const accrt_writer_section_t* section); /* 0.3 */
-  accrt_status_t (*bundle_writer_check)(accrt_bundle_writer_t* writer, accrt_writer_summary_t* out_summary); /* 0.3 */
-  accrt_status_t (*bundle_writer_write_path)(accrt_bundle_writer_t* writer, const char* path); /* 0.3 */
-  accrt_status_t (*bundle_writer_write_fd)(accrt_bundle_writer_t* writer, int32_t fd); /* 0.3 */
-  accrt_status_t (*bundle_writer_write_callback)(accrt_bundle_writer_t* writer, const accrt_writer_output_t* output); /* 0.3 */
   accrt_status_t (*bundle_section_read)(accrt_bundle_t* bundle, uint32_t index, uint64_t offset_bytes, void* target, uint64_t size_bytes); /* 0.3 */
   accrt_status_t (*bundle_component)(accrt_bundle_t* bundle, uint32_t constant, uint32_t component, accrt_component_info_t* out_info); /* 0.3 */
   accrt_status_t (*bundle_component_data)(accrt_bundle_t* bundle, uint32_t constant, uint32_t component, const void** out_data, uint64_t* out_size_bytes); /* 0.3 */
@@ -249,18 +214,37 @@ typedef struct accrt_api {
   void (*adapter_release)(accrt_adapter_t* adapter); /* 0.3 */
   accrt_status_t (*session_set_adapter)(accrt_session_t* session, accrt_adapter_t* adapter); /* 0.3 */
   accrt_status_t (*caps_parse)(const char* text, size_t size_bytes, const accrt_allocator_t* allocator, accrt_caps_t* out_caps); /* 0.3 */
+  accrt_status_t (*instance_trust_key_with)(accrt_instance_t* instance, const accrt_key_t* public_key, const accrt_trust_key_options_t* options); /* 0.4 */
+  accrt_status_t (*instance_revoke_key)(accrt_instance_t* instance, const accrt_key_t* public_key, const char* reason); /* 0.4 */
+  accrt_status_t (*instance_trust_floor)(accrt_instance_t* instance, const char* name, uint64_t version); /* 0.4 */
+  accrt_status_t (*instance_key_trust)(accrt_instance_t* instance, const accrt_key_t* public_key, accrt_key_trust_t* out_trust); /* 0.4 */
+  accrt_status_t (*dlpack_import_unversioned)(accrt_device_t* device, void* managed, accrt_tensor_t* out_tensor, int64_t* shape, int64_t* strides); /* 0.4 */
+  accrt_status_t (*dlpack_export_unversioned)(const accrt_tensor_t* tensor, void** out_managed); /* 0.4 */
+  accrt_status_t (*bundle_verify_within)(accrt_bundle_t* bundle, const accrt_budget_t* budget); /* 0.4 */
+  accrt_status_t (*stream_progress)(accrt_stream_t* stream, uint64_t* out_submitted, uint64_t* out_given, uint64_t* out_completed); /* 0.4 */
+  accrt_status_t (*call_attempt)(accrt_call_t* call, uint64_t timeout_ns); /* 0.4 */
+  accrt_status_t (*call_wait)(accrt_call_t* call, uint64_t timeout_ns); /* 0.4 */
+  accrt_status_t (*stream_cancel)(accrt_stream_t* stream); /* 0.4 */
+  accrt_status_t (*session_cancel)(accrt_session_t* session); /* 0.4 */
+  accrt_status_t (*set_error)(const accrt_error_t* error); /* 0.4 */
+  accrt_status_t (*bundle_check)(const accrt_allocator_t* allocator, const accrt_reader_t* reader, accrt_bundle_info_t* out_info); /* 0.4 */
+  accrt_status_t (*bundle_chunk)(accrt_bundle_t* bundle, uint32_t index, uint32_t flags, void* target, uint64_t size_bytes); /* 0.4 */
+  accrt_instance_t* (*bundle_instance)(const accrt_bundle_t* bundle); /* 0.4 */
+  const char* (*instance_option)(const accrt_instance_t* instance, const char* key); /* 0.4 */
+  const accrt_allocator_t* (*instance_allocator)(const accrt_instance_t* instance); /* 0.4 */
 } accrt_api_t;
 /* clang-format on */
-ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_api_t) == 1896 && offsetof(accrt_api_t, caps_parse) == 1896 - 8),
+ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_api_t) == 1760 && offsetof(accrt_api_t, instance_allocator) == 1760 - 8),
                     "append only");
 
-/** Fills `table` with as many functions as both sides know.
- * @param version the ACCRT_VERSION that the caller was built against. While the major version is 0, library and caller must
- *   agree on it; from 1 on, the library must be of the same major version.
- * @param size_bytes sizeof(accrt_api_t) of the caller. A smaller table gets its first functions, a larger one is filled up
- *   to what the library has and zeroed behind; table->struct_size says how many bytes hold functions.
- * @return ACCRT_OK; ACCRT_ERROR_VERSION_MISMATCH (both versions in the message; the table is zeroed). Thread-safe, never
- *   blocks. Since: 0.1 */
+/** Fills `table` with as many functions as both sides know. Thread-safe, never blocks.
+ * @param version the ACCRT_VERSION that the caller was built for. While the major version is 0,
+ *   library and caller must have the same minor version too; from 1 on, the same major version.
+ * @param size_bytes sizeof(accrt_api_t) of the caller. A smaller table gets its first functions. A
+ *   larger one is filled up to the end of the library's, and zeroed after it; table->struct_size
+ *   says how many bytes hold functions.
+ * @return ACCRT_OK; ACCRT_ERROR_VERSION_MISMATCH (both versions in the message; the table is
+ *   zeroed). Since: 0.1 */
 ACCRT_API accrt_status_t accrt_get_api(uint32_t version, accrt_api_t* table, size_t size_bytes);
 /** Type of accrt_get_api, for dlsym. */
 typedef accrt_status_t (*accrt_get_api_fn_t)(uint32_t version, accrt_api_t* table, size_t size_bytes);

@@ -1,21 +1,41 @@
-/* accrt/base.h - what every public header needs: export mark, status codes, struct negotiation, opaque handles.
+/* accrt/base.h - what every public header needs: export mark, status codes, struct negotiation,
+ * opaque handles.
  *
- * It may not include any other header of the library but kernel.h (for data types). Rules that hold for the whole C API:
+ * Documents that headers name, such as docs/concepts.md, are installed under share/doc/accrt. This
+ * header may not include any other header of the library but kernel.h (for data types). The rules
+ * below hold for the whole C API.
  *
- * Status. Every function that can fail returns accrt_status_t. On entry it sets `*out_...` to NULL or zero, and on failure
- *   leaves everything else as it was, unless its comment says otherwise. accrt_last_error() gives the thread's full record.
- * Every function may return ACCRT_ERROR_INVALID_ARGUMENT (a NULL that is not allowed, a bad struct) and ACCRT_ERROR_FORKED
- *   (the process was forked after the instance was made; release functions are then no-ops); comments do not repeat these.
- * Structs. Extensible structs begin with `struct_size` (set it with the _INIT macro), a reserved zero and `next`. A smaller
- *   (older) struct is accepted; a larger (newer) one when its unknown tail is zero; a chain member of unknown type is an
- *   error unless it is marked ACCRT_STRUCT_IGNORABLE. Output structs are filled up to the smaller of both sizes and their
+ * Status. Every function that can fail returns accrt_status_t. It first sets `*out_...` to NULL or
+ *   zero. If it fails, it changes nothing else, unless its comment says otherwise.
+ *   accrt_last_error() gives the thread's full record. Every function may return
+ *   ACCRT_ERROR_INVALID_ARGUMENT (a NULL that is not allowed, a bad struct) and ACCRT_ERROR_FORKED
+ *   (the process was forked after the instance was made; release functions then do nothing).
+ *   Comments do not repeat these two.
+ * Structs. Extensible structs begin with `struct_size` (set it with the _INIT macro), a reserved
+ *   zero and `next`. A smaller (older) struct is accepted. A larger (newer) struct is accepted if
+ *   its unknown tail is zero. A chain member of unknown type is an error unless it is marked
+ *   ACCRT_STRUCT_IGNORABLE. An output struct is filled up to the smaller of both sizes; its
  *   struct_size then says how much was filled. Frozen structs never change and carry no size.
- * Handles. Opaque and reference-counted: _create and _open return an owned reference, _retain adds one, _release drops one
- *   (NULL is allowed). Accessors return borrowed references, valid while the handle they came from is. Children retain
- *   their parents. Ids are never reused.
- * Threads. Handles may be used from any thread at any time unless a comment says "externally synchronized". No user code
- *   (allocator, log sink, notification) runs under a lock of the library, so it may call back into it where not told otherwise.
- * Time. `timeout_ns`: 0 polls, ACCRT_TIMEOUT_INFINITE waits for ever, anything else is relative to the call.
+ * Handles. Handles are opaque and count references: _retain adds a reference, _release drops one
+ *   (NULL is allowed). A function's name says whether the handle that it returns is owned or lent:
+ *   - Owned: the name has one of the verbs create, open, load, register, wrap, import, clone or
+ *     retain. The caller owns a reference and releases it.
+ *   - Lent: all other names. The handle is valid while the object that it came from is, or until
+ *     the function's comment says. Do not release it. To keep it for longer, retain it.
+ *   Releasing a lent device does nothing. Releasing another lent handle is an error, which the
+ *   option validate.handles finds (docs/concepts.md). Children retain their parents. Ids are never
+ *   reused.
+ * Threads. Any thread may use a handle at any time, unless a comment says "externally
+ *   synchronized". If two threads use such an object at once, the second gets
+ *   ACCRT_ERROR_INVALID_STATE, whose message names the function that the first is in; nothing is
+ *   changed. No user code (allocator, log sink, notification) runs under a lock of the library, so
+ *   it may call the library unless a comment forbids it.
+ * Sizes. ACCRT_TO_END as the size of a range in a buffer or a binding means "from the offset to its
+ *   end", in every function that takes such a size: copies, fills, reads of files, maps, bindings,
+ *   kernel arguments. It is refused, as a size that does not fit, where the end is not known: plain
+ *   host memory, a binding of a list that is being recorded, a size to allocate, a size of a file.
+ * Time. `timeout_ns`: 0 polls, ACCRT_TIMEOUT_INFINITE waits without a limit, any other value counts
+ *   from the call.
  */
 #ifndef ACCRT_BASE_H_
 #define ACCRT_BASE_H_
@@ -40,7 +60,8 @@
 #define ACCRT_END
 #define ACCRT_STATIC_ASSERT(condition, message) _Static_assert(condition, message)
 #endif
-/* Pins the end of a struct: `last` is its last field and the struct is `size` bytes on 64-bit targets. */
+/* Pins the end of a struct: `last` is its last field and the struct is `size` bytes on 64-bit
+ * targets. */
 #define ACCRT_ASSERT_LAYOUT(type, last, size)                                                      \
   ACCRT_STATIC_ASSERT(sizeof(void*) != 8 ||                                                        \
                           (sizeof(type) == (size) &&                                               \
@@ -50,25 +71,25 @@
 
 /* Version of the library that these headers describe. */
 #define ACCRT_VERSION_MAJOR 0
-#define ACCRT_VERSION_MINOR 3
+#define ACCRT_VERSION_MINOR 4
 #define ACCRT_VERSION_PATCH 0
 #define ACCRT_MAKE_VERSION(major, minor, patch)                                                    \
   (((uint32_t)(major) << 24) | ((uint32_t)(minor) << 12) | (uint32_t)(patch))
 #define ACCRT_VERSION                                                                              \
   ACCRT_MAKE_VERSION(ACCRT_VERSION_MAJOR, ACCRT_VERSION_MINOR, ACCRT_VERSION_PATCH)
 
-/* ---- Status codes: one list for the enum, the names and the tests. Numbers are frozen. ------------------------------ */
+/* ---- Status codes: one list for the enum, the names and the tests. Numbers are frozen. ---- */
 #define ACCRT_STATUS_LIST(X)                                                                       \
   X(INVALID_ARGUMENT, 1, "an argument is NULL, out of its domain, or a struct is malformed")       \
   X(OUT_OF_RANGE, 2, "an index, offset or size lies outside its object")                           \
-  X(NOT_FOUND, 3, "no object of that name, index or path")                                         \
-  X(ALREADY_EXISTS, 4, "an object of that name is there already")                                  \
+  X(NOT_FOUND, 3, "there is no object of that name, index or path")                                \
+  X(ALREADY_EXISTS, 4, "an object of that name exists already")                                    \
   X(UNSUPPORTED, 5, "valid, but this library, driver or device cannot do it")                      \
   X(INVALID_STATE, 6, "the object is in a state that does not allow this")                         \
-  X(OUT_OF_MEMORY, 7, "host memory could not be had")                                              \
-  X(OUT_OF_DEVICE_MEMORY, 8, "device memory could not be had, or a pool's limit is reached")       \
+  X(OUT_OF_MEMORY, 7, "no host memory is left")                                                    \
+  X(OUT_OF_DEVICE_MEMORY, 8, "no device memory is left, or a pool's limit is reached")             \
   X(TIMEOUT, 9, "the deadline passed")                                                             \
-  X(NOT_READY, 10, "polled, and not complete yet")                                                 \
+  X(NOT_READY, 10, "a poll found that it is not complete yet")                                     \
   X(CANCELLED, 11, "failed on purpose by its owner")                                               \
   X(PERMISSION_DENIED, 12, "a policy or the operating system forbids it")                          \
   X(IO, 13, "reading or writing a file failed")                                                    \
@@ -80,13 +101,15 @@
   X(ALIASED, 19, "arguments overlap where the signature forbids it")                               \
   X(NO_VARIANT, 20, "no variant of a kernel can run on this device")                               \
   X(KERNEL, 21, "a kernel returned an error")                                                      \
-  X(POISONED, 22, "a failure upstream reached this object")                                        \
+  X(POISONED, 22, "this object failed, or depends on something that failed")                       \
   X(DEVICE_LOST, 23, "the device is gone; its objects can only be released")                       \
-  X(DRIVER, 24, "the driver failed in a way that has no code of its own here; see driver_code")    \
+  X(DRIVER, 24, "the driver failed and no other code fits; see driver_code")                       \
   X(FORKED, 25, "the process was forked; handles belong to the parent")                            \
   X(OVERFLOW, 26, "a size or an expression does not fit 64 bits, or divides by zero")              \
-  X(INTERNAL, 27, "an invariant of the library does not hold: please report it")                   \
-  X(UNTRUSTED, 28, "machine code or weights are not signed by a trusted key, as the policy asks")
+  X(INTERNAL, 27, "the library broke an invariant of its own: please report it")                   \
+  X(UNTRUSTED, 28,                                                                                 \
+    "no trusted key signed the machine code or the weights, and the policy asks for that")         \
+  X(BUDGET, 29, "work on a file would take more steps or memory than its budget allows")
 
 typedef int32_t accrt_status_t;
 enum {
@@ -97,8 +120,11 @@ enum {
 };
 
 #define ACCRT_TIMEOUT_INFINITE UINT64_MAX
+/** As the size of a range in a buffer or a binding: from the offset to its end. The name is new in
+ * 0.4. */
+#define ACCRT_TO_END UINT64_MAX
 
-/* ---- Struct negotiation --------------------------------------------------------------------------------------------- */
+/* ---- Struct negotiation ---- */
 
 /* A member of a `next` chain. */
 typedef struct accrt_chain {
@@ -124,7 +150,28 @@ template <typename T> static inline T accrt_struct_init() {
   { .struct_size = (uint32_t)sizeof(type) }
 #endif
 
-/* ---- Handles ---------------------------------------------------------------------------------------------------------- */
+/* ---- Budgets ---- */
+
+/** What work on an untrusted file may cost: to open and verify it, to make a program of it, to make
+ * a plan. Work that passes a limit ends with ACCRT_ERROR_TIMEOUT, ACCRT_ERROR_CANCELLED or
+ * ACCRT_ERROR_BUDGET; the message says which limit and where. Nothing is left behind. The function
+ * that takes a budget copies it. docs/hostile-input.md says what the limits count. Since: 0.4 */
+typedef struct accrt_budget {
+  uint32_t struct_size;
+  uint32_t reserved; /**< 0 */
+  const accrt_chain_t* next;
+  uint64_t timeout_ns; /**< 0: no time limit */
+  uint64_t max_steps;  /**< 0: a default in proportion to the file; UINT64_MAX: no limit */
+  /** host memory (pools limit device memory); 0, UINT64_MAX: as max_steps */
+  uint64_t max_memory_bytes;
+  /** may be NULL. The work ends soon after another thread stores a value other than 0 here, with an
+   * atomic operation. It must stay valid as long as the object that copied the budget */
+  const uint32_t* cancel;
+} accrt_budget_t;
+ACCRT_ASSERT_LAYOUT(accrt_budget_t, cancel, 48);
+#define ACCRT_BUDGET_INIT ACCRT_STRUCT_INIT(accrt_budget_t)
+
+/* ---- Handles ---- */
 typedef struct accrt_instance accrt_instance_t;
 typedef struct accrt_device accrt_device_t;
 typedef struct accrt_pool accrt_pool_t;

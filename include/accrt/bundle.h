@@ -1,60 +1,74 @@
-/* accrt/bundle.h - opening .accx bundles and looking inside. It may not mention devices or programs: a bundle is a file. */
+/* accrt/bundle.h - opens .accx bundles and looks inside.
+ *
+ * It may not mention devices or programs: a bundle is a file.
+ */
 #ifndef ACCRT_BUNDLE_H_
 #define ACCRT_BUNDLE_H_
 
-#include "accrt/base.h"
+#include "accrt/instance.h"
 
 ACCRT_BEGIN
 
-#define ACCRT_VERIFY_DEFAULT                                                                       \
-  0u /**< structure and metadata digests at open; weights' chunks before they are first used */
-#define ACCRT_VERIFY_FULL 1u /**< all digests at open */
-#define ACCRT_VERIFY_NO_DATA                                                                       \
-  2u /**< never read weights only to check them (structure is still always checked) */
+/** check structure and metadata at open, chunks of weights before first use */
+#define ACCRT_VERIFY_DEFAULT 0u
+#define ACCRT_VERIFY_FULL 1u /**< check all digests at open */
+/** do not read weights only to check them; the structure is always checked */
+#define ACCRT_VERIFY_NO_DATA 2u
 
-/** Options of the accrt_bundle_open functions. */
+/** Options of the accrt_bundle_open_* functions. */
 typedef struct accrt_bundle_options {
   uint32_t struct_size;
   uint32_t verify; /**< ACCRT_VERIFY_* */
   const accrt_chain_t* next;
   const char* name; /**< for messages when there is no path; copied; may be NULL */
   /* Since 0.3 */
-  /** For encrypted weights: asked once, while the bundle is opened, for the 32 bytes of the key with this id (accrt_key_id);
-   * returns 0 when it has written them. Not kept; NULL: there is no key. */
+  /** For encrypted weights. It is called once, while the bundle is opened, with a key's id
+   * (accrt_key_id). It writes the 32 bytes of that key and returns 0. The library does not keep the
+   * callback. NULL: there is no key. */
   int32_t (*secret_key)(void* user, const uint8_t* id, uint8_t* out_key);
   void* secret_key_user;
+  /* Since 0.4 */
+  const accrt_budget_t* budget; /**< for opening; NULL: the defaults */
 } accrt_bundle_options_t;
-ACCRT_ASSERT_LAYOUT(accrt_bundle_options_t, secret_key_user, 40);
+ACCRT_ASSERT_LAYOUT(accrt_bundle_options_t, budget, 48);
 #define ACCRT_BUNDLE_OPTIONS_INIT ACCRT_STRUCT_INIT(accrt_bundle_options_t)
 
-/** Opens a bundle from a file, which is mapped: host weights are used in place. A bundle is immutable and thread-safe. The file
- * may be replaced (renamed over) or unlinked while it is open, but not truncated or written to: the operating system ends
- * a program that reads mapped weights which are gone (SIGBUS). Everything but the weights is read and checked at open.
+/** Opens a bundle from a file. The file is mapped, so that host devices use weights in place. A
+ * bundle does not change and is thread-safe. While it is open you may replace (rename over) or
+ * unlink the file. You may not truncate or write to it: the operating system ends a program
+ * (SIGBUS) that reads mapped weights which are gone. Everything but the weights is read and checked
+ * at open.
  * @param options NULL for the defaults.
- * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND; ACCRT_ERROR_IO (errno in driver_code); ACCRT_ERROR_INVALID_FORMAT (the message names
- *   the section, the record and the offending values); ACCRT_ERROR_VERSION_MISMATCH (both ranges, or the required section,
- *   command or feature that is unknown, by name); ACCRT_ERROR_DATA_CORRUPT (which section or chunk);
- *   ACCRT_ERROR_UNTRUSTED (trust.weights is 'signed', and no trusted key has signed its weights); ACCRT_ERROR_PERMISSION_DENIED
- *   (the callback for a key gave none, or another); ACCRT_ERROR_UNSUPPORTED (a key or signatures, and no libcrypto);
- *   ACCRT_ERROR_OUT_OF_MEMORY; with ACCRT_VERIFY_FULL as accrt_bundle_verify. Blocks on the file. Since: 0.1 */
+ * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND; ACCRT_ERROR_IO (errno in driver_code);
+ *   ACCRT_ERROR_INVALID_FORMAT (the message has the section, the record and the offending values);
+ *   ACCRT_ERROR_VERSION_MISMATCH (both ranges, or the name of an unknown required section, command
+ *   or feature); ACCRT_ERROR_DATA_CORRUPT (the message says which section or chunk);
+ *   ACCRT_ERROR_UNTRUSTED (trust.weights is 'signed', and no trusted key signed the weights);
+ *   ACCRT_ERROR_PERMISSION_DENIED (the callback returned no key, or the wrong one);
+ *   ACCRT_ERROR_UNSUPPORTED (keys or signatures without libcrypto); ACCRT_ERROR_OUT_OF_MEMORY;
+ *   ACCRT_ERROR_BUDGET, ACCRT_ERROR_TIMEOUT, ACCRT_ERROR_CANCELLED (options->budget); with
+ *   ACCRT_VERIFY_FULL as accrt_bundle_verify. Blocks on the file. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_bundle_open_path(accrt_instance_t* instance, const char* path,
                                                 const accrt_bundle_options_t* options,
                                                 accrt_bundle_t** out_bundle);
-/** The same from a file descriptor, from its offset 0; it is duplicated, the caller keeps its own. Since: 0.1 */
+/** As accrt_bundle_open_path, from a file descriptor, from its offset 0. The library duplicates it;
+ * the caller keeps its own. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_bundle_open_fd(accrt_instance_t* instance, int32_t fd,
                                               const accrt_bundle_options_t* options,
                                               accrt_bundle_t** out_bundle);
-/** The same from memory, used in place: at least 4096-aligned memory lets weights be used without a copy.
- * @param release called once with `user` when the last reference is gone; NULL: the memory must outlive the bundle. On
- *   failure it is not called. Since: 0.1 */
+/** As accrt_bundle_open_path, from memory, which is used in place. If it is aligned to 4096 bytes,
+ * weights need no copy.
+ * @param release called once with `user` when the last reference is gone, but not if this function
+ *   fails. NULL: the memory must outlive the bundle. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_bundle_open_memory(accrt_instance_t* instance, const void* data,
                                                   uint64_t size_bytes, void (*release)(void* user),
                                                   void* user, const accrt_bundle_options_t* options,
                                                   accrt_bundle_t** out_bundle);
 
-/** A source of bytes. Frozen. `read` fills exactly size_bytes at offset and returns 0, or an errno value. Called from any thread,
- * one call at a time, until `close` (may be NULL), which is called once; on failure to open it is not called. It may not use
- * the bundle that it is the source of. */
+/** A source of bytes. Frozen. `read` fills exactly size_bytes from `offset` on and returns 0, or an
+ * errno value. The library calls it from any thread, one call at a time. It calls `close` (may be
+ * NULL) once, at the end, but not if opening fails. The callbacks may not use the bundle that they
+ * serve. */
 typedef struct accrt_reader {
   void* self;
   uint64_t size_bytes;
@@ -62,7 +76,8 @@ typedef struct accrt_reader {
   void (*close)(void* self);
 } accrt_reader_t;
 ACCRT_ASSERT_LAYOUT(accrt_reader_t, close, 32);
-/** The same through callbacks. Weights are copied to memory when first needed. Since: 0.1 */
+/** As accrt_bundle_open_path, through callbacks. Weights are copied to memory when they are first
+ * needed. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_bundle_open_callbacks(accrt_instance_t* instance,
                                                      const accrt_reader_t* reader,
                                                      const accrt_bundle_options_t* options,
@@ -71,24 +86,38 @@ ACCRT_API accrt_status_t accrt_bundle_open_callbacks(accrt_instance_t* instance,
 ACCRT_API accrt_bundle_t* accrt_bundle_retain(accrt_bundle_t* bundle);
 /** Drops a reference; NULL is allowed. Since: 0.1 */
 ACCRT_API void accrt_bundle_release(accrt_bundle_t* bundle);
-/** Checks every digest, weights included, with several threads; trees and signatures.
- * @return ACCRT_OK; ACCRT_ERROR_DATA_CORRUPT (which section, chunk, root or signature); ACCRT_ERROR_INVALID_FORMAT (bytes between weights
- *   that are not zero); ACCRT_ERROR_UNSUPPORTED (signatures, and no libcrypto); ACCRT_ERROR_IO; ACCRT_ERROR_OUT_OF_MEMORY. Blocks.
- *   Since: 0.1 */
+/** Checks every digest, of the weights too, with several threads, and trees and signatures.
+ * @return ACCRT_OK; ACCRT_ERROR_DATA_CORRUPT (the message says which section, chunk, root or
+ *   signature); ACCRT_ERROR_INVALID_FORMAT (bytes between weights that are not zero);
+ *   ACCRT_ERROR_UNSUPPORTED (signatures without libcrypto); ACCRT_ERROR_IO;
+ *   ACCRT_ERROR_OUT_OF_MEMORY. Blocks. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_bundle_verify(accrt_bundle_t* bundle);
+/** As accrt_bundle_verify, within a budget. It looks at the time limit and at `cancel` before each
+ * MiB. Parts that were checked stay checked. Thread-safe. Blocks.
+ * @param budget NULL for the defaults.
+ * @return as accrt_bundle_verify; ACCRT_ERROR_TIMEOUT; ACCRT_ERROR_CANCELLED; ACCRT_ERROR_BUDGET.
+ *   Since: 0.4 */
+ACCRT_API accrt_status_t accrt_bundle_verify_within(accrt_bundle_t* bundle,
+                                                    const accrt_budget_t* budget);
 
-/* ---- Reflection. Strings and arrays are borrowed from the bundle. Index functions return ACCRT_OK,
- * ACCRT_ERROR_OUT_OF_RANGE; find functions ACCRT_OK, ACCRT_ERROR_NOT_FOUND (the message names near ones). All are
- * thread-safe and never block. ---- */
+/** The instance that the bundle was opened with, lent: valid while the bundle is. NULL for NULL.
+ * Thread-safe, never blocks. Since: 0.4 */
+ACCRT_API accrt_instance_t* accrt_bundle_instance(const accrt_bundle_t* bundle);
 
-/** What a bundle has in it. */
+/* ---- What is in a bundle ----
+ * Strings and arrays are lent by the bundle. Functions with an index return ACCRT_OK or
+ * ACCRT_ERROR_OUT_OF_RANGE. Functions that find return ACCRT_OK or ACCRT_ERROR_NOT_FOUND (the
+ * message has similar names). All are thread-safe and never block, unless their comment says
+ * otherwise. */
+
+/** What a bundle contains. */
 typedef struct accrt_bundle_info {
   uint32_t struct_size;
   uint32_t reserved; /**< 0 */
   void* next;        /**< NULL */
-  const char* name;  /**< path, or the name given */
+  const char* name;  /**< the path, or the name in the options */
   uint64_t size_bytes;
-  uint16_t container_major, container_minor; /**< the minimum the file needs */
+  uint16_t container_major, container_minor; /**< the lowest version that can read the file */
   uint16_t commands_major, commands_minor;
   uint16_t kernel_abi_major, kernel_abi_minor;
   uint16_t layouts_major, layouts_minor;
@@ -116,6 +145,21 @@ ACCRT_ASSERT_LAYOUT(accrt_bundle_info_t, signature_count, 128);
 /** Since: 0.1 */
 ACCRT_API accrt_status_t accrt_bundle_info(accrt_bundle_t* bundle, accrt_bundle_info_t* out_info);
 
+/** Checks bytes that are to become a bundle, for writers. It makes the checks of opening, with two
+ * differences: it does not read the bytes of the weights, and it does not check the versions in the
+ * header but returns the lowest ones that can read the content. It needs no instance, and uses no
+ * policy and no key.
+ * @param allocator for memory during the call; NULL: the C library's.
+ * @param reader called from this thread, during the call; its `close` is not called.
+ * @param out_info as accrt_bundle_info fills it, with the lowest versions; `name` is NULL.
+ *   Unchanged on failure.
+ * @return ACCRT_OK; ACCRT_ERROR_INVALID_FORMAT, ACCRT_ERROR_VERSION_MISMATCH,
+ *   ACCRT_ERROR_DATA_CORRUPT as accrt_bundle_open_path; ACCRT_ERROR_IO (driver_code has what `read`
+ *   returned); ACCRT_ERROR_OUT_OF_MEMORY. Thread-safe. Blocks on the reader. Since: 0.4 */
+ACCRT_API accrt_status_t accrt_bundle_check(const accrt_allocator_t* allocator,
+                                            const accrt_reader_t* reader,
+                                            accrt_bundle_info_t* out_info);
+
 /** One section. */
 typedef struct accrt_section_info {
   uint32_t struct_size;
@@ -124,30 +168,48 @@ typedef struct accrt_section_info {
   const char* name;
   uint64_t offset;
   uint64_t size_bytes;
-  uint32_t required; /**< 1: a reader must know it */
-  uint32_t known;    /**< 1: this library does */
+  uint32_t required; /**< 1: a reader must know the section */
+  uint32_t known;    /**< 1: this library knows it */
   uint32_t record_count;
   uint32_t record_bytes;
+  /* Since 0.4. */
+  unsigned char digest[16]; /**< XXH3-128, from the file's table */
 } accrt_section_info_t;
-ACCRT_ASSERT_LAYOUT(accrt_section_info_t, record_bytes, 56);
+ACCRT_ASSERT_LAYOUT(accrt_section_info_t, digest, 72);
 #define ACCRT_SECTION_INFO_INIT ACCRT_STRUCT_INIT(accrt_section_info_t)
 /** Since: 0.1 */
 ACCRT_API accrt_status_t accrt_bundle_section(accrt_bundle_t* bundle, uint32_t index,
                                               accrt_section_info_t* out_info);
-/** Copies bytes of a section as they are in the file: what was verified at open, or (code, weights, sections that this library does not
- * know) read now. @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE (index, or bytes past the section's end); ACCRT_ERROR_IO.
- * May block on the file. Since: 0.3 */
+/** Copies bytes of a section as they are in the file. Code, weights and unknown sections are read
+ * now; all others were read and verified at open.
+ * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE (the index, or bytes past the section's end);
+ *   ACCRT_ERROR_IO. May block on the file. Since: 0.3 */
 ACCRT_API accrt_status_t accrt_bundle_section_read(accrt_bundle_t* bundle, uint32_t index,
                                                    uint64_t offset_bytes, void* target,
                                                    uint64_t size_bytes);
-/** Key and value of the index-th metadata entry. Since: 0.1 */
+#define ACCRT_CHUNK_PLAIN 1u /**< decrypt the chunk if the weights are encrypted */
+/** Copies one chunk of the weights: 1 MiB of section `data` from index * 1 MiB on, or what is left
+ * of the section. The chunk is read from the file and checked against its digest. For writers that
+ * write a bundle again.
+ * @param flags 0: the bytes in the file; or ACCRT_CHUNK_PLAIN.
+ * @param target size_bytes, the exact size of the chunk. Owned by the caller. After a failure its
+ *   bytes are undefined.
+ * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE (no such chunk); ACCRT_ERROR_INVALID_ARGUMENT (a wrong
+ *   size, unknown flags); ACCRT_ERROR_DATA_CORRUPT; ACCRT_ERROR_PERMISSION_DENIED
+ *   (ACCRT_CHUNK_PLAIN, and the bundle was opened without its key); ACCRT_ERROR_IO. Thread-safe.
+ *   Blocks on the file. Since: 0.4 */
+ACCRT_API accrt_status_t accrt_bundle_chunk(accrt_bundle_t* bundle, uint32_t index, uint32_t flags,
+                                            void* target, uint64_t size_bytes);
+/** Key and value of a metadata entry by index. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_bundle_metadata(accrt_bundle_t* bundle, uint32_t index,
                                                const char** out_key, const char** out_value);
 
+/* symbol classes: made of format/format.def */
 #define ACCRT_SYMBOL_SPECIALIZE 0u /**< each value has its own plan */
 #define ACCRT_SYMBOL_BUCKET 1u  /**< each bucket has its own plan; the live value is patched in */
 #define ACCRT_SYMBOL_RUNTIME 2u /**< patched in at each call; never makes a plan */
-#define ACCRT_SYMBOL_SESSION 3u /**< given when a session is made; sizes its state */
+#define ACCRT_SYMBOL_SESSION 3u /**< set when a session is made; sizes its state */
+/* symbol classes: end */
 /** One shape symbol. */
 typedef struct accrt_symbol_info {
   uint32_t struct_size;
@@ -168,9 +230,8 @@ ACCRT_API accrt_status_t accrt_bundle_symbol(accrt_bundle_t* bundle, uint32_t in
 /** One constant (weight). */
 typedef struct accrt_constant_info {
   uint32_t struct_size;
-  uint32_t
-      source; /**< 0 in the bundle, 1 made by a prepare function, 2 external: outside the bundle */
-  void* next; /**< NULL */
+  uint32_t source; /**< 0: in the bundle; 1: made by a prepare function; 2: outside the bundle */
+  void* next;      /**< NULL */
   const char* name;
   accrt_dtype_t dtype;
   uint32_t encoding; /**< ACCRT_LAYOUT_* (accrt/layout.h): 0 plain, 1 opaque */
@@ -180,10 +241,10 @@ typedef struct accrt_constant_info {
   uint64_t size_bytes; /**< all components */
   /* Since 0.3. */
   uint32_t group_elements; /**< of layouts whose group size is free; else 0 */
-  uint32_t file;      /**< EXTERNAL: index of a file; 0xFFFFFFFF: given at load. Else that too */
-  const char* tensor; /**< EXTERNAL: its name there; else "" */
-  unsigned char
-      digest[16];    /**< EXTERNAL: XXH3-128 of its components' bytes; zeros: bound by name alone */
+  uint32_t file;      /**< EXTERNAL: index of a file. 0xFFFFFFFF: any source, or not EXTERNAL */
+  const char* tensor; /**< EXTERNAL: the tensor's name there; else "" */
+  /** EXTERNAL: XXH3-128 of its components' bytes; zeros: bound by name only */
+  unsigned char digest[16];
   uint32_t shard;    /**< index of its shard, or 0xFFFFFFFF */
   uint32_t reserved; /**< 0 */
 } accrt_constant_info_t;
@@ -195,10 +256,12 @@ ACCRT_API accrt_status_t accrt_bundle_constant(accrt_bundle_t* bundle, uint32_t 
 /** Index of a constant by name. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_bundle_find_constant(accrt_bundle_t* bundle, const char* name,
                                                     uint32_t* out_index);
-/** Host address of a plain constant's bytes, valid while the bundle is; its chunks are checked first.
- * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE; ACCRT_ERROR_DATA_CORRUPT; ACCRT_ERROR_IO; ACCRT_ERROR_INVALID_STATE (a
- *   prepared or external constant exists in programs only); ACCRT_ERROR_PERMISSION_DENIED (weights that are encrypted, of a bundle that was
- *   opened without a key). May block on the file. Since: 0.1 */
+/** The host address of a plain constant's bytes, valid while the bundle is. Its chunks are checked
+ * first.
+ * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE; ACCRT_ERROR_DATA_CORRUPT; ACCRT_ERROR_IO;
+ *   ACCRT_ERROR_INVALID_STATE (a prepared or external constant: only programs have it);
+ *   ACCRT_ERROR_PERMISSION_DENIED (encrypted weights, and the bundle was opened without a key). May
+ *   block on the file. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_bundle_constant_data(accrt_bundle_t* bundle, uint32_t index,
                                                     const void** out_data,
                                                     uint64_t* out_size_bytes);
@@ -218,12 +281,12 @@ ACCRT_ASSERT_LAYOUT(accrt_component_info_t, size_bytes, 32);
 ACCRT_API accrt_status_t accrt_bundle_component(accrt_bundle_t* bundle, uint32_t constant,
                                                 uint32_t component,
                                                 accrt_component_info_t* out_info);
-/** As accrt_bundle_constant_data, of one component of a constant in the bundle. Since: 0.3 */
+/** As accrt_bundle_constant_data, for one component of a constant in the bundle. Since: 0.3 */
 ACCRT_API accrt_status_t accrt_bundle_component_data(accrt_bundle_t* bundle, uint32_t constant,
                                                      uint32_t component, const void** out_data,
                                                      uint64_t* out_size_bytes);
 
-/** One file beside the bundle. */
+/** One file beside the bundle that holds weights. */
 typedef struct accrt_file_info {
   uint32_t struct_size;
   uint32_t kind; /**< 1 .accx, 2 safetensors, 3 GGUF */
@@ -238,7 +301,7 @@ ACCRT_ASSERT_LAYOUT(accrt_file_info_t, digest, 48);
 ACCRT_API accrt_status_t accrt_bundle_file(accrt_bundle_t* bundle, uint32_t index,
                                            accrt_file_info_t* out_info);
 
-/** A run of a split axis that is cut on its own. Frozen. */
+/** A part of a split axis that is divided among the ranks separately. Frozen. */
 typedef struct accrt_shard_segment {
   int64_t begin; /**< in the full tensor */
   int64_t end;
@@ -246,7 +309,7 @@ typedef struct accrt_shard_segment {
   uint32_t reserved; /**< 0 */
 } accrt_shard_segment_t;
 ACCRT_ASSERT_LAYOUT(accrt_shard_segment_t, reserved, 24);
-/** Which part of a full tensor a constant is. */
+/** Which part of a full tensor a constant is, on each rank. */
 typedef struct accrt_shard_info {
   uint32_t struct_size;
   uint32_t constant;
@@ -255,7 +318,7 @@ typedef struct accrt_shard_info {
   uint32_t axis;   /**< split */
   uint32_t degree; /**< number of ranks */
   uint32_t segment_count;
-  int64_t extent; /**< split: of the full tensor along the axis */
+  int64_t extent; /**< split: size of the full tensor along the axis */
   const accrt_shard_segment_t* segments;
 } accrt_shard_info_t;
 ACCRT_ASSERT_LAYOUT(accrt_shard_info_t, segments, 48);
@@ -264,10 +327,10 @@ ACCRT_ASSERT_LAYOUT(accrt_shard_info_t, segments, 48);
 ACCRT_API accrt_status_t accrt_bundle_shard(accrt_bundle_t* bundle, uint32_t index,
                                             accrt_shard_info_t* out_info);
 
-/** What an adapter file fills. */
+/** One tensor that an adapter file may have. */
 typedef struct accrt_adapter_info {
   uint32_t struct_size;
-  uint32_t flags;    /**< bit 0: alpha / rank is multiplied in */
+  uint32_t flags;    /**< bit 0: multiply it by alpha / rank */
   void* next;        /**< NULL */
   const char* slot;  /**< the tensor's name in an adapter file */
   const char* input; /**< name of the optional input that takes it */
@@ -278,7 +341,7 @@ ACCRT_ASSERT_LAYOUT(accrt_adapter_info_t, input, 32);
 ACCRT_API accrt_status_t accrt_bundle_adapter(accrt_bundle_t* bundle, uint32_t index,
                                               accrt_adapter_info_t* out_info);
 
-/** A file that came along: a tokenizer, a license. */
+/** A file inside the bundle that the library does not interpret: a tokenizer, a license. */
 typedef struct accrt_asset_info {
   uint32_t struct_size;
   uint32_t reserved; /**< 0 */
@@ -297,13 +360,13 @@ ACCRT_API accrt_status_t accrt_bundle_asset(accrt_bundle_t* bundle, uint32_t ind
 ACCRT_API accrt_status_t accrt_bundle_find_asset(accrt_bundle_t* bundle, const char* name,
                                                  uint32_t* out_index);
 
-/** A place in a source that commands come from. */
+/** A place in the compiler's source that a command comes from. */
 typedef struct accrt_location_info {
   uint32_t struct_size;
   uint32_t line; /**< from 1; 0: not known */
   void* next;    /**< NULL */
   const char* file;
-  const char* name;  /**< of what is there */
+  const char* name;  /**< of the thing at that place */
   uint32_t column;   /**< from 1; 0: not known */
   uint32_t reserved; /**< 0 */
 } accrt_location_info_t;
@@ -313,8 +376,9 @@ ACCRT_ASSERT_LAYOUT(accrt_location_info_t, reserved, 40);
 ACCRT_API accrt_status_t accrt_bundle_location(accrt_bundle_t* bundle, uint32_t index,
                                                accrt_location_info_t* out_info);
 
-/** One function. A bundle may have several versions of one, each for the devices of one driver or for any, with the same
- * signature: they are one function here, with the doc and the commands of the version for any driver, or else of the first. */
+/** One function. A bundle may have several versions of a function with the same signature, each for
+ * the devices of one driver or for any device. Here they are one function; doc and command_count
+ * are those of the version for any driver, or else of the first version. */
 typedef struct accrt_function_info {
   uint32_t struct_size;
   uint32_t flags; /**< bit 0: prepare function; bit 1: internal */
@@ -324,8 +388,8 @@ typedef struct accrt_function_info {
   uint32_t input_count;
   uint32_t result_count;
   uint32_t command_count; /**< in all its blocks */
-  uint32_t
-      version_count; /**< at least 1; accrt_bundle_function_target says for which drivers. Since 0.2 (before: 0) */
+  /** at least 1; see accrt_bundle_function_target. Since 0.2 (before: 0) */
+  uint32_t version_count;
   uint64_t required_features;
 } accrt_function_info_t;
 ACCRT_ASSERT_LAYOUT(accrt_function_info_t, required_features, 56);
@@ -337,22 +401,28 @@ ACCRT_API accrt_status_t accrt_bundle_function(accrt_bundle_t* bundle, uint32_t 
 ACCRT_API accrt_status_t accrt_bundle_find_function(accrt_bundle_t* bundle, const char* name,
                                                     uint32_t* out_index);
 
-/** The driver that a version of a function is for ("cuda"), or "" when it is for any. A program uses the version of its
- * device's driver, or else the one for any. @param version below accrt_function_info_t.version_count. Since: 0.2 */
+/** The driver that a version of a function is for ("cuda"), or "" for any. A program uses the
+ * version for its device's driver, or else the one for any.
+ * @param version below accrt_function_info_t.version_count. Since: 0.2 */
 ACCRT_API accrt_status_t accrt_bundle_function_target(accrt_bundle_t* bundle, uint32_t function,
                                                       uint32_t version, const char** out_target);
 
+/* arguments: made of format/format.def */
 #define ACCRT_ARGUMENT_READ 0u
 #define ACCRT_ARGUMENT_READ_WRITE 1u /**< updated in place */
 #define ACCRT_ARGUMENT_DONATED 2u    /**< its storage may be overwritten */
 #define ACCRT_ARGUMENT_RESULT 3u
-#define ACCRT_ARGUMENT_SCALAR 4u /**< an i64 that binds a symbol */
+#define ACCRT_ARGUMENT_SCALAR 4u /**< an i64 that gives a symbol its value */
+/* arguments: end */
+/* aliases: made of format/format.def */
 #define ACCRT_ALIAS_NONE 0u
 #define ACCRT_ALIAS_MAY 1u
 #define ACCRT_ALIAS_MUST 2u
-#define ACCRT_DIM_CONSTANT 0u   /**< value */
-#define ACCRT_DIM_SYMBOL 1u     /**< symbol index in value */
-#define ACCRT_DIM_EXPRESSION 2u /**< of symbols; accrt_bundle_argument_type_text shows it */
+/* aliases: end */
+#define ACCRT_DIM_CONSTANT 0u /**< value */
+#define ACCRT_DIM_SYMBOL 1u   /**< `value` is a symbol's index */
+/** an expression of symbols; accrt_bundle_argument_type_text shows it */
+#define ACCRT_DIM_EXPRESSION 2u
 /** One dimension of an argument. Frozen. */
 typedef struct accrt_dim {
   uint32_t kind; /**< ACCRT_DIM_* */
@@ -369,7 +439,7 @@ typedef struct accrt_argument_info {
   const char* doc;
   accrt_dtype_t dtype;
   uint32_t rank;
-  uint32_t optional;    /**< 1: may be left out */
+  uint32_t optional;    /**< 1: the caller may leave it out */
   uint32_t symbol;      /**< SCALAR: index of the symbol that it binds; else 0xFFFFFFFF */
   uint32_t alias_kind;  /**< results: ACCRT_ALIAS_* */
   uint32_t alias_input; /**< results: the input, or 0xFFFFFFFF */
@@ -380,9 +450,10 @@ ACCRT_ASSERT_LAYOUT(accrt_argument_info_t, dims, 184);
 /** Since: 0.1 */
 ACCRT_API accrt_status_t accrt_bundle_argument(accrt_bundle_t* bundle, uint32_t function,
                                                uint32_t index, accrt_argument_info_t* out_info);
-/** Type of an argument as text, e.g. "f32[batch, seq, 384]". Writes at most capacity_bytes with the NUL; out_size_bytes gets
- * what it needs. `text` may be NULL when capacity_bytes is 0: that asks for the size.
- * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE (index, or a buffer that is too small). Since: 0.1 */
+/** The type of an argument as text, e.g. "f32[batch, seq, 384]". It writes at most capacity_bytes,
+ * the NUL included. out_size_bytes gets the size that the text needs. To ask for the size only,
+ * pass NULL and 0.
+ * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE (the index, or too small a buffer). Since: 0.1 */
 ACCRT_API accrt_status_t accrt_bundle_argument_type_text(accrt_bundle_t* bundle, uint32_t function,
                                                          uint32_t index, char* text,
                                                          uint64_t capacity_bytes,
@@ -418,6 +489,13 @@ ACCRT_ASSERT_LAYOUT(accrt_bundle_kernel_info_t, variant_count, 32);
 /** Since: 0.1 */
 ACCRT_API accrt_status_t accrt_bundle_kernel(accrt_bundle_t* bundle, uint32_t index,
                                              accrt_bundle_kernel_info_t* out_info);
+/* Which devices can run a variant: all with the architecture's features, those of its family, or
+ * that architecture only. */
+/* architectures: made of format/format.def */
+#define ACCRT_ARCH_PORTABLE 0u
+#define ACCRT_ARCH_FAMILY 1u
+#define ACCRT_ARCH_EXACT 2u
+/* architectures: end */
 /** One variant of a kernel. */
 typedef struct accrt_variant_info {
   uint32_t struct_size;
@@ -429,9 +507,9 @@ typedef struct accrt_variant_info {
   const char* image;
   uint64_t cpu_features;
   int32_t priority;
-  uint32_t
-      image_kind; /**< 1 host ELF, 2 cubin, 3 PTX, 4 fatbin, 5 a kernel pack outside the bundle */
-  /* Since 0.2: how device code is launched; zeros for host code and packs. */
+  /** 1 host ELF, 2 cubin, 3 PTX, 4 fatbin, 5 a kernel pack outside the bundle */
+  uint32_t image_kind;
+  /* Since 0.2: how device code is launched; zeros for host code and kernel packs. */
   uint32_t launch_traits; /**< ACCRT_KERNEL_TRAIT_COOPERATIVE, _OVERLAPS_PREVIOUS */
   uint32_t block[3];      /**< threads of a workgroup */
   uint32_t cluster[3];    /**< workgroups of a cluster; zeros: none */

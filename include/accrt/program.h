@@ -1,10 +1,13 @@
-/* accrt/program.h - programs, sessions and calls: running the functions of a bundle.
+/* accrt/program.h - programs, sessions and calls: runs the functions of a bundle.
  *
- * bundle -> program (on a device: code and weights, immutable, shared) -> session (state, arenas, plans: what runs) -> call (a
- * function with its arguments bound, to be run many times).
+ * A *program* is a bundle on a device: code and weights. It does not change, and all threads may
+ * share it. A *session* of a program has state, arenas and plans: it is what runs. A *call* of a
+ * session is a function with its arguments bound; it runs as often as you like.
  *
- * Calls on one session are ordered; sessions run independently. Sessions and calls are externally synchronized: one thread at
- * a time for a session and all its calls. Programs are thread-safe.
+ * Calls of one session run in order; sessions are independent. Sessions and calls are externally
+ * synchronized: one thread at a time for a session and all its calls. Only retaining, releasing,
+ * accrt_session_stream and accrt_session_cancel may be called by any thread at any time. Programs
+ * are thread-safe.
  */
 #ifndef ACCRT_PROGRAM_H_
 #define ACCRT_PROGRAM_H_
@@ -17,38 +20,44 @@ ACCRT_BEGIN
 
 /* ---- Programs ---- */
 
-#define ACCRT_BIND_BY_NAME                                                                         \
-  1u /**< any bytes of the right type and shape will do: digests of constants are not compared */
+/** take any bytes of the right type and shape: do not compare digests */
+#define ACCRT_BIND_BY_NAME 1u
 
 /** Options of accrt_program_create. */
 typedef struct accrt_program_options {
   uint32_t struct_size;
   uint32_t flags; /**< ACCRT_BIND_*; before 0.3: 0 */
   const accrt_chain_t* next;
-  const char*
-      variant_override; /**< "x86-64-v3": consider only variants of this architecture; copied; NULL: the best */
-  /* Since 0.3: where constants that are not in the bundle come from, in the order in which they are searched; then the files that
-   * the bundle names. */
+  /** "x86-64-v3": use only variants of this architecture; copied; NULL: the best */
+  const char* variant_override;
+  /* Since 0.3: sources of constants that are not in the bundle. They are searched in this order,
+   * then the files that the bundle names. */
   accrt_weights_t* const* weights; /**< may be NULL; the program retains what it uses */
   uint32_t weight_count;
   uint32_t reserved; /**< 0 */
-  /* Since 0.3: bundles whose weights are parts of tensors that ranks share. */
-  uint32_t rank;   /**< which of `degree` ranks this is, from 0 */
-  uint32_t degree; /**< that of the bundle; 0: not given, for bundles without shards */
+  /* Since 0.3: for bundles whose weights are shards, one part of a tensor for each rank. */
+  uint32_t rank;   /**< index of this rank, below `degree` */
+  uint32_t degree; /**< number of ranks, as in the bundle; 0: a bundle without shards */
+  /* Since 0.4 */
+  const accrt_budget_t* budget; /**< for making the program; NULL: the defaults */
 } accrt_program_options_t;
-ACCRT_ASSERT_LAYOUT(accrt_program_options_t, degree, 48);
+ACCRT_ASSERT_LAYOUT(accrt_program_options_t, budget, 56);
 #define ACCRT_PROGRAM_OPTIONS_INIT ACCRT_STRUCT_INIT(accrt_program_options_t)
 
-/** Loads a bundle's code onto a device, places its weights (in place where the device uses host memory), checks each
- * kernel's declared parameters against the image, and runs the prepare functions. Retains bundle and device. Blocks.
- * @return ACCRT_OK; ACCRT_ERROR_UNTRUSTED (host code and the instance's policy: the message says which option
- *   allows it); ACCRT_ERROR_NO_VARIANT (kernel, and for each variant why not); ACCRT_ERROR_INVALID_FORMAT (image and kernel
- *   disagree); ACCRT_ERROR_DATA_CORRUPT, ACCRT_ERROR_IO, ACCRT_ERROR_PERMISSION_DENIED (weights, as accrt_bundle_constant_data);
- *   ACCRT_ERROR_NOT_FOUND, ACCRT_ERROR_TYPE_MISMATCH, ACCRT_ERROR_SHAPE_MISMATCH, ACCRT_ERROR_PERMISSION_DENIED (a constant that is not in
- *   the bundle: where it was looked for, or how what was found differs);
- *   ACCRT_ERROR_INVALID_ARGUMENT (a degree that is not the bundle's: both, and both extents of a tensor),
- *   ACCRT_ERROR_OUT_OF_RANGE (rank and degree), ACCRT_ERROR_UNSUPPORTED (a layout that cannot be cut so);
- *   ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_OUT_OF_DEVICE_MEMORY; ACCRT_ERROR_KERNEL (a prepare function failed). Since: 0.1 */
+/** Loads a bundle's code onto a device, places its weights (in place if the device uses host
+ * memory), checks each kernel's declared parameters against the image, and runs the prepare
+ * functions. Retains bundle and device. Blocks.
+ * @return ACCRT_OK; ACCRT_ERROR_UNTRUSTED (the policy forbids the bundle's host code: the message
+ *   names the option that would allow it); ACCRT_ERROR_NO_VARIANT (the kernel, and why each variant
+ *   does not fit); ACCRT_ERROR_INVALID_FORMAT (a kernel's declaration differs from the image);
+ *   ACCRT_ERROR_DATA_CORRUPT, ACCRT_ERROR_IO, ACCRT_ERROR_PERMISSION_DENIED (as
+ *   accrt_bundle_constant_data); ACCRT_ERROR_NOT_FOUND, ACCRT_ERROR_TYPE_MISMATCH,
+ *   ACCRT_ERROR_SHAPE_MISMATCH, ACCRT_ERROR_PERMISSION_DENIED (a constant from outside the bundle:
+ *   the message says where the library looked, or how the tensor differs);
+ *   ACCRT_ERROR_INVALID_ARGUMENT (a degree other than the bundle's: the message has both, and both
+ *   extents of a tensor), ACCRT_ERROR_OUT_OF_RANGE (rank and degree), ACCRT_ERROR_UNSUPPORTED (a
+ *   layout that cannot be cut that way); ACCRT_ERROR_OUT_OF_MEMORY;
+ *   ACCRT_ERROR_OUT_OF_DEVICE_MEMORY; ACCRT_ERROR_KERNEL (a prepare function failed). Since: 0.1 */
 ACCRT_API accrt_status_t accrt_program_create(accrt_device_t* device, accrt_bundle_t* bundle,
                                               const accrt_program_options_t* options,
                                               accrt_program_t** out_program);
@@ -56,37 +65,41 @@ ACCRT_API accrt_status_t accrt_program_create(accrt_device_t* device, accrt_bund
 ACCRT_API accrt_program_t* accrt_program_retain(accrt_program_t* program);
 /** Drops a reference; NULL is allowed. Since: 0.1 */
 ACCRT_API void accrt_program_release(accrt_program_t* program);
-/** The program's bundle, borrowed. Since: 0.1 */
+/** The program's bundle, lent. Since: 0.1 */
 ACCRT_API accrt_bundle_t* accrt_program_bundle(accrt_program_t* program);
-/** Index of the variant chosen for a kernel of the bundle (by index) with no argument predicates considered, and the reasons
- * against the others as one line of text (as accrt_bundle_argument_type_text for text). Since: 0.1 */
+/** The variant chosen for a kernel of the bundle, before argument predicates, and why not the
+ * others, as one line of text (`text` and sizes as in accrt_bundle_argument_type_text).
+ * @param kernel index of the kernel in the bundle. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_program_variant(accrt_program_t* program, uint32_t kernel,
                                                uint32_t* out_variant, char* text,
                                                uint64_t capacity_bytes, uint64_t* out_size_bytes);
 
-/** One weight to swap. Frozen. */
+/** One weight to replace. Frozen. */
 typedef struct accrt_weight {
   const char* name;      /**< of a constant that no prepare function makes */
   accrt_tensor_t tensor; /**< same type and shape, contiguous; the bytes are copied */
 } accrt_weight_t;
 ACCRT_ASSERT_LAYOUT(accrt_weight_t, tensor, 56);
-/** Replaces weights, all or none, between calls: calls in flight keep the old ones, later calls of every session see the
- * new ones. Prepare functions that read them run again. Thread-safe. Blocks.
- * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND; ACCRT_ERROR_TYPE_MISMATCH; ACCRT_ERROR_SHAPE_MISMATCH; as accrt_program_create.
- *   On failure all weights stay as they were. Since: 0.1 */
+/** Replaces weights, all or none. Calls in flight keep the old weights; later calls of every
+ * session use the new ones. Prepare functions that read them run again. Thread-safe. Blocks.
+ * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND; ACCRT_ERROR_TYPE_MISMATCH; ACCRT_ERROR_SHAPE_MISMATCH;
+ *   as accrt_program_create. On failure all weights stay as they were. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_program_swap_weights(accrt_program_t* program,
                                                     const accrt_weight_t* weights,
                                                     uint32_t weight_count,
                                                     uint32_t weight_size_bytes);
 
-/** Replaces weights by those of sources, all or none, as accrt_program_swap_weights does: calls in flight keep the old ones, prepare
- * functions run again. Nothing is converted: types and shapes must be the constants'.
- * @param weights searched in order; the first that has a name is it. @param names constants to replace, also such as the bundle
- *   stores; NULL: all that are not in the bundle and that this device uses. @param flags ACCRT_BIND_*: digests that the bundle has of its
- *   constants are compared unless ACCRT_BIND_BY_NAME is set.
- * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (the constant, where it was looked for, near names); ACCRT_ERROR_TYPE_MISMATCH,
- *   ACCRT_ERROR_SHAPE_MISMATCH (both types); ACCRT_ERROR_DATA_CORRUPT (both digests); as accrt_program_create. On failure all weights
- *   stay as they were. Thread-safe. Blocks on files. Since: 0.3 */
+/** Replaces weights by tensors of sources, all or none, as accrt_program_swap_weights does. Nothing
+ * is converted: types and shapes must be those of the constants.
+ * @param weights the sources, searched in order; the first one that has a tensor of the name is
+ *   used.
+ * @param names the constants to replace, which may lie in the bundle; NULL: all constants outside
+ *   the bundle that this device uses.
+ * @param flags ACCRT_BIND_*. Without ACCRT_BIND_BY_NAME, digests in the bundle are compared.
+ * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (the constant, where the library looked, similar names);
+ *   ACCRT_ERROR_TYPE_MISMATCH, ACCRT_ERROR_SHAPE_MISMATCH (both types); ACCRT_ERROR_DATA_CORRUPT
+ *   (both digests); as accrt_program_create. On failure all weights stay as they were. Thread-safe.
+ *   Blocks on files. Since: 0.3 */
 ACCRT_API accrt_status_t accrt_program_load_weights(accrt_program_t* program,
                                                     accrt_weights_t* const* weights,
                                                     uint32_t weight_count, const char* const* names,
@@ -94,7 +107,7 @@ ACCRT_API accrt_status_t accrt_program_load_weights(accrt_program_t* program,
 
 /* ---- Sessions ---- */
 
-/** Value of a symbol by name. Frozen. */
+/** A symbol's name and its value. Frozen. */
 typedef struct accrt_symbol_value {
   const char* name;
   int64_t value;
@@ -106,22 +119,32 @@ typedef struct accrt_session_options {
   uint32_t struct_size;
   uint32_t flags; /**< 0 */
   const accrt_chain_t* next;
-  const accrt_symbol_value_t* symbols; /**< SESSION symbols; those left out take their maximum */
+  /** SESSION symbols; one that is missing takes its maximum */
+  const accrt_symbol_value_t* symbols;
   uint32_t symbol_count;
   uint32_t symbol_size_bytes; /**< sizeof(accrt_symbol_value_t) */
-  accrt_stream_t* stream;     /**< calls run here; NULL: a stream of the session's own */
-  accrt_pool_t* pool; /**< state, arenas and results come from here; NULL: the device's own pool */
-  uint32_t max_plans; /**< plans kept, evicted by use; 0: 64 */
-  uint32_t reserved;  /**< 0 */
-  const char* label;  /**< names the session's memory in snapshots; copied; may be NULL */
+  accrt_stream_t* stream;     /**< calls run here; NULL: the session makes a stream */
+  accrt_pool_t* pool;         /**< for state, arenas and results; NULL: the device's own pool */
+  uint32_t max_plans;         /**< plans kept; the least recently used one goes first; 0: 64 */
+  uint32_t reserved;          /**< 0 */
+  const char* label;          /**< names the session's memory in snapshots; copied; may be NULL */
+  /* Since 0.4 */
+  /** for each plan that the session makes; its `cancel` must outlive the session; NULL: the
+   * defaults */
+  const accrt_budget_t* budget;
+  /** for making the session: its memory, with the states on a device that uses host memory, and the
+   * time to fill them; NULL: as `budget`, without limits where that leaves the defaults */
+  const accrt_budget_t* creation_budget;
 } accrt_session_options_t;
-ACCRT_ASSERT_LAYOUT(accrt_session_options_t, label, 64);
+ACCRT_ASSERT_LAYOUT(accrt_session_options_t, creation_budget, 80);
 #define ACCRT_SESSION_OPTIONS_INIT ACCRT_STRUCT_INIT(accrt_session_options_t)
 
-/** Makes a session: allocates its state and fills it with its initial value, also when a given stream is busy. Retains the
- * program.
- * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (a symbol); ACCRT_ERROR_SHAPE_MISMATCH (symbol, value, range); ACCRT_ERROR_OVERFLOW;
- *   ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_OUT_OF_DEVICE_MEMORY. Since: 0.1 */
+/** Makes a session: allocates its state and fills it with the initial value, even if the stream is
+ * busy. Retains the program.
+ * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (a symbol); ACCRT_ERROR_SHAPE_MISMATCH (symbol, value,
+ *   range); ACCRT_ERROR_OVERFLOW; ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_OUT_OF_DEVICE_MEMORY;
+ *   ACCRT_ERROR_BUDGET, ACCRT_ERROR_TIMEOUT, ACCRT_ERROR_CANCELLED (a limit of creation_budget).
+ *   Since: 0.1 */
 ACCRT_API accrt_status_t accrt_session_create(accrt_program_t* program,
                                               const accrt_session_options_t* options,
                                               accrt_session_t** out_session);
@@ -129,30 +152,46 @@ ACCRT_API accrt_status_t accrt_session_create(accrt_program_t* program,
 ACCRT_API accrt_session_t* accrt_session_retain(accrt_session_t* session);
 /** Drops a reference; NULL is allowed; calls in flight keep what they need. Since: 0.1 */
 ACCRT_API void accrt_session_release(accrt_session_t* session);
-/** A new session of the same program with its adapter and a copy of the state, taken after all calls so far; it waits for these, and the copy is
- * there when it returns. @param options as accrt_session_create; its symbols must be absent or equal; may be NULL.
+/** Makes a session of the same program, with the same adapter and a copy of the state. It waits for
+ * all earlier calls; the copy is complete when it returns.
+ * @param options as accrt_session_create; symbols must be absent or equal; may be NULL. A budget
+ *   that is NULL is the session's. None ends the copy.
  * @return as accrt_session_create; ACCRT_ERROR_POISONED. Blocks. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_session_clone(accrt_session_t* session,
                                              const accrt_session_options_t* options,
                                              accrt_session_t** out_session);
-/** Waits for calls in flight, fills the state with its initial value, which is there when it returns, and clears a failure (also
- * the session's own stream's). @return ACCRT_OK; ACCRT_ERROR_POISONED (a stream that is not its own);
- * ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_DEVICE_LOST. Blocks. Since: 0.1 */
+/** Waits for calls in flight, then fills the state with its initial value and clears a failure of
+ * the session and of its own stream. All of that is done when it returns.
+ * @return ACCRT_OK; ACCRT_ERROR_POISONED (the caller's stream has failed);
+ *   ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_DEVICE_LOST. Blocks. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_session_reset(accrt_session_t* session);
-/** The stream that calls run on, borrowed. Since: 0.1 */
+/** Cancels all work that was submitted to the session, as accrt_stream_cancel does. The session is
+ * then poisoned until accrt_session_reset. Any thread may call this, even while another is in a
+ * call of the session.
+ * @return ACCRT_OK (also without work in flight: nothing happens then); ACCRT_ERROR_INVALID_STATE
+ *   (the session uses a stream of the caller, which may have other work: cancel that stream). Never
+ *   blocks. Since: 0.4 */
+ACCRT_API accrt_status_t accrt_session_cancel(accrt_session_t* session);
+/** The stream that calls run on, lent. Since: 0.1 */
 ACCRT_API accrt_stream_t* accrt_session_stream(accrt_session_t* session);
-/** The failure that poisons the session (status ACCRT_OK inside when none). Since: 0.1 */
+/** Copies the record of the failure that poisons the session (its status is ACCRT_OK if there is
+ * none). Since: 0.1 */
 ACCRT_API accrt_status_t accrt_session_error(accrt_session_t* session, accrt_error_t* out_error);
-/** A state by name as a tensor: for reading (export) and writing (import) in the session's stream order. Its buffer is
- * borrowed from the session. @param shape, strides storage for ACCRT_MAX_RANK entries. @return ACCRT_OK;
- * ACCRT_ERROR_NOT_FOUND. Since: 0.1 */
+/** A state by name, as a tensor. Read it (export) or write it (import) in the order of the
+ * session's stream. Its buffer is lent: it is valid while the session is, or until
+ * accrt_session_bind_state replaces it. To keep it for longer, retain it.
+ * @param shape, strides storage for ACCRT_MAX_RANK entries.
+ * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_session_state(accrt_session_t* session, const char* name,
                                              accrt_tensor_t* out_tensor, int64_t* shape,
                                              int64_t* strides);
-/** Uses a buffer from outside as the state's storage from the next call on (its contents are the state); NULL goes back to
- * storage of the session's own, filled with the initial value when it returns. The session retains the buffer.
- * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND; ACCRT_ERROR_OUT_OF_RANGE (too small: both sizes); ACCRT_ERROR_INVALID_ARGUMENT
- *   (other device); ACCRT_ERROR_OUT_OF_DEVICE_MEMORY. Since: 0.1 */
+/** Uses the caller's buffer as the storage of a state, from the next call on. The buffer's contents
+ * become the state.
+ * NULL: the session uses storage of its own again, which is filled with the initial value
+ * when this returns. The session retains the buffer.
+ * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND; ACCRT_ERROR_OUT_OF_RANGE (the buffer is too small: both
+ *   sizes); ACCRT_ERROR_INVALID_ARGUMENT (a buffer of another device);
+ *   ACCRT_ERROR_OUT_OF_DEVICE_MEMORY. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_session_bind_state(accrt_session_t* session, const char* name,
                                                   accrt_buffer_t* buffer, uint64_t offset_bytes);
 
@@ -163,102 +202,146 @@ typedef struct accrt_memory_estimate {
   void* next;               /**< NULL */
   uint64_t state_bytes;     /**< of a session */
   uint64_t transient_bytes; /**< of the arena for these symbol values */
-  uint64_t result_bytes;    /**< results that the runtime would allocate */
-  uint64_t weight_bytes;    /**< of the program, shared */
+  uint64_t result_bytes;    /**< of results that the runtime would allocate */
+  uint64_t weight_bytes;    /**< of the program, which sessions share */
 } accrt_memory_estimate_t;
 ACCRT_ASSERT_LAYOUT(accrt_memory_estimate_t, weight_bytes, 48);
 #define ACCRT_MEMORY_ESTIMATE_INIT ACCRT_STRUCT_INIT(accrt_memory_estimate_t)
-/** Memory that `function` would need for the given symbol values (missing ones: their maximum), before anything is allocated.
- * Thread-safe. @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND; ACCRT_ERROR_SHAPE_MISMATCH; ACCRT_ERROR_OVERFLOW. Since: 0.1 */
+/** How much memory `function` would need for these symbol values, before anything is allocated. A
+ * symbol that is missing takes its maximum. Thread-safe.
+ * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND; ACCRT_ERROR_SHAPE_MISMATCH; ACCRT_ERROR_OVERFLOW.
+ *   Since: 0.1 */
 ACCRT_API accrt_status_t accrt_program_estimate(accrt_program_t* program, const char* function,
                                                 const accrt_symbol_value_t* symbols,
                                                 uint32_t symbol_count, uint32_t symbol_size_bytes,
                                                 accrt_memory_estimate_t* out_estimate);
-/** Makes the plan (and its arena) ahead of the first call. @return as accrt_program_estimate; ACCRT_ERROR_OUT_OF_MEMORY;
- * ACCRT_ERROR_OUT_OF_DEVICE_MEMORY; ACCRT_ERROR_NO_VARIANT. Since: 0.1 */
+/** Makes the plan and its arena before the first call.
+ * @return as accrt_program_estimate; ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_OUT_OF_DEVICE_MEMORY;
+ *   ACCRT_ERROR_NO_VARIANT. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_session_warmup(accrt_session_t* session, const char* function,
                                               const accrt_symbol_value_t* symbols,
                                               uint32_t symbol_count, uint32_t symbol_size_bytes);
 
 /* ---- Adapters ---- */
 
-#define ACCRT_ADAPTER_PARTIAL 1u /**< tensors that the bundle has no slot for are passed over */
+#define ACCRT_ADAPTER_PARTIAL 1u /**< skip tensors that the bundle has no place for */
 
 /** Options of accrt_adapter_load. */
 typedef struct accrt_adapter_options {
   uint32_t struct_size;
   uint32_t flags; /**< ACCRT_ADAPTER_* */
   const accrt_chain_t* next;
-  double alpha; /**< of slots that are scaled by alpha / rank; 0: what the file's metadata says */
-  double scale; /**< the factor itself, for schemes other than alpha / rank; 0: that */
+  double alpha; /**< for tensors that are scaled by alpha / rank; 0: as the file's metadata says */
+  double scale; /**< the factor itself, instead of alpha / rank; 0: alpha / rank */
 } accrt_adapter_options_t;
 ACCRT_ASSERT_LAYOUT(accrt_adapter_options_t, scale, 32);
 #define ACCRT_ADAPTER_OPTIONS_INIT ACCRT_STRUCT_INIT(accrt_adapter_options_t)
 
-/** Loads an adapter (LoRA): tensors of a source for the optional inputs that the bundle's adapter slots name, by the slot's name, or
- * that with "base_model.model." before it. They are copied to the device once; slots that are so marked are multiplied by alpha / rank
- * (one product in f32, rounded to nearest even to the tensor's type). Of two slots whose names differ in lora_A and lora_B alone
- * both are filled or none. The adapter retains the program, and no source. Thread-safe. Blocks.
+/** Loads an adapter (LoRA): tensors of a source for optional inputs of the bundle. The bundle lists
+ * the names of its adapter tensors; the source has a tensor of that name, or of that name after
+ * "base_model.model.". The tensors are copied to the device once. A tensor that the bundle marks is
+ * multiplied by alpha / rank (one product in f32, rounded to nearest even to the tensor's type). Of
+ * two names that differ only in lora_A and lora_B, the source must have both or none. The adapter
+ * retains the program, not the source. Thread-safe. Blocks.
  * @param options NULL for the defaults.
- * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (half of a pair; a tensor without a slot; nothing for any slot); ACCRT_ERROR_TYPE_MISMATCH,
- *   ACCRT_ERROR_SHAPE_MISMATCH (slot, dimension, both sizes; a symbol that two slots of a function have differently);
- *   ACCRT_ERROR_INVALID_ARGUMENT (a slot is to be scaled and nobody says alpha); ACCRT_ERROR_DATA_CORRUPT; ACCRT_ERROR_IO;
- *   ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_OUT_OF_DEVICE_MEMORY. Since: 0.3 */
+ * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (half of a pair; a tensor that the bundle does not list;
+ *   no tensor that it lists); ACCRT_ERROR_TYPE_MISMATCH, ACCRT_ERROR_SHAPE_MISMATCH (the tensor,
+ *   the dimension and both sizes; a symbol with two values in one function);
+ *   ACCRT_ERROR_INVALID_ARGUMENT (a tensor is to be scaled, and neither file nor options have
+ *   alpha); ACCRT_ERROR_DATA_CORRUPT; ACCRT_ERROR_IO; ACCRT_ERROR_OUT_OF_MEMORY;
+ *   ACCRT_ERROR_OUT_OF_DEVICE_MEMORY. Since: 0.3 */
 ACCRT_API accrt_status_t accrt_adapter_load(accrt_program_t* program, accrt_weights_t* weights,
                                             const accrt_adapter_options_t* options,
                                             accrt_adapter_t** out_adapter);
 /** Adds a reference; returns its argument. Since: 0.3 */
 ACCRT_API accrt_adapter_t* accrt_adapter_retain(accrt_adapter_t* adapter);
-/** Drops a reference; NULL is allowed; sessions and calls in flight keep what they need. Since: 0.3 */
+/** Drops a reference; NULL is allowed; sessions and calls in flight keep what they need.
+ * Since: 0.3 */
 ACCRT_API void accrt_adapter_release(accrt_adapter_t* adapter);
-/** From its next run on, each call of the session has the adapter's tensors for inputs that the caller has not bound; NULL: the base
- * model. Calls in flight keep what they have. The session retains the adapter. Many sessions may have one adapter, or each its own.
+/** Sets the session's adapter; NULL: the base model. From the next run on, calls take the adapter's
+ * tensors for inputs that the caller has not bound. Calls in flight do not change. The session
+ * retains the adapter. Sessions may share an adapter or have different ones.
  * @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT (an adapter of another program). Since: 0.3 */
 ACCRT_API accrt_status_t accrt_session_set_adapter(accrt_session_t* session,
                                                    accrt_adapter_t* adapter);
 
 /* ---- Calls ---- */
 
-/** Prepares a call of a function. Arguments stay bound from run to run. Retains the session.
- * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (near names in the message); ACCRT_ERROR_PERMISSION_DENIED (an internal or prepare
- *   function); ACCRT_ERROR_OUT_OF_MEMORY. Since: 0.1 */
+/** Makes a call of a function. Arguments stay bound from run to run. Retains the session.
+ * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (the message has similar names);
+ *   ACCRT_ERROR_PERMISSION_DENIED (an internal or prepare function); ACCRT_ERROR_OUT_OF_MEMORY.
+ *   Since: 0.1 */
 ACCRT_API accrt_status_t accrt_call_create(accrt_session_t* session, const char* function,
                                            accrt_call_t** out_call);
 /** Adds a reference; returns its argument. Since: 0.1 */
 ACCRT_API accrt_call_t* accrt_call_retain(accrt_call_t* call);
 /** Drops a reference; NULL is allowed. Since: 0.1 */
 ACCRT_API void accrt_call_release(accrt_call_t* call);
-/** Position of an argument by name: inputs first, then results. @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND. Since: 0.1 */
+/** The index of an argument by name. Inputs come first, then results.
+ * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_call_find(accrt_call_t* call, const char* name, uint32_t* out_index);
-/** Binds a tensor to an input, or the caller's storage to a result. The call retains tensor->buffer; plain memory must stay
- * valid until the last run is complete. NULL unbinds (an optional input is then absent; a result is then allocated by the
- * runtime). Data type and rank are checked here, sizes when it runs. Arguments must be contiguous and aligned to 16 bytes
- * (or to the element when smaller).
- * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE (index); ACCRT_ERROR_TYPE_MISMATCH; ACCRT_ERROR_SHAPE_MISMATCH (rank; or not
- *   contiguous); ACCRT_ERROR_INVALID_ARGUMENT (alignment; a scalar input). On failure the binding is as it was. Since: 0.1 */
+/** Binds a tensor to an input, or storage of the caller to a result. The call retains
+ * tensor->buffer. Plain memory must stay valid until the last run is complete. NULL unbinds: an
+ * optional input is then absent, and the runtime allocates a result. Data type and rank are checked
+ * here, sizes when it runs. An argument must be contiguous and aligned to 16 bytes, or to its
+ * element if that is smaller.
+ * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE (index); ACCRT_ERROR_TYPE_MISMATCH;
+ *   ACCRT_ERROR_SHAPE_MISMATCH (the rank, or not contiguous); ACCRT_ERROR_INVALID_ARGUMENT (the
+ *   alignment, or a scalar input). On failure the binding stays as it was. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_call_set_tensor(accrt_call_t* call, uint32_t index,
                                                const accrt_tensor_t* tensor);
-/** Binds a value to a scalar input. @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE (index); ACCRT_ERROR_INVALID_ARGUMENT (not a
- * scalar input). Since: 0.1 */
+/** Binds a value to a scalar input.
+ * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE (index); ACCRT_ERROR_INVALID_ARGUMENT (not a scalar
+ *   input). Since: 0.1 */
 ACCRT_API accrt_status_t accrt_call_set_scalar(accrt_call_t* call, uint32_t index, int64_t value);
-/** Runs and waits. On an idle stream of a device that allows it, the calling thread does the work. After the first run with
- * the same symbol values and no runtime-allocated results it allocates nothing and takes no lock but the stream's.
- * @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT (an input is not bound: its name); ACCRT_ERROR_SHAPE_MISMATCH (function,
- *   input, dimension, symbol and its range); ACCRT_ERROR_ALIASED (both arguments); ACCRT_ERROR_NO_VARIANT;
- *   ACCRT_ERROR_OVERFLOW; ACCRT_ERROR_OUT_OF_RANGE (a command's range: which); ACCRT_ERROR_OUT_OF_MEMORY;
- *   ACCRT_ERROR_OUT_OF_DEVICE_MEMORY: nothing ran. ACCRT_ERROR_KERNEL, ACCRT_ERROR_DEVICE_LOST: the session is poisoned until
- *   reset. ACCRT_ERROR_POISONED: it was already. ACCRT_ERROR_TIMEOUT: it still runs. Since: 0.1 */
+/** Runs the call and waits. Without a time limit, on an idle stream, the calling thread does the
+ * work if the device allows it. With a limit, other threads do the work, and the function returns
+ * at the limit. The run then goes on: keep its memory until it has ended (accrt_call_wait); later
+ * calls of the session run after it. The limit covers the making of a plan too: at the limit it
+ * ends, and the next run begins it again. accrt_session_warmup makes a plan without a limit. A plan
+ * of up to some thousand commands is made even if the limit passes meanwhile.
+ * A repeated run with the same symbol values, and with
+ * storage of the caller for results, allocates nothing and takes no lock but the stream's.
+ * @param timeout_ns 0: enqueues the run and polls once.
+ * @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT (an input that is not bound: its name);
+ *   ACCRT_ERROR_SHAPE_MISMATCH (function, input, dimension, symbol and its range);
+ *   ACCRT_ERROR_ALIASED (the message names both arguments); ACCRT_ERROR_NO_VARIANT;
+ *   ACCRT_ERROR_OVERFLOW; ACCRT_ERROR_OUT_OF_RANGE (a command's range: the message says which);
+ *   ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_OUT_OF_DEVICE_MEMORY. After these nothing has run.
+ *   ACCRT_ERROR_KERNEL, ACCRT_ERROR_DEVICE_LOST: the session is poisoned until reset.
+ *   ACCRT_ERROR_CANCELLED: the same, after accrt_session_cancel. ACCRT_ERROR_POISONED: the session
+ *   had failed before. ACCRT_ERROR_TIMEOUT: the run goes on. If the message says "planning", the
+ *   limit passed while the plan was made: nothing has run, and accrt_call_wait waits for the run
+ *   before. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_call_run(accrt_call_t* call, uint64_t timeout_ns);
-/** Enqueues a run: waits for `waits`, runs, signals `signals` (fails them if it fails). Never blocks on the device. A run of
- * the same call may be in flight; runtime-allocated results are then new ones.
- * @return as accrt_call_run, for what is found before launch. Since: 0.1 */
+/** Runs the call for at most timeout_ns. It is for callers that do something else in between and
+ * come back with accrt_call_wait, as an interpreter does to look for signals. If the last measured
+ * run of the same plan took less than an eighth of the limit, the calling thread does the work, so
+ * that a short run costs no more than without a limit. A run that takes much longer than the one
+ * before it may therefore exceed the limit, once.
+ * @return as accrt_call_run, but ACCRT_ERROR_NOT_READY if the run goes on. ACCRT_ERROR_TIMEOUT then
+ *   means that the plan was not made in time (this limit, or a budget's), and nothing has run.
+ *   Since: 0.4 */
+ACCRT_API accrt_status_t accrt_call_attempt(accrt_call_t* call, uint64_t timeout_ns);
+/** Waits for the latest run of the call, whichever function started it.
+ * @return ACCRT_OK; ACCRT_ERROR_TIMEOUT (also if timeout_ns is 0): the run goes on;
+ *   ACCRT_ERROR_INVALID_STATE (never run); ACCRT_ERROR_KERNEL, ACCRT_ERROR_CANCELLED,
+ *   ACCRT_ERROR_DEVICE_LOST (the session's failure); ACCRT_ERROR_POISONED (the run failed, and a
+ *   reset has cleared the record). Blocks. Since: 0.4 */
+ACCRT_API accrt_status_t accrt_call_wait(accrt_call_t* call, uint64_t timeout_ns);
+/** Enqueues a run. It waits for `waits`, runs, and signals `signals`; if it fails, the semaphores
+ * of `signals` fail. It never blocks on the device. Another run of the same call may be in flight;
+ * results that the runtime allocates are then new ones.
+ * @return as accrt_call_run, for errors found before the launch. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_call_submit(accrt_call_t* call, const accrt_timepoint_t* waits,
                                            uint32_t wait_count, const accrt_timepoint_t* signals,
                                            uint32_t signal_count);
-/** The latest run's result (0-based among results) as a tensor. Its buffer is borrowed from the call until the next run or
- * binding, retain it to keep it (NULL when the caller gave plain memory). Valid to read once the run is complete.
- * @param shape, strides storage for ACCRT_MAX_RANK entries. @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE;
- *   ACCRT_ERROR_INVALID_STATE (never run). Since: 0.1 */
+/** A result of the latest run, as a tensor. Its buffer is lent by the call until the next run or
+ * binding; retain it to keep it. The buffer is NULL if the caller bound plain memory. Read it when
+ * the run is complete.
+ * @param index among the results, from 0.
+ * @param shape, strides storage for ACCRT_MAX_RANK entries.
+ * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE; ACCRT_ERROR_INVALID_STATE (never run). Since: 0.1 */
 ACCRT_API accrt_status_t accrt_call_result(accrt_call_t* call, uint32_t index,
                                            accrt_tensor_t* out_tensor, int64_t* shape,
                                            int64_t* strides);

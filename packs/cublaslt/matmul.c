@@ -35,6 +35,11 @@ typedef struct known_choice {
   choice_t choice;
 } known_choice_t;
 
+/** What a product reads and writes from each address on, in bytes. */
+typedef struct reach {
+  int64_t a, b, bias, residual, c;
+} reach_t;
+
 /** Descriptors of one product: of b^T, a^T, residual^T and c^T. */
 typedef struct plan {
   lt_matmul_desc_t desc;
@@ -45,6 +50,7 @@ typedef struct state {
   const lt_functions_t* lt;
   lt_handle_t handle;
   shape_t shape;
+  reach_t reach;
   plan_t plan;
   choice_t choice;
 } state_t;
@@ -109,15 +115,18 @@ static int32_t check_form(const accrt_operator_call_t* call, int64_t form) {
 
 /** One step for all batch entries, or -1: outer and inner steps must walk as one. */
 static int64_t joined_step(const matmul_params_t* p, int64_t outer, int64_t inner) {
+  int64_t step;
   if (p->batch1 == 1)
     return p->batch0 == 1 ? 0 : outer;
-  return p->batch0 == 1 || outer == inner * p->batch1 ? inner : -1;
+  if (p->batch0 == 1)
+    return inner;
+  return !__builtin_mul_overflow(inner, p->batch1, &step) && outer == step ? inner : -1;
 }
 
 static int32_t read_shape(const accrt_operator_call_t* call, shape_t* out) {
   const matmul_params_t* p = call->params;
   memset(out, 0, sizeof *out);
-  if (call->params_size_bytes < offsetof(matmul_params_t, reserved))
+  if (call->params_size_bytes < sizeof *p)
     return refuse(call, MATMUL_ERROR_UNSUPPORTED, "the parameter block is too small",
                   call->params_size_bytes);
   const int32_t code = check_form(call, p->form);
@@ -125,6 +134,9 @@ static int32_t read_shape(const accrt_operator_call_t* call, shape_t* out) {
     return code;
   if (p->m < 0 || p->n < 0 || p->k < 1 || p->batch0 < 0 || p->batch1 < 1)
     return refuse(call, MATMUL_ERROR_UNSUPPORTED, "a size is out of range", p->k);
+  int64_t batch;
+  if (__builtin_mul_overflow(p->batch0, p->batch1, &batch))
+    return refuse(call, MATMUL_ERROR_UNSUPPORTED, "too large a batch", p->batch0);
   *out = (shape_t){
       .m = p->m,
       .n = p->n,
@@ -133,7 +145,7 @@ static int32_t read_shape(const accrt_operator_call_t* call, shape_t* out) {
       .ldb = p->ldb,
       .ldc = p->ldc,
       .ld_residual = p->form & MATMUL_FORM_RESIDUAL ? p->ld_residual : p->ldc,
-      .batch = p->batch0 * p->batch1,
+      .batch = batch,
       .a_step = joined_step(p, p->a0, p->a1),
       .b_step = joined_step(p, p->b0, p->b1),
       .c_step = joined_step(p, p->c0, p->c1),
@@ -147,6 +159,33 @@ static int32_t read_shape(const accrt_operator_call_t* call, shape_t* out) {
 
 static int is_empty(const shape_t* s) {
   return s->m == 0 || s->n == 0 || s->batch == 0;
+}
+
+/** Bytes of `batch` matrices, `step` elements apart, of rows `ld` apart; false where they have no such number. No size is 0. */
+static int reach_of(const shape_t* s, accrt_dtype_t dtype, int64_t rows, int64_t columns,
+                    int64_t ld, int64_t step, int64_t* out_bytes) {
+  int64_t batches, lines;
+  return ld >= 0 && step >= 0 && !__builtin_mul_overflow(s->batch - 1, step, &batches) &&
+         !__builtin_mul_overflow(rows - 1, ld, &lines) &&
+         !__builtin_add_overflow(batches, lines, out_bytes) &&
+         !__builtin_add_overflow(*out_bytes, columns, out_bytes) &&
+         !__builtin_mul_overflow(*out_bytes, (int64_t)element_bytes(dtype), out_bytes);
+}
+
+/** The arguments may be chosen by whoever made a bundle: what will be touched is known before anything is. */
+static int32_t measure(const accrt_operator_call_t* call, const shape_t* s, reach_t* out) {
+  const accrt_dtype_t a = MATMUL_FORM_A(s->form), c = MATMUL_FORM_C(s->form);
+  const int nk = (s->form & MATMUL_FORM_B_IS_NK) != 0;
+  *out = (reach_t){0};
+  if (is_empty(s))
+    return 0;
+  if (reach_of(s, a, s->m, s->k, s->lda, s->a_step, &out->a) &&
+      reach_of(s, a, nk ? s->n : s->k, nk ? s->k : s->n, s->ldb, s->b_step, &out->b) &&
+      reach_of(s, c, s->m, s->n, s->ldc, s->c_step, &out->c) &&
+      reach_of(s, c, s->m, s->n, s->ld_residual, s->c_step, &out->residual) &&
+      !__builtin_mul_overflow(s->n, (int64_t)element_bytes(c), &out->bias))
+    return 0;
+  return refuse(call, MATMUL_ERROR_UNSUPPORTED, "a step is negative, or sizes overflow", s->lda);
 }
 
 /* ---- Descriptors -------------------------------------------------------------------------------------------------- */
@@ -315,6 +354,8 @@ static int32_t open_library(const accrt_operator_call_t* call, const lt_function
 /** Everything of a state; on failure nothing is left. */
 static int32_t fill_state(const accrt_operator_call_t* call, state_t* state) {
   int32_t code = read_shape(call, &state->shape);
+  if (code == 0)
+    code = measure(call, &state->shape, &state->reach);
   if (code != 0 || is_empty(&state->shape))
     return code;
   code = open_library(call, &state->lt, &state->handle);
@@ -377,6 +418,10 @@ int32_t matmul_execute(const accrt_kernel_environment_t* environment,
   const int residual = (form & MATMUL_FORM_RESIDUAL) != 0;
   if ((biased && p->bias == NULL) || (residual && p->residual == NULL))
     return refuse(call, MATMUL_ERROR_ARGUMENT, "bias or residual is missing", form);
+  const reach_t* reach = &state->reach;
+  if (p->a_bytes < reach->a || p->b_bytes < reach->b || p->c_bytes < reach->c ||
+      (biased && p->bias_bytes < reach->bias) || (residual && p->residual_bytes < reach->residual))
+    return refuse(call, MATMUL_ERROR_ARGUMENT, "a matrix is longer than its buffer", p->m);
   if (call->workspace_size_bytes < state->choice.workspace_size_bytes)
     return refuse(call, MATMUL_ERROR_ARGUMENT, "too little workspace",
                   (long long)call->workspace_size_bytes);

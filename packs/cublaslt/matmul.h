@@ -18,6 +18,7 @@ typedef struct matmul_params {
   int64_t form;
   float scale;
   float reserved;
+  int64_t a_bytes, b_bytes, bias_bytes, residual_bytes, c_bytes; /* filled by the runtime */
 } matmul_params_t;
 
 /* form: types (ACCRT_DTYPE_*) of a and b, of c and residual, and of bias (0: there is none), an activation, and flags. */
@@ -37,7 +38,8 @@ enum {
   MATMUL_ERROR_CALL = 3,        /* a call of cuBLASLt failed */
   MATMUL_ERROR_MEMORY = 4,      /* no host memory */
   MATMUL_ERROR_ARGUMENT =
-      5, /* execute: an argument that prepare was told of is missing, or too little workspace */
+      5, /* execute: an argument that prepare was told of is missing or too short, or too little
+            workspace */
 };
 
 int32_t matmul_query_workspace(const accrt_kernel_environment_t* environment,

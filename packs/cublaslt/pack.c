@@ -34,11 +34,17 @@ static const accrt_kernel_param_t params[] = {
     NUMBER(c1),
     NUMBER(form),
     ACCRT_KERNEL_PARAM(matmul_params_t, scale, SCALAR, NONE),
+    ACCRT_KERNEL_LENGTH(matmul_params_t, a_bytes),
+    ACCRT_KERNEL_LENGTH(matmul_params_t, b_bytes),
+    ACCRT_KERNEL_LENGTH(matmul_params_t, bias_bytes),
+    ACCRT_KERNEL_LENGTH(matmul_params_t, residual_bytes),
+    ACCRT_KERNEL_LENGTH(matmul_params_t, c_bytes),
 };
 
 static const accrt_operator_def_t operators[] = {{
     .struct_size = sizeof(accrt_operator_def_t),
-    .traits = ACCRT_KERNEL_TRAIT_DETERMINISTIC | ACCRT_KERNEL_TRAIT_CAPTURABLE,
+    .traits = ACCRT_KERNEL_TRAIT_DETERMINISTIC | ACCRT_KERNEL_TRAIT_CAPTURABLE |
+              ACCRT_KERNEL_TRAIT_BUNDLES_MAY_CALL,
     .name = "matmul",
     .params = params,
     .param_count = sizeof params / sizeof params[0],

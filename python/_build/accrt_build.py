@@ -2,19 +2,27 @@
 
 A wheel is a zip archive of the package, its metadata and a list of digests. Writing it here, with
 the standard library alone, keeps `pip install .` working where the Python registry is out of reach
-and gives the tag this package needs (`py3-none-<platform>`: no Python ABI, one native library).
+and gives the tag this package needs (`py3-none-<platform>`: no Python ABI, native libraries and tools).
+
+The platform is what the built files ask of the C library (old_glibc.py): manylinux_2_28 or older, on every machine with glibc.
 """
 
 import base64
+import contextlib
 import hashlib
 import os
 import pathlib
+import re
+import shlex
 import shutil
 import subprocess
+import sys
 import sysconfig
 import tarfile
 import tempfile
 import zipfile
+
+import old_glibc
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "python" / "accrt"
@@ -24,7 +32,7 @@ SUMMARY = "Runs compiled .accx accelerator programs on numpy arrays and anything
 ZIP_DATE = (2020, 1, 1, 0, 0, 0)
 SDIST_PARTS = (
     "CMakeLists.txt", "LICENSE", "README.md", "VERSION", "pyproject.toml", "abi", "cmake",
-    "include", "loader", "python", "runtime",
+    "format", "include", "loader", "python", "packs", "runtime", "tools", "write",
 )  # fmt: skip
 
 
@@ -52,35 +60,74 @@ def metadata():
     return "\n".join(lines) + "\n"
 
 
-def platform_tag():
-    return sysconfig.get_platform().replace("-", "_").replace(".", "_")
+#: What accx prints of itself when it is built, and where it belongs below share/.
+WORDS = {"accx.1": "man/man1/accx.1", "bash": "bash-completion/completions/accx", "zsh": "zsh/site-functions/_accx",
+         "fish": "fish/vendor_completions.d/accx.fish"}
+#: What a manylinux system has.
+SYSTEM_LIBRARIES = re.compile(r"^(lib(c|m|dl|pthread|rt)\.so\.\d+|ld-linux[-\w]*\.so\.\d+|libaccrt\.so\.0)$")
 
 
-def wheel_tag():
-    return f"py3-none-{platform_tag()}"
+def platform_tag(binaries):
+    """manylinux_2_17_x86_64, say: what the files ask for. linux_x86_64 where they ask for more than every such system has."""
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    if not shutil.which("readelf"):
+        return platform
+    newest = (2, 17)  # no manylinux is older on both processors
+    for path in binaries:
+        version, libraries = old_glibc.needed(path)
+        others = [name for name in libraries if not SYSTEM_LIBRARIES.match(name)]
+        if others:
+            print(f"{path.name} needs {', '.join(others)}: the wheel is for this machine alone", file=sys.stderr)
+            return platform
+        newest = max(newest, version[:2])
+    return platform.replace("linux", f"manylinux_{newest[0]}_{newest[1]}", 1) if platform.startswith("linux") else platform
+
+
+def wheel_tag(binaries):
+    return f"py3-none-{platform_tag(binaries)}"
 
 
 def wheel_metadata(tag):
     return f"Wheel-Version: 1.0\nGenerator: accrt_build\nRoot-Is-Purelib: false\nTag: {tag}\n"
 
 
-def build_library(build_dir):
-    """Builds the shared library with CMake and returns the path of the file itself, stripped."""
+def _cmake(build_dir, *options):
+    subprocess.run(["cmake", "-S", str(ROOT), "-B", str(build_dir), *options], check=True)
+
+
+def build_binaries(build_dir):
+    """Builds the libraries and the tools with CMake. Returns {name in the package: path} and {name of a command: path}, all stripped.
+
+    Without the archives of json-c, zlib and libyaml there is no accx: a wheel without it, which says so, and works.
+    """
     if not shutil.which("cmake"):
         raise SystemExit("building accrt needs cmake (Debian: apt-get install cmake gcc libc6-dev)")
-    generator = ["-G", "Ninja"] if shutil.which("ninja") else []
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    older = old_glibc.prepare(build_dir / "old-glibc", compiler)
+    options = ["-G", "Ninja"] if shutil.which("ninja") else []
+    # The search path of what is installed: no path of this machine goes into the wheel.
+    options += ["-DACCRT_BUILD_TESTS=OFF", "-DACCRT_TOOL_STATIC=ON", "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON"]
+    options += [f"-DCMAKE_{kind}_LINKER_FLAGS={older}" for kind in ("EXE", "SHARED") if older]
+    targets = ["accrt", "accrt_write", "accrt-sandbox"]
+    try:
+        _cmake(build_dir, *options, "-DACCRT_BUILD_TOOLS=ON")
+        targets += ["accx"]
+    except subprocess.CalledProcessError:
+        print("the wheel is made without accx: see above", file=sys.stderr)
+        _cmake(build_dir, *options, "-DACCRT_BUILD_TOOLS=OFF")
     jobs = os.environ.get("ACCRT_JOBS", str(os.cpu_count() or 1))
-    options = ["-DACCRT_BUILD_TESTS=OFF", "-DACCRT_BUILD_TOOLS=OFF"]
-    subprocess.run(
-        ["cmake", "-S", str(ROOT), "-B", str(build_dir), *generator, *options], check=True
-    )
-    subprocess.run(
-        ["cmake", "--build", str(build_dir), "--target", "accrt", "-j", jobs], check=True
-    )
-    library = (build_dir / "lib" / "libaccrt.so").resolve()
+    help_text = subprocess.run(["cmake", "--build", str(build_dir), "--target", "help"], capture_output=True, text=True).stdout
+    targets = [target for target in targets if re.search(rf"(^|\s){target}(:|$)", help_text, re.M)]
+    # In a folder that was kept: linked again, since what is linked with is no file that CMake watches.
+    for linked in [*build_dir.glob("bin/acc*"), *build_dir.glob("lib/*.so*")]:
+        linked.unlink()
+    subprocess.run(["cmake", "--build", str(build_dir), "--target", *targets, "-j", jobs], check=True)
+    libraries = {f"lib{name}.so.0": (build_dir / "lib" / f"lib{name}.so").resolve() for name in ("accrt", "accrt_write")}
+    commands = {name: build_dir / "bin" / name for name in ("accx", "accrt-sandbox") if name in targets}
     if shutil.which("strip"):
-        subprocess.run(["strip", "--strip-unneeded", str(library)], check=True)
-    return library
+        for binary in (*libraries.values(), *commands.values()):
+            subprocess.run(["strip", "--strip-unneeded", str(binary)], check=True)
+    return libraries, commands
 
 
 def tree_files(folder):
@@ -90,14 +137,27 @@ def tree_files(folder):
             yield path
 
 
-def package_files(library):
-    """Pairs of (name in the wheel, file): the package, the library, the headers of kernels."""
+def wheel_files(libraries, commands):
+    """Triples of (name in the wheel, file, whether it is executable): the package, the libraries, the headers of kernels, the commands.
+
+    accrt-sandbox is there twice: beside the library for Python, which may be installed without the commands' folder (`pip install
+    --target`), and beside accx.
+    """
     for path in tree_files(PACKAGE):
-        yield f"accrt/{path.relative_to(PACKAGE).as_posix()}", path
+        yield f"accrt/{path.relative_to(PACKAGE).as_posix()}", path, False
     include = ROOT / "include"
     for path in tree_files(include):
-        yield f"accrt/include/{path.relative_to(include).as_posix()}", path
-    yield "accrt/libaccrt.so.0", library
+        yield f"accrt/include/{path.relative_to(include).as_posix()}", path, False
+    for name, path in libraries.items():
+        yield f"accrt/{name}", path, True
+    if "accrt-sandbox" in commands:
+        yield "accrt/accrt-sandbox", commands["accrt-sandbox"], True
+    for name, path in commands.items():
+        yield f"{NAME}-{version()}.data/scripts/{name}", path, True
+    if "accx" in commands:
+        words = commands["accx"].parents[1] / "words"
+        for name, place in WORDS.items():
+            yield f"{NAME}-{version()}.data/data/share/{place}", words / name, False
 
 
 class WheelWriter:
@@ -127,8 +187,8 @@ def write_wheel(directory, tag, files):
     dist_info = f"{NAME}-{version()}.dist-info"
     filename = f"{NAME}-{version()}-{tag}.whl"
     writer = WheelWriter(os.path.join(directory, filename))
-    for name, path in files:
-        writer.add(name, path.read_bytes(), executable=".so" in path.name)
+    for name, path, executable in files:
+        writer.add(name, path.read_bytes(), executable)
     writer.add(f"{dist_info}/METADATA", metadata().encode())
     writer.add(f"{dist_info}/WHEEL", wheel_metadata(tag).encode())
     writer.add(f"{dist_info}/licenses/LICENSE", (ROOT / "LICENSE").read_bytes())
@@ -147,10 +207,22 @@ def get_requires_for_build_sdist(config_settings=None):
     return []
 
 
+def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
+    """What the package is and wants, without building it."""
+    dist_info = pathlib.Path(metadata_directory) / f"{NAME}-{version()}.dist-info"
+    dist_info.mkdir()
+    (dist_info / "METADATA").write_text(metadata())
+    return dist_info.name
+
+
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    with tempfile.TemporaryDirectory(prefix="accrt-wheel-") as build_dir:
-        library = build_library(pathlib.Path(build_dir))
-        return write_wheel(wheel_directory, wheel_tag(), package_files(library))
+    with contextlib.ExitStack() as stack:
+        # ./dev keeps the folder, so that the next wheel is built of what has changed.
+        kept = os.environ.get("ACCRT_WHEEL_BUILD_DIR")
+        build_dir = kept or stack.enter_context(tempfile.TemporaryDirectory(prefix="accrt-wheel-"))
+        libraries, commands = build_binaries(pathlib.Path(build_dir))
+        tag = wheel_tag([*libraries.values(), *commands.values()])
+        return write_wheel(wheel_directory, tag, wheel_files(libraries, commands))
 
 
 def build_sdist(sdist_directory, config_settings=None):

@@ -7,17 +7,17 @@
 Pure Python over ctypes; numpy is optional. Objects keep alive what they need; `close()` or `with` gives handles back early.
 Errors are exceptions under accrt.Error with the whole record of the C library. See docs/python-guide.md.
 
-The shared library is loaded at the first use of a name below, so that accrt.bundle_writer and accrt.compiler, which write
-bundles, need it not.
+The shared library is loaded at the first use of a name below; accrt.bundle_writer and accrt.compiler load it, and
+libaccrt_write.so, when they write.
 """
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
 
-# Which module has which name. The exception classes are in errors.
+# Which module has which name; __init__.pyi says it to type checkers. The exception classes are in errors.
 _MODULES = {
     "_records": ("Argument", "Asset", "Constant", "DeviceInfo", "PoolEntry", "Signature", "Symbol"),
+    "budget": ("Budget",),
     "bundle": ("Bundle",),
     "instance": ("Device", "Instance", "caps", "default_instance"),
     "kernels": ("Commands", "DeviceKernel", "Kernel", "KernelPack", "Launch", "launch"),
@@ -30,18 +30,6 @@ _MODULES = {
 # Modules that are loaded when they are first named.
 _LAZY = ("bundle_reader", "bundle_writer", "compiler", "errors", "layouts", "trust", "weights")
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
-
-if TYPE_CHECKING:  # for editors and type checkers
-    from ._records import Argument, Asset, Constant, DeviceInfo, PoolEntry, Signature, Symbol
-    from .bundle import Bundle
-    from .errors import *  # noqa: F403 - one class for each status
-    from .instance import Device, Instance, caps, default_instance
-    from .kernels import Commands, DeviceKernel, Kernel, KernelPack, Launch, launch
-    from .memory import Buffer, Pool
-    from .program import Adapter, Call, Function, Program, Session, load
-    from .stream import Event, Semaphore, Stream
-    from .tensor import Tensor, from_dlpack
-    from .weights import Weight, Weights
 
 __all__ = [*_HOME, "__version__", "Error"]  # noqa: F405 - __getattr__ makes them
 

@@ -1,8 +1,11 @@
-"""Finds and loads libaccrt.so, and turns statuses into exceptions. The one place that knows where the library lies."""
+"""Finds and loads libaccrt.so and libaccrt_write.so, and turns statuses into exceptions. The one place that knows where they lie."""
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
+from operator import index as _index
+from typing import Any, Callable, TypeVar
 
 from . import _ffi, errors
 
@@ -10,8 +13,8 @@ from . import _ffi, errors
 def _candidates() -> list[str]:
     """Where to look, in order: $ACCRT_LIBRARY (alone, when set), inside the package, the tree's build folder, the system."""
     chosen = os.environ.get("ACCRT_LIBRARY")
-    if chosen:
-        return [chosen]
+    if chosen:  # a path is not left to where the process is: packs are looked for beside it
+        return [os.path.abspath(chosen) if "/" in chosen else chosen]
     here = os.path.dirname(os.path.realpath(__file__))
     near = [os.path.join(here, *place) for place in (("libaccrt.so.0",), ("libaccrt.so",),
                                                      ("..", "..", "build", "lib", "libaccrt.so.0"))]
@@ -41,6 +44,46 @@ def _check_version(path: str, version: int) -> None:
 
 
 lib = _load()
+
+
+def _write_candidates() -> list[str]:
+    """Where libaccrt_write.so may be, in order: $ACCRT_WRITE_LIBRARY (alone, when set), beside libaccrt.so, the system."""
+    chosen = os.environ.get("ACCRT_WRITE_LIBRARY")
+    if chosen:
+        return [chosen]
+    folder = os.path.dirname(lib._name)
+    near = [os.path.join(folder, name) for name in ("libaccrt_write.so.0", "libaccrt_write.so")] if folder else []
+    return [p for p in near if os.path.exists(p)] or ["libaccrt_write.so.0"]
+
+
+def _load_write() -> _ffi.Library:
+    tried = []
+    for path in _write_candidates():
+        try:
+            library = _ffi.Library(path)
+            version = library.accrt_write_version()
+        except (OSError, AttributeError) as error:
+            tried.append(str(error))
+            continue
+        if version >> 12 != lib.accrt_version() >> 12:
+            raise ImportError(f"{path} has version {version >> 24}.{version >> 12 & 0xFFF}, which is not that of {lib._name}")
+        return library
+    raise ImportError("writing, signing and quantizing need libaccrt_write.so, which was not found: install it beside "
+                      f"{lib._name}, or set ACCRT_WRITE_LIBRARY to its path. Tried: " + "; ".join(tried))  # fmt: skip
+
+
+_write: _ffi.Library | None = None
+
+
+def write_library() -> _ffi.Library:
+    """libaccrt_write.so, loaded when it is first asked for: what runs bundles works without. Raises ImportError where it is not there."""
+    global _write
+    if _write is None:
+        _write = _load_write()
+    return _write
+
+
+lib.write = write_library
 
 
 def check(status: int) -> None:
@@ -75,50 +118,187 @@ def filled(kind, function, *arguments):
     return out
 
 
+def c_text(value: str, encode=str.encode, what: str = "a name") -> bytes:
+    """A string for C. TypeError: it is none. ValueError: a NUL in it, where C would end it."""
+    if encode is str.encode and not isinstance(value, str):
+        raise TypeError(f"{what} is {shown(value)}, expected a str")
+    data = encode(value)
+    if b"\0" in data:
+        raise ValueError(f"{value!r} has a NUL in it, which would end it")
+    return data
+
+
+def c_path(path) -> bytes:
+    """The same of a path."""
+    return c_text(path, os.fsencode)
+
+
 def text(value: bytes | None) -> str:
     return value.decode("utf-8", "replace") if value else ""
 
 
+class _State:
+    """Whether references are still given back: not once the interpreter ends (_in_flight)."""
+
+    gives_back = True
+    byref = staticmethod(ctypes.byref)
+
+
+def _give_back(pointer, _state=_State, _bool=bool, _clear=ctypes.memset) -> None:
+    if _state.gives_back and _bool(pointer):
+        pointer.give_back(pointer)
+        # Finalizers of what is garbage together run in any order: who comes later finds NULL, which C refuses.
+        _clear(_state.byref(pointer), 0, 8)
+
+
+#: Kind of handle ("accrt_stream") -> the type of pointers that own a reference.
+_owners: dict[str, type] = {}
+
+
+def _owner(kind: str) -> type:
+    """The type of owning pointers: ctypes takes them where the C function wants this kind of handle, and nothing else. The reference
+    goes with the last one who holds the pointer, so also a foreign call in another thread that has it."""
+    found = _owners.get(kind)
+    if found is None:
+        base = getattr(_ffi, kind + "_p")
+        retain = getattr(lib, kind + "_retain")
+        found = type(base)(kind + "_owner", (base,), {
+            "_type_": base._type_, "__del__": _give_back, "give_back": staticmethod(getattr(lib, kind + "_release")),
+            "retain": staticmethod(retain), "__index__": lambda self: ctypes.cast(self, ctypes.c_void_p).value or 0})
+        retain.restype = found
+        _owners[kind] = found
+    return found
+
+
+_Self = TypeVar("_Self", bound="Handle")
+
+
+def never_raises(show: Callable[..., str]) -> Callable[..., str]:
+    """Makes a `__repr__` that says what is wrong where it cannot say more: closed, broken, in a forked child."""
+    @functools.wraps(show)
+    def safe(self: Any) -> str:
+        name = f"{type(self).__module__.partition('.')[0]}.{type(self).__name__}"
+        try:
+            if getattr(self, "_pointer", "none") is None:
+                return f"<{name}, closed>"
+            return show(self)
+        except Exception as error:  # noqa: BLE001
+            return f"<{name}: {type(error).__name__}: {' '.join(str(error).split())}>"
+    return safe
+
+
 class Handle:
-    """Owner of one reference to a handle of the library. Subclasses name the release function in `_release_name`."""
+    """Owner of one reference to a handle of the library. Subclasses name the kind of handle in `_kind`."""
 
-    __slots__ = ("_handle", "_release", "__weakref__")
-    _release_name = ""
+    __slots__ = ("_pointer", "__weakref__")
+    _kind = ""
 
-    def __init__(self, handle: int) -> None:
-        self._handle = handle
-        # Kept on the object: at interpreter shutdown module globals may be gone before it is.
-        self._release = getattr(lib, self._release_name)
+    def __init__(self, pointer) -> None:
+        if not isinstance(pointer, _owner(self._kind)):
+            raise TypeError(f"an accrt.{type(self).__name__} is not made of {describe(pointer)}: see its class for what makes one")
+        self._pointer = pointer
 
     @property
-    def handle(self) -> int:
-        """The C handle, for use with other ctypes code. Borrowed: valid while this object lives."""
-        if not self._handle:
-            raise ValueError(f"this {type(self).__name__} is closed")
-        return self._handle
+    def handle(self):
+        """The C handle, a ctypes pointer; its address is `operator.index(handle)`. It keeps what it points to alive."""
+        try:
+            pointer = self._pointer
+        except AttributeError:  # its constructor failed
+            pointer = None
+        if type(pointer) is not _owners.get(self._kind):
+            raise self._no_handle(pointer)
+        return pointer
+
+    def _no_handle(self, pointer: object) -> Exception:
+        name = type(self).__name__
+        if pointer is None:
+            return ValueError(f"this {name} is closed")
+        return TypeError(f"this {name} is broken: its _pointer was set to {describe(pointer)}")
+
+    @never_raises
+    def __repr__(self) -> str:
+        return f"<accrt.{type(self).__name__}>"
 
     def close(self) -> None:
-        """Gives the reference back now instead of when the object is collected. Closing twice is fine."""
-        handle, self._handle = getattr(self, "_handle", None), None
-        if handle:
-            self._release(handle)
-
-    def __del__(self) -> None:
-        self.close()
+        """Gives the reference back now instead of when the object is collected. Closing twice is fine, and so is closing while another
+        thread uses it: then it goes when that call has returned."""
+        self._pointer = None
 
     def __reduce_ex__(self, protocol):
         # A copy would share the one reference, and end it. This also answers copy.copy and copy.deepcopy.
         raise TypeError(f"a {type(self).__name__} is a handle of this process: it can be neither copied nor pickled")
 
-    def __enter__(self):
+    def __enter__(self: _Self) -> _Self:
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
 
-def created(function, *arguments) -> int:
-    """Calls `function(*arguments, &out)` and returns the new handle."""
-    out = ctypes.c_void_p()
+def describe(value: object) -> str:
+    """What a value is, for messages."""
+    if value is None:
+        return "None"
+    kind = type(value)
+    return f"an accrt.{kind.__name__}" if kind.__module__.startswith("accrt.") else f"a value of type {kind.__name__}"
+
+
+def shown(value: object) -> str:
+    """The same with a short value itself."""
+    return f"{value!r}" if isinstance(value, (str, bytes, int, float)) and len(repr(value)) < 80 else describe(value)
+
+
+def need(value: object, kind: type, what: str = ""):
+    """The C handle of an argument that must be of class `kind` (a subclass of Handle), and open."""
+    if isinstance(value, kind):
+        return value.handle
+    raise TypeError(f"{what or kind.__name__.lower()} is {describe(value)}, expected an accrt.{kind.__name__}{_MADE.get(kind.__name__, '')}")
+
+
+#: What makes one, where names are often given in its place.
+_MADE = {"Device": ': accrt.default_instance().device("host") gives one'}
+
+
+def allowed(value: object, kind: type, what: str = ""):
+    """As `need`; None for None."""
+    return None if value is None else need(value, kind, what)
+
+
+def whole(value: object, what: str) -> int:
+    """An int, or what stands for one. TypeError: a float, a str, ..."""
+    try:
+        return _index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{what} is {shown(value)}, expected an integer") from None
+
+
+def number(value: object, what: str, bits: int = 64, signed: bool = False) -> int:
+    """A whole number that fits: ctypes would cut what does not."""
+    found = whole(value, what)
+    least = -(1 << bits - 1) if signed else 0
+    if not least <= found < 1 << (bits - 1 if signed else bits):
+        raise OverflowError(f"{what} is {found}, which does not fit {'a signed' if signed else 'an unsigned'} number of {bits} bits")
+    return found
+
+
+def created(function, *arguments):
+    """Calls `function(*arguments, &out)` and returns the new handle: an owning pointer, where that kind of handle is owned."""
+    base = function.argtypes[-1]._type_
+    kind = base._type_.__name__
+    out = (_owner(kind) if kind in _OWNED else base)()
     check(function(*arguments, ctypes.byref(out)))
-    return out.value or 0
+    return out
+
+
+def retained(pointer):
+    """A new reference to what a borrowed handle points to, as an owning pointer."""
+    return _owner(type(pointer)._type_.__name__).retain(pointer)
+
+
+def adopted(pointer):
+    """The reference that a C function has left in a struct, as an owning pointer."""
+    return ctypes.cast(pointer, _owner(type(pointer)._type_.__name__))
+
+
+#: Kinds of handles of which C functions give references; devices are lent by their instance, kernels by their pack.
+_OWNED = frozenset(kind for kind in _ffi._HANDLES if kind + "_retain" in _ffi._PROTOTYPES) - {"accrt_device"}

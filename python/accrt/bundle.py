@@ -5,15 +5,15 @@ import ctypes
 import os
 from typing import Callable
 
-from . import _ffi
-from ._library import Handle, check, created, filled, lib, struct, text
-from .errors import Error
+from . import _ffi, _format, budget as _budgets
+from ._library import Handle, allowed, c_path, c_text, check, created, describe, filled, lib, never_raises, number, shown, struct, text
+from ._waits import apart
+from .errors import Error, listing
 from ._records import Argument, Asset, Constant, Signature, Symbol
 from .instance import Instance, default_instance
 
 _VERIFY = {"default": _ffi.ACCRT_VERIFY_DEFAULT, "full": _ffi.ACCRT_VERIFY_FULL, "no-data": _ffi.ACCRT_VERIFY_NO_DATA}
-_ARGUMENT_KINDS = {0: "read", 1: "read_write", 2: "donated", 3: "result", 4: "scalar"}
-_SYMBOL_CLASSES = {0: "specialize", 1: "bucket", 2: "runtime", 3: "session"}
+_ARGUMENT_KINDS, _SYMBOL_CLASSES = dict(enumerate(_format.ARGUMENT_KINDS)), dict(enumerate(_format.SYMBOL_CLASSES))
 
 
 class Bundle(Handle):
@@ -23,38 +23,47 @@ class Bundle(Handle):
         source: a path, an open file descriptor (int), or bytes-like memory (kept alive).
         instance: default: the process's own. verify: "default", "full" (all digests now) or "no-data".
         key: for encrypted weights: called once with the key's id (16 bytes), returns its 32 bytes, or None.
+        budget: what opening it may cost (accrt.Budget); default: limits in proportion to the file.
     Raises:
+        BudgetError, TimeoutError, CancelledError: opening it passed a limit of the budget.
         InvalidFormatError, VersionMismatchError, DataCorruptError, NotFoundError, IoError; UntrustedError (option trust.weights),
         PermissionDeniedError (not the key of its encrypted weights), UnsupportedError (a key or signatures, and no libcrypto).
     """
 
     __slots__ = ("instance", "_signatures")
-    _release_name = "accrt_bundle_release"
+    _kind = "accrt_bundle"
 
     def __init__(self, source, instance: Instance | None = None, verify: str = "default",
-                 key: Callable[[bytes], bytes | None] | None = None) -> None:
-        self._handle = None
-        self.instance = instance or default_instance()
+                 key: Callable[[bytes], bytes | None] | None = None, budget: _budgets.Budget | None = None,
+                 _begin: float | None = None) -> None:
+        allowed(instance, Instance)
+        self.instance = instance if instance is not None else default_instance()
         if verify not in _VERIFY:
             raise ValueError(f"verify is {verify!r}, expected one of {', '.join(map(repr, _VERIFY))}")
         options = struct(_ffi.accrt_bundle_options, verify=_VERIFY[verify])
+        _budgets.put(options, budget, _begin)
         problems: list[BaseException] = []
         if key is not None:
             options.secret_key = _key_callback(key, problems)
         self._signatures = {}
         reference = ctypes.byref(options)
         try:
-            handle = self._open(source, reference)
+            handle = apart(lambda: self._open(source, reference))
         except Error as error:
             raise error from (problems[0] if problems else None)
         super().__init__(handle)
 
     def _open(self, source, reference) -> int:
         if isinstance(source, (str, os.PathLike)):
-            return created(lib.accrt_bundle_open_path, self.instance.handle, os.fsencode(source), reference)
+            return created(lib.accrt_bundle_open_path, self.instance.handle, c_path(source), reference)
         if isinstance(source, int):
-            return created(lib.accrt_bundle_open_fd, self.instance.handle, source, reference)
+            return created(lib.accrt_bundle_open_fd, self.instance.handle, number(source, "source", 32, signed=True), reference)
         from .tensor import created_over
+        try:
+            memoryview(source)
+        except TypeError:
+            more = ": file.fileno() is its descriptor" if hasattr(source, "fileno") else ""
+            raise TypeError(f"a bundle is opened from a path, a file descriptor or bytes, not from {describe(source)}{more}") from None
         return created_over(source, lib.accrt_bundle_open_memory, self.instance.handle, reference)
 
     @property
@@ -70,9 +79,11 @@ class Bundle(Handle):
         from .program import Program
         return Program(self, device, variant, weights, by_name, rank, degree)
 
-    def verify(self) -> None:
-        """Checks every digest, weights included. Raises DataCorruptError."""
-        check(lib.accrt_bundle_verify(self.handle))
+    def verify(self, budget: _budgets.Budget | None = None) -> None:
+        """Checks every digest, weights included. Raises DataCorruptError; BudgetError, TimeoutError, CancelledError: it passed a limit
+        of the budget."""
+        handle, limits = self.handle, ctypes.byref(budget._c()) if budget is not None else None
+        apart(lambda: check(lib.accrt_bundle_verify_within(handle, limits)))
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -129,14 +140,16 @@ class Bundle(Handle):
         return out
 
     def constant_bytes(self, name: str) -> memoryview:
-        """The bytes of a stored weight, read-only, without a copy. Valid while the bundle is open."""
+        """The bytes of a stored weight, read-only, without a copy. They stay while the view does."""
         index, data, size = ctypes.c_uint32(), ctypes.c_void_p(), ctypes.c_uint64()
-        check(lib.accrt_bundle_find_constant(self.handle, name.encode(), ctypes.byref(index)))
-        check(lib.accrt_bundle_constant_data(self.handle, index.value, ctypes.byref(data), ctypes.byref(size)))
+        with listing(lambda: [constant.name for constant in self.constants], name):
+            check(lib.accrt_bundle_find_constant(self.handle, c_text(name), ctypes.byref(index)))
+        place = (self.handle, index.value, ctypes.byref(data), ctypes.byref(size))
+        apart(lambda: check(lib.accrt_bundle_constant_data(*place)))  # digests are checked
         if not size.value:
             return memoryview(b"")
         raw = (ctypes.c_char * size.value).from_address(data.value)
-        raw._owner = self
+        raw._owner = self.handle
         return memoryview(raw).cast("B").toreadonly()
 
     def function_names(self, internal: bool = False) -> list[str]:
@@ -151,7 +164,7 @@ class Bundle(Handle):
     def function_targets(self, function: str) -> list[str | None]:
         """The drivers that versions of a function are for; None is the version for any."""
         index, target = ctypes.c_uint32(), ctypes.c_char_p()
-        check(lib.accrt_bundle_find_function(self.handle, function.encode(), ctypes.byref(index)))
+        check(lib.accrt_bundle_find_function(self.handle, c_text(function), ctypes.byref(index)))
         raw = filled(_ffi.accrt_function_info, lib.accrt_bundle_function, self.handle, index.value)
         out: list[str | None] = []
         for version in range(raw.version_count):
@@ -161,9 +174,12 @@ class Bundle(Handle):
 
     def signature(self, function: str) -> Signature:
         """Signature of a function. Raises NotFoundError with near names."""
+        if not isinstance(function, str):
+            raise TypeError(f"a function's name is {shown(function)}, expected a str; there are {', '.join(self.function_names())}")
         if function not in self._signatures:
             index = ctypes.c_uint32()
-            check(lib.accrt_bundle_find_function(self.handle, function.encode(), ctypes.byref(index)))
+            with listing(self.function_names, function):
+                check(lib.accrt_bundle_find_function(self.handle, c_text(function), ctypes.byref(index)))
             self._signatures[function] = self._read_signature(index.value)
         return self._signatures[function]
 
@@ -177,13 +193,19 @@ class Bundle(Handle):
         raw = filled(_ffi.accrt_argument_info, lib.accrt_bundle_argument, self.handle, function, index)
         size = ctypes.c_uint64()
         buffer = ctypes.create_string_buffer(1024)
-        check(lib.accrt_bundle_argument_type_text(self.handle, function, index, buffer, len(buffer), ctypes.byref(size)))
+        status = lib.accrt_bundle_argument_type_text(self.handle, function, index, buffer, len(buffer), ctypes.byref(size))
+        if size.value > len(buffer):
+            buffer = ctypes.create_string_buffer(size.value)
+            status = lib.accrt_bundle_argument_type_text(self.handle, function, index, buffer, len(buffer), ctypes.byref(size))
+        check(status)
         return Argument(text(raw.name), _ARGUMENT_KINDS.get(raw.kind, str(raw.kind)), text(buffer.value), bool(raw.optional),
                         text(raw.doc), index)
 
+    @never_raises
     def __repr__(self) -> str:
         return f"<accrt.Bundle {self.info['name']!r}: {', '.join(self.function_names())}>"
 
+    @never_raises
     def _repr_html_(self) -> str:
         rows = "".join(f"<tr><td><code>{_escape(str(self.signature(n)))}</code></td></tr>" for n in self.function_names())
         return f"<table><tr><th>{_escape(str(self.info['name']))}</th></tr>{rows}</table>"
@@ -196,9 +218,10 @@ def _key_callback(key: Callable[[bytes], bytes | None], problems: list[BaseExcep
             found = key(ctypes.string_at(key_id, 16))
             if found is None:
                 return 1
+            found = bytes(memoryview(found))
             if len(found) != 32:
                 raise ValueError(f"a key has 32 bytes, not {len(found)}")
-            ctypes.memmove(out_key, bytes(found), 32)
+            ctypes.memmove(out_key, found, 32)
             return 0
         except BaseException as problem:  # noqa: BLE001 - it is raised again, by who called
             problems.append(problem)

@@ -1,6 +1,11 @@
 """Exceptions: one class for each status of the C API, all under Error, each with the whole record."""
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
+from typing import Callable, Iterable, Iterator
+
 from . import _ffi
 
 
@@ -61,13 +66,94 @@ for _name, _status in list(vars(_ffi).items()):
         __all__.append(_class.__name__)
 
 
+class MissingFileError(_CLASSES[_ffi.ACCRT_ERROR_NOT_FOUND], FileNotFoundError):
+    """ACCRT_ERROR_NOT_FOUND, where what is missing is a file: a NotFoundError and a FileNotFoundError.
+
+    Attributes:
+        filename (str): the path that does not exist. errno (int), strerror (str): the system's.
+    """
+
+    def __init__(self, message: str, **record) -> None:
+        super().__init__(message, **record)
+        self.errno, self.strerror = self.driver_code, os.strerror(self.driver_code)
+        self.filename = _missing_path(message)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+__all__.append("MissingFileError")
+_NO_SUCH_FILE = ": no such file"
+
+
+@contextlib.contextmanager
+def named_files() -> Iterator[None]:
+    """Makes what Python raises of paths that it opens inside what the library raises of its own: MissingFileError, IoError."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if isinstance(error, Error):
+            raise
+        raise MissingFileError(f"{_path(error)}{_NO_SUCH_FILE}", name="ACCRT_ERROR_NOT_FOUND", driver_code=error.errno,
+                               driver_name=errno.errorcode[error.errno]) from None
+    except OSError as error:
+        if isinstance(error, Error) or error.filename is None:
+            raise
+        status = _ffi.ACCRT_ERROR_IO
+        raise _CLASSES[status](f"{_path(error)}: could not be opened: {error.strerror}", name="ACCRT_ERROR_IO", driver_code=error.errno,
+                               driver_name=errno.errorcode.get(error.errno or 0, "")) from None
+
+
+@contextlib.contextmanager
+def listing(names: Callable[[], Iterable[str]], wanted: object) -> Iterator[None]:
+    """Adds to a NotFoundError that names nothing near what there is: names that end alike, or all where they are few."""
+    try:
+        yield
+    except _CLASSES[_ffi.ACCRT_ERROR_NOT_FOUND] as error:
+        if "did you mean" in str(error) or "; there " in str(error) or not isinstance(wanted, str):
+            raise
+        known = sorted(names())
+        alike = [name for name in known if wanted and (name.endswith("." + wanted) or wanted.endswith("." + name))][:4]
+        if alike:
+            error.message += "; did you mean " + " or ".join(map(repr, alike)) + "?"
+        elif len(known) <= _FEW:
+            error.message += f"; there {'is' if len(known) == 1 else 'are'} {', '.join(known) or 'none'}"
+        error.args = (error.message,)
+        raise
+
+
+#: So many names are listed.
+_FEW = 20
+
+
+def _path(error: OSError) -> str:
+    return os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else str(error.filename)
+
+
+def _missing_path(message: str) -> str:
+    """The path in a message of the library: what stands before "no such file", without the option, the variable or the
+    constant that names it."""
+    path = message.partition(_NO_SUCH_FILE)[0]
+    if path.startswith("constant '"):
+        return path.rpartition("': ")[2]
+    for names_it in ("trust.keys: ", "ACCRT_TRUST_KEYS: "):
+        path = path[len(names_it):] if path.startswith(names_it) else path
+    return path
+
+
+def _class_of(status: int, driver_name: str) -> type:
+    if status == _ffi.ACCRT_ERROR_NOT_FOUND and driver_name in ("ENOENT", "ENOTDIR"):
+        return MissingFileError
+    return _CLASSES.get(status, Error)
+
+
 def make(status: int, name: str, record) -> Error:
     """The exception of `status` from a C record (accrt_error)."""
-    return _CLASSES.get(status, Error)(
+    return _class_of(status, record.driver_name.decode())(
         record.message.decode("utf-8", "replace") or name, name=name, operation=record.operation.decode(),
         source=f"{record.source_file.decode('utf-8', 'replace')}:{record.source_line}", driver_code=record.driver_code,
         driver_name=record.driver_name.decode(), submission=record.submission)
 
 
 def _rebuild(status: int, message: str, record: dict) -> Error:
-    return _CLASSES.get(status, Error)(message, **record)
+    return _class_of(status, record.get("driver_name", ""))(message, **record)

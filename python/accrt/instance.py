@@ -4,11 +4,13 @@ from __future__ import annotations
 import ctypes
 import os
 from _thread import allocate_lock  # threading takes longer to import than this module
-from typing import Callable, Mapping
+from collections.abc import Mapping
+from typing import Callable
 
 from . import _ffi
-from ._library import Handle, check, created, filled, lib, struct, text
+from ._library import Handle, c_path, c_text, check, created, describe, filled, lib, need, never_raises, retained, shown, struct, text
 from ._paths import user_folder
+from .errors import NotFoundError
 from ._records import DeviceInfo
 
 _POLICIES = {None: _ffi.ACCRT_HOST_CODE_DEFAULT, "signed": _ffi.ACCRT_HOST_CODE_SIGNED, "all": _ffi.ACCRT_HOST_CODE_ALL,
@@ -36,14 +38,16 @@ class Instance(Handle):
     """
 
     __slots__ = ("_callbacks", "_told", "own_keys", "trust")
-    _release_name = "accrt_instance_release"
+    _kind = "accrt_instance"
 
     def __init__(self, trust: str | None = None, options: Mapping[str, object] | None = None,
                  log: Callable[[str, str, str], None] | None = None, log_level: str = "warning",
                  perf_map: bool = False, keys=None, host_code: str | None = None) -> None:
-        self._handle = None
         trust = policy_of(trust, host_code)
         # The plus sign: a library that was built without the CUDA driver does not know the key.
+        if options is not None and (not isinstance(options, Mapping) or not all(isinstance(key, str) for key in options)):
+            raise TypeError(f"options is {options!r:.80}, expected a dict of driver options by name, as in {{'host.threads': 2}}: "
+                            "docs/options.md lists them")
         given = {"+cuda.cache": _cache_folder("ptx"), "prepare.cache": _cache_folder("prepared"), **(options or {})}
         self._told = 0
         self.own_keys = keys is None and "trust.keys" not in given
@@ -51,7 +55,7 @@ class Instance(Handle):
             from .trust import paths
             found = paths(keys)
             given.update({"trust.keys": found} if found is not None else {})
-        pairs = [(k.encode(), _option_text(v).encode()) for k, v in given.items()]
+        pairs = [(c_text(k), c_text(_option_text(k, v))) for k, v in given.items()]
         table = (_ffi.accrt_option * max(len(pairs), 1))(*pairs)
         native = struct(_ffi.accrt_instance_options, host_code_policy=_POLICIES[trust],
                         flags=_ffi.ACCRT_INSTANCE_FLAG_PERF_MAP if perf_map else 0, option_count=len(pairs),
@@ -61,7 +65,13 @@ class Instance(Handle):
         if log is not None:
             native.log_sink = ctypes.pointer(self._log_sink(log, log_level))
         self.trust = trust
-        super().__init__(created(lib.accrt_instance_create, ctypes.byref(native)))
+        try:
+            super().__init__(created(lib.accrt_instance_create, ctypes.byref(native)))
+        except NotFoundError as error:
+            if "option" in str(error) and "did you mean" not in str(error):
+                error.message += "; docs/options.md lists them, host.threads for example"
+                error.args = (error.message,)
+            raise
 
     def _log_sink(self, log, level: str):
         if level not in _LEVELS.values():
@@ -78,7 +88,10 @@ class Instance(Handle):
 
     def device(self, name: str = "host") -> Device:
         """A device by name: "host", "host:1", "cuda:0". Raises NotFoundError with the list of those there are."""
-        return Device(created(lib.accrt_instance_device_by_name, self.handle, name.encode()), self)
+        if not isinstance(name, str):
+            raise TypeError(f"a device's name is {shown(name)}, expected a str; there are "
+                            + ", ".join(repr(device.name) for device in self.devices()))
+        return Device(created(lib.accrt_instance_device_by_name, self.handle, c_text(name)), self)
 
     def devices(self) -> list[Device]:
         """All devices of all drivers."""
@@ -87,9 +100,12 @@ class Instance(Handle):
         return [Device(created(lib.accrt_instance_device, self.handle, i), self) for i in range(count.value)]
 
     def load_driver(self, path: str | os.PathLike) -> None:
-        """Opens a driver from a shared object; its devices join `devices()`."""
-        check(lib.accrt_instance_load_driver(self.handle, os.fsencode(path)))
+        """Opens a driver from a shared object; its devices join `devices()`. A name without slashes is looked for as the system
+        looks for libraries; raises PermissionDeniedError when others may write to the file or to a folder above it."""
+        name = c_path(path)
+        check(lib.accrt_instance_load_driver(self.handle, os.path.abspath(name) if b"/" in name else name))
 
+    @never_raises
     def __repr__(self) -> str:
         return f"accrt.Instance(trust={self.trust!r})"
 
@@ -111,7 +127,11 @@ def _cache_folder(name: str) -> str:
     return os.path.join(folder, name) if folder else ""
 
 
-def _option_text(value: object) -> str:
+def _option_text(key: str, value: object) -> str:
+    if isinstance(value, os.PathLike):
+        return os.fsdecode(value)
+    if not isinstance(value, (str, int, float)) and not hasattr(value, "__index__"):
+        raise TypeError(f"option {key!r} is {value!r:.80}, expected a str, a number, a bool or a path")
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
@@ -119,10 +139,14 @@ class Device(Handle):
     """A device. Made by `Instance.device`; keeps its instance alive."""
 
     __slots__ = ("instance", "_info")
-    _release_name = "accrt_device_release"
+    _kind = "accrt_device"
 
-    def __init__(self, handle: int, instance: Instance) -> None:
-        super().__init__(handle)
+    def __init__(self, handle, instance: Instance) -> None:
+        """`handle`: a ctypes pointer of its kind, which is lent."""
+        need(instance, Instance)
+        if not isinstance(handle, _ffi.accrt_device_p):
+            raise TypeError(f"a device is made by Instance.device, not of {describe(handle)}")
+        super().__init__(retained(handle))
         self.instance = instance
         self._info = None
 
@@ -144,8 +168,9 @@ class Device(Handle):
 
     def enable_peer(self, peer: Device) -> None:
         """Lets work of this device reach memory of `peer`, one way. Raises NotImplementedError's kin where there is no path."""
-        check(lib.accrt_device_enable_peer(self.handle, peer.handle))
+        check(lib.accrt_device_enable_peer(self.handle, need(peer, Device, "peer")))
 
+    @never_raises
     def __repr__(self) -> str:
         return f"<accrt.Device {self.name} ({self.info.description}, {self.info.arch})>"
 
@@ -155,10 +180,11 @@ _defaults: dict[str | None, Instance] = {}
 
 
 def default_instance(trust: str | None = None, host_code: str | None = None) -> Instance:
-    """The process's instance for a policy, made on first use. In a child forked after that: ForkedError, like everything."""
+    """The process's instance for a policy, made on first use, and anew when somebody has closed it. In a child forked after that:
+    ForkedError, like everything."""
     trust = policy_of(trust, host_code)
     with _default_lock:
-        if trust not in _defaults:
+        if trust not in _defaults or _defaults[trust]._pointer is None:
             # What "no-host-code" is asked for needs no keys: a folder of them that is amiss is no matter there.
             _defaults[trust] = Instance(trust, keys=() if trust == "no-host-code" else None)
         return _defaults[trust]

@@ -4,20 +4,23 @@ from __future__ import annotations
 import ctypes
 import os
 import struct as _struct
+from operator import index as _index
 from typing import Callable, Iterable, NamedTuple, Sequence
 
 from . import _ffi
-from ._library import Handle, check, created, filled, last_error, lib, struct, text
+from ._library import Handle, c_path, c_text, check, created, describe, filled, last_error, lib, need, never_raises, number, struct, text
+from ._waits import apart
 from .errors import InvalidArgumentError
 from .instance import Device, Instance
 from .memory import Buffer
-from .stream import Stream
-from .tensor import Tensor, as_view
+from .stream import Stream, pattern_of
+from .tensor import Tensor, as_view, contiguous_strides, extent, host_bytes
 
 _BYTES = {"buffer": _ffi.ACCRT_KERNEL_PARAM_BUFFER, "tensor": _ffi.ACCRT_KERNEL_PARAM_TENSOR,
           "scalar": _ffi.ACCRT_KERNEL_PARAM_SCALAR, "symbol": _ffi.ACCRT_KERNEL_PARAM_SYMBOL,
           "workspace": _ffi.ACCRT_KERNEL_PARAM_WORKSPACE}
 _WHOLE = (1 << 64) - 1
+_LAUNCH, _ARGUMENT_BYTES = lib.accrt_stream_launch, ctypes.sizeof(_ffi.accrt_kernel_argument)
 
 
 _MODULES = {"": 0, "cubin": _ffi.ACCRT_MODULE_CUBIN, "ptx": _ffi.ACCRT_MODULE_PTX, "fatbin": _ffi.ACCRT_MODULE_FATBIN}
@@ -88,11 +91,11 @@ def _describe(kernel: DeviceKernel, out: _ffi.accrt_kernel_def):
     for entry, (name, kind) in zip(params, kernel.parameters):
         size = _SCALARS.get(kind, 8)
         end = -(-end // size) * size
-        entry.name, entry.align_log2, entry.offset_bytes, entry.size_bytes = name.encode(), size.bit_length() - 1, end, size
+        entry.name, entry.align_log2, entry.offset_bytes, entry.size_bytes = c_text(name), size.bit_length() - 1, end, size
         entry.kind = _ffi.ACCRT_KERNEL_PARAM_BUFFER if kind in _ACCESS else _ffi.ACCRT_KERNEL_PARAM_SCALAR
         entry.access = _ACCESS.get(kind, _ffi.ACCRT_KERNEL_ACCESS_NONE)
         end += size
-    out.struct_size, out.name, out.params = ctypes.sizeof(out), kernel.name.encode(), params
+    out.struct_size, out.name, out.params = ctypes.sizeof(out), c_text(kernel.name), params
     out.param_count, out.params_size_bytes = len(kernel.parameters), -(-end // 8) * 8
     out.local_memory_size_bytes = kernel.shared_bytes
     out.traits = (_ffi.ACCRT_KERNEL_TRAIT_COOPERATIVE if kernel.cooperative else 0) | (
@@ -106,19 +109,20 @@ def _describe(kernel: DeviceKernel, out: _ffi.accrt_kernel_def):
 class KernelPack(Handle):
     """A pack of kernels from a shared object (a path) or from a freestanding ELF image (bytes).
 
-    Raises UntrustedError when the instance was made with trust="no-host-code".
+    Raises UntrustedError when the instance was made with trust="no-host-code", and PermissionDeniedError when others may write
+    to the file or to a folder above it.
     """
 
     __slots__ = ("instance", "types")
-    _release_name = "accrt_kernel_pack_release"
+    _kind = "accrt_kernel_pack"
 
     def __init__(self, instance: Instance, source: str | os.PathLike | bytes, name: str = "") -> None:
-        self._handle = None
         if isinstance(source, (bytes, bytearray)):
             data = bytes(source)
-            handle = created(lib.accrt_kernel_pack_load, instance.handle, data, len(data), name.encode() or None)
+            made = (lib.accrt_kernel_pack_load, need(instance, Instance), data, len(data), c_text(name) or None)
         else:
-            handle = created(lib.accrt_kernel_pack_open, instance.handle, os.fsencode(source))
+            made = (lib.accrt_kernel_pack_open, need(instance, Instance), c_path(os.path.abspath(source)))
+        handle = apart(lambda: created(*made))
         super().__init__(handle)
         self.instance = instance
         self.types = {}  # of kernels' parameters, where they were described here
@@ -135,24 +139,27 @@ class KernelPack(Handle):
         """
         if kind not in _MODULES:
             raise ValueError(f"kind is {kind!r}, expected one of {', '.join(map(repr, _MODULES))}")
-        data = image.encode() + b"\0" if isinstance(image, str) else bytes(image)
+        target = need(device, Device)
+        kernels = list(kernels)
+        for kernel in kernels:
+            if not isinstance(kernel, DeviceKernel):
+                raise TypeError(f"kernels has {describe(kernel)}, expected accrt.DeviceKernel")
+        data = image.encode() + b"\0" if isinstance(image, str) else bytes(memoryview(image))
         table = (_ffi.accrt_kernel_def * max(len(kernels), 1))()
         keep = [_describe(kernel, entry) for kernel, entry in zip(kernels, table)]
-        options = struct(_ffi.accrt_module_options, kind=_MODULES[kind], size_bytes=len(data), name=name.encode() or None,
+        options = struct(_ffi.accrt_module_options, kind=_MODULES[kind], size_bytes=len(data), name=c_text(name) or None,
                          kernel_count=len(kernels), kernel_size_bytes=ctypes.sizeof(_ffi.accrt_kernel_def))
         held = ctypes.create_string_buffer(data, len(data))
         options.image, options.kernels = ctypes.addressof(held), table
         self = cls.__new__(cls)
-        self._handle = None
-        Handle.__init__(self, created(lib.accrt_kernel_module_load, device.handle, ctypes.byref(options)))
-        del keep
+        Handle.__init__(self, apart(lambda: (created(lib.accrt_kernel_module_load, target, ctypes.byref(options)), keep, held)[0]))
         self.instance = device.instance
         self.types = {kernel.name: tuple(kind for _, kind in kernel.parameters) for kernel in kernels}
         return self
 
     def kernel(self, name: str) -> Kernel:
         """A kernel by name. Raises NotFoundError with near names."""
-        return Kernel(self, created(lib.accrt_kernel_pack_find, self.handle, name.encode()))
+        return Kernel(self, created(lib.accrt_kernel_pack_find, self.handle, c_text(name)))
 
     def kernels(self) -> list[Kernel]:
         count = ctypes.c_uint32()
@@ -161,69 +168,129 @@ class KernelPack(Handle):
 
 
 class Kernel:
-    """One kernel of a pack. `parameters`: (name, kind, size in bytes) of each."""
+    """One kernel of a pack. Made by `KernelPack.kernel`; keeps the pack's code, also when the pack is closed.
 
-    __slots__ = ("pack", "handle", "name", "parameters")
+    Attributes:
+        pack (KernelPack). name (str). parameters: (name, kind, size in bytes) of each.
+    """
 
-    def __init__(self, pack: KernelPack, handle: int) -> None:
-        self.pack, self.handle = pack, handle
+    __slots__ = ("_pack", "_pointer", "_owner", "name", "_parameters", "_written", "_places", "_template")
+
+    def __init__(self, pack: KernelPack, handle) -> None:
+        self._owner = need(pack, KernelPack, "pack")
+        if not isinstance(handle, _ffi.accrt_kernel_p):
+            raise TypeError(f"a kernel is made by KernelPack.kernel, not of {describe(handle)}")
+        self._pack, self._pointer = pack, handle
         raw = filled(_ffi.accrt_kernel_info, lib.accrt_kernel_info, handle)
         self.name = text(raw.name)
         kinds = {v: k for k, v in _BYTES.items()}
-        self.parameters = [(text(p.name), kinds.get(p.kind, str(p.kind)), p.size_bytes)
-                           for p in (raw.params[:raw.param_count] if raw.param_count else ())]
+        given = raw.params[:raw.param_count] if raw.param_count else ()
+        self._parameters = tuple((text(p.name), kinds.get(p.kind, str(p.kind)), p.size_bytes) for p in given)
+        self._written = tuple(bool(p.access & _ffi.ACCRT_KERNEL_ACCESS_WRITE) for p in given)
+        # What is the same in every launch: (scalar, written, parameter) of each, and the C table without values.
+        self._places = tuple((p[1] in ("scalar", "symbol"), w, p) for p, w in zip(self._parameters, self._written))
+        self._template = (_ffi.accrt_kernel_argument * max(len(given), 1))()
+        for entry, (_name, kind, _size) in zip(self._template, self._parameters):
+            entry.kind, entry.binding, entry.size_bytes = _BYTES.get(kind, 0), _ffi.ACCRT_BINDING_NONE, _WHOLE
+
+    @property
+    def pack(self) -> KernelPack:
+        return self._pack
+
+    @property
+    def parameters(self) -> list[tuple[str, str, int]]:
+        return list(self._parameters)
+
+    @property
+    def handle(self):
+        """The C handle, lent by the pack: a ctypes pointer."""
+        pointer = self._pointer
+        if not isinstance(pointer, _ffi.accrt_kernel_p):
+            raise TypeError(f"this Kernel is broken: its _pointer was set to {describe(pointer)}")
+        return pointer
 
     def arguments(self, values: Sequence, device: Device):
         """Packs Python values for a launch; returns the C array and what keeps its memory alive."""
-        if len(values) != len(self.parameters):
-            raise TypeError(f"kernel {self.name} takes {len(self.parameters)} arguments, {len(values)} were given")
-        table, keep = (_ffi.accrt_kernel_argument * max(len(values), 1))(), []
-        for entry, value, (name, kind, size) in zip(table, values, self.parameters):
-            entry.kind, entry.binding, entry.size_bytes = _BYTES[kind], _ffi.ACCRT_BINDING_NONE, _WHOLE
-            if kind in ("scalar", "symbol"):
-                entry.value = _bits(value, size, f"kernel {self.name}: {name}")
-            elif isinstance(value, _Binding):
-                entry.binding, entry.offset_bytes = value.index, value.offset_bytes
-            else:
-                keep.append(_memory_argument(entry, value, kind, device))
+        if len(values) != len(self._parameters):
+            raise TypeError(f"kernel {self.name} takes {len(self._parameters)} arguments, {len(values)} were given")
+        table, keep = type(self._template).from_buffer_copy(self._template), [self._owner]
+        for entry, value, place in zip(table, values, self._places):
+            kept = self._argument(entry, value, place, device)
+            if kept is not None:
+                keep.append(kept)
         return table, keep
 
+    def _entry(self, index: int, value, device: Device):
+        """One argument by itself: its C record, and what keeps its memory alive."""
+        entry = _ffi.accrt_kernel_argument.from_buffer_copy(self._template[index])
+        return entry, self._argument(entry, value, self._places[index], device)
+
+    def _argument(self, entry: _ffi.accrt_kernel_argument, value, place, device: Device):
+        """Packs one into a record of the template; returns what keeps its memory alive."""
+        scalar, written, parameter = place
+        if scalar:
+            entry.value = _bits(value, parameter[2], self, parameter)
+            return None
+        if type(value) is Buffer and not (written and value._read_only):
+            entry.buffer = pointer = value.handle
+            return pointer
+        what = _what(self, parameter)
+        if parameter[1] not in _BYTES:
+            raise TypeError(f"{what} is of a kind that is not given: {parameter[1]}")
+        if isinstance(value, _Binding):
+            entry.binding, entry.offset_bytes = value.index, value.offset_bytes
+            return None
+        return _memory_argument(entry, value, parameter[1], device, what, written)
+
+    @never_raises
     def __repr__(self) -> str:
-        return f"<accrt.Kernel {self.name}({', '.join(f'{n}: {k}' for n, k, _ in self.parameters)})>"
+        return f"<accrt.Kernel {self.name}({', '.join(f'{n}: {k}' for n, k, _ in self._parameters)})>"
 
 
-def _bits(value, size: int, what: str) -> int:
+def _what(kernel: Kernel, parameter) -> str:
+    return f"kernel {kernel.name}: {parameter[0]}"
+
+
+_FLOATS = {4: ctypes.c_float, 8: ctypes.c_double}
+
+
+def _bits(value, size: int, kernel: Kernel, parameter) -> int:
     if isinstance(value, float):
-        kind = {4: ctypes.c_float, 8: ctypes.c_double}.get(size)
+        kind = _FLOATS.get(size)
         if kind is None:
-            raise TypeError(f"{what}: a float does not fit {size} bytes; pass its bits as an int")
+            raise TypeError(f"{_what(kernel, parameter)}: a float does not fit {size} bytes; pass its bits as an int")
         return int.from_bytes(bytes(kind(value)), "little")
-    return int(value) & ((1 << (8 * size)) - 1)
+    found = _index(value)
+    if not -(1 << 8 * size - 1) <= found < 1 << 8 * size:
+        raise OverflowError(f"{_what(kernel, parameter)}: {found} does not fit {size} bytes")
+    return found & ((1 << (8 * size)) - 1)
 
 
-def _memory_argument(entry: _ffi.accrt_kernel_argument, value, kind: str, device: Device):
+def _memory_argument(entry: _ffi.accrt_kernel_argument, value, kind: str, device: Device, what: str, written: bool):
     if value is None:  # absent: no pointer, and not a range of 0 bytes
         return None
     if isinstance(value, Buffer):
+        if written and value.read_only:
+            raise ValueError(f"{what} is written, and the buffer is read-only")
         entry.buffer = value.handle
-        return value
+        return value.handle
+    if isinstance(value, Handle):
+        raise TypeError(f"{what} is {describe(value)}, expected memory")
     view = as_view(value, device)
+    if written and view.read_only:
+        raise ValueError(f"{what} is written, and the array is read-only")
+    shape = tuple(view.shape_array[:view.c.rank])
+    strides = tuple(view.strides_array[:view.c.rank]) if view.strides_array else contiguous_strides(shape)
+    low, high = extent(shape, strides)
+    if low < 0 or kind != "tensor" and strides != contiguous_strides(shape) and high > 0:
+        raise ValueError(f"{what}: strides are {strides}, and " + ("element 0 must come first" if low < 0 else "the array must be contiguous"))
     entry.buffer, entry.offset_bytes = view.c.buffer, view.c.offset_bytes
     entry.pointer = view.c.data
-    if not entry.buffer:
-        bits = lib.accrt_dtype_bits(view.c.dtype)
-        count = 1
-        for i in range(view.c.rank):
-            count *= view.shape_array[i]
-        entry.size_bytes = (count * bits + 7) // 8
+    entry.size_bytes = (high * lib.accrt_dtype_bits(view.c.dtype) + 7) // 8
     if kind != "tensor":
         return view
     described = _ffi.accrt_kernel_tensor(None, view.c.dtype, view.c.rank)
-    step = 1
-    for i in reversed(range(view.c.rank)):
-        described.shape[i] = view.shape_array[i]
-        described.strides[i] = view.strides_array[i] if view.strides_array else step
-        step *= max(view.shape_array[i], 1)
+    described.shape[:len(shape)], described.strides[:len(shape)] = shape, strides
     entry.tensor = ctypes.pointer(described)
     return view, described
 
@@ -234,7 +301,7 @@ class _Binding:
     __slots__ = ("index", "offset_bytes")
 
     def __init__(self, index: int, offset_bytes: int) -> None:
-        self.index, self.offset_bytes = index, offset_bytes
+        self.index, self.offset_bytes = number(index, "index", 32), number(offset_bytes, "offset_bytes")
 
 
 def launch(stream: Stream, kernel: Kernel, grid: Sequence[int], *values) -> None:
@@ -242,11 +309,22 @@ def launch(stream: Stream, kernel: Kernel, grid: Sequence[int], *values) -> None
 
     Args:
         grid: workgroups in x, y, z (missing ones are 1). values: one for each parameter: Buffers, arrays or Tensors (None for
-            absent optional ones), ints and floats. Arrays must stay alive until the stream has passed the launch.
+            absent optional ones), ints and floats. Arrays live until the launch is over, whoever drops them.
     """
-    table, keep = kernel.arguments(values, stream.device)
-    stream._keep.append(keep)
-    check(lib.accrt_stream_launch(stream.handle, kernel.handle, _grid(grid), table, len(values), ctypes.sizeof(_ffi.accrt_kernel_argument)))
+    where = need(stream, Stream)
+    table, keep = _kernel(kernel).arguments(values, stream.device)
+    try:
+        status = _LAUNCH(where, kernel.handle, _grid(grid), table, len(values), _ARGUMENT_BYTES)
+    finally:
+        stream._in_flight.keep(keep)
+    if status:
+        raise last_error(status)
+
+
+def _kernel(value) -> Kernel:
+    if not isinstance(value, Kernel):
+        raise TypeError(f"kernel is {describe(value)}, expected an accrt.Kernel")
+    return value
 
 
 class Launch(Handle):
@@ -257,40 +335,46 @@ class Launch(Handle):
         fire = step.on(stream, (8,)); fire(out.address, 2.5)            # raw: one foreign call, memory is the caller's care
     """
 
-    __slots__ = ("device", "kernel", "_set")
-    _release_name = "accrt_launch_release"
+    __slots__ = ("device", "_called", "_set", "_kept")
+    _kind = "accrt_launch"
 
     def __init__(self, device: Device, kernel: Kernel) -> None:
-        self._handle = None
-        super().__init__(created(lib.accrt_launch_create, device.handle, kernel.handle))
-        self.device, self.kernel, self._set = device, kernel, {}
+        super().__init__(created(lib.accrt_launch_create, need(device, Device), _kernel(kernel).handle))
+        self.device, self._called, self._set, self._kept = device, kernel, {}, ()
+
+    @property
+    def kernel(self) -> Kernel:
+        return _kernel(self._called)
 
     def set(self, index: int, value) -> None:
         """Sets an argument: a Buffer, tensor or array for memory, an int or float for a scalar."""
-        name, kind, size = self.kernel.parameters[index]
-        entry = _ffi.accrt_kernel_argument(kind=_BYTES[kind], binding=_ffi.ACCRT_BINDING_NONE, size_bytes=_WHOLE)
-        kept = None
-        if kind in ("scalar", "symbol"):
-            entry.value = _bits(value, size, f"kernel {self.kernel.name}: {name}")
-        else:
-            kept = _memory_argument(entry, value, kind, self.device)
+        if not 0 <= index < len(self.kernel._parameters):
+            raise IndexError(f"kernel {self.kernel.name} has {len(self.kernel._parameters)} parameters, there is no {index}")
+        entry, kept = self.kernel._entry(index, value, self.device)
+        before = self._kept
+        self._kept = (*before, kept)  # whatever comes in between (Ctrl-C)
         check(lib.accrt_launch_set(self.handle, index, ctypes.byref(entry), ctypes.sizeof(entry)))
         self._set[index] = kept
+        self._kept = (self.handle, *self._set.values())
 
     def __call__(self, stream: Stream, grid: Sequence[int]) -> None:
-        """Enqueues it with its arguments as they are now."""
-        check(lib.accrt_stream_launch_prepared(stream.handle, self.handle, _grid(grid)))
+        """Enqueues it with its arguments as they are now, whose memory lives until it is over."""
+        need(stream, Stream)
+        stream._enqueue(self._kept, lib.accrt_stream_launch_prepared, self.handle, _grid(grid))
 
     def on(self, stream: Stream, grid: Sequence[int]) -> Callable[..., None]:
         """A function that launches on `stream` with this grid: `fire(*values)`, an address (int) for memory and a number for each
         scalar, in the kernel's order. Nothing is checked, and nothing keeps the memory alive but the caller. Scalars of kernels
         that `KernelPack.of_module` did not describe are given as the bits of an unsigned int."""
+        need(stream, Stream)
         layout = self._layout()
         block = (ctypes.c_char * max(layout.size, 1)).from_address(lib.accrt_launch_params(self.handle))
-        pack, call = layout.pack_into, lib.accrt_stream_launch_prepared
-        on, launch, size = ctypes.c_void_p(stream.handle), ctypes.c_void_p(self.handle), _grid(grid)
+        pack, call = layout.pack_into, lib["accrt_stream_launch_prepared"]
+        call.argtypes = None  # these three are what they have to be
+        owners = (self.handle, stream.handle)  # also when somebody closes them
+        on, launch, size = ctypes.c_void_p(_index(owners[1])), ctypes.c_void_p(_index(owners[0])), _grid(grid)
 
-        def fire(*values, _owners=(self, stream)) -> None:
+        def fire(*values, _owners=owners) -> None:
             try:
                 pack(block, 0, *values)
             except _struct.error as problem:
@@ -303,7 +387,7 @@ class Launch(Handle):
     def _wrong_values(self, values: Sequence, layout: _struct.Struct, problem: Exception) -> Exception:
         """What `on`'s function says to values that do not fit: which parameter, and the value."""
         where = f"kernel {self.kernel.name}"
-        parameters = self.kernel.parameters
+        parameters = self.kernel._parameters
         if len(values) != len(parameters):
             return TypeError(f"{where} takes {len(parameters)} values ({', '.join(p[0] for p in parameters)}), {len(values)} were given")
         codes = [c for c in layout.format if c.isalpha() and c != "x" or c == "?"]
@@ -316,7 +400,7 @@ class Launch(Handle):
 
     def _layout(self) -> _struct.Struct:
         raw = filled(_ffi.accrt_kernel_info, lib.accrt_kernel_info, self.kernel.handle)
-        types = self.kernel.pack.types.get(self.kernel.name) or ("",) * raw.param_count
+        types = self.kernel._pack.types.get(self.kernel.name) or ("",) * raw.param_count
         code, end = "<", 0
         for p, kind in zip(raw.params[:raw.param_count], types):
             if p.kind not in (_ffi.ACCRT_KERNEL_PARAM_BUFFER, _ffi.ACCRT_KERNEL_PARAM_SCALAR, _ffi.ACCRT_KERNEL_PARAM_SYMBOL):
@@ -325,66 +409,77 @@ class Launch(Handle):
             end = p.offset_bytes + p.size_bytes
         return _struct.Struct(code)
 
+    @never_raises
     def __repr__(self) -> str:
         return f"<accrt.Launch of {self.kernel!r} on {self.device.name}>"
 
 
+_GRID = ctypes.c_uint32 * 3
+
+
 def _grid(grid: Sequence[int]):
-    return (ctypes.c_uint32 * 3)(*(tuple(grid) + (1, 1, 1))[:3])
+    sizes = [number(size, "grid", 32) for size in grid]
+    if len(sizes) == 1:
+        return _GRID(sizes[0], 1, 1)
+    if len(sizes) > 3:
+        raise ValueError(f"grid is {tuple(sizes)}, expected workgroups in x, y, z")
+    return _GRID(*sizes, *[1] * (3 - len(sizes)))
 
 
 class Commands(Handle):
     """A list of commands, recorded once and submitted many times. `after=None` orders a command after the one recorded before
     it; a list of indices (which recording returns) names its predecessors; [] starts it at once."""
 
-    __slots__ = ("device", "_keep")
-    _release_name = "accrt_commands_release"
+    __slots__ = ("device", "_kept", "_written")
+    _kind = "accrt_commands"
 
     def __init__(self, device: Device, bindings: int = 0) -> None:
-        self._handle = None
-        super().__init__(created(lib.accrt_commands_create, device.handle, bindings))
-        self.device, self._keep = device, []
+        super().__init__(created(lib.accrt_commands_create, need(device, Device), number(bindings, "bindings", 32)))
+        self.device, self._kept, self._written = device, [self.handle], set()
 
     def binding(self, index: int, offset_bytes: int = 0) -> _Binding:
         """Stands for entry `index` of the binding table in `dispatch`, `copy` and `fill`."""
         return _Binding(index, offset_bytes)
 
     def dispatch(self, kernel: Kernel, grid: Sequence[int], *values, after: Iterable[int] | None = None) -> int:
-        table, keep = kernel.arguments(values, self.device)
-        self._keep.append((kernel, keep))
-        index, predecessors = ctypes.c_uint32(), _predecessors(after)
-        check(lib.accrt_commands_dispatch(self.handle, kernel.handle, _grid(grid), table, len(values),
-                                          ctypes.sizeof(_ffi.accrt_kernel_argument), predecessors, ctypes.byref(index)))
-        return index.value
+        table, keep = _kernel(kernel).arguments(values, self.device)
+        self._written.update(value.index for value, written in zip(values, kernel._written) if written and isinstance(value, _Binding))
+        return self._record(keep, lib.accrt_commands_dispatch, kernel.handle, _grid(grid), table, len(values),
+                            ctypes.sizeof(_ffi.accrt_kernel_argument), _predecessors(after))
 
     def copy(self, source, target, size_bytes: int, after: Iterable[int] | None = None) -> int:
-        region = _ffi.accrt_copy_region((ctypes.c_uint64 * 3)(size_bytes, 1, 1))
-        index = ctypes.c_uint32()
-        check(lib.accrt_commands_copy(self.handle, ctypes.byref(self._place(source)), ctypes.byref(self._place(target)),
-                                      ctypes.byref(region), _predecessors(after), ctypes.byref(index)))
-        return index.value
+        region = _ffi.accrt_copy_region((ctypes.c_uint64 * 3)(number(size_bytes, "size_bytes"), 1, 1))
+        read, written = self._place(source, False), self._place(target, True)
+        return self._record((read, written), lib.accrt_commands_copy, ctypes.byref(read), ctypes.byref(written), ctypes.byref(region),
+                            _predecessors(after))
 
     def fill(self, target, size_bytes: int, pattern: int, pattern_bytes: int = 1, after: Iterable[int] | None = None) -> int:
-        index = ctypes.c_uint32()
-        check(lib.accrt_commands_fill(self.handle, ctypes.byref(self._place(target)), size_bytes, pattern, pattern_bytes,
-                                      _predecessors(after), ctypes.byref(index)))
-        return index.value
+        place = self._place(target, True)
+        return self._record(place, lib.accrt_commands_fill, ctypes.byref(place), number(size_bytes, "size_bytes"),
+                            *pattern_of(pattern, pattern_bytes), _predecessors(after))
 
     def barrier(self) -> int:
-        index = ctypes.c_uint32()
-        check(lib.accrt_commands_barrier(self.handle, ctypes.byref(index)))
-        return index.value
+        return self._record(None, lib.accrt_commands_barrier)
 
     def marker(self, name: str, after: Iterable[int] | None = None) -> int:
-        index = ctypes.c_uint32()
-        check(lib.accrt_commands_marker(self.handle, name.encode(), _predecessors(after), ctypes.byref(index)))
-        return index.value
+        return self._record(None, lib.accrt_commands_marker, c_text(name), _predecessors(after))
 
-    def _place(self, where):
+    def _record(self, kept, function, *arguments) -> int:
+        """Records a command; `kept` lives as long as the list. Returns its index."""
+        out = ctypes.c_uint32()
+        self._kept.append(kept)
+        check(function(self.handle, *arguments, ctypes.byref(out)))
+        return out.value
+
+    def _place(self, where, writable: bool):
         if isinstance(where, _Binding):
+            if writable:
+                self._written.add(where.index)
             return _ffi.accrt_binding_place(where.index, 0, _ffi.accrt_place(None, None, where.offset_bytes))
-        self._keep.append(where)
-        return _ffi.accrt_binding_place(_ffi.ACCRT_BINDING_NONE, 0, _ffi.accrt_place(where.handle, None, 0))
+        pointer = need(where, Buffer, "target" if writable else "source")
+        if writable and where.read_only:
+            raise ValueError("the target is a buffer over memory that is read-only")
+        return _ffi.accrt_binding_place(_ffi.ACCRT_BINDING_NONE, 0, _ffi.accrt_place(pointer, None, 0))
 
     def finalize(self) -> Commands:
         """Ends recording."""
@@ -392,27 +487,36 @@ class Commands(Handle):
         return self
 
     def submit(self, stream: Stream, *bindings) -> None:
-        """Enqueues the list with a binding table of Buffers, Tensors and arrays (kept alive until the stream is synchronized)."""
-        table, keep = self._bindings(bindings)
-        stream._keep.append((self, keep))
-        check(lib.accrt_stream_submit(stream.handle, self.handle, table, len(bindings), ctypes.sizeof(_ffi.accrt_binding)))
+        """Enqueues the list with a binding table of Buffers, Tensors and arrays, which live until it is over."""
+        need(stream, Stream)
+        table, keep = self._bindings(bindings) if bindings else (None, ())
+        stream._enqueue((self._kept, keep), lib.accrt_stream_submit, self.handle, table, len(bindings), ctypes.sizeof(_ffi.accrt_binding))
 
     def run(self, stream: Stream, *bindings) -> None:
         """Submits and waits; on an idle stream the calling thread does the work."""
-        table, _keep = self._bindings(bindings)
-        check(lib.accrt_stream_run(stream.handle, self.handle, table, len(bindings), ctypes.sizeof(_ffi.accrt_binding),
-                                   _ffi.ACCRT_TIMEOUT_INFINITE))
+        need(stream, Stream)
+        table, keep = self._bindings(bindings)
+        stream._enqueue((self._kept, keep), lib.accrt_stream_run, self.handle, table, len(bindings), ctypes.sizeof(_ffi.accrt_binding),
+                        _ffi.ACCRT_TIMEOUT_INFINITE)
 
     def _bindings(self, values: Sequence):
         table, keep = (_ffi.accrt_binding * max(len(values), 1))(), []
-        for entry, value in zip(table, values):
+        for index, (entry, value) in enumerate(zip(table, values)):
+            written = index in self._written
+            if isinstance(value, (Buffer, Tensor)):
+                if written and value.read_only:
+                    raise ValueError(f"binding {index} is written, and it is read-only")
+                keep.append(value)
             if isinstance(value, Buffer):
                 entry.buffer, entry.size_bytes = value.handle, _WHOLE
             elif isinstance(value, Tensor):
-                entry.buffer, entry.offset_bytes, entry.size_bytes = value.buffer.handle, value.offset_bytes, value.nbytes
+                if value.strides != contiguous_strides(value.shape):
+                    raise ValueError(f"binding {index}: the tensor is not contiguous")
+                entry.buffer, entry.offset_bytes, entry.size_bytes = value._pointer, value.offset_bytes, value.nbytes
+            elif isinstance(value, Handle) or value is None:
+                raise TypeError(f"binding {index} is {describe(value)}, expected memory")
             else:
-                from .tensor import host_bytes
-                entry.pointer, entry.size_bytes, owner = host_bytes(value, writable=False)
+                entry.pointer, entry.size_bytes, owner = host_bytes(value, written)
                 keep.append(owner)
         return table, keep
 
@@ -420,6 +524,6 @@ class Commands(Handle):
 def _predecessors(after: Iterable[int] | None):
     if after is None:
         return None
-    indices = list(after)
+    indices = [number(index, "after", 32) for index in after]
     array = (ctypes.c_uint32 * max(len(indices), 1))(*indices)
     return ctypes.byref(_ffi.accrt_predecessors(array, len(indices), 0))

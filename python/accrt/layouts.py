@@ -14,15 +14,16 @@ from typing import Mapping, Sequence
 
 import numpy as np
 
-from . import _ffi
-from ._library import check, lib, struct
+from . import _ffi, _format
+from ._bits import float_array
+from ._library import c_text, check, lib, number, struct
+from ._waits import apart
 
-ROLES = ("data", "scales", "zeros", "group_index", "global_scale")
+ROLES = _format.ROLES
 FREE_GROUP, WRITABLE = _ffi.ACCRT_LAYOUT_FLAG_FREE_GROUP, _ffi.ACCRT_LAYOUT_FLAG_WRITABLE
 # Ids of data types (accrt/kernel.h).
-DTYPES = {"bool": 1, "i8": 2, "i16": 3, "i32": 4, "i64": 5, "u8": 6, "u16": 7, "u32": 8, "u64": 9, "f16": 10, "bf16": 11,
-          "f32": 12, "f64": 13, "f8e4m3fn": 14, "f8e5m2": 15, "f8e8m0": 16, "f4e2m1": 17, "i4": 18, "u4": 19}
-_NAMES = {number: name for name, number in DTYPES.items()}
+DTYPES = {name: number for name, (number, _bits) in _format.DTYPES.items()}
+_NAMES = {value: name for name, value in DTYPES.items()}
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,9 @@ class Info:
 def layout_id(layout: int | str) -> int:
     """The id of a layout by name; an id as it is."""
     if not isinstance(layout, str):
-        return int(layout)
+        return number(layout, "layout", 32)
     found = ctypes.c_uint32()
-    check(lib.accrt_layout_find(layout.encode(), ctypes.byref(found)))
+    check(lib.accrt_layout_find(c_text(layout), ctypes.byref(found)))
     return found.value
 
 
@@ -58,7 +59,7 @@ def info(layout: int | str) -> Info:
         raw.id, raw.name.decode(), bool(raw.flags & FREE_GROUP), bool(raw.flags & WRITABLE), raw.block_elements,
         raw.block_bytes, raw.row_multiple, raw.tile_rows, raw.group_elements,
         tuple(role for i, role in enumerate(ROLES) if raw.required_roles >> i & 1),
-        {role: tuple(name for number, name in _NAMES.items() if raw.dtypes[i] >> number & 1)
+        {role: tuple(name for bit, name in _NAMES.items() if raw.dtypes[i] >> bit & 1)
          for i, role in enumerate(ROLES) if raw.dtypes[i]})
 
 
@@ -69,11 +70,18 @@ def all_layouts() -> list[Info]:
     return [info(number) for number in sorted(numbers)]
 
 
-@dataclass
+@dataclass(eq=False)
 class Component:
-    """Bytes of one component, and their data type."""
+    """Bytes of one component, and their data type. Equal where both are."""
     dtype: str
     data: np.ndarray
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Component):
+            return NotImplemented
+        return self.dtype == other.dtype and np.array_equal(*(np.ascontiguousarray(c.data).reshape(-1).view(np.uint8) for c in (self, other)))
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 @dataclass
@@ -93,8 +101,9 @@ class Packed:
 
 def _tensor(layout: int, shape: Sequence[int], dtype: str, group: int, components: Mapping[str, Component]):
     """The C struct, and what must live as long as it."""
-    tensor = struct(_ffi.accrt_layout_tensor, layout=layout, dtype=DTYPES[dtype], group_elements=group, rank=len(shape))
-    dims = (ctypes.c_int64 * max(len(shape), 1))(*shape)
+    tensor = struct(_ffi.accrt_layout_tensor, layout=number(layout, "layout", 32), dtype=DTYPES[dtype], rank=len(shape),
+                    group_elements=number(group, "group_elements", 32))
+    dims = (ctypes.c_int64 * max(len(shape), 1))(*(number(size, "shape", 64, signed=True) for size in shape))
     tensor.shape = ctypes.cast(dims, ctypes.POINTER(ctypes.c_int64))
     for role, component in components.items():
         slot = tensor.components[ROLES.index(role)]
@@ -108,9 +117,9 @@ def _tensor(layout: int, shape: Sequence[int], dtype: str, group: int, component
 def component_size(layout: int | str, shape: Sequence[int], role: str, dtype: str, *, group_elements: int = 0,
                    weight_dtype: str = "f32") -> int:
     """Exact bytes of a component of a weight of this shape."""
-    number = layout_id(layout)
-    logical = dtype if number == 0 else weight_dtype
-    tensor, _keep = _tensor(number, shape, logical, group_elements, {role: Component(dtype, None)})
+    known = layout_id(layout)
+    logical = dtype if known == 0 else weight_dtype
+    tensor, _keep = _tensor(known, shape, logical, group_elements, {role: Component(dtype, None)})
     size = ctypes.c_uint64()
     check(lib.accrt_layout_component_size(ctypes.byref(tensor), ROLES.index(role), ctypes.byref(size)))
     return size.value
@@ -122,9 +131,11 @@ def dequantize(packed: Packed, first: int = 0, count: int | None = None) -> np.n
     tensor, _keep = _tensor(packed.layout, packed.shape, packed.dtype, packed.group_elements, components)
     columns = packed.shape[-1] if packed.shape else 1
     rows = int(np.prod(packed.shape[:-1], dtype=np.int64))
-    wanted = rows - first if count is None else count
+    first = number(first, "first")
+    wanted = number(rows - first if count is None else count, "count")
     out = np.empty((wanted, columns), np.float32)
-    check(lib.accrt_layout_dequantize(ctypes.byref(tensor), first, wanted, out.ctypes.data_as(ctypes.POINTER(ctypes.c_float))))
+    target = out.ctypes.data_as(ctypes.POINTER(ctypes.c_float))  # which keeps `out`
+    apart(lambda: (check(lib.accrt_layout_dequantize(ctypes.byref(tensor), first, wanted, target)), components, _keep))
     return out.reshape(packed.shape) if first == 0 and wanted == rows else out
 
 
@@ -162,7 +173,7 @@ def quantize(weight: np.ndarray, layout: int | str, *, group_elements: int = 0, 
     known = info(layout)
     if known.free_group and group_elements == 0:
         group_elements = 128
-    weight = np.ascontiguousarray(weight, np.float32)
+    weight = float_array(weight, "weight")
     chosen = {"data": data, "scales": scales}
     components = {}
     for role in known.required:
@@ -175,12 +186,13 @@ def quantize(weight: np.ndarray, layout: int | str, *, group_elements: int = 0, 
     options.method = int(search if search is not None else importance is not None)
     floats = ctypes.POINTER(ctypes.c_float)
     if importance is not None:
-        importance = np.ascontiguousarray(importance, np.float32)
+        importance = float_array(importance, "importance")
         if importance.shape != weight.shape[-1:]:
             raise ValueError(f"importance has shape {importance.shape}, the weight has {weight.shape[-1]} inputs")
         options.importance = importance.ctypes.data_as(floats)
     report = struct(_ffi.accrt_quantize_report)
     rows = int(np.prod(weight.shape[:-1], dtype=np.int64))
-    check(lib.accrt_layout_quantize(ctypes.byref(tensor), weight.ctypes.data_as(floats), 0, rows, ctypes.byref(options),
-                                    ctypes.byref(report)))
+    values = weight.ctypes.data_as(floats)  # which keeps `weight`
+    apart(lambda: (check(lib.accrt_layout_quantize(ctypes.byref(tensor), values, 0, rows, ctypes.byref(options),
+                                                   ctypes.byref(report))), components, _keep, importance))
     return Packed(known.id, weight.shape, components, group_elements, dtype, _report(report))

@@ -2,9 +2,10 @@
 from __future__ import annotations
 
 import ctypes
+from operator import index
 
 from . import _ffi
-from ._library import Handle, check, created, filled, lib, struct
+from ._library import Handle, allowed, c_text, check, created, filled, lib, need, never_raises, number, retained, struct
 from ._records import PoolEntry
 from .instance import Device
 
@@ -22,14 +23,13 @@ class Pool(Handle):
     """
 
     __slots__ = ("device",)
-    _release_name = "accrt_pool_release"
+    _kind = "accrt_pool"
 
     def __init__(self, device: Device, kind: str = "device", limit_bytes: int = 0, label: str = "") -> None:
-        self._handle = None
         if kind not in KINDS:
             raise ValueError(f"kind is {kind!r}, expected one of {', '.join(map(repr, KINDS))}")
-        options = struct(_ffi.accrt_pool_options, kind=KINDS[kind], limit_bytes=limit_bytes, label=label.encode())
-        super().__init__(created(lib.accrt_pool_create, device.handle, ctypes.byref(options)))
+        options = struct(_ffi.accrt_pool_options, kind=KINDS[kind], limit_bytes=number(limit_bytes, "limit_bytes"), label=c_text(label))
+        super().__init__(created(lib.accrt_pool_create, need(device, Device), ctypes.byref(options)))
         self.device = device
 
     @property
@@ -51,33 +51,44 @@ class Pool(Handle):
 
     def trim(self, keep_bytes: int = 0) -> None:
         """Gives free memory back until at most keep_bytes stay reserved."""
-        check(lib.accrt_pool_trim(self.handle, keep_bytes))
+        check(lib.accrt_pool_trim(self.handle, number(keep_bytes, "keep_bytes")))
 
     def buffer(self, size_bytes: int, alignment_bytes: int = 0, label: str = "") -> Buffer:
         """Allocates. Contents are undefined. Raises OutOfDeviceMemoryError, which says who holds what."""
-        options = struct(_ffi.accrt_buffer_options, alignment_bytes=alignment_bytes, label=label.encode())
+        options = struct(_ffi.accrt_buffer_options, alignment_bytes=number(alignment_bytes, "alignment_bytes"), label=c_text(label))
+        size_bytes = number(size_bytes, "size_bytes")
         return Buffer(created(lib.accrt_buffer_create, self.handle, size_bytes, ctypes.byref(options)), self.device)
 
 
 class Buffer(Handle):
     """Memory of a device, with the buffer protocol through `memoryview()` where the host can reach it.
 
+    Views and arrays of the memory keep it, also when the buffer is closed.
+
     Attributes:
         device (Device | None): whose memory it is, where that is known. stream (Stream | None): work that is still filling it.
+        read_only (bool): whoever owns the memory forbids writing (DLPack).
     """
 
-    __slots__ = ("_info", "device", "stream")
-    _release_name = "accrt_buffer_release"
+    __slots__ = ("_info", "device", "stream", "_read_only")
+    _kind = "accrt_buffer"
 
-    def __init__(self, handle: int, device: Device | None = None, stream=None) -> None:
+    def __init__(self, handle, device: Device | None = None, stream=None, read_only: bool = False) -> None:
         super().__init__(handle)
-        self.device, self.stream = device, stream
+        allowed(device, Device)
+        self.device, self.stream, self._read_only = device, stream, read_only
         self._info = filled(_ffi.accrt_buffer_info, lib.accrt_buffer_info, handle)
 
     @classmethod
-    def borrowed(cls, handle: int, device: Device | None = None, stream=None) -> Buffer:
-        """A new owner of a borrowed handle."""
-        return cls(lib.accrt_buffer_retain(handle), device, stream)
+    def borrowed(cls, handle, device: Device | None = None, stream=None) -> Buffer:
+        """A new owner of a borrowed handle: a ctypes pointer of its kind."""
+        if not isinstance(handle, _ffi.accrt_buffer_p):
+            raise TypeError(f"handle is {handle!r}, expected a ctypes pointer to an accrt_buffer_t")
+        return cls(retained(handle), device, stream)
+
+    @property
+    def read_only(self) -> bool:
+        return self._read_only
 
     @property
     def size_bytes(self) -> int:
@@ -97,22 +108,25 @@ class Buffer(Handle):
         return _KIND_NAMES.get(self._info.kind, str(self._info.kind))
 
     def memoryview(self) -> memoryview:
-        """The bytes, writable, without a copy; valid while this object lives. Order it against streams yourself."""
-        if not self.host_pointer and self.size_bytes:
+        """The bytes, writable unless the memory is read-only, without a copy. The view keeps the memory. Order it against streams
+        yourself."""
+        pointer = self.handle
+        if not self.size_bytes:
+            return memoryview(b"")
+        if not self.host_pointer:
             raise NotImplementedError(f"memory of kind {self.kind!r} is not reachable from the host: copy it with a Stream")
-        raw = (ctypes.c_char * self.size_bytes).from_address(self.host_pointer or 0) if self.size_bytes else b""
-        if self.size_bytes:
-            raw._owner = self
-        return memoryview(raw).cast("B")
+        raw = (ctypes.c_char * self.size_bytes).from_address(self.host_pointer)
+        raw._owner = pointer  # the memory, not this object, which may be closed
+        view = memoryview(raw).cast("B")
+        return view.toreadonly() if self._read_only else view
 
     def read(self, offset: int = 0, size: int | None = None) -> memoryview:
         """Bytes for the host to read: the memory itself where the host reaches it, else a copy, made and waited for here."""
-        size = self.size_bytes - offset if size is None else size
+        offset = index(offset)
+        size = self.size_bytes - offset if size is None else index(size)
         if not 0 <= offset <= offset + size <= self.size_bytes:
             raise IndexError(f"bytes {offset} to {offset + size} lie outside a buffer of {self.size_bytes} bytes")
-        if self.stream is not None:
-            self.stream.synchronize()
-            self.stream = None
+        self._settle()
         if self.host_pointer or size == 0:
             return self.memoryview()[offset:offset + size]
         if self.device is None:
@@ -124,8 +138,15 @@ class Buffer(Handle):
         stream.synchronize()
         return memoryview(out)
 
+    def _settle(self) -> None:
+        """Waits for the work that is still filling the memory, if there is any. Raises what it failed with."""
+        if self.stream is not None:
+            self.stream.synchronize()
+            self.stream = None
+
     def __len__(self) -> int:
         return self.size_bytes
 
+    @never_raises
     def __repr__(self) -> str:
         return f"<accrt.Buffer {self.size_bytes} bytes of {self.kind} memory at 0x{self.address:x}>"

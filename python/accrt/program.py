@@ -2,43 +2,66 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import math
 import operator
 import os
 import re
-import sys
+import time
 import weakref
-from typing import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Sequence, TypeVar, overload
 
-from . import _ffi
-from ._library import Handle, check, created, filled, last_error, lib, struct
+from . import _ffi, budget as _budgets
+from ._bits import BIT_TYPES, ML_DTYPES, bits_of
+from ._copies import copied_view, copies, fits
+from ._files import read_small
+from ._in_flight import InFlight
+from ._library import Handle, allowed, c_text, check, created, describe, filled, last_error, lib, need, never_raises, number, retained, shown, struct, whole
+from ._waits import SLICE_NS, apart, until
 from .bundle import Bundle, Signature
+from .errors import Error, TypeMismatchError, listing
 from .instance import Device
 from .memory import Buffer, Pool
 from .stream import Semaphore, Stream, failure, timeout_ns
-from .tensor import Tensor, as_view, dtype_id
+from .tensor import _NAMES, _TYPESTR, Tensor, as_view, dtype_id
 from .trust import apply as apply_trust
 
+if TYPE_CHECKING:
+    from typing import Literal, Union
+    from .sandbox import SandboxSession
+    from .weights import Weights
+    Path = Union[str, "os.PathLike[str]"]
+    Source = Union[Weights, Path]
+
+_Out = TypeVar("_Out")
 _INFINITE = _ffi.ACCRT_TIMEOUT_INFINITE
 _RANK = _ffi.ACCRT_MAX_RANK
 
 
 def _int64(value, name: str) -> int:
-    number = operator.index(value)  # ctypes would cut what does not fit, and int() what is no integer
+    number = whole(value, name)  # ctypes would cut what does not fit, and int() what is no integer
     if not -(1 << 63) <= number < 1 << 63:
         raise OverflowError(f"{name}: {number} does not fit 64 bits")
     return number
 
 
-def _symbol_values(symbols: Mapping[str, int] | None):
-    pairs = [(k.encode(), _int64(v, k)) for k, v in (symbols or {}).items()]
+def _symbol_values(symbols: Mapping[str, int] | None, bundle: Bundle | None = None, session: bool = False):
+    """The C table. bundle: whose symbols a message lists; session: those that a session fixes."""
+    if symbols is not None and (not isinstance(symbols, Mapping) or not all(isinstance(name, str) for name in symbols)):
+        names = [s.name for s in bundle.symbols if not session or s.symbol_class == "session"] if bundle is not None else []
+        known = f"the bundle's {'session ' if session else ''}symbols are {', '.join(names)}" if names else (
+            f"the bundle has no {'session ' if session else ''}symbols")
+        raise TypeError(f"symbols is {symbols!r:.80}, expected a dict from names to whole numbers, as in {{{(names or ['n'])[0]!r}: 16}}; {known}")
+    pairs = [(c_text(k), _int64(v, f"symbol {k!r}")) for k, v in (symbols or {}).items()]
     return (_ffi.accrt_symbol_value * max(len(pairs), 1))(*pairs), len(pairs), ctypes.sizeof(_ffi.accrt_symbol_value)
 
 
 def _timepoints(pairs: Iterable[tuple[Semaphore, int]]):
     pairs = list(pairs)
-    return (_ffi.accrt_timepoint * max(len(pairs), 1))(*[(s.handle, v) for s, v in pairs]), len(pairs)
+    table = [(need(s, Semaphore), number(v, "value")) for s, v in pairs]
+    return (_ffi.accrt_timepoint * max(len(table), 1))(*table), len(table)
 
 
 class Program(Handle):
@@ -51,7 +74,9 @@ class Program(Handle):
         by_name: any bytes of the right type and shape will do for these: digests are not compared.
         rank, degree: of a bundle whose weights are parts of tensors that ranks share: which of how many this is. It reads the bytes
             of its rank alone.
+        budget: what making it may cost (accrt.Budget); default: limits in proportion to the bundle.
     Raises:
+        BudgetError, TimeoutError, CancelledError: making it passed a limit of the budget.
         UntrustedError: the bundle has host machine code that no trusted key has signed. The message says what to do
             about it (docs/trust.md).
         NoVariantError: a kernel has no variant for this device; the message says for each why not.
@@ -60,56 +85,81 @@ class Program(Handle):
     """
 
     __slots__ = ("bundle", "device")
-    _release_name = "accrt_program_release"
+    _kind = "accrt_program"
 
     def __init__(self, bundle, device: Device | None = None, variant: str = "", weights=(), by_name: bool = False,
-                 rank: int = 0, degree: int = 0) -> None:
-        self._handle = None
+                 rank: int = 0, degree: int = 0, budget: _budgets.Budget | None = None, _begin: float | None = None) -> None:
+        allowed(device, Device)
         if not isinstance(bundle, Bundle):
-            bundle = Bundle(bundle, instance=device.instance if device is not None else None)
+            bundle = Bundle(bundle, instance=device.instance if device is not None else None, budget=budget)
         self.bundle = bundle
-        self.device = device or bundle.instance.device("host")
+        self.device = device if device is not None else bundle.instance.device("host")
         apply_trust(self.bundle.instance)
+        rank, degree = operator.index(rank), operator.index(degree)
         if not 0 <= rank < 1 << 32 or not 0 <= degree < 1 << 32:
             raise ValueError(f"rank {rank} of {degree} ranks")
-        options = struct(_ffi.accrt_program_options, variant_override=variant.encode() or None,
+        options = struct(_ffi.accrt_program_options, variant_override=c_text(variant) or None,
                          flags=_ffi.ACCRT_BIND_BY_NAME if by_name else 0, rank=rank, degree=degree)
+        _budgets.put(options, budget, _begin)
         if weights is not None:  # a source without tensors is false, and is a source all the same
-            from .weights import handles
+            from .weights import handles, refuse_unused
             table, options.weight_count = handles(weights, bundle.instance)
             options.weights = table
-        super().__init__(created(lib.accrt_program_create, self.device.handle, bundle.handle, ctypes.byref(options)))
+            if options.weight_count:
+                refuse_unused(bundle)
+        super().__init__(apart(lambda: created(lib.accrt_program_create, self.device.handle, bundle.handle, ctypes.byref(options))))
 
     def session(self, symbols: Mapping[str, int] | None = None, stream: Stream | None = None, pool: Pool | None = None,
-                max_plans: int = 0, label: str = "") -> Session:
-        """Makes a session: state, plans, and an order of calls. symbols: values of session symbols (default: maxima)."""
-        return Session(self, symbols, stream, pool, max_plans, label)
+                max_plans: int = 0, label: str = "", budget: _budgets.Budget | None = None) -> Session:
+        """Makes a session: state, plans, and an order of calls. symbols: values of session symbols (default: maxima). budget: what making
+        it, with its states, and then each plan may cost (accrt.Budget): BudgetError, TimeoutError, CancelledError at a limit."""
+        return Session(self, symbols, stream, pool, max_plans, label, budget)
 
     def estimate(self, function: str, symbols: Mapping[str, int] | None = None) -> dict[str, int]:
         """Bytes that a function would need for the given symbol values, before anything is allocated."""
-        values, count, size = _symbol_values(symbols)
-        raw = filled(_ffi.accrt_memory_estimate, lib.accrt_program_estimate, self.handle, function.encode(), values, count, size)
+        values, count, size = _symbol_values(symbols, self.bundle)
+        handle = self.handle
+        raw = apart(lambda: filled(_ffi.accrt_memory_estimate, lib.accrt_program_estimate, handle, c_text(function), values, count, size))
         return {n: getattr(raw, n) for n, _ in raw._fields_ if n.endswith("_bytes")}
 
     def swap_weights(self, weights: Mapping[str, object]) -> None:
-        """Replaces weights, all or none, between calls. Values: arrays of the same type and shape; they are copied."""
-        views = {name: as_view(value, self.device) for name, value in weights.items()}
+        """Replaces weights, all or none, between calls. Values: arrays, Tensors or accrt.Weight of the same type and shape; they are
+        copied."""
+        if not isinstance(weights, Mapping):
+            raise TypeError(f"weights is {describe(weights)}, expected a dict from names of constants to arrays; load_weights takes files")
+        views = {name: as_view(value, self.device, self._bits_of(name, value)) for name, value in weights.items()}
         table = (_ffi.accrt_weight * max(len(views), 1))()
         for entry, (name, view) in zip(table, views.items()):
-            entry.name, entry.tensor = name.encode(), view.c
-        check(lib.accrt_program_swap_weights(self.handle, table, len(views), ctypes.sizeof(_ffi.accrt_weight)))
+            entry.name, entry.tensor = c_text(name), view.c
+        try:
+            with listing(lambda: [c.name for c in self.bundle.constants if not c.prepared], next(iter(views)) if len(views) == 1 else None):
+                apart(lambda: check(lib.accrt_program_swap_weights(self.handle, table, len(views), ctypes.sizeof(_ffi.accrt_weight))))
+        except TypeMismatchError as error:
+            own = {constant.name: constant.dtype for constant in self.bundle.constants}
+            wrong = [n for n, v in views.items() if str(error).startswith(f"weight {n!r} ") and own.get(n, "") != _NAMES[v.c.dtype]]
+            raise _with_advice(error, _weight_advice(own[wrong[0]]) if wrong else "") from None
+
+    def _bits_of(self, name: str, value: object) -> int | None:
+        """The type of an array of bits, where they are those of the constant's type."""
+        bits = bits_of(value)
+        own = [constant.dtype for constant in self.bundle.constants if constant.name == name] if bits else []
+        return dtype_id(bits) if own == [bits] else None
 
     def load_weights(self, weights, names: Iterable[str] | None = None, by_name: bool = False) -> None:
         """Replaces weights by those of accrt.Weights or paths (one, or several in the order in which they are searched), all or none, between
-        calls. names: constants to replace; None: all that are not in the bundle. by_name: digests are not compared."""
+        calls. names: constants to replace; None: all that are not in the bundle (ValueError when it has them all, which would load
+        nothing). by_name: digests are not compared."""
         from .weights import handles
         sources, count = handles(weights, self.bundle.instance)
+        if names is None and not any(constant.external for constant in self.bundle.constants):
+            raise ValueError("the bundle has all of its weights, so none would be replaced: say which with names=")
         table = None
         if names is not None:
-            encoded = [name.encode() for name in ([names] if isinstance(names, str) else names)]
+            encoded = [c_text(name) for name in ([names] if isinstance(names, str) else names)]
             table = (ctypes.c_char_p * max(len(encoded), 1))(*encoded)
-        check(lib.accrt_program_load_weights(self.handle, sources, count, table, len(encoded) if table is not None else 0,
-                                             _ffi.ACCRT_BIND_BY_NAME if by_name else 0))
+        total = len(encoded) if table is not None else 0
+        flags = _ffi.ACCRT_BIND_BY_NAME if by_name else 0
+        apart(lambda: check(lib.accrt_program_load_weights(self.handle, sources, count, table, total, flags)))
 
     def load_adapter(self, source, *, alpha: float = 0, scale: float = 0, partial: bool = False) -> Adapter:
         """Loads a LoRA adapter for the optional inputs that the bundle's adapter slots name (`bundle.adapters`): set it as `session.adapter`.
@@ -121,15 +171,20 @@ class Program(Handle):
         """
         return Adapter(self, source, alpha, scale, partial)
 
+    @never_raises
     def __repr__(self) -> str:
         return f"<accrt.Program {self.bundle.info['name']!r} on {self.device.name}>"
+
+
+#: PEFT's own have some hundred bytes.
+_CONFIG_BYTES = 1 << 20
 
 
 def _peft_config(path: str) -> dict:
     """PEFT's config; empty where there is none."""
     try:
-        with open(path, encoding="utf-8") as file:
-            config = json.load(file)
+        # Numbers of many digits are refused by value, below: Python has a limit of its own, and another message.
+        config = json.loads(read_small(path, _CONFIG_BYTES), parse_int=lambda text: int(text) if len(text) < 100 else float(text))
     except FileNotFoundError:
         return {}
     except (ValueError, RecursionError) as error:
@@ -146,10 +201,11 @@ def _peft_factors(path: str, weights: Mapping) -> tuple[float, float]:
         if config.get(key):
             raise ValueError(f"{path} has {key}, which slots with one factor do not express; give scale=")
     alpha, rank = config.get("lora_alpha", 0), config.get("r")
-    if type(alpha) not in (int, float) or not abs(alpha) <= sys.float_info.max:
-        raise ValueError(f"{path}: lora_alpha is {alpha!r}, which is no number")
-    if rank is not None and (type(rank) is not int or rank < 1):
-        raise ValueError(f"{path}: r is {rank!r}, which is no rank")
+    _peft_number(path, "lora_alpha", alpha, 2**53, "2^53", "number")
+    if rank is not None:
+        _peft_number(path, "r", rank, 2**32 - 1, "2^32 - 1", "rank")
+        if type(rank) is not int or rank < 1:
+            raise ValueError(f"{path}: r is {json.dumps(rank)}, which is no rank")
     for name, found in _peft_ranks(weights) if rank else ():
         if found != rank:
             raise ValueError(f"{path}: r is {rank}, but {name!r} is of rank {found}")
@@ -158,6 +214,15 @@ def _peft_factors(path: str, weights: Mapping) -> tuple[float, float]:
     if not rank:
         raise ValueError(f"{path}: use_rslora divides alpha by the square root of r, and r is not there")
     return 0, alpha / math.sqrt(rank)
+
+
+def _peft_number(path: str, name: str, value, limit: int, limit_text: str, what: str) -> None:
+    """As tools/accx/job_weights.c has it (check_number)."""
+    if type(value) in (int, float) and value == value:
+        if abs(value) > limit:
+            raise ValueError(f"{path}: {name} is beyond {limit_text}, which is no {what}")
+    else:
+        raise ValueError(f"{path}: {name} is {json.dumps(value):.80}, which is no {what}")
 
 
 def _peft_ranks(weights: Mapping) -> Iterator[tuple[str, int]]:
@@ -172,11 +237,11 @@ class Adapter(Handle):
     """Tensors of a LoRA adapter on a program's device. Made by `Program.load_adapter`; any sessions of the program may have it."""
 
     __slots__ = ("program",)
-    _release_name = "accrt_adapter_release"
+    _kind = "accrt_adapter"
 
     def __init__(self, program: Program, source, alpha: float = 0, scale: float = 0, partial: bool = False) -> None:
         from .weights import Weights
-        self._handle = None
+        need(program, Program)
         folder = None
         if isinstance(source, (str, os.PathLike)):
             path = os.fspath(source)
@@ -188,37 +253,45 @@ class Adapter(Handle):
         if folder is not None and not alpha and not scale:
             alpha, scale = _peft_factors(os.path.join(folder, "adapter_config.json"), source)
         options = struct(_ffi.accrt_adapter_options, alpha=alpha, scale=scale, flags=_ffi.ACCRT_ADAPTER_PARTIAL if partial else 0)
-        super().__init__(created(lib.accrt_adapter_load, program.handle, source.handle, ctypes.byref(options)))
+        handles = (need(program, Program), source.handle, ctypes.byref(options))
+        super().__init__(apart(lambda: created(lib.accrt_adapter_load, *handles)))
         self.program = program
 
 
 class Session(Handle):
-    """What runs: state (a KV cache), memory, plans. Functions of the bundle are its attributes: `session.encode(x)`.
+    """What runs: state (a KV cache), memory, plans. Functions of the bundle are its attributes: `session.encode(x)`. Those that have the
+    name of one of the methods here are its items, as all are: `session["close"](x)`.
 
     Calls on a session are ordered. Use a session from one thread at a time; many sessions run at once.
     """
 
-    __slots__ = ("program", "_functions", "_calls", "_stream", "_adapter")
-    _release_name = "accrt_session_release"
+    __slots__ = ("program", "_functions", "_calls", "_stream", "_adapter", "_budget", "_in_flight")
+    _kind = "accrt_session"
 
     def __init__(self, program: Program, symbols: Mapping[str, int] | None = None, stream: Stream | None = None,
-                 pool: Pool | None = None, max_plans: int = 0, label: str = "") -> None:
-        self._handle = None
-        options = self._options(symbols, stream, pool, max_plans, label)
-        handle = created(lib.accrt_session_create, program.handle, ctypes.byref(options))
+                 pool: Pool | None = None, max_plans: int = 0, label: str = "", budget: _budgets.Budget | None = None,
+                 _creation: _budgets.Budget | None = None, _begin: float | None = None) -> None:
+        need(program, Program)
+        options = self._options(symbols, stream, pool, max_plans, label, program.bundle)
+        _budgets.put(options, budget)
+        _budgets.put(options, _creation, _begin, "creation_budget")
+        self._budget = budget  # its flag is looked at as long as the session makes plans
+        handle = apart(lambda: created(lib.accrt_session_create, need(program, Program), ctypes.byref(options)))
         self._setup(handle, program, stream)
 
     @staticmethod
-    def _options(symbols, stream, pool, max_plans, label):
-        values, count, size = _symbol_values(symbols)
-        options = struct(_ffi.accrt_session_options, symbol_count=count, symbol_size_bytes=size, max_plans=max_plans,
-                         label=label.encode() or None, stream=stream.handle if stream else None,
-                         pool=pool.handle if pool else None)
+    def _options(symbols, stream, pool, max_plans, label, bundle):
+        values, count, size = _symbol_values(symbols, bundle, session=True)
+        options = struct(_ffi.accrt_session_options, symbol_count=count, symbol_size_bytes=size,
+                         max_plans=number(max_plans, "max_plans", 32), label=c_text(label) or None,
+                         stream=allowed(stream, Stream), pool=allowed(pool, Pool))
         options.symbols = values
         return options
 
-    def _setup(self, handle: int, program: Program, stream: Stream | None) -> None:
+    def _setup(self, handle, program: Program, stream: Stream | None) -> None:
         Handle.__init__(self, handle)
+        # What calls in flight use; it outlives the session.
+        self._in_flight = stream._in_flight if stream is not None else InFlight(retained(lib.accrt_session_stream(handle)))
         self.program = program
         self._functions = {}  # name -> _Prepared
         self._calls = {}      # name -> the Call that Function.__call__ uses
@@ -229,13 +302,15 @@ class Session(Handle):
         """Gives the session back now, with the calls that it keeps; those that `bind` made keep it in use until they are closed."""
         for call in (getattr(self, "_calls", None) or {}).values():
             call.close()
+        self._calls = {}  # a call from here on says that the session is closed
         super().close()
 
     def clone(self, stream: Stream | None = None, label: str = "") -> Session:
         """Waits for calls in flight; a new session with a copy of the state."""
-        options = self._options(None, stream, None, 0, label)
-        handle = created(lib.accrt_session_clone, self.handle, ctypes.byref(options))
+        options = self._options(None, stream, None, 0, label, None)
+        handle = apart(lambda: created(lib.accrt_session_clone, self.handle, ctypes.byref(options)))
         other = Session.__new__(Session)
+        other._budget = self._budget
         other._setup(handle, self.program, stream)
         other._adapter = self._adapter
         return other
@@ -244,7 +319,7 @@ class Session(Handle):
     def stream(self) -> Stream:
         """The stream that calls run on."""
         if self._stream is None:
-            self._stream = Stream._borrowed(lib.accrt_session_stream(self.handle), self.program.device)
+            self._stream = Stream._of_in_flight(self._in_flight, self.program.device)
         return self._stream
 
     @property
@@ -257,38 +332,63 @@ class Session(Handle):
     def adapter(self, value: Adapter | None) -> None:
         if value is not None and not isinstance(value, Adapter):
             raise TypeError(f"an adapter is what program.load_adapter(...) gives, or None, not {type(value).__name__}")
-        check(lib.accrt_session_set_adapter(self.handle, value.handle if value is not None else None))
+        check(lib.accrt_session_set_adapter(self.handle, allowed(value, Adapter)))
         self._adapter = value
 
     def reset(self) -> None:
-        """Waits for calls in flight, gives the state its initial value, clears a failure."""
-        check(lib.accrt_session_reset(self.handle))
+        """Waits for calls in flight, gives the state its initial value, clears a failure. Ctrl-C ends the wait."""
+        apart(lambda: check(lib.accrt_session_reset(self.handle)))
+
+    def cancel(self) -> None:
+        """Ends what was submitted to the session and is not complete: it fails with CancelledError, on hosts before its next workgroup, and
+        the session is poisoned until `reset`. What has not begun is dropped; semaphores that it would have signalled fail. What a GPU
+        was given runs to its end. Any thread may call this, also while another is in a call; nothing happens when nothing is under way.
+
+        Raises:
+            InvalidStateError: the session was made with a stream: cancel that.
+        """
+        check(lib.accrt_session_cancel(self.handle))
 
     @property
-    def error(self):
+    def error(self) -> Error | None:
         """The failure that poisons the session, as an exception object, or None."""
         return failure(lib.accrt_session_error, self.handle)
 
     def state(self, name: str) -> Tensor:
         """A state's memory as a tensor, shared: read or write it when no call is in flight."""
         out, shape, strides = _ffi.accrt_tensor(), (ctypes.c_int64 * _RANK)(), (ctypes.c_int64 * _RANK)()
-        check(lib.accrt_session_state(self.handle, name.encode(), ctypes.byref(out), shape, strides))
+        check(lib.accrt_session_state(self.handle, c_text(name), ctypes.byref(out), shape, strides))
         return _tensor(out, shape, strides, self.program.device)
 
     def bind_state(self, name: str, buffer: Buffer | None, offset_bytes: int = 0) -> None:
         """Uses `buffer` as a state's storage from the next call on; None goes back to storage of its own, reset."""
-        check(lib.accrt_session_bind_state(self.handle, name.encode(), buffer.handle if buffer else None, offset_bytes))
+        if isinstance(buffer, Buffer) and buffer.read_only:
+            raise ValueError(f"state {name}: a buffer over memory that is read-only")
+        check(lib.accrt_session_bind_state(self.handle, c_text(name), allowed(buffer, Buffer), number(offset_bytes, "offset_bytes")))
 
     def warmup(self, function: str, symbols: Mapping[str, int] | None = None) -> None:
         """Makes the plan for these symbol values ahead of the first call."""
-        check(lib.accrt_session_warmup(self.handle, function.encode(), *_symbol_values(symbols)))
+        handle, values = self.handle, _symbol_values(symbols, self.program.bundle)
+        apart(lambda: check(lib.accrt_session_warmup(handle, c_text(function), *values)))
 
     def function(self, name: str) -> Function:
         """A function of the bundle as a callable. Raises NotFoundError with near names."""
-        prepared = self._functions.get(name)
+        prepared = self._functions.get(name) if isinstance(name, str) else None
         if prepared is None:
             prepared = self._functions[name] = _Prepared(self.program.bundle.signature(name))
         return Function(self, prepared)
+
+    def __getitem__(self, name: str) -> Function:
+        """The same as `function(name)`, whatever the name is: `session["close"]` is the bundle's function, `session.close` this class's."""
+        return self.function(name)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether the bundle has a function of this name."""
+        return name in self.program.bundle.function_names()
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the bundle's functions."""
+        return iter(self.program.bundle.function_names())
 
     def __getattr__(self, name: str) -> Function:
         if name.startswith("_"):
@@ -299,8 +399,12 @@ class Session(Handle):
             raise AttributeError(str(error)) from None
 
     def __dir__(self):
-        return [*super().__dir__(), *self.program.bundle.function_names()]
+        try:
+            return [*super().__dir__(), *self.program.bundle.function_names()]
+        except (Error, ValueError, AttributeError):  # closed
+            return super().__dir__()
 
+    @never_raises
     def __repr__(self) -> str:
         return f"<accrt.Session of {self.program!r}>"
 
@@ -308,7 +412,7 @@ class Session(Handle):
 def _tensor(raw: _ffi.accrt_tensor, shape, strides, device: Device, stream: Stream | None = None) -> Tensor:
     """A Tensor for a borrowed C tensor with a buffer; `stream` when work there may still fill it."""
     rank = raw.rank
-    return Tensor(Buffer.borrowed(raw.buffer, device, stream), raw.dtype, shape[:rank], strides[:rank], raw.offset_bytes)
+    return Tensor._of(Buffer.borrowed(raw.buffer, device, stream), raw.dtype, shape[:rank], strides[:rank], raw.offset_bytes)
 
 
 class Call(Handle):
@@ -317,17 +421,28 @@ class Call(Handle):
     Runs as `call()`; the results come back as from the function. Rebind with `set`. Externally synchronized with its session.
     """
 
-    __slots__ = ("_session", "_prepared", "_run", "_views", "_outputs", "_fixed", "_submitted", "_enqueue")
-    _release_name = "accrt_call_release"
+    __slots__ = ("_session", "_prepared", "_run", "_views", "_outputs", "_fixed", "_submitted", "_enqueue", "_in_flight")
+    _kind = "accrt_call"
 
     def __init__(self, session: Session, prepared: _Prepared) -> None:
-        self._handle = None
-        super().__init__(created(lib.accrt_call_create, session.handle, prepared.signature.name.encode()))
+        if not isinstance(prepared, _Prepared):
+            raise TypeError(f"calls are made by Function.bind, not of {describe(prepared)}")
+        super().__init__(created(lib.accrt_call_create, need(session, Session), c_text(prepared.signature.name)))
         self._session, self._prepared = session, prepared
-        self._submitted = False
-        self._run = lib.accrt_call_run
-        self._enqueue = lib.accrt_call_submit
+        self._in_flight = session._in_flight
+        self._submitted = False  # a run may be in flight
+        self._run, self._enqueue = _shortest(self._pointer)
         self._forget()
+
+    def close(self) -> None:
+        """Gives the call back now. A run in flight goes on, and keeps the arguments' memory until it is over."""
+        self._run, self._enqueue = _shortest(None)
+        self._forget()
+        super().close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_submitted", False):
+            self._in_flight.keep(self._views)
 
     @property
     def function(self) -> Function:
@@ -335,18 +450,23 @@ class Call(Handle):
         return Function(self._session, self._prepared)
 
     def _forget(self) -> None:
+        if self._submitted:
+            self._in_flight.keep(self._views)
+            self._submitted = False
         self._views = {}    # argument index -> what keeps its memory alive
         self._outputs = {}  # result index -> the caller's object
         self._fixed = None if self._prepared.signature.results else ()  # the results, when all are the caller's
 
-    def set(self, name_or_index: str | int, value, dtype: str | None = None) -> None:
+    def set(self, name_or_index: str | int, value: Any, dtype: str | None = None, copy: bool = False) -> None:
         """Binds an argument (inputs, then results): an array or tensor, an int for scalar inputs, None to unbind.
 
         Args:
             dtype: take an array's elements as this type ("bf16" for bits held in uint16).
+            copy: copy what cannot be used as it lies (strided, of the other byte order, misaligned, lists of numbers). Only for what is
+                read.
         """
         signature = self._prepared.signature
-        index = name_or_index if isinstance(name_or_index, int) else self._prepared.index(name_or_index)
+        index = number(name_or_index, "index", 32) if isinstance(name_or_index, int) else self._prepared.index(name_or_index)
         inputs = len(signature.inputs)
         argument = (signature.inputs + signature.results)[index]
         if argument.kind == "scalar" and value is not None:
@@ -355,41 +475,100 @@ class Call(Handle):
         view = None
         if value is not None:
             session = self._session
-            view = as_view(value, session.program.device, dtype_id(dtype) if dtype else None, session.stream)
+            wanted = dtype_id(dtype) if dtype else None
+            bits = self._prepared.bits.get(index)
+            if bits is not None and wanted is None and bits_of(value) == bits:
+                wanted = dtype_id(bits)
+            try:
+                if copy:
+                    view = copied_view(value, session.program.device, wanted, argument.type.partition("[")[0], session.stream)
+                else:
+                    view = as_view(value, session.program.device, wanted, session.stream)
+            except (TypeError, ValueError) as error:
+                raise _advised(error, argument, value, None, copy) from None
+            if copy and argument.kind != "read" and isinstance(view.owner, ctypes.Array):
+                raise ValueError(f"{signature.name}: {argument.name} is written, and a copy would lose that: pass a contiguous array")
             if view.read_only and argument.kind not in ("read", "scalar"):
                 raise ValueError(f"{signature.name}: {argument.name} is written, and the array is read-only")
-        check(lib.accrt_call_set_tensor(self.handle, index, ctypes.byref(view.c) if view else None))
+        before = self._views.get(index)
+        if before is not None and self._submitted:
+            self._in_flight.keep(before)
+        self._views[index] = (before, view)  # whatever comes in between (Ctrl-C)
+        try:
+            check(lib.accrt_call_set_tensor(self.handle, index, ctypes.byref(view.c) if view else None))
+        except BaseException as error:
+            if isinstance(error, Error):
+                self._views[index] = before
+                _advised(error, argument, value, view, copy)
+            raise
         self._views[index] = view
         if index >= inputs:
             self._outputs[index - inputs] = value
             given = [self._outputs.get(i) for i in range(len(signature.results))]
             self._fixed = _unpack(given) if all(g is not None for g in given) else None
 
-    def __call__(self):
-        """Runs and waits; the GIL is released meanwhile. Returns the results: one alone, several as a tuple."""
-        self._submitted = False
-        status = self._run(self._handle, _INFINITE)
+    def __call__(self) -> Any:
+        """Runs and waits; the GIL is released meanwhile. Returns the results: one alone, several as a tuple. Ctrl-C ends the wait, and the
+        run goes on: `wait` waits for it, `Session.cancel` ends it. A plan that is being made then is made and run, too."""
+        self._submitted = True
+        status = self._run(SLICE_NS)
         if status:
-            raise self._failure(status)
+            self._go_on(status, _INFINITE)
+        self._submitted = False
         return self._fixed if self._fixed is not None else self.results()
 
-    def run(self, timeout: float | None = None):
-        """As calling it, with a timeout in seconds. After TimeoutError the run goes on."""
+    def run(self, timeout: float | None = None) -> Any:
+        """As calling it, with a timeout in seconds. After TimeoutError the run goes on: `wait` waits for it, `Session.cancel` ends it.
+        A plan that is not made by then is given up, as the message says, and nothing runs: `Session.warmup` makes it ahead."""
+        pointer = self.handle
+        limit = timeout_ns(timeout)
+        begin = 0 if limit == _INFINITE else time.monotonic_ns()
+        self._submitted = True
+        if limit <= SLICE_NS:
+            status = lib.accrt_call_run(pointer, limit)
+            if status:
+                raise self._failure(status)
+        else:
+            status = self._run(SLICE_NS)
+            if status:
+                self._go_on(status, limit, begin)
         self._submitted = False
-        status = self._run(self.handle, timeout_ns(timeout))
+        return self._fixed if self._fixed is not None else self.results()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Waits for the latest run, however it was started. Raises TimeoutError, or what the run failed with."""
+        self._go_on(_ffi.ACCRT_ERROR_NOT_READY, timeout_ns(timeout))
+        self._submitted = False
+
+    def _go_on(self, status: int, limit: int, begin: int = 0) -> None:
+        """The first slice is over, or the run has failed. begin: when the limit began; 0: now."""
+        left = max(limit - (time.monotonic_ns() - begin), 1) if begin else limit
+        if status == _ffi.ACCRT_ERROR_NOT_READY:
+            status = until(lib.accrt_call_wait, left, self.handle, asked_ns=limit)
+        elif status == _ffi.ACCRT_ERROR_TIMEOUT:
+            apart(lambda: self._plan_and_run(limit, left))
+            return
         if status:
             raise self._failure(status)
-        return self._fixed if self._fixed is not None else self.results()
+
+    def _plan_and_run(self, limit: int, left: int) -> None:
+        """Making the plan takes longer than a slice: all of it in one call, whose limit is `left` of what was asked."""
+        status = lib.accrt_call_run(self.handle, left)
+        if status:
+            error = self._failure(status)
+            error.message = error.message.replace(f"{left} ns", f"{limit} ns", 1)
+            error.args = (error.message,)
+            raise error
 
     def _failure(self, status: int):
-        return last_error(status) if self._handle else ValueError("this Call is closed")
+        return last_error(status) if self._pointer is not None else ValueError("this Call is closed")
 
     def submit(self, waits: Iterable[tuple[Semaphore, int]] = (), signals: Iterable[tuple[Semaphore, int]] = ()) -> None:
-        """Enqueues a run that waits for and signals (semaphore, value) pairs. Never blocks on the device; keep the arguments'
-        memory as it is until it is complete."""
+        """Enqueues a run that waits for and signals (semaphore, value) pairs. Never blocks on the device. The arguments' memory lives
+        until it is complete, also when the call is dropped or bound anew; leave what is in it as it is."""
         self._submitted = True
         if not waits and not signals:
-            status = self._enqueue(self._handle, None, 0, None, 0)
+            status = self._enqueue(None, 0, None, 0)
             if status:
                 raise self._failure(status)
             return
@@ -397,8 +576,9 @@ class Call(Handle):
         signal_table, signal_count = _timepoints(signals)
         check(lib.accrt_call_submit(self.handle, wait_table, wait_count, signal_table, signal_count))
 
-    def results(self):
-        """The latest run's results: one alone, several as a tuple. Read them once the run is complete."""
+    def results(self) -> Any:
+        """The latest run's results: one alone, several as a tuple. After `submit` they may be asked for at once: whoever reads their values
+        (numpy, `tolist`, printing, DLPack) waits for the session's stream first."""
         return _unpack([self._result(i) for i in range(len(self._prepared.signature.results))])
 
     def _result(self, index: int):
@@ -409,15 +589,80 @@ class Call(Handle):
         check(lib.accrt_call_result(self.handle, index, ctypes.byref(out), shape, strides))
         if out.buffer:
             session = self._session
-            device = session.program.device
-            pending = session.stream if self._submitted and not device.info.host_memory else None
-            return _tensor(out, shape, strides, device, pending)
+            return _tensor(out, shape, strides, session.program.device, session.stream if self._submitted else None)
         # A result that must share the storage of an input given as plain memory.
         argument = self._prepared.signature.results[index]
         raise NotImplementedError(f"result {argument.name} lies in memory that the caller gave: read it there")
 
+    @never_raises
     def __repr__(self) -> str:
         return f"<accrt.Call of {self._prepared.signature}>"
+
+
+def _advised(error: Exception, argument, value: Any, view, copy: bool) -> Exception:
+    """The error of an argument that is refused, whose message also says what would help. view: None where it could not be read."""
+    own = argument.type.partition("[")[0]
+    advice = ""
+    if view is None or not fits(view):
+        if argument.kind != "read":
+            advice = "; it is written: pass a contiguous array, as numpy.empty gives"
+        elif not copy and copies(value):
+            advice = "; give copy=True to have it copied"
+    elif _NAMES[view.c.dtype] != own:
+        advice = _type_advice(own, _NAMES[view.c.dtype], argument, value)
+    return _with_advice(error, advice)
+
+
+def _with_advice(error: Exception, advice: str) -> Exception:
+    """The error with something at the end of its message."""
+    if advice:
+        text = f"{error}{advice}"
+        error.args = (text,)
+        if isinstance(error, Error):
+            error.message = text
+    return error
+
+
+def _weight_advice(own: str) -> str:
+    """For arrays of another type than the weight's."""
+    if own in BIT_TYPES:
+        return f"; pass an accrt.Tensor or accrt.Weight of {own}, a torch tensor, or an array of ml_dtypes.{ML_DTYPES[own]}"
+    return f"; array.astype({_NUMPY_NAMES[own]!r}) converts it" if own in _NUMPY_NAMES else ""
+
+
+def _type_advice(own: str, got: str, argument, value: Any) -> str:
+    typestr = _TYPESTR.get(got, "")
+    if BIT_TYPES.get(own) == typestr:
+        return (f"; numbers and the bits of {own} look alike there. Pass an accrt.Tensor, a torch tensor, array.view(ml_dtypes."
+                f"{ML_DTYPES[own]}), or a list of numbers with copy=True; if they are bits: "
+                f"call.set({argument.name!r}, array, dtype={own!r})")
+    if own in _TYPESTR and typestr and not isinstance(value, Tensor):
+        return f"; array.astype({_NUMPY_NAMES[own]!r}) converts it" if argument.kind == "read" else f"; pass an array of {_NUMPY_NAMES[own]}"
+    if own in BIT_TYPES:
+        return f"; pass array.astype(ml_dtypes.{ML_DTYPES[own]}), a torch tensor of that type, or a list of numbers with copy=True"
+    return ""
+
+
+_NUMPY_NAMES = {"bool": "bool", **{f"{letter}{bits}": f"{word}{bits}" for letter, word, sizes in (
+    ("i", "int", (8, 16, 32, 64)), ("u", "uint", (8, 16, 32, 64)), ("f", "float", (16, 32, 64))) for bits in sizes}}
+
+
+def _shortest(pointer):
+    """accrt_call_attempt and accrt_call_submit of a call, without conversions of the handle's type. They keep the handle, also
+    when another thread closes the call meanwhile. None: of one that is closed."""
+    if not _SHORTEST:
+        for name in ("accrt_call_attempt", "accrt_call_submit"):
+            function = lib[name]
+            function.argtypes = [ctypes.c_void_p, *function.argtypes[1:]]
+            _SHORTEST.append(function)
+    address = None if pointer is None else operator.index(pointer)
+    made = [functools.partial(function, address) for function in _SHORTEST]
+    for one in made:
+        one.owner = pointer  # type: ignore[attr-defined]
+    return made
+
+
+_SHORTEST: list = []
 
 
 def _unpack(values: Sequence):
@@ -428,10 +673,12 @@ class _Prepared:
     """What a session keeps of a function between calls. It refers to no session: a program that is dropped gives its memory back at
     once, and does not wait for the collector of cycles, which knows nothing of a device's memory."""
 
-    __slots__ = ("signature", "doc", "_indices")
+    __slots__ = ("signature", "doc", "bits", "_indices")
 
     def __init__(self, signature: Signature) -> None:
         self.signature = signature
+        types = [a.type.partition("[")[0] for a in signature.inputs + signature.results]
+        self.bits = {i: name for i, name in enumerate(types) if name in BIT_TYPES}  # numpy has none of these
         self.doc = f"{signature}\n\n{signature.doc}"
         self._indices = {a.name: a.index for a in signature.results + signature.inputs}
 
@@ -447,6 +694,10 @@ class Function:
 
     `f(*inputs, out=None, **named_inputs)` waits and returns the result (a tuple when there are several) as accrt.Tensor.
     `out=` takes an array (or a tuple with one for each result, None to have it allocated) and is returned.
+    `copy=True` copies inputs that cannot be used as they lie: strided, of the other byte order, misaligned, lists of numbers.
+
+    For type checkers a result is a Tensor, because only the bundle says how many there are; a tuple of several unpacks
+    (`a, b = f(x)`) and is indexed (`f(x)[1]`) as a Tensor is.
     """
 
     def __init__(self, session: Session, prepared: _Prepared) -> None:
@@ -459,34 +710,50 @@ class Function:
         """Position of an argument: inputs first, then results."""
         return self._prepared.index(name)
 
-    def bind(self, *inputs, out=None, **named) -> Call:
-        """A Call with these arguments bound, to be run many times. Later changes of the arrays' contents are seen."""
+    def bind(self, *inputs: Any, out: Any = None, copy: Any = False, **named: Any) -> Call:
+        """A Call with these arguments bound, to be run many times. Later changes of the arrays' contents are seen, but not those of
+        what copy=True has copied."""
         call = Call(self.session, self._prepared)
-        self._bind(call, inputs, out, named)
+        self._bind(call, inputs, out, named, copy)
         return call
 
-    def __call__(self, *inputs, out=None, **named):
+    @overload
+    def __call__(self, *inputs: Any, out: None = None, copy: Any = False, **named: Any) -> Tensor: ...
+
+    @overload
+    def __call__(self, *inputs: Any, out: _Out, copy: Any = False, **named: Any) -> _Out: ...
+
+    def __call__(self, *inputs: Any, out: Any = None, copy: Any = False, **named: Any) -> Any:
         calls, name = self.session._calls, self.signature.name
         call = calls.get(name)
         if call is None:
             # The session keeps it, so it does not keep the session.
             call = calls[name] = Call(weakref.proxy(self.session), self._prepared)
         try:
-            self._bind(call, inputs, out, named)
+            self._bind(call, inputs, out, named, copy)
             return call()
         finally:
             call._forget()
 
-    async def call_async(self, *inputs, out=None, **named):
+    @overload
+    async def call_async(self, *inputs: Any, out: None = None, copy: Any = False, **named: Any) -> Tensor: ...
+
+    @overload
+    async def call_async(self, *inputs: Any, out: _Out, copy: Any = False, **named: Any) -> _Out: ...
+
+    async def call_async(self, *inputs: Any, out: Any = None, copy: Any = False, **named: Any) -> Any:
         """As calling it, awaited in an asyncio event loop: no thread is blocked."""
-        call = self.bind(*inputs, out=out, **named)
+        call = self.bind(*inputs, out=out, copy=copy, **named)
         semaphore = Semaphore(self.session.program.device.instance)
         call.submit(signals=[(semaphore, 1)])
         await semaphore.wait_async(1)
+        call._submitted = False
         return call.results()
 
-    def _bind(self, call: Call, inputs: Sequence, out, named: Mapping) -> None:
+    def _bind(self, call: Call, inputs: Sequence, out, named: Mapping, copy: Any) -> None:
         signature = self.signature
+        if copy is not False and "copy" in self._prepared._indices:  # an input of that name
+            named, copy = {**named, "copy": copy}, False
         count = len(signature.inputs)
         if len(inputs) > count:
             raise TypeError(f"{signature.name}() takes {count} inputs, {len(inputs)} were given; it is {signature}")
@@ -500,7 +767,7 @@ class Function:
         if missing:
             raise TypeError(f"{signature.name}() misses {', '.join(missing)}; it is {signature}")
         for i in range(count):
-            call.set(i, given.get(i))
+            call.set(i, given.get(i), None, copy)
         for i, value in enumerate(self._outputs(out)):
             call.set(count + i, value)
 
@@ -510,16 +777,35 @@ class Function:
         if results == 0 and out is None:
             return ()
         if len(outputs) != results:
-            raise TypeError(f"{self.signature.name}() has {results} results, out= has {len(outputs)}")
+            raise TypeError(f"{self.signature.name}() has {results} results, out= has {len(outputs)}: it takes "
+                            + ("an array" if results == 1 else "a tuple with an array, or None, for each"))
         return outputs
 
+    @never_raises
     def __repr__(self) -> str:
         return f"<accrt.Function {self.signature}>"
 
 
-def load(path, device: str = "host", trust: str | None = None, symbols: Mapping[str, int] | None = None,
-         options: Mapping[str, object] | None = None, keys=None, key=None, host_code: str | None = None, weights=(),
-         by_name: bool = False, rank: int = 0, degree: int = 0) -> Session:
+@overload
+def load(path: Path, device: str = "host", trust: str | None = None, symbols: Mapping[str, int] | None = None,
+         options: Mapping[str, object] | None = None, keys: Path | Iterable[Path] | None = None,
+         key: Callable[[bytes], bytes | None] | None = None, host_code: str | None = None, weights: Source | Iterable[Source] = (),
+         by_name: bool = False, rank: int = 0, degree: int = 0, timeout: float | None = None,
+         budget: _budgets.Budget | None = None, sandbox: Literal[False] = False) -> Session: ...
+
+
+@overload
+def load(path: Path, device: str = "host", trust: str | None = None, symbols: Mapping[str, int] | None = None,
+         options: Mapping[str, object] | None = None, keys: Path | Iterable[Path] | None = None,
+         key: Callable[[bytes], bytes | None] | None = None, host_code: str | None = None, weights: Source | Iterable[Source] = (),
+         by_name: bool = False, rank: int = 0, degree: int = 0, timeout: float | None = None,
+         budget: _budgets.Budget | None = None, *, sandbox: Literal[True] | Mapping[str, object]) -> SandboxSession: ...
+
+
+def load(path: Any, device: str = "host", trust: str | None = None, symbols: Mapping[str, int] | None = None,
+         options: Mapping[str, object] | None = None, keys: Any = None, key: Any = None, host_code: str | None = None,
+         weights: Any = (), by_name: bool = False, rank: int = 0, degree: int = 0, timeout: float | None = None,
+         budget: _budgets.Budget | None = None, sandbox: Any = False) -> Any:
     """Opens a bundle and makes a session of it: the short way to run one.
 
     Args:
@@ -529,9 +815,45 @@ def load(path, device: str = "host", trust: str | None = None, symbols: Mapping[
         options: driver options, e.g. {"host.threads": 2}; a new instance is then made.
         key: gives the key of encrypted weights, as Bundle() takes it. host_code: an older name of trust.
         weights, by_name, rank, degree: where weights that are not in the bundle come from, as Program() takes them.
+        timeout: seconds for all of it, the session's states too (TimeoutError). budget: limits of steps and memory too, and a way to
+            cancel (accrt.Budget); its time is for all of this as well, and then for each plan that the session makes. Opening, the
+            program, the session and each plan have the whole of its steps and memory; on the host, states are memory as well.
+        sandbox: True: run it in a process that can open no file and reach no network, on the host device; the result is an
+            `accrt.sandbox.SandboxSession`, whose functions take and give numpy arrays. Unsigned code runs there unless `trust` says
+            otherwise. A dict gives limits: "memory_mib", "cpu_s", "timeout"; {"weak": True} does without Landlock. docs/trust.md has the rest.
     """
     from .instance import Instance, default_instance, policy_of
+    if not isinstance(device, str):
+        raise TypeError(f"device is {shown(device)}, expected a name: {_device_names(instance_of=device)}")
+    if sandbox:
+        return _load_confined(path, device, policy_of(trust, host_code), symbols, options, key, weights, sandbox,
+                              by_name or rank or degree or timeout is not None or budget is not None)
     trust = policy_of(trust, host_code)
     instance = default_instance(trust) if not options and keys is None else Instance(trust, options=options, keys=keys)
-    return Program(Bundle(path, instance, key=key), instance.device(device), weights=weights, by_name=by_name, rank=rank,
-                   degree=degree).session(symbols)
+    if timeout is not None and budget is not None:
+        raise ValueError("timeout and budget: the budget has a time of its own")
+    within, begin = budget if timeout is None else _budgets.Budget(timeout), time.monotonic()
+    bundle = Bundle(path, instance, key=key, budget=within, _begin=begin)
+    program = Program(bundle, instance.device(device), weights=weights, by_name=by_name, rank=rank, degree=degree, budget=within,
+                      _begin=begin)
+    return Session(program, symbols, budget=budget, _creation=within, _begin=begin)
+
+
+def _device_names(instance_of: object = None) -> str:
+    """The names that `device` takes, for messages."""
+    from .instance import default_instance
+    names = ", ".join(repr(one.name) for one in default_instance("no-host-code").devices())
+    more = "; of a Device: accrt.Program(path, device).session()" if isinstance(instance_of, Device) else ""
+    return f"there are {names}, and 'host' and 'cuda' for the first of a kind{more}"
+
+
+def _load_confined(path, device, trust, symbols, options, key, weights, sandbox, other):
+    from .sandbox import SandboxSession
+    more = dict(options or {})
+    threads = more.pop("host.threads", None)
+    if device not in ("host", "host:0"):
+        raise ValueError(f"device is {device!r}: a sandbox has the host's processor alone")
+    if more or key is not None or other:
+        raise ValueError("a sandbox takes no options but host.threads, no key of encrypted weights, no by_name, rank, degree, timeout or budget")
+    sources = [weights] if isinstance(weights, (str, os.PathLike)) else list(weights or ())
+    return SandboxSession(path, sources, symbols, threads=threads, trust=trust, **(sandbox if isinstance(sandbox, dict) else {}))

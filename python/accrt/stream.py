@@ -5,7 +5,10 @@ import ctypes
 import os
 
 from . import _ffi
-from ._library import Handle, check, created, from_record, lib, struct
+from ._in_flight import InFlight
+from ._library import Handle, c_text, check, created, describe, from_record, lib, need, never_raises, number, struct
+from ._waits import apart, seconds as _seconds, until
+from .errors import OutOfRangeError
 from .instance import Device, Instance
 from .memory import Buffer
 
@@ -13,12 +16,15 @@ _POLICIES = {"block": _ffi.ACCRT_WAIT_BLOCK, "yield": _ffi.ACCRT_WAIT_YIELD, "sp
 
 
 def timeout_ns(seconds: float | None) -> int:
-    """Nanoseconds for the C API: None waits for ever."""
-    if seconds is None:
-        return _ffi.ACCRT_TIMEOUT_INFINITE
-    if not seconds >= 0:
-        raise ValueError(f"timeout is {seconds!r} seconds, expected None or a number that is not negative")
-    return min(int(seconds * 1e9), _ffi.ACCRT_TIMEOUT_INFINITE - 1)
+    """Nanoseconds for the C API: None and infinity wait for ever."""
+    limit = _seconds(seconds) if seconds is not None else None
+    return _ffi.ACCRT_TIMEOUT_INFINITE if limit is None else int(limit * 1e9)
+
+
+def pattern_of(pattern: int, pattern_bytes: int) -> tuple[int, int]:
+    """The pattern of a fill, which fits its size. C says which sizes there are."""
+    size = number(pattern_bytes, "pattern_bytes", 32)
+    return number(pattern, "pattern", 8 * size if size in (1, 2, 4) else 64), size
 
 
 def _policy(name: str) -> int:
@@ -27,7 +33,7 @@ def _policy(name: str) -> int:
     return _POLICIES[name]
 
 
-def failure(function, handle: int):
+def failure(function, handle):
     """The record that `function` (an accrt_..._error) gives, as an exception object, or None."""
     record = struct(_ffi.accrt_error)
     check(function(handle, ctypes.byref(record)))
@@ -38,11 +44,10 @@ class Semaphore(Handle):
     """A 64-bit timeline between streams, devices and the host. Values only grow."""
 
     __slots__ = ("instance",)
-    _release_name = "accrt_semaphore_release"
+    _kind = "accrt_semaphore"
 
     def __init__(self, instance: Instance, initial: int = 0) -> None:
-        self._handle = None
-        super().__init__(created(lib.accrt_semaphore_create, instance.handle, initial))
+        super().__init__(created(lib.accrt_semaphore_create, need(instance, Instance), number(initial, "initial")))
         self.instance = instance
 
     @property
@@ -54,16 +59,16 @@ class Semaphore(Handle):
 
     def signal(self, value: int) -> None:
         """Raises the value from the host."""
-        check(lib.accrt_semaphore_signal(self.handle, value))
+        check(lib.accrt_semaphore_signal(self.handle, number(value, "value")))
 
     def wait(self, value: int, timeout: float | None = None, policy: str = "block") -> None:
         """Waits until `value` is reached. Raises TimeoutError (NotReadyError for timeout 0) or PoisonedError. The GIL is
-        released meanwhile."""
-        check(lib.accrt_semaphore_wait(self.handle, value, timeout_ns(timeout), _policy(policy)))
+        released meanwhile, and Ctrl-C ends the wait."""
+        check(until(lib.accrt_semaphore_wait, timeout_ns(timeout), self.handle, number(value, "value"), tail=(_policy(policy),)))
 
     def fail(self, message: str = "cancelled", status: int = _ffi.ACCRT_ERROR_CANCELLED) -> None:
         """Fails it for ever: how work that waits for it is cancelled."""
-        check(lib.accrt_semaphore_fail(self.handle, status, message.encode()))
+        check(lib.accrt_semaphore_fail(self.handle, number(status, "status", 32, signed=True), c_text(message)))
 
     @property
     def error(self):
@@ -73,7 +78,7 @@ class Semaphore(Handle):
     def eventfd(self, value: int) -> int:
         """A new file descriptor that becomes readable at `value` or on failure. The caller closes it."""
         out = ctypes.c_int32(-1)
-        check(lib.accrt_semaphore_export_eventfd(self.handle, value, ctypes.byref(out)))
+        check(lib.accrt_semaphore_export_eventfd(self.handle, number(value, "value"), ctypes.byref(out)))
         return out.value
 
     async def wait_async(self, value: int) -> None:
@@ -90,6 +95,7 @@ class Semaphore(Handle):
             os.close(fd)
         self.wait(value, 0)
 
+    @never_raises
     def __repr__(self) -> str:
         error = self.error
         return f"<accrt.Semaphore failed: {error}>" if error else f"<accrt.Semaphore at {self.value}>"
@@ -98,22 +104,22 @@ class Semaphore(Handle):
 class Stream(Handle):
     """An in-order queue of a device. Methods enqueue and do not wait; failures found later surface in `synchronize`."""
 
-    __slots__ = ("device", "_keep")
-    _release_name = "accrt_stream_release"
+    __slots__ = ("device", "_in_flight")
+    _kind = "accrt_stream"
 
     def __init__(self, device: Device, priority: int = 0, label: str = "") -> None:
-        self._handle = None
-        options = struct(_ffi.accrt_stream_options, priority=priority, label=label.encode())
-        super().__init__(created(lib.accrt_stream_create, device.handle, ctypes.byref(options)))
+        options = struct(_ffi.accrt_stream_options, priority=number(priority, "priority", 32, signed=True), label=c_text(label))
+        self._setup(created(lib.accrt_stream_create, need(device, Device), ctypes.byref(options)), device)
+
+    def _setup(self, pointer, device: Device, in_flight: InFlight | None = None) -> None:
+        super().__init__(pointer)
         self.device = device
-        self._keep = []  # host memory that copies in flight read or write
+        self._in_flight = in_flight or InFlight(pointer)  # memory of callers that what is in flight uses
 
     @classmethod
-    def _borrowed(cls, handle: int, device: Device) -> Stream:
+    def _of_in_flight(cls, in_flight: InFlight, device: Device) -> Stream:
         self = cls.__new__(cls)
-        Handle.__init__(self, lib.accrt_stream_retain(handle))
-        self.device = device
-        self._keep = []
+        self._setup(in_flight.stream, device, in_flight)
         return self
 
     @classmethod
@@ -132,16 +138,15 @@ class Stream(Handle):
         if not isinstance(native, int):
             raise TypeError(f"{native!r} is no stream: expected an object with __cuda_stream__, or the number of a CUstream")
         self = cls.__new__(cls)
-        self._handle = None
-        Handle.__init__(self, created(lib.accrt_stream_wrap, device.handle, native))
-        self.device = device
-        self._keep = []
+        self._setup(created(lib.accrt_stream_wrap, need(device, Device), number(native, "native")), device)
         return self
 
     @property
     def native(self) -> int:
         """The queue of the device under this stream (CUDA: a CUstream's number), for other libraries to enqueue to."""
-        return created(lib.accrt_stream_native, self.handle)
+        out = ctypes.c_void_p()
+        check(lib.accrt_stream_native(self.handle, ctypes.byref(out)))
+        return out.value or 0
 
     def __cuda_stream__(self) -> tuple[int, int]:
         """The CUDA stream protocol: (0, CUstream)."""
@@ -160,57 +165,71 @@ class Stream(Handle):
         return True
 
     def synchronize(self, timeout: float | None = None, policy: str = "block") -> None:
-        """Waits for everything enqueued. Raises TimeoutError, or what the stream failed with."""
-        status = lib.accrt_stream_synchronize(self.handle, timeout_ns(timeout), _policy(policy))
+        """Waits for everything enqueued. Raises TimeoutError, or what the stream failed with. Ctrl-C ends the wait, and the work goes
+        on: `cancel` ends that."""
+        limit, tail = timeout_ns(timeout), (_policy(policy),)
+        status = until(lib.accrt_stream_synchronize, limit, self.handle, tail=tail)
+        if status == _ffi.ACCRT_ERROR_POISONED and limit == _ffi.ACCRT_TIMEOUT_INFINITE:
+            # A slice ends as soon as the stream has failed; a wait without limit, when nothing of it runs any more.
+            apart(lambda: lib.accrt_stream_synchronize(self.handle, limit, *tail))
         if status == _ffi.ACCRT_ERROR_POISONED:
             error = self.error
             if error is not None:
                 raise error
         check(status)
-        self._keep.clear()
+        self._in_flight.look()
 
     @property
     def error(self):
         """The failure that the stream carries, as an exception object, or None."""
         return failure(lib.accrt_stream_error, self.handle)
 
+    def cancel(self) -> None:
+        """Ends what was submitted and is not complete: it fails with CancelledError, on hosts before its next workgroup; what has not
+        begun is dropped, and semaphores that it would have signalled fail. `reset` makes the stream usable again. What a GPU was given
+        runs to its end. Any thread may call this; nothing happens when nothing is under way."""
+        check(lib.accrt_stream_cancel(self.handle))
+
     def reset(self) -> None:
-        """Clears a failure; what was not run is dropped."""
-        check(lib.accrt_stream_reset(self.handle))
-        self._keep.clear()
+        """Clears a failure; what was not run is dropped. Waits for what still runs."""
+        apart(lambda: check(lib.accrt_stream_reset(self.handle)))
+        self._in_flight.look()
 
     def wait(self, semaphore: Semaphore, value: int) -> None:
         """All that follows waits until the semaphore reaches `value`; it may be signalled later."""
-        check(lib.accrt_stream_wait(self.handle, semaphore.handle, value))
+        check(lib.accrt_stream_wait(self.handle, need(semaphore, Semaphore), number(value, "value")))
 
     def signal(self, semaphore: Semaphore, value: int) -> None:
         """Raises the semaphore when all before is complete."""
-        check(lib.accrt_stream_signal(self.handle, semaphore.handle, value))
+        check(lib.accrt_stream_signal(self.handle, need(semaphore, Semaphore), number(value, "value")))
 
     def record(self, event: Event) -> None:
-        check(lib.accrt_stream_record(self.handle, event.handle))
+        check(lib.accrt_stream_record(self.handle, need(event, Event)))
 
     def wait_event(self, event: Event) -> None:
-        check(lib.accrt_stream_wait_event(self.handle, event.handle))
+        check(lib.accrt_stream_wait_event(self.handle, need(event, Event)))
 
     def copy(self, source, target, size_bytes: int | None = None, source_offset: int = 0, target_offset: int = 0) -> None:
         """Copies bytes between Buffers and host objects with the buffer protocol (numpy arrays, bytearrays, memoryviews).
-        Host objects are kept alive until the stream is synchronized.
+        Host objects are kept alive until the copy is over, whoever drops them and this stream.
 
         Args:
             size_bytes: default: all of the source from its offset.
+        Raises:
+            IndexError: an offset or the size lies outside the source or the target. ValueError: a target that is read-only.
         """
-        source_place, source_size = self._place(source, source_offset, writable=False)
-        target_place, _ = self._place(target, target_offset, writable=True)
-        size = source_size - source_offset if size_bytes is None else size_bytes
-        check(lib.accrt_stream_copy(self.handle, ctypes.byref(source_place), ctypes.byref(target_place), size))
+        read, written = _Place(source, source_offset, False), _Place(target, target_offset, True)
+        size = written.size(read.size(size_bytes))
+        owners = None if read.owner is None and written.owner is None else (read.owner, written.owner)
+        self._enqueue(owners, lib.accrt_stream_copy, ctypes.byref(read.c), ctypes.byref(written.c), size)
 
     def fill(self, target: Buffer, pattern: int, pattern_bytes: int = 1, offset: int = 0,
              size_bytes: int | None = None) -> None:
         """Fills with a repeated pattern of 1, 2, 4 or 8 bytes. size_bytes: default: to the end."""
-        place, total = self._place(target, offset, writable=True)
-        size = total - offset if size_bytes is None else size_bytes
-        check(lib.accrt_stream_fill(self.handle, ctypes.byref(place), size, pattern, pattern_bytes))
+        pattern, pattern_bytes = pattern_of(pattern, pattern_bytes)
+        place = _Place(target, offset, True)
+        size = place.size(size_bytes)
+        self._enqueue(place.owner, lib.accrt_stream_fill, ctypes.byref(place.c), size, pattern, pattern_bytes)
 
     def read_file(self, file, target: Buffer, size_bytes: int, file_offset: int = 0, target_offset: int = 0) -> None:
         """Copies bytes of a file into a buffer; later work on the stream waits for them. Failures surface in `synchronize`.
@@ -218,33 +237,68 @@ class Stream(Handle):
         Args:
             file: a file object with a descriptor, or the descriptor. It may be closed at once.
         """
-        descriptor = file if isinstance(file, int) else file.fileno()
-        place, _ = self._place(target, target_offset, writable=True)
-        check(lib.accrt_stream_read_file(self.handle, descriptor, file_offset, ctypes.byref(place), size_bytes, 0))
+        descriptor = number(file if isinstance(file, int) else file.fileno(), "file", 32, signed=True)
+        place = _Place(target, target_offset, True)
+        size = place.size(size_bytes)
+        self._enqueue(place.owner, lib.accrt_stream_read_file, descriptor, number(file_offset, "file_offset"),
+                      ctypes.byref(place.c), size, 0)
 
-    def _place(self, where, offset: int, writable: bool):
-        if isinstance(where, Buffer):
-            return _ffi.accrt_place(where.handle, None, offset), where.size_bytes
-        from .tensor import host_bytes  # circular: tensors know streams
-        address, size, owner = host_bytes(where, writable)
-        if not 0 <= offset <= size:
-            raise IndexError(f"offset {offset} lies outside a host object of {size} bytes")
-        self._keep.append(owner)
-        return _ffi.accrt_place(None, address, offset), size
+    def _enqueue(self, kept: object, function, *arguments) -> None:
+        """Calls `function(stream, *arguments)`; `kept` (None: nothing) lives until what it enqueued is over."""
+        try:
+            check(function(self.handle, *arguments))
+        finally:
+            if kept is not None:
+                self._in_flight.keep(kept)
 
+    @never_raises
     def __repr__(self) -> str:
         return f"<accrt.Stream {self.id} on {self.device.name}>"
+
+
+class _Place:
+    """One end of a copy, and what keeps it alive."""
+
+    __slots__ = ("c", "room", "owner", "_what")  # owner: None where C keeps it
+
+    def __init__(self, where, offset: int, writable: bool) -> None:
+        self._what = "target" if writable else "source"
+        offset = number(offset, f"{self._what}_offset")
+        if isinstance(where, Buffer):
+            if writable and where.read_only:
+                raise ValueError("the target is a buffer over memory that is read-only")
+            pointer, total = where.handle, where.size_bytes
+            self.c = _ffi.accrt_place(pointer, None, offset)
+            self.owner = pointer if where.kind == "imported" else None  # all others C keeps, and calls no Python for
+        else:
+            from .tensor import host_bytes  # circular: tensors know streams
+            if isinstance(where, Handle) or where is None:
+                raise TypeError(f"the {self._what} is {describe(where)}, expected an accrt.Buffer or an object with the buffer protocol")
+            address, total, self.owner = host_bytes(where, writable)
+            self.c = _ffi.accrt_place(None, address, offset)
+        if offset > total:
+            raise OutOfRangeError(f"offset {offset} lies outside the {self._what} of {total} bytes")
+        self.room = total - offset
+
+    def size(self, wanted: int | None) -> int:
+        """`wanted` bytes, or all."""
+        if wanted is None:
+            return self.room
+        wanted = number(wanted, "size_bytes")
+        if wanted > self.room:
+            raise OutOfRangeError(f"{wanted} bytes from offset {self.c.offset_bytes} do not fit the {self._what} of "
+                                  f"{self.c.offset_bytes + self.room} bytes")
+        return wanted
 
 
 class Event(Handle):
     """A point in a stream: orders streams of a device and, with timing=True, tells the time between two."""
 
     __slots__ = ()
-    _release_name = "accrt_event_release"
+    _kind = "accrt_event"
 
     def __init__(self, device: Device, timing: bool = False) -> None:
-        self._handle = None
-        super().__init__(created(lib.accrt_event_create, device.handle, _ffi.ACCRT_EVENT_FLAG_TIMING if timing else 0))
+        super().__init__(created(lib.accrt_event_create, need(device, Device), _ffi.ACCRT_EVENT_FLAG_TIMING if timing else 0))
 
     def done(self) -> bool:
         status = lib.accrt_event_query(self.handle)
@@ -254,10 +308,11 @@ class Event(Handle):
         return True
 
     def synchronize(self, timeout: float | None = None, policy: str = "block") -> None:
-        check(lib.accrt_event_synchronize(self.handle, timeout_ns(timeout), _policy(policy)))
+        """Waits for the latest record; Ctrl-C ends the wait."""
+        check(until(lib.accrt_event_synchronize, timeout_ns(timeout), self.handle, tail=(_policy(policy),)))
 
     def elapsed_ns(self, end: Event) -> int:
         """Nanoseconds from this event to `end`."""
         out = ctypes.c_int64()
-        check(lib.accrt_event_elapsed(self.handle, end.handle, ctypes.byref(out)))
+        check(lib.accrt_event_elapsed(self.handle, need(end, Event), ctypes.byref(out)))
         return out.value

@@ -6,17 +6,25 @@ numpy is optional: without it, anything with the buffer protocol goes in, and re
 from __future__ import annotations
 
 import ctypes
-import struct as _struct
-from typing import Sequence
+from operator import index as _index
+from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
-from . import _ffi
-from ._library import check, created, lib
+from . import _ffi, _values
+from ._bits import BIT_TYPES, FROM_ML_DTYPES, ML_DTYPES, Interface, as_ml_dtype, refuse_masked, with_bits
+from ._library import adopted, check, created, describe, lib, need, never_raises
+from .errors import Error, OutOfRangeError
+from .instance import Device
 from .memory import Buffer
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
 
 DTYPES = {lib.accrt_dtype_name(v).decode(): v for n, v in vars(_ffi).items()
           if n.startswith("ACCRT_DTYPE_") and n != "ACCRT_DTYPE_NONE"}
 _NAMES = {v: k for k, v in DTYPES.items()}
 # struct module codes and numpy typestrs of the types that they have.
+_INTEGERS = ("i4", "u4", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64")
 _CODES = {"bool": "?", "i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I", "i64": "q", "u64": "Q",
           "f16": "e", "f32": "f", "f64": "d"}
 _TYPESTR = {"bool": "|b1", "i8": "|i1", "u8": "|u1", "i16": "<i2", "u16": "<u2", "i32": "<i4", "u32": "<u4", "i64": "<i8",
@@ -24,11 +32,11 @@ _TYPESTR = {"bool": "|b1", "i8": "|i1", "u8": "|u1", "i16": "<i2", "u16": "<u2",
 _FROM_TYPESTR = {v: DTYPES[k] for k, v in _TYPESTR.items()}
 _FROM_CODE = {c: DTYPES[n] for n, c in _CODES.items()}
 _FROM_CODE.update({"l": DTYPES["i64"], "L": DTYPES["u64"], "c": DTYPES["u8"]})
-_FROM_ML_DTYPES = {"bfloat16": "bf16", "float8_e4m3fn": "f8e4m3fn", "float8_e5m2": "f8e5m2", "float8_e8m0fnu": "f8e8m0"}
 
 _CPU, _CUDA = 1, 2  # as DLPack numbers devices
 _DLPACK_NAME = b"dltensor_versioned"
 _DLPACK_USED = b"used_dltensor_versioned"
+_DLPACK_OLD_NAME, _DLPACK_OLD_USED = b"dltensor", b"used_dltensor"
 _pyapi = ctypes.pythonapi
 _pyapi.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 _pyapi.PyCapsule_New.restype = ctypes.py_object
@@ -40,9 +48,9 @@ _pyapi.PyCapsule_SetName.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 def dtype_id(dtype: str | int) -> int:
     """Id of a data type by its short name ("f32", "bf16", ...)."""
-    if isinstance(dtype, int):
+    if isinstance(dtype, int) and dtype in _NAMES:
         return dtype
-    if dtype not in DTYPES:
+    if not isinstance(dtype, str) or dtype not in DTYPES:
         raise ValueError(f"data type {dtype!r} is not known; there are {', '.join(DTYPES)}")
     return DTYPES[dtype]
 
@@ -52,7 +60,7 @@ class View:
 
     __slots__ = ("c", "shape_array", "strides_array", "owner", "read_only")
 
-    def __init__(self, buffer: int | None, data: int | None, offset: int, dtype: int, shape: Sequence[int],
+    def __init__(self, buffer, data: int | None, offset: int, dtype: int, shape: Sequence[int],
                  strides: Sequence[int] | None, owner: object, read_only: bool = False) -> None:
         rank = len(shape)
         if rank > _ffi.ACCRT_MAX_RANK:
@@ -68,24 +76,74 @@ class Tensor:
     """A tensor in memory of the runtime. Results of functions are of this kind.
 
     Goes into numpy (`numpy.asarray`, `.numpy()`), torch and others (`from_dlpack`) without a copy, keeps its memory alive, and
-    goes into functions of the runtime.
+    goes into functions of the runtime. `==`, `!=`, `<`, `<=`, `>`, `>=` compare by element and give numpy arrays of bool;
+    `x in t` looks for a value. The hash is of the object, as torch's is.
 
     Attributes:
         shape (tuple[int, ...]). dtype (str): short name, "f32". strides (tuple[int, ...]): in elements.
         buffer (Buffer), offset_bytes (int): where it lies. read_only (bool): its producer (DLPack) forbids writing.
     """
 
-    __slots__ = ("buffer", "offset_bytes", "dtype", "shape", "strides", "read_only", "_external", "__weakref__")
+    __slots__ = ("_buffer", "_pointer", "_offset_bytes", "_dtype", "_shape", "_strides", "_read_only", "_external", "__weakref__")
 
     def __init__(self, buffer: Buffer, dtype: str | int, shape: Sequence[int], strides: Sequence[int] | None = None,
                  offset_bytes: int = 0) -> None:
-        self.buffer = buffer
-        self.offset_bytes = offset_bytes
-        self.dtype = _NAMES[dtype_id(dtype)]
-        self.shape = tuple(int(d) for d in shape)
-        self.strides = tuple(strides) if strides is not None else contiguous_strides(self.shape)
-        self.read_only = False
+        self._pointer = need(buffer, Buffer)  # the memory, also when somebody closes the buffer
+        self._buffer = buffer
+        self._dtype = _NAMES[dtype_id(dtype)]
+        self._shape = _numbers(shape, "shape")
+        if any(d < 0 for d in self._shape):
+            raise ValueError(f"shape is {self._shape}, which has a negative dimension")
+        self._strides = _numbers(strides, "strides") if strides is not None else contiguous_strides(self._shape)
+        self._offset_bytes = _index(offset_bytes)
+        self._read_only = buffer.read_only
         self._external = None
+        self._check_reach(buffer.size_bytes)
+
+    @classmethod
+    def _of(cls, buffer: Buffer, dtype: int, shape: Sequence[int], strides: Sequence[int], offset_bytes: int) -> Tensor:
+        """What the library itself describes."""
+        self = cls.__new__(cls)
+        self._pointer, self._buffer, self._dtype = buffer._pointer, buffer, _NAMES[dtype]
+        self._shape, self._strides, self._offset_bytes = tuple(shape), tuple(strides), offset_bytes
+        self._read_only, self._external = buffer._read_only, None
+        return self
+
+    def _check_reach(self, size_bytes: int) -> None:
+        """Every element lies inside the buffer."""
+        if len(self._strides) != len(self._shape):
+            raise ValueError(f"shape {self._shape} and strides {self._strides} have different lengths")
+        low, high = extent(self._shape, self._strides)
+        bits = lib.accrt_dtype_bits(DTYPES[self._dtype])
+        begin = self._offset_bytes + low * bits // 8
+        end = self._offset_bytes + (high * bits + 7) // 8
+        if begin < 0 or self._offset_bytes < 0 or end > size_bytes:
+            raise OutOfRangeError(f"{self._dtype}{list(self._shape)} with strides {list(self._strides)} at offset {self._offset_bytes} "
+                                  f"reaches from byte {begin} to byte {end} of a buffer of {size_bytes} bytes")
+
+    @property
+    def buffer(self) -> Buffer:
+        return self._buffer
+
+    @property
+    def offset_bytes(self) -> int:
+        return self._offset_bytes
+
+    @property
+    def dtype(self) -> str:
+        return self._dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._shape
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return self._strides
+
+    @property
+    def read_only(self) -> bool:
+        return self._read_only
 
     @property
     def ndim(self) -> int:
@@ -109,23 +167,26 @@ class Tensor:
         return self.buffer.address + self.offset_bytes
 
     def view(self) -> View:
-        return View(self.buffer.handle, None, self.offset_bytes, DTYPES[self.dtype], self.shape, self.strides, self,
+        return View(self._pointer, None, self.offset_bytes, DTYPES[self.dtype], self.shape, self.strides, self,
                     self.read_only)
 
     @property
-    def __array_interface__(self) -> dict:
-        typestr = _typestr(self.dtype)
-        if typestr is None:
+    def __array_interface__(self) -> dict[str, Any]:
+        if self.dtype not in _TYPESTR:  # bits would pass for numbers: __array__ knows what is asked for
             raise AttributeError(f"numpy has no type for {self.dtype}")
+        return self._interface(_TYPESTR[self.dtype])
+
+    def _interface(self, typestr: str) -> dict[str, Any]:
         if self.buffer.host_pointer is None:
             raise AttributeError("this memory is not reachable from the host")
+        self._buffer._settle()
         bytes_each = int(typestr[2:])
         return {"version": 3, "typestr": typestr, "shape": self.shape,
                 "data": (self.buffer.host_pointer + self.offset_bytes, self.read_only),
                 "strides": tuple(s * bytes_each for s in self.strides)}
 
     @property
-    def __cuda_array_interface__(self) -> dict:
+    def __cuda_array_interface__(self) -> dict[str, Any]:
         typestr = _TYPESTR.get(self.dtype)
         if typestr is None or self.__dlpack_device__()[0] != _CUDA:
             raise AttributeError(f"{self.dtype} on device {self.__dlpack_device__()} has no CUDA array interface")
@@ -134,23 +195,42 @@ class Tensor:
         return {"version": 3, "typestr": typestr, "shape": self.shape, "data": (self.address, self.read_only),
                 "strides": tuple(s * bytes_each for s in self.strides), "stream": stream}
 
-    def __array__(self, dtype=None, copy=None):
-        """A numpy array: of the memory itself where the host reaches it, else of a copy."""
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """A numpy array: of the memory itself where the host reaches it, else of a copy. bf16 and f8 come as `numpy()` says; as
+        another dtype by value."""
+        import numpy
+        typestr = self._numpy_typestr()
+        wanted = None if dtype is None else numpy.dtype(dtype)
+        if wanted is None or wanted == typestr or self.dtype in _TYPESTR:
+            array = self._elements(typestr, copy)
+            array = array if wanted is not None else as_ml_dtype(array, self.dtype)
+        else:
+            if copy is False:
+                raise ValueError(f"{self.dtype} comes to numpy as {wanted} by a copy")
+            array = _values.array(self) if wanted.name != ML_DTYPES.get(self.dtype) else self.numpy()
+        if wanted is not None and array.dtype != wanted:
+            return array.astype(wanted)
+        return array.copy() if copy and self.buffer.host_pointer is not None else array
+
+    def _elements(self, typestr: str, copy: bool | None = None) -> NDArray[Any]:
+        """The elements, or their bits, as a numpy array, whose base says what type the bits are of."""
         import numpy
         if self.size == 0:
-            array = numpy.empty(self.shape, self._numpy_typestr())
-        elif self.buffer.host_pointer is not None:
-            array = numpy.asarray(_Interface(self.__array_interface__, self))
-        elif copy is False:
+            return with_bits(numpy.empty(self.shape, typestr), self.dtype)
+        if self.buffer.host_pointer is not None:
+            return numpy.asarray(Interface(self._interface(typestr), self, self.dtype))
+        if copy is False:
             raise ValueError("memory of a device comes to numpy by a copy")
-        else:
-            array = numpy.frombuffer(self._read(), self._numpy_typestr()).reshape(self.shape)
-        return array if dtype is None else array.astype(dtype)
+        low, high = extent(self.shape, self.strides)
+        bytes_each = int(typestr[2:])
+        data = self.buffer.read(self.offset_bytes + low * bytes_each, (high - low) * bytes_each)
+        near = numpy.ndarray(self.shape, typestr, data, -low * bytes_each, tuple(s * bytes_each for s in self.strides))
+        return with_bits(near, self.dtype)
 
     def _numpy_typestr(self) -> str:
         typestr = _typestr(self.dtype)
         if typestr is None:
-            raise TypeError(f"numpy has no type for {self.dtype}")
+            raise TypeError(f"numpy has no type for {self.dtype}: tolist() has the values")
         return typestr
 
     def _read(self) -> memoryview:
@@ -159,24 +239,66 @@ class Tensor:
             raise ValueError("the tensor is not contiguous")
         return self.buffer.read(self.offset_bytes, self.nbytes)
 
-    def numpy(self):
+    def numpy(self) -> NDArray[Any]:
         """The tensor as a numpy array: it shares the memory where the host reaches it, and is a copy of a device's. bf16 and f8
-        come as ml_dtypes' types when that package is there, else as their bits (uint16, uint8)."""
-        import numpy
-        array = numpy.asarray(self)
-        name = {v: k for k, v in _FROM_ML_DTYPES.items()}.get(self.dtype)
-        if name is None:
-            return array
+        come as ml_dtypes' types when that package is there, else as their bits (uint16, uint8): `numpy.asarray(t, numpy.float32)`
+        has the values either way."""
+        return self.__array__()
+
+    def __array_ufunc__(self, ufunc: numpy.ufunc, method: str, *inputs: Any, out: Any = (), **named: Any) -> Any:
+        """numpy's functions calculate with the values, also of types that numpy has not."""
+        if any(isinstance(one, Tensor) for one in out):
+            return NotImplemented
+        given = [_values.array(one) if isinstance(one, Tensor) else one for one in inputs]
+        return getattr(ufunc, method)(*given, **named, **({"out": out} if out else {}))
+
+    # ---- comparison: by element, on the host
+
+    def _compare(self, other: Any, ufunc: str) -> Any:
+        other = _comparable(other)
+        if other is NotImplemented:
+            return NotImplemented
         try:
-            import ml_dtypes
+            import numpy
         except ImportError:
-            return array
-        return array.view(getattr(ml_dtypes, name))
+            raise ImportError("comparing a tensor needs numpy; without it compare what tolist() gives") from None
+        return getattr(numpy, ufunc)(_values.array(self), _values.array(other) if isinstance(other, Tensor) else other)
+
+    def __eq__(self, other: object) -> NDArray[numpy.bool_]:  # type: ignore[override]
+        """By element and by value, with numpy's broadcasting; a numpy array of bool. `is` tells whether two names are of one tensor.
+
+        Raises:
+            ValueError: shapes that do not broadcast. ImportError: there is no numpy.
+        """
+        return self._compare(other, "equal")
+
+    def __ne__(self, other: object) -> NDArray[numpy.bool_]:  # type: ignore[override]
+        return self._compare(other, "not_equal")
+
+    def __lt__(self, other: object) -> NDArray[numpy.bool_]:
+        return self._compare(other, "less")
+
+    def __le__(self, other: object) -> NDArray[numpy.bool_]:
+        return self._compare(other, "less_equal")
+
+    def __gt__(self, other: object) -> NDArray[numpy.bool_]:
+        return self._compare(other, "greater")
+
+    def __ge__(self, other: object) -> NDArray[numpy.bool_]:
+        return self._compare(other, "greater_equal")
+
+    __hash__ = object.__hash__
+
+    def __contains__(self, item: Any) -> bool:
+        """Whether any element equals `item`; of an array, any element of what broadcasts."""
+        found = self._compare(item, "equal")
+        return found is not NotImplemented and bool(found.any())
 
     def memoryview(self) -> memoryview:
         """The elements as a memoryview (contiguous tensors of types that the buffer protocol has), without a copy."""
         if self.strides != contiguous_strides(self.shape):
             raise ValueError("the tensor is not contiguous")
+        self._buffer._settle()
         raw = self.buffer.memoryview()[self.offset_bytes:self.offset_bytes + self.nbytes]
         raw = raw.toreadonly() if self.read_only else raw
         code = _CODES.get(self.dtype)
@@ -184,31 +306,96 @@ class Tensor:
             return raw
         return raw.cast(code, self.shape) if self.shape else raw.cast(code)
 
-    def tolist(self) -> list:
-        """The elements as nested lists."""
-        if self.size == 0:
-            return _empty_list(self.shape)
-        if self.dtype not in _CODES:
-            raise NotImplementedError(f"tolist of {self.dtype}: use numpy()")
+    def tolist(self) -> Any:
+        """The elements as nested lists of numbers; one number of a tensor without dimensions. Any strides, any memory."""
+        if self.dtype not in _CODES or self.size == 0 or self.strides != contiguous_strides(self.shape):
+            return _values.nested(self)
         raw = self._read()
         return raw.cast(_CODES[self.dtype], self.shape).tolist() if self.shape else raw.cast(_CODES[self.dtype])[0]
 
-    def item(self):
-        """The value of a tensor with one element."""
+    def item(self) -> _values.Number:
+        """The value of a tensor with one element, as a Python number."""
         if self.size != 1:
             raise ValueError(f"item() of a tensor with {self.size} elements")
-        return _struct.unpack("<" + _CODES[self.dtype], self.buffer.read(self.offset_bytes, self.nbytes))[0]
+        return self._value("item()")
+
+    def _value(self, what: str) -> _values.Number:
+        if self.size != 1:
+            raise ValueError(f"{what} of a tensor of shape {list(self.shape)}: it takes one element, and this one has {self.size}")
+        value: _values.Number = _values.nested(self[(0,) * self.ndim])
+        return value
+
+    def __float__(self) -> float:
+        return float(self._value("float()"))
+
+    def __int__(self) -> int:
+        return int(self._value("int()"))
+
+    def __index__(self) -> int:
+        """The value of a tensor with one element of an integer type: where a whole number is asked for, such as a position."""
+        if self.size != 1 or self.dtype not in _INTEGERS:
+            raise TypeError(f"{self.dtype}{list(self.shape)} is no integer: one element of an integer type is")
+        return int(self._value("an integer"))
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec and self.size == 1 else format(str(self), spec)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("a Tensor is memory of this process: it can be neither copied nor pickled; numpy() and tolist() give what can")
+
+    if not TYPE_CHECKING:  # type checkers know the attributes that there are
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            raise AttributeError(f"an accrt.Tensor has no {name!r}: it holds values; t.numpy() is an array of them, which calculates, and so "
+                                 "is torch.from_dlpack(t)")
+
+    def __bool__(self) -> bool:
+        """Whether the one element is not zero: not whether there are elements."""
+        return bool(self._value("bool()"))
+
+    @property
+    def _element_bits(self) -> int:
+        return lib.accrt_dtype_bits(DTYPES[self._dtype])
+
+    def __getitem__(self, key: Any) -> Tensor:
+        """A view of a part: `t[0]`, `t[-1]`, `t[1:3, ::-2]`, `t[..., 0]`, `t[None]`. It shares the memory and keeps it; nothing is
+        copied.
+
+        Raises:
+            IndexError: an index outside its dimension, or more indices than dimensions. TypeError: another kind of index (lists, masks).
+            NotImplementedError: a view that does not begin at a whole byte, of types with 4 bits.
+        """
+        shape, strides, first = _part(self, key if isinstance(key, tuple) else (key,))
+        offset_bits = first * self._element_bits
+        if offset_bits % 8:
+            raise NotImplementedError(f"a view of {self.dtype}{list(self.shape)} would begin within a byte, at element {first}")
+        view = Tensor.__new__(Tensor)
+        view._pointer, view._buffer, view._dtype = self._pointer, self._buffer, self._dtype
+        view._shape, view._strides, view._offset_bytes = shape, strides, self._offset_bytes + offset_bits // 8
+        view._read_only, view._external = self._read_only, self._external
+        return view
+
+    def __iter__(self) -> Iterator[Tensor]:
+        """Views of the places of the first dimension."""
+        if not self.shape:
+            raise TypeError("iteration over a tensor without dimensions")
+        return map(self.__getitem__, range(self.shape[0]))
 
     def __dlpack_device__(self) -> tuple[int, int]:
         if self.buffer.host_pointer is not None or self.buffer.device is None:
             return (_CPU, 0)
         return self.buffer.device.info.dlpack_device
 
-    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
-        """A DLPack 1.x capsule that shares the memory. The consumer must understand versioned capsules
-        (max_version >= (1, 0)), as numpy >= 2.1, torch >= 2.9 and JAX do; numpy.asarray works with every version."""
-        if max_version is None or tuple(max_version) < (1, 0):
-            raise BufferError("only DLPack 1.0 and newer capsules are exported: pass max_version=(1, 0), or use numpy.asarray")
+    def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None, dl_device: tuple[int, int] | None = None,
+                   copy: bool | None = None) -> Any:
+        """A DLPack capsule that shares the memory: of DLPack 1.0 for consumers that ask for it with max_version (numpy >= 2.1,
+        torch >= 2.9), else of the form before (JAX). That one cannot say that a tensor may not be written, so read-only tensors
+        are given to the former alone."""
+        old = max_version is None or tuple(max_version) < (1, 0)
+        if old and self.read_only:
+            raise BufferError("the tensor is read-only, which only DLPack 1.0 and newer can say: pass max_version=(1, 0)")
         if copy:
             raise BufferError("copy=True is not supported")
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
@@ -216,6 +403,9 @@ class Tensor:
         self._order_before(stream)
         managed = ctypes.c_void_p()
         view = self.view()
+        if old:
+            check(lib.accrt_dlpack_export_unversioned(ctypes.byref(view.c), ctypes.byref(managed)))
+            return _pyapi.PyCapsule_New(managed, _DLPACK_OLD_NAME, ctypes.cast(_CAPSULE_DESTRUCTOR, ctypes.c_void_p))
         check(lib.accrt_dlpack_export(ctypes.byref(view.c), int(self.read_only), ctypes.byref(managed)))
         return _pyapi.PyCapsule_New(managed, _DLPACK_NAME, ctypes.cast(_CAPSULE_DESTRUCTOR, ctypes.c_void_p))
 
@@ -237,30 +427,120 @@ class Tensor:
             raise TypeError("len() of a tensor without dimensions")
         return self.shape[0]
 
-    def __repr__(self) -> str:
-        return f"<accrt.Tensor {self.dtype}{list(self.shape)} at 0x{self.address:x}>"
+    def _show(self, indent: int = 0) -> str:
+        """The values, or why they cannot be read: what is shown raises nothing."""
+        try:
+            return _values.show(self, indent)
+        except (Error, ValueError, NotImplementedError) as error:
+            return f"<no values: {error}>"
 
+    @never_raises
+    def __repr__(self) -> str:
+        head = "accrt.Tensor("
+        return f"{head}{self._show(len(head))}, {self.dtype}{list(self.shape)})"
+
+    @never_raises
+    def __str__(self) -> str:
+        return self._show()
+
+    @never_raises
     def _repr_html_(self) -> str:
+        import html
         return (f"<table><tr><th>accrt.Tensor</th><th>{self.dtype}</th></tr><tr><td>shape</td><td>{list(self.shape)}</td></tr>"
-                f"<tr><td>bytes</td><td>{self.nbytes:,}</td></tr></table>")
+                f"<tr><td>bytes</td><td>{self.nbytes:,}</td></tr></table><pre>{html.escape(self._show())}</pre>")
+
+
+def _part(tensor: Tensor, keys: tuple[Any, ...]) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """Shape, strides and first element of what indices choose."""
+    keys = _without_ellipsis(keys, tensor)
+    shape, strides, first, axis = [], [], 0, 0
+    for key in keys:
+        if key is None:
+            shape.append(1)
+            strides.append(0)
+            continue
+        size, step = tensor.shape[axis], tensor.strides[axis]
+        if isinstance(key, slice):
+            places = range(*key.indices(size))
+            shape.append(len(places))
+            strides.append(step * places.step)
+            first += places.start * step if places else 0
+        else:
+            first += _place(key, size, axis, tensor) * step
+        axis += 1
+    if len(shape) > _ffi.ACCRT_MAX_RANK:
+        raise IndexError(f"a view with {len(shape)} dimensions: at most {_ffi.ACCRT_MAX_RANK} are supported")
+    return tuple(shape), tuple(strides), first if 0 not in shape else 0
+
+
+def _without_ellipsis(keys: tuple[Any, ...], tensor: Tensor) -> tuple[Any, ...]:
+    """One index for each dimension (and None for new ones)."""
+    used = sum(key is not None and key is not Ellipsis for key in keys)
+    if used > tensor.ndim:
+        raise IndexError(f"{used} indices of a tensor of shape {list(tensor.shape)}")
+    at = [i for i, key in enumerate(keys) if key is Ellipsis]
+    if len(at) > 1:
+        raise IndexError("an index has one ellipsis at most")
+    middle = at[0] if at else len(keys)
+    return keys[:middle] + (slice(None),) * (tensor.ndim - used) + keys[middle + 1:]
+
+
+def _place(key: Any, size: int, axis: int, tensor: Tensor) -> int:
+    try:
+        if isinstance(key, bool):
+            raise TypeError
+        place = _index(key)
+    except TypeError:
+        raise TypeError(f"an index is a whole number, a slice, ... or None, not {describe(key)}: use numpy() for others") from None
+    if not -size <= place < size:
+        raise IndexError(f"index {place} of dimension {axis}, which has {size}: the tensor's shape is {list(tensor.shape)}")
+    return place % size
+
+
+def _numbers(values: Sequence[int], what: str) -> tuple[int, ...]:
+    found = tuple(map(_index, values))
+    if len(found) > _ffi.ACCRT_MAX_RANK:
+        raise ValueError(f"{what} is {found}: at most {_ffi.ACCRT_MAX_RANK} dimensions are supported")
+    if any(abs(v) >= 1 << 62 for v in found):
+        raise OverflowError(f"{what} is {found}, which does not fit")
+    return found
+
+
+def extent(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
+    """The first element that a tensor has, and the one behind its last, counted from element 0; (0, 0) when it has none."""
+    if 0 in shape:
+        return 0, 0
+    steps = [(d - 1) * s for d, s in zip(shape, strides)]
+    return sum(min(step, 0) for step in steps), sum(max(step, 0) for step in steps) + 1
 
 
 def _typestr(dtype: str) -> str | None:
     """numpy's name of a type; of its bits where it has none; None where elements are no whole bytes."""
-    return _TYPESTR.get(dtype) or ("<u2" if dtype == "bf16" else "|u1" if dtype.startswith("f8") else None)
+    return _TYPESTR.get(dtype) or BIT_TYPES.get(dtype)
 
 
-class _Interface:
-    """An array interface with its owner."""
-
-    __slots__ = ("__array_interface__", "owner")
-
-    def __init__(self, interface: dict, owner: object) -> None:
-        self.__array_interface__, self.owner = interface, owner
+#: Kinds of numpy's types that have an order or equality with numbers.
+_NUMBER_KINDS = "biufc"
 
 
-def _empty_list(shape: Sequence[int]) -> list:
-    return [_empty_list(shape[1:]) for _ in range(shape[0])] if shape else []
+def _comparable(other: Any) -> Any:
+    """A Tensor, or what numpy makes of numbers; NotImplemented of anything else."""
+    if isinstance(other, (Tensor, int, float, complex)):
+        return other
+    if not isinstance(other, (list, tuple)) and not any(hasattr(other, f"__{way}__") for way in ("array_interface", "array", "dlpack")):
+        return NotImplemented
+    import numpy
+    refuse_masked(other)
+    try:
+        array = numpy.asarray(other)
+    except TypeError:  # torch's bfloat16
+        if not hasattr(other, "__dlpack__"):
+            raise
+        from .instance import default_instance
+        return from_dlpack(other, default_instance().device("host"))
+    if array.dtype.name in FROM_ML_DTYPES:
+        return array.astype(numpy.float32)
+    return array if array.dtype.kind in _NUMBER_KINDS else NotImplemented
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
@@ -279,71 +559,110 @@ class _Managed(ctypes.Structure):
                 ("deleter", ctypes.CFUNCTYPE(None, ctypes.c_void_p))]
 
 
+class _OldManaged(ctypes.Structure):
+    """DLManagedTensor: the tensor's 48 bytes, context, deleter."""
+
+    _fields_ = [("tensor", ctypes.c_uint64 * 6), ("context", ctypes.c_void_p), ("deleter", ctypes.CFUNCTYPE(None, ctypes.c_void_p))]
+
+
 @ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 def _CAPSULE_DESTRUCTOR(capsule: int) -> None:
     """Frees an export that nobody took. Runs with the GIL held."""
     valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", _pyapi))
-    if not valid(capsule, _DLPACK_NAME):
+    name = _DLPACK_NAME if valid(capsule, _DLPACK_NAME) else _DLPACK_OLD_NAME
+    if not valid(capsule, name):
         return
     get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", _pyapi))
-    managed = get(capsule, _DLPACK_NAME)
-    _Managed.from_address(managed).deleter(managed)
+    managed = get(capsule, name)
+    (_Managed if name == _DLPACK_NAME else _OldManaged).from_address(managed).deleter(managed)
 
 
-def from_dlpack(source, device, stream=None) -> Tensor:
+def from_dlpack(source: Any, device: Device, stream: Any = None) -> Tensor:
     """Imports a tensor that has `__dlpack__` without a copy. The producer's memory stays alive while the result does.
 
     Args:
-        source: numpy array, torch tensor, ...: must export DLPack 1.x capsules. device: the accrt.Device that will use it.
+        source: numpy array, torch tensor, JAX array, ...: whatever has __dlpack__. What comes in the form before DLPack 1.0
+            (JAX's) is read-only here, because it cannot say whether it may be written. device: the accrt.Device that will use it.
         stream: the accrt.Stream that will use it: work that still fills the tensor on a GPU then comes first. Without it,
             the producer's default applies.
     """
-    if stream is not None and source.__dlpack_device__()[0] == _CUDA:
-        capsule = source.__dlpack__(max_version=(1, 0), stream=stream.native)
-    else:
-        capsule = source.__dlpack__(max_version=(1, 0))
-    if not _pyapi.PyCapsule_IsValid(capsule, _DLPACK_NAME):
-        raise BufferError(f"{type(source).__name__} gave a DLPack capsule of version 0; pass it through numpy instead")
-    managed = _pyapi.PyCapsule_GetPointer(capsule, _DLPACK_NAME)
+    target = need(device, Device)
+    if not hasattr(source, "__dlpack__"):
+        raise TypeError(f"source is {describe(source)}, which has no __dlpack__")
+    refuse_masked(source)
+    order = {"stream": stream.native} if stream is not None and source.__dlpack_device__()[0] == _CUDA else {}
+    try:
+        capsule = source.__dlpack__(max_version=(1, 0), **order)
+    except TypeError:  # from before there were versions to ask for
+        capsule = source.__dlpack__(**order)
+    old = not _pyapi.PyCapsule_IsValid(capsule, _DLPACK_NAME)
+    name, used = (_DLPACK_OLD_NAME, _DLPACK_OLD_USED) if old else (_DLPACK_NAME, _DLPACK_USED)
+    if not _pyapi.PyCapsule_IsValid(capsule, name):
+        raise BufferError(f"{type(source).__name__}.__dlpack__() gave no unused DLPack capsule")
+    managed = _pyapi.PyCapsule_GetPointer(capsule, name)
     shape, strides = (ctypes.c_int64 * _ffi.ACCRT_MAX_RANK)(), (ctypes.c_int64 * _ffi.ACCRT_MAX_RANK)()
-    out, read_only = _ffi.accrt_tensor(), ctypes.c_uint32()
-    check(lib.accrt_dlpack_import(device.handle, managed, ctypes.byref(out), shape, strides, ctypes.byref(read_only)))
-    _pyapi.PyCapsule_SetName(capsule, _DLPACK_USED)
-    tensor = Tensor(Buffer(out.buffer, device), out.dtype, shape[:out.rank], strides[:out.rank], out.offset_bytes)
+    out, read_only = _ffi.accrt_tensor(), ctypes.c_uint32(1)
+    if old:
+        check(lib.accrt_dlpack_import_unversioned(target, managed, ctypes.byref(out), shape, strides))
+    else:
+        check(lib.accrt_dlpack_import(target, managed, ctypes.byref(out), shape, strides, ctypes.byref(read_only)))
+    _pyapi.PyCapsule_SetName(capsule, used)
+    buffer = Buffer(adopted(out.buffer), device, read_only=bool(read_only.value))
+    tensor = Tensor._of(buffer, out.dtype, shape[:out.rank], strides[:out.rank], out.offset_bytes)
     tensor._external = source
-    tensor.read_only = bool(read_only.value)
     return tensor
 
 
+def _same_size(known: int, bits: int, what: str) -> int:
+    """The type, if its elements are as large as those of what is given."""
+    own = lib.accrt_dtype_bits(known)
+    if own != bits:
+        raise TypeError(f"{what} has elements of {bits} bits, {_NAMES[known]} has {own}")
+    return known
+
+
+def _array_dtype(value, typestr: str, dtype: int | None) -> int:
+    known = _FROM_TYPESTR.get(typestr)
+    if known is not None and (dtype is None or dtype == known):
+        return known
+    own = getattr(value, "dtype", None)
+    name = FROM_ML_DTYPES.get(getattr(own, "name", ""))
+    plain = known is not None or name is not None
+    if dtype is None and name is not None:
+        return DTYPES[name]
+    if dtype is None or not plain:
+        raise TypeError(f"arrays of type {own if own is not None else typestr} are not supported")
+    return _same_size(dtype, 8 * int(typestr[2:]), f"an array of type {typestr}")
+
+
 def _from_array_interface(value, interface: dict, dtype: int | None) -> View:
-    typestr = interface["typestr"]
-    if interface["shape"] == () and not hasattr(value, "__setitem__"):
+    try:
+        typestr, shape, (address, read_only) = interface["typestr"], interface["shape"], interface["data"]
+        strides = interface.get("strides")
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise TypeError(f"{describe(value)} has an array interface without type, shape or address") from None
+    if shape == () and not hasattr(value, "__setitem__"):
         # A numpy scalar: its interface points into a temporary array that is gone already.
         raise TypeError(f"{type(value).__name__} is a scalar without memory of its own: pass numpy.asarray(value)")
-    known = _FROM_TYPESTR.get(typestr) if dtype is None else dtype
-    if known is None:
-        name = _FROM_ML_DTYPES.get(getattr(getattr(value, "dtype", None), "name", ""))
-        if name is None:
-            raise TypeError(f"arrays of type {getattr(value, 'dtype', typestr)} are not supported")
-        known = DTYPES[name]
-    address, read_only = interface["data"]
-    shape, strides = interface["shape"], interface.get("strides")
+    known = _array_dtype(value, typestr, dtype)
+    if shape and min(shape) < 0:
+        raise ValueError(f"shape is {shape}, which has a negative dimension")
     if strides is not None:
         bytes_each = int(typestr[2:])
-        if any(s % bytes_each for s in strides):
+        if len(strides) != len(shape) or any(s % bytes_each for s in strides):
             raise ValueError(f"strides {strides} are not multiples of the element's {bytes_each} bytes")
         strides = [s // bytes_each for s in strides]
-    return View(None, address, 0, known, shape, strides, value, read_only)
+    return View(None, address, 0, known, shape, strides, value, bool(read_only))
 
 
 def _from_buffer(value, dtype: int | None) -> View:
     raw = value if isinstance(value, memoryview) else memoryview(value)
-    code = raw.format.lstrip("@=<")
-    known = _FROM_CODE.get(code) if dtype is None else dtype
-    if known is None or (raw.format[:1] in ">!" and raw.itemsize > 1):
+    known = _FROM_CODE.get(raw.format.lstrip("@=<"))
+    if known is None or (raw.format[:1] in (">", "!") and raw.itemsize > 1):
         raise TypeError(f"buffers of format {raw.format!r} are not supported")
     if not raw.c_contiguous:
         raise ValueError("the buffer is not contiguous: pass a contiguous copy")
+    known = _same_size(known if dtype is None else dtype, 8 * raw.itemsize, f"a buffer of format {raw.format!r}")
     address, _, owner = host_bytes(raw, writable=False)
     return View(None, address, 0, known, raw.shape, None, owner, raw.readonly)
 
@@ -383,8 +702,15 @@ def host_bytes(value, writable: bool) -> tuple[int, int, object]:
     if isinstance(value, Tensor):
         if value.buffer.host_pointer is None:
             raise TypeError("the tensor's memory is not reachable from the host: use its buffer")
+        if value.strides != contiguous_strides(value.shape):
+            raise ValueError("the tensor is not contiguous")
+        if writable and value.read_only:
+            raise ValueError("the tensor is read-only")
         return value.buffer.host_pointer + value.offset_bytes, value.nbytes, value
+    refuse_masked(value)
     try:
+        if writable and _POINTERS.intersection(memoryview(value).format):
+            raise ValueError(f"{type(value).__name__} holds references to objects, which bytes may not replace")
         owner = _BufferOwner(value, writable)
     except TypeError:
         raise TypeError(f"{type(value).__name__} has no buffer protocol") from None
@@ -392,6 +718,9 @@ def host_bytes(value, writable: bool) -> tuple[int, int, object]:
         raise ValueError(str(error)) from None
     return owner.raw.buf or 0, owner.raw.len, owner
 
+
+#: Formats of the buffer protocol whose elements somebody follows.
+_POINTERS = frozenset("OPzZX&")
 
 #: Host memory that the library uses in place until it says that it no longer does: programs have references of their own to sources.
 _lent: dict[int, object] = {}
@@ -405,7 +734,7 @@ def _given_back(key, lent=_lent):
 _pyapi.Py_IncRef(ctypes.py_object(_given_back))  # the library may call it when this module is gone
 
 
-def created_over(value, function, instance: int, options) -> int:
+def created_over(value, function, instance, options):
     """The new handle of a function that uses a host object's memory in place. The object lives until the library lets go of it."""
     address, size, owner = host_bytes(value, writable=False)
     _lent[id(owner)] = owner
@@ -424,14 +753,28 @@ def as_view(value, device, dtype: int | None = None, stream=None) -> View:
         stream: the Stream that will use it; see from_dlpack.
     """
     if isinstance(value, Tensor):
-        return value.view()
+        return _tensor_view(value, dtype)
+    weight_view = getattr(value, "_weight_view", None)
+    if weight_view is not None:
+        return weight_view(dtype)
     interface = getattr(value, "__array_interface__", None)
     if interface is not None:
+        refuse_masked(value)
         return _from_array_interface(value, interface, dtype)
     try:
         return _from_buffer(value, dtype)
+    except BufferError as error:  # JAX's arrays of a GPU have the protocol, and refuse
+        if not hasattr(value, "__dlpack__"):
+            raise ValueError(f"{type(value).__name__} gives no buffer: {error}") from None
     except TypeError:
         if not hasattr(value, "__dlpack__"):
-            raise TypeError(f"{type(value).__name__} is not a tensor: it has no array interface, no DLPack and no buffer "
-                            "protocol") from None
-    return from_dlpack(value, device, stream).view()
+            more = ": encode() gives its bytes" if isinstance(value, str) else ": numpy.asarray makes an array of it" if hasattr(value, "__array__") or isinstance(value, (list, tuple)) else ""
+            raise TypeError(f"{type(value).__name__} is not a tensor: it has no array interface, no DLPack and no buffer protocol{more}") from None
+    return _tensor_view(from_dlpack(value, device, stream), dtype)
+
+
+def _tensor_view(tensor: Tensor, dtype: int | None) -> View:
+    view = tensor.view()
+    if dtype is not None:
+        view.c.dtype = _same_size(dtype, lib.accrt_dtype_bits(view.c.dtype), f"a tensor of {tensor.dtype}")
+    return view

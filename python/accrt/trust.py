@@ -14,17 +14,24 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Iterable, List, Optional, Sequence, Union
+import unicodedata
+from typing import TYPE_CHECKING, Dict, Iterable, List, NamedTuple, Optional, Sequence, Union
 
 from . import _ffi
-from ._library import check, filled, lib, struct
-from ._paths import user_folder
-from .errors import AlreadyExistsError, Error
+from ._library import c_path, check, filled, lib, need, never_raises, struct
+from ._waits import apart
+from ._files import put
+from ._paths import make_private_folder, user_folder
+from .errors import AlreadyExistsError, Error, InvalidFormatError
+
+if TYPE_CHECKING:
+    import datetime
 
 Path = Union[str, "os.PathLike[str]"]
 
 _SCOPES = {"code": _ffi.ACCRT_SCOPE_CODE, "weights": _ffi.ACCRT_SCOPE_WEIGHTS,
            "both": _ffi.ACCRT_SCOPE_CODE | _ffi.ACCRT_SCOPE_WEIGHTS}
+_ROLES = ("none", "code", "weights", "both")
 
 #: What this process has made itself, for instances that live already: public keys and code roots (32 bytes).
 _own: List[tuple] = []
@@ -59,6 +66,9 @@ def _plain_instance():
 
 
 def _key(data: bytes) -> "_ffi.accrt_key":
+    data = bytes(memoryview(data))
+    if len(data) != 32:
+        raise ValueError(f"a key has 32 bytes, not {len(data)}")
     return _ffi.accrt_key((ctypes.c_uint8 * 32)(*data))
 
 
@@ -106,28 +116,19 @@ class SigningKey:
         check(lib.accrt_key_sign(_plain_instance().handle, ctypes.byref(self._private), data, len(message), out))
         return bytes(out)
 
+    @never_raises
     def __repr__(self) -> str:
         return f"<accrt.trust.SigningKey ed25519:{self.public_key.hex()[:16]}>"
 
 
 def _read(path: Path, kind: int) -> bytes:
     key = _ffi.accrt_key()
-    check(lib.accrt_key_read(_plain_instance().handle, os.fsencode(path), kind, ctypes.byref(key)))
+    check(lib.accrt_key_read(_plain_instance().handle, c_path(path), kind, ctypes.byref(key)))
     return bytes(key.bytes)
 
 
 def _write(path: Path, kind: int, data: bytes) -> None:
-    import tempfile  # takes longer to import than this module
-    path = os.fspath(path)
-    with tempfile.TemporaryDirectory(dir=os.path.dirname(path) or ".", prefix=".accrt-") as private:
-        part = os.path.join(private, "key.pem")
-        check(lib.accrt_key_write(_plain_instance().handle, os.fsencode(part), kind, ctypes.byref(_key(data))))
-        try:
-            os.link(part, path)  # of two who make a key at the same time one wins
-        except FileExistsError:
-            raise AlreadyExistsError(f"{path}: it is there already") from None
-        except OSError:  # a file system without links
-            check(lib.accrt_key_write(_plain_instance().handle, os.fsencode(path), kind, ctypes.byref(_key(data))))
+    check(lib.accrt_key_write(_plain_instance().handle, c_path(os.fspath(path)), kind, ctypes.byref(_key(data))))
 
 
 def read_public_key(path: Path) -> bytes:
@@ -151,9 +152,7 @@ def signing_key() -> SigningKey:
         raise OSError("there is no place for keys: neither XDG_CONFIG_HOME nor HOME is a path")
     path, trusted = os.path.join(home, "signing-key.pem"), os.path.join(home, "trusted")
     if not os.path.exists(path):
-        os.makedirs(os.path.dirname(home), exist_ok=True)
-        for place in (home, trusted):
-            os.makedirs(place, 0o700, exist_ok=True)
+        make_private_folder(trusted)
         try:
             new = SigningKey.generate()
             new.write(path)
@@ -172,7 +171,7 @@ def _remember(key: bytes, root: bytes) -> None:
 
 def trust_code(code_root: bytes) -> None:
     """Lets code with this root (`BundleWriter.code_root`) run in this process: what it has just made itself and could not sign."""
-    _remember(b"", code_root)
+    _remember(b"", bytes(_key(code_root).bytes))
 
 
 def apply(instance) -> None:
@@ -185,6 +184,185 @@ def apply(instance) -> None:
             check(lib.accrt_instance_trust_code(instance.handle, ctypes.byref(_key(root))))
         instance._told += 1
 
+
+# ---- how far keys are trusted
+
+class TrustedKey(NamedTuple):
+    """A key of the user's folder, and what holds of it now."""
+
+    name: str
+    key: bytes
+    #: What its signatures may count for: "code", "weights", "both" or "none".
+    role: str
+    #: Seconds since 1970 (UTC) after which they do not count, or None.
+    not_after: Optional[int]
+    expired: bool
+    #: When it was revoked, or None, and why.
+    revoked: Optional[int]
+    reason: str
+    #: The file that restricts it, "" where none does.
+    source: str
+
+
+def keys() -> List[TrustedKey]:
+    """The keys of `folder()` that can be read, by name, with their roles and ends. What is wrong with the others, `accx trust list` says."""
+    place = folder()
+    names = sorted(os.listdir(place)) if place and os.path.isdir(place) else []
+    out = []
+    if not names:
+        return out
+    from .instance import Instance
+    with Instance(keys=[place]) as instance:
+        for name in names:
+            if name.startswith(".") or not name.endswith(".pem") or len(name) < 5:
+                continue
+            try:
+                key = read_public_key(os.path.join(place, name))
+            except Error:
+                continue
+            raw = filled_key_trust(instance, key)
+            out.append(TrustedKey(name[:-4], key, _ROLES[raw.roles & 3], raw.not_after_s or None, bool(raw.expired),
+                                  raw.revoked_s if raw.revoked else None, raw.reason.decode("utf-8", "replace"),
+                                  raw.source.decode("utf-8", "replace")))
+    return out
+
+
+def filled_key_trust(instance, key: bytes) -> "_ffi.accrt_key_trust":
+    """What an instance makes of a key: the C struct."""
+    from .instance import Instance
+    raw = struct(_ffi.accrt_key_trust)
+    check(lib.accrt_instance_key_trust(need(instance, Instance), ctypes.byref(_key(key)), ctypes.byref(raw)))
+    return raw
+
+
+def _find(key: Union[bytes, Path]) -> bytes:
+    """A key by its 32 bytes, its name in the user's folder, or its file."""
+    if isinstance(key, bytes):
+        if len(key) != 32:
+            raise ValueError(f"a key has 32 bytes, not {len(key)}")
+        return key
+    path = os.fspath(key)
+    place = folder()
+    inside = os.path.join(place, path + ".pem") if place and os.sep not in path else ""
+    return read_public_key(inside if inside and os.path.exists(inside) else path)
+
+
+def _time(until: Union[int, float, str, "datetime.datetime", "datetime.date"]) -> str:
+    import datetime
+    if isinstance(until, str):
+        return f"{until}T23:59:59Z" if len(until) == 10 else until
+    if isinstance(until, datetime.datetime):
+        if until.tzinfo is None:
+            raise ValueError(f"{until!r} has no time zone: say which, for instance datetime.timezone.utc")
+        until = until.timestamp()
+    elif isinstance(until, datetime.date):
+        return f"{until.isoformat()}T23:59:59Z"
+    return datetime.datetime.fromtimestamp(int(until), datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _is_in_no_line(c: str) -> bool:
+    """A control character, a separator of lines, or half of a character: as runtime/core/utf8.c has it (accrt_utf8_check_line)."""
+    return not c.isprintable() and unicodedata.category(c) in ("Cc", "Zl", "Zp", "Cs")
+
+
+def _read_rules(path: str) -> List[str]:
+    """The lines of the file, [] without one: they end where C ends them. Comments hold anything; where a byte of them is no UTF-8, the
+    text has half of a character."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+            text = file.read()
+    except FileNotFoundError:
+        return []
+    lines = text[:-1].split("\n") if text.endswith("\n") else text.split("\n")
+    for number, line in enumerate(lines, 1):
+        bad = "" if line.startswith("#") else next(filter(_is_in_no_line, line), "")
+        if bad:
+            wrong = "it is not UTF-8" if unicodedata.category(bad) == "Cs" else "there is a control character or a separator of lines"
+            raise InvalidFormatError(f"{path}: line {number}: {wrong}")
+    return lines
+
+
+def _one_line(value: str, what: str, spaces: bool) -> str:
+    """A text that goes into a line of the rules. ValueError: a control character or a separator of lines is in it."""
+    for c in value:
+        if _is_in_no_line(c) or c == " " and not spaces:
+            raise ValueError(f"{what} is {value!r}: {c!r} cannot be in it")
+    return value
+
+
+def _check_rules(part: str) -> None:
+    """Rules that the library does not take never get their name."""
+    from .instance import Instance
+    Instance("no-host-code", keys=[part]).close()
+
+
+def _change_rules(without: str, line: str) -> None:
+    """Takes the lines that begin with `without` out of the folder's rules ("": none), and adds one ("": none)."""
+    import fcntl
+    _one_line(line, "the rule", spaces=True)
+    place = folder()
+    if place is None:
+        raise OSError("there is no place for keys: neither XDG_CONFIG_HOME nor HOME is a path")
+    make_private_folder(place)
+    path = os.path.join(place, "trust.rules")
+    lock = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as accx does
+        lines = [old for old in _read_rules(path) or ["accrt trust 1"] if not without or not old.startswith(without)] + ([line] if line else [])
+        put(path, "".join(f"{one}\n" for one in lines).encode("utf-8", "surrogateescape"), 0o644, end=".rules", check=_check_rules)
+    finally:
+        os.close(lock)
+
+
+def set_role(key: Union[bytes, Path], role: str) -> None:
+    """What a key's signatures count for: "code", "weights" or "both". As `accx trust role`.
+
+    Args:
+        key: its name in the user's folder, its file, or its 32 bytes.
+    Instances that were made before do not see it; nor the other changes below.
+    """
+    if role not in _SCOPES:
+        raise ValueError(f"role is {role!r}, expected one of {', '.join(map(repr, _SCOPES))}")
+    start = f"key {_find(key).hex()} role "
+    _change_rules(start, "" if role == "both" else start + role)
+
+
+def expire(key: Union[bytes, Path], until: Union[None, int, float, str, "datetime.datetime", "datetime.date"]) -> None:
+    """Until when a key's signatures count: a date (to its end, UTC), a datetime, seconds since 1970, or None. As `accx trust expire`."""
+    start = f"key {_find(key).hex()} not-after "
+    _change_rules(start, "" if until is None else start + _time(until))
+
+
+def revoke(key: Union[bytes, Path], reason: str = "") -> None:
+    """From now on no signature of this key counts; that is never taken back. As `accx trust revoke`."""
+    import time
+    reason = _one_line(reason, "reason", spaces=True)
+    _change_rules("", f"key {_find(key).hex()} revoked {_time(time.time())}{' ' if reason else ''}{reason}")
+
+
+def floor(name: str, version: int, lower: bool = False) -> None:
+    """No bundle whose metadata says `name` runs below `version` (metadata too). As `accx trust floor`.
+
+    Raises:
+        ValueError: the floor is above that already, without `lower`.
+    """
+    there = floors().get(_one_line(name, "name", spaces=False), 0)
+    if version < there and not lower:
+        raise ValueError(f"the floor of {name!r} is {there}: lowering it lets older bundles run again (lower=True)")
+    _change_rules(f"floor {name} ", f"floor {name} {int(version)}")
+
+
+def floors() -> Dict[str, int]:
+    """The floors of versions in the user's folder."""
+    place = folder()
+    out: Dict[str, int] = {}
+    for words in (line.split(" ") for line in _read_rules(os.path.join(place or "", "trust.rules"))):
+        if len(words) == 3 and words[0] == "floor":
+            out[words[1]] = max(int(words[2]), out.get(words[1], 0))
+    return out
+
+
+# ---- bundles
 
 def sign(path: Path, output: Optional[Path] = None, *, key: Optional[SigningKey] = None, scope: str = "both",
          vouch: bool = False) -> None:
@@ -203,22 +381,25 @@ def sign(path: Path, output: Optional[Path] = None, *, key: Optional[SigningKey]
     with Bundle(path, _plain_instance()) as bundle:
         options = struct(_ffi.accrt_sign_options, scopes=_SCOPES[scope], flags=_ffi.ACCRT_SIGN_VOUCH if vouch else 0)
         options.private_key = ctypes.pointer(key._private)
-        target = os.fsencode(os.path.realpath(path) if output is None else output)
-        check(lib.accrt_bundle_sign(bundle.handle, ctypes.byref(options), target))
+        target = c_path(os.path.realpath(path) if output is None else output)
+        handle = bundle.handle
+        apart(lambda: check(lib.accrt_bundle_sign(handle, ctypes.byref(options), target)))
 
 
 def encrypt(path: Path, output: Path, secret_key: bytes) -> None:
     """Writes a bundle with its weights encrypted with 32 bytes of key."""
     from .bundle import Bundle
     with Bundle(path, _plain_instance()) as bundle:
-        check(lib.accrt_bundle_encrypt(bundle.handle, ctypes.byref(_key(secret_key)), os.fsencode(output)))
+        handle, secret = bundle.handle, _key(secret_key)
+        apart(lambda: check(lib.accrt_bundle_encrypt(handle, ctypes.byref(secret), c_path(output))))
 
 
 def decrypt(path: Path, output: Path, secret_key: bytes) -> None:
     """The way back."""
     from .bundle import Bundle
     with Bundle(path, _plain_instance(), key=lambda _id: secret_key) as bundle:
-        check(lib.accrt_bundle_decrypt(bundle.handle, os.fsencode(output)))
+        handle = bundle.handle
+        apart(lambda: check(lib.accrt_bundle_decrypt(handle, c_path(output))))
 
 
 def key_id(secret_key: bytes) -> bytes:
@@ -230,7 +411,8 @@ def key_id(secret_key: bytes) -> bytes:
 
 def report(bundle) -> dict:
     """Who has signed what of an open Bundle, as a dictionary: roots, whether they are trusted, and the signatures."""
-    raw = filled(_ffi.accrt_bundle_trust, lib.accrt_bundle_trust, bundle.handle)
+    from .bundle import Bundle
+    raw = filled(_ffi.accrt_bundle_trust, lib.accrt_bundle_trust, need(bundle, Bundle))
     names = {value: name for name, value in _SCOPES.items()}
     signatures = []
     for index in range(raw.signature_count):
@@ -251,6 +433,6 @@ def signer_or_reason() -> tuple:
 
 
 __all__: Sequence[str] = [
-    "SigningKey", "config", "decrypt", "encrypt", "folder", "key_id", "read_public_key", "read_secret_key", "report", "sign",
-    "signing_key", "trust_code",
+    "SigningKey", "TrustedKey", "config", "decrypt", "encrypt", "expire", "floor", "floors", "folder", "key_id", "keys",
+    "read_public_key", "read_secret_key", "report", "revoke", "set_role", "sign", "signing_key", "trust_code",
 ]

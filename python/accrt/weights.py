@@ -5,17 +5,24 @@ import ctypes
 import os
 import struct as _struct
 from collections.abc import Mapping
-from typing import Callable, Iterator, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, Iterator, NamedTuple
 
-from . import _ffi
-from ._library import Handle, check, created, filled, lib, struct, text
+from . import _ffi, _format, budget as _budgets
+from ._bits import ML_DTYPES, as_ml_dtype, bits_of, decoded, with_bits
+from ._library import Handle, allowed, c_path, c_text, check, created, filled, lib, need, never_raises, number, struct, text
+from ._waits import apart
 from .bundle import _VERIFY, Bundle
+from .errors import OutOfRangeError
 from .instance import Instance, default_instance
-from .tensor import _CODES, _FROM_ML_DTYPES, _NAMES
+from .tensor import _CODES, _NAMES, DTYPES, View, _same_size, host_bytes
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_SHORT_BYTES = 1 << 23  # what is checked so quickly that nobody waits
 _KINDS = {_ffi.ACCRT_WEIGHTS_KIND_ACCX: "accx", _ffi.ACCRT_WEIGHTS_KIND_SAFETENSORS: "safetensors",
           _ffi.ACCRT_WEIGHTS_KIND_GGUF: "gguf"}
-ROLES = ("data", "scales", "zeros", "group_index", "global_scale")
+ROLES = _format.ROLES
 # struct codes of metadata types, by GGUF's numbers; strings and arrays have none.
 _METADATA_CODES = ("B", "b", "H", "h", "I", "i", "f", "?", "", "", "Q", "q", "d")
 
@@ -42,7 +49,7 @@ class Weight:
     __slots__ = ("name", "type_name", "dtype", "encoding", "group_elements", "shape", "nbytes", "index", "_weights", "_count")
 
     def __init__(self, weights: Weights, index: int) -> None:
-        raw = filled(_ffi.accrt_weights_tensor, lib.accrt_weights_tensor, weights.handle, index)
+        raw = filled(_ffi.accrt_weights_tensor, lib.accrt_weights_tensor, need(weights, Weights), number(index, "index", 32))
         self.name, self.type_name = text(raw.name), text(raw.type_name)
         self.dtype = _NAMES.get(raw.dtype, "")
         self.encoding, self.group_elements = raw.encoding, raw.group_elements
@@ -52,13 +59,18 @@ class Weight:
 
     def component(self, index: int = 0) -> tuple[str, str, memoryview]:
         """Role, data type and bytes of a component."""
-        place = filled(_ffi.accrt_weights_component, lib.accrt_weights_component, self._weights.handle, self.index, index)
+        own = (need(self._weights, Weights), number(self.index, "index", 32), number(index, "index", 32))
+        place = filled(_ffi.accrt_weights_component, lib.accrt_weights_component, *own)
         data, size = ctypes.c_void_p(), ctypes.c_uint64()
-        check(lib.accrt_weights_data(self._weights.handle, self.index, index, ctypes.byref(data), ctypes.byref(size)))
+        where = (*own, ctypes.byref(data), ctypes.byref(size))
+        if place.size_bytes < _SHORT_BYTES:
+            check(lib.accrt_weights_data(*where))
+        else:
+            apart(lambda: check(lib.accrt_weights_data(*where)))  # digests are checked
         view = memoryview(b"")
         if size.value:
             raw = (ctypes.c_char * size.value).from_address(data.value)
-            raw._owner = self._weights
+            raw._owner = self._weights.handle
             view = memoryview(raw).cast("B").toreadonly()
         return ROLES[place.role], _NAMES.get(place.dtype, ""), view
 
@@ -73,34 +85,47 @@ class Weight:
 
     def read(self, offset_bytes: int, size_bytes: int, component: int = 0) -> bytes:
         """A part of a component's bytes, read from the file: for little of much."""
+        size_bytes = number(size_bytes, "size_bytes")
+        if size_bytes > self.nbytes:
+            raise OutOfRangeError(f"{size_bytes} bytes of a tensor of {self.nbytes}")
         target = ctypes.create_string_buffer(size_bytes)
-        check(lib.accrt_weights_read(self._weights.handle, self.index, component, offset_bytes, target, size_bytes))
+        place = (need(self._weights, Weights), number(self.index, "index", 32), number(component, "component", 32), number(offset_bytes, "offset_bytes"))
+        if size_bytes < _SHORT_BYTES:
+            check(lib.accrt_weights_read(*place, target, size_bytes))
+        else:
+            apart(lambda: check(lib.accrt_weights_read(*place, target, size_bytes)))
         return target.raw
 
-    def numpy(self):
+    def numpy(self) -> NDArray[Any]:
         """The elements as a read-only numpy array without a copy; bf16 and f8 as ml_dtypes' types when that package is there, else
         as their bits (uint16, uint8), as are packed and quantized ones (uint8). See `dequantize`."""
         import numpy
         view = self.memoryview()
-        if self.encoding or self.dtype not in _CODES and self.dtype not in _FROM_ML_DTYPES.values():
+        if self.encoding or self.dtype not in _CODES and self.dtype not in ML_DTYPES:
             return numpy.frombuffer(view, numpy.uint8) if len(view) else numpy.empty(0, numpy.uint8)
-        name = {v: k for k, v in _FROM_ML_DTYPES.items()}.get(self.dtype)
-        if name is None:
+        if self.dtype not in ML_DTYPES:
             return numpy.frombuffer(view, numpy.dtype("<" + _CODES[self.dtype])).reshape(self.shape) if len(view) \
                 else numpy.empty(self.shape, numpy.dtype("<" + _CODES[self.dtype]))
         bits = numpy.uint16 if self.dtype == "bf16" else numpy.uint8
         array = numpy.frombuffer(view, bits).reshape(self.shape) if len(view) else numpy.empty(self.shape, bits)
-        try:
-            import ml_dtypes
-        except ImportError:
-            return array
-        return array.view(getattr(ml_dtypes, name))
+        return as_ml_dtype(with_bits(array, self.dtype), self.dtype)
+
+    def _weight_view(self, dtype: int | None) -> View:
+        """As an argument."""
+        if self.encoding or not self.dtype:
+            raise TypeError(f"{self!r} is quantized: dequantize() gives its values")
+        data = self.memoryview()
+        known = DTYPES[self.dtype] if dtype is None else _same_size(dtype, lib.accrt_dtype_bits(DTYPES[self.dtype]), repr(self))
+        return View(None, host_bytes(data, writable=False)[0], 0, known, self.shape, None, data, read_only=True)
 
     def __array__(self, dtype=None, copy=None):
         array = self.numpy()
-        return array.astype(dtype) if dtype is not None and array.dtype != dtype else array.copy() if copy else array
+        if dtype is None or array.dtype == dtype:
+            return array.copy() if copy else array
+        bits = bits_of(array)
+        return (decoded(array, bits) if bits else array).astype(dtype)
 
-    def dequantize(self):
+    def dequantize(self) -> NDArray[Any]:
         """The values as an f32 numpy array, by the formula of its layout (docs/layouts.md). Of this tensor alone: scales that a
         checkpoint keeps in a tensor beside it are not looked for; `accx pack` joins them."""
         import numpy
@@ -110,6 +135,7 @@ class Weight:
         return layouts.dequantize(layouts.Packed(self.encoding, self.shape, parts, dtype=self.dtype or "f32",
                                                  group_elements=self.group_elements))
 
+    @never_raises
     def __repr__(self) -> str:
         return f"<accrt.Weight {self.name!r}: {self.type_name} {list(self.shape)}>"
 
@@ -128,29 +154,33 @@ class Weights(Handle, Mapping):
     """
 
     __slots__ = ("instance", "_count")
-    _release_name = "accrt_weights_release"
+    _kind = "accrt_weights"
 
     def __init__(self, source, instance: Instance | None = None, *, one_file: bool = False, follow_links: bool = False,
-                 verify: str = "default") -> None:
-        self._handle = None
-        self.instance = instance or (source.instance if isinstance(source, Bundle) else default_instance())
+                 verify: str = "default", budget: _budgets.Budget | None = None) -> None:
+        allowed(instance, Instance)
+        self.instance = instance if instance is not None else source.instance if isinstance(source, Bundle) else default_instance()
         if verify not in _VERIFY:
             raise ValueError(f"verify is {verify!r}, expected one of {', '.join(map(repr, _VERIFY))}")
         flags = one_file * _ffi.ACCRT_WEIGHTS_FLAG_ONE_FILE | follow_links * _ffi.ACCRT_WEIGHTS_FLAG_FOLLOW_LINKS
-        options = ctypes.byref(struct(_ffi.accrt_weights_options, flags=flags, verify=_VERIFY[verify]))
-        if isinstance(source, Bundle):
-            handle = created(lib.accrt_weights_open_bundle, source.handle)
-        elif isinstance(source, (str, os.PathLike)):
-            handle = created(lib.accrt_weights_open_path, self.instance.handle, os.fsencode(source), options)
-        elif isinstance(source, int):
-            handle = created(lib.accrt_weights_open_fd, self.instance.handle, source, options)
-        elif source is None or isinstance(source, (list, tuple, Mapping)):
-            raise TypeError(f"a source of weights is a path, a descriptor, an accrt.Bundle or memory, not {type(source).__name__}")
-        else:
-            from .tensor import created_over
-            handle = created_over(source, lib.accrt_weights_open_memory, self.instance.handle, options)
+        raw = struct(_ffi.accrt_weights_options, flags=flags, verify=_VERIFY[verify])
+        _budgets.put(raw, budget)
+        options = ctypes.byref(raw)
+        handle = apart(lambda: self._open(source, options))
         super().__init__(handle)
         self._count = filled(_ffi.accrt_weights_info, lib.accrt_weights_info, handle).tensor_count
+
+    def _open(self, source, options):
+        if isinstance(source, Bundle):
+            return created(lib.accrt_weights_open_bundle, source.handle)
+        if isinstance(source, (str, os.PathLike)):
+            return created(lib.accrt_weights_open_path, self.instance.handle, c_path(source), options)
+        if isinstance(source, int):
+            return created(lib.accrt_weights_open_fd, self.instance.handle, number(source, "source", 32, signed=True), options)
+        if source is None or isinstance(source, (list, tuple, Mapping)):
+            raise TypeError(f"a source of weights is a path, a descriptor, an accrt.Bundle or memory, not {type(source).__name__}")
+        from .tensor import created_over
+        return created_over(source, lib.accrt_weights_open_memory, self.instance.handle, options)
 
     @classmethod
     def open(cls, source, **options) -> Weights:
@@ -179,14 +209,14 @@ class Weights(Handle, Mapping):
     def __getitem__(self, name: str) -> Weight:
         index = ctypes.c_uint32()
         try:
-            check(lib.accrt_weights_find(self.handle, name.encode(), ctypes.byref(index)))
+            check(lib.accrt_weights_find(self.handle, c_text(name), ctypes.byref(index)))
         except LookupError as error:
             raise KeyError(str(error)) from None
         return Weight(self, index.value)
 
     def __contains__(self, name: object) -> bool:
         index = ctypes.c_uint32()
-        return isinstance(name, str) and lib.accrt_weights_find(self.handle, name.encode(), ctypes.byref(index)) == 0
+        return isinstance(name, str) and lib.accrt_weights_find(self.handle, c_text(name), ctypes.byref(index)) == 0
 
     def __iter__(self) -> Iterator[str]:
         return (Weight(self, i).name for i in range(self._count))
@@ -211,6 +241,7 @@ class Weights(Handle, Mapping):
     def __hash__(self) -> int:
         return id(self)
 
+    @never_raises
     def __repr__(self) -> str:
         info = self.info
         return f"<accrt.Weights {info.name!r}: {info.kind}, {len(self)} tensors>"
@@ -240,6 +271,13 @@ def _strings(data: bytes, count: int) -> list[str | bytes]:
     return out
 
 
+def refuse_unused(bundle: Bundle) -> None:
+    """ValueError: the bundle has all of its weights, and others would be passed over."""
+    if not any(constant.external for constant in bundle.constants):
+        raise ValueError(f"weights= is for what is not in the bundle, and {bundle.info['name']!r} has all of its weights: none would be "
+                         "replaced. session.program.load_weights(weights, names=[...]) replaces some")
+
+
 def handles(weights, instance: Instance) -> tuple[ctypes.Array, int]:
     """A C array of sources, of which paths are opened. Not for users."""
     given = [weights] if isinstance(weights, (Weights, str, os.PathLike)) else list(weights)
@@ -247,7 +285,7 @@ def handles(weights, instance: Instance) -> tuple[ctypes.Array, int]:
     for one in sources:
         if not isinstance(one, Weights):
             raise TypeError(f"weights are accrt.Weights or paths, not {type(one).__name__}: accrt.Weights(...) makes them")
-    table = (ctypes.c_void_p * max(len(sources), 1))(*[one.handle for one in sources])
+    table = (_ffi.accrt_weights_p * max(len(sources), 1))(*[one.handle for one in sources])
     table._keep = sources
     return table, len(sources)
 

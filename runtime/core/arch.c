@@ -1,9 +1,9 @@
-/* runtime/core/arch.c - names of architectures, and which code runs on which device. */
+/* runtime/core/arch.c - names of architectures, and the devices that run their code. */
 #include "runtime/core/arch.h"
 
 #include <string.h>
 
-#include "accrt/bundle_writer.h"
+#include "accrt/bundle.h"
 
 int accrt_arch_x86_level(const char* arch) {
   static const char prefix[] = "x86-64";
@@ -36,7 +36,8 @@ accrt_sm_arch_t accrt_arch_sm(const char* arch) {
   return result;
 }
 
-/* Machine code runs on the later minors of its major; what uses features of one architecture alone (sm_90a) on that one. */
+/* Machine code runs on its own and later minor versions of its major version. Code with features of
+ * one architecture (sm_90a) runs only there. */
 static bool sm_runs(uint32_t arch_kind, accrt_sm_arch_t code, uint32_t device) {
   if (code.suffix == 'a')
     return code.number == device;
@@ -46,7 +47,8 @@ static bool sm_runs(uint32_t arch_kind, accrt_sm_arch_t code, uint32_t device) {
   return arch_kind == ACCRT_ARCH_PORTABLE ? code.number <= device : code.number == device;
 }
 
-/* Whether code for `arch` runs on a device of architecture `device_arch`, family rules applied. */
+/* True when code for `arch` runs on a device of architecture `device_arch`, by the rules of
+ * families. */
 static bool family_contains(const char* arch, const char* device_arch) {
   if (strcmp(arch, device_arch) == 0)
     return true;

@@ -1,4 +1,5 @@
-/* Capabilities and processor features: consistent with one another and with what the compiler says of this machine. */
+/* Capabilities and processor features: consistent with one another and with what the compiler says
+ * of this machine. */
 #include <stdarg.h>
 #include <setjmp.h>
 #include <stddef.h>
@@ -8,7 +9,7 @@
 
 #include "accrt/instance.h"
 #include "accrt/tensor.h"
-#include "loader/format.h"
+#include "format/format.h"
 #include "runtime/core/cpu.h"
 
 static void test_caps(void** state) {

@@ -1,4 +1,5 @@
-/* runtime/core/cpu.c - processor features. It may not allocate, and reads no file: CPUID on x86, the auxiliary vector on ARM. */
+/* runtime/core/cpu.c - processor features. It may not allocate, and reads no file: CPUID on x86,
+ * the auxiliary vector on ARM. */
 #include "runtime/core/cpu.h"
 
 #include <pthread.h>
@@ -55,7 +56,7 @@ static registers_t cpuid(unsigned leaf, unsigned subleaf) {
   return r;
 }
 
-/* Which register files the operating system saves. */
+/* The register files that the operating system saves. */
 static uint64_t enabled_state(const registers_t* leaf1) {
   if ((leaf1->c & L1C_OSXSAVE) == 0)
     return 0;
@@ -188,22 +189,20 @@ uint64_t accrt_cpu_features(void) {
 
 /* ---- Names ---- */
 
-/* In place: pointers would be relocated when the library is loaded. */
-static const char x86_names[][12] = {"x86-64-v2",   "x86-64-v3",   "x86-64-v4", "avx512-vnni",
-                                     "avx512-bf16", "avx512-fp16", "avx-vnni",  "amx-bf16",
-                                     "amx-int8",    "avx512-vbmi"};
-static const char arm_names[][8] = {"neon", "fp16", "dotprod", "bf16", "i8mm", "sve"};
-#define FIRST_ARM_BIT 32u
-_Static_assert(ACCRT_CPU_AVX512_VBMI == UINT64_C(1) << (sizeof x86_names / sizeof *x86_names - 1),
-               "one name a bit");
-_Static_assert(ACCRT_CPU_ARM_NEON == UINT64_C(1) << FIRST_ARM_BIT, "the first of ARM");
-_Static_assert(ACCRT_CPU_ARM_SVE ==
-                   UINT64_C(1) << (FIRST_ARM_BIT + sizeof arm_names / sizeof *arm_names - 1),
-               "one name a bit");
+typedef struct cpu_name {
+  uint8_t bit;
+  /* in place, because a pointer would need a relocation when the library is loaded */
+  char name[12];
+} cpu_name_t;
+static const cpu_name_t names[] = {
+#define DEF_CPU(bit, name, word, shown, note) {bit, shown},
+#include "format/format.def"
+};
 
 const char* accrt_cpu_feature_name(uint32_t bit) {
-  if (bit < sizeof x86_names / sizeof *x86_names)
-    return x86_names[bit];
-  bit -= FIRST_ARM_BIT;
-  return bit < sizeof arm_names / sizeof *arm_names ? arm_names[bit] : "";
+  for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
+    if (names[i].bit == bit)
+      return names[i].name;
+  }
+  return "";
 }

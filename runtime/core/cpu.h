@@ -1,4 +1,5 @@
-/* runtime/core/cpu.h - what this machine's processor can do, and the operating system allows. It may not allocate.
+/* runtime/core/cpu.h - the features of this machine's processor that the operating system allows.
+ * It may not allocate.
  *
  * Used by accrt_query_caps, by the choice of kernel variants and by the host driver.
  */
@@ -10,11 +11,13 @@
 
 /* ACCRT_CPU_*. Cheap: found once per process. */
 uint64_t accrt_cpu_features(void);
-/* The best family that runs here: "x86-64-v4", "x86-64-v3", "x86-64-v2", "x86-64", "aarch64". Static string. */
+/* The highest family that runs here: "x86-64-v4", "x86-64-v3", "x86-64-v2", "x86-64", "aarch64".
+ * Static string. */
 const char* accrt_cpu_arch(void);
-/* Of the bit of an ACCRT_CPU_*: "avx512-vnni". Static string; "" for bits without a meaning. */
+/* The name of an ACCRT_CPU_* bit: "avx512-vnni". Static string; "" for a bit without a meaning. */
 const char* accrt_cpu_feature_name(uint32_t bit);
-/* The processor's own name ("Intel(R) Xeon(R) ..."), or the family where it has none. Always terminated. */
+/* The processor's own name ("Intel(R) Xeon(R) ..."), or the family where it has none. Always
+ * terminated. */
 void accrt_cpu_name(char* out_name, size_t capacity_bytes);
 
 #endif /* ACCRT_RUNTIME_CORE_CPU_H_ */

@@ -1,4 +1,5 @@
-/* runtime/core/crypto.c - opening libcrypto, and the three things that are asked of it. It knows no file and no bundle. */
+/* runtime/core/crypto.c - opens libcrypto, and uses it for the library's three operations. It knows
+ * no file and no bundle. */
 #define _GNU_SOURCE
 #include "runtime/core/crypto.h"
 
@@ -9,19 +10,17 @@
 #include <sys/random.h>
 
 #include "runtime/core/error.h"
-#include "runtime/core/instance.h"
+#include "runtime/core/safe_open.h"
 
 #define KEY_KIND_ED25519 1087          /* NID_ED25519 */
-#define NO_ATEXIT UINT64_C(0x00080000) /* OPENSSL_INIT_NO_ATEXIT: nothing of it runs at exit */
+#define NO_ATEXIT UINT64_C(0x00080000) /* OPENSSL_INIT_NO_ATEXIT: libcrypto runs no code at exit */
 #define CONTROL_GET_TAG 0x10           /* EVP_CTRL_AEAD_GET_TAG */
 #define CONTROL_SET_TAG 0x11
 #define TAG_BYTES 16
 
-enum { NOT_TRIED, THERE, NOT_THERE };
-
 /* ---- Opening ---- */
 
-/* The name of a function that is missing, or NULL. */
+/* The name of a missing function, or NULL. */
 static const char* find_functions(void* library, accrt_crypto_t* crypto) {
   static const char* const names[] = {
 #define NAME(name, result, parameters) #name,
@@ -38,59 +37,43 @@ static const char* find_functions(void* library, accrt_crypto_t* crypto) {
   return NULL;
 }
 
-static bool open_as(accrt_crypto_slot_t* slot, const char* name) {
-  void* const library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-  if (library == NULL) {
-    const char* const why = dlerror();
-    (void)snprintf(slot->reason, sizeof slot->reason, "%s", why != NULL ? why : name);
+static bool open_as(accrt_crypto_t* crypto, const char* name, accrt_crypto_reason_t* reason) {
+  void* library;
+  accrt_error_t saved = ACCRT_ERROR_INIT, why = ACCRT_ERROR_INIT;
+  (void)accrt_last_error(&saved);
+  if (accrt_library_open(name, ACCRT_LIBRARY_PATH_OR_SONAME, &library) != ACCRT_OK) {
+    (void)accrt_last_error(&why);
+    (void)snprintf(reason->text, sizeof reason->text, "%.*s", (int)sizeof reason->text - 1,
+                   why.message);
+    (void)accrt_set_error(&saved);
     return false;
   }
-  const char* const missing = find_functions(library, &slot->crypto);
+  const char* const missing = find_functions(library, crypto);
   if (missing != NULL) {
-    (void)snprintf(slot->reason, sizeof slot->reason, "%.80s has no %s", name, missing);
+    (void)snprintf(reason->text, sizeof reason->text, "%.80s has no %s", name, missing);
     return false;
   }
-  if (slot->crypto.OPENSSL_init_crypto(NO_ATEXIT, NULL) == 1)
+  if (crypto->OPENSSL_init_crypto(NO_ATEXIT, NULL) == 1)
     return true;
-  (void)snprintf(slot->reason, sizeof slot->reason, "%.80s does not start", name);
+  (void)snprintf(reason->text, sizeof reason->text, "%.80s does not start", name);
   return false;
 }
 
-static unsigned open_library(accrt_crypto_slot_t* slot, const char* name) {
+bool accrt_crypto_open(accrt_crypto_t* crypto, const char* name, accrt_crypto_reason_t* reason) {
   if (name != NULL && name[0] == '\0') {
-    (void)snprintf(slot->reason, sizeof slot->reason, "option crypto.library is empty");
-    return NOT_THERE;
+    (void)snprintf(reason->text, sizeof reason->text, "option crypto.library is empty");
+    return false;
   }
   if (name != NULL)
-    return open_as(slot, name) ? THERE : NOT_THERE;
-  return open_as(slot, "libcrypto.so.3") || open_as(slot, "libcrypto.so.1.1") ? THERE : NOT_THERE;
+    return open_as(crypto, name, reason);
+  return open_as(crypto, "libcrypto.so.3", reason) || open_as(crypto, "libcrypto.so.1.1", reason);
 }
 
-const accrt_crypto_t* accrt_instance_crypto_if(accrt_instance_t* instance) {
-  accrt_crypto_slot_t* slot = accrt_instance_crypto_slot(instance);
-  /* Acquire pairs with the release below: whoever sees THERE sees the table. */
-  unsigned state = atomic_load_explicit(&slot->state, memory_order_acquire);
-  if (state == NOT_TRIED) {
-    accrt_mutex_lock(&slot->lock);
-    state = atomic_load_explicit(&slot->state, memory_order_relaxed);
-    if (state == NOT_TRIED) {
-      state = open_library(slot, accrt_instance_option(instance, "crypto.library"));
-      atomic_store_explicit(&slot->state, state, memory_order_release);
-    }
-    accrt_mutex_unlock(&slot->lock);
-  }
-  return state == THERE ? &slot->crypto : NULL;
-}
-
-accrt_status_t accrt_instance_crypto(accrt_instance_t* instance,
-                                     const accrt_crypto_t** out_crypto) {
-  *out_crypto = accrt_instance_crypto_if(instance);
-  if (*out_crypto != NULL)
-    return ACCRT_OK;
+accrt_status_t accrt_crypto_fail(const accrt_crypto_reason_t* reason) {
   return ACCRT_FAIL_INNER(UNSUPPORTED,
                           "signatures and encryption need OpenSSL's libcrypto.so.3 (or .so.1.1; "
                           "Debian: libssl3), which could not be opened: %s",
-                          accrt_instance_crypto_slot(instance)->reason);
+                          reason->text);
 }
 
 /* ---- SHA-256 ---- */
@@ -164,14 +147,16 @@ bool accrt_crypto_verify(const accrt_crypto_t* crypto, const accrt_key_t* key, c
 
 /* `tag` is read when decrypting and written when encrypting. */
 static bool cipher(const accrt_crypto_t* crypto, bool encrypt, const unsigned char key[32],
-                   const unsigned char nonce[12], unsigned char* bytes, size_t size_bytes,
-                   unsigned char tag[TAG_BYTES]) {
+                   const unsigned char nonce[12], const accrt_key_t* bound, unsigned char* bytes,
+                   size_t size_bytes, unsigned char tag[TAG_BYTES]) {
   void* context = crypto->EVP_CIPHER_CTX_new();
   int size = 0, last = 0;
   const bool good =
       context != NULL && size_bytes <= INT32_MAX &&
       crypto->EVP_CipherInit_ex(context, crypto->EVP_aes_256_gcm(), NULL, key, nonce, encrypt) ==
           1 &&
+      (bound == NULL || crypto->EVP_CipherUpdate(context, NULL, &size, bound->bytes,
+                                                 (int)sizeof bound->bytes) == 1) &&
       crypto->EVP_CipherUpdate(context, bytes, &size, bytes, (int)size_bytes) == 1 &&
       (size_t)size == size_bytes &&
       (encrypt || crypto->EVP_CIPHER_CTX_ctrl(context, CONTROL_SET_TAG, TAG_BYTES, tag) == 1) &&
@@ -182,24 +167,24 @@ static bool cipher(const accrt_crypto_t* crypto, bool encrypt, const unsigned ch
 }
 
 bool accrt_crypto_encrypt(const accrt_crypto_t* crypto, const unsigned char key[32],
-                          const unsigned char nonce[12], void* bytes, size_t size_bytes,
-                          unsigned char out_tag[16]) {
-  return cipher(crypto, true, key, nonce, bytes, size_bytes, out_tag);
+                          const unsigned char nonce[12], const accrt_key_t* bound, void* bytes,
+                          size_t size_bytes, unsigned char out_tag[16]) {
+  return cipher(crypto, true, key, nonce, bound, bytes, size_bytes, out_tag);
 }
 
 bool accrt_crypto_decrypt(const accrt_crypto_t* crypto, const unsigned char key[32],
-                          const unsigned char nonce[12], void* bytes, size_t size_bytes,
-                          const unsigned char tag[16]) {
+                          const unsigned char nonce[12], const accrt_key_t* bound, void* bytes,
+                          size_t size_bytes, const unsigned char tag[16]) {
   unsigned char wanted[TAG_BYTES];
   memcpy(wanted, tag, sizeof wanted);
-  if (cipher(crypto, false, key, nonce, bytes, size_bytes, wanted))
+  if (cipher(crypto, false, key, nonce, bound, bytes, size_bytes, wanted))
     return true;
-  /* What was decrypted before the tag was seen to be wrong. */
+  /* Overwrite the bytes that were decrypted before the tag was found to be wrong. */
   accrt_wipe(bytes, size_bytes);
   return false;
 }
 
-/* ---- Small things ---- */
+/* ---- Wiping and random bytes ---- */
 
 void accrt_wipe(void* bytes, size_t size_bytes) {
   explicit_bzero(bytes, size_bytes);

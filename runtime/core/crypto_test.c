@@ -1,4 +1,5 @@
-/* runtime/core/crypto_test.c - SHA-256, HMAC, HKDF, Ed25519 and AES-256-GCM against published vectors, with libcrypto and without. */
+/* runtime/core/crypto_test.c - SHA-256, HMAC, HKDF, Ed25519 and AES-256-GCM against published
+ * vectors, with libcrypto and without. */
 #include "runtime/core/crypto.h"
 
 #include <setjmp.h>
@@ -113,7 +114,8 @@ static void sha256_agrees_with_libcrypto(void** state) {
   }
 }
 
-/* RFC 4231, test 1 and 2 with keys filled up with zeros (which HMAC does); RFC 5869's extraction is the same function. */
+/* RFC 4231, test 1 and 2 with keys filled up with zeros (which HMAC does); RFC 5869's extraction is
+ * the same function. */
 static void hmac_and_hkdf(void** state) {
   (void)state;
   unsigned char key[32] = {0}, salt[32] = {0}, out[32], by_hand[32], text[17];
@@ -184,18 +186,18 @@ static void gcm_vector(void** state) {
         "1c3c0c95956809532fcf0e2449a6b525b16aedf5aa0de657ba637b391aafd255",
         plain);
   memcpy(bytes, plain, sizeof bytes);
-  assert_true(accrt_crypto_encrypt(crypto, key, nonce, bytes, sizeof bytes, tag));
+  assert_true(accrt_crypto_encrypt(crypto, key, nonce, NULL, bytes, sizeof bytes, tag));
   assert_hex(bytes, 64,
              "522dc1f099567d07f47f37a32a84427d643a8cdcbfe5c0c97598a2bd2555d1aa"
              "8cb08e48590dbb3da7b08b1056828838c5f61e6393ba7a0abcc9f662898015ad");
   assert_hex(tag, 16, "b094dac5d93471bdec1a502270e3cc6c");
-  assert_true(accrt_crypto_decrypt(crypto, key, nonce, bytes, sizeof bytes, tag));
+  assert_true(accrt_crypto_decrypt(crypto, key, nonce, NULL, bytes, sizeof bytes, tag));
   assert_memory_equal(bytes, plain, sizeof bytes);
   /* A wrong tag leaves no plaintext. */
   static const unsigned char zeros[64];
-  assert_true(accrt_crypto_encrypt(crypto, key, nonce, bytes, sizeof bytes, tag));
+  assert_true(accrt_crypto_encrypt(crypto, key, nonce, NULL, bytes, sizeof bytes, tag));
   tag[15] ^= 1;
-  assert_false(accrt_crypto_decrypt(crypto, key, nonce, bytes, sizeof bytes, tag));
+  assert_false(accrt_crypto_decrypt(crypto, key, nonce, NULL, bytes, sizeof bytes, tag));
   assert_memory_equal(bytes, zeros, sizeof bytes);
 }
 

@@ -1,8 +1,11 @@
-/* runtime/core/disk_cache.c - a folder that keeps what was costly to make: what PTX was compiled to, what prepare functions made.
+/* runtime/core/disk_cache.c - a folder of results that are expensive to make: compiled PTX, and the
+ * output of prepare functions.
  *
- * One file an entry, named by its key. It is written under another name, forced to the disk and renamed, and the folder is forced
- * there too, so that readers and crashes see it whole or not at all; two processes that write the same entry write the same thing. What is read is checked by a
- * digest of its own, and thrown away when it does not fit. An entry's time of modification is when it was used last.
+ * Each entry is one file, named by its key. It is written under another name, synced and renamed,
+ * and the folder is synced too. So readers see it whole or not at all, even after a crash. Two
+ * processes that write the same entry write the same bytes. A reader checks the entry's own digest
+ * and deletes the entry when it does not match. An entry's modification time is the time of its
+ * last use.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -16,51 +19,66 @@
 #include <unistd.h>
 
 #include "runtime/core/disk_cache.h"
+#include "runtime/core/error.h"
 #include "runtime/core/file_io.h"
 #include "runtime/core/hash128.h"
 #include "runtime/core/memory.h"
+#include "runtime/core/put_file.h"
+#include "runtime/core/safe_open.h"
+#include "runtime/core/sha256.h"
 
-#define MAGIC "ACCACHE1"
+#define MAGIC "ACCACHE2"
 #define SUFFIX ".entry"
-#define NAME_BYTES (32 + sizeof SUFFIX)
+#define KEY_DIGITS 64
+/* of ACCACHE1, which is not read any more; such files are removed as unused */
+#define OLD_KEY_DIGITS 32
+#define NAME_BYTES (KEY_DIGITS + sizeof SUFFIX)
 #define PATH_BYTES 4096
 #define MAX_ENTRY_BYTES (UINT64_C(1) << 34)
-/* Leftovers of processes that died while they wrote. */
+/* Age of files that a process left behind when it died during a write. */
 #define STALE_SECONDS 3600
 
 typedef struct entry_header {
   char magic[8];
   uint64_t size_bytes;
-  unsigned char key[16];
-  unsigned char digest[16];
+  unsigned char key[32];
+  unsigned char digest[16]; /* XXH3, against damage: no other user can write here */
 } entry_header_t;
-_Static_assert(sizeof(entry_header_t) == 48, "as it is in files");
+_Static_assert(sizeof(entry_header_t) == 64, "as it is in files");
+
+static void digest_of(const void* bytes, size_t size_bytes,
+                      unsigned char out_digest[ACCRT_SHA256_BYTES]) {
+  accrt_sha256_t hash;
+  accrt_sha256_init(&hash, NULL);
+  accrt_sha256_update(&hash, bytes, size_bytes);
+  accrt_sha256_finish(&hash, out_digest);
+}
 
 accrt_cache_key_t accrt_disk_cache_key(const void* source, uint64_t size_bytes, const char* arch,
                                        int version, const char* options) {
-  /* The texts' lengths are part of it: no two lists of parts give the same bytes. */
+  /* The digest covers the lengths of the texts, so no two lists of parts give the same bytes. */
   struct {
-    unsigned char source[16];
+    unsigned char source[ACCRT_SHA256_BYTES];
     uint64_t size_bytes;
     int64_t version;
     char arch[32];
     char options[64];
   } parts;
   memset(&parts, 0, sizeof parts);
-  accrt_hash128_of(source, size_bytes, parts.source);
+  digest_of(source, (size_t)size_bytes, parts.source);
   parts.size_bytes = size_bytes;
   parts.version = version;
   (void)snprintf(parts.arch, sizeof parts.arch, "%s", arch);
   (void)snprintf(parts.options, sizeof parts.options, "%s", options);
   accrt_cache_key_t key;
-  accrt_hash128_of(&parts, sizeof parts, key.bytes);
+  digest_of(&parts, sizeof parts, key.bytes);
   return key;
 }
 
 static bool entry_path(const char* folder, const accrt_cache_key_t* key, char path[PATH_BYTES]) {
   char name[NAME_BYTES];
   (void)accrt_hex(key->bytes, sizeof key->bytes, name);
-  memcpy(name + 32, SUFFIX, sizeof SUFFIX);
+  memcpy(name + KEY_DIGITS, SUFFIX, sizeof SUFFIX);
   const int written = snprintf(path, PATH_BYTES, "%s/%s", folder, name);
   return written > 0 && written < PATH_BYTES;
 }
@@ -72,20 +90,21 @@ static bool read_whole(int file, uint64_t offset, void* target, uint64_t size_by
   return accrt_file_read(file, -1, offset, target, size_bytes, &done) == 0 && done == size_bytes;
 }
 
-/* The size must be that of the file: a header is not believed to ask for memory. */
-static bool read_header(int file, const accrt_cache_key_t* key, entry_header_t* out_header) {
-  struct stat facts;
-  return fstat(file, &facts) == 0 && read_whole(file, 0, out_header, sizeof *out_header) &&
+/* The header's size must match the file's, so that a header alone cannot cause a large
+ * allocation. */
+static bool read_header(int file, const struct stat* facts, const accrt_cache_key_t* key,
+                        entry_header_t* out_header) {
+  return accrt_strict_facts(facts) && read_whole(file, 0, out_header, sizeof *out_header) &&
          memcmp(out_header->magic, MAGIC, sizeof out_header->magic) == 0 &&
          memcmp(out_header->key, key->bytes, sizeof key->bytes) == 0 &&
          out_header->size_bytes > 0 && out_header->size_bytes <= MAX_ENTRY_BYTES &&
-         (uint64_t)facts.st_size == sizeof *out_header + out_header->size_bytes;
+         (uint64_t)facts->st_size == sizeof *out_header + out_header->size_bytes;
 }
 
-static bool read_entry(const accrt_allocator_t* allocator, int file, const accrt_cache_key_t* key,
-                       void** out_data, size_t* out_size_bytes) {
+static bool read_entry(const accrt_allocator_t* allocator, int file, const struct stat* facts,
+                       const accrt_cache_key_t* key, void** out_data, size_t* out_size_bytes) {
   entry_header_t header;
-  if (!read_header(file, key, &header))
+  if (!read_header(file, facts, key, &header))
     return false;
   void* data = NULL;
   const size_t size_bytes = (size_t)header.size_bytes;
@@ -104,19 +123,29 @@ static bool read_entry(const accrt_allocator_t* allocator, int file, const accrt
   return false;
 }
 
+/* A user who may write to the folder, or to one above it, could replace entries. */
+static bool is_private(const char* folder) {
+  const accrt_error_t saved = *accrt_error_current();
+  const bool good = accrt_strict_path(folder, ACCRT_STRICT_FOLDER, NULL) == ACCRT_OK;
+  (void)accrt_error_restore(&saved);
+  return good;
+}
+
 bool accrt_disk_cache_get(const accrt_allocator_t* allocator, const char* folder,
                           const accrt_cache_key_t* key, void** out_data, size_t* out_size_bytes) {
   char path[PATH_BYTES];
   *out_data = NULL;
   *out_size_bytes = 0;
-  if (!entry_path(folder, key, path))
+  struct stat facts;
+  if (!entry_path(folder, key, path) || !is_private(folder))
     return false;
-  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  const int file = accrt_open_file(AT_FDCWD, path, O_NOFOLLOW, &facts);
   if (file < 0)
     return false;
-  const bool good = read_entry(allocator, file, key, out_data, out_size_bytes);
+  const bool good = read_entry(allocator, file, &facts, key, out_data, out_size_bytes);
   if (good) {
-    (void)futimens(file, NULL); /* used now; a folder that may not be written stays as it is */
+    /* marks it as used; fails harmlessly in a folder without write access */
+    (void)futimens(file, NULL);
   } else {
     (void)unlink(path);
   }
@@ -135,28 +164,21 @@ static bool write_entry(int file, const accrt_cache_key_t* key, const void* data
   header.size_bytes = size_bytes;
   accrt_hash128_of(data, size_bytes, header.digest);
   return accrt_file_write(file, -1, &header, sizeof header) == 0 &&
-         accrt_file_write(file, -1, data, size_bytes) == 0 && fsync(file) == 0;
-}
-
-/* A name in a folder is on the disk when the folder is; a file system that cannot say so has its reasons. */
-static void settle_folder(const char* folder) {
-  const int file = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (file < 0)
-    return;
-  (void)fsync(file);
-  close(file);
+         accrt_file_write(file, -1, data, size_bytes) == 0;
 }
 
 static bool is_ours(const char* name) {
-  const size_t length = strlen(name);
-  return length == NAME_BYTES - 1 && strcmp(name + 32, SUFFIX) == 0;
+  const size_t length = strspn(name, "0123456789abcdef");
+  return (length == KEY_DIGITS || length == OLD_KEY_DIGITS) && strcmp(name + length, SUFFIX) == 0;
 }
 
+/* Temporary files of version 0.3, which had no locks. Old ones are removed. */
 static bool is_leftover(const char* name) {
   return strncmp(name, ".accrt-", 7) == 0;
 }
 
-/* The entry that was not used for the longest time, in `oldest` ("" for none); the folder's size in all. */
+/* Finds the least recently used entry (`oldest`, "" for none), and returns the size of all
+ * entries. */
 static uint64_t survey(DIR* entries, char oldest[NAME_BYTES]) {
   uint64_t total_bytes = 0;
   struct timespec oldest_time = {0, 0};
@@ -180,16 +202,20 @@ static uint64_t survey(DIR* entries, char oldest[NAME_BYTES]) {
     if (oldest[0] == '\0' || time.tv_sec < oldest_time.tv_sec ||
         (time.tv_sec == oldest_time.tv_sec && time.tv_nsec < oldest_time.tv_nsec)) {
       oldest_time = time;
-      memcpy(oldest, entry->d_name, NAME_BYTES);
+      memcpy(oldest, entry->d_name, strlen(entry->d_name) + 1);
     }
   }
   return total_bytes;
 }
 
 static void shrink(const char* folder, uint64_t limit_bytes) {
-  DIR* entries = opendir(folder);
-  if (entries == NULL)
+  const int file = accrt_open_at(AT_FDCWD, folder, O_RDONLY | O_DIRECTORY, 0);
+  DIR* entries = file >= 0 ? fdopendir(file) : NULL;
+  if (entries == NULL) {
+    if (file >= 0)
+      close(file);
     return;
+  }
   char oldest[NAME_BYTES];
   while (survey(entries, oldest) > limit_bytes && oldest[0] != '\0') {
     if (unlinkat(dirfd(entries), oldest, 0) != 0 && errno != ENOENT)
@@ -198,7 +224,8 @@ static void shrink(const char* folder, uint64_t limit_bytes) {
   closedir(entries);
 }
 
-/* With what is above it. That it is there already is fine; other failures show when a file is made in it. */
+/* Makes the folder and its parents if they do not exist. Failures show up later, when a file is
+ * created in the folder. */
 static void make_folder(const char* folder) {
   char path[PATH_BYTES];
   const int written = snprintf(path, sizeof path, "%s", folder);
@@ -217,23 +244,15 @@ static void make_folder(const char* folder) {
 bool accrt_disk_cache_put(const char* folder, const accrt_cache_key_t* key, const void* data,
                           size_t size_bytes, uint64_t limit_bytes) {
   char path[PATH_BYTES];
-  char temporary[PATH_BYTES];
+  accrt_put_t put;
   if (!entry_path(folder, key, path) || size_bytes == 0 || size_bytes > MAX_ENTRY_BYTES)
     return false;
-  const int written = snprintf(temporary, sizeof temporary, "%s/.accrt-XXXXXX", folder);
-  if (written <= 0 || written >= PATH_BYTES)
-    return false;
   make_folder(folder);
-  const int file = mkostemp(temporary, O_CLOEXEC);
-  if (file < 0)
+  if (!is_private(folder) || accrt_put_begin(&put, path, "", 0600, ACCRT_PUT_OF_ALL) != 0)
     return false;
-  const bool whole = write_entry(file, key, data, size_bytes);
-  close(file);
-  if (!whole || rename(temporary, path) != 0) {
-    (void)unlink(temporary);
-    return false;
-  }
-  settle_folder(folder);
-  shrink(folder, limit_bytes);
-  return true;
+  const bool whole = write_entry(put.fd, key, data, size_bytes) && accrt_put_end(&put, false) == 0;
+  accrt_put_drop(&put);
+  if (whole)
+    shrink(folder, limit_bytes);
+  return whole;
 }

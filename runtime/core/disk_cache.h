@@ -1,4 +1,5 @@
-/* runtime/core/disk_cache.h - a folder that keeps what was costly to make, by the digest of all that it depends on. */
+/* runtime/core/disk_cache.h - a folder of results that are expensive to make. The name of each is a
+ * digest of everything it depends on. */
 #ifndef ACCRT_RUNTIME_CORE_DISK_CACHE_H_
 #define ACCRT_RUNTIME_CORE_DISK_CACHE_H_
 
@@ -6,19 +7,25 @@
 
 #include "accrt/instance.h"
 
+/* SHA-256 of everything that an entry depends on. If two results could have one key, an attacker
+ * could exchange them. */
 typedef struct accrt_cache_key {
-  unsigned char bytes[16];
+  unsigned char bytes[32];
 } accrt_cache_key_t;
 
-/* What compiled code depends on: the source, the architecture, the compiler (of driver `version`), how it was asked. */
+/* The key of compiled code: the source, the architecture, the compiler (that of driver `version`)
+ * and its options. */
 accrt_cache_key_t accrt_disk_cache_key(const void* source, uint64_t size_bytes, const char* arch,
                                        int version, const char* options);
-/* Finds an entry: *out_data is the caller's, to be freed with size *out_size_bytes. False when there is none, or none that is
- * whole: that one is removed. */
+/* Finds an entry. The caller owns *out_data and frees it with size *out_size_bytes. Returns false
+ * when there is no entry; when it is damaged (then it is removed); and when another user may write
+ * to the entry, the folder or a folder above it, or owns one of them (safe_open.h). This function
+ * and the next leave the error record unchanged. */
 bool accrt_disk_cache_get(const accrt_allocator_t* allocator, const char* folder,
                           const accrt_cache_key_t* key, void** out_data, size_t* out_size_bytes);
-/* Adds an entry, whole or not at all, also beside other processes and when this one dies, and removes the entries that were not
- * used for the longest time until the folder holds at most limit_bytes. False when it could not; nothing depends on it. */
+/* Adds an entry, whole or not at all, even when other processes write too or this process dies.
+ * Then removes the least recently used entries until the folder holds at most limit_bytes. Returns
+ * false when it could not; callers may ignore that. */
 bool accrt_disk_cache_put(const char* folder, const accrt_cache_key_t* key, const void* data,
                           size_t size_bytes, uint64_t limit_bytes);
 

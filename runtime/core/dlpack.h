@@ -1,6 +1,8 @@
-/* runtime/core/dlpack.h - DLPack 1.x as it lies in memory: our own declarations of a published ABI (github.com/dmlc/dlpack).
+/* runtime/core/dlpack.h - DLPack 1.x as it lies in memory: our own declarations of a published ABI
+ * (github.com/dmlc/dlpack).
  *
- * It may not include anything of the library. Sizes and offsets are those of 64-bit targets and are asserted.
+ * It may not include anything of the library. Sizes and offsets are those of 64-bit targets and are
+ * asserted.
  */
 #ifndef ACCRT_RUNTIME_CORE_DLPACK_H_
 #define ACCRT_RUNTIME_CORE_DLPACK_H_
@@ -61,6 +63,14 @@ typedef struct accrt_dl_managed {
   accrt_dl_tensor_t tensor;
 } accrt_dl_managed_t;
 
+/* DLManagedTensor, from before DLPack 1.0: it has no version and no flags. */
+typedef struct accrt_dl_unversioned {
+  accrt_dl_tensor_t tensor;
+  void* manager_context;
+  void (*deleter)(struct accrt_dl_unversioned* self); /* may be NULL */
+} accrt_dl_unversioned_t;
+
+_Static_assert(sizeof(accrt_dl_unversioned_t) == 64, "DLManagedTensor");
 _Static_assert(sizeof(accrt_dl_tensor_t) == 48 && offsetof(accrt_dl_tensor_t, byte_offset) == 40,
                "DLTensor");
 _Static_assert(sizeof(accrt_dl_managed_t) == 80 && offsetof(accrt_dl_managed_t, tensor) == 32,

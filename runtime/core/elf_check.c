@@ -1,4 +1,4 @@
-/* runtime/core/elf_check.c - the header of an ELF file, held against its size. */
+/* runtime/core/elf_check.c - checks the header of an ELF file against the file's size. */
 #include "runtime/core/elf_check.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@ bool accrt_image_fault(accrt_image_fault_t* out_fault, const char* format, ...) 
   return false;
 }
 
-/* A table of `count` records at `offset`, none at all when the count is 0. */
+/* Checks a table of `count` records at `offset`. A count of 0 means no table. */
 static bool check_table(const char* what, uint64_t offset, uint32_t count, uint32_t record_bytes,
                         uint32_t expected_bytes, uint64_t size_bytes,
                         accrt_image_fault_t* out_fault) {

@@ -1,5 +1,6 @@
-/* runtime/core/elf_check.h - the first questions to any ELF file that comes from outside: is it one, and do the tables that its
- * header names lie inside the bytes that there are? For images of the host and of devices. It loads nothing.
+/* runtime/core/elf_check.h - the first checks of any ELF file from outside: that it is ELF, and
+ * that the tables of its header lie inside the file. For images of the host and of devices. It
+ * loads nothing.
  */
 #ifndef ACCRT_RUNTIME_CORE_ELF_CHECK_H_
 #define ACCRT_RUNTIME_CORE_ELF_CHECK_H_
@@ -15,11 +16,11 @@ typedef struct accrt_image_fault {
   char text[200];
 } accrt_image_fault_t;
 
-/* Says why, and gives false. */
+/* Sets the reason and returns false. */
 bool accrt_image_fault(accrt_image_fault_t* out_fault, const char* format, ...) ACCRT_PRINTF(2, 3);
 
-/* Copies the header of a 64-bit little-endian ELF file of `size_bytes` whose program and section headers lie inside it; only the
- * first 64 bytes are read. False: out_fault says why. */
+/* Copies the header of a 64-bit little-endian ELF file of `size_bytes` whose program and section
+ * headers lie inside it. Only the first 64 bytes are read. If false, out_fault has the reason. */
 bool accrt_elf_read_header(const void* bytes, uint64_t size_bytes, Elf64_Ehdr* out_header,
                            accrt_image_fault_t* out_fault);
 

@@ -36,7 +36,7 @@
 #error "freestanding images: the machine's relocations are not known here"
 #endif
 
-/* What dynamic linking would need; addresses within the image. */
+/* The tables that a dynamic linker would use; addresses within the image. */
 typedef struct dynamic {
   uint64_t symbols, strings, strings_size, hash, gnu_hash;
   uint64_t rela, rela_size, jump_rela, jump_rela_size;
@@ -189,7 +189,7 @@ static accrt_status_t read_program_headers(loader_t* loader) {
 
 /* ---- Reading the image by its own addresses, from the file ---- */
 
-/* The segment that [address, address + size) lies in, or NULL. */
+/* The segment that contains [address, address + size), or NULL. */
 static const Elf64_Phdr* segment_of(const loader_t* loader, uint64_t address, uint64_t size_bytes) {
   for (uint32_t i = 0; i < loader->segment_count; ++i) {
     const Elf64_Phdr* segment = &loader->segments[i];
@@ -201,7 +201,7 @@ static const Elf64_Phdr* segment_of(const loader_t* loader, uint64_t address, ui
   return NULL;
 }
 
-/* The bytes of the file that lie at an address, or NULL. */
+/* The bytes of the file for an address, or NULL. */
 static const unsigned char* file_bytes(const loader_t* loader, uint64_t address,
                                        uint64_t size_bytes) {
   const Elf64_Phdr* segment = segment_of(loader, address, size_bytes);
@@ -330,7 +330,7 @@ static accrt_status_t read_dynamic(loader_t* loader) {
 
 /* ---- Symbols ---- */
 
-/* The highest index that the GNU hash table reaches, plus one: its chains end with an odd word. */
+/* The highest index in the GNU hash table, plus one. Its chains end with an odd word. */
 static bool count_gnu_symbols(const loader_t* loader, uint32_t* out_count) {
   const uint64_t table = loader->dynamic.gnu_hash;
   uint32_t buckets, first, bloom_words;
@@ -401,7 +401,7 @@ static accrt_status_t read_symbols(loader_t* loader) {
       strings[dynamic->strings_size - 1] != '\0') {
     return REJECT(loader, "its dynamic symbols, their names or their hash table lie outside it");
   }
-  /* They are read again later, so relocations may not reach them. */
+  /* These tables are read again later, so relocations may not change them. */
   if (((segment_of(loader, dynamic->symbols, 1)->p_flags |
         segment_of(loader, dynamic->strings, 1)->p_flags) &
        PF_W) != 0) {
@@ -421,7 +421,7 @@ static accrt_status_t read_symbols(loader_t* loader) {
 
 /* ---- Relocations ---- */
 
-/* What is to be stored, as an address of the image. */
+/* Computes the value to store, as an address of the image. */
 static accrt_status_t resolve(const loader_t* loader, const Elf64_Rela* relocation,
                               uint64_t* out_value) {
   const uint32_t type = (uint32_t)ELF64_R_TYPE(relocation->r_info);
@@ -439,7 +439,7 @@ static accrt_status_t resolve(const loader_t* loader, const Elf64_Rela* relocati
                   (uint64_t)relocation->r_offset, index, loader->image.symbol_count);
   }
   Elf64_Sym symbol;
-  /* read_symbols has checked that the table is there. */
+  /* read_symbols() has checked that the table exists. */
   memcpy(&symbol,
          file_bytes(loader, loader->dynamic.symbols, (uint64_t)(index + 1) * sizeof symbol) +
              index * sizeof symbol,
@@ -499,7 +499,7 @@ static accrt_status_t apply_table(loader_t* loader, uint64_t table, uint64_t siz
 
 /* ---- Memory ---- */
 
-/* Where code lies: from the first executable segment to the end of the last. */
+/* Notes the range of the code: from the first executable segment to the end of the last. */
 static void note_code(loader_t* loader) {
   accrt_elf_image_t* image = &loader->image;
   for (uint32_t i = 0; i < loader->segment_count; ++i) {

@@ -1,8 +1,8 @@
 /* runtime/core/elf_image.h - freestanding ELF images: machine code of kernel packs, loaded from
  * memory without the dynamic linker.
  *
- * Validates before it maps: nothing outside the image is named by it, and nothing of it runs while
- * it is loaded (no constructors, no resolvers). It knows no kernel ABI: it gives an address for a
+ * Validates before it maps: the image names nothing outside itself, and none of its code runs while
+ * it is loaded (no constructors, no resolvers). It knows no kernel ABI: it returns an address for a
  * name. Memory is never writable and executable at once.
  */
 #ifndef ACCRT_RUNTIME_CORE_ELF_IMAGE_H_
@@ -30,13 +30,13 @@ typedef struct accrt_elf_image {
   uint32_t symbol_count;
 } accrt_elf_image_t;
 
-/* Loads `bytes`, which are only read during the call. `name` is for messages:
- * ACCRT_ERROR_INVALID_FORMAT (what is wrong), ACCRT_ERROR_UNSUPPORTED (another machine's code),
- * ACCRT_ERROR_OUT_OF_MEMORY, ACCRT_ERROR_PERMISSION_DENIED (the system forbids executable memory).
- * */
+/* Loads `bytes`, which are read only during the call. `name` is for messages.
+ * ACCRT_ERROR_INVALID_FORMAT names the fault. Other errors: ACCRT_ERROR_UNSUPPORTED (code of
+ * another machine), ACCRT_ERROR_OUT_OF_MEMORY, ACCRT_ERROR_PERMISSION_DENIED (the system forbids
+ * executable memory). */
 accrt_status_t accrt_elf_image_load(const void* bytes, size_t size_bytes, const char* name,
                                     accrt_elf_image_t* out_image);
-/* Unmaps it. Nothing of it may be running. */
+/* Unmaps the image. None of its code may be running. */
 void accrt_elf_image_unload(accrt_elf_image_t* image);
 /* Address of an exported function, or NULL when there is none or it is not code. */
 void* accrt_elf_image_find(const accrt_elf_image_t* image, const char* symbol);

@@ -260,7 +260,7 @@ static void refusals(void** state) {
   }
 }
 
-/* The GNU hash table alone, as linkers write it unless told otherwise. */
+/* Only the GNU hash table, as linkers write it by default. */
 static void gnu_hash_only(void** state) {
   (void)state;
   unsigned char* bytes = copy_good();

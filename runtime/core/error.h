@@ -1,7 +1,8 @@
-/* runtime/core/error.h - making and passing on error records.
+/* runtime/core/error.h - creating and passing on error records.
  *
- * For all of the library. It may not allocate: a record is made in thread-local storage of fixed size, whose first touch does
- * not allocate either (initial-exec model). A failing function says `return ACCRT_FAIL(TIMEOUT, "waited %" PRIu64 " ns", n);`.
+ * For all of the library. It may not allocate: a record is in thread-local storage of fixed size,
+ * whose first access does not allocate either (initial-exec model). A failing function says `return
+ * ACCRT_FAIL(TIMEOUT, "waited %" PRIu64 " ns", n);`.
  */
 #ifndef ACCRT_RUNTIME_CORE_ERROR_H_
 #define ACCRT_RUNTIME_CORE_ERROR_H_
@@ -11,25 +12,45 @@
 #include <stddef.h>
 
 #include "accrt/instance.h"
+#include "runtime/core/try.h"
 
-#define ACCRT_PRINTF(format_index, first) __attribute__((format(printf, format_index, first)))
+/* Also cold: what leads to a failure is compiled for size, and out of the way. */
+#define ACCRT_PRINTF(format_index, first) __attribute__((format(printf, format_index, first), cold))
 
 /* Records a failure of this thread and returns its status. */
 accrt_status_t accrt_error_record(accrt_status_t status, const char* operation, const char* file,
                                   uint32_t line, const char* format, ...) ACCRT_PRINTF(5, 6);
-/* The same with a driver's, a kernel's or the system's own code. `driver_name` may be NULL. */
+/* The same with an error code of a driver, a kernel or the system. `driver_name` may be NULL. */
 accrt_status_t accrt_error_record_driver(accrt_status_t status, int32_t driver_code,
                                          const char* driver_name, const char* operation,
                                          const char* file, uint32_t line, const char* format, ...)
     ACCRT_PRINTF(7, 8);
 
-/* Notes the public function that this thread has entered (a static string); accrt_check_fork does it. */
-void accrt_error_enter(const char* function);
-/* The operation that a record made in `function` names. Public functions have the prefix and say their own name; their helpers
- * (NULL) get the name of the public function that this thread is in, "" where there is none. */
+/* The origin of a record. Texts may be NULL. */
+typedef struct accrt_error_origin {
+  accrt_status_t status;
+  int32_t driver_code;
+  const char* driver_name;
+  const char* operation;
+  const char* file;
+  uint32_t line;
+} accrt_error_origin_t;
+/* Makes `error` the record of a failure. The arguments may point to its old texts. */
+void accrt_error_fill(accrt_error_t* error, const accrt_error_origin_t* origin, const char* format,
+                      va_list arguments) ACCRT_PRINTF(3, 0);
+
+/* The public function that this thread is in (a static string); accrt_check_fork sets it. Only a
+ * failure reads it. Initial-exec, as the record: the first access does not allocate. */
+extern _Thread_local const char* accrt_error_function __attribute__((tls_model("initial-exec")));
+static inline void accrt_error_enter(const char* function) {
+  accrt_error_function = function;
+}
+/* The operation that a record made in `function` names. A public function has the prefix and names
+ * itself. A helper (NULL) gets the name of the public function that this thread is in, or "". */
 const char* accrt_error_operation(const char* function);
 
-/* Records a failure in `function` (NULL: a helper), of the operation that accrt_error_operation says. */
+/* Records a failure in `function` (NULL: a helper), of the operation that accrt_error_operation
+ * says. */
 accrt_status_t accrt_error_fail(accrt_status_t status, const char* function, const char* file,
                                 uint32_t line, const char* format, ...) ACCRT_PRINTF(5, 6);
 /* The same for a failed system call. */
@@ -37,14 +58,15 @@ accrt_status_t accrt_error_fail_errno(accrt_status_t status, int error_number, c
                                       const char* file, uint32_t line, const char* format, ...)
     ACCRT_PRINTF(6, 7);
 
-/* A public function's own name, and NULL in helpers: the compiler knows which, so helpers' names are not in the library. */
+/* A public function's own name, and NULL in helpers: the compiler knows which, so helpers' names
+ * are not in the library. */
 #define ACCRT_PUBLIC_NAME                                                                          \
   (__func__[0] == 'a' && __func__[1] == 'c' && __func__[2] == 'c' && __func__[3] == 'r' &&         \
            __func__[4] == 't' && __func__[5] == '_'                                                \
        ? __func__                                                                                  \
        : NULL)
 #define ACCRT_FAIL(name, ...) ACCRT_FAIL_STATUS(ACCRT_ERROR_##name, __VA_ARGS__)
-/* For internal functions that have the prefix, but are not what the caller called. */
+/* For internal functions with the public prefix, which the user did not call. */
 #define ACCRT_FAIL_INNER(name, ...)                                                                \
   accrt_error_fail(ACCRT_ERROR_##name, NULL, __FILE__, (uint32_t)__LINE__, __VA_ARGS__)
 /* For a status held in a variable. */
@@ -55,19 +77,35 @@ accrt_status_t accrt_error_fail_errno(accrt_status_t status, int error_number, c
   accrt_error_fail_errno(ACCRT_ERROR_##name, (error_number), ACCRT_PUBLIC_NAME, __FILE__,          \
                          (uint32_t)__LINE__, __VA_ARGS__)
 
+/* Names the first of these arguments that is NULL: "out_index is NULL". */
+#define ACCRT_FAIL_NULL(...)                                                                       \
+  accrt_error_fail_null(ACCRT_PUBLIC_NAME, __FILE__, (uint32_t)__LINE__, #__VA_ARGS__,             \
+                        (const void* const[]){__VA_ARGS__})
+accrt_status_t accrt_error_fail_null(const char* function, const char* file, uint32_t line,
+                                     const char* names, const void* const* arguments);
+
+/* A number's name, or "99 (no data type of this version)" in `text` where it has none (`name` is
+ * NULL). */
+#define ACCRT_NUMBER_TEXT_BYTES 64
+const char* accrt_number_text(const char* name, uint64_t number, const char* what, char* text);
+#define ACCRT_DTYPE_TEXT(dtype)                                                                    \
+  accrt_number_text(accrt_dtype_bits(dtype) != 0 ? accrt_dtype_name(dtype) : NULL, (dtype),        \
+                    "data type", (char[ACCRT_NUMBER_TEXT_BYTES]){0})
+
 /* "ENOENT" for ENOENT; "errno" for numbers without a name. Static string. */
 const char* accrt_errno_name(int error_number);
 
-/* This thread's record, to be read or (by those who pass records on) written. */
+/* This thread's record. The caller may read it, or write it to pass on another record. */
 accrt_error_t* accrt_error_current(void);
 /* Makes `error` this thread's record and returns its status. */
 accrt_status_t accrt_error_restore(const accrt_error_t* error);
-/* Control characters of the record's texts become spaces, and the texts end: for records that others have filled. Those that
- * are made here are clean. */
+/* Replaces control characters of the record's texts by spaces, and terminates the texts. For
+ * records that other code filled. Records of this library are clean. */
 void accrt_error_clean(accrt_error_t* error);
-/* Control characters of a text (line ends, ESC, ...) become spaces. */
+/* Replaces the control characters of a text (line ends, ESC, ...) by spaces. */
 void accrt_text_one_line(char* text);
-/* Puts `prefix: ` before the message of this thread's record, keeping as much of the message as fits. */
+/* Puts `prefix: ` before the message of this thread's record. The message is cut at its end if
+ * necessary. */
 void accrt_error_prefix(const char* format, ...) ACCRT_PRINTF(1, 2);
 
 #endif /* ACCRT_RUNTIME_CORE_ERROR_H_ */

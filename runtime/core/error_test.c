@@ -1,4 +1,5 @@
-/* Error records: what is kept, threads, truncation, and that recording never allocates. */
+/* Error records: contents, threads, truncation; and recording never allocates. */
+#define _GNU_SOURCE
 #include <stdarg.h>
 #include <setjmp.h>
 #include <stddef.h>
@@ -29,7 +30,8 @@ static accrt_status_t accrt_inner(void) {
   return ACCRT_FAIL_INNER(TIMEOUT, "late");
 }
 
-/* Public functions say their own name, helpers that of the one that was entered; a helper's own name says nothing to a caller. */
+/* A public function records its own name. A helper records the name of the public function that was
+ * called, because callers do not know helpers. */
 static void test_operations(void** state) {
   (void)state;
   accrt_error_enter("accrt_entered");
@@ -91,6 +93,17 @@ static void test_system_errors(void** state) {
   assert_int_equal(last().driver_code, ENOENT);
   assert_string_equal(last().driver_name, "ENOENT");
   assert_string_equal(accrt_errno_name(-5), "errno");
+  int named = 0;
+  for (int number = 0; number < 300; ++number) {
+    const char* name = accrt_errno_name(number);
+    if (strcmp(name, "errno") == 0)
+      continue;
+    assert_string_equal(name, strerrorname_np(number));
+    ++named;
+  }
+  assert_true(named >= 60);
+  for (int number = 1; number <= 40; ++number)
+    assert_string_not_equal(accrt_errno_name(number), "errno");
 }
 
 static void test_truncation(void** state) {
@@ -151,7 +164,7 @@ static void test_reading_the_record(void** state) {
   error.struct_size = 5000;
   assert_int_equal(accrt_last_error(&error), ACCRT_ERROR_INVALID_ARGUMENT);
   assert_string_equal(last().message, "kept"); /* a failed look-up does not replace it */
-  /* A caller of an older version gets what it has room for. */
+  /* A caller of an older version gets the fields that its struct has. */
   error = (accrt_error_t)ACCRT_ERROR_INIT;
   error.struct_size = offsetof(accrt_error_t, submission);
   error.submission = 77;
@@ -178,7 +191,9 @@ static void test_names(void** state) {
 #undef CHECK
 }
 
-/* ---- Nothing is allocated: the C library's allocator is counted by replacing it for this program ---- */
+/* ---- Nothing is allocated ---- */
+
+/* The C library's allocator is counted by replacing it for this program. */
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)

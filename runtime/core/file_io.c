@@ -1,5 +1,5 @@
-/* runtime/core/file_io.c - pread until all is there; what is in the page cache out of it, the rest past it if asked; write until
- * all is gone. It may not allocate or touch the error record. */
+/* runtime/core/file_io.c - loops of pread and write that transfer all bytes. Reads can bypass the
+ * page cache for data that is not in it. It may not allocate or touch the error record. */
 #define _GNU_SOURCE
 #include "runtime/core/file_io.h"
 
@@ -10,17 +10,19 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "runtime/core/safe_open.h"
+
 #define DIRECT_ALIGNMENT UINT64_C(4096)
-/* One call never asks for more: Linux moves at most 0x7ffff000 bytes. */
+/* Limit of one call. Linux transfers at most 0x7ffff000 bytes. */
 #define MAX_CALL_BYTES (UINT64_C(1) << 30)
 
 int accrt_file_open_direct(int fd) {
   char path[32];
   (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-  return open(path, O_RDONLY | O_CLOEXEC | O_DIRECT);
+  return accrt_open_at(AT_FDCWD, path, O_RDONLY | O_DIRECT, 0);
 }
 
-/* As many whole reads as it takes. */
+/* Reads until all bytes are there or the file ends. */
 static int read_all(int fd, uint64_t offset, unsigned char* target, uint64_t size_bytes,
                     uint64_t* out_done) {
   while (*out_done < size_bytes) {
@@ -38,7 +40,7 @@ static int read_all(int fd, uint64_t offset, unsigned char* target, uint64_t siz
   return 0;
 }
 
-/* What of the beginning is in the page cache, in whole pages unless it is all. */
+/* Reads the leading part that is in the page cache: whole pages, or everything. */
 static uint64_t read_cached(int fd, uint64_t offset, unsigned char* target, uint64_t size_bytes) {
   const struct iovec part = {target,
                              (size_t)(size_bytes < MAX_CALL_BYTES ? size_bytes : MAX_CALL_BYTES)};
@@ -55,7 +57,7 @@ int accrt_file_read(int fd, int direct_fd, uint64_t offset, void* target, uint64
   if (direct_fd >= 0 && ((offset | (uint64_t)(uintptr_t)target) & (DIRECT_ALIGNMENT - 1)) == 0) {
     *out_done = read_cached(fd, offset, bytes, size_bytes);
     const uint64_t whole = size_bytes & ~(DIRECT_ALIGNMENT - 1);
-    /* Whatever it cannot do is read as usual below. */
+    /* The normal read below does what this one cannot. */
     if (*out_done < whole)
       (void)read_all(direct_fd, offset, bytes, whole, out_done);
     if (*out_done < size_bytes)

@@ -1,20 +1,22 @@
-/* runtime/core/file_io.h - reading a part of a file, through the page cache or past it, and writing one. It may not allocate or
- * touch the error record: what a failure means is the caller's to say.
+/* runtime/core/file_io.h - reading a part of a file, through the page cache or past it, and writing
+ * one. It may not allocate or touch the error record: the caller decides what a failure means.
  */
 #ifndef ACCRT_RUNTIME_CORE_FILE_IO_H_
 #define ACCRT_RUNTIME_CORE_FILE_IO_H_
 
 #include <stdint.h>
 
-/* A descriptor of the same file for reads that leave the page cache as it is; -1 when the file has none. The caller closes it. */
+/* Returns a descriptor of the same file for reads that bypass the page cache; -1 if the file does
+ * not support them. The caller closes it. */
 int accrt_file_open_direct(int fd);
-/* Reads size_bytes at `offset` into `target`. With direct_fd (-1: none) what is not in the page cache is read past it, where offset and
- * target are multiples of 4096. Returns 0 or errno; `out_done`: how much was read, less than size_bytes with 0 where the file
- * ended. Blocks. Thread-safe. */
+/* Reads size_bytes at `offset` into `target`. With a direct_fd (-1: none), and with offset and
+ * target multiples of 4096, bytes outside the page cache are read without filling it. Returns 0 or
+ * errno. `out_done` gets the number of bytes read; fewer than size_bytes with result 0 mean the end
+ * of the file. Blocks. Thread-safe. */
 int accrt_file_read(int fd, int direct_fd, uint64_t offset, void* target, uint64_t size_bytes,
                     uint64_t* out_done);
-/* Writes all of it at `offset`; -1: where the file stands, which moves. Returns 0 or errno, EIO where the file took nothing: a part may
- * be written then. Blocks. */
+/* Writes all bytes at `offset`, or with -1 at the file's position, which advances. Returns 0 or
+ * errno, EIO if the file accepts nothing. After a failure some bytes may be written. Blocks. */
 int accrt_file_write(int fd, int64_t offset, const void* bytes, uint64_t size_bytes);
 
 #endif /* ACCRT_RUNTIME_CORE_FILE_IO_H_ */

@@ -62,7 +62,7 @@ static void reads_parts(void** state) {
     for (size_t i = 0; i < sizeof parts / sizeof *parts; ++i) {
       unsigned char* target = memory + (turn == 3 ? 8 : 0);
       uint64_t done;
-      if (turn == 2) /* out of the cache, if the system does as it is told */
+      if (turn == 2) /* removes it from the page cache, if the system obeys */
         (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
       memset(memory, 0, SIZE + 4096);
       assert_int_equal(

@@ -1,9 +1,8 @@
-/* runtime/core/fork.c - the fork flag. One of the few process-wide things: fork is process-wide. */
+/* runtime/core/fork.c - the fork flag. It is process-wide, because fork is. */
 #include "runtime/core/fork.h"
 
 #include <pthread.h>
-
-#include "runtime/core/error.h"
+#include <string.h>
 
 atomic_int accrt_forked_flag;
 
@@ -22,9 +21,21 @@ static void install(void) {
 }
 
 accrt_status_t accrt_check_fork_in(const char* function) {
-  accrt_error_enter(function);
-  if (__builtin_expect(!accrt_forked(), 1))
-    return ACCRT_OK;
+  return accrt_check_fork_quick(function);
+}
+
+accrt_status_t accrt_enter(const char* function, const char* file, uint32_t line, const char* names,
+                           const void* const* arguments) {
+  ACCRT_TRY(accrt_check_fork_quick(function));
+  const void* const* argument = arguments;
+  for (const char* name = names; name != NULL; name = strchr(name + 1, ',')) {
+    if (*argument++ == NULL)
+      return accrt_error_fail_null(function, file, line, names, arguments);
+  }
+  return ACCRT_OK;
+}
+
+accrt_status_t accrt_fail_forked(void) {
   return ACCRT_FAIL_INNER(
       FORKED,
       "this process was forked from one that used the library; its handles belong to the parent");

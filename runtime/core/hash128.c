@@ -1,4 +1,5 @@
-/* runtime/core/hash128.c - XXH3-128 through the reference implementation, compiled in: all but its loop over bytes, for size. */
+/* runtime/core/hash128.c - XXH3-128 through the reference implementation, compiled in: all but its
+ * loop over bytes, for size. */
 #include "runtime/core/hash128.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* runtime/core/hash128.h - XXH3-128, the fast digest of bundles and of cache entries. The only place that knows which hash it is. It may
- * not allocate. */
+/* runtime/core/hash128.h - XXH3-128, the fast digest of bundles and of cache entries. The only
+ * place that knows which hash it is. It may not allocate. */
 #ifndef ACCRT_RUNTIME_CORE_HASH128_H_
 #define ACCRT_RUNTIME_CORE_HASH128_H_
 
@@ -7,14 +7,14 @@
 
 #define ACCRT_HASH128_BYTES 16u
 
-/* A digest in the making. On the caller's stack. */
+/* State of a digest. It lives on the caller's stack. */
 typedef struct accrt_hash128 {
   _Alignas(64) unsigned char state[640];
 } accrt_hash128_t;
 
 void accrt_hash128_init(accrt_hash128_t* hash);
 void accrt_hash128_update(accrt_hash128_t* hash, const void* bytes, size_t size_bytes);
-/* More may follow. */
+/* Does not change the state: more bytes may follow. */
 void accrt_hash128_finish(const accrt_hash128_t* hash,
                           unsigned char out_digest[ACCRT_HASH128_BYTES]);
 void accrt_hash128_of(const void* bytes, size_t size_bytes,

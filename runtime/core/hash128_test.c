@@ -1,4 +1,5 @@
-/* runtime/core/hash128_test.c - the digest beside the reference implementation in one piece: every short length, long ones, and any cut. */
+/* runtime/core/hash128_test.c - the digest beside the reference implementation in one piece: every
+ * short length, long ones, and any cut. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

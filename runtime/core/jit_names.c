@@ -13,7 +13,6 @@
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -21,6 +20,8 @@
 
 #include "runtime/core/file_io.h"
 #include "runtime/core/memory.h"
+#include "runtime/core/safe_open.h"
+#include "runtime/core/sync.h"
 
 #define MAX_SECTIONS 4096u
 
@@ -42,19 +43,22 @@ struct jit_descriptor {
   struct jit_code_entry* first_entry;
 };
 
-#define GDB_INTERFACE __attribute__((visibility("protected"), used))
+static struct jit_descriptor descriptor = {1, JIT_NOACTION, NULL, NULL};
 
-extern struct jit_descriptor __jit_debug_descriptor;
-extern void __jit_debug_register_code(void);
-
-GDB_INTERFACE struct jit_descriptor __jit_debug_descriptor = {1, JIT_NOACTION, NULL, NULL};
-
-/* gdb's breakpoint: it must not be inlined, and not be empty to the compiler. */
-GDB_INTERFACE __attribute__((noinline)) void __jit_debug_register_code(void) {
+/* gdb sets a breakpoint here. The compiler must neither inline it nor see it as empty. */
+__attribute__((noinline, used)) static void register_code(void) {
   __asm__ volatile("" ::: "memory");
 }
 
-static pthread_mutex_t list_mutex = PTHREAD_MUTEX_INITIALIZER;
+/* The names are weak aliases of the library's own symbols. A program that links the static library
+ * may define them itself (LLVM does). Then gdb reads the program's list and not this one, which
+ * only the library touches. */
+#define GDB_NAME(target) __attribute__((weak, visibility("protected"), alias(target)))
+
+extern GDB_NAME("descriptor") struct jit_descriptor __jit_debug_descriptor;
+extern GDB_NAME("register_code") void __jit_debug_register_code(void);
+
+static accrt_mutex_t list_mutex = ACCRT_MUTEX_STATIC(ACCRT_LOCK_JIT_NAMES);
 
 struct accrt_jit_entry {
   struct jit_code_entry entry;
@@ -73,7 +77,8 @@ typedef struct sections {
 static bool open_sections(const void* bytes, size_t size_bytes, sections_t* out) {
   out->bytes = bytes;
   out->size_bytes = size_bytes;
-  memcpy(&out->header, bytes, sizeof out->header); /* elf_image.c has checked that it is there */
+  /* elf_image.c has checked that the header exists */
+  memcpy(&out->header, bytes, sizeof out->header);
   return out->header.e_shnum > 0 && out->header.e_shnum <= MAX_SECTIONS &&
          out->header.e_shentsize == sizeof(Elf64_Shdr) &&
          accrt_range_fits(out->header.e_shoff, (uint64_t)out->header.e_shnum * sizeof(Elf64_Shdr),
@@ -94,8 +99,7 @@ static bool has_bytes(const sections_t* sections, const Elf64_Shdr* section) {
 
 /* ---- gdb ---- */
 
-/* gdb takes addresses in the file it is given as absolute: adds the base to every section and
- * symbol. */
+/* gdb reads addresses in this file as absolute: adds the base to every section and symbol. */
 static void relocate_symbols(const sections_t* sections, const Elf64_Shdr* table,
                              unsigned char* copy, uint64_t base) {
   for (uint64_t at = 0; at + sizeof(Elf64_Sym) <= table->sh_size; at += sizeof(Elf64_Sym)) {
@@ -127,7 +131,7 @@ static void relocate_sections(const sections_t* sections, unsigned char* copy, u
       relocate_symbols(sections, &section, copy, base);
     if ((section.sh_flags & SHF_ALLOC) != 0)
       section.sh_addr += base;
-    /* Debug information holds addresses as linked, which would be wrong here. */
+    /* Debug information has addresses as linked, which would be wrong here. */
     if (is_debug_section(sections, &section))
       section.sh_type = SHT_NULL;
     memcpy(copy + sections->header.e_shoff + i * sizeof section, &section, sizeof section);
@@ -143,34 +147,34 @@ static void relocate_sections(const sections_t* sections, unsigned char* copy, u
 }
 
 static void publish(struct jit_code_entry* entry) {
-  pthread_mutex_lock(&list_mutex);
+  accrt_mutex_lock(&list_mutex);
   entry->prev_entry = NULL;
-  entry->next_entry = __jit_debug_descriptor.first_entry;
+  entry->next_entry = descriptor.first_entry;
   if (entry->next_entry != NULL)
     entry->next_entry->prev_entry = entry;
-  __jit_debug_descriptor.first_entry = entry;
-  __jit_debug_descriptor.relevant_entry = entry;
-  __jit_debug_descriptor.action_flag = JIT_REGISTER_FN;
-  __jit_debug_register_code();
-  __jit_debug_descriptor.action_flag = JIT_NOACTION;
-  __jit_debug_descriptor.relevant_entry = NULL;
-  pthread_mutex_unlock(&list_mutex);
+  descriptor.first_entry = entry;
+  descriptor.relevant_entry = entry;
+  descriptor.action_flag = JIT_REGISTER_FN;
+  register_code();
+  descriptor.action_flag = JIT_NOACTION;
+  descriptor.relevant_entry = NULL;
+  accrt_mutex_unlock(&list_mutex);
 }
 
 static void withdraw(struct jit_code_entry* entry) {
-  pthread_mutex_lock(&list_mutex);
+  accrt_mutex_lock(&list_mutex);
   if (entry->prev_entry != NULL)
     entry->prev_entry->next_entry = entry->next_entry;
   if (entry->next_entry != NULL)
     entry->next_entry->prev_entry = entry->prev_entry;
-  if (__jit_debug_descriptor.first_entry == entry)
-    __jit_debug_descriptor.first_entry = entry->next_entry;
-  __jit_debug_descriptor.relevant_entry = entry;
-  __jit_debug_descriptor.action_flag = JIT_UNREGISTER_FN;
-  __jit_debug_register_code();
-  __jit_debug_descriptor.action_flag = JIT_NOACTION;
-  __jit_debug_descriptor.relevant_entry = NULL;
-  pthread_mutex_unlock(&list_mutex);
+  if (descriptor.first_entry == entry)
+    descriptor.first_entry = entry->next_entry;
+  descriptor.relevant_entry = entry;
+  descriptor.action_flag = JIT_UNREGISTER_FN;
+  register_code();
+  descriptor.action_flag = JIT_NOACTION;
+  descriptor.relevant_entry = NULL;
+  accrt_mutex_unlock(&list_mutex);
 }
 
 accrt_jit_entry_t* accrt_jit_register(const accrt_allocator_t* allocator,
@@ -207,7 +211,7 @@ void accrt_jit_unregister(const accrt_allocator_t* allocator, accrt_jit_entry_t*
 
 /* ---- perf ---- */
 
-/* Lines are gathered here, so that few writes are made and a line is never torn. */
+/* Collects lines, so that there are few writes and no line is split between two. */
 typedef struct map_writer {
   int fd;
   int error;
@@ -221,7 +225,7 @@ static void flush(map_writer_t* writer) {
   writer->used = 0;
 }
 
-/* perf reads the rest of the line as the name. */
+/* Newlines must not be in a name, because perf reads the rest of the line as the name. */
 static void add_line(map_writer_t* writer, const void* address, uint64_t size_bytes,
                      const char* image_name, const char* function) {
   char line[512];
@@ -241,7 +245,7 @@ static void add_line(map_writer_t* writer, const void* address, uint64_t size_by
   writer->used += (size_t)length;
 }
 
-/* The string at `offset` of a table, or NULL when it does not end inside. */
+/* The string at `offset` of a table; NULL when it does not end inside the table. */
 static const char* string_at(const sections_t* sections, const Elf64_Shdr* strings,
                              uint64_t offset) {
   if (!has_bytes(sections, strings) || offset >= strings->sh_size)
@@ -250,7 +254,7 @@ static const char* string_at(const sections_t* sections, const Elf64_Shdr* strin
   return memchr(text, '\0', strings->sh_size - offset) != NULL ? text : NULL;
 }
 
-/* Lines for the functions of one symbol table; false when it has none. */
+/* Adds lines for the functions of one symbol table; false when there are none. */
 static bool add_symbols(map_writer_t* writer, const accrt_elf_image_t* image,
                         const sections_t* sections, const Elf64_Shdr* table, const char* name) {
   if (!has_bytes(sections, table) || table->sh_link >= sections->header.e_shnum)
@@ -283,18 +287,17 @@ static void add_functions(map_writer_t* writer, const accrt_elf_image_t* image, 
         return;
     }
   }
-  /* A stripped image: at least say whose code it is. */
+  /* The image is stripped: add one line with the name of the pack. */
   add_line(writer, image->base + image->code_begin, image->code_end - image->code_begin, name,
            "[code]");
 }
 
-/* /tmp is everybody's: no link is followed, and a file that others may write or that has other
- * names is not used. */
+/* All users can write to /tmp. So the file may not be a link, have other links, or be writable by
+ * others. */
 static int open_map(int* out_fd) {
   char path[64];
   (void)snprintf(path, sizeof path, "/tmp/perf-%ld.map", (long)getpid());
-  const int fd =
-      open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
+  const int fd = accrt_open_at(AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
   if (fd < 0)
     return errno;
   struct stat facts;

@@ -75,7 +75,7 @@ static int child(void) {
   accrt_instance_t* instance = make_instance(0);
   accrt_kernel_pack_t* first = load_pack(instance, "first");
   accrt_kernel_pack_t* second = load_pack(instance, "second");
-  accrt_kernel_pack_release(first); /* gdb must let go of its names */
+  accrt_kernel_pack_release(first); /* gdb must forget its names */
   const int good = run_reverse(second);
   accrt_kernel_pack_release(second);
   accrt_instance_release(instance);
@@ -133,7 +133,7 @@ static void perf_map(void** state) {
   accrt_instance_t* instance = make_instance(0);
   accrt_kernel_pack_release(load_pack(instance, "unasked"));
   accrt_instance_release(instance);
-  assert_int_not_equal(access(path, F_OK), 0); /* nobody asked for it */
+  assert_int_not_equal(access(path, F_OK), 0); /* the option is off */
 
   instance = make_instance(ACCRT_INSTANCE_FLAG_PERF_MAP);
   accrt_kernel_pack_t* pack = load_pack(instance, "my\nimage");
@@ -171,7 +171,7 @@ static void perf_map(void** state) {
   assert_true(later.st_size > facts.st_size);
   unlink(path);
 
-  /* Somebody put a link there: it is not followed, the pack works, and the log says so. */
+  /* Another user put a link there. It is not followed, the pack works, and the log reports it. */
   char target[80];
   snprintf(target, sizeof target, "/tmp/accrt-perf-target-%ld", (long)getpid());
   FILE* victim = fopen(target, "w");

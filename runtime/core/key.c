@@ -1,6 +1,8 @@
-/* runtime/core/key.c - keys: making them, and their files. A file is believed after its size, kind and mode have been looked at.
+/* runtime/core/key.c - keys and their files. Before a file is used, its size, kind, owner and mode
+ * are checked, and the folders above it.
  *
- * PEM is read and written here: the DER inside has a fixed beginning for each kind, so nothing is parsed that is not compared.
+ * PEM is read and written here. The DER inside has a fixed beginning for each kind, so it is
+ * compared and not parsed.
  */
 #define _GNU_SOURCE
 #include "runtime/core/key.h"
@@ -15,8 +17,10 @@
 #include "runtime/core/crypto.h"
 #include "runtime/core/error.h"
 #include "runtime/core/file_io.h"
+#include "runtime/core/put_file.h"
 #include "runtime/core/fork.h"
 #include "runtime/core/hash128.h"
+#include "runtime/core/safe_open.h"
 
 #define MAX_FILE_BYTES 4096u
 #define MAX_DER_BYTES 64u
@@ -27,7 +31,7 @@ typedef struct key_kind {
   unsigned char prefix[16];
   uint32_t prefix_bytes;
   mode_t mode;
-  mode_t refused; /* bits that the file may not have */
+  mode_t refused; /* mode bits that the file may not have */
 } key_kind_t;
 
 static const key_kind_t kinds[] = {
@@ -35,7 +39,7 @@ static const key_kind_t kinds[] = {
                            "\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20", 16,
                            0600, 077},
     [ACCRT_KEY_PUBLIC] = {"PUBLIC KEY", "a public Ed25519 key",
-                          "\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00", 12, 0644, 002},
+                          "\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00", 12, 0644, 022},
     [ACCRT_KEY_SECRET] = {"ACCRT SECRET KEY", "a key for encryption", "", 0, 0600, 077},
 };
 
@@ -47,7 +51,8 @@ static bool is_space(char c) {
   return c == ' ' || c == '\n' || c == '\r' || c == '\t';
 }
 
-/* Base64 of at most MAX_DER_BYTES up to `end`, white space left out. Returns the number of bytes, or 0. */
+/* Decodes Base64 of at most MAX_DER_BYTES up to `end`, ignoring white space. Returns the number of
+ * bytes, or 0. */
 static size_t decode(const char* text, const char* end, unsigned char* out_bytes) {
   uint32_t bits = 0;
   size_t count = 0, padding = 0, size = 0;
@@ -117,15 +122,15 @@ static accrt_status_t check_file(const char* path, const key_kind_t* kind, int f
         path, kind->what, (unsigned)facts.st_mode, (long long)facts.st_size, MAX_FILE_BYTES);
   }
   if ((facts.st_mode & kind->refused) == 0)
-    return ACCRT_OK;
+    return accrt_strict_path(path, ACCRT_STRICT_FILE, NULL);
   return ACCRT_FAIL(PERMISSION_DENIED, "%s: others may %s it (mode %03o); chmod %03o it first",
-                    path, kind->refused == 002 ? "write" : "read", (unsigned)(facts.st_mode & 0777),
+                    path, kind->refused == 022 ? "write" : "read", (unsigned)(facts.st_mode & 0777),
                     (unsigned)kind->mode);
 }
 
 static accrt_status_t read_text(const char* path, const key_kind_t* kind, char* text) {
-  /* Not blocking: the path may be a FIFO, which check_file then refuses. */
-  const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  /* Non-blocking: the path may be a FIFO, which check_file() then refuses. */
+  const int fd = accrt_open_at(AT_FDCWD, path, O_RDONLY, 0);
   if (fd < 0) {
     const int error = errno;
     if (error == ENOENT || error == ENOTDIR)
@@ -149,6 +154,28 @@ static accrt_status_t check_kind(uint32_t kind) {
   return ACCRT_FAIL(INVALID_ARGUMENT, "kind is %" PRIu32 ", not one of ACCRT_KEY_*", kind);
 }
 
+bool accrt_key_is_weak(const accrt_key_t* key) {
+  /* The y coordinates of the points of order 8; those of the others are 0, 1 and -1. Numbers are
+   * modulo p = 2^255 - 19, so that 0 and 1 are also written as p and p + 1. The highest bit is the
+   * sign of x. */
+  static const uint8_t eight[2][32] = {
+      {0x26, 0xe8, 0x95, 0x8f, 0xc2, 0xb2, 0x27, 0xb0, 0x45, 0xc3, 0xf4,
+       0x89, 0xf2, 0xef, 0x98, 0xf0, 0xd5, 0xdf, 0xac, 0x05, 0xd3, 0xc6,
+       0x33, 0x39, 0xb1, 0x38, 0x02, 0x88, 0x6d, 0x53, 0xfc, 0x05},
+      {0xc7, 0x17, 0x6a, 0x70, 0x3d, 0x4d, 0xd8, 0x4f, 0xba, 0x3c, 0x0b,
+       0x76, 0x0d, 0x10, 0x67, 0x0f, 0x2a, 0x20, 0x53, 0xfa, 0x2c, 0x39,
+       0xcc, 0xc6, 0x4e, 0xc7, 0xfd, 0x77, 0x92, 0xac, 0x03, 0x7a},
+  };
+  accrt_key_t y = *key;
+  y.bytes[31] &= 0x7f;
+  uint8_t all = 0xff, any = 0;
+  for (size_t i = 1; i < 31; ++i)
+    all &= y.bytes[i], any |= y.bytes[i];
+  return memcmp(y.bytes, eight[0], 32) == 0 || memcmp(y.bytes, eight[1], 32) == 0 ||
+         (any == 0 && y.bytes[31] == 0 && y.bytes[0] <= 1) ||
+         (all == 0xff && y.bytes[31] == 0x7f && y.bytes[0] >= 0xec && y.bytes[0] <= 0xee);
+}
+
 accrt_status_t accrt_key_load(const char* path, uint32_t kind, accrt_key_t* out_key) {
   char text[MAX_FILE_BYTES + 1];
   accrt_status_t status = read_text(path, &kinds[kind], text);
@@ -156,21 +183,10 @@ accrt_status_t accrt_key_load(const char* path, uint32_t kind, accrt_key_t* out_
     status = ACCRT_FAIL_INNER(INVALID_FORMAT, "%s: it does not hold %s (PEM, '%s')", path,
                               kinds[kind].what, kinds[kind].label);
   }
+  if (status == ACCRT_OK && kind == ACCRT_KEY_PUBLIC && accrt_key_is_weak(out_key))
+    status = ACCRT_FAIL_INNER(INVALID_FORMAT, "%s: " ACCRT_KEY_WEAK, path);
   accrt_wipe(text, sizeof text);
   return status;
-}
-
-/* Writes to a file that it has made, or takes it away again. */
-static accrt_status_t write_text(const char* path, int fd, const char* text, size_t size) {
-  int error = accrt_file_write(fd, -1, text, size);
-  if (error == 0 && fsync(fd) != 0)
-    error = errno;
-  if (close(fd) != 0 && error == 0)
-    error = errno;
-  if (error == 0)
-    return ACCRT_OK;
-  (void)unlink(path);
-  return ACCRT_FAIL_ERRNO(IO, error, "%s: could not be written: %s", path, strerror(error));
 }
 
 static size_t make_text(const key_kind_t* kind, const accrt_key_t* key, char* text,
@@ -189,29 +205,28 @@ static size_t make_text(const key_kind_t* kind, const accrt_key_t* key, char* te
 
 /* ---- The public functions ---- */
 
-static accrt_status_t check_arguments(const char* operation, const void* instance, const void* a,
-                                      const void* b) {
-  const accrt_status_t status = accrt_check_fork_in(operation);
-  if (status != ACCRT_OK)
-    return status;
-  return instance != NULL && a != NULL && b != NULL
-             ? ACCRT_OK
-             : ACCRT_FAIL(INVALID_ARGUMENT, "an argument is NULL");
+/* `names`: names of the other three arguments. */
+static accrt_status_t check_arguments(const char* operation, const char* names,
+                                      const void* instance, const void* a, const void* b) {
+  ACCRT_TRY(accrt_check_fork_in(operation));
+  if (instance != NULL && a != NULL && b != NULL)
+    return ACCRT_OK;
+  const void* const arguments[] = {instance, a, b};
+  return accrt_error_fail_null(NULL, __FILE__, (uint32_t)__LINE__, names, arguments);
 }
 
 accrt_status_t accrt_key_generate(accrt_instance_t* instance, accrt_key_t* out_key) {
-  const accrt_status_t status = check_arguments(__func__, instance, out_key, out_key);
+  const accrt_status_t status =
+      check_arguments(__func__, "instance, out_key, out_key", instance, out_key, out_key);
   return status == ACCRT_OK ? accrt_random(out_key->bytes, sizeof out_key->bytes) : status;
 }
 
 accrt_status_t accrt_key_public(accrt_instance_t* instance, const accrt_key_t* private_key,
                                 accrt_key_t* out_public) {
   const accrt_crypto_t* crypto;
-  accrt_status_t status = check_arguments(__func__, instance, private_key, out_public);
-  if (status == ACCRT_OK)
-    status = accrt_instance_crypto(instance, &crypto);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(check_arguments(__func__, "instance, private_key, out_public", instance, private_key,
+                            out_public));
+  ACCRT_TRY(accrt_instance_crypto(instance, &crypto));
   return accrt_crypto_public_key(crypto, private_key, out_public)
              ? ACCRT_OK
              : ACCRT_FAIL(UNSUPPORTED, "libcrypto refuses Ed25519 keys");
@@ -219,7 +234,8 @@ accrt_status_t accrt_key_public(accrt_instance_t* instance, const accrt_key_t* p
 
 accrt_status_t accrt_key_read(accrt_instance_t* instance, const char* path, uint32_t kind,
                               accrt_key_t* out_key) {
-  accrt_status_t status = check_arguments(__func__, instance, path, out_key);
+  accrt_status_t status =
+      check_arguments(__func__, "instance, path, out_key", instance, path, out_key);
   if (status == ACCRT_OK)
     status = check_kind(kind);
   return status == ACCRT_OK ? accrt_key_load(path, kind, out_key) : status;
@@ -227,42 +243,35 @@ accrt_status_t accrt_key_read(accrt_instance_t* instance, const char* path, uint
 
 accrt_status_t accrt_key_write(accrt_instance_t* instance, const char* path, uint32_t kind,
                                const accrt_key_t* key) {
-  accrt_status_t status = check_arguments(__func__, instance, path, key);
-  if (status == ACCRT_OK)
-    status = check_kind(kind);
-  if (status != ACCRT_OK)
-    return status;
-  const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kinds[kind].mode);
-  if (fd < 0) {
-    const int error = errno;
-    if (error == EEXIST)
-      return ACCRT_FAIL_ERRNO(ALREADY_EXISTS, error, "%s: it is there already", path);
-    return ACCRT_FAIL_ERRNO(IO, error, "%s: could not be made: %s", path, strerror(error));
-  }
+  ACCRT_TRY(check_arguments(__func__, "instance, path, key", instance, path, key));
+  ACCRT_TRY(check_kind(kind));
+  accrt_put_t put;
   char text[256];
-  const size_t size = make_text(&kinds[kind], key, text, sizeof text);
-  status = write_text(path, fd, text, size);
-  accrt_wipe(text, sizeof text);
-  return status;
+  int error = accrt_put_begin(&put, path, "", kinds[kind].mode, ACCRT_PUT_OF_NAME);
+  if (error == 0) {
+    const size_t size = make_text(&kinds[kind], key, text, sizeof text);
+    error = accrt_file_write(put.fd, -1, text, size);
+    accrt_wipe(text, sizeof text);
+    if (error == 0)
+      error = accrt_put_end(&put, true);
+    accrt_put_drop(&put);
+  }
+  if (error == EEXIST)
+    return ACCRT_FAIL_ERRNO(ALREADY_EXISTS, error, "%s: it exists already", path);
+  return error == 0
+             ? ACCRT_OK
+             : ACCRT_FAIL_ERRNO(IO, error, "%s: could not be written: %s", path, strerror(error));
 }
 
 accrt_status_t accrt_key_sign(accrt_instance_t* instance, const accrt_key_t* private_key,
                               const void* data, uint64_t size_bytes, uint8_t* out_signature) {
   const accrt_crypto_t* crypto;
-  accrt_status_t status = check_arguments(__func__, instance, private_key, out_signature);
-  if (status == ACCRT_OK && data == NULL && size_bytes != 0)
-    status = ACCRT_FAIL(INVALID_ARGUMENT, "data is NULL");
-  if (status == ACCRT_OK)
-    status = accrt_instance_crypto(instance, &crypto);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(check_arguments(__func__, "instance, private_key, out_signature", instance, private_key,
+                            out_signature));
+  if (data == NULL && size_bytes != 0)
+    ACCRT_TRY(ACCRT_FAIL(INVALID_ARGUMENT, "data is NULL"));
+  ACCRT_TRY(accrt_instance_crypto(instance, &crypto));
   return accrt_crypto_sign(crypto, private_key, data, (size_t)size_bytes, out_signature)
              ? ACCRT_OK
              : ACCRT_FAIL(UNSUPPORTED, "libcrypto refuses to sign with Ed25519");
-}
-
-const char* accrt_key_text(const accrt_key_t* key, char text[ACCRT_KEY_TEXT_BYTES]) {
-  memcpy(text, "ed25519:", 8);
-  (void)accrt_hex(key->bytes, 8, text + 8);
-  return text;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/core/error.h"
+#include "runtime/core/meter.h"
 
 #define DEFAULT_ALIGNMENT 16u
 
@@ -30,9 +31,14 @@ accrt_status_t accrt_alloc_unset(const accrt_allocator_t* allocator, size_t size
   *out_pointer = NULL;
   if (size_bytes == 0)
     return ACCRT_OK;
+  accrt_meter_t* const meter = accrt_meter_current;
+  if (meter != NULL) {
+    ACCRT_TRY(accrt_meter_take(meter, size_bytes));
+  }
   *out_pointer = allocator->allocate(allocator->self, size_bytes, alignment);
   if (*out_pointer != NULL)
     return ACCRT_OK;
+  accrt_meter_give_back(size_bytes);
   return ACCRT_FAIL_INNER(OUT_OF_MEMORY, "could not allocate %zu bytes of host memory", size_bytes);
 }
 
@@ -46,8 +52,10 @@ accrt_status_t accrt_alloc_aligned(const accrt_allocator_t* allocator, size_t si
 
 void accrt_free_aligned(const accrt_allocator_t* allocator, void* pointer, size_t size_bytes,
                         size_t alignment) {
-  if (pointer != NULL)
-    allocator->deallocate(allocator->self, pointer, size_bytes, alignment);
+  if (pointer == NULL)
+    return;
+  accrt_meter_give_back(size_bytes);
+  allocator->deallocate(allocator->self, pointer, size_bytes, alignment);
 }
 
 accrt_status_t accrt_alloc(const accrt_allocator_t* allocator, size_t size_bytes,
@@ -84,15 +92,31 @@ accrt_status_t accrt_grow_array(const accrt_allocator_t* allocator, size_t neede
   if (wanted < needed)
     wanted = needed;
   void* grown;
-  const accrt_status_t status = accrt_alloc_array(allocator, wanted, element_bytes, &grown);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc_array(allocator, wanted, element_bytes, &grown));
   if (*pointer != NULL)
     memcpy(grown, *pointer, *capacity * element_bytes);
   accrt_free_array(allocator, *pointer, *capacity, element_bytes);
   *pointer = grown;
   *capacity = wanted;
   return ACCRT_OK;
+}
+
+accrt_status_t accrt_new_at(const accrt_allocator_t* allocator, size_t count, size_t element_bytes,
+                            void* place) {
+  void* memory = NULL;
+  const accrt_status_t status = accrt_alloc_array(allocator, count, element_bytes, &memory);
+  memcpy(place, &memory, sizeof memory);
+  return status;
+}
+
+accrt_status_t accrt_grow_at(const accrt_allocator_t* allocator, size_t needed,
+                             size_t element_bytes, size_t* capacity, void* place) {
+  void* memory;
+  memcpy(&memory, place, sizeof memory);
+  const accrt_status_t status =
+      accrt_grow_array(allocator, needed, element_bytes, capacity, &memory);
+  memcpy(place, &memory, sizeof memory);
+  return status;
 }
 
 accrt_status_t accrt_copy_string(const accrt_allocator_t* allocator, const char* text,
@@ -102,9 +126,7 @@ accrt_status_t accrt_copy_string(const accrt_allocator_t* allocator, const char*
     return ACCRT_OK;
   const size_t size_bytes = strlen(text) + 1;
   void* copy;
-  const accrt_status_t status = accrt_alloc(allocator, size_bytes, &copy);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc(allocator, size_bytes, &copy));
   memcpy(copy, text, size_bytes);
   *out_text = copy;
   return ACCRT_OK;

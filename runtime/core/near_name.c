@@ -1,4 +1,4 @@
-/* runtime/core/near_name.c - bounded edit distance and the sentence made of it. It may not
+/* runtime/core/near_name.c - bounded edit distance, and the sentence for messages. It may not
  * allocate. */
 #include "runtime/core/near_name.h"
 
@@ -8,7 +8,7 @@
 
 #define MAX_COMPARED 128u
 #define MAX_LIMIT 8u
-/* A candidate that begins with what was wanted (or the other way round) ranks behind real typos. */
+/* Rank of a candidate that is a prefix of the wanted name, or the reverse: behind typing errors. */
 #define PREFIX_DISTANCE (MAX_LIMIT + 1u)
 
 static unsigned char fold(char c) {
@@ -28,8 +28,8 @@ uint32_t accrt_near_distance(const char* a, const char* b, uint32_t limit) {
   const uint32_t longer = a_length > b_length ? a_length - b_length : b_length - a_length;
   if (longer > limit)
     return limit + 1;
-  /* Three rows of the usual table (swaps look two rows back), filled only within `limit` of the
-   * diagonal. */
+  /* Three rows of the usual table (a swap looks back two rows). Only entries within `limit` of the
+   * diagonal are computed. */
   uint32_t rows[3][MAX_COMPARED + 1];
   for (uint32_t j = 0; j <= b_length; ++j)
     rows[0][j] = j;
@@ -100,7 +100,7 @@ void accrt_near_add(accrt_near_t* near, const char* candidate) {
   }
 }
 
-/* Appends what fits; false when it does not, and then nothing is appended. */
+/* Appends the formatted text if it fits; otherwise appends nothing and returns false. */
 static int append(accrt_near_t* near, size_t* length, const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);

@@ -1,6 +1,7 @@
-/* runtime/core/object.h - reference counts. For every opaque handle: `accrt_object_t object` is its first field.
+/* runtime/core/object.h - reference counts. The first field of every opaque handle's struct is
+ * `accrt_object_t object`.
  *
- * It may not allocate or know what it counts.
+ * It may not allocate. It does not know what it counts.
  */
 #ifndef ACCRT_RUNTIME_CORE_OBJECT_H_
 #define ACCRT_RUNTIME_CORE_OBJECT_H_
@@ -9,6 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "runtime/core/assertion.h"
+
 typedef struct accrt_object {
   atomic_uint_least32_t references;
 } accrt_object_t;
@@ -16,12 +19,14 @@ typedef struct accrt_object {
 static inline void accrt_object_init(accrt_object_t* object) {
   atomic_init(&object->references, 1);
 }
-/* Relaxed: whoever retains holds a reference already, so nothing is published by it. */
+/* Relaxed is enough: the caller has a reference already, so this publishes nothing. */
 static inline void accrt_object_retain(accrt_object_t* object) {
-  atomic_fetch_add_explicit(&object->references, 1, memory_order_relaxed);
+  const uint_least32_t before =
+      atomic_fetch_add_explicit(&object->references, 1, memory_order_relaxed);
+  ACCRT_ASSERT(before != 0);
 }
-/* Retains what is found in a list and may be going away: false when its last reference is gone already. The list's lock keeps the
- * memory; relaxed for the same reason as above. */
+/* Retains an object from a list, which may be ending. Returns false when its last reference is gone
+ * already. The list's lock keeps the memory valid. Relaxed for the same reason as above. */
 static inline bool accrt_object_try_retain(accrt_object_t* object) {
   uint_least32_t references = atomic_load_explicit(&object->references, memory_order_relaxed);
   while (references != 0) {
@@ -32,9 +37,13 @@ static inline bool accrt_object_try_retain(accrt_object_t* object) {
   }
   return false;
 }
-/* True for the last reference: the caller frees. Acq_rel pairs with itself: every user's writes happen before the free. */
+/* True when this was the last reference: the caller frees the object. Acquire and release: the
+ * writes of every user happen before the free. */
 static inline bool accrt_object_release(accrt_object_t* object) {
-  return atomic_fetch_sub_explicit(&object->references, 1, memory_order_acq_rel) == 1;
+  const uint_least32_t before =
+      atomic_fetch_sub_explicit(&object->references, 1, memory_order_acq_rel);
+  ACCRT_ASSERT(before != 0);
+  return before == 1;
 }
 
 #endif /* ACCRT_RUNTIME_CORE_OBJECT_H_ */

@@ -1,9 +1,9 @@
-/* runtime/core/pack.c - kernel packs: from shared objects, functions of the program, and
- * freestanding images; and handles of their kernels and host operators.
+/* runtime/core/pack.c - kernel packs (from shared objects, functions of the program, and
+ * freestanding images), and the handles of their kernels and host operators.
  *
- * A pack's table is read once: everything in it is checked and copied into one block of the
- * library's own memory, in the library's own struct version. For images, every pointer of the table
- * is also held against the image.
+ * A pack's table is read once. It is checked and copied to one block of the library's own memory,
+ * in the library's own struct version. For images, every pointer of the table must also point into
+ * the image.
  */
 #define _GNU_SOURCE
 #include "runtime/core/pack.h"
@@ -20,22 +20,23 @@
 #include "runtime/core/memory.h"
 #include "runtime/core/near_name.h"
 #include "runtime/core/pack_set.h"
+#include "runtime/core/safe_open.h"
 #include "runtime/core/struct.h"
 
 #define MAX_KERNELS 65536u
-#define ABI_0_2 2u           /* brought host operators */
-#define MAX_TEXT_BYTES 4096u /* of a pack's name or a source file's */
+#define ABI_0_2 2u           /* the first with host operators */
+#define MAX_TEXT_BYTES 4096u /* of a pack's name or a source file's name */
 #define NO_KERNEL UINT32_MAX
-/* Packs of kernel ABI 0.1 end their definitions here. */
+/* Size of a definition in packs of kernel ABI 0.1. */
 #define DEFINITION_0_1_BYTES offsetof(accrt_kernel_def_t, block)
 
-/* Kernels sit in the block in the pack's order, then its operators; kernels that this machine's CPU
- * cannot run have no handle. An operator's definition says what it shares with kernels: name,
- * parameters, traits. */
+/* The block has the kernels in the pack's order, then the operators. Kernels that this machine's
+ * CPU cannot run have no handle. An operator's definition has the fields that it shares with
+ * kernels: name, parameters, traits. */
 struct accrt_kernel_pack {
   accrt_object_t object;
-  accrt_pack_entry_t entry;   /* in the instance's set, for packs that bundles may ask for */
-  accrt_instance_t* instance; /* every public reference holds one of it */
+  accrt_pack_entry_t entry;   /* in the instance's set, if bundles may name the pack */
+  accrt_instance_t* instance; /* each public reference also retains the instance */
   const accrt_allocator_t* allocator;
   const char* name; /* in the block */
   accrt_kernel_def_t* definitions;
@@ -49,9 +50,9 @@ struct accrt_kernel_pack {
   uint32_t slot_count;
   unsigned char* block;
   size_t block_size_bytes;
-  accrt_elf_image_t image; /* a pack loaded from memory */
+  accrt_elf_image_t image; /* of a pack that was loaded from memory */
   accrt_jit_entry_t* jit_entry;
-  accrt_pack_module_t module; /* a pack around a device module: unload is not NULL */
+  accrt_pack_module_t module; /* of a pack around a device module: unload is not NULL */
 };
 
 #define TRY(expression)                                                                            \
@@ -104,10 +105,10 @@ accrt_status_t accrt_kernel_info(accrt_kernel_t* kernel, accrt_kernel_info_t* ou
 /* ---- Reading a pack's table ---- */
 
 typedef struct reader {
-  const char* what;               /* names the pack in messages until its own name is known */
-  const accrt_elf_image_t* image; /* NULL: pointers are the program's own and are believed */
+  const char* what;               /* name for messages until the pack's own name is known */
+  const accrt_elf_image_t* image; /* NULL: the pointers are the program's own and need no check */
   const accrt_kernel_pack_table_t* table;
-  size_t text_bytes; /* of all strings, with NULs */
+  size_t text_bytes; /* of all strings with their NULs */
   size_t param_count;
 } reader_t;
 
@@ -117,8 +118,7 @@ static bool readable(const reader_t* reader, const void* pointer, uint64_t size_
   return reader->image == NULL || accrt_elf_image_contains(reader->image, pointer, size_bytes);
 }
 
-/* Length of a string of at most `limit` bytes that ends inside the image; false when there is none.
- * */
+/* Length of a string of at most `limit` bytes that ends inside the image; otherwise false. */
 static bool text_length(const reader_t* reader, const char* text, size_t limit,
                         size_t* out_length) {
   for (size_t length = 0; length <= limit; ++length) {
@@ -143,7 +143,7 @@ static accrt_status_t count_text(reader_t* reader, const char* owner, const char
   return ACCRT_OK;
 }
 
-/* A struct that may be of a later version than ours: what we do not know must be zero. */
+/* The struct may be of a later version: fields that this version does not know must be zero. */
 static bool tail_is_zero(const void* object, size_t known_bytes, size_t size_bytes) {
   const unsigned char* bytes = object;
   for (size_t i = known_bytes; i < size_bytes; ++i) {
@@ -153,7 +153,7 @@ static bool tail_is_zero(const void* object, size_t known_bytes, size_t size_byt
   return true;
 }
 
-/* An array of a pack's definitions; where there are none, nothing is asked of it. */
+/* Checks an array of a pack's definitions. An empty one needs no check. */
 static accrt_status_t check_array(const reader_t* reader, const char* what, const void* array,
                                   uint32_t count, uint32_t element_bytes, size_t least_bytes) {
   if (count == 0)
@@ -190,7 +190,7 @@ static accrt_status_t check_table(reader_t* reader) {
   if (!tail_is_zero(table, sizeof *table, table->struct_size)) {
     return ACCRT_FAIL(INVALID_FORMAT,
                       "%s: the table's struct_size is %" PRIu32
-                      " and what lies past %zu is not zero",
+                      " and the bytes behind %zu are not zero",
                       reader->what, table->struct_size, sizeof *table);
   }
   TRY(count_text(reader, "table", "name", table->name));
@@ -264,7 +264,7 @@ static const accrt_operator_def_t* operator_at(const reader_t* reader, uint32_t 
                                                         reader->table->host_operator_size_bytes);
 }
 
-/* What an operator has in common with a kernel. */
+/* The fields that an operator has in common with a kernel. */
 static accrt_kernel_def_t definition_of_operator(const accrt_operator_def_t* source) {
   const accrt_kernel_def_t definition = {.struct_size = (uint32_t)sizeof definition,
                                          .traits = source->traits,
@@ -323,9 +323,9 @@ static accrt_status_t check_operator(reader_t* reader, uint32_t index) {
   return accrt_operator_check_definition(reader->what, source);
 }
 
-/* ---- Copying it ---- */
+/* ---- Copying a table ---- */
 
-/* What a block is cut from; it was made large enough. */
+/* The memory of a block. It was allocated large enough, so taking from it cannot fail. */
 typedef struct arena {
   unsigned char* at;
 } arena_t;
@@ -351,7 +351,8 @@ static uint32_t hash_name(const char* name) {
   return hash;
 }
 
-/* The definition of that name, or NO_KERNEL; `out_slot` is where it is or would be. */
+/* Returns the definition with this name, or NO_KERNEL. `out_slot` gets the entry where it is or
+ * belongs. */
 static uint32_t find_definition(const accrt_kernel_pack_t* pack, const char* name,
                                 uint32_t* out_slot) {
   const uint32_t mask = pack->slot_count - 1;
@@ -362,7 +363,7 @@ static uint32_t find_definition(const accrt_kernel_pack_t* pack, const char* nam
   }
   if (out_slot != NULL)
     *out_slot = slot;
-  return pack->slots[slot] - 1; /* an empty slot gives NO_KERNEL */
+  return pack->slots[slot] - 1; /* an empty slot returns NO_KERNEL */
 }
 
 static void copy_definition(accrt_kernel_pack_t* pack, const accrt_kernel_def_t* source,
@@ -383,7 +384,7 @@ static void copy_definition(accrt_kernel_pack_t* pack, const accrt_kernel_def_t*
   }
 }
 
-/* The operator whose definition was just copied. */
+/* Copies the operator whose definition was copied just before. */
 static void copy_operator(accrt_kernel_pack_t* pack, const accrt_operator_def_t* source) {
   const accrt_kernel_def_t* definition = &pack->definitions[pack->definition_count - 1];
   accrt_operator_def_t* target = &pack->operators[pack->operator_count++];
@@ -408,6 +409,7 @@ static accrt_status_t add_kernel(accrt_kernel_pack_t* pack, uint32_t index) {
   accrt_kernel_t* kernel = &pack->kernels[pack->kernel_count++];
   accrt_kernel_init(kernel, definition, NULL, pack->name);
   kernel->pack = pack;
+  kernel->instance = pack->instance;
   const uint32_t kernels = pack->definition_count - pack->operator_count;
   if (index >= kernels) {
     kernel->operation.definition = &pack->operators[index - kernels];
@@ -427,8 +429,7 @@ static accrt_status_t copy_table(accrt_kernel_pack_t* pack, const reader_t* read
   uint32_t slots = 2;
   while (slots < 2 * count)
     slots *= 2;
-  /* Every factor is bounded by MAX_KERNELS, MAX_PARAMS and MAX_TEXT_BYTES: this cannot overflow 64
-   * bits. */
+  /* Cannot overflow 64 bits: MAX_KERNELS, MAX_PARAMS and MAX_TEXT_BYTES bound every factor. */
   pack->block_size_bytes =
       rounded(count * sizeof(accrt_kernel_def_t)) + rounded(count * sizeof(accrt_kernel_t)) +
       rounded(count * sizeof(uint32_t)) + rounded(slots * sizeof(uint32_t)) +
@@ -459,7 +460,7 @@ static accrt_status_t copy_table(accrt_kernel_pack_t* pack, const reader_t* read
   return ACCRT_OK;
 }
 
-/* ---- Making packs ---- */
+/* ---- Creating packs ---- */
 
 static void pack_free(accrt_kernel_pack_t* pack) {
   accrt_pack_set_remove(accrt_instance_packs(pack->instance), &pack->entry);
@@ -474,9 +475,8 @@ static void pack_free(accrt_kernel_pack_t* pack) {
 
 static accrt_status_t pack_create(accrt_instance_t* instance, accrt_kernel_pack_t** out_pack) {
   const accrt_allocator_t* allocator = accrt_instance_allocator(instance);
-  void* memory;
-  TRY(accrt_alloc(allocator, sizeof(accrt_kernel_pack_t), &memory));
-  accrt_kernel_pack_t* pack = memory;
+  accrt_kernel_pack_t* pack;
+  TRY(ACCRT_NEW(allocator, &pack));
   accrt_object_init(&pack->object);
   pack->allocator = allocator;
   pack->instance = accrt_instance_retain(instance);
@@ -484,7 +484,7 @@ static accrt_status_t pack_create(accrt_instance_t* instance, accrt_kernel_pack_
   return ACCRT_OK;
 }
 
-/* Asks the pack and takes over what it says. */
+/* Calls the pack's query function and copies its table. */
 static accrt_status_t pack_read(accrt_kernel_pack_t* pack, accrt_kernel_pack_query_fn_t query,
                                 const char* what) {
   reader_t reader = {.what = what, .image = pack->image.mapping != NULL ? &pack->image : NULL};
@@ -504,7 +504,7 @@ static accrt_status_t pack_read(accrt_kernel_pack_t* pack, accrt_kernel_pack_que
   return copy_table(pack, &reader);
 }
 
-/* Gives `pack` to the caller, or frees it. */
+/* On success passes `pack` to the caller, otherwise frees it. */
 static accrt_status_t finish(accrt_kernel_pack_t* pack, accrt_status_t status,
                              accrt_kernel_pack_t** out_pack) {
   if (status != ACCRT_OK) {
@@ -515,7 +515,7 @@ static accrt_status_t finish(accrt_kernel_pack_t* pack, accrt_status_t status,
   return ACCRT_OK;
 }
 
-/* `operation` is the public function that was called. */
+/* `operation` is the public function that the user called. */
 static accrt_status_t check_arguments(const char* operation, const void* instance,
                                       const void* argument, const char* what,
                                       accrt_kernel_pack_t** out_pack) {
@@ -530,7 +530,8 @@ static accrt_status_t check_arguments(const char* operation, const void* instanc
   return ACCRT_OK;
 }
 
-/* What a program loads by itself is as trusted as the program, unless it wants no host code at all. */
+/* Code that a program loads is trusted like the program itself, except under the policy that
+ * forbids all host code. */
 static accrt_status_t check_policy(const accrt_instance_t* instance, const char* what) {
   if (accrt_instance_host_code_policy(instance) != ACCRT_HOST_CODE_NONE)
     return ACCRT_OK;
@@ -541,21 +542,8 @@ static accrt_status_t check_policy(const accrt_instance_t* instance, const char*
 }
 
 static accrt_status_t find_query(const char* path, accrt_kernel_pack_query_fn_t* out_query) {
-  /* A bare name is a file here, not something to search the system for. */
-  char local[MAX_TEXT_BYTES];
-  if (strchr(path, '/') == NULL) {
-    if ((size_t)snprintf(local, sizeof local, "./%s", path) >= sizeof local) {
-      return ACCRT_FAIL(NOT_FOUND, "%.80s...: the path is too long", path);
-    }
-    path = local;
-  }
-  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (library == NULL) {
-    const char* why = dlerror(); /* the loader often says the path itself */
-    const bool says_path = why != NULL && strncmp(why, path, strlen(path)) == 0;
-    return ACCRT_FAIL(NOT_FOUND, "%s%s%s", says_path ? "" : path, says_path ? "" : ": ",
-                      why != NULL ? why : "could not be opened");
-  }
+  void* library;
+  TRY(accrt_library_open(path, ACCRT_LIBRARY_PATH, &library));
   void* symbol = dlsym(library, ACCRT_KERNEL_PACK_SYMBOL);
   if (symbol == NULL)
     return ACCRT_FAIL(NOT_FOUND, "%s: it does not export " ACCRT_KERNEL_PACK_SYMBOL, path);
@@ -563,8 +551,8 @@ static accrt_status_t find_query(const char* path, accrt_kernel_pack_query_fn_t*
   return ACCRT_OK;
 }
 
-/* From now on bundles find it by its name. */
-static void list(accrt_kernel_pack_t* pack) {
+/* Adds the pack to the instance's set. Bundles can find it by name from now on. */
+static void add_to_set(accrt_kernel_pack_t* pack) {
   accrt_pack_set_add(accrt_instance_packs(pack->instance), &pack->entry);
 }
 
@@ -579,7 +567,7 @@ accrt_status_t accrt_kernel_pack_open(accrt_instance_t* instance, const char* pa
   if (status == ACCRT_OK)
     status = pack_read(pack, query, path);
   if (status == ACCRT_OK)
-    list(pack);
+    add_to_set(pack);
   return finish(pack, status, out_pack);
 }
 
@@ -591,17 +579,17 @@ accrt_status_t accrt_kernel_pack_register(accrt_instance_t* instance,
   TRY(pack_create(instance, &pack));
   const accrt_status_t status = pack_read(pack, query, "registered pack");
   if (status == ACCRT_OK)
-    list(pack);
+    add_to_set(pack);
   return finish(pack, status, out_pack);
 }
 
-/* ---- Packs that bundles ask for by name ---- */
+/* ---- Packs that bundles name ---- */
 
 accrt_kernel_pack_t* accrt_pack_of_entry(accrt_pack_entry_t* entry) {
   return (accrt_kernel_pack_t*)(void*)((char*)entry - offsetof(accrt_kernel_pack_t, entry));
 }
 
-/* One that is open, with an internal reference. */
+/* Returns an open pack of that name with an internal reference, or NULL. */
 static accrt_kernel_pack_t* find_listed(accrt_instance_t* instance, const char* name) {
   accrt_pack_set_t* packs = accrt_instance_packs(instance);
   accrt_kernel_pack_t* found = NULL;
@@ -615,36 +603,35 @@ static accrt_kernel_pack_t* find_listed(accrt_instance_t* instance, const char* 
   return found;
 }
 
-/* Where installed packs are: the option, or accrt/packs beside the library. */
+/* The path of an installed pack: in the folder of the option, or in accrt/packs beside the
+ * library. */
 static accrt_status_t installed_path(accrt_instance_t* instance, const char* name, char* path,
                                      size_t capacity_bytes) {
   const char* folder = accrt_instance_option(instance, "packs.path");
-  size_t length = 0;
-  const char* below = "";
-  Dl_info self;
+  char own[ACCRT_PATH_BYTES];
   if (folder != NULL && folder[0] == '\0')
     return ACCRT_FAIL(NOT_FOUND, "packs.path is empty: there are no installed packs");
-  if (folder == NULL) {
-    if (dladdr((void*)(uintptr_t)&accrt_kernel_pack_open, &self) == 0 || self.dli_fname == NULL)
-      return ACCRT_FAIL(NOT_FOUND, "where this library lies is not known; give packs.path");
-    folder = self.dli_fname;
-    const char* slash = strrchr(folder, '/');
-    length = slash != NULL ? (size_t)(slash - folder) : 0;
-    below = slash != NULL ? "/accrt/packs" : "accrt/packs";
-  } else {
-    length = strlen(folder);
+  if (folder != NULL && folder[0] != '/') {
+    return ACCRT_FAIL(INVALID_ARGUMENT, "packs.path is '%.256s': an absolute path is expected",
+                      folder);
   }
-  const int written =
-      snprintf(path, capacity_bytes, "%.*s%s/%s.so", (int)length, folder, below, name);
+  if (folder == NULL && !accrt_own_path(own)) {
+    return ACCRT_FAIL(NOT_FOUND, "this library was not opened by an absolute path: packs beside it "
+                                 "cannot be found; set packs.path");
+  }
+  if (folder == NULL)
+    strrchr(own, '/')[0] = '\0';
+  const int written = snprintf(path, capacity_bytes, "%s%s/%s.so", folder != NULL ? folder : own,
+                               folder != NULL ? "" : "/accrt/packs", name);
   if (written > 0 && (size_t)written < capacity_bytes)
     return ACCRT_OK;
   return ACCRT_FAIL(NOT_FOUND, "the path of pack '%s' is too long", name);
 }
 
-/* Packs in that folder are as trusted as the library: the host code policy is not asked. */
+/* Packs in that folder are trusted like the library. The policy for host code does not apply. */
 static accrt_status_t open_installed(accrt_instance_t* instance, const char* name,
                                      accrt_kernel_pack_t** out_pack) {
-  char path[MAX_TEXT_BYTES];
+  char path[ACCRT_PATH_BYTES];
   TRY(installed_path(instance, name, path, sizeof path));
   accrt_kernel_pack_query_fn_t query = NULL;
   TRY(find_query(path, &query));
@@ -654,9 +641,9 @@ static accrt_status_t open_installed(accrt_instance_t* instance, const char* nam
   if (status == ACCRT_OK && strcmp(pack->name, name) != 0)
     status = ACCRT_FAIL(NOT_FOUND, "%s: the pack in it is called '%.128s'", path, pack->name);
   if (status == ACCRT_OK)
-    list(pack);
+    add_to_set(pack);
   TRY(finish(pack, status, out_pack));
-  /* The caller's reference becomes an internal one. */
+  /* Turns the caller's reference into an internal one. */
   accrt_instance_release(instance);
   return ACCRT_OK;
 }
@@ -667,12 +654,13 @@ accrt_status_t accrt_kernel_pack_obtain(accrt_instance_t* instance, const char* 
   return *out_pack != NULL ? ACCRT_OK : open_installed(instance, name, out_pack);
 }
 
-/* Names for gdb and perf. What fails is logged: the pack works without. */
-static void tell_names(accrt_kernel_pack_t* pack, const void* image, size_t size_bytes,
-                       const char* name) {
+/* Registers names with gdb and perf. A failure is only logged, because the pack works without
+ * names. */
+static void register_names(accrt_kernel_pack_t* pack, const void* image, size_t size_bytes,
+                           const char* name) {
   const accrt_error_t saved = *accrt_error_current();
   pack->jit_entry = accrt_jit_register(pack->allocator, &pack->image, image, size_bytes);
-  *accrt_error_current() = saved; /* a call that succeeds leaves the record alone */
+  *accrt_error_current() = saved; /* a call that succeeds does not change the record */
   if ((accrt_instance_flags(pack->instance) & ACCRT_INSTANCE_FLAG_PERF_MAP) == 0)
     return;
   const int error = accrt_perf_map_append(&pack->image, image, size_bytes, name);
@@ -691,7 +679,8 @@ static accrt_status_t load_image(accrt_kernel_pack_t* pack, const void* image, s
   }
   accrt_kernel_pack_query_fn_t query;
   memcpy(&query, &symbol, sizeof query);
-  tell_names(pack, image, size_bytes, name); /* first, so that a debugger sees the query too */
+  /* before the query, so that a debugger can name it too */
+  register_names(pack, image, size_bytes, name);
   return pack_read(pack, query, name);
 }
 
@@ -791,7 +780,7 @@ void accrt_kernel_pack_release(accrt_kernel_pack_t* pack) {
     return;
   accrt_instance_t* instance = pack->instance;
   accrt_kernel_pack_unref(pack);
-  /* Last: the allocator lives in it. */
+  /* Release it last, because the allocator is in it. */
   accrt_instance_release(instance);
 }
 
@@ -845,7 +834,7 @@ accrt_status_t accrt_kernel_pack_find(accrt_kernel_pack_t* pack, const char* nam
   *out_kernel = NULL;
   TRY(accrt_check_fork());
   if (pack == NULL || name == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "pack or name is NULL");
+    return ACCRT_FAIL_NULL(pack, name);
   const char* why_not;
   *out_kernel = accrt_kernel_pack_lookup(pack, name, &why_not);
   if (*out_kernel != NULL)

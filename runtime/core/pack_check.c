@@ -10,7 +10,7 @@
 
 #define MAX_NAME_BYTES 255
 #define MAX_LOCAL_MEMORY_BYTES (256u << 20)
-/* The block is 16-byte aligned, so no parameter can ask for more. */
+/* The block is 16-byte aligned, so no parameter can need a larger alignment. */
 #define MAX_ALIGN_LOG2 4
 
 const char* accrt_kernel_param_kind_name(uint32_t kind) {
@@ -115,7 +115,7 @@ static bool name_is_good(const char* name) {
   return true;
 }
 
-/* A name that is refused is shown with its other bytes as \xNN: it may say anything. */
+/* A refused name may contain any bytes. Those that are not printable ASCII are shown as \xNN. */
 static accrt_status_t fail_name(const char* what, const char* name) {
   if (name == NULL)
     return ACCRT_FAIL(INVALID_FORMAT, "%s: a kernel's name is NULL", what);
@@ -136,7 +136,7 @@ static accrt_status_t fail_name(const char* what, const char* name) {
                     what, shown, name[taken] != '\0' ? "..." : "", MAX_NAME_BYTES);
 }
 
-/* The parameter block of a kernel or operator (`kind`). */
+/* Checks the parameter block of a kernel or operator (`kind`). */
 static accrt_status_t check_block(const char* what, const char* kind, const char* name,
                                   const accrt_kernel_param_t* params, uint32_t param_count,
                                   uint32_t params_size_bytes) {
@@ -150,21 +150,73 @@ static accrt_status_t check_block(const char* what, const char* kind, const char
                     name, bad, param, why);
 }
 
-void accrt_operator_plain_params(const accrt_operator_def_t* definition,
-                                 accrt_kernel_param_t* out_params) {
-  for (uint32_t i = 0; i < definition->param_count; ++i) {
-    accrt_kernel_param_t* param = &out_params[i];
-    *param = definition->params[i];
-    if (param->kind == ACCRT_KERNEL_PARAM_SYMBOL || param->kind == ACCRT_KERNEL_PARAM_SCALAR)
-      param->flags = (uint8_t)(param->flags & ~ACCRT_KERNEL_PARAM_FLAG_VARIES);
+static bool is_length(const accrt_kernel_param_t* param) {
+  return param->kind == ACCRT_KERNEL_PARAM_SYMBOL &&
+         (param->flags & ACCRT_KERNEL_PARAM_FLAG_LENGTH) != 0;
+}
+
+uint32_t accrt_kernel_plain_params(const accrt_kernel_param_t* params, uint32_t param_count,
+                                   accrt_kernel_param_t* out_params) {
+  uint32_t lengths = 0;
+  for (uint32_t i = 0; i < param_count; ++i) {
+    out_params[i] = params[i];
+    lengths += is_length(&params[i]);
+    uint32_t flags = params[i].flags;
+    if (params[i].kind == ACCRT_KERNEL_PARAM_SYMBOL)
+      flags &= ~(ACCRT_KERNEL_PARAM_FLAG_VARIES | ACCRT_KERNEL_PARAM_FLAG_LENGTH);
+    if (params[i].kind == ACCRT_KERNEL_PARAM_SCALAR)
+      flags &= ~ACCRT_KERNEL_PARAM_FLAG_VARIES;
+    out_params[i].flags = (uint8_t)flags;
   }
+  return lengths;
+}
+
+const char* accrt_kernel_bundles_refused(uint32_t traits) {
+  return (traits & ACCRT_KERNEL_TRAIT_BUNDLES_MAY_CALL) != 0
+             ? NULL
+             : "its pack does not let bundles call it (ACCRT_KERNEL_TRAIT_BUNDLES_MAY_CALL)";
+}
+
+/* Lengths are the last parameters, one for each address. A kernel must have them if bundles may
+ * call it. */
+static const char* check_lengths(const accrt_kernel_param_t* params, uint32_t param_count,
+                                 uint32_t traits) {
+  uint32_t addresses = 0, lengths = 0;
+  for (uint32_t i = 0; i < param_count; ++i) {
+    addresses += params[i].kind == ACCRT_KERNEL_PARAM_BUFFER ||
+                 params[i].kind == ACCRT_KERNEL_PARAM_WORKSPACE;
+    if (is_length(&params[i]))
+      ++lengths;
+    else if (lengths > 0)
+      return "a parameter follows a length, but lengths must be last";
+  }
+  if (lengths > 0 && lengths != addresses)
+    return "there are not as many lengths as BUFFERs and WORKSPACEs";
+  if (lengths < addresses && (traits & ACCRT_KERNEL_TRAIT_BUNDLES_MAY_CALL) != 0)
+    return "bundles may call it, and it asks for no lengths (ACCRT_KERNEL_PARAM_FLAG_LENGTH)";
+  return NULL;
+}
+
+static accrt_status_t check_pack_block(const char* what, const char* kind, const char* name,
+                                       const accrt_kernel_param_t* params, uint32_t param_count,
+                                       uint32_t params_size_bytes, uint32_t traits) {
+  accrt_kernel_param_t plain[ACCRT_KERNEL_MAX_PARAMS];
+  const bool fits = params != NULL && param_count <= ACCRT_KERNEL_MAX_PARAMS;
+  if (fits)
+    (void)accrt_kernel_plain_params(params, param_count, plain);
+  const accrt_status_t status =
+      check_block(what, kind, name, fits ? plain : params, param_count, params_size_bytes);
+  const char* why = status == ACCRT_OK ? check_lengths(params, param_count, traits) : NULL;
+  return why == NULL ? status
+                     : ACCRT_FAIL(INVALID_FORMAT, "%s: %s '%s': %s", what, kind, name, why);
 }
 
 accrt_status_t accrt_operator_check_definition(const char* what,
                                                const accrt_operator_def_t* definition) {
   const uint32_t traits = ACCRT_KERNEL_TRAIT_DETERMINISTIC | ACCRT_KERNEL_TRAIT_CAPTURABLE |
                           ACCRT_KERNEL_TRAIT_ZEROED_WORKSPACE |
-                          ACCRT_KERNEL_TRAIT_READS_HOST_METADATA;
+                          ACCRT_KERNEL_TRAIT_READS_HOST_METADATA |
+                          ACCRT_KERNEL_TRAIT_BUNDLES_MAY_CALL;
   if (!name_is_good(definition->name))
     return fail_name(what, definition->name);
   const char* name = definition->name;
@@ -175,24 +227,19 @@ accrt_status_t accrt_operator_check_definition(const char* what,
                       name, definition->traits & ~traits);
   }
   if (definition->reserved != 0) {
-    return ACCRT_FAIL(INVALID_FORMAT, "%s: host operator '%s': a reserved field is not 0", what,
-                      name);
+    return ACCRT_FAIL(INVALID_FORMAT, "%s: host operator '%s': its reserved is %" PRIu32 ", not 0",
+                      what, name, definition->reserved);
   }
-  accrt_kernel_param_t params[ACCRT_KERNEL_MAX_PARAMS];
-  const bool fits =
-      definition->params != NULL && definition->param_count <= ACCRT_KERNEL_MAX_PARAMS;
-  if (fits)
-    accrt_operator_plain_params(definition, params);
   const accrt_status_t status =
-      check_block(what, "host operator", name, fits ? params : definition->params,
-                  definition->param_count, definition->params_size_bytes);
+      check_pack_block(what, "host operator", name, definition->params, definition->param_count,
+                       definition->params_size_bytes, definition->traits);
   for (uint32_t i = 0; i < definition->param_count && status == ACCRT_OK; ++i) {
     const uint32_t kind = definition->params[i].kind;
     if (kind >= ACCRT_KERNEL_PARAM_BUFFER && kind <= ACCRT_KERNEL_PARAM_SYMBOL)
       continue;
     return ACCRT_FAIL(INVALID_FORMAT,
                       "%s: host operator '%s': parameter %" PRIu32
-                      " '%.64s': a %s is not for operators, which ask with query_workspace",
+                      " '%.64s': operators may not have a %s; they use query_workspace",
                       what, name, i, definition->params[i].name,
                       accrt_kernel_param_kind_name(kind));
   }
@@ -203,7 +250,8 @@ accrt_status_t accrt_kernel_check_definition(const char* what,
                                              const accrt_kernel_def_t* definition) {
   const uint32_t traits = ACCRT_KERNEL_TRAIT_DETERMINISTIC | ACCRT_KERNEL_TRAIT_CAPTURABLE |
                           ACCRT_KERNEL_TRAIT_ZEROED_WORKSPACE |
-                          ACCRT_KERNEL_TRAIT_READS_HOST_METADATA | ACCRT_KERNEL_TRAIT_SERIAL;
+                          ACCRT_KERNEL_TRAIT_READS_HOST_METADATA | ACCRT_KERNEL_TRAIT_SERIAL |
+                          ACCRT_KERNEL_TRAIT_BUNDLES_MAY_CALL;
   if (!name_is_good(definition->name))
     return fail_name(what, definition->name);
   const char* name = definition->name;
@@ -219,8 +267,11 @@ accrt_status_t accrt_kernel_check_definition(const char* what,
                       name, definition->local_memory_size_bytes, MAX_LOCAL_MEMORY_BYTES);
   }
   if (definition->reserved != 0 || definition->reserved2 != 0) {
-    return ACCRT_FAIL(INVALID_FORMAT, "%s: kernel '%s': a reserved field is not 0", what, name);
+    return ACCRT_FAIL(INVALID_FORMAT,
+                      "%s: kernel '%s': its reserved is %" PRIu32 ", its reserved2 %" PRIu32
+                      ", not 0",
+                      what, name, definition->reserved, definition->reserved2);
   }
-  return check_block(what, "kernel", name, definition->params, definition->param_count,
-                     definition->params_size_bytes);
+  return check_pack_block(what, "kernel", name, definition->params, definition->param_count,
+                          definition->params_size_bytes, definition->traits);
 }

@@ -1,5 +1,5 @@
-/* runtime/core/pack_environment.c - what the runtime lends to kernels: memory and libm functions,
- * CPU features. */
+/* runtime/core/pack_environment.c - the environment of kernels: memory and libm functions, CPU
+ * features. */
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
@@ -37,7 +37,7 @@ static const accrt_kernel_imports_t imports = {
     .fmod = fmod,
 };
 
-/* Written once, the same for every instance: it says what the processor can do. */
+/* Written once; the same for every instance. It has the features of the processor. */
 static accrt_kernel_environment_t environment;
 static pthread_once_t environment_once = PTHREAD_ONCE_INIT;
 

@@ -1,6 +1,7 @@
-/* runtime/core/pack_set.h - the packs of an instance that bundles may ask for by name. Weak: a pack takes itself out when it ends.
+/* runtime/core/pack_set.h - the packs of an instance that bundles may name. The references are
+ * weak: a pack removes itself when it ends.
  *
- * Held by the instance, used by pack.c alone.
+ * The instance holds it, and only pack.c uses it.
  */
 #ifndef ACCRT_RUNTIME_CORE_PACK_SET_H_
 #define ACCRT_RUNTIME_CORE_PACK_SET_H_
@@ -8,19 +9,19 @@
 #include "accrt/base.h"
 #include "runtime/core/sync.h"
 
-/* One pack's place in the set. */
+/* A pack's entry in the set. */
 typedef struct accrt_pack_entry {
   struct accrt_pack_entry* next;
-  struct accrt_pack_entry** link; /* what points here; NULL when it is in no set */
+  struct accrt_pack_entry** link; /* the pointer to this entry; NULL when it is in no set */
 } accrt_pack_entry_t;
 
 typedef struct accrt_pack_set {
   accrt_mutex_t lock;
-  accrt_pack_entry_t* first; /* the latest first */
+  accrt_pack_entry_t* first; /* the latest one */
 } accrt_pack_set_t;
 
 static inline void accrt_pack_set_init(accrt_pack_set_t* set) {
-  accrt_mutex_init(&set->lock);
+  accrt_mutex_init(&set->lock, ACCRT_LOCK_PACKS);
   set->first = NULL;
 }
 
@@ -34,7 +35,7 @@ static inline void accrt_pack_set_add(accrt_pack_set_t* set, accrt_pack_entry_t*
   accrt_mutex_unlock(&set->lock);
 }
 
-/* Does nothing for one that is in no set. */
+/* Does nothing for a pack that is in no set. */
 static inline void accrt_pack_set_remove(accrt_pack_set_t* set, accrt_pack_entry_t* entry) {
   if (entry->link == NULL)
     return;

@@ -148,11 +148,14 @@ static void from_shared_object(void** state) {
                    ACCRT_ERROR_NOT_FOUND);
   assert_null(pack);
   assert_int_equal(accrt_kernel_pack_open(instance, "libm.so.6", &pack),
-                   ACCRT_ERROR_NOT_FOUND); /* a path, not a name */
+                   ACCRT_ERROR_INVALID_ARGUMENT); /* a path, not a name */
   char* long_path = malloc(5000);
   memset(long_path, 'x', 4999);
   long_path[4999] = '\0';
-  assert_int_equal(accrt_kernel_pack_open(instance, long_path, &pack), ACCRT_ERROR_NOT_FOUND);
+  assert_int_equal(accrt_kernel_pack_open(instance, long_path, &pack),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
+  long_path[0] = '/';
+  assert_int_equal(accrt_kernel_pack_open(instance, long_path, &pack), ACCRT_ERROR_IO);
   free(long_path);
 }
 
@@ -166,7 +169,7 @@ static void policy(void** state) {
   assert_int_equal(accrt_kernel_pack_load(signed_only, image, image_size, "x", &pack), ACCRT_OK);
   accrt_kernel_pack_release(pack);
   accrt_instance_release(signed_only);
-  /* The program layer has asked already; what it asks for is then CPU features. */
+  /* The program layer has checked the policy already. This function checks CPU features. */
   assert_int_equal(accrt_kernel_pack_load_checked(strict, image, image_size, "x", 0, &pack),
                    ACCRT_OK);
   accrt_kernel_pack_release(pack);
@@ -452,10 +455,10 @@ static void obtained_by_name(void** state) {
   X(INVALID_FORMAT, "two kernels or operators 'first'", OPERATOR(name = "first"))                  \
   X(INVALID_FORMAT, "its execute is NULL", OPERATOR(execute = NULL))                               \
   X(INVALID_FORMAT, "unknown traits 0x10", OPERATOR(traits = ACCRT_KERNEL_TRAIT_SERIAL))           \
-  X(INVALID_FORMAT, "a reserved field", OPERATOR(reserved = 1))                                    \
+  X(INVALID_FORMAT, "its reserved is 1, not 0", OPERATOR(reserved = 1))                            \
   X(INVALID_FORMAT, "65 parameters", OPERATOR(param_count = 65))                                   \
   X(INVALID_FORMAT, "ends outside", OPERATOR(params_size_bytes = 4))                               \
-  X(INVALID_FORMAT, "a WORKSPACE is not for operators", {                                          \
+  X(INVALID_FORMAT, "operators may not have a WORKSPACE", {                                        \
     add_operator();                                                                                \
     operator_param.kind = ACCRT_KERNEL_PARAM_WORKSPACE;                                            \
     operator_param.access = ACCRT_KERNEL_ACCESS_READ_WRITE;                                        \

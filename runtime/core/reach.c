@@ -1,7 +1,8 @@
-/* runtime/core/reach.c - which bytes a strided tensor covers, overflow-checked. It may not know where the tensor lies. */
+/* runtime/core/reach.c - computes the bytes that a strided tensor covers, with checks for overflow.
+ * It does not know the tensor's address. */
 #include "runtime/core/reach.h"
 
-/* The lowest and the highest element, relative to element 0. */
+/* Computes the lowest and the highest element, relative to element 0. */
 static bool span(uint32_t rank, const int64_t* shape, const int64_t* strides, int64_t* out_low,
                  int64_t* out_high) {
   for (uint32_t i = 0; i < rank; ++i) {

@@ -1,5 +1,6 @@
-/* runtime/core/sha256.c - SHA-256 (FIPS 180-4), HMAC and HKDF over it. libcrypto uses the processor's instructions for it; the code
- * here is for machines without, so that unsigned bundles and trees are checked everywhere. */
+/* runtime/core/sha256.c - SHA-256 (FIPS 180-4), and HMAC and HKDF with it. libcrypto uses the
+ * processor's instructions. The code here is for machines without libcrypto, so that unsigned
+ * bundles and trees can be checked everywhere. */
 #include "runtime/core/sha256.h"
 
 #include <stdbool.h>

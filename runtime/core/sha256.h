@@ -1,5 +1,5 @@
-/* runtime/core/sha256.h - SHA-256, by libcrypto where there is one and by code of its own where there is none. It may not allocate
- * but through libcrypto. */
+/* runtime/core/sha256.h - SHA-256 by libcrypto, or by the library's own code where libcrypto is
+ * missing. Only libcrypto may allocate. */
 #ifndef ACCRT_RUNTIME_CORE_SHA256_H_
 #define ACCRT_RUNTIME_CORE_SHA256_H_
 
@@ -10,16 +10,16 @@
 
 struct accrt_crypto;
 
-/* A digest in the making. On the caller's stack; ends with accrt_sha256_finish. */
+/* State of a digest. It lives on the caller's stack; accrt_sha256_finish ends it. */
 typedef struct accrt_sha256 {
   const struct accrt_crypto* crypto;
-  void* context; /* libcrypto's; NULL: the fields below are used */
+  void* context; /* libcrypto's state; NULL: the fields below are used */
   uint32_t state[8];
   uint64_t size_bytes;
   unsigned char block[64];
 } accrt_sha256_t;
 
-/* `crypto`: NULL where there is no libcrypto, or none is wanted. */
+/* `crypto`: NULL when libcrypto is missing or unwanted. */
 void accrt_sha256_init(accrt_sha256_t* hash, const struct accrt_crypto* crypto);
 void accrt_sha256_update(accrt_sha256_t* hash, const void* bytes, size_t size_bytes);
 /* Little-endian. */

@@ -3,9 +3,11 @@
 
 #include <string.h>
 
+#include "accrt/accrt.h"
+#include "accrt/write.h"
 #include "runtime/core/error.h"
 
-/* Longest `next` chain that is followed: a cycle ends here. */
+/* Maximum length of a `next` chain. It ends cycles. */
 #define MAX_CHAIN 32
 
 static bool is_zero(const unsigned char* bytes, size_t size_bytes) {
@@ -24,6 +26,33 @@ static uint32_t size_of(const void* object) {
 
 static bool believable(uint32_t struct_size) {
   return struct_size >= ACCRT_STRUCT_MIN_BYTES && struct_size <= ACCRT_STRUCT_MAX_BYTES;
+}
+
+/* Generated: the fields of more than 8 bytes. A struct's size could end inside such a field. */
+typedef struct field {
+  char owner[32];
+  char name[20];
+  uint16_t offset, size_bytes;
+} field_t;
+static const field_t long_fields[] = {
+#include "runtime/core/struct_fields.inc"
+};
+
+/* Every version of a struct has a size that is a multiple of 8. Another size ends inside a field or
+ * in front of padding. */
+static accrt_status_t check_cut(const char* name, uint32_t size) {
+  if (size % 8 != 0)
+    return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s: struct_size %" PRIu32 " is not a multiple of 8",
+                            name, size);
+  for (size_t i = 0; i < sizeof long_fields / sizeof *long_fields; ++i) {
+    const field_t* field = &long_fields[i];
+    const uint32_t end = (uint32_t)field->offset + field->size_bytes;
+    if (size > field->offset && size < end && strcmp(field->owner, name) == 0)
+      return ACCRT_FAIL_INNER(
+          INVALID_ARGUMENT, "%s: struct_size %" PRIu32 " cuts the field '%s', bytes %u to %" PRIu32,
+          name, size, field->name, field->offset, end);
+  }
+  return ACCRT_OK;
 }
 
 static accrt_status_t check_chain(const char* name, const accrt_chain_t* member) {
@@ -58,6 +87,7 @@ accrt_status_t accrt_struct_read(const char* name, const void* source, void* tar
                             "%s: struct_size %" PRIu32 " is not between %u and %u", name, size,
                             ACCRT_STRUCT_MIN_BYTES, ACCRT_STRUCT_MAX_BYTES);
   }
+  ACCRT_TRY(check_cut(name, size));
   const size_t common = size < target_size ? size : target_size;
   if (!is_zero((const unsigned char*)source + common, size - common)) {
     return ACCRT_FAIL_INNER(INVALID_ARGUMENT,
@@ -76,7 +106,7 @@ bool accrt_struct_fill(void* target, const void* source, size_t source_size) {
   if (target == NULL)
     return false;
   const uint32_t size = size_of(target);
-  if (!believable(size))
+  if (!believable(size) || size % 8 != 0)
     return false;
   const size_t common = size < source_size ? size : source_size;
   void* next;
@@ -96,7 +126,9 @@ accrt_status_t accrt_struct_write(const char* name, void* target, const void* so
   if (believable(size_of(target))) {
     const accrt_chain_t* chain;
     memcpy(&chain, (const unsigned char*)target + 8, sizeof chain);
-    const accrt_status_t status = check_chain(name, chain);
+    accrt_status_t status = check_cut(name, size_of(target));
+    if (status == ACCRT_OK)
+      status = check_chain(name, chain);
     if (status == ACCRT_OK)
       (void)accrt_struct_fill(target, source, source_size);
     return status;

@@ -1,7 +1,11 @@
-/* runtime/core/sync.c - futex calls and the slow path of the mutex. It may not allocate or touch the error record. */
+/* runtime/core/sync.c - futex calls, the slow path of the mutex, and threads. It may not allocate
+ * or touch the error record. */
+#define _GNU_SOURCE
+#define ACCRT_MUTEX_INLINE 1
 #include "runtime/core/sync.h"
 
 #include <linux/futex.h>
+#include <signal.h>
 #include <stddef.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -23,6 +27,14 @@ void accrt_futex_wait(atomic_uint* word, unsigned expected, uint64_t timeout_ns)
                 timeout_ns == UINT64_MAX ? NULL : &limit, NULL, 0);
 }
 
+void accrt_mutex_lock_called(accrt_mutex_t* mutex) {
+  accrt_mutex_lock(mutex);
+}
+
+void accrt_mutex_unlock_called(accrt_mutex_t* mutex) {
+  accrt_mutex_unlock(mutex);
+}
+
 void accrt_mutex_lock_slow(accrt_mutex_t* mutex) {
   for (int i = 0; i < SPINS_BEFORE_SLEEP; ++i) {
     unsigned expected = 0;
@@ -34,15 +46,36 @@ void accrt_mutex_lock_slow(accrt_mutex_t* mutex) {
     }
     accrt_pause();
   }
-  /* Taken as 2, so that whoever unlocks wakes the next; acquire as above. */
+  /* State 2 makes the unlocking thread wake the next one; acquire as above. */
   while (atomic_exchange_explicit(&mutex->state, 2, memory_order_acquire) != 0) {
     accrt_futex_wait(&mutex->state, 2, UINT64_MAX);
   }
 }
 
+void accrt_monitor_make(pthread_mutex_t* mutex, pthread_cond_t* changed) {
+  /* pthread calls with these attributes cannot fail. */
+  pthread_mutexattr_t adaptive;
+  (void)pthread_mutexattr_init(&adaptive);
+  (void)pthread_mutexattr_settype(&adaptive, PTHREAD_MUTEX_ADAPTIVE_NP);
+  (void)pthread_mutex_init(mutex, &adaptive);
+  (void)pthread_mutexattr_destroy(&adaptive);
+  (void)pthread_cond_init(changed, NULL);
+}
+
+void accrt_monitor_deinit(accrt_monitor_t* monitor) {
+  (void)pthread_cond_destroy(&monitor->changed);
+  (void)pthread_mutex_destroy(&monitor->mutex);
+}
+
 uint64_t accrt_clock_ns(void) {
   struct timespec now;
   (void)clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+uint64_t accrt_clock_coarse_ns(void) {
+  struct timespec now;
+  (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
   return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
@@ -59,4 +92,27 @@ uint64_t accrt_deadline_left_ns(uint64_t deadline_ns) {
     return UINT64_MAX;
   const uint64_t now_ns = accrt_clock_ns();
   return now_ns < deadline_ns ? deadline_ns - now_ns : 0;
+}
+
+/* ---- Threads ---- */
+
+int accrt_thread_start(pthread_t* thread, const pthread_attr_t* attributes, void* (*work)(void*),
+                       void* user) {
+  sigset_t all, old;
+  (void)sigfillset(&all);
+  (void)pthread_sigmask(SIG_SETMASK, &all, &old);
+  const int error = pthread_create(thread, attributes, work, user);
+  (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+  return error;
+}
+
+void accrt_threads_run(uint64_t count, void* (*work)(void*), void* user) {
+  pthread_t threads[15];
+  uint32_t started = 0;
+  while (started < sizeof threads / sizeof *threads && started + 1 < count &&
+         accrt_thread_start(&threads[started], NULL, work, user) == 0)
+    ++started;
+  (void)work(user);
+  while (started > 0)
+    (void)pthread_join(threads[--started], NULL);
 }

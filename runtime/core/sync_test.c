@@ -14,8 +14,8 @@
 
 typedef struct shared {
   accrt_mutex_t mutex;
-  long
-      plain; /* guarded by the mutex: a race would be seen by a sanitizer, a lost update by the count */
+  /* guarded by the mutex: a race would be seen by a sanitizer, a lost update by the count */
+  long plain;
 } shared_t;
 
 static void* count(void* argument) {
@@ -32,7 +32,7 @@ static void test_mutex(void** state) {
   (void)state;
   shared_t shared = {.plain = 0};
   pthread_t threads[THREADS];
-  accrt_mutex_init(&shared.mutex);
+  accrt_mutex_init(&shared.mutex, ACCRT_LOCK_STREAM);
   for (int i = 0; i < THREADS; ++i)
     assert_int_equal(pthread_create(&threads[i], NULL, count, &shared), 0);
   for (int i = 0; i < THREADS; ++i)
@@ -54,7 +54,7 @@ static void* hold_for_a_while(void* argument) {
 static void test_mutex_sleeps_and_wakes(void** state) {
   (void)state;
   shared_t shared = {.plain = 0};
-  accrt_mutex_init(&shared.mutex);
+  accrt_mutex_init(&shared.mutex, ACCRT_LOCK_STREAM);
   pthread_t threads[THREADS];
   for (int i = 0; i < THREADS; ++i)
     assert_int_equal(pthread_create(&threads[i], NULL, hold_for_a_while, &shared), 0);
@@ -80,7 +80,7 @@ static void test_deadlines(void** state) {
   (void)state;
   assert_true(accrt_deadline_ns(UINT64_MAX) == UINT64_MAX);
   assert_true(accrt_deadline_ns(UINT64_MAX - 1) ==
-              UINT64_MAX); /* too far away to be told from never */
+              UINT64_MAX); /* so far away that it means never */
   assert_true(accrt_deadline_left_ns(UINT64_MAX) == UINT64_MAX);
   assert_int_equal(accrt_deadline_left_ns(0), 0);
   const uint64_t left_ns = accrt_deadline_left_ns(accrt_deadline_ns(UINT64_C(60000000000)));

@@ -1,6 +1,8 @@
-/* runtime/core/test_allocator.h - test fixture: an allocator that counts, checks sizes, and fails on request.
+/* runtime/core/test_allocator.h - test fixture: an allocator that counts, checks sizes, and fails
+ * on request.
  *
- * For tests alone. Thread-safe. Every block carries its size and alignment, so that a wrong one at deallocation is seen.
+ * For tests alone. Thread-safe. Every block stores its size and alignment, so that a wrong one is
+ * detected when it is freed.
  */
 #ifndef ACCRT_RUNTIME_CORE_TEST_ALLOCATOR_H_
 #define ACCRT_RUNTIME_CORE_TEST_ALLOCATOR_H_
@@ -16,9 +18,9 @@ typedef struct test_allocator {
   atomic_long live_count;
   atomic_long live_bytes;
   atomic_long total_count;
-  atomic_long wrong_count;  /* deallocations whose size or alignment did not match */
-  atomic_long fail_at;      /* the n-th allocation from now fails (1: the next); 0: none */
-  atomic_int fail_for_ever; /* and all after it */
+  atomic_long wrong_count; /* deallocations whose size or alignment did not match */
+  atomic_long fail_at; /* number of the allocation that fails, from now (1: the next); 0: none */
+  atomic_int fail_for_ever; /* all later ones fail too */
   atomic_long failed_count;
 } test_allocator_t;
 
@@ -77,7 +79,7 @@ static inline accrt_allocator_t test_allocator_interface(test_allocator_t* alloc
   return interface;
 }
 
-/* The n-th allocation from now fails, and, with `for_ever`, all after it. 0: none. */
+/* Makes the n-th allocation from now fail and, with `for_ever`, all after it. 0: none. */
 static inline void test_allocator_fail(test_allocator_t* allocator, long n, int for_ever) {
   atomic_store(&allocator->fail_for_ever, for_ever);
   atomic_store(&allocator->fail_at, n);

@@ -1,6 +1,6 @@
 /* runtime/core/test_image.h - for tests: the freestanding image of this machine from the golden
- * bundle. It aborts when the file is not there (tests run from the root of the source tree) and
- * gives NULL when the bundle has no image for this machine. */
+ * bundle. It aborts when the file does not exist (tests run from the root of the source tree) and
+ * returns NULL when the bundle has no image for this machine. */
 #ifndef ACCRT_RUNTIME_CORE_TEST_IMAGE_H_
 #define ACCRT_RUNTIME_CORE_TEST_IMAGE_H_
 
@@ -19,7 +19,7 @@
 #define TEST_IMAGE_OTHER "golden.x86-64"
 #endif
 
-/* To be freed. */
+/* The caller frees the result. */
 static inline unsigned char* test_image(accrt_instance_t* instance, const char* name,
                                         size_t* out_size) {
   accrt_bundle_t* bundle;

@@ -1,4 +1,4 @@
-/* runtime/memory/buffer.c - buffers: life, last uses, mapping. It may not know streams, only fences. */
+/* runtime/memory/buffer.c - buffers: lifetime, last uses, mapping. It knows fences, not streams. */
 #include <string.h>
 
 #include "runtime/core/error.h"
@@ -7,14 +7,15 @@
 #include "runtime/memory/pool.h"
 
 #define MAX_ALIGNMENT (UINT64_C(1) << 30)
-/* Room for the first streams that find none in the buffer itself. */
+/* First capacity of the overflow array, for streams without an entry in the buffer itself. */
 #define FIRST_OVERFLOW 4u
 #define EXPORT_FLAGS (ACCRT_BUFFER_FLAG_EXPORT_FD | ACCRT_BUFFER_FLAG_EXPORT_IPC)
 
 /* ---- Uses ---- */
 
 static accrt_fence_t* fence_of(const accrt_buffer_use_t* use) {
-  /* Acquire pairs with the release in claim: the entry's number is seen as it was when the entry was taken, or later. */
+  /* Acquire pairs with the release in claim(): the entry's number is at least the one of the
+   * claim. */
   return atomic_load_explicit(&use->fence, memory_order_acquire);
 }
 
@@ -22,7 +23,8 @@ static uint64_t submission_of(const accrt_buffer_use_t* use) {
   return atomic_load_explicit(&use->submission, memory_order_relaxed);
 }
 
-/* Raises the entry's number. Relaxed: who looks at the numbers has got hold of the last reference, and the references order that. */
+/* Raises the entry's number. Relaxed is enough: only a thread with the last reference reads the
+ * numbers, and the reference count orders that. */
 static void raise(accrt_buffer_use_t* use, uint64_t submission) {
   uint_least64_t seen = submission_of(use);
   while (seen < submission &&
@@ -77,12 +79,13 @@ void accrt_buffer_keep_use(accrt_buffer_t* buffer, accrt_fence_t* fence, uint64_
 }
 
 bool accrt_buffer_is_unshared(accrt_buffer_t* buffer) {
-  /* Acquire pairs with the releases of references that others gave up: the uses they noted are seen. */
+  /* Acquire pairs with the release of other threads' references, so that their noted uses are
+   * visible. */
   if (atomic_load_explicit(&buffer->object.references, memory_order_acquire) != 1)
     return false;
   if (accrt_buffer_is_idle(buffer))
     return true;
-  accrt_device_refresh_fences(buffer->pool->device);
+  buffer->pool->device->above->refresh_fences(buffer->pool->device);
   return accrt_buffer_is_idle(buffer);
 }
 
@@ -109,9 +112,11 @@ static accrt_buffer_use_t* find_use(accrt_buffer_t* buffer, const accrt_fence_t*
   return NULL;
 }
 
-/* Takes an entry that is free, or whose stream is gone: nobody else can be writing to it. Under the use lock. */
+/* Claims an entry that is free or whose stream is gone, because no other thread writes to such an
+ * entry. Requires the use lock. */
 static accrt_buffer_use_t* claim(accrt_buffer_t* buffer, accrt_fence_t* fence, uint64_t submission,
                                  accrt_fence_t** out_replaced) {
+  ACCRT_ASSERT_HELD(&buffer->use_lock);
   for (uint32_t i = 0; i < ACCRT_BUFFER_INLINE_USES; ++i) {
     accrt_buffer_use_t* use = &buffer->uses[i];
     accrt_fence_t* old = fence_of(use);
@@ -127,8 +132,10 @@ static accrt_buffer_use_t* claim(accrt_buffer_t* buffer, accrt_fence_t* fence, u
   return NULL;
 }
 
-/* The overflow's entry of this stream, or one whose stream has passed, or a new one if there is room. Under the use lock. */
+/* Returns the overflow's entry of this stream, or one whose stream has passed, or a new one if
+ * there is room. Requires the use lock. */
 static accrt_buffer_overflow_t* find_overflow(accrt_buffer_t* buffer, const accrt_fence_t* fence) {
+  ACCRT_ASSERT_HELD(&buffer->use_lock);
   accrt_buffer_overflow_t* uses = buffer->more_uses;
   accrt_buffer_overflow_t* passed = NULL;
   for (size_t i = 0; i < buffer->more_count; ++i) {
@@ -145,6 +152,7 @@ static accrt_buffer_overflow_t* find_overflow(accrt_buffer_t* buffer, const accr
 
 static bool note_overflow(accrt_buffer_t* buffer, accrt_fence_t* fence, uint64_t submission,
                           accrt_fence_t** out_replaced) {
+  ACCRT_ASSERT_HELD(&buffer->use_lock);
   accrt_buffer_overflow_t* use = find_overflow(buffer, fence);
   if (use == NULL)
     return false;
@@ -158,15 +166,12 @@ static bool note_overflow(accrt_buffer_t* buffer, accrt_fence_t* fence, uint64_t
   return true;
 }
 
-/* More room, allocated outside of the lock. */
+/* Enlarges the overflow. The allocation happens outside the lock. */
 static accrt_status_t grow_uses(accrt_buffer_t* buffer, size_t seen_capacity) {
   const accrt_allocator_t* allocator = accrt_instance_allocator(buffer->pool->instance);
   size_t capacity = seen_capacity == 0 ? FIRST_OVERFLOW : seen_capacity * 2;
   void* memory;
-  const accrt_status_t status =
-      accrt_alloc_array(allocator, capacity, sizeof(accrt_buffer_overflow_t), &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc_array(allocator, capacity, sizeof(accrt_buffer_overflow_t), &memory));
   accrt_mutex_lock(&buffer->use_lock);
   if (buffer->more_capacity < capacity) {
     accrt_buffer_overflow_t* old = buffer->more_uses;
@@ -197,9 +202,7 @@ static accrt_status_t note_new(accrt_buffer_t* buffer, accrt_fence_t* fence, uin
     accrt_fence_release(replaced);
     if (noted)
       return ACCRT_OK;
-    const accrt_status_t status = grow_uses(buffer, capacity);
-    if (status != ACCRT_OK)
-      return status;
+    ACCRT_TRY(grow_uses(buffer, capacity));
   }
 }
 
@@ -212,12 +215,7 @@ accrt_status_t accrt_buffer_note_fence(accrt_buffer_t* buffer, accrt_fence_t* fe
   return ACCRT_OK;
 }
 
-accrt_status_t accrt_buffer_note_use(accrt_buffer_t* buffer, accrt_stream_t* stream,
-                                     uint64_t submission) {
-  return accrt_buffer_note_fence(buffer, accrt_stream_fence(stream), submission);
-}
-
-/* ---- Making ---- */
+/* ---- Creation ---- */
 
 static void set_label(accrt_buffer_t* buffer, const char* label) {
   size_t length = 0;
@@ -230,7 +228,7 @@ static void set_label(accrt_buffer_t* buffer, const char* label) {
 
 static accrt_status_t read_options(const accrt_buffer_options_t* options,
                                    accrt_buffer_options_t* out_local) {
-  /* What nearly every caller gives: nothing to negotiate. */
+  /* Nearly all callers pass these options; they need no negotiation. */
   if (options == NULL || options->struct_size != sizeof *options || options->next != NULL) {
     return accrt_struct_read("accrt_buffer_options_t", options, out_local, sizeof *out_local);
   }
@@ -238,11 +236,10 @@ static accrt_status_t read_options(const accrt_buffer_options_t* options,
   return ACCRT_OK;
 }
 
+/* `*out_fence` gets the fence of the stream that the options name, if any. */
 static accrt_status_t check_options(accrt_pool_t* pool, const accrt_buffer_options_t* options,
-                                    accrt_buffer_options_t* out_local) {
-  const accrt_status_t status = read_options(options, out_local);
-  if (status != ACCRT_OK)
-    return status;
+                                    accrt_buffer_options_t* out_local, accrt_fence_t** out_fence) {
+  ACCRT_TRY(read_options(options, out_local));
   if ((out_local->flags & ~EXPORT_FLAGS) != 0)
     return ACCRT_FAIL(INVALID_ARGUMENT, "flags 0x%" PRIx32 " are not known", out_local->flags);
   if (out_local->flags == EXPORT_FLAGS)
@@ -250,19 +247,22 @@ static accrt_status_t check_options(accrt_pool_t* pool, const accrt_buffer_optio
   uint64_t* alignment = &out_local->alignment_bytes;
   if (*alignment != 0 && (!accrt_is_power_of_two(*alignment) || *alignment > MAX_ALIGNMENT)) {
     return ACCRT_FAIL(INVALID_ARGUMENT,
-                      "alignment_bytes %" PRIu64 " is no power of two up to %" PRIu64, *alignment,
-                      MAX_ALIGNMENT);
+                      "alignment_bytes %" PRIu64 " is not a power of two up to %" PRIu64,
+                      *alignment, MAX_ALIGNMENT);
   }
   if (*alignment < pool->min_alignment_bytes)
     *alignment = pool->min_alignment_bytes;
-  if (out_local->stream != NULL && accrt_stream_device(out_local->stream) != pool->device) {
-    return ACCRT_FAIL(INVALID_ARGUMENT, "stream %" PRIu64 " is of another device than the pool",
-                      accrt_stream_id(out_local->stream));
-  }
-  return ACCRT_OK;
+  if (out_local->stream == NULL)
+    return ACCRT_OK;
+  accrt_device_t* device;
+  *out_fence = pool->device->above->fence_of(out_local->stream, &device);
+  if (device == pool->device)
+    return ACCRT_OK;
+  return ACCRT_FAIL(INVALID_ARGUMENT, "stream %" PRIu64 " is of another device than the pool",
+                    (*out_fence)->stream_id);
 }
 
-/* What an export flag asks of the pool and its driver. */
+/* Checks what an export flag requires of the pool and its driver. */
 static accrt_status_t check_export(const accrt_pool_t* pool, uint32_t flags) {
   if (flags == 0)
     return ACCRT_OK;
@@ -273,14 +273,12 @@ static accrt_status_t check_export(const accrt_pool_t* pool, uint32_t flags) {
                     accrt_device_facts(pool->device)->name, pool->kind);
 }
 
-/* A buffer with memory that no stream uses. */
+/* Makes a buffer with memory that no stream uses. */
 static accrt_status_t make_buffer(accrt_pool_t* pool, uint64_t size_bytes,
                                   const accrt_buffer_options_t* options,
                                   accrt_buffer_t** out_buffer) {
   accrt_buffer_t* buffer;
-  accrt_status_t status = accrt_pool_buffer_record(pool, &buffer);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_pool_buffer_record(pool, &buffer));
   buffer->size_bytes = size_bytes;
   buffer->alignment_bytes = options->alignment_bytes;
   buffer->id = accrt_instance_next_id(pool->instance);
@@ -288,7 +286,7 @@ static accrt_status_t make_buffer(accrt_pool_t* pool, uint64_t size_bytes,
   if (options->flags != 0)
     buffer->handle_kind =
         (options->flags & ACCRT_BUFFER_FLAG_EXPORT_FD) != 0 ? ACCRT_HANDLE_FD : ACCRT_HANDLE_IPC;
-  status =
+  accrt_status_t status =
       options->flags != 0 ? accrt_pool_take_apart(pool, buffer) : accrt_pool_take(pool, buffer);
   if (status != ACCRT_OK) {
     accrt_pool_drop_record(pool, buffer);
@@ -301,42 +299,30 @@ static accrt_status_t make_buffer(accrt_pool_t* pool, uint64_t size_bytes,
 accrt_status_t accrt_buffer_create(accrt_pool_t* pool, uint64_t size_bytes,
                                    const accrt_buffer_options_t* options,
                                    accrt_buffer_t** out_buffer) {
-  if (out_buffer == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_buffer is NULL");
-  *out_buffer = NULL;
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (pool == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "pool is NULL");
+  if (out_buffer != NULL)
+    *out_buffer = NULL;
+  ACCRT_ENTER(out_buffer, pool);
   if (pool->imports)
     return ACCRT_FAIL(UNSUPPORTED, "nothing can be allocated from the pool of imports");
   accrt_buffer_options_t local;
-  status = check_options(pool, options, &local);
-  if (status == ACCRT_OK)
-    status = check_export(pool, local.flags);
-  if (status == ACCRT_OK)
-    status = accrt_device_check(pool->device);
-  if (status != ACCRT_OK)
-    return status;
+  accrt_fence_t* fence = NULL;
+  ACCRT_TRY(check_options(pool, options, &local, &fence));
+  ACCRT_TRY(check_export(pool, local.flags));
+  ACCRT_TRY(accrt_device_check(pool->device));
   accrt_buffer_t* buffer = NULL;
-  if (local.stream != NULL && local.flags == 0) {
-    buffer = accrt_pool_take_freed(pool, accrt_stream_fence(local.stream), size_bytes,
-                                   local.alignment_bytes);
-  }
+  if (fence != NULL && local.flags == 0)
+    buffer = accrt_pool_take_freed(pool, fence, size_bytes, local.alignment_bytes);
   if (buffer != NULL) {
     set_label(buffer, local.label);
   } else {
-    status = make_buffer(pool, size_bytes, &local, &buffer);
+    ACCRT_TRY(make_buffer(pool, size_bytes, &local, &buffer));
   }
-  if (status != ACCRT_OK)
-    return status;
   (void)accrt_instance_retain(pool->instance);
   *out_buffer = buffer;
   return ACCRT_OK;
 }
 
-/* ---- Life ---- */
+/* ---- Lifetime ---- */
 
 void accrt_buffer_ref(accrt_buffer_t* buffer) {
   accrt_object_retain(&buffer->object);
@@ -363,7 +349,7 @@ void accrt_buffer_release(accrt_buffer_t* buffer) {
   accrt_instance_release(instance);
 }
 
-/* No unfinished use but on `fence`. The caller's reference is the only one. */
+/* True when every use is complete except that on `fence`. The caller has the only reference. */
 static bool only_used_by(accrt_buffer_t* buffer, const accrt_fence_t* fence) {
   bool only = true;
   for (uint32_t i = 0; i < ACCRT_BUFFER_INLINE_USES && only; ++i) {
@@ -378,32 +364,28 @@ static bool only_used_by(accrt_buffer_t* buffer, const accrt_fence_t* fence) {
   return only;
 }
 
-accrt_status_t accrt_stream_free(accrt_stream_t* stream, accrt_buffer_t* buffer) {
-  const accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (stream == NULL || buffer == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", stream == NULL ? "stream" : "buffer");
-  /* Acquire pairs with the releases of references given up by other threads. */
+accrt_status_t accrt_buffer_free_in_order(accrt_buffer_t* buffer, accrt_fence_t* fence,
+                                          uint64_t submission) {
+  /* Acquire pairs with the release of other threads' references. */
   const uint32_t references =
       atomic_load_explicit(&buffer->object.references, memory_order_acquire);
   if (references != 1) {
-    return ACCRT_FAIL(INVALID_STATE, "buffer %" PRIu64 " has %" PRIu32 " references", buffer->id,
-                      references);
+    return ACCRT_FAIL_INNER(INVALID_STATE, "buffer %" PRIu64 " has %" PRIu32 " references",
+                            buffer->id, references);
   }
-  accrt_fence_t* fence = accrt_stream_fence(stream);
   bool only = only_used_by(buffer, fence);
   if (!only) {
-    accrt_device_refresh_fences(buffer->pool->device);
+    buffer->pool->device->above->refresh_fences(buffer->pool->device);
     only = only_used_by(buffer, fence);
   }
   if (!only) {
-    return ACCRT_FAIL(INVALID_STATE, "buffer %" PRIu64 " is in use on another stream than %" PRIu64,
-                      buffer->id, accrt_stream_id(stream));
+    return ACCRT_FAIL_INNER(INVALID_STATE,
+                            "buffer %" PRIu64 " is in use on another stream than %" PRIu64,
+                            buffer->id, fence->stream_id);
   }
   accrt_instance_t* instance = buffer->pool->instance;
-  accrt_buffer_keep_use(buffer, fence, accrt_stream_last_submission(stream));
-  /* Relaxed: it was the last one, and the pool's lock publishes the rest. */
+  accrt_buffer_keep_use(buffer, fence, submission);
+  /* Relaxed is enough: it was the last reference, and the pool's lock publishes the rest. */
   atomic_store_explicit(&buffer->object.references, 0, memory_order_relaxed);
   if (!accrt_pool_free_in_order(buffer->pool, buffer, fence))
     accrt_pool_retire(buffer->pool, buffer);
@@ -411,7 +393,7 @@ accrt_status_t accrt_stream_free(accrt_stream_t* stream, accrt_buffer_t* buffer)
   return ACCRT_OK;
 }
 
-/* ---- Facts and mapping ---- */
+/* ---- Properties and mapping ---- */
 
 void accrt_buffer_range(const accrt_buffer_t* buffer, uint64_t* out_address,
                         uint64_t* out_size_bytes) {
@@ -432,11 +414,7 @@ accrt_device_t* accrt_buffer_device(const accrt_buffer_t* buffer) {
 }
 
 accrt_status_t accrt_buffer_info(accrt_buffer_t* buffer, accrt_buffer_info_t* out_info) {
-  const accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (buffer == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "buffer is NULL");
+  ACCRT_ENTER(buffer);
   accrt_buffer_info_t info = ACCRT_BUFFER_INFO_INIT;
   info.kind = buffer->pool->kind;
   info.id = buffer->id;
@@ -449,14 +427,11 @@ accrt_status_t accrt_buffer_info(accrt_buffer_t* buffer, accrt_buffer_info_t* ou
 
 accrt_status_t accrt_buffer_map(accrt_buffer_t* buffer, uint64_t offset_bytes, uint64_t size_bytes,
                                 void** out_pointer) {
-  if (out_pointer == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_pointer is NULL");
-  *out_pointer = NULL;
-  const accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (buffer == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "buffer is NULL");
+  if (out_pointer != NULL)
+    *out_pointer = NULL;
+  ACCRT_ENTER(out_pointer, buffer);
+  if (size_bytes == ACCRT_TO_END && offset_bytes <= buffer->size_bytes)
+    size_bytes = buffer->size_bytes - offset_bytes;
   if (!accrt_range_fits(offset_bytes, size_bytes, buffer->size_bytes)) {
     return ACCRT_FAIL(OUT_OF_RANGE,
                       "offset %" PRIu64 " + size %" PRIu64 " is past the buffer's %" PRIu64
@@ -473,11 +448,7 @@ accrt_status_t accrt_buffer_map(accrt_buffer_t* buffer, uint64_t offset_bytes, u
 }
 
 accrt_status_t accrt_buffer_unmap(accrt_buffer_t* buffer) {
-  const accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (buffer == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "buffer is NULL");
+  ACCRT_ENTER(buffer);
   unsigned count = atomic_load_explicit(&buffer->map_count, memory_order_relaxed);
   do {
     if (count == 0)

@@ -1,27 +1,36 @@
-/* runtime/memory/buffer.h - what the floors above may use of buffers beside the public API. Implemented in buffer.c. */
+/* runtime/memory/buffer.h - functions on buffers for the floors above, beside the public API.
+ * Implemented in buffer.c. */
 #ifndef ACCRT_RUNTIME_MEMORY_BUFFER_H_
 #define ACCRT_RUNTIME_MEMORY_BUFFER_H_
 
 #include <stdbool.h>
 
 #include "accrt/memory.h"
+#include "runtime/memory/fence.h"
 
-/* Address and size without a call per field; `out_address` is what kernels get. */
+/* Returns address and size in one call. `out_address` is the address for kernels. */
 void accrt_buffer_range(const accrt_buffer_t* buffer, uint64_t* out_address,
                         uint64_t* out_size_bytes);
-/* Where the host reaches it; NULL when it does not, or is said not to. */
+/* The buffer's address on the host; NULL when the host cannot access it, or was declared not to. */
 void* accrt_buffer_host_pointer(const accrt_buffer_t* buffer);
-/* The same for plain host memory, which no driver has pinned or imported; NULL for all other. */
+/* The same for plain host memory that no driver pinned or imported; NULL for all other memory. */
 void* accrt_buffer_plain_pointer(const accrt_buffer_t* buffer);
 accrt_device_t* accrt_buffer_device(const accrt_buffer_t* buffer);
-/* True when the caller's reference is the only one and no stream still uses the buffer: it may be written anew. */
+accrt_device_t* accrt_pool_device(const accrt_pool_t* pool);
+/* True when the caller has the only reference and no stream uses the buffer: the caller may
+ * overwrite it. */
 bool accrt_buffer_is_unshared(accrt_buffer_t* buffer);
-/* Notes that `submission` of `stream` uses the buffer: its memory is not reused before that has ended. */
-accrt_status_t accrt_buffer_note_use(accrt_buffer_t* buffer, accrt_stream_t* stream,
-                                     uint64_t submission);
+/* Notes that `submission` of the fence's stream uses the buffer. The memory is not reused before
+ * that submission has ended. */
+accrt_status_t accrt_buffer_note_fence(accrt_buffer_t* buffer, accrt_fence_t* fence,
+                                       uint64_t submission);
+/* The body of accrt_stream_free, for the fence of the stream on which `submission` frees it. */
+accrt_status_t accrt_buffer_free_in_order(accrt_buffer_t* buffer, accrt_fence_t* fence,
+                                          uint64_t submission);
 
-/* Internal references: they hold the object and not the instance, for what ends with it. A public reference holds the instance too,
- * and becomes an internal one by a release of the instance. NULL is allowed for the unref functions. */
+/* Internal references. They retain the object but not the instance, for objects that end with the
+ * instance. A public reference retains the instance too; releasing the instance makes it an
+ * internal one. The unref functions allow NULL. */
 void accrt_buffer_ref(accrt_buffer_t* buffer);
 void accrt_buffer_unref(accrt_buffer_t* buffer);
 void accrt_pool_unref(accrt_pool_t* pool);

@@ -1,8 +1,11 @@
-/* runtime/memory/heap.c - two-level segregated fit. It may not lock, allocate, or touch the memory that it divides. */
+/* runtime/memory/heap.c - two-level segregated fit. It may not lock, allocate, or touch the memory
+ * that it divides. */
 #include "runtime/memory/heap.h"
 
 #include <stddef.h>
 #include <string.h>
+
+#include "runtime/core/assertion.h"
 
 typedef struct size_class {
   uint32_t first;
@@ -13,7 +16,8 @@ static uint32_t floor_log2(uint64_t value) {
   return 63u - (uint32_t)__builtin_clzll(value);
 }
 
-/* The class whose blocks are at least as large as its lower bound: where a free block of this size is listed. */
+/* The class that lists a free block of this size: the block is at least as large as the class's
+ * lower bound. */
 static size_class_t class_of(const accrt_heap_t* heap, uint64_t size_bytes) {
   const uint64_t units = size_bytes / heap->granule_bytes;
   if (units < ACCRT_HEAP_SECOND_LEVELS)
@@ -28,7 +32,7 @@ static size_class_t class_of(const accrt_heap_t* heap, uint64_t size_bytes) {
   return (size_class_t){first, second};
 }
 
-/* The smallest size of the next class when `size_bytes` is not the lower bound of its own: every block there fits. */
+/* Rounds up to the lower bound of a class. Every block in that class is large enough. */
 static uint64_t round_to_class(const accrt_heap_t* heap, uint64_t size_bytes) {
   const uint64_t units = size_bytes / heap->granule_bytes;
   if (units < ACCRT_HEAP_SECOND_LEVELS)
@@ -89,6 +93,7 @@ accrt_block_t* accrt_heap_take_spare(accrt_heap_t* heap) {
   if (block == NULL)
     return NULL;
   heap->spares = block->next_free;
+  ACCRT_ASSERT(heap->spare_count > 0);
   heap->spare_count -= 1;
   block->next_free = NULL;
   return block;
@@ -123,6 +128,7 @@ void accrt_heap_remove_segment(accrt_heap_t* heap, accrt_segment_t* segment) {
   } else {
     heap->segments = segment->next;
   }
+  ACCRT_ASSERT(heap->segment_count > 0);
   heap->segment_count -= 1;
 }
 
@@ -137,7 +143,7 @@ static bool fits(const accrt_block_t* block, uint64_t size_bytes, uint64_t align
   return skip <= block->size_bytes && size_bytes <= block->size_bytes - skip;
 }
 
-/* A block of the first non-empty class from `at` upwards. */
+/* Returns a block of the first non-empty class from `at` upwards. */
 static accrt_block_t* first_from(const accrt_heap_t* heap, size_class_t at) {
   uint32_t seconds = heap->second_bitmap[at.first] & (UINT32_MAX << at.second);
   uint32_t first = at.first;
@@ -153,8 +159,8 @@ static accrt_block_t* first_from(const accrt_heap_t* heap, size_class_t at) {
   return heap->lists[first][(uint32_t)__builtin_ctz(seconds)];
 }
 
-/* Searches the lists from the class of `size_bytes` up: only when the constant-time search found nothing, so that a heap that
- * is nearly full is used to the end. */
+/* Searches the lists from the class of `size_bytes` up. It runs only when the constant-time search
+ * finds nothing, so that a nearly full heap is used completely. */
 static accrt_block_t* search(const accrt_heap_t* heap, uint64_t size_bytes,
                              uint64_t alignment_bytes) {
   const size_class_t at = class_of(heap, size_bytes);
@@ -179,13 +185,13 @@ static accrt_block_t* find(const accrt_heap_t* heap, uint64_t size_bytes,
   if (__builtin_add_overflow(size_bytes, alignment_bytes - heap->granule_bytes, &wanted))
     return NULL;
   accrt_block_t* block = first_from(heap, class_of(heap, round_to_class(heap, wanted)));
-  /* The last class has no upper bound: what it gives is checked. */
+  /* The last class has no upper bound, so its blocks need a check. */
   if (block != NULL && fits(block, size_bytes, alignment_bytes))
     return block;
   return search(heap, size_bytes, alignment_bytes);
 }
 
-/* Cuts `block` (not listed) at `size_bytes`; the rest becomes a free block. */
+/* Cuts `block` (not listed) at `size_bytes`. The rest becomes a free block. */
 static accrt_block_t* split(accrt_heap_t* heap, accrt_block_t* block, uint64_t size_bytes) {
   accrt_block_t* rest = accrt_heap_take_spare(heap);
   rest->segment = block->segment;

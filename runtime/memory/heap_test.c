@@ -1,4 +1,5 @@
-/* The heap against a model: random takes and gives over several segments; every invariant after every step. */
+/* The heap against a model: random takes and gives over several segments; every invariant after
+ * every step. */
 #include <stdarg.h>
 #include <setjmp.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* runtime/memory/import.c - memory that is somebody else's, and memory that others open: imports, exports, handles. It may not know how
- * pools divide theirs. */
+/* runtime/memory/import.c - memory of other owners, and memory that other processes open: imports,
+ * exports, handles. It does not know how pools divide their memory. */
 #include <string.h>
 #include <unistd.h>
 
@@ -14,7 +14,7 @@ _Static_assert(ACCRT_HANDLE_FD == ACCRT_DRIVER_HANDLE_FD &&
 
 /* ---- Imports ---- */
 
-/* Makes the memory known to the driver, where it wants to know. */
+/* Registers the memory with the driver, if the driver has a function for that. */
 static accrt_status_t import_memory(accrt_buffer_t* buffer, void* pointer) {
   accrt_device_t* device = buffer->pool->device;
   const accrt_driver_table_t* table = accrt_device_driver_table(device);
@@ -24,16 +24,14 @@ static accrt_status_t import_memory(accrt_buffer_t* buffer, void* pointer) {
   if (table->memory_import == NULL) {
     if (host_memory)
       return ACCRT_OK;
-    return ACCRT_FAIL(UNSUPPORTED, "%s cannot reach somebody else's host memory",
+    return ACCRT_FAIL(UNSUPPORTED, "%s cannot access host memory that it did not allocate",
                       accrt_device_facts(device)->name);
   }
-  /* Nothing to reach: drivers need not know of empty ranges. */
+  /* An empty range has nothing to access, so drivers need not know it. */
   if (buffer->size_bytes == 0)
     return ACCRT_OK;
-  const accrt_status_t status = table->memory_import(accrt_device_driver_device(device), pointer,
-                                                     buffer->size_bytes, &buffer->import);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(table->memory_import(accrt_device_driver_device(device), pointer, buffer->size_bytes,
+                                 &buffer->import));
   buffer->driver_import = 1;
   buffer->address = buffer->import.device_address;
   buffer->host_pointer = buffer->import.host_pointer;
@@ -47,29 +45,20 @@ static uint64_t natural_alignment(uint64_t address) {
 accrt_status_t accrt_buffer_import(accrt_device_t* device, void* pointer, uint64_t size_bytes,
                                    void (*release)(void* user), void* user,
                                    accrt_buffer_t** out_buffer) {
-  if (out_buffer == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_buffer is NULL");
-  *out_buffer = NULL;
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (device == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "device is NULL");
+  if (out_buffer != NULL)
+    *out_buffer = NULL;
+  ACCRT_ENTER(out_buffer, device);
   if (pointer == NULL && size_bytes != 0)
     return ACCRT_FAIL(INVALID_ARGUMENT, "pointer is NULL for %" PRIu64 " bytes", size_bytes);
   if (!accrt_range_fits((uint64_t)(uintptr_t)pointer, size_bytes, UINT64_MAX)) {
     return ACCRT_FAIL(OVERFLOW, "%" PRIu64 " bytes at %p wrap around", size_bytes, pointer);
   }
   accrt_pool_t* pool;
-  status = accrt_pool_default(device, ACCRT_MEMORY_IMPORTED, &pool);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_pool_default(device, ACCRT_MEMORY_IMPORTED, &pool));
   accrt_buffer_t* buffer;
-  status = accrt_pool_buffer_record(pool, &buffer);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_pool_buffer_record(pool, &buffer));
   buffer->size_bytes = size_bytes;
-  status = import_memory(buffer, pointer);
+  accrt_status_t status = import_memory(buffer, pointer);
   if (status != ACCRT_OK) {
     accrt_pool_drop_record(pool, buffer);
     return status;
@@ -84,15 +73,11 @@ accrt_status_t accrt_buffer_import(accrt_device_t* device, void* pointer, uint64
   return ACCRT_OK;
 }
 
-/* ---- To and from other processes ---- */
+/* ---- Sharing with other processes ---- */
 
 accrt_status_t accrt_buffer_export(accrt_buffer_t* buffer, uint32_t kind,
                                    accrt_memory_handle_t* out_handle) {
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (buffer == NULL || out_handle == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", buffer == NULL ? "buffer" : "out_handle");
+  ACCRT_ENTER(buffer, out_handle);
   if (buffer->handle_kind == 0 || buffer->handle_kind != kind) {
     return ACCRT_FAIL(INVALID_STATE,
                       "buffer %" PRIu64 " was made for handles of kind %" PRIu32 ", not %" PRIu32,
@@ -103,16 +88,15 @@ accrt_status_t accrt_buffer_export(accrt_buffer_t* buffer, uint32_t kind,
     return ACCRT_FAIL(UNSUPPORTED, "%s exports no memory",
                       accrt_device_facts(buffer->pool->device)->name);
   accrt_driver_handle_t handle = {.fd = -1};
-  status = table->memory_export(accrt_device_driver_device(buffer->pool->device),
-                                &buffer->block->segment->memory, kind, &handle);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(table->memory_export(accrt_device_driver_device(buffer->pool->device),
+                                 &buffer->block->segment->memory, kind, &handle));
   accrt_memory_handle_t filled = ACCRT_MEMORY_HANDLE_INIT;
   filled.kind = kind;
   filled.fd = handle.fd;
   filled.size_bytes = handle.size_bytes;
   memcpy(filled.bytes, handle.bytes, sizeof filled.bytes);
-  status = accrt_struct_write("accrt_memory_handle_t", out_handle, &filled, sizeof filled);
+  accrt_status_t status =
+      accrt_struct_write("accrt_memory_handle_t", out_handle, &filled, sizeof filled);
   if (status != ACCRT_OK && handle.fd >= 0)
     (void)close(handle.fd);
   return status;
@@ -123,10 +107,8 @@ static accrt_status_t open_handle(accrt_device_t* device, const accrt_memory_han
   accrt_driver_handle_t theirs = {
       .kind = handle->kind, .fd = handle->fd, .size_bytes = handle->size_bytes};
   memcpy(theirs.bytes, handle->bytes, sizeof theirs.bytes);
-  const accrt_status_t status = accrt_device_driver_table(device)->memory_import_handle(
-      accrt_device_driver_device(device), &theirs, &buffer->import);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_device_driver_table(device)->memory_import_handle(
+      accrt_device_driver_device(device), &theirs, &buffer->import));
   buffer->driver_import = 1;
   buffer->address = buffer->import.device_address;
   buffer->host_pointer = buffer->import.host_pointer;
@@ -137,11 +119,8 @@ static accrt_status_t open_handle(accrt_device_t* device, const accrt_memory_han
 static accrt_status_t check_handle(accrt_device_t* device, const accrt_memory_handle_t* handle,
                                    accrt_memory_handle_t* out_local) {
   if (device == NULL || handle == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", device == NULL ? "device" : "handle");
-  const accrt_status_t status =
-      accrt_struct_read("accrt_memory_handle_t", handle, out_local, sizeof *out_local);
-  if (status != ACCRT_OK)
-    return status;
+    return ACCRT_FAIL_NULL(device, handle);
+  ACCRT_TRY(accrt_struct_read("accrt_memory_handle_t", handle, out_local, sizeof *out_local));
   if (out_local->kind != ACCRT_HANDLE_FD && out_local->kind != ACCRT_HANDLE_IPC)
     return ACCRT_FAIL(INVALID_ARGUMENT, "kind %" PRIu32 " of a handle is not known",
                       out_local->kind);
@@ -159,20 +138,14 @@ accrt_status_t accrt_buffer_import_handle(accrt_device_t* device,
   if (out_buffer == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "out_buffer is NULL");
   *out_buffer = NULL;
-  accrt_status_t status = accrt_check_fork();
+  ACCRT_TRY(accrt_check_fork());
   accrt_memory_handle_t local;
-  if (status == ACCRT_OK)
-    status = check_handle(device, handle, &local);
+  ACCRT_TRY(check_handle(device, handle, &local));
   accrt_pool_t* pool;
-  if (status == ACCRT_OK)
-    status = accrt_pool_default(device, ACCRT_MEMORY_IMPORTED, &pool);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_pool_default(device, ACCRT_MEMORY_IMPORTED, &pool));
   accrt_buffer_t* buffer;
-  status = accrt_pool_buffer_record(pool, &buffer);
-  if (status != ACCRT_OK)
-    return status;
-  status = open_handle(device, &local, buffer);
+  ACCRT_TRY(accrt_pool_buffer_record(pool, &buffer));
+  accrt_status_t status = open_handle(device, &local, buffer);
   if (status != ACCRT_OK) {
     accrt_pool_drop_record(pool, buffer);
     return status;

@@ -1,4 +1,5 @@
-/* A driver that breaks its promise of alignment: the library's own invariant fails, and says so; nothing is lost. */
+/* A driver that breaks its promise of alignment: the library's own invariant fails, and says so;
+ * nothing is lost. */
 #include "runtime/drivers/common/test_driver.h"
 
 #include <stdarg.h>
@@ -51,7 +52,7 @@ static void says_internal_and_goes_on(void** state) {
   assert_string_equal(error.operation, "accrt_buffer_create");
   assert_non_null(strstr(error.message, "65536"));
 
-  /* What still fits is given, aligned; every byte is accounted for. */
+  /* An allocation that still fits succeeds and is aligned. Every byte is accounted for. */
   assert_int_equal(accrt_buffer_create(pool, GRANULE_BYTES / 2, NULL, &buffer), ACCRT_OK);
   accrt_buffer_info_t info = ACCRT_BUFFER_INFO_INIT;
   assert_int_equal(accrt_buffer_info(buffer, &info), ACCRT_OK);

@@ -1,3 +1,4 @@
-/* The tests of pool_test.c on a driver with the slots of 0.2: what streams have passed is known when somebody asks. */
+/* The tests of pool_test.c on a driver with the functions of 0.2. Its streams' progress is known
+ * only after a query. */
 #define TEST_DRIVER_NATIVE 1
 #include "runtime/memory/pool_test.c"

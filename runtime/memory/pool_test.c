@@ -1,4 +1,5 @@
-/* Pools and buffers: accounting, growing, keeping, trimming, limits, retiring, stream order, imports, running out of memory. */
+/* Pools and buffers: accounting, growing, keeping, trimming, limits, retiring, stream order,
+ * imports, running out of memory. */
 #include "runtime/drivers/common/test_driver.h"
 
 #include <stdarg.h>
@@ -79,7 +80,7 @@ static void test_keeps_memory_until_trimmed(void** state) {
   assert_int_equal(statistics.high_water_used_bytes, 1024);
   buffer = make_buffer(pool, 1000, "b");
   assert_ptr_equal(pointer_of(buffer), first);
-  assert_int_equal(accrt_pool_trim(pool, 0), ACCRT_OK); /* what is used stays */
+  assert_int_equal(accrt_pool_trim(pool, 0), ACCRT_OK); /* memory in use stays */
   assert_int_equal(statistics_of(pool).reserved_bytes, 64 * KIB);
   accrt_buffer_release(buffer);
   assert_int_equal(accrt_pool_trim(pool, 64 * KIB), ACCRT_OK);
@@ -220,7 +221,7 @@ static void test_memory_out_of_reach(void** state) {
   assert_int_equal(accrt_buffer_map(buffer, 0, 64, &pointer), ACCRT_ERROR_UNSUPPORTED);
   assert_int_equal(accrt_buffer_import(device, &pointer, 8, NULL, NULL, &host),
                    ACCRT_ERROR_UNSUPPORTED);
-  /* Host memory is there on every device. */
+  /* Every device has host memory. */
   assert_int_equal(accrt_device_pool(device, ACCRT_MEMORY_HOST, &pool), ACCRT_OK);
   assert_int_equal(accrt_buffer_create(pool, 64, NULL, &host), ACCRT_OK);
   assert_int_equal(accrt_buffer_map(host, 0, 64, &pointer), ACCRT_OK);
@@ -250,7 +251,7 @@ static void test_limit_and_message(void** state) {
   assert_non_null(strstr(error.message, "small pool"));
   assert_string_equal(error.operation, "accrt_buffer_create");
   assert_non_null(strstr(error.message, "'weights' 92160, 'cache' 20480"));
-  /* What is free is used, and after a release there is room. */
+  /* Free memory is reused, and a release makes room. */
   accrt_buffer_release(b);
   d = make_buffer(pool, 16 * KIB, "more");
   accrt_buffer_release(d);
@@ -263,7 +264,8 @@ static void test_limit_and_message(void** state) {
   close_world();
 }
 
-/* The device is full because another pool keeps memory: that is trimmed and the allocation succeeds. */
+/* The device is full because another pool has reserved memory. That pool is trimmed, and the
+ * allocation succeeds. */
 static void test_other_pools_are_trimmed(void** state) {
   (void)state;
   open_world(TEST_DRIVER_SYNCHRONOUS);
@@ -384,7 +386,7 @@ static void test_stream_order(void** state) {
   assert_int_equal(accrt_buffer_create(pool, 39 * KIB, &options, &again), ACCRT_OK);
   assert_ptr_equal(pointer_of(again), memory);
   assert_int_equal(statistics_of(pool).retiring_bytes, 0);
-  /* Released at once, it still waits for what the stream had to do with that memory before. */
+  /* It is released at once, but still waits for the stream's earlier work with that memory. */
   accrt_buffer_release(again);
   assert_int_equal(statistics_of(pool).retiring_bytes, 40 * KIB);
   assert_int_equal(test_driver_step(), 1);
@@ -415,7 +417,7 @@ static void test_many_streams(void** state) {
     assert_int_equal(test_driver_step(), 1);
     accrt_stream_release(streams[i]);
   }
-  while (test_driver_step() != 0) /* what streams ask the driver when they go */
+  while (test_driver_step() != 0) /* queries of the driver when a stream ends */
     continue;
   assert_int_equal(statistics_of(pool).retiring_bytes, 0);
   accrt_pool_release(pool);
@@ -464,7 +466,7 @@ static void test_import(void** state) {
   assert_int_equal(accrt_stream_fill(stream, &place, 8, 0x01020304, 4), ACCRT_OK);
   accrt_buffer_release(buffer);
   assert_int_equal(atomic_load(&released), 1);
-  while (test_driver_step() != 0) /* the fill, and what somebody asks about it */
+  while (test_driver_step() != 0) /* the fill, and a query of it */
     continue;
   await(&released, 2);
   assert_int_equal(words[0], 0);
@@ -502,7 +504,7 @@ static accrt_buffer_t* make_exportable(accrt_pool_t* pool, uint64_t size_bytes, 
   return buffer;
 }
 
-/* Apart from the rest, accounted with it, and gone with its buffer. */
+/* In a mapping of its own, accounted for in the pool, and unmapped with its buffer. */
 static void test_export(void** state) {
   (void)state;
   open_world(TEST_DRIVER_STEPPED);
@@ -560,7 +562,8 @@ static void test_export(void** state) {
   handle.size_bytes = 0;
   assert_int_equal(accrt_buffer_import_handle(world.device, &handle, &opened),
                    ACCRT_ERROR_INVALID_ARGUMENT);
-  /* Released: the mapping goes, at once or when its streams have passed; nobody else gets it. */
+  /* Released: the memory is unmapped, at once or when its streams have passed. No other buffer gets
+   * it. */
   accrt_buffer_release(fd);
   assert_int_equal(atomic_load(&test_driver.mappings), 2);
   accrt_stream_t* stream;
@@ -617,7 +620,8 @@ static void test_export_refuses(void** state) {
 
 /* ---- Growing ---- */
 
-/* Mappings grow with the pool, so that they stay few; large requests get their own, and trimming gives all back. */
+/* Mappings grow with the pool, so that they stay few; large requests get their own, and trimming
+ * gives all back. */
 static void test_growing(void** state) {
   (void)state;
   enum { COUNT = 2000 };
@@ -637,7 +641,7 @@ static void test_growing(void** state) {
   assert_int_equal(statistics.mapping_count, mappings + 1);
   assert_int_equal(statistics.reserved_bytes, reserved_bytes + 302 * MIB);
   accrt_buffer_release(large);
-  /* Every second one goes: holes are used again, and nothing is mapped for what fits them. */
+  /* Every second one is freed. The holes are reused, and requests that fit them map nothing. */
   for (int i = 0; i < COUNT; i += 2)
     accrt_buffer_release(held[i]);
   assert_int_equal(accrt_pool_trim(pool, 0), ACCRT_OK);
@@ -657,7 +661,7 @@ static void test_growing(void** state) {
   close_world();
 }
 
-/* What is generous is not forced: where only what is needed fits, that is mapped. */
+/* A generous mapping is only a wish: if only the needed size fits, that is mapped. */
 static void test_growing_near_the_end(void** state) {
   (void)state;
   open_world(TEST_DRIVER_SYNCHRONOUS);
@@ -724,7 +728,7 @@ typedef struct model {
   unsigned char mark;
 } model_t;
 
-/* Every live buffer keeps its own bytes, whatever happens around it. */
+/* Every live buffer keeps its own bytes, whatever other buffers do. */
 static void check_model(const model_t* entry) {
   const unsigned char* bytes = pointer_of(entry->buffer);
   assert_int_equal(bytes[0], entry->mark);
@@ -843,7 +847,7 @@ static void test_threads(void** state) {
   }
 }
 
-/* Repeated use of a warm pool asks nobody for memory. */
+/* Repeated use of a warm pool allocates nothing. */
 static void test_repeated_use_allocates_nothing(void** state) {
   (void)state;
   open_world(TEST_DRIVER_SYNCHRONOUS);
@@ -888,7 +892,7 @@ static void fill(accrt_stream_t* stream, accrt_buffer_t* buffer, uint64_t size_b
 }
 
 /* What one stream frees is its own at once, and everybody's when it has passed. */
-static void test_lanes(void** state) {
+static void test_stream_caches(void** state) {
   (void)state;
   open_world(TEST_DRIVER_STEPPED);
   accrt_pool_t* pool = make_pool(0, 0, NULL);
@@ -924,7 +928,7 @@ static void test_lanes(void** state) {
                      ACCRT_OK);
     assert_int_equal(count, SIZES);
   }
-  /* Not another stream's, and not what is much too large or not aligned for it. */
+  /* Not another stream's buffer, and not one that is much too large or misaligned. */
   accrt_buffer_t* elsewhere = make_in_order(pool, other, 30 * KIB);
   assert_ptr_not_equal(pointer_of(elsewhere), places[SIZES - 1]);
   accrt_buffer_t* small = make_in_order(pool, stream, 13 * KIB);
@@ -945,15 +949,16 @@ static void test_lanes(void** state) {
   close_world();
 }
 
-/* A released buffer that one stream alone uses is that stream's too, and references that were noted stay. */
-static void test_release_into_a_lane(void** state) {
+/* A released buffer that one stream alone uses is that stream's too, and references that were noted
+ * stay. */
+static void test_release_into_a_stream_cache(void** state) {
   (void)state;
   open_world(TEST_DRIVER_STEPPED);
   accrt_pool_t* pool = make_pool(0, 0, NULL);
   accrt_stream_t *stream = make_stream(), *other = make_stream();
   accrt_buffer_t* first = make_in_order(pool, stream, 2 * KIB);
   fill(stream, first, 2 * KIB, 1);
-  assert_int_equal(accrt_stream_free(stream, first), ACCRT_OK); /* the stream has a lane now */
+  assert_int_equal(accrt_stream_free(stream, first), ACCRT_OK); /* the stream has a cache now */
   accrt_buffer_t* second = make_in_order(pool, stream, 8 * KIB);
   const void* memory = pointer_of(second);
   fill(stream, second, 8 * KIB, 2);
@@ -975,7 +980,7 @@ static void test_release_into_a_lane(void** state) {
   close_world();
 }
 
-/* A pool that nobody can allocate from any more goes with its last buffer, however that was freed. */
+/* A pool without owners ends with its last buffer, however that was freed. */
 static void test_abandoned_pools_go(void** state) {
   (void)state;
   open_world(TEST_DRIVER_SYNCHRONOUS);
@@ -996,7 +1001,8 @@ static void test_abandoned_pools_go(void** state) {
   close_world();
 }
 
-/* Streams come and go: what they left is there for others, and the pool does not keep their lanes. */
+/* Streams come and go. Others can use the memory that they freed, and the pool frees their stream
+ * caches. */
 static void test_lanes_of_streams_that_are_gone(void** state) {
   (void)state;
   open_world(TEST_DRIVER_SYNCHRONOUS);
@@ -1010,8 +1016,8 @@ static void test_lanes_of_streams_that_are_gone(void** state) {
   }
   assert_int_equal(atomic_load(&test_driver.mappings), 1);
   assert_int_equal(statistics_of(pool).free_bytes, 64 * KIB);
-  for (uint32_t i = 0; i < ACCRT_POOL_LANE_LISTS; ++i)
-    assert_null(pool->lanes[i]);
+  for (uint32_t i = 0; i < ACCRT_STREAM_CACHE_LISTS; ++i)
+    assert_null(pool->stream_caches[i]);
   accrt_pool_release(pool);
   close_world();
 }
@@ -1025,7 +1031,7 @@ typedef struct orderly {
   int failed;
 } orderly_t;
 
-/* Fills, reads back and frees in stream order, never waiting: what it reads is what it wrote. */
+/* Fills, reads back and frees in stream order without waiting. It reads what it wrote. */
 static void* run_in_order(void* argument) {
   orderly_t* self = argument;
   accrt_buffer_options_t options = ACCRT_BUFFER_OPTIONS_INIT;
@@ -1087,7 +1093,7 @@ static void test_streams_race(void** state) {
   close_world();
 }
 
-/* The warm path asks nobody for memory, in stream order too. */
+/* The warm path allocates nothing in stream order either. */
 static void test_stream_order_allocates_nothing(void** state) {
   (void)state;
   open_world(TEST_DRIVER_SYNCHRONOUS);
@@ -1131,8 +1137,8 @@ int main(void) {
       cmocka_unit_test(test_random_against_a_model),
       cmocka_unit_test(test_threads),
       cmocka_unit_test(test_repeated_use_allocates_nothing),
-      cmocka_unit_test(test_lanes),
-      cmocka_unit_test(test_release_into_a_lane),
+      cmocka_unit_test(test_stream_caches),
+      cmocka_unit_test(test_release_into_a_stream_cache),
       cmocka_unit_test(test_abandoned_pools_go),
       cmocka_unit_test(test_lanes_of_streams_that_are_gone),
       cmocka_unit_test(test_streams_race),

@@ -1,5 +1,5 @@
-/* runtime/memory/report.c - what pools hold: statistics, snapshots, and the error of one that is full, which says who holds what. It
- * changes no pool. */
+/* runtime/memory/report.c - reports about pools: statistics, snapshots, and the out-of-memory
+ * error, which lists the owners of the memory. It changes no pool. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 #define MAX_HOLDERS 16
 #define HOLDERS_SHOWN 4
 
-/* ---- Out of memory: who holds what ---- */
+/* ---- Out of memory: the owners of the memory ---- */
 
 typedef struct holder {
   char label[ACCRT_LABEL_BYTES];
@@ -105,9 +105,10 @@ accrt_status_t accrt_pool_fail_out_of_memory(accrt_pool_t* pool, const accrt_buf
   accrt_mutex_unlock(&pool->lock);
   if (pool->limit_bytes != 0)
     (void)snprintf(limit, sizeof limit, " of a limit of %" PRIu64, pool->limit_bytes);
-  /* Where it was the driver that had no more, its own words follow: what others hold shows there alone. */
+  /* If the driver ran out of memory, its own message follows, since only that shows the memory of
+   * other processes. */
   const accrt_error_t cause = *accrt_error_current();
-  const bool told = cause.driver_code != 0;
+  const bool has_cause = cause.driver_code != 0;
   return accrt_error_record_driver(
       ACCRT_ERROR_OUT_OF_DEVICE_MEMORY, cause.driver_code, cause.driver_name,
       accrt_error_operation(""), __FILE__, (uint32_t)__LINE__,
@@ -115,17 +116,13 @@ accrt_status_t accrt_pool_fail_out_of_memory(accrt_pool_t* pool, const accrt_buf
       "%s, device %" PRIu64 "; held by: %s%s%s",
       accrt_device_facts(pool->device)->name, buffer->label, buffer->size_bytes, mapped_bytes,
       pool->label, statistics.reserved_bytes, limit, holders.reserved_bytes,
-      held[0] != '\0' ? held : "nobody", told ? "; " : "", told ? cause.message : "");
+      held[0] != '\0' ? held : "nobody", has_cause ? "; " : "", has_cause ? cause.message : "");
 }
 
 /* ---- Statistics and snapshots ---- */
 
 accrt_status_t accrt_pool_statistics(accrt_pool_t* pool, accrt_pool_statistics_t* out_statistics) {
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (pool == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "pool is NULL");
+  ACCRT_ENTER(pool);
   accrt_pool_reap(pool);
   accrt_pool_statistics_t statistics;
   accrt_mutex_lock(&pool->lock);
@@ -133,7 +130,7 @@ accrt_status_t accrt_pool_statistics(accrt_pool_t* pool, accrt_pool_statistics_t
   statistics.free_bytes = pool->heap.free_bytes;
   statistics.largest_free_bytes = accrt_heap_largest_free(&pool->heap);
   statistics.mapping_count = pool->heap.segment_count;
-  /* Mappings on their way in or out are neither free nor used yet. */
+  /* A mapping that is being made or returned counts neither as free nor as used. */
   statistics.reserved_bytes =
       statistics.used_bytes + statistics.retiring_bytes + statistics.free_bytes;
   accrt_mutex_unlock(&pool->lock);
@@ -166,28 +163,22 @@ static void list_entries(listing_t* listing, const accrt_buffer_t* buffer) {
 accrt_status_t accrt_pool_snapshot(accrt_pool_t* pool, accrt_pool_entry_t* entries,
                                    uint32_t capacity, uint32_t entry_size_bytes,
                                    uint32_t* out_count) {
-  if (out_count == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_count is NULL");
-  *out_count = 0;
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (pool == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "pool is NULL");
+  if (out_count != NULL)
+    *out_count = 0;
+  ACCRT_ENTER(out_count, pool);
   if (entries == NULL && capacity > 0)
     return ACCRT_FAIL(INVALID_ARGUMENT, "entries is NULL with a capacity of %" PRIu32, capacity);
-  status = accrt_struct_check_element("accrt_pool_entry_t", entry_size_bytes,
-                                      sizeof(accrt_pool_entry_t));
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_struct_check_element("accrt_pool_entry_t", entry_size_bytes,
+                                       sizeof(accrt_pool_entry_t)));
   accrt_pool_reap(pool);
   listing_t listing = {.entries = entries, .capacity = capacity};
   accrt_mutex_lock(&pool->lock);
   list_entries(&listing, pool->live);
   list_entries(&listing, pool->retiring);
-  for (uint32_t i = 0; i < ACCRT_POOL_LANE_LISTS; ++i) {
-    for (const accrt_lane_t* lane = pool->lanes[i]; lane != NULL; lane = lane->next)
-      list_entries(&listing, lane->oldest);
+  for (uint32_t i = 0; i < ACCRT_STREAM_CACHE_LISTS; ++i) {
+    for (const accrt_stream_cache_t* cache = pool->stream_caches[i]; cache != NULL;
+         cache = cache->next)
+      list_entries(&listing, cache->oldest);
   }
   accrt_mutex_unlock(&pool->lock);
   *out_count = listing.count;

@@ -1,11 +1,13 @@
-/* runtime/program/adapter.c - adapters (LoRA): tensors for the optional inputs that a bundle's ADAPTERS section names, on the device once,
- * bound by every call of a session that has the adapter. It checks and scales; calls bind and keep what is in flight.
+/* runtime/program/adapter.c - adapters (LoRA): tensors for the optional inputs that a bundle's
+ * ADAPTERS section names, on the device once, bound by every call of a session that has the
+ * adapter. It checks and scales; calls bind and keep what is in flight.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "loader/layout_number.h"
+#include "accrt/layout.h"
+#include "format/layout_number.h"
 #include "loader/weights.h"
 #include "runtime/core/struct.h"
 #include "runtime/program/internal.h"
@@ -151,7 +153,8 @@ static accrt_status_t fail_shape(const loader_t* loader, uint32_t slot, uint32_t
                           loader->adapter->fillings[slot].shape[dimension], what, expected);
 }
 
-/* One dimension: a number, or a symbol that all of the function's have alike. Others are seen at calls. */
+/* One dimension: a number, or a symbol that all of the function's have alike. Others are seen at
+ * calls. */
 static accrt_status_t check_dimension(const loader_t* loader, uint32_t slot, uint32_t dimension,
                                       const accx_expression_t* node, accrt_expr_value_t* symbols) {
   const int64_t got = loader->adapter->fillings[slot].shape[dimension];
@@ -178,10 +181,9 @@ static accrt_status_t check_input(const loader_t* loader, uint32_t slot, uint32_
                                   const accx_argument_t* input, accrt_expr_value_t* symbols) {
   const filling_t* filling = &loader->adapter->fillings[slot];
   accrt_weights_tensor_t info;
-  accrt_status_t status = accx_weights_describe(loader->weights, filling->source, &info);
-  if (status != ACCRT_OK)
-    return status;
-  if (info.encoding != 0 || info.dtype != input->type.dtype || info.rank != input->type.rank) {
+  ACCRT_TRY(accx_weights_describe(loader->weights, filling->source, &info));
+  if (info.encoding != ACCRT_LAYOUT_PLAIN || info.dtype != input->type.dtype ||
+      info.rank != input->type.rank) {
     return ACCRT_FAIL_INNER(TYPE_MISMATCH,
                             "%s: '%s' is %s of rank %" PRIu32
                             ", but input '%s' of function '%s' is %s of rank %" PRIu32,
@@ -192,6 +194,7 @@ static accrt_status_t check_input(const loader_t* loader, uint32_t slot, uint32_
                             accrt_dtype_name(input->type.dtype), input->type.rank);
   }
   const accx_expression_t* scope = accrt_function_scope(loader->program, function);
+  accrt_status_t status = ACCRT_OK;
   for (uint32_t d = 0; d < info.rank && status == ACCRT_OK; ++d)
     status = check_dimension(loader, slot, d, &scope[input->type.dims[d]], symbols);
   return status;
@@ -217,9 +220,7 @@ static accrt_status_t check_function(const loader_t* loader, uint32_t function,
     const uint32_t slot = slot_for(loader->adapter, arguments[i].name);
     if (slot == ACCX_NONE)
       continue;
-    const accrt_status_t status = check_input(loader, slot, function, &arguments[i], symbols);
-    if (status != ACCRT_OK)
-      return status;
+    ACCRT_TRY(check_input(loader, slot, function, &arguments[i], symbols));
   }
   return ACCRT_OK;
 }
@@ -234,9 +235,7 @@ static accrt_status_t check(loader_t* loader) {
     accrt_weights_tensor_t info;
     if (filling->source == ACCX_WEIGHTS_NONE)
       continue;
-    status = accx_weights_describe(loader->weights, filling->source, &info);
-    if (status != ACCRT_OK)
-      return status;
+    ACCRT_TRY(accx_weights_describe(loader->weights, filling->source, &info));
     memcpy(filling->shape, info.shape, info.rank * sizeof *info.shape);
     filling->tensor.dtype = info.dtype;
     filling->tensor.rank = info.rank;
@@ -256,7 +255,8 @@ static accrt_status_t check(loader_t* loader) {
 
 /* ---- Bytes ---- */
 
-/* The rank is the symbol in the input's type: the first function that has the input says which dimension that is. */
+/* The rank is the symbol in the input's type: the first function that has the input says which
+ * dimension that is. */
 static int64_t rank_of(const loader_t* loader, uint32_t slot) {
   const accrt_bundle_tables_t* tables = loader->program->tables;
   for (uint32_t f = 0; f < tables->function_count; ++f) {
@@ -335,11 +335,8 @@ static accrt_status_t upload(const loader_t* loader) {
   accrt_adapter_t* const adapter = loader->adapter;
   accrt_weight_component_t place = {0};
   void* memory;
-  accrt_status_t status =
-      accrt_alloc(loader->program->allocator, (size_t)loader->size_bytes, &memory);
-  if (status != ACCRT_OK)
-    return status;
-  status = read_all(loader, memory);
+  ACCRT_TRY(accrt_alloc(loader->program->allocator, (size_t)loader->size_bytes, &memory));
+  accrt_status_t status = read_all(loader, memory);
   if (status == ACCRT_OK) {
     const accrt_place_t source = {NULL, memory, 0};
     status = accrt_weight_component_upload(adapter->program, "adapter", &place, &source,
@@ -356,15 +353,13 @@ static accrt_status_t upload(const loader_t* loader) {
 
 static accrt_status_t create(accrt_program_t* program, loader_t* loader) {
   void* memory;
-  accrt_status_t status = accrt_alloc(program->allocator, sizeof(accrt_adapter_t), &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc(program->allocator, sizeof(accrt_adapter_t), &memory));
   loader->adapter = memory;
   accrt_object_init(&loader->adapter->object);
   accrt_object_retain(&program->object);
   loader->adapter->program = program;
-  status = accrt_alloc_array(program->allocator, program->tables->adapter_count, sizeof(filling_t),
-                             &memory);
+  accrt_status_t status = accrt_alloc_array(program->allocator, program->tables->adapter_count,
+                                            sizeof(filling_t), &memory);
   loader->adapter->fillings = memory;
   if (status == ACCRT_OK)
     status = match(loader);
@@ -376,28 +371,20 @@ static accrt_status_t create(accrt_program_t* program, loader_t* loader) {
 accrt_status_t accrt_adapter_load(accrt_program_t* program, accrt_weights_t* weights,
                                   const accrt_adapter_options_t* options,
                                   accrt_adapter_t** out_adapter) {
-  if (out_adapter == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_adapter is NULL");
-  *out_adapter = NULL;
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (program == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "program is NULL");
+  if (out_adapter != NULL)
+    *out_adapter = NULL;
+  ACCRT_ENTER(out_adapter, program);
   loader_t loader;
   memset(&loader, 0, sizeof loader);
-  status =
-      accrt_struct_read("accrt_adapter_options_t", options, &loader.options, sizeof loader.options);
-  if (status == ACCRT_OK)
-    status = accrt_program_check_weights(program->instance, &weights, 1);
-  if (status == ACCRT_OK && (loader.options.flags & ~ACCRT_ADAPTER_PARTIAL) != 0)
-    status = ACCRT_FAIL(INVALID_ARGUMENT, "flags are 0x%" PRIx32, loader.options.flags);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_struct_read("accrt_adapter_options_t", options, &loader.options,
+                              sizeof loader.options));
+  ACCRT_TRY(accrt_program_check_weights(program->instance, &weights, 1));
+  if ((loader.options.flags & ~ACCRT_ADAPTER_PARTIAL) != 0)
+    ACCRT_TRY(ACCRT_FAIL(INVALID_ARGUMENT, "flags are 0x%" PRIx32, loader.options.flags));
   loader.program = program;
   loader.records = program->tables->adapters;
   loader.weights = weights;
-  status = create(program, &loader);
+  accrt_status_t status = create(program, &loader);
   if (status != ACCRT_OK) {
     accrt_adapter_unref(loader.adapter);
     return status;
@@ -410,13 +397,13 @@ accrt_status_t accrt_adapter_load(accrt_program_t* program, accrt_weights_t* wei
 /* ---- Sessions and calls ---- */
 
 accrt_status_t accrt_session_set_adapter(accrt_session_t* session, accrt_adapter_t* adapter) {
-  const accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (session == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "session is NULL");
+  ACCRT_ENTER(session);
+  ACCRT_USE_SESSION(session);
   if (adapter != NULL && adapter->program != session->program)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "the adapter was loaded for another program");
+    return ACCRT_FAIL(
+        INVALID_ARGUMENT,
+        "the adapter was loaded for another program than the session's, of bundle '%s'",
+        accrt_bundle_name(session->program->bundle));
   if (adapter != NULL)
     accrt_object_retain(&adapter->object);
   accrt_adapter_unref(session->adapter);
@@ -436,7 +423,7 @@ accrt_status_t accrt_call_adapt(accrt_call_t* call) {
     if (slot == ACCX_NONE && !argument->bound)
       continue;
     status =
-        accrt_call_set_tensor(call, i, slot != ACCX_NONE ? &adapter->fillings[slot].tensor : NULL);
+        accrt_call_put_tensor(call, i, slot != ACCX_NONE ? &adapter->fillings[slot].tensor : NULL);
     argument->adapted = status == ACCRT_OK && slot != ACCX_NONE;
   }
   if (status == ACCRT_OK)

@@ -1,5 +1,6 @@
-/* runtime/program/adapter_test.c - adapters on the host and on a device with memory of its own: bound, exchanged while runs are in flight,
- * outlived by none of what they use; refused with one line; every failure of memory. tests/python/test_adapters.py compares numbers. */
+/* runtime/program/adapter_test.c - adapters on the host and on a device with its own memory: bound,
+ * exchanged while runs are in flight, released before the runs end; refused with one line; every
+ * failed allocation. tests/python/test_adapters.py compares numbers. */
 #define _GNU_SOURCE
 #include "runtime/program/own_memory_host.h"
 
@@ -74,7 +75,7 @@ static void check_look(accrt_call_t* call, float a, float b) {
   assert_true(got[4] == b);
 }
 
-/* None, one, another, none; the adapter is let go of as soon as the session has it. */
+/* No adapter, one, another, none. Each adapter is released as soon as the session has it. */
 static void sets(void** state) {
   FIXTURE(f);
   accrt_call_t* call = make_call(f->session, "look");
@@ -102,7 +103,7 @@ static void sets(void** state) {
   accrt_session_release(clone);
 }
 
-/* Runs are enqueued with one adapter after another; nobody but they holds them. */
+/* Runs are submitted with one adapter after another. Only the runs retain them. */
 static void in_flight(void** state) {
   FIXTURE(f);
   accrt_call_t* calls[8];
@@ -131,14 +132,14 @@ static void refuses(void** state) {
   FAILS(accrt_adapter_load(NULL, weights, NULL, &adapter), INVALID_ARGUMENT, "program is NULL");
   FAILS(accrt_adapter_load(f->program, NULL, NULL, &adapter), INVALID_ARGUMENT, "is NULL");
   FAILS(accrt_adapter_load(f->program, weights, NULL, &adapter), INVALID_ARGUMENT, "alpha is 0");
-  /* The metadata is looked at on the way: the operation stays the caller's. */
+  /* Creating an adapter reads its metadata, and errors still name the caller's function. */
   accrt_weights_t* zero = make_pair_with(f, 1, "\"__metadata__\":{\"lora_alpha\":\"0\"},");
   FAILS(accrt_adapter_load(f->program, zero, NULL, &adapter), INVALID_ARGUMENT, "alpha is 0");
   accrt_error_t error = ACCRT_ERROR_INIT;
   OK(accrt_last_error(&error));
   assert_string_equal(error.operation, "accrt_adapter_load");
   accrt_weights_release(zero);
-  /* Factors that make no weights. */
+  /* Factors that are not finite. */
   accrt_weights_t* endless = make_pair_with(f, 1, "\"__metadata__\":{\"lora_alpha\":\"1e999\"},");
   FAILS(accrt_adapter_load(f->program, endless, NULL, &adapter), INVALID_ARGUMENT, "alpha is inf");
   accrt_weights_release(endless);
@@ -176,7 +177,7 @@ static void without_memory(void** state) {
   accrt_weights_t* weights = make_pair(f, 1);
   accrt_adapter_options_t options = ACCRT_ADAPTER_OPTIONS_INIT;
   options.alpha = 2;
-  /* What a pool keeps of its first buffer is no leak. */
+  /* Memory that a pool reserves for its first buffer is not a leak. */
   accrt_adapter_release(make_adapter(f, 1, 2));
   accrt_adapter_t* adapter = NULL;
   for (long long n = 1; adapter == NULL && n < 200; ++n) {

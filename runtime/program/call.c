@@ -55,24 +55,15 @@ static accrt_status_t allocate(accrt_call_t* call) {
 
 accrt_status_t accrt_call_create(accrt_session_t* session, const char* function,
                                  accrt_call_t** out_call) {
-  if (out_call == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_call is NULL");
-  *out_call = NULL;
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (session == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "session is NULL");
+  if (out_call != NULL)
+    *out_call = NULL;
+  ACCRT_ENTER(out_call, session);
+  ACCRT_USE_SESSION(session);
   const accrt_program_t* program = session->program;
   uint32_t index;
-  status = accrt_program_find_function(program, function, &index);
-  if (status != ACCRT_OK)
-    return status;
-  void* memory;
-  status = accrt_alloc(program->allocator, sizeof(accrt_call_t), &memory);
-  if (status != ACCRT_OK)
-    return status;
-  accrt_call_t* call = memory;
+  ACCRT_TRY(accrt_program_find_function(program, function, &index));
+  accrt_call_t* call;
+  ACCRT_TRY(ACCRT_NEW(program->allocator, &call));
   accrt_object_init(&call->object);
   call->session = accrt_session_retain(session);
   call->program = session->program;
@@ -83,7 +74,7 @@ accrt_status_t accrt_call_create(accrt_session_t* session, const char* function,
   call->key_count = accrt_plan_key_count(program, index);
   call->stages = accrt_program_has_own_memory(program);
   call->dirty = ACCRT_CALL_DIRTY_SHAPES | ACCRT_CALL_DIRTY_ADDRESSES;
-  status = allocate(call);
+  accrt_status_t status = allocate(call);
   if (status != ACCRT_OK) {
     destroy(call);
     return status;
@@ -113,12 +104,7 @@ void accrt_call_release(accrt_call_t* call) {
 accrt_status_t accrt_call_find(accrt_call_t* call, const char* name, uint32_t* out_index) {
   if (out_index != NULL)
     *out_index = 0;
-  const accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (call == NULL || name == NULL || out_index == NULL) {
-    return ACCRT_FAIL(INVALID_ARGUMENT, "call, name or out_index is NULL");
-  }
+  ACCRT_ENTER(call, name, out_index);
   accrt_near_t near;
   accrt_near_init(&near, name);
   for (uint32_t i = 0; i < call->argument_count; ++i) {
@@ -166,7 +152,7 @@ static accrt_status_t check_index(const accrt_call_t* call, uint32_t index) {
                     index);
 }
 
-/* Host memory that is copied at each run: any alignment will do. */
+/* Checks plain host memory that each run copies. It needs no alignment. */
 static accrt_status_t resolve_plain(const accrt_tensor_t* tensor, uint64_t size_bytes,
                                     uint64_t* out_address) {
   uint64_t end;
@@ -179,7 +165,7 @@ static accrt_status_t resolve_plain(const accrt_tensor_t* tensor, uint64_t size_
                     tensor->offset_bytes, size_bytes, tensor->data);
 }
 
-/* Address of a tensor on the device; tensors without elements need none. */
+/* Finds the device address of a tensor. A tensor without elements gets address 0. */
 static accrt_status_t resolve(const accrt_call_t* call, uint32_t index,
                               const accrt_tensor_t* tensor, uint64_t size_bytes,
                               uint64_t* out_address) {
@@ -190,13 +176,11 @@ static accrt_status_t resolve(const accrt_call_t* call, uint32_t index,
     return resolve_plain(tensor, size_bytes, out_address);
   const accrt_binding_t binding = {tensor->buffer, tensor->data, tensor->offset_bytes, size_bytes};
   accrt_driver_binding_t resolved;
-  accrt_status_t status = accrt_binding_resolve(call->program->device, &binding,
-                                                accrt_call_argument_name(call, index), &resolved);
-  if (status == ACCRT_OK && tensor->buffer != NULL)
-    status = accrt_buffer_check_reach(call->program->device, tensor->buffer, true,
-                                      accrt_call_argument_name(call, index));
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_binding_resolve(call->program->device, &binding,
+                                  accrt_call_argument_name(call, index), &resolved));
+  if (tensor->buffer != NULL)
+    ACCRT_TRY(accrt_buffer_check_reach(call->program->device, tensor->buffer, true,
+                                       accrt_call_argument_name(call, index)));
   *out_address = resolved.address;
   const uint32_t bits = accrt_dtype_bits(tensor->dtype);
   const uint32_t align = size_bytes >= ACCRT_ARGUMENT_ALIGN ? ACCRT_ARGUMENT_ALIGN : (bits + 7) / 8;
@@ -228,7 +212,7 @@ static void unbind(accrt_call_t* call, uint32_t index) {
   if (!argument->bound)
     return;
   accrt_call_clear_argument(call, index);
-  call->adapter_version = 0; /* the session's adapter may have it */
+  call->adapter_version = 0; /* the next run may bind the session's adapter to this input */
   call->dirty |= ACCRT_CALL_DIRTY_SHAPES | ACCRT_CALL_DIRTY_ADDRESSES;
   note_own_results(call);
 }
@@ -243,23 +227,21 @@ static bool same_shape(const accrt_call_argument_t* argument, const accrt_tensor
 
 accrt_status_t accrt_call_set_tensor(accrt_call_t* call, uint32_t index,
                                      const accrt_tensor_t* tensor) {
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (call == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "call is NULL");
-  status = check_index(call, index);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_ENTER(call);
+  ACCRT_USE_SESSION(call->session);
+  return accrt_call_put_tensor(call, index, tensor);
+}
+
+accrt_status_t accrt_call_put_tensor(accrt_call_t* call, uint32_t index,
+                                     const accrt_tensor_t* tensor) {
+  ACCRT_TRY(check_index(call, index));
   if (tensor == NULL) {
     unbind(call, index);
     return ACCRT_OK;
   }
   uint64_t size_bytes = 0;
   uint64_t address = 0;
-  status = check_tensor(call, index, tensor, &size_bytes, &address);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(check_tensor(call, index, tensor, &size_bytes, &address));
   accrt_call_argument_t* argument = &call->arguments[index];
   const bool was_bound = argument->bound;
   if (!was_bound || !same_shape(argument, tensor))
@@ -285,16 +267,12 @@ accrt_status_t accrt_call_set_tensor(accrt_call_t* call, uint32_t index,
 }
 
 accrt_status_t accrt_call_set_scalar(accrt_call_t* call, uint32_t index, int64_t value) {
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (call == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "call is NULL");
-  status = check_index(call, index);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_ENTER(call);
+  ACCRT_USE_SESSION(call->session);
+  ACCRT_TRY(check_index(call, index));
   if (call->signature[index].kind != ACCX_ARGUMENT_SCALAR) {
-    status = ACCRT_FAIL(INVALID_ARGUMENT, "it is not a scalar: accrt_call_set_tensor binds it");
+    const accrt_status_t status =
+        ACCRT_FAIL(INVALID_ARGUMENT, "it is not a scalar: accrt_call_set_tensor binds it");
     accrt_call_prefix(call, index);
     return status;
   }
@@ -325,12 +303,8 @@ accrt_status_t accrt_call_result(accrt_call_t* call, uint32_t index, accrt_tenso
                                  int64_t* shape, int64_t* strides) {
   if (out_tensor != NULL)
     memset(out_tensor, 0, sizeof *out_tensor);
-  const accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (call == NULL || out_tensor == NULL || shape == NULL || strides == NULL) {
-    return ACCRT_FAIL(INVALID_ARGUMENT, "call, out_tensor, shape or strides is NULL");
-  }
+  ACCRT_ENTER(call, out_tensor, shape, strides);
+  ACCRT_USE_SESSION(call->session);
   const uint32_t count = call->argument_count - call->input_count;
   const char* const name = accrt_function_name(call->program, call->function);
   if (index >= count) {

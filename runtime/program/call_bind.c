@@ -1,11 +1,13 @@
-/* runtime/program/call_bind.c - storage of a call: where results go, what overlaps what, the binding table. */
+/* runtime/program/call_bind.c - storage of a call: the places of results, overlaps between
+ * arguments, and the binding table. */
 #include <string.h>
 
 #include "runtime/program/internal.h"
 
 /* ---- Results ---- */
 
-/* The runtime's own buffer may be written again: nobody else holds it, and nothing enqueued still uses it. */
+/* The call may write its own result buffer again when no other object has a reference to it and no
+ * submitted work uses it. */
 static bool is_free_again(const accrt_call_t* call, const accrt_call_argument_t* result) {
   return !call->maybe_in_flight && accrt_buffer_is_unshared(result->buffer);
 }
@@ -42,7 +44,7 @@ static accrt_status_t fail_alias(const accrt_call_t* call, uint32_t argument, ui
   return status;
 }
 
-/* A result that lies where its input lies. */
+/* Gives a result the storage of its input. */
 static accrt_status_t share_input(accrt_call_t* call, uint32_t argument, uint32_t input) {
   accrt_call_argument_t* result = &call->arguments[argument];
   const accrt_call_argument_t* source = &call->arguments[input];
@@ -68,7 +70,8 @@ static accrt_status_t place_results(accrt_call_t* call) {
   accrt_status_t status = ACCRT_OK;
   if (call->maybe_in_flight) {
     call->maybe_in_flight = accrt_session_is_busy(call->session);
-    /* Where nobody tells, somebody has to ask: when it makes a difference. */
+    /* A stream without completion callbacks updates its progress only when it is queried. The query
+     * is worth its cost only where a result's buffer might be reused. */
     if (call->maybe_in_flight && call->own_results) {
       accrt_fence_refresh(accrt_stream_fence(call->session->stream));
       call->maybe_in_flight = accrt_session_is_busy(call->session);
@@ -102,7 +105,7 @@ static bool has_storage(const accrt_call_t* call, uint32_t argument) {
   return call->present[argument] && call->signature[argument].kind != ACCX_ARGUMENT_SCALAR;
 }
 
-/* Whether `argument` is a result that may lie exactly where `other` lies. */
+/* True when `argument` is a result that may have exactly the storage of `other`. */
 static bool may_alias(const accrt_call_t* call, uint32_t argument, uint32_t other) {
   const accx_argument_t* record = &call->signature[argument];
   return record->kind == ACCX_ARGUMENT_RESULT && record->alias_kind != ACCX_ALIAS_NONE &&
@@ -138,7 +141,8 @@ static accrt_status_t check_arguments(const accrt_call_t* call, uint32_t written
   return ACCRT_OK;
 }
 
-/* Memory of the session and of the program that commands use, against what the caller gave. */
+/* Compares one binding of the plan (memory of the session or the program) with the storage that the
+ * caller bound. */
 static accrt_status_t check_binding(const accrt_call_t* call, uint32_t index) {
   const accrt_plan_binding_t* binding = &call->plan->bindings[index];
   const bool is_written_by_plan = (binding->access & ACCRT_KERNEL_ACCESS_WRITE) != 0;
@@ -161,18 +165,18 @@ static accrt_status_t check_binding(const accrt_call_t* call, uint32_t index) {
 }
 
 static accrt_status_t check_aliases(const accrt_call_t* call) {
-  bool gives_written = false;
+  bool writes_bound_memory = false;
   accrt_status_t status = ACCRT_OK;
   for (uint32_t i = 0; i < call->argument_count && status == ACCRT_OK; ++i) {
-    /* What the runtime allocated overlaps nothing. */
+    /* A buffer that the runtime allocated overlaps no other argument. */
     if (call->arguments[i].own || !has_storage(call, i) || !is_written(call, i))
       continue;
-    gives_written = true;
+    writes_bound_memory = true;
     status = check_arguments(call, i);
   }
   for (uint32_t i = 0; i < call->plan->binding_count && status == ACCRT_OK; ++i) {
     const uint32_t kind = call->plan->bindings[i].kind;
-    if (kind == ACCRT_PLAN_STATE || (kind == ACCRT_PLAN_COMPONENT && gives_written))
+    if (kind == ACCRT_PLAN_STATE || (kind == ACCRT_PLAN_COMPONENT && writes_bound_memory))
       status = check_binding(call, i);
   }
   return status;
@@ -209,7 +213,9 @@ static accrt_driver_binding_t resolve_binding(const accrt_call_t* call,
 
 accrt_status_t accrt_call_bind(accrt_call_t* call) {
   accrt_session_t* session = call->session;
-  accrt_status_t status = accrt_session_reserve_arena(session, call->plan->arena_bytes);
+  accrt_status_t status = ACCRT_OK;
+  if (call->plan->arena_bytes > session->arena_bytes)
+    status = accrt_session_reserve_arena(session, call->plan->arena_bytes);
   if (status != ACCRT_OK)
     return status;
   accrt_session_refresh_weights(session);
@@ -220,9 +226,7 @@ accrt_status_t accrt_call_bind(accrt_call_t* call) {
   const uint32_t relevant = ACCRT_CALL_DIRTY_ADDRESSES | ACCRT_CALL_DIRTY_SHAPES;
   if ((call->dirty & relevant) == 0 && call->session_version == session->version)
     return ACCRT_OK;
-  status = accrt_call_stage(call);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_call_stage(call));
   for (uint32_t i = 0; i < call->plan->binding_count; ++i) {
     call->bindings[i] = resolve_binding(call, &call->plan->bindings[i]);
   }

@@ -9,26 +9,23 @@
 static accrt_status_t grow_tables(accrt_call_t* call, const accrt_plan_t* plan) {
   const accrt_allocator_t* allocator = call->program->allocator;
   void* memory = call->bindings;
-  accrt_status_t status = accrt_grow_array(allocator, plan->binding_count, sizeof *call->bindings,
-                                           &call->binding_capacity, &memory);
+  ACCRT_TRY(accrt_grow_array(allocator, plan->binding_count, sizeof *call->bindings,
+                             &call->binding_capacity, &memory));
   call->bindings = memory;
-  if (status != ACCRT_OK)
-    return status;
   memory = call->scalars;
-  status = accrt_grow_array(allocator, plan->scalar_count, sizeof *call->scalars,
-                            &call->scalar_capacity, &memory);
+  ACCRT_TRY(accrt_grow_array(allocator, plan->scalar_count, sizeof *call->scalars,
+                             &call->scalar_capacity, &memory));
   call->scalars = memory;
-  if (status != ACCRT_OK)
-    return status;
   memory = call->values;
-  status = accrt_grow_array(allocator, plan->node_count, sizeof *call->values,
-                            &call->value_capacity, &memory);
+  accrt_status_t status = accrt_grow_array(allocator, plan->node_count, sizeof *call->values,
+                                           &call->value_capacity, &memory);
   call->values = memory;
   return status;
 }
 
-/* The plan for the symbols that were found; the one of the last run when the key is the same. */
-static accrt_status_t select_plan(accrt_call_t* call) {
+/* The plan for the symbols that were found; the one of the last run when the key is the same. One
+ * that has to be made ends at the caller's limit. */
+static accrt_status_t select_plan(accrt_call_t* call, uint64_t timeout_ns) {
   accrt_plan_key(call->program, call->function, call->symbols, call->present, call->key);
   if (call->plan != NULL &&
       (call->key_count == 0 ||
@@ -36,11 +33,9 @@ static accrt_status_t select_plan(accrt_call_t* call) {
     return ACCRT_OK;
   }
   accrt_plan_t* plan;
-  accrt_status_t status = accrt_session_plan(call->session, call->function, call->symbols,
-                                             call->present, call->key, call->key_count, &plan);
-  if (status != ACCRT_OK)
-    return status;
-  status = grow_tables(call, plan);
+  ACCRT_TRY(accrt_session_plan(call->session, call->function, call->symbols, call->present,
+                               call->key, call->key_count, timeout_ns, &plan));
+  accrt_status_t status = grow_tables(call, plan);
   if (status != ACCRT_OK) {
     accrt_plan_release(plan);
     return status;
@@ -50,7 +45,7 @@ static accrt_status_t select_plan(accrt_call_t* call) {
   return ACCRT_OK;
 }
 
-static accrt_status_t prepare(accrt_call_t* call) {
+static accrt_status_t prepare(accrt_call_t* call, uint64_t timeout_ns) {
   accrt_status_t status = ACCRT_OK;
   if (call->adapter_version != call->session->adapter_version)
     status = accrt_call_adapt(call);
@@ -60,7 +55,7 @@ static accrt_status_t prepare(accrt_call_t* call) {
   if ((dirty & ACCRT_CALL_DIRTY_SHAPES) != 0) {
     status = accrt_call_solve(call);
     if (status == ACCRT_OK)
-      status = select_plan(call);
+      status = select_plan(call, timeout_ns);
   } else if ((dirty & ACCRT_CALL_DIRTY_SCALARS) != 0) {
     status = accrt_call_solve_scalars(call);
   }
@@ -77,14 +72,14 @@ static accrt_status_t prepare(accrt_call_t* call) {
 }
 
 /* `operation` is the public function that was called. */
-static accrt_status_t begin(const char* operation, accrt_call_t* call) {
-  accrt_status_t status = accrt_check_fork_in(operation);
-  if (status != ACCRT_OK)
-    return status;
-  if (call == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "call is NULL");
-  status = accrt_session_check(call->session);
-  return status != ACCRT_OK ? status : prepare(call);
+static accrt_status_t check(const char* operation, const accrt_call_t* call) {
+  ACCRT_TRY(accrt_check_fork_quick(operation));
+  return call != NULL ? ACCRT_OK : ACCRT_FAIL(INVALID_ARGUMENT, "call is NULL");
+}
+
+static accrt_status_t begin(accrt_call_t* call, uint64_t timeout_ns) {
+  const accrt_status_t status = accrt_session_check(call->session);
+  return status != ACCRT_OK ? status : prepare(call, timeout_ns);
 }
 
 static void fill_work(const accrt_call_t* call, accrt_stream_work_t* work) {
@@ -104,6 +99,33 @@ static accrt_status_t fail_timeout(const accrt_call_t* call, uint64_t timeout_ns
                     accrt_function_name(call->program, call->function), timeout_ns);
 }
 
+/* What the session failed with, or `status` when it did not. */
+static accrt_status_t tell_failure(accrt_session_t* session, accrt_status_t status) {
+  accrt_session_look(session);
+  /* What failed, rather than that something has. Acquire pairs with the release in
+   * accrt_session_fail. */
+  if (atomic_load_explicit(&session->failed, memory_order_acquire) == 2)
+    return accrt_error_restore(&session->error);
+  return status;
+}
+
+/* Waits for the latest run, and for the copies behind it. `timeout_ns` is what the caller gave,
+ * `left_ns` what is left of it. */
+static accrt_status_t wait_run(accrt_call_t* call, uint64_t timeout_ns, uint64_t left_ns) {
+  accrt_session_t* session = call->session;
+  if (call->last_submission == 0)
+    return ACCRT_OK;
+  const accrt_status_t status =
+      accrt_stream_wait_over(session->stream, call->last_submission, left_ns);
+  if (status == ACCRT_ERROR_TIMEOUT || status == ACCRT_ERROR_NOT_READY)
+    return fail_timeout(call, timeout_ns);
+  if (status != ACCRT_OK)
+    return tell_failure(session, status);
+  if (session->first_unknown != 0 && session->last_submission <= call->last_submission)
+    session->first_unknown = 0;
+  return ACCRT_OK;
+}
+
 /* Waits for everything on the stream. */
 static accrt_status_t wait_stream(const accrt_call_t* call, uint64_t timeout_ns) {
   const accrt_status_t status =
@@ -112,76 +134,64 @@ static accrt_status_t wait_stream(const accrt_call_t* call, uint64_t timeout_ns)
   return is_late ? fail_timeout(call, timeout_ns) : status;
 }
 
-/* Through the stream: it is busy, or the driver cannot run on the caller. */
-static accrt_status_t run_on_stream(accrt_call_t* call, accrt_stream_work_t* work,
-                                    uint64_t timeout_ns) {
+/* Enqueues a run with the copies around it. `*out_enqueued`: the run is under way, whatever has
+ * become of the copies behind it. */
+static accrt_status_t enqueue(accrt_call_t* call, accrt_stream_work_t* work, bool* out_enqueued) {
   accrt_session_t* session = call->session;
-  accrt_run_t* run;
-  accrt_status_t status = accrt_session_take_run(session, &run);
-  if (status != ACCRT_OK)
-    return status;
-  accrt_plan_retain(call->plan);
-  run->plan = call->plan;
-  status = accrt_call_copy_in(call);
+  const bool is_passive = accrt_stream_is_passive(session->stream);
+  accrt_run_t* run = NULL;
+  *out_enqueued = false;
+  if (!is_passive)
+    ACCRT_TRY(accrt_session_take_run(session, &run));
+  if (run != NULL) {
+    accrt_plan_retain(call->plan);
+    run->plan = call->plan;
+  }
+  accrt_status_t status = ACCRT_OK;
+  if (call->staged_count != 0)
+    status = accrt_call_copy_in(call);
   if (status == ACCRT_OK)
-    status = accrt_session_execute(session, run, work);
-  if (status != ACCRT_OK) {
+    status = is_passive ? accrt_session_execute_passive(session, call->plan, work)
+                        : accrt_session_execute(session, run, work);
+  if (status == ACCRT_OK) {
+    *out_enqueued = true;
+    call->maybe_in_flight = true;
+    call->last_submission = session->last_submission;
+    if (call->staged_count != 0) {
+      status = accrt_call_copy_out(call);
+      call->last_submission = accrt_stream_last_submission(session->stream);
+    }
+    if (is_passive)
+      session->last_submission = call->last_submission;
+    return status;
+  }
+  if (run != NULL) {
     run->plan = NULL;
     accrt_plan_release(call->plan);
     accrt_session_give_back_run(session, run);
-    return status;
   }
-  call->ran = true;
-  call->maybe_in_flight = true;
-  const accrt_status_t copied = accrt_call_copy_out(call);
-  const accrt_status_t waited = wait_stream(call, timeout_ns);
-  if (waited == ACCRT_ERROR_TIMEOUT)
-    return waited;
-  /* The stream has ended it one way or the other: its completion is being delivered. Acquire pairs with the release in
-   * the completion. */
-  while (atomic_load_explicit(&run->done, memory_order_acquire) == 0)
-    (void)sched_yield();
-  if (run->status != ACCRT_OK)
-    return accrt_error_restore(&run->error);
-  /* Results that are copied back can fail on their own. */
-  return call->staged_count == 0 ? ACCRT_OK : copied != ACCRT_OK ? copied : waited;
+  return status;
 }
 
-/* Enqueues a run on a stream that tells nobody, with the copies around it. */
-static accrt_status_t enqueue_passive(accrt_call_t* call, accrt_stream_work_t* work) {
-  accrt_session_t* session = call->session;
-  accrt_status_t status = accrt_call_copy_in(call);
+/* Through the stream: it is busy, the driver cannot run on the caller, or the caller is to leave at
+ * a limit. */
+static accrt_status_t run_on_stream(accrt_call_t* call, accrt_stream_work_t* work,
+                                    uint64_t timeout_ns, uint64_t deadline_ns) {
+  bool is_enqueued = false;
+  accrt_status_t status = ACCRT_OK;
+  if (timeout_ns != ACCRT_TIMEOUT_INFINITE)
+    status = accrt_stream_hand_over(call->session->stream);
   if (status == ACCRT_OK)
-    status = accrt_session_execute_passive(session, call->plan, work);
-  if (status != ACCRT_OK || call->staged_count == 0)
-    return status;
-  status = accrt_call_copy_out(call);
-  session->last_submission = accrt_stream_last_submission(session->stream);
-  return status;
-}
-
-/* On a stream that tells nobody: this thread waits for the driver. */
-static accrt_status_t run_passive(accrt_call_t* call, accrt_stream_work_t* work,
-                                  uint64_t timeout_ns) {
-  accrt_session_t* session = call->session;
-  accrt_status_t status = enqueue_passive(call, work);
-  if (status != ACCRT_OK)
+    status = enqueue(call, work, &is_enqueued);
+  if (timeout_ns != ACCRT_TIMEOUT_INFINITE)
+    accrt_stream_go(call->session->stream);
+  if (!is_enqueued)
     return status;
   call->ran = true;
-  call->maybe_in_flight = true;
-  status = accrt_stream_wait_number(session->stream, session->last_submission, timeout_ns,
-                                    ACCRT_WAIT_BLOCK);
-  if (status == ACCRT_OK) {
-    session->first_unknown = 0;
-    return ACCRT_OK;
-  }
-  if (status == ACCRT_ERROR_TIMEOUT || status == ACCRT_ERROR_NOT_READY)
-    return fail_timeout(call, timeout_ns);
-  accrt_session_look(session);
-  /* What failed, rather than that something has. Acquire pairs with the release in accrt_session_fail. */
-  if (atomic_load_explicit(&session->failed, memory_order_acquire) == 2)
-    return accrt_error_restore(&session->error);
-  return status;
+  /* Results that are copied back can fail on their own. */
+  const accrt_error_t copied = *accrt_error_current();
+  ACCRT_TRY(wait_run(call, timeout_ns, accrt_limit_left_ns(timeout_ns, deadline_ns)));
+  return status == ACCRT_OK ? ACCRT_OK : accrt_error_restore(&copied);
 }
 
 static void trace_inline(const accrt_call_t* call, uint64_t begin_ns, uint64_t submission,
@@ -204,80 +214,135 @@ static bool is_refusal(accrt_status_t status) {
          status == ACCRT_ERROR_FORKED;
 }
 
-accrt_status_t accrt_call_run(accrt_call_t* call, uint64_t timeout_ns) {
-  accrt_status_t status = begin(__func__, call);
-  if (status != ACCRT_OK)
-    return status;
-  if (call->plan->list == NULL) {
-    call->ran = true;
-    return wait_stream(call, timeout_ns);
-  }
-  accrt_stream_work_t work;
-  fill_work(call, &work);
+/* Runs on this thread if that can be done: ACCRT_ERROR_NOT_READY without a record if not. */
+static accrt_status_t run_here(accrt_call_t* call, const accrt_stream_work_t* work) {
   const bool is_traced = accrt_instance_tracing(call->program->instance) != 0;
   const uint64_t begin_ns = is_traced ? accrt_clock_ns() : 0;
   uint64_t submission = 0;
-  status = call->staged_count != 0
-               ? ACCRT_ERROR_NOT_READY
-               : accrt_stream_execute_inline(call->session->stream, &work, &submission);
+  const accrt_status_t status =
+      accrt_stream_execute_inline(call->session->stream, work, &submission);
   if (status == ACCRT_ERROR_NOT_READY)
-    return accrt_stream_is_passive(call->session->stream) ? run_passive(call, &work, timeout_ns)
-                                                          : run_on_stream(call, &work, timeout_ns);
+    return status;
   if (is_traced && !is_refusal(status))
     trace_inline(call, begin_ns, submission, status);
   if (status == ACCRT_OK) {
     call->ran = true;
+    call->last_submission = 0;
   } else if (!is_refusal(status)) {
     (void)accrt_session_fail(call->session, accrt_error_current());
   }
   return status;
 }
 
+accrt_status_t accrt_call_run(accrt_call_t* call, uint64_t timeout_ns) {
+  const uint64_t deadline_ns = accrt_deadline_ns(timeout_ns);
+  ACCRT_TRY(check(__func__, call));
+  ACCRT_USE_SESSION(call->session);
+  ACCRT_TRY(begin(call, timeout_ns));
+  if (call->plan->list == NULL) {
+    call->ran = true;
+    return wait_stream(call, timeout_ns);
+  }
+  accrt_stream_work_t work;
+  fill_work(call, &work);
+  /* This thread cannot leave work that it does itself. */
+  const bool here = timeout_ns == ACCRT_TIMEOUT_INFINITE && call->staged_count == 0;
+  accrt_status_t status = here ? run_here(call, &work) : ACCRT_ERROR_NOT_READY;
+  return status == ACCRT_ERROR_NOT_READY ? run_on_stream(call, &work, timeout_ns, deadline_ns)
+                                         : status;
+}
+
+/* ---- For callers that look at something else now and then ---- */
+
+/* Work that took less than this part of the limit is done here. */
+#define SHORT_PART 8u
+
+/* On this thread, timed by a clock that is cheap to read. */
+static accrt_status_t run_short(accrt_call_t* call, accrt_stream_work_t* work) {
+  const uint64_t begin_ns = accrt_clock_coarse_ns();
+  const accrt_status_t status = run_here(call, work);
+  call->plan->last_run_ns = accrt_clock_coarse_ns() - begin_ns + 1;
+  return status;
+}
+
+/* A run that goes on has a status of its own: making a plan has limits too, and nothing runs when
+ * it ends at them. */
+static accrt_status_t attempted(const accrt_call_t* call, uint64_t timeout_ns,
+                                accrt_status_t status) {
+  if (status != ACCRT_ERROR_TIMEOUT)
+    return status;
+  return ACCRT_FAIL(NOT_READY, "function '%s' still runs after %" PRIu64 " ns",
+                    accrt_function_name(call->program, call->function), timeout_ns);
+}
+
+accrt_status_t accrt_call_attempt(accrt_call_t* call, uint64_t timeout_ns) {
+  if (timeout_ns == ACCRT_TIMEOUT_INFINITE)
+    return accrt_call_run(call, timeout_ns);
+  ACCRT_TRY(check(__func__, call));
+  ACCRT_USE_SESSION(call->session);
+  ACCRT_TRY(begin(call, timeout_ns));
+  accrt_plan_t* plan = call->plan;
+  if (plan->list == NULL) {
+    call->ran = true;
+    call->last_submission = accrt_stream_last_submission(call->session->stream);
+    return attempted(call, timeout_ns, wait_run(call, timeout_ns, timeout_ns));
+  }
+  accrt_stream_work_t work;
+  fill_work(call, &work);
+  const bool is_short = plan->last_run_ns != 0 && plan->last_run_ns <= timeout_ns / SHORT_PART;
+  accrt_status_t status =
+      is_short && call->staged_count == 0 ? run_short(call, &work) : ACCRT_ERROR_NOT_READY;
+  if (status != ACCRT_ERROR_NOT_READY)
+    return status;
+  const uint64_t begin_ns = accrt_clock_ns();
+  status = run_on_stream(call, &work, timeout_ns, accrt_deadline_ns(timeout_ns));
+  plan->last_run_ns = status == ACCRT_ERROR_TIMEOUT ? UINT64_MAX : accrt_clock_ns() - begin_ns + 1;
+  return attempted(call, timeout_ns, status);
+}
+
+accrt_status_t accrt_call_wait(accrt_call_t* call, uint64_t timeout_ns) {
+  ACCRT_TRY(check(__func__, call));
+  ACCRT_USE_SESSION(call->session);
+  if (!call->ran)
+    return ACCRT_FAIL(INVALID_STATE, "the call was never run");
+  return wait_run(call, timeout_ns, timeout_ns);
+}
+
 /* ---- Asynchronous ---- */
 
-static accrt_status_t check_timepoints(const accrt_timepoint_t* timepoints, uint32_t count,
+static accrt_status_t check_timepoints(const accrt_call_t* call,
+                                       const accrt_timepoint_t* timepoints, uint32_t count,
                                        const char* name) {
-  if (timepoints == NULL && count != 0)
+  if (count == 0)
+    return ACCRT_OK;
+  if (timepoints == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL with a count of %" PRIu32, name, count);
   for (uint32_t i = 0; i < count; ++i) {
     if (timepoints[i].semaphore == NULL)
-      return ACCRT_FAIL(INVALID_ARGUMENT, "semaphore of %s %" PRIu32 " is NULL", name, i);
+      return ACCRT_FAIL(INVALID_ARGUMENT, "%s[%" PRIu32 "].semaphore is NULL", name, i);
+    if (call != NULL &&
+        accrt_semaphore_instance(timepoints[i].semaphore) != call->program->instance)
+      return ACCRT_FAIL(INVALID_ARGUMENT,
+                        "%s[%" PRIu32 "].semaphore is of another instance than the call of '%s'",
+                        name, i, accrt_function_name(call->program, call->function));
   }
   return ACCRT_OK;
 }
 
 static accrt_status_t execute(accrt_call_t* call) {
-  if (call->plan->list == NULL)
+  if (call->plan->list == NULL) {
+    call->last_submission = accrt_stream_last_submission(call->session->stream);
     return ACCRT_OK;
-  accrt_session_t* session = call->session;
+  }
   accrt_stream_work_t work;
+  bool is_enqueued;
   fill_work(call, &work);
-  if (accrt_stream_is_passive(session->stream)) {
-    const accrt_status_t passed = enqueue_passive(call, &work);
-    call->maybe_in_flight |= passed == ACCRT_OK;
-    return passed;
-  }
-  accrt_run_t* run;
-  accrt_status_t status = accrt_session_take_run(session, &run);
-  if (status != ACCRT_OK)
-    return status;
-  accrt_plan_retain(call->plan);
-  run->plan = call->plan;
-  status = accrt_call_copy_in(call);
-  if (status == ACCRT_OK)
-    status = accrt_session_execute(session, run, &work);
-  if (status == ACCRT_OK) {
-    call->maybe_in_flight = true;
-    return accrt_call_copy_out(call);
-  }
-  run->plan = NULL;
-  accrt_plan_release(call->plan);
-  accrt_session_give_back_run(session, run);
-  return status;
+  return enqueue(call, &work, &is_enqueued);
 }
 
-/* The run is enqueued and its signals are not: nobody who waits for them may hang. When that is because the run has failed
- * already, the submission itself was good, and the failure is where it belongs. */
+/* The run is enqueued and its signals are not: nobody who waits for them may hang. When that is
+ * because the run has failed already, the submission itself was good, and the failure is where it
+ * belongs. */
 static accrt_status_t give_up_signals(accrt_call_t* call, const accrt_timepoint_t* signals,
                                       uint32_t count, accrt_status_t status) {
   const accrt_error_t own = *accrt_error_current();
@@ -298,17 +363,18 @@ static accrt_status_t give_up_signals(accrt_call_t* call, const accrt_timepoint_
 accrt_status_t accrt_call_submit(accrt_call_t* call, const accrt_timepoint_t* waits,
                                  uint32_t wait_count, const accrt_timepoint_t* signals,
                                  uint32_t signal_count) {
-  accrt_status_t status = accrt_check_fork();
+  ACCRT_TRY(check(__func__, call));
+  ACCRT_USE_SESSION(call->session);
+  accrt_status_t status = check_timepoints(call, waits, wait_count, "waits");
   if (status == ACCRT_OK)
-    status = check_timepoints(waits, wait_count, "wait");
-  if (status == ACCRT_OK)
-    status = check_timepoints(signals, signal_count, "signal");
+    status = check_timepoints(call, signals, signal_count, "signals");
   for (uint32_t i = 0; i < signal_count && status == ACCRT_OK; ++i) {
     uint64_t value;
     status = accrt_semaphore_query(signals[i].semaphore, &value);
   }
+  accrt_error_enter(__func__);
   if (status == ACCRT_OK)
-    status = begin(__func__, call);
+    status = begin(call, ACCRT_TIMEOUT_INFINITE);
   if (status != ACCRT_OK)
     return status;
   accrt_stream_t* stream = call->session->stream;

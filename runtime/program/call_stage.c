@@ -1,8 +1,9 @@
-/* runtime/program/call_stage.c - plain host memory as arguments on devices that do not reach it: each such argument has a buffer of
- * the device's own, filled before a run and read back after it, in the order of the session's stream.
+/* runtime/program/call_stage.c - plain host memory as arguments on devices that cannot access it.
+ * Each such argument has a device buffer. The session's stream fills it before a run and copies it
+ * back afterwards.
  *
- * The argument's address stays the host's: overlaps are judged there. Only the binding table gets the buffer's. It may not know how
- * copies are done.
+ * The argument keeps its host address for overlap checks. Only the binding table has the buffer's
+ * address. This file does not know how copies are done.
  */
 #include "runtime/program/internal.h"
 
@@ -12,7 +13,7 @@ static bool is_staged(const accrt_call_t* call, uint32_t index) {
          argument->size_bytes != 0 && call->signature[index].kind != ACCX_ARGUMENT_SCALAR;
 }
 
-static void let_go(accrt_call_t* call, accrt_buffer_t* buffer) {
+static void release_staged(accrt_call_t* call, accrt_buffer_t* buffer) {
   if (buffer == NULL)
     return;
   accrt_buffer_ref(buffer);
@@ -22,7 +23,7 @@ static void let_go(accrt_call_t* call, accrt_buffer_t* buffer) {
 
 void accrt_call_unstage(accrt_call_t* call, uint32_t index) {
   accrt_call_argument_t* argument = &call->arguments[index];
-  let_go(call, argument->staged);
+  release_staged(call, argument->staged);
   argument->staged = NULL;
   argument->staged_address = 0;
   argument->staged_bytes = 0;
@@ -47,7 +48,8 @@ static accrt_status_t allocate(accrt_call_t* call, uint32_t index) {
   return ACCRT_OK;
 }
 
-/* The input whose memory a result has, as its caller gave both; NONE when it has memory of its own. */
+/* The input whose memory the caller bound to this result too. NONE when the result has memory of
+ * its own. */
 static uint32_t shared_input(const accrt_call_t* call, uint32_t index) {
   const accx_argument_t* record = &call->signature[index];
   if (record->kind != ACCX_ARGUMENT_RESULT || record->alias_kind == ACCX_ALIAS_NONE)
@@ -78,7 +80,8 @@ accrt_status_t accrt_call_stage(accrt_call_t* call) {
       continue;
     }
     call->staged_count += 1;
-    const uint32_t input = shared_input(call, i); /* inputs come first: it has its buffer */
+    /* inputs come first, so this one has its buffer already */
+    const uint32_t input = shared_input(call, i);
     if (input == ACCX_NONE) {
       status = allocate(call, i);
     } else {

@@ -1,4 +1,5 @@
-/* runtime/program/call_test.c - calls: arguments, shapes, results, aliases, and what they say when something is wrong. */
+/* runtime/program/call_test.c - calls: arguments, shapes, results, aliases, and the messages of
+ * failures. */
 #include "runtime/program/testing.h"
 
 #define F32 ACCRT_DTYPE_F32
@@ -71,14 +72,14 @@ static void runs_on_buffers(void** state) {
   tensor.buffer = buffer;
   tensor.offset_bytes = 32;
   OK(accrt_call_set_tensor(call, 0, &tensor));
-  accrt_buffer_release(buffer); /* the call keeps it */
+  accrt_buffer_release(buffer); /* the call retains it */
   OK(run(call));
   assert_true(((const float*)result_data(call, 0))[1] == 2.0f * 9 + 1);
   tensor.buffer = buffer;
   tensor.offset_bytes = 240;
   FAILS(accrt_call_set_tensor(call, 0, &tensor), OUT_OF_RANGE,
         "function 'affine', input 'x' (f32[n])");
-  OK(run(call)); /* the binding is as it was */
+  OK(run(call)); /* the binding is unchanged */
   accrt_call_release(call);
 }
 
@@ -217,7 +218,7 @@ static void checks_scalars(void** state) {
   OK(set_number(call, "position", 63));
   OK(run(call));
   assert_int_equal(((const int64_t*)result_data(call, 0))[3], 66);
-  OK(set_number(call, "position", -1)); /* now on the short way */
+  OK(set_number(call, "position", -1)); /* only a quick scalar changed */
   FAILS(run(call), SHAPE_MISMATCH, "got -1");
   OK(set_number(call, "position", 5));
   OK(run(call));
@@ -313,7 +314,7 @@ static void evicts_plans(void** state) {
     OK(run(call));
     assert_true(((const float*)result_data(call, 0))[n - 1] == 2.0f * (float)(n - 1) + 1.0f);
     assert_true(session->plan_count <= 2);
-    OK(run(other)); /* its plan was evicted, and is still its own */
+    OK(run(other)); /* its plan was evicted, but the call retains it */
     assert_true(((const float*)result_data(other, 0))[6] == 13.0f);
   }
   accrt_call_release(call);
@@ -344,11 +345,11 @@ static void needs_what_is_used(void** state) {
   _Alignas(16) float x[4] = {1, 2, 3, 4};
   accrt_call_t* call = make_call(f->session, "needs_optional");
   OK(set_number(call, "rounds", 0));
-  FAILS(run(call), INVALID_ARGUMENT, "parameter 'x' needs 'x', which was not given");
+  FAILS(run(call), INVALID_ARGUMENT, "parameter 'x' needs 'x', which the call leaves out");
   OK(set_number(call, "rounds", 1));
-  FAILS(run(call), INVALID_ARGUMENT, "it copies 'x', which was not given");
+  FAILS(run(call), INVALID_ARGUMENT, "it copies 'x', which the call leaves out");
   OK(set_number(call, "rounds", 2));
-  FAILS(run(call), INVALID_ARGUMENT, "it fills 'z', which was not given");
+  FAILS(run(call), INVALID_ARGUMENT, "it fills 'z', which the call leaves out");
   OK(set_number(call, "rounds", 1));
   OK(set_vector(call, "x", x, F32, 4));
   OK(run(call));
@@ -376,7 +377,7 @@ static void refuses_negative_counts(void** state) {
   accrt_call_t* call = make_call(f->session, "backwards");
   OK(set_number(call, "rounds", 5));
   OK(run(call));
-  OK(accrt_call_submit(call, NULL, 0, NULL, 0)); /* of no command */
+  OK(accrt_call_submit(call, NULL, 0, NULL, 0)); /* of a function without commands */
   OK(set_number(call, "rounds", 4));
   FAILS(run(call), OUT_OF_RANGE, "function 'backwards': command 0 'repeat': count is -1");
   accrt_call_release(call);
@@ -425,7 +426,8 @@ static void copies_rows(void** state) {
   accrt_call_release(call);
 }
 
-/* The bundle's tables are the library's own memory: a feature of the future can be asked for there. */
+/* The bundle's tables are in the library's memory, so the test can set a bit of a future feature
+ * there. */
 static void refuses_unknown_features(void** state) {
   FIXTURE(f);
   const uint32_t index = accrt_bundle_lookup_function(f->bundle, "affine");
@@ -504,7 +506,7 @@ static void refuses_overlap(void** state) {
   OK(set_vector(call, "y", x + 8, F32, 8));
   OK(run(call));
   accrt_call_release(call);
-  call = make_call(f->session, "add"); /* two that are only read may be the same */
+  call = make_call(f->session, "add"); /* two inputs that are only read may be equal */
   OK(set_vector(call, "x", x, F32, 8));
   OK(set_vector(call, "y", x, F32, 8));
   OK(run(call));
@@ -545,7 +547,7 @@ static void may_lie_in_donated(void** state) {
   OK(set_vector(call, "y", x + 4, F32, 4));
   OK(run(call));
   OK(set_vector(call, "x", x, F32, 8));
-  OK(set_vector(call, "y", x + 4, F32, 8)); /* overlaps, and not exactly */
+  OK(set_vector(call, "y", x + 4, F32, 8)); /* a partial overlap */
   FAILS(run(call), ALIASED, "overlap");
   accrt_call_release(call);
 }
@@ -576,7 +578,8 @@ static void guards_state_and_weights(void** state) {
   OK(set_vector(call, "y", (void*)(uintptr_t)data, F32, 8));
   FAILS(run(call), ALIASED, "memory of the 'program'");
   OK(accrt_call_set_tensor(call, index_of(call, "y"), NULL));
-  OK(set_vector(call, "x", (void*)(uintptr_t)data, F32, 8)); /* read by both: fine */
+  /* both only read it, which is allowed */
+  OK(set_vector(call, "x", (void*)(uintptr_t)data, F32, 8));
   OK(run(call));
   assert_true(((const float*)result_data(call, 0))[7] == 14.0f);
   accrt_call_release(call);
@@ -597,7 +600,7 @@ static void keeps_retained_results(void** state) {
   OK(accrt_call_result(call, 0, &first, shape, strides));
   OK(run(call));
   OK(accrt_call_result(call, 0, &second, shape, strides));
-  assert_ptr_equal(first.buffer, second.buffer); /* nobody kept it: used again */
+  assert_ptr_equal(first.buffer, second.buffer); /* no other reference exists, so it is reused */
   accrt_buffer_t* kept = accrt_buffer_retain(second.buffer);
   x[0] = 5;
   OK(run(call));

@@ -1,5 +1,6 @@
-/* runtime/program/device_test.c - programs on devices that are not like the built-in one: memory of their own, modules, no running
- * on the caller, lost, out of memory; and in a forked child. The devices are the host driver's behind a table of the test. */
+/* runtime/program/device_test.c - programs on devices that differ from the built-in one: with their
+ * own memory, with modules, without runs on the calling thread, lost, out of memory; and in a
+ * forked child. The test wraps the host driver's table for them. */
 #include "runtime/program/testing.h"
 #include "runtime/program/passive_host.h"
 
@@ -12,13 +13,13 @@ extern const accrt_driver_table_t* accrt_driver_host_query(uint32_t max_abi);
 /* ---- A driver around the host driver ---- */
 
 static struct {
-  bool own_memory; /* says that its memory is not the host's */
-  bool no_caller;  /* cannot run on the caller */
-  bool lost;       /* every execution finds the device gone */
+  bool own_memory; /* claims to have its own memory */
+  bool no_caller;  /* cannot run work on the calling thread */
+  bool lost;       /* every execution reports a lost device */
   bool refuses_modules;
-  int64_t memory_left;         /* allocations of memory until it refuses; negative: never */
+  int64_t memory_left;         /* successful allocations left; negative: no limit */
   uint32_t module_count;       /* loaded and not unloaded */
-  accrt_kernel_def_t declared; /* of the last kernel that was found */
+  accrt_kernel_def_t declared; /* of the last kernel that was searched */
 } shim;
 
 static const accrt_driver_table_t* host(void) {
@@ -140,7 +141,7 @@ static accrt_status_t shim_module_find(accrt_driver_module_t* module, const char
   return ACCRT_OK;
 }
 
-/* The host driver runs the test's function where the list has the module's kernel. */
+/* Where the list has the module's kernel, the host driver runs a function of the test. */
 static accrt_status_t shim_list(accrt_driver_device_t* device, const accrt_driver_list_info_t* info,
                                 accrt_driver_list_t** out_list) {
   accrt_driver_command_t own[64];
@@ -260,7 +261,8 @@ static const void* query_passive(uint32_t max_abi) {
   return &table;
 }
 
-/* Plain host memory as arguments of a device that does not reach it: copied in and out, run by run. */
+/* Arguments in plain host memory on a device that cannot access it: each run copies them in and
+ * out. */
 static void check_staging(const void* (*query)(uint32_t max_abi)) {
   shim.own_memory = true;
   shim.no_caller = true;
@@ -280,7 +282,7 @@ static void check_staging(const void* (*query)(uint32_t max_abi)) {
   OK(accrt_call_submit(call, NULL, 0, NULL, 0));
   OK(accrt_stream_synchronize(accrt_session_stream(f->session), ACCRT_TIMEOUT_INFINITE,
                               ACCRT_WAIT_BLOCK));
-  OK(set_vector(call, "y", x + 1, F32, 7)); /* another size: another buffer */
+  OK(set_vector(call, "y", x + 1, F32, 7)); /* another size, so another buffer */
   OK(set_vector(call, "x", x, F32, 7));
   FAILS(run(call), ALIASED, "overlap");
   accrt_call_release(call);
@@ -308,7 +310,7 @@ static void stages_memory_updated_in_place(void** state) {
   OK(set_vector(call, "x", x, F32, 4));
   OK(run(call));
   assert_true(x[0] == 3.0f && x[3] == 9.0f);
-  OK(set_vector(call, "y", x, F32, 4)); /* the result, where the input is */
+  OK(set_vector(call, "y", x, F32, 4)); /* the result in the input's memory */
   OK(run(call));
   assert_true(x[0] == 7.0f && x[3] == 19.0f);
   OK(set_vector(call, "y", apart, F32, 4));
@@ -353,7 +355,8 @@ static void expect_counts(fixture_t* f, int64_t y, int64_t shared) {
   accrt_call_release(call);
 }
 
-/* What is not for this device, what nothing uses, and what only prepare functions read has no place on it. */
+/* Components for other devices, unused ones, and those that only prepare functions read get no
+ * memory on the device. */
 static void functions_for_hosts(void** state) {
   NEED_BUNDLES();
   shim.own_memory = true;
@@ -405,7 +408,35 @@ static void functions_for_other_devices(void** state) {
   assert_int_equal(shim.module_count, 0);
 }
 
-/* A weight that only a prepare function reads is swapped all the same, and what that made is made again. */
+/* A function with several versions has several records, but one type. Messages show that type. */
+static void shows_its_own_types(void** state) {
+  NEED_BUNDLES();
+  static const char* const names[3][2] = {
+      {"shows_a", "f32[3]"}, {"shows_b", "i8[5]"}, {"shows_c", "u16[7]"}};
+  for (int device = 0; device < 2; ++device) {
+    shim.own_memory = true;
+    fixture_t* f = device == 0 ? open_shim(query_host, "host") : open_shim(query_cuda, "cuda");
+    open_rest(f, "targets");
+    for (int i = 0; i < 3; ++i) {
+      char text[64];
+      _Alignas(16) int64_t data[4];
+      const int64_t shape[1] = {4};
+      accrt_call_t* call = make_call(f->session, names[i][0]);
+      const accrt_tensor_t wrong = tensor_of(data, ACCRT_DTYPE_I64, 1, shape);
+      (void)snprintf(text, sizeof text, "function '%s', input 'x' (%s): ", names[i][0],
+                     names[i][1]);
+      FAILS(accrt_call_set_tensor(call, 0, &wrong), TYPE_MISMATCH, text);
+      FAILS(run(call), INVALID_ARGUMENT, text);
+      (void)snprintf(text, sizeof text, "result 'y' (%s): ", names[i][1]);
+      FAILS(accrt_call_set_tensor(call, 1, &wrong), TYPE_MISMATCH, text);
+      accrt_call_release(call);
+    }
+    close_fixture(f);
+  }
+}
+
+/* A weight that only a prepare function reads can be swapped, and the prepare function runs
+ * again. */
 static void swaps_what_prepare_functions_read(void** state) {
   NEED_BUNDLES();
   shim.own_memory = true;
@@ -500,7 +531,7 @@ static void runs_out_of_device_memory(void** state) {
   accrt_program_t* program;
   accrt_pool_t* device_pool;
   OK(accrt_device_pool(f->device, ACCRT_MEMORY_DEVICE, &device_pool));
-  accrt_buffer_t* rest[64]; /* what the device's pool still has */
+  accrt_buffer_t* rest[64]; /* the rest of the device's pool */
   uint32_t count = 0;
   while (count < 64 && accrt_buffer_create(device_pool, 1 << 20, NULL, &rest[count]) == ACCRT_OK)
     ++count;
@@ -520,13 +551,13 @@ static void runs_out_of_device_memory(void** state) {
   OK(set_vector(call, "x", x, F32, 16));
   FAILS(run(call), OUT_OF_DEVICE_MEMORY, "function 'affine', result 'y' (f32[n])");
   _Alignas(16) float y[16];
-  OK(set_vector(call, "y", y, F32, 16)); /* with storage of the caller's it runs */
+  OK(set_vector(call, "y", y, F32, 16)); /* with the caller's storage it runs */
   OK(run(call));
   while (count > 0)
     accrt_buffer_release(rest[--count]);
-  shim.memory_left = -1; /* sanitized builds give every buffer's memory back to the driver */
+  shim.memory_left = -1; /* sanitized builds return every buffer's memory to the driver */
   OK(accrt_call_set_tensor(call, 1, NULL));
-  OK(run(call)); /* and now without */
+  OK(run(call)); /* without it as well */
   accrt_call_release(call);
   close_fixture(f);
 }
@@ -575,20 +606,20 @@ static void refuses_what_is_of_another_device(void** state) {
   options.stream = stream;
   accrt_session_t* session;
   FAILS(accrt_session_create(f->program, &options, &session), INVALID_ARGUMENT,
-        "the stream is of device 'other:0'");
+        "the stream is of other:0");
   options.stream = NULL;
   options.pool = pool;
   FAILS(accrt_session_create(f->program, &options, &session), INVALID_ARGUMENT,
-        "the pool is of device 'other:0'");
+        "the pool is of other:0");
   FAILS(accrt_session_bind_state(f->session, "counter", buffer, 0), INVALID_ARGUMENT,
-        "the buffer is of device 'other:0'");
+        "the buffer is of other:0");
   accrt_buffer_release(buffer);
   accrt_stream_release(stream);
   accrt_device_release(other);
   close_fixture(f);
 }
 
-/* In a forked child every function says so, and releases do nothing. */
+/* In a forked child every function fails with that status, and releases do nothing. */
 static int forked_child(fixture_t* f, accrt_call_t* call) {
   accrt_program_t* program;
   accrt_session_t* session;
@@ -656,6 +687,7 @@ int main(void) {
       SHIM_TEST(tells_why_a_module_does_not_load),
       SHIM_TEST(functions_for_hosts),
       SHIM_TEST(functions_for_other_devices),
+      SHIM_TEST(shows_its_own_types),
       SHIM_TEST(swaps_what_prepare_functions_read),
       SHIM_TEST(neither_kind),
       SHIM_TEST(runs_through_the_stream),

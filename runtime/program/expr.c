@@ -1,4 +1,5 @@
-/* runtime/program/expr.c - checked 64-bit evaluation of a bundle's expressions. It may not allocate. */
+/* runtime/program/expr.c - checked 64-bit evaluation of a bundle's expressions. It allocates
+ * nothing. */
 #include "runtime/program/expr.h"
 
 #include <stddef.h>
@@ -10,23 +11,8 @@ static accrt_expr_value_t fault(uint32_t kind) {
   return result;
 }
 
-uint32_t accrt_expr_operand_count(uint32_t op) {
-  switch (op) {
-  case ACCX_EXPR_CONSTANT:
-  case ACCX_EXPR_SYMBOL:
-  case ACCX_EXPR_INDUCTION:
-  case ACCX_EXPR_PRESENT:
-    return 0;
-  case ACCX_EXPR_NOT:
-    return 1;
-  case ACCX_EXPR_SELECT:
-    return 3;
-  default:
-    return 2;
-  }
-}
-
-/* Quotient rounded down and its remainder, whose sign is the divisor's. False when they do not exist. */
+/* The quotient rounded down, and the remainder, which has the sign of the divisor. False on a
+ * division by zero or an overflow. */
 static bool divide(int64_t a, int64_t b, int64_t* out_quotient, int64_t* out_remainder) {
   if (b == -1 && a == INT64_MIN)
     return false;
@@ -137,7 +123,7 @@ static accrt_expr_value_t leaf(const accx_expression_t* node,
 accrt_expr_value_t accrt_expr_node(const accx_expression_t* node,
                                    const accrt_expr_environment_t* environment,
                                    const accrt_expr_value_t* values) {
-  const uint32_t count = accrt_expr_operand_count(node->op);
+  const uint32_t count = accx_expression_operands(node->op);
   if (count == 0)
     return leaf(node, environment);
   const accrt_expr_value_t none = {0, ACCRT_EXPR_OK, ACCX_NONE};
@@ -165,8 +151,8 @@ accrt_status_t accrt_expr_fail(accrt_expr_value_t value, const char* symbol_name
                         "%s: the expression uses a loop's counter outside the loop", what);
     }
     return ACCRT_FAIL(INVALID_ARGUMENT,
-                      "%s: symbol '%s' has no value (no input that binds it was given)", what,
-                      symbol_name);
+                      "%s: symbol '%s' has no value (the call leaves out all inputs that bind it)",
+                      what, symbol_name);
   default:
     return ACCRT_FAIL(INTERNAL, "%s: expression fault %" PRIu32, what, value.fault);
   }

@@ -1,6 +1,7 @@
 /* runtime/program/expr.h - checked 64-bit evaluation of a bundle's expressions.
  *
- * It may not allocate, and knows no program, session or call: only nodes and an environment of values.
+ * It allocates nothing. It knows no program, session or call, only expression nodes and an
+ * environment of values.
  */
 #ifndef ACCRT_RUNTIME_PROGRAM_EXPR_H_
 #define ACCRT_RUNTIME_PROGRAM_EXPR_H_
@@ -9,7 +10,7 @@
 #include <stdint.h>
 
 #include "accrt/base.h"
-#include "loader/format.h"
+#include "format/known.h"
 
 /* Why a node has no value. */
 enum {
@@ -19,17 +20,17 @@ enum {
   ACCRT_EXPR_NO_VALUE = 3, /* a symbol without a value, or a loop's counter outside of it */
 };
 
-/* The value of a node, or why it has none. */
+/* The value of a node, or the fault for which it has none. */
 typedef struct accrt_expr_value {
   int64_t value;
   uint32_t fault;  /* ACCRT_EXPR_* */
-  uint32_t symbol; /* NO_VALUE: which symbol, or NONE for an induction variable */
+  uint32_t symbol; /* NO_VALUE: the symbol, or NONE for an induction variable */
 } accrt_expr_value_t;
 
-/* What leaves refer to. */
+/* The values that leaf nodes refer to. */
 typedef struct accrt_expr_environment {
-  const accrt_expr_value_t* symbols; /* of the module, by index */
-  const uint8_t* present;            /* of the function's arguments, by index; may be NULL */
+  const accrt_expr_value_t* symbols; /* by symbol of the module */
+  const uint8_t* present;            /* by argument of the function; may be NULL */
   const int64_t* inductions;
   uint32_t induction_count;
 } accrt_expr_environment_t;
@@ -43,26 +44,24 @@ static inline accrt_expr_value_t accrt_expr_unknown(uint32_t symbol) {
   return result;
 }
 
-/* Number of operands of an operation: 0 to 3. */
-uint32_t accrt_expr_operand_count(uint32_t op);
-
-/* One operation. A fault of an operand is the result's, but AND, OR and SELECT do not look at an operand that does not
- * matter: AND with a zero first operand, OR with a non-zero one, the side of SELECT that is not taken. */
+/* Applies one operation. A fault of an operand is the fault of the result. AND, OR and SELECT
+ * ignore an operand that cannot matter: the second one of AND after a zero, the second one of OR
+ * after a non-zero value, and the side of SELECT that is not taken. */
 accrt_expr_value_t accrt_expr_apply(uint32_t op, accrt_expr_value_t a, accrt_expr_value_t b,
                                     accrt_expr_value_t c);
 
-/* One node, given the values of all nodes before it. */
+/* Evaluates one node from the values of all nodes before it. */
 accrt_expr_value_t accrt_expr_node(const accx_expression_t* node,
                                    const accrt_expr_environment_t* environment,
                                    const accrt_expr_value_t* values);
 
-/* All nodes of a scope in order. */
+/* Evaluates all nodes of a scope in order. */
 void accrt_expr_evaluate(const accx_expression_t* nodes, uint32_t count,
                          const accrt_expr_environment_t* environment,
                          accrt_expr_value_t* out_values);
 
-/* Records why `value` is none: ACCRT_ERROR_OVERFLOW, or ACCRT_ERROR_INVALID_ARGUMENT for a symbol without a value (whose
- * name is `symbol_name`). `what` names the place, e.g. "grid x". */
+/* Records why `value` has a fault: ACCRT_ERROR_OVERFLOW, or ACCRT_ERROR_INVALID_ARGUMENT for a
+ * symbol without a value (`symbol_name`). `what` names the place, such as "grid x". */
 accrt_status_t accrt_expr_fail(accrt_expr_value_t value, const char* symbol_name, const char* what);
 
 #endif /* ACCRT_RUNTIME_PROGRAM_EXPR_H_ */

@@ -38,7 +38,7 @@ static void arithmetic(void** state) {
   expect_fault(ACCX_EXPR_MUL, INT64_MIN, -1, ACCRT_EXPR_OVERFLOW);
 }
 
-/* As Python divides: checked against its rule q*b + r == a with r between 0 and b. */
+/* Division as in Python, checked by its rule: q*b + r == a with r between 0 and b. */
 static void division(void** state) {
   (void)state;
   for (int64_t a = -9; a <= 9; ++a) {
@@ -109,7 +109,7 @@ static void scopes(void** state) {
   accrt_expr_evaluate(nodes, 8, &inside, values);
   assert_int_equal(values[4].value, 73);
   assert_int_equal(values[6].fault, ACCRT_EXPR_NO_VALUE);
-  assert_int_equal(values[7].value, 73); /* the argument is absent: symbol 0 does not matter */
+  assert_int_equal(values[7].value, 73); /* the argument is absent, so symbol 0 does not matter */
   const accrt_expr_environment_t outside = {symbols, present, NULL, 0};
   accrt_expr_evaluate(nodes, 8, &outside, values);
   assert_int_equal(values[4].fault, ACCRT_EXPR_NO_VALUE);

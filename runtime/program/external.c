@@ -1,38 +1,59 @@
-/* runtime/program/external.c - binding constants to tensors of sources: those that the caller gives, and the files that the bundle names.
- * It places nothing and knows no device.
+/* runtime/program/external.c - binding constants to tensors of sources: the bundle itself, those
+ * that the caller gives, and the files that the bundle names. It places nothing and knows no
+ * device.
  */
 #include "runtime/program/external.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "loader/layout.h"
+#include "format/conventions.h"
+#include "format/layout.h"
 #include "runtime/core/near_name.h"
-#include "runtime/program/shard.h"
 #include "runtime/program/upload.h"
 
 /* ---- Life ---- */
 
-static accrt_status_t create(const accrt_program_t* program, accrt_external_t** out_external) {
-  void* memory;
-  accrt_status_t status = accrt_alloc(program->allocator, sizeof(accrt_external_t), &memory);
-  if (status != ACCRT_OK)
-    return status;
-  accrt_external_t* external = memory;
+/* What the bundle stores is its own, whatever the names are. */
+static accrt_status_t bind_own(const accrt_program_t* program, accrt_external_t* external) {
+  uint32_t tensor = 0;
+  ACCRT_TRY(accx_weights_of_bundle(program->bundle, &external->own));
+  for (uint32_t i = 0; i < external->constant_count; ++i) {
+    const accx_constant_t* constant = &program->tables->constants[i];
+    if (constant->source != ACCX_CONSTANT_INLINE)
+      continue;
+    for (uint32_t k = 0; k < constant->component_count; ++k)
+      external->parts[constant->component_first + k] =
+          (accrt_external_part_t){external->own, tensor, k};
+    ++tensor;
+  }
+  return ACCRT_OK;
+}
+
+static accrt_status_t bind_base(const accrt_external_t* base, accrt_external_t* external) {
+  accx_weights_ref(base->own);
+  external->own = base->own;
+  memcpy(external->parts, base->parts, external->component_count * sizeof *external->parts);
+  for (uint32_t i = 0; i < external->constant_count; ++i) {
+    atomic_store_explicit(&external->checked[i],
+                          atomic_load_explicit(&base->checked[i], memory_order_relaxed),
+                          memory_order_relaxed);
+  }
+  return ACCRT_OK;
+}
+
+static accrt_status_t create(const accrt_program_t* program, const accrt_external_t* base,
+                             accrt_external_t** out_external) {
+  accrt_external_t* external;
+  ACCRT_TRY(ACCRT_NEW(program->allocator, &external));
   accrt_object_init(&external->object);
   external->allocator = program->allocator;
   external->component_count = program->tables->component_count;
   external->constant_count = program->tables->constant_count;
   *out_external = external;
-  status = accrt_alloc_array(program->allocator, external->component_count, sizeof *external->parts,
-                             &memory);
-  if (status != ACCRT_OK)
-    return status;
-  external->parts = memory;
-  status = accrt_alloc_array(program->allocator, external->constant_count,
-                             sizeof *external->checked, &memory);
-  external->checked = memory;
-  return status;
+  ACCRT_TRY(ACCRT_NEW_ARRAY(program->allocator, external->component_count, &external->parts));
+  ACCRT_TRY(ACCRT_NEW_ARRAY(program->allocator, external->constant_count, &external->checked));
+  return base != NULL ? bind_base(base, external) : bind_own(program, external);
 }
 
 void accrt_external_release(accrt_external_t* external) {
@@ -41,6 +62,8 @@ void accrt_external_release(accrt_external_t* external) {
   const accrt_allocator_t* allocator = external->allocator;
   for (uint32_t i = 0; i < external->source_count; ++i)
     accx_weights_unref(external->sources[i]);
+  if (external->own != NULL)
+    accx_weights_unref(external->own);
   accrt_free_array(allocator, external->sources, external->source_capacity,
                    sizeof *external->sources);
   accrt_free_array(allocator, external->parts, external->component_count, sizeof *external->parts);
@@ -55,13 +78,8 @@ static accrt_status_t keep_source(accrt_external_t* external, accrt_weights_t* w
     if (external->sources[i] == weights)
       return ACCRT_OK;
   }
-  void* memory = external->sources;
-  const accrt_status_t status =
-      accrt_grow_array(external->allocator, (size_t)external->source_count + 1,
-                       sizeof *external->sources, &external->source_capacity, &memory);
-  external->sources = memory;
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(ACCRT_GROW(external->allocator, (size_t)external->source_count + 1, &external->sources,
+                       &external->source_capacity));
   accx_weights_ref(weights);
   external->sources[external->source_count++] = weights;
   return ACCRT_OK;
@@ -97,8 +115,10 @@ static type_text_t text_of(const char* kind, uint32_t rank, const int64_t* shape
 }
 
 static const char* kind_text(uint32_t dtype, uint32_t encoding) {
-  const accx_layout_t* layout = encoding > 1 ? accx_layout_find(encoding) : NULL;
-  return layout != NULL ? layout->name : encoding == 1 ? "opaque" : accrt_dtype_name(dtype);
+  const accx_layout_t* layout = encoding > ACCRT_LAYOUT_OPAQUE ? accx_layout_find(encoding) : NULL;
+  return layout != NULL                    ? layout->name
+         : encoding == ACCRT_LAYOUT_OPAQUE ? "opaque"
+                                           : accrt_dtype_name(dtype);
 }
 
 static type_text_t wanted_text(const binder_t* binder) {
@@ -117,7 +137,8 @@ static accrt_status_t mismatch(const binder_t* binder, accrt_weights_t* weights,
       tensor->rank == binder->constant->rank &&
       memcmp(tensor->shape, binder->constant->shape, tensor->rank * sizeof(int64_t)) == 0;
   const accrt_status_t status = same_shape ? ACCRT_ERROR_TYPE_MISMATCH : ACCRT_ERROR_SHAPE_MISMATCH;
-  if (same_shape && tensor->encoding == binder->constant->encoding && tensor->encoding > 1)
+  if (same_shape && tensor->encoding == binder->constant->encoding &&
+      tensor->encoding > ACCRT_LAYOUT_OPAQUE)
     return ACCRT_FAIL_INNER(
         TYPE_MISMATCH,
         "constant '%s' is %s of %s with groups of %" PRIu32 " and %" PRIu32
@@ -126,7 +147,8 @@ static accrt_status_t mismatch(const binder_t* binder, accrt_weights_t* weights,
         binder->constant->group_elements, binder->constant->component_count, tensor->name,
         accx_weights_name(weights), accrt_dtype_name(tensor->dtype), tensor->group_elements,
         tensor->component_count);
-  const char* kind = tensor->encoding == 0 ? accrt_dtype_name(tensor->dtype) : tensor->type_name;
+  const char* kind =
+      tensor->encoding == ACCRT_LAYOUT_PLAIN ? accrt_dtype_name(tensor->dtype) : tensor->type_name;
   return accrt_error_fail(
       status, NULL, __FILE__, (uint32_t)__LINE__,
       "constant '%s' is %s, but '%.200s' in %s is %s%s%s", binder->name, wanted_text(binder).text,
@@ -141,26 +163,39 @@ static uint64_t groups_of(const accx_constant_t* constant) {
   return (k + constant->group_elements - 1) / constant->group_elements;
 }
 
+/* A part that is looked through. */
+typedef struct looking {
+  const binder_t* binder;
+  accrt_weights_t* weights;
+  uint32_t tensor, role;
+  bool trivial; /* so far */
+} looking_t;
+
+static accrt_status_t check_groups(void* user, uint64_t offset_bytes, const unsigned char* bytes,
+                                   size_t size_bytes) {
+  const looking_t* looking = user;
+  const uint64_t count = groups_of(looking->binder->constant);
+  for (size_t i = 0; i < size_bytes / sizeof(int32_t); ++i) {
+    int32_t group;
+    memcpy(&group, bytes + i * sizeof group, sizeof group);
+    if (group < 0 || (uint64_t)group >= count)
+      return ACCRT_FAIL_INNER(
+          DATA_CORRUPT,
+          "constant '%s': '%.200s' in %s puts column %" PRIu64 " into group %" PRId32
+          " of %" PRIu64,
+          looking->binder->name, looking->weights->entries[looking->tensor].name,
+          accx_weights_name(looking->weights), offset_bytes / sizeof group + i, group, count);
+  }
+  return ACCRT_OK;
+}
+
 /* Kernels look groups up by it. A file may change later: that is for kernels to see. */
 static accrt_status_t check_index(const binder_t* binder, accrt_weights_t* weights, uint32_t tensor,
                                   uint32_t of_tensor, uint32_t role) {
-  const accx_constant_t* constant = binder->constant;
-  const void* data;
-  uint64_t size_bytes;
-  if (role != ACCRT_LAYOUT_ROLE_GROUP_INDEX)
-    return ACCRT_OK;
-  const accrt_status_t status = accx_weights_bytes(weights, tensor, of_tensor, &data, &size_bytes);
-  for (uint64_t i = 0; status == ACCRT_OK && i < size_bytes / sizeof(int32_t); ++i) {
-    int32_t group;
-    memcpy(&group, (const unsigned char*)data + i * sizeof group, sizeof group);
-    if (group < 0 || (uint64_t)group >= groups_of(constant))
-      return ACCRT_FAIL_INNER(DATA_CORRUPT,
-                              "constant '%s': '%.200s' in %s puts column %" PRIu64
-                              " into group %" PRId32 " of %" PRIu64,
-                              binder->name, weights->entries[tensor].name,
-                              accx_weights_name(weights), i, group, groups_of(constant));
-  }
-  return status;
+  looking_t looking = {.binder = binder, .weights = weights, .tensor = tensor};
+  return role == ACCRT_LAYOUT_ROLE_GROUP_INDEX
+             ? accx_weights_visit(weights, tensor, of_tensor, check_groups, &looking)
+             : ACCRT_OK;
 }
 
 static void set_part(const binder_t* binder, uint32_t component, accrt_weights_t* weights,
@@ -210,7 +245,8 @@ static accrt_status_t say_rank(const binder_t* binder, const accx_shard_t* shard
 /* Quantized blocks of a foreign file say nothing of the logical type. */
 static bool same_type(const accx_constant_t* constant, const accrt_weights_tensor_t* tensor) {
   return tensor->encoding == constant->encoding &&
-         (tensor->dtype == constant->dtype || (tensor->dtype == 0 && tensor->encoding > 1)) &&
+         (tensor->dtype == constant->dtype ||
+          (tensor->dtype == 0 && tensor->encoding > ACCRT_LAYOUT_OPAQUE)) &&
          tensor->group_elements == constant->group_elements && tensor->rank == constant->rank &&
          memcmp(tensor->shape, constant->shape, tensor->rank * sizeof(int64_t)) == 0 &&
          tensor->component_count == constant->component_count;
@@ -219,19 +255,16 @@ static bool same_type(const accx_constant_t* constant, const accrt_weights_tenso
 static accrt_status_t bind_whole(const binder_t* binder, accrt_weights_t* weights,
                                  uint32_t tensor) {
   accrt_weights_tensor_t info;
-  accrt_status_t status = accx_weights_describe(weights, tensor, &info);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accx_weights_describe(weights, tensor, &info));
   if (!same_type(binder->constant, &info))
     return mismatch(binder, weights, &info,
-                    info.encoding == 0 && binder->constant->encoding == 0 && is_float(info.dtype) &&
+                    info.encoding == ACCRT_LAYOUT_PLAIN &&
+                        binder->constant->encoding == ACCRT_LAYOUT_PLAIN && is_float(info.dtype) &&
                         is_float(binder->constant->dtype));
   for (uint32_t i = 0; i < info.component_count; ++i) {
     const accx_component_t* wanted = component_of(binder, i);
     accrt_weights_component_t found;
-    status = accx_weights_place(weights, tensor, i, &found);
-    if (status != ACCRT_OK)
-      return status;
+    ACCRT_TRY(accx_weights_place(weights, tensor, i, &found));
     if (found.role != wanted->role || found.size_bytes != wanted->size_bytes ||
         found.dtype != wanted->dtype) {
       return ACCRT_FAIL_INNER(
@@ -241,34 +274,13 @@ static accrt_status_t bind_whole(const binder_t* binder, accrt_weights_t* weight
           binder->name, i, wanted->role, accrt_dtype_name(wanted->dtype), wanted->size_bytes,
           accx_weights_name(weights), accrt_dtype_name(found.dtype), found.size_bytes, found.role);
     }
-    status = check_index(binder, weights, tensor, i, found.role);
-    if (status != ACCRT_OK)
-      return status;
+    ACCRT_TRY(check_index(binder, weights, tensor, i, found.role));
     set_part(binder, i, weights, tensor, i);
   }
   return ACCRT_OK;
 }
 
 /* ---- Components that are tensors of their own ---- */
-
-/* How checkpoints call them: what is put behind the name, by role. The first of which the source has data and scales is it. '!': what
- * is stored there is not what the layout has (zero points packed along the other dimension, a scale that divides). */
-static const struct {
-  uint8_t first_encoding, last_encoding;
-  const char* suffixes[ACCRT_LAYOUT_ROLE_COUNT];
-} conventions[] = {
-    {4, 4, {"", "_scale_inv", "", "", ""}},                      /* FP8 by 128 x 128 */
-    {2, 6, {"", "_scale", "_zero_point", "", ""}},               /* FP8, INT8 */
-    {7, 8, {"_packed", "_scale", "!_zero_point", "_g_idx", ""}}, /* INT4 */
-    {9, 11, {".qweight", ".scales", ".qzeros", ".g_idx", ""}},   /* GPTQ, AWQ */
-    {24, 24, {"_blocks", "_scales", "", "", ""}},                /* MXFP4 */
-    {24, 24, {".blocks", ".scales", "", "", ""}},
-    {24, 24, {"_packed", "_scale", "", "", "_global_scale"}},
-    {25, 25, {"", "_scale", "", "", ""}},         /* MXFP8 */
-    {26, 26, {"", "_scale", "", "", "_scale_2"}}, /* NVFP4 */
-    {26, 26, {"_packed", "_scale", "", "", "!_global_scale"}},
-    {0, 255, {"", ".scales", ".zeros", ".group_index", ".global_scale"}},
-};
 
 static uint32_t find_part(accrt_weights_t* weights, const char* name, const char* suffix) {
   char full[ACCX_MAX_NAME_BYTES + 16];
@@ -278,7 +290,8 @@ static uint32_t find_part(accrt_weights_t* weights, const char* name, const char
              : ACCX_WEIGHTS_NONE;
 }
 
-/* The first size of a component's tensor. Bytes alone do not tell GPTQ's rows of words from AWQ's, or a transposed tensor. */
+/* The first size of a component's tensor. Bytes alone do not tell GPTQ's rows of words from AWQ's,
+ * or a transposed tensor. */
 static uint64_t first_size(const accx_constant_t* constant, uint32_t role) {
   const uint64_t k = (uint64_t)constant->shape[constant->rank - 1];
   const uint64_t n = (uint64_t)constant->shape[0];
@@ -299,13 +312,14 @@ static bool stores(const accx_constant_t* constant, const accrt_weights_tensor_t
   const bool packed = (bits < 8 || wanted->dtype == ACCRT_DTYPE_F8E8M0) &&
                       (tensor->dtype == ACCRT_DTYPE_U8 || tensor->dtype == ACCRT_DTYPE_I8 ||
                        (bits < 8 && tensor->dtype == ACCRT_DTYPE_I32));
-  const bool bytes = tensor->encoding == 1 && wanted->dtype == ACCRT_DTYPE_U8;
+  const bool bytes = tensor->encoding == ACCRT_LAYOUT_OPAQUE && wanted->dtype == ACCRT_DTYPE_U8;
   /* One size alone is that of a blob; one element has whatever sizes. */
   const bool alike = constant->encoding <= ACCRT_LAYOUT_OPAQUE || tensor->rank < 2 ||
                      tensor->size_bytes * 8 == bits ||
                      (uint64_t)tensor->shape[0] == first_size(constant, wanted->role);
   return tensor->size_bytes == wanted->size_bytes && alike &&
-         (packed || bytes || (tensor->encoding == 0 && tensor->dtype == wanted->dtype));
+         (packed || bytes ||
+          (tensor->encoding == ACCRT_LAYOUT_PLAIN && tensor->dtype == wanted->dtype));
 }
 
 static accrt_status_t bind_part(const binder_t* binder, accrt_weights_t* weights, const char* name,
@@ -321,9 +335,7 @@ static accrt_status_t bind_part(const binder_t* binder, accrt_weights_t* weights
         suffix, wanted->role);
   }
   accrt_weights_tensor_t info;
-  accrt_status_t status = accx_weights_describe(weights, tensor, &info);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accx_weights_describe(weights, tensor, &info));
   if (suffix[0] == '!' || !stores(binder->constant, &info, wanted)) {
     return ACCRT_FAIL_INNER(
         TYPE_MISMATCH,
@@ -338,22 +350,27 @@ static accrt_status_t bind_part(const binder_t* binder, accrt_weights_t* weights
   return check_index(binder, weights, tensor, 0, wanted->role);
 }
 
-/* True when a part of a checkpoint changes no value: groups in order (or -1 for that), zero points of 0. */
-static bool is_trivial(const accx_constant_t* constant, uint32_t role, const unsigned char* data,
-                       uint64_t size_bytes) {
-  const bool is_index = role == ACCRT_LAYOUT_ROLE_GROUP_INDEX;
-  if (role > ACCRT_LAYOUT_ROLE_GROUP_INDEX || (is_index && constant->group_elements == 0))
-    return false;
+/* Whether a part of a checkpoint changes no value: groups in order (or -1 for that), zero points of
+ * 0. */
+static accrt_status_t look_for_values(void* user, uint64_t offset_bytes, const unsigned char* bytes,
+                                      size_t size_bytes) {
+  looking_t* looking = user;
+  const accx_constant_t* constant = looking->binder->constant;
+  const bool is_index = looking->role == ACCRT_LAYOUT_ROLE_GROUP_INDEX;
+  if (looking->role > ACCRT_LAYOUT_ROLE_GROUP_INDEX || (is_index && constant->group_elements == 0))
+    looking->trivial = false;
   const unsigned char zero = constant->encoding == ACCRT_LAYOUT_I4_GROUP ? 0x88 : 0;
-  const uint64_t width = is_index ? sizeof(int32_t) : 1;
-  for (uint64_t i = 0; i < size_bytes / width; ++i) {
+  const size_t width = is_index ? sizeof(int32_t) : 1;
+  for (size_t i = 0; i < size_bytes / width && looking->trivial; ++i) {
     int32_t group = 0;
     if (is_index)
-      memcpy(&group, data + i * width, sizeof group);
-    if (is_index ? group != -1 && (uint64_t)group != i / constant->group_elements : data[i] != zero)
-      return false;
+      memcpy(&group, bytes + i * width, sizeof group);
+    const uint64_t column = offset_bytes / width + i;
+    looking->trivial = is_index
+                           ? group == -1 || (uint64_t)group == column / constant->group_elements
+                           : bytes[i] == zero;
   }
-  return true;
+  return ACCRT_OK;
 }
 
 /* What a checkpoint has for the name and the constant has not would be left out without a word. */
@@ -369,12 +386,9 @@ static accrt_status_t check_left(const binder_t* binder, accrt_weights_t* weight
                                 : ACCX_WEIGHTS_NONE;
     if (tensor == ACCX_WEIGHTS_NONE)
       continue;
-    const void* data;
-    uint64_t size_bytes;
-    const accrt_status_t status = accx_weights_bytes(weights, tensor, 0, &data, &size_bytes);
-    if (status != ACCRT_OK)
-      return status;
-    if (is_trivial(binder->constant, role, data, size_bytes))
+    looking_t looking = {.binder = binder, .role = role, .trivial = true};
+    ACCRT_TRY(accx_weights_visit(weights, tensor, 0, look_for_values, &looking));
+    if (looking.trivial)
       continue;
     return ACCRT_FAIL_INNER(TYPE_MISMATCH,
                             "constant '%s' (%s) has no component of role %" PRIu32
@@ -392,13 +406,13 @@ static accrt_status_t check_left(const binder_t* binder, accrt_weights_t* weight
 static bool bind_parts(const binder_t* binder, accrt_weights_t* weights, const char* name,
                        accrt_status_t* out_status) {
   const accx_constant_t* constant = binder->constant;
-  const size_t last = sizeof conventions / sizeof conventions[0] - 1;
-  for (size_t c = 0; c <= last; ++c) {
-    const char* const* suffixes = conventions[c].suffixes;
-    if (constant->encoding < conventions[c].first_encoding ||
-        constant->encoding > conventions[c].last_encoding ||
-        find_part(weights, name, suffixes[0]) == ACCX_WEIGHTS_NONE ||
-        (c < last && find_part(weights, name, suffixes[1]) == ACCX_WEIGHTS_NONE))
+  const uint32_t last = ACCX_CONVENTION_COUNT - 1;
+  for (uint32_t c = 0; c <= last; ++c) {
+    const char* const* suffixes = accx_conventions[c].suffixes;
+    const bool fits = c == last || (constant->encoding >= accx_conventions[c].first_layout &&
+                                    constant->encoding <= accx_conventions[c].last_layout &&
+                                    find_part(weights, name, suffixes[1]) != ACCX_WEIGHTS_NONE);
+    if (!fits || find_part(weights, name, suffixes[0]) == ACCX_WEIGHTS_NONE)
       continue;
     *out_status = check_left(binder, weights, name, suffixes);
     for (uint32_t i = 0; i < constant->component_count && *out_status == ACCRT_OK; ++i)
@@ -414,10 +428,11 @@ static bool bind_parts(const binder_t* binder, accrt_weights_t* weights, const c
 static bool bind_named(const binder_t* binder, accrt_weights_t* weights, const char* name,
                        accrt_status_t* out_status) {
   const uint32_t tensor = accx_weights_lookup(weights, name, strlen(name), ACCX_WEIGHTS_NONE);
-  const bool is_split = binder->constant->component_count > 1 || binder->constant->encoding != 0;
+  const bool is_split =
+      binder->constant->component_count > 1 || binder->constant->encoding != ACCRT_LAYOUT_PLAIN;
   accrt_weights_tensor_t info;
   if (tensor != ACCX_WEIGHTS_NONE && accx_weights_describe(weights, tensor, &info) == ACCRT_OK &&
-      (!is_split || info.encoding > 1 || info.component_count > 1 ||
+      (!is_split || info.encoding > ACCRT_LAYOUT_OPAQUE || info.component_count > 1 ||
        info.encoding == binder->constant->encoding)) {
     *out_status = bind_whole(binder, weights, tensor);
     return true;
@@ -481,10 +496,8 @@ static accrt_status_t bind_from_file(binder_t* binder, bool* out_found) {
   accrt_status_t status = ACCRT_OK;
   *out_found = false;
   if (binder->files == NULL) {
-    void* memory;
-    status = accrt_alloc_array(binder->program->allocator, binder->program->tables->file_count,
-                               sizeof *binder->files, &memory);
-    binder->files = memory;
+    status = ACCRT_NEW_ARRAY(binder->program->allocator, binder->program->tables->file_count,
+                             &binder->files);
   }
   if (status == ACCRT_OK && binder->files[file] == NULL)
     status = accrt_bundle_open_file(binder->program->bundle, file, &binder->files[file]);
@@ -499,11 +512,10 @@ static accrt_status_t bind_from_file(binder_t* binder, bool* out_found) {
 static accrt_status_t bind_constant(binder_t* binder, uint32_t constant) {
   const accrt_external_request_t* request = binder->request;
   const accx_shard_t* shard = want(binder, constant);
-  accrt_status_t status = accrt_program_check_shard(binder->program, shard);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_program_check_shard(binder->program, shard));
   const bool external = binder->constant->source == ACCX_CONSTANT_EXTERNAL;
   bool found = false;
+  accrt_status_t status = ACCRT_OK;
   for (uint32_t i = 0; i < request->weight_count && !found; ++i)
     found = bind_from(binder, request->weights[i], &status);
   if (!found && external && binder->constant->file != ACCX_NONE && !request->is_load)
@@ -522,25 +534,12 @@ static accrt_status_t bind_constant(binder_t* binder, uint32_t constant) {
 
 /* ---- What is bound ---- */
 
-static void copy_base(const accrt_external_t* base, accrt_external_t* external) {
-  if (base == NULL)
-    return;
-  memcpy(external->parts, base->parts, external->component_count * sizeof *external->parts);
-  for (uint32_t i = 0; i < external->constant_count; ++i) {
-    atomic_store_explicit(&external->checked[i],
-                          atomic_load_explicit(&base->checked[i], memory_order_relaxed),
-                          memory_order_relaxed);
-  }
-}
-
 /* By constant: 1 for what is to be bound. */
 static accrt_status_t choose_named(const accrt_program_t* program,
                                    const accrt_external_request_t* request, uint8_t* wanted) {
   for (uint32_t i = 0; i < request->name_count; ++i) {
     uint32_t constant = 0;
-    const accrt_status_t status = accrt_program_find_stored(program, request->names[i], &constant);
-    if (status != ACCRT_OK)
-      return status;
+    ACCRT_TRY(accrt_program_find_stored(program, request->names[i], &constant));
     wanted[constant] = 1;
   }
   return ACCRT_OK;
@@ -549,10 +548,7 @@ static accrt_status_t choose_named(const accrt_program_t* program,
 static accrt_status_t choose_used(const accrt_program_t* program, uint8_t* wanted) {
   const accrt_bundle_tables_t* tables = program->tables;
   void* memory;
-  const accrt_status_t status =
-      accrt_alloc_array(program->allocator, tables->component_count, 1, &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc_array(program->allocator, tables->component_count, 1, &memory));
   uint8_t* used = memory;
   accrt_program_mark_sources(program, used);
   for (uint32_t i = 0; i < tables->constant_count; ++i) {
@@ -577,7 +573,7 @@ static accrt_status_t keep_sources(accrt_external_t* external) {
   accrt_weights_t* last = NULL;
   for (uint32_t i = 0; i < external->component_count && status == ACCRT_OK; ++i) {
     accrt_weights_t* weights = external->parts[i].weights;
-    if (weights != NULL && weights != last)
+    if (weights != NULL && weights != last && weights != external->own)
       status = keep_source(external, weights);
     last = weights != NULL ? weights : last;
   }
@@ -613,14 +609,13 @@ accrt_status_t accrt_external_create(accrt_program_t* program,
   *out_external = NULL;
   accrt_status_t status = request->names != NULL ? choose_named(program, request, changed)
                                                  : choose_used(program, changed);
-  if (status != ACCRT_OK || !any(changed, program->tables->constant_count))
+  if (status != ACCRT_OK ||
+      (request->base != NULL && !any(changed, program->tables->constant_count)))
     return status;
   accrt_external_t* external = NULL;
-  status = create(program, &external);
-  if (status == ACCRT_OK) {
-    copy_base(request->base, external);
+  status = create(program, request->base, &external);
+  if (status == ACCRT_OK)
     status = bind_all(program, request, changed, external);
-  }
   if (status != ACCRT_OK) {
     accrt_external_release(external);
     return status;
@@ -649,6 +644,13 @@ accrt_status_t accrt_external_accept(const accrt_program_t* program, accrt_exter
       accx_digest_text(&record->digest, wants));
 }
 
+static accrt_status_t add_to_digest(void* user, uint64_t offset_bytes, const unsigned char* bytes,
+                                    size_t size_bytes) {
+  (void)offset_bytes;
+  accx_hasher_update(user, bytes, size_bytes);
+  return ACCRT_OK;
+}
+
 accrt_status_t accrt_external_check(const accrt_program_t* program, accrt_external_t* external,
                                     uint32_t constant) {
   if (!accrt_external_unknown(external, constant))
@@ -658,47 +660,65 @@ accrt_status_t accrt_external_check(const accrt_program_t* program, accrt_extern
   accx_hasher_init(&hasher);
   for (uint32_t i = 0; i < record->component_count; ++i) {
     const accrt_external_part_t* part = &external->parts[record->component_first + i];
-    const void* data;
-    uint64_t size_bytes;
-    const accrt_status_t status =
-        accx_weights_bytes(part->weights, part->tensor, part->component, &data, &size_bytes);
-    if (status != ACCRT_OK)
-      return status;
-    accx_hasher_update(&hasher, data, (size_t)size_bytes);
+    ACCRT_TRY(
+        accx_weights_visit(part->weights, part->tensor, part->component, add_to_digest, &hasher));
   }
   const accx_digest_t found = accx_hasher_finish(&hasher);
   return accrt_external_accept(program, external, constant, &found);
+}
+
+const accx_component_t* accrt_external_stored(const accrt_external_t* external,
+                                              uint32_t component) {
+  const accrt_external_part_t* part = &external->parts[component];
+  const accx_weights_entry_t* entry = &part->weights->entries[part->tensor];
+  const accrt_bundle_tables_t* tables =
+      accrt_bundle_tables(part->weights->files[entry->file].bundle);
+  return &tables->components[tables->constants[entry->offset_bytes].component_first +
+                             part->component];
+}
+
+bool accrt_external_lies_well(const accrt_program_t* program, const accrt_external_t* external,
+                              uint32_t component) {
+  const accrt_external_part_t* part = &external->parts[component];
+  const accx_weights_entry_t* entry = &part->weights->entries[part->tensor];
+  const accx_weights_file_t* file = &part->weights->files[entry->file];
+  const accrt_slice_t* slice = accrt_external_slice(program, external, component);
+  uint64_t offset_bytes = 0;
+  if (slice == NULL && file->bundle != NULL)
+    return true;
+  if (slice != NULL &&
+      (!accrt_slice_is_run(slice, &offset_bytes) || file->bundle != NULL || file->on_demand))
+    return false;
+  const accx_constant_t* constant =
+      &program->tables->constants[accrt_program_constant_of(program, component)];
+  return ((uintptr_t)file->bytes + entry->offset_bytes + offset_bytes) %
+             accrt_constant_align(constant) ==
+         0;
 }
 
 accrt_status_t accrt_external_bytes(accrt_program_t* program, accrt_external_t* external,
                                     uint32_t component, const void** out_data,
                                     uint64_t* out_size_bytes) {
   const accrt_external_part_t* part = &external->parts[component];
-  const uint32_t constant = accrt_program_constant_of(program, component);
-  accrt_status_t status = accrt_external_check(program, external, constant);
-  const accrt_slice_t* slice = accrt_program_slice(program, component);
+  const accrt_slice_t* slice = accrt_external_slice(program, external, component);
+  if (!accrt_external_is_own(external, component))
+    ACCRT_TRY(
+        accrt_external_check(program, external, accrt_program_constant_of(program, component)));
+  ACCRT_TRY(
+      accx_weights_bytes(part->weights, part->tensor, part->component, out_data, out_size_bytes));
   uint64_t offset_bytes = 0;
-  *out_data = NULL;
-  *out_size_bytes = 0;
-  const accx_weights_file_t* file =
-      &part->weights->files[part->weights->entries[part->tensor].file];
-  if (status != ACCRT_OK || (slice != NULL && (!accrt_slice_is_run(slice, &offset_bytes) ||
-                                               file->bundle != NULL || file->on_demand)))
-    return status;
-  status =
-      accx_weights_bytes(part->weights, part->tensor, part->component, out_data, out_size_bytes);
-  if (status == ACCRT_OK && slice != NULL) {
+  if (slice != NULL && accrt_slice_is_run(slice, &offset_bytes)) {
     *out_data = (const unsigned char*)*out_data + offset_bytes;
     *out_size_bytes = slice->local_row_bytes;
   }
-  return status;
+  return ACCRT_OK;
 }
 
 accrt_status_t accrt_external_read(const accrt_program_t* program, const accrt_external_t* external,
                                    uint32_t component, uint64_t offset_bytes, void* target,
                                    uint64_t size_bytes) {
   const accrt_external_part_t* part = &external->parts[component];
-  const accrt_slice_t* slice = accrt_program_slice(program, component);
+  const accrt_slice_t* slice = accrt_external_slice(program, external, component);
   return slice != NULL ? accrt_slice_read(slice, part->weights, part->tensor, part->component,
                                           offset_bytes, target, size_bytes)
                        : accx_weights_copy(part->weights, part->tensor, part->component,

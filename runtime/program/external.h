@@ -1,31 +1,35 @@
-/* runtime/program/external.h - constants that are not in the bundle: which tensor of which source is each. Private to runtime/program.
+/* runtime/program/external.h - where the bytes of constants are: which tensor of which source is
+ * each, the bundle itself being one. Private to runtime/program.
  */
 #ifndef ACCRT_RUNTIME_PROGRAM_EXTERNAL_H_
 #define ACCRT_RUNTIME_PROGRAM_EXTERNAL_H_
 
-#include "loader/digest.h"
+#include "format/digest.h"
 #include "loader/weights.h"
 #include "runtime/program/internal.h"
+#include "runtime/program/shard.h"
 
 /* Where a component's bytes are. */
 typedef struct accrt_external_part {
-  accrt_weights_t*
-      weights; /* one of the sources; NULL: the bundle has it, or a prepare function makes it */
+  accrt_weights_t* weights; /* NULL: a prepare function makes it, or nothing here uses it */
   uint32_t tensor;
   uint32_t component;
 } accrt_external_part_t;
 
-/* All of a program at one time. Immutable but for `checked`; counted: sets of weights keep what they use in place. */
+/* All of a program at one time. Immutable but for `checked`; counted: sets of weights keep what
+ * they use in place. */
 struct accrt_external {
   accrt_object_t object;
   const accrt_allocator_t* allocator;
-  accrt_weights_t** sources; /* internal references */
+  accrt_weights_t* own;      /* the bundle; an internal reference, as all here are */
+  accrt_weights_t** sources; /* the others */
   uint32_t source_count;
   size_t source_capacity;
   uint32_t component_count;
   uint32_t constant_count;
   accrt_external_part_t* parts; /* by component */
-  /* By constant: what is known of its bytes. Relaxed: whoever sees GOOD needs nothing else that was written. */
+  /* By constant: what is known of its bytes. Relaxed: whoever sees GOOD needs nothing else that was
+   * written. */
   atomic_uchar* checked;
 };
 enum {
@@ -45,8 +49,9 @@ typedef struct accrt_external_request {
   const accrt_external_t* base; /* what is bound already, and stays where nothing new is; or NULL */
 } accrt_external_request_t;
 
-/* Binds constants to tensors, all or none. `changed`, by constant, gets 1 for each that was bound. NULL in *out_external when there is
- * nothing to bind. */
+/* Binds constants to tensors, all or none; without a base, what the bundle stores to itself first.
+ * `changed`, by constant, gets 1 for each that was bound to something else. NULL in *out_external
+ * when nothing changes the base. */
 accrt_status_t accrt_external_create(accrt_program_t* program,
                                      const accrt_external_request_t* request, uint8_t* changed,
                                      accrt_external_t** out_external);
@@ -54,15 +59,28 @@ static inline void accrt_external_retain(accrt_external_t* external) {
   if (external != NULL)
     accrt_object_retain(&external->object);
 }
-/* NULL when the component is none of a source's. */
-static inline const accrt_external_part_t* accrt_external_part(const accrt_external_t* external,
-                                                               uint32_t component) {
-  return external != NULL && external->parts[component].weights != NULL
-             ? &external->parts[component]
-             : NULL;
+/* True when some source has the component. */
+static inline bool accrt_external_has(const accrt_external_t* external, uint32_t component) {
+  return external->parts[component].weights != NULL;
 }
-/* Address of a component's bytes in its source, after the digest of its constant was found to match; NULL where a rank's part of them
- * does not lie in one run that can be used without reading more: then accrt_external_read. */
+/* True when that is the bundle, whose chunks have digests of their own. */
+static inline bool accrt_external_is_own(const accrt_external_t* external, uint32_t component) {
+  return external->parts[component].weights == external->own;
+}
+/* What of the source's tensor is the rank's; NULL: all of it, as always of what the bundle
+ * stores. */
+static inline const accrt_slice_t* accrt_external_slice(const accrt_program_t* program,
+                                                        const accrt_external_t* external,
+                                                        uint32_t component) {
+  return accrt_external_is_own(external, component) ? NULL
+                                                    : accrt_program_slice(program, component);
+}
+/* The record of a component whose source is a bundle: where it lies in that. */
+const accx_component_t* accrt_external_stored(const accrt_external_t* external, uint32_t component);
+/* Whether a host can use a component where it is in its source, without reading more than that. */
+bool accrt_external_lies_well(const accrt_program_t* program, const accrt_external_t* external,
+                              uint32_t component);
+/* The address of one that does, after the digest of its constant was found to match. */
 accrt_status_t accrt_external_bytes(accrt_program_t* program, accrt_external_t* external,
                                     uint32_t component, const void** out_data,
                                     uint64_t* out_size_bytes);

@@ -1,5 +1,6 @@
-/* runtime/program/external_test.c - constants outside the bundle: bound to sources that are given and to files that the bundle names, on
- * the host and on a device with memory of its own; swapped while calls run; refused with one line that says what does not fit. */
+/* runtime/program/external_test.c - constants outside the bundle: bound to sources that are given
+ * and to files that the bundle names, on the host and on a device with memory of its own; swapped
+ * while calls run; refused with one line that says what does not fit. */
 #define _GNU_SOURCE
 #include "runtime/program/own_memory_host.h"
 
@@ -98,7 +99,8 @@ static unsigned char large_byte(uint64_t i) {
   return (unsigned char)(i * 7 + (i >> 10));
 }
 
-/* A safetensors file with the tensors of a header that is padded to `header_bytes`, so that data begins where the caller wants. */
+/* A safetensors file with the tensors of a header that is padded to `header_bytes`, so that data
+ * begins where the caller wants. */
 typedef struct image {
   unsigned char* data;
   size_t size_bytes;
@@ -120,7 +122,8 @@ static void add(image_t* image, const void* data, size_t size_bytes) {
   image->at += size_bytes;
 }
 
-/* Everything that the bundle wants, but the file beside it. `first` is the first element of "weight", and of "model.free". */
+/* Everything that the bundle wants, but the file beside it. `first` is the first element of
+ * "weight", and of "model.free". */
 static image_t good_image(size_t header_bytes, float first, const char* data_name, bool with_free) {
   char header[1024];
   (void)snprintf(
@@ -222,7 +225,8 @@ static void check_look(accrt_call_t* call, float last, float first, float stored
   assert_int_equal(bytes[117], large_byte(LARGE_BYTES - 1));
 }
 
-/* By digest from memory, data in the file's own place or anywhere; by name from the file beside the bundle. */
+/* By digest from memory, data in the file's own place or anywhere; by name from the file beside the
+ * bundle. */
 static void binds(void** state) {
   WORLD(w);
   save_image(w, side_image(42), "side.safetensors");
@@ -270,7 +274,8 @@ static void in_place(void** state) {
   }
 }
 
-/* What prepare functions made of other bytes is not found; bound by name, the bytes are looked at. */
+/* What prepare functions made of other bytes is not found; bound by name, the bytes are looked
+ * at. */
 static void keeps_prepared(void** state) {
   WORLD(w);
   static const struct {

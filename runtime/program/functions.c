@@ -1,5 +1,6 @@
-/* runtime/program/functions.c - what is known of a program's functions before any call: which symbols their inputs bind, which
- * expressions their signatures need, which scalars change nothing but patched values.
+/* runtime/program/functions.c - facts about a program's functions that no call changes: the symbols
+ * that their inputs bind, the expressions that their signatures need, and the scalars that change
+ * only patched values.
  */
 #include <string.h>
 
@@ -18,7 +19,7 @@ static accrt_status_t fail_function_name(const accrt_program_t* program, const c
                     accrt_bundle_name(program->bundle), name, accrt_near_text(&near));
 }
 
-/* A function that has versions, but none for this device. */
+/* Records that a function has versions, but none for this device. */
 static accrt_status_t fail_function_target(const accrt_program_t* program, uint32_t first) {
   char bytes[160] = "";
   accrt_text_t text = {bytes, sizeof bytes, 0};
@@ -55,9 +56,9 @@ accrt_status_t accrt_program_find_function(const accrt_program_t* program, const
     return fail_function_target(program, first);
   const uint32_t flags = program->tables->functions[index].flags;
   if ((flags & (ACCX_FUNCTION_PREPARE | ACCX_FUNCTION_INTERNAL)) != 0) {
-    return ACCRT_FAIL(
-        PERMISSION_DENIED, "function '%s' is %s: it is not for calls from outside", name,
-        (flags & ACCX_FUNCTION_PREPARE) != 0 ? "a prepare function" : "internal to its bundle");
+    return ACCRT_FAIL(PERMISSION_DENIED, "function '%s' is %s: a program cannot call it", name,
+                      (flags & ACCX_FUNCTION_PREPARE) != 0 ? "a prepare function"
+                                                           : "internal to its bundle");
   }
   const accrt_status_t status = accrt_function_check_features(program, index);
   if (status == ACCRT_OK)
@@ -76,7 +77,7 @@ static void mark_signature(const accrt_program_t* program, uint32_t function, ui
       needed[arguments[i].type.dims[d]] = 1;
   }
   for (uint32_t i = program->tables->functions[function].expression_count; i-- > 0;) {
-    const uint32_t count = needed[i] ? accrt_expr_operand_count(scope[i].op) : 0;
+    const uint32_t count = needed[i] ? accx_expression_operands(scope[i].op) : 0;
     if (count > 0)
       needed[scope[i].a] = 1;
     if (count > 1)
@@ -86,26 +87,42 @@ static void mark_signature(const accrt_program_t* program, uint32_t function, ui
   }
 }
 
-static bool signature_uses(const accrt_program_t* program, uint32_t function, const uint8_t* needed,
-                           uint32_t symbol) {
+/* Marks by symbol of the module. Each mark is a function's index + 1, so that no array has to be
+ * cleared or searched between functions. */
+typedef struct symbol_marks {
+  uint32_t* listed;  /* the last function that lists the symbol */
+  uint32_t* used;    /* the last function whose signature uses it outside of scalars */
+  uint32_t* scalars; /* the last function with a scalar for it */
+  uint32_t* counts;  /* the number of scalars for it in that function */
+} symbol_marks_t;
+
+static void mark_used(const accrt_program_t* program, uint32_t function, const uint8_t* needed,
+                      const symbol_marks_t* marks) {
   const accx_expression_t* scope = accrt_function_scope(program, function);
   for (uint32_t i = 0; i < program->tables->functions[function].expression_count; ++i) {
-    if (needed[i] && scope[i].op == ACCX_EXPR_SYMBOL && scope[i].immediate == (int64_t)symbol)
-      return true;
+    if (needed[i] && scope[i].op == ACCX_EXPR_SYMBOL)
+      marks->used[scope[i].immediate] = function + 1;
   }
-  return false;
 }
 
-static void add_symbol(accrt_program_function_t* info, uint32_t symbol) {
-  for (uint32_t i = 0; i < info->symbol_count; ++i) {
-    if (info->symbols[i] == symbol)
-      return;
-  }
+static void mark_scalar(uint32_t function, uint32_t symbol, const symbol_marks_t* marks) {
+  if (marks->scalars[symbol] != function + 1)
+    marks->counts[symbol] = 0;
+  marks->scalars[symbol] = function + 1;
+  ++marks->counts[symbol];
+}
+
+static void add_symbol(accrt_program_function_t* info, uint32_t function, uint32_t symbol,
+                       const symbol_marks_t* marks) {
+  if (marks->listed[symbol] == function + 1)
+    return;
+  marks->listed[symbol] = function + 1;
   info->symbols[info->symbol_count++] = symbol;
 }
 
-/* Every bare dimension and every scalar may bind one symbol: that bounds their number. */
-static accrt_status_t collect_symbols(accrt_program_t* program, uint32_t function) {
+/* Each bare dimension and each scalar binds at most one symbol, which limits their number. */
+static accrt_status_t collect_symbols(accrt_program_t* program, uint32_t function,
+                                      const symbol_marks_t* marks) {
   accrt_program_function_t* info = &program->functions[function];
   const accx_argument_t* arguments = accrt_function_arguments(program, function);
   const accx_expression_t* scope = accrt_function_scope(program, function);
@@ -114,51 +131,36 @@ static accrt_status_t collect_symbols(accrt_program_t* program, uint32_t functio
     most += arguments[i].type.rank + 1;
   if (most > program->tables->symbol_count)
     most = program->tables->symbol_count;
-  void* memory;
-  const accrt_status_t status =
-      accrt_alloc_array(program->allocator, most, sizeof *info->symbols, &memory);
-  if (status != ACCRT_OK)
-    return status;
-  info->symbols = memory;
+  ACCRT_TRY(ACCRT_NEW_ARRAY(program->allocator, most, &info->symbols));
   info->symbol_capacity = (uint32_t)most;
   for (uint32_t i = 0; i < info->input_count; ++i) {
-    if (arguments[i].kind == ACCX_ARGUMENT_SCALAR)
-      add_symbol(info, arguments[i].symbol);
+    if (arguments[i].kind == ACCX_ARGUMENT_SCALAR) {
+      add_symbol(info, function, arguments[i].symbol, marks);
+      mark_scalar(function, arguments[i].symbol, marks);
+    }
     for (uint32_t d = 0; d < arguments[i].type.rank; ++d) {
       const accx_expression_t* node = &scope[arguments[i].type.dims[d]];
       if (node->op == ACCX_EXPR_SYMBOL)
-        add_symbol(info, (uint32_t)node->immediate);
+        add_symbol(info, function, (uint32_t)node->immediate, marks);
     }
   }
   return ACCRT_OK;
 }
 
-static uint32_t scalar_count_of(const accx_argument_t* arguments, uint32_t count, uint32_t symbol) {
-  uint32_t result = 0;
-  for (uint32_t i = 0; i < count; ++i) {
-    result += arguments[i].kind == ACCX_ARGUMENT_SCALAR && arguments[i].symbol == symbol;
-  }
-  return result;
-}
-
 static accrt_status_t mark_quick_scalars(accrt_program_t* program, uint32_t function,
-                                         const uint8_t* needed) {
+                                         const symbol_marks_t* marks) {
   accrt_program_function_t* info = &program->functions[function];
   const accx_argument_t* arguments = accrt_function_arguments(program, function);
   void* memory;
-  const accrt_status_t status =
-      accrt_alloc_array(program->allocator, info->input_count, 1, &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc_array(program->allocator, info->input_count, 1, &memory));
   info->quick_scalars = memory;
   for (uint32_t i = 0; i < info->input_count; ++i) {
     if (arguments[i].kind != ACCX_ARGUMENT_SCALAR)
       continue;
     const uint32_t symbol = arguments[i].symbol;
     const bool is_runtime = program->tables->symbols[symbol].symbol_class == ACCX_SYMBOL_RUNTIME;
-    info->quick_scalars[i] = is_runtime &&
-                             scalar_count_of(arguments, info->input_count, symbol) == 1 &&
-                             !signature_uses(program, function, needed, symbol);
+    info->quick_scalars[i] =
+        is_runtime && marks->counts[symbol] == 1 && marks->used[symbol] != function + 1;
   }
   return ACCRT_OK;
 }
@@ -169,12 +171,8 @@ static accrt_status_t collect_signature(accrt_program_t* program, uint32_t funct
   const uint32_t node_count = program->tables->functions[function].expression_count;
   for (uint32_t i = 0; i < node_count; ++i)
     info->signature_node_capacity += needed[i];
-  void* memory;
-  const accrt_status_t status = accrt_alloc_array(program->allocator, info->signature_node_capacity,
-                                                  sizeof *info->signature_nodes, &memory);
-  if (status != ACCRT_OK)
-    return status;
-  info->signature_nodes = memory;
+  ACCRT_TRY(
+      ACCRT_NEW_ARRAY(program->allocator, info->signature_node_capacity, &info->signature_nodes));
   for (uint32_t i = 0; i < node_count; ++i) {
     if (needed[i])
       info->signature_nodes[info->signature_node_count++] = i;
@@ -182,18 +180,19 @@ static accrt_status_t collect_signature(accrt_program_t* program, uint32_t funct
   return ACCRT_OK;
 }
 
-static accrt_status_t create_function(accrt_program_t* program, uint32_t function) {
+static accrt_status_t create_function(accrt_program_t* program, uint32_t function,
+                                      const symbol_marks_t* marks) {
   const uint32_t node_count = program->tables->functions[function].expression_count;
   program->functions[function].input_count = program->tables->functions[function].input_count;
   void* needed;
-  accrt_status_t status = accrt_alloc_array(program->allocator, node_count, 1, &needed);
-  if (status != ACCRT_OK)
-    return status;
-  if (node_count != 0)
+  ACCRT_TRY(accrt_alloc_array(program->allocator, node_count, 1, &needed));
+  if (node_count != 0) {
     mark_signature(program, function, needed);
-  status = collect_symbols(program, function);
+    mark_used(program, function, needed, marks);
+  }
+  accrt_status_t status = collect_symbols(program, function, marks);
   if (status == ACCRT_OK)
-    status = mark_quick_scalars(program, function, needed);
+    status = mark_quick_scalars(program, function, marks);
   if (status == ACCRT_OK)
     status = collect_signature(program, function, needed);
   accrt_free_array(program->allocator, needed, node_count, 1);
@@ -201,13 +200,25 @@ static accrt_status_t create_function(accrt_program_t* program, uint32_t functio
 }
 
 accrt_status_t accrt_program_functions_create(accrt_program_t* program) {
-  void* memory;
-  accrt_status_t status = accrt_alloc_array(program->allocator, program->tables->function_count,
-                                            sizeof *program->functions, &memory);
-  program->functions = memory;
-  for (uint32_t i = 0; i < program->tables->function_count && status == ACCRT_OK; ++i) {
-    status = create_function(program, i);
+  accrt_status_t status =
+      ACCRT_NEW_ARRAY(program->allocator, program->tables->function_count, &program->functions);
+  const size_t symbol_count = program->tables->symbol_count;
+  void* marks_memory = NULL;
+  if (status == ACCRT_OK)
+    status =
+        accrt_alloc_array(program->allocator, symbol_count, 4 * sizeof(uint32_t), &marks_memory);
+  uint32_t* const words = marks_memory;
+  symbol_marks_t marks = {NULL, NULL, NULL, NULL};
+  if (words != NULL) {
+    marks = (symbol_marks_t){words, words + symbol_count, words + 2 * symbol_count,
+                             words + 3 * symbol_count};
   }
+  for (uint32_t i = 0; i < program->tables->function_count && status == ACCRT_OK; ++i) {
+    status = accrt_charge((uint64_t)program->tables->functions[i].expression_count + 1);
+    if (status == ACCRT_OK)
+      status = create_function(program, i, &marks);
+  }
+  accrt_free_array(program->allocator, marks_memory, symbol_count, 4 * sizeof(uint32_t));
   return status;
 }
 

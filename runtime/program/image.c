@@ -1,7 +1,8 @@
-/* runtime/program/image.c - the machine code of variants on a device: policy, loading, packs outside the bundle, and what a kernel
- * says of itself against what the bundle declares.
+/* runtime/program/image.c - the machine code of variants on a device: trust policy, loading, packs
+ * outside the bundle, and the comparison of a kernel's own definition with the bundle's
+ * declaration.
  *
- * It chooses nothing (kernels.c does).
+ * It chooses no variant (kernels.c does).
  */
 #include <string.h>
 
@@ -34,8 +35,9 @@ static accrt_status_t load_module(accrt_program_t* program, const accx_variant_t
                              &program->images[variant->image].module);
 }
 
-/* True for a failure that says that the code is not for this device or this machine, rather than that something went wrong.
- * `out_refusal` then gets the failure's text, and the thread's record is `saved` again. */
+/* True for a failure that means that the code is not for this device or machine. The function
+ * then copies the failure's text to `out_refusal` and restores the thread's error record from
+ * `saved`. */
 static bool is_refusal(accrt_status_t status, const accrt_error_t* saved, char* out_refusal,
                        size_t capacity_bytes) {
   if (status != ACCRT_ERROR_NO_VARIANT)
@@ -46,11 +48,13 @@ static bool is_refusal(accrt_status_t status, const accrt_error_t* saved, char* 
   return true;
 }
 
-/* A pack is installed apart from the bundle: whatever is wrong with it is a reason to do without. */
+/* A pack outside the bundle is installed separately. Any failure to load it (except out of memory)
+ * therefore only rules out its variants. */
 static accrt_status_t load_pack(accrt_program_t* program, uint32_t image) {
   const char* const name = accrt_program_string(program, program->tables->images[image].name);
-  const accrt_status_t status =
-      accrt_kernel_pack_obtain(program->instance, name, &program->images[image].pack);
+  accrt_status_t status = accrt_bundle_allow_pack(program->bundle, image);
+  if (status == ACCRT_OK)
+    status = accrt_kernel_pack_obtain(program->instance, name, &program->images[image].pack);
   if (status == ACCRT_OK || status == ACCRT_ERROR_OUT_OF_MEMORY)
     return status;
   accrt_error_t error = *accrt_error_current();
@@ -64,10 +68,8 @@ static accrt_status_t load_code(accrt_program_t* program, const accx_variant_t* 
   const accx_image_t* record = &program->tables->images[variant->image];
   const bool is_host = record->kind == ACCX_IMAGE_HOST_ELF;
   void* bytes;
-  accrt_status_t status = accrt_alloc_array(program->allocator, record->size_bytes, 1, &bytes);
-  if (status != ACCRT_OK)
-    return status;
-  status = accrt_bundle_image_copy(program->bundle, variant->image, bytes);
+  ACCRT_TRY(accrt_alloc_array(program->allocator, record->size_bytes, 1, &bytes));
+  accrt_status_t status = accrt_bundle_image_copy(program->bundle, variant->image, bytes);
   if (status == ACCRT_OK && is_host)
     status = accrt_bundle_allow_image(program->bundle, variant->image, bytes);
   if (status == ACCRT_OK) {
@@ -77,7 +79,8 @@ static accrt_status_t load_code(accrt_program_t* program, const accx_variant_t* 
   return status;
 }
 
-/* The image's code, loaded once, or refused once. `variant` is the one that needs it. */
+/* Loads the image's code on the first call for it. Later calls keep the outcome, loaded or refused.
+ * `variant` is the variant that needs the code. */
 static accrt_status_t load_image(accrt_program_t* program, const accx_variant_t* variant) {
   accrt_program_image_t* image = &program->images[variant->image];
   if (image->loaded || image->refused)
@@ -147,17 +150,35 @@ static accrt_status_t check_parameters(const char* where, const accrt_kernel_def
   return ACCRT_OK;
 }
 
+/* The bundle does not declare the lengths of a pack's kernel. They follow the declared
+ * parameters. */
+static bool blocks_agree(const accrt_kernel_def_t* declared, const accrt_kernel_param_t* own,
+                         uint32_t own_count, uint32_t own_bytes, uint32_t lengths) {
+  const uint32_t count = own_count - lengths;
+  return declared->param_count == count &&
+         (lengths > 0 ? declared->params_size_bytes <= own[count].offset_bytes
+                      : declared->params_size_bytes == own_bytes);
+}
+
 static accrt_status_t check_definition(const char* where, const accrt_kernel_def_t* declared,
                                        const accrt_kernel_def_t* own) {
+  accrt_kernel_param_t params[ACCRT_KERNEL_MAX_PARAMS];
+  const uint32_t lengths = accrt_kernel_plain_params(own->params, own->param_count, params);
+  const bool agree =
+      blocks_agree(declared, params, own->param_count, own->params_size_bytes, lengths);
+  accrt_kernel_def_t plain = *own;
+  plain.params = params;
+  const uint32_t traits = own->traits & ~ACCRT_KERNEL_TRAIT_BUNDLES_MAY_CALL;
   const struct {
     const char* what;
     uint32_t declared;
     uint32_t own;
   } fields[] = {
-      {"number of parameters", declared->param_count, own->param_count},
-      {"size of the parameter block", declared->params_size_bytes, own->params_size_bytes},
+      {"number of parameters", declared->param_count, own->param_count - lengths},
+      {"size of the parameter block", declared->params_size_bytes,
+       agree ? declared->params_size_bytes : own->params_size_bytes},
       {"local memory", declared->local_memory_size_bytes, own->local_memory_size_bytes},
-      {"set of traits", declared->traits, own->traits},
+      {"set of traits", declared->traits, traits},
   };
   for (size_t i = 0; i < sizeof fields / sizeof fields[0]; ++i) {
     if (fields[i].declared == fields[i].own)
@@ -166,10 +187,11 @@ static accrt_status_t check_definition(const char* where, const accrt_kernel_def
                       "%s: the %s is %" PRIu32 " in the bundle and %" PRIu32 " in the image", where,
                       fields[i].what, fields[i].declared, fields[i].own);
   }
-  return check_parameters(where, declared, own);
+  return check_parameters(where, declared, &plain);
 }
 
-/* An operator has traits and a workspace of its own: what a bundle declares of it is its parameters. */
+/* A pack's operator defines its own traits and workspace. The bundle declares only its
+ * parameters. */
 static accrt_status_t check_operator(const accrt_program_t* program, const char* where,
                                      const accrt_kernel_def_t* declared,
                                      const accrt_driver_operator_t* operation) {
@@ -180,25 +202,33 @@ static accrt_status_t check_operator(const accrt_program_t* program, const char*
                       "%s: the operator is for devices of type %" PRIu32 ", %s is of %" PRIu32,
                       where, own->device_type, device->name, device->dlpack_device_type);
   }
-  if (own->param_count != declared->param_count ||
-      own->params_size_bytes != declared->params_size_bytes) {
+  accrt_kernel_param_t params[ACCRT_KERNEL_MAX_PARAMS];
+  const uint32_t lengths = accrt_kernel_plain_params(own->params, own->param_count, params);
+  if (!blocks_agree(declared, params, own->param_count, own->params_size_bytes, lengths)) {
     return ACCRT_FAIL(INVALID_FORMAT,
                       "%s: %" PRIu32 " parameters in %" PRIu32 " bytes in the bundle, %" PRIu32
                       " in %" PRIu32 " in the pack",
-                      where, declared->param_count, declared->params_size_bytes, own->param_count,
-                      own->params_size_bytes);
+                      where, declared->param_count, declared->params_size_bytes,
+                      own->param_count - lengths, own->params_size_bytes);
   }
-  accrt_kernel_param_t params[ACCRT_KERNEL_MAX_PARAMS];
-  accrt_operator_plain_params(own, params);
   accrt_kernel_def_t definition = *declared;
   definition.params = params;
   return check_parameters(where, declared, &definition);
 }
 
-/* Kernels of device drivers come as modules: a pack has host code, for host devices, and operators. */
+/* Checks a kernel or operator that was found in a pack. Packs have host code for host devices, and
+ * operators; kernels for other devices come in modules. A bundle chooses the arguments, so the
+ * author of a pack outside the bundle must have allowed such calls. */
 static accrt_status_t check_found(const accrt_program_t* program, const char* where,
                                   const accrt_kernel_def_t* declared,
-                                  const accrt_program_variant_t* variant) {
+                                  const accrt_program_variant_t* variant, bool is_outside) {
+  const char* refused =
+      is_outside ? accrt_kernel_bundles_refused(variant->operation != NULL
+                                                    ? variant->operation->definition->traits
+                                                    : variant->kernel->definition->traits)
+                 : NULL;
+  if (refused != NULL)
+    return ACCRT_FAIL(NO_VARIANT, "%s: %s", where, refused);
   if (variant->operation != NULL)
     return check_operator(program, where, declared, variant->operation);
   const accrt_device_info_t* device = accrt_device_facts(program->device);
@@ -223,10 +253,12 @@ static accrt_status_t find_in_pack(const accrt_program_t* program, uint32_t kern
   char where[320];
   accrt_text_t text = {where, sizeof where, 0};
   accrt_text_add(&text, "kernel '%s' (entry '%s')", declared->name, entry);
-  return check_found(program, where, declared, variant);
+  const uint32_t image = program->tables->variants[variant->index].image;
+  return check_found(program, where, declared, variant,
+                     program->tables->images[image].kind == ACCX_IMAGE_PACK);
 }
 
-/* What the bundle declares of the kernel, and of this variant's launches. */
+/* Fills the definition from the bundle's declaration of the kernel and of this variant's launch. */
 static void define_module_kernel(const accrt_program_t* program, uint32_t kernel,
                                  accrt_program_variant_t* variant) {
   const accx_launch_t* launch = accrt_bundle_launch(program->tables, variant->index);
@@ -261,19 +293,17 @@ accrt_status_t accrt_program_load_variant(accrt_program_t* program, uint32_t ker
                                           size_t capacity_bytes) {
   const accx_variant_t* record = &program->tables->variants[variant->index];
   const accrt_program_image_t* image = &program->images[record->image];
-  accrt_status_t status = load_image(program, record);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(load_image(program, record));
   if (image->refused) {
     accrt_text_t text = {out_refusal, capacity_bytes, 0};
     accrt_text_add(&text, "%s", image->refusal);
     return ACCRT_OK;
   }
   const accrt_error_t saved = *accrt_error_current();
-  status = find_kernel(program, kernel, variant);
+  accrt_status_t status = find_kernel(program, kernel, variant);
   const bool is_pack = program->tables->images[record->image].kind == ACCX_IMAGE_PACK;
-  /* The pack may be of another version than the one that the bundle was made for; a kernel may ask for more of something than the
-   * device has. */
+  /* A pack's version may differ from the one that the bundle was made for. A kernel may also need
+   * more of a resource than the device has. */
   if (status == (is_pack ? ACCRT_ERROR_INVALID_FORMAT : ACCRT_ERROR_UNSUPPORTED))
     status = ACCRT_ERROR_NO_VARIANT;
   return is_refusal(status, &saved, out_refusal, capacity_bytes) ? ACCRT_OK : status;

@@ -1,13 +1,17 @@
-/* runtime/program/kernels.c - the kernels of a program: declarations, the variants that can run here in order of preference,
- * and refusals that say for each variant why not.
+/* runtime/program/kernels.c - the kernels of a program: their declarations, the usable variants in
+ * order of preference, and messages that say why each other variant cannot run.
  *
- * Argument predicates are not looked at here: they are decided when a plan is made (plan_variant.c).
+ * It ignores argument predicates. plan_variant.c checks them when a plan is made.
  */
 #include <stdio.h>
 #include <string.h>
 
+#include "format/sort.h"
 #include "runtime/core/struct.h"
 #include "runtime/program/internal.h"
+
+/* Budget steps for checking whether one variant fits. */
+#define VARIANT_STEPS 16u
 
 static accrt_status_t declare(accrt_program_t* program, uint32_t index) {
   const accrt_bundle_tables_t* tables = program->tables;
@@ -15,10 +19,8 @@ static accrt_status_t declare(accrt_program_t* program, uint32_t index) {
   accrt_program_kernel_t* kernel = &program->kernels[index];
   accrt_kernel_def_t* declared = &kernel->declared;
   void* params;
-  const accrt_status_t status = accrt_alloc_array(program->allocator, record->parameter_count,
-                                                  sizeof *kernel->params, &params);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc_array(program->allocator, record->parameter_count, sizeof *kernel->params,
+                              &params));
   kernel->params = params;
   declared->struct_size = (uint32_t)sizeof *declared;
   declared->traits = record->traits;
@@ -41,16 +43,26 @@ static accrt_status_t declare(accrt_program_t* program, uint32_t index) {
   return ACCRT_OK;
 }
 
-/* Puts a variant into its place in the order of preference. */
-static void insert_variant(const accrt_program_t* program, accrt_program_kernel_t* kernel,
-                           uint32_t index) {
-  uint32_t place = kernel->variant_count++;
-  while (place > 0 &&
-         accrt_variant_compare(program, index, kernel->variants[place - 1].index) < 0) {
-    kernel->variants[place].index = kernel->variants[place - 1].index;
-    --place;
+static bool is_preferred(const void* context, uint32_t a, uint32_t b) {
+  return accrt_variant_compare(context, a, b) < 0;
+}
+
+/* Sorts the variants that fit by preference. `indices` has room for all variants. */
+static accrt_status_t sort_variants(const accrt_program_t* program, uint32_t index,
+                                    uint32_t* indices) {
+  const accx_kernel_t* record = &program->tables->kernels[index];
+  accrt_program_kernel_t* kernel = &program->kernels[index];
+  for (uint32_t i = 0; i < record->variant_count; ++i) {
+    char why_not[160];
+    const uint32_t variant = record->variant_first + i;
+    ACCRT_TRY(accrt_charge(VARIANT_STEPS));
+    if (accrt_variant_fits(program, &program->tables->variants[variant], why_not, sizeof why_not))
+      indices[kernel->variant_count++] = variant;
   }
-  kernel->variants[place].index = index;
+  accx_sort(indices, kernel->variant_count, is_preferred, program);
+  for (uint32_t i = 0; i < kernel->variant_count; ++i)
+    kernel->variants[i].index = indices[i];
+  return ACCRT_OK;
 }
 
 static void describe_variant(const accrt_program_t* program, uint32_t kernel, uint32_t variant,
@@ -71,6 +83,8 @@ static accrt_status_t fail_no_variant(const accrt_program_t* program, uint32_t k
   for (uint32_t i = 0; i < record->variant_count; ++i) {
     char why_not[240] = "";
     const uint32_t index = record->variant_first + i;
+    if (text.size_bytes >= sizeof bytes)
+      break; /* the text is full, and there may be many more variants */
     (void)accrt_variant_usable(program, index, why_not, sizeof why_not);
     accrt_text_add(&text, "%s", i == 0 ? "" : "; ");
     describe_variant(program, kernel, index, &text);
@@ -85,25 +99,22 @@ static accrt_status_t fail_no_variant(const accrt_program_t* program, uint32_t k
 static accrt_status_t choose_variants(accrt_program_t* program, uint32_t index) {
   const accx_kernel_t* record = &program->tables->kernels[index];
   accrt_program_kernel_t* kernel = &program->kernels[index];
-  void* variants;
-  const accrt_status_t status = accrt_alloc_array(program->allocator, record->variant_count,
-                                                  sizeof *kernel->variants, &variants);
+  ACCRT_TRY(ACCRT_NEW_ARRAY(program->allocator, record->variant_count, &kernel->variants));
+  kernel->variant_capacity = record->variant_count;
+  void* indices;
+  accrt_status_t status =
+      accrt_alloc_array(program->allocator, record->variant_count, sizeof(uint32_t), &indices);
+  if (status == ACCRT_OK)
+    status = sort_variants(program, index, indices);
+  accrt_free_array(program->allocator, indices, record->variant_count, sizeof(uint32_t));
   if (status != ACCRT_OK)
     return status;
-  kernel->variants = variants;
-  kernel->variant_capacity = record->variant_count;
-  for (uint32_t i = 0; i < record->variant_count; ++i) {
-    char why_not[160];
-    const uint32_t variant = record->variant_first + i;
-    if (accrt_variant_fits(program, &program->tables->variants[variant], why_not, sizeof why_not)) {
-      insert_variant(program, kernel, variant);
-    }
-  }
   return kernel->variant_count != 0 ? ACCRT_OK : fail_no_variant(program, index);
 }
 
-/* The variant asks nothing of the arguments: no predicates, and if it is an operator no shapes and sizes, which may change from call
- * to call. */
+/* True when a variant fits any arguments: it has no predicates. An operator must also have no
+ * tensor parameters and no symbols that its preparation needs, because those may change between
+ * calls. */
 static bool always_fits(const accrt_program_t* program, const accrt_program_kernel_t* kernel,
                         const accrt_program_variant_t* variant) {
   if (program->tables->variants[variant->index].predicate_count != 0)
@@ -118,8 +129,8 @@ static bool always_fits(const accrt_program_t* program, const accrt_program_kern
   return true;
 }
 
-/* Loads the variants in their order and keeps those that can be used. What comes after one that always fits is never chosen: its code
- * is not loaded. */
+/* Loads the variants in order and keeps the usable ones. Variants after one that always fits are
+ * never chosen, so their code is not loaded. */
 static accrt_status_t load_variants(accrt_program_t* program, uint32_t index) {
   accrt_program_kernel_t* kernel = &program->kernels[index];
   const uint32_t candidates = kernel->variant_count;
@@ -129,13 +140,11 @@ static accrt_status_t load_variants(accrt_program_t* program, uint32_t index) {
     accrt_program_variant_t* place = &kernel->variants[kernel->variant_count];
     memset(place, 0, sizeof *place);
     place->index = variant;
+    ACCRT_TRY(accrt_checkpoint());
     char refusal[240] = "";
-    accrt_status_t status =
-        accrt_program_load_variant(program, index, place, refusal, sizeof refusal);
-    if (status == ACCRT_OK && refusal[0] != '\0')
-      status = accrt_copy_string(program->allocator, refusal, &program->refusals[variant]);
-    if (status != ACCRT_OK)
-      return status;
+    ACCRT_TRY(accrt_program_load_variant(program, index, place, refusal, sizeof refusal));
+    if (refusal[0] != '\0')
+      ACCRT_TRY(accrt_copy_string(program->allocator, refusal, &program->refusals[variant]));
     if (refusal[0] != '\0')
       continue;
     ++kernel->variant_count;
@@ -148,18 +157,14 @@ static accrt_status_t load_variants(accrt_program_t* program, uint32_t index) {
 static accrt_status_t allocate(accrt_program_t* program) {
   const accrt_bundle_tables_t* tables = program->tables;
   void* memory;
-  accrt_status_t status =
-      accrt_alloc_array(program->allocator, tables->image_count, sizeof *program->images, &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(
+      accrt_alloc_array(program->allocator, tables->image_count, sizeof *program->images, &memory));
   program->images = memory;
-  status = accrt_alloc_array(program->allocator, tables->variant_count, sizeof *program->refusals,
-                             &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc_array(program->allocator, tables->variant_count, sizeof *program->refusals,
+                              &memory));
   program->refusals = memory;
-  status = accrt_alloc_array(program->allocator, tables->kernel_count, sizeof *program->kernels,
-                             &memory);
+  accrt_status_t status = accrt_alloc_array(program->allocator, tables->kernel_count,
+                                            sizeof *program->kernels, &memory);
   program->kernels = memory;
   return status;
 }
@@ -174,7 +179,7 @@ accrt_status_t accrt_program_kernels_create(accrt_program_t* program) {
     if (status == ACCRT_OK)
       status = choose_variants(program, i);
   }
-  /* All refusals first: code is loaded only for a bundle that can run. */
+  /* Check all kernels first. Code is loaded only for a bundle that can run. */
   for (uint32_t i = 0; i < tables->kernel_count && status == ACCRT_OK; ++i) {
     if (program->reach.kernels[i])
       status = load_variants(program, i);
@@ -252,9 +257,7 @@ accrt_status_t accrt_program_variant(accrt_program_t* program, uint32_t kernel,
     *out_variant = 0;
   if (out_size_bytes != NULL)
     *out_size_bytes = 0;
-  const accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_check_fork());
   if (program == NULL || (text == NULL && capacity_bytes != 0)) {
     return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", program == NULL ? "program" : "text");
   }

@@ -1,5 +1,6 @@
-/* runtime/program/model_test.c - a compiled model (bytelm.accx, where it was built): prefill and decode give the same numbers, clones
- * go on where the original was, and a decoding step allocates nothing. */
+/* runtime/program/model_test.c - a compiled model (bytelm.accx, if it was built): prefill and
+ * decode give the same numbers, clones continue where the original was, and a decoding step
+ * allocates nothing. */
 #include "runtime/program/testing.h"
 
 #define LENGTH 40
@@ -67,7 +68,8 @@ static void prefill(accrt_session_t* session, int64_t length, float* logits) {
 static void expect_near(const float* a, const float* b) {
   for (int i = 0; i < VOCABULARY; ++i) {
     const float difference = a[i] > b[i] ? a[i] - b[i] : b[i] - a[i];
-    /* The same sums in another order: rounding errors of logits around 10 in f32, through four layers. */
+    /* The same sums in another order: rounding errors of logits around 10 in f32, through four
+     * layers. */
     assert_true(difference < 1e-4f);
   }
 }
@@ -97,7 +99,7 @@ static void decodes_what_it_prefills(void** state) {
   const uint32_t plans = session->plan_count;
   decode(call, 4, LENGTH, logits);
   assert_int_equal(atomic_load(&m->watch.count),
-                   before); /* the position makes no plan and no memory */
+                   before); /* the position changes no plan and no memory */
   assert_int_equal(session->plan_count, plans);
   accrt_call_release(call);
   accrt_session_release(session);
@@ -116,7 +118,7 @@ static void clones_go_on(void** state) {
   OK(accrt_session_clone(session, NULL, &clone));
   accrt_call_t* call = make_call(clone, "decode");
   accrt_call_t* original = make_call(session, "decode");
-  decode(original, 10, 20, logits); /* turn by turn: neither sees the other's cache */
+  decode(original, 10, 20, logits); /* alternately: neither sees the other's cache */
   decode(call, 10, 30, logits);
   decode(original, 20, LENGTH, logits);
   decode(call, 30, LENGTH, logits);

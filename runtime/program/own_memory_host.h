@@ -1,5 +1,5 @@
-/* runtime/program/own_memory_host.h - for tests: the host driver behind a table that can say that its devices have memory of their own. A
- * test file includes it once. */
+/* runtime/program/own_memory_host.h - for tests: the host driver with a driver table that can claim
+ * that its devices have their own memory. A test file includes it once. */
 #ifndef ACCRT_RUNTIME_PROGRAM_OWN_MEMORY_HOST_H_
 #define ACCRT_RUNTIME_PROGRAM_OWN_MEMORY_HOST_H_
 
@@ -7,7 +7,7 @@
 
 extern const accrt_driver_table_t* accrt_driver_host_query(uint32_t max_abi);
 
-/* What the table says from here on. */
+/* Whether the devices opened from now on claim their own memory. */
 static bool own_memory;
 
 static void own_memory_info(accrt_driver_device_t* device, accrt_device_info_t* out_info) {
@@ -24,7 +24,7 @@ static const void* own_memory_query(uint32_t max_abi) {
   return &table;
 }
 
-/* The fixture's device, which the host driver has. */
+/* Opens the fixture's device, a device of the host driver. */
 static void open_own_memory_device(fixture_t* f) {
   OK(accrt_instance_register_driver(f->instance, own_memory_query));
   OK(accrt_instance_device_by_name(f->instance, "host", &f->device));

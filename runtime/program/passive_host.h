@@ -1,5 +1,6 @@
-/* runtime/program/passive_host.h - test fixture: the host driver with progress by number, so that programs run on streams that
- * tell nobody. Nothing runs on the caller. For tests alone.
+/* runtime/program/passive_host.h - test fixture: the host driver with a progress counter, so that
+ * programs run on streams without completion callbacks. Nothing runs on the calling thread. For
+ * tests alone.
  */
 #ifndef ACCRT_RUNTIME_PROGRAM_PASSIVE_HOST_H_
 #define ACCRT_RUNTIME_PROGRAM_PASSIVE_HOST_H_
@@ -22,7 +23,7 @@ typedef struct passive_queue {
 typedef struct passive_ticket {
   passive_queue_t* queue;
   uint64_t number;
-  accrt_driver_completion_t completion; /* of who asked for one */
+  accrt_driver_completion_t completion; /* of the submission, if it has one */
 } passive_ticket_t;
 
 static inline const accrt_driver_table_t* passive_under(void) {
@@ -45,7 +46,7 @@ static inline void passive_done(void* user, accrt_status_t status, const accrt_e
   accrt_mutex_unlock(&queue->lock);
   free(ticket);
   atomic_fetch_sub(&queue->tickets, 1);
-  if (completion.done != NULL) /* the queue may be gone with it */
+  if (completion.done != NULL) /* the callback may destroy the queue */
     completion.done(completion.user, status, error, time_ns);
 }
 
@@ -57,7 +58,8 @@ static inline accrt_driver_submission_t passive_watch(passive_queue_t* queue,
   *ticket = (passive_ticket_t){queue, submission->number, submission->completion};
   own.completion = (accrt_driver_completion_t){passive_done, ticket};
   atomic_fetch_add(&queue->tickets, 1);
-  /* Before the call: it may be over, and the queue gone, when that returns. */
+  /* Before the call: the submission may be complete, and the queue destroyed, when the call
+   * returns. */
   atomic_store(&queue->enqueued, own.number);
   return own;
 }
@@ -75,6 +77,7 @@ static inline accrt_status_t passive_create(accrt_driver_device_t* device, int32
                                             accrt_driver_queue_t** out_queue) {
   passive_queue_t* queue = calloc(1, sizeof *queue);
   assert_non_null(queue);
+  accrt_mutex_init(&queue->lock, ACCRT_LOCK_HOST_QUEUE);
   *out_queue = (accrt_driver_queue_t*)queue;
   const accrt_status_t status = passive_under()->queue_create(device, priority, &queue->host);
   if (status != ACCRT_OK) {

@@ -1,7 +1,8 @@
-/* runtime/program/plan.c - making a plan: from a request to the driver's list, and giving it back.
+/* runtime/program/plan.c - making a plan: from a request to a driver list, and its release.
  *
- * A plan holds no address: arguments, constants, states and the arena come by the binding table of each execution. All commands of
- * a function, host operators included, are one list of the driver's, which splits it where it must.
+ * A plan contains no address. Arguments, constants, states and the arena come from the binding
+ * table of each execution. All commands of a function, host operators included, are one driver
+ * list. The driver splits that list where it must.
  */
 #include <string.h>
 
@@ -18,21 +19,19 @@ static accrt_status_t builder_init(accrt_plan_builder_t* builder,
   builder->allocator = request->program->allocator;
   builder->plan = plan;
   builder->workspace_last = ACCX_NONE;
-  accrt_graph_init(&builder->graph, builder->allocator);
+  accrt_symbolic_init(&builder->symbolic, builder->allocator);
   void* memory;
-  accrt_status_t status = accrt_alloc_array(
-      builder->allocator, accrt_function_argument_count(builder->program, request->function),
-      sizeof *builder->argument_bindings, &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_charge(
+      ((uint64_t)builder->tables->component_count + builder->tables->state_count) / 8));
+  ACCRT_TRY(accrt_alloc_array(builder->allocator,
+                              accrt_function_argument_count(builder->program, request->function),
+                              sizeof *builder->argument_bindings, &memory));
   builder->argument_bindings = memory;
-  status = accrt_alloc_array(builder->allocator, builder->tables->component_count,
-                             sizeof *builder->component_bindings, &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc_array(builder->allocator, builder->tables->component_count,
+                              sizeof *builder->component_bindings, &memory));
   builder->component_bindings = memory;
-  status = accrt_alloc_array(builder->allocator, builder->tables->state_count,
-                             sizeof *builder->state_bindings, &memory);
+  accrt_status_t status = accrt_alloc_array(builder->allocator, builder->tables->state_count,
+                                            sizeof *builder->state_bindings, &memory);
   builder->state_bindings = memory;
   return status;
 }
@@ -41,7 +40,7 @@ static void builder_deinit(accrt_plan_builder_t* builder) {
   const accrt_allocator_t* allocator = builder->allocator;
   const uint32_t argument_count =
       accrt_function_argument_count(builder->program, builder->request->function);
-  accrt_graph_deinit(&builder->graph);
+  accrt_symbolic_deinit(&builder->symbolic);
   accrt_free_array(allocator, builder->commands, builder->command_capacity,
                    sizeof *builder->commands);
   accrt_free_array(allocator, builder->bindings, builder->binding_capacity,
@@ -65,9 +64,9 @@ static void builder_deinit(accrt_plan_builder_t* builder) {
 
 /* ---- From builder to plan ---- */
 
-/* A copy of an array in the plan's zone. */
-static accrt_status_t keep(accrt_plan_t* plan, const void* array, size_t count,
-                           size_t element_bytes, void** out_copy) {
+/* Copies an array to the plan's zone. */
+static accrt_status_t copy_to_zone(accrt_plan_t* plan, const void* array, size_t count,
+                                   size_t element_bytes, void** out_copy) {
   const accrt_status_t status = accrt_zone_take(&plan->zone, count, element_bytes, out_copy);
   if (status == ACCRT_OK && count != 0)
     memcpy(*out_copy, array, count * element_bytes);
@@ -79,7 +78,7 @@ static void mark(uint8_t* needed, uint32_t node) {
     needed[node] = 1;
 }
 
-/* Marks every node that scalars and checks need: roots with 2, what those are made of with 1. */
+/* Marks every node that scalars and checks need: 2 for roots, 1 for the nodes below them. */
 static void mark_nodes(const accrt_plan_builder_t* builder, uint8_t* needed) {
   for (uint32_t i = 0; i < builder->scalar_count; ++i)
     needed[builder->scalars[i]] = 2;
@@ -89,12 +88,12 @@ static void mark_nodes(const accrt_plan_builder_t* builder, uint8_t* needed) {
         needed[builder->checks[i].values[v].node] = 2;
     }
   }
-  for (uint32_t i = builder->graph.count; i-- > 0;) {
-    const accx_expression_t* node = &builder->graph.nodes[i];
+  for (uint32_t i = builder->symbolic.count; i-- > 0;) {
+    const accx_expression_t* node = &builder->symbolic.nodes[i];
     if (!needed[i])
       continue;
     const uint32_t operands[3] = {node->a, node->b, node->c};
-    for (uint32_t o = 0; o < accrt_expr_operand_count(node->op); ++o) {
+    for (uint32_t o = 0; o < accx_expression_operands(node->op); ++o) {
       if (!needed[operands[o]])
         mark(needed, operands[o]);
     }
@@ -105,16 +104,16 @@ static uint32_t renumber(const uint32_t* numbers, uint32_t node) {
   return node == ACCX_NONE ? ACCX_NONE : numbers[node];
 }
 
-/* Copies the needed nodes in order and fills `numbers` with their new places. */
+/* Copies the needed nodes in order. `numbers` gets their new indices. */
 static void copy_nodes(const accrt_plan_builder_t* builder, const uint8_t* needed,
                        uint32_t* numbers) {
   accrt_plan_t* plan = builder->plan;
   uint32_t count = 0;
   uint32_t root = 0;
-  for (uint32_t i = 0; i < builder->graph.count; ++i) {
+  for (uint32_t i = 0; i < builder->symbolic.count; ++i) {
     if (!needed[i])
       continue;
-    accx_expression_t node = builder->graph.nodes[i];
+    accx_expression_t node = builder->symbolic.nodes[i];
     node.a = renumber(numbers, node.a);
     node.b = renumber(numbers, node.b);
     node.c = renumber(numbers, node.c);
@@ -125,34 +124,27 @@ static void copy_nodes(const accrt_plan_builder_t* builder, const uint8_t* neede
   }
 }
 
-static accrt_status_t keep_nodes(accrt_plan_builder_t* builder, const uint8_t* needed,
-                                 uint32_t* numbers) {
+static accrt_status_t copy_needed(accrt_plan_builder_t* builder, const uint8_t* needed,
+                                  uint32_t* numbers) {
   accrt_plan_t* plan = builder->plan;
-  for (uint32_t i = 0; i < builder->graph.count; ++i) {
+  for (uint32_t i = 0; i < builder->symbolic.count; ++i) {
     plan->node_count += needed[i] != 0;
     plan->root_count += needed[i] == 2;
   }
   void* memory;
-  accrt_status_t status =
-      accrt_zone_take(&plan->zone, plan->node_count, sizeof *plan->nodes, &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_zone_take(&plan->zone, plan->node_count, sizeof *plan->nodes, &memory));
   plan->nodes = memory;
-  status = accrt_zone_take(&plan->zone, plan->root_count, sizeof *plan->roots, &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_zone_take(&plan->zone, plan->root_count, sizeof *plan->roots, &memory));
   plan->roots = memory;
   copy_nodes(builder, needed, numbers);
-  status = keep(plan, builder->scalars, builder->scalar_count, sizeof *plan->scalars, &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(
+      copy_to_zone(plan, builder->scalars, builder->scalar_count, sizeof *plan->scalars, &memory));
   plan->scalars = memory;
   plan->scalar_count = builder->scalar_count;
   for (uint32_t i = 0; i < plan->scalar_count; ++i)
     plan->scalars[i] = numbers[plan->scalars[i]];
-  status = keep(plan, builder->checks, builder->check_count, sizeof *plan->checks, &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(
+      copy_to_zone(plan, builder->checks, builder->check_count, sizeof *plan->checks, &memory));
   plan->checks = memory;
   plan->check_count = builder->check_count;
   for (uint32_t i = 0; i < plan->check_count; ++i) {
@@ -165,19 +157,17 @@ static accrt_status_t keep_nodes(accrt_plan_builder_t* builder, const uint8_t* n
   return ACCRT_OK;
 }
 
-/* Keeps of all values that the builder made only those that calls need. */
-static accrt_status_t keep_values(accrt_plan_builder_t* builder) {
-  const size_t count = builder->graph.count;
+/* Copies to the plan only the nodes that calls need. */
+static accrt_status_t copy_values(accrt_plan_builder_t* builder) {
+  const size_t count = builder->symbolic.count;
   void* needed;
-  accrt_status_t status = accrt_alloc_array(builder->allocator, count, 1, &needed);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc_array(builder->allocator, count, 1, &needed));
   void* numbers;
-  status = accrt_alloc_array(builder->allocator, count, sizeof(uint32_t), &numbers);
+  accrt_status_t status = accrt_alloc_array(builder->allocator, count, sizeof(uint32_t), &numbers);
   if (status == ACCRT_OK && count != 0)
     mark_nodes(builder, needed);
   if (status == ACCRT_OK)
-    status = keep_nodes(builder, needed, numbers);
+    status = copy_needed(builder, needed, numbers);
   accrt_free_array(builder->allocator, needed, count, 1);
   accrt_free_array(builder->allocator, numbers, count, sizeof(uint32_t));
   return status;
@@ -189,12 +179,9 @@ static accrt_status_t create_list(accrt_plan_builder_t* builder) {
     return ACCRT_OK;
   accrt_device_t* device = builder->program->device;
   void* memory;
-  accrt_status_t status =
-      accrt_zone_take(&plan->zone, plan->binding_count, sizeof(uint32_t), &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_zone_take(&plan->zone, plan->binding_count, sizeof(uint32_t), &memory));
   uint32_t* flags = memory;
-  /* All but the arguments of a call stay from call to call. */
+  /* Every binding except a call's arguments stays the same between calls. */
   for (uint32_t i = 0; i < plan->binding_count; ++i)
     flags[i] = plan->bindings[i].kind != ACCRT_PLAN_ARGUMENT ? ACCRT_DRIVER_BINDING_STABLE : 0;
   const accrt_driver_list_info_t info = {.struct_size = (uint32_t)sizeof info,
@@ -212,29 +199,25 @@ static accrt_status_t create_list(accrt_plan_builder_t* builder) {
 static accrt_status_t finish(accrt_plan_builder_t* builder) {
   accrt_plan_t* plan = builder->plan;
   void* memory;
-  accrt_status_t status =
-      keep(plan, builder->commands, builder->command_count, sizeof *plan->commands, &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(copy_to_zone(plan, builder->commands, builder->command_count, sizeof *plan->commands,
+                         &memory));
   plan->commands = memory;
   plan->command_count = builder->command_count;
-  status = keep(plan, builder->bindings, builder->binding_count, sizeof *plan->bindings, &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(copy_to_zone(plan, builder->bindings, builder->binding_count, sizeof *plan->bindings,
+                         &memory));
   plan->bindings = memory;
   plan->binding_count = builder->binding_count;
-  status = keep_values(builder);
+  accrt_status_t status = copy_values(builder);
   return status != ACCRT_OK ? status : create_list(builder);
 }
 
-/* What to allocate for each result: its size where bucket and runtime symbols are at what memory is sized for. */
+/* The allocation size of each result: its size when bucket and RUNTIME symbols have the values that
+ * size memory. */
 static accrt_status_t size_results(accrt_plan_builder_t* builder, const accrt_frame_t* frame) {
   const uint32_t count = frame->record->result_count;
   void* memory;
-  const accrt_status_t status =
-      accrt_zone_take(&builder->plan->zone, count, sizeof *builder->plan->result_bytes, &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(
+      accrt_zone_take(&builder->plan->zone, count, sizeof *builder->plan->result_bytes, &memory));
   builder->plan->result_bytes = memory;
   const accx_argument_t* results =
       accrt_function_arguments(builder->program, frame->function) + frame->record->input_count;
@@ -265,7 +248,7 @@ static accrt_status_t build(accrt_plan_builder_t* builder) {
     status = accrt_plan_flatten(builder, &frame);
   accrt_frame_leave(&frame);
   if (status == ACCRT_OK)
-    status = builder->graph.status;
+    status = builder->symbolic.status;
   if (status == ACCRT_OK)
     status = accrt_plan_place_workspace(builder);
   builder->plan->arena_bytes = builder->arena_bytes;
@@ -274,25 +257,30 @@ static accrt_status_t build(accrt_plan_builder_t* builder) {
   return finish(builder);
 }
 
+static const accrt_budget_t no_budget = ACCRT_BUDGET_INIT;
+
 accrt_status_t accrt_plan_create(const accrt_plan_request_t* request, accrt_plan_t** out_plan) {
   *out_plan = NULL;
-  void* memory;
-  accrt_status_t status = accrt_alloc(request->program->allocator, sizeof(accrt_plan_t), &memory);
-  if (status != ACCRT_OK)
-    return status;
-  accrt_plan_t* plan = memory;
+  accrt_meter_t meter;
+  accrt_plan_t* plan;
+  ACCRT_TRY(ACCRT_NEW(request->program->allocator, &plan));
   accrt_object_init(&plan->object);
   plan->program = request->program;
   plan->function = request->function;
   accrt_zone_init(&plan->zone, request->program->allocator);
   accrt_plan_builder_t builder;
-  status = builder_init(&builder, request, plan);
+  accrt_meter_begin(&meter, request->budget != NULL ? request->budget : &no_budget, "planning",
+                    accrt_function_name(request->program, request->function),
+                    ACCRT_METER_PLAN_STEPS, ACCRT_METER_PLAN_BYTES);
+  accrt_meter_limit(&meter, request->timeout_ns);
+  accrt_status_t status = builder_init(&builder, request, plan);
   if (status == ACCRT_OK)
     status = build(&builder);
   if (status != ACCRT_OK) {
     accrt_error_prefix("function '%s'", accrt_function_name(request->program, request->function));
   }
   builder_deinit(&builder);
+  accrt_meter_end(&meter);
   if (status == ACCRT_OK) {
     *out_plan = plan;
     plan = NULL;

@@ -1,4 +1,5 @@
-/* runtime/program/plan_cache.c - a session's plans: keys, look-up, eviction by use; warm-up and memory estimate. */
+/* runtime/program/plan_cache.c - a session's plans: keys, look-up, eviction of the least recently
+ * used; warm-up and memory estimate. */
 #include <string.h>
 
 #include "runtime/core/struct.h"
@@ -16,7 +17,7 @@ uint32_t accrt_plan_key_count(const accrt_program_t* program, uint32_t function)
   return program->functions[function].symbol_count + presence_words(program, function);
 }
 
-/* What of a symbol's value selects a plan; -1 where there is none (values are never negative). */
+/* The part of a symbol's value that selects a plan; -1 for none (values are never negative). */
 static int64_t key_of_symbol(const accrt_program_t* program, uint32_t symbol,
                              accrt_expr_value_t value) {
   const accx_symbol_t* record = &program->tables->symbols[symbol];
@@ -77,10 +78,7 @@ static accrt_status_t grow(accrt_session_t* session) {
   const uint32_t capacity =
       session->plan_capacity == 0 ? FIRST_CAPACITY : session->plan_capacity * 2;
   void* memory;
-  const accrt_status_t status =
-      accrt_alloc_array(allocator, capacity, sizeof *session->plans, &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc_array(allocator, capacity, sizeof *session->plans, &memory));
   accrt_plan_t** plans = memory;
   for (uint32_t i = 0; i < session->plan_capacity; ++i) {
     while (session->plans[i] != NULL) {
@@ -110,7 +108,7 @@ static void evict_oldest(accrt_session_t* session) {
   *oldest = plan->next;
   plan->next = NULL;
   --session->plan_count;
-  accrt_plan_release(plan); /* calls that hold it, and runs in flight, keep it */
+  accrt_plan_release(plan); /* calls and runs in flight have references of their own */
 }
 
 void accrt_session_drop_plans(accrt_session_t* session) {
@@ -131,15 +129,11 @@ void accrt_session_drop_plans(accrt_session_t* session) {
 static accrt_status_t make_plan(accrt_session_t* session, const accrt_plan_request_t* request,
                                 const int64_t* key, uint32_t key_count, uint64_t hash,
                                 accrt_plan_t** out_plan) {
-  accrt_status_t status = grow(session);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(grow(session));
   accrt_plan_t* plan;
-  status = accrt_plan_create(request, &plan);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_plan_create(request, &plan));
   void* memory;
-  status = accrt_zone_take(&plan->zone, key_count, sizeof *key, &memory);
+  accrt_status_t status = accrt_zone_take(&plan->zone, key_count, sizeof *key, &memory);
   if (status != ACCRT_OK) {
     accrt_plan_release(plan);
     return status;
@@ -161,15 +155,15 @@ static accrt_status_t make_plan(accrt_session_t* session, const accrt_plan_reque
 
 accrt_status_t accrt_session_plan(accrt_session_t* session, uint32_t function,
                                   const accrt_expr_value_t* symbols, const uint8_t* present,
-                                  const int64_t* key, uint32_t key_count, accrt_plan_t** out_plan) {
+                                  const int64_t* key, uint32_t key_count, uint64_t timeout_ns,
+                                  accrt_plan_t** out_plan) {
   const uint64_t hash = hash_key(function, key, key_count);
   accrt_plan_t* plan = find(session, function, key, key_count, hash);
   if (plan == NULL) {
-    const accrt_plan_request_t request = {session->program,     function, symbols, present,
-                                          session->state_bytes, false};
-    const accrt_status_t status = make_plan(session, &request, key, key_count, hash, &plan);
-    if (status != ACCRT_OK)
-      return status;
+    const accrt_plan_request_t request = {
+        session->program,     function, symbols,          present,
+        session->state_bytes, false,    &session->budget, timeout_ns};
+    ACCRT_TRY(make_plan(session, &request, key, key_count, hash, &plan));
   }
   plan->last_use = ++session->clock;
   accrt_plan_retain(plan);
@@ -177,12 +171,13 @@ accrt_status_t accrt_session_plan(accrt_session_t* session, uint32_t function,
   return ACCRT_OK;
 }
 
-/* ---- Warm-up and estimate: symbols by name instead of by shape ---- */
+/* ---- Warm-up and estimate: values of symbols by name, not from shapes ---- */
 
-/* What both need: values for all symbols, every argument present, a key. */
+/* Input of both: values for all symbols, all arguments present, a key. */
 typedef struct by_name {
   accrt_expr_value_t* symbols;
   uint8_t* present;
+  uint8_t* bound; /* by symbol: 1 when an input of the function binds it */
   int64_t* key;
   uint64_t* state_bytes;
   uint32_t function;
@@ -193,7 +188,7 @@ typedef struct by_name {
 static accrt_status_t allocate(const accrt_program_t* program, by_name_t* by_name) {
   const uint32_t argument_count = accrt_function_argument_count(program, by_name->function);
   by_name->key_count = accrt_plan_key_count(program, by_name->function);
-  void* memory[4] = {NULL};
+  void* memory[5] = {NULL};
   accrt_status_t status = accrt_zone_take(&by_name->zone, program->tables->symbol_count,
                                           sizeof *by_name->symbols, &memory[0]);
   if (status == ACCRT_OK)
@@ -205,23 +200,27 @@ static accrt_status_t allocate(const accrt_program_t* program, by_name_t* by_nam
     status = accrt_zone_take(&by_name->zone, program->tables->state_count,
                              sizeof *by_name->state_bytes, &memory[3]);
   }
+  if (status == ACCRT_OK)
+    status = accrt_zone_take(&by_name->zone, program->tables->symbol_count, 1, &memory[4]);
   if (status == ACCRT_OK && argument_count != 0)
     memset(memory[1], 1, argument_count);
   by_name->symbols = memory[0];
   by_name->present = memory[1];
   by_name->key = memory[2];
   by_name->state_bytes = memory[3];
+  by_name->bound = memory[4];
   return status;
 }
 
-/* As in a call: symbols that no input of the function binds have no value, except those of the session. */
-static void keep_own_symbols(const accrt_program_t* program, by_name_t* by_name) {
+/* Removes the values that a call would not have: those of symbols that no input binds, except
+ * SESSION symbols. */
+static void remove_unbound_symbols(const accrt_program_t* program, by_name_t* by_name) {
   const accrt_program_function_t* info = &program->functions[by_name->function];
+  for (uint32_t s = 0; s < info->symbol_count; ++s)
+    by_name->bound[info->symbols[s]] = 1;
   for (uint32_t i = 0; i < program->tables->symbol_count; ++i) {
-    bool is_own = program->tables->symbols[i].symbol_class == ACCX_SYMBOL_SESSION;
-    for (uint32_t s = 0; s < info->symbol_count && !is_own; ++s)
-      is_own = info->symbols[s] == i;
-    if (!is_own)
+    const bool is_session = program->tables->symbols[i].symbol_class == ACCX_SYMBOL_SESSION;
+    if (!is_session && !by_name->bound[i])
       by_name->symbols[i] = accrt_expr_unknown(i);
   }
 }
@@ -231,29 +230,23 @@ static accrt_status_t begin_by_name(accrt_program_t* program, const char* functi
                                     uint32_t symbol_size_bytes, by_name_t* by_name) {
   memset(by_name, 0, sizeof *by_name);
   accrt_zone_init(&by_name->zone, program->allocator);
-  accrt_status_t status = accrt_program_find_function(program, function, &by_name->function);
+  ACCRT_TRY(accrt_program_find_function(program, function, &by_name->function));
+  ACCRT_TRY(allocate(program, by_name));
+  accrt_status_t status = accrt_symbols_from_list(program, symbols, symbol_count, symbol_size_bytes,
+                                                  false, by_name->symbols);
   if (status == ACCRT_OK)
-    status = allocate(program, by_name);
-  if (status != ACCRT_OK)
-    return status;
-  status = accrt_symbols_from_list(program, symbols, symbol_count, symbol_size_bytes, false,
-                                   by_name->symbols);
-  if (status == ACCRT_OK)
-    keep_own_symbols(program, by_name);
+    remove_unbound_symbols(program, by_name);
   return status;
 }
 
 accrt_status_t accrt_session_warmup(accrt_session_t* session, const char* function,
                                     const accrt_symbol_value_t* symbols, uint32_t symbol_count,
                                     uint32_t symbol_size_bytes) {
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (session == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "session is NULL");
+  ACCRT_ENTER(session);
+  ACCRT_USE_SESSION(session);
   by_name_t by_name;
   accrt_plan_t* plan = NULL;
-  status =
+  accrt_status_t status =
       begin_by_name(session->program, function, symbols, symbol_count, symbol_size_bytes, &by_name);
   if (status == ACCRT_OK) {
     const accrt_bundle_tables_t* tables = session->program->tables;
@@ -264,7 +257,7 @@ accrt_status_t accrt_session_warmup(accrt_session_t* session, const char* functi
     accrt_plan_key(session->program, by_name.function, by_name.symbols, by_name.present,
                    by_name.key);
     status = accrt_session_plan(session, by_name.function, by_name.symbols, by_name.present,
-                                by_name.key, by_name.key_count, &plan);
+                                by_name.key, by_name.key_count, ACCRT_TIMEOUT_INFINITE, &plan);
   }
   if (status == ACCRT_OK)
     status = accrt_session_reserve_arena(session, plan->arena_bytes);
@@ -306,12 +299,16 @@ static accrt_status_t estimate_by_name(accrt_program_t* program, by_name_t* by_n
   }
   if (status != ACCRT_OK)
     return status;
-  const accrt_plan_request_t request = {program,          by_name->function,    by_name->symbols,
-                                        by_name->present, by_name->state_bytes, true};
+  const accrt_plan_request_t request = {program,
+                                        by_name->function,
+                                        by_name->symbols,
+                                        by_name->present,
+                                        by_name->state_bytes,
+                                        true,
+                                        NULL,
+                                        ACCRT_TIMEOUT_INFINITE};
   accrt_plan_t* plan;
-  status = accrt_plan_create(&request, &plan);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_plan_create(&request, &plan));
   status = sum_up(program, by_name, plan, estimate);
   accrt_plan_release(plan);
   return status;
@@ -321,14 +318,11 @@ accrt_status_t accrt_program_estimate(accrt_program_t* program, const char* func
                                       const accrt_symbol_value_t* symbols, uint32_t symbol_count,
                                       uint32_t symbol_size_bytes,
                                       accrt_memory_estimate_t* out_estimate) {
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (program == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "program is NULL");
+  ACCRT_ENTER(program);
   by_name_t by_name;
   accrt_memory_estimate_t estimate = ACCRT_MEMORY_ESTIMATE_INIT;
-  status = begin_by_name(program, function, symbols, symbol_count, symbol_size_bytes, &by_name);
+  accrt_status_t status =
+      begin_by_name(program, function, symbols, symbol_count, symbol_size_bytes, &by_name);
   if (status == ACCRT_OK)
     status = estimate_by_name(program, &by_name, &estimate);
   accrt_zone_deinit(&by_name.zone);

@@ -1,5 +1,5 @@
-/* runtime/program/plan_evaluate.c - what a call makes of its plan: patched values for the symbols of the call, and the checks
- * that depend on them. It may not allocate.
+/* runtime/program/plan_evaluate.c - what a call computes for its plan: patched values for the
+ * call's symbols, and the checks that depend on them. It allocates nothing.
  */
 #include "runtime/program/internal.h"
 
@@ -22,6 +22,11 @@ static accrt_status_t fail_check(const accrt_plan_check_t* check, const int64_t 
                       "%s '%s': offset %" PRId64 " and size %" PRId64
                       " must be multiples of the pattern's %" PRId64 " bytes",
                       check->what, check->detail, values[0], values[1], values[2]);
+  case ACCRT_CHECK_DIMENSION:
+    return ACCRT_FAIL(OUT_OF_RANGE,
+                      "%s: %" PRId64 " elements from %" PRId64 " on do not fit in %" PRId64
+                      " (%" PRId64 " would be left)",
+                      check->what, values[2], values[0], values[3], values[1]);
   case ACCRT_CHECK_ROWS:
     return ACCRT_FAIL(OUT_OF_RANGE,
                       "%s: rows of %" PRId64 " bytes overlap in '%s': strides %" PRId64
@@ -49,7 +54,10 @@ static bool check_holds(uint32_t kind, const int64_t values[4]) {
     return values[2] > 0 && values[0] % values[2] == 0 && values[1] % values[2] == 0;
   case ACCRT_CHECK_ROWS:
     return values[0] != 0;
-  default: /* DISJOINT: ranges that are checked to lie in one object, so that sums do not overflow */
+  case ACCRT_CHECK_DIMENSION:
+    return (values[0] | values[1] | values[2] | values[3]) >= 0;
+  /* DISJOINT: other checks place both ranges inside one object, so the sums cannot overflow. */
+  default:
     return values[1] == 0 || values[3] == 0 || values[0] + values[1] <= values[2] ||
            values[2] + values[3] <= values[0];
   }
@@ -80,6 +88,10 @@ static accrt_status_t make_check(const accrt_plan_t* plan, const accrt_plan_chec
   if (check_holds(check->kind, known))
     return ACCRT_OK;
   const accrt_status_t status = fail_check(check, known);
+  if (check->command == ACCX_NONE) {
+    accrt_error_prefix("function '%s'", accrt_function_name(plan->program, plan->function));
+    return status;
+  }
   accrt_error_prefix("function '%s', command %" PRIu32 " '%s' of its plan",
                      accrt_function_name(plan->program, plan->function), check->command,
                      check->name);
@@ -96,9 +108,7 @@ accrt_status_t accrt_plan_evaluate(const accrt_plan_t* plan, const accrt_expr_va
       return fail_root(plan, value);
   }
   for (uint32_t i = 0; i < plan->check_count; ++i) {
-    const accrt_status_t status = make_check(plan, &plan->checks[i], values);
-    if (status != ACCRT_OK)
-      return status;
+    ACCRT_TRY(make_check(plan, &plan->checks[i], values));
   }
   for (uint32_t i = 0; i < plan->scalar_count; ++i) {
     out_scalars[i] = (uint64_t)values[plan->scalars[i]].value;

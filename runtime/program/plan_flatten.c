@@ -1,28 +1,38 @@
-/* runtime/program/plan_flatten.c - a function's blocks to one list: branches decided, repeats unrolled, calls in place,
- * predecessors within blocks translated to predecessors in the list.
+/* runtime/program/plan_flatten.c - turns a function's blocks into one list. It decides branches,
+ * unrolls repeats, inlines calls, and translates predecessors within a block to predecessors in the
+ * list.
  *
- * Every command of a block becomes one point of the list after which it is complete: its own command, or the last of what it
- * expands to. Where several commands must be awaited by many, a marker joins them.
+ * For every command of a block there is one command in the list that ends it: the command itself,
+ * or the last one of its expansion. Where many commands would wait for several, a marker joins
+ * those several.
  */
 #include <string.h>
 
-#include "loader/names.h"
+#include "format/names.h"
 #include "runtime/program/plan_builder.h"
 
-/* A block while it is walked. */
+/* Budget steps for walking one block, without its commands. */
+#define WALK_STEPS 16u
+/* Budget steps for one command of a block. */
+#define COMMAND_STEPS 4u
+
+/* A block during the walk. */
 typedef struct walk {
   accrt_plan_builder_t* builder;
   accrt_frame_t* frame;
   const accx_command_t* const* commands;
   uint32_t command_count;
-  uint32_t entry; /* what the block follows, flat; NONE: nothing. A barrier moves it. */
-  uint32_t after; /* commands from here on follow the last barrier */
-  uint32_t*
-      complete; /* by command of the block: flat point after which it is complete, or NONE: at once */
-  uint8_t* open; /* by command of the block: 1 while nothing follows it */
+  /* index in the list of what the block follows; NONE: nothing. A barrier changes it. */
+  uint32_t entry;
+  uint32_t after; /* index of the last barrier, or 0 */
+  /* By command of the block: index in the list of the command that ends it; NONE: it needs no
+   * wait. */
+  uint32_t* complete;
+  uint8_t* open; /* by command of the block: 1 while no command follows it */
 } walk_t;
 
-/* `out_end` gets the point after all of the block; NULL when nobody follows it. */
+/* `out_end` gets the index of the command that ends the block. NULL when no command follows the
+ * block. */
 static accrt_status_t walk_block(accrt_plan_builder_t* builder, accrt_frame_t* frame,
                                  uint32_t block, uint32_t entry, uint32_t* out_end);
 
@@ -34,15 +44,14 @@ accrt_status_t accrt_plan_add_predecessor(accrt_plan_builder_t* builder, uint32_
   uint32_t place = builder->predecessor_count;
   while (place > 0 && builder->predecessors[place - 1] > flat)
     --place;
+  ACCRT_TRY(accrt_charge(builder->predecessor_count - place));
   if (place > 0 && builder->predecessors[place - 1] == flat)
     return ACCRT_OK;
   void* predecessors = builder->predecessors;
-  const accrt_status_t status = accrt_grow_array(
-      builder->allocator, (size_t)builder->predecessor_count + 1, sizeof *builder->predecessors,
-      &builder->predecessor_capacity, &predecessors);
+  ACCRT_TRY(accrt_grow_array(builder->allocator, (size_t)builder->predecessor_count + 1,
+                             sizeof *builder->predecessors, &builder->predecessor_capacity,
+                             &predecessors));
   builder->predecessors = predecessors;
-  if (status != ACCRT_OK)
-    return status;
   memmove(builder->predecessors + place + 1, builder->predecessors + place,
           (builder->predecessor_count - place) * sizeof *builder->predecessors);
   builder->predecessors[place] = flat;
@@ -50,13 +59,13 @@ accrt_status_t accrt_plan_add_predecessor(accrt_plan_builder_t* builder, uint32_
   return ACCRT_OK;
 }
 
-/* Gathers what command `index` follows. */
+/* Collects the predecessors of command `index`. */
 static accrt_status_t gather(walk_t* walk, uint32_t index) {
   accrt_plan_builder_t* builder = walk->builder;
   const accx_command_t* command = walk->commands[index];
   const uint32_t* predecessors = accx_command_predecessors(command);
   builder->predecessor_count = 0;
-  bool follows_entry = false; /* through one of its predecessors */
+  bool follows_entry = false; /* already ordered after the entry by one of its predecessors */
   accrt_status_t status = ACCRT_OK;
   for (uint32_t i = 0; i < command->predecessor_count && status == ACCRT_OK; ++i) {
     follows_entry = follows_entry || predecessors[i] >= walk->after;
@@ -70,7 +79,7 @@ static accrt_status_t gather(walk_t* walk, uint32_t index) {
   return accrt_plan_add_predecessor(builder, walk->entry);
 }
 
-/* One point after all that was gathered: one of them, or a marker. */
+/* Returns one index that stands for all collected predecessors: the only one, or a marker's. */
 static accrt_status_t join(accrt_plan_builder_t* builder, const char* name, uint32_t* out_flat) {
   *out_flat = builder->predecessor_count == 0 ? ACCX_NONE : builder->predecessors[0];
   if (builder->predecessor_count < 2 || builder->request->measure_only)
@@ -82,7 +91,7 @@ static accrt_status_t join(accrt_plan_builder_t* builder, const char* name, uint
   return accrt_plan_append(builder, &marker, out_flat);
 }
 
-/* The point after everything in the block before command `count`. */
+/* Returns the index that ends all commands of the block before command `count`. */
 static accrt_status_t join_open(walk_t* walk, uint32_t count, const char* name,
                                 uint32_t* out_flat) {
   accrt_plan_builder_t* builder = walk->builder;
@@ -100,16 +109,13 @@ static accrt_status_t join_open(walk_t* walk, uint32_t count, const char* name,
   return status != ACCRT_OK ? status : join(builder, name, out_flat);
 }
 
-/* ---- Commands that stand for others ---- */
+/* ---- Commands that expand to others ---- */
 
 static accrt_status_t expand_repeat(walk_t* walk, const accx_repeat_t* repeat, uint32_t entry,
                                     uint32_t* out_end) {
   accrt_frame_t* frame = walk->frame;
   int64_t count;
-  accrt_status_t status =
-      accrt_frame_constant(walk->builder, frame, repeat->count, "count", &count);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_frame_constant(walk->builder, frame, repeat->count, "count", &count));
   if (count < 0 || count > (int64_t)ACCRT_MAX_PLAN_COMMANDS) {
     return ACCRT_FAIL(OUT_OF_RANGE, "count is %" PRId64 ", allowed: 0 to %u", count,
                       ACCRT_MAX_PLAN_COMMANDS);
@@ -118,13 +124,14 @@ static accrt_status_t expand_repeat(walk_t* walk, const accx_repeat_t* repeat, u
   if (depth >= ACCX_MAX_BLOCK_DEPTH)
     return ACCRT_FAIL(INVALID_FORMAT, "loops nest deeper than %u", ACCX_MAX_BLOCK_DEPTH);
   *out_end = entry;
+  accrt_status_t status = ACCRT_OK;
   for (int64_t i = 0; i < count && status == ACCRT_OK; ++i) {
     frame->induction_count = depth + 1;
     frame->inductions[depth] = i;
     status = accrt_frame_evaluate(walk->builder, frame);
     if (status == ACCRT_OK)
       status = walk_block(walk->builder, frame, repeat->block, *out_end, out_end);
-    if (status != ACCRT_OK)
+    if (status != ACCRT_OK && !accrt_is_end_of_budget(status))
       accrt_error_prefix("iteration %" PRId64 " of %" PRId64, i, count);
   }
   frame->induction_count = depth;
@@ -134,10 +141,8 @@ static accrt_status_t expand_repeat(walk_t* walk, const accx_repeat_t* repeat, u
 static accrt_status_t expand_branch(walk_t* walk, const accx_branch_t* branch, uint32_t entry,
                                     uint32_t* out_end) {
   int64_t condition;
-  const accrt_status_t status =
-      accrt_frame_constant(walk->builder, walk->frame, branch->condition, "condition", &condition);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(
+      accrt_frame_constant(walk->builder, walk->frame, branch->condition, "condition", &condition));
   const uint32_t block = condition != 0 ? branch->then_block : branch->else_block;
   *out_end = entry;
   if (block == ACCX_NONE)
@@ -152,7 +157,7 @@ static accrt_status_t expand_call(walk_t* walk, const accx_command_t* command, u
   accrt_status_t status = accrt_frame_call(walk->builder, walk->frame, command, &callee);
   if (status == ACCRT_OK)
     status = walk_block(walk->builder, &callee, callee.record->body, entry, out_end);
-  if (status != ACCRT_OK)
+  if (status != ACCRT_OK && !accrt_is_end_of_budget(status))
     accrt_error_prefix("in function '%s'",
                        accrt_function_name(walk->builder->program, call->function));
   accrt_frame_leave(&callee);
@@ -161,7 +166,7 @@ static accrt_status_t expand_call(walk_t* walk, const accx_command_t* command, u
   return status;
 }
 
-/* Everything but a driver's own command. */
+/* Expands any command that is not a driver command. */
 static accrt_status_t expand(walk_t* walk, const accx_command_t* command, uint32_t* out_end) {
   accrt_plan_builder_t* builder = walk->builder;
   accrt_status_t status = ACCRT_OK;
@@ -182,7 +187,9 @@ static accrt_status_t expand(walk_t* walk, const accx_command_t* command, uint32
     return expand_repeat(walk, accx_command_fields(command), entry, out_end);
   case ACCX_COMMAND_BRANCH:
     return expand_branch(walk, accx_command_fields(command), entry, out_end);
-  default: /* an ignorable command of a later version keeps its place in the order */
+  case ACCX_COMMAND_COPY:
+    return accrt_plan_check_condition(builder, walk->frame, command);
+  default: /* a later version's command that may be ignored; it keeps its place in the order */
     return ACCRT_OK;
   }
 }
@@ -190,8 +197,7 @@ static accrt_status_t expand(walk_t* walk, const accx_command_t* command, uint32
 /* ---- Blocks ---- */
 
 static bool is_leaf(const accx_command_t* command) {
-  return command->opcode == ACCX_COMMAND_DISPATCH || command->opcode == ACCX_COMMAND_COPY ||
-         command->opcode == ACCX_COMMAND_FILL || command->opcode == ACCX_COMMAND_MARKER;
+  return accx_command_known(command) && (accx_commands_of_devices() >> command->opcode & 1) != 0;
 }
 
 static const char* command_name(const accrt_plan_builder_t* builder,
@@ -209,7 +215,8 @@ static accrt_status_t walk_barrier(walk_t* walk, uint32_t index) {
   return status;
 }
 
-/* Of all that a leaf does, only an operator's workspace takes memory. */
+/* When only measuring, a leaf command matters only if it may be an operator, which needs
+ * workspace. */
 static bool needs_measuring(const accrt_plan_builder_t* builder, const accx_command_t* command) {
   if (command->opcode != ACCX_COMMAND_DISPATCH)
     return false;
@@ -224,31 +231,34 @@ static bool needs_measuring(const accrt_plan_builder_t* builder, const accx_comm
 
 static accrt_status_t walk_command(walk_t* walk, uint32_t index) {
   const accx_command_t* command = walk->commands[index];
+  ACCRT_TRY(accrt_charge((uint64_t)command->predecessor_count + COMMAND_STEPS));
   walk->open[index] = 1;
   walk->complete[index] = ACCX_NONE;
   if (command->opcode == ACCX_COMMAND_BARRIER)
     return walk_barrier(walk, index);
-  const accrt_status_t status = gather(walk, index);
-  if (status != ACCRT_OK)
-    return status;
-  if (!is_leaf(command))
+  ACCRT_TRY(gather(walk, index));
+  if (!is_leaf(command) || accrt_plan_is_condition(walk->builder, walk->frame, command))
     return expand(walk, command, &walk->complete[index]);
   if (walk->builder->request->measure_only && !needs_measuring(walk->builder, command))
     return ACCRT_OK;
   return accrt_plan_lower(walk->builder, walk->frame, command, &walk->complete[index]);
 }
 
-/* Which command a failure is of, and where that comes from if the bundle says so. */
+/* Puts the command of a failure before the message, with its source location if the bundle has one.
+ * The name is left out where the message begins with it already, as for conditions. */
 static void name_command(const walk_t* walk, uint32_t index) {
   const accrt_plan_builder_t* builder = walk->builder;
   const accx_command_t* command = walk->commands[index];
-  const char* const name = command_name(builder, command);
+  const char* name = command_name(builder, command);
+  const char *before = " '", *after = "'";
+  if (strncmp(accrt_error_current()->message, name, strlen(name)) == 0)
+    name = before = after = "";
   if (command->location == ACCX_NONE) {
-    accrt_error_prefix("command %" PRIu32 " '%s'", index, name);
+    accrt_error_prefix("command %" PRIu32 "%s%s%s", index, before, name, after);
     return;
   }
   const accx_location_t* location = &builder->tables->locations[command->location];
-  accrt_error_prefix("command %" PRIu32 " '%s' (%.128s:%" PRIu32 ")", index, name,
+  accrt_error_prefix("command %" PRIu32 "%s%s%s (%.128s:%" PRIu32 ")", index, before, name, after,
                      accrt_program_string(builder->program, location->file), location->line);
 }
 
@@ -257,7 +267,8 @@ static accrt_status_t walk_commands(walk_t* walk, uint32_t* out_end) {
     const accrt_status_t status = walk_command(walk, i);
     if (status == ACCRT_OK)
       continue;
-    name_command(walk, i);
+    if (!accrt_is_end_of_budget(status))
+      name_command(walk, i);
     return status;
   }
   return out_end == NULL ? ACCRT_OK : join_open(walk, walk->command_count, "join", out_end);
@@ -274,8 +285,11 @@ static accrt_status_t walk_block(accrt_plan_builder_t* builder, accrt_frame_t* f
   walk.entry = entry;
   void* complete = NULL;
   void* open = NULL;
-  accrt_status_t status =
-      accrt_alloc_array(builder->allocator, walk.command_count, sizeof *walk.complete, &complete);
+  /* Even a block without commands costs time. */
+  accrt_status_t status = accrt_charge(WALK_STEPS);
+  if (status == ACCRT_OK)
+    status =
+        accrt_alloc_array(builder->allocator, walk.command_count, sizeof *walk.complete, &complete);
   if (status == ACCRT_OK)
     status = accrt_alloc_array(builder->allocator, walk.command_count, 1, &open);
   walk.complete = complete;

@@ -1,4 +1,5 @@
-/* runtime/program/plan_frame.c - frames: the values and slots of one function while a plan is made. It appends no command. */
+/* runtime/program/plan_frame.c - frames: the values and slots of one function while a plan is made.
+ * It appends no command. */
 #include <string.h>
 
 #include "runtime/program/plan_builder.h"
@@ -11,66 +12,60 @@ static const char* symbol_name(const accrt_plan_builder_t* builder, uint32_t sym
 
 accrt_status_t accrt_frame_value(const accrt_plan_builder_t* builder, const accrt_frame_t* frame,
                                  uint32_t expression, const char* what,
-                                 accrt_graph_value_t* out_value) {
+                                 accrt_symbolic_value_t* out_value) {
   *out_value = frame->values[expression];
   if (out_value->fault == ACCRT_EXPR_OK)
-    return builder->graph.status;
+    return builder->symbolic.status;
   const accrt_expr_value_t value = {0, out_value->fault, out_value->symbol};
   return accrt_expr_fail(value, symbol_name(builder, value.symbol), what);
 }
 
 accrt_status_t accrt_frame_constant(const accrt_plan_builder_t* builder, const accrt_frame_t* frame,
                                     uint32_t expression, const char* what, int64_t* out_value) {
-  accrt_graph_value_t value;
-  const accrt_status_t status = accrt_frame_value(builder, frame, expression, what, &value);
-  if (status != ACCRT_OK)
-    return status;
-  if (!accrt_graph_is_constant(value)) {
+  accrt_symbolic_value_t value;
+  ACCRT_TRY(accrt_frame_value(builder, frame, expression, what, &value));
+  if (!accrt_symbolic_is_constant(value)) {
     return ACCRT_FAIL(INVALID_FORMAT, "%s depends on a bucket or runtime symbol", what);
   }
   *out_value = value.constant;
   return ACCRT_OK;
 }
 
-static accrt_graph_value_t evaluate_node(accrt_plan_builder_t* builder, const accrt_frame_t* frame,
-                                         const accx_expression_t* node) {
+static accrt_symbolic_value_t evaluate_node(accrt_plan_builder_t* builder,
+                                            const accrt_frame_t* frame,
+                                            const accx_expression_t* node) {
   const uint64_t index = (uint64_t)node->immediate;
   switch (node->op) {
   case ACCX_EXPR_CONSTANT:
-    return accrt_graph_constant(node->immediate);
+    return accrt_symbolic_constant(node->immediate);
   case ACCX_EXPR_SYMBOL:
     return frame->symbols[index];
   case ACCX_EXPR_PRESENT:
-    return accrt_graph_constant(frame->present[index]);
+    return accrt_symbolic_constant(frame->present[index]);
   case ACCX_EXPR_INDUCTION:
     if (index >= frame->induction_count)
-      return accrt_graph_fault(ACCRT_EXPR_NO_VALUE, ACCX_NONE);
-    return accrt_graph_constant(frame->inductions[index]);
+      return accrt_symbolic_fault(ACCRT_EXPR_NO_VALUE, ACCX_NONE);
+    return accrt_symbolic_constant(frame->inductions[index]);
   default:
     break;
   }
-  const accrt_graph_value_t zero = accrt_graph_constant(0);
-  const uint32_t count = accrt_expr_operand_count(node->op);
-  return accrt_graph_apply(&builder->graph, node->op, frame->values[node->a],
-                           count > 1 ? frame->values[node->b] : zero,
-                           count > 2 ? frame->values[node->c] : zero);
+  const accrt_symbolic_value_t zero = accrt_symbolic_constant(0);
+  const uint32_t count = accx_expression_operands(node->op);
+  return accrt_symbolic_apply(&builder->symbolic, node->op, frame->values[node->a],
+                              count > 1 ? frame->values[node->b] : zero,
+                              count > 2 ? frame->values[node->c] : zero);
 }
 
 accrt_status_t accrt_frame_evaluate(accrt_plan_builder_t* builder, accrt_frame_t* frame) {
   const accx_expression_t* scope = accrt_function_scope(builder->program, frame->function);
   const uint32_t count = frame->record->expression_count;
-  builder->work += (uint64_t)count + 1;
-  if (builder->work > ACCRT_MAX_PLAN_WORK) {
-    return ACCRT_FAIL(OUT_OF_RANGE,
-                      "its loops and calls unroll to more than %" PRIu64 " evaluations",
-                      ACCRT_MAX_PLAN_WORK);
-  }
+  ACCRT_TRY(accrt_charge((uint64_t)count + 1));
   for (uint32_t i = 0; i < count; ++i)
     frame->values[i] = evaluate_node(builder, frame, &scope[i]);
   const accrt_expr_environment_t memory = {frame->memory_symbols, frame->present, frame->inductions,
                                            frame->induction_count};
   accrt_expr_evaluate(scope, count, &memory, frame->memory_values);
-  return builder->graph.status;
+  return builder->symbolic.status;
 }
 
 /* ---- Storage of a frame ---- */
@@ -84,9 +79,8 @@ static accrt_status_t allocate(accrt_plan_builder_t* builder, uint32_t function,
   frame->last_call = ACCX_NONE;
   const uint32_t symbol_count = builder->tables->symbol_count;
   const uint32_t node_count = frame->record->expression_count;
-  accrt_status_t status = accrt_function_check_features(builder->program, function);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_function_check_features(builder->program, function));
+  ACCRT_TRY(accrt_charge((uint64_t)symbol_count + node_count + frame->record->slot_count + 64));
   void* memory[6] = {NULL};
   const struct {
     size_t count;
@@ -97,6 +91,7 @@ static accrt_status_t allocate(accrt_plan_builder_t* builder, uint32_t function,
                  {node_count, sizeof *frame->memory_values},
                  {accrt_function_argument_count(builder->program, function), 1},
                  {frame->record->slot_count, sizeof *frame->slots}};
+  accrt_status_t status = ACCRT_OK;
   for (int i = 0; i < 6 && status == ACCRT_OK; ++i) {
     status = accrt_zone_take(&frame->zone, wanted[i].count, wanted[i].bytes, &memory[i]);
   }
@@ -115,17 +110,19 @@ void accrt_frame_leave(accrt_frame_t* frame) {
 
 /* ---- Sizes ---- */
 
-/* Bytes of a contiguous tensor of a type. */
-static accrt_graph_value_t type_bytes(accrt_plan_builder_t* builder, const accrt_frame_t* frame,
-                                      const accx_type_t* type) {
+/* The bytes of a contiguous tensor of a type. */
+static accrt_symbolic_value_t type_bytes(accrt_plan_builder_t* builder, const accrt_frame_t* frame,
+                                         const accx_type_t* type) {
   const uint32_t bits = accrt_dtype_bits(type->dtype);
-  accrt_graph_value_t size = accrt_graph_constant(bits % 8 == 0 ? bits / 8 : bits);
+  accrt_symbolic_value_t size = accrt_symbolic_constant(bits % 8 == 0 ? bits / 8 : bits);
   for (uint32_t i = 0; i < type->rank; ++i) {
-    size = accrt_graph_two(&builder->graph, ACCX_EXPR_MUL, size, frame->values[type->dims[i]]);
+    size =
+        accrt_symbolic_two(&builder->symbolic, ACCX_EXPR_MUL, size, frame->values[type->dims[i]]);
   }
   if (bits % 8 == 0)
     return size;
-  return accrt_graph_two(&builder->graph, ACCX_EXPR_CEILDIV, size, accrt_graph_constant(8));
+  return accrt_symbolic_two(&builder->symbolic, ACCX_EXPR_CEILDIV, size,
+                            accrt_symbolic_constant(8));
 }
 
 static accrt_status_t place_arena(accrt_plan_builder_t* builder, accrt_frame_t* frame,
@@ -151,10 +148,11 @@ static accrt_status_t place_arena(accrt_plan_builder_t* builder, accrt_frame_t* 
 
 /* ---- Slots ---- */
 
-static accrt_graph_value_t constant_bytes(const accrt_plan_builder_t* builder, uint32_t constant) {
+static accrt_symbolic_value_t constant_bytes(const accrt_plan_builder_t* builder,
+                                             uint32_t constant) {
   const accrt_bundle_tables_t* tables = builder->tables;
   const uint32_t component = tables->constants[constant].component_first;
-  return accrt_graph_constant((int64_t)tables->components[component].size_bytes);
+  return accrt_symbolic_constant((int64_t)tables->components[component].size_bytes);
 }
 
 static void set_argument_slot(accrt_plan_builder_t* builder, accrt_frame_t* frame,
@@ -167,12 +165,12 @@ static void set_argument_slot(accrt_plan_builder_t* builder, accrt_frame_t* fram
   slot->name = accrt_program_string(builder->program, record->name);
   slot->absent = frame->present[argument] == 0;
   slot->writable = record->kind != ACCX_ARGUMENT_READ && record->kind != ACCX_ARGUMENT_SCALAR;
-  /* Of a prepare function: whatever layout the constant has. */
+  /* An argument of a prepare function has the size of its constant, whatever the layout. */
   slot->size = record->constant != ACCX_NONE ? constant_bytes(builder, record->constant)
                                              : type_bytes(builder, frame, &record->type);
-  const bool is_large =
-      slot->size.fault == ACCRT_EXPR_OK &&
-      accrt_graph_bounds_of(&builder->graph, slot->size).minimum >= (int64_t)ACCRT_ARGUMENT_ALIGN;
+  const bool is_large = slot->size.fault == ACCRT_EXPR_OK &&
+                        accrt_symbolic_bounds_of(&builder->symbolic, slot->size).minimum >=
+                            (int64_t)ACCRT_ARGUMENT_ALIGN;
   slot->align_bytes = is_large || bits < 8 ? ACCRT_ARGUMENT_ALIGN : bits / 8;
   if (bits < 8 && !is_large)
     slot->align_bytes = 1;
@@ -185,14 +183,15 @@ static void set_constant_slot(const accrt_plan_builder_t* builder, const accx_sl
   slot->index = constant->component_first + record->component;
   slot->name = accrt_program_string(builder->program, constant->name);
   slot->align_bytes = accrt_constant_align(constant);
-  slot->size = accrt_graph_constant((int64_t)builder->tables->components[slot->index].size_bytes);
+  slot->size =
+      accrt_symbolic_constant((int64_t)builder->tables->components[slot->index].size_bytes);
 }
 
 static void set_slots(accrt_plan_builder_t* builder, accrt_frame_t* frame) {
   for (uint32_t i = 0; i < frame->record->slot_count; ++i) {
     const accx_slot_t* record = &builder->tables->slots[frame->record->slot_first + i];
     accrt_frame_slot_t* slot = &frame->slots[i];
-    slot->base = accrt_graph_constant(0);
+    slot->base = accrt_symbolic_constant(0);
     switch (record->kind) {
     case ACCX_SLOT_ARGUMENT:
       set_argument_slot(builder, frame, record->index, slot);
@@ -207,15 +206,15 @@ static void set_slots(accrt_plan_builder_t* builder, accrt_frame_t* frame) {
       slot->name =
           accrt_program_string(builder->program, builder->tables->states[record->index].name);
       slot->align_bytes = ACCRT_STORAGE_ALIGN;
-      slot->size = accrt_graph_constant((int64_t)builder->request->state_bytes[record->index]);
+      slot->size = accrt_symbolic_constant((int64_t)builder->request->state_bytes[record->index]);
       break;
     default:
       slot->kind = ACCRT_PLAN_ARENA;
       slot->writable = true;
       slot->name = "transient memory";
       slot->align_bytes = ACCRT_ARENA_ALIGN;
-      slot->base = accrt_graph_constant((int64_t)frame->arena_base);
-      slot->size = accrt_graph_constant((int64_t)(frame->arena_end - frame->arena_base));
+      slot->base = accrt_symbolic_constant((int64_t)frame->arena_base);
+      slot->size = accrt_symbolic_constant((int64_t)(frame->arena_end - frame->arena_base));
       break;
     }
   }
@@ -223,28 +222,26 @@ static void set_slots(accrt_plan_builder_t* builder, accrt_frame_t* frame) {
 
 /* ---- Entry ---- */
 
-static accrt_graph_value_t live_value(accrt_plan_builder_t* builder, uint32_t index,
-                                      accrt_expr_value_t value) {
+static accrt_symbolic_value_t live_value(accrt_plan_builder_t* builder, uint32_t index,
+                                         accrt_expr_value_t value) {
   const accx_symbol_t* symbol = &builder->tables->symbols[index];
   if (value.fault != ACCRT_EXPR_OK)
-    return accrt_graph_fault(value.fault, value.symbol);
-  accrt_graph_bounds_t bounds = {symbol->minimum, symbol->maximum, (uint64_t)symbol->divisor};
+    return accrt_symbolic_fault(value.fault, value.symbol);
+  accrt_symbolic_bounds_t bounds = {symbol->minimum, symbol->maximum, (uint64_t)symbol->divisor};
   if (symbol->symbol_class == ACCX_SYMBOL_BUCKET) {
     const int64_t bound =
         accrt_symbol_bucket(builder->tables, symbol, value.value, &bounds.minimum);
     if (bound < bounds.maximum)
       bounds.maximum = bound;
   } else if (symbol->symbol_class != ACCX_SYMBOL_RUNTIME) {
-    return accrt_graph_constant(value.value);
+    return accrt_symbolic_constant(value.value);
   }
-  return accrt_graph_symbol(&builder->graph, index, bounds);
+  return accrt_symbolic_symbol(&builder->symbolic, index, bounds);
 }
 
 accrt_status_t accrt_frame_enter(accrt_plan_builder_t* builder, accrt_frame_t* out_frame) {
   const accrt_plan_request_t* request = builder->request;
-  accrt_status_t status = allocate(builder, request->function, out_frame);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(allocate(builder, request->function, out_frame));
   for (uint32_t i = 0; i < builder->tables->symbol_count; ++i) {
     out_frame->symbols[i] = live_value(builder, i, request->symbols[i]);
     out_frame->memory_symbols[i] =
@@ -254,17 +251,17 @@ accrt_status_t accrt_frame_enter(accrt_plan_builder_t* builder, accrt_frame_t* o
       accrt_function_argument_count(builder->program, request->function);
   if (argument_count != 0)
     memcpy(out_frame->present, request->present, argument_count);
-  status = accrt_frame_evaluate(builder, out_frame);
+  accrt_status_t status = accrt_frame_evaluate(builder, out_frame);
   if (status == ACCRT_OK)
     status = place_arena(builder, out_frame, 0);
   if (status == ACCRT_OK)
     set_slots(builder, out_frame);
-  return status != ACCRT_OK ? status : builder->graph.status;
+  return status != ACCRT_OK ? status : builder->symbolic.status;
 }
 
 /* ---- Calls ---- */
 
-/* Gives the callee the values of its scalars, and says which arguments are there. */
+/* Gives the callee the values of its scalars, and notes which arguments are present. */
 static accrt_status_t pass_scalars(const accrt_plan_builder_t* builder, const accrt_frame_t* caller,
                                    const accx_operand_t* operands, uint32_t count,
                                    accrt_frame_t* frame) {
@@ -285,7 +282,7 @@ static accrt_status_t pass_scalars(const accrt_plan_builder_t* builder, const ac
   return status;
 }
 
-/* Makes the callee's argument a range of the caller's slot. */
+/* Makes the callee's argument refer to a range of the caller's slot. */
 static accrt_status_t pass_range(accrt_plan_builder_t* builder, const accrt_frame_t* caller,
                                  const accx_argument_t* argument, const accx_operand_t* operand,
                                  accrt_frame_slot_t* slot) {
@@ -294,7 +291,7 @@ static accrt_status_t pass_range(accrt_plan_builder_t* builder, const accrt_fram
       accrt_plan_resolve_range(builder, caller, &operand->range, NULL, slot->name, &range);
   if (status != ACCRT_OK || range.absent)
     return status;
-  const accrt_graph_value_t zero = accrt_graph_constant(0);
+  const accrt_symbolic_value_t zero = accrt_symbolic_constant(0);
   if (slot->size.fault == ACCRT_EXPR_OK) {
     status = accrt_plan_check(builder, ACCRT_CHECK_RANGE, "argument of a call", slot->name, zero,
                               slot->size, range.size, zero);
@@ -317,28 +314,23 @@ accrt_status_t accrt_frame_call(accrt_plan_builder_t* builder, const accrt_frame
                                 const accx_command_t* command, accrt_frame_t* out_frame) {
   const accx_call_t* call = accx_command_fields(command);
   const accx_operand_t* operands = accx_call_operands(call);
-  accrt_status_t status = allocate(builder, call->function, out_frame);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(allocate(builder, call->function, out_frame));
   const uint32_t symbol_count = builder->tables->symbol_count;
   if (symbol_count != 0) {
     memcpy(out_frame->symbols, caller->symbols, symbol_count * sizeof *out_frame->symbols);
     memcpy(out_frame->memory_symbols, caller->memory_symbols,
            symbol_count * sizeof *out_frame->memory_symbols);
   }
-  status = pass_scalars(builder, caller, operands, call->operand_count, out_frame);
-  if (status == ACCRT_OK)
-    status = accrt_frame_evaluate(builder, out_frame);
-  if (status == ACCRT_OK)
-    status = place_arena(builder, out_frame, caller->arena_end);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(pass_scalars(builder, caller, operands, call->operand_count, out_frame));
+  ACCRT_TRY(accrt_frame_evaluate(builder, out_frame));
+  ACCRT_TRY(place_arena(builder, out_frame, caller->arena_end));
   set_slots(builder, out_frame);
   const accx_argument_t* arguments = accrt_function_arguments(builder->program, call->function);
+  accrt_status_t status = ACCRT_OK;
   for (uint32_t i = 0; i < call->operand_count && status == ACCRT_OK; ++i) {
     if (arguments[i].kind == ACCX_ARGUMENT_SCALAR || !out_frame->present[i])
       continue;
     status = pass_range(builder, caller, &arguments[i], &operands[i], &out_frame->slots[i]);
   }
-  return status != ACCRT_OK ? status : builder->graph.status;
+  return status != ACCRT_OK ? status : builder->symbolic.status;
 }

@@ -1,13 +1,17 @@
-/* runtime/program/plan_lower.c - one command of a bundle to one command of the driver (two where a workspace must be zero).
+/* runtime/program/plan_lower.c - translates one command of a bundle to one driver command, or to
+ * two where a workspace must be zero.
  *
- * It decides nothing about order: the predecessors are the builder's.
+ * It does not decide the order: the builder holds the predecessors.
  */
 #include <string.h>
 
 #include "runtime/program/plan_builder.h"
 
-static accrt_graph_value_t constant(int64_t value) {
-  return accrt_graph_constant(value);
+/* Budget steps for one operand, or for one dimension of its view. */
+#define OPERAND_STEPS 8u
+
+static accrt_symbolic_value_t constant(int64_t value) {
+  return accrt_symbolic_constant(value);
 }
 
 /* ---- Appending ---- */
@@ -21,16 +25,11 @@ accrt_status_t accrt_plan_append(accrt_plan_builder_t* builder,
                       ACCRT_MAX_PLAN_COMMANDS, ACCRT_MAX_PLAN_EDGES);
   }
   void* memory = builder->commands;
-  accrt_status_t status =
-      accrt_grow_array(builder->allocator, (size_t)builder->command_count + 1,
-                       sizeof *builder->commands, &builder->command_capacity, &memory);
+  ACCRT_TRY(accrt_grow_array(builder->allocator, (size_t)builder->command_count + 1,
+                             sizeof *builder->commands, &builder->command_capacity, &memory));
   builder->commands = memory;
-  if (status != ACCRT_OK)
-    return status;
-  status = accrt_zone_take(&builder->plan->zone, builder->predecessor_count,
-                           sizeof *builder->predecessors, &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_zone_take(&builder->plan->zone, builder->predecessor_count,
+                            sizeof *builder->predecessors, &memory));
   if (builder->predecessor_count != 0) {
     memcpy(memory, builder->predecessors,
            builder->predecessor_count * sizeof *builder->predecessors);
@@ -46,7 +45,7 @@ accrt_status_t accrt_plan_append(accrt_plan_builder_t* builder,
 
 /* ---- Dispatch ---- */
 
-/* A dispatch while it is lowered. */
+/* A dispatch during its translation. */
 typedef struct lowering {
   accrt_plan_builder_t* builder;
   const accrt_frame_t* frame;
@@ -54,7 +53,7 @@ typedef struct lowering {
   const accrt_kernel_def_t* declared;
   accrt_plan_operand_t operands[ACCRT_KERNEL_MAX_PARAMS];
   const accrt_program_variant_t* variant;
-  unsigned char* params; /* template of the block */
+  unsigned char* params; /* template of the parameter block */
   const accrt_driver_patch_t* patches;
 } lowering_t;
 
@@ -69,9 +68,10 @@ static accrt_status_t add_patch(accrt_plan_builder_t* builder, const accrt_drive
   return status;
 }
 
-/* Puts a value of `size_bytes` into the block: into the template when it is known, else as a patch. */
+/* Writes a value of `size_bytes` to the parameter block: to the template when it is known,
+ * otherwise as a patch. */
 static accrt_status_t put_value(lowering_t* lowering, uint32_t offset_bytes, uint32_t size_bytes,
-                                accrt_graph_value_t value) {
+                                accrt_symbolic_value_t value) {
   if (value.node == ACCX_NONE) {
     memcpy(lowering->params + offset_bytes, &value.constant, size_bytes);
     return ACCRT_OK;
@@ -91,7 +91,7 @@ static accrt_status_t put_value(lowering_t* lowering, uint32_t offset_bytes, uin
 static accrt_status_t put_address(lowering_t* lowering, uint32_t offset_bytes,
                                   const accrt_plan_range_t* range) {
   if (range->slot == NULL || range->absent)
-    return ACCRT_OK; /* the template has NULL */
+    return ACCRT_OK; /* the template already has NULL */
   accrt_driver_patch_t patch;
   memset(&patch, 0, sizeof patch);
   patch.kind = ACCRT_DRIVER_PATCH_ADDRESS;
@@ -102,35 +102,90 @@ static accrt_status_t put_address(lowering_t* lowering, uint32_t offset_bytes,
   return status != ACCRT_OK ? status : add_patch(lowering->builder, &patch);
 }
 
-/* What a view reaches must lie in its range; views that walk backwards are the kernel's own business. */
+/* The bytes of a number of elements. `divide` says how to round. */
+static accrt_symbolic_value_t element_bytes(accrt_symbolic_t* symbolic, uint32_t dtype,
+                                            uint32_t divide, accrt_symbolic_value_t count) {
+  const uint32_t bits = accrt_dtype_bits(dtype);
+  if (bits % 8 == 0)
+    return accrt_symbolic_two(symbolic, ACCX_EXPR_MUL, count, constant(bits / 8));
+  count = accrt_symbolic_two(symbolic, ACCX_EXPR_MUL, count, constant(bits));
+  return accrt_symbolic_two(symbolic, divide, count, constant(8));
+}
+
+/* The elements that a view touches, relative to element 0: the lowest one (`below`, 0 or negative),
+ * and the one behind the highest (`above`). Both are 0 when the view has no element. */
+static void view_reach(accrt_symbolic_t* symbolic, uint32_t rank,
+                       const accrt_symbolic_value_t* shape, const accrt_symbolic_value_t* strides,
+                       accrt_symbolic_value_t* out_below, accrt_symbolic_value_t* out_above) {
+  const accrt_symbolic_value_t zero = constant(0);
+  accrt_symbolic_value_t below = zero;
+  accrt_symbolic_value_t above = constant(1);
+  accrt_symbolic_value_t count = constant(1);
+  for (uint32_t i = 0; i < rank; ++i) {
+    const accrt_symbolic_value_t steps =
+        accrt_symbolic_two(symbolic, ACCX_EXPR_SUB, shape[i], constant(1));
+    const accrt_symbolic_value_t span =
+        accrt_symbolic_two(symbolic, ACCX_EXPR_MUL, steps, strides[i]);
+    const accrt_symbolic_bounds_t bounds = accrt_symbolic_bounds_of(symbolic, strides[i]);
+    /* An unknown stride may have either sign. MAX and MIN decide in the call. */
+    if (bounds.maximum > 0) {
+      const accrt_symbolic_value_t up =
+          bounds.minimum >= 0 ? span : accrt_symbolic_two(symbolic, ACCX_EXPR_MAX, span, zero);
+      above = accrt_symbolic_two(symbolic, ACCX_EXPR_ADD, above, up);
+    }
+    if (bounds.minimum < 0) {
+      const accrt_symbolic_value_t down =
+          bounds.maximum <= 0 ? span : accrt_symbolic_two(symbolic, ACCX_EXPR_MIN, span, zero);
+      below = accrt_symbolic_two(symbolic, ACCX_EXPR_ADD, below, down);
+    }
+    if (shape[i].fault != ACCRT_EXPR_OK ||
+        accrt_symbolic_bounds_of(symbolic, shape[i]).minimum <= 0) {
+      const accrt_symbolic_value_t some =
+          accrt_symbolic_two(symbolic, ACCX_EXPR_NE, shape[i], zero);
+      count = accrt_symbolic_is_known(count, 1)
+                  ? some
+                  : accrt_symbolic_two(symbolic, ACCX_EXPR_AND, count, some);
+    }
+  }
+  *out_below = accrt_symbolic_apply(symbolic, ACCX_EXPR_SELECT, count, below, zero);
+  *out_above = accrt_symbolic_apply(symbolic, ACCX_EXPR_SELECT, count, above, zero);
+}
+
+/* Checks a view. Element 0 is at the start of the view's range, and elements from there on must lie
+ * in the range. Elements before it must lie in the slot. */
 static accrt_status_t check_view(lowering_t* lowering, const accx_view_t* view,
-                                 const accrt_plan_range_t* range, const char* name) {
+                                 const accx_range_t* record, const accrt_plan_range_t* range,
+                                 const char* name) {
   accrt_plan_builder_t* builder = lowering->builder;
-  accrt_graph_value_t shape[ACCX_MAX_RANK];
-  accrt_graph_value_t strides[ACCX_MAX_RANK];
-  accrt_status_t status = ACCRT_OK;
-  bool is_forward = true;
+  accrt_symbolic_t* symbolic = &builder->symbolic;
+  const accrt_symbolic_value_t zero = constant(0);
+  accrt_symbolic_value_t shape[ACCX_MAX_RANK];
+  accrt_symbolic_value_t strides[ACCX_MAX_RANK];
+  accrt_status_t status = accrt_charge((uint64_t)view->rank * OPERAND_STEPS);
   for (uint32_t i = 0; i < view->rank && status == ACCRT_OK; ++i) {
     status = accrt_frame_value(builder, lowering->frame, view->shape[i], name, &shape[i]);
     if (status == ACCRT_OK)
       status = accrt_frame_value(builder, lowering->frame, view->strides[i], name, &strides[i]);
-    if (status != ACCRT_OK)
-      return status;
-    is_forward = is_forward && accrt_graph_bounds_of(&builder->graph, strides[i]).minimum >= 0;
-    status = accrt_plan_check(builder, ACCRT_CHECK_AT_LEAST, "dimension of a view", name, shape[i],
-                              constant(0), constant(0), constant(0));
+    if (status == ACCRT_OK)
+      status = accrt_plan_check(builder, ACCRT_CHECK_AT_LEAST, "dimension of a view", name,
+                                shape[i], zero, zero, zero);
   }
-  if (status != ACCRT_OK || !is_forward || range->absent)
+  if (status != ACCRT_OK || range->absent)
     return status;
-  const uint32_t bits = accrt_dtype_bits(view->dtype);
-  accrt_graph_value_t bytes =
-      accrt_plan_footprint(builder, view->rank, shape, strides, constant(1));
-  bytes = accrt_graph_two(&builder->graph, ACCX_EXPR_MUL, bytes,
-                          constant(bits % 8 == 0 ? bits / 8 : bits));
-  if (bits % 8 != 0)
-    bytes = accrt_graph_two(&builder->graph, ACCX_EXPR_CEILDIV, bytes, constant(8));
-  return accrt_plan_check(builder, ACCRT_CHECK_RANGE, "view in its range", name, constant(0), bytes,
-                          range->size, constant(0));
+  accrt_symbolic_value_t below;
+  accrt_symbolic_value_t above;
+  view_reach(symbolic, view->rank, shape, strides, &below, &above);
+  above = element_bytes(symbolic, view->dtype, ACCX_EXPR_CEILDIV, above);
+  status = accrt_plan_check(builder, ACCRT_CHECK_RANGE, "view in its range", name, zero, above,
+                            range->size, zero);
+  if (status != ACCRT_OK || accrt_symbolic_is_known(below, 0))
+    return status;
+  below = element_bytes(symbolic, view->dtype, ACCX_EXPR_FLOORDIV, below);
+  accrt_symbolic_value_t first;
+  ACCRT_TRY(accrt_frame_value(builder, lowering->frame, record->offset, name, &first));
+  first = accrt_symbolic_two(symbolic, ACCX_EXPR_ADD, first, below);
+  return accrt_plan_check(builder, ACCRT_CHECK_AT_LEAST, "first byte that a view reaches in",
+                          range->slot->name, first, zero, zero, zero);
 }
 
 static accrt_status_t put_view(lowering_t* lowering, uint32_t offset_bytes,
@@ -140,7 +195,7 @@ static accrt_status_t put_view(lowering_t* lowering, uint32_t offset_bytes,
   tensor.dtype = view->dtype;
   tensor.rank = view->rank;
   memcpy(lowering->params + offset_bytes, &tensor, sizeof tensor);
-  const accrt_graph_value_t* values = lowering->frame->values;
+  const accrt_symbolic_value_t* values = lowering->frame->values;
   accrt_status_t status = ACCRT_OK;
   for (uint32_t i = 0; i < view->rank && status == ACCRT_OK; ++i) {
     const uint32_t shape = offset_bytes + (uint32_t)offsetof(accrt_kernel_tensor_t, shape) + 8 * i;
@@ -154,14 +209,14 @@ static accrt_status_t put_view(lowering_t* lowering, uint32_t offset_bytes,
 }
 
 static accrt_status_t fail_absent(const accrt_kernel_param_t* param, const char* slot) {
-  return ACCRT_FAIL(INVALID_ARGUMENT, "parameter '%s' needs '%s', which was not given", param->name,
-                    slot);
+  return ACCRT_FAIL(INVALID_ARGUMENT, "parameter '%s' needs '%s', which the call leaves out",
+                    param->name, slot);
 }
 
-static bool shape_moves(const accrt_frame_t* frame, const accx_view_t* view) {
+static bool shape_is_patched(const accrt_frame_t* frame, const accx_view_t* view) {
   for (uint32_t i = 0; i < view->rank; ++i) {
-    if (!accrt_graph_is_constant(frame->values[view->shape[i]]) ||
-        !accrt_graph_is_constant(frame->values[view->strides[i]]))
+    if (!accrt_symbolic_is_constant(frame->values[view->shape[i]]) ||
+        !accrt_symbolic_is_constant(frame->values[view->strides[i]]))
       return true;
   }
   return false;
@@ -172,6 +227,7 @@ static accrt_status_t resolve_operand(lowering_t* lowering, uint32_t index) {
   const accx_operand_t* operand = &accx_dispatch_operands(lowering->record)[index];
   const accrt_kernel_param_t* param = &lowering->declared->params[index];
   accrt_plan_operand_t* out = &lowering->operands[index];
+  ACCRT_TRY(accrt_charge(OPERAND_STEPS));
   memset(out, 0, sizeof *out);
   out->value = constant((int64_t)operand->immediate);
   switch (operand->kind) {
@@ -184,17 +240,16 @@ static accrt_status_t resolve_operand(lowering_t* lowering, uint32_t index) {
   default:
     break;
   }
-  const accrt_status_t status = accrt_plan_resolve_range(builder, lowering->frame, &operand->range,
-                                                         NULL, param->name, &out->range);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_plan_resolve_range(builder, lowering->frame, &operand->range, NULL, param->name,
+                                     &out->range));
   if (out->range.absent && (param->flags & ACCRT_KERNEL_PARAM_FLAG_OPTIONAL) == 0) {
     return fail_absent(param, out->range.slot->name);
   }
   if (operand->kind != ACCX_OPERAND_TENSOR)
     return ACCRT_OK;
-  out->shape_moves = shape_moves(lowering->frame, &builder->tables->views[operand->view]);
-  return check_view(lowering, &builder->tables->views[operand->view], &out->range, param->name);
+  out->shape_is_patched = shape_is_patched(lowering->frame, &builder->tables->views[operand->view]);
+  return check_view(lowering, &builder->tables->views[operand->view], &operand->range, &out->range,
+                    param->name);
 }
 
 static accrt_status_t put_operand(lowering_t* lowering, uint32_t index) {
@@ -218,7 +273,7 @@ static accrt_status_t put_operand(lowering_t* lowering, uint32_t index) {
   return status != ACCRT_OK ? status : put_address(lowering, param->offset_bytes, &resolved->range);
 }
 
-/* Fills a workspace with zeros before the dispatch, which then follows the fill alone. */
+/* Fills a workspace with zeros before the dispatch. The dispatch then follows only the fill. */
 static accrt_status_t zero_workspace(lowering_t* lowering, const accrt_plan_range_t* range,
                                      const char* name) {
   accrt_plan_builder_t* builder = lowering->builder;
@@ -227,20 +282,15 @@ static accrt_status_t zero_workspace(lowering_t* lowering, const accrt_plan_rang
   command.opcode = ACCRT_DRIVER_COMMAND_FILL;
   command.name = name;
   command.as.fill.pattern_bytes = 1;
-  accrt_status_t status = accrt_plan_driver_range(builder, range, &command.as.fill.target);
+  ACCRT_TRY(accrt_plan_driver_range(builder, range, &command.as.fill.target));
   command.as.fill.target.access = ACCRT_KERNEL_ACCESS_WRITE;
   uint32_t index = 0;
-  if (status == ACCRT_OK)
-    status = accrt_plan_append(builder, &command, &index);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_plan_append(builder, &command, &index));
   if (builder->predecessor_capacity == 0) {
     void* predecessors = builder->predecessors;
-    status = accrt_grow_array(builder->allocator, 1, sizeof *builder->predecessors,
-                              &builder->predecessor_capacity, &predecessors);
+    ACCRT_TRY(accrt_grow_array(builder->allocator, 1, sizeof *builder->predecessors,
+                               &builder->predecessor_capacity, &predecessors));
     builder->predecessors = predecessors;
-    if (status != ACCRT_OK)
-      return status;
   }
   builder->predecessors[0] = index;
   builder->predecessor_count = 1;
@@ -264,11 +314,9 @@ static accrt_status_t lower_grid(lowering_t* lowering, accrt_driver_dispatch_t* 
   accrt_plan_builder_t* builder = lowering->builder;
   accrt_status_t status = ACCRT_OK;
   for (int i = 0; i < 3 && status == ACCRT_OK; ++i) {
-    accrt_graph_value_t value;
-    status =
-        accrt_frame_value(builder, lowering->frame, lowering->record->grid[i], names[i], &value);
-    if (status != ACCRT_OK)
-      return status;
+    accrt_symbolic_value_t value;
+    ACCRT_TRY(
+        accrt_frame_value(builder, lowering->frame, lowering->record->grid[i], names[i], &value));
     status = accrt_plan_check(builder, ACCRT_CHECK_GRID, names[i], "", value, constant(0),
                               constant(0), constant(0));
     if (status == ACCRT_OK)
@@ -277,17 +325,51 @@ static accrt_status_t lower_grid(lowering_t* lowering, accrt_driver_dispatch_t* 
   return status;
 }
 
-/* Makes the block and its patches, both in the plan's zone. */
-static accrt_status_t lower_params(lowering_t* lowering) {
+/* The parameters of the chosen code: the declared ones, then a pack's lengths. */
+static const accrt_kernel_param_t* own_params(const lowering_t* lowering, uint32_t* out_count,
+                                              uint32_t* out_size_bytes) {
+  const accrt_program_variant_t* variant = lowering->variant;
+  if (variant->operation != NULL) {
+    const accrt_operator_def_t* operation = variant->operation->definition;
+    *out_count = operation->param_count, *out_size_bytes = operation->params_size_bytes;
+    return operation->params;
+  }
+  const accrt_kernel_def_t* kernel = variant->kernel->definition;
+  *out_count = kernel->param_count, *out_size_bytes = kernel->params_size_bytes;
+  return kernel->params;
+}
+
+/* Writes the length of each BUFFER or WORKSPACE, from its address to its end, in the order of the
+ * addresses. */
+static accrt_status_t put_lengths(lowering_t* lowering, const accrt_kernel_param_t* params,
+                                  uint32_t count) {
+  accrt_status_t status = ACCRT_OK;
+  uint32_t address = 0;
+  for (uint32_t i = lowering->record->operand_count; i < count && status == ACCRT_OK; ++i) {
+    while (params[address].kind != ACCRT_KERNEL_PARAM_BUFFER &&
+           params[address].kind != ACCRT_KERNEL_PARAM_WORKSPACE)
+      ++address;
+    const accrt_plan_range_t* range = &lowering->operands[address++].range;
+    if (range->slot != NULL && !range->absent)
+      status = put_value(lowering, params[i].offset_bytes, params[i].size_bytes, range->size);
+  }
+  return status;
+}
+
+/* Makes the parameter block and its patches in the plan's zone. */
+static accrt_status_t lower_params(lowering_t* lowering, uint32_t* out_size_bytes) {
   accrt_plan_builder_t* builder = lowering->builder;
   void* memory;
-  accrt_status_t status =
-      accrt_zone_take(&builder->plan->zone, lowering->declared->params_size_bytes, 1, &memory);
+  uint32_t count;
+  const accrt_kernel_param_t* params = own_params(lowering, &count, out_size_bytes);
+  accrt_status_t status = accrt_zone_take(&builder->plan->zone, *out_size_bytes, 1, &memory);
   lowering->params = memory;
   builder->patch_count = 0;
   for (uint32_t i = 0; i < lowering->record->operand_count && status == ACCRT_OK; ++i) {
     status = put_operand(lowering, i);
   }
+  if (status == ACCRT_OK)
+    status = put_lengths(lowering, params, count);
   if (status != ACCRT_OK)
     return status;
   status = accrt_zone_take(&builder->plan->zone, builder->patch_count, sizeof *builder->patches,
@@ -299,17 +381,14 @@ static accrt_status_t lower_params(lowering_t* lowering) {
   return ACCRT_OK;
 }
 
-/* A grid means nothing to an operator. */
+/* Translates an operator. It has no grid. */
 static accrt_status_t lower_operator(lowering_t* lowering, const char* name, uint32_t* out_index) {
   accrt_plan_builder_t* builder = lowering->builder;
-  const accrt_status_t status = lower_params(lowering);
-  if (status != ACCRT_OK)
-    return status;
   accrt_driver_invoke_t invoke;
   memset(&invoke, 0, sizeof invoke);
+  ACCRT_TRY(lower_params(lowering, &invoke.params_size_bytes));
   invoke.operation = lowering->variant->operation;
   invoke.params = lowering->params;
-  invoke.params_size_bytes = lowering->declared->params_size_bytes;
   invoke.patches = lowering->patches;
   invoke.patch_count = builder->patch_count;
   return accrt_plan_append_operator(builder, &invoke, name, out_index);
@@ -349,9 +428,8 @@ static accrt_status_t lower_dispatch(accrt_plan_builder_t* builder, const accrt_
   if (status == ACCRT_OK)
     status = lower_grid(&lowering, &result.as.dispatch);
   if (status == ACCRT_OK)
-    status = lower_params(&lowering);
+    status = lower_params(&lowering, &result.as.dispatch.params_size_bytes);
   result.as.dispatch.params = lowering.params;
-  result.as.dispatch.params_size_bytes = lowering.declared->params_size_bytes;
   result.as.dispatch.patches = lowering.patches;
   result.as.dispatch.patch_count = builder->patch_count;
   return status != ACCRT_OK ? status : accrt_plan_append(builder, &result, out_index);
@@ -360,15 +438,14 @@ static accrt_status_t lower_dispatch(accrt_plan_builder_t* builder, const accrt_
 /* ---- Copy, fill, marker ---- */
 
 static accrt_status_t copy_values(accrt_plan_builder_t* builder, const accrt_frame_t* frame,
-                                  const accx_copy_t* record, accrt_graph_value_t extent[3],
-                                  accrt_graph_value_t source[2], accrt_graph_value_t target[2]) {
+                                  const accx_copy_t* record, accrt_symbolic_value_t extent[3],
+                                  accrt_symbolic_value_t source[2],
+                                  accrt_symbolic_value_t target[2]) {
   static const char* const names[3] = {"extent 0", "extent 1", "extent 2"};
-  const accrt_graph_value_t zero = constant(0);
+  const accrt_symbolic_value_t zero = constant(0);
   accrt_status_t status = ACCRT_OK;
   for (int i = 0; i < 3 && status == ACCRT_OK; ++i) {
-    status = accrt_frame_value(builder, frame, record->extent[i], names[i], &extent[i]);
-    if (status != ACCRT_OK)
-      return status;
+    ACCRT_TRY(accrt_frame_value(builder, frame, record->extent[i], names[i], &extent[i]));
     status =
         accrt_plan_check(builder, ACCRT_CHECK_AT_LEAST, names[i], "", extent[i], zero, zero, zero);
   }
@@ -381,10 +458,8 @@ static accrt_status_t copy_values(accrt_plan_builder_t* builder, const accrt_fra
     }
     if (status != ACCRT_OK)
       return status;
-    status = accrt_plan_check(builder, ACCRT_CHECK_AT_LEAST, "source stride", "", source[i], zero,
-                              zero, zero);
-    if (status != ACCRT_OK)
-      return status;
+    ACCRT_TRY(accrt_plan_check(builder, ACCRT_CHECK_AT_LEAST, "source stride", "", source[i], zero,
+                               zero, zero));
     status = accrt_plan_check(builder, ACCRT_CHECK_AT_LEAST, "target stride", "", target[i], zero,
                               zero, zero);
   }
@@ -400,86 +475,92 @@ static accrt_status_t check_disjoint(accrt_plan_builder_t* builder,
                           source->offset, source->size, target->offset, target->size);
 }
 
-/* 1 where `count` things of `size` bytes, `stride` apart, have no byte in common. What bounds prove costs calls nothing. */
-static accrt_graph_value_t apart(accrt_graph_t* graph, accrt_graph_value_t size,
-                                 accrt_graph_value_t count, accrt_graph_value_t stride) {
-  const accrt_graph_bounds_t have = accrt_graph_bounds_of(graph, stride);
-  const accrt_graph_bounds_t need = accrt_graph_bounds_of(graph, size);
+/* Yields 1 where `count` pieces of `size` bytes, `stride` apart, do not overlap. A check that the
+ * bounds prove costs nothing in a call. */
+static accrt_symbolic_value_t are_disjoint(accrt_symbolic_t* symbolic, accrt_symbolic_value_t size,
+                                           accrt_symbolic_value_t count,
+                                           accrt_symbolic_value_t stride) {
+  const accrt_symbolic_bounds_t have = accrt_symbolic_bounds_of(symbolic, stride);
+  const accrt_symbolic_bounds_t need = accrt_symbolic_bounds_of(symbolic, size);
   const bool same = size.node != ACCX_NONE && size.node == stride.node;
-  if (accrt_graph_bounds_of(graph, count).maximum <= 1 || same || have.minimum >= need.maximum)
+  if (accrt_symbolic_bounds_of(symbolic, count).maximum <= 1 || same ||
+      have.minimum >= need.maximum)
     return constant(1);
-  const accrt_graph_value_t few = accrt_graph_two(graph, ACCX_EXPR_LE, count, constant(1));
-  return accrt_graph_two(graph, ACCX_EXPR_OR, few,
-                         accrt_graph_two(graph, ACCX_EXPR_LE, size, stride));
+  const accrt_symbolic_value_t few = accrt_symbolic_two(symbolic, ACCX_EXPR_LE, count, constant(1));
+  return accrt_symbolic_two(symbolic, ACCX_EXPR_OR, few,
+                            accrt_symbolic_two(symbolic, ACCX_EXPR_LE, size, stride));
 }
 
-/* 1 where a copy's target rows are apart when `inner` repeats them and `outer` repeats those. */
-static accrt_graph_value_t nested(accrt_graph_t* graph, const accrt_graph_value_t extent[3],
-                                  const accrt_graph_value_t stride[2], int inner, int outer) {
-  const accrt_graph_value_t count = extent[1 + inner];
-  accrt_graph_value_t span = extent[0];
-  if (accrt_graph_bounds_of(graph, count).maximum > 1) {
-    const accrt_graph_value_t steps = accrt_graph_two(graph, ACCX_EXPR_SUB, count, constant(1));
-    span = accrt_graph_two(graph, ACCX_EXPR_ADD, span,
-                           accrt_graph_two(graph, ACCX_EXPR_MUL, steps, stride[inner]));
+/* Yields 1 where a copy's target rows do not overlap: `inner` repeats the rows, `outer` repeats
+ * those groups. */
+static accrt_symbolic_value_t rows_are_disjoint(accrt_symbolic_t* symbolic,
+                                                const accrt_symbolic_value_t extent[3],
+                                                const accrt_symbolic_value_t stride[2], int inner,
+                                                int outer) {
+  const accrt_symbolic_value_t count = extent[1 + inner];
+  accrt_symbolic_value_t span = extent[0];
+  if (accrt_symbolic_bounds_of(symbolic, count).maximum > 1) {
+    const accrt_symbolic_value_t steps =
+        accrt_symbolic_two(symbolic, ACCX_EXPR_SUB, count, constant(1));
+    span = accrt_symbolic_two(symbolic, ACCX_EXPR_ADD, span,
+                              accrt_symbolic_two(symbolic, ACCX_EXPR_MUL, steps, stride[inner]));
   }
-  const accrt_graph_value_t first = apart(graph, extent[0], count, stride[inner]);
-  const accrt_graph_value_t second = apart(graph, span, extent[1 + outer], stride[outer]);
-  return accrt_graph_is_known(first, 1) ? second
-                                        : accrt_graph_two(graph, ACCX_EXPR_AND, first, second);
+  const accrt_symbolic_value_t first = are_disjoint(symbolic, extent[0], count, stride[inner]);
+  const accrt_symbolic_value_t second =
+      are_disjoint(symbolic, span, extent[1 + outer], stride[outer]);
+  return accrt_symbolic_is_known(first, 1)
+             ? second
+             : accrt_symbolic_two(symbolic, ACCX_EXPR_AND, first, second);
 }
 
-/* Rows onto rows have no order, and would take a device as long as their number says. */
+/* Checks that the target rows of a copy do not overlap. Overlapping rows would have no defined
+ * order, and their number alone would decide how long the device is busy. */
 static accrt_status_t check_rows(accrt_plan_builder_t* builder, const accrt_plan_range_t* target,
-                                 const accrt_graph_value_t extent[3],
-                                 const accrt_graph_value_t stride[2]) {
-  accrt_graph_t* graph = &builder->graph;
-  accrt_graph_value_t holds = nested(graph, extent, stride, 0, 1);
-  if (accrt_graph_is_known(holds, 1))
+                                 const accrt_symbolic_value_t extent[3],
+                                 const accrt_symbolic_value_t stride[2]) {
+  accrt_symbolic_t* symbolic = &builder->symbolic;
+  accrt_symbolic_value_t holds = rows_are_disjoint(symbolic, extent, stride, 0, 1);
+  if (accrt_symbolic_is_known(holds, 1))
     return ACCRT_OK;
-  const accrt_graph_value_t exchanged = nested(graph, extent, stride, 1, 0);
-  if (accrt_graph_is_known(exchanged, 1))
+  const accrt_symbolic_value_t exchanged = rows_are_disjoint(symbolic, extent, stride, 1, 0);
+  if (accrt_symbolic_is_known(exchanged, 1))
     return ACCRT_OK;
-  holds = accrt_graph_two(graph, ACCX_EXPR_OR, holds, exchanged);
-  /* A copy of nothing has no rows. */
-  holds = accrt_graph_apply(graph, ACCX_EXPR_SELECT, target->size, holds, constant(1));
+  holds = accrt_symbolic_two(symbolic, ACCX_EXPR_OR, holds, exchanged);
+  /* A copy of 0 bytes has no rows. */
+  holds = accrt_symbolic_apply(symbolic, ACCX_EXPR_SELECT, target->size, holds, constant(1));
   return accrt_plan_check(builder, ACCRT_CHECK_ROWS, "target", target->slot->name, holds, extent[0],
                           stride[0], stride[1]);
 }
 
 static accrt_status_t copy_ranges(accrt_plan_builder_t* builder, const accrt_frame_t* frame,
                                   const accx_copy_t* record, accrt_driver_copy_t* copy) {
-  accrt_graph_value_t extent[3];
-  accrt_graph_value_t source_stride[2];
-  accrt_graph_value_t target_stride[2];
-  accrt_status_t status = copy_values(builder, frame, record, extent, source_stride, target_stride);
-  if (status != ACCRT_OK)
-    return status;
-  /* Rows and planes; the bytes of a row are contiguous, and a row of none reaches nothing. */
-  accrt_graph_value_t size = accrt_plan_footprint(builder, 2, extent + 1, source_stride, extent[0]);
-  const accrt_graph_value_t zero = constant(0);
-  const accrt_graph_value_t source_size =
-      accrt_graph_apply(&builder->graph, ACCX_EXPR_SELECT, extent[0], size, zero);
+  accrt_symbolic_value_t extent[3];
+  accrt_symbolic_value_t source_stride[2];
+  accrt_symbolic_value_t target_stride[2];
+  ACCRT_TRY(copy_values(builder, frame, record, extent, source_stride, target_stride));
+  /* The footprint covers rows and planes. The bytes of a row are contiguous. A row of 0 bytes
+   * touches nothing. */
+  accrt_symbolic_value_t size =
+      accrt_plan_footprint(builder, 2, extent + 1, source_stride, extent[0]);
+  const accrt_symbolic_value_t zero = constant(0);
+  const accrt_symbolic_value_t source_size =
+      accrt_symbolic_apply(&builder->symbolic, ACCX_EXPR_SELECT, extent[0], size, zero);
   size = accrt_plan_footprint(builder, 2, extent + 1, target_stride, extent[0]);
-  const accrt_graph_value_t target_size =
-      accrt_graph_apply(&builder->graph, ACCX_EXPR_SELECT, extent[0], size, zero);
+  const accrt_symbolic_value_t target_size =
+      accrt_symbolic_apply(&builder->symbolic, ACCX_EXPR_SELECT, extent[0], size, zero);
   accrt_plan_range_t source;
   accrt_plan_range_t target;
-  status =
-      accrt_plan_resolve_range(builder, frame, &record->source, &source_size, "source", &source);
-  if (status == ACCRT_OK) {
-    status =
-        accrt_plan_resolve_range(builder, frame, &record->target, &target_size, "target", &target);
-  }
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(
+      accrt_plan_resolve_range(builder, frame, &record->source, &source_size, "source", &source));
+  ACCRT_TRY(
+      accrt_plan_resolve_range(builder, frame, &record->target, &target_size, "target", &target));
   if (source.absent || target.absent) {
-    return ACCRT_FAIL(INVALID_ARGUMENT, "it copies '%s', which was not given",
+    return ACCRT_FAIL(INVALID_ARGUMENT, "it copies '%s', which the call leaves out",
                       source.absent ? source.slot->name : target.slot->name);
   }
   source.access = ACCRT_KERNEL_ACCESS_READ;
   target.access = ACCRT_KERNEL_ACCESS_WRITE;
-  status = check_rows(builder, &target, extent, target_stride);
+  accrt_status_t status = check_rows(builder, &target, extent, target_stride);
   if (status == ACCRT_OK)
     status = check_disjoint(builder, &source, &target);
   if (status == ACCRT_OK)
@@ -498,19 +579,53 @@ static accrt_status_t copy_ranges(accrt_plan_builder_t* builder, const accrt_fra
   return status;
 }
 
+bool accrt_plan_is_condition(const accrt_plan_builder_t* builder, const accrt_frame_t* frame,
+                             const accx_command_t* command) {
+  if (command->opcode != ACCX_COMMAND_COPY)
+    return false;
+  const accx_copy_t* copy = accx_command_fields(command);
+  const accx_expression_t* bytes =
+      &accrt_function_scope(builder->program, frame->function)[copy->extent[0]];
+  return bytes->op == ACCX_EXPR_CONSTANT && bytes->immediate == 0;
+}
+
+accrt_status_t accrt_plan_check_condition(accrt_plan_builder_t* builder, const accrt_frame_t* frame,
+                                          const accx_command_t* command) {
+  const accx_copy_t* copy = accx_command_fields(command);
+  const char* const what =
+      command->name != 0 ? accrt_program_string(builder->program, command->name) : "copy";
+  const uint32_t expressions[6] = {copy->extent[1],        copy->extent[2],
+                                   copy->source_stride[0], copy->source_stride[1],
+                                   copy->target_stride[0], copy->target_stride[1]};
+  const accrt_symbolic_value_t zero = constant(0);
+  accrt_symbolic_value_t values[6];
+  accrt_plan_range_t range;
+  accrt_status_t status =
+      accrt_plan_resolve_range(builder, frame, &copy->source, &zero, "source", &range);
+  if (status == ACCRT_OK)
+    status = accrt_plan_resolve_range(builder, frame, &copy->target, &zero, "target", &range);
+  for (int i = 0; i < 6 && status == ACCRT_OK; ++i)
+    status = accrt_frame_value(builder, frame, expressions[i], what, &values[i]);
+  if (status == ACCRT_OK)
+    status = accrt_plan_check(builder, ACCRT_CHECK_DIMENSION, what, "", values[0], values[1],
+                              values[2], values[3]);
+  for (int i = 4; i < 6 && status == ACCRT_OK; ++i)
+    status = accrt_plan_check(builder, ACCRT_CHECK_AT_LEAST, "target stride", "", values[i], zero,
+                              zero, zero);
+  return status;
+}
+
 static accrt_status_t lower_fill(accrt_plan_builder_t* builder, const accrt_frame_t* frame,
                                  const accx_fill_t* record, accrt_driver_fill_t* fill) {
   accrt_plan_range_t target;
-  accrt_status_t status =
-      accrt_plan_resolve_range(builder, frame, &record->target, NULL, "target", &target);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_plan_resolve_range(builder, frame, &record->target, NULL, "target", &target));
   if (target.absent)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "it fills '%s', which was not given", target.slot->name);
+    return ACCRT_FAIL(INVALID_ARGUMENT, "it fills '%s', which the call leaves out",
+                      target.slot->name);
   target.access = ACCRT_KERNEL_ACCESS_WRITE;
   fill->pattern = record->pattern;
   fill->pattern_bytes = record->pattern_bytes;
-  status =
+  accrt_status_t status =
       accrt_plan_check(builder, ACCRT_CHECK_MULTIPLE, "target", target.slot->name, target.offset,
                        target.size, constant((int64_t)record->pattern_bytes), constant(0));
   return status != ACCRT_OK ? status : accrt_plan_driver_range(builder, &target, &fill->target);

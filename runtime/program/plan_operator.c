@@ -1,14 +1,17 @@
-/* runtime/program/plan_operator.c - a dispatch whose variant is a host operator: its workspace, and its place in the order.
+/* runtime/program/plan_operator.c - a dispatch whose variant is a host operator: its workspace, and
+ * its place in the order.
  *
- * All operators of a plan share one workspace behind the bundle's own part of the arena, as large as the largest needs; those that
- * use it follow one another. Its place is known only when the whole plan is: until then its offset counts from 0.
+ * All operators of a plan share one workspace behind the bundle's own part of the arena. It is as
+ * large as the largest operator needs, and operators that use it follow one another. The
+ * workspace's offset in the arena is known only at the end of planning. Until then ranges in it
+ * count from 0.
  */
 #include <string.h>
 
 #include "runtime/drivers/common/operator.h"
 #include "runtime/program/plan_builder.h"
 
-/* The arena, whose binding the plan gets if it has none yet. */
+/* Makes a range at the start of the arena, and the arena's binding if the plan lacks one. */
 static accrt_status_t arena_range(accrt_plan_builder_t* builder, uint64_t size_bytes,
                                   accrt_driver_range_t* out_range) {
   accrt_frame_slot_t slot;
@@ -23,13 +26,11 @@ static accrt_status_t arena_range(accrt_plan_builder_t* builder, uint64_t size_b
   return accrt_plan_use_binding(builder, &slot, out_range->access, &out_range->binding);
 }
 
-/* Notes a command whose workspace is to be moved behind the arena. */
+/* Notes a command whose workspace range moves behind the arena at the end. */
 static accrt_status_t note_user(accrt_plan_builder_t* builder, uint32_t command) {
-  void* users = builder->workspace_users;
   const accrt_status_t status =
-      accrt_grow_array(builder->allocator, (size_t)builder->workspace_user_count + 1,
-                       sizeof *builder->workspace_users, &builder->workspace_user_capacity, &users);
-  builder->workspace_users = users;
+      ACCRT_GROW(builder->allocator, (size_t)builder->workspace_user_count + 1,
+                 &builder->workspace_users, &builder->workspace_user_capacity);
   if (status == ACCRT_OK)
     builder->workspace_users[builder->workspace_user_count++] = command;
   return status;
@@ -52,7 +53,7 @@ static accrt_status_t zero(accrt_plan_builder_t* builder, const accrt_driver_ran
   return status != ACCRT_OK ? status : accrt_plan_add_predecessor(builder, index);
 }
 
-/* Asks for the workspace, and makes the operator follow whoever had it before. */
+/* Asks for the workspace's size. The operator then follows the previous user of the workspace. */
 static accrt_status_t take_workspace(accrt_plan_builder_t* builder, accrt_driver_invoke_t* invoke,
                                      const char* name) {
   memset(&invoke->workspace, 0, sizeof invoke->workspace);

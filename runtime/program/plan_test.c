@@ -1,4 +1,5 @@
-/* runtime/program/plan_test.c - plans: order of commands, loops, branches, calls, checks at each call, choice of variants. */
+/* runtime/program/plan_test.c - plans: order of commands, loops, branches, calls, checks in each
+ * call, choice of variants. */
 #include "runtime/program/testing.h"
 
 #define F32 ACCRT_DTYPE_F32
@@ -23,15 +24,16 @@ static void keeps_order(void** state) {
   accrt_call_release(call);
 }
 
-/* Predecessors of the flat list, from the plan itself. */
+/* Checks the predecessors in the flat list of a plan. */
 static void flattens_to_a_chain(void** state) {
   FIXTURE(f);
   accrt_call_t* call = make_call(f->session, "order");
   OK(set_number(call, "rounds", 2));
   OK(run(call));
   const accrt_plan_t* plan = call->plan;
-  /* fill, 1, 2, 3, 5, 4, marker, 6: nothing is added, and each follows one. The branch that is not taken stands for what it
-   * follows: 6 comes after the barrier behind 4, side by side with the marker. */
+  /* fill, 1, 2, 3, 5, 4, marker, 6: no command is added, and each follows one other. The branch
+   * that is not taken is replaced by its predecessors: 6 follows the barrier behind 4, in parallel
+   * with the marker. */
   const uint32_t expected[8] = {0, 0, 1, 2, 3, 4, 5, 5};
   assert_int_equal(plan->command_count, 8);
   for (uint32_t i = 0; i < plan->command_count; ++i) {
@@ -169,7 +171,73 @@ static void checks_ranges_at_each_call(void** state) {
   accrt_call_release(call);
 }
 
-/* A failure before launch leaves the session usable and its state alone. */
+/* The bytes that a view touches are checked at both ends, for strides of every kind. */
+static void checks_what_views_reach(void** state) {
+  FIXTURE(f);
+  accrt_call_t* call = make_call(f->session, "unproved_stride");
+  fails_at(call, 7, ACCRT_ERROR_OUT_OF_RANGE,
+           "view in its range: 208 bytes at offset 0 do not fit 'x' of 64 bytes");
+  ALSO("function 'unproved_stride', command 0 'total' of its plan");
+  accrt_call_release(call);
+
+  call = make_call(f->session, "unproved_back");
+  fails_at(call, 7, ACCRT_ERROR_OUT_OF_RANGE,
+           "first byte that a view reaches in 'cache' is -128, at least 0 is needed");
+  accrt_call_release(call);
+
+  call = make_call(f->session, "moving_stride");
+  for (int64_t position = 3; position <= 13; ++position) {
+    OK(set_number(call, "position", position));
+    OK(run(call));
+    assert_true(*(const float*)result_data(call, 0) == 16.0f);
+  }
+  fails_at(call, 14, ACCRT_ERROR_OUT_OF_RANGE,
+           "view in its range: 304 bytes at offset 0 do not fit 'x' of 256 bytes");
+  fails_at(call, 2, ACCRT_ERROR_OUT_OF_RANGE, "in 'cache' is -32, at least 0 is needed");
+  fails_at(call, 0, ACCRT_ERROR_OUT_OF_RANGE, "in 'cache' is -128, at least 0 is needed");
+  accrt_call_release(call);
+
+  call = make_call(f->session, "back");
+  OK(set_number(call, "position", 3));
+  OK(run(call));
+  fails_at(call, 2, ACCRT_ERROR_OUT_OF_RANGE, "in 'cache' is -16, at least 0 is needed");
+  accrt_call_release(call);
+
+  call = make_call(f->session, "back_nibbles");
+  fails_at(call, 4, ACCRT_ERROR_OUT_OF_RANGE, "in 'cache' is -1, at least 0 is needed");
+  accrt_call_release(call);
+
+  call = make_call(f->session, "hollow_view");
+  OK(set_number(call, "position", 5));
+  OK(run(call));
+  accrt_call_release(call);
+
+  call = make_call(f->session, "callee_back");
+  fails_at(call, 5, ACCRT_ERROR_OUT_OF_RANGE, "in 'x' is -16, at least 0 is needed");
+  ALSO("in function 'reach_back'");
+  accrt_call_release(call);
+}
+
+/* Copies of 0 bytes: their conditions on dimensions are checked once, and they are not commands. */
+static void checks_conditions(void** state) {
+  FIXTURE(f);
+  accrt_call_t* call = make_call(f->session, "conditions");
+  for (int64_t position = 0; position <= 6; ++position) {
+    OK(set_number(call, "position", position));
+    OK(run(call));
+    assert_int_equal(number(call, 0), position);
+  }
+  assert_int_equal(call->plan->command_count, 1);
+  assert_int_equal(call->plan->check_count, 2);
+  fails_at(call, 7, ACCRT_ERROR_OUT_OF_RANGE,
+           "function 'conditions': slice of 'x', dimension 1: 2 elements from 7 on do not fit in 8 "
+           "(-1 would be left)");
+  OK(set_number(call, "position", 6));
+  OK(run(call));
+  accrt_call_release(call);
+}
+
+/* A failure before launch leaves the session usable and its states unchanged. */
 static void refusals_do_not_poison(void** state) {
   FIXTURE(f);
   accrt_call_t* call = make_call(f->session, "grid");
@@ -186,7 +254,7 @@ static void only_what_may_fail_is_checked(void** state) {
   accrt_call_t* call = make_call(f->session, "bucket");
   OK(set_matrix(call, "x", x, F32, 20, 4));
   OK(run(call));
-  assert_int_equal(call->plan->check_count, 0); /* the bounds of the bucket prove them all */
+  assert_int_equal(call->plan->check_count, 0); /* the bucket's bounds prove all checks */
   assert_true(call->plan->scalar_count > 0);
   accrt_call_release(call);
 }
@@ -250,7 +318,8 @@ static void check_golden_state(accrt_session_t* session, int64_t position) {
   OK(accrt_session_state(session, "cache", &tensor, shape, strides));
   OK(accrt_buffer_map(tensor.buffer, 0, 0, &pointer));
   const float* cache = pointer;
-  /* The first four of the reversed weights at the position's row; before it, two pairs of the stored ones. */
+  /* The first four of the reversed weights in the position's row. Before it, two pairs of the
+   * stored ones. */
   const float expected[8] = {4, 5, 6, 7, 7, 6, 5, 4};
   assert_memory_equal(cache + (position - 1) * 4, expected, sizeof expected);
   assert_true(cache[(position + 1) * 4] == 1.0f);
@@ -316,6 +385,8 @@ int main(void) {
       FIXTURE_TEST(limits_unrolling),
       FIXTURE_TEST(zeroes_workspaces),
       FIXTURE_TEST(checks_ranges_at_each_call),
+      FIXTURE_TEST(checks_what_views_reach),
+      FIXTURE_TEST(checks_conditions),
       FIXTURE_TEST(refusals_do_not_poison),
       FIXTURE_TEST(only_what_may_fail_is_checked),
       FIXTURE_TEST(proves_predicates),

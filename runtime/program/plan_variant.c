@@ -1,6 +1,8 @@
-/* runtime/program/plan_variant.c - argument predicates of kernel variants, proved when a plan is made.
+/* runtime/program/plan_variant.c - argument predicates of kernel variants, checked when a plan is
+ * made.
  *
- * A value that is patched at each call satisfies a predicate only if its bounds prove it. It appends no command.
+ * A value that each call patches satisfies a predicate only if its bounds prove it. This file
+ * appends no command.
  */
 #include <stdio.h>
 #include <string.h>
@@ -12,8 +14,8 @@ static bool divides(uint64_t divisor, int64_t value) {
 }
 
 static bool value_holds(const accrt_plan_builder_t* builder, const accx_predicate_t* predicate,
-                        accrt_graph_value_t value) {
-  const accrt_graph_bounds_t bounds = accrt_graph_bounds_of(&builder->graph, value);
+                        accrt_symbolic_value_t value) {
+  const accrt_symbolic_bounds_t bounds = accrt_symbolic_bounds_of(&builder->symbolic, value);
   switch (predicate->kind) {
   case ACCX_PREDICATE_DIVISIBLE:
     return divides(bounds.divisor, predicate->value);
@@ -31,8 +33,9 @@ static bool value_holds(const accrt_plan_builder_t* builder, const accx_predicat
 static bool address_holds(const accrt_plan_builder_t* builder, const accx_predicate_t* predicate,
                           const accrt_plan_range_t* range) {
   if (range->slot == NULL || range->absent)
-    return true; /* NULL is aligned to anything */
-  const accrt_graph_bounds_t offset = accrt_graph_bounds_of(&builder->graph, range->offset);
+    return true; /* NULL has any alignment */
+  const accrt_symbolic_bounds_t offset =
+      accrt_symbolic_bounds_of(&builder->symbolic, range->offset);
   return divides(range->slot->align_bytes, predicate->value) &&
          divides(offset.divisor, predicate->value);
 }
@@ -44,7 +47,7 @@ static bool predicate_holds(const accrt_plan_builder_t* builder, const accx_pred
   return value_holds(builder, predicate, operand->value);
 }
 
-/* The first predicate of a variant that does not hold, or NULL. */
+/* The first predicate of a variant that fails, or NULL. */
 static const accx_predicate_t* failing_predicate(const accrt_plan_builder_t* builder,
                                                  const accx_variant_t* variant,
                                                  const accrt_plan_operand_t* operands) {
@@ -67,7 +70,8 @@ static void describe_failure(const accrt_plan_builder_t* builder, uint32_t kerne
                  relations[predicate->kind], predicate->value);
   if (predicate->kind == ACCX_PREDICATE_ALIGNED)
     return;
-  const accrt_graph_bounds_t bounds = accrt_graph_bounds_of(&builder->graph, operand->value);
+  const accrt_symbolic_bounds_t bounds =
+      accrt_symbolic_bounds_of(&builder->symbolic, operand->value);
   if (bounds.minimum == bounds.maximum) {
     accrt_text_add(text, " (it is %" PRId64 ")", bounds.minimum);
   } else {
@@ -76,23 +80,27 @@ static void describe_failure(const accrt_plan_builder_t* builder, uint32_t kerne
   }
 }
 
-/* The first parameter that an operator could not be prepared for, since it is patched at each call; NONE for kernels. */
-static uint32_t moving_parameter(const accrt_program_variant_t* variant,
-                                 const accrt_plan_operand_t* operands) {
+/* The first parameter that prevents the preparation of an operator because each call patches it.
+ * NONE for kernels. */
+static uint32_t patched_parameter(const accrt_program_variant_t* variant,
+                                  const accrt_plan_operand_t* operands) {
   if (variant->operation == NULL)
     return ACCX_NONE;
   const accrt_operator_def_t* operation = variant->operation->definition;
   for (uint32_t i = 0; i < operation->param_count; ++i) {
-    const bool varies = (operation->params[i].flags & ACCRT_KERNEL_PARAM_FLAG_VARIES) != 0;
+    const uint32_t flags = operation->params[i].flags;
+    if ((flags & ACCRT_KERNEL_PARAM_FLAG_LENGTH) != 0)
+      return ACCX_NONE; /* lengths are last; the runtime passes them together with the addresses */
+    const bool varies = (flags & ACCRT_KERNEL_PARAM_FLAG_VARIES) != 0;
     const bool is_symbol = operation->params[i].kind == ACCRT_KERNEL_PARAM_SYMBOL;
-    if (operands[i].shape_moves ||
-        (is_symbol && !varies && !accrt_graph_is_constant(operands[i].value)))
+    if (operands[i].shape_is_patched ||
+        (is_symbol && !varies && !accrt_symbolic_is_constant(operands[i].value)))
       return i;
   }
   return ACCX_NONE;
 }
 
-/* The candidate that has this variant's code, or NULL. */
+/* The candidate for this variant, or NULL. */
 static const accrt_program_variant_t* candidate_of(const accrt_program_kernel_t* kernel,
                                                    uint32_t variant) {
   for (uint32_t i = 0; i < kernel->variant_count; ++i) {
@@ -111,6 +119,8 @@ static accrt_status_t fail_no_variant(const accrt_plan_builder_t* builder, uint3
     const accx_variant_t* variant = &builder->tables->variants[record->variant_first + i];
     char why_not[240] = "";
     const char* const arch = accrt_program_string(builder->program, variant->arch);
+    if (text.size_bytes >= sizeof bytes)
+      break; /* the text is full, and there may be many more variants */
     accrt_text_add(&text, "%svariant %" PRIu32 " (%s): ", i == 0 ? "" : "; ", i,
                    arch[0] != '\0' ? arch : "portable");
     if (!accrt_variant_usable(builder->program, record->variant_first + i, why_not,
@@ -125,13 +135,13 @@ static accrt_status_t fail_no_variant(const accrt_plan_builder_t* builder, uint3
     }
     const accrt_program_kernel_t* candidates = &builder->program->kernels[kernel];
     const accrt_program_variant_t* candidate = candidate_of(candidates, record->variant_first + i);
-    const uint32_t moving = candidate != NULL ? moving_parameter(candidate, operands) : ACCX_NONE;
-    if (moving != ACCX_NONE) {
+    const uint32_t patched = candidate != NULL ? patched_parameter(candidate, operands) : ACCX_NONE;
+    if (patched != ACCX_NONE) {
       accrt_text_add(&text,
                      "it is an operator, and %s '%s' changes from call to call with a bucket or "
                      "runtime symbol",
-                     operands[moving].shape_moves ? "the shape of" : "the value of",
-                     candidates->declared.params[moving].name);
+                     operands[patched].shape_is_patched ? "the shape of" : "the value of",
+                     candidates->declared.params[patched].name);
     }
   }
   return ACCRT_FAIL(NO_VARIANT, "no variant of kernel '%s' fits its arguments: %s",
@@ -144,8 +154,9 @@ accrt_status_t accrt_plan_choose_variant(const accrt_plan_builder_t* builder, ui
   const accrt_program_kernel_t* candidates = &builder->program->kernels[kernel];
   for (uint32_t i = 0; i < candidates->variant_count; ++i) {
     const accx_variant_t* variant = &builder->tables->variants[candidates->variants[i].index];
+    ACCRT_TRY(accrt_charge((uint64_t)variant->predicate_count + 1));
     if (failing_predicate(builder, variant, operands) != NULL ||
-        moving_parameter(&candidates->variants[i], operands) != ACCX_NONE)
+        patched_parameter(&candidates->variants[i], operands) != ACCX_NONE)
       continue;
     *out_variant = &candidates->variants[i];
     return ACCRT_OK;

@@ -1,12 +1,13 @@
-/* runtime/program/prepare.c - prepare functions: constants made from constants when a program is created or its weights change.
+/* runtime/program/prepare.c - prepare functions: they make constants from constants when a program
+ * is created or its weights change.
  *
- * They run on a stream of their own and are complete when accrt_prepare_run returns.
+ * They run on a stream of their own. accrt_prepare_run returns when they are complete.
  */
 #include <string.h>
 
 #include "runtime/program/prepare_cache.h"
 
-/* One prepare function while it runs. */
+/* One prepare function during its run. */
 typedef struct preparation {
   accrt_program_t* program;
   accrt_weight_set_t* weights;
@@ -16,9 +17,9 @@ typedef struct preparation {
   accrt_buffer_t* arena;
   uint64_t arena_address;
   accrt_driver_binding_t* bindings;
-  bool keeps; /* what is on disk is used, and what is made is kept there */
+  bool uses_disk; /* use results from disk, and store new ones there */
   accrt_prepare_entry_t entry;
-  uint8_t* borrowed; /* by component: put into its place for prepare functions alone */
+  uint8_t* temporary; /* by component: 1 if it was placed only for prepare functions */
 } preparation_t;
 
 static bool is_missing(const preparation_t* preparation, uint32_t function) {
@@ -77,7 +78,8 @@ static accrt_status_t make_plan(preparation_t* preparation) {
     if (argument_count != 0)
       memset(present, 1, argument_count);
     const accrt_plan_request_t request = {program, preparation->function, symbols,
-                                          present, state_bytes,           false};
+                                          present, state_bytes,           false,
+                                          NULL,    ACCRT_TIMEOUT_INFINITE};
     status = accrt_plan_create(&request, &preparation->plan);
   }
   accrt_zone_deinit(&zone);
@@ -88,14 +90,12 @@ static accrt_status_t allocate_arena(preparation_t* preparation) {
   if (preparation->plan->arena_bytes == 0)
     return ACCRT_OK;
   accrt_pool_t* pool;
-  accrt_status_t status =
-      accrt_device_pool(preparation->program->device, ACCRT_MEMORY_DEVICE, &pool);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_device_pool(preparation->program->device, ACCRT_MEMORY_DEVICE, &pool));
   accrt_buffer_options_t options = ACCRT_BUFFER_OPTIONS_INIT;
   options.alignment_bytes = ACCRT_ARENA_ALIGN;
   options.label = "prepare";
-  status = accrt_buffer_create(pool, preparation->plan->arena_bytes, &options, &preparation->arena);
+  accrt_status_t status =
+      accrt_buffer_create(pool, preparation->plan->arena_bytes, &options, &preparation->arena);
   uint64_t size_bytes;
   if (status == ACCRT_OK)
     accrt_buffer_range(preparation->arena, &preparation->arena_address, &size_bytes);
@@ -106,12 +106,9 @@ static accrt_status_t bind_weight(preparation_t* preparation, uint32_t component
                                   accrt_driver_binding_t* out_binding) {
   const accrt_weight_component_t* weight = &preparation->weights->components[component];
   const bool was_ready = weight->ready;
-  const accrt_status_t status =
-      accrt_weight_set_place(preparation->program, preparation->weights, component);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_weight_set_place(preparation->program, preparation->weights, component));
   if (!was_ready && !accrt_program_uses_component(preparation->program, component))
-    preparation->borrowed[component] = 1;
+    preparation->temporary[component] = 1;
   if (!weight->ready)
     return ACCRT_FAIL(INVALID_FORMAT, "it reads a constant that a later function makes");
   out_binding->address = weight->address;
@@ -124,12 +121,9 @@ static accrt_status_t bind(preparation_t* preparation) {
   const accrt_plan_t* plan = preparation->plan;
   const accx_argument_t* arguments =
       accrt_function_arguments(preparation->program, preparation->function);
-  void* memory;
-  accrt_status_t status = accrt_alloc_array(preparation->program->allocator, plan->binding_count,
-                                            sizeof *preparation->bindings, &memory);
-  if (status != ACCRT_OK)
-    return status;
-  preparation->bindings = memory;
+  ACCRT_TRY(ACCRT_NEW_ARRAY(preparation->program->allocator, plan->binding_count,
+                            &preparation->bindings));
+  accrt_status_t status = ACCRT_OK;
   for (uint32_t i = 0; i < plan->binding_count && status == ACCRT_OK; ++i) {
     uint32_t component = plan->bindings[i].index;
     if (plan->bindings[i].kind == ACCRT_PLAN_ARENA) {
@@ -174,7 +168,7 @@ static accrt_status_t make_results(preparation_t* preparation) {
     status = bind(preparation);
   if (status == ACCRT_OK)
     status = execute(preparation);
-  if (status == ACCRT_OK && preparation->keeps) {
+  if (status == ACCRT_OK && preparation->uses_disk) {
     accrt_prepare_keep(preparation->program, preparation->weights, preparation->function,
                        &preparation->entry, preparation->stream);
   }
@@ -182,7 +176,7 @@ static accrt_status_t make_results(preparation_t* preparation) {
 }
 
 static bool find_results(preparation_t* preparation) {
-  return preparation->keeps &&
+  return preparation->uses_disk &&
          accrt_prepare_find(preparation->program, preparation->weights, preparation->function,
                             preparation->plan, &preparation->entry);
 }
@@ -213,10 +207,10 @@ static accrt_status_t run_function(preparation_t* preparation) {
   return status;
 }
 
-/* What only prepare functions read goes back: the bundle has it still. */
-static void give_back(const preparation_t* preparation) {
+/* Releases components that only prepare functions read. The bundle still has them. */
+static void release_temporary(const preparation_t* preparation) {
   for (uint32_t i = 0; i < preparation->weights->count; ++i) {
-    if (!preparation->borrowed[i])
+    if (!preparation->temporary[i])
       continue;
     accrt_weight_component_t* component = &preparation->weights->components[i];
     accrt_buffer_unref(component->buffer);
@@ -230,19 +224,22 @@ accrt_status_t accrt_prepare_run(accrt_program_t* program, accrt_weight_set_t* w
   memset(&preparation, 0, sizeof preparation);
   preparation.program = program;
   preparation.weights = weights;
-  preparation.keeps = is_first;
-  void* borrowed;
-  accrt_status_t status = accrt_alloc_array(program->allocator, weights->count, 1, &borrowed);
-  if (status != ACCRT_OK)
-    return status;
-  preparation.borrowed = borrowed;
+  preparation.uses_disk = is_first;
+  void* temporary;
+  ACCRT_TRY(accrt_alloc_array(program->allocator, weights->count, 1, &temporary));
+  preparation.temporary = temporary;
+  accrt_status_t status = ACCRT_OK;
   for (uint32_t i = 0; i < program->tables->function_count && status == ACCRT_OK; ++i) {
     preparation.function = i;
-    if (is_missing(&preparation, i))
+    status = accrt_charge_record(i);
+    if (status != ACCRT_OK || !is_missing(&preparation, i))
+      continue;
+    status = accrt_checkpoint();
+    if (status == ACCRT_OK)
       status = run_function(&preparation);
   }
   accrt_stream_release(preparation.stream);
-  give_back(&preparation);
-  accrt_free_array(program->allocator, borrowed, weights->count, 1);
+  release_temporary(&preparation);
+  accrt_free_array(program->allocator, temporary, weights->count, 1);
   return status;
 }

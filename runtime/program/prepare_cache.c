@@ -1,17 +1,25 @@
-/* runtime/program/prepare_cache.c - what prepare functions made is kept on disk (option prepare.cache) and found again by the digest of
- * all that it depends on.
+/* runtime/program/prepare_cache.c - results of prepare functions on disk (option prepare.cache). An
+ * entry's name is the SHA-256 of everything that its results depend on. An attacker could make a
+ * fast digest match, and a bundle would then get the results of another bundle's functions.
  *
- * Nothing here fails: what cannot be found is made, and what cannot be kept is made again the next time.
+ * Nothing here fails a program. A result that is not found is computed. A result that cannot be
+ * stored is computed again the next time.
  */
+#define _GNU_SOURCE
 #include <string.h>
+#include <unistd.h>
 
 #include "accrt/kernel.h"
+#include "loader/trust.h"
+#include "runtime/core/crypto.h"
 #include "runtime/core/disk_cache.h"
 #include "runtime/core/instance.h"
+#include "runtime/core/sha256.h"
 #include "runtime/program/external.h"
 #include "runtime/program/prepare_cache.h"
 
-#define PIECE_BYTES (UINT64_C(1) << 16)
+#define PIECE_BYTES ACCX_CHUNK_BYTES
+#define PIECES_OF_A_THREAD 8u /* fewer pieces are not worth another thread */
 
 static const accx_argument_t* results_of(const accrt_program_t* program, uint32_t function) {
   return accrt_function_arguments(program, function) +
@@ -20,7 +28,7 @@ static const accx_argument_t* results_of(const accrt_program_t* program, uint32_
 
 /* ---- The key ---- */
 
-/* The variant that a command runs; NULL for copies, fills and barriers, which the driver does itself. */
+/* The variant that a command runs. NULL for copies, fills and barriers, which need no kernel. */
 static const accrt_program_variant_t* variant_of(const accrt_program_t* program,
                                                  const accrt_driver_command_t* command) {
   for (uint32_t i = 0; i < program->tables->kernel_count; ++i) {
@@ -36,9 +44,10 @@ static const accrt_program_variant_t* variant_of(const accrt_program_t* program,
   return NULL;
 }
 
-/* The code that runs: false when it is not in the bundle, since a pack's name does not say what is in it. */
+/* Adds the code that runs. False when it is not in the bundle: the name of a pack does not identify
+ * its contents. */
 static bool add_code(const accrt_program_t* program, const accrt_plan_t* plan,
-                     accx_hasher_t* hasher) {
+                     accrt_sha256_t* hash) {
   for (uint32_t i = 0; i < plan->command_count; ++i) {
     const accrt_driver_command_t* command = &plan->commands[i];
     if (command->opcode != ACCRT_DRIVER_COMMAND_DISPATCH &&
@@ -49,33 +58,87 @@ static bool add_code(const accrt_program_t* program, const accrt_plan_t* plan,
         program->tables->images[program->tables->variants[variant->index].image].kind ==
             ACCX_IMAGE_PACK)
       return false;
-    accx_hasher_update(hasher, &variant->index, sizeof variant->index);
+    accrt_sha256_update_u32(hash, variant->index);
   }
   return true;
 }
 
-static bool add_external_bytes(const accrt_program_t* program, const accrt_external_t* external,
-                               uint32_t component, accx_hasher_t* hasher) {
-  void* piece;
-  if (accrt_alloc(program->allocator, PIECE_BYTES, &piece) != ACCRT_OK)
-    return false;
-  uint64_t left_bytes = program->tables->components[component].size_bytes;
-  accrt_status_t status = ACCRT_OK;
-  for (uint64_t at = 0; left_bytes > 0 && status == ACCRT_OK;) {
-    const uint64_t bytes = left_bytes < PIECE_BYTES ? left_bytes : PIECE_BYTES;
-    status = accrt_external_read(program, external, component, at, piece, bytes);
-    if (status == ACCRT_OK)
-      accx_hasher_update(hasher, piece, (size_t)bytes);
-    at += bytes;
-    left_bytes -= bytes;
+/* Bytes that no SHA-256 of the bundle covers. Several threads read and hash them in pieces. */
+typedef struct piece {
+  uint32_t component;
+  uint64_t offset_bytes;
+  uint64_t size_bytes;
+  unsigned char digest[ACCRT_SHA256_BYTES];
+} piece_t;
+
+typedef struct reading {
+  const accrt_program_t* program;
+  const accrt_external_t* external;
+  piece_t* pieces;
+  size_t count;
+  size_t capacity;
+  /* Relaxed is enough for a ticket and a flag. The join makes the digests visible. */
+  atomic_size_t next;
+  atomic_bool failed;
+} reading_t;
+
+static bool add_pieces(reading_t* reading, uint32_t component) {
+  const uint64_t size_bytes = reading->program->tables->components[component].size_bytes;
+  for (uint64_t at = 0; at < size_bytes; at += PIECE_BYTES) {
+    const accrt_status_t status = ACCRT_GROW(reading->program->allocator, reading->count + 1,
+                                             &reading->pieces, &reading->capacity);
+    if (status != ACCRT_OK)
+      return false;
+    const uint64_t left = size_bytes - at;
+    reading->pieces[reading->count++] =
+        (piece_t){.component = component,
+                  .offset_bytes = at,
+                  .size_bytes = left < PIECE_BYTES ? left : PIECE_BYTES};
   }
-  accrt_free(program->allocator, piece, PIECE_BYTES);
-  return status == ACCRT_OK;
+  return true;
 }
 
-/* What is read: the bundle's digest speaks for what lies in it, and for what has a digest there; the rest is read here. */
-static bool add_sources(const accrt_program_t* program, accrt_external_t* external,
-                        uint32_t function, const accrt_plan_t* plan, accx_hasher_t* hasher) {
+static void* run_reading(void* user) {
+  reading_t* reading = user;
+  const accrt_crypto_t* crypto = accrt_instance_crypto_if(reading->program->instance);
+  void* bytes;
+  if (accrt_alloc(reading->program->allocator, PIECE_BYTES, &bytes) != ACCRT_OK) {
+    atomic_store_explicit(&reading->failed, true, memory_order_relaxed);
+    return NULL;
+  }
+  for (;;) {
+    const size_t index = atomic_fetch_add_explicit(&reading->next, 1, memory_order_relaxed);
+    if (index >= reading->count || atomic_load_explicit(&reading->failed, memory_order_relaxed))
+      break;
+    piece_t* piece = &reading->pieces[index];
+    if (accrt_external_read(reading->program, reading->external, piece->component,
+                            piece->offset_bytes, bytes, piece->size_bytes) != ACCRT_OK) {
+      atomic_store_explicit(&reading->failed, true, memory_order_relaxed);
+      break;
+    }
+    accrt_sha256_t hash;
+    accrt_sha256_init(&hash, crypto);
+    accrt_sha256_update(&hash, bytes, (size_t)piece->size_bytes);
+    accrt_sha256_finish(&hash, piece->digest);
+  }
+  accrt_free(reading->program->allocator, bytes, PIECE_BYTES);
+  return NULL;
+}
+
+static bool read_pieces(reading_t* reading) {
+  const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+  const size_t useful = reading->count / PIECES_OF_A_THREAD + 1;
+  const size_t most = processors > 1 ? (size_t)processors : 1;
+  accrt_threads_run(useful < most ? useful : most, run_reading, reading);
+  return !atomic_load_explicit(&reading->failed, memory_order_relaxed);
+}
+
+/* Collects the bytes to hash. With leaves, the weight root in the key covers the bundle's own
+ * weights, so only other bytes are hashed. A result of another prepare function is covered by the
+ * bundle too, but only if no source outside the bundle was used. */
+static bool collect_sources(reading_t* reading, uint32_t function, const accrt_plan_t* plan,
+                            bool has_leaves) {
+  const accrt_program_t* program = reading->program;
   const accrt_bundle_tables_t* tables = program->tables;
   const accx_argument_t* arguments = accrt_function_arguments(program, function);
   for (uint32_t i = 0; i < plan->binding_count; ++i) {
@@ -85,51 +148,99 @@ static bool add_sources(const accrt_program_t* program, accrt_external_t* extern
     } else if (plan->bindings[i].kind != ACCRT_PLAN_COMPONENT) {
       continue;
     }
-    if (accrt_external_part(external, component) == NULL)
-      continue;
-    const uint32_t constant = accrt_program_constant_of(program, component);
-    if (accrt_external_check(program, external, constant) != ACCRT_OK)
+    if (!accrt_external_has(reading->external, component)) {
+      const bool is_result = plan->bindings[i].kind == ACCRT_PLAN_ARGUMENT &&
+                             plan->bindings[i].index >= tables->functions[function].input_count;
+      if (!is_result && (!has_leaves || reading->external->source_count != 0))
+        return false;
+    } else if ((!has_leaves || !accrt_external_is_own(reading->external, component)) &&
+               !add_pieces(reading, component)) {
       return false;
-    accx_hasher_update(hasher, &component, sizeof component);
-    if (atomic_load_explicit(&external->checked[constant], memory_order_relaxed) !=
-            ACCRT_EXTERNAL_GOOD &&
-        !add_external_bytes(program, external, component, hasher))
-      return false;
+    }
   }
   return true;
 }
 
-/* All but code and sources. */
-static void add_rest(const accrt_program_t* program, uint32_t function, accx_hasher_t* hasher) {
-  const accrt_device_info_t* device = accrt_device_facts(program->device);
-  const uint32_t versions[] = {ACCRT_VERSION, ACCRT_KERNEL_ABI_VERSION, function};
-  accx_hasher_update(hasher, versions, sizeof versions);
-  accx_hasher_update(hasher, &program->tables->header.digest, sizeof(accx_digest_t));
-  /* With the zero at each end, so that no two pairs are the same bytes. */
-  accx_hasher_update(hasher, device->driver, strlen(device->driver) + 1);
-  accx_hasher_update(hasher, device->arch, strlen(device->arch) + 1);
-  accx_hasher_update(hasher, device->description, strlen(device->description) + 1);
-  accx_hasher_update(hasher, &device->cpu_features, sizeof device->cpu_features);
+static bool add_sources(const accrt_program_t* program, const accrt_external_t* external,
+                        uint32_t function, const accrt_plan_t* plan, bool has_leaves,
+                        accrt_sha256_t* hash) {
+  reading_t reading = {.program = program, .external = external};
+  atomic_init(&reading.next, 0);
+  atomic_init(&reading.failed, false);
+  const bool good = collect_sources(&reading, function, plan, has_leaves) && read_pieces(&reading);
+  for (size_t i = 0; good && i < reading.count; ++i) {
+    accrt_sha256_update_u32(hash, reading.pieces[i].component);
+    accrt_sha256_update_u64(hash, reading.pieces[i].size_bytes);
+    accrt_sha256_update(hash, reading.pieces[i].digest, sizeof reading.pieces[i].digest);
+  }
+  accrt_free_array(program->allocator, reading.pieces, reading.capacity, sizeof *reading.pieces);
+  return good;
 }
 
-/* Weights that are encrypted in the file are not to lie beside it in the open; bytes that nobody compares with the bundle's digests are
- * not known by them; a rank's part is not the whole. */
-static bool may_be_kept(const accrt_program_t* program) {
+/* Checks that the bytes match the bundle's leaves. A new entry is stored under the name of the
+ * leaves, so its sources must be the bytes that the leaves stand for. */
+static bool leaves_match(const accrt_program_t* program, const accrt_external_t* external,
+                         uint32_t function, const accrt_plan_t* plan) {
+  const accx_argument_t* arguments = accrt_function_arguments(program, function);
+  void* scratch;
+  if (accrt_alloc(program->allocator, PIECE_BYTES, &scratch) != ACCRT_OK)
+    return false;
+  accrt_status_t status = ACCRT_OK;
+  for (uint32_t i = 0; i < plan->binding_count && status == ACCRT_OK; ++i) {
+    uint32_t component = plan->bindings[i].index;
+    if (plan->bindings[i].kind == ACCRT_PLAN_ARGUMENT)
+      component = program->tables->constants[arguments[component].constant].component_first;
+    else if (plan->bindings[i].kind != ACCRT_PLAN_COMPONENT)
+      continue;
+    if (accrt_external_is_own(external, component))
+      status = accrt_bundle_check_leaves(program->bundle, component, scratch);
+  }
+  accrt_free(program->allocator, scratch, PIECE_BYTES);
+  return status == ACCRT_OK;
+}
+
+/* Includes the NUL, so that two lists of texts never give the same bytes. */
+static void add_text(accrt_sha256_t* hash, const char* text) {
+  accrt_sha256_update(hash, text, strlen(text) + 1);
+}
+
+/* Adds everything except code and sources. */
+static void add_rest(const accrt_program_t* program, uint32_t function, accrt_sha256_t* hash) {
+  const accrt_device_info_t* device = accrt_device_facts(program->device);
+  add_text(hash, "accrt prepared 2");
+  accrt_sha256_update_u32(hash, ACCRT_VERSION);
+  accrt_sha256_update_u32(hash, ACCRT_KERNEL_ABI_VERSION);
+  accrt_sha256_update_u32(hash, function);
+  add_text(hash, device->driver);
+  add_text(hash, device->arch);
+  add_text(hash, device->description);
+  accrt_sha256_update_u64(hash, device->cpu_features);
+}
+
+/* Results of encrypted weights must not be stored in plain text. Without checked digests the bytes
+ * may differ from the bundle's. A rank has only a part of its weights. In these cases nothing is
+ * stored. */
+static bool may_store(const accrt_program_t* program) {
   return program->tables->encryption == NULL && program->slices == NULL &&
          !accrt_bundle_skips_digests(program->bundle);
 }
 
 static bool make_key(const accrt_program_t* program, const accrt_weight_set_t* weights,
-                     uint32_t function, const accrt_plan_t* plan, accrt_cache_key_t* out_key) {
-  accx_hasher_t hasher;
-  accx_hasher_init(&hasher);
-  add_rest(program, function, &hasher);
-  if (!may_be_kept(program) || !add_code(program, plan, &hasher) ||
-      !add_sources(program, weights->external, function, plan, &hasher))
+                     uint32_t function, const accrt_plan_t* plan, bool* out_has_leaves,
+                     accrt_cache_key_t* out_key) {
+  accrt_key_t code, root;
+  if (!may_store(program) ||
+      accrt_bundle_roots(program->bundle, &code, &root, out_has_leaves) != ACCRT_OK)
     return false;
-  const accx_digest_t digest = accx_hasher_finish(&hasher);
-  memcpy(out_key->bytes, digest.bytes, sizeof out_key->bytes);
-  return true;
+  accrt_sha256_t hash;
+  accrt_sha256_init(&hash, accrt_instance_crypto_if(program->instance));
+  add_rest(program, function, &hash);
+  accrt_sha256_update(&hash, code.bytes, sizeof code.bytes);
+  accrt_sha256_update(&hash, root.bytes, sizeof root.bytes);
+  const bool good = add_code(program, plan, &hash) &&
+                    add_sources(program, weights->external, function, plan, *out_has_leaves, &hash);
+  accrt_sha256_finish(&hash, out_key->bytes);
+  return good;
 }
 
 /* ---- Entries: the results' bytes, one after another ---- */
@@ -163,7 +274,7 @@ static accrt_status_t place(accrt_program_t* program, accrt_weight_set_t* weight
   return status;
 }
 
-/* Whatever of it is there when it fails: the function then writes into that. */
+/* A failure may leave a result partly written. The prepare function then overwrites it. */
 static bool restore(accrt_program_t* program, accrt_weight_set_t* weights, uint32_t function,
                     const accrt_prepare_entry_t* entry) {
   void* data;
@@ -184,9 +295,12 @@ bool accrt_prepare_find(accrt_program_t* program, accrt_weight_set_t* weights, u
     return false;
   }
   const accrt_error_t saved = *accrt_error_current();
-  if (!make_key(program, weights, function, plan, &entry->key))
+  bool has_leaves = false;
+  if (!make_key(program, weights, function, plan, &has_leaves, &entry->key))
     entry->folder = NULL;
   const bool found = entry->folder != NULL && restore(program, weights, function, entry);
+  if (!found && has_leaves && !leaves_match(program, weights->external, function, plan))
+    entry->folder = NULL;
   (void)accrt_error_restore(&saved);
   return found;
 }
@@ -205,7 +319,7 @@ static accrt_status_t fetch(const accrt_program_t* program, const accrt_weight_s
       status = accrt_stream_copy(stream, &source, &target, made->size_bytes);
     data += made->size_bytes;
   }
-  /* Also after a failure: copies before it may be on their way into `data`. */
+  /* Wait even after a failure: earlier copies may still write to `data`. */
   const accrt_status_t finished = accrt_finish_stream(stream);
   return status != ACCRT_OK ? status : finished;
 }
@@ -227,7 +341,7 @@ void accrt_prepare_keep(accrt_program_t* program, const accrt_weight_set_t* weig
   }
   if (!kept) {
     accrt_instance_log(program->instance, ACCRT_LOG_WARNING, "prepare",
-                       "what function '%s' made could not be kept in %s",
+                       "the results of function '%s' could not be stored in %s",
                        accrt_function_name(program, function), entry->folder);
   }
   (void)accrt_error_restore(&saved);

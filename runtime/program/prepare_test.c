@@ -1,5 +1,6 @@
-/* runtime/program/prepare_test.c - prepare functions whose results are kept on disk: made once, found by everyone, made again when what
- * is kept is damaged, and never missed when nothing can be kept. */
+/* runtime/program/prepare_test.c - prepare functions with results on disk: computed once, found
+ * by all programs, computed again after damage. A result that cannot be stored is computed each
+ * time. */
 #define _GNU_SOURCE
 #include "runtime/program/own_memory_host.h"
 
@@ -40,7 +41,8 @@ static fixture_t* open_kept(const char* path, uint32_t verify) {
   return f;
 }
 
-/* Opens, checks what "reversed" and "doubled" hold, and says how many prepare functions ran for it. */
+/* Opens a program, checks the values of "reversed" and "doubled", and returns the number of prepare
+ * functions that ran. */
 static unsigned runs_with(const char* path, uint32_t verify) {
   atomic_store(&prepared, 0);
   fixture_t* f = open_kept(path, verify);
@@ -58,7 +60,8 @@ static unsigned runs_with(const char* path, uint32_t verify) {
   return runs;
 }
 
-/* Entries, each with a byte of it changed (`at` from its beginning, negative: from its end) or cut off. */
+/* Changes a byte in each entry (`at` from its start; negative: from its end), or cuts the entries
+ * off. */
 static int each_entry(long at, bool cut) {
   int entries = 0;
   DIR* list = opendir(folder);
@@ -105,7 +108,8 @@ static void runs_once(void** state) {
   BUNDLES;
   for (int memory = 0; memory < 2; ++memory) {
     own_memory = memory == 1;
-    assert_int_equal(runs_with(folder, 0), memory == 0 ? 2 : 0); /* one for both: the same driver */
+    /* one entry for both, because the driver is the same */
+    assert_int_equal(runs_with(folder, 0), memory == 0 ? 2 : 0);
     assert_int_equal(runs_with(folder, 0), 0);
   }
   assert_int_equal(runs_with("", 0), 2);
@@ -135,7 +139,7 @@ static void does_without(void** state) {
   assert_int_equal(runs_with("/dev/null", 0), 2);
 }
 
-/* Bytes that are compared with no digest are not known by the bundle's. */
+/* Bytes that are compared with no digest are not identified by the bundle's digests. */
 static void unverified_is_not_kept(void** state) {
   BUNDLES;
   assert_int_equal(runs_with(folder, ACCRT_VERIFY_NO_DATA), 2);
@@ -143,7 +147,7 @@ static void unverified_is_not_kept(void** state) {
   assert_int_equal(runs_with(folder, ACCRT_VERIFY_NO_DATA), 2);
 }
 
-/* Swapped weights are neither looked up nor kept. */
+/* Results of swapped weights are neither searched nor stored. */
 static void swaps_are_made(void** state) {
   BUNDLES;
   assert_int_equal(runs_with(folder, 0), 2);

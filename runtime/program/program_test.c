@@ -136,7 +136,7 @@ static void names_the_variant(void** state) {
   char text[512];
   OK(accrt_program_variant(f->program, kernel, &variant, text, sizeof text, &size));
   assert_int_equal(size, strlen(text) + 1);
-  assert_int_equal(variant, 0); /* none is free of predicates: the preferred one */
+  assert_int_equal(variant, 0); /* none is free of predicates, so the preferred one */
   assert_non_null(strstr(text, "variant 0 (host portable): chosen"));
   assert_non_null(strstr(text, "variant 1 (host portable): where its argument predicates hold"));
   OK(accrt_program_variant(f->program, kernel, NULL, NULL, 0, &size));
@@ -159,7 +159,8 @@ static void family_rules(void** state) {
   char arch_text[] = "x86-64";
   (void)arch_text;
   char why[160];
-  /* Strings of the bundle are all there is to name architectures with: build a program of another table. */
+  /* Architectures are named by offsets in the bundle's strings. So build a program with another
+   * string table. */
   static const char strings[] = "\0host\0x86-64-v2\0x86-64-v9\0x86-64";
   accrt_bundle_tables_t own = *tables;
   own.strings = strings;
@@ -177,7 +178,7 @@ static void family_rules(void** state) {
   variant.arch = 16; /* v9 */
   assert_false(accrt_variant_fits(&program, &variant, why, sizeof why));
   variant.arch_kind = ACCX_ARCH_PORTABLE;
-  assert_false(accrt_variant_fits(&program, &variant, why, sizeof why)); /* from v9 up */
+  assert_false(accrt_variant_fits(&program, &variant, why, sizeof why)); /* requires v9 or later */
   variant.arch = 0;
   variant.required_features = 8;
   assert_false(accrt_variant_fits(&program, &variant, why, sizeof why));
@@ -279,7 +280,7 @@ static void swap_refuses(void** state) {
   FAILS(accrt_program_swap_weights(f->program, weights, 2, size), INVALID_ARGUMENT, "NULL");
   FAILS(accrt_program_swap_weights(NULL, weights, 2, size), INVALID_ARGUMENT, "program is NULL");
   FAILS(accrt_program_swap_weights(f->program, NULL, 2, size), INVALID_ARGUMENT, "weights is NULL");
-  check_weights(call, 0, 1, 0.5f); /* all or none: the good one was not taken either */
+  check_weights(call, 0, 1, 0.5f); /* all or none: the valid one was not used either */
   accrt_call_release(call);
 }
 
@@ -307,7 +308,7 @@ static void estimates_memory(void** state) {
   assert_int_equal(e.transient_bytes,
                    256 + 64); /* the callee's 64, aligned to 256, after the caller's 32 */
   e = estimate(f, "inplace", NULL, 0);
-  assert_int_equal(e.result_bytes, 0); /* lies in its input */
+  assert_int_equal(e.result_bytes, 0); /* in its input's memory */
 }
 
 static void estimate_refuses(void** state) {

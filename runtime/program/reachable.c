@@ -1,7 +1,9 @@
-/* runtime/program/reachable.c - what a device needs of a bundle: functions that calls can lead to, the kernels and constants that
- * those use, and the prepare functions that make the constants.
+/* runtime/program/reachable.c - the parts of a bundle that a device needs: functions that calls can
+ * reach, the kernels and constants that those use, and the prepare functions that make the
+ * constants.
  *
- * Of the versions of a function it is the one for the device's driver, else the one for any. It loads and places nothing.
+ * A device uses the version of a function for its driver, or else the version for any driver. This
+ * file loads and places nothing.
  */
 
 #include "runtime/program/internal.h"
@@ -10,13 +12,13 @@ static const char* driver_name(const accrt_program_t* program) {
   return accrt_device_facts(program->device)->driver;
 }
 
-/* The version of `function`'s name that this device uses. */
+/* True when this device uses `function` and not another version of the same name. */
 static bool is_version_here(const accrt_program_t* program, uint32_t function) {
   const uint32_t first = program->tables->function_first[function];
   return accrt_bundle_function_for(program->tables, first, driver_name(program)) == function;
 }
 
-/* Blocks of functions follow one another, in the order of the functions. */
+/* Blocks are stored in the order of their functions. */
 static void visit_blocks(accrt_program_t* program, uint32_t function, uint8_t reason) {
   const accrt_bundle_tables_t* tables = program->tables;
   accrt_program_reach_t* reach = &program->reach;
@@ -46,7 +48,8 @@ static void visit_constants(accrt_program_t* program, uint32_t function) {
   }
 }
 
-/* Callees have lower indices than their callers: one pass from the end sees each caller before what it calls. */
+/* A callee has a lower index than its callers. So one pass from the last function to the first
+ * visits each caller before its callees. */
 static void visit_functions(accrt_program_t* program, uint8_t reason) {
   for (uint32_t i = program->tables->function_count; i-- > 0;) {
     if ((program->reach.functions[i] & reason) == 0)
@@ -88,7 +91,8 @@ static void mark_roots(accrt_program_t* program) {
   }
 }
 
-/* Marks the makers of what calls use, and in `made` all that they make. */
+/* Marks the functions that make constants which calls use. `made` gets all constants that they
+ * make. */
 static void mark_makers(accrt_program_t* program, uint8_t* made) {
   const accrt_bundle_tables_t* tables = program->tables;
   for (uint32_t i = 0; i < tables->function_count; ++i) {
@@ -126,10 +130,7 @@ static accrt_status_t allocate(accrt_program_t* program) {
                 {tables->component_count, &program->reach.components}};
   for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; ++i) {
     void* memory;
-    const accrt_status_t status =
-        accrt_alloc_array(program->allocator, arrays[i].count, 1, &memory);
-    if (status != ACCRT_OK)
-      return status;
+    ACCRT_TRY(accrt_alloc_array(program->allocator, arrays[i].count, 1, &memory));
     *arrays[i].place = memory;
   }
   return ACCRT_OK;

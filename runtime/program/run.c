@@ -1,4 +1,5 @@
-/* runtime/program/run.c - asynchronous executions of a session: records, completions, weights that were swapped meanwhile. */
+/* runtime/program/run.c - asynchronous executions of a session: records, completions, weights that
+ * were swapped meanwhile. */
 #include <sched.h>
 #include <string.h>
 
@@ -22,11 +23,7 @@ accrt_status_t accrt_session_take_run(accrt_session_t* session, accrt_run_t** ou
   accrt_session_collect_runs(session);
   accrt_run_t* run = session->free_runs;
   if (run == NULL) {
-    void* memory;
-    const accrt_status_t status = accrt_alloc(session->program->allocator, sizeof *run, &memory);
-    if (status != ACCRT_OK)
-      return status;
-    run = memory;
+    ACCRT_TRY(ACCRT_NEW(session->program->allocator, &run));
     run->session = session;
     atomic_init(&run->done, 0);
   } else {
@@ -131,9 +128,7 @@ accrt_status_t accrt_session_execute_passive(accrt_session_t* session, accrt_pla
   work->kept_class = &keep_plan;
   work->kept = plan;
   uint64_t submission = 0;
-  const accrt_status_t status = accrt_stream_execute(session->stream, work, &submission);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_stream_execute(session->stream, work, &submission));
   session->last_submission = submission;
   if (session->first_unknown == 0)
     session->first_unknown = submission;
@@ -155,26 +150,23 @@ void accrt_session_look(accrt_session_t* session) {
 }
 
 void accrt_session_drain(accrt_session_t* session) {
-  /* Completions are under way on threads that do not wait for anybody: this takes no longer than a call of theirs. */
+  /* Completions are under way on threads that do not wait for anybody: this takes no longer than a
+   * call of theirs. */
   while (atomic_load_explicit(&session->in_flight, memory_order_acquire) != 0)
     (void)sched_yield();
 }
 
 /* ---- Weights ---- */
 
-void accrt_session_refresh_weights(accrt_session_t* session) {
-  accrt_program_t* program = session->program;
-  /* Acquire pairs with the release in accrt_program_swap_weights' publish. */
-  if (atomic_load_explicit(&program->weights_generation, memory_order_acquire) ==
-      session->weights_generation)
-    return;
+void accrt_session_take_weights(accrt_session_t* session) {
   accrt_weight_set_t* old = session->weights;
-  session->weights = accrt_program_weights(program, &session->weights_generation);
+  session->weights = accrt_program_weights(session->program, &session->weights_generation);
   ++session->version;
   for (uint32_t i = 0; i < old->count; ++i) {
     if (old->components[i].buffer == NULL)
       continue;
-    /* A reference to be let go in order; the set itself drops its own whenever its last user does. */
+    /* A reference to be let go in order; the set itself drops its own whenever its last user
+     * does. */
     accrt_buffer_ref(old->components[i].buffer);
     accrt_session_let_go(session, old->components[i].buffer);
   }

@@ -34,8 +34,8 @@ static void destroy(accrt_session_t* session) {
   accrt_program_unref(program);
 }
 
-/* On the runtime's own thread, after everything that the stream had. The end of the instance waits for it: the notification
- * holds the stream until it has returned. */
+/* On the runtime's own thread, after everything that the stream had. The end of the instance waits
+ * for it: the notification holds the stream until it has returned. */
 static void destroy_later(void* user, accrt_status_t status) {
   (void)status;
   destroy(user);
@@ -44,7 +44,8 @@ static void destroy_later(void* user, accrt_status_t status) {
 /* With calls in flight: later, and on this thread only when there is no other way. */
 static void retire(accrt_session_t* session) {
   const accrt_error_t saved = *accrt_error_current();
-  /* Often only a completion is still on its way. A device without threads makes progress in waits alone. */
+  /* Often only a completion is still on its way. A device without threads makes progress in waits
+   * alone. */
   const bool is_idle = accrt_stream_synchronize(session->stream, 0, ACCRT_WAIT_BLOCK) == ACCRT_OK;
   if (is_idle || accrt_stream_notify(session->stream, destroy_later, session) != ACCRT_OK)
     destroy(session);
@@ -89,11 +90,7 @@ static accrt_status_t take_stream(accrt_session_t* session, accrt_stream_t* give
       accrt_program_internalize(session->program);
     return status;
   }
-  if (accrt_stream_device(given) != device) {
-    return ACCRT_FAIL(INVALID_ARGUMENT, "the stream is of device '%s', the program of '%s'",
-                      accrt_device_facts(accrt_stream_device(given))->name,
-                      accrt_device_facts(device)->name);
-  }
+  ACCRT_TRY(accrt_device_check_same("stream", accrt_stream_device(given), "program", device));
   session->stream = accrt_stream_retain(given);
   accrt_program_internalize(session->program);
   return ACCRT_OK;
@@ -102,8 +99,12 @@ static accrt_status_t take_stream(accrt_session_t* session, accrt_stream_t* give
 static accrt_status_t take_pool(accrt_session_t* session, accrt_pool_t* given) {
   accrt_pool_t* pool = given;
   accrt_status_t status = ACCRT_OK;
-  if (given == NULL)
+  if (given == NULL) {
     status = accrt_device_pool(session->program->device, ACCRT_MEMORY_DEVICE, &pool);
+  } else {
+    status = accrt_device_check_same("pool", accrt_pool_device(given), "program",
+                                     session->program->device);
+  }
   if (status != ACCRT_OK)
     return status;
   session->pool = accrt_pool_retain(pool);
@@ -114,12 +115,7 @@ static accrt_status_t take_pool(accrt_session_t* session, accrt_pool_t* given) {
 static accrt_status_t take_symbols(accrt_session_t* session,
                                    const accrt_session_options_t* options) {
   const accrt_program_t* program = session->program;
-  void* memory;
-  const accrt_status_t status = accrt_alloc_array(program->allocator, program->tables->symbol_count,
-                                                  sizeof *session->symbols, &memory);
-  if (status != ACCRT_OK)
-    return status;
-  session->symbols = memory;
+  ACCRT_TRY(ACCRT_NEW_ARRAY(program->allocator, program->tables->symbol_count, &session->symbols));
   return accrt_symbols_from_list(program, options->symbols, options->symbol_count,
                                  options->symbol_size_bytes, true, session->symbols);
 }
@@ -133,14 +129,33 @@ static accrt_status_t reserve_run(accrt_session_t* session) {
   return status;
 }
 
-/* All but the contents of the state. */
+/* All that a session has; of the contents of its state only those that `fill` asks for. */
+static accrt_status_t take_all(accrt_session_t* session, const accrt_session_options_t* options,
+                               bool fill) {
+  ACCRT_TRY(accrt_checkpoint());
+  ACCRT_TRY(accrt_copy_string(session->program->allocator, options->label, &session->label));
+  ACCRT_TRY(take_symbols(session, options));
+  ACCRT_TRY(take_stream(session, options->stream));
+  ACCRT_TRY(take_pool(session, options->pool));
+  ACCRT_TRY(reserve_run(session));
+  ACCRT_TRY(accrt_session_create_states(session));
+  if (fill)
+    ACCRT_TRY(accrt_session_fill_states(session));
+  return ACCRT_OK;
+}
+
+/* Both budgets of the options. */
+static accrt_status_t read_budgets(const accrt_session_options_t* options,
+                                   accrt_budget_t* out_plans, accrt_budget_t* out_creation) {
+  ACCRT_TRY(accrt_budget_read(options->budget, out_plans));
+  return accrt_budget_read(
+      options->creation_budget != NULL ? options->creation_budget : options->budget, out_creation);
+}
+
 static accrt_status_t make(accrt_program_t* program, const accrt_session_options_t* options,
-                           accrt_session_t** out_session) {
-  void* memory;
-  accrt_status_t status = accrt_alloc(program->allocator, sizeof(accrt_session_t), &memory);
-  if (status != ACCRT_OK)
-    return status;
-  accrt_session_t* session = memory;
+                           bool fill, accrt_session_t** out_session) {
+  accrt_session_t* session;
+  ACCRT_TRY(ACCRT_NEW(program->allocator, &session));
   accrt_object_init(&session->object);
   accrt_object_retain(&program->object);
   session->program = program;
@@ -148,17 +163,15 @@ static accrt_status_t make(accrt_program_t* program, const accrt_session_options
   session->version = 1;
   session->adapter_version = 1;
   session->weights = accrt_program_weights(program, &session->weights_generation);
-  status = accrt_copy_string(program->allocator, options->label, &session->label);
-  if (status == ACCRT_OK)
-    status = take_symbols(session, options);
-  if (status == ACCRT_OK)
-    status = take_stream(session, options->stream);
-  if (status == ACCRT_OK)
-    status = take_pool(session, options->pool);
-  if (status == ACCRT_OK)
-    status = reserve_run(session);
-  if (status == ACCRT_OK)
-    status = accrt_session_create_states(session);
+  accrt_budget_t creation;
+  accrt_status_t status = read_budgets(options, &session->budget, &creation);
+  if (status == ACCRT_OK) {
+    accrt_meter_t meter;
+    accrt_meter_begin(&meter, &creation, "making a session of", accrt_bundle_name(program->bundle),
+                      UINT64_MAX, UINT64_MAX);
+    status = take_all(session, options, fill);
+    accrt_meter_end(&meter);
+  }
   if (status == ACCRT_OK) {
     (void)accrt_instance_retain(program->instance);
     *out_session = session;
@@ -170,10 +183,8 @@ static accrt_status_t make(accrt_program_t* program, const accrt_session_options
 
 static accrt_status_t read_options(const accrt_session_options_t* options,
                                    accrt_session_options_t* out_options) {
-  const accrt_status_t status =
-      accrt_struct_read("accrt_session_options_t", options, out_options, sizeof *out_options);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(
+      accrt_struct_read("accrt_session_options_t", options, out_options, sizeof *out_options));
   if (out_options->flags != 0 || out_options->reserved != 0) {
     return ACCRT_FAIL(INVALID_ARGUMENT,
                       "flags are 0x%" PRIx32 " and reserved is %" PRIu32 ", both must be 0",
@@ -185,21 +196,14 @@ static accrt_status_t read_options(const accrt_session_options_t* options,
 accrt_status_t accrt_session_create(accrt_program_t* program,
                                     const accrt_session_options_t* options,
                                     accrt_session_t** out_session) {
-  if (out_session == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_session is NULL");
-  *out_session = NULL;
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (program == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "program is NULL");
+  if (out_session != NULL)
+    *out_session = NULL;
+  ACCRT_ENTER(out_session, program);
   accrt_session_options_t own;
-  status = read_options(options, &own);
+  accrt_status_t status = read_options(options, &own);
   accrt_session_t* session = NULL;
   if (status == ACCRT_OK)
-    status = make(program, &own, &session);
-  if (status == ACCRT_OK)
-    status = accrt_session_fill_states(session);
+    status = make(program, &own, true, &session);
   if (status == ACCRT_OK) {
     *out_session = session;
   } else {
@@ -248,11 +252,11 @@ static accrt_status_t make_clone(accrt_session_t* session, const accrt_session_o
   const accrt_program_t* program = session->program;
   void* memory;
   /* The original's SESSION symbols by name. */
-  accrt_status_t status = accrt_alloc_array(program->allocator, program->tables->symbol_count,
-                                            sizeof(accrt_symbol_value_t), &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc_array(program->allocator, program->tables->symbol_count,
+                              sizeof(accrt_symbol_value_t), &memory));
   accrt_symbol_value_t* values = memory;
+  if (plain.budget == NULL)
+    plain.budget = &session->budget;
   plain.symbols = values;
   plain.symbol_count = 0;
   plain.symbol_size_bytes = (uint32_t)sizeof *values;
@@ -263,7 +267,7 @@ static accrt_status_t make_clone(accrt_session_t* session, const accrt_session_o
         accrt_program_string(program, program->tables->symbols[i].name);
     values[plain.symbol_count++].value = session->symbols[i].value;
   }
-  status = make(session->program, &plain, out_session);
+  accrt_status_t status = make(session->program, &plain, false, out_session);
   accrt_free_array(program->allocator, memory, program->tables->symbol_count,
                    sizeof(accrt_symbol_value_t));
   return status;
@@ -271,30 +275,21 @@ static accrt_status_t make_clone(accrt_session_t* session, const accrt_session_o
 
 accrt_status_t accrt_session_clone(accrt_session_t* session, const accrt_session_options_t* options,
                                    accrt_session_t** out_session) {
-  if (out_session == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_session is NULL");
-  *out_session = NULL;
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (session == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "session is NULL");
+  if (out_session != NULL)
+    *out_session = NULL;
+  ACCRT_ENTER(out_session, session);
+  ACCRT_USE_SESSION(session);
   accrt_session_options_t own;
-  status = read_options(options, &own);
-  if (status == ACCRT_OK)
-    status = accrt_session_check(session);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(read_options(options, &own));
+  ACCRT_TRY(accrt_session_check(session));
   /* Reads the list once for its errors. */
   accrt_session_t* clone = NULL;
   void* memory;
   const uint32_t symbol_count = session->program->tables->symbol_count;
-  status = accrt_alloc_array(session->program->allocator, symbol_count, sizeof *session->symbols,
-                             &memory);
-  if (status != ACCRT_OK)
-    return status;
-  status = accrt_symbols_from_list(session->program, own.symbols, own.symbol_count,
-                                   own.symbol_size_bytes, true, memory);
+  ACCRT_TRY(accrt_alloc_array(session->program->allocator, symbol_count, sizeof *session->symbols,
+                              &memory));
+  accrt_status_t status = accrt_symbols_from_list(session->program, own.symbols, own.symbol_count,
+                                                  own.symbol_size_bytes, true, memory);
   accrt_free_array(session->program->allocator, memory, symbol_count, sizeof *session->symbols);
   if (status == ACCRT_OK)
     status = check_clone_symbols(session, &own);
@@ -326,7 +321,7 @@ accrt_status_t accrt_session_fail(accrt_session_t* session, const accrt_error_t*
   return error->status;
 }
 
-accrt_status_t accrt_session_check(accrt_session_t* session) {
+accrt_status_t accrt_session_check_slow(accrt_session_t* session) {
   if (session->first_unknown != 0 &&
       accrt_stream_failures(session->stream) != session->seen_failures)
     accrt_session_look(session);
@@ -338,11 +333,8 @@ accrt_status_t accrt_session_check(accrt_session_t* session) {
 }
 
 accrt_status_t accrt_session_error(accrt_session_t* session, accrt_error_t* out_error) {
-  const accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (session == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "session is NULL");
+  ACCRT_ENTER(session);
+  ACCRT_USE_SESSION(session);
   const accrt_error_t none = ACCRT_ERROR_INIT;
   accrt_session_look(session);
   const bool has_failed = atomic_load_explicit(&session->failed, memory_order_acquire) == 2;
@@ -360,23 +352,28 @@ static accrt_status_t quiet_stream(accrt_session_t* session) {
 }
 
 accrt_status_t accrt_session_reset(accrt_session_t* session) {
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (session == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "session is NULL");
-  status = quiet_stream(session);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_ENTER(session);
+  ACCRT_USE_SESSION(session);
+  ACCRT_TRY(quiet_stream(session));
   accrt_session_drain(session);
   accrt_session_collect_runs(session);
   session->first_unknown = 0;
   session->seen_failures = accrt_stream_failures(session->stream);
-  status = accrt_session_fill_states(session);
+  accrt_status_t status = accrt_session_fill_states(session);
   /* Relaxed: nothing is in flight, and the session's owner alone looks. */
   if (status == ACCRT_OK)
     atomic_store_explicit(&session->failed, 0, memory_order_relaxed);
   return status;
+}
+
+accrt_status_t accrt_session_cancel(accrt_session_t* session) {
+  ACCRT_ENTER(session);
+  if (!session->own_stream) {
+    return ACCRT_FAIL(INVALID_STATE,
+                      "the session runs on a stream of the caller's, which may have others' work: "
+                      "accrt_stream_cancel cancels all of it");
+  }
+  return accrt_stream_cancel(session->stream);
 }
 
 accrt_stream_t* accrt_session_stream(accrt_session_t* session) {

@@ -1,4 +1,5 @@
-/* runtime/program/session_test.c - sessions: state, clones, reset, failure, asynchronous calls, end of life. */
+/* runtime/program/session_test.c - sessions: state, clones, reset, failure, asynchronous calls, end
+ * of life. */
 #include "runtime/program/testing.h"
 
 #define F32 ACCRT_DTYPE_F32
@@ -109,6 +110,50 @@ static void refuses_bad_sessions(void** state) {
         "state 'cache'");
   assert_null(session);
   accrt_pool_release(pool);
+}
+
+/* A state may be as large as a bundle likes: what it takes is charged before it is there. */
+static void creation_has_a_budget(void** state) {
+  FIXTURE(f);
+  accrt_session_t *session, *clone;
+  accrt_budget_t small = ACCRT_BUDGET_INIT, plans = ACCRT_BUDGET_INIT;
+  accrt_session_options_t options = ACCRT_SESSION_OPTIONS_INIT;
+  /* Each allocation is charged, and the states: a limit that is too small fails as one. */
+  options.budget = &small;
+  accrt_status_t status = ACCRT_ERROR_BUDGET;
+  for (uint64_t limit = 256; status != ACCRT_OK; limit += 256) {
+    assert_true(limit < 1 << 20);
+    small.max_memory_bytes = limit;
+    status = accrt_session_create(f->program, &options, &session);
+    if (status == ACCRT_OK)
+      break;
+    FAILS(status, BUDGET, "making a session of");
+    assert_null(session);
+  }
+  small.max_memory_bytes = 64 * 4 * sizeof(float); /* the largest 'cache' alone */
+  FAILS(accrt_session_clone(session, &options, &clone), BUDGET, "bytes of host memory");
+  assert_null(clone);
+  accrt_session_release(session);
+  /* A budget of its own, beside that of the plans. */
+  plans.max_memory_bytes = 1;
+  /* Not the limit that was enough above: how many records of work the next session can take again
+   * depends on what the device's thread has ended by now. */
+  small.max_memory_bytes = 1 << 20;
+  options.budget = &plans;
+  FAILS(accrt_session_create(f->program, &options, &session), BUDGET, "limit of 1");
+  options.creation_budget = &small;
+  OK(accrt_session_create(f->program, &options, &session));
+  FAILS(accrt_session_warmup(session, "append", NULL, 0, 0), BUDGET, "planning 'append'");
+  accrt_session_release(session);
+  const uint32_t cancel = 1;
+  small = (accrt_budget_t)ACCRT_BUDGET_INIT;
+  small.cancel = &cancel;
+  FAILS(accrt_session_create(f->program, &options, &session), CANCELLED, "making a session of");
+  small.cancel = NULL;
+  small.timeout_ns = 1;
+  FAILS(accrt_session_create(f->program, &options, &session), TIMEOUT, "limit of 1 ns");
+  small.reserved = 1;
+  FAILS(accrt_session_create(f->program, &options, &session), INVALID_ARGUMENT, "accrt_budget_t");
 }
 
 static void sessions_do_not_see_one_another(void** state) {
@@ -439,8 +484,9 @@ static void refuses_bad_timepoints(void** state) {
   FIXTURE(f);
   accrt_call_t* call = make_call(f->session, "empty");
   const accrt_timepoint_t none = {NULL, 1};
-  FAILS(accrt_call_submit(call, NULL, 1, NULL, 0), INVALID_ARGUMENT, "wait is NULL");
-  FAILS(accrt_call_submit(call, NULL, 0, &none, 1), INVALID_ARGUMENT, "signal 0 is NULL");
+  FAILS(accrt_call_submit(call, NULL, 1, NULL, 0), INVALID_ARGUMENT, "waits is NULL");
+  FAILS(accrt_call_submit(call, NULL, 0, &none, 1), INVALID_ARGUMENT,
+        "signals[0].semaphore is NULL");
   FAILS(accrt_call_submit(NULL, NULL, 0, NULL, 0), INVALID_ARGUMENT, "call is NULL");
   accrt_semaphore_t* failed;
   OK(accrt_semaphore_create(f->instance, 0, &failed));
@@ -587,7 +633,8 @@ static void releases_everything_with_a_call_in_flight(void** state) {
   }
 }
 
-/* The call waits for what never comes, on a device with and without threads: the end of the instance drops it. */
+/* The call waits for what never comes, on a device with and without threads: the end of the
+ * instance drops it. */
 static void drops_calls_that_nobody_starts(void** state) {
   if (!have_bundles())
     skip();
@@ -736,6 +783,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       FIXTURE_TEST(sizes_and_fills_state),
       FIXTURE_TEST(refuses_bad_sessions),
+      FIXTURE_TEST(creation_has_a_budget),
       FIXTURE_TEST(sessions_do_not_see_one_another),
       FIXTURE_TEST(exports_and_imports_state),
       FIXTURE_TEST(binds_state_from_outside),

@@ -1,5 +1,5 @@
-/* runtime/program/shard.c - which bytes of full tensors are a rank's: by the bundle's shards, and by the layout of each component. It
- * reads them when asked, and places nothing.
+/* runtime/program/shard.c - which bytes of full tensors are a rank's: by the bundle's shards, and
+ * by the layout of each component. It reads them when asked, and places nothing.
  */
 #include "runtime/program/shard.h"
 
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "accrt/tensor.h"
-#include "loader/layout.h"
+#include "format/layout.h"
 
 const accx_shard_t* accrt_program_shard(const accrt_program_t* program, uint32_t constant) {
   const accrt_bundle_tables_t* tables = program->tables;
@@ -116,7 +116,8 @@ static uint32_t unit_of(const cut_t* cut) {
              : 1;
 }
 
-/* Rows of the component, each of which is cut alike: what comes before the axis in the order of storage. */
+/* Rows of the component, each of which is cut alike: what comes before the axis in the order of
+ * storage. */
 static uint64_t rows_of(const cut_t* cut, const accx_layout_view_t* full) {
   const accx_constant_t* constant = cut->constant;
   const uint32_t axis = cut->shard->axis;
@@ -220,12 +221,7 @@ accrt_status_t accrt_program_shards_create(accrt_program_t* program, uint32_t ra
                             accrt_bundle_name(program->bundle), rank, degree);
   }
   program->rank = rank;
-  void* memory;
-  const accrt_status_t status = accrt_alloc_array(program->allocator, tables->component_count,
-                                                  sizeof *program->slices, &memory);
-  if (status != ACCRT_OK)
-    return status;
-  program->slices = memory;
+  ACCRT_TRY(ACCRT_NEW_ARRAY(program->allocator, tables->component_count, &program->slices));
   for (uint32_t i = 0; i < tables->shard_count; ++i) {
     if (accrt_shard_is_split(&tables->shards[i]))
       cut_constant(program, &tables->shards[i], rank);

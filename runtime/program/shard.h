@@ -1,11 +1,13 @@
-/* runtime/program/shard.h - the part of a full tensor that one rank of a bundle with shards reads. Private to runtime/program. */
+/* runtime/program/shard.h - the part of a full tensor that one rank of a bundle with shards reads.
+ * Private to runtime/program. */
 #ifndef ACCRT_RUNTIME_PROGRAM_SHARD_H_
 #define ACCRT_RUNTIME_PROGRAM_SHARD_H_
 
 #include "loader/weights.h"
 #include "runtime/program/internal.h"
 
-/* How a rank's component lies in the full one: `rows` rows one after another, of each of which the rank has one piece a segment. */
+/* How a rank's component lies in the full one: `rows` rows one after another, of each of which the
+ * rank has one piece a segment. */
 struct accrt_slice {
   const accx_segment_t* segments; /* NULL: the rank has all of it */
   uint32_t segment_count;
@@ -37,7 +39,8 @@ static inline bool accrt_shard_is_split(const accx_shard_t* shard) {
 }
 /* A constant's record; NULL: it has none. */
 const accx_shard_t* accrt_program_shard(const accrt_program_t* program, uint32_t constant);
-/* Copies bytes of the rank's component, [offset_bytes, offset_bytes + size_bytes) of it, and reads no others. */
+/* Copies bytes of the rank's component, [offset_bytes, offset_bytes + size_bytes) of it, and reads
+ * no others. */
 accrt_status_t accrt_slice_read(const accrt_slice_t* slice, accrt_weights_t* weights,
                                 uint32_t tensor, uint32_t component, uint64_t offset_bytes,
                                 void* target, uint64_t size_bytes);

@@ -1,6 +1,8 @@
-/* runtime/program/solve.c - what a call's shapes say: values of symbols, every dimension checked, shapes of results.
+/* runtime/program/solve.c - from a call's shapes to values of symbols: it checks every dimension
+ * and computes the shapes of results.
  *
- * The first bare dimension or scalar that names a symbol binds it; everything else is an equality check. It may not allocate.
+ * The first bare dimension or scalar that names a symbol binds it. All later ones must be equal. It
+ * allocates nothing.
  */
 #include <stdio.h>
 #include <string.h>
@@ -9,13 +11,9 @@
 
 void accrt_call_prefix(const accrt_call_t* call, uint32_t argument) {
   char type[128] = "";
-  uint64_t size_bytes;
-  const accrt_error_t saved = *accrt_error_current();
-  const accrt_status_t status = accrt_bundle_argument_type_text(
-      call->program->bundle, call->function, argument, type, sizeof type, &size_bytes);
-  if (status != ACCRT_OK)
+  if (!accrt_bundle_record_type_text(call->program->bundle, call->function, argument, type,
+                                     sizeof type))
     (void)snprintf(type, sizeof type, "%s", "its type is too long to show");
-  (void)accrt_error_restore(&saved);
   accrt_error_prefix("function '%s', %s '%s' (%s)",
                      accrt_function_name(call->program, call->function),
                      argument < call->input_count ? "input" : "result",
@@ -28,7 +26,7 @@ static const char* symbol_name(const accrt_call_t* call, uint32_t symbol) {
              : accrt_program_string(call->program, call->program->tables->symbols[symbol].name);
 }
 
-/* "dimension 1" or "value": where a number came from. */
+/* The origin of a number: "dimension 1" or "value". */
 static const char* place_text(uint32_t dimension, char* text, size_t capacity_bytes) {
   if (dimension == ACCX_NONE)
     return "value";
@@ -65,9 +63,9 @@ static accrt_status_t fail_equality(const accrt_call_t* call, uint32_t argument,
   return status;
 }
 
-/* Binds a symbol, or checks that it has this value already. */
-static accrt_status_t meet(accrt_call_t* call, uint32_t argument, uint32_t dimension,
-                           uint32_t symbol, int64_t value) {
+/* Binds a symbol, or checks that it already has this value. */
+static accrt_status_t bind_or_check(accrt_call_t* call, uint32_t argument, uint32_t dimension,
+                                    uint32_t symbol, int64_t value) {
   accrt_expr_value_t* present = &call->symbols[symbol];
   if (present->fault == ACCRT_EXPR_OK) {
     return present->value == value ? ACCRT_OK
@@ -104,11 +102,11 @@ static accrt_status_t bind_symbols(accrt_call_t* call) {
       return fail_unbound(call, i);
     accrt_status_t status = ACCRT_OK;
     if (record->kind == ACCX_ARGUMENT_SCALAR)
-      status = meet(call, i, ACCX_NONE, record->symbol, argument->scalar);
+      status = bind_or_check(call, i, ACCX_NONE, record->symbol, argument->scalar);
     for (uint32_t d = 0; d < record->type.rank && status == ACCRT_OK; ++d) {
       const accx_expression_t* node = dimension_node(call, i, d);
       if (node->op == ACCX_EXPR_SYMBOL)
-        status = meet(call, i, d, (uint32_t)node->immediate, argument->shape[d]);
+        status = bind_or_check(call, i, d, (uint32_t)node->immediate, argument->shape[d]);
     }
     if (status != ACCRT_OK)
       return status;
@@ -162,7 +160,7 @@ static accrt_status_t check_dimensions(const accrt_call_t* call, uint32_t argume
   return ACCRT_OK;
 }
 
-/* The shape of a result that the caller did not bind. */
+/* Computes the shape of a result that the caller did not bind. */
 static accrt_status_t shape_result(accrt_call_t* call, uint32_t argument) {
   const accx_type_t* type = &call->signature[argument].type;
   accrt_call_argument_t* result = &call->arguments[argument];
@@ -186,10 +184,9 @@ accrt_status_t accrt_call_solve(accrt_call_t* call) {
     call->symbols[i] = call->session->symbols[i];
     call->binders[i] = ACCX_NONE;
   }
-  accrt_status_t status = bind_symbols(call);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(bind_symbols(call));
   evaluate_signature(call);
+  accrt_status_t status = ACCRT_OK;
   for (uint32_t i = 0; i < call->argument_count && status == ACCRT_OK; ++i) {
     const bool is_result = i >= call->input_count;
     if (is_result && !call->arguments[i].bound) {

@@ -1,4 +1,5 @@
-/* runtime/program/state.c - a session's memory: states, the arena, buffers that calls in flight still use. */
+/* runtime/program/state.c - a session's memory: states, the arena, and the release of buffers that
+ * calls in flight may still use. */
 #include <string.h>
 
 #include "runtime/core/near_name.h"
@@ -14,18 +15,7 @@ accrt_status_t accrt_session_allocate(accrt_session_t* session, uint64_t size_by
   accrt_buffer_options_t options = ACCRT_BUFFER_OPTIONS_INIT;
   options.alignment_bytes = ACCRT_STORAGE_ALIGN;
   options.label = bytes;
-  const accrt_status_t status =
-      accrt_buffer_create(session->pool, size_bytes, &options, out_buffer);
-  if (status != ACCRT_OK)
-    return status;
-  accrt_device_t* device = accrt_buffer_device(*out_buffer);
-  if (device == session->program->device)
-    return ACCRT_OK;
-  accrt_buffer_release(*out_buffer);
-  *out_buffer = NULL;
-  return ACCRT_FAIL(INVALID_ARGUMENT, "the pool is of device '%s', the session's program of '%s'",
-                    accrt_device_facts(device)->name,
-                    accrt_device_facts(session->program->device)->name);
+  return accrt_buffer_create(session->pool, size_bytes, &options, out_buffer);
 }
 
 void accrt_session_let_go(accrt_session_t* session, accrt_buffer_t* buffer) {
@@ -34,7 +24,7 @@ void accrt_session_let_go(accrt_session_t* session, accrt_buffer_t* buffer) {
   if (accrt_session_is_busy(session)) {
     const accrt_error_t saved = *accrt_error_current();
     if (accrt_buffer_note_use(buffer, session->stream, session->last_submission) != ACCRT_OK) {
-      /* No memory to note it: the one safe thing left is to wait for what uses the buffer. */
+      /* No memory to note the use. Waiting for the stream is the only safe way left. */
       (void)accrt_stream_synchronize(session->stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK);
       (void)accrt_error_restore(&saved);
     }
@@ -55,11 +45,6 @@ accrt_status_t accrt_session_reserve_arena(accrt_session_t* session, uint64_t si
   if (status != ACCRT_OK) {
     accrt_error_prefix("arena");
     return status;
-  }
-  if (accrt_buffer_device(arena) != session->program->device) {
-    accrt_buffer_release(arena);
-    return ACCRT_FAIL(INVALID_ARGUMENT, "the session's pool is not of its program's device '%s'",
-                      accrt_device_facts(session->program->device)->name);
   }
   accrt_program_internalize(session->program);
   accrt_session_let_go(session, session->arena);
@@ -86,25 +71,36 @@ static const char* state_name(const accrt_session_t* session, uint32_t state) {
   return accrt_program_string(session->program, session->program->tables->states[state].name);
 }
 
+/* Charges a state's size to the budget before the state is allocated. On a device with its own
+ * memory the pool sets the limit. */
+static accrt_status_t charge_state(const accrt_program_t* program, uint64_t size_bytes) {
+  accrt_meter_t* const meter = accrt_meter_current;
+  if (meter == NULL)
+    return ACCRT_OK;
+  ACCRT_TRY(accrt_charge(1));
+  ACCRT_TRY(accrt_checkpoint());
+  if (!accrt_program_has_own_memory(program))
+    ACCRT_TRY(accrt_meter_take(meter, size_bytes));
+  return ACCRT_OK;
+}
+
 accrt_status_t accrt_session_create_states(accrt_session_t* session) {
   accrt_program_t* program = session->program;
   const uint32_t count = program->tables->state_count;
   void* memory;
-  accrt_status_t status =
-      accrt_alloc_array(program->allocator, count, sizeof *session->states, &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc_array(program->allocator, count, sizeof *session->states, &memory));
   session->states = memory;
-  status = accrt_alloc_array(program->allocator, count, sizeof *session->state_bytes, &memory);
+  accrt_status_t status =
+      accrt_alloc_array(program->allocator, count, sizeof *session->state_bytes, &memory);
   session->state_bytes = memory;
   for (uint32_t i = 0; i < count && status == ACCRT_OK; ++i) {
     accrt_session_state_t* state = &session->states[i];
-    status = accrt_state_size(program, i, session->symbols, NULL, &state->size_bytes);
-    if (status != ACCRT_OK)
-      return status;
+    ACCRT_TRY(accrt_state_size(program, i, session->symbols, NULL, &state->size_bytes));
     session->state_bytes[i] = state->size_bytes;
     accrt_buffer_t* buffer;
-    status = accrt_session_allocate(session, state->size_bytes, state_name(session, i), &buffer);
+    status = charge_state(program, state->size_bytes);
+    if (status == ACCRT_OK)
+      status = accrt_session_allocate(session, state->size_bytes, state_name(session, i), &buffer);
     if (status != ACCRT_OK)
       accrt_error_prefix("state '%s'", state_name(session, i));
     if (status == ACCRT_OK) {
@@ -124,36 +120,59 @@ void accrt_session_destroy_states(accrt_session_t* session) {
                    sizeof *session->state_bytes);
 }
 
+/* Bytes to fill between two checks of the budget's time: some hundredths of a second. */
+#define FILL_BYTES (UINT64_C(1) << 26)
+
+/* Fills up to FILL_BYTES at a time. `pending_bytes` counts the bytes that are submitted but not yet
+ * waited for. */
+static accrt_status_t fill_pieces(accrt_stream_t* stream, const accrt_session_state_t* state,
+                                  uint64_t pattern, uint32_t pattern_bytes,
+                                  uint64_t* pending_bytes) {
+  accrt_status_t status = ACCRT_OK;
+  uint64_t piece_bytes;
+  for (uint64_t done = 0; done < state->size_bytes && status == ACCRT_OK; done += piece_bytes) {
+    const accrt_place_t target = {state->buffer, NULL, state->offset_bytes + done};
+    piece_bytes = state->size_bytes - done < FILL_BYTES ? state->size_bytes - done : FILL_BYTES;
+    status = accrt_checkpoint();
+    if (status == ACCRT_OK)
+      status = accrt_stream_fill(stream, &target, piece_bytes, pattern, pattern_bytes);
+    *pending_bytes += piece_bytes;
+    if (status != ACCRT_OK || *pending_bytes < FILL_BYTES)
+      continue;
+    *pending_bytes = 0;
+    status = accrt_finish_stream(stream);
+  }
+  return status;
+}
+
 static accrt_status_t fill_state(const accrt_session_t* session, accrt_stream_t* stream,
-                                 uint32_t index, const accrt_session_state_t* state) {
+                                 uint32_t index, const accrt_session_state_t* state,
+                                 uint64_t* pending_bytes) {
   const accx_state_t* record = &session->program->tables->states[index];
   const uint32_t bits = accrt_dtype_bits(record->type.dtype);
   uint64_t pattern = record->fill_pattern;
-  /* Elements of less than a byte: as many as a byte has. */
+  /* Repeat elements of less than a byte until they fill the byte. */
   for (uint32_t b = bits; b < 8; b *= 2) {
     pattern &= (UINT64_C(1) << b) - 1;
     pattern |= pattern << b;
   }
-  const accrt_place_t target = {state->buffer, NULL, state->offset_bytes};
-  if (state->size_bytes == 0)
-    return ACCRT_OK;
-  return accrt_stream_fill(stream, &target, state->size_bytes, pattern, bits < 8 ? 1 : bits / 8);
+  return fill_pieces(stream, state, pattern, bits < 8 ? 1 : bits / 8, pending_bytes);
 }
 
-/* Fills states from `first` on, which nothing uses now, and returns when they are filled. On a stream apart: the session's may
- * have calls before it that wait for something. */
+/* Fills states from `first` on, which no work uses, and returns when they are filled. It uses a
+ * separate stream: calls that wait for something may be on the session's stream. */
 static accrt_status_t fill_states(const accrt_session_t* session,
                                   const accrt_session_state_t* states, uint32_t first,
                                   uint32_t count) {
   if (count == 0)
     return ACCRT_OK;
   accrt_stream_t* stream;
-  accrt_status_t status = accrt_stream_create(session->program->device, NULL, &stream);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_stream_create(session->program->device, NULL, &stream));
+  uint64_t pending_bytes = 0;
+  accrt_status_t status = ACCRT_OK;
   for (uint32_t i = 0; i < count && status == ACCRT_OK; ++i)
-    status = fill_state(session, stream, first + i, &states[i]);
-  /* Also after a failure: nothing may be written later. */
+    status = fill_state(session, stream, first + i, &states[i], &pending_bytes);
+  /* Wait even after a failure, so that nothing writes later. */
   const accrt_error_t error = *accrt_error_current();
   const accrt_status_t finished = accrt_finish_stream(stream);
   accrt_stream_release(stream);
@@ -183,21 +202,13 @@ accrt_status_t accrt_session_state(accrt_session_t* session, const char* name,
                                    accrt_tensor_t* out_tensor, int64_t* shape, int64_t* strides) {
   if (out_tensor != NULL)
     memset(out_tensor, 0, sizeof *out_tensor);
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (session == NULL || out_tensor == NULL || shape == NULL || strides == NULL) {
-    return ACCRT_FAIL(INVALID_ARGUMENT, "session, out_tensor, shape or strides is NULL");
-  }
+  ACCRT_ENTER(session, out_tensor, shape, strides);
+  ACCRT_USE_SESSION(session);
   uint32_t index = 0;
-  status = find_state(session, name, &index);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(find_state(session, name, &index));
   int64_t own[ACCX_MAX_RANK];
   uint64_t size_bytes;
-  status = accrt_state_size(session->program, index, session->symbols, own, &size_bytes);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_state_size(session->program, index, session->symbols, own, &size_bytes));
   const accx_type_t* type = &session->program->tables->states[index].type;
   int64_t stride = 1;
   for (uint32_t i = type->rank; i-- > 0;) {
@@ -216,12 +227,11 @@ accrt_status_t accrt_session_state(accrt_session_t* session, const char* name,
 
 static accrt_status_t check_storage(const accrt_session_t* session, uint32_t index,
                                     accrt_buffer_t* buffer, uint64_t offset_bytes) {
-  const accrt_device_t* device = accrt_buffer_device(buffer);
-  if (device != session->program->device) {
-    return ACCRT_FAIL(INVALID_ARGUMENT,
-                      "state '%s': the buffer is of device '%s', the session of '%s'",
-                      state_name(session, index), accrt_device_facts(device)->name,
-                      accrt_device_facts(session->program->device)->name);
+  const accrt_status_t status = accrt_device_check_same("buffer", accrt_buffer_device(buffer),
+                                                        "session", session->program->device);
+  if (status != ACCRT_OK) {
+    accrt_error_prefix("state '%s'", state_name(session, index));
+    return status;
   }
   uint64_t address;
   uint64_t size_bytes;
@@ -240,16 +250,13 @@ static accrt_status_t check_storage(const accrt_session_t* session, uint32_t ind
   return ACCRT_OK;
 }
 
-/* Storage of the session's own, with the initial value. */
+/* Gives a state session-owned storage with its initial value. */
 static accrt_status_t bind_own(accrt_session_t* session, uint32_t index) {
   accrt_session_state_t made = session->states[index];
   accrt_buffer_t* buffer;
-  accrt_status_t status =
-      accrt_session_allocate(session, made.size_bytes, state_name(session, index), &buffer);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_session_allocate(session, made.size_bytes, state_name(session, index), &buffer));
   set_storage(&made, buffer, 0, false);
-  status = fill_states(session, &made, index, 1);
+  accrt_status_t status = fill_states(session, &made, index, 1);
   if (status != ACCRT_OK) {
     accrt_buffer_release(buffer);
     return status;
@@ -262,15 +269,11 @@ static accrt_status_t bind_own(accrt_session_t* session, uint32_t index) {
 
 accrt_status_t accrt_session_bind_state(accrt_session_t* session, const char* name,
                                         accrt_buffer_t* buffer, uint64_t offset_bytes) {
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (session == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "session is NULL");
+  ACCRT_ENTER(session);
+  ACCRT_USE_SESSION(session);
   uint32_t index = 0;
-  status = find_state(session, name, &index);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(find_state(session, name, &index));
+  accrt_status_t status = ACCRT_OK;
   if (buffer == NULL) {
     status = bind_own(session, index);
   } else {

@@ -1,6 +1,7 @@
-/* runtime/program/symbols.c - ranges, buckets and values of shape symbols; sizes that depend on them.
+/* runtime/program/symbols.c - ranges, buckets and values of shape symbols, and sizes that depend on
+ * symbols.
  *
- * It knows no call: solving a call's shapes is in solve.c.
+ * It knows no call: solve.c computes symbols from a call's shapes.
  */
 #include <stdio.h>
 #include <string.h>
@@ -115,14 +116,12 @@ accrt_status_t accrt_state_size(const accrt_program_t* program, uint32_t state,
   accrt_expr_value_t* values;
   void* memory;
   const uint32_t node_count = tables->module_expression_count;
-  accrt_status_t status =
-      accrt_alloc_array(program->allocator, node_count, sizeof *values, &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc_array(program->allocator, node_count, sizeof *values, &memory));
   values = memory;
   const accrt_expr_environment_t environment = {symbols, NULL, NULL, 0};
   accrt_expr_evaluate(tables->expressions, node_count, &environment, values);
   int64_t shape[ACCX_MAX_RANK] = {0};
+  accrt_status_t status = ACCRT_OK;
   for (uint32_t i = 0; i < record->type.rank && status == ACCRT_OK; ++i) {
     const accrt_expr_value_t value = values[record->type.dims[i]];
     shape[i] = value.value;

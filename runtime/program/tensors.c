@@ -1,4 +1,4 @@
-/* runtime/program/tensors.c - checks of tensors that callers give, and sizes. It knows no call. */
+/* runtime/program/tensors.c - checks of a caller's tensors, and sizes. It knows no call. */
 #include "runtime/program/internal.h"
 
 bool accrt_shape_bytes(accrt_dtype_t dtype, uint32_t rank, const int64_t* shape,
@@ -22,7 +22,8 @@ bool accrt_shape_bytes(accrt_dtype_t dtype, uint32_t rank, const int64_t* shape,
   return *out_size_bytes <= INT64_MAX;
 }
 
-/* Row-major without gaps. Strides of dimensions of one element, and of tensors without elements, mean nothing. */
+/* True for row-major order without gaps. The strides of dimensions of size 1, and of tensors
+ * without elements, are ignored. */
 static bool is_contiguous(const accrt_tensor_t* tensor) {
   if (tensor->strides == NULL)
     return true;
@@ -34,7 +35,7 @@ static bool is_contiguous(const accrt_tensor_t* tensor) {
   for (uint32_t i = tensor->rank; i-- > 0;) {
     if (tensor->shape[i] != 1 && tensor->strides[i] != expected)
       return false;
-    expected *= tensor->shape[i]; /* fits: the size was checked */
+    expected *= tensor->shape[i]; /* cannot overflow: the size was checked */
   }
   return true;
 }
@@ -42,7 +43,7 @@ static bool is_contiguous(const accrt_tensor_t* tensor) {
 accrt_status_t accrt_tensor_check(const accrt_tensor_t* tensor, const accx_type_t* type,
                                   uint64_t* out_size_bytes) {
   if (tensor->dtype != type->dtype) {
-    return ACCRT_FAIL_INNER(TYPE_MISMATCH, "got %s", accrt_dtype_name(tensor->dtype));
+    return ACCRT_FAIL_INNER(TYPE_MISMATCH, "got %s", ACCRT_DTYPE_TEXT(tensor->dtype));
   }
   if (tensor->rank != type->rank) {
     return ACCRT_FAIL_INNER(SHAPE_MISMATCH, "got %" PRIu32 " dimensions, expected %" PRIu32,

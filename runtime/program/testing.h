@@ -1,5 +1,6 @@
-/* runtime/program/testing.h - what the tests of programs share: an instance with a watched allocator, a device, bundles made by
- * tests/bundles/make.py. Header only; for *_test.c files and tests/fault.
+/* runtime/program/testing.h - shared by the tests of programs: an instance with a counting
+ * allocator, a device, and bundles from tests/bundles/make.py. Header only, for *_test.c files and
+ * tests/fault.
  */
 #ifndef ACCRT_RUNTIME_PROGRAM_TESTING_H_
 #define ACCRT_RUNTIME_PROGRAM_TESTING_H_
@@ -19,13 +20,13 @@
 
 #include "runtime/program/internal.h"
 
-/* ---- An allocator that counts, and fails when told ---- */
+/* ---- An allocator that counts and can fail on demand ---- */
 
 typedef struct watch {
-  atomic_llong live;    /* allocations not given back */
-  atomic_llong count;   /* all, ever */
-  atomic_llong fail_at; /* the allocation with this number fails; 0: none */
-  atomic_int fail_on;   /* 1: and all after it */
+  atomic_llong live;    /* allocations that are not freed yet */
+  atomic_llong count;   /* all allocations so far */
+  atomic_llong fail_at; /* number of the allocation that fails; 0: none */
+  atomic_int fail_on;   /* 1: all later ones fail too */
 } watch_t;
 
 static inline void* watch_allocate(void* self, size_t size_bytes, size_t alignment) {
@@ -84,10 +85,10 @@ static inline void require_status(accrt_status_t status, accrt_status_t wanted, 
     fail();
   }
 }
-/* The call fails with this status, and its message has this text in it. */
+/* Checks that the call fails with status `wanted`, and that the message contains `text`. */
 #define FAILS(call, wanted, text)                                                                  \
   require_status((call), ACCRT_ERROR_##wanted, (text), #call, __LINE__)
-/* The message of the last failure has this too. */
+/* Checks that the last message contains this text too. */
 #define ALSO(text)                                                                                 \
   require_status(accrt_error_current()->status, accrt_error_current()->status, (text),             \
                  "the message", __LINE__)
@@ -104,7 +105,7 @@ static inline accrt_bundle_t* open_bundle(accrt_instance_t* instance, const char
   return bundle;
 }
 
-/* Tests on streams that tell nobody include the others with this set. */
+/* Tests of streams without completion callbacks set this and include the other tests. */
 #ifdef TEST_PASSIVE_HOST
 #include "runtime/program/passive_host.h"
 #endif
@@ -122,7 +123,7 @@ static inline accrt_instance_t* open_instance(watch_t* watch, const char* thread
   accrt_instance_t* instance;
 #ifdef TEST_PASSIVE_HOST
   static const accrt_option_t later = {"+host.threads", "2"};
-  options.options = &later; /* a device without threads needs its callers */
+  options.options = &later; /* a device without threads runs work on the waiting thread */
   options.flags = ACCRT_INSTANCE_FLAG_NO_DRIVERS;
   OK(accrt_instance_create(&options, &instance));
   OK(accrt_instance_register_driver(instance, passive_host_query));
@@ -132,7 +133,7 @@ static inline accrt_instance_t* open_instance(watch_t* watch, const char* thread
   return instance;
 }
 
-/* Everything up to a session of program.accx, on so many threads. */
+/* Opens everything up to a session of program.accx, with a number of threads. */
 static inline fixture_t* open_fixture(const char* threads) {
   fixture_t* f = calloc(1, sizeof *f);
   assert_non_null(f);
@@ -144,7 +145,7 @@ static inline fixture_t* open_fixture(const char* threads) {
   return f;
 }
 
-/* Gives all back; nothing may be left. */
+/* Releases everything. No allocation may be left. */
 static inline void close_fixture(fixture_t* f) {
   accrt_session_release(f->session);
   accrt_program_release(f->program);
@@ -164,7 +165,7 @@ static inline int teardown_fixture(void** state) {
     close_fixture(*state);
   return 0;
 }
-/* First line of a test: without bundles there is nothing to test. */
+/* First line of a test. Skips it where there are no bundles. */
 #define FIXTURE(f)                                                                                 \
   if (*state == NULL)                                                                              \
     skip();                                                                                        \
@@ -217,7 +218,7 @@ static inline accrt_status_t run(accrt_call_t* call) {
   return accrt_call_run(call, ACCRT_TIMEOUT_INFINITE);
 }
 
-/* Host address of a result of the last run. */
+/* The host address of a result of the last run. */
 static inline void* result_data(accrt_call_t* call, uint32_t index) {
   int64_t shape[ACCRT_MAX_RANK];
   int64_t strides[ACCRT_MAX_RANK];

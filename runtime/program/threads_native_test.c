@@ -1,3 +1,4 @@
-/* The tests of threads_test.c on streams that tell nobody: the host driver with progress by number. */
+/* The tests of threads_test.c on streams without completion callbacks: the host driver with a
+ * progress counter. */
 #define TEST_PASSIVE_HOST 1
 #include "runtime/program/threads_test.c"

@@ -1,5 +1,6 @@
-/* runtime/program/threads_test.c - one program, many threads: sessions run at once, weights are swapped meanwhile, nobody sees half
- * of anything; asynchronous calls in a steady state allocate nothing. */
+/* runtime/program/threads_test.c - one program, many threads: sessions run at once, weights are
+ * swapped meanwhile, every call sees one complete set, and asynchronous calls in a steady state
+ * allocate nothing. */
 #include "runtime/program/testing.h"
 
 #include <pthread.h>
@@ -12,13 +13,13 @@ typedef struct job {
   fixture_t* f;
   int number;
   atomic_int* stop;
-  int64_t failures; /* counted, for cmocka's asserts belong to the main thread */
+  int64_t failures; /* counted, because cmocka's asserts work only on the main thread */
   int64_t runs;
 } job_t;
 
 #define EXPECT(job, condition) ((job)->failures += !(condition))
 
-/* The sum of weights: all of them are from one set, whichever. */
+/* Checks a sum of weights: all must be from one set, no matter which. */
 static void* run_and_compare(void* argument) {
   job_t* job = argument;
   accrt_session_t* session = NULL;
@@ -33,7 +34,7 @@ static void* run_and_compare(void* argument) {
   }
   do {
     EXPECT(job, accrt_call_run(call, ACCRT_TIMEOUT_INFINITE) == ACCRT_OK);
-    const float version = y[0] - 10.0f; /* every weight of a set is the same number */
+    const float version = y[0] - 10.0f; /* all weights of a set are the same number */
     for (int i = 0; i < 8; ++i) {
       EXPECT(job, y[i] == version + 10.0f);
       EXPECT(job, y[8 + i] == version);
@@ -83,7 +84,7 @@ static void swaps_while_others_run(void** state) {
   join(jobs, threads);
 }
 
-/* Two threads swap at once: each swap is whole, and the last one of them stays. */
+/* Two threads swap at once. Each swap is atomic, and the later one of them stays. */
 static void* swap_bias(void* argument) {
   job_t* job = argument;
   float fresh[8];
@@ -117,7 +118,7 @@ static void swaps_of_many_threads_are_whole(void** state) {
   accrt_call_release(call);
 }
 
-/* Sessions come and go on all threads, with calls in flight at their end. */
+/* Creates and ends sessions on all threads, with calls in flight at their end. */
 static void* come_and_go(void* argument) {
   job_t* job = argument;
   for (int round = 0; round < 30; ++round) {

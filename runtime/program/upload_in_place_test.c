@@ -1,12 +1,12 @@
-/* runtime/program/upload_in_place_test.c - weights that the host uses where they lie, checked by as many threads as the device has:
- * what is looked at, what is not, and that a fault gives the same words whoever finds it; and weights of sources that lie where they
- * cannot be used. */
+/* runtime/program/upload_in_place_test.c - weights that the host uses where they lie, checked by as
+ * many threads as the device has: what is looked at, what is not, and that a fault gives the same
+ * words whoever finds it; and weights of sources that lie where they cannot be used. */
 #include "runtime/program/testing.h"
 
 #include <fcntl.h>
 #include <pthread.h>
 
-#include "accrt/bundle_writer.h"
+#include "accrt/write.h"
 #include "accrt/trust.h"
 #include "accrt/weights.h"
 #include "loader/data.h"
@@ -20,7 +20,8 @@ static const void* query(uint32_t max_abi) {
 
 #define MIB (UINT64_C(1) << 20)
 
-/* In the order of the file, which is that of names. `large` and `source` are worth threads of their own. */
+/* In the order of the file, which is that of names. `large` and `source` are worth threads of their
+ * own. */
 static const struct {
   const char* name;
   uint64_t size_bytes;
@@ -33,7 +34,9 @@ enum { A, LARGE, LEFT_OUT, SMALL, SOURCE, WEIGHTS };
 
 static char path[64], sealed_path[80];
 
-/* ---- The bundle: a function reads all but what is left out and what the prepare function reads ---- */
+/* ---- The bundle ---- */
+
+/* A function reads all but what is left out and what the prepare function reads. */
 
 static int32_t pattern(void* self, uint64_t offset, void* target, uint64_t size_bytes) {
   const uint64_t seed = (uint64_t)(uintptr_t)self;
@@ -132,7 +135,8 @@ static void make_bundle(void) {
 
 /* ---- Devices ---- */
 
-/* Where the bundle comes from. Memory that is not aligned, and what is encrypted, is not used in place. */
+/* Where the bundle comes from. Memory that is not aligned, and what is encrypted, is not used in
+ * place. */
 enum { FROM_FILE, FROM_ODD_MEMORY, ENCRYPTED, SOURCES };
 static const accrt_key_t secret = {{1, 2, 3}};
 
@@ -266,7 +270,8 @@ static void flip(const fixture_t* f, const char* name, uint64_t at) {
   (void)close(fd);
 }
 
-/* Where bytes are wrong, by weight and offset in it, and which of them is named: prepare functions come first. */
+/* Where bytes are wrong, by weight and offset in it, and which of them is named: prepare functions
+ * come first. */
 static const struct {
   struct {
     unsigned weight;
@@ -390,7 +395,9 @@ static void together(void** state) {
   }
 }
 
-/* ---- Weights of a safetensors file: checked in place, or at odd addresses copied, by several threads ---- */
+/* ---- Weights of a safetensors file ---- */
+
+/* Checked in place, or at odd addresses copied, by several threads. */
 
 enum { OUTSIDE = 24 };
 
@@ -477,7 +484,8 @@ static accrt_status_t create_from(fixture_t* f, const unsigned char* image, size
   return status;
 }
 
-/* Two are wrong: the first in the order of placing is named, which puts small ones first where they are copied. */
+/* Two are wrong: the first in the order of placing is named, which puts small ones first where they
+ * are copied. */
 static void with_skew(unsigned skew, const char* named) {
   uint64_t at[OUTSIDE];
   size_t size_bytes;

@@ -1,5 +1,6 @@
-/* runtime/program/upload_test.c - all weights of a bundle at once, on a device with memory of its own: the host driver's behind a table
- * that says so. From files, memory and callbacks; what is damaged is refused before anything can be called. */
+/* runtime/program/upload_test.c - all weights of a bundle at once, on a device with memory of its
+ * own: the host driver's behind a table that says so. From files, memory and callbacks; what is
+ * damaged is refused before anything can be called. */
 #include "runtime/program/own_memory_host.h"
 
 #include <fcntl.h>
@@ -190,7 +191,8 @@ static bool lies_at(const bytes_t* bytes, unsigned weight, uint64_t at) {
   return same;
 }
 
-/* Where a constant begins in the file; parts of larger ones, which lie before, look like small ones. */
+/* Where a constant begins in the file; parts of larger ones, which lie before, look like small
+ * ones. */
 static uint64_t place_of(const bytes_t* bytes, unsigned weight) {
   uint64_t at = bytes->size_bytes / ACCRT_STORAGE_ALIGN * ACCRT_STORAGE_ALIGN;
   while (at > 0 && !lies_at(bytes, weight, at))

@@ -1,4 +1,5 @@
-/* runtime/program/variant.c - which variants of a kernel can run on a device, in which order of preference, and why not.
+/* runtime/program/variant.c - the variants of a kernel that can run on a device, their order of
+ * preference, and the reasons against the others.
  *
  * It loads no code (image.c does).
  */
@@ -34,7 +35,7 @@ static void add_feature_names(accrt_text_t* text, uint64_t missing) {
     accrt_text_add(text, " 0x%" PRIx64, missing);
 }
 
-/* What other device the code would run on, for messages; %s is its architecture. */
+/* The device that the code is for, as a format for messages; %s is the architecture. */
 static const char* arch_needs(const accx_variant_t* variant) {
   switch (variant->arch_kind) {
   case ACCX_ARCH_PORTABLE:
@@ -46,7 +47,7 @@ static const char* arch_needs(const accx_variant_t* variant) {
   }
 }
 
-/* Device code of a bundle that does not say how it is launched (format 0.1). */
+/* True for device code of a bundle that declares no launch (format 0.1). */
 static bool lacks_launch(const accrt_program_t* program, const accx_variant_t* variant) {
   const uint32_t kind = program->tables->images[variant->image].kind;
   if (kind == ACCX_IMAGE_HOST_ELF || kind == ACCX_IMAGE_PACK)
@@ -95,8 +96,9 @@ bool accrt_variant_usable(const accrt_program_t* program, uint32_t variant, char
   return false;
 }
 
-/* More specific architectures first: exact (with a suffix before without), then families from the larger to the smaller, then
- * portable ones from the newer to the older, and to those that name none. */
+/* Rates how specific an architecture is. Exact ones come first (with a suffix before without), then
+ * families from the larger to the smaller, then portable ones from the newer to the older, then
+ * variants without an architecture. */
 static int specificity(const accrt_program_t* program, const accx_variant_t* variant) {
   const char* const arch = accrt_program_string(program, variant->arch);
   const accrt_sm_arch_t code = accrt_arch_sm(arch);

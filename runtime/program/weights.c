@@ -1,4 +1,5 @@
-/* runtime/program/weights.c - sets of weights: placing them on a device, and swapping them between calls.
+/* runtime/program/weights.c - sets of weights: placing them on a device, and swapping them between
+ * calls.
  *
  * A set is immutable once published. It runs no prepare function itself (prepare.c does).
  */
@@ -19,9 +20,7 @@ accrt_status_t accrt_weight_set_create(const accrt_allocator_t* allocator, uint3
                                        accrt_weight_set_t** out_weights) {
   *out_weights = NULL;
   void* memory;
-  const accrt_status_t status = accrt_alloc(allocator, set_bytes(count), &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc(allocator, set_bytes(count), &memory));
   accrt_weight_set_t* weights = memory;
   accrt_object_init(&weights->object);
   weights->allocator = allocator;
@@ -50,9 +49,7 @@ accrt_weight_set_t* accrt_program_weights(accrt_program_t* program, uint64_t* ou
 
 /* A new set that shares every buffer of another. */
 static accrt_status_t copy_set(const accrt_weight_set_t* from, accrt_weight_set_t** out_weights) {
-  const accrt_status_t status = accrt_weight_set_create(from->allocator, from->count, out_weights);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_weight_set_create(from->allocator, from->count, out_weights));
   accrt_external_retain(from->external);
   (*out_weights)->external = from->external;
   for (uint32_t i = 0; i < from->count; ++i) {
@@ -66,13 +63,11 @@ static accrt_status_t copy_set(const accrt_weight_set_t* from, accrt_weight_set_
 accrt_status_t accrt_weight_allocate(accrt_program_t* program, const char* label,
                                      uint64_t size_bytes, accrt_buffer_t** out_buffer) {
   accrt_pool_t* pool;
-  accrt_status_t status = accrt_device_pool(program->device, ACCRT_MEMORY_DEVICE, &pool);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_device_pool(program->device, ACCRT_MEMORY_DEVICE, &pool));
   accrt_buffer_options_t options = ACCRT_BUFFER_OPTIONS_INIT;
   options.alignment_bytes = ACCRT_STORAGE_ALIGN;
   options.label = label;
-  status = accrt_buffer_create(pool, size_bytes, &options, out_buffer);
+  accrt_status_t status = accrt_buffer_create(pool, size_bytes, &options, out_buffer);
   if (status == ACCRT_OK)
     accrt_program_internalize(program);
   return status;
@@ -80,10 +75,7 @@ accrt_status_t accrt_weight_allocate(accrt_program_t* program, const char* label
 
 accrt_status_t accrt_weight_set_allocate(accrt_program_t* program, const char* name,
                                          accrt_weight_component_t* component, uint64_t size_bytes) {
-  const accrt_status_t status =
-      accrt_weight_allocate(program, name, size_bytes, &component->buffer);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_weight_allocate(program, name, size_bytes, &component->buffer));
   uint64_t capacity_bytes;
   accrt_buffer_range(component->buffer, &component->address, &capacity_bytes);
   component->size_bytes = size_bytes;
@@ -111,9 +103,7 @@ accrt_status_t accrt_weight_component_upload(accrt_program_t* program, const cha
   if (status != ACCRT_OK || size_bytes == 0)
     return status;
   accrt_stream_t* stream;
-  status = accrt_stream_create(program->device, NULL, &stream);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_stream_create(program->device, NULL, &stream));
   const accrt_place_t target = {component->buffer, NULL, 0};
   status = accrt_stream_copy(stream, source, &target, size_bytes);
   if (status == ACCRT_OK)
@@ -138,66 +128,20 @@ uint32_t accrt_program_constant_of(const accrt_program_t* program, uint32_t comp
   return low;
 }
 
-/* Where the bytes of a component are that no prepare function makes; NULL: nowhere yet. */
-static accrt_status_t find_bytes(accrt_program_t* program, const accrt_weight_set_t* weights,
-                                 uint32_t constant, uint32_t component, const void** out_data,
-                                 uint64_t* out_size_bytes) {
-  const accx_constant_t* record = &program->tables->constants[constant];
-  *out_data = NULL;
-  if (accrt_external_part(weights->external, component) != NULL)
-    return accrt_external_bytes(program, weights->external, component, out_data, out_size_bytes);
-  if (record->source != ACCX_CONSTANT_INLINE)
-    return ACCRT_OK;
-  return accrt_bundle_constant_component(
-      program->bundle, constant, component - record->component_first, out_data, out_size_bytes);
-}
-
-/* A rank's part that lies in pieces: gathered here, then put into its place. */
-static accrt_status_t gather(accrt_program_t* program, const accrt_weight_set_t* weights,
-                             uint32_t component, const char* name,
-                             accrt_weight_component_t* placed) {
-  const uint64_t size_bytes = program->tables->components[component].size_bytes;
-  void* memory;
-  accrt_status_t status = accrt_alloc(program->allocator, (size_t)size_bytes, &memory);
-  if (status != ACCRT_OK)
-    return status;
-  status = accrt_external_read(program, weights->external, component, 0, memory, size_bytes);
-  const accrt_place_t source = {NULL, memory, 0};
-  if (status == ACCRT_OK)
-    status = accrt_weight_component_upload(program, name, placed, &source, size_bytes);
-  accrt_free(program->allocator, memory, (size_t)size_bytes);
-  return status;
-}
-
 accrt_status_t accrt_weight_set_place(accrt_program_t* program, accrt_weight_set_t* weights,
                                       uint32_t component) {
   accrt_weight_component_t* placed = &weights->components[component];
-  if (placed->ready)
-    return ACCRT_OK;
-  const uint32_t constant = accrt_program_constant_of(program, component);
-  const accx_constant_t* record = &program->tables->constants[constant];
   const void* data;
-  uint64_t size_bytes;
+  if (placed->ready || !accrt_external_has(weights->external, component))
+    return ACCRT_OK;
+  if (accrt_program_has_own_memory(program) ||
+      !accrt_external_lies_well(program, weights->external, component))
+    return accrt_upload_move(program, weights, NULL, component);
   if (program->tables->components[component].size_bytes >= ACCRT_CHECK_AHEAD_BYTES)
     accrt_weight_set_check_ahead(program, weights, component, 1);
-  accrt_status_t status = find_bytes(program, weights, constant, component, &data, &size_bytes);
-  if (status == ACCRT_OK && data == NULL &&
-      accrt_external_part(weights->external, component) != NULL)
-    return gather(program, weights, component, accrt_program_string(program, record->name), placed);
-  if (status != ACCRT_OK || data == NULL)
-    return status;
-  const uint64_t address = (uint64_t)(uintptr_t)data;
-  if (accrt_program_has_own_memory(program) || address % accrt_constant_align(record) != 0) {
-    /* The source is only read: accrt_place_t has no const. */
-    const accrt_place_t source = {NULL, (void*)(uintptr_t)data, 0};
-    const char* const name = accrt_program_string(program, record->name);
-    status = accrt_weight_component_upload(program, name, placed, &source, size_bytes);
-    if (status != ACCRT_OK)
-      accrt_error_prefix("constant '%s'", name);
-    return status;
-  }
-  placed->address = address;
-  placed->size_bytes = size_bytes;
+  ACCRT_TRY(
+      accrt_external_bytes(program, weights->external, component, &data, &placed->size_bytes));
+  placed->address = (uint64_t)(uintptr_t)data;
   placed->ready = true;
   return ACCRT_OK;
 }
@@ -264,18 +208,14 @@ static accrt_status_t check_weight(const accx_constant_t* constant, const accrt_
 static accrt_status_t replace(accrt_program_t* program, const accrt_weight_t* weight,
                               accrt_weight_set_t* weights, uint8_t* changed) {
   uint32_t index = 0;
-  accrt_status_t status = accrt_program_find_stored(program, weight->name, &index);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_program_find_stored(program, weight->name, &index));
   const accx_constant_t* constant = &program->tables->constants[index];
   if (constant->component_count != 1) {
     return ACCRT_FAIL(UNSUPPORTED, "weight '%s' has %" PRIu32 " components", weight->name,
                       constant->component_count);
   }
   const uint64_t size_bytes = program->tables->components[constant->component_first].size_bytes;
-  status = check_weight(constant, weight, size_bytes);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(check_weight(constant, weight, size_bytes));
   accrt_weight_component_t* component = &weights->components[constant->component_first];
   accrt_weight_component_forget(component);
   changed[index] = 1;
@@ -317,11 +257,10 @@ static void drop_prepared(const accrt_program_t* program, accrt_weight_set_t* we
 static accrt_status_t build_swapped(accrt_program_t* program, const accrt_weight_set_t* base,
                                     const accrt_weight_t* list, uint32_t count,
                                     accrt_weight_set_t** out_weights) {
-  accrt_status_t status = copy_set(base, out_weights);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(copy_set(base, out_weights));
   void* changed;
-  status = accrt_alloc_array(program->allocator, program->tables->constant_count, 1, &changed);
+  accrt_status_t status =
+      accrt_alloc_array(program->allocator, program->tables->constant_count, 1, &changed);
   for (uint32_t i = 0; i < count && status == ACCRT_OK; ++i)
     status = replace(program, &list[i], *out_weights, changed);
   if (status == ACCRT_OK)
@@ -330,7 +269,8 @@ static accrt_status_t build_swapped(accrt_program_t* program, const accrt_weight
   return status != ACCRT_OK ? status : accrt_prepare_run(program, *out_weights, false);
 }
 
-/* Publishes a set unless another was published since `generation`. The old set goes to `*weights`. */
+/* Publishes a set unless another was published since `generation`. The old set goes to
+ * `*weights`. */
 static bool publish(accrt_program_t* program, uint64_t generation, accrt_weight_set_t** weights) {
   accrt_mutex_lock(&program->weights_lock);
   const bool is_current =
@@ -366,16 +306,14 @@ static void forget_changed(const accrt_program_t* program, accrt_weight_set_t* w
 static accrt_status_t build_loaded(accrt_program_t* program, const accrt_weight_set_t* base,
                                    const accrt_external_request_t* request,
                                    accrt_weight_set_t** out_weights) {
-  accrt_status_t status = copy_set(base, out_weights);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(copy_set(base, out_weights));
   accrt_weight_set_t* const made = *out_weights;
   const uint32_t count = program->tables->constant_count;
   accrt_external_request_t own = *request;
   own.base = base->external;
   accrt_external_t* external = NULL;
   void* changed;
-  status = accrt_alloc_array(program->allocator, count, 1, &changed);
+  accrt_status_t status = accrt_alloc_array(program->allocator, count, 1, &changed);
   if (status == ACCRT_OK)
     status = accrt_external_create(program, &own, changed, &external);
   if (status == ACCRT_OK && external != NULL) {
@@ -412,17 +350,13 @@ static accrt_status_t run_swap(accrt_program_t* program, const swap_t* swap) {
 
 accrt_status_t accrt_program_swap_weights(accrt_program_t* program, const accrt_weight_t* weights,
                                           uint32_t weight_count, uint32_t weight_size_bytes) {
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_check_fork());
   if (program == NULL || (weights == NULL && weight_count != 0)) {
     return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", program == NULL ? "program" : "weights");
   }
   if (weight_count == 0)
     return ACCRT_OK;
-  status = accrt_struct_check_element("accrt_weight_t", weight_size_bytes, sizeof *weights);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_struct_check_element("accrt_weight_t", weight_size_bytes, sizeof *weights));
   swap_t swap;
   memset(&swap, 0, sizeof swap);
   swap.list = weights;
@@ -433,9 +367,7 @@ accrt_status_t accrt_program_swap_weights(accrt_program_t* program, const accrt_
 accrt_status_t accrt_program_load_weights(accrt_program_t* program, accrt_weights_t* const* weights,
                                           uint32_t weight_count, const char* const* names,
                                           uint32_t name_count, uint32_t flags) {
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_check_fork());
   if (program == NULL || weights == NULL || (names == NULL && name_count != 0)) {
     return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL",
                       program == NULL   ? "program"
@@ -444,9 +376,7 @@ accrt_status_t accrt_program_load_weights(accrt_program_t* program, accrt_weight
   }
   if ((flags & ~ACCRT_BIND_BY_NAME) != 0)
     return ACCRT_FAIL(INVALID_ARGUMENT, "flags are 0x%" PRIx32, flags);
-  status = accrt_program_check_weights(program->instance, weights, weight_count);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_program_check_weights(program->instance, weights, weight_count));
   swap_t swap;
   memset(&swap, 0, sizeof swap);
   swap.request = (accrt_external_request_t){.weights = weights,

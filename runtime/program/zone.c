@@ -1,4 +1,4 @@
-/* runtime/program/zone.c - memory that is freed all at once. It may not know what lies in it. */
+/* runtime/program/zone.c - memory that is freed all at once. It does not know its contents. */
 #include "runtime/program/zone.h"
 
 #include "runtime/core/error.h"
@@ -9,7 +9,7 @@
 
 struct accrt_zone_block {
   accrt_zone_block_t* next;
-  size_t size_bytes; /* of all, this header included */
+  size_t size_bytes; /* of the whole block with this header */
   size_t used_bytes;
 };
 
@@ -34,9 +34,7 @@ static accrt_status_t add_block(accrt_zone_t* zone, size_t payload_bytes) {
   const size_t size_bytes =
       header_bytes() + (payload_bytes > ZONE_BLOCK_BYTES ? payload_bytes : ZONE_BLOCK_BYTES);
   void* memory;
-  const accrt_status_t status = accrt_alloc(zone->allocator, size_bytes, &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc(zone->allocator, size_bytes, &memory));
   accrt_zone_block_t* block = memory;
   block->size_bytes = size_bytes;
   block->used_bytes = header_bytes();
@@ -58,9 +56,7 @@ accrt_status_t accrt_zone_take(accrt_zone_t* zone, size_t count, size_t element_
     return ACCRT_OK;
   const accrt_zone_block_t* first = zone->blocks;
   if (first == NULL || first->size_bytes - first->used_bytes < rounded) {
-    const accrt_status_t status = add_block(zone, (size_t)rounded);
-    if (status != ACCRT_OK)
-      return status;
+    ACCRT_TRY(add_block(zone, (size_t)rounded));
   }
   *out_pointer = (char*)zone->blocks + zone->blocks->used_bytes;
   zone->blocks->used_bytes += (size_t)rounded;

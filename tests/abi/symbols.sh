@@ -1,31 +1,39 @@
 #!/bin/sh
-# What the library exports is exactly what abi/api.def lists, each under the version node that
-# brought it, and every function of the public headers is in that list. Beside them stand the two
-# names of gdb's JIT interface, by which gdb learns about kernels loaded from memory.
-# Usage: symbols.sh PATH/libaccrt.so
+# What each library exports is exactly what its list in abi/ has, each under the version node that
+# brought it, and every function of its public headers is in that list. Beside them stand the two
+# names of gdb's JIT interface in libaccrt.so, by which gdb learns about kernels loaded from memory.
+# Usage: symbols.sh PATH/libaccrt.so PATH/libaccrt_write.so
 set -eu
 cd "$(dirname "$0")/../.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-sed -n 's/^ACCRT_FUNCTION(\(accrt_[a-z0-9_]*\), \([0-9]*\), \([0-9]*\))$/\1@ACCRT_\2.\3/p' \
-  abi/api.def | sort >"$work/listed"
-nm -D --defined-only --with-symbol-versions "$1" | awk '$2 != "A" { print $3 }' |
-  sed 's/@@/@/' | grep -v '^__jit_debug_\(descriptor\|register_code\)@' | sort >"$work/exported"
-[ -s "$work/listed" ] || { echo "abi/api.def lists nothing"; exit 1; }
-if ! diff "$work/listed" "$work/exported" >"$work/diff"; then
-  echo "abi/api.def (<) and the exported symbols of $1 (>) differ:"
-  cat "$work/diff"
-  exit 1
-fi
+# check LIBRARY LIST NODE HEADERS...
+check() {
+  library=$1 list=$2 node=$3
+  shift 3
+  sed -n "s/^ACCRT_FUNCTION(\(accrt_[a-z0-9_]*\), \([0-9]*\), \([0-9]*\))$/\1@${node}_\2.\3/p" \
+    "$list" | sort >"$work/listed"
+  nm -D --defined-only --with-symbol-versions "$library" | awk '$2 != "A" { print $3 }' |
+    sed 's/@@/@/' | grep -v '^__jit_debug_\(descriptor\|register_code\)@ACCRT_' | sort >"$work/exported"
+  [ -s "$work/listed" ] || { echo "$list lists nothing"; exit 1; }
+  if ! diff "$work/listed" "$work/exported" >"$work/diff"; then
+    echo "$list (<) and the exported symbols of $library (>) differ:"
+    cat "$work/diff"
+    exit 1
+  fi
 
-find include/accrt -name '*.h' ! -path '*/sys/*' -exec cat {} + | tr '\n' ' ' |
-  grep -oE 'ACCRT_API [^;(]*\(' | sed 's/.*[ *]\(accrt_[a-z0-9_]*\)($/\1/' | grep '^accrt_' |
-  sort -u >"$work/declared"
-cut -d@ -f1 "$work/listed" >"$work/names"
-if ! diff "$work/names" "$work/declared" >"$work/diff"; then
-  echo "abi/api.def (<) and the functions marked ACCRT_API in include/accrt (>) differ:"
-  cat "$work/diff"
-  exit 1
-fi
-echo "$(wc -l <"$work/listed") exported symbols"
+  cat "$@" | tr '\n' ' ' |
+    grep -oE 'ACCRT_API [^;(]*\(' | sed 's/.*[ *]\(accrt_[a-z0-9_]*\)($/\1/' | grep '^accrt_' |
+    sort -u >"$work/declared"
+  cut -d@ -f1 "$work/listed" >"$work/names"
+  if ! diff "$work/names" "$work/declared" >"$work/diff"; then
+    echo "$list (<) and the functions marked ACCRT_API in its headers (>) differ:"
+    cat "$work/diff"
+    exit 1
+  fi
+  echo "$(basename "$library"): $(wc -l <"$work/listed") exported symbols"
+}
+# shellcheck disable=SC2046  # names of headers: no blanks in them
+check "$1" abi/api.def ACCRT $(find include/accrt -maxdepth 1 -name '*.h' ! -name write.h)
+check "$2" abi/write.def ACCRT_WRITE include/accrt/write.h include/accrt/write/*.h

@@ -11,6 +11,7 @@ typedef struct twice_params {
   const void* x;
   char* y;
   int64_t size;
+  int64_t x_bytes, y_bytes; /* lengths: the size is a bundle's choice */
 } twice_params_t;
 
 typedef struct twice_state {
@@ -40,6 +41,8 @@ static int32_t twice_query(const accrt_kernel_environment_t* environment,
                            const accrt_operator_call_t* call, uint64_t* out_size_bytes) {
   (void)environment;
   const twice_params_t* p = call->params;
+  if (p->size < 0)
+    return refuse(call, 4, "the size is negative");
   *out_size_bytes = (uint64_t)p->size;
   return 0;
 }
@@ -91,6 +94,8 @@ static int32_t twice(const accrt_kernel_environment_t* environment,
   if (((const twice_state_t*)state)->size != p->size ||
       call->workspace_size_bytes < (uint64_t)p->size)
     return refuse(call, 3, "another size than was prepared for");
+  if (p->x_bytes < p->size || p->y_bytes / 2 < p->size)
+    return refuse(call, 4, "the size is beyond a buffer");
   return call->device_type == 2 ? on_cuda(call, p) : on_host(call, p);
 }
 
@@ -115,19 +120,23 @@ static const accrt_kernel_param_t params[] = {
     ACCRT_KERNEL_PARAM(twice_params_t, x, BUFFER, READ),
     ACCRT_KERNEL_PARAM(twice_params_t, y, BUFFER, WRITE),
     ACCRT_KERNEL_PARAM(twice_params_t, size, SYMBOL, NONE),
+    ACCRT_KERNEL_LENGTH(twice_params_t, x_bytes),
+    ACCRT_KERNEL_LENGTH(twice_params_t, y_bytes),
 };
 
 #define OPERATOR(name_, traits_)                                                                   \
   {                                                                                                \
-    .struct_size = sizeof(accrt_operator_def_t), .traits = (traits_), .name = (name_),             \
-    .params = params, .param_count = sizeof params / sizeof params[0],                             \
-    .params_size_bytes = sizeof(twice_params_t), .query_workspace = twice_query,                   \
-    .prepare = twice_prepare, .execute = twice, .destroy = twice_destroy,                          \
+    .struct_size = sizeof(accrt_operator_def_t),                                                   \
+    .traits = (traits_) | ACCRT_KERNEL_TRAIT_BUNDLES_MAY_CALL, .name = (name_), .params = params,  \
+    .param_count = sizeof params / sizeof params[0], .params_size_bytes = sizeof(twice_params_t),  \
+    .query_workspace = twice_query, .prepare = twice_prepare, .execute = twice,                    \
+    .destroy = twice_destroy,                                                                      \
   }
 static const accrt_operator_def_t operators[] = {
     OPERATOR("twice", ACCRT_KERNEL_TRAIT_DETERMINISTIC | ACCRT_KERNEL_TRAIT_CAPTURABLE),
     OPERATOR("twice_uncaptured", ACCRT_KERNEL_TRAIT_DETERMINISTIC),
     {.struct_size = sizeof(accrt_operator_def_t),
+     .traits = ACCRT_KERNEL_TRAIT_BUNDLES_MAY_CALL,
      .name = "refuse",
      .params = refuse_list,
      .param_count = 1,

@@ -8,7 +8,6 @@ refused by accrt_program_create, each for the reason in its name.
 """
 
 import array
-import importlib.util
 import pathlib
 import subprocess
 import sys
@@ -21,16 +20,9 @@ FLAGS = ["-std=c11", "-O2", "-ffreestanding", "-fPIC", "-shared", "-nostdlib", "
          "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-Wl,--no-undefined"]  # fmt: skip
 
 
-def writer():
-    """accrt.bundle_writer alone: the package would load the shared library, which is being built."""
-    spec = importlib.util.spec_from_file_location("bundle_writer", ROOT / "python" / "accrt" / "bundle_writer" / "__init__.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+sys.path.insert(0, str(ROOT / "python"))
+from accrt import bundle_writer as bw  # noqa: E402
 
-
-bw = writer()
 P = bw.Parameter
 Class = bw.SymbolClass
 
@@ -223,6 +215,8 @@ def add_state(bundle, k, position, cap):
     state = f.state(cache)
     f.body.dispatch(k.total, {"x": state.read(0, 64).tensor("f32", (position + 1, 4)), "y": y.write()})
 
+    add_views(bundle, k, position, cache)
+
     f = bundle.function("fills", doc="fills position * 2 bytes of transient memory with a pattern of 4")
     f.scalar("position", position)
     t = f.transient(256)
@@ -232,6 +226,40 @@ def add_state(bundle, k, position, cap):
     f.scalar("position", position)
     t = f.transient(256)
     f.body.fill(t.write((position * (1 << 61)) * 2, 0), 0, 1)
+
+
+def add_views(bundle, k, position, cache):
+    """Views whose strides are no constants, and views that walk backwards."""
+
+    def view(name, doc, shape, strides, offset, size, dtype="f32"):
+        f = bundle.function(name, doc=doc)
+        f.scalar("position", position)
+        y = f.result("y", "f32", [1])
+        f.body.dispatch(k.total, {"x": f.state(cache).read(offset, size).tensor(dtype, shape, strides), "y": y.write()})
+
+    same = (position + 1) // (position + 1)
+    view("unproved_stride", "rows 16 elements apart, which nothing proves", (4, 4), (same * 16, 1), 0, 64)
+    view("unproved_back", "rows 16 elements backwards", (4, 4), (1, same * -16), 64, 64)
+    view("moving_stride", "rows (position - 8) * 4 elements apart, from byte 256 on", (4, 4), ((position - 8) * 4, 1), 256, 256)
+    view("back", "four rows backwards from row position on", (4, 4), (-4, 1), position * 16, 16)
+    view("back_nibbles", "two halves of a byte, backwards", (1, position), (1, -1), 1, 1, "u4")
+    view("hollow_view", "no element, however far apart", (position - position, 4), (position * (1 << 40), -(1 << 50)), 0, 0)
+    f = bundle.function("conditions", doc="position + 2 <= 8, twice; the first of a row's elements")
+    f.scalar("position", position)
+    y = f.result("y", "i64", [1])
+    f.body.check(position, 2, 8, y, name="slice of 'x', dimension 1")
+    f.body.check(position, 2, 8, y, name="the same again")
+    f.body.check(3, 2, 5, y, name="numbers that hold")
+    before = f.body.copy(y.read(), y.write(), (0, position, 40 - position), name="neither may be below 0")
+    f.body.dispatch(k.iota, {"y": y.write(), "first": position, "count": 1}, after=[before])
+
+    f = bundle.function("reach_back", internal=True, doc="a view that begins before its argument")
+    x, y = f.input("x", "f32", [4]), f.result("y", "f32", [1])
+    f.body.dispatch(k.total, {"x": x.read().tensor("f32", (2, 4), (-4, 1)), "y": y.write()})
+    g = bundle.function("callee_back", doc="its argument is not the first row of the cache")
+    g.scalar("position", position)
+    y = g.result("y", "f32", [1])
+    g.body.call(f, {"x": g.state(cache).read(position * 16, 16), "y": y.write(0, 4)})
 
 
 def add_order(bundle, k, rounds, position):
@@ -547,6 +575,12 @@ def targets_bundle(image):
         count.body.call(part, {"y": y.write(0, 32)})
         count.body.copy(count.constant(packed[target or "host"]).read(), p.write(), 32)
         count.body.copy(count.constant(shared).read(), s.write(), 32)
+    # Types of their own, so that a message about one shows no other's.
+    for name, dtype, size in (("shows_a", "f32", 3), ("shows_b", "i8", 5), ("shows_c", "u16", 7)):
+        for target in ("", "cuda", "host"):
+            f = bundle.function(name, target=target)
+            x, y = f.input("x", dtype, [size]), f.result("y", dtype, [size])
+            f.body.copy(x.read(), y.write(), size * (1 if dtype == "i8" else 2 if dtype == "u16" else 4))
     bundle.function("only_cuda", target="cuda")
     bundle.function("only_host", target="host")
     return bundle

@@ -1,7 +1,10 @@
 /* tests/cts/copy.c - copies and fills between buffers and host memory. */
-#include <unistd.h>
-
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* fileno */
+#endif
 #include "cts.h"
+
+#include <unistd.h>
 
 #define AREA 20000
 
@@ -445,7 +448,8 @@ static void test_copy_offset_overflow(void** state) {
   const accrt_place_t target = cts_at(pair.second, 0);
   FAILS(OUT_OF_RANGE, accrt_stream_copy(cts->stream, &source, &target, 8));
   FAILS(OUT_OF_RANGE, accrt_stream_copy(cts->stream, &target, &source, 8));
-  FAILS(OUT_OF_RANGE, accrt_stream_copy(cts->stream, &target, &target, UINT64_MAX));
+  FAILS(OUT_OF_RANGE, accrt_stream_copy(cts->stream, &target, &target, UINT64_MAX - 1));
+  FAILS(ALIASED, accrt_stream_copy(cts->stream, &target, &target, ACCRT_TO_END));
   end_pair(cts, pair);
 }
 

@@ -31,6 +31,7 @@
 #define CTS_POSITIVE 0u /* what must work */
 #define CTS_NEGATIVE                                                                               \
   1u /* what must be refused or fail, with the right status and record, and lose nothing */
+#define CTS_OBLIGATION 2u /* what accrt/sys/driver.h asks of a driver, through its table */
 
 /* What a test needs of the device; it is skipped, and counted as such, where that is missing. */
 #define CTS_NEEDS_KERNELS 1u /* runs the suite's kernels: on the host, or from its device module */
@@ -42,6 +43,8 @@
 #define CTS_NEEDS_MODULES 64u      /* loads the suite's device module */
 #define CTS_NEEDS_NATIVE 128u      /* has native queues */
 #define CTS_NEEDS_TRAITS 256u      /* loads traits.ptx: clusters, cooperative grids, overlap */
+#define CTS_NEEDS_TABLE 512u    /* the driver's table itself: its state is a direct_t (direct.h) */
+#define CTS_NEEDS_TRACING 1024u /* with CTS_NEEDS_TABLE: an environment that traces */
 
 typedef struct cts_test {
   const char* name;
@@ -54,6 +57,8 @@ typedef struct cts_test {
   { #function, function, CTS_POSITIVE, needs }
 #define CTS_N(function, needs)                                                                     \
   { #function, function, CTS_NEGATIVE, needs }
+#define CTS_O(function, needs)                                                                     \
+  { #function, function, CTS_OBLIGATION, needs }
 #define CTS_END                                                                                    \
   { NULL, NULL, 0, 0 }
 
@@ -69,6 +74,13 @@ extern const cts_test_t cts_prepared_tests[];
 extern const cts_test_t cts_module_tests[];
 extern const cts_test_t cts_interop_tests[];
 extern const cts_test_t cts_traits_tests[];
+extern const cts_test_t cts_direct_tests[];
+extern const cts_test_t cts_direct_group_tests[];
+extern const cts_test_t cts_direct_rule_tests[];
+extern const cts_test_t cts_direct_state_tests[];
+extern const cts_test_t cts_direct_corner_tests[];
+extern const cts_test_t cts_direct_model_tests[];
+extern const cts_test_t cts_direct_bound_tests[];
 
 /* ---- Fixture ---- */
 
@@ -140,6 +152,8 @@ uint64_t cts_now_ns(void);
 uint64_t cts_seed(void);
 uint64_t cts_random(uint64_t* state);
 uint32_t cts_count_entries(const char* folder);
+/* A signal whose handler is not that of the program's start; 0: none. Not of those that crash. */
+int cts_changed_signal(void);
 /* Another process of this program opens the memory, finds CTS_OPENED_BEFORE in all of its first 5000 words, and leaves
  * CTS_OPENED_AFTER there. 0: it did. */
 #define CTS_OPENED_BEFORE 0x5A5A1234u

@@ -30,8 +30,6 @@ static void test_names_lead_to_devices(void** state) {
     accrt_device_t* by_name = NULL;
     OK(accrt_instance_device_by_name(cts->instance, info.name, &by_name));
     assert_ptr_equal(by_index, by_name);
-    accrt_device_release(by_name);
-    accrt_device_release(by_index);
   }
 }
 
@@ -42,7 +40,6 @@ static void test_driver_name_is_first_device(void** state) {
   accrt_device_info_t info = ACCRT_DEVICE_INFO_INIT;
   OK(accrt_device_info(device, &info));
   assert_int_equal(info.index, 0);
-  accrt_device_release(device);
 }
 
 static void test_status_is_ok(void** state) {
@@ -69,7 +66,8 @@ static void test_device_outlives_first_reference(void** state) {
   OK(cts_instance_create(cts, &instance));
   accrt_device_t* device = NULL;
   OK(accrt_instance_device_by_name(instance, cts_settings.device, &device));
-  accrt_instance_release(instance); /* the device holds it */
+  (void)accrt_device_retain(device);
+  accrt_instance_release(instance); /* the reference of the device holds it */
   accrt_stream_t* stream = NULL;
   OK(accrt_stream_create(device, NULL, &stream));
   accrt_device_release(device);
@@ -84,7 +82,6 @@ static void test_two_instances(void** state) {
   accrt_device_t* device = NULL;
   OK(accrt_instance_device_by_name(other, cts_settings.device, &device));
   assert_ptr_not_equal(device, cts->device);
-  accrt_device_release(device);
   accrt_instance_release(other);
 }
 

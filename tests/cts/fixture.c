@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 
 cts_settings_t cts_settings;
 
@@ -175,7 +176,10 @@ accrt_status_t cts_instance_create(cts_t* cts, accrt_instance_t** out_instance) 
   accrt_status_t status = accrt_instance_create(&options, out_instance);
   if (status != ACCRT_OK || !cts_driver_is_loaded())
     return status;
-  status = accrt_instance_load_driver(*out_instance, cts_settings.driver);
+  char path[PATH_MAX]; /* what was given may be relative */
+  const bool found =
+      strchr(cts_settings.driver, '/') != NULL && realpath(cts_settings.driver, path) != NULL;
+  status = accrt_instance_load_driver(*out_instance, found ? path : cts_settings.driver);
   if (status != ACCRT_OK) {
     accrt_instance_release(*out_instance);
     *out_instance = NULL;
@@ -255,8 +259,6 @@ static bool count_returns_to(const char* folder, uint32_t expected) {
 void cts_tear_down(cts_t* cts) {
   accrt_kernel_pack_release(cts->pack);
   accrt_stream_release(cts->stream);
-  accrt_device_release(cts->second);
-  accrt_device_release(cts->device);
   accrt_instance_release(cts->instance);
   if (cts_settings.executor_threads != 0)
     pool_stop();

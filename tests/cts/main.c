@@ -5,8 +5,11 @@
  * there: an unexpected pass is a failure, so that the list shrinks when the driver grows.
  */
 #define _GNU_SOURCE
-#include "cts.h"
+#include "direct.h"
 
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,7 +28,10 @@ static const struct {
     {"semaphore", cts_semaphore_tests}, {"launch", cts_launch_tests},
     {"commands", cts_command_tests},    {"prepared", cts_prepared_tests},
     {"module", cts_module_tests},       {"interop", cts_interop_tests},
-    {"traits", cts_traits_tests},
+    {"traits", cts_traits_tests},       {"direct", cts_direct_tests},
+    {"direct", cts_direct_group_tests}, {"direct", cts_direct_rule_tests},
+    {"direct", cts_direct_state_tests}, {"direct", cts_direct_corner_tests},
+    {"direct", cts_direct_model_tests}, {"direct", cts_direct_bound_tests},
 };
 #define PART_COUNT (sizeof parts / sizeof parts[0])
 
@@ -49,9 +55,132 @@ static uint32_t expectation_count;
 static uint32_t skipped_count;
 static char** program_arguments;
 
+/* ---- Crashes. The tests run in a process of their own, so that another one can say which test it
+ * was that ended it, however it did: by a signal on any thread and with any stack, by exit or
+ * abort. ---- */
+
+static char* running_test; /* its name, shared by both processes; "": none */
+static pthread_t main_thread;
+static const int crash_signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+#define CRASH_SIGNALS (sizeof crash_signals / sizeof *crash_signals)
+static struct sigaction framework_actions[CRASH_SIGNALS];
+
+static void note_running(const char* name) {
+  if (running_test != NULL)
+    snprintf(running_test, sizeof(((entry_t*)NULL)->name), "%s", name);
+}
+
+/* CMocka goes on after a crash on the test's own thread: it jumps back into the test's frame, which
+ * another thread cannot. */
+static void on_crash(int number, siginfo_t* info, void* context) {
+  for (size_t i = 0; i < CRASH_SIGNALS; ++i) {
+    if (crash_signals[i] != number)
+      continue;
+    const struct sigaction* action = &framework_actions[i];
+    if (pthread_equal(pthread_self(), main_thread) && action->sa_handler != SIG_DFL &&
+        action->sa_handler != SIG_IGN) {
+      if ((action->sa_flags & SA_SIGINFO) != 0)
+        action->sa_sigaction(number, info, context);
+      else
+        action->sa_handler(number);
+      return;
+    }
+  }
+  signal(number, SIG_DFL);
+  raise(number); /* pending until this has returned, or at once */
+}
+
+/* Behind CMocka, which sets its own before each test and restores what was there after it. */
+static void catch_crashes(const char* name) {
+  note_running(name);
+  main_thread = pthread_self();
+  for (size_t i = 0; i < CRASH_SIGNALS; ++i) {
+    struct sigaction action = {.sa_sigaction = on_crash, .sa_flags = SA_SIGINFO | SA_NODEFER};
+    sigemptyset(&action.sa_mask);
+    sigaction(crash_signals[i], NULL, &framework_actions[i]);
+    if (framework_actions[i].sa_handler != SIG_DFL)
+      sigaction(crash_signals[i], &action, NULL);
+  }
+}
+
+static struct sigaction first_actions[32]; /* before any driver was opened */
+
+static void note_signals(void) {
+  for (int i = 1; i < 32; ++i)
+    sigaction(i, NULL, &first_actions[i]);
+}
+
+int cts_changed_signal(void) {
+  for (int i = 1; i < 32; ++i) {
+    struct sigaction now;
+    const bool crashes = i == SIGSEGV || i == SIGBUS || i == SIGFPE || i == SIGILL || i == SIGSYS;
+    if (!crashes && sigaction(i, NULL, &now) == 0 && now.sa_handler != first_actions[i].sa_handler)
+      return i;
+  }
+  return 0;
+}
+
+static void say_how_it_ended(int status) {
+  fprintf(stderr, "cts: %s crashed: ", running_test);
+  if (WIFSIGNALED(status))
+    fprintf(stderr, "the process was ended by signal %d (%s)\n", WTERMSIG(status),
+            strsignal(WTERMSIG(status)));
+  else
+    fprintf(stderr, "the process ended inside it with status %d\n", WEXITSTATUS(status));
+  fprintf(
+      stderr,
+      "cts: the tests behind it did not run. A crash on a thread of the driver is often a stack "
+      "that is too small, or memory used after it was freed. In a debugger, follow the child.\n");
+}
+
+/* Returns -1 in the process that runs the tests; in the other one, when that has ended, its exit
+ * status. */
+static int run_beside(void) {
+  running_test = mmap(NULL, sizeof(((entry_t*)NULL)->name), PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (running_test == MAP_FAILED) {
+    running_test = NULL;
+    return -1;
+  }
+  fflush(NULL);
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child < 0)
+    return -1;
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+      _exit(127);
+    setvbuf(stdout, NULL, _IOLBF, 0); /* a crash takes no lines with it */
+    return -1;
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) != child) {
+  }
+  if (running_test[0] != '\0')
+    say_how_it_ended(status);
+  if (WIFEXITED(status) && (running_test[0] == '\0' || WEXITSTATUS(status) != 0))
+    return WEXITSTATUS(status);
+  return 1;
+}
+
 /* ---- Running one test ---- */
 
-static void run_with_fixture(const cts_test_t* test) {
+/* With the driver's table instead of an instance. */
+static bool run_directly(const cts_test_t* test) {
+  direct_t* bench = calloc(1, sizeof *bench);
+  assert_non_null(bench);
+  bool able = direct_set_up(bench, test->needs);
+  void* state = bench;
+  if (able)
+    test->body(&state);
+  able &= !bench->is_skipped;
+  direct_tear_down(bench);
+  free(bench);
+  return able;
+}
+
+static bool run_with_instance(const cts_test_t* test) {
   cts_t* cts = calloc(1, sizeof *cts);
   assert_non_null(cts);
   cts->needs = test->needs;
@@ -61,6 +190,12 @@ static void run_with_fixture(const cts_test_t* test) {
     test->body(&state);
   cts_tear_down(cts);
   free(cts);
+  return able;
+}
+
+static void run_with_fixture(const cts_test_t* test) {
+  const bool able =
+      (test->needs & CTS_NEEDS_TABLE) != 0 ? run_directly(test) : run_with_instance(test);
   if (!able) {
     ++skipped_count;
     print_message("  the device lacks what this needs\n");
@@ -139,13 +274,13 @@ static int open_handle(const char* text) {
   cts_sync(cts.stream);
   accrt_buffer_release(buffer);
   accrt_stream_release(cts.stream);
-  accrt_device_release(cts.device);
   accrt_instance_release(cts.instance);
   return is_right ? 0 : 1;
 }
 
 static void run_entry(void** state) {
   const entry_t* entry = *state;
+  catch_crashes(entry->name);
   if (entry->expectation == EXPECT_UNSUPPORTED) {
     ++skipped_count;
     print_message("  unsupported, by the expectation file\n");
@@ -325,20 +460,17 @@ static void default_names(void) {
  * library's to answer for: one instance stays open beside the tests, with all devices that are not the host. */
 static cts_t kept;
 static accrt_instance_t* kept_instance;
-static accrt_device_t* kept_devices[16];
-static uint32_t kept_count;
 
 static void keep_devices(void) {
   uint32_t count = 0;
-  accrt_device_info_t info = ACCRT_DEVICE_INFO_INIT;
   (void)accrt_instance_device_count(kept_instance, &count);
-  for (uint32_t i = 0; i < count && kept_count < 16; ++i) {
+  uint32_t kept_count = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    accrt_device_info_t info = ACCRT_DEVICE_INFO_INIT;
     accrt_device_t* device = NULL;
     if (accrt_instance_device(kept_instance, i, &device) == ACCRT_OK &&
         accrt_device_info(device, &info) == ACCRT_OK && info.dlpack_device_type > 1)
-      kept_devices[kept_count++] = device;
-    else
-      accrt_device_release(device);
+      ++kept_count;
   }
   if (kept_count != 0)
     return;
@@ -347,14 +479,14 @@ static void keep_devices(void) {
 }
 
 static void let_devices_go(void) {
-  while (kept_count != 0)
-    accrt_device_release(kept_devices[--kept_count]);
+  note_running("(closing the last instance)");
   accrt_instance_release(kept_instance);
 }
 
 /* A device whose name was guessed from the driver's: said once when it is not there, not by each test. */
 static bool has_device(void) {
   accrt_device_t* device = NULL;
+  note_running("(opening the first instance)");
   accrt_status_t status = cts_instance_create(&kept, &kept_instance);
   if (status == ACCRT_OK)
     status = accrt_instance_device_by_name(kept_instance, cts_settings.device, &device);
@@ -364,7 +496,6 @@ static bool has_device(void) {
     fprintf(stderr, "cts: --driver %s: %s (--device names a device, --name the driver)\n",
             cts_settings.driver, error.message);
   }
-  accrt_device_release(device);
   return status == ACCRT_OK;
 }
 
@@ -395,7 +526,7 @@ static bool is_wanted(const command_line_t* line, const char* name) {
   return false;
 }
 
-static void collect(uint32_t counts[2]) {
+static void collect(uint32_t counts[3]) {
   for (size_t i = 0; i < PART_COUNT; ++i) {
     for (const cts_test_t* test = parts[i].tests; test->name != NULL; ++test) {
       entry_t* entry = &entries[entry_count++];
@@ -437,7 +568,7 @@ int main(int argument_count, char** arguments) {
   default_names();
   if (line.handle != NULL)
     return open_handle(line.handle);
-  uint32_t counts[2] = {0, 0};
+  uint32_t counts[3] = {0, 0, 0};
   collect(counts);
   if (line.list) {
     for (uint32_t i = 0; i < entry_count; ++i)
@@ -446,19 +577,25 @@ int main(int argument_count, char** arguments) {
   if (!line.list) {
     if (check_expectation_names() != 0)
       return 2;
+    const int ended = run_beside();
+    if (ended >= 0)
+      return ended;
     make_first_thread();
+    note_signals();
     const bool is_there = has_device();
+    note_running("");
     if (is_guessed && !is_there)
       return 2;
     if (kept_instance != NULL)
       keep_devices();
     const int failed = run_wanted(&line);
     let_devices_go();
+    note_running("");
     if (failed != 0)
       return failed < 0 ? 2 : 1;
   }
-  printf("%u positive tests, %u negative tests, %u skipped here\n", counts[CTS_POSITIVE],
-         counts[CTS_NEGATIVE], skipped_count);
+  printf("%u positive tests, %u negative tests, %u of the table, %u skipped here\n",
+         counts[CTS_POSITIVE], counts[CTS_NEGATIVE], counts[CTS_OBLIGATION], skipped_count);
   if (counts[CTS_NEGATIVE] < counts[CTS_POSITIVE]) {
     fprintf(stderr, "cts: fewer negative tests than positive ones\n");
     return 1;

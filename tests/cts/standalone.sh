@@ -14,7 +14,7 @@ suite=$work/prefix/share/accrt/cts
 # A clone under a name of its own.
 sed 's/"null"/"clone"/' "$suite/null/null.c" >"$work/clone.c"
 "${CC:-cc}" -std=c11 -O2 -Wall -Wextra -Werror -shared -fPIC -fvisibility=hidden \
-  -Wl,--no-undefined -I"$work/prefix/include" -o "$work/libaccrt_clone.so" "$work/clone.c"
+  -Wl,--no-undefined -I"$work/prefix/include" -o "$work/libaccrt_clone.so" "$work/clone.c" -lm
 
 cmake -S "$suite" -B "$work/suite" -DCMAKE_PREFIX_PATH="$work/prefix" \
   -DCTS_DRIVER="$work/libaccrt_clone.so" >"$work/suite.log"

@@ -85,7 +85,6 @@ static void check_host(accrt_instance_t* instance) {
   assert_int_equal(words[15], 4711);
   accrt_buffer_release(buffer);
   accrt_stream_release(stream);
-  accrt_device_release(device);
 }
 
 static void check_gone(accrt_instance_t* instance) {
@@ -197,7 +196,6 @@ static void end(work_t* work) {
   accrt_buffer_release(work->log);
   accrt_kernel_pack_release(work->pack);
   accrt_stream_release(work->stream);
-  accrt_device_release(work->device);
 }
 
 static work_t start(void) {

@@ -209,7 +209,6 @@ static void finish(work_t* work) {
   accrt_kernel_pack_release(work->pack);
   accrt_kernel_pack_release(work->operators);
   accrt_stream_release(work->stream);
-  accrt_device_release(work->device);
   accrt_instance_release(work->instance);
   if (control != NULL)
     demand("reset");
@@ -417,7 +416,6 @@ static void test_current_context(void** state) {
     accrt_device_t* second = NULL;
     if (accrt_instance_device_by_name(work.instance, "cuda:1", &second) == ACCRT_OK) {
       KEEPS((void)accrt_device_enable_peer(work.device, second));
-      accrt_device_release(second);
     }
     KEEPS(finish(&work));
   }
@@ -963,7 +961,6 @@ static void test_lost_device_says_why(void** state) {
   LOST(accrt_device_enable_peer(work.device, peer));
   LOST(accrt_device_enable_peer(peer, work.device));
   OK(accrt_device_status(peer));
-  accrt_device_release(peer);
   accrt_semaphore_release(semaphore);
   accrt_commands_release(list);
   accrt_commands_release(unmade);
@@ -996,7 +993,6 @@ static pair_t start_pair(uint64_t size_bytes) {
 static void finish_pair(pair_t* pair) {
   accrt_buffer_release(pair->there);
   accrt_stream_release(pair->stream);
-  accrt_device_release(pair->other);
   finish(&pair->work);
 }
 
@@ -1083,7 +1079,6 @@ static void test_memory_of_the_host(void** state) {
   accrt_launch_release(prepared);
   accrt_buffer_release(plain);
   accrt_buffer_release(pinned);
-  accrt_device_release(host_device);
   finish(&work);
 }
 
@@ -1249,7 +1244,6 @@ static void test_event_of_another_driver(void** state) {
   OK(accrt_event_create(host_device, 0, &event));
   FAILS(INVALID_ARGUMENT, "the event is of host", accrt_stream_wait_event(work.stream, event));
   accrt_event_release(event);
-  accrt_device_release(host_device);
   finish(&work);
 }
 

@@ -163,7 +163,6 @@ out:
 static void end(work_t* work) {
   accrt_session_release(work->session);
   accrt_program_release(work->program);
-  accrt_device_release(work->device);
   accrt_bundle_release(work->bundle);
   work->session = NULL;
   work->program = NULL;

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "accrt/accrt.h"
+#include "accrt/write.h"
 #include "runtime/core/test_allocator.h"
 
 #define F32 ACCRT_DTYPE_F32

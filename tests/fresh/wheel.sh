@@ -35,8 +35,23 @@ assert accrt.__file__.startswith(sys.prefix), accrt.__file__
 x, y = array.array("f", [1, 2, 3]), array.array("f", [10, 20, 30])
 accrt.load(sys.argv[1], host_code="all").scale_add(x, y)
 assert list(y) == [12, 24, 36], y
+from accrt._library import lib
+assert lib.accrt_write_version() == lib.accrt_version()
+from accrt.sandbox import helper
+assert helper().startswith(sys.prefix), helper()
 print("accrt", accrt.__version__, "ran scale_add on the host device")
 EOF
+  # The tool is a program of its own that needs no Python, and so is its sandbox.
+  accx() { env -i PATH=/nonexistent HOME="$work" "$work/env/bin/accx" "$@"; }
+  accx --version
+  for words in man/man1/accx.1 bash-completion/completions/accx zsh/site-functions/_accx fish/vendor_completions.d/accx.fish; do
+    grep -q sandbox-cpu "env/share/$words" || grep -q 'sandbox..cpu' "env/share/$words"
+  done
+  accx inspect "$bundle" | grep -q scale_add
+  for how in --allow-host-code "--sandbox --sandbox-weak"; do
+    # shellcheck disable=SC2086  # one or two words
+    accx run "$bundle" $how --function scale_add --input ones --symbol n=3 --output y=y.npy | grep -q 'written to y.npy'
+  done
   tried="$tried $version"
 done
 [ -n "$tried" ] || { echo "no CPython 3.9 or newer found"; exit 1; }

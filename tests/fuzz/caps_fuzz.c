@@ -1,7 +1,7 @@
 /* tests/fuzz/caps_fuzz.c - what `accx caps --json` prints, as a target to write for: any text; what is accepted is given to a writer. */
 #include "tests/fuzz/mutate_text.h"
 
-#include "accrt/bundle_writer.h"
+#include "accrt/write.h"
 
 static int32_t take(void* self, uint64_t offset, const void* data, uint64_t size_bytes) {
   (void)self, (void)offset, (void)data, (void)size_bytes;

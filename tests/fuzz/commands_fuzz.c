@@ -88,8 +88,10 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   bytes_t file = put_together(&parts);
   accrt_bundle_t* bundle;
   ++fuzz_inputs;
-  if (accrt_bundle_open_memory(fuzz_instance(), file.data, file.size, NULL, NULL, NULL, &bundle) ==
-      ACCRT_OK) {
+  accrt_bundle_options_t options = ACCRT_BUNDLE_OPTIONS_INIT;
+  options.budget = fuzz_budget(file.size);
+  if (fuzz_opened(accrt_bundle_open_memory(fuzz_instance(), file.data, file.size, NULL, NULL,
+                                           &options, &bundle))) {
     ++fuzz_accepted;
     use_bundle(bundle);
     accrt_bundle_release(bundle);

@@ -8,8 +8,10 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   uint8_t* file = fuzz_copy(data, size, 4096);
   accrt_bundle_t* bundle;
   ++fuzz_inputs;
-  if (accrt_bundle_open_memory(fuzz_instance(), file, size, NULL, NULL, NULL, &bundle) ==
-      ACCRT_OK) {
+  accrt_bundle_options_t options = ACCRT_BUNDLE_OPTIONS_INIT;
+  options.budget = fuzz_budget(size);
+  if (fuzz_opened(
+          accrt_bundle_open_memory(fuzz_instance(), file, size, NULL, NULL, &options, &bundle))) {
     ++fuzz_accepted;
     use_bundle(bundle);
     accrt_bundle_release(bundle);

@@ -4,6 +4,7 @@
 #include "tests/fuzz/fuzz.h"
 
 uint64_t fuzz_inputs, fuzz_accepted;
+uint64_t fuzz_index = UINT64_MAX;
 
 static void print_counts(void) {
   fprintf(stderr, "fuzz: %" PRIu64 " inputs, %" PRIu64 " accepted (%.1f %%)\n", fuzz_inputs,

@@ -33,12 +33,11 @@ class LibraryReader:
 
     def __init__(self) -> None:
         self.instance = Instance()
-        self.handle = ctypes.c_void_p()
         self.record = struct(_ffi.accrt_error)
         self.no_release = lib.accrt_bundle_open_memory.argtypes[3]()
 
     def __call__(self, data: bytes) -> int:
-        out = ctypes.c_void_p()
+        out = _ffi.accrt_bundle_p()
         status = lib.accrt_bundle_open_memory(
             self.instance.handle, data, len(data), self.no_release, None, None, ctypes.byref(out)
         )

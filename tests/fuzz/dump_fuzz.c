@@ -1,7 +1,7 @@
 /* tests/fuzz/dump_fuzz.c - accepted bundles as text: written as YAML, built from it, written and built again. The first time may leave out
  * what nothing uses; the second must give the same bytes. The comparison tells bundles apart just when their bytes differ: from itself, from
  * what was built, from the one before it. Mutations are those of the container's target. */
-#include "loader/text/text.h"
+#include "write/text/text.h"
 #include "tests/fuzz/files.h"
 #include "tests/fuzz/mutate_file.h"
 
@@ -105,9 +105,10 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   accrt_bundle_t* bundle;
   accrt_bundle_options_t options = ACCRT_BUNDLE_OPTIONS_INIT;
   options.verify = ACCRT_VERIFY_FULL; /* damaged weights are not written as text */
+  options.budget = fuzz_budget(size);
   ++fuzz_inputs;
-  if (accrt_bundle_open_memory(fuzz_instance(), file, size, NULL, NULL, &options, &bundle) ==
-      ACCRT_OK) {
+  if (fuzz_opened(
+          accrt_bundle_open_memory(fuzz_instance(), file, size, NULL, NULL, &options, &bundle))) {
     accrt_bundle_release(bundle);
     ++fuzz_accepted;
     round_trip(data, size);

@@ -17,6 +17,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 /* Inputs so far, and those that were taken for good. Read by whoever runs the target. */
 extern uint64_t fuzz_inputs, fuzz_accepted;
+/* Which input of a run it is (soak.c); UINT64_MAX: not counted. */
+extern uint64_t fuzz_index;
 
 static inline accrt_instance_t* fuzz_instance(void) {
   static accrt_instance_t* instance;
@@ -42,6 +44,20 @@ static inline uint8_t* fuzz_copy(const uint8_t* data, size_t size, size_t alignm
 static inline void fuzz_require(int good) {
   if (!good)
     abort();
+}
+
+/* What an input of so many bytes may cost: half of the default for each, and little besides. An input that costs more is a finding. */
+static inline const accrt_budget_t* fuzz_budget(size_t size) {
+  static accrt_budget_t budget = ACCRT_BUDGET_INIT;
+  budget.max_steps = (UINT64_C(1) << 16) + 8 * (uint64_t)size;
+  budget.max_memory_bytes = (UINT64_C(1) << 22) + 16 * (uint64_t)size;
+  return &budget;
+}
+
+/* Whether it was opened; ends the run where that was too dear. */
+static inline int fuzz_opened(accrt_status_t status) {
+  fuzz_require(status != ACCRT_ERROR_BUDGET);
+  return status == ACCRT_OK;
 }
 
 /* ---- An input that is read from the front; zeros when it has ended ---- */

@@ -2,6 +2,8 @@
  * exactly its components (each in memory of its own, of just its size), and its values quantized into every layout. */
 #include <stdbool.h>
 
+#include "accrt/write.h"
+
 #include "tests/fuzz/fuzz.h"
 
 #define MAX_COMPONENT_BYTES (1u << 16)

@@ -1,6 +1,7 @@
 /* tests/fuzz/trust_fuzz.c - accepted bundles are signed, encrypted and decrypted: what is written must open, be signed validly by the key,
  * verify to the last byte, and come back from encryption as it was. Mutations are those of the container's target. It needs libcrypto;
  * without it nothing is signed. */
+#include "accrt/write.h"
 #include "tests/fuzz/files.h"
 #include "tests/fuzz/mutate_file.h"
 

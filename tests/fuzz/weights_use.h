@@ -61,10 +61,11 @@ static inline void fuzz_weights(const uint8_t* data, size_t size) {
   uint8_t* bytes = fuzz_copy(data, size, 16);
   accrt_weights_options_t options = ACCRT_WEIGHTS_OPTIONS_INIT;
   options.flags = ACCRT_WEIGHTS_FLAG_ONE_FILE;
+  options.budget = fuzz_budget(size);
   accrt_weights_t* weights;
   ++fuzz_inputs;
-  if (accrt_weights_open_memory(fuzz_instance(), bytes, size, NULL, NULL, &options, &weights) ==
-      ACCRT_OK) {
+  if (fuzz_opened(accrt_weights_open_memory(fuzz_instance(), bytes, size, NULL, NULL, &options,
+                                            &weights))) {
     ++fuzz_accepted;
     fuzz_use_weights(weights);
     accrt_weights_release(weights);

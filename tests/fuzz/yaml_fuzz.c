@@ -1,6 +1,6 @@
 /* tests/fuzz/yaml_fuzz.c - the text form of bundles: any text, read into a writer; what is accepted is checked by it, written, and
  * must open. Files may not be named. */
-#include "loader/text/text.h"
+#include "write/text/text.h"
 #include "tests/fuzz/mutate_text.h"
 
 typedef struct output {

@@ -12,7 +12,6 @@ version might bring (next/).
 
 import array
 import hashlib
-import importlib.util
 import pathlib
 import struct
 import subprocess
@@ -25,16 +24,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"
 
 
-def writer():
-    """accrt.bundle_writer alone: the package would load the shared library, which this needs not."""
-    spec = importlib.util.spec_from_file_location("bundle_writer", ROOT / "python" / "accrt" / "bundle_writer" / "__init__.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-bw = writer()
+sys.path.insert(0, str(ROOT / "python"))
+from accrt import bundle_writer as bw  # noqa: E402
 
 FLAGS = ["-std=c11", "-O2", "-ffreestanding", "-fPIC", "-shared", "-nostdlib", "-fvisibility=hidden", "-fno-stack-protector",
          "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-Wl,--no-undefined", "-Wl,--hash-style=both", "-fno-ident",
@@ -392,16 +383,33 @@ def add_line(path, line):
         file.write(line + "\n")
 
 
+def conditions():
+    """What 0.4 says of dimensions: copies of nothing, which readers of all versions check at each call. `start` is known when a plan
+    is made, `position` at the call."""
+    b = bw.BundleWriter()
+    start, position = b.symbol("start", maximum=8), b.symbol("position", bw.SymbolClass.RUNTIME, maximum=8)
+    f = b.function("main", doc="y = the place of a slice of 2 in 4, in each of two ways")
+    f.scalar("start", start)
+    f.scalar("position", position)
+    y = f.result("y", "u8", [16])
+    f.body.check(start, 2, 4, y, name="slice of 'x', dimension 0")
+    f.body.check(position, 2, 4, y, name="slice of 'x', dimension 1")
+    f.body.fill(y.write(), 7)
+    return b
+
+
 def main():
     folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else GOLDEN
-    for name, data, status, rule, what in corpus(compiled()):
-        path = folder / "0.3" / f"{name}.accx"
+    made = [(f"0.3/{name}", data, status, rule, what) for name, data, status, rule, what in corpus(compiled())]
+    made.append(("0.4/conditions", conditions().to_bytes(), "OK", 0, "conditions on dimensions"))
+    for name, data, status, rule, what in made:
+        path = folder / f"{name}.accx"
         if path.exists():
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-        add_line(folder / "manifest.txt", f"0.3/{name}.accx {status} {rule} {what}")
-        add_line(folder / "checksums.txt", f"{hashlib.sha256(data).hexdigest()}  0.3/{name}.accx")
+        add_line(folder / "manifest.txt", f"{name}.accx {status} {rule} {what}")
+        add_line(folder / "checksums.txt", f"{hashlib.sha256(data).hexdigest()}  {name}.accx")
 
 
 if __name__ == "__main__":

@@ -35,13 +35,15 @@ def encrypt(bundle, path):
 
 
 def main():
-    for name, make, what in (("signed", sign, "code and weights signed"), ("encrypted", encrypt, "weights encrypted")):
-        path = GOLDEN / "0.3" / f"{name}.accx"
+    for name, make, what in (("0.3/signed", sign, "code and weights signed"), ("0.3/encrypted", encrypt, "weights encrypted"),
+                             ("0.4/encrypted", encrypt, "weights encrypted for the code beside them (algorithm 2)")):  # fmt: skip
+        path = GOLDEN / f"{name}.accx"
         if path.exists():
             continue
+        path.parent.mkdir(exist_ok=True)
         make(accrt.Bundle(GOLDEN / "0.3" / "neighbours.accx"), path)
-        for file, line in (("manifest", f"0.3/{name}.accx OK 0 {what}"),
-                           ("checksums", f"{hashlib.sha256(path.read_bytes()).hexdigest()}  0.3/{name}.accx")):  # fmt: skip
+        for file, line in (("manifest", f"{name}.accx OK 0 {what}"),
+                           ("checksums", f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {name}.accx")):  # fmt: skip
             with (GOLDEN / f"{file}.txt").open("a") as lines:
                 lines.write(line + "\n")
 

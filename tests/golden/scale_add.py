@@ -16,8 +16,8 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "python" / "accrt"))
-import bundle_writer as bw  # noqa: E402  - alone, without the rest of the package
+sys.path.insert(0, str(ROOT / "python"))
+from accrt import bundle_writer as bw  # noqa: E402
 
 TARGETS = {
     "x86-64-v3": ["gcc", "-march=x86-64-v3"],

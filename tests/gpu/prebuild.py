@@ -18,6 +18,7 @@ import test_lora  # noqa: E402
 import test_models  # noqa: E402
 import test_ops  # noqa: E402
 import test_quantized  # noqa: E402
+import test_safe  # noqa: E402
 from accrt.compiler import available_targets, compile  # noqa: E402
 
 MODULES = {
@@ -30,6 +31,7 @@ MODULES = {
     "external_ranks": test_external.ranks_module,
     "experts": test_external.experts_module,
     "lora": test_lora.module,
+    "safe": test_safe.module,
     "bytelm_test": test_models.bytelm_module,
     **{f"minilm_{dtype}_test": functools.partial(test_models.minilm_module, dtype) for dtype in test_models.COSINE},
 }

@@ -33,20 +33,45 @@ cp "$work/user/main.c" "$work/user/main.cc"
 cat >"$work/user/CMakeLists.txt" <<'EOF'
 cmake_minimum_required(VERSION 3.18)
 project(user C CXX)
-find_package(accrt 0.3 REQUIRED)
+find_package(accrt 0.4 REQUIRED COMPONENTS write)
 add_executable(shared main.c)
 target_link_libraries(shared accrt::accrt)
 add_executable(static main.c)
 target_link_libraries(static accrt::accrt_static)
 add_executable(cplusplus main.cc)
 target_link_libraries(cplusplus accrt::accrt)
+add_executable(write_shared write.c)
+target_link_libraries(write_shared accrt::write)
+add_executable(write_static write.c)
+target_link_libraries(write_static accrt::write_static)
+EOF
+# A writer's failure is in the record of the library below it.
+cat >"$work/user/write.c" <<'EOF'
+#include <accrt/accrt.h>
+#include <accrt/write.h>
+#include <stdio.h>
+#include <string.h>
+int main(void) {
+  accrt_bundle_writer_t* writer;
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  if (accrt_write_version() != accrt_version() ||
+      accrt_bundle_writer_create(NULL, &writer) != ACCRT_OK ||
+      accrt_bundle_writer_write_path(writer, NULL) != ACCRT_ERROR_INVALID_ARGUMENT ||
+      accrt_last_error(&error) != ACCRT_OK || error.status != ACCRT_ERROR_INVALID_ARGUMENT ||
+      strcmp(error.operation, "accrt_bundle_writer_write_path") != 0) {
+    fprintf(stderr, "%s: %s\n", error.operation, error.message);
+    return 1;
+  }
+  accrt_bundle_writer_release(writer);
+  return 0;
+}
 EOF
 
 say() { echo "-- $*"; }
 say "find_package"
 cmake -S "$work/user" -B "$work/user/build" -DCMAKE_PREFIX_PATH="$prefix" >"$work/user.log"
 cmake --build "$work/user/build" >>"$work/user.log" || { cat "$work/user.log"; exit 1; }
-for program in shared static cplusplus; do "$work/user/build/$program"; done
+for program in shared static cplusplus write_shared write_static; do "$work/user/build/$program"; done
 
 say "pkg-config: $(pkg-config --modversion accrt)"
 # shellcheck disable=SC2046  # lists of flags
@@ -57,6 +82,9 @@ say "pkg-config: $(pkg-config --modversion accrt)"
 }
 "$work/shared"
 "$work/static"
+# shellcheck disable=SC2046
+cc -o "$work/write" "$work/user/write.c" $(pkg-config --cflags --libs accrt_write)
+"$work/write"
 
 if [ -x "$prefix/bin/accx" ]; then
   say "accx"

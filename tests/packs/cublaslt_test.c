@@ -41,6 +41,8 @@ static int setup(void** state) {
   return symbol == NULL;
 }
 
+enum { SPACE = 4096 };
+
 /* ---- One product ------------------------------------------------------------------------------------------------- */
 
 typedef struct product {
@@ -71,6 +73,11 @@ static void describe(product_t* it, int64_t m, int64_t n, int64_t k, int64_t for
       .batch1 = 1,
       .form = form,
       .scale = 1.0f,
+      .a_bytes = 4 * SPACE,
+      .b_bytes = 4 * SPACE,
+      .bias_bytes = 4 * SPACE,
+      .residual_bytes = 4 * SPACE,
+      .c_bytes = 4 * SPACE,
   };
   it->call = (accrt_operator_call_t){
       .struct_size = sizeof it->call,
@@ -129,8 +136,6 @@ typedef struct operand {
   char* memory;
   float* value;
 } operand_t;
-
-enum { SPACE = 4096 };
 
 static operand_t operand_make(accrt_dtype_t dtype, size_t shift_bytes) {
   operand_t o = {dtype, calloc(1, SPACE * 4 + 64), calloc(SPACE, sizeof(float))};
@@ -401,6 +406,46 @@ static void choices_are_kept(void** state) {
   assert_int_equal(asked_for(&it), 2);
 }
 
+/** A bundle chooses sizes and steps: nothing is touched past a buffer's length, and no sum wraps around. */
+static void hostile_sizes_are_refused(void** state) {
+  (void)state;
+  const accrt_dtype_t f32 = ACCRT_DTYPE_F32;
+  static float memory[SPACE];
+  product_t it;
+  describe(&it, 5, 6, 7, form_of(f32, f32, f32, 0, MATMUL_FORM_RESIDUAL));
+  it.p.batch0 = 3, it.p.a0 = 100, it.p.b0 = 101, it.p.c0 = 102;
+  it.p.a = it.p.b = it.p.bias = it.p.residual = memory, it.p.c = memory;
+  assert_int_equal(prepare(&it), 0);
+  const int64_t needed[] = {4 * (2 * 100 + 4 * it.p.lda + 7), 4 * (2 * 101 + 6 * it.p.ldb + 6),
+                            4 * 6, 4 * (2 * 102 + 4 * it.p.ld_residual + 6),
+                            4 * (2 * 102 + 4 * it.p.ldc + 6)};
+  int64_t* const lengths[] = {&it.p.a_bytes, &it.p.b_bytes, &it.p.bias_bytes, &it.p.residual_bytes,
+                              &it.p.c_bytes};
+  for (int i = 0; i < 5; ++i)
+    *lengths[i] = needed[i];
+  assert_int_equal(execute(&it), 0);
+  for (int i = 0; i < 5; ++i) {
+    *lengths[i] = needed[i] - 1;
+    assert_int_equal(execute(&it), MATMUL_ERROR_ARGUMENT);
+    assert_non_null(strstr(it.message, "longer than its buffer"));
+    *lengths[i] = needed[i];
+  }
+  operator_def->destroy(NULL, it.state);
+  static const int64_t huge[] = {INT64_MAX, INT64_MAX / 2, INT64_MAX / 4 + 1, INT64_MIN, -1};
+  for (size_t h = 0; h < sizeof huge / sizeof huge[0]; ++h) {
+    for (int which = 0; which < 12; ++which) {
+      describe(&it, 5, 6, 7, form_of(f32, f32, f32, 0, MATMUL_FORM_RESIDUAL));
+      it.p.batch0 = it.p.batch1 = 2, it.p.a0 = it.p.b0 = it.p.c0 = 2;
+      it.p.a1 = it.p.b1 = it.p.c1 = 1;
+      int64_t* const parts[] = {&it.p.m,   &it.p.n,           &it.p.k,      &it.p.lda,
+                                &it.p.ldb, &it.p.ldc,         &it.p.batch0, &it.p.batch1,
+                                &it.p.a1,  &it.p.ld_residual, &it.p.b1,     &it.p.c1};
+      *parts[which] = huge[h];
+      assert_int_equal(prepare(&it), MATMUL_ERROR_UNSUPPORTED);
+    }
+  }
+}
+
 /** A first product whose handle cannot be made; later ones have one. */
 static void a_handle_may_fail(void** state) {
   (void)state;
@@ -440,6 +485,7 @@ int main(int argc, char** argv) {
       cmocka_unit_test(empty_products_do_nothing),
       cmocka_unit_test(what_it_does_not_do_is_refused),
       cmocka_unit_test(bad_executions_are_refused),
+      cmocka_unit_test(hostile_sizes_are_refused),
       cmocka_unit_test(choices_are_kept),
       cmocka_unit_test(every_call_may_fail),
       cmocka_unit_test(a_handle_may_fail),

@@ -1,6 +1,6 @@
 """Reads and runs .accx bundles in Python alone: an independent check of the writer and of what the compiler emits.
 
-It shares no code with bundle_writer.py: the byte layout is written down here again, from loader/format.h. Kernels are called
+It shares no code with accrt.bundle_writer: the byte layout is written down here again, from format/format.h. Kernels are called
 in the bundle's own x86 or Arm image through ctypes. Commands run in a shuffled order that their predecessors allow,
 transient memory and results start as NaN patterns, so a missing dependency or an unwritten byte shows.
 """
@@ -372,7 +372,7 @@ class Program:
             library = ctypes.CDLL(path)
             os.unlink(path)
             library.accrt_kernel_pack_query.restype = ctypes.POINTER(_Table)
-            table = library.accrt_kernel_pack_query(ctypes.c_uint32(2), ctypes.byref(ENVIRONMENT)).contents
+            table = library.accrt_kernel_pack_query(ctypes.c_uint32(3), ctypes.byref(ENVIRONMENT)).contents
             self.tables[index] = {table.kernels[i].name.decode(): table.kernels[i] for i in range(table.kernel_count)}
         return self.tables[index]
 
@@ -528,6 +528,9 @@ class _Run:
         target, to, _ = self.span(head[4:8])
         x, y, z = (self.e[i] for i in head[8:11])
         steps = [self.e[i] for i in head[11:15]]
+        check(min(x, y, z, *steps) >= 0, f"out of range: extents {x}, {y}, {z} and strides {steps}")
+        if x == 0:
+            return  # a condition: what it says of a dimension was just checked
         for k in range(z):
             for j in range(y):
                 a, b = start + j * steps[0] + k * steps[1], to + j * steps[2] + k * steps[3]

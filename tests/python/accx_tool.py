@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIBRARY = pathlib.Path(os.environ.get("ACCRT_LIBRARY", ROOT / "build" / "lib" / "libaccrt.so")).resolve()
 ACCX = pathlib.Path(os.environ.get("ACCRT_ACCX", LIBRARY.parents[1] / "bin" / "accx"))
 
-needs_tool = pytest.mark.skipif(not ACCX.exists(), reason=f"{ACCX} is not built (it needs json-c, libzip and libyaml)")
+needs_tool = pytest.mark.skipif(not ACCX.exists(), reason=f"{ACCX} is not built (it needs json-c, zlib and libyaml)")
 
 
 def accx_output(*arguments: object, code: int | None = 0) -> tuple[str, str]:

@@ -32,6 +32,23 @@ def golden_bundle(tmp_path_factory) -> pathlib.Path:
 
 
 @pytest.fixture(scope="session")
+def echo_bundle(tmp_path_factory) -> pathlib.Path:
+    """A bundle without machine code: for every data type a function of its name, "close", "reset" and "2 of us" copy x[n] to y[n]."""
+    from accrt import bundle_writer as bw
+    bundle = bw.BundleWriter()
+    n = bundle.symbol("n", maximum=1 << 10)
+    types = {"bool": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "i32": 4, "u32": 4, "i64": 8, "u64": 8, "f16": 2, "bf16": 2, "f32": 4, "f64": 8,
+             "f8e4m3fn": 1, "f8e5m2": 1, "f8e8m0": 1}
+    for name, dtype in [*zip(types, types), ("close", "f32"), ("reset", "f32"), ("2 of us", "f32")]:
+        f = bundle.function(name)
+        x, y = f.input("x", dtype, [n]), f.result("y", dtype, [n])
+        f.body.copy(x.read(), y.write(), n * types[dtype])
+    path = tmp_path_factory.mktemp("echo") / "echo.accx"
+    bundle.write(path)
+    return path
+
+
+@pytest.fixture(scope="session")
 def instance():
     import accrt
     return accrt.Instance(host_code="all", options={"host.threads": 2})

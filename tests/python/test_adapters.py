@@ -384,3 +384,20 @@ def test_slots_that_do_not_fit_together(slots, words):
     else:
         bundle = accrt.Bundle(compile(m, targets=["x86-64-v3"]))
         assert bundle.adapters == {slot: what for _name, what, slot in slots}
+
+
+@pytest.mark.parametrize("kind", ["a FIFO", "a device", "a folder", "large"])
+def test_a_config_that_is_no_small_file_is_an_error(tmp_path, kind):
+    """It comes along with somebody's adapter: nothing waits for it, and nothing reads it without an end."""
+    from accrt.program import _peft_config
+    path = tmp_path / "adapter_config.json"
+    if kind == "a FIFO":
+        os.mkfifo(path)
+    elif kind == "a device":
+        path.symlink_to("/dev/zero")
+    elif kind == "a folder":
+        path.mkdir()
+    else:
+        path.write_text('{"lora_alpha": 8}' + " " * (1 << 20))
+    with pytest.raises((ValueError, IsADirectoryError)):
+        _peft_config(str(path))

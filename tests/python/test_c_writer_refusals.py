@@ -56,7 +56,7 @@ def test_release_of_nothing_and_create_into_nothing():
 
 
 def test_create_with_reserved_fields():
-    made, caps = ctypes.c_void_p(), struct(_ffi.accrt_caps, reserved=1)
+    made, caps = _ffi.accrt_bundle_writer_p(), struct(_ffi.accrt_caps, reserved=1)
     with pytest.raises(accrt.InvalidArgumentError, match="reserved is 0x9, not 0"):
         check(lib.accrt_bundle_writer_create(ctypes.byref(struct(_ffi.accrt_bundle_writer_options, reserved=9)), ctypes.byref(made)))
     options = struct(_ffi.accrt_bundle_writer_options, target=ctypes.pointer(caps))
@@ -67,12 +67,12 @@ def test_create_with_reserved_fields():
 
 @pytest.mark.parametrize("name", WITH_ID)
 def test_no_place_for_the_id(name):
-    with Writer() as w, pytest.raises(accrt.InvalidArgumentError, match="where an id is to be put is NULL"):
+    with Writer() as w, pytest.raises(accrt.InvalidArgumentError, match="the pointer for the id is NULL"):
         w.call(name, *nothing(name))
 
 
 def test_no_place_for_the_body():
-    with Writer() as w, pytest.raises(accrt.InvalidArgumentError, match="where an id is to be put is NULL"):
+    with Writer() as w, pytest.raises(accrt.InvalidArgumentError, match="the pointer for the id is NULL"):
         made, out = struct(_ffi.accrt_writer_function, name=b"f"), ctypes.c_uint32()
         w.call("add_function", ctypes.byref(made), ctypes.byref(out), None)
 
@@ -242,8 +242,8 @@ REFUSED = [
     ("symbol twice", lambda p: p.symbol(name="late"), E, "symbol 'late': there is one"),
     ("symbol without a name", lambda p: p.symbol(name=None), I, "the name is empty"),
     # Expressions
-    ("operation 2", lambda p: p.w.expression(2, p.n, p.n), I, "2 is no operation"),
-    ("operation 19", lambda p: p.w.expression(19, p.n, p.n), I, "19 is no operation"),
+    ("operation 2", lambda p: p.w.expression(2, p.n, p.n), I, "2 is not an operation"),
+    ("operation 19", lambda p: p.w.expression(19, p.n, p.n), I, "19 is not an operation"),
     ("NOT of two", lambda p: p.w.expression(17, p.n, p.n), I, "operation 17 has 1 operands"),
     ("ADD of three", lambda p: p.w.expression(3, p.n, p.n, p.n), I, "operation 3 has 2 operands"),
     ("SELECT of two", lambda p: p.w.expression(18, p.n, p.n), I, "operand c is 0x0"),

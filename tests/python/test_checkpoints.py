@@ -4,6 +4,8 @@ Each file is made from codes and scales as that project stores them, and the val
 from __future__ import annotations
 
 import os
+import pathlib
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -326,3 +328,14 @@ def test_nvfp4(rng, tmp_path, instance):
                                               f"{LAYER}.weight_global_scale": np.array([1 / whole], np.float32)})  # fmt: skip
     with pytest.raises(accrt.TypeMismatchError, match="weight_global_scale.* means something else: `accx pack`"):
         bound(other, f"{LAYER}.weight", Encoding.NVFP4, (N, K), None, instance, dtype="bf16")
+
+
+def test_the_document_has_every_suffix():
+    """docs/weights.md shows the conventions of format/conventions.def, and no others."""
+    root = pathlib.Path(__file__).resolve().parents[2]
+    rows = re.findall(r"^ACCX_CONVENTION\((.*)\)$", (root / "format/conventions.def").read_text(), re.M)
+    told = {s.lstrip("!") for row in rows for s in re.findall(r'"([^"]*)"', row)} - {""}
+    table = (root / "docs/weights.md").read_text().split("| layout | data |")[1].split("\n\n")[0]
+    shown = set(re.findall(r"`([._][a-z0-9_]+)`", table))
+    refused = {"_zero_point", "_global_scale"}  # named in the text below the table, as what is refused
+    assert len(rows) > 5 and shown | refused == told, (shown, told)

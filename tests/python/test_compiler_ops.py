@@ -52,6 +52,19 @@ for _dtype in FLOATS + ("i32", "i64", "u8"):
         case(f"{_method}_{_dtype}", 1 if _dtype == "u8" else -50, 50)(
             lambda f, n, m, d=_dtype, k=_method: getattr(_x(f, n, m, d), k)(f.input("y", d, [m]))
         )
+for _dtype in INTS:
+    _low = 0 if _dtype.startswith("u") else -50
+    for _mode in ("trunc", "floor"):
+        case(f"div_{_mode}_{_dtype}", _low, 50)(
+            lambda f, n, m, d=_dtype, k=_mode: _x(f, n, m, d).div(f.input("y", d, [m]), rounding_mode=k)
+        )
+    case(f"remainder_{_dtype}", _low, 50)(lambda f, n, m, d=_dtype: _x(f, n, m, d) % f.input("y", d, [m]))
+    case(f"div_number_{_dtype}", _low, 50)(lambda f, n, m, d=_dtype: _x(f, n, m, d) / 4)
+    case(f"sum_{_dtype}", _low, 50)(lambda f, n, m, d=_dtype: _x(f, n, m, d).sum(1))
+    case(f"sqrt_{_dtype}", 0, 50)(lambda f, n, m, d=_dtype: _x(f, n, m, d).sqrt())
+case("sum_bool")(lambda f, n, m: _x(f, n, m, "bool").sum(0))
+case("equal_operator", -2, 2)(lambda f, n, m: _x(f, n, m, "i32") == f.input("y", "i32", [n, m]))
+case("unequal_operator", -2, 2)(lambda f, n, m: _x(f, n, m, "i32") != 1)
 case("pow_f32", 0.1, 4.0)(lambda f, n, m: _x(f, n, m).pow(f.input("y", "f32", [n, m])))
 for _method in ("eq", "ne", "lt", "le", "gt", "ge"):
     case(f"{_method}_i32", -2, 2)(lambda f, n, m, k=_method: getattr(_x(f, n, m, "i32"), k)(f.input("y", "i32", [n, 1])))
@@ -79,7 +92,7 @@ for _source, _low, _high in (("f32", -300, 300), ("f64", -300, 300), ("i32", -30
 
 case("full_f32")(lambda f, n, m: f.full([n, m], 2.5) + _x(f, n, m) * 0.0)
 case("full_alone_i32")(lambda f, n, m: (_x(f, n, m, "i32"), f.full([n, m], -7, "i32"))[1])
-case("arange_i64", shapes=[(3, 5), (17, 33), (4, 0)])(lambda f, n, m: (_x(f, n, m), f.arange(n + m, 3, 2))[1])
+case("arange_i64", shapes=[(3, 5), (17, 33), (4, 0)])(lambda f, n, m: (_x(f, n, m), f.arange(3, n + m, 2))[1])
 case("arange_f32")(lambda f, n, m: (_x(f, n, m), f.arange(m, dtype="f32") * 0.5)[1])
 case("arange_broadcast")(lambda f, n, m: f.arange(m, dtype="f32") + _x(f, n, m))
 

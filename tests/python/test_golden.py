@@ -136,12 +136,29 @@ def test_the_script_makes_the_corpus(make):
         assert data == (FOLDER / "0.3" / f"{name}.accx").read_bytes(), name
 
 
+def test_conditions_mean_what_they_meant(make):
+    """Their bytes, their text, and what they refuse: when a plan is made and at each call, with one name."""
+    path = FOLDER / "0.4" / "conditions.accx"
+    assert make.conditions().to_bytes() == path.read_bytes()
+    import accrt
+    session = accrt.load(path)
+    for start in range(3):
+        for position in range(3):
+            assert session.main(start=start, position=position).tolist() == [7] * 16
+    for values, dimension in (({"start": 3, "position": 0}, 0), ({"start": 8, "position": 8}, 0), ({"start": 2, "position": 3}, 1)):
+        with pytest.raises(accrt.OutOfRangeError) as refused:
+            session.main(**values)
+        bad = max(values.values())
+        said = f"slice of 'x', dimension {dimension}: 2 elements from {bad} on do not fit in 4 ({2 - bad} would be left)"
+        assert refused.value.message.endswith(said) and refused.value.message.count("slice of") == 1, refused.value.message
+
+
 def test_the_corpus_has_every_section_and_command():
     names = set()
     for name, status, _rule in manifest():
         data = (FOLDER / name).read_bytes() if status == "OK" else b""
         names |= set(bundle_reader.read(data).container.sections) if data else set()
-    known = importlib.import_module("accrt.bundle_writer.encoder").SECTIONS
+    known = importlib.import_module("accrt.bundle_writer.common").SECTIONS
     assert set(known) == names
     reader = load("reader_0_1")
     assert set(reader.read((FOLDER / "0.1" / "everything.accx").read_bytes()).commands) == set(range(1, 9))
@@ -254,3 +271,22 @@ def test_the_first_reader_and_newer_files(name):
     with pytest.raises(reader.Refused) as problem:
         reader.read((FOLDER / f"{name}.accx").read_bytes())
     assert problem.value.status == "VERSION_MISMATCH"
+
+
+@pytest.mark.parametrize("name,algorithm", [("0.3/encrypted", 1), ("0.4/encrypted", 2)])
+def test_encrypted_weights_are_what_they_were(name, algorithm):
+    """Both algorithms, from now on: the second binds weights to the code beside them."""
+    import accrt
+    data = (FOLDER / f"{name}.accx").read_bytes()
+    container = bundle_reader.read(data).container
+    assert struct.unpack_from("<I", container.sections["encryption"], 0)[0] == algorithm
+    try:
+        bundle = accrt.Bundle(data, key=lambda _id: bytes(range(32)))
+    except accrt.UnsupportedError as error:  # this machine has no libcrypto
+        pytest.skip(str(error))
+    plain = accrt.Bundle((FOLDER / "0.3/neighbours.accx").read_bytes())
+    stored = [c.name for c in plain.constants if not c.prepared and not c.external]
+    assert stored and [c.name for c in bundle.constants] == [c.name for c in plain.constants]
+    for weight in stored:
+        assert bundle.constant_bytes(weight) == plain.constant_bytes(weight), weight
+    bundle.verify()

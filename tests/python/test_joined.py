@@ -170,9 +170,9 @@ def broken():
         "odd groups": ({**g, f"{LAYER}.scales": np.ones((3, N), np.float16), f"{LAYER}.qzeros": np.zeros((3, N // 8), np.int32)},
                        "not so many whole groups"),
         "zero points": ({**i8, f"{W}_zero_point": np.ones((N, 1), np.int8)}, "no layout has its zero points"),
-        "int8 tensor": ({W: i8[W], f"{W}_scale": np.ones((1,), np.float32)}, "its scales lie as no layout has them"),
+        "int8 tensor": ({W: i8[W], f"{W}_scale": np.ones((1,), np.float32)}, "no layout has scales of this shape"),
         "8 bits packed": ({**i4, f"{W}_shape": np.array([N, K // 2])}, "it has not 4 bits"),
-        "scales": (f8, "its scales lie as no layout has them"),
+        "scales": (f8, "no layout has scales of this shape"),
         "whole scales": ({W: i8[W], f"{W}_scale": np.ones((N, 1), np.int64)}, "of no type"),
     }  # fmt: skip
 

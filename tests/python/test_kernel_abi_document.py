@@ -73,7 +73,7 @@ def test_operator(folder):
     shutil.copy(folder / "example.sums.so", folder / "lib" / "accrt" / "packs")
     library = shutil.copy(LIBRARY, folder / "lib" / "libaccrt.so.0")
     (folder / "example.sums.so").unlink()
-    source = code("sums.py").replace('accrt.Instance(options={"packs.path": "."})', "accrt.Instance()")
+    source = code("sums.py").replace('accrt.Instance(trust="all", options={"packs.path": os.getcwd()})', 'accrt.Instance(trust="all")')
     done = subprocess.run([sys.executable, "-c", source], cwd=folder, env=dict(environment(), ACCRT_LIBRARY=str(library)),
                           capture_output=True, text=True)  # fmt: skip
     assert done.returncode == 0 and done.stdout == "[ 1.  3.  6. 10.]\n", done.stderr

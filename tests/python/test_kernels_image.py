@@ -215,3 +215,33 @@ def test_grids_take_symbolic_sizes():
     assert expr.equal(m, Sym("m")) and not expr.equal(m, 3) and not expr.equal(3, m)
     with pytest.raises(TypeError, match="no minimum is registered"):
         expr.minimum("n", 2)
+
+
+@pytest.mark.parametrize("attack", ["folder", "above", "entry", "link", "fifo", "relative"])
+def test_a_cache_that_others_may_write_is_not_believed(attack, tmp_path, monkeypatch):
+    """What it holds is machine code that the compiler signs with the user's key."""
+    kernels = [small_kernel("mine")]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+    planted = image.build_image([small_kernel("theirs")], AVAILABLE[0])
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    good = image.build_image(kernels, AVAILABLE[0])
+    (entry,) = [p for p in (tmp_path / "cache" / "accrt" / "kernels").rglob("*") if p.is_file() and p.read_bytes() == good]
+    entry.write_bytes(planted)
+    assert image.build_image(kernels, AVAILABLE[0]) == planted  # this user wrote it
+    if attack == "folder":
+        entry.parent.chmod(0o777)
+    elif attack == "above":
+        (tmp_path / "cache").chmod(0o770)
+    elif attack == "entry":
+        entry.chmod(0o666)
+    elif attack == "link":
+        entry.rename(tmp_path / "elsewhere")
+        entry.symlink_to(tmp_path / "elsewhere")
+    elif attack == "fifo":
+        entry.unlink()
+        os.mkfifo(entry)
+    else:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+        monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert image.build_image(kernels, AVAILABLE[0]) == good

@@ -110,6 +110,22 @@ def test_function_error_is_bounded(op, target):
     assert errors[worst] <= bound, f"{op}({x[finite][worst]!r}): {errors[worst]:.2f} ULP, seed {harness.SEED}"
 
 
+#: Of +infinity, -infinity. gelu and silu have their limit at -infinity; ATen has NaN there, of -infinity times 0.
+AT_INFINITY = {"gelu": (np.inf, 0.0), "gelu_tanh": (np.inf, 0.0), "silu": (np.inf, 0.0), "relu": (np.inf, 0.0), "tanh": (1.0, -1.0),
+               "sigmoid": (1.0, 0.0), "erf": (1.0, -1.0)}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("op", AT_INFINITY)
+def test_activations_at_infinity(op, target, dtype):
+    """In each lane of a vector and in the rest behind it."""
+    values = np.tile([np.inf, -np.inf, np.nan, 1.0], 17)
+    got = harness.decode(apply(op, harness.encode(values, dtype), target, dtype), dtype)
+    expected = np.tile([*AT_INFINITY[op], np.nan], (17, 1))
+    np.testing.assert_array_equal(got.reshape(17, 4)[:, :3], expected)
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("op", ["sin", "cos"])
 def test_sine_and_cosine_over_all_exponents(op, target):

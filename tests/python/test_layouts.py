@@ -130,3 +130,37 @@ def test_values_that_are_not_finite_are_named(weight):
         layouts.quantize(weight, "q8_0", importance=np.where(np.arange(512) == 5, -1.0, 1.0))
     with pytest.raises(ValueError, match="512 inputs"):
         layouts.quantize(weight, "q8_0", importance=np.ones(256))
+
+
+def test_packed_weights_are_compared_by_value():
+    weight = np.linspace(-1, 1, 64, dtype=np.float32).reshape(2, 32)
+    first, second = layouts.quantize(weight, "q8_0"), layouts.quantize(weight, "q8_0")
+    assert first == second and first.components == second.components
+    assert first != layouts.quantize(-weight, "q8_0") and first.components["data"] != "x"
+
+
+@pytest.mark.parametrize("bits", (np.uint16, np.uint8))
+def test_bits_are_not_quantized_as_numbers(bits, tmp_path):
+    from accrt.compiler import quantize
+    weight = np.zeros((2, 32), bits)
+    for make in (layouts.quantize, quantize):
+        with pytest.raises(TypeError, match="may be the bits of bf16"):
+            make(weight, "q8_0")
+        with pytest.raises(TypeError, match="mask"):
+            make(np.ma.masked_array(weight.astype(np.float32)), "q8_0")
+
+
+def test_weights_in_bf16_are_quantized_by_value(tmp_path):
+    import safetensors_file
+    from accrt.compiler import Module, quantize
+    path, values = tmp_path / "w.safetensors", np.linspace(-2, 2, 64, dtype=np.float32).reshape(2, 32)
+    bits = (values.view(np.uint32) >> 16).astype(np.uint16)
+    values = (bits.astype(np.uint32) << 16).view(np.float32)
+    path.write_bytes(safetensors_file.safetensors_bytes({"w": ("BF16", bits)}))
+    weight = accrt.Weights(path)["w"]
+    for given in (weight, weight.numpy()):
+        assert layouts.quantize(given, "q8_0") == layouts.quantize(values, "q8_0")
+    assert np.array_equal(quantize(weight.numpy(), "q8_0").components["data"], quantize(values, "q8_0").components["data"])
+    assert (np.asarray(weight, np.float32) == values).all()
+    constant = Module().constant("w", weight.numpy())
+    assert constant.type.dtype == "bf16" and (constant.data == bits).all()

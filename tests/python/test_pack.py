@@ -14,7 +14,7 @@ import accrt
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ACCX = pathlib.Path(os.environ.get("ACCRT_ACCX", ROOT / "build/bin/accx"))
 GOLDEN = ROOT / "tests" / "weights" / "golden"
-pytestmark = pytest.mark.skipif(not ACCX.exists(), reason=f"{ACCX} is not built (it needs json-c and libzip)")
+pytestmark = pytest.mark.skipif(not ACCX.exists(), reason=f"{ACCX} is not built (it needs json-c, zlib and libyaml)")
 
 
 def pack(*arguments, code=0) -> str:

@@ -139,19 +139,19 @@ MISTAKES = [
     ("accx: 1", "accx: 2", r":1:7: text form 2; this tool reads form 1"),
     ("class: specialize", "class: special", r":4:24: no class 'special', did you mean 'specialize'\? \(there are specialize, bucket"),
     ("minimum: 1,", "minimun: 1,", r":4:36: a symbol has no 'minimun', did you mean 'minimum'\?"),
-    ("minimum: 1,", "minimum: one,", r":4:45: 'one' is no whole number"),
+    ("minimum: 1,", "minimum: one,", r":4:45: 'one' is not a whole number"),
     ("dtype: f32, shape: [4], values", "dtype: f33, shape: [4], values", r":6:28: no dtype 'f33'"),
     ("values: [1, 2.5, -3, 4]", "values: [1, 2.5, -3]", r":6:3: .*first_row"),
-    ("values: [1, 2.5, -3, 4]", "values: [1, two, -3, 4]", r":6:57: 'two' is no number"),
+    ("values: [1, 2.5, -3, 4]", "values: [1, two, -3, 4]", r":6:57: 'two' is not a number"),
     ("from: {input: x}", "from: {input: y}", r":18:21: no input 'y'"),
     ("offset: induction(0) * width * 4", "offset: induction(0) * widht * 4", r":19:49: no symbol 'widht'"),
     ("extent: width * 4", "extent: width * (4", r":20:\d+: 'width \* \(4': '\)' is expected"),
     ("extent: width * 4", "extent: [width * 4, 1, 1, 1]", r":20:15: 'extent' has at most 3 entries"),
-    ("after: [0]", "after: [1]", r":22:13: 1 is no earlier command of this block; this is command 1"),
+    ("after: [0]", "after: [1]", r":22:13: 1 is not an earlier command of this block; this is command 1"),
     ("- copy: true\n    after", "- kopy: true\n    after", r":21:5: a command has one of dispatch.*, did you mean 'copy'\?"),
     ("- copy: true\n    after", "- copy:\n    after", r":21:10: 'copy' must be true"),
     ("    extent: width * 4", "    extent: width * 4\n      grid: 4", r":21:7: copy has no 'grid' beside the rest of this"),
-    ("dtype: f32, shape: [4], values", "dtyp: f32, shape: [4], values", r":6:21: a constant needs 'dtype', which 'dtyp' may be meant"),
+    ("dtype: f32, shape: [4], values", "dtyp: f32, shape: [4], values", r":6:21: a constant needs 'dtype', which may be misspelled as 'dtyp'"),
     ("extent: width * 4", "extnet: width * 4", r":20:7: copy has no 'extnet', did you mean 'extent'\?"),
     ("from: {input: x}", "from: {inptu: x}", r":18:14: one of input, .* is needed, did you mean 'input'\?"),
     ("from: {constant: first_row}", "from: {constant: frist_row}", r"no constant 'frist_row', did you mean 'first_row'\?"),
@@ -229,7 +229,7 @@ def test_what_is_read_is_not_written_over(tmp_path: pathlib.Path) -> None:
     (tmp_path / "link.yaml").symlink_to("a.yaml")
     (tmp_path / "folder").mkdir()
     for arguments in (("build", text, "--output", text), ("build", text, "--output", tmp_path / "link.yaml"), ("dump", bundle, "--output", bundle)):
-        assert "is what is read" in accx(*arguments, code=2)
+        assert "is the input" in accx(*arguments, code=2)
     for verb, source in (("build", text), ("dump", bundle)):
         assert "it is a folder" in accx(verb, source, "--output", tmp_path / "folder", code=1)
         assert re.search("missing/x.*: No such file", accx(verb, source, "--output", tmp_path / "missing" / "x", code=1))
@@ -260,8 +260,8 @@ def test_values_may_stand_in_rows(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("dtype,values,said", [
-    ("f32", "[1e39]", r":3:46: '1e39' is too large for f32"), ("f64", "[1e400]", "'1e400' is too large for f64"), ("f32", "[1,5,2x]", "'2x' is no number"),
-    ("bool", "[true, false, 2]", "'2' does not fit the data type"), ("i8", "[true]", "'true' is no whole number"), ("f16", "[1]", "values of bool, whole numbers, f32 and f64")])  # fmt: skip
+    ("f32", "[1e39]", r":3:46: '1e39' is too large for f32"), ("f64", "[1e400]", "'1e400' is too large for f64"), ("f32", "[1,5,2x]", "'2x' is not a number"),
+    ("bool", "[true, false, 2]", "'2' does not fit the data type"), ("i8", "[true]", "'true' is not a whole number"), ("f16", "[1]", "values of bool, whole numbers, f32 and f64")])  # fmt: skip
 def test_values_that_are_none(dtype: str, values: str, said: str, tmp_path: pathlib.Path) -> None:
     (tmp_path / "w.yaml").write_text(f"accx: 1\nconstants:\n- {{name: w, dtype: {dtype}, shape: [1], values: {values}}}\n", encoding="utf-8")
     assert re.search(said, accx("build", tmp_path / "w.yaml", "--output", tmp_path / "w.accx", code=1))
@@ -456,7 +456,7 @@ def test_folders_that_cannot_be_written_are_told(tmp_path: pathlib.Path) -> None
     bundle = built(tmp_path, "a", FULL)
     (tmp_path / "x.yaml.d").write_text("a file")
     assert re.search(r"x.yaml.d.*(Not a directory|File exists)", accx("dump", bundle, "--inline", 0, "--output", tmp_path / "x.yaml", code=1))
-    (tmp_path / "y.yaml.d" / "data.bin.part").mkdir(parents=True)
+    (tmp_path / "y.yaml.d" / "data.bin").mkdir(parents=True)
     assert re.search(r"data.bin: Is a directory", accx("dump", bundle, "--inline", 0, "--output", tmp_path / "y.yaml", code=1))
     assert not (tmp_path / "x.yaml").exists() and not (tmp_path / "y.yaml").exists()
     assert "cannot write standard output" in subprocess.run(f"{ACCX} dump {bundle} > /dev/full", shell=True, capture_output=True, text=True).stderr

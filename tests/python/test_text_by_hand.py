@@ -183,7 +183,7 @@ MISTAKES = [
     (KERNEL, "a: {f32: 2}", "a: 2", r":38:10: a scalar is given as \{bits: 0x...\}"),
     (KERNEL, "a: {f32: 2}", "a: {f23: 2}", r":38:10: a scalar is given as \{bits: 0x...\}"),
     (KERNEL, "a: {f32: 2}", "a: {f64: 2}", r":38:7: .*does not fit 4 bytes"),
-    (KERNEL, "a: {f32: 2}", "a: {bits: 2.5}", r":38:17: '2.5' is no whole number"),
+    (KERNEL, "a: {f32: 2}", "a: {bits: 2.5}", r":38:17: '2.5' is not a whole number"),
     (KERNEL, "y: {result: y}", "y: {result: y, f32: 3}", r":36:22: a buffer has no 'f32' beside the rest"),
     (KERNEL, "from: {constant: w}", "from: {constant: w, component: scale}", r"no component 'scale', did you mean 'scales'\?"),
     (KERNEL, '"min(n, 4) * 4"', "min(n, 4) * 4", r":29:69: 'min\(n': ',' is expected; within \{\} and \[\] an expression with a comma stands in quotes"),
@@ -358,10 +358,12 @@ C = ("functions", F, "commands")
 # One thing that is wrong, and what is said of it.
 WRONG = [
     (put("constants", 1, "data", {"file": "data.bin", "offset": 7, "size": 4}), "'data.bin' has 8 bytes, too few for offset 7 and size 4"),
+    (put("constants", 1, "data", {"file": "data.bin", "offset": 0, "size": 2**64 - 1}), "'data.bin' has 8 bytes, too few for offset 0 and size 18446744073709551615"),
+    (put("constants", 1, "data", {"file": "data.bin", "size": 2**64}), "'18446744073709551616' is not a whole number from 0 to 2\\^64 - 1"),
     (put("constants", 1, "data", {"file": "data.bin", "text": "x"}), "'data' needs 'file' or 'text'"),
     (put("constants", 1, "data", {"file": "data.bin", "ofset": 1}), "'data' has no 'ofset', did you mean 'offset'"),
     (put("files", 0, "digest", "00"), "a digest has 16 bytes, not 1"), (put("metadata", "\x00", "x"), "NUL|null|control characters"),
-    (put("optional_features", "-1"), "no whole number from 0"), (put("strings", ["a" * 70000]), "limit is 65535"),
+    (put("optional_features", "-1"), "not a whole number from 0"), (put("strings", ["a" * 70000]), "limit is 65535"),
     (put("symbols", 0, "maximum", 0), "range"), (put("symbol", []), "the text has no 'symbol', did you mean 'symbols'"),
     (put("let_of_states", "twice", "cap +"), "a number, a symbol or"), (put("let_of_states", ["x"]), "let_of_states is a map"),
     (put("constants", Q, "components", "zero", {"dtype": "i8", "data": "00"}), "no component 'zero', did you mean 'zeros'"),

@@ -1,4 +1,4 @@
-"""docs/text-form.md against loader/text: every word and every key that can be written is in its tables, and nothing else."""
+"""docs/text-form.md against write/text: every word and every key that can be written is in its tables, and nothing else."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import re
 
 from accx_tool import ROOT, accx, needs_tool
 
-DOCUMENT = (ROOT / "docs" / "text-form.md").read_text(encoding="utf-8")
-SOURCES = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "loader" / "text").glob("*.c"))}
+#: Without the comments around what format/gen.py makes.
+DOCUMENT = re.sub(r"^<!-- .* -->\n", "", (ROOT / "docs" / "text-form.md").read_text(encoding="utf-8"), flags=re.M)
+DEFINITION = (ROOT / "format" / "format.def").read_text(encoding="utf-8")
+SOURCES = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "write" / "text").glob("*.c"))}
 
 #: Rows of the table of words, and the tables of names.c.
 WORDS = {
@@ -22,9 +24,10 @@ SHARED = {'word != NULL ? word : "a command"': "a command", "operand_forms[kind]
 
 
 def table(heading: str) -> dict[str, list[str]]:
-    """What stands in backticks in the second cell of each row, by the first cell."""
-    text = DOCUMENT[DOCUMENT.index(f"\n### {heading}\n") :].split("\n\n")[1]
-    rows = [line[2:-2].split(" | ", 1) for line in text.splitlines()[2:]]
+    """What stands in backticks in the second cell of each row, by the first cell: of the tables before the next heading."""
+    text = re.split(r"\n##", DOCUMENT[DOCUMENT.index(f"\n### {heading}\n") + 4 :])[0]
+    lines = re.findall(r"^\|.*\|$", text, re.M)
+    rows = [line[2:-2].split(" | ", 1) for line, rule in zip(lines, lines[1:] + [""]) if "--" not in line and "--" not in rule]
     return {first: re.findall(r"`([^`]+)`", second) for first, second in rows}
 
 
@@ -34,8 +37,8 @@ def strings(text: str) -> list[str]:
 
 def words_of_code() -> dict[str, list[str]]:
     """By table: the words in the order of their numbers."""
-    found = re.findall(r"^WORDS\((\w+), \"[^\"]*\",(.*?)\);$", SOURCES["names.c"], re.M | re.S)
-    return {name: strings(rest) for name, rest in found}
+    found = re.findall(r"^static const accx_word_t (\w+)_list\[\] = \{\n#define DEF_(\w+)\(", SOURCES["names.c"], re.M)
+    return {name: re.findall(rf'^DEF_{kind}\(\d+, \w+, "(\w+)"', DEFINITION, re.M) for name, kind in found}
 
 
 def keys_of_code() -> dict[str, list[str]]:
@@ -46,7 +49,12 @@ def keys_of_code() -> dict[str, list[str]]:
             what = re.search(r"accx_node_all_(?:used|known)\([\w>-]+, (.*?), keys,", source[match.end() :], re.S)
             assert what
             name = re.sub(r"\s+", " ", what.group(1))
-            found[SHARED.get(name) or strings(name)[0].strip("'")] = strings(match.group(1))
+            keys = match.group(1)
+            if '#include "format/format.def"' in keys:  # words of commands, then keys of their fields
+                made = re.findall(r'^DEF_COMMAND\(\d+, \w+, ("\w+")', DEFINITION, re.M)
+                made += re.findall(r'^DEF_KEYED\(\w+, \w+, \w+, \d, \w+, \w+, ("\w+")', DEFINITION, re.M)
+                keys = " ".join(dict.fromkeys(made)) + keys.replace('#include "format/format.def"', "")
+            found[SHARED.get(name) or strings(name)[0].strip("'")] = strings(keys)
     return found
 
 
@@ -55,7 +63,7 @@ def test_every_word_is_in_the_document() -> None:
     assert len(code) == SOURCES["names.c"].count("WORDS(") - SOURCES["names.c"].count("define WORDS(")
     assert {row: document[row] for row in WORDS} == {row: code[name] for row, name in WORDS.items()}
     assert set(code) == set(WORDS.values())
-    others = {"`encoding`", "operators of expressions", "functions of expressions"}
+    others = {"`encoding`", "operators", "functions"}
     assert set(document) == set(WORDS) | others
 
 
@@ -70,10 +78,10 @@ def test_every_operator_and_function_is_in_the_document() -> None:
     taken = set(re.findall(r'take\(reading, "([^"]+)"\)', source)) - {"(", ")", ","}
     signs = source[source.index("signs[] =") :]
     taken |= set(re.findall(r'\{"([^"]+)", ACCRT_EXPR_', signs[: signs.index("};")]))
-    assert set(document["operators of expressions"]) == taken
+    assert set(document["operators"]) == taken
     calls = source[source.index("calls[] =") :]
     functions = set(re.findall(r'\{"(\w+)", ACCRT_EXPR_', calls[: calls.index("};")])) | set(re.findall(r'strcmp\(name, "(\w+)"\)', source))
-    assert set(document["functions of expressions"]) == functions
+    assert set(document["functions"]) == functions
 
 
 def test_every_key_is_in_the_document() -> None:
@@ -107,5 +115,5 @@ def test_keys_and_words_of_the_prose_exist() -> None:
 
 def test_fuzzing_has_every_word_and_key() -> None:
     dictionary = {word.strip(": ") for word in strings((ROOT / "tests" / "fuzz" / "yaml.dict").read_text(encoding="utf-8"))}
-    words = {word for words in words_of_code().values() for word in words} | set(table("Every word")["functions of expressions"])
+    words = {word for words in words_of_code().values() for word in words} | set(table("Every word")["functions"])
     assert words | {key for keys in keys_of_code().values() for key in keys} <= dictionary

@@ -97,9 +97,17 @@ PEFT_MISTAKES = (
     ('{"lora_alpha": 8, "r": 4}', "r is 4, but 'base_model.model.m.lora_A' is of rank 2"),
     ('{"lora_alpha": 8, "r": 0}', "r is 0, which is no rank"),
     ('{"lora_alpha": 8, "r": 2.5}', "r is 2.5, which is no rank"),
-    ('{"lora_alpha": NaN, "r": 2}', "which is no number"),
-    ('{"lora_alpha": 1e999, "r": 2}', "which is no number"),
-    ('{"lora_alpha": "x", "r": 2}', "which is no number"),
+    ('{"lora_alpha": 8, "r": -1}', "r is -1, which is no rank"),
+    ('{"lora_alpha": 8, "r": "2"}', 'r is "2", which is no rank'),
+    ('{"lora_alpha": 8, "r": true}', "r is true, which is no rank"),
+    *(('{"lora_alpha": 8, "r": %s}' % r, "r is beyond 2^32 - 1, which is no rank")
+      for r in (2**32, 2**32 + 2, -(2**32), 2**63 + 2, 2**64 + 2, 2**128 + 2, "1" * 5000, "-" + "1" * 5000, "1e300", "2e999")),
+    *(('{"lora_alpha": %s, "r": 2}' % alpha, "lora_alpha is beyond 2^53, which is no number")
+      for alpha in (2**53 + 1 << 1, 2**64, "7" * 5000, "-" + "7" * 5000, "7" * 5000 + ".5", "1e999", "-Infinity")),
+    ('{"lora_alpha": NaN, "r": 2}', "lora_alpha is NaN, which is no number"),
+    ('{"lora_alpha": "x", "r": 2}', 'lora_alpha is "x", which is no number'),
+    ('{"lora_alpha": "%s", "r": 2}' % ("x" * 500), 'lora_alpha is "%s, which is no number' % ("x" * 79)),
+    ('{"lora_alpha": null, "r": 2}', "lora_alpha is null, which is no number"),
     ("[]", "no JSON object"),
     ("{", "not JSON"),
 )

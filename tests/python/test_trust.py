@@ -1,9 +1,12 @@
 """Signatures and trust: what Python compiles runs, what others compiled does not; trees against hashlib; encrypted weights."""
 from __future__ import annotations
 
+import json
+import fcntl
 import os
 import pathlib
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +18,7 @@ import accrt
 from accrt import bundle_reader, trust
 from accrt import bundle_writer as bw
 from accrt.bundle_reader import trust as tree
+from safetensors_file import safetensors_bytes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SECRET = bytes(range(32))
@@ -37,6 +41,7 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("ACCRT_TRUST", raising=False)
     monkeypatch.delenv("ACCRT_TRUST_KEYS", raising=False)
+    monkeypatch.setattr(trust, "_own", [])  # what other tests have made in this process
     return tmp_path / "config" / "accrt"
 
 
@@ -363,11 +368,35 @@ def independent_decryption(path: pathlib.Path) -> bytes:
     out = b""
     for i, at in enumerate(range(0, len(content["data"]), 1 << 20)):
         chunk = bytes(content["data"][at:at + (1 << 20)]) + bytes(content["tags"][16 * i:16 * i + 16])
-        out += cipher.decrypt(bytes(4) + i.to_bytes(8, "little"), chunk, None)
+        root = tree.code_root(read.container) if record[0] == 2 else None
+        out += cipher.decrypt(bytes(4) + i.to_bytes(8, "little"), chunk, root)
     return out
 
 
 @needs_crypto
+@pytest.mark.parametrize("word", ["required", "bound"])
+def test_files_that_cannot_be_encrypted_are_refused_where_weights_must_be(home, tmp_path, word):
+    """safetensors, GGUF and what names them: they have no encryption; with `any` they open."""
+    plain = tmp_path / "w.safetensors"
+    plain.write_bytes(safetensors_bytes({"w": np.ones(4, np.float32)}))
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"w": plain.name}}))
+    b = bw.BundleWriter()
+    f = b.function("main")
+    w = b.external("w", "f32", [4], file=b.file(plain.name, bw.FileKind.SAFETENSORS))
+    f.body.copy(f.constant(w).read(), f.result("y", "f32", [4]).write(), 16)
+    outside = tmp_path / "outside.accx"
+    b.write(outside)
+    gguf = pathlib.Path(__file__).resolve().parents[1] / "weights" / "golden" / "all.gguf"
+    works = [lambda i, source=source: accrt.Weights(source, i) for source in (plain, index, gguf, plain.read_bytes())]
+    works.append(lambda i: accrt.Program(accrt.Bundle(outside, instance=i), weights=plain))
+    works.append(lambda i: accrt.Program(accrt.Bundle(outside, instance=i)))
+    for work in works:
+        work(accrt.Instance(options={"trust.encryption": "any"}))
+        with pytest.raises(accrt.UntrustedError, match="trust.encryption"):
+            work(accrt.Instance(options={"trust.encryption": word}))
+
+
 def test_bundles_with_sections_behind_the_weights_are_encrypted(home, tmp_path):
     writer = weights_bundle()
     writer.section(0x10000, "acme.tuning", b"12345678")
@@ -427,6 +456,160 @@ def test_the_tool_and_python_share_keys(home, tmp_path):
     assert "did you mean 'list'" in accx("trust", "lst", code=2)
 
 
+# ---- keys that end
+
+def _changes(way: str, tmp_path):
+    """The same changes through the tool and through Python: role, expire, revoke, floor."""
+    if way == "python":
+        return trust.set_role, trust.expire, trust.revoke, trust.floor
+    return (lambda key, role: accx("trust", "role", key, role),
+            lambda key, until: accx("trust", "expire", key, until or "never"),
+            lambda key, reason: accx("trust", "revoke", key, "--reason", reason),
+            lambda name, version: accx("trust", "floor", name, version))
+
+
+@needs_crypto
+@pytest.mark.parametrize("way", ["python", pytest.param("tool", marks=needs_tool)])
+def test_keys_end(home, tmp_path, monkeypatch, way):
+    path = compiled(tmp_path / "m.accx")
+    role, expire, revoke, floor = _changes(way, tmp_path)
+    assert twice(path) == [0, 2, 4, 6]
+    assert [(k.name, k.role, k.not_after, k.revoked, k.source) for k in trust.keys()] == [("own", "both", None, None, "")]
+    rules = home / "trusted" / "trust.rules"
+    role("own", "weights")
+    with pytest.raises(accrt.UntrustedError, match=r"signed by ed25519:[0-9a-f]{16}, whose key is trusted only for weights \(by .*trust.rules"):
+        twice(path)
+    role("own", "code")
+    assert twice(path) == [0, 2, 4, 6] and trust.keys()[0].role == "code"
+    role("own", "both")
+    assert trust.keys()[0].role == "both"
+    expire("own", "2000-02-29")
+    with pytest.raises(accrt.UntrustedError, match=r"whose key expired at 2000-02-29T23:59:59Z \(by .*trust.rules"):
+        twice(path)
+    assert trust.keys()[0].expired
+    expire("own", "2999-01-01")
+    assert twice(path) == [0, 2, 4, 6]
+    expire("own", None)
+    assert trust.keys()[0].not_after is None
+    before = rules.read_text()
+    for bad in ("2027-02-30", "2027-13-01T00:00:00Z"):  # the library refuses the new file: the old one stays
+        with pytest.raises((accrt.InvalidFormatError, AssertionError)):
+            expire("own", bad)
+        assert rules.read_text() == before and sorted(p.name for p in rules.parent.iterdir()) == ["own.pem", "trust.rules"]
+    assert rules.stat().st_mode & 0o777 == 0o644
+    floor("other", 5)
+    assert twice(path) == [0, 2, 4, 6] and trust.floors() == {"other": 5}
+    revoke("own", "lost laptop")
+    with pytest.raises(accrt.UntrustedError, match=r"was revoked at 20\d\d-.*Z, lost laptop \(by .*trust.rules"):
+        twice(path)
+    # However the key is given now, and whoever asks: a revocation stays.
+    (home / "trusted" / "own.pem").rename(tmp_path / "again.pem")
+    with pytest.raises(accrt.UntrustedError, match="revoked"):
+        twice(path, keys=[tmp_path / "again.pem", home / "trusted"])
+    assert twice(path, keys=[tmp_path / "again.pem"]) == [0, 2, 4, 6]  # a store without that rule
+    with pytest.raises(accrt.UntrustedError, match="revoked"):
+        compiled(tmp_path / "n.accx") and twice(tmp_path / "n.accx")
+
+
+@needs_tool
+@needs_crypto
+def test_the_tool_lists_how_far_keys_are_trusted(home, tmp_path):
+    path = compiled(tmp_path / "m.accx")
+    other = trust.SigningKey(bytes(range(32)))
+    other.write_public(tmp_path / "other.pub")
+    run = ("run", path, "--function", "twice", "--symbol", "n=4")
+    accx("trust", "add", tmp_path / "other.pub", "--name", "acme", "--role", "weights", "--until", "10d")
+    listed = accx("trust", "list")
+    assert "acme" in listed and "weights" in listed and "ends soon: " in listed
+    accx("trust", "floor", "llama", 12)
+    assert "--lower" in accx("trust", "floor", "llama", 11, code=1)
+    accx("trust", "floor", "llama", 11, "--lower")
+    accx("trust", "revoke", other.public_key.hex(), "--reason", "stolen")
+    assert "revoked" in accx("trust", "revoke", "acme", code=1)
+    accx("trust", "expire", "own", "2001-01-01")
+    data = json.loads(accx("trust", "list", "--json"))
+    acme, own = data["keys"]
+    assert acme["name"] == "acme" and acme["reason"] == "stolen" and acme["role"] == "weights" and acme["revoked"]
+    assert own["expired"] and own["not_after"] == "2001-01-01T23:59:59Z" and own["source"].endswith("trust.rules")
+    assert data["floors"] == [{"name": "llama", "version": "11"}]
+    listed = accx("trust", "list")
+    assert "expired" in listed and "revoked 20" in listed and "stolen" in listed and "nothing below version 11" in listed
+    line = accx(*run, code=4)
+    assert "expired at 2001-01-01T23:59:59Z" in line and "trust.rules" in line and "ACCRT_ERROR_UNTRUSTED" in line
+    accx("trust", "remove", "acme")
+    assert "not trusted again" in accx("trust", "add", tmp_path / "other.pub", "--name", "acme", code=1)
+    for arguments in (("role", "own"), ("role", "own", "all"), ("expire", "own", "soon"), ("revoke",), ("floor", "x", "-1"),
+                      ("floor", "x")):
+        accx("trust", *arguments, code=2)
+    assert "no key 'nobody'" in accx("trust", "revoke", "nobody", code=1)
+    # A rules file that is not understood trusts nobody, and says which line.
+    with (home / "trusted" / "trust.rules").open("a") as file:
+        file.write("key x\n")
+    assert "trust.rules: line 7: the key is not 64" in accx(*run, code=1)
+
+
+@needs_crypto
+def test_old_versions_are_refused(home, tmp_path):
+    """Rollback: an older bundle by the same signer, which ran before."""
+    code = ("import sys; from accrt.compiler import Module, compile; m = Module('m'); n = m.symbol('n', maximum=64);"
+            "f = m.function('twice'); x = f.input('x', 'f32', [n]); f.result('y', x + x);"
+            "m.metadata.update(name='doubler', version=sys.argv[2]); compile(m, sys.argv[1])")
+    for version in ("7", "8", "10"):
+        subprocess.run([sys.executable, "-W", "ignore", "-c", code, str(tmp_path / version), version], check=True,
+                       env={**os.environ, "PYTHONPATH": str(ROOT / "python")})
+    assert twice(tmp_path / "7") == [0, 2, 4, 6]
+    trust.floor("doubler", 8)
+    with pytest.raises(accrt.UntrustedError, match=r"'doubler' has version 7, and nothing below 8 is trusted \(by .*trust.rules\)"):
+        twice(tmp_path / "7")
+    assert twice(tmp_path / "8") == twice(tmp_path / "10") == [0, 2, 4, 6]
+    assert twice(tmp_path / "10") == [0, 2, 4, 6] and trust.floors() == {"doubler": 8}  # nothing rises by itself
+    with pytest.raises(ValueError, match="lower=True"):
+        trust.floor("doubler", 7)
+    # The version is under the signature: a changed one is no better.
+    data = bytearray((tmp_path / "7").read_bytes())
+    data[data.index(b"\x007\x00") + 1] = ord("9")
+    (tmp_path / "forged").write_bytes(data)
+    with pytest.raises(accrt.Error):
+        twice(tmp_path / "forged")
+    strict = {"trust.floors": "required"}
+    unnamed = compiled(tmp_path / "m.accx")
+    for path, good in ((tmp_path / "10", True), (unnamed, False)):
+        program = lambda: accrt.Program(accrt.Bundle(path, accrt.Instance(options=strict)))  # noqa: B023, E731
+        if good:
+            program()
+        else:
+            with pytest.raises(accrt.UntrustedError, match="has no floor of versions"):
+                program()
+
+
+@needs_tool
+def test_leftovers_of_killed_processes_go(home, tmp_path):
+    """What a process that is gone has left is taken away by the next; what one that lives is making stays; others' files, too."""
+    weights_bundle(1.5).write(tmp_path / "w.accx")
+    held = f"o.accx.{os.getpid()}.7.part"
+    stay = [held, "o.accx.part", "o.accx.12.x.part", "xo.accx.999999999.0.part", "p.accx.999999999.0.part"]
+    for name in ["o.accx.999999999.0.part", f"o.accx.{os.getpid()}.8.part", *stay]:  # the number of a process says nothing
+        (tmp_path / name).write_bytes(b"half")
+    lock = open(tmp_path / held)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    rng = random.Random(20261122)
+    command = [ACCX, "pack", str(tmp_path / "w.accx"), str(tmp_path / "o.accx")]
+    for _ in range(12):  # killed wherever it is
+        running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            running.wait(timeout=rng.random() * 0.05)
+        except subprocess.TimeoutExpired:
+            running.kill()
+            running.wait()
+        if (tmp_path / "o.accx").exists():  # whole, or not there
+            accx("verify", "--full", tmp_path / "o.accx")
+    accx(*command[1:])
+    assert sorted(p.name for p in tmp_path.iterdir() if p.name.endswith(".part")) == sorted(stay)
+    lock.close()
+    accx(*command[1:])
+    assert not (tmp_path / held).exists()
+
+
 @needs_tool
 @needs_crypto
 def test_the_tool_signs_and_encrypts(home, tmp_path):
@@ -452,3 +635,79 @@ def test_the_tool_signs_and_encrypts(home, tmp_path):
     accx("decrypt", tmp_path / "e.accx", "--output", tmp_path / "d.accx", "--secret-key", tmp_path / "k.pem")
     assert bytes(accrt.Bundle(tmp_path / "d.accx").constant_bytes("b")) == bytes(accrt.Bundle(path).constant_bytes("b"))
     accx("encrypt", path, "--in-place", "--secret-key", tmp_path / "release.pem", code=3)
+
+
+@pytest.mark.parametrize("bad", ["\n", "\r", "\v", "\f", "\0", "\x1c", "\x7f", "\x85", "\u2028", "\u2029"])
+def test_a_text_of_a_rule_ends_no_line(home, bad):
+    """Such a text is not taken; of one that is there the next test says what becomes."""
+    for change in (lambda: trust.revoke(b"\3" * 32, f"x{bad}floor m 5"), lambda: trust.floor(f"m{bad}x", 3),
+                   lambda: trust.expire(b"\3" * 32, f"2027-01-31T00:00:00Z{bad}floor m 5")):
+        with pytest.raises(ValueError, match="cannot be in it"):
+            change()
+    assert trust.floors() == {}
+
+
+@needs_tool
+@pytest.mark.parametrize("bad", ["\n", "\r", "\t", "\v", "\f", "\x1c", "\x7f", "\x85", "\u2028", "\u2029"])
+def test_the_tool_writes_no_such_text_either(home, bad):
+    """A line feed began another rule."""
+    said = accx("trust", "revoke", "03" * 32, "--reason", f"x{bad}floor m 5", code=2)
+    assert "cannot be a rule: there is a control character or a separator of lines" in said
+    assert trust.floors() == {} and not os.path.exists(os.path.join(trust.folder(), "trust.rules"))
+
+
+def test_lines_of_rules_end_where_c_ends_them(home):
+    trust.floor("n", 2)
+    rules = pathlib.Path(trust.folder()) / "trust.rules"
+    comment = "# laptop\u0085floor n 9\u2028\t".encode() + b"\xff\n"  # of another tool: comments hold anything
+    rules.write_bytes(rules.read_bytes() + comment)
+    trust.floor("m", 3)
+    trust.revoke(b"\4" * 32, "stolen")
+    assert trust.floors() == {"n": 2, "m": 3} and comment in rules.read_bytes()
+
+
+@pytest.mark.parametrize("bad, wrong", [(c.encode(), "there is a control character or a separator of lines")
+                                        for c in "\r\t\v\f\x1c\x7f\x85\u2028\u2029"] + [(b"\xff", "it is not UTF-8"), (b"\xe2\x80", "it is not UTF-8")])
+def test_rules_that_some_readers_cut_are_refused_by_c_and_by_python(home, bad, wrong):
+    """The C reader took U+0085 in a reason, at which others end lines."""
+    trust.floor("n", 2)
+    rules = pathlib.Path(trust.folder()) / "trust.rules"
+    before = rules.read_bytes() + b"key " + b"03" * 32 + b" revoked 2026-01-01T00:00:00Z laptop" + bad + b" lost\n"
+    rules.write_bytes(before)
+    line = f"trust.rules: line 3: {wrong}"
+    for ask in (trust.floors, lambda: trust.floor("m", 3), trust.keys, lambda: accrt.Instance("no-host-code", keys=[rules])):
+        with pytest.raises(accrt.InvalidFormatError, match=re.escape(line)):
+            ask()
+    if os.path.exists(ACCX):
+        assert line in accx("trust", "list", code=1)
+    assert rules.read_bytes() == before
+
+
+def low_order_keys():
+    """All encodings of the points of order 1, 2, 4 and 8, worked out from the curve."""
+    p = 2**255 - 19
+    d = -121665 * pow(121666, -1, p) % p
+    ys = [y for y in (0, 1, p - 1, p, p + 1)]
+    # Of a point of order 8 the double has y = 0: x^2 = -y^2, so d y^4 + 2 y^2 - 1 = 0.
+    root = pow(1 + d, (p + 3) // 8, p)
+    root = root if root * root % p == (1 + d) % p else root * pow(2, (p - 1) // 4, p) % p
+    for square in ((root - 1) * pow(d, -1, p) % p, (-root - 1) * pow(d, -1, p) % p):
+        y = pow(square, (p + 3) // 8, p)
+        y = y if y * y % p == square else y * pow(2, (p - 1) // 4, p) % p
+        ys += [y, p - y] if y * y % p == square else []
+    assert len(ys) == 7
+    return [(y | sign << 255).to_bytes(32, "little") for y in ys for sign in (0, 1)]
+
+
+def test_keys_for_which_anybody_can_sign_are_refused(home, tmp_path):
+    import base64
+    instance = accrt.Instance(trust="signed", keys=[])
+    for key in low_order_keys():
+        raw = (trust._ffi.accrt_key)()
+        raw.bytes[:] = key
+        assert trust.lib.accrt_instance_trust_key(instance.handle, trust.ctypes.byref(raw)) != 0
+        text = base64.b64encode(bytes.fromhex("302a300506032b6570032100") + key).decode()
+        (tmp_path / "weak.pem").write_text(f"-----BEGIN PUBLIC KEY-----\n{text}\n-----END PUBLIC KEY-----\n")
+        with pytest.raises(accrt.InvalidFormatError, match="low order"):
+            trust.read_public_key(tmp_path / "weak.pem")
+    assert trust.SigningKey.generate().public_key

@@ -270,3 +270,17 @@ def test_rules_document():
     rows = re.findall(r"^\| (safetensors|index|gguf) (\d+) \| (\w+) \| (\w+) \| (.*) \|$", text, re.M)
     assert [(f, n, name, status, words) for f, name, n, status, words in rules] == rows
     assert len(rules) == 33
+
+
+def test_a_set_of_hard_links_needs_leave(tmp_path):
+    """A second name of a file that an index names may be one that somebody else has elsewhere."""
+    import os
+    (tmp_path / "part.safetensors").write_bytes(safetensors_bytes({"w": np.arange(4, dtype=np.float32)}))
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {"total_size": 16}, "weight_map": {"w": "part.safetensors"}}))
+    assert list(accrt.Weights(index)) == ["w"]
+    os.link(tmp_path / "part.safetensors", tmp_path / "elsewhere")
+    with pytest.raises(accrt.PermissionDeniedError, match="2 hard links.*follow_links"):
+        accrt.Weights(index)
+    assert list(accrt.Weights(index, follow_links=True)) == ["w"]
+    assert list(accrt.Weights(tmp_path / "part.safetensors")) == ["w"]  # the user has named it

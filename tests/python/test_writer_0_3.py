@@ -14,6 +14,7 @@ import accrt
 from accrt import bundle_reader
 from accrt import bundle_writer as bw
 from accrt.bundle_writer import layouts
+from random_bundles import elf
 
 E = bw.Encoding
 
@@ -43,11 +44,11 @@ def function(bundle):
 @pytest.mark.parametrize("encoding", [e for e in E if e > E.OPAQUE], ids=lambda e: e.name)
 def test_sizes_are_those_of_the_library(encoding):
     """Each component of each layout, for shapes that fit: a bundle of it opens, and the library says the same size."""
-    layout, group = layouts.LAYOUTS[encoding], 64 if layouts.LAYOUTS[encoding].free_group else 0
-    for shape in [(8, 256), (16, 768)] + ([] if layout.ranks[1] == 2 else [(2, 8, 512), (256,)]):
+    layout, group = layouts.of(encoding), 64 if layouts.of(encoding).free_group else 0
+    for shape in [(8, 256), (16, 768)] + ([] if encoding in (E.GPTQ_V1, E.GPTQ_V2, E.AWQ) else [(2, 8, 512), (256,)]):
         bundle = bw.BundleWriter()
         parts = {}
-        for role, (_extent, dtypes) in layout.components.items():
+        for role, dtypes in layout.components.items():
             size = layouts.size_bytes(encoding, role, dtypes[-1], shape, group)
             parts[role] = (bytes(size), dtypes[-1])
         bundle.constant("w", parts, shape=shape, encoding=encoding, group_elements=group)
@@ -122,10 +123,10 @@ MISTAKES = [
     (lambda b: [b.file("a", bw.FileKind.GGUF), b.file("a", bw.FileKind.GGUF)], "two files named 'a'"),
     (lambda b: b.external("w", "f32", (2,), digest=b"short"), "constant 'w': a digest of 16 bytes"),
     (lambda b: b.external("w", "f32", (2,), file=bw.BundleWriter().file("x", bw.FileKind.GGUF)), "belongs to another bundle"),
-    (lambda b: b.external("w", "i32", (2, 32), encoding=E.Q8_0), "is of type f32, f16 or bf16, not i32"),
-    (lambda b: b.external("w", "f32", (2, 33), encoding=E.Q8_0), "columns in multiples of 32"),
-    (lambda b: b.external("w", "f32", (2, 32), encoding=E.I8_GROUP), "group_elements 0; I8_GROUP needs a multiple of 8"),
-    (lambda b: b.external("w", "f32", (2, 32), encoding=E.Q8_0, group_elements=8), "Q8_0 needs 0"),
+    (lambda b: b.external("w", "i32", (2, 32), encoding=E.Q8_0), "q8_0\\) of i32, .*a quantized weight is f32, f16 or bf16"),
+    (lambda b: b.external("w", "f32", (2, 33), encoding=E.Q8_0), "columns 33, .* no multiple of the layout's block, 32"),
+    (lambda b: b.external("w", "f32", (2, 32), encoding=E.I8_GROUP), "i8_group\\) .*group 0: a free group is a multiple of 8"),
+    (lambda b: b.external("w", "f32", (2, 32), encoding=E.Q8_0, group_elements=8), "q8_0\\) .*group 8: a free group is a multiple of 8 up to 2\\^24, any other is 0"),
     (lambda b: b.external("w", "f32", (2,), group_elements=8), "PLAIN has no group size"),
     (lambda b: b.constant("w", bytes(33), shape=(32,), encoding=E.Q8_0), "33 bytes of DATA; Q8_0 \\[32\\] has 34"),
     (lambda b: b.constant("w", {"data": bytes(32)}, shape=(32,), encoding=E.I8_CHANNEL), "needs the component SCALES"),
@@ -160,12 +161,12 @@ def test_mistakes_that_show_when_writing():
     bundle = bw.BundleWriter()
     function(bundle)
     bundle.adapter("lora", "x")
-    with pytest.raises(bw.BundleError, match="adapter 'lora': 'x' is no optional input"):
+    with pytest.raises(bw.BundleError, match="adapters\\[0\\].input: 'x' is no OPTIONAL input"):
         bundle.to_bytes()
     bundle = bw.BundleWriter()
     bundle.shard(bundle.external("a", "f32", (3,)), 2)
     bundle.external("b", "f32", (3,))
-    with pytest.raises(bw.BundleError, match="constant 'b' is external and has no shard"):
+    with pytest.raises(bw.BundleError, match="'b' is EXTERNAL and has no shard"):
         bundle.to_bytes()
 
 
@@ -208,7 +209,7 @@ def two_versions(target=None):
     bundle = bw.BundleWriter(target)
     n = bundle.symbol("n", maximum=100)
     kernel = bundle.kernel("k", [bw.Parameter("y", "buffer", "write"), bw.Parameter("n", "symbol")])
-    kernel.variant(bundle.image("host", b"\x7fELF"), arch_kind="portable")
+    kernel.variant(bundle.image("host", elf()), arch_kind="portable")
     kernel.variant(bundle.image("cubin", b"cubin", bw.ImageKind.CUBIN), driver="cuda", arch="sm_90", block=128)
     kernel.variant(bundle.pack("accrt.test"), driver="cuda", arch_kind="portable", entry="operator")
     for name in ("", "cuda"):
@@ -233,7 +234,7 @@ def test_what_only_a_left_out_version_needs_goes_with_it():
         bundle = bw.BundleWriter(target)
         n = bundle.symbol("n", maximum=100)
         parameters = [bw.Parameter("y", "buffer", "write")]
-        host = bundle.kernel("host", parameters).variant(bundle.image("h", b"\x7fELF"), arch_kind="portable")
+        host = bundle.kernel("host", parameters).variant(bundle.image("h", elf()), arch_kind="portable")
         weight = bundle.constant("weight", np.arange(4, dtype=np.float32))
         kernels = {"": host}
         if cuda:
@@ -266,17 +267,17 @@ def test_the_tool_prints_a_target(tmp_path):
 
 
 @pytest.mark.parametrize("given,why", [
-    ({"container": "0.3"}, "there is no 'commands'"), (caps(container=3), "'container' is 3"), (caps(container="0.x"), "'container' is '0.x'"),
-    (caps(max_rank="many"), "'max_rank' is 'many'"), (caps(dtypes=7), "'dtypes' is 7"), (caps(sections=[3]), "'sections' is \\[3\\]"),
-    (caps(encodings=[{"name": "plain"}]), "'encodings' is"), (caps(drivers=[{}]), "'drivers' is"), ({"command_mask": 1}, "there is no 'container_major'"),
-    ([], "it is no object"), ("{", "Expecting property name"),
+    ({"container": "0.3"}, "there is no 'commands'"), (caps(container=3), "byte 14: a string is missing \\(at 'container'"), (caps(container="0.x"), "byte 19: this is not a version \\(at 'container'"),
+    (caps(max_rank="many"), ".*: a whole number is missing \\(at 'max_rank'"), (caps(dtypes=7), ".*: a list is missing \\(at 'dtypes'"), (caps(sections=[3]), ".*: a string is missing \\(at 'sections'"),
+    (caps(encodings=[{"name": "plain"}]), ".*: an object without an id \\(at 'encodings'"), (caps(drivers=[{}]), ".*: a driver without a name \\(at 'drivers'"), ({"command_mask": 1}, "there is no 'container"),
+    ([], ".*object"), ("{", "byte 1: a string is missing"),
 ])  # fmt: skip
 def test_what_is_no_target_is_said(given, why, tmp_path):
-    with pytest.raises(bw.BundleError, match=f"^target_caps: this is not what `accx caps --json` prints: {why}"):
+    with pytest.raises(bw.BundleError, match=f"^target_caps: {why}"):
         bw.BundleWriter(given)
     path = tmp_path / "target.json"
     path.write_text(given if isinstance(given, str) else json.dumps(given))
-    with pytest.raises(bw.BundleError, match=f"^target_caps: {path}: this is not what `accx caps --json` prints: {why}"):
+    with pytest.raises(bw.BundleError, match=f"^target_caps: {path}: {why}"):
         bw.BundleWriter(path)
 
 

@@ -64,7 +64,7 @@ class Replay:
         options = new_struct(_ffi.accrt_bundle_writer_options)
         if target is not None:
             options.target = ctypes.pointer(target)
-        self.writer = ctypes.c_void_p()
+        self.writer = _ffi.accrt_bundle_writer_p()
         check(lib.accrt_bundle_writer_create(ctypes.byref(options), ctypes.byref(self.writer)))
         self.copy = tempfile.TemporaryFile()
         self.copy.write(data)

@@ -1,4 +1,4 @@
-/* A compiler's use of the bundle writer, from accrt/bundle_writer.h alone: a program of two functions with a kernel, loops, weights that
+/* A compiler's use of the bundle writer, from accrt/write/bundle_writer.h alone: a program of two functions with a kernel, loops, weights that
  * are plain, quantized, prepared, sharded and in other files, an adapter, an asset and places in a source. What was written is read back,
  * signed, and written again for a reader that is older. Public headers only. */
 #include <setjmp.h>
@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "accrt/accrt.h"
+#include "accrt/write.h"
 
 #define ROWS 4
 #define COLUMNS 64
@@ -412,6 +413,150 @@ static void test_signing_comes_after(void** state) {
   accrt_bundle_release(bundle);
 }
 
+/* ---- Signed while it is written ---- */
+
+typedef struct signer {
+  accrt_key_t key;
+  uint32_t calls;
+  int32_t error; /* that the next call gives */
+} signer_t;
+
+static int32_t sign(void* self, const void* message, uint64_t size_bytes,
+                    unsigned char* out_signature) {
+  signer_t* signer = self;
+  ++signer->calls;
+  if (signer->error != 0)
+    return signer->error;
+  return accrt_key_sign(instance, &signer->key, message, (size_t)size_bytes, out_signature) ==
+                 ACCRT_OK
+             ? 0
+             : 5;
+}
+
+static unsigned char* read_file(const char* from, size_t* out_size_bytes) {
+  FILE* file = fopen(from, "rb");
+  assert_non_null(file);
+  assert_int_equal(fseek(file, 0, SEEK_END), 0);
+  const long end = ftell(file);
+  assert_true(end > 0);
+  rewind(file);
+  *out_size_bytes = (size_t)end;
+  unsigned char* bytes = malloc(*out_size_bytes);
+  assert_non_null(bytes);
+  assert_int_equal(fread(bytes, 1, *out_size_bytes, file), *out_size_bytes);
+  (void)fclose(file);
+  return bytes;
+}
+
+/* It gives the bytes that signing afterwards gives. */
+static void test_signing_while_writing(void** state) {
+  (void)state;
+  signer_t self = {.calls = 0};
+  accrt_key_t public_key;
+  accrt_writer_signer_t signer = {.self = &self, .sign = sign};
+  accrt_bundle_trust_t trust = ACCRT_BUNDLE_TRUST_INIT;
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  unsigned char root[32];
+  memset(&self.key, 1, sizeof self.key);
+  const accrt_status_t status = accrt_key_public(instance, &self.key, &public_key);
+  if (status == ACCRT_ERROR_UNSUPPORTED)
+    skip(); /* no libcrypto */
+  ok(status);
+  memcpy(signer.public_key, public_key.bytes, sizeof signer.public_key);
+  make(NULL);
+  assert_int_equal(accrt_bundle_writer_code_root(writer, root), ACCRT_ERROR_INVALID_STATE);
+  assert_int_equal(accrt_bundle_writer_code_root(writer, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
+  ok(accrt_bundle_writer_set_signer(writer, &signer));
+  assert_int_equal(accrt_bundle_writer_code_root(writer, root), ACCRT_ERROR_INVALID_STATE);
+  self.error = 1;
+  assert_int_equal(accrt_bundle_writer_write_path(writer, path), ACCRT_ERROR_IO);
+  ok(accrt_last_error(&error));
+  assert_int_equal(error.driver_code, 1);
+  assert_non_null(strstr(error.message, "signing the code"));
+  self = (signer_t){.key = self.key};
+  ok(accrt_bundle_writer_write_path(writer, path));
+  assert_int_equal(self.calls, 2);
+  ok(accrt_bundle_writer_code_root(writer, root));
+  size_t sizes[2];
+  unsigned char* files[2] = {read_file(path, &sizes[0]), read_file(signed_path, &sizes[1])};
+  assert_int_equal(sizes[0], sizes[1]);
+  assert_memory_equal(files[0], files[1], sizes[0]);
+  free(files[0]);
+  free(files[1]);
+  accrt_bundle_t* bundle = open_bundle(path);
+  ok(accrt_bundle_verify(bundle));
+  ok(accrt_bundle_trust(bundle, &trust));
+  assert_memory_equal(trust.code_root.bytes, root, sizeof root);
+  accrt_bundle_release(bundle);
+  /* The root alone, then nothing. */
+  signer.sign = NULL;
+  ok(accrt_bundle_writer_set_signer(writer, &signer));
+  ok(accrt_bundle_writer_check(writer, NULL));
+  unsigned char again[32];
+  ok(accrt_bundle_writer_code_root(writer, again));
+  assert_memory_equal(again, root, sizeof root);
+  assert_int_equal(self.calls, 2);
+  ok(accrt_bundle_writer_set_signer(writer, NULL));
+  assert_int_equal(accrt_bundle_writer_code_root(writer, root), ACCRT_ERROR_INVALID_STATE);
+  accrt_bundle_writer_release(writer);
+}
+
+/* A reader without signatures gets none; what is given its signatures is not signed too. */
+static void test_what_is_not_signed(void** state) {
+  (void)state;
+  signer_t self = {.calls = 0, .error = 1};
+  const accrt_writer_signer_t signer = {.self = &self, .sign = sign};
+  accrt_caps_t caps = ACCRT_CAPS_INIT;
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  ok(accrt_query_caps(&caps));
+  caps.section_mask &= ~(UINT64_C(1) << 41);
+  make(&caps);
+  ok(accrt_bundle_writer_set_signer(writer, &signer));
+  ok(accrt_bundle_writer_write_path(writer, path));
+  assert_int_equal(self.calls, 0);
+  accrt_bundle_writer_release(writer);
+  make(NULL);
+  accrt_writer_section_t section = ACCRT_WRITER_SECTION_INIT;
+  unsigned char tree[80] = {0};
+  section.type = 40;
+  section.record_count = 1;
+  section.bytes = (accrt_writer_bytes_t){.size_bytes = sizeof tree, .data = tree};
+  ok(accrt_bundle_writer_add_section(writer, &section));
+  ok(accrt_bundle_writer_set_signer(writer, &signer));
+  assert_int_equal(accrt_bundle_writer_write_path(writer, path), ACCRT_ERROR_INVALID_ARGUMENT);
+  ok(accrt_last_error(&error));
+  assert_non_null(strstr(error.message, "is not signed too"));
+  accrt_bundle_writer_release(writer);
+}
+
+/* A section that this library does not know, and that readers must know. */
+static void test_required_sections(void** state) {
+  (void)state;
+  accrt_writer_section_t section = ACCRT_WRITER_SECTION_INIT;
+  accrt_bundle_t* bundle;
+  make(NULL);
+  section.type = 0x10000;
+  section.name = "acme.needed";
+  section.bytes = (accrt_writer_bytes_t){.size_bytes = 1, .data = "x"};
+  section.flags = 2;
+  assert_int_equal(accrt_bundle_writer_add_section(writer, &section), ACCRT_ERROR_INVALID_ARGUMENT);
+  section.flags = ACCRT_WRITER_SECTION_REQUIRED;
+  section.reserved = 1;
+  assert_int_equal(accrt_bundle_writer_add_section(writer, &section), ACCRT_ERROR_INVALID_ARGUMENT);
+  section.reserved = 0;
+  ok(accrt_bundle_writer_add_section(writer, &section));
+  ok(accrt_bundle_writer_write_path(writer, path));
+  accrt_bundle_writer_release(writer);
+  assert_int_equal(accrt_bundle_open_path(instance, path, NULL, &bundle),
+                   ACCRT_ERROR_VERSION_MISMATCH);
+  accrt_caps_t caps = ACCRT_CAPS_INIT;
+  ok(accrt_query_caps(&caps));
+  make(&caps);
+  ok(accrt_bundle_writer_add_section(writer, &section));
+  assert_int_equal(accrt_bundle_writer_check(writer, NULL), ACCRT_ERROR_UNSUPPORTED);
+  accrt_bundle_writer_release(writer);
+}
+
 /* A reader without assets, which can be done without; one without a layout, which cannot. */
 static void test_other_readers(void** state) {
   (void)state;
@@ -451,8 +596,9 @@ static void test_other_readers(void** state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_it_is_what_was_said),
-                                     cmocka_unit_test(test_signing_comes_after),
-                                     cmocka_unit_test(test_other_readers)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_it_is_what_was_said),   cmocka_unit_test(test_signing_comes_after),
+      cmocka_unit_test(test_signing_while_writing), cmocka_unit_test(test_what_is_not_signed),
+      cmocka_unit_test(test_required_sections),     cmocka_unit_test(test_other_readers)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }

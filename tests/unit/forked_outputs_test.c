@@ -59,7 +59,6 @@ static void makers(void** state) {
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
     fail_msg("the child's status is 0x%x", (unsigned)status);
   accrt_bundle_release(bundle);
-  accrt_device_release(device);
   accrt_instance_release(instance);
 }
 

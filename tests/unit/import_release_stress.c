@@ -66,7 +66,6 @@ static void test_every_release_comes(void** state) {
 
   for (int i = 0; i < 2; ++i)
     accrt_stream_release(streams[i]);
-  accrt_device_release(device);
   accrt_instance_release(instance);
 }
 

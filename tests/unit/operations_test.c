@@ -144,7 +144,6 @@ static void programs(void** state) {
     accrt_program_release(program);
   }
   accrt_bundle_release(bundle);
-  accrt_device_release(device);
   accrt_instance_release(instance);
 }
 

@@ -69,7 +69,6 @@ static int write_at(uint64_t offset) {
   accrt_buffer_release(neighbour);
   accrt_buffer_release(buffer);
   accrt_pool_release(pool);
-  accrt_device_release(device);
   accrt_instance_release(instance);
   return 0;
 }

@@ -130,7 +130,6 @@ static int open_world(world_t* world) {
 static void close_world(world_t* world) {
   accrt_semaphore_release(world->semaphore);
   accrt_stream_release(world->stream);
-  accrt_device_release(world->device);
   accrt_instance_release(world->instance);
 }
 

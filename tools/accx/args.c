@@ -1,4 +1,5 @@
-/* tools/accx/args.c - reads a verb's command line by its table of options. It may not touch the library. */
+/* tools/accx/args.c - reads a verb's command line by its table of options. It may not use the
+ * library. */
 #include "args.h"
 
 #include <errno.h>
@@ -6,6 +7,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "accx.h"
 
@@ -46,7 +48,7 @@ static int add_given(accx_args_t* args, const accx_option_t* option, const char*
   return ACCX_OK;
 }
 
-/* One "--name", "--name=value" or "--name value"; *index moves over what is used. */
+/* Reads one "--name", "--name=value" or "--name value". *index advances past it. */
 static int parse_option(accx_args_t* args, int argc, char** argv, int* index) {
   const char* word = argv[*index];
   const char* name = word + 2;
@@ -163,6 +165,24 @@ bool accx_parse_i64(const char* text, int64_t* out_value) {
     return false;
   *out_value = (int64_t)value;
   return true;
+}
+
+bool accx_is_endless(const char* text) {
+  return strcasecmp(text, "inf") == 0 || strcasecmp(text, "infinity") == 0;
+}
+
+int accx_args_seconds(const accx_args_t* args, const char* name, int64_t maximum,
+                      int64_t* out_seconds) {
+  const char* text = accx_args_value(args, name);
+  int64_t value = 0;
+  if (!text)
+    return ACCX_OK;
+  if (!accx_is_endless(text) && (!accx_parse_i64(text, &value) || value < 1 || value > maximum))
+    return accx_fail(ACCX_USAGE,
+                     "--%s is '%s'; it must be a whole number from 1 to %" PRId64 ", or inf", name,
+                     text, maximum);
+  *out_seconds = value;
+  return ACCX_OK;
 }
 
 int accx_args_integer(const accx_args_t* args, const char* name, int64_t minimum, int64_t maximum,

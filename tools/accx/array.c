@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of `count` elements; types under 8 bits are packed. False when they do not fit. */
+/* Bytes of `count` elements; types under 8 bits are packed. False on overflow. */
 static bool size_of(accrt_dtype_t dtype, uint64_t count, uint64_t* out_size_bytes) {
   const uint64_t bits = accrt_dtype_bits(dtype);
   uint64_t total_bits = 0;
@@ -16,7 +16,7 @@ static bool size_of(accrt_dtype_t dtype, uint64_t count, uint64_t* out_size_byte
   return *out_size_bytes <= PTRDIFF_MAX - 64;
 }
 
-/* A zero anywhere makes the product zero, whatever the others are. */
+/* Multiplies the sizes. A zero makes the product zero, whatever the other sizes are. */
 static bool count_of(uint32_t rank, const int64_t* shape, uint64_t* out_count) {
   uint64_t count = 1;
   bool empty = false, fits = true;
@@ -56,8 +56,9 @@ void accx_array_free(accx_array_t* array) {
 
 /* ---- Elements ---- */
 
-/* A small float of 1 sign bit, the given exponent and mantissa bits, IEEE-like. `finite` types have no infinities: of the
- * highest exponent only all-ones is NaN (f8e4m3fn), or nothing is (f4e2m1). */
+/* Decodes a small float with 1 sign bit and the given exponent and mantissa bits, like IEEE.
+ * `finite` types have no infinities: with the highest exponent, only all-ones is NaN (f8e4m3fn), or
+ * nothing is (f4e2m1). */
 static double small_float(uint32_t bits, unsigned exponent_bits, unsigned mantissa_bits,
                           bool finite) {
   const uint32_t mantissa_mask = (1u << mantissa_bits) - 1,
@@ -88,7 +89,7 @@ static accx_value_t unsigned_value(uint64_t natural) {
   return (accx_value_t){.kind = ACCX_UNSIGNED, .natural = natural};
 }
 
-/* Unaligned reads through memcpy: arrays of a bundle's results need no alignment of the tool's. */
+/* Unaligned reads by memcpy: arrays that the tool gets from a bundle may have any alignment. */
 #define READ(type, name)                                                                           \
   type name;                                                                                       \
   memcpy(&name, (const char*)array->data + index * sizeof(type), sizeof(type))

@@ -1,4 +1,5 @@
-/* tools/accx/array.h - arrays in memory: what .npy files hold and what functions take; elements, statistics, generation. */
+/* tools/accx/array.h - arrays in memory, for .npy files and functions: elements, statistics,
+ * generation. */
 #ifndef ACCX_ARRAY_H_
 #define ACCX_ARRAY_H_
 
@@ -10,10 +11,11 @@ typedef struct accx_array {
   int64_t shape[ACCRT_MAX_RANK];
   uint64_t element_count;
   uint64_t size_bytes;
-  void* data; /* 64-byte aligned, row-major; not NULL once made */
+  void* data; /* 64-byte aligned, row-major; not NULL after creation */
 } accx_array_t;
 
-/* Makes an array without setting its bytes; `what` names it in errors. Sizes are checked for overflow. */
+/* Creates an array with undefined contents. `what` names it in errors. Sizes are checked for
+ * overflow. */
 int accx_array_create(accrt_dtype_t dtype, uint32_t rank, const int64_t* shape, const char* what,
                       accx_array_t* out_array);
 void accx_array_free(accx_array_t* array);
@@ -28,21 +30,22 @@ typedef struct accx_value {
 } accx_value_t;
 accx_value_t accx_array_value(const accx_array_t* array, uint64_t index);
 double accx_value_real(accx_value_t value);
-/* Digits that tell any two values of a type apart: 17 for f64, 9 for f32 and all narrower types. */
+/* Digits that distinguish any two values of a type: 17 for f64, 9 for f32 and all narrower
+ * types. */
 int accx_dtype_digits(accrt_dtype_t dtype);
 /* "0.25", "-3", "true"; lives until exit. */
 const char* accx_value_text(const accx_array_t* array, accx_value_t value);
 
 typedef struct accx_statistics {
-  accx_value_t minimum, maximum; /* of what is not NaN; meaningful when counted > 0 */
+  accx_value_t minimum, maximum; /* without NaN; valid when counted > 0 */
   double mean;
-  uint64_t counted; /* elements that are not NaN */
+  uint64_t counted; /* number of elements that are not NaN */
   uint64_t nan_count;
 } accx_statistics_t;
 accx_statistics_t accx_array_statistics(const accx_array_t* array);
 
-/* Sets every element. `pattern` is "zeros", "ones", "arange" or "random"; `seed` is for "random": reals are uniform in
- * [-1, 1), whole numbers in 0..99, booleans 0 or 1. */
+/* Sets every element. `pattern` is "zeros", "ones", "arange" or "random". `seed` is for "random":
+ * reals are uniform in [-1, 1), whole numbers in 0..99, booleans 0 or 1. */
 int accx_array_generate(accx_array_t* array, const char* pattern, uint64_t seed, const char* what);
 
 #endif /* ACCX_ARRAY_H_ */

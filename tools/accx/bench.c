@@ -1,5 +1,5 @@
-/* tools/accx/bench.c - accx bench: times a function's calls, with its memory. Results go to storage of the tool's own, so that
- * the timed calls allocate nothing. */
+/* tools/accx/bench.c - accx bench: measures the time and memory of a function's calls. Results go
+ * to storage of the tool, so that timed calls allocate nothing. */
 #include <stdlib.h>
 
 #include "outputs.h"
@@ -8,14 +8,14 @@
 
 #define DEFAULT_WARMUP 3
 #define DEFAULT_SECONDS 2
-#define MOST_RUNS 100000 /* within --seconds */
+#define MOST_RUNS 100000 /* without --repeat */
 #define MOST_REPEATS 10000000
 
 typedef struct bench {
   int64_t warmup;
-  int64_t repeat; /* 0: as many as fit in `seconds` */
-  int64_t seconds;
-  double first_ns; /* the first call of all: plans are made here */
+  int64_t repeat;  /* 0: as many as fit into `seconds` */
+  int64_t seconds; /* 0: no limit */
+  double first_ns; /* the very first call, which makes plans */
   accx_times_t times;
   accrt_memory_estimate_t memory;
 } bench_t;
@@ -27,7 +27,7 @@ static int read_options(const accx_args_t* args, bench_t* bench) {
   if (!code)
     code = accx_args_integer(args, "repeat", 1, MOST_REPEATS, &bench->repeat);
   if (!code)
-    code = accx_args_integer(args, "seconds", 1, 86400, &bench->seconds);
+    code = accx_args_seconds(args, "seconds", 86400, &bench->seconds);
   if (!code && accx_args_has(args, "repeat") && accx_args_has(args, "seconds"))
     return accx_fail(ACCX_USAGE, "--repeat and --seconds exclude one another");
   return code;
@@ -51,7 +51,7 @@ static int measure(accx_job_t* job, bench_t* bench) {
   bench->first_ns = code ? 0 : ignored.first_ns;
   if (!code)
     code = accx_job_keep_results(job);
-  /* One more at least: the first call with the results' new storage. */
+  /* Run once more: the first call with the results' new storage. */
   if (!code)
     code =
         accx_time_runs(job, "warming up", bench->warmup ? (uint64_t)bench->warmup : 1, 0, &ignored);
@@ -132,7 +132,7 @@ static const accx_option_t options[] = {
     ACCX_JOB_OPTIONS,
     {"warmup", "N", false, "calls before the measured ones (3)"},
     {"repeat", "N", false, "measure N calls"},
-    {"seconds", "N", false, "measure for about N seconds (2) instead"},
+    {"seconds", "SECONDS", false, "measure for about so long (2) instead, inf: as often as it may"},
     {"json", NULL, false, "print JSON, with times in nanoseconds"},
     {NULL, NULL, false, NULL},
 };
@@ -154,4 +154,5 @@ const accx_verb_t accx_verb_bench = {
                "--json\n",
     .options = options,
     .run = run_bench,
+    .operand_kind = ACCX_READS,
 };

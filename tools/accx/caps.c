@@ -1,5 +1,5 @@
-/* tools/accx/caps.c - accx caps: what this library can read and run, for compilers to target. What it prints as JSON is what their
- * --target-caps takes (docs/contract.md). */
+/* tools/accx/caps.c - accx caps: what this library can read and run, for compilers with a target.
+ * Its JSON is the input of their --target-caps (docs/contract.md). */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "open.h"
 #include "term.h"
 
-/* Ids have their names from the library; one without a name is newer than this tool. */
+/* Names of the set ids, from the library. An id without a name is newer than this tool. */
 static const char* list_of(uint64_t mask, const char* (*name)(uint32_t id)) {
   const char* text = "";
   for (uint32_t id = 0; id < 64; ++id) {
@@ -22,7 +22,7 @@ static const char* list_of(uint64_t mask, const char* (*name)(uint32_t id)) {
 
 /* ---- Drivers ---- */
 
-/* The architectures of one driver's devices, each once. Short lists. */
+/* The architectures of one driver's devices, each once. The lists are short. */
 typedef struct driver {
   const char* name;
   const char* archs; /* separated by ", " */
@@ -57,7 +57,8 @@ static void note_device(drivers_t* drivers, const accrt_device_info_t* info) {
         accx_text("%s%s%s", driver->archs, driver->archs[0] != '\0' ? ", " : "", info->arch);
 }
 
-/* What cannot be asked is left out: the library's part stands without it. */
+/* Finds the drivers' architectures. A driver that fails is left out; the rest is useful without
+ * it. */
 static drivers_t find_drivers(const accx_args_t* args) {
   drivers_t drivers = {NULL, 0};
   accrt_instance_t* instance = NULL;
@@ -71,7 +72,6 @@ static drivers_t find_drivers(const accx_args_t* args) {
     if (accrt_instance_device(instance, i, &device) == ACCRT_OK &&
         accrt_device_info(device, &info) == ACCRT_OK)
       note_device(&drivers, &info);
-    accrt_device_release(device);
   }
   accrt_instance_release(instance);
   return drivers;
@@ -84,7 +84,8 @@ static int is_pack(const struct dirent* entry) {
   return end != NULL && end != entry->d_name && strcmp(end, ".so") == 0;
 }
 
-/* Names of the installed packs, in order: what lies in accrt/packs beside the library (docs/kernel-abi.md). */
+/* Lists the installed packs, sorted: files in accrt/packs beside the library
+ * (docs/kernel-abi.md). */
 static int find_packs(struct dirent*** out_entries) {
   Dl_info self;
   *out_entries = NULL;

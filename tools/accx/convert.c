@@ -1,4 +1,4 @@
-/* tools/accx/convert.c - plain floats of one type into another. */
+/* tools/accx/convert.c - converts plain floats from one type to another. */
 #include "convert.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@ bool accx_converts(accrt_dtype_t dtype) {
          dtype == ACCRT_DTYPE_BF16;
 }
 
-/* All four types are values of f64. */
+/* f64 has all values of the four types. */
 static double load(accrt_dtype_t from, const unsigned char* at) {
   uint16_t half;
   uint32_t bits;
@@ -38,7 +38,7 @@ static double load(accrt_dtype_t from, const unsigned char* at) {
   return half >> 15 ? -value : value;
 }
 
-/* Bits of a value in a format of 16 bits: one rounding, from the exact value. */
+/* The bits of a value in a 16-bit format, rounded once from the exact value. */
 static uint16_t narrow(double value, int exponent_bits, int fraction_bits) {
   const uint16_t sign = signbit(value) ? 0x8000 : 0;
   const int bias = (1 << (exponent_bits - 1)) - 1;
@@ -52,9 +52,10 @@ static uint16_t narrow(double value, int exponent_bits, int fraction_bits) {
   if (value == 0.0)
     return sign;
   (void)frexp(value, &exponent); /* value = 0.5..1 * 2^exponent */
-  const int least = 1 - bias;    /* of normal numbers: 1.f * 2^least */
+  const int least = 1 - bias;    /* exponent of the smallest normal number, 1.f * 2^least */
   const int unit = (exponent - 1 < least ? least : exponent - 1) - fraction_bits;
-  /* Exact up to here; nearbyint rounds to nearest, ties to even. A carry goes into the exponent as it should. */
+  /* Exact up to here. nearbyint rounds to nearest, ties to even. A carry correctly raises the
+   * exponent. */
   const double steps = nearbyint(ldexp(fabs(value), -unit));
   const int64_t bits = (int64_t)steps + ((int64_t)(unit + fraction_bits - least) << fraction_bits);
   return bits >= (int64_t)top << fraction_bits ? infinite : (uint16_t)(sign | bits);

@@ -1,4 +1,4 @@
-/* tools/accx/convert.h - plain floats of one type into another, rounded to nearest, ties to even. */
+/* tools/accx/convert.h - converts plain floats, rounding to nearest, ties to even. */
 #ifndef ACCX_CONVERT_H_
 #define ACCX_CONVERT_H_
 
@@ -6,8 +6,8 @@
 
 /* True for f64, f32, f16 and bf16. */
 bool accx_converts(accrt_dtype_t dtype);
-/* Converts `count` elements; `target` and `source` may be of any alignment and do not overlap. Returns how many finite values became
- * infinite. */
+/* Converts `count` elements. `target` and `source` may have any alignment and must not overlap.
+ * Returns the number of finite values that became infinite. */
 uint64_t accx_convert(accrt_dtype_t to, void* target, accrt_dtype_t from, const void* source,
                       uint64_t count);
 

@@ -1,10 +1,10 @@
-/* tools/accx/deprecated.c - what a bundle may hold that readers read and the next major drops. */
+/* tools/accx/deprecated.c - content of bundles that readers still read and the next major drops. */
 #include "deprecated.h"
 
 #define SECTION_COMMANDS 14u
 
-/* A line is added here and to docs/contract.md in the minor that deprecates something; none is ever taken out within a major. The last
- * one ends the table. */
+/* Add a line here and to docs/contract.md in the minor that deprecates something. Lines stay for
+ * the whole major. The last one ends the table. */
 const accx_deprecated_t accx_deprecated[] = {{0, 0, NULL, NULL, NULL}};
 const size_t accx_deprecated_count = sizeof accx_deprecated / sizeof *accx_deprecated - 1;
 
@@ -19,7 +19,8 @@ static void note(const accx_deprecated_t* list, size_t count, uint32_t kind, uin
     held[i] = held[i] || (list[i].kind == kind && list[i].number == number);
 }
 
-/* Every command begins with its opcode (u16), flags (u16) and size (u32); the bundle is checked, so that the sizes add up. */
+/* Every command begins with opcode (u16), flags (u16) and size (u32). The bundle is verified, so
+ * the sizes add up. */
 static accrt_status_t note_commands(accrt_bundle_t* bundle, uint32_t section, uint64_t size_bytes,
                                     const accx_deprecated_t* list, size_t count, bool* held) {
   for (uint64_t at = 0; at + 8 <= size_bytes;) {

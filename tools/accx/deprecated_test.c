@@ -1,5 +1,5 @@
-/* tools/accx/deprecated_test.c - what `accx verify` notes of things that are deprecated: with a list that says so of things that are
- * not, since nothing is.
+/* tools/accx/deprecated_test.c - the notes of `accx verify` about deprecated content. Since nothing
+ * is deprecated, the test uses a list of things that are not.
  *
  * Runs from the root of the source tree.
  */

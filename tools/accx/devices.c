@@ -1,4 +1,4 @@
-/* tools/accx/devices.c - accx devices: what bundles can run on here. */
+/* tools/accx/devices.c - accx devices: the devices of this machine that can run bundles. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,6 @@ static int read_device(accrt_instance_t* instance, uint32_t index, accrt_device_
   accrt_status_t status = accrt_instance_device(instance, index, &device);
   if (status == ACCRT_OK)
     status = accrt_device_info(device, out_info);
-  accrt_device_release(device);
   return status == ACCRT_OK ? ACCX_OK : accx_fail_status(status, "device %u", index);
 }
 
@@ -52,7 +51,7 @@ static accx_table_t* device_table(void) {
   return table;
 }
 
-/* Why a driver of the library's own has no device here: what asking for one says. Empty when it has some. */
+/* Why a built-in driver has no device here: the error of asking for one. Empty when it has some. */
 static const char* why_none(accrt_instance_t* instance, const char* driver,
                             const accrt_device_info_t* devices, uint32_t count) {
   for (uint32_t i = 0; i < count; ++i) {
@@ -63,7 +62,6 @@ static const char* why_none(accrt_instance_t* instance, const char* driver,
   accrt_error_t error = ACCRT_ERROR_INIT;
   if (accrt_instance_device_by_name(instance, driver, &device) != ACCRT_OK)
     accrt_last_error(&error);
-  accrt_device_release(device);
   return accx_text("%s", error.message);
 }
 

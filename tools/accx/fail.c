@@ -1,12 +1,13 @@
-/* tools/accx/fail.c - errors, notes and small strings. One line for one error, control characters escaped, so that a
- * hostile file's names cannot drive a terminal. */
+/* tools/accx/fail.c - errors, notes and small strings. Each error is one line with escaped control
+ * characters, so that names in a hostile file cannot control a terminal. */
 #include "accx.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "loader/text/show.h"
+#include "standard.h"
+#include "write/text/show.h"
 #include "term.h"
 
 typedef struct text_node {
@@ -41,9 +42,20 @@ void accx_forget_texts(void) {
   }
 }
 
+/* The text with `name` in place of each occurrence of a path, which may be NULL. */
+static const char* replaced(const char* text, const char* path, const char* name) {
+  const char* at = path ? strstr(text, path) : NULL;
+  if (!at)
+    return text;
+  const char* rest = replaced(at + strlen(path), path, name);
+  return accx_text("%.*s%s%s", (int)(at - text), text, name, rest);
+}
+
 const char* accx_safe(const char* text) {
   if (!text)
     return "";
+  text = replaced(text, accx_standard_path(), "standard input");
+  text = replaced(text, accx_standard_output_path(), "standard output");
   size_t controls = 0;
   for (const char* p = text; *p; ++p)
     controls += accx_unsafe_bytes(p);
@@ -132,7 +144,8 @@ int accx_fail_status(accrt_status_t status, const char* format, ...) {
   va_end(list);
   const char* message = recorded ? error.message : accrt_status_text(status);
   const bool repeated =
-      strncmp(message, context, strlen(context)) == 0; /* the library names the file too */
+      /* the library's message names the file too */
+      strncmp(message, context, strlen(context)) == 0;
   return accx_fail(accx_exit_code(status), "%s%s%s (%s)", repeated ? "" : context,
                    repeated ? "" : ": ", message, accrt_status_name(status));
 }

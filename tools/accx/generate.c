@@ -4,7 +4,7 @@
 
 #include "array.h"
 
-/* splitmix64: the same numbers on every machine for the same seed. */
+/* splitmix64: a seed gives the same numbers on every machine. */
 static uint64_t next_random(uint64_t* state) {
   uint64_t z = *state += UINT64_C(0x9E3779B97F4A7C15);
   z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
@@ -24,7 +24,7 @@ static uint16_t to_bf16(double value) {
   return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
-/* Ties go to even; what is too large for the type becomes infinity. */
+/* Ties go to even. A value that is too large becomes infinity. */
 static uint16_t to_f16(double value) {
   const uint16_t sign = signbit(value) ? 0x8000 : 0;
   const double magnitude = fabs(value);
@@ -53,7 +53,7 @@ static void store_real(accx_array_t* array, uint64_t index, double value) {
     memcpy(to, &half, 2);
 }
 
-/* Little-endian: the low bytes of the number are the number in a narrower type. */
+/* Little-endian: the low bytes are the number in a narrower type. */
 static void store_whole(accx_array_t* array, uint64_t index, uint64_t value) {
   const uint32_t size_bytes = accrt_dtype_bits(array->dtype) / 8;
   if (array->dtype == ACCRT_DTYPE_BOOL)

@@ -1,4 +1,4 @@
-/* tools/accx/inputs.c - inputs of a function: files and generated arrays, as --input says. */
+/* tools/accx/inputs.c - a function's inputs from --input: files and generated arrays. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,13 +7,15 @@
 #include "job.h"
 #include "npy.h"
 #include "term.h"
+#include "standard.h"
 
 /* ---- Values: a pattern or a file ---- */
 
 static const char* const patterns[] = {"zeros", "ones", "arange", "random"};
 #define PATTERN_COUNT (sizeof patterns / sizeof *patterns)
 
-/* "zeros", "ones", "arange", "random", "random:7". *out_pattern is NULL for anything else. */
+/* Reads "zeros", "ones", "arange", "random" or "random:7". *out_pattern is NULL for anything
+ * else. */
 static int read_pattern(const char* value, const char** out_pattern, uint64_t* out_seed) {
   *out_pattern = NULL;
   *out_seed = 0;
@@ -31,10 +33,12 @@ static int read_pattern(const char* value, const char** out_pattern, uint64_t* o
   return ACCX_OK;
 }
 
-/* "FILE.npz" or "FILE.npz:KEY": the path without the key, else NULL. */
+/* For "FILE.npz" or "FILE.npz:KEY" the path without the key; otherwise NULL. */
 static const char* npz_path(const char* value, const char** out_key) {
   const size_t length = strlen(value);
   *out_key = NULL;
+  if (accx_standard_is_zip(value))
+    return value;
   if (length >= 4 && strcmp(value + length - 4, ".npz") == 0)
     return value;
   const char* colon = strstr(value, ".npz:");
@@ -44,7 +48,7 @@ static const char* npz_path(const char* value, const char** out_key) {
   return accx_text("%.*s", (int)(colon + 4 - value), value);
 }
 
-/* .npy has no types of 8-bit and brain floats: their bits come as unsigned integers. */
+/* .npy has no 8-bit floats and no bf16. Their bits come as unsigned integers. */
 static void take_bits_for_type(accx_argument_t* argument) {
   const accrt_dtype_t wanted = argument->info.dtype;
   accx_array_t* array = &argument->array;
@@ -130,7 +134,7 @@ static bool archive_has(const accx_npz_t* npz, const char* name) {
   return false;
 }
 
-/* Every array of an archive that has the name of an input which was not given by name. */
+/* Takes each array of an archive that has the name of an input without a value. */
 static int set_from_archive(accx_job_t* job, const char* path) {
   accx_npz_t* npz = NULL;
   int code = accx_npz_open(path, &npz);
@@ -181,8 +185,8 @@ static bool wants_tensors(const accx_job_t* job) {
   return false;
 }
 
-/* Named inputs first: what is said for all of them is for the rest. Where nothing is said of any, all are random: a first
- * look needs no files. Where something is said, what is missing is an error. */
+/* Named inputs first; values for all inputs fill the rest. If the user gives none at all, all are
+ * random, so that a first try needs no files. If the user gives some, a missing one is an error. */
 int accx_job_read_inputs(accx_job_t* job) {
   int code = ACCX_OK;
   if (!accx_args_has(job->args, "input") && wants_tensors(job)) {
@@ -214,7 +218,7 @@ int accx_job_generate_inputs(accx_job_t* job) {
     if (!code)
       code = accx_array_create(argument->info.dtype, argument->info.rank, shape, what,
                                &argument->array);
-    /* The position goes into the seed, so that inputs of one shape differ. */
+    /* The input's index is part of the seed, so that inputs of one shape differ. */
     if (!code)
       code = accx_array_generate(&argument->array, argument->pattern,
                                  argument->seed + UINT64_C(0x5851F42D4C957F2D) * (i + 1), what);

@@ -1,4 +1,4 @@
-/* tools/accx/inspect.c - accx inspect: reads the command line, opens the bundle, prints one of two forms. */
+/* tools/accx/inspect.c - accx inspect: reads the command line, opens the bundle, prints a form. */
 #include "inspect.h"
 
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static int add_part(const char* name, uint32_t* parts) {
                    name, accx_near(name, part_names, PART_COUNT));
 }
 
-/* "--section a,b --section c". */
+/* Reads "--section a,b --section c". */
 static int read_parts(const accx_args_t* args, uint32_t* out_parts) {
   uint32_t parts = 0;
   size_t cursor = 0;
@@ -104,4 +104,5 @@ const accx_verb_t accx_verb_inspect = {
         "  accx inspect model.accx --json | jq '.functions[].name'\n",
     .options = options,
     .run = run_inspect,
+    .operand_kind = ACCX_READS,
 };

@@ -1,4 +1,4 @@
-/* tools/accx/inspect.h - what the two forms of `accx inspect` share. */
+/* tools/accx/inspect.h - declarations for the two forms of `accx inspect`. */
 #ifndef ACCX_INSPECT_H_
 #define ACCX_INSPECT_H_
 
@@ -23,13 +23,14 @@ typedef struct accx_inspection {
   accrt_bundle_t* bundle;
   accrt_bundle_info_t info;
   uint32_t parts; /* ACCX_PART_* */
-  uint32_t top;   /* most constants that the human form shows */
+  uint32_t top;   /* limit of the constants in the human form */
 } accx_inspection_t;
 
 void accx_inspect_human(const accx_inspection_t* inspection);
 void accx_inspect_json(const accx_inspection_t* inspection);
 
-/* inspect_extras.c: files and shards, adapters, assets and locations; the text of a constant's place. */
+/* inspect_extras.c: files and shards, adapters, assets, locations, and the place of a constant as
+ * text. */
 struct json_object;
 void accx_print_files(const accx_inspection_t* in);
 void accx_print_adapters(const accx_inspection_t* in);
@@ -37,10 +38,10 @@ void accx_print_assets(const accx_inspection_t* in);
 void accx_add_files(const accx_inspection_t* in, struct json_object* root);
 void accx_add_adapters(const accx_inspection_t* in, struct json_object* root);
 void accx_add_assets(const accx_inspection_t* in, struct json_object* root);
-/* "external: model.gguf", "prepared", "" for what is stored. */
+/* "external: model.gguf", "prepared"; "" for a stored constant. */
 const char* accx_constant_place_text(const accx_inspection_t* in,
                                      const accrt_constant_info_t* constant);
-/* Where an EXTERNAL constant is, its shard and its components. */
+/* Adds the place of an EXTERNAL constant, its shard and its components. */
 void accx_add_constant_extras(const accx_inspection_t* in, struct json_object* object,
                               uint32_t index, const accrt_constant_info_t* constant);
 

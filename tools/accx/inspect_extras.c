@@ -1,4 +1,4 @@
-/* tools/accx/inspect_extras.c - of accx inspect: what stands beside the program: files, shards, adapters, assets, locations. */
+/* tools/accx/inspect_extras.c - accx inspect for files, shards, adapters, assets, locations. */
 #include <string.h>
 
 #include "inspect.h"

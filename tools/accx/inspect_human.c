@@ -1,9 +1,10 @@
-/* tools/accx/inspect_human.c - `accx inspect` for people. Records that the library cannot give are passed over: a bundle that
- * opened has them all. */
+/* tools/accx/inspect_human.c - `accx inspect` for people. It ignores failures to get a record,
+ * because an opened bundle has all records. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "accrt/layout.h"
 #include "inspect.h"
 #include "names.h"
 #include "signature.h"
@@ -11,7 +12,7 @@
 
 #define ACCX_ARCH_KIND_PORTABLE 0u /* these two as in accrt/bundle.h */
 #define ACCX_IMAGE_KIND_PACK 5u
-#define MOST_VARIANTS 12u /* of one kernel in one line of text; JSON has all */
+#define MOST_VARIANTS 12u /* of one kernel in one line; JSON has all */
 
 static void print_versions(const accx_inspection_t* in) {
   const accrt_bundle_info_t* info = &in->info;
@@ -112,7 +113,7 @@ static void print_argument(const accx_inspection_t* in, uint32_t function, uint3
   fputc('\n', accx_out);
 }
 
-/* "one version for cuda, one for other devices": empty when there is one version, for any device. */
+/* "one version for cuda, one for other devices"; empty for a single version for any device. */
 static const char* target_list(const accx_inspection_t* in, uint32_t function, uint32_t count) {
   const char* text = "";
   bool any = false;
@@ -209,7 +210,8 @@ static void add_constant(const accx_inspection_t* in, accx_table_t* table,
                   accx_shape_text(constant->dtype, constant->rank, constant->shape));
   accx_table_cell(table, ACCX_PLAIN, "%s", accx_bytes(constant->size_bytes).text);
   const char* place = accx_constant_place_text(in, constant);
-  const char* layout = constant->encoding == 0 ? "" : accx_encoding_name(constant->encoding);
+  const char* layout =
+      constant->encoding == ACCRT_LAYOUT_PLAIN ? "" : accx_encoding_name(constant->encoding);
   accx_table_cell(table, ACCX_DIM, "%s%s%s", place, place[0] && layout[0] ? ", " : "", layout);
 }
 

@@ -1,4 +1,5 @@
-/* tools/accx/inspect_json.c - `accx inspect --json`: everything that reflection gives, sizes in exact bytes. */
+/* tools/accx/inspect_json.c - `accx inspect --json`: everything from reflection, sizes in exact
+ * bytes. */
 #include "inspect.h"
 #include "json_out.h"
 #include "signature.h"
@@ -61,7 +62,7 @@ static void add_symbols(const accx_inspection_t* in, struct json_object* root) {
   }
 }
 
-/* Each dimension: a number, a symbol's name, or null where `type` alone can tell. */
+/* Each dimension is a number, a symbol's name, or null when only `type` shows it. */
 static void add_dims(const accx_inspection_t* in, struct json_object* object, uint32_t rank,
                      const accrt_dim_t* dims) {
   struct json_object* array = accx_json_array(object, "dims");
@@ -114,7 +115,7 @@ static void add_argument(const accx_inspection_t* in, struct json_object* array,
     add_alias(in, object, function, &argument);
 }
 
-/* The drivers that the versions of a function are for; null stands for any. */
+/* The drivers of a function's versions; null stands for any. */
 static void add_targets(const accx_inspection_t* in, struct json_object* object, uint32_t function,
                         uint32_t version_count) {
   struct json_object* array = accx_json_array(object, "targets");

@@ -1,4 +1,4 @@
-/* tools/accx/job.c - from a command line to a call that can run, and its results. */
+/* tools/accx/job.c - from a command line to a call that can run, and to its results. */
 #include "job.h"
 
 #include <stdlib.h>
@@ -86,7 +86,7 @@ static int read_arguments(accx_job_t* job) {
 
 /* ---- Program and session ---- */
 
-/* Whose the signatures of its code are, for the message. */
+/* The signers of the bundle's code, for the message. */
 static const char* signers(accrt_bundle_t* bundle) {
   accrt_bundle_trust_t trust = ACCRT_BUNDLE_TRUST_INIT;
   accrt_signature_info_t info = ACCRT_SIGNATURE_INFO_INIT;
@@ -100,12 +100,33 @@ static const char* signers(accrt_bundle_t* bundle) {
   return text ? text : "nobody";
 }
 
+/* True when the library's message is more specific than the tool's: it names a signer or a
+ * floor. */
+static bool is_known(const accx_job_t* job) {
+  accrt_signature_info_t info = ACCRT_SIGNATURE_INFO_INIT;
+  accrt_key_trust_t key = ACCRT_KEY_TRUST_INIT;
+  accrt_bundle_trust_t trust = ACCRT_BUNDLE_TRUST_INIT;
+  if (accrt_bundle_trust(job->bundle, &trust) != ACCRT_OK)
+    return false;
+  for (uint32_t i = 0; i < trust.signature_count; ++i) {
+    if (accrt_bundle_signature(job->bundle, i, &info) == ACCRT_OK &&
+        info.scope == ACCRT_SCOPE_CODE &&
+        accrt_instance_key_trust(job->instance, &info.key, &key) == ACCRT_OK && key.trusted != 0 &&
+        info.trusted == 0)
+      return true;
+  }
+  return false;
+}
+
 static int refuse_code(const accx_job_t* job) {
+  const char* message = accx_text("%s", accx_last_message());
+  if (strstr(message, "(rule 148)") != NULL || is_known(job))
+    return accx_fail(ACCX_REFUSED, "%s (%s)", message, accrt_status_name(ACCRT_ERROR_UNTRUSTED));
   accrt_bundle_trust_t trust = ACCRT_BUNDLE_TRUST_INIT;
   if (accrt_bundle_trust(job->bundle, &trust) == ACCRT_OK && trust.code_trusted != 0) {
     return accx_fail(ACCX_REFUSED,
                      "%s holds machine code for this processor; the policy no-host-code (--trust, "
-                     "ACCRT_TRUST) runs none, whoever has signed it (%s)",
+                     "ACCRT_TRUST) runs none, even if it is signed (%s)",
                      job->path, accrt_status_name(ACCRT_ERROR_UNTRUSTED));
   }
   return accx_fail(
@@ -117,7 +138,7 @@ static int refuse_code(const accx_job_t* job) {
       job->path, signers(job->bundle), accrt_status_name(ACCRT_ERROR_UNTRUSTED));
 }
 
-/* Which option cures a failure, where one that was not given does. */
+/* The missing option that would fix a failure, if there is one. */
 static const char* cure(const accx_job_t* job, accrt_status_t status) {
   accrt_bundle_info_t info = ACCRT_BUNDLE_INFO_INIT;
   accrt_bundle_trust_t trust = ACCRT_BUNDLE_TRUST_INIT;
@@ -143,6 +164,7 @@ static int fail_program(const accx_job_t* job, accrt_status_t status) {
 static int make_program(accx_job_t* job) {
   accrt_program_options_t options = ACCRT_PROGRAM_OPTIONS_INIT;
   options.variant_override = accx_args_value(job->args, "variant");
+  options.budget = &accx_budget;
   const char* name = accx_args_value(job->args, "device");
   const int code = accx_job_open_weights(job, &options);
   if (code)
@@ -169,6 +191,7 @@ static int make_session(accx_job_t* job) {
   options.symbols = values;
   options.symbol_size_bytes = (uint32_t)sizeof *values;
   options.label = "accx";
+  options.budget = &accx_budget;
   accrt_status_t status = accrt_session_create(job->program, &options, &job->session);
   free(values);
   if (status == ACCRT_OK)
@@ -241,7 +264,7 @@ static int bind_inputs(accx_job_t* job) {
 
 /* ---- Preparing, running ---- */
 
-/* What the command line says, checked against the bundle alone. */
+/* Reads the command line, and checks it against the bundle alone. */
 static int read_command_line(accx_job_t* job) {
   static int (*const steps[])(accx_job_t*) = {
       find_function,        read_arguments,         accx_job_read_symbols, accx_job_bind_values,
@@ -268,6 +291,10 @@ int accx_job_prepare(const accx_args_t* args, accx_job_t* out_job) {
     code = read_command_line(job);
   if (code)
     return code;
+  if (accx_args_has(args, "sandbox")) { /* confine.c creates the program in another process */
+    snprintf(job->device_info.name, sizeof job->device_info.name, "host:0 in a sandbox");
+    return accx_job_generate_inputs(job);
+  }
   const uint64_t load_ns = accx_now_ns();
   code = make_program(job);
   if (!code)
@@ -280,7 +307,7 @@ int accx_job_prepare(const accx_args_t* args, accx_job_t* out_job) {
   return code ? code : bind_inputs(job);
 }
 
-/* The call first: what it was given must outlive it. */
+/* Releases the call first, because it uses the other objects. */
 void accx_job_free(accx_job_t* job) {
   accrt_call_release(job->call);
   accrt_session_release(job->session);
@@ -294,7 +321,6 @@ void accx_job_free(accx_job_t* job) {
   for (uint32_t i = 0; i < job->weight_count; ++i)
     accrt_weights_release(job->weights[i]);
   free(job->weights);
-  accrt_device_release(job->device);
   accrt_bundle_release(job->bundle);
   accrt_instance_release(job->instance);
   memset(job, 0, sizeof *job);

@@ -1,4 +1,5 @@
-/* tools/accx/job.h - one function of a bundle with its inputs: what `run` and `bench` set up from the command line. */
+/* tools/accx/job.h - one function of a bundle with its inputs, set up from the command line of
+ * `run` or `bench`. */
 #ifndef ACCX_JOB_H_
 #define ACCX_JOB_H_
 
@@ -11,19 +12,19 @@ typedef struct accx_symbol {
   accrt_symbol_info_t info;
   bool known;
   int64_t value;
-  const char* from; /* what gave the value, for messages */
+  const char* from; /* origin of the value, for messages */
 } accx_symbol_t;
 
 typedef struct accx_argument {
   accrt_argument_info_t info;
-  const char* type; /* "f32[batch, 384]" */
+  const char* type; /* such as "f32[batch, 384]" */
   bool given;
-  const char* source;     /* path or pattern, as the user wrote it; NULL for results */
-  const char* pattern;    /* generated: "random", ...; else NULL */
+  const char* source;     /* path or pattern as the user wrote it; NULL for results */
+  const char* pattern;    /* for a generated input: "random", ...; otherwise NULL */
   uint64_t seed;          /* of "random" */
   int64_t scalar;         /* SCALAR inputs */
-  accx_array_t array;     /* tensor inputs; results once read */
-  accrt_buffer_t* buffer; /* device memory, where the device does not use the host's */
+  accx_array_t array;     /* of tensor inputs; of results after accx_job_fetch */
+  accrt_buffer_t* buffer; /* device memory if the device cannot use host memory */
 } accx_argument_t;
 
 typedef struct accx_job {
@@ -32,7 +33,7 @@ typedef struct accx_job {
   accrt_instance_t* instance;
   accrt_bundle_t* bundle;
   accrt_device_t* device;
-  accrt_weights_t** weights; /* from outside the bundle */
+  accrt_weights_t** weights; /* sources outside the bundle */
   uint32_t weight_count;
   accrt_program_t* program;
   accrt_session_t* session;
@@ -42,24 +43,25 @@ typedef struct accx_job {
   accrt_function_info_t function_info;
   accx_argument_t* arguments; /* inputs, then results */
   uint32_t argument_count;
-  accx_symbol_t* symbols; /* all of the bundle */
+  accx_symbol_t* symbols; /* all symbols of the bundle */
   uint32_t symbol_count;
-  bool all_random;  /* no input was said, so all are random */
-  uint64_t open_ns; /* opening the bundle */
-  uint64_t load_ns; /* making program and session */
+  bool all_random;  /* the user gave no input, so all are random */
+  uint64_t open_ns; /* time to open the bundle */
+  uint64_t load_ns; /* time to create program and session */
 } accx_job_t;
 
-/* Everything up to a call that can run: command line first, so that mistakes show before code loads. */
+/* Prepares a call that can run. It checks the command line first, so that errors appear before code
+ * is loaded. */
 int accx_job_prepare(const accx_args_t* args, accx_job_t* out_job);
 void accx_job_free(accx_job_t* job);
-/* Says what was chosen in place of the user; for after a success. */
+/* Prints notes about defaults that were used. Call it after a success. */
 void accx_job_note_defaults(const accx_job_t* job);
 /* Runs once and waits. */
 int accx_job_run(accx_job_t* job);
-/* After a run: gives the results storage of the tool's own, so that later runs allocate nothing. Results cannot be
- * fetched from then on. */
+/* Call it after a run. Gives the results storage of the tool, so that later runs allocate nothing.
+ * Results cannot be fetched afterwards. */
 int accx_job_keep_results(accx_job_t* job);
-/* After a run: brings results and arguments updated in place into their arrays. */
+/* Call it after a run. Copies results and updated inputs to their arrays. */
 int accx_job_fetch(accx_job_t* job);
 bool accx_argument_is_output(const accx_argument_t* argument);
 
@@ -67,22 +69,24 @@ bool accx_argument_is_output(const accx_argument_t* argument);
 int accx_job_read_symbols(accx_job_t* job);
 /* --symbol and --scalar. */
 int accx_job_bind_values(accx_job_t* job);
-/* The symbols that the sizes of a given array fix. */
+/* Sets the symbols that the sizes of a given array fix. */
 int accx_job_bind_sizes(accx_job_t* job, const accx_argument_t* argument);
-/* What was not said: a scalar takes the value of its symbol, a session's symbol its maximum. */
+/* Fills in missing values: a scalar gets its symbol's value, a SESSION symbol its maximum. */
 int accx_job_bind_defaults(accx_job_t* job);
-/* Fails with a list of what has no value and is needed. */
+/* Fails with a list of the values that are missing and needed. */
 int accx_job_check_values(accx_job_t* job);
 /* Sizes of a generated input. */
 int accx_job_shape(accx_job_t* job, const accx_argument_t* argument, int64_t* out_shape);
-/* Symbols of one class or (UINT32_MAX) of all that have a value; free() the array. */
+/* Sizes of a result, without a run. */
+int accx_job_result_shape(accx_job_t* job, const accx_argument_t* argument, int64_t* out_shape);
+/* Symbols of one class, or (UINT32_MAX) all, that have a value. The caller frees the array. */
 accrt_symbol_value_t* accx_job_symbol_values(const accx_job_t* job, uint32_t symbol_class,
                                              uint32_t* out_count);
 
 /* ---- inputs.c ---- */
 /* --input: finds the inputs, reads files. */
 int accx_job_read_inputs(accx_job_t* job);
-/* Makes what is generated. */
+/* Makes the generated inputs. */
 int accx_job_generate_inputs(accx_job_t* job);
 
 /* ---- job_weights.c ---- */
@@ -91,7 +95,7 @@ int accx_job_open_weights(accx_job_t* job, accrt_program_options_t* options);
 /* --adapter. */
 int accx_job_set_adapter(accx_job_t* job);
 
-/* Options that run and bench share, for their tables. */
+/* The options that run and bench have in common, for their tables. */
 #define ACCX_JOB_OPTIONS                                                                           \
   {"function", "NAME", false, "the function to call; needed when the bundle has several"},         \
       {"input", "[NAME=]VALUE", true,                                                              \
@@ -108,7 +112,8 @@ int accx_job_set_adapter(accx_job_t* job);
       {"rank", "N", false, "which of --degree ranks this is, of a bundle with shards"},            \
       {"degree", "N", false, "how many ranks there are"},                                          \
       {"adapter", "PATH", false, "a LoRA adapter: a file, or PEFT's folder"},                      \
-      {"trust", "POLICY", false, "machine code that runs: signed (default), all, no-host-code"},   \
+      {"trust", "signed|all|no-host-code", false,                                                  \
+       "machine code that runs: signed (default), all, no-host-code"},                             \
       {"trust-keys", "PATHS", false, "public keys to trust instead of the user's (accx trust)"},   \
       {"secret-key", "FILE", false, "the key of encrypted weights"}, {                             \
     "allow-host-code", NULL, false, "as --trust all: trust the bundle like a program"              \

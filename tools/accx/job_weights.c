@@ -1,7 +1,11 @@
-/* tools/accx/job_weights.c - weights from outside the bundle, a rank's part of them, and adapters, for `run` and `bench`. */
+/* tools/accx/job_weights.c - weights outside the bundle, a rank's part of them, and adapters, for
+ * `run` and `bench`. */
+#include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <json-c/json.h>
 
@@ -42,7 +46,7 @@ int accx_job_open_weights(accx_job_t* job, accrt_program_options_t* options) {
   return ACCX_OK;
 }
 
-/* Whether tensors are of the rank that the config says: A is [rank, in], B is [out, rank]. */
+/* Checks that tensors have the rank of the config: A is [rank, in], B is [out, rank]. */
 static int check_rank(const char* path, accrt_weights_t* weights, int64_t rank) {
   accrt_weights_tensor_t tensor = ACCRT_WEIGHTS_TENSOR_INIT;
   for (uint32_t i = 0; accrt_weights_tensor(weights, i, &tensor) == ACCRT_OK; ++i) {
@@ -60,6 +64,24 @@ static int check_rank(const char* path, accrt_weights_t* weights, int64_t rank) 
   return ACCX_OK;
 }
 
+#define MAX_ALPHA 0x1p53
+#define MAX_RANK UINT32_MAX
+
+/* Checks that a value is a number of at most `limit`, of any sign. json-c turns a number with too
+ * many digits into the largest one, so numbers near that are refused. Reports what is wrong. */
+static int check_number(const char* path, const char* name, struct json_object* value, double limit,
+                        const char* limit_text, const char* what) {
+  const bool is_number =
+      json_object_is_type(value, json_type_int) || json_object_is_type(value, json_type_double);
+  if (is_number && fabs(json_object_get_double(value)) <= limit)
+    return ACCX_OK;
+  if (is_number && !isnan(json_object_get_double(value)))
+    return accx_fail(ACCX_FAILED, "%s: %s is beyond %s, which is no %s", path, name, limit_text,
+                     what);
+  return accx_fail(ACCX_FAILED, "%s: %s is %.80s, which is no %s", path, name,
+                   accx_safe(json_object_to_json_string(value)), what);
+}
+
 static int read_factors(const char* path, struct json_object* root, accrt_weights_t* weights,
                         accrt_adapter_options_t* options) {
   static const char* const others[] = {"rank_pattern", "alpha_pattern", "use_dora"};
@@ -74,18 +96,18 @@ static int read_factors(const char* path, struct json_object* root, accrt_weight
       return accx_fail(ACCX_FAILED, "%s has %s, which slots with one factor do not express", path,
                        others[i]);
   }
-  if (json_object_object_get_ex(root, "lora_alpha", &alpha) &&
-      ((!json_object_is_type(alpha, json_type_int) &&
-        !json_object_is_type(alpha, json_type_double)) ||
-       !isfinite(json_object_get_double(alpha))))
-    return accx_fail(ACCX_FAILED, "%s: lora_alpha is %s, which is no number", path,
-                     json_object_to_json_string(alpha));
-  if (json_object_object_get_ex(root, "r", &r) &&
-      (!json_object_is_type(r, json_type_int) || json_object_get_int64(r) < 1))
-    return accx_fail(ACCX_FAILED, "%s: r is %s, which is no rank", path,
+  int code = ACCX_OK;
+  if (json_object_object_get_ex(root, "lora_alpha", &alpha))
+    code = check_number(path, "lora_alpha", alpha, MAX_ALPHA, "2^53", "number");
+  if (!code && json_object_object_get_ex(root, "r", &r) && r)
+    code = check_number(path, "r", r, MAX_RANK, "2^32 - 1", "rank");
+  if (!code && r && (!json_object_is_type(r, json_type_int) || json_object_get_int64(r) < 1))
+    code = accx_fail(ACCX_FAILED, "%s: r is %s, which is no rank", path,
                      json_object_to_json_string(r));
+  if (code)
+    return code;
   const int64_t rank = json_object_get_int64(r);
-  const int code = rank ? check_rank(path, weights, rank) : ACCX_OK;
+  code = rank ? check_rank(path, weights, rank) : ACCX_OK;
   options->alpha = json_object_get_double(alpha);
   if (code || !json_object_object_get_ex(root, "use_rslora", &value) ||
       !json_object_get_boolean(value))
@@ -98,14 +120,25 @@ static int read_factors(const char* path, struct json_object* root, accrt_weight
   return ACCX_OK;
 }
 
-/* PEFT's adapter_config.json beside the file: alpha, or the factor where it is not alpha / rank. */
+#define MAX_CONFIG_BYTES (1 << 20) /* PEFT's own files have some hundred bytes */
+
+/* Reads PEFT's adapter_config.json beside the file: alpha, or the factor when it is not alpha /
+ * rank. */
 static int read_config(const char* folder, accrt_weights_t* weights,
                        accrt_adapter_options_t* options) {
   const char* path = accx_text("%sadapter_config.json", folder);
+  /* The file comes with the adapter of another author: it may be a FIFO, a device, or endless. */
+  const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   struct stat facts;
-  if (stat(path, &facts) != 0)
-    return ACCX_OK;
-  struct json_object* root = json_object_from_file(path);
+  if (fd < 0)
+    return errno == ENOENT ? ACCX_OK : accx_fail(ACCX_FAILED, "%s: %s", path, strerror(errno));
+  const bool good =
+      fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_size <= MAX_CONFIG_BYTES;
+  struct json_object* root = good ? json_object_from_fd(fd) : NULL;
+  close(fd);
+  if (!good)
+    return accx_fail(ACCX_FAILED, "%s: not a regular file of at most %d bytes", path,
+                     MAX_CONFIG_BYTES);
   if (!root)
     return accx_fail(ACCX_FAILED, "%s: not JSON", path);
   const int code = read_factors(path, root, weights, options);

@@ -1,38 +1,41 @@
-/* tools/accx/join.c - which tensors of a checkpoint are one weight, by the names and types that their projects give them
- * (docs/weights.md, "Binding", has the same conventions). Nothing is guessed: what two projects store alike is asked for. */
+/* tools/accx/join.c - finds the tensors of a checkpoint that form one weight, by the names and
+ * types of their projects (format/conventions.def). It does not guess: where two projects store the
+ * same form, the user has to choose. */
 #include "join.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/conventions.h"
 #include "term.h"
 
 #define NONE UINT32_MAX
 
 typedef accrt_weights_tensor_t facts_t;
 
-/* One source being looked at. */
+/* State of joining one source. */
 typedef struct join {
   const char* path;
   accrt_weights_t* source;
   facts_t* facts;
-  uint32_t* by_name;   /* indices of tensors in the order of their names */
-  unsigned char* used; /* by tensor: a part of a weight */
+  uint32_t* by_name;   /* indices of tensors, sorted by name */
+  unsigned char* used; /* by tensor: 1 when it is part of a weight */
   uint32_t count;
-  uint32_t gptq; /* layout; 0: not said */
+  uint32_t gptq; /* layout; 0: not given */
   accx_weight_list_t* list;
-  bool keep_apart;
-  uint64_t apart;  /* weights that could not be joined */
-  char first[400]; /* the first of them, and why */
+  bool is_disabled;
+  unsigned char* bytes;    /* of the last tensor that was read */
+  uint64_t unjoined_count; /* number of weights that could not be joined */
+  char first[400];         /* the first of them, with the reason */
   int code;
 } join_t;
 
-/* A weight that is being put together; `why`: it cannot be. */
+/* A weight during its assembly. `why` is set when it cannot be joined. */
 typedef struct candidate {
   join_t* join;
   const char* name;
   accx_weight_t weight;
-  uint32_t pieces[8]; /* tensors that belong to it, whether it is made of them or not */
+  uint32_t pieces[8]; /* all its tensors, also those that are not stored in it */
   uint32_t piece_count;
   const char* why;
 } candidate_t;
@@ -70,7 +73,11 @@ static bool has(const join_t* join, const char* name, const char* suffix) {
   return find(join, name, suffix) != NONE;
 }
 
-/* A tensor of the weight by what is put behind its name. It is the weight's from then on. */
+static bool has_role(const join_t* join, const char* name, uint32_t convention, uint32_t role) {
+  return has(join, name, accx_convention_suffix(convention, role));
+}
+
+/* Takes the tensor whose name is the weight's name with `suffix`. It then belongs to the weight. */
 static const facts_t* take(candidate_t* candidate, const char* suffix, uint32_t* out_index) {
   const join_t* join = candidate->join;
   *out_index = find(join, candidate->name, suffix);
@@ -80,14 +87,32 @@ static const facts_t* take(candidate_t* candidate, const char* suffix, uint32_t*
   return &join->facts[*out_index];
 }
 
+/* The same for a role of a convention. */
+static const facts_t* take_role(candidate_t* candidate, uint32_t convention, uint32_t role,
+                                uint32_t* out_index) {
+  return take(candidate, accx_convention_suffix(convention, role), out_index);
+}
+
+/* Reads all bytes of a component into new memory. The caller frees it. */
+static accrt_status_t read_whole(accrt_weights_t* source, uint32_t tensor, uint32_t component,
+                                 unsigned char** out_bytes) {
+  accrt_weights_component_t place = ACCRT_WEIGHTS_COMPONENT_INIT;
+  *out_bytes = NULL;
+  const accrt_status_t status = accrt_weights_component(source, tensor, component, &place);
+  if (status != ACCRT_OK)
+    return status;
+  *out_bytes = accx_alloc(place.size_bytes + 1, 1);
+  return accrt_weights_read(source, tensor, component, 0, *out_bytes, place.size_bytes);
+}
+
+/* The bytes of a tensor, valid until the next call; NULL if they cannot be read. */
 static const void* bytes_of(const candidate_t* candidate, uint32_t tensor) {
-  const void* data = NULL;
-  uint64_t size_bytes;
-  const accrt_status_t status =
-      accrt_weights_data(candidate->join->source, tensor, 0, &data, &size_bytes);
-  if (status != ACCRT_OK && candidate->join->code == ACCX_OK)
-    candidate->join->code = accx_fail_status(status, "%s", candidate->join->path);
-  return status == ACCRT_OK ? data : NULL;
+  join_t* join = candidate->join;
+  free(join->bytes);
+  const accrt_status_t status = read_whole(join->source, tensor, 0, &join->bytes);
+  if (status != ACCRT_OK && join->code == ACCX_OK)
+    join->code = accx_fail_status(status, "%s", join->path);
+  return status == ACCRT_OK ? join->bytes : NULL;
 }
 
 static uint64_t elements(const facts_t* facts) {
@@ -110,7 +135,7 @@ static bool is_f8(const facts_t* facts) {
 static bool is_byte(const facts_t* facts) {
   return is_plain(facts, ACCRT_DTYPE_U8) || is_plain(facts, ACCRT_DTYPE_F8E8M0);
 }
-/* The leading sizes of both are the same. */
+/* True when the leading sizes of both are equal. */
 static bool same_rows(const facts_t* facts, const int64_t* shape, uint32_t rank) {
   return facts->rank >= rank &&
          (rank == 0 || memcmp(facts->shape, shape, rank * sizeof *shape) == 0);
@@ -126,7 +151,8 @@ static void set_layout(candidate_t* candidate, uint32_t layout, uint64_t group,
   facts->dtype = is_float(scales) ? scales->dtype : ACCRT_DTYPE_F32;
 }
 
-/* Elements of a row of so many words or bytes; a size of this kind is that of an empty tensor. */
+/* The elements of a row of `size` words or bytes. Sizes that could overflow, which only an empty
+ * tensor can have, make the candidate fail. */
 static int64_t times(candidate_t* candidate, int64_t size, int64_t each) {
   if (size <= INT64_MAX / 64)
     return size * each;
@@ -153,7 +179,8 @@ static void add_part(candidate_t* candidate, uint32_t role, uint32_t tensor, acc
       (accx_weight_part_t){role, tensor, 0, dtype, candidate->join->facts[tensor].size_bytes, kind};
 }
 
-/* Groups of a row: their size, or 0 when that is not clear. A last group may be short, which nobody writes. */
+/* Elements per group of a row; 0 when that is unclear. A shorter last group would be possible, but
+ * no project writes one. */
 static uint64_t group_of(candidate_t* candidate, uint64_t k, uint64_t groups) {
   const uint64_t group = groups ? k / groups : 0;
   if (group && group * groups == k && group % 8 == 0 && group <= 1u << 24)
@@ -162,7 +189,8 @@ static uint64_t group_of(candidate_t* candidate, uint64_t k, uint64_t groups) {
   return 0;
 }
 
-/* True when columns lie in the order of their groups (-1 says so too): then nothing is added. Else each names a group. */
+/* True when columns are in the order of their groups (-1 means that too), so that no index is
+ * needed. Otherwise each entry names a group. */
 static bool in_order(candidate_t* candidate, uint32_t tensor, uint64_t k, uint64_t group) {
   const unsigned char* data = bytes_of(candidate, tensor);
   bool ordered = true, inside = true;
@@ -177,9 +205,9 @@ static bool in_order(candidate_t* candidate, uint32_t tensor, uint64_t k, uint64
   return ordered;
 }
 
-static void add_index(candidate_t* candidate, const char* suffix, uint64_t k, uint64_t group) {
+static void add_index(candidate_t* candidate, uint32_t convention, uint64_t k, uint64_t group) {
   uint32_t index;
-  const facts_t* facts = take(candidate, suffix, &index);
+  const facts_t* facts = take_role(candidate, convention, ACCRT_LAYOUT_ROLE_GROUP_INDEX, &index);
   if (!facts || candidate->why)
     return;
   if (!is_plain(facts, ACCRT_DTYPE_I32) || elements(facts) != k)
@@ -190,12 +218,13 @@ static void add_index(candidate_t* candidate, const char* suffix, uint64_t k, ui
 
 /* ---- Conventions ---- */
 
-/* AutoGPTQ, GPTQModel, AutoAWQ: X.qweight, X.qzeros, X.scales, X.g_idx. Words of GPTQ lie along K, those of AWQ along N. */
+/* AutoGPTQ, GPTQModel, AutoAWQ: X.qweight, X.qzeros, X.scales, X.g_idx. GPTQ packs words along K,
+ * AWQ along N. */
 static void join_gptq(candidate_t* candidate) {
   uint32_t q, z, s;
-  const facts_t* data = take(candidate, ".qweight", &q);
-  const facts_t* scales = take(candidate, ".scales", &s);
-  const facts_t* zeros = take(candidate, ".qzeros", &z);
+  const facts_t* data = take_role(candidate, ACCX_CONVENTION_GPTQ, ACCRT_LAYOUT_ROLE_DATA, &q);
+  const facts_t* scales = take_role(candidate, ACCX_CONVENTION_GPTQ, ACCRT_LAYOUT_ROLE_SCALES, &s);
+  const facts_t* zeros = take_role(candidate, ACCX_CONVENTION_GPTQ, ACCRT_LAYOUT_ROLE_ZEROS, &z);
   if (!is_plain(data, ACCRT_DTYPE_I32) || !is_plain(zeros, ACCRT_DTYPE_I32) || !is_float(scales) ||
       data->rank != 2 || zeros->rank != 2 || scales->rank != 2) {
     candidate->why = "it has not the tensors qweight, qzeros and scales of GPTQ or AWQ";
@@ -221,9 +250,9 @@ static void join_gptq(candidate_t* candidate) {
   add_part(candidate, ACCRT_LAYOUT_ROLE_SCALES, s, scales->dtype, ACCX_PART_STORED);
   add_part(candidate, ACCRT_LAYOUT_ROLE_ZEROS, z, ACCRT_DTYPE_I32, ACCX_PART_STORED);
   if (!awq)
-    add_index(candidate, ".g_idx", k, group);
+    add_index(candidate, ACCX_CONVENTION_GPTQ, k, group);
   join_t* join = candidate->join;
-  if (!awq && !join->gptq && !join->keep_apart && !candidate->why && join->code == ACCX_OK)
+  if (!awq && !join->gptq && !join->is_disabled && !candidate->why && join->code == ACCX_OK)
     join->code = accx_fail(
         ACCX_USAGE,
         "%s: '%s' is a weight of GPTQ, of which two versions look alike and differ by one in their "
@@ -232,12 +261,14 @@ static void join_gptq(candidate_t* candidate) {
         join->path, accx_safe(candidate->name));
 }
 
-/* compressed-tensors' pack-quantized: eight INT4 to a word along K; zero points along N. X.weight_shape says what K is. */
+/* compressed-tensors' pack-quantized: eight INT4 per word along K; zero points along N.
+ * X.weight_shape gives K. */
 static void join_int4(candidate_t* candidate, uint32_t q, const facts_t* data, uint32_t s,
                       const facts_t* scales) {
   uint32_t w, z;
   const facts_t* shape = take(candidate, "_shape", &w);
-  const facts_t* zeros = take(candidate, "_zero_point", &z);
+  const facts_t* zeros =
+      take_role(candidate, ACCX_CONVENTION_INT4_PACKED, ACCRT_LAYOUT_ROLE_ZEROS, &z);
   const int64_t k = times(candidate, data->shape[data->rank - 1], 8);
   if (shape) {
     int64_t last = -1;
@@ -249,7 +280,7 @@ static void join_int4(candidate_t* candidate, uint32_t q, const facts_t* data, u
   }
   if (!candidate->why && (!is_float(scales) || scales->rank != data->rank ||
                           !same_rows(scales, data->shape, data->rank - 1)))
-    candidate->why = "its scales do not lie as groups of its rows";
+    candidate->why = "its scales are not those of groups of its rows";
   if (candidate->why)
     return;
   const uint64_t groups = (uint64_t)scales->shape[scales->rank - 1];
@@ -267,15 +298,18 @@ static void join_int4(candidate_t* candidate, uint32_t q, const facts_t* data, u
       candidate->why = "its zero points are not words of eight rows";
     add_part(candidate, ACCRT_LAYOUT_ROLE_ZEROS, z, ACCRT_DTYPE_U4, ACCX_PART_TURNED);
   }
-  add_index(candidate, "_g_idx", (uint64_t)k, group);
+  add_index(candidate, ACCX_CONVENTION_INT4_PACKED, (uint64_t)k, group);
 }
 
-/* Codes of FP4, two to a byte. The last size may be that of the bytes of a block. */
+/* FP4 codes, two per byte. The last size may be that of a block's bytes. */
 static void join_fp4(candidate_t* candidate, uint32_t q, const facts_t* data, uint32_t s,
                      const facts_t* scales, bool blocks) {
   uint32_t g = NONE;
-  const facts_t* divisor = take(candidate, "_global_scale", &g);
-  const facts_t* factor = divisor ? NULL : take(candidate, "_scale_2", &g);
+  const facts_t* divisor =
+      take_role(candidate, ACCX_CONVENTION_NVFP4_PACKED, ACCRT_LAYOUT_ROLE_GLOBAL_SCALE, &g);
+  const facts_t* factor =
+      divisor ? NULL
+              : take_role(candidate, ACCX_CONVENTION_NVFP4, ACCRT_LAYOUT_ROLE_GLOBAL_SCALE, &g);
   const facts_t* whole = divisor ? divisor : factor;
   const uint32_t rank = data->rank > blocks ? data->rank - blocks : 0;
   const bool nv = is_plain(scales, ACCRT_DTYPE_F8E4M3FN);
@@ -297,9 +331,11 @@ static void join_fp4(candidate_t* candidate, uint32_t q, const facts_t* data, ui
 
 static void join_packed(candidate_t* candidate) {
   uint32_t q, s;
-  const facts_t* data = take(candidate, "_packed", &q);
-  const facts_t* scales = take(candidate, "_scale", &s);
-  if (!scales || data->rank < 2) /* the tensor itself is free */
+  const facts_t* data =
+      take_role(candidate, ACCX_CONVENTION_INT4_PACKED, ACCRT_LAYOUT_ROLE_DATA, &q);
+  const facts_t* scales =
+      take_role(candidate, ACCX_CONVENTION_INT4_PACKED, ACCRT_LAYOUT_ROLE_SCALES, &s);
+  if (!scales || data->rank < 2) /* the tensor alone is an ordinary weight */
     candidate->why = "it has no scales";
   else if (is_plain(data, ACCRT_DTYPE_I32))
     join_int4(candidate, q, data, s, scales);
@@ -308,14 +344,14 @@ static void join_packed(candidate_t* candidate) {
 }
 
 /* gpt-oss: blocks of 16 bytes and their exponents. */
-static void join_blocks(candidate_t* candidate, const char* data_suffix, const char* scale_suffix) {
+static void join_blocks(candidate_t* candidate, uint32_t convention) {
   uint32_t q, s;
-  const facts_t* data = take(candidate, data_suffix, &q);
-  const facts_t* scales = take(candidate, scale_suffix, &s);
+  const facts_t* data = take_role(candidate, convention, ACCRT_LAYOUT_ROLE_DATA, &q);
+  const facts_t* scales = take_role(candidate, convention, ACCRT_LAYOUT_ROLE_SCALES, &s);
   join_fp4(candidate, q, data, s, scales, true);
 }
 
-/* The layout of 8-bit codes by the shape of their scales. */
+/* Chooses the layout of 8-bit codes by the shape of their scales. */
 static void choose_scaled(candidate_t* candidate, const facts_t* data, const facts_t* scales,
                           bool inverse) {
   const int64_t n = data->rank > 1 ? data->shape[data->rank - 2] : 1;
@@ -342,10 +378,10 @@ static void choose_scaled(candidate_t* candidate, const facts_t* data, const fac
     set_layout(candidate, ACCRT_LAYOUT_I8_GROUP,
                group_of(candidate, (uint64_t)k, (uint64_t)scales->shape[scales->rank - 1]), scales);
   else
-    candidate->why = "its scales lie as no layout has them";
+    candidate->why = "no layout has scales of this shape";
 }
 
-/* Zero points of 0 are none. */
+/* True when all zero points are 0, which means that there are none. */
 static bool all_zero(const candidate_t* candidate, uint32_t tensor, uint64_t size_bytes) {
   const unsigned char* data = bytes_of(candidate, tensor);
   for (uint64_t i = 0; data && i < size_bytes; ++i) {
@@ -355,12 +391,15 @@ static bool all_zero(const candidate_t* candidate, uint32_t tensor, uint64_t siz
   return true;
 }
 
-/* compressed-tensors, ModelOpt, DeepSeek: X is FP8 or INT8 (FP4: bytes of two), X_scale or X_scale_inv beside it. */
+/* compressed-tensors, ModelOpt, DeepSeek: X is FP8 or INT8 (FP4: two per byte), with X_scale or
+ * X_scale_inv. */
 static void join_scaled(candidate_t* candidate, bool inverse) {
   uint32_t q, s, z;
-  const facts_t* data = take(candidate, "", &q);
-  const facts_t* scales = take(candidate, inverse ? "_scale_inv" : "_scale", &s);
-  const facts_t* zeros = take(candidate, "_zero_point", &z);
+  const facts_t* data = take_role(candidate, ACCX_CONVENTION_SCALED, ACCRT_LAYOUT_ROLE_DATA, &q);
+  const facts_t* scales =
+      take_role(candidate, inverse ? ACCX_CONVENTION_F8_TILES : ACCX_CONVENTION_SCALED,
+                ACCRT_LAYOUT_ROLE_SCALES, &s);
+  const facts_t* zeros = take_role(candidate, ACCX_CONVENTION_SCALED, ACCRT_LAYOUT_ROLE_ZEROS, &z);
   if (!scales || data->rank < 1) {
     candidate->why = "it has no scales, or no dimensions";
     return;
@@ -380,46 +419,52 @@ static void join_scaled(candidate_t* candidate, bool inverse) {
            is_byte(scales) ? ACCRT_DTYPE_F8E8M0 : scales->dtype, ACCX_PART_STORED);
 }
 
-/* False when the tensor is no part of a weight of several by any convention. */
+/* Tries all conventions. False when the tensor belongs to no weight of several tensors. */
 static bool try_conventions(candidate_t* candidate, const facts_t* facts) {
   join_t* join = candidate->join;
-  static const char* const blocks[][2] = {{"_blocks", "_scales"}, {".blocks", ".scales"}};
+  static const uint32_t blocks[] = {ACCX_CONVENTION_MXFP4_BLOCKS, ACCX_CONVENTION_MXFP4_MEMBERS};
   const char* name = facts->name;
   size_t stem;
-  if (ends_with(name, ".qweight", &stem)) {
+  if (ends_with(name, accx_convention_suffix(ACCX_CONVENTION_GPTQ, ACCRT_LAYOUT_ROLE_DATA),
+                &stem)) {
     candidate->name = accx_text("%.*s", (int)stem, name);
-    if (!has(join, candidate->name, ".scales"))
+    if (!has_role(join, candidate->name, ACCX_CONVENTION_GPTQ, ACCRT_LAYOUT_ROLE_SCALES))
       return false;
     join_gptq(candidate);
     return true;
   }
-  if (ends_with(name, "_packed", &stem)) {
+  if (ends_with(name, accx_convention_suffix(ACCX_CONVENTION_INT4_PACKED, ACCRT_LAYOUT_ROLE_DATA),
+                &stem)) {
     candidate->name = accx_text("%.*s", (int)stem, name);
-    if (!has(join, candidate->name, "_scale"))
+    if (!has_role(join, candidate->name, ACCX_CONVENTION_INT4_PACKED, ACCRT_LAYOUT_ROLE_SCALES))
       return false;
     join_packed(candidate);
     return true;
   }
   for (size_t i = 0; i < 2; ++i) {
-    if (!is_plain(facts, ACCRT_DTYPE_U8) || !ends_with(name, blocks[i][0], &stem))
+    if (!is_plain(facts, ACCRT_DTYPE_U8) ||
+        !ends_with(name, accx_convention_suffix(blocks[i], ACCRT_LAYOUT_ROLE_DATA), &stem))
       continue;
     candidate->name = accx_text("%.*s", (int)stem, name);
-    if (!has(join, candidate->name, blocks[i][1]))
+    if (!has_role(join, candidate->name, blocks[i], ACCRT_LAYOUT_ROLE_SCALES))
       continue;
-    join_blocks(candidate, blocks[i][0], blocks[i][1]);
+    join_blocks(candidate, blocks[i]);
     return true;
   }
   candidate->name = name;
   const bool codes = is_f8(facts) || is_plain(facts, ACCRT_DTYPE_I8) ||
-                     (is_plain(facts, ACCRT_DTYPE_U8) && has(join, name, "_scale_2"));
-  const bool inverse = has(join, name, "_scale_inv");
-  if (!codes || (!inverse && !has(join, name, "_scale")))
+                     (is_plain(facts, ACCRT_DTYPE_U8) &&
+                      has_role(join, name, ACCX_CONVENTION_NVFP4, ACCRT_LAYOUT_ROLE_GLOBAL_SCALE));
+  const bool inverse = has_role(join, name, ACCX_CONVENTION_F8_TILES, ACCRT_LAYOUT_ROLE_SCALES);
+  if (!codes ||
+      (!inverse && !has_role(join, name, ACCX_CONVENTION_SCALED, ACCRT_LAYOUT_ROLE_SCALES)))
     return false;
   join_scaled(candidate, inverse);
   return true;
 }
 
-/* Each component has the bytes that the layout asks for; what is made gets them here. */
+/* Checks that each component has the size of its layout. Sets the size of those that are
+ * computed. */
 static void check_sizes(candidate_t* candidate) {
   accrt_layout_tensor_t tensor = ACCRT_LAYOUT_TENSOR_INIT;
   const facts_t* facts = &candidate->weight.facts;
@@ -455,7 +500,7 @@ static void finish(candidate_t* candidate, accx_weight_t* out_weight) {
     join->used[candidate->pieces[i]] = 1;
 }
 
-/* A tensor as it is. */
+/* Adds a tensor as a weight of its own. */
 static void add_tensor(join_t* join, uint32_t index, bool apart) {
   accx_weight_t* weight = &join->list->weights[join->list->count++];
   weight->facts = join->facts[index];
@@ -472,7 +517,7 @@ static void add_tensor(join_t* join, uint32_t index, bool apart) {
 
 static void give_up(candidate_t* candidate) {
   join_t* join = candidate->join;
-  if (!join->keep_apart && join->apart++ == 0)
+  if (!join->is_disabled && join->unjoined_count++ == 0)
     snprintf(join->first, sizeof join->first, "'%s': %s", accx_safe(candidate->name),
              candidate->why);
   for (uint32_t i = 0; i < candidate->piece_count; ++i) {
@@ -481,7 +526,7 @@ static void give_up(candidate_t* candidate) {
   }
 }
 
-/* Whether another tensor has the name that the weight would have, or would be joined to a weight of that name. */
+/* True when another tensor has the weight's name, or belongs to another weight of that name. */
 static bool name_is_taken(const candidate_t* candidate) {
   static const char* const ends[] = {"", ".qweight", "_packed", "_blocks", ".blocks"};
   for (size_t i = 0; i < sizeof ends / sizeof *ends; ++i) {
@@ -496,17 +541,17 @@ static bool name_is_taken(const candidate_t* candidate) {
 }
 
 static void join_all(join_t* join) {
-  /* First what is joined: the tensors that are left are weights by themselves. */
+  /* First the joined weights. The tensors that are left are weights by themselves. */
   for (uint32_t i = 0; i < join->count && join->code == ACCX_OK; ++i) {
     candidate_t candidate = {.join = join, .weight.facts = ACCRT_WEIGHTS_TENSOR_INIT};
     if (join->used[i] || join->facts[i].encoding != ACCRT_LAYOUT_PLAIN ||
         !try_conventions(&candidate, &join->facts[i]) || join->code)
       continue;
-    if (!candidate.why && !join->keep_apart)
+    if (!candidate.why && !join->is_disabled)
       check_sizes(&candidate);
     if (!candidate.why && name_is_taken(&candidate))
       candidate.why = "another tensor has its name, or would be joined to one of that name";
-    if (candidate.why || join->keep_apart)
+    if (candidate.why || join->is_disabled)
       give_up(&candidate);
     else
       finish(&candidate, &join->list->weights[join->list->count++]);
@@ -524,7 +569,8 @@ static int read_gptq(const accx_args_t* args, uint32_t* out_layout) {
   return *out_layout ? ACCX_OK : accx_fail(ACCX_USAGE, "--gptq is v1 or v2, not '%s'", version);
 }
 
-/* The library is asked for no name that is not there: it would look for near ones each time. */
+/* For qsort. The library is asked only for existing names, because it searches similar ones
+ * otherwise. */
 static join_t* sorting;
 static int by_name(const void* a, const void* b) {
   return strcmp(sorting->facts[*(const uint32_t*)a].name, sorting->facts[*(const uint32_t*)b].name);
@@ -559,7 +605,7 @@ int accx_weight_list_make(const accx_args_t* args, const char* path, accrt_weigh
   join_t join = {.path = path, .source = source, .list = out_list};
   memset(out_list, 0, sizeof *out_list);
   out_list->source = source;
-  join.keep_apart = accx_args_has(args, "apart");
+  join.is_disabled = accx_args_has(args, "apart");
   join.code = read_gptq(args, &join.gptq);
   if (join.code)
     return join.code;
@@ -576,9 +622,10 @@ int accx_weight_list_make(const accx_args_t* args, const char* path, accrt_weigh
     if (!out_list->weights[i].facts.shape)
       out_list->weights[i].facts.shape = out_list->weights[i].shape;
   }
-  if (!join.code && join.apart)
+  if (!join.code && join.unjoined_count)
     accx_note("%s: %llu quantized weights stay as the tensors that they are, for instance %s", path,
-              (unsigned long long)join.apart, join.first);
+              (unsigned long long)join.unjoined_count, join.first);
+  free(join.bytes);
   free(join.facts);
   free(join.by_name);
   free(join.used);
@@ -593,7 +640,8 @@ void accx_weight_list_free(accx_weight_list_t* list) {
 
 /* ---- Bytes ---- */
 
-/* compressed-tensors packs zero points of eight rows into a word; layouts have them by row, two groups to a byte. */
+/* compressed-tensors packs zero points of eight rows into a word. Layouts have them by row, two
+ * groups per byte. */
 static void turn(const accx_weight_t* weight, const unsigned char* words, unsigned char* out) {
   const facts_t* facts = &weight->facts;
   const uint64_t n = (uint64_t)facts->shape[facts->rank - 2];
@@ -613,32 +661,30 @@ static void turn(const accx_weight_t* weight, const unsigned char* words, unsign
   }
 }
 
-accrt_status_t accx_weight_data(accx_weight_list_t* list, const accx_weight_t* weight,
-                                uint32_t index, const void** out_data) {
-  const accx_weight_part_t* part = &weight->parts[index];
-  const void* data;
-  uint64_t size_bytes;
-  *out_data = list->made;
+/* Computes a component that is not stored as it is, unless it was the last one. */
+static accrt_status_t make_part(accx_weight_list_t* list, const accx_weight_t* weight,
+                                const accx_weight_part_t* part) {
+  unsigned char* data;
   if (list->made_of == part)
     return ACCRT_OK;
-  const accrt_status_t status =
-      accrt_weights_data(list->source, part->tensor, part->component, &data, &size_bytes);
-  *out_data = data;
-  if (status != ACCRT_OK || part->kind == ACCX_PART_STORED)
+  const accrt_status_t status = read_whole(list->source, part->tensor, part->component, &data);
+  if (status != ACCRT_OK) {
+    free(data);
     return status;
+  }
   free(list->made);
   list->made = accx_alloc(part->size_bytes + 1, 1);
   list->made_of = part;
   memset(list->made, 0, part->size_bytes);
-  *out_data = list->made;
   if (part->kind == ACCX_PART_TURNED) {
     turn(weight, data, list->made);
-    return ACCRT_OK;
+  } else {
+    float scale;
+    memcpy(&scale, data, sizeof scale);
+    scale = 1 / scale;
+    memcpy(list->made, &scale, sizeof scale);
   }
-  float scale;
-  memcpy(&scale, data, sizeof scale);
-  scale = 1 / scale;
-  memcpy(list->made, &scale, sizeof scale);
+  free(data);
   return ACCRT_OK;
 }
 
@@ -649,9 +695,8 @@ accrt_status_t accx_weight_read(accx_weight_list_t* list, const accx_weight_t* w
   if (part->kind == ACCX_PART_STORED)
     return accrt_weights_read(list->source, part->tensor, part->component, offset_bytes, target,
                               size_bytes);
-  const void* data;
-  const accrt_status_t status = accx_weight_data(list, weight, index, &data);
+  const accrt_status_t status = make_part(list, weight, part);
   if (status == ACCRT_OK)
-    memcpy(target, (const char*)data + offset_bytes, size_bytes);
+    memcpy(target, (const char*)list->made + offset_bytes, size_bytes);
   return status;
 }

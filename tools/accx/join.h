@@ -1,5 +1,6 @@
-/* tools/accx/join.h - the weights of a source as their projects mean them: tensors that a checkpoint keeps apart (codes, scales, zero
- * points, group indices) are one weight with the components of its layout. For `accx pack` and `accx quantize`. */
+/* tools/accx/join.h - a source's weights in the sense of their projects: separate tensors (codes,
+ * scales, zero points, group indices) form one weight with the components of its layout. For `accx
+ * pack` and `accx quantize`. */
 #ifndef ACCX_JOIN_H_
 #define ACCX_JOIN_H_
 
@@ -9,11 +10,11 @@
 #include "accrt/layout.h"
 #include "accrt/weights.h"
 
-/* How a component comes from what is stored. */
+/* How a component is computed from the stored bytes. */
 typedef enum {
   ACCX_PART_STORED,     /* the same bytes */
-  ACCX_PART_TURNED,     /* zero points in words along N, as rows of nibbles */
-  ACCX_PART_RECIPROCAL, /* a scale that divides, as one that multiplies */
+  ACCX_PART_TURNED,     /* from words of zero points along N to rows of nibbles */
+  ACCX_PART_RECIPROCAL, /* from a scale that divides to one that multiplies */
 } accx_part_kind_t;
 
 typedef struct accx_weight_part {
@@ -26,36 +27,35 @@ typedef struct accx_weight_part {
 } accx_weight_part_t;
 
 typedef struct accx_weight {
-  accrt_weights_tensor_t facts; /* `shape` is the one below where the weight was joined */
+  accrt_weights_tensor_t facts; /* `shape` is the one below if the weight was joined */
   int64_t shape[ACCRT_MAX_RANK];
   accx_weight_part_t parts[ACCRT_LAYOUT_ROLE_COUNT];
-  bool apart; /* a piece of a weight that could not be joined: its numbers mean nothing alone */
+  bool apart; /* part of a weight that could not be joined: useless alone */
 } accx_weight_t;
 
 typedef struct accx_weight_list {
   accrt_weights_t* source;
   accx_weight_t* weights;
   uint32_t count;
-  /* The component that was made last. */
+  /* The last component that was computed. */
   void* made;
   const accx_weight_part_t* made_of;
 } accx_weight_list_t;
 
-/* Lists the weights of a source, in its order. Takes --gptq and --apart; says which tensors could not be joined, and why. */
+/* Lists a source's weights in its order. Uses --gptq and --apart. Reports the tensors that could
+ * not be joined, and why. */
 int accx_weight_list_make(const accx_args_t* args, const char* path, accrt_weights_t* source,
                           accx_weight_list_t* out_list);
 void accx_weight_list_free(accx_weight_list_t* list);
-/* The bytes of a component, valid until those of another are asked for. */
-accrt_status_t accx_weight_data(accx_weight_list_t* list, const accx_weight_t* weight,
-                                uint32_t part, const void** out_data);
-/* A piece of them; of what is stored nothing else is read. */
+/* Copies a piece of a component's bytes. For a stored component, reads only that piece. Files are
+ * read and not mapped: if another process truncates one, the result is an error. */
 accrt_status_t accx_weight_read(accx_weight_list_t* list, const accx_weight_t* weight,
                                 uint32_t part, uint64_t offset_bytes, void* target,
                                 uint64_t size_bytes);
 
-/* Options of verbs that list weights. */
+/* The options of verbs that list weights. */
 #define ACCX_JOIN_OPTIONS                                                                          \
-  {"gptq", "VERSION", false,                                                                       \
+  {"gptq", "v1|v2", false,                                                                         \
    "v1 or v2: what zero points of GPTQ tensors mean, which differ by one; see config.json's "      \
    "checkpoint_format (gptq: v1)"},                                                                \
   {                                                                                                \

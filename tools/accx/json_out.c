@@ -1,10 +1,10 @@
-/* tools/accx/json_out.c - building JSON with json-c. It may not touch the library. */
+/* tools/accx/json_out.c - builds JSON with json-c. It may not use the library. */
 #include "json_out.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "loader/text/show.h"
+#include "write/text/show.h"
 
 void accx_json_text(struct json_object* object, const char* key, const char* text) {
   json_object_object_add(object, key, text ? json_object_new_string(text) : NULL);
@@ -73,15 +73,15 @@ void accx_json_shape(struct json_object* object, const char* key, uint32_t rank,
     json_object_array_add(array, json_object_new_int64(shape[i]));
 }
 
-/* Up to what may need an escape, or the end. */
+/* The end of the text up to the next character that may need an escape. */
 static const char* print_plain(const char* text) {
   const size_t count = strcspn(text, "\x7f\xc2\xe2");
   fwrite(text, 1, count, accx_out);
   return text + count;
 }
 
-/* JSON goes to terminals too. json-c escapes control characters below 0x20, and nothing above: DEL, C1 and what turns the direction of
- * writing round are written as \uXXXX. */
+/* JSON may go to a terminal. json-c escapes only control characters below 0x20. DEL, C1 and changes
+ * of text direction are written as \uXXXX here. */
 static void print_escaped(const char* text) {
   while ((text = print_plain(text))[0] != '\0') {
     const unsigned char* at = (const unsigned char*)text;

@@ -1,4 +1,4 @@
-/* tools/accx/keygen.c - accx keygen: makes keys. */
+/* tools/accx/keygen.c - accx keygen: creates keys. */
 #include <string.h>
 
 #include "accx.h"
@@ -8,15 +8,15 @@
 
 typedef struct made {
   const char* private_path;
-  const char* public_path; /* NULL: a secret key has none */
-  accrt_key_t key;         /* the public one, or zeros */
+  const char* public_path; /* NULL: a secret key has no public one */
+  accrt_key_t key;         /* the public key, or zeros */
 } made_t;
 
 static int write_one(accrt_instance_t* instance, const char* path, uint32_t kind,
                      const accrt_key_t* key) {
   const accrt_status_t status = accx_write_key(instance, path, kind, key);
   if (status == ACCRT_ERROR_ALREADY_EXISTS)
-    return accx_fail(ACCX_FAILED, "%s is there already, and is not replaced", path);
+    return accx_fail(ACCX_FAILED, "%s exists already and is not replaced", path);
   return status == ACCRT_OK ? ACCX_OK : accx_fail_status(status, "%s", path);
 }
 
@@ -35,7 +35,7 @@ static int make_pair(accrt_instance_t* instance, const accx_args_t* args, made_t
   made->public_path =
       output ? accx_text("%s.pub", output) : accx_text("%s/own.pem", accx_trusted_folder());
   code = write_one(instance, made->private_path, ACCRT_KEY_PRIVATE, &key);
-  memset(&key, 0, sizeof key);
+  explicit_bzero(&key, sizeof key);
   return code ? code : write_one(instance, made->public_path, ACCRT_KEY_PUBLIC, &made->key);
 }
 
@@ -48,7 +48,7 @@ static int make_secret(accrt_instance_t* instance, const accx_args_t* args, made
   if (status != ACCRT_OK)
     return accx_fail_status(status, "keygen");
   const int code = write_one(instance, made->private_path, ACCRT_KEY_SECRET, &key);
-  memset(&key, 0, sizeof key);
+  explicit_bzero(&key, sizeof key);
   return code;
 }
 

@@ -1,4 +1,4 @@
-/* tools/accx/keys.c - the user's folder of keys. It makes no key by itself (keygen.c does). */
+/* tools/accx/keys.c - the user's folder of keys. keygen.c creates keys. */
 #include "keys.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ${XDG_CONFIG_HOME:-~/.config}/accrt, or NULL when there is no home. */
+/* ${XDG_CONFIG_HOME:-~/.config}/accrt, or NULL when there is no home folder. */
 static const char* config_folder(void) {
   const char* config = getenv("XDG_CONFIG_HOME");
   const char* home = getenv("HOME");
@@ -52,7 +52,7 @@ int accx_make_config(void) {
   if (!folder)
     return accx_fail(ACCX_FAILED,
                      "there is no place for keys: neither XDG_CONFIG_HOME nor HOME is a path");
-  /* ~/.config may be missing in a new home. */
+  /* A new home folder may lack ~/.config. */
   const char* parent = accx_text("%.*s", (int)(strrchr(folder, '/') - folder), folder);
   int code = make_folder(parent);
   if (!code)
@@ -86,14 +86,5 @@ const char* accx_key_name(const accrt_key_t* key) {
 
 accrt_status_t accx_write_key(accrt_instance_t* instance, const char* path, uint32_t kind,
                               const accrt_key_t* key) {
-  const char* part = accx_text("%s.%ld.part", path, (long)getpid());
-  accrt_status_t status = accrt_key_write(instance, part, kind, key);
-  if (status != ACCRT_OK)
-    return status;
-  /* A link does not replace: of two who make a key at the same time one wins. */
-  const int error = link(part, path) == 0 ? 0 : errno;
-  unlink(part);
-  if (error == 0)
-    return ACCRT_OK;
-  return error == EEXIST ? ACCRT_ERROR_ALREADY_EXISTS : accrt_key_write(instance, path, kind, key);
+  return accrt_key_write(instance, path, kind, key);
 }

@@ -1,25 +1,42 @@
-/* tools/accx/main.c - finds the verb, prints help, writes the verb's output when it succeeded. */
+/* tools/accx/main.c - finds the verb, prints help, and writes the verb's output if the verb
+ * succeeded. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "accx.h"
+#include "open.h"
+#include "standard.h"
 #include "term.h"
+#include "words.h"
 
 FILE* accx_out;
 
-static const accx_verb_t* const verbs[] = {
-    &accx_verb_inspect, &accx_verb_verify,   &accx_verb_run,     &accx_verb_bench,
-    &accx_verb_devices, &accx_verb_caps,     &accx_verb_dump,    &accx_verb_build,
-    &accx_verb_diff,    &accx_verb_quantize, &accx_verb_pack,    &accx_verb_keygen,
-    &accx_verb_sign,    &accx_verb_trust,    &accx_verb_encrypt, &accx_verb_decrypt,
+const accx_verb_t* const accx_verbs[] = {
+    &accx_verb_inspect,    &accx_verb_verify,   &accx_verb_run,     &accx_verb_bench,
+    &accx_verb_devices,    &accx_verb_caps,     &accx_verb_dump,    &accx_verb_build,
+    &accx_verb_diff,       &accx_verb_quantize, &accx_verb_pack,    &accx_verb_keygen,
+    &accx_verb_sign,       &accx_verb_trust,    &accx_verb_encrypt, &accx_verb_decrypt,
+    &accx_verb_completion, &accx_verb_manual,
 };
-#define VERB_COUNT (sizeof verbs / sizeof *verbs)
+#define VERB_COUNT (sizeof accx_verbs / sizeof *accx_verbs)
+const size_t accx_verb_count = VERB_COUNT;
+
+const char accx_exit_codes[] =
+    "  0  success\n"
+    "  1  the operation failed: a file cannot be read, an argument does not fit, a kernel "
+    "failed\n"
+    "  2  the command line is wrong\n"
+    "  3  the bundle is malformed, damaged, or needs another version of the library\n"
+    "  4  the bundle's machine code or weights are not trusted (accx help trust), or none fits "
+    "this "
+    "device\n"
+    "  5  the bundles differ (accx diff --exit-code)\n";
 
 static const accx_verb_t* find_verb(const char* name) {
   for (size_t i = 0; i < VERB_COUNT; ++i) {
-    if (strcmp(verbs[i]->name, name) == 0)
-      return verbs[i];
+    if (strcmp(accx_verbs[i]->name, name) == 0)
+      return accx_verbs[i];
   }
   return NULL;
 }
@@ -27,42 +44,40 @@ static const accx_verb_t* find_verb(const char* name) {
 static int unknown_verb(const char* name) {
   const char* names[VERB_COUNT + 1];
   for (size_t i = 0; i < VERB_COUNT; ++i)
-    names[i] = verbs[i]->name;
+    names[i] = accx_verbs[i]->name;
   names[VERB_COUNT] = "help";
   return accx_fail(ACCX_USAGE, "there is no verb '%s'%s (accx help)", name,
                    accx_near(name, names, VERB_COUNT + 1));
 }
 
 static void print_overview(void) {
-  accx_heading("usage: accx VERB [arguments]");
+  accx_heading("usage: accx [--time-limit SECONDS] VERB [arguments]");
   fputs("Looks into .accx bundles, checks them and runs their functions.\n\n", accx_out);
   accx_table_t* table = accx_table_create(2);
   for (size_t i = 0; i < VERB_COUNT; ++i) {
-    accx_table_cell(table, ACCX_NAME, "%s", verbs[i]->name);
-    accx_table_cell(table, ACCX_PLAIN, "%s", verbs[i]->summary);
+    accx_table_cell(table, ACCX_NAME, "%s", accx_verbs[i]->name);
+    accx_table_cell(table, ACCX_PLAIN, "%s", accx_verbs[i]->summary);
   }
   accx_table_cell(table, ACCX_NAME, "help [VERB]");
   accx_table_cell(table, ACCX_PLAIN, "this text, or all about one verb");
   accx_table_cell(table, ACCX_NAME, "--version");
   accx_table_cell(table, ACCX_PLAIN, "versions of the tool and of the library that it runs on");
+  accx_table_cell(table, ACCX_NAME, "--time-limit SECONDS");
+  accx_table_cell(table, ACCX_PLAIN,
+                  "opening, verifying, preparing and planning end after so long, each; none by "
+                  "default, and with inf");
   accx_table_print(table);
-  fputs("\n"
+  fputs("\nA file that is read may be '-', standard input; one that is written, standard output.\n"
+        "\n"
         "Examples:\n"
         "  accx inspect model.accx\n"
         "  accx run model.accx --input x=x.npy --output y=y.npy\n"
         "  accx bench model.accx --symbol batch=16\n"
         "\n"
-        "Exit codes:\n"
-        "  0  success\n"
-        "  1  the operation failed: a file cannot be read, an argument does not fit, a kernel "
-        "failed\n"
-        "  2  the command line is wrong\n"
-        "  3  the bundle is malformed, damaged, or needs another version of the library\n"
-        "  4  the bundle's machine code or weights are not trusted (accx help trust), or none fits "
-        "this "
-        "device\n"
-        "  5  the bundles differ (accx diff --exit-code)\n"
-        "\n"
+        "Exit codes:\n",
+        accx_out);
+  fputs(accx_exit_codes, accx_out);
+  fputs("\n"
         "Errors are one line on standard error, and nothing is then printed on standard output. "
         "Colours\n"
         "and progress appear only on a terminal; NO_COLOR switches colours off.\n",
@@ -109,13 +124,32 @@ static int run_verb(const accx_verb_t* verb, int argc, char** argv) {
   int code = accx_args_parse(verb, argc, argv, &args);
   if (code == ACCX_OK && args.help)
     print_verb_help(verb);
-  else if (code == ACCX_OK)
+  else if (code == ACCX_OK && (code = accx_standard_take(&args)) == ACCX_OK)
     code = verb->run(&args);
   accx_args_free(&args);
   return code;
 }
 
+/* Reads the options in front of the verb. */
+static int take_time_limit(int* argc, char*** argv) {
+  if (*argc < 2 || strcmp((*argv)[1], "--time-limit") != 0)
+    return ACCX_OK;
+  const char* text = *argc > 2 ? (*argv)[2] : "";
+  const bool endless = accx_is_endless(text);
+  char* end = NULL;
+  const double seconds = endless ? 0 : strtod(text, &end);
+  if (!endless && (*end != '\0' || !(seconds >= 1e-9 && seconds <= 1e9)))
+    return accx_fail(ACCX_USAGE, "--time-limit needs seconds above 0, or inf, not '%s'", text);
+  accx_budget.timeout_ns = (uint64_t)(seconds * 1e9); /* 0: no limit */
+  *argc -= 2;
+  *argv += 2;
+  return ACCX_OK;
+}
+
 static int dispatch(int argc, char** argv) {
+  const int code = take_time_limit(&argc, &argv);
+  if (code != ACCX_OK)
+    return code;
   if (argc < 2)
     return accx_fail(ACCX_USAGE, "say what to do: accx VERB [arguments] (accx help)");
   const char* name = argv[1];
@@ -129,7 +163,8 @@ static int dispatch(int argc, char** argv) {
   return verb ? run_verb(verb, argc - 2, argv + 2) : unknown_verb(name);
 }
 
-/* A verb that failed leaves nothing on standard output; one that could not write has failed. */
+/* Writes the output. A verb that failed writes nothing to standard output, and a failed write makes
+ * the verb fail. */
 static int deliver(int code, const char* text, size_t size_bytes) {
   if (code != ACCX_OK && code != ACCX_DIFFERENT)
     return code;
@@ -148,7 +183,10 @@ int main(int argc, char** argv) {
   accx_progress_clear();
   if (fclose(accx_out) != 0 && code == ACCX_OK)
     code = accx_fail(ACCX_FAILED, "out of memory");
-  code = deliver(code, text, size_bytes);
+  bool delivered;
+  code = accx_standard_deliver(code, &delivered);
+  if (!delivered)
+    code = deliver(code, text, size_bytes);
   free(text);
   accx_forget_texts();
   return code;

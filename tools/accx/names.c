@@ -1,7 +1,7 @@
 /* tools/accx/names.c - words for the numbers in the public structs. */
 #include "names.h"
 
-#include "loader/text/names.h"
+#include "write/text/names.h"
 
 #define NAME(table, index) name_of(table, sizeof(table) / sizeof *(table), index)
 
@@ -9,7 +9,7 @@ static const char* name_of(const char* const* names, size_t count, uint32_t inde
   return index < count && names[index] ? names[index] : accx_text("unknown %u", index);
 }
 
-/* The word of the text form. */
+/* The word in the text form. */
 static const char* word_of(const accx_words_t* words, uint32_t value) {
   const char* word = accx_word_of(words, value);
   return word ? word : accx_text("unknown %u", value);
@@ -20,12 +20,18 @@ const char* accx_symbol_class_name(uint32_t symbol_class) {
 }
 
 const char* accx_argument_kind_name(uint32_t kind) {
-  static const char* const names[] = {"read", "in place", "donated", "result", "scalar"};
+  static const char* const names[] = {
+#define DEF_ARGUMENT(number, name, word, shown, ...) [number] = shown,
+#include "format/format.def"
+  };
   return NAME(names, kind);
 }
 
 const char* accx_alias_name(uint32_t alias_kind) {
-  static const char* const names[] = {"none", "may", "must"};
+  static const char* const names[] = {
+#define DEF_ALIAS(number, name, word) [number] = word,
+#include "format/format.def"
+  };
   return NAME(names, alias_kind);
 }
 
@@ -33,12 +39,16 @@ const char* accx_arch_kind_name(uint32_t arch_kind) {
   return word_of(&accx_words_arch_kind, arch_kind);
 }
 
+static const char* const image_kind_names[] = {
+#define DEF_IMAGE(number, name, word, shown, ...) [number] = shown,
+#include "format/format.def"
+};
+
 const char* accx_image_kind_name(uint32_t image_kind) {
-  static const char* const names[] = {NULL, "host ELF", "cubin", "PTX", "fatbin", "pack"};
-  return NAME(names, image_kind);
+  return NAME(image_kind_names, image_kind);
 }
 
-/* The library has the registry; one that it does not know is newer than it. */
+/* Asks the library's registry. An unknown number is from a newer version. */
 const char* accx_encoding_name(uint32_t encoding) {
   accrt_layout_info_t info = ACCRT_LAYOUT_INFO_INIT;
   return accrt_layout_info(encoding, &info) == ACCRT_OK ? info.name
@@ -46,7 +56,10 @@ const char* accx_encoding_name(uint32_t encoding) {
 }
 
 const char* accx_constant_source_name(uint32_t source) {
-  static const char* const names[] = {"stored", "prepared", "external"};
+  static const char* const names[] = {
+#define DEF_SOURCE(number, name, word, shown, ...) [number] = shown,
+#include "format/format.def"
+  };
   return NAME(names, source);
 }
 
@@ -62,70 +75,60 @@ const char* accx_role_name(uint32_t role) {
   const accx_bit_names_t variable = {table, sizeof(table) / sizeof *(table)}
 
 static const char* const cpu_names[] = {
-    [0] = "x86-64-v2",   [1] = "x86-64-v3",   [2] = "x86-64-v4", [3] = "avx512-vnni",
-    [4] = "avx512-bf16", [5] = "avx512-fp16", [6] = "avx-vnni",  [7] = "amx-bf16",
-    [8] = "amx-int8",    [9] = "avx512-vbmi", [32] = "neon",     [33] = "fp16",
-    [34] = "dotprod",    [35] = "bf16",       [36] = "i8mm",     [37] = "sve",
+#define DEF_CPU(bit, name, word, shown, ...) [bit] = shown,
+#include "format/format.def"
 };
 BITS(accx_cpu_bits, cpu_names);
 
-static const char* const trait_names[] = {"deterministic",       "capturable", "zeroed-workspace",
-                                          "reads-host-metadata", "serial",     "cooperative",
-                                          "overlaps-previous"};
+static const char* const trait_names[] = {
+#define DEF_TRAIT(bit, name, word, shown) [bit] = shown,
+#include "format/format.def"
+};
 BITS(accx_trait_bits, trait_names);
 
 static const char* const device_names[] = {"host-memory", "timestamps", "host-kernels",
                                            "caller-runs"};
 BITS(accx_device_bits, device_names);
 
-static const char* const opcode_names[] = {NULL,   "dispatch", "copy",   "fill",  "barrier",
-                                           "call", "repeat",   "branch", "marker"};
+static const char* const opcode_names[] = {
+#define DEF_COMMAND(number, name, word, ...) [number] = word,
+#include "format/format.def"
+};
 BITS(accx_opcode_bits, opcode_names);
 
 static const char* const expression_names[] = {
-    "constant", "symbol", "induction", "add", "sub",    "mul",    "floordiv",
-    "ceildiv",  "mod",    "min",       "max", "eq",     "ne",     "lt",
-    "le",       "and",    "or",        "not", "select", "present"};
+#define DEF_EXPRESSION(number, name, word, ...) [number] = word,
+#include "format/format.def"
+};
 BITS(accx_expression_bits, expression_names);
 
-/* By number, as docs/accx-format.md lists them. */
-static const char* const section_names[] = {NULL,         "strings",    "metadata",
-                                            "symbols",    "buckets",    "expressions",
-                                            "constants",  "components", "states",
-                                            "functions",  "arguments",  "slots",
-                                            "views",      "blocks",     "commands",
-                                            "kernels",    "parameters", "variants",
-                                            "predicates", "images",     "chunk_digests",
-                                            "launches",   NULL,         NULL,
-                                            NULL,         NULL,         NULL,
-                                            NULL,         NULL,         NULL,
-                                            NULL,         NULL,         "assets",
-                                            "locations",  NULL,         NULL,
-                                            NULL,         "files",      "shards",
-                                            "adapters",   "tree",       "signatures",
-                                            "segments",   "leaves",     "encryption",
-                                            "tags",       "asset_data", NULL,
-                                            NULL,         NULL,         NULL,
-                                            NULL,         NULL,         NULL,
-                                            NULL,         NULL,         NULL,
-                                            NULL,         NULL,         NULL,
-                                            NULL,         NULL,         "code",
-                                            "data"};
+static const char* const section_names[] = {
+#define DEF_SECTION(number, name, word, ...) [number] = word,
+#include "format/format.def"
+};
 BITS(accx_section_bits, section_names);
 
-static const char* const image_kind_names[] = {NULL, "host ELF", "cubin", "PTX", "fatbin", "pack"};
 BITS(accx_image_kind_bits, image_kind_names);
 
-static const char* const file_feature_names[] = {"encrypted-data"};
+static const char* const file_feature_names[] = {
+#define DEF_FILE_FEATURE(bit, name, shown) [bit] = shown,
+#include "format/format.def"
+};
 BITS(accx_file_feature_bits, file_feature_names);
 
-/* Of variants none is defined. */
+/* No features of variants are defined yet. */
 const accx_bit_names_t accx_variant_feature_bits = {NULL, 0};
 
-static const char* const function_feature_names[] = {"target"};
+static const char* const function_feature_names[] = {
+#define DEF_FUNCTION_FEATURE(bit, name, shown) [bit] = shown,
+#include "format/format.def"
+};
 BITS(accx_function_feature_bits, function_feature_names);
 
-static const char* const function_names[] = {"prepare", "internal"};
+static const char* const function_names[] = {
+#define DEF_FUNCTION_FLAG(bit, name, word, ...) [bit] = word,
+#include "format/format.def"
+};
 BITS(accx_function_bits, function_names);
 
 const char* accx_bit_name(const accx_bit_names_t* table, uint64_t mask, unsigned bit) {

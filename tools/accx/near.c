@@ -1,6 +1,6 @@
-/* tools/accx/near.c - near names, for "did you mean". It may not touch the library. */
+/* tools/accx/near.c - similar names, for "did you mean". It may not use the library. */
 #include "accx.h"
-#include "loader/text/show.h"
+#include "write/text/show.h"
 
 const char* accx_near(const char* wrong, const char* const* names, size_t count) {
   accx_near_t near = {.wrong = wrong};

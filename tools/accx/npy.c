@@ -1,9 +1,12 @@
-/* tools/accx/npy.c - the .npy format. A file is a magic, two version bytes, a header length (2 bytes in version 1, 4 in 2
- * and 3), a header that is a Python dictionary of three keys, and the bytes:
+/* tools/accx/npy.c - the .npy format. A file has a magic number, two version bytes, a header length
+ * (2 bytes in version 1, 4 in 2 and 3), a header that is a Python dictionary of three keys, and the
+ * bytes:
  *
- *   "\x93NUMPY" 1 0 LENGTH {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), } spaces \n  bytes
+ *   "\x93NUMPY" 1 0 LENGTH {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), } spaces
+ *   \n bytes
  *
- * Nothing in it is believed: the header is bounded, the dictionary is scanned strictly, sizes are checked before memory is got.
+ * The reader trusts nothing in a file: it limits the header, parses the dictionary strictly, and
+ * checks sizes before it allocates.
  */
 #include "npy.h"
 
@@ -27,7 +30,7 @@ typedef struct npy_type {
   accrt_dtype_t dtype;
 } npy_type_t;
 
-/* The first entry of a data type is how it is written. */
+/* Of several entries for a data type, the first one is used for writing. */
 static const npy_type_t types[] = {
     {"|b1", ACCRT_DTYPE_BOOL}, {"|i1", ACCRT_DTYPE_I8},   {"<i2", ACCRT_DTYPE_I16},
     {"<i4", ACCRT_DTYPE_I32},  {"<i8", ACCRT_DTYPE_I64},  {"|u1", ACCRT_DTYPE_U8},
@@ -52,7 +55,8 @@ static int find_type(const char* descr, const char* what, accrt_dtype_t* out_dty
                      what, descr);
   if (descr[0] == '|' && descr[1] == 'O')
     return accx_fail(ACCX_FAILED, "%s holds Python objects, not numbers", what);
-  return accx_fail(ACCX_FAILED, "%s has the data type '%s', which no bundle can take", what, descr);
+  return accx_fail(ACCX_FAILED, "%s has the data type '%s', which bundles do not support", what,
+                   descr);
 }
 
 /* ---- Header ---- */
@@ -91,7 +95,7 @@ static bool take_word(scanner_t* scanner, const char* word) {
   return true;
 }
 
-/* A quoted string without escapes, as numpy writes them. */
+/* Reads a quoted string without escapes, as numpy writes them. */
 static bool take_string(scanner_t* scanner, char* target, size_t capacity_bytes) {
   skip_space(scanner);
   const char quote = *scanner->at;
@@ -131,7 +135,7 @@ static bool take_shape(scanner_t* scanner, npy_header_t* header) {
       header->shape[header->rank] = size;
     ++header->rank;
     if (take(scanner, ')'))
-      return header->rank > 1; /* (3) is no tuple */
+      return header->rank > 1; /* "(3)" is not a tuple */
     if (!take(scanner, ','))
       return false;
   }
@@ -168,14 +172,15 @@ static bool parse_dictionary(const char* text, npy_header_t* out_header) {
          out_header->has_shape;
 }
 
-/* Reads up to the first byte of data; *out_bytes is how far that is. */
+/* Reads up to the first byte of data. *out_bytes gets the number of bytes read. */
 static int read_header(const accx_npy_source_t* source, const char* what, npy_header_t* out_header,
                        uint64_t* out_bytes) {
   uint8_t start[MAGIC_BYTES + 6] = {0};
   char text[MAX_HEADER_BYTES + 1];
   if (source->size_bytes < MAGIC_BYTES + 4 || !source->read(source->self, start, MAGIC_BYTES + 4) ||
       memcmp(start, MAGIC, MAGIC_BYTES) != 0)
-    return accx_fail(ACCX_FAILED, "%s is no .npy file (it does not begin with its magic)", what);
+    return accx_fail(ACCX_FAILED, "%s is not a .npy file (it does not begin with the magic number)",
+                     what);
   const unsigned major = start[MAGIC_BYTES];
   if (major < 1 || major > 3)
     return accx_fail(ACCX_FAILED, "%s is of .npy version %u; 1, 2 and 3 are read", what, major);
@@ -313,7 +318,7 @@ static written_t written_form(const accx_array_t* array) {
   return form;
 }
 
-/* Header text padded so that the data starts at a multiple of 64 bytes. */
+/* Formats the header, padded so that the data starts at a multiple of 64 bytes. */
 static size_t format_header(const written_t* form, uint8_t* target, size_t capacity_bytes) {
   const char* shape = "";
   for (uint32_t i = 0; i < form->rank; ++i)
@@ -337,7 +342,7 @@ static size_t format_header(const written_t* form, uint8_t* target, size_t capac
 }
 
 int accx_npy_write(const char* path, const accx_array_t* array, const char** out_note) {
-  uint8_t header[512]; /* 8 dimensions of 19 digits fit */
+  uint8_t header[512]; /* enough for 8 dimensions of 19 digits */
   const written_t form = written_form(array);
   *out_note = form.note;
   const size_t header_bytes = format_header(&form, header, sizeof header);

@@ -1,34 +1,34 @@
-/* tools/accx/npz.c - .npz files: ZIP archives of .npy files, read with libzip. What an entry claims is checked against what
- * its compressed bytes could hold, so that a small archive cannot ask for a large memory. */
+/* tools/accx/npz.c - .npz files: ZIP archives of .npy files (zip.c). The claimed size of an entry
+ * is compared with the maximum for its compressed bytes, so that a small archive cannot cause a
+ * large allocation. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <zip.h>
 
 #include "npy.h"
+#include "zip.h"
 
-/* Deflate makes at most 1032 bytes of one. */
+/* Deflate expands a byte to at most 1032 bytes. */
 #define MAX_RATIO 1032
 
 struct accx_npz {
   const char* path;
-  zip_t* archive;
+  accx_zip_t archive;
 };
 
 int accx_npz_open(const char* path, accx_npz_t** out_npz) {
-  int reason = 0;
   *out_npz = NULL;
-  zip_t* archive = zip_open(path, ZIP_RDONLY, &reason);
-  if (!archive) {
-    zip_error_t error;
-    zip_error_init_with_code(&error, reason);
-    const int code = accx_fail(ACCX_FAILED, "cannot open %s: %s", path, zip_error_strerror(&error));
-    zip_error_fini(&error);
-    return code;
-  }
+  FILE* file = fopen(path, "rb");
+  if (!file)
+    return accx_fail(ACCX_FAILED, "cannot open %s: %s", path, strerror(errno));
   accx_npz_t* npz = accx_alloc(1, sizeof *npz);
   npz->path = path;
-  npz->archive = archive;
+  const char* reason = accx_zip_open(file, &npz->archive);
+  if (reason) {
+    free(npz);
+    return accx_fail(ACCX_FAILED, "cannot open %s: %s", path, reason);
+  }
   *out_npz = npz;
   return ACCX_OK;
 }
@@ -36,49 +36,36 @@ int accx_npz_open(const char* path, accx_npz_t** out_npz) {
 void accx_npz_close(accx_npz_t* npz) {
   if (!npz)
     return;
-  zip_discard(npz->archive);
+  accx_zip_close(&npz->archive);
   free(npz);
 }
 
 size_t accx_npz_count(const accx_npz_t* npz) {
-  const zip_int64_t count = zip_get_num_entries(npz->archive, 0);
-  return count < 0 ? 0 : (size_t)count;
+  return npz->archive.count;
 }
 
 const char* accx_npz_name(const accx_npz_t* npz, size_t index) {
-  const char* name = zip_get_name(npz->archive, index, 0);
-  const size_t length = name ? strlen(name) : 0;
+  const char* name = npz->archive.entries[index].name;
+  const size_t length = strlen(name);
   if (length < 5 || strcmp(name + length - 4, ".npy") != 0)
     return NULL;
   return accx_text("%.*s", (int)(length - 4), name);
 }
 
 static bool read_entry(void* self, void* target, size_t size_bytes) {
-  char* to = target;
-  while (size_bytes > 0) {
-    const zip_int64_t count = zip_fread(self, to, size_bytes);
-    if (count <= 0)
-      return false;
-    to += count;
-    size_bytes -= (size_t)count;
-  }
-  return true;
+  return accx_zip_stream_read(self, target, size_bytes);
 }
 
-static int check_entry(const zip_stat_t* facts, const char* what) {
-  const zip_uint64_t needed =
-      ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE | ZIP_STAT_COMP_METHOD | ZIP_STAT_ENCRYPTION_METHOD;
-  if ((facts->valid & needed) != needed)
-    return accx_fail(ACCX_FAILED, "%s does not say how large it is", what);
-  if (facts->encryption_method != ZIP_EM_NONE)
+static int check_entry(const accx_zip_entry_t* entry, const char* what) {
+  if (entry->encrypted)
     return accx_fail(ACCX_FAILED, "%s is encrypted", what);
-  if (facts->comp_method != ZIP_CM_STORE && facts->comp_method != ZIP_CM_DEFLATE)
+  if (entry->method != 0 && entry->method != 8)
     return accx_fail(ACCX_FAILED, "%s is compressed by method %u; numpy stores or deflates", what,
-                     (unsigned)facts->comp_method);
-  if (facts->size / MAX_RATIO > facts->comp_size)
+                     (unsigned)entry->method);
+  if (entry->size_bytes / MAX_RATIO > entry->packed_bytes)
     return accx_fail(ACCX_FAILED,
                      "%s claims %" PRIu64 " bytes in %" PRIu64 " compressed ones, which cannot be",
-                     what, (uint64_t)facts->size, (uint64_t)facts->comp_size);
+                     what, entry->size_bytes, entry->packed_bytes);
   return ACCX_OK;
 }
 
@@ -93,31 +80,34 @@ static const char* list_names(const accx_npz_t* npz) {
   return accx_text("%s%s", text[0] ? text : "none", count > 16 ? ", ..." : "");
 }
 
+static const accx_zip_entry_t* find_entry(const accx_npz_t* npz, const char* name) {
+  const char* member = accx_text("%s.npy", name);
+  for (size_t i = 0; i < npz->archive.count; ++i) {
+    if (strcmp(npz->archive.entries[i].name, member) == 0)
+      return &npz->archive.entries[i];
+  }
+  return NULL;
+}
+
 int accx_npz_read(accx_npz_t* npz, const char* name, accx_array_t* out_array) {
   memset(out_array, 0, sizeof *out_array);
-  const zip_int64_t index = zip_name_locate(npz->archive, accx_text("%s.npy", name), 0);
-  if (index < 0)
+  const accx_zip_entry_t* entry = find_entry(npz, name);
+  if (!entry)
     return accx_fail(ACCX_FAILED, "%s has no array '%s'; it has: %s", npz->path, name,
                      list_names(npz));
   const char* what = accx_text("'%s' in %s", name, npz->path);
-  zip_stat_t facts;
-  zip_stat_init(&facts);
-  if (zip_stat_index(npz->archive, (zip_uint64_t)index, 0, &facts) != 0)
-    return accx_fail(ACCX_FAILED, "%s: %s", what, zip_strerror(npz->archive));
-  const int code = check_entry(&facts, what);
+  const int code = check_entry(entry, what);
   if (code)
     return code;
-  zip_file_t* file = zip_fopen_index(npz->archive, (zip_uint64_t)index, 0);
-  if (!file)
-    return accx_fail(ACCX_FAILED, "%s: %s", what, zip_strerror(npz->archive));
-  const accx_npy_source_t source = {file, facts.size, read_entry};
+  accx_zip_stream_t* stream = NULL;
+  const char* reason = accx_zip_stream_open(&npz->archive, entry, &stream);
+  if (reason)
+    return accx_fail(ACCX_FAILED, "%s is damaged: %s", what, reason);
+  const accx_npy_source_t source = {stream, entry->size_bytes, read_entry};
   int parsed = accx_npy_parse(&source, what, out_array);
-  /* The end of an entry is where libzip finds a checksum that does not match. */
-  char beyond;
-  if (!parsed && zip_fread(file, &beyond, 1) != 0)
-    parsed = accx_fail(ACCX_FAILED, "%s is damaged: %s", what, zip_file_strerror(file));
-  if (zip_fclose(file) != 0 && !parsed)
-    parsed = accx_fail(ACCX_FAILED, "%s is damaged", what);
+  if (!parsed && !accx_zip_stream_whole(stream))
+    parsed = accx_fail(ACCX_FAILED, "%s is damaged: its checksum does not match", what);
+  accx_zip_stream_close(stream);
   if (parsed)
     accx_array_free(out_array);
   return parsed;

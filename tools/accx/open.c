@@ -1,6 +1,7 @@
-/* tools/accx/open.c - instances from the command line's options, bundles from paths. */
+/* tools/accx/open.c - opens instances from the command line's options, and bundles from paths. */
 #include "open.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -18,7 +19,7 @@ static int add_option(accrt_option_t* option, const char* text) {
   return ACCX_OK;
 }
 
-/* Where something costly to make is kept, unless --option says otherwise: the library looks for no home itself. */
+/* Sets the folder of a cache unless --option does. The library itself never uses a home folder. */
 static void add_cache_folder(accrt_option_t* options, uint32_t* count, const char* key,
                              const char* name) {
   const char* cache = getenv("XDG_CACHE_HOME");
@@ -35,7 +36,7 @@ static void add_cache_folder(accrt_option_t* options, uint32_t* count, const cha
 
 static int collect_options(const accx_args_t* args, accrt_option_t* options, uint32_t* out_count) {
   *out_count = 0;
-  /* The plus sign: a library that was built without that driver does not know the key. */
+  /* With a plus sign, a library that was built without that driver ignores the unknown key. */
   add_cache_folder(options, out_count, "+cuda.cache", "ptx");
   add_cache_folder(options, out_count, "prepare.cache", "prepared");
   int64_t threads = -1;
@@ -67,7 +68,10 @@ static int collect_options(const accx_args_t* args, accrt_option_t* options, uin
 static int load_drivers(const accx_args_t* args, accrt_instance_t* instance) {
   size_t cursor = 0;
   for (const char* path; (path = accx_args_next(args, "driver", &cursor));) {
-    const accrt_status_t status = accrt_instance_load_driver(instance, path);
+    /* The library refuses relative paths, but users type them. */
+    char whole[PATH_MAX];
+    const bool found = strchr(path, '/') != NULL && realpath(path, whole) != NULL;
+    const accrt_status_t status = accrt_instance_load_driver(instance, found ? whole : path);
     if (status != ACCRT_OK)
       return accx_fail_status(status, "--driver");
   }
@@ -87,7 +91,8 @@ int accx_open_instance(const accx_args_t* args, accrt_instance_t** out_instance)
       accx_args_has(args, "allow-host-code") ? ACCRT_HOST_CODE_ALL : ACCRT_HOST_CODE_DEFAULT;
   const accrt_status_t status = accrt_instance_create(&wanted, out_instance);
   code = status == ACCRT_OK ? load_drivers(args, *out_instance)
-                            : accx_fail_status(status, "cannot start the runtime");
+                            : accx_fail(ACCX_FAILED, "cannot start the runtime: %s (%s)",
+                                        accx_last_message(), accrt_status_name(status));
 out:
   free(options);
   return code;
@@ -98,14 +103,16 @@ typedef struct key_file {
   const char* path;
 } key_file_t;
 
+accrt_budget_t accx_budget = ACCRT_BUDGET_INIT;
+
 static int32_t read_secret_key(void* user, const uint8_t* id, uint8_t* out_key) {
   const key_file_t* file = user;
   accrt_key_t key;
-  (void)id; /* the library finds out whether it is the right one */
+  (void)id; /* the library reports a key that does not fit */
   if (accrt_key_read(file->instance, file->path, ACCRT_KEY_SECRET, &key) != ACCRT_OK)
     return 1;
   memcpy(out_key, key.bytes, sizeof key.bytes);
-  memset(&key, 0, sizeof key);
+  explicit_bzero(&key, sizeof key);
   return 0;
 }
 
@@ -115,12 +122,13 @@ int accx_open_keyed_bundle(const accx_args_t* args, accrt_instance_t* instance, 
   accrt_key_t key;
   if (file.path) {
     const accrt_status_t status = accrt_key_read(instance, file.path, ACCRT_KEY_SECRET, &key);
-    memset(&key, 0, sizeof key);
+    explicit_bzero(&key, sizeof key);
     if (status != ACCRT_OK)
       return accx_fail_status(status, "%s", file.path);
   }
   accrt_bundle_options_t options = ACCRT_BUNDLE_OPTIONS_INIT;
   options.verify = verify;
+  options.budget = &accx_budget;
   options.secret_key = file.path ? read_secret_key : NULL;
   options.secret_key_user = &file;
   accx_progress("opening %s ...", path);
@@ -139,6 +147,7 @@ accrt_status_t accx_open_weights(accrt_instance_t* instance, const char* path,
                                  accrt_weights_t** out_weights) {
   accrt_weights_options_t options = ACCRT_WEIGHTS_OPTIONS_INIT;
   options.flags = ACCRT_WEIGHTS_FLAG_FOLLOW_LINKS;
+  options.budget = &accx_budget;
   return accrt_weights_open_path(instance, path, &options, out_weights);
 }
 

@@ -22,7 +22,7 @@ static int plan_named(const accx_job_t* job, accx_outputs_t* outputs, const char
   const char* name = accx_text("%.*s", (int)(equals - text), text);
   const char** names = accx_alloc(job->argument_count, sizeof *names);
   size_t count = 0;
-  /* Results first: an input updated in place may have the name of a result. */
+  /* Results first: an input that is updated in place may have the same name. */
   for (uint32_t n = 0; n < job->argument_count; ++n) {
     const uint32_t i = (n + job->function_info.input_count) % job->argument_count;
     if (!accx_argument_is_output(&job->arguments[i]))
@@ -40,7 +40,8 @@ static int plan_named(const accx_job_t* job, accx_outputs_t* outputs, const char
   return code;
 }
 
-/* A name from the bundle as a file name: nothing that leaves the folder, hides the file or confuses a shell. */
+/* A name from the bundle as a file name that stays in the folder, is not hidden and is safe for a
+ * shell. */
 static const char* file_name(const char* name) {
   char* copy = strdup(name);
   if (!copy)

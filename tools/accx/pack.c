@@ -1,5 +1,6 @@
-/* tools/accx/pack.c - `accx pack`: weights out of safetensors, GGUF, .npz and .accx files into weight packs. Nothing is held but a piece
- * of one tensor (of .npz files: one array); bytes are converted and written as the writer asks for them. */
+/* tools/accx/pack.c - `accx pack`: weights from safetensors, GGUF, .npz and .accx files to weight
+ * packs. At most a piece of one tensor is in memory (of .npz files: one array). Bytes are converted
+ * and written when the writer asks for them. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +14,9 @@
 #include "term.h"
 #include "whole.h"
 
-#include "accrt/bundle_writer.h"
+#include "accrt/write.h"
 #include "accrt/weights.h"
+#include "standard.h"
 
 #define PIECE_BYTES (1u << 20)
 #define MAX_COMPONENTS 5u
@@ -22,14 +24,14 @@
 typedef struct input {
   const char* path;
   accrt_weights_t* weights;
-  accx_weight_list_t list; /* of these, or */
+  accx_weight_list_t list; /* of a file of weights; otherwise: */
   accx_npz_t* npz;
 } input_t;
 
 typedef struct pack pack_t;
 typedef struct item item_t;
 
-/* One component as the writer sees it. */
+/* One component, as a source of bytes for the writer. */
 typedef struct part {
   item_t* item;
   uint32_t component;
@@ -41,11 +43,10 @@ typedef struct part {
 struct item {
   pack_t* pack;
   input_t* input;
-  const char* name;            /* in the pack */
-  const char* source;          /* in the input */
-  const accx_weight_t* weight; /* of the input's list */
-  accrt_dtype_t
-      from; /* of the elements in the input; differs from `dtype` when they are converted */
+  const char* name;            /* name in the pack */
+  const char* source;          /* name in the input */
+  const accx_weight_t* weight; /* entry of the input's list */
+  accrt_dtype_t from; /* type of the input's elements; differs from `dtype` if they are converted */
   accrt_dtype_t dtype;
   uint32_t encoding;
   uint32_t group_elements;
@@ -62,19 +63,20 @@ struct pack {
   item_t* items;
   size_t item_count;
   size_t item_capacity;
-  accx_array_t array; /* of the .npz entry that is being written */
+  accx_array_t array; /* the .npz entry that is being written */
   const item_t* array_of;
   unsigned char* piece;
   uint64_t done_bytes;
   uint64_t total_bytes;
   uint64_t lost;
   uint64_t opaque;
-  int code; /* of an input that failed while it was read: it was told then */
+  int code; /* of an input whose read failed and was reported */
 };
 
 /* ---- What goes in ---- */
 
-/* --rename OLD=NEW: a whole name, or with `*` at the end of both, its beginning. The first that fits. */
+/* Applies --rename OLD=NEW: a whole name, or its beginning if both end with `*`. The first match
+ * counts. */
 static const char* renamed(const accx_args_t* args, const char* name) {
   size_t cursor = 0;
   for (const char* rule; (rule = accx_args_next(args, "rename", &cursor));) {
@@ -126,7 +128,7 @@ static bool is_chosen(const accx_args_t* args, const char* name) {
 }
 
 static void set_type(item_t* item, accrt_dtype_t wanted) {
-  /* Of a quantized weight no byte depends on what its values are read as. */
+  /* The bytes of a quantized weight do not depend on the type of its values. */
   if (item->encoding > ACCRT_LAYOUT_OPAQUE && wanted && wanted != ACCRT_DTYPE_F64)
     item->from = wanted;
   item->dtype = item->from;
@@ -156,7 +158,7 @@ static void add_weight(const accx_args_t* args, pack_t* pack, input_t* input,
   item->group_elements = facts->group_elements;
   item->rank = facts->rank;
   item->part_count = facts->component_count;
-  /* Quantized blocks do not say what they stand for, and bytes without a layout stand for bytes. */
+  /* Quantized blocks do not name the type of their values. Bytes without a layout are bytes. */
   item->from = facts->dtype                             ? facts->dtype
                : facts->encoding == ACCRT_LAYOUT_OPAQUE ? ACCRT_DTYPE_U8
                                                         : ACCRT_DTYPE_F32;
@@ -200,7 +202,7 @@ static bool ends_with(const char* text, const char* end) {
 static int open_input(const accx_args_t* args, accrt_instance_t* instance, pack_t* pack,
                       input_t* input, accrt_dtype_t wanted) {
   int code = ACCX_OK;
-  if (ends_with(input->path, ".npz")) {
+  if (ends_with(input->path, ".npz") || accx_standard_is_zip(input->path)) {
     code = accx_npz_open(input->path, &input->npz);
     for (size_t i = 0; !code && i < accx_npz_count(input->npz); ++i) {
       const char* name = accx_npz_name(input->npz, i);
@@ -242,7 +244,7 @@ static int order_items(pack_t* pack) {
 
 /* ---- Bytes ---- */
 
-/* Elements are read a piece at a time, as they are in the input. */
+/* Reads elements in pieces, as they are in the input. */
 static int32_t read_input(const part_t* part, uint64_t offset, void* target, uint64_t size_bytes) {
   const item_t* item = part->item;
   pack_t* pack = item->pack;
@@ -275,7 +277,8 @@ static int32_t convert_input(const part_t* part, uint64_t offset, unsigned char*
   const uint64_t from_bytes = accrt_dtype_bits(item->from) / 8;
   unsigned char edge[8];
   while (size_bytes > 0) {
-    /* The writer may ask for a part of an element: then one is made, and a part of it is given. */
+    /* The writer may ask for a part of an element. Then convert the whole element and copy the
+     * part. */
     const uint64_t first = offset / to_bytes, skip = offset % to_bytes;
     const bool whole = skip == 0 && size_bytes >= to_bytes;
     uint64_t count = whole ? size_bytes / to_bytes : 1;
@@ -334,7 +337,7 @@ static accrt_status_t add_constant(accrt_bundle_writer_t* writer, item_t* item) 
   return accrt_bundle_writer_add_constant(writer, &constant, &id);
 }
 
-/* Texts and numbers of the first input; lists stay behind. */
+/* Copies texts and numbers of the first input; lists are left out. */
 static accrt_status_t add_metadata(accrt_bundle_writer_t* writer, const pack_t* pack) {
   accrt_weights_t* weights = pack->inputs[0].weights;
   accrt_weights_info_t info = ACCRT_WEIGHTS_INFO_INIT;
@@ -373,7 +376,8 @@ static int write_pack(pack_t* pack, size_t first, size_t end, const char* path) 
   return code;
 }
 
-/* The end of the run from `first` that has at most so many bytes: at least one tensor. */
+/* The end of a run of tensors from `first` on with at most `most` bytes, but at least one
+ * tensor. */
 static size_t end_of_part(const pack_t* pack, size_t first, uint64_t most) {
   uint64_t bytes = pack->items[first].size_bytes;
   size_t end = first + 1;
@@ -499,7 +503,7 @@ static int run_pack(const accx_args_t* args) {
 }
 
 static const accx_option_t options[] = {
-    {"dtype", "TYPE", false,
+    {"dtype", "f16|bf16|f32|f64", false,
      "convert plain floats to f16, bf16, f32 or f64 (nearest, ties to even); what quantized "
      "weights "
      "are read as"},
@@ -529,4 +533,6 @@ const accx_verb_t accx_verb_pack = {
     "  accx pack model.safetensors weights.accx --dtype f16\n"
     "  accx pack model-00001-of-00003.gguf weights.accx --exclude 'blk.*.attn_q.*'\n",
     options,
-    run_pack};
+    run_pack,
+    ACCX_READS_THEN_WRITES,
+    NULL};

@@ -1,5 +1,5 @@
-/* tools/accx/quantize.c - `accx quantize`: weights in, the same weights in a layout out, with a report of what was lost. Tensors are
- * quantized while the file is written, one at a time. */
+/* tools/accx/quantize.c - `accx quantize`: writes the same weights in another layout, and reports
+ * the error. Tensors are quantized one at a time, while the file is written. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -13,8 +13,9 @@
 #include "quantize.h"
 #include "term.h"
 #include "whole.h"
+#include "standard.h"
 
-/* What checkpoints mostly have; the compiler's and Python's default too. */
+/* The usual value of checkpoints; also the default of the compiler and of Python. */
 #define DEFAULT_GROUP 128u
 #define NOT_CHOSEN "not chosen"
 
@@ -44,7 +45,7 @@ static bool has_numbers(const accrt_weights_tensor_t* tensor) {
          dtype == ACCRT_DTYPE_F8E4M3FN || dtype == ACCRT_DTYPE_F8E5M2;
 }
 
-/* Sizes of the target's components; false when the weight does not fit the layout. */
+/* Sets the sizes of the target's components. False when the weight does not fit the layout. */
 static bool size_components(accrt_layout_tensor_t* target) {
   for (uint32_t role = 0; role < ACCRT_LAYOUT_ROLE_COUNT; ++role) {
     if (accrt_layout_component_size(target, role, &target->components[role].size_bytes) != ACCRT_OK)
@@ -153,14 +154,17 @@ static int importance_of_item(accrt_weights_t* weights, accx_quantize_item_t* it
     return ACCX_OK;
   accrt_weights_tensor_t tensor = ACCRT_WEIGHTS_TENSOR_INIT;
   accrt_layout_tensor_t from = ACCRT_LAYOUT_TENSOR_INIT;
-  const void* data;
+  accrt_weights_component_t place = ACCRT_WEIGHTS_COMPONENT_INIT;
   accrt_status_t status = accrt_weights_tensor(weights, index, &tensor);
   if (status == ACCRT_OK)
-    status = accrt_weights_data(weights, index, 0, &data, &from.components[0].size_bytes);
+    status = accrt_weights_component(weights, index, 0, &place);
   if (status != ACCRT_OK)
     return accx_fail_status(status, "%s", path);
+  unsigned char* data = accx_alloc(place.size_bytes + 1, 1);
+  status = accrt_weights_read(weights, index, 0, 0, data, place.size_bytes);
   from.dtype = from.components[0].dtype = tensor.dtype;
-  from.components[0].data = (void*)(uintptr_t)data;
+  from.components[0].data = data;
+  from.components[0].size_bytes = place.size_bytes;
   from.rank = 1;
   int64_t count = 1;
   for (uint32_t i = 0; i < tensor.rank; ++i)
@@ -168,10 +172,10 @@ static int importance_of_item(accrt_weights_t* weights, accx_quantize_item_t* it
   from.shape = &count;
   float* values = accx_alloc((size_t)count, sizeof *values);
   const int code = check_importance(item, (uint64_t)count, values, path);
-  if (code)
-    return code;
-  status = accrt_layout_dequantize(&from, 0, 1, values);
-  return status == ACCRT_OK ? ACCX_OK : accx_fail_status(status, "%s", path);
+  if (!code && status == ACCRT_OK)
+    status = accrt_layout_dequantize(&from, 0, 1, values);
+  free(data);
+  return code || status == ACCRT_OK ? code : accx_fail_status(status, "%s", path);
 }
 
 static int read_importance(const accx_args_t* args, accrt_instance_t* instance,
@@ -181,7 +185,7 @@ static int read_importance(const accx_args_t* args, accrt_instance_t* instance,
     return ACCX_OK;
   const size_t length = strlen(path);
   int code = ACCX_OK;
-  if (length > 4 && strcmp(path + length - 4, ".npz") == 0) {
+  if ((length > 4 && strcmp(path + length - 4, ".npz") == 0) || accx_standard_is_zip(path)) {
     code = importance_from_npz(job, path);
   } else {
     accrt_weights_t* weights = NULL;
@@ -204,11 +208,11 @@ static int read_importance(const accx_args_t* args, accrt_instance_t* instance,
 
 /* ---- Writing ---- */
 
-/* Where the writer gets the bytes of one component. */
+/* The writer's source of bytes for one component. */
 typedef struct pull {
   accx_quantize_job_t* job;
   accx_quantize_item_t* item;
-  uint32_t which; /* role of a quantized weight; component of a copied one */
+  uint32_t which; /* the role for a quantized weight, the component for a copied one */
 } pull_t;
 
 static int32_t pull_bytes(void* self, uint64_t offset, void* target, uint64_t size_bytes) {
@@ -276,7 +280,7 @@ static accrt_status_t add_item(accrt_bundle_writer_t* writer, accx_quantize_job_
   return accrt_bundle_writer_add_constant(writer, &constant, &id);
 }
 
-/* What the source says of itself, where it is text. */
+/* Copies the source's metadata that is text. */
 static accrt_status_t copy_metadata(accrt_bundle_writer_t* writer, accrt_weights_t* source,
                                     const char* layout) {
   accrt_weights_info_t info = ACCRT_WEIGHTS_INFO_INIT;
@@ -428,7 +432,8 @@ static int read_items(const accx_args_t* args, const accrt_layout_tensor_t* like
   }
   if (chosen)
     return ACCX_OK;
-  const accx_quantize_item_t* best = NULL; /* one that --only chose and the layout did not take */
+  /* a weight that --only chose but the layout does not support */
+  const accx_quantize_item_t* best = NULL;
   for (uint32_t i = 0; i < job->count && !best; ++i) {
     if (strcmp(job->items[i].why, NOT_CHOSEN) != 0)
       best = &job->items[i];
@@ -491,8 +496,8 @@ static const accx_option_t options[] = {
     {"layout", "NAME", false, "the layout: q4_k, q8_0, i4_group, f8_channel, mxfp4, ..."},
     {"group", "N", false,
      "elements that share a scale, for i8_group, i4_group, i4_group_asym (128)"},
-    {"data", "TYPE", false, "f8e4m3fn or f8e5m2, for layouts of either"},
-    {"scales", "TYPE", false, "f32, f16 or bf16, for layouts of any"},
+    {"data", "f8e4m3fn|f8e5m2", false, "f8e4m3fn or f8e5m2, for layouts of either"},
+    {"scales", "f32|f16|bf16", false, "f32, f16 or bf16, for layouts of any"},
     {"only", "GLOB", true, "quantize only weights with such names"},
     {"keep", "GLOB", true, "copy weights with such names as they are"},
     {"search", NULL, false, "search for the scales with the least squared error"},
@@ -524,4 +529,5 @@ const accx_verb_t accx_verb_quantize = {
                "--importance acts.npz\n",
     .options = options,
     .run = run_quantize,
+    .operand_kind = ACCX_READS_THEN_WRITES,
 };

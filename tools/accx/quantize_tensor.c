@@ -1,4 +1,5 @@
-/* tools/accx/quantize_tensor.c - one weight at a time: to f32 and into its layout, on several threads. */
+/* tools/accx/quantize_tensor.c - converts one weight to f32 and to its layout, on several
+ * threads. */
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -8,12 +9,12 @@
 
 #define PIECE_ELEMENTS (1u << 20)
 
-/* Rows of a weight that one thread works on, a piece at a time. */
+/* Rows of a weight that one thread converts, in pieces. */
 typedef struct rows {
   const accrt_layout_tensor_t* from;
-  const accrt_layout_tensor_t* target; /* NULL: only the largest magnitude is wanted */
+  const accrt_layout_tensor_t* target; /* NULL: compute only the largest magnitude */
   const accrt_quantize_options_t* options;
-  uint64_t first, count, step; /* step: rows of a piece */
+  uint64_t first, count, step; /* step: rows per piece */
   uint64_t columns;
   accrt_quantize_report_t report;
   accrt_status_t status;
@@ -64,7 +65,7 @@ static void* work(void* self) {
   return NULL;
 }
 
-/* Runs `like` over all rows of a weight, cut at multiples of `tile` for as many threads. */
+/* Runs `like` for all rows of a weight. Each thread's part begins at a multiple of `tile`. */
 static int run_rows(const accx_quantize_job_t* job, const accx_quantize_item_t* item, rows_t like,
                     uint64_t row_count, uint64_t tile, bool whole) {
   enum { MOST = 64 };
@@ -83,7 +84,7 @@ static int run_rows(const accx_quantize_job_t* job, const accx_quantize_item_t* 
     const uint64_t rows = PIECE_ELEMENTS / (like.columns ? like.columns : 1) / tile * tile;
     parts[used].step = whole ? row_count : rows ? rows : tile;
   }
-  /* The last part runs here, and so do those for which no thread can be had. */
+  /* This thread runs the last part, and the parts for which no thread could be created. */
   for (; started + 1 < used; ++started) {
     if (pthread_create(&threads[started], NULL, work, &parts[started]) != 0)
       break;
@@ -103,7 +104,7 @@ static int run_rows(const accx_quantize_job_t* job, const accx_quantize_item_t* 
   return ACCX_OK;
 }
 
-/* The source's weight as the library's layouts see it. */
+/* Describes the source's weight for the library's layout functions. */
 static int read_source(accx_quantize_job_t* job, const accx_quantize_item_t* item,
                        accrt_layout_tensor_t* out_tensor) {
   *out_tensor = (accrt_layout_tensor_t)ACCRT_LAYOUT_TENSOR_INIT;
@@ -116,12 +117,14 @@ static int read_source(accx_quantize_job_t* job, const accx_quantize_item_t* ite
   out_tensor->shape = item->from.shape;
   for (uint32_t i = 0; i < item->from.component_count; ++i) {
     const accx_weight_part_t* part = &item->weight->parts[i];
-    const void* data;
-    const accrt_status_t status = accx_weight_data(&job->list, item->weight, i, &data);
+    unsigned char* data = accx_alloc(part->size_bytes + 1, 1);
+    job->given[part->role] = data;
+    const accrt_status_t status =
+        accx_weight_read(&job->list, item->weight, i, 0, data, part->size_bytes);
     if (status != ACCRT_OK)
       return accx_fail_status(status, "%s", accx_safe(item->from.name));
     accrt_layout_component_t* slot = &out_tensor->components[part->role];
-    slot->data = (void*)(uintptr_t)data; /* only read */
+    slot->data = data;
     slot->size_bytes = part->size_bytes;
     slot->dtype = part->dtype;
   }
@@ -155,7 +158,7 @@ int accx_quantize_tensor(accx_quantize_job_t* job, accx_quantize_item_t* item) {
   accx_quantize_forget(job);
   accrt_layout_tensor_t from;
   accrt_layout_info_t info = ACCRT_LAYOUT_INFO_INIT;
-  (void)accrt_layout_info(item->target.layout, &info); /* it was looked at before */
+  (void)accrt_layout_info(item->target.layout, &info); /* cannot fail: it was checked before */
   accrt_quantize_options_t options = ACCRT_QUANTIZE_OPTIONS_INIT;
   options.method = job->method;
   options.importance = item->importance;
@@ -168,7 +171,8 @@ int accx_quantize_tensor(accx_quantize_job_t* job, accx_quantize_item_t* item) {
     row_count *= (uint64_t)item->from.shape[i];
   rows_t like = {.from = &from, .options = &options};
   like.columns = (uint64_t)item->from.shape[item->from.rank - 1];
-  /* One scale of a whole tensor is searched for with all of it at hand; other tiles may not be cut. */
+  /* A search for the scale of a whole tensor needs the whole tensor in memory. Other tiles may not
+   * be divided. */
   const bool tensor = item->target.layout == ACCRT_LAYOUT_F8_TENSOR;
   const bool whole = tensor && job->method == ACCRT_QUANTIZE_SEARCH;
   const bool batched = info.tile_rows > 1 && item->from.rank > 2;
@@ -181,5 +185,9 @@ int accx_quantize_tensor(accx_quantize_job_t* job, accx_quantize_item_t* item) {
   like.target = &item->target;
   if (!code)
     code = run_rows(job, item, like, row_count, tile ? tile : 1, whole);
+  for (uint32_t role = 0; role < ACCRT_LAYOUT_ROLE_COUNT; ++role) {
+    free(job->given[role]);
+    job->given[role] = NULL;
+  }
   return code;
 }

@@ -1,4 +1,5 @@
 /* tools/accx/run.c - accx run: calls one function and shows or stores its results. */
+#include "confine.h"
 #include "outputs.h"
 #include "term.h"
 #include "timing.h"
@@ -16,12 +17,22 @@ static void print_human(const accx_job_t* job, const accx_outputs_t* outputs,
 }
 
 static void print_json(const accx_job_t* job, const accx_outputs_t* outputs,
-                       const accx_times_t* times) {
+                       const accx_times_t* times, const char* sandbox) {
   struct json_object* root = accx_json_object(NULL, NULL);
   accx_job_json(job, root);
+  if (sandbox)
+    accx_json_text(root, "sandbox", sandbox);
   accx_times_json(root, "time_ns", times);
   accx_outputs_json(job, outputs, root);
   accx_json_print(root);
+}
+
+static int run_confined(accx_job_t* job, accx_times_t* times, const char** out_sandbox) {
+  uint64_t time_ns = 0;
+  const int code = accx_confine_run(job, out_sandbox, &time_ns);
+  const double ns = (double)time_ns;
+  *times = (accx_times_t){1, ns, ns, ns, ns, ns, ns};
+  return code;
 }
 
 static int run_run(const accx_args_t* args) {
@@ -32,17 +43,25 @@ static int run_run(const accx_args_t* args) {
   int code = accx_args_integer(args, "repeat", 1, 10000000, &repeat);
   if (code)
     return code;
+  const bool confined = accx_args_has(args, "sandbox");
+  const char* sandbox = NULL;
+  if (confined)
+    code = accx_confine_check(args);
+  if (code)
+    return code;
   code = accx_job_prepare(args, &job);
   if (!code)
     code = accx_outputs_plan(&job, &outputs);
-  if (!code)
+  if (!code && confined)
+    code = run_confined(&job, &times, &sandbox);
+  else if (!code)
     code = accx_time_runs(&job, "running", (uint64_t)repeat, 0, &times);
-  if (!code)
+  if (!code && !confined)
     code = accx_job_fetch(&job);
   if (!code)
     code = accx_outputs_write(&job, &outputs);
   if (!code && accx_args_has(args, "json"))
-    print_json(&job, &outputs, &times);
+    print_json(&job, &outputs, &times, sandbox);
   else if (!code)
     print_human(&job, &outputs, &times);
   if (!code)
@@ -57,6 +76,10 @@ static const accx_option_t options[] = {
     {"output", "NAME=FILE.npy", true, "write a result, or an input that is updated in place"},
     {"out-dir", "DIR", false, "write every result to DIR/NAME.npy"},
     {"repeat", "N", false, "run N times; what is updated in place, and state, carries over"},
+    {"sandbox", NULL, false, "run it in a process without files and network (host device)"},
+    {"sandbox-memory", "MIB", false, "at most so much memory there"},
+    {"sandbox-cpu", "SECONDS", false, "at most so much processor time there, inf: no limit"},
+    {"sandbox-weak", NULL, false, "a sandbox without Landlock will do, where the kernel has none"},
     {"json", NULL, false, "print JSON"},
     {NULL, NULL, false, NULL},
 };
@@ -80,7 +103,10 @@ const accx_verb_t accx_verb_run = {
         "\n"
         "A bundle with machine code for this processor is as powerful as a program: accx runs it "
         "when you\n"
-        "have trusted who signed it (accx help trust); --allow-host-code runs it all the same.\n"
+        "have trusted who signed it (accx help trust); --allow-host-code runs it all the same. "
+        "--sandbox runs\n"
+        "it in a process that can open no file, reach no network, start and signal nothing, "
+        "whoever signed it.\n"
         "\n"
         "Examples:\n"
         "  accx run model.accx --symbol batch=2 --symbol seq=16\n"
@@ -91,4 +117,5 @@ const accx_verb_t accx_verb_run = {
         "2\n",
     .options = options,
     .run = run_run,
+    .operand_kind = ACCX_READS,
 };

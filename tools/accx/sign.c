@@ -1,19 +1,21 @@
-/* tools/accx/sign.c - accx sign, encrypt and decrypt: a bundle written again with a signature more, or with other weights' bytes. */
+/* tools/accx/sign.c - accx sign, encrypt and decrypt: write a bundle again with another signature,
+ * or with encrypted or decrypted weights. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "accrt/write.h"
 #include "accx.h"
 #include "json_out.h"
 #include "keys.h"
 #include "open.h"
 #include "term.h"
 
-/* Where to write: --output, or with --in-place the file itself. */
+/* The path to write: --output, or with --in-place the file itself. */
 static int find_output(const accx_args_t* args, const char** out_path) {
   const char* output = accx_args_value(args, "output");
   const bool in_place = accx_args_has(args, "in-place");
   *out_path = in_place ? args->operands[0] : output;
-  /* A link stays one: what it leads to is replaced. */
+  /* A link stays a link; its target is replaced. */
   char* real = in_place ? realpath(args->operands[0], NULL) : NULL;
   if (real)
     *out_path = accx_text("%s", real);
@@ -57,7 +59,7 @@ static int read_scopes(const accx_args_t* args, uint32_t* out_scopes) {
   return accx_fail(ACCX_USAGE, "--scope is '%s'; it must be code, weights or both", name);
 }
 
-/* What a signature of the code is about to vouch for: on standard error, so that it is seen before the result. */
+/* Prints on standard error what a signature of the code covers, before the bundle is signed. */
 static void say_what_is_signed(accrt_bundle_t* bundle, const char* path) {
   accrt_bundle_info_t info = ACCRT_BUNDLE_INFO_INIT;
   accrt_bundle_trust_t trust = ACCRT_BUNDLE_TRUST_INIT;
@@ -94,7 +96,7 @@ static int sign_bundle(const accx_args_t* args, accrt_instance_t* instance, accr
   accrt_status_t status = accrt_bundle_sign(bundle, &options, output);
   if (status == ACCRT_OK)
     status = accrt_key_public(instance, &key, &public_key);
-  memset(&key, 0, sizeof key);
+  explicit_bzero(&key, sizeof key);
   accx_progress_clear();
   if (status != ACCRT_OK)
     return accx_fail_status(status, "%s", args->operands[0]);
@@ -129,7 +131,7 @@ static int run_sign(const accx_args_t* args) {
 static const accx_option_t sign_options[] = {
     OUTPUT_OPTIONS,
     {"key", "FILE", false, "the private key; without it the user's (accx keygen)"},
-    {"scope", "WHAT", false, "code, weights or both (the default)"},
+    {"scope", "code|weights|both", false, "code, weights or both (the default)"},
     {"vouch", NULL, false, "sign code that this key has not signed before"},
     {"json", NULL, false, "print JSON"},
     {NULL, NULL, false, NULL},
@@ -153,6 +155,7 @@ const accx_verb_t accx_verb_sign = {
         "  accx sign model.accx --output signed.accx --key release.pem --scope weights\n",
     .options = sign_options,
     .run = run_sign,
+    .operand_kind = ACCX_READS,
 };
 
 /* ---- encrypt, decrypt ---- */
@@ -181,7 +184,7 @@ static int run_encryption(const accx_args_t* args) {
                       : accrt_bundle_decrypt(bundle, output);
     accx_progress_clear();
   }
-  memset(&key, 0, sizeof key);
+  explicit_bzero(&key, sizeof key);
   if (status != ACCRT_OK)
     code = accx_fail_status(status, "%s", args->operands[0]);
   else
@@ -215,6 +218,7 @@ const accx_verb_t accx_verb_encrypt = {
                "  accx run sealed.accx --secret-key weights.key\n",
     .options = encryption_options,
     .run = run_encryption,
+    .operand_kind = ACCX_READS,
 };
 
 const accx_verb_t accx_verb_decrypt = {
@@ -227,4 +231,5 @@ const accx_verb_t accx_verb_decrypt = {
                "  accx decrypt sealed.accx --output model.accx --secret-key weights.key\n",
     .options = encryption_options,
     .run = run_encryption,
+    .operand_kind = ACCX_READS,
 };

@@ -1,4 +1,5 @@
-/* tools/accx/signature.c - types, signatures and symbol ranges as text, from the library's reflection alone. */
+/* tools/accx/signature.c - types, signatures and symbol ranges as text, from the library's
+ * reflection. */
 #include "signature.h"
 
 #include <inttypes.h>
@@ -6,7 +7,7 @@
 
 #include "names.h"
 
-#define MOST_BUCKETS 16u /* in one line of text; JSON has all */
+#define MOST_BUCKETS 16u /* in one line; JSON has all */
 
 const char* accx_type_text(accrt_bundle_t* bundle, uint32_t function, uint32_t index) {
   char small[512];

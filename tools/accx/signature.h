@@ -4,13 +4,13 @@
 
 #include "accx.h"
 
-/* "f32[batch, 384]"; lives until exit. "?" when the library cannot tell. */
+/* Such as "f32[batch, 384]"; "?" if the library fails. Lives until exit. */
 const char* accx_type_text(accrt_bundle_t* bundle, uint32_t function, uint32_t index);
-/* Type of a state. A dimension that is more than a number or a symbol shows as "...". */
+/* The type of a state. A dimension other than a number or a symbol is shown as "...". */
 const char* accx_state_type_text(accrt_bundle_t* bundle, const accrt_state_info_t* state);
 /* "f32[32, 384]" from concrete sizes. */
 const char* accx_shape_text(accrt_dtype_t dtype, uint32_t rank, const int64_t* shape);
-/* "runtime, 0 to 1024, multiple of 2, buckets 32 128": a symbol's class and range. */
+/* A symbol's class and range: "runtime, 0 to 1024, multiple of 2, buckets 32 128". */
 const char* accx_symbol_text(const accrt_symbol_info_t* symbol);
 
 #endif /* ACCX_SIGNATURE_H_ */

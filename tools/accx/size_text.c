@@ -1,9 +1,10 @@
-/* tools/accx/size_text.c - sizes out of type texts. The text comes from the library, which shows an expression as
+/* tools/accx/size_text.c - computes sizes from type texts. The library writes an expression as
  *
- *   expression := term [operator term]        operator: + - * // % == != < <= and or
- *   term := number | symbol | ( expression ) | name ( expression, ... )
+ *    expression := term [operator term]        operator: + - * // % == != < <= and or
+ *    term := number | symbol | ( expression ) | name ( expression, ... )
  *
- * with names ceildiv, min, max, select and not. Long expressions are cut with "..." and then have no value here.
+ * with the names ceildiv, min, max, select, not and present. It cuts long expressions with "...";
+ * those have no value here.
  */
 #include "size_text.h"
 
@@ -58,7 +59,7 @@ static bool modulo(int64_t a, int64_t b, int64_t* out) {
   return true;
 }
 
-/* Longer operators first, where one begins another. */
+/* Longer operators first, because one may be the start of another. */
 static const char* const operators[] = {"//", "==", "!=", "<=",   "<",  "+",
                                         "-",  "*",  "%",  "and ", "or "};
 #define OPERATOR_COUNT (sizeof operators / sizeof *operators)
@@ -134,7 +135,11 @@ static bool parse_operands(parser_t* parser, const char* name, size_t length, in
     if (count == MAX_OPERANDS || !parse_expression(parser, &values[count++]))
       return false;
   } while (take(parser, ","));
-  return take(parser, ")") && apply_name(name, length, values, count, out);
+  if (!take(parser, ")"))
+    return false;
+  if (length == 7 && memcmp(name, "present", length) == 0 && count == 1)
+    return *out = parser->names->present(parser->names->self, values[0]), true;
+  return apply_name(name, length, values, count, out);
 }
 
 static bool parse_term(parser_t* parser, int64_t* out) {
@@ -170,7 +175,7 @@ static bool parse_expression(parser_t* parser, int64_t* out) {
   return true;
 }
 
-/* The text of the index-th dimension. */
+/* Finds the text of the index-th dimension. */
 static bool find_dim(const char* type, uint32_t index, const char** out_begin,
                      const char** out_end) {
   const char* at = strchr(type, '[');

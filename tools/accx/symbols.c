@@ -1,4 +1,5 @@
-/* tools/accx/symbols.c - values of shape symbols: from --symbol, --scalar, and the sizes of arrays that were given. */
+/* tools/accx/symbols.c - values of shape symbols: from --symbol, --scalar, and sizes of the inputs'
+ * arrays. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,7 +96,7 @@ static int bind_named_scalar(accx_job_t* job, const char* text) {
                    name, near);
 }
 
-/* What is not said: a scalar takes the value of its symbol, a session's symbol its maximum. */
+/* Fills in missing values: a scalar gets its symbol's value, a SESSION symbol its maximum. */
 int accx_job_bind_defaults(accx_job_t* job) {
   for (uint32_t i = 0; i < job->function_info.input_count; ++i) {
     accx_argument_t* argument = &job->arguments[i];
@@ -159,8 +160,14 @@ static bool lookup_symbol(void* self, const char* name, size_t length, int64_t* 
   return false;
 }
 
+static bool is_present(void* self, int64_t input) {
+  const accx_job_t* job = self;
+  const bool named = input >= 0 && input < (int64_t)job->argument_count;
+  return named && (job->arguments[input].given || input >= (int64_t)job->function_info.input_count);
+}
+
 int accx_job_shape(accx_job_t* job, const accx_argument_t* argument, int64_t* out_shape) {
-  const accx_size_text_t names = {job, lookup_symbol};
+  const accx_size_text_t names = {job, lookup_symbol, is_present};
   for (uint32_t i = 0; i < argument->info.rank; ++i) {
     const accrt_dim_t* dim = &argument->info.dims[i];
     out_shape[i] = dim->kind == ACCRT_DIM_SYMBOL ? job->symbols[dim->value].value : dim->value;
@@ -168,9 +175,29 @@ int accx_job_shape(accx_job_t* job, const accx_argument_t* argument, int64_t* ou
         !accx_size_in_type(&names, argument->type, i, &out_shape[i]))
       return accx_fail(
           ACCX_USAGE,
-          "dimension %u of input '%s' (%s) cannot be worked out here; give a file instead: "
+          "dimension %u of input '%s' (%s) cannot be computed here; give a file instead: "
           "--input %s=FILE.npy",
           i, argument->info.name, argument->type, argument->info.name);
+  }
+  return ACCX_OK;
+}
+
+int accx_job_result_shape(accx_job_t* job, const accx_argument_t* argument, int64_t* out_shape) {
+  const accx_size_text_t names = {job, lookup_symbol, is_present};
+  for (uint32_t i = 0; i < argument->info.rank; ++i) {
+    const accrt_dim_t* dim = &argument->info.dims[i];
+    bool known = true;
+    if (dim->kind == ACCRT_DIM_CONSTANT)
+      out_shape[i] = dim->value;
+    else if (dim->kind == ACCRT_DIM_SYMBOL)
+      known = job->symbols[dim->value].known, out_shape[i] = job->symbols[dim->value].value;
+    else
+      known = accx_size_in_type(&names, argument->type, i, &out_shape[i]);
+    if (!known || out_shape[i] < 0)
+      return accx_fail(ACCX_FAILED,
+                       "dimension %u of result '%s' (%s) cannot be computed here, and a sandbox "
+                       "accepts no size from the code",
+                       i, argument->info.name, argument->type);
   }
   return ACCX_OK;
 }

@@ -1,4 +1,4 @@
-/* tools/accx/term.c - colours, progress, sizes, times, tables. It may not touch the library. */
+/* tools/accx/term.c - colours, progress, sizes, times, tables. It may not use the library. */
 #include "term.h"
 
 #include <stdarg.h>
@@ -164,7 +164,7 @@ static size_t shown_width(const char* text) {
   return width;
 }
 
-/* Cells after the last one with text are not printed, so that no line ends in spaces. */
+/* The row's length without trailing empty cells, so that no line ends with spaces. */
 static size_t row_length(const accx_table_t* table, size_t first) {
   size_t length = table->count - first < table->columns ? table->count - first : table->columns;
   while (length > 0 && table->cells[first + length - 1].text[0] == '\0')

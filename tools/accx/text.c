@@ -1,6 +1,7 @@
-/* tools/accx/text.c - accx dump, build and diff: bundles as text that a person can read and write. What the text says is the
- * concern of loader/text. */
+/* tools/accx/text.c - accx dump, build and diff: bundles as text that a person can read and write.
+ * write/text has the text form. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -8,7 +9,8 @@
 
 #include "accx.h"
 #include "json_out.h"
-#include "loader/text/text.h"
+#include "runtime/core/put_file.h"
+#include "write/text/text.h"
 #include "open.h"
 #include "term.h"
 
@@ -29,38 +31,54 @@ static const char* base_name(const char* path) {
   return slash ? slash + 1 : path;
 }
 
-/* An output takes the place of what is there: not of what it is made from. */
+/* Checks that an output does not replace its own input. */
 static int check_output(const char* input, const char* target) {
   struct stat to;
   if (stat(target, &to) != 0)
-    return ACCX_OK; /* whether it can be made shows when it is */
+    return ACCX_OK; /* creating the file will show whether it is possible */
   if (S_ISDIR(to.st_mode))
     return accx_fail(ACCX_FAILED, "%s: it is a folder, and --output is a file", target);
   if (accx_same_file(input, target))
-    return accx_fail(ACCX_USAGE, "--output %s is what is read", target);
+    return accx_fail(ACCX_USAGE, "--output %s is the input", target);
   return ACCX_OK;
 }
 
-/* To a new file beside the one that is asked for, which it then replaces. */
-static int dump_to_file(accx_text_dump_t* dump, const char* target) {
+static int fail_file(const char* path, int error) {
+  return accx_fail(ACCX_FAILED, "%s: %s", path, strerror(error));
+}
+
+/* Writes to an open temporary file. */
+static int dump_to_part(accx_text_dump_t* dump, const char* target, int fd) {
   accx_text_error_t error;
-  const char* part = accx_text("%s.part", target);
+  const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  dump->out = copy >= 0 ? fdopen(copy, "w") : NULL;
+  if (!dump->out) {
+    const int code = fail_file(target, errno);
+    if (copy >= 0)
+      (void)close(copy);
+    return code;
+  }
+  int code = accx_text_write(dump, &error) ? ACCX_OK : fail_text(dump->path, &error);
+  if (fclose(dump->out) != 0 && !code)
+    code = fail_file(target, errno);
+  return code;
+}
+
+/* Writes a new file beside the target, and then renames it to the target. */
+static int dump_to_file(accx_text_dump_t* dump, const char* target) {
+  accrt_put_t put;
   int code = check_output(dump->path, target);
   if (code)
     return code;
   dump->folder = accx_text("%s.d", target);
   dump->folder_name = accx_text("%s.d", base_name(target));
-  dump->out = fopen(part, "w");
-  if (!dump->out)
-    return accx_fail(ACCX_FAILED, "%s: %s", target, strerror(errno));
-  code = accx_text_write(dump, &error) ? ACCX_OK : fail_text(dump->path, &error);
-  if (fclose(dump->out) != 0 && !code)
-    code = accx_fail(ACCX_FAILED, "%s: %s", target, strerror(errno));
-  if (!code && rename(part, target) != 0)
-    code = accx_fail(ACCX_FAILED, "%s: %s", target, strerror(errno));
-  if (code)
-    (void)unlink(part);
-  return code;
+  int error = accrt_put_begin(&put, target, "", 0666, ACCRT_PUT_OF_NAME);
+  if (error)
+    return fail_file(target, error);
+  code = dump_to_part(dump, target, put.fd);
+  error = code ? 0 : accrt_put_end(&put, false);
+  accrt_put_drop(&put);
+  return error ? fail_file(target, error) : code;
 }
 
 static int run_dump(const accx_args_t* args) {
@@ -77,7 +95,7 @@ static int run_dump(const accx_args_t* args) {
                            .inline_bytes = (uint64_t)inline_bytes};
   const char* target = accx_args_value(args, "output");
   accx_text_error_t error;
-  if (target)
+  if (target && strcmp(target, "-") != 0)
     code = dump_to_file(&dump, target);
   else if (!accx_text_write(&dump, &error))
     code = fail_text(dump.path, &error);
@@ -87,8 +105,8 @@ out:
 }
 
 static const accx_option_t dump_options[] = {
-    {"output", "FILE", false,
-     "write the text here, and large bytes into the folder FILE.d beside it"},
+    {"output", "TEXT", false,
+     "write the text here, and large bytes into the folder TEXT.d beside it"},
     {"inline", "BYTES", false, "bytes up to so many stand in the text as digits (default 64)"},
     {NULL, NULL, false, NULL},
 };
@@ -110,6 +128,7 @@ const accx_verb_t accx_verb_dump = {
         "again.accx\n",
     .options = dump_options,
     .run = run_dump,
+    .operand_kind = ACCX_READS,
 };
 
 /* ---- build ---- */
@@ -121,7 +140,7 @@ static int read_text(const char* path, char** out_text, size_t* out_size) {
   if (!file || fstat(fileno(file), &info) != 0) {
     code = accx_fail(ACCX_FAILED, "%s: %s", path, strerror(errno));
   } else if (!S_ISREG(info.st_mode) || (uint64_t)info.st_size > MAX_TEXT_BYTES) {
-    code = accx_fail(ACCX_FAILED, "%s: it is no file of at most 1 GiB", path);
+    code = accx_fail(ACCX_FAILED, "%s: it is not a file of at most 1 GiB", path);
   } else {
     *out_size = (size_t)info.st_size;
     *out_text = malloc(*out_size + 1);
@@ -140,7 +159,7 @@ static const char* folder_of(const char* path) {
   return slash == path ? "/" : accx_text("%.*s", (int)(slash - path), path);
 }
 
-/* A writer for whoever may read the bundle, or for a library whose `accx caps --json` is in a file. */
+/* Creates a writer for any reader, or for the library whose `accx caps --json` is in a file. */
 static int create_writer(const char* caps_path, accrt_bundle_writer_t** out_writer) {
   accrt_bundle_writer_options_t options = ACCRT_BUNDLE_WRITER_OPTIONS_INIT;
   accrt_caps_t caps = ACCRT_CAPS_INIT;
@@ -178,8 +197,8 @@ static int run_build(const accx_args_t* args) {
              "\x89"
              "ACCX",
              5) == 0)
-    code =
-        accx_fail(ACCX_FAILED, "%s: this is a bundle, no text (accx dump makes text of it)", path);
+    code = accx_fail(ACCX_FAILED, "%s: this is a bundle, not a text (accx dump writes its text)",
+                     path);
   if (!code)
     code = create_writer(accx_args_value(args, "target-caps"), &writer);
   if (code)
@@ -223,6 +242,7 @@ const accx_verb_t accx_verb_build = {
         "  accx build model.yaml --output model.accx --target-caps target.json\n",
     .options = build_options,
     .run = run_build,
+    .operand_kind = ACCX_READS,
 };
 
 /* ---- diff ---- */
@@ -282,4 +302,5 @@ const accx_verb_t accx_verb_diff = {
                "  accx diff --exit-code model.accx model.new.accx > /dev/null || echo other\n",
     .options = diff_options,
     .run = run_diff,
+    .operand_kind = ACCX_READS,
 };

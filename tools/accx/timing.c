@@ -1,4 +1,4 @@
-/* tools/accx/timing.c - repeated runs and what their times say. */
+/* tools/accx/timing.c - repeats runs and computes statistics of their times. */
 #include "timing.h"
 
 #include <inttypes.h>
@@ -14,7 +14,7 @@ static int compare(const void* left, const void* right) {
   return (a > b) - (a < b);
 }
 
-/* The smallest time that nine tenths of the runs did not exceed. */
+/* The smallest time that 90% of the runs did not exceed. */
 static double at_nine_tenths(const double* sorted, uint64_t count) {
   return sorted[(count * 9 + 9) / 10 - 1];
 }

@@ -1,4 +1,4 @@
-/* tools/accx/verify.c - accx verify: checks bundles without running anything of them. */
+/* tools/accx/verify.c - accx verify: checks bundles without running their code. */
 #include <stdlib.h>
 
 #include "accx.h"
@@ -8,7 +8,7 @@
 #include "open.h"
 #include "term.h"
 
-#define MAX_SHOWN 16u /* signatures */
+#define MAX_SHOWN 16u /* limit of signatures */
 
 typedef struct verified {
   accrt_bundle_trust_t trust;
@@ -17,10 +17,10 @@ typedef struct verified {
   uint64_t size_bytes;
   uint64_t data_size_bytes;
   uint64_t time_ns;
-  bool* deprecated; /* by place in the table */
+  bool* deprecated; /* by index in the table */
 } verified_t;
 
-/* Who has signed what. */
+/* Finds the signers of code and weights. */
 static accrt_status_t read_trust(accrt_bundle_t* bundle, verified_t* verified) {
   verified->trust = (accrt_bundle_trust_t)ACCRT_BUNDLE_TRUST_INIT;
   accrt_status_t status = accrt_bundle_trust(bundle, &verified->trust);
@@ -92,7 +92,11 @@ static void report_trust(const verified_t* verified) {
       ++count;
     }
     if (count == 0 && (scope == ACCRT_SCOPE_CODE || verified->data_size_bytes))
-      fprintf(accx_out, "  %-8s not signed\n", scope_name(scope));
+      fprintf(
+          accx_out,
+          "  %-8s not signed: its fast digests match, which finds damage and proves nothing of who "
+          "wrote it\n",
+          scope_name(scope));
   }
   if (verified->trust.encrypted)
     fputs("  weights  encrypted\n", accx_out);
@@ -116,7 +120,7 @@ static void report_deprecated_json(const verified_t* verified, struct json_objec
   }
 }
 
-/* What is read today and in a later major no more. */
+/* Reports content that a later major will not read. */
 static void report_deprecated(const char* path, const verified_t* verified) {
   for (size_t i = 0; i < accx_deprecated_count; ++i) {
     const accx_deprecated_t* entry = &accx_deprecated[i];
@@ -153,7 +157,7 @@ static void report(const char* path, const verified_t* verified, bool full,
   report_deprecated(path, verified);
 }
 
-/* Every file is checked even after one failed; the first failure gives the exit code. */
+/* All files are checked, even after a failure. The first failure gives the exit code. */
 static int run_verify(const accx_args_t* args) {
   accrt_instance_t* instance = NULL;
   const bool full = accx_args_has(args, "full");
@@ -201,4 +205,5 @@ const accx_verb_t accx_verb_verify = {
                "  accx verify --full build/models/*.accx && echo all good\n",
     .options = options,
     .run = run_verify,
+    .operand_kind = ACCX_READS,
 };

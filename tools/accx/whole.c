@@ -1,9 +1,8 @@
-/* tools/accx/whole.c - files that appear when they are whole. The signal handler only takes files away and lets the signal do its
- * work; it reads what is written before it can run. */
+/* tools/accx/whole.c - writes files that appear whole. The signal handler only removes temporary
+ * files, and raises the signal again. It only reads data that is complete before it can run. */
 #include "whole.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -11,20 +10,21 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/core/put_file.h"
 #include "term.h"
 
-/* Newest first; a file is in the list before it is made. */
+/* Newest first. A file is in the list before it is created. */
 typedef struct whole {
   struct whole* next;
   const char* path;
-  const char* part;
+  accrt_put_t put;
 } whole_t;
 
 static _Atomic(whole_t*) wholes;
 
 static void take_away(void) {
-  for (const whole_t* whole = atomic_load(&wholes); whole; whole = whole->next)
-    (void)unlink(whole->part);
+  for (whole_t* whole = atomic_load(&wholes); whole; whole = whole->next)
+    accrt_put_drop(&whole->put);
 }
 
 static void interrupted(int number) {
@@ -32,7 +32,8 @@ static void interrupted(int number) {
   take_away();
   if (isatty(STDERR_FILENO))
     (void)!write(STDERR_FILENO, line, sizeof line - 1);
-  /* The handler was for once: now the signal ends the program, as whoever waits for it expects. */
+  /* The handler was for one signal. Now the signal ends the program, as the parent process
+   * expects. */
   (void)raise(number);
 }
 
@@ -46,7 +47,7 @@ static void watch_signals(void) {
     if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler == SIG_DFL)
       (void)sigaction(numbers[i], &action, NULL);
   }
-  (void)signal(SIGXFSZ, SIG_IGN); /* a limit of sizes is an error of writing */
+  (void)signal(SIGXFSZ, SIG_IGN); /* exceeding a size limit becomes a failed write */
 }
 
 static int fail(const whole_t* whole, int error) {
@@ -56,27 +57,27 @@ static int fail(const whole_t* whole, int error) {
 int accx_whole_write(accrt_bundle_writer_t* writer, const char* path, const int* told) {
   whole_t* whole = accx_alloc(1, sizeof *whole);
   whole->path = accx_text("%s", path);
-  whole->part = accx_text("%s.%ld.part", path, (long)getpid());
+  whole->put = (accrt_put_t)ACCRT_PUT_INIT;
   whole->next = atomic_load(&wholes);
   atomic_store(&wholes, whole);
   watch_signals();
-  const int fd = open(whole->part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd < 0)
-    return fail(whole, errno);
-  const accrt_status_t status = accrt_bundle_writer_write_fd(writer, fd);
-  const int error = close(fd) != 0 ? errno : 0;
+  const int error = accrt_put_begin(&whole->put, path, "", 0666, ACCRT_PUT_OF_NAME);
+  if (error)
+    return fail(whole, error);
+  const accrt_status_t status = accrt_bundle_writer_write_fd(writer, whole->put.fd);
   accx_progress_clear();
   if (status != ACCRT_OK && *told)
     return *told;
   if (status != ACCRT_OK)
     return accx_fail_status(status, "%s", accx_safe(path));
-  return error ? fail(whole, error) : ACCX_OK;
+  return ACCX_OK;
 }
 
 int accx_whole_finish(int code) {
-  for (const whole_t* whole = atomic_load(&wholes); whole && !code; whole = whole->next) {
-    if (rename(whole->part, whole->path) != 0)
-      code = fail(whole, errno);
+  for (whole_t* whole = atomic_load(&wholes); whole && !code; whole = whole->next) {
+    const int error = accrt_put_end(&whole->put, false);
+    if (error)
+      code = fail(whole, error);
   }
   if (code)
     take_away();

@@ -1,15 +1,18 @@
-/* tools/accx/whole.h - files that appear when they are whole: written beside their names, put in place all together at the end. What fails
- * or is interrupted (SIGINT, SIGTERM, SIGHUP) leaves nothing behind. */
+/* tools/accx/whole.h - files that appear whole: written beside their names, and all renamed
+ * together at the end. A failure or an interruption (SIGINT, SIGTERM, SIGHUP) leaves no file
+ * behind. */
 #ifndef ACCX_WHOLE_H_
 #define ACCX_WHOLE_H_
 
 #include "accx.h"
 
-#include "accrt/bundle_writer.h"
+#include "accrt/write.h"
 
-/* Writes a bundle beside `path`. Says what failed, but for what was said already when `*told` is an exit code then. */
+/* Writes a bundle beside `path`. Reports a failure, unless `*told` is an exit code: then it was
+ * reported already. */
 int accx_whole_write(accrt_bundle_writer_t* writer, const char* path, const int* told);
-/* Puts all files that were written in place; with `code` not ACCX_OK takes them away, and returns it. */
+/* Renames all written files to their names. With a `code` other than ACCX_OK removes them. Returns
+ * `code`. */
 int accx_whole_finish(int code);
 
 #endif /* ACCX_WHOLE_H_ */

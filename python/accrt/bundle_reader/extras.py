@@ -144,6 +144,6 @@ def check_trust(tables: Any) -> None:
     wanted = bool(tables.container.header.required_features & r.FEATURE_ENCRYPTED_DATA)
     good = wanted == bool(tables.encryption)
     for encryption in tables.encryption:
-        good = good and (encryption.algorithm, encryption.reserved, encryption.reserved_2) == (1, 0, 0)
+        good = good and encryption.algorithm in (1, 2) and (encryption.reserved, encryption.reserved_2) == (0, 0)
     if not good:
         raise tables.fail(150, f"required features {tables.container.header.required_features}, {len(tables.encryption)} records")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Tuple, Union
@@ -186,10 +185,10 @@ _INFIX = {3: "+", 4: "-", 5: "*", 6: "//", 8: "%", 11: "==", 12: "!=", 13: "<", 
 _CALLS = {7: "ceildiv", 9: "min", 10: "max", 17: "not", 18: "select"}
 
 
-def _expression_text(tables: Tables, first: int, node: int) -> str:
-    """An expression as text. A node may be used many times: what would grow past 4096 characters is cut."""
-    texts: List[str] = []
-    for record in tables.expressions[first : first + node + 1]:
+def _expression_text(tables: Tables, first: int, node: int, texts: List[str]) -> str:
+    """An expression as text. `texts` has those of the scope's first nodes, and gets more. A node may be used many times: what would
+    grow past 4096 characters is cut."""
+    for record in tables.expressions[first + len(texts) : first + node + 1]:
         operands = [texts[operand] for operand in (record.a, record.b, record.c) if operand != r.NONE]
         if record.op == r.EXPR_CONSTANT:
             text = str(record.immediate)
@@ -207,17 +206,19 @@ def _expression_text(tables: Tables, first: int, node: int) -> str:
     return texts[node]
 
 
-def _dims(tables: Tables, first: int, kind: Any) -> Tuple[str, ...]:
-    return tuple(_expression_text(tables, first, node) for node in kind[4 : 4 + kind.rank])
+def _dims(tables: Tables, first: int, kind: Any, texts: List[str]) -> Tuple[str, ...]:
+    return tuple(_expression_text(tables, first, node, texts) for node in kind[4 : 4 + kind.rank])
 
 
 def _function(tables: Tables, record: Any, facts: Any) -> Function:
+    texts: List[str] = []
+
     def argument(entry: Any) -> Argument:
         kind = r.TYPE.at(entry.type, 0)
         symbol = tables.text(tables.symbols[entry.symbol].name) if entry.kind == 4 else None
         return Argument(
             tables.text(entry.name), _KINDS[entry.kind], r.DTYPE_NAMES[kind.dtype],
-            _dims(tables, record.expression_first, kind), bool(entry.flags & 1), symbol, tables.text(entry.doc),
+            _dims(tables, record.expression_first, kind, texts), bool(entry.flags & 1), symbol, tables.text(entry.doc),
         )  # fmt: skip
 
     arguments = [argument(entry) for entry in tables._own_arguments(record)]
@@ -255,10 +256,11 @@ def _fill(bundle: Bundle) -> Bundle:
             tuple(bucket.bound for bucket in buckets),
         )  # fmt: skip
     bundle.constants = {text(entry.name): _constant(tables, entry) for entry in tables.constants}
+    texts: List[str] = []
     for entry in tables.states:
         kind = r.TYPE.at(entry.type, 0)
         bundle.states[text(entry.name)] = State(
-            text(entry.name), r.DTYPE_NAMES[kind.dtype], _dims(tables, 0, kind), entry.fill_pattern
+            text(entry.name), r.DTYPE_NAMES[kind.dtype], _dims(tables, 0, kind, texts), entry.fill_pattern
         )
     images = [Image(text(i.name), _IMAGE_KINDS[i.kind], i.offset_bytes, i.size_bytes) for i in tables.images]
     bundle.images = {image.name: image for image in images}
@@ -267,11 +269,10 @@ def _fill(bundle: Bundle) -> Bundle:
     return bundle
 
 
-def _map(path: Any) -> Any:
+def _read(path: Any) -> bytes:
+    """All of it, not a mapping: a file that somebody cuts while it is checked would be the process's end."""
     with open(path, "rb") as file:
-        if os.fstat(file.fileno()).st_size == 0:
-            return b""
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return file.read()
 
 
 def read(source: Union[str, "os.PathLike[str]", bytes, bytearray, memoryview]) -> Bundle:
@@ -290,7 +291,7 @@ def read(source: Union[str, "os.PathLike[str]", bytes, bytearray, memoryview]) -
     if isinstance(source, (bytes, bytearray, memoryview)):
         content: Any = source
     else:
-        content = _map(source)
+        content = _read(source)
     container = Container(content)
     tables = Tables(container)
     header = container.header

@@ -16,7 +16,7 @@ BIG_ALIGN = 4096
 TENSOR_ALIGN = 256
 
 #: What this reader speaks: major, newest minor.
-VERSIONS: Dict[str, Tuple[int, int]] = {"container": (0, 3), "commands": (0, 1), "kernel_abi": (0, 2), "layouts": (0, 2)}
+VERSIONS: Dict[str, Tuple[int, int]] = {"container": (0, 3), "commands": (0, 1), "kernel_abi": (0, 3), "layouts": (0, 2)}
 
 MAX_SECTIONS = 64
 MAX_METADATA_BYTES = 1 << 30
@@ -237,7 +237,7 @@ RULES: Dict[int, Tuple[str, str]] = {
     131: ("SEGMENT", "INVALID_FORMAT"), 135: ("ADAPTER", "INVALID_FORMAT"), 140: ("TREE", "INVALID_FORMAT"),
     141: ("SIGNATURE", "INVALID_FORMAT"), 142: ("CODE_ROOT", "DATA_CORRUPT"), 143: ("WEIGHT_ROOT", "DATA_CORRUPT"),
     144: ("LEAF", "DATA_CORRUPT"), 145: ("SIGNED", "DATA_CORRUPT"), 146: ("CODE_TRUST", "UNTRUSTED"),
-    147: ("WEIGHT_TRUST", "UNTRUSTED"), 150: ("ENCRYPTION", "INVALID_FORMAT"),
+    147: ("WEIGHT_TRUST", "UNTRUSTED"), 148: ("FLOOR", "UNTRUSTED"), 149: ("ENCRYPTED", "UNTRUSTED"), 150: ("ENCRYPTION", "INVALID_FORMAT"),
     151: ("ENCRYPTION_KEY", "PERMISSION_DENIED"), 152: ("TAG", "DATA_CORRUPT"), 155: ("ASSET", "INVALID_FORMAT"),
     156: ("ASSET_PLACE", "INVALID_FORMAT"), 157: ("LOCATION", "INVALID_FORMAT"),
 }  # fmt: skip

@@ -28,7 +28,8 @@ class _Facts:
     """What is known of a function once its commands were read."""
 
     def __init__(self) -> None:
-        self.needed: List[int] = []
+        self.needed: Dict[int, None] = {}  # symbols, in the order in which they were found
+        self.merged: Set[int] = set()  # callees whose symbols are among them
         self.depth = 0
         self.impure = False
         self.commands = 0
@@ -576,7 +577,7 @@ class Tables:
         if self.needed_total == r.MAX_NEEDED_SYMBOLS:
             raise self.fail(17, f"functions[{index}]: too many symbols are needed")
         self.needed_total += 1
-        facts.needed.append(symbol)
+        facts.needed[symbol] = None
 
     def _collect_symbols(self, index: int, function: Any) -> None:
         facts, first = self.facts[index], function.expression_first
@@ -1007,6 +1008,9 @@ class _Walk:
         facts.depth = max(facts.depth, below.depth + 1)
         if facts.depth >= r.MAX_CALL_DEPTH or facts.commands > r.MAX_EXPANDED_COMMANDS:
             raise self.fail(94, f"calls nest {facts.depth + 1} deep and expand to {facts.commands} commands")
+        if callee in facts.merged:
+            return
+        facts.merged.add(callee)
         for symbol in below.needed:
             self.tables._need(self.index, symbol)
 

@@ -24,13 +24,14 @@ of them. Encoding is canonical: the same content gives the same bytes, in whatev
 functions, images and metadata were declared (arguments, commands and variants are ordered by meaning). Mistakes raise
 BundleError, which names the function, command, kernel, parameter or argument.
 
-It needs the `xxhash` package and not numpy. It imports nothing else of accrt.
+The parts are kept in Python; writing hands them to the C writer (libaccrt_write.so, accrt/write/bundle_writer.h), which encodes and
+checks them. Numpy is not needed.
 """
 
 from __future__ import annotations
 
 from .common import (
-    CHUNK_BYTES, CPU_FEATURES, DTYPES, NONE, SYMBOL_LIMIT, TRAIT_CAPTURABLE, TRAIT_COOPERATIVE, TRAIT_DETERMINISTIC,
+    CPU_FEATURES, DTYPES, SYMBOL_LIMIT, TRAIT_CAPTURABLE, TRAIT_COOPERATIVE, TRAIT_DETERMINISTIC,
     TRAIT_OVERLAPS_PREVIOUS, TRAIT_READS_HOST_METADATA, TRAIT_SERIAL, TRAIT_ZEROED_WORKSPACE, AliasKind, BundleError, Encoding,
     FileKind, ImageKind, Role, SymbolClass, dtype_size_bytes,
 )  # fmt: skip
@@ -41,8 +42,8 @@ from .expressions import (
 from .extras import Adapter, Asset, File, Location, Segment, Shard
 from .functions import Block, Command, Function, Range, Scalar, Slot, TensorRange, scalar
 from .kernels import Image, Kernel, Parameter, Predicate
+from .emit import Signer
 from .model import BundleWriter, Component, Constant, State
-from .signing import Signer
 from .target import TargetCaps, TargetError
 
 __all__ = [

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any, Sequence, Set, Tuple, Union
 
+from .common import EXPRESSION_OPERANDS as ARITY
 from .common import BundleError
-
-OPS = (
-    "constant", "symbol", "induction", "add", "sub", "mul", "floordiv", "ceildiv", "mod", "min", "max", "eq", "ne", "lt",
-    "le", "and", "or", "not", "select", "present",
-)  # fmt: skip
-OP_IDS = {name: number for number, name in enumerate(OPS)}
-LEAVES = ("constant", "symbol", "induction", "present")
-ARITY = {name: 0 if name in LEAVES else 1 if name == "not" else 3 if name == "select" else 2 for name in OPS}
 
 Size = Union[int, "Expr"]
 
@@ -26,6 +20,7 @@ class Expr:
     """
 
     __slots__ = ("op", "args", "value", "_hash")
+    __array_ufunc__ = None  # numpy leaves operators to this class
     op: str
     args: Tuple["Expr", ...]
     value: Any
@@ -84,6 +79,16 @@ class Expr:
     def __rmod__(self, other: Size) -> "Expr":
         return Expr("mod", (constant(other), self))
 
+    def __truediv__(self, other: Any) -> "Expr":
+        raise BundleError(f"{self} / {other}: sizes are integers; // floors, ceildiv(a, b) rounds up")
+
+    __rtruediv__ = __truediv__
+
+    def __lt__(self, other: Any) -> bool:
+        raise BundleError(f"how {self} compares with {other} is not known while compiling; use minimum(), maximum(), select() or a branch")
+
+    __le__ = __gt__ = __ge__ = __lt__
+
     def __neg__(self) -> "Expr":
         return Expr("sub", (constant(0), self))
 
@@ -117,8 +122,10 @@ def constant(value: Size) -> Expr:
     if isinstance(value, Expr):
         return value
     try:
-        number = value.__index__()
-    except AttributeError:
+        number = index(value)
+        if isinstance(value, bool) or type(value).__name__ == "bool_":
+            raise TypeError
+    except TypeError:
         raise BundleError(f"a size must be an integer or an expression, not {value!r}") from None
     if not -(1 << 63) <= number < 1 << 63:
         raise BundleError(f"{number} does not fit a signed 64-bit expression")

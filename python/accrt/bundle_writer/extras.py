@@ -19,7 +19,6 @@ class File:
     kind: FileKind
     size_bytes: int
     digest: Optional[bytes]
-    index: int = -1
 
 
 @dataclass(frozen=True)

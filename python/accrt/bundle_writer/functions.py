@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
-from .common import ACCESSES, BIG_ALIGN, FEATURE_FUNCTION_TARGET, MAX_RANK, AliasKind, BundleError, Encoding, check_name, dtype_id, whole
+from .common import (
+    ACCESSES, BIG_ALIGN, FEATURE_FUNCTION_TARGET, MAX_RANK, OPCODES, AliasKind, ArgumentKind, BundleError, Encoding, Opcode, OperandKind,
+    check_name, dtype_id, whole,
+)  # fmt: skip
 from .expressions import Expr, Size, constant, nonnegative, present
 from .kernels import Kernel, Parameter
 
@@ -89,9 +92,9 @@ class Slot:
 
 # ---- Functions and commands ------------------------------------------------------------------------------------------
 
-DISPATCH, COPY, FILL, BARRIER, CALL, REPEAT, BRANCH, MARKER = range(1, 9)
-BUFFER, TENSOR, SCALAR, SYMBOL, WORKSPACE, ABSENT = range(1, 7)
-READ, READ_WRITE, DONATED, RESULT, SCALAR_ARGUMENT = range(5)
+_OPCODE_WORDS = {opcode: word for opcode, word in enumerate(OPCODES) if word}
+BUFFER, TENSOR, SCALAR, SYMBOL, WORKSPACE, ABSENT = OperandKind
+READ, READ_WRITE, DONATED, RESULT, SCALAR_ARGUMENT = ArgumentKind
 ARGUMENT_ACCESS = {"read": READ, "read_write": READ_WRITE, "donated": DONATED}
 
 
@@ -112,8 +115,7 @@ class Command:
         return command.index
 
     def __repr__(self) -> str:
-        kinds = ("", "dispatch", "copy", "fill", "barrier", "call", "repeat", "branch", "marker")
-        kind = kinds[self.opcode] if self.opcode < len(kinds) else f"opcode {self.opcode}"
+        kind = _OPCODE_WORDS.get(self.opcode, f"opcode {self.opcode}")
         label = f" {self.name!r}" if self.name else ""
         return f"function {self.block.function.name!r}, command {self.index} ({kind}{label})"
 
@@ -176,7 +178,7 @@ class Block:
         for parameter in kernel.parameters:
             operands.append(self._operand(parameter, arguments.get(parameter.name), f"{where}, parameter {parameter.name!r}"))
         sizes = tuple(nonnegative(size, f"{where}: {axis} of the grid") for size, axis in zip(grid, "xyz"))
-        return self._add(DISPATCH, name or kernel.name, after, kernel=kernel, operands=operands, grid=sizes)
+        return self._add(Opcode.DISPATCH, name or kernel.name, after, kernel=kernel, operands=operands, grid=sizes)
 
     def _operand(self, parameter: Parameter, value: Any, where: str) -> Tuple[int, Any]:
         if value is None:
@@ -263,7 +265,25 @@ class Block:
             padded = list(strides) + [0] * (2 - len(strides))
             live = [s if i + 1 < len(extents) else 0 for i, s in enumerate(padded[:2])]
             steps.append(tuple(nonnegative(s, f"{where}: stride {i} of the {what}") for i, s in enumerate(live)))
-        return self._add(COPY, name, after, source=source, target=target, extent=full, steps=steps)
+        return self._add(Opcode.COPY, name, after, source=source, target=target, extent=full, source_stride=steps[0],
+                         target_stride=steps[1])  # fmt: skip
+
+    def check(self, offset: Size, size: Size, limit: Size, slot: Slot, *, after: Iterable[Command] = (), name: str = "") -> Command:
+        """Demands at each call that `size` elements from `offset` on lie in a dimension of `limit`: else the call is refused before
+        anything runs, with `name`, which should say of what. It is a copy of nothing within `slot`, which must be writable, and
+        costs no command."""
+        where = self._where("check", name)
+        left = constant(limit) - offset - size
+        sizes = [constant(0), constant(offset), left, constant(size), constant(limit)]
+        if left.op == "sub" and all(e.op == "constant" for e in sizes[1:2] + sizes[3:]):
+            sizes[2] = constant(sizes[4].value - sizes[1].value - sizes[3].value)
+        for what, value in zip(("offset", "what is left", "size", "limit"), sizes[1:]):
+            nonnegative(value, f"{where}: {what}")
+        for span in (slot.read(), slot.write()):
+            self._check_range(span, where)
+        fields = {"source": slot.read(), "target": slot.write(), "extent": sizes[:3], "source_stride": sizes[3:],
+                  "target_stride": (constant(0), constant(0))}  # fmt: skip
+        return self._add(Opcode.COPY, name, after, **fields)
 
     def fill(
         self, target: Range, pattern: int = 0, pattern_bytes: int = 1, *, after: Iterable[Command] = (), name: str = ""
@@ -274,11 +294,11 @@ class Block:
         whole(pattern, 0, (1 << 64) - 1, f"{where}: pattern")
         if target.access != "write" or pattern_bytes not in (1, 2, 4, 8) or not 0 <= pattern < 1 << (8 * pattern_bytes):
             raise BundleError(f"{where}: pattern {pattern} of {pattern_bytes} bytes into a range for {target.access}")
-        return self._add(FILL, name, after, target=target, pattern=pattern, pattern_bytes=pattern_bytes)
+        return self._add(Opcode.FILL, name, after, target=target, pattern=pattern, pattern_bytes=pattern_bytes)
 
     def barrier(self, *, name: str = "") -> Command:
         """All commands after it follow all before it."""
-        return self._add(BARRIER, name, ())
+        return self._add(Opcode.BARRIER, name, ())
 
     def call(
         self, function: "Function", arguments: Mapping[str, Any], *, after: Iterable[Command] = (), name: str = ""
@@ -292,7 +312,7 @@ class Block:
         if set(arguments) - known:
             raise BundleError(f"{where}: it has no argument {sorted(set(arguments) - known)[0]!r}")
         operands = [self._call_operand(a, arguments.get(a.name), f"{where}, argument {a.name!r}") for a in function.arguments]
-        return self._add(CALL, name or function.name, after, function=function, operands=operands)
+        return self._add(Opcode.CALL, name or function.name, after, function=function, operands=operands)
 
     def _call_operand(self, argument: "Argument", value: Any, where: str) -> Tuple[int, Any]:
         if value is None:
@@ -312,16 +332,16 @@ class Block:
     def repeat(self, count: Size, *, after: Iterable[Command] = (), name: str = "") -> Command:
         """Runs the block `.body` of the returned command `count` times, in order; `induction(depth)` is the iteration."""
         times = nonnegative(count, f"{self._where('repeat', name)}: the count")
-        return self._add(REPEAT, name, after, count=times, block=Block(self.function))
+        return self._add(Opcode.REPEAT, name, after, count=times, block=Block(self.function))
 
     def branch(self, condition: Size, *, after: Iterable[Command] = (), name: str = "") -> Command:
         """Runs the block `.then` where the condition is not 0, else `.otherwise`; decided when the plan is made."""
         fields = {"condition": constant(condition), "then": Block(self.function), "else": None}
-        return self._add(BRANCH, name, after, **fields)
+        return self._add(Opcode.BRANCH, name, after, **fields)
 
     def marker(self, text: str, *, after: Iterable[Command] = ()) -> Command:
         """Text for traces."""
-        return self._add(MARKER, "", after, text=text)
+        return self._add(Opcode.MARKER, "", after, text=text)
 
 
     def raw(
@@ -330,8 +350,8 @@ class Block:
         """A command that this writer does not know, by its own fields. A reader that does not know it passes over it, or, where it is
         `required`, does not run the function, which must have a required feature that says so."""
         where = self._where(f"opcode {opcode}", name)
-        if opcode <= MARKER or opcode > 0xFFFF or len(data) % 8:
-            raise BundleError(f"{where}: {len(data)} bytes; opcodes from {MARKER + 1} up, bytes in multiples of 8")
+        if opcode in _OPCODE_WORDS or not 0 < opcode <= 0xFFFF or len(data) % 8:
+            raise BundleError(f"{where}: {len(data)} bytes; opcodes from {len(OPCODES)} up, bytes in multiples of 8")
         made = self._add(opcode, name, after, raw=bytes(data))
         made.required = required
         return made
@@ -368,7 +388,6 @@ class Function:
         self.transient_size: Expr = constant(0)
         self.transient_align = 1
         self.body = Block(self)
-        self.index = -1
 
     def __repr__(self) -> str:
         return f"<function {self.name!r}" + (f" for {self.target}>" if self.target else ">")
@@ -472,15 +491,6 @@ class Function:
                 yield command
                 pending.extend(nested_blocks(command))
 
-    def constants(self) -> Iterable[Constant]:
-        """Those that it touches: by commands, and as a prepare function's sources and products."""
-        for argument in self.arguments:
-            if argument.constant is not None:
-                yield argument.constant
-        for slot in used_slots(self.body):
-            if slot.kind == 1:
-                yield slot.target
-
     def present(self, slot: Slot) -> Expr:
         """1 when the optional input was given, else 0."""
         if slot.function is not self or slot.target not in self.inputs or not slot.target.optional:
@@ -512,30 +522,11 @@ class Function:
             self.transient_align = align
         return self._slot(3, self, "transient memory")
 
-    def bound_symbols(self) -> Set[str]:
-        """Names of the symbols that its inputs give a value."""
-        bound = {a.symbol for a in self.inputs if a.symbol}
-        return bound | {d.value for a in self.inputs for d in a.shape if d.op == "symbol"}
-
 
 def nested_blocks(command: Command) -> List[Block]:
     """Blocks that a command holds, those without commands left out (but for a repeat's body, which is always there)."""
-    if command.opcode == REPEAT:
+    if command.opcode == Opcode.REPEAT:
         return [command.fields["block"]]
-    if command.opcode == BRANCH:
+    if command.opcode == Opcode.BRANCH:
         return [b for b in (command.fields["then"], command.fields["else"]) if b is not None and b.commands]
     return []
-
-
-def used_slots(block: Block) -> Iterable[Slot]:
-    for command in block.commands:
-        for key in ("source", "target"):
-            if key in command.fields:
-                yield command.fields[key].slot
-        for kind, value in command.fields.get("operands", ()):
-            if kind in (BUFFER, WORKSPACE):
-                yield value.slot
-            elif kind == TENSOR:
-                yield value.range.slot
-        for nested in nested_blocks(command):
-            yield from used_slots(nested)

@@ -42,11 +42,10 @@ class Image:
     name: str
     data: Any
     kind: ImageKind
-    index: int = -1
 
     @property
     def is_device_code(self) -> bool:
-        return self.kind in (ImageKind.CUBIN, ImageKind.PTX, ImageKind.FATBIN)
+        return self.kind not in (ImageKind.HOST_ELF, ImageKind.PACK)
 
 
 @dataclass(eq=False)
@@ -97,7 +96,6 @@ class Kernel:
         self.local_memory_bytes = whole(local_memory_bytes, 0, MAX_LOCAL_MEMORY_BYTES, f"kernel {name!r}: local_memory_bytes")
         self.parameters = self._place(parameters)
         self.variants: List[Variant] = []
-        self.index = -1
         end = max((p.offset_bytes + p.size_bytes for p in self.parameters), default=0)
         self.params_size_bytes = align_up(end, 8)
         if len(self.parameters) > MAX_PARAMETERS or self.params_size_bytes > MAX_PARAMETER_BYTES:

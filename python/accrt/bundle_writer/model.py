@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import io
 import os
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
+from .._bits import refuse_masked
+from ..errors import named_files
 from . import layouts
 from .common import (
-    DTYPES, FORMAT_DTYPES, MAX_FILE_NAME_BYTES, MAX_FUNCTION_TARGETS, MAX_PACK_NAME_BYTES, MAX_RANK, SYMBOL_LIMIT,
-    TRAIT_DETERMINISTIC, WRITE_BYTES, BundleError, Encoding, FileKind, ImageKind, Role, SymbolClass, check_name, dtype_id, dtype_size_bytes,
+    DTYPES, EXTERNAL, FORMAT_DTYPES, INLINE, MAX_FILE_NAME_BYTES, MAX_FUNCTION_TARGETS, MAX_PACK_NAME_BYTES, MAX_RANK, PREPARED, SECTIONS, SYMBOL_LIMIT,
+    TRAIT_DETERMINISTIC, BundleError, Encoding, FileKind, ImageKind, Role, SymbolClass, check_name, dtype_id, dtype_size_bytes,
     whole,
 )  # fmt: skip
-from .encoder import SECTIONS, Encoder
+from .emit import Emission, Signer
 from .expressions import Expr, Size, nonnegative
 from .extras import Adapter, Asset, File, Location, RawSection, Segment, Shard
 from .functions import Function
 from .kernels import Image, Kernel, Parameter, features
-from .signing import Signer
 from .target import TargetCaps
 
-INLINE, PREPARED, EXTERNAL = range(3)
 #: Sections about the finished file: given as bytes, by who signs or encrypts it.
 _GIVEN = ("tree", "signatures", "leaves", "encryption", "tags", "data")
 
@@ -34,7 +33,6 @@ class Component:
     dtype: str
     data: Optional[memoryview]
     size_bytes: int
-    offset_bytes: int = 0
 
 
 @dataclass(eq=False)
@@ -51,7 +49,6 @@ class Constant:
     file: Optional[File] = None
     tensor: str = ""
     digest: Optional[bytes] = None
-    index: int = -1
 
     @property
     def prepared(self) -> bool:
@@ -69,7 +66,6 @@ class State:
     shape: Tuple[Expr, ...]
     encoding: Encoding
     fill_pattern: int
-    index: int = -1
 
 
 @dataclass(eq=False)
@@ -186,6 +182,10 @@ class BundleWriter:
 
     @staticmethod
     def _view(data: Any, where: str) -> memoryview:
+        try:
+            refuse_masked(data)
+        except TypeError as error:
+            raise BundleError(f"{where}: {error}") from None
         view = memoryview(data)
         if not view.c_contiguous:
             raise BundleError(f"{where}: the data is not contiguous")
@@ -215,13 +215,13 @@ class BundleWriter:
         self, data: Any, dtype: str, shape: Tuple[int, ...], encoding: Encoding, group: int, where: str
     ) -> Tuple[Component, ...]:
         layouts.check(encoding, dtype, shape, group, where)
-        layout = layouts.LAYOUTS[encoding]
+        layout = layouts.of(encoding)
         given = self._roles(data if isinstance(data, Mapping) else {Role.DATA: data}, encoding, where)
         parts = []
         for role in sorted(given):
             buffer, kind = given[role] if isinstance(given[role], tuple) else (given[role], "")
             view = self._view(buffer, where)
-            allowed = layout.components[role][1]
+            allowed = layout.components[role]
             kind = kind or (allowed[0] if len(allowed) == 1 else self._buffer_dtype(view, f"{where}, {role.name}"))
             parts.append(self._component(encoding, role, kind, shape, group, where, view))
         return tuple(parts)
@@ -229,7 +229,7 @@ class BundleWriter:
     @staticmethod
     def _roles(given: Mapping[Any, Any], encoding: Encoding, where: str) -> Dict[Role, Any]:
         """By role; complete."""
-        layout = layouts.LAYOUTS[encoding]
+        layout = layouts.of(encoding)
         named = {role.name.lower(): role for role in Role}
         found: Dict[Role, Any] = {}
         for key, value in given.items():
@@ -247,7 +247,7 @@ class BundleWriter:
         encoding: Encoding, role: Role, dtype: str, shape: Tuple[int, ...], group: int, where: str,
         view: Optional[memoryview] = None,
     ) -> Component:  # fmt: skip
-        allowed = layouts.LAYOUTS[encoding].components[role][1]
+        allowed = layouts.of(encoding).components[role]
         if dtype not in allowed:
             raise BundleError(f"{where}: {role.name} of {encoding.name} is {' or '.join(allowed)}, not {dtype!r}")
         size = layouts.size_bytes(encoding, role, dtype, shape, group)
@@ -281,10 +281,10 @@ class BundleWriter:
         dtype_id(dtype, where)
         if encoding > Encoding.OPAQUE:
             layouts.check(encoding, dtype, dims, group_elements, where)
-            layout = layouts.LAYOUTS[encoding]
+            layout = layouts.of(encoding)
             if set(layout.components) - set(layout.optional) != {Role.DATA}:
                 raise BundleError(f"{where}: {encoding.name} has several components; a prepared constant has one")
-            part = self._component(encoding, Role.DATA, layout.components[Role.DATA][1][0], dims, group_elements, where)
+            part = self._component(encoding, Role.DATA, layout.components[Role.DATA][0], dims, group_elements, where)
         else:
             self._check_shape(dims, dtype, encoding, size_bytes, where)
             part = Component(Role.DATA, dtype, None, int(size_bytes))
@@ -343,9 +343,9 @@ class BundleWriter:
             self._check_shape(shape, dtype, encoding, size, where)
             return (Component(Role.DATA, dtype, None, size),)
         layouts.check(encoding, dtype, shape, group, where)
-        layout = layouts.LAYOUTS[encoding]
+        layout = layouts.of(encoding)
         given = dict(components or {})
-        for role, (_extent, allowed) in layout.components.items():
+        for role, allowed in layout.components.items():
             if role not in layout.optional and not {role, role.name.lower()} & set(given):
                 given[role] = allowed[0]
         found = self._roles(given, encoding, where)
@@ -511,31 +511,29 @@ class BundleWriter:
 
     def to_bytes(self, signer: Optional[Signer] = None) -> bytes:
         """The bundle as bytes."""
-        stream = io.BytesIO()
-        self.write(stream, signer)
-        return stream.getvalue()
+        with Emission(self) as emission:
+            emission.sign_with(signer)
+            content = emission.to_bytes()
+            self.code_root = emission.code_root()
+        return content
 
     def write(self, target: Union[str, "os.PathLike[str]", BinaryIO], signer: Optional[Signer] = None) -> None:
         """Writes the bundle to a path (through a temporary file beside it) or to a seekable binary file. Weights are
         streamed, never held twice.
 
         `signer`: signs the bundle's code and weights, for those who trust its key (`accrt.trust.signing_key()` is yours); a
-        bundle for readers that know no signatures stays without. `code_root` is then what was signed, or could be."""
-        encoder = Encoder(self, self._target)
-        if signer is not None and any(raw.name in _GIVEN for raw in self._sections):
-            raise BundleError("a bundle that is given its tree, signatures or encryption as bytes is not signed too")
-        if self._target is not None and (not {40, 41, 43} <= self._target.sections or self._target.container < (0, 3)):
-            signer = None
-        if hasattr(target, "write"):
-            self.code_root = encoder.emit(target, signer)  # type: ignore[arg-type]
-            return
-        path = os.fspath(target)
-        temporary = f"{path}.{os.getpid()}.part"
-        try:
-            with open(temporary, "wb", buffering=WRITE_BYTES) as file:
-                self.code_root = encoder.emit(file, signer)
-            os.replace(temporary, path)
-        except BaseException:
-            if os.path.exists(temporary):
-                os.unlink(temporary)
-            raise
+        bundle for readers that know no signatures stays without. `code_root` is then what was signed, or could be.
+
+        Raises:
+            BundleError: what is wrong in the bundle, and where. TargetError: what its readers cannot do.
+            OSError: the file could not be written; what was there before stays.
+            ImportError: libaccrt_write.so is missing.
+        """
+        with Emission(self) as emission:
+            emission.sign_with(signer)
+            if hasattr(target, "write"):
+                emission.write_file(target)  # type: ignore[arg-type]
+            else:
+                with named_files():
+                    emission.write_path(os.fspath(target))  # type: ignore[arg-type]
+            self.code_root = emission.code_root()

@@ -15,7 +15,7 @@ from ..bundle_writer import SymbolClass
 from . import expr as ex
 from . import ops, select
 from .expr import Expr, Size
-from .ir import DTYPE_BYTES, Block, Function, IRError, Op, State, TensorType, Value
+from .ir import DTYPE_BYTES, Block, Function, IRError, Op, State, TensorType, Value, late_symbols
 from .kernels.kerneldef import Launch, TensorSpec
 from .passes.rewrite import uses
 
@@ -75,7 +75,7 @@ class Access:
 
 @dataclass(eq=False)
 class Command:
-    """dispatch, call, repeat or branch, with all that it touches."""
+    """dispatch, call, repeat, branch or check, with all that it touches."""
 
     kind: str
     name: str
@@ -85,7 +85,9 @@ class Command:
     callee: str = ""
     scalars: Mapping[str, Size] = field(default_factory=dict)
     states: Tuple[Tuple[Storage, str], ...] = ()  # touched by a call, beside its arguments
-    size: Size = 0  # repeat: count; branch: condition
+    size: Size = 0  # repeat: count; branch: condition; check: the elements
+    offset: Size = 0  # check: of the first element
+    limit: Size = 0  # check: the dimension
     blocks: List[List["Command"]] = field(default_factory=list)
     predecessors: List[int] = field(default_factory=list)
 
@@ -118,6 +120,7 @@ class _Bufferizer:
         self.function, self.touched_states, self.family = function, touched_states, family
         self.ranges = function.module.ranges()
         self.guards = _guards(function)
+        self.late = late_symbols(function)
         self.storages: List[Storage] = []
         self.named: Dict[Tuple[str, str], Storage] = {}
         self.places: Dict[int, Place] = {}
@@ -343,15 +346,43 @@ class _Bufferizer:
             strides = select.contiguous(type_).strides
         return Place(source.storage, source.offset_bytes, strides, type_)
 
+    def check(self, what: str, axis: int, type_: TensorType, offset: Size, size: Size) -> None:
+        """Demands that elements from `offset` on lie in a dimension, unless ranges of symbols prove it."""
+        limit = type_.shape[axis]
+        sides = (ex.constant(offset), ex.constant(size), ex.constant(limit) - offset - size)
+        if all((ex.bounds(side, self.ranges)[0] or 0) >= 0 and ex.bounds(side, self.ranges)[0] is not None for side in sides):
+            return
+        made = Command("check", f"{what}, dimension {axis} of {str(type_)[:500]}", self.position, offset=offset, size=size, limit=limit)
+        # Before all else of the block: who overruns a dimension is told so, and not which command's bytes that would have been.
+        block = self.out[-1]
+        block.insert(sum(command.kind == "check" for command in block), made)
+
+    def _called(self, value: Value) -> str:
+        """What a message calls a value: the name of what it is a view of."""
+        while value.op is not None and not value.name and ops.OPS.get(value.op.name) is not None and ops.OPS[value.op.name].view:
+            value = value.op.operands[0]
+        if value.constant is not None:
+            return f"constant {value.constant.name!r}"
+        if value.op is not None and value.op.name == "accrt.state_read":
+            return f"state {value.op.attrs['state'].name!r}"
+        if value.op is None:
+            found = [i.name for i in self.function.inputs if i.value is value]
+            return repr(found[0]) if found else "a carried value"
+        return repr(value.name) if value.name else f"the result of {self._name(value.op)}"
+
     def _cut(self, op: Op, source: Place) -> Place:
         axis = ops.axis_of(op.attrs["dim"], len(source.strides))
         step = source.strides[axis]
+        label = f"{op.label}: " if op.label else ""
+        what = f"{label}{op.name.rpartition('.')[2]} of {self._called(op.operands[0])}"
         if op.name == "aten.select":
             index, strides = op.attrs["index"], source.strides[:axis] + source.strides[axis + 1 :]
             if isinstance(index, int) and index < 0:
                 index = ex.simplify(ex.constant(source.type.shape[axis]) + index)
+            self.check(what, axis, source.type, index, 1)
         else:
-            index = ops.slice_bounds(op)[0]
+            index, end = ops.slice_bounds(op)
+            self.check(what, axis, source.type, index, ex.simplify(ex.constant(end) - index))
             scaled = ex.simplify(ex.constant(step) * op.attrs["step"])
             strides = source.strides[:axis] + (scaled,) + source.strides[axis + 1 :]
         offset = ex.simplify(ex.constant(index) * step * DTYPE_BYTES[source.type.dtype] + source.offset_bytes)
@@ -423,9 +454,7 @@ class _Bufferizer:
 
     def _decided(self, condition: Size) -> bool:
         """Whether a condition is known when a plan is made."""
-        symbols = self.function.module.symbols
-        classes = {symbols[name].symbol_class for name in ex.symbols_of(condition)}
-        return classes <= {SymbolClass.SPECIALIZE, SymbolClass.SESSION}
+        return not any(name in self.late for name in ex.symbols_of(condition))
 
     def _steps(self, op: Op, lowering: select.Lowering, places: Mapping[str, Sequence[Optional[Place]]], choices: Sequence) -> None:
         if not choices:
@@ -559,6 +588,9 @@ class _Bufferizer:
         if op.name == "accrt.elementwise":
             names = [n.op for n in op.attrs["program"].nodes if n.op not in ("input", "const", "symbol", "index")]
             short = "+".join(names[:6]) or "fill"
+        if op.name == "accrt.kernel":  # its user's
+            kernel = op.attrs["kernel"]
+            short = (kernel.cuda or kernel).name if self.family == "cuda" else kernel.name
         return f"{op.label}/{short}" if op.label else short
 
     # -- commands
@@ -632,9 +664,14 @@ class _Bufferizer:
                 yield from self._views_of(op.result)
 
     def _accrt_state_write(self, op: Op) -> None:
-        self.copy_unless_there(self.place(op.operands[0]), self._sink(op), self._name(op))
+        value, state = op.operands[0], op.attrs["state"]
+        what = (f"{op.label}: " if op.label else "") + f"write of state {state.name!r}"
+        for axis, (offset, size) in enumerate(zip(op.attrs["offsets"], value.shape)):
+            self.check(what, axis, state.type, ex.simplify(offset), size)
+        self._accrt_write_input(op)
 
-    _accrt_write_input = _accrt_state_write
+    def _accrt_write_input(self, op: Op) -> None:
+        self.copy_unless_there(self.place(op.operands[0]), self._sink(op), self._name(op))
 
     def _accrt_call(self, op: Op) -> None:
         callee = self.function.module.functions[op.attrs["callee"]]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from collections.abc import Mapping
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from .. import bundle_writer as bw
-from . import passes
+from . import arguments, passes
 from .bufferize import Buffers, bufferize
 from .cuda import nvcc
 from .emit import Emitter, Version
@@ -28,12 +29,18 @@ def available_targets(wanted: Sequence[str] = DEFAULT_TARGETS) -> List[str]:
 
 
 def _expanded(targets: Sequence[str]) -> List[str]:
+    known = (*DEFAULT_TARGETS, "cuda")
+    if isinstance(targets, str):
+        more = f": [{targets!r}] is one" if targets in known else arguments.near(targets, known)
+        raise image.ImageError(f"targets is {targets!r}, a str, expected a list of names{more}")
+    if not hasattr(targets, "__iter__"):
+        raise image.ImageError(f"targets is {arguments.described(targets)}, expected a list of names; there are {', '.join(known)}")
     found: List[str] = []
     for name in targets:
+        if name not in known:
+            near = arguments.near(name, known)
+            raise image.ImageError(f"no target {name!r}{near}" + ("" if "there are" in near else f" There are {', '.join(known)} (all of CUDA's)"))
         found += CUDA_TARGETS if name == "cuda" else [name]
-    for name in found:
-        if name not in DEFAULT_TARGETS:
-            raise image.ImageError(f"no target {name!r}; there are {', '.join(DEFAULT_TARGETS)} and cuda for all of CUDA's")
     return list(dict.fromkeys(found))
 
 
@@ -42,9 +49,12 @@ def compile_writer(module: Module, targets: Optional[Sequence[str]] = None, targ
     demanded. A function has one version for hosts and one for CUDA; where not all targets are demanded by name, a function that
     no CUDA kernels do has the one for hosts alone. `target_caps`: what the readers can do, as BundleWriter takes it; where it says
     what their devices are, these are what is compiled for, and targets that none of them runs are an error."""
+    _need_module(module)
     demanded = targets is not None
     caps = None if target_caps is None else bw.TargetCaps.of(target_caps)
     names = _for_readers(available_targets() if targets is None else _expanded(targets), caps, demanded)
+    if demanded and not names:
+        raise image.ImageError(f"targets is an empty list; there are {', '.join(DEFAULT_TARGETS)} and cuda, and None is all that can be built here")
     if not names:
         reasons = "; ".join(dict.fromkeys([*image.available_targets()[1].values(), *nvcc.available_targets()[1].values()]))
         raise image.ImageError(f"no target can be built for: {reasons}")
@@ -126,6 +136,12 @@ def compile(
     The bundle is signed by `signer`, or else by the user's own key (accrt.trust.signing_key), which is made when there is none:
     this user's programs then run its machine code, and others refuse it until they trust the key. Where no key can be had, it
     is not signed, and its code runs in this process alone."""
+    _need_module(module)
+    for what, given, example in (("quantize", quantize, '{"layers.*": "q4_k"}'), ("external", external, '{"layers.*": "model.safetensors"}')):
+        if given is not None and not isinstance(given, Mapping):
+            raise IRError(f"{what} is {arguments.described(given)}, expected a dict by patterns of names, as {example}")
+    if signer is not None and not hasattr(signer, "public_key"):
+        raise IRError(f"signer is {arguments.described(signer)}, expected an accrt.trust.SigningKey: SigningKey.read(path) gives one")
     if quantize:
         module, _changed = passes.quantize_weights(module, dict(quantize))
     if external:
@@ -136,6 +152,12 @@ def compile(
     if trust is not None and bundle.code_root is not None:
         trust.trust_code(bundle.code_root)
     return content
+
+
+def _need_module(module: Any) -> None:
+    if not isinstance(module, Module):
+        more = f": the module of {module!r} is its .module" if isinstance(module, Function) else ""
+        raise IRError(f"{arguments.described(module)} is compiled, expected a Module{more}")
 
 
 def _trust(signer: Optional[bw.Signer]) -> Tuple[Any, Optional[bw.Signer]]:

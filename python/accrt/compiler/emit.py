@@ -12,7 +12,7 @@ from . import expr as ex
 from .bufferize import Access, Buffers, Command, Storage
 from .cuda import nvcc
 from .encodings import LAYOUTS, Quantized
-from .ir import Constant, Module
+from .ir import Constant, Module, late_symbols
 from .kernels import image as images
 from .kernels.kerneldef import TRAIT_COOPERATIVE, TRAIT_OVERLAPS_PREVIOUS, KernelDef, Launch
 from .plan import ALIGN, Plan
@@ -242,6 +242,7 @@ class Emitter:
 class _FunctionEmitter:
     def __init__(self, emitter: Emitter, buffers: Buffers, plan: Plan, made: bw.Function, slots: Dict[Tuple[str, str], bw.Slot]):
         self.emitter, self.buffers, self.plan, self.made, self.slots = emitter, buffers, plan, made, slots
+        self.late = late_symbols(buffers.function)
 
     def slot(self, storage: Storage) -> bw.Slot:
         if storage.kind == "transient":
@@ -281,9 +282,7 @@ class _FunctionEmitter:
 
     def _decided(self, condition: Any) -> bool:
         """Whether a condition is known when a plan is made."""
-        symbols = self.emitter.module.symbols
-        classes = {symbols[name].symbol_class for name in ex.symbols_of(condition)}
-        return classes <= {bw.SymbolClass.SPECIALIZE, bw.SymbolClass.SESSION}
+        return not any(name in self.late for name in ex.symbols_of(condition))
 
     def _launch(self, command: Command, launch: Launch, target: bw.Block, after: List[bw.Command]) -> bw.Command:
         arguments: Dict[str, Any] = {}
@@ -314,6 +313,19 @@ class _FunctionEmitter:
         for name, access in command.accesses.items():
             arguments[name.partition(":")[2]] = self.range(access, access.mode)
         return target.call(callee, arguments, after=after, name=command.name)
+
+    def _check(self, command: Command, target: bw.Block, after: List[bw.Command]) -> bw.Command:
+        return target.check(command.offset, command.size, command.limit, self._writable(), after=after, name=command.name)
+
+    def _writable(self) -> bw.Slot:
+        """Some memory that the function may write: a check names it and touches nothing."""
+        for storage in self.buffers.storages:
+            if storage.kind in ("result", "state"):
+                return self.slot(storage)
+        for i in self.buffers.function.inputs:
+            if i.access != "read" and not i.optional and not i.symbol:
+                return self.slots[("input", i.name)]
+        return self.made.transient()
 
     def _repeat(self, command: Command, target: bw.Block, after: List[bw.Command]) -> bw.Command:
         made = target.repeat(command.size, after=after, name=command.name)
@@ -359,6 +371,8 @@ def _sizes(buffers: Buffers, plan: Plan) -> Iterable[Any]:
             yield from buffers.function.module.states[storage.target].type.shape
     for command in _walk(buffers.commands):
         yield command.size
+        yield command.offset
+        yield command.limit
         yield from command.scalars.values()
         for access in command.accesses.values():
             yield access.offset

@@ -17,9 +17,10 @@ from typing import Any, Dict, Mapping, Sequence, Tuple
 import numpy as np
 
 from ..bundle_writer import Encoding, Role
+from .. import _format
 from ..bundle_writer import layouts as writer
 
-ROLES = ("data", "scales", "zeros", "group_index", "global_scale")
+ROLES = _format.ROLES
 
 
 @dataclass(frozen=True)
@@ -35,21 +36,10 @@ class Layout:
 
 
 LAYOUTS: Dict[str, Layout] = {
-    layout.name: layout
-    for layout in (
-        Layout(2, "f8_tensor", ROLES[:2]), Layout(3, "f8_channel", ROLES[:2]), Layout(4, "f8_block128", ROLES[:2], group=128),
-        Layout(5, "i8_channel", ROLES[:2]), Layout(6, "i8_group", ROLES[:2], free_group=True),
-        Layout(7, "i4_group", ("data", "scales", "group_index"), free_group=True),
-        Layout(8, "i4_group_asym", ROLES[:4], free_group=True), Layout(9, "gptq_v1", ROLES[:4], free_group=True),
-        Layout(10, "gptq_v2", ROLES[:4], free_group=True), Layout(11, "awq", ROLES[:3], free_group=True),
-        Layout(16, "q8_0", block=(32, 34), group=32), Layout(17, "q4_0", block=(32, 18), group=32),
-        Layout(18, "q4_1", block=(32, 20), group=32), Layout(19, "q4_k", block=(256, 144), group=32),
-        Layout(20, "q5_k", block=(256, 176), group=32), Layout(21, "q6_k", block=(256, 210), group=16),
-        Layout(22, "ggml_mxfp4", block=(32, 17), group=32), Layout(23, "ggml_nvfp4", block=(64, 36), group=16),
-        Layout(24, "mxfp4", ROLES[:2], group=32), Layout(25, "mxfp8", ROLES[:2], group=32),
-        Layout(26, "nvfp4", ("data", "scales", "global_scale"), group=16),
-    )
-}  # fmt: skip
+    name: Layout(number, name, roles, (elements, size) if size else (1, 0), group, free)
+    for name, (number, roles, elements, size, group, free) in _format.LAYOUTS.items()
+    if number > _format.Encoding.OPAQUE
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +102,8 @@ def declared(layout: str, shape: Sequence[int], *, group: int = 0, dtype: str = 
         raise ValueError(f"no layout {layout!r}; there are {', '.join(LAYOUTS)}")
     encoding, types = Encoding(LAYOUTS[layout].id), {}
     writer.check(encoding, dtype, shape, group, f"layout {layout}")
-    known = writer.LAYOUTS[encoding]
-    for role, (_extent, allowed) in known.components.items():
+    known = writer.of(encoding)
+    for role, allowed in known.components.items():
         name = role.name.lower()
         if name not in components and role in known.optional:
             continue

@@ -15,7 +15,7 @@ from .kernels import expr as kernel_expr
 
 __all__ = [
     "Expr", "Size", "align_up", "bounds", "ceildiv", "equal", "evaluate", "induction", "maximum", "minimum", "present",
-    "product", "proved_equal", "proved_less_equal", "select", "simplify", "size_text", "symbol", "symbols_of",
+    "product", "proved_equal", "proved_less_equal", "select", "simplify", "size_text", "substitute", "symbol", "symbols_of",
 ]  # fmt: skip
 
 _Monomial = Tuple[Expr, ...]
@@ -173,7 +173,7 @@ def _canonical(e: Expr) -> Expr:
 def simplify(size: Size) -> Size:
     """The canonical form: an int where the value is known."""
     if not isinstance(size, Expr):
-        return int(size)
+        return constant(size).value  # refuses what is no integer
     result = _canonical(size)
     return result.value if result.op == "constant" else result
 
@@ -325,6 +325,17 @@ def known(size: Size, present_index: int, present_value: int) -> Optional[int]:
     if not args or None in args:
         return None
     return int(not args[0]) if size.op == "not" else _FOLD[size.op](*args)
+
+
+def substitute(size: Size, values: Mapping[str, Size]) -> Size:
+    """The size with expressions, or numbers, in the place of symbols."""
+    return simplify(_substituted(size, values)) if isinstance(size, Expr) else size
+
+
+def _substituted(e: Expr, values: Mapping[str, Size]) -> Expr:
+    if e.op == "symbol":
+        return constant(values[e.value]) if e.value in values else e
+    return Expr(e.op, tuple(_substituted(a, values) for a in e.args), e.value) if e.args else e
 
 
 def symbols_of(size: Size) -> List[str]:

@@ -15,21 +15,27 @@ repeat and cond) are Blocks too. Operations are defined in ops.py and are method
 from __future__ import annotations
 
 import contextlib
+import keyword
+import operator
+import warnings
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, NoReturn, Optional, Sequence, Tuple, Union
 
+from .._bits import bits_of, refuse_masked
 from ..bundle_writer import FileKind, Segment, SymbolClass
+from . import arguments
 from . import expr as ex
+from .arguments import IRError, described, near
 from .expr import Expr, Size
 
-DTYPES = ("bool", "i8", "u8", "i32", "u32", "i64", "f16", "bf16", "f32", "f64")
+#: What accrt's sessions have themselves: tests/python/test_function_names.py compares them.
+RESERVED_NAMES = frozenset((
+    "adapter", "bind_state", "bundle", "cancel", "clone", "close", "confinement", "error", "function", "functions", "handle", "program", "reset", "state",
+    "stream", "warmup",
+))  # fmt: skip
 FLOATS = ("f16", "bf16", "f32", "f64")
 DTYPE_BYTES = {"bool": 1, "i8": 1, "u8": 1, "i32": 4, "u32": 4, "i64": 8, "f16": 2, "bf16": 2, "f32": 4, "f64": 8}
-
-
-class IRError(ValueError):
-    """A rule of the IR is broken; the message names the function and the operation."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +47,8 @@ class TensorType:
     encoding: str = "plain"
 
     def __post_init__(self) -> None:
-        if self.dtype not in DTYPES:
-            raise IRError(f"no data type {self.dtype!r}; there are {', '.join(DTYPES)}")
-        object.__setattr__(self, "shape", tuple(ex.simplify(size) for size in self.shape))
+        arguments.dtype(self.dtype, "a tensor's type")
+        object.__setattr__(self, "shape", arguments.sizes(self.shape, "shape"))
         if any(isinstance(size, int) and size < 0 for size in self.shape) or len(self.shape) > 8:
             raise IRError(f"no tensor has the shape [{', '.join(map(str, self.shape))}]")
 
@@ -128,6 +133,11 @@ class Constant:
     data: Any = None
     external: Optional[External] = None
 
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_"):
+            raise AttributeError(f"constant {self.__dict__.get('name')!r} has no {name!r}: f.constant(...) makes it a value of function f, which has operations")
+        raise AttributeError(name)
+
 
 @dataclass(eq=False)
 class State:
@@ -160,9 +170,85 @@ class Value:
     def __repr__(self) -> str:
         return f"<%{self.name or '?'}: {self.type}>"
 
+    def __getattr__(self, name: str) -> Callable[..., "Value"]:  # of what is there, ops.py makes methods
+        if name.startswith("_") or "function" not in self.__dict__:
+            raise AttributeError(name)
+        there = [n for n in dir(Value) if not n.startswith("_")]
+        more = f": it is a method of functions, f.{name}(...)" if hasattr(Function, name) else near(name, there, "docs/compiler.md lists what there is:")
+        raise AttributeError(f"function {self.function.name!r}: a value has no operation {name!r}{more}")
+
+    if TYPE_CHECKING:  # what ops.py makes of the operations
+
+        def __add__(self, other: Any) -> Value: ...
+        def __radd__(self, other: Any) -> Value: ...
+        def __sub__(self, other: Any) -> Value: ...
+        def __rsub__(self, other: Any) -> Value: ...
+        def __mul__(self, other: Any) -> Value: ...
+        def __rmul__(self, other: Any) -> Value: ...
+        def __truediv__(self, other: Any) -> Value: ...
+        def __rtruediv__(self, other: Any) -> Value: ...
+        def __pow__(self, other: Any) -> Value: ...
+        def __rpow__(self, other: Any) -> Value: ...
+        def __matmul__(self, other: Any) -> Value: ...
+        def __lt__(self, other: Any) -> Value: ...
+        def __le__(self, other: Any) -> Value: ...
+        def __gt__(self, other: Any) -> Value: ...
+        def __ge__(self, other: Any) -> Value: ...
+        def __neg__(self) -> Value: ...
+
+    # A value stands for numbers that are there when the program runs: Python cannot branch on them or count them now.
+
+    def _refuse(self, what: str, instead: str) -> NoReturn:
+        raise IRError(f"function {self.function.name!r}: {what} {self!r} is not known while compiling; {instead}")
+
+    def __eq__(self, other: Any) -> Any:
+        """By element, as eq() does; `is` tells whether two names are of one value."""
+        return self.eq(other) if isinstance(other, (Value, Expr, Constant)) or arguments.is_number(other) else NotImplemented
+
+    def __ne__(self, other: Any) -> Any:
+        return self.ne(other) if isinstance(other, (Value, Expr, Constant)) or arguments.is_number(other) else NotImplemented
+
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        self._refuse("the truth of", "where() chooses by element, cond() by an expression of symbols")
+
+    def _number(self) -> NoReturn:
+        self._refuse("the number in", "it stays a value")
+
+    __int__ = __float__ = __index__ = __complex__ = _number
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **named: Any) -> "Value":
+        """Numbers of numpy on the left of an operator; nothing else of numpy takes a value."""
+        name = _OPERATORS.get(ufunc.__name__)
+        if name is None or method != "__call__" or named or not all(isinstance(i, Value) or arguments.is_number(i) for i in inputs):
+            self.__array__()
+        values = [arguments.plain(i) for i in inputs]
+        return getattr(values[0], name)(values[1]) if isinstance(values[0], Value) else getattr(operator, name.strip("_"))(*values)
+
+    def __array__(self, *args: Any, **named: Any) -> NoReturn:
+        self._refuse("what is in", "numpy's functions take arrays; a value has methods of the same names")
+
+    def __len__(self) -> int:
+        if not self.rank:
+            raise IRError(f"function {self.function.name!r}: {self!r} has no dimension, so it has no length")
+        if not isinstance(self.shape[0], int):
+            self._refuse(f"the length, {self.shape[0]}, of", "shape[0] is the length as an expression")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator["Value"]:
+        if not self.rank or not isinstance(self.shape[0], int):
+            what = f"how often to iterate over dimension 0 ({self.shape[0]}) of" if self.rank else "iteration over no dimension of"
+            self._refuse(what, "use repeat(), or operations on the whole value")
+        return (self[i] for i in range(self.shape[0]))
+
+    def __contains__(self, item: Any) -> bool:
+        self._refuse("what is in", "eq() compares by element")
+
     def __getitem__(self, index: Any) -> "Value":
         """Basic indexing: integers or expressions select, slices slice, None adds a dimension, ... stands for the rest."""
         items = list(index) if isinstance(index, tuple) else [index]
+        self._check_items(items)
         taken = sum(1 for item in items if item is not None and item is not Ellipsis)
         if Ellipsis in [i for i in items if not isinstance(i, (Expr, Value))]:
             at = next(i for i, item in enumerate(items) if item is Ellipsis)
@@ -173,11 +259,38 @@ class Value:
                 value, axis = value.unsqueeze(axis), axis + 1
             elif isinstance(item, slice):
                 if item != slice(None):
-                    value = value.slice(axis, 0 if item.start is None else item.start, item.stop, item.step or 1)
+                    value = value.slice(axis, 0 if item.start is None else item.start, item.stop, 1 if item.step is None else item.step)
                 axis += 1
             else:
                 value = value.select(axis, item)
         return value
+
+
+    def _check_items(self, items: Sequence[Any]) -> None:
+        where = f"function {self.function.name!r}: {self!r}"
+        for item in items:
+            parts = (item.start, item.stop, item.step) if isinstance(item, slice) else (item,)
+            for part in parts:
+                if isinstance(part, Value):
+                    instead = "where() chooses by element" if part.dtype == "bool" else "use index_select() or gather()"
+                    raise IRError(f"{where} indexed by the value {part!r}: {instead}")
+                if part is not None and part is not Ellipsis and not _is_size(part):
+                    raise IRError(f"{where} indexed by {part!r}: integers, expressions, slices of them, None and ... index")
+        if sum(1 for item in items if item is Ellipsis) > 1 or sum(1 for item in items if item is not None and item is not Ellipsis) > self.rank:
+            raise IRError(f"{where} has {self.rank} dimensions; the index {items} is of more")
+
+
+def _is_size(item: Any) -> bool:
+    """An integer (of numpy too, but no array) or an expression."""
+    return isinstance(item, Expr) or arguments.is_integer(item)
+
+
+#: numpy's functions for Python's operators.
+_OPERATORS = {
+    "add": "__add__", "subtract": "__sub__", "multiply": "__mul__", "divide": "__truediv__", "true_divide": "__truediv__", "power": "__pow__",
+    "floor_divide": "__floordiv__", "remainder": "__mod__", "equal": "__eq__", "not_equal": "__ne__", "less": "__lt__",
+    "less_equal": "__le__", "greater": "__gt__", "greater_equal": "__ge__",
+}  # fmt: skip
 
 
 class Op:
@@ -257,6 +370,13 @@ class Function:
         self._insertion = [self.body]
         self._label = ""
 
+    def __getattr__(self, name: str) -> Callable[..., Any]:  # of what is there, ops.py makes methods
+        if name.startswith("_") or "module" not in self.__dict__:
+            raise AttributeError(name)
+        there = [n for n in dir(Function) if not n.startswith("_") and n not in ("add", "as_value", "block", "inside", "needed_value")]
+        more = f": it is a method of values, x.{name}(...)" if hasattr(Value, name) else near(name, there)
+        raise AttributeError(f"function {self.name!r} has no {name!r}{more}")
+
     def __repr__(self) -> str:
         return f"<function {self.name!r}>"
 
@@ -271,11 +391,15 @@ class Function:
         of a LoRA adapter's file, where a session has one; `scaled`: alpha / rank is multiplied in."""
         self._new_name(name, [i.name for i in self.inputs], "input")
         where = f"function {self.name!r}, input {name!r}"
+        optional, scaled = arguments.flag(optional, f"{where}: optional"), arguments.flag(scaled, f"{where}: scaled")
         if (adapter and not optional) or (scaled and not adapter):
             raise IRError(f"{where}: adapters fill optional inputs, and scale those that they fill")
         if access not in ("read", "read_write", "donated"):
-            raise IRError(f"{where}: no access {access!r}")
-        value = Value(self, TensorType(dtype, tuple(shape)), name=name)
+            raise IRError(f"{where}: no access {access!r}{near(access, ('read', 'read_write', 'donated'))}")
+        dtype, shape = arguments.dtype(dtype, where), arguments.sizes(shape, f"{where}: shape")
+        if any(isinstance(size, int) and size < 0 for size in shape) or len(shape) > 8:
+            raise IRError(f"{where}: no tensor has the shape [{', '.join(map(str, shape))}]")
+        value = Value(self, TensorType(dtype, shape), name=name)
         if scaled and (dtype not in ("f16", "bf16", "f32") or not any(isinstance(size, Expr) and size.op == "symbol" for size in value.shape)):
             raise IRError(f"{where}: {value.type} is not scaled by alpha / rank: f32, f16 and bf16 are, whose first symbol is the rank")
         self.inputs.append(Input(name, value, access, optional, doc=doc, adapter=adapter, scaled=scaled))
@@ -292,17 +416,19 @@ class Function:
         """Adds an integer input that gives a symbol its value."""
         self._new_name(name, [i.name for i in self.inputs], "input")
         if not isinstance(symbol, Expr) or symbol.op != "symbol" or symbol.value not in self.module.symbols:
-            raise IRError(f"function {self.name!r}, scalar {name!r}: {symbol} is no symbol of the module")
+            raise IRError(f"function {self.name!r}, scalar {name!r}: {symbol} is no symbol of the module: it takes what m.symbol(...) gives")
         self.inputs.append(Input(name, symbol=symbol.value, doc=doc))
 
     def result(self, name: str, value: Value, *, alias: str = "", alias_must: bool = False, doc: str = "") -> None:
         """Adds a result. `alias`: an input whose storage it may (or must) share."""
         self._new_name(name, [r.name for r in self.results], "result")
+        value = self.needed_value(value, f"function {self.name!r}, result {name!r}")
         if value.function is not self:
             raise IRError(f"function {self.name!r}, result {name!r}: {value!r} belongs to another function")
         self.results.append(Result(name, value, alias, alias_must, doc))
 
     def _new_name(self, name: str, known: Sequence[str], what: str) -> None:
+        arguments.text(name, f"function {self.name!r}: the name of an {what}" if what == "input" else f"function {self.name!r}: the name of a {what}")
         if not name or name in known:
             raise IRError(f"function {self.name!r}, {what} {name!r}: the name is empty or used twice")
 
@@ -331,7 +457,11 @@ class Function:
             self._label = before
 
     def constant(self, constant: Constant) -> Value:
-        """A constant as a value."""
+        """A constant of the module, which `m.constant(...)` made, as a value of this function: `f.constant(w).relu()`. Operations take
+        constants as they are, too: `x.linear(w)`. `m.constant(name, array)` adds an array, `f.full(size, number)` is a number."""
+        if not isinstance(constant, Constant):
+            raise IRError(f"function {self.name!r}: constant() takes what m.constant(name, array) gives, not {described(constant)}; "
+                          "f.full(size, number) is a number")
         if constant.name not in self.constants:
             value = Value(self, constant.type, name=constant.name)
             value.constant = constant
@@ -340,6 +470,16 @@ class Function:
 
     def as_value(self, item: Any) -> Optional[Value]:
         return self.constant(item) if isinstance(item, Constant) else item
+
+    def needed_value(self, item: Any, where: str) -> Value:
+        """A value of this function."""
+        value = self.as_value(item)
+        if isinstance(value, Value) and value.function is self:
+            return value
+        if isinstance(value, Value):
+            raise IRError(f"{where}: {value!r} belongs to function {value.function.name!r}, which is another")
+        more = ": m.constant(name, array) adds an array" if hasattr(item, "dtype") or isinstance(item, (list, tuple)) else ""
+        raise IRError(f"{where}: {described(item)} is no value of the function{more}")
 
     def add(self, name: str, operands: Sequence[Any], attrs: Mapping[str, Any]) -> Op:
         """Adds an operation with inferred results."""
@@ -355,16 +495,19 @@ class Function:
     def repeat(
         self, count: Size, carried: Sequence[Value], body: Callable[..., Sequence[Value]]
     ) -> List[Value]:
-        """Runs `body(index, *carried)` `count` times; what it returns is carried to the next run and, at last, returned.
-        The index is an expression; it may stand in slices, selects, scalars and offsets."""
+        """Runs `body(index, *carried)` `count` times (an expression of SPECIALIZE and SESSION symbols); what it returns is carried to
+        the next run and, at last, returned. The index is an expression; it may stand in slices, selects, scalars and offsets."""
+        where = f"function {self.name!r}, repeat"
+        count = arguments.size(count, f"{where}: count")
+        carried = [self.needed_value(value, f"{where}: carried[{i}]") for i, value in enumerate(arguments.listed(carried, f"{where}: carried", "values"))]
+        self._callable(body, f"{where}: body")
         depth = sum(1 for block in self._insertion if block.parent is not None and block.parent.name == "accrt.repeat")
         op = Op("accrt.repeat", carried, {"count": ex.simplify(count), "depth": depth}, self.block)
         op.label = self._label
         region = Block(self, op)
         region.args = [Value(self, value.type) for value in carried]
         with self.inside(region):
-            made = body(ex.induction(depth), *region.args)
-            region.yields = [self.as_value(v) for v in (made if isinstance(made, (list, tuple)) else [made])]
+            region.yields = self._made(body(ex.induction(depth), *region.args), f"{where}: what its body returns")
         op.regions = [region]
         op.results = [Value(self, value.type, op) for value in carried]
         self.block.ops.append(op)
@@ -374,23 +517,41 @@ class Function:
     def cond(self, condition: Size, then: Callable[[], Any], otherwise: Callable[[], Any]) -> List[Value]:
         """`then()` where the condition (an expression of SPECIALIZE and SESSION symbols) is not 0, else `otherwise()`; both
         return values of the same types."""
-        op = Op("accrt.cond", [], {"condition": ex.simplify(condition)}, self.block)
+        where = f"function {self.name!r}, cond"
+        for made in (then, otherwise):
+            self._callable(made, f"{where}: a branch")
+        if isinstance(condition, Value):
+            condition._refuse("the value of", "cond() takes an expression of symbols; where() chooses by element")
+        op = Op("accrt.cond", [], {"condition": arguments.size(condition, f"{where}: condition")}, self.block)
         op.label = self._label
         for make in (then, otherwise):
             region = Block(self, op)
             with self.inside(region):
-                made = make()
-                region.yields = [self.as_value(v) for v in (made if isinstance(made, (list, tuple)) else [made])]
+                region.yields = self._made(make(), f"{where}: what a branch returns")
             op.regions.append(region)
         op.results = [Value(self, value.type, op) for value in op.regions[0].yields]
         self.block.ops.append(op)
         _verify_op(op)
         return list(op.results)
 
+    def _callable(self, item: Any, what: str) -> None:
+        if not callable(item):
+            raise IRError(f"{what} is {described(item)}, expected a function that makes values")
+
+    def _made(self, made: Any, what: str) -> List[Value]:
+        return [self.needed_value(v, what) for v in (made if isinstance(made, (list, tuple)) else [made])]
+
     def call(self, callee: "Function", *operands: Value, **scalars: Size) -> List[Value]:
         """Runs another function of the module in place, before this one in it; `scalars` by the name of its scalar inputs.
         Its other symbols mean what they mean here."""
-        attrs = {"callee": callee.name, "scalars": {name: ex.simplify(size) for name, size in scalars.items()}}
+        where = f"function {self.name!r}, call"
+        if isinstance(callee, str) and callee in self.module.functions:
+            callee = self.module.functions[callee]
+        if not isinstance(callee, Function) or self.module.functions.get(callee.name) is not callee:
+            raise IRError(f"{where}: {described(callee)} is no function of this module{near(callee, self.module.functions)}")
+        operands = tuple(self.needed_value(v, f"{where} of {callee.name!r}") for v in operands)
+        sizes = {name: arguments.size(size, f"{where} of {callee.name!r}: {name}") for name, size in scalars.items()}
+        attrs = {"callee": callee.name, "scalars": sizes}
         return self.add("accrt.call", operands, attrs).results
 
     def kernel(
@@ -404,6 +565,15 @@ class Function:
         """Runs a user's KernelDef. Its buffers are bound in order: those that it reads to `operands`, those that it writes to
         `results`; `values`: its symbols and scalars by name. `reference(*operands, **values)`: the same in numpy, for the
         interpreter."""
+        where = f"function {self.name!r}, kernel"
+        if not hasattr(kernel, "params") or not hasattr(kernel, "grid"):
+            raise IRError(f"{where}: {described(kernel)} is no KernelDef")
+        where = f"{where} {kernel.name!r}"
+        operands = [self.needed_value(v, where) for v in arguments.listed(operands, f"{where}: operands", "values")]
+        for type_ in arguments.listed(results, f"{where}: results", "TensorTypes"):
+            if not isinstance(type_, TensorType):
+                raise IRError(f"{where}: a result of {described(type_)}, expected a TensorType(dtype, shape)")
+        values = {name: arguments.number(item, f"{where}: {name}") for name, item in values.items()}
         attrs = {"kernel": kernel, "types": tuple(results), "values": values, "reference": reference}
         return self.add("accrt.kernel", operands, attrs).results
 
@@ -412,7 +582,7 @@ class Module:
     """What a bundle is made from."""
 
     def __init__(self, name: str = "module"):
-        self.name = name
+        self.name = arguments.name(name, "the module's name")
         self.symbols: Dict[str, Symbol] = {}
         self.constants: Dict[str, Constant] = {}
         self.states: Dict[str, State] = {}
@@ -423,7 +593,7 @@ class Module:
         self.compute: Dict[str, str] = {}
 
     def _new(self, table: Mapping[str, Any], name: str, what: str) -> None:
-        if not name or name in table:
+        if not arguments.text(name, f"the name of a {what}") or name in table:
             raise IRError(f"{what} {name!r}: the name is empty or used twice")
 
     def symbol(
@@ -436,9 +606,20 @@ class Module:
         divisor: int = 1,
         buckets: Sequence[int] = (),
     ) -> Expr:
-        """Declares a shape symbol; the result stands for it in shapes."""
+        """Declares a shape symbol; the result stands for it in shapes. Its values are from `minimum` to `maximum`, both included, and
+        multiples of `divisor`."""
         self._new(self.symbols, name, "symbol")
-        self.symbols[name] = Symbol(name, SymbolClass(symbol_class), minimum, maximum, divisor, tuple(buckets))
+        where = f"symbol {name!r}"
+        try:
+            chosen = SymbolClass(symbol_class)
+        except ValueError:
+            known = near(symbol_class, [c.name for c in SymbolClass])
+            raise IRError(f"{where}: symbol_class is {described(symbol_class)}, expected one of SymbolClass, as SymbolClass.SESSION{known}") from None
+        least, most = arguments.integer(minimum, f"{where}: minimum", 0), arguments.integer(maximum, f"{where}: maximum", 0)
+        if least > most:
+            raise IRError(f"{where}: minimum {least} is more than maximum {most}")
+        bounds = tuple(arguments.integer(b, f"{where}: buckets[{i}]", 0) for i, b in enumerate(arguments.listed(buckets, f"{where}: buckets")))
+        self.symbols[name] = Symbol(name, chosen, least, most, arguments.integer(divisor, f"{where}: divisor", 1), bounds)
         return ex.symbol(name)
 
     def _constant(self, made: Constant) -> Constant:
@@ -447,16 +628,29 @@ class Module:
         return made
 
     def constant(self, name: str, data: Any, dtype: str = "") -> Constant:
-        """Adds a weight from a numpy array. For bf16 give its bits as uint16 and the dtype."""
-        if not hasattr(data, "dtype") or hasattr(data, "layout"):
-            raise IRError(f"constant {name!r}: a {type(data).__name__} is no numpy array; quantized weights are added by weight()")
-        dtype = dtype or _NUMPY_DTYPES.get(str(data.dtype), str(data.dtype))
+        """Adds a weight from a numpy array. bf16: ml_dtypes' arrays, what `accrt.Weights` and Tensors give, or bits as uint16 with
+        dtype="bf16"."""
+        if not hasattr(data, "dtype") or not hasattr(data, "view") or not hasattr(data, "__array_interface__"):
+            more = _TORCHS if hasattr(data, "detach") else "quantized weights are added by weight()" if hasattr(data, "layout") else "numpy.asarray(...) makes one"
+            raise IRError(f"constant {name!r}: a {type(data).__name__} is no numpy array; {more}")
+        try:
+            refuse_masked(data)
+        except TypeError as error:
+            raise IRError(f"constant {name!r}: {error}") from None
+        dtype = dtype or bits_of(data) or _NUMPY_DTYPES.get(str(data.dtype), str(data.dtype))
+        if dtype == "bf16" and str(data.dtype) == "bfloat16":
+            data = data.view("uint16")
+        arguments.dtype(dtype, f"constant {name!r}")
+        if str(data.dtype) != _STORED.get(dtype):
+            raise IRError(f"constant {name!r}: an array of {data.dtype} is not {dtype}: array.astype({_STORED[dtype]!r}) converts "
+                          "numbers" if dtype != "bf16" else f"constant {name!r}: an array of {data.dtype} is not bf16: give ml_dtypes' bfloat16, or its bits as uint16")
         return self._constant(Constant(name, TensorType(dtype, tuple(data.shape)), data))
 
     def weight(self, name: str, quantized: Any) -> Constant:
         """Adds a quantized weight (encodings.Quantized). Operations take it as they take a plain one of its type and shape."""
-        if not hasattr(quantized, "layout"):
-            raise IRError(f"constant {name!r}: a {type(quantized).__name__} is no Quantized; plain arrays are added by constant()")
+        if not hasattr(quantized, "components"):
+            more = _TORCHS if hasattr(quantized, "detach") else "plain arrays are added by constant()"
+            raise IRError(f"constant {name!r}: a {type(quantized).__name__} is no Quantized; {more}")
         return self._constant(Constant(name, TensorType(quantized.dtype, tuple(quantized.shape), quantized.layout), quantized))
 
     def file(self, name: str, kind: Union[str, FileKind] = "", *, size_bytes: int = 0, digest: Optional[bytes] = None) -> str:
@@ -479,7 +673,8 @@ class Module:
         """Adds a weight whose bytes are outside the bundle and not known here (External says where). `shape` is that of the tensor; with
         a shard the weight is a rank's part of it. `layout`: its encoding, with `group` where that is free and the types of
         `components` by role where they are."""
-        where, full = f"constant {name!r}", tuple(int(size) for size in shape)
+        where = f"constant {name!r}"
+        full = tuple(arguments.integer(size, f"{where}: shape[{i}]", 0) for i, size in enumerate(arguments.listed(shape, f"{where}: shape")))
         if (digest is None) != by_name or (digest is not None and (not isinstance(digest, bytes) or len(digest) != 16 or not any(digest))):
             raise IRError(f"{where}: it is bound by a digest of 16 bytes, or by_name=True says that its name is enough")
         if file and file not in self.files:
@@ -505,12 +700,19 @@ class Module:
     def state(self, name: str, dtype: str, shape: Sequence[Size], *, fill_pattern: int = 0) -> State:
         """Declares memory of a session; its dimensions are sizes or expressions of SESSION symbols."""
         self._new(self.states, name, "state")
-        made = State(name, TensorType(dtype, tuple(shape)), fill_pattern)
+        where = f"state {name!r}"
+        type_ = TensorType(arguments.dtype(dtype, where), arguments.sizes(shape, f"{where}: shape"))
+        made = State(name, type_, arguments.integer(fill_pattern, f"{where}: fill_pattern", 0))
         self.states[name] = made
         return made
 
     def function(self, name: str, *, internal: bool = False, prepare: bool = False, doc: str = "") -> Function:
+        """Adds a function. Callers reach it as `session.name(...)`; of a name that a session has itself, or that is no name in Python,
+        as `session["name"](...)`, which a warning says here."""
         self._new(self.functions, name, "function")
+        if not internal and not prepare and (name in RESERVED_NAMES or name.startswith("_") or not name.isidentifier() or keyword.iskeyword(name)):
+            what = "a session has an attribute of this name" if name in RESERVED_NAMES else "this is no name of an attribute"
+            warnings.warn(f'function "{name}": {what}, so in Python it is called as session["{name}"](...)', stacklevel=2)
         made = Function(self, name, internal, prepare, doc)
         self.functions[name] = made
         return made
@@ -524,10 +726,13 @@ class Module:
         return print_module(self)
 
 
+_TORCHS = "t.detach().numpy() gives one; of bfloat16: t.detach().view(torch.uint16).numpy(), with dtype='bf16'"
 _NUMPY_DTYPES = {
     "bool": "bool", "int8": "i8", "uint8": "u8", "int32": "i32", "uint32": "u32", "int64": "i64", "float16": "f16",
-    "float32": "f32", "float64": "f64",
+    "float32": "f32", "float64": "f64", "bfloat16": "bf16",
 }  # fmt: skip
+#: What numpy holds each of our types in.
+_STORED = {**{ours: theirs for theirs, ours in _NUMPY_DTYPES.items()}, "bf16": "uint16"}
 
 
 # ---- The verifier ----------------------------------------------------------------------------------------------------
@@ -546,6 +751,7 @@ def verify_function(function: Function) -> None:
         if function.module.constants.get(value.constant.name) is not value.constant:
             raise IRError(f"function {function.name!r}: constant {value.constant.name!r} is not in the module")
     _verify_block(function.body, known)
+    _verify_decisions(function)
     for result in function.results:
         if id(result.value) not in known:
             raise IRError(f"function {function.name!r}: result {result.name!r} is not defined in its body")
@@ -588,6 +794,7 @@ def _verify_op(op: Op) -> None:
     from . import ops
 
     if op.name in ("accrt.repeat", "accrt.cond"):
+        _verify_decision(op, {})
         wanted = [[r.type for r in op.results]] * len(op.regions)
         found = [[v.type for v in region.yields] for region in op.regions]
         if wanted != found:
@@ -596,6 +803,46 @@ def _verify_op(op: Op) -> None:
     types = ops.infer(op)
     if [r.type for r in op.results] != types:
         raise IRError(f"{op.where}: results of types {[str(t) for t in types]} follow, it has {[str(r.type) for r in op.results]}")
+
+
+_LATE = (SymbolClass.BUCKET, SymbolClass.RUNTIME)
+
+
+def late_symbols(function: Function, below: Tuple[str, ...] = ()) -> Dict[str, str]:
+    """Symbols whose value comes with each call, after the plan is made, with the reason: their class, or for a scalar of a function that
+    others call, what one of them gives. `below`: functions that are looked at already."""
+    found = {s.name: f"is {s.symbol_class.name}" for s in function.module.symbols.values() if s.symbol_class in _LATE}
+    scalars = {i.name: i.symbol for i in function.inputs if i.symbol}
+    for caller in function.module.functions.values() if scalars else ():
+        calls = [op for op in caller.body.walk() if op.name == "accrt.call" and op.attrs["callee"] == function.name]
+        late = late_symbols(caller, (*below, function.name)) if calls and caller.name not in (*below, function.name) else {}
+        for op in calls:
+            for name, size in op.attrs["scalars"].items():
+                for used in ex.symbols_of(size):
+                    if used in late and name in scalars:
+                        found.setdefault(scalars[name], f"is given {ex.size_text(size)} by function {caller.name!r}, where {used!r} {late[used]}")
+    return found
+
+
+def _verify_decision(op: Op, late: Mapping[str, str]) -> None:
+    """Plans decide conditions and counts: no symbol in them may have its value later."""
+    size = op.attrs["condition" if op.name == "accrt.cond" else "count"]
+    symbols = op.block.function.module.symbols
+    for name in ex.symbols_of(size):
+        of_class = name in symbols and symbols[name].symbol_class in _LATE
+        if of_class or name in late:
+            why = late.get(name) or f"is {symbols[name].symbol_class.name}"
+            raise IRError(
+                f"{op.where}: its {'condition' if op.name == 'accrt.cond' else 'count'} is {ex.size_text(size)}, and symbol {name!r} {why}: "
+                "what a plan decides has SPECIALIZE and SESSION symbols alone"
+            )
+
+
+def _verify_decisions(function: Function) -> None:
+    decisions = [op for op in function.body.walk() if op.name in ("accrt.repeat", "accrt.cond")]
+    late = late_symbols(function) if decisions else {}
+    for op in decisions:
+        _verify_decision(op, late)
 
 
 def verify_optional(function: Function) -> None:

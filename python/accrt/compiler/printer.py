@@ -42,7 +42,7 @@ class _Names:
 
 def print_function(function: Function) -> str:
     names = _Names()
-    inputs = [f"{names.of(i.value)}: {_access(i.access)}{i.value.type}{_slot(i)}" if i.value else f"{i.name} -> {i.symbol}" for i in function.inputs]
+    inputs = [f"{names.of(i.value)}: {_access(i.access)}{i.value.type}{_slot(i)}" if i.value is not None else f"{i.name} -> {i.symbol}" for i in function.inputs]
     kind = "prepare " if function.prepare else "internal " if function.internal else ""
     lines = [f"{kind}function {function.name}({', '.join(inputs)}) {{"]
     lines += _block(function.body, names, "  ")

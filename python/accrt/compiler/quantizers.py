@@ -1,4 +1,4 @@
-"""Quantizers that round to nearest, in numpy: the same bytes as accrt_layout_quantize (loader/layout_encode*.c), which does it quicker and
+"""Quantizers that round to nearest, in numpy: the same bytes as accrt_layout_quantize (write/layout_encode*.c), which does it quicker and
 is taken where the library is there. Every operation is the C code's, on all groups at once: f32 unless it says f64, sums element by element.
 """
 
@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, Tuple
 
 import numpy as np
 
+from .._bits import float_array
 from .encodings import E2M1, LAYOUTS, Quantized, f8_values
 
 FLOAT_BITS = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}
@@ -23,7 +24,7 @@ def quantize(array: Any, layout: str, *, group: int = 0, dtype: str = "f32", dat
     """A weight [..., n, k] of floats in a layout, each number rounded to the nearest that its scale gives. `group`: of layouts that leave it
     free (128). `data`, `scales`: types of these components where the layout leaves a choice (f8e4m3fn, f32). There is a quantizer for
     each layout but GPTQ and AWQ, which are for weights that come so."""
-    weight = np.ascontiguousarray(array, np.float32)
+    weight = float_array(array, "the weight")
     if weight.ndim < 2 or layout not in _MAKERS:
         raise ValueError(f"no quantizer makes {layout!r} of an array of shape {weight.shape}; there are {', '.join(_MAKERS)} of matrices")
     if LAYOUTS[layout].free_group:
@@ -48,6 +49,9 @@ def by_numpy(weight: np.ndarray, layout: str, group: int, dtype: str, data: str,
 def _library_makes(weight: np.ndarray, layout: str, group: int, dtype: str, data: str, scales: str) -> Any:
     try:
         from .. import layouts
+        from .._library import write_library
+
+        write_library()
     except ImportError:
         return None
     packed = layouts.quantize(weight, layout, group_elements=group, data=data or None, scales=scales or None, search=False, dtype=dtype)

@@ -10,8 +10,10 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
 
+from .._bits import refuse_masked
 from . import expr as ex
 from . import ops
+from .arguments import integer, near
 from .encodings import Quantized, dequantize
 from .ir import FLOATS, Block, Constant, Function, IRError, Module, Op, Value
 
@@ -23,6 +25,7 @@ NUMPY = {
 
 def decode(data: Any, dtype: str) -> np.ndarray:
     """Stored data as the reference calculates with it; bf16 comes as uint16 bits or as numbers."""
+    refuse_masked(data)
     array = np.asarray(data)
     if dtype == "bf16" and array.dtype == np.uint16:
         array = (array.astype(np.uint32) << 16).view(np.float32)
@@ -50,6 +53,8 @@ class Interpreter:
 
     def run(self, name: str, *inputs: Any, **scalars: int) -> List[np.ndarray]:
         """Results of a function; tensor inputs in order, scalars by name."""
+        if name not in self.module.functions:
+            raise IRError(f"there is no function {name!r}{near(name, self.module.functions)}")
         function = self.module.functions[name]
         values, symbols = self._bind(function, inputs, scalars)
         return self._run(function, values, symbols)
@@ -59,9 +64,12 @@ class Interpreter:
         if len(tensors) != len(inputs):
             raise IRError(f"function {function.name!r} takes {len(tensors)} tensors, {len(inputs)} are given")
         symbols = dict(self.session)
+        names = [i.name for i in function.inputs if i.symbol]
+        if sorted(scalars) != sorted(names):
+            raise IRError(f"function {function.name!r} takes the scalars {names}, {sorted(scalars)} are given")
         for i in function.inputs:
             if i.symbol:
-                symbols[i.symbol] = int(scalars[i.name])
+                symbols[i.symbol] = integer(scalars[i.name], f"function {function.name!r}: scalar {i.name!r}")
         values: Dict[int, np.ndarray] = {}
         for index, i in enumerate(function.inputs):
             if i.optional:
@@ -69,7 +77,10 @@ class Interpreter:
         for i, data in zip(tensors, inputs):
             if data is None:
                 continue
-            array = decode(data, i.value.dtype)
+            try:
+                array = decode(data, i.value.dtype)
+            except (TypeError, ValueError) as error:
+                raise IRError(f"function {function.name!r}, input {i.name!r}: {error}") from None
             values[id(i.value)] = array.copy() if i.access != "read" else array
             for size, actual in zip(i.value.shape, array.shape):
                 if isinstance(size, ex.Expr) and size.op == "symbol":

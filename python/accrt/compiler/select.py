@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from . import arguments
 from . import expr as ex
 from . import ops
 from .ir import IRError, Op, TensorType
@@ -235,7 +236,7 @@ def _attention(op: Op, operands: Specs, results: Specs) -> Lowering:
     if wrong or (mask is not None and mask.dtype not in ("bool", "f32", "f16", "bf16")):
         raise ValueError(f"attention: kernels know f32, f16 and bf16, not {wrong or mask.dtype}")
     made = attention.lower_attention(
-        q, k, v, results[0], mask, scale=at["scale"], causal=at["is_causal"], causal_offset=at["causal_offset"]
+        q, k, v, results[0], mask, scale=at["scale"], causal=at["is_causal"], causal_offset=ops.causal_offset(op)
     )
     return named(made, q=("in", 0), k=("in", 1), v=("in", 2), mask=_in(op, 3), out=OUT)
 
@@ -317,7 +318,23 @@ def users_kernel(kernel: KernelDef, family: str, op: Op, operands: Specs, result
             bindings[param.name], read = ("in", read), read + 1
         elif param.kind == "buffer":
             bindings[param.name], written = ("out", written), written + 1
-    return Lowering(make_launch(kernel, {name: name for name in bindings}, op.attrs["values"]), bindings)
+    try:
+        made = make_launch(kernel, {name: name for name in bindings}, op.attrs["values"])
+    except KeyError as error:
+        raise ValueError(f"kernel {kernel.name!r}: its grid or workspace asks for {error}; the values are {list(op.attrs['values'])}") from None
+    _check_grid(op, kernel, made.grid)
+    return Lowering(made, bindings)
+
+
+def _check_grid(op: Op, kernel: KernelDef, grid: Any) -> None:
+    """Three sizes, each 1 or more: a size of 0 launches nothing, which is right only where there is nothing to write."""
+    where = f"the grid of kernel {kernel.name!r}"
+    sizes = arguments.sizes(grid, where)
+    nothing = bool(op.results) and all(0 in v.shape for v in op.results)
+    if len(sizes) != 3:
+        raise IRError(f"{where} is {grid!r}, expected three sizes: x, y, z")
+    if any(isinstance(size, int) and (size < 0 or (size == 0 and not nothing)) for size in sizes):
+        raise IRError(f"{where} is ({', '.join(map(str, sizes))}), which launches nothing: each of x, y, z is 1 or more")
 
 
 #: Operations whose result may take the memory of an operand: element i is read before element i is written.

@@ -1,111 +1,45 @@
-/* runtime/drivers/common/commands.c - command lists: recording with a binding table, checking, submission. It may not know how
- * streams or drivers run them.
+/* runtime/drivers/common/commands.c - command lists: their life, and recording with a binding
+ * table. It may not know how lists are submitted (commands_submit.c), or how streams or drivers run
+ * them.
  *
- * What depends on bindings is written down while recording: for each binding how far its ranges reach (so that a submission
- * checks one number for each), and the few facts that only addresses can tell (copies that may overlap, fills' alignment).
+ * What depends on bindings is written down while recording: for each binding how far its ranges
+ * reach (so that a submission checks one number for each), and the few facts that only addresses
+ * can tell (copies that may overlap, fills' alignment).
  */
 #include <string.h>
 
 #include "runtime/core/pack.h"
-#include "runtime/core/struct.h"
+#include "runtime/drivers/common/commands.h"
 #include "runtime/drivers/common/objects.h"
 #include "runtime/drivers/common/operator.h"
 
 #define MAX_BINDINGS 65535u
 #define MAX_COMMANDS 0x7FFFFFFFu
-#define INLINE_BINDINGS 128u
 #define WORKSPACE_ALIGN 256u /* of an operator's, as accrt/kernel.h promises */
 #define VALUE(number) ((accrt_driver_value_t){.constant = (number), .scalar = ACCRT_DRIVER_NONE})
-
-/* Memory of one command: parameter block, patches, predecessors, text. */
-typedef struct blob {
-  void* memory;
-  size_t size_bytes;
-} blob_t;
-
-/* One range that lies in a binding. */
-typedef struct bound_range {
-  uint32_t command;
-  uint32_t binding;
-  uint64_t offset_bytes;
-  uint64_t size_bytes;
-} bound_range_t;
-
-/* What can only be judged when addresses are known. */
-typedef struct late_check {
-  uint32_t command;
-  uint32_t pattern_bytes; /* not 0: the target's alignment; 0: source and target may not overlap */
-  uint64_t source_bytes;
-  uint64_t target_bytes;
-} late_check_t;
-
-/* What a list needs of a binding. */
-typedef struct need {
-  uint64_t size_bytes; /* how far its ranges reach */
-  bool reached;        /* by more than copies: by kernels, operators, fills */
-  bool by_kernel;      /* by more than copies and fills */
-} need_t;
-
-struct accrt_commands {
-  accrt_zombie_t zombie; /* first: see accrt_dispose */
-  accrt_object_t object;
-  accrt_device_t* device;
-  accrt_instance_t* instance;
-  uint32_t binding_count;
-  bool finalized;
-  accrt_driver_list_t* list;
-  accrt_driver_command_t* commands;
-  size_t count, capacity;
-  blob_t* blobs;
-  size_t blob_count, blob_capacity;
-  bound_range_t* ranges;
-  size_t range_count, range_capacity;
-  late_check_t* checks;
-  size_t check_count, check_capacity;
-  accrt_kernel_pack_t** packs; /* internal references, distinct */
-  size_t pack_count, pack_capacity;
-  accrt_buffer_t**
-      buffers; /* internal references, distinct: named by commands instead of bindings */
-  size_t buffer_count, buffer_capacity;
-  need_t* needs; /* by binding */
-  /* Of all operators together: a binding behind the caller's, of memory that is the list's own. */
-  uint64_t workspace_bytes;
-  accrt_buffer_t* workspace; /* also among `buffers` */
-};
-
-/* What the driver's list is given at a submission: the caller's bindings, then the workspace. */
-static uint32_t table_count(const accrt_commands_t* commands) {
-  return commands->binding_count + (commands->workspace_bytes != 0);
-}
 
 /* ---- Life ---- */
 
 accrt_status_t accrt_commands_create(accrt_device_t* device, uint32_t binding_count,
                                      accrt_commands_t** out_commands) {
-  if (out_commands == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_commands is NULL");
-  *out_commands = NULL;
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (device == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "device is NULL");
+  if (out_commands != NULL)
+    *out_commands = NULL;
+  ACCRT_ENTER(out_commands, device);
   if (binding_count > MAX_BINDINGS)
     return ACCRT_FAIL(INVALID_ARGUMENT, "binding_count %" PRIu32 " is above %u", binding_count,
                       MAX_BINDINGS);
   void* memory;
   const accrt_allocator_t* allocator = &device->instance->allocator;
-  status = accrt_alloc(allocator, sizeof(accrt_commands_t), &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc(allocator, sizeof(accrt_commands_t), &memory));
   accrt_commands_t* commands = memory;
-  status = accrt_alloc_array(allocator, binding_count, sizeof *commands->needs, &memory);
+  accrt_status_t status =
+      accrt_alloc_array(allocator, binding_count, sizeof *commands->needs, &memory);
   if (status != ACCRT_OK) {
     accrt_free(allocator, commands, sizeof *commands);
     return status;
   }
   accrt_object_init(&commands->object);
-  commands->device = accrt_device_retain(device);
+  commands->device = accrt_device_keep(device);
   commands->instance = device->instance;
   commands->binding_count = binding_count;
   commands->needs = memory;
@@ -117,7 +51,7 @@ static void destroy(accrt_zombie_t* zombie) {
   accrt_commands_t* commands = (accrt_commands_t*)zombie;
   const accrt_allocator_t* allocator = &commands->instance->allocator;
   if (commands->list != NULL)
-    commands->device->slot->table.list_destroy(commands->list);
+    commands->device->table->list_destroy(commands->list);
   for (size_t i = 0; i < commands->blob_count; ++i)
     accrt_free(allocator, commands->blobs[i].memory, commands->blobs[i].size_bytes);
   accrt_free_array(allocator, commands->blobs, commands->blob_capacity, sizeof *commands->blobs);
@@ -153,7 +87,7 @@ accrt_commands_t* accrt_commands_retain(accrt_commands_t* commands) {
   if (commands == NULL || accrt_forked())
     return commands;
   accrt_object_retain(&commands->object);
-  (void)accrt_device_retain(commands->device);
+  (void)accrt_device_keep(commands->device);
   return commands;
 }
 
@@ -162,7 +96,7 @@ void accrt_commands_release(accrt_commands_t* commands) {
     return;
   accrt_device_t* device = commands->device;
   accrt_commands_unref(commands);
-  accrt_device_release(device);
+  accrt_device_drop(device);
 }
 
 /* ---- Recording ---- */
@@ -184,23 +118,35 @@ typedef struct addition {
 static accrt_status_t begin(accrt_commands_t* commands, const char* function, uint32_t* out_index) {
   if (out_index != NULL)
     *out_index = 0;
-  const accrt_status_t status = accrt_check_fork_in(function);
-  if (status != ACCRT_OK)
-    return status;
-  if (commands == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "commands is NULL");
+  ACCRT_TRY(accrt_check_fork_in(function));
+  return commands != NULL ? ACCRT_OK : ACCRT_FAIL(INVALID_ARGUMENT, "commands is NULL");
+}
+
+/* Inside. */
+static accrt_status_t check_open(const accrt_commands_t* commands) {
   if (commands->finalized)
-    return ACCRT_FAIL(INVALID_STATE, "the list is finalized: nothing can be added");
+    return ACCRT_FAIL_INNER(INVALID_STATE, "the list is finalized: nothing can be added");
   if (commands->count >= MAX_COMMANDS)
-    return ACCRT_FAIL(OUT_OF_RANGE, "a list has at most %u commands", MAX_COMMANDS);
+    return ACCRT_FAIL_INNER(OUT_OF_RANGE, "a list has at most %u commands", MAX_COMMANDS);
   return ACCRT_OK;
 }
+
+/* First lines of a function that records. */
+#define BEGIN(commands, out_index)                                                                 \
+  accrt_status_t status = begin(commands, __func__, out_index);                                    \
+  if (status != ACCRT_OK)                                                                          \
+    return status;                                                                                 \
+  ACCRT_GUARD(&(commands)->guard, "command list");                                                 \
+  status = check_open(commands);                                                                   \
+  if (status != ACCRT_OK)                                                                          \
+  return status
 
 static accrt_status_t check_predecessors(const accrt_commands_t* commands,
                                          const accrt_predecessors_t* given, uint32_t* out_count) {
   *out_count = 0;
   if (given != NULL && given->reserved != 0)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "a reserved field of the predecessors is not 0");
+    return ACCRT_FAIL(INVALID_ARGUMENT, "predecessors->reserved is %" PRIu32 ", not 0",
+                      given->reserved);
   if (given == NULL || given->count == ACCRT_AFTER_PREVIOUS) {
     *out_count = commands->count > 0 ? 1 : 0;
     return ACCRT_OK;
@@ -223,15 +169,11 @@ static accrt_status_t check_predecessors(const accrt_commands_t* commands,
 static accrt_status_t make_blob(accrt_commands_t* commands, addition_t* addition,
                                 size_t extra_bytes, const accrt_predecessors_t* given) {
   uint32_t count;
-  accrt_status_t status = check_predecessors(commands, given, &count);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(check_predecessors(commands, given, &count));
   const size_t list_bytes = ((size_t)count * sizeof(uint32_t) + 15u) & ~(size_t)15u;
   addition->blob.size_bytes = list_bytes + extra_bytes;
-  status = accrt_alloc(&commands->instance->allocator, addition->blob.size_bytes,
-                       &addition->blob.memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc(&commands->instance->allocator, addition->blob.size_bytes,
+                        &addition->blob.memory));
   /* What was asked for comes first, the predecessors behind it. */
   addition->predecessors =
       count > 0 ? (uint32_t*)(void*)((char*)addition->blob.memory + extra_bytes) : NULL;
@@ -362,9 +304,9 @@ static accrt_status_t collect_arguments(accrt_commands_t* commands, accrt_kernel
       continue;
     }
     /* To the end of the binding: as far as the tensor reaches, at least. */
-    uint64_t size_bytes = argument->size_bytes == UINT64_MAX ? 0 : argument->size_bytes;
+    uint64_t size_bytes = argument->size_bytes == ACCRT_TO_END ? 0 : argument->size_bytes;
     accrt_status_t status = ACCRT_OK;
-    if (argument->size_bytes == UINT64_MAX && kind == ACCRT_KERNEL_PARAM_TENSOR)
+    if (argument->size_bytes == ACCRT_TO_END && kind == ACCRT_KERNEL_PARAM_TENSOR)
       status = accrt_launch_reach(argument->tensor, &size_bytes);
     if (status == ACCRT_OK) {
       status = bind_range(commands, argument->binding, argument->offset_bytes, size_bytes,
@@ -399,10 +341,8 @@ static accrt_status_t record_arguments(accrt_commands_t* commands, accrt_kernel_
   const size_t params_bytes = (definition->params_size_bytes + 15u) & ~15u;
   const size_t patches_bytes = argument_count * sizeof(accrt_driver_patch_t);
   const size_t spare_bytes = 16;
-  accrt_status_t status =
-      make_blob(commands, addition, params_bytes + patches_bytes + spare_bytes, predecessors);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(
+      make_blob(commands, addition, params_bytes + patches_bytes + spare_bytes, predecessors));
   recording->spare =
       (uint32_t*)(void*)((char*)addition->blob.memory + params_bytes + patches_bytes);
   recording->packing = (accrt_packing_t){.device = commands->device,
@@ -416,7 +356,7 @@ static accrt_status_t record_arguments(accrt_commands_t* commands, accrt_kernel_
     recording->packing.patches =
         (accrt_driver_patch_t*)(void*)((char*)addition->blob.memory + params_bytes);
   }
-  status = accrt_launch_pack(&recording->packing);
+  accrt_status_t status = accrt_launch_pack(&recording->packing);
   if (status == ACCRT_OK) {
     status = collect_arguments(commands, kernel, arguments, argument_count, recording->ranges,
                                recording->buffers, addition);
@@ -434,17 +374,12 @@ accrt_status_t accrt_commands_dispatch(accrt_commands_t* commands, accrt_kernel_
                                        uint32_t argument_count, uint32_t argument_size_bytes,
                                        const accrt_predecessors_t* predecessors,
                                        uint32_t* out_index) {
-  accrt_status_t status = begin(commands, __func__, out_index);
-  if (status != ACCRT_OK)
-    return status;
-  status = accrt_launch_check(commands->device, kernel, grid, arguments, argument_count,
-                              argument_size_bytes);
-  if (status != ACCRT_OK)
-    return status;
+  BEGIN(commands, out_index);
+  ACCRT_TRY(accrt_launch_check(commands->device, kernel, grid, arguments, argument_count,
+                               argument_size_bytes));
   recording_t recording;
-  status = record_arguments(commands, kernel, arguments, argument_count, predecessors, &recording);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(
+      record_arguments(commands, kernel, arguments, argument_count, predecessors, &recording));
   const accrt_packing_t* packing = &recording.packing;
   recording.addition.command.opcode = ACCRT_DRIVER_COMMAND_DISPATCH;
   recording.addition.command.as.dispatch = (accrt_driver_dispatch_t){
@@ -459,7 +394,8 @@ accrt_status_t accrt_commands_dispatch(accrt_commands_t* commands, accrt_kernel_
 
 /* ---- Host operators ---- */
 
-/* Room for the operator's workspace behind that of the others: `*out_end` is where the next one's may begin. */
+/* Room for the operator's workspace behind that of the others: `*out_end` is where the next one's
+ * may begin. */
 static accrt_status_t find_workspace(const accrt_commands_t* commands, const accrt_kernel_t* kernel,
                                      const void* block, accrt_driver_range_t* out_range,
                                      uint64_t* out_end) {
@@ -486,7 +422,8 @@ static accrt_status_t find_workspace(const accrt_commands_t* commands, const acc
   return ACCRT_OK;
 }
 
-/* A fill before the operator: it takes over what the operator follows, and the operator follows it alone. */
+/* A fill before the operator: it takes over what the operator follows, and the operator follows it
+ * alone. */
 static accrt_status_t record_zeros(accrt_commands_t* commands,
                                    const accrt_driver_range_t* workspace, recording_t* recording) {
   addition_t* operation = &recording->addition;
@@ -524,21 +461,14 @@ accrt_status_t accrt_commands_invoke(accrt_commands_t* commands, accrt_kernel_t*
                                      uint32_t argument_count, uint32_t argument_size_bytes,
                                      const accrt_predecessors_t* predecessors,
                                      uint32_t* out_index) {
-  accrt_status_t status = begin(commands, __func__, out_index);
-  if (status != ACCRT_OK)
-    return status;
+  BEGIN(commands, out_index);
   if (operation == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "operation is NULL");
-  status = accrt_operator_check_device(commands->device, operation);
-  if (status == ACCRT_OK)
-    status = accrt_arguments_check(operation, arguments, argument_count, argument_size_bytes);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_operator_check_device(commands->device, operation));
+  ACCRT_TRY(accrt_arguments_check(operation, arguments, argument_count, argument_size_bytes));
   recording_t recording;
-  status =
-      record_arguments(commands, operation, arguments, argument_count, predecessors, &recording);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(
+      record_arguments(commands, operation, arguments, argument_count, predecessors, &recording));
   accrt_driver_range_t workspace;
   uint64_t workspace_end;
   status = find_workspace(commands, operation, recording.packing.block, &workspace, &workspace_end);
@@ -573,7 +503,8 @@ accrt_status_t accrt_commands_invoke(accrt_commands_t* commands, accrt_kernel_t*
 
 /* ---- Copies, fills, barriers, markers ---- */
 
-/* One side of a copy or the target of a fill: a driver range, and what it means for binding or buffer. */
+/* One side of a copy or the target of a fill: a driver range, and what it means for binding or
+ * buffer. */
 typedef struct side {
   accrt_driver_range_t range;
   bound_range_t bound;
@@ -587,7 +518,8 @@ static accrt_status_t resolve_side(accrt_commands_t* commands, const accrt_bindi
   *out_side = (side_t){
       .range = {.binding = ACCRT_DRIVER_NONE, .access = access, .size_bytes = VALUE(size_bytes)}};
   if (place->reserved != 0)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s: a reserved field is not 0", what);
+    return ACCRT_FAIL(INVALID_ARGUMENT, "%s->reserved is %" PRIu32 ", not 0", what,
+                      place->reserved);
   if (place->binding != ACCRT_BINDING_NONE) {
     out_side->is_bound = true;
     out_side->range.binding = place->binding;
@@ -596,17 +528,10 @@ static accrt_status_t resolve_side(accrt_commands_t* commands, const accrt_bindi
                       &out_side->bound);
   }
   uint64_t address;
-  const accrt_status_t status =
-      accrt_place_resolve(commands->device, &place->place, size_bytes, what, &address);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_place_resolve(commands->device, &place->place, size_bytes, what, &address));
   out_side->range.offset = VALUE(address);
   out_side->buffer = place->place.buffer;
   return ACCRT_OK;
-}
-
-static bool overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint64_t b_bytes) {
-  return a_bytes > 0 && b_bytes > 0 && a < b + b_bytes && b < a + a_bytes;
 }
 
 static void add_side(addition_t* addition, const side_t* side, bound_range_t* ranges,
@@ -623,24 +548,18 @@ accrt_status_t accrt_commands_copy(accrt_commands_t* commands, const accrt_bindi
                                    const accrt_binding_place_t* target,
                                    const accrt_copy_region_t* region,
                                    const accrt_predecessors_t* predecessors, uint32_t* out_index) {
-  accrt_status_t status = begin(commands, __func__, out_index);
-  if (status != ACCRT_OK)
-    return status;
+  BEGIN(commands, out_index);
   if (source == NULL || target == NULL || region == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "a place or the region is NULL");
+    return ACCRT_FAIL_NULL(source, target, region);
   uint64_t source_bytes, target_bytes;
-  status = accrt_region_check(region, &source_bytes, &target_bytes);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_region_check(region, &source_bytes, &target_bytes));
   side_t from, to;
-  status = resolve_side(commands, source, source_bytes, ACCRT_KERNEL_ACCESS_READ, "source", &from);
-  if (status == ACCRT_OK)
-    status = resolve_side(commands, target, target_bytes, ACCRT_KERNEL_ACCESS_WRITE, "target", &to);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(
+      resolve_side(commands, source, source_bytes, ACCRT_KERNEL_ACCESS_READ, "source", &from));
+  ACCRT_TRY(resolve_side(commands, target, target_bytes, ACCRT_KERNEL_ACCESS_WRITE, "target", &to));
   const bool same_base = from.range.binding == to.range.binding;
-  if (same_base &&
-      overlap(from.range.offset.constant, source_bytes, to.range.offset.constant, target_bytes)) {
+  if (same_base && accrt_ranges_overlap(from.range.offset.constant, source_bytes,
+                                        to.range.offset.constant, target_bytes)) {
     return ACCRT_FAIL(ALIASED,
                       "source (offset %" PRIu64 ", %" PRIu64 " bytes) and target (offset %" PRIu64
                       ", %" PRIu64 " bytes) overlap",
@@ -653,9 +572,7 @@ accrt_status_t accrt_commands_copy(accrt_commands_t* commands, const accrt_bindi
   accrt_buffer_t* buffers[2];
   add_side(&addition, &from, ranges, buffers);
   add_side(&addition, &to, ranges, buffers);
-  status = make_blob(commands, &addition, 0, predecessors);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(make_blob(commands, &addition, 0, predecessors));
   addition.command.opcode = ACCRT_DRIVER_COMMAND_COPY;
   addition.command.name = "copy";
   addition.command.as.copy = (accrt_driver_copy_t){
@@ -672,27 +589,27 @@ accrt_status_t accrt_commands_copy(accrt_commands_t* commands, const accrt_bindi
 accrt_status_t accrt_commands_fill(accrt_commands_t* commands, const accrt_binding_place_t* target,
                                    uint64_t size_bytes, uint64_t pattern, uint32_t pattern_bytes,
                                    const accrt_predecessors_t* predecessors, uint32_t* out_index) {
-  accrt_status_t status = begin(commands, __func__, out_index);
-  if (status != ACCRT_OK)
-    return status;
+  BEGIN(commands, out_index);
   if (target == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "target is NULL");
-  status = accrt_fill_check(target->place.offset_bytes, size_bytes, pattern_bytes);
+  if (target->binding == ACCRT_BINDING_NONE)
+    size_bytes = accrt_place_size(&target->place, size_bytes);
+  if (size_bytes == ACCRT_TO_END) {
+    return ACCRT_FAIL(
+        OUT_OF_RANGE,
+        "target: ACCRT_TO_END, and where it ends is not known while the list is recorded");
+  }
+  ACCRT_TRY(accrt_fill_check(target->place.offset_bytes, size_bytes, pattern_bytes));
   side_t to;
-  if (status == ACCRT_OK)
-    status = resolve_side(commands, target, size_bytes, ACCRT_KERNEL_ACCESS_WRITE, "target", &to);
-  if (status == ACCRT_OK && to.buffer != NULL)
-    status = accrt_buffer_check_reach(commands->device, to.buffer, false, "target");
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(resolve_side(commands, target, size_bytes, ACCRT_KERNEL_ACCESS_WRITE, "target", &to));
+  if (to.buffer != NULL)
+    ACCRT_TRY(accrt_buffer_check_reach(commands->device, to.buffer, false, "target"));
   addition_t addition = {.late = pattern_bytes > 1 && size_bytes > 0,
                          .check = {(uint32_t)commands->count, pattern_bytes, 0, size_bytes}};
   bound_range_t ranges[1];
   accrt_buffer_t* buffers[1];
   add_side(&addition, &to, ranges, buffers);
-  status = make_blob(commands, &addition, 0, predecessors);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(make_blob(commands, &addition, 0, predecessors));
   addition.command.opcode = ACCRT_DRIVER_COMMAND_FILL;
   addition.command.name = "fill";
   addition.command.as.fill =
@@ -701,9 +618,7 @@ accrt_status_t accrt_commands_fill(accrt_commands_t* commands, const accrt_bindi
 }
 
 accrt_status_t accrt_commands_barrier(accrt_commands_t* commands, uint32_t* out_index) {
-  const accrt_status_t status = begin(commands, __func__, out_index);
-  if (status != ACCRT_OK)
-    return status;
+  BEGIN(commands, out_index);
   addition_t addition = {.command = {.opcode = ACCRT_DRIVER_COMMAND_BARRIER, .name = "barrier"}};
   return commit(commands, &addition, out_index);
 }
@@ -711,16 +626,12 @@ accrt_status_t accrt_commands_barrier(accrt_commands_t* commands, uint32_t* out_
 accrt_status_t accrt_commands_marker(accrt_commands_t* commands, const char* text,
                                      const accrt_predecessors_t* predecessors,
                                      uint32_t* out_index) {
-  accrt_status_t status = begin(commands, __func__, out_index);
-  if (status != ACCRT_OK)
-    return status;
+  BEGIN(commands, out_index);
   if (text == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "text is NULL");
   const size_t text_bytes = strlen(text) + 1;
   addition_t addition = {.command = {.opcode = ACCRT_DRIVER_COMMAND_MARKER}};
-  status = make_blob(commands, &addition, (text_bytes + 15u) & ~(size_t)15u, predecessors);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(make_blob(commands, &addition, (text_bytes + 15u) & ~(size_t)15u, predecessors));
   memcpy(addition.blob.memory, text, text_bytes);
   addition.command.name = addition.blob.memory;
   return commit(commands, &addition, out_index);
@@ -731,21 +642,15 @@ static accrt_status_t make_workspace(accrt_commands_t* commands) {
   if (commands->workspace_bytes == 0 || commands->workspace != NULL)
     return ACCRT_OK;
   void* buffers = commands->buffers;
-  accrt_status_t status =
-      accrt_grow_array(&commands->instance->allocator, commands->buffer_count + 1,
-                       sizeof *commands->buffers, &commands->buffer_capacity, &buffers);
+  ACCRT_TRY(accrt_grow_array(&commands->instance->allocator, commands->buffer_count + 1,
+                             sizeof *commands->buffers, &commands->buffer_capacity, &buffers));
   commands->buffers = buffers;
   accrt_pool_t* pool;
-  if (status == ACCRT_OK)
-    status = accrt_device_pool(commands->device, ACCRT_MEMORY_DEVICE, &pool);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_device_pool(commands->device, ACCRT_MEMORY_DEVICE, &pool));
   accrt_buffer_options_t options = ACCRT_BUFFER_OPTIONS_INIT;
   options.alignment_bytes = WORKSPACE_ALIGN;
   options.label = "workspace of recorded operators";
-  status = accrt_buffer_create(pool, commands->workspace_bytes, &options, &commands->workspace);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_buffer_create(pool, commands->workspace_bytes, &options, &commands->workspace));
   /* The caller's reference becomes the list's, which is an internal one. */
   accrt_instance_release(commands->instance);
   commands->buffers[commands->buffer_count++] = commands->workspace;
@@ -754,11 +659,9 @@ static accrt_status_t make_workspace(accrt_commands_t* commands) {
 
 static accrt_status_t create_list(accrt_commands_t* commands) {
   void* memory;
-  const uint32_t count = table_count(commands);
+  const uint32_t count = accrt_commands_table_count(commands);
   const accrt_allocator_t* allocator = &commands->instance->allocator;
-  accrt_status_t status = accrt_alloc_array(allocator, count, sizeof(uint32_t), &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc_array(allocator, count, sizeof(uint32_t), &memory));
   uint32_t* flags = memory;
   if (count > commands->binding_count)
     flags[commands->binding_count] = ACCRT_DRIVER_BINDING_STABLE;
@@ -767,18 +670,15 @@ static accrt_status_t create_list(accrt_commands_t* commands) {
                                          .commands = commands->commands,
                                          .binding_count = count,
                                          .binding_flags = flags};
-  status = commands->device->slot->table.list_create(commands->device->driver_device, &info,
-                                                     &commands->list);
+  accrt_status_t status =
+      commands->device->table->list_create(commands->device->driver_device, &info, &commands->list);
   accrt_free_array(allocator, memory, count, sizeof(uint32_t));
   return status;
 }
 
 accrt_status_t accrt_commands_finalize(accrt_commands_t* commands) {
-  accrt_status_t status = begin(commands, __func__, NULL);
-  if (status == ACCRT_OK)
-    status = make_workspace(commands);
-  if (status != ACCRT_OK)
-    return status;
+  BEGIN(commands, NULL);
+  ACCRT_TRY(make_workspace(commands));
   status = create_list(commands);
   if (status != ACCRT_OK) {
     accrt_device_note_status(commands->device, status);
@@ -790,253 +690,9 @@ accrt_status_t accrt_commands_finalize(accrt_commands_t* commands) {
 }
 
 accrt_status_t accrt_commands_count(accrt_commands_t* commands, uint32_t* out_count) {
-  if (out_count == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_count is NULL");
-  *out_count = 0;
-  const accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (commands == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "commands is NULL");
+  if (out_count != NULL)
+    *out_count = 0;
+  ACCRT_ENTER(out_count, commands);
   *out_count = (uint32_t)commands->count;
   return ACCRT_OK;
-}
-
-/* ---- Submission ---- */
-
-accrt_status_t accrt_binding_resolve(accrt_device_t* device, const accrt_binding_t* binding,
-                                     const char* what, accrt_driver_binding_t* out_binding) {
-  *out_binding = (accrt_driver_binding_t){0, 0};
-  uint64_t size_bytes = binding->size_bytes;
-  if (binding->buffer != NULL) {
-    uint64_t address, buffer_bytes;
-    accrt_buffer_range(binding->buffer, &address, &buffer_bytes);
-    if (size_bytes == UINT64_MAX)
-      size_bytes = binding->offset_bytes <= buffer_bytes ? buffer_bytes - binding->offset_bytes : 0;
-  } else if (binding->pointer == NULL && (size_bytes == 0 || size_bytes == UINT64_MAX)) {
-    return ACCRT_OK; /* an entry that nothing may reach into */
-  } else if ((device->info.flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) == 0) {
-    return ACCRT_FAIL_INNER(UNSUPPORTED, "%s: %s does not take plain host pointers", what,
-                            device->info.name);
-  } else if (size_bytes == UINT64_MAX) {
-    return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s: a host pointer needs a size", what);
-  }
-  const accrt_place_t place = {binding->buffer, binding->pointer, binding->offset_bytes};
-  const accrt_status_t status =
-      accrt_place_resolve(device, &place, size_bytes, what, &out_binding->address);
-  if (status == ACCRT_OK)
-    out_binding->size_bytes = size_bytes;
-  return status;
-}
-
-static accrt_status_t check_submission(accrt_stream_t* stream, accrt_commands_t* commands,
-                                       const accrt_binding_t* bindings, uint32_t binding_count,
-                                       uint32_t binding_size_bytes, const char* function) {
-  const accrt_status_t status = accrt_check_fork_in(function);
-  if (status != ACCRT_OK)
-    return status;
-  if (stream == NULL || commands == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", stream == NULL ? "stream" : "commands");
-  if (stream->device != commands->device) {
-    return ACCRT_FAIL(INVALID_ARGUMENT, "the commands are of %s, the stream of %s",
-                      commands->device->info.name, stream->device->info.name);
-  }
-  if (!commands->finalized)
-    return ACCRT_FAIL(INVALID_STATE, "the list is not finalized");
-  if (binding_count != commands->binding_count) {
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%" PRIu32 " bindings; the list was recorded with %" PRIu32,
-                      binding_count, commands->binding_count);
-  }
-  if (binding_count == 0)
-    return ACCRT_OK;
-  if (bindings == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "bindings is NULL");
-  return accrt_struct_check_element("accrt_binding_t", binding_size_bytes, sizeof(accrt_binding_t));
-}
-
-static accrt_status_t fail_range(const accrt_commands_t* commands, uint32_t binding,
-                                 uint64_t size_bytes) {
-  for (size_t i = 0; i < commands->range_count; ++i) {
-    const bound_range_t* range = &commands->ranges[i];
-    if (range->binding != binding ||
-        accrt_range_fits(range->offset_bytes, range->size_bytes, size_bytes))
-      continue;
-    const char* name = commands->commands[range->command].name;
-    return ACCRT_FAIL(OUT_OF_RANGE,
-                      "command %" PRIu32 " (%s): offset %" PRIu64 " + size %" PRIu64
-                      " is past binding %" PRIu32 "'s %" PRIu64 " bytes",
-                      range->command, name, range->offset_bytes, range->size_bytes, binding,
-                      size_bytes);
-  }
-  return ACCRT_FAIL(INTERNAL,
-                    "binding %" PRIu32 " of %" PRIu64 " bytes is too small for no command", binding,
-                    size_bytes);
-}
-
-static uint64_t address_of(const accrt_driver_range_t* range, const accrt_driver_binding_t* table) {
-  return range->offset.constant +
-         (range->binding != ACCRT_DRIVER_NONE ? table[range->binding].address : 0);
-}
-
-static accrt_status_t check_late(const accrt_commands_t* commands,
-                                 const accrt_driver_binding_t* table) {
-  for (size_t i = 0; i < commands->check_count; ++i) {
-    const late_check_t* check = &commands->checks[i];
-    const accrt_driver_command_t* command = &commands->commands[check->command];
-    if (check->pattern_bytes != 0) {
-      const uint64_t at = address_of(&command->as.fill.target, table);
-      if (at % check->pattern_bytes == 0)
-        continue;
-      return ACCRT_FAIL(INVALID_ARGUMENT,
-                        "command %" PRIu32 " (fill): address 0x%" PRIx64
-                        " is not aligned to the pattern's %" PRIu32 " bytes",
-                        check->command, at, check->pattern_bytes);
-    }
-    const uint64_t from = address_of(&command->as.copy.source, table),
-                   to = address_of(&command->as.copy.target, table);
-    if (!overlap(from, check->source_bytes, to, check->target_bytes))
-      continue;
-    return ACCRT_FAIL(ALIASED,
-                      "command %" PRIu32 " (copy): source [0x%" PRIx64 ", +%" PRIu64
-                      ") and target [0x%" PRIx64 ", +%" PRIu64 ") overlap",
-                      check->command, from, check->source_bytes, to, check->target_bytes);
-  }
-  return ACCRT_OK;
-}
-
-/* The short way, of nearly all bindings: a range of a buffer of the list's own device. False: for accrt_binding_resolve to take or
- * to refuse. */
-static bool resolve_own(const accrt_commands_t* commands, const accrt_binding_t* binding,
-                        accrt_driver_binding_t* out_binding) {
-  const accrt_buffer_t* buffer = binding->buffer;
-  if (buffer == NULL || buffer->pool->device != commands->device ||
-      binding->offset_bytes > buffer->size_bytes)
-    return false;
-  const uint64_t left_bytes = buffer->size_bytes - binding->offset_bytes;
-  const bool to_end = binding->size_bytes == UINT64_MAX;
-  if (!to_end && binding->size_bytes > left_bytes)
-    return false;
-  *out_binding = (accrt_driver_binding_t){buffer->address + binding->offset_bytes,
-                                          to_end ? left_bytes : binding->size_bytes};
-  return true;
-}
-
-static accrt_status_t resolve_bindings(accrt_commands_t* commands, const accrt_binding_t* bindings,
-                                       accrt_driver_binding_t* table) {
-  for (uint32_t i = 0; i < commands->binding_count; ++i) {
-    accrt_status_t status = ACCRT_OK;
-    if (!resolve_own(commands, &bindings[i], &table[i])) {
-      status = accrt_binding_resolve(commands->device, &bindings[i], "binding", &table[i]);
-      if (status == ACCRT_OK && commands->needs[i].reached && bindings[i].buffer != NULL)
-        status = accrt_buffer_check_reach(commands->device, bindings[i].buffer,
-                                          commands->needs[i].by_kernel, "binding");
-    }
-    if (status != ACCRT_OK) {
-      accrt_error_prefix("binding %" PRIu32, i);
-      return status;
-    }
-    if (table[i].size_bytes < commands->needs[i].size_bytes)
-      return fail_range(commands, i, table[i].size_bytes);
-  }
-  if (commands->workspace != NULL) {
-    accrt_driver_binding_t* last = &table[commands->binding_count];
-    accrt_buffer_range(commands->workspace, &last->address, &last->size_bytes);
-  }
-  return check_late(commands, table);
-}
-
-static accrt_status_t prepare_uses(accrt_stream_t* stream, accrt_commands_t* commands,
-                                   const accrt_binding_t* bindings) {
-  accrt_status_t status = ACCRT_OK;
-  for (uint32_t i = 0; i < commands->binding_count && status == ACCRT_OK; ++i) {
-    if (bindings[i].buffer != NULL)
-      status = accrt_buffer_note_fence(bindings[i].buffer, stream->fence, 0);
-  }
-  /* Those that the commands name are kept by the list, which is kept as long as it runs. */
-  return status;
-}
-
-static void note_uses(accrt_stream_t* stream, accrt_commands_t* commands,
-                      const accrt_binding_t* bindings, uint64_t number) {
-  for (uint32_t i = 0; i < commands->binding_count; ++i) {
-    if (bindings[i].buffer != NULL &&
-        accrt_buffer_note_fence(bindings[i].buffer, stream->fence, number) != ACCRT_OK)
-      accrt_buffer_note_or_wait(bindings[i].buffer, stream, number);
-  }
-}
-
-static accrt_status_t enqueue_list(accrt_stream_t* stream, accrt_commands_t* commands,
-                                   const accrt_binding_t* bindings,
-                                   const accrt_driver_binding_t* table, uint64_t* out_number) {
-  accrt_status_t status = prepare_uses(stream, commands, bindings);
-  if (status != ACCRT_OK)
-    return status;
-  const accrt_request_t request = {.kind = ACCRT_OP_LIST,
-                                   .name = "accrt_stream_submit",
-                                   .list = commands->list,
-                                   .bindings = table,
-                                   .binding_count = table_count(commands),
-                                   .kept_class = &accrt_keep_commands,
-                                   .kept = commands};
-  status = accrt_stream_enqueue(stream, &request, out_number);
-  if (status == ACCRT_OK)
-    note_uses(stream, commands, bindings, *out_number);
-  return status;
-}
-
-/* Submits, or runs on this thread where that can be. `*out_number` is 0 when it has run. */
-static accrt_status_t submit(accrt_stream_t* stream, accrt_commands_t* commands,
-                             const accrt_binding_t* bindings, bool here, uint64_t* out_number) {
-  accrt_driver_binding_t few[INLINE_BINDINGS];
-  accrt_driver_binding_t* table = few;
-  void* many = NULL;
-  const accrt_allocator_t* allocator = &commands->instance->allocator;
-  *out_number = 0;
-  accrt_status_t status = ACCRT_OK;
-  if (table_count(commands) > INLINE_BINDINGS) {
-    status = accrt_alloc_array(allocator, table_count(commands), sizeof *table, &many);
-    if (status != ACCRT_OK)
-      return status;
-    table = many;
-  }
-  status = resolve_bindings(commands, bindings, table);
-  if (status != ACCRT_OK)
-    goto out;
-  status = ACCRT_ERROR_NOT_READY;
-  if (here) {
-    const accrt_stream_work_t work = {.list = commands->list,
-                                      .bindings = table,
-                                      .binding_count = table_count(commands),
-                                      .name = "accrt_stream_run"};
-    uint64_t number;
-    status = accrt_stream_execute_inline(stream, &work, &number);
-  }
-  if (status == ACCRT_ERROR_NOT_READY)
-    status = enqueue_list(stream, commands, bindings, table, out_number);
-out:
-  accrt_free_array(allocator, many, table_count(commands), sizeof *table);
-  return status;
-}
-
-accrt_status_t accrt_stream_submit(accrt_stream_t* stream, accrt_commands_t* commands,
-                                   const accrt_binding_t* bindings, uint32_t binding_count,
-                                   uint32_t binding_size_bytes) {
-  const accrt_status_t status =
-      check_submission(stream, commands, bindings, binding_count, binding_size_bytes, __func__);
-  uint64_t number;
-  return status == ACCRT_OK ? submit(stream, commands, bindings, false, &number) : status;
-}
-
-accrt_status_t accrt_stream_run(accrt_stream_t* stream, accrt_commands_t* commands,
-                                const accrt_binding_t* bindings, uint32_t binding_count,
-                                uint32_t binding_size_bytes, uint64_t timeout_ns) {
-  accrt_status_t status =
-      check_submission(stream, commands, bindings, binding_count, binding_size_bytes, __func__);
-  if (status != ACCRT_OK)
-    return status;
-  uint64_t number;
-  status = submit(stream, commands, bindings, true, &number);
-  if (status != ACCRT_OK || number == 0)
-    return status;
-  return accrt_stream_wait_number(stream, number, timeout_ns, ACCRT_WAIT_BLOCK);
 }

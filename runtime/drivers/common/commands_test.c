@@ -1,4 +1,5 @@
-/* Launches and recorded commands: packing, predecessors, bindings, checks at recording and at submission, running on the caller. */
+/* Launches and recorded commands: packing, predecessors, bindings, checks at recording and at
+ * submission, running on the caller. */
 #include "runtime/drivers/common/test_driver.h"
 
 #include <stdarg.h>
@@ -28,7 +29,8 @@ typedef struct everything {
   double real;
 } everything_t;
 
-/* out[i] = in[i] + symbol + half + byte + view.data[0] + real, one element for each workgroup in x. */
+/* out[i] = in[i] + symbol + half + byte + view.data[0] + real, one element for each workgroup in
+ * x. */
 static int32_t run_everything(const accrt_kernel_environment_t* environment,
                               const accrt_kernel_dispatch_t* dispatch,
                               const accrt_kernel_workgroup_t* group) {
@@ -365,7 +367,7 @@ static void test_launch_measures_tensors(void** state) {
   view.shape[0] = 1;
   view.dtype = 77;
   assert_int_equal(launch_view(&view), ACCRT_ERROR_INVALID_ARGUMENT);
-  assert_says("parameter 'view': there is no data type 77");
+  assert_says("parameter 'view': its data type is 77 (no data type");
   assert_int_equal(accrt_stream_query(stream), ACCRT_OK);
 }
 
@@ -758,7 +760,8 @@ static void test_release_in_flight(void** state) {
   accrt_semaphore_release(done);
 }
 
-/* The instance ends while recorded work still waits for somebody to signal: it is dropped, with all that it holds. */
+/* The instance ends while recorded work still waits for somebody to signal: it is dropped, with all
+ * that it holds. */
 static void test_instance_ends_first(void** state) {
   (void)state;
   accrt_buffer_t* direct = make_buffer(4);
@@ -824,6 +827,50 @@ static void test_many_threads(void** state) {
   accrt_commands_release(commands);
 }
 
+/* One list, many threads, one stream: what runs on its caller, what is enqueued meanwhile and what
+ * is waited for keep each thread's order, nothing is lost, and no two run at a time. */
+static void* share_stream(void* argument) {
+  submitter_t* submitter = argument;
+  const accrt_binding_t binding = {NULL, &submitter->word, 0, 4};
+  for (int i = 0; i < 500; ++i) {
+    submitter->failed |= accrt_stream_run(stream, submitter->commands, &binding, 1, BINDING_BYTES,
+                                          FOREVER) != ACCRT_OK;
+    if (i % 3 == 0)
+      submitter->failed |=
+          accrt_stream_submit(stream, submitter->commands, &binding, 1, BINDING_BYTES) != ACCRT_OK;
+    if (i % 7 == 0)
+      submitter->failed |= accrt_stream_synchronize(stream, FOREVER, 0) != ACCRT_OK;
+  }
+  submitter->failed |= accrt_stream_synchronize(stream, FOREVER, 0) != ACCRT_OK;
+  return NULL;
+}
+
+static void test_threads_share_a_stream(void** state) {
+  (void)state;
+  accrt_commands_t* commands = make_add(NULL, add);
+  submitter_t submitters[4];
+  pthread_t threads[4];
+  for (int i = 0; i < 4; ++i) {
+    submitters[i] = (submitter_t){commands, 0, 0};
+    assert_int_equal(pthread_create(&threads[i], NULL, share_stream, &submitters[i]), 0);
+  }
+  for (int i = 0; i < 4; ++i)
+    assert_int_equal(pthread_join(threads[i], NULL), 0);
+  uint32_t expected = 0;
+  for (int i = 0; i < 667; ++i)
+    expected = expected * 3 + 1;
+  uint64_t submitted, given, completed;
+  assert_int_equal(accrt_stream_progress(stream, &submitted, &given, &completed), ACCRT_OK);
+  for (int i = 0; i < 4; ++i) {
+    assert_int_equal(submitters[i].failed, 0);
+    assert_int_equal(submitters[i].word, expected);
+  }
+  assert_true(submitted >= 4 * 667);
+  assert_int_equal(given, submitted);
+  assert_int_equal(completed, submitted);
+  accrt_commands_release(commands);
+}
+
 /* More bindings than fit on the stack of a submission. */
 static void test_many_bindings(void** state) {
   (void)state;
@@ -863,6 +910,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_release_in_flight, set_up_thread, tear_down),
       cmocka_unit_test_setup_teardown(test_instance_ends_first, set_up_thread, tear_down),
       cmocka_unit_test_setup_teardown(test_many_threads, set_up_thread, tear_down),
+      cmocka_unit_test_setup_teardown(test_threads_share_a_stream, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_threads_share_a_stream, set_up_thread, tear_down),
       cmocka_unit_test_setup_teardown(test_many_bindings, set_up, tear_down),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

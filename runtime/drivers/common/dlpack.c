@@ -1,5 +1,5 @@
-/* runtime/drivers/common/dlpack.c - tensors from and to other libraries through DLPack. Deleters are plain C: they need no
- * interpreter and no lock of ours. */
+/* runtime/drivers/common/dlpack.c - tensors from and to other libraries through DLPack. Deleters
+ * are plain C: they need no interpreter and no lock of ours. */
 #include "runtime/core/dlpack.h"
 
 #include <string.h>
@@ -81,53 +81,33 @@ static bool is_own_memory(const accrt_device_info_t* facts, const accrt_dl_tenso
          facts->dlpack_device_id == tensor->device_id;
 }
 
-static accrt_status_t check_producer(accrt_device_t* device, const accrt_dl_managed_t* managed) {
-  if (managed->major != ACCRT_DL_MAJOR) {
-    return ACCRT_FAIL(VERSION_MISMATCH,
-                      "the tensor is of DLPack %" PRIu32 ".%" PRIu32 "; %u.x is taken",
-                      managed->major, managed->minor, ACCRT_DL_MAJOR);
-  }
-  const int32_t type = managed->tensor.device_type;
+/* What both forms of managed tensors say. */
+typedef struct import {
+  const accrt_dl_tensor_t* tensor;
+  uint64_t flags;
+  void (*drop)(void* managed);
+  void* managed;
+} import_t;
+
+static accrt_status_t check_place(accrt_device_t* device, const accrt_dl_tensor_t* tensor) {
+  const int32_t type = tensor->device_type;
   if (type == ACCRT_DL_CPU || type == ACCRT_DL_CUDA_HOST || type == ACCRT_DL_ROCM_HOST)
     return ACCRT_OK;
-  if (is_own_memory(accrt_device_facts(device), &managed->tensor))
+  if (is_own_memory(accrt_device_facts(device), tensor))
     return ACCRT_OK;
   return ACCRT_FAIL(UNSUPPORTED,
                     "the tensor is on DLPack device (%" PRId32 ", %" PRId32
                     "), which %s cannot take",
-                    type, managed->tensor.device_id, accrt_device_facts(device)->name);
+                    type, tensor->device_id, accrt_device_facts(device)->name);
 }
 
-static void delete_managed(void* user) {
-  accrt_dl_managed_t* managed = user;
-  if (managed->deleter != NULL)
-    managed->deleter(managed);
-}
-
-accrt_status_t accrt_dlpack_import(accrt_device_t* device, void* managed,
-                                   accrt_tensor_t* out_tensor, int64_t* shape, int64_t* strides,
-                                   uint32_t* out_read_only) {
-  if (out_tensor != NULL)
-    memset(out_tensor, 0, sizeof *out_tensor);
-  if (out_read_only != NULL)
-    *out_read_only = 0;
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (device == NULL || managed == NULL || out_tensor == NULL || shape == NULL || strides == NULL ||
-      out_read_only == NULL) {
-    return ACCRT_FAIL(INVALID_ARGUMENT, "an argument is NULL");
-  }
-  const accrt_dl_managed_t* producer = managed;
-  const accrt_dl_tensor_t* tensor = &producer->tensor;
-  status = check_producer(device, producer);
-  if (status == ACCRT_OK)
-    status = check_shape(tensor->shape, tensor->ndim);
-  if (status != ACCRT_OK)
-    return status;
+static accrt_status_t import_tensor(accrt_device_t* device, const import_t* import,
+                                    accrt_tensor_t* out_tensor, int64_t* shape, int64_t* strides) {
+  const accrt_dl_tensor_t* tensor = import->tensor;
+  ACCRT_TRY(check_place(device, tensor));
+  ACCRT_TRY(check_shape(tensor->shape, tensor->ndim));
   const type_pair_t* type = type_from_dl(tensor->dtype);
-  const bool padded =
-      (producer->flags & ACCRT_DL_FLAG_SUBBYTE_PADDED) != 0 && tensor->dtype.bits < 8;
+  const bool padded = (import->flags & ACCRT_DL_FLAG_SUBBYTE_PADDED) != 0 && tensor->dtype.bits < 8;
   if (type == NULL || padded) {
     return ACCRT_FAIL(UNSUPPORTED, "DLPack type (code %u, %u bits, %u lanes%s)", tensor->dtype.code,
                       tensor->dtype.bits, tensor->dtype.lanes, padded ? ", padded" : "");
@@ -147,14 +127,12 @@ accrt_status_t accrt_dlpack_import(accrt_device_t* device, void* managed,
   char* first =
       tensor->data != NULL ? (char*)tensor->data + tensor->byte_offset + extent.first_bytes : NULL;
   accrt_buffer_t* buffer;
-  status = accrt_buffer_import(device, first, extent.size_bytes, delete_managed, managed, &buffer);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_buffer_import(device, first, extent.size_bytes, import->drop, import->managed,
+                                &buffer));
   if (rank > 0) {
     memcpy(shape, tensor->shape, rank * sizeof *shape);
     memcpy(strides, local_strides, rank * sizeof *strides);
   }
-  *out_read_only = (producer->flags & ACCRT_DL_FLAG_READ_ONLY) != 0;
   *out_tensor = (accrt_tensor_t){.buffer = buffer,
                                  .offset_bytes = (uint64_t)(-extent.first_bytes),
                                  .dtype = type->dtype,
@@ -164,18 +142,82 @@ accrt_status_t accrt_dlpack_import(accrt_device_t* device, void* managed,
   return ACCRT_OK;
 }
 
+static void delete_managed(void* user) {
+  accrt_dl_managed_t* managed = user;
+  if (managed->deleter != NULL)
+    managed->deleter(managed);
+}
+
+static void delete_unversioned(void* user) {
+  accrt_dl_unversioned_t* managed = user;
+  if (managed->deleter != NULL)
+    managed->deleter(managed);
+}
+
+static accrt_status_t check_import(const accrt_device_t* device, const void* managed,
+                                   const accrt_tensor_t* out_tensor, const int64_t* shape,
+                                   const int64_t* strides) {
+  const char* missing = device == NULL       ? "device"
+                        : managed == NULL    ? "managed"
+                        : out_tensor == NULL ? "out_tensor"
+                        : shape == NULL      ? "shape"
+                        : strides == NULL    ? "strides"
+                                             : NULL;
+  return missing == NULL ? ACCRT_OK : ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", missing);
+}
+
+accrt_status_t accrt_dlpack_import(accrt_device_t* device, void* managed,
+                                   accrt_tensor_t* out_tensor, int64_t* shape, int64_t* strides,
+                                   uint32_t* out_read_only) {
+  if (out_tensor != NULL)
+    memset(out_tensor, 0, sizeof *out_tensor);
+  if (out_read_only != NULL)
+    *out_read_only = 0;
+  ACCRT_TRY(accrt_check_fork());
+  ACCRT_TRY(check_import(device, managed, out_tensor, shape, strides));
+  if (out_read_only == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "out_read_only is NULL");
+  const accrt_dl_managed_t* producer = managed;
+  if (producer->major != ACCRT_DL_MAJOR) {
+    return ACCRT_FAIL(VERSION_MISMATCH,
+                      "the tensor is of DLPack %" PRIu32 ".%" PRIu32 "; %u.x is taken",
+                      producer->major, producer->minor, ACCRT_DL_MAJOR);
+  }
+  const import_t import = {&producer->tensor, producer->flags, delete_managed, managed};
+  /* Asked before: once it is imported the producer may be gone. */
+  const uint32_t read_only = (producer->flags & ACCRT_DL_FLAG_READ_ONLY) != 0;
+  accrt_status_t status = import_tensor(device, &import, out_tensor, shape, strides);
+  if (status == ACCRT_OK)
+    *out_read_only = read_only;
+  return status;
+}
+
+accrt_status_t accrt_dlpack_import_unversioned(accrt_device_t* device, void* managed,
+                                               accrt_tensor_t* out_tensor, int64_t* shape,
+                                               int64_t* strides) {
+  if (out_tensor != NULL)
+    memset(out_tensor, 0, sizeof *out_tensor);
+  ACCRT_TRY(accrt_check_fork());
+  ACCRT_TRY(check_import(device, managed, out_tensor, shape, strides));
+  const accrt_dl_unversioned_t* producer = managed;
+  const import_t import = {&producer->tensor, 0, delete_unversioned, managed};
+  return import_tensor(device, &import, out_tensor, shape, strides);
+}
+
 /* ---- Export ---- */
 
 typedef struct exported_tensor {
-  accrt_dl_managed_t managed; /* first */
+  union {
+    accrt_dl_managed_t managed;
+    accrt_dl_unversioned_t unversioned;
+  } form; /* first: consumers have its address */
   const accrt_allocator_t* allocator;
   accrt_buffer_t* buffer;
   int64_t shape[ACCRT_MAX_RANK];
   int64_t strides[ACCRT_MAX_RANK];
 } exported_tensor_t;
 
-static void delete_exported(accrt_dl_managed_t* managed) {
-  exported_tensor_t* exported = (exported_tensor_t*)managed;
+static void drop_exported(exported_tensor_t* exported) {
   if (exported == NULL || accrt_forked())
     return;
   accrt_buffer_t* buffer = exported->buffer;
@@ -184,12 +226,18 @@ static void delete_exported(accrt_dl_managed_t* managed) {
   accrt_buffer_release(buffer);
 }
 
+static void delete_exported(accrt_dl_managed_t* managed) {
+  drop_exported((exported_tensor_t*)managed);
+}
+
+static void delete_exported_unversioned(accrt_dl_unversioned_t* managed) {
+  drop_exported((exported_tensor_t*)managed);
+}
+
 /* Where a consumer finds the memory. */
 static accrt_status_t place_exported(accrt_buffer_t* buffer, accrt_dl_tensor_t* tensor) {
   accrt_buffer_info_t info = ACCRT_BUFFER_INFO_INIT;
-  const accrt_status_t status = accrt_buffer_info(buffer, &info);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_buffer_info(buffer, &info));
   const accrt_device_info_t* facts = accrt_device_facts(accrt_buffer_device(buffer));
   const bool is_named = facts->dlpack_device_type != 0 && facts->dlpack_device_type != ACCRT_DL_CPU;
   if (info.host_pointer != NULL || (info.size_bytes == 0 && !is_named)) {
@@ -211,9 +259,7 @@ static accrt_status_t place_exported(accrt_buffer_t* buffer, accrt_dl_tensor_t* 
 
 static accrt_status_t check_exported(const accrt_tensor_t* tensor, const type_pair_t* type,
                                      int64_t* strides) {
-  accrt_status_t status = check_shape(tensor->shape, tensor->rank);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(check_shape(tensor->shape, tensor->rank));
   accrt_reach_bytes_t extent;
   bool fits = true;
   if (tensor->strides != NULL) {
@@ -234,36 +280,28 @@ static accrt_status_t check_exported(const accrt_tensor_t* tensor, const type_pa
                     tensor->offset_bytes, size_bytes);
 }
 
-accrt_status_t accrt_dlpack_export(const accrt_tensor_t* tensor, uint32_t read_only,
-                                   void** out_managed) {
-  if (out_managed == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_managed is NULL");
-  *out_managed = NULL;
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
+/* The part of both forms: what is exported, retained, with the description that `out_placed`
+ * gets. */
+static accrt_status_t export_tensor(const accrt_tensor_t* tensor, const type_pair_t** out_type,
+                                    accrt_dl_tensor_t* out_placed,
+                                    exported_tensor_t** out_exported) {
   if (tensor == NULL || tensor->buffer == NULL) {
     return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", tensor == NULL ? "tensor" : "tensor->buffer");
   }
   const type_pair_t* type = type_from_dtype(tensor->dtype);
   if (type == NULL)
-    return ACCRT_FAIL(UNSUPPORTED, "data type %" PRIu32 " has no DLPack type", tensor->dtype);
+    return ACCRT_FAIL(UNSUPPORTED, "data type %s has no DLPack type",
+                      ACCRT_DTYPE_TEXT(tensor->dtype));
   int64_t strides[ACCRT_MAX_RANK];
   accrt_dl_tensor_t placed = {.ndim = (int32_t)tensor->rank,
                               .dtype = {type->code, type->bits, 1},
                               .byte_offset = tensor->offset_bytes};
-  status = check_exported(tensor, type, strides);
-  if (status == ACCRT_OK)
-    status = place_exported(tensor->buffer, &placed);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(check_exported(tensor, type, strides));
+  ACCRT_TRY(place_exported(tensor->buffer, &placed));
   const accrt_allocator_t* allocator =
       accrt_instance_allocator(accrt_device_instance(accrt_buffer_device(tensor->buffer)));
-  void* memory;
-  status = accrt_alloc(allocator, sizeof(exported_tensor_t), &memory);
-  if (status != ACCRT_OK)
-    return status;
-  exported_tensor_t* exported = memory;
+  exported_tensor_t* exported;
+  ACCRT_TRY(ACCRT_NEW(allocator, &exported));
   exported->allocator = allocator;
   exported->buffer = accrt_buffer_retain(tensor->buffer);
   if (tensor->rank > 0) {
@@ -272,11 +310,42 @@ accrt_status_t accrt_dlpack_export(const accrt_tensor_t* tensor, uint32_t read_o
   }
   placed.shape = exported->shape;
   placed.strides = exported->strides;
-  exported->managed = (accrt_dl_managed_t){.major = ACCRT_DL_MAJOR,
-                                           .minor = type->minor,
-                                           .deleter = delete_exported,
-                                           .flags = read_only ? ACCRT_DL_FLAG_READ_ONLY : 0,
-                                           .tensor = placed};
-  *out_managed = &exported->managed;
+  *out_type = type;
+  *out_placed = placed;
+  *out_exported = exported;
+  return ACCRT_OK;
+}
+
+accrt_status_t accrt_dlpack_export(const accrt_tensor_t* tensor, uint32_t read_only,
+                                   void** out_managed) {
+  if (out_managed == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "out_managed is NULL");
+  *out_managed = NULL;
+  ACCRT_TRY(accrt_check_fork());
+  const type_pair_t* type;
+  accrt_dl_tensor_t placed;
+  exported_tensor_t* exported;
+  ACCRT_TRY(export_tensor(tensor, &type, &placed, &exported));
+  exported->form.managed = (accrt_dl_managed_t){.major = ACCRT_DL_MAJOR,
+                                                .minor = type->minor,
+                                                .deleter = delete_exported,
+                                                .flags = read_only ? ACCRT_DL_FLAG_READ_ONLY : 0,
+                                                .tensor = placed};
+  *out_managed = &exported->form.managed;
+  return ACCRT_OK;
+}
+
+accrt_status_t accrt_dlpack_export_unversioned(const accrt_tensor_t* tensor, void** out_managed) {
+  if (out_managed == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "out_managed is NULL");
+  *out_managed = NULL;
+  ACCRT_TRY(accrt_check_fork());
+  const type_pair_t* type;
+  accrt_dl_tensor_t placed;
+  exported_tensor_t* exported;
+  ACCRT_TRY(export_tensor(tensor, &type, &placed, &exported));
+  exported->form.unversioned =
+      (accrt_dl_unversioned_t){.tensor = placed, .deleter = delete_exported_unversioned};
+  *out_managed = &exported->form.unversioned;
   return ACCRT_OK;
 }

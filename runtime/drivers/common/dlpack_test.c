@@ -1,4 +1,5 @@
-/* DLPack: round trips, strides, every data type, refusals, and deleters that wait for the last use. */
+/* DLPack: round trips, strides, every data type, refusals, and deleters that wait for the last
+ * use. */
 #include "runtime/drivers/common/test_driver.h"
 
 #include <stdarg.h>
@@ -279,6 +280,58 @@ static void test_export_refuses(void** state) {
   exported->deleter(exported);
 }
 
+/* ---- Before DLPack 1.0 ---- */
+
+typedef struct old_producer {
+  accrt_dl_unversioned_t managed;
+  int64_t shape[2];
+  float data[15];
+  atomic_int deleted;
+} old_producer_t;
+
+static void delete_old_producer(accrt_dl_unversioned_t* managed) {
+  atomic_fetch_add(&((old_producer_t*)managed->manager_context)->deleted, 1);
+}
+
+static void test_unversioned(void** state) {
+  (void)state;
+  old_producer_t producer = {.shape = {3, 5}};
+  producer.managed = (accrt_dl_unversioned_t){.tensor = {.data = producer.data,
+                                                         .device_type = ACCRT_DL_CPU,
+                                                         .ndim = 2,
+                                                         .dtype = {ACCRT_DL_FLOAT, 32, 1},
+                                                         .shape = producer.shape},
+                                              .manager_context = &producer,
+                                              .deleter = delete_old_producer};
+  accrt_tensor_t tensor;
+  int64_t shape[ACCRT_MAX_RANK], strides[ACCRT_MAX_RANK];
+  assert_int_equal(
+      accrt_dlpack_import_unversioned(world.device, &producer.managed, &tensor, shape, NULL),
+      ACCRT_ERROR_INVALID_ARGUMENT);
+  producer.managed.tensor.ndim = 9;
+  assert_int_equal(
+      accrt_dlpack_import_unversioned(world.device, &producer.managed, &tensor, shape, strides),
+      ACCRT_ERROR_UNSUPPORTED);
+  assert_null(tensor.buffer);
+  producer.managed.tensor.ndim = 2;
+  assert_int_equal(
+      accrt_dlpack_import_unversioned(world.device, &producer.managed, &tensor, shape, strides),
+      ACCRT_OK);
+  assert_int_equal(tensor.rank, 2);
+  assert_int_equal(strides[0], 5);
+  void* exported;
+  assert_int_equal(accrt_dlpack_export_unversioned(&tensor, &exported), ACCRT_OK);
+  accrt_dl_unversioned_t* old = exported;
+  assert_ptr_equal(old->tensor.data, producer.data);
+  assert_int_equal(old->tensor.shape[1], 5);
+  accrt_buffer_release(tensor.buffer);
+  assert_int_equal(atomic_load(&producer.deleted), 0);
+  old->deleter(old);
+  assert_int_equal(atomic_load(&producer.deleted), 1);
+  assert_int_equal(accrt_dlpack_export_unversioned(NULL, &exported), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_null(exported);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_import, set_up, tear_down),
@@ -288,6 +341,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_round_trip_of_types, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_memory_of_the_device, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_export_refuses, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_unversioned, set_up, tear_down),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

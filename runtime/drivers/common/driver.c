@@ -1,10 +1,12 @@
-/* runtime/drivers/common/driver.c - opening drivers and devices. It may not know what a driver does. */
+/* runtime/drivers/common/driver.c - opening drivers and devices. It may not know what a driver
+ * does. */
 #include <ctype.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "runtime/core/near_name.h"
+#include "runtime/core/safe_open.h"
 #include "runtime/core/struct.h"
 #include "runtime/drivers/common/objects.h"
 #include "runtime/drivers/common/staging.h"
@@ -14,17 +16,6 @@
 #define DLPACK_CPU 1u
 
 /* ---- What a driver is lent ---- */
-
-const char* accrt_instance_option(const accrt_instance_t* instance, const char* key) {
-  for (uint32_t i = instance->option_count; i > 0; --i) {
-    const char* given = instance->options[i - 1].key;
-    if (given[0] == '+')
-      given += 1;
-    if (strcmp(given, key) == 0)
-      return instance->options[i - 1].value;
-  }
-  return NULL;
-}
 
 static const char* environment_option(const accrt_driver_environment_t* environment,
                                       const char* key) {
@@ -73,9 +64,9 @@ static void fill_environment(accrt_driver_slot_t* slot) {
 
 static const accrt_driver_slot_t* next_slot(accrt_instance_t* instance,
                                             const accrt_driver_slot_t* slot) {
-  accrt_mutex_lock(&instance->lock);
-  const accrt_driver_slot_t* next = slot == NULL ? instance->slots : slot->next;
-  accrt_mutex_unlock(&instance->lock);
+  accrt_mutex_lock(&accrt_upper(instance)->lock);
+  const accrt_driver_slot_t* next = slot == NULL ? accrt_upper(instance)->slots : slot->next;
+  accrt_mutex_unlock(&accrt_upper(instance)->lock);
   return next;
 }
 
@@ -145,7 +136,8 @@ static accrt_status_t check_version(const accrt_driver_table_t* table, const cha
                     ACCRT_DRIVER_ABI_MAJOR, ACCRT_DRIVER_ABI_MINOR);
 }
 
-/* Optional slots come in groups: all of one, or none. The first that is missing of a group that is there, or NULL. */
+/* Optional slots come in groups: all of one, or none. The first that is missing of a group that is
+ * there, or NULL. */
 static const char* missing_of_groups(const accrt_driver_table_t* table) {
 #define NEEDS(slot, other)                                                                         \
   if (table->slot != NULL && table->other == NULL)                                                 \
@@ -222,9 +214,7 @@ static accrt_status_t copy_table(const accrt_driver_table_t* table, const char* 
   memset(out_table, 0, sizeof *out_table);
   memcpy(out_table, table,
          table->struct_size < sizeof *out_table ? table->struct_size : sizeof *out_table);
-  const accrt_status_t status = check_version(out_table, where);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(check_version(out_table, where));
   if (out_table->name == NULL || !good_name(out_table->name)) {
     return ACCRT_FAIL(INVALID_FORMAT,
                       "%s: a driver's name has 1 to 31 letters, digits and '_', not '%s'", where,
@@ -250,7 +240,7 @@ static void free_devices(accrt_instance_t* instance, accrt_device_t** devices, u
   if (devices == NULL)
     return;
   for (uint32_t i = 0; i < count; ++i)
-    accrt_free(&instance->allocator, devices[i], sizeof *devices[i]);
+    accrt_free(&instance->allocator, devices[i], sizeof(accrt_upper_device_t));
   accrt_free_array(&instance->allocator, devices, count, sizeof *devices);
 }
 
@@ -264,16 +254,20 @@ static accrt_status_t make_devices(accrt_driver_slot_t* slot, accrt_device_t*** 
     return status;
   accrt_device_t** devices = memory;
   for (uint32_t i = 0; i < slot->device_count && status == ACCRT_OK; ++i) {
-    status = accrt_alloc(&instance->allocator, sizeof(accrt_device_t), &memory);
+    status = accrt_alloc(&instance->allocator, sizeof(accrt_upper_device_t), &memory);
     if (status != ACCRT_OK)
       break;
-    devices[i] = memory;
-    devices[i]->instance = instance;
-    devices[i]->slot = slot;
-    devices[i]->index = i;
-    accrt_mutex_init(&devices[i]->point_lock);
-    accrt_mutex_init(&devices[i]->observer_lock);
-    accrt_pool_set_init(&devices[i]->pools);
+    accrt_upper_device_t* upper = memory;
+    accrt_device_t* device = &upper->device;
+    devices[i] = device;
+    device->instance = instance;
+    device->above = &accrt_memory_above;
+    device->table = &slot->table;
+    upper->slot = slot;
+    upper->index = i;
+    accrt_mutex_init(&upper->point_lock, ACCRT_LOCK_SPARE_POINTS);
+    accrt_mutex_init(&upper->observer_lock, ACCRT_LOCK_OBSERVER);
+    accrt_pool_set_init(&device->pools);
   }
   if (status == ACCRT_OK) {
     *out_devices = devices;
@@ -283,55 +277,55 @@ static accrt_status_t make_devices(accrt_driver_slot_t* slot, accrt_device_t*** 
   return status;
 }
 
-/* Room for `count` more devices: `*out_array` replaces the instance's, to be swapped in under the lock. */
+/* Room for `count` more devices: `*out_array` replaces the instance's, to be swapped in under the
+ * lock. */
 static void append_devices(accrt_instance_t* instance, accrt_device_t** bigger, size_t capacity,
                            accrt_device_t** devices, uint32_t count) {
-  if (instance->device_count > 0)
-    memcpy(bigger, instance->devices, instance->device_count * sizeof *bigger);
+  if (accrt_upper(instance)->device_count > 0)
+    memcpy(bigger, accrt_upper(instance)->devices,
+           accrt_upper(instance)->device_count * sizeof *bigger);
   if (count > 0)
-    memcpy(bigger + instance->device_count, devices, count * sizeof *bigger);
-  instance->devices = bigger;
-  instance->device_capacity = capacity;
-  instance->device_count += count;
+    memcpy(bigger + accrt_upper(instance)->device_count, devices, count * sizeof *bigger);
+  accrt_upper(instance)->devices = bigger;
+  accrt_upper(instance)->device_capacity = capacity;
+  accrt_upper(instance)->device_count += count;
 }
 
 static void append_slot(accrt_instance_t* instance, accrt_driver_slot_t* slot) {
-  accrt_driver_slot_t** link = &instance->slots;
+  accrt_driver_slot_t** link = &accrt_upper(instance)->slots;
   while (*link != NULL)
     link = &(*link)->next;
   *link = slot;
 }
 
-/* Publishes devices, and the driver when it is `new`. Another thread may have opened one of the same name meanwhile. */
+/* Publishes devices, and the driver when it is `new`. Another thread may have opened one of the
+ * same name meanwhile. */
 static accrt_status_t publish(accrt_instance_t* instance, accrt_driver_slot_t* slot,
                               accrt_device_t** devices, bool new) {
   for (;;) {
-    accrt_mutex_lock(&instance->lock);
-    const uint32_t seen = instance->device_count;
-    accrt_mutex_unlock(&instance->lock);
+    accrt_mutex_lock(&accrt_upper(instance)->lock);
+    const uint32_t seen = accrt_upper(instance)->device_count;
+    accrt_mutex_unlock(&accrt_upper(instance)->lock);
     const size_t capacity = (size_t)seen + slot->device_count;
     void* bigger;
-    const accrt_status_t status =
-        accrt_alloc_array(&instance->allocator, capacity, sizeof(accrt_device_t*), &bigger);
-    if (status != ACCRT_OK)
-      return status;
+    ACCRT_TRY(accrt_alloc_array(&instance->allocator, capacity, sizeof(accrt_device_t*), &bigger));
     accrt_device_t** old = bigger;
     size_t old_capacity = capacity;
     bool exists = false, done = false;
-    accrt_mutex_lock(&instance->lock);
-    for (const accrt_driver_slot_t* other = instance->slots; other != NULL && new;
+    accrt_mutex_lock(&accrt_upper(instance)->lock);
+    for (const accrt_driver_slot_t* other = accrt_upper(instance)->slots; other != NULL && new;
          other = other->next) {
       exists |= strcmp(other->name, slot->name) == 0;
     }
-    if (!exists && instance->device_count == seen) {
-      old = instance->devices;
-      old_capacity = instance->device_capacity;
+    if (!exists && accrt_upper(instance)->device_count == seen) {
+      old = accrt_upper(instance)->devices;
+      old_capacity = accrt_upper(instance)->device_capacity;
       append_devices(instance, bigger, capacity, devices, slot->device_count);
       if (new)
         append_slot(instance, slot);
       done = true;
     }
-    accrt_mutex_unlock(&instance->lock);
+    accrt_mutex_unlock(&accrt_upper(instance)->lock);
     accrt_free_array(&instance->allocator, old, old_capacity, sizeof(accrt_device_t*));
     if (done)
       return ACCRT_OK;
@@ -382,7 +376,8 @@ static void log_absent(const accrt_driver_slot_t* slot) {
     accrt_instance_log(slot->instance, level, slot->name, "no devices: %s", slot->absent);
 }
 
-/* Counts the devices of a lazy driver. One thread does, the others wait for it: the driver is called under no lock. */
+/* Counts the devices of a lazy driver. One thread does, the others wait for it: the driver is
+ * called under no lock. */
 static accrt_status_t ensure_counted(accrt_driver_slot_t* slot) {
   for (;;) {
     unsigned state = ACCRT_DEVICES_UNKNOWN;
@@ -412,8 +407,8 @@ static accrt_status_t ensure_counted(accrt_driver_slot_t* slot) {
   }
 }
 
-static accrt_status_t add_driver(accrt_instance_t* instance, accrt_driver_query_fn_t query,
-                                 const char* where, bool lazy) {
+accrt_status_t accrt_driver_add(accrt_instance_t* instance, accrt_driver_query_fn_t query,
+                                const char* where, bool lazy) {
   const accrt_driver_table_t* table = query(ACCRT_DRIVER_ABI_VERSION);
   if (table == NULL) {
     return ACCRT_FAIL_INNER(
@@ -424,24 +419,19 @@ static accrt_status_t add_driver(accrt_instance_t* instance, accrt_driver_query_
         ACCRT_DRIVER_ABI_MINOR);
   }
   accrt_driver_table_t local;
-  accrt_status_t status = copy_table(table, where, &local);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(copy_table(table, where, &local));
   if (find_slot(instance, local.name) != NULL) {
     return ACCRT_FAIL_INNER(ALREADY_EXISTS, "a driver of the name '%s' is open already",
                             local.name);
   }
-  void* memory;
-  status = accrt_alloc(&instance->allocator, sizeof(accrt_driver_slot_t), &memory);
-  if (status != ACCRT_OK)
-    return status;
-  accrt_driver_slot_t* slot = memory;
+  accrt_driver_slot_t* slot;
+  ACCRT_TRY(ACCRT_NEW(&instance->allocator, &slot));
   accrt_device_t** devices = NULL;
   slot->instance = instance;
   slot->table = local;
   (void)snprintf(slot->name, sizeof slot->name, "%s", local.name);
   fill_environment(slot);
-  status = check_own_options(slot);
+  accrt_status_t status = check_own_options(slot);
   if (status == ACCRT_OK)
     status = open_slot(slot, lazy, &devices);
   if (status == ACCRT_OK)
@@ -457,49 +447,26 @@ static accrt_status_t add_driver(accrt_instance_t* instance, accrt_driver_query_
   return ACCRT_OK;
 }
 
-accrt_status_t accrt_driver_add(accrt_instance_t* instance, accrt_driver_query_fn_t query,
-                                const char* where) {
-  return add_driver(instance, query, where, false);
-}
-
-accrt_status_t accrt_driver_add_lazy(accrt_instance_t* instance, accrt_driver_query_fn_t query,
-                                     const char* where) {
-  return add_driver(instance, query, where, true);
-}
-
 accrt_status_t accrt_instance_register_driver(accrt_instance_t* instance,
                                               const void* (*query)(uint32_t max_abi)) {
-  const accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (instance == NULL || query == NULL) {
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", instance == NULL ? "instance" : "query");
-  }
-  return accrt_driver_add(instance, (accrt_driver_query_fn_t)query, "registered driver");
+  ACCRT_ENTER(instance);
+  if (query == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "query is NULL");
+  return accrt_driver_add(instance, (accrt_driver_query_fn_t)query, "registered driver", false);
 }
 
 accrt_status_t accrt_instance_load_driver(accrt_instance_t* instance, const char* path) {
-  const accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (instance == NULL || path == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", instance == NULL ? "instance" : "path");
-  /* Never closed: threads and callbacks of a driver may outlive any point where that would be safe. */
-  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (library == NULL) {
-    const char* why = dlerror();
-    if (why == NULL)
-      why = "could not be opened";
-    /* The loader often says the path itself. */
-    const bool says_path = strncmp(why, path, strlen(path)) == 0;
-    return ACCRT_FAIL(NOT_FOUND, "%s%s%s", says_path ? "" : path, says_path ? "" : ": ", why);
-  }
+  ACCRT_ENTER(instance, path);
+  /* Never closed: threads and callbacks of a driver may outlive any point where that would be
+   * safe. */
+  void* library;
+  ACCRT_TRY(accrt_library_open(path, ACCRT_LIBRARY_PATH_OR_SONAME, &library));
   void* symbol = dlsym(library, ACCRT_DRIVER_SYMBOL);
   if (symbol == NULL)
     return ACCRT_FAIL(NOT_FOUND, "%s does not export %s", path, ACCRT_DRIVER_SYMBOL);
   accrt_driver_query_fn_t query;
   memcpy(&query, &symbol, sizeof query);
-  return accrt_driver_add(instance, query, path);
+  return accrt_driver_add(instance, query, path, false);
 }
 
 /* ---- Devices ---- */
@@ -515,29 +482,22 @@ static accrt_status_t ensure_all_counted(accrt_instance_t* instance) {
 }
 
 accrt_status_t accrt_instance_device_count(accrt_instance_t* instance, uint32_t* out_count) {
-  if (out_count == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_count is NULL");
-  *out_count = 0;
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (instance == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "instance is NULL");
-  status = ensure_all_counted(instance);
-  if (status != ACCRT_OK)
-    return status;
-  accrt_mutex_lock(&instance->lock);
-  *out_count = instance->device_count;
-  accrt_mutex_unlock(&instance->lock);
+  if (out_count != NULL)
+    *out_count = 0;
+  ACCRT_ENTER(out_count, instance);
+  ACCRT_TRY(ensure_all_counted(instance));
+  accrt_mutex_lock(&accrt_upper(instance)->lock);
+  *out_count = accrt_upper(instance)->device_count;
+  accrt_mutex_unlock(&accrt_upper(instance)->lock);
   return ACCRT_OK;
 }
 
 static accrt_status_t open_device(accrt_device_t* device) {
-  accrt_driver_slot_t* slot = device->slot;
-  const accrt_status_t status =
-      slot->table.device_open(slot->driver, device->index, &device->driver_device);
+  accrt_driver_slot_t* slot = accrt_upper_device(device)->slot;
+  const accrt_status_t status = slot->table.device_open(
+      slot->driver, accrt_upper_device(device)->index, &device->driver_device);
   if (status != ACCRT_OK) {
-    accrt_error_prefix("%s:%" PRIu32, slot->name, device->index);
+    accrt_error_prefix("%s:%" PRIu32, slot->name, accrt_upper_device(device)->index);
     return status;
   }
   accrt_device_info_t* info = &device->info;
@@ -545,22 +505,25 @@ static accrt_status_t open_device(accrt_device_t* device) {
   slot->table.device_info(device->driver_device, info);
   info->struct_size = (uint32_t)sizeof *info;
   info->next = NULL;
-  (void)snprintf(info->name, sizeof info->name, "%s:%" PRIu32, slot->name, device->index);
+  (void)snprintf(info->name, sizeof info->name, "%s:%" PRIu32, slot->name,
+                 accrt_upper_device(device)->index);
   (void)snprintf(info->driver, sizeof info->driver, "%s", slot->name);
-  info->index = device->index;
+  info->index = accrt_upper_device(device)->index;
   /* Drivers of before 0.2 leave it open. */
   if (info->dlpack_device_type == 0 && (info->flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) != 0)
     info->dlpack_device_type = DLPACK_CPU;
   if (!accrt_is_power_of_two(info->min_alignment_bytes))
     info->min_alignment_bytes = ACCRT_POOL_MIN_ALIGNMENT;
-  device->caller_runs =
+  accrt_upper_device(device)->caller_runs =
       (info->flags & ACCRT_DEVICE_FLAG_CALLER_RUNS) != 0 && slot->table.device_progress != NULL;
   /* Whoever traces hears of every operation. */
-  device->native_events = slot->table.event_create != NULL && !device->caller_runs &&
-                          accrt_instance_tracing(device->instance) == 0;
-  if (device->caller_runs)
-    atomic_fetch_add_explicit(&device->instance->caller_runs, 1, memory_order_relaxed);
-  atomic_fetch_add_explicit(&device->instance->opened, 1, memory_order_relaxed);
+  accrt_upper_device(device)->native_events = slot->table.event_create != NULL &&
+                                              !accrt_upper_device(device)->caller_runs &&
+                                              accrt_instance_tracing(device->instance) == 0;
+  accrt_upper_device(device)->enqueue_runs = (info->flags & ACCRT_DEVICE_FLAG_ENQUEUE_RUNS) != 0;
+  if (accrt_upper_device(device)->caller_runs)
+    atomic_fetch_add_explicit(&accrt_upper(device->instance)->caller_runs, 1, memory_order_relaxed);
+  atomic_fetch_add_explicit(&accrt_upper(device->instance)->opened, 1, memory_order_relaxed);
   return ACCRT_OK;
 }
 
@@ -569,36 +532,35 @@ static accrt_status_t ensure_open(accrt_device_t* device) {
   for (;;) {
     unsigned state = ACCRT_DEVICE_CLOSED;
     /* Acquire pairs with the release below. */
-    if (atomic_compare_exchange_strong_explicit(&device->state, &state, ACCRT_DEVICE_OPENING,
-                                                memory_order_acquire, memory_order_acquire)) {
+    if (atomic_compare_exchange_strong_explicit(&accrt_upper_device(device)->state, &state,
+                                                ACCRT_DEVICE_OPENING, memory_order_acquire,
+                                                memory_order_acquire)) {
       const accrt_status_t status = open_device(device);
       /* Release pairs with the acquires of those who find the device open. */
-      atomic_store_explicit(&device->state,
+      atomic_store_explicit(&accrt_upper_device(device)->state,
                             status == ACCRT_OK ? ACCRT_DEVICE_OPEN : ACCRT_DEVICE_CLOSED,
                             memory_order_release);
-      accrt_futex_wake(&device->state, INT32_MAX);
+      accrt_futex_wake(&accrt_upper_device(device)->state, INT32_MAX);
       return status;
     }
     if (state == ACCRT_DEVICE_OPEN)
       return ACCRT_OK;
-    accrt_futex_wait(&device->state, ACCRT_DEVICE_OPENING, UINT64_MAX);
+    accrt_futex_wait(&accrt_upper_device(device)->state, ACCRT_DEVICE_OPENING, UINT64_MAX);
   }
 }
 
 static accrt_status_t give_device(accrt_device_t* device, accrt_device_t** out_device) {
-  const accrt_status_t status = ensure_open(device);
-  if (status != ACCRT_OK)
-    return status;
-  *out_device = accrt_device_retain(device);
+  ACCRT_TRY(ensure_open(device));
+  *out_device = device;
   return ACCRT_OK;
 }
 
 static accrt_device_t* device_of_index(accrt_instance_t* instance, uint32_t index,
                                        uint32_t* out_count) {
-  accrt_mutex_lock(&instance->lock);
-  *out_count = instance->device_count;
-  accrt_device_t* device = index < *out_count ? instance->devices[index] : NULL;
-  accrt_mutex_unlock(&instance->lock);
+  accrt_mutex_lock(&accrt_upper(instance)->lock);
+  *out_count = accrt_upper(instance)->device_count;
+  accrt_device_t* device = index < *out_count ? accrt_upper(instance)->devices[index] : NULL;
+  accrt_mutex_unlock(&accrt_upper(instance)->lock);
   return device;
 }
 
@@ -607,18 +569,14 @@ accrt_status_t accrt_instance_device(accrt_instance_t* instance, uint32_t index,
   if (out_device == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "out_device is NULL");
   *out_device = NULL;
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_check_fork());
   if (instance == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "instance is NULL");
   uint32_t count;
   accrt_device_t* device = device_of_index(instance, index, &count);
   if (device == NULL) {
     /* It may be of a driver that has not counted its devices yet. */
-    status = ensure_all_counted(instance);
-    if (status != ACCRT_OK)
-      return status;
+    ACCRT_TRY(ensure_all_counted(instance));
     device = device_of_index(instance, index, &count);
   }
   if (device == NULL)
@@ -629,8 +587,10 @@ accrt_status_t accrt_instance_device(accrt_instance_t* instance, uint32_t index,
 /* "host" is "host:0". */
 static bool is_named(const accrt_device_t* device, const char* name) {
   char full[48];
-  (void)snprintf(full, sizeof full, "%s:%" PRIu32, device->slot->name, device->index);
-  return strcmp(full, name) == 0 || (device->index == 0 && strcmp(device->slot->name, name) == 0);
+  (void)snprintf(full, sizeof full, "%s:%" PRIu32, accrt_upper_device(device)->slot->name,
+                 accrt_upper_device(device)->index);
+  return strcmp(full, name) == 0 || (accrt_upper_device(device)->index == 0 &&
+                                     strcmp(accrt_upper_device(device)->slot->name, name) == 0);
 }
 
 /* The driver that a device's name is of: its own name, alone or with an index. */
@@ -657,86 +617,98 @@ static accrt_status_t fail_not_found(accrt_instance_t* instance, const char* nam
     return fail_absent(slot, name);
   char text[256] = "";
   size_t length = 0;
-  accrt_mutex_lock(&instance->lock);
-  for (uint32_t i = 0; i < instance->device_count && length < sizeof text; ++i) {
-    const accrt_device_t* device = instance->devices[i];
-    const int written = snprintf(text + length, sizeof text - length, "%s%s:%" PRIu32,
-                                 i > 0 ? ", " : "", device->slot->name, device->index);
+  accrt_mutex_lock(&accrt_upper(instance)->lock);
+  for (uint32_t i = 0; i < accrt_upper(instance)->device_count && length < sizeof text; ++i) {
+    const accrt_device_t* device = accrt_upper(instance)->devices[i];
+    const int written =
+        snprintf(text + length, sizeof text - length, "%s%s:%" PRIu32, i > 0 ? ", " : "",
+                 accrt_upper_device(device)->slot->name, accrt_upper_device(device)->index);
     length += written > 0 ? (size_t)written : 0;
   }
-  accrt_mutex_unlock(&instance->lock);
+  accrt_mutex_unlock(&accrt_upper(instance)->lock);
   return ACCRT_FAIL(NOT_FOUND, "no device '%.80s'; there is: %s", name,
                     text[0] != '\0' ? text : "none");
 }
 
 accrt_status_t accrt_instance_device_by_name(accrt_instance_t* instance, const char* name,
                                              accrt_device_t** out_device) {
-  if (out_device == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_device is NULL");
-  *out_device = NULL;
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (instance == NULL || name == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", instance == NULL ? "instance" : "name");
+  if (out_device != NULL)
+    *out_device = NULL;
+  ACCRT_ENTER(out_device, instance, name);
   accrt_driver_slot_t* slot = slot_of_name(instance, name);
-  status = slot != NULL ? ensure_counted(slot) : ACCRT_OK;
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(slot != NULL ? ensure_counted(slot) : ACCRT_OK);
   accrt_device_t* found = NULL;
-  accrt_mutex_lock(&instance->lock);
-  for (uint32_t i = 0; i < instance->device_count && found == NULL; ++i) {
-    if (is_named(instance->devices[i], name))
-      found = instance->devices[i];
+  accrt_mutex_lock(&accrt_upper(instance)->lock);
+  for (uint32_t i = 0; i < accrt_upper(instance)->device_count && found == NULL; ++i) {
+    if (is_named(accrt_upper(instance)->devices[i], name))
+      found = accrt_upper(instance)->devices[i];
   }
-  accrt_mutex_unlock(&instance->lock);
+  accrt_mutex_unlock(&accrt_upper(instance)->lock);
   return found != NULL ? give_device(found, out_device) : fail_not_found(instance, name);
 }
 
 /* Devices live as long as their instance: a reference of one is a reference of the other. */
-accrt_device_t* accrt_device_retain(accrt_device_t* device) {
-  if (device != NULL)
-    (void)accrt_instance_retain(device->instance);
+accrt_device_t* accrt_device_keep(accrt_device_t* device) {
+  (void)accrt_instance_retain(device->instance);
   return device;
 }
 
+void accrt_device_drop(accrt_device_t* device) {
+  accrt_instance_release(device->instance);
+}
+
+accrt_device_t* accrt_device_retain(accrt_device_t* device) {
+  if (device == NULL || accrt_forked())
+    return device;
+  atomic_fetch_add_explicit(&accrt_upper_device(device)->retained, 1, memory_order_relaxed);
+  return accrt_device_keep(device);
+}
+
+/* Who was lent a device and releases it has no reference to drop: nothing comes of it. */
 void accrt_device_release(accrt_device_t* device) {
-  if (device != NULL)
-    accrt_instance_release(device->instance);
+  if (device == NULL || accrt_forked())
+    return;
+  unsigned retained =
+      atomic_load_explicit(&accrt_upper_device(device)->retained, memory_order_relaxed);
+  while (retained != 0) {
+    /* Relaxed: the instance's count orders what was done with the device before its end. */
+    if (atomic_compare_exchange_weak_explicit(&accrt_upper_device(device)->retained, &retained,
+                                              retained - 1, memory_order_relaxed,
+                                              memory_order_relaxed)) {
+      accrt_device_drop(device);
+      return;
+    }
+  }
 }
 
 accrt_status_t accrt_device_info(accrt_device_t* device, accrt_device_info_t* out_info) {
-  const accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (device == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "device is NULL");
+  ACCRT_ENTER(device);
   return accrt_struct_write("accrt_device_info_t", out_info, &device->info, sizeof device->info);
 }
 
 accrt_status_t accrt_device_enable_peer(accrt_device_t* device, accrt_device_t* peer) {
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (device == NULL || peer == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", device == NULL ? "device" : "peer");
+  ACCRT_ENTER(device, peer);
   if (device == peer)
     return ACCRT_OK;
+  if (device->instance != peer->instance)
+    return accrt_device_check_same("device", device, "peer", peer);
   if (accrt_device_is_lost(device) || accrt_device_is_lost(peer)) {
     return accrt_device_fail_lost(accrt_device_is_lost(device) ? device : peer);
   }
-  const accrt_driver_table_t* table = &device->slot->table;
-  if (device->slot != peer->slot || table->device_enable_peer == NULL) {
+  const accrt_driver_table_t* table = device->table;
+  if (accrt_upper_device(device)->slot != accrt_upper_device(peer)->slot ||
+      table->device_enable_peer == NULL) {
     return ACCRT_FAIL(UNSUPPORTED, "%s cannot reach memory of %s", device->info.name,
                       peer->info.name);
   }
-  status = table->device_enable_peer(device->driver_device, peer->driver_device);
+  accrt_status_t status = table->device_enable_peer(device->driver_device, peer->driver_device);
   accrt_device_note_status(device, status);
   if (status != ACCRT_OK) {
     accrt_error_prefix("%s to %s", device->info.name, peer->info.name);
-  } else if (peer->index < 64) {
+  } else if (accrt_upper_device(peer)->index < 64) {
     /* Relaxed: who launches has been told by who enabled it. */
-    atomic_fetch_or_explicit(&device->peers, UINT64_C(1) << peer->index, memory_order_relaxed);
+    atomic_fetch_or_explicit(&accrt_upper_device(device)->peers,
+                             UINT64_C(1) << accrt_upper_device(peer)->index, memory_order_relaxed);
   }
   return status;
 }
@@ -745,23 +717,28 @@ accrt_instance_t* accrt_device_instance(accrt_device_t* device) {
   return device != NULL ? device->instance : NULL;
 }
 
+accrt_status_t accrt_device_check_same(const char* what, const accrt_device_t* device,
+                                       const char* other_what, const accrt_device_t* other) {
+  if (device == other)
+    return ACCRT_OK;
+  return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "the %s is of %s, the %s of %s%s", what,
+                          device->info.name, other_what, other->info.name,
+                          device->instance != other->instance ? " of another instance" : "");
+}
+
 void accrt_device_note_status(accrt_device_t* device, accrt_status_t status) {
   if (status == ACCRT_ERROR_DEVICE_LOST)
     atomic_store_explicit(&device->lost, 1, memory_order_relaxed);
 }
 
 accrt_status_t accrt_device_status(accrt_device_t* device) {
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (device == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "device is NULL");
+  ACCRT_ENTER(device);
   if (accrt_device_is_lost(device))
     return accrt_device_fail_lost(device);
-  if (device->slot->table.device_status == NULL)
+  if (device->table->device_status == NULL)
     return ACCRT_OK;
   accrt_clear_error();
-  status = device->slot->table.device_status(device->driver_device);
+  accrt_status_t status = device->table->device_status(device->driver_device);
   accrt_device_note_status(device, status);
   if (status == ACCRT_OK || accrt_error_current()->status == status)
     return status;
@@ -770,44 +747,29 @@ accrt_status_t accrt_device_status(accrt_device_t* device) {
 
 accrt_status_t accrt_device_fail_lost(accrt_device_t* device) {
   accrt_clear_error();
-  if (device->slot->table.device_status != NULL)
-    (void)device->slot->table.device_status(device->driver_device);
+  if (device->table->device_status != NULL)
+    (void)device->table->device_status(device->driver_device);
   if (accrt_error_current()->status == ACCRT_ERROR_DEVICE_LOST)
     return ACCRT_ERROR_DEVICE_LOST;
   return ACCRT_FAIL_INNER(DEVICE_LOST, "%s is lost", device->info.name);
 }
 
-accrt_status_t accrt_device_check(accrt_device_t* device) {
-  return accrt_device_is_lost(device) ? accrt_device_fail_lost(device) : ACCRT_OK;
-}
-
-const accrt_driver_table_t* accrt_device_driver_table(const accrt_device_t* device) {
-  return &device->slot->table;
-}
-accrt_driver_device_t* accrt_device_driver_device(const accrt_device_t* device) {
-  return device->driver_device;
-}
-const accrt_device_info_t* accrt_device_facts(const accrt_device_t* device) {
-  return &device->info;
-}
-accrt_pool_set_t* accrt_device_pool_set(accrt_device_t* device) {
-  return &device->pools;
-}
-
 void accrt_instance_close_drivers(accrt_instance_t* instance) {
-  for (uint32_t i = 0; i < instance->device_count; ++i) {
-    accrt_device_t* device = instance->devices[i];
-    if (atomic_load_explicit(&device->state, memory_order_acquire) == ACCRT_DEVICE_OPEN) {
-      accrt_staging_destroy(atomic_load_explicit(&device->staging, memory_order_acquire));
+  for (uint32_t i = 0; i < accrt_upper(instance)->device_count; ++i) {
+    accrt_device_t* device = accrt_upper(instance)->devices[i];
+    if (atomic_load_explicit(&accrt_upper_device(device)->state, memory_order_acquire) ==
+        ACCRT_DEVICE_OPEN) {
+      accrt_staging_destroy(
+          atomic_load_explicit(&accrt_upper_device(device)->staging, memory_order_acquire));
       accrt_device_close_points(device);
       accrt_pool_set_deinit(&device->pools);
-      device->slot->table.device_close(device->driver_device);
+      device->table->device_close(device->driver_device);
     }
-    accrt_free(&instance->allocator, device, sizeof *device);
+    accrt_free(&instance->allocator, device, sizeof(accrt_upper_device_t));
   }
-  accrt_free_array(&instance->allocator, instance->devices, instance->device_capacity,
-                   sizeof *instance->devices);
-  accrt_driver_slot_t* slot = instance->slots;
+  accrt_free_array(&instance->allocator, accrt_upper(instance)->devices,
+                   accrt_upper(instance)->device_capacity, sizeof *accrt_upper(instance)->devices);
+  accrt_driver_slot_t* slot = accrt_upper(instance)->slots;
   while (slot != NULL) {
     accrt_driver_slot_t* next = slot->next;
     slot->table.close(slot->driver);

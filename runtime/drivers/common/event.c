@@ -1,9 +1,11 @@
-/* runtime/drivers/common/event.c - events: the driver's own, or a value of a semaphore that nobody else sees, with a time.
+/* runtime/drivers/common/event.c - events: the driver's own, or a value of a semaphore that nobody
+ * else sees, with a time.
  *
- * Where a driver has events, a record goes to it directly. A record that the stream defers, and every record without such a
- * driver, is emulated: it gets the next value of the event's semaphore as long as the records come from one stream, which
- * reaches them in order; otherwise, and after a failure, a fresh semaphore. A deferred record goes to the driver's event when
- * its turn comes; who waited for it before that waits for the semaphore. It may not know how streams work.
+ * Where a driver has events, a record goes to it directly. A record that the stream defers, and
+ * every record without such a driver, is emulated: it gets the next value of the event's semaphore
+ * as long as the records come from one stream, which reaches them in order; otherwise, and after a
+ * failure, a fresh semaphore. A deferred record goes to the driver's event when its turn comes; who
+ * waited for it before that waits for the semaphore. It may not know how streams work.
  */
 #include <sched.h>
 
@@ -12,27 +14,20 @@
 
 accrt_status_t accrt_event_create(accrt_device_t* device, uint32_t flags,
                                   accrt_event_t** out_event) {
-  if (out_event == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_event is NULL");
-  *out_event = NULL;
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (device == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "device is NULL");
+  if (out_event != NULL)
+    *out_event = NULL;
+  ACCRT_ENTER(out_event, device);
   if ((flags & ~ACCRT_EVENT_FLAG_TIMING) != 0)
     return ACCRT_FAIL(INVALID_ARGUMENT, "flags 0x%" PRIx32 " are not known", flags);
   if ((flags & ACCRT_EVENT_FLAG_TIMING) != 0 &&
       (device->info.flags & ACCRT_DEVICE_FLAG_TIMESTAMPS) == 0) {
     return ACCRT_FAIL(UNSUPPORTED, "%s has no timestamps", device->info.name);
   }
-  void* memory;
-  status = accrt_alloc(&device->instance->allocator, sizeof(accrt_event_t), &memory);
-  if (status != ACCRT_OK)
-    return status;
-  accrt_event_t* event = memory;
-  if (device->native_events) {
-    status = device->slot->table.event_create(device->driver_device, flags, &event->native);
+  accrt_event_t* event;
+  ACCRT_TRY(ACCRT_NEW(&device->instance->allocator, &event));
+  if (accrt_upper_device(device)->native_events) {
+    const accrt_status_t status =
+        device->table->event_create(device->driver_device, flags, &event->native);
     if (status != ACCRT_OK) {
       accrt_device_note_status(device, status);
       accrt_free(&device->instance->allocator, event, sizeof *event);
@@ -40,8 +35,8 @@ accrt_status_t accrt_event_create(accrt_device_t* device, uint32_t flags,
     }
   }
   accrt_object_init(&event->object);
-  accrt_mutex_init(&event->lock);
-  event->device = accrt_device_retain(device);
+  accrt_mutex_init(&event->lock, ACCRT_LOCK_EVENT);
+  event->device = accrt_device_keep(device);
   event->flags = flags;
   *out_event = event;
   return ACCRT_OK;
@@ -50,7 +45,7 @@ accrt_status_t accrt_event_create(accrt_device_t* device, uint32_t flags,
 static void destroy(accrt_zombie_t* zombie) {
   accrt_event_t* event = (accrt_event_t*)zombie;
   if (event->native != NULL)
-    event->device->slot->table.event_destroy(event->native);
+    event->device->table->event_destroy(event->native);
   accrt_free(&event->device->instance->allocator, event, sizeof *event);
 }
 
@@ -66,7 +61,7 @@ accrt_event_t* accrt_event_retain(accrt_event_t* event) {
   if (event == NULL || accrt_forked())
     return event;
   accrt_object_retain(&event->object);
-  (void)accrt_device_retain(event->device);
+  (void)accrt_device_keep(event->device);
   return event;
 }
 
@@ -75,7 +70,7 @@ void accrt_event_release(accrt_event_t* event) {
     return;
   accrt_device_t* device = event->device;
   accrt_event_unref(event);
-  accrt_device_release(device);
+  accrt_device_drop(device);
 }
 
 void accrt_event_reached(accrt_event_t* event, uint64_t generation, uint64_t time_ns) {
@@ -131,8 +126,8 @@ static bool can_continue(accrt_event_t* event, const accrt_stream_t* stream) {
          accrt_timeline_value(&event->semaphore->timeline) >= event->value;
 }
 
-/* Makes `stream` the event's latest recorder. The old state, with its reference on the semaphore, goes to `out_old`; the new
- * semaphore is retained once more for the caller. */
+/* Makes `stream` the event's latest recorder. The old state, with its reference on the semaphore,
+ * goes to `out_old`; the new semaphore is retained once more for the caller. */
 static accrt_status_t begin_record(accrt_event_t* event, const accrt_stream_t* stream,
                                    latest_t* out_old, latest_t* out_new) {
   accrt_semaphore_t* fresh = NULL;
@@ -157,9 +152,7 @@ static accrt_status_t begin_record(accrt_event_t* event, const accrt_stream_t* s
       return ACCRT_OK;
     }
     accrt_mutex_unlock(&event->lock);
-    const accrt_status_t status = accrt_semaphore_make(stream->instance, 0, &fresh);
-    if (status != ACCRT_OK)
-      return status;
+    ACCRT_TRY(accrt_semaphore_make(stream->instance, 0, &fresh));
   }
 }
 
@@ -219,18 +212,16 @@ void accrt_event_record_late(accrt_event_t* event, uint64_t generation, accrt_st
 /* `across`: an event of another device of the driver will do. */
 static accrt_status_t check_event(accrt_stream_t* stream, accrt_event_t* event, bool across,
                                   const char* operation) {
-  const accrt_status_t status = accrt_check_fork_in(operation);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_check_fork_in(operation));
   if (stream == NULL || event == NULL) {
     return ACCRT_FAIL(INVALID_ARGUMENT, "%s: %s is NULL", operation,
                       stream == NULL ? "stream" : "event");
   }
   if (stream->device == event->device ||
-      (across && event->native != NULL && stream->device->slot == event->device->slot))
+      (across && event->native != NULL &&
+       accrt_upper_device(stream->device)->slot == accrt_upper_device(event->device)->slot))
     return ACCRT_OK;
-  return ACCRT_FAIL(INVALID_ARGUMENT, "%s: the event is of %s, the stream of %s", operation,
-                    event->device->info.name, stream->device->info.name);
+  return accrt_device_check_same("event", event->device, "stream", stream->device);
 }
 
 accrt_status_t accrt_stream_record(accrt_stream_t* stream, accrt_event_t* event) {
@@ -238,9 +229,7 @@ accrt_status_t accrt_stream_record(accrt_stream_t* stream, accrt_event_t* event)
   if (status != ACCRT_OK || record_native(stream, event, &status))
     return status;
   latest_t old, new;
-  status = begin_record(event, stream, &old, &new);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(begin_record(event, stream, &old, &new));
   const accrt_request_t request = {.kind = ACCRT_OP_RECORD,
                                    .name = __func__,
                                    .semaphore = new.semaphore,
@@ -291,20 +280,16 @@ static bool wait_native(accrt_stream_t* stream, accrt_event_t* event, accrt_stat
 /* Behind work that is deferred: for the record as it is now, whatever comes later. */
 static accrt_status_t wait_for_snapshot(accrt_stream_t* stream, accrt_event_t* event) {
   accrt_semaphore_t* semaphore;
-  accrt_status_t status = accrt_stream_check(stream, "accrt_stream_wait_event");
-  if (status == ACCRT_OK)
-    status = accrt_event_snapshot(event->device, event->native, &semaphore);
-  if (status != ACCRT_OK)
-    return status;
-  status = accrt_stream_wait(stream, semaphore, 1);
+  ACCRT_TRY(accrt_stream_check(stream, "accrt_stream_wait_event"));
+  ACCRT_TRY(accrt_event_snapshot(event->device, event->native, &semaphore));
+  accrt_status_t status = accrt_stream_wait(stream, semaphore, 1);
   accrt_semaphore_unref(semaphore);
   return status;
 }
 
 accrt_status_t accrt_stream_wait_event(accrt_stream_t* stream, accrt_event_t* event) {
-  accrt_status_t status = check_event(stream, event, true, __func__);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(check_event(stream, event, true, __func__));
+  accrt_status_t status = ACCRT_OK;
   if (mode_of(event) == ACCRT_EVENT_NATIVE)
     return wait_native(stream, event, &status) ? status : wait_for_snapshot(stream, event);
   uint64_t value;
@@ -321,7 +306,7 @@ accrt_status_t accrt_stream_wait_event(accrt_stream_t* stream, accrt_event_t* ev
 /* ---- Asking ---- */
 
 static const accrt_driver_table_t* table_of(const accrt_event_t* event) {
-  return &event->device->slot->table;
+  return event->device->table;
 }
 
 /* What the driver says of the latest record, for this event's callers. */
@@ -343,7 +328,8 @@ static accrt_status_t conclude(accrt_event_t* event, accrt_status_t status, uint
   return accrt_record_poison("", "the event", 0, &cause);
 }
 
-/* A record that was deferred is reached when its stream says so; the driver's event may be an instant behind. */
+/* A record that was deferred is reached when its stream says so; the driver's event may be an
+ * instant behind. */
 static accrt_status_t ask_native(accrt_event_t* event) {
   accrt_mutex_lock(&event->lock);
   const bool reached = event->reached;
@@ -359,9 +345,7 @@ static accrt_status_t query_native(accrt_event_t* event) {
 }
 
 accrt_status_t accrt_event_query(accrt_event_t* event) {
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_check_fork());
   if (event == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "event is NULL");
   if (mode_of(event) == ACCRT_EVENT_NATIVE)
@@ -371,6 +355,7 @@ accrt_status_t accrt_event_query(accrt_event_t* event) {
   if (semaphore == NULL)
     return ACCRT_OK;
   const accrt_reach_t reach = accrt_timeline_reach(&semaphore->timeline, value);
+  accrt_status_t status = ACCRT_OK;
   if (reach == ACCRT_REACH_FAILED) {
     status = accrt_semaphore_poisoned(semaphore, __func__);
   } else if (reach == ACCRT_REACH_PENDING) {
@@ -381,15 +366,14 @@ accrt_status_t accrt_event_query(accrt_event_t* event) {
 }
 
 accrt_status_t accrt_event_synchronize(accrt_event_t* event, uint64_t timeout_ns, uint32_t policy) {
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_check_fork());
   if (event == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "event is NULL");
   if (policy > ACCRT_WAIT_SPIN)
     return ACCRT_FAIL(INVALID_ARGUMENT, "policy %" PRIu32 " is not known", policy);
   if (mode_of(event) == ACCRT_EVENT_NATIVE) {
-    status = table_of(event)->event_synchronize(event->native, timeout_ns, policy);
+    const accrt_status_t status =
+        table_of(event)->event_synchronize(event->native, timeout_ns, policy);
     return conclude(event, status, timeout_ns);
   }
   uint64_t value;
@@ -397,7 +381,7 @@ accrt_status_t accrt_event_synchronize(accrt_event_t* event, uint64_t timeout_ns
   if (semaphore == NULL)
     return ACCRT_OK;
   const accrt_timepoint_t timepoint = {semaphore, value};
-  status = accrt_semaphores_wait(&timepoint, 1, 0, timeout_ns, policy, NULL);
+  const accrt_status_t status = accrt_semaphores_wait(&timepoint, 1, 0, timeout_ns, policy, NULL);
   accrt_semaphore_unref(semaphore);
   return status;
 }
@@ -406,9 +390,7 @@ accrt_status_t accrt_event_synchronize(accrt_event_t* event, uint64_t timeout_ns
 static accrt_status_t get_time(accrt_event_t* event, const char* what, uint64_t* out_time_ns) {
   if ((event->flags & ACCRT_EVENT_FLAG_TIMING) == 0)
     return ACCRT_FAIL(INVALID_STATE, "the %s event was made without timing", what);
-  const accrt_status_t status = accrt_event_query(event);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_event_query(event));
   accrt_mutex_lock(&event->lock);
   const bool recorded = mode_of(event) != ACCRT_EVENT_NEVER, reached = event->reached;
   *out_time_ns = event->time_ns;
@@ -425,32 +407,23 @@ static accrt_status_t elapsed_native(accrt_event_t* start, accrt_event_t* end,
   if (((start->flags & end->flags) & ACCRT_EVENT_FLAG_TIMING) == 0)
     return ACCRT_FAIL(INVALID_STATE, "the %s event was made without timing",
                       (start->flags & ACCRT_EVENT_FLAG_TIMING) == 0 ? "start" : "end");
-  accrt_status_t status = query_native(start);
-  if (status == ACCRT_OK)
-    status = query_native(end);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(query_native(start));
+  ACCRT_TRY(query_native(end));
   return table_of(start)->event_elapsed(start->native, end->native, out_elapsed_ns);
 }
 
 accrt_status_t accrt_event_elapsed(accrt_event_t* start, accrt_event_t* end,
                                    int64_t* out_elapsed_ns) {
-  if (out_elapsed_ns == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_elapsed_ns is NULL");
-  *out_elapsed_ns = 0;
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (start == NULL || end == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", start == NULL ? "start" : "end");
+  if (out_elapsed_ns != NULL)
+    *out_elapsed_ns = 0;
+  ACCRT_ENTER(out_elapsed_ns, start, end);
   if (start->device != end->device) {
-    return ACCRT_FAIL(INVALID_ARGUMENT, "the events are of %s and %s", start->device->info.name,
-                      end->device->info.name);
+    return accrt_device_check_same("start", start->device, "end", end->device);
   }
   if (mode_of(start) == ACCRT_EVENT_NATIVE && mode_of(end) == ACCRT_EVENT_NATIVE)
     return elapsed_native(start, end, out_elapsed_ns);
   uint64_t start_ns, end_ns;
-  status = get_time(start, "start", &start_ns);
+  accrt_status_t status = get_time(start, "start", &start_ns);
   if (status == ACCRT_OK)
     status = get_time(end, "end", &end_ns);
   if (status == ACCRT_OK)
@@ -471,11 +444,7 @@ static accrt_status_t error_of_native(accrt_event_t* event, accrt_error_t* out_e
 }
 
 accrt_status_t accrt_event_error(accrt_event_t* event, accrt_error_t* out_error) {
-  const accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (event == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "event is NULL");
+  ACCRT_ENTER(event);
   if (mode_of(event) == ACCRT_EVENT_NATIVE)
     return error_of_native(event, out_error);
   uint64_t value;

@@ -146,7 +146,8 @@ static void test_order_between_streams(void** state) {
   }
 }
 
-/* A wait belongs to the record that was the latest when it was enqueued, whatever is recorded later, and where. */
+/* A wait belongs to the record that was the latest when it was enqueued, whatever is recorded
+ * later, and where. */
 static void test_recording_again(void** state) {
   (void)state;
   open_world(TEST_DRIVER_SYNCHRONOUS);
@@ -166,7 +167,8 @@ static void test_recording_again(void** state) {
   assert_int_equal(accrt_semaphore_signal(gate, 1), ACCRT_OK);
   assert_int_equal(word, 1);
   assert_int_equal(accrt_event_query(event), ACCRT_OK);
-  /* Again and again on one stream: nothing is allocated, but for the jobs of the driver for tests. */
+  /* Again and again on one stream: nothing is allocated, but for the jobs of the driver for
+   * tests. */
   assert_int_equal(accrt_stream_record(one, event), ACCRT_OK);
   const long before = atomic_load(&world.allocator.total_count);
   for (int i = 0; i < 100; ++i) {

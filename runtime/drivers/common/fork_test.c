@@ -1,4 +1,5 @@
-/* Fork: in the child every function says FORKED, nothing hangs, nothing crashes; the parent goes on. */
+/* Fork: in the child every function says FORKED, nothing hangs, nothing crashes; the parent goes
+ * on. */
 #include "runtime/drivers/common/test_driver.h"
 
 #include <stdarg.h>

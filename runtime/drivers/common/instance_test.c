@@ -1,4 +1,5 @@
-/* Instances, drivers and devices: options, negotiation of versions and table sizes, names, logging, injected faults. */
+/* Instances, drivers and devices: options, negotiation of versions and table sizes, names, logging,
+ * injected faults. */
 #include "runtime/drivers/common/test_driver.h"
 
 #include <stdarg.h>
@@ -113,7 +114,7 @@ static void test_drivers_are_negotiated(void** state) {
   assert_int_equal(accrt_instance_register_driver(instance, test_driver_query),
                    ACCRT_ERROR_VERSION_MISMATCH);
   assert_says("driver ABI 1.2");
-  assert_says("0.2 to 0.2");
+  assert_says("0.2 to 0.3");
   test_driver.abi_version = 1; /* whose list_create is another function */
   assert_int_equal(accrt_instance_register_driver(instance, test_driver_query),
                    ACCRT_ERROR_VERSION_MISMATCH);
@@ -161,7 +162,7 @@ static void test_broken_drivers(void** state) {
   accrt_instance_t* instance = make_instance();
   test_driver_reset(TEST_DRIVER_SYNCHRONOUS);
   assert_int_equal(accrt_instance_register_driver(instance, refuse), ACCRT_ERROR_VERSION_MISMATCH);
-  assert_says("0.2 to 0.2");
+  assert_says("0.2 to 0.3");
   assert_int_equal(accrt_instance_register_driver(instance, bad_name), ACCRT_ERROR_INVALID_FORMAT);
   test_driver_fail(TEST_SLOT_OPEN, 1, ACCRT_ERROR_DRIVER);
   assert_int_equal(accrt_instance_register_driver(instance, test_driver_query), ACCRT_ERROR_DRIVER);
@@ -236,7 +237,8 @@ static void test_devices(void** state) {
   assert_null(accrt_device_retain(NULL));
   accrt_instance_release(NULL);
   assert_null(accrt_instance_retain(NULL));
-  /* The device keeps its instance. */
+  /* A device that was retained keeps its instance. */
+  accrt_device_retain(device);
   accrt_instance_release(instance);
   assert_int_equal(accrt_device_info(device, &info), ACCRT_OK);
   accrt_device_release(device);
@@ -286,8 +288,8 @@ static void test_two_instances(void** state) {
   assert_int_equal(accrt_instance_device_by_name(two, "host:0", &b), ACCRT_OK);
   assert_ptr_not_equal(a, b);
   accrt_instance_release(one);
-  accrt_device_release(a);
-  accrt_device_release(b);
+  accrt_device_info_t info = ACCRT_DEVICE_INFO_INIT;
+  assert_int_equal(accrt_device_info(b, &info), ACCRT_OK);
   accrt_instance_release(two);
 }
 

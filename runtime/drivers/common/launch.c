@@ -1,4 +1,5 @@
-/* runtime/drivers/common/launch.c - checking and packing the arguments of one dispatch. It may not know how kernels run. */
+/* runtime/drivers/common/launch.c - checking and packing the arguments of one dispatch. It may not
+ * know how kernels run. */
 #include <string.h>
 
 #include "runtime/core/pack.h"
@@ -8,6 +9,13 @@
 
 static const accrt_kernel_def_t* definition_of(const accrt_kernel_t* kernel) {
   return accrt_kernel_driver_view(kernel)->definition;
+}
+
+accrt_status_t accrt_kernel_fail_instance(const accrt_device_t* device,
+                                          const accrt_kernel_t* kernel) {
+  return ACCRT_FAIL_INNER(INVALID_ARGUMENT,
+                          "kernel '%s' of pack '%s' is of another instance than %s",
+                          definition_of(kernel)->name, kernel->pack_name, device->info.name);
 }
 
 accrt_status_t accrt_kernel_check_device(accrt_device_t* device, accrt_kernel_t* kernel) {
@@ -22,8 +30,10 @@ accrt_status_t accrt_kernel_check_device(accrt_device_t* device, accrt_kernel_t*
     return ACCRT_FAIL_INNER(UNSUPPORTED, "kernel '%s' was loaded for %s, not for %s", name,
                             ((const accrt_device_t*)kernel->device)->info.name, device->info.name);
   }
+  if (kernel->instance != NULL && kernel->instance != device->instance)
+    return accrt_kernel_fail_instance(device, kernel);
   if (view->module_kernel != NULL) {
-    if (device->slot->table.module_load != NULL)
+    if (device->table->module_load != NULL)
       return ACCRT_OK;
     return ACCRT_FAIL_INNER(UNSUPPORTED, "kernel '%s' is of a device module; %s runs host kernels",
                             name, device->info.name);
@@ -75,7 +85,13 @@ static accrt_status_t resolve_buffer(const accrt_packing_t* packing,
                                      const accrt_kernel_argument_t* argument, const char* name,
                                      uint64_t* out_address) {
   const accrt_place_t place = {argument->buffer, argument->pointer, argument->offset_bytes};
-  const bool to_end = argument->size_bytes == UINT64_MAX;
+  const bool to_end = argument->size_bytes == ACCRT_TO_END;
+  if (argument->buffer != NULL &&
+      accrt_buffer_is_own(packing->device, argument->buffer, argument->offset_bytes,
+                          to_end ? 0 : argument->size_bytes)) {
+    *out_address = argument->buffer->address + argument->offset_bytes;
+    return ACCRT_OK;
+  }
   if (argument->buffer != NULL) {
     const accrt_status_t status = accrt_place_resolve(
         packing->device, &place, to_end ? 0 : argument->size_bytes, name, out_address);
@@ -134,8 +150,9 @@ static accrt_status_t resolve_memory(const accrt_packing_t* packing,
 
 static void add_patch(accrt_packing_t* packing, const accrt_kernel_argument_t* argument,
                       const accrt_kernel_param_t* param) {
-  /* "To the end" has no size before a binding is known: 0 says so to the driver, which needs none for an address. */
-  const uint64_t size_bytes = argument->size_bytes == UINT64_MAX ? 0 : argument->size_bytes;
+  /* "To the end" has no size before a binding is known: 0 says so to the driver, which needs none
+   * for an address. */
+  const uint64_t size_bytes = argument->size_bytes == ACCRT_TO_END ? 0 : argument->size_bytes;
   packing->patches[packing->patch_count++] = (accrt_driver_patch_t){
       .kind = ACCRT_DRIVER_PATCH_ADDRESS,
       .offset_bytes = param->offset_bytes,
@@ -164,7 +181,7 @@ static accrt_status_t pack_memory(accrt_packing_t* packing, const accrt_kernel_a
 
 /* The range that the argument gives the kernel; a binding's end is known at submission. */
 static uint64_t range_bytes(const accrt_kernel_argument_t* argument) {
-  if (argument->size_bytes != UINT64_MAX || argument->buffer == NULL)
+  if (argument->size_bytes != ACCRT_TO_END || argument->buffer == NULL)
     return argument->size_bytes;
   uint64_t address, buffer_bytes;
   accrt_buffer_range(argument->buffer, &address, &buffer_bytes);
@@ -178,8 +195,8 @@ static accrt_status_t check_view(const accrt_kernel_tensor_t* view, const char* 
                       kernel, name, view->rank, ACCRT_KERNEL_MAX_RANK);
   }
   if (accrt_dtype_bits(view->dtype) == 0) {
-    return ACCRT_FAIL(INVALID_ARGUMENT, "kernel '%s', parameter '%s': there is no data type %u",
-                      kernel, name, (unsigned)view->dtype);
+    return ACCRT_FAIL(INVALID_ARGUMENT, "kernel '%s', parameter '%s': its data type is %s", kernel,
+                      name, ACCRT_DTYPE_TEXT(view->dtype));
   }
   for (uint32_t i = 0; i < view->rank; ++i) {
     if (view->shape[i] < 0) {
@@ -236,15 +253,13 @@ static accrt_status_t pack_tensor(accrt_packing_t* packing, const accrt_kernel_a
     return ACCRT_FAIL(INVALID_ARGUMENT, "kernel '%s': parameter '%s' needs a tensor's shape",
                       kernel, param->name);
   }
-  accrt_status_t status = check_view(argument->tensor, kernel, param->name);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(check_view(argument->tensor, kernel, param->name));
   memcpy(packing->block + param->offset_bytes, argument->tensor, sizeof *argument->tensor);
   const uint64_t none = 0;
   memcpy(packing->block + param->offset_bytes + offsetof(accrt_kernel_tensor_t, data), &none,
          sizeof none);
   bool bound;
-  status = pack_memory(packing, argument, param, &bound);
+  accrt_status_t status = pack_memory(packing, argument, param, &bound);
   return status == ACCRT_OK ? check_reach(packing, argument, param, bound) : status;
 }
 
@@ -265,10 +280,13 @@ accrt_status_t accrt_launch_pack_argument(accrt_packing_t* packing, uint32_t ind
                             accrt_kernel_param_kind_name(param->kind));
   }
   if (argument->kind != param->kind) {
-    return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "kernel '%s': parameter '%s' is %s, the argument %s",
-                            definition->name, param->name,
-                            accrt_kernel_param_kind_name(param->kind),
-                            accrt_kernel_param_kind_name(argument->kind));
+    return ACCRT_FAIL_INNER(
+        INVALID_ARGUMENT, "kernel '%s': parameter '%s' is %s, the argument %s", definition->name,
+        param->name, accrt_kernel_param_kind_name(param->kind),
+        accrt_number_text(argument->kind - 1 < ACCRT_KERNEL_PARAM_HIDDEN
+                              ? accrt_kernel_param_kind_name(argument->kind)
+                              : NULL,
+                          argument->kind, "kind of argument", (char[ACCRT_NUMBER_TEXT_BYTES]){0}));
   }
   bool bound;
   switch (param->kind) {
@@ -289,23 +307,27 @@ accrt_status_t accrt_launch_pack(accrt_packing_t* packing) {
   if (definition->params_size_bytes > 0)
     memset(packing->block, 0, definition->params_size_bytes);
   for (uint32_t i = 0; i < packing->argument_count; ++i) {
-    const accrt_status_t status = accrt_launch_pack_argument(packing, i, &packing->arguments[i]);
-    if (status != ACCRT_OK)
-      return status;
+    ACCRT_TRY(accrt_launch_pack_argument(packing, i, &packing->arguments[i]));
   }
   return ACCRT_OK;
 }
 
 /* ---- Launching on a stream ---- */
 
+/* What is in the field of an argument that is no memory is nobody's. */
+static accrt_buffer_t* buffer_of(const accrt_kernel_argument_t* argument) {
+  const bool value =
+      argument->kind == ACCRT_KERNEL_PARAM_SCALAR || argument->kind == ACCRT_KERNEL_PARAM_SYMBOL;
+  return value ? NULL : argument->buffer;
+}
+
 static accrt_status_t prepare_uses(accrt_stream_t* stream, const accrt_kernel_argument_t* arguments,
                                    uint32_t count) {
   for (uint32_t i = 0; i < count; ++i) {
-    if (arguments[i].buffer == NULL)
+    accrt_buffer_t* buffer = buffer_of(&arguments[i]);
+    if (buffer == NULL)
       continue;
-    const accrt_status_t status = accrt_buffer_note_use(arguments[i].buffer, stream, 0);
-    if (status != ACCRT_OK)
-      return status;
+    ACCRT_TRY(accrt_buffer_note_use(buffer, stream, 0));
   }
   return ACCRT_OK;
 }
@@ -313,54 +335,54 @@ static accrt_status_t prepare_uses(accrt_stream_t* stream, const accrt_kernel_ar
 static void note_uses(accrt_stream_t* stream, const accrt_kernel_argument_t* arguments,
                       uint32_t count, uint64_t number) {
   for (uint32_t i = 0; i < count; ++i) {
-    if (arguments[i].buffer != NULL)
-      accrt_buffer_note_or_wait(arguments[i].buffer, stream, number);
+    accrt_buffer_t* buffer = buffer_of(&arguments[i]);
+    if (buffer != NULL)
+      accrt_buffer_note_or_wait(buffer, stream, number);
   }
+}
+
+accrt_status_t accrt_stream_dispatch(accrt_stream_t* stream, accrt_kernel_t* kernel,
+                                     const uint32_t grid[3], const void* block,
+                                     uint64_t* out_number) {
+  const accrt_driver_kernel_t* view = accrt_kernel_driver_view(kernel);
+  const accrt_kernel_def_t* definition = view->definition;
+  accrt_driver_command_t command; /* what a dispatch does not have is nobody's */
+  command.opcode = ACCRT_DRIVER_COMMAND_DISPATCH;
+  command.predecessor_count = 0;
+  command.predecessors = NULL;
+  command.name = definition->name;
+  command.as.dispatch =
+      (accrt_driver_dispatch_t){.kernel = view,
+                                .grid = {{.constant = grid[0], .scalar = ACCRT_DRIVER_NONE},
+                                         {.constant = grid[1], .scalar = ACCRT_DRIVER_NONE},
+                                         {.constant = grid[2], .scalar = ACCRT_DRIVER_NONE}},
+                                .params = block,
+                                .params_size_bytes = definition->params_size_bytes};
+  const accrt_stream_work_t work = {.name = definition->name,
+                                    .kept_class = kernel->pack != NULL ? &accrt_keep_pack : NULL,
+                                    .kept = kernel->pack};
+  return accrt_stream_enqueue_work(stream, &command, &work, out_number);
 }
 
 accrt_status_t accrt_stream_launch(accrt_stream_t* stream, accrt_kernel_t* kernel,
                                    const uint32_t grid[3], const accrt_kernel_argument_t* arguments,
                                    uint32_t argument_count, uint32_t argument_size_bytes) {
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (stream == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "stream is NULL");
-  status = accrt_launch_check(stream->device, kernel, grid, arguments, argument_count,
-                              argument_size_bytes);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_ENTER(stream);
+  ACCRT_TRY(accrt_launch_check(stream->device, kernel, grid, arguments, argument_count,
+                               argument_size_bytes));
   _Alignas(16) unsigned char block[ACCRT_KERNEL_MAX_PARAMS_BYTES];
   accrt_packing_t packing = {.device = stream->device,
                              .kernel = kernel,
                              .arguments = arguments,
                              .argument_count = argument_count,
                              .block = block};
-  status = accrt_launch_pack(&packing);
-  if (status == ACCRT_OK)
-    status = prepare_uses(stream, arguments, argument_count);
-  if (status != ACCRT_OK)
-    return status;
-  const accrt_kernel_def_t* definition = definition_of(kernel);
+  ACCRT_TRY(accrt_launch_pack(&packing));
+  ACCRT_TRY(prepare_uses(stream, arguments, argument_count));
   if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0) {
     return accrt_stream_check(stream, __func__);
   }
-  accrt_driver_command_t command = {.opcode = ACCRT_DRIVER_COMMAND_DISPATCH,
-                                    .name = definition->name};
-  command.as.dispatch =
-      (accrt_driver_dispatch_t){.kernel = accrt_kernel_driver_view(kernel),
-                                .grid = {{.constant = grid[0], .scalar = ACCRT_DRIVER_NONE},
-                                         {.constant = grid[1], .scalar = ACCRT_DRIVER_NONE},
-                                         {.constant = grid[2], .scalar = ACCRT_DRIVER_NONE}},
-                                .params = block,
-                                .params_size_bytes = definition->params_size_bytes};
-  const accrt_request_t request = {.kind = ACCRT_OP_COMMAND,
-                                   .name = definition->name,
-                                   .command = &command,
-                                   .kept_class = kernel->pack != NULL ? &accrt_keep_pack : NULL,
-                                   .kept = kernel->pack};
   uint64_t number;
-  status = accrt_stream_enqueue(stream, &request, &number);
+  const accrt_status_t status = accrt_stream_dispatch(stream, kernel, grid, block, &number);
   if (status == ACCRT_OK)
     note_uses(stream, arguments, argument_count, number);
   return status;

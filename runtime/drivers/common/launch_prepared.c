@@ -1,8 +1,8 @@
-/* runtime/drivers/common/launch_prepared.c - prepared launches: one kernel with a block of its own, launched again and again. It may
- * not know how kernels run.
+/* runtime/drivers/common/launch_prepared.c - prepared launches: one kernel with a block of its own,
+ * launched again and again. It may not know how kernels run.
  *
- * A launch keeps its buffers, so a use needs no note while the buffer is in the launch: the launch itself remembers on which
- * streams it was last launched, and tells a buffer when that leaves.
+ * A launch keeps its buffers, so a use needs no note while the buffer is in the launch: the launch
+ * itself remembers on which streams it was last launched, and tells a buffer when that leaves.
  */
 #include <string.h>
 
@@ -20,6 +20,7 @@ typedef struct launch_use {
 struct accrt_launch {
   accrt_zombie_t zombie; /* first: see accrt_dispose */
   accrt_object_t object;
+  accrt_guard_t guard;
   accrt_device_t* device;
   accrt_kernel_t* kernel;
   const accrt_driver_kernel_t* view;
@@ -69,10 +70,7 @@ static accrt_status_t grow_uses(accrt_launch_t* launch) {
     return ACCRT_OK;
   const accrt_allocator_t* allocator = &launch->device->instance->allocator;
   void* memory;
-  const accrt_status_t status =
-      accrt_alloc_array(allocator, capacity * 2, sizeof(launch_use_t), &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc_array(allocator, capacity * 2, sizeof(launch_use_t), &memory));
   memcpy(memory, uses_of(launch), launch->use_count * sizeof(launch_use_t));
   accrt_free_array(allocator, launch->more_uses, launch->use_capacity, sizeof(launch_use_t));
   launch->more_uses = memory;
@@ -86,9 +84,7 @@ static accrt_status_t prepare_use(accrt_launch_t* launch, accrt_fence_t* fence) 
   if (use != NULL && use->fence == fence)
     return ACCRT_OK;
   if (use == NULL) {
-    const accrt_status_t status = grow_uses(launch);
-    if (status != ACCRT_OK)
-      return status;
+    ACCRT_TRY(grow_uses(launch));
     use = &uses_of(launch)[launch->use_count++];
     use->fence = NULL;
   }
@@ -148,14 +144,12 @@ static accrt_status_t make_launch(accrt_device_t* device, accrt_kernel_t* kernel
   /* A caller who asks for the block gets an address, also when the kernel has no parameters. */
   const size_t block_bytes = definition->params_size_bytes > 0 ? definition->params_size_bytes : 16;
   void* memory;
-  accrt_status_t status =
-      accrt_alloc(&device->instance->allocator, head_bytes + block_bytes, &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc(&device->instance->allocator, head_bytes + block_bytes, &memory));
   accrt_launch_t* launch = memory;
-  const accrt_driver_table_t* table = &device->slot->table;
+  const accrt_driver_table_t* table = device->table;
   if (table->launch_create != NULL) {
-    status = table->launch_create(device->driver_device, view, &launch->driver_launch);
+    const accrt_status_t status =
+        table->launch_create(device->driver_device, view, &launch->driver_launch);
     if (status != ACCRT_OK) {
       accrt_device_note_status(device, status);
       accrt_free(&device->instance->allocator, launch, head_bytes + block_bytes);
@@ -163,7 +157,7 @@ static accrt_status_t make_launch(accrt_device_t* device, accrt_kernel_t* kernel
     }
   }
   accrt_object_init(&launch->object);
-  launch->device = accrt_device_retain(device);
+  launch->device = accrt_device_keep(device);
   launch->kernel = kernel;
   launch->view = view;
   launch->pack = kernel->pack;
@@ -177,15 +171,10 @@ static accrt_status_t make_launch(accrt_device_t* device, accrt_kernel_t* kernel
 
 accrt_status_t accrt_launch_create(accrt_device_t* device, accrt_kernel_t* kernel,
                                    accrt_launch_t** out_launch) {
-  if (out_launch == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_launch is NULL");
-  *out_launch = NULL;
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (device == NULL || kernel == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", device == NULL ? "device" : "kernel");
-  status = accrt_kernel_check_device(device, kernel);
+  if (out_launch != NULL)
+    *out_launch = NULL;
+  ACCRT_ENTER(out_launch, device, kernel);
+  accrt_status_t status = accrt_kernel_check_device(device, kernel);
   if (status == ACCRT_OK && accrt_device_is_lost(device))
     return accrt_device_fail_lost(device);
   return status == ACCRT_OK ? make_launch(device, kernel, out_launch) : status;
@@ -195,7 +184,7 @@ accrt_launch_t* accrt_launch_retain(accrt_launch_t* launch) {
   if (launch == NULL || accrt_forked())
     return launch;
   accrt_object_retain(&launch->object);
-  (void)accrt_device_retain(launch->device);
+  (void)accrt_device_keep(launch->device);
   return launch;
 }
 
@@ -203,7 +192,7 @@ accrt_launch_t* accrt_launch_retain(accrt_launch_t* launch) {
 static void destroy(accrt_zombie_t* zombie) {
   accrt_launch_t* launch = (accrt_launch_t*)zombie;
   if (launch->driver_launch != NULL)
-    launch->device->slot->table.launch_destroy(launch->driver_launch);
+    launch->device->table->launch_destroy(launch->driver_launch);
   accrt_kernel_pack_unref(launch->pack);
   accrt_free(&launch->device->instance->allocator, launch, launch->size_bytes);
 }
@@ -223,7 +212,7 @@ void accrt_launch_release(accrt_launch_t* launch) {
     launch->zombie.destroy = destroy;
     accrt_dispose(device->instance, &launch->zombie);
   }
-  accrt_device_release(device);
+  accrt_device_drop(device);
 }
 
 /* ---- Arguments ---- */
@@ -246,23 +235,16 @@ static accrt_status_t pack(accrt_launch_t* launch, uint32_t index,
 accrt_status_t accrt_launch_set(accrt_launch_t* launch, uint32_t index,
                                 const accrt_kernel_argument_t* argument,
                                 uint32_t argument_size_bytes) {
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (launch == NULL || argument == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", launch == NULL ? "launch" : "argument");
-  status = accrt_struct_check_element("accrt_kernel_argument_t", argument_size_bytes,
-                                      sizeof(accrt_kernel_argument_t));
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_ENTER(launch, argument);
+  ACCRT_GUARD_LIGHT(&launch->guard, "launch");
+  ACCRT_TRY(accrt_struct_check_element("accrt_kernel_argument_t", argument_size_bytes,
+                                       sizeof(accrt_kernel_argument_t)));
   const accrt_kernel_def_t* definition = definition_of(launch);
   if (index >= definition->param_count) {
     return ACCRT_FAIL(OUT_OF_RANGE, "kernel '%s': parameter %" PRIu32 " of %" PRIu32,
                       definition->name, index, definition->param_count);
   }
-  status = pack(launch, index, argument);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(pack(launch, index, argument));
   launch->given |= UINT64_C(1) << index;
   const uint32_t kind = definition->params[index].kind;
   const bool scalar = kind == ACCRT_KERNEL_PARAM_SCALAR || kind == ACCRT_KERNEL_PARAM_SYMBOL;
@@ -296,38 +278,12 @@ static accrt_status_t fail_missing(const accrt_launch_t* launch) {
 static accrt_status_t check_launch(accrt_stream_t* stream, const accrt_launch_t* launch,
                                    const uint32_t grid[3]) {
   if (stream == NULL || launch == NULL || grid == NULL) {
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL",
-                      stream == NULL   ? "stream"
-                      : launch == NULL ? "launch"
-                                       : "grid");
+    return ACCRT_FAIL_NULL(stream, launch, grid);
   }
-  if (stream->device != launch->device) {
-    return ACCRT_FAIL(INVALID_ARGUMENT, "the launch is of %s, the stream of %s",
-                      launch->device->info.name, stream->device->info.name);
-  }
+  if (stream->device != launch->device)
+    return accrt_device_check_same("launch", launch->device, "stream", stream->device);
   return launch->direct || (launch->required & ~launch->given) == 0 ? ACCRT_OK
                                                                     : fail_missing(launch);
-}
-
-/* Through the stream's operations: it defers, or somebody has to hear of the end. */
-static accrt_status_t enqueue(accrt_stream_t* stream, accrt_launch_t* launch,
-                              const uint32_t grid[3], uint64_t* out_number) {
-  const accrt_kernel_def_t* definition = definition_of(launch);
-  accrt_driver_command_t command = {.opcode = ACCRT_DRIVER_COMMAND_DISPATCH,
-                                    .name = definition->name};
-  command.as.dispatch =
-      (accrt_driver_dispatch_t){.kernel = launch->view,
-                                .grid = {{.constant = grid[0], .scalar = ACCRT_DRIVER_NONE},
-                                         {.constant = grid[1], .scalar = ACCRT_DRIVER_NONE},
-                                         {.constant = grid[2], .scalar = ACCRT_DRIVER_NONE}},
-                                .params = launch->block,
-                                .params_size_bytes = definition->params_size_bytes};
-  const accrt_request_t request = {.kind = ACCRT_OP_COMMAND,
-                                   .name = definition->name,
-                                   .command = &command,
-                                   .kept_class = launch->pack != NULL ? &accrt_keep_pack : NULL,
-                                   .kept = launch->pack};
-  return accrt_stream_enqueue(stream, &request, out_number);
 }
 
 /* The short way: nobody has to hear of the end. False: an operation has to be made. */
@@ -351,22 +307,22 @@ static bool pass(accrt_stream_t* stream, accrt_launch_t* launch, const uint32_t 
 
 accrt_status_t accrt_stream_launch_prepared(accrt_stream_t* stream, accrt_launch_t* launch,
                                             const uint32_t grid[3]) {
-  accrt_status_t status = accrt_check_fork();
-  if (status == ACCRT_OK)
-    status = check_launch(stream, launch, grid);
-  if (status == ACCRT_OK && uses_of(launch)[0].fence != stream->fence)
-    status = prepare_use(launch, stream->fence);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_check_fork_quick(__func__));
+  ACCRT_TRY(check_launch(stream, launch, grid));
+  ACCRT_GUARD_LIGHT(&launch->guard, "launch");
+  if (uses_of(launch)[0].fence != stream->fence)
+    ACCRT_TRY(prepare_use(launch, stream->fence));
   if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0)
     return accrt_stream_check(stream, __func__);
   if (accrt_device_is_lost(stream->device))
     return accrt_device_fail_lost(stream->device);
   launch_use_t* use = find_use(launch, stream->fence);
+  accrt_status_t status;
   if (pass(stream, launch, grid, use, &status))
     return status;
   uint64_t number;
-  status = enqueue(stream, launch, grid, &number);
+  /* Through the stream's operations: it defers, or somebody has to hear of the end. */
+  status = accrt_stream_dispatch(stream, launch->kernel, grid, launch->block, &number);
   if (status == ACCRT_OK)
     use->submission = number;
   return status;

@@ -1,4 +1,5 @@
-/* runtime/drivers/common/module.c - kernel packs from machine code of a device. It may not know any kind of code: drivers do. */
+/* runtime/drivers/common/module.c - kernel packs from machine code of a device. It may not know any
+ * kind of code: drivers do. */
 #include <string.h>
 
 #include "runtime/core/struct.h"
@@ -18,7 +19,7 @@ static void destroy(accrt_zombie_t* zombie) {
   module_t* module = (module_t*)zombie;
   accrt_device_t* device = module->device;
   if (module->driver_module != NULL)
-    device->slot->table.module_unload(module->driver_module);
+    device->table->module_unload(module->driver_module);
   accrt_free(&device->instance->allocator, module, sizeof *module);
 }
 
@@ -31,7 +32,7 @@ static void unload(void* user) {
 static accrt_status_t find(void* user, const accrt_kernel_def_t* declared,
                            void** out_module_kernel) {
   const module_t* module = user;
-  const accrt_status_t status = module->device->slot->table.module_find(
+  const accrt_status_t status = module->device->table->module_find(
       module->driver_module, declared->name, declared, out_module_kernel);
   if (status == ACCRT_OK && *out_module_kernel == NULL)
     return ACCRT_FAIL_INNER(DRIVER, "the driver gave no handle of kernel '%s'", declared->name);
@@ -89,9 +90,7 @@ static accrt_status_t check_kernel(const char* what, const accrt_kernel_def_t* d
   common.traits &= ~(ACCRT_KERNEL_TRAIT_COOPERATIVE | ACCRT_KERNEL_TRAIT_OVERLAPS_PREVIOUS);
   memset(common.block, 0, sizeof common.block);
   memset(common.cluster, 0, sizeof common.cluster);
-  const accrt_status_t status = accrt_kernel_check_definition(what, &common);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_kernel_check_definition(what, &common));
   if (definition->entry != NULL) {
     return ACCRT_FAIL(INVALID_FORMAT, "%s: kernel '%s': a device's kernel has no entry", what,
                       definition->name);
@@ -115,10 +114,7 @@ static accrt_status_t check_kernel(const char* what, const accrt_kernel_def_t* d
 static accrt_status_t check_options(const accrt_device_t* device,
                                     const accrt_module_options_t* given,
                                     accrt_module_options_t* out_options) {
-  accrt_status_t status =
-      accrt_struct_read("accrt_module_options_t", given, out_options, sizeof *out_options);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_struct_read("accrt_module_options_t", given, out_options, sizeof *out_options));
   accrt_module_options_t* options = out_options;
   if (options->name == NULL)
     options->name = "module";
@@ -130,13 +126,13 @@ static accrt_status_t check_options(const accrt_device_t* device,
   }
   if (options->kernels == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "%s: kernels is NULL", options->name);
-  status = accrt_struct_check_element("accrt_kernel_def_t", options->kernel_size_bytes,
-                                      sizeof(accrt_kernel_def_t));
+  accrt_status_t status = accrt_struct_check_element(
+      "accrt_kernel_def_t", options->kernel_size_bytes, sizeof(accrt_kernel_def_t));
   for (uint32_t i = 0; i < options->kernel_count && status == ACCRT_OK; ++i)
     status = check_kernel(options->name, &options->kernels[i]);
   if (status != ACCRT_OK)
     return status;
-  if (device->slot->table.module_load == NULL) {
+  if (device->table->module_load == NULL) {
     return ACCRT_FAIL(UNSUPPORTED, "%s: %s loads no modules", options->name, device->info.name);
   }
   if (options->kind == 0)
@@ -155,7 +151,7 @@ static accrt_status_t load(accrt_device_t* device, const accrt_module_options_t*
                                       .name = options->name};
   module->device = device;
   const accrt_status_t status =
-      device->slot->table.module_load(device->driver_device, &image, &module->driver_module);
+      device->table->module_load(device->driver_device, &image, &module->driver_module);
   accrt_device_note_status(device, status);
   return status;
 }
@@ -163,26 +159,16 @@ static accrt_status_t load(accrt_device_t* device, const accrt_module_options_t*
 accrt_status_t accrt_kernel_module_load(accrt_device_t* device,
                                         const accrt_module_options_t* options,
                                         accrt_kernel_pack_t** out_pack) {
-  if (out_pack == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_pack is NULL");
-  *out_pack = NULL;
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (device == NULL || options == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", device == NULL ? "device" : "options");
+  if (out_pack != NULL)
+    *out_pack = NULL;
+  ACCRT_ENTER(out_pack, device, options);
   accrt_module_options_t own;
-  status = check_options(device, options, &own);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(check_options(device, options, &own));
   if (accrt_device_is_lost(device))
     return accrt_device_fail_lost(device);
-  void* memory;
-  status = accrt_alloc(&device->instance->allocator, sizeof(module_t), &memory);
-  if (status != ACCRT_OK)
-    return status;
-  module_t* module = memory;
-  status = load(device, &own, module);
+  module_t* module;
+  ACCRT_TRY(ACCRT_NEW(&device->instance->allocator, &module));
+  accrt_status_t status = load(device, &own, module);
   if (status != ACCRT_OK) {
     accrt_free(&device->instance->allocator, module, sizeof *module);
     return status;

@@ -1,23 +1,21 @@
-/* runtime/drivers/common/objects.h - what is behind instances, devices, streams, events, semaphores and commands. Private to
- * runtime/drivers/common and its tests.
+/* runtime/drivers/common/objects.h - what is behind instances, devices, streams, events, semaphores
+ * and commands. Private to runtime/drivers/common and its tests.
  *
- * References. A public reference of any object also holds one of its instance. Internal references (of an operation in flight
- * on a semaphore, say) do not: the instance ends when no user holds anything, drops what still waits, and waits for what
- * runs. Locks: instance, stream, timeline, in that order; drivers, user code and the allocator are called under none.
+ * References. A public reference of any object also holds one of its instance. Internal references
+ * (of an operation in flight on a semaphore, say) do not: the instance ends when no user holds
+ * anything, drops what still waits, and waits for what runs. The order of locks is in
+ * runtime/core/lock_order.h; drivers, user code and the allocator are called under none.
  */
 #ifndef ACCRT_RUNTIME_DRIVERS_COMMON_OBJECTS_H_
 #define ACCRT_RUNTIME_DRIVERS_COMMON_OBJECTS_H_
 
-#include "runtime/core/crypto.h"
 #include "runtime/core/error.h"
 #include "runtime/core/fork.h"
+#include "runtime/core/guard.h"
+#include "runtime/core/instance_parts.h"
 #include "runtime/core/memory.h"
-#include "runtime/core/near_name.h"
-#include "runtime/core/object.h"
 #include "runtime/core/pack.h"
-#include "runtime/core/pack_set.h"
-#include "runtime/core/trust.h"
-#include "runtime/drivers/common/context.h"
+#include "runtime/core/context.h"
 #include "runtime/drivers/common/internal.h"
 #include "runtime/drivers/common/timeline.h"
 #include "runtime/drivers/common/worker.h"
@@ -51,35 +49,18 @@ typedef struct accrt_driver_slot {
 #define ACCRT_DEVICES_COUNTING 1u
 #define ACCRT_DEVICES_COUNTED 2u
 
-/* The runtime's own options: options.c. */
-typedef struct accrt_runtime_options {
-  uint32_t pool_one_mapping;
-  uint32_t staging_threads; /* 0: as many as are of use */
-  uint32_t staging_queues;
-  uint32_t staging_direct_reads;
-  uint64_t staging_ring_bytes;
-  uint64_t staging_slot_bytes;
-  uint64_t prepare_cache_bytes;
-} accrt_runtime_options_t;
-
-struct accrt_instance {
-  accrt_object_t object;
-  accrt_allocator_t allocator;
-  accrt_log_sink_t log_sink;     /* write NULL: silent */
-  accrt_trace_sink_t trace_sink; /* event NULL: none */
-  accrt_executor_t executor;     /* submit NULL: none */
-  accrt_option_t* options;
-  uint32_t option_count;
-  accrt_runtime_options_t runtime_options;
-  uint32_t flags;
-  accrt_trust_t trust;
-  accrt_crypto_slot_t crypto;
-  atomic_uint_least64_t next_id;
+/* An instance whole: the lower half is runtime/core's. */
+typedef struct accrt_upper {
+  accrt_instance_t instance;
   atomic_uint caller_runs; /* opened devices that need callers to progress */
   atomic_uint opened;      /* opened devices */
   atomic_uint watched;     /* retiring imports: completions kick the worker */
   accrt_worker_t worker;
-  accrt_pack_set_t packs;
+  /* Runs what limited waits may not run themselves: devices without threads, enqueuing that runs
+   * the work. */
+  accrt_worker_t runner;
+  accrt_job_t progress_job;   /* of the runner */
+  atomic_uint progress_asked; /* it is queued */
   accrt_mutex_t lock;
   /* under the lock */
   accrt_driver_slot_t* slots; /* in the order they were opened; append only */
@@ -89,35 +70,41 @@ struct accrt_instance {
   accrt_stream_t* streams; /* all that are not freed */
   accrt_zombie_t* zombies;
   atomic_uint has_zombies;
-};
+} accrt_upper_t;
+static inline accrt_upper_t* accrt_upper(const accrt_instance_t* instance) {
+  return (accrt_upper_t*)(uintptr_t)instance;
+}
 
-struct accrt_device {
-  accrt_instance_t* instance;
+/* A device whole: the lower half is runtime/memory's. */
+typedef struct accrt_upper_device {
+  accrt_device_t device;
   accrt_driver_slot_t* slot;
-  accrt_driver_device_t* driver_device; /* valid when open */
-  accrt_device_info_t info;
-  uint32_t index;    /* within its driver */
-  atomic_uint state; /* ACCRT_DEVICE_CLOSED, _OPENING, _OPEN */
-  atomic_uint lost;
+  uint32_t index;       /* within its driver */
+  atomic_uint state;    /* ACCRT_DEVICE_CLOSED, _OPENING, _OPEN */
+  atomic_uint retained; /* references that accrt_device_retain gave: each is one of the instance */
   atomic_uint_least64_t peers; /* devices of the driver, by index, whose memory work here reaches */
   uint32_t caller_runs;
+  uint32_t enqueue_runs;  /* enqueuing may run the work on the calling thread */
   uint32_t native_events; /* the driver has events of its own, and streams may use them */
-  accrt_pool_set_t pools;
   _Atomic(struct accrt_staging*) staging; /* NULL until it is needed: staging.h */
   /* Points: see point.c */
   accrt_mutex_t point_lock;
   accrt_point_t* spare_points; /* under point_lock */
   accrt_mutex_t observer_lock; /* held while the driver is called with the observer */
-  accrt_driver_queue_t*
-      observer; /* a queue for waiting on events without disturbing anybody; made when first needed */
+  /* a queue for waiting on events without disturbing anybody; made when first needed */
+  accrt_driver_queue_t* observer;
   atomic_uint armed; /* completions that the observer or a stream owes for points */
-};
+} accrt_upper_device_t;
+static inline accrt_upper_device_t* accrt_upper_device(const accrt_device_t* device) {
+  return (accrt_upper_device_t*)(uintptr_t)device;
+}
 #define ACCRT_DEVICE_CLOSED 0u
 #define ACCRT_DEVICE_OPENING 1u
 #define ACCRT_DEVICE_OPEN 2u
 
 struct accrt_semaphore {
-  accrt_object_t object;
+  accrt_object_t object; /* of those that can raise it */
+  atomic_uint waits; /* that hold the memory: one for each in a stream, one for all the others */
   accrt_instance_t* instance;
   uint64_t id;
   accrt_timeline_t timeline;
@@ -125,7 +112,8 @@ struct accrt_semaphore {
   accrt_error_t error;   /* once the timeline has failed */
   atomic_uint has_points;
   accrt_mutex_t point_lock;
-  /* under point_lock: values that a device will reach, ascending, each certain to be reached after the one before */
+  /* under point_lock: values that a device will reach, ascending, each certain to be reached after
+   * the one before */
   accrt_point_t* first_point;
   accrt_point_t* last_point;
   uint32_t point_count;
@@ -147,7 +135,8 @@ enum {
 
 enum { ACCRT_WAITING_NEW = 0, ACCRT_WAITING_WATCHED, ACCRT_WAITING_FIRED };
 
-/* One operation of a stream. Lives in the stream's free list, its deferred list or its list in flight. */
+/* One operation of a stream. Lives in the stream's free list, its deferred list or its list in
+ * flight. */
 typedef struct accrt_op {
   struct accrt_op* next;
   accrt_stream_t* stream;
@@ -156,8 +145,9 @@ typedef struct accrt_op {
   uint32_t kind;
   bool done; /* under the stream's lock: it has ended, or never needed the driver */
   bool told; /* the driver tells its end: all before it on the queue has ended then too */
-  bool
-      abandoned; /* under the stream's lock: a wait that was dropped while its watch was firing; the watch's task frees it */
+  /* under the stream's lock: a wait that was dropped while its watch was firing; the watch's task
+   * frees it */
+  bool abandoned;
   uint32_t waiting;
   accrt_status_t status; /* of the driver's completion, or of what made it end */
   uint64_t time_ns;      /* 0: as the operation before */
@@ -198,9 +188,10 @@ typedef struct accrt_keep {
 
 #define ACCRT_STREAM_INLINE_KEEPS 16u
 
-/* The gate: the last number taken, and flags. Who sets OWNED calls the driver's queue until he clears it. Taking it with a number
- * is one step, so numbers are in the queue's order. BLOCKED: only those who hold the lock may take it (something is deferred,
- * the stream has failed, or every operation has to be heard of). TAIL: behind the last number the queue has something that has
+/* The gate: the last number taken, and flags. Who sets OWNED calls the driver's queue until he
+ * clears it. Taking it with a number is one step, so numbers are in the queue's order. BLOCKED:
+ * only those who hold the lock may take it (something is deferred, the stream has failed, or every
+ * operation has to be heard of). TAIL: behind the last number the queue has something that has
  * none, a record or a wait for an event; WAITS: a wait. */
 #define ACCRT_GATE_OWNED UINT64_C(1)
 #define ACCRT_GATE_BLOCKED UINT64_C(2)
@@ -219,8 +210,8 @@ struct accrt_stream {
   accrt_driver_queue_t* queue;
   accrt_fence_t* fence;
   bool foreign; /* somebody else's queue: work cannot be held back */
-  bool
-      passive; /* work may go to the driver without an operation: its end is seen when somebody asks */
+  /* work may go to the driver without an operation: its end is seen when somebody asks */
+  bool passive;
   bool native;          /* the driver's own events may be used */
   atomic_uint poisoned; /* as `failed`, to be read without the lock */
   atomic_uint failures; /* how often it has failed */
@@ -245,11 +236,12 @@ struct accrt_stream {
       in_flight; /* given to the driver, or done and waiting for their turn to be settled */
   accrt_op_t* spares;
   uint32_t spare_count;
-  accrt_op_t*
-      mark; /* kept for who must hear of an end and may not fail for want of memory; NULL while it is under way */
+  /* kept for who must hear of an end and may not fail for want of memory; NULL while it is under
+   * way */
+  accrt_op_t* mark;
   bool mark_wanted;
-  accrt_point_t*
-      tail; /* an event behind the last record or wait; valid while the gate and `tails` are as they were */
+  /* an event behind the last record or wait; valid while the gate and `tails` are as they were */
+  accrt_point_t* tail;
   uint64_t tail_gate;
   uint64_t tail_given;
   uint32_t tail_count;
@@ -258,6 +250,14 @@ struct accrt_stream {
   uint64_t settling_number; /* the one that it is at */
   bool failed;
   bool resetting;
+  uint32_t cancelling;    /* threads that are about to cancel the driver's queue */
+  uint64_t inline_number; /* what runs on its caller's thread now; 0: nothing */
+  /* What the runner gives to the driver waits for `way`: made once, an internal reference. */
+  accrt_semaphore_t* way;
+  uint64_t way_next; /* the last value that something waits for */
+  uint64_t way_open; /* the value that the job raises it to */
+  bool way_asked;    /* the job is queued, and holds the stream */
+  accrt_job_t way_job;
   atomic_bool active;     /* there are operations: an internal reference is held for them */
   uint64_t failed_number; /* the first operation that failed; all from it on are poisoned */
   uint64_t dropped_first; /* numbers that ended in failure before the last reset; 0 to 0: none */
@@ -293,12 +293,23 @@ typedef struct accrt_request {
   void* kept;
 } accrt_request_t;
 
-/* Takes a request, feeds the driver if nothing is before it, defers it otherwise. */
+/* Takes work: a command, or the list of `work` (`command` NULL). As below, without a request on the
+ * short way. */
+accrt_status_t accrt_stream_enqueue_work(accrt_stream_t* stream,
+                                         const accrt_driver_command_t* command,
+                                         const accrt_stream_work_t* work, uint64_t* out_number);
+/* Takes a request that is no work, feeds the driver if nothing is before it, defers it
+ * otherwise. */
 accrt_status_t accrt_stream_enqueue(accrt_stream_t* stream, const accrt_request_t* request,
                                     uint64_t* out_number);
 /* Packs and command lists that work uses. */
 extern const accrt_keep_class_t accrt_keep_pack;
 extern const accrt_keep_class_t accrt_keep_commands;
+
+/* A dispatch with its parameters in a block. */
+accrt_status_t accrt_stream_dispatch(accrt_stream_t* stream, accrt_kernel_t* kernel,
+                                     const uint32_t grid[3], const void* block,
+                                     uint64_t* out_number);
 
 /* A turn at the driver's queue without the lock. */
 typedef struct accrt_turn {
@@ -312,7 +323,8 @@ static inline uint64_t accrt_turn_number(const accrt_turn_t* turn) {
 /* As below, when the gate was not free at first: spins for a short while. */
 bool accrt_stream_enter_slow(accrt_stream_t* stream, uint64_t add, accrt_turn_t* out_turn);
 void accrt_stream_leave_slow(accrt_stream_t* stream, uint64_t tail);
-/* Takes the queue, with the next number (add: ACCRT_GATE_ONE) or without one (0). False: the long way must be taken. */
+/* Takes the queue, with the next number (add: ACCRT_GATE_ONE) or without one (0). False: the long
+ * way must be taken. */
 static inline bool accrt_stream_enter(accrt_stream_t* stream, uint64_t add,
                                       accrt_turn_t* out_turn) {
   uint_least64_t seen = atomic_load_explicit(&stream->gate, memory_order_relaxed);
@@ -328,10 +340,12 @@ static inline bool accrt_stream_enter(accrt_stream_t* stream, uint64_t add,
   }
   return accrt_stream_enter_slow(stream, add, out_turn);
 }
-/* Gives the queue back. `tail`: ACCRT_GATE_TAIL when a record was given to the driver, ACCRT_GATE_TAILS for a wait, else 0. */
+/* Gives the queue back. `tail`: ACCRT_GATE_TAIL when a record was given to the driver,
+ * ACCRT_GATE_TAILS for a wait, else 0. */
 static inline void accrt_stream_leave(accrt_stream_t* stream, const accrt_turn_t* turn,
                                       uint64_t tail) {
   uint_least64_t expected = turn->gate;
+  ACCRT_ASSERT((turn->gate & ACCRT_GATE_OWNED) != 0);
   /* Release pairs with the acquire of who comes next. */
   if (!atomic_compare_exchange_strong_explicit(&stream->gate, &expected,
                                                (turn->gate & ~ACCRT_GATE_OWNED) | tail,
@@ -375,7 +389,8 @@ static inline bool accrt_stream_keep(accrt_stream_t* stream, const accrt_keep_cl
 }
 /* What the driver says of how far the queue is; a failure makes the stream fail. Never blocks. */
 void accrt_stream_refresh(accrt_stream_t* stream);
-/* Asks the driver to tell when all that it has from this stream by now has ended; nothing happens when it owes that already. */
+/* Asks the driver to tell when all that it has from this stream by now has ended; nothing happens
+ * when it owes that already. */
 void accrt_stream_ask(accrt_stream_t* stream);
 /* The stream of a fence, retained; NULL when it is gone. */
 accrt_stream_t* accrt_fence_stream(accrt_fence_t* fence);
@@ -395,6 +410,10 @@ static inline accrt_status_t accrt_stream_check(accrt_stream_t* stream, const ch
 
 /* ---- Semaphores ---- */
 void accrt_semaphore_unref(accrt_semaphore_t* semaphore);
+/* References of waits in streams. They hold the memory, and cannot raise the value: when nobody is
+ * left who can, the waits fail. Taken by who holds one of either kind. */
+void accrt_semaphore_ref_wait(accrt_semaphore_t* semaphore);
+void accrt_semaphore_unref_wait(accrt_semaphore_t* semaphore);
 /* Fails it with a full record. Inside a context. */
 void accrt_semaphore_fail_with(accrt_semaphore_t* semaphore, const accrt_error_t* error);
 /* Records ACCRT_ERROR_POISONED with what made the semaphore fail. */
@@ -421,8 +440,8 @@ struct accrt_point {
   accrt_fence_t* fence; /* of the stream that signals; one reference */
   uint64_t number; /* reached once the fence has passed it; UINT64_MAX: the event alone tells */
   uint64_t value;
-  uint64_t
-      waiter_id; /* under the semaphore's point_lock: the last stream that waits for it on the device */
+  /* under the semaphore's point_lock: the last stream that waits for it on the device */
+  uint64_t waiter_id;
   accrt_semaphore_t* semaphore; /* internal reference, while armed */
   bool armed; /* under the semaphore's point_lock: somebody will be told when it is reached */
   accrt_task_t task; /* of the completion, which has filled `error` */
@@ -431,9 +450,11 @@ struct accrt_point {
 void accrt_point_unref(accrt_point_t* point);
 /* A point without a semaphore, for its event. */
 accrt_status_t accrt_point_take(accrt_device_t* device, accrt_point_t** out_point);
-/* Destroys a device's points and its observer; nothing is armed any more once this returns. May block. */
+/* Destroys a device's points and its observer; nothing is armed any more once this returns. May
+ * block. */
 void accrt_device_close_points(accrt_device_t* device);
-/* Advances the semaphore to what devices have reached. Cheap when there is nothing to ask. Not inside a driver's lock. */
+/* Advances the semaphore to what devices have reached. Cheap when there is nothing to ask. Not
+ * inside a driver's lock. */
 void accrt_semaphore_resolve_slow(accrt_semaphore_t* semaphore);
 static inline bool accrt_semaphore_has_points(accrt_semaphore_t* semaphore) {
   /* Acquire pairs with the release where a point is added. */
@@ -445,7 +466,8 @@ static inline void accrt_semaphore_resolve(accrt_semaphore_t* semaphore) {
 }
 /* The point that covers a value, with a reference; NULL when there is none. */
 accrt_point_t* accrt_semaphore_point(accrt_semaphore_t* semaphore, uint64_t value);
-/* Signals through the driver's event. False: it must be done another way, and nothing has happened. */
+/* Signals through the driver's event. False: it must be done another way, and nothing has
+ * happened. */
 bool accrt_stream_signal_native(accrt_stream_t* stream, accrt_semaphore_t* semaphore,
                                 uint64_t value, accrt_status_t* out_status);
 /* Waits through a point of the semaphore. False: as above. */
@@ -456,6 +478,9 @@ bool accrt_semaphore_wait_point(accrt_semaphore_t* semaphore, uint64_t value, ui
                                 uint32_t policy);
 /* Sees to it that who watches for `value` hears of it. */
 void accrt_semaphore_arm(accrt_semaphore_t* semaphore, uint64_t value);
+/* The same for the last point of a semaphore whose last reference is gone: until it is reached, the
+ * point has one. False: no device will raise it. */
+bool accrt_semaphore_arm_last(accrt_semaphore_t* semaphore);
 /* A semaphore that reaches 1 when the event's latest record on the device is reached. */
 accrt_status_t accrt_event_snapshot(accrt_device_t* device, accrt_driver_event_t* event,
                                     accrt_semaphore_t** out_semaphore);
@@ -486,8 +511,8 @@ struct accrt_event {
 #define ACCRT_EVENT_EMULATED                                                                       \
   2u /* in the semaphore; the driver's event gets it when its turn comes */
 void accrt_event_unref(accrt_event_t* event);
-/* The turn of a record that was deferred: the driver's event gets it, if no other record came since. Called by who owns the
- * stream's gate. */
+/* The turn of a record that was deferred: the driver's event gets it, if no other record came
+ * since. Called by who owns the stream's gate. */
 void accrt_event_record_late(accrt_event_t* event, uint64_t generation, accrt_stream_t* stream);
 /* A record was reached: keeps the time if it is still the latest. */
 void accrt_event_reached(accrt_event_t* event, uint64_t generation, uint64_t time_ns);
@@ -499,47 +524,69 @@ void accrt_commands_unref(accrt_commands_t* commands);
 /* ---- Instance ---- */
 /* Calls zombie->destroy now, or, inside a completion, later. */
 void accrt_dispose(accrt_instance_t* instance, accrt_zombie_t* zombie);
-/* Destroys what was left for later, and takes back memory that streams have passed. Outside of completions. */
+/* Destroys what was left for later, and takes back memory that streams have passed. Outside of
+ * completions. */
 void accrt_instance_reap(accrt_instance_t* instance);
 /* The same for zombies alone, when there are any: cheap enough for waits. */
 void accrt_instance_reap_zombies(accrt_instance_t* instance);
 void accrt_instance_destroy(accrt_instance_t* instance);
-/* For waits: a function that runs devices without threads, or NULL when there are none. */
-accrt_wait_progress_fn_t accrt_instance_progress(accrt_instance_t* instance);
+/* For waits: a function that makes devices without threads run, or NULL when there are none. In a
+ * wait without limit it runs them on the calling thread, else on a thread of the instance's own:
+ * the caller may leave at its limit. */
+accrt_wait_progress_fn_t accrt_instance_progress(accrt_instance_t* instance, uint64_t timeout_ns);
 /* Closes what the teardown of the instance left: devices and drivers. */
 void accrt_instance_close_drivers(accrt_instance_t* instance);
-/* Opens a driver. ACCRT_ERROR_ALREADY_EXISTS and the others of accrt_instance_load_driver. */
+/* Opens a driver. ACCRT_ERROR_ALREADY_EXISTS and the others of accrt_instance_load_driver. `lazy`:
+ * it takes long to find its devices, which are counted when somebody asks for them. */
 accrt_status_t accrt_driver_add(accrt_instance_t* instance, accrt_driver_query_fn_t query,
-                                const char* where);
-/* The runtime's own options. */
-bool accrt_runtime_option_known(const char* key, accrt_near_t* near);
-/* Reads them into the instance; a value outside of its domain is ACCRT_ERROR_INVALID_ARGUMENT. */
-accrt_status_t accrt_runtime_options_read(accrt_instance_t* instance);
-/* The value of an option that was given, or NULL. */
-const char* accrt_instance_option(const accrt_instance_t* instance, const char* key);
-/* The same for a driver that takes long to find its devices: they are counted when somebody asks for them. */
-accrt_status_t accrt_driver_add_lazy(accrt_instance_t* instance, accrt_driver_query_fn_t query,
-                                     const char* where);
+                                const char* where, bool lazy);
+/* A driver inside the library. */
+typedef struct accrt_built_in {
+  accrt_driver_query_fn_t query;
+  const char* where; /* what messages call it */
+  bool lazy;
+} accrt_built_in_t;
+/* accrt_instance_create, with drivers to begin with: runtime/drivers/built_in.c. */
+accrt_status_t accrt_instance_make(const accrt_instance_options_t* options,
+                                   const accrt_built_in_t* built_in, uint32_t built_in_count,
+                                   accrt_instance_t** out_instance);
 /* Checks the caller's option keys against what open drivers know. */
 accrt_status_t accrt_options_check(accrt_instance_t* instance);
 /* A device is gone for good when `status` says so. */
 void accrt_device_note_status(accrt_device_t* device, accrt_status_t status);
 /* Records why a lost device is, in the driver's own words, and returns ACCRT_ERROR_DEVICE_LOST. */
+/* The library's own references: for children. */
+accrt_device_t* accrt_device_keep(accrt_device_t* device);
+void accrt_device_drop(accrt_device_t* device);
+/* The kernel's pack is of another instance than the device: ACCRT_ERROR_INVALID_ARGUMENT with both
+ * names. */
+accrt_status_t accrt_kernel_fail_instance(const accrt_device_t* device,
+                                          const accrt_kernel_t* kernel);
 accrt_status_t accrt_device_fail_lost(accrt_device_t* device);
-static inline bool accrt_device_is_lost(const accrt_device_t* device) {
-  /* Relaxed: sticky, and nothing else is published by it. */
-  return atomic_load_explicit(&device->lost, memory_order_relaxed) != 0;
-}
+/* What memory needs from here: instance.c. */
+extern const accrt_memory_above_t accrt_memory_above;
 
 /* ---- Places and arguments ---- */
+/* What a size is: ACCRT_TO_END in a buffer is what is left of it. Else, or where the offset is past
+ * the end, the size itself. */
+uint64_t accrt_place_size(const accrt_place_t* place, uint64_t size_bytes);
 /* Checks a place for `size_bytes` on the device; `what` names it in messages. */
 accrt_status_t accrt_place_resolve(accrt_device_t* device, const accrt_place_t* place,
                                    uint64_t size_bytes, const char* what, uint64_t* out_address);
-/* Checks a region by itself, and gives the bytes from the first to the last one that it touches on each side. */
+/* Checks a region by itself, and gives the bytes from the first to the last one that it touches on
+ * each side. */
 accrt_status_t accrt_region_check(const accrt_copy_region_t* region, uint64_t* out_source_bytes,
                                   uint64_t* out_target_bytes);
 
-/* Notes a use of which the number is known now; where that needs memory that cannot be had, waits for the submission instead. */
+/* A range of a buffer of the device's own, which all work there reaches: nearly all are. False: for
+ * accrt_place_resolve and accrt_buffer_check_reach to take or to refuse. */
+static inline bool accrt_buffer_is_own(const accrt_device_t* device, const accrt_buffer_t* buffer,
+                                       uint64_t offset_bytes, uint64_t size_bytes) {
+  return buffer->pool->device == device &&
+         accrt_range_fits(offset_bytes, size_bytes, buffer->size_bytes);
+}
+/* Notes a use of which the number is known now; where that needs memory that cannot be had, waits
+ * for the submission instead. */
 void accrt_buffer_note_or_wait(accrt_buffer_t* buffer, accrt_stream_t* stream, uint64_t number);
 /* Checks that a fill's pattern and size fit. */
 accrt_status_t accrt_fill_check(uint64_t offset_bytes, uint64_t size_bytes, uint32_t pattern_bytes);
@@ -570,7 +617,8 @@ accrt_status_t accrt_launch_pack_argument(accrt_packing_t* packing, uint32_t ind
 accrt_status_t accrt_kernel_check_device(accrt_device_t* device, accrt_kernel_t* kernel);
 /* The kernel is an operator, and for such devices. */
 accrt_status_t accrt_operator_check_device(accrt_device_t* device, const accrt_kernel_t* kernel);
-/* How many bytes a tensor argument reaches from its first element, for a view that the packing has accepted. */
+/* How many bytes a tensor argument reaches from its first element, for a view that the packing has
+ * accepted. */
 accrt_status_t accrt_launch_reach(const accrt_kernel_tensor_t* view, uint64_t* out_size_bytes);
 
 #endif /* ACCRT_RUNTIME_DRIVERS_COMMON_OBJECTS_H_ */

@@ -1,5 +1,6 @@
-/* runtime/drivers/common/operator.c - what common code asks of host operators before a list with them is made: whether they are for
- * a device, and how much workspace they need. Drivers prepare and execute them. */
+/* runtime/drivers/common/operator.c - what common code asks of host operators before a list with
+ * them is made: whether they are for a device, and how much workspace they need. Drivers prepare
+ * and execute them. */
 #include <string.h>
 
 #include "runtime/drivers/common/objects.h"
@@ -14,6 +15,8 @@ accrt_status_t accrt_operator_check_device(accrt_device_t* device, const accrt_k
     return ACCRT_FAIL_INNER(
         INVALID_ARGUMENT, "'%s' is no host operator: record it with accrt_commands_dispatch", name);
   }
+  if (kernel->instance != NULL && kernel->instance != device->instance)
+    return accrt_kernel_fail_instance(device, kernel);
   const uint32_t type = operation->definition->device_type;
   if (type == 0 || type == device->info.dlpack_device_type)
     return ACCRT_OK;
@@ -53,7 +56,7 @@ accrt_status_t accrt_device_operator_workspace(accrt_device_t* device,
   *out_size_bytes = 0;
   if (operation->definition->query_workspace == NULL)
     return ACCRT_OK;
-  const accrt_driver_table_t* table = &device->slot->table;
+  const accrt_driver_table_t* table = device->table;
   const accrt_status_t status =
       table->operator_workspace != NULL
           ? table->operator_workspace(device->driver_device, operation, params, params_size_bytes,

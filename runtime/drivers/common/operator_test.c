@@ -1,5 +1,5 @@
-/* runtime/drivers/common/operator_test.c - host operators in recorded commands, on the host driver: arguments, order, workspace,
- * errors, and what may not be done with them. */
+/* runtime/drivers/common/operator_test.c - host operators in recorded commands, on the host driver:
+ * arguments, order, workspace, errors, and what may not be done with them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
-/* Streams on a driver with the slots of 0.2: work that nobody is told of, the driver's own events, points of semaphores, prepared
- * launches, somebody else's queues, modules. The order in which queues go on is chosen at random from a fixed seed. */
+/* Streams on a driver with the slots of 0.2: work that nobody is told of, the driver's own events,
+ * points of semaphores, prepared launches, somebody else's queues, modules. The order in which
+ * queues go on is chosen at random from a fixed seed. */
 #define TEST_DRIVER_NATIVE 1
 #include "runtime/drivers/common/test_driver.h"
 
@@ -110,7 +111,7 @@ static void test_numbers(void** state) {
   assert_int_equal(test_driver_step(), 1);
   assert_int_equal(accrt_stream_query(stream), ACCRT_ERROR_NOT_READY);
   assert_says("has completed 1 of 3");
-  assert_int_equal(accrt_stream_wait_number(stream, 1, 0, ACCRT_WAIT_BLOCK), ACCRT_OK);
+  assert_int_equal(accrt_stream_wait_number(stream, 1, 0, 0, ACCRT_WAIT_BLOCK), ACCRT_OK);
   run_all();
   assert_int_equal(accrt_stream_query(stream), ACCRT_OK);
   assert_true(accrt_buffer_is_unshared(buffer));
@@ -145,7 +146,8 @@ static void ignore(void* user, accrt_status_t status) {
   (void)status;
 }
 
-/* A failure comes to light when somebody asks (how: 0 query, 1 wait, 2 an operation's completion), at the right number. */
+/* A failure comes to light when somebody asks (how: 0 query, 1 wait, 2 an operation's completion),
+ * at the right number. */
 static void check_failure(int how) {
   open_world(TEST_DRIVER_STEPPED);
   accrt_stream_t* stream = make_stream();
@@ -296,7 +298,7 @@ static void test_numbers_before_a_deferral(void** state) {
   const uint64_t number = accrt_stream_last_submission(stream);
   assert_int_equal(accrt_stream_wait(stream, gate, 1), ACCRT_OK);
   fill(stream, &word, 2);
-  assert_int_equal(accrt_stream_wait_number(stream, number, FOREVER, 0), ACCRT_OK);
+  assert_int_equal(accrt_stream_wait_number(stream, number, FOREVER, FOREVER, 0), ACCRT_OK);
   assert_int_equal(word, 1);
   assert_int_equal(accrt_semaphore_signal(gate, 1), ACCRT_OK);
   assert_int_equal(accrt_stream_synchronize(stream, FOREVER, 0), ACCRT_OK);
@@ -506,7 +508,8 @@ static void test_points(void** state) {
   close_world();
 }
 
-/* Ping-pong without the host, with a driver that runs it later, and far more points than are kept unasked. */
+/* Ping-pong without the host, with a driver that runs it later, and far more points than are kept
+ * unasked. */
 static void test_many_points(void** state) {
   (void)state;
   open_world(TEST_DRIVER_THREAD);
@@ -600,6 +603,46 @@ static void test_points_are_told(void** state) {
   accrt_stream_release(one);
   accrt_stream_release(two);
   close_world();
+}
+
+/* What a device will still reach needs no handle; what it will not is left when it is there. */
+static void test_points_outlive_handles(void** state) {
+  (void)state;
+  for (int begun = 0; begun < 2; ++begun) {
+    open_world(TEST_DRIVER_STEPPED);
+    accrt_stream_t *one = make_stream(), *two = make_stream(), *three = make_stream();
+    accrt_semaphore_t *gate = make_semaphore(), *semaphore = make_semaphore();
+    uint32_t words[3] = {0, 0, 0};
+    /* Two holds work back for another reason, three waits for more than the device will reach. */
+    if (!begun)
+      assert_int_equal(accrt_stream_wait(two, gate, 1), ACCRT_OK);
+    if (begun)
+      assert_int_equal(accrt_stream_wait(two, semaphore, 1), ACCRT_OK);
+    assert_int_equal(accrt_stream_wait(three, semaphore, 2), ACCRT_OK);
+    fill(three, &words[2], 1);
+    fill(one, &words[0], 5);
+    assert_int_equal(accrt_stream_signal(one, semaphore, 1), ACCRT_OK);
+    if (!begun)
+      assert_int_equal(accrt_stream_wait(two, semaphore, 1), ACCRT_OK);
+    copy(two, &words[0], &words[1]);
+    accrt_semaphore_release(semaphore);
+    assert_int_equal(accrt_stream_query(two), ACCRT_ERROR_NOT_READY);
+    assert_int_equal(accrt_stream_query(three), ACCRT_ERROR_NOT_READY);
+    run_all();
+    assert_int_equal(accrt_semaphore_signal(gate, 1), ACCRT_OK);
+    run_all();
+    assert_int_equal(accrt_stream_synchronize(two, FOREVER, 0), ACCRT_OK);
+    assert_int_equal(words[1], 5);
+    assert_int_equal(accrt_stream_synchronize(three, FOREVER, 0), ACCRT_ERROR_POISONED);
+    assert_says("is at 1, and nobody can raise it any more");
+    assert_int_equal(words[2], 0);
+    accrt_semaphore_release(gate);
+    accrt_stream_release(one);
+    accrt_stream_release(two);
+    accrt_stream_release(three);
+    run_all();
+    close_world();
+  }
 }
 
 static void test_points_fail(void** state) {
@@ -698,7 +741,8 @@ static void test_native_events(void** state) {
   close_world();
 }
 
-/* A record that is deferred becomes the driver's when its turn comes; a wait that is deferred is for the record of its time. */
+/* A record that is deferred becomes the driver's when its turn comes; a wait that is deferred is
+ * for the record of its time. */
 static void test_deferred_events(void** state) {
   (void)state;
   open_world(TEST_DRIVER_THREAD);
@@ -979,6 +1023,7 @@ int main(void) {
       cmocka_unit_test(test_many_points),
       cmocka_unit_test(test_host_waits_for_points),
       cmocka_unit_test(test_points_are_told),
+      cmocka_unit_test(test_points_outlive_handles),
       cmocka_unit_test(test_points_fail),
       cmocka_unit_test(test_native_events),
       cmocka_unit_test(test_deferred_events),

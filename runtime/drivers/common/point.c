@@ -1,15 +1,18 @@
-/* runtime/drivers/common/point.c - values of semaphores that devices will reach: signals and waits between streams of one driver
- * without the host in between.
+/* runtime/drivers/common/point.c - values of semaphores that devices will reach: signals and waits
+ * between streams of one driver without the host in between.
  *
- * A signal on a stream with native events records an event and leaves a point {value, event} with the semaphore. Another stream of
- * the driver waits for that event on the device; the host waits for it on the calling thread. Nobody is told when it is
- * reached: the semaphore is advanced when somebody looks (accrt_semaphore_resolve), unless a watch needs to know: then the
- * point is armed, and a completion of the driver tells.
+ * A signal on a stream with native events records an event and leaves a point {value, event} with
+ * the semaphore. Another stream of the driver waits for that event on the device; the host waits
+ * for it on the calling thread. Nobody is told when it is reached: the semaphore is advanced when
+ * somebody looks (accrt_semaphore_resolve), unless a watch needs to know: then the point is armed,
+ * and a completion of the driver tells.
  *
- * The points of a semaphore are a chain: each is certain to be reached after the one before, because the same stream signals both,
- * or because the later stream waits for the earlier point. A signal that does not fit the chain is done as an operation.
+ * The points of a semaphore are a chain: each is certain to be reached after the one before,
+ * because the same stream signals both, or because the later stream waits for the earlier point. A
+ * signal that does not fit the chain is done as an operation.
  *
- * Events are kept with their points and used again. It may not know how streams feed drivers beyond turns at the gate.
+ * Events are kept with their points and used again. It may not know how streams feed drivers beyond
+ * turns at the gate.
  */
 #include <stdio.h>
 #include <string.h>
@@ -18,33 +21,31 @@
 
 /* Points of one semaphore before somebody looks whether the oldest are reached. */
 #define FIRST_LIMIT 64u
-/* How long a thread waits for a device at a time, before it looks whether the semaphore has failed meanwhile. */
+/* How long a thread waits for a device at a time, before it looks whether the semaphore has failed
+ * meanwhile. */
 #define POLLING_SLICE_NS UINT64_C(100000)
 #define BLOCKING_SLICE_NS UINT64_C(10000000)
 #define PAUSE_NS UINT64_C(20000)
 
 static const accrt_driver_table_t* table_of(const accrt_device_t* device) {
-  return &device->slot->table;
+  return device->table;
 }
 
 /* ---- Points and their events ---- */
 
 static accrt_point_t* take_spare(accrt_device_t* device) {
-  accrt_mutex_lock(&device->point_lock);
-  accrt_point_t* point = device->spare_points;
+  accrt_mutex_lock(&accrt_upper_device(device)->point_lock);
+  accrt_point_t* point = accrt_upper_device(device)->spare_points;
   if (point != NULL)
-    device->spare_points = point->next;
-  accrt_mutex_unlock(&device->point_lock);
+    accrt_upper_device(device)->spare_points = point->next;
+  accrt_mutex_unlock(&accrt_upper_device(device)->point_lock);
   return point;
 }
 
 static accrt_status_t make_point(accrt_device_t* device, accrt_point_t** out_point) {
-  void* memory;
-  accrt_status_t status = accrt_alloc(&device->instance->allocator, sizeof(accrt_point_t), &memory);
-  if (status != ACCRT_OK)
-    return status;
-  accrt_point_t* point = memory;
-  status = table_of(device)->event_create(device->driver_device, 0, &point->event);
+  accrt_point_t* point;
+  ACCRT_TRY(ACCRT_NEW(&device->instance->allocator, &point));
+  accrt_status_t status = table_of(device)->event_create(device->driver_device, 0, &point->event);
   if (status != ACCRT_OK) {
     accrt_device_note_status(device, status);
     accrt_free(&device->instance->allocator, point, sizeof *point);
@@ -67,9 +68,7 @@ static void prepare(accrt_point_t* point) {
 accrt_status_t accrt_point_take(accrt_device_t* device, accrt_point_t** out_point) {
   accrt_point_t* point = take_spare(device);
   if (point == NULL) {
-    const accrt_status_t status = make_point(device, &point);
-    if (status != ACCRT_OK)
-      return status;
+    ACCRT_TRY(make_point(device, &point));
   }
   prepare(point);
   *out_point = point;
@@ -94,10 +93,10 @@ void accrt_point_unref(accrt_point_t* point) {
     return;
   accrt_device_t* device = point->device;
   accrt_fence_release(point->fence);
-  accrt_mutex_lock(&device->point_lock);
-  point->next = device->spare_points;
-  device->spare_points = point;
-  accrt_mutex_unlock(&device->point_lock);
+  accrt_mutex_lock(&accrt_upper_device(device)->point_lock);
+  point->next = accrt_upper_device(device)->spare_points;
+  accrt_upper_device(device)->spare_points = point;
+  accrt_mutex_unlock(&accrt_upper_device(device)->point_lock);
 }
 
 static void pause_a_little(void) {
@@ -107,26 +106,28 @@ static void pause_a_little(void) {
 }
 
 void accrt_device_close_points(accrt_device_t* device) {
-  /* Acquire pairs with the release in point_done. What a device has been given ends without the host. */
-  while (atomic_load_explicit(&device->armed, memory_order_acquire) != 0)
+  /* Acquire pairs with the release in point_done. What a device has been given ends without the
+   * host. */
+  while (atomic_load_explicit(&accrt_upper_device(device)->armed, memory_order_acquire) != 0)
     pause_a_little();
-  accrt_point_t* point = device->spare_points;
+  accrt_point_t* point = accrt_upper_device(device)->spare_points;
   while (point != NULL) {
     accrt_point_t* next = point->next;
     table_of(device)->event_destroy(point->event);
     accrt_free(&device->instance->allocator, point, sizeof *point);
     point = next;
   }
-  device->spare_points = NULL;
-  if (device->observer != NULL)
-    table_of(device)->queue_destroy(device->observer);
-  device->observer = NULL;
+  accrt_upper_device(device)->spare_points = NULL;
+  if (accrt_upper_device(device)->observer != NULL)
+    table_of(device)->queue_destroy(accrt_upper_device(device)->observer);
+  accrt_upper_device(device)->observer = NULL;
 }
 
 /* ---- The chain of a semaphore ---- */
 
 /* Takes the first points off, up to `last` (NULL: all); linked by next. Under the lock. */
 static accrt_point_t* cut(accrt_semaphore_t* semaphore, accrt_point_t* last) {
+  ACCRT_ASSERT_HELD(&semaphore->point_lock);
   accrt_point_t* first = semaphore->first_point;
   uint32_t count = 0;
   accrt_point_t* rest = first;
@@ -167,6 +168,7 @@ void accrt_semaphore_drop_points(accrt_semaphore_t* semaphore) {
 
 /* Whether `point` is still in the chain. Under the lock. */
 static bool is_linked(const accrt_semaphore_t* semaphore, const accrt_point_t* point) {
+  ACCRT_ASSERT_HELD(&semaphore->point_lock);
   const accrt_point_t* at = semaphore->first_point;
   while (at != NULL && at != point)
     at = at->next;
@@ -285,7 +287,7 @@ static void drop_armed(accrt_semaphore_t* semaphore, accrt_point_t* point) {
   accrt_semaphore_unref(semaphore);
   accrt_point_unref(point);
   /* The last touch. Release pairs with the acquire in accrt_device_close_points. */
-  atomic_fetch_sub_explicit(&device->armed, 1, memory_order_release);
+  atomic_fetch_sub_explicit(&accrt_upper_device(device)->armed, 1, memory_order_release);
 }
 
 static void done_task(accrt_task_t* task) {
@@ -299,7 +301,8 @@ static void done_task(accrt_task_t* task) {
   drop_armed(semaphore, point);
 }
 
-/* As a task: the thread may be in the middle of a call of the driver, with the observer's lock or in a turn. */
+/* As a task: the thread may be in the middle of a call of the driver, with the observer's lock or
+ * in a turn. */
 static void point_done(void* user, accrt_status_t status, const accrt_error_t* error,
                        uint64_t time_ns) {
   (void)time_ns;
@@ -316,16 +319,17 @@ static void point_done(void* user, accrt_status_t status, const accrt_error_t* e
   accrt_context_leave();
 }
 
-/* References for a completion. Under the semaphore's point_lock. */
+/* References for a completion; the semaphore's is taken. Under its point_lock. */
 static void hold_armed(accrt_semaphore_t* semaphore, accrt_point_t* point) {
+  ACCRT_ASSERT_HELD(&semaphore->point_lock);
   point->armed = true;
   point->semaphore = semaphore;
-  accrt_object_retain(&semaphore->object);
   accrt_object_retain(&point->object);
-  atomic_fetch_add_explicit(&point->device->armed, 1, memory_order_relaxed);
+  atomic_fetch_add_explicit(&accrt_upper_device(point->device)->armed, 1, memory_order_relaxed);
 }
 
-/* The driver could not be asked: this thread waits instead. What a device has been given ends without the host. */
+/* The driver could not be asked: this thread waits instead. What a device has been given ends
+ * without the host. */
 static void wait_here(accrt_semaphore_t* semaphore, accrt_point_t* point) {
   const accrt_error_t saved = *accrt_error_current();
   (void)table_of(point->device)
@@ -339,15 +343,28 @@ static accrt_status_t observe(accrt_point_t* point) {
   accrt_device_t* device = point->device;
   const accrt_driver_completion_t completion = {point_done, point};
   accrt_status_t status = ACCRT_OK;
-  accrt_mutex_lock(&device->observer_lock);
-  if (device->observer == NULL)
-    status = table_of(device)->queue_create(device->driver_device, 0, &device->observer);
+  accrt_mutex_lock(&accrt_upper_device(device)->observer_lock);
+  if (accrt_upper_device(device)->observer == NULL)
+    status = table_of(device)->queue_create(device->driver_device, 0,
+                                            &accrt_upper_device(device)->observer);
   if (status == ACCRT_OK)
-    status = table_of(device)->event_wait(device->observer, point->event);
+    status = table_of(device)->event_wait(accrt_upper_device(device)->observer, point->event);
   if (status == ACCRT_OK)
-    status = table_of(device)->queue_notify(device->observer, completion);
-  accrt_mutex_unlock(&device->observer_lock);
+    status = table_of(device)->queue_notify(accrt_upper_device(device)->observer, completion);
+  accrt_mutex_unlock(&accrt_upper_device(device)->observer_lock);
   return status;
+}
+
+/* With the references that hold_armed has taken. */
+static void observe_or_wait(accrt_semaphore_t* semaphore, accrt_point_t* point) {
+  const accrt_error_t saved = *accrt_error_current();
+  accrt_context_enter();
+  if (observe(point) != ACCRT_OK) {
+    (void)accrt_error_restore(&saved);
+    wait_here(semaphore, point);
+    drop_armed(semaphore, point);
+  }
+  accrt_context_leave();
 }
 
 void accrt_semaphore_arm(accrt_semaphore_t* semaphore, uint64_t value) {
@@ -355,21 +372,32 @@ void accrt_semaphore_arm(accrt_semaphore_t* semaphore, uint64_t value) {
   if (point == NULL)
     return;
   accrt_mutex_lock(&semaphore->point_lock);
-  const bool ours = !point->armed && is_linked(semaphore, point);
+  /* Where the last reference has just gone, its owner arms the last point. */
+  const bool ours =
+      !point->armed && is_linked(semaphore, point) && accrt_object_try_retain(&semaphore->object);
   if (ours)
     hold_armed(semaphore, point);
   accrt_mutex_unlock(&semaphore->point_lock);
-  if (ours) {
-    const accrt_error_t saved = *accrt_error_current();
-    accrt_context_enter();
-    if (observe(point) != ACCRT_OK) {
-      (void)accrt_error_restore(&saved);
-      wait_here(semaphore, point);
-      drop_armed(semaphore, point);
-    }
-    accrt_context_leave();
-  }
+  if (ours)
+    observe_or_wait(semaphore, point);
   accrt_point_unref(point);
+}
+
+bool accrt_semaphore_arm_last(accrt_semaphore_t* semaphore) {
+  accrt_mutex_lock(&semaphore->point_lock);
+  accrt_point_t* point = semaphore->last_point;
+  const bool ours = point != NULL && !point->armed;
+  if (ours) {
+    accrt_object_init(&semaphore->object); /* it has none, and nobody else can give it one */
+    hold_armed(semaphore, point);
+    accrt_object_retain(&point->object);
+  }
+  accrt_mutex_unlock(&semaphore->point_lock);
+  if (!ours)
+    return false;
+  observe_or_wait(semaphore, point);
+  accrt_point_unref(point);
+  return true;
 }
 
 accrt_reach_t accrt_semaphore_watch(accrt_semaphore_t* semaphore, accrt_watch_t* watch) {
@@ -384,6 +412,7 @@ accrt_reach_t accrt_semaphore_watch(accrt_semaphore_t* semaphore, accrt_watch_t*
 
 /* Whether a signal of this stream comes certainly after all that the chain has. Under the lock. */
 static bool fits(const accrt_semaphore_t* semaphore, const accrt_stream_t* stream, uint64_t value) {
+  ACCRT_ASSERT_HELD(&semaphore->point_lock);
   const accrt_point_t* last = semaphore->last_point;
   if (last == NULL)
     return true;
@@ -405,15 +434,16 @@ static void append(accrt_semaphore_t* semaphore, accrt_point_t* point) {
 static bool is_watched(accrt_semaphore_t* semaphore, uint64_t value) {
   bool watched = false;
   accrt_mutex_lock(&semaphore->timeline.lock);
-  for (const accrt_watch_t* watch = semaphore->timeline.watches; watch != NULL && !watched;
-       watch = watch->next)
+  for (const accrt_watch_t* watch =
+           atomic_load_explicit(&semaphore->timeline.watches, memory_order_relaxed);
+       watch != NULL && !watched; watch = watch->next)
     watched = watch->value <= value;
   accrt_mutex_unlock(&semaphore->timeline.lock);
   return watched;
 }
 
-/* Adds the point that the stream has just recorded. `*out_armed`: somebody watches, and references for a completion are held. False: it
- * does not fit. */
+/* Adds the point that the stream has just recorded. `*out_armed`: somebody watches, and references
+ * for a completion are held. False: it does not fit. */
 static bool add_point(accrt_semaphore_t* semaphore, const accrt_stream_t* stream,
                       accrt_point_t* point, bool* out_armed) {
   *out_armed = false;
@@ -425,6 +455,7 @@ static bool add_point(accrt_semaphore_t* semaphore, const accrt_stream_t* stream
     accrt_object_retain(&point->object);
     /* Who watches from now on sees the point; who did before is seen here. */
     if (is_watched(semaphore, point->value)) {
+      accrt_object_retain(&semaphore->object);
       hold_armed(semaphore, point);
       *out_armed = true;
     }
@@ -493,7 +524,8 @@ bool accrt_stream_signal_native(accrt_stream_t* stream, accrt_semaphore_t* semap
   point->value = value;
   accrt_turn_t turn;
   bool done = false;
-  /* Completions may come from within the driver's call: what they lead to waits until the turn is over. */
+  /* Completions may come from within the driver's call: what they lead to waits until the turn is
+   * over. */
   accrt_context_enter();
   if (accrt_stream_enter(stream, 0, &turn)) {
     done = record_point(stream, &turn, semaphore, point, out_status);
@@ -525,7 +557,8 @@ bool accrt_stream_wait_native(accrt_stream_t* stream, accrt_semaphore_t* semapho
     /* Its own signal is before anything that follows. */
     *out_status = accrt_stream_check(stream, "accrt_stream_wait");
     done = true;
-  } else if (stream->native && stream->device->slot == point->device->slot &&
+  } else if (stream->native &&
+             accrt_upper_device(stream->device)->slot == accrt_upper_device(point->device)->slot &&
              accrt_stream_enter(stream, 0, &turn)) {
     *out_status = stream->table->event_wait(stream->queue, point->event);
     accrt_stream_leave_tail(stream, &turn, *out_status, ACCRT_GATE_TAILS);
@@ -562,20 +595,18 @@ bool accrt_semaphore_wait_point(accrt_semaphore_t* semaphore, uint64_t value, ui
 accrt_status_t accrt_event_snapshot(accrt_device_t* device, accrt_driver_event_t* event,
                                     accrt_semaphore_t** out_semaphore) {
   accrt_point_t* point;
-  accrt_status_t status = accrt_semaphore_make(device->instance, 0, out_semaphore);
-  if (status != ACCRT_OK)
-    return status;
-  status = accrt_point_take(device, &point);
+  ACCRT_TRY(accrt_semaphore_make(device->instance, 0, out_semaphore));
+  accrt_status_t status = accrt_point_take(device, &point);
   if (status == ACCRT_OK) {
     const accrt_driver_table_t* table = table_of(device);
-    accrt_mutex_lock(&device->observer_lock);
-    if (device->observer == NULL)
-      status = table->queue_create(device->driver_device, 0, &device->observer);
+    accrt_mutex_lock(&accrt_upper_device(device)->observer_lock);
+    if (accrt_upper_device(device)->observer == NULL)
+      status = table->queue_create(device->driver_device, 0, &accrt_upper_device(device)->observer);
     if (status == ACCRT_OK)
-      status = table->event_wait(device->observer, event);
+      status = table->event_wait(accrt_upper_device(device)->observer, event);
     if (status == ACCRT_OK)
-      status = table->event_record(device->observer, point->event);
-    accrt_mutex_unlock(&device->observer_lock);
+      status = table->event_record(accrt_upper_device(device)->observer, point->event);
+    accrt_mutex_unlock(&accrt_upper_device(device)->observer_lock);
     if (status == ACCRT_OK)
       status = accrt_fence_create(&device->instance->allocator, 0, &point->fence);
     if (status == ACCRT_OK) {

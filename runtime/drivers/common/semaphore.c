@@ -1,4 +1,5 @@
-/* runtime/drivers/common/semaphore.c - timeline semaphores. It may not know streams: they watch the timeline inside. */
+/* runtime/drivers/common/semaphore.c - timeline semaphores. It may not know streams: they watch the
+ * timeline inside. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,28 +17,29 @@
 
 accrt_status_t accrt_semaphore_make(accrt_instance_t* instance, uint64_t initial_value,
                                     accrt_semaphore_t** out_semaphore) {
-  void* memory;
   *out_semaphore = NULL;
-  const accrt_status_t status =
-      accrt_alloc(&instance->allocator, sizeof(accrt_semaphore_t), &memory);
-  if (status != ACCRT_OK)
-    return status;
-  accrt_semaphore_t* semaphore = memory;
+  accrt_semaphore_t* semaphore;
+  ACCRT_TRY(ACCRT_NEW(&instance->allocator, &semaphore));
   accrt_object_init(&semaphore->object);
+  atomic_init(&semaphore->waits, 1);
   semaphore->instance = instance;
   semaphore->id = accrt_instance_next_id(instance);
   accrt_timeline_init(&semaphore->timeline, initial_value);
+  accrt_mutex_init(&semaphore->point_lock, ACCRT_LOCK_POINT);
   *out_semaphore = semaphore;
   return ACCRT_OK;
 }
 
-void accrt_semaphore_unref(accrt_semaphore_t* semaphore) {
-  if (semaphore == NULL || !accrt_object_release(&semaphore->object))
+void accrt_semaphore_ref_wait(accrt_semaphore_t* semaphore) {
+  /* Relaxed: the caller holds a reference already. */
+  const unsigned before = atomic_fetch_add_explicit(&semaphore->waits, 1, memory_order_relaxed);
+  ACCRT_ASSERT(before != 0);
+}
+
+void accrt_semaphore_unref_wait(accrt_semaphore_t* semaphore) {
+  /* Acq_rel pairs with itself: every user's writes happen before the free. */
+  if (atomic_fetch_sub_explicit(&semaphore->waits, 1, memory_order_acq_rel) != 1)
     return;
-  /* Exported descriptors may still watch it. Nobody can signal it any more: they become readable and are let go. */
-  accrt_context_enter();
-  (void)accrt_timeline_fail(&semaphore->timeline, NULL, NULL);
-  accrt_context_leave();
   accrt_semaphore_drop_points(semaphore);
   accrt_free(&semaphore->instance->allocator, semaphore, sizeof *semaphore);
 }
@@ -57,7 +59,41 @@ void accrt_semaphore_fail_with(accrt_semaphore_t* semaphore, const accrt_error_t
   (void)accrt_timeline_fail(&semaphore->timeline, store_error, &store);
 }
 
-/* The record of somebody else's failure as this thread's: what failed here is in front, what failed first behind. */
+/* Nobody can raise it any more, and streams wait for it: they are told why. */
+static void fail_left(accrt_semaphore_t* semaphore) {
+  const accrt_error_t saved = *accrt_error_current();
+  (void)ACCRT_FAIL_INNER(CANCELLED,
+                         "semaphore %" PRIu64 " is at %" PRIu64
+                         ", and nobody can raise it any more: its last handle and all signals of "
+                         "streams are gone",
+                         semaphore->id, accrt_timeline_value(&semaphore->timeline));
+  const accrt_error_t error = *accrt_error_current();
+  (void)accrt_error_restore(&saved);
+  accrt_semaphore_fail_with(semaphore, &error);
+}
+
+void accrt_semaphore_unref(accrt_semaphore_t* semaphore) {
+  if (semaphore == NULL || !accrt_object_release(&semaphore->object))
+    return;
+  accrt_context_enter();
+  /* Relaxed: a wait that is gone by now, or goes meanwhile, needs to hear of nothing, and nobody is
+   * left who could begin one. */
+  const bool waited = atomic_load_explicit(&semaphore->waits, memory_order_relaxed) > 1;
+  if (waited && accrt_semaphore_arm_last(semaphore)) {
+    accrt_context_leave();
+    return;
+  }
+  /* Exported descriptors may still watch it: they become readable and are let go. */
+  if (waited)
+    fail_left(semaphore);
+  else
+    (void)accrt_timeline_fail(&semaphore->timeline, NULL, NULL);
+  accrt_context_leave();
+  accrt_semaphore_unref_wait(semaphore);
+}
+
+/* The record of somebody else's failure as this thread's: what failed here is in front, what failed
+ * first behind. */
 accrt_status_t accrt_record_poison(const char* operation, const char* what, uint64_t id,
                                    const accrt_error_t* origin) {
   const accrt_error_t cause = *origin;
@@ -94,20 +130,19 @@ accrt_status_t accrt_stream_poisoned(accrt_stream_t* stream, const char* operati
 
 accrt_status_t accrt_semaphore_create(accrt_instance_t* instance, uint64_t initial_value,
                                       accrt_semaphore_t** out_semaphore) {
-  if (out_semaphore == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_semaphore is NULL");
-  *out_semaphore = NULL;
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (instance == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "instance is NULL");
+  if (out_semaphore != NULL)
+    *out_semaphore = NULL;
+  ACCRT_ENTER(out_semaphore, instance);
   if (initial_value == UINT64_MAX)
     return ACCRT_FAIL(INVALID_ARGUMENT, "UINT64_MAX is not a value");
-  status = accrt_semaphore_make(instance, initial_value, out_semaphore);
+  accrt_status_t status = accrt_semaphore_make(instance, initial_value, out_semaphore);
   if (status == ACCRT_OK)
     (void)accrt_instance_retain(instance);
   return status;
+}
+
+const accrt_instance_t* accrt_semaphore_instance(const accrt_semaphore_t* semaphore) {
+  return semaphore->instance;
 }
 
 accrt_semaphore_t* accrt_semaphore_retain(accrt_semaphore_t* semaphore) {
@@ -127,14 +162,9 @@ void accrt_semaphore_release(accrt_semaphore_t* semaphore) {
 }
 
 accrt_status_t accrt_semaphore_query(accrt_semaphore_t* semaphore, uint64_t* out_value) {
-  if (out_value == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_value is NULL");
-  *out_value = 0;
-  const accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (semaphore == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "semaphore is NULL");
+  if (out_value != NULL)
+    *out_value = 0;
+  ACCRT_ENTER(out_value, semaphore);
   accrt_semaphore_resolve(semaphore);
   const bool failed = accrt_timeline_failed(&semaphore->timeline);
   *out_value = accrt_timeline_value(&semaphore->timeline);
@@ -142,17 +172,13 @@ accrt_status_t accrt_semaphore_query(accrt_semaphore_t* semaphore, uint64_t* out
 }
 
 accrt_status_t accrt_semaphore_signal(accrt_semaphore_t* semaphore, uint64_t value) {
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (semaphore == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "semaphore is NULL");
+  ACCRT_ENTER(semaphore);
   if (value == UINT64_MAX)
     return ACCRT_FAIL(INVALID_ARGUMENT, "UINT64_MAX is not a value");
   uint64_t present;
   accrt_semaphore_resolve(semaphore); /* what devices have reached by now counts */
   accrt_context_enter();
-  status = accrt_timeline_signal(&semaphore->timeline, value, &present);
+  accrt_status_t status = accrt_timeline_signal(&semaphore->timeline, value, &present);
   accrt_context_leave();
   if (status == ACCRT_ERROR_POISONED)
     return accrt_semaphore_poisoned(semaphore, __func__);
@@ -165,11 +191,7 @@ accrt_status_t accrt_semaphore_signal(accrt_semaphore_t* semaphore, uint64_t val
 
 accrt_status_t accrt_semaphore_fail(accrt_semaphore_t* semaphore, accrt_status_t status,
                                     const char* message) {
-  const accrt_status_t fork_status = accrt_check_fork();
-  if (fork_status != ACCRT_OK)
-    return fork_status;
-  if (semaphore == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "semaphore is NULL");
+  ACCRT_ENTER(semaphore);
   if (status == ACCRT_OK)
     return ACCRT_FAIL(INVALID_ARGUMENT, "ACCRT_OK is no failure");
   /* A successful call leaves the thread's record alone. */
@@ -184,11 +206,7 @@ accrt_status_t accrt_semaphore_fail(accrt_semaphore_t* semaphore, accrt_status_t
 }
 
 accrt_status_t accrt_semaphore_error(accrt_semaphore_t* semaphore, accrt_error_t* out_error) {
-  const accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (semaphore == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "semaphore is NULL");
+  ACCRT_ENTER(semaphore);
   const accrt_error_t none = ACCRT_ERROR_INIT;
   accrt_semaphore_resolve(semaphore);
   const bool failed = accrt_timeline_failed(&semaphore->timeline);
@@ -226,7 +244,7 @@ static accrt_status_t check_timepoints(const accrt_timepoint_t* timepoints, uint
     return ACCRT_FAIL(INVALID_ARGUMENT, "timepoints is NULL");
   for (uint32_t i = 0; i < count; ++i) {
     if (timepoints[i].semaphore == NULL)
-      return ACCRT_FAIL(INVALID_ARGUMENT, "timepoint %" PRIu32 " has no semaphore", i);
+      return ACCRT_FAIL(INVALID_ARGUMENT, "timepoints[%" PRIu32 "].semaphore is NULL", i);
     if (timepoints[i].value == UINT64_MAX)
       return ACCRT_FAIL(INVALID_ARGUMENT, "timepoint %" PRIu32 ": UINT64_MAX is not a value", i);
     if (timepoints[i].semaphore->instance != timepoints[0].semaphore->instance) {
@@ -257,8 +275,8 @@ static void arm(void* user) {
   }
 }
 
-/* One timepoint that a device will reach: this thread waits for the device itself. Returns when none covers it any more, or
- * the time is over. */
+/* One timepoint that a device will reach: this thread waits for the device itself. Returns when
+ * none covers it any more, or the time is over. */
 static void wait_for_device(const accrt_timepoint_t* timepoint, uint64_t deadline_ns,
                             uint32_t policy) {
   accrt_timeline_t* timeline = &timepoint->semaphore->timeline;
@@ -307,7 +325,7 @@ accrt_status_t accrt_semaphores_wait(const accrt_timepoint_t* timepoints, uint32
                              .timeout_ns = left_ns,
                              .policy = policy,
                              .watches = watches,
-                             .progress = accrt_instance_progress(instance),
+                             .progress = accrt_instance_progress(instance, timeout_ns),
                              .progress_user = instance,
                              .look = look,
                              .watched = arm,
@@ -328,25 +346,16 @@ accrt_status_t accrt_semaphore_wait_many(const accrt_timepoint_t* timepoints, ui
                                          uint32_t* out_index) {
   if (out_index != NULL)
     *out_index = 0;
-  accrt_status_t status = accrt_check_fork();
-  if (status == ACCRT_OK)
-    status = check_timepoints(timepoints, count, policy);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_check_fork());
+  ACCRT_TRY(check_timepoints(timepoints, count, policy));
   return accrt_semaphores_wait(timepoints, count, wait_any, timeout_ns, policy, out_index);
 }
 
 accrt_status_t accrt_semaphore_wait(accrt_semaphore_t* semaphore, uint64_t value,
                                     uint64_t timeout_ns, uint32_t policy) {
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (semaphore == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "semaphore is NULL");
+  ACCRT_ENTER(semaphore);
   const accrt_timepoint_t timepoint = {semaphore, value};
-  status = check_timepoints(&timepoint, 1, policy);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(check_timepoints(&timepoint, 1, policy));
   return accrt_semaphores_wait(&timepoint, 1, 0, timeout_ns, policy, NULL);
 }
 
@@ -376,26 +385,25 @@ static void export_task(accrt_task_t* task) {
 }
 
 static void export_fire(accrt_watch_t* watch) {
-  /* As a task: the allocator is the caller's code, and whoever advances the timeline may still be busy with it. */
+  /* As a task: the allocator is the caller's code, and whoever advances the timeline may still be
+   * busy with it. */
   accrt_context_post(&((exported_t*)watch)->task);
 }
 
 /* A semaphore that only devices without threads signal would never make the descriptor readable. */
 static bool needs_caller(const accrt_semaphore_t* semaphore) {
   const accrt_instance_t* instance = semaphore->instance;
-  const unsigned opened = atomic_load_explicit(&instance->opened, memory_order_relaxed);
-  const unsigned caller_runs = atomic_load_explicit(&instance->caller_runs, memory_order_relaxed);
+  const unsigned opened =
+      atomic_load_explicit(&accrt_upper(instance)->opened, memory_order_relaxed);
+  const unsigned caller_runs =
+      atomic_load_explicit(&accrt_upper(instance)->caller_runs, memory_order_relaxed);
   return (opened > 0 && opened == caller_runs) ||
          atomic_load_explicit(&semaphore->on_caller, memory_order_relaxed) != 0;
 }
 
 static accrt_status_t export_watch(accrt_semaphore_t* semaphore, uint64_t value, int fd) {
-  void* memory;
-  const accrt_status_t status =
-      accrt_alloc(&semaphore->instance->allocator, sizeof(exported_t), &memory);
-  if (status != ACCRT_OK)
-    return status;
-  exported_t* exported = memory;
+  exported_t* exported;
+  ACCRT_TRY(ACCRT_NEW(&semaphore->instance->allocator, &exported));
   exported->instance = semaphore->instance;
   exported->watch.value = value;
   exported->watch.fire = export_fire;
@@ -415,14 +423,9 @@ static accrt_status_t export_watch(accrt_semaphore_t* semaphore, uint64_t value,
 
 accrt_status_t accrt_semaphore_export_eventfd(accrt_semaphore_t* semaphore, uint64_t value,
                                               int32_t* out_fd) {
-  if (out_fd == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_fd is NULL");
-  *out_fd = -1;
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (semaphore == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "semaphore is NULL");
+  if (out_fd != NULL)
+    *out_fd = -1;
+  ACCRT_ENTER(out_fd, semaphore);
   if (value == UINT64_MAX)
     return ACCRT_FAIL(INVALID_ARGUMENT, "UINT64_MAX is not a value");
   if (needs_caller(semaphore)) {
@@ -435,7 +438,7 @@ accrt_status_t accrt_semaphore_export_eventfd(accrt_semaphore_t* semaphore, uint
   const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (fd < 0)
     return ACCRT_FAIL_ERRNO(IO, errno, "eventfd failed");
-  status = export_watch(semaphore, value, fd);
+  accrt_status_t status = export_watch(semaphore, value, fd);
   if (status != ACCRT_OK) {
     (void)close(fd);
     return status;

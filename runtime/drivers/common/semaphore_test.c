@@ -1,4 +1,5 @@
-/* Semaphores: values, waiting by every policy, timeouts, failure, many timepoints, eventfds, threads. */
+/* Semaphores: values, waiting by every policy, timeouts, failure, many timepoints, eventfds,
+ * threads. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -6,6 +7,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -355,6 +357,148 @@ static void test_eventfd_outlives(void** state) {
   (void)close(fd);
 }
 
+/* ---- Waits that nobody can end ---- */
+
+static accrt_stream_t* make_stream(void) {
+  accrt_stream_t* stream;
+  assert_int_equal(accrt_stream_create(world.device, NULL, &stream), ACCRT_OK);
+  return stream;
+}
+
+/* The semaphore has failed because `id` was left alone, at `value`. */
+static void assert_left(accrt_semaphore_t* semaphore, uint64_t value) {
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  char text[32];
+  assert_int_equal(accrt_semaphore_wait(semaphore, 1, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK),
+                   ACCRT_ERROR_POISONED);
+  assert_int_equal(accrt_semaphore_error(semaphore, &error), ACCRT_OK);
+  assert_int_equal(error.status, ACCRT_ERROR_CANCELLED);
+  assert_non_null(strstr(error.message, "nobody can raise it any more"));
+  snprintf(text, sizeof text, "is at %d,", (int)value);
+  assert_non_null(strstr(error.message, text));
+}
+
+static void test_last_handle(void** state) {
+  (void)state;
+  accrt_stream_t* stream = make_stream();
+  accrt_semaphore_t *never = make(3), *done = make(0);
+  assert_int_equal(accrt_stream_wait(stream, never, 4), ACCRT_OK);
+  assert_int_equal(accrt_stream_wait(stream, never, 5), ACCRT_OK); /* has not begun to watch */
+  assert_int_equal(accrt_stream_signal(stream, done, 1), ACCRT_OK);
+  accrt_semaphore_release(accrt_semaphore_retain(never));
+  assert_int_equal(accrt_semaphore_wait(done, 1, 10 * MS, ACCRT_WAIT_BLOCK), ACCRT_ERROR_TIMEOUT);
+  accrt_semaphore_release(never);
+  assert_left(done, 3);
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  assert_int_equal(accrt_stream_error(stream, &error), ACCRT_OK);
+  assert_int_equal(error.status, ACCRT_ERROR_CANCELLED);
+  assert_int_equal(accrt_stream_reset(stream), ACCRT_OK);
+  accrt_semaphore_release(done);
+  accrt_stream_release(stream);
+}
+
+/* What a stream has still to signal counts as somebody who can; so does what it has failed. */
+static void test_signals_of_streams_are_waited_for(void** state) {
+  (void)state;
+  for (int end = 0; end < 3; ++end) {
+    accrt_stream_t *one = make_stream(), *two = make_stream(), *three = make_stream();
+    accrt_semaphore_t *gate = make(0), *middle = make(0), *two_done = make(0),
+                      *three_done = make(0);
+    assert_int_equal(accrt_stream_wait(one, gate, 1), ACCRT_OK);
+    assert_int_equal(accrt_stream_signal(one, middle, 1), ACCRT_OK);
+    assert_int_equal(accrt_stream_wait(two, middle, 1), ACCRT_OK);
+    assert_int_equal(accrt_stream_signal(two, two_done, 1), ACCRT_OK);
+    assert_int_equal(accrt_stream_wait(three, middle, 2), ACCRT_OK);
+    assert_int_equal(accrt_stream_signal(three, three_done, 1), ACCRT_OK);
+    accrt_semaphore_release(middle);
+    assert_int_equal(accrt_semaphore_wait(two_done, 1, 5 * MS, 0), ACCRT_ERROR_TIMEOUT);
+    assert_int_equal(accrt_semaphore_wait(three_done, 1, 0, 0), ACCRT_ERROR_NOT_READY);
+    if (end == 0) {
+      assert_int_equal(accrt_semaphore_signal(gate, 1), ACCRT_OK);
+      assert_int_equal(accrt_semaphore_wait(two_done, 1, ACCRT_TIMEOUT_INFINITE, 0), ACCRT_OK);
+      assert_left(three_done, 1);
+    } else if (end == 1) {
+      assert_int_equal(accrt_semaphore_fail(gate, ACCRT_ERROR_KERNEL, "no gate"), ACCRT_OK);
+    } else {
+      accrt_semaphore_release(gate);
+      assert_left(two_done, 0);
+      assert_left(three_done, 0);
+    }
+    accrt_error_t error = ACCRT_ERROR_INIT;
+    if (end == 1) {
+      assert_int_equal(accrt_semaphore_wait(three_done, 1, ACCRT_TIMEOUT_INFINITE, 0),
+                       ACCRT_ERROR_POISONED);
+      assert_int_equal(accrt_semaphore_error(three_done, &error), ACCRT_OK);
+      assert_int_equal(error.status, ACCRT_ERROR_KERNEL);
+    }
+    if (end != 2)
+      accrt_semaphore_release(gate);
+    accrt_semaphore_release(two_done);
+    accrt_semaphore_release(three_done);
+    accrt_stream_release(one);
+    accrt_stream_release(two);
+    accrt_stream_release(three);
+  }
+}
+
+/* Records of events are somebody who can, and a value that was reached needs nobody. */
+static void test_events_and_reached_values_need_no_handle(void** state) {
+  (void)state;
+  accrt_stream_t *one = make_stream(), *two = make_stream();
+  accrt_semaphore_t *gate = make(0), *behind = make(7), *done = make(0);
+  accrt_event_t* event;
+  assert_int_equal(accrt_event_create(world.device, 0, &event), ACCRT_OK);
+  assert_int_equal(accrt_stream_wait(one, gate, 1), ACCRT_OK);
+  assert_int_equal(accrt_stream_record(one, event), ACCRT_OK);
+  assert_int_equal(accrt_stream_wait_event(two, event), ACCRT_OK);
+  assert_int_equal(accrt_stream_wait(two, behind, 7), ACCRT_OK);
+  assert_int_equal(accrt_stream_signal(two, done, 1), ACCRT_OK);
+  accrt_semaphore_release(behind);
+  accrt_event_release(event);
+  assert_int_equal(accrt_semaphore_wait(done, 1, 5 * MS, 0), ACCRT_ERROR_TIMEOUT);
+  assert_int_equal(accrt_semaphore_signal(gate, 1), ACCRT_OK);
+  assert_int_equal(accrt_semaphore_wait(done, 1, ACCRT_TIMEOUT_INFINITE, 0), ACCRT_OK);
+  accrt_semaphore_release(gate);
+  accrt_semaphore_release(done);
+  accrt_stream_release(one);
+  accrt_stream_release(two);
+}
+
+static void* let_go(void* argument) {
+  const signaller_t* signaller = argument;
+  if (signaller->value != 0)
+    assert_int_equal(accrt_semaphore_signal(signaller->semaphore, signaller->value), ACCRT_OK);
+  accrt_semaphore_release(signaller->semaphore);
+  return NULL;
+}
+
+/* The last handle goes while streams begin to wait, are cancelled and go away. */
+static void test_handles_that_go_meanwhile(void** state) {
+  (void)state;
+  for (uint64_t round = 0; round < 400; ++round) {
+    accrt_semaphore_t *shared = make(0), *done = make(0);
+    accrt_stream_t* stream = make_stream();
+    signaller_t signaller = {accrt_semaphore_retain(shared), round % 3 == 0, 0};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, let_go, &signaller), 0);
+    if (round % 4 == 0)
+      usleep(50);
+    assert_int_equal(accrt_stream_wait(stream, shared, 1), ACCRT_OK);
+    assert_int_equal(accrt_stream_wait(stream, shared, 1), ACCRT_OK);
+    assert_int_equal(accrt_stream_signal(stream, done, 1), ACCRT_OK);
+    accrt_semaphore_release(shared);
+    if (round % 5 == 0)
+      assert_int_equal(accrt_stream_cancel(stream), ACCRT_OK);
+    const accrt_status_t status = accrt_semaphore_wait(done, 1, ACCRT_TIMEOUT_INFINITE, 0);
+    assert_true(status == ACCRT_OK || status == ACCRT_ERROR_POISONED);
+    assert_true(status == ACCRT_OK || round % 3 != 0 || round % 5 == 0);
+    assert_true(status == ACCRT_ERROR_POISONED || round % 3 == 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    accrt_semaphore_release(done);
+    accrt_stream_release(stream);
+  }
+}
+
 static void test_other_instance(void** state) {
   (void)state;
   accrt_instance_t* other;
@@ -385,6 +529,11 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_eventfd, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_eventfd_without_descriptors, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_eventfd_outlives, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_last_handle, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_signals_of_streams_are_waited_for, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_events_and_reached_values_need_no_handle, set_up,
+                                      tear_down),
+      cmocka_unit_test_setup_teardown(test_handles_that_go_meanwhile, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_other_instance, set_up, tear_down),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,11 +1,10 @@
-/* runtime/drivers/common/staging.c - the engine behind large transfers: jobs, threads, slots. It may not know streams
- * (staging_stream.c does) nor call anybody under its lock. */
+/* runtime/drivers/common/staging.c - the engine behind large transfers: jobs, threads, slots. It
+ * may not know streams (staging_stream.c does) nor call anybody under its lock. */
 #define _GNU_SOURCE
 #include "runtime/drivers/common/staging.h"
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -14,7 +13,7 @@
 
 #define MAX_SLOTS 16u
 #define MIN_SLOTS 2u
-#define MAX_LANES 8u
+#define MAX_COPY_QUEUES 8u
 /* Pieces of a small transfer, so that several threads share it; of a large one they are slots. */
 #define MIN_PIECE_BYTES (UINT64_C(512) << 10)
 #define PIECES_PER_TRANSFER 64u
@@ -42,23 +41,23 @@ typedef struct slot {
   accrt_staging_t* staging;
 } slot_t;
 
-/* A queue of the device, which several threads give copies to: one copy engine works through one queue without a pause, and through
- * many with one at each change. The lock is held around the driver's calls alone, which are to be made one at a time; completions
- * never take it. */
-typedef struct lane {
-  pthread_mutex_t lock;
+/* A queue of the device, which several threads give copies to: one copy engine works through one
+ * queue without a pause, and through many with one at each change. The lock is held around the
+ * driver's calls alone, which are to be made one at a time; completions never take it. */
+typedef struct copy_queue {
+  accrt_mutex_t lock;
   accrt_driver_queue_t* queue; /* NULL until it is needed */
   uint64_t last_number;
   uint32_t in_flight; /* slots with copies that are not retired */
   bool failed;        /* skips all until it is reset, which needs it empty */
   accrt_error_t error;
-} lane_t;
+} copy_queue_t;
 
 typedef struct stager {
   accrt_staging_t* staging;
   pthread_t thread;
   bool ready; /* slots are there */
-  lane_t* lane;
+  copy_queue_t* copy_queue;
   slot_t slots[MAX_SLOTS];
   uint32_t first; /* oldest in flight */
   uint32_t in_flight;
@@ -73,11 +72,10 @@ struct accrt_staging {
   uint64_t slot_bytes;
   uint32_t slot_count; /* of each thread */
   uint32_t most_threads;
-  uint32_t lane_count;
-  lane_t lanes[MAX_LANES];
-  pthread_mutex_t lock;
-  pthread_cond_t changed;
-  /* under the lock */
+  uint32_t copy_queue_count;
+  copy_queue_t copy_queues[MAX_COPY_QUEUES];
+  accrt_monitor_t monitor;
+  /* under its lock */
   accrt_staging_job_t* head; /* with pieces that nobody has claimed */
   accrt_staging_job_t** tail;
   bool stopping;
@@ -90,20 +88,22 @@ static const accrt_allocator_t* allocator_of(const accrt_staging_t* staging) {
 }
 
 static const accrt_driver_table_t* table_of(const accrt_staging_t* staging) {
-  return &staging->device->slot->table;
+  return staging->device->table;
 }
 
 /* ---- Jobs ---- */
 
 /* Under the lock. */
 static void pop_job(accrt_staging_t* staging) {
+  ACCRT_ASSERT_HELD(&staging->monitor);
   staging->head = staging->head->next;
   if (staging->head == NULL)
     staging->tail = &staging->head;
 }
 
-/* Whether a record says more than the one that the job has: the one that lies first is kept, so that the same fault gives the
- * same message, and any before one of a piece that was skipped because of another. */
+/* Whether a record says more than the one that the job has: the one that lies first is kept, so
+ * that the same fault gives the same message, and any before one of a piece that was skipped
+ * because of another. */
 static bool tells_more(const accrt_staging_job_t* job, uint64_t offset_bytes,
                        const accrt_error_t* error) {
   const bool skipped = error->status == ACCRT_ERROR_POISONED;
@@ -116,21 +116,21 @@ static bool tells_more(const accrt_staging_job_t* job, uint64_t offset_bytes,
 /* A piece failed with this record. */
 static void fail_piece(accrt_staging_t* staging, accrt_staging_job_t* job, uint64_t offset_bytes,
                        const accrt_error_t* error) {
-  (void)pthread_mutex_lock(&staging->lock);
+  accrt_monitor_lock(&staging->monitor);
   if (tells_more(job, offset_bytes, error)) {
     job->error = *error;
     job->failed_offset = offset_bytes;
   }
   job->failed = true;
-  (void)pthread_mutex_unlock(&staging->lock);
+  accrt_monitor_unlock(&staging->monitor);
 }
 
 /* A piece is over, well or not. */
 static void end_piece(accrt_staging_t* staging, accrt_staging_job_t* job, uint64_t size_bytes) {
-  (void)pthread_mutex_lock(&staging->lock);
+  accrt_monitor_lock(&staging->monitor);
   job->left_bytes -= size_bytes;
   const bool over = job->left_bytes == 0;
-  (void)pthread_mutex_unlock(&staging->lock);
+  accrt_monitor_unlock(&staging->monitor);
   if (over)
     job->done(job);
 }
@@ -144,6 +144,7 @@ typedef struct piece {
 
 /* The next piece. Under the lock. */
 static bool claim(accrt_staging_t* staging, piece_t* out_piece) {
+  ACCRT_ASSERT_HELD(&staging->monitor);
   accrt_staging_job_t* job = staging->head;
   if (job == NULL)
     return false;
@@ -162,8 +163,8 @@ static bool claim(accrt_staging_t* staging, piece_t* out_piece) {
 
 /* ---- A thread's slots ---- */
 
-/* Memory in large pages where they can be had, and there before the driver is asked to pin it: that is much faster than what drivers
- * allocate. */
+/* Memory in large pages where they can be had, and there before the driver is asked to pin it: that
+ * is much faster than what drivers allocate. */
 static unsigned char* take_memory(const accrt_staging_t* staging, uint64_t size_bytes) {
   const accrt_allocator_t* allocator = allocator_of(staging);
   unsigned char* memory = allocator->allocate(allocator->self, (size_t)size_bytes, HUGE_PAGE_BYTES);
@@ -279,15 +280,15 @@ static void landed(void* user, accrt_status_t status, const accrt_error_t* error
   land(slot);
 }
 
-/* Waits for a slot's copies. A failure is in the job then. By completion, and not by the driver's number: a dozen threads that ask
- * a driver how far it is keep it from its work. */
+/* Waits for a slot's copies. A failure is in the job then. By completion, and not by the driver's
+ * number: a dozen threads that ask a driver how far it is keep it from its work. */
 static accrt_status_t await_landing(stager_t* stager, slot_t* slot) {
   accrt_device_t* device = stager->staging->device;
   const accrt_driver_table_t* table = table_of(stager->staging);
   unsigned pending;
   /* Acquire pairs with the release in land. */
   while ((pending = atomic_load_explicit(&slot->pending, memory_order_acquire)) != 0) {
-    if (!device->caller_runs || table->device_progress == NULL) {
+    if (!accrt_upper_device(device)->caller_runs || table->device_progress == NULL) {
       accrt_futex_wait(&slot->pending, pending, UINT64_MAX);
     } else if (table->device_progress(device->driver_device) == 0) {
       accrt_futex_wait(&slot->pending, pending, PROGRESS_PAUSE_NS);
@@ -298,50 +299,52 @@ static accrt_status_t await_landing(stager_t* stager, slot_t* slot) {
   return status;
 }
 
-/* ---- Lanes ---- */
+/* ---- Copy queues ---- */
 
-/* Never asleep: what is done under the lock takes some microseconds, less than a sleeper's waking up, and a dozen threads that wake one
- * another in turn would keep the device waiting. */
-static void lock_lane(lane_t* lane) {
-  while (pthread_mutex_trylock(&lane->lock) != 0)
+/* Never asleep: what is done under the lock takes some microseconds, less than a sleeper's waking
+ * up, and a dozen threads that wake one another in turn would keep the device waiting. */
+static void lock_copy_queue(copy_queue_t* copy_queue) {
+  while (!accrt_mutex_try_lock(&copy_queue->lock))
     (void)sched_yield();
 }
 
-/* Under the lane's lock. */
-static accrt_status_t open_lane(accrt_staging_t* staging, lane_t* lane) {
-  if (lane->failed)
-    return accrt_error_restore(&lane->error);
-  if (lane->queue != NULL)
+/* Under the copy queue's lock. */
+static accrt_status_t open_copy_queue(accrt_staging_t* staging, copy_queue_t* copy_queue) {
+  ACCRT_ASSERT_HELD(&copy_queue->lock);
+  if (copy_queue->failed)
+    return accrt_error_restore(&copy_queue->error);
+  if (copy_queue->queue != NULL)
     return ACCRT_OK;
   accrt_device_t* device = staging->device;
   const accrt_status_t status =
-      table_of(staging)->queue_create(device->driver_device, 0, &lane->queue);
+      table_of(staging)->queue_create(device->driver_device, 0, &copy_queue->queue);
   accrt_device_note_status(device, status);
   return status;
 }
 
 static void copy_error(accrt_staging_t* staging, const accrt_staging_job_t* job,
                        accrt_error_t* out_error) {
-  (void)pthread_mutex_lock(&staging->lock);
+  accrt_monitor_lock(&staging->monitor);
   *out_error = job->error;
-  (void)pthread_mutex_unlock(&staging->lock);
+  accrt_monitor_unlock(&staging->monitor);
 }
 
-/* A slot's copies are over: the last one out resets a lane that has failed. */
-static void leave_lane(accrt_staging_t* staging, lane_t* lane, accrt_status_t status,
-                       const accrt_staging_job_t* job) {
-  lock_lane(lane);
-  lane->in_flight -= 1;
-  if (status != ACCRT_OK && !lane->failed) {
-    lane->failed = true;
-    copy_error(staging, job, &lane->error);
+/* A slot's copies are over: the last one out resets a copy queue that has failed. */
+static void leave_copy_queue(accrt_staging_t* staging, copy_queue_t* copy_queue,
+                             accrt_status_t status, const accrt_staging_job_t* job) {
+  lock_copy_queue(copy_queue);
+  ACCRT_ASSERT(copy_queue->in_flight > 0);
+  copy_queue->in_flight -= 1;
+  if (status != ACCRT_OK && !copy_queue->failed) {
+    copy_queue->failed = true;
+    copy_error(staging, job, &copy_queue->error);
   }
-  if (lane->failed && lane->in_flight == 0) {
-    const accrt_status_t reset = table_of(staging)->queue_reset(lane->queue);
+  if (copy_queue->failed && copy_queue->in_flight == 0) {
+    const accrt_status_t reset = table_of(staging)->queue_reset(copy_queue->queue);
     accrt_device_note_status(staging->device, reset);
-    lane->failed = reset != ACCRT_OK;
+    copy_queue->failed = reset != ACCRT_OK;
   }
-  (void)pthread_mutex_unlock(&lane->lock);
+  accrt_mutex_unlock(&copy_queue->lock);
 }
 
 /* Ends the oldest copy in flight. */
@@ -352,8 +355,9 @@ static void retire_oldest(stager_t* stager) {
   accrt_error_enter(job->name);
   accrt_status_t status = await_landing(stager, slot);
   stager->first = (stager->first + 1) % staging->slot_count;
+  ACCRT_ASSERT(stager->in_flight > 0);
   stager->in_flight -= 1;
-  leave_lane(staging, stager->lane, status, job);
+  leave_copy_queue(staging, stager->copy_queue, status, job);
   if (status == ACCRT_OK && job->direction == ACCRT_STAGING_FROM_DEVICE) {
     status = job->move(job->user, slot->offset_bytes, slot->memory, slot->size_bytes);
     if (status != ACCRT_OK)
@@ -369,9 +373,10 @@ static accrt_driver_range_t range_at(uint64_t address, uint64_t size_bytes, uint
                                 .size_bytes = VALUE(size_bytes)};
 }
 
-/* Under the lane's lock. */
+/* Under the copy queue's lock. */
 static accrt_status_t enqueue_copy(stager_t* stager, slot_t* slot, uint64_t from, uint64_t to,
                                    uint64_t size_bytes) {
+  ACCRT_ASSERT_HELD(&stager->copy_queue->lock);
   accrt_driver_command_t command = {.opcode = ACCRT_DRIVER_COMMAND_COPY, .name = slot->job->name};
   command.as.copy =
       (accrt_driver_copy_t){.source = range_at(from, size_bytes, ACCRT_KERNEL_ACCESS_READ),
@@ -380,27 +385,26 @@ static accrt_status_t enqueue_copy(stager_t* stager, slot_t* slot, uint64_t from
                             .source_stride_bytes = {VALUE(0), VALUE(0)},
                             .target_stride_bytes = {VALUE(0), VALUE(0)}};
   const accrt_driver_submission_t submission = {.struct_size = (uint32_t)sizeof submission,
-                                                .number = stager->lane->last_number + 1,
+                                                .number = stager->copy_queue->last_number + 1,
                                                 .completion = {landed, slot}};
   /* Relaxed: the enqueue publishes it to whoever calls the completion. */
   atomic_fetch_add_explicit(&slot->pending, 1, memory_order_relaxed);
   const accrt_status_t status =
-      table_of(stager->staging)->queue_enqueue(stager->lane->queue, &command, &submission);
+      table_of(stager->staging)->queue_enqueue(stager->copy_queue->queue, &command, &submission);
   if (status != ACCRT_OK) {
     atomic_fetch_sub_explicit(&slot->pending, 1, memory_order_relaxed);
     return status;
   }
-  stager->lane->last_number += 1;
+  stager->copy_queue->last_number += 1;
   slot->copies += 1;
   return ACCRT_OK;
 }
 
-/* The first extent that ends behind `offset_bytes`. */
-static uint32_t first_extent(const accrt_staging_job_t* job, uint64_t offset_bytes) {
-  uint32_t low = 0, end = job->extent_count;
+uint32_t accrt_extent_find(const accrt_extent_t* extents, uint32_t count, uint64_t offset_bytes) {
+  uint32_t low = 0, end = count;
   while (low < end) {
     const uint32_t middle = low + (end - low) / 2;
-    if (job->extents[middle].offset_bytes + job->extents[middle].size_bytes <= offset_bytes)
+    if (extents[middle].offset_bytes + extents[middle].size_bytes <= offset_bytes)
       low = middle + 1;
     else
       end = middle;
@@ -414,10 +418,11 @@ static bool has_extent(const accrt_staging_job_t* job, uint32_t extent, uint64_t
 
 /* The parts of a slot that extents lie in. */
 static accrt_status_t enqueue_extents(stager_t* stager, slot_t* slot) {
+  ACCRT_ASSERT_HELD(&stager->copy_queue->lock);
   const accrt_staging_job_t* job = slot->job;
   const uint64_t slot_end = slot->offset_bytes + slot->size_bytes;
   accrt_status_t status = ACCRT_OK;
-  for (uint32_t i = first_extent(job, slot->offset_bytes);
+  for (uint32_t i = accrt_extent_find(job->extents, job->extent_count, slot->offset_bytes);
        has_extent(job, i, slot_end) && status == ACCRT_OK; ++i) {
     const accrt_extent_t* extent = &job->extents[i];
     const uint64_t extent_end = extent->offset_bytes + extent->size_bytes;
@@ -432,33 +437,32 @@ static accrt_status_t enqueue_extents(stager_t* stager, slot_t* slot) {
 
 /* Gives the driver a slot's copies. On failure some may be in flight all the same. */
 static accrt_status_t enqueue_slot(stager_t* stager, slot_t* slot) {
-  lane_t* lane = stager->lane;
+  copy_queue_t* copy_queue = stager->copy_queue;
   const accrt_staging_job_t* job = slot->job;
   const uint64_t device_address = job->address + slot->offset_bytes;
   const bool up = job->direction == ACCRT_STAGING_TO_DEVICE;
   atomic_store_explicit(&slot->pending, 1, memory_order_relaxed);
   atomic_store_explicit(&slot->failure, ACCRT_OK, memory_order_relaxed);
   slot->copies = 0;
-  lock_lane(lane);
-  accrt_status_t status = open_lane(stager->staging, lane);
+  lock_copy_queue(copy_queue);
+  accrt_status_t status = open_copy_queue(stager->staging, copy_queue);
   if (status == ACCRT_OK)
     status = job->extents != NULL
                  ? enqueue_extents(stager, slot)
                  : enqueue_copy(stager, slot, up ? slot->address : device_address,
                                 up ? device_address : slot->address, slot->size_bytes);
-  lane->in_flight += slot->copies > 0;
-  (void)pthread_mutex_unlock(&lane->lock);
+  copy_queue->in_flight += slot->copies > 0;
+  accrt_mutex_unlock(&copy_queue->lock);
   land(slot);
   return status;
 }
 
-/* Moves a piece through a slot of this thread. `out_flying`: it is in flight, and ends with its slot. */
+/* Moves a piece through a slot of this thread. `out_flying`: it is in flight, and ends with its
+ * slot. */
 static accrt_status_t launch(stager_t* stager, const piece_t* piece, bool* out_flying) {
   accrt_staging_t* staging = stager->staging;
   accrt_staging_job_t* job = piece->job;
-  accrt_status_t status = make_ready(stager);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(make_ready(stager));
   if (stager->in_flight == staging->slot_count)
     retire_oldest(stager);
   accrt_error_enter(job->name);
@@ -467,6 +471,7 @@ static accrt_status_t launch(stager_t* stager, const piece_t* piece, bool* out_f
   slot->offset_bytes = piece->offset_bytes;
   slot->size_bytes = piece->size_bytes;
   slot->copies = 0;
+  accrt_status_t status = ACCRT_OK;
   if (job->direction == ACCRT_STAGING_TO_DEVICE)
     status = job->move(job->user, piece->offset_bytes, slot->memory, piece->size_bytes);
   if (status == ACCRT_OK)
@@ -479,8 +484,9 @@ static accrt_status_t launch(stager_t* stager, const piece_t* piece, bool* out_f
 static bool is_wanted(const piece_t* piece) {
   const accrt_staging_job_t* job = piece->job;
   return !piece->dropped &&
-         (job->extents == NULL || has_extent(job, first_extent(job, piece->offset_bytes),
-                                             piece->offset_bytes + piece->size_bytes));
+         (job->extents == NULL ||
+          has_extent(job, accrt_extent_find(job->extents, job->extent_count, piece->offset_bytes),
+                     piece->offset_bytes + piece->size_bytes));
 }
 
 static void move_piece(stager_t* stager, const piece_t* piece) {
@@ -503,17 +509,18 @@ static void move_piece(stager_t* stager, const piece_t* piece) {
 
 /* ---- Threads ---- */
 
-/* The next piece for this thread. False when it has none and is to end. It sleeps only with nothing in flight. */
+/* The next piece for this thread. False when it has none and is to end. It sleeps only with nothing
+ * in flight. */
 static bool next_piece(stager_t* stager, piece_t* out_piece) {
   accrt_staging_t* staging = stager->staging;
   for (;;) {
-    (void)pthread_mutex_lock(&staging->lock);
+    accrt_monitor_lock(&staging->monitor);
     bool claimed = claim(staging, out_piece);
     while (!claimed && stager->in_flight == 0 && !staging->stopping) {
-      (void)pthread_cond_wait(&staging->changed, &staging->lock);
+      accrt_monitor_wait(&staging->monitor);
       claimed = claim(staging, out_piece);
     }
-    (void)pthread_mutex_unlock(&staging->lock);
+    accrt_monitor_unlock(&staging->monitor);
     if (claimed || stager->in_flight == 0)
       return claimed;
     retire_oldest(stager);
@@ -531,13 +538,8 @@ static void* run_stager(void* argument) {
   return NULL;
 }
 
-/* With all signals blocked: the program's handlers run on the program's threads. */
 static int start_thread(stager_t* stager) {
-  sigset_t all, old;
-  (void)sigfillset(&all);
-  (void)pthread_sigmask(SIG_SETMASK, &all, &old);
-  const int error = pthread_create(&stager->thread, NULL, run_stager, stager);
-  (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+  const int error = accrt_thread_start(&stager->thread, NULL, run_stager, stager);
   if (error == 0)
     (void)pthread_setname_np(stager->thread, "accrt-stage");
   return error;
@@ -559,10 +561,7 @@ static size_t staging_bytes(uint32_t thread_count) {
 void accrt_staging_destroy(accrt_staging_t* staging) {
   if (staging == NULL)
     return;
-  for (uint32_t i = 0; i < staging->lane_count; ++i)
-    (void)pthread_mutex_destroy(&staging->lanes[i].lock);
-  (void)pthread_cond_destroy(&staging->changed);
-  (void)pthread_mutex_destroy(&staging->lock);
+  accrt_monitor_deinit(&staging->monitor);
   accrt_free(allocator_of(staging), staging, staging_bytes(staging->most_threads));
 }
 
@@ -571,10 +570,7 @@ static accrt_status_t make_staging(accrt_device_t* device, accrt_staging_t** out
   const uint32_t threads =
       options->staging_threads != 0 ? options->staging_threads : default_threads();
   void* memory;
-  const accrt_status_t status =
-      accrt_alloc(&device->instance->allocator, staging_bytes(threads), &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc(&device->instance->allocator, staging_bytes(threads), &memory));
   accrt_staging_t* staging = memory;
   const uint64_t slots = options->staging_ring_bytes / options->staging_slot_bytes / threads;
   staging->device = device;
@@ -584,16 +580,10 @@ static accrt_status_t make_staging(accrt_device_t* device, accrt_staging_t** out
                         : slots > MAX_SLOTS ? MAX_SLOTS
                                             : (uint32_t)slots;
   staging->tail = &staging->head;
-  /* These attributes and defaults cannot fail. Adaptive: the lock is held for less than a sleep takes. */
-  pthread_mutexattr_t adaptive;
-  (void)pthread_mutexattr_init(&adaptive);
-  (void)pthread_mutexattr_settype(&adaptive, PTHREAD_MUTEX_ADAPTIVE_NP);
-  (void)pthread_mutex_init(&staging->lock, &adaptive);
-  (void)pthread_mutexattr_destroy(&adaptive);
-  (void)pthread_cond_init(&staging->changed, NULL);
-  staging->lane_count = options->staging_queues;
-  for (uint32_t i = 0; i < staging->lane_count; ++i)
-    (void)pthread_mutex_init(&staging->lanes[i].lock, NULL);
+  accrt_monitor_init(&staging->monitor, ACCRT_LOCK_STAGING);
+  staging->copy_queue_count = options->staging_queues;
+  for (uint32_t i = 0; i < staging->copy_queue_count; ++i)
+    accrt_mutex_init(&staging->copy_queues[i].lock, ACCRT_LOCK_STAGING_QUEUE);
   *out_staging = staging;
   return ACCRT_OK;
 }
@@ -607,17 +597,17 @@ static uint32_t threads_for(const accrt_staging_t* staging, uint64_t size_bytes)
 static accrt_status_t start_threads(accrt_staging_t* staging, uint64_t size_bytes) {
   const uint32_t wanted = threads_for(staging, size_bytes);
   int error = 0;
-  (void)pthread_mutex_lock(&staging->lock);
+  accrt_monitor_lock(&staging->monitor);
   while (staging->thread_count < wanted && !staging->stopping && error == 0) {
     stager_t* stager = &staging->stagers[staging->thread_count];
     stager->staging = staging;
-    stager->lane = &staging->lanes[staging->thread_count % staging->lane_count];
+    stager->copy_queue = &staging->copy_queues[staging->thread_count % staging->copy_queue_count];
     error = start_thread(stager);
     if (error == 0)
       staging->thread_count += 1;
   }
   const bool any = staging->thread_count > 0 || staging->stopping;
-  (void)pthread_mutex_unlock(&staging->lock);
+  accrt_monitor_unlock(&staging->monitor);
   if (!any)
     return ACCRT_FAIL_ERRNO(OUT_OF_MEMORY, error, "could not start a staging thread");
   return ACCRT_OK;
@@ -626,14 +616,13 @@ static accrt_status_t start_threads(accrt_staging_t* staging, uint64_t size_byte
 accrt_status_t accrt_staging_get(accrt_device_t* device, uint64_t size_bytes,
                                  accrt_staging_t** out_staging) {
   /* Acquire pairs with the release below. */
-  accrt_staging_t* present = atomic_load_explicit(&device->staging, memory_order_acquire);
+  accrt_staging_t* present =
+      atomic_load_explicit(&accrt_upper_device(device)->staging, memory_order_acquire);
   if (present == NULL) {
     accrt_staging_t* made;
-    const accrt_status_t status = make_staging(device, &made);
-    if (status != ACCRT_OK)
-      return status;
-    if (atomic_compare_exchange_strong_explicit(&device->staging, &present, made,
-                                                memory_order_acq_rel, memory_order_acquire)) {
+    ACCRT_TRY(make_staging(device, &made));
+    if (atomic_compare_exchange_strong_explicit(&accrt_upper_device(device)->staging, &present,
+                                                made, memory_order_acq_rel, memory_order_acquire)) {
       present = made;
     } else {
       accrt_staging_destroy(made);
@@ -656,7 +645,7 @@ static void cancel(accrt_staging_job_t* job) {
 
 static void wake_threads(accrt_staging_t* staging, uint64_t size_bytes) {
   for (uint32_t i = threads_for(staging, size_bytes); i > 0; --i)
-    (void)pthread_cond_signal(&staging->changed);
+    accrt_monitor_wake_one(&staging->monitor);
 }
 
 /* Whole slots, or less where that lets more threads take part. */
@@ -675,7 +664,7 @@ void accrt_staging_post(accrt_staging_t* staging, accrt_staging_job_t* job) {
   job->claimed_bytes = 0;
   job->left_bytes = job->size_bytes;
   job->failed = false;
-  (void)pthread_mutex_lock(&staging->lock);
+  accrt_monitor_lock(&staging->monitor);
   const bool over = staging->stopping || job->size_bytes == 0;
   if (!over) {
     *staging->tail = job;
@@ -684,7 +673,7 @@ void accrt_staging_post(accrt_staging_t* staging, accrt_staging_job_t* job) {
   } else if (staging->stopping) {
     cancel(job);
   }
-  (void)pthread_mutex_unlock(&staging->lock);
+  accrt_monitor_unlock(&staging->monitor);
   if (over)
     job->done(job);
 }
@@ -714,9 +703,7 @@ accrt_status_t accrt_staging_run(accrt_staging_t* staging, const accrt_staging_j
 
 accrt_status_t accrt_device_upload(accrt_device_t* device, const accrt_upload_t* upload) {
   accrt_staging_t* staging;
-  const accrt_status_t status = accrt_staging_get(device, upload->size_bytes, &staging);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_staging_get(device, upload->size_bytes, &staging));
   const accrt_staging_job_t job = {.direction = ACCRT_STAGING_TO_DEVICE,
                                    .name = upload->name,
                                    .move = upload->fill,
@@ -730,21 +717,21 @@ accrt_status_t accrt_device_upload(accrt_device_t* device, const accrt_upload_t*
 void accrt_staging_stop(accrt_staging_t* staging) {
   if (staging == NULL)
     return;
-  (void)pthread_mutex_lock(&staging->lock);
+  accrt_monitor_lock(&staging->monitor);
   staging->stopping = true;
   for (accrt_staging_job_t* job = staging->head; job != NULL; job = job->next) {
     if (!job->failed)
       cancel(job);
   }
-  (void)pthread_cond_broadcast(&staging->changed);
-  (void)pthread_mutex_unlock(&staging->lock);
+  accrt_monitor_wake_all(&staging->monitor);
+  accrt_monitor_unlock(&staging->monitor);
   /* No thread starts any more. */
   for (uint32_t i = 0; i < staging->thread_count; ++i)
     (void)pthread_join(staging->stagers[i].thread, NULL);
   staging->thread_count = 0;
-  for (uint32_t i = 0; i < staging->lane_count; ++i) {
-    if (staging->lanes[i].queue != NULL)
-      table_of(staging)->queue_destroy(staging->lanes[i].queue);
-    staging->lanes[i].queue = NULL;
+  for (uint32_t i = 0; i < staging->copy_queue_count; ++i) {
+    if (staging->copy_queues[i].queue != NULL)
+      table_of(staging)->queue_destroy(staging->copy_queues[i].queue);
+    staging->copy_queues[i].queue = NULL;
   }
 }

@@ -1,9 +1,10 @@
-/* runtime/drivers/common/staging_stream.c - large transfers in the order of a stream: plain host memory, files. It may not know how
- * the engine moves bytes.
+/* runtime/drivers/common/staging_stream.c - large transfers in the order of a stream: plain host
+ * memory, files. It may not know how the engine moves bytes.
  *
- * A transfer has a semaphore of its own. The stream raises it to 1 when all before is complete: then the engine begins. The stream
- * waits for 2, which the engine signals at the end, or for its failure, which carries the record. In between the stream defers what
- * it is given, as for any wait.
+ * A transfer has a semaphore of its own. The stream raises it to 1 when all before is complete:
+ * then the engine begins. The stream waits for 2, which the engine signals at the end, or for its
+ * failure, which carries the record. In between the stream defers what it is given, as for any
+ * wait.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -79,15 +80,10 @@ static void may_begin(accrt_watch_t* watch) {
 static accrt_status_t make_transfer(accrt_stream_t* stream, const accrt_staged_t* staged,
                                     transfer_t** out_transfer) {
   accrt_staging_t* staging;
-  accrt_status_t status = accrt_staging_get(stream->device, staged->size_bytes, &staging);
-  if (status != ACCRT_OK)
-    return status;
-  void* memory;
-  status = accrt_alloc(&stream->instance->allocator, sizeof(transfer_t), &memory);
-  if (status != ACCRT_OK)
-    return status;
-  transfer_t* transfer = memory;
-  status = accrt_semaphore_make(stream->instance, 0, &transfer->semaphore);
+  ACCRT_TRY(accrt_staging_get(stream->device, staged->size_bytes, &staging));
+  transfer_t* transfer;
+  ACCRT_TRY(ACCRT_NEW(&stream->instance->allocator, &transfer));
+  accrt_status_t status = accrt_semaphore_make(stream->instance, 0, &transfer->semaphore);
   if (status != ACCRT_OK) {
     accrt_free(&stream->instance->allocator, transfer, sizeof *transfer);
     return status;
@@ -210,12 +206,8 @@ static accrt_status_t check_file(int32_t fd, uint64_t file_offset, uint64_t size
 
 static accrt_status_t open_reading(accrt_stream_t* stream, int32_t fd, uint64_t file_offset,
                                    reading_t** out_reading) {
-  void* memory;
-  const accrt_status_t status =
-      accrt_alloc(&stream->instance->allocator, sizeof(reading_t), &memory);
-  if (status != ACCRT_OK)
-    return status;
-  reading_t* reading = memory;
+  reading_t* reading;
+  ACCRT_TRY(ACCRT_NEW(&stream->instance->allocator, &reading));
   *reading =
       (reading_t){&stream->instance->allocator, fcntl(fd, F_DUPFD_CLOEXEC, 0), -1, file_offset};
   if (reading->fd >= 0) {
@@ -244,14 +236,11 @@ static bool is_host_place(const accrt_stream_t* stream, const accrt_place_t* pla
 accrt_status_t accrt_stream_read_file(accrt_stream_t* stream, int32_t fd, uint64_t file_offset,
                                       const accrt_place_t* target, uint64_t size_bytes,
                                       uint32_t flags) {
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (stream == NULL || target == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", stream == NULL ? "stream" : "target");
+  ACCRT_ENTER(stream, target);
   if (flags != 0)
     return ACCRT_FAIL(INVALID_ARGUMENT, "flags 0x%" PRIx32 " are not known", flags);
-  status = check_file(fd, file_offset, size_bytes);
+  size_bytes = accrt_place_size(target, size_bytes);
+  accrt_status_t status = check_file(fd, file_offset, size_bytes);
   uint64_t address = 0, number;
   if (status == ACCRT_OK)
     status = accrt_place_resolve(stream->device, target, size_bytes, "target", &address);

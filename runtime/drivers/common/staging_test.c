@@ -1,4 +1,5 @@
-/* Staging: large copies of plain memory, files and uploads through the ring, in stream order, with everything that can fail. */
+/* Staging: large copies of plain memory, files and uploads through the ring, in stream order, with
+ * everything that can fail. */
 #include "runtime/drivers/common/test_driver.h"
 
 #include <stdarg.h>

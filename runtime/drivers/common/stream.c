@@ -1,6 +1,8 @@
-/* runtime/drivers/common/stream.c - streams as callers see them: waits, signals, notifications, execution of lists. It may not know how
- * they are done: see stream_internal.h.
+/* runtime/drivers/common/stream.c - streams as callers see them: waits, signals, notifications,
+ * execution of lists. It may not know how they are done: see stream_internal.h.
  */
+#include <stddef.h>
+
 #include "runtime/drivers/common/objects.h"
 
 /* ---- The door ---- */
@@ -8,26 +10,72 @@
 accrt_status_t accrt_stream_execute(accrt_stream_t* stream, const accrt_stream_work_t* work,
                                     uint64_t* out_submission) {
   *out_submission = 0;
-  const accrt_request_t request = {.kind = ACCRT_OP_LIST,
-                                   .name = work->name,
-                                   .list = work->list,
-                                   .bindings = work->bindings,
-                                   .scalars = work->scalars,
-                                   .binding_count = work->binding_count,
-                                   .scalar_count = work->scalar_count,
-                                   .completion = work->completion,
-                                   .kept_class = work->kept_class,
-                                   .kept = work->kept};
-  return accrt_stream_enqueue(stream, &request, out_submission);
+  return accrt_stream_enqueue_work(stream, NULL, work, out_submission);
+}
+
+/* ---- Work for limited waits ---- */
+
+/* On the runner: what waits for the way is given to the driver by this thread. */
+static void open_way(accrt_job_t* job) {
+  accrt_stream_t* stream = (accrt_stream_t*)((char*)job - offsetof(accrt_stream_t, way_job));
+  accrt_mutex_lock(&stream->lock);
+  const uint64_t value = stream->way_open;
+  stream->way_asked = false;
+  accrt_mutex_unlock(&stream->lock);
+  accrt_context_enter();
+  accrt_timeline_advance(&stream->way->timeline, value);
+  accrt_context_leave();
+  accrt_stream_unref(stream);
+}
+
+static accrt_status_t make_way(accrt_stream_t* stream) {
+  accrt_semaphore_t* semaphore;
+  ACCRT_TRY(accrt_worker_start(&accrt_upper(stream->instance)->runner));
+  ACCRT_TRY(accrt_semaphore_make(stream->instance, 0, &semaphore));
+  accrt_mutex_lock(&stream->lock);
+  const bool first = stream->way == NULL;
+  if (first)
+    stream->way = semaphore;
+  accrt_mutex_unlock(&stream->lock);
+  if (!first)
+    accrt_semaphore_unref(semaphore);
+  return ACCRT_OK;
+}
+
+accrt_status_t accrt_stream_hand_over(accrt_stream_t* stream) {
+  if (!accrt_upper_device(stream->device)->enqueue_runs)
+    return ACCRT_OK;
+  accrt_mutex_lock(&stream->lock);
+  const bool have_way = stream->way != NULL;
+  const uint64_t value = ++stream->way_next;
+  accrt_mutex_unlock(&stream->lock);
+  ACCRT_TRY(have_way ? ACCRT_OK : make_way(stream));
+  const accrt_request_t request = {
+      .kind = ACCRT_OP_WAIT, .name = __func__, .semaphore = stream->way, .value = value};
+  return accrt_stream_enqueue(stream, &request, NULL);
+}
+
+void accrt_stream_go(accrt_stream_t* stream) {
+  if (!accrt_upper_device(stream->device)->enqueue_runs)
+    return;
+  accrt_mutex_lock(&stream->lock);
+  const bool post = stream->way != NULL && !stream->way_asked;
+  stream->way_open = stream->way_next;
+  stream->way_asked |= post;
+  if (post) {
+    stream->way_job.run = open_way;
+    accrt_object_retain(&stream->object);
+  }
+  accrt_mutex_unlock(&stream->lock);
+  if (post)
+    accrt_worker_post(&accrt_upper(stream->instance)->runner, &stream->way_job);
 }
 
 /* ---- Waits, signals, notifications ---- */
 
 static accrt_status_t check_semaphore(accrt_stream_t* stream, accrt_semaphore_t* semaphore,
                                       uint64_t value, const char* operation) {
-  const accrt_status_t status = accrt_check_fork_in(operation);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_check_fork_in(operation));
   if (stream == NULL || semaphore == NULL) {
     return ACCRT_FAIL(INVALID_ARGUMENT, "%s: %s is NULL", operation,
                       stream == NULL ? "stream" : "semaphore");
@@ -44,14 +92,13 @@ static accrt_status_t check_semaphore(accrt_stream_t* stream, accrt_semaphore_t*
 
 accrt_status_t accrt_stream_wait(accrt_stream_t* stream, accrt_semaphore_t* semaphore,
                                  uint64_t value) {
-  accrt_status_t status = check_semaphore(stream, semaphore, value, __func__);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(check_semaphore(stream, semaphore, value, __func__));
   const accrt_reach_t reach = accrt_timeline_reach(&semaphore->timeline, value);
   if (reach == ACCRT_REACH_FAILED)
     return accrt_semaphore_poisoned(semaphore, __func__);
   if (reach == ACCRT_REACH_REACHED)
     return accrt_stream_check(stream, __func__);
+  accrt_status_t status = ACCRT_OK;
   if (accrt_semaphore_has_points(semaphore) &&
       accrt_stream_wait_native(stream, semaphore, value, &status))
     return status;
@@ -62,13 +109,12 @@ accrt_status_t accrt_stream_wait(accrt_stream_t* stream, accrt_semaphore_t* sema
 
 accrt_status_t accrt_stream_signal(accrt_stream_t* stream, accrt_semaphore_t* semaphore,
                                    uint64_t value) {
-  accrt_status_t status = check_semaphore(stream, semaphore, value, __func__);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(check_semaphore(stream, semaphore, value, __func__));
   if (accrt_timeline_failed(&semaphore->timeline))
     return accrt_semaphore_poisoned(semaphore, __func__);
-  if (stream->device->caller_runs)
+  if (accrt_upper_device(stream->device)->caller_runs)
     atomic_store_explicit(&semaphore->on_caller, 1, memory_order_relaxed);
+  accrt_status_t status = ACCRT_OK;
   if (stream->native && accrt_stream_signal_native(stream, semaphore, value, &status))
     return status;
   const accrt_request_t request = {
@@ -78,14 +124,10 @@ accrt_status_t accrt_stream_signal(accrt_stream_t* stream, accrt_semaphore_t* se
 
 accrt_status_t accrt_stream_notify(accrt_stream_t* stream,
                                    void (*notify)(void* user, accrt_status_t status), void* user) {
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (stream == NULL || notify == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", stream == NULL ? "stream" : "notify");
-  status = accrt_worker_start(&stream->instance->worker);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_ENTER(stream);
+  if (notify == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "notify is NULL");
+  ACCRT_TRY(accrt_worker_start(&accrt_upper(stream->instance)->worker));
   const accrt_request_t request = {
       .kind = ACCRT_OP_NOTIFY, .name = __func__, .notify = notify, .notify_user = user};
   return accrt_stream_enqueue(stream, &request, NULL);

@@ -1,18 +1,21 @@
-/* runtime/drivers/common/stream_feed.c - streams: taking requests and giving them to the driver. It may not know what an operation's
- * work is.
+/* runtime/drivers/common/stream_feed.c - streams: taking requests and giving them to the driver. It
+ * may not know what an operation's work is.
  *
- * The short way: work that nobody must hear of takes the gate with a number, goes to the driver, and leaves; see
- * accrt_stream_enter. All else is an operation. It gets its number when it is taken. If nothing is before it that was not
- * given to the driver yet, it is given to the driver at once; otherwise it is deferred. One thread at a time owns the gate and
- * calls the driver's queue: it holds no lock meanwhile, and takes what others have deferred before it leaves. What needs no
- * driver (a signal, a notification, with nothing running before) just takes its place in the list in flight, already done.
+ * The short way: work that nobody must hear of takes the gate with a number, goes to the driver,
+ * and leaves; see accrt_stream_enter. All else is an operation. It gets its number when it is
+ * taken. If nothing is before it that was not given to the driver yet, it is given to the driver at
+ * once; otherwise it is deferred. One thread at a time owns the gate and calls the driver's queue:
+ * it holds no lock meanwhile, and takes what others have deferred before it leaves. What needs no
+ * driver (a signal, a notification, with nothing running before) just takes its place in the list
+ * in flight, already done.
  */
 #include <string.h>
 
 #include "runtime/drivers/common/stream_internal.h"
 
 #define MAX_SPARES 256u
-/* How long a thread waits for another's call of the driver before it takes the long way: such a call takes microseconds. */
+/* How long a thread waits for another's call of the driver before it takes the long way: such a
+ * call takes microseconds. */
 #define SPINS_FOR_GATE 200
 
 static void wait_task(accrt_task_t* task);
@@ -27,6 +30,7 @@ void accrt_op_free(accrt_stream_t* stream, accrt_op_t* op) {
 }
 
 bool accrt_op_recycle(accrt_stream_t* stream, accrt_op_t* op) {
+  ACCRT_ASSERT_HELD(&stream->lock);
   if (op->kind == ACCRT_OP_MARK && stream->mark == NULL && stream->passive) {
     stream->mark = op;
     return false;
@@ -44,6 +48,7 @@ accrt_op_t* accrt_op_take_spare(accrt_stream_t* stream) {
   if (op == NULL)
     return NULL;
   stream->spares = op->next;
+  ACCRT_ASSERT(stream->spare_count > 0);
   stream->spare_count -= 1;
   op->next = NULL;
   return op;
@@ -61,9 +66,7 @@ static accrt_status_t reserve_storage(accrt_stream_t* stream, accrt_op_t* op, si
   if (op->storage_bytes >= size_bytes)
     return ACCRT_OK;
   void* memory;
-  const accrt_status_t status = accrt_alloc(&stream->instance->allocator, size_bytes, &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc(&stream->instance->allocator, size_bytes, &memory));
   accrt_free(&stream->instance->allocator, op->storage, op->storage_bytes);
   op->storage = memory;
   op->storage_bytes = size_bytes;
@@ -83,18 +86,14 @@ static accrt_status_t copy_arrays(accrt_stream_t* stream, accrt_op_t* op,
         op->command.as.dispatch.params_size_bytes == 0)
       return ACCRT_OK;
     const size_t size_bytes = op->command.as.dispatch.params_size_bytes;
-    const accrt_status_t status = reserve_storage(stream, op, size_bytes);
-    if (status != ACCRT_OK)
-      return status;
+    ACCRT_TRY(reserve_storage(stream, op, size_bytes));
     memcpy(op->storage, request->command->as.dispatch.params, size_bytes);
     op->command.as.dispatch.params = op->storage;
     return ACCRT_OK;
   }
   const size_t binding_bytes = request->binding_count * sizeof(accrt_driver_binding_t);
   const size_t scalar_bytes = request->scalar_count * sizeof(uint64_t);
-  const accrt_status_t status = reserve_storage(stream, op, binding_bytes + scalar_bytes);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(reserve_storage(stream, op, binding_bytes + scalar_bytes));
   if (binding_bytes > 0)
     memcpy(op->storage, request->bindings, binding_bytes);
   if (scalar_bytes > 0)
@@ -125,7 +124,9 @@ static void fill_op(accrt_stream_t* stream, accrt_op_t* op, const accrt_request_
   op->kept = request->kept;
   op->binding_count = request->binding_count;
   op->scalar_count = request->scalar_count;
-  if (op->semaphore != NULL)
+  if (op->semaphore != NULL && op->kind == ACCRT_OP_WAIT)
+    accrt_semaphore_ref_wait(op->semaphore);
+  else if (op->semaphore != NULL)
     accrt_object_retain(&op->semaphore->object);
   if (op->event != NULL)
     accrt_object_retain(&op->event->object);
@@ -134,7 +135,8 @@ static void fill_op(accrt_stream_t* stream, accrt_op_t* op, const accrt_request_
 }
 
 accrt_op_references_t accrt_op_take_references(accrt_op_t* op) {
-  const accrt_op_references_t references = {op->semaphore, op->event, op->kept_class, op->kept};
+  const accrt_op_references_t references = {op->semaphore, op->event, op->kept_class, op->kept,
+                                            op->semaphore != NULL && op->kind == ACCRT_OP_WAIT};
   op->semaphore = NULL;
   op->event = NULL;
   op->kept_class = NULL;
@@ -143,7 +145,10 @@ accrt_op_references_t accrt_op_take_references(accrt_op_t* op) {
 }
 
 void accrt_op_drop_references(const accrt_op_references_t* references) {
-  accrt_semaphore_unref(references->semaphore);
+  if (references->waits)
+    accrt_semaphore_unref_wait(references->semaphore);
+  else
+    accrt_semaphore_unref(references->semaphore);
   accrt_event_unref(references->event);
   if (references->kept_class != NULL)
     references->kept_class->drop(references->kept);
@@ -154,7 +159,8 @@ static bool is_marker(const accrt_op_t* op) {
   return op->kind == ACCRT_OP_SIGNAL || op->kind == ACCRT_OP_NOTIFY || op->kind == ACCRT_OP_RECORD;
 }
 
-/* Work that the driver has, and of which it will not tell the end. Foreign queues may have more than we know. */
+/* Work that the driver has, and of which it will not tell the end. Foreign queues may have more
+ * than we know. */
 static bool has_silent_work(const accrt_stream_t* stream) {
   if (!stream->passive)
     return false;
@@ -165,8 +171,8 @@ static bool has_silent_work(const accrt_stream_t* stream) {
   return submitted > stream->told_number && !accrt_fence_passed(stream->fence, submitted);
 }
 
-/* A marker behind silent work asks the driver, and so does a timing record behind running work: when did the device get
- * there? */
+/* A marker behind silent work asks the driver, and so does a timing record behind running work:
+ * when did the device get there? */
 static bool asks_driver(const accrt_stream_t* stream, const accrt_op_t* op) {
   const bool timed =
       op->kind == ACCRT_OP_RECORD && (op->event->flags & ACCRT_EVENT_FLAG_TIMING) != 0;
@@ -175,6 +181,7 @@ static bool asks_driver(const accrt_stream_t* stream, const accrt_op_t* op) {
 
 /* The driver gets it. Under the lock. */
 static bool needs_driver(const accrt_stream_t* stream, const accrt_op_t* op) {
+  ACCRT_ASSERT_HELD(&stream->lock);
   return !is_marker(op) || asks_driver(stream, op) ||
          (op->kind == ACCRT_OP_RECORD && op->event->native != NULL && stream->native);
 }
@@ -189,6 +196,7 @@ static void raise(atomic_uint_least64_t* number, uint64_t value) {
 
 /* Puts an operation that is ready into flight. Under the lock. */
 static void launch_op(accrt_stream_t* stream, accrt_op_t* op, bool driver) {
+  ACCRT_ASSERT_HELD(&stream->lock);
   if (!driver) {
     op->done = true;
     if (stream->in_flight.head == NULL)
@@ -221,7 +229,8 @@ bool accrt_stream_enter_slow(accrt_stream_t* stream, uint64_t add, accrt_turn_t*
   return false;
 }
 
-/* Others have put work behind, or the stream has failed: all of that is done before the gate is given back. */
+/* Others have put work behind, or the stream has failed: all of that is done before the gate is
+ * given back. */
 void accrt_stream_leave_slow(accrt_stream_t* stream, uint64_t tail) {
   accrt_context_enter();
   accrt_mutex_lock(&stream->lock);
@@ -233,21 +242,30 @@ void accrt_stream_leave_slow(accrt_stream_t* stream, uint64_t tail) {
   accrt_context_leave();
 }
 
-/* A number for an operation that is done, or given to the driver at once (`own`), with the gate still as it was `seen`. False: it
- * is not, or somebody is at the queue. Under the lock. */
+/* A number for an operation that is done, or given to the driver at once (`own`), with the gate
+ * still as it was `seen`. False: it is not, or somebody is at the queue. Under the lock. */
 static bool claim_direct(accrt_stream_t* stream, uint64_t seen, bool own, uint64_t* out_number) {
+  ACCRT_ASSERT_HELD(&stream->lock);
   if ((seen & ACCRT_GATE_OWNED) != 0)
     return false;
   const uint64_t next = (seen + ACCRT_GATE_ONE) | (own ? ACCRT_GATE_OWNED : 0);
   *out_number = next >> ACCRT_GATE_SHIFT;
+  if ((seen & ACCRT_GATE_BLOCKED) != 0) {
+    /* Free, and only who holds the lock may take it: nobody else changes it now. Release: whoever
+     * reads it sees what those did who left before, as after an exchange. */
+    atomic_store_explicit(&stream->gate, next, memory_order_release);
+    return true;
+  }
   uint_least64_t expected = seen;
   /* Acquire pairs with the release of who leaves. */
   return atomic_compare_exchange_strong_explicit(&stream->gate, &expected, next,
                                                  memory_order_acquire, memory_order_relaxed);
 }
 
-/* A number for an operation that is put behind. True: the gate was free, and is the caller's now. Under the lock. */
+/* A number for an operation that is put behind. True: the gate was free, and is the caller's now.
+ * Under the lock. */
 static bool claim_deferred(accrt_stream_t* stream, uint64_t* out_number) {
+  ACCRT_ASSERT_HELD(&stream->lock);
   const bool may_own = stream->deferred.head == NULL;
   uint_least64_t seen = atomic_load_explicit(&stream->gate, memory_order_relaxed);
   uint64_t next;
@@ -263,6 +281,7 @@ static bool claim_deferred(accrt_stream_t* stream, uint64_t* out_number) {
 }
 
 bool accrt_stream_claim(accrt_stream_t* stream) {
+  ACCRT_ASSERT_HELD(&stream->lock);
   /* Acquire pairs with the release of who leaves. */
   const uint64_t seen = atomic_fetch_or_explicit(
       &stream->gate, ACCRT_GATE_OWNED | ACCRT_GATE_BLOCKED, memory_order_acquire);
@@ -274,15 +293,20 @@ bool accrt_stream_claim(accrt_stream_t* stream) {
 
 /* Gives the gate back. Under the lock, by its owner. */
 static void release_gate(accrt_stream_t* stream) {
+  ACCRT_ASSERT_HELD(&stream->lock);
   const bool blocked =
       !stream->passive || stream->failed || stream->deferred.head != NULL || stream->resetting;
   const uint64_t clear = ACCRT_GATE_OWNED | (blocked ? 0 : ACCRT_GATE_BLOCKED);
+  const uint64_t gate = atomic_load_explicit(&stream->gate, memory_order_relaxed);
+  ACCRT_ASSERT((gate & ACCRT_GATE_OWNED) != 0);
   stream->busy = false;
-  /* Release pairs with the acquire of who comes next. */
-  (void)atomic_fetch_and_explicit(&stream->gate, ~clear, memory_order_release);
+  /* While it is owned, others change it under the lock alone. Release pairs with the acquire of who
+   * comes next. */
+  atomic_store_explicit(&stream->gate, gate & ~clear, memory_order_release);
 }
 
-/* The driver has an operation's work now, or something that stands for it. By the owner of the gate. */
+/* The driver has an operation's work now, or something that stands for it. By the owner of the
+ * gate. */
 static void note_given(accrt_stream_t* stream, const accrt_op_t* op, uint64_t number,
                        accrt_status_t status) {
   const bool numbered = op->kind == ACCRT_OP_COMMAND || op->kind == ACCRT_OP_LIST;
@@ -302,6 +326,18 @@ static accrt_driver_submission_t make_submission(const accrt_stream_t* stream, a
                                      .number = op->number,
                                      .stream_id = stream->id,
                                      .completion = {accrt_op_done, op}};
+}
+
+/* Of work whose end nobody is told. */
+static accrt_driver_submission_t submission_of(const accrt_stream_t* stream,
+                                               const accrt_stream_work_t* work, uint64_t number) {
+  return (accrt_driver_submission_t){.struct_size = (uint32_t)sizeof(accrt_driver_submission_t),
+                                     .binding_count = work->binding_count,
+                                     .bindings = work->bindings,
+                                     .scalars = work->scalars,
+                                     .scalar_count = work->scalar_count,
+                                     .number = number,
+                                     .stream_id = stream->id};
 }
 
 /* The driver tells when all before is over. */
@@ -341,19 +377,22 @@ static accrt_status_t submit_direct(accrt_stream_t* stream, accrt_op_t* op,
   return stream->table->queue_execute(stream->queue, request->list, &submission);
 }
 
-/* Whether the wait at the head of the deferred list is over; starts to watch its semaphore. Under the lock. */
+/* Whether the wait at the head of the deferred list is over; starts to watch its semaphore. Under
+ * the lock. */
 static bool wait_is_over(accrt_op_t* op, bool* out_watch) {
+  ACCRT_ASSERT_HELD(&op->stream->lock);
   *out_watch = op->waiting == ACCRT_WAITING_NEW;
   return op->waiting == ACCRT_WAITING_FIRED;
 }
 
-/* Starts to watch, without the lock: what a device will reach has to be asked for. The caller owns the gate, so the operation stays
- * at the head of the list; only a failure of the stream takes it away, and that leaves it to who is watching. */
+/* Starts to watch, without the lock: what a device will reach has to be asked for. The caller owns
+ * the gate, so the operation stays at the head of the list; only a failure of the stream takes it
+ * away, and that leaves it to who is watching. */
 static void start_watch(accrt_stream_t* stream, accrt_op_t* op) {
   accrt_semaphore_t* semaphore = op->semaphore;
   op->watch.value = op->value;
   op->task.run = wait_task;
-  accrt_object_retain(&semaphore->object);
+  accrt_semaphore_ref_wait(semaphore);
   const accrt_reach_t reach = accrt_timeline_watch(&semaphore->timeline, &op->watch);
   op->waiting = reach == ACCRT_REACH_PENDING ? ACCRT_WAITING_WATCHED : ACCRT_WAITING_FIRED;
   if (reach != ACCRT_REACH_PENDING)
@@ -362,12 +401,14 @@ static void start_watch(accrt_stream_t* stream, accrt_op_t* op) {
   accrt_mutex_unlock(&stream->lock);
   if (reach == ACCRT_REACH_PENDING && accrt_semaphore_has_points(semaphore))
     accrt_semaphore_arm(semaphore, value);
-  accrt_semaphore_unref(semaphore);
+  accrt_semaphore_unref_wait(semaphore);
   accrt_mutex_lock(&stream->lock);
 }
 
-/* The mark stands behind all that the driver has, and needs no number of its own. Under the lock, by the owner of the gate. */
+/* The mark stands behind all that the driver has, and needs no number of its own. Under the lock,
+ * by the owner of the gate. */
 static accrt_op_t* take_mark(accrt_stream_t* stream) {
+  ACCRT_ASSERT_HELD(&stream->lock);
   accrt_op_t* op = stream->mark;
   if (!stream->mark_wanted || op == NULL)
     return NULL;
@@ -382,7 +423,8 @@ static accrt_op_t* take_mark(accrt_stream_t* stream) {
   return op;
 }
 
-/* The next operation that the driver is to get, already in flight; NULL when there is none: then the gate is given up. */
+/* The next operation that the driver is to get, already in flight; NULL when there is none: then
+ * the gate is given up. */
 static accrt_op_t* next_for_driver(accrt_stream_t* stream) {
   accrt_mutex_lock(&stream->lock);
   accrt_op_t* found = take_mark(stream);
@@ -420,8 +462,9 @@ static accrt_op_t* next_for_driver(accrt_stream_t* stream) {
   return found;
 }
 
-/* The driver cannot tell when it is over, for want of memory: this thread waits for it. A queue that is being captured has
- * nothing to be waited for, and one of a device that is gone runs nothing. */
+/* The driver cannot tell when it is over, for want of memory: this thread waits for it. A queue
+ * that is being captured has nothing to be waited for, and one of a device that is gone runs
+ * nothing. */
 static void wait_instead(accrt_stream_t* stream, accrt_status_t status) {
   if (status == ACCRT_ERROR_INVALID_STATE || accrt_device_is_lost(stream->device))
     return;
@@ -449,7 +492,8 @@ void accrt_stream_drain(accrt_stream_t* stream) {
       accrt_mutex_lock(&stream->lock);
       op->done = true;
       op->told = op->kind == ACCRT_OP_MARK && status != ACCRT_ERROR_INVALID_STATE;
-      /* A record takes its place in order all the same where that is known, only less exact in time. */
+      /* A record takes its place in order all the same where that is known, only less exact in
+       * time. */
       if (op->kind != ACCRT_OP_MARK && (op->kind != ACCRT_OP_RECORD || stream->passive))
         accrt_stream_fail(stream, op->number, accrt_error_current());
       accrt_mutex_unlock(&stream->lock);
@@ -502,8 +546,8 @@ void accrt_stream_ask(accrt_stream_t* stream) {
 /* ---- Taking requests ---- */
 
 typedef struct taken {
-  accrt_op_t*
-      op; /* to be touched by the one who feeds it to the driver alone: others are gone once the lock is */
+  /* to be touched by the one who feeds it to the driver alone: others are gone once the lock is */
+  accrt_op_t* op;
   uint64_t number;
   bool direct; /* given to the driver by this call, from the caller's own arrays */
   bool drain;  /* this call became the one that feeds the driver */
@@ -519,10 +563,13 @@ static bool can_be_direct(const accrt_stream_t* stream, const accrt_request_t* r
          request->kind != ACCRT_OP_WAIT;
 }
 
-/* Puts a filled operation into its list, with a number. False: another thread has taken the gate meanwhile. Under the lock. */
+/* Puts a filled operation into its list, with a number. False: another thread has taken the gate
+ * meanwhile. Under the lock. */
 static bool place_op(accrt_stream_t* stream, accrt_op_t* op, bool direct, taken_t* out_taken) {
+  ACCRT_ASSERT_HELD(&stream->lock);
   if (direct) {
-    /* What is judged here holds as long as the gate is the same. Acquire: with what others have noted in it. */
+    /* What is judged here holds as long as the gate is the same. Acquire: with what others have
+     * noted in it. */
     const uint64_t seen = atomic_load_explicit(&stream->gate, memory_order_acquire);
     const bool driver = needs_driver(stream, op);
     if (!claim_direct(stream, seen, driver, &op->number))
@@ -541,7 +588,8 @@ static bool place_op(accrt_stream_t* stream, accrt_op_t* op, bool direct, taken_
   return true;
 }
 
-/* Numbers the request and puts it into its list. Allocates outside of the lock, and only when there is nothing to reuse. */
+/* Numbers the request and puts it into its list. Allocates outside of the lock, and only when there
+ * is nothing to reuse. */
 static accrt_status_t take(accrt_stream_t* stream, const accrt_request_t* request,
                            taken_t* out_taken) {
   accrt_op_t* op = NULL;
@@ -619,27 +667,20 @@ static accrt_status_t feed_direct(accrt_stream_t* stream, const taken_t* taken,
 }
 
 /* The short way. False: an operation has to be made. */
-static bool pass(accrt_stream_t* stream, const accrt_request_t* request, uint64_t* out_number,
+static bool pass(accrt_stream_t* stream, const accrt_driver_command_t* command,
+                 const accrt_stream_work_t* work, uint64_t* out_number,
                  accrt_status_t* out_status) {
   accrt_turn_t turn;
   if (!accrt_stream_enter(stream, ACCRT_GATE_ONE, &turn))
     return false;
   const uint64_t number = accrt_turn_number(&turn);
   accrt_status_t status = ACCRT_OK;
-  if (request->kept_class != NULL &&
-      !accrt_stream_keep(stream, request->kept_class, request->kept, number))
+  if (work->kept_class != NULL && !accrt_stream_keep(stream, work->kept_class, work->kept, number))
     status = ACCRT_ERROR_OUT_OF_MEMORY;
   if (status == ACCRT_OK) {
-    const accrt_driver_submission_t submission = {.struct_size = (uint32_t)sizeof submission,
-                                                  .binding_count = request->binding_count,
-                                                  .bindings = request->bindings,
-                                                  .scalars = request->scalars,
-                                                  .scalar_count = request->scalar_count,
-                                                  .number = number,
-                                                  .stream_id = stream->id};
-    status = request->kind == ACCRT_OP_LIST
-                 ? stream->table->queue_execute(stream->queue, request->list, &submission)
-                 : stream->table->queue_enqueue(stream->queue, request->command, &submission);
+    const accrt_driver_submission_t submission = submission_of(stream, work, number);
+    status = command == NULL ? stream->table->queue_execute(stream->queue, work->list, &submission)
+                             : stream->table->queue_enqueue(stream->queue, command, &submission);
   }
   accrt_stream_leave_number(stream, &turn, status);
   if (status != ACCRT_OK)
@@ -652,36 +693,24 @@ static bool pass(accrt_stream_t* stream, const accrt_request_t* request, uint64_
 
 /* What somebody else enqueues would overtake it. */
 static accrt_status_t refuse_deferral(accrt_stream_t* stream, const accrt_request_t* request) {
-  const accrt_status_t status = accrt_stream_check(stream, "");
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_stream_check(stream, ""));
   return ACCRT_FAIL_INNER(NOT_READY,
                           "semaphore %" PRIu64 " has not reached %" PRIu64 ", and stream %" PRIu64
                           " is somebody else's queue: it cannot hold work back",
                           request->semaphore->id, request->value, stream->id);
 }
 
-accrt_status_t accrt_stream_enqueue(accrt_stream_t* stream, const accrt_request_t* request,
-                                    uint64_t* out_number) {
-  if (accrt_device_is_lost(stream->device))
-    return accrt_device_fail_lost(stream->device);
-  accrt_status_t status = ACCRT_OK;
-  if (stream->foreign && request->kind == ACCRT_OP_WAIT)
-    status = refuse_deferral(stream, request);
-  if (status != ACCRT_OK)
-    return status;
-  if (is_work(request) && request->completion.done == NULL &&
-      pass(stream, request, out_number, &status))
-    return status;
+/* The long way. */
+static accrt_status_t enqueue_operation(accrt_stream_t* stream, const accrt_request_t* request,
+                                        uint64_t* out_number) {
   taken_t taken = {.op = NULL};
-  status = take(stream, request, &taken);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(take(stream, request, &taken));
   if (accrt_instance_tracing(stream->instance)) {
     accrt_stream_trace(stream, ACCRT_TRACE_SUBMIT, taken.number, request->name, ACCRT_OK,
                        accrt_clock_ns());
   }
   accrt_context_enter();
+  accrt_status_t status = ACCRT_OK;
   if (taken.direct) {
     status = feed_direct(stream, &taken, request);
   } else if (taken.drain) {
@@ -696,6 +725,39 @@ accrt_status_t accrt_stream_enqueue(accrt_stream_t* stream, const accrt_request_
   return status;
 }
 
+accrt_status_t accrt_stream_enqueue_work(accrt_stream_t* stream,
+                                         const accrt_driver_command_t* command,
+                                         const accrt_stream_work_t* work, uint64_t* out_number) {
+  accrt_status_t status;
+  if (accrt_device_is_lost(stream->device))
+    return accrt_device_fail_lost(stream->device);
+  if (work->completion.done == NULL && pass(stream, command, work, out_number, &status))
+    return status;
+  const accrt_request_t request = {.kind = command != NULL ? ACCRT_OP_COMMAND : ACCRT_OP_LIST,
+                                   .name = work->name,
+                                   .command = command,
+                                   .list = work->list,
+                                   .bindings = work->bindings,
+                                   .scalars = work->scalars,
+                                   .binding_count = work->binding_count,
+                                   .scalar_count = work->scalar_count,
+                                   .completion = work->completion,
+                                   .kept_class = work->kept_class,
+                                   .kept = work->kept};
+  return enqueue_operation(stream, &request, out_number);
+}
+
+accrt_status_t accrt_stream_enqueue(accrt_stream_t* stream, const accrt_request_t* request,
+                                    uint64_t* out_number) {
+  ACCRT_ASSERT(!is_work(request));
+  if (accrt_device_is_lost(stream->device))
+    return accrt_device_fail_lost(stream->device);
+  const accrt_status_t status = stream->foreign && request->kind == ACCRT_OP_WAIT
+                                    ? refuse_deferral(stream, request)
+                                    : ACCRT_OK;
+  return status == ACCRT_OK ? enqueue_operation(stream, request, out_number) : status;
+}
+
 /* ---- On the calling thread ---- */
 
 /* Takes an idle stream for this thread. */
@@ -705,28 +767,45 @@ static accrt_status_t take_idle(accrt_stream_t* stream, uint64_t* out_number) {
   if (stream->failed) {
     status = ACCRT_ERROR_POISONED;
   } else if (!stream->settling && stream->in_flight.head == NULL && stream->deferred.head == NULL &&
-             claim_direct(stream, atomic_load_explicit(&stream->gate, memory_order_relaxed), true,
+             claim_direct(stream, atomic_load_explicit(&stream->gate, memory_order_acquire), true,
                           out_number)) {
     stream->busy = true;
+    stream->inline_number = *out_number;
     status = ACCRT_OK;
   }
   accrt_mutex_unlock(&stream->lock);
   return status;
 }
 
-/* Gives it back: the number has ended, and what others have enqueued meanwhile goes to the driver. */
+/* Gives it back: the number has ended, and what others have enqueued meanwhile goes to the driver.
+ * The gate was taken under the lock with nothing in flight, and nobody settles meanwhile: `given`,
+ * the fence (of a stream that is not passive) and the timeline are of this thread alone. */
 static void give_idle(accrt_stream_t* stream, uint64_t number, bool ran) {
-  raise(&stream->given, number);
-  if (ran || !stream->passive)
+  /* Release pairs with the acquire in accrt_stream_given. */
+  atomic_store_explicit(&stream->given, number, memory_order_release);
+  if (!stream->passive)
+    accrt_fence_advance_alone(stream->fence, number);
+  else if (ran)
     accrt_fence_advance(stream->fence, number);
-  accrt_context_enter();
-  accrt_timeline_advance(&stream->timeline, number);
+  if (accrt_timeline_advance_alone(&stream->timeline, number)) {
+    accrt_context_enter();
+    accrt_timeline_fire(&stream->timeline);
+    accrt_context_leave();
+  }
   accrt_mutex_lock(&stream->lock);
+  stream->inline_number = 0;
   if (stream->deferred.head == NULL && !stream->mark_wanted) {
     release_gate(stream);
+    if (stream->in_flight.head == NULL &&
+        !atomic_load_explicit(&stream->active, memory_order_relaxed)) {
+      accrt_mutex_unlock(&stream->lock); /* nobody came meanwhile: there is nothing to settle */
+      return;
+    }
+    accrt_context_enter();
     accrt_stream_settle(stream);
   } else {
     accrt_mutex_unlock(&stream->lock);
+    accrt_context_enter();
     accrt_stream_drain(stream);
   }
   accrt_context_leave();
@@ -753,17 +832,16 @@ accrt_status_t accrt_stream_execute_inline(accrt_stream_t* stream, const accrt_s
     return status;
   const bool tracing = accrt_instance_tracing(stream->instance) != 0;
   const uint64_t begin_ns = tracing ? accrt_clock_ns() : 0;
-  const accrt_driver_submission_t submission = {.struct_size = (uint32_t)sizeof submission,
-                                                .binding_count = work->binding_count,
-                                                .bindings = work->bindings,
-                                                .scalars = work->scalars,
-                                                .scalar_count = work->scalar_count,
-                                                .number = number,
-                                                .stream_id = stream->id};
+  const accrt_driver_submission_t submission = submission_of(stream, work, number);
   status = stream->table->queue_run(stream->queue, work->list, &submission);
   if (status != ACCRT_OK && status != ACCRT_ERROR_NOT_READY) {
     accrt_device_note_status(stream->device, status);
     accrt_error_current()->submission = number;
+  }
+  if (status == ACCRT_ERROR_CANCELLED) {
+    accrt_mutex_lock(&stream->lock);
+    accrt_stream_tell_more(stream, number, accrt_error_current());
+    accrt_mutex_unlock(&stream->lock);
   }
   give_idle(stream, number, status != ACCRT_ERROR_NOT_READY);
   if (tracing && status != ACCRT_ERROR_NOT_READY)

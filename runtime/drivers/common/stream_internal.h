@@ -1,7 +1,9 @@
-/* runtime/drivers/common/stream_internal.h - what the files of streams know of each other. Private to stream_*.c.
+/* runtime/drivers/common/stream_internal.h - what the files of streams know of each other. Private
+ * to stream_*.c.
  *
- * stream_feed.c takes requests and gives them to the driver, stream_settle.c does what the end of an operation means,
- * stream_wait.c waits, asks and resets, stream_life.c makes and ends streams, stream.c is the public face.
+ * stream_feed.c takes requests and gives them to the driver, stream_settle.c does what the end of
+ * an operation means, stream_wait.c waits, asks and resets, stream_life.c makes and ends streams,
+ * stream.c is the public face.
  */
 #ifndef ACCRT_RUNTIME_DRIVERS_COMMON_STREAM_INTERNAL_H_
 #define ACCRT_RUNTIME_DRIVERS_COMMON_STREAM_INTERNAL_H_
@@ -31,7 +33,8 @@ static inline accrt_op_t* accrt_op_pop(accrt_op_list_t* list) {
 
 accrt_status_t accrt_op_make(accrt_stream_t* stream, accrt_op_t** out_op);
 void accrt_op_free(accrt_stream_t* stream, accrt_op_t* op);
-/* Puts an operation back; true when it was not wanted and is to be freed without the lock. Under the lock. */
+/* Puts an operation back; true when it was not wanted and is to be freed without the lock. Under
+ * the lock. */
 bool accrt_op_recycle(accrt_stream_t* stream, accrt_op_t* op);
 accrt_op_t* accrt_op_take_spare(accrt_stream_t* stream);
 
@@ -41,18 +44,21 @@ typedef struct accrt_op_references {
   accrt_event_t* event;
   const accrt_keep_class_t* kept_class;
   void* kept;
+  bool waits; /* the semaphore's reference is a wait's */
 } accrt_op_references_t;
 /* Takes the references out of an operation: whoever has them drops them. */
 accrt_op_references_t accrt_op_take_references(accrt_op_t* op);
 void accrt_op_drop_references(const accrt_op_references_t* references);
 
-/* Gives the driver what is deferred and may go. The caller has taken the gate and set `busy`; an internal reference is held by
- * `active`. Inside a context. */
+/* Gives the driver what is deferred and may go. The caller has taken the gate and set `busy`; an
+ * internal reference is held by `active`. Inside a context. */
 void accrt_stream_drain(accrt_stream_t* stream);
-/* Takes the gate without a number, to drain; when somebody else has it, he will drain before he leaves. Under the lock. */
+/* Takes the gate without a number, to drain; when somebody else has it, he will drain before he
+ * leaves. Under the lock. */
 bool accrt_stream_claim(accrt_stream_t* stream);
 /* Keeps a stream alive for its operations. Under the lock. */
 static inline void accrt_stream_activate(accrt_stream_t* stream) {
+  ACCRT_ASSERT_HELD(&stream->lock);
   if (atomic_load_explicit(&stream->active, memory_order_relaxed))
     return;
   /* Release pairs with the acquire of those who look for operations without the lock. */
@@ -69,21 +75,27 @@ static inline uint64_t accrt_stream_taken(const accrt_stream_t* stream) {
 /* ---- Ends: stream_settle.c ---- */
 
 void accrt_op_done(void* user, accrt_status_t status, const accrt_error_t* error, uint64_t time_ns);
-/* Settles all that has ended, in order. Called with the lock held, returns without it; the stream may be gone then. */
+/* Settles all that has ended, in order. Called with the lock held, returns without it; the stream
+ * may be gone then. */
 void accrt_stream_settle(accrt_stream_t* stream);
-/* The stream has failed at `number`. Under the lock. Who has called it sees to it that somebody drains or settles. */
+/* The stream has failed at `number`. Under the lock. Who has called it sees to it that somebody
+ * drains or settles. */
 void accrt_stream_fail(accrt_stream_t* stream, uint64_t number, const accrt_error_t* error);
+/* What was cancelled has ended and says how far it got, which nobody knew before. Under the
+ * lock. */
+void accrt_stream_tell_more(accrt_stream_t* stream, uint64_t number, const accrt_error_t* error);
 void accrt_error_make(accrt_error_t* out_error, accrt_status_t status, const char* operation,
                       const char* message);
 void accrt_stream_trace(accrt_stream_t* stream, uint32_t kind, uint64_t number, const char* name,
                         accrt_status_t status, uint64_t time_ns);
-/* Wakes the runtime's thread when somebody waits for memory to fall idle. To be called after a fence has advanced. */
+/* Wakes the runtime's thread when somebody waits for memory to fall idle. To be called after a
+ * fence has advanced. */
 void accrt_kick_watchers(accrt_instance_t* instance);
 
 /* ---- Looking: stream_wait.c ---- */
 
-/* The number up to which all is complete, by what the driver has said: `ended` is the last submission up to which all have ended,
- * `given` what was read before the driver was asked. */
+/* The number up to which all is complete, by what the driver has said: `ended` is the last
+ * submission up to which all have ended, `given` what was read before the driver was asked. */
 static inline uint64_t accrt_stream_complete(const accrt_stream_t* stream, uint64_t given,
                                              uint64_t ended) {
   /* Relaxed: at least what it was when `given` was stored, which was read with acquire. */
@@ -103,14 +115,17 @@ static inline bool accrt_stream_is_behind(const accrt_stream_t* stream) {
 static inline bool accrt_stream_has_tail(const accrt_stream_t* stream) {
   return (atomic_load_explicit(&stream->gate, memory_order_relaxed) & ACCRT_GATE_TAIL) != 0;
 }
-/* The first number that a failure may be of, when `ended` is the last that is known to have ended well. */
+/* The first number that a failure may be of, when `ended` is the last that is known to have ended
+ * well. */
 uint64_t accrt_stream_first_failed(const accrt_stream_t* stream, const accrt_error_t* error,
                                    uint64_t ended);
-/* The driver has returned a failure of work without operation; it is this thread's record. `ended`: as far as all went well. */
+/* The driver has returned a failure of work without operation; it is this thread's record. `ended`:
+ * as far as all went well. */
 void accrt_stream_found_failure(accrt_stream_t* stream, uint64_t ended);
 /* Nothing of it runs and nobody is at it; what is deferred must have been dropped. Blocks. */
 void accrt_stream_wait_idle(accrt_stream_t* stream);
-/* Drops what has been kept for work that has ended, or all (`all`: nobody else is at the stream). Where a driver may be called. */
+/* Drops what has been kept for work that has ended, or all (`all`: nobody else is at the stream).
+ * Where a driver may be called. */
 void accrt_stream_trim_keeps(accrt_stream_t* stream, bool all);
 
 #endif /* ACCRT_RUNTIME_DRIVERS_COMMON_STREAM_INTERNAL_H_ */

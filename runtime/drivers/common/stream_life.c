@@ -1,5 +1,5 @@
-/* runtime/drivers/common/stream_life.c - streams: making, wrapping, what is kept for work without operations, the end. It may not know
- * what work is. */
+/* runtime/drivers/common/stream_life.c - streams: making, wrapping, what is kept for work without
+ * operations, the end. It may not know what work is. */
 #include <stdio.h>
 #include <string.h>
 
@@ -127,21 +127,22 @@ const accrt_keep_class_t accrt_keep_commands = {ref_commands, drop_commands};
 
 static void unlink_stream(accrt_stream_t* stream) {
   accrt_instance_t* instance = stream->instance;
-  accrt_mutex_lock(&instance->lock);
+  accrt_mutex_lock(&accrt_upper(instance)->lock);
   if (stream->next != NULL)
     stream->next->previous = stream->previous;
   if (stream->previous != NULL) {
     stream->previous->next = stream->next;
   } else {
-    instance->streams = stream->next;
+    accrt_upper(instance)->streams = stream->next;
   }
-  accrt_mutex_unlock(&instance->lock);
+  accrt_mutex_unlock(&accrt_upper(instance)->lock);
 }
 
 static void free_stream(accrt_stream_t* stream) {
   const accrt_allocator_t* allocator = &stream->instance->allocator;
   accrt_fence_release(stream->fence);
   accrt_point_unref(stream->tail);
+  accrt_semaphore_unref(stream->way);
   free_keeps(stream, stream->keeps, stream->keep_capacity);
   accrt_op_free(stream, stream->mark);
   while (stream->spares != NULL)
@@ -181,7 +182,8 @@ void accrt_stream_unref(accrt_stream_t* stream) {
   if (!accrt_object_release(&stream->object))
     return;
   if (accrt_stream_is_behind(stream) || accrt_stream_has_tail(stream)) {
-    /* Work that nobody hears of may still run: then the stream lives until the driver tells its end. */
+    /* Work that nobody hears of may still run: then the stream lives until the driver tells its
+     * end. */
     accrt_object_init(&stream->object);
     if (stream->foreign)
       finish_foreign(stream);
@@ -201,12 +203,12 @@ void accrt_stream_unref(accrt_stream_t* stream) {
 
 static void link_stream(accrt_stream_t* stream) {
   accrt_instance_t* instance = stream->instance;
-  accrt_mutex_lock(&instance->lock);
-  stream->next = instance->streams;
+  accrt_mutex_lock(&accrt_upper(instance)->lock);
+  stream->next = accrt_upper(instance)->streams;
   if (stream->next != NULL)
     stream->next->previous = stream;
-  instance->streams = stream;
-  accrt_mutex_unlock(&instance->lock);
+  accrt_upper(instance)->streams = stream;
+  accrt_mutex_unlock(&accrt_upper(instance)->lock);
 }
 
 static int32_t clamp_priority(const accrt_device_t* device, int32_t priority) {
@@ -229,15 +231,16 @@ static accrt_status_t open_queue(accrt_stream_t* stream, int32_t priority, void*
 
 static void fill_stream(accrt_stream_t* stream, accrt_device_t* device, const char* label) {
   accrt_object_init(&stream->object);
-  accrt_mutex_init(&stream->lock);
+  accrt_mutex_init(&stream->lock, ACCRT_LOCK_STREAM);
   accrt_timeline_init(&stream->timeline, 0);
   stream->device = device;
   stream->instance = device->instance;
-  stream->table = &device->slot->table;
+  stream->table = device->table;
   /* Whoever traces hears of every operation. */
-  stream->passive = stream->table->queue_progress != NULL && !device->caller_runs &&
+  stream->passive = stream->table->queue_progress != NULL &&
+                    !accrt_upper_device(device)->caller_runs &&
                     accrt_instance_tracing(device->instance) == 0;
-  stream->native = stream->passive && device->native_events != 0;
+  stream->native = stream->passive && accrt_upper_device(device)->native_events != 0;
   atomic_init(&stream->gate, stream->passive ? 0 : ACCRT_GATE_BLOCKED);
   stream->keeps = stream->inline_keeps;
   stream->keep_capacity = ACCRT_STREAM_INLINE_KEEPS;
@@ -249,13 +252,11 @@ static accrt_status_t make_stream(accrt_device_t* device, const accrt_stream_opt
                                   void* const* native, accrt_stream_t** out_stream) {
   const accrt_allocator_t* allocator = &device->instance->allocator;
   void* memory;
-  accrt_status_t status =
-      accrt_alloc_aligned(allocator, sizeof(accrt_stream_t), _Alignof(accrt_stream_t), &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(
+      accrt_alloc_aligned(allocator, sizeof(accrt_stream_t), _Alignof(accrt_stream_t), &memory));
   accrt_stream_t* stream = memory;
   fill_stream(stream, device, options->label);
-  status = accrt_fence_create(allocator, stream->id, &stream->fence);
+  accrt_status_t status = accrt_fence_create(allocator, stream->id, &stream->fence);
   if (status == ACCRT_OK && stream->passive)
     status = accrt_op_make(stream, &stream->mark);
   if (status == ACCRT_OK)
@@ -275,21 +276,17 @@ static accrt_status_t make_stream(accrt_device_t* device, const accrt_stream_opt
 static accrt_status_t open_stream(const char* operation, accrt_device_t* device,
                                   const accrt_stream_options_t* options, void* const* native,
                                   accrt_stream_t** out_stream) {
-  accrt_status_t status = accrt_check_fork_in(operation);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_check_fork_in(operation));
   if (device == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "device is NULL");
   if (accrt_device_is_lost(device))
     return accrt_device_fail_lost(device);
   accrt_stream_options_t local;
-  status = accrt_struct_read("accrt_stream_options_t", options, &local, sizeof local);
-  if (status != ACCRT_OK)
-    return status;
-  if (native != NULL && device->slot->table.queue_wrap == NULL)
+  ACCRT_TRY(accrt_struct_read("accrt_stream_options_t", options, &local, sizeof local));
+  if (native != NULL && device->table->queue_wrap == NULL)
     return ACCRT_FAIL(UNSUPPORTED, "%s has no native queues", device->info.name);
   accrt_instance_reap_zombies(device->instance);
-  status = make_stream(device, &local, native, out_stream);
+  accrt_status_t status = make_stream(device, &local, native, out_stream);
   if (status == ACCRT_OK)
     (void)accrt_instance_retain(device->instance);
   return status;
@@ -312,14 +309,9 @@ accrt_status_t accrt_stream_wrap(accrt_device_t* device, void* native,
 }
 
 accrt_status_t accrt_stream_native(accrt_stream_t* stream, void** out_native) {
-  if (out_native == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_native is NULL");
-  *out_native = NULL;
-  const accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (stream == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "stream is NULL");
+  if (out_native != NULL)
+    *out_native = NULL;
+  ACCRT_ENTER(out_native, stream);
   if (stream->table->queue_native == NULL)
     return ACCRT_FAIL(UNSUPPORTED, "%s has no native queues", stream->device->info.name);
   accrt_mutex_lock(&stream->lock);
@@ -357,7 +349,17 @@ accrt_device_t* accrt_stream_device(accrt_stream_t* stream) {
   return stream != NULL ? stream->device : NULL;
 }
 
-/* ---- For memory ---- */
+/* ---- Memory in stream order ---- */
+
+accrt_status_t accrt_stream_free(accrt_stream_t* stream, accrt_buffer_t* buffer) {
+  ACCRT_ENTER(stream, buffer);
+  if (stream->instance != buffer->pool->instance) {
+    return ACCRT_FAIL(INVALID_ARGUMENT,
+                      "buffer %" PRIu64 " is of another instance than stream %" PRIu64, buffer->id,
+                      stream->id);
+  }
+  return accrt_buffer_free_in_order(buffer, stream->fence, accrt_stream_taken(stream));
+}
 
 accrt_fence_t* accrt_stream_fence(accrt_stream_t* stream) {
   return stream->fence;

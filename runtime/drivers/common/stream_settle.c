@@ -1,11 +1,13 @@
-/* runtime/drivers/common/stream_settle.c - streams: what the end of an operation means, and what a failure does. It may not call a
- * driver's queue.
+/* runtime/drivers/common/stream_settle.c - streams: what the end of an operation means, and what a
+ * failure does. It may not call a driver's queue.
  *
- * Ended operations are settled (signals sent, completions called) strictly in order by one thread at a time (`settling`).
+ * Ended operations are settled (signals sent, completions called) strictly in order by one thread
+ * at a time (`settling`).
  *
- * Failure: the first operation that failed has `failed_number`; it and all behind it are settled as failed. What was deferred
- * moves to the list in flight, done, so that it is settled in order too. Where work without operations may still run, the
- * driver is asked to tell when it does not any more.
+ * Failure: the first operation that failed has `failed_number`; it and all behind it are settled as
+ * failed. What was deferred moves to the list in flight, done, so that it is settled in order too.
+ * Where work without operations may still run, the driver is asked to tell when it does not any
+ * more.
  */
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +17,7 @@
 /* ---- Failure ---- */
 
 void accrt_stream_fail(accrt_stream_t* stream, uint64_t number, const accrt_error_t* error) {
+  ACCRT_ASSERT_HELD(&stream->lock);
   if (!stream->failed || number < stream->failed_number) {
     stream->failed_number = number;
     stream->error = *error;
@@ -39,6 +42,15 @@ void accrt_stream_fail(accrt_stream_t* stream, uint64_t number, const accrt_erro
   }
   /* Release pairs with the acquire in accrt_stream_check. */
   atomic_store_explicit(&stream->poisoned, 1, memory_order_release);
+}
+
+void accrt_stream_tell_more(accrt_stream_t* stream, uint64_t number, const accrt_error_t* error) {
+  ACCRT_ASSERT_HELD(&stream->lock);
+  if (error->status != ACCRT_ERROR_CANCELLED || !stream->failed ||
+      stream->failed_number != number || stream->error.status != ACCRT_ERROR_CANCELLED)
+    return;
+  memcpy(stream->error.message, error->message, sizeof stream->error.message);
+  accrt_error_clean(&stream->error);
 }
 
 void accrt_error_make(accrt_error_t* out_error, accrt_status_t status, const char* operation,
@@ -81,7 +93,8 @@ static void notify_job(accrt_job_t* job) {
   accrt_stream_unref(stream);
 }
 
-/* An operation that has ended: all that settling needs of it, so that the operation itself can be used again at once. */
+/* An operation that has ended: all that settling needs of it, so that the operation itself can be
+ * used again at once. */
 typedef struct ended {
   uint32_t kind;
   bool failed;
@@ -131,7 +144,7 @@ static void settle_record(const ended_t* ended) {
 
 /* Lets a wait go; a watch that is firing on another thread still needs it, and frees it then. */
 static void settle_wait(accrt_stream_t* stream, accrt_op_t* op) {
-  accrt_op_references_t references = {NULL, NULL, NULL, NULL};
+  accrt_op_references_t references = {NULL, NULL, NULL, NULL, false};
   bool unwanted = false;
   accrt_mutex_lock(&stream->lock);
   if (op->waiting == ACCRT_WAITING_WATCHED &&
@@ -148,11 +161,11 @@ static void settle_wait(accrt_stream_t* stream, accrt_op_t* op) {
   accrt_op_drop_references(&references);
 }
 
-/* A read-modify-write, acq_rel, pairs with the one in accrt_instance_watch: either this sees the watcher, or the watcher sees the
- * fence. */
+/* A read-modify-write, acq_rel, pairs with the one in watch (instance.c): either this sees the
+ * watcher, or the watcher sees the fence. */
 void accrt_kick_watchers(accrt_instance_t* instance) {
-  if (atomic_fetch_add_explicit(&instance->watched, 0, memory_order_acq_rel) > 0)
-    accrt_worker_kick(&instance->worker);
+  if (atomic_fetch_add_explicit(&accrt_upper(instance)->watched, 0, memory_order_acq_rel) > 0)
+    accrt_worker_kick(&accrt_upper(instance)->worker);
 }
 
 /* Hands a notification to the runtime's thread, which puts the operation back. */
@@ -160,7 +173,7 @@ static void settle_notify(accrt_stream_t* stream, accrt_op_t* op, const ended_t*
   op->status = ended->failed ? ended->error.status : ACCRT_OK;
   op->job.run = notify_job;
   accrt_object_retain(&stream->object);
-  accrt_worker_post(&stream->instance->worker, &op->job);
+  accrt_worker_post(&accrt_upper(stream->instance)->worker, &op->job);
 }
 
 /* Does what the end of an operation means, without the lock. */
@@ -193,6 +206,7 @@ static uint64_t later_of(uint64_t a, uint64_t b) {
 
 /* Under the lock. A wait keeps its references: a watch may be firing. */
 static void end_op(accrt_stream_t* stream, accrt_op_t* op, ended_t* out_ended) {
+  ACCRT_ASSERT_HELD(&stream->lock);
   stream->last_time_ns = later_of(stream->last_time_ns, op->time_ns);
   out_ended->kind = op->kind;
   out_ended->failed = stream->failed && op->number >= stream->failed_number &&
@@ -201,7 +215,7 @@ static void end_op(accrt_stream_t* stream, accrt_op_t* op, ended_t* out_ended) {
   out_ended->over = op->told || !stream->passive;
   out_ended->number = op->number;
   out_ended->name = op->name;
-  out_ended->references = (accrt_op_references_t){NULL, NULL, NULL, NULL};
+  out_ended->references = (accrt_op_references_t){NULL, NULL, NULL, NULL, false};
   if (op->kind != ACCRT_OP_WAIT)
     out_ended->references = accrt_op_take_references(op);
   out_ended->value = op->value;
@@ -213,7 +227,9 @@ static void end_op(accrt_stream_t* stream, accrt_op_t* op, ended_t* out_ended) {
 }
 
 void accrt_stream_settle(accrt_stream_t* stream) {
-  if (stream->settling) {
+  ACCRT_ASSERT_HELD(&stream->lock);
+  /* What runs on its caller comes before all that there is, and its thread settles then. */
+  if (stream->settling || stream->inline_number != 0) {
     accrt_mutex_unlock(&stream->lock);
     return;
   }
@@ -237,7 +253,8 @@ void accrt_stream_settle(accrt_stream_t* stream) {
     accrt_mutex_lock(&stream->lock);
   }
   stream->settling = false;
-  /* Something settled has failed the stream: the driver has to be asked, and nobody else may be at it. */
+  /* Something settled has failed the stream: the driver has to be asked, and nobody else may be at
+   * it. */
   const bool drain = stream->mark_wanted && stream->mark != NULL && accrt_stream_claim(stream);
   const bool idle = atomic_load_explicit(&stream->active, memory_order_relaxed) && !stream->busy &&
                     !stream->mark_wanted && stream->in_flight.head == NULL &&
@@ -282,9 +299,11 @@ void accrt_op_done(void* user, accrt_status_t status, const accrt_error_t* error
   op->time_ns = time_ns;
   if (status != ACCRT_OK) {
     accrt_device_note_status(stream->device, status);
-    /* What is told of a failure before it may be work without an operation: then the first that is not known to be over. */
+    /* What is told of a failure before it may be work without an operation: then the first that is
+     * not known to be over. */
     const bool own = !stream->passive || (is_work(op) && status != ACCRT_ERROR_POISONED);
     const uint64_t first = own ? op->number : accrt_stream_first_failed(stream, error, 0);
+    accrt_stream_tell_more(stream, op->number, error);
     if (op->kind != ACCRT_OP_MARK || !stream->failed)
       accrt_stream_fail(stream, first < op->number ? first : op->number, error);
   }

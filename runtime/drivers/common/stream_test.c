@@ -1,5 +1,5 @@
-/* Streams: order, deferral, failure and reset, notifications, device loss, end of life; on drivers that are synchronous,
- * threaded, stepped by the test, and run by the caller. */
+/* Streams: order, deferral, failure and reset, notifications, device loss, end of life; on drivers
+ * that are synchronous, threaded, stepped by the test, and run by the caller. */
 #include "runtime/drivers/common/test_driver.h"
 
 #include <setjmp.h>
@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <unistd.h>
 
-#include "runtime/drivers/common/context.h"
+#include "runtime/core/context.h"
 #include "runtime/drivers/common/internal.h"
 
 #define MS UINT64_C(1000000)
@@ -156,7 +156,8 @@ static void test_wait_before_signal(void** state) {
   }
 }
 
-/* A long chain over many streams, made backwards: all of it runs when the first is signalled, without deep recursion. */
+/* A long chain over many streams, made backwards: all of it runs when the first is signalled,
+ * without deep recursion. */
 static void test_chain_of_streams(void** state) {
   (void)state;
   enum { LENGTH = 3000 };
@@ -186,7 +187,8 @@ static void test_chain_of_streams(void** state) {
   }
 }
 
-/* What is given to the driver is given in order, and nothing behind a wait is given before it is over. */
+/* What is given to the driver is given in order, and nothing behind a wait is given before it is
+ * over. */
 static void test_deferral_is_invisible_to_the_driver(void** state) {
   (void)state;
   open_world(TEST_DRIVER_STEPPED);
@@ -320,7 +322,8 @@ static void test_failure_of_a_command(void** state) {
   }
 }
 
-/* A failed wait fails the stream; what it would have signalled gets the same record; so on to the next stream. */
+/* A failed wait fails the stream; what it would have signalled gets the same record; so on to the
+ * next stream. */
 static void test_failure_travels(void** state) {
   (void)state;
   FOR_MODES {
@@ -374,7 +377,8 @@ static void test_signal_that_is_not_above(void** state) {
   close_world();
 }
 
-/* A driver's refusal comes back from the call that meets it; from deferred work it fails the stream. */
+/* A driver's refusal comes back from the call that meets it; from deferred work it fails the
+ * stream. */
 static void test_driver_refuses(void** state) {
   (void)state;
   open_world(TEST_DRIVER_SYNCHRONOUS);
@@ -467,7 +471,8 @@ static void test_device_lost(void** state) {
   close_world();
 }
 
-/* A wait for ever ends when everything before has ended, also what was running when the stream failed: memory may go then. */
+/* A wait for ever ends when everything before has ended, also what was running when the stream
+ * failed: memory may go then. */
 static void* synchronize(void* argument) {
   return (void*)(intptr_t)accrt_stream_synchronize(argument, FOREVER, ACCRT_WAIT_BLOCK);
 }
@@ -506,7 +511,8 @@ static void test_failure_waits_for_what_runs(void** state) {
   close_world();
 }
 
-/* A stream is reset while a semaphore that it waits for is on its way to say so: the wait is let go exactly once. */
+/* A stream is reset while a semaphore that it waits for is on its way to say so: the wait is let go
+ * exactly once. */
 static void test_reset_overtakes_a_wait_that_fires(void** state) {
   (void)state;
   open_world(TEST_DRIVER_SYNCHRONOUS);
@@ -616,7 +622,8 @@ static void test_completions_of_lists(void** state) {
   }
 }
 
-/* What another thread enqueues while a list runs on its caller goes to the driver when that is over. */
+/* What another thread enqueues while a list runs on its caller goes to the driver when that is
+ * over. */
 typedef struct intruder {
   accrt_stream_t* stream;
   uint32_t words[2];
@@ -766,7 +773,8 @@ static void test_last_release_inside_a_notification(void** state) {
   assert_int_equal(test_world_left(&world), 0);
 }
 
-/* The same, while another stream still holds a notification that waits: it is called before the instance is gone. */
+/* The same, while another stream still holds a notification that waits: it is called before the
+ * instance is gone. */
 static void test_last_release_with_a_notification_that_waits(void** state) {
   (void)state;
   open_world(TEST_DRIVER_THREAD);

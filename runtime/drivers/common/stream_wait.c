@@ -1,8 +1,11 @@
-/* runtime/drivers/common/stream_wait.c - streams: how far they are. Asking the driver, waiting, failures that come to light, resetting.
+/* runtime/drivers/common/stream_wait.c - streams: how far they are. Asking the driver, waiting,
+ * failures that come to light, resetting.
  *
- * Operations are waited for with the stream's timeline, work without an operation in the driver, on the calling thread.
+ * Operations are waited for with the stream's timeline, work without an operation in the driver, on
+ * the calling thread.
  */
 #include <sched.h>
+#include <stdio.h>
 
 #include "runtime/core/struct.h"
 #include "runtime/drivers/common/stream_internal.h"
@@ -31,7 +34,8 @@ void accrt_stream_fail_now(accrt_stream_t* stream, const accrt_error_t* error) {
   accrt_stream_settle(stream);
 }
 
-/* The driver could not say, which is no failure of any work: no memory, or a queue that is being captured. */
+/* The driver could not say, which is no failure of any work: no memory, or a queue that is being
+ * captured. */
 static bool is_refusal(accrt_status_t status) {
   return status == ACCRT_ERROR_OUT_OF_MEMORY || status == ACCRT_ERROR_INVALID_STATE;
 }
@@ -78,6 +82,9 @@ void accrt_fence_refresh(accrt_fence_t* fence) {
 /* ---- Waiting ---- */
 
 static bool is_failed(accrt_stream_t* stream, uint64_t number) {
+  /* Of one that never failed nothing was dropped either. */
+  if (accrt_stream_failures(stream) == 0)
+    return false;
   accrt_mutex_lock(&stream->lock);
   const bool failed = stream->failed && number >= stream->failed_number;
   const bool dropped =
@@ -95,18 +102,20 @@ static accrt_reach_t wait_settled(accrt_stream_t* stream, uint64_t number, uint6
                              .timeout_ns = timeout_ns,
                              .policy = policy,
                              .watches = &watch,
-                             .progress = accrt_instance_progress(stream->instance),
+                             .progress = accrt_instance_progress(stream->instance, timeout_ns),
                              .progress_user = stream->instance};
   uint32_t index;
   return accrt_wait(&wait, &index);
 }
 
-/* The last operation up to `number` that is not settled, or 0. Marks that share the number of what is before them do not count.
- * `*out_marking`: the stream has failed, and what runs still has not been seen to end. */
+/* The last operation up to `number` that is not settled, or 0. Marks that share the number of what
+ * is before them do not count. `*out_marking`: the stream has failed, and what runs still has not
+ * been seen to end. */
 static uint64_t last_operation(accrt_stream_t* stream, uint64_t number, bool* out_marking) {
   uint64_t last = 0;
   *out_marking = false;
-  /* Acquire pairs with the release in accrt_stream_activate: this thread's own operations are seen in any case. */
+  /* Acquire pairs with the release in accrt_stream_activate: this thread's own operations are seen
+   * in any case. */
   if (!atomic_load_explicit(&stream->active, memory_order_acquire))
     return 0;
   accrt_mutex_lock(&stream->lock);
@@ -127,7 +136,8 @@ static uint64_t last_operation(accrt_stream_t* stream, uint64_t number, bool* ou
   return last;
 }
 
-/* One step of waiting for work without operations. `*out_refused`: the driver cannot wait, and has said why. */
+/* One step of waiting for work without operations. `*out_refused`: the driver cannot wait, and has
+ * said why. */
 static accrt_reach_t wait_driver(accrt_stream_t* stream, uint64_t number, uint64_t timeout_ns,
                                  uint32_t policy, accrt_status_t* out_refused) {
   const uint64_t given = accrt_stream_given(stream);
@@ -156,7 +166,8 @@ static bool is_poisoned(const accrt_stream_t* stream) {
 }
 
 static void pause_a_little(accrt_stream_t* stream) {
-  const accrt_wait_progress_fn_t progress = accrt_instance_progress(stream->instance);
+  const accrt_wait_progress_fn_t progress =
+      accrt_instance_progress(stream->instance, ACCRT_TIMEOUT_INFINITE);
   if (progress != NULL && progress(stream->instance) != 0)
     return;
   atomic_uint nobody;
@@ -208,8 +219,10 @@ static accrt_status_t fail_not_done(const accrt_stream_t* stream, uint64_t numbe
                           timeout_ns, stream->id, value, number);
 }
 
-accrt_status_t accrt_stream_wait_number(accrt_stream_t* stream, uint64_t number,
-                                        uint64_t timeout_ns, uint32_t policy) {
+/* `asked_ns`: the caller's own limit, of which `timeout_ns` is left. `over`: what has failed is not
+ * over before it has ended. */
+static accrt_status_t wait_number(accrt_stream_t* stream, uint64_t number, uint64_t timeout_ns,
+                                  uint64_t asked_ns, uint32_t policy, bool over) {
   accrt_status_t refused = ACCRT_OK;
   const accrt_reach_t reach = stream->passive
                                   ? wait_passive(stream, number, timeout_ns, policy, &refused)
@@ -217,11 +230,21 @@ accrt_status_t accrt_stream_wait_number(accrt_stream_t* stream, uint64_t number,
   if (refused != ACCRT_OK)
     return refused;
   accrt_instance_reap_zombies(stream->instance);
-  if (is_failed(stream, number))
+  if ((reach != ACCRT_REACH_PENDING || !over) && is_failed(stream, number))
     return accrt_stream_poisoned(stream, "");
   if (reach == ACCRT_REACH_REACHED)
     return ACCRT_OK;
-  return fail_not_done(stream, number, timeout_ns);
+  return fail_not_done(stream, number, asked_ns);
+}
+
+accrt_status_t accrt_stream_wait_number(accrt_stream_t* stream, uint64_t number,
+                                        uint64_t timeout_ns, uint64_t asked_ns, uint32_t policy) {
+  return wait_number(stream, number, timeout_ns, asked_ns, policy, false);
+}
+
+accrt_status_t accrt_stream_wait_over(accrt_stream_t* stream, uint64_t number,
+                                      uint64_t timeout_ns) {
+  return wait_number(stream, number, timeout_ns, timeout_ns, ACCRT_WAIT_BLOCK, true);
 }
 
 /* ---- Records and waits behind the last number ---- */
@@ -256,16 +279,14 @@ static accrt_status_t take_tail(accrt_stream_t* stream, accrt_point_t** out_poin
     return ACCRT_OK;
   accrt_point_t* point;
   accrt_turn_t turn;
-  accrt_status_t status = accrt_point_take(stream->device, &point);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_point_take(stream->device, &point));
   if (!accrt_stream_enter(stream, 0, &turn)) {
     accrt_point_unref(point);
     return ACCRT_OK;
   }
   *out_given = accrt_stream_given(stream);
   *out_count = atomic_load_explicit(&stream->tails, memory_order_relaxed);
-  status = stream->table->event_record(stream->queue, point->event);
+  accrt_status_t status = stream->table->event_record(stream->queue, point->event);
   accrt_stream_leave(stream, &turn, 0);
   if (status != ACCRT_OK) {
     accrt_device_note_status(stream->device, status);
@@ -298,20 +319,20 @@ static void pass_tail(accrt_stream_t* stream, uint64_t given, uint32_t count) {
   accrt_stream_leave(stream, &turn, 0);
 }
 
-/* Waits until they are over too. ACCRT_ERROR_TIMEOUT without a record; a failure fails the stream and is ACCRT_OK here. */
+/* Waits until they are over too. ACCRT_ERROR_TIMEOUT without a record; a failure fails the stream
+ * and is ACCRT_OK here. */
 static accrt_status_t wait_tail(accrt_stream_t* stream, uint64_t timeout_ns, uint32_t policy) {
   accrt_point_t* point;
   uint64_t given;
   uint32_t count;
   if (!accrt_stream_has_tail(stream) || is_poisoned(stream))
     return ACCRT_OK;
-  accrt_status_t status = take_tail(stream, &point, &given, &count);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(take_tail(stream, &point, &given, &count));
   if (point == NULL)
     return is_poisoned(stream) ? ACCRT_OK : number_tail(stream);
-  status = timeout_ns == 0 ? stream->table->event_query(point->event)
-                           : stream->table->event_synchronize(point->event, timeout_ns, policy);
+  accrt_status_t status = timeout_ns == 0
+                              ? stream->table->event_query(point->event)
+                              : stream->table->event_synchronize(point->event, timeout_ns, policy);
   accrt_point_unref(point);
   if (status == ACCRT_OK) {
     pass_tail(stream, given, count);
@@ -326,34 +347,44 @@ static accrt_status_t wait_tail(accrt_stream_t* stream, uint64_t timeout_ns, uin
 
 accrt_status_t accrt_stream_synchronize(accrt_stream_t* stream, uint64_t timeout_ns,
                                         uint32_t policy) {
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (stream == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "stream is NULL");
+  ACCRT_ENTER(stream);
   if (policy > ACCRT_WAIT_SPIN)
     return ACCRT_FAIL(INVALID_ARGUMENT, "policy %" PRIu32 " is not known", policy);
   const uint64_t deadline_ns = accrt_deadline_ns(timeout_ns);
-  status = wait_tail(stream, timeout_ns, policy);
+  accrt_status_t status = wait_tail(stream, timeout_ns, policy);
   const uint64_t last = accrt_stream_last_submission(stream);
   if (status == ACCRT_ERROR_TIMEOUT)
     return fail_not_done(stream, last, timeout_ns);
   if (status != ACCRT_OK)
     return status;
-  if (timeout_ns != 0)
-    timeout_ns = accrt_deadline_left_ns(deadline_ns);
-  status = accrt_stream_wait_number(stream, last, timeout_ns, policy);
+  status = wait_number(stream, last, accrt_limit_left_ns(timeout_ns, deadline_ns), timeout_ns,
+                       policy, false);
   accrt_stream_trim_keeps(stream, false);
   return status;
 }
 
+static void store(uint64_t* out, uint64_t value) {
+  if (out != NULL)
+    *out = value;
+}
+
+accrt_status_t accrt_stream_progress(accrt_stream_t* stream, uint64_t* out_submitted,
+                                     uint64_t* out_given, uint64_t* out_completed) {
+  store(out_submitted, 0);
+  store(out_given, 0);
+  store(out_completed, 0);
+  ACCRT_ENTER(stream);
+  store(out_submitted, accrt_stream_last_submission(stream));
+  store(out_given, accrt_stream_given(stream));
+  accrt_stream_refresh(stream);
+  /* Acquire pairs with the release in accrt_fence_advance: what the device did is seen. */
+  store(out_completed, atomic_load_explicit(&stream->fence->completed, memory_order_acquire));
+  return ACCRT_OK;
+}
+
 accrt_status_t accrt_stream_query(accrt_stream_t* stream) {
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (stream == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "stream is NULL");
-  status = wait_tail(stream, 0, ACCRT_WAIT_SPIN);
+  ACCRT_ENTER(stream);
+  accrt_status_t status = wait_tail(stream, 0, ACCRT_WAIT_SPIN);
   const uint64_t last = accrt_stream_last_submission(stream);
   if (status == ACCRT_ERROR_TIMEOUT)
     return fail_not_done(stream, last, 0);
@@ -379,11 +410,7 @@ accrt_status_t accrt_stream_query(accrt_stream_t* stream) {
 }
 
 accrt_status_t accrt_stream_error(accrt_stream_t* stream, accrt_error_t* out_error) {
-  const accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (stream == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "stream is NULL");
+  ACCRT_ENTER(stream);
   accrt_error_t error = ACCRT_ERROR_INIT;
   accrt_stream_refresh(stream);
   accrt_mutex_lock(&stream->lock);
@@ -422,6 +449,63 @@ accrt_status_t accrt_stream_outcome(accrt_stream_t* stream, uint64_t first, uint
   return accrt_fence_passed(stream->fence, last) ? ACCRT_OK : ACCRT_ERROR_NOT_READY;
 }
 
+/* ---- Cancelling ---- */
+
+/* The first submission that is not complete, and the name of what it is where that is known; 0:
+ * there is none. Under the lock. */
+static uint64_t first_incomplete(accrt_stream_t* stream, const char** out_name) {
+  ACCRT_ASSERT_HELD(&stream->lock);
+  if (stream->inline_number != 0)
+    return stream->inline_number;
+  uint64_t silent = 0;
+  if (accrt_stream_is_behind(stream))
+    silent = atomic_load_explicit(&stream->fence->completed, memory_order_relaxed) + 1;
+  const accrt_op_t* op = stream->in_flight.head;
+  while (op != NULL && (op->done || op->kind == ACCRT_OP_MARK))
+    op = op->next;
+  if (op == NULL)
+    op = stream->deferred.head;
+  if (op == NULL || (silent != 0 && silent < op->number))
+    return silent;
+  *out_name = op->name;
+  return op->number;
+}
+
+/* True when something was under way. */
+static bool fail_cancelled(accrt_stream_t* stream) {
+  const char* name = "accrt_stream_cancel";
+  const uint64_t first = first_incomplete(stream, &name);
+  if (first == 0)
+    return false;
+  char message[160];
+  accrt_error_t error;
+  (void)snprintf(message, sizeof message,
+                 "cancelled: submissions %" PRIu64 " to %" PRIu64 " of stream %" PRIu64
+                 " were not complete",
+                 first, accrt_stream_taken(stream), stream->id);
+  accrt_error_make(&error, ACCRT_ERROR_CANCELLED, name, message);
+  accrt_stream_fail(stream, first, &error);
+  return true;
+}
+
+accrt_status_t accrt_stream_cancel(accrt_stream_t* stream) {
+  ACCRT_ENTER(stream);
+  accrt_stream_refresh(stream);
+  accrt_context_enter();
+  accrt_mutex_lock(&stream->lock);
+  if (fail_cancelled(stream) && stream->table->queue_cancel != NULL) {
+    /* Nobody resets the stream meanwhile: what is enqueued then is not meant. */
+    stream->cancelling += 1;
+    accrt_mutex_unlock(&stream->lock);
+    stream->table->queue_cancel(stream->queue);
+    accrt_mutex_lock(&stream->lock);
+    stream->cancelling -= 1;
+  }
+  accrt_stream_settle(stream);
+  accrt_context_leave();
+  return ACCRT_OK;
+}
+
 /* ---- Resetting ---- */
 
 /* Fails what is deferred, if anything is. */
@@ -440,8 +524,8 @@ static bool is_idle(accrt_stream_t* stream) {
   accrt_stream_refresh(stream);
   accrt_mutex_lock(&stream->lock);
   const bool idle = !stream->busy && !accrt_stream_is_owned(stream) && !stream->settling &&
-                    !stream->mark_wanted && stream->in_flight.head == NULL &&
-                    !accrt_stream_is_behind(stream) &&
+                    !stream->mark_wanted && stream->cancelling == 0 &&
+                    stream->in_flight.head == NULL && !accrt_stream_is_behind(stream) &&
                     /* Acquire pairs with the release where a transfer ends (staging_stream.c). */
                     atomic_load_explicit(&stream->staged, memory_order_acquire) == 0;
   accrt_mutex_unlock(&stream->lock);
@@ -480,9 +564,11 @@ static accrt_status_t reset_queue(accrt_stream_t* stream) {
 
 /* The stream is sound again. Under the lock. */
 static void clear_failure(accrt_stream_t* stream) {
+  ACCRT_ASSERT_HELD(&stream->lock);
   stream->failed = false;
   atomic_store_explicit(&stream->poisoned, 0, memory_order_relaxed);
-  /* Who still waits for a number of before learns what became of it; who waits from now on has a number of his own. */
+  /* Who still waits for a number of before learns what became of it; who waits from now on has a
+   * number of his own. */
   const uint64_t last = accrt_stream_taken(stream);
   stream->dropped_first = stream->failed_number;
   stream->dropped_last = last;
@@ -490,18 +576,15 @@ static void clear_failure(accrt_stream_t* stream) {
   atomic_store_explicit(&stream->given, last + 1, memory_order_release);
   accrt_fence_advance(stream->fence, last + 1);
   accrt_timeline_advance(&stream->timeline, last + 1);
-  /* BLOCKED was set, so nobody else changes the gate. Release pairs with the acquire of who takes it next. */
+  /* BLOCKED was set, so nobody else changes the gate. Release pairs with the acquire of who takes
+   * it next. */
   const uint64_t flags = stream->passive ? 0 : ACCRT_GATE_BLOCKED;
   atomic_store_explicit(&stream->gate, ((last + 1) << ACCRT_GATE_SHIFT) | flags,
                         memory_order_release);
 }
 
 accrt_status_t accrt_stream_reset(accrt_stream_t* stream) {
-  accrt_status_t status = accrt_check_fork();
-  if (status != ACCRT_OK)
-    return status;
-  if (stream == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "stream is NULL");
+  ACCRT_ENTER(stream);
   drop_deferred(stream, __func__, "dropped: the stream was reset");
   /* One thread resets; the others find nothing to do when it is over. */
   bool ours = false, failed = true;
@@ -519,7 +602,7 @@ accrt_status_t accrt_stream_reset(accrt_stream_t* stream) {
   }
   if (!failed)
     return accrt_device_is_lost(stream->device) ? accrt_device_fail_lost(stream->device) : ACCRT_OK;
-  status = reset_queue(stream);
+  accrt_status_t status = reset_queue(stream);
   accrt_mutex_lock(&stream->lock);
   stream->resetting = false;
   if (status == ACCRT_OK)

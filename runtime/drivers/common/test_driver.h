@@ -1,10 +1,13 @@
-/* runtime/drivers/common/test_driver.h - test fixture: a small driver that can be slow, synchronous, stepped, or broken.
+/* runtime/drivers/common/test_driver.h - test fixture: a small driver that can be slow,
+ * synchronous, stepped, or broken.
  *
- * With `native` it has the optional slots of 0.2 too: progress by number, events, prepared launches, wrapped queues, modules. Its
- * queues then run in any order that their waits allow (`shuffle`), and what they run nobody is told of.
+ * With `native` it has the optional slots of 0.2 too: progress by number, events, prepared
+ * launches, wrapped queues, modules. Its queues then run in any order that their waits allow
+ * (`shuffle`), and what they run nobody is told of.
  *
- * For tests alone. One configuration per test program (`test_driver`); it registers as the driver "test". What it runs it runs
- * right: copies, fills and host kernels, one workgroup after the other, in order of enqueuing over all queues.
+ * For tests alone. One configuration per test program (`test_driver`); it registers as the driver
+ * "test". What it runs it runs right: copies, fills and host kernels, one workgroup after the
+ * other, in order of enqueuing over all queues.
  */
 #ifndef ACCRT_RUNTIME_DRIVERS_COMMON_TEST_DRIVER_H_
 #define ACCRT_RUNTIME_DRIVERS_COMMON_TEST_DRIVER_H_
@@ -21,7 +24,8 @@
 #include "accrt/sys/driver.h"
 #include "runtime/core/test_allocator.h"
 
-/* CMocka has a macro `fail`: calls of environment->fail are written with parentheses around the function. */
+/* CMocka has a macro `fail`: calls of environment->fail are written with parentheses around the
+ * function. */
 
 enum test_driver_mode {
   TEST_DRIVER_SYNCHRONOUS, /* work runs inside the enqueue */
@@ -432,7 +436,8 @@ static inline void test_run_job(test_job_t* job) {
     completion.done(completion.user, status, status == ACCRT_OK ? NULL : &error, test_now_ns());
 }
 
-/* Whether a job may run: it is its queue's first, and what it waits for was reached. Under the lock. */
+/* Whether a job may run: it is its queue's first, and what it waits for was reached. Under the
+ * lock. */
 static inline int test_may_run(const test_job_t* job) {
   if (job->queue->running)
     return 0;
@@ -727,7 +732,8 @@ static inline void test_memory_unimport(accrt_driver_device_t* device,
   atomic_fetch_sub(&test_driver.imports, 1);
 }
 
-/* Exports: handles are addresses, and work within the process; descriptors are there to be closed. */
+/* Exports: handles are addresses, and work within the process; descriptors are there to be
+ * closed. */
 static inline accrt_status_t test_memory_allocate_exportable(accrt_driver_device_t* device,
                                                              uint64_t size_bytes,
                                                              uint32_t handle_kind,
@@ -835,8 +841,8 @@ static inline accrt_status_t test_queue_progress(accrt_driver_queue_t* queue,
   return atomic_load(&queue->failed) ? test_queue_failure(queue, __func__) : ACCRT_OK;
 }
 
-/* Waits for something of the driver's to become true, running jobs itself where nobody else does. Holds the lock when `ready` is
- * asked. */
+/* Waits for something of the driver's to become true, running jobs itself where nobody else does.
+ * Holds the lock when `ready` is asked. */
 static inline accrt_status_t test_wait_until(int (*ready)(void* user), void* user,
                                              uint64_t timeout_ns) {
   const uint64_t begin_ns = test_now_ns();
@@ -1165,7 +1171,9 @@ static inline const void* test_driver_query(uint32_t max_abi) {
   return &table;
 }
 
-/* ---- A whole test's surroundings: instance, device, and the proof at the end that nothing is left ---- */
+/* ---- A whole test's surroundings ---- */
+
+/* Instance, device, and the proof at the end that nothing is left. */
 
 typedef struct test_world {
   test_allocator_t allocator;

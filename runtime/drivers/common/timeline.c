@@ -1,4 +1,5 @@
-/* runtime/drivers/common/timeline.c - timelines and waiting for them. It may not allocate or touch the error record. */
+/* runtime/drivers/common/timeline.c - timelines and waiting for them. It may not allocate or touch
+ * the error record. */
 #include "runtime/drivers/common/timeline.h"
 
 #include <sched.h>
@@ -6,18 +7,29 @@
 
 #include "accrt/stream.h"
 
-/* A short spin before sleeping: a wake-up through the kernel costs some microseconds. */
+/* A short spin before sleeping: a wake-up through the kernel costs some microseconds. Where
+ * spinning has not helped the last waits for a timeline, it keeps a processor from whoever would
+ * signal: then few, and many again only now and then, to see. */
 #define SPINS_BEFORE_SLEEP 200
+#define FEW_SPINS_BEFORE_SLEEP 4
+#define MISSES_BEFORE_FEW 4
+#define MISSES_BETWEEN_MANY 32
 /* Polls between two looks at the clock. */
 #define POLLS_PER_CLOCK 64
-/* How long a waiter that keeps devices going sleeps when there is nothing to run: others may bring work meanwhile. */
+/* How long a waiter that keeps devices going sleeps when there is nothing to run: others may bring
+ * work meanwhile. */
 #define PROGRESS_SLEEP_NS UINT64_C(200000)
 
 void accrt_timeline_init(accrt_timeline_t* timeline, uint64_t value) {
-  accrt_mutex_init(&timeline->lock);
+  accrt_mutex_init(&timeline->lock, ACCRT_LOCK_TIMELINE);
   atomic_init(&timeline->failed, 0);
   atomic_init(&timeline->value, value);
-  timeline->watches = NULL;
+  atomic_init(&timeline->misses, 0);
+  atomic_init(&timeline->watches, NULL);
+}
+
+static accrt_watch_t* first_watch(const accrt_timeline_t* timeline) {
+  return atomic_load_explicit(&timeline->watches, memory_order_relaxed);
 }
 
 accrt_reach_t accrt_timeline_reach(accrt_timeline_t* timeline, uint64_t value) {
@@ -35,22 +47,28 @@ static void unlink_watch(accrt_timeline_t* timeline, accrt_watch_t* watch) {
   if (watch->previous != NULL) {
     watch->previous->next = watch->next;
   } else {
-    timeline->watches = watch->next;
+    atomic_store_explicit(&timeline->watches, watch->next, memory_order_relaxed);
   }
   watch->linked = false;
 }
 
 accrt_reach_t accrt_timeline_watch(accrt_timeline_t* timeline, accrt_watch_t* watch) {
   accrt_mutex_lock(&timeline->lock);
-  const accrt_reach_t reach = accrt_timeline_reach(timeline, watch->value);
+  accrt_reach_t reach = accrt_timeline_reach(timeline, watch->value);
   if (reach == ACCRT_REACH_PENDING) {
     watch->failed = false;
     watch->linked = true;
     watch->previous = NULL;
-    watch->next = timeline->watches;
+    watch->next = first_watch(timeline);
     if (watch->next != NULL)
       watch->next->previous = watch;
-    timeline->watches = watch;
+    atomic_store_explicit(&timeline->watches, watch, memory_order_seq_cst);
+    /* Who raises it without the lock may not have seen the watch. Seq_cst pairs with
+     * accrt_timeline_advance_alone. */
+    if (atomic_load_explicit(&timeline->value, memory_order_seq_cst) >= watch->value) {
+      unlink_watch(timeline, watch);
+      reach = ACCRT_REACH_REACHED;
+    }
   }
   accrt_mutex_unlock(&timeline->lock);
   return reach;
@@ -67,8 +85,9 @@ bool accrt_timeline_unwatch(accrt_timeline_t* timeline, accrt_watch_t* watch) {
 
 /* Takes the watches up to `value` off the list, in the order they came. Under the lock. */
 static accrt_watch_t* detach(accrt_timeline_t* timeline, uint64_t value, bool failed) {
+  ACCRT_ASSERT_HELD(&timeline->lock);
   accrt_watch_t* detached = NULL;
-  accrt_watch_t* watch = timeline->watches;
+  accrt_watch_t* watch = first_watch(timeline);
   while (watch != NULL) {
     accrt_watch_t* next = watch->next;
     if (watch->value <= value) {
@@ -96,9 +115,17 @@ void accrt_timeline_advance(accrt_timeline_t* timeline, uint64_t value) {
   if (value > atomic_load_explicit(&timeline->value, memory_order_relaxed)) {
     /* Release pairs with the acquire in accrt_timeline_value. */
     atomic_store_explicit(&timeline->value, value, memory_order_release);
-    if (timeline->watches != NULL)
+    if (first_watch(timeline) != NULL)
       detached = detach(timeline, value, false);
   }
+  accrt_mutex_unlock(&timeline->lock);
+  fire(detached);
+}
+
+void accrt_timeline_fire(accrt_timeline_t* timeline) {
+  accrt_mutex_lock(&timeline->lock);
+  accrt_watch_t* detached =
+      detach(timeline, atomic_load_explicit(&timeline->value, memory_order_relaxed), false);
   accrt_mutex_unlock(&timeline->lock);
   fire(detached);
 }
@@ -116,7 +143,8 @@ accrt_status_t accrt_timeline_signal(accrt_timeline_t* timeline, uint64_t value,
   } else {
     /* Release pairs with the acquire in accrt_timeline_value. */
     atomic_store_explicit(&timeline->value, value, memory_order_release);
-    detached = detach(timeline, value, false);
+    if (first_watch(timeline) != NULL)
+      detached = detach(timeline, value, false);
   }
   accrt_mutex_unlock(&timeline->lock);
   fire(detached);
@@ -182,7 +210,9 @@ static accrt_reach_t poll(const accrt_wait_t* wait, uint64_t deadline_ns, uint32
         accrt_pause();
       }
     }
-    if (i % POLLS_PER_CLOCK == 0 && accrt_deadline_left_ns(deadline_ns) == 0)
+    /* On a busy machine a yield may take long. */
+    if ((wait->policy == ACCRT_WAIT_YIELD || i % POLLS_PER_CLOCK == 0) &&
+        accrt_deadline_left_ns(deadline_ns) == 0)
       return check(wait, out_index);
   }
 }
@@ -192,9 +222,11 @@ static void fire_waiter(accrt_watch_t* watch) {
   atomic_uint* wake = waiter->wake;
   /* Release pairs with the acquire load in sleep_until. */
   atomic_store_explicit(wake, 1, memory_order_release);
-  accrt_futex_wake(wake, 1);
-  /* The last touch: release pairs with the acquire in stop_watching, after which the waiter's memory is gone. */
+  /* The last touch: release pairs with the acquire in stop_watching, after which the waiter's
+   * memory is gone. Before the call to the kernel, so that the waiter, once awake, need not wait
+   * for that call's end; the call takes the address alone. */
   atomic_store_explicit(&waiter->fired, 1, memory_order_release);
+  accrt_futex_wake(wake, 1);
 }
 
 /* Watches all items; false when one answered at once. *out_count: how many are watched. */
@@ -224,7 +256,8 @@ static void stop_watching(const accrt_wait_t* wait, uint32_t count) {
     accrt_waiter_watch_t* waiter = &wait->watches[i];
     if (accrt_timeline_unwatch(wait->items[i].timeline, &waiter->watch))
       continue;
-    /* On its way on another thread, for an instant. Acquire pairs with the release in fire_waiter. */
+    /* On its way on another thread, for an instant. Acquire pairs with the release in
+     * fire_waiter. */
     while (atomic_load_explicit(&waiter->fired, memory_order_acquire) == 0)
       (void)sched_yield();
   }
@@ -252,8 +285,8 @@ static accrt_reach_t block(const accrt_wait_t* wait, uint64_t deadline_ns, uint3
   if (wait->watched != NULL)
     wait->watched(wait->look_user);
   for (;;) {
-    /* Cleared before the check: what comes later sets it again. Acquire pairs with the release in fire_waiter: what came
-     * before is seen. */
+    /* Cleared before the check: what comes later sets it again. Acquire pairs with the release in
+     * fire_waiter: what came before is seen. */
     (void)atomic_exchange_explicit(&wake, 0, memory_order_acquire);
     reach = check(wait, out_index);
     if (reach != ACCRT_REACH_PENDING || accrt_deadline_left_ns(deadline_ns) == 0)
@@ -261,6 +294,19 @@ static accrt_reach_t block(const accrt_wait_t* wait, uint64_t deadline_ns, uint3
     sleep_until(wait, &wake, deadline_ns);
   }
   stop_watching(wait, watched);
+  return reach;
+}
+
+/* Spins as long as pays, going by how it went for the first timeline before. A hint alone:
+ * relaxed. */
+static accrt_reach_t spin(const accrt_wait_t* wait, uint64_t deadline_ns, uint32_t* out_index) {
+  atomic_uint* misses = &wait->items[0].timeline->misses;
+  const unsigned missed = atomic_load_explicit(misses, memory_order_relaxed);
+  const bool few = missed >= MISSES_BEFORE_FEW && missed % MISSES_BETWEEN_MANY != 0;
+  const accrt_reach_t reach =
+      poll(wait, deadline_ns, few ? FEW_SPINS_BEFORE_SLEEP : SPINS_BEFORE_SLEEP, out_index);
+  atomic_store_explicit(misses, reach == ACCRT_REACH_PENDING ? missed + 1 : 0,
+                        memory_order_relaxed);
   return reach;
 }
 
@@ -274,6 +320,6 @@ accrt_reach_t accrt_wait(const accrt_wait_t* wait, uint32_t* out_index) {
   const uint64_t deadline_ns = accrt_deadline_ns(wait->timeout_ns);
   if (wait->policy != ACCRT_WAIT_BLOCK || wait->watches == NULL)
     return poll(wait, deadline_ns, 0, out_index);
-  reach = poll(wait, deadline_ns, SPINS_BEFORE_SLEEP, out_index);
+  reach = spin(wait, deadline_ns, out_index);
   return reach != ACCRT_REACH_PENDING ? reach : block(wait, deadline_ns, out_index);
 }

@@ -1,6 +1,8 @@
-/* runtime/drivers/common/timeline.h - a 64-bit value that grows, with watchers: the heart of semaphores, events and streams.
+/* runtime/drivers/common/timeline.h - a 64-bit value that grows, with watchers: the heart of
+ * semaphores, events and streams.
  *
- * It may not allocate, and calls nobody under its lock. Its error record is kept by whoever owns it.
+ * It may not allocate, and calls nobody under its lock. Its error record is kept by whoever owns
+ * it.
  */
 #ifndef ACCRT_RUNTIME_DRIVERS_COMMON_TIMELINE_H_
 #define ACCRT_RUNTIME_DRIVERS_COMMON_TIMELINE_H_
@@ -8,7 +10,8 @@
 #include "accrt/base.h"
 #include "runtime/core/sync.h"
 
-/* Something that happens when a value is reached, or when the timeline fails before. Linked into the timeline. */
+/* Something that happens when a value is reached, or when the timeline fails before. Linked into
+ * the timeline. */
 typedef struct accrt_watch {
   struct accrt_watch* previous;
   struct accrt_watch* next;
@@ -24,7 +27,10 @@ typedef struct accrt_timeline {
   accrt_mutex_t lock;
   atomic_uint failed;
   atomic_uint_least64_t value;
-  accrt_watch_t* watches;
+  /* Changed under the lock. Seq_cst where one is added and in accrt_timeline_advance_alone: of who
+   * adds one and who raises the value at the same time, one sees the other. */
+  _Atomic(accrt_watch_t*) watches;
+  atomic_uint misses; /* waits in a row for which spinning did not help; a hint */
 } accrt_timeline_t;
 
 typedef enum accrt_reach {
@@ -35,7 +41,8 @@ typedef enum accrt_reach {
 
 void accrt_timeline_init(accrt_timeline_t* timeline, uint64_t value);
 static inline uint64_t accrt_timeline_value(accrt_timeline_t* timeline) {
-  /* Acquire pairs with the release of the value in accrt_timeline_advance: what was done before is seen. */
+  /* Acquire pairs with the release of the value in accrt_timeline_advance: what was done before is
+   * seen. */
   return atomic_load_explicit(&timeline->value, memory_order_acquire);
 }
 static inline bool accrt_timeline_failed(accrt_timeline_t* timeline) {
@@ -46,16 +53,27 @@ static inline bool accrt_timeline_failed(accrt_timeline_t* timeline) {
 accrt_reach_t accrt_timeline_reach(accrt_timeline_t* timeline, uint64_t value);
 /* Links the watch when the answer is PENDING; otherwise leaves it alone. */
 accrt_reach_t accrt_timeline_watch(accrt_timeline_t* timeline, accrt_watch_t* watch);
-/* True when the watch was linked and now is not; false when it fired or is about to on another thread. */
+/* True when the watch was linked and now is not; false when it fired or is about to on another
+ * thread. */
 bool accrt_timeline_unwatch(accrt_timeline_t* timeline, accrt_watch_t* watch);
-/* Raises the value, failed or not; a value that is not above the present one changes nothing. Inside a context. */
+/* Raises the value, failed or not; a value that is not above the present one changes nothing.
+ * Inside a context. */
 void accrt_timeline_advance(accrt_timeline_t* timeline, uint64_t value);
-/* Raises the value of a timeline that has not failed. ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE with the present value;
- * ACCRT_ERROR_POISONED. No record is made. Inside a context. */
+/* The same without the lock, where no other thread raises it at the same time. True: somebody
+ * watches, and accrt_timeline_fire is to follow. */
+static inline bool accrt_timeline_advance_alone(accrt_timeline_t* timeline, uint64_t value) {
+  if (value > atomic_load_explicit(&timeline->value, memory_order_relaxed))
+    atomic_store_explicit(&timeline->value, value, memory_order_seq_cst);
+  return atomic_load_explicit(&timeline->watches, memory_order_seq_cst) != NULL;
+}
+/* Fires the watches up to the present value. Inside a context. */
+void accrt_timeline_fire(accrt_timeline_t* timeline);
+/* Raises the value of a timeline that has not failed. ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE with the
+ * present value; ACCRT_ERROR_POISONED. No record is made. Inside a context. */
 accrt_status_t accrt_timeline_signal(accrt_timeline_t* timeline, uint64_t value,
                                      uint64_t* out_present);
-/* Fails it: false when it has failed already. `store` (may be NULL) is called under the lock, before anybody can see the
- * failure, and may only copy. Inside a context. */
+/* Fails it: false when it has failed already. `store` (may be NULL) is called under the lock,
+ * before anybody can see the failure, and may only copy. Inside a context. */
 bool accrt_timeline_fail(accrt_timeline_t* timeline, void (*store)(void* user), void* user);
 /* ---- Waiting on the host ---- */
 
@@ -89,7 +107,8 @@ typedef struct accrt_waiter_watch {
   atomic_uint fired;
 } accrt_waiter_watch_t;
 
-/* REACHED (all, or any with its index), FAILED (with the index of one that failed), or PENDING: the time is over. */
+/* REACHED (all, or any with its index), FAILED (with the index of one that failed), or PENDING: the
+ * time is over. */
 accrt_reach_t accrt_wait(const accrt_wait_t* wait, uint32_t* out_index);
 
 #endif /* ACCRT_RUNTIME_DRIVERS_COMMON_TIMELINE_H_ */

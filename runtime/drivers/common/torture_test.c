@@ -1,5 +1,6 @@
-/* Every allocation fails in turn: a whole life of an instance is repeated with the n-th allocation failing, once and then for
- * ever, until it completes. Each time there is a clear error, nothing is left, and nothing is broken for the next round. */
+/* Every allocation fails in turn: a whole life of an instance is repeated with the n-th allocation
+ * failing, once and then for ever, until it completes. Each time there is a clear error, nothing is
+ * left, and nothing is broken for the next round. */
 #include "runtime/drivers/common/test_driver.h"
 
 #include <stdarg.h>
@@ -198,7 +199,8 @@ static void torture(int mode, int for_ever) {
     if (status != ACCRT_OK) {
       accrt_error_t error = ACCRT_ERROR_INIT;
       assert_int_equal(accrt_last_error(&error), ACCRT_OK);
-      /* A stream that failed on its own says so when it is waited for; all else names the lack of memory. */
+      /* A stream that failed on its own says so when it is waited for; all else names the lack of
+       * memory. */
       assert_true(status == ACCRT_ERROR_OUT_OF_MEMORY || status == ACCRT_ERROR_POISONED);
       assert_int_equal(error.status, status);
       assert_true(error.message[0] != '\0');

@@ -1,5 +1,5 @@
-/* runtime/drivers/common/transfer.c - copies and fills: checking places and ranges, making driver commands. It may not know how
- * streams work. */
+/* runtime/drivers/common/transfer.c - copies and fills: checking places and ranges, making driver
+ * commands. It may not know how streams work. */
 #include <string.h>
 
 #include "runtime/drivers/common/objects.h"
@@ -7,13 +7,23 @@
 
 #define VALUE(number) ((accrt_driver_value_t){.constant = (number), .scalar = ACCRT_DRIVER_NONE})
 
+uint64_t accrt_place_size(const accrt_place_t* place, uint64_t size_bytes) {
+  uint64_t address, buffer_bytes;
+  if (size_bytes != ACCRT_TO_END || place->buffer == NULL)
+    return size_bytes;
+  accrt_buffer_range(place->buffer, &address, &buffer_bytes);
+  return place->offset_bytes <= buffer_bytes ? buffer_bytes - place->offset_bytes : size_bytes;
+}
+
 accrt_status_t accrt_place_resolve(accrt_device_t* device, const accrt_place_t* place,
                                    uint64_t size_bytes, const char* what, uint64_t* out_address) {
   if (place->buffer != NULL) {
     uint64_t address, buffer_bytes;
     accrt_buffer_range(place->buffer, &address, &buffer_bytes);
     if (accrt_device_instance(accrt_buffer_device(place->buffer)) != device->instance) {
-      return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s: the buffer is of another instance", what);
+      return ACCRT_FAIL_INNER(
+          INVALID_ARGUMENT, "%s: the buffer is of %s of another instance than %s", what,
+          accrt_device_facts(accrt_buffer_device(place->buffer))->name, device->info.name);
     }
     if (!accrt_range_fits(place->offset_bytes, size_bytes, buffer_bytes)) {
       return ACCRT_FAIL_INNER(OUT_OF_RANGE,
@@ -38,21 +48,23 @@ accrt_status_t accrt_place_resolve(accrt_device_t* device, const accrt_place_t* 
 }
 
 static bool reaches(const accrt_device_t* device, const accrt_device_t* owner) {
-  if (device->slot != owner->slot)
+  if (accrt_upper_device(device)->slot != accrt_upper_device(owner)->slot)
     return false;
-  if (device->slot->table.device_enable_peer == NULL)
+  if (device->table->device_enable_peer == NULL)
     return true;
-  const uint64_t peers = atomic_load_explicit(&device->peers, memory_order_relaxed);
-  return owner->index < 64 && (peers >> owner->index & 1) != 0;
+  const uint64_t peers =
+      atomic_load_explicit(&accrt_upper_device(device)->peers, memory_order_relaxed);
+  return accrt_upper_device(owner)->index < 64 &&
+         (peers >> accrt_upper_device(owner)->index & 1) != 0;
 }
 
-/* Memory of the host is for everybody's copies and fills, but for the kernels of those alone who reach all of it, or whose driver
- * it is from. */
+/* Memory of the host is for everybody's copies and fills, but for the kernels of those alone who
+ * reach all of it, or whose driver it is from. */
 static bool is_shared(const accrt_device_t* device, const accrt_buffer_t* buffer, bool by_kernel) {
   if (accrt_buffer_host_pointer(buffer) == NULL)
     return false;
   return !by_kernel || (device->info.flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) != 0 ||
-         accrt_buffer_device(buffer)->slot == device->slot;
+         accrt_upper_device(accrt_buffer_device(buffer))->slot == accrt_upper_device(device)->slot;
 }
 
 accrt_status_t accrt_buffer_check_reach(const accrt_device_t* device, const accrt_buffer_t* buffer,
@@ -62,7 +74,7 @@ accrt_status_t accrt_buffer_check_reach(const accrt_device_t* device, const accr
     return ACCRT_OK;
   return ACCRT_FAIL_INNER(UNSUPPORTED, "%s: memory of %s is out of reach of %s%s", what,
                           owner->info.name, device->info.name,
-                          owner->slot == device->slot
+                          accrt_upper_device(owner)->slot == accrt_upper_device(device)->slot
                               ? ": accrt_device_enable_peer was not called, or found no path"
                               : "");
 }
@@ -131,7 +143,8 @@ static accrt_driver_range_t range_at(uint64_t address, uint64_t size_bytes, uint
 void accrt_buffer_note_or_wait(accrt_buffer_t* buffer, accrt_stream_t* stream, uint64_t number) {
   if (accrt_buffer_note_use(buffer, stream, number) == ACCRT_OK)
     return;
-  (void)accrt_stream_wait_number(stream, number, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK);
+  (void)accrt_stream_wait_number(stream, number, ACCRT_TIMEOUT_INFINITE, ACCRT_TIMEOUT_INFINITE,
+                                 ACCRT_WAIT_BLOCK);
 }
 
 static void note(const accrt_place_t* place, accrt_stream_t* stream, uint64_t number) {
@@ -139,26 +152,26 @@ static void note(const accrt_place_t* place, accrt_stream_t* stream, uint64_t nu
     accrt_buffer_note_or_wait(place->buffer, stream, number);
 }
 
-/* Makes room for the note before anything is enqueued, where a lack of memory is still a plain error. */
+/* Makes room for the note before anything is enqueued, where a lack of memory is still a plain
+ * error. */
 static accrt_status_t prepare_note(const accrt_place_t* place, accrt_stream_t* stream) {
   return place->buffer != NULL ? accrt_buffer_note_use(place->buffer, stream, 0) : ACCRT_OK;
 }
 
+/* `names` are those of the stream and of the two that follow. */
 static accrt_status_t check_call(accrt_stream_t* stream, const void* first, const void* second,
-                                 const char* function) {
-  const accrt_status_t status = accrt_check_fork_in(function);
-  if (status != ACCRT_OK)
-    return status;
-  if (stream == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "stream is NULL");
-  return first != NULL && second != NULL
-             ? ACCRT_OK
-             : ACCRT_FAIL(INVALID_ARGUMENT, "a place or the region is NULL");
+                                 const char* names, const char* function) {
+  ACCRT_TRY(accrt_check_fork_in(function));
+  if (stream != NULL && first != NULL && second != NULL)
+    return ACCRT_OK;
+  const void* const arguments[] = {stream, first, second};
+  return accrt_error_fail_null(NULL, __FILE__, (uint32_t)__LINE__, names, arguments);
 }
 
 /* ---- Large copies of plain host memory ---- */
 
-/* The place's address when it is plain host memory that the device does not reach as it is, else NULL. */
+/* The place's address when it is plain host memory that the device does not reach as it is, else
+ * NULL. */
 static unsigned char* plain_memory(const accrt_stream_t* stream, const accrt_place_t* place) {
   if ((stream->device->info.flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) != 0)
     return NULL;
@@ -179,7 +192,8 @@ static accrt_status_t move_down(void* user, uint64_t offset_bytes, void* memory,
   return ACCRT_OK;
 }
 
-/* Whether the engine does it: one end is plain host memory, there is enough of it, and the stream can wait for it. */
+/* Whether the engine does it: one end is plain host memory, there is enough of it, and the stream
+ * can wait for it. */
 static bool is_staged(const accrt_stream_t* stream, const accrt_place_t* source,
                       const accrt_place_t* target, const accrt_copy_region_t* region) {
   return !stream->foreign && region->extent[0] >= ACCRT_STAGING_MIN_BYTES &&
@@ -207,21 +221,17 @@ static accrt_status_t enqueue_staged(accrt_stream_t* stream, const accrt_place_t
 
 static accrt_status_t enqueue_direct(accrt_stream_t* stream, const accrt_driver_command_t* command,
                                      const char* name, uint64_t* out_number) {
-  const accrt_request_t request = {.kind = ACCRT_OP_COMMAND, .name = name, .command = command};
-  return accrt_stream_enqueue(stream, &request, out_number);
+  const accrt_stream_work_t work = {.name = name};
+  return accrt_stream_enqueue_work(stream, command, &work, out_number);
 }
 
 static accrt_status_t enqueue_copy(accrt_stream_t* stream, const accrt_place_t* source,
                                    const accrt_place_t* target, const accrt_copy_region_t* region,
                                    const char* name) {
   uint64_t source_bytes, target_bytes, from, to, number;
-  accrt_status_t status = accrt_region_check(region, &source_bytes, &target_bytes);
-  if (status == ACCRT_OK)
-    status = accrt_place_resolve(stream->device, source, source_bytes, "source", &from);
-  if (status == ACCRT_OK)
-    status = accrt_place_resolve(stream->device, target, target_bytes, "target", &to);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_region_check(region, &source_bytes, &target_bytes));
+  ACCRT_TRY(accrt_place_resolve(stream->device, source, source_bytes, "source", &from));
+  ACCRT_TRY(accrt_place_resolve(stream->device, target, target_bytes, "target", &to));
   if (overlap(from, source_bytes, to, target_bytes)) {
     return ACCRT_FAIL(ALIASED,
                       "source [0x%" PRIx64 ", +%" PRIu64 ") and target [0x%" PRIx64 ", +%" PRIu64
@@ -230,11 +240,8 @@ static accrt_status_t enqueue_copy(accrt_stream_t* stream, const accrt_place_t* 
   }
   if (source_bytes == 0)
     return accrt_stream_check(stream, name);
-  status = prepare_note(source, stream);
-  if (status == ACCRT_OK)
-    status = prepare_note(target, stream);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(prepare_note(source, stream));
+  ACCRT_TRY(prepare_note(target, stream));
   accrt_driver_command_t command = {.opcode = ACCRT_DRIVER_COMMAND_COPY, .name = name};
   command.as.copy = (accrt_driver_copy_t){
       .source = range_at(from, source_bytes, ACCRT_KERNEL_ACCESS_READ),
@@ -244,11 +251,9 @@ static accrt_status_t enqueue_copy(accrt_stream_t* stream, const accrt_place_t* 
                               VALUE(region->source_stride_bytes[1])},
       .target_stride_bytes = {VALUE(region->target_stride_bytes[0]),
                               VALUE(region->target_stride_bytes[1])}};
-  status = is_staged(stream, source, target, region)
-               ? enqueue_staged(stream, source, target, region->extent[0], name, &number)
-               : enqueue_direct(stream, &command, name, &number);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(is_staged(stream, source, target, region)
+                ? enqueue_staged(stream, source, target, region->extent[0], name, &number)
+                : enqueue_direct(stream, &command, name, &number));
   note(source, stream, number);
   note(target, stream, number);
   return ACCRT_OK;
@@ -256,9 +261,8 @@ static accrt_status_t enqueue_copy(accrt_stream_t* stream, const accrt_place_t* 
 
 accrt_status_t accrt_stream_copy(accrt_stream_t* stream, const accrt_place_t* source,
                                  const accrt_place_t* target, uint64_t size_bytes) {
-  const accrt_status_t status = check_call(stream, source, target, __func__);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(check_call(stream, source, target, "stream, source, target", __func__));
+  size_bytes = accrt_place_size(source->buffer != NULL ? source : target, size_bytes);
   const accrt_copy_region_t region = {.extent = {size_bytes, 1, 1}};
   return enqueue_copy(stream, source, target, &region, __func__);
 }
@@ -266,9 +270,9 @@ accrt_status_t accrt_stream_copy(accrt_stream_t* stream, const accrt_place_t* so
 accrt_status_t accrt_stream_copy_strided(accrt_stream_t* stream, const accrt_place_t* source,
                                          const accrt_place_t* target,
                                          const accrt_copy_region_t* region) {
-  accrt_status_t status = check_call(stream, source, target, __func__);
+  accrt_status_t status = check_call(stream, source, target, "stream, source, target", __func__);
   if (status == ACCRT_OK)
-    status = check_call(stream, region, region, __func__);
+    status = check_call(stream, region, region, "stream, region, region", __func__);
   return status == ACCRT_OK ? enqueue_copy(stream, source, target, region, __func__) : status;
 }
 
@@ -288,7 +292,9 @@ accrt_status_t accrt_fill_check(uint64_t offset_bytes, uint64_t size_bytes,
 
 accrt_status_t accrt_stream_fill(accrt_stream_t* stream, const accrt_place_t* target,
                                  uint64_t size_bytes, uint64_t pattern, uint32_t pattern_bytes) {
-  accrt_status_t status = check_call(stream, target, target, __func__);
+  accrt_status_t status = check_call(stream, target, target, "stream, target, target", __func__);
+  if (status == ACCRT_OK)
+    size_bytes = accrt_place_size(target, size_bytes);
   if (status == ACCRT_OK)
     status = accrt_fill_check(target->offset_bytes, size_bytes, pattern_bytes);
   uint64_t to = 0, number;
@@ -305,16 +311,13 @@ accrt_status_t accrt_stream_fill(accrt_stream_t* stream, const accrt_place_t* ta
   }
   if (size_bytes == 0)
     return accrt_stream_check(stream, __func__);
-  status = prepare_note(target, stream);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(prepare_note(target, stream));
   accrt_driver_command_t command = {.opcode = ACCRT_DRIVER_COMMAND_FILL, .name = __func__};
   command.as.fill =
       (accrt_driver_fill_t){.target = range_at(to, size_bytes, ACCRT_KERNEL_ACCESS_WRITE),
                             .pattern = pattern,
                             .pattern_bytes = pattern_bytes};
-  const accrt_request_t request = {.kind = ACCRT_OP_COMMAND, .name = __func__, .command = &command};
-  status = accrt_stream_enqueue(stream, &request, &number);
+  status = enqueue_direct(stream, &command, __func__, &number);
   if (status == ACCRT_OK)
     note(target, stream, number);
   return status;

@@ -7,6 +7,8 @@
 #include <cmocka.h>
 
 #include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
 
 #define FOREVER ACCRT_TIMEOUT_INFINITE
 
@@ -186,8 +188,73 @@ static void test_fill_patterns(void** state) {
   accrt_buffer_release(a);
 }
 
+/* ACCRT_TO_END, in every function with the size of a range in a buffer: to its end; where there is
+ * none it does not fit. */
+static void test_to_the_end(void** state) {
+  (void)state;
+  accrt_buffer_t *a = make_buffer(64), *b = make_buffer(40);
+  unsigned char *in_a = bytes_of(a), *in_b = bytes_of(b), host[64];
+  const accrt_place_t at = {a, NULL, 40}, past = {a, NULL, 65}, end = {a, NULL, 64},
+                      target = {b, NULL, 8}, memory = {NULL, host, 0};
+  void* pointer;
+  memset(in_a, 1, 64);
+  memset(in_b, 2, 40);
+  memset(host, 3, sizeof host);
+  assert_int_equal(accrt_stream_fill(stream, &at, ACCRT_TO_END, 7, 1), ACCRT_OK);
+  assert_true(in_a[39] == 1 && in_a[40] == 7 && in_a[63] == 7);
+  assert_int_equal(accrt_stream_fill(stream, &end, ACCRT_TO_END, 9, 1), ACCRT_OK);
+  assert_int_equal(accrt_stream_fill(stream, &past, ACCRT_TO_END, 9, 1), ACCRT_ERROR_OUT_OF_RANGE);
+  assert_int_equal(accrt_stream_fill(stream, &memory, ACCRT_TO_END, 9, 1),
+                   ACCRT_ERROR_OUT_OF_RANGE); /* in no buffer */
+  assert_int_equal(accrt_stream_copy(stream, &at, &target, ACCRT_TO_END), ACCRT_OK); /* 24 bytes */
+  assert_true(in_b[7] == 2 && in_b[8] == 7 && in_b[31] == 7 && in_b[32] == 2);
+  assert_int_equal(accrt_stream_copy(stream, &at, &memory, ACCRT_TO_END), ACCRT_OK);
+  assert_true(host[23] == 7 && host[24] == 3);
+  assert_int_equal(accrt_stream_copy(stream, &memory, &at, ACCRT_TO_END), ACCRT_OK);
+  assert_memory_equal(in_a + 40, host, 24);
+  assert_int_equal(accrt_stream_copy(stream, &memory, &memory, ACCRT_TO_END),
+                   ACCRT_ERROR_OUT_OF_RANGE);
+  const accrt_place_t long_source = {a, NULL, 0};
+  assert_int_equal(accrt_stream_copy(stream, &long_source, &target, ACCRT_TO_END),
+                   ACCRT_ERROR_OUT_OF_RANGE); /* 64 bytes do not fit the target */
+  assert_int_equal(accrt_buffer_map(a, 40, ACCRT_TO_END, &pointer), ACCRT_OK);
+  assert_ptr_equal(pointer, in_a + 40);
+  assert_int_equal(accrt_buffer_unmap(a), ACCRT_OK);
+  assert_int_equal(accrt_buffer_map(a, 65, ACCRT_TO_END, &pointer), ACCRT_ERROR_OUT_OF_RANGE);
+  /* A file. */
+  FILE* file = tmpfile();
+  assert_non_null(file);
+  assert_int_equal(fwrite(host, 1, sizeof host, file), sizeof host);
+  assert_int_equal(fflush(file), 0);
+  memset(in_a, 0, 64);
+  assert_int_equal(accrt_stream_read_file(stream, fileno(file), 4, &at, ACCRT_TO_END, 0), ACCRT_OK);
+  assert_int_equal(accrt_stream_synchronize(stream, FOREVER, 0), ACCRT_OK);
+  assert_memory_equal(in_a + 40, host + 4, 24);
+  assert_int_equal(accrt_stream_read_file(stream, fileno(file), 0, &memory, ACCRT_TO_END, 0),
+                   ACCRT_ERROR_OUT_OF_RANGE);
+  (void)fclose(file);
+  /* Recorded: a buffer has an end, a binding has none yet. */
+  accrt_commands_t* commands;
+  const accrt_binding_place_t named = {ACCRT_BINDING_NONE, 0, at}, bound = {0, 0, {NULL, NULL, 8}};
+  assert_int_equal(accrt_commands_create(world.device, 1, &commands), ACCRT_OK);
+  assert_int_equal(accrt_commands_fill(commands, &bound, ACCRT_TO_END, 5, 1, NULL, NULL),
+                   ACCRT_ERROR_OUT_OF_RANGE);
+  assert_int_equal(accrt_commands_fill(commands, &named, ACCRT_TO_END, 5, 1, NULL, NULL), ACCRT_OK);
+  assert_int_equal(accrt_commands_fill(commands, &bound, 8, 6, 1, NULL, NULL), ACCRT_OK);
+  assert_int_equal(accrt_commands_finalize(commands), ACCRT_OK);
+  const accrt_binding_t binding = {.buffer = b, .offset_bytes = 16, .size_bytes = ACCRT_TO_END};
+  assert_int_equal(accrt_stream_submit(stream, commands, &binding, 1, sizeof binding), ACCRT_OK);
+  assert_int_equal(accrt_stream_synchronize(stream, FOREVER, 0), ACCRT_OK);
+  assert_true(in_a[39] == 0 && in_a[40] == 5 && in_a[63] == 5);
+  assert_true(in_b[23] == 7 && in_b[24] == 6 && in_b[31] == 6);
+  accrt_commands_release(commands);
+  accrt_buffer_release(a);
+  accrt_buffer_release(b);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(test_to_the_end, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_between_any_two_places, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_ranges, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_overlap, set_up, tear_down),

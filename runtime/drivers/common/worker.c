@@ -1,19 +1,20 @@
-/* runtime/drivers/common/worker.c - the instance's own thread. It may not run anything under its lock. */
+/* runtime/drivers/common/worker.c - the instance's own threads. It may not run anything under its
+ * lock. */
 #include "runtime/drivers/common/worker.h"
 
-#include <signal.h>
 #include <stddef.h>
 
 #include "runtime/core/error.h"
-#include "runtime/drivers/common/context.h"
+#include "runtime/core/context.h"
 #include "runtime/drivers/common/objects.h"
 
-void accrt_worker_init(accrt_worker_t* worker, accrt_instance_t* instance) {
-  accrt_mutex_init(&worker->lock);
+void accrt_worker_init(accrt_worker_t* worker, accrt_instance_t* instance, const char* name) {
+  accrt_mutex_init(&worker->lock, ACCRT_LOCK_WORKER);
   atomic_init(&worker->wake, 0);
   atomic_init(&worker->kicked, 0);
   atomic_init(&worker->teardown, 0);
   worker->instance = instance;
+  worker->name = name;
 }
 
 static void wake(accrt_worker_t* worker) {
@@ -52,7 +53,8 @@ static void* run_thread(void* argument) {
   bool stop = false;
   accrt_context_set_runtime_thread(true);
   for (;;) {
-    /* Acquire pairs with the release in wake: read before the work is looked for, so that none is missed. */
+    /* Acquire pairs with the release in wake: read before the work is looked for, so that none is
+     * missed. */
     const unsigned seen = atomic_load_explicit(&worker->wake, memory_order_acquire);
     if (run_jobs(worker, &stop))
       continue;
@@ -68,15 +70,10 @@ static void* run_thread(void* argument) {
   }
 }
 
-/* With all signals blocked: the program's handlers run on the program's threads. */
 static int create_thread(accrt_worker_t* worker) {
-  sigset_t all, old;
-  (void)sigfillset(&all);
-  (void)pthread_sigmask(SIG_SETMASK, &all, &old);
-  const int error = pthread_create(&worker->thread, NULL, run_thread, worker);
-  (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+  const int error = accrt_thread_start(&worker->thread, NULL, run_thread, worker);
   if (error == 0)
-    (void)pthread_setname_np(worker->thread, "accrt-notify");
+    (void)pthread_setname_np(worker->thread, worker->name);
   return error;
 }
 
@@ -89,7 +86,7 @@ accrt_status_t accrt_worker_start(accrt_worker_t* worker) {
   }
   accrt_mutex_unlock(&worker->lock);
   if (error != 0)
-    return ACCRT_FAIL_ERRNO(OUT_OF_MEMORY, error, "could not start the notification thread");
+    return ACCRT_FAIL_ERRNO(OUT_OF_MEMORY, error, "could not start the thread '%s'", worker->name);
   return ACCRT_OK;
 }
 

@@ -1,5 +1,5 @@
-/* runtime/drivers/cuda/command.c - one command onto a stream. Of queues it may know only how they launch: lists use it with streams
- * alone. */
+/* runtime/drivers/cuda/command.c - puts one command on a stream. Of queues it may know only how
+ * they launch. Lists call it with streams alone. */
 #include <string.h>
 
 #include "runtime/drivers/cuda/cuda.h"
@@ -14,7 +14,7 @@ void accrt_cuda_block_patch(const accrt_driver_patch_t* patches, uint32_t patch_
       bits = cuda_value(&patch->value, submission);
     } else if (patch->range.binding != ACCRT_DRIVER_NONE &&
                submission->bindings[patch->range.binding].address == 0) {
-      bits = 0; /* an optional buffer that is absent */
+      bits = 0; /* an optional buffer is absent */
     } else {
       bits = cuda_address(&patch->range, submission);
     }
@@ -34,7 +34,7 @@ CUresult accrt_cuda_kernel_launch(const cuda_kernel_t* kernel, CUstream stream,
                                   const uint32_t grid[3], const void* block) {
   const cuda_api_t* api = kernel->device->api;
   size_t size_bytes = kernel->params_size_bytes;
-  /* CUDA takes the block as not const, and only reads it. */
+  /* CUDA only reads the block, but its parameter is not const. */
   void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, (void*)(uintptr_t)block,
                    CU_LAUNCH_PARAM_BUFFER_SIZE, &size_bytes, CU_LAUNCH_PARAM_END};
   void** arguments = size_bytes != 0 ? extra : NULL;
@@ -58,7 +58,7 @@ CUresult accrt_cuda_kernel_launch(const cuda_kernel_t* kernel, CUstream stream,
   return api->cuLaunchKernelEx(&configuration, kernel->function, NULL, arguments);
 }
 
-/* On a queue's stream, or on any stream with queue == NULL. */
+/* Launches on a queue's stream, or on any stream when `queue` is NULL. */
 static accrt_status_t dispatch(cuda_device_t* device, cuda_queue_t* queue, CUstream stream,
                                const accrt_driver_dispatch_t* command,
                                const accrt_driver_submission_t* submission) {
@@ -66,7 +66,7 @@ static accrt_status_t dispatch(cuda_device_t* device, cuda_queue_t* queue, CUstr
   const cuda_kernel_t* kernel = command->kernel->module_kernel;
   if (kernel == NULL) {
     return accrt_cuda_refuse(device->environment, ACCRT_ERROR_UNSUPPORTED, "dispatch",
-                             "kernel '%s' is a host kernel: cuda:%u runs device code alone",
+                             "kernel '%s' is a host kernel, but cuda:%u runs only device code",
                              command->kernel->definition->name, device->ordinal);
   }
   uint32_t grid[3];
@@ -120,7 +120,7 @@ accrt_status_t accrt_cuda_command_enqueue(cuda_device_t* device, CUstream stream
                                    command->as.fill.pattern, command->as.fill.pattern_bytes);
   case ACCRT_DRIVER_COMMAND_BARRIER:
   case ACCRT_DRIVER_COMMAND_MARKER:
-    return ACCRT_OK; /* a stream runs in order */
+    return ACCRT_OK; /* a stream runs in order, so nothing is needed */
   default:
     return accrt_cuda_refuse(device->environment, ACCRT_ERROR_UNSUPPORTED, "queue_enqueue",
                              "command %u is not known to cuda:%u", command->opcode,

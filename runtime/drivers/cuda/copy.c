@@ -1,8 +1,9 @@
-/* runtime/drivers/cuda/copy.c - how strided copies and fills are said to CUDA. Addresses are unified: CUDA finds out itself on
- * which side host, device or peer memory lies.
+/* runtime/drivers/cuda/copy.c - strided copies and fills as calls of CUDA. Addresses are unified:
+ * CUDA finds out whether an address is in host, device or peer memory.
  *
- * CUDA's 2D and 3D copies want pitches of at least the width, below a limit, and planes of a whole number of pitches. What is not
- * of that shape (a source that repeats with a stride of 0, rows that overlap in the source) is copied in smaller pieces.
+ * CUDA's 2D and 3D copies require pitches of at least the width and below a limit, and planes of a
+ * whole number of pitches. Copies of another shape (a source with a stride of 0, or rows that
+ * overlap in the source) are split into smaller copies.
  */
 #include <string.h>
 
@@ -28,7 +29,8 @@ static void drop_unit_dimensions(cuda_copy_t* copy) {
   }
 }
 
-/* Rows that follow one another on both sides are one row; planes that do are more rows. */
+/* Merges rows that are contiguous on both sides into one row, and contiguous planes into more
+ * rows. */
 static void merge(cuda_copy_t* copy) {
   uint64_t whole;
   if (copy->extent[2] > 1 && accrt_mul_u64(copy->extent[1], copy->source_stride[0], &whole) &&
@@ -57,7 +59,7 @@ static bool are_pitches(const cuda_copy_t* copy, uint64_t max_pitch_bytes) {
          is_pitch(copy->target_stride[0], copy->extent[0], max_pitch_bytes);
 }
 
-/* Planes a whole number of pitches apart, and not closer than they are high. */
+/* True when planes are a whole number of pitches apart and do not overlap. */
 static bool is_height(uint64_t plane_stride, uint64_t pitch, uint64_t rows) {
   return plane_stride % pitch == 0 && plane_stride / pitch >= rows;
 }
@@ -91,10 +93,10 @@ void accrt_cuda_copy_values(const accrt_driver_copy_t* command,
   }
 }
 
-/* ---- Where memory is ---- */
+/* ---- The device of an address ---- */
 
-/* 0: CUDA does not know it. */
-static CUmemorytype ask(const cuda_device_t* device, uint64_t address, int* out_ordinal) {
+/* Returns 0 for an address that CUDA does not know. */
+static CUmemorytype query_pointer(const cuda_device_t* device, uint64_t address, int* out_ordinal) {
   CUmemorytype type = (CUmemorytype)0;
   CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
                                  CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
@@ -105,14 +107,15 @@ static CUmemorytype ask(const cuda_device_t* device, uint64_t address, int* out_
 
 static CUmemorytype memory_type(const cuda_device_t* device, uint64_t address) {
   int ordinal = 0;
-  return ask(device, address, &ordinal);
+  return query_pointer(device, address, &ordinal);
 }
 
-/* Another device of this driver that has the memory, and has not let this one reach it yet. */
-static cuda_device_t* closed_peer(const cuda_device_t* device, uint64_t address) {
+/* Returns the other device of this driver that owns the memory, if it has not given `device` access
+ * yet. */
+static cuda_device_t* peer_without_access(const cuda_device_t* device, uint64_t address) {
   cuda_driver_t* driver = device->driver;
   int ordinal = 0;
-  if (ask(device, address, &ordinal) != CU_MEMORYTYPE_DEVICE || ordinal < 0 ||
+  if (query_pointer(device, address, &ordinal) != CU_MEMORYTYPE_DEVICE || ordinal < 0 ||
       ordinal >= (int)CUDA_MAX_DEVICES || (uint32_t)ordinal == device->ordinal) {
     return NULL;
   }
@@ -127,19 +130,19 @@ static cuda_device_t* closed_peer(const cuda_device_t* device, uint64_t address)
   return open ? NULL : peer;
 }
 
-/* Opens the way, or finds that there is none. */
-static bool has_path(cuda_device_t* device, cuda_device_t* peer) {
+/* Enables access to the peer's memory. False when the devices have no path to each other. */
+static bool open_path(cuda_device_t* device, cuda_device_t* peer) {
   const uint64_t bit = UINT64_C(1) << peer->ordinal;
-  /* Relaxed: who does not see it yet finds out by itself. */
-  if ((atomic_load_explicit(&device->pathless, memory_order_relaxed) & bit) != 0)
+  /* Relaxed is enough: a thread that misses the bit asks CUDA again. */
+  if ((atomic_load_explicit(&device->unreachable_peers, memory_order_relaxed) & bit) != 0)
     return false;
   const accrt_error_t saved = *accrt_error_current();
   const accrt_status_t status =
       accrt_cuda_device_enable_peer((accrt_driver_device_t*)device, (accrt_driver_device_t*)peer);
   (void)accrt_error_restore(&saved);
   if (status == ACCRT_ERROR_UNSUPPORTED)
-    atomic_fetch_or_explicit(&device->pathless, bit, memory_order_relaxed);
-  return status != ACCRT_ERROR_UNSUPPORTED; /* what else fails, the copy tells */
+    atomic_fetch_or_explicit(&device->unreachable_peers, bit, memory_order_relaxed);
+  return status != ACCRT_ERROR_UNSUPPORTED; /* the copy reports any other failure */
 }
 
 bool accrt_cuda_copy_reach(cuda_device_t* device, uint64_t source, uint64_t target,
@@ -149,14 +152,14 @@ bool accrt_cuda_copy_reach(cuda_device_t* device, uint64_t source, uint64_t targ
   if (device->driver->device_count < 2)
     return true;
   for (int i = 0; i < 2; ++i) {
-    cuda_device_t* peer = closed_peer(device, places[i]);
-    if (peer != NULL && !has_path(device, peer))
+    cuda_device_t* peer = peer_without_access(device, places[i]);
+    if (peer != NULL && !open_path(device, peer))
       out_far[i] = peer;
   }
   return out_far[0] == NULL && out_far[1] == NULL;
 }
 
-/* ---- Enqueuing ---- */
+/* ---- Submitting ---- */
 
 static CUresult copy_linear(const cuda_device_t* device, CUstream stream, uint64_t source,
                             uint64_t target, uint64_t size_bytes) {
@@ -201,7 +204,7 @@ static CUresult copy_rows(const cuda_device_t* device, CUstream stream, const cu
   return result;
 }
 
-/* At most one plane. */
+/* Copies at most one plane. */
 static CUresult copy_plane(const cuda_device_t* device, CUstream stream, const cuda_copy_t* copy,
                            uint32_t shape) {
   CUDA_MEMCPY2D request;
@@ -264,10 +267,11 @@ accrt_status_t accrt_cuda_copy_enqueue(cuda_device_t* device, CUstream stream, c
 
 /* ---- Fills ---- */
 
-/* What columns fill before the rest is copied from it. */
+/* Bytes that columns fill before copies multiply them. */
 #define SEED_BYTES (UINT64_C(64) << 10)
 
-/* 8 bytes at a time: CUDA has no such fill, unless both halves are one. Else each half is a column of 4 bytes in rows of 8. */
+/* Fills 8 bytes at a time. CUDA has no such fill unless both halves are equal. Otherwise each half
+ * is a column of 4 bytes in rows of 8. */
 static CUresult fill_columns(const cuda_api_t* api, CUstream stream, uint64_t target,
                              uint64_t count, uint64_t pattern) {
   const CUresult result = api->cuMemsetD2D32Async(target, 8, (unsigned)pattern, 1, count, stream);
@@ -276,8 +280,9 @@ static CUresult fill_columns(const cuda_api_t* api, CUstream stream, uint64_t ta
   return api->cuMemsetD2D32Async(target + 4, 8, (unsigned)(pattern >> 32), 1, count, stream);
 }
 
-/* Columns are slow. On the device the first of many bytes are copied behind themselves, twice as many each time; copies between
- * two places of the host would block. */
+/* Filling columns is slow. On the device, a long fill copies its filled part behind itself, and
+ * doubles it each time. In host memory it does not, because copies between host addresses would
+ * block. */
 static CUresult fill_8(const cuda_device_t* device, CUstream stream, uint64_t target,
                        uint64_t size_bytes, uint64_t pattern) {
   const cuda_api_t* api = device->api;
@@ -293,7 +298,7 @@ static CUresult fill_8(const cuda_device_t* device, CUstream stream, uint64_t ta
   return result;
 }
 
-/* Memory that CUDA knows nothing of is filled by the host, when the stream is there. */
+/* A host thread of CUDA fills memory that CUDA does not know, when the stream gets there. */
 typedef struct host_fill {
   const accrt_allocator_t* allocator;
   uint64_t target;
@@ -310,10 +315,10 @@ static void fill_here(const host_fill_t* fill) {
     return;
   }
   for (; at < end; at += fill->pattern_bytes)
-    memcpy(at, &fill->pattern, fill->pattern_bytes); /* its low bytes */
+    memcpy(at, &fill->pattern, fill->pattern_bytes); /* the low bytes of the pattern */
 }
 
-/* On a thread of CUDA's, where nothing of CUDA may be called. */
+/* Runs on a thread of CUDA, which may not call CUDA. */
 static void CUDA_CB run_host_fill(void* argument) {
   host_fill_t* fill = argument;
   fill_here(fill);
@@ -322,11 +327,8 @@ static void CUDA_CB run_host_fill(void* argument) {
 
 static accrt_status_t fill_on_host(cuda_device_t* device, CUstream stream,
                                    const host_fill_t* fill) {
-  void* memory;
-  const accrt_status_t status = accrt_alloc(device->allocator, sizeof(host_fill_t), &memory);
-  if (status != ACCRT_OK)
-    return status;
-  host_fill_t* kept = memory;
+  host_fill_t* kept;
+  ACCRT_TRY(ACCRT_NEW(device->allocator, &kept));
   *kept = *fill;
   kept->allocator = device->allocator;
   const CUresult result = device->api->cuLaunchHostFunc(stream, run_host_fill, kept);

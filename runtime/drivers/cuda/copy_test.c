@@ -1,4 +1,5 @@
-/* Which form a strided copy takes, and that every form touches the same bytes as the plain loops. */
+/* Which form a strided copy takes, and that every form touches the same bytes as the plain
+ * loops. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,19 +1,22 @@
-/* runtime/drivers/cuda/cuda.h - the CUDA driver's own structures.
+/* runtime/drivers/cuda/cuda.h - the structures of the CUDA driver.
  *
- * How it works. The driver speaks the CUDA Driver API alone, through a table of functions that it resolves at run time
- * (symbols.def), so that one library serves machines with and without a GPU. Each device retains its primary context, shared
- * with everybody else in the process; every call that needs it makes it current and puts back what was current (cuda_enter,
- * cuda_leave).
+ * How it works. The driver uses only the CUDA Driver API, through a table of functions that it
+ * resolves at run time (symbols.def). So one library serves machines with and without a GPU. Each
+ * device retains its primary context, which it shares with all other code in the process. Every
+ * call that needs the context makes it current and restores the previous one afterwards
+ * (cuda_enter, cuda_leave).
  *
- * A queue is a CUstream. Submissions are counted, not recorded: a launch costs a launch. When somebody asks how far a queue is,
- * the stream is queried, or a *mark* (an event with the number of the last submission before it) is recorded behind what is
- * there. Completions and notifications ride on marks that the device's one *poller* thread looks at. CUDA's own callbacks are not
- * used: nothing of CUDA may be called in them.
+ * A queue is a CUstream. Submissions are counted, not recorded, so a launch costs no more than
+ * CUDA's launch. A query of a queue's progress queries the stream, or records a *mark* behind the
+ * submitted work: an event with the number of the last submission before it. Completions and
+ * notifications wait for marks. The device's one *poller* thread checks those marks. CUDA's own
+ * callbacks are not used, because they may not call CUDA.
  *
- * What fails on the device later breaks the context, for everybody in the process and for good: the device is then lost, and the
- * first error that was seen is what every queue tells.
+ * A failure of work on the device breaks the context for the whole process and for ever. The device
+ * is then lost, and every queue returns the first error that was seen.
  *
- * It may not mention bundles, programs or public handles, and uses of the library only runtime/core.
+ * This driver may not mention bundles, programs or public handles. Of the library it uses only
+ * runtime/core.
  */
 #ifndef ACCRT_RUNTIME_DRIVERS_CUDA_CUDA_H_
 #define ACCRT_RUNTIME_DRIVERS_CUDA_CUDA_H_
@@ -29,14 +32,14 @@
 #include "runtime/core/sync.h"
 
 #define CUDA_MAX_DEVICES 64u
-/* The oldest driver that has all of symbols.def: 12.4. */
+/* The oldest driver version that has all functions of symbols.def: 12.4. */
 #define CUDA_MIN_DRIVER_VERSION 12040
-/* Dynamic shared memory that every kernel may have without asking. */
+/* Dynamic shared memory that a kernel gets without an attribute. */
 #define CUDA_DEFAULT_SHARED_BYTES 49152u
-/* Clusters up to this many workgroups run on every device that has clusters. */
+/* Every device with clusters supports clusters of up to this many workgroups. */
 #define CUDA_PORTABLE_CLUSTER 8u
 #define CUDA_LAUNCH_MAX_ATTRIBUTES 4u
-/* Where device memory comes from cuMemAlloc: it hands out whole pieces of this size. */
+/* cuMemAlloc hands out whole granules of this size. Used where there is no virtual memory. */
 #define CUDA_PLAIN_GRANULARITY_BYTES (UINT64_C(2) << 20)
 
 typedef struct cuda_driver cuda_driver_t;
@@ -48,7 +51,7 @@ typedef struct cuda_kernel cuda_kernel_t;
 typedef struct cuda_memory cuda_memory_t;
 typedef struct cuda_mark cuda_mark_t;
 typedef struct cuda_poller cuda_poller_t;
-/* The lists' and prepared launches' own: graph.c, launch.c. */
+/* Defined in graph.h and launch.h. */
 typedef struct cuda_list cuda_list_t;
 typedef struct cuda_launch cuda_launch_t;
 
@@ -60,7 +63,8 @@ typedef struct cuda_api {
 #undef CUDA_SYMBOL
 } cuda_api_t;
 
-/* Opens libcuda.so.1 and fills the table. Fails naming what is missing. Does not start CUDA. */
+/* Opens libcuda.so.1 and fills the table. An error names the missing function. Does not start
+ * CUDA. */
 accrt_status_t accrt_cuda_symbols_load(const accrt_driver_environment_t* environment,
                                        const char* library_path, cuda_api_t* out_api,
                                        int* out_version);
@@ -69,13 +73,13 @@ accrt_status_t accrt_cuda_symbols_load(const accrt_driver_environment_t* environ
 
 typedef struct cuda_options {
   const char* library_path;   /* "cuda.library"; default libcuda.so.1 */
-  const char* cache_path;     /* "cuda.cache"; NULL: PTX is not kept on disk */
+  const char* cache_path;     /* "cuda.cache"; NULL: compiled PTX is not stored on disk */
   uint64_t cache_limit_bytes; /* "cuda.cache_mib" */
   bool virtual_memory;        /* "cuda.virtual_memory" */
-  uint32_t max_graphs; /* "cuda.graphs": instantiated graphs that lists and launches may keep */
+  uint32_t max_graphs; /* "cuda.graphs": limit of instantiated graphs of lists and launches */
 } cuda_options_t;
 
-/* Reads and checks the driver's options; fails naming key and value. */
+/* Reads and checks the driver's options. An error names key and value. */
 accrt_status_t accrt_cuda_options_read(const accrt_driver_environment_t* environment,
                                        cuda_options_t* out_options);
 extern const char* const accrt_cuda_option_keys[];
@@ -87,41 +91,44 @@ struct cuda_driver {
   const accrt_allocator_t* allocator;
   cuda_api_t api;
   cuda_options_t options;
-  int version; /* of the installed CUDA driver, 13000 is 13.0 */
+  int version; /* of the installed CUDA driver; 13000 is 13.0 */
   uint32_t device_count;
   accrt_mutex_t mutex;                      /* guards devices */
   cuda_device_t* devices[CUDA_MAX_DEVICES]; /* the open ones, by ordinal */
-  bool started;                             /* libcuda is open and initialised */
-  accrt_mutex_t detour_mutex;               /* guards the devices' detours */
+  bool started;                             /* libcuda is loaded and initialised */
+  accrt_mutex_t detour_mutex;               /* guards the `detour` of all devices */
   accrt_mutex_t imports_mutex;              /* guards imports */
-  struct cuda_import* imports;              /* host memory registered by us */
+  struct cuda_import* imports;              /* host memory that this driver registered */
 };
 
 /* ---- Devices (device.c) ---- */
 
-/* What lists share (graph_cache.c, graph_operator.c). */
+/* State that all lists of a device share (graph_cache.c, graph_operator.c). */
 typedef struct cuda_graphs {
-  accrt_mutex_t mutex; /* guards what follows, except epoch */
+  accrt_mutex_t mutex; /* guards the fields below, except epoch */
   struct cuda_instance* instances;
   uint32_t count;
-  CUstream spare_stream; /* to capture operators and upload graphs on; NULL: none */
-  atomic_uint epoch;     /* counts up when an instance is made: what ages are told in */
+  CUstream spare_stream; /* for capturing operators and uploading graphs; NULL: none */
+  atomic_uint epoch;     /* grows with each new instance; ages are counted in it */
 } cuda_graphs_t;
-/* What copies between devices without a path use (detour.c). Guarded by the driver's detour_mutex. */
+/* Resources for copies between devices without a path (detour.c). The driver's detour_mutex guards
+ * them. */
 #define CUDA_DETOUR_CHUNKS 2
 typedef struct cuda_detour {
-  CUstream stream; /* for others' queues that copy this device's memory */
-  CUevent begin;   /* recorded on this device's queues, or its stream: events are of one context */
+  CUstream stream; /* for copies on other devices' queues that touch this device's memory */
+  /* recorded on this device's queues or `stream`, since an event belongs to one context */
+  CUevent begin;
   CUevent filled[CUDA_DETOUR_CHUNKS];
-  /* By this device's queues, whose copies use its own chunks, and by its stream, in the order of that: one event for both would
-   * forget the one when it is recorded for the other. */
+  /* [0]: recorded on this device's queues, for their own chunks. [1]: recorded on `stream`. Two
+   * arrays are needed because recording an event again forgets its previous point. */
   CUevent emptied[2][CUDA_DETOUR_CHUNKS];
-  void* chunks[CUDA_DETOUR_CHUNKS];         /* of copies on this device's queues */
-  CUevent last_emptied[CUDA_DETOUR_CHUNKS]; /* when a chunk can be filled again; whosever */
+  void* chunks[CUDA_DETOUR_CHUNKS]; /* for copies on this device's queues */
+  /* the event (of any device) after which a chunk can be filled again */
+  CUevent last_emptied[CUDA_DETOUR_CHUNKS];
   uint32_t next;
 } cuda_detour_t;
 
-/* The lists are gone. */
+/* Call it after all lists are destroyed. */
 void accrt_cuda_graphs_close(cuda_device_t* device);
 
 struct cuda_device {
@@ -136,35 +143,37 @@ struct cuda_device {
   int compute_major;
   int compute_minor;
   int multiprocessor_count;
-  int priority_least; /* as ACCRT counts: larger is more urgent */
+  int priority_least; /* ACCRT's scale: a larger value is more urgent */
   int priority_greatest;
-  int max_shared_bytes; /* dynamic shared memory of one workgroup, asked for */
+  int max_shared_bytes; /* limit of dynamic shared memory per workgroup, with the attribute set */
   int max_pitch_bytes;
   bool has_virtual_memory;
   bool has_clusters;
   bool has_cooperative;
-  uint64_t granularity_bytes; /* of virtual memory */
+  uint64_t granularity_bytes; /* granularity of virtual memory */
   char arch[16];              /* "sm_90" */
   char name[96];
 
-  /* Release when it is set pairs with the acquire in cuda_device_is_lost: the record is complete. */
+  /* Stored with release, after the failure record is complete. cuda_device_is_lost reads it with
+   * acquire. */
   atomic_uint lost;
-  accrt_mutex_t mutex; /* guards what follows */
+  accrt_mutex_t mutex; /* guards the fields below */
   accrt_error_t failure;
-  cuda_memory_t* memories; /* what peers must be able to reach */
-  uint64_t peer_mask;      /* devices, by ordinal, that may reach this one's memory */
+  cuda_memory_t* memories; /* virtual memory that peers must be able to access */
+  uint64_t peer_mask;      /* devices, by ordinal, with access to this device's memory */
   CUdevice peer_devices[CUDA_MAX_DEVICES];
   cuda_poller_t* poller;
   cuda_graphs_t graphs;
   cuda_detour_t detour;
   atomic_uint_least64_t
-      pathless; /* devices, by ordinal, whose memory this one is known not to reach */
-  atomic_uint_least64_t kernels_made; /* source of kernels' ids */
-  accrt_mutex_t queues_mutex;         /* guards queues; held while what they have is waited for */
+      unreachable_peers; /* devices, by ordinal, to whose memory this device has no path */
+  atomic_uint_least64_t kernels_made; /* number of kernels made so far; the source of their ids */
+  accrt_mutex_t queues_mutex;         /* guards queues; held while waiting for the work on them */
   cuda_queue_t* queues;
-  /* Launches that are being made: written by all who launch, so in a cache line of its own, at the end. */
+  /* Number of threads that are launching a graph. Every launch writes it, so it has a cache line of
+   * its own at the end. */
   _Alignas(64) atomic_uint launching;
-  atomic_uint crowd; /* launches to go until it is forgotten that there were many at once */
+  atomic_uint contended_launches; /* launches left until contention is assumed to be over */
 };
 
 static inline bool cuda_device_is_lost(cuda_device_t* device) {
@@ -176,22 +185,22 @@ accrt_status_t accrt_cuda_device_open(accrt_driver_t* driver, uint32_t index,
 void accrt_cuda_device_close(accrt_driver_device_t* device);
 void accrt_cuda_device_info(accrt_driver_device_t* device, accrt_device_info_t* out_info);
 accrt_status_t accrt_cuda_device_status(accrt_driver_device_t* device);
-/* The first failure of the context. Later ones are not kept. */
+/* Marks the device as lost. Only the first failure of the context is kept. */
 void accrt_cuda_device_lose(cuda_device_t* device, CUresult result, const char* operation,
                             const char* message);
-/* Records ACCRT_ERROR_DEVICE_LOST with what was seen first, and returns it. */
+/* Records ACCRT_ERROR_DEVICE_LOST with the first failure, and returns it. */
 accrt_status_t accrt_cuda_device_lost(cuda_device_t* device, const char* operation);
 
 /* ---- The current context ---- */
 
-/* What a call must put back. */
+/* The context to restore after a call. */
 typedef struct cuda_scope {
   CUcontext previous;
   bool changed;
 } cuda_scope_t;
 
-/* Makes the device's context current. 6 ns when it is already. Never fails for a context that is retained: should CUDA say no
- * all the same, the call that follows says why. */
+/* Makes the device's context current. This takes 6 ns when it is current already. It does not fail
+ * for a retained context; if CUDA refuses, the next call of CUDA reports why. */
 static inline cuda_scope_t cuda_enter(const cuda_device_t* device) {
   cuda_scope_t scope = {NULL, false};
   if (device->api->cuCtxGetCurrent(&scope.previous) == CUDA_SUCCESS &&
@@ -201,7 +210,8 @@ static inline cuda_scope_t cuda_enter(const cuda_device_t* device) {
   scope.changed = device->api->cuCtxSetCurrent(device->context) == CUDA_SUCCESS;
   return scope;
 }
-/* A thread that had none has none again, whatever an operator has left pushed: setting NULL takes off the top alone. */
+/* Pops contexts until none is current. Setting NULL replaces only the top of the stack, and an
+ * operator may have left contexts on it. */
 void accrt_cuda_drop_contexts(const cuda_device_t* device);
 static inline void cuda_leave(const cuda_device_t* device, cuda_scope_t scope) {
   if (!scope.changed)
@@ -212,15 +222,17 @@ static inline void cuda_leave(const cuda_device_t* device, cuda_scope_t scope) {
     (void)device->api->cuCtxSetCurrent(scope.previous);
 }
 
-/* After a call of somebody else's code: what it left current, pushed or set, is not for what follows, nor for the caller. */
+/* Makes the device's context current again after foreign code, which may have pushed or set another
+ * one. */
 static inline void cuda_stay(const cuda_device_t* device) {
   CUcontext current = NULL;
   if (device->api->cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != device->context)
     (void)device->api->cuCtxSetCurrent(device->context);
 }
 
-/* Some calls (allocation, queries, loading) are refused to a thread, and break the capture, while it or another thread captures
- * a stream in a strict mode, though they have nothing to do with it. Between these two they are let through. */
+/* While this or another thread captures a stream in a strict mode, CUDA refuses unrelated calls
+ * (allocation, queries, loading) and they break the capture. Between cuda_relax and cuda_unrelax
+ * these calls are allowed. */
 static inline CUstreamCaptureMode cuda_relax(const cuda_device_t* device) {
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   (void)device->api->cuThreadExchangeStreamCaptureMode(&mode);
@@ -232,39 +244,41 @@ static inline void cuda_unrelax(const cuda_device_t* device, CUstreamCaptureMode
 
 /* ---- Errors (errors.c) ---- */
 
-/* The status that a result of CUDA is to the caller. */
+/* The status for a result of CUDA. */
 accrt_status_t accrt_cuda_status(CUresult result);
-/* The context is broken for good. */
+/* True for a result that means a broken context. */
 bool accrt_cuda_is_fatal(CUresult result);
-/* "CUDA_ERROR_OUT_OF_MEMORY". Static. */
+/* For example "CUDA_ERROR_OUT_OF_MEMORY". The text is static. */
 const char* accrt_cuda_result_name(const cuda_api_t* api, CUresult result);
-/* Records a failed call of CUDA: `call` is its name ("cuMemCreate"), the message says what it was for. A fatal result loses the
- * device. Returns the status. */
+/* Records a failed call of CUDA and returns its status. `call` is the function's name, such as
+ * "cuMemCreate"; the message says what the call was for. A fatal result marks the device as
+ * lost. */
 accrt_status_t accrt_cuda_fail(cuda_device_t* device, CUresult result, const char* call,
                                const char* format, ...) __attribute__((format(printf, 4, 5)));
-/* The same before there is a device. */
+/* The same before a device exists. */
 accrt_status_t accrt_cuda_fail_at(const accrt_driver_environment_t* environment,
                                   const cuda_api_t* api, CUresult result, const char* call,
                                   const char* format, ...) __attribute__((format(printf, 5, 6)));
-/* What this thread's last failed call of this driver recorded, for accrt_cuda_queue_fail. */
+/* The error record of this thread's last failed call, for accrt_cuda_queue_fail. */
 void accrt_cuda_last_failure(accrt_error_t* out_error);
-/* Records a failure of this driver's own. */
+/* Records an error of this driver, without a result of CUDA. */
 accrt_status_t accrt_cuda_refuse(const accrt_driver_environment_t* environment,
                                  accrt_status_t status, const char* operation, const char* format,
                                  ...) __attribute__((format(printf, 4, 5)));
 
 /* ---- Memory (memory.c, pinned.c, export.c) ---- */
 
-#define CUDA_MEMORY_VIRTUAL 1u    /* create, reserve, map */
-#define CUDA_MEMORY_PLAIN 2u      /* cuMemAlloc */
-#define CUDA_MEMORY_PINNED 3u     /* cuMemHostAlloc */
-#define CUDA_MEMORY_FOREIGN 4u    /* somebody else's device memory */
-#define CUDA_MEMORY_REGISTERED 5u /* somebody else's host memory, registered by us or by others */
-#define CUDA_MEMORY_IPC 6u        /* opened from another process */
+#define CUDA_MEMORY_VIRTUAL 1u /* cuMemCreate, cuMemAddressReserve, cuMemMap */
+#define CUDA_MEMORY_PLAIN 2u   /* cuMemAlloc */
+#define CUDA_MEMORY_PINNED 3u  /* cuMemHostAlloc */
+#define CUDA_MEMORY_FOREIGN 4u /* device memory that other code allocated */
+/* other code's host memory; this driver or other code registered it */
+#define CUDA_MEMORY_REGISTERED 5u
+#define CUDA_MEMORY_IPC 6u /* opened from another process */
 
-/* Behind accrt_driver_memory_t.handle. */
+/* The struct behind accrt_driver_memory_t.handle. */
 struct cuda_memory {
-  cuda_memory_t* previous; /* VIRTUAL: in the device's list */
+  cuda_memory_t* previous; /* VIRTUAL: link of the device's list */
   cuda_memory_t* next;
   uint32_t kind;
   bool exportable;
@@ -272,33 +286,35 @@ struct cuda_memory {
   void* host_pointer; /* PINNED, REGISTERED */
   uint64_t size_bytes;
   CUmemGenericAllocationHandle allocation; /* VIRTUAL */
-  struct cuda_import* import;              /* REGISTERED by us */
+  struct cuda_import* import;              /* REGISTERED: set when this driver registered it */
 };
 
-/* Lets `device` reach all virtual memory of `owner`, what it has and will have. */
+/* Gives `device` access to all virtual memory of `owner`, present and future. */
 accrt_status_t accrt_cuda_memory_open_to(cuda_device_t* owner, cuda_device_t* device);
 
 /* ---- Code (module.c, image.c) ---- */
 
-/* One kernel of a module: what module_find gives. Read-only once made, lives as long as the module. */
+/* One kernel of a module, the result of module_find. It never changes and lives as long as the
+ * module. */
 struct cuda_kernel {
   cuda_kernel_t* next;
-  uint64_t id; /* of this device, never used again; not 0 */
+  uint64_t id; /* unique in the device for ever; never 0 */
   cuda_device_t* device;
   CUkernel kernel;
-  CUfunction function; /* of the device's context */
+  CUfunction function; /* a function of the device's context */
   uint32_t block[3];
   uint32_t shared_bytes;
   uint32_t params_size_bytes;
-  uint32_t attribute_count; /* cluster, cooperative, overlap: 0 for plain kernels */
+  /* launch attributes (cluster, cooperative, overlap); 0 for most kernels */
+  uint32_t attribute_count;
   CUlaunchAttribute attributes[CUDA_LAUNCH_MAX_ATTRIBUTES];
-  /* Where CUDA takes its arguments from when they are given one by one: offsets within the block. */
+  /* The arguments for launches that pass them one by one: their offsets in the parameter block. */
   uint32_t param_count;
   uint32_t param_offsets[ACCRT_KERNEL_MAX_PARAMS];
   char name[256];
 };
 
-/* The smallest grid that the kernel takes: one cluster, or one workgroup. */
+/* The smallest grid of the kernel: one cluster, or one workgroup. */
 static inline void cuda_least_grid(const cuda_kernel_t* kernel, unsigned out_grid[3]) {
   out_grid[0] = out_grid[1] = out_grid[2] = 1;
   for (uint32_t i = 0; i < kernel->attribute_count; ++i) {
@@ -317,98 +333,109 @@ struct cuda_module {
   cuda_kernel_t* kernels;
 };
 
-/* ---- Queues (queue.c, mark.c) ---- */
+/* ---- Queues (queue.c, event.c) ---- */
 
-/* An event behind submission `number`: when it is reached, all up to that number have ended. */
+/* An event behind submission `number`. When CUDA has reached it, all submissions up to that number
+ * have ended. */
 struct cuda_mark {
-  cuda_mark_t* next; /* older first; or in the queue's spares */
+  cuda_mark_t* next; /* towards newer marks; or the next spare one */
   CUevent event;
   uint64_t number;
-  uint32_t users; /* waiting threads and tickets: not recycled before */
-  bool retired;   /* reached, and out of the chain */
-  bool blocking;  /* a thread can sleep on it */
+  uint32_t users; /* waiting threads and tickets; 0 before it is reused */
+  bool retired;   /* reached and removed from the list of marks in flight */
+  bool blocking;  /* a thread can sleep on it (CU_EVENT_BLOCKING_SYNC) */
 };
 
 struct cuda_queue {
   cuda_device_t* device;
-  cuda_queue_t* previous; /* in the device's list */
+  cuda_queue_t* previous; /* link of the device's list */
   cuda_queue_t* next;
   CUstream stream;
-  bool owned; /* false: wrapped */
-  /* The queue's owner, and the poller while it looks at it. */
+  bool owned; /* false: the stream of a caller (wrapped) */
+  /* One for the owner, and one for the poller while it watches the queue. */
   atomic_uint references;
-  /* Number of the last submission given to CUDA. Release when it is set (after the launch) pairs with the acquire of who
-   * records or queries behind it. */
+  /* Number of the last submission that CUDA has. Stored with release after the launch. Code that
+   * records or queries behind it loads it with acquire. */
   _Alignas(64) atomic_uint_least64_t submitted;
-  /* All up to this have ended. Only grows. Release when it is raised pairs with the acquire of who reads it. */
+  /* All submissions up to this number have ended. It only grows: raised with release, read with
+   * acquire. */
   atomic_uint_least64_t completed;
-  /* A failure of this queue alone (an operator's, in the middle of a list). Set with release after `failure` is written. */
+  /* Set when this queue alone failed, such as by an operator in the middle of a list. Stored with
+   * release after `failure`. */
   atomic_uint failed;
-  accrt_mutex_t mutex; /* guards what follows */
+  accrt_mutex_t mutex; /* guards the fields below */
   accrt_error_t failure;
-  cuda_mark_t* oldest; /* marks in flight */
+  cuda_mark_t* oldest; /* marks in flight, oldest first */
   cuda_mark_t* newest;
-  cuda_mark_t* spare_marks[2]; /* by `blocking` */
+  cuda_mark_t* spare_marks[2]; /* free list, by `blocking` */
   struct cuda_ticket* first_ticket;
   struct cuda_ticket* last_ticket;
   struct cuda_ticket* spare_tickets;
   struct cuda_launch_cache*
-      launches;      /* of who enqueues; NULL until a kernel comes again (launch.c) */
-  bool watched;      /* the poller looks at it */
-  bool told;         /* a completion has told the failure: those behind it are poisoned */
-  uint64_t reported; /* what queue_progress said last */
-  /* The poller's own. */
+      /* used by the submitting thread; NULL until a kernel is launched again (launch.c) */
+      launches;
+  bool watched;          /* the poller watches this queue */
+  bool failure_reported; /* a completion has reported the failure; later ones report POISONED */
+  uint64_t reported;     /* the last result of queue_progress */
+  /* Used by the poller's thread alone. */
   cuda_queue_t* poller_next;
-  uint64_t head_number; /* of the ticket that it waits for ... */
-  uint64_t head_ns;     /* ... and since when */
+  uint64_t head_number; /* number of the ticket that the poller waits for ... */
+  uint64_t head_ns;     /* ... and the start of that wait */
 };
 
-/* What one submission needs around the calls of CUDA that it makes. */
+/* State of one submission around its calls of CUDA. */
 typedef struct cuda_submit {
   cuda_scope_t scope;
   struct cuda_ticket* ticket; /* NULL: no completion, no trace */
 } cuda_submit_t;
 
-/* Begins a submission: refuses on a lost device, a failed queue, or a wrapped stream that is being captured
- * (ACCRT_ERROR_INVALID_STATE, the capture stays valid); makes the context current. On failure nothing is to be ended.
- * `submission` may be NULL when nothing is traced or completed (prepared launches). */
+/* Begins a submission and makes the context current. Refuses on a lost device, on a failed queue,
+ * and on a wrapped stream that is being captured (ACCRT_ERROR_INVALID_STATE; the capture stays
+ * valid). After a failure, do not call accrt_cuda_submit_end. `submission` may be NULL when there
+ * is no trace and no completion (prepared launches). */
 accrt_status_t accrt_cuda_submit_begin(cuda_queue_t* queue,
                                        const accrt_driver_submission_t* submission,
                                        cuda_submit_t* out_submit);
-/* Ends it, whatever became of it. ACCRT_OK: publishes the number and arranges for the completion. Else: nothing was enqueued,
- * nothing is published. `name` is for traces. Returns `status`, or the failure to arrange for the completion. */
+/* Ends a submission; always call it. With ACCRT_OK it publishes the number and registers the
+ * completion. With another status, nothing was submitted and nothing is published. `name` is for
+ * traces. Returns `status`, or the failure to register the completion. */
 accrt_status_t accrt_cuda_submit_end(cuda_queue_t* queue,
                                      const accrt_driver_submission_t* submission,
                                      cuda_submit_t* submit, const char* name,
                                      accrt_status_t status);
-/* The same without completion and trace, for the shortest path: after the launch. */
+/* Publishes a submission without completion and trace. Call it after the launch. */
 static inline void cuda_publish(cuda_queue_t* queue, uint64_t number) {
-  /* Release pairs with the acquire of who records or queries behind it. */
+  /* Release pairs with the acquire of code that records or queries behind the submission. */
   atomic_store_explicit(&queue->submitted, number, memory_order_release);
 }
-/* True when nothing stands in the way of a launch: the short form of accrt_cuda_submit_begin's checks for owned queues. */
+/* True when nothing prevents a launch on an owned queue. A fast form of the checks of
+ * accrt_cuda_submit_begin. */
 static inline bool cuda_queue_is_ready(cuda_queue_t* queue) {
-  /* Acquire pairs with the release of who fails the queue. */
+  /* Acquire pairs with the release in accrt_cuda_queue_fail. */
   return queue->owned && !cuda_device_is_lost(queue->device) &&
          atomic_load_explicit(&queue->failed, memory_order_acquire) == 0;
 }
-/* Fails the queue from this submission on, because its work ended half-way (an operator's failure in the middle of a list). The
- * submission then ends with accrt_cuda_submit_end(..., ACCRT_OK), and its completion tells the failure. */
+/* Fails the queue from this submission on, because a part of the submission's work was submitted
+ * and a later part failed (such as an operator in the middle of a list). End the submission with
+ * accrt_cuda_submit_end(..., ACCRT_OK); its completion reports the failure. */
 void accrt_cuda_queue_fail(cuda_queue_t* queue, uint64_t number, const accrt_error_t* error);
-/* Nothing may be enqueued on, recorded on or asked of a stream that is being captured: that would be recorded, or break the
- * capture. Only wrapped streams can be. */
+/* True when the stream is being captured. Then CUDA must not be called for it: work would become
+ * part of the capture, and a query would break the capture. Only wrapped streams can be
+ * captured. */
 bool accrt_cuda_queue_is_capturing(const cuda_queue_t* queue);
-/* Looks how far the queue is, with the context current and relaxed. CUDA_SUCCESS: all that was given to it has ended. */
+/* Updates the queue's progress. The context must be current and relaxed. CUDA_SUCCESS means that
+ * all submitted work has ended. */
 CUresult accrt_cuda_queue_advance(cuda_queue_t* queue);
 void accrt_cuda_queue_unref(cuda_queue_t* queue);
-/* Gives a ticket and its mark back to the queue. */
+/* Returns a ticket and its mark to the queue's free lists. */
 void accrt_cuda_ticket_return(cuda_queue_t* queue, struct cuda_ticket* ticket);
-/* Waits until all that was given to the device's queues so far has ended. */
+/* Waits until all work that the device's queues have now has ended. */
 void accrt_cuda_device_drain(cuda_device_t* device);
-/* Sleeps a little, by how long something is being waited for already: an eighth of it, at most 100 us, at first not at all. */
+/* Sleeps for an eighth of the time already waited, at most 100 us. At first it does not sleep at
+ * all. */
 void accrt_cuda_back_off(uint64_t waited_ns);
 
-/* Values and addresses of a command, for one submission. */
+/* The value of a command's field in one submission. */
 static inline uint64_t cuda_value(const accrt_driver_value_t* value,
                                   const accrt_driver_submission_t* submission) {
   return value->scalar == ACCRT_DRIVER_NONE ? value->constant
@@ -420,39 +447,41 @@ static inline uint64_t cuda_address(const accrt_driver_range_t* range,
       range->binding == ACCRT_DRIVER_NONE ? 0 : submission->bindings[range->binding].address;
   return base + cuda_value(&range->offset, submission);
 }
-/* A parameter block: the template, with its patches written in. `block` has room for size_bytes. */
+/* Makes a parameter block: the template with the patches written into it. `block` has room for
+ * size_bytes. */
 void accrt_cuda_block_fill(const void* params, uint32_t size_bytes,
                            const accrt_driver_patch_t* patches, uint32_t patch_count,
                            const accrt_driver_submission_t* submission, void* block);
 
-/* Writes patches into a block that has the template's bytes. */
+/* Writes patches to a block that already contains the template. */
 void accrt_cuda_block_patch(const accrt_driver_patch_t* patches, uint32_t patch_count,
                             const accrt_driver_submission_t* submission, void* block);
-/* Enqueues a dispatch onto a queue, by the fastest way that it has for the kernel. */
+/* Submits a dispatch to a queue, by the fastest way that the queue has for the kernel. */
 accrt_status_t accrt_cuda_dispatch_enqueue(cuda_queue_t* queue,
                                            const accrt_driver_dispatch_t* command,
                                            const accrt_driver_submission_t* submission);
-/* Enqueues one command onto a stream whose context is current (also one that is being captured). Not operators. */
+/* Submits one command to a stream, which may be captured. The context is current. Operators are not
+ * supported. */
 accrt_status_t accrt_cuda_command_enqueue(cuda_device_t* device, CUstream stream,
                                           const accrt_driver_command_t* command,
                                           const accrt_driver_submission_t* submission);
-/* Launches a kernel with a packed block. The grid has no zero. */
+/* Launches a kernel with a packed block. No grid dimension may be 0. */
 CUresult accrt_cuda_kernel_launch(const cuda_kernel_t* kernel, CUstream stream,
                                   const uint32_t grid[3], const void* block);
 
-/* What to say of a grid that no device takes. */
+/* The message for a grid that no device supports. */
 static inline const char* cuda_grid_limit(const uint32_t grid[3]) {
   return grid[0] > INT32_MAX || grid[1] > 65535 || grid[2] > 65535
              ? " (there are at most 2147483647 x 65535 x 65535)"
              : "";
 }
-/* Records that a launch was refused. */
+/* Records a refused launch. */
 accrt_status_t accrt_cuda_kernel_fail(const cuda_kernel_t* kernel, CUresult result,
                                       const uint32_t grid[3]);
 
-/* ---- Copies (copy.c): how a strided copy is said to CUDA ---- */
+/* ---- Copies (copy.c): strided copies as calls of CUDA ---- */
 
-/* A copy with its values known: extent[0] bytes, extent[1] rows, extent[2] planes. */
+/* A copy with known values: extent[0] bytes, extent[1] rows, extent[2] planes. */
 typedef struct cuda_copy {
   uint64_t source;
   uint64_t target;
@@ -466,27 +495,28 @@ typedef struct cuda_copy {
 #define CUDA_COPY_3D 3u     /* and planes of a whole number of pitches */
 #define CUDA_COPY_PLANES 4u /* plane by plane, each LINEAR, 2D or ROWS */
 #define CUDA_COPY_ROWS 5u   /* row by row, plane by plane */
-/* Merges what is contiguous, drops what is one, and says which form the rest has. */
+/* Merges contiguous dimensions, removes those of size 1, and returns the form of the rest. */
 uint32_t accrt_cuda_copy_shape(cuda_copy_t* copy, uint64_t max_pitch_bytes);
-/* The values of a command's copy. */
+/* Computes the values of a copy command. */
 void accrt_cuda_copy_values(const accrt_driver_copy_t* command,
                             const accrt_driver_submission_t* submission, cuda_copy_t* out_copy);
-#define CUDA_COPY_DETOUR 6u /* between devices without a path: no call of CUDA's does it */
-/* On machines with several GPUs: lets this device reach memory of the driver's other devices that a copy is about. Virtual memory
- * cannot be copied by who has no access to it. False where there is no path: out_far has who has the source, then the target, NULL for
- * what is within reach. */
+#define CUDA_COPY_DETOUR 6u /* between devices without a path; CUDA has no call for it */
+/* On machines with several GPUs: gives this device access to the other devices' memory that a copy
+ * uses. CUDA cannot copy virtual memory without access to it. False where there is no path. Then
+ * out_far has the devices that own the source and the target; NULL for one that is accessible. */
 bool accrt_cuda_copy_reach(cuda_device_t* device, uint64_t source, uint64_t target,
                            cuda_device_t* out_far[2]);
-/* Through the host (detour.c). The copy has a shape (accrt_cuda_copy_shape). */
+/* Copies through the host (detour.c). The copy must have a shape (accrt_cuda_copy_shape). */
 CUresult accrt_cuda_detour_copy(cuda_device_t* device, CUstream stream, const cuda_copy_t* copy,
                                 cuda_device_t* const far[2]);
-/* The queues are gone. */
+/* Call it after all queues are destroyed. */
 void accrt_cuda_detour_close(cuda_device_t* device);
-/* The requests that 2D and 3D shapes are. */
+/* CUDA's requests for 2D and 3D shapes. */
 void accrt_cuda_copy_2d(const cuda_copy_t* copy, CUDA_MEMCPY2D* out_request);
 void accrt_cuda_copy_3d(const cuda_copy_t* copy, CUDA_MEMCPY3D* out_request);
 accrt_status_t accrt_cuda_copy_enqueue(cuda_device_t* device, CUstream stream, cuda_copy_t* copy);
-/* CUDA knows the memory: its own, or registered. Else it is pageable memory of the host, or nothing. */
+/* True for memory that CUDA allocated or that is registered. False for pageable host memory and for
+ * invalid addresses. */
 bool accrt_cuda_is_known(const cuda_device_t* device, uint64_t address);
 accrt_status_t accrt_cuda_fill_enqueue(cuda_device_t* device, CUstream stream, uint64_t target,
                                        uint64_t size_bytes, uint64_t pattern,
@@ -494,24 +524,26 @@ accrt_status_t accrt_cuda_fill_enqueue(cuda_device_t* device, CUstream stream, u
 
 /* ---- The poller (poller.c) ---- */
 
-/* A completion, or a trace, that waits for a mark. In the queue's chain in the order of submissions; kept for reuse. */
+/* A completion or a trace that waits for a mark. Tickets are in a list of the queue, in the order
+ * of submissions, and are reused. */
 typedef struct cuda_ticket {
   struct cuda_ticket* next;
   cuda_mark_t* mark;
   accrt_driver_completion_t completion;
   uint64_t number;
-  bool is_notification; /* tells the queue's failure, is not skipped by it */
+  bool is_notification; /* reports the queue's failure; a failure does not skip it */
   bool is_traced;
   uint64_t stream_id;
   char name[64];
-  CUevent begin; /* with timing; NULL until the ticket is first traced */
+  CUevent begin; /* for timing; NULL until the ticket is traced for the first time */
   CUevent end;
 } cuda_ticket_t;
 
 accrt_status_t accrt_cuda_poller_start(cuda_device_t* device);
-/* No queue has tickets. NULL-safe in its parts: also for a device that could not be opened. */
+/* Call it when no queue has tickets. Works too for a device whose opening failed half-way. */
 void accrt_cuda_poller_stop(cuda_device_t* device);
-/* The queue has tickets: the poller looks at it until it has none. Keeps a reference of the queue meanwhile. */
+/* Call it when a queue gets a ticket. The poller watches the queue until it has no tickets, and
+ * holds a reference to it meanwhile. */
 void accrt_cuda_poller_watch(cuda_queue_t* queue);
 
 /* ---- Events (event.c) ---- */
@@ -523,7 +555,7 @@ struct cuda_event {
   atomic_uint recorded;
 };
 
-/* ---- The table's groups, each with its file ---- */
+/* ---- Functions of the driver table, by file ---- */
 
 /* memory.c, pinned.c, export.c */
 void accrt_cuda_memory_info(accrt_driver_device_t* device, uint32_t kind,
@@ -557,7 +589,7 @@ accrt_status_t accrt_cuda_module_load(accrt_driver_device_t* device,
 void accrt_cuda_module_unload(accrt_driver_module_t* module);
 accrt_status_t accrt_cuda_module_find(accrt_driver_module_t* module, const char* entry,
                                       const accrt_kernel_def_t* declared, void** out_module_kernel);
-/* queue.c, mark.c */
+/* queue.c */
 accrt_status_t accrt_cuda_queue_create(accrt_driver_device_t* device, int32_t priority,
                                        accrt_driver_queue_t** out_queue);
 void accrt_cuda_queue_destroy(accrt_driver_queue_t* queue);
@@ -592,7 +624,8 @@ void accrt_cuda_list_destroy(accrt_driver_list_t* list);
 accrt_status_t accrt_cuda_queue_execute(accrt_driver_queue_t* queue, accrt_driver_list_t* list,
                                         const accrt_driver_submission_t* submission);
 /* launch.c: prepared launches */
-/* Launches a kernel that nobody prepared: one that comes again and again on this queue is prepared here. */
+/* Launches a kernel without a prepared launch. After repeated launches on this queue, the kernel is
+ * prepared automatically. */
 CUresult accrt_cuda_queue_launch_kernel(cuda_queue_t* queue, const cuda_kernel_t* kernel,
                                         const uint32_t grid[3], const void* block);
 void accrt_cuda_queue_forget_launches(cuda_queue_t* queue);

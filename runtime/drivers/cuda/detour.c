@@ -1,8 +1,11 @@
-/* runtime/drivers/cuda/detour.c - copies between GPUs that have no path to one another: through pinned memory of the host, in pieces.
+/* runtime/drivers/cuda/detour.c - copies between GPUs without a path to each other. They go through
+ * pinned host memory, in pieces.
  *
- * Each device that takes part works on a stream of its own context: the queue's, where it reaches the memory itself, or a stream that
- * its owner keeps for this. Two chunks take turns; events order the streams, no thread waits. All is enqueued under one lock, so
- * that what a stream waits for was recorded before it. It may not look at lists: those with such copies run command by command.
+ * Each device in the copy works on a stream of its own context. The queue's device uses the queue's
+ * stream; another device uses a stream that it has for this purpose. Two chunks alternate. Events
+ * order the streams, and no thread waits. One lock is held while all work is submitted, so an event
+ * is always recorded before a stream waits for it. This file may not use lists: a list with such a
+ * copy runs command by command.
  */
 #include "runtime/drivers/cuda/cuda.h"
 
@@ -15,14 +18,14 @@ typedef struct side {
   CUstream stream;
 } side_t;
 
-/* Rows of `width` bytes, at most a chunk of them. */
+/* Rows of `width` bytes; all of them fit into a chunk. */
 typedef struct piece {
   uint64_t from, from_stride;
   uint64_t to, to_stride;
   uint64_t width, rows;
 } piece_t;
 
-/* ---- What a device has for it ---- */
+/* ---- Streams, events and chunks of a device ---- */
 
 static CUresult make_events(const cuda_device_t* device, CUevent* events, int count) {
   CUresult result = CUDA_SUCCESS;
@@ -33,8 +36,8 @@ static CUresult make_events(const cuda_device_t* device, CUevent* events, int co
   return result;
 }
 
-/* Streams, events; what was made once stays until the device is closed. */
-static CUresult equip(cuda_device_t* device) {
+/* Makes the device's stream and events. They stay until the device is closed. */
+static CUresult make_stream_and_events(cuda_device_t* device) {
   cuda_detour_t* detour = &device->detour;
   const cuda_scope_t scope = cuda_enter(device);
   const CUstreamCaptureMode mode = cuda_relax(device);
@@ -149,9 +152,10 @@ static CUresult move_piece(cuda_device_t* device, const side_t* source, const si
   return result;
 }
 
-/* ---- All of a copy ---- */
+/* ---- The whole copy ---- */
 
-/* Several rows at a time where CUDA takes their pitches, a row in parts where it is longer than a chunk. */
+/* Copies several rows at a time if CUDA accepts their pitches. A row that is longer than a chunk is
+ * copied in parts. */
 static CUresult move_plane(cuda_device_t* device, const side_t* source, const side_t* target,
                            const cuda_copy_t* copy, uint64_t from, uint64_t to) {
   const uint64_t limit = (uint64_t)device->max_pitch_bytes;
@@ -184,7 +188,8 @@ static CUresult move_all(cuda_device_t* device, const side_t* own, const side_t*
     result = move_plane(device, source, target, copy, copy->source + plane * copy->source_stride[1],
                         copy->target + plane * copy->target_stride[1]);
   }
-  /* What follows on the queue comes after the last piece; also after a failure, for what was enqueued. */
+  /* Later work on the queue must follow the last piece. After a failure too, because some pieces
+   * were submitted. */
   for (int i = 0; i < CHUNKS && target->stream != own->stream; ++i) {
     const CUresult joined = await(own, device->detour.last_emptied[i]);
     result = result == CUDA_SUCCESS ? joined : result;
@@ -197,12 +202,12 @@ CUresult accrt_cuda_detour_copy(cuda_device_t* device, CUstream stream, const cu
   const side_t own = {device, stream};
   side_t sides[2];
   accrt_mutex_lock(&device->driver->detour_mutex);
-  CUresult result = equip(device);
+  CUresult result = make_stream_and_events(device);
   if (result == CUDA_SUCCESS)
     result = make_chunks(device);
   for (int i = 0; i < 2 && result == CUDA_SUCCESS; ++i) {
     if (far[i] != NULL)
-      result = equip(far[i]);
+      result = make_stream_and_events(far[i]);
     sides[i] = far[i] != NULL ? (side_t){far[i], far[i]->detour.stream} : own;
   }
   if (result == CUDA_SUCCESS)

@@ -1,4 +1,5 @@
-/* runtime/drivers/cuda/device.c - devices: their primary contexts, their facts, their peers. It may not start CUDA. */
+/* runtime/drivers/cuda/device.c - devices: primary contexts, properties, peers. It may not start
+ * CUDA. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,7 +14,7 @@ static int attribute(const cuda_device_t* device, CUdevice_attribute which) {
                                                                                           : 0;
 }
 
-/* Others may use the device alone, or nobody at all: the context is then refused, and this says why. */
+/* Explains a refused context: the compute mode may allow one process only, or none. */
 static const char* mode_text(const cuda_device_t* device) {
   switch (attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE)) {
   case CU_COMPUTEMODE_PROHIBITED:
@@ -25,7 +26,8 @@ static const char* mode_text(const cuda_device_t* device) {
   }
 }
 
-/* What everything else depends on must be known; what a device may lack is lacking where CUDA does not tell. */
+/* Reads the device's attributes. A missing value of an attribute that the driver depends on is an
+ * error. An unknown optional feature counts as absent. */
 static accrt_status_t read_facts(cuda_device_t* device) {
   static const CUdevice_attribute needed[] = {
       CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
@@ -36,7 +38,7 @@ static accrt_status_t read_facts(cuda_device_t* device) {
     const CUresult result = device->api->cuDeviceGetAttribute(&facts[i], needed[i], device->device);
     if (result != CUDA_SUCCESS) {
       return accrt_cuda_fail_at(device->environment, device->api, result, "cuDeviceGetAttribute",
-                                "cuda:%u does not tell attribute %d", device->ordinal,
+                                "cuda:%u does not report attribute %d", device->ordinal,
                                 (int)needed[i]);
     }
   }
@@ -84,7 +86,7 @@ void accrt_cuda_drop_contexts(const cuda_device_t* device) {
   }
 }
 
-/* With the context current. CUDA counts priorities downwards: -5 is more urgent than 0. */
+/* Requires the current context. CUDA's priorities count downwards: -5 is more urgent than 0. */
 static void read_priorities(cuda_device_t* device) {
   int least = 0;
   int greatest = 0;
@@ -101,7 +103,7 @@ static accrt_status_t retain_context(cuda_device_t* device) {
     return accrt_cuda_fail_at(driver->environment, &driver->api, result, "cuDeviceGet",
                               "the device is not there");
   }
-  /* With the flags that it has, or will get by default: they are everybody's. */
+  /* The context keeps its flags, or gets the defaults. All users of the process share them. */
   result = driver->api.cuDevicePrimaryCtxRetain(&device->context, device->device);
   if (result == CUDA_SUCCESS)
     return ACCRT_OK;
@@ -132,10 +134,8 @@ accrt_status_t accrt_cuda_device_open(accrt_driver_t* opaque, uint32_t index,
   cuda_driver_t* driver = (cuda_driver_t*)opaque;
   *out_device = NULL;
   void* memory;
-  accrt_status_t status = accrt_alloc_aligned(driver->allocator, sizeof(cuda_device_t),
-                                              _Alignof(cuda_device_t), &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc_aligned(driver->allocator, sizeof(cuda_device_t), _Alignof(cuda_device_t),
+                                &memory));
   cuda_device_t* device = memory;
   device->driver = driver;
   device->api = &driver->api;
@@ -143,9 +143,10 @@ accrt_status_t accrt_cuda_device_open(accrt_driver_t* opaque, uint32_t index,
   device->allocator = driver->allocator;
   device->ordinal = index;
   device->tracing = driver->environment->tracing;
-  accrt_mutex_init(&device->mutex);
-  accrt_mutex_init(&device->queues_mutex);
-  status = retain_context(device);
+  accrt_mutex_init(&device->mutex, ACCRT_LOCK_CUDA_DEVICE);
+  accrt_mutex_init(&device->queues_mutex, ACCRT_LOCK_CUDA_QUEUES);
+  accrt_mutex_init(&device->graphs.mutex, ACCRT_LOCK_CUDA_GRAPHS);
+  accrt_status_t status = retain_context(device);
   if (status == ACCRT_OK)
     status = read_facts(device);
   if (status == ACCRT_OK) {
@@ -182,6 +183,7 @@ void accrt_cuda_device_info(accrt_driver_device_t* opaque, accrt_device_info_t* 
   out_info->priority_least = device->priority_least;
   out_info->priority_greatest = device->priority_greatest;
   CUuuid uuid;
+  memset(out_info->uuid, 0, sizeof out_info->uuid);
   if (device->api->cuDeviceGetUuid(&uuid, device->device) == CUDA_SUCCESS)
     memcpy(out_info->uuid, uuid.bytes, sizeof out_info->uuid);
 }
@@ -193,7 +195,7 @@ accrt_status_t accrt_cuda_device_status(accrt_driver_device_t* opaque) {
 
 /* ---- Peers ---- */
 
-/* Contexts, for memory that cuMemAlloc gave. */
+/* Enables peer access between contexts, for memory of cuMemAlloc. */
 static accrt_status_t enable_contexts(cuda_device_t* device, cuda_device_t* peer) {
   const cuda_scope_t scope = cuda_enter(device);
   const CUresult result = device->api->cuCtxEnablePeerAccess(peer->context, 0);

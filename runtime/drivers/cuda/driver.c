@@ -1,7 +1,8 @@
-/* runtime/drivers/cuda/driver.c - the CUDA driver's table, and starting CUDA.
+/* runtime/drivers/cuda/driver.c - the CUDA driver's function table, and the start of CUDA.
  *
- * open reads options and touches nothing of CUDA: that waits until somebody asks for devices (device_count), because starting
- * CUDA takes a quarter of a second and threads. docs/decisions/cuda-lazy-start.md says more.
+ * open only reads options. CUDA starts at the first query for devices (device_count), because the
+ * start takes a quarter of a second and creates threads. docs/decisions/cuda-lazy-start.md says
+ * more.
  */
 #include <stdlib.h>
 
@@ -10,17 +11,14 @@
 static accrt_status_t open_driver(const accrt_driver_environment_t* environment,
                                   accrt_driver_t** out_driver) {
   *out_driver = NULL;
-  void* memory;
-  accrt_status_t status = accrt_alloc(environment->allocator, sizeof(cuda_driver_t), &memory);
-  if (status != ACCRT_OK)
-    return status;
-  cuda_driver_t* driver = memory;
+  cuda_driver_t* driver;
+  ACCRT_TRY(ACCRT_NEW(environment->allocator, &driver));
   driver->environment = environment;
   driver->allocator = environment->allocator;
-  accrt_mutex_init(&driver->mutex);
-  accrt_mutex_init(&driver->detour_mutex);
-  accrt_mutex_init(&driver->imports_mutex);
-  status = accrt_cuda_options_read(environment, &driver->options);
+  accrt_mutex_init(&driver->mutex, ACCRT_LOCK_CUDA_DRIVER);
+  accrt_mutex_init(&driver->detour_mutex, ACCRT_LOCK_CUDA_DETOUR);
+  accrt_mutex_init(&driver->imports_mutex, ACCRT_LOCK_CUDA_IMPORTS);
+  accrt_status_t status = accrt_cuda_options_read(environment, &driver->options);
   if (status != ACCRT_OK) {
     accrt_free(environment->allocator, driver, sizeof *driver);
     return status;
@@ -34,7 +32,7 @@ static void close_driver(accrt_driver_t* opaque) {
   accrt_free(driver->allocator, driver, sizeof *driver);
 }
 
-/* Why CUDA does not start, where its own text says too little. */
+/* Explains why CUDA does not start where CUDA's own text is too short. */
 static const char* start_hint(CUresult result) {
   switch (result) {
   case CUDA_ERROR_NO_DEVICE:
@@ -58,10 +56,8 @@ static const char* start_hint(CUresult result) {
 
 static accrt_status_t start(cuda_driver_t* driver) {
   const accrt_driver_environment_t* environment = driver->environment;
-  const accrt_status_t status = accrt_cuda_symbols_load(environment, driver->options.library_path,
-                                                        &driver->api, &driver->version);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_cuda_symbols_load(environment, driver->options.library_path, &driver->api,
+                                    &driver->version));
   CUresult result = driver->api.cuInit(0);
   if (result != CUDA_SUCCESS) {
     return accrt_cuda_fail_at(environment, &driver->api, result, "cuInit", "%s",
@@ -81,7 +77,8 @@ static accrt_status_t start(cuda_driver_t* driver) {
   return ACCRT_OK;
 }
 
-/* Called once, by common code. 0 with a record of the reason when CUDA does not start. */
+/* The common code calls this once. Returns 0, with the reason in the error record, when CUDA does
+ * not start. */
 static uint32_t device_count(accrt_driver_t* opaque) {
   cuda_driver_t* driver = (cuda_driver_t*)opaque;
   if (!driver->started && start(driver) != ACCRT_OK)

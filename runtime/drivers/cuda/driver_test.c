@@ -1,5 +1,6 @@
-/* runtime/drivers/cuda/driver_test.c - the CUDA driver's table: starting, memory, machine code, queues, events, captures of others,
- * a lost device; every call of CUDA failing once. Needs the stand-in of tests/fakecuda; without it all is skipped.
+/* runtime/drivers/cuda/driver_test.c - the CUDA driver's table: starting, memory, machine code,
+ * queues, events, captures of others, a lost device; every call of CUDA failing once. Needs the
+ * stand-in of tests/fakecuda; without it all is skipped.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -26,6 +27,8 @@
 #define MIB (UINT64_C(1) << 20)
 #define PATIENCE_NS UINT64_C(5000000000)
 #define LATE_NS UINT64_C(20000000)
+/* Longer than a busy machine keeps a thread from running: a wait that begins meanwhile times out. */
+#define VERY_LATE_NS UINT64_C(500000000)
 
 /* ---- The stand-in ---- */
 
@@ -172,6 +175,8 @@ static accrt_driver_range_t range_of(uint64_t address, uint64_t size_bytes) {
                                 value_of(address), value_of(size_bytes)};
 }
 static accrt_driver_submission_t submission_of(fixture_t* f) {
+  /* The rule of the interface: a repeated number looks complete, so its memory could be freed. */
+  assert_true(f->number + 1 > atomic_load(&((cuda_queue_t*)f->queue)->submitted));
   return (accrt_driver_submission_t){
       .struct_size = sizeof(accrt_driver_submission_t), .number = ++f->number, .stream_id = 9};
 }
@@ -219,7 +224,7 @@ static uint64_t address_of(const void* pointer) {
 
 /* ---- Starting ---- */
 
-/* What device_count gives and records, with a setting of the stand-in. */
+/* Checks the result and the record of device_count, with a setting of the stand-in. */
 static void check_start(const char* setting, accrt_status_t expected, const char* part) {
   fixture_t f = {.number = 0};
   assert_int_equal(control(setting), 0);
@@ -445,14 +450,14 @@ static void test_import_host_memory(void** state) {
   assert_int_equal(wait_all(f), ACCRT_OK);
   assert_memory_equal(back, pages + 4096, 100);
   f->table->memory_unimport(f->device, &inner);
-  /* Registered by somebody else: used, and left as it is. */
+  /* Registered by other code: used, and not unregistered. */
   const cuda_api_t* api = api_of(f);
   assert_int_equal(api->cuCtxSetCurrent(device_of(f)->context), CUDA_SUCCESS);
   assert_int_equal(api->cuMemHostRegister(pages, MIB, 0), CUDA_SUCCESS);
   assert_int_equal(f->table->memory_import(f->device, pages, 4096, &outer), ACCRT_OK);
   f->table->memory_unimport(f->device, &outer);
   assert_int_equal(api->cuMemHostUnregister(pages), CUDA_SUCCESS);
-  /* A part of it: the rest could not be reached. */
+  /* Only a part is registered: the device could not access the rest. */
   assert_int_equal(api->cuMemHostRegister(pages, 4096, 0), CUDA_SUCCESS);
   assert_error(f->table->memory_import(f->device, pages, MIB, &outer), ACCRT_ERROR_UNSUPPORTED,
                "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED");
@@ -545,7 +550,7 @@ static void test_peers(void** state) {
   f->table->device_close(second);
 }
 
-/* A copy opens the way by itself. */
+/* A copy enables peer access automatically. */
 static void test_copy_between_devices(void** state) {
   fixture_t* f = *state;
   if (f->table->device_count(f->driver) < 2)
@@ -567,7 +572,7 @@ static void test_copy_between_devices(void** state) {
   f->table->device_close(second);
 }
 
-/* So does a list's. */
+/* A list's copy does too. */
 static void test_list_between_devices(void** state) {
   fixture_t* f = *state;
   if (f->table->device_count(f->driver) < 2)
@@ -696,7 +701,7 @@ static accrt_status_t launch(fixture_t* f, void* module_kernel,
   return status;
 }
 
-/* A kernel that takes its time: what is behind it waits for it. */
+/* A kernel that takes some time. Work behind it has to wait. */
 typedef struct late_params {
   uint64_t nanoseconds;
 } late_params_t;
@@ -717,7 +722,7 @@ static void be_late(fixture_t* f, accrt_driver_module_t* module, uint64_t nanose
   assert_int_equal(launch(f, kernel, &late_definition, 1, &params, nobody), ACCRT_OK);
 }
 
-/* What is freed while the queue still works on it goes when that has ended. */
+/* Memory that is freed while the queue still uses it is unmapped when that work has ended. */
 static void test_free_waits_for_work(void** state) {
   fixture_t* f = *state;
   accrt_driver_module_t* module = load_kernels(f);
@@ -885,11 +890,11 @@ static void test_progress_and_waits(void** state) {
       assert_int_equal(number, f->number);
     }
   }
-  /* Numbers that were never given to the queue. */
+  /* Numbers that were never submitted to the queue. */
   assert_int_equal(f->table->queue_wait(f->queue, f->number + 100, PATIENCE_NS, ACCRT_WAIT_SPIN),
                    ACCRT_OK);
   accrt_driver_module_t* module = load_kernels(f);
-  be_late(f, module, LATE_NS);
+  be_late(f, module, VERY_LATE_NS);
   for (int p = 0; p < 3; ++p) {
     assert_error(f->table->queue_wait(f->queue, f->number, 1000, policies[p]), ACCRT_ERROR_TIMEOUT,
                  "within 1000 ns");
@@ -957,7 +962,7 @@ static void test_events(void** state) {
   assert_int_equal(f->table->event_create(f->device, ACCRT_EVENT_FLAG_TIMING, &end), ACCRT_OK);
   accrt_driver_module_t* module = load_kernels(f);
   assert_int_equal(f->table->event_record(f->queue, begin), ACCRT_OK);
-  be_late(f, module, LATE_NS);
+  be_late(f, module, VERY_LATE_NS);
   assert_int_equal(f->table->event_record(f->queue, end), ACCRT_OK);
   assert_int_equal(f->table->event_wait(other, end), ACCRT_OK);
   assert_error(f->table->event_synchronize(end, 1000, ACCRT_WAIT_BLOCK), ACCRT_ERROR_TIMEOUT,
@@ -1000,11 +1005,12 @@ static void test_wrapped_stream(void** state) {
     assert_error(f->table->event_wait(f->queue, event), ACCRT_ERROR_INVALID_STATE, "captured");
     assert_int_equal(f->table->queue_progress(f->queue, &number), ACCRT_OK);
     assert_int_equal(number, f->number);
-    /* What else happens meanwhile, on this thread and on the driver's own, leaves the capture alone. */
+    /* Other work at the same time, on this thread and on the driver's own, does not affect the
+     * capture. */
     accrt_driver_queue_t* wrapped = f->queue;
     const uint64_t numbers = f->number;
     f->queue = own;
-    f->number += 1000;
+    f->number += 1000 * (uint64_t)(mode + 1); /* a queue's numbers only grow */
     use_everything(f);
     const accrt_driver_completion_t completion = {tell, &told};
     assert_int_equal(fill(f, memory.device_address, 64, 1, 4, completion), ACCRT_OK);
@@ -1018,7 +1024,7 @@ static void test_wrapped_stream(void** state) {
   f->table->memory_free(f->device, &memory);
   f->table->queue_destroy(f->queue);
   f->queue = own;
-  /* The stream is its owner's still. */
+  /* The stream still belongs to its owner. */
   assert_int_equal(api->cuStreamQuery(stream), CUDA_SUCCESS);
   assert_int_equal(api->cuStreamDestroy(stream), CUDA_SUCCESS);
   assert_int_equal(api->cuCtxSetCurrent(NULL), CUDA_SUCCESS);
@@ -1056,7 +1062,7 @@ static void test_failed_queue(void** state) {
   error.driver_code = 77;
   strcpy(error.message, "an operator's failure");
   accrt_cuda_queue_fail((cuda_queue_t*)f->queue, f->number, &error);
-  /* What was before it ended well. */
+  /* Work before it succeeded. */
   assert_int_equal(f->table->queue_wait(f->queue, f->number - 1, PATIENCE_NS, ACCRT_WAIT_BLOCK),
                    ACCRT_OK);
   assert_error(wait_all(f), ACCRT_ERROR_KERNEL, "an operator's failure");
@@ -1103,7 +1109,7 @@ static void test_lost_device(void** state) {
   assert_int_equal(told.codes[1], 700);
   assert_int_equal(told.statuses[2], ACCRT_ERROR_POISONED);
   assert_int_equal(told.statuses[3], ACCRT_ERROR_POISONED);
-  /* Everything says so from now on, with the first error. */
+  /* Every function now returns the first error. */
   uint64_t number;
   (void)f->table->queue_progress(f->queue, &number); /* what ended before */
 #define LOST(call) assert_error((call), ACCRT_ERROR_DEVICE_LOST, "CUDA_ERROR_ILLEGAL_ADDRESS")
@@ -1120,14 +1126,15 @@ static void test_lost_device(void** state) {
   assert_int_equal(f->table->queue_notify(f->queue, completion), ACCRT_OK);
   wait_for(&told, 5);
   assert_int_equal(told.statuses[4], ACCRT_ERROR_DEVICE_LOST);
-  /* All can be released, without a call that hangs. */
+  /* All objects can be released, and no call hangs. */
   f->table->module_unload(code);
   f->table->memory_free(f->device, &memory);
 }
 
 /* ---- Every call failing once ---- */
 
-/* Returns how many slots failed. Whatever fails, what was got is given back. */
+/* Returns the number of functions that failed. After a failure, everything that was acquired is
+ * released. */
 static uint32_t use_all_slots(void) {
   fixture_t f = {.number = 0};
   uint32_t failed = 0;
@@ -1241,7 +1248,7 @@ static void test_every_call_fails_once(void** state) {
     assert_int_equal(use_all_slots(), 0);
     uint64_t calls = count(names[n]) - before;
     called += calls > 0;
-    /* Queries are called as often as it takes; a few of them tell what all would. */
+    /* The number of queries varies. A few of them are enough for the test. */
     calls = calls < 12 ? calls : 12;
     uint32_t failing = 0;
     for (uint64_t k = 1; k <= calls; ++k) {

@@ -1,5 +1,5 @@
-/* runtime/drivers/cuda/errors.c - what CUDA's results are to the library's callers, and what becomes of a device whose context is
- * broken. It calls nothing of CUDA but the names of errors.
+/* runtime/drivers/cuda/errors.c - translates CUDA's results to statuses, and handles a device whose
+ * context is broken. Of CUDA it calls only the functions that name errors.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -59,7 +59,7 @@ accrt_status_t accrt_cuda_status(CUresult result) {
   case CUDA_ERROR_NOT_SUPPORTED:
   case CUDA_ERROR_PEER_ACCESS_UNSUPPORTED:
   case CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES:
-  case CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED: /* a part of it, by somebody else */
+  case CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED: /* other code has registered a part of it */
   case CUDA_ERROR_JIT_COMPILER_NOT_FOUND:
     return ACCRT_ERROR_UNSUPPORTED;
   case CUDA_ERROR_NOT_PERMITTED:
@@ -81,7 +81,7 @@ accrt_status_t accrt_cuda_status(CUresult result) {
   case CUDA_ERROR_CAPTURED_EVENT:
   case CUDA_ERROR_NOT_INITIALIZED:
   case CUDA_ERROR_SYSTEM_NOT_READY:
-  case CUDA_ERROR_INVALID_CONTEXT: /* also: an IPC handle in the process that made it */
+  case CUDA_ERROR_INVALID_CONTEXT: /* also an IPC handle in the process that made it */
     return ACCRT_ERROR_INVALID_STATE;
   default:
     return ACCRT_ERROR_DRIVER;
@@ -127,7 +127,7 @@ static accrt_status_t record(const accrt_driver_environment_t* environment, cons
                            accrt_cuda_result_name(api, result), call, message);
 }
 
-/* There is no device yet that could be lost. */
+/* For failures before a device exists. There is no device to lose. */
 accrt_status_t accrt_cuda_fail_at(const accrt_driver_environment_t* environment,
                                   const cuda_api_t* api, CUresult result, const char* call,
                                   const char* format, ...) {
@@ -179,7 +179,7 @@ void accrt_cuda_device_lose(cuda_device_t* device, CUresult result, const char* 
     device->environment->log(device->environment, ACCRT_LOG_ERROR, failure.message);
 }
 
-/* The record is complete before `lost` is seen, and is never written again. */
+/* The record is complete before `lost` is visible, and never changes afterwards. */
 accrt_status_t accrt_cuda_device_lost(cuda_device_t* device, const char* operation) {
   const accrt_error_t* failure = &device->failure;
   return device->environment->fail(device->environment, ACCRT_ERROR_DEVICE_LOST,

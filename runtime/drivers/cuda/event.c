@@ -1,4 +1,5 @@
-/* runtime/drivers/cuda/event.c - events of the library as events of CUDA. It may not look at marks: those are the queues' own. */
+/* runtime/drivers/cuda/event.c - the library's events as events of CUDA. It may not use marks,
+ * which belong to queues. */
 #include <sched.h>
 
 #include "accrt/stream.h"
@@ -12,11 +13,8 @@ accrt_status_t accrt_cuda_event_create(accrt_driver_device_t* opaque, uint32_t f
   *out_event = NULL;
   if (cuda_device_is_lost(device))
     return accrt_cuda_device_lost(device, "event_create");
-  void* memory;
-  const accrt_status_t status = accrt_alloc(device->allocator, sizeof(cuda_event_t), &memory);
-  if (status != ACCRT_OK)
-    return status;
-  cuda_event_t* event = memory;
+  cuda_event_t* event;
+  ACCRT_TRY(ACCRT_NEW(device->allocator, &event));
   event->device = device;
   event->flags = flags;
   const unsigned cuda_flags =
@@ -92,7 +90,7 @@ accrt_status_t accrt_cuda_event_wait(accrt_driver_queue_t* opaque_queue,
                          event->device->ordinal);
 }
 
-/* CUDA's answer, with nothing recorded. */
+/* Returns CUDA's result and records no error. */
 static CUresult query(const cuda_event_t* event) {
   cuda_device_t* device = event->device;
   const cuda_scope_t scope = cuda_enter(device);

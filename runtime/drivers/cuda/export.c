@@ -1,5 +1,6 @@
-/* runtime/drivers/cuda/export.c - memory that other processes reach: by file descriptor (virtual memory) and by CUDA IPC
- * (cuMemAlloc). What is exported is allocated apart, in whole pieces: a handle gives all of an allocation away.
+/* runtime/drivers/cuda/export.c - memory shared with other processes: by file descriptor (virtual
+ * memory) and by CUDA IPC (cuMemAlloc). An exported buffer has an allocation of its own, in whole
+ * granules, because a handle shares the whole allocation.
  */
 #include <string.h>
 
@@ -123,10 +124,8 @@ accrt_status_t accrt_cuda_memory_import_handle(accrt_driver_device_t* opaque,
     return refuse_kind(device, handle->kind, "memory_import_handle");
   }
   cuda_memory_t* memory;
-  const accrt_status_t status = accrt_cuda_memory_make(
-      device, by_descriptor ? CUDA_MEMORY_VIRTUAL : CUDA_MEMORY_IPC, handle->size_bytes, &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_cuda_memory_make(device, by_descriptor ? CUDA_MEMORY_VIRTUAL : CUDA_MEMORY_IPC,
+                                   handle->size_bytes, &memory));
   CUresult result;
   const cuda_scope_t scope = cuda_enter(device);
   const CUstreamCaptureMode mode = cuda_relax(device);

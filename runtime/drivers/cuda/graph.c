@@ -1,4 +1,5 @@
-/* runtime/drivers/cuda/graph.c - lists: made, executed, destroyed. See graph.h for how they work. */
+/* runtime/drivers/cuda/graph.c - command lists: creation, execution, destruction. graph.h explains
+ * how they work. */
 #include "runtime/core/error.h"
 #include "runtime/drivers/cuda/graph.h"
 
@@ -21,21 +22,22 @@ static accrt_status_t prepare_operators(cuda_list_t* list, const accrt_driver_li
       continue;
     cuda_operation_t* operation = &list->operations[next++];
     operation->invoke = &info->commands[i].as.invoke;
-    accrt_mutex_init(&operation->mutex);
+    accrt_mutex_init(&operation->mutex, ACCRT_LOCK_CUDA_OPERATOR);
     list->plan.commands[i].operation = operation;
     status = accrt_cuda_operation_prepare(list->device, operation);
   }
   return status;
 }
 
-/* Its node needs memory that is there, at an address that only a submission tells. */
+/* True when the command's node needs real memory whose address only a submission gives. */
 static bool needs_submission(const cuda_plan_t* plan, uint32_t index) {
   const uint32_t kind = plan->commands[index].kind;
   return kind == CUDA_NODE_COPY || kind == CUDA_NODE_FILL || kind == CUDA_NODE_OPERATOR;
 }
 
-/* Kernels take any address, so that lists can be built before theirs are known; copies and fills only when they depend on nothing
- * of a submission. Operators may look at theirs while they are captured: those wait for the first submission. */
+/* True when the graphs can be built with the list, before the first submission. Kernel nodes accept
+ * any address. Copies and fills must not depend on a submission. Operators may use their addresses
+ * during capture, so a list with operators waits for the first submission. */
 static bool can_build_ahead(const cuda_plan_t* plan) {
   for (uint32_t i = 0; i < plan->dependent_count; ++i) {
     if (needs_submission(plan, plan->dependents[i]))
@@ -50,23 +52,23 @@ static bool can_build_ahead(const cuda_plan_t* plan) {
   return nodes > 0;
 }
 
-/* Nodes take no memory of the host that CUDA does not know, commands do: a list that came with such memory once is not worth
- * another try. */
-static bool becomes_plain(cuda_list_t* list, accrt_status_t status) {
+/* A node cannot use host memory that CUDA does not know, but a command can. After one submission
+ * with such memory the list always runs command by command. */
+static bool fall_back_to_commands(cuda_list_t* list, accrt_status_t status) {
   if (status != ACCRT_ERROR_INVALID_ARGUMENT)
     return false;
   for (uint32_t i = 0; i < list->plan.command_count; ++i) {
     const uint32_t kind = list->plan.commands[i].kind;
     if (kind != CUDA_NODE_COPY && kind != CUDA_NODE_FILL)
       continue;
-    /* Relaxed: who does not see it yet finds out by itself. */
+    /* Relaxed is enough: a thread that misses the flag fails the same way and sets it again. */
     atomic_store_explicit(&list->plain, true, memory_order_relaxed);
     return true;
   }
   return false;
 }
 
-/* With addresses and scalars of 0. The first submission's queue takes it over. */
+/* Builds with addresses and scalars of 0. The queue of the first submission gets this instance. */
 static accrt_status_t build_ahead(cuda_list_t* list) {
   const cuda_plan_t* plan = &list->plan;
   const accrt_allocator_t* allocator = list->device->allocator;
@@ -85,14 +87,14 @@ static accrt_status_t build_ahead(cuda_list_t* list) {
                                                .bindings = bindings,
                                                .scalar_count = plan->scalar_count,
                                                .scalars = scalars};
-    /* Relaxed: nobody else knows the list. */
+    /* Relaxed is enough: no other thread has the list yet. */
     atomic_store_explicit(&list->instances[0], instance, memory_order_relaxed);
     accrt_mutex_lock(&instance->mutex);
     accrt_cuda_graphs_admit(list->device, instance);
     status = accrt_cuda_instance_build(instance, &nothing);
     if (status == ACCRT_OK)
       accrt_cuda_instance_upload(instance);
-    else if (becomes_plain(list, status))
+    else if (fall_back_to_commands(list, status))
       status = ACCRT_OK;
     accrt_mutex_unlock(&instance->mutex);
   }
@@ -109,15 +111,14 @@ accrt_status_t accrt_cuda_list_create(accrt_driver_device_t* opaque,
   *out_list = NULL;
   if (cuda_device_is_lost(device))
     return accrt_cuda_device_lost(device, "list_create");
-  accrt_status_t status = accrt_alloc(device->allocator, sizeof *list, (void**)&list);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc(device->allocator, sizeof *list, (void**)&list));
   list->device = device;
   list->plan.allocator = device->allocator;
-  accrt_mutex_init(&list->mutex);
+  accrt_mutex_init(&list->mutex, ACCRT_LOCK_CUDA_LIST);
   const cuda_scope_t scope = cuda_enter(device);
   const CUstreamCaptureMode mode = cuda_relax(device);
-  status = accrt_copy_string(device->allocator, info->name != NULL ? info->name : "", &list->name);
+  accrt_status_t status =
+      accrt_copy_string(device->allocator, info->name != NULL ? info->name : "", &list->name);
   if (status == ACCRT_OK)
     status = accrt_cuda_plan_make(device->allocator, info, (uint64_t)device->max_pitch_bytes,
                                   &list->plan);
@@ -140,7 +141,7 @@ void accrt_cuda_list_destroy(accrt_driver_list_t* opaque) {
   cuda_device_t* device = list->device;
   const cuda_scope_t scope = cuda_enter(device);
   for (uint32_t i = 0; i < CUDA_LIST_INSTANCES; ++i) {
-    /* Relaxed: nobody uses the list any more. */
+    /* Relaxed is enough: no other thread uses the list any more. */
     cuda_instance_t* instance = atomic_load_explicit(&list->instances[i], memory_order_relaxed);
     if (instance == NULL)
       break;
@@ -178,8 +179,8 @@ static accrt_status_t launch_segment(cuda_instance_t* instance, uint32_t index, 
                                                   "list '%s'", instance->name);
 }
 
-/* What fails after something was enqueued fails the queue: the submission ends half-way. An operator may have enqueued anything
- * before it failed. */
+/* A failure after some work was submitted fails the queue, because the submission is incomplete. An
+ * operator may have submitted work before it failed. */
 static accrt_status_t launch_segments(cuda_instance_t* instance, cuda_queue_t* queue,
                                       const accrt_driver_submission_t* submission) {
   const uint32_t count = instance->plan->segment_count;
@@ -206,7 +207,7 @@ static accrt_status_t enqueue_plain(cuda_list_t* list, uint32_t index, CUstream 
   return accrt_cuda_operation_execute(list->device, planned->operation, stream, submission, block);
 }
 
-/* Without a graph. The stream keeps the order. */
+/* Runs without a graph. The stream keeps the order. */
 static accrt_status_t execute_plain(cuda_list_t* list, cuda_queue_t* queue,
                                     const accrt_driver_submission_t* submission) {
   for (uint32_t i = 0; i < list->plan.command_count; ++i) {
@@ -224,10 +225,8 @@ static accrt_status_t execute_plain(cuda_list_t* list, cuda_queue_t* queue,
 static accrt_status_t execute_graphs(cuda_list_t* list, cuda_queue_t* queue,
                                      const accrt_driver_submission_t* submission) {
   cuda_instance_t* instance;
-  accrt_status_t status = accrt_cuda_list_acquire(list, queue, submission, &instance);
-  if (status != ACCRT_OK)
-    return status;
-  status = launch_segments(instance, queue, submission);
+  ACCRT_TRY(accrt_cuda_list_acquire(list, queue, submission, &instance));
+  accrt_status_t status = launch_segments(instance, queue, submission);
   accrt_mutex_unlock(&instance->mutex);
   return status;
 }
@@ -238,13 +237,12 @@ accrt_status_t accrt_cuda_queue_execute(accrt_driver_queue_t* opaque_queue,
   cuda_queue_t* queue = (cuda_queue_t*)opaque_queue;
   cuda_list_t* list = (cuda_list_t*)opaque_list;
   cuda_submit_t submit;
-  accrt_status_t status = accrt_cuda_submit_begin(queue, submission, &submit);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_cuda_submit_begin(queue, submission, &submit));
   bool plain = atomic_load_explicit(&list->plain, memory_order_relaxed);
+  accrt_status_t status = ACCRT_OK;
   if (!plain) {
     status = execute_graphs(list, queue, submission);
-    plain = becomes_plain(list, status);
+    plain = fall_back_to_commands(list, status);
   }
   if (plain)
     status = execute_plain(list, queue, submission);

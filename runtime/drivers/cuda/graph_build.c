@@ -1,10 +1,11 @@
-/* runtime/drivers/cuda/graph_build.c - makes CUDA graphs of a plan's segments, with the inputs of one submission in them. */
+/* runtime/drivers/cuda/graph_build.c - makes CUDA graphs from a plan's segments, with the inputs of
+ * one submission. */
 #include <stdio.h>
 #include <string.h>
 
 #include "runtime/drivers/cuda/graph.h"
 
-/* ---- What a command is to a node ---- */
+/* ---- A command's node parameters ---- */
 
 static void write_patch(unsigned char* block, const cuda_patch_t* patch,
                         const accrt_driver_submission_t* submission) {
@@ -13,7 +14,7 @@ static void write_patch(unsigned char* block, const cuda_patch_t* patch,
     bits += submission->scalars[patch->scalar];
   if (patch->binding != ACCRT_DRIVER_NONE) {
     const uint64_t base = submission->bindings[patch->binding].address;
-    bits = base == 0 ? 0 : base + bits; /* an optional buffer that is absent */
+    bits = base == 0 ? 0 : base + bits; /* an optional buffer is absent */
   }
   if (patch->size_bytes == 8)
     memcpy(block + patch->offset_bytes, &bits, 8);
@@ -47,7 +48,7 @@ static uint32_t node_copy_shape(cuda_device_t* device, const accrt_driver_copy_t
   return accrt_cuda_copy_shape(copy, (uint64_t)device->max_pitch_bytes);
 }
 
-/* Planned as linear, 2D or 3D: a dispatch by rows has no node. */
+/* The plan made it linear, 2D or 3D; copies by rows have no node. */
 uint32_t accrt_cuda_node_copy(cuda_device_t* device, const accrt_driver_copy_t* command,
                               const accrt_driver_submission_t* submission,
                               CUDA_MEMCPY3D* out_copy) {
@@ -88,12 +89,12 @@ bool accrt_cuda_node_fill(const accrt_driver_fill_t* command,
 
 /* ---- Nodes ---- */
 
-/* What a node is added with. */
+/* State for adding one node. */
 typedef struct node_adder {
   cuda_instance_t* instance;
   const accrt_driver_submission_t* submission;
   CUgraph graph;
-  uint32_t index; /* of the command */
+  uint32_t index; /* index of the command */
 } node_adder_t;
 
 static accrt_status_t fail_add(const node_adder_t* adder, CUresult result, const char* call) {
@@ -125,7 +126,7 @@ static accrt_status_t add_nothing(const node_adder_t* adder) {
       "cuGraphAddEmptyNode");
 }
 
-/* Clusters and cooperation are attributes; overlap is told by the edge. */
+/* Clusters and cooperative launch are attributes of the node. Overlap is a property of the edge. */
 static CUresult set_attributes(const node_adder_t* adder, const cuda_kernel_t* kernel) {
   const cuda_api_t* api = adder->instance->device->api;
   const CUgraphNode node = adder->instance->slots[adder->index].node;
@@ -141,7 +142,8 @@ static CUresult set_attributes(const node_adder_t* adder, const cuda_kernel_t* k
   return CUDA_SUCCESS;
 }
 
-/* A dispatch that runs nothing now gets its least grid and is disabled once its graph is instantiated. */
+/* A dispatch with an empty grid gets the kernel's smallest grid. Its node is disabled after the
+ * graph is instantiated. */
 static accrt_status_t add_kernel(const node_adder_t* adder) {
   cuda_instance_t* instance = adder->instance;
   const cuda_api_t* api = instance->device->api;
@@ -174,7 +176,7 @@ static accrt_status_t add_copy(const node_adder_t* adder) {
       device, &instance->plan->commands[adder->index].command->as.copy, adder->submission, &copy);
   if (shape == CUDA_COPY_NOTHING)
     return add_nothing(adder);
-  if (shape == CUDA_COPY_DETOUR) /* then it runs command by command */
+  if (shape == CUDA_COPY_DETOUR) /* the list then runs command by command */
     return fail_add(adder, CUDA_ERROR_INVALID_VALUE, "cuGraphAddMemcpyNode");
   slot->state = CUDA_SLOT_ENABLED;
   return fail_add(
@@ -204,11 +206,8 @@ static accrt_status_t add_operator(const node_adder_t* adder) {
   const cuda_planned_t* planned = &instance->plan->commands[adder->index];
   cuda_slot_t* slot = &instance->slots[adder->index];
   CUgraph child;
-  const accrt_status_t status =
-      accrt_cuda_operation_capture(device, planned->operation, adder->submission,
-                                   instance->blocks + planned->params_offset, &child);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_cuda_operation_capture(device, planned->operation, adder->submission,
+                                         instance->blocks + planned->params_offset, &child));
   slot->state = CUDA_SLOT_ENABLED;
   const CUresult result =
       device->api->cuGraphAddChildGraphNode(&slot->node, adder->graph, NULL, 0, child);
@@ -262,7 +261,8 @@ static accrt_status_t add_edge(const node_adder_t* adder, uint32_t from, bool ov
                   "cuGraphAddDependencies");
 }
 
-/* A kernel that waits by itself starts early behind the one kernel that it follows. */
+/* A kernel that waits for its predecessor itself may start early, if it has one predecessor and
+ * that is a kernel. */
 static accrt_status_t add_edges(const node_adder_t* adder) {
   const cuda_plan_t* plan = adder->instance->plan;
   const uint32_t first = plan->first_edge[adder->index], end = plan->first_edge[adder->index + 1];
@@ -302,7 +302,7 @@ static accrt_status_t disable_nodes(const cuda_instance_t* instance, uint32_t se
   return ACCRT_OK;
 }
 
-/* CUDA does not tell which node it was: they begin with this one. */
+/* CUDA does not report which node failed, so the message names the segment's first command. */
 static accrt_status_t fail_segment(const cuda_instance_t* instance, const cuda_segment_t* segment,
                                    CUresult result) {
   const char* name = instance->plan->commands[segment->first].command->name;
@@ -322,9 +322,7 @@ static accrt_status_t build_segment(cuda_instance_t* instance, uint32_t index,
                            instance->name != NULL ? instance->name : "");
   node_adder_t adder = {
       .instance = instance, .submission = submission, .graph = instance->graphs[index]};
-  const accrt_status_t status = add_nodes(&adder, segment);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(add_nodes(&adder, segment));
   result =
       device->api->cuGraphInstantiateWithFlags(&instance->execs[index], instance->graphs[index], 0);
   if (result != CUDA_SUCCESS)
@@ -334,10 +332,11 @@ static accrt_status_t build_segment(cuda_instance_t* instance, uint32_t index,
 
 accrt_status_t accrt_cuda_instance_build(cuda_instance_t* instance,
                                          const accrt_driver_submission_t* submission) {
+  ACCRT_ASSERT_HELD(&instance->mutex);
   const cuda_plan_t* plan = instance->plan;
   accrt_status_t status = ACCRT_OK;
   accrt_cuda_instance_clear(instance);
-  /* Instantiation allocates: another thread's capture of its own streams is none of its business. */
+  /* Instantiation allocates. Another thread's capture must not refuse that. */
   const CUstreamCaptureMode mode = cuda_relax(instance->device);
   for (uint32_t i = 0; i < plan->segment_count && status == ACCRT_OK; ++i) {
     if (!plan->segments[i].direct)
@@ -356,7 +355,7 @@ accrt_status_t accrt_cuda_instance_build(cuda_instance_t* instance,
 void accrt_cuda_instance_upload(cuda_instance_t* instance) {
   cuda_device_t* device = instance->device;
   CUstream stream;
-  /* A failure is none: the first launch uploads what was not. */
+  /* A failure does no harm: the first launch uploads the graphs. */
   if (accrt_cuda_stream_take(device, &stream) != ACCRT_OK)
     return;
   bool broken = false;
@@ -384,7 +383,7 @@ void accrt_cuda_instance_clear(cuda_instance_t* instance) {
 
 /* ---- The instance itself ---- */
 
-/* What of a kernel's node never changes. */
+/* Sets the parts of a kernel's node that never change. */
 static void init_slot(cuda_instance_t* instance, uint32_t index) {
   const cuda_planned_t* planned = &instance->plan->commands[index];
   if (planned->kind != CUDA_NODE_KERNEL)
@@ -420,7 +419,7 @@ accrt_status_t accrt_cuda_instance_create(cuda_device_t* device, const cuda_plan
   instance->device = device;
   instance->plan = plan;
   instance->name = name;
-  accrt_mutex_init(&instance->mutex);
+  accrt_mutex_init(&instance->mutex, ACCRT_LOCK_CUDA_GRAPH);
   status = accrt_alloc_array(allocator, cuda_plan_inputs(plan), sizeof *instance->inputs,
                              (void**)&instance->inputs);
   if (status == ACCRT_OK)

@@ -1,30 +1,28 @@
-/* runtime/drivers/cuda/graph_cache.c - which instance of a list a submission gets, and how many a device keeps.
+/* runtime/drivers/cuda/graph_cache.c - chooses a list's instance for a submission, and limits the
+ * number of instances of a device.
  *
- * A queue has instances of its own. One with the inputs of the submission, or at most CUDA_LIST_CHEAP_PATCHES nodes to patch, is
- * taken; else one is patched all the same. Inputs that are patched in for the second time (two sets of buffers that come in
- * turn, say) get an instance of their own.
+ * A queue has its own instances. A submission uses one that has its inputs, or one with at most
+ * CUDA_LIST_CHEAP_PATCHES nodes to patch. Without such an instance, another one is patched. Inputs
+ * that are patched in for the second time (such as two alternating sets of buffers) get a new
+ * instance.
  *
- * Locks: a list's mutex or an instance's, then the device's graph mutex. Holding that, an instance is only ever tried.
+ * runtime/core/lock_order.h has the order of locks. A thread that holds the device's graph mutex
+ * only tries to lock an instance.
  */
 #include "runtime/drivers/cuda/graph.h"
 
-/* ---- What a device keeps ---- */
+/* ---- The instances of a device ---- */
 
-static bool try_lock(accrt_mutex_t* mutex) {
-  unsigned expected = 0;
-  /* Acquire pairs with the release in accrt_mutex_unlock. */
-  return atomic_compare_exchange_strong_explicit(&mutex->state, &expected, 1, memory_order_acquire,
-                                                 memory_order_relaxed);
-}
-
-/* The least recently used instance that nobody holds, locked; NULL when there is none. Newer ones come first in the list. */
-static cuda_instance_t* oldest_idle(cuda_graphs_t* graphs, const cuda_instance_t* but) {
+/* Locks and returns the least recently used instance that no thread holds; NULL when there is none.
+ * Newer ones are earlier in the list. */
+static cuda_instance_t* oldest_idle(cuda_graphs_t* graphs, const cuda_instance_t* excluded) {
+  ACCRT_ASSERT_HELD(&graphs->mutex);
   const unsigned now = atomic_load_explicit(&graphs->epoch, memory_order_relaxed);
   cuda_instance_t* oldest = NULL;
   unsigned oldest_age = 0;
   for (cuda_instance_t* i = graphs->instances; i != NULL; i = i->next) {
     const unsigned age = now - atomic_load_explicit(&i->last_use, memory_order_relaxed);
-    if (i == but || (oldest != NULL && age < oldest_age) || !try_lock(&i->mutex))
+    if (i == excluded || (oldest != NULL && age < oldest_age) || !accrt_mutex_try_lock(&i->mutex))
       continue;
     if (oldest != NULL)
       accrt_mutex_unlock(&oldest->mutex);
@@ -45,6 +43,7 @@ static void unlink_instance(cuda_graphs_t* graphs, cuda_instance_t* instance) {
     instance->next->previous = instance->previous;
   instance->counted = false;
   instance->previous = instance->next = NULL;
+  ACCRT_ASSERT(graphs->count > 0);
   graphs->count -= 1;
 }
 
@@ -55,7 +54,7 @@ void accrt_cuda_graphs_admit(cuda_device_t* device, cuda_instance_t* instance) {
     while (graphs->count >= device->driver->options.max_graphs) {
       cuda_instance_t* oldest = oldest_idle(graphs, instance);
       if (oldest == NULL)
-        break; /* all are at work: one more than wanted, for now */
+        break; /* all are in use: exceed the limit by one for now */
       unlink_instance(graphs, oldest);
       accrt_cuda_instance_clear(oldest);
       accrt_mutex_unlock(&oldest->mutex);
@@ -68,7 +67,7 @@ void accrt_cuda_graphs_admit(cuda_device_t* device, cuda_instance_t* instance) {
     graphs->count += 1;
     instance->counted = true;
   }
-  /* Relaxed: only ages are compared. */
+  /* Relaxed is enough: only ages are compared. */
   const unsigned epoch = atomic_fetch_add_explicit(&graphs->epoch, 1, memory_order_relaxed);
   atomic_store_explicit(&instance->last_use, epoch + 1, memory_order_relaxed);
   accrt_mutex_unlock(&graphs->mutex);
@@ -80,7 +79,7 @@ void accrt_cuda_graphs_forget(cuda_device_t* device, cuda_instance_t* instance) 
   accrt_mutex_unlock(&device->graphs.mutex);
 }
 
-/* ---- What a list gives ---- */
+/* ---- The instances of a list ---- */
 
 static cuda_instance_t* instance_at(cuda_list_t* list, uint32_t index) {
   /* Acquire pairs with the release in add_instance. */
@@ -88,11 +87,12 @@ static cuda_instance_t* instance_at(cuda_list_t* list, uint32_t index) {
 }
 
 static bool belongs_to(cuda_instance_t* instance, const cuda_queue_t* queue) {
-  /* Relaxed: an identity, checked again under the mutex. */
+  /* Relaxed is enough: the queue is checked again under the mutex. */
   return atomic_load_explicit(&instance->queue, memory_order_relaxed) == queue;
 }
 
-/* The queue's instance that has these inputs, or little to patch, locked; else one that it may patch in *out_nearest, not locked. */
+/* Locks and returns the queue's instance that has these inputs or few nodes to patch. Otherwise
+ * *out_nearest gets an instance, not locked, that the queue may patch. */
 static cuda_instance_t* find_near(cuda_list_t* list, const cuda_queue_t* queue,
                                   const accrt_driver_submission_t* submission,
                                   cuda_instance_t** out_nearest, bool* out_equal) {
@@ -127,18 +127,17 @@ static bool note_inputs(cuda_list_t* list, uint64_t digest) {
   return false;
 }
 
-/* One more, if there is room; else NULL in *out_instance and ACCRT_OK. The list's mutex is held. */
+/* Adds an instance if there is room; else *out_instance is NULL with ACCRT_OK. The caller holds the
+ * list's mutex. */
 static accrt_status_t add_instance(cuda_list_t* list, const cuda_queue_t* queue,
                                    cuda_instance_t** out_instance) {
+  ACCRT_ASSERT_HELD(&list->mutex);
   *out_instance = NULL;
   for (uint32_t i = 0; i < CUDA_LIST_INSTANCES; ++i) {
     if (instance_at(list, i) != NULL)
       continue;
     cuda_instance_t* instance;
-    const accrt_status_t status =
-        accrt_cuda_instance_create(list->device, &list->plan, list->name, &instance);
-    if (status != ACCRT_OK)
-      return status;
+    ACCRT_TRY(accrt_cuda_instance_create(list->device, &list->plan, list->name, &instance));
     atomic_store_explicit(&instance->queue, queue, memory_order_relaxed);
     accrt_mutex_lock(&instance->mutex);
     /* Release pairs with the acquire in instance_at. */
@@ -149,7 +148,7 @@ static accrt_status_t add_instance(cuda_list_t* list, const cuda_queue_t* queue,
   return ACCRT_OK;
 }
 
-/* The instance that was used longest ago, whosever it is. */
+/* The least recently used instance, of any queue. */
 static cuda_instance_t* oldest_of(cuda_list_t* list) {
   const unsigned now = atomic_load_explicit(&list->device->graphs.epoch, memory_order_relaxed);
   cuda_instance_t* oldest = NULL;
@@ -167,8 +166,10 @@ static cuda_instance_t* oldest_of(cuda_list_t* list) {
   return oldest;
 }
 
-/* The one that was built with the list, as long as nobody has taken it. The list's mutex is held. */
+/* Returns the instance that was built with the list, if no queue has it yet. The caller holds the
+ * list's mutex. */
 static cuda_instance_t* take_unowned(cuda_list_t* list, const cuda_queue_t* queue) {
+  ACCRT_ASSERT_HELD(&list->mutex);
   cuda_instance_t* first = instance_at(list, 0);
   if (first == NULL || !belongs_to(first, NULL))
     return NULL;
@@ -176,7 +177,7 @@ static cuda_instance_t* take_unowned(cuda_list_t* list, const cuda_queue_t* queu
   return first;
 }
 
-/* What to patch or build when no instance fits, locked. */
+/* Locks and returns an instance to patch or build when no instance fits. */
 static accrt_status_t choose_other(cuda_list_t* list, const cuda_queue_t* queue,
                                    const accrt_driver_submission_t* submission,
                                    cuda_instance_t* nearest, cuda_instance_t** out_instance) {

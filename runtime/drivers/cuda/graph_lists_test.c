@@ -1,6 +1,7 @@
-/* runtime/drivers/cuda/graph_lists_test.c - random lists and launches on a CUDA device, against a model on the CPU; every call of
- * CUDA failing once. Drives the driver's table alone. Runs on a GPU and on the stand-in of tests/fakecuda; without either it is
- * skipped. Failing calls need the stand-in.
+/* runtime/drivers/cuda/graph_lists_test.c - random lists and launches on a CUDA device, against a
+ * model on the CPU; every call of CUDA failing once. Drives the driver's table alone. Runs on a GPU
+ * and on the stand-in of tests/fakecuda; without either it is skipped. Failing calls need the
+ * stand-in.
  *
  * Usage: [seed [rounds [threads]]]; without arguments, some seeds and everything else.
  */
@@ -366,7 +367,8 @@ static void make_operator(random_source_t* r, list_t* list, uint32_t i, uint32_t
       .workspace = {.binding = NONE, .offset = constant(0), .size_bytes = constant(0)}};
 }
 
-/* Linear ones may have a size of the submission's, also 0; strided ones have rows of up to 67 bytes. */
+/* A linear copy may have a size from the submission, which may be 0. A strided one has rows of up
+ * to 67 bytes. */
 static void make_copy(random_source_t* r, list_t* list, uint32_t i) {
   const uint32_t form = below(r, 4);
   const uint32_t source = any_binding(r, list);
@@ -429,7 +431,8 @@ static void make_command(random_source_t* r, list_t* list, uint32_t i, uint32_t 
     make_operator(r, list, i, kind - 14);
 }
 
-/* Every command that conflicts with an earlier one names it; some name others, or the same twice. */
+/* Every command that conflicts with an earlier one names it; some name others, or the same
+ * twice. */
 static void order_command(random_source_t* r, list_t* list, uint32_t i) {
   accrt_driver_command_t* command = &list->commands[i];
   if (command->opcode == ACCRT_DRIVER_COMMAND_BARRIER)
@@ -475,7 +478,7 @@ static void make_list(random_source_t* r, list_t* list) {
 
 /* ---- The model ---- */
 
-/* What a list is submitted with. */
+/* The inputs of one submission of a list. */
 typedef struct inputs {
   bool used;
   uint32_t window[MAX_BINDINGS];
@@ -585,7 +588,7 @@ static void verify(worker_t* w) {
 
 /* ---- Workers ---- */
 
-/* No two bindings in one window: the lists know nothing of aliases. */
+/* No two bindings share a window, because lists do not know aliases. */
 static uint32_t free_window(worker_t* w, const inputs_t* inputs, uint32_t count) {
   for (;;) {
     const uint32_t window = below(&w->random, WINDOWS);
@@ -648,7 +651,7 @@ static void execute_list(worker_t* w) {
   w->executed += 1;
 }
 
-/* Prepared, or not: kernels that come again are prepared by the queue. */
+/* With a prepared launch or without. The queue prepares repeated kernels automatically. */
 static void launch_add(worker_t* w) {
   random_source_t* r = &w->random;
   const uint32_t window = below(r, WINDOWS);
@@ -741,7 +744,7 @@ static void test_random(void** state) {
   run_random(7, 100, 3);
 }
 
-/* Nodes take no memory of the host that CUDA does not know; the list is filled all the same. */
+/* A node cannot use host memory that CUDA does not know. The list still fills such memory. */
 static void test_plain_memory(void** state) {
   (void)state;
   static uint32_t words[64];
@@ -790,7 +793,8 @@ static void enqueue_add(accrt_driver_queue_t* queue, const accrt_driver_kernel_t
   assert_int_equal(table->queue_enqueue(queue, &command, &submission), ACCRT_OK);
 }
 
-/* A queue keeps what it prepared of kernels whose module has gone, and takes no new kernel for an old one. */
+/* A queue drops its prepared launches of kernels whose module was unloaded, and never confuses a
+ * new kernel with an old one. */
 static void test_unloaded_modules(void** state) {
   (void)state;
   accrt_driver_image_t image = {.kind = IMAGE_PTX, .name = KERNELS};
@@ -819,7 +823,8 @@ static void test_unloaded_modules(void** state) {
   release(memory);
 }
 
-/* A captured operator fails before anything is enqueued. Another one fails the queue, since the list has begun. */
+/* A captured operator that fails does so before any work is submitted. Another operator's failure
+ * fails the queue, because a part of the list was submitted. */
 static void test_failing_operators(void** state) {
   (void)state;
   random_source_t random = seeded(3);
@@ -859,7 +864,8 @@ static void test_failing_operators(void** state) {
   release(memory);
 }
 
-/* One of everything, executed with changing inputs; also launches. Returns how many calls failed. */
+/* One of everything, executed with changing inputs; also launches. Returns how many calls
+ * failed. */
 static uint32_t run_all(void) {
   static list_t list;
   static const uint32_t kinds[] = {0, 14, 4, 8, 9, 10, 11, 12, 13, 15, 1};
@@ -923,13 +929,14 @@ static uint32_t run_all(void) {
 typedef int (*control_fn_t)(const char* setting);
 typedef uint64_t (*count_fn_t)(const char* entry_point);
 
-/* What the stand-in exports; NULL with a real driver. */
+/* A function of the stand-in; NULL with a real driver. */
 static void* stand_in_function(const char* name) {
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   return library != NULL ? dlsym(library, name) : NULL;
 }
 
-/* Every call fails once. Nothing may leak, hang or break, and some failures are made good: a patch that is refused is built. */
+/* Every call fails once. Nothing may leak, hang or break, and some failures are made good: a patch
+ * that is refused is built. */
 static void test_failing_calls(void** state) {
   (void)state;
   static const char* const names[] = {"cuGraphCreate",

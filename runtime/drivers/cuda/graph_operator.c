@@ -1,11 +1,12 @@
-/* runtime/drivers/cuda/graph_operator.c - calling the host operators of a list: prepared with it, executed on a stream or captured
- * into a graph, destroyed with it. It may not know where in a list an operator stands. */
+/* runtime/drivers/cuda/graph_operator.c - the host operators of a list: prepared with the list,
+ * executed on a stream or captured into a graph, destroyed with the list. It does not know an
+ * operator's place in the list. */
 #include <stdio.h>
 
 #include "runtime/drivers/cuda/graph.h"
 
 #define MESSAGE_BYTES 256u
-#define DEVICE_TYPE_CUDA 2u /* as DLPack numbers them */
+#define DEVICE_TYPE_CUDA 2u /* DLPack's number */
 
 static const accrt_operator_def_t* definition_of(const cuda_operation_t* operation) {
   return operation->invoke->operation->definition;
@@ -106,13 +107,14 @@ accrt_status_t accrt_cuda_operation_execute(cuda_device_t* device, cuda_operatio
   return code == 0 ? ACCRT_OK : fail_call(device, operation, code, "execute", message);
 }
 
-/* *out_broken: the stream may still be captured and is not to be used again. */
+/* *out_broken: the capture may not have ended, and the stream must not be used again. */
 static accrt_status_t capture_on(cuda_device_t* device, CUstream stream,
                                  cuda_operation_t* operation,
                                  const accrt_driver_submission_t* submission, void* block,
                                  CUgraph* out_graph, bool* out_broken) {
   const char* name = definition_of(operation)->name;
-  /* Relaxed: an operator's library may load code or query memory while it is captured, on any thread. */
+  /* Relaxed: during its capture an operator's library may load code or query memory, on any
+   * thread. */
   CUresult result = device->api->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
   *out_broken = result != CUDA_SUCCESS;
   if (result != CUDA_SUCCESS)
@@ -163,11 +165,10 @@ accrt_status_t accrt_cuda_operation_capture(cuda_device_t* device, cuda_operatio
                                             void* block, CUgraph* out_graph) {
   CUstream stream;
   *out_graph = NULL;
-  accrt_status_t status = accrt_cuda_stream_take(device, &stream);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_cuda_stream_take(device, &stream));
   bool broken;
-  status = capture_on(device, stream, operation, submission, block, out_graph, &broken);
+  accrt_status_t status =
+      capture_on(device, stream, operation, submission, block, out_graph, &broken);
   accrt_cuda_stream_return(device, stream, broken);
   return status;
 }

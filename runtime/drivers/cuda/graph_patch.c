@@ -1,6 +1,8 @@
-/* runtime/drivers/cuda/graph_patch.c - gives instantiated graphs other inputs: finds what changed, and patches what depends on it.
+/* runtime/drivers/cuda/graph_patch.c - changes the inputs of instantiated graphs: finds the changed
+ * inputs, and patches the nodes that depend on them.
  *
- * CUDA takes a patch while an earlier launch of the same graph is in flight: it holds for later launches alone.
+ * CUDA accepts a patch while an earlier launch of the graph is in flight. The patch applies only to
+ * later launches.
  */
 #include "runtime/drivers/cuda/graph.h"
 
@@ -50,7 +52,7 @@ uint32_t accrt_cuda_plan_changed(const cuda_plan_t* plan, const uint64_t* inputs
 
 /* ---- One node ---- */
 
-/* What a patch results in when the graph must be built again. */
+/* The result of a patch when the graph must be built again. */
 #define BUILD_AGAIN CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE
 
 static CUresult set_enabled(const cuda_instance_t* instance, cuda_slot_t* slot, CUgraphExec exec,
@@ -108,7 +110,8 @@ static CUresult patch_fill(cuda_instance_t* instance, uint32_t index, CUgraphExe
   return result != CUDA_SUCCESS ? result : set_enabled(instance, slot, exec, true);
 }
 
-/* Captured again. What the operator enqueues may have another shape for other arguments: then the graph is built again. */
+/* Captures the operator again. With other arguments its work may have another structure; then the
+ * graph is built again. */
 static CUresult patch_operator(cuda_instance_t* instance, uint32_t index, CUgraphExec exec,
                                const accrt_driver_submission_t* submission,
                                accrt_status_t* out_status) {
@@ -125,7 +128,7 @@ static CUresult patch_operator(cuda_instance_t* instance, uint32_t index, CUgrap
   return result;
 }
 
-/* ---- All that changed ---- */
+/* ---- All changes ---- */
 
 static CUresult patch_command(cuda_instance_t* instance, uint32_t index,
                               const accrt_driver_submission_t* submission,
@@ -155,7 +158,7 @@ static CUresult patch_dependents(cuda_instance_t* instance, uint32_t input,
   const uint32_t end = plan->first_dependent[input + 1];
   for (uint32_t k = plan->first_dependent[input]; k < end; ++k) {
     const uint32_t index = plan->dependents[k];
-    /* The next one's data are on their way while CUDA is busy with this one. */
+    /* Prefetch the next command's data while CUDA works on this one. */
     const uint32_t soon = plan->dependents[k + 1 < end ? k + 1 : k];
     __builtin_prefetch(&plan->commands[soon]);
     __builtin_prefetch(&instance->slots[soon]);
@@ -172,6 +175,7 @@ static CUresult patch_dependents(cuda_instance_t* instance, uint32_t input,
 
 accrt_status_t accrt_cuda_instance_update(cuda_instance_t* instance,
                                           const accrt_driver_submission_t* submission) {
+  ACCRT_ASSERT_HELD(&instance->mutex);
   const uint32_t count = cuda_plan_inputs(instance->plan);
   accrt_status_t status = ACCRT_OK;
   CUresult result = CUDA_SUCCESS;
@@ -187,7 +191,8 @@ accrt_status_t accrt_cuda_instance_update(cuda_instance_t* instance,
   }
   if (status == ACCRT_OK && result == CUDA_SUCCESS)
     return ACCRT_OK;
-  /* Half patched. An operator's own failure would only come again. A patch that CUDA refuses may still be built. */
+  /* Some nodes are patched already, so the instance cannot stay. An operator's own failure would
+   * repeat, but a patch that CUDA refused may succeed as a new graph. */
   if (status == ACCRT_OK && !accrt_cuda_is_fatal(result))
     return accrt_cuda_instance_build(instance, submission);
   accrt_cuda_instance_clear(instance);

@@ -1,13 +1,14 @@
-/* runtime/drivers/cuda/graph_plan.c - what a list's commands become: nodes or single commands, segments, chains or branches, and
- * which commands depend on which input. Pure: it may not call CUDA. */
+/* runtime/drivers/cuda/graph_plan.c - plans a list: commands become nodes or are submitted alone;
+ * segments become chains or branches; each input gets the commands that depend on it. It may not
+ * call CUDA. */
 #include <string.h>
 
 #include "runtime/core/error.h"
 #include "runtime/drivers/cuda/graph.h"
 
-/* ---- What a command depends on ---- */
+/* ---- The inputs of a command ---- */
 
-/* Told of each input that a command depends on, some more than once. */
+/* Visits each input of a command; some more than once. */
 typedef struct input_visitor {
   void (*visit)(struct input_visitor* self, uint32_t input);
   const cuda_plan_t* plan;
@@ -24,7 +25,7 @@ static void visit_values(input_visitor_t* visitor, const accrt_driver_value_t* v
     visit_value(visitor, &values[i]);
 }
 
-/* Where it begins; its size is nobody's business but a fill's and an operator's. */
+/* Visits the range's start. Only fills and operators depend on a range's size as well. */
 static void visit_address(input_visitor_t* visitor, const accrt_driver_range_t* range) {
   if (range->binding != ACCRT_DRIVER_NONE)
     visitor->visit(visitor, range->binding);
@@ -67,12 +68,12 @@ static void visit_inputs(input_visitor_t* visitor, const cuda_planned_t* planned
     visit_patches(visitor, command->as.invoke.patches, command->as.invoke.patch_count);
     visit_address(visitor, &command->as.invoke.workspace);
     break;
-  default: /* has no node that could be patched */
+  default: /* has no node to patch */
     break;
   }
 }
 
-/* ---- What a command becomes ---- */
+/* ---- The kind of a command ---- */
 
 static bool is_constant(const accrt_driver_value_t* values, uint32_t count) {
   for (uint32_t i = 0; i < count; ++i) {
@@ -95,7 +96,8 @@ static bool is_stable(const accrt_driver_list_info_t* info, const accrt_driver_r
          (info->binding_flags[range->binding] & ACCRT_DRIVER_BINDING_STABLE) != 0;
 }
 
-/* Only linear copies can be patched. Strided ones that hardly ever change are worth a node that is then built again. */
+/* Only linear copies can be patched. A strided copy is worth a node if its inputs rarely change,
+ * because a change builds the graph again. */
 static uint32_t copy_kind(const cuda_plan_t* plan, const accrt_driver_list_info_t* info,
                           const accrt_driver_copy_t* copy) {
   if (is_one(&copy->extent[1]) && is_one(&copy->extent[2]))
@@ -123,7 +125,7 @@ static uint32_t copy_kind(const cuda_plan_t* plan, const accrt_driver_list_info_
   }
 }
 
-/* A memset node has elements of 1, 2 and 4 bytes. */
+/* A memset node supports elements of 1, 2 and 4 bytes. */
 static uint32_t fill_kind(const accrt_driver_fill_t* fill) {
   const bool halves_differ = (uint32_t)fill->pattern != (uint32_t)(fill->pattern >> 32);
   return fill->pattern_bytes == 8 && halves_differ ? CUDA_NODE_DIRECT : CUDA_NODE_FILL;
@@ -142,8 +144,11 @@ static uint32_t command_kind(const cuda_plan_t* plan, const accrt_driver_list_in
     return (command->as.invoke.operation->definition->traits & ACCRT_KERNEL_TRAIT_CAPTURABLE) != 0
                ? CUDA_NODE_OPERATOR
                : CUDA_NODE_DIRECT;
-  default:
+  case ACCRT_DRIVER_COMMAND_BARRIER:
+  case ACCRT_DRIVER_COMMAND_MARKER:
     return CUDA_NODE_NOTHING;
+  default: /* from a later version: the submission refuses it */
+    return CUDA_NODE_DIRECT;
   }
 }
 
@@ -165,17 +170,17 @@ static void find_segments(cuda_plan_t* plan) {
 
 /* ---- Edges ---- */
 
-/* What edges are found with, for one segment. Bits are commands, counted from its first. */
+/* State for finding the edges of one segment. Bit i of a set is the segment's command i. */
 typedef struct edge_finder {
   cuda_plan_t* plan;
   const cuda_segment_t* segment;
-  uint32_t words;       /* of a set of commands */
-  uint64_t* ancestors;  /* by command: a set */
-  uint64_t* wanted;     /* of the command at hand */
-  uint32_t* stand_in;   /* by command, for NOTHING: the command to follow instead, or NONE */
-  uint32_t* level_size; /* by level: real commands so far */
-  uint32_t* last_in_lane;
-  uint32_t barrier; /* the last one, or NONE */
+  uint32_t words;         /* size of a set of commands */
+  uint64_t* ancestors;    /* by command: a set */
+  uint64_t* predecessors; /* predecessors of the current command */
+  uint32_t* stand_in;     /* by command, for NOTHING: the command to follow instead, or NONE */
+  uint32_t* level_size;   /* by level: number of commands with nodes so far */
+  uint32_t* last_in_branch;
+  uint32_t barrier; /* the last barrier, or NONE */
 } edge_finder_t;
 
 static uint64_t* ancestors_of(const edge_finder_t* finder, uint32_t command) {
@@ -192,11 +197,8 @@ static void set_bit(uint64_t* set, uint32_t bit) {
 
 static accrt_status_t add_edge(edge_finder_t* finder, uint32_t from, uint32_t to) {
   cuda_plan_t* plan = finder->plan;
-  const accrt_status_t status =
-      accrt_grow_array(plan->allocator, (size_t)plan->edge_count + 1, sizeof *plan->edges,
-                       &plan->edge_capacity, (void**)&plan->edges);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_grow_array(plan->allocator, (size_t)plan->edge_count + 1, sizeof *plan->edges,
+                             &plan->edge_capacity, (void**)&plan->edges));
   plan->edges[plan->edge_count++] = from;
   uint64_t* ancestors = ancestors_of(finder, to);
   const uint64_t* more = ancestors_of(finder, from);
@@ -210,52 +212,53 @@ static accrt_status_t add_edge(edge_finder_t* finder, uint32_t from, uint32_t to
   return ACCRT_OK;
 }
 
-/* What the command must follow, as it is declared. */
-static void collect_wanted(edge_finder_t* finder, uint32_t index) {
+/* Collects the declared predecessors of a command. */
+static void collect_predecessors(edge_finder_t* finder, uint32_t index) {
   const accrt_driver_command_t* command = finder->plan->commands[index].command;
   const uint32_t first = finder->segment->first;
-  memset(finder->wanted, 0, finder->words * sizeof *finder->wanted);
+  memset(finder->predecessors, 0, finder->words * sizeof *finder->predecessors);
   if (finder->barrier != ACCRT_DRIVER_NONE)
-    set_bit(finder->wanted, finder->barrier - first);
+    set_bit(finder->predecessors, finder->barrier - first);
   if (command->opcode == ACCRT_DRIVER_COMMAND_BARRIER) {
     for (uint32_t i = first; i < index; ++i)
-      set_bit(finder->wanted, i - first);
+      set_bit(finder->predecessors, i - first);
     finder->barrier = index;
     return;
   }
   for (uint32_t k = 0; k < command->predecessor_count; ++k) {
     if (command->predecessors[k] >= first)
-      set_bit(finder->wanted, command->predecessors[k] - first);
+      set_bit(finder->predecessors, command->predecessors[k] - first);
   }
 }
 
-/* From the latest down: whoever is an ancestor of one that was taken needs no edge. */
-static accrt_status_t add_wanted(edge_finder_t* finder, uint32_t index) {
+/* Adds edges from the latest predecessor to the earliest. A predecessor that is already an ancestor
+ * needs no edge. */
+static accrt_status_t add_edges(edge_finder_t* finder, uint32_t index) {
   const uint32_t first = finder->segment->first;
   for (uint32_t bit = index - first; bit-- > 0;) {
-    if (finder->wanted[bit / 64] == 0) {
-      bit &= ~63u; /* an empty word */
+    if (finder->predecessors[bit / 64] == 0) {
+      bit &= ~63u; /* skip an empty word */
       continue;
     }
-    if (!has_bit(finder->wanted, bit))
+    if (!has_bit(finder->predecessors, bit))
       continue;
     const uint32_t from = first + bit;
     if (finder->plan->commands[from].kind == CUDA_NODE_NOTHING) {
-      if (finder->stand_in[bit] != ACCRT_DRIVER_NONE) /* is earlier: its turn comes */
-        set_bit(finder->wanted, finder->stand_in[bit] - first);
+      /* it is earlier, so this loop reaches it later */
+      if (finder->stand_in[bit] != ACCRT_DRIVER_NONE)
+        set_bit(finder->predecessors, finder->stand_in[bit] - first);
       continue;
     }
     if (has_bit(ancestors_of(finder, index), bit))
       continue;
-    const accrt_status_t status = add_edge(finder, from, index);
-    if (status != ACCRT_OK)
-      return status;
+    ACCRT_TRY(add_edge(finder, from, index));
   }
   return ACCRT_OK;
 }
 
-/* A barrier or marker that joins several needs a node; else whoever follows it follows what it follows. */
-static void dissolve(edge_finder_t* finder, uint32_t index) {
+/* Makes a node for a barrier or marker with several predecessors. One with at most one predecessor
+ * gets no node: its successors follow that predecessor. */
+static void join_or_remove(edge_finder_t* finder, uint32_t index) {
   cuda_plan_t* plan = finder->plan;
   const uint32_t count = plan->edge_count - plan->first_edge[index];
   if (count > 1) {
@@ -267,7 +270,7 @@ static void dissolve(edge_finder_t* finder, uint32_t index) {
   plan->edge_count = plan->first_edge[index];
 }
 
-/* Edges of `index` from whoever `before` follows go without saying. */
+/* Removes edges to `index` from ancestors of `before`, because `before` implies them. */
 static void drop_ancestors(edge_finder_t* finder, uint32_t before, uint32_t index) {
   cuda_plan_t* plan = finder->plan;
   const uint64_t* ancestors = ancestors_of(finder, before);
@@ -279,18 +282,18 @@ static void drop_ancestors(edge_finder_t* finder, uint32_t before, uint32_t inde
   plan->edge_count = kept;
 }
 
-/* Of many that could run at the same time, only so many do: see CUDA_PLAN_LANES. */
-static accrt_status_t keep_lane(edge_finder_t* finder, uint32_t index) {
+/* Limits the commands that run in parallel: see CUDA_PLAN_BRANCHES. */
+static accrt_status_t limit_branches(edge_finder_t* finder, uint32_t index) {
   const uint32_t level = finder->plan->commands[index].level;
-  const uint32_t lanes = level == 0 ? CUDA_PLAN_ROOTS : CUDA_PLAN_LANES;
-  const uint32_t lane = finder->level_size[level]++ % lanes;
-  const uint32_t before = finder->last_in_lane[lane];
-  finder->last_in_lane[lane] = index;
+  const uint32_t branches = level == 0 ? CUDA_PLAN_ROOTS : CUDA_PLAN_BRANCHES;
+  const uint32_t branch = finder->level_size[level]++ % branches;
+  const uint32_t before = finder->last_in_branch[branch];
+  finder->last_in_branch[branch] = index;
   if (before == ACCRT_DRIVER_NONE || finder->plan->commands[before].level != level)
     return ACCRT_OK;
   drop_ancestors(finder, before, index);
   const accrt_status_t status = add_edge(finder, before, index);
-  finder->plan->commands[index].level = level; /* it could run with the others */
+  finder->plan->commands[index].level = level; /* the level counts dependencies, not this limit */
   return status;
 }
 
@@ -298,25 +301,23 @@ static accrt_status_t find_branches(edge_finder_t* finder) {
   cuda_plan_t* plan = finder->plan;
   const cuda_segment_t* segment = finder->segment;
   accrt_status_t status = ACCRT_OK;
-  for (uint32_t i = 0; i < CUDA_PLAN_LANES; ++i)
-    finder->last_in_lane[i] = ACCRT_DRIVER_NONE;
+  for (uint32_t i = 0; i < CUDA_PLAN_BRANCHES; ++i)
+    finder->last_in_branch[i] = ACCRT_DRIVER_NONE;
   for (uint32_t i = segment->first; i < segment->first + segment->count; ++i) {
     plan->first_edge[i] = plan->edge_count;
-    collect_wanted(finder, i);
-    status = add_wanted(finder, i);
-    if (status != ACCRT_OK)
-      return status;
+    collect_predecessors(finder, i);
+    ACCRT_TRY(add_edges(finder, i));
     if (plan->commands[i].kind == CUDA_NODE_NOTHING)
-      dissolve(finder, i);
+      join_or_remove(finder, i);
     else
-      status = keep_lane(finder, i);
+      status = limit_branches(finder, i);
     if (status != ACCRT_OK)
       return status;
   }
   return ACCRT_OK;
 }
 
-/* One after the other, in the order of commands. */
+/* Orders the commands as a chain. */
 static accrt_status_t find_chain(edge_finder_t* finder) {
   cuda_plan_t* plan = finder->plan;
   const cuda_segment_t* segment = finder->segment;
@@ -331,11 +332,8 @@ static accrt_status_t find_chain(edge_finder_t* finder) {
       continue;
     planned->level = 0;
     if (previous != ACCRT_DRIVER_NONE) {
-      const accrt_status_t status =
-          accrt_grow_array(plan->allocator, (size_t)plan->edge_count + 1, sizeof *plan->edges,
-                           &plan->edge_capacity, (void**)&plan->edges);
-      if (status != ACCRT_OK)
-        return status;
+      ACCRT_TRY(accrt_grow_array(plan->allocator, (size_t)plan->edge_count + 1, sizeof *plan->edges,
+                                 &plan->edge_capacity, (void**)&plan->edges));
       plan->edges[plan->edge_count++] = previous;
       planned->level = plan->commands[previous].level + 1;
     }
@@ -344,11 +342,11 @@ static accrt_status_t find_chain(edge_finder_t* finder) {
   return ACCRT_OK;
 }
 
-/* Memory for a segment's sets: one allocation, in words. */
+/* Words for a segment's sets, which are one allocation. */
 static size_t finder_words(const edge_finder_t* finder) {
   const size_t count = finder->segment->count;
-  return count * finder->words + finder->words + count /* stand_in and level_size, halves */ +
-         (CUDA_PLAN_LANES + 1) / 2;
+  return count * finder->words + finder->words +
+         count /* stand_in and level_size: half a word each */ + (CUDA_PLAN_BRANCHES + 1) / 2;
 }
 
 static accrt_status_t find_segment_edges(cuda_plan_t* plan, cuda_segment_t* segment) {
@@ -361,16 +359,13 @@ static accrt_status_t find_segment_edges(cuda_plan_t* plan, cuda_segment_t* segm
     return find_chain(&finder);
   const size_t words = finder_words(&finder);
   uint64_t* memory;
-  accrt_status_t status =
-      accrt_alloc_array(plan->allocator, words, sizeof *memory, (void**)&memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc_array(plan->allocator, words, sizeof *memory, (void**)&memory));
   finder.ancestors = memory;
-  finder.wanted = finder.ancestors + (size_t)segment->count * finder.words;
-  finder.stand_in = (uint32_t*)(finder.wanted + finder.words);
+  finder.predecessors = finder.ancestors + (size_t)segment->count * finder.words;
+  finder.stand_in = (uint32_t*)(finder.predecessors + finder.words);
   finder.level_size = finder.stand_in + segment->count;
-  finder.last_in_lane = finder.level_size + segment->count;
-  status = find_branches(&finder);
+  finder.last_in_branch = finder.level_size + segment->count;
+  accrt_status_t status = find_branches(&finder);
   accrt_free_array(plan->allocator, memory, words, sizeof *memory);
   return status;
 }
@@ -378,9 +373,7 @@ static accrt_status_t find_segment_edges(cuda_plan_t* plan, cuda_segment_t* segm
 static accrt_status_t find_edges(cuda_plan_t* plan) {
   for (uint32_t s = 0; s < plan->segment_count; ++s) {
     cuda_segment_t* segment = &plan->segments[s];
-    const accrt_status_t status = find_segment_edges(plan, segment);
-    if (status != ACCRT_OK)
-      return status;
+    ACCRT_TRY(find_segment_edges(plan, segment));
   }
   plan->first_edge[plan->command_count] = plan->edge_count;
   return ACCRT_OK;
@@ -388,13 +381,13 @@ static accrt_status_t find_edges(cuda_plan_t* plan) {
 
 /* ---- Which commands depend on which input ---- */
 
-/* Counts, or fills in. A command is counted once for each input. */
+/* Counts the commands of each input, or stores them. A command counts once per input. */
 typedef struct dependent_visitor {
   input_visitor_t base;
   uint32_t command;
-  uint32_t* seen;       /* by input: 1 + the last command that was told */
-  uint32_t* next;       /* by input: counts, then places */
-  uint32_t* dependents; /* NULL: counting */
+  uint32_t* seen;       /* by input: 1 + the last command that visited it */
+  uint32_t* next;       /* by input: a count, then an index in dependents */
+  uint32_t* dependents; /* NULL while counting */
 } dependent_visitor_t;
 
 static void visit_dependent(input_visitor_t* base, uint32_t input) {
@@ -418,10 +411,8 @@ static void visit_commands(cuda_plan_t* plan, dependent_visitor_t* visitor) {
 static accrt_status_t find_dependents(cuda_plan_t* plan) {
   const uint32_t inputs = cuda_plan_inputs(plan);
   uint32_t* scratch; /* seen, then next */
-  accrt_status_t status =
-      accrt_alloc_array(plan->allocator, (size_t)inputs * 2 + 1, sizeof *scratch, (void**)&scratch);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc_array(plan->allocator, (size_t)inputs * 2 + 1, sizeof *scratch,
+                              (void**)&scratch));
   dependent_visitor_t visitor = {
       .base = {.visit = visit_dependent, .plan = plan}, .seen = scratch, .next = scratch + inputs};
   visit_commands(plan, &visitor);
@@ -431,8 +422,8 @@ static accrt_status_t find_dependents(cuda_plan_t* plan) {
     visitor.next[i] = plan->first_dependent[i];
   }
   plan->first_dependent[inputs] = plan->dependent_count;
-  status = accrt_alloc_array(plan->allocator, plan->dependent_count, sizeof *plan->dependents,
-                             (void**)&plan->dependents);
+  accrt_status_t status = accrt_alloc_array(plan->allocator, plan->dependent_count,
+                                            sizeof *plan->dependents, (void**)&plan->dependents);
   if (status == ACCRT_OK && plan->dependents != NULL) {
     visitor.dependents = plan->dependents;
     visit_commands(plan, &visitor);
@@ -443,7 +434,7 @@ static accrt_status_t find_dependents(cuda_plan_t* plan) {
 
 /* ---- Room for parameters ---- */
 
-/* Blocks are 16-aligned, as kernels and operators may expect; at most 4 KiB each. */
+/* Blocks are aligned to 16, as kernels and operators may expect, and have at most 4 KiB each. */
 static accrt_status_t place_params(cuda_plan_t* plan) {
   uint64_t blocks = 0, fields = 0;
   for (uint32_t i = 0; i < plan->command_count; ++i) {
@@ -501,10 +492,8 @@ static accrt_status_t shorten_patches(cuda_plan_t* plan) {
     return accrt_error_record(ACCRT_ERROR_OVERFLOW, "list_create", __FILE__, (uint32_t)__LINE__,
                               "%u commands have more than %u patches",
                               (unsigned)plan->command_count, (unsigned)UINT32_MAX);
-  const accrt_status_t status = accrt_alloc_array(plan->allocator, (size_t)count,
-                                                  sizeof *plan->patches, (void**)&plan->patches);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc_array(plan->allocator, (size_t)count, sizeof *plan->patches,
+                              (void**)&plan->patches));
   plan->patch_count = (uint32_t)count;
   uint32_t next = 0;
   for (uint32_t i = 0; i < plan->command_count; ++i) {

@@ -20,7 +20,7 @@ static accrt_driver_range_t range(uint32_t binding, uint64_t offset, uint32_t sc
       .binding = binding, .offset = {offset, scalar, 0}, .size_bytes = {64, NONE, 0}};
 }
 
-/* Three fields; grid x workgroups; one patch of each binding given. */
+/* Three fields; `grid` x workgroups; the given patches. */
 static accrt_driver_command_t dispatch(uint64_t grid, const accrt_driver_patch_t* patches,
                                        uint32_t patch_count) {
   static const cuda_kernel_t kernel = {.params_size_bytes = 20, .param_count = 3};
@@ -169,8 +169,9 @@ static void test_edges(void** state) {
   accrt_cuda_plan_free(&plan);
 }
 
-/* Without predecessors, all at once: but no more than there are lanes. Very long ones are a chain. */
-static void test_lanes(void** state) {
+/* Without predecessors, all at once: but no more than there are branches. Very long ones are a
+ * chain. */
+static void test_branches(void** state) {
   (void)state;
   enum { COUNT = CUDA_PLAN_MAX_BRANCHED + 1 };
   accrt_driver_command_t* commands = calloc(COUNT, sizeof *commands);
@@ -183,15 +184,15 @@ static void test_lanes(void** state) {
     check_edges(&plan, i, &before, i < CUDA_PLAN_ROOTS ? 0 : 1);
   }
   accrt_cuda_plan_free(&plan);
-  for (uint32_t i = 1; i <= 3 * CUDA_PLAN_LANES; ++i)
+  for (uint32_t i = 1; i <= 3 * CUDA_PLAN_BRANCHES; ++i)
     commands[i] = after(commands[i], zero_to_three, 1);
-  plan = make(commands, 1 + 3 * CUDA_PLAN_LANES, 0, 0, NULL);
-  for (uint32_t i = 1; i <= 3 * CUDA_PLAN_LANES; ++i) {
-    const uint32_t before = i <= CUDA_PLAN_LANES ? 0 : i - CUDA_PLAN_LANES;
+  plan = make(commands, 1 + 3 * CUDA_PLAN_BRANCHES, 0, 0, NULL);
+  for (uint32_t i = 1; i <= 3 * CUDA_PLAN_BRANCHES; ++i) {
+    const uint32_t before = i <= CUDA_PLAN_BRANCHES ? 0 : i - CUDA_PLAN_BRANCHES;
     check_edges(&plan, i, &before, 1);
   }
   accrt_cuda_plan_free(&plan);
-  for (uint32_t i = 1; i <= 3 * CUDA_PLAN_LANES; ++i)
+  for (uint32_t i = 1; i <= 3 * CUDA_PLAN_BRANCHES; ++i)
     commands[i] = dispatch(1, NULL, 0);
   plan = make(commands, COUNT, 0, 0, NULL);
   for (uint32_t i = 1; i < COUNT; ++i) {
@@ -275,7 +276,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_kinds),  cmocka_unit_test(test_edges),
       cmocka_unit_test(test_params), cmocka_unit_test(test_dependents),
-      cmocka_unit_test(test_inputs), cmocka_unit_test(test_lanes),
+      cmocka_unit_test(test_inputs), cmocka_unit_test(test_branches),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

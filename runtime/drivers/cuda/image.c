@@ -1,5 +1,6 @@
-/* runtime/drivers/cuda/image.c - reading what an image of machine code says of itself. Nothing of CUDA is called; every offset is
- * checked, because images come from files and CUDA, which takes no length, believes them.
+/* runtime/drivers/cuda/image.c - checks and reads images of machine code, without calling CUDA.
+ * Images come from files. CUDA gets no length and trusts all offsets, so every offset is checked
+ * here.
  */
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +9,8 @@
 #include "runtime/drivers/cuda/image.h"
 
 #define EM_CUDA_MACHINE 190
-/* Where e_flags has the architecture: up to CUDA 12 in the low byte, from ABI version 8 on in the second. */
+/* The architecture's position in e_flags: the low byte up to CUDA 12, the second byte from ABI
+ * version 8 on. */
 #define SECOND_BYTE_ABI 8
 
 /* ---- Cubins ---- */
@@ -38,12 +40,12 @@ static bool check_place(const cubin_reader_t* cubin, const char* what, uint32_t 
                            what, index, size, offset, cubin->size_bytes);
 }
 
-/* A section whose bytes are in the file; such that will only be memory have none. */
+/* True for a section with bytes in the file; SHT_NOBITS has none. */
 static bool has_bytes(const Elf64_Shdr* section) {
   return section->sh_type != SHT_NULL && section->sh_type != SHT_NOBITS;
 }
 
-/* Names are read up to their NUL: the table has to end with one. */
+/* A reader reads names up to their NUL, so the table must end with one. */
 static bool check_strings(const cubin_reader_t* cubin, uint32_t index, const Elf64_Shdr* section) {
   return (section->sh_size > 0 &&
           cubin->bytes[section->sh_offset + section->sh_size - 1] == '\0') ||
@@ -52,7 +54,7 @@ static bool check_strings(const cubin_reader_t* cubin, uint32_t index, const Elf
                            index, (uint64_t)section->sh_size);
 }
 
-/* One table, so that the time is linear in the size. */
+/* Only one symbol table is allowed, so that the time is linear in the size. */
 static bool check_symbols(cubin_reader_t* cubin, uint32_t index, const Elf64_Shdr* section) {
   const Elf64_Shdr names = section_at(cubin, section->sh_link);
   if (cubin->has_symbols || section->sh_entsize != sizeof(Elf64_Sym) ||
@@ -126,7 +128,7 @@ bool accrt_cuda_cubin_check(const void* data, uint64_t size_bytes, accrt_image_f
   cubin_reader_t cubin = {.bytes = data, .size_bytes = size_bytes, .fault = out_fault};
   if (!accrt_elf_read_header(data, size_bytes, &cubin.header, out_fault))
     return false;
-  /* e_version is the compiler's up to CUDA 12, and 1 from 13 on. */
+  /* e_version is the compiler's version up to CUDA 12, and 1 from CUDA 13 on. */
   if (cubin.header.e_machine != EM_CUDA_MACHINE) {
     return accrt_image_fault(out_fault, "ELF machine %u: not a cubin (%u)", cubin.header.e_machine,
                              EM_CUDA_MACHINE);
@@ -169,7 +171,8 @@ bool accrt_cuda_ptx_arch(const char* text, uint64_t size_bytes, uint32_t* out_ar
 
 /* ---- Fatbins: a header, then entries, each with its own header and its own size ----
  *
- * NVIDIA documents none of it; these are the fields that nvcc's and fatbinary's files have, from CUDA 11 to 13. */
+ * NVIDIA documents none of it; these are the fields that nvcc's and fatbinary's files have, from
+ * CUDA 11 to 13. */
 
 #define FATBIN_MAGIC 0xBA55ED50u
 #define FATBIN_VERSION 1u
@@ -178,7 +181,7 @@ bool accrt_cuda_ptx_arch(const char* text, uint64_t size_bytes, uint32_t* out_ar
 #define ENTRY_ELF 2u
 #define ENTRY_BYTES 64u
 #define ENTRY_COMPRESSED 0xA000u /* LZ4, zstd */
-/* What an entry may grow to. */
+/* Limit of an entry's decompressed size. */
 #define MAX_DECOMPRESSED_BYTES (UINT64_C(1) << 32)
 
 static uint16_t read_u16(const unsigned char* bytes) {
@@ -197,7 +200,7 @@ static uint64_t read_u64(const unsigned char* bytes) {
   return value;
 }
 
-/* Entries from `at` to `end`, which lies inside the image. */
+/* Reads the entries from `at` to `end`, which is inside the image. */
 typedef struct fatbin_reader {
   const unsigned char* bytes;
   uint64_t at;
@@ -208,7 +211,7 @@ typedef struct fatbin_entry {
   uint32_t kind;
   uint32_t arch;
   bool is_compressed;
-  uint64_t at; /* in the image */
+  uint64_t at; /* offset in the image */
   const unsigned char* header;
   const unsigned char* payload;
   uint64_t payload_bytes;
@@ -235,7 +238,7 @@ static bool open_fatbin(const void* data, uint64_t size_bytes, fatbin_reader_t* 
   return true;
 }
 
-/* Reads the entry at reader->at and steps behind it. */
+/* Reads the entry at reader->at and advances to the next one. */
 static bool next_entry(fatbin_reader_t* reader, fatbin_entry_t* out_entry,
                        accrt_image_fault_t* out_fault) {
   const uint64_t left = reader->end - reader->at;
@@ -261,7 +264,7 @@ static bool next_entry(fatbin_reader_t* reader, fatbin_entry_t* out_entry,
   return true;
 }
 
-/* What CUDA would read of it: names, options, and what is not compressed. */
+/* Checks the parts that CUDA reads: names, options, and uncompressed contents. */
 static bool check_entry(const fatbin_entry_t* entry, accrt_image_fault_t* out_fault) {
   const unsigned char* header = entry->header;
   const uint64_t size = (uint64_t)(entry->payload - header) + entry->payload_bytes;
@@ -315,7 +318,7 @@ bool accrt_cuda_fatbin_fits(const void* data, uint64_t size_bytes, int major, in
     return false;
   while (reader.at < reader.end && next_entry(&reader, &entry, &fault)) {
     if (entry.kind != ENTRY_PTX && entry.kind != ENTRY_ELF)
-      return true; /* of a kind that is not known here */
+      return true; /* of an unknown kind */
     if (entry.kind == ENTRY_ELF ? accrt_cuda_arch_fits(entry.arch, major, minor)
                                 : (int)entry.arch <= major * 10 + minor) {
       return true;

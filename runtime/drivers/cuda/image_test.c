@@ -1,4 +1,5 @@
-/* What images say of themselves, also when they are cut, invented or made by the CUDA compiler that is here. */
+/* What images say of themselves, also when they are cut, invented or made by the CUDA compiler that
+ * is here. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -43,7 +44,7 @@ static void test_cubin_arch(void** state) {
   assert_int_equal(accrt_cuda_cubin_arch(&cubin), 100);
 }
 
-/* Each with one thing wrong, and what is said of it. */
+/* Each image has one fault, with its message. */
 #define LIES(X)                                                                                    \
   X("it is not an ELF file", header->e_ident[0] = 0)                                               \
   X("class 1", header->e_ident[EI_CLASS] = ELFCLASS32)                                             \
@@ -253,7 +254,7 @@ static const char source[] =
     "  for (int i = 0; i < N; ++i) x[i] = y[(int)x[i] % N]; }\n"
     "template __global__ void many<3>(double*);\ntemplate __global__ void many<300>(double*);\n";
 
-/* What nvcc is asked for; each also cut and changed. */
+/* Images by nvcc, with its flags. Each is also cut and changed. */
 static const struct {
   const char* name;
   const char* flags;
@@ -280,7 +281,7 @@ static uint64_t mix(uint64_t* seed) { /* splitmix64 */
   return z ^ (z >> 31);
 }
 
-/* Whatever is changed, what is accepted can be read by one who believes it. */
+/* After any change, an accepted image can be read by a reader that trusts it. */
 static void change_and_check(const unsigned char* image, size_t size) {
   static const uint64_t values[] = {0,          1,          64,         0xFFFF,
                                     0x7FFFFFFF, UINT32_MAX, UINT64_MAX, UINT64_MAX - 63};
@@ -294,7 +295,7 @@ static void change_and_check(const unsigned char* image, size_t size) {
     for (uint64_t n = 1 + mix(&seed) % 2; n > 0; --n) {
       const size_t width = (size_t)1 << mix(&seed) % 4;
       const uint64_t value = mix(&seed) % 2 == 0 ? values[mix(&seed) % 8] : mix(&seed) % (2 * size);
-      /* Headers stand at the begin and the end. */
+      /* Headers are at the start and at the end. */
       const size_t place = mix(&seed) % 2 == 0 ? mix(&seed) % 128 : mix(&seed) % size;
       if (place + width <= size)
         memcpy(copy + place, &value, width);
@@ -330,7 +331,8 @@ static void check_real(const char* path) {
   free(image);
 }
 
-/* Made by nvcc 13.0 for sm_90: a cubin, and a fatbin of it compressed with PTX; and one of ptxas 12.4. */
+/* Made by nvcc 13.0 for sm_90: a cubin, and a fatbin of it compressed with PTX; and one of ptxas
+ * 12.4. */
 static void test_kept_images(void** state) {
   (void)state;
   check_real("tests/fuzz/corpus/device_image/sm_90.cubin");

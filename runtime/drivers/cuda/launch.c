@@ -1,7 +1,8 @@
-/* runtime/drivers/cuda/launch.c - prepared launches. See launch.h. It may not mention lists. */
+/* runtime/drivers/cuda/launch.c - prepared launches (see launch.h). It may not use lists. */
 #include "runtime/drivers/cuda/launch.h"
 
-/* A kernel that overlaps with the one before it is launched for that: behind a graph's edge it would wait. */
+/* True when a graph makes the kernel's launch faster. A kernel that overlaps with its predecessor
+ * is launched without a graph, because the start of a graph waits for that predecessor. */
 static bool wants_graph(const cuda_kernel_t* kernel) {
   for (uint32_t i = 0; i < kernel->attribute_count; ++i) {
     if (kernel->attributes[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
@@ -13,7 +14,7 @@ static bool wants_graph(const cuda_kernel_t* kernel) {
 static void point_fields(cuda_launch_t* launch, const void* block) {
   const cuda_kernel_t* kernel = launch->kernel;
   launch->block = block;
-  /* CUDA reads through them alone; its interface has no const. */
+  /* CUDA only reads through these pointers, but its interface has no const. */
   unsigned char* bytes = (unsigned char*)(uintptr_t)block;
   for (uint32_t i = 0; i < kernel->param_count; ++i)
     launch->fields[i] = bytes + kernel->param_offsets[i];
@@ -34,10 +35,11 @@ static void init_params(cuda_launch_t* launch) {
                                              .kernelParams = launch->fields};
 }
 
-/* A graph with the one node. Its parameters are zeros until the first launch. */
+/* Makes a graph with one kernel node. The parameters are zeros until the first launch. */
 static CUresult make_graph(cuda_launch_t* launch) {
   static unsigned char
-      zeros[ACCRT_KERNEL_MAX_PARAMS_BYTES]; /* not const: it then takes no bytes of the library */
+      /* not const: then it takes no space in the library's file */
+      zeros[ACCRT_KERNEL_MAX_PARAMS_BYTES];
   const cuda_kernel_t* kernel = launch->kernel;
   const cuda_api_t* api = launch->device->api;
   point_fields(launch, zeros);
@@ -78,7 +80,7 @@ static void destroy_launch(cuda_launch_t* launch) {
   cuda_device_t* device = launch->device;
   const cuda_scope_t scope = cuda_enter(device);
   const CUstreamCaptureMode mode = cuda_relax(device);
-  /* CUDA lets executions in flight end. */
+  /* Executions in flight may go on: CUDA keeps what they need. */
   for (uint32_t i = 0; i < CUDA_LAUNCH_QUEUES; ++i) {
     if (launch->execs[i].exec != NULL)
       (void)device->api->cuGraphExecDestroy(launch->execs[i].exec);
@@ -96,16 +98,14 @@ accrt_status_t accrt_cuda_launch_create(accrt_driver_device_t* opaque,
   cuda_device_t* device = (cuda_device_t*)opaque;
   cuda_launch_t* launch;
   *out_launch = NULL;
-  accrt_status_t status = accrt_alloc(device->allocator, sizeof *launch, (void**)&launch);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc(device->allocator, sizeof *launch, (void**)&launch));
   init_launch(launch, device, kernel->module_kernel);
   const cuda_scope_t scope = cuda_enter(device);
   const CUresult result = make_launch(launch);
   cuda_leave(device, scope);
   if (result != CUDA_SUCCESS) {
-    status = accrt_cuda_fail(device, result, "cuGraphInstantiate", "a launch of kernel '%s'",
-                             launch->kernel->name);
+    const accrt_status_t status = accrt_cuda_fail(device, result, "cuGraphInstantiate",
+                                                  "a launch of kernel '%s'", launch->kernel->name);
     destroy_launch(launch);
     return status;
   }
@@ -119,7 +119,8 @@ void accrt_cuda_launch_destroy(accrt_driver_launch_t* launch) {
 
 /* ---- Launching ---- */
 
-/* The first queue takes over what was made with the launch. */
+/* Returns the queue's instantiated graph. The first queue gets the one that was made with the
+ * launch. */
 static CUresult find_exec(cuda_launch_t* launch, const cuda_queue_t* queue, CUgraphExec* out_exec) {
   for (uint32_t i = 0; i < CUDA_LAUNCH_QUEUES; ++i) {
     if (launch->execs[i].queue == queue || launch->execs[i].queue == NULL) {
@@ -156,17 +157,18 @@ static CUresult launch_graph(cuda_launch_t* launch, cuda_queue_t* queue, const u
   return result != CUDA_SUCCESS ? result : api->cuGraphLaunch(exec, queue->stream);
 }
 
-/* Whether this launch goes by graph. Relaxed: who is told wrongly is a little slower. */
-static bool is_uncrowded(cuda_device_t* device) {
+/* True when this launch should use a graph. Relaxed: a wrong answer only costs a little time. */
+static bool can_use_graph(cuda_device_t* device) {
   const unsigned others = atomic_fetch_add_explicit(&device->launching, 1, memory_order_relaxed);
   if (others >= CUDA_LAUNCH_AT_ONCE) {
-    atomic_store_explicit(&device->crowd, CUDA_LAUNCH_CROWD_MEMORY, memory_order_relaxed);
+    atomic_store_explicit(&device->contended_launches, CUDA_LAUNCH_CONTENDED, memory_order_relaxed);
     return false;
   }
-  const unsigned crowd = atomic_load_explicit(&device->crowd, memory_order_relaxed);
-  if (crowd == 0)
+  const unsigned contended_launches =
+      atomic_load_explicit(&device->contended_launches, memory_order_relaxed);
+  if (contended_launches == 0)
     return true;
-  atomic_store_explicit(&device->crowd, crowd - 1, memory_order_relaxed);
+  atomic_store_explicit(&device->contended_launches, contended_launches - 1, memory_order_relaxed);
   return others == 0;
 }
 
@@ -175,7 +177,7 @@ static CUresult launch_block(cuda_launch_t* launch, cuda_queue_t* queue, const u
   if (launch->graph == NULL)
     return accrt_cuda_kernel_launch(launch->kernel, queue->stream, grid, params);
   CUresult result;
-  if (is_uncrowded(launch->device)) {
+  if (can_use_graph(launch->device)) {
     if (launch->block != params)
       point_fields(launch, params);
     result = launch_graph(launch, queue, grid);
@@ -192,14 +194,12 @@ static accrt_status_t launch_now(cuda_launch_t* launch, cuda_queue_t* queue, con
   return result == CUDA_SUCCESS ? ACCRT_OK : accrt_cuda_kernel_fail(launch->kernel, result, grid);
 }
 
-/* A wrapped stream, or something that stands in the way: with all checks. */
+/* Launches with all checks: for a wrapped stream, or when a check may fail. */
 static accrt_status_t launch_checked(cuda_launch_t* launch, cuda_queue_t* queue,
                                      const uint32_t grid[3], const void* params, uint64_t number) {
   cuda_submit_t submit;
-  accrt_status_t status = accrt_cuda_submit_begin(queue, NULL, &submit);
-  if (status != ACCRT_OK)
-    return status;
-  status = launch_now(launch, queue, grid, params);
+  ACCRT_TRY(accrt_cuda_submit_begin(queue, NULL, &submit));
+  accrt_status_t status = launch_now(launch, queue, grid, params);
   if (status == ACCRT_OK)
     cuda_publish(queue, number);
   return accrt_cuda_submit_end(queue, NULL, &submit, launch->kernel->name, status);
@@ -220,27 +220,28 @@ accrt_status_t accrt_cuda_queue_launch(accrt_driver_queue_t* opaque_queue,
   return status;
 }
 
-/* ---- Kernels that come again and again ---- */
+/* ---- Kernels that are launched repeatedly ---- */
 
-/* One kernel of a queue. */
+/* A cache entry of a queue, for one kernel. */
 typedef struct cached_launch {
   uint64_t kernel_id; /* 0: free */
-  uint32_t uses;      /* before it was prepared */
+  uint32_t uses;      /* launches before it was prepared */
   cuda_launch_t* launch;
 } cached_launch_t;
 
-/* By the low bits of the kernel's id. */
+/* The index is the kernel's id modulo the size. */
 struct cuda_launch_cache {
   cached_launch_t entries[CUDA_LAUNCH_CACHE];
 };
 
-static void forget(cached_launch_t* entry) {
+static void clear_entry(cached_launch_t* entry) {
   if (entry->launch != NULL)
     destroy_launch(entry->launch);
   *entry = (cached_launch_t){0};
 }
 
-/* Prepares the entry's kernel. Whatever stands in the way: it is launched as it was, and tried again later. */
+/* Prepares the entry's kernel. After a failure the kernel is launched without a graph, and a later
+ * launch tries again. */
 static void prepare(cuda_queue_t* queue, cached_launch_t* entry, const cuda_kernel_t* kernel) {
   cuda_launch_t* launch;
   entry->uses = 0;
@@ -259,7 +260,7 @@ static cached_launch_t* find_entry(cuda_queue_t* queue, const cuda_kernel_t* ker
     return NULL;
   cached_launch_t* entry = &queue->launches->entries[kernel->id % CUDA_LAUNCH_CACHE];
   if (entry->kernel_id != kernel->id) {
-    forget(entry);
+    clear_entry(entry);
     entry->kernel_id = kernel->id;
   }
   return entry;
@@ -280,6 +281,6 @@ void accrt_cuda_queue_forget_launches(cuda_queue_t* queue) {
   if (queue->launches == NULL)
     return;
   for (uint32_t i = 0; i < CUDA_LAUNCH_CACHE; ++i)
-    forget(&queue->launches->entries[i]);
+    clear_entry(&queue->launches->entries[i]);
   accrt_free(queue->device->allocator, queue->launches, sizeof *queue->launches);
 }

@@ -1,6 +1,6 @@
-/* runtime/drivers/cuda/memory.c - device memory for the pools: physical memory mapped into reserved addresses, or, where the
- * device cannot, cuMemAlloc. It may not sub-allocate: that is the pools' work. Pinned memory and imports are in pinned.c, other
- * processes in export.c.
+/* runtime/drivers/cuda/memory.c - device memory for pools: physical memory mapped to reserved
+ * addresses, or cuMemAlloc where the device has no virtual memory. It does not sub-allocate, which
+ * is the pools' task. pinned.c has pinned memory and imports, export.c sharing between processes.
  */
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,8 @@
 #include "accrt/memory.h"
 #include "runtime/drivers/cuda/memory.h"
 
-/* What a pool asks for at least: one mapping of it takes 0.2 ms, and the smaller it is the more the pool has of them. */
+/* Minimum size of a pool's request. Each mapping takes 0.2 ms, and smaller blocks mean more
+ * mappings. */
 #define GROW_BYTES (UINT64_C(64) << 20)
 #define PINNED_GRANULARITY_BYTES (UINT64_C(64) << 10)
 #define PINNED_GROW_BYTES (UINT64_C(16) << 20)
@@ -16,7 +17,7 @@
 #define MIN_ALIGNMENT_BYTES UINT64_C(256)
 
 #ifdef ACCRT_POOL_ONE_MAPPING_PER_ALLOCATION
-/* For tools that look for overruns: exact sizes. */
+/* Exact sizes, for tools that look for overruns. */
 #define EXACT_SIZES 1
 #else
 #define EXACT_SIZES 0
@@ -46,9 +47,7 @@ void accrt_cuda_memory_info(accrt_driver_device_t* opaque, uint32_t kind,
 accrt_status_t accrt_cuda_memory_make(cuda_device_t* device, uint32_t kind, uint64_t size_bytes,
                                       cuda_memory_t** out_memory) {
   void* pointer;
-  const accrt_status_t status = accrt_alloc(device->allocator, sizeof(cuda_memory_t), &pointer);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc(device->allocator, sizeof(cuda_memory_t), &pointer));
   *out_memory = pointer;
   (*out_memory)->kind = kind;
   (*out_memory)->size_bytes = size_bytes;
@@ -65,15 +64,17 @@ void accrt_cuda_memory_describe(cuda_memory_t* memory, void* host_pointer,
 
 /* ---- Virtual memory ---- */
 
-/* Lets one device reach the mapping. */
+/* Gives one device access to the mapping. */
 static CUresult grant(cuda_device_t* owner, const cuda_memory_t* memory, CUdevice device) {
   const CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
                                   .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
   return owner->api->cuMemSetAccess(memory->address, memory->size_bytes, &access, 1);
 }
 
-/* Under the device's mutex, so that a peer is either seen here or sees the memory in the list. */
+/* Gives all peers access. The device's mutex is held, so a new peer either is seen here or finds
+ * the memory in the list. */
 static CUresult grant_all(cuda_device_t* owner, const cuda_memory_t* memory) {
+  ACCRT_ASSERT_HELD(&owner->mutex);
   CUresult result = grant(owner, memory, owner->device);
   for (uint32_t i = 0; i < CUDA_MAX_DEVICES && result == CUDA_SUCCESS; ++i) {
     if ((owner->peer_mask >> i & 1) != 0)
@@ -153,7 +154,7 @@ void accrt_cuda_memory_unmap(cuda_device_t* device, cuda_memory_t* memory) {
   (void)api->cuMemRelease(memory->allocation);
 }
 
-/* With the context current. */
+/* Requires the current context. */
 static const char* create_virtual(cuda_device_t* device, cuda_memory_t* memory,
                                   CUresult* out_result) {
   const CUmemAllocationProp properties = {
@@ -170,7 +171,7 @@ static const char* create_virtual(cuda_device_t* device, cuda_memory_t* memory,
   return failed;
 }
 
-/* ---- The table's slots ---- */
+/* ---- Functions of the driver table ---- */
 
 static const char* create(cuda_device_t* device, cuda_memory_t* memory, CUresult* out_result) {
   switch (memory->kind) {
@@ -184,7 +185,8 @@ static const char* create(cuda_device_t* device, cuda_memory_t* memory, CUresult
   }
 }
 
-/* What this process, other libraries in it and other processes have left. With the context current. */
+/* Describes the memory that this process, its other libraries and other processes have left free.
+ * Requires the current context. */
 static void describe_left(const cuda_device_t* device, char* text, size_t capacity) {
   size_t free_bytes = 0, total_bytes = 0;
   if (device->api->cuMemGetInfo(&free_bytes, &total_bytes) == CUDA_SUCCESS)
@@ -196,9 +198,7 @@ accrt_status_t accrt_cuda_memory_create(cuda_device_t* device, uint32_t kind, bo
   if (cuda_device_is_lost(device))
     return accrt_cuda_device_lost(device, "memory_allocate");
   cuda_memory_t* memory;
-  const accrt_status_t status = accrt_cuda_memory_make(device, kind, size_bytes, &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_cuda_memory_make(device, kind, size_bytes, &memory));
   memory->exportable = exportable;
   CUresult result;
   char left[96] = "";
@@ -237,8 +237,9 @@ accrt_status_t accrt_cuda_memory_allocate(accrt_driver_device_t* opaque, uint32_
                                   size_bytes, out_memory);
 }
 
-/* The runtime frees what nothing of its own uses any more. Foreign work that has been ordered behind ours may still: unmapping does
- * not wait for it as cuMemFree does, so that this does. */
+/* The runtime has finished with this memory. Foreign work that was ordered behind the runtime's
+ * work may still use it. cuMemFree waits for that work, but unmapping does not, so this function
+ * waits. */
 void accrt_cuda_memory_free(accrt_driver_device_t* opaque, const accrt_driver_memory_t* described) {
   cuda_device_t* device = (cuda_device_t*)opaque;
   cuda_memory_t* memory = described->handle;

@@ -1,5 +1,5 @@
-/* runtime/drivers/cuda/module.c - machine code: cubin, fatbin and PTX, the kernels in it, and what a bundle says of them held
- * against what the image says.
+/* runtime/drivers/cuda/module.c - machine code (cubin, fatbin, PTX) and its kernels. It compares a
+ * bundle's declaration of a kernel with the image.
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,14 +13,14 @@
 #define IMAGE_PTX 3u
 #define IMAGE_FATBIN 4u
 #define LOG_BYTES 4096u
-/* Kernels of an image that are looked through for a near name. */
+/* Limit of an image's kernels that are searched for a similar name. */
 #define MOST_NEAR 256u
-/* Part of the cache's key: change it with the options below. */
+/* Part of the cache's key. Change it when the options below change. */
 #define COMPILE_OPTIONS "O4"
 
 /* ---- Compiling PTX ---- */
 
-/* The compiler's own words, on one line, for messages. */
+/* Puts the compiler's messages on one line. */
 static void tidy_log(char* log) {
   for (char* at = log; *at != '\0'; ++at) {
     if ((unsigned char)*at < ' ')
@@ -47,7 +47,7 @@ typedef struct cubin {
   size_t size_bytes;
 } cubin_t;
 
-/* With the context current. */
+/* Requires the current context. */
 static accrt_status_t compile(cuda_device_t* device, const accrt_driver_image_t* image,
                               char* source, char* log, cubin_t* out_cubin) {
   const cuda_api_t* api = device->api;
@@ -81,7 +81,7 @@ static accrt_status_t compile(cuda_device_t* device, const accrt_driver_image_t*
   return status;
 }
 
-/* PTX is text that ends with NUL; an image need not. */
+/* PTX for CUDA is text that ends with NUL. The text in an image may lack the NUL. */
 static accrt_status_t compile_source(cuda_device_t* device, const accrt_driver_image_t* image,
                                      cubin_t* out_cubin) {
   uint64_t source_bytes;
@@ -106,7 +106,7 @@ static accrt_status_t compile_source(cuda_device_t* device, const accrt_driver_i
 
 static void log_cache_failure(const cuda_device_t* device) {
   char line[512];
-  snprintf(line, sizeof line, "compiled PTX could not be kept in %s",
+  snprintf(line, sizeof line, "compiled PTX could not be stored in %s",
            device->driver->options.cache_path);
   device->environment->log(device->environment, ACCRT_LOG_WARNING, line);
 }
@@ -166,7 +166,8 @@ static accrt_status_t check_fatbin(const cuda_device_t* device, const accrt_driv
                            device->ordinal, device->arch);
 }
 
-/* What can be said before CUDA is asked: its own answer names no architecture, and may come at the first kernel only. */
+/* Finds what can be found before CUDA loads the image. CUDA's own error names no architecture, and
+ * may come only with the first kernel. */
 static accrt_status_t check_image(const cuda_device_t* device, const accrt_driver_image_t* image) {
   switch (image->kind) {
   case IMAGE_CUBIN:
@@ -188,15 +189,13 @@ static accrt_status_t fail_load(cuda_device_t* device, const accrt_driver_image_
                          image->name, device->ordinal, device->arch);
 }
 
-/* With the context current. */
+/* Requires the current context. */
 static accrt_status_t load(cuda_device_t* device, const accrt_driver_image_t* image,
                            CUlibrary* out_library) {
   cubin_t cubin = {NULL, 0};
   const void* code = image->data;
   if (image->kind == IMAGE_PTX) {
-    const accrt_status_t status = get_compiled(device, image, &cubin);
-    if (status != ACCRT_OK)
-      return status;
+    ACCRT_TRY(get_compiled(device, image, &cubin));
     code = cubin.data;
   }
   const CUresult result =
@@ -212,19 +211,14 @@ accrt_status_t accrt_cuda_module_load(accrt_driver_device_t* opaque,
   *out_module = NULL;
   if (cuda_device_is_lost(device))
     return accrt_cuda_device_lost(device, "module_load");
-  accrt_status_t status = check_image(device, image);
-  if (status != ACCRT_OK)
-    return status;
-  void* memory;
-  status = accrt_alloc(device->allocator, sizeof(cuda_module_t), &memory);
-  if (status != ACCRT_OK)
-    return status;
-  cuda_module_t* module = memory;
+  ACCRT_TRY(check_image(device, image));
+  cuda_module_t* module;
+  ACCRT_TRY(ACCRT_NEW(device->allocator, &module));
   module->device = device;
-  accrt_mutex_init(&module->mutex);
+  accrt_mutex_init(&module->mutex, ACCRT_LOCK_CUDA_MODULE);
   const cuda_scope_t scope = cuda_enter(device);
   const CUstreamCaptureMode mode = cuda_relax(device);
-  status = load(device, image, &module->library);
+  accrt_status_t status = load(device, image, &module->library);
   cuda_unrelax(device, mode);
   cuda_leave(device, scope);
   if (status != ACCRT_OK) {
@@ -251,7 +245,7 @@ void accrt_cuda_module_unload(accrt_driver_module_t* opaque) {
   accrt_free(device->allocator, module, sizeof *module);
 }
 
-/* ---- Kernels: what is declared against what is there ---- */
+/* ---- Kernels: the declaration against the image ---- */
 
 static accrt_status_t mismatch(const cuda_kernel_t* kernel, uint32_t index,
                                const accrt_kernel_param_t* declared, size_t offset, size_t size) {
@@ -263,14 +257,15 @@ static accrt_status_t mismatch(const cuda_kernel_t* kernel, uint32_t index,
       size);
 }
 
-/* The image's parameters are the declared ones one by one, or the whole block as one struct. */
+/* Checks the parameters. The image has either the declared ones one by one, or one struct for the
+ * whole block. */
 static accrt_status_t check_params(cuda_kernel_t* kernel, const accrt_kernel_def_t* declared) {
   const cuda_api_t* api = kernel->device->api;
   size_t offset = 0;
   size_t size = 0;
   uint32_t count = 0;
   accrt_status_t status = ACCRT_OK;
-  /* Of the image: CUDA refuses a block with padding behind the last parameter. */
+  /* Take the size from the image: CUDA refuses a block with padding behind the last parameter. */
   kernel->params_size_bytes = 0;
   while (api->cuKernelGetParamInfo(kernel->kernel, count, &offset, &size) == CUDA_SUCCESS) {
     if (count == 0 && offset == 0 && size == declared->params_size_bytes &&
@@ -347,7 +342,7 @@ static accrt_status_t set_shared(cuda_kernel_t* kernel, const accrt_kernel_def_t
     return refuse_kernel(kernel, ACCRT_ERROR_UNSUPPORTED, "dynamic shared memory",
                          kernel->shared_bytes, (uint64_t)kernel->device->max_shared_bytes);
   }
-  /* The function may have been found before, by a larger declaration. */
+  /* An earlier declaration with a larger limit may have set it for the same function. */
   int allowed = 0;
   if (kernel->device->api->cuFuncGetAttribute(&allowed,
                                               CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
@@ -417,12 +412,12 @@ static accrt_status_t fail_missing(const cuda_module_t* module, const char* entr
                            "the image has no kernel '%s'%s", entry, accrt_near_text(&near));
 }
 
-/* With the context current. */
+/* Requires the current context. */
 static accrt_status_t make_kernel(cuda_module_t* module, const char* entry,
                                   const accrt_kernel_def_t* declared, cuda_kernel_t* kernel) {
   cuda_device_t* device = module->device;
   kernel->device = device;
-  /* Relaxed: only uniqueness counts. */
+  /* Relaxed is enough: the ids only have to differ. */
   kernel->id = 1 + atomic_fetch_add_explicit(&device->kernels_made, 1, memory_order_relaxed);
   snprintf(kernel->name, sizeof kernel->name, "%s", entry);
   CUresult result = device->api->cuLibraryGetKernel(&kernel->kernel, module->library, entry);
@@ -453,14 +448,11 @@ accrt_status_t accrt_cuda_module_find(accrt_driver_module_t* opaque, const char*
   *out_module_kernel = NULL;
   if (cuda_device_is_lost(device))
     return accrt_cuda_device_lost(device, "module_find");
-  void* memory;
-  accrt_status_t status = accrt_alloc(device->allocator, sizeof(cuda_kernel_t), &memory);
-  if (status != ACCRT_OK)
-    return status;
-  cuda_kernel_t* kernel = memory;
+  cuda_kernel_t* kernel;
+  ACCRT_TRY(ACCRT_NEW(device->allocator, &kernel));
   const cuda_scope_t scope = cuda_enter(device);
   const CUstreamCaptureMode mode = cuda_relax(device);
-  status = make_kernel(module, entry, declared, kernel);
+  accrt_status_t status = make_kernel(module, entry, declared, kernel);
   cuda_unrelax(device, mode);
   cuda_leave(device, scope);
   if (status != ACCRT_OK) {

@@ -1,4 +1,5 @@
-/* runtime/drivers/cuda/options.c - reads the options of the CUDA driver (docs/options.md). It starts nothing. */
+/* runtime/drivers/cuda/options.c - reads the options of the CUDA driver (docs/options.md). It does
+ * not start CUDA. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +47,7 @@ static accrt_status_t read_switch(const accrt_driver_environment_t* environment,
                            "option %s is '%s': expected on or off", key, text);
 }
 
-/* "" is as good as not given: callers pass an environment variable on. */
+/* Treats "" as absent, because callers pass on environment variables. */
 static const char* read_text(const accrt_driver_environment_t* environment, const char* key,
                              const char* otherwise) {
   const char* text = environment->option(environment, key);

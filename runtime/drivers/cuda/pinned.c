@@ -1,8 +1,9 @@
-/* runtime/drivers/cuda/pinned.c - pinned host memory: allocated, or somebody else's that is registered; and device memory of
- * others, used as it is.
+/* runtime/drivers/cuda/pinned.c - pinned host memory, allocated here or registered for other code;
+ * and device memory that other code allocated, used unchanged.
  *
- * A range of host memory can be registered once in a process, by whomever. The driver counts who imports what it registered,
- * and leaves alone what others have registered.
+ * A process can register a range of host memory once, by any of its code. The driver counts the
+ * imports of each range that it registered. It does not unregister ranges that other code
+ * registered.
  */
 #include <string.h>
 
@@ -28,7 +29,7 @@ void accrt_cuda_pinned_destroy(cuda_device_t* device, const cuda_memory_t* memor
 
 /* ---- Registered ranges ---- */
 
-/* Host memory that this driver has registered. */
+/* A range of host memory that this driver registered. */
 typedef struct cuda_import {
   struct cuda_import* next;
   uintptr_t begin;
@@ -36,8 +37,9 @@ typedef struct cuda_import {
   uint32_t users;
 } cuda_import_t;
 
-/* Under the lock. */
+/* Requires imports_mutex. */
 static cuda_import_t* find_import(const cuda_driver_t* driver, uintptr_t begin, uintptr_t end) {
+  ACCRT_ASSERT_HELD(&driver->imports_mutex);
   cuda_import_t* import = driver->imports;
   while (import != NULL && (begin < import->begin || end > import->end))
     import = import->next;
@@ -62,7 +64,8 @@ static void leave_import(cuda_device_t* device, cuda_import_t* import) {
     while (*link != import)
       link = &(*link)->next;
     *link = import->next;
-    /* Under the lock: whoever registers the same memory next finds it unregistered. */
+    /* Unregister under the lock, so that another thread that registers the same memory cannot come
+     * first. */
     (void)device->api->cuMemHostUnregister((void*)import->begin);
   }
   accrt_mutex_unlock(&driver->imports_mutex);
@@ -70,7 +73,7 @@ static void leave_import(cuda_device_t* device, cuda_import_t* import) {
     accrt_free(driver->allocator, import, sizeof *import);
 }
 
-/* Memory that may not be written is registered as such. */
+/* Registers read-only memory as read-only. */
 static CUresult register_range(const cuda_device_t* device, void* pointer, uint64_t size_bytes) {
   const unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
   const CUresult result = device->api->cuMemHostRegister(pointer, size_bytes, flags);
@@ -81,7 +84,7 @@ static CUresult register_range(const cuda_device_t* device, void* pointer, uint6
   return device->api->cuMemHostRegister(pointer, size_bytes, flags | CU_MEMHOSTREGISTER_READ_ONLY);
 }
 
-/* `*out_import` stays NULL when somebody else has registered it. */
+/* `*out_import` stays NULL when other code has registered the range. */
 static CUresult add_import(cuda_device_t* device, void* pointer, uint64_t size_bytes,
                            cuda_import_t* fresh, cuda_import_t** out_import) {
   cuda_driver_t* driver = device->driver;
@@ -95,7 +98,7 @@ static CUresult add_import(cuda_device_t* device, void* pointer, uint64_t size_b
     *out_import = fresh;
   }
   accrt_mutex_unlock(&driver->imports_mutex);
-  /* All of it, or the device could not reach the rest. */
+  /* Check both ends. If only a part is registered, the device cannot access the rest. */
   if (result == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED &&
       accrt_cuda_is_known(device, (uint64_t)(uintptr_t)pointer) &&
       accrt_cuda_is_known(device, (uint64_t)(uintptr_t)pointer + size_bytes - 1)) {
@@ -104,15 +107,15 @@ static CUresult add_import(cuda_device_t* device, void* pointer, uint64_t size_b
   return result;
 }
 
-/* What CUDA knows of an address. */
+/* CUDA's attributes of an address. */
 typedef struct pointer_facts {
-  CUmemorytype type; /* 0: nothing */
+  CUmemorytype type; /* 0: CUDA does not know the address */
   int ordinal;
   unsigned is_managed;
   CUdeviceptr device_pointer;
 } pointer_facts_t;
 
-static pointer_facts_t ask(const cuda_device_t* device, const void* pointer) {
+static pointer_facts_t query_pointer(const cuda_device_t* device, const void* pointer) {
   pointer_facts_t facts;
   memset(&facts, 0, sizeof facts);
   CUpointer_attribute which[] = {
@@ -126,7 +129,8 @@ static pointer_facts_t ask(const cuda_device_t* device, const void* pointer) {
   return facts;
 }
 
-/* Device memory of others, also of other devices: whether they can be reached is between the devices. */
+/* Imports device memory of other code, possibly of another device. Access between the devices is
+ * enabled separately. */
 static accrt_status_t import_device(cuda_device_t* device, const void* pointer,
                                     cuda_memory_t* memory) {
   (void)device;
@@ -143,9 +147,7 @@ static accrt_status_t import_host(cuda_device_t* device, void* pointer, cuda_mem
   CUresult result = CUDA_SUCCESS;
   if (memory->import == NULL) {
     void* fresh;
-    const accrt_status_t status = accrt_alloc(device->allocator, sizeof(cuda_import_t), &fresh);
-    if (status != ACCRT_OK)
-      return status;
+    ACCRT_TRY(accrt_alloc(device->allocator, sizeof(cuda_import_t), &fresh));
     result = add_import(device, pointer, memory->size_bytes, fresh, &memory->import);
     if (memory->import == NULL)
       accrt_free(device->allocator, fresh, sizeof(cuda_import_t));
@@ -170,13 +172,11 @@ accrt_status_t accrt_cuda_memory_import(accrt_driver_device_t* opaque, void* poi
   if (cuda_device_is_lost(device))
     return accrt_cuda_device_lost(device, "memory_import");
   cuda_memory_t* memory;
-  accrt_status_t status =
-      accrt_cuda_memory_make(device, CUDA_MEMORY_REGISTERED, size_bytes, &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_cuda_memory_make(device, CUDA_MEMORY_REGISTERED, size_bytes, &memory));
   const cuda_scope_t scope = cuda_enter(device);
   const CUstreamCaptureMode mode = cuda_relax(device);
-  const pointer_facts_t facts = ask(device, pointer);
+  const pointer_facts_t facts = query_pointer(device, pointer);
+  accrt_status_t status = ACCRT_OK;
   if (facts.type == CU_MEMORYTYPE_DEVICE || facts.is_managed != 0) {
     status = import_device(device, pointer, memory);
   } else {
@@ -188,7 +188,7 @@ accrt_status_t accrt_cuda_memory_import(accrt_driver_device_t* opaque, void* poi
     accrt_free(device->allocator, memory, sizeof *memory);
     return status;
   }
-  /* Managed memory is reached from both sides. */
+  /* Both the host and the device can access managed memory. */
   void* host_pointer = facts.is_managed != 0 ? pointer : memory->host_pointer;
   accrt_cuda_memory_describe(memory, host_pointer, out_memory);
   return ACCRT_OK;

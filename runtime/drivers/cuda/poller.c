@@ -1,11 +1,11 @@
-/* runtime/drivers/cuda/poller.c - the thread that tells completions: it looks at the marks of queues with tickets.
+/* runtime/drivers/cuda/poller.c - the thread that calls completion callbacks. It checks the marks
+ * of queues with tickets.
  *
- * It polls, at once at first and then less and less often (accrt_cuda_back_off), rather than block on one event: work of other
- * queues may end first, and new work must not wait behind old. With nothing to look at it sleeps. CUDA's callbacks would
- * delay the stream that they are in, and may call nothing of CUDA.
+ * It polls, without pause at first and then at growing intervals. It does not block on one event,
+ * because work of other queues may end first and new work must not wait behind old work. Without
+ * tickets it sleeps. CUDA's own callbacks would delay their stream, and may not call CUDA.
  */
 #define _GNU_SOURCE
-#include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <stdio.h>
@@ -15,27 +15,28 @@
 #define STACK_BYTES ((size_t)1 << 20)
 #define NAP_FREE_NS UINT64_C(50000)
 #define NAP_MAX_NS UINT64_C(100000)
-/* Times on the device are told as floats of milliseconds: near enough to this moment that they are good to 100 ns. */
+/* CUDA gives times as a float of milliseconds since a base event. A base younger than this keeps
+ * them exact to 100 ns. */
 #define BASE_LIFE_NS UINT64_C(500000000)
 
 struct cuda_poller {
   cuda_device_t* device;
   pthread_t thread;
-  atomic_uint wake;   /* counts calls; the thread sleeps on it */
-  atomic_uint asleep; /* or about to be */
+  atomic_uint wake;   /* counts wake-ups; the thread sleeps on this word */
+  atomic_uint asleep; /* the thread sleeps or is about to */
   atomic_uint stopping;
   accrt_mutex_t mutex; /* guards incoming */
   cuda_queue_t* incoming;
-  /* The thread's own. */
+  /* Used by the poller's thread alone. */
   cuda_queue_t* active;
-  CUstream base_stream; /* tracing: NULL until it is needed */
-  CUevent base_event;   /* a moment on the device ... */
+  CUstream base_stream; /* for traces; NULL until the first one */
+  CUevent base_event;   /* the base moment as an event ... */
   uint64_t base_ns;     /* ... and on the monotonic clock; 0: none yet */
 };
 
 static void wake(cuda_poller_t* poller) {
-  /* Sequentially consistent with the thread's store of `asleep` and its load of `wake`: either it sees the count, or we see
-   * it asleep. */
+  /* Sequentially consistent with the thread's store of `asleep` and load of `wake`: either the
+   * thread sees the new count, or this function sees that the thread sleeps. */
   atomic_fetch_add_explicit(&poller->wake, 1, memory_order_seq_cst);
   if (atomic_load_explicit(&poller->asleep, memory_order_seq_cst) != 0)
     accrt_futex_wake(&poller->wake, 1);
@@ -61,7 +62,7 @@ void accrt_cuda_poller_watch(cuda_queue_t* queue) {
 
 /* ---- Traces ---- */
 
-/* A moment that is known on both clocks: recorded on an idle stream of our own, and waited for. */
+/* Takes a moment on both clocks: records an event on the idle base stream and waits for it. */
 static bool make_base(cuda_poller_t* poller) {
   const cuda_api_t* api = poller->device->api;
   const uint64_t now_ns = accrt_clock_ns();
@@ -115,9 +116,9 @@ static void trace(cuda_poller_t* poller, const cuda_ticket_t* ticket, accrt_stat
 
 /* ---- Completions ---- */
 
-/* The record that a ticket completes with; its status is ACCRT_OK when all went well. */
-static void outcome(cuda_queue_t* queue, const cuda_ticket_t* ticket, bool broken,
-                    accrt_error_t* out_error) {
+/* Fills the error record for a ticket's completion; ACCRT_OK when the work succeeded. */
+static void ticket_outcome(cuda_queue_t* queue, const cuda_ticket_t* ticket, bool broken,
+                           accrt_error_t* out_error) {
   out_error->status = ACCRT_OK;
   accrt_mutex_lock(&queue->mutex);
   const bool failed = atomic_load_explicit(&queue->failed, memory_order_relaxed) != 0 &&
@@ -125,21 +126,21 @@ static void outcome(cuda_queue_t* queue, const cuda_ticket_t* ticket, bool broke
   if (failed)
     *out_error = queue->failure;
   if (broken && !failed) {
-    /* `lost` was seen set: the record is complete. */
+    /* `lost` was seen as set, so the record is complete. */
     *out_error = queue->device->failure;
     out_error->submission = ticket->number;
   }
   if ((failed || broken) && !ticket->is_notification) {
-    if (queue->told)
+    if (queue->failure_reported)
       out_error->status = ACCRT_ERROR_POISONED;
-    queue->told = true;
+    queue->failure_reported = true;
   }
   accrt_mutex_unlock(&queue->mutex);
 }
 
 static void finish(cuda_poller_t* poller, cuda_queue_t* queue, cuda_ticket_t* ticket, bool broken) {
   accrt_error_t error;
-  outcome(queue, ticket, broken, &error);
+  ticket_outcome(queue, ticket, broken, &error);
   if (ticket->is_traced)
     trace(poller, ticket, error.status);
   const accrt_driver_completion_t completion = ticket->completion;
@@ -150,7 +151,7 @@ static void finish(cuda_poller_t* poller, cuda_queue_t* queue, cuda_ticket_t* ti
   }
 }
 
-/* The first ticket, or NULL: the queue is then not looked at any more. */
+/* Returns the first ticket. NULL when there is none; the poller then stops watching the queue. */
 static cuda_ticket_t* first_ticket(cuda_queue_t* queue) {
   accrt_mutex_lock(&queue->mutex);
   cuda_ticket_t* ticket = queue->first_ticket;
@@ -166,17 +167,17 @@ static void pop_ticket(cuda_queue_t* queue) {
   accrt_mutex_unlock(&queue->mutex);
 }
 
-/* True when the ticket is over; `*out_broken`: because the device is lost. */
+/* True when the ticket's work has ended; `*out_broken` when the reason is a lost device. */
 static bool is_over(cuda_queue_t* queue, const cuda_ticket_t* ticket, bool* out_broken) {
   cuda_device_t* device = queue->device;
   *out_broken = false;
-  /* Acquire pairs with the release of who raised it. */
+  /* Acquire pairs with the release in raise_completed(). */
   if (atomic_load_explicit(&queue->completed, memory_order_acquire) >= ticket->number)
     return true;
   if (!cuda_device_is_lost(device)) {
     const CUresult result = accrt_cuda_queue_advance(queue);
     if (accrt_cuda_is_fatal(result))
-      accrt_cuda_device_lose(device, result, "cuEventQuery", "work that was given to it failed");
+      accrt_cuda_device_lose(device, result, "cuEventQuery", "its work failed");
   }
   if (atomic_load_explicit(&queue->completed, memory_order_acquire) >= ticket->number)
     return true;
@@ -184,7 +185,7 @@ static bool is_over(cuda_queue_t* queue, const cuda_ticket_t* ticket, bool* out_
   return *out_broken;
 }
 
-/* Tells what has ended. False when the queue has no tickets left. */
+/* Completes the tickets whose work has ended. False when the queue has no tickets left. */
 static bool serve(cuda_poller_t* poller, cuda_queue_t* queue) {
   for (;;) {
     cuda_ticket_t* ticket = first_ticket(queue);
@@ -218,13 +219,15 @@ static void take_incoming(cuda_poller_t* poller) {
   }
 }
 
-/* How long to sleep before the next look; 0: not at all, UINT64_MAX: there is nothing to look at. */
+/* Serves all queues. Returns the time to sleep before the next round: 0 for none, UINT64_MAX when
+ * there are no tickets. */
 static uint64_t serve_all(cuda_poller_t* poller) {
   uint64_t nap_ns = UINT64_MAX;
   cuda_queue_t** link = &poller->active;
   while (*link != NULL) {
     cuda_queue_t* queue = *link;
-    cuda_queue_t* next = queue->poller_next; /* once served to its end it may be watched anew */
+    /* read first: once it has no tickets, another thread may link the queue again */
+    cuda_queue_t* next = queue->poller_next;
     if (!serve(poller, queue)) {
       *link = next;
       accrt_cuda_queue_unref(queue);
@@ -246,7 +249,7 @@ static void nap(cuda_poller_t* poller, unsigned seen, uint64_t nap_ns) {
     accrt_pause();
     return;
   }
-  /* Sequentially consistent: pairs with wake. */
+  /* Sequentially consistent: pairs with wake(). */
   atomic_store_explicit(&poller->asleep, 1, memory_order_seq_cst);
   if (atomic_load_explicit(&poller->wake, memory_order_seq_cst) == seen)
     accrt_futex_wait(&poller->wake, seen, nap_ns);
@@ -256,15 +259,15 @@ static void nap(cuda_poller_t* poller, unsigned seen, uint64_t nap_ns) {
 static void* run(void* argument) {
   cuda_poller_t* poller = argument;
   cuda_device_t* device = poller->device;
-  /* Short naps are meant to be short: the kernel may otherwise add 50 us to each. */
+  /* The kernel may add 50 us to each short sleep. This prevents it. */
   (void)prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
   bool has_context = false;
   (void)cuda_relax(device);
   for (;;) {
-    /* Without it nothing would ever be seen to end: one refusal is not the last word. */
+    /* Without a context no event ever looks complete, so a refused one is tried again. */
     if (!has_context)
       has_context = device->api->cuCtxSetCurrent(device->context) == CUDA_SUCCESS;
-    /* Read before the work is looked for, so that none is missed. */
+    /* Read it before the search for work, so that no wake-up is missed. */
     const unsigned seen = atomic_load_explicit(&poller->wake, memory_order_seq_cst);
     take_incoming(poller);
     const uint64_t nap_ns = serve_all(poller);
@@ -283,29 +286,19 @@ static void* run(void* argument) {
 }
 
 accrt_status_t accrt_cuda_poller_start(cuda_device_t* device) {
-  void* memory;
-  const accrt_status_t status = accrt_alloc(device->allocator, sizeof(cuda_poller_t), &memory);
-  if (status != ACCRT_OK)
-    return status;
-  cuda_poller_t* poller = memory;
+  cuda_poller_t* poller;
+  ACCRT_TRY(ACCRT_NEW(device->allocator, &poller));
   poller->device = device;
-  accrt_mutex_init(&poller->mutex);
+  accrt_mutex_init(&poller->mutex, ACCRT_LOCK_CUDA_POLLER);
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setstacksize(&attributes, STACK_BYTES);
-  /* Signals are for the program's own threads. */
-  sigset_t all;
-  sigset_t previous;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &previous);
-  const int error = pthread_create(&poller->thread, &attributes, run, poller);
-  pthread_sigmask(SIG_SETMASK, &previous, NULL);
+  const int error = accrt_thread_start(&poller->thread, &attributes, run, poller);
   pthread_attr_destroy(&attributes);
   if (error != 0) {
     accrt_free(device->allocator, poller, sizeof *poller);
     return accrt_cuda_refuse(device->environment, ACCRT_ERROR_DRIVER, "device_open",
-                             "the thread that tells completions of cuda:%u could not be started "
-                             "(errno %d)",
+                             "the completion thread of cuda:%u could not be started (errno %d)",
                              device->ordinal, error);
   }
   char name[16];
@@ -319,7 +312,7 @@ void accrt_cuda_poller_stop(cuda_device_t* device) {
   cuda_poller_t* poller = device->poller;
   if (poller == NULL)
     return;
-  /* Release pairs with the acquire in run. */
+  /* Release pairs with the acquire in run(). */
   atomic_store_explicit(&poller->stopping, 1, memory_order_release);
   wake(poller);
   pthread_join(poller->thread, NULL);

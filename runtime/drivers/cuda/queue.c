@@ -1,8 +1,9 @@
-/* runtime/drivers/cuda/queue.c - queues: streams, counting what is given to them, marks behind it, and waiting. cuda.h tells the
- * idea. What commands become is elsewhere (command.c, graph.c, launch.c).
+/* runtime/drivers/cuda/queue.c - queues: streams, the count of submissions, marks, and waiting.
+ * cuda.h explains the idea. command.c, graph.c and launch.c submit the commands.
  *
- * Orderings: `submitted` is raised after the call of CUDA that it counts, and read before an event is recorded or the stream is
- * queried; so what is reached then covers at least what was read.
+ * Memory order: `submitted` is raised after the call of CUDA that it counts. It is read before an
+ * event is recorded or the stream is queried. So a reached event covers at least the submissions
+ * that were read.
  */
 #define STOCKED_MARKS 4
 #define _GNU_SOURCE
@@ -13,24 +14,24 @@
 #include "accrt/stream.h"
 #include "runtime/drivers/cuda/cuda.h"
 
-/* A wait that blocks looks this long before it sleeps: most kernels are over by then. */
+/* A blocking wait polls this long before it sleeps. Most kernels end earlier. */
 #define SPIN_BEFORE_SLEEP_NS UINT64_C(25000)
 #define BACK_OFF_FREE_NS UINT64_C(50000)
 #define BACK_OFF_MAX_NS UINT64_C(100000)
 
 static uint64_t submitted(const cuda_queue_t* queue) {
-  /* Acquire pairs with the release in cuda_publish. */
+  /* Acquire pairs with the release in cuda_publish(). */
   return atomic_load_explicit(&queue->submitted, memory_order_acquire);
 }
 
 static uint64_t completed(const cuda_queue_t* queue) {
-  /* Acquire pairs with the release in raise_completed. */
+  /* Acquire pairs with the release in raise_completed(). */
   return atomic_load_explicit(&queue->completed, memory_order_acquire);
 }
 
 static void raise_completed(cuda_queue_t* queue, uint64_t number) {
   uint64_t known = atomic_load_explicit(&queue->completed, memory_order_relaxed);
-  /* Release pairs with the acquire in completed. */
+  /* Release pairs with the acquire in completed(). */
   while (known < number &&
          !atomic_compare_exchange_weak_explicit(&queue->completed, &known, number,
                                                 memory_order_release, memory_order_relaxed)) {
@@ -38,7 +39,7 @@ static void raise_completed(cuda_queue_t* queue, uint64_t number) {
 }
 
 static bool has_failed(const cuda_queue_t* queue) {
-  /* Acquire pairs with the release in accrt_cuda_queue_fail: `failure` is complete. */
+  /* Acquire pairs with the release in accrt_cuda_queue_fail(): `failure` is complete. */
   return atomic_load_explicit(&queue->failed, memory_order_acquire) != 0;
 }
 
@@ -52,7 +53,7 @@ void accrt_cuda_back_off(uint64_t waited_ns) {
   nanosleep(&nap, NULL);
 }
 
-/* ---- Making and ending ---- */
+/* ---- Creation and destruction ---- */
 
 static int cuda_priority(const cuda_device_t* device, int32_t priority) {
   if (priority < device->priority_least)
@@ -62,14 +63,12 @@ static int cuda_priority(const cuda_device_t* device, int32_t priority) {
 
 static accrt_status_t make(cuda_device_t* device, cuda_queue_t** out_queue) {
   void* memory;
-  const accrt_status_t status =
-      accrt_alloc_aligned(device->allocator, sizeof(cuda_queue_t), _Alignof(cuda_queue_t), &memory);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc_aligned(device->allocator, sizeof(cuda_queue_t), _Alignof(cuda_queue_t),
+                                &memory));
   cuda_queue_t* queue = memory;
   queue->device = device;
   atomic_init(&queue->references, 1);
-  accrt_mutex_init(&queue->mutex);
+  accrt_mutex_init(&queue->mutex, ACCRT_LOCK_CUDA_QUEUE);
   *out_queue = queue;
   return ACCRT_OK;
 }
@@ -97,7 +96,7 @@ static void unlink_queue(cuda_queue_t* queue) {
   accrt_mutex_unlock(&device->queues_mutex);
 }
 
-static accrt_status_t stock_marks(cuda_queue_t* queue);
+static accrt_status_t preallocate_marks(cuda_queue_t* queue);
 
 accrt_status_t accrt_cuda_queue_create(accrt_driver_device_t* opaque, int32_t priority,
                                        accrt_driver_queue_t** out_queue) {
@@ -106,9 +105,7 @@ accrt_status_t accrt_cuda_queue_create(accrt_driver_device_t* opaque, int32_t pr
   if (cuda_device_is_lost(device))
     return accrt_cuda_device_lost(device, "queue_create");
   cuda_queue_t* queue;
-  accrt_status_t status = make(device, &queue);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(make(device, &queue));
   queue->owned = true;
   const cuda_scope_t scope = cuda_enter(device);
   const CUstreamCaptureMode mode = cuda_relax(device);
@@ -121,7 +118,7 @@ accrt_status_t accrt_cuda_queue_create(accrt_driver_device_t* opaque, int32_t pr
     return accrt_cuda_fail(device, result, "cuStreamCreateWithPriority",
                            "a stream of priority %d on cuda:%u", priority, device->ordinal);
   }
-  status = stock_marks(queue);
+  accrt_status_t status = preallocate_marks(queue);
   if (status != ACCRT_OK) {
     accrt_cuda_queue_unref(queue);
     return status;
@@ -152,11 +149,9 @@ accrt_status_t accrt_cuda_queue_wrap(accrt_driver_device_t* opaque, void* native
                              device->ordinal);
   }
   cuda_queue_t* queue;
-  accrt_status_t status = make(device, &queue);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(make(device, &queue));
   queue->stream = stream;
-  status = stock_marks(queue);
+  accrt_status_t status = preallocate_marks(queue);
   if (status != ACCRT_OK) {
     accrt_cuda_queue_unref(queue);
     return status;
@@ -192,7 +187,7 @@ static void free_tickets(const cuda_device_t* device, cuda_ticket_t* ticket) {
 }
 
 void accrt_cuda_queue_unref(cuda_queue_t* queue) {
-  /* Acq_rel pairs with itself: every user's writes happen before the free. */
+  /* Acquire and release: the writes of every user happen before the free. */
   if (atomic_fetch_sub_explicit(&queue->references, 1, memory_order_acq_rel) != 1)
     return;
   cuda_device_t* device = queue->device;
@@ -218,13 +213,10 @@ void accrt_cuda_queue_destroy(accrt_driver_queue_t* opaque) {
 
 /* ---- Marks ---- */
 
-/* Blocking: a thread can sleep on it, for which the device interrupts the host. */
+/* A thread can sleep on a blocking mark. The device then interrupts the host. */
 static accrt_status_t make_mark(cuda_device_t* device, bool blocking, cuda_mark_t** out_mark) {
-  void* memory;
-  const accrt_status_t status = accrt_alloc(device->allocator, sizeof(cuda_mark_t), &memory);
-  if (status != ACCRT_OK)
-    return status;
-  cuda_mark_t* mark = memory;
+  cuda_mark_t* mark;
+  ACCRT_TRY(ACCRT_NEW(device->allocator, &mark));
   mark->blocking = blocking;
   const unsigned flags = CU_EVENT_DISABLE_TIMING | (blocking ? CU_EVENT_BLOCKING_SYNC : 0u);
   const CUresult result = device->api->cuEventCreate(&mark->event, flags);
@@ -236,16 +228,14 @@ static accrt_status_t make_mark(cuda_device_t* device, bool blocking, cuda_mark_
   return ACCRT_OK;
 }
 
-/* One that nobody uses: a spare or a new one. */
+/* Returns an unused mark: a spare or a new one. */
 static accrt_status_t take_mark(cuda_queue_t* queue, bool blocking, cuda_mark_t** out_mark) {
   accrt_mutex_lock(&queue->mutex);
   cuda_mark_t* mark = queue->spare_marks[blocking];
   if (mark != NULL)
     queue->spare_marks[blocking] = mark->next;
   accrt_mutex_unlock(&queue->mutex);
-  accrt_status_t status = mark != NULL ? ACCRT_OK : make_mark(queue->device, blocking, &mark);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(mark != NULL ? ACCRT_OK : make_mark(queue->device, blocking, &mark));
   mark->next = NULL;
   mark->users = 1;
   mark->retired = false;
@@ -253,14 +243,15 @@ static accrt_status_t take_mark(cuda_queue_t* queue, bool blocking, cuda_mark_t*
   return ACCRT_OK;
 }
 
-/* Under the mutex. */
-static void spare_mark(cuda_queue_t* queue, cuda_mark_t* mark) {
+/* Requires the queue's mutex, or a queue that no other thread has yet. */
+static void recycle_mark(cuda_queue_t* queue, cuda_mark_t* mark) {
   mark->next = queue->spare_marks[mark->blocking];
   queue->spare_marks[mark->blocking] = mark;
 }
 
-/* A few of each kind from the start, so that work in flight and somebody who waits for it allocate nothing. */
-static accrt_status_t stock_marks(cuda_queue_t* queue) {
+/* Makes some marks of each kind in advance, so that work in flight and a waiting thread allocate
+ * nothing. */
+static accrt_status_t preallocate_marks(cuda_queue_t* queue) {
   const cuda_scope_t scope = cuda_enter(queue->device);
   const CUstreamCaptureMode mode = cuda_relax(queue->device);
   accrt_status_t status = ACCRT_OK;
@@ -268,18 +259,19 @@ static accrt_status_t stock_marks(cuda_queue_t* queue) {
     cuda_mark_t* mark;
     status = make_mark(queue->device, i % 2 != 0, &mark);
     if (status == ACCRT_OK)
-      spare_mark(queue, mark);
+      recycle_mark(queue, mark);
   }
   cuda_unrelax(queue->device, mode);
   cuda_leave(queue->device, scope);
   return status;
 }
 
-/* Under the mutex: records behind all that was given to the stream. */
+/* Records the mark behind all submitted work. Requires the queue's mutex. */
 static CUresult record_mark(cuda_queue_t* queue, cuda_mark_t* mark) {
+  ACCRT_ASSERT_HELD(&queue->mutex);
   mark->number = submitted(queue);
   const CUresult result = queue->device->api->cuEventRecord(mark->event, queue->stream);
-  mark->retired = result != CUDA_SUCCESS; /* an event that was never recorded would look reached */
+  mark->retired = result != CUDA_SUCCESS; /* an event that was never recorded would look complete */
   if (mark->retired)
     return result;
   if (queue->oldest != NULL) {
@@ -294,16 +286,17 @@ static CUresult record_mark(cuda_queue_t* queue, cuda_mark_t* mark) {
 static void drop_mark(cuda_queue_t* queue, cuda_mark_t* mark) {
   accrt_mutex_lock(&queue->mutex);
   if (--mark->users == 0 && mark->retired)
-    spare_mark(queue, mark);
+    recycle_mark(queue, mark);
   accrt_mutex_unlock(&queue->mutex);
 }
 
-/* A mark in flight at or behind `number`, for the caller to drop. */
+/* Returns a mark in flight at or behind `number`. The caller must call drop_mark. */
 static accrt_status_t hold_mark(cuda_queue_t* queue, uint64_t number, bool blocking,
                                 cuda_mark_t** out_mark) {
   accrt_mutex_lock(&queue->mutex);
   cuda_mark_t* mark = queue->oldest;
-  /* Of somebody else's stream any mark will do: it may be too late for another. */
+  /* On a wrapped stream use any mark: its owner may have destroyed the stream, so that no other
+   * mark can be recorded. */
   while (mark != NULL && (mark->number < number || (blocking && !mark->blocking && queue->owned)))
     mark = mark->next;
   if (mark != NULL)
@@ -312,9 +305,7 @@ static accrt_status_t hold_mark(cuda_queue_t* queue, uint64_t number, bool block
   *out_mark = mark;
   if (mark != NULL)
     return ACCRT_OK;
-  const accrt_status_t status = take_mark(queue, blocking, &mark);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(take_mark(queue, blocking, &mark));
   accrt_mutex_lock(&queue->mutex);
   const CUresult result = record_mark(queue, mark);
   accrt_mutex_unlock(&queue->mutex);
@@ -326,7 +317,8 @@ static accrt_status_t hold_mark(cuda_queue_t* queue, uint64_t number, bool block
                          (unsigned long long)number);
 }
 
-/* Marks are reached in their order. Without marks the stream itself is asked. */
+/* Updates `completed`. Marks complete in their order. If no mark is in flight, the stream is
+ * queried. */
 CUresult accrt_cuda_queue_advance(cuda_queue_t* queue) {
   CUresult result = CUDA_SUCCESS;
   const uint64_t number = submitted(queue);
@@ -344,12 +336,13 @@ CUresult accrt_cuda_queue_advance(cuda_queue_t* queue) {
       queue->newest = NULL;
     mark->retired = true;
     if (mark->users == 0)
-      spare_mark(queue, mark);
+      recycle_mark(queue, mark);
   }
   accrt_mutex_unlock(&queue->mutex);
   if (result != CUDA_SUCCESS || completed(queue) >= number)
     return result;
-  /* Somebody else's stream may be captured, which asking would break, or be gone with its owner by now: marks alone tell. */
+  /* Do not query a wrapped stream: it may be in a capture, which a query breaks, or its owner may
+   * have destroyed it. Only marks are safe. */
   if (!queue->owned)
     return CUDA_ERROR_NOT_READY;
   result = queue->device->api->cuStreamQuery(queue->stream);
@@ -379,7 +372,7 @@ bool accrt_cuda_queue_is_capturing(const cuda_queue_t* queue) {
     return false;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   const CUresult result = queue->device->api->cuStreamIsCapturing(queue->stream, &status);
-  /* IMPLICIT: the legacy stream, while another stream is captured that it would wait for. */
+  /* IMPLICIT: the legacy stream would wait for another stream, which is being captured. */
   return result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ||
          (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE);
 }
@@ -398,7 +391,7 @@ static accrt_status_t refuse_failed(cuda_queue_t* queue, const char* operation) 
                                           failure->message);
 }
 
-/* Lost, failed, captured. */
+/* Refuses a lost device, a failed queue and a captured stream. */
 static accrt_status_t check(cuda_queue_t* queue, const char* operation) {
   if (cuda_device_is_lost(queue->device))
     return accrt_cuda_device_lost(queue->device, operation);
@@ -422,13 +415,13 @@ void accrt_cuda_ticket_return(cuda_queue_t* queue, cuda_ticket_t* ticket) {
   cuda_mark_t* mark = ticket->mark;
   ticket->mark = NULL;
   if (mark != NULL && --mark->users == 0 && mark->retired)
-    spare_mark(queue, mark);
+    recycle_mark(queue, mark);
   ticket->next = queue->spare_tickets;
   queue->spare_tickets = ticket;
   accrt_mutex_unlock(&queue->mutex);
 }
 
-/* All that the end of the submission needs is had before its beginning. */
+/* Takes everything that the end of the submission needs, so that the end cannot fail. */
 static accrt_status_t take_ticket(cuda_queue_t* queue, bool traced, cuda_ticket_t** out_ticket) {
   accrt_mutex_lock(&queue->mutex);
   cuda_ticket_t* ticket = queue->spare_tickets;
@@ -446,7 +439,7 @@ static accrt_status_t take_ticket(cuda_queue_t* queue, bool traced, cuda_ticket_
   ticket->number = 0;
   ticket->is_notification = false;
   ticket->is_traced = traced;
-  /* A lost device makes no events: the poller tells the failure. */
+  /* A lost device makes no events. The poller reports the failure. */
   if (!cuda_device_is_lost(queue->device))
     status = take_mark(queue, false, &ticket->mark);
   if (status == ACCRT_OK && traced)
@@ -463,7 +456,8 @@ static accrt_status_t take_ticket(cuda_queue_t* queue, bool traced, cuda_ticket_
   return ACCRT_OK;
 }
 
-/* Behind all that was given to the stream. Should its mark not be recorded, it is over when the stream is idle. */
+/* Adds a ticket behind all submitted work. If its mark cannot be recorded, the ticket completes
+ * when the stream is idle. */
 static void append_ticket(cuda_queue_t* queue, cuda_ticket_t* ticket) {
   accrt_mutex_lock(&queue->mutex);
   CUresult result = CUDA_SUCCESS;
@@ -498,11 +492,9 @@ static accrt_status_t begin_ticket(cuda_queue_t* queue, const accrt_driver_submi
 accrt_status_t accrt_cuda_submit_begin(cuda_queue_t* queue,
                                        const accrt_driver_submission_t* submission,
                                        cuda_submit_t* out_submit) {
-  accrt_status_t status = check(queue, "queue_enqueue");
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(check(queue, "queue_enqueue"));
   out_submit->scope = cuda_enter(queue->device);
-  status = begin_ticket(queue, submission, &out_submit->ticket);
+  accrt_status_t status = begin_ticket(queue, submission, &out_submit->ticket);
   if (status != ACCRT_OK)
     cuda_leave(queue->device, out_submit->scope);
   return status;
@@ -563,12 +555,11 @@ accrt_status_t accrt_cuda_queue_enqueue(accrt_driver_queue_t* opaque,
                                         const accrt_driver_submission_t* submission) {
   cuda_queue_t* queue = (cuda_queue_t*)opaque;
   cuda_submit_t submit;
-  accrt_status_t status = accrt_cuda_submit_begin(queue, submission, &submit);
-  if (status != ACCRT_OK)
-    return status;
-  status = command->opcode == ACCRT_DRIVER_COMMAND_DISPATCH
-               ? accrt_cuda_dispatch_enqueue(queue, &command->as.dispatch, submission)
-               : accrt_cuda_command_enqueue(queue->device, queue->stream, command, submission);
+  ACCRT_TRY(accrt_cuda_submit_begin(queue, submission, &submit));
+  accrt_status_t status =
+      command->opcode == ACCRT_DRIVER_COMMAND_DISPATCH
+          ? accrt_cuda_dispatch_enqueue(queue, &command->as.dispatch, submission)
+          : accrt_cuda_command_enqueue(queue->device, queue->stream, command, submission);
   return accrt_cuda_submit_end(queue, submission, &submit,
                                command->name != NULL ? command->name : opcode_name(command->opcode),
                                status);
@@ -576,8 +567,9 @@ accrt_status_t accrt_cuda_queue_enqueue(accrt_driver_queue_t* opaque,
 
 /* ---- Progress ---- */
 
-/* How a queue that is not healthy answers: ACCRT_OK while there is nothing to tell about `number` yet. */
-static accrt_status_t tell_failure(cuda_queue_t* queue, uint64_t number, const char* operation) {
+/* Returns the failure that applies to submission `number`; ACCRT_OK when there is none. */
+static accrt_status_t applicable_failure(cuda_queue_t* queue, uint64_t number,
+                                         const char* operation) {
   if (cuda_device_is_lost(queue->device))
     return accrt_cuda_device_lost(queue->device, operation);
   if (!has_failed(queue) || number < queue->failure.submission)
@@ -588,9 +580,10 @@ static accrt_status_t tell_failure(cuda_queue_t* queue, uint64_t number, const c
                                           failure->operation, failure->message);
 }
 
-/* With the context current and relaxed. Leaves a mark to look at next time, when the stream is busy: behind all of it when the
- * stream is somebody else's, who may destroy it after this. */
-static accrt_status_t look(cuda_queue_t* queue, uint64_t number) {
+/* Requires the current context, relaxed. If the stream is busy, it leaves a mark for the next
+ * query. On a wrapped stream that mark is behind all submitted work, because the owner may destroy
+ * the stream afterwards. */
+static accrt_status_t poll_queue(cuda_queue_t* queue, uint64_t number) {
   const CUresult result = accrt_cuda_queue_advance(queue);
   if (result == CUDA_ERROR_NOT_READY && (!queue->owned || !has_marks(queue))) {
     cuda_mark_t* mark;
@@ -602,8 +595,7 @@ static accrt_status_t look(cuda_queue_t* queue, uint64_t number) {
   if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY)
     return ACCRT_OK;
   return accrt_cuda_fail(queue->device, result, "cuEventQuery",
-                         "work given to cuda:%u failed; submission %llu is the first that had not "
-                         "ended",
+                         "work on cuda:%u failed; submission %llu is the first that had not ended",
                          queue->device->ordinal, (unsigned long long)completed(queue) + 1);
 }
 
@@ -612,12 +604,13 @@ accrt_status_t accrt_cuda_queue_progress(accrt_driver_queue_t* opaque, uint64_t*
   cuda_device_t* device = queue->device;
   *out_number = 0;
   const uint64_t number = submitted(queue);
-  /* Where there are marks nothing else is asked: somebody else's stream may be gone with its owner by now. */
+  /* A stream with marks is not checked for capture: the owner of a wrapped one may have destroyed
+   * it. */
   if (completed(queue) < number && !cuda_device_is_lost(device) &&
       (has_marks(queue) || !accrt_cuda_queue_is_capturing(queue))) {
     const cuda_scope_t scope = cuda_enter(device);
     const CUstreamCaptureMode mode = cuda_relax(device);
-    const accrt_status_t status = look(queue, number);
+    const accrt_status_t status = poll_queue(queue, number);
     cuda_unrelax(device, mode);
     cuda_leave(device, scope);
     if (status != ACCRT_OK)
@@ -627,15 +620,13 @@ accrt_status_t accrt_cuda_queue_progress(accrt_driver_queue_t* opaque, uint64_t*
   if (has_failed(queue) && done >= queue->failure.submission)
     done = queue->failure.submission - 1;
   accrt_mutex_lock(&queue->mutex);
-  const bool news = done > queue->reported;
-  if (news)
+  const bool has_progress = done > queue->reported;
+  if (has_progress)
     queue->reported = done;
   accrt_mutex_unlock(&queue->mutex);
-  /* What ended well is told first, the failure when there is nothing else. */
-  if (!news) {
-    const accrt_status_t status = tell_failure(queue, completed(queue), "queue_progress");
-    if (status != ACCRT_OK)
-      return status;
+  /* Report progress first. Report the failure when there is no new progress. */
+  if (!has_progress) {
+    ACCRT_TRY(applicable_failure(queue, completed(queue), "queue_progress"));
   }
   *out_number = done;
   return ACCRT_OK;
@@ -656,7 +647,7 @@ static bool is_late(const wait_t* wait, uint64_t now_ns) {
   return wait->deadline_ns != UINT64_MAX && now_ns >= wait->deadline_ns;
 }
 
-static void give_way(const wait_t* wait, uint64_t now_ns) {
+static void pause_between_polls(const wait_t* wait, uint64_t now_ns) {
   if (wait->policy == ACCRT_WAIT_SPIN) {
     accrt_pause();
   } else if (wait->policy == ACCRT_WAIT_YIELD) {
@@ -666,8 +657,8 @@ static void give_way(const wait_t* wait, uint64_t now_ns) {
   }
 }
 
-/* While nothing else is given to the stream its own state says all. CUDA_ERROR_NOT_READY: it goes on behind `number`, or it is
- * time to sleep. */
+/* Polls the stream while it has no later submission than `number`. CUDA_ERROR_NOT_READY means that
+ * there is a later submission now, that it is time to sleep, or that the time is over. */
 static CUresult watch_stream(const wait_t* wait, bool* out_late) {
   const cuda_api_t* api = wait->queue->device->api;
   while (wait->queue->owned && submitted(wait->queue) == wait->number) {
@@ -688,7 +679,8 @@ static CUresult watch_stream(const wait_t* wait, bool* out_late) {
   return CUDA_ERROR_NOT_READY;
 }
 
-/* CUDA's own sleep has no timeout, and needs a mark of its own, which somebody else's stream may not be there to take any more. */
+/* True when the wait can block in CUDA. CUDA's wait has no timeout, and needs a blocking mark,
+ * which might not be recordable any more on a wrapped stream. */
 static bool sleeps_on_event(const wait_t* wait) {
   return wait->policy == ACCRT_WAIT_BLOCK && wait->deadline_ns == UINT64_MAX && wait->queue->owned;
 }
@@ -705,28 +697,26 @@ static CUresult watch_mark(const wait_t* wait, const cuda_mark_t* mark, bool* ou
     *out_late = is_late(wait, now_ns);
     if (*out_late)
       return result;
-    give_way(wait, now_ns);
+    pause_between_polls(wait, now_ns);
   }
 }
 
 static accrt_status_t wait_here(const wait_t* wait) {
   cuda_queue_t* queue = wait->queue;
   bool late = false;
-  /* Somebody else's stream may be gone with its owner by now: marks alone tell. */
+  /* The owner may have destroyed a wrapped stream by now, so use marks alone. */
   CUresult result = queue->owned ? watch_stream(wait, &late) : CUDA_ERROR_NOT_READY;
   const char* call = "cuStreamQuery";
   if (result == CUDA_ERROR_NOT_READY && !late) {
     cuda_mark_t* mark;
-    const accrt_status_t status = hold_mark(queue, wait->number, sleeps_on_event(wait), &mark);
-    if (status != ACCRT_OK)
-      return status;
+    ACCRT_TRY(hold_mark(queue, wait->number, sleeps_on_event(wait), &mark));
     call = "cuEventSynchronize";
     result = watch_mark(wait, mark, &late);
     drop_mark(queue, mark);
   }
   if (result == CUDA_SUCCESS) {
     raise_completed(queue, wait->number);
-    (void)accrt_cuda_queue_advance(queue); /* marks that are passed can be used again */
+    (void)accrt_cuda_queue_advance(queue); /* makes reached marks reusable */
     return ACCRT_OK;
   }
   if (late) {
@@ -736,8 +726,7 @@ static accrt_status_t wait_here(const wait_t* wait) {
                              (unsigned long long)wait->timeout_ns);
   }
   return accrt_cuda_fail(queue->device, result, call,
-                         "work given to cuda:%u failed; submission %llu is the first that had not "
-                         "ended",
+                         "work on cuda:%u failed; submission %llu is the first that had not ended",
                          queue->device->ordinal, (unsigned long long)completed(queue) + 1);
 }
 
@@ -764,7 +753,7 @@ accrt_status_t accrt_cuda_queue_wait(accrt_driver_queue_t* opaque, uint64_t numb
     cuda_unrelax(device, mode);
     cuda_leave(device, scope);
   }
-  return status == ACCRT_OK ? tell_failure(queue, target, "queue_wait") : status;
+  return status == ACCRT_OK ? applicable_failure(queue, target, "queue_wait") : status;
 }
 
 void accrt_cuda_device_drain(cuda_device_t* device) {
@@ -824,7 +813,7 @@ accrt_status_t accrt_cuda_queue_reset(accrt_driver_queue_t* opaque) {
     return accrt_cuda_device_lost(queue->device, "queue_reset");
   accrt_mutex_lock(&queue->mutex);
   memset(&queue->failure, 0, sizeof queue->failure);
-  queue->told = false;
+  queue->failure_reported = false;
   atomic_store_explicit(&queue->failed, 0, memory_order_release);
   accrt_mutex_unlock(&queue->mutex);
   return ACCRT_OK;

@@ -1,15 +1,18 @@
-/* runtime/drivers/cuda/symbols.c - opens libcuda.so.1 and finds its entry points. It calls none of them but those that tell
- * versions and addresses. What is opened is never closed: CUDA has threads of its own.
+/* runtime/drivers/cuda/symbols.c - opens libcuda.so.1 and finds its entry points. It calls only
+ * those that return versions and addresses. The library is never closed, because CUDA has threads
+ * of its own.
  */
 #include <dlfcn.h>
 #include <string.h>
 
+#include "runtime/core/error.h"
+#include "runtime/core/safe_open.h"
 #include "runtime/drivers/cuda/cuda.h"
 
 #define OPERATION "cuda.open"
 
-/* In the order of cuda_api_t. One after another in one string, since a pointer to each would be relocated when the library is
- * loaded. */
+/* In the order of cuda_api_t. One string has all names, because each pointer in a table of names
+ * would need a relocation when the library is loaded. */
 static const char names[] =
 #define CUDA_SYMBOL(name, version) #name "\0"
 #include "runtime/drivers/cuda/symbols.def"
@@ -23,7 +26,7 @@ static const uint16_t versions[] = {
 #define SYMBOL_COUNT (sizeof versions / sizeof *versions)
 _Static_assert(sizeof(cuda_api_t) == SYMBOL_COUNT * sizeof(void*), "one pointer a name");
 
-/* Object pointers and function pointers are of one size where there is dlsym. */
+/* Object and function pointers have the same size on systems with dlsym. */
 static void find(void* library, const char* name, void* out_function) {
   void* address = dlsym(library, name);
   memcpy(out_function, &address, sizeof address);
@@ -44,18 +47,20 @@ accrt_status_t accrt_cuda_symbols_load(const accrt_driver_environment_t* environ
                                        int* out_version) {
   memset(out_api, 0, sizeof *out_api);
   *out_version = 0;
-  void* library = dlopen(library_path, RTLD_NOW | RTLD_LOCAL);
-  if (library == NULL) {
-    const char* why = dlerror();
-    return accrt_cuda_refuse(environment, ACCRT_ERROR_NOT_FOUND, OPERATION,
+  void* library;
+  const accrt_status_t status =
+      accrt_library_open(library_path, ACCRT_LIBRARY_PATH_OR_SONAME, &library);
+  if (status != ACCRT_OK) {
+    return accrt_cuda_refuse(environment, status, OPERATION,
                              "no CUDA driver: %s could not be opened (%s)", library_path,
-                             why != NULL ? why : "no reason given");
+                             accrt_error_current()->message);
   }
   PFN_cuDriverGetVersion_v2020 get_version;
   find(library, "cuDriverGetVersion", &get_version);
   if (get_version == NULL || get_version(out_version) != CUDA_SUCCESS) {
     return accrt_cuda_refuse(environment, ACCRT_ERROR_NOT_FOUND, OPERATION,
-                             "%s does not tell its version: it is not a CUDA driver", library_path);
+                             "%s does not report its version: it is not a CUDA driver",
+                             library_path);
   }
   if (*out_version < CUDA_MIN_DRIVER_VERSION)
     return refuse_old(environment, *out_version, NULL);

@@ -1,5 +1,5 @@
-/* runtime/drivers/cuda/test_images.h - for tests and fuzzing: a small cubin and a fatbin of it, made by hand, and a reader that
- * believes what an image says, as CUDA does. */
+/* runtime/drivers/cuda/test_images.h - for tests and fuzzing: a small handmade cubin, a fatbin of
+ * it, and a reader that trusts an image as CUDA does. */
 #ifndef ACCRT_RUNTIME_DRIVERS_CUDA_TEST_IMAGES_H_
 #define ACCRT_RUNTIME_DRIVERS_CUDA_TEST_IMAGES_H_
 
@@ -8,7 +8,7 @@
 
 #include "runtime/drivers/cuda/image.h"
 
-/* Sections: none, names, code, strings, symbols, memory without bytes. */
+/* The sections: null, names, code, strings, symbols, and one without bytes in the file. */
 enum { TEST_NAMES = 1, TEST_CODE, TEST_STRINGS, TEST_SYMBOLS, TEST_MEMORY, TEST_SECTIONS };
 
 typedef struct test_cubin {
@@ -69,7 +69,7 @@ static inline test_cubin_t test_cubin(uint32_t arch) {
   return cubin;
 }
 
-/* Adds an entry to a fatbin that has room for it; its new size. */
+/* Adds an entry to a fatbin that has room for it, and returns the new size. */
 static inline size_t test_fatbin_add(unsigned char* fatbin, size_t size, uint16_t kind,
                                      uint32_t arch, uint64_t flags, const void* payload,
                                      size_t payload_bytes) {
@@ -118,7 +118,7 @@ static inline uint64_t test_read_names(const unsigned char* cubin, const Elf64_S
   return sum;
 }
 
-/* Every byte that the headers name. */
+/* Reads every byte that the headers refer to. */
 static inline uint64_t test_read_cubin(const unsigned char* cubin) {
   Elf64_Ehdr header;
   uint64_t sum = 0;
@@ -173,7 +173,7 @@ static inline uint64_t test_read_fatbin(const unsigned char* fatbin) {
   return sum;
 }
 
-/* Checks an image of either kind, reads it as one who believes it when it is accepted. */
+/* Checks an image of either kind. If it is accepted, reads it like a reader that trusts it. */
 static inline bool test_check_and_read(const unsigned char* image, size_t size, char* out_text) {
   accrt_image_fault_t fault = {""};
   char list[64];

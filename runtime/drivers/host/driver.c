@@ -16,11 +16,9 @@ static accrt_status_t open_driver(const accrt_driver_environment_t* environment,
                                   accrt_driver_t** out_driver) {
   *out_driver = NULL;
   host_driver_t* driver;
-  accrt_status_t status = accrt_alloc(environment->allocator, sizeof *driver, (void**)&driver);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc(environment->allocator, sizeof *driver, (void**)&driver));
   driver->environment = environment;
-  status = accrt_host_options_read(environment, &driver->options);
+  accrt_status_t status = accrt_host_options_read(environment, &driver->options);
   if (status != ACCRT_OK) {
     accrt_free(environment->allocator, driver, sizeof *driver);
     return status;
@@ -50,19 +48,17 @@ static accrt_status_t device_open(accrt_driver_t* opaque, uint32_t index,
   const accrt_allocator_t* allocator = driver->environment->allocator;
   *out_device = NULL;
   host_device_t* device;
-  accrt_status_t status =
-      accrt_alloc_aligned(allocator, sizeof *device, HOST_CACHE_LINE, (void**)&device);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc_aligned(allocator, sizeof *device, HOST_CACHE_LINE, (void**)&device));
   device->driver = driver;
   device->environment = driver->environment;
   device->allocator = allocator;
+  accrt_mutex_init(&device->mutex, ACCRT_LOCK_HOST_DEVICE);
   device->index = index;
   device->worker_count = driver->options.thread_count;
   device->concurrency = device->worker_count == 0 ? 1 : device->worker_count;
   device->spin_ns = (uint64_t)driver->options.spin_us * 1000;
   device->tracing = driver->environment->tracing;
-  status = accrt_host_workers_start(device);
+  accrt_status_t status = accrt_host_workers_start(device);
   if (status != ACCRT_OK) {
     device_close((accrt_driver_device_t*)device);
     return status;
@@ -83,6 +79,8 @@ static void device_info(accrt_driver_device_t* opaque, accrt_device_info_t* out_
       ACCRT_DEVICE_FLAG_HOST_MEMORY | ACCRT_DEVICE_FLAG_TIMESTAMPS | ACCRT_DEVICE_FLAG_HOST_KERNELS;
   if (device->worker_count == 0)
     out_info->flags |= ACCRT_DEVICE_FLAG_CALLER_RUNS;
+  if (device->environment->executor != NULL) /* it may refuse a task */
+    out_info->flags |= ACCRT_DEVICE_FLAG_ENQUEUE_RUNS;
   accrt_cpu_name(out_info->description, sizeof out_info->description);
   (void)snprintf(out_info->arch, sizeof out_info->arch, "%s", accrt_cpu_arch());
   out_info->cpu_features = accrt_cpu_features();
@@ -92,6 +90,9 @@ static void device_info(accrt_driver_device_t* opaque, accrt_device_info_t* out_
   out_info->queue_count = 0;
   out_info->dlpack_device_type = DLPACK_CPU;
   out_info->dlpack_device_id = 0;
+  out_info->priority_least = 0;
+  out_info->priority_greatest = 0;
+  memset(out_info->uuid, 0, sizeof out_info->uuid);
 }
 
 static uint32_t device_progress(accrt_driver_device_t* opaque) {
@@ -137,6 +138,9 @@ static accrt_status_t queue_notify(accrt_driver_queue_t* queue,
 static accrt_status_t queue_reset(accrt_driver_queue_t* queue) {
   return accrt_host_queue_reset((host_queue_t*)queue);
 }
+static void queue_cancel(accrt_driver_queue_t* queue) {
+  accrt_host_queue_cancel((host_queue_t*)queue);
+}
 static accrt_status_t list_create(accrt_driver_device_t* device,
                                   const accrt_driver_list_info_t* info,
                                   accrt_driver_list_t** out_list) {
@@ -180,6 +184,7 @@ const accrt_driver_table_t* accrt_driver_host_query(uint32_t max_abi) {
       .queue_reset = queue_reset,
       .list_create = list_create,
       .list_destroy = list_destroy,
+      .queue_cancel = queue_cancel,
   };
   return max_abi >> 16 == ACCRT_DRIVER_ABI_MAJOR ? &table : NULL;
 }

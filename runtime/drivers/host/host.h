@@ -78,11 +78,6 @@ typedef struct host_driver {
 
 /* ---- Commands, ready to run ---- */
 
-#define HOST_DISPATCH 1u
-#define HOST_COPY 2u
-#define HOST_FILL 3u
-#define HOST_MARKER 4u
-
 typedef struct host_dispatch {
   accrt_kernel_workgroup_fn_t entry;
   const accrt_kernel_environment_t* environment;
@@ -137,22 +132,24 @@ typedef atomic_uint_least32_t host_cost_t;
 /* What one thread needs to call kernels. `next` is guarded by the device's mutex; `spare` too: a
  * bigger local memory, put there by list_create so that running never allocates, adopted by the
  * owner when a run needs it. */
-typedef struct host_lane {
-  struct host_lane* next;
+typedef struct host_scratch {
+  struct host_scratch* next;
   void* local;
   void* spare;
   size_t local_bytes;
   size_t spare_bytes;
   accrt_kernel_workgroup_t workgroup;
   char message[HOST_MESSAGE_BYTES];
-} host_lane_t;
+} host_scratch_t;
 
-accrt_status_t accrt_host_lane_open(host_device_t* device, uint32_t worker_id, host_lane_t* lane);
-void accrt_host_lane_close(host_device_t* device, host_lane_t* lane);
-/* Makes sure that every lane, present and future, can get `bytes` of local memory. */
-accrt_status_t accrt_host_lanes_reserve(host_device_t* device, size_t bytes);
+accrt_status_t accrt_host_scratch_open(host_device_t* device, uint32_t worker_id,
+                                       host_scratch_t* scratch);
+void accrt_host_scratch_close(host_device_t* device, host_scratch_t* scratch);
+/* Makes sure that the scratch memory of every thread, present and future, can get `bytes` of local
+ * memory. */
+accrt_status_t accrt_host_scratch_reserve(host_device_t* device, size_t bytes);
 /* The owner's side: local memory of at least `bytes`, reserved before. */
-void accrt_host_lane_adopt(host_device_t* device, host_lane_t* lane, size_t bytes);
+void accrt_host_scratch_adopt(host_device_t* device, host_scratch_t* scratch, size_t bytes);
 
 /* ---- Lists (list.c, prepare.c) ---- */
 
@@ -199,7 +196,8 @@ typedef struct host_operators {
   uint32_t count;
 } host_operators_t;
 
-/* Prepares the operators among the commands. On failure what was made is to be destroyed all the same. */
+/* Prepares the operators among the commands. On failure what was made is to be destroyed all the
+ * same. */
 accrt_status_t accrt_host_operators_create(const host_device_t* device,
                                            const accrt_driver_command_t* commands,
                                            uint32_t command_count, host_operators_t* out_operators);
@@ -257,6 +255,10 @@ void accrt_host_levels(const accrt_driver_command_t* commands, uint32_t command_
 
 /* ---- Running (run.c, units.c) ---- */
 
+#define HOST_RUN_SOUND 0u
+#define HOST_RUN_FAILED 1u    /* a kernel */
+#define HOST_RUN_CANCELLED 2u /* by queue_cancel: workgroups that have not begun do not begin */
+
 /* One execution of an instance. Embedded in the queue; helpers touch it only between a claim and
  * its completion. */
 typedef struct host_run {
@@ -274,9 +276,10 @@ typedef struct host_run {
   uint64_t shared_ns;
   uint64_t unhelped_ns;           /* of this run, since helpers were woken */
   struct host_board_entry* board; /* entered at the first wave that is offered */
-  /* The first failure wins the exchange and fills the rest; readers wait for the units to be
-   * done. */
+  /* HOST_RUN_*. The first failure wins the exchange and fills the rest; readers wait for the units
+   * to be done. It stays until the queue is reset: what is enqueued until then is skipped. */
   atomic_uint_least32_t failed;
+  uint32_t waves_done;
   int32_t code;
   uint32_t workgroup_id[3];
   const host_command_t* command;
@@ -284,17 +287,34 @@ typedef struct host_run {
 } host_run_t;
 
 /* Runs all waves on the calling thread, with helpers. False when a kernel failed. */
-bool accrt_host_run(host_run_t* run, host_lane_t* lane);
+bool accrt_host_run(host_run_t* run, host_scratch_t* scratch);
 /* Runs units [begin, end) of one command. */
-void accrt_host_run_units(host_run_t* run, host_lane_t* lane, const host_command_t* command,
+void accrt_host_run_units(host_run_t* run, host_scratch_t* scratch, const host_command_t* command,
                           uint32_t begin, uint32_t end);
 /* Runs units [begin, end) of a wave. */
-void accrt_host_run_wave_units(host_run_t* run, host_lane_t* lane, const host_wave_t* wave,
+void accrt_host_run_wave_units(host_run_t* run, host_scratch_t* scratch, const host_wave_t* wave,
                                uint32_t begin, uint32_t end);
 /* Fills the record of the run's failure. */
 void accrt_host_run_error(const host_run_t* run, accrt_error_t* out_error);
 
 /* The item is a byte when the copy is one row, else a row. */
+/* What of a command changes with the submission: its sizes, and addresses in the command that is
+ * ready to run. A dispatch's parameters are patched apart from this. */
+typedef struct host_values {
+  const accrt_driver_value_t* values;
+  uint32_t count;
+} host_values_t;
+typedef struct host_address {
+  const accrt_driver_range_t* range; /* NULL: no more */
+  const uint64_t* place;
+} host_address_t;
+typedef struct host_moving {
+  host_values_t values[3];
+  host_address_t ranges[2];
+} host_moving_t;
+void accrt_host_moving(const accrt_driver_command_t* source, const host_command_t* command,
+                       host_moving_t* out_moving);
+
 void accrt_host_copy_items(const host_copy_t* copy, uint64_t begin, uint64_t end);
 void accrt_host_fill_items(const host_fill_t* fill, uint64_t begin, uint64_t end);
 /* Merges dimensions that are contiguous on both sides. */
@@ -317,7 +337,7 @@ typedef struct host_board_entry {
 
 /* Claims and runs units of anything on the board, as worker `worker_index`. False when there was
  * nothing. */
-bool accrt_host_board_help(host_device_t* device, host_lane_t* lane, uint32_t worker_index);
+bool accrt_host_board_help(host_device_t* device, host_scratch_t* scratch, uint32_t worker_index);
 /* True when there may be something for this worker. */
 bool accrt_host_board_has_work(host_device_t* device, uint32_t worker_index);
 
@@ -331,11 +351,11 @@ typedef struct host_worker {
       atomic_uint_least32_t state; /* HOST_*, and the word that it sleeps on */
   uint32_t index;
   atomic_int busy_cpu; /* where the coordinator runs who woke it to help, or -1 */
-  uint32_t opened;     /* has its lane */
+  uint32_t opened;     /* has its scratch */
   uint32_t started;    /* has its thread */
   host_device_t* device;
   pthread_t thread;
-  host_lane_t lane;
+  host_scratch_t scratch;
 } host_worker_t;
 
 accrt_status_t accrt_host_workers_start(host_device_t* device);
@@ -365,8 +385,9 @@ struct host_device {
   uint64_t spin_ns;
   host_worker_t* workers;
 
-  accrt_mutex_t mutex; /* guards the lanes' chain and reservations, and the ready list */
-  host_lane_t* lanes;
+  accrt_mutex_t
+      mutex; /* guards the chain of scratch memory and its reservations, and the ready list */
+  host_scratch_t* scratches;
   size_t local_bytes;
   host_queue_t* ready_first;
 
@@ -410,7 +431,7 @@ struct host_queue {
   int32_t priority;
   /* The owner and a thread that works on the queue hold one each. */
   atomic_uint_least32_t references;
-  /* Enqueued and not ended. 0, read with acquire, says that nobody uses run and lane. */
+  /* Enqueued and not ended. 0, read with acquire, says that nobody uses run and scratch. */
   atomic_uint_least64_t pending;
   accrt_mutex_t mutex; /* guards the rest down to failure */
   uint32_t owned;      /* in the ready list, or being worked on */
@@ -418,9 +439,8 @@ struct host_queue {
   host_entry_t* last;
   host_entry_t* free_entries;
   accrt_error_t failure; /* status ACCRT_OK: none */
-  atomic_uint_least32_t failed;
   host_run_t run;
-  host_lane_t lane;
+  host_scratch_t scratch;
 };
 
 accrt_status_t accrt_host_queue_create(host_device_t* device, int32_t priority,
@@ -434,6 +454,7 @@ accrt_status_t accrt_host_queue_run(host_queue_t* queue, host_list_t* list,
                                     const accrt_driver_submission_t* submission);
 accrt_status_t accrt_host_queue_notify(host_queue_t* queue, accrt_driver_completion_t completion);
 accrt_status_t accrt_host_queue_reset(host_queue_t* queue);
+void accrt_host_queue_cancel(host_queue_t* queue);
 /* Works on a taken queue as worker `worker_id` until it is empty or another is waiting, and lets it
  * go. At most `entry_limit` entries. */
 void accrt_host_queue_work(host_queue_t* queue, uint32_t worker_id, uint32_t external,

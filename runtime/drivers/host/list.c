@@ -83,16 +83,14 @@ static void* moved(const void* pointer, const host_instance_t* from, host_instan
 static accrt_status_t clone_template(const host_list_t* list, host_instance_t** out_instance) {
   const host_instance_t* source = list->template_instance;
   host_instance_t* copy;
-  const accrt_status_t status = allocate_instance(list, &copy);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(allocate_instance(list, &copy));
   memcpy(copy, source, list->instance_bytes);
   copy->commands = moved(source->commands, source, copy);
   copy->waves = moved(source->waves, source, copy);
   copy->bindings = moved(source->bindings, source, copy);
   copy->scalars = moved(source->scalars, source, copy);
   for (uint32_t i = 0; i < list->command_count; ++i) {
-    if (copy->commands[i].kind != HOST_DISPATCH)
+    if (copy->commands[i].kind != ACCRT_DRIVER_COMMAND_DISPATCH)
       continue;
     accrt_kernel_dispatch_t* view = &copy->commands[i].as.dispatch.view;
     view->params = moved(view->params, source, copy);
@@ -121,18 +119,14 @@ static bool range_moves(const accrt_driver_range_t* range) {
 
 /* Its extent is not known yet. */
 static bool is_dynamic(const accrt_driver_command_t* command) {
-  switch (command->opcode) {
-  case ACCRT_DRIVER_COMMAND_DISPATCH:
-    return any_depends(command->as.dispatch.grid, 3);
-  case ACCRT_DRIVER_COMMAND_COPY:
-    return any_depends(command->as.copy.extent, 3) ||
-           any_depends(command->as.copy.source_stride_bytes, 2) ||
-           any_depends(command->as.copy.target_stride_bytes, 2);
-  case ACCRT_DRIVER_COMMAND_FILL:
-    return depends(&command->as.fill.target.size_bytes);
-  default:
-    return false;
+  static const host_command_t none;
+  host_moving_t moving;
+  accrt_host_moving(command, &none, &moving);
+  for (uint32_t i = 0; i < sizeof moving.values / sizeof *moving.values; ++i) {
+    if (any_depends(moving.values[i].values, moving.values[i].count))
+      return true;
   }
+  return false;
 }
 
 static void add_range_patch(host_list_t* list, const accrt_driver_range_t* range,
@@ -162,12 +156,11 @@ static void add_value_patch(host_list_t* list, const accrt_driver_value_t* value
 
 static void add_patches(host_list_t* list, const accrt_driver_command_t* source,
                         const host_command_t* command) {
-  if (source->opcode == ACCRT_DRIVER_COMMAND_COPY) {
-    add_range_patch(list, &source->as.copy.source, &command->as.copy.source, false);
-    add_range_patch(list, &source->as.copy.target, &command->as.copy.target, false);
-  } else if (source->opcode == ACCRT_DRIVER_COMMAND_FILL) {
-    add_range_patch(list, &source->as.fill.target, &command->as.fill.target, false);
-  } else if (source->opcode == ACCRT_DRIVER_COMMAND_DISPATCH) {
+  host_moving_t moving;
+  accrt_host_moving(source, command, &moving);
+  for (uint32_t i = 0; i < 2 && moving.ranges[i].range != NULL; ++i)
+    add_range_patch(list, moving.ranges[i].range, moving.ranges[i].place, false);
+  if (source->opcode == ACCRT_DRIVER_COMMAND_DISPATCH) {
     const accrt_driver_dispatch_t* dispatch = &source->as.dispatch;
     const char* params = command->as.dispatch.view.params;
     for (uint32_t i = 0; i < dispatch->patch_count; ++i) {
@@ -257,21 +250,13 @@ static accrt_status_t allocate_all(host_list_t* list, const compile_state_t* sta
   list->instance_bytes = layout.end;
   list->patch_capacity = state->patch_capacity;
   list->dynamic_capacity = state->dynamic_capacity;
-  accrt_status_t status = allocate_instance(list, &list->template_instance);
-  if (status == ACCRT_OK) {
-    status = accrt_alloc_array(allocator, state->patch_capacity, sizeof *list->patches,
-                               (void**)&list->patches);
-  }
-  if (status == ACCRT_OK) {
-    status = accrt_alloc_array(allocator, state->dynamic_capacity, sizeof *list->dynamics,
-                               (void**)&list->dynamics);
-  }
-  if (status == ACCRT_OK) {
-    status =
-        accrt_alloc_array(allocator, list->wave_count, sizeof *list->costs, (void**)&list->costs);
-  }
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(allocate_instance(list, &list->template_instance));
+  ACCRT_TRY(accrt_alloc_array(allocator, state->patch_capacity, sizeof *list->patches,
+                              (void**)&list->patches));
+  ACCRT_TRY(accrt_alloc_array(allocator, state->dynamic_capacity, sizeof *list->dynamics,
+                              (void**)&list->dynamics));
+  ACCRT_TRY(
+      accrt_alloc_array(allocator, list->wave_count, sizeof *list->costs, (void**)&list->costs));
   host_instance_t* instance = list->template_instance;
   instance->commands = (host_command_t*)((char*)instance + layout.commands);
   instance->waves = (host_wave_t*)((char*)instance + layout.waves);
@@ -314,9 +299,7 @@ static accrt_status_t fill_template(host_list_t* list, const accrt_driver_comman
       dynamic->wave = wave_index - 1;
       continue;
     }
-    const accrt_status_t status = accrt_host_measure(list->device, command);
-    if (status != ACCRT_OK)
-      return status;
+    ACCRT_TRY(accrt_host_measure(list->device, command));
     add_patches(list, source, command);
   }
   for (uint32_t i = 0; i < list->wave_count; ++i)
@@ -351,7 +334,7 @@ static accrt_status_t compile(host_list_t* list, const accrt_driver_command_t* c
   status = fill_template(list, commands, &state);
   if (status != ACCRT_OK)
     goto out;
-  status = accrt_host_lanes_reserve(list->device, list->local_bytes);
+  status = accrt_host_scratch_reserve(list->device, list->local_bytes);
 out:
   accrt_free_array(allocator, state.levels, command_count, sizeof *state.levels);
   accrt_free_array(allocator, state.order, command_count, sizeof *state.order);
@@ -364,14 +347,13 @@ accrt_status_t accrt_host_list_create(host_device_t* device, const accrt_driver_
                                       uint32_t scalar_count, host_list_t** out_list) {
   *out_list = NULL;
   host_list_t* list;
-  accrt_status_t status = accrt_alloc(device->allocator, sizeof *list, (void**)&list);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc(device->allocator, sizeof *list, (void**)&list));
   list->device = device;
   list->binding_count = binding_count;
   list->scalar_count = scalar_count;
-  accrt_mutex_init(&list->mutex);
-  status = accrt_host_operators_create(device, commands, command_count, &list->operators);
+  accrt_mutex_init(&list->mutex, ACCRT_LOCK_HOST_LIST);
+  accrt_status_t status =
+      accrt_host_operators_create(device, commands, command_count, &list->operators);
   if (list->operators.commands != NULL)
     commands = list->operators.commands;
   if (status == ACCRT_OK)
@@ -430,12 +412,11 @@ static accrt_status_t prepare_dynamics(const host_list_t* list,
   for (uint32_t i = 0; i < list->dynamic_count; ++i) {
     const host_dynamic_t* dynamic = &list->dynamics[i];
     host_command_t* command = &instance->commands[dynamic->command];
-    void* params =
-        command->kind == HOST_DISPATCH ? (void*)(uintptr_t)command->as.dispatch.view.params : NULL;
+    void* params = command->kind == ACCRT_DRIVER_COMMAND_DISPATCH
+                       ? (void*)(uintptr_t)command->as.dispatch.view.params
+                       : NULL;
     accrt_host_prepare(list->device, &dynamic->source, submission, params, command);
-    const accrt_status_t status = accrt_host_measure(list->device, command);
-    if (status != ACCRT_OK)
-      return status;
+    ACCRT_TRY(accrt_host_measure(list->device, command));
   }
   for (uint32_t i = 0; i < list->dynamic_count; ++i) {
     number_units(instance, &instance->waves[list->dynamics[i].wave]);
@@ -460,9 +441,7 @@ static accrt_status_t patch_instance(const host_list_t* list,
   for (uint32_t i = 0; i < list->patch_count; ++i) {
     apply_patch(&list->patches[i], submission, instance);
   }
-  const accrt_status_t status = prepare_dynamics(list, submission, instance);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(prepare_dynamics(list, submission, instance));
   if (bindings_bytes != 0)
     memcpy(instance->bindings, submission->bindings, bindings_bytes);
   if (scalars_bytes != 0)
@@ -488,10 +467,8 @@ accrt_status_t accrt_host_list_acquire(host_list_t* list,
                                        const accrt_driver_submission_t* submission,
                                        host_instance_t** out_instance) {
   host_instance_t* instance;
-  accrt_status_t status = take_instance(list, &instance);
-  if (status != ACCRT_OK)
-    return status;
-  status = patch_instance(list, submission, instance);
+  ACCRT_TRY(take_instance(list, &instance));
+  accrt_status_t status = patch_instance(list, submission, instance);
   if (status != ACCRT_OK) {
     accrt_host_list_return(list, instance);
     return status;

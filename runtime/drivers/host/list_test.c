@@ -208,7 +208,7 @@ static void check_copy(const unsigned char* source, uint64_t* seed) {
     stride[1] = stride[0] * copy.extent[1] + (below(seed, 2) != 0 ? below(seed, 50) : 0);
   }
   copy_plainly(expected, source, copy.extent, copy.source_stride, copy.target_stride);
-  host_command_t command = {.kind = HOST_COPY, .as.copy = copy};
+  host_command_t command = {.kind = ACCRT_DRIVER_COMMAND_COPY, .as.copy = copy};
   test_environment_t environment;
   test_environment_init(&environment, NULL);
   const host_device_t device = {.environment = &environment.base};
@@ -269,7 +269,7 @@ static void test_units(void** state) {
   const uint32_t grids[][3] = {{0, 5, 5},   {1, 1, 1},        {1u << 20, 1, 1},
                                {7, 11, 13}, {1u << 20, 3, 1}, {UINT32_MAX, UINT32_MAX, 1}};
   for (size_t i = 0; i < sizeof grids / sizeof grids[0]; ++i) {
-    host_command_t command = {.kind = HOST_DISPATCH};
+    host_command_t command = {.kind = ACCRT_DRIVER_COMMAND_DISPATCH};
     memcpy(command.as.dispatch.view.workgroup_count, grids[i], sizeof grids[i]);
     assert_int_equal(accrt_host_measure(&device, &command), ACCRT_OK);
     assert_int_equal(command.item_count, (uint64_t)grids[i][0] * grids[i][1] * grids[i][2]);

@@ -1,8 +1,9 @@
-/* runtime/drivers/host/operator.c - host operators in command lists: each becomes a dispatch of one workgroup whose kernel calls
- * the operator. Prepared when the list is made, destroyed with it. It may not know how lists run.
+/* runtime/drivers/host/operator.c - host operators in command lists: each becomes a dispatch of one
+ * workgroup whose kernel calls the operator. Prepared when the list is made, destroyed with it. It
+ * may not know how lists run.
  *
- * The dispatch's block is a header (which operator, where its workspace is) and then the operator's own block, so that addresses,
- * values and workspace are patched as any other dispatch's are.
+ * The dispatch's block is a header (which operator, where its workspace is) and then the operator's
+ * own block, so that addresses, values and workspace are patched as any other dispatch's are.
  */
 #include <string.h>
 
@@ -87,14 +88,9 @@ static size_t params_bytes(const accrt_driver_invoke_t* invoke) {
 /* Header and block, and the patches of both. */
 static accrt_status_t make_block(const host_device_t* device, host_operation_t* operation) {
   const accrt_driver_invoke_t* invoke = &operation->invoke;
-  accrt_status_t status =
-      accrt_alloc(device->allocator, params_bytes(invoke), (void**)&operation->params);
-  if (status != ACCRT_OK)
-    return status;
-  status = accrt_alloc_array(device->allocator, (size_t)invoke->patch_count + 1,
-                             sizeof *operation->patches, (void**)&operation->patches);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc(device->allocator, params_bytes(invoke), (void**)&operation->params));
+  ACCRT_TRY(accrt_alloc_array(device->allocator, (size_t)invoke->patch_count + 1,
+                              sizeof *operation->patches, (void**)&operation->patches));
   const header_t header = {operation, NULL};
   memcpy(operation->params, &header, sizeof header);
   if (invoke->params_size_bytes != 0)
@@ -121,7 +117,7 @@ static accrt_status_t translate(const host_device_t* device, const accrt_driver_
                                 host_operation_t* operation, accrt_driver_command_t* out_command) {
   const accrt_driver_invoke_t* invoke = &source->as.invoke;
   operation->invoke = *invoke;
-  accrt_mutex_init(&operation->mutex);
+  accrt_mutex_init(&operation->mutex, ACCRT_LOCK_HOST_OPERATOR);
   operation->definition =
       (accrt_kernel_def_t){.struct_size = (uint32_t)sizeof operation->definition,
                            .name = invoke->operation->definition->name,
@@ -129,11 +125,8 @@ static accrt_status_t translate(const host_device_t* device, const accrt_driver_
                            .params_size_bytes = (uint32_t)params_bytes(invoke)};
   operation->kernel = (accrt_driver_kernel_t){.definition = &operation->definition,
                                               .environment = invoke->operation->environment};
-  accrt_status_t status = make_block(device, operation);
-  if (status == ACCRT_OK)
-    status = prepare(device, operation);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(make_block(device, operation));
+  ACCRT_TRY(prepare(device, operation));
   const accrt_driver_value_t one = {.constant = 1, .scalar = ACCRT_DRIVER_NONE};
   const bool has_workspace = invoke->workspace.binding != ACCRT_DRIVER_NONE;
   *out_command = *source;

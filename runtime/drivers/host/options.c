@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/core/try.h"
 #include "runtime/drivers/host/host.h"
 
 #define OPERATION "host.open"
@@ -93,9 +94,7 @@ static accrt_status_t read_affinity(const accrt_driver_environment_t* environmen
       }
     }
     for (uint32_t cpu = first; cpu <= last; ++cpu) {
-      const accrt_status_t status = add_cpu(environment, text, &usable, cpu, options);
-      if (status != ACCRT_OK)
-        return status;
+      ACCRT_TRY(add_cpu(environment, text, &usable, cpu, options));
     }
     if (*cursor == '\0')
       return ACCRT_OK;
@@ -121,21 +120,13 @@ accrt_status_t accrt_host_options_read(const accrt_driver_environment_t* environ
   memset(out_options, 0, sizeof *out_options);
   out_options->device_count = 1;
   out_options->spin_us = DEFAULT_SPIN_US;
-  accrt_status_t status = read_number(environment, "host.devices", 1, HOST_MAX_DEVICES,
-                                      &out_options->device_count, NULL);
-  if (status != ACCRT_OK)
-    return status;
-  status = read_number(environment, "host.spin_us", 0, MAX_SPIN_US, &out_options->spin_us, NULL);
-  if (status != ACCRT_OK)
-    return status;
-  status = read_affinity(environment, out_options);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(read_number(environment, "host.devices", 1, HOST_MAX_DEVICES,
+                        &out_options->device_count, NULL));
+  ACCRT_TRY(read_number(environment, "host.spin_us", 0, MAX_SPIN_US, &out_options->spin_us, NULL));
+  ACCRT_TRY(read_affinity(environment, out_options));
   bool given;
-  status = read_number(environment, "host.threads", 0, HOST_MAX_THREADS, &out_options->thread_count,
-                       &given);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(read_number(environment, "host.threads", 0, HOST_MAX_THREADS,
+                        &out_options->thread_count, &given));
   if (!given)
     out_options->thread_count = default_threads(environment, out_options);
   const uint32_t most =

@@ -81,28 +81,50 @@ void accrt_host_prepare(const host_device_t* device, const accrt_driver_command_
                         const accrt_driver_submission_t* submission, void* params,
                         host_command_t* out_command) {
   memset(out_command, 0, sizeof *out_command);
+  out_command->kind = command->opcode;
   out_command->name = command->name;
   switch (command->opcode) {
   case ACCRT_DRIVER_COMMAND_DISPATCH:
-    out_command->kind = HOST_DISPATCH;
     if (command->name == NULL)
       out_command->name = command->as.dispatch.kernel->definition->name;
     prepare_dispatch(device, &command->as.dispatch, submission, params, &out_command->as.dispatch);
     break;
   case ACCRT_DRIVER_COMMAND_COPY:
-    out_command->kind = HOST_COPY;
     prepare_copy(&command->as.copy, submission, &out_command->as.copy);
     break;
   case ACCRT_DRIVER_COMMAND_FILL:
-    out_command->kind = HOST_FILL;
     out_command->as.fill.target = resolve_range(&command->as.fill.target, submission, false);
     out_command->as.fill.size_bytes =
         accrt_host_value(&command->as.fill.target.size_bytes, submission);
     out_command->as.fill.pattern =
         repeat_pattern(command->as.fill.pattern, command->as.fill.pattern_bytes);
     break;
+  default: /* a marker */
+    break;
+  }
+}
+
+/* ---- What changes at submission ---- */
+
+void accrt_host_moving(const accrt_driver_command_t* source, const host_command_t* command,
+                       host_moving_t* out_moving) {
+  memset(out_moving, 0, sizeof *out_moving);
+  switch (source->opcode) {
+  case ACCRT_DRIVER_COMMAND_DISPATCH:
+    out_moving->values[0] = (host_values_t){source->as.dispatch.grid, 3};
+    break;
+  case ACCRT_DRIVER_COMMAND_COPY:
+    out_moving->values[0] = (host_values_t){source->as.copy.extent, 3};
+    out_moving->values[1] = (host_values_t){source->as.copy.source_stride_bytes, 2};
+    out_moving->values[2] = (host_values_t){source->as.copy.target_stride_bytes, 2};
+    out_moving->ranges[0] = (host_address_t){&source->as.copy.source, &command->as.copy.source};
+    out_moving->ranges[1] = (host_address_t){&source->as.copy.target, &command->as.copy.target};
+    break;
+  case ACCRT_DRIVER_COMMAND_FILL:
+    out_moving->values[0] = (host_values_t){&source->as.fill.target.size_bytes, 1};
+    out_moving->ranges[0] = (host_address_t){&source->as.fill.target, &command->as.fill.target};
+    break;
   default:
-    out_command->kind = HOST_MARKER;
     break;
   }
 }
@@ -145,12 +167,12 @@ static void measure_copy(host_command_t* command) {
 
 accrt_status_t accrt_host_measure(const host_device_t* device, host_command_t* command) {
   switch (command->kind) {
-  case HOST_DISPATCH:
+  case ACCRT_DRIVER_COMMAND_DISPATCH:
     return measure_dispatch(device, command);
-  case HOST_COPY:
+  case ACCRT_DRIVER_COMMAND_COPY:
     measure_copy(command);
     return ACCRT_OK;
-  case HOST_FILL:
+  case ACCRT_DRIVER_COMMAND_FILL:
     set_units(command, command->as.fill.size_bytes, HOST_COPY_UNIT_BYTES);
     /* A unit starts at a multiple of the pattern. */
     command->items_per_unit = (command->items_per_unit + 7) & ~UINT64_C(7);

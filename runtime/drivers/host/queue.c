@@ -19,10 +19,8 @@ accrt_status_t accrt_host_queue_create(host_device_t* device, int32_t priority,
                                        host_queue_t** out_queue) {
   *out_queue = NULL;
   host_queue_t* queue;
-  accrt_status_t status = accrt_alloc(device->allocator, sizeof *queue, (void**)&queue);
-  if (status != ACCRT_OK)
-    return status;
-  status = accrt_host_lane_open(device, device->concurrency - 1, &queue->lane);
+  ACCRT_TRY(accrt_alloc(device->allocator, sizeof *queue, (void**)&queue));
+  accrt_status_t status = accrt_host_scratch_open(device, device->concurrency - 1, &queue->scratch);
   if (status != ACCRT_OK) {
     accrt_free(device->allocator, queue, sizeof *queue);
     return status;
@@ -31,7 +29,7 @@ accrt_status_t accrt_host_queue_create(host_device_t* device, int32_t priority,
   queue->priority = priority;
   queue->run.device = device;
   atomic_init(&queue->references, 1);
-  accrt_mutex_init(&queue->mutex);
+  accrt_mutex_init(&queue->mutex, ACCRT_LOCK_HOST_QUEUE);
   *out_queue = queue;
   return ACCRT_OK;
 }
@@ -51,7 +49,7 @@ static void drop_reference(host_queue_t* queue) {
     queue->free_entries = entry->next;
     free_entry(device, entry);
   }
-  accrt_host_lane_close(device, &queue->lane);
+  accrt_host_scratch_close(device, &queue->scratch);
   accrt_free(device->allocator, queue, sizeof *queue);
 }
 
@@ -68,10 +66,7 @@ static accrt_status_t take_entry(host_queue_t* queue, uint32_t kind, host_entry_
     queue->free_entries = entry->next;
   accrt_mutex_unlock(&queue->mutex);
   if (entry == NULL) {
-    const accrt_status_t status =
-        accrt_alloc(queue->device->allocator, sizeof *entry, (void**)&entry);
-    if (status != ACCRT_OK)
-      return status;
+    ACCRT_TRY(accrt_alloc(queue->device->allocator, sizeof *entry, (void**)&entry));
   }
   entry->kind = kind;
   entry->next = NULL;
@@ -114,36 +109,44 @@ static accrt_status_t reserve_params(const host_device_t* device, host_entry_t* 
     return ACCRT_OK;
   const uint32_t capacity = size_bytes < INITIAL_PARAMS_BYTES ? INITIAL_PARAMS_BYTES : size_bytes;
   void* params;
-  const accrt_status_t status =
-      accrt_alloc_aligned(device->allocator, capacity, PARAMS_ALIGNMENT, &params);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_alloc_aligned(device->allocator, capacity, PARAMS_ALIGNMENT, &params));
   accrt_free_aligned(device->allocator, entry->params, entry->params_capacity, PARAMS_ALIGNMENT);
   entry->params = params;
   entry->params_capacity = capacity;
   return ACCRT_OK;
 }
 
+/* Bytes of the command's name where it is the caller's and somebody reads it: not a kernel's own,
+ * which stays. */
+static size_t borrowed_name_bytes(const host_device_t* device,
+                                  const accrt_driver_command_t* command) {
+  const bool is_dispatch = command->opcode == ACCRT_DRIVER_COMMAND_DISPATCH;
+  if (command->name == NULL ||
+      (is_dispatch ? command->name == command->as.dispatch.kernel->definition->name
+                   : !device->tracing))
+    return 0;
+  return strlen(command->name) + 1;
+}
+
 static accrt_status_t fill_command_entry(host_device_t* device, host_entry_t* entry,
                                          const accrt_driver_command_t* command,
                                          const accrt_driver_submission_t* submission) {
+  const bool is_dispatch = command->opcode == ACCRT_DRIVER_COMMAND_DISPATCH;
+  const uint32_t params_bytes = is_dispatch ? command->as.dispatch.params_size_bytes : 0;
+  const size_t name_bytes = borrowed_name_bytes(device, command);
+  ACCRT_TRY(reserve_params(device, entry, params_bytes + (uint32_t)name_bytes));
   entry->local_bytes = 0;
-  if (command->opcode == ACCRT_DRIVER_COMMAND_DISPATCH) {
-    const accrt_driver_dispatch_t* dispatch = &command->as.dispatch;
-    accrt_status_t status = reserve_params(device, entry, dispatch->params_size_bytes);
-    if (status != ACCRT_OK)
-      return status;
-    entry->local_bytes = dispatch->kernel->definition->local_memory_size_bytes;
-    status = accrt_host_lanes_reserve(device, entry->local_bytes);
-    if (status != ACCRT_OK)
-      return status;
+  if (is_dispatch) {
+    entry->local_bytes = command->as.dispatch.kernel->definition->local_memory_size_bytes;
+    ACCRT_TRY(accrt_host_scratch_reserve(device, entry->local_bytes));
   }
   accrt_host_prepare(device, command, submission, entry->params, &entry->command);
-  const accrt_status_t status = accrt_host_measure(device, &entry->command);
-  if (status != ACCRT_OK)
-    return status;
-  if (entry->command.kind != HOST_DISPATCH)
+  ACCRT_TRY(accrt_host_measure(device, &entry->command));
+  if (name_bytes != 0) {
+    entry->command.name = memcpy((char*)entry->params + params_bytes, command->name, name_bytes);
+  } else if (!is_dispatch) {
     entry->command.name = NULL; /* the caller's */
+  }
   entry->wave.first_command = 0;
   entry->wave.command_count = 1;
   entry->wave.unit_count = entry->command.unit_count;
@@ -156,10 +159,8 @@ static accrt_status_t fill_command_entry(host_device_t* device, host_entry_t* en
 accrt_status_t accrt_host_queue_enqueue(host_queue_t* queue, const accrt_driver_command_t* command,
                                         const accrt_driver_submission_t* submission) {
   host_entry_t* entry;
-  accrt_status_t status = take_entry(queue, HOST_ENTRY_COMMAND, &entry);
-  if (status != ACCRT_OK)
-    return status;
-  status = fill_command_entry(queue->device, entry, command, submission);
+  ACCRT_TRY(take_entry(queue, HOST_ENTRY_COMMAND, &entry));
+  accrt_status_t status = fill_command_entry(queue->device, entry, command, submission);
   if (status != ACCRT_OK) {
     give_entry(queue, entry);
     return status;
@@ -174,10 +175,8 @@ accrt_status_t accrt_host_queue_enqueue(host_queue_t* queue, const accrt_driver_
 accrt_status_t accrt_host_queue_execute(host_queue_t* queue, host_list_t* list,
                                         const accrt_driver_submission_t* submission) {
   host_entry_t* entry;
-  accrt_status_t status = take_entry(queue, HOST_ENTRY_LIST, &entry);
-  if (status != ACCRT_OK)
-    return status;
-  status = accrt_host_list_acquire(list, submission, &entry->instance);
+  ACCRT_TRY(take_entry(queue, HOST_ENTRY_LIST, &entry));
+  accrt_status_t status = accrt_host_list_acquire(list, submission, &entry->instance);
   if (status != ACCRT_OK) {
     give_entry(queue, entry);
     return status;
@@ -200,21 +199,33 @@ static void complete(accrt_driver_completion_t completion, const accrt_error_t* 
   }
 }
 
+/* The queue's failure, or that it was cancelled. Under the mutex. */
+static void tell_failure(const host_queue_t* queue, uint64_t number, accrt_error_t* out_error) {
+  ACCRT_ASSERT_HELD(&queue->mutex);
+  *out_error = queue->failure;
+  if (out_error->status != ACCRT_OK ||
+      atomic_load_explicit(&queue->run.failed, memory_order_relaxed) != HOST_RUN_CANCELLED)
+    return;
+  out_error->struct_size = (uint32_t)sizeof *out_error;
+  out_error->status = ACCRT_ERROR_CANCELLED;
+  out_error->submission = number;
+  snprintf(out_error->operation, sizeof out_error->operation, "queue_cancel");
+  snprintf(out_error->message, sizeof out_error->message, "cancelled before it began");
+}
+
 accrt_status_t accrt_host_queue_notify(host_queue_t* queue, accrt_driver_completion_t completion) {
   accrt_mutex_lock(&queue->mutex);
   const bool idle = !queue->owned;
   accrt_error_t failure;
   if (idle)
-    failure = queue->failure;
+    tell_failure(queue, 0, &failure);
   accrt_mutex_unlock(&queue->mutex);
   if (idle) {
     complete(completion, &failure);
     return ACCRT_OK;
   }
   host_entry_t* entry;
-  const accrt_status_t status = take_entry(queue, HOST_ENTRY_NOTIFY, &entry);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(take_entry(queue, HOST_ENTRY_NOTIFY, &entry));
   entry->completion = completion;
   append(queue, entry);
   return ACCRT_OK;
@@ -223,8 +234,16 @@ accrt_status_t accrt_host_queue_notify(host_queue_t* queue, accrt_driver_complet
 accrt_status_t accrt_host_queue_reset(host_queue_t* queue) {
   accrt_mutex_lock(&queue->mutex);
   memset(&queue->failure, 0, sizeof queue->failure);
+  atomic_store_explicit(&queue->run.failed, HOST_RUN_SOUND, memory_order_relaxed);
   accrt_mutex_unlock(&queue->mutex);
   return ACCRT_OK;
+}
+
+/* Relaxed: nothing is published by it, and threads that work look before each workgroup. */
+void accrt_host_queue_cancel(host_queue_t* queue) {
+  uint_least32_t expected = HOST_RUN_SOUND;
+  (void)atomic_compare_exchange_strong_explicit(&queue->run.failed, &expected, HOST_RUN_CANCELLED,
+                                                memory_order_relaxed, memory_order_relaxed);
 }
 
 /* ---- Working ---- */
@@ -250,7 +269,7 @@ static void end_list_run(const host_run_t* run, host_list_t* list, host_instance
 }
 
 static host_cost_t* kernel_cost(host_device_t* device, const host_command_t* command) {
-  const uint64_t key = command->kind == HOST_DISPATCH
+  const uint64_t key = command->kind == ACCRT_DRIVER_COMMAND_DISPATCH
                            ? (uint64_t)(uintptr_t)command->as.dispatch.entry
                            : command->kind;
   return &device->kernel_costs[key * UINT64_C(0x9E3779B97F4A7C15) >> 54];
@@ -278,7 +297,7 @@ static void run_entry(host_queue_t* queue, host_entry_t* entry, uint32_t worker_
   } else {
     begin_command_run(run, entry);
   }
-  if (!accrt_host_run(run, &queue->lane))
+  if (!accrt_host_run(run, &queue->scratch))
     accrt_host_run_error(run, out_error);
   if (entry->kind == HOST_ENTRY_LIST)
     end_list_run(run, entry->list, entry->instance);
@@ -287,11 +306,11 @@ static void run_entry(host_queue_t* queue, host_entry_t* entry, uint32_t worker_
 /* Behind a failure: a notification tells it, work is skipped. */
 static void skip_entry(host_queue_t* queue, host_entry_t* entry, accrt_error_t* error) {
   accrt_mutex_lock(&queue->mutex);
-  *error = queue->failure;
+  tell_failure(queue, entry->number, error);
   accrt_mutex_unlock(&queue->mutex);
   if (entry->kind == HOST_ENTRY_LIST)
     accrt_host_list_return(entry->list, entry->instance);
-  if (entry->kind != HOST_ENTRY_NOTIFY)
+  if (entry->kind != HOST_ENTRY_NOTIFY && error->status != ACCRT_ERROR_CANCELLED)
     error->status = ACCRT_ERROR_POISONED;
 }
 
@@ -305,7 +324,7 @@ static void end_entry(host_queue_t* queue, host_entry_t* entry, const accrt_erro
   const accrt_driver_completion_t completion = entry->completion;
   /* Back before anybody hears of the end: who repeats what he waited for finds it. */
   give_entry(queue, entry);
-  /* Release pairs with the acquire in accrt_host_queue_run: run and lane are free. */
+  /* Release pairs with the acquire in accrt_host_queue_run: run and scratch are free. */
   atomic_fetch_sub_explicit(&queue->pending, 1, memory_order_release);
   complete(completion, error);
 }
@@ -341,7 +360,9 @@ void accrt_host_queue_work(host_queue_t* queue, uint32_t worker_id, uint32_t ext
                            uint32_t entry_limit) {
   accrt_mutex_lock(&queue->mutex);
   for (host_entry_t* entry = pop_first(queue); entry != NULL; entry = pop_first(queue)) {
-    const bool failed = queue->failure.status != ACCRT_OK;
+    /* A kernel's failure is there too. */
+    const bool failed =
+        atomic_load_explicit(&queue->run.failed, memory_order_relaxed) != HOST_RUN_SOUND;
     accrt_mutex_unlock(&queue->mutex);
     work_on_entry(queue, entry, failed, worker_id, external);
     accrt_mutex_lock(&queue->mutex);
@@ -371,27 +392,32 @@ accrt_status_t accrt_host_queue_run(host_queue_t* queue, host_list_t* list,
   if (atomic_load_explicit(&queue->pending, memory_order_acquire) != 0)
     return ACCRT_ERROR_NOT_READY;
   if (queue->failure.status != ACCRT_OK) {
-    return accrt_host_fail(device->environment, ACCRT_ERROR_POISONED, queue->failure.driver_code,
-                           NULL, "queue_run", "the queue has failed: %s", queue->failure.message);
+    const accrt_status_t told = queue->failure.status == ACCRT_ERROR_CANCELLED
+                                    ? ACCRT_ERROR_CANCELLED
+                                    : ACCRT_ERROR_POISONED;
+    return accrt_host_fail(device->environment, told, queue->failure.driver_code, NULL, "queue_run",
+                           "the queue has failed: %s", queue->failure.message);
   }
   if (device->worker_count != 0 && !accrt_host_stack_suffices())
     return ACCRT_ERROR_NOT_READY;
   host_instance_t* instance;
-  const accrt_status_t status = accrt_host_list_acquire(list, submission, &instance);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_host_list_acquire(list, submission, &instance));
   host_run_t* run = &queue->run;
   run->coordinator_id = device->concurrency - 1;
   run->external = 1;
   run->submission = submission->number;
   run->stream_id = submission->stream_id;
   begin_list_run(run, list, instance);
-  if (accrt_host_run(run, &queue->lane)) {
+  if (accrt_host_run(run, &queue->scratch)) {
     end_list_run(run, list, instance);
     return ACCRT_OK;
   }
   accrt_error_t error;
   accrt_host_run_error(run, &error);
   end_list_run(run, list, instance);
+  /* The queue is not poisoned by a kernel; what was cancelled stays so. */
+  uint_least32_t expected = HOST_RUN_FAILED;
+  (void)atomic_compare_exchange_strong_explicit(&run->failed, &expected, HOST_RUN_SOUND,
+                                                memory_order_relaxed, memory_order_relaxed);
   return report(device, &error);
 }

@@ -1,6 +1,6 @@
 /* runtime/drivers/host/run.c - runs an instance: the coordinator's way through the waves, and the
  * board on which it offers work to helpers. host.h tells the idea. It allocates nothing and takes
- * no lock (but see accrt_host_lane_adopt).
+ * no lock (but see accrt_host_scratch_adopt).
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,9 +13,12 @@
 /* How many helpers one thread wakes; those wake further ones. */
 #define WAKE_FAN_OUT 2u
 
+static uint32_t run_state(const host_run_t* run) {
+  return atomic_load_explicit(&run->failed, memory_order_relaxed);
+}
 static bool has_failed(const host_run_t* run) {
   /* Relaxed: only saves work. The details are read after the units are known to be done. */
-  return atomic_load_explicit(&run->failed, memory_order_relaxed) != 0;
+  return run_state(run) != HOST_RUN_SOUND;
 }
 
 /* ---- Units of a wave ---- */
@@ -36,14 +39,14 @@ static const host_command_t* find_command(const host_command_t* commands, uint32
   return &commands[low];
 }
 
-void accrt_host_run_wave_units(host_run_t* run, host_lane_t* lane, const host_wave_t* wave,
+void accrt_host_run_wave_units(host_run_t* run, host_scratch_t* scratch, const host_wave_t* wave,
                                uint32_t begin, uint32_t end) {
   const host_command_t* command =
       find_command(&run->instance->commands[wave->first_command], wave->command_count, begin);
   for (; begin < end && !has_failed(run); ++command) {
     const uint32_t command_end = command->unit_begin + command->unit_count;
     const uint32_t stop = end < command_end ? end : command_end;
-    accrt_host_run_units(run, lane, command, begin - command->unit_begin,
+    accrt_host_run_units(run, scratch, command, begin - command->unit_begin,
                          stop - command->unit_begin);
     begin = stop;
   }
@@ -52,18 +55,18 @@ void accrt_host_run_wave_units(host_run_t* run, host_lane_t* lane, const host_wa
 static void number_dispatches(host_run_t* run, const host_wave_t* wave) {
   host_command_t* commands = &run->instance->commands[wave->first_command];
   for (uint32_t i = 0; i < wave->command_count; ++i) {
-    if (commands[i].kind == HOST_DISPATCH) {
+    if (commands[i].kind == ACCRT_DRIVER_COMMAND_DISPATCH) {
       commands[i].as.dispatch.view.submission = run->submission;
     }
   }
 }
 
-static void run_alone(host_run_t* run, host_lane_t* lane, const host_wave_t* wave) {
+static void run_alone(host_run_t* run, host_scratch_t* scratch, const host_wave_t* wave) {
   number_dispatches(run, wave);
   host_command_t* commands = &run->instance->commands[wave->first_command];
   for (uint32_t i = 0; i < wave->command_count && !has_failed(run); ++i) {
     if (commands[i].unit_count != 0) {
-      accrt_host_run_units(run, lane, &commands[i], 0, commands[i].unit_count);
+      accrt_host_run_units(run, scratch, &commands[i], 0, commands[i].unit_count);
     }
   }
 }
@@ -120,7 +123,7 @@ static uint32_t claim(host_board_entry_t* entry, uint64_t ticket, uint32_t concu
   }
 }
 
-static uint32_t claim_and_run(host_board_entry_t* entry, host_run_t* run, host_lane_t* lane,
+static uint32_t claim_and_run(host_board_entry_t* entry, host_run_t* run, host_scratch_t* scratch,
                               const host_wave_t* wave) {
   uint32_t own = 0;
   for (;;) {
@@ -130,7 +133,7 @@ static uint32_t claim_and_run(host_board_entry_t* entry, host_run_t* run, host_l
     if (left == 0)
       return own;
     const uint32_t begin = wave->unit_count - left;
-    accrt_host_run_wave_units(run, lane, wave, begin, begin + share);
+    accrt_host_run_wave_units(run, scratch, wave, begin, begin + share);
     own += share;
   }
 }
@@ -193,14 +196,15 @@ static void learn(host_cost_t* cost, uint64_t elapsed_ns, uint32_t units) {
   atomic_store_explicit(cost, (uint32_t)per_unit, memory_order_relaxed);
 }
 
-static void run_alone_learning(host_run_t* run, host_lane_t* lane, const host_wave_t* wave,
+static void run_alone_learning(host_run_t* run, host_scratch_t* scratch, const host_wave_t* wave,
                                host_cost_t* cost) {
   const uint64_t begin_ns = accrt_clock_ns();
-  run_alone(run, lane, wave);
-  learn(cost, accrt_clock_ns() - begin_ns, wave->unit_count);
+  run_alone(run, scratch, wave);
+  if (!has_failed(run))
+    learn(cost, accrt_clock_ns() - begin_ns, wave->unit_count);
 }
 
-static void run_offered(host_run_t* run, host_lane_t* lane, const host_wave_t* wave,
+static void run_offered(host_run_t* run, host_scratch_t* scratch, const host_wave_t* wave,
                         host_cost_t* cost, bool learning) {
   host_board_entry_t* entry = run->board;
   /* Every unit that was claimed before has ended: what comes on top is this wave's. */
@@ -212,13 +216,13 @@ static void run_offered(host_run_t* run, host_lane_t* lane, const host_wave_t* w
     wake_helpers(run);
   }
   const uint64_t begin_ns = learning ? accrt_clock_ns() : 0;
-  const uint32_t own = claim_and_run(entry, run, lane, wave);
-  if (learning)
+  const uint32_t own = claim_and_run(entry, run, scratch, wave);
+  if (learning && !has_failed(run))
     learn(cost, accrt_clock_ns() - begin_ns, own);
   wait_for_helpers(entry, done_before + (wave->unit_count - own));
 }
 
-static void run_wave(host_run_t* run, host_lane_t* lane, const host_wave_t* wave,
+static void run_wave(host_run_t* run, host_scratch_t* scratch, const host_wave_t* wave,
                      host_cost_t* cost) {
   const uint32_t per_unit = atomic_load_explicit(cost, memory_order_relaxed);
   const bool learning = per_unit == 0 || run->relearn;
@@ -230,76 +234,118 @@ static void run_wave(host_run_t* run, host_lane_t* lane, const host_wave_t* wave
   }
   if (alone) {
     if (learning) {
-      run_alone_learning(run, lane, wave, cost);
+      run_alone_learning(run, scratch, wave, cost);
     } else {
-      run_alone(run, lane, wave);
+      run_alone(run, scratch, wave);
     }
     return;
   }
   run->shared_ns += estimate_ns;
   run->unhelped_ns += per_unit == 0 ? wake_threshold_ns(run->device) : estimate_ns;
-  run_offered(run, lane, wave, cost, learning);
+  run_offered(run, scratch, wave, cost, learning);
 }
 
 /* ---- A run ---- */
 
+static accrt_status_t state_status(const host_run_t* run) {
+  const uint32_t state = run_state(run);
+  if (state == HOST_RUN_SOUND)
+    return ACCRT_OK;
+  return state == HOST_RUN_CANCELLED ? ACCRT_ERROR_CANCELLED : ACCRT_ERROR_KERNEL;
+}
+
 static void trace_wave(const host_run_t* run, const host_wave_t* wave, uint64_t begin_ns) {
   const host_device_t* device = run->device;
   accrt_trace_event_t event = {.kind = ACCRT_TRACE_COMMAND,
-                               .status = has_failed(run) ? ACCRT_ERROR_KERNEL : ACCRT_OK,
+                               .status = state_status(run),
                                .stream_id = run->stream_id,
                                .submission = run->submission,
                                .begin_ns = begin_ns,
                                .end_ns = accrt_clock_ns()};
   for (uint32_t i = 0; i < wave->command_count; ++i) {
     const host_command_t* command = &run->instance->commands[wave->first_command + i];
-    static const char* const kinds[] = {"", "dispatch", "copy", "fill", "marker"};
-    event.name = command->name != NULL ? command->name : kinds[command->kind];
+    static const char kinds[][9] = {"command", "dispatch", "copy", "fill", "barrier", "marker"};
+    const uint32_t kind = command->kind < sizeof kinds / sizeof *kinds ? command->kind : 0;
+    event.name = command->name != NULL ? command->name : kinds[kind];
     device->environment->trace(device->environment, &event);
   }
 }
 
-static void run_waves(host_run_t* run, host_lane_t* lane) {
+static void run_waves(host_run_t* run, host_scratch_t* scratch) {
   const host_device_t* device = run->device;
   const bool share = device->concurrency > 1;
   for (uint32_t i = 0; i < run->wave_count && !has_failed(run); ++i) {
+    run->waves_done = i;
     const host_wave_t* wave = &run->instance->waves[i];
     const uint64_t begin_ns = device->tracing ? accrt_clock_ns() : 0;
     if (wave->unit_count <= 1 || !share) {
-      run_alone(run, lane, wave);
+      run_alone(run, scratch, wave);
     } else {
-      run_wave(run, lane, wave, &run->costs[i]);
+      run_wave(run, scratch, wave, &run->costs[i]);
     }
     if (device->tracing)
       trace_wave(run, wave, begin_ns);
   }
 }
 
-bool accrt_host_run(host_run_t* run, host_lane_t* lane) {
-  atomic_store_explicit(&run->failed, 0, memory_order_relaxed);
+bool accrt_host_run(host_run_t* run, host_scratch_t* scratch) {
+  run->waves_done = 0;
   run->board = NULL;
   run->unhelped_ns = 0;
   const uint64_t expected_ns = run->shared_ns;
   run->shared_ns = 0;
-  lane->workgroup.worker_id = run->coordinator_id;
-  if (lane->local_bytes < run->local_bytes) {
-    accrt_host_lane_adopt(run->device, lane, run->local_bytes);
+  scratch->workgroup.worker_id = run->coordinator_id;
+  if (scratch->local_bytes < run->local_bytes) {
+    accrt_host_scratch_adopt(run->device, scratch, run->local_bytes);
   }
   if (run->device->concurrency > 1 && expected_ns >= HOST_WAKE_NS)
     wake_helpers(run);
   const uint64_t control = host_fp_enter();
-  run_waves(run, lane);
+  run_waves(run, scratch);
   host_fp_leave(control);
   if (run->board != NULL)
     leave_board(run->device, run->board);
-  return !has_failed(run);
+  if (!has_failed(run))
+    return true;
+  if (run_state(run) == HOST_RUN_CANCELLED)
+    memcpy(run->workgroup_id, scratch->workgroup.workgroup_id, sizeof run->workgroup_id);
+  return false;
+}
+
+/* How far it got. Commands are done in the order of the waves. */
+static void tell_cancelled(const host_run_t* run, accrt_error_t* out_error) {
+  const host_instance_t* instance = run->instance;
+  out_error->status = ACCRT_ERROR_CANCELLED;
+  out_error->submission = run->submission;
+  snprintf(out_error->operation, sizeof out_error->operation, "queue_cancel");
+  if (run->wave_count == 0) {
+    snprintf(out_error->message, sizeof out_error->message, "cancelled; it has no commands");
+    return;
+  }
+  const host_wave_t* last = &instance->waves[run->wave_count - 1];
+  const host_wave_t* wave = &instance->waves[run->waves_done];
+  const host_command_t* command = &instance->commands[wave->first_command];
+  const int written =
+      snprintf(out_error->message, sizeof out_error->message, "cancelled after %u of %u commands",
+               wave->first_command, last->first_command + last->command_count);
+  if (command->kind != ACCRT_DRIVER_COMMAND_DISPATCH)
+    return;
+  const uint32_t* id = run->workgroup_id;
+  const uint32_t* count = command->as.dispatch.view.workgroup_count;
+  snprintf(out_error->message + written, sizeof out_error->message - (size_t)written,
+           ", in '%s' before workgroup (%u, %u, %u) of (%u, %u, %u)", command->name, id[0], id[1],
+           id[2], count[0], count[1], count[2]);
 }
 
 void accrt_host_run_error(const host_run_t* run, accrt_error_t* out_error) {
-  const uint32_t* id = run->workgroup_id;
-  const uint32_t* count = run->command->as.dispatch.view.workgroup_count;
   memset(out_error, 0, sizeof *out_error);
   out_error->struct_size = (uint32_t)sizeof *out_error;
+  if (run_state(run) == HOST_RUN_CANCELLED) {
+    tell_cancelled(run, out_error);
+    return;
+  }
+  const uint32_t* id = run->workgroup_id;
+  const uint32_t* count = run->command->as.dispatch.view.workgroup_count;
   out_error->status = ACCRT_ERROR_KERNEL;
   out_error->driver_code = run->code;
   out_error->submission = run->submission;
@@ -346,7 +392,7 @@ static bool may_help(const host_device_t* device, const host_board_entry_t* entr
          atomic_load_explicit(&entry->external, memory_order_relaxed) == 0;
 }
 
-static bool help_entry(host_device_t* device, host_board_entry_t* entry, host_lane_t* lane,
+static bool help_entry(host_device_t* device, host_board_entry_t* entry, host_scratch_t* scratch,
                        uint32_t worker_index) {
   bool helped = false;
   bool woke = false;
@@ -371,20 +417,20 @@ static bool help_entry(host_device_t* device, host_board_entry_t* entry, host_la
     const host_wave_t* wave = entry->wave;
     const uint32_t begin = wave->unit_count - left;
     helped = true;
-    if (lane->local_bytes < run->local_bytes) {
-      accrt_host_lane_adopt(device, lane, run->local_bytes);
+    if (scratch->local_bytes < run->local_bytes) {
+      accrt_host_scratch_adopt(device, scratch, run->local_bytes);
     }
-    accrt_host_run_wave_units(run, lane, wave, begin, begin + share);
+    accrt_host_run_wave_units(run, scratch, wave, begin, begin + share);
     end_units(entry, share);
   }
 }
 
-bool accrt_host_board_help(host_device_t* device, host_lane_t* lane, uint32_t worker_index) {
+bool accrt_host_board_help(host_device_t* device, host_scratch_t* scratch, uint32_t worker_index) {
   /* Relaxed: a bit only says where to look. */
   uint32_t mask = atomic_load_explicit(&device->board_mask, memory_order_relaxed);
   bool helped = false;
   for (; mask != 0; mask &= mask - 1) {
-    helped |= help_entry(device, &device->board[__builtin_ctz(mask)], lane, worker_index);
+    helped |= help_entry(device, &device->board[__builtin_ctz(mask)], scratch, worker_index);
   }
   return helped;
 }

@@ -77,22 +77,26 @@ void accrt_host_fill_items(const host_fill_t* fill, uint64_t begin, uint64_t end
 /* The first failure of a run is the one that is told. Relaxed reads elsewhere only save work; who
  * reads the details has waited for the units (release of `done`, acquire by the coordinator) or is
  * this thread. */
-static void record_failure(host_run_t* run, const host_lane_t* lane, const host_command_t* command,
-                           int32_t code) {
+static void record_failure(host_run_t* run, const host_scratch_t* scratch,
+                           const host_command_t* command, int32_t code) {
   uint_least32_t expected = 0;
-  if (!atomic_compare_exchange_strong_explicit(&run->failed, &expected, 1, memory_order_relaxed,
-                                               memory_order_relaxed)) {
+  if (!atomic_compare_exchange_strong_explicit(&run->failed, &expected, HOST_RUN_FAILED,
+                                               memory_order_relaxed, memory_order_relaxed)) {
     return;
   }
   run->code = code;
   run->command = command;
-  memcpy(run->workgroup_id, lane->workgroup.workgroup_id, sizeof run->workgroup_id);
-  memcpy(run->message, lane->message, sizeof run->message);
+  memcpy(run->workgroup_id, scratch->workgroup.workgroup_id, sizeof run->workgroup_id);
+  memcpy(run->message, scratch->message, sizeof run->message);
   run->message[sizeof run->message - 1] = '\0';
 }
 
 static void set_workgroup(accrt_kernel_workgroup_t* workgroup, const uint32_t count[3],
                           uint64_t item) {
+  if (item == 0) { /* nearly always: divisions take longer than the rest of a small dispatch */
+    memset(workgroup->workgroup_id, 0, sizeof workgroup->workgroup_id);
+    return;
+  }
   workgroup->workgroup_id[0] = (uint32_t)(item % count[0]);
   workgroup->workgroup_id[1] = (uint32_t)(item / count[0] % count[1]);
   workgroup->workgroup_id[2] = (uint32_t)(item / count[0] / count[1]);
@@ -108,27 +112,27 @@ static void next_workgroup(accrt_kernel_workgroup_t* workgroup, const uint32_t c
   ++workgroup->workgroup_id[2];
 }
 
-static void run_workgroups(host_run_t* run, host_lane_t* lane, const host_command_t* command,
+static void run_workgroups(host_run_t* run, host_scratch_t* scratch, const host_command_t* command,
                            uint64_t begin, uint64_t end) {
   const host_dispatch_t* dispatch = &command->as.dispatch;
-  accrt_kernel_workgroup_t* workgroup = &lane->workgroup;
-  workgroup->local_memory = dispatch->local_bytes == 0 ? NULL : lane->local;
+  accrt_kernel_workgroup_t* workgroup = &scratch->workgroup;
+  workgroup->local_memory = dispatch->local_bytes == 0 ? NULL : scratch->local;
   workgroup->local_memory_size_bytes = dispatch->local_bytes;
   set_workgroup(workgroup, dispatch->view.workgroup_count, begin);
   for (uint64_t item = begin; item < end; ++item) {
     if (atomic_load_explicit(&run->failed, memory_order_relaxed) != 0)
       return;
-    lane->message[0] = '\0'; /* what a kernel wrote that did not fail is nobody's message */
+    scratch->message[0] = '\0'; /* what a kernel wrote that did not fail is nobody's message */
     const int32_t code = dispatch->entry(dispatch->environment, &dispatch->view, workgroup);
     if (__builtin_expect(code != 0, 0)) {
-      record_failure(run, lane, command, code);
+      record_failure(run, scratch, command, code);
       return;
     }
     next_workgroup(workgroup, dispatch->view.workgroup_count);
   }
 }
 
-void accrt_host_run_units(host_run_t* run, host_lane_t* lane, const host_command_t* command,
+void accrt_host_run_units(host_run_t* run, host_scratch_t* scratch, const host_command_t* command,
                           uint32_t begin, uint32_t end) {
   const uint64_t first = begin * command->items_per_unit;
   uint64_t last;
@@ -136,13 +140,13 @@ void accrt_host_run_units(host_run_t* run, host_lane_t* lane, const host_command
     last = command->item_count;
   }
   switch (command->kind) {
-  case HOST_DISPATCH:
-    run_workgroups(run, lane, command, first, last);
+  case ACCRT_DRIVER_COMMAND_DISPATCH:
+    run_workgroups(run, scratch, command, first, last);
     break;
-  case HOST_COPY:
+  case ACCRT_DRIVER_COMMAND_COPY:
     accrt_host_copy_items(&command->as.copy, first, last);
     break;
-  case HOST_FILL:
+  case ACCRT_DRIVER_COMMAND_FILL:
     accrt_host_fill_items(&command->as.fill, first, last);
     break;
   default:

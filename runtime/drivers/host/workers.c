@@ -12,7 +12,6 @@
  */
 #define _GNU_SOURCE
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -162,7 +161,7 @@ static bool work_once(host_worker_t* worker) {
     accrt_host_queue_work(queue, worker->index, 0, ENTRIES_PER_TURN);
     return true;
   }
-  return accrt_host_board_help(device, &worker->lane, worker->index);
+  return accrt_host_board_help(device, &worker->scratch, worker->index);
 }
 
 static bool has_work(host_worker_t* worker) {
@@ -286,13 +285,7 @@ static accrt_status_t start_thread(host_worker_t* worker) {
     CPU_SET(options->cpus[worker->index % options->cpu_count], &set);
     pthread_attr_setaffinity_np(&attributes, sizeof set, &set);
   }
-  /* Signals are for the program's own threads. */
-  sigset_t all;
-  sigset_t previous;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &previous);
-  const int error = pthread_create(&worker->thread, &attributes, run_thread, worker);
-  pthread_sigmask(SIG_SETMASK, &previous, NULL);
+  const int error = accrt_thread_start(&worker->thread, &attributes, run_thread, worker);
   pthread_attr_destroy(&attributes);
   if (error != 0) {
     return accrt_host_fail(device->environment, ACCRT_ERROR_DRIVER, error, "pthread_create",
@@ -311,9 +304,7 @@ static accrt_status_t start_worker(host_device_t* device, uint32_t index) {
   worker->index = index;
   worker->device = device;
   atomic_init(&worker->busy_cpu, NO_CPU);
-  const accrt_status_t status = accrt_host_lane_open(device, index, &worker->lane);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_TRY(accrt_host_scratch_open(device, index, &worker->scratch));
   worker->opened = 1;
   if (device->environment->executor != NULL) {
     atomic_init(&worker->state, HOST_PARKED);
@@ -357,7 +348,7 @@ void accrt_host_workers_stop(host_device_t* device) {
   }
   for (uint32_t i = 0; i < device->worker_count; ++i) {
     if (device->workers[i].opened)
-      accrt_host_lane_close(device, &device->workers[i].lane);
+      accrt_host_scratch_close(device, &device->workers[i].scratch);
   }
   accrt_free_aligned(device->allocator, device->workers,
                      device->worker_count * sizeof(host_worker_t), HOST_CACHE_LINE);

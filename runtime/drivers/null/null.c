@@ -9,7 +9,7 @@
  * It may include public headers only and calls no function of the library: what it needs comes
  * through the environment, so it builds outside the tree and links with nothing:
  *
- *   cc -std=c11 -shared -fPIC -fvisibility=hidden -o libaccrt_null.so null.c -I<prefix>/include
+ *   cc -std=c11 -shared -fPIC -fvisibility=hidden -o libaccrt_null.so null.c -I<prefix>/include -lm
  *
  * Inside the library the exported query has another name, so that two drivers can be linked
  * together.
@@ -17,6 +17,9 @@
 #ifndef _GNU_SOURCE
 #define _POSIX_C_SOURCE 200809L /* clock_gettime */
 #endif
+#include <fenv.h>
+#include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -42,6 +45,7 @@ struct accrt_driver_device {
 struct accrt_driver_queue {
   accrt_driver_device_t* device;
   accrt_error_t failure; /* status ACCRT_OK: none */
+  atomic_uint cancelled; /* 1 from queue_cancel to queue_reset; another thread may set it */
 };
 
 /* A list: the commands, copied. What they point to the runtime keeps alive as long as the list. */
@@ -131,8 +135,8 @@ static void device_close(accrt_driver_device_t* device) {
  * what every machine has. */
 static void device_info(accrt_driver_device_t* device, accrt_device_info_t* out_info) {
   (void)device;
-  out_info->flags =
-      ACCRT_DEVICE_FLAG_HOST_MEMORY | ACCRT_DEVICE_FLAG_TIMESTAMPS | ACCRT_DEVICE_FLAG_HOST_KERNELS;
+  out_info->flags = ACCRT_DEVICE_FLAG_HOST_MEMORY | ACCRT_DEVICE_FLAG_TIMESTAMPS |
+                    ACCRT_DEVICE_FLAG_HOST_KERNELS | ACCRT_DEVICE_FLAG_ENQUEUE_RUNS;
   snprintf(out_info->description, sizeof out_info->description,
            "null device: runs on the submitting thread");
   snprintf(out_info->arch, sizeof out_info->arch, BASE_ARCH);
@@ -141,8 +145,10 @@ static void device_info(accrt_driver_device_t* device, accrt_device_info_t* out_
   out_info->concurrency = 1;
   out_info->min_alignment_bytes = MEMORY_ALIGNMENT;
   out_info->queue_count = 0;        /* no limit */
-  out_info->dlpack_device_type = 1; /* the memory is the CPU's; priorities and uuid stay 0: none */
+  out_info->dlpack_device_type = 1; /* the memory is the CPU's */
   out_info->dlpack_device_id = 0;
+  out_info->priority_least = out_info->priority_greatest = 0; /* no priorities */
+  memset(out_info->uuid, 0, sizeof out_info->uuid);           /* none */
 }
 
 /* ---- Memory: large blocks for the runtime's pools, which do all sub-allocation ---- */
@@ -243,7 +249,27 @@ static accrt_status_t kernel_failed(const accrt_driver_dispatch_t* dispatch,
   return ACCRT_ERROR_KERNEL;
 }
 
-static accrt_status_t run_workgroups(const accrt_driver_dispatch_t* dispatch,
+/* queue_cancel has come. Relaxed: nothing is published by it. */
+static int is_cancelled(const accrt_driver_queue_t* queue) {
+  return atomic_load_explicit(&queue->cancelled, memory_order_relaxed) != 0;
+}
+
+/* Fills the record: how far it got, after `done` of `total` commands or workgroups. */
+static accrt_status_t tell_cancelled(const char* what, uint64_t done, uint64_t total,
+                                     const accrt_driver_submission_t* submission,
+                                     accrt_error_t* out_error) {
+  memset(out_error, 0, sizeof *out_error);
+  out_error->struct_size = (uint32_t)sizeof *out_error;
+  out_error->status = ACCRT_ERROR_CANCELLED;
+  out_error->submission = submission->number;
+  snprintf(out_error->operation, sizeof out_error->operation, "queue_cancel");
+  snprintf(out_error->message, sizeof out_error->message,
+           "cancelled after %" PRIu64 " of %" PRIu64 " %s", done, total, what);
+  return ACCRT_ERROR_CANCELLED;
+}
+
+static accrt_status_t run_workgroups(const accrt_driver_queue_t* queue,
+                                     const accrt_driver_dispatch_t* dispatch,
                                      const accrt_kernel_dispatch_t* view, void* local_memory,
                                      const accrt_driver_submission_t* submission,
                                      accrt_error_t* out_error) {
@@ -255,10 +281,16 @@ static accrt_status_t run_workgroups(const accrt_driver_dispatch_t* dispatch,
       .message = message,
       .message_capacity_bytes = MESSAGE_BYTES,
   };
+  const uint32_t* count = view->workgroup_count;
+  uint64_t done = 0;
   uint32_t* id = workgroup.workgroup_id;
   for (id[2] = 0; id[2] < view->workgroup_count[2]; ++id[2]) {
     for (id[1] = 0; id[1] < view->workgroup_count[1]; ++id[1]) {
       for (id[0] = 0; id[0] < view->workgroup_count[0]; ++id[0]) {
+        if (is_cancelled(queue))
+          return tell_cancelled("workgroups", done, (uint64_t)count[0] * count[1] * count[2],
+                                submission, out_error);
+        ++done;
         message[0] = '\0';
         const int32_t code =
             dispatch->kernel->definition->entry(dispatch->kernel->environment, view, &workgroup);
@@ -291,7 +323,7 @@ static void fill_params(const accrt_driver_dispatch_t* dispatch,
   }
 }
 
-static accrt_status_t run_dispatch(const accrt_driver_device_t* device,
+static accrt_status_t run_dispatch(const accrt_driver_queue_t* queue,
                                    const accrt_driver_dispatch_t* dispatch,
                                    const accrt_driver_submission_t* submission,
                                    accrt_error_t* out_error) {
@@ -308,7 +340,7 @@ static accrt_status_t run_dispatch(const accrt_driver_device_t* device,
   }
   fill_params(dispatch, submission, params);
   const size_t local_bytes = dispatch->kernel->definition->local_memory_size_bytes;
-  const accrt_allocator_t* allocator = device->driver->environment->allocator;
+  const accrt_allocator_t* allocator = queue->device->driver->environment->allocator;
   void* local_memory = NULL;
   if (local_bytes != 0) {
     /* 64-byte aligned. A driver that cares for speed keeps it. */
@@ -325,8 +357,13 @@ static accrt_status_t run_dispatch(const accrt_driver_device_t* device,
       return ACCRT_ERROR_OUT_OF_MEMORY;
     }
   }
+  /* Kernels round to nearest and keep denormals, whatever the thread does that they run on. */
+  fenv_t callers;
+  fegetenv(&callers);
+  fesetenv(FE_DFL_ENV);
   const accrt_status_t status =
-      run_workgroups(dispatch, &view, local_memory, submission, out_error);
+      run_workgroups(queue, dispatch, &view, local_memory, submission, out_error);
+  fesetenv(&callers);
   if (local_memory != NULL) {
     allocator->deallocate(allocator->self, local_memory, local_bytes, 64);
   }
@@ -365,7 +402,11 @@ static void trace_command(const accrt_driver_environment_t* environment,
                           const accrt_driver_command_t* command,
                           const accrt_driver_submission_t* submission, accrt_status_t status,
                           uint64_t begin_ns) {
-  static const char* const names[] = {"", "dispatch", "copy", "fill", "barrier", "marker"};
+  static const char* const names[] = {"command", "", "copy", "fill", "barrier", "marker"};
+  const uint32_t kind = command->opcode < sizeof names / sizeof *names ? command->opcode : 0;
+  const char* name = command->name;
+  if (name == NULL && command->opcode == ACCRT_DRIVER_COMMAND_DISPATCH)
+    name = command->as.dispatch.kernel->definition->name;
   const accrt_trace_event_t event = {
       .kind = ACCRT_TRACE_COMMAND,
       .status = status,
@@ -373,22 +414,22 @@ static void trace_command(const accrt_driver_environment_t* environment,
       .submission = submission->number,
       .begin_ns = begin_ns,
       .end_ns = now_ns(),
-      .name = command->name != NULL ? command->name : names[command->opcode],
+      .name = name != NULL ? name : names[kind],
   };
   environment->trace(environment, &event);
 }
 
 /* Barriers, markers and predecessors need nothing: commands are recorded after what they follow,
  * and run in that order. */
-static accrt_status_t run_command(const accrt_driver_device_t* device,
+static accrt_status_t run_command(const accrt_driver_queue_t* queue,
                                   const accrt_driver_command_t* command,
                                   const accrt_driver_submission_t* submission,
                                   accrt_error_t* out_error) {
-  const accrt_driver_environment_t* environment = device->driver->environment;
+  const accrt_driver_environment_t* environment = queue->device->driver->environment;
   const uint64_t begin_ns = environment->tracing ? now_ns() : 0;
   accrt_status_t status = ACCRT_OK;
   if (command->opcode == ACCRT_DRIVER_COMMAND_DISPATCH) {
-    status = run_dispatch(device, &command->as.dispatch, submission, out_error);
+    status = run_dispatch(queue, &command->as.dispatch, submission, out_error);
   } else if (command->opcode == ACCRT_DRIVER_COMMAND_COPY) {
     run_copy(&command->as.copy, submission);
   } else if (command->opcode == ACCRT_DRIVER_COMMAND_FILL) {
@@ -439,15 +480,28 @@ static accrt_status_t run_commands(accrt_driver_queue_t* queue,
     complete(submission->completion, &error);
     return ACCRT_OK;
   }
-  for (uint32_t i = 0; i < count; ++i) {
-    if (run_command(queue->device, &commands[i], submission, &error) != ACCRT_OK) {
-      queue->failure = error;
-      complete(submission->completion, &error);
-      return ACCRT_OK;
-    }
+  accrt_status_t status = ACCRT_OK;
+  if (count == 0 && is_cancelled(queue))
+    status = tell_cancelled("commands", 0, 0, submission, &error);
+  for (uint32_t i = 0; i < count && status == ACCRT_OK; ++i) {
+    status = is_cancelled(queue) ? tell_cancelled("commands", i, count, submission, &error)
+                                 : run_command(queue, &commands[i], submission, &error);
   }
-  complete(submission->completion, NULL);
+  if (status == ACCRT_ERROR_CANCELLED) {
+    complete(submission->completion, &error); /* and so do all behind it, until queue_reset */
+  } else if (status != ACCRT_OK) {
+    queue->failure = error;
+    complete(submission->completion, &error);
+  } else {
+    complete(submission->completion, NULL);
+  }
   return ACCRT_OK;
+}
+
+/* Optional. What runs looks before each command and each workgroup; nothing else is in the
+ * queue. */
+static void queue_cancel(accrt_driver_queue_t* queue) {
+  atomic_store_explicit(&queue->cancelled, 1, memory_order_relaxed);
 }
 
 static accrt_status_t queue_enqueue(accrt_driver_queue_t* queue,
@@ -461,22 +515,29 @@ static accrt_status_t queue_execute(accrt_driver_queue_t* queue, accrt_driver_li
   return run_commands(queue, list->commands, list->command_count, submission);
 }
 
-/* Everything enqueued before has ended already. A failed queue tells its failure. */
+/* Everything enqueued before has ended already. A failed queue tells its failure, a cancelled one
+ * that it is. */
 static accrt_status_t queue_notify(accrt_driver_queue_t* queue,
                                    accrt_driver_completion_t completion) {
-  const accrt_error_t failure = queue->failure;
+  accrt_error_t failure = queue->failure;
+  if (failure.status == ACCRT_OK && is_cancelled(queue)) {
+    const accrt_driver_submission_t none = {.number = 0};
+    tell_cancelled("commands", 0, 0, &none, &failure);
+  }
   complete(completion, failure.status == ACCRT_OK ? NULL : &failure);
   return ACCRT_OK;
 }
 
 static accrt_status_t queue_reset(accrt_driver_queue_t* queue) {
   memset(&queue->failure, 0, sizeof queue->failure);
+  atomic_store_explicit(&queue->cancelled, 0, memory_order_relaxed);
   return ACCRT_OK;
 }
 
 /* ---- Lists ---- */
 
-/* Host operators need states that live with the list, which this driver does not keep: it says so when a list has one. */
+/* Host operators need states that live with the list, which this driver does not keep: it says so
+ * when a list has one. */
 static accrt_status_t check_commands(const accrt_driver_environment_t* environment,
                                      const accrt_driver_list_info_t* info) {
   for (uint32_t i = 0; i < info->command_count; ++i) {
@@ -552,6 +613,7 @@ static const accrt_driver_table_t null_table = {
     .queue_reset = queue_reset,
     .list_create = list_create,
     .list_destroy = list_destroy,
+    .queue_cancel = queue_cancel,
 };
 
 #ifdef ACCRT_BUILDING

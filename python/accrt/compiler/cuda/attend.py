@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 from typing import Any, List, Mapping, Tuple
 
-from .. import select
+from .. import ops, select
 from ..ir import Op
 from ..kernels import attention as host_attention
 from ..kernels import expr as ex
@@ -113,7 +113,7 @@ def _attention(op: Op, operands: select.Specs, results: select.Specs) -> select.
     if not kinds <= set(FLOATS) or (mask is not None and mask.dtype not in MASKS):
         raise ValueError(f"attention: kernels know f32, f16 and bf16, not {sorted(kinds)} with a mask of {mask and mask.dtype}")
     made = host_attention.lower_attention(
-        q, k, v, results[0], mask, scale=at["scale"], causal=at["is_causal"], causal_offset=at["causal_offset"]
+        q, k, v, results[0], mask, scale=at["scale"], causal=at["is_causal"], causal_offset=ops.causal_offset(op)
     )
     options = _options(q, k, v, mask.dtype if mask is not None else "bool")
     chosen = resolved([(condition, launch(kernel, made.buffers, made.values)) for condition, kernel in options])

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Tuple
 
+from ..._paths import read_own_file, set_own_file, user_folder
 from .kerneldef import ACCESS_IDS, PARAM_KINDS, SOURCE_DIRECTORY, CSource, KernelDef
 
 
@@ -157,27 +158,24 @@ def available_targets() -> Tuple[List[str], Dict[str, str]]:
     return good, bad
 
 
-def cache_directory() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "accrt" / "kernels"
+def cache_directory() -> Optional[Path]:
+    """Where compiled kernels are kept; None when there is no home. What is in it is machine code that is signed with the user's key."""
+    folder = user_folder("XDG_CACHE_HOME", "~/.cache")
+    return Path(folder) / "kernels" if folder else None
 
 
 def _cached(key: str, make) -> bytes:
-    """Content of a cache entry, made on a miss. A cache that cannot be written to is no error: the work is done again."""
-    path = cache_directory() / key[:2] / key
+    """Content of a cache entry, made on a miss. A cache that cannot be written to, or that somebody else may write to, is no error: the
+    work is done again."""
+    folder = cache_directory()
+    path = str(folder / key[:2] / key) if folder else ""
     try:
-        return path.read_bytes()
+        return read_own_file(path)
     except OSError:
         pass
     content = make()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=str(path.parent), prefix=".new-")
-        with os.fdopen(handle, "wb") as out:
-            out.write(content)
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(temporary, path)
+        set_own_file(path, content)
     except OSError:
         pass
     return content

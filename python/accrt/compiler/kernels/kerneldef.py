@@ -246,6 +246,9 @@ class KernelDef:
             )
         if self.family not in FAMILIES or (self.family == "cuda") != (self.block[0] > 0 or self.producer is None):
             raise ValueError(f"kernel {self.name}: family {self.family!r} with blocks of {self.block}")
+        if not callable(self.grid):
+            raise ValueError(f"kernel {self.name}: its grid is {self.grid!r}, expected a function from the values to (x, y, z), "
+                             "as lambda v: (v['n'], 1, 1)")
         if not self.entry:
             object.__setattr__(self, "entry", "accrt_" + re.sub(r"[^A-Za-z0-9_]", "_", self.name))
 

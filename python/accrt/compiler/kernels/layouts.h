@@ -6,29 +6,31 @@
 #ifndef ACCRT_KERNELS_LAYOUTS_H_
 #define ACCRT_KERNELS_LAYOUTS_H_
 
+/* layouts: made of format/format.def */
 enum {
   F8_TENSOR = 2,
-  F8_CHANNEL,
-  F8_BLOCK128,
-  I8_CHANNEL,
-  I8_GROUP,
-  I4_GROUP,
-  I4_GROUP_ASYM,
-  GPTQ_V1,
-  GPTQ_V2,
-  AWQ,
+  F8_CHANNEL = 3,
+  F8_BLOCK128 = 4,
+  I8_CHANNEL = 5,
+  I8_GROUP = 6,
+  I4_GROUP = 7,
+  I4_GROUP_ASYM = 8,
+  GPTQ_V1 = 9,
+  GPTQ_V2 = 10,
+  AWQ = 11,
   Q8_0 = 16,
-  Q4_0,
-  Q4_1,
-  Q4_K,
-  Q5_K,
-  Q6_K,
-  GGML_MXFP4,
-  GGML_NVFP4,
-  MXFP4,
-  MXFP8,
-  NVFP4
+  Q4_0 = 17,
+  Q4_1 = 18,
+  Q4_K = 19,
+  Q5_K = 20,
+  Q6_K = 21,
+  GGML_MXFP4 = 22,
+  GGML_NVFP4 = 23,
+  MXFP4 = 24,
+  MXFP8 = 25,
+  NVFP4 = 26,
 };
+/* layouts: end */
 
 /* A weight [..., n, k] with the components that its layout has; rows are those of all matrices. `is_e5m2`: of 8-bit floats. */
 typedef struct {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, List, Mapping, Optional, Sequence
 
 from .. import ops
 from ..ir import Constant, Function, Module, Op, Value
@@ -52,7 +52,7 @@ class _Hoist:
         made = self.module.function(f"prepare.{name}", prepare=True)
         copies: Dict[int, Value] = {}
         for item in needed:
-            operands = [None if v is None else copies.get(self._source(v)) or made.constant(v.constant) for v in item.operands]
+            operands = [v if v is None else self._copied(v, copies, made) for v in item.operands]
             copied = made.add(item.name, operands, item.attrs)
             copied.label = item.label
             copies.update({id(old): new for old, new in zip(item.results, copied.results)})
@@ -64,6 +64,10 @@ class _Hoist:
 
     def _made_by(self, value: Value) -> Optional[Op]:
         return self.origin.get(value.constant.name) if value.constant is not None else value.op
+
+    def _copied(self, value: Value, copies: Mapping[int, Value], made: Function) -> Value:
+        copy = copies.get(self._source(value))
+        return made.constant(value.constant) if copy is None else copy
 
     def _source(self, value: Value) -> int:
         """Id of the value that `value` stands for: prepare functions read stored constants alone."""

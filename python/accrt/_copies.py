@@ -1,0 +1,194 @@
+"""Arguments that the runtime cannot take as they lie in memory, copied into a form that it takes: what `copy=True` does.
+
+It needs no numpy: arrays are read through the buffer protocol or their array interface.
+"""
+from __future__ import annotations
+
+import ctypes
+import struct
+from typing import Any, Sequence
+
+from ._bits import refuse_masked
+from ._library import describe, lib
+from .tensor import (_CODES, _FROM_CODE, _NAMES, DTYPES, Tensor, View, _array_dtype, _same_size, as_view, contiguous_strides,
+                     dtype_id, from_dlpack)
+
+_ALIGNMENT = 64
+
+
+def _owned(data, dtype: int, shape: Sequence[int]) -> View:
+    """A View of aligned memory of its own with these bytes."""
+    size = len(data)
+    memory = (ctypes.c_char * (size + _ALIGNMENT))()
+    address = -(-ctypes.addressof(memory) // _ALIGNMENT) * _ALIGNMENT
+    ctypes.memmove(address, bytes(data), size)
+    return View(None, address, 0, dtype, shape, None, memory)
+
+
+def _swapped(data: bytes, bytes_each: int) -> bytes:
+    """Each element's bytes in the other order."""
+    if bytes_each == 1:
+        return data
+    swapped = bytearray(len(data))
+    for i in range(bytes_each):
+        swapped[i::bytes_each] = data[bytes_each - 1 - i::bytes_each]
+    return bytes(swapped)
+
+
+def fits(view: View) -> bool:
+    """Whether the runtime takes it as it lies: contiguous, and aligned."""
+    tensor = view.c
+    shape = view.shape_array[:tensor.rank]
+    if view.strides_array is not None and 0 not in shape:
+        wanted = contiguous_strides(shape)
+        if any(d != 1 and s != w for d, s, w in zip(shape, view.strides_array, wanted)):
+            return False
+    size = lib.accrt_dtype_bits(tensor.dtype) // 8
+    for d in shape:
+        size *= d
+    least = 16 if size >= 16 else max(lib.accrt_dtype_bits(tensor.dtype) // 8, 1)
+    return bool(tensor.buffer) or (tensor.data or 0) % least == 0
+
+
+def _from_interface(value: Any, dtype: int | None) -> View:
+    typestr, shape = value.__array_interface__["typestr"], value.__array_interface__["shape"]
+    data = value.tobytes()  # in C order, whatever the strides
+    if typestr[0] == ">":
+        data, typestr = _swapped(data, int(typestr[2:])), "<" + typestr[1:]
+    return _owned(data, _array_dtype(value, typestr, dtype), shape)
+
+
+def _from_memory(raw: memoryview, dtype: int | None) -> View:
+    order, code = (raw.format[0], raw.format[1:]) if raw.format[:1] in "@=<>!" else ("@", raw.format)
+    known = _FROM_CODE.get(code)
+    if known is None:
+        raise TypeError(f"buffers of format {raw.format!r} are not supported")
+    known = _same_size(known if dtype is None else dtype, 8 * raw.itemsize, f"a buffer of format {raw.format!r}")
+    data = raw.tobytes()
+    return _owned(_swapped(data, raw.itemsize) if order in ">!" else data, known, raw.shape)
+
+
+def _gathered(data: memoryview, shape: Sequence[int], strides: Sequence[int], at: int, size: int) -> bytes:
+    """Elements of `size` bytes in C order; strides and `at` in bytes."""
+    if not shape:
+        return bytes(data[at:at + size])
+    return b"".join(_gathered(data, shape[1:], strides[1:], at + i * strides[0], size) for i in range(shape[0]))
+
+
+def _from_tensor(tensor: Tensor, dtype: int | None) -> View:
+    bits = lib.accrt_dtype_bits(DTYPES[tensor.dtype])
+    if bits % 8:
+        raise TypeError(f"a tensor of {tensor.dtype} with strides {list(tensor.strides)} cannot be copied element by element")
+    size = bits // 8
+    lows = [min(0, (d - 1) * s) for d, s in zip(tensor.shape, tensor.strides)]
+    highs = [max(0, (d - 1) * s) for d, s in zip(tensor.shape, tensor.strides)]
+    empty = 0 in tensor.shape
+    begin, reach = (0, 0) if empty else (sum(lows), sum(highs) - sum(lows) + 1)
+    data = tensor.buffer.read(tensor.offset_bytes + begin * size, reach * size)
+    strides = [s * size for s in tensor.strides]
+    gathered = b"" if empty else _gathered(memoryview(data).cast("B"), tensor.shape, strides, -begin * size, size)
+    known = DTYPES[tensor.dtype]
+    return _owned(gathered, known if dtype is None else _same_size(dtype, bits, f"a tensor of {tensor.dtype}"), tensor.shape)
+
+
+def _flat(value: Any, shape: list[int], depth: int, out: list[Any], path: str) -> None:
+    """Appends the numbers of nested lists; every list of one depth is as long as the first."""
+    if not isinstance(value, (list, tuple)):
+        if depth != len(shape):
+            raise ValueError(f"{path} is a number, and others at its depth are lists")
+        out.append(value)
+        return
+    if depth == len(shape):
+        if out:
+            raise ValueError(f"{path} is a list, and others at its depth are numbers")
+        shape.append(len(value))
+    elif len(value) != shape[depth]:
+        raise ValueError(f"{path} has {len(value)} elements, the first list of its depth has {shape[depth]}")
+    for i, item in enumerate(value):
+        _flat(item, shape, depth + 1, out, f"{path}[{i}]")
+
+
+def _bf16_bits(value: float) -> int:
+    """Nearest, ties to even."""
+    try:
+        bits = int.from_bytes(struct.pack("<f", value), "little")
+    except OverflowError:
+        bits = 0xFF800000 if value < 0 else 0x7F800000
+    if value != value:
+        return 0x7FC0
+    return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+
+
+def _from_numbers(value: Any, dtype: int) -> View:
+    shape: list[int] = []
+    numbers: list[Any] = []
+    _flat(value, shape, 0, numbers, "the list")
+    name = _NAMES[dtype]
+    if name == "bf16":
+        code, numbers = "H", [_bf16_bits(float(number)) for number in numbers]
+    else:
+        code = _CODES.get(name, "")
+    if not code:
+        raise TypeError(f"lists of {name} are not supported: pass its bits as an array")
+    try:
+        data = struct.pack(f"<{len(numbers)}{code}", *numbers)
+    except (struct.error, OverflowError, TypeError) as error:
+        raise ValueError(f"the list does not fit {name}: {error}") from None
+    return _owned(data, dtype, shape)
+
+
+def copied_view(value: Any, device, dtype: int | None, declared: str, stream=None) -> View:
+    """The C tensor for an argument, of a copy where the runtime cannot take what is given.
+
+    Args:
+        dtype: as for as_view. declared: the argument's own type, which numbers of lists become.
+    """
+    if isinstance(value, (list, tuple, bool, int, float)):
+        return _from_numbers(value, dtype_id(declared) if dtype is None else dtype)
+    refuse_masked(value)
+    try:
+        view = as_view(value, device, dtype, stream)
+        if fits(view):
+            return view
+    except (TypeError, ValueError, BufferError):
+        if not _copyable(value):
+            raise
+    if isinstance(value, Tensor):
+        return _from_tensor(value, dtype)
+    if hasattr(value, "__array_interface__") and hasattr(value, "tobytes"):
+        return _from_interface(value, dtype)
+    try:
+        raw = memoryview(value)
+    except TypeError:
+        if hasattr(value, "__dlpack__"):
+            return _from_tensor(from_dlpack(value, device, stream), dtype)
+        raise TypeError(f"{describe(value)} cannot be copied") from None
+    return _from_memory(raw, dtype)
+
+
+def _copyable(value: Any) -> bool:
+    if hasattr(value, "__array_interface__") and hasattr(value, "tobytes"):
+        return True
+    try:
+        memoryview(value)
+    except TypeError:
+        return False
+    return True
+
+
+def copies(value: Any) -> bool:
+    """Whether a copy would be taken where `value` is not: what it is can be copied, and of a type that the runtime has."""
+    if isinstance(value, (list, tuple, bool, int, float, Tensor)):
+        return True
+    if hasattr(value, "__array_interface__"):
+        try:
+            refuse_masked(value)
+            typestr = value.__array_interface__["typestr"]
+            _array_dtype(value, "<" + typestr[1:] if typestr[:1] == ">" else typestr, None)
+        except (TypeError, KeyError):
+            return False
+        return True
+    try:
+        return memoryview(value).format.lstrip("@=<>!") in _FROM_CODE
+    except (TypeError, BufferError):
+        return hasattr(value, "__dlpack__")

@@ -1,0 +1,102 @@
+"""Files that appear whole: written beside their name, synced, renamed, the folder synced. As runtime/core/put_file.c has it; nothing
+else in the package renames or makes temporary files (tests/python/test_whole_files.py)."""
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import stat
+from typing import Callable, Optional, Tuple
+
+_TAIL = r"\.[0-9]+\.[0-9]+\.part"
+_numbers = itertools.count()
+
+
+def read_small(path: str, limit_bytes: int) -> bytes:
+    """A regular file of at most so many bytes. ValueError: it is none, or larger. It waits for no other end of a FIFO."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    with os.fdopen(file, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise ValueError("it is not a regular file")
+        data = stream.read(limit_bytes + 1)
+    if len(data) > limit_bytes:
+        raise ValueError(f"it has more than {limit_bytes} bytes")
+    return data
+
+
+def _take_leftovers(folder: int, name: str) -> None:
+    """Takes parts away that nobody holds: who made them is gone. Name "": of all names, for the folder is ours."""
+    import fcntl
+    wanted = re.compile(re.escape(name) + _TAIL if name else ".*" + _TAIL)
+    for entry in os.listdir(folder):
+        if not wanted.match(entry):
+            continue
+        try:
+            file = os.open(entry, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, dir_fd=folder)
+        except OSError:
+            continue
+        try:
+            facts = os.fstat(file)
+            if stat.S_ISREG(facts.st_mode) and facts.st_uid == os.geteuid():
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.unlink(entry, dir_fd=folder)
+        except OSError:
+            pass
+        finally:
+            os.close(file)
+
+
+def _make_part(folder: int, name: str, end: str, mode: int) -> Tuple[str, int]:
+    """A new file, locked as long as it is made."""
+    import fcntl
+    while True:
+        part = f"{name}.{os.getpid()}.{next(_numbers)}.part{end}"
+        try:
+            file = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=folder)
+        except FileExistsError:
+            continue
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:  # somebody who looks for leftovers has it, and takes it away
+            os.close(file)
+            continue
+        except OSError:
+            pass
+        if os.fstat(file).st_nlink:
+            return part, file
+        os.close(file)
+
+
+def put(path: str, data: bytes, mode: int, *, end: str = "", ours: bool = False, check: Optional[Callable[[str], None]] = None) -> None:
+    """Replaces a file by one with this content and mode, as a whole or not at all. Raises OSError.
+
+    Args:
+        end: what is put behind the name of the file while it is made.
+        ours: nobody else writes in the folder: parts of all names go, if nobody makes them any more.
+        check: gets the path of the new file before it has its name; what it raises is raised here.
+    """
+    place, name = os.path.split(path)
+    folder = os.open(place or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _take_leftovers(folder, "" if ours else name)
+        part, file = _make_part(folder, name, end, mode)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(file, view):]
+            os.fchmod(file, mode)
+            os.fsync(file)
+            if check:
+                check(os.path.join(place, part))
+            os.replace(part, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            os.unlink(part, dir_fd=folder)
+            raise
+        finally:
+            os.close(file)
+        try:
+            os.fsync(folder)  # makes the name last; a file system that cannot is no failure
+        except OSError:
+            pass
+    finally:
+        os.close(folder)

@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""Holds the folders' linked symbols against the floors that docs/architecture.md lists.
+
+    floors.py BUILD            fails on an arrow that is not in the table
+    floors.py BUILD --graph    prints the arrows between folders
+    floors.py BUILD --circles  prints circles of files
+
+BUILD is a build folder: the objects of the libraries are read with nm. An arrow goes from a file that uses a symbol to
+the file that defines it.
+"""
+import argparse
+import collections
+import os
+import re
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+TARGETS = ("accrt_format_objects", "accrt_objects", "accrt_write_objects")
+
+
+def read_table(path):
+    """The folders that each folder may use, from the first table of the document whose head says `stands on`."""
+    allowed = {}
+    inside = False
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("|") and "stands on" in line:
+                inside = True
+            elif inside and not line.startswith("|"):
+                break
+            elif inside:
+                cells = line.split("|")[1:-1]
+                names = [re.findall(r"`([a-z_/]+)`", cell) for cell in cells]
+                if names[0]:
+                    allowed[names[0][0].rstrip("/")] = {name.rstrip("/") for name in names[1]}
+    return allowed
+
+
+def check_order(allowed):
+    """Each folder stands on folders of earlier rows alone, so that no circle can be written into the table."""
+    seen, faults = set(), []
+    for folder, below in allowed.items():
+        faults += [f"{folder} stands on {name}, which is not above it in the table" for name in sorted(below - seen)]
+        seen.add(folder)
+    return faults
+
+
+def objects(build):
+    """(source, object) of all files of the libraries. Objects whose source is gone are left over from another build."""
+    for target in TARGETS:
+        top = os.path.join(build, "CMakeFiles", target + ".dir")
+        for folder, _, files in os.walk(top):
+            for name in files:
+                source = os.path.relpath(os.path.join(folder, name), top)[:-2]
+                if name.endswith(".c.o") and os.path.exists(os.path.join(ROOT, source)):
+                    yield source, os.path.join(folder, name)
+
+
+def symbols(path):
+    """The global symbols that an object defines, and those that it uses."""
+    text = subprocess.run(["nm", "-g", path], check=True, capture_output=True, text=True).stdout
+    defined, used = set(), set()
+    for words in map(str.split, text.splitlines()):
+        if len(words) == 2 and words[0] in "Uw":
+            used.add(words[1])
+        elif len(words) == 3:
+            defined.add(words[2])
+    return defined, used
+
+
+def arrows(files):
+    """{(file, file): symbols} of files given as {source: (defined, used)}."""
+    owner = {}
+    for source, (defined, _) in files.items():
+        for symbol in defined:
+            owner.setdefault(symbol, source)
+    found = collections.defaultdict(set)
+    for source, (_, used) in files.items():
+        for symbol in used:
+            target = owner.get(symbol, source)
+            if target != source:
+                found[source, target].add(symbol)
+    return found
+
+
+def faults_of(found, allowed):
+    """One line for each arrow that the table does not allow."""
+    faults = []
+    for (source, target), names in sorted(found.items()):
+        above, below = os.path.dirname(source), os.path.dirname(target)
+        if above != below and below not in allowed.get(above, ()):
+            faults.append(f"{source} uses {', '.join(sorted(names))} of {target}: {above} does not stand on {below}")
+    return faults
+
+
+def graph_of(found):
+    """{(folder, folder): number of symbols used}."""
+    graph = collections.Counter()
+    for (source, target), names in found.items():
+        above, below = os.path.dirname(source), os.path.dirname(target)
+        if above != below:
+            graph[above, below] += len(names)
+    return graph
+
+
+def circles_of(found):
+    """Sets of files that reach one another, the largest first (Tarjan's algorithm)."""
+    to = collections.defaultdict(list)
+    for source, target in found:
+        to[source].append(target)
+    index, low, stack, circles = {}, {}, [], []
+
+    def visit(node):
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for other in to[node]:
+            if other not in index:
+                visit(other)
+            if other in stack:
+                low[node] = min(low[node], low[other])
+        if low[node] == index[node]:
+            circle = set()
+            while node not in circle:
+                circle.add(stack.pop())
+            if len(circle) > 1:
+                circles.append(circle)
+
+    for node in list(to):
+        if node not in index:
+            visit(node)
+    return sorted(circles, key=len, reverse=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("build")
+    parser.add_argument("--graph", action="store_true")
+    parser.add_argument("--circles", action="store_true")
+    arguments = parser.parse_args()
+    files = {source: symbols(path) for source, path in objects(arguments.build)}
+    if not files:
+        sys.exit(f"floors: no objects of the libraries under {arguments.build}")
+    found = arrows(files)
+    if arguments.graph:
+        for (above, below), count in sorted(graph_of(found).items()):
+            print(f"{above} -> {below}: {count}")
+        return
+    if arguments.circles:
+        for circle in circles_of(found):
+            print(len(circle), *sorted(circle))
+        return
+    allowed = read_table(os.path.join(ROOT, "docs", "architecture.md"))
+    folders = {os.path.dirname(source) for source in files}
+    faults = [f"docs/architecture.md lists no folder {name}" for name in sorted(folders - set(allowed))]
+    faults += check_order(allowed) + faults_of(found, allowed)
+    print(*faults, sep="\n", end="\n" if faults else "")
+    if faults:
+        sys.exit(f"floors: {len(faults)} faults")
+    print(f"{len(files)} files in {len(folders)} folders: no arrow runs up")
+
+
+if __name__ == "__main__":
+    main()

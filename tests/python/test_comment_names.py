@@ -1,0 +1,125 @@
+"""Comments name what exists: files, functions with their parentheses, and names of the C API.
+
+Read are the comments of C sources and headers, and the comments and docstrings of Python files.
+"""
+import ast
+import functools
+import io
+import pathlib
+import re
+import subprocess
+import tokenize
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+C_ENDINGS = {".c", ".h", ".cu", ".cuh", ".def", ".inc"}
+
+#: Files of others, and names that stand for any file.
+FOREIGN_FILES = """cuda.h cuda_runtime.h stdint.h stddef.h stdio.h string.h math.h elf.h dlpack.h dlfcn.h cmocka.h
+jit-reader.h gdb/jit-reader.h ggml.c ggml.h ggml-quants.c ggml-common.h gguf.py cublasLt.h cublas_v2.h nvrtc.h yaml.h zstd.h xxhash.h xxh3.h
+threads.h time.h stdatomic.h driver_types.h cudaTypedefs.h""".split()
+
+#: Names that examples in comments make up.
+EXAMPLES = """tables.md double.cu accrt_double_ accrt_double_f32 accrt_X_t bench_NAME.py bench_NAME.c NAME_fuzz.c""".split()
+
+#: Functions of C, Python and others that comments name with parentheses.
+FOREIGN_FUNCTIONS = set("""abort atexit bool close cudaFree clone dlclose dlopen dlsym dup exec exit fclose float fork free fsync getenv int len
+list main malloc memcpy memset mmap munmap open openat poll pread print pthread_atfork read readlink rename repr setattr
+sigaction str super syscall tuple type unlink vfork write""".split())
+
+
+@functools.cache
+def tracked() -> tuple[str, ...]:
+    out = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return tuple(line for line in out.splitlines() if (ROOT / line).is_file())
+
+
+def split_c(text: str) -> tuple[str, list[tuple[int, str]]]:
+    """The code without comments, and the comments with their lines."""
+    comments, code, at = [], [], 0
+    for match in re.finditer(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|/\*.*?\*/|//[^\n]*', text, re.S):
+        if match[0][0] == "/":
+            comments.append((text.count("\n", 0, match.start()) + 1, match[0]))
+            code.append(text[at:match.start()] + " ")
+            at = match.end()
+    return "".join(code) + text[at:], comments
+
+
+def split_python(text: str) -> tuple[str, list[tuple[int, str]]]:
+    lines, comments = text.splitlines(), []
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            comments.append((token.start[0], token.string))
+            lines[token.start[0] - 1] = lines[token.start[0] - 1][:token.start[1]]
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node, clean=False):
+            where = node.body[0].value
+            comments.append((where.lineno, where.value))
+            lines[where.lineno - 1:where.end_lineno] = [""] * (where.end_lineno - where.lineno + 1)
+    return "\n".join(lines), comments
+
+
+@functools.cache
+def sources() -> dict[str, tuple[str, list[tuple[int, str]]]]:
+    """Code and comments of each file but this one, which makes names up."""
+    parts = {}
+    for name in tracked():
+        ending = pathlib.Path(name).suffix
+        if (ending in C_ENDINGS or ending == ".py") and name != "tests/python/test_comment_names.py":
+            text = (ROOT / name).read_text(errors="replace")
+            parts[name] = (split_c if ending in C_ENDINGS else split_python)(text)
+    return parts
+
+
+@functools.cache
+def identifiers() -> frozenset[str]:
+    """Of all code, comments left out, and of the build's own files."""
+    words = set()
+    for code, _ in sources().values():
+        words.update(re.findall(r"[A-Za-z_]\w*", code))
+    for name in tracked():
+        if name.endswith(("CMakeLists.txt", ".cmake", ".sh", ".map", ".toml", ".ptx")) or name in ("dev", ".ci/run"):
+            words.update(re.findall(r"[A-Za-z_]\w*", (ROOT / name).read_text(errors="replace")))
+    return frozenset(words)
+
+
+@functools.cache
+def endings() -> frozenset[str]:
+    """Each tracked file and folder by all that its path can end in."""
+    found = set()
+    for name in tracked():
+        parts = name.split("/")
+        for last in range(1, len(parts) + 1):
+            for first in range(last):
+                found.add("/".join(parts[first:last]))
+    return frozenset(found)
+
+
+def missing(comment: str, own: str = "") -> list[str]:
+    """What a comment names and nothing has; `own` is the name of its file."""
+    comment = re.sub(r"https?://\S+", " ", re.sub(r"\n\s*(\* )?", " ", comment))
+    gone = []
+    for path in re.findall(r"(?<![\w/.*<{}%$-])((?:[\w.-]+/)*[\w-]+\.(?:c|h|cu|cuh|py|sh|def|md|inc))(?![\w/*{])", comment):
+        if path not in endings() and path not in FOREIGN_FILES and path != pathlib.Path(own).name and "/tmp" not in path:
+            gone.append(path)
+    for name in re.findall(r"(?<![\w/.-])((?:accrt|ACCRT|accx|ACCX)_\w+)(?![\w*])", comment):
+        stem = name.rstrip("_")
+        if name not in identifiers() and not (name != stem and any(i.startswith(name) for i in identifiers())):
+            gone.append(name)
+    for name in re.findall(r"(?<![\w.>])([a-z_]\w{2,})\(\)", comment):
+        if name not in identifiers() and name not in FOREIGN_FUNCTIONS:
+            gone.append(name + "()")
+    return [name for name in gone if name.rpartition("/")[2] not in EXAMPLES]
+
+
+def test_comments_name_what_exists():
+    wrong = [f"{name}:{line}: {gone}" for name, (_, comments) in sources().items() for line, comment in comments
+             for gone in missing(comment, name)]
+    assert wrong == []
+
+
+def test_a_gone_name_is_seen():
+    assert missing("as runtime/core/gone.c does, see nothing_of_the_kind()") == ["runtime/core/gone.c", "nothing_of_the_kind()"]
+    assert missing("accrt_gone_function and ACCRT_GONE_*, accrt_pool_*") == ["accrt_gone_function"]
+    assert missing("docs/errors.md, base.h and accrt_pool_create()") == []
+    code, comments = split_c('int a; /* one.c */ char* s = "/* no */"; // two.h\n')
+    assert [c for _, c in comments] == ["/* one.c */", "// two.h"] and "no" in code and "one" not in code

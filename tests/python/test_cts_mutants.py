@@ -1,0 +1,482 @@
+"""The conformance suite catches drivers that break what accrt/sys/driver.h asks of them.
+
+Each mutant is the null driver's source, or that of the null driver with threads and the optional groups, with one obligation broken; the
+test that is named beside it must fail for it, as it must pass for the driver itself. A mutant whose text is not found in the source any
+more fails, so that the tables follow the drivers.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+NULL = ROOT / "runtime/drivers/null/null.c"
+THREADED = ROOT / "tests/cts/threaded.c"
+SUITE = pathlib.Path(os.environ.get("ACCRT_LIBRARY", ROOT / "build/lib/libaccrt.so")).resolve().parents[1] / "tests/cts/cts"
+COMPILER = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
+
+pytestmark = pytest.mark.skipif(not SUITE.exists() or not COMPILER or not NULL.exists(), reason="the conformance suite is not built here")
+
+#: obligation, text of the null driver, what stands there instead, the test that catches it.
+MUTANTS = [
+    # Tracing
+    ("lists are cancelled before copies and fills too", "    status = is_cancelled(queue) ? tell_cancelled(\"commands\"",
+     "    status = (i == 0 || commands[i].opcode == ACCRT_DRIVER_COMMAND_DISPATCH) && is_cancelled(queue) ? tell_cancelled(\"commands\"",
+     "direct.test_cancelled_work_stops"),
+    ("what is the caller's stays as it is", "  (void)device;\n  out_info->flags", "  (void)device;\n  memset(out_info, 0, sizeof *out_info);\n  out_info->flags",
+     "direct.test_facts_are_filled"),
+    ("each command is traced", "  if (environment->tracing)\n    trace_command", "  if (0)\n    trace_command", "direct.test_each_command_is_traced"),
+    ("nothing is traced unasked", "  if (environment->tracing)\n    trace_command", "  if (1)\n    trace_command", "direct.test_nothing_is_traced_unasked"),
+    ("traces have the kernel's name", "name = command->as.dispatch.kernel->definition->name;", 'name = "dispatch";', "direct.test_each_command_is_traced"),
+    ("traces have the command's name", ".name = name != NULL ? name", ".name = 0 ? name", "direct.test_each_command_is_traced"),
+    ("traces have the submission's number", "      .submission = submission->number,\n      .begin_ns", "      .submission = 1,\n      .begin_ns", "direct.test_each_command_is_traced"),
+    ("traces have the stream's id", ".stream_id = submission->stream_id,", ".stream_id = 0,", "direct.test_each_command_is_traced"),
+    ("traces have a beginning", ".begin_ns = begin_ns,", ".begin_ns = now_ns() + 1000000,", "direct.test_each_command_is_traced"),
+    # Operators
+    ("operators are refused by who runs none", "if (info->commands[i].opcode != ACCRT_DRIVER_COMMAND_OPERATOR)", "if (1)", "direct.test_operators_run_or_are_refused"),
+    ("a refusal is recorded", 'return environment->fail(environment, ACCRT_ERROR_UNSUPPORTED, 0, NULL, "list_create", message);', "return ACCRT_ERROR_UNSUPPORTED;", "direct.test_operators_run_or_are_refused"),
+    # Values, ranges, patches
+    ("values take scalars", "return value->constant + submission->scalars[value->scalar];", "return value->constant;", "direct.test_copies_take_scalars"),
+    ("values keep their constant", "return value->constant + submission->scalars[value->scalar];", "return submission->scalars[value->scalar];", "direct.test_fills_take_scalars"),
+    ("values are modulo 2^64", "return value->constant + submission->scalars[value->scalar];", "{ uint64_t v = value->constant + submission->scalars[value->scalar]; return v < value->constant ? UINT64_MAX : v; }", "direct.test_values_are_patched_into_blocks"),
+    ("grids take scalars", "(uint32_t)value_of(&dispatch->grid[i], submission)", "(uint32_t)dispatch->grid[i].constant + 1", "direct.test_grids_take_scalars"),
+    ("a grid with a zero runs nothing", "    if (view.workgroup_count[i] == 0)\n      return ACCRT_OK;", "    if (view.workgroup_count[i] == 0)\n      view.workgroup_count[i] = 1;", "direct.test_grids_take_scalars"),
+    ("offsets count", "return submission->bindings[range->binding].address + offset;", "return submission->bindings[range->binding].address;", "direct.test_addresses_are_patched_into_blocks"),
+    ("ranges without a binding are absolute", "  if (range->binding == ACCRT_DRIVER_NONE)\n    return offset;", "  if (range->binding == ACCRT_DRIVER_NONE)\n    return 0;", "direct.test_addresses_are_patched_into_blocks"),
+    ("absent buffers stay absent", "bits = 0; /* an optional buffer that is absent */", "bits = value_of(&patch->range.offset, submission);", "direct.test_addresses_are_patched_into_blocks"),
+    ("absent is judged by the binding", "submission->bindings[patch->range.binding].address == 0)", "submission->bindings[0].address == 0)", "direct.test_addresses_are_patched_into_blocks"),
+    ("commands alone are patched too", "return run_commands(queue, command, 1, submission);", "accrt_driver_command_t alone = *command; if (alone.opcode == ACCRT_DRIVER_COMMAND_DISPATCH) alone.as.dispatch.patch_count = 0; return run_commands(queue, &alone, 1, submission);", "direct.test_commands_alone_are_patched"),
+    ("patches have a size", "memcpy(params + patch->offset_bytes, &bits, patch->size_bytes);", "memcpy(params + patch->offset_bytes, &bits, 8);", "direct.test_values_are_patched_into_blocks"),
+    ("patches have a place", "memcpy(params + patch->offset_bytes, &bits", "memcpy(params + (patch->offset_bytes & ~7u), &bits", "direct.test_values_are_patched_into_blocks"),
+    ("the template is not written", "memcpy(params, dispatch->params, dispatch->params_size_bytes);", "params = (unsigned char*)(uintptr_t)dispatch->params;", "direct.test_the_template_stays"),
+    # Kernels
+    ("floats are the default's", "  fesetenv(FE_DFL_ENV);", "", "direct.test_floating_point_environment"),
+    ("the caller's floats come back", "  fesetenv(&callers);", "", "direct.test_floating_point_environment"),
+    ("blocks are aligned", "_Alignas(16) unsigned char params[ACCRT_KERNEL_MAX_PARAMS_BYTES];", "_Alignas(16) unsigned char room[ACCRT_KERNEL_MAX_PARAMS_BYTES + 8]; unsigned char* params = room + 8;", "direct.test_what_kernels_find"),
+    ("local memory is there", "if (local_bytes != 0) {\n    /*", "if (0) {\n    /*", "direct.test_what_kernels_find"),
+    ("local memory is aligned", ".local_memory = local_memory,", ".local_memory = (char*)local_memory + 16,", "direct.test_what_kernels_find"),
+    ("local memory has a size", ".local_memory_size_bytes = dispatch->kernel->definition->local_memory_size_bytes,", ".local_memory_size_bytes = 16,", "direct.test_what_kernels_find"),
+    ("worker ids are below the count", ".worker_count = 1,", ".worker_count = 0,", "direct.test_what_kernels_find"),
+    ("messages begin empty", "        message[0] = '\\0';\n", "", "direct.test_what_kernels_find"),
+    ("there is room for messages", ".message_capacity_bytes = MESSAGE_BYTES,", ".message_capacity_bytes = 0,", "direct.test_what_kernels_find"),
+    ("kernels get their own environment", "dispatch->kernel->definition->entry(dispatch->kernel->environment, view,", "dispatch->kernel->definition->entry(NULL, view,", "direct.test_what_kernels_find"),
+    ("kernels know the submission", "                                  .submission = submission->number};", "                                  .submission = 0};", "direct.test_what_kernels_find"),
+    ("serial kernels run x fastest", "for (id[0] = 0; id[0] < view->workgroup_count[0]; ++id[0]) {", "for (id[0] = view->workgroup_count[0]; id[0]-- > 0;) {", "direct.test_serial_kernels_run_in_order"),
+    ("every workgroup runs", "id[2] < view->workgroup_count[2]; ++id[2]", "id[2] < 1; ++id[2]", "direct.test_grids_take_scalars"),
+    # Copies and fills
+    ("copies have planes", "plane < planes; ++plane", "plane < 1; ++plane", "copy.test_strided"),
+    ("copies have rows", "row < rows; ++row", "row < 1; ++row", "copy.test_strided"),
+    ("copies' strides are two sides'", "row * value_of(&copy->source_stride_bytes[0], submission) +\n                 plane * value_of(&copy->source_stride_bytes[1]", "row * value_of(&copy->target_stride_bytes[0], submission) +\n                 plane * value_of(&copy->source_stride_bytes[1]", "copy.test_strided"),
+    ("an extent of zero copies nothing", "  if (bytes == 0 || rows == 0)\n    return;", "  if (bytes == 0 || rows == 0)\n    memset(target, 0, 1);", "direct.test_extents_of_zero_copy_nothing"),
+    ("fills repeat the low bytes", "i += fill->pattern_bytes) {\n    memcpy(target + i, &fill->pattern, fill->pattern_bytes);", "++i) {\n    target[i] = (unsigned char)fill->pattern;", "copy.test_fill_patterns"),
+    ("fills end where they end", "const uint64_t size_bytes = value_of(&fill->target.size_bytes, submission);", "const uint64_t size_bytes = value_of(&fill->target.size_bytes, submission) + 8;", "direct.test_fills_take_scalars"),
+    # Completions, failures, notices
+    ("completions come", "  completion.done(completion.user, status, error, now_ns());", "  if (error != NULL) completion.done(completion.user, status, error, now_ns());", "direct.test_empty_lists"),
+    ("completions come once", "  completion.done(completion.user, status, error, now_ns());", "  completion.done(completion.user, status, error, now_ns()); completion.done(completion.user, status, error, now_ns());", "direct.test_completions_come_once_in_order_with_a_time"),
+    ("completions tell the time", "completion.done(completion.user, status, error, now_ns());", "completion.done(completion.user, status, error, 0);", "direct.test_completions_come_once_in_order_with_a_time"),
+    ("no error where all is well", "    complete(submission->completion, NULL);\n  }", "    memset(&error, 0, sizeof error); complete(submission->completion, &error);\n  }", "direct.test_completions_come_once_in_order_with_a_time"),
+    ("failures name the kernel's code", "  out_error->driver_code = code;", "", "direct.test_failures_have_a_record_and_stay"),
+    ("failures name the submission", "  out_error->submission = submission->number;\n  snprintf(out_error->operation, sizeof out_error->operation, \"dispatch\");\n  snprintf(out_error->message, sizeof out_error->message,\n           \"kernel", "  snprintf(out_error->operation, sizeof out_error->operation, \"dispatch\");\n  snprintf(out_error->message, sizeof out_error->message,\n           \"kernel", "direct.test_failures_have_a_record_and_stay"),
+    ("failures have what the kernel wrote", "workgroup->message[0] == '\\0' ? \"\" : \": \", workgroup->message);", "\"\", \"\");", "direct.test_failures_have_a_record_and_stay"),
+    ("a failed queue skips", "  if (queue->failure.status != ACCRT_OK) {", "  if (0) {", "direct.test_failures_have_a_record_and_stay"),
+    ("what is skipped is poisoned", "    error.status = ACCRT_ERROR_POISONED;\n", "", "direct.test_failures_have_a_record_and_stay"),
+    ("a failure stays", "    queue->failure = error;\n", "", "direct.test_failures_have_a_record_and_stay"),
+    ("notices tell the failure", "complete(completion, failure.status == ACCRT_OK ? NULL : &failure);", "(void)failure; complete(completion, NULL);", "direct.test_failures_have_a_record_and_stay"),
+    ("a reset forgets", "  memset(&queue->failure, 0, sizeof queue->failure);\n", "", "direct.test_failures_have_a_record_and_stay"),
+    ("a failure is a completion's", "    queue->failure = error;\n    complete(submission->completion, &error);\n", "    queue->failure = error;\n    complete(submission->completion, &error);\n    return ACCRT_ERROR_KERNEL;\n", "direct.test_failures_have_a_record_and_stay"),
+    ("failures are one queue's", "    queue->failure = error;\n", "    queue->failure = error; static accrt_error_t all; all = error; if (queue->device->driver) shared_failure = &all;\n", "direct.test_failures_have_a_record_and_stay"),
+    ("lists are executed", "return run_commands(queue, list->commands, list->command_count, submission);", "return run_commands(queue, list->commands, list->command_count / 2, submission);", "direct.test_commands_follow_what_they_name"),
+    ("lists are run in order", "run_command(queue, &commands[i], submission, &error)", "run_command(queue, &commands[count - 1 - i], submission, &error)", "direct.test_commands_follow_what_they_name"),
+    ("lists keep their commands", "    memcpy(list->commands, info->commands, size_bytes);\n    list->command_count = info->command_count;", "    last_info = info; memcpy(list->commands, info->commands, size_bytes);\n    list->command_count = info->command_count;", "direct.test_lists_keep_no_description"),
+    # Cancelling
+    ("cancelling is obeyed", "  atomic_store_explicit(&queue->cancelled, 1, memory_order_relaxed);", "  (void)queue;", "direct.test_cancelled_work_stops"),
+    ("no workgroup begins when cancelled", "        if (is_cancelled(queue))\n          return tell", "        if (0)\n          return tell", "direct.test_cancelled_work_stops"),
+    ("no command begins when cancelled", "status = is_cancelled(queue) ? tell", "status = 0 ? tell", "direct.test_cancelled_work_stops"),
+    # Memory
+    ("memory has what was asked for", "  out_memory->size_bytes = size_bytes;\n  return ACCRT_OK;\n}\n\nstatic void memory_free", "  out_memory->size_bytes = size_bytes / 2;\n  return ACCRT_OK;\n}\n\nstatic void memory_free", "direct.test_memory_is_what_was_asked_for"),
+    ("memory is aligned", "out_memory->device_address = (uint64_t)(uintptr_t)pointer;\n  out_memory->host_pointer = pointer;\n  out_memory->size_bytes = size_bytes;\n  return ACCRT_OK;\n}\n\nstatic void memory_free", "out_memory->device_address = (uint64_t)(uintptr_t)pointer + 8;\n  out_memory->host_pointer = (char*)pointer + 8;\n  out_memory->size_bytes = size_bytes;\n  return ACCRT_OK;\n}\n\nstatic void memory_free", "direct.test_memory_is_what_was_asked_for"),
+    ("memory is freed", "  allocator->deallocate(allocator->self, memory->handle", "  if (0) allocator->deallocate(allocator->self, memory->handle", "direct.test_memory_is_what_was_asked_for"),
+    ("no memory has a status of its own", "return environment->fail(environment, ACCRT_ERROR_OUT_OF_DEVICE_MEMORY, 0", "return environment->fail(environment, ACCRT_ERROR_OUT_OF_MEMORY, 0", "direct.test_memory_that_is_not_there"),
+    ("outputs are zero after a failure", "  memset(out_memory, 0, sizeof *out_memory);\n", "", "direct.test_memory_that_is_not_there"),
+    ("imported memory is in place", "  out_memory->handle = NULL;\n  out_memory->device_address = (uint64_t)(uintptr_t)pointer;", "  out_memory->handle = NULL;\n  out_memory->device_address = (uint64_t)(uintptr_t)pointer + 64;", "direct.test_memory_of_others"),
+    ("memory kinds are told", "  out_info->supported =\n", "  out_info->supported = kind == ACCRT_MEMORY_DEVICE ? 0 :\n", "direct.test_memory_is_what_was_asked_for"),
+    # Facts
+    ("a description is given", "  snprintf(out_info->description,", "  if (0) snprintf(out_info->description,", "direct.test_facts_are_filled"),
+    ("concurrency is given", "  out_info->concurrency = 1;", "", "direct.test_facts_are_filled"),
+    ("all facts are given", "  out_info->memory_total_bytes = 0; /* unknown */\n", "", "direct.test_facts_are_filled"),
+    # Host memory
+    ("nothing is lost", "  deallocate(queue->device->driver->environment, queue, sizeof *queue);", "  (void)queue;", "direct.test_empty_lists"),
+    ("a list that fails leaves nothing", "      deallocate(environment, list, sizeof *list);\n      return ACCRT_ERROR_OUT_OF_MEMORY;", "      return ACCRT_ERROR_OUT_OF_MEMORY;", "direct.test_without_host_memory"),
+    ("queues are NULL after a failure", "  (void)priority;\n  *out_queue = NULL;", "  (void)priority;", "direct.test_without_host_memory"),
+    ("lists are NULL after a failure", "accrt_driver_list_t** out_list) {\n  *out_list = NULL;", "accrt_driver_list_t** out_list) {", "direct.test_without_host_memory"),
+    ("want of memory is recorded", "    environment->fail(environment, ACCRT_ERROR_OUT_OF_MEMORY, 0, NULL, operation, message);\n", "    (void)operation; (void)message;\n", "direct.test_without_host_memory"),
+    ("executions allocate nothing", "return run_commands(queue, list->commands, list->command_count, submission);", "void* more = allocate(list->device->driver->environment, 64, \"x\"); accrt_status_t s = run_commands(queue, list->commands, list->command_count, submission); deallocate(list->device->driver->environment, more, 64); return s;", "direct.test_repeated_work_allocates_nothing"),
+    # What a driver author that had not seen the suite got wrong
+    ("fills of eight bytes are of eight", "  for (uint64_t i = 0; i < size_bytes; i += fill->pattern_bytes) {", "  if ((uint32_t)fill->pattern == 0x01010101u * (uint8_t)fill->pattern) { memset(target, (uint8_t)fill->pattern, size_bytes); return; }\n  for (uint64_t i = 0; i < size_bytes; i += fill->pattern_bytes) {", "direct.test_fills_repeat_every_byte_of_the_pattern"),
+    ("times are of the end", "    complete(submission->completion, NULL);\n  }", "    if (submission->completion.done != NULL) submission->completion.done(submission->completion.user, ACCRT_OK, NULL, begun_ns);\n  }", "direct.test_times_are_of_the_end"),
+    ("a failure is there before it is told", "    queue->failure = error;\n    complete(submission->completion, &error);", "    complete(submission->completion, &error);\n    queue->failure = error;", "direct.test_a_failing_completion_finds_a_failed_queue"),
+    ("blocks are an execution's own", "  _Alignas(16) unsigned char params[ACCRT_KERNEL_MAX_PARAMS_BYTES];", "  static _Alignas(16) unsigned char params[ACCRT_KERNEL_MAX_PARAMS_BYTES];", "direct.test_executions_share_nothing"),
+    ("local memory is an execution's own", "local_memory = allocator->allocate(allocator->self, local_bytes, 64);", "static _Alignas(64) unsigned char shared[1 << 20]; local_memory = shared;", "direct.test_executions_share_nothing"),
+    ("what failed is traced", "  if (environment->tracing)\n    trace_command", "  if (environment->tracing && status == ACCRT_OK)\n    trace_command", "direct.test_failed_commands_are_traced"),
+    ("empty work is poisoned too", "  return run_commands(queue, list->commands, list->command_count, submission);", "  if (list->command_count == 0) { complete(submission->completion, NULL); return ACCRT_OK; }\n  return run_commands(queue, list->commands, list->command_count, submission);", "direct.test_empty_work_behind_a_failure_is_poisoned"),
+    # Versions, threads
+    ("another major version is refused", "return max_abi >> 16 == ACCRT_DRIVER_ABI_MAJOR ? &null_table : NULL;", "(void)max_abi; return &null_table;", "direct.test_other_versions_are_refused"),
+    ("newer minor versions are taken", "return max_abi >> 16 == ACCRT_DRIVER_ABI_MAJOR ? &null_table : NULL;", "return max_abi <= ACCRT_DRIVER_ABI_VERSION ? &null_table : NULL;", "direct.test_other_versions_are_refused"),
+    # A second round of mutants whose author had not seen the suite (those of it that stand above already are not repeated)
+    ("planes are not rows", "  for (uint64_t plane = 0; plane < planes; ++plane) {", "  if (value_of(&copy->source_stride_bytes[0], submission) == bytes && value_of(&copy->target_stride_bytes[0], submission) == bytes) { memcpy(target, source, bytes * rows * planes); return; }\n  for (uint64_t plane = 0; plane < planes; ++plane) {", "copy.test_strided"),
+    ("patterns of eight bytes have two halves", "memcpy(target + i, &fill->pattern, fill->pattern_bytes); /*", "memcpy(target + i, &fill->pattern, fill->pattern_bytes > 4 ? 4 : fill->pattern_bytes); if (fill->pattern_bytes == 8) memcpy(target + i + 4, &fill->pattern, 4); /*", "direct.test_fills_repeat_every_byte_of_the_pattern"),
+    ("small patches leave their neighbours", "memcpy(params + patch->offset_bytes, &bits, patch->size_bytes);", "memcpy(params + patch->offset_bytes, &bits, patch->size_bytes < 4 ? 4 : patch->size_bytes);", "direct.test_values_are_patched_into_blocks"),
+    ("no planes are not one", "  const uint64_t planes = value_of(&copy->extent[2], submission);", "  uint64_t planes = value_of(&copy->extent[2], submission);\n  if (planes == 0) planes = 1;", "direct.test_extents_of_zero_copy_nothing"),
+    ("no rows of workgroups are not one", "    if (view.workgroup_count[i] == 0)\n      return ACCRT_OK;", "    if (view.workgroup_count[i] == 0 && i > 0)\n      view.workgroup_count[i] = 1;\n    if (view.workgroup_count[i] == 0)\n      return ACCRT_OK;", "direct.test_grids_take_scalars"),
+    ("barriers hold what names nothing", "    memcpy(list->commands, info->commands, size_bytes);\n", "    uint32_t next = 0;\n    for (int late = 0; late < 2; ++late)\n      for (uint32_t i = 0; i < info->command_count; ++i)\n        if ((info->commands[i].predecessor_count != 0 || info->commands[i].opcode == ACCRT_DRIVER_COMMAND_BARRIER) == late)\n          list->commands[next++] = info->commands[i];\n", "direct.test_lists_are_ordered_as_they_say"),
+    ("commands wait for what they name", "    memcpy(list->commands, info->commands, size_bytes);\n", "    uint32_t next = 0, from = 0;\n    for (uint32_t i = 0; i <= info->command_count; ++i) {\n      if (i != info->command_count && info->commands[i].opcode != ACCRT_DRIVER_COMMAND_BARRIER) continue;\n      for (uint32_t k = i; k > from; --k) list->commands[next++] = info->commands[k - 1];\n      if (i != info->command_count) list->commands[next++] = info->commands[i];\n      from = i + 1;\n    }\n", "direct.test_lists_are_ordered_as_they_say"),
+    ("a list ends at its failure", "  for (uint32_t i = 0; i < count && status == ACCRT_OK; ++i) {", "  accrt_error_t first = {0};\n  for (uint32_t i = 0; i < count; ++i) {\n    if (status != ACCRT_OK && first.status == ACCRT_OK) first = error;", "direct.test_a_list_ends_at_its_failure"),
+    ("cancelled queues stay so", "    complete(submission->completion, &error); /* and so do all behind it", "    atomic_store(&queue->cancelled, 0); complete(submission->completion, &error); /* and so do all behind it", "direct.test_cancelled_work_stops"),
+    ("empty work is cancelled too", "  if (count == 0 && is_cancelled(queue))", "  if (0)", "direct.test_idle_queues_are_cancelled_too"),
+    ("notices tell that it was cancelled", "  if (failure.status == ACCRT_OK && is_cancelled(queue)) {", "  if (0) {", "direct.test_idle_queues_are_cancelled_too"),
+    # A third round of mutants whose author had not seen the suite
+    ("seldom is not never", "  return run_commands(queue, list->commands, list->command_count, submission);",
+     "  accrt_driver_submission_t prepared = *submission;\n  accrt_driver_binding_t kept[64];\n"
+     "  for (uint32_t i = 0; i < submission->binding_count; ++i) {\n    kept[i] = submission->bindings[i];\n    if (i < 64 && list->is_stable[i]) {\n"
+     "      if (list->known[i] == 0)\n        list->known[i] = kept[i].address;\n      kept[i].address = list->known[i];\n    }\n  }\n"
+     "  prepared.bindings = kept;\n  return run_commands(queue, list->commands, list->command_count, &prepared);",
+     "direct.test_bindings_that_seldom_change_do_change"),
+    ("commands begin one after another", "  const uint64_t begin_ns = environment->tracing ? now_ns() : 0;", "  static uint64_t begin_ns, number;\n  if (number != submission->number)\n    begin_ns = now_ns();\n  number = submission->number;",
+     "direct.test_commands_begin_when_others_have_ended"),
+    # Classes of mutations that a tool made of both drivers, and that passed
+    ("facts are whole", "  out_info->cpu_features = 0;\n", "", "direct.test_facts_leave_nothing_unfilled"),
+    ("pools are told how to grow", "  out_info->default_grow_bytes = UINT64_C(1) << 20;\n", "", "direct.test_facts_leave_nothing_unfilled"),
+    ("records begin as records", "  out_error->struct_size = (uint32_t)sizeof *out_error;\n  out_error->status = ACCRT_ERROR_KERNEL;", "  out_error->status = ACCRT_ERROR_KERNEL;", "direct.test_failures_name_the_workgroup"),
+    ("records have a message", '    snprintf(message, sizeof message, "could not allocate', '    message[0] = 0;\n    if (0) snprintf(message, sizeof message, "could not allocate', "direct.test_what_is_refused_changes_nothing"),
+    ("memory goes back as it came", "deallocate(environment->allocator->self, pointer, size_bytes, 16);", "deallocate(environment->allocator->self, pointer, size_bytes, 32);", "direct.test_empty_lists"),
+    ("allocations are not overrun", "allocate(environment->allocator->self, size_bytes, 16);", "allocate(environment->allocator->self, size_bytes - 4, 16);", "direct.test_empty_lists"),
+    ("failures name the workgroup", "workgroup->workgroup_id[1], workgroup->workgroup_id[2],", "workgroup->workgroup_id[2], workgroup->workgroup_id[1],", "direct.test_failures_name_the_workgroup"),
+    ("what is skipped has a record", "    error = queue->failure;\n", "    memset(&error, 0, sizeof error);\n", "direct.test_failures_name_the_workgroup"),
+    ("nobody need listen", "  if (completion.done == NULL)\n    return;\n", "", "direct.test_work_needs_no_listener"),
+    ("commands without a name have one in traces", ".name = name != NULL ? name : names[kind],", '.name = name != NULL ? name : "",', "direct.test_commands_without_a_name_are_traced"),
+    ("no kernel runs without its memory", "    if (local_memory == NULL) {", "    if (0) {", "direct.test_kernels_do_not_run_without_their_memory"),
+    ("environments are a driver's own", "  driver->environment = environment;\n  *out_driver", "  static const accrt_driver_environment_t* first;\n  if (first == NULL) first = environment;\n  driver->environment = first;\n  *out_driver", "direct.test_drivers_know_nothing_of_one_another"),
+    ("nothing is printed", "  memset(out_error, 0, sizeof *out_error);\n  out_error->struct_size = (uint32_t)sizeof *out_error;\n  out_error->status = ACCRT_ERROR_KERNEL;", "  fprintf(stderr, \"a kernel failed\\n\");\n  memset(out_error, 0, sizeof *out_error);\n  out_error->struct_size = (uint32_t)sizeof *out_error;\n  out_error->status = ACCRT_ERROR_KERNEL;", "direct.test_drivers_keep_to_themselves"),
+    ("signals are the program's", "static uint32_t device_count(accrt_driver_t* driver) {", "#include <signal.h>\nstatic uint32_t device_count(accrt_driver_t* driver) {\n  signal(SIGUSR1, driver == NULL ? SIG_DFL : SIG_IGN);", "direct.test_drivers_keep_to_themselves"),
+    ("blocks may be large", "memcpy(params, dispatch->params, dispatch->params_size_bytes);", "memcpy(params, dispatch->params, dispatch->params_size_bytes > 2048 ? 2048 : dispatch->params_size_bytes);", "direct.test_work_may_be_large"),
+    ("strides of one row do not count", "  if (bytes == 0 || rows == 0)\n", "  if (bytes == 0 || rows == 0 || value_of(&copy->source_stride_bytes[0], submission) > UINT32_MAX)\n", "direct.test_strides_of_one_row_do_not_count"),
+    ("queues are left alone behind their completion", "  completion.done(completion.user, status, error, now_ns());\n", "  completion.done(completion.user, status, error, now_ns());\n  if (last_queue != NULL) last_queue->failure.reserved = 0;\n", "direct.test_completions_may_give_back_all"),
+    ("priorities are clamped", "  (void)priority;\n  *out_queue = NULL;\n", "  *out_queue = NULL;\n  if (priority > 1)\n    return device->driver->environment->fail(device->driver->environment, ACCRT_ERROR_INVALID_ARGUMENT, 0, NULL, \"queue_create\", \"no such priority\");\n", "direct.test_there_are_as_many_queues_as_asked_for"),
+    ("cancelled kernels say how far they got", "        ++done;\n", "        --done;\n", "direct.test_cancelled_work_stops"),
+    # A fourth round of mutants whose author had not seen the suite
+    ("words of kernels are no format", "workgroup->message[0] == '\\0' ? \"\" : \": \", workgroup->message);",
+     "workgroup->message[0] == '\\0' ? \"\" : \": \", \"\");\n  const size_t length = strlen(out_error->message);\n  snprintf(out_error->message + length, sizeof out_error->message - length, workgroup->message);",
+     "direct.test_words_of_kernels_are_theirs"),
+    ("words of kernels are whole", "in workgroup (%u, %u, %u)%s%s\"", "in workgroup (%u, %u, %u)%s%.100s\"", "direct.test_words_of_kernels_are_theirs"),
+    ("names are no format", "  environment->trace(environment, &event);", "  char text[512];\n  snprintf(text, sizeof text, event.name);\n  accrt_trace_event_t told = event;\n  told.name = text;\n  environment->trace(environment, &told);", "direct.test_names_are_text"),
+    ("every stable binding is looked at", "  return run_commands(queue, list->commands, list->command_count, submission);",
+     "  accrt_driver_submission_t prepared = *submission;\n  accrt_driver_binding_t kept[64];\n  uint32_t first = 0, is_same = 0;\n"
+     "  while (first < submission->binding_count && !list->is_stable[first])\n    ++first;\n"
+     "  if (first < submission->binding_count)\n    is_same = list->known[first] == submission->bindings[first].address;\n"
+     "  for (uint32_t i = 0; i < submission->binding_count; ++i) {\n    kept[i] = submission->bindings[i];\n    if (list->is_stable[i] && is_same)\n      kept[i].address = list->known[i];\n"
+     "    list->known[i] = kept[i].address;\n  }\n"
+     "  prepared.bindings = kept;\n  return run_commands(queue, list->commands, list->command_count, &prepared);",
+     "direct.test_random_lists"),
+    # Obligations whose corners nothing looked at: large sizes and numbers, all who are told, what is not first
+    ("grids have more than 16 bits", "(uint32_t)value_of(&dispatch->grid[i], submission)", "(uint16_t)value_of(&dispatch->grid[i], submission)", "direct.test_grids_may_be_large"),
+    ("notices tell whose failure it is", "  complete(completion, failure.status == ACCRT_OK ? NULL : &failure);", "  failure.submission = 0;\n  complete(completion, failure.status == ACCRT_OK ? NULL : &failure);", "direct.test_records_are_the_failing_ones"),
+    ("what is skipped tells whose failure it is", "    error.status = ACCRT_ERROR_POISONED;\n", "    error.status = ACCRT_ERROR_POISONED;\n    error.submission = 0;\n", "direct.test_records_are_the_failing_ones"),
+    ("what is skipped tells the code", "    error.status = ACCRT_ERROR_POISONED;\n", "    error.status = ACCRT_ERROR_POISONED;\n    error.driver_code = 0;\n", "direct.test_records_are_the_failing_ones"),
+    ("imported memory begins anywhere", "  out_memory->handle = NULL;\n  out_memory->device_address = (uint64_t)(uintptr_t)pointer;", "  out_memory->handle = NULL;\n  out_memory->device_address = (uint64_t)(uintptr_t)pointer & ~UINT64_C(15);", "direct.test_imported_memory_begins_anywhere"),
+    ("fills may be large", "  const uint64_t size_bytes = value_of(&fill->target.size_bytes, submission);", "  const uint64_t size_bytes = value_of(&fill->target.size_bytes, submission) & 0xFFFFF;", "direct.test_copies_and_fills_may_be_large"),
+    ("rows may be many", "  const uint64_t rows = value_of(&copy->extent[1], submission);", "  const uint64_t rows = value_of(&copy->extent[1], submission) & 0xFF;", "direct.test_copies_and_fills_may_be_large"),
+    ("planes may be many", "  const uint64_t planes = value_of(&copy->extent[2], submission);", "  const uint64_t planes = value_of(&copy->extent[2], submission) & 0xFF;", "direct.test_copies_and_fills_may_be_large"),
+    ("rows may be long", "  const uint64_t bytes = value_of(&copy->extent[0], submission);", "  const uint64_t bytes = value_of(&copy->extent[0], submission) & 0x1FFFF;", "direct.test_copies_and_fills_may_be_large"),
+    ("planes may be far apart", "plane * value_of(&copy->source_stride_bytes[1], submission)", "plane * (uint16_t)value_of(&copy->source_stride_bytes[1], submission)", "direct.test_copies_and_fills_may_be_large"),
+    ("planes may lie in rows", "  if (bytes == 0 || rows == 0)\n", "  if (value_of(&copy->target_stride_bytes[0], submission) > value_of(&copy->target_stride_bytes[1], submission) && planes > 1 && rows > 1)\n    return;\n  if (bytes == 0 || rows == 0)\n", "direct.test_random_fills_and_copies"),
+    ("rows may be repeated", "  if (bytes == 0 || rows == 0)\n", "  if (rows > 1 && value_of(&copy->source_stride_bytes[0], submission) == 0)\n    return;\n  if (bytes == 0 || rows == 0)\n", "direct.test_random_fills_and_copies"),
+    ("traces have numbers of 64 bits", "      .submission = submission->number,\n      .begin_ns", "      .submission = (uint32_t)submission->number,\n      .begin_ns", "direct.test_each_command_is_traced"),
+    ("streams have ids of 64 bits", ".stream_id = submission->stream_id,", ".stream_id = (uint32_t)submission->stream_id,", "direct.test_each_command_is_traced"),
+    ("records have numbers of 64 bits", "  out_error->submission = submission->number;\n  snprintf(out_error->operation, sizeof out_error->operation, \"dispatch\");\n  snprintf(out_error->message, sizeof out_error->message,\n           \"kernel", "  out_error->submission = (uint32_t)submission->number;\n  snprintf(out_error->operation, sizeof out_error->operation, \"dispatch\");\n  snprintf(out_error->message, sizeof out_error->message,\n           \"kernel", "direct.test_failures_have_a_record_and_stay"),
+    ("kernels know numbers of 64 bits", ".submission = submission->number};", ".submission = (uint32_t)submission->number};", "direct.test_random_dispatches"),
+    ("local memory may be large", "  const size_t local_bytes = dispatch->kernel->definition->local_memory_size_bytes;", "  size_t local_bytes = dispatch->kernel->definition->local_memory_size_bytes;\n  if (local_bytes > 100000) local_bytes = 100000;", "direct.test_local_memory_has_any_size"),
+    ("sizes of local memory have more than 16 bits", ".local_memory_size_bytes = dispatch->kernel->definition->local_memory_size_bytes,", ".local_memory_size_bytes = dispatch->kernel->definition->local_memory_size_bytes & 0xFFFF,", "direct.test_local_memory_has_any_size"),
+    ("exceptions are masked", "  fesetenv(FE_DFL_ENV);", "  fesetround(FE_TONEAREST); __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() & ~0x8040u);", "direct.test_floating_point_environment"),
+    ("operators are found anywhere", "    if (info->commands[i].opcode != ACCRT_DRIVER_COMMAND_OPERATOR)", "    if (i > 1 || info->commands[i].opcode != ACCRT_DRIVER_COMMAND_OPERATOR)", "direct.test_operators_are_found_anywhere"),
+    ("names in records are whole", "           \"kernel '%s' returned %d in", "           \"kernel '%.40s' returned %d in", "direct.test_records_are_the_failing_ones"),
+    ("what is skipped has a time", "  completion.done(completion.user, status, error, now_ns());", "  completion.done(completion.user, status, error, status == ACCRT_ERROR_POISONED ? 0 : now_ns());", "direct.test_failures_have_a_record_and_stay"),
+    ("what is cancelled has a time", "    complete(submission->completion, &error); /* and", "    if (submission->completion.done) submission->completion.done(submission->completion.user, error.status, &error, 0); /* and", "direct.test_cancelled_work_stops"),
+    ("blocks have the size of the dispatch", "                                  .params_size_bytes = dispatch->params_size_bytes,", "                                  .params_size_bytes = dispatch->kernel->definition->params_size_bytes,", "direct.test_random_dispatches"),
+    ("each workgroup looks whether it is cancelled", "        if (is_cancelled(queue))\n          return tell", "        if (is_cancelled(queue) && done % 2 == 1)\n          return tell", "direct.test_kernels_end_at_any_workgroup"),
+    ("what is cancelled is not traced as well", "      .status = status,\n", "      .status = status == ACCRT_ERROR_CANCELLED ? ACCRT_OK : status,\n", "direct.test_kernels_end_at_any_workgroup"),
+    ("what is cancelled gives back its local memory", "  if (local_memory != NULL) {\n    allocator->deallocate(", "  if (local_memory != NULL && status != ACCRT_ERROR_CANCELLED) {\n    allocator->deallocate(", "direct.test_kernels_end_at_any_workgroup"),
+    ("the caller's floats come back behind a failure", "  fesetenv(&callers);", "  if (status == ACCRT_OK) fesetenv(&callers);", "direct.test_kernels_end_at_any_workgroup"),
+    ("values of ranges without a binding take scalars", "      bits = address_of(&patch->range, submission);", "      bits = address_of(&patch->range, submission);\n      if (patch->range.binding == ACCRT_DRIVER_NONE && patch->range.offset.scalar != ACCRT_DRIVER_NONE) bits = patch->range.offset.constant;", "direct.test_random_dispatches"),
+    ("one reset ends a failure and a cancel", "  memset(&queue->failure, 0, sizeof queue->failure);\n", "  if (queue->failure.status != ACCRT_OK) {\n    memset(&queue->failure, 0, sizeof queue->failure);\n    return ACCRT_OK;\n  }\n", "direct.test_resets_end_every_cancelling"),
+]  # fmt: skip
+
+#: The same of tests/cts/threaded.c: the null driver with threads and the optional groups of the table.
+THREADED_MUTANTS = [
+    # The second round of mutants whose author had not seen the suite
+    ("descriptors that are lent stay the lender's", "  describe(pointer, handle->size_bytes, pointer, out_memory);\n", "  close(handle->fd);\n  describe(pointer, handle->size_bytes, pointer, out_memory);\n", "direct.test_memory_for_others"),
+    ("progress is of what ended well", "failure.status == ACCRT_OK ? queue->ended_number : queue->good_number;", "queue->ended_number;", "direct.test_progress_tells_failures_until_reset"),
+    ("each record is its own", "  point_t* point = job == NULL ? NULL : take_point(driver);", "  point_t* point = job == NULL ? NULL : event->point != NULL ? event->point : take_point(driver);", "direct.test_waits_are_for_the_record_of_their_time"),
+    ("a wake-up is not an end", "  while (queue->ended_number < target && in_time)\n", "  if (queue->ended_number < target && in_time)\n", "direct.test_waits_end_with_the_work_or_the_time"),
+    ("launches in flight need no launch", "  job->command.as.dispatch.kernel = &job->kernel;", "  job->command.as.dispatch.kernel = dispatch->kernel;", "direct.test_launches_bring_their_own"),
+    ("notices wait for what runs", "  job_t* job = take_job(queue, JOB_NOTIFY, 0);", "  if (queue->first == NULL && queue->base.failure.status == ACCRT_OK) {\n    complete(completion, NULL);\n    return ACCRT_OK;\n  }\n  job_t* job = take_job(queue, JOB_NOTIFY, 0);", "direct.test_nothing_overtakes_what_runs"),
+    # What is handed over, order
+    ("bindings are copied", "  out_submission->bindings =\n      keep(cursor, submission->bindings, submission->binding_count * sizeof *submission->bindings);\n", "", "direct.test_what_is_handed_over_is_copied"),
+    ("scalars are copied", "  out_submission->scalars =\n      keep(cursor, submission->scalars, submission->scalar_count * sizeof *submission->scalars);\n", "", "direct.test_what_is_handed_over_is_copied"),
+    ("blocks are copied", "  job->command.as.dispatch.params = keep(cursor, dispatch->params, dispatch->params_size_bytes);\n", "", "direct.test_what_is_handed_over_is_copied"),
+    ("patches are copied", "  job->command.as.dispatch.patches =\n      keep(cursor, dispatch->patches, dispatch->patch_count * sizeof(accrt_driver_patch_t));\n", "", "direct.test_what_is_handed_over_is_copied"),
+    ("names are copied", "    job->command.name = keep(cursor, command->name, strlen(command->name) + 1);", "    (void)cursor;", "direct.test_what_is_handed_over_is_copied"),
+    ("enqueuing returns before the work", "  job->numbered = 1;\n  append(queue, job);\n  return ACCRT_OK;\n}\n\nstatic accrt_status_t threaded_execute", "  job->numbered = 1;\n  append(queue, job);\n  threaded_driver_t* held = lock_of(queue);\n  while (queue->first != NULL || queue->running)\n    wait_change(held, ACCRT_TIMEOUT_INFINITE);\n  pthread_mutex_unlock(&held->mutex);\n  return ACCRT_OK;\n}\n\nstatic accrt_status_t threaded_execute", "direct.test_enqueuing_does_not_block"),
+    ("no lock is held in completions", "    end_job(queue, job, &error);\n    complete(completion, error.status == ACCRT_OK ? NULL : &error);", "    end_job(queue, job, &error);\n    lock_of(queue);\n    complete(completion, error.status == ACCRT_OK ? NULL : &error);", "direct.test_completions_may_enqueue"),
+    ("work is first in, first out", "  if (queue->first == NULL) {\n    queue->first = job;\n  } else {", "  if (queue->first == NULL || job->kind == JOB_NOTIFY) {\n    job->next = queue->first;\n    queue->first = job;\n    if (job->next != NULL) {\n      unlock(driver);\n      return;\n    }\n  } else {", "direct.test_nothing_overtakes_what_runs"),
+    ("repeated work keeps what it has", "  job->next = queue->free_jobs;\n  queue->free_jobs = job;\n  queue->running = 0;", "  queue->running = 0;", "direct.test_repeated_work_allocates_nothing"),
+    # Progress by number
+    ("progress is not what was enqueued", "failure.status == ACCRT_OK ? queue->ended_number : queue->good_number;", "queue->enqueued_number;", "direct.test_progress_counts_what_has_ended"),
+    ("progress grows", "failure.status == ACCRT_OK ? queue->ended_number : queue->good_number;", "failure.status == ACCRT_OK ? 0 : queue->good_number;", "direct.test_progress_counts_what_has_ended"),
+    ("lists count", "  job->list = list;\n  job->numbered = 1;", "  job->list = list;", "direct.test_progress_counts_what_has_ended"),
+    ("progress tells failures", "  return failure.status == ACCRT_OK ? ACCRT_OK : report(driver, &failure);\n}\n\nstatic accrt_status_t queue_wait", "  return ACCRT_OK;\n}\n\nstatic accrt_status_t queue_wait", "direct.test_progress_tells_failures_until_reset"),
+    ("progress tells failures again", "queue->ended_number : queue->good_number;\n", "queue->ended_number : queue->good_number;\n  queue->base.failure.status = ACCRT_OK;\n", "direct.test_progress_tells_failures_until_reset"),
+    ("failures are recorded for who asks", "  return failure.status == ACCRT_OK ? ACCRT_OK : report(driver, &failure);\n}\n\nstatic accrt_status_t queue_wait", "  return failure.status;\n}\n\nstatic accrt_status_t queue_wait", "direct.test_progress_tells_failures_until_reset"),
+    ("a reset counts what has ended", "  queue_reset(base);\n  unlock", "  queue_reset(base);\n  ((threaded_queue_t*)base)->ended_number = ((threaded_queue_t*)base)->good_number;\n  unlock", "direct.test_progress_tells_failures_until_reset"),
+    ("waits tell failures", "  if (failure.status != ACCRT_OK)\n    return report(driver, &failure);\n  if (!reached)", "  if (!reached)", "direct.test_progress_tells_failures_until_reset"),
+    ("waits are for the last too", "  while (queue->ended_number < target && in_time)", "  while (queue->ended_number + 1 < target && in_time)", "direct.test_waits_end_with_the_work_or_the_time"),
+    ("waits have a time", "  const uint64_t deadline_ns = deadline_of(timeout_ns);\n  threaded_driver_t* driver = lock_of(queue);", "  const uint64_t deadline_ns = ACCRT_TIMEOUT_INFINITE + 0 * timeout_ns;\n  threaded_driver_t* driver = lock_of(queue);", "direct.test_waits_end_with_the_work_or_the_time"),
+    ("short times are not none", "  const uint64_t now = now_ns();\n", "  const uint64_t now = now_ns();\n  timeout_ns = timeout_ns == ACCRT_TIMEOUT_INFINITE ? timeout_ns : timeout_ns / 1000000 * 1000000;\n", "direct.test_waits_end_with_the_work_or_the_time"),
+    ("infinite is for ever", "  return timeout_ns > UINT64_MAX - 1 - now ? ACCRT_TIMEOUT_INFINITE : now + timeout_ns;", "  return now + timeout_ns;", "direct.test_waits_end_with_the_work_or_the_time"),
+    ("waits are for what is enqueued", "    return queue->enqueued_number;\n", "    return number;\n", "direct.test_waits_end_with_the_work_or_the_time"),
+    # Events
+    ("queues wait for events", "  while (!job->point->reached && !is_cancelled(&queue->base))\n    wait_change(driver, ACCRT_TIMEOUT_INFINITE);\n", "", "direct.test_events_are_reached_behind_what_is_before"),
+    ("records come behind the work", "  append(queue, job);\n  return ACCRT_OK;\n}\n\nstatic accrt_status_t event_wait", "  point->reached = 1;\n  append(queue, job);\n  return ACCRT_OK;\n}\n\nstatic accrt_status_t event_wait", "direct.test_events_are_reached_behind_what_is_before"),
+    ("never recorded is nothing to wait for", "  int reached = 1;\n  pthread_mutex_lock", "  int reached = event->point != NULL;\n  pthread_mutex_lock", "direct.test_events_are_reached_behind_what_is_before"),
+    ("asking records no error", "  if (!reached)\n    return ACCRT_ERROR_NOT_READY;\n  return failure", "  if (!reached && deadline_ns == 0)\n    return refuse(driver, ACCRT_ERROR_NOT_READY, \"event_query\", \"not yet\");\n  if (!reached)\n    return ACCRT_ERROR_NOT_READY;\n  return failure", "direct.test_events_are_reached_behind_what_is_before"),
+    ("events' time limits have a status", "  if (status != ACCRT_ERROR_NOT_READY)\n    return status;", "  if (1)\n    return status;", "direct.test_events_are_reached_behind_what_is_before"),
+    ("waiting for events ends with the record", "    while (!point->reached && in_time)\n", "    if (!point->reached && in_time)\n", "direct.test_events_are_reached_behind_what_is_before"),
+    ("waits hold their record", "    ++job->point->references;\n", "", "direct.test_waits_are_for_the_record_of_their_time"),
+    ("destroyed events are reached", "  drop_point(driver, event->point);\n  pthread_mutex_unlock(&driver->mutex);\n  deallocate", "  if (event->point != NULL)\n    event->point->references = 1;\n  drop_point(driver, event->point);\n  pthread_mutex_unlock(&driver->mutex);\n  deallocate", "direct.test_events_may_be_destroyed_in_flight"),
+    ("records carry failures", "  job->point->failure = *error;\n", "  (void)error;\n", "direct.test_events_carry_failures"),
+    ("who waits for a failure fails", "  if (status != ACCRT_OK)\n    *out_error = job->point->failure;\n", "", "direct.test_events_carry_failures"),
+    ("the time is the record's end", "  job->point->time_ns = now_ns();\n", "", "direct.test_events_tell_the_time_between"),
+    ("the time has a sign", "(int64_t)(end->point->time_ns - start->point->time_ns);", "(int64_t)(end->point->time_ns > start->point->time_ns ? end->point->time_ns - start->point->time_ns : start->point->time_ns - end->point->time_ns);", "direct.test_events_tell_the_time_between"),
+    ("events are waited for on other devices", "  job_t* job = take_job(queue, JOB_WAIT, 0);", "  if (&event->device->base != base->device)\n    return ACCRT_OK;\n  job_t* job = take_job(queue, JOB_WAIT, 0);", "direct.test_events_are_waited_for_on_other_devices"),
+    # Prepared launches
+    ("launches have blocks of their own", "  job->command.as.dispatch.params = keep(cursor, dispatch->params, dispatch->params_size_bytes);\n", "  if (dispatch->patch_count != 0 || command->name != NULL)\n    job->command.as.dispatch.params = keep(cursor, dispatch->params, dispatch->params_size_bytes);\n", "direct.test_launches_bring_their_own"),
+    ("launches' blocks are whole", ".params_size_bytes = launch->kernel.definition->params_size_bytes}};", ".params_size_bytes = 16}};", "direct.test_launches_bring_their_own"),
+    ("launches have three sides", ".grid = {{.constant = grid[0], .scalar = ACCRT_DRIVER_NONE},\n                               {.constant = grid[1]", ".grid = {{.constant = grid[1], .scalar = ACCRT_DRIVER_NONE},\n                               {.constant = grid[0]", "direct.test_launches_bring_their_own"),
+    ("launches have a number", "                                                .number = number};\n  return threaded_enqueue", "                                                .number = number - 1};\n  return threaded_enqueue", "direct.test_launches_bring_their_own"),
+    ("launches keep the kernel, not its struct", ".kernel = &launch->kernel,", ".kernel = launch->lent,", "direct.test_launches_bring_their_own"),
+    ("launches are in their queue's order", "  return threaded_enqueue(queue, &command, &submission);\n}", "  accrt_error_t error;\n  run_command(queue, &command, &submission, &error);\n  return ACCRT_OK;\n}", "direct.test_launches_are_work_of_their_queue"),
+    # Memory for other processes
+    ("descriptors that are given are the receiver's", "  const int fd = dup(shared->fd); /* whoever receives it owns it */", "  const int fd = shared->fd;", "direct.test_memory_for_others"),
+    ("imported memory is the exporter's", "PROT_READ | PROT_WRITE, MAP_SHARED, handle->fd", "PROT_READ | PROT_WRITE, MAP_PRIVATE, handle->fd", "direct.test_memory_for_others"),
+    ("handles tell the size", "  out_handle->size_bytes = memory->size_bytes;\n", "", "direct.test_memory_for_others"),
+    ("exportable memory is freed", "  munmap(memory->host_pointer, memory->size_bytes);\n  close(shared->fd);\n", "  munmap(memory->host_pointer, memory->size_bytes);\n", "direct.test_memory_for_others"),
+    ("imported memory outlives the exporter's", "  munmap(memory->host_pointer, memory->size_bytes);\n  close(shared->fd);\n", "  munmap(memory->host_pointer, memory->size_bytes);\n  ftruncate(shared->fd, 0);\n  close(shared->fd);\n", "direct.test_memory_for_others"),
+    ("plain memory is not exported", "  if (shared == NULL || handle_kind != ACCRT_DRIVER_HANDLE_FD)\n", "  if (shared == NULL)\n    return ACCRT_OK;\n  if (handle_kind != ACCRT_DRIVER_HANDLE_FD)\n", "direct.test_memory_that_is_not_for_others"),
+    ("kinds of handles are checked", "  if (handle_kind != ACCRT_DRIVER_HANDLE_FD)\n    return refuse(driver, ACCRT_ERROR_UNSUPPORTED, \"memory_allocate_exportable\",", "  if (0)\n    return refuse(driver, ACCRT_ERROR_UNSUPPORTED, \"memory_allocate_exportable\",", "direct.test_memory_that_is_not_for_others"),
+    ("no memory is left after a refusal", "static accrt_status_t memory_import_handle(accrt_driver_device_t* device,\n                                           const accrt_driver_handle_t* handle,\n                                           accrt_driver_memory_t* out_memory) {\n  const threaded_driver_t* driver = driver_of(device);\n  memset(out_memory, 0, sizeof *out_memory);\n", "static accrt_status_t memory_import_handle(accrt_driver_device_t* device,\n                                           const accrt_driver_handle_t* handle,\n                                           accrt_driver_memory_t* out_memory) {\n  const threaded_driver_t* driver = driver_of(device);\n", "direct.test_memory_that_is_not_for_others"),
+    # Cancelling
+    ("what waits is dropped", "  if (error->status == ACCRT_OK && is_cancelled(&queue->base) && !job->numbered)", "  if (0)", "direct.test_idle_queues_are_cancelled_too"),
+    ("cancelling waits for nothing", "  unlock(driver); /* wakes it where it waits for an event */", "  while (((threaded_queue_t*)base)->running)\n    wait_change(driver, ACCRT_TIMEOUT_INFINITE);\n  unlock(driver);", "direct.test_cancelled_queues_drop_what_they_have"),
+    ("cancelled is not poisoned", "  if (job->numbered && error->status != ACCRT_ERROR_CANCELLED)", "  if (job->numbered)", "direct.test_cancelled_queues_drop_what_they_have"),
+    ("lists end when cancelled", "  for (uint32_t i = 0; i < count && status == ACCRT_OK; ++i) {\n    status = is_cancelled(&queue->base)\n                 ? tell", "  for (uint32_t i = 0; i < count && status == ACCRT_OK; ++i) {\n    status = 0\n                 ? tell", "direct.test_cancelled_queues_drop_what_they_have"),
+    ("cancelling is one queue's", "static void threaded_cancel(accrt_driver_queue_t* base) {\n", "static void threaded_cancel(accrt_driver_queue_t* base) {\n  all_cancelled = 1;\n", "direct.test_cancelled_queues_drop_what_they_have"),
+    ("a reset ends cancelling", "  queue_reset(base);\n", "  memset(&base->failure, 0, sizeof base->failure);\n", "direct.test_idle_queues_are_cancelled_too"),
+    ("cancelled queues wait for no event", "  while (!job->point->reached && !is_cancelled(&queue->base))", "  while (!job->point->reached)", "direct.test_cancelled_queues_wait_for_no_event"),
+    ("progress tells that it was cancelled", "  const accrt_error_t failure = queue->base.failure;\n  /* Of", "  accrt_error_t failure = queue->base.failure;\n  if (failure.status == ACCRT_ERROR_CANCELLED)\n    failure.status = ACCRT_OK;\n  /* Of", "direct.test_cancelled_queues_drop_what_they_have"),
+    ("cancelled work says how far it got", "                 ? tell_cancelled(\"commands\", i, count, submission, out_error)", "                 ? tell_cancelled(\"commands\", 0, count, submission, out_error)", "direct.test_cancelled_queues_drop_what_they_have"),
+    # Lists on the caller
+    ("only idle queues run on the caller", "  const uint32_t busy = queue->first != NULL || queue->running;", "  const uint32_t busy = queue->first != NULL;", "direct.test_lists_run_on_the_caller_of_idle_queues"),
+    ("failed queues run nothing on the caller", "  if (error.status != ACCRT_OK) {\n    if (error.status != ACCRT_ERROR_CANCELLED)", "  if (0) {\n    if (error.status != ACCRT_ERROR_CANCELLED)", "direct.test_lists_run_on_the_caller_of_idle_queues"),
+    ("cancelled queues run nothing on the caller", "    if (error.status != ACCRT_ERROR_CANCELLED)\n      error.status = ACCRT_ERROR_POISONED;\n    return report", "    error.status = ACCRT_ERROR_POISONED;\n    return report", "direct.test_cancelled_queues_drop_what_they_have"),
+    ("failures on the caller are the call's own", "  if (run_all(queue, list->commands, list->command_count, submission, &error) != ACCRT_OK)\n    return report(driver, &error);", "  if (run_all(queue, list->commands, list->command_count, submission, &error) != ACCRT_OK) {\n    base->failure = error;\n    return report(driver, &error);\n  }", "direct.test_lists_run_on_the_caller_of_idle_queues"),
+    ("failures on the caller are recorded", "  if (run_all(queue, list->commands, list->command_count, submission, &error) != ACCRT_OK)\n    return report(driver, &error);", "  if (run_all(queue, list->commands, list->command_count, submission, &error) != ACCRT_OK)\n    return error.status;", "direct.test_lists_run_on_the_caller_of_idle_queues"),
+    ("nobody is told of what runs on the caller", "    return report(driver, &error);\n  return ACCRT_OK;\n}\n\n/* ---- Progress", "    return report(driver, &error);\n  complete(submission->completion, NULL);\n  return ACCRT_OK;\n}\n\n/* ---- Progress", "direct.test_lists_run_on_the_caller_of_idle_queues"),
+    # The third round of mutants whose author had not seen the suite
+    ("what is refused has no number", "  job_t* job = take_job(queue, JOB_COMMAND, command_bytes(command)", "  queue->enqueued_number = submission->number;\n  job_t* job = take_job(queue, JOB_COMMAND, command_bytes(command)", "direct.test_what_is_refused_changes_nothing"),
+    ("lists that are refused have no number", "  job_t* job = take_job(queue, JOB_LIST,", "  queue->enqueued_number = submission->number;\n  job_t* job = take_job(queue, JOB_LIST,", "direct.test_what_is_refused_changes_nothing"),
+    # Classes of mutations that a tool made of both drivers, and that passed
+    ("no lock is held in the allocator", "  const accrt_driver_environment_t* environment = driver->base.environment;\n  if (job == NULL)\n    job = allocate(environment, sizeof *job, \"queue\");",
+     "  const accrt_driver_environment_t* environment = driver->base.environment;\n  pthread_mutex_lock(&driver->mutex);\n  if (job == NULL)\n    job = allocate(environment, sizeof *job, \"queue\");\n  pthread_mutex_unlock(&driver->mutex);", "direct.test_no_lock_is_held_in_calls_of_the_environment"),
+    ("no lock is held in the trace function", "  const accrt_status_t status = run_command(&queue->base, command, submission, out_error);\n  lock_of(queue);\n", "  lock_of(queue);\n  const accrt_status_t status = run_command(&queue->base, command, submission, out_error);\n", "direct.test_no_lock_is_held_in_calls_of_the_environment"),
+    ("waits are for what came before", "  while (queue->ended_number < target && in_time)\n", "  while (queue->ended_number < last_up_to(queue, number) && in_time)\n", "direct.test_waits_are_for_what_was_enqueued_before"),
+    ("no time is told without a record", "  *out_elapsed_ns = 0;\n", "", "direct.test_times_between_queues"),
+    ("cancelled records tell it", "  if (error->status == ACCRT_OK && is_cancelled(&queue->base) && !job->numbered)", "  if (error->status == ACCRT_OK && is_cancelled(&queue->base) && !job->numbered && job->kind != JOB_RECORD)", "direct.test_work_of_other_threads_is_cancelled"),
+    ("launches keep no block", "  job->command.as.dispatch.params = keep(cursor, dispatch->params, dispatch->params_size_bytes);\n", "  static unsigned char last[4096];\n  job->command.as.dispatch.params = command->name != NULL ? keep(cursor, dispatch->params, dispatch->params_size_bytes) : memcpy(last, dispatch->params, dispatch->params_size_bytes);\n", "direct.test_one_launch_on_two_queues"),
+    ("peers may be enabled again", "  (void)device; /* the memory of both is the host's */\n", "  static uint32_t calls;\n  if (calls++ > 0)\n    return ACCRT_ERROR_INVALID_STATE;\n", "direct.test_other_devices_work_too"),
+    ("threads begin with the device", "  pthread_condattr_destroy(&attributes);\n", "  pthread_condattr_destroy(&attributes);\n  pthread_t thread;\n  pthread_create(&thread, NULL, (void* (*)(void*))pause, NULL);\n", "direct.test_drivers_keep_to_themselves"),
+    ("copies alone keep their bindings", "  keep_submission(&cursor, submission, &job->submission);\n  job->numbered = 1;\n  append(queue, job);\n  return ACCRT_OK;\n}\n\nstatic accrt_status_t threaded_execute", "  keep_submission(&cursor, submission, &job->submission);\n  if (command->opcode == ACCRT_DRIVER_COMMAND_COPY)\n    job->submission.bindings = submission->bindings;\n  job->numbered = 1;\n  append(queue, job);\n  return ACCRT_OK;\n}\n\nstatic accrt_status_t threaded_execute", "direct.test_commands_of_each_kind_are_copied"),
+    ("streams have an id each", "  *out_submission = *submission;\n", "  static uint64_t id;\n  *out_submission = *submission;\n  id = id == 0 ? submission->stream_id : id;\n  out_submission->stream_id = id;\n", "direct.test_commands_of_each_kind_are_copied"),
+    ("queues may go in their completions", "    if (destroyed)\n      return NULL;", "    if (destroyed)\n      queue->running = 0;\n    if (destroyed)\n      return NULL;", "direct.test_completions_may_give_back_all"),
+    ("repeated records keep what they have", "  job_t* job = take_job(queue, JOB_RECORD, 0);", "  job_t* kept = queue->free_jobs;\n  queue->free_jobs = NULL;\n  job_t* job = take_job(queue, JOB_RECORD, 0);\n  queue->free_jobs = kept;", "direct.test_repetition_of_anything_allocates_nothing"),
+    ("waits for failures that are reached fail", "  job->point = event->point;\n  if (job->point != NULL) {", "  job->point = event->point != NULL && event->point->reached ? NULL : event->point;\n  if (job->point != NULL) {", "direct.test_events_pass_from_queue_to_queue"),
+    ("lists on the caller are cancelled", "  if (run_all(queue, list->commands, list->command_count, submission, &error) != ACCRT_OK)\n", "  for (uint32_t i = 0; i < list->command_count && error.status == ACCRT_OK; ++i)\n    run_one(queue, &list->commands[i], submission, &error);\n  if (error.status != ACCRT_OK && error.status != ACCRT_ERROR_CANCELLED)\n", "direct.test_work_of_other_threads_is_cancelled"),
+    ("no memory to export is an error", "  if (pointer == MAP_FAILED) {\n    if (shared->fd >= 0)", "  if (0) {\n    if (shared->fd >= 0)", "direct.test_memory_that_is_not_for_others"),
+    ("what could not be exported is closed", "    if (shared->fd >= 0)\n      close(shared->fd);\n    deallocate", "    deallocate", "direct.test_memory_that_is_not_for_others"),
+    ("kinds of lent handles are checked", "  if (handle->kind != ACCRT_DRIVER_HANDLE_FD)\n", "  if (0)\n", "direct.test_memory_that_is_not_for_others"),
+    ("exported memory is unmapped", "  munmap(memory->host_pointer, memory->size_bytes);\n", "", "direct.test_memory_for_others_leaves_nothing"),
+    ("imported memory is unmapped", "  if (memory->handle != NULL)\n    munmap", "  if (0)\n    munmap", "direct.test_memory_for_others_leaves_nothing"),
+    ("waits behind failures give back their record", "    drop_point(driver, job->point);\n    unlock(driver);\n  }\n  if (job->numbered", "    unlock(driver);\n  }\n  if (job->numbered", "direct.test_events_pass_from_queue_to_queue"),
+    ("waits for nothing lose nothing", "    job->next = queue->free_jobs; /* never recorded: for nothing */\n", "", "direct.test_events_pass_from_queue_to_queue"),
+    ("records that are refused lose nothing", "    if (job != NULL)\n      deallocate(driver->base.environment, job, sizeof *job);\n    return ACCRT_ERROR_OUT_OF_MEMORY;", "    return ACCRT_ERROR_OUT_OF_MEMORY;", "direct.test_what_is_refused_changes_nothing"),
+    ("names have room", "padded(strlen(command->name) + 1)", "padded(strlen(command->name) - 1)", "direct.test_work_has_any_size"),
+    ("nearly infinite is long", "  return timeout_ns > UINT64_MAX - 1 - now ?", "  return timeout_ns == ACCRT_TIMEOUT_INFINITE ?", "direct.test_waits_end_with_the_work_or_the_time"),
+    # The fourth round of mutants whose author had not seen the suite
+    ("queues that wait for an event are busy", "  const uint32_t busy = queue->first != NULL || queue->running;", "  const uint32_t busy = queue->enqueued_number != queue->ended_number;", "direct.test_queues_that_wait_are_not_idle"),
+    ("queues whose first job is a wait are busy", "  const uint32_t busy = queue->first != NULL || queue->running;", "  const uint32_t busy = queue->first != NULL || queue->running_number;", "direct.test_queues_that_wait_are_not_idle"),
+    ("queues are reset that have not failed", "  queue_reset(base);\n", "  if (base->failure.status != ACCRT_OK)\n    queue_reset(base);\n", "direct.test_resets_end_every_cancelling"),
+    ("a list that was cancelled on the caller is over", "  queue_reset(base);\n", "  if (base->failure.status != ACCRT_OK)\n    queue_reset(base);\n", "direct.test_work_of_other_threads_is_cancelled"),
+    ("devices share no local memory", "local_memory = allocator->allocate(allocator->self, local_bytes, 64);", "static _Alignas(64) unsigned char shared[1 << 20]; local_memory = shared;", "direct.test_what_runs_at_once_shares_nothing"),
+    ("devices share no blocks", "  _Alignas(16) unsigned char params[ACCRT_KERNEL_MAX_PARAMS_BYTES];", "  static _Alignas(16) unsigned char params[ACCRT_KERNEL_MAX_PARAMS_BYTES];", "direct.test_what_runs_at_once_shares_nothing"),
+    ("devices share no place for messages", "  char message[MESSAGE_BYTES] = \"\";", "  static char message[MESSAGE_BYTES] = \"\";", "direct.test_what_runs_at_once_shares_nothing"),
+    ("a wait for a number in a gap is for what is below it", "  uint64_t last = queue->running_number <= number ? queue->running_number : 0;\n", "  if (number != 0)\n    return number;\n  uint64_t last = 0;\n", "direct.test_waits_are_for_numbers_in_gaps_too"),
+    ("a wait for a number in a gap is for what runs", "  uint64_t last = queue->running_number <= number ? queue->running_number : 0;\n", "  uint64_t last = 0;\n", "direct.test_waits_are_for_numbers_in_gaps_too"),
+    ("a wait for a number in a gap is for what is enqueued", "    if (job->numbered && job->submission.number <= number)\n", "    if (job->numbered && job->submission.number == number)\n", "direct.test_waits_are_for_numbers_in_gaps_too"),
+    ("numbers are of 64 bits", "static uint64_t last_up_to(const threaded_queue_t* queue, uint64_t number) {\n", "static uint64_t last_up_to(const threaded_queue_t* queue, uint64_t number) {\n  number = number > UINT64_MAX / 2 ? number : (uint32_t)number;\n", "direct.test_waits_are_for_numbers_in_gaps_too"),
+    ("what failed before a reset has not succeeded", "  queue_reset(base);\n  unlock", "  queue_reset(base);\n  ((threaded_queue_t*)base)->good_number = ((threaded_queue_t*)base)->ended_number;\n  unlock", "direct.test_progress_tells_what_succeeded_each_time"),
+    # Obligations whose corners nothing looked at
+    ("what is reached needs no time", "  const accrt_status_t status = look(event, deadline_of(timeout_ns));", "  const accrt_status_t status = timeout_ns == 0 && event->point != NULL ? ACCRT_ERROR_NOT_READY : look(event, deadline_of(timeout_ns));", "direct.test_all_who_wait_are_told"),
+    ("queues may be long", "  queue->last = job;\n  unlock(driver);", "  queue->last = job;\n  uint32_t n = 0;\n  for (job_t* j = queue->first; j != NULL; j = j->next) ++n;\n  if (n > 1024 && job->kind == JOB_COMMAND) job->command.opcode = ACCRT_DRIVER_COMMAND_MARKER;\n  unlock(driver);", "direct.test_queues_may_be_long"),
+    ("each launch in flight has a block", "  job->command.as.dispatch.params = keep(cursor, dispatch->params, dispatch->params_size_bytes);\n", "  static _Alignas(16) unsigned char ring[256][4096]; static uint32_t at;\n  if (command->name == NULL && dispatch->patch_count == 0) job->command.as.dispatch.params = memcpy(ring[at++ % 256], dispatch->params, dispatch->params_size_bytes); else\n  job->command.as.dispatch.params = keep(cursor, dispatch->params, dispatch->params_size_bytes);\n", "direct.test_random_launches"),
+    ("waits for one record are all waits", "  job->point = event->point;\n", "  job->point = event->point != NULL && event->point->references > 3 ? NULL : event->point;\n", "direct.test_random_networks"),
+    ("failures on the caller leave progress alone", "  if (run_all(queue, list->commands, list->command_count, submission, &error) != ACCRT_OK)\n    return report", "  if (run_all(queue, list->commands, list->command_count, submission, &error) != ACCRT_OK) {\n    queue->good_number = 0; queue->ended_number = 0; }\n  if (error.status != ACCRT_OK)\n    return report", "direct.test_lists_on_the_caller_leave_progress_alone"),
+    ("queues are idle each for itself", "  const uint32_t busy = queue->first != NULL || queue->running;", "  const uint32_t busy = queue->first != NULL || queue->running || ((threaded_device_t*)base->device)->busy;", "direct.test_what_runs_at_once_shares_nothing"),
+    ("launches have numbers of 64 bits", "                                                .number = number};\n  return threaded_enqueue", "                                                .number = (uint32_t)number};\n  return threaded_enqueue", "direct.test_random_launches"),
+    ("names are each command's own", "    job->command.name = keep(cursor, command->name, strlen(command->name) + 1);", "    { static char n[4096]; job->command.name = strlen(command->name) < 4000 ? strcpy(n, command->name) : keep(cursor, command->name, strlen(command->name) + 1); }", "direct.test_commands_of_each_kind_are_copied"),
+    ("empty lists on the caller are cancelled", "  if (run_all(queue, list->commands, list->command_count, submission, &error) != ACCRT_OK)\n    return report", "  if (list->command_count == 0) return ACCRT_OK;\n  if (run_all(queue, list->commands, list->command_count, submission, &error) != ACCRT_OK)\n    return report", "direct.test_kernels_end_at_any_workgroup"),
+    ("records on failed queues are new", "  drop_point(driver, event->point);\n  event->point = point;", "  if (queue->base.failure.status != ACCRT_OK && event->point != NULL && event->point->reached) { point->references = 1; job->point = point; pthread_mutex_unlock(&driver->mutex); append(queue, job); return ACCRT_OK; }\n  drop_point(driver, event->point);\n  event->point = point;", "direct.test_records_on_failed_queues_are_new"),
+    ("launches are destroyed while kernels run", "static void launch_destroy(accrt_driver_launch_t* launch) {\n", "static void launch_destroy(accrt_driver_launch_t* launch) {\n  { threaded_driver_t* x = driver_of(&launch->device->base); pthread_mutex_lock(&x->mutex); while (launch->device->busy) wait_change(x, ACCRT_TIMEOUT_INFINITE); unlock(x); }\n", "direct.test_random_launches"),
+    ("failed queues say on the caller that they have failed", "      error.status = ACCRT_ERROR_POISONED;\n    return report", "      error.status = ACCRT_ERROR_NOT_READY;\n    return report", "direct.test_lists_run_on_the_caller_of_idle_queues"),
+]  # fmt: skip
+
+#: What some of the mutants need elsewhere.
+EXTRA = {
+    "queues are left alone behind their completion": (
+        "/* Tells how a submission ended.", "static accrt_driver_queue_t* last_queue;\n/* Tells how a submission ended.",
+        "  accrt_error_t error;\n  if (queue->failure.status != ACCRT_OK) {", "  accrt_error_t error;\n  last_queue = queue;\n  if (queue->failure.status != ACCRT_OK) {",
+    ),
+    "seldom is not never": (
+        "  uint32_t command_count;\n};", "  uint32_t command_count;\n  uint32_t is_stable[64];\n  uint64_t known[64];\n};",
+        "  list->device = device;\n", "  list->device = device;\n  for (uint32_t i = 0; i < info->binding_count && i < 64 && info->binding_flags != NULL; ++i)\n    list->is_stable[i] = info->binding_flags[i];\n",
+    ),
+    "every stable binding is looked at": (
+        "  uint32_t command_count;\n};", "  uint32_t command_count;\n  uint32_t is_stable[64];\n  uint64_t known[64];\n};",
+        "  list->device = device;\n", "  list->device = device;\n  for (uint32_t i = 0; i < info->binding_count && i < 64 && info->binding_flags != NULL; ++i)\n    list->is_stable[i] = info->binding_flags[i];\n",
+    ),
+    "a list ends at its failure": (
+        "    queue->failure = error;\n    complete", "    if (first.status != ACCRT_OK) error = first;\n    queue->failure = error;\n    complete",
+    ),
+    "each record is its own": (
+        "  point->references = 2; /* the event's and the job's */", "  const uint32_t again = event->point == point;",
+        "  drop_point(driver, event->point);\n  event->point = point;", "  point->reached = 0;\n  point->references += again ? 1 : 2;\n  event->point = point;",
+    ),
+    "launches keep the kernel, not its struct": (
+        "  accrt_driver_kernel_t kernel;\n};", "  accrt_driver_kernel_t kernel;\n  const accrt_driver_kernel_t* lent;\n};",
+        "  launch->kernel = *kernel;", "  launch->kernel = *kernel;\n  launch->lent = kernel;",
+    ),
+    "cancelling is one queue's": (
+        "/* ---- A queue's thread ---- */", "static atomic_uint all_cancelled;\n",
+        "  accrt_status_t status = is_cancelled(&queue->base)\n", "  accrt_status_t status = all_cancelled || is_cancelled(&queue->base)\n",
+    ),
+    "no lock is held in completions": (
+        "    if (destroyed)\n", "    unlock(driver);\n    if (destroyed)\n",
+    ),
+    "times are of the end": (
+        "  accrt_error_t error;\n  if (queue->failure.status != ACCRT_OK) {", "  accrt_error_t error;\n  const uint64_t begun_ns = now_ns();\n  if (queue->failure.status != ACCRT_OK) {",
+    ),
+    "local memory is an execution's own": (
+        "  if (local_memory != NULL) {\n    allocator->deallocate(", "  if (0) {\n    allocator->deallocate(",
+    ),
+    "devices share no local memory": (
+        "  if (local_memory != NULL) {\n    allocator->deallocate(", "  if (0) {\n    allocator->deallocate(",
+    ),
+    "failures are one queue's": (
+        "/* Runs commands and completes.", "static accrt_error_t* shared_failure;\n/* Runs commands and completes.",
+        "  if (queue->failure.status != ACCRT_OK) {", "  if (shared_failure != NULL) queue->failure = *shared_failure;\n  if (queue->failure.status != ACCRT_OK) {",
+    ),
+    "lists keep their commands": (
+        "/* Runs commands and completes.", "static const accrt_driver_list_info_t* last_info;\n/* Runs commands and completes.",
+        "return run_commands(queue, list->commands, list->command_count, submission);",
+        "return run_commands(queue, list->commands, last_info->command_count < 1000 ? list->command_count : 0, submission);",
+    ),
+}  # fmt: skip
+
+
+def build(folder, text, name):
+    source, library = folder / "driver.c", folder / f"libaccrt_{name}.so"
+    source.write_text(re.sub(r'\.name = "(null|threaded)",', f'.name = "{name}",', text))
+    done = subprocess.run(
+        [COMPILER, "-std=c11", "-O0", "-w", "-shared", "-fPIC", "-fvisibility=hidden", f"-I{ROOT / 'include'}", f"-I{NULL.parent}", "-o", str(library),
+         str(source), "-lm", "-lpthread"],
+        capture_output=True, text=True)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return library
+
+
+def run(library, *tests, patience_ms=None):
+    """Whether the suite passes these tests for a driver, and what it printed."""
+    arguments = [word for test in tests for word in ("--test", test)]
+    environment = dict(os.environ)
+    if patience_ms is not None:  # what a mutant never does is not waited for as long as what a driver does late
+        environment["ACCRT_CTS_PATIENCE_MS"] = str(patience_ms)
+    try:
+        done = subprocess.run([str(SUITE), "--driver", str(library), *arguments], capture_output=True, text=True, timeout=100, env=environment)
+    except subprocess.TimeoutExpired:
+        return False, "it hung"
+    assert "] 0 test(s) run" not in done.stdout, f"no such test: {tests}"
+    return done.returncode == 0, done.stdout + done.stderr
+
+
+def mutate(source, obligation, old, new):
+    """The driver's text with the mutation; the null driver's is in that of the driver with threads where the mutation is of it."""
+    text = source.read_text()
+    extra = EXTRA.get(obligation, ())
+    if source == THREADED and old not in text:
+        text = text.replace('#include "null.c"', NULL.read_text(), 1)
+    for a, b in zip((*extra[::2], old), (*extra[1::2], new)):
+        assert a in text, f"{source.name} has no such text any more: {a}"
+        text = text.replace(a, b, 1)
+    return text
+
+
+@pytest.mark.parametrize("source,mutants", [(NULL, MUTANTS), (THREADED, THREADED_MUTANTS)], ids=["null", "threaded"])
+def test_the_driver_that_is_mutated_passes(source, mutants, tmp_path):
+    names = sorted({"direct." if test.startswith("direct.") else test for *_rest, test in mutants})
+    passed, said = run(build(tmp_path, source.read_text(), "clone"), *names)
+    assert passed, said[-3000:]
+
+
+def test_the_guide_counts_the_mutants():
+    guide = " ".join((ROOT / "docs/driver-guide.md").read_text().split())
+    assert f"in a copy of one of the two, {len(MUTANTS) + len(THREADED_MUTANTS)} of them" in guide
+
+
+@pytest.mark.parametrize(
+    "source,obligation,old,new,test",
+    [(NULL, *m) for m in MUTANTS] + [(THREADED, *m) for m in THREADED_MUTANTS],
+    ids=[m[0].replace(" ", "-") for m in MUTANTS + THREADED_MUTANTS],
+)
+def test_mutant(source, obligation, old, new, test, tmp_path):
+    passed, said = run(build(tmp_path, mutate(source, obligation, old, new), "mutant"), test, patience_ms=4000)
+    assert not passed, f"'{obligation}' can be broken, and {test} passes:\n{said[-2000:]}"
+
+
+@pytest.mark.parametrize("old,new,said_how", [
+    ("pthread_create(&queue->thread, NULL, work, queue)", "(pthread_attr_init(&attributes), pthread_attr_setstacksize(&attributes, ACCRT_KERNEL_STACK_BYTES), pthread_create(&queue->thread, &attributes, work, queue))",
+     "ended by signal 11"),
+    ("  const uint32_t only_tells =", "  if (job->kind == JOB_COMMAND && job->command.as.dispatch.kernel == &job->kernel)\n    exit(0);\n  const uint32_t only_tells =", "with status 0"),
+    ("  const uint32_t only_tells =", "  if (job->kind == JOB_COMMAND && job->command.as.dispatch.kernel == &job->kernel)\n    abort();\n  const uint32_t only_tells =", "ended by signal 6"),
+], ids=["stacks-that-are-too-small", "exit", "abort"])  # fmt: skip
+def test_the_suite_names_the_test_that_crashes(old, new, said_how, tmp_path):
+    text = THREADED.read_text()
+    assert old in text
+    text = text.replace(old, new, 1).replace("  queue->base.device = device;\n", "  queue->base.device = device;\n  pthread_attr_t attributes;\n  (void)attributes;\n", 1)
+    passed, said = run(build(tmp_path, text, "mutant"), "direct.test_what_kernels_find", "direct.test_commands_alone_are_patched", patience_ms=4000)
+    assert not passed
+    crashed = "direct.test_what_kernels_find" if "11" in said_how else "direct.test_commands_alone_are_patched"
+    assert f"cts: {crashed} crashed: " in said and said_how in said, said[-2000:]
+    assert f"] {crashed}" in said, "what was printed before the crash is lost"

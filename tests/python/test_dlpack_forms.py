@@ -1,0 +1,144 @@
+"""Both forms of DLPack: of 1.0, and the one before, which JAX gives and takes. What runs with JAX itself is skipped where JAX is
+not installed."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+import accrt
+
+_api = ctypes.pythonapi
+_api.PyCapsule_New.restype = ctypes.py_object
+_api.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+_api.PyCapsule_IsValid.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+_api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_api.PyCapsule_SetName.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
+                ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p),
+                ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64)]  # fmt: skip
+
+
+_DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class Old(ctypes.Structure):
+    _fields_ = [("tensor", Tensor), ("context", ctypes.c_void_p), ("deleter", _DELETER)]
+
+
+_alive = {}
+
+
+@_DELETER
+def _forget(address):
+    del _alive[address]
+
+
+class OldProducer:
+    """An object whose __dlpack__ knows no versions."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+    def __dlpack__(self, stream=None):
+        shape = (ctypes.c_int64 * self.array.ndim)(*self.array.shape)
+        old = Old(Tensor(self.array.ctypes.data, 1, 0, self.array.ndim, 2, 32, 1, ctypes.addressof(shape), None, 0), None, _forget)
+        _alive[ctypes.addressof(old)] = (old, shape, self.array)
+        self.capsule = _api.PyCapsule_New(ctypes.addressof(old), b"dltensor", None)
+        return self.capsule
+
+
+def test_a_producer_without_versions(program, device):
+    array = np.arange(16, dtype=np.float32)
+    producer = OldProducer(array)
+    tensor = accrt.from_dlpack(producer, device)
+    assert tensor.address == array.ctypes.data and tensor.read_only and tensor.tolist() == array.tolist()
+    assert _api.PyCapsule_IsValid(producer.capsule, b"used_dltensor") and len(_alive) == 1
+    with pytest.raises(ValueError, match="read-only"):
+        program.session().scale_add(np.ones(16, np.float32), tensor)
+    del tensor
+    gc.collect()
+    assert not _alive
+
+
+def test_a_consumer_without_versions(program):
+    result = program.session().weighted(np.ones(16, np.float32))
+    wanted, buffer = result.tolist(), weakref.ref(result.buffer)
+    capsule = result.__dlpack__()
+    old = Old.from_address(_api.PyCapsule_GetPointer(capsule, b"dltensor"))
+    assert old.tensor.data + old.tensor.byte_offset == result.address and old.tensor.ndim == 1
+    _api.PyCapsule_SetName(capsule, b"used_dltensor")
+    del result, capsule
+    gc.collect()
+    assert buffer() is None
+    assert list((ctypes.c_float * 16).from_address(old.tensor.data + old.tensor.byte_offset)) == wanted
+    old.deleter(ctypes.addressof(old))
+
+
+def test_a_capsule_that_nobody_takes_is_freed(program):
+    result = program.session().weighted(np.ones(16, np.float32))
+    for _ in range(100):
+        result.__dlpack__()
+        result.__dlpack__(max_version=(1, 0))
+
+
+def test_read_only_tensors_are_exported_with_versions_alone(device):
+    array = np.ones(4, np.float32)
+    array.flags.writeable = False
+    tensor = accrt.from_dlpack(OldProducer(array), device)
+    with pytest.raises(BufferError, match="read-only"):
+        tensor.__dlpack__()
+    assert not np.from_dlpack(tensor).flags.writeable if hasattr(np, "from_dlpack") and np.lib.NumpyVersion(np.__version__) >= "2.1.0" else True
+
+
+def test_what_is_no_capsule_is_refused(device):
+    class Wrong:
+        def __dlpack_device__(self):
+            return (1, 0)
+
+        def __dlpack__(self, **named):
+            return _api.PyCapsule_New(1, b"something", None)
+
+    with pytest.raises(BufferError, match="Wrong.* gave no unused DLPack capsule"):
+        accrt.from_dlpack(Wrong(), device)
+
+
+# ---- JAX -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def jnp():
+    pytest.importorskip("jax", reason="JAX is not installed")
+    import jax.numpy
+
+    return jax.numpy
+
+
+@pytest.mark.torch
+def test_jax_arrays_in_and_out(jnp, program, device):
+    array = jnp.arange(16, dtype=jnp.float32)
+    session = program.session()
+    result = session.weighted(array)
+    joined = jnp.from_dlpack(result)
+    wanted = result.tolist()
+    assert joined.unsafe_buffer_pointer() == result.address
+    del result
+    for _ in range(20):
+        session.weighted(jnp.full(16, 7.0))
+    assert joined.tolist() == wanted == np.asarray(session.weighted(np.arange(16, dtype=np.float32))).tolist()
+    for kind in (jnp.bfloat16, jnp.bool_, jnp.int8, jnp.float16):
+        tensor = accrt.from_dlpack(jnp.ones(8, kind), device)
+        assert tensor.shape == (8,) and tensor.read_only
+    with pytest.raises(ValueError, match="read-only"):
+        session.scale_add(array, array)

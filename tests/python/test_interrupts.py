@@ -1,0 +1,428 @@
+"""Ctrl-C ends every wait, limits hold, and work is cancelled: from Python, on devices with and without threads."""
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# A child: signals itself in the middle of each kind of wait, and says how long Python took to hear of it.
+CHILD = r"""
+import os, signal, sys, threading, time
+import numpy as np
+import accrt
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
+
+path, threads = sys.argv[1:]
+instance = accrt.Instance(host_code="all", options={"host.threads": int(threads)})
+device = instance.device("host")
+program = accrt.Program(accrt.Bundle(path, instance), device)
+x, y = np.ones(1 << 20, np.float32), np.zeros(1 << 20, np.float32)
+sent = 0
+
+def fire():
+    global sent
+    time.sleep(0.2)
+    sent = time.monotonic()
+    os.kill(os.getpid(), signal.SIGINT)
+
+def interrupted(name, wait):
+    timer = threading.Thread(target=fire)
+    timer.start()
+    try:
+        wait()
+        print(name, "ended by itself")
+    except KeyboardInterrupt:
+        print(name, round((time.monotonic() - sent) * 1000, 1))
+    timer.join()
+
+def busy():
+    session.cancel()
+    session.reset()
+    for _ in range(40):  # of which each takes some hundred milliseconds
+        call.submit()
+
+session = program.session()
+call = session.steps.bind(x, y, 1000)
+busy()
+interrupted("call", call)
+busy()
+interrupted("run", lambda: call.run(60))
+busy()
+interrupted("function", lambda: session.steps(x, y, 1000))
+busy()
+interrupted("Call.wait", call.wait)
+interrupted("Stream.synchronize", session.stream.synchronize)
+interrupted("Stream.synchronize(timeout)", lambda: session.stream.synchronize(60))
+event = accrt.Event(device)
+session.stream.record(event)
+interrupted("Event.synchronize", event.synchronize)
+interrupted("Session.reset", session.reset)
+time.sleep(0.1)
+session.cancel()
+semaphore = accrt.Semaphore(instance)
+interrupted("Semaphore.wait", lambda: semaphore.wait(1))
+stream = accrt.Stream(device)
+stream.wait(semaphore, 1)
+interrupted("Stream.synchronize(deferred)", stream.synchronize)
+semaphore.signal(1)
+stream.synchronize()
+print("done")
+os._exit(0)  # an abandoned reset may still wait
+"""
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_ctrl_c_ends_every_wait(golden_bundle, threads):
+    out = subprocess.run([sys.executable, "-c", CHILD, str(golden_bundle), str(threads)], capture_output=True, text=True, timeout=120)
+    assert out.returncode == 0, out.stderr
+    lines = out.stdout.splitlines()
+    assert lines[-1] == "done", out.stdout + out.stderr
+    print("\n".join(f"{threads} threads, {line} ms" for line in lines[:-1]))
+    assert len(lines) == 11
+    for line in lines[:-1]:
+        took_ms = float(line.rsplit(" ", 1)[1])  # "ended by itself" is no number
+        assert took_ms < 1000, line
+
+
+# A child whose foreign work takes seconds and has no limit: opening, making a plan, loading an adapter.
+UNLIMITED = r"""
+import os, signal, sys, threading, time
+import accrt
+from accrt.bundle_writer import BundleWriter, SymbolClass
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+folder = sys.argv[1]
+
+def interrupted(name, work):
+    sent = []
+    def fire():
+        time.sleep(0.15)
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+    timer = threading.Thread(target=fire)
+    timer.start()
+    try:
+        work()
+        print(name, "ended by itself")
+    except KeyboardInterrupt:
+        print(name, round((time.monotonic() - sent[0]) * 1000, 1))
+    timer.join()
+
+b = BundleWriter()
+block = b.function("main").body
+for _ in range(10):
+    block = block.repeat(1 << 18).body
+for _ in range(500):
+    block.barrier()
+long_plan = os.path.join(folder, "plan.accx")
+b.write(long_plan)
+
+session = accrt.load(long_plan)
+interrupted("first call", session.main)
+session = accrt.load(long_plan)
+interrupted("first call with a limit", lambda: session.main.bind().run(60))
+session = accrt.load(long_plan)
+interrupted("warmup", lambda: session.warmup("main"))
+program = accrt.Program(long_plan)
+interrupted("estimate", lambda: program.estimate("main"))
+
+# Whatever opens: a file of seconds of digests would be large, so the work is a foreign call that sleeps.
+sleeps = threading.Event()
+class Slow:
+    def __init__(self, real, names):
+        self._real, self._names = real, names
+    def __getattr__(self, name):
+        found = getattr(self._real, name)
+        if name not in self._names:
+            return found
+        def late(*arguments):
+            sleeps.wait(20)
+            return found(*arguments)
+        late.argtypes = found.argtypes
+        return late
+
+import numpy as np
+from accrt import bundle, layouts, program as programs, trust, weights
+names = {"accrt_bundle_open_path", "accrt_bundle_open_memory", "accrt_bundle_verify_within", "accrt_weights_open_path", "accrt_adapter_load",
+         "accrt_bundle_constant_data", "accrt_bundle_sign", "accrt_layout_dequantize"}
+b = BundleWriter()
+w = b.constant("w", bytes(4), dtype="f32", shape=[1])
+f = b.function("main")
+f.input("lora", "f32", [b.symbol("n", SymbolClass.SPECIALIZE, maximum=64)], optional=True)
+f.body.copy(f.constant(w).read(), f.result("y", "f32", [1]).write(), 4)
+b.adapter("slot", "lora")
+path = os.path.join(folder, "b.accx")
+b.write(path)
+made, source = accrt.Program(path), accrt.Weights(path)
+packed = layouts.Packed(0, (4,), {"data": layouts.Component("f32", np.zeros(16, np.uint8))})
+real = bundle.lib
+for module in (bundle, weights, programs, trust, layouts):
+    module.lib = Slow(real, names)
+interrupted("Bundle", lambda: accrt.Bundle(path))
+interrupted("Bundle of memory", lambda: accrt.Bundle(bytearray(open(path, "rb").read())))
+interrupted("Bundle.verify", made.bundle.verify)
+interrupted("Bundle.constant_bytes", lambda: made.bundle.constant_bytes("w"))
+interrupted("Weights", lambda: accrt.Weights(path))
+interrupted("Program.load_adapter", lambda: made.load_adapter(source))
+interrupted("trust.sign", lambda: trust.sign(path, path + ".signed", key=trust.SigningKey.generate()))
+sleeps.set()
+print("done", flush=True)
+os._exit(0)
+"""
+
+
+def test_ctrl_c_ends_work_without_limits(tmp_path):
+    out = subprocess.run([sys.executable, "-c", UNLIMITED, str(tmp_path)], capture_output=True, text=True, timeout=300)
+    assert out.returncode == 0, out.stderr
+    lines = out.stdout.splitlines()
+    assert lines[-1] == "done", out.stdout + out.stderr
+    print("\n".join(f"{line} ms" for line in lines[:-1]))
+    assert len(lines) == 12
+    for line in lines[:-1]:
+        took_ms = float(line.rsplit(" ", 1)[1])  # "ended by itself" is no number
+        assert took_ms < 1000, line
+
+
+def long_plan(levels: int = 10):
+    from accrt.bundle_writer import BundleWriter
+    b = BundleWriter()
+    block = b.function("main").body
+    for _ in range(levels):
+        block = block.repeat(1 << 18).body
+    for _ in range(500):
+        block.barrier()
+    return b.to_bytes()
+
+
+@pytest.mark.parametrize("limit", [0.001, 0.02, 0.12])
+def test_plans_end_at_the_limit_of_their_call(limit):
+    """A plan that takes seconds is given up at the call's own limit; nothing ran, and the session goes on."""
+    import accrt
+    session = accrt.Program(accrt.Bundle(long_plan())).session()
+    call = session.main.bind()
+    for _ in range(2):
+        begin = time.monotonic()
+        with pytest.raises(accrt.TimeoutError, match=rf"planning 'main'.*longer than its limit of {round(limit * 1e9)} ns"):
+            call.run(limit)
+        took = time.monotonic() - begin
+        print(f"limit {limit} s: {took:.4f} s")
+        assert limit <= took < limit + 0.8
+    assert session.error is None
+    budgeted = accrt.Program(accrt.Bundle(long_plan())).session(budget=accrt.Budget(timeout=0.03))
+    for run in (budgeted.main, lambda: budgeted.main.bind().run(60)):
+        with pytest.raises(accrt.TimeoutError, match="its limit of 30000000 ns"):
+            run()
+
+
+def test_plans_longer_than_a_slice_are_made_and_run():
+    """Python looks at its signals every 50 ms; a plan that takes longer is made all the same."""
+    import accrt
+    from accrt.bundle_writer import BundleWriter
+    b = BundleWriter()
+    f = b.function("main")
+    y = f.result("y", "u8", [4])
+    block = f.body
+    for times in (200, 200, 20):
+        block = block.repeat(times).body
+    block.barrier()  # some million steps
+    f.body.fill(y.write(), 7)
+    program = accrt.Program(accrt.Bundle(b.to_bytes()))
+    begin = time.monotonic()
+    program.session().warmup("main")
+    print(f"the plan takes {time.monotonic() - begin:.3f} s")
+    for run in (lambda s: s.main(), lambda s: s.main.bind().run(60), lambda s: s.main.bind()()):
+        assert run(program.session()).numpy().tolist() == [7] * 4
+
+
+@pytest.fixture(params=[0, 2])
+def long_call(request, golden_bundle):
+    import accrt
+    instance = accrt.Instance(host_code="all", options={"host.threads": request.param})
+    session = accrt.Program(accrt.Bundle(golden_bundle, instance), instance.device("host")).session()
+    x, y = np.ones(1 << 20, np.float32), np.zeros(1 << 20, np.float32)
+    call = session.steps.bind(x, y, 1000)
+    busy = [call.submit() for _ in range(10)]  # of which each takes some hundred milliseconds
+    assert busy
+    return session, call, y
+
+
+def test_a_run_is_left_at_its_limit(long_call):
+    import accrt
+    session, call, y = long_call
+    for limit in (0.0, 0.001, 0.02, 0.12):
+        begin = time.monotonic()
+        with pytest.raises(accrt.TimeoutError, match="steps"):
+            call.run(limit)
+        took = time.monotonic() - begin
+        print(f"limit {limit} s: {took:.4f} s")
+        assert limit <= took < limit + 1
+    session.cancel()
+    session.reset()
+
+
+def test_cancelled_calls_say_so(long_call):
+    import accrt
+    session, call, y = long_call
+    timer = threading.Timer(0.15, session.cancel)
+    timer.start()
+    with pytest.raises(accrt.CancelledError, match="cancelled") as caught:
+        call()
+    timer.join()
+    assert caught.value.submission
+    print(caught.value.message)
+    assert isinstance(session.error, accrt.CancelledError)
+    with pytest.raises(accrt.PoisonedError, match="cancelled"):
+        call()
+    session.reset()
+    session.cancel()  # nothing is under way
+    assert session.error is None
+    y[:] = 0
+    call.set("count", 3)
+    call()
+    assert (y == 3).all()
+
+
+def test_cancelled_streams_fail_what_they_would_have_signalled(long_call):
+    import accrt
+    session, call, _ = long_call
+    semaphore = accrt.Semaphore(session.program.device.instance)
+    call.submit(signals=[(semaphore, 1)])
+    session.stream.cancel()
+    with pytest.raises(accrt.PoisonedError):
+        semaphore.wait(1)
+    assert isinstance(semaphore.error, accrt.CancelledError)
+    with pytest.raises(accrt.CancelledError):
+        session.stream.synchronize()
+    with pytest.raises(accrt.CancelledError):
+        call.wait()
+    session.reset()
+
+
+def test_a_session_on_somebody_elses_stream_is_cancelled_with_it(program, device):
+    import accrt
+    stream = accrt.Stream(device)
+    session = program.session(stream=stream)
+    with pytest.raises(accrt.InvalidStateError, match="accrt_stream_cancel"):
+        session.cancel()
+
+
+@pytest.mark.parametrize("limit_ns", [1, 37_100_000, 120_000_000])
+@pytest.mark.parametrize("wait", ["semaphore", "stream", "event", "run", "call"])
+def test_limits_in_messages_are_the_callers(program, device, wait, limit_ns):
+    """Not what was left of them, nor a slice: in waits that are shorter and longer than one."""
+    import accrt
+    gate, stream, event = accrt.Semaphore(device.instance), accrt.Stream(device), accrt.Event(device)
+    stream.wait(gate, 1)
+    stream.record(event)
+    session = program.session(stream=stream)
+    call = session.weighted.bind(np.ones(16, np.float32))
+    call.submit()
+    waits = {"semaphore": lambda s: gate.wait(1, timeout=s), "stream": lambda s: stream.synchronize(timeout=s),
+             "event": lambda s: event.synchronize(timeout=s), "run": lambda s: call.run(s), "call": lambda s: call.wait(s)}
+    with pytest.raises(accrt.TimeoutError, match=rf"\b{limit_ns} ns"):
+        waits[wait](limit_ns * 1e-9)
+    gate.signal(1)
+    stream.synchronize()
+
+
+def test_threads_that_share_a_session_are_told(long_call):
+    import accrt
+    session, call, _ = long_call
+    call.submit()
+
+    def wait():
+        while True:
+            try:
+                call.wait(60)
+            except accrt.InvalidStateError:
+                continue  # the other one was inside
+            except accrt.CancelledError:
+                return
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    refused, deadline = None, time.monotonic() + 30
+    while refused is None and time.monotonic() < deadline:
+        try:
+            call.set("count", 2)
+        except accrt.InvalidStateError as error:
+            refused = error
+    session.cancel()
+    thread.join()
+    assert "in use" in refused.message
+    session.reset()
+
+
+FORK = r"""
+import os, sys
+import accrt
+
+def in_child(work):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os._exit(work())
+        finally:
+            os._exit(99)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) if sys.version_info >= (3, 9) else os.waitpid(pid, 0)[1] >> 8
+
+def makes_its_own():
+    device = accrt.default_instance("no-host-code").device("host")
+    stream, buffer = accrt.Stream(device), accrt.Pool(device).buffer(64)
+    stream.fill(buffer, 7)
+    stream.synchronize()
+    return 0 if set(buffer.memoryview()) == {7} else 1
+
+def is_told():
+    try:
+        accrt.default_instance("no-host-code").device("host")
+    except accrt.ForkedError:
+        return 0
+    return 1
+
+assert in_child(makes_its_own) == 0  # nobody had an instance
+assert makes_its_own() == 0
+assert in_child(is_told) == 0
+assert makes_its_own() == 0
+print("done")
+"""
+
+
+def test_children_make_their_own_or_are_told():
+    out = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=60)
+    assert out.stdout.strip() == "done", out.stderr
+
+
+EXIT = r"""
+import sys
+import numpy as np
+import accrt
+from accrt import _in_flight
+
+_in_flight.EXIT_LIMIT_S = 0.5
+instance = accrt.Instance(host_code="all", options={"host.threads": int(sys.argv[2])})
+session = accrt.Program(accrt.Bundle(sys.argv[1], instance), instance.device("host")).session()
+x, y = np.ones(1 << 20, np.float32), np.zeros(1 << 20, np.float32)
+call = session.steps.bind(x, y, 1000)
+for _ in range(200):  # of which each takes some hundred milliseconds
+    call.submit()
+"""
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_end_of_the_interpreter_cancels_what_takes_too_long(golden_bundle, threads):
+    """It waited for all of it, for a minute at most."""
+    begin = time.monotonic()
+    out = subprocess.run([sys.executable, "-c", EXIT, str(golden_bundle), str(threads)], capture_output=True, text=True, timeout=120)
+    assert out.returncode == 0 and out.stderr == "", (out.returncode, out.stderr)
+    took = time.monotonic() - begin
+    print(f"{threads} threads: {took:.1f} s")
+    assert took < 15

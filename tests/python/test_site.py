@@ -1,0 +1,78 @@
+"""The documentation: installed with the library as headers cite it, and staged for the site with every function of the API.
+
+That mkdocs builds the site without a broken link, and that a browser finds a function in it, is `./dev check docs`.
+"""
+import importlib.util
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def load_stage():
+    spec = importlib.util.spec_from_file_location("stage", ROOT / "docs/site/stage.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+stage = load_stage()
+
+
+def api() -> set[str]:
+    text = (ROOT / "abi/api.def").read_text() + (ROOT / "abi/write.def").read_text()
+    return set(re.findall(r"^ACCRT_FUNCTION\((\w+),", text, re.M)) - {"accrt_get_api", "accrt_write_get_api"}
+
+
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory):
+    out = tmp_path_factory.mktemp("site") / "src"
+    subprocess.run([sys.executable, ROOT / "docs/site/stage.py", out], check=True, capture_output=True)
+    return out
+
+
+def test_every_function_has_its_place(staged):
+    text = "\n".join(p.read_text() for p in (staged / "reference/c").glob("*.md"))
+    assert api() - set(re.findall(r"^## \w+ \{ #(\w+) \}$", text, re.M)) == set()
+    assert not re.findall(r"^## *\{", text, re.M)
+
+
+def test_statuses_and_parameters_are_on_the_page(staged):
+    text = (staged / "reference/c/stream.md").read_text()
+    part = re.search(r"^## accrt_stream_synchronize .*?(?=^## )", text, re.M | re.S)[0]
+    assert "**policy**" in part and "`ACCRT_ERROR_TIMEOUT`" in part and "*Since 0.1.*" in part
+    assert "accrt_status_t accrt_stream_synchronize(accrt_stream_t* stream, uint64_t timeout_ns," in part
+
+
+def test_every_public_header_and_document_is_in_the_navigation(staged):
+    headers = {str(p.relative_to(ROOT / "include/accrt"))[:-2] for p in (ROOT / "include/accrt").rglob("*.h")}
+    assert headers - {"accrt", "api", "write/api"} == set(stage.HEADERS)
+    navigation = (staged.parent / "mkdocs.yml").read_text()
+    pages = [str(p.relative_to(staged)) for p in staged.rglob("*.md")]
+    assert [p for p in pages if not re.search(rf"[ :]{re.escape(p)}$", navigation, re.M)] == []
+
+
+def test_a_link_to_nothing_ends_the_run():
+    names = stage.pages()
+    here = ROOT / "docs/errors.md"
+    assert stage.relink("[a](trust.md#x) [b](../README.md) [c](../dev)", here, names) == "[a](trust.md#x) [b](index.md) c"
+    with pytest.raises(SystemExit, match="leads nowhere"):
+        stage.relink("[a](gone.md)", here, names)
+
+
+def test_headers_cite_what_is_installed(tmp_path):
+    subprocess.run(["cmake", "--install", ROOT / "build", "--prefix", tmp_path], check=True, capture_output=True)
+    (documents,) = tmp_path.glob("share/doc/accrt")
+    cited = {c for h in (tmp_path / "include").rglob("*.h") for c in re.findall(r"\bdocs/[\w./-]+\.md", h.read_text())}
+    assert len(cited) >= 12 and [c for c in sorted(cited) if not (documents / c).is_file()] == []
+    assert (documents / "docs/guide/semaphores.md").is_file() and (documents / "examples/guide/semaphores.c").is_file()
+    broken = []
+    for document in documents.rglob("*.md"):
+        for target in re.findall(r"\]\(((?:\.\./|[\w-])[\w./-]*\.md)", document.read_text()):
+            if not (document.parent / target).is_file():
+                broken.append((str(document.relative_to(documents)), target))
+    assert broken == []

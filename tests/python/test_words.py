@@ -1,0 +1,181 @@
+"""Documents and public headers in plain words: links and terms exist, and rewritten prose is short of 100 columns."""
+import pathlib
+import re
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+#: Documents in plain words. Add a document when it has been rewritten; none leaves.
+REWRITTEN = ["README.md", *(f"docs/{name}.md" for name in """accx-format bundle-writer compiler concepts contract cuda dependencies driver-guide errors
+    fuzzing glossary hostile-input kernel-abi layouts options programs python-guide quick-start
+    soak support-matrix text-form tool trust weights""".split()),
+             "docs/architecture.md",
+             *sorted(str(p.relative_to(ROOT)) for f in ("guide", "decisions") for p in (ROOT / "docs" / f).glob("*.md"))]
+
+#: Words of the C API: each has an entry of its own.
+TERMS = """adapter, arena, asset, binding, bucket, budget, buffer, bundle, call, chunk, command, command list, component,
+constant, device, digest, dispatch, driver, event, floor, function, handle, image, instance, kernel, kernel pack, launch,
+layout, location, operator, patch, plan, pool, prepare function, program, queue, root, semaphore, session, shard, signature,
+source, staging, state, stream, submission, symbol, timepoint, tree, variant, view, weight, weight pack"""
+
+#: Phrases of the private vocabulary that rewritten documents have lost.
+PRIVATE = ["nobody has to hear", "has become of it", "comes to light", "is told", "are told", "makes the driver tell", "at its door"]
+
+
+#: Public headers. api.h is generated.
+HEADERS = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "include").rglob("*.h") if p.name != "api.h")
+
+#: Words that comments of public headers have lost: the glossary has others for them.
+LOST = ["borrowed", "nobody", "somebody", "whoever", "is told", "are told", "comes to light", "is asked", "are asked", "pulled",
+        "passed over", "alone may"]
+
+
+def header_comments(header: str) -> str:
+    return " ".join(re.findall(r"/\*(.*?)\*/", (ROOT / header).read_text(), re.S))
+
+
+def prose(document: str) -> list[tuple[int, str]]:
+    """Lines with their numbers, without code, tables (which cannot be broken) and what is generated."""
+    text = (ROOT / document).read_text()
+    blank = lambda match: "\n" * match[0].count("\n")  # noqa: E731
+    text = re.sub(r"^```.*?^```$", blank, text, flags=re.M | re.S)
+    text = re.sub(r"^<!-- (\w+): written by .*?^<!-- \1: end -->$", blank, text, flags=re.M | re.S)
+    return [(n, line) for n, line in enumerate(text.splitlines(), 1) if not line.startswith("|")]
+
+
+def anchors(document: pathlib.Path) -> set[str]:
+    """As GitHub makes them of headings."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", document.read_text(), flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
+def broken_links(document: pathlib.Path) -> list[str]:
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text()):
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        file = document.parent / name if name else document
+        if not file.exists() or (anchor and anchor not in anchors(file)):
+            broken.append(target)
+    return broken
+
+
+def entries() -> set[str]:
+    """The bold words that begin a row of the glossary; `a, b` is two."""
+    rows = re.findall(r"^\| \*\*(.+?)\*\* \|", (ROOT / "docs/glossary.md").read_text(), re.M)
+    return {re.sub(r" \(.*\)", "", word.strip()) for row in rows for word in row.split(",")}
+
+
+@pytest.mark.parametrize("document", REWRITTEN)
+def test_lines_are_short(document):
+    assert [(n, len(line)) for n, line in prose(document) if len(line) > 100] == []
+
+
+@pytest.mark.parametrize("document", REWRITTEN)
+def test_words_are_plain(document):
+    text = " ".join(line for _, line in prose(document))
+    assert [p for p in PRIVATE if p in text] == []
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_headers_are_short_and_plain(header):
+    text = header_comments(header)
+    lines = (ROOT / header).read_text().splitlines()
+    assert [(n, len(line)) for n, line in enumerate(lines, 1) if len(line) > 100] == []
+    assert [w for w in LOST if re.search(rf"\b{w}\b", re.sub(r"\n\s*\*? *", " ", text))] == []
+
+
+def wide_comments(text: str) -> list[int]:
+    """The lines of C on which a comment reaches beyond 100 columns."""
+    wide = []
+    for match in re.finditer(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|/\*.*?\*/|//[^\n]*', text, re.S):
+        start = text.rfind("\n", 0, match.start()) + 1
+        if match[0][0] == "/":
+            first = text.count("\n", 0, start) + 1
+            wide += [n for n, line in enumerate(text[start:match.end()].split("\n"), first) if len(line) > 100]
+    return wide
+
+
+def test_a_wide_comment_is_seen():
+    far = " " * 99
+    assert wide_comments(f'int a; /* b */{far}\\\n"/* {far} */";\n/* c\n{far}d */ int e;\n// {far}f\n') == [4, 5]
+
+
+@pytest.mark.parametrize("folder", ["runtime", "loader", "format", "write", "abi"])
+def test_comments_of_sources_are_short(folder):
+    sources = [p for p in sorted((ROOT / folder).rglob("*")) if p.suffix in (".c", ".h")]
+    written = {p: text for p in sources if "generated by" not in "\n".join((text := p.read_text()).splitlines()[:5]).lower()}
+    wide = {str(p.relative_to(ROOT)): wide_comments(text) for p, text in written.items()}
+    assert {name: lines for name, lines in wide.items() if lines} == {}
+    assert written
+
+
+def test_every_public_header_is_read():
+    assert len(HEADERS) >= 17 and "include/accrt/sys/driver.h" in HEADERS
+
+
+def test_statuses_read_the_same_in_header_and_document():
+    """docs/errors.md adds links and code marks to the words of base.h."""
+    header = dict(re.findall(r'X\((\w+), \d+,[\s\\]*"([^"]+)"\)', (ROOT / "include/accrt/base.h").read_text()))
+    rows = re.findall(r"^\| \d+ \| `ACCRT_ERROR_(\w+)` \| (.+?) \|$", (ROOT / "docs/errors.md").read_text(), re.M)
+    plain = {name: re.sub(r" \(\[[^\]]*\]\([^)]*\)\)|`", "", text) for name, text in rows}
+    assert len(header) == 29 and plain == header
+
+
+@pytest.mark.parametrize("document", ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md"))])
+def test_links_and_anchors(document):
+    assert broken_links(ROOT / document) == []
+
+
+def test_a_broken_anchor_is_seen(tmp_path):
+    (tmp_path / "a.md").write_text("# One thing, done\n[x](#one-thing-done) [y](#other) [z](b.md) [w](a.md#one)\n")
+    assert broken_links(tmp_path / "a.md") == ["#other", "b.md", "a.md#one"]
+
+
+def test_glossary_has_every_term_and_is_linked():
+    wanted = {term.strip() for term in TERMS.replace("\n", " ").split(",")}
+    assert wanted - entries() == set()
+    assert "docs/glossary.md" in (ROOT / "README.md").read_text()
+    assert "(glossary.md)" in (ROOT / "docs/concepts.md").read_text()
+
+
+def test_glossary_has_every_handle():
+    """A handle's name is a word that users read: each kind has an entry."""
+    names = set(re.findall(r"^\| `accrt_(\w+)_t` \|", (ROOT / "docs/concepts.md").read_text(), re.M))
+    other = {"commands": "command list", "weights": "source", "kernel_pack": "kernel pack"}
+    assert len(names) >= 17 and {other.get(n, n) for n in names} - entries() == set()
+
+
+@pytest.mark.parametrize("document", REWRITTEN)
+def test_pip_runs_in_a_venv(document):
+    """Debian 12 and its successors refuse `pip install` into the system's Python."""
+    for block in re.findall(r"^```\w*\n(.*?)^```$", (ROOT / document).read_text(), re.M | re.S):
+        assert "pip install" not in block or "-m venv" in block
+
+
+#: Where the names of a decision are looked for.
+SOURCES = [p for folder in ("abi", "bench", "cmake", "format", "include", "loader", "python/accrt", "runtime", "write")
+           for p in sorted((ROOT / folder).rglob("*")) if p.suffix in (".c", ".h", ".cuh", ".py", ".cmake", ".sh")]
+#: Pages that tell of earlier versions name what is gone.
+DECISIONS = [d for d in REWRITTEN if d.startswith("docs/decisions/") and "every-hand" not in d and "attack" not in d]
+
+
+@pytest.fixture(scope="session")
+def words_of_sources() -> set[str]:
+    return {word for p in SOURCES for word in re.findall(r"\w+", p.read_text(errors="replace"))}
+
+
+@pytest.mark.parametrize("document", DECISIONS)
+def test_decisions_name_what_exists(document, words_of_sources):
+    quoted = re.findall(r"`([^`\n]+)`", (ROOT / document).read_text())
+    names = [q for q in quoted if re.fullmatch(r"[A-Za-z]\w*_\w+", q)]
+    assert [n for n in names if n not in words_of_sources] == []
+
+
+@pytest.mark.parametrize("document", DECISIONS)
+def test_decisions_begin_with_the_decision(document):
+    """A title, then one sentence that stands alone."""
+    title, first = [p for p in (ROOT / document).read_text().split("\n\n") if p][:2]
+    assert title.startswith("# ") and first.endswith(".") and not re.search(r"[.!?] ", " ".join(first.split()))
