@@ -16,7 +16,7 @@
   result accrt_body_##name declared;                                                               \
   WATCHED(result, name, declared, arguments, kind, roles, __VA_ARGS__);                            \
   result accrt_##name declared {                                                                   \
-    return accrt_watched() ? watched_##name arguments : accrt_body_##name arguments;               \
+    return accrt_watched() ? accrt_watched_##name arguments : accrt_body_##name arguments;         \
   }
 /* The same for functions that return nothing. */
 #define ENTRY_VOID(name, declared, arguments, roles, ...)                                          \
@@ -24,7 +24,7 @@
   WATCHED(void, name, declared, arguments, VOID, roles, __VA_ARGS__);                              \
   void accrt_##name declared {                                                                     \
     if (accrt_watched())                                                                           \
-      watched_##name arguments;                                                                    \
+      accrt_watched_##name arguments;                                                              \
     else                                                                                           \
       accrt_body_##name arguments;                                                                 \
   }
@@ -41,23 +41,23 @@
 /* Registers and stack are the caller's still. Each stands in sections of its own, which the linker
  * drops with the function. */
 #define WATCHED(result, name, declared, arguments, kind, roles, ...)                               \
-  __attribute__((visibility("hidden"))) result watched_##name declared;                            \
-  __asm__(".pushsection .text.unlikely.watched_" #name ",\"ax\",@progbits\n"                       \
-          ".globl watched_" #name "\n"                                                             \
-          ".hidden watched_" #name ", accrt_body_" #name ", accrt_watch_through\n"                 \
-          ".type watched_" #name ", @function\n"                                                   \
-          "watched_" #name ":\n"                                                                   \
+  __attribute__((visibility("hidden"))) result accrt_watched_##name declared;                      \
+  __asm__(".pushsection .text.unlikely.accrt_watched_" #name ",\"ax\",@progbits\n"                 \
+          ".globl accrt_watched_" #name "\n"                                                       \
+          ".hidden accrt_watched_" #name ", accrt_body_" #name ", accrt_watch_through\n"           \
+          ".type accrt_watched_" #name ", @function\n"                                             \
+          "accrt_watched_" #name ":\n"                                                             \
           "leaq 9f(%rip), %rax\n"                                                                  \
           "leaq accrt_body_" #name "(%rip), %r11\n"                                                \
           "jmp accrt_watch_through\n"                                                              \
-          ".size watched_" #name ", . - watched_" #name "\n"                                       \
+          ".size accrt_watched_" #name ", . - accrt_watched_" #name "\n"                           \
           ".popsection\n"                                                                          \
           ".pushsection .rodata.str1.1,\"aMS\",@progbits,1\n"                                      \
           "9: .asciz \"" KIND_##kind roles ";accrt_" #name "\"\n"                                  \
                                            ".popsection\n")
 #else
 #define WATCHED(result, name, declared, arguments, kind, roles, ...)                               \
-  static __attribute__((cold, noinline)) result watched_##name declared {                          \
+  static __attribute__((cold, noinline)) result accrt_watched_##name declared {                    \
     const char* const spec = KIND_##kind roles ";accrt_" #name;                                    \
     const uintptr_t words[] = {__VA_ARGS__};                                                       \
     const accrt_status_t entered = accrt_watch_enter(spec, words);                                 \
