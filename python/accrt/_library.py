@@ -157,14 +157,15 @@ _owners: dict[str, type] = {}
 
 def _owner(kind: str) -> type:
     """The type of owning pointers: ctypes takes them where the C function wants this kind of handle, and nothing else. The reference
-    goes with the last one who holds the pointer, so also a foreign call in another thread that has it."""
+    goes with the last one who holds the pointer, so also a foreign call in another thread that has it. No ctypes.cast of them: it puts
+    what is cast into a cycle, and the reference would wait for Python's collector."""
     found = _owners.get(kind)
     if found is None:
         base = getattr(_ffi, kind + "_p")
         retain = getattr(lib, kind + "_retain")
         found = type(base)(kind + "_owner", (base,), {
             "_type_": base._type_, "__del__": _give_back, "give_back": staticmethod(getattr(lib, kind + "_release")),
-            "retain": staticmethod(retain), "__index__": lambda self: ctypes.cast(self, ctypes.c_void_p).value or 0})
+            "retain": staticmethod(retain), "__index__": lambda self: ctypes.c_size_t.from_buffer(self).value})
         retain.restype = found
         _owners[kind] = found
     return found
@@ -297,7 +298,7 @@ def retained(pointer):
 
 def adopted(pointer):
     """The reference that a C function has left in a struct, as an owning pointer."""
-    return ctypes.cast(pointer, _owner(type(pointer)._type_.__name__))
+    return _owner(type(pointer)._type_.__name__).from_buffer_copy(pointer)
 
 
 #: Kinds of handles of which C functions give references; devices are lent by their instance, kernels by their pack.

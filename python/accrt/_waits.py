@@ -7,6 +7,7 @@ from time import monotonic_ns
 
 from . import _ffi
 from ._library import last_error, shown
+from .errors import Error
 
 #: How long a foreign call waits before Python looks at its signals.
 SLICE_NS = 50_000_000
@@ -56,10 +57,14 @@ def until(function, limit_ns: int, *head, tail: tuple = (), asked_ns: int | None
         if now >= end:
             break
         left = min(end - now, SLICE_NS)
-    error = last_error(status)
-    error.message = error.message.replace(f"{left} ns", f"{asked_ns} ns", 1)  # what was asked, not the last slice of it
+    raise with_limit(last_error(status), left, asked_ns)
+
+
+def with_limit(error: Error, told_ns: int, asked_ns: int) -> Error:
+    """The error of a call that had a part of the caller's limit, with the whole limit in its message."""
+    error.message = error.message.replace(f"{told_ns} ns", f"{asked_ns} ns", 1)
     error.args = (error.message,)
-    raise error
+    return error
 
 
 def apart(make):
@@ -85,6 +90,9 @@ def apart(make):
         return make()
     over.acquire()  # signals are handled meanwhile
     value, error = outcome.pop()
-    if error is not None:
+    if error is None:
+        return value
+    try:
         raise error
-    return value
+    finally:
+        del error  # its traceback has this frame: together they would be a cycle, with all that the caller holds

@@ -50,7 +50,7 @@ class Bundle(Handle):
         try:
             handle = apart(lambda: self._open(source, reference))
         except Error as error:
-            raise error from (problems[0] if problems else None)
+            raise error from (problems.pop() if problems else None)
         super().__init__(handle)
 
     def _open(self, source, reference) -> int:

@@ -104,7 +104,7 @@ def _tensor(layout: int, shape: Sequence[int], dtype: str, group: int, component
     tensor = struct(_ffi.accrt_layout_tensor, layout=number(layout, "layout", 32), dtype=DTYPES[dtype], rank=len(shape),
                     group_elements=number(group, "group_elements", 32))
     dims = (ctypes.c_int64 * max(len(shape), 1))(*(number(size, "shape", 64, signed=True) for size in shape))
-    tensor.shape = ctypes.cast(dims, ctypes.POINTER(ctypes.c_int64))
+    tensor.shape = dims
     for role, component in components.items():
         slot = tensor.components[ROLES.index(role)]
         slot.dtype = DTYPES[component.dtype]

@@ -19,7 +19,7 @@ from ._copies import copied_view, copies, fits
 from ._files import read_small
 from ._in_flight import InFlight
 from ._library import Handle, allowed, c_text, check, created, describe, filled, last_error, lib, need, never_raises, number, retained, shown, struct, whole
-from ._waits import SLICE_NS, apart, until
+from ._waits import SLICE_NS, apart, until, with_limit
 from .bundle import Bundle, Signature
 from .errors import Error, TypeMismatchError, listing
 from .instance import Device
@@ -555,13 +555,10 @@ class Call(Handle):
         """Making the plan takes longer than a slice: all of it in one call, whose limit is `left` of what was asked."""
         status = lib.accrt_call_run(self.handle, left)
         if status:
-            error = self._failure(status)
-            error.message = error.message.replace(f"{left} ns", f"{limit} ns", 1)
-            error.args = (error.message,)
-            raise error
+            raise self._failure(status, left, limit)
 
-    def _failure(self, status: int):
-        return last_error(status) if self._pointer is not None else ValueError("this Call is closed")
+    def _failure(self, status: int, told_ns: int = 0, asked_ns: int = 0):
+        return with_limit(last_error(status), told_ns, asked_ns) if self._pointer is not None else ValueError("this Call is closed")
 
     def submit(self, waits: Iterable[tuple[Semaphore, int]] = (), signals: Iterable[tuple[Semaphore, int]] = ()) -> None:
         """Enqueues a run that waits for and signals (semaphore, value) pairs. Never blocks on the device. The arguments' memory lives

@@ -6,7 +6,7 @@ import os
 
 from . import _ffi
 from ._in_flight import InFlight
-from ._library import Handle, c_text, check, created, describe, from_record, lib, need, never_raises, number, struct
+from ._library import Handle, c_text, check, created, describe, from_record, last_error, lib, need, never_raises, number, struct
 from ._waits import apart, seconds as _seconds, until
 from .errors import OutOfRangeError
 from .instance import Device, Instance
@@ -173,9 +173,7 @@ class Stream(Handle):
             # A slice ends as soon as the stream has failed; a wait without limit, when nothing of it runs any more.
             apart(lambda: lib.accrt_stream_synchronize(self.handle, limit, *tail))
         if status == _ffi.ACCRT_ERROR_POISONED:
-            error = self.error
-            if error is not None:
-                raise error
+            raise self.error or last_error(status)
         check(status)
         self._in_flight.look()
 
