@@ -123,9 +123,13 @@ bool accrt_worker_hand_over(accrt_worker_t* worker) {
   return true;
 }
 
-/* A thread that destroys the instance was handed it, or is somebody else's runtime thread. */
-static bool nobody_else(const accrt_worker_t* worker) {
-  return !worker->started || pthread_equal(pthread_self(), worker->thread) != 0;
+/* A thread that destroys the instance was handed it, or is somebody else's runtime thread. Another
+ * thread may start the worker meanwhile: one of a driver that drops what it worked on. */
+static bool nobody_else(accrt_worker_t* worker) {
+  accrt_mutex_lock(&worker->lock);
+  const bool alone = !worker->started || pthread_equal(pthread_self(), worker->thread) != 0;
+  accrt_mutex_unlock(&worker->lock);
+  return alone;
 }
 
 void accrt_worker_help(accrt_worker_t* worker) {
