@@ -89,3 +89,21 @@ def test_help_and_verbs_that_are_not_there():
     run = lambda verb: subprocess.run(["sh", ROOT / "bench/gpu/pack_run.sh", verb], capture_output=True, text=True)  # noqa: E731
     assert run("--help").returncode == 0 and "run.sh bench" in run("--help").stdout
     assert run("tset").returncode == 2 and "there is no 'tset'" in run("tset").stderr
+
+
+def test_modules_of_the_gpu_tests_can_be_described():
+    """Without nvcc and a device: what the compiler refuses is seen here, not on a GPU machine. (A process of its own: tests of both
+    folders have the same names.)"""
+    code = """
+import prebuild
+for name, module in prebuild.MODULES.items():
+    try:
+        assert module().functions, name
+        print("described")
+    except ModuleNotFoundError as error:
+        print(name, error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={
+        **os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests/gpu"), str(ROOT / "python")])})  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("described") >= 12, done.stdout
