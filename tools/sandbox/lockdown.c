@@ -7,8 +7,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/audit.h>
+#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <poll.h>
 #include <signal.h>
 #include <stddef.h>
 #include <string.h>
@@ -158,7 +160,6 @@ static const int allowed[] = {
     SYS_preadv,
     SYS_preadv2,
     SYS_lseek,
-    SYS_close,
     SYS_fstat,
     SYS_mmap,
     SYS_munmap,
@@ -255,7 +256,15 @@ static void make_list(list_t* list) {
     add(list, RETURN, SECCOMP_RET_ALLOW, 0, 0);
     add(list, LOAD, number, 0, 0);
   }
-  /* Threads, and no processes. glibc falls back to clone where clone3, whose flags are in memory, is not there. */
+  /* Its end is how the kernel learns that the owner is gone: see end_with_owner. Only the low half counts. */
+  add(list, IS, SYS_close, 0, 4);
+  add(list, LOAD, PART(0, 0), 0, 0);
+  add(list, IS, WIRE_REPORT_FD, 0, 1);
+  add(list, RETURN, SECCOMP_RET_ERRNO | EPERM, 0, 0);
+  add(list, RETURN, SECCOMP_RET_ALLOW, 0, 0);
+  /* The library's threads run by now, and it does without others. No limit counts the memory of the kernel that a
+   * thread takes, nor its number, of which the machine has so many. glibc falls back to clone where clone3, whose
+   * flags are in memory, is not there. */
   add(list, IS, SYS_clone3, 0, 1);
   add(list, RETURN, SECCOMP_RET_ERRNO | ENOSYS, 0, 0);
   /* It could be another process's; threads that stay where they are work as well. */
@@ -270,7 +279,7 @@ static void make_list(list_t* list) {
   add(list, IS, SYS_clone, 0, 3);
   add(list, LOAD, PART(0, 0), 0, 0);
   add(list, HAS, thread, 0, 1);
-  add(list, RETURN, SECCOMP_RET_ALLOW, 0, 0);
+  add(list, RETURN, SECCOMP_RET_ERRNO | EAGAIN, 0, 0);
   add(list, RETURN, SECCOMP_RET_TRAP, 0, 0);
 }
 
@@ -307,7 +316,31 @@ static int limit(int which, uint64_t soft, uint64_t hard) {
   return setrlimit((__rlimit_resource_t)which, &both);
 }
 
+/* Whoever started it holds the other end of the report's pipe. When that is gone, so is this process, whatever its
+ * code has made of itself: the kernel sends the signal. */
+static int end_with_owner(void) {
+  const int flags = fcntl(WIRE_REPORT_FD, F_GETFL);
+  if (flags < 0 || fcntl(WIRE_REPORT_FD, F_SETSIG, SIGKILL) != 0 ||
+      fcntl(WIRE_REPORT_FD, F_SETOWN, getpid()) != 0 ||
+      fcntl(WIRE_REPORT_FD, F_SETFL, flags | O_ASYNC) != 0)
+    return errno;
+  /* It may have gone before. */
+  struct pollfd end = {.fd = WIRE_REPORT_FD};
+  return poll(&end, 1, 0) == 1 ? EPIPE : 0;
+}
+
+/* What root may do to the machine and the kernel without opening a file (madvise can take pages out of use): none of
+ * the user's privileges stay. */
+static int drop_capabilities(void) {
+  struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+  const struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {{0, 0, 0}};
+  return syscall(SYS_capset, &header, none) == 0 ? 0 : errno;
+}
+
 int lockdown_begin(int last_fd, uint64_t memory_bytes, uint64_t cpu_s) {
+  const int error = end_with_owner();
+  if (error != 0)
+    return error;
   if (prctl(PR_SET_DUMPABLE, 0) != 0)
     return errno;
   for (int fd = 0; fd <= 2; ++fd) {
@@ -326,7 +359,7 @@ int lockdown_begin(int last_fd, uint64_t memory_bytes, uint64_t cpu_s) {
       (memory_bytes != 0 && limit(RLIMIT_AS, memory_bytes, memory_bytes) != 0) ||
       (cpu_s != 0 && limit(RLIMIT_CPU, cpu_s, cpu_s + 1) != 0))
     return errno;
-  return 0;
+  return drop_capabilities();
 }
 
 const char* lockdown_files(bool weak, int* out_landlock) {

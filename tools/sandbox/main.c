@@ -2,9 +2,7 @@
  * See wire.h. The instance is made first; what a bundle's bytes can influence comes after everything was given up. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
 #include <malloc.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -290,17 +288,6 @@ static int fail(const char* text) {
   return 1;
 }
 
-/* Whoever started it is gone: so is it, whatever its code is doing. The descriptor is one of its own:
- * code that closes the other is not taken for that end, however late this thread begins to wait. */
-static void* watch(void* user) {
-  const int* own = user;
-  struct pollfd end = {.fd = *own, .events = POLLRDHUP};
-  while (poll(&end, 1, -1) < 0 && errno == EINTR)
-    continue;
-  _exit(0);
-  return NULL;
-}
-
 /* Without the releases of a proper end: hostile code has had its hands in here. */
 static void* run(void* user) {
   server_t* server = user;
@@ -347,16 +334,11 @@ int main(int argc, char** argv) {
   server.threads = argv[2];
   server.landlock = landlock;
   server.weight_wanted = weights;
-  static int watched;
-  watched = fcntl(WIRE_CONTROL_FD, F_DUPFD_CLOEXEC, 0);
-  if (watched < 0)
-    return fail(strerror(errno));
   pthread_t thread;
   pthread_attr_t attributes;
   (void)pthread_attr_init(&attributes);
   (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
-  if (pthread_create(&thread, NULL, watch, &watched) != 0 ||
-      pthread_create(&thread, &attributes, run, &server) != 0)
+  if (pthread_create(&thread, &attributes, run, &server) != 0)
     return fail("no thread can be made");
   (void)pthread_join(thread, NULL);
   return 1;
