@@ -203,7 +203,9 @@ void* direct_go_to_meeting(void* meeting);
 
 /* A kernel can be held up: work goes on beside the thread that enqueues and the one that waits. */
 static inline bool runs_beside(const direct_t* d) {
-  return (d->info.flags & (ACCRT_DEVICE_FLAG_ENQUEUE_RUNS | ACCRT_DEVICE_FLAG_CALLER_RUNS)) == 0;
+  const uint32_t asked = ACCRT_DEVICE_FLAG_HOST_KERNELS | ACCRT_DEVICE_FLAG_ENQUEUE_RUNS |
+                         ACCRT_DEVICE_FLAG_CALLER_RUNS;
+  return (d->info.flags & asked) == ACCRT_DEVICE_FLAG_HOST_KERNELS;
 }
 
 static inline accrt_driver_queue_t* make_queue(direct_t* d) {

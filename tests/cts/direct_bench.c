@@ -218,11 +218,14 @@ static void keep_trace(const accrt_driver_environment_t* environment,
 
 /* Those of the static library. */
 extern const accrt_driver_table_t* accrt_driver_host_query(uint32_t max_abi) __attribute__((weak));
+extern const accrt_driver_table_t* accrt_driver_cuda_query(uint32_t max_abi) __attribute__((weak));
 
 static accrt_driver_query_fn_t find_query(direct_t* bench) {
   const char* path = cts_settings.driver;
   if (path != NULL && strcmp(path, "host") == 0)
     return accrt_driver_host_query;
+  if (path != NULL && strcmp(path, "cuda") == 0)
+    return accrt_driver_cuda_query;
 #ifdef CTS_NULL_DRIVER
   if (path != NULL && strcmp(path, "null") == 0)
     path = CTS_NULL_DRIVER;

@@ -173,6 +173,7 @@ void accrt_cuda_device_info(accrt_driver_device_t* opaque, accrt_device_info_t* 
   snprintf(out_info->arch, sizeof out_info->arch, "%s", device->arch);
   size_t total_bytes = 0;
   (void)device->api->cuDeviceTotalMem(&total_bytes, device->device);
+  out_info->cpu_features = 0;
   out_info->memory_total_bytes = total_bytes;
   out_info->concurrency =
       device->multiprocessor_count > 0 ? (uint32_t)device->multiprocessor_count : 1;

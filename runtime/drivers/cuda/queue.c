@@ -457,8 +457,11 @@ static accrt_status_t take_ticket(cuda_queue_t* queue, bool traced, cuda_ticket_
 }
 
 /* Adds a ticket behind all submitted work. If its mark cannot be recorded, the ticket completes
- * when the stream is idle. */
+ * when the stream is idle. Its completion may destroy the queue, even before this returns: the
+ * caller may not use the queue any more. */
 static void append_ticket(cuda_queue_t* queue, cuda_ticket_t* ticket) {
+  /* Relaxed: the caller's use of the queue keeps it alive until here. */
+  atomic_fetch_add_explicit(&queue->references, 1, memory_order_relaxed);
   accrt_mutex_lock(&queue->mutex);
   CUresult result = CUDA_SUCCESS;
   if (ticket->mark != NULL)
@@ -473,6 +476,7 @@ static void append_ticket(cuda_queue_t* queue, cuda_ticket_t* ticket) {
   if (accrt_cuda_is_fatal(result))
     accrt_cuda_device_lose(queue->device, result, "cuEventRecord", "a mark behind a submission");
   accrt_cuda_poller_watch(queue);
+  accrt_cuda_queue_unref(queue);
 }
 
 static accrt_status_t begin_ticket(cuda_queue_t* queue, const accrt_driver_submission_t* submission,
@@ -519,6 +523,7 @@ accrt_status_t accrt_cuda_submit_end(cuda_queue_t* queue,
                                      const accrt_driver_submission_t* submission,
                                      cuda_submit_t* submit, const char* name,
                                      accrt_status_t status) {
+  const cuda_device_t* device = queue->device; /* a completion may have destroyed the queue */
   if (status == ACCRT_OK) {
     if (submission != NULL)
       cuda_publish(queue, submission->number);
@@ -529,7 +534,7 @@ accrt_status_t accrt_cuda_submit_end(cuda_queue_t* queue,
       submit->ticket->mark->retired = true; /* it was never recorded */
     accrt_cuda_ticket_return(queue, submit->ticket);
   }
-  cuda_leave(queue->device, submit->scope);
+  cuda_leave(device, submit->scope);
   return status;
 }
 
