@@ -653,9 +653,75 @@ static void test_commands_begin_when_others_have_ended(void** state) {
   d->table->list_destroy(list);
 }
 
+/* ---- Commands of a kind that the driver does not know ---- */
+
+static void check_refusal(accrt_status_t status, uint32_t kind) {
+  char number[16];
+  snprintf(number, sizeof number, "kind %" PRIu32, kind);
+  if (status != ACCRT_ERROR_UNSUPPORTED)
+    fail_msg("a command of %s: status %u", number, (unsigned)status);
+  assert_int_equal(direct_failure.status, ACCRT_ERROR_UNSUPPORTED);
+  const char* at = strstr(direct_failure.message, number);
+  if (at == NULL || (at[strlen(number)] >= '0' && at[strlen(number)] <= '9'))
+    fail_msg("a command of %s is refused with '%s'", number, direct_failure.message);
+}
+
+/* Alone, or in a list, behind a fill and before one. Nothing runs, and nobody hears of it later. */
+static void refuse_one(direct_t* d, uint32_t kind, const memory_t* memory) {
+  const accrt_driver_binding_t binding = direct_binding(memory);
+  const accrt_driver_command_t fill = fill_command(0, 64, 0x55);
+  const accrt_driver_command_t command = {.opcode = kind, .name = "of a later version"};
+  const accrt_driver_command_t commands[3] = {fill, command, fill};
+  outcome_t refused, behind;
+  const accrt_driver_submission_t submission = direct_submission(d, &binding, 1, NULL, 0, &refused);
+  direct_forget_failure();
+  check_refusal(d->table->queue_enqueue(d->queue, &command, &submission), kind);
+  if (kind != ACCRT_DRIVER_COMMAND_OPERATOR) {
+    for (uint32_t first = 0; first < 2; ++first) {
+      const accrt_driver_list_info_t info = {.struct_size = (uint32_t)sizeof info,
+                                             .command_count = 3 - first,
+                                             .commands = commands + first,
+                                             .binding_count = 1};
+      accrt_driver_list_t* list = (accrt_driver_list_t*)(uintptr_t)0x10;
+      direct_forget_failure();
+      check_refusal(d->table->list_create(d->device, &info, &list), kind);
+      assert_null(list);
+    }
+  }
+  direct_notify(d, d->queue, &behind);
+  direct_await(d, &behind);
+  assert_int_equal(behind.status, ACCRT_OK);
+  assert_false(has_ended(&refused));
+  for (uint32_t i = 0; i < 64; ++i)
+    assert_int_equal(memory->host[i], 0);
+}
+
+/* A driver that skips what it does not know, or that fails behind the commands before it, would
+ * leave half of the work undone. */
+static void test_unknown_commands_are_refused(void** state) {
+  direct_t* d = *state;
+  memory_t memory = direct_memory(d, 64);
+  const accrt_driver_binding_t binding = direct_binding(&memory);
+  static const uint32_t kinds[] = {ACCRT_DRIVER_COMMAND_OPERATOR + 1, 0,         99, 0x10001,
+                                   ACCRT_DRIVER_COMMAND_OPERATOR,     UINT32_MAX};
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; ++i) {
+    memset(memory.host, 0, 64);
+    refuse_one(d, kinds[i], &memory);
+    /* The queue goes on. */
+    const accrt_driver_command_t fill = fill_command(0, 64, 0x21 + i);
+    outcome_t outcome;
+    direct_enqueue(d, d->queue, &fill, &binding, 1, NULL, 0, &outcome);
+    direct_await(d, &outcome);
+    assert_int_equal(outcome.status, ACCRT_OK);
+    assert_int_equal(memory.host[63], 0x21 + i);
+  }
+}
+
 #define KERNELS (CTS_NEEDS_TABLE | CTS_NEEDS_HOST_KERNELS)
 const cts_test_t cts_direct_rule_tests[] = {
     CTS_O(test_bindings_that_seldom_change_do_change, KERNELS),
     CTS_O(test_what_is_refused_changes_nothing, KERNELS),
     CTS_O(test_kernels_do_not_run_without_their_memory, KERNELS),
-    CTS_O(test_commands_begin_when_others_have_ended, KERNELS | CTS_NEEDS_TRACING), CTS_END};
+    CTS_O(test_commands_begin_when_others_have_ended, KERNELS | CTS_NEEDS_TRACING),
+    CTS_O(test_unknown_commands_are_refused, CTS_NEEDS_TABLE),
+    CTS_END};

@@ -427,6 +427,8 @@ static accrt_status_t threaded_enqueue(accrt_driver_queue_t* base,
                                        const accrt_driver_command_t* command,
                                        const accrt_driver_submission_t* submission) {
   threaded_queue_t* queue = (threaded_queue_t*)base;
+  if (!is_known(command->opcode)) /* now: the queue's thread could only fail the queue */
+    return refuse_kind(base->device->driver->environment, command->opcode, "queue_enqueue");
   job_t* job = take_job(queue, JOB_COMMAND, command_bytes(command) + submission_bytes(submission));
   if (job == NULL)
     return ACCRT_ERROR_OUT_OF_MEMORY;

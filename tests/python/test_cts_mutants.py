@@ -214,6 +214,16 @@ MUTANTS = [
     ("the caller's floats come back behind a failure", "  fesetenv(&callers);", "  if (status == ACCRT_OK) fesetenv(&callers);", "direct.test_kernels_end_at_any_workgroup"),
     ("values of ranges without a binding take scalars", "      bits = address_of(&patch->range, submission);", "      bits = address_of(&patch->range, submission);\n      if (patch->range.binding == ACCRT_DRIVER_NONE && patch->range.offset.scalar != ACCRT_DRIVER_NONE) bits = patch->range.offset.constant;", "direct.test_random_dispatches"),
     ("one reset ends a failure and a cancel", "  memset(&queue->failure, 0, sizeof queue->failure);\n", "  if (queue->failure.status != ACCRT_OK) {\n    memset(&queue->failure, 0, sizeof queue->failure);\n    return ACCRT_OK;\n  }\n", "direct.test_resets_end_every_cancelling"),
+    # Commands of a kind that the driver does not know
+    ("unknown commands are not skipped", "  if (!is_known(command->opcode))\n    return refuse_kind(queue->device", "  if (0)\n    return refuse_kind(queue->device", "direct.test_unknown_commands_are_refused"),
+    ("unknown commands in lists are not skipped", "    if (!is_known(opcode) && opcode != ACCRT_DRIVER_COMMAND_OPERATOR)\n", "    if (0)\n", "direct.test_unknown_commands_are_refused"),
+    ("unknown commands are looked for behind the first", "    if (!is_known(opcode) && opcode != ACCRT_DRIVER_COMMAND_OPERATOR)\n", "    if (i == 0 && !is_known(opcode) && opcode != ACCRT_DRIVER_COMMAND_OPERATOR)\n", "direct.test_unknown_commands_are_refused"),
+    ("operators are in lists alone", "opcode <= ACCRT_DRIVER_COMMAND_MARKER;", "opcode <= ACCRT_DRIVER_COMMAND_OPERATOR;", "direct.test_unknown_commands_are_refused"),
+    ("kinds begin with 1", "return opcode >= ACCRT_DRIVER_COMMAND_DISPATCH && opcode", "return opcode", "direct.test_unknown_commands_are_refused"),
+    ("kinds have 32 bits", "static int is_known(uint32_t opcode) {\n", "static int is_known(uint32_t opcode) {\n  opcode = (uint16_t)opcode;\n", "direct.test_unknown_commands_are_refused"),
+    ("refusals name the kind", "has no commands of kind %\" PRIu32 \" here\",\n           opcode);", "does not know this command\");\n  (void)opcode;", "direct.test_unknown_commands_are_refused"),
+    ("what is refused is told once", "    return refuse_kind(queue->device->driver->environment, command->opcode, \"queue_enqueue\");\n", "  {\n    accrt_error_t error = {.status = ACCRT_ERROR_UNSUPPORTED};\n    complete(submission->completion, &error);\n    return refuse_kind(queue->device->driver->environment, command->opcode, \"queue_enqueue\");\n  }\n", "direct.test_unknown_commands_are_refused"),
+    ("a refusal has a status", "      return refuse_kind(environment, opcode, \"list_create\");\n", "      { refuse_kind(environment, opcode, \"list_create\"); return ACCRT_OK; }\n", "direct.test_unknown_commands_are_refused"),
 ]  # fmt: skip
 
 #: The same of tests/cts/threaded.c: the null driver with threads and the optional groups of the table.
@@ -351,6 +361,8 @@ THREADED_MUTANTS = [
     ("records on failed queues are new", "  drop_point(driver, event->point);\n  event->point = point;", "  if (queue->base.failure.status != ACCRT_OK && event->point != NULL && event->point->reached) { point->references = 1; job->point = point; pthread_mutex_unlock(&driver->mutex); append(queue, job); return ACCRT_OK; }\n  drop_point(driver, event->point);\n  event->point = point;", "direct.test_records_on_failed_queues_are_new"),
     ("launches are destroyed while kernels run", "static void launch_destroy(accrt_driver_launch_t* launch) {\n", "static void launch_destroy(accrt_driver_launch_t* launch) {\n  { threaded_driver_t* x = driver_of(&launch->device->base); pthread_mutex_lock(&x->mutex); while (launch->device->busy) wait_change(x, ACCRT_TIMEOUT_INFINITE); unlock(x); }\n", "direct.test_random_launches"),
     ("failed queues say on the caller that they have failed", "      error.status = ACCRT_ERROR_POISONED;\n    return report", "      error.status = ACCRT_ERROR_NOT_READY;\n    return report", "direct.test_lists_run_on_the_caller_of_idle_queues"),
+    # Commands of a kind that the driver does not know
+    ("unknown commands are refused when they come", "  if (!is_known(command->opcode)) /* now", "  if (0) /* now", "direct.test_unknown_commands_are_refused"),
 ]  # fmt: skip
 
 #: What some of the mutants need elsewhere.

@@ -152,6 +152,10 @@ typedef struct accrt_driver_patch {
 } accrt_driver_patch_t;
 ACCRT_ASSERT_LAYOUT(accrt_driver_patch_t, value, 72);
 
+/* The kinds of commands. A minor version may add some. list_create and queue_enqueue refuse kinds
+ * that the driver does not know, and queue_enqueue OPERATOR, with ACCRT_ERROR_UNSUPPORTED and a
+ * message that has the number of the kind. Then nothing of it has run. A driver never skips a
+ * command. */
 #define ACCRT_DRIVER_COMMAND_DISPATCH 1u
 #define ACCRT_DRIVER_COMMAND_COPY 2u
 #define ACCRT_DRIVER_COMMAND_FILL 3u

@@ -123,7 +123,7 @@ accrt_status_t accrt_cuda_command_enqueue(cuda_device_t* device, CUstream stream
     return ACCRT_OK; /* a stream runs in order, so nothing is needed */
   default:
     return accrt_cuda_refuse(device->environment, ACCRT_ERROR_UNSUPPORTED, "queue_enqueue",
-                             "command %u is not known to cuda:%u", command->opcode,
-                             device->ordinal);
+                             "cuda:%u has no commands of kind %u here", device->ordinal,
+                             command->opcode);
   }
 }

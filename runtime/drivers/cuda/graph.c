@@ -5,6 +5,20 @@
 
 /* ---- Making and destroying ---- */
 
+/* Refuses kinds of a later version here: at a submission the commands before it would have run. */
+static accrt_status_t check_kinds(const cuda_device_t* device,
+                                  const accrt_driver_list_info_t* info) {
+  for (uint32_t i = 0; i < info->command_count; ++i) {
+    const uint32_t opcode = info->commands[i].opcode;
+    if (opcode < ACCRT_DRIVER_COMMAND_DISPATCH || opcode > ACCRT_DRIVER_COMMAND_OPERATOR) {
+      return accrt_cuda_refuse(device->environment, ACCRT_ERROR_UNSUPPORTED, "list_create",
+                               "command %u of list '%s': cuda:%u has no commands of kind %u", i,
+                               info->name != NULL ? info->name : "", device->ordinal, opcode);
+    }
+  }
+  return ACCRT_OK;
+}
+
 static uint32_t count_operators(const accrt_driver_list_info_t* info) {
   uint32_t count = 0;
   for (uint32_t i = 0; i < info->command_count; ++i)
@@ -111,6 +125,7 @@ accrt_status_t accrt_cuda_list_create(accrt_driver_device_t* opaque,
   *out_list = NULL;
   if (cuda_device_is_lost(device))
     return accrt_cuda_device_lost(device, "list_create");
+  ACCRT_TRY(check_kinds(device, info));
   ACCRT_TRY(accrt_alloc(device->allocator, sizeof *list, (void**)&list));
   list->device = device;
   list->plan.allocator = device->allocator;

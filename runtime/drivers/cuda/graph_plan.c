@@ -147,7 +147,7 @@ static uint32_t command_kind(const cuda_plan_t* plan, const accrt_driver_list_in
   case ACCRT_DRIVER_COMMAND_BARRIER:
   case ACCRT_DRIVER_COMMAND_MARKER:
     return CUDA_NODE_NOTHING;
-  default: /* from a later version: the submission refuses it */
+  default: /* refused before (accrt_cuda_list_create) */
     return CUDA_NODE_DIRECT;
   }
 }

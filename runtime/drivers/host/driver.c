@@ -118,9 +118,18 @@ static accrt_status_t queue_create(accrt_driver_device_t* device, int32_t priori
 static void queue_destroy(accrt_driver_queue_t* queue) {
   accrt_host_queue_destroy((host_queue_t*)queue);
 }
+/* A command that is not known would run as a marker: its work would be skipped without a word. */
+static accrt_status_t refuse_kind(const host_device_t* device, const char* operation,
+                                  uint32_t opcode) {
+  return accrt_host_fail(device->environment, ACCRT_ERROR_UNSUPPORTED, 0, NULL, operation,
+                         "the host driver has no commands of kind %u here", (unsigned)opcode);
+}
+
 static accrt_status_t queue_enqueue(accrt_driver_queue_t* queue,
                                     const accrt_driver_command_t* command,
                                     const accrt_driver_submission_t* submission) {
+  if (command->opcode == ACCRT_DRIVER_COMMAND_OPERATOR || !host_is_known(command->opcode))
+    return refuse_kind(((host_queue_t*)queue)->device, "queue_enqueue", command->opcode);
   return accrt_host_queue_enqueue((host_queue_t*)queue, command, submission);
 }
 static accrt_status_t queue_execute(accrt_driver_queue_t* queue, accrt_driver_list_t* list,
@@ -145,6 +154,11 @@ static accrt_status_t list_create(accrt_driver_device_t* device,
                                   const accrt_driver_list_info_t* info,
                                   accrt_driver_list_t** out_list) {
   host_list_t* list;
+  *out_list = NULL;
+  for (uint32_t i = 0; i < info->command_count; ++i) {
+    if (!host_is_known(info->commands[i].opcode))
+      return refuse_kind((host_device_t*)device, "list_create", info->commands[i].opcode);
+  }
   const accrt_status_t status =
       accrt_host_list_create((host_device_t*)device, info->commands, info->command_count,
                              info->binding_count, info->scalar_count, &list);

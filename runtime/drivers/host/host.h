@@ -228,6 +228,11 @@ struct host_list {
   host_instance_t* free_instances;
 };
 
+/* False for kinds of commands of a later version. Operators are known, in lists alone. */
+static inline bool host_is_known(uint32_t opcode) {
+  return opcode >= ACCRT_DRIVER_COMMAND_DISPATCH && opcode <= ACCRT_DRIVER_COMMAND_OPERATOR;
+}
+
 accrt_status_t accrt_host_list_create(host_device_t* device, const accrt_driver_command_t* commands,
                                       uint32_t command_count, uint32_t binding_count,
                                       uint32_t scalar_count, host_list_t** out_list);

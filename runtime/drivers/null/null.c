@@ -82,6 +82,20 @@ static void deallocate(const accrt_driver_environment_t* environment, void* poin
   environment->allocator->deallocate(environment->allocator->self, pointer, size_bytes, 16);
 }
 
+/* A later runtime may know more kinds of commands. A driver refuses those that it does not know,
+ * before anything runs: skipped work would look like work that succeeded. */
+static int is_known(uint32_t opcode) {
+  return opcode >= ACCRT_DRIVER_COMMAND_DISPATCH && opcode <= ACCRT_DRIVER_COMMAND_MARKER;
+}
+
+static accrt_status_t refuse_kind(const accrt_driver_environment_t* environment, uint32_t opcode,
+                                  const char* operation) {
+  char message[96];
+  snprintf(message, sizeof message, "the null driver has no commands of kind %" PRIu32 " here",
+           opcode);
+  return environment->fail(environment, ACCRT_ERROR_UNSUPPORTED, 0, NULL, operation, message);
+}
+
 /* ---- Driver ---- */
 
 static accrt_status_t open_driver(const accrt_driver_environment_t* environment,
@@ -507,6 +521,8 @@ static void queue_cancel(accrt_driver_queue_t* queue) {
 static accrt_status_t queue_enqueue(accrt_driver_queue_t* queue,
                                     const accrt_driver_command_t* command,
                                     const accrt_driver_submission_t* submission) {
+  if (!is_known(command->opcode))
+    return refuse_kind(queue->device->driver->environment, command->opcode, "queue_enqueue");
   return run_commands(queue, command, 1, submission);
 }
 
@@ -541,6 +557,9 @@ static accrt_status_t queue_reset(accrt_driver_queue_t* queue) {
 static accrt_status_t check_commands(const accrt_driver_environment_t* environment,
                                      const accrt_driver_list_info_t* info) {
   for (uint32_t i = 0; i < info->command_count; ++i) {
+    const uint32_t opcode = info->commands[i].opcode;
+    if (!is_known(opcode) && opcode != ACCRT_DRIVER_COMMAND_OPERATOR)
+      return refuse_kind(environment, opcode, "list_create");
     if (info->commands[i].opcode != ACCRT_DRIVER_COMMAND_OPERATOR)
       continue;
     char message[320];
