@@ -372,6 +372,8 @@ accrt_status_t accx_writer_begin(accrt_bundle_writer_t* writer, const char* oper
   accrt_error_enter(operation);
   if (writer == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "writer is NULL");
+  if (!accrt_guard_enter(&writer->guard, operation))
+    return accrt_guard_refuse(&writer->guard, "writer");
   writer->operation = operation;
   writer->where = (writer_where_t){kind, name, WRITER_NO, WRITER_NO, NULL, NULL};
   return ACCRT_OK;
@@ -446,6 +448,12 @@ accrt_status_t accrt_bundle_writer_create(const accrt_bundle_writer_options_t* o
 }
 
 void accrt_bundle_writer_release(accrt_bundle_writer_t* writer) {
-  if (writer != NULL)
-    writer_free(writer);
+  if (writer == NULL)
+    return;
+  accrt_error_enter(__func__);
+  if (!accrt_guard_enter(&writer->guard, __func__)) {
+    (void)accrt_guard_refuse(&writer->guard, "writer");
+    return;
+  }
+  writer_free(writer);
 }

@@ -19,6 +19,7 @@
 #include "format/names.h"
 #include "runtime/core/utf8.h"
 #include "runtime/core/error.h"
+#include "runtime/core/guard.h"
 #include "runtime/core/memory.h"
 #include "runtime/core/near_name.h"
 #include "runtime/core/sha256.h"
@@ -202,6 +203,7 @@ typedef struct writer_where {
 } writer_where_t;
 
 struct accrt_bundle_writer {
+  accrt_guard_t guard;
   accrt_allocator_t allocator;
   accrt_caps_t target;
   bool has_target;
@@ -219,9 +221,23 @@ struct accrt_bundle_writer {
 
 /* ---- writer.c: memory, names, messages ---- */
 
-/* Begins a public function. Refuses a NULL writer. */
+/* Begins a public function: WRITER_ENTER. Refuses a NULL writer, and one that a function is in. */
 accrt_status_t accx_writer_begin(accrt_bundle_writer_t* writer, const char* operation,
                                  const char* kind, const char* name);
+/* Begins a public function, whose subject is `name` of this kind. The function is in the writer
+ * until it returns. */
+#define WRITER_ENTER(writer, kind, name)                                                           \
+  ACCRT_TRY(accx_writer_begin((writer), __func__, (kind), (name)));                                \
+  WRITER_INSIDE(writer)
+#define WRITER_INSIDE(writer)                                                                      \
+  accrt_guard_t* const inside_ __attribute__((cleanup(accrt_guard_leave), unused)) =               \
+      &(writer)->guard
+/* The same for functions that return an id, which is 0 before anything else. */
+#define WRITER_ENTER_FOR(writer, kind, name, out_id)                                               \
+  if ((out_id) != NULL)                                                                            \
+    *(out_id) = 0;                                                                                 \
+  WRITER_ENTER(writer, kind, name);                                                                \
+  ACCRT_TRY(accx_writer_out((writer), (out_id)))
 /* Sets the subject of messages to an item of this kind and name; NONE for no subject. A command is
  * not the subject any more. The function stays. */
 void accx_writer_at(accrt_bundle_writer_t* writer, writer_kind_t kind, uint32_t name);
@@ -237,8 +253,7 @@ accrt_status_t accx_writer_reserved(const accrt_bundle_writer_t* writer, uint32_
 accrt_status_t accx_writer_out(const accrt_bundle_writer_t* writer, accrt_writer_id_t* out_id);
 /* The start of functions that take a struct with a name: `local` gets a copy of the caller's. */
 #define WRITER_BEGIN(writer, given, local, what, out_id)                                           \
-  ACCRT_TRY(accx_writer_begin((writer), __func__, what, NULL));                                    \
-  ACCRT_TRY(accx_writer_out((writer), (out_id)));                                                  \
+  WRITER_ENTER_FOR(writer, what, NULL, out_id);                                                    \
   ACCRT_TRY(accrt_struct_read("accrt_writer_" what "_t", (given), (local), sizeof *(local)));      \
   (writer)->where.name = (local)->name
 

@@ -705,19 +705,24 @@ accrt_status_t accrt_bundle_writer_add_command(accrt_bundle_writer_t* writer,
                                                const accrt_writer_command_t* command,
                                                accrt_writer_id_t* out_id) {
   uint32_t index = 0;
-  ACCRT_TRY(accx_writer_begin(writer, __func__, NULL, NULL));
+  accrt_status_t status = accx_writer_begin(writer, __func__, NULL, NULL);
+  if (status != ACCRT_OK) {
+    if (out_id != NULL)
+      *out_id = 0;
+    return status;
+  }
+  WRITER_INSIDE(writer);
   if (out_id == NULL)
     return accx_writer_out(writer, out_id);
   /* `after` may point to the place for the id, so the id is written last. */
-  const accrt_status_t status = add_command(writer, block, command, &index);
+  status = add_command(writer, block, command, &index);
   *out_id = status == ACCRT_OK ? accx_writer_id(WRITER_COMMAND, index) : 0;
   return status;
 }
 
 accrt_status_t accrt_bundle_writer_block(accrt_bundle_writer_t* writer, accrt_writer_id_t command,
                                          uint32_t index, accrt_writer_id_t* out_block) {
-  ACCRT_TRY(accx_writer_begin(writer, __func__, NULL, NULL));
-  ACCRT_TRY(accx_writer_out(writer, out_block));
+  WRITER_ENTER_FOR(writer, NULL, NULL, out_block);
   uint32_t at;
   ACCRT_TRY(accx_writer_index(writer, WRITER_COMMAND, command, false, "command", &at));
   const writer_command_t* item = WRITER_ITEM(writer, command, WRITER_COMMAND, at);

@@ -526,7 +526,7 @@ static accrt_status_t write_to(accrt_bundle_writer_t* writer, const accrt_writer
 
 accrt_status_t accrt_bundle_writer_write_callback(accrt_bundle_writer_t* writer,
                                                   const accrt_writer_output_t* output) {
-  ACCRT_TRY(accx_writer_begin(writer, __func__, NULL, NULL));
+  WRITER_ENTER(writer, NULL, NULL);
   uint64_t size;
   if (output == NULL || output->write == NULL || output->flags > ACCRT_WRITER_OUTPUT_IN_ORDER)
     return WRITER_FAIL(writer, INVALID_ARGUMENT, "output has no function, or unknown flags");
@@ -548,7 +548,7 @@ static int32_t write_file(void* self, uint64_t offset, const void* data, uint64_
 }
 
 accrt_status_t accrt_bundle_writer_write_fd(accrt_bundle_writer_t* writer, int32_t fd) {
-  ACCRT_TRY(accx_writer_begin(writer, __func__, NULL, NULL));
+  WRITER_ENTER(writer, NULL, NULL);
   file_output_t file = {fd, lseek(fd, 0, SEEK_CUR)};
   uint64_t size;
   if (file.start < 0 && errno != ESPIPE)
@@ -566,7 +566,7 @@ static accrt_status_t fail_file(const char* path, int error) {
 }
 
 accrt_status_t accrt_bundle_writer_write_path(accrt_bundle_writer_t* writer, const char* path) {
-  ACCRT_TRY(accx_writer_begin(writer, __func__, NULL, NULL));
+  WRITER_ENTER(writer, NULL, NULL);
   if (path == NULL)
     return WRITER_FAIL(writer, INVALID_ARGUMENT, "path is NULL");
   accrt_put_t put;
@@ -604,7 +604,7 @@ static void summarize(const writer_encoder_t* encoder, accrt_writer_summary_t* s
 
 accrt_status_t accrt_bundle_writer_check(accrt_bundle_writer_t* writer,
                                          accrt_writer_summary_t* out_summary) {
-  ACCRT_TRY(accx_writer_begin(writer, __func__, NULL, NULL));
+  WRITER_ENTER(writer, NULL, NULL);
   accrt_writer_summary_t summary = ACCRT_WRITER_SUMMARY_INIT;
   writer_encoder_t encoder;
   accrt_status_t status = prepare(writer, &encoder);

@@ -7,11 +7,8 @@
 
 #define DEFAULT_ARENA_ALIGN 256u
 
-static accrt_status_t begin_in_function(accrt_bundle_writer_t* writer, const char* operation,
-                                        accrt_writer_id_t function, accrt_writer_id_t* out_id,
-                                        uint32_t* out_function) {
-  ACCRT_TRY(accx_writer_begin(writer, operation, NULL, NULL));
-  ACCRT_TRY(accx_writer_out(writer, out_id));
+static accrt_status_t find_function(accrt_bundle_writer_t* writer, accrt_writer_id_t function,
+                                    uint32_t* out_function) {
   ACCRT_TRY(accx_writer_index(writer, WRITER_FUNCTION, function, false, "function", out_function));
   writer->where.function = *out_function;
   return ACCRT_OK;
@@ -28,6 +25,8 @@ accrt_status_t accrt_bundle_writer_add_function(accrt_bundle_writer_t* writer,
   writer_block_t* block;
   writer_key_t key = {.kind = WRITER_FUNCTION};
   uint32_t doc;
+  if (out_body != NULL)
+    *out_body = 0;
   WRITER_BEGIN(writer, function, &local, "function", out_id);
   ACCRT_TRY(accx_writer_out(writer, out_body));
   ACCRT_TRY(accx_writer_name(writer, local.name, "the name", &key.a));
@@ -181,7 +180,8 @@ accrt_status_t accrt_bundle_writer_add_argument(accrt_bundle_writer_t* writer,
   writer_slot_t* slot;
   writer_key_t key = {.kind = WRITER_INPUT};
   uint32_t alias;
-  ACCRT_TRY(begin_in_function(writer, __func__, function, out_slot, &made.function));
+  WRITER_ENTER_FOR(writer, NULL, NULL, out_slot);
+  ACCRT_TRY(find_function(writer, function, &made.function));
   ACCRT_TRY(accrt_struct_read("accrt_writer_argument_t", argument, &local, sizeof local));
   const bool result = local.kind == ACCX_ARGUMENT_RESULT;
   writer->where.kind = result ? "result" : "input";
@@ -236,7 +236,8 @@ accrt_status_t accrt_bundle_writer_slot(accrt_bundle_writer_t* writer, accrt_wri
                                         accrt_writer_id_t target, uint32_t component,
                                         accrt_writer_id_t* out_slot) {
   uint32_t owner, index, count = 1;
-  ACCRT_TRY(begin_in_function(writer, __func__, function, out_slot, &owner));
+  WRITER_ENTER_FOR(writer, NULL, NULL, out_slot);
+  ACCRT_TRY(find_function(writer, function, &owner));
   const bool state = target >> WRITER_INDEX_BITS == WRITER_STATE;
   ACCRT_TRY(accx_writer_index(writer, state ? WRITER_STATE : WRITER_CONSTANT, target, false,
                               "target", &index));
@@ -264,7 +265,8 @@ accrt_status_t accrt_bundle_writer_arena(accrt_bundle_writer_t* writer, accrt_wr
                                          accrt_writer_id_t* out_slot) {
   const writer_place_t place = {ACCX_USES_SYMBOLS | ACCX_USES_PRESENT, 0, true};
   uint32_t owner;
-  ACCRT_TRY(begin_in_function(writer, __func__, function, out_slot, &owner));
+  WRITER_ENTER_FOR(writer, NULL, NULL, out_slot);
+  ACCRT_TRY(find_function(writer, function, &owner));
   const uint32_t align = align_bytes != 0 ? align_bytes : DEFAULT_ARENA_ALIGN;
   if (size_bytes != 0)
     ACCRT_TRY(accx_writer_use(writer, size_bytes, &place, "the arena's size"));

@@ -16,7 +16,7 @@
 
 accrt_status_t accrt_bundle_writer_add_metadata(accrt_bundle_writer_t* writer, const char* key,
                                                 const char* value) {
-  ACCRT_TRY(accx_writer_begin(writer, __func__, "metadata key", key));
+  WRITER_ENTER(writer, "metadata key", key);
   accx_metadata_t made;
   accrt_writer_id_t id;
   ACCRT_TRY(accx_writer_string(writer, value, "the value", &made.value));
@@ -25,7 +25,7 @@ accrt_status_t accrt_bundle_writer_add_metadata(accrt_bundle_writer_t* writer, c
 }
 
 accrt_status_t accrt_bundle_writer_add_string(accrt_bundle_writer_t* writer, const char* text) {
-  ACCRT_TRY(accx_writer_begin(writer, __func__, NULL, NULL));
+  WRITER_ENTER(writer, NULL, NULL);
   uint32_t string;
   ACCRT_TRY(accx_writer_string(writer, text, "text", &string));
   WRITER_ITEM(writer, string, WRITER_STRING, string)->kept = 1;
@@ -34,7 +34,7 @@ accrt_status_t accrt_bundle_writer_add_string(accrt_bundle_writer_t* writer, con
 
 accrt_status_t accrt_bundle_writer_set_optional_features(accrt_bundle_writer_t* writer,
                                                          uint64_t features) {
-  ACCRT_TRY(accx_writer_begin(writer, __func__, NULL, NULL));
+  WRITER_ENTER(writer, NULL, NULL);
   writer->optional_features = features;
   return ACCRT_OK;
 }
@@ -131,16 +131,14 @@ accrt_status_t accx_writer_number(accrt_bundle_writer_t* writer, int64_t value,
 
 accrt_status_t accrt_bundle_writer_integer(accrt_bundle_writer_t* writer, int64_t value,
                                            accrt_writer_id_t* out_id) {
-  ACCRT_TRY(accx_writer_begin(writer, __func__, NULL, NULL));
-  ACCRT_TRY(accx_writer_out(writer, out_id));
+  WRITER_ENTER_FOR(writer, NULL, NULL, out_id);
   return accx_writer_number(writer, value, out_id);
 }
 
 accrt_status_t accrt_bundle_writer_expression(accrt_bundle_writer_t* writer, uint32_t op,
                                               accrt_writer_id_t a, accrt_writer_id_t b,
                                               accrt_writer_id_t c, accrt_writer_id_t* out_id) {
-  ACCRT_TRY(accx_writer_begin(writer, __func__, NULL, NULL));
-  ACCRT_TRY(accx_writer_out(writer, out_id));
+  WRITER_ENTER_FOR(writer, NULL, NULL, out_id);
   if (op < ACCX_EXPR_ADD || op > ACCX_EXPR_SELECT)
     return WRITER_FAIL(writer, INVALID_ARGUMENT, "%" PRIu32 " is not an operation on expressions",
                        op);
@@ -168,8 +166,7 @@ accrt_status_t accrt_bundle_writer_expression(accrt_bundle_writer_t* writer, uin
 
 accrt_status_t accrt_bundle_writer_induction(accrt_bundle_writer_t* writer, uint32_t depth,
                                              accrt_writer_id_t* out_id) {
-  ACCRT_TRY(accx_writer_begin(writer, __func__, NULL, NULL));
-  ACCRT_TRY(accx_writer_out(writer, out_id));
+  WRITER_ENTER_FOR(writer, NULL, NULL, out_id);
   if (depth >= ACCX_MAX_BLOCK_DEPTH)
     return WRITER_FAIL(writer, OUT_OF_RANGE, "repeats nest at most %u deep, not %" PRIu32,
                        ACCX_MAX_BLOCK_DEPTH, depth);
@@ -179,8 +176,7 @@ accrt_status_t accrt_bundle_writer_induction(accrt_bundle_writer_t* writer, uint
 
 accrt_status_t accrt_bundle_writer_present(accrt_bundle_writer_t* writer, accrt_writer_id_t input,
                                            accrt_writer_id_t* out_id) {
-  ACCRT_TRY(accx_writer_begin(writer, __func__, NULL, NULL));
-  ACCRT_TRY(accx_writer_out(writer, out_id));
+  WRITER_ENTER_FOR(writer, NULL, NULL, out_id);
   uint32_t index;
   ACCRT_TRY(accx_writer_index(writer, WRITER_SLOT, input, false, "input", &index));
   const writer_slot_t* slot = WRITER_ITEM(writer, slot, WRITER_SLOT, index);
@@ -459,8 +455,7 @@ accrt_status_t accrt_bundle_writer_add_file(accrt_bundle_writer_t* writer, const
                                             uint32_t kind, uint64_t size_bytes,
                                             const unsigned char* digest,
                                             accrt_writer_id_t* out_id) {
-  ACCRT_TRY(accx_writer_begin(writer, __func__, "file", name));
-  ACCRT_TRY(accx_writer_out(writer, out_id));
+  WRITER_ENTER_FOR(writer, "file", name, out_id);
   accx_file_t made = {.kind = kind, .size_bytes = size_bytes};
   if (name == NULL || !accx_file_name_good(name) || kind < ACCX_FILE_ACCX || kind >= ACCX_FILE_END)
     return WRITER_FAIL(writer, INVALID_ARGUMENT,
@@ -476,7 +471,7 @@ accrt_status_t accrt_bundle_writer_add_shard(accrt_bundle_writer_t* writer,
                                              uint32_t axis, uint32_t degree, int64_t extent,
                                              const accrt_writer_segment_t* segments,
                                              uint32_t segment_count) {
-  ACCRT_TRY(accx_writer_begin(writer, __func__, NULL, NULL));
+  WRITER_ENTER(writer, NULL, NULL);
   uint32_t index;
   ACCRT_TRY(accx_writer_index(writer, WRITER_CONSTANT, constant, false, "constant", &index));
   writer->where.kind = "constant";
@@ -505,7 +500,7 @@ accrt_status_t accrt_bundle_writer_add_shard(accrt_bundle_writer_t* writer,
 
 accrt_status_t accrt_bundle_writer_add_adapter(accrt_bundle_writer_t* writer, const char* slot,
                                                const char* input, uint32_t flags) {
-  ACCRT_TRY(accx_writer_begin(writer, __func__, "adapter", slot));
+  WRITER_ENTER(writer, "adapter", slot);
   accx_adapter_t made = {.flags = flags};
   accrt_writer_id_t id;
   ACCRT_TRY(accx_writer_name(writer, input, "the input", &made.input));
@@ -518,8 +513,7 @@ accrt_status_t accrt_bundle_writer_add_adapter(accrt_bundle_writer_t* writer, co
 accrt_status_t accrt_bundle_writer_add_image(accrt_bundle_writer_t* writer, const char* name,
                                              uint32_t kind, const accrt_writer_bytes_t* bytes,
                                              accrt_writer_id_t* out_id) {
-  ACCRT_TRY(accx_writer_begin(writer, __func__, "image", name));
-  ACCRT_TRY(accx_writer_out(writer, out_id));
+  WRITER_ENTER_FOR(writer, "image", name, out_id);
   writer_key_t key = {.kind = WRITER_IMAGE};
   writer_image_t made = {.record = {.kind = kind}};
   ACCRT_TRY(accx_writer_name(writer, name, "the name", &key.a));
@@ -778,7 +772,7 @@ static accrt_status_t read_variant(accrt_bundle_writer_t* writer, const writer_k
 accrt_status_t accrt_bundle_writer_add_variant(accrt_bundle_writer_t* writer,
                                                accrt_writer_id_t kernel,
                                                const accrt_writer_variant_t* variant) {
-  ACCRT_TRY(accx_writer_begin(writer, __func__, NULL, NULL));
+  WRITER_ENTER(writer, NULL, NULL);
   accrt_writer_variant_t local;
   uint32_t index;
   ACCRT_TRY(accrt_struct_read("accrt_writer_variant_t", variant, &local, sizeof local));
@@ -805,8 +799,7 @@ accrt_status_t accrt_bundle_writer_add_variant(accrt_bundle_writer_t* writer,
 accrt_status_t accrt_bundle_writer_add_location(accrt_bundle_writer_t* writer, const char* file,
                                                 uint32_t line, uint32_t column, const char* name,
                                                 accrt_writer_id_t* out_id) {
-  ACCRT_TRY(accx_writer_begin(writer, __func__, "location", file));
-  ACCRT_TRY(accx_writer_out(writer, out_id));
+  WRITER_ENTER_FOR(writer, "location", file, out_id);
   writer_key_t key = {.kind = WRITER_LOCATION, .c = line, .d = column};
   accx_location_t* item;
   ACCRT_TRY(accx_writer_string(writer, file, "the file", &key.a));
@@ -826,7 +819,7 @@ accrt_status_t accrt_bundle_writer_add_location(accrt_bundle_writer_t* writer, c
 accrt_status_t accrt_bundle_writer_add_asset(accrt_bundle_writer_t* writer, const char* name,
                                              const char* media_type,
                                              const accrt_writer_bytes_t* bytes) {
-  ACCRT_TRY(accx_writer_begin(writer, __func__, "asset", name));
+  WRITER_ENTER(writer, "asset", name);
   writer_asset_t made = {.record = {0}};
   accrt_writer_id_t id;
   ACCRT_TRY(accx_writer_string(writer, media_type, "the media type", &made.record.media_type));

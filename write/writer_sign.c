@@ -26,7 +26,7 @@ void accx_writer_free_signing(accrt_bundle_writer_t* writer) {
 
 accrt_status_t accrt_bundle_writer_set_signer(accrt_bundle_writer_t* writer,
                                               const accrt_writer_signer_t* signer) {
-  ACCRT_TRY(accx_writer_begin(writer, __func__, NULL, NULL));
+  WRITER_ENTER(writer, NULL, NULL);
   accrt_crypto_reason_t reason;
   void* memory;
   if (signer == NULL) {
@@ -46,10 +46,11 @@ accrt_status_t accrt_bundle_writer_set_signer(accrt_bundle_writer_t* writer,
 
 accrt_status_t accrt_bundle_writer_code_root(accrt_bundle_writer_t* writer,
                                              unsigned char* out_root) {
-  ACCRT_TRY(accx_writer_begin(writer, __func__, NULL, NULL));
+  if (out_root != NULL)
+    memset(out_root, 0, sizeof(accrt_key_t));
+  WRITER_ENTER(writer, NULL, NULL);
   if (out_root == NULL)
     return WRITER_FAIL(writer, INVALID_ARGUMENT, "out_root is NULL");
-  memset(out_root, 0, sizeof(accrt_key_t));
   if (writer->signing == NULL || !writer->signing->has_root)
     return WRITER_FAIL(writer, INVALID_STATE, "nothing was written since a signer was set");
   memcpy(out_root, writer->signing->code_root.bytes, sizeof(accrt_key_t));

@@ -595,10 +595,112 @@ static void test_other_readers(void** state) {
   accrt_bundle_writer_release(writer);
 }
 
+/* ---- One at a time ---- */
+
+/* Every function with an id, whether the others come back or not: all are 0 afterwards. */
+#define IDS 16
+static void call_all(accrt_bundle_writer_t* used, accrt_writer_id_t* ids, accrt_status_t* statuses,
+                     uint32_t* out_count) {
+  const accrt_writer_bytes_t bytes = {.data = "text", .size_bytes = 4};
+  const accrt_writer_symbol_t symbol = ACCRT_WRITER_SYMBOL_INIT;
+  const accrt_writer_constant_t constant = ACCRT_WRITER_CONSTANT_INIT;
+  const accrt_writer_state_t held = ACCRT_WRITER_STATE_INIT;
+  const accrt_writer_kernel_t kernel = ACCRT_WRITER_KERNEL_INIT;
+  const accrt_writer_variant_t variant = ACCRT_WRITER_VARIANT_INIT;
+  const accrt_writer_function_t function = ACCRT_WRITER_FUNCTION_INIT;
+  const accrt_writer_argument_t made = ACCRT_WRITER_ARGUMENT_INIT;
+  const accrt_writer_command_t command = ACCRT_WRITER_COMMAND_INIT;
+  const accrt_writer_section_t section = ACCRT_WRITER_SECTION_INIT;
+  const accrt_writer_output_t output = {NULL, NULL, 0, 0};
+  accrt_writer_summary_t summary = ACCRT_WRITER_SUMMARY_INIT;
+  static unsigned char root[32];
+  memset(root, 0xff, sizeof root);
+  accrt_writer_id_t* id = ids;
+  accrt_status_t* status = statuses;
+  *status++ = accrt_bundle_writer_add_symbol(used, &symbol, id++);
+  *status++ = accrt_bundle_writer_integer(used, 1, id++);
+  *status++ = accrt_bundle_writer_expression(used, ACCRT_EXPR_ADD, 0, 0, 0, id++);
+  *status++ = accrt_bundle_writer_induction(used, 0, id++);
+  *status++ = accrt_bundle_writer_present(used, 0, id++);
+  *status++ = accrt_bundle_writer_add_constant(used, &constant, id++);
+  *status++ = accrt_bundle_writer_add_file(used, "f", ACCRT_FILE_ACCX, 0, NULL, id++);
+  *status++ = accrt_bundle_writer_add_state(used, &held, id++);
+  *status++ = accrt_bundle_writer_add_image(used, "i", 0, &bytes, id++);
+  *status++ = accrt_bundle_writer_add_kernel(used, &kernel, id++);
+  *status++ = accrt_bundle_writer_add_function(used, &function, id, id + 1);
+  id += 2;
+  *status++ = accrt_bundle_writer_add_argument(used, 0, &made, id++);
+  *status++ = accrt_bundle_writer_slot(used, 0, 0, 0, id++);
+  *status++ = accrt_bundle_writer_arena(used, 0, 0, 0, id++);
+  *status++ = accrt_bundle_writer_add_command(used, 0, &command, id++);
+  assert_int_equal(id - ids, IDS);
+  *status++ = accrt_bundle_writer_block(used, 0, 0, ids);
+  *status++ = accrt_bundle_writer_add_location(used, "f", 1, 1, NULL, ids);
+  *status++ = accrt_bundle_writer_add_metadata(used, "k", "v");
+  *status++ = accrt_bundle_writer_add_string(used, "s");
+  *status++ = accrt_bundle_writer_set_optional_features(used, 0);
+  *status++ = accrt_bundle_writer_add_shard(used, 0, 0, 0, 0, 0, NULL, 0);
+  *status++ = accrt_bundle_writer_add_adapter(used, "a", "i", 0);
+  *status++ = accrt_bundle_writer_add_variant(used, 0, &variant);
+  *status++ = accrt_bundle_writer_add_asset(used, "a", "text/plain", &bytes);
+  *status++ = accrt_bundle_writer_add_section(used, &section);
+  *status++ = accrt_bundle_writer_check(used, &summary);
+  *status++ = accrt_bundle_writer_write_path(used, "/nowhere/at/all");
+  *status++ = accrt_bundle_writer_write_fd(used, -1);
+  *status++ = accrt_bundle_writer_write_callback(used, &output);
+  *status++ = accrt_bundle_writer_set_signer(used, NULL);
+  *status++ = accrt_bundle_writer_code_root(used, root);
+  for (size_t i = 0; i < sizeof root; ++i)
+    assert_int_equal(root[i], 0);
+  *out_count = (uint32_t)(status - statuses);
+}
+
+static int entered;
+
+static void all_are_refused(accrt_status_t expected, accrt_bundle_writer_t* used) {
+  accrt_writer_id_t ids[IDS];
+  accrt_status_t statuses[64];
+  uint32_t count;
+  memset(ids, 0xff, sizeof ids);
+  call_all(used, ids, statuses, &count);
+  assert_int_equal(count, 31); /* all but create and release */
+  for (uint32_t i = 0; i < count; ++i)
+    assert_int_equal(statuses[i], expected);
+  for (uint32_t i = 0; i < IDS; ++i)
+    assert_int_equal(ids[i], 0);
+}
+
+static int32_t write_and_call(void* self, uint64_t offset, const void* data, uint64_t size_bytes) {
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  (void)self, (void)offset, (void)data, (void)size_bytes;
+  all_are_refused(ACCRT_ERROR_INVALID_STATE, writer);
+  ok(accrt_last_error(&error));
+  assert_non_null(strstr(error.message, "accrt_bundle_writer_write_callback is inside"));
+  accrt_clear_error();
+  accrt_bundle_writer_release(writer);
+  ok(accrt_last_error(&error));
+  assert_int_equal(error.status, ACCRT_ERROR_INVALID_STATE);
+  ++entered;
+  return 0;
+}
+
+/* What holds on one thread, below a call, holds for two. */
+static void test_one_function_at_a_time(void** state) {
+  const accrt_writer_output_t output = {NULL, write_and_call, 0, 0};
+  (void)state;
+  make(NULL);
+  ok(accrt_bundle_writer_write_callback(writer, &output));
+  assert_true(entered > 0);
+  ok(accrt_bundle_writer_check(writer, NULL));
+  accrt_bundle_writer_release(writer);
+  all_are_refused(ACCRT_ERROR_INVALID_ARGUMENT, NULL);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_it_is_what_was_said),   cmocka_unit_test(test_signing_comes_after),
       cmocka_unit_test(test_signing_while_writing), cmocka_unit_test(test_what_is_not_signed),
-      cmocka_unit_test(test_required_sections),     cmocka_unit_test(test_other_readers)};
+      cmocka_unit_test(test_required_sections),     cmocka_unit_test(test_other_readers),
+      cmocka_unit_test(test_one_function_at_a_time)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -33,7 +33,8 @@
  *   encrypting does: accrt_bundle_sign and accrt_bundle_encrypt of the written bundle
  *   (accrt/write/rewrite.h). Link libaccrt_write (accrt/write.h).
  * Threads. A writer is externally synchronized; different writers are independent. A writer needs
- *   no instance.
+ *   no instance. Its callbacks (bytes, output, signer) may not call functions of the same writer:
+ *   they get ACCRT_ERROR_INVALID_STATE, as a second thread does.
  */
 #ifndef ACCRT_WRITE_BUNDLE_WRITER_H_
 #define ACCRT_WRITE_BUNDLE_WRITER_H_
@@ -66,7 +67,9 @@ ACCRT_ASSERT_LAYOUT(accrt_bundle_writer_options_t, target, 32);
  * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_MEMORY. Never blocks. Since: 0.3 */
 ACCRT_API accrt_status_t accrt_bundle_writer_create(const accrt_bundle_writer_options_t* options,
                                                     accrt_bundle_writer_t** out_writer);
-/** Drops the writer and all that was added; NULL is allowed. Since: 0.3 */
+/** Drops the writer and all that was added; NULL is allowed. While a function is in the writer (in a
+ * callback of it, or on another thread) it records ACCRT_ERROR_INVALID_STATE and drops nothing.
+ * Since: 0.3 */
 ACCRT_API void accrt_bundle_writer_release(accrt_bundle_writer_t* writer);
 
 /* ---- Text ---- */
