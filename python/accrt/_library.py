@@ -112,9 +112,10 @@ def struct(kind, /, **values):
 
 
 def filled(kind, function, *arguments):
-    """Calls `function(*arguments, &struct)` on a new output struct and returns it."""
+    """Calls `function(*arguments, &struct)` on a new output struct and returns it. It keeps the handle, whose memory it may point to."""
     out = struct(kind)
     check(function(*arguments, ctypes.byref(out)))
+    out._lent_by = arguments
     return out
 
 

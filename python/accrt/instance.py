@@ -143,7 +143,7 @@ class Device(Handle):
 
     def __init__(self, handle, instance: Instance) -> None:
         """`handle`: a ctypes pointer of its kind, which is lent."""
-        need(instance, Instance)
+        _held = need(instance, Instance)  # while it lends the handle
         if not isinstance(handle, _ffi.accrt_device_p):
             raise TypeError(f"a device is made by Instance.device, not of {describe(handle)}")
         super().__init__(retained(handle))

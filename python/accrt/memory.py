@@ -77,7 +77,8 @@ class Buffer(Handle):
         super().__init__(handle)
         allowed(device, Device)
         self.device, self.stream, self._read_only = device, stream, read_only
-        self._info = filled(_ffi.accrt_buffer_info, lib.accrt_buffer_info, handle)
+        self._info = info = struct(_ffi.accrt_buffer_info)  # without the reference that `filled` keeps
+        check(lib.accrt_buffer_info(handle, ctypes.byref(info)))
 
     @classmethod
     def borrowed(cls, handle, device: Device | None = None, stream=None) -> Buffer:

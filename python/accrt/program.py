@@ -21,7 +21,7 @@ from ._in_flight import InFlight
 from ._library import Handle, allowed, c_text, check, created, describe, filled, last_error, lib, need, never_raises, number, retained, shown, struct, whole
 from ._waits import SLICE_NS, apart, until, with_limit
 from .bundle import Bundle, Signature
-from .errors import Error, TypeMismatchError, listing
+from .errors import Error, InvalidStateError, TypeMismatchError, listing
 from .instance import Device
 from .memory import Buffer, Pool
 from .stream import Semaphore, Stream, failure, timeout_ns
@@ -38,6 +38,23 @@ if TYPE_CHECKING:
 _Out = TypeVar("_Out")
 _INFINITE = _ffi.ACCRT_TIMEOUT_INFINITE
 _RANK = _ffi.ACCRT_MAX_RANK
+
+
+def _alone(method):
+    """For methods of several steps: who comes while another is in one of these, of the same session, is refused, as the library refuses it
+    within each step."""
+    @functools.wraps(method)
+    def guarded(self, *arguments, **named):
+        uses, me = self._uses, object()
+        try:
+            uses[me] = None
+            if [*uses][0] is not me:  # no two are first
+                raise InvalidStateError("the session (with its calls) is in use, on another thread or below this call; it is for one thread "
+                                        "at a time", name="ACCRT_ERROR_INVALID_STATE")
+            return method(self, *arguments, **named)
+        finally:
+            uses.pop(me, None)  # one step, which Ctrl-C does not part
+    return guarded
 
 
 def _int64(value, name: str) -> int:
@@ -265,7 +282,7 @@ class Session(Handle):
     Calls on a session are ordered. Use a session from one thread at a time; many sessions run at once.
     """
 
-    __slots__ = ("program", "_functions", "_calls", "_stream", "_adapter", "_budget", "_in_flight")
+    __slots__ = ("program", "_functions", "_calls", "_stream", "_adapter", "_budget", "_in_flight", "_uses")
     _kind = "accrt_session"
 
     def __init__(self, program: Program, symbols: Mapping[str, int] | None = None, stream: Stream | None = None,
@@ -294,15 +311,16 @@ class Session(Handle):
         self._in_flight = stream._in_flight if stream is not None else InFlight(retained(lib.accrt_session_stream(handle)))
         self.program = program
         self._functions = {}  # name -> _Prepared
-        self._calls = {}      # name -> the Call that Function.__call__ uses
+        self._calls = {}      # name -> the Call that Function.__call__ uses, while nobody has it
+        self._uses = {}       # who is in a method of several steps (_alone)
         self._stream = stream
         self._adapter = None
 
     def close(self) -> None:
         """Gives the session back now, with the calls that it keeps; those that `bind` made keep it in use until they are closed."""
-        for call in (getattr(self, "_calls", None) or {}).values():
+        calls, self._calls = getattr(self, "_calls", None) or {}, {}  # a call from here on says that the session is closed
+        for call in list(calls.values()):  # not those that threads are in
             call.close()
-        self._calls = {}  # a call from here on says that the session is closed
         super().close()
 
     def clone(self, stream: Stream | None = None, label: str = "") -> Session:
@@ -354,12 +372,15 @@ class Session(Handle):
         """The failure that poisons the session, as an exception object, or None."""
         return failure(lib.accrt_session_error, self.handle)
 
+    @_alone
     def state(self, name: str) -> Tensor:
         """A state's memory as a tensor, shared: read or write it when no call is in flight."""
         out, shape, strides = _ffi.accrt_tensor(), (ctypes.c_int64 * _RANK)(), (ctypes.c_int64 * _RANK)()
-        check(lib.accrt_session_state(self.handle, c_text(name), ctypes.byref(out), shape, strides))
+        handle = self.handle  # which keeps what is lent here
+        check(lib.accrt_session_state(handle, c_text(name), ctypes.byref(out), shape, strides))
         return _tensor(out, shape, strides, self.program.device)
 
+    @_alone
     def bind_state(self, name: str, buffer: Buffer | None, offset_bytes: int = 0) -> None:
         """Uses `buffer` as a state's storage from the next call on; None goes back to storage of its own, reset."""
         if isinstance(buffer, Buffer) and buffer.read_only:
@@ -421,7 +442,7 @@ class Call(Handle):
     Runs as `call()`; the results come back as from the function. Rebind with `set`. Externally synchronized with its session.
     """
 
-    __slots__ = ("_session", "_prepared", "_run", "_views", "_outputs", "_fixed", "_submitted", "_enqueue", "_in_flight")
+    __slots__ = ("_session", "_prepared", "_run", "_views", "_outputs", "_fixed", "_running", "_submitted", "_enqueue", "_in_flight", "_uses")
     _kind = "accrt_call"
 
     def __init__(self, session: Session, prepared: _Prepared) -> None:
@@ -429,8 +450,8 @@ class Call(Handle):
             raise TypeError(f"calls are made by Function.bind, not of {describe(prepared)}")
         super().__init__(created(lib.accrt_call_create, need(session, Session), c_text(prepared.signature.name)))
         self._session, self._prepared = session, prepared
-        self._in_flight = session._in_flight
-        self._submitted = False  # a run may be in flight
+        self._in_flight, self._uses = session._in_flight, session._uses
+        self._running = self._submitted = False  # a run may be in flight: of `run`, of `submit`
         self._run, self._enqueue = _shortest(self._pointer)
         self._forget()
 
@@ -441,7 +462,7 @@ class Call(Handle):
         super().close()
 
     def __del__(self) -> None:
-        if getattr(self, "_submitted", False):
+        if getattr(self, "_submitted", False) or getattr(self, "_running", False):
             self._in_flight.keep(self._views)
 
     @property
@@ -450,13 +471,14 @@ class Call(Handle):
         return Function(self._session, self._prepared)
 
     def _forget(self) -> None:
-        if self._submitted:
+        if self._submitted or self._running:
             self._in_flight.keep(self._views)
-            self._submitted = False
+            self._running = self._submitted = False
         self._views = {}    # argument index -> what keeps its memory alive
         self._outputs = {}  # result index -> the caller's object
         self._fixed = None if self._prepared.signature.results else ()  # the results, when all are the caller's
 
+    @_alone
     def set(self, name_or_index: str | int, value: Any, dtype: str | None = None, copy: bool = False) -> None:
         """Binds an argument (inputs, then results): an array or tensor, an int for scalar inputs, None to unbind.
 
@@ -465,6 +487,9 @@ class Call(Handle):
             copy: copy what cannot be used as it lies (strided, of the other byte order, misaligned, lists of numbers). Only for what is
                 read.
         """
+        self._set(name_or_index, value, dtype, copy)
+
+    def _set(self, name_or_index: str | int, value: Any, dtype: str | None, copy: bool) -> None:
         signature = self._prepared.signature
         index = number(name_or_index, "index", 32) if isinstance(name_or_index, int) else self._prepared.index(name_or_index)
         inputs = len(signature.inputs)
@@ -491,7 +516,7 @@ class Call(Handle):
             if view.read_only and argument.kind not in ("read", "scalar"):
                 raise ValueError(f"{signature.name}: {argument.name} is written, and the array is read-only")
         before = self._views.get(index)
-        if before is not None and self._submitted:
+        if before is not None and (self._submitted or self._running):
             self._in_flight.keep(before)
         self._views[index] = (before, view)  # whatever comes in between (Ctrl-C)
         try:
@@ -510,20 +535,35 @@ class Call(Handle):
     def __call__(self) -> Any:
         """Runs and waits; the GIL is released meanwhile. Returns the results: one alone, several as a tuple. Ctrl-C ends the wait, and the
         run goes on: `wait` waits for it, `Session.cancel` ends it. A plan that is being made then is made and run, too."""
-        self._submitted = True
+        fixed = self._fixed
+        if fixed is None:
+            return self._run_alone()
+        # One step, and nothing of the library's is borrowed: who is alone need not be asked.
+        self._running = True
         status = self._run(SLICE_NS)
         if status:
             self._go_on(status, _INFINITE)
-        self._submitted = False
-        return self._fixed if self._fixed is not None else self.results()
+        self._running = False
+        return fixed
 
+    def _run_now(self) -> Any:
+        self._running = True
+        status = self._run(SLICE_NS)
+        if status:
+            self._go_on(status, _INFINITE)
+        self._running = self._submitted = False
+        return self._fixed if self._fixed is not None else self._results()
+
+    _run_alone = _alone(_run_now)
+
+    @_alone
     def run(self, timeout: float | None = None) -> Any:
         """As calling it, with a timeout in seconds. After TimeoutError the run goes on: `wait` waits for it, `Session.cancel` ends it.
         A plan that is not made by then is given up, as the message says, and nothing runs: `Session.warmup` makes it ahead."""
         pointer = self.handle
         limit = timeout_ns(timeout)
         begin = 0 if limit == _INFINITE else time.monotonic_ns()
-        self._submitted = True
+        self._running = True
         if limit <= SLICE_NS:
             status = lib.accrt_call_run(pointer, limit)
             if status:
@@ -532,13 +572,14 @@ class Call(Handle):
             status = self._run(SLICE_NS)
             if status:
                 self._go_on(status, limit, begin)
-        self._submitted = False
-        return self._fixed if self._fixed is not None else self.results()
+        self._running = self._submitted = False
+        return self._fixed if self._fixed is not None else self._results()
 
+    @_alone
     def wait(self, timeout: float | None = None) -> None:
         """Waits for the latest run, however it was started. Raises TimeoutError, or what the run failed with."""
         self._go_on(_ffi.ACCRT_ERROR_NOT_READY, timeout_ns(timeout))
-        self._submitted = False
+        self._running = self._submitted = False
 
     def _go_on(self, status: int, limit: int, begin: int = 0) -> None:
         """The first slice is over, or the run has failed. begin: when the limit began; 0: now."""
@@ -560,6 +601,7 @@ class Call(Handle):
     def _failure(self, status: int, told_ns: int = 0, asked_ns: int = 0):
         return with_limit(last_error(status), told_ns, asked_ns) if self._pointer is not None else ValueError("this Call is closed")
 
+    @_alone
     def submit(self, waits: Iterable[tuple[Semaphore, int]] = (), signals: Iterable[tuple[Semaphore, int]] = ()) -> None:
         """Enqueues a run that waits for and signals (semaphore, value) pairs. Never blocks on the device. The arguments' memory lives
         until it is complete, also when the call is dropped or bound anew; leave what is in it as it is."""
@@ -573,9 +615,13 @@ class Call(Handle):
         signal_table, signal_count = _timepoints(signals)
         check(lib.accrt_call_submit(self.handle, wait_table, wait_count, signal_table, signal_count))
 
+    @_alone
     def results(self) -> Any:
         """The latest run's results: one alone, several as a tuple. After `submit` they may be asked for at once: whoever reads their values
         (numpy, `tolist`, printing, DLPack) waits for the session's stream first."""
+        return self._results()
+
+    def _results(self) -> Any:
         return _unpack([self._result(i) for i in range(len(self._prepared.signature.results))])
 
     def _result(self, index: int):
@@ -583,10 +629,11 @@ class Call(Handle):
         if given is not None:
             return given
         out, shape, strides = _ffi.accrt_tensor(), (ctypes.c_int64 * _RANK)(), (ctypes.c_int64 * _RANK)()
-        check(lib.accrt_call_result(self.handle, index, ctypes.byref(out), shape, strides))
+        handle = self.handle  # which keeps what is lent here
+        check(lib.accrt_call_result(handle, index, ctypes.byref(out), shape, strides))
         if out.buffer:
             session = self._session
-            return _tensor(out, shape, strides, session.program.device, session.stream if self._submitted else None)
+            return _tensor(out, shape, strides, session.program.device, session.stream if self._submitted or self._running else None)
         # A result that must share the storage of an input given as plain memory.
         argument = self._prepared.signature.results[index]
         raise NotImplementedError(f"result {argument.name} lies in memory that the caller gave: read it there")
@@ -722,15 +769,16 @@ class Function:
 
     def __call__(self, *inputs: Any, out: Any = None, copy: Any = False, **named: Any) -> Any:
         calls, name = self.session._calls, self.signature.name
-        call = calls.get(name)
+        call = calls.pop(name, None)  # nobody else finds it meanwhile
         if call is None:
             # The session keeps it, so it does not keep the session.
-            call = calls[name] = Call(weakref.proxy(self.session), self._prepared)
+            call = Call(weakref.proxy(self.session), self._prepared)
         try:
             self._bind(call, inputs, out, named, copy)
-            return call()
+            return call._run_now()
         finally:
             call._forget()
+            calls[name] = call
 
     @overload
     async def call_async(self, *inputs: Any, out: None = None, copy: Any = False, **named: Any) -> Tensor: ...
@@ -764,9 +812,9 @@ class Function:
         if missing:
             raise TypeError(f"{signature.name}() misses {', '.join(missing)}; it is {signature}")
         for i in range(count):
-            call.set(i, given.get(i), None, copy)
+            call._set(i, given.get(i), None, copy)
         for i, value in enumerate(self._outputs(out)):
-            call.set(count + i, value)
+            call._set(count + i, value, None, False)
 
     def _outputs(self, out) -> Sequence:
         results = len(self.signature.results)

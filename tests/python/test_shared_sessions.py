@@ -1,0 +1,147 @@
+"""A session that several threads use at once, which is a mistake: who comes second gets InvalidStateError. Nobody gets another's values, and
+no memory goes that somebody uses. Each case runs in a process of its own."""
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import traceback
+
+import numpy as np
+import pytest
+
+import accrt
+from accrt import program as programs
+from accrt.bundle_writer import BundleWriter
+
+LIMIT_S = 120
+THREADS, TIMES = 4, 1200
+SIZE = 4096
+
+
+def echo() -> bytes:
+    """`echo` copies its input to its result, `look` its state."""
+    b = BundleWriter()
+    f = b.function("echo")
+    x, y = f.input("x", "u8", [SIZE]), f.result("y", "u8", [SIZE])
+    f.body.copy(x.read(), y.write(), SIZE)
+    s = b.state("s", "u8", [SIZE])
+    g = b.function("look")
+    g.body.copy(g.state(s).read(), g.result("y", "u8", [SIZE]).write(), SIZE)
+    return b.to_bytes()
+
+
+def functions(session, number: int) -> None:
+    """`model.f(x)` of one session."""
+    x = np.full(SIZE, number, np.uint8)
+    assert (session.echo(x).numpy() == number).all()
+
+
+def temporary(session, number: int) -> None:
+    """The same with an array that nobody else has."""
+    assert (session.echo(np.full(SIZE, number, np.uint8)).numpy() == number).all()
+
+
+_call = None
+
+
+def bound(session, number: int) -> None:
+    """One call, bound once. Its result is that of one of its runs."""
+    y = _call()
+    assert (y.numpy() == 1).all()
+
+
+def set_anew(session, number: int) -> None:
+    """One call that each thread binds and runs: the result is of one of the arrays, and not of memory that is gone."""
+    _call.set("x", np.full(SIZE, number, np.uint8))
+    y = _call().numpy()
+    assert (y == y[0]).all() and 0 < y[0] <= THREADS
+
+
+def submitted(session, number: int) -> None:
+    _call.submit()
+    assert (_call.results().numpy() == 1).all()
+    _call.wait()
+
+
+def mixed(session, number: int) -> None:
+    """A run on one's own array, runs of the device's, new arguments and looks at results."""
+    x = np.full(SIZE, number, np.uint8)
+    if number == 1:
+        _call.set("x", x)
+    elif number == 2:
+        _call.submit()
+    elif number == 3:
+        _call.set("y", np.ones(SIZE, np.uint8))
+    else:
+        y = np.asarray(_call())
+        assert y.shape == (SIZE,) and 0 < y[0] <= THREADS
+
+
+def closed(session, number: int) -> None:
+    """Some close what others use."""
+    with session.program.session() as own:
+        own.echo(np.full(SIZE, number, np.uint8))
+        other = threading.Thread(target=own.close)
+        other.start()
+        try:
+            assert (own.echo(np.full(SIZE, number, np.uint8)).numpy() == number).all()
+        except ValueError as error:
+            assert "closed" in str(error)
+        other.join()
+
+
+def states(session, number: int) -> None:
+    """A state that one thread binds to other memory while another looks at it."""
+    if number % 2:
+        session.state("s").tolist()
+    else:
+        session.bind_state("s", session.program.device and accrt.Pool(session.program.device).buffer(SIZE))
+        session.bind_state("s", None)
+
+
+CASES = {case.__name__: case for case in (functions, temporary, bound, set_anew, submitted, mixed, closed, states)}
+
+
+def run(case: str) -> None:
+    global _call
+    session = accrt.Program(accrt.Bundle(echo())).session()
+    _call = session.echo.bind(np.full(SIZE, 1, np.uint8))
+    _call()
+    wrong, refused, begin = [], [0], threading.Barrier(THREADS)
+
+    def work(number: int) -> None:
+        begin.wait()
+        for _ in range(TIMES):
+            try:
+                CASES[case](session, number)
+            except accrt.InvalidStateError as error:
+                assert "in use" in str(error), error
+                refused[0] += 1
+            except BaseException as error:  # noqa: BLE001
+                wrong.append("".join(traceback.format_exception(type(error), error, error.__traceback__)))
+                return
+    threads = [threading.Thread(target=work, args=(i + 1,)) for i in range(THREADS)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sys.setswitchinterval(interval)
+    assert not wrong, wrong
+    session.echo(np.full(SIZE, 7, np.uint8))  # whoever was refused, it goes on
+    assert (np.asarray(_call.run(10)) == np.asarray(_call.results())).all()
+    print("refused", refused[0])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_threads_that_share_a_session(case):
+    environment = {**os.environ, "PYTHONFAULTHANDLER": "1", "MALLOC_PERTURB_": "165"}
+    ran = subprocess.run([sys.executable, __file__, case], env=environment, timeout=LIMIT_S, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+if __name__ == "__main__":
+    run(sys.argv[1])
