@@ -167,8 +167,7 @@ def _owner(kind: str) -> type:
         found = type(base)(kind + "_owner", (base,), {
             "_type_": base._type_, "__del__": _give_back, "give_back": staticmethod(getattr(lib, kind + "_release")),
             "retain": staticmethod(retain), "__index__": lambda self: ctypes.c_size_t.from_buffer(self).value})
-        retain.restype = found
-        _owners[kind] = found
+        retain.restype = found = _owners.setdefault(kind, found)  # one, whichever thread is first
     return found
 
 

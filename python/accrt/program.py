@@ -694,11 +694,6 @@ _NUMPY_NAMES = {"bool": "bool", **{f"{letter}{bits}": f"{word}{bits}" for letter
 def _shortest(pointer):
     """accrt_call_attempt and accrt_call_submit of a call, without conversions of the handle's type. They keep the handle, also
     when another thread closes the call meanwhile. None: of one that is closed."""
-    if not _SHORTEST:
-        for name in ("accrt_call_attempt", "accrt_call_submit"):
-            function = lib[name]
-            function.argtypes = [ctypes.c_void_p, *function.argtypes[1:]]
-            _SHORTEST.append(function)
     address = None if pointer is None else operator.index(pointer)
     made = [functools.partial(function, address) for function in _SHORTEST]
     for one in made:
@@ -706,7 +701,13 @@ def _shortest(pointer):
     return made
 
 
-_SHORTEST: list = []
+def _untyped(name: str):
+    function = lib[name]
+    function.argtypes = [ctypes.c_void_p, *function.argtypes[1:]]
+    return function
+
+
+_SHORTEST = (_untyped("accrt_call_attempt"), _untyped("accrt_call_submit"))
 
 
 def _unpack(values: Sequence):

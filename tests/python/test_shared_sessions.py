@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import accrt
-from accrt import program as programs
 from accrt.bundle_writer import BundleWriter
 
 LIMIT_S = 120
@@ -136,12 +135,46 @@ def run(case: str) -> None:
     print("refused", refused[0])
 
 
+def first() -> None:
+    """Threads that all are the first to use the package."""
+    made, wrong, begin = echo(), [], threading.Barrier(THREADS)
+
+    def work(number: int) -> None:
+        begin.wait()
+        try:
+            session = accrt.Program(accrt.Bundle(made)).session()
+            functions(session, number)
+            stream = accrt.Stream(session.program.device)
+            stream.copy(np.ones(64, np.uint8), accrt.Pool(session.program.device).buffer(64))
+            stream.signal(accrt.Semaphore(session.program.device.instance), 1)
+            stream.record(accrt.Event(session.program.device))
+            stream.synchronize()
+        except BaseException:  # noqa: BLE001
+            wrong.append(traceback.format_exc())
+    threads = [threading.Thread(target=work, args=(i + 1,)) for i in range(THREADS)]
+    sys.setswitchinterval(1e-6)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong, wrong
+
+
+def ran(case: str) -> None:
+    environment = {**os.environ, "PYTHONFAULTHANDLER": "1", "MALLOC_PERTURB_": "165"}
+    done = subprocess.run([sys.executable, __file__, case], env=environment, timeout=LIMIT_S, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_threads_that_share_a_session(case):
-    environment = {**os.environ, "PYTHONFAULTHANDLER": "1", "MALLOC_PERTURB_": "165"}
-    ran = subprocess.run([sys.executable, __file__, case], env=environment, timeout=LIMIT_S, capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    ran(case)
+
+
+def test_threads_that_are_first():
+    for _ in range(10):
+        ran("first")
 
 
 if __name__ == "__main__":
-    run(sys.argv[1])
+    run(sys.argv[1]) if sys.argv[1] in CASES else first()
