@@ -194,6 +194,24 @@ typedef struct meeting {
 } meeting_t;
 void* direct_go_to_meeting(void* meeting);
 
+/* Work that ends well, and work that fails with code 77 "on purpose": kernels, or, where there are
+ * no host kernels, a fill, and a list whose operator fails. */
+typedef struct mishap {
+  accrt_driver_command_t good, bad;
+  accrt_driver_binding_t binding;
+  accrt_driver_list_t* list; /* NULL: `bad` */
+} mishap_t;
+/* False where the driver runs neither kernels nor operators of the host. */
+bool direct_make_mishap(direct_t* bench, mishap_t* out_mishap);
+void direct_end_mishap(const direct_t* bench, const mishap_t* mishap);
+/* They return the number. No completion is told. */
+uint64_t direct_do_well(direct_t* bench, accrt_driver_queue_t* queue, const mishap_t* mishap);
+uint64_t direct_do_badly(direct_t* bench, accrt_driver_queue_t* queue, const mishap_t* mishap);
+/* Work behind a failure: skipped, or refused at once because the failure is known. Then it returns
+ * `before`. */
+uint64_t direct_do_behind(direct_t* bench, accrt_driver_queue_t* queue, const mishap_t* mishap,
+                          uint64_t before);
+
 /* ---- Conveniences ---- */
 
 #define HAS(d, slot)                                                                               \

@@ -176,6 +176,9 @@ void direct_forget_failure(void) {
   memset(&direct_failure, 0, sizeof direct_failure);
 }
 
+/* Of the static library: built-in drivers read the record that the library makes. */
+extern accrt_status_t accrt_error_restore(const accrt_error_t* error) __attribute__((weak));
+
 static accrt_status_t record(const accrt_driver_environment_t* environment, accrt_status_t status,
                              int32_t driver_code, const char* driver_name, const char* operation,
                              const char* message) {
@@ -195,6 +198,8 @@ static accrt_status_t record(const accrt_driver_environment_t* environment, accr
            operation == NULL ? "" : operation);
   snprintf(direct_failure.message, sizeof direct_failure.message, "%s",
            message == NULL ? "" : message);
+  if (accrt_error_restore != NULL)
+    (void)accrt_error_restore(&direct_failure);
   return status;
 }
 
@@ -906,3 +911,70 @@ const accrt_operator_def_t direct_operator = {.struct_size = (uint32_t)sizeof di
                                               .prepare = operator_prepare,
                                               .execute = operator_execute,
                                               .destroy = operator_destroy};
+
+/* ---- Work that fails ---- */
+
+static int32_t operator_fail(const accrt_kernel_environment_t* environment,
+                             const accrt_operator_call_t* call, void* state) {
+  (void)environment;
+  (void)state;
+  snprintf(call->message, call->message_capacity_bytes, "on purpose");
+  return 77;
+}
+
+static const accrt_operator_def_t failing_operator = {.struct_size =
+                                                          (uint32_t)sizeof failing_operator,
+                                                      .name = "direct.failing",
+                                                      .execute = operator_fail};
+
+bool direct_make_mishap(direct_t* bench, mishap_t* out_mishap) {
+  static const accrt_driver_operator_t operation = {&failing_operator, &direct_environment};
+  memset(out_mishap, 0, sizeof *out_mishap);
+  if ((bench->info.flags & ACCRT_DEVICE_FLAG_HOST_KERNELS) != 0) {
+    out_mishap->good = direct_dispatch(bench, &direct_count, NULL, 0);
+    out_mishap->bad = direct_dispatch(bench, &direct_fail, NULL, 0);
+    return true;
+  }
+  const memory_t memory = direct_memory(bench, 64);
+  out_mishap->binding = direct_binding(&memory);
+  out_mishap->good = fill_command(0, 64, 3);
+  out_mishap->bad.opcode = ACCRT_DRIVER_COMMAND_OPERATOR;
+  out_mishap->bad.as.invoke = (accrt_driver_invoke_t){
+      .operation = &operation,
+      .workspace = direct_range(ACCRT_DRIVER_NONE, direct_constant(0), direct_constant(0))};
+  const accrt_driver_list_info_t info = {
+      .struct_size = (uint32_t)sizeof info, .command_count = 1, .commands = &out_mishap->bad};
+  const accrt_status_t status = bench->table->list_create(bench->device, &info, &out_mishap->list);
+  assert_true(status == ACCRT_OK || status == ACCRT_ERROR_UNSUPPORTED);
+  return status == ACCRT_OK;
+}
+
+void direct_end_mishap(const direct_t* bench, const mishap_t* mishap) {
+  if (mishap->list != NULL)
+    bench->table->list_destroy(mishap->list);
+}
+
+uint64_t direct_do_well(direct_t* bench, accrt_driver_queue_t* queue, const mishap_t* mishap) {
+  return submit_quietly(bench, queue, &mishap->good,
+                        mishap->list != NULL ? &mishap->binding : NULL);
+}
+
+uint64_t direct_do_badly(direct_t* bench, accrt_driver_queue_t* queue, const mishap_t* mishap) {
+  if (mishap->list == NULL)
+    return submit_quietly(bench, queue, &mishap->bad, NULL);
+  const accrt_driver_submission_t submission = {.struct_size = (uint32_t)sizeof submission,
+                                                .number = next_number(bench)};
+  assert_int_equal(bench->table->queue_execute(queue, mishap->list, &submission), ACCRT_OK);
+  return submission.number;
+}
+
+uint64_t direct_do_behind(direct_t* bench, accrt_driver_queue_t* queue, const mishap_t* mishap,
+                          uint64_t before) {
+  const accrt_driver_submission_t submission = {.struct_size = (uint32_t)sizeof submission,
+                                                .binding_count = mishap->list != NULL,
+                                                .bindings = &mishap->binding,
+                                                .number = next_number(bench)};
+  const accrt_status_t status = bench->table->queue_enqueue(queue, &mishap->good, &submission);
+  assert_true(status == ACCRT_OK || status == ACCRT_ERROR_POISONED);
+  return status == ACCRT_OK ? submission.number : before;
+}

@@ -1052,20 +1052,19 @@ static void test_work_needs_no_listener(void** state) {
  * below all. */
 static void test_progress_stays_at_what_succeeded(void** state) {
   direct_t* d = *state;
-  if (!HAS(d, queue_progress)) {
+  mishap_t mishap;
+  if (!HAS(d, queue_progress) || !direct_make_mishap(d, &mishap)) {
     d->is_skipped = true;
     return;
   }
-  const accrt_driver_command_t good = direct_dispatch(d, &direct_count, NULL, 0);
-  const accrt_driver_command_t bad = direct_dispatch(d, &direct_fail, NULL, 0);
   for (int before = 0; before < 3; ++before) {
     accrt_driver_queue_t* queue = make_queue(d);
     atomic_fetch_add(&d->number, 100);
     uint64_t succeeded = 0;
     for (int i = 0; i < before; ++i)
-      succeeded = submit_quietly(d, queue, &good, NULL);
-    const uint64_t failed = submit_quietly(d, queue, &bad, NULL);
-    const uint64_t behind = submit_quietly(d, queue, &good, NULL);
+      succeeded = direct_do_well(d, queue, &mishap);
+    const uint64_t failed = direct_do_badly(d, queue, &mishap);
+    const uint64_t behind = direct_do_behind(d, queue, &mishap, failed);
     assert_int_equal(d->table->queue_wait(queue, behind, direct_patience_ns(), ACCRT_WAIT_BLOCK),
                      ACCRT_ERROR_KERNEL);
     uint64_t number = UINT64_MAX;
@@ -1075,6 +1074,7 @@ static void test_progress_stays_at_what_succeeded(void** state) {
     assert_true(ask(d, queue) >= behind);
     d->table->queue_destroy(queue);
   }
+  direct_end_mishap(d, &mishap);
 }
 
 /* Failures go from queue to queue through events; an event that is recorded again, on another queue,
@@ -1334,7 +1334,7 @@ const cts_test_t cts_direct_state_tests[] = {
     CTS_O(test_strides_of_one_row_do_not_count, CTS_NEEDS_TABLE),
     CTS_O(test_failures_name_the_workgroup, KERNELS),
     CTS_O(test_work_needs_no_listener, KERNELS),
-    CTS_O(test_progress_stays_at_what_succeeded, KERNELS),
+    CTS_O(test_progress_stays_at_what_succeeded, CTS_NEEDS_TABLE),
     CTS_O(test_events_pass_from_queue_to_queue, KERNELS),
     CTS_O(test_times_between_queues, CTS_NEEDS_TABLE),
     CTS_O(test_one_launch_on_two_queues, KERNELS | CTS_NEEDS_TRACING),

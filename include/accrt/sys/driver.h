@@ -337,7 +337,7 @@ typedef struct accrt_driver_table {
   /** Destroys a queue, which is idle. */
   void (*queue_destroy)(accrt_driver_queue_t* queue);
   /** Enqueues one command. If the driver finds a failure later, it skips all later work of the
-   * queue, which completes with ACCRT_ERROR_POISONED until queue_reset. */
+   * queue, which completes with ACCRT_ERROR_POISONED until queue_reset, or is refused with it. */
   accrt_status_t (*queue_enqueue)(accrt_driver_queue_t* queue,
                                   const accrt_driver_command_t* command,
                                   const accrt_driver_submission_t* submission);
@@ -372,8 +372,8 @@ typedef struct accrt_driver_table {
    * After a failure they return it until queue_reset. The numbers of a queue only grow, and may
    * leave gaps. */
   /** The number of the last submission up to which all have ended. It may also be a number in a
-   * gap, if all submissions before it have ended. After a failure: the last submission that
-   * succeeded, or 0. Never blocks. */
+   * gap, if all submissions before it have ended. Beside a failure, each time: the last submission
+   * that succeeded, or 0. What a reset cleared has not succeeded. Never blocks. */
   accrt_status_t (*queue_progress)(accrt_driver_queue_t* queue, uint64_t* out_number);
   /** Waits on the calling thread until all submissions up to `number` have ended, of those that
    * were enqueued before the call. Returns ACCRT_ERROR_TIMEOUT at the limit (never with

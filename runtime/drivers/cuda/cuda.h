@@ -374,9 +374,10 @@ struct cuda_queue {
   struct cuda_launch_cache*
       /* used by the submitting thread; NULL until a kernel is launched again (launch.c) */
       launches;
-  bool watched;          /* the poller watches this queue */
-  bool failure_reported; /* a completion has reported the failure; later ones report POISONED */
-  uint64_t reported;     /* the last result of queue_progress */
+  bool watched;           /* the poller watches this queue */
+  bool failure_reported;  /* a completion has reported the failure; later ones report POISONED */
+  uint64_t failed_number; /* of the last failure, also after its reset; 0: none */
+  uint64_t succeeded;     /* behind it nothing up to failed_number succeeded */
   /* Used by the poller's thread alone. */
   cuda_queue_t* poller_next;
   uint64_t head_number; /* number of the ticket that the poller waits for ... */

@@ -384,11 +384,12 @@ static accrt_status_t refuse_capture(const cuda_queue_t* queue, const char* oper
                            (void*)queue->stream);
 }
 
-static accrt_status_t refuse_failed(cuda_queue_t* queue, const char* operation) {
+static accrt_status_t tell_failure(const cuda_queue_t* queue, accrt_status_t status,
+                                   const char* operation) {
   const accrt_error_t* failure = &queue->failure;
-  return queue->device->environment->fail(queue->device->environment, ACCRT_ERROR_POISONED,
-                                          failure->driver_code, failure->driver_name, operation,
-                                          failure->message);
+  return queue->device->environment->fail(
+      queue->device->environment, status, failure->driver_code,
+      failure->driver_name[0] != '\0' ? failure->driver_name : NULL, operation, failure->message);
 }
 
 /* Refuses a lost device, a failed queue and a captured stream. */
@@ -396,7 +397,7 @@ static accrt_status_t check(cuda_queue_t* queue, const char* operation) {
   if (cuda_device_is_lost(queue->device))
     return accrt_cuda_device_lost(queue->device, operation);
   if (has_failed(queue))
-    return refuse_failed(queue, operation);
+    return tell_failure(queue, ACCRT_ERROR_POISONED, operation);
   return accrt_cuda_queue_is_capturing(queue) ? refuse_capture(queue, operation) : ACCRT_OK;
 }
 
@@ -543,6 +544,11 @@ void accrt_cuda_queue_fail(cuda_queue_t* queue, uint64_t number, const accrt_err
   if (atomic_load_explicit(&queue->failed, memory_order_relaxed) == 0) {
     queue->failure = *error;
     queue->failure.submission = number;
+    /* `number` is published behind this call. If nothing came since the failure before, nothing
+     * more has succeeded. */
+    if (queue->failed_number == 0 || submitted(queue) > queue->failed_number)
+      queue->succeeded = number - 1;
+    queue->failed_number = number;
     /* Release pairs with the acquire in has_failed. */
     atomic_store_explicit(&queue->failed, 1, memory_order_release);
   }
@@ -572,6 +578,16 @@ accrt_status_t accrt_cuda_queue_enqueue(accrt_driver_queue_t* opaque,
 
 /* ---- Progress ---- */
 
+/* The last number up to which all is known to have ended well. */
+static uint64_t last_success(cuda_queue_t* queue) {
+  const uint64_t done = completed(queue);
+  accrt_mutex_lock(&queue->mutex);
+  const bool is_behind = done > queue->failed_number;
+  const uint64_t number = is_behind || done < queue->succeeded ? done : queue->succeeded;
+  accrt_mutex_unlock(&queue->mutex);
+  return number;
+}
+
 /* Returns the failure that applies to submission `number`; ACCRT_OK when there is none. */
 static accrt_status_t applicable_failure(cuda_queue_t* queue, uint64_t number,
                                          const char* operation) {
@@ -579,10 +595,7 @@ static accrt_status_t applicable_failure(cuda_queue_t* queue, uint64_t number,
     return accrt_cuda_device_lost(queue->device, operation);
   if (!has_failed(queue) || number < queue->failure.submission)
     return ACCRT_OK;
-  const accrt_error_t* failure = &queue->failure;
-  return queue->device->environment->fail(queue->device->environment, failure->status,
-                                          failure->driver_code, failure->driver_name,
-                                          failure->operation, failure->message);
+  return tell_failure(queue, queue->failure.status, queue->failure.operation);
 }
 
 /* Requires the current context, relaxed. If the stream is busy, it leaves a mark for the next
@@ -618,23 +631,15 @@ accrt_status_t accrt_cuda_queue_progress(accrt_driver_queue_t* opaque, uint64_t*
     const accrt_status_t status = poll_queue(queue, number);
     cuda_unrelax(device, mode);
     cuda_leave(device, scope);
-    if (status != ACCRT_OK)
+    if (status != ACCRT_OK) {
+      *out_number = last_success(queue);
       return status;
+    }
   }
-  uint64_t done = completed(queue);
-  if (has_failed(queue) && done >= queue->failure.submission)
-    done = queue->failure.submission - 1;
-  accrt_mutex_lock(&queue->mutex);
-  const bool has_progress = done > queue->reported;
-  if (has_progress)
-    queue->reported = done;
-  accrt_mutex_unlock(&queue->mutex);
-  /* Report progress first. Report the failure when there is no new progress. */
-  if (!has_progress) {
-    ACCRT_TRY(applicable_failure(queue, completed(queue), "queue_progress"));
-  }
-  *out_number = done;
-  return ACCRT_OK;
+  const uint64_t done = completed(queue);
+  const accrt_status_t status = applicable_failure(queue, done, "queue_progress");
+  *out_number = status == ACCRT_OK ? done : last_success(queue);
+  return status;
 }
 
 /* ---- Waiting ---- */
