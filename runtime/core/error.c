@@ -109,7 +109,7 @@ void accrt_error_prefix(const char* format, ...) {
 
 accrt_status_t accrt_last_error(accrt_error_t* out_error) {
   /* Not through ACCRT_FAIL: a failed query must not replace the record that the caller asks for. */
-  return accrt_struct_fill(out_error, &current_error, sizeof current_error)
+  return accrt_struct_fill("accrt_error_t", out_error, &current_error, sizeof current_error)
              ? ACCRT_OK
              : ACCRT_ERROR_INVALID_ARGUMENT;
 }

@@ -224,10 +224,12 @@ static accrt_status_t check_definition(reader_t* reader, uint32_t index) {
   const accrt_kernel_def_t* definition = definition_at(reader, index);
   if (definition->struct_size < DEFINITION_0_1_BYTES ||
       definition->struct_size > reader->table->kernel_size_bytes ||
+      accrt_struct_is_cut("accrt_kernel_def_t", definition->struct_size) ||
       !tail_is_zero(definition, sizeof *definition, definition->struct_size)) {
     return ACCRT_FAIL(INVALID_FORMAT,
                       "%s: kernel %" PRIu32 ": struct_size %" PRIu32
-                      " is not between %zu and %" PRIu32 ", or its unknown tail is not zero",
+                      " is not between %zu and %" PRIu32
+                      ", cuts a field, or its unknown tail is not zero",
                       reader->what, index, definition->struct_size, DEFINITION_0_1_BYTES,
                       reader->table->kernel_size_bytes);
   }

@@ -470,6 +470,7 @@ static void obtained_by_name(void** state) {
   X(INVALID_FORMAT, "kernels of", table.kernel_size_bytes += 4)                                    \
   X(INVALID_FORMAT, "kernel 1: struct_size", definitions[1].struct_size = 8)                       \
   X(INVALID_FORMAT, "kernel 1: struct_size", definitions[1].struct_size = 4000)                    \
+  X(INVALID_FORMAT, "kernel 1: struct_size 80 ", definitions[1].struct_size = 80)                  \
   X(INVALID_FORMAT, "kernel 1: its name", definitions[1].name = NULL)                              \
   X(INVALID_FORMAT, "letters, digits", definitions[1].name = "")                                   \
   X(INVALID_FORMAT, "letters, digits", definitions[1].name = "a b")                                \

@@ -34,25 +34,40 @@ typedef struct field {
   char name[20];
   uint16_t offset, size_bytes;
 } field_t;
+#define SHORT(owner, field)
+#define LONG(owner, field)                                                                         \
+  {#owner, #field, (uint16_t)offsetof(owner, field), (uint16_t)sizeof(((owner*)0)->field)},
 static const field_t long_fields[] = {
 #include "runtime/core/struct_fields.inc"
 };
+#undef SHORT
+#undef LONG
 
-/* Every version of a struct has a size that is a multiple of 8. Another size ends inside a field or
- * in front of padding. */
+/* The long field that ends behind `size`, or NULL. */
+static const field_t* cut_field(const char* name, uint32_t size) {
+  for (size_t i = 0; i < sizeof long_fields / sizeof *long_fields; ++i) {
+    const field_t* field = &long_fields[i];
+    if (size > field->offset && size - field->offset < field->size_bytes &&
+        strcmp(field->owner, name) == 0)
+      return field;
+  }
+  return NULL;
+}
+
+bool accrt_struct_is_cut(const char* name, uint32_t size) {
+  return size % 8 != 0 || cut_field(name, size) != NULL;
+}
+
 static accrt_status_t check_cut(const char* name, uint32_t size) {
   if (size % 8 != 0)
     return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s: struct_size %" PRIu32 " is not a multiple of 8",
                             name, size);
-  for (size_t i = 0; i < sizeof long_fields / sizeof *long_fields; ++i) {
-    const field_t* field = &long_fields[i];
-    const uint32_t end = (uint32_t)field->offset + field->size_bytes;
-    if (size > field->offset && size < end && strcmp(field->owner, name) == 0)
-      return ACCRT_FAIL_INNER(
-          INVALID_ARGUMENT, "%s: struct_size %" PRIu32 " cuts the field '%s', bytes %u to %" PRIu32,
-          name, size, field->name, field->offset, end);
-  }
-  return ACCRT_OK;
+  const field_t* field = cut_field(name, size);
+  if (field == NULL)
+    return ACCRT_OK;
+  return ACCRT_FAIL_INNER(
+      INVALID_ARGUMENT, "%s: struct_size %" PRIu32 " cuts the field '%s', bytes %u to %u", name,
+      size, field->name, field->offset, (unsigned)field->offset + field->size_bytes);
 }
 
 static accrt_status_t check_chain(const char* name, const accrt_chain_t* member) {
@@ -102,11 +117,11 @@ accrt_status_t accrt_struct_read(const char* name, const void* source, void* tar
   return check_chain(name, chain);
 }
 
-bool accrt_struct_fill(void* target, const void* source, size_t source_size) {
+bool accrt_struct_fill(const char* name, void* target, const void* source, size_t source_size) {
   if (target == NULL)
     return false;
   const uint32_t size = size_of(target);
-  if (!believable(size) || size % 8 != 0)
+  if (!believable(size) || accrt_struct_is_cut(name, size))
     return false;
   const size_t common = size < source_size ? size : source_size;
   void* next;
@@ -130,7 +145,7 @@ accrt_status_t accrt_struct_write(const char* name, void* target, const void* so
     if (status == ACCRT_OK)
       status = check_chain(name, chain);
     if (status == ACCRT_OK)
-      (void)accrt_struct_fill(target, source, source_size);
+      (void)accrt_struct_fill(name, target, source, source_size);
     return status;
   }
   return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s: struct_size %" PRIu32 " is not between %u and %u",

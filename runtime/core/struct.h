@@ -21,10 +21,14 @@
 accrt_status_t accrt_struct_read(const char* name, const void* source, void* target,
                                  size_t target_size);
 
+/* True when no version of the struct has this size: it ends within a field, or in front of padding.
+ * Sizes of all versions are multiples of 8. */
+bool accrt_struct_is_cut(const char* name, uint32_t size);
+
 /* Copies the library's struct to the caller's: the smaller of both sizes. It keeps `next`, sets
  * struct_size to the copied size, and zeroes fields that the library does not know. If `target` is
- * NULL or its struct_size is implausible, it returns false and writes nothing. */
-bool accrt_struct_fill(void* target, const void* source, size_t source_size);
+ * NULL or its struct_size is implausible or cuts a field, it returns false and writes nothing. */
+bool accrt_struct_fill(const char* name, void* target, const void* source, size_t source_size);
 
 /* The same, but failures record ACCRT_ERROR_INVALID_ARGUMENT with the struct's name. A chain with a
  * member that is neither known nor ignorable is a failure too. */

@@ -6,7 +6,8 @@
 
 #include <string.h>
 
-#include "accrt/instance.h"
+#include "accrt/accrt.h"
+#include "accrt/write.h"
 #include "runtime/core/struct.h"
 
 /* The struct as this library knows it, as an older one did, and as a newer one will. */
@@ -75,7 +76,7 @@ static void test_unbelievable_sizes(void** state) {
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
     now_t given = {.struct_size = sizes[i]};
     assert_int_equal(read_now(&given, &local), ACCRT_ERROR_INVALID_ARGUMENT);
-    assert_false(accrt_struct_fill(&given, &local, sizeof local));
+    assert_false(accrt_struct_fill("now_t", &given, &local, sizeof local));
     assert_int_equal(accrt_struct_write("now_t", &given, &local, sizeof local),
                      ACCRT_ERROR_INVALID_ARGUMENT);
   }
@@ -108,7 +109,7 @@ static void test_fill(void** state) {
   memset(&newer, 0xFF, sizeof newer);
   newer.known.struct_size = sizeof newer;
   newer.known.next = (const accrt_chain_t*)(const void*)&marker;
-  assert_true(accrt_struct_fill(&newer, &source, sizeof source));
+  assert_true(accrt_struct_fill("now_t", &newer, &source, sizeof source));
   assert_int_equal(newer.known.struct_size, sizeof source); /* what was filled */
   assert_int_equal(newer.known.b, 3);
   assert_int_equal(newer.c, 0);
@@ -117,13 +118,71 @@ static void test_fill(void** state) {
   now_t older;
   memset(&older, 0xFF, sizeof older);
   older.struct_size = offsetof(now_t, b);
-  assert_true(accrt_struct_fill(&older, &source, sizeof source));
+  assert_true(accrt_struct_fill("now_t", &older, &source, sizeof source));
   assert_int_equal(older.a, 2);
   assert_int_equal(older.b, UINT64_MAX); /* not the library's to write */
   assert_int_equal(older.struct_size, offsetof(now_t, b));
-  assert_false(accrt_struct_fill(NULL, &source, sizeof source));
+  assert_false(accrt_struct_fill("now_t", NULL, &source, sizeof source));
   assert_int_equal(accrt_struct_write("now_t", NULL, &source, sizeof source),
                    ACCRT_ERROR_INVALID_ARGUMENT);
+}
+
+/* Every field of every extensible struct of the public headers. */
+typedef struct public_field {
+  const char* owner;
+  const char* name;
+  size_t offset, size_bytes, owner_bytes;
+} public_field_t;
+#define SHORT(owner, field)                                                                        \
+  {#owner, #field, offsetof(owner, field), sizeof(((owner*)0)->field), sizeof(owner)},
+#define LONG SHORT
+static const public_field_t public_fields[] = {
+#include "runtime/core/struct_fields.inc"
+};
+#define FIELD_COUNT (sizeof public_fields / sizeof public_fields[0])
+
+/* Does `size` end within a field of the struct that begins at `first`, or in front of padding? */
+static bool cuts(size_t first, size_t size) {
+  for (size_t i = first;
+       i < FIELD_COUNT && strcmp(public_fields[i].owner, public_fields[first].owner) == 0; ++i) {
+    if (size > public_fields[i].offset &&
+        size < public_fields[i].offset + public_fields[i].size_bytes)
+      return true;
+  }
+  return size % 8 != 0;
+}
+
+static void offer_every_size(size_t first) {
+  const public_field_t* head = &public_fields[first];
+  static _Alignas(16) unsigned char own[ACCRT_STRUCT_MAX_BYTES], given[ACCRT_STRUCT_MAX_BYTES];
+  memset(own, 0xA5, sizeof own);
+  for (uint32_t size = ACCRT_STRUCT_MIN_BYTES; size <= head->owner_bytes + 32; ++size) {
+    memset(given, 0, sizeof given);
+    memcpy(given, &size, sizeof size);
+    const bool wanted = !cuts(first, size);
+    const char* name = head->owner;
+    if ((accrt_struct_read(name, given, own, head->owner_bytes) == ACCRT_OK) != wanted ||
+        (accrt_struct_write(name, given, own, head->owner_bytes) == ACCRT_OK) != wanted)
+      fail_msg("%s of %u bytes was %s", name, (unsigned)size, wanted ? "refused" : "taken");
+    memset(given + 16, 0xEE, sizeof given - 16);
+    memcpy(given, &size, sizeof size);
+    if (accrt_struct_fill(name, given, own, head->owner_bytes) != wanted ||
+        (!wanted && given[16] != 0xEE))
+      fail_msg("%s of %u bytes was %s", name, (unsigned)size, wanted ? "not filled" : "filled");
+  }
+}
+
+static void test_every_public_struct(void** state) {
+  (void)state;
+  size_t structs = 0;
+  for (size_t i = 0; i < FIELD_COUNT; ++i) {
+    if (i > 0 && strcmp(public_fields[i].owner, public_fields[i - 1].owner) == 0)
+      continue;
+    ++structs;
+    if (public_fields[i].owner_bytes >= ACCRT_STRUCT_MIN_BYTES)
+      offer_every_size(i);
+  }
+  assert_true(structs > 60);
 }
 
 static void test_elements(void** state) {
@@ -161,6 +220,7 @@ int main(void) {
       cmocka_unit_test(test_unbelievable_sizes),
       cmocka_unit_test(test_chains),
       cmocka_unit_test(test_fill),
+      cmocka_unit_test(test_every_public_struct),
       cmocka_unit_test(test_elements),
       cmocka_unit_test(test_public_structs),
   };

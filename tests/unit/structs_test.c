@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "accrt/accrt.h"
+#include "accrt/write.h"
 
 #define GOLDEN "tests/golden/0.3/everything.accx"
 /* Room for the largest struct and the tail of a newer one. */
@@ -317,6 +318,58 @@ static void offer_result_chain(world_t* world, size_t i, uint32_t type, accrt_st
   assert_ptr_equal(out.head.next, &unknown);
 }
 
+/* Does `size` end within a field of the struct, or in front of padding? */
+static int cuts(const char* type, size_t size) {
+  static const struct {
+    const char* owner;
+    size_t begin, end;
+  } fields[] = {
+#define SHORT(owner, field)                                                                        \
+  {#owner, offsetof(owner, field), offsetof(owner, field) + sizeof(((owner*)0)->field)},
+#define LONG SHORT
+#include "../../runtime/core/struct_fields.inc"
+  };
+  int found = 0;
+  for (size_t i = 0; i < sizeof fields / sizeof fields[0]; ++i) {
+    if (strncmp(type, fields[i].owner, strlen(fields[i].owner)) != 0)
+      continue;
+    found = 1;
+    if (size > fields[i].begin && size < fields[i].end)
+      return 1;
+  }
+  assert_true(found);
+  return size % 8 != 0;
+}
+
+/* Every size from the oldest to a newer one: what cuts no field is filled, the rest is refused. */
+static void every_size_of_a_result(void** state) {
+  world_t* world = *state;
+  for (size_t i = 0; i < TAKEN_COUNT; ++i) {
+    if (taken_structs[i].needs_program && world->program == NULL)
+      continue;
+    for (size_t size = HEAD_BYTES; size <= taken_structs[i].size_bytes + TAIL_BYTES; ++size) {
+      if (cuts(taken_structs[i].name, size))
+        refuse_size(world, i, (uint32_t)size);
+      else
+        offer_size(world, i, size);
+    }
+  }
+}
+
+static void every_size_of_options(void** state) {
+  world_t* world = *state;
+  for (size_t i = 0; i < GIVEN_COUNT; ++i) {
+    if (given_structs[i].needs_program && world->program == NULL)
+      continue;
+    for (size_t size = HEAD_BYTES; size <= given_structs[i].size_bytes + TAIL_BYTES; ++size) {
+      caller_struct_t options = {.head = {.struct_size = (uint32_t)size}};
+      expect_given(world, i, &options,
+                   cuts(given_structs[i].name, size) ? ACCRT_ERROR_INVALID_ARGUMENT : ACCRT_OK,
+                   "every size");
+    }
+  }
+}
+
 static void results_for_callers_of_every_age(void** state) {
   world_t* world = *state;
   for (size_t i = 0; i < TAKEN_COUNT; ++i) {
@@ -438,6 +491,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(options_of_every_age, open_world, close_world),
       cmocka_unit_test_setup_teardown(results_for_callers_of_every_age, open_world, close_world),
+      cmocka_unit_test_setup_teardown(every_size_of_a_result, open_world, close_world),
+      cmocka_unit_test_setup_teardown(every_size_of_options, open_world, close_world),
       cmocka_unit_test_setup_teardown(arrays_of_other_elements, open_world, close_world),
       cmocka_unit_test_setup_teardown(reserved_fields, open_world, close_world),
       cmocka_unit_test(references_are_counted),

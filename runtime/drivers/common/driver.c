@@ -206,7 +206,8 @@ static bool good_name(const char* name) {
 static accrt_status_t copy_table(const accrt_driver_table_t* table, const char* where,
                                  accrt_driver_table_t* out_table) {
   const size_t head_bytes = offsetof(accrt_driver_table_t, name);
-  if (table->struct_size < head_bytes || table->struct_size > MAX_DRIVER_TABLE_BYTES) {
+  if (table->struct_size < head_bytes || table->struct_size > MAX_DRIVER_TABLE_BYTES ||
+      table->struct_size % 8 != 0) {
     return ACCRT_FAIL(INVALID_FORMAT,
                       "%s: a driver table of %" PRIu32 " bytes; this runtime's has %zu", where,
                       table->struct_size, sizeof *out_table);

@@ -126,6 +126,10 @@ static void test_drivers_are_negotiated(void** state) {
   test_driver.table_size_bytes = 8;
   assert_int_equal(accrt_instance_register_driver(instance, test_driver_query),
                    ACCRT_ERROR_INVALID_FORMAT);
+  test_driver.table_size_bytes = (uint32_t)sizeof(accrt_driver_table_t) - 4; /* half a function */
+  assert_int_equal(accrt_instance_register_driver(instance, test_driver_query),
+                   ACCRT_ERROR_INVALID_FORMAT);
+  assert_says("a driver table of");
   /* An older table that lacks the last functions: these are mandatory, and named. */
   test_driver.table_size_bytes = (uint32_t)offsetof(accrt_driver_table_t, list_destroy);
   assert_int_equal(accrt_instance_register_driver(instance, test_driver_query),
