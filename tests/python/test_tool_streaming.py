@@ -138,6 +138,37 @@ def test_a_set_is_whole_or_not_there(large, out):
     assert os.listdir(out) == [] or process.returncode == 0
 
 
+#: openat() that is interrupted when it has created a file.
+INTERRUPTED_OPEN = r"""
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int openat(int folder, const char* name, int flags, ...) {
+  va_list more;
+  va_start(more, flags);
+  const int mode = (flags & O_CREAT) ? va_arg(more, int) : 0;
+  va_end(more);
+  const int fd = (int)syscall(SYS_openat, folder, name, flags, mode);
+  if (flags & O_CREAT)
+    raise(SIGINT);
+  return fd;
+}
+int openat64(int folder, const char* name, int flags, ...) __attribute__((alias("openat")));
+"""
+
+
+def test_a_signal_as_the_file_is_created_leaves_nothing(large, out, tmp_path):
+    (tmp_path / "interrupted.c").write_text(INTERRUPTED_OPEN)
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "interrupted.c", "-o", "interrupted.so"], cwd=tmp_path, check=True)
+    done = subprocess.run([str(ACCX), "pack", str(large), str(out / "o.accx")], capture_output=True, text=True, timeout=300,
+                          env={**os.environ, "LD_PRELOAD": str(tmp_path / "interrupted.so")})  # fmt: skip
+    assert done.returncode == -signal.SIGINT, done.stderr
+    assert os.listdir(out) == []
+
+
 @pytest.mark.parametrize("verb", ["pack", "quantize"])
 def test_a_damaged_source_says_what_is_damaged(verb, out, tmp_path):
     bundle = bw.BundleWriter()

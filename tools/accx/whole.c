@@ -37,8 +37,9 @@ static void interrupted(int number) {
   (void)raise(number);
 }
 
+static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+
 static void watch_signals(void) {
-  static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
   struct sigaction old, action;
   memset(&action, 0, sizeof action);
   action.sa_handler = interrupted;
@@ -48,6 +49,18 @@ static void watch_signals(void) {
       (void)sigaction(numbers[i], &action, NULL);
   }
   (void)signal(SIGXFSZ, SIG_IGN); /* exceeding a size limit becomes a failed write */
+}
+
+/* A signal between the creation of the file and its entry in `put` would leave the file: it waits. */
+static int begin(whole_t* whole) {
+  sigset_t all, before;
+  (void)sigemptyset(&all);
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i)
+    (void)sigaddset(&all, numbers[i]);
+  (void)sigprocmask(SIG_BLOCK, &all, &before);
+  const int error = accrt_put_begin(&whole->put, whole->path, "", 0666, ACCRT_PUT_OF_NAME);
+  (void)sigprocmask(SIG_SETMASK, &before, NULL);
+  return error;
 }
 
 static int fail(const whole_t* whole, int error) {
@@ -61,7 +74,7 @@ int accx_whole_write(accrt_bundle_writer_t* writer, const char* path, const int*
   whole->next = atomic_load(&wholes);
   atomic_store(&wholes, whole);
   watch_signals();
-  const int error = accrt_put_begin(&whole->put, path, "", 0666, ACCRT_PUT_OF_NAME);
+  const int error = begin(whole);
   if (error)
     return fail(whole, error);
   const accrt_status_t status = accrt_bundle_writer_write_fd(writer, whole->put.fd);
