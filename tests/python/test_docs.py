@@ -11,6 +11,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build"
+MODELS = pathlib.Path(os.environ.get("ACCRT_TEST_BUNDLES", BUILD / "models"))
 PYTHON_DOCS = ["README.md", "docs/quick-start.md", "docs/python-guide.md", "docs/compiler.md"]
 
 
@@ -38,21 +39,53 @@ def test_readme_python_prints_what_comes_next():
     assert done.stdout.split()[:2] == ["t", "h"]
 
 
-def test_readme_c_example(tmp_path):
-    """Compiled as C11 without a warning, linked with pkg-config from an installed tree, and run."""
-    source = tmp_path / "readme.c"
-    source.write_text(blocks("README.md", "c")[0])
-    subprocess.run(["cmake", "--install", BUILD, "--prefix", tmp_path / "installed"], check=True, capture_output=True)
-    pc = next((tmp_path / "installed").rglob("accrt.pc"))
-    env = dict(os.environ, PKG_CONFIG_PATH=str(pc.parent), LD_LIBRARY_PATH=str(pc.parent.parent), ACCRT_TRUST="all")
-    flags = subprocess.run(["pkg-config", "--cflags", "--libs", "accrt"], env=env, capture_output=True, text=True,
-                           check=True).stdout.split()
-    subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-o", tmp_path / "readme", source, *flags], check=True)
-    done = subprocess.run([tmp_path / "readme", BUILD / "models/bytelm.accx"], env=env, capture_output=True, text=True)
+def section(document: str, heading: str) -> str:
+    """From a heading to the next one of its kind."""
+    return re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", (ROOT / document).read_text(), re.M | re.S)[1]
+
+
+@pytest.fixture
+def user(tmp_path):
+    """Someone with a clone that is built, whose key has signed the bundle, and with no other setting."""
+    build, home = tmp_path / "clone/build", tmp_path / "home"
+    build.mkdir(parents=True)
+    home.mkdir()
+    for entry in BUILD.iterdir():
+        if entry.name != "models":
+            (build / entry.name).symlink_to(entry)
+    env = {name: value for name, value in os.environ.items()
+           if name not in ("PKG_CONFIG_PATH", "LD_LIBRARY_PATH", "PYTHONPATH") and not name.startswith(("ACCRT_", "XDG_"))}
+    env["HOME"] = str(home)
+    (build / "models").mkdir()
+    model, signed = MODELS / "bytelm.accx", build / "models/bytelm.accx"
+    if subprocess.run([BUILD / "bin/accx", "keygen"], env=env, capture_output=True).returncode == 0:
+        subprocess.run([BUILD / "bin/accx", "sign", model, "--vouch", "--output", signed], env=env, check=True, capture_output=True)
+    else:  # no libcrypto: nothing is signed
+        signed.symlink_to(model)
+        env["ACCRT_TRUST"] = "all"
+    return env
+
+
+def test_readme_c_example(tmp_path, user):
+    """README's own lines, with nothing added: the first in the clone, the others in an empty folder."""
+    text = section("README.md", "From C")
+    (program,) = re.findall(r"^```c\n(.*?)^```$", text, re.M | re.S)
+    install, lines = re.findall(r"^```sh\n(.*?)^```$", text, re.M | re.S)
+    done = subprocess.run(["sh", "-ec", install], cwd=tmp_path / "clone", env=user, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    (folder / "readme.c").write_text(program)
+    done = subprocess.run(["sh", "-ec", lines], cwd=folder, env=user, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r'score of \' \' after "In": -?\d+\.\d+\n', done.stdout)
-    wrong = subprocess.run([tmp_path / "readme", source], env=env, capture_output=True, text=True)
+    wrong = subprocess.run(["./readme", "readme.c"], cwd=folder, env=user, capture_output=True, text=True)
     assert wrong.returncode == 1 and "ACCRT_ERROR_INVALID_FORMAT" in wrong.stderr
+
+
+def test_readme_c_example_has_no_warning(tmp_path):
+    (tmp_path / "readme.c").write_text(blocks("README.md", "c")[0])
+    subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}", "-c", "readme.c"], cwd=tmp_path, check=True)
 
 
 def test_bundle_writer_c_example(tmp_path):
@@ -143,3 +176,12 @@ def test_every_link_leads_somewhere():
         for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
             if "://" not in target:
                 assert (document.parent / target).exists(), f"{document.relative_to(ROOT)} links to {target}"
+
+
+def test_readme_names_every_folder_of_sources():
+    """The table of folders has each folder of the tree that holds sources."""
+    names = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    folders = {n.split("/")[0] for n in names if "/" in n and not n.startswith(".")}
+    rows = re.findall(r"^\| (`\w+/.*?) \|", section("README.md", "Where things are"), re.M)
+    named = {f for row in rows for f in re.findall(r"`(\w+)/", row)}
+    assert folders - named - {"cmake"} == set()
