@@ -2,6 +2,7 @@
  * part of a bundle, and no file. */
 #include "write/writer.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 
 #include "runtime/core/near_name.h"
@@ -367,11 +368,53 @@ accrt_status_t accx_writer_fail(const accrt_bundle_writer_t* writer, accrt_statu
   return accrt_error_fail(status, NULL, file, line, "%s%s", where.text, detail);
 }
 
+/* ---- Which addresses are writers ---- */
+
+/* All writers but those that found no place. While there are such, every address is believed. */
+static _Atomic(accrt_bundle_writer_t*) listed[256];
+#define LISTED (sizeof listed / sizeof listed[0])
+static atomic_size_t unlisted;
+
+/* Puts `next` in the place of `writer`. The release and acquire make the writer's bytes visible to
+ * whoever finds it. */
+static bool exchange(accrt_bundle_writer_t* writer, accrt_bundle_writer_t* next) {
+  for (size_t i = 0; i < LISTED; ++i) {
+    accrt_bundle_writer_t* found = writer;
+    if (atomic_load_explicit(&listed[i], memory_order_relaxed) == writer &&
+        atomic_compare_exchange_strong(&listed[i], &found, next))
+      return true;
+  }
+  return false;
+}
+
+static void list(accrt_bundle_writer_t* writer) {
+  if (!exchange(NULL, writer))
+    ++unlisted;
+}
+
+static void unlist(accrt_bundle_writer_t* writer) {
+  if (!exchange(writer, NULL))
+    --unlisted;
+}
+
+/* Does not look at what is there: a released writer, or another handle. */
+static accrt_status_t check_writer(const accrt_bundle_writer_t* writer) {
+  if (writer == NULL)
+    return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "writer is NULL");
+  for (size_t i = 0; i < LISTED; ++i) {
+    if (atomic_load_explicit(&listed[i], memory_order_acquire) == writer)
+      return ACCRT_OK;
+  }
+  if (unlisted != 0)
+    return ACCRT_OK;
+  return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "writer %p is no bundle writer, or was released",
+                          (const void*)writer);
+}
+
 accrt_status_t accx_writer_begin(accrt_bundle_writer_t* writer, const char* operation,
                                  const char* kind, const char* name) {
   accrt_error_enter(operation);
-  if (writer == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "writer is NULL");
+  ACCRT_TRY(check_writer(writer));
   if (!accrt_guard_enter(&writer->guard, operation))
     return accrt_guard_refuse(&writer->guard, "writer");
   writer->operation = operation;
@@ -443,6 +486,7 @@ accrt_status_t accrt_bundle_writer_create(const accrt_bundle_writer_options_t* o
     writer_free(writer);
     return status;
   }
+  list(writer);
   *out_writer = writer;
   return ACCRT_OK;
 }
@@ -451,9 +495,12 @@ void accrt_bundle_writer_release(accrt_bundle_writer_t* writer) {
   if (writer == NULL)
     return;
   accrt_error_enter(__func__);
+  if (check_writer(writer) != ACCRT_OK)
+    return;
   if (!accrt_guard_enter(&writer->guard, __func__)) {
     (void)accrt_guard_refuse(&writer->guard, "writer");
     return;
   }
+  unlist(writer);
   writer_free(writer);
 }

@@ -696,11 +696,49 @@ static void test_one_function_at_a_time(void** state) {
   all_are_refused(ACCRT_ERROR_INVALID_ARGUMENT, NULL);
 }
 
+/* What is no writer, or not any more, is refused before it is looked at: also without an instance that validates handles. */
+static void test_what_is_no_writer_is_refused(void** state) {
+  enum { MANY = 300 };
+  accrt_bundle_writer_t* many[MANY];
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  accrt_instance_t* instance;
+  (void)state;
+  make(NULL);
+  accrt_bundle_writer_t* const released = writer;
+  accrt_bundle_writer_release(released);
+  all_are_refused(ACCRT_ERROR_INVALID_ARGUMENT, released);
+  ok(accrt_last_error(&error));
+  assert_non_null(strstr(error.message, "is no bundle writer, or was released"));
+  accrt_clear_error();
+  accrt_bundle_writer_release(released); /* once more */
+  ok(accrt_last_error(&error));
+  assert_int_equal(error.status, ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_string_equal(error.operation, "accrt_bundle_writer_release");
+  all_are_refused(ACCRT_ERROR_INVALID_ARGUMENT, (accrt_bundle_writer_t*)(uintptr_t)64);
+  ok(accrt_instance_create(NULL, &instance));
+  all_are_refused(ACCRT_ERROR_INVALID_ARGUMENT, (accrt_bundle_writer_t*)(void*)instance);
+  accrt_instance_release(instance);
+  for (int round = 0; round < 2; ++round) {
+    for (int i = 0; i < MANY; ++i)
+      ok(accrt_bundle_writer_create(NULL, &many[i]));
+    for (int i = 0; i < MANY; ++i)
+      ok(accrt_bundle_writer_add_string(many[i], "text"));
+    for (int i = 0; i < MANY; ++i)
+      accrt_bundle_writer_release(many[i]);
+    for (int i = 0; i < MANY; ++i)
+      assert_int_equal(accrt_bundle_writer_add_string(many[i], "text"),
+                       ACCRT_ERROR_INVALID_ARGUMENT);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_it_is_what_was_said),   cmocka_unit_test(test_signing_comes_after),
-      cmocka_unit_test(test_signing_while_writing), cmocka_unit_test(test_what_is_not_signed),
-      cmocka_unit_test(test_required_sections),     cmocka_unit_test(test_other_readers),
-      cmocka_unit_test(test_one_function_at_a_time)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_it_is_what_was_said),
+                                     cmocka_unit_test(test_signing_comes_after),
+                                     cmocka_unit_test(test_signing_while_writing),
+                                     cmocka_unit_test(test_what_is_not_signed),
+                                     cmocka_unit_test(test_required_sections),
+                                     cmocka_unit_test(test_other_readers),
+                                     cmocka_unit_test(test_one_function_at_a_time),
+                                     cmocka_unit_test(test_what_is_no_writer_is_refused)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }
