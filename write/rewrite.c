@@ -224,7 +224,8 @@ static void keep_mode(int fd, const char* path) {
 }
 
 static accrt_status_t fail_file(const char* path, int error) {
-  return ACCRT_FAIL_ERRNO(IO, error, "%.400s: could not be written: %s", path, strerror(error));
+  return ACCRT_FAIL_ERRNO(IO, error, "%.400s: could not be written: %s", path,
+                          accrt_put_text(error));
 }
 
 accrt_status_t accx_rewrite(const accx_rewrite_t* rewrite, const char* path) {

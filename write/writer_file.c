@@ -562,7 +562,7 @@ accrt_status_t accrt_bundle_writer_write_fd(accrt_bundle_writer_t* writer, int32
 }
 
 static accrt_status_t fail_file(const char* path, int error) {
-  return ACCRT_FAIL_ERRNO(IO, error, "%.400s cannot be written: %s", path, strerror(error));
+  return ACCRT_FAIL_ERRNO(IO, error, "%.400s cannot be written: %s", path, accrt_put_text(error));
 }
 
 accrt_status_t accrt_bundle_writer_write_path(accrt_bundle_writer_t* writer, const char* path) {

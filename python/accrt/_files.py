@@ -2,6 +2,7 @@
 else in the package renames or makes temporary files (tests/python/test_whole_files.py)."""
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import re
@@ -46,6 +47,17 @@ def _take_leftovers(folder: int, name: str) -> None:
             os.close(file)
 
 
+def _check_name(folder: int, name: str, path: str) -> None:
+    """Root who writes to /dev/null means the device, and the machine needs it there."""
+    try:
+        mode = os.stat(name, dir_fd=folder).st_mode
+    except OSError:
+        return
+    if not stat.S_ISREG(mode):
+        error = errno.EISDIR if stat.S_ISDIR(mode) else errno.EEXIST
+        raise OSError(error, "it is not a regular file, and is not replaced by one", path)
+
+
 def _make_part(folder: int, name: str, end: str, mode: int) -> Tuple[str, int]:
     """A new file, locked as long as it is made."""
     import fcntl
@@ -78,6 +90,7 @@ def put(path: str, data: bytes, mode: int, *, end: str = "", ours: bool = False,
     place, name = os.path.split(path)
     folder = os.open(place or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
+        _check_name(folder, name, path)
         _take_leftovers(folder, "" if ours else name)
         part, file = _make_part(folder, name, end, mode)
         try:

@@ -96,6 +96,19 @@ static int open_folder(accrt_put_t* put, const char* path) {
   return put->folder >= 0 ? 0 : errno;
 }
 
+/* Root who writes to /dev/null means the device, and the machine needs it there. */
+static int check_name(const accrt_put_t* put) {
+  struct stat facts;
+  if (fstatat(put->folder, put->name, &facts, 0) != 0 || S_ISREG(facts.st_mode))
+    return 0;
+  return S_ISDIR(facts.st_mode) ? EISDIR : EEXIST;
+}
+
+const char* accrt_put_text(int error) {
+  return error == EEXIST ? "it is a device, a pipe or a socket, and is not replaced by a file"
+                         : strerror(error);
+}
+
 /* Locks a new file. False when another process took it for a leftover before this lock, and removes
  * it. */
 static bool lock_part(const accrt_put_t* put) {
@@ -123,7 +136,7 @@ static int make_part(accrt_put_t* put, const char* end, mode_t mode) {
       (void)close(put->fd);
     put->fd = -1;
   }
-  return EEXIST;
+  return EBUSY;
 }
 
 static void close_all(accrt_put_t* put) {
@@ -138,6 +151,8 @@ int accrt_put_begin(accrt_put_t* put, const char* path, const char* end, mode_t 
                     accrt_put_leftovers_t leftovers) {
   put->folder = put->fd = -1;
   int error = open_folder(put, path);
+  if (error == 0)
+    error = check_name(put);
   if (error == 0) {
     remove_leftovers(put, leftovers);
     error = make_part(put, end, mode);

@@ -14,7 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -149,6 +151,38 @@ static void failures_leave_nothing(void** state) {
   assert_string_equal(names(), "folder");
 }
 
+/* Of the machine or of another program: each stays what it is, also behind a link. */
+static void what_is_no_file_stays(void** state) {
+  (void)state;
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  struct stat facts;
+  const int end = socket(AF_UNIX, SOCK_STREAM, 0);
+  (void)snprintf(address.sun_path, sizeof address.sun_path, "%s", path_of("socket"));
+  assert_int_equal(bind(end, (const struct sockaddr*)&address, sizeof address), 0);
+  (void)close(end);
+  assert_int_equal(mkfifo(path_of("pipe"), 0600), 0);
+  assert_int_equal(mkdir(path_of("folder"), 0700), 0);
+  assert_int_equal(symlink("pipe", path_of("link")), 0);
+  assert_int_equal(symlink("/dev/null", path_of("null")), 0);
+  assert_int_equal(symlink("folder", path_of("to_folder")), 0);
+  const char* all[] = {"socket", "pipe", "link", "null"};
+  for (size_t i = 0; i < sizeof all / sizeof *all; ++i) {
+    accrt_put_t file;
+    assert_int_equal(accrt_put_begin(&file, path_of(all[i]), "", 0600, ACCRT_PUT_OF_NAME), EEXIST);
+    assert_int_equal(put(all[i], "new", false), EEXIST);
+    assert_int_equal(put(all[i], "new", true), EEXIST);
+    assert_int_equal(lstat(path_of(all[i]), &facts), 0);
+    assert_false(S_ISREG(facts.st_mode));
+  }
+  assert_int_equal(put("to_folder", "new", false), EISDIR);
+  assert_non_null(strstr(accrt_put_text(EEXIST), "a device, a pipe or a socket"));
+  assert_string_equal(accrt_put_text(ENOENT), strerror(ENOENT));
+  /* Where a link leads to a file, or nowhere, the file takes the link's place. */
+  assert_int_equal(symlink("nowhere", path_of("dangling")), 0);
+  assert_int_equal(put("dangling", "new", false), 0);
+  assert_text("dangling", "new");
+}
+
 static void leftovers_go(void** state) {
   (void)state;
   make("a.1.0.part", "left");
@@ -251,6 +285,7 @@ int main(void) {
       IN_FOLDER(replaces_nothing),
       IN_FOLDER(is_not_there_before_it_is_whole),
       IN_FOLDER(failures_leave_nothing),
+      IN_FOLDER(what_is_no_file_stays),
       IN_FOLDER(leftovers_go),
       IN_FOLDER(two_at_once),
       IN_FOLDER(killed_at_any_moment),

@@ -5,6 +5,7 @@ import os
 import random
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ import pytest
 
 import accrt
 import accrt._ffi
+import accrt._files
 import accrt.trust
 from accrt import bundle_writer as bw
 
@@ -41,6 +43,65 @@ def test_one_place_renames_in_c_and_one_in_python():
     assert found == {("runtime/core/put_file.c", "renameat"), ("runtime/core/put_file.c", "SYS_renameat2"),
                      ("python/accrt/_files.py", "os.replace"),
                      ("tools/sandbox/lockdown.c", "SYS_rename"), ("tools/sandbox/lockdown.c", "SYS_renameat2")}  # what it refuses
+
+
+# ---- What is no file
+
+
+def facts(path):
+    return path.lstat().st_mode, path.lstat().st_ino
+
+
+def assert_stays(tmp_path, write):
+    """`write` raises or returns what was said."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    (tmp_path / "null").symlink_to("/dev/null")
+    if os.geteuid() == 0:
+        try:
+            os.mknod(tmp_path / "device", 0o600 | stat.S_IFCHR, os.makedev(1, 3))
+        except PermissionError:  # root of a container
+            pass
+    for name in ("pipe", "link", "null", "device"):
+        path = tmp_path / name
+        if path.is_symlink() or path.exists():
+            before = facts(path)
+            assert "not replaced" in write(path) or "exists already" in write(path)
+            assert facts(path) == before and not parts(tmp_path)
+
+
+@needs_tool
+@pytest.mark.parametrize("kind", ["pack", "quantize", "sign", "encrypt", "dump", "build", "keygen"])
+def test_tools_put_no_file_in_the_place_of_a_device(tmp_path, monkeypatch, kind):
+    """As root, an output /dev/null was replaced by a file."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    accrt.trust.SigningKey(bytes(range(32))).write(tmp_path / "key.pem")
+    accrt.trust._write(tmp_path / "secret.pem", accrt._ffi.ACCRT_KEY_SECRET, bytes(range(32)))
+    given = {"IN": bundle(tmp_path / "in.accx", 1), "KEY": tmp_path / "key.pem", "SECRET": tmp_path / "secret.pem",
+             "TEXT": tmp_path / "text.yaml"}  # fmt: skip
+    subprocess.run([ACCX, "dump", str(given["IN"]), "--output", str(given["TEXT"])], check=True)
+
+    def write(path):
+        done = subprocess.run([ACCX, *(str({**given, "OUT": path}.get(word, word)) for word in KINDS[kind])], capture_output=True, text=True)
+        assert done.returncode == 1 and not done.stdout
+        return done.stderr
+
+    assert_stays(tmp_path, write)
+
+
+@pytest.mark.parametrize("kind", ["writer", "key", "put"])
+def test_python_puts_no_file_in_the_place_of_a_device(tmp_path, kind):
+    def write(path):
+        with pytest.raises((OSError, accrt.Error)) as caught:
+            if kind == "writer":
+                bundle(path, 1)
+            elif kind == "key":
+                accrt.trust.SigningKey(bytes(range(32))).write(path)
+            else:
+                accrt._files.put(str(path), b"new", 0o600)
+        return str(caught.value)
+
+    assert_stays(tmp_path, write)
 
 
 # ---- Killed at any call

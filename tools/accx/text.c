@@ -44,7 +44,7 @@ static int check_output(const char* input, const char* target) {
 }
 
 static int fail_file(const char* path, int error) {
-  return accx_fail(ACCX_FAILED, "%s: %s", path, strerror(error));
+  return accx_fail(ACCX_FAILED, "%s: %s", path, accrt_put_text(error));
 }
 
 /* Writes to an open temporary file. */

@@ -88,7 +88,7 @@ static int put_rules(const char* text) {
       error = accrt_put_end(&put, false);
     accrt_put_drop(&put);
   }
-  return error ? accx_fail(ACCX_FAILED, "%s: %s", accx_safe(path), strerror(error)) : code;
+  return error ? accx_fail(ACCX_FAILED, "%s: %s", accx_safe(path), accrt_put_text(error)) : code;
 }
 
 int accx_rules_change(const char* without, const char* line) {

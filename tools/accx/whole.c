@@ -64,7 +64,7 @@ static int begin(whole_t* whole) {
 }
 
 static int fail(const whole_t* whole, int error) {
-  return accx_fail(ACCX_FAILED, "%s: %s", accx_safe(whole->path), strerror(error));
+  return accx_fail(ACCX_FAILED, "%s: %s", accx_safe(whole->path), accrt_put_text(error));
 }
 
 int accx_whole_write(accrt_bundle_writer_t* writer, const char* path, const int* told) {

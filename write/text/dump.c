@@ -215,7 +215,7 @@ static bool side_path(const accx_dumper_t* dumper, uint32_t section, char path[M
 }
 
 static bool fail_file(accx_dumper_t* dumper, const char* path, int error) {
-  return accx_text_fail(dumper->error, ACCRT_ERROR_IO, "%s: %s", path, strerror(error));
+  return accx_text_fail(dumper->error, ACCRT_ERROR_IO, "%s: %s", path, accrt_put_text(error));
 }
 
 /* Copies a whole section to the folder, once. */

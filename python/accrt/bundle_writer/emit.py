@@ -135,7 +135,8 @@ class Emission:
             raise self.failure
         error = self.last_error(status)
         if status == self.ffi.ACCRT_ERROR_IO and error.driver_code:
-            raise OSError(error.driver_code, os.strerror(error.driver_code), path) if path else OSError(error.driver_code, error.message)
+            why = error.message.rpartition(": ")[2]  # strerror's text, or what it has no words for
+            raise OSError(error.driver_code, why, path) if path else OSError(error.driver_code, error.message)
         if status == self.ffi.ACCRT_ERROR_OUT_OF_MEMORY:
             raise MemoryError(error.message)
         message = error.message[len(_WHOLE) :] if error.message.startswith(_WHOLE) else error.message
