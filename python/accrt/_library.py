@@ -163,11 +163,12 @@ def _owner(kind: str) -> type:
     found = _owners.get(kind)
     if found is None:
         base = getattr(_ffi, kind + "_p")
-        retain = getattr(lib, kind + "_retain")
+        retain = lib[kind + "_retain"]  # a new one, whose result type nobody else sets
         found = type(base)(kind + "_owner", (base,), {
             "_type_": base._type_, "__del__": _give_back, "give_back": staticmethod(getattr(lib, kind + "_release")),
             "retain": staticmethod(retain), "__index__": lambda self: ctypes.c_size_t.from_buffer(self).value})
-        retain.restype = found = _owners.setdefault(kind, found)  # one, whichever thread is first
+        retain.restype = found
+        found = _owners.setdefault(kind, found)  # the same for all threads
     return found
 
 
