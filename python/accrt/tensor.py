@@ -6,12 +6,13 @@ numpy is optional: without it, anything with the buffer protocol goes in, and re
 from __future__ import annotations
 
 import ctypes
+import sys
 from operator import index as _index
 from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
 from . import _ffi, _values
 from ._bits import BIT_TYPES, FROM_ML_DTYPES, ML_DTYPES, Interface, as_ml_dtype, refuse_masked, with_bits
-from ._library import adopted, check, created, describe, lib, need, never_raises
+from ._library import _State, adopted, check, created, describe, lib, need, never_raises
 from .errors import Error, OutOfRangeError
 from .instance import Device
 from .memory import Buffer
@@ -84,7 +85,7 @@ class Tensor:
         buffer (Buffer), offset_bytes (int): where it lies. read_only (bool): its producer (DLPack) forbids writing.
     """
 
-    __slots__ = ("_buffer", "_pointer", "_offset_bytes", "_dtype", "_shape", "_strides", "_read_only", "_external", "__weakref__")
+    __slots__ = ("_buffer", "_pointer", "_offset_bytes", "_dtype", "_shape", "_strides", "_read_only", "_external", "_given", "__weakref__")
 
     def __init__(self, buffer: Buffer, dtype: str | int, shape: Sequence[int], strides: Sequence[int] | None = None,
                  offset_bytes: int = 0) -> None:
@@ -405,9 +406,16 @@ class Tensor:
         view = self.view()
         if old:
             check(lib.accrt_dlpack_export_unversioned(ctypes.byref(view.c), ctypes.byref(managed)))
-            return _pyapi.PyCapsule_New(managed, _DLPACK_OLD_NAME, ctypes.cast(_CAPSULE_DESTRUCTOR, ctypes.c_void_p))
-        check(lib.accrt_dlpack_export(ctypes.byref(view.c), int(self.read_only), ctypes.byref(managed)))
-        return _pyapi.PyCapsule_New(managed, _DLPACK_NAME, ctypes.cast(_CAPSULE_DESTRUCTOR, ctypes.c_void_p))
+        else:
+            check(lib.accrt_dlpack_export(ctypes.byref(view.c), int(self.read_only), ctypes.byref(managed)))
+        capsule = _pyapi.PyCapsule_New(managed, _DLPACK_OLD_NAME if old else _DLPACK_NAME, None)
+        given = getattr(self, "_given", None)
+        if given is None:
+            given = self._given = _Given()
+        given.look(_outlived)
+        given.look()
+        given.append(capsule)
+        return capsule
 
     def _order_before(self, consumer) -> None:
         """Makes work that a consumer enqueues come after the work that fills this tensor. DLPack's stream numbers."""
@@ -565,16 +573,46 @@ class _OldManaged(ctypes.Structure):
     _fields_ = [("tensor", ctypes.c_uint64 * 6), ("context", ctypes.c_void_p), ("deleter", ctypes.CFUNCTYPE(None, ctypes.c_void_p))]
 
 
-@ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
-def _CAPSULE_DESTRUCTOR(capsule: int) -> None:
-    """Frees an export that nobody took. Runs with the GIL held."""
-    valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", _pyapi))
-    name = _DLPACK_NAME if valid(capsule, _DLPACK_NAME) else _DLPACK_OLD_NAME
-    if not valid(capsule, name):
-        return
-    get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", _pyapi))
-    managed = get(capsule, name)
-    (_Managed if name == _DLPACK_NAME else _OldManaged).from_address(managed).deleter(managed)
+def _references(count=sys.getrefcount) -> int:
+    """To what one local name has alone."""
+    capsule = [object()].pop(0)
+    return count(capsule)
+
+
+class _Given(list):
+    """The capsules that a tensor has given, of which some may be taken by nobody. Their exports are freed here, and not by destructors:
+    a consumer that refuses a tensor drops its capsule while its exception is on the way, and no Python function may run then."""
+
+    __slots__ = ()
+
+    def look(self, capsules: list | None = None, _alone=_references(), _count=sys.getrefcount, _valid=_pyapi.PyCapsule_IsValid,
+             _pointer=_pyapi.PyCapsule_GetPointer, _kinds=((_DLPACK_NAME, _Managed), (_DLPACK_OLD_NAME, _OldManaged))) -> None:
+        """Drops those that are taken or that nobody else has."""
+        if capsules is None:
+            capsules = self
+        for _ in range(len(capsules)):
+            try:
+                capsule = capsules.pop(0)
+            except IndexError:  # another thread looks, too
+                return
+            for name, kind in _kinds:
+                if not _valid(capsule, name):
+                    continue
+                if _count(capsule) > _alone:
+                    capsules.append(capsule)
+                else:
+                    managed = _pointer(capsule, name)
+                    kind.from_address(managed).deleter(managed)
+
+    def __del__(self, _state=_State) -> None:
+        if _state.gives_back:
+            self.look()
+            _outlived.extend(self)
+            self.look(_outlived)
+
+
+#: Capsules whose tensors are gone, while somebody has them and may take them.
+_outlived: list = []
 
 
 def from_dlpack(source: Any, device: Device, stream: Any = None) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import sys
 import weakref
 
 import numpy as np
@@ -91,6 +92,69 @@ def test_a_capsule_that_nobody_takes_is_freed(program):
     for _ in range(100):
         result.__dlpack__()
         result.__dlpack__(max_version=(1, 0))
+
+
+def reading(capsule):
+    """A generator that has a capsule and fails."""
+    yield capsule
+    raise KeyError("the consumer's")
+
+
+def refuse_in_c(capsules):
+    int.from_bytes(capsules.pop(), "little")
+
+
+def refuse_in_a_generator(capsules):
+    sorted(reading(capsules.pop()))
+
+
+def refuse_in_python(capsules):
+    list(map(lambda capsule: capsule.absent, iter([capsules.pop()])))
+
+
+@pytest.mark.parametrize("version", [None, (1, 0)])
+@pytest.mark.parametrize("refuse", [refuse_in_c, refuse_in_a_generator, refuse_in_python])
+def test_what_refuses_a_capsule_says_why(program, device, refuse, version, capfd, monkeypatch):
+    """The consumer's exception is on the way when the capsule goes: it arrives, and the memory goes with the tensor."""
+    lost = []
+    monkeypatch.setattr(sys, "unraisablehook", lost.append)
+    pool = accrt.Pool(device)
+    tensor = accrt.Tensor(pool.buffer(4096), "f32", [1024])
+    for _ in range(3):
+        with pytest.raises((TypeError, KeyError, AttributeError), match="bytes|consumer|absent"):
+            refuse([tensor.__dlpack__(max_version=version)])
+    assert pool.statistics["used_bytes"] >= 4096
+    del tensor
+    assert pool.statistics["used_bytes"] == 0 and not lost and not capfd.readouterr().err
+
+
+def test_a_type_that_numpy_lacks_is_refused_by_numpy(device):
+    tensor = accrt.Tensor(accrt.Pool(device).buffer(4096), "bf16", [2048])
+    if hasattr(np, "from_dlpack"):
+        with pytest.raises((RuntimeError, BufferError, TypeError), match="(?i)dtype|type"):
+            np.from_dlpack(tensor)
+
+
+def test_a_capsule_may_outlive_its_tensor(device):
+    pool = accrt.Pool(device)
+    tensor = accrt.Tensor(pool.buffer(4096), "f32", [1024])
+    first, second = tensor.__dlpack__(max_version=(1, 0)), tensor.__dlpack__()
+    np.asarray(tensor)[:] = 3
+    del tensor
+
+    class Producer:
+        def __dlpack__(self, max_version=None):
+            return first
+
+        def __dlpack_device__(self):
+            return (1, 0)
+    taken = accrt.from_dlpack(Producer(), device)
+    assert taken.tolist() == [3] * 1024
+    del second  # which nobody takes: it goes with the next that is given
+    accrt.Tensor(accrt.Pool(device).buffer(64), "f32", [16]).__dlpack__()
+    assert pool.statistics["used_bytes"] >= 4096
+    del taken
+    assert pool.statistics["used_bytes"] == 0
 
 
 def test_read_only_tensors_are_exported_with_versions_alone(device):
