@@ -114,6 +114,16 @@ def _tensor(layout: int, shape: Sequence[int], dtype: str, group: int, component
     return tensor, dims
 
 
+_FLOATS = ctypes.c_float * 1
+
+
+def _floats(array: np.ndarray):
+    """An array's memory for C, which keeps the array. Not `data_as`, whose pointers are in cycles."""
+    memory = _FLOATS.from_address(array.ctypes.data)
+    memory.owner = array  # type: ignore[attr-defined]
+    return memory
+
+
 def component_size(layout: int | str, shape: Sequence[int], role: str, dtype: str, *, group_elements: int = 0,
                    weight_dtype: str = "f32") -> int:
     """Exact bytes of a component of a weight of this shape."""
@@ -134,7 +144,7 @@ def dequantize(packed: Packed, first: int = 0, count: int | None = None) -> np.n
     first = number(first, "first")
     wanted = number(rows - first if count is None else count, "count")
     out = np.empty((wanted, columns), np.float32)
-    target = out.ctypes.data_as(ctypes.POINTER(ctypes.c_float))  # which keeps `out`
+    target = _floats(out)
     apart(lambda: (check(lib.accrt_layout_dequantize(ctypes.byref(tensor), first, wanted, target)), components, _keep))
     return out.reshape(packed.shape) if first == 0 and wanted == rows else out
 
@@ -184,15 +194,14 @@ def quantize(weight: np.ndarray, layout: int | str, *, group_elements: int = 0, 
     tensor, _keep = _tensor(known.id, weight.shape, dtype, group_elements, components)
     options = struct(_ffi.accrt_quantize_options)
     options.method = int(search if search is not None else importance is not None)
-    floats = ctypes.POINTER(ctypes.c_float)
     if importance is not None:
         importance = float_array(importance, "importance")
         if importance.shape != weight.shape[-1:]:
             raise ValueError(f"importance has shape {importance.shape}, the weight has {weight.shape[-1]} inputs")
-        options.importance = importance.ctypes.data_as(floats)
+        options.importance = _floats(importance)
     report = struct(_ffi.accrt_quantize_report)
     rows = int(np.prod(weight.shape[:-1], dtype=np.int64))
-    values = weight.ctypes.data_as(floats)  # which keeps `weight`
+    values = _floats(weight)
     apart(lambda: (check(lib.accrt_layout_quantize(ctypes.byref(tensor), values, 0, rows, ctypes.byref(options),
                                                    ctypes.byref(report))), components, _keep, importance))
     return Packed(known.id, weight.shape, components, group_elements, dtype, _report(report))

@@ -45,16 +45,20 @@ _NUMPY = {"bool": "?", "i8": "i1", "u8": "u1", "i16": "i2", "u16": "u2", "i32": 
           "f32": "f4", "f64": "f8", "bf16": "u2", "f8e4m3fn": "u1", "f8e5m2": "u1", "f8e8m0": "u1"}
 
 
+class _Found(ctypes.Structure):
+    """Dl_info"""
+
+    _fields_ = [("name", ctypes.c_char_p), ("base", ctypes.c_void_p), ("symbol", ctypes.c_char_p), ("address", ctypes.c_void_p)]
+
+
 def helper() -> str:
     """The path of accrt-sandbox: beside the library, or in the `bin` folder beside its folder.
 
     Raises:
         UnsupportedError: it is not there.
     """
-    class Found(ctypes.Structure):
-        _fields_ = [("name", ctypes.c_char_p), ("base", ctypes.c_void_p), ("symbol", ctypes.c_char_p), ("address", ctypes.c_void_p)]
-    found = Found()
-    ctypes.CDLL(None).dladdr(ctypes.cast(lib.accrt_version, ctypes.c_void_p), ctypes.byref(found))
+    found = _Found()
+    ctypes.pythonapi.dladdr(ctypes.c_void_p.from_buffer(lib.accrt_version), ctypes.byref(found))
     here = os.path.dirname(os.path.realpath(os.fsdecode(found.name or b"")))
     for place in (here, os.path.join(os.path.dirname(here), "bin")):
         path = os.path.join(place, "accrt-sandbox")

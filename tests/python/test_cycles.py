@@ -165,6 +165,60 @@ def asynchronous(path):
     asyncio.run(main())
 
 
+def capsules(path):
+    """Of which one is taken, one is refused, and one nobody wants."""
+    device = accrt.default_instance().device("host")
+    tensor = accrt.Tensor(accrt.Pool(device).buffer(64), "bf16", [32])
+    accrt.from_dlpack(tensor, device)
+    tensor.__dlpack__()
+    with contextlib.suppress(TypeError):
+        int.from_bytes(tensor.__dlpack__(max_version=(1, 0)), "little")
+
+
+def files(path):
+    """Files of weights, and what is none."""
+    with accrt.Weights(path) as weights:
+        assert {name: weight.numpy().sum() for name, weight in weights.items()} and weights.info and weights.metadata is not None
+        raised(KeyError, lambda: weights["absent"])
+    accrt.Program(path).load_weights(path, names=["w"])
+    for wrong in (accrt.Weights, accrt.Bundle):
+        raised((accrt.Error, ValueError), lambda: wrong(__file__))  # noqa: B023
+
+
+def commands(path):
+    device = accrt.default_instance().device("host")
+    stream, source, buffer = accrt.Stream(device), accrt.Pool(device).buffer(64), accrt.Pool(device).buffer(64)
+    made = accrt.Commands(device, bindings=1)
+    made.fill(made.binding(0), 64, 3)
+    made.barrier()
+    made.copy(source, made.binding(0), 64)
+    made.finalize()
+    made.submit(stream, buffer)
+    made.run(stream, buffer)
+
+
+def sessions(path):
+    session = session_of(path)
+    clone = session.clone()
+    session.warmup("peek")
+    session.reset()
+    assert clone["peek"]() is not None and "peek" in session and list(session) and dir(session) and session.program.estimate("peek")
+    raised(accrt.Error, lambda: session.state("absent"))
+
+
+def instances(path):
+    lines = []
+    instance = accrt.Instance(trust="all", log=lines.append)
+    assert accrt.Program(accrt.Bundle(path, instance)).session().peek() is not None
+
+
+def sandboxed(path):
+    with accrt.load(path, sandbox=True) as session:
+        session.peek()
+    accrt.load(path, sandbox=True).peek()
+    raised((accrt.Error, ValueError), lambda: accrt.load(__file__, sandbox=True))
+
+
 def keys(path):
     """What a caller's own function raises comes back through C."""
     def key(key_id):
@@ -172,7 +226,8 @@ def keys(path):
     raised((accrt.Error, KeyError), lambda: accrt.Bundle(ROOT / "tests/golden/0.4/encrypted.accx", key=key))
 
 
-WORK = {work.__name__: work for work in (calls, numbers, prepared, loads, errors, addresses, streams, memory, weights, quantized, signed, timeouts, plans, asynchronous, keys)}
+WORK = {work.__name__: work for work in (calls, numbers, prepared, loads, errors, addresses, streams, memory, weights, quantized, signed, timeouts, plans, asynchronous, capsules, files, commands, sessions, instances,
+                                       sandboxed, keys)}
 
 
 def ours(found: object) -> bool:
@@ -180,7 +235,7 @@ def ours(found: object) -> bool:
     kind = type(found)  # isinstance() would ask a weak proxy for what is gone
     if issubclass(kind, type):
         return False
-    return kind.__module__.partition(".")[0] == "accrt" or issubclass(kind, (np.ndarray, ctypes._Pointer, ctypes.Structure, ctypes.Array))
+    return kind.__module__.partition(".")[0] == "accrt" or issubclass(kind, (np.ndarray, ctypes._Pointer, ctypes.Structure, ctypes.Array, ctypes._SimpleCData, ctypes.CDLL))
 
 
 def left_to_the_collector(work, path) -> list[str]:
