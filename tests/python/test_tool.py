@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import accx_tool
+from accrt import bundle_writer as bw
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ACCX = pathlib.Path(os.environ.get("ACCRT_ACCX", ROOT / "build/bin/accx"))
@@ -543,6 +544,25 @@ def test_names_from_a_bundle_stay_in_the_folder(echo_bundle, tmp_path):
     accx("run", echo_bundle, "--function", "hostile", "--input", "ones", "--symbol", "n=2", "--out-dir", out)
     assert [p.name for p in out.iterdir()] == ["_._.._escape__31m.npy"]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["deep"]
+
+
+def test_each_result_has_a_file_of_its_own_whose_name_can_be_shown(tmp_path):
+    """Names of results that become one file name, of two kinds: a result was written over another."""
+    names = ["a_b.3", "a/b", "a\\b", "a b", "a_b.4", "é" * 100 + "xé" * 50, "x\u202ey", "\x85z", "\u2028"]
+    b = bw.BundleWriter()
+    n, f = b.symbol("n", minimum=1, maximum=9), b.function("main")
+    f.input("x", "u8", [n])
+    for i, name in enumerate(names):
+        f.body.fill(f.result(name, "u8", [n]).write(0, n), i)
+    b.write(tmp_path / "names.accx")
+    how = ("run", tmp_path / "names.accx", "--input", "zeros", "--symbol", "n=1")
+    said = accx(*how, "--out-dir", tmp_path / "out")
+    files = [os.fsdecode(name) for name in os.listdir(os.fsencode(tmp_path / "out"))]
+    assert sorted(int(np.load(tmp_path / "out" / file)[0]) for file in files) == list(range(len(names)))
+    assert all(file.isprintable() and f"written to {tmp_path}/out/{file}\n" in said for file in files)
+    twice = ("--output", f"a/b={tmp_path}/z.npy")
+    accx(*how, *twice, *twice)
+    assert "two results" in accx(*how, *twice, "--output", f"a b={tmp_path}/z.npy", code=USAGE)
 
 
 # ---- .npy and .npz files that nobody vouches for

@@ -10,10 +10,19 @@
 #include "npy.h"
 #include "signature.h"
 #include "term.h"
+#include "write/text/show.h"
 
 #define FIRST_VALUES 8
 
 /* ---- Where results go ---- */
+
+static bool path_is_taken(const accx_job_t* job, const accx_outputs_t* outputs, const char* path) {
+  for (uint32_t i = 0; i < job->argument_count; ++i) {
+    if (outputs->paths[i] && strcmp(outputs->paths[i], path) == 0)
+      return true;
+  }
+  return false;
+}
 
 static int plan_named(const accx_job_t* job, accx_outputs_t* outputs, const char* text) {
   const char* equals = strchr(text, '=');
@@ -30,8 +39,11 @@ static int plan_named(const accx_job_t* job, accx_outputs_t* outputs, const char
     names[count++] = job->arguments[i].info.name;
     if (strcmp(names[count - 1], name) != 0)
       continue;
-    outputs->paths[i] = equals + 1;
     free(names);
+    outputs->paths[i] = NULL;
+    if (path_is_taken(job, outputs, equals + 1))
+      return accx_fail(ACCX_USAGE, "--output names %s for two results", equals + 1);
+    outputs->paths[i] = equals + 1;
     return ACCX_OK;
   }
   const int code = accx_fail(ACCX_USAGE, "function '%s' has no result '%s'%s",
@@ -43,27 +55,28 @@ static int plan_named(const accx_job_t* job, accx_outputs_t* outputs, const char
 /* A name from the bundle as a file name that stays in the folder, is not hidden and is safe for a
  * shell. */
 static const char* file_name(const char* name) {
+  static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.";
   char* copy = strdup(name);
   if (!copy)
     return "result";
   for (char* at = copy; *at; ++at) {
     const unsigned char c = (unsigned char)*at;
-    if (c < 0x80 && !strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.", c))
+    const size_t unsafe = accx_unsafe_bytes(at);
+    if (unsafe > 0) {
+      memset(at, '_', unsafe);
+      at += unsafe - 1;
+    } else if (c < 0x80 && !strchr(plain, c)) {
       *at = '_';
+    }
   }
   if (copy[0] == '.' || copy[0] == '-')
     copy[0] = '_';
-  const char* text = accx_text("%.200s", copy);
+  size_t length = strnlen(copy, 200);
+  while (((unsigned char)copy[length] & 0xC0) == 0x80)
+    --length; /* no part of a character */
+  const char* text = accx_text("%.*s", (int)length, copy);
   free(copy);
   return text;
-}
-
-static bool path_is_taken(const accx_job_t* job, const accx_outputs_t* outputs, const char* path) {
-  for (uint32_t i = 0; i < job->argument_count; ++i) {
-    if (outputs->paths[i] && strcmp(outputs->paths[i], path) == 0)
-      return true;
-  }
-  return false;
 }
 
 static int plan_folder(const accx_job_t* job, accx_outputs_t* outputs, const char* folder) {
@@ -74,8 +87,8 @@ static int plan_folder(const accx_job_t* job, accx_outputs_t* outputs, const cha
       continue;
     const char* name = file_name(job->arguments[i].info.name);
     const char* path = accx_text("%s/%s.npy", folder, name);
-    if (path_is_taken(job, outputs, path))
-      path = accx_text("%s/%s.%u.npy", folder, name, i);
+    for (uint32_t n = i; path_is_taken(job, outputs, path); ++n)
+      path = accx_text("%s/%s.%u.npy", folder, name, n);
     outputs->paths[i] = path;
   }
   return ACCX_OK;
