@@ -1,11 +1,12 @@
-/* bench/bench_call.c - what a blocking call of a bundle's function costs: accrt_call_run on an idle stream.
+/* bench/bench_call.c - what a blocking call of a bundle's function costs: accrt_call_run on an idle
+ * stream.
  *
  *   bench_call [--seconds S] [--json FILE] [BUNDLE]
  *
- * Public headers only. BUNDLE must have the functions `empty`, `nothing` and `affine` of tests/bundles/make.py; that bundle of the
- * build is used when none is given. Samples of all rows are interleaved. Text goes to the terminal, JSON to --json or to call.json in
- * $ACCRT_BENCH_RESULTS.
- */
+ * Public headers only. BUNDLE must have the functions `empty`, `nothing` and `affine` of
+ * tests/bundles/make.py; that bundle of the build is used when none is given. Samples of all rows
+ * are interleaved. Text goes to the terminal, JSON to --json or to call.json in
+ * $ACCRT_BENCH_RESULTS. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,11 +2,11 @@
  *
  *   bench_memory [--device NAME] [--seconds S] [--json FILE]
  *
- * Public headers only. Each row is one pair of allocate and free, asked for in stream order or without a stream, at several
- * sizes; one row keeps several buffers alive, as programs do. The C library's malloc and free stand beside them. Samples of all
- * rows are interleaved; a sample is the mean of PAIRS pairs. Text goes to the terminal, JSON to --json or to memory.json in
- * $ACCRT_BENCH_RESULTS.
- */
+ * Public headers only. Each row is one pair of allocate and free, asked for in stream order or
+ * without a stream, at several sizes; one row keeps several buffers alive, as programs do. The C
+ * library's malloc and free stand beside them. Samples of all rows are interleaved; a sample is the
+ * mean of PAIRS pairs. Text goes to the terminal, JSON to --json or to memory.json in
+ * $ACCRT_BENCH_RESULTS. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>

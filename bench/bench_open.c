@@ -1,13 +1,15 @@
-/* bench/bench_open.c - how long files with many tensors take to open, and what checking weights costs.
+/* bench/bench_open.c - how long files with many tensors take to open, and what checking weights
+ * costs.
  *
  *   bench_open [--tensors N] [--mib N] [--threads N] [--folder DIR] [--json FILE]
  *
- * Public headers only. It makes a bundle, a safetensors and a GGUF file of so many tensors, and opens each several times from the page
- * cache. Then a bundle of so many MiB of weights: opened, and a program made of it on the host, which checks all of them, with one thread
- * and with --threads (2); from the page cache beside the rate at which as many threads of this machine digest memory (XXH3-128 of 1 MiB at
- * a time), and from the disk beside reading the file from there directly. Best and median of several rounds, interleaved. Text goes to the
- * terminal, JSON to --json or to open.json in $ACCRT_BENCH_RESULTS.
- */
+ * Public headers only. It makes a bundle, a safetensors and a GGUF file of so many tensors, and
+ * opens each several times from the page cache. Then a bundle of so many MiB of weights: opened,
+ * and a program made of it on the host, which checks all of them, with one thread and with
+ * --threads (2); from the page cache beside the rate at which as many threads of this machine
+ * digest memory (XXH3-128 of 1 MiB at a time), and from the disk beside reading the file from there
+ * directly. Best and median of several rounds, interleaved. Text goes to the terminal, JSON to
+ * --json or to open.json in $ACCRT_BENCH_RESULTS. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>

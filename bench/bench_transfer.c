@@ -1,13 +1,15 @@
-/* bench/bench_transfer.c - how fast bytes get to a device and back, and how long a bundle's weights take.
+/* bench/bench_transfer.c - how fast bytes get to a device and back, and how long a bundle's weights
+ * take.
  *
- *   bench_transfer [--device NAME] [--bundle FILE] [--largest BYTES] [--option KEY=VALUE]... [--json FILE]
+ *   bench_transfer [--device NAME] [--bundle FILE] [--largest BYTES] [--option KEY=VALUE]...
+ *                  [--json FILE]
  *
- * Public headers only. Host to device and back from pinned and from plain memory at several sizes, a file to the device, and, with
- * --bundle, from accrt_bundle_open_path to the last weight on the device with the chunks checked (the device is open already; the
- * file is read once before, so that it is in the page cache when there is room). The best and the median of several rounds,
- * interleaved. The raw driver's floor is measured elsewhere. Text goes to the terminal, JSON to --json or to transfer.json in
- * $ACCRT_BENCH_RESULTS.
- */
+ * Public headers only. Host to device and back from pinned and from plain memory at several sizes,
+ * a file to the device, and, with --bundle, from accrt_bundle_open_path to the last weight on the
+ * device with the chunks checked (the device is open already; the file is read once before, so that
+ * it is in the page cache when there is room). The best and the median of several rounds,
+ * interleaved. The raw driver's floor is measured elsewhere. Text goes to the terminal, JSON to
+ * --json or to transfer.json in $ACCRT_BENCH_RESULTS. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
@@ -173,7 +175,8 @@ static void measure_bundle(const char* path) {
     check(accrt_bundle_open_path(instance, path, NULL, &bundle), path);
     check(accrt_program_create(device, bundle, NULL, &program), "program_create");
     row->seconds[round < ROUNDS ? round : 0] = now_s() - begin;
-    /* The first round stands for a process that starts: what it makes (ring, pool) is there afterwards. */
+    /* The first round stands for a process that starts: what it makes (ring, pool) is there
+     * afterwards. */
     if (round == 0)
       printf("%-48s %8.2f GB/s, %.2f ms\n", "bundle, the first in this process",
              (double)row->size_bytes / row->seconds[0] * 1e-9, row->seconds[0] * 1e3);

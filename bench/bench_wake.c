@@ -1,13 +1,14 @@
-/* bench/bench_wake.c - how long a thread that sleeps in accrt_semaphore_wait takes to wake, beside a bare futex.
+/* bench/bench_wake.c - how long a thread that sleeps in accrt_semaphore_wait takes to wake, beside
+ * a bare futex.
  *
  *   bench_wake [--seconds S] [--json FILE]
  *
  * Two ways of measuring, each for a futex and for semaphores, interleaved in one process:
- *   asleep     the waiter has slept for 300 us when the word is written: from before the write to the waiter's next instruction
+ *   asleep     the waiter has slept for 300 us when the word is written: from before the write to
+ *              the waiter's next instruction
  *   ping-pong  two threads answer each other without a pause: half of a round trip
- * and what a signal costs where nobody waits. Medians with the 10th and 90th of 100 samples. Text goes to the terminal, JSON to
- * --json or to wake.json in $ACCRT_BENCH_RESULTS.
- */
+ * and what a signal costs where nobody waits. Medians with the 10th and 90th of 100 samples. Text
+ * goes to the terminal, JSON to --json or to wake.json in $ACCRT_BENCH_RESULTS. */
 #define _GNU_SOURCE
 #include <linux/futex.h>
 #include <pthread.h>

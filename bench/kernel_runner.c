@@ -1,5 +1,6 @@
-/* kernel_runner.c - runs the workgroups of kernels on one or two threads, for benchmarks of kernels alone: no runtime, no
- * queue. bench_gemm.py compiles it as a shared object. Threads spin, so that what is measured is the kernel. */
+/* kernel_runner.c - runs the workgroups of kernels on one or two threads, for benchmarks of kernels
+ * alone: no runtime, no queue. bench_gemm.py compiles it as a shared object. Threads spin, so that
+ * what is measured is the kernel. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdatomic.h>
@@ -76,7 +77,8 @@ static void* second_thread(void* argument) {
   return NULL;
 }
 
-/* Runs all launches one after the other; returns nanoseconds, or -1 without memory. At most 4096 launches. */
+/* Runs all launches one after the other; returns nanoseconds, or -1 without memory. At most 4096
+ * launches. */
 int64_t runner_run(const accrt_kernel_environment_t* environment, const runner_launch_t* launches,
                    uint32_t launch_count, uint32_t thread_count) {
   static void* local[2];

@@ -1,11 +1,10 @@
-/* bench/gpu/commands.c - what submitting recorded commands costs beside cuGraphLaunch of the same kernels, with arguments unchanged, one
- * changed, and all changed; and the time to completion.
+/* bench/gpu/commands.c - what submitting recorded commands costs beside cuGraphLaunch of the same
+ * kernels, with arguments unchanged, one changed, and all changed; and the time to completion.
  *
  *   gpu_commands [--device N] [--rounds R]
  *
- * Results are checked after every submission that changed something. Text to the terminal, JSON to gpu_commands.json in
- * $ACCRT_BENCH_RESULTS. Public headers and the raw driver alone.
- */
+ * Results are checked after every submission that changed something. Text to the terminal, JSON to
+ * gpu_commands.json in $ACCRT_BENCH_RESULTS. Public headers and the raw driver alone. */
 #include "gpu.h"
 #include "kernels.h"
 
@@ -38,7 +37,8 @@ static CUstream raw_stream;
 static float host[MAX_NODES * ELEMENTS];
 #define RESULT_BYTES ((uint64_t)MAX_NODES * SLOT_BYTES)
 
-/* One size: a raw graph and two recorded lists, one with a binding for all results, one with a binding for each. */
+/* One size: a raw graph and two recorded lists, one with a binding for all results, one with a
+ * binding for each. */
 typedef struct size_case {
   int nodes;
   CUgraphExec exec;

@@ -1,5 +1,6 @@
-/* bench/gpu/floor.h - what the raw-driver benchmarks share: the CUDA driver opened at run time, a clock, medians of
- * interleaved variants. It uses nothing of the library: it measures what the library is held against. */
+/* bench/gpu/floor.h - what the raw-driver benchmarks share: the CUDA driver opened at run time, a
+ * clock, medians of interleaved variants. It uses nothing of the library: it measures what the
+ * library is held against. */
 #ifndef ACCRT_BENCH_FLOOR_H_
 #define ACCRT_BENCH_FLOOR_H_
 
@@ -179,7 +180,8 @@ static inline double floor_median(double* values, int count) {
   return values[count / 2];
 }
 
-/* Interleaved: every variant once per repeat. Prints us per operation: submit [quartiles], to completion [quartiles]. */
+/* Interleaved: every variant once per repeat. Prints us per operation: submit [quartiles], to
+ * completion [quartiles]. */
 static inline void floor_measure(const char* title, floor_variant_t* variants, int variant_count,
                                  int count, CUstream stream) {
   printf("## %s: us per operation, %d in a row, median of %d [quartiles]\n", title, count,

@@ -1,6 +1,7 @@
-/* bench/gpu/floor_graph.c - what graphs of many nodes cost in the raw CUDA driver, and what may be done with one whose earlier
- * launch has not ended: patching, launching again, destroying. Chains against branches. Every behaviour that a runtime would rely
- * on is checked by its results. It uses nothing of the library. */
+/* bench/gpu/floor_graph.c - what graphs of many nodes cost in the raw CUDA driver, and what may be
+ * done with one whose earlier launch has not ended: patching, launching again, destroying. Chains
+ * against branches. Every behaviour that a runtime would rely on is checked by its results. It uses
+ * nothing of the library. */
 #include "floor.h"
 
 #define MAX_NODES 1000
@@ -872,7 +873,8 @@ static void lanes(CUstream stream) {
   }
 }
 
-/* A transformer-like shape: a long chain where every 4th step is three kernels side by side, of so many cycles and workgroups. */
+/* A transformer-like shape: a long chain where every 4th step is three kernels side by side, of so
+ * many cycles and workgroups. */
 static void layered(CUstream stream) {
   static const unsigned grids[3] = {1, 32, 132};
   static const uint32_t cycles[3] = {0, 2000, 8000};

@@ -1,5 +1,5 @@
-/* bench/gpu/floor_kernels.cu - the kernels of the floor benchmarks, for any architecture. floor_kernels.h is made of it and of
- * floor_kernels_90.cu by make_kernels.sh. */
+/* bench/gpu/floor_kernels.cu - the kernels of the floor benchmarks, for any architecture.
+ * floor_kernels.h is made of it and of floor_kernels_90.cu by make_kernels.sh. */
 #include <stdint.h>
 
 /* Five arguments; block x of the grid handles 32 elements. */

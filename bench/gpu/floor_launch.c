@@ -1,6 +1,6 @@
-/* bench/gpu/floor_launch.c - what one kernel launch costs in the raw CUDA driver, by each of the ways there are:
- * cuLaunchKernel, cuLaunchKernelEx, a one-node graph patched with new parameters. Results of launches with changing arguments are
- * checked. It uses nothing of the library. */
+/* bench/gpu/floor_launch.c - what one kernel launch costs in the raw CUDA driver, by each of the
+ * ways there are: cuLaunchKernel, cuLaunchKernelEx, a one-node graph patched with new parameters.
+ * Results of launches with changing arguments are checked. It uses nothing of the library. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -326,7 +326,8 @@ static void kernel_one(launcher_t* self, int i) {
   CHECK(p_cuLaunchKernel(self->function, 1, 1, 1, ELEMENTS, 1, 1, 0, self->stream, params, NULL));
 }
 
-/* By graph while not more than so many others launch, or launch by graph; else by cuLaunchKernel. */
+/* By graph while not more than so many others launch, or launch by graph; else by cuLaunchKernel.
+ */
 typedef struct sharing {
   int max_active, max_graphs;
 } sharing_t;
@@ -459,7 +460,8 @@ static void run_mixed(void* opaque, int count) {
   m->launcher->vary = VARY;
 }
 
-/* Launches behind a kernel that runs long enough for all to be submitted: what is left is the device's. */
+/* Launches behind a kernel that runs long enough for all to be submitted: what is left is the
+ * device's. */
 static void device_side(CUstream stream, const char* kernel) {
   static launcher_t l;
   launcher_init(&l, stream, floor_function(floor_library, kernel), 8, VARY, 0);

@@ -1,8 +1,9 @@
-/* bench/gpu/gpu.h - what the GPU benchmarks share: the raw driver's entry points, samples, tables, JSON. Header only.
+/* bench/gpu/gpu.h - what the GPU benchmarks share: the raw driver's entry points, samples, tables,
+ * JSON. Header only.
  *
- * The raw driver is the floor: it is called here as a careful program would call it, from the same process, on the same primary
- * context, interleaved with what is measured. Measures nothing by itself.
- */
+ * The raw driver is the floor: it is called here as a careful program would call it, from the same
+ * process, on the same primary context, interleaved with what is measured. Measures nothing by
+ * itself. */
 #ifndef ACCRT_BENCH_GPU_GPU_H_
 #define ACCRT_BENCH_GPU_GPU_H_
 
@@ -58,7 +59,8 @@
   X(cuGraphLaunch, 10000)                                                                          \
   X(cuGetErrorName, 6000)
 
-/* The newest form of each is asked for by name and version, so none of cuda.h's macros may rename them here. */
+/* The newest form of each is asked for by name and version, so none of cuda.h's macros may rename
+ * them here. */
 typedef struct raw_driver {
   void* library;
   CUdevice device;
@@ -194,7 +196,8 @@ static inline void show_table(table_t* table) {
   }
 }
 
-/* Appends the table as one JSON object to NAME.json in $ACCRT_BENCH_RESULTS (or the current folder). */
+/* Appends the table as one JSON object to NAME.json in $ACCRT_BENCH_RESULTS (or the current
+ * folder). */
 static inline void save_table(table_t* table, const char* name) {
   const char* folder = getenv("ACCRT_BENCH_RESULTS");
   char path[512], gpu[128] = "";

@@ -1,4 +1,5 @@
-/* bench/gpu/kernels.cu - the kernels of the GPU benchmarks. kernels.h is made of it by nvcc (see its head). */
+/* bench/gpu/kernels.cu - the kernels of the GPU benchmarks. kernels.h is made of it by nvcc (see
+ * its head). */
 #define STEP(name)                                                                                 \
   extern "C" __global__ void name(float* out, const float* x, const float* y, float scale, int n) { \
     const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);                                    \

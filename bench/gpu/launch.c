@@ -1,11 +1,12 @@
-/* bench/gpu/launch.c - what a launch costs: cuLaunchKernel, accrt_stream_launch, a prepared launch; submitted, sustained to completion,
- * one kernel and eight in turn, with a wait after each, from four threads.
+/* bench/gpu/launch.c - what a launch costs: cuLaunchKernel, accrt_stream_launch, a prepared launch;
+ * submitted, sustained to completion, one kernel and eight in turn, with a wait after each, from
+ * four threads.
  *
  *   gpu_launch [--device N] [--rounds R]
  *
- * Every launch of a batch has pointers and a scalar of its own, and every result is checked after the batch. Text to the terminal, JSON
- * to gpu_launch.json in $ACCRT_BENCH_RESULTS. Public headers and the raw driver alone.
- */
+ * Every launch of a batch has pointers and a scalar of its own, and every result is checked after
+ * the batch. Text to the terminal, JSON to gpu_launch.json in $ACCRT_BENCH_RESULTS. Public headers
+ * and the raw driver alone. */
 #include "gpu.h"
 #include "kernels.h"
 

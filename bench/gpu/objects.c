@@ -1,9 +1,10 @@
-/* bench/gpu/objects.c - events and memory: record, wait, allocate and free in stream order, each beside the raw driver's own.
+/* bench/gpu/objects.c - events and memory: record, wait, allocate and free in stream order, each
+ * beside the raw driver's own.
  *
  *   gpu_objects [--device N] [--rounds R]
  *
- * Text to the terminal, JSON to gpu_objects.json in $ACCRT_BENCH_RESULTS. Public headers and the raw driver alone.
- */
+ * Text to the terminal, JSON to gpu_objects.json in $ACCRT_BENCH_RESULTS. Public headers and the
+ * raw driver alone. */
 #include "gpu.h"
 
 #define BATCH 500

@@ -1,10 +1,11 @@
-/* bench/gpu/start.c - from the start of a process to the first MiniLM result on a GPU, step by step, beside what the driver takes alone.
+/* bench/gpu/start.c - from the start of a process to the first MiniLM result on a GPU, step by
+ * step, beside what the driver takes alone.
  *
  *   gpu_start [--device N] [--runs R] [BUNDLE]
  *
- * The parent starts itself again for each run, with and without the library, in turn. BUNDLE: $ACCRT_TEST_BUNDLES/minilm.accx. Text to
- * the terminal, JSON to gpu_start.json in $ACCRT_BENCH_RESULTS.
- */
+ * The parent starts itself again for each run, with and without the library, in turn. BUNDLE:
+ * $ACCRT_TEST_BUNDLES/minilm.accx. Text to the terminal, JSON to gpu_start.json in
+ * $ACCRT_BENCH_RESULTS. */
 #include "gpu.h"
 
 #include <sys/wait.h>

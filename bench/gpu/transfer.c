@@ -1,10 +1,10 @@
-/* bench/gpu/transfer.c - host to device, pinned and pageable, beside the raw driver's copy of pinned memory.
+/* bench/gpu/transfer.c - host to device, pinned and pageable, beside the raw driver's copy of
+ * pinned memory.
  *
  *   gpu_transfer [--device N] [--rounds R] [--mib M]
  *
- * Bytes at the far end are compared. Text to the terminal, JSON to gpu_transfer.json in $ACCRT_BENCH_RESULTS. Public headers and the
- * raw driver alone.
- */
+ * Bytes at the far end are compared. Text to the terminal, JSON to gpu_transfer.json in
+ * $ACCRT_BENCH_RESULTS. Public headers and the raw driver alone. */
 #include "gpu.h"
 
 static accrt_stream_t* stream;

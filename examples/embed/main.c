@@ -1,6 +1,7 @@
-/* examples/embed/main.c - embeds token ids with the MiniLM bundle: opens it, runs it, prints a cosine.
- * Build: docs/quick-start.md. Run: ACCRT_TRUST_KEYS=$(accx trust path) ./embed build/models/minilm.accx [threads]
- * The bundle's machine code runs because a key in that folder has signed it: docs/trust.md. */
+/* examples/embed/main.c - embeds token ids with the MiniLM bundle: opens it, runs it, prints a
+ * cosine. Build: docs/quick-start.md. Run: ACCRT_TRUST_KEYS=$(accx trust path) ./embed
+ * build/models/minilm.accx [threads] The bundle's machine code runs because a key in that folder
+ * has signed it: docs/trust.md. */
 #include <accrt/accrt.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* examples/emit/affine.c - the one kernel of the example, for processors: y = a * x + b, a share of the elements for each workgroup.
- * It may use nothing but accrt/kernel.h. */
+/* examples/emit/affine.c - the one kernel of the example, for processors: y = a * x + b, a share of
+ * the elements for each workgroup. It may use nothing but accrt/kernel.h. */
 #include <accrt/kernel.h>
 
 ACCRT_KERNEL_DEFINE_MEMORY_FUNCTIONS()

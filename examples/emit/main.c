@@ -1,9 +1,9 @@
-/* examples/emit/main.c - a compiler in 200 lines: takes steps such as "*2" and "+1", writes a bundle whose function applies them to a
- * vector, one after another, and runs it. docs/bundle-writer.md explains.
+/* examples/emit/main.c - a compiler in 200 lines: takes steps such as "*2" and "+1", writes a
+ * bundle whose function applies them to a vector, one after another, and runs it.
+ * docs/bundle-writer.md explains.
  *
  *   ./emit steps.accx affine.so '*2' '+1'                  for processors
- *   ./emit steps.accx affine.so affine.ptx '*2' '+1'       for GPUs too (affine.cu)
- */
+ *   ./emit steps.accx affine.so affine.ptx '*2' '+1'       for GPUs too (affine.cu) */
 #include <accrt/accrt.h>
 #include <accrt/write.h>
 #include <stdio.h>
@@ -38,7 +38,8 @@ static accrt_writer_id_t binary(uint32_t op, accrt_writer_id_t a, accrt_writer_i
   return id;
 }
 
-/* Fills exactly size_bytes at `offset`: of a file, for the writer to pull from. 0, or an errno value. */
+/* Fills exactly size_bytes at `offset`: of a file, for the writer to pull from. 0, or an errno
+ * value. */
 static int32_t read_file(void* self, uint64_t offset, void* target, uint64_t size_bytes) {
   if (fseek(self, (long)offset, SEEK_SET) != 0)
     return 5;                    /* EIO */
@@ -107,7 +108,8 @@ static uint64_t bits(float value) {
   return word;
 }
 
-/* apply(x: f32[n]) -> y: f32[n], a dispatch for each step; between them the two halves of the arena, in turn. */
+/* apply(x: f32[n]) -> y: f32[n], a dispatch for each step; between them the two halves of the
+ * arena, in turn. */
 static void compile(accrt_writer_id_t affine, char** steps, int count) {
   accrt_writer_symbol_t symbol = ACCRT_WRITER_SYMBOL_INIT;
   accrt_writer_function_t function = ACCRT_WRITER_FUNCTION_INIT;

@@ -1,4 +1,5 @@
-/* examples/guide/events.c - a stream waits for a point of another, and the time between two points. */
+/* examples/guide/events.c - a stream waits for a point of another, and the time between two points.
+ */
 #include <accrt/accrt.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* examples/guide/import.c - memory of the program as a buffer, without a copy, and when it may go. */
+/* examples/guide/import.c - memory of the program as a buffer, without a copy, and when it may go.
+ */
 #include <accrt/accrt.h>
 #include <stdatomic.h>
 #include <stdio.h>

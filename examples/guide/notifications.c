@@ -1,4 +1,5 @@
-/* examples/guide/notifications.c - a callback and a file descriptor that say when work is complete. */
+/* examples/guide/notifications.c - a callback and a file descriptor that say when work is complete.
+ */
 #define _POSIX_C_SOURCE 200809L
 #include <accrt/accrt.h>
 #include <poll.h>

@@ -1,4 +1,5 @@
-/* examples/guide/pools.c - a pool with a limit, what it says when it is full, and how it shrinks. */
+/* examples/guide/pools.c - a pool with a limit, what it says when it is full, and how it shrinks.
+ */
 #include <accrt/accrt.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* library.c - finds and opens cuBLASLt, once in a process, and keeps a handle for each device. Nothing of it is ever closed:
- * at exit the driver may be gone before we are. */
+/* library.c - finds and opens cuBLASLt, once in a process, and keeps a handle for each device.
+ * Nothing of it is ever closed: at exit the driver may be gone before we are. */
 #define _GNU_SOURCE
 #include "library.h"
 
@@ -39,7 +39,8 @@ static int is_in(const char* directory, size_t length, const char* name) {
   return size > 0 && (size_t)size < sizeof path && access(path, R_OK) == 0;
 }
 
-/** Whether a directory that the dynamic loader searches has it; what it finds by its cache alone is not seen here. */
+/** Whether a directory that the dynamic loader searches has it; what it finds by its cache alone is
+ * not seen here. */
 static int is_in_usual_place(const char* name) {
   const char* at = getenv("LD_LIBRARY_PATH");
   while (at != NULL && *at != '\0') {

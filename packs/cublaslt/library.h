@@ -1,6 +1,6 @@
-/* library.h - the part of cuBLASLt that the pack calls, declared here so that neither its headers nor the library are needed
- * to build, and how the library is found at run time. Names and numbers are those of NVIDIA's cublasLt.h, stable since
- * version 11. */
+/* library.h - the part of cuBLASLt that the pack calls, declared here so that neither its headers
+ * nor the library are needed to build, and how the library is found at run time. Names and numbers
+ * are those of NVIDIA's cublasLt.h, stable since version 11. */
 #ifndef ACCRT_PACK_CUBLASLT_LIBRARY_H_
 #define ACCRT_PACK_CUBLASLT_LIBRARY_H_
 
@@ -59,14 +59,16 @@ typedef struct lt_functions {
                         size_t workspace_size_bytes, void* stream);
 } lt_functions_t;
 
-/** Whether the library can be opened. It is not opened when it is seen in a usual place, which takes microseconds: opening takes
- * much longer, and a program that never multiplies with it need not wait. */
+/** Whether the library can be opened. It is not opened when it is seen in a usual place, which
+ * takes microseconds: opening takes much longer, and a program that never multiplies with it need
+ * not wait. */
 int library_is_there(void);
 
 /** The library, opened at the first call; NULL with a message when it cannot be. Any thread. */
 const lt_functions_t* library_open(char* message, size_t message_capacity_bytes);
 
-/** The handle for a device, made at the first call with its context current; NULL with a message on failure. Any thread. */
+/** The handle for a device, made at the first call with its context current; NULL with a message on
+ * failure. Any thread. */
 lt_handle_t library_handle(const lt_functions_t* lt, int32_t device_id, char* message,
                            size_t message_capacity_bytes);
 

@@ -1,7 +1,9 @@
-/* matmul.c - matrix products by cuBLASLt: descriptors and a choice of algorithm for each shape, which is kept for the process.
+/* matmul.c - matrix products by cuBLASLt: descriptors and a choice of algorithm for each shape,
+ * which is kept for the process.
  *
- * cuBLASLt thinks in columns: it is asked for the transposed product, c^T = b^T a^T, whose matrices lie as ours do. Products
- * accumulate in float; f32 operands are multiplied as f32, never as tf32. */
+ * cuBLASLt thinks in columns: it is asked for the transposed product, c^T = b^T a^T, whose matrices
+ * lie as ours do. Products accumulate in float; f32 operands are multiplied as f32, never as tf32.
+ */
 #include "matmul.h"
 
 #include <pthread.h>
@@ -77,7 +79,7 @@ static int32_t check(const accrt_operator_call_t* call, const lt_functions_t* lt
   return MATMUL_ERROR_CALL;
 }
 
-/* ---- Shapes ------------------------------------------------------------------------------------------------------- */
+/* ---- Shapes ---------------------------------------------------------------------------------- */
 
 static int type_of(accrt_dtype_t dtype) {
   switch (dtype) {
@@ -161,7 +163,8 @@ static int is_empty(const shape_t* s) {
   return s->m == 0 || s->n == 0 || s->batch == 0;
 }
 
-/** Bytes of `batch` matrices, `step` elements apart, of rows `ld` apart; false where they have no such number. No size is 0. */
+/** Bytes of `batch` matrices, `step` elements apart, of rows `ld` apart; false where they have no
+ * such number. No size is 0. */
 static int reach_of(const shape_t* s, accrt_dtype_t dtype, int64_t rows, int64_t columns,
                     int64_t ld, int64_t step, int64_t* out_bytes) {
   int64_t batches, lines;
@@ -172,7 +175,8 @@ static int reach_of(const shape_t* s, accrt_dtype_t dtype, int64_t rows, int64_t
          !__builtin_mul_overflow(*out_bytes, (int64_t)element_bytes(dtype), out_bytes);
 }
 
-/** The arguments may be chosen by whoever made a bundle: what will be touched is known before anything is. */
+/** The arguments may be chosen by whoever made a bundle: what will be touched is known before
+ * anything is. */
 static int32_t measure(const accrt_operator_call_t* call, const shape_t* s, reach_t* out) {
   const accrt_dtype_t a = MATMUL_FORM_A(s->form), c = MATMUL_FORM_C(s->form);
   const int nk = (s->form & MATMUL_FORM_B_IS_NK) != 0;
@@ -188,7 +192,7 @@ static int32_t measure(const accrt_operator_call_t* call, const shape_t* s, reac
   return refuse(call, MATMUL_ERROR_UNSUPPORTED, "a step is negative, or sizes overflow", s->lda);
 }
 
-/* ---- Descriptors -------------------------------------------------------------------------------------------------- */
+/* ---- Descriptors ----------------------------------------------------------------------------- */
 
 static uint32_t epilogue_of(int64_t form) {
   uint32_t epilogue = MATMUL_FORM_BIAS(form) != ACCRT_DTYPE_NONE ? LT_EPILOGUE_BIAS : 0;
@@ -264,7 +268,7 @@ static int32_t make_plan(const accrt_operator_call_t* call, const lt_functions_t
   return code;
 }
 
-/* ---- The choice of an algorithm ------------------------------------------------------------------------------------ */
+/* ---- The choice of an algorithm -------------------------------------------------------------- */
 
 static lt_status_t set_preference(const lt_functions_t* lt, lt_preference_t preference,
                                   uint32_t alignment_bytes) {
@@ -371,7 +375,7 @@ static int32_t fill_state(const accrt_operator_call_t* call, state_t* state) {
   return code;
 }
 
-/* ---- The operator ------------------------------------------------------------------------------------------------- */
+/* ---- The operator ---------------------------------------------------------------------------- */
 
 int32_t matmul_query_workspace(const accrt_kernel_environment_t* environment,
                                const accrt_operator_call_t* call, uint64_t* out_size_bytes) {

@@ -1,11 +1,13 @@
-/* matmul.h - the pack's operator, and the numbers of its `form` parameter. The compiler's products.py has the same. */
+/* matmul.h - the pack's operator, and the numbers of its `form` parameter. The compiler's
+ * products.py has the same. */
 #ifndef ACCRT_PACK_CUBLASLT_MATMUL_H_
 #define ACCRT_PACK_CUBLASLT_MATMUL_H_
 
 #include "accrt/kernel.h"
 
-/** c = activation(scale * (a @ b) + bias) + residual, batch by batch; all matrices have contiguous rows.
- * a is [m, k], b [k, n] or [n, k], bias [n], residual and c [m, n]. Members from `m` on are elements. */
+/** c = activation(scale * (a @ b) + bias) + residual, batch by batch; all matrices have contiguous
+ * rows. a is [m, k], b [k, n] or [n, k], bias [n], residual and c [m, n]. Members from `m` on are
+ * elements. */
 typedef struct matmul_params {
   const void* a;
   const void* b;
@@ -21,7 +23,8 @@ typedef struct matmul_params {
   int64_t a_bytes, b_bytes, bias_bytes, residual_bytes, c_bytes; /* filled by the runtime */
 } matmul_params_t;
 
-/* form: types (ACCRT_DTYPE_*) of a and b, of c and residual, and of bias (0: there is none), an activation, and flags. */
+/* form: types (ACCRT_DTYPE_*) of a and b, of c and residual, and of bias (0: there is none), an
+ * activation, and flags. */
 #define MATMUL_FORM_A(form) ((accrt_dtype_t)((form)&0xff))
 #define MATMUL_FORM_C(form) ((accrt_dtype_t)((form) >> 8 & 0xff))
 #define MATMUL_FORM_BIAS(form) ((accrt_dtype_t)((form) >> 16 & 0xff))

@@ -1,5 +1,5 @@
-/* pack.c - the table of the pack "accrt.cublaslt": host operators on cuBLASLt for CUDA devices. It refuses where the library is
- * missing, so that a bundle's other variants are taken. */
+/* pack.c - the table of the pack "accrt.cublaslt": host operators on cuBLASLt for CUDA devices. It
+ * refuses where the library is missing, so that a bundle's other variants are taken. */
 #include "accrt/kernel.h"
 #include "library.h"
 #include "matmul.h"

@@ -51,7 +51,8 @@ static void watch_signals(void) {
   (void)signal(SIGXFSZ, SIG_IGN); /* exceeding a size limit becomes a failed write */
 }
 
-/* A signal between the creation of the file and its entry in `put` would leave the file: it waits. */
+/* A signal between the creation of the file and its entry in `put` would leave the file: it waits.
+ */
 static int begin(whole_t* whole) {
   sigset_t all, before;
   (void)sigemptyset(&all);

@@ -1,6 +1,6 @@
-/* tools/sandbox/lockdown.c - resource limits, Landlock and seccomp by raw system calls: no library of them is needed. What is on the list
- * below is what the host driver needs once the instance is made; all else ends the process, after a report of what was asked for.
- */
+/* tools/sandbox/lockdown.c - resource limits, Landlock and seccomp by raw system calls: no library
+ * of them is needed. What is on the list below is what the host driver needs once the instance is
+ * made; all else ends the process, after a report of what was asked for. */
 #define _GNU_SOURCE
 #include "lockdown.h"
 
@@ -118,7 +118,8 @@ static void report(int number) {
 static void refused(int signal_number, siginfo_t* info, void* user) {
   ucontext_t* context = user;
   (void)signal_number;
-  /* glibc asks for the facts of an open file by an empty path: answered here by the call that takes no path. */
+  /* glibc asks for the facts of an open file by an empty path: answered here by the call that takes
+   * no path. */
   if (info->si_syscall == SYS_newfstatat && ARGUMENT_OF(context, 1) != 0 &&
       *(const char*)ARGUMENT_OF(context, 1) == '\0') {
     const long result = syscall(SYS_fstat, ARGUMENT_OF(context, 0), ARGUMENT_OF(context, 2));
@@ -137,8 +138,8 @@ static int catch_refused(void) {
   return sigaction(SIGSYS, &action, NULL);
 }
 
-/* The library's threads keep all signals out. This one they shall get: the kernel kills without a report where it is blocked. The
- * executable's function goes before libc's. */
+/* The library's threads keep all signals out. This one they shall get: the kernel kills without a
+ * report where it is blocked. The executable's function goes before libc's. */
 int pthread_sigmask(int how, const sigset_t* set, sigset_t* old) {
   sigset_t mine;
   if (set != NULL) {
@@ -203,7 +204,8 @@ static const int allowed[] = {
 #endif
 };
 
-/* One argument must be one of these values for the call to be allowed (low half; the high one is 0). */
+/* One argument must be one of these values for the call to be allowed (low half; the high one is
+ * 0). */
 static const struct {
   int number, argument;
   uint32_t value;
@@ -256,15 +258,16 @@ static void make_list(list_t* list) {
     add(list, RETURN, SECCOMP_RET_ALLOW, 0, 0);
     add(list, LOAD, number, 0, 0);
   }
-  /* Its end is how the kernel learns that the owner is gone: see end_with_owner. Only the low half counts. */
+  /* Its end is how the kernel learns that the owner is gone: see end_with_owner. Only the low half
+   * counts. */
   add(list, IS, SYS_close, 0, 4);
   add(list, LOAD, PART(0, 0), 0, 0);
   add(list, IS, WIRE_REPORT_FD, 0, 1);
   add(list, RETURN, SECCOMP_RET_ERRNO | EPERM, 0, 0);
   add(list, RETURN, SECCOMP_RET_ALLOW, 0, 0);
-  /* The library's threads run by now, and it does without others. No limit counts the memory of the kernel that a
-   * thread takes, nor its number, of which the machine has so many. glibc falls back to clone where clone3, whose
-   * flags are in memory, is not there. */
+  /* The library's threads run by now, and it does without others. No limit counts the memory of the
+   * kernel that a thread takes, nor its number, of which the machine has so many. glibc falls back
+   * to clone where clone3, whose flags are in memory, is not there. */
   add(list, IS, SYS_clone3, 0, 1);
   add(list, RETURN, SECCOMP_RET_ERRNO | ENOSYS, 0, 0);
   /* It could be another process's; threads that stay where they are work as well. */
@@ -316,8 +319,8 @@ static int limit(int which, uint64_t soft, uint64_t hard) {
   return setrlimit((__rlimit_resource_t)which, &both);
 }
 
-/* Whoever started it holds the other end of the report's pipe. When that is gone, so is this process, whatever its
- * code has made of itself: the kernel sends the signal. */
+/* Whoever started it holds the other end of the report's pipe. When that is gone, so is this
+ * process, whatever its code has made of itself: the kernel sends the signal. */
 static int end_with_owner(void) {
   const int flags = fcntl(WIRE_REPORT_FD, F_GETFL);
   if (flags < 0 || fcntl(WIRE_REPORT_FD, F_SETSIG, SIGKILL) != 0 ||
@@ -329,8 +332,8 @@ static int end_with_owner(void) {
   return poll(&end, 1, 0) == 1 ? EPIPE : 0;
 }
 
-/* What root may do to the machine and the kernel without opening a file (madvise can take pages out of use): none of
- * the user's privileges stay. */
+/* What root may do to the machine and the kernel without opening a file (madvise can take pages out
+ * of use): none of the user's privileges stay. */
 static int drop_capabilities(void) {
   struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
   const struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {{0, 0, 0}};

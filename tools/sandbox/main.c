@@ -1,5 +1,6 @@
-/* tools/sandbox/main.c - accrt-sandbox: runs functions of one bundle for another process, without files, network or other processes.
- * See wire.h. The instance is made first; what a bundle's bytes can influence comes after everything was given up. */
+/* tools/sandbox/main.c - accrt-sandbox: runs functions of one bundle for another process, without
+ * files, network or other processes. See wire.h. The instance is made first; what a bundle's bytes
+ * can influence comes after everything was given up. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <malloc.h>
@@ -75,7 +76,8 @@ static bool say_status(accrt_status_t status, uint64_t id) {
 /* ---- Beginning ---- */
 
 static accrt_status_t make_instance(server_t* server, const char* threads) {
-  /* The process is the fence: its owner has decided to run the code. libcrypto would have to be opened, and there are no keys. */
+  /* The process is the fence: its owner has decided to run the code. libcrypto would have to be
+   * opened, and there are no keys. */
   accrt_option_t options[] = {
       {"crypto.library", ""}, {"trust.keys", ""}, {"host.threads", threads}};
   accrt_instance_options_t wanted = ACCRT_INSTANCE_OPTIONS_INIT;

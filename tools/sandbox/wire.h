@@ -1,17 +1,19 @@
-/* tools/sandbox/wire.h - what accrt-sandbox and who starts it say to each other (accx and Python's accrt.sandbox).
+/* tools/sandbox/wire.h - what accrt-sandbox and who starts it say to each other (accx and Python's
+ * accrt.sandbox).
  *
  * accrt-sandbox MODE THREADS MEMORY_BYTES CPU_S WEIGHTS VARIANT [SYMBOL=VALUE]...
- *   MODE: "strict", or "weak" where a kernel without Landlock will do. THREADS: a number, or "" for the default. MEMORY_BYTES,
- *   CPU_S: 0 for no limit. WEIGHTS: how many descriptors of weights follow. VARIANT: "" for the best.
- * Descriptors: 3 a stream socket, 4 a pipe for the report of a refused system call, 5 the bundle, 6 and on the weights.
+ *   MODE: "strict", or "weak" where a kernel without Landlock will do. THREADS: a number, or ""
+ *   for the default. MEMORY_BYTES, CPU_S: 0 for no limit. WEIGHTS: how many descriptors of weights
+ *   follow. VARIANT: "" for the best.
+ * Descriptors: 3 a stream socket, 4 a pipe for the report of a refused system call, 5 the bundle, 6
+ * and on the weights.
  *
- * Messages have a header and a payload, in the machine's byte order (both ends are on one
- * machine). The helper says READY once it is confined, before it opens the bundle: no code of the
- * bundle has run by then. LOADED follows when functions can be called. Instead of either it may say
- * ERROR, and end. To each CALL it answers RESULTS or ERROR with the call's id, a random number: an
- * answer with another id is of another call, or was made up. Whoever reads the helper's messages
- * after READY believes no number in them unchecked: hostile code may have written them.
- */
+ * Messages have a header and a payload, in the machine's byte order (both ends are on one machine).
+ * The helper says READY once it is confined, before it opens the bundle: no code of the bundle has
+ * run by then. LOADED follows when functions can be called. Instead of either it may say ERROR, and
+ * end. To each CALL it answers RESULTS or ERROR with the call's id, a random number: an answer with
+ * another id is of another call, or was made up. Whoever reads the helper's messages after READY
+ * believes no number in them unchecked: hostile code may have written them. */
 #ifndef ACCRT_SANDBOX_WIRE_H_
 #define ACCRT_SANDBOX_WIRE_H_
 

@@ -1,17 +1,22 @@
-/* attention.cuh - scaled dot-product attention with online softmax over blocks of keys, on the tensor cores (mma.sync).
+/* attention.cuh - scaled dot-product attention with online softmax over blocks of keys, on the
+ * tensor cores (mma.sync).
  *
  *   out = softmax(q k^T * scale + mask) v
  *
- * ACCRT_CUDA_ATTENTION(ENTRY, T, MASK, HEAD, ROW_TILES, WARPS): T is f16 or bf16; HEAD is the head size rounded up to 32, 64,
- *   96 or 128; a block has WARPS warps of 16 * ROW_TILES rows. The grid is (row blocks, key heads, batch).
- * ACCRT_CUDA_ATTENTION_FEW(ENTRY, T, MASK, HEAD): decoding: at most 16 rows of a group. Warps, and with clusters the blocks of
- *   a cluster, share the keys among them, and their sums meet at the end. The grid is (blocks of a cluster, key heads, batch).
- * ACCRT_CUDA_ATTENTION_ANY(ENTRY, Q, KV, MASK): any float types and head sizes up to 256, a warp for each row, in float.
+ * ACCRT_CUDA_ATTENTION(ENTRY, T, MASK, HEAD, ROW_TILES, WARPS): T is f16 or bf16; HEAD is the head
+ *   size rounded up to 32, 64, 96 or 128; a block has WARPS warps of 16 * ROW_TILES rows. The grid
+ *   is (row blocks, key heads, batch).
+ * ACCRT_CUDA_ATTENTION_FEW(ENTRY, T, MASK, HEAD): decoding: at most 16 rows of a group. Warps, and
+ *   with clusters the blocks of a cluster, share the keys among them, and their sums meet at the
+ *   end. The grid is (blocks of a cluster, key heads, batch).
+ * ACCRT_CUDA_ATTENTION_ANY(ENTRY, Q, KV, MASK): any float types and head sizes up to 256, a warp
+ * for each row, in float.
  *
- * The query heads that share a key head are rows of one product: row r of a group is head r / q_len, position r % q_len.
- * MASK: floats are added, uint8_t is bool (false: not seen). causal: position i sees keys up to i + causal_offset. A row that
- * sees no key gives zeros; NaN propagates from any key that a row sees. Scores and sums are float; weights are rounded to T
- * before they meet the values, each relative to the largest so far: the error is a few roundings of T. */
+ * The query heads that share a key head are rows of one product: row r of a group is head r /
+ * q_len, position r % q_len. MASK: floats are added, uint8_t is bool (false: not seen). causal:
+ * position i sees keys up to i + causal_offset. A row that sees no key gives zeros; NaN propagates
+ * from any key that a row sees. Scores and sums are float; weights are rounded to T before they
+ * meet the values, each relative to the largest so far: the error is a few roundings of T. */
 #ifndef ACCRT_CUDA_ATTENTION_CUH_
 #define ACCRT_CUDA_ATTENTION_CUH_
 
@@ -62,7 +67,8 @@ static __device__ __forceinline__ attention_row find_row(const P& p, int64_t row
   return r;
 }
 
-/** Rows of HEAD elements in shared memory, in chunks of 16 bytes that are swizzled: both ways of reading are free of conflicts. */
+/** Rows of HEAD elements in shared memory, in chunks of 16 bytes that are swizzled: both ways of
+ * reading are free of conflicts. */
 template <int HEAD> struct head_tile {
   static constexpr int PITCH = HEAD == 96 ? 128 : HEAD;
   static __device__ __forceinline__ int at(int row, int chunk) {
@@ -70,7 +76,8 @@ template <int HEAD> struct head_tile {
   }
 };
 
-/** COUNT rows by THREADS threads into shared memory; rows from `rows` on and columns from `columns` on are zeros. */
+/** COUNT rows by THREADS threads into shared memory; rows from `rows` on and columns from `columns`
+ * on are zeros. */
 template <class T, int HEAD, int COUNT, int THREADS>
 static __device__ __forceinline__ void bring_rows(T* to, const T* from, int64_t step, int64_t rows,
                                                   int64_t columns, bool wide, int thread) {
@@ -115,8 +122,8 @@ static __device__ __forceinline__ void clear_state(attention_state<HEAD, MT>& s)
   }
 }
 
-/** Scores of KEYS keys, times `factor` (positive), become weights relative to the new maximum; what was summed before is
- * scaled to it. */
+/** Scores of KEYS keys, times `factor` (positive), become weights relative to the new maximum; what
+ * was summed before is scaled to it. */
 template <int HEAD, int MT, int KEYS>
 static __device__ __forceinline__ void soften(attention_state<HEAD, MT>& s,
                                               float (&score)[MT][KEYS / 8][4], float factor) {
@@ -216,7 +223,8 @@ static __device__ __forceinline__ void add_values(attention_state<HEAD, MT>& s,
   }
 }
 
-/** What a thread needs of its rows: how many keys each sees, and its row of the mask where rows have their own. */
+/** What a thread needs of its rows: how many keys each sees, and its row of the mask where rows
+ * have their own. */
 template <class MASK, int MT> struct attention_rows {
   int limit[MT][2], least;
   const MASK* mask[MT][2];
@@ -240,8 +248,9 @@ static __device__ __forceinline__ void find_rows(const P& p, attention_rows<MASK
   }
 }
 
-/** Mask and limits on scores of keys [first, first + KEYS). Returns the factor that is left to be applied to them. `bias` has
- * a value for each key when the mask is the same for all rows, else NULL. */
+/** Mask and limits on scores of keys [first, first + KEYS). Returns the factor that is left to be
+ * applied to them. `bias` has a value for each key when the mask is the same for all rows, else
+ * NULL. */
 template <class P, class MASK, int MT, int KEYS>
 static __device__ __forceinline__ float
 mask_scores(const P& p, float (&score)[MT][KEYS / 8][4], const attention_rows<MASK, MT>& rows,
@@ -326,7 +335,8 @@ store_rows(const P& p, const attention_state<HEAD, MT>& s, int64_t first_row) {
   }
 }
 
-/** Queries of this warp into shared memory, 16 * MT rows of its own; they are there after a wait for copies. */
+/** Queries of this warp into shared memory, 16 * MT rows of its own; they are there after a wait
+ * for copies. */
 template <class T, int HEAD, int MT, class P>
 static __device__ __forceinline__ void bring_queries(const P& p, T* own, int64_t first_row) {
   const int lane = threadIdx.x % 32;
@@ -370,7 +380,8 @@ template <class P> static __device__ __forceinline__ bool keys_are_wide(const P&
          is_aligned(p.k, 16) && is_aligned(p.v, 16);
 }
 
-/** How many keys any of these rows sees. Rows of several heads: the last position of a head counts. */
+/** How many keys any of these rows sees. Rows of several heads: the last position of a head counts.
+ */
 template <class P>
 static __device__ __forceinline__ int64_t seen_keys(const P& p, int64_t first_row, int64_t count) {
   if (!p.causal)
@@ -416,7 +427,8 @@ static __device__ __forceinline__ void attention(const attention_arguments<T, T,
                                        p.v_row, p.kv_len - first, p.value_size, wide, threadIdx.x);
     copy_commit();
   };
-  /* A mask that is the same for all rows: one thread asks for each key's value, and puts it down when it has arrived. */
+  /* A mask that is the same for all rows: one thread asks for each key's value, and puts it down
+   * when it has arrived. */
   auto bias_of = [&](int first) {
     const int key = first + (int)threadIdx.x;
     if (!same_mask || threadIdx.x >= KEYS || key >= p.kv_len)
@@ -460,7 +472,7 @@ static __device__ __forceinline__ void attention(const attention_arguments<T, T,
   store_rows<T, HEAD, MT>(p, s, first_row);
 }
 
-/* ---- Decoding ------------------------------------------------------------------------------------------------------ */
+/* ---- Decoding -------------------------------------------------------------------------------- */
 
 constexpr int FEW_WARPS = 4, FEW_ROWS = 16, FEW_STAGES = 2;
 
@@ -525,7 +537,8 @@ static __device__ __forceinline__ void put_shares(float* to, const attention_sta
   }
 }
 
-/** Rows of the group are dealt to warps of the cluster; a warp joins all shares of its row, always in the same order. */
+/** Rows of the group are dealt to warps of the cluster; a warp joins all shares of its row, always
+ * in the same order. */
 template <class T, int HEAD, class P>
 static __device__ __forceinline__ void join_shares(const P& p, const float* shares, int step,
                                                    uint2 place) {
@@ -629,7 +642,7 @@ static __device__ __forceinline__ void attention_few(const attention_arguments<T
   cluster_barrier();
 }
 
-/* ---- Any types ----------------------------------------------------------------------------------------------------- */
+/* ---- Any types ------------------------------------------------------------------------------- */
 
 constexpr int ANY_WARPS = 4, ANY_HEAD = 256;
 

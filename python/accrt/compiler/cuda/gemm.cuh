@@ -1,17 +1,20 @@
-/* gemm.cuh - matrix products of 16-bit types on the tensor cores (mma.sync), with bias, activation and residual.
+/* gemm.cuh - matrix products of 16-bit types on the tensor cores (mma.sync), with bias, activation
+ * and residual.
  *
  *   c = activation(scale * (a @ b) + bias) + residual
  *
- * ACCRT_CUDA_GEMM(ENTRY, T, C, BIAS, ACTIVATION, ROWS, COLUMNS, B_IS_NK): tiles of ROWS x COLUMNS (128 x 128 or 64 x 64) by
- *   four warps, three stages of 64 along k brought by cp.async; shared memory gemm_shared_bytes.
- * ACCRT_CUDA_GEMM_SKINNY(ENTRY, T, C, BIAS, ACTIVATION, ROW_TILES, COLUMN_TILES): for few rows. A block of 8 warps makes
- *   16 * ROW_TILES x 8 * COLUMN_TILES results, each warp a part of k straight from memory, and their sums meet in shared
- *   memory. b is [n, k].
+ * ACCRT_CUDA_GEMM(ENTRY, T, C, BIAS, ACTIVATION, ROWS, COLUMNS, B_IS_NK): tiles of ROWS x COLUMNS
+ *   (128 x 128 or 64 x 64) by four warps, three stages of 64 along k brought by cp.async; shared
+ *   memory gemm_shared_bytes.
+ * ACCRT_CUDA_GEMM_SKINNY(ENTRY, T, C, BIAS, ACTIVATION, ROW_TILES, COLUMN_TILES): for few rows. A
+ *   block of 8 warps makes 16 * ROW_TILES x 8 * COLUMN_TILES results, each warp a part of k straight
+ *   from memory, and their sums meet in shared memory. b is [n, k].
  *
- * a is [m, k] with contiguous k; b is [n, k] with contiguous k (B_IS_NK 1) or [k, n] with contiguous n (0). The grid's z is
- * the batch, entry (z / batch1, z % batch1) of it. Any sizes and strides of rows: what is not
- * aligned to 16 bytes takes a slower path. Products accumulate in float, in an order that depends on the shape alone; the error
- * is at most about k * 2^-24 of sum |a||b|, and the rounding of C. */
+ * a is [m, k] with contiguous k; b is [n, k] with contiguous k (B_IS_NK 1) or [k, n] with
+ * contiguous n (0). The grid's z is the batch, entry (z / batch1, z % batch1) of it. Any sizes and
+ * strides of rows: what is not aligned to 16 bytes takes a slower path. Products accumulate in
+ * float, in an order that depends on the shape alone; the error is at most about k * 2^-24 of sum
+ * |a||b|, and the rounding of C. */
 #ifndef ACCRT_CUDA_GEMM_CUH_
 #define ACCRT_CUDA_GEMM_CUH_
 
@@ -38,9 +41,9 @@ __host__ __device__ constexpr int gemm_shared_bytes(int rows, int columns) {
 
 constexpr int GEMM_THREADS = 128;
 
-/** A thread's part of bringing tiles of rows x 64 elements that are contiguous along the 64: rows thread / 8 + i * ROWS_EACH, the
- * same 16 bytes of each. In shared memory chunks are swizzled within their rows of 128 bytes, which makes every way of reading
- * them free of conflicts. */
+/** A thread's part of bringing tiles of rows x 64 elements that are contiguous along the 64: rows
+ * thread / 8 + i * ROWS_EACH, the same 16 bytes of each. In shared memory chunks are swizzled
+ * within their rows of 128 bytes, which makes every way of reading them free of conflicts. */
 template <class T, int THREADS> struct gemm_loader {
   static constexpr int ROWS_EACH = THREADS / 8;
   const T* from;
@@ -233,7 +236,8 @@ static __device__ __forceinline__ void gemm(const gemm_arguments<T, C, BIAS>& p,
   copy_wait<0>();
   __syncthreads();
 
-  /* A warp's results go through its own part of shared memory, so that rows are written 8 elements at a time. */
+  /* A warp's results go through its own part of shared memory, so that rows are written 8 elements
+   * at a time. */
   constexpr int STEP = WARP_COLUMNS + 8, HALF = WARP_ROWS / 2;
   static_assert(WARPS * HALF * STEP * 4 <= gemm_shared_bytes(ROWS, COLUMNS), "results fit");
   float* const staged = reinterpret_cast<float*>(shared) + warp * HALF * STEP;
@@ -265,12 +269,12 @@ static __device__ __forceinline__ void gemm(const gemm_arguments<T, C, BIAS>& p,
   }
 }
 
-/* ---- Few rows ------------------------------------------------------------------------------------------------------ */
+/* ---- Few rows -------------------------------------------------------------------------------- */
 
 constexpr int SKINNY_WARPS = 8;
 
-/** 64 elements of k of one row, as a thread's parts of four mma steps: elements 8t .. 8t + 7 and 32 + 8t .. 32 + 8t + 7. The
- * order of k within a step is the same for a and b, and else free. */
+/** 64 elements of k of one row, as a thread's parts of four mma steps: elements 8t .. 8t + 7 and 32
+ * + 8t .. 32 + 8t + 7. The order of k within a step is the same for a and b, and else free. */
 template <class T> struct skinny_part {
   uint32_t word[8];
 };
@@ -315,7 +319,8 @@ static __device__ __forceinline__ void skinny_load_b(skinny_part<T> (&b)[UNROLL]
   }
 }
 
-/** With `constant`, b and bias are not written by any kernel ahead: they are asked for before waiting. */
+/** With `constant`, b and bias are not written by any kernel ahead: they are asked for before
+ * waiting. */
 template <class T, class C, class BIAS, int ACTIVATION, int MT, int NT>
 static __device__ __forceinline__ void
 skinny(const gemm_arguments<T, C, BIAS>& p, bool constant,
@@ -413,8 +418,9 @@ skinny(const gemm_arguments<T, C, BIAS>& p, bool constant,
 
 } // namespace accrt_cuda
 
-/* Both take the same parameters, those of the pack accrt.cublaslt's matmul, which takes their place where it is; `batch0` and
- * `form` (types, activation and layout, known here already) are for it. Bit 34 of `form`: b and bias are constants. */
+/* Both take the same parameters, those of the pack accrt.cublaslt's matmul, which takes their place
+ * where it is; `batch0` and `form` (types, activation and layout, known here already) are for it.
+ * Bit 34 of `form`: b and bias are constants. */
 #define ACCRT_CUDA_GEMM_PARAMETERS(T, C, BIAS)                                                     \
   const T *a, const T *b, const BIAS *bias, const C *residual, C *c, int64_t m, int64_t n,         \
       int64_t k, int64_t lda, int64_t ldb, int64_t ldc, int64_t ld_residual, int64_t batch0,       \

@@ -1,11 +1,14 @@
-/* norm.cuh - layer norm and RMS norm over the last axis: x is read once, kept in registers, and written once.
+/* norm.cuh - layer norm and RMS norm over the last axis: x is read once, kept in registers, and
+ * written once.
  *
- * ACCRT_CUDA_NORM(ENTRY, X, W, RMS, THREADS, CHUNKS, N, BLOCKS): X is the type of input and result, W that of weight and bias.
- * A row has THREADS threads: 32 (a block is then four rows) or a block of 64 to 1024, each with up to CHUNKS vectors of 16
- * bytes. N is the length of a row where it is known, else 0; BLOCKS is how many blocks a multiprocessor is to hold. A block
- * walks as many rows as the grid leaves it. Rows that do not fit so, or are not aligned to 16 bytes, are read three times (the
- * later times mostly from the cache). Statistics are float: the mean, then the squares of the deviations around it, so that
- * nothing cancels; the error of a result is a few 2^-24 of the row's largest value beside the rounding of X. */
+ * ACCRT_CUDA_NORM(ENTRY, X, W, RMS, THREADS, CHUNKS, N, BLOCKS): X is the type of input and result,
+ * W that of weight and bias. A row has THREADS threads: 32 (a block is then four rows) or a block
+ * of 64 to 1024, each with up to CHUNKS vectors of 16 bytes. N is the length of a row where it is
+ * known, else 0; BLOCKS is how many blocks a multiprocessor is to hold. A block walks as many rows
+ * as the grid leaves it. Rows that do not fit so, or are not aligned to 16 bytes, are read three
+ * times (the later times mostly from the cache). Statistics are float: the mean, then the squares
+ * of the deviations around it, so that nothing cancels; the error of a result is a few 2^-24 of the
+ * row's largest value beside the rounding of X. */
 #ifndef ACCRT_CUDA_NORM_CUH_
 #define ACCRT_CUDA_NORM_CUH_
 
@@ -23,8 +26,8 @@ template <class X, class W> struct norm_arguments {
   float epsilon;
 };
 
-/** Rows from `first_row` on, `step_rows` apart: weights stay in registers, and the next row is on its way while one is
- * calculated. */
+/** Rows from `first_row` on, `step_rows` apart: weights stay in registers, and the next row is on
+ * its way while one is calculated. */
 template <class X, class W, bool RMS, int THREADS, int CHUNKS, int N>
 static __device__ __forceinline__ void norm_kept(const norm_arguments<X, W>& p, int64_t first_row,
                                                  int64_t step_rows, float (*scratch)[32]) {
@@ -112,7 +115,8 @@ static __device__ __forceinline__ void norm_kept(const norm_arguments<X, W>& p, 
   }
 }
 
-/** Any alignment and length. Later rounds read what may be overwritten: each thread its own elements alone. */
+/** Any alignment and length. Later rounds read what may be overwritten: each thread its own
+ * elements alone. */
 template <class X, class W, bool RMS, int THREADS>
 static __device__ __forceinline__ void norm_again(const norm_arguments<X, W>& p, int64_t r,
                                                   float (*scratch)[32]) {

@@ -1,7 +1,8 @@
-/* numbers.cuh - element types, 16-byte vectors of them, and sums over warps and blocks, for all device code of the compiler.
+/* numbers.cuh - element types, 16-byte vectors of them, and sums over warps and blocks, for all
+ * device code of the compiler.
  *
- * Everything is in namespace accrt_cuda and static: any number of these headers go into one translation unit. Arithmetic
- * on 16-bit types is done in float. */
+ * Everything is in namespace accrt_cuda and static: any number of these headers go into one
+ * translation unit. Arithmetic on 16-bit types is done in float. */
 #ifndef ACCRT_CUDA_NUMBERS_CUH_
 #define ACCRT_CUDA_NUMBERS_CUH_
 
@@ -66,7 +67,8 @@ static __device__ __forceinline__ void store_vector(T* to, const vector<T, COUNT
   *reinterpret_cast<vector<T, COUNT>*>(to) = value;
 }
 
-/** The same as words of registers: compilers give each 16-bit element of a vector a register of its own. */
+/** The same as words of registers: compilers give each 16-bit element of a vector a register of its
+ * own. */
 template <class T, int COUNT> struct words {
   static constexpr int WORDS = COUNT * (int)sizeof(T) / 4;
   uint32_t word[WORDS];
@@ -147,8 +149,8 @@ template <class JOIN, int LANES = 32> static __device__ __forceinline__ float wa
   return x;
 }
 
-/** Over the whole block, in all threads and in the same order everywhere. `scratch` has one float a warp; it may be used
- * again after the next barrier. */
+/** Over the whole block, in all threads and in the same order everywhere. `scratch` has one float a
+ * warp; it may be used again after the next barrier. */
 template <class JOIN, int THREADS>
 static __device__ __forceinline__ float block_join(float x, float* scratch) {
   x = warp_join<JOIN>(x);
@@ -169,8 +171,9 @@ static __device__ __forceinline__ float fast_exp2(float x) {
   return y;
 }
 
-/* Programmatic dependent launch: wait for the kernels ahead before reading or writing what they touch; allow the next one
- * to be put on the machine. Both do nothing in a launch without the attribute. */
+/* Programmatic dependent launch: wait for the kernels ahead before reading or writing what they
+ * touch; allow the next one to be put on the machine. Both do nothing in a launch without the
+ * attribute. */
 static __device__ __forceinline__ void wait_for_previous() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -204,7 +207,8 @@ static __device__ __forceinline__ float activate(float x, int kind) {
   }
 }
 
-/** GELU with erf for results of 16 bits: erfc by Abramowitz and Stegun 7.1.26, whose error is 1.5e-7. */
+/** GELU with erf for results of 16 bits: erfc by Abramowitz and Stegun 7.1.26, whose error is
+ * 1.5e-7. */
 static __device__ __forceinline__ float short_gelu(float x) {
   const float z = fabsf(x) * 0.70710678118654752f;
   const float t = __fdividef(1.0f, fmaf(0.3275911f, z, 1.0f));
@@ -213,7 +217,8 @@ static __device__ __forceinline__ float short_gelu(float x) {
   p = fmaf(p, t, -0.284496736f);
   p = fmaf(p, t, 0.254829592f);
   const float e = fast_exp2(z * z * -1.4426950408889634f);
-  const float half = e == 0.0f ? 0.0f : 0.5f * x * (p * t * e); /* infinity times zero is not wanted */
+  /* infinity times zero is not wanted */
+  const float half = e == 0.0f ? 0.0f : 0.5f * x * (p * t * e);
   return x < 0.0f ? half : x - half;
 }
 

@@ -1,17 +1,23 @@
-/* packed.cuh - products of a few rows with a weight that stays packed: c = activation(x @ w^T + bias) + residual.
+/* packed.cuh - products of a few rows with a weight that stays packed: c = activation(x @ w^T +
+ * bias) + residual.
  *
- * x is [m, k] of f16 or bf16, w [n, k] in 4 or 8 bits, rearranged by packed_prepare.cuh. What it costs is reading w once, so all
- * is made for that: each warp has records of w on their way through a ring of its own in shared memory, w is the a-operand of the tensor
- * core's product (its rows are the product's rows), and scales are multiplied into sums of f32, not into weights. Codes become 16-bit
- * floats without error; products accumulate in f32 over ascending k within a slice, slices are added in order.
+ * x is [m, k] of f16 or bf16, w [n, k] in 4 or 8 bits, rearranged by packed_prepare.cuh. What it
+ * costs is reading w once, so all is made for that: each warp has records of w on their way through
+ * a ring of its own in shared memory, w is the a-operand of the tensor core's product (its rows are
+ * the product's rows), and scales are multiplied into sums of f32, not into weights. Codes become
+ * 16-bit floats without error; products accumulate in f32 over ascending k within a slice, slices
+ * are added in order.
  *
- * A *tile* is 32 rows of w for 4-bit codes and 16 for 8-bit ones, a *step* 128 of k. A *record* is what belongs to both: codes, their
- * scales, their zeros. Its codes are four *units* of 32 k: 512 bytes, 16 of each lane; lane 4 g + t holds k = 8 t .. 8 t + 7 of rows g, g + 8
- * (and g + 16, g + 24).
+ * A *tile* is 32 rows of w for 4-bit codes and 16 for 8-bit ones, a *step* 128 of k. A *record* is
+ * what belongs to both: codes, their scales, their zeros. Its codes are four *units* of 32 k: 512
+ * bytes, 16 of each lane; lane 4 g + t holds k = 8 t .. 8 t + 7 of rows g, g + 8 (and g + 16, g +
+ * 24).
  *
- * A block has SLICES x GROUPS warps: each a slice of k and a group of the block's tiles. The scheduler that a warp belongs to is its number
- * modulo 4, its slice is its number modulo SLICES: schedulers have even shares, though groups have not. Records lie as [block][group][step]
- * [tile]: what a warp reads is one stream. Warps of a slice share its x, in shared memory in the order in which lanes read it. */
+ * A block has SLICES x GROUPS warps: each a slice of k and a group of the block's tiles. The
+ * scheduler that a warp belongs to is its number modulo 4, its slice is its number modulo SLICES:
+ * schedulers have even shares, though groups have not. Records lie as [block][group][step] [tile]:
+ * what a warp reads is one stream. Warps of a slice share its x, in shared memory in the order in
+ * which lanes read it. */
 #ifndef ACCRT_CUDA_PACKED_CUH_
 #define ACCRT_CUDA_PACKED_CUH_
 
@@ -19,10 +25,11 @@
 
 namespace accrt_cuda {
 
-/* U4: q - 8, or q - z where there are zeros; Q4K: q alone. E2M1: 2^-14 of the value in f16, the value in bf16. */
+/* U4: q - 8, or q - z where there are zeros; Q4K: q alone. E2M1: 2^-14 of the value in f16, the
+ * value in bf16. */
 enum packed_codes { PACKED_U4, PACKED_Q4, PACKED_E2M1, PACKED_S8, PACKED_E4M3, PACKED_E5M2 };
-/* STEP, PAIR, UNIT: a scale for each row and step, two units, one; Q4K: 8-bit scales and minima for each unit, with f16 factors; E8M0:
- * powers of two for each unit. */
+/* STEP, PAIR, UNIT: a scale for each row and step, two units, one; Q4K: 8-bit scales and minima for
+ * each unit, with f16 factors; E8M0: powers of two for each unit. */
 enum packed_scales { SCALES_STEP, SCALES_PAIR, SCALES_UNIT, SCALES_Q4K, SCALES_E8M0 };
 
 constexpr int PACKED_STEP_K = 128;
@@ -35,7 +42,7 @@ template <int CODES> struct packed_form {
   static constexpr int LANE_ROWS = 2 * MATRICES;
 };
 
-// ---- Codes to 16-bit floats ---------------------------------------------------------------------------------------------------
+// ---- Codes to 16-bit floats ---------------------------------------------------------------------
 
 static __device__ __forceinline__ uint32_t and_or(uint32_t x, uint32_t mask, uint32_t more) {
   uint32_t y;
@@ -113,7 +120,8 @@ static __device__ __forceinline__ uint32_t one_of(uint32_t two, int which) {
   return y;
 }
 
-/** Eight 4-bit codes times one of two 6-bit scales: 2^-24 of the products, exactly, as bits of a code alone are 2^-24 of it. */
+/** Eight 4-bit codes times one of two 6-bit scales: 2^-24 of the products, exactly, as bits of a
+ * code alone are 2^-24 of it. */
 static __device__ __forceinline__ void unpack_scaled(uint32_t (&out)[4], uint32_t w, uint32_t scales, int which) {
   const uint32_t v = w >> 8, scale = one_of(scales, which), sixteenth = one_of(multiply_two(scales, 0x2c002c00u), which);
   out[0] = multiply_two(w & 0x000f000fu, scale);
@@ -122,12 +130,14 @@ static __device__ __forceinline__ void unpack_scaled(uint32_t (&out)[4], uint32_
   out[3] = multiply_two(v & 0x00f000f0u, sixteenth);
 }
 
-/** Eight e2m1 codes, their bits placed as packed_prepare.cuh has it: in f16 the first two pairs are one shift away. */
+/** Eight e2m1 codes, their bits placed as packed_prepare.cuh has it: in f16 the first two pairs are
+ * one shift away. */
 template <class T> static __device__ __forceinline__ void unpack_e2m1(uint32_t (&out)[4], uint32_t w);
 template <> __device__ __forceinline__ void unpack_e2m1<f16>(uint32_t (&out)[4], uint32_t w) {
   out[0] = w & 0x8e008e00u;
   out[1] = (w << 3) & 0x8e008e00u;
-  out[2] = ((w & 0x40384038u) * 66u) & 0x8e008e00u; /* 66: six bits on for exponents, one for signs */
+  /* 66: six bits on for exponents, one for signs */
+  out[2] = ((w & 0x40384038u) * 66u) & 0x8e008e00u;
   out[3] = ((w & 0x20072007u) * 516u) & 0x8e008e00u;
 }
 template <> __device__ __forceinline__ void unpack_e2m1<bf16>(uint32_t (&out)[4], uint32_t w) {
@@ -158,7 +168,8 @@ template <> __device__ __forceinline__ void unpack_s8<bf16>(uint32_t& first, uin
   }
 }
 
-/** Four floats of 8 bits to two pairs: in f16 2^-8 of e4m3 values; NaN is told by its row's scale. */
+/** Four floats of 8 bits to two pairs: in f16 2^-8 of e4m3 values; NaN is told by its row's scale.
+ */
 template <class T, int CODES>
 static __device__ __forceinline__ void unpack_f8(uint32_t& first, uint32_t& second, uint32_t w) {
 #pragma unroll
@@ -182,7 +193,7 @@ template <class T, int CODES> static __device__ __forceinline__ constexpr float 
   return is_bf16<T>::value ? 1.0f : CODES == PACKED_E2M1 ? 16384.0f : CODES == PACKED_E4M3 ? 256.0f : CODES == PACKED_Q4 ? 16777216.0f : 1.0f;
 }
 
-// ---- Records ------------------------------------------------------------------------------------------------------------------
+// ---- Records ------------------------------------------------------------------------------------
 
 /** COUNT words of scales. */
 template <int COUNT> struct scale_words {
@@ -211,8 +222,9 @@ static __device__ __forceinline__ float power_of_two(uint32_t word, int byte) {
   return __uint_as_float((byte == 3 ? word >> 1 : word << (23 - 8 * byte)) & 0x7f800000u);
 }
 
-/** Where the parts of a record lie, and a lane's scales, of type ST, and zeros. For each g = lane / 4: scales [row][each], Q4K [unit][row], E8M0
- * [row][unit]; then Q4K's minima [row][unit] and factors [row]; zeros [row][each]. */
+/** Where the parts of a record lie, and a lane's scales, of type ST, and zeros. For each g = lane /
+ * 4: scales [row][each], Q4K [unit][row], E8M0 [row][unit]; then Q4K's minima [row][unit] and
+ * factors [row]; zeros [row][each]. */
 template <int CODES, int SCALES, class ST, bool ZEROS> struct packed_record {
   static constexpr int ROWS = packed_form<CODES>::LANE_ROWS;
   static constexpr int EACH = SCALES == SCALES_UNIT ? 4 : SCALES == SCALES_PAIR ? 2 : 1;
@@ -259,7 +271,8 @@ template <int CODES, int SCALES, class ST, bool ZEROS> struct packed_record {
 #define PACKED_ARRIVALS 32
 #endif
 
-/** Lets the compiler forget where a number comes from, so that it keeps it instead of finding it again and again. */
+/** Lets the compiler forget where a number comes from, so that it keeps it instead of finding it
+ * again and again. */
 static __device__ __forceinline__ void keep(uint32_t& number) { asm("" : "+r"(number)); }
 template <class P> static __device__ __forceinline__ void keep(P*& pointer) { asm("" : "+l"(pointer)); }
 static __device__ __forceinline__ void* at_shared(uint32_t address) { return __cvta_shared_to_generic(address); }
@@ -278,7 +291,8 @@ static __device__ __forceinline__ bool elected() {
 }
 #endif
 
-/** One warp's records on their way through its ring. From sm_90 on one lane asks for a record, before that each lane for its part. */
+/** One warp's records on their way through its ring. From sm_90 on one lane asks for a record,
+ * before that each lane for its part. */
 template <int BYTES> struct packed_ring {
   const uint8_t* next;        /* the record to be asked for next */
   uint32_t left, lane;        /* records to ask for */
@@ -376,7 +390,7 @@ static __host__ __device__ __forceinline__ int64_t packed_place(int64_t tile, in
   return (tile - in_block + first) * steps + step * tiles + in_block - first;
 }
 
-// ---- The product --------------------------------------------------------------------------------------------------------------
+// ---- The product --------------------------------------------------------------------------------
 
 template <class T, class C, class BIAS> struct packed_arguments {
   const T* x;
@@ -450,8 +464,9 @@ template <class T, int CODES, int SCALES, class ST, bool ZEROS, int COLUMNS> str
     }
   }
 
-  /** For minima: sums of x over each unit of a step, each as three bf16 that it is the sum of: rows 4 p + u of a b-operand have part p of unit
-   * u. x as a-operands, of which it does not matter what is which k, times ones in unit u's columns give them. */
+  /** For minima: sums of x over each unit of a step, each as three bf16 that it is the sum of: rows
+   * 4 p + u of a b-operand have part p of unit u. x as a-operands, of which it does not matter
+   * what is which k, times ones in unit u's columns give them. */
   static __device__ __forceinline__ void sum_up(uint32_t (&out)[COLUMNS][2], const uint4* x, int lane) {
     const int g = lane / 4, t = lane % 4;
 #pragma unroll
@@ -470,7 +485,8 @@ template <class T, int CODES, int SCALES, class ST, bool ZEROS, int COLUMNS> str
       uint32_t part[3] = {0, 0, 0};
 #pragma unroll
       for (int e = 0; e < 2; e++) {
-        float rest = (sum[e] + sum[e + 2]) * (1.0f / (FOLDED ? packed_factor<T, CODES>() : 1.0f)); /* a power of two */
+        /* a power of two */
+        float rest = (sum[e] + sum[e + 2]) * (1.0f / (FOLDED ? packed_factor<T, CODES>() : 1.0f));
 #pragma unroll
         for (int i = 0; i < 3; i++) {
           const uint32_t upper = __float_as_uint(rest) & 0xffff0000u;
@@ -557,16 +573,20 @@ template <int WARPS> static __device__ __forceinline__ void meet(int slice) {
     asm volatile("bar.sync %0, %1;" ::"r"(slice + 1), "n"(WARPS * 32) : "memory");
 }
 
-constexpr int PACKED_X_STEPS = 4; /* of a slice: one in use, three on their way, as weights are ahead of them in queues */
+/* of a slice: one in use, three on their way, as weights are ahead of them in queues */
+constexpr int PACKED_X_STEPS = 4;
 
-/** A slice's x: steps of COLUMNS * 8 rows, brought by the slice's warps: sixteen lanes a row, a lane eight elements. */
+/** A slice's x: steps of COLUMNS * 8 rows, brought by the slice's warps: sixteen lanes a row, a
+ * lane eight elements. */
 template <class T, int COLUMNS, int GROUPS> struct packed_window {
   static constexpr int STEP_BYTES = 4 * COLUMNS * 32 * 16; /* [unit][column][lane] */
   static constexpr int ROWS_AT_ONCE = 2 * GROUPS, TIMES = COLUMNS * 8 / ROWS_AT_ONCE;
   uint32_t place;       /* of this thread's first elements in shared memory */
   int row, column;      /* of x */
   int rows, k, whole;   /* of x; steps that are copied by 16 bytes */
-  const T* from[TIMES]; /* the rows that this thread copies; where x has none, what lies there is of no matter: columns know not of each other */
+  /* the rows that this thread copies; where x has none, what lies there is of no matter: columns
+   * know not of each other */
+  const T* from[TIMES];
   const T* x;
   int64_t ldx;
 
@@ -708,7 +728,7 @@ static __device__ __forceinline__ void packed_product(const packed_arguments<T, 
   }
 }
 
-// ---- The weight itself, for products of many rows --------------------------------------------------------------------------------
+// ---- The weight itself, for products of many rows -----------------------------------------------
 
 /** All of w as T, [n, k]: each warp a record at a time. */
 template <class T, int CODES, int SCALES, class ST, bool ZEROS>

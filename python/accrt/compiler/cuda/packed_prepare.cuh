@@ -1,7 +1,8 @@
-/* packed_prepare.cuh - brings packed weights into the order in which packed.cuh reads them: record by record.
+/* packed_prepare.cuh - brings packed weights into the order in which packed.cuh reads them: record
+ * by record.
  *
- * A SOURCE tells the codes and scales of a layout by row and k; it is read slowly and once, when weights are loaded. Codes
- * beyond n and k are such that they add nothing to sums. */
+ * A SOURCE tells the codes and scales of a layout by row and k; it is read slowly and once, when
+ * weights are loaded. Codes beyond n and k are such that they add nothing to sums. */
 #ifndef ACCRT_CUDA_PACKED_PREPARE_CUH_
 #define ACCRT_CUDA_PACKED_PREPARE_CUH_
 
@@ -24,7 +25,8 @@ static __device__ __forceinline__ uint4 packed_codes_at(const SOURCE& source, in
       const uint32_t nothing = CODES == PACKED_S8 ? 0x80u : 0u;
       uint32_t code = r < n && at < k ? source.code(r, at) : nothing;
       if constexpr (SCALES == SCALES_E8M0)
-        code = r < n && at < k && source.power(r, at / 32) == 255 ? 0u : code; /* NaN: infinity times zero */
+        /* NaN: infinity times zero */
+        code = r < n && at < k && source.power(r, at / 32) == 255 ? 0u : code;
       if (form::BYTES)
         word[row * 2 + e / 4] |= code << e % 4 * 8;
       else if (CODES == PACKED_E2M1)
@@ -68,7 +70,8 @@ static __device__ __forceinline__ void packed_scales_at(const SOURCE& source, ui
   }
 }
 
-/** Warps of the whole grid share the work, a record at a time; `block_tiles` are the tiles of a block of the product. */
+/** Warps of the whole grid share the work, a record at a time; `block_tiles` are the tiles of a
+ * block of the product. */
 template <int CODES, int SCALES, class ST, bool ZEROS, class SOURCE>
 static __device__ __forceinline__ void packed_prepare(const SOURCE& source, uint8_t* out, int64_t n, int64_t k, int64_t group, int64_t block_tiles) {
   typedef packed_form<CODES> form;

@@ -1,9 +1,11 @@
-/* softmax.cuh - softmax and log-softmax over the last axis: x is read once, kept in registers, and written once.
+/* softmax.cuh - softmax and log-softmax over the last axis: x is read once, kept in registers, and
+ * written once.
  *
- * ACCRT_CUDA_SOFTMAX(ENTRY, X, MASK, THREADS, CHUNKS, N): X is the type of input and result; threads, chunks and N as in
- * norm.cuh. Optional: `mask` of type MASK (floats: added; bool as uint8_t: false takes out), of which row r takes row
- * r / mask_rows_each % mask_rows. A row of -inf alone gives NaN, as does a row with +inf or NaN. Sums are float,
- * exponentials ex2.approx (2 ulp): the relative error stays under 2^-20 beside the rounding of X. */
+ * ACCRT_CUDA_SOFTMAX(ENTRY, X, MASK, THREADS, CHUNKS, N): X is the type of input and result;
+ * threads, chunks and N as in norm.cuh. Optional: `mask` of type MASK (floats: added; bool as
+ * uint8_t: false takes out), of which row r takes row r / mask_rows_each % mask_rows. A row of -inf
+ * alone gives NaN, as does a row with +inf or NaN. Sums are float, exponentials ex2.approx (2 ulp):
+ * the relative error stays under 2^-20 beside the rounding of X. */
 #ifndef ACCRT_CUDA_SOFTMAX_CUH_
 #define ACCRT_CUDA_SOFTMAX_CUH_
 

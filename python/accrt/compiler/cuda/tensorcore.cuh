@@ -1,4 +1,5 @@
-/* tensorcore.cuh - the instructions for tensor cores and asynchronous copies that products and attention are made of. */
+/* tensorcore.cuh - the instructions for tensor cores and asynchronous copies that products and
+ * attention are made of. */
 #ifndef ACCRT_CUDA_TENSORCORE_CUH_
 #define ACCRT_CUDA_TENSORCORE_CUH_
 
@@ -27,7 +28,7 @@ template <int PENDING> static __device__ __forceinline__ void copy_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
-/** Four 8 x 8 matrices of 16-bit elements; lane i gives the address of row i % 8 of matrix i / 8. */
+/** Four 8 x 8 matrices of 16-bit elements; lane i has the address of row i % 8 of matrix i / 8. */
 static __device__ __forceinline__ void load_matrices(uint32_t (&to)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])

@@ -1,8 +1,10 @@
-/* warpgroup.cuh - products on Hopper's warpgroup instructions (wgmma, sm_90a alone): the tiles of gemm.cuh, twice as fast.
+/* warpgroup.cuh - products on Hopper's warpgroup instructions (wgmma, sm_90a alone): the tiles of
+ * gemm.cuh, twice as fast.
  *
- * ACCRT_CUDA_GEMM_WARPGROUP(ENTRY, T, C, BIAS, ACTIVATION): 128 x 128 results by two warpgroups, b [n, k]; parameters, grid and
- * shared memory are those of ACCRT_CUDA_GEMM with tiles of 128. Stages of 64 along k have rows of 128 bytes, swizzled as the
- * instruction's 128-byte mode wants them, brought by cp.async. */
+ * ACCRT_CUDA_GEMM_WARPGROUP(ENTRY, T, C, BIAS, ACTIVATION): 128 x 128 results by two warpgroups, b
+ * [n, k]; parameters, grid and shared memory are those of ACCRT_CUDA_GEMM with tiles of 128. Stages
+ * of 64 along k have rows of 128 bytes, swizzled as the instruction's 128-byte mode wants them,
+ * brought by cp.async. */
 #ifndef ACCRT_CUDA_WARPGROUP_CUH_
 #define ACCRT_CUDA_WARPGROUP_CUH_
 
@@ -12,7 +14,8 @@ namespace accrt_cuda {
 
 constexpr int WARPGROUP_THREADS = 256;
 
-/** Where a tile of 8-row groups of 1024 bytes begins: address, stride of the groups, 128-byte swizzle. */
+/** Where a tile of 8-row groups of 1024 bytes begins: address, stride of the groups, 128-byte
+ * swizzle. */
 static __device__ __forceinline__ uint64_t tile_descriptor(const void* tile) {
   return (uint64_t)(shared_address(tile) >> 4 & 0x3fff) | (uint64_t)1 << 16 |
          (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
@@ -27,7 +30,8 @@ static __device__ __forceinline__ void warpgroup_commit() {
 template <int PENDING> static __device__ __forceinline__ void warpgroup_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
-/** What was written to shared memory by ordinary stores and cp.async is seen by wgmma after the next barrier. */
+/** What was written to shared memory by ordinary stores and cp.async is seen by wgmma after the
+ * next barrier. */
 static __device__ __forceinline__ void publish_to_warpgroup() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -54,7 +58,8 @@ static __device__ __forceinline__ void publish_to_warpgroup() {
       : "l"(a), "l"(b)                                                                             \
       : "memory")
 
-/** c[64 x 128] += a[64 x 16] b[16 x 128]; rows of c are dealt to threads as those of mma.sync's tiles. */
+/** c[64 x 128] += a[64 x 16] b[16 x 128]; rows of c are dealt to threads as those of mma.sync's
+ * tiles. */
 template <class T>
 static __device__ __forceinline__ void warpgroup_multiply(float (&c)[64], uint64_t a, uint64_t b);
 template <>
@@ -111,7 +116,8 @@ static __device__ __forceinline__ void warpgroup_gemm(const gemm_arguments<T, C,
     copy_wait<0>();
     publish_to_warpgroup();
     __syncthreads();
-    /* The stage that is filled now was multiplied two steps ago: each warpgroup has waited for that before the barrier. */
+    /* The stage that is filled now was multiplied two steps ago: each warpgroup has waited for that
+     * before the barrier. */
     if (step + 1 < steps)
       bring(step + 1);
     const uint64_t at_a =

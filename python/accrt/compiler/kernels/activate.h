@@ -1,5 +1,5 @@
-/* activate.h - the activation at the end of a product, over a tile of floats. Its numbers are those of ACTIVATIONS in matmul.py and of
- * numbers.cuh. */
+/* activate.h - the activation at the end of a product, over a tile of floats. Its numbers are those
+ * of ACTIVATIONS in matmul.py and of numbers.cuh. */
 #ifndef ACCRT_KERNELS_ACTIVATE_H_
 #define ACCRT_KERNELS_ACTIVATE_H_
 

@@ -1,11 +1,14 @@
-/* attention.c - scaled dot-product attention with online softmax over blocks of keys; nothing of size q_len x kv_len is made.
+/* attention.c - scaled dot-product attention with online softmax over blocks of keys; nothing of
+ * size q_len x kv_len is made.
  *
- * Instantiated with Q_TAG (queries and result), KV_TAG, MASK_TAG (f32, f16, bf16: added; bool: false masks out),
- * HEAD (head size rounded up to PANEL), ROWS and KEYS (rows and keys of a block), ENTRY. Computes in f32.
+ * Instantiated with Q_TAG (queries and result), KV_TAG, MASK_TAG (f32, f16, bf16: added; bool:
+ * false masks out), HEAD (head size rounded up to PANEL), ROWS and KEYS (rows and keys of a block),
+ * ENTRY. Computes in f32.
  *
- * The query heads that share a key head (grouped heads) are rows of one product: row r of a group is head r / q_len,
- * position r % q_len. x of the grid walks blocks of ROWS rows, y key heads, z the batch. The cache's strides say its
- * capacity; kv_len is its live length. Causal: a query at position i sees keys up to i + causal_offset.
+ * The query heads that share a key head (grouped heads) are rows of one product: row r of a group
+ * is head r / q_len, position r % q_len. x of the grid walks blocks of ROWS rows, y key heads, z
+ * the batch. The cache's strides say its capacity; kv_len is its live length. Causal: a query at
+ * position i sees keys up to i + causal_offset.
  *
  * A row that sees no key at all gives zeros. NaN propagates from any key that a row sees. */
 #define AHEAD_LINES 0 /* panels are made on the spot */
@@ -67,7 +70,8 @@ typedef struct {
   float* maximum;
   float* sum;
   int32_t*
-      heads; /* of each row, and its position and the number of keys it may see: divisions are slow */
+      /* of each row, and its position and the number of keys it may see: divisions are slow */
+      heads;
   int32_t* positions;
   int64_t* limits;
 } state_t;
@@ -136,7 +140,8 @@ ALWAYS_INLINE float dot(const float* q, const kv_t* k, int64_t size) {
   return total;
 }
 
-/* Few rows (decoding): transposing the keys would cost more than the products. Four keys share one horizontal sum. */
+/* Few rows (decoding): transposing the keys would cost more than the products. Four keys share one
+ * horizontal sum. */
 static void score_few(const state_t* s, int64_t row, int64_t rows, int64_t first, int64_t count) {
   int64_t size = s->p->head_size, step = s->p->k_row, whole = size / VL * VL, i = 0;
   for (; i + 4 <= count; i += 4) {
@@ -251,7 +256,8 @@ static void apply_mask(const state_t* s, float* scores, int64_t row, int64_t fir
 #endif
 }
 
-/* Scores of one row become weights relative to the new maximum; what was summed before is scaled to it. */
+/* Scores of one row become weights relative to the new maximum; what was summed before is scaled to
+ * it. */
 static void soften_row(const state_t* s, float* scores, int64_t row, int64_t width) {
   vf top = v_set(NEGATIVE_INFINITY);
   for (int64_t j = 0; j < width; j += VL)

@@ -1,8 +1,9 @@
 /* bmm.c - C = scale * A * B per batch entry, both operands dynamic and with any strides.
  *
- * Instantiated with A_TAG, B_TAG, C_TAG (f32, f16 or bf16) and ENTRY; computes in f32. A workgroup makes up to GROUP_ROWS
- * rows by one panel of columns: it gathers a slice of B into a panel and multiplies all its rows by it. x of the grid
- * walks panels, y rows, z the batch (up to three axes). Writes nothing but C. */
+ * Instantiated with A_TAG, B_TAG, C_TAG (f32, f16 or bf16) and ENTRY; computes in f32. A workgroup
+ * makes up to GROUP_ROWS rows by one panel of columns: it gathers a slice of B into a panel and
+ * multiplies all its rows by it. x of the grid walks panels, y rows, z the batch (up to three
+ * axes). Writes nothing but C. */
 #define AHEAD_LINES 0 /* panels are made on the spot */
 #include "gemm_core.h"
 #include "types.h"

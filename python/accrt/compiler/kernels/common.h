@@ -1,5 +1,5 @@
-/* common.h - what every kernel of the reference compiler shares: element access for all types, hints for vectorizers,
- * failure messages. Freestanding: accrt/kernel.h alone. */
+/* common.h - what every kernel of the reference compiler shares: element access for all types,
+ * hints for vectorizers, failure messages. Freestanding: accrt/kernel.h alone. */
 #ifndef ACCRT_KERNELS_COMMON_H_
 #define ACCRT_KERNELS_COMMON_H_
 
@@ -15,8 +15,9 @@
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 
-/* INDEPENDENT before a loop: its iterations may run side by side. Outputs may still be the very memory of an input at
- * the same index (in-place), which `restrict` would forbid. UNROLL_FULLY: the trip count is a constant. */
+/* INDEPENDENT before a loop: its iterations may run side by side. Outputs may still be the very
+ * memory of an input at the same index (in-place), which `restrict` would forbid. UNROLL_FULLY: the
+ * trip count is a constant. */
 #if defined(__clang__)
 #define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #define UNROLL_FULLY _Pragma("clang loop unroll(full)")
@@ -61,7 +62,8 @@ ALWAYS_INLINE double f64_bits(uint64_t u) {
   return x;
 }
 
-/* 16-bit floats travel as their bits. Branch-free, so that loops over them vectorize on any target. */
+/* 16-bit floats travel as their bits. Branch-free, so that loops over them vectorize on any target.
+ */
 typedef struct {
   uint16_t bits;
 } f16_t;
@@ -90,7 +92,8 @@ ALWAYS_INLINE float f32_from_f16(f16_t h) {
   return f32_bits(sign | ((h.bits & 0x7C00u) == 0x7C00u ? special : finite));
 }
 
-/* Round to nearest even: normals by integer arithmetic, subnormals by the rounding of a float addition. */
+/* Round to nearest even: normals by integer arithmetic, subnormals by the rounding of a float
+ * addition. */
 ALWAYS_INLINE f16_t f16_from_f32(float x) {
   uint32_t u = bits_f32(x), sign = (u >> 16) & 0x8000u, m = u & 0x7FFFFFFFu;
   uint32_t normal = (m - 0x38000000u + 0xFFFu + ((m >> 13) & 1u)) >> 13;
@@ -102,7 +105,8 @@ ALWAYS_INLINE f16_t f16_from_f32(float x) {
   return h;
 }
 
-/* f64 to f32 by rounding to odd: a second rounding to 16 bits then gives what one rounding would. */
+/* f64 to f32 by rounding to odd: a second rounding to 16 bits then gives what one rounding would.
+ */
 ALWAYS_INLINE float f32_from_f64_odd(double x) {
   float r = (float)x;
   uint32_t u = bits_f32(r);
@@ -111,7 +115,8 @@ ALWAYS_INLINE float f32_from_f64_odd(double x) {
   return f32_bits(x != x ? u : ((u - beyond) | inexact));
 }
 
-/* Message for a failed kernel: each % of `text` becomes the next of the two numbers; cut to the caller's room. */
+/* Message for a failed kernel: each % of `text` becomes the next of the two numbers; cut to the
+ * caller's room. */
 static __attribute__((unused)) void fail_message(const accrt_kernel_workgroup_t* workgroup,
                                                  const char* text, int64_t a, int64_t b) {
   char* out = workgroup->message;

@@ -1,8 +1,9 @@
 /* copy.c - strided copies of up to eight axes: transpose, permute, slice, concat, expand.
  *
- * Instantiated with BYTES (1, 2, 4 or 8: the element) and ENTRY. Axes come in an order that selection chose: the last one is
- * contiguous in the output if any is, the one before it in the input if the last one is not. Such a pair is copied in
- * square tiles, so that both sides use whole cache lines. x of the grid walks pieces of the first seven axes. */
+ * Instantiated with BYTES (1, 2, 4 or 8: the element) and ENTRY. Axes come in an order that
+ * selection chose: the last one is contiguous in the output if any is, the one before it in the
+ * input if the last one is not. Such a pair is copied in square tiles, so that both sides use whole
+ * cache lines. x of the grid walks pieces of the first seven axes. */
 #include "common.h"
 
 #if BYTES == 1

@@ -1,8 +1,10 @@
-/* dequantize.c - rows of a weight in any layout of the registry as floats: all of them, or those that an index picks (embeddings).
+/* dequantize.c - rows of a weight in any layout of the registry as floats: all of them, or those
+ * that an index picks (embeddings).
  *
- * Instantiated with LAYOUT (an id), S_TAG (type of scales), OUT_TAG, INDEX_TAG and ENTRY. x of the grid walks rows of the result; without an
- * index row i is the weight's row i. An index outside [0, n) fails the dispatch with KERNEL_ERROR_INDEX, and so does a column whose group is
- * none of the weight's. */
+ * Instantiated with LAYOUT (an id), S_TAG (type of scales), OUT_TAG, INDEX_TAG and ENTRY. x of the
+ * grid walks rows of the result; without an index row i is the weight's row i. An index outside [0,
+ * n) fails the dispatch with KERNEL_ERROR_INDEX, and so does a column whose group is none of the
+ * weight's. */
 #include "types.h"
 
 #define INLINE ALWAYS_INLINE

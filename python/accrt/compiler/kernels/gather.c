@@ -1,7 +1,9 @@
-/* gather.c - rows picked by index along one axis: out[o][i][...] = x[o][index[i]][...]. Embeddings and index_select.
+/* gather.c - rows picked by index along one axis: out[o][i][...] = x[o][index[i]][...]. Embeddings
+ * and index_select.
  *
- * Instantiated with INDEX_TAG (i32 or i64) and ENTRY; moves bytes, so that one kernel serves all types. An index outside
- * [0, size) fails the dispatch with KERNEL_ERROR_INDEX. x of the grid walks groups of (o, i). */
+ * Instantiated with INDEX_TAG (i32 or i64) and ENTRY; moves bytes, so that one kernel serves all
+ * types. An index outside [0, size) fails the dispatch with KERNEL_ERROR_INDEX. x of the grid walks
+ * groups of (o, i). */
 #include "types.h"
 
 typedef TYPE(INDEX_TAG) index_t;

@@ -1,7 +1,8 @@
 /* gemm.c - C = activation(A * B + bias) + residual, with B packed into panels by gemm_pack.c.
  *
- * Instantiated with A_TAG, B_TAG, C_TAG (f32, f16 or bf16) and ENTRY; computes in f32. A workgroup makes up to GROUP_ROWS
- * rows by `panels_per_group` panels. x of the grid walks panels, y rows. Writes nothing but C. */
+ * Instantiated with A_TAG, B_TAG, C_TAG (f32, f16 or bf16) and ENTRY; computes in f32. A workgroup
+ * makes up to GROUP_ROWS rows by `panels_per_group` panels. x of the grid walks panels, y rows.
+ * Writes nothing but C. */
 #include "activate.h"
 #include "gemm_core.h"
 #include "types.h"

@@ -1,8 +1,9 @@
-/* gemm_core.h - the register-blocked heart of all matrix products of f32: a few rows of A times one panel of B.
+/* gemm_core.h - the register-blocked heart of all matrix products of f32: a few rows of A times one
+ * panel of B.
  *
- * A panel is PANEL columns of B, row k at b + k * ldb; packed weights have ldb == PANEL. A stays where it is, row-major.
- * Products accumulate over all of k in registers in ascending order, so that a result does not depend on how rows and
- * panels were shared among workgroups. */
+ * A panel is PANEL columns of B, row k at b + k * ldb; packed weights have ldb == PANEL. A stays
+ * where it is, row-major. Products accumulate over all of k in registers in ascending order, so
+ * that a result does not depend on how rows and panels were shared among workgroups. */
 #ifndef ACCRT_KERNELS_GEMM_CORE_H_
 #define ACCRT_KERNELS_GEMM_CORE_H_
 
@@ -10,7 +11,8 @@
 
 #define PANEL 32
 
-/* Vectors in a row of the register block, and its rows: as many accumulators as leave room for a row of B. */
+/* Vectors in a row of the register block, and its rows: as many accumulators as leave room for a
+ * row of B. */
 #if VL == 16
 #define BLOCK_VECTORS 2
 #define BLOCK_ROWS 14
@@ -23,9 +25,9 @@
 #endif
 #define BLOCK_COLUMNS (BLOCK_VECTORS * VL)
 
-/* Cache lines of `ahead`, the panel after this one, that are asked for with every four k: weights which pass only once
- * come from memory while others are used. Small blocks need it (a tenth of the time with AVX2); with 14 rows the
- * processor's own prefetching keeps up. */
+/* Cache lines of `ahead`, the panel after this one, that are asked for with every four k: weights
+ * which pass only once come from memory while others are used. Small blocks need it (a tenth of the
+ * time with AVX2); with 14 rows the processor's own prefetching keeps up. */
 #ifndef AHEAD_LINES
 #if VL == 16
 #define AHEAD_LINES 0
@@ -44,11 +46,12 @@ ALWAYS_INLINE vf load_b_f16(const f16_t* p) {
   return v_load_f16(p);
 }
 
-/* Hides that a value is loop-invariant, so that row addresses are formed by addressing modes and not kept in (too many)
- * registers of their own. */
+/* Hides that a value is loop-invariant, so that row addresses are formed by addressing modes and
+ * not kept in (too many) registers of their own. */
 #define OPAQUE(x) __asm__("" : "+r"(x))
 
-/* One k: the row of B, then each row of A broadcast against it. Rows are reached from every fourth one. */
+/* One k: the row of B, then each row of A broadcast against it. Rows are reached from every fourth
+ * one. */
 #define MICRO_STEP(LOAD_B, K)                                                                      \
   do {                                                                                             \
     vf row_[BLOCK_VECTORS];                                                                        \
@@ -113,7 +116,8 @@ ALWAYS_INLINE vf load_b_f16(const f16_t* p) {
     micro(R, k, a, lda, b, ldb, tile, tile_step, accumulate, ahead);                               \
     break;
 
-/* Defines `row_block`: rows (1 to BLOCK_ROWS) x PANEL columns of A * B into (or, with accumulate, onto) `tile`. */
+/* Defines `row_block`: rows (1 to BLOCK_ROWS) x PANEL columns of A * B into (or, with accumulate,
+ * onto) `tile`. */
 #define DEFINE_ROW_BLOCK(B_T, LOAD_B)                                                              \
   DEFINE_MICRO(B_T, LOAD_B, micro)                                                                 \
   static __attribute__((noinline)) void row_block_columns(                                         \
@@ -130,7 +134,8 @@ ALWAYS_INLINE vf load_b_f16(const f16_t* p) {
     }                                                                                              \
   }
 
-/* Rows of A that one workgroup takes at most: they stay in the second-level cache while panels pass. */
+/* Rows of A that one workgroup takes at most: they stay in the second-level cache while panels
+ * pass. */
 #define GROUP_ROWS 112
 
 /* Depth of the slices that are gone through one by one where operands have to be copied first. */
@@ -150,8 +155,9 @@ ALWAYS_INLINE vf load_b_f16(const f16_t* p) {
     }                                                                                              \
   }
 
-/* Copies `rows` x `k` elements to f32 rows that are STAGED_STEP apart: for A of another type or with strided columns. Plain
- * f32 rows are read in place, even at distances that share cache sets: measured, copying them costs more than it saves. */
+/* Copies `rows` x `k` elements to f32 rows that are STAGED_STEP apart: for A of another type or
+ * with strided columns. Plain f32 rows are read in place, even at distances that share cache sets:
+ * measured, copying them costs more than it saves. */
 #define STAGED_STEP (SLICE_K + 16)
 #define STAGED_FLOATS (GROUP_ROWS * STAGED_STEP)
 
@@ -169,8 +175,9 @@ ALWAYS_INLINE vf load_b_f16(const f16_t* p) {
     }                                                                                              \
   }
 
-/* Defines `gather_columns`: `columns` (up to PANEL) rows of `k` contiguous elements, `column_step` apart, become the columns
- * of a panel: panel[i * PANEL + j] = b[j * column_step + i]. What is beyond `columns` becomes zero. */
+/* Defines `gather_columns`: `columns` (up to PANEL) rows of `k` contiguous elements, `column_step`
+ * apart, become the columns of a panel: panel[i * PANEL + j] = b[j * column_step + i]. What is
+ * beyond `columns` becomes zero. */
 #define GATHER_DEPTH 16
 #define DEFINE_GATHER_COLUMNS(B_T, TO_F32, B_IS_F32)                                               \
   static void gather_columns(float* panel, const B_T* b, int64_t column_step, int64_t columns,     \

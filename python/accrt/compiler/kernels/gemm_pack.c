@@ -1,7 +1,9 @@
-/* gemm_pack.c - the prepare kernel of gemm.c: a k x n matrix with any strides becomes panels of PANEL columns,
- * [ceil(n / PANEL)][k][PANEL], the last one padded with zeros. One layout for every target.
+/* gemm_pack.c - the prepare kernel of gemm.c: a k x n matrix with any strides becomes panels of
+ * PANEL columns, [ceil(n / PANEL)][k][PANEL], the last one padded with zeros. One layout for every
+ * target.
  *
- * Instantiated with S_TAG (source), P_TAG (packed) and ENTRY. x of the grid walks panels, y slices of k. */
+ * Instantiated with S_TAG (source), P_TAG (packed) and ENTRY. x of the grid walks panels, y slices
+ * of k. */
 #include "gemm_core.h"
 #include "types.h"
 
@@ -44,7 +46,8 @@ static void pack_contiguous(p_t* out, const s_t* b, int64_t rows, int64_t row_st
 #define P_IS_F32 CONCAT(IS_F32_, P_TAG)
 DEFINE_GATHER_COLUMNS(s_t, LOAD(S_TAG), CONCAT(IS_F32_, S_TAG))
 
-/* Columns of B are contiguous (weights stored as [n][k]): blocks of 16 x PANEL, so that both sides use whole lines. */
+/* Columns of B are contiguous (weights stored as [n][k]): blocks of 16 x PANEL, so that both sides
+ * use whole lines. */
 static void pack_transposed(p_t* out, const s_t* b, int64_t rows, int64_t column_step) {
   if (P_IS_F32) {
     gather_columns((float*)(void*)out, b, column_step, PANEL, rows);

@@ -1,5 +1,6 @@
-/* lanes.h - reductions over contiguous elements in a fixed order: LANES partial results, joined pairwise at the end. The
- * order depends on the length alone, so that results are the same on every target; compilers make vectors of it. */
+/* lanes.h - reductions over contiguous elements in a fixed order: LANES partial results, joined
+ * pairwise at the end. The order depends on the length alone, so that results are the same on every
+ * target; compilers make vectors of it. */
 #ifndef ACCRT_KERNELS_LANES_H_
 #define ACCRT_KERNELS_LANES_H_
 

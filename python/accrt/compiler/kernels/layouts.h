@@ -1,8 +1,10 @@
-/* layouts.h - weights in the layouts of the registry (docs/layouts.md), element by element: codes, scales and values.
+/* layouts.h - weights in the layouts of the registry (docs/layouts.md), element by element: codes,
+ * scales and values.
  *
- * For C and for CUDA. Before it is included: INLINE, the declaration of an inline function, and LAYOUT, an id of accrt/layout.h; SCALE_AT(p, i),
- * which gives the i-th scale of a component as a float. Sizes are not checked: whoever made the bundle did. Groups of columns are, for
- * they are data, and anybody's: an element of a group that is not there is NaN. */
+ * For C and for CUDA. Before it is included: INLINE, the declaration of an inline function, and
+ * LAYOUT, an id of accrt/layout.h; SCALE_AT(p, i), which gives the i-th scale of a component as a
+ * float. Sizes are not checked: whoever made the bundle did. Groups of columns are, for they are
+ * data, and anybody's: an element of a group that is not there is NaN. */
 #ifndef ACCRT_KERNELS_LAYOUTS_H_
 #define ACCRT_KERNELS_LAYOUTS_H_
 
@@ -32,7 +34,8 @@ enum {
 };
 /* layouts: end */
 
-/* A weight [..., n, k] with the components that its layout has; rows are those of all matrices. `is_e5m2`: of 8-bit floats. */
+/* A weight [..., n, k] with the components that its layout has; rows are those of all matrices.
+ * `is_e5m2`: of 8-bit floats. */
 typedef struct {
   const uint8_t *data, *scales, *zeros, *group_index, *global_scale;
   int64_t n, k, group, groups, is_e5m2;
@@ -62,7 +65,8 @@ INLINE uint32_t bits_of(float x) {
   return u;
 #endif
 }
-/* A float of 16 bits or less whose exponent field ends where that of f32 would, so many binary orders too small. */
+/* A float of 16 bits or less whose exponent field ends where that of f32 would, so many binary
+ * orders too small. */
 INLINE float f16_at(const uint8_t* p) {
   uint32_t h = u16_at(p), magnitude = (h & 0x7FFFu) << 13, sign = (h & 0x8000u) << 16;
   uint32_t finite = bits_of(float_of(magnitude) * 0x1p112f);

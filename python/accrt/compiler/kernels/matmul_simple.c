@@ -1,7 +1,9 @@
-/* matmul_simple.c - C = A * B per batch entry for the types without a kernel of their own: f64 and integers (which wrap).
+/* matmul_simple.c - C = A * B per batch entry for the types without a kernel of their own: f64 and
+ * integers (which wrap).
  *
- * Instantiated with TAG (of A, B, C and all arithmetic), MULTIPLY_ADD and ENTRY. A workgroup makes ROWS rows by COLUMNS
- * columns, k by k, in ascending order. x of the grid walks columns, y rows, z the batch (up to three axes). */
+ * Instantiated with TAG (of A, B, C and all arithmetic), MULTIPLY_ADD and ENTRY. A workgroup makes
+ * ROWS rows by COLUMNS columns, k by k, in ascending order. x of the grid walks columns, y rows, z
+ * the batch (up to three axes). */
 #include "types.h"
 
 typedef TYPE(TAG) element_t;

@@ -1,7 +1,8 @@
 /* norm.c - layer norm and RMS norm over the last axis, one row after the other.
  *
- * Instantiated with X_TAG (input and result), W_TAG (weight and bias), RMS (0 or 1) and ENTRY. 16-bit types are computed in
- * f32. x of the grid walks groups of rows. The variance is taken around the mean in a second pass: nothing cancels. */
+ * Instantiated with X_TAG (input and result), W_TAG (weight and bias), RMS (0 or 1) and ENTRY.
+ * 16-bit types are computed in f32. x of the grid walks groups of rows. The variance is taken
+ * around the mean in a second pass: nothing cancels. */
 #include "lanes.h"
 #include "types.h"
 

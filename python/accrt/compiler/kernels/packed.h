@@ -1,13 +1,16 @@
-/* packed.h - weights that stay packed, as host kernels read them: where their parts lie, and vectors of codes.
+/* packed.h - weights that stay packed, as host kernels read them: where their parts lie, and
+ * vectors of codes.
  *
- * A weight [n, k] is cut into panels of 16 rows and blocks of 32 k. The codes of a panel lie block after block; within a block
- * each lane of a vector of dwords is one row:
- *   4-bit codes, 256 bytes: byte b of row r in quarter v holds k = 8 v + b (low nibble) and 8 v + 4 + b
+ * A weight [n, k] is cut into panels of 16 rows and blocks of 32 k. The codes of a panel lie block
+ * after block; within a block each lane of a vector of dwords is one row:
+ *   4-bit codes, 256 bytes: byte b of row r in quarter v holds k = 8 v + b (low nibble) and
+ *     8 v + 4 + b
  *   8-bit codes, 512 bytes: byte b of row r in eighth v holds k = 4 v + b
  *   8-bit floats, 512 bytes: byte r of sixteen bytes i holds k = i
- * Behind the codes of all panels lie the scales, panel by panel: for each group sixteen of them, of type ST; for Q4_K for each 256 k
- * sixteen f16 factors of scales, sixteen of minima, then for each block sixteen bytes of scales and sixteen of minima. Last lie zeros,
- * sixteen bytes for each group. What is behind n and k adds nothing. */
+ * Behind the codes of all panels lie the scales, panel by panel: for each group sixteen of them, of
+ * type ST; for Q4_K for each 256 k sixteen f16 factors of scales, sixteen of minima, then for each
+ * block sixteen bytes of scales and sixteen of minima. Last lie zeros, sixteen bytes for each
+ * group. What is behind n and k adds nothing. */
 #ifndef ACCRT_KERNELS_PACKED_H_
 #define ACCRT_KERNELS_PACKED_H_
 
@@ -18,7 +21,8 @@
 #define PARTS (PANEL_ROWS / VL) /* vectors of floats in a panel's rows */
 #define Q4K_RECORD_BYTES 320
 
-/* What codes mean: u - 8 or u - zero; u alone, with scales and minima of Q4_K; u - 128; twice an e2m1 value; floats. */
+/* What codes mean: u - 8 or u - zero; u alone, with scales and minima of Q4_K; u - 128; twice an
+ * e2m1 value; floats. */
 #define CODES_U4 1
 #define CODES_Q4 2
 #define CODES_S8 3
@@ -28,12 +32,13 @@
 #define CODES_ARE_BYTES(c) ((c) == CODES_S8 || (c) >= CODES_E4M3)
 #define CODES_BLOCK_BYTES(c) (CODES_ARE_BYTES(c) ? 512 : 256)
 
-/* One row of x in 8 bits: codes, then a scale and the sum of the codes for each block; rows begin at multiples of 64. */
+/* One row of x in 8 bits: codes, then a scale and the sum of the codes for each block; rows begin
+ * at multiples of 64. */
 ALWAYS_INLINE int64_t quantized_row_bytes(int64_t k) {
   return (ceildiv_i64(k, BLOCK_K) * (BLOCK_K + 8) + 63) / 64 * 64;
 }
 
-/* ---- Vectors of 4 VL codes, which are VL dwords, and sums of VL integers ----------------------------------------------------- */
+/* ---- Vectors of 4 VL codes, which are VL dwords, and sums of VL integers --------------------- */
 
 #if VL == 16
 typedef __m512i vu;
@@ -197,7 +202,7 @@ ALWAYS_INLINE void load_codes(vu u[8], const uint8_t* block, int part, const int
   }
 }
 
-/* ---- Products of a block: for each row the sum of 32 unsigned codes times 8-bit numbers of x, exactly ------------------------- */
+/* ---- Products of a block: for each row the sum of 32 unsigned codes times 8-bit numbers of x */
 
 ALWAYS_INLINE int32_t four_codes(const int8_t* x) {
   int32_t four;

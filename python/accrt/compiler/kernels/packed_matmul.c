@@ -1,11 +1,12 @@
 /* packed_matmul.c - c = activation(x @ w^T + bias) + residual, with w packed as packed.h has it.
  *
- * Instantiated with CODES, SCALES (f32, f16, bf16, power, q4k), TOP_IS_NAN (of powers), ZEROS (0 or 1), C_TAG and ENTRY; for
- * floats of 8 bits also A_TAG. x is what quantize_rows.c made, or for 8-bit floats x itself. A workgroup makes `panels_per_group` panels of 16
- * columns for up to GROUP_ROWS rows; x of the grid walks panels, y rows.
+ * Instantiated with CODES, SCALES (f32, f16, bf16, power, q4k), TOP_IS_NAN (of powers), ZEROS (0 or
+ * 1), C_TAG and ENTRY; for floats of 8 bits also A_TAG. x is what quantize_rows.c made, or for
+ * 8-bit floats x itself. A workgroup makes `panels_per_group` panels of 16 columns for up to
+ * GROUP_ROWS rows; x of the grid walks panels, y rows.
  *
- * Sums of products of codes are exact; everything else is f32, blocks in ascending order, so that a row has the same bytes alone and in a
- * batch. */
+ * Sums of products of codes are exact; everything else is f32, blocks in ascending order, so that a
+ * row has the same bytes alone and in a batch. */
 #include "activate.h"
 #include "packed.h"
 #include "types.h"
@@ -77,7 +78,8 @@ ALWAYS_INLINE panel_t panel_at(const packed_matmul_params_t* p, int64_t panel) {
   return at;
 }
 
-/* Lines that are asked for ahead of use: the processor's own prefetching stops at the ends of pages. */
+/* Lines that are asked for ahead of use: the processor's own prefetching stops at the ends of
+ * pages. */
 #define AHEAD_BYTES 4096
 #define RECORDS_AHEAD 4
 #define SCALES_AHEAD 8 /* groups */
@@ -161,7 +163,8 @@ ALWAYS_INLINE rows_t rows_at(const packed_matmul_params_t* p, int64_t row, const
 }
 
 #if CODES == CODES_Q4
-/* Each 256 k: d (sum of s_j dx_j dot_j) - dmin (sum of m_j dx_j sum_j). The products within are exact before they are added. */
+/* Each 256 k: d (sum of s_j dx_j dot_j) - dmin (sum of m_j dx_j sum_j). The products within are
+ * exact before they are added. */
 #define DEFINE_BLOCK_ROWS(NAME, ATTRIBUTE, DOT)                                                    \
   static inline __attribute__((always_inline))                                                     \
   ATTRIBUTE void NAME##_rows(const packed_matmul_params_t* p, const panel_t* at, int64_t row,      \

@@ -1,8 +1,9 @@
 /* packed_prepare.c - brings a weight into the order of packed.h, once, when it is loaded.
  *
- * Instantiated with LAYOUT, CODES and SCALES (as packed_matmul.c has them), S_TAG (type of scales in their component), ZEROS and ENTRY. x of
- * the grid walks panels of 16 rows; y cuts k into pieces, the first of which makes the scales too. A NaN in e4m3 codes becomes
- * NaN in its scale: every product with it is NaN either way. */
+ * Instantiated with LAYOUT, CODES and SCALES (as packed_matmul.c has them), S_TAG (type of scales
+ * in their component), ZEROS and ENTRY. x of the grid walks panels of 16 rows; y cuts k into
+ * pieces, the first of which makes the scales too. A NaN in e4m3 codes becomes NaN in its scale:
+ * every product with it is NaN either way. */
 #include "packed.h"
 #include "types.h"
 

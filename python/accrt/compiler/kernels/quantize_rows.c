@@ -1,8 +1,9 @@
-/* quantize_rows.c - rows of x in 8 bits for products with packed weights (packed.h): in each block of 32 the largest magnitude is 127.
+/* quantize_rows.c - rows of x in 8 bits for products with packed weights (packed.h): in each block
+ * of 32 the largest magnitude is 127.
  *
- * Instantiated with A_TAG (f32, f16 or bf16) and ENTRY. A number is off by at most 0.501 of its block's scale, largest / 127. A block that
- * has NaN or an infinity gets the scale NaN; one whose largest magnitude is below 2^-100 becomes zero. x of the grid walks
- * pieces of rows, y rows. */
+ * Instantiated with A_TAG (f32, f16 or bf16) and ENTRY. A number is off by at most 0.501 of its
+ * block's scale, largest / 127. A block that has NaN or an infinity gets the scale NaN; one whose
+ * largest magnitude is below 2^-100 becomes zero. x of the grid walks pieces of rows, y rows. */
 #include "packed.h"
 #include "types.h"
 

@@ -1,9 +1,11 @@
-/* reduce.c - sum, mean, product, maximum and minimum over up to two (collapsed) axes, keeping up to three.
+/* reduce.c - sum, mean, product, maximum and minimum over up to two (collapsed) axes, keeping up to
+ * three.
  *
- * Instantiated with X_TAG, OUT_TAG, OP (SUM, MEAN, PROD, MAX or MIN) and ENTRY. Accumulates in the result's type, 16-bit
- * floats in f32; integers wrap. Nothing reduced gives 0, NaN, 1, the lowest and the highest value. NaN propagates.
- * x of the grid walks pieces of the kept index space, whose last axis is walked by vectors when nothing reduced is
- * contiguous. The order of additions depends on the shape alone. */
+ * Instantiated with X_TAG, OUT_TAG, OP (SUM, MEAN, PROD, MAX or MIN) and ENTRY. Accumulates in the
+ * result's type, 16-bit floats in f32; integers wrap. Nothing reduced gives 0, NaN, 1, the lowest
+ * and the highest value. NaN propagates. x of the grid walks pieces of the kept index space, whose
+ * last axis is walked by vectors when nothing reduced is contiguous. The order of additions depends
+ * on the shape alone. */
 #include "lanes.h"
 #include "types.h"
 
@@ -83,8 +85,9 @@ typedef struct {
 #define VALUE(x, c) ((acc_t)LOAD(X_TAG)(x))
 DEFINE_LANE_REDUCTION(reduce_run, x_t, acc_t, START, COMBINE, VALUE)
 
-/* Runs of BLOCK elements are reduced on their own, in the result's type; what they give is joined in double (floats), so
- * that rounding errors grow with BLOCK / LANES and not with the number of elements. */
+/* Runs of BLOCK elements are reduced on their own, in the result's type; what they give is joined
+ * in double (floats), so that rounding errors grow with BLOCK / LANES and not with the number of
+ * elements. */
 #define BLOCK 1024
 #if CONCAT(FLOAT_, OUT_TAG)
 typedef double joined_t;

@@ -1,9 +1,11 @@
-/* rope.c - rotary position embedding on [batch, length, heads, size], half-split or interleaved pairs.
+/* rope.c - rotary position embedding on [batch, length, heads, size], half-split or interleaved
+ * pairs.
  *
- * Instantiated with X_TAG (input and result), POSITION_TAG (i32 or i64) and ENTRY. Angle of pair i at position t:
- * t * ratio^i, or t * frequencies[i] when that buffer is given. Angles are formed and reduced in double and rotated in f32.
- * The position is `start` + the index along length, or + positions[batch][index]. Sizes past `rotary` are copied. May run
- * in place. x of the grid walks groups of (batch, length). */
+ * Instantiated with X_TAG (input and result), POSITION_TAG (i32 or i64) and ENTRY. Angle of pair i
+ * at position t: t * ratio^i, or t * frequencies[i] when that buffer is given. Angles are formed
+ * and reduced in double and rotated in f32. The position is `start` + the index along length, or +
+ * positions[batch][index]. Sizes past `rotary` are copied. May run in place. x of the grid walks
+ * groups of (batch, length). */
 #include "types.h"
 #include "vmath.h"
 

@@ -1,5 +1,6 @@
-/* simd.h - the few vector operations that the hand-blocked kernels need, as one type `vf` of VL floats on every target:
- * AVX-512, AVX2 with FMA, NEON, and plain C elsewhere. Everything else is left to the compilers' vectorizers. */
+/* simd.h - the few vector operations that the hand-blocked kernels need, as one type `vf` of VL
+ * floats on every target: AVX-512, AVX2 with FMA, NEON, and plain C elsewhere. Everything else is
+ * left to the compilers' vectorizers. */
 #ifndef ACCRT_KERNELS_SIMD_H_
 #define ACCRT_KERNELS_SIMD_H_
 

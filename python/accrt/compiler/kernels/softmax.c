@@ -1,7 +1,7 @@
 /* softmax.c - softmax and log-softmax over the last axis.
  *
- * Instantiated with X_TAG (input and result) and ENTRY. 16-bit types are computed in f32. x of the grid walks groups of rows.
- * A row of -inf alone gives NaN, as does a row with +inf or NaN. */
+ * Instantiated with X_TAG (input and result) and ENTRY. 16-bit types are computed in f32. x of the
+ * grid walks groups of rows. A row of -inf alone gives NaN, as does a row with +inf or NaN. */
 #include "lanes.h"
 #include "types.h"
 #include "vmath.h"
@@ -41,7 +41,8 @@ static void weigh(const accrt_kernel_imports_t* imports, const x_t* x, int64_t n
   INDEPENDENT for (int64_t i = 0; i < n; i++) weights[i] = EXP(LOAD(X_TAG)(x[i]) - maximum);
 }
 
-/* Longer rows compute their exponentials twice: in the result's type they would have lost precision. */
+/* Longer rows compute their exponentials twice: in the result's type they would have lost
+ * precision. */
 static void softmax_row(const softmax_params_t* p, const accrt_kernel_imports_t* imports,
                         const x_t* x, x_t* out) {
   work_t weights[CHUNK], maximum = row_maximum(x, p->n, 0), sum = 0;

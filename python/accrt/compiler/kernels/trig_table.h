@@ -1,5 +1,5 @@
-/* trig_table.h - 2^e * 2/pi mod 4 for e = 0 .. 104, each as the sum of two doubles. tests/python/test_kernels_math.py makes it
- * again from the digits of pi and compares. */
+/* trig_table.h - 2^e * 2/pi mod 4 for e = 0 .. 104, each as the sum of two doubles.
+ * tests/python/test_kernels_math.py makes it again from the digits of pi and compares. */
 #ifndef ACCRT_KERNELS_TRIG_TABLE_H_
 #define ACCRT_KERNELS_TRIG_TABLE_H_
 

@@ -1,5 +1,6 @@
-/* types.h - conversions by type tag, for kernels that are instantiated with -D style defines: TYPE(f32) is the storage
- * type, LOAD(f32)(x) and STORE(f32)(x) convert to and from the type that it is computed in (f32 for 16-bit floats). */
+/* types.h - conversions by type tag, for kernels that are instantiated with -D style defines:
+ * TYPE(f32) is the storage type, LOAD(f32)(x) and STORE(f32)(x) convert to and from the type that
+ * it is computed in (f32 for 16-bit floats). */
 #ifndef ACCRT_KERNELS_TYPES_H_
 #define ACCRT_KERNELS_TYPES_H_
 

@@ -1,8 +1,10 @@
-/* vmath.h - elementary functions of float for vectorized loops: no branches, no tables but one, no calls.
+/* vmath.h - elementary functions of float for vectorized loops: no branches, no tables but one, no
+ * calls.
  *
- * Each is written as scalar code that gcc and clang turn into vectors. FMA is asked for by name, since the units are
- * compiled without contraction. Infinities, NaN, signed zeros and subnormals are right for every input; error bounds in
- * units in the last place are measured by tests/python/test_kernels_math.py, exhaustively or over all exponents. */
+ * Each is written as scalar code that gcc and clang turn into vectors. FMA is asked for by name,
+ * since the units are compiled without contraction. Infinities, NaN, signed zeros and subnormals
+ * are right for every input; error bounds in units in the last place are measured by
+ * tests/python/test_kernels_math.py, exhaustively or over all exponents. */
 #ifndef ACCRT_KERNELS_VMATH_H_
 #define ACCRT_KERNELS_VMATH_H_
 
@@ -19,13 +21,15 @@ ALWAYS_INLINE float select_f32(int condition, float a, float b) {
   return condition ? a : b;
 }
 
-/* 2^n as two factors, so that results in the subnormal range round once and those past the largest overflow. */
+/* 2^n as two factors, so that results in the subnormal range round once and those past the largest
+ * overflow. */
 ALWAYS_INLINE float scale_exp2(float x, int32_t n) {
   int32_t half = n >> 1;
   return x * f32_bits((uint32_t)(half + 127) << 23) * f32_bits((uint32_t)(n - half + 127) << 23);
 }
 
-/* exp: Cody-Waite reduction to |r| <= ln2/2 and the polynomial of Cephes expf (S. Moshier). <= 1 ULP. */
+/* exp: Cody-Waite reduction to |r| <= ln2/2 and the polynomial of Cephes expf (S. Moshier). <= 1
+ * ULP. */
 ALWAYS_INLINE float m_exp(float x) {
   float clamped = x > 89.0f ? 89.0f : x;
   clamped = clamped < -105.0f ? -105.0f : clamped;
@@ -43,7 +47,8 @@ ALWAYS_INLINE float m_exp(float x) {
   return scale_exp2(p, (int32_t)(bits_f32(t) - bits_f32(ROUND_MAGIC)));
 }
 
-/* exp for x <= 0 alone, as a softmax needs it: one scaling factor, and 0 below -87.3 instead of subnormals. */
+/* exp for x <= 0 alone, as a softmax needs it: one scaling factor, and 0 below -87.3 instead of
+ * subnormals. */
 ALWAYS_INLINE float m_exp_nonpositive(float x) {
   float clamped = x < -88.0f ? -88.0f : x;
   float t = FMA(clamped, 0x1.715476p0f, ROUND_MAGIC);
@@ -62,7 +67,8 @@ ALWAYS_INLINE float m_exp_nonpositive(float x) {
   return x < -87.3f ? 0.0f : value;
 }
 
-/* log: mantissa in [sqrt(1/2), sqrt(2)) and the polynomial of Cephes logf (S. Moshier). <= 1 ULP. */
+/* log: mantissa in [sqrt(1/2), sqrt(2)) and the polynomial of Cephes logf (S. Moshier). <= 1 ULP.
+ */
 ALWAYS_INLINE float m_log(float x) {
   int subnormal = x < 0x1p-126f;
   float scaled = subnormal ? x * 0x1p23f : x;
@@ -87,7 +93,8 @@ ALWAYS_INLINE float m_log(float x) {
   return (x < 0.0f || x != x) ? __builtin_nanf("") : y;
 }
 
-/* tanh: the polynomial of Cephes tanhf (S. Moshier) below 0.625, 1 - 2 / (exp(2x) + 1) above. <= 2 ULP. */
+/* tanh: the polynomial of Cephes tanhf (S. Moshier) below 0.625, 1 - 2 / (exp(2x) + 1) above. <= 2
+ * ULP. */
 ALWAYS_INLINE float m_tanh(float x) {
   float a = __builtin_fabsf(x), z = x * x;
   float p = -5.70498872745e-3f;
@@ -100,8 +107,8 @@ ALWAYS_INLINE float m_tanh(float x) {
   return a < 0.625f ? near : __builtin_copysignf(far, x);
 }
 
-/* erfc(t) for t >= 0.927 as exp of a polynomial, and erf(a) below as a polynomial: N. Juffa's minimax fits
- * (stackoverflow.com/a/35148199, BSD-2). erf: <= 1.2 ULP. */
+/* erfc(t) for t >= 0.927 as exp of a polynomial, and erf(a) below as a polynomial: N. Juffa's
+ * minimax fits (stackoverflow.com/a/35148199, BSD-2). erf: <= 1.2 ULP. */
 ALWAYS_INLINE float erfc_far(float t) {
   float s = t * t;
   float r = FMA(-1.72853470e-5f, t, 3.83197126e-4f);
@@ -158,9 +165,10 @@ ALWAYS_INLINE float m_gelu_tanh(float x) {
   return bounded / (1.0f + m_exp(-2.0f * u));
 }
 
-/* Argument of sin and cos: quadrant in *quadrant, remainder in [-pi/4, pi/4] returned. x = M * 2^e with M of 24 bits; the
- * table holds 2^e * 2/pi mod 4 to 106 bits, so that the product mod 4 keeps ~80 bits behind the point (Payne and Hanek's
- * idea with whole exponents instead of words). Below 2^24 the first entry, 2/pi, multiplies x itself. */
+/* Argument of sin and cos: quadrant in *quadrant, remainder in [-pi/4, pi/4] returned. x = M * 2^e
+ * with M of 24 bits; the table holds 2^e * 2/pi mod 4 to 106 bits, so that the product mod 4 keeps
+ * ~80 bits behind the point (Payne and Hanek's idea with whole exponents instead of words). Below
+ * 2^24 the first entry, 2/pi, multiplies x itself. */
 ALWAYS_INLINE float trig_reduce(float x, int32_t* quadrant) {
   uint32_t u = bits_f32(x);
   int32_t exponent = (int32_t)((u >> 23) & 0xFFu);
@@ -179,7 +187,8 @@ ALWAYS_INLINE float trig_reduce(float x, int32_t* quadrant) {
   return (float)remainder;
 }
 
-/* Polynomials of Cephes sinf and cosf (S. Moshier) on [-pi/4, pi/4]. <= 1.6 ULP after the reduction above. */
+/* Polynomials of Cephes sinf and cosf (S. Moshier) on [-pi/4, pi/4]. <= 1.6 ULP after the reduction
+ * above. */
 ALWAYS_INLINE float sin_poly(float r) {
   float z = r * r;
   float p = FMA(-1.9515295891e-4f, z, 8.3321608736e-3f);
@@ -248,7 +257,8 @@ ALWAYS_INLINE float exp2_narrow(double x) {
   return (float)(p * f64_bits(exponent << 52));
 }
 
-/* pow with the special cases of IEEE 754 (C11 annex F): through log2 and exp2 in double. <= 1 ULP. */
+/* pow with the special cases of IEEE 754 (C11 annex F): through log2 and exp2 in double. <= 1 ULP.
+ */
 ALWAYS_INLINE float m_pow(float x, float y) {
   float a = __builtin_fabsf(x), magnitude_y = __builtin_fabsf(y);
   double wide = log2_wide(a);
