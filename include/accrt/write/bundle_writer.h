@@ -35,9 +35,9 @@
  * Threads. A writer is externally synchronized; different writers are independent. A writer needs
  *   no instance. Its callbacks (bytes, output, signer) may not call functions of the same writer:
  *   they get ACCRT_ERROR_INVALID_STATE, as a second thread does.
- * Handles. The option validate.handles does not know writers; they are always checked. A writer that
- *   was released, and another handle in its place, is ACCRT_ERROR_INVALID_ARGUMENT, while the process
- *   has at most 256 writers and none was made at the address of the released one.
+ * Handles. The option validate.handles does not know writers; they are always checked. A writer
+ *   that was released, and another handle in its place, is ACCRT_ERROR_INVALID_ARGUMENT, while the
+ *   process has at most 256 writers and none was made at the address of the released one.
  */
 #ifndef ACCRT_WRITE_BUNDLE_WRITER_H_
 #define ACCRT_WRITE_BUNDLE_WRITER_H_
@@ -70,8 +70,8 @@ ACCRT_ASSERT_LAYOUT(accrt_bundle_writer_options_t, target, 32);
  * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_MEMORY. Never blocks. Since: 0.3 */
 ACCRT_API accrt_status_t accrt_bundle_writer_create(const accrt_bundle_writer_options_t* options,
                                                     accrt_bundle_writer_t** out_writer);
-/** Drops the writer and all that was added; NULL is allowed. While a function is in the writer (in a
- * callback of it, or on another thread) it records ACCRT_ERROR_INVALID_STATE and drops nothing.
+/** Drops the writer and all that was added; NULL is allowed. While a function is in the writer (in
+ * a callback of it, or on another thread) it records ACCRT_ERROR_INVALID_STATE and drops nothing.
  * A second release records ACCRT_ERROR_INVALID_ARGUMENT. Since: 0.3 */
 ACCRT_API void accrt_bundle_writer_release(accrt_bundle_writer_t* writer);
 

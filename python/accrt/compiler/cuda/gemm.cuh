@@ -7,8 +7,8 @@
  *   (128 x 128 or 64 x 64) by four warps, three stages of 64 along k brought by cp.async; shared
  *   memory gemm_shared_bytes.
  * ACCRT_CUDA_GEMM_SKINNY(ENTRY, T, C, BIAS, ACTIVATION, ROW_TILES, COLUMN_TILES): for few rows. A
- *   block of 8 warps makes 16 * ROW_TILES x 8 * COLUMN_TILES results, each warp a part of k straight
- *   from memory, and their sums meet in shared memory. b is [n, k].
+ *   block of 8 warps makes 16 * ROW_TILES x 8 * COLUMN_TILES results, each warp a part of k
+ *   straight from memory, and their sums meet in shared memory. b is [n, k].
  *
  * a is [m, k] with contiguous k; b is [n, k] with contiguous k (B_IS_NK 1) or [k, n] with
  * contiguous n (0). The grid's z is the batch, entry (z / batch1, z % batch1) of it. Any sizes and
