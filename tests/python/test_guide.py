@@ -12,7 +12,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAMS = sorted(p.stem for p in (ROOT / "examples/guide").glob("*.c"))
-HEADINGS = ["When to take it", "Example", "What goes wrong", "What it costs"]
+HEADINGS = ["When to use it", "Example", "What goes wrong", "What it costs"]
 
 
 def blocks(name: str, language: str) -> list[str]:
