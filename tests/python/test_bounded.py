@@ -817,7 +817,7 @@ def test_the_tool_has_a_time_limit(large):
     assert done.returncode == 1 and "longer than its limit of 1000 ns" in done.stderr and "ACCRT_ERROR_TIMEOUT" in done.stderr
     for none in ("inf", "Infinity"):  # as timeout=math.inf in Python
         assert accx("--time-limit", none, "verify", large).returncode == 0
-    for bad in ("0", "-1", "x", "1e10", "nan", "-inf", "inf ", "1e400", "infinite"):
+    for bad in ("0", "-1", "x", "1e10", "nan", "-inf", "inf ", "1e400", "infinite", "+1", " 1", "\t1", "0x10", ""):
         done = accx("--time-limit", bad, "verify", large)
         assert done.returncode == 2 and "seconds above 0, or inf" in done.stderr, done
     assert accx("--time-limit").returncode == 2

@@ -546,6 +546,20 @@ def test_names_from_a_bundle_stay_in_the_folder(echo_bundle, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["deep"]
 
 
+@pytest.mark.parametrize("words", ["run IN --threads", "run IN --repeat", "run IN --function scalar --input ones --rank",
+                                   "run IN --function scalar --input ones --degree",
+                                   "run IN --function scalar --input ones --sandbox --sandbox-cpu",
+                                   "run IN --function scalar --input ones --sandbox --sandbox-memory", "bench IN --seconds", "bench IN --repeat", "bench IN --warmup",
+                                   "inspect IN --top", "dump IN --inline", "pack IN OUT --split", "quantize IN OUT --layout q8_0 --group",
+                                   "quantize IN OUT --layout q8_0 --threads"])  # fmt: skip
+def test_numbers_are_digits(echo_bundle, tmp_path, words):
+    """Nothing that strtoull takes as well: ' -5' was a split of 16 EiB."""
+    how = [{"IN": echo_bundle, "OUT": tmp_path / "out.accx"}.get(word, word) for word in words.split()]
+    for number in ("", " 5", "+5", " -5", "\t5", "5 ", "0x5", "5e0", "5\n", "٥"):
+        said = accx(*how, number, code=USAGE)
+        assert how[-1] in said and not (tmp_path / "out.accx").exists()
+
+
 def test_each_result_has_a_file_of_its_own_whose_name_can_be_shown(tmp_path):
     """Names of results that become one file name, of two kinds: a result was written over another."""
     names = ["a_b.3", "a/b", "a\\b", "a b", "a_b.4", "é" * 100 + "xé" * 50, "x\u202ey", "\x85z", "\u2028"]

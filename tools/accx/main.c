@@ -136,9 +136,10 @@ static int take_time_limit(int* argc, char*** argv) {
     return ACCX_OK;
   const char* text = *argc > 2 ? (*argv)[2] : "";
   const bool endless = accx_is_endless(text);
+  const bool plain = strchr("+- \t\n\v\f\r", text[0]) == NULL && !strpbrk(text, "xX");
   char* end = NULL;
   const double seconds = endless ? 0 : strtod(text, &end);
-  if (!endless && (*end != '\0' || !(seconds >= 1e-9 && seconds <= 1e9)))
+  if (!endless && (!plain || *end != '\0' || !(seconds >= 1e-9 && seconds <= 1e9)))
     return accx_fail(ACCX_USAGE, "--time-limit needs seconds above 0, or inf, not '%s'", text);
   accx_budget.timeout_ns = (uint64_t)(seconds * 1e9); /* 0: no limit */
   *argc -= 2;

@@ -454,7 +454,7 @@ static int read_options(const accx_args_t* args, accrt_dtype_t* out_dtype, uint6
     const unsigned long long number = strtoull(split, &end, 10);
     const char* unit = strchr("KMGT", *end);
     const unsigned shift = *end ? (unit ? 10 * (unsigned)(unit - "KMGT" + 1) : 64) : 0;
-    if (end == split || split[0] == '-' || errno || number == 0 || shift == 64 ||
+    if (split[0] < '0' || split[0] > '9' || errno || number == 0 || shift == 64 ||
         (*end && end[1]) || number > UINT64_MAX >> shift)
       return accx_fail(ACCX_USAGE, "--split is a size such as 2G or 500M, not '%s'", split);
     *out_most = (uint64_t)number << shift;
