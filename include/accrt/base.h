@@ -31,9 +31,10 @@
  *   changed. No user code (allocator, log sink, notification) runs under a lock of the library, so
  *   it may call the library unless a comment forbids it.
  * Sizes. ACCRT_TO_END as the size of a range in a buffer or a binding means "from the offset to its
- *   end", in every function that takes such a size: copies, fills, reads of files, maps, bindings,
- *   kernel arguments. It is refused, as a size that does not fit, where the end is not known: plain
- *   host memory, a binding of a list that is being recorded, a size to allocate, a size of a file.
+ *   end", in every function that takes such a size: copies of one row, fills, reads of files, maps,
+ *   bindings, kernel arguments. It is refused, as a size that does not fit, where the end is not
+ *   known: plain host memory, a binding of a list that is being recorded, copies of several rows, a
+ *   size to allocate, a size of a file.
  * Time. `timeout_ns`: 0 polls, ACCRT_TIMEOUT_INFINITE waits without a limit, any other value counts
  *   from the call.
  */

@@ -255,7 +255,8 @@ ACCRT_API accrt_status_t accrt_commands_invoke(
     accrt_commands_t* commands, accrt_kernel_t* operation, const accrt_kernel_argument_t* arguments,
     uint32_t argument_count, uint32_t argument_size_bytes, const accrt_predecessors_t* predecessors,
     uint32_t* out_index);
-/** Records a strided copy.
+/** Records a strided copy. extent[0] of one row may be ACCRT_TO_END if a buffer, not a binding,
+ * says where that is: the source, or the target if the source is host memory.
  * @return as accrt_commands_dispatch; ACCRT_ERROR_OVERFLOW; ACCRT_ERROR_INVALID_ARGUMENT (the
  *   target's rows overlap). Since: 0.1 */
 ACCRT_API accrt_status_t accrt_commands_copy(accrt_commands_t* commands,

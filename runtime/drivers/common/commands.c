@@ -544,6 +544,15 @@ static void add_side(addition_t* addition, const side_t* side, bound_range_t* ra
     buffers[addition->buffer_count++] = side->buffer;
 }
 
+/* Where ACCRT_TO_END of a copy ends: with the source, or with the target if the source is host
+ * memory. NULL: with a binding. */
+static const accrt_place_t* ending_place(const accrt_binding_place_t* source,
+                                         const accrt_binding_place_t* target) {
+  if (source->binding == ACCRT_BINDING_NONE && source->place.buffer == NULL)
+    source = target;
+  return source->binding == ACCRT_BINDING_NONE ? &source->place : NULL;
+}
+
 accrt_status_t accrt_commands_copy(accrt_commands_t* commands, const accrt_binding_place_t* source,
                                    const accrt_binding_place_t* target,
                                    const accrt_copy_region_t* region,
@@ -552,7 +561,9 @@ accrt_status_t accrt_commands_copy(accrt_commands_t* commands, const accrt_bindi
   if (source == NULL || target == NULL || region == NULL)
     return ACCRT_FAIL_NULL(source, target, region);
   uint64_t source_bytes, target_bytes;
-  ACCRT_TRY(accrt_region_check(region, &source_bytes, &target_bytes));
+  accrt_copy_region_t own = *region;
+  region = &own;
+  ACCRT_TRY(accrt_region_check(&own, ending_place(source, target), &source_bytes, &target_bytes));
   side_t from, to;
   ACCRT_TRY(
       resolve_side(commands, source, source_bytes, ACCRT_KERNEL_ACCESS_READ, "source", &from));

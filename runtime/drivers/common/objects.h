@@ -574,9 +574,9 @@ uint64_t accrt_place_size(const accrt_place_t* place, uint64_t size_bytes);
 accrt_status_t accrt_place_resolve(accrt_device_t* device, const accrt_place_t* place,
                                    uint64_t size_bytes, const char* what, uint64_t* out_address);
 /* Checks a region by itself, and gives the bytes from the first to the last one that it touches on
- * each side. */
-accrt_status_t accrt_region_check(const accrt_copy_region_t* region, uint64_t* out_source_bytes,
-                                  uint64_t* out_target_bytes);
+ * each side. ACCRT_TO_END becomes what is left of `end` (NULL: that is not known). */
+accrt_status_t accrt_region_check(accrt_copy_region_t* region, const accrt_place_t* end,
+                                  uint64_t* out_source_bytes, uint64_t* out_target_bytes);
 
 /* A range of a buffer of the device's own, which all work there reaches: nearly all are. False: for
  * accrt_place_resolve and accrt_buffer_check_reach to take or to refuse. */

@@ -109,10 +109,30 @@ static bool nested(const uint64_t extent[3], const uint64_t stride_bytes[2], int
          apart(span, extent[1 + outer], stride_bytes[outer]);
 }
 
-accrt_status_t accrt_region_check(const accrt_copy_region_t* region, uint64_t* out_source_bytes,
-                                  uint64_t* out_target_bytes) {
-  const uint64_t* extent = region->extent;
+/* ACCRT_TO_END of one row: to the end of `end`. */
+static accrt_status_t resolve_row(uint64_t extent[3], const accrt_place_t* end) {
+  if (extent[1] != 1 || extent[2] != 1) {
+    return ACCRT_FAIL_INNER(OUT_OF_RANGE,
+                            "extent[0] is ACCRT_TO_END, which is for one row, not for %" PRIu64
+                            " x %" PRIu64,
+                            extent[1], extent[2]);
+  }
+  if (end == NULL) {
+    return ACCRT_FAIL_INNER(
+        OUT_OF_RANGE,
+        "extent[0] is ACCRT_TO_END, and where a binding ends is not known while the list is "
+        "recorded");
+  }
+  extent[0] = accrt_place_size(end, extent[0]);
+  return ACCRT_OK;
+}
+
+accrt_status_t accrt_region_check(accrt_copy_region_t* region, const accrt_place_t* end,
+                                  uint64_t* out_source_bytes, uint64_t* out_target_bytes) {
+  uint64_t* extent = region->extent;
   const uint64_t* stride = region->target_stride_bytes;
+  if (extent[0] == ACCRT_TO_END && extent[1] != 0 && extent[2] != 0)
+    ACCRT_TRY(resolve_row(extent, end));
   if (!region_span(extent, region->source_stride_bytes, out_source_bytes) ||
       !region_span(extent, stride, out_target_bytes)) {
     return ACCRT_FAIL_INNER(OVERFLOW,
@@ -226,10 +246,11 @@ static accrt_status_t enqueue_direct(accrt_stream_t* stream, const accrt_driver_
 }
 
 static accrt_status_t enqueue_copy(accrt_stream_t* stream, const accrt_place_t* source,
-                                   const accrt_place_t* target, const accrt_copy_region_t* region,
+                                   const accrt_place_t* target, accrt_copy_region_t* region,
                                    const char* name) {
   uint64_t source_bytes, target_bytes, from, to, number;
-  ACCRT_TRY(accrt_region_check(region, &source_bytes, &target_bytes));
+  ACCRT_TRY(accrt_region_check(region, source->buffer != NULL ? source : target, &source_bytes,
+                               &target_bytes));
   ACCRT_TRY(accrt_place_resolve(stream->device, source, source_bytes, "source", &from));
   ACCRT_TRY(accrt_place_resolve(stream->device, target, target_bytes, "target", &to));
   if (overlap(from, source_bytes, to, target_bytes)) {
@@ -262,8 +283,7 @@ static accrt_status_t enqueue_copy(accrt_stream_t* stream, const accrt_place_t* 
 accrt_status_t accrt_stream_copy(accrt_stream_t* stream, const accrt_place_t* source,
                                  const accrt_place_t* target, uint64_t size_bytes) {
   ACCRT_TRY(check_call(stream, source, target, "stream, source, target", __func__));
-  size_bytes = accrt_place_size(source->buffer != NULL ? source : target, size_bytes);
-  const accrt_copy_region_t region = {.extent = {size_bytes, 1, 1}};
+  accrt_copy_region_t region = {.extent = {size_bytes, 1, 1}};
   return enqueue_copy(stream, source, target, &region, __func__);
 }
 
@@ -273,7 +293,10 @@ accrt_status_t accrt_stream_copy_strided(accrt_stream_t* stream, const accrt_pla
   accrt_status_t status = check_call(stream, source, target, "stream, source, target", __func__);
   if (status == ACCRT_OK)
     status = check_call(stream, region, region, "stream, region, region", __func__);
-  return status == ACCRT_OK ? enqueue_copy(stream, source, target, region, __func__) : status;
+  if (status != ACCRT_OK)
+    return status;
+  accrt_copy_region_t own = *region;
+  return enqueue_copy(stream, source, target, &own, __func__);
 }
 
 accrt_status_t accrt_fill_check(uint64_t offset_bytes, uint64_t size_bytes,

@@ -214,6 +214,20 @@ static void test_to_the_end(void** state) {
   assert_memory_equal(in_a + 40, host, 24);
   assert_int_equal(accrt_stream_copy(stream, &memory, &memory, ACCRT_TO_END),
                    ACCRT_ERROR_OUT_OF_RANGE);
+  /* One row of a strided copy is a copy; several have no end of their own. */
+  accrt_copy_region_t row = {.extent = {ACCRT_TO_END, 1, 1}};
+  memset(in_b, 2, 40);
+  assert_int_equal(accrt_stream_copy_strided(stream, &at, &target, &row), ACCRT_OK);
+  assert_true(in_b[7] == 2 && in_b[8] == 7 && in_b[31] == 7 && in_b[32] == 2);
+  assert_int_equal(accrt_stream_copy_strided(stream, &memory, &target, &row), ACCRT_OK);
+  assert_true(in_b[7] == 2 && in_b[8] == 7 && in_b[39] == 3);
+  assert_int_equal(accrt_stream_copy_strided(stream, &memory, &memory, &row),
+                   ACCRT_ERROR_OUT_OF_RANGE);
+  row.extent[1] = 2;
+  assert_int_equal(accrt_stream_copy_strided(stream, &at, &target, &row), ACCRT_ERROR_OUT_OF_RANGE);
+  assert_non_null(strstr(message(), "ACCRT_TO_END, which is for one row, not for 2 x 1"));
+  row.extent[1] = 0; /* nothing */
+  assert_int_equal(accrt_stream_copy_strided(stream, &at, &target, &row), ACCRT_OK);
   const accrt_place_t long_source = {a, NULL, 0};
   assert_int_equal(accrt_stream_copy(stream, &long_source, &target, ACCRT_TO_END),
                    ACCRT_ERROR_OUT_OF_RANGE); /* 64 bytes do not fit the target */
@@ -241,12 +255,28 @@ static void test_to_the_end(void** state) {
                    ACCRT_ERROR_OUT_OF_RANGE);
   assert_int_equal(accrt_commands_fill(commands, &named, ACCRT_TO_END, 5, 1, NULL, NULL), ACCRT_OK);
   assert_int_equal(accrt_commands_fill(commands, &bound, 8, 6, 1, NULL, NULL), ACCRT_OK);
+  const accrt_binding_place_t half = {ACCRT_BINDING_NONE, 0, {a, NULL, 32}};
+  row.extent[1] = 1;
+  assert_int_equal(accrt_commands_copy(commands, &bound, &half, &row, NULL, NULL),
+                   ACCRT_ERROR_OUT_OF_RANGE); /* the source says where it ends, and has no end */
+  assert_non_null(strstr(message(), "ACCRT_TO_END, and where a binding ends is not known"));
+  row.extent[2] = 3;
+  assert_int_equal(accrt_commands_copy(commands, &half, &bound, &row, NULL, NULL),
+                   ACCRT_ERROR_OUT_OF_RANGE);
+  row.extent[2] = 1;
+  const accrt_binding_place_t last = {ACCRT_BINDING_NONE, 0, {a, NULL, 60}},
+                              memory_place = {ACCRT_BINDING_NONE, 0, memory},
+                              behind = {0, 0, {NULL, NULL, 20}};
+  assert_int_equal(accrt_commands_copy(commands, &last, &behind, &row, NULL, NULL), ACCRT_OK);
+  assert_int_equal(accrt_commands_copy(commands, &memory_place, &behind, &row, NULL, NULL),
+                   ACCRT_ERROR_OUT_OF_RANGE);
   assert_int_equal(accrt_commands_finalize(commands), ACCRT_OK);
   const accrt_binding_t binding = {.buffer = b, .offset_bytes = 16, .size_bytes = ACCRT_TO_END};
   assert_int_equal(accrt_stream_submit(stream, commands, &binding, 1, sizeof binding), ACCRT_OK);
   assert_int_equal(accrt_stream_synchronize(stream, FOREVER, 0), ACCRT_OK);
   assert_true(in_a[39] == 0 && in_a[40] == 5 && in_a[63] == 5);
-  assert_true(in_b[23] == 7 && in_b[24] == 6 && in_b[31] == 6);
+  assert_true(in_b[24] == 6 && in_b[31] == 6);
+  assert_true(in_b[35] != 5 && in_b[36] == 5 && in_b[39] == 5); /* 4 bytes */
   accrt_commands_release(commands);
   accrt_buffer_release(a);
   accrt_buffer_release(b);
