@@ -214,6 +214,42 @@ static void test_event_between_streams(void** state) {
   accrt_stream_release(other);
 }
 
+/* Work behind a closed gate holds up nobody who waits for what is before it, on its own stream or on
+ * one that waits for an event behind the gate: the thread that waits is the one that opens it. */
+static void test_waits_end_before_a_gate(void** state) {
+  cts_t* cts = *state;
+  uint32_t words[4] = {0};
+  accrt_stream_t* other = cts_stream(cts);
+  accrt_event_t* before = make_event(cts, 0);
+  accrt_event_t* before_other = make_event(cts, 0);
+  accrt_event_t* behind = make_event(cts, 0);
+  for (uint32_t turn = 1; turn <= 6; ++turn) {
+    fill_word(cts, cts->stream, &words[0], turn);
+    OK(accrt_stream_record(cts->stream, before));
+    accrt_semaphore_t* gate = close_stream(cts, cts->stream);
+    fill_word(cts, cts->stream, &words[1], turn);
+    OK(accrt_stream_record(cts->stream, behind));
+    fill_word(cts, other, &words[2], turn);
+    OK(accrt_stream_record(other, before_other));
+    OK(accrt_stream_wait_event(other, behind));
+    fill_word(cts, other, &words[3], turn);
+    OK(accrt_event_synchronize(before, CTS_PATIENCE, turn % 3));
+    OK(accrt_event_synchronize(before_other, CTS_PATIENCE, turn % 3));
+    assert_int_equal(words[0], turn);
+    assert_int_equal(words[2], turn);
+    assert_int_equal(accrt_event_query(behind), ACCRT_ERROR_NOT_READY);
+    open_stream(gate);
+    cts_sync(cts->stream);
+    cts_sync(other);
+    assert_int_equal(words[1], turn);
+    assert_int_equal(words[3], turn);
+  }
+  accrt_event_release(before);
+  accrt_event_release(before_other);
+  accrt_event_release(behind);
+  accrt_stream_release(other);
+}
+
 static void test_later_record_replaces(void** state) {
   cts_t* cts = *state;
   accrt_event_t* event = make_event(cts, 0);
@@ -465,6 +501,7 @@ const cts_test_t cts_stream_tests[] = {
     CTS_P(test_notify_may_call_the_library, 0),
     CTS_P(test_event_states, 0),
     CTS_P(test_event_between_streams, 0),
+    CTS_P(test_waits_end_before_a_gate, 0),
     CTS_P(test_later_record_replaces, 0),
     CTS_P(test_wait_for_unrecorded_event, 0),
     CTS_P(test_elapsed_time, CTS_NEEDS_TIMESTAMPS),

@@ -376,8 +376,10 @@ typedef struct accrt_driver_table {
    * that succeeded, or 0. What a reset cleared has not succeeded. Never blocks. */
   accrt_status_t (*queue_progress)(accrt_driver_queue_t* queue, uint64_t* out_number);
   /** Waits on the calling thread until all submissions up to `number` have ended, of those that
-   * were enqueued before the call. Returns ACCRT_ERROR_TIMEOUT at the limit (never with
-   * ACCRT_TIMEOUT_INFINITE).
+   * were enqueued before the call. For a device without ACCRT_DEVICE_FLAG_HOST_KERNELS it may wait
+   * for some later ones too, but it ends while more and more work comes. So the runtime enqueues
+   * nothing there that waits for what a thread does later: it holds such work back. Returns
+   * ACCRT_ERROR_TIMEOUT at the limit in any case (never with ACCRT_TIMEOUT_INFINITE).
    * @param policy ACCRT_WAIT_* of accrt/stream.h. Blocks. */
   accrt_status_t (*queue_wait)(accrt_driver_queue_t* queue, uint64_t number, uint64_t timeout_ns,
                                uint32_t policy);

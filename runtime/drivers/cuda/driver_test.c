@@ -904,6 +904,75 @@ static void test_progress_and_waits(void** state) {
   f->table->memory_free(f->device, &memory);
 }
 
+/* What a foreign library may put on the stream: work that waits for a thread of the host. */
+static void hold_stream(void* user) {
+  const uint64_t deadline_ns = accrt_deadline_ns(PATIENCE_NS);
+  while (!atomic_load((atomic_bool*)user) && accrt_deadline_left_ns(deadline_ns) > 0)
+    usleep(100);
+}
+
+typedef struct number_wait {
+  fixture_t* f;
+  uint64_t number;
+  accrt_status_t status;
+  atomic_bool over;
+} number_wait_t;
+
+static void* wait_for_number(void* argument) {
+  number_wait_t* self = argument;
+  self->status = self->f->table->queue_wait(self->f->queue, self->number, ACCRT_TIMEOUT_INFINITE,
+                                            ACCRT_WAIT_BLOCK);
+  atomic_store(&self->over, true);
+  return NULL;
+}
+
+/* A wait for an earlier submission ends at the nearest event behind it: here there is one, which a
+ * query of the progress has left. Without one it may wait for more, but not beyond its limit. */
+static void test_waits_for_earlier_numbers(void** state) {
+  fixture_t* f = *state;
+  accrt_driver_memory_t memory = memory_of(f, ACCRT_MEMORY_DEVICE);
+  const accrt_driver_completion_t nobody = {NULL, NULL};
+  accrt_driver_module_t* module = load_kernels(f);
+  for (int is_known = 0; is_known < 2; ++is_known) {
+    atomic_bool gate = false;
+    number_wait_t wait = {.f = f};
+    pthread_t thread;
+    uint64_t before = 0;
+    be_late(f, module, LATE_NS);
+    wait.number = f->number;
+    if (is_known != 0) {
+      assert_int_equal(f->table->queue_progress(f->queue, &before), ACCRT_OK);
+      assert_true(before < wait.number);
+    }
+    assert_int_equal(
+        api_of(f)->cuLaunchHostFunc(((cuda_queue_t*)f->queue)->stream, hold_stream, &gate),
+        CUDA_SUCCESS);
+    assert_int_equal(fill(f, memory.device_address, 64, 1, 4, nobody), ACCRT_OK);
+    if (is_known == 0) {
+      const accrt_status_t status =
+          f->table->queue_wait(f->queue, wait.number, 1000, ACCRT_WAIT_BLOCK);
+      assert_int_equal(status, ACCRT_ERROR_TIMEOUT);
+      atomic_store(&gate, true);
+    }
+    assert_int_equal(pthread_create(&thread, NULL, wait_for_number, &wait), 0);
+    const uint64_t deadline_ns = accrt_deadline_ns(PATIENCE_NS / 2);
+    while (!atomic_load(&wait.over) && accrt_deadline_left_ns(deadline_ns) > 0)
+      usleep(100);
+    const bool in_time = atomic_load(&wait.over);
+    if (is_known != 0) {
+      assert_error(f->table->queue_wait(f->queue, f->number, 1000, ACCRT_WAIT_BLOCK),
+                   ACCRT_ERROR_TIMEOUT, "within 1000 ns");
+    }
+    atomic_store(&gate, true);
+    pthread_join(thread, NULL);
+    assert_true(in_time);
+    assert_int_equal(wait.status, ACCRT_OK);
+    assert_int_equal(wait_all(f), ACCRT_OK);
+  }
+  f->table->module_unload(module);
+  f->table->memory_free(f->device, &memory);
+}
+
 static void test_completions_in_order(void** state) {
   fixture_t* f = *state;
   accrt_driver_memory_t memory = memory_of(f, ACCRT_MEMORY_DEVICE);
@@ -1299,6 +1368,7 @@ int main(void) {
       TEST(test_images_are_checked),
       cmocka_unit_test(test_compiled_ptx_is_kept),
       TEST(test_progress_and_waits),
+      TEST(test_waits_for_earlier_numbers),
       TEST(test_completions_in_order),
       cmocka_unit_test(test_traces),
       TEST(test_events),

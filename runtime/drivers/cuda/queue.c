@@ -290,15 +290,30 @@ static void drop_mark(cuda_queue_t* queue, cuda_mark_t* mark) {
   accrt_mutex_unlock(&queue->mutex);
 }
 
+/* Returns the mark in flight to wait for: the nearest at or behind `number`, because work behind it
+ * may take any time. NULL: there is none, or it is behind all submitted work and a thread that
+ * wants to sleep cannot sleep on it, so that a new mark is as near. On a wrapped stream use any
+ * mark: its owner may have destroyed the stream, so that no other mark can be recorded. */
+static cuda_mark_t* nearest_mark(cuda_queue_t* queue, uint64_t number, bool blocking) {
+  ACCRT_ASSERT_HELD(&queue->mutex);
+  cuda_mark_t* mark = queue->oldest;
+  while (mark != NULL && mark->number < number)
+    mark = mark->next;
+  if (mark == NULL || !blocking || mark->blocking || !queue->owned)
+    return mark;
+  for (cuda_mark_t* other = mark; other != NULL && other->number == mark->number;
+       other = other->next) {
+    if (other->blocking)
+      return other;
+  }
+  return mark->number < submitted(queue) ? mark : NULL;
+}
+
 /* Returns a mark in flight at or behind `number`. The caller must call drop_mark. */
 static accrt_status_t hold_mark(cuda_queue_t* queue, uint64_t number, bool blocking,
                                 cuda_mark_t** out_mark) {
   accrt_mutex_lock(&queue->mutex);
-  cuda_mark_t* mark = queue->oldest;
-  /* On a wrapped stream use any mark: its owner may have destroyed the stream, so that no other
-   * mark can be recorded. */
-  while (mark != NULL && (mark->number < number || (blocking && !mark->blocking && queue->owned)))
-    mark = mark->next;
+  cuda_mark_t* mark = nearest_mark(queue, number, blocking);
   if (mark != NULL)
     ++mark->users;
   accrt_mutex_unlock(&queue->mutex);
@@ -697,7 +712,7 @@ static bool sleeps_on_event(const wait_t* wait) {
 
 static CUresult watch_mark(const wait_t* wait, const cuda_mark_t* mark, bool* out_late) {
   const cuda_api_t* api = wait->queue->device->api;
-  if (sleeps_on_event(wait))
+  if (sleeps_on_event(wait) && mark->blocking)
     return api->cuEventSynchronize(mark->event);
   for (;;) {
     const CUresult result = api->cuEventQuery(mark->event);
