@@ -35,12 +35,12 @@ def _load() -> _ffi.Library:
 
 
 def _check_version(path: str, version: int) -> None:
-    """The same major version, and every function that this package knows: those of its own minor version."""
+    """The same version; from 1.0 on also a later minor one, which has every function that this package knows. Before, the C ABI may change
+    with a minor version, as accrt_get_api has it."""
     major, minor = version >> 24, (version >> 12) & 0xFFF
-    if major != _ffi.ACCRT_VERSION_MAJOR:
-        raise ImportError(f"{path} has major version {major}, this package needs {_ffi.ACCRT_VERSION_MAJOR}")
-    if minor < _ffi.ACCRT_VERSION_MINOR:
-        raise ImportError(f"{path} is too old for this package: its minor version is {minor}, not {_ffi.ACCRT_VERSION_MINOR} or later")
+    own = (_ffi.ACCRT_VERSION_MAJOR, _ffi.ACCRT_VERSION_MINOR)
+    if major != own[0] or (minor < own[1] if major else minor != own[1]):
+        raise ImportError(f"{path} has version {major}.{minor}, this package needs {own[0]}.{own[1]}{' or a later minor one' if own[0] else ''}")
 
 
 lib = _load()
