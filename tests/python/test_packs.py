@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import accrt
-from accrt import bundle_writer as bw
+from accrt import _library, bundle_writer as bw
 
 numpy = pytest.importorskip("numpy")
 ROOT = Path(__file__).resolve().parents[2]
@@ -217,13 +217,14 @@ def test_a_library_found_by_a_relative_path_opens_no_packs(tmp_path, monkeypatch
     marker = tmp_path / "ran"
     (tmp_path / "accrt" / "packs").mkdir(parents=True)
     build(tmp_path / "accrt" / "packs" / "attack.so", marker)
-    shutil.copy(os.environ.get("ACCRT_LIBRARY") or accrt._native.path, tmp_path / "libaccrt.so.0")
+    shutil.copy(os.path.realpath(_library.lib._name), tmp_path / "libaccrt.so.0")
+    package = os.path.dirname(os.path.dirname(os.path.realpath(accrt.__file__)))  # PYTHONPATH may be relative
     plain = bundle(tmp_path / "plain.accx", "fill")
     for text, options_text in (("", "{}"), ("relative", "{'packs.path': 'accrt/packs'}"), ("dot", "{'packs.path': '.'}")):
         code = ("import accrt\n"
                 f"i = accrt.Instance(trust='all', options={options_text})\n"
                 f"accrt.Program(accrt.Bundle({str(plain)!r}, instance=i), i.device('host'))")  # fmt: skip
         done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True,
-                              env=dict(os.environ, LD_LIBRARY_PATH=".", ACCRT_LIBRARY="libaccrt.so.0"))  # fmt: skip
+                              env=dict(os.environ, PYTHONPATH=package, LD_LIBRARY_PATH=".", ACCRT_LIBRARY="libaccrt.so.0"))  # fmt: skip
         assert "NoVariantError" in done.stderr, (text, done.stderr)
         assert "absolute path" in done.stderr and not marker.exists(), (text, done.stderr)
