@@ -144,7 +144,7 @@ ACCRT_ASSERT_LAYOUT(accrt_session_options_t, creation_budget, 80);
  * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (a symbol); ACCRT_ERROR_SHAPE_MISMATCH (symbol, value,
  *   range); ACCRT_ERROR_OVERFLOW; ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_OUT_OF_DEVICE_MEMORY;
  *   ACCRT_ERROR_BUDGET, ACCRT_ERROR_TIMEOUT, ACCRT_ERROR_CANCELLED (a limit of creation_budget).
- *   Since: 0.1 */
+ *   Blocks. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_session_create(accrt_program_t* program,
                                               const accrt_session_options_t* options,
                                               accrt_session_t** out_session);
@@ -191,7 +191,8 @@ ACCRT_API accrt_status_t accrt_session_state(accrt_session_t* session, const cha
  * when this returns. The session retains the buffer.
  * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND; ACCRT_ERROR_OUT_OF_RANGE (the buffer is too small: both
  *   sizes); ACCRT_ERROR_INVALID_ARGUMENT (a buffer of another device);
- *   ACCRT_ERROR_OUT_OF_DEVICE_MEMORY. Since: 0.1 */
+ *   ACCRT_ERROR_OUT_OF_DEVICE_MEMORY. Blocks if `buffer` is NULL, also on earlier calls.
+ *   Since: 0.1 */
 ACCRT_API accrt_status_t accrt_session_bind_state(accrt_session_t* session, const char* name,
                                                   accrt_buffer_t* buffer, uint64_t offset_bytes);
 
@@ -208,7 +209,7 @@ typedef struct accrt_memory_estimate {
 ACCRT_ASSERT_LAYOUT(accrt_memory_estimate_t, weight_bytes, 48);
 #define ACCRT_MEMORY_ESTIMATE_INIT ACCRT_STRUCT_INIT(accrt_memory_estimate_t)
 /** How much memory `function` would need for these symbol values, before anything is allocated. A
- * symbol that is missing takes its maximum. Thread-safe.
+ * symbol that is missing takes its maximum. Makes a plan. Thread-safe. Blocks.
  * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND; ACCRT_ERROR_SHAPE_MISMATCH; ACCRT_ERROR_OVERFLOW.
  *   Since: 0.1 */
 ACCRT_API accrt_status_t accrt_program_estimate(accrt_program_t* program, const char* function,
@@ -217,7 +218,7 @@ ACCRT_API accrt_status_t accrt_program_estimate(accrt_program_t* program, const 
                                                 accrt_memory_estimate_t* out_estimate);
 /** Makes the plan and its arena before the first call.
  * @return as accrt_program_estimate; ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_OUT_OF_DEVICE_MEMORY;
- *   ACCRT_ERROR_NO_VARIANT. Since: 0.1 */
+ *   ACCRT_ERROR_NO_VARIANT. Blocks. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_session_warmup(accrt_session_t* session, const char* function,
                                               const accrt_symbol_value_t* symbols,
                                               uint32_t symbol_count, uint32_t symbol_size_bytes);

@@ -11,6 +11,8 @@ from .errors import Error
 
 #: How long a foreign call waits before Python looks at its signals.
 SLICE_NS = 50_000_000
+#: What took no longer the last time is done in one call without a limit, as accrt_call_attempt does it.
+SHORT_NS = SLICE_NS // 8
 
 
 #: 285 years, whose nanoseconds fit 63 bits: who waits for longer has no limit.

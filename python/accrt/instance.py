@@ -10,6 +10,7 @@ from typing import Callable
 from . import _ffi
 from ._library import Handle, c_path, c_text, check, created, describe, filled, lib, need, never_raises, retained, shown, struct, text
 from ._paths import user_folder
+from ._waits import apart
 from .errors import NotFoundError
 from ._records import DeviceInfo
 
@@ -66,7 +67,7 @@ class Instance(Handle):
             native.log_sink = ctypes.pointer(self._log_sink(log, log_level))
         self.trust = trust
         try:
-            super().__init__(created(lib.accrt_instance_create, ctypes.byref(native)))
+            super().__init__(apart(lambda: created(lib.accrt_instance_create, ctypes.byref(native))))
         except NotFoundError as error:
             if "option" in str(error) and "did you mean" not in str(error):
                 error.message += "; docs/options.md lists them, host.threads for example"
@@ -91,19 +92,25 @@ class Instance(Handle):
         if not isinstance(name, str):
             raise TypeError(f"a device's name is {shown(name)}, expected a str; there are "
                             + ", ".join(repr(device.name) for device in self.devices()))
-        return Device(created(lib.accrt_instance_device_by_name, self.handle, c_text(name)), self)
+        asked = (self.handle, c_text(name))
+        return Device(apart(lambda: created(lib.accrt_instance_device_by_name, *asked)), self)
 
     def devices(self) -> list[Device]:
         """All devices of all drivers."""
-        count = ctypes.c_uint32()
-        check(lib.accrt_instance_device_count(self.handle, ctypes.byref(count)))
-        return [Device(created(lib.accrt_instance_device, self.handle, i), self) for i in range(count.value)]
+        handle, count = self.handle, ctypes.c_uint32()
+
+        def find() -> list:
+            check(lib.accrt_instance_device_count(handle, ctypes.byref(count)))
+            return [created(lib.accrt_instance_device, handle, i) for i in range(count.value)]
+
+        return [Device(one, self) for one in apart(find)]
 
     def load_driver(self, path: str | os.PathLike) -> None:
         """Opens a driver from a shared object; its devices join `devices()`. A name without slashes is looked for as the system
         looks for libraries; raises PermissionDeniedError when others may write to the file or to a folder above it."""
         name = c_path(path)
-        check(lib.accrt_instance_load_driver(self.handle, os.path.abspath(name) if b"/" in name else name))
+        wanted = (self.handle, os.path.abspath(name) if b"/" in name else name)
+        apart(lambda: check(lib.accrt_instance_load_driver(*wanted)))
 
     @never_raises
     def __repr__(self) -> str:
@@ -168,7 +175,8 @@ class Device(Handle):
 
     def enable_peer(self, peer: Device) -> None:
         """Lets work of this device reach memory of `peer`, one way. Raises NotImplementedError's kin where there is no path."""
-        check(lib.accrt_device_enable_peer(self.handle, need(peer, Device, "peer")))
+        both = (self.handle, need(peer, Device, "peer"))
+        apart(lambda: check(lib.accrt_device_enable_peer(*both)))
 
     @never_raises
     def __repr__(self) -> str:

@@ -5,12 +5,13 @@ import ctypes
 import os
 import struct as _struct
 from operator import index as _index
+from time import monotonic_ns
 from typing import Callable, Iterable, NamedTuple, Sequence
 
 from . import _ffi
 from ._library import Handle, c_path, c_text, check, created, describe, filled, last_error, lib, need, never_raises, number, struct, text
-from ._waits import apart
-from .errors import InvalidArgumentError
+from ._waits import SHORT_NS, SLICE_NS, apart
+from .errors import InvalidArgumentError, TimeoutError
 from .instance import Device, Instance
 from .memory import Buffer
 from .stream import Stream, pattern_of
@@ -430,12 +431,13 @@ class Commands(Handle):
     """A list of commands, recorded once and submitted many times. `after=None` orders a command after the one recorded before
     it; a list of indices (which recording returns) names its predecessors; [] starts it at once."""
 
-    __slots__ = ("device", "_kept", "_written")
+    __slots__ = ("device", "_kept", "_written", "_took_ns")
     _kind = "accrt_commands"
 
     def __init__(self, device: Device, bindings: int = 0) -> None:
         super().__init__(created(lib.accrt_commands_create, need(device, Device), number(bindings, "bindings", 32)))
         self.device, self._kept, self._written = device, [self.handle], set()
+        self._took_ns = _WHOLE  # the latest run
 
     def binding(self, index: int, offset_bytes: int = 0) -> _Binding:
         """Stands for entry `index` of the binding table in `dispatch`, `copy` and `fill`."""
@@ -493,11 +495,19 @@ class Commands(Handle):
         stream._enqueue((self._kept, keep), lib.accrt_stream_submit, self.handle, table, len(bindings), ctypes.sizeof(_ffi.accrt_binding))
 
     def run(self, stream: Stream, *bindings) -> None:
-        """Submits and waits; on an idle stream the calling thread does the work."""
+        """Submits and waits; on an idle stream the calling thread does the work of a list whose latest run was short. Ctrl-C ends the wait,
+        and the run goes on: `Stream.cancel` ends that."""
         need(stream, Stream)
         table, keep = self._bindings(bindings)
-        stream._enqueue((self._kept, keep), lib.accrt_stream_run, self.handle, table, len(bindings), ctypes.sizeof(_ffi.accrt_binding),
-                        _ffi.ACCRT_TIMEOUT_INFINITE)
+        # Who does the work cannot leave it, nor who waits without a limit.
+        here = self._took_ns <= SHORT_NS and lib.accrt_stream_query(stream.handle) == 0
+        self._took_ns, begin = _WHOLE, monotonic_ns()
+        try:
+            stream._enqueue((self._kept, keep), lib.accrt_stream_run, self.handle, table, len(bindings), ctypes.sizeof(_ffi.accrt_binding),
+                            _ffi.ACCRT_TIMEOUT_INFINITE if here else SLICE_NS)
+        except TimeoutError:
+            stream.synchronize()
+        self._took_ns = monotonic_ns() - begin
 
     def _bindings(self, values: Sequence):
         table, keep = (_ffi.accrt_binding * max(len(values), 1))(), []

@@ -7,6 +7,7 @@ from operator import index
 from . import _ffi
 from ._library import Handle, allowed, c_text, check, created, filled, lib, need, never_raises, number, retained, struct
 from ._records import PoolEntry
+from ._waits import apart
 from .instance import Device
 
 KINDS = {"device": _ffi.ACCRT_MEMORY_DEVICE, "pinned": _ffi.ACCRT_MEMORY_PINNED, "host": _ffi.ACCRT_MEMORY_HOST,
@@ -51,7 +52,8 @@ class Pool(Handle):
 
     def trim(self, keep_bytes: int = 0) -> None:
         """Gives free memory back until at most keep_bytes stay reserved."""
-        check(lib.accrt_pool_trim(self.handle, number(keep_bytes, "keep_bytes")))
+        pool, keep = self.handle, number(keep_bytes, "keep_bytes")
+        apart(lambda: check(lib.accrt_pool_trim(pool, keep)))
 
     def buffer(self, size_bytes: int, alignment_bytes: int = 0, label: str = "") -> Buffer:
         """Allocates. Contents are undefined. Raises OutOfDeviceMemoryError, which says who holds what."""

@@ -382,10 +382,12 @@ class Session(Handle):
 
     @_alone
     def bind_state(self, name: str, buffer: Buffer | None, offset_bytes: int = 0) -> None:
-        """Uses `buffer` as a state's storage from the next call on; None goes back to storage of its own, reset."""
+        """Uses `buffer` as a state's storage from the next call on; None goes back to storage of its own, reset, which waits for calls in
+        flight."""
         if isinstance(buffer, Buffer) and buffer.read_only:
             raise ValueError(f"state {name}: a buffer over memory that is read-only")
-        check(lib.accrt_session_bind_state(self.handle, c_text(name), allowed(buffer, Buffer), number(offset_bytes, "offset_bytes")))
+        state = (self.handle, c_text(name), allowed(buffer, Buffer), number(offset_bytes, "offset_bytes"))
+        apart(lambda: check(lib.accrt_session_bind_state(*state)))
 
     def warmup(self, function: str, symbols: Mapping[str, int] | None = None) -> None:
         """Makes the plan for these symbol values ahead of the first call."""

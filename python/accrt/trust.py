@@ -123,12 +123,14 @@ class SigningKey:
 
 def _read(path: Path, kind: int) -> bytes:
     key = _ffi.accrt_key()
-    check(lib.accrt_key_read(_plain_instance().handle, c_path(path), kind, ctypes.byref(key)))
+    place = (_plain_instance().handle, c_path(path), kind)
+    apart(lambda: check(lib.accrt_key_read(*place, ctypes.byref(key))))
     return bytes(key.bytes)
 
 
 def _write(path: Path, kind: int, data: bytes) -> None:
-    check(lib.accrt_key_write(_plain_instance().handle, c_path(os.fspath(path)), kind, ctypes.byref(_key(data))))
+    key, place = _key(data), (_plain_instance().handle, c_path(os.fspath(path)), kind)
+    apart(lambda: check(lib.accrt_key_write(*place, ctypes.byref(key))))
 
 
 def read_public_key(path: Path) -> bytes:
@@ -412,7 +414,8 @@ def key_id(secret_key: bytes) -> bytes:
 def report(bundle) -> dict:
     """Who has signed what of an open Bundle, as a dictionary: roots, whether they are trusted, and the signatures."""
     from .bundle import Bundle
-    raw = filled(_ffi.accrt_bundle_trust, lib.accrt_bundle_trust, need(bundle, Bundle))
+    handle = need(bundle, Bundle)
+    raw = apart(lambda: filled(_ffi.accrt_bundle_trust, lib.accrt_bundle_trust, handle))
     names = {value: name for name, value in _SCOPES.items()}
     signatures = []
     for index in range(raw.signature_count):

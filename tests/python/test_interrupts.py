@@ -13,6 +13,28 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
+# What is promised, and what a machine gives others of its time that has more to do than it has cores. One that is busier still is asked again:
+# what is late by itself is late each time.
+PROMISED_MS, MARGIN_MS, TRIES = 100, 150, 4
+
+
+def interrupts(script: str, *arguments, count: int) -> None:
+    """Runs a child that ends `count` waits by Ctrl-C, and prints of each how many milliseconds it was late: never more than is promised."""
+    best: dict[str, float] = {}
+    for _ in range(TRIES):
+        out = subprocess.run([sys.executable, "-c", script, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+        assert out.returncode == 0, out.stderr
+        lines = out.stdout.splitlines()
+        assert lines[-1] == "done" and len(lines) == count + 1, out.stdout + out.stderr
+        for line in lines[:-1]:
+            assert "ended by itself" not in line, line
+            name, took_ms = line.rsplit(" ", 1)
+            best[name] = min(float(took_ms), best.get(name, math.inf))
+        if max(best.values()) < PROMISED_MS + MARGIN_MS:
+            break
+    print("\n".join(f"{name}: {took_ms} ms" for name, took_ms in best.items()))
+    assert not {name: took_ms for name, took_ms in best.items() if took_ms >= PROMISED_MS + MARGIN_MS}
+
 # A child: signals itself in the middle of each kind of wait, and says how long Python took to hear of it.
 CHILD = r"""
 import math
@@ -74,24 +96,31 @@ interrupted("Semaphore.wait", lambda: semaphore.wait(1))
 stream = accrt.Stream(device)
 stream.wait(semaphore, 1)
 interrupted("Stream.synchronize(deferred)", stream.synchronize)
-semaphore.signal(1)
-stream.synchronize()
-print("done")
+commands = accrt.Commands(device)
+large = accrt.Pool(device).buffer(1 << 25)
+for _ in range(2000):
+    commands.fill(large, large.size_bytes, 1)
+commands.finalize()
+threading.Timer(5, lambda: semaphore.signal(1)).start()
+interrupted("Commands.run(deferred)", lambda: commands.run(stream))
+semaphore.wait(1)
+stream.cancel()
+interrupted("Commands.run", lambda: commands.run(accrt.Stream(device)))
+session = program.session()
+call = session.steps.bind(x, y, 1000)
+session.bind_state("total", accrt.Pool(device).buffer(64))
+for _ in range(40):
+    call.submit()
+interrupted("Session.bind_state", lambda: session.bind_state("total", None))
+session.close()
+print("done", flush=True)
 os._exit(0)  # an abandoned reset may still wait
 """
 
 
 @pytest.mark.parametrize("threads", [0, 2])
 def test_ctrl_c_ends_every_wait(golden_bundle, threads):
-    out = subprocess.run([sys.executable, "-c", CHILD, str(golden_bundle), str(threads)], capture_output=True, text=True, timeout=120)
-    assert out.returncode == 0, out.stderr
-    lines = out.stdout.splitlines()
-    assert lines[-1] == "done", out.stdout + out.stderr
-    print("\n".join(f"{threads} threads, {line} ms" for line in lines[:-1]))
-    assert len(lines) == 11
-    for line in lines[:-1]:
-        took_ms = float(line.rsplit(" ", 1)[1])  # "ended by itself" is no number
-        assert took_ms < 1000, line
+    interrupts(CHILD, golden_bundle, threads, count=13)
 
 
 # A child whose foreign work takes seconds and has no limit: opening, making a plan, loading an adapter.
@@ -185,15 +214,7 @@ os._exit(0)
 
 
 def test_ctrl_c_ends_work_without_limits(tmp_path):
-    out = subprocess.run([sys.executable, "-c", UNLIMITED, str(tmp_path)], capture_output=True, text=True, timeout=300)
-    assert out.returncode == 0, out.stderr
-    lines = out.stdout.splitlines()
-    assert lines[-1] == "done", out.stdout + out.stderr
-    print("\n".join(f"{line} ms" for line in lines[:-1]))
-    assert len(lines) == 12
-    for line in lines[:-1]:
-        took_ms = float(line.rsplit(" ", 1)[1])  # "ended by itself" is no number
-        assert took_ms < 1000, line
+    interrupts(UNLIMITED, tmp_path, count=11)
 
 
 def long_plan(levels: int = 10):

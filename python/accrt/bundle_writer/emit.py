@@ -10,6 +10,7 @@ import errno
 import io
 import os
 import struct
+from _thread import allocate_lock
 from typing import TYPE_CHECKING, Any, BinaryIO, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 from .common import (
@@ -103,6 +104,7 @@ class Emission:
         parts = (_ffi.accrt_writer_component * len(Role))()
         self._record.components = parts
         self._record_at, self._shape, self._record_parts = ctypes.byref(self._record), self._record.shape, [(p, p.bytes) for p in parts]
+        self.uses, self.guard = 1, allocate_lock()  # of the writer: a thread that Ctrl-C has left may still write
         self.writer = _ffi.accrt_bundle_writer_p()
         options = self.struct(_ffi.accrt_bundle_writer_options)
         if bundle._target is not None:
@@ -116,6 +118,10 @@ class Emission:
             raise
 
     def close(self) -> None:
+        with self.guard:
+            self.uses -= 1
+            if self.uses:
+                return
         self.lib.accrt_bundle_writer_release(self.writer)
         self.writer = None
         self.views.release()
@@ -411,7 +417,16 @@ class Emission:
         encoded = os.fsencode(path)
         if b"\0" in encoded:
             raise ValueError("embedded null byte")
-        self._check(self.lib.accrt_bundle_writer_write_path(self.writer, encoded), os.fsdecode(path))
+        from .._waits import apart
+
+        self.uses += 1
+        apart(lambda: self._write_path(encoded))
+
+    def _write_path(self, encoded: bytes) -> None:
+        try:
+            self._check(self.lib.accrt_bundle_writer_write_path(self.writer, encoded), os.fsdecode(encoded))
+        finally:
+            self.close()
 
     def write_file(self, file: BinaryIO) -> None:
         """From its position on; the position is then the bundle's end."""
