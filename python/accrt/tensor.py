@@ -28,6 +28,8 @@ _NAMES = {v: k for k, v in DTYPES.items()}
 _INTEGERS = ("i4", "u4", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64")
 _CODES = {"bool": "?", "i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I", "i64": "q", "u64": "Q",
           "f16": "e", "f32": "f", "f64": "d"}
+#: Those that memoryview casts to.
+_VIEW_CODES = {k: v for k, v in _CODES.items() if v != "e" or sys.version_info >= (3, 12)}
 _TYPESTR = {"bool": "|b1", "i8": "|i1", "u8": "|u1", "i16": "<i2", "u16": "<u2", "i32": "<i4", "u32": "<u4", "i64": "<i8",
             "u64": "<u8", "f16": "<f2", "f32": "<f4", "f64": "<f8"}
 _FROM_TYPESTR = {v: DTYPES[k] for k, v in _TYPESTR.items()}
@@ -296,23 +298,25 @@ class Tensor:
         return found is not NotImplemented and bool(found.any())
 
     def memoryview(self) -> memoryview:
-        """The elements as a memoryview (contiguous tensors of types that the buffer protocol has), without a copy."""
+        """The elements as a memoryview of contiguous tensors, without a copy; the bytes, of types that memoryview lacks (f16 before Python
+        3.12)."""
         if self.strides != contiguous_strides(self.shape):
             raise ValueError("the tensor is not contiguous")
         self._buffer._settle()
         raw = self.buffer.memoryview()[self.offset_bytes:self.offset_bytes + self.nbytes]
         raw = raw.toreadonly() if self.read_only else raw
-        code = _CODES.get(self.dtype)
+        code = _VIEW_CODES.get(self.dtype)
         if code is None or self.size == 0:
             return raw
         return raw.cast(code, self.shape) if self.shape else raw.cast(code)
 
     def tolist(self) -> Any:
         """The elements as nested lists of numbers; one number of a tensor without dimensions. Any strides, any memory."""
-        if self.dtype not in _CODES or self.size == 0 or self.strides != contiguous_strides(self.shape):
+        if self.dtype not in _VIEW_CODES or self.size == 0 or self.strides != contiguous_strides(self.shape):
             return _values.nested(self)
         raw = self._read()
-        return raw.cast(_CODES[self.dtype], self.shape).tolist() if self.shape else raw.cast(_CODES[self.dtype])[0]
+        code = _VIEW_CODES[self.dtype]
+        return raw.cast(code, self.shape).tolist() if self.shape else raw.cast(code)[0]
 
     def item(self) -> _values.Number:
         """The value of a tensor with one element, as a Python number."""

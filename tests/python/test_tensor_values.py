@@ -55,6 +55,20 @@ def random_key(rng: random.Random, shape: tuple) -> tuple:
     return tuple(key)
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3), (0, 3), (2, 1, 4)])
+@pytest.mark.parametrize("dtype", NUMPY)
+def test_every_type_gives_lists_numbers_and_bytes(dtype, shape, device):
+    array = (np.arange(int(np.prod(shape))) % 2 + 1).astype(NUMPY[dtype]).reshape(shape)
+    tensor = tensor_of(array, device)
+    assert tensor.tolist() == array.tolist() and type(tensor.tolist()) is type(array.tolist())
+    assert tensor.memoryview().tobytes() == array.tobytes()
+    if shape and shape[0]:
+        assert tensor[::-1].tolist() == array[::-1].tolist() and [row.tolist() for row in tensor] == [row.tolist() for row in array]
+    if array.size == 1:
+        assert tensor.item() == array.item() == float(tensor) and type(tensor.item()) is type(array.item())
+    assert (tensor == array).all() and repr(tensor) and str(tensor) and np.asarray(tensor).tobytes() == array.tobytes()
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_indexing_is_numpys_and_shares_the_memory(seed, device):
     rng = random.Random(seed)
