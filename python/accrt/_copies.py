@@ -9,7 +9,7 @@ import struct
 from typing import Any, Sequence
 
 from ._bits import refuse_masked
-from ._library import describe, lib
+from ._library import describe, lib, shown
 from .tensor import (_CODES, _FROM_CODE, _NAMES, DTYPES, Tensor, View, _array_dtype, _same_size, as_view, contiguous_strides,
                      dtype_id, from_dlpack)
 
@@ -119,13 +119,31 @@ def _bf16_bits(value: float) -> int:
     return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
 
 
+def _first_wrong(numbers: list[Any], shape: Sequence[int], code: str) -> str:
+    """The first element that is no number of this type: where it is, and what."""
+    for i, number in enumerate(numbers):
+        try:
+            struct.pack("<" + code, number)
+        except (struct.error, OverflowError, TypeError):
+            place = ""
+            for size in reversed(shape):
+                i, at = divmod(i, size)  # noqa: PLW2901
+                place = f"[{at}]{place}"
+            more = "; numpy.array makes one array of a list of arrays" if hasattr(number, "__array__") else ""
+            return f"element {place} is {shown(number)}{more}" if place else f"it is {shown(number)}{more}"
+    return ""
+
+
 def _from_numbers(value: Any, dtype: int) -> View:
     shape: list[int] = []
     numbers: list[Any] = []
     _flat(value, shape, 0, numbers, "the list")
     name = _NAMES[dtype]
     if name == "bf16":
-        code, numbers = "H", [_bf16_bits(float(number)) for number in numbers]
+        try:
+            code, numbers = "H", [_bf16_bits(float(number)) for number in numbers]
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ValueError(f"the list does not fit {name}: {_first_wrong(numbers, shape, 'd') or error}") from None
     else:
         code = _CODES.get(name, "")
     if not code:
@@ -133,7 +151,7 @@ def _from_numbers(value: Any, dtype: int) -> View:
     try:
         data = struct.pack(f"<{len(numbers)}{code}", *numbers)
     except (struct.error, OverflowError, TypeError) as error:
-        raise ValueError(f"the list does not fit {name}: {error}") from None
+        raise ValueError(f"the list does not fit {name}: {_first_wrong(numbers, shape, code) or error}") from None
     return _owned(data, dtype, shape)
 
 

@@ -75,8 +75,11 @@ def _symbol_values(symbols: Mapping[str, int] | None, bundle: Bundle | None = No
     return (_ffi.accrt_symbol_value * max(len(pairs), 1))(*pairs), len(pairs), ctypes.sizeof(_ffi.accrt_symbol_value)
 
 
-def _timepoints(pairs: Iterable[tuple[Semaphore, int]]):
-    pairs = list(pairs)
+def _timepoints(what: str, pairs: Iterable[tuple[Semaphore, int]]):
+    try:
+        pairs = [(semaphore, value) for semaphore, value in pairs]
+    except (TypeError, ValueError):
+        raise TypeError(f"{what} is {pairs!r:.80}, expected pairs as in [(semaphore, 1)]") from None
     table = [(need(s, Semaphore), number(v, "value")) for s, v in pairs]
     return (_ffi.accrt_timepoint * max(len(table), 1))(*table), len(table)
 
@@ -144,7 +147,7 @@ class Program(Handle):
         copied."""
         if not isinstance(weights, Mapping):
             raise TypeError(f"weights is {describe(weights)}, expected a dict from names of constants to arrays; load_weights takes files")
-        views = {name: as_view(value, self.device, self._bits_of(name, value)) for name, value in weights.items()}
+        views = {name: self._weight_view(name, value) for name, value in weights.items()}
         table = (_ffi.accrt_weight * max(len(views), 1))()
         for entry, (name, view) in zip(table, views.items()):
             entry.name, entry.tensor = c_text(name), view.c
@@ -155,6 +158,13 @@ class Program(Handle):
             own = {constant.name: constant.dtype for constant in self.bundle.constants}
             wrong = [n for n, v in views.items() if str(error).startswith(f"weight {n!r} ") and own.get(n, "") != _NAMES[v.c.dtype]]
             raise _with_advice(error, _weight_advice(own[wrong[0]]) if wrong else "") from None
+
+    def _weight_view(self, name: str, value: object):
+        try:
+            return as_view(value, self.device, self._bits_of(name, value))
+        except (TypeError, ValueError) as error:
+            error.args = (f"weight {name!r}: {error}",)
+            raise
 
     def _bits_of(self, name: str, value: object) -> int | None:
         """The type of an array of bits, where they are those of the constant's type."""
@@ -495,7 +505,10 @@ class Call(Handle):
         signature = self._prepared.signature
         index = number(name_or_index, "index", 32) if isinstance(name_or_index, int) else self._prepared.index(name_or_index)
         inputs = len(signature.inputs)
-        argument = (signature.inputs + signature.results)[index]
+        arguments = signature.inputs + signature.results
+        if index >= len(arguments):
+            raise IndexError(f"{signature.name}() has {len(arguments)} arguments, there is no {index}; it is {signature}")
+        argument = arguments[index]
         if argument.kind == "scalar" and value is not None:
             check(lib.accrt_call_set_scalar(self.handle, index, _int64(value, argument.name)))
             return
@@ -613,8 +626,8 @@ class Call(Handle):
             if status:
                 raise self._failure(status)
             return
-        wait_table, wait_count = _timepoints(waits)
-        signal_table, signal_count = _timepoints(signals)
+        wait_table, wait_count = _timepoints("waits", waits)
+        signal_table, signal_count = _timepoints("signals", signals)
         check(lib.accrt_call_submit(self.handle, wait_table, wait_count, signal_table, signal_count))
 
     @_alone

@@ -131,7 +131,7 @@ class SandboxSession:
         files: List[int] = []
         try:
             files.append(_again(source) if isinstance(source, int) else _opened(source, "source"))
-            self.bundle = _checked(files[0], trust)
+            self.bundle = _named(source, lambda: _checked(files[0], trust))
             self._symbols = {i: given.get(symbol.name, symbol.maximum // symbol.divisor * symbol.divisor)
                              for i, symbol in enumerate(self.bundle.symbols) if symbol.symbol_class == "session"}
             for path in [weights] if isinstance(weights, (str, os.PathLike)) else weights or ():
@@ -447,6 +447,18 @@ def _checked(file: int, trust: Optional[str]) -> Bundle:
     if found["has_host_code"] and (policy == "no-host-code" or not found["code_trusted"]):
         raise errors.UntrustedError(f"its machine code is not allowed by the policy {policy!r}", name="ACCRT_ERROR_UNTRUSTED")
     return bundle
+
+
+def _named(source: object, make: Callable[[], Bundle]) -> Bundle:
+    """Errors of the file name its path, which who opens a descriptor does not know."""
+    try:
+        return make()
+    except errors.Error as error:
+        head, colon, rest = error.message.partition(": ")
+        if colon and head in ("bundle", "file descriptor") and isinstance(source, (str, os.PathLike)):
+            error.message = f"{os.fspath(source)}: {rest}"  # type: ignore[str-bytes-safe]
+            error.args = (error.message,)
+        raise
 
 
 def _spawn(path: str, arguments: List[str], files: List[int]) -> "_Process":

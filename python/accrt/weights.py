@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, NamedTuple
 
 from . import _ffi, _format, budget as _budgets
 from ._bits import ML_DTYPES, as_ml_dtype, bits_of, decoded, with_bits
-from ._library import Handle, allowed, c_path, c_text, check, created, filled, lib, need, never_raises, number, struct, text
+from ._library import Handle, allowed, c_path, c_text, check, created, describe, filled, lib, need, never_raises, number, struct, text
 from ._waits import apart
 from .bundle import _VERIFY, Bundle
 from .errors import OutOfRangeError
@@ -280,6 +280,9 @@ def refuse_unused(bundle: Bundle) -> None:
 
 def handles(weights, instance: Instance) -> tuple[ctypes.Array, int]:
     """A C array of sources, of which paths are opened. Not for users."""
+    if isinstance(weights, Mapping) and not isinstance(weights, Weights):
+        raise TypeError(f"weights is {describe(weights)}, expected files: accrt.Weights or paths. Arrays replace weights of a program that has "
+                        "all: program.swap_weights(...)")
     given = [weights] if isinstance(weights, (Weights, str, os.PathLike)) else list(weights)
     sources = [Weights(one, instance) if isinstance(one, (str, os.PathLike)) else one for one in given]
     for one in sources:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import accrt
+from accrt.bundle_writer import BundleWriter
 from test_tensor_values import tensor_of
 
 X = np.arange(32, dtype=np.float32).reshape(4, 8)
@@ -87,6 +88,51 @@ def test_another_type_says_how_to_convert(echo):
 
 def test_out_says_what_it_takes(echo):
     assert "takes an array" in refused(TypeError, lambda: echo.f32(X.reshape(-1), out=[[0.0], [0.0]]))
+
+
+def test_an_argument_that_there_is_not(echo):
+    call = echo.f32.bind(None)
+    assert "has 2 arguments, there is no 7" in refused(IndexError, lambda: call.set(7, X))
+
+
+@pytest.mark.parametrize("wrong", (5, [1], ["ab", 3], None.__class__, [(1, 2, 3)]))
+def test_what_to_wait_for_is_pairs(echo, wrong):
+    call = echo.f32.bind(X.reshape(-1))
+    for what in ("waits", "signals"):
+        text = refused(TypeError, lambda: call.submit(**{what: wrong}))  # noqa: B023
+        assert text.startswith(what) and "pairs" in text or "Semaphore" in text
+
+
+@pytest.mark.parametrize("wrong, place", (("a", "[1]"), (None, "[1]"), (10 ** 400, "[1]"), (np.ones(2, np.float32), "numpy.array"), (object(), "[1]")))
+@pytest.mark.parametrize("name", ("f32", "bf16", "u8"))
+def test_a_list_says_which_element_is_no_number(echo, wrong, place, name):
+    text = refused((ValueError, TypeError), lambda: echo[name]([1, wrong], copy=True))
+    assert place in text and "[1]" in text and name in text
+    assert "[0][1]" in refused((ValueError, TypeError), lambda: echo[name]([[1, wrong], [2, 3]], copy=True))
+
+
+def test_arrays_in_place_of_files(echo_bundle):
+    for take in (lambda: accrt.load(echo_bundle, weights={"w": X}), lambda: accrt.Program(echo_bundle, weights={"w": X})):
+        text = refused(TypeError, take)
+        assert "paths" in text and "swap_weights" in text
+
+
+def test_a_weight_that_is_no_array_is_named(tmp_path):
+    b = BundleWriter()
+    f = b.function("f")
+    f.body.copy(f.constant(b.constant("some.weight", X)).read(), f.result("y", "f32", X.shape).write(), X.nbytes)
+    b.write(tmp_path / "one.accx")
+    program = accrt.Program(tmp_path / "one.accx")
+    for wrong in (None, "x", [1], 1.5, np.ma.ones(X.shape, np.float32), X.astype(object), X.T):
+        assert "weight 'some.weight'" in refused((TypeError, ValueError), lambda: program.swap_weights({"some.weight": wrong}))  # noqa: B023
+
+
+def test_a_sandbox_names_the_file(tmp_path):
+    for name, data in (("text.accx", b"no bundle" * 100), ("empty.accx", b"")):
+        (tmp_path / name).write_bytes(data)
+        for path in (tmp_path / name, str(tmp_path / name)):
+            assert refused(accrt.Error, lambda: accrt.load(path, sandbox=True)).startswith(str(path) + ": ")  # noqa: B023
+    assert str(tmp_path) in refused(accrt.Error, lambda: accrt.load(tmp_path, sandbox=True))
 
 
 # ---- device, options, symbols
