@@ -68,9 +68,17 @@ def entries() -> set[str]:
     return {re.sub(r" \(.*\)", "", word.strip()) for row in rows for word in row.split(",")}
 
 
-@pytest.mark.parametrize("document", REWRITTEN)
+@pytest.mark.parametrize("document", [*REWRITTEN, "CHANGELOG.md"])
 def test_lines_are_short(document):
     assert [(n, len(line)) for n, line in prose(document) if len(line) > 100] == []
+
+
+def test_changes_are_told_to_users():
+    """The newest version's section names no tests, no numbers of rules and no paragraph twice."""
+    section = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(), flags=re.M)[1]
+    assert re.findall(r"\b[Mm]utants?\b|\b[Rr]ule \d+|\bboth writers\b|tests/\w+", section) == []
+    heads = re.findall(r"^### .*$", section, re.M) + re.findall(r"^- .*$", section, re.M)
+    assert len(heads) == len(set(heads)) > 60
 
 
 @pytest.mark.parametrize("document", REWRITTEN)
