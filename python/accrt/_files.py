@@ -7,10 +7,20 @@ import itertools
 import os
 import re
 import stat
-from typing import Callable, Optional, Tuple
+from typing import Callable, Optional, Tuple, Union
 
 _TAIL = r"\.[0-9]+\.[0-9]+\.part"
 _numbers = itertools.count()
+
+
+def regular(path: Union[str, "os.PathLike[str]"], flags: int) -> int:
+    """The `opener` for files that others name: a FIFO is not waited for, and what is no regular file is an OSError that names it."""
+    file = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    mode = os.fstat(file).st_mode
+    if stat.S_ISREG(mode):
+        return file
+    os.close(file)
+    raise OSError(errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL, "it is not a regular file", os.fspath(path))
 
 
 def read_small(path: str, limit_bytes: int) -> bytes:

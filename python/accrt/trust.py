@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Dict, Iterable, List, NamedTuple, Optional, Se
 from . import _ffi
 from ._library import c_path, check, filled, lib, need, never_raises, struct
 from ._waits import apart
-from ._files import put
+from ._files import put, regular
 from ._paths import make_private_folder, user_folder
 from .errors import AlreadyExistsError, Error, InvalidFormatError
 
@@ -271,7 +271,7 @@ def _read_rules(path: str) -> List[str]:
     """The lines of the file, [] without one: they end where C ends them. Comments hold anything; where a byte of them is no UTF-8, the
     text has half of a character."""
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+        with open(path, encoding="utf-8", errors="surrogateescape", newline="\n", opener=regular) as file:
             text = file.read()
     except FileNotFoundError:
         return []

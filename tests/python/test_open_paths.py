@@ -279,15 +279,99 @@ def test_no_file_that_is_cut_while_it_is_checked_ends_the_process(tmp_path, kind
     assert int(done.stdout.split()[1]) > 0, done.stdout
 
 
-def test_a_fifo_hangs_nothing(tmp_path):
-    fifo = tmp_path / "fifo.accx"
-    os.mkfifo(fifo)
+# What a user may name, and what is none of it. A word with F in it is a path of that kind; BUNDLE and KEY are good.
+NO_FILES = ("fifo", "folder", "socket", "device")
+ACCX_READS = [
+    "inspect F", "verify F", "verify --full F", "verify --trust-keys F BUNDLE", "run F", "bench F", "dump F --output OUT", "diff F BUNDLE",
+    "diff BUNDLE F", "build F --output OUT", "build TEXT --target-caps F --output OUT", "quantize F OUT --layout q8_0",
+    "quantize WEIGHTS OUT --layout q8_0 --importance F.npz", "quantize WEIGHTS OUT --layout q8_0 --importance F", "pack F OUT",
+    "sign F --output OUT", "sign BUNDLE --output OUT --key F", "trust add F", "trust floor F 3", "encrypt F --output OUT --secret-key KEY",
+    "encrypt BUNDLE --output OUT --secret-key F", "decrypt F --output OUT --secret-key KEY", "devices --driver F",
+    *(f"{verb} BUNDLE --allow-host-code --function count --{option}" for verb in ("run", "bench")
+      for option in ("input x=F.npy", "input x=F.npz", "input x=F.npz:k", "weights F", "adapter F", "secret-key F", "driver F")),
+    "run BUNDLE --trust-keys F --function count", "run F --sandbox", "run BUNDLE --sandbox --weights F --function count",
+]  # fmt: skip
+VERBS_THAT_OPEN_NOTHING = {"caps", "completion", "manual", "help", "keygen", "accx"}
+
+
+def make_no_file(path: Path, kind: str) -> Path:
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "socket":
+        import socket
+
+        at = os.getcwd()
+        os.chdir(path.parent)  # names of sockets are short
+        try:
+            socket.socket(socket.AF_UNIX).bind(path.name)
+        finally:
+            os.chdir(at)
+    else:
+        path.symlink_to("/dev/zero")
+    return path
+
+
+@pytest.mark.parametrize("kind", NO_FILES)
+def test_what_is_no_file_hangs_no_verb(tmp_path, golden_bundle, kind):
+    """Every verb and every option that takes a file: refused, and soon."""
     accx = BUILD / "bin" / "accx"
-    for verb in (["verify"], ["dump"], ["diff", str(fifo)], ["trust", "add"]):
-        done = subprocess.run([str(accx), *verb, str(fifo)], capture_output=True, text=True, timeout=20)
-        assert done.returncode != 0, verb
-    with pytest.raises(accrt.Error):
-        accrt.Bundle(str(fifo))
+    for end in ("", ".npy", ".npz"):
+        make_no_file(tmp_path / f"F{end}", kind)
+    config = tmp_path / "config"
+    keygen = subprocess.run([str(accx), "keygen", "--secret", "--output", str(tmp_path / "KEY")], capture_output=True, text=True)
+    assert keygen.returncode == 0, keygen.stderr
+    (tmp_path / "TEXT").write_text(subprocess.run([str(accx), "dump", str(golden_bundle)], capture_output=True, text=True).stdout)
+    (tmp_path / "WEIGHTS").write_bytes(bytes([2, 0, 0, 0, 0, 0, 0, 0]) + b"{}")
+    (config / "accrt" / "trusted").mkdir(parents=True)
+    names = {"BUNDLE": str(golden_bundle)} | {name: str(tmp_path / name) for name in ("KEY", "TEXT", "WEIGHTS", "OUT")}
+    tried = set()
+    for line in ACCX_READS:
+        words = line.split()
+        tried.add(words[0])
+        words = [names.get(word, re.sub(r"(?<![A-Z])F(?![A-Z])", str(tmp_path / "F"), word)) for word in words]
+        if line.startswith("trust floor"):
+            words[2] = "name"
+            make_no_file(config / "accrt" / "trusted" / "trust.rules", kind)
+        done = subprocess.run([str(accx), *words], capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL,
+                              env=os.environ | {"XDG_CONFIG_HOME": str(config)})  # fmt: skip
+        if kind == "folder" and done.returncode == 0:
+            assert "adapter" in line or "trust" in line or "pack" in line or "weights" in line, line
+            continue
+        assert done.returncode > 0, (line, done.returncode, done.stdout)
+        assert done.stderr.startswith("accx: "), (line, done.stderr)
+    verbs = set(re.findall(r"^  ([a-z]+) ", subprocess.run([str(accx), "--help"], capture_output=True, text=True).stdout, re.M))
+    assert verbs - tried <= VERBS_THAT_OPEN_NOTHING, verbs - tried
+
+
+PYTHON_READS = {
+    "Bundle": "accrt.Bundle(path)", "load": "accrt.load(path)", "Weights": "accrt.Weights(path)",
+    "sandbox": "accrt.load(path, sandbox=True)",
+    "KernelPack": "accrt.KernelPack(accrt.Instance(trust='all'), path)", "keys": "accrt.Instance(keys=[path])",
+    "reader": "accrt.bundle_reader.read(path)", "safetensors": "accrt.compiler.safetensors.read(path)",
+    "target": "accrt.bundle_writer.BundleWriter(target_caps=path)",
+    "sign": "accrt.trust.sign(path)", "encrypt": "accrt.trust.encrypt(path, path + '.out', bytes(32))",
+    "decrypt": "accrt.trust.decrypt(path, path + '.out', bytes(32))", "SigningKey": "accrt.trust.SigningKey.read(path)",
+    "read_public_key": "accrt.trust.read_public_key(path)", "read_secret_key": "accrt.trust.read_secret_key(path)",
+    "role": "accrt.trust.set_role(path, 'code')", "floors": "accrt.trust.floors()", "floor": "accrt.trust.floor('n', 3)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", NO_FILES)
+def test_what_is_no_file_hangs_no_function(tmp_path, kind):
+    path = make_no_file(tmp_path / "F", kind)
+    config = tmp_path / "config"
+    (config / "accrt" / "trusted").mkdir(parents=True)
+    make_no_file(config / "accrt" / "trusted" / "trust.rules", kind)
+    lines = ["import sys, accrt, accrt.bundle_reader, accrt.bundle_writer, accrt.compiler.safetensors, accrt.trust", "path = sys.argv[1]"]
+    for name, call in PYTHON_READS.items():
+        if kind != "folder" or name != "keys":  # a folder of keys is one
+            lines += [f"print({name!r}, flush=True)", "try:", f"    {call}", "    print('taken')",
+                      "except (OSError, ValueError, accrt.Error):", "    pass"]  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines), str(path)], capture_output=True, text=True, timeout=60,
+                          env=os.environ | {"XDG_CONFIG_HOME": str(config)})  # fmt: skip
+    assert done.returncode == 0 and "taken" not in done.stdout, (done.stdout, done.stderr)
 
 
 def test_a_fifo_beside_an_adapter_hangs_nothing(tmp_path, golden_bundle):

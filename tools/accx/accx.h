@@ -51,6 +51,9 @@ void accx_note(const char* format, ...) ACCX_PRINTF(1, 2);
 const char* accx_safe(const char* text);
 /* A formatted string that lives until exit. */
 const char* accx_text(const char* format, ...) ACCX_PRINTF(1, 2);
+/* Opens a regular file for reading, with additional `flags` of open. Anything else (a FIFO, a
+ * device, a folder) is a failure that names it. */
+int accx_open_regular(const char* path, int flags, FILE** out_file);
 /* Allocates zeroed memory for small objects. Ends the program if that fails. */
 void* accx_alloc(size_t count, size_t size_bytes);
 /* Frees the strings of accx_safe and accx_text. */

@@ -271,13 +271,13 @@ static bool read_file(void* self, void* target, size_t size_bytes) {
 
 int accx_npy_read(const char* path, accx_array_t* out_array) {
   memset(out_array, 0, sizeof *out_array);
-  FILE* file = fopen(path, "rb");
-  if (!file)
-    return accx_fail(ACCX_FAILED, "cannot open %s: %s", path, strerror(errno));
+  FILE* file;
   struct stat facts;
-  int code = ACCX_OK;
-  if (fstat(fileno(file), &facts) != 0 || !S_ISREG(facts.st_mode))
-    code = accx_fail(ACCX_FAILED, "%s is not a regular file", path);
+  int code = accx_open_regular(path, 0, &file);
+  if (code)
+    return code;
+  if (fstat(fileno(file), &facts) != 0)
+    code = accx_fail(ACCX_FAILED, "cannot open %s: %s", path, strerror(errno));
   const accx_npy_source_t source = {file, code ? 0 : (uint64_t)facts.st_size, read_file};
   if (!code)
     code = accx_npy_parse(&source, path, out_array);

@@ -19,9 +19,10 @@ struct accx_npz {
 
 int accx_npz_open(const char* path, accx_npz_t** out_npz) {
   *out_npz = NULL;
-  FILE* file = fopen(path, "rb");
-  if (!file)
-    return accx_fail(ACCX_FAILED, "cannot open %s: %s", path, strerror(errno));
+  FILE* file;
+  const int code = accx_open_regular(path, 0, &file);
+  if (code)
+    return code;
   accx_npz_t* npz = accx_alloc(1, sizeof *npz);
   npz->path = path;
   const char* reason = accx_zip_open(file, &npz->archive);

@@ -135,11 +135,11 @@ const accx_verb_t accx_verb_dump = {
 
 static int read_text(const char* path, char** out_text, size_t* out_size) {
   struct stat info;
-  FILE* file = fopen(path, "r");
-  int code = ACCX_OK;
-  if (!file || fstat(fileno(file), &info) != 0) {
-    code = accx_fail(ACCX_FAILED, "%s: %s", path, strerror(errno));
-  } else if (!S_ISREG(info.st_mode) || (uint64_t)info.st_size > MAX_TEXT_BYTES) {
+  FILE* file;
+  int code = accx_open_regular(path, 0, &file);
+  if (code)
+    return code;
+  if (fstat(fileno(file), &info) != 0 || (uint64_t)info.st_size > MAX_TEXT_BYTES) {
     code = accx_fail(ACCX_FAILED, "%s: it is not a file of at most 1 GiB", path);
   } else {
     *out_size = (size_t)info.st_size;
@@ -147,8 +147,7 @@ static int read_text(const char* path, char** out_text, size_t* out_size) {
     if (!*out_text || fread(*out_text, 1, *out_size, file) != *out_size)
       code = accx_fail(ACCX_FAILED, "%s: it cannot be read", path);
   }
-  if (file)
-    (void)fclose(file);
+  (void)fclose(file);
   return code;
 }
 

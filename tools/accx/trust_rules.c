@@ -23,12 +23,17 @@ static const char* rules_path(void) {
   return folder ? accx_text("%s/trust.rules", folder) : NULL;
 }
 
-/* The file's text, or "" when it does not exist. The caller frees it. */
-static char* read_rules(void) {
+/* The file's text, or "" when it does not exist or (*out_code) cannot be read. The caller frees
+ * it. */
+static char* read_rules(int* out_code) {
   char* text = accx_alloc(MAX_BYTES + 1, 1);
   const char* path = rules_path();
-  FILE* file = path ? fopen(path, "re") : NULL;
-  if (!file)
+  FILE* file;
+  *out_code = ACCX_OK;
+  if (!path || (access(path, F_OK) != 0 && errno == ENOENT))
+    return text;
+  *out_code = accx_open_regular(path, O_NOFOLLOW, &file);
+  if (*out_code)
     return text;
   text[fread(text, 1, MAX_BYTES, file)] = '\0';
   fclose(file);
@@ -102,8 +107,9 @@ int accx_rules_change(const char* without, const char* line) {
   const int folder = open(accx_trusted_folder(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder >= 0)
     (void)flock(folder, LOCK_EX);
-  char* old = read_rules();
-  code = put_rules(changed(old, without, line));
+  char* old = read_rules(&code);
+  if (!code)
+    code = put_rules(changed(old, without, line));
   free(old);
   if (folder >= 0)
     (void)close(folder);
@@ -136,7 +142,8 @@ static bool next_floor(const char** at, const char** name, const char** version)
 }
 
 const char* accx_rules_floor(const char* wanted) {
-  char* rules = read_rules();
+  int code;
+  char* rules = read_rules(&code);
   const char *name, *version, *found = NULL;
   for (const char* at = rules; next_floor(&at, &name, &version);) {
     if (strcmp(name, wanted) == 0 && (!found || compare_numbers(version, found) > 0))
@@ -148,7 +155,8 @@ const char* accx_rules_floor(const char* wanted) {
 
 void accx_rules_floors(void (*each)(void* user, const char* name, const char* version),
                        void* user) {
-  char* rules = read_rules();
+  int code;
+  char* rules = read_rules(&code);
   const char *name, *version;
   for (const char* at = rules; next_floor(&at, &name, &version);) {
     if (version == NULL || strcmp(accx_rules_floor(name), version) == 0)

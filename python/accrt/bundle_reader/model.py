@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Tuple, Union
 
@@ -269,9 +271,19 @@ def _fill(bundle: Bundle) -> Bundle:
     return bundle
 
 
+def _regular(path: Any, flags: int) -> int:
+    """Waits for no FIFO, and takes no device."""
+    file = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    mode = os.fstat(file).st_mode
+    if stat.S_ISREG(mode):
+        return file
+    os.close(file)
+    raise OSError(errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL, "it is not a regular file", os.fspath(path))
+
+
 def _read(path: Any) -> bytes:
     """All of it, not a mapping: a file that somebody cuts while it is checked would be the process's end."""
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=_regular) as file:
         return file.read()
 
 

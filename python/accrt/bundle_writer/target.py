@@ -7,6 +7,7 @@ import json
 import os
 from typing import Any, Dict, Mapping, Optional, Tuple
 
+from .._files import regular
 from ..errors import named_files
 from .common import BundleError
 
@@ -68,7 +69,7 @@ class TargetCaps:
         where = "target_caps"
         if isinstance(given, (str, os.PathLike)) and not str(given).lstrip().startswith("{"):
             where = f"target_caps: {os.fspath(given)}"
-            with named_files(), open(given, "rb") as file:
+            with named_files(), open(given, "rb", opener=regular) as file:
                 given = file.read()
         if isinstance(given, Mapping):
             if "command_mask" in given:

@@ -10,6 +10,7 @@ from typing import Dict, Tuple, Union
 
 import numpy as np
 
+from .._files import regular
 from ..errors import named_files
 from .ir import Module
 
@@ -26,7 +27,7 @@ class SafetensorsError(ValueError):
 
 def read(path: Union[str, "os.PathLike[str]"]) -> Tuple[Dict[str, Tuple[str, np.ndarray]], Dict[str, str]]:
     """({name: (data type, array)}, metadata). bf16 arrays hold bits as uint16. Arrays stay valid as long as they are held."""
-    with named_files(), open(path, "rb") as file:
+    with named_files(), open(path, "rb", opener=regular) as file:
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     if len(content) < 8:
         raise SafetensorsError(f"{path}: {len(content)} bytes are no safetensors file")
