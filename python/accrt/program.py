@@ -36,15 +36,16 @@ if TYPE_CHECKING:
     Source = Union[Weights, Path]
 
 _Out = TypeVar("_Out")
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 _INFINITE = _ffi.ACCRT_TIMEOUT_INFINITE
 _RANK = _ffi.ACCRT_MAX_RANK
 
 
-def _alone(method):
+def _alone(method: _Method) -> _Method:
     """For methods of several steps: who comes while another is in one of these, of the same session, is refused, as the library refuses it
     within each step."""
     @functools.wraps(method)
-    def guarded(self, *arguments, **named):
+    def guarded(self: Any, *arguments: Any, **named: Any) -> Any:
         uses, me = self._uses, object()
         try:
             uses[me] = None
@@ -54,7 +55,7 @@ def _alone(method):
             return method(self, *arguments, **named)
         finally:
             uses.pop(me, None)  # one step, which Ctrl-C does not part
-    return guarded
+    return guarded  # type: ignore[return-value]
 
 
 def _int64(value, name: str) -> int:
