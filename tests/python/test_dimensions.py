@@ -313,5 +313,5 @@ def test_gathered_indices_stay_in_their_dimension(axis):
             cut = tuple(slice(None) if a == axis else slice(0, n) for a, n in enumerate(i.shape))
             assert np.array_equal(np.asarray(session.f(x, i)), np.take_along_axis(x[cut], i, axis))
         else:
-            with pytest.raises(accrt.Error, match="index -1 is outside an axis of size 24"):
+            with pytest.raises(accrt.Error, match=rf"index {value} is outside an axis of size {x.shape[axis]}\b"):
                 session.f(x, i)

@@ -1243,7 +1243,12 @@ def _decompose_gather(op: Op) -> Value:
     for i in range(source.rank):  # a call whose index is larger beside the dimension is refused by this slice
         if i != axis and not ex.proved_less_equal(index.shape[i], source.shape[i]):
             source = source.slice(i, 0, index.shape[i])
-    place = index.to_copy("i64")
+    # An index that leaves its dimension would stay inside the flat source. So each is looked up in its dimension first, which gives the
+    # index itself, or fails with it and the dimension's size. CUDA cannot fail: there the lookup below gets -1, and gives 0.
+    given = index.to_copy("i64")
+    inside = given.ge(0).logical_and(given.lt(source.shape[axis]))
+    places = function.arange(source.shape[axis])
+    place = places.index_select(0, given.flatten()).view(list(index.shape))
     step: Size = 1
     total: Optional[Value] = None
     for i in reversed(range(source.rank)):
@@ -1252,8 +1257,6 @@ def _decompose_gather(op: Op) -> Value:
         part = (place if i == axis else function.arange(index.shape[i]).view(shape)) * step
         total = part if total is None else total + part
         step = ex.simplify(ex.constant(step) * source.shape[i])
-    # An index that leaves its dimension would stay inside the flat source: there it is none that a lookup takes.
-    inside = place.ge(0).logical_and(place.lt(source.shape[axis]))
     total = inside.where(total, -1)
     return source.flatten().index_select(0, total.flatten()).view(list(op.result.shape))
 
