@@ -2,6 +2,7 @@
 
 import importlib.util
 import pathlib
+import re
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -49,6 +50,24 @@ def test_the_table_lists_every_folder_of_the_libraries():
     assert floors.check_order(allowed) == []
     assert allowed["runtime/core"] == set()
     assert "runtime/drivers/common" not in allowed["loader"] | allowed["runtime/memory"]
+
+
+def test_circles_lie_in_one_folder():
+    files = {source: floors.symbols(path) for source, path in floors.objects(ROOT / "build")}
+    circles = floors.circles_of(floors.arrows(files))
+    assert [c for c in circles if len({pathlib.PurePath(f).parent for f in c}) > 1] == []
+    assert circles or not files
+
+
+def test_the_document_writes_down_no_numbers_that_age():
+    """It names the commands that print them, and each of them prints something."""
+    text = (ROOT / "docs/architecture.md").read_text()
+    assert "floors.py build --graph" in text and "floors.py build --circles" in text
+    now = re.findall(r"^\| `[\w/]+ -> [\w/]+` \| \d+ \| (\d+) \|$", text, re.M)
+    assert now and set(now) == {"0"}
+    assert "sh tests/abi/lines.sh" in text
+    counted = subprocess.run(["sh", "tests/abi/lines.sh"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert int(counted) > 50_000
 
 
 #: Folders of the product, and the most lines of one of their sources: longer ones hold two ideas.
