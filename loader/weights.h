@@ -154,7 +154,7 @@ uint64_t accx_hash_name(const char* name, size_t name_bytes, uint64_t seed);
 uint32_t accx_weights_lookup(const accrt_weights_t* weights, const char* name, size_t name_bytes,
                              uint32_t file);
 /* The product of the sizes, zeros left out. False when it, or the bytes of so many elements, reach
- * 2^63. `out_blocks` gets the number of the type's blocks. */
+ * 2^63. */
 bool accx_weights_blocks(const int64_t* sizes, uint32_t rank, const accx_weights_type_t* type,
                          uint64_t* out_elements, uint64_t* out_size_bytes);
 

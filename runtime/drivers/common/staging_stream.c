@@ -50,7 +50,7 @@ static void free_transfer(transfer_t* transfer) {
 static void transfer_done(accrt_staging_job_t* job) {
   transfer_t* transfer = (transfer_t*)job;
   accrt_context_enter();
-  /* Release pairs with the acquire in wait_idle (stream.c): what was moved is seen. */
+  /* Release pairs with the acquire in accrt_stream_wait_idle: what was moved is seen. */
   atomic_fetch_sub_explicit(&transfer->stream->staged, 1, memory_order_release);
   if (job->failed)
     accrt_semaphore_fail_with(transfer->semaphore, &job->error);
