@@ -216,6 +216,8 @@ def test_version():
     (["caps", "--json=1"], "takes no value"),
     (["caps", "file"], "takes no file"),
     (["inspect"], "needs a file"),
+    (["completion"], "needs one of bash zsh fish"),
+    (["trust"], "needs one of add list remove"),
     (["inspect", "a", "b"], "'b' is one too many"),
     (["inspect", "a", "--top"], "--top needs a value"),
     (["inspect", "a", "--top", "x"], "whole number"),

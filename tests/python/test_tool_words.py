@@ -185,6 +185,15 @@ def test_bundles_from_standard_input(bundle):
     assert done.returncode == 3 and b"standard input" in done.stderr and b"/proc" not in done.stderr
 
 
+def test_standard_input_without_proc_says_so(bundle):
+    """The library opens what was read by a name under /proc."""
+    without = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$0" "$@"']
+    if subprocess.run([*without, "true"], capture_output=True).returncode != 0:
+        pytest.skip("no mount namespace of one's own here")
+    done = subprocess.run([*without, ACCX, "verify", "-"], input=bundle.read_bytes(), capture_output=True)
+    assert done.returncode == 1 and b"standard input: '-' needs /proc, which is not here; name a file" in done.stderr
+
+
 def test_arrays_from_standard_input_and_to_standard_output(bundle, tmp_path):
     x, y = np.arange(4, dtype=np.float32), np.full(4, 10, np.float32)
     np.save(tmp_path / "x.npy", x)

@@ -70,6 +70,9 @@ static int parse_option(accx_args_t* args, int argc, char** argv, int* index) {
 
 static int check_operands(const accx_args_t* args) {
   const accx_verb_t* verb = args->verb;
+  if (args->operand_count < verb->min_operands && verb->choices)
+    return accx_fail(ACCX_USAGE, "%s needs one of %s: accx %s %s", verb->name, verb->choices,
+                     verb->name, verb->operands);
   if (args->operand_count < verb->min_operands)
     return accx_fail(ACCX_USAGE, "%s needs %s: accx %s %s", verb->name,
                      verb->min_operands == 1 ? "a file" : "more arguments", verb->name,

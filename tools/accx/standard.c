@@ -55,7 +55,11 @@ static int take_input(const char** out_path) {
     input = memfd_create("standard input", MFD_CLOEXEC);
     if (input < 0 || !copy_all(STDIN_FILENO, input) || lseek(input, 0, SEEK_SET) != 0)
       return accx_fail(ACCX_FAILED, "standard input: %s", strerror(errno));
-    input_path = accx_text("/proc/self/fd/%d", input);
+    const char* path = accx_text("/proc/self/fd/%d", input);
+    if (access(path, R_OK) != 0)
+      return accx_fail(ACCX_FAILED,
+                       "standard input: '-' needs /proc, which is not here; name a file");
+    input_path = path;
   }
   *out_path = input_path;
   return ACCX_OK;
