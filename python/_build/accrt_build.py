@@ -32,7 +32,7 @@ SUMMARY = "Runs compiled .accx accelerator programs on numpy arrays and anything
 ZIP_DATE = (2020, 1, 1, 0, 0, 0)
 SDIST_PARTS = (
     "CMakeLists.txt", "LICENSE", "README.md", "VERSION", "pyproject.toml", "abi", "cmake",
-    "format", "include", "loader", "python", "packs", "runtime", "tools", "write",
+    "docs", "format", "include", "loader", "python", "packs", "runtime", "tools", "write",
 )  # fmt: skip
 
 
@@ -138,7 +138,7 @@ def tree_files(folder):
 
 
 def wheel_files(libraries, commands):
-    """Triples of (name in the wheel, file, whether it is executable): the package, the libraries, the headers of kernels, the commands.
+    """Triples of (name in the wheel, file, whether it is executable): the package, the libraries, the headers, the documents, the commands.
 
     accrt-sandbox is there twice: beside the library for Python, which may be installed without the commands' folder (`pip install
     --target`), and beside accx.
@@ -148,6 +148,8 @@ def wheel_files(libraries, commands):
     include = ROOT / "include"
     for path in tree_files(include):
         yield f"accrt/include/{path.relative_to(include).as_posix()}", path, False
+    for path in sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/guide").glob("*.md")]):  # what the headers cite
+        yield f"{NAME}-{version()}.data/data/share/doc/accrt/{path.relative_to(ROOT).as_posix()}", path, False
     for name, path in libraries.items():
         yield f"accrt/{name}", path, True
     if "accrt-sandbox" in commands:

@@ -676,7 +676,7 @@ def _advised(error: Exception, argument, value: Any, view, copy: bool) -> Except
 def _with_advice(error: Exception, advice: str) -> Exception:
     """The error with something at the end of its message."""
     if advice:
-        text = f"{error}{advice}"
+        text = f"{error}".replace(" (copy it first)", "") + advice  # one advice, not two
         error.args = (text,)
         if isinstance(error, Error):
             error.message = text

@@ -49,6 +49,13 @@ def test_arrays(model, dtype):
                 call(value)
 
 
+def test_a_strided_array_gets_one_advice(model):
+    with pytest.raises(accrt.Error) as caught:
+        model.twice_f32(np.zeros((4, 4), np.float32)[:, ::2])
+    said = str(caught.value)
+    assert said.endswith("it is not contiguous; give copy=True to have it copied") and caught.value.message in said
+
+
 def test_strided_tensors(model):
     base = RNG.standard_normal((8, 12)).astype(np.float32)
     tensor = accrt.from_dlpack(base, model.program.device)

@@ -64,6 +64,16 @@ def test_a_link_to_nothing_ends_the_run():
         stage.relink("[a](gone.md)", here, names)
 
 
+def test_the_wheel_has_what_its_headers_cite(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "python/_build"))
+    import accrt_build
+    members = {name: path for name, path, _ in accrt_build.wheel_files({}, {})}
+    headers = [path for name, path in members.items() if name.startswith("accrt/include/") and name.endswith(".h")]
+    cited = {c for h in headers for c in re.findall(r"\bdocs/[\w./-]+\.md", h.read_text())}
+    documents = {name.partition("/share/doc/accrt/")[2] for name in members}
+    assert len(cited) >= 12 and cited - documents == set()
+
+
 def test_headers_cite_what_is_installed(tmp_path):
     subprocess.run(["cmake", "--install", ROOT / "build", "--prefix", tmp_path], check=True, capture_output=True)
     (documents,) = tmp_path.glob("share/doc/accrt")
