@@ -151,6 +151,41 @@ accrt_status_t accrt_strict_path(const char* path, accrt_strict_kind_t kind, cha
 
 /* ---- Libraries ---- */
 
+/* The loader would look here for the library: `below` is its name, or a folder of variants. */
+static bool is_below(const char* folder, int length, const char* below) {
+  char path[ACCRT_PATH_BYTES];
+  const int written =
+      snprintf(path, sizeof path, "%.*s%s%s", length, folder, length > 0 ? "/" : "", below);
+  return written >= (int)sizeof path || access(path, F_OK) == 0;
+}
+
+/* The loader believes LD_LIBRARY_PATH, also where it leads to the current folder, or to one that
+ * others may write to. A constructor would run before anybody could look at the library. */
+static accrt_status_t check_search_path(const char* name) {
+  const char* at = getenv("LD_LIBRARY_PATH");
+  if (at == NULL || at[0] == '\0')
+    return ACCRT_OK;
+  for (;; ++at) {
+    const int length = (int)strcspn(at, ":;");
+    if (is_below(at, length, name) || is_below(at, length, "glibc-hwcaps") ||
+        is_below(at, length, "tls")) {
+      char folder[ACCRT_PATH_BYTES];
+      if (at[0] != '/' || length >= (int)sizeof folder) {
+        return ACCRT_FAIL(PERMISSION_DENIED,
+                          "%s: LD_LIBRARY_PATH has the folder '%.*s', which is no absolute path, "
+                          "and the library would be opened there",
+                          name, length, at);
+      }
+      memcpy(folder, at, (size_t)length);
+      folder[length] = '\0';
+      ACCRT_TRY(accrt_strict_path(folder, ACCRT_STRICT_FOLDER, NULL));
+    }
+    at += length;
+    if (*at == '\0')
+      return ACCRT_OK;
+  }
+}
+
 accrt_status_t accrt_library_open(const char* name, accrt_library_name_t names,
                                   void** out_library) {
   char resolved[ACCRT_PATH_BYTES];
@@ -166,6 +201,12 @@ accrt_status_t accrt_library_open(const char* name, accrt_library_name_t names,
     ACCRT_TRY(accrt_strict_path(name, ACCRT_STRICT_FILE, resolved));
   }
   const char* found = soname ? name : resolved;
+  if (soname)
+    *out_library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+  if (*out_library != NULL)
+    return ACCRT_OK;
+  if (soname)
+    ACCRT_TRY(check_search_path(name));
   *out_library = dlopen(found, RTLD_NOW | RTLD_LOCAL);
   if (*out_library != NULL)
     return ACCRT_OK;

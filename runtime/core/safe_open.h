@@ -42,9 +42,10 @@ typedef enum accrt_library_name {
   ACCRT_LIBRARY_PATH_OR_SONAME
 } accrt_library_name_t;
 /* Opens a shared library; never by a relative path, and by an absolute one only if
- * accrt_strict_path allows it. The library is never closed. ACCRT_ERROR_NOT_FOUND, also when the
- * loader refuses the library; ACCRT_ERROR_INVALID_ARGUMENT for a relative path;
- * ACCRT_ERROR_PERMISSION_DENIED. */
+ * accrt_strict_path allows it; by a name never where LD_LIBRARY_PATH has a folder with that library
+ * that is no absolute path, or that others may write to. The library is never closed.
+ * ACCRT_ERROR_NOT_FOUND, also when the loader refuses the library; ACCRT_ERROR_INVALID_ARGUMENT for
+ * a relative path; ACCRT_ERROR_PERMISSION_DENIED. */
 accrt_status_t accrt_library_open(const char* name, accrt_library_name_t names, void** out_library);
 /* The absolute path of the file from which this library (or the program that it is linked into) was
  * loaded. False when the path is relative or unknown. The name with which a program was started is
