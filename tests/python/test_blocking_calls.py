@@ -18,7 +18,7 @@ ELSEWHERE = {
     ("kernels.py", "KernelPack.__init__", "accrt_kernel_pack_open"): "the one or the other is called by apart, below",
     ("kernels.py", "Commands.run", "accrt_stream_run"): "a slice, unless the list's latest run was short and the stream is idle",
     ("program.py", "Call.run", "accrt_call_run"): "the limit is a slice at most",
-    ("program.py", "_shortest", "accrt_call_attempt"): "Call.__call__ and Call.run give it a slice",
+    ("program.py", "", "accrt_call_attempt"): "_SHORTEST: Call.__call__ and Call.run give it a slice",
     ("weights.py", "Weight.component", "accrt_weights_data"): "some KiB",
 }
 # Read by hand: these do not wait, whatever the words around them say.
