@@ -111,7 +111,7 @@
   X(EXTERNAL, 121, INVALID_FORMAT, "An EXTERNAL constant names a file or none, and has a digest or is bound by name; others have neither.") \
   X(SHARD, 130, INVALID_FORMAT, "Shards ascend by constant; kind, axis and degree (one for all) are in range; each EXTERNAL constant has one.") \
   X(SEGMENT, 131, INVALID_FORMAT, "Segments of a shard follow one another, cover its extent, and cut into equal parts that make up the constant and cut no block.") \
-  X(ADAPTER, 135, INVALID_FORMAT, "Adapter slots ascend, and each names an OPTIONAL input; flags are known and reserved fields 0.") \
+  X(ADAPTER, 135, INVALID_FORMAT, "Adapter tensors ascend, and each names an OPTIONAL input; flags are known and reserved fields 0.") \
   X(TREE, 140, INVALID_FORMAT, "A tree's algorithm and chunk size are known, reserved fields are 0, and there are leaves when there is DATA, else no weight root.") \
   X(SIGNATURE, 141, INVALID_FORMAT, "Signatures strictly ascend by scope and key, those of weights have leaves; their algorithm is known, reserved fields are 0.") \
   X(CODE_ROOT, 142, DATA_CORRUPT, "The tree's code root is that of the file (before host code runs; full verification).")      \

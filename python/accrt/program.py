@@ -190,7 +190,7 @@ class Program(Handle):
         apart(lambda: check(lib.accrt_program_load_weights(self.handle, sources, count, table, total, flags)))
 
     def load_adapter(self, source, *, alpha: float = 0, scale: float = 0, partial: bool = False) -> Adapter:
-        """Loads a LoRA adapter for the optional inputs that the bundle's adapter slots name (`bundle.adapters`): set it as `session.adapter`.
+        """Loads a LoRA adapter for the optional inputs that the bundle's adapter tensors name (`bundle.adapters`): set it as `session.adapter`.
 
         Args:
             source: accrt.Weights, or what Weights() takes: an adapter's file, or PEFT's folder with `adapter_config.json` and
@@ -227,7 +227,7 @@ def _peft_factors(path: str, weights: Mapping) -> tuple[float, float]:
     config = _peft_config(path)
     for key in ("rank_pattern", "alpha_pattern", "use_dora"):
         if config.get(key):
-            raise ValueError(f"{path} has {key}, which slots with one factor do not express; give scale=")
+            raise ValueError(f"{path} has {key}, which one factor for all adapter tensors does not express; give scale=")
     alpha, rank = config.get("lora_alpha", 0), config.get("r")
     _peft_number(path, "lora_alpha", alpha, 2**53, "2^53", "number")
     if rank is not None:

@@ -129,7 +129,7 @@ static accrt_status_t match(const loader_t* loader) {
   const char* const name = accx_weights_name(loader->weights);
   const char* const bundle = accrt_bundle_name(loader->program->bundle);
   if (used == 0)
-    return ACCRT_FAIL_INNER(NOT_FOUND, "%s has no tensor for any slot of '%s'", name, bundle);
+    return ACCRT_FAIL_INNER(NOT_FOUND, "%s has no adapter tensor of '%s'", name, bundle);
   if ((loader->options.flags & ACCRT_ADAPTER_PARTIAL) != 0)
     return ACCRT_OK;
   for (uint32_t t = 0; t < loader->weights->entry_count; ++t) {
@@ -137,7 +137,7 @@ static accrt_status_t match(const loader_t* loader) {
     while (i < count && fillings[i].source != t)
       ++i;
     if (i == count)
-      return ACCRT_FAIL_INNER(NOT_FOUND, "%s: '%.200s' is for no slot of '%s'", name,
+      return ACCRT_FAIL_INNER(NOT_FOUND, "%s: '%.200s' is no adapter tensor of '%s'", name,
                               loader->weights->entries[t].name, bundle);
   }
   return ACCRT_OK;
@@ -172,7 +172,8 @@ static accrt_status_t check_dimension(const loader_t* loader, uint32_t slot, uin
                             accrt_symbol_range_text(record, range, sizeof range));
   }
   if (symbols[symbol].fault == ACCRT_EXPR_OK && symbols[symbol].value != got)
-    return fail_shape(loader, slot, dimension, "another slot says", symbols[symbol].value);
+    return fail_shape(loader, slot, dimension, "another adapter tensor says",
+                      symbols[symbol].value);
   symbols[symbol] = accrt_expr_known(got);
   return ACCRT_OK;
 }

@@ -309,15 +309,15 @@ def test_refusals(loaded, instance, tmp_path):
             loaded.load_adapter(weights(loaded, data) if isinstance(data, bytes) else data, **options)
 
     refused(accrt.NotFoundError, f"has '{re.escape(name_a)}' and not the other of the pair, '{re.escape(name_b)}'", safetensors_bytes({name_a: a}))
-    refused(accrt.NotFoundError, "has no tensor for any slot", safetensors_bytes({"x": a}))
-    refused(accrt.NotFoundError, "'other' is for no slot of", file_of(a, b, other=a))
-    refused(accrt.NotFoundError, "has no tensor for any slot", safetensors_bytes({"x": a}), partial=True)
+    refused(accrt.NotFoundError, "has no adapter tensor of", safetensors_bytes({"x": a}))
+    refused(accrt.NotFoundError, "'other' is no adapter tensor of", file_of(a, b, other=a))
+    refused(accrt.NotFoundError, "has no adapter tensor of", safetensors_bytes({"x": a}), partial=True)
     refused(accrt.InvalidArgumentError, "is to be scaled by alpha / rank, and alpha is 0", file_of(a, b))
     refused(accrt.TypeMismatchError, r"'.*lora_A.weight' is F16 of rank 2, but input 'a' of function 'linear' is f32 of rank 2",
             file_of(a.astype(np.float16), b), alpha=1)
     refused(accrt.TypeMismatchError, "of rank 1", file_of(a.ravel(), b), alpha=1)
     refused(accrt.ShapeMismatchError, f"lora_A.weight', dimension 1: got {K - 1}, the input has {K}", file_of(a[:, 1:], b), alpha=1)
-    refused(accrt.ShapeMismatchError, "lora_B.weight', dimension 1: got 3, another slot says 4", file_of(a, b[:, 1:]), alpha=1)
+    refused(accrt.ShapeMismatchError, "lora_B.weight', dimension 1: got 3, another adapter tensor says 4", file_of(a, b[:, 1:]), alpha=1)
     refused(accrt.ShapeMismatchError, "symbol 'r': got 17, allowed: 1 to 16", file_of(*pair(17, 1)), alpha=1)
     refused(accrt.InvalidArgumentError, "another instance", accrt.Weights(file_of(a, b), instance), alpha=1)
     other = loaded.bundle.program()
@@ -328,7 +328,7 @@ def test_refusals(loaded, instance, tmp_path):
     f.body.fill(f.result("y", "f32", [4]).write())
     plain.write(tmp_path / "plain.accx")
     without = accrt.Bundle(tmp_path / "plain.accx", instance).program()
-    with pytest.raises(accrt.NotFoundError, match="no tensor for any slot of"):
+    with pytest.raises(accrt.NotFoundError, match="has no adapter tensor of"):
         without.load_adapter(accrt.Weights(file_of(a, b), instance), alpha=1)
 
 
@@ -361,11 +361,11 @@ def test_slots_that_the_compiler_refuses():
 @pytest.mark.parametrize(
     "slots, words",
     [
-        ([("f", "a", "one"), ("g", "a", "two")], "function 'g', input 'a': another function's input of this name has another adapter slot"),
-        ([("f", "a", "one"), ("g", "a", "")], "function 'g', input 'a': another function's input of this name has another adapter slot, or none"),
-        ([("f", "a", "one"), ("g", "b", "one")], "function 'g', input 'b': the adapter slot 'one' is that of input 'a'"),
-        ([("f", "a", "q.lora_A.weight")], "adapter slot 'q.lora_A.weight' is of a pair, and 'q.lora_B.weight' is no input's"),
-        ([("f", "a", "lora_x.lora_b")], "adapter slot 'lora_x.lora_b' is of a pair, and 'lora_x.lora_a' is no input's"),
+        ([("f", "a", "one"), ("g", "a", "two")], "function 'g', input 'a': another function's input of this name has another adapter tensor"),
+        ([("f", "a", "one"), ("g", "a", "")], "function 'g', input 'a': another function's input of this name has another adapter tensor, or none"),
+        ([("f", "a", "one"), ("g", "b", "one")], "function 'g', input 'b': the adapter tensor 'one' is that of input 'a'"),
+        ([("f", "a", "q.lora_A.weight")], "adapter tensor 'q.lora_A.weight' is of a pair, and 'q.lora_B.weight' is no input's"),
+        ([("f", "a", "lora_x.lora_b")], "adapter tensor 'lora_x.lora_b' is of a pair, and 'lora_x.lora_a' is no input's"),
         ([("f", "a", "one"), ("g", "a", "one"), ("g", "b", "lora_x"), ("f", "c", "l.lora_A.w"), ("g", "d", "l.lora_B.w")], ""),
     ],
 )

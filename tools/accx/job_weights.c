@@ -93,7 +93,8 @@ static int read_factors(const char* path, struct json_object* root, accrt_weight
       continue;
     const bool is_object = json_object_is_type(value, json_type_object);
     if (is_object ? json_object_object_length(value) > 0 : json_object_get_boolean(value))
-      return accx_fail(ACCX_FAILED, "%s has %s, which slots with one factor do not express", path,
+      return accx_fail(ACCX_FAILED,
+                       "%s has %s, which one factor for all adapter tensors does not express", path,
                        others[i]);
   }
   int code = ACCX_OK;

@@ -392,7 +392,7 @@ class BundleWriter:
 
     def adapter(self, slot: str, input: str, *, scaled: bool = False) -> None:
         """Says which optional input takes the tensor `slot` of an adapter file. `scaled`: alpha / rank is multiplied in."""
-        self._new(self._adapters, slot, "adapter slot")
+        self._new(self._adapters, slot, "adapter tensor")
         self._adapters[slot] = Adapter(slot, input, bool(scaled))
 
     def asset(self, name: str, data: Any, *, media_type: str = "") -> None:

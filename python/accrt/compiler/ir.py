@@ -890,14 +890,14 @@ def verify_adapters(module: Module) -> None:
     for function, i in ((function, i) for function in module.functions.values() for i in function.inputs):
         first, where = inputs.setdefault(i.name, i), f"function {function.name!r}, input {i.name!r}"
         if (i.adapter, i.scaled) != (first.adapter, first.scaled):
-            raise IRError(f"{where}: another function's input of this name has another adapter slot, or none")
+            raise IRError(f"{where}: another function's input of this name has another adapter tensor, or none")
         if i.adapter and slots.setdefault(i.adapter, i.name) != i.name:
-            raise IRError(f"{where}: the adapter slot {i.adapter!r} is that of input {slots[i.adapter]!r}")
+            raise IRError(f"{where}: the adapter tensor {i.adapter!r} is that of input {slots[i.adapter]!r}")
     for slot in slots:
         at = slot.rfind("lora_") + len("lora_")
         other = slot[:at] + slot[at : at + 1].translate(str.maketrans("ABab", "BAba")) + slot[at + 1 :] if at >= len("lora_") else slot
         if other not in slots:
-            raise IRError(f"adapter slot {slot!r} is of a pair, and {other!r} is no input's")
+            raise IRError(f"adapter tensor {slot!r} is of a pair, and {other!r} is no input's")
 
 
 def _verify_symbols(function: Function) -> None:
