@@ -70,7 +70,7 @@ static accrt_status_t place_results(accrt_call_t* call) {
   accrt_status_t status = ACCRT_OK;
   if (call->maybe_in_flight) {
     call->maybe_in_flight = accrt_session_is_busy(call->session);
-    /* A stream without completion callbacks updates its progress only when it is queried. The query
+    /* A stream updates its progress only when it is queried. The query
      * is worth its cost only where a result's buffer might be reused. */
     if (call->maybe_in_flight && call->own_results) {
       accrt_fence_refresh(accrt_stream_fence(call->session->stream));

@@ -138,10 +138,10 @@ static accrt_status_t wait_stream(const accrt_call_t* call, uint64_t timeout_ns)
  * become of the copies behind it. */
 static accrt_status_t enqueue(accrt_call_t* call, accrt_stream_work_t* work, bool* out_enqueued) {
   accrt_session_t* session = call->session;
-  const bool is_passive = accrt_stream_is_passive(session->stream);
+  const bool is_traced = accrt_stream_traces(session->stream);
   accrt_run_t* run = NULL;
   *out_enqueued = false;
-  if (!is_passive)
+  if (is_traced)
     ACCRT_TRY(accrt_session_take_run(session, &run));
   if (run != NULL) {
     accrt_plan_retain(call->plan);
@@ -151,8 +151,8 @@ static accrt_status_t enqueue(accrt_call_t* call, accrt_stream_work_t* work, boo
   if (call->staged_count != 0)
     status = accrt_call_copy_in(call);
   if (status == ACCRT_OK)
-    status = is_passive ? accrt_session_execute_passive(session, call->plan, work)
-                        : accrt_session_execute(session, run, work);
+    status = is_traced ? accrt_session_execute_traced(session, run, work)
+                       : accrt_session_execute(session, call->plan, work);
   if (status == ACCRT_OK) {
     *out_enqueued = true;
     call->maybe_in_flight = true;
@@ -161,7 +161,7 @@ static accrt_status_t enqueue(accrt_call_t* call, accrt_stream_work_t* work, boo
       status = accrt_call_copy_out(call);
       call->last_submission = accrt_stream_last_submission(session->stream);
     }
-    if (is_passive)
+    if (!is_traced)
       session->last_submission = call->last_submission;
     return status;
   }
@@ -228,6 +228,9 @@ static accrt_status_t run_here(accrt_call_t* call, const accrt_stream_work_t* wo
   if (status == ACCRT_OK) {
     call->ran = true;
     call->last_submission = 0;
+  } else if (status == ACCRT_ERROR_POISONED) {
+    ACCRT_TRY(
+        accrt_session_check(call->session)); /* it may be the session's own work that failed */
   } else if (!is_refusal(status)) {
     (void)accrt_session_fail(call->session, accrt_error_current());
   }

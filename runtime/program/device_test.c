@@ -2,7 +2,7 @@
  * own memory, with modules, without runs on the calling thread, lost, out of memory; and in a
  * forked child. The test wraps the host driver's table for them. */
 #include "runtime/program/testing.h"
-#include "runtime/program/passive_host.h"
+#include "runtime/program/unnumbered_host.h"
 
 #include <sys/wait.h>
 
@@ -253,9 +253,9 @@ static void copies_weights_to_the_device(void** state) {
   close_fixture(f);
 }
 
-static const void* query_passive(uint32_t max_abi) {
+static const void* query_unnumbered(uint32_t max_abi) {
   static accrt_driver_table_t table;
-  table = *(const accrt_driver_table_t*)passive_host_query(max_abi);
+  table = *(const accrt_driver_table_t*)unnumbered_host_query(max_abi);
   table.open = shim_open;
   table.device_info = shim_info;
   return &table;
@@ -294,9 +294,9 @@ static void stages_plain_memory(void** state) {
   check_staging(query_host);
 }
 
-static void stages_plain_memory_where_nobody_is_told(void** state) {
+static void stages_plain_memory_with_listeners(void** state) {
   NEED_BUNDLES();
-  check_staging(query_passive);
+  check_staging(query_unnumbered);
 }
 
 static void stages_memory_updated_in_place(void** state) {
@@ -681,7 +681,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       SHIM_TEST(copies_weights_to_the_device),
       SHIM_TEST(stages_plain_memory),
-      SHIM_TEST(stages_plain_memory_where_nobody_is_told),
+      SHIM_TEST(stages_plain_memory_with_listeners),
       SHIM_TEST(stages_memory_updated_in_place),
       SHIM_TEST(loads_modules),
       SHIM_TEST(tells_why_a_module_does_not_load),

@@ -517,12 +517,13 @@ accrt_status_t accrt_session_take_run(accrt_session_t* session, accrt_run_t** ou
 void accrt_session_give_back_run(accrt_session_t* session, accrt_run_t* run);
 /* Releases the plans of finished records and makes the records free. */
 void accrt_session_collect_runs(accrt_session_t* session);
-/* Submits to the stream. If the execution fails, the record's completion poisons the session. */
-accrt_status_t accrt_session_execute(accrt_session_t* session, accrt_run_t* run,
+/* Submits to a stream that traces. The record's completion traces the run, and poisons the session
+ * if the run fails. */
+accrt_status_t accrt_session_execute_traced(accrt_session_t* session, accrt_run_t* run,
+                                            accrt_stream_work_t* work);
+/* Submits to any other stream. The stream retains the plan; nobody is told of the end. */
+accrt_status_t accrt_session_execute(accrt_session_t* session, accrt_plan_t* plan,
                                      accrt_stream_work_t* work);
-/* Submits to a stream without completion callbacks. The stream retains the plan. */
-accrt_status_t accrt_session_execute_passive(accrt_session_t* session, accrt_plan_t* plan,
-                                             accrt_stream_work_t* work);
 /* Checks the outcome of executions without a completion. A failure poisons the session. */
 void accrt_session_look(accrt_session_t* session);
 /* True when an asynchronous execution may still run. It uses the known progress and does not query

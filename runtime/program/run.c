@@ -87,8 +87,8 @@ static void complete(void* user, accrt_status_t status, const accrt_error_t* err
   atomic_fetch_sub_explicit(&session->in_flight, 1, memory_order_release);
 }
 
-accrt_status_t accrt_session_execute(accrt_session_t* session, accrt_run_t* run,
-                                     accrt_stream_work_t* work) {
+accrt_status_t accrt_session_execute_traced(accrt_session_t* session, accrt_run_t* run,
+                                            accrt_stream_work_t* work) {
   run->name = work->name;
   run->begin_ns = accrt_instance_tracing(session->program->instance) ? accrt_clock_ns() : 0;
   atomic_store_explicit(&run->done, 0, memory_order_relaxed);
@@ -123,8 +123,8 @@ static void drop_plan(void* object) {
 
 static const accrt_keep_class_t keep_plan = {ref_plan, drop_plan};
 
-accrt_status_t accrt_session_execute_passive(accrt_session_t* session, accrt_plan_t* plan,
-                                             accrt_stream_work_t* work) {
+accrt_status_t accrt_session_execute(accrt_session_t* session, accrt_plan_t* plan,
+                                     accrt_stream_work_t* work) {
   work->kept_class = &keep_plan;
   work->kept = plan;
   uint64_t submission = 0;

@@ -105,9 +105,9 @@ static inline accrt_bundle_t* open_bundle(accrt_instance_t* instance, const char
   return bundle;
 }
 
-/* Tests of streams without completion callbacks set this and include the other tests. */
-#ifdef TEST_PASSIVE_HOST
-#include "runtime/program/passive_host.h"
+/* Tests of drivers that report no numbers set this and include the other tests. */
+#ifdef TEST_UNNUMBERED_HOST
+#include "runtime/program/unnumbered_host.h"
 #endif
 
 static inline accrt_instance_t* open_instance(watch_t* watch, const char* threads,
@@ -121,12 +121,12 @@ static inline accrt_instance_t* open_instance(watch_t* watch, const char* thread
   options.option_size_bytes = (uint32_t)sizeof option;
   options.host_code_policy = policy;
   accrt_instance_t* instance;
-#ifdef TEST_PASSIVE_HOST
-  static const accrt_option_t later = {"+host.threads", "2"};
-  options.options = &later; /* a device without threads runs work on the waiting thread */
+#ifdef TEST_UNNUMBERED_HOST
+  const accrt_option_t later = {"+host.threads", threads};
+  options.options = &later;
   options.flags = ACCRT_INSTANCE_FLAG_NO_DRIVERS;
   OK(accrt_instance_create(&options, &instance));
-  OK(accrt_instance_register_driver(instance, passive_host_query));
+  OK(accrt_instance_register_driver(instance, unnumbered_host_query));
 #else
   OK(accrt_instance_create(&options, &instance));
 #endif

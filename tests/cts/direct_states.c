@@ -46,6 +46,8 @@ static void say_farewell(void* user, accrt_status_t status, const accrt_error_t*
   if (HAS(self->bench, queue_progress)) {
     uint64_t number = 0;
     self->statuses[2] = table->queue_progress(self->queue, &number);
+  }
+  if (HAS(self->bench, event_create)) {
     self->statuses[3] = table->event_record(self->bench->queue, self->event);
     table->event_destroy(self->event);
   }
@@ -109,8 +111,9 @@ static void do_on_the_side(direct_t* d) {
   if (HAS(d, queue_progress)) {
     uint64_t number = 0;
     (void)d->table->queue_progress(side.queue, &number);
-    (void)d->table->event_query(side.event);
   }
+  if (HAS(d, event_create))
+    (void)d->table->event_query(side.event);
   accrt_device_info_t info = {.struct_size = (uint32_t)sizeof info};
   d->table->device_info(d->device, &info);
   pthread_mutex_unlock(&side_lock);

@@ -13,9 +13,8 @@ static accrt_stream_t* stream_below(accrt_instance_t* instance, const accrt_devi
                                     uint64_t id) {
   accrt_mutex_lock(&accrt_upper(instance)->lock);
   accrt_stream_t* stream = accrt_upper(instance)->streams;
-  while (stream != NULL &&
-         (!stream->passive || stream->id >= id || (device != NULL && stream->device != device) ||
-          !accrt_object_try_retain(&stream->object)))
+  while (stream != NULL && (stream->id >= id || (device != NULL && stream->device != device) ||
+                            !accrt_object_try_retain(&stream->object)))
     stream = stream->next;
   accrt_mutex_unlock(&accrt_upper(instance)->lock);
   return stream;

@@ -61,8 +61,8 @@ static inline accrt_status_t accrt_buffer_note_use(accrt_buffer_t* buffer, accrt
   return accrt_buffer_note_fence(buffer, accrt_stream_fence(stream), submission);
 }
 
-/* Work without a completion costs no operation on this stream. */
-bool accrt_stream_is_passive(const accrt_stream_t* stream);
+/* The end of every submission is traced. */
+bool accrt_stream_traces(const accrt_stream_t* stream);
 /* What became of the submissions `first` to `last`, as far as is known: ACCRT_OK when all have
  * ended well, ACCRT_ERROR_NOT_READY, or ACCRT_ERROR_POISONED with the failure's own record in
  * `out_error`. Makes no record. */

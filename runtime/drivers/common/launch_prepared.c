@@ -290,7 +290,8 @@ static accrt_status_t check_launch(accrt_stream_t* stream, const accrt_launch_t*
 static bool pass(accrt_stream_t* stream, accrt_launch_t* launch, const uint32_t grid[3],
                  launch_use_t* use, accrt_status_t* out_status) {
   accrt_turn_t turn;
-  if (launch->driver_launch == NULL || !accrt_stream_enter(stream, ACCRT_GATE_ONE, &turn))
+  if (launch->driver_launch == NULL || stream->listens ||
+      !accrt_stream_enter(stream, ACCRT_GATE_ONE, &turn))
     return false;
   const uint64_t number = accrt_turn_number(&turn);
   accrt_status_t status = ACCRT_ERROR_OUT_OF_MEMORY;

@@ -145,6 +145,9 @@ typedef struct accrt_op {
   uint32_t kind;
   bool done; /* under the stream's lock: it has ended, or never needed the driver */
   bool told; /* the driver tells its end: all before it on the queue has ended then too */
+  /* before it there may be work of which nobody is told the end; without such work all before it
+   * has ended once it is settled in its turn */
+  bool after_silent;
   /* under the stream's lock: a wait that was dropped while its watch was firing; the watch's task
    * frees it */
   bool abandoned;
@@ -162,7 +165,7 @@ typedef struct accrt_op {
   void (*notify)(void* user, accrt_status_t status);
   void* notify_user;
   accrt_job_t job;
-  /* LIST, COMMAND */
+  /* LIST, COMMAND: what is deferred, or the listener of a number that the driver has */
   accrt_driver_list_t* list;
   accrt_driver_command_t command;
   accrt_driver_completion_t completion;
@@ -179,7 +182,7 @@ typedef struct accrt_op_list {
   accrt_op_t** tail;
 } accrt_op_list_t;
 
-/* Something that work without an operation uses, and the last number that does. */
+/* Something that work without a listener uses, and the last number that does. */
 typedef struct accrt_keep {
   void* object; /* one reference */
   const accrt_keep_class_t* kept_class;
@@ -190,9 +193,9 @@ typedef struct accrt_keep {
 
 /* The gate: the last number taken, and flags. Who sets OWNED calls the driver's queue until he
  * clears it. Taking it with a number is one step, so numbers are in the queue's order. BLOCKED:
- * only those who hold the lock may take it (something is deferred, the stream has failed, or every
- * operation has to be heard of). TAIL: behind the last number the queue has something that has
- * none, a record or a wait for an event; WAITS: a wait. */
+ * only those who hold the lock may take it (something is deferred, or the stream has failed). TAIL:
+ * behind the last number the queue has something that has none, a record or a wait for an event;
+ * WAITS: a wait. */
 #define ACCRT_GATE_OWNED UINT64_C(1)
 #define ACCRT_GATE_BLOCKED UINT64_C(2)
 #define ACCRT_GATE_TAIL UINT64_C(4)
@@ -209,9 +212,10 @@ struct accrt_stream {
   const accrt_driver_table_t* table;
   accrt_driver_queue_t* queue;
   accrt_fence_t* fence;
-  bool foreign; /* somebody else's queue: work cannot be held back */
-  /* work may go to the driver without an operation: its end is seen when somebody asks */
-  bool passive;
+  bool foreign;         /* somebody else's queue: work cannot be held back */
+  bool traces;          /* every number has a listener: its end is traced */
+  bool listens;         /* the same, or because the driver reports no numbers */
+  bool outside;         /* threads that wait may not do so in the driver: see stream_wait.c */
   bool native;          /* the driver's own events may be used */
   atomic_uint poisoned; /* as `failed`, to be read without the lock */
   atomic_uint failures; /* how often it has failed */
@@ -222,11 +226,12 @@ struct accrt_stream {
   /* Written by who owns the gate; markers that need no driver raise `given` under the lock. */
   atomic_uint_least64_t submitted; /* the last number that the driver has seen */
   atomic_uint_least64_t given; /* all up to this one were given to the driver, or need it no more */
+  atomic_uint_least64_t
+      told_number;        /* the last number up to which the driver has promised to tell the end */
+  atomic_uint keep_count; /* written by who owns the gate */
   /* Of who owns the gate alone. */
-  accrt_keep_t* keeps; /* hash table by object, open addresses */
-  uint32_t keep_count;
+  accrt_keep_t* keeps;    /* hash table by object, open addresses */
   uint32_t keep_capacity; /* a power of two */
-  uint64_t told_number;   /* the last number up to which the driver has promised to tell the end */
   atomic_uint tails;      /* counts records and waits without a number */
   accrt_keep_t inline_keeps[ACCRT_STREAM_INLINE_KEEPS];
   _Alignas(64) accrt_mutex_t lock;

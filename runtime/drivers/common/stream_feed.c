@@ -1,158 +1,25 @@
 /* runtime/drivers/common/stream_feed.c - streams: taking requests and giving them to the driver. It
  * may not know what an operation's work is.
  *
- * The short way: work that nobody must hear of takes the gate with a number, goes to the driver,
- * and leaves; see accrt_stream_enter. All else is an operation. It gets its number when it is
- * taken. If nothing is before it that was not given to the driver yet, it is given to the driver at
- * once; otherwise it is deferred. One thread at a time owns the gate and calls the driver's queue:
- * it holds no lock meanwhile, and takes what others have deferred before it leaves. What needs no
- * driver (a signal, a notification, with nothing running before) just takes its place in the list
- * in flight, already done.
+ * Work takes the gate with a number, goes to the driver, and leaves; see accrt_stream_enter. Where
+ * somebody has to hear of its end (a completion, a trace, a driver that reports no numbers) its
+ * number gets a listener: an operation in the list in flight. What is no work, and what cannot go
+ * to the driver yet, is an operation too. It gets its number when it is taken. If nothing is before
+ * it that was not given to the driver yet, it is given to the driver at once; otherwise it is
+ * deferred. One thread at a time owns the gate and calls the driver's queue: it holds no lock
+ * meanwhile, and takes what others have deferred before it leaves. What needs no driver (a signal,
+ * a notification, with nothing running before) just takes its place in the list in flight, already
+ * done.
  */
-#include <string.h>
-
 #include "runtime/drivers/common/stream_internal.h"
 
-#define MAX_SPARES 256u
 /* How long a thread waits for another's call of the driver before it takes the long way: such a
  * call takes microseconds. */
 #define SPINS_FOR_GATE 200
 
 static void wait_task(accrt_task_t* task);
 
-/* ---- Operations ---- */
-
-void accrt_op_free(accrt_stream_t* stream, accrt_op_t* op) {
-  if (op == NULL)
-    return;
-  accrt_free(&stream->instance->allocator, op->storage, op->storage_bytes);
-  accrt_free(&stream->instance->allocator, op, sizeof *op);
-}
-
-bool accrt_op_recycle(accrt_stream_t* stream, accrt_op_t* op) {
-  ACCRT_ASSERT_HELD(&stream->lock);
-  if (op->kind == ACCRT_OP_MARK && stream->mark == NULL && stream->passive) {
-    stream->mark = op;
-    return false;
-  }
-  if (stream->spare_count >= MAX_SPARES)
-    return true;
-  op->next = stream->spares;
-  stream->spares = op;
-  stream->spare_count += 1;
-  return false;
-}
-
-accrt_op_t* accrt_op_take_spare(accrt_stream_t* stream) {
-  accrt_op_t* op = stream->spares;
-  if (op == NULL)
-    return NULL;
-  stream->spares = op->next;
-  ACCRT_ASSERT(stream->spare_count > 0);
-  stream->spare_count -= 1;
-  op->next = NULL;
-  return op;
-}
-
-accrt_status_t accrt_op_make(accrt_stream_t* stream, accrt_op_t** out_op) {
-  void* memory;
-  const accrt_status_t status =
-      accrt_alloc(&stream->instance->allocator, sizeof(accrt_op_t), &memory);
-  *out_op = memory;
-  return status;
-}
-
-static accrt_status_t reserve_storage(accrt_stream_t* stream, accrt_op_t* op, size_t size_bytes) {
-  if (op->storage_bytes >= size_bytes)
-    return ACCRT_OK;
-  void* memory;
-  ACCRT_TRY(accrt_alloc(&stream->instance->allocator, size_bytes, &memory));
-  accrt_free(&stream->instance->allocator, op->storage, op->storage_bytes);
-  op->storage = memory;
-  op->storage_bytes = size_bytes;
-  return ACCRT_OK;
-}
-
-static bool is_work(const accrt_request_t* request) {
-  return request->kind == ACCRT_OP_COMMAND || request->kind == ACCRT_OP_LIST;
-}
-
-/* Keeps what the request points to: it is given to the driver after the caller has gone. */
-static accrt_status_t copy_arrays(accrt_stream_t* stream, accrt_op_t* op,
-                                  const accrt_request_t* request) {
-  if (request->kind == ACCRT_OP_COMMAND) {
-    op->command = *request->command;
-    if (op->command.opcode != ACCRT_DRIVER_COMMAND_DISPATCH ||
-        op->command.as.dispatch.params_size_bytes == 0)
-      return ACCRT_OK;
-    const size_t size_bytes = op->command.as.dispatch.params_size_bytes;
-    ACCRT_TRY(reserve_storage(stream, op, size_bytes));
-    memcpy(op->storage, request->command->as.dispatch.params, size_bytes);
-    op->command.as.dispatch.params = op->storage;
-    return ACCRT_OK;
-  }
-  const size_t binding_bytes = request->binding_count * sizeof(accrt_driver_binding_t);
-  const size_t scalar_bytes = request->scalar_count * sizeof(uint64_t);
-  ACCRT_TRY(reserve_storage(stream, op, binding_bytes + scalar_bytes));
-  if (binding_bytes > 0)
-    memcpy(op->storage, request->bindings, binding_bytes);
-  if (scalar_bytes > 0)
-    memcpy((char*)op->storage + binding_bytes, request->scalars, scalar_bytes);
-  return ACCRT_OK;
-}
-
-/* The small fields; references are taken here and dropped with accrt_op_drop_references. */
-static void fill_op(accrt_stream_t* stream, accrt_op_t* op, const accrt_request_t* request) {
-  op->stream = stream;
-  op->kind = request->kind;
-  op->name = request->name;
-  op->done = false;
-  op->told = false;
-  op->abandoned = false;
-  op->waiting = ACCRT_WAITING_NEW;
-  op->status = ACCRT_OK;
-  op->time_ns = 0;
-  op->semaphore = request->semaphore;
-  op->value = request->value;
-  op->event = request->event;
-  op->generation = request->generation;
-  op->notify = request->notify;
-  op->notify_user = request->notify_user;
-  op->list = request->list;
-  op->completion = request->completion;
-  op->kept_class = request->kept_class;
-  op->kept = request->kept;
-  op->binding_count = request->binding_count;
-  op->scalar_count = request->scalar_count;
-  if (op->semaphore != NULL && op->kind == ACCRT_OP_WAIT)
-    accrt_semaphore_ref_wait(op->semaphore);
-  else if (op->semaphore != NULL)
-    accrt_object_retain(&op->semaphore->object);
-  if (op->event != NULL)
-    accrt_object_retain(&op->event->object);
-  if (op->kept_class != NULL)
-    op->kept_class->ref(op->kept);
-}
-
-accrt_op_references_t accrt_op_take_references(accrt_op_t* op) {
-  const accrt_op_references_t references = {op->semaphore, op->event, op->kept_class, op->kept,
-                                            op->semaphore != NULL && op->kind == ACCRT_OP_WAIT};
-  op->semaphore = NULL;
-  op->event = NULL;
-  op->kept_class = NULL;
-  op->kept = NULL;
-  return references;
-}
-
-void accrt_op_drop_references(const accrt_op_references_t* references) {
-  if (references->waits)
-    accrt_semaphore_unref_wait(references->semaphore);
-  else
-    accrt_semaphore_unref(references->semaphore);
-  accrt_event_unref(references->event);
-  if (references->kept_class != NULL)
-    references->kept_class->drop(references->kept);
-}
+/* ---- What an operation needs ---- */
 
 /* Needs no driver of itself: its turn is when all before it has been settled. */
 static bool is_marker(const accrt_op_t* op) {
@@ -162,13 +29,12 @@ static bool is_marker(const accrt_op_t* op) {
 /* Work that the driver has, and of which it will not tell the end. Foreign queues may have more
  * than we know. */
 static bool has_silent_work(const accrt_stream_t* stream) {
-  if (!stream->passive)
-    return false;
   if (stream->foreign ||
       (atomic_load_explicit(&stream->gate, memory_order_relaxed) & ACCRT_GATE_WAITS) != 0)
     return true;
   const uint64_t submitted = atomic_load_explicit(&stream->submitted, memory_order_relaxed);
-  return submitted > stream->told_number && !accrt_fence_passed(stream->fence, submitted);
+  return submitted > atomic_load_explicit(&stream->told_number, memory_order_relaxed) &&
+         !accrt_fence_passed(stream->fence, submitted);
 }
 
 /* A marker behind silent work asks the driver, and so does a timing record behind running work:
@@ -176,12 +42,13 @@ static bool has_silent_work(const accrt_stream_t* stream) {
 static bool asks_driver(const accrt_stream_t* stream, const accrt_op_t* op) {
   const bool timed =
       op->kind == ACCRT_OP_RECORD && (op->event->flags & ACCRT_EVENT_FLAG_TIMING) != 0;
-  return (timed && stream->in_flight.head != NULL) || has_silent_work(stream);
+  return (timed && stream->in_flight.head != NULL) || op->after_silent;
 }
 
-/* The driver gets it. Under the lock. */
-static bool needs_driver(const accrt_stream_t* stream, const accrt_op_t* op) {
+/* The driver gets it. Notes what is before it. Under the lock. */
+static bool needs_driver(const accrt_stream_t* stream, accrt_op_t* op) {
   ACCRT_ASSERT_HELD(&stream->lock);
+  op->after_silent = has_silent_work(stream);
   return !is_marker(op) || asks_driver(stream, op) ||
          (op->kind == ACCRT_OP_RECORD && op->event->native != NULL && stream->native);
 }
@@ -246,16 +113,10 @@ void accrt_stream_leave_slow(accrt_stream_t* stream, uint64_t tail) {
  * still as it was `seen`. False: it is not, or somebody is at the queue. Under the lock. */
 static bool claim_direct(accrt_stream_t* stream, uint64_t seen, bool own, uint64_t* out_number) {
   ACCRT_ASSERT_HELD(&stream->lock);
-  if ((seen & ACCRT_GATE_OWNED) != 0)
+  if ((seen & (ACCRT_GATE_OWNED | ACCRT_GATE_BLOCKED)) != 0)
     return false;
   const uint64_t next = (seen + ACCRT_GATE_ONE) | (own ? ACCRT_GATE_OWNED : 0);
   *out_number = next >> ACCRT_GATE_SHIFT;
-  if ((seen & ACCRT_GATE_BLOCKED) != 0) {
-    /* Free, and only who holds the lock may take it: nobody else changes it now. Release: whoever
-     * reads it sees what those did who left before, as after an exchange. */
-    atomic_store_explicit(&stream->gate, next, memory_order_release);
-    return true;
-  }
   uint_least64_t expected = seen;
   /* Acquire pairs with the release of who leaves. */
   return atomic_compare_exchange_strong_explicit(&stream->gate, &expected, next,
@@ -294,8 +155,7 @@ bool accrt_stream_claim(accrt_stream_t* stream) {
 /* Gives the gate back. Under the lock, by its owner. */
 static void release_gate(accrt_stream_t* stream) {
   ACCRT_ASSERT_HELD(&stream->lock);
-  const bool blocked =
-      !stream->passive || stream->failed || stream->deferred.head != NULL || stream->resetting;
+  const bool blocked = stream->failed || stream->deferred.head != NULL || stream->resetting;
   const uint64_t clear = ACCRT_GATE_OWNED | (blocked ? 0 : ACCRT_GATE_BLOCKED);
   const uint64_t gate = atomic_load_explicit(&stream->gate, memory_order_relaxed);
   ACCRT_ASSERT((gate & ACCRT_GATE_OWNED) != 0);
@@ -311,9 +171,9 @@ static void note_given(accrt_stream_t* stream, const accrt_op_t* op, uint64_t nu
                        accrt_status_t status) {
   const bool numbered = op->kind == ACCRT_OP_COMMAND || op->kind == ACCRT_OP_LIST;
   if (status == ACCRT_OK) {
+    atomic_store_explicit(&stream->told_number, number, memory_order_relaxed);
     if (numbered)
       atomic_store_explicit(&stream->submitted, number, memory_order_relaxed);
-    stream->told_number = number;
     (void)atomic_fetch_and_explicit(&stream->gate, ~ACCRT_GATE_TAILS, memory_order_relaxed);
   }
   raise(&stream->given, number);
@@ -328,16 +188,18 @@ static accrt_driver_submission_t make_submission(const accrt_stream_t* stream, a
                                      .completion = {accrt_op_done, op}};
 }
 
-/* Of work whose end nobody is told. */
+/* From the caller's own arrays. `op`: the listener, or NULL when nobody is told of the end. */
 static accrt_driver_submission_t submission_of(const accrt_stream_t* stream,
-                                               const accrt_stream_work_t* work, uint64_t number) {
+                                               const accrt_stream_work_t* work, uint64_t number,
+                                               accrt_op_t* op) {
   return (accrt_driver_submission_t){.struct_size = (uint32_t)sizeof(accrt_driver_submission_t),
                                      .binding_count = work->binding_count,
                                      .bindings = work->bindings,
                                      .scalars = work->scalars,
                                      .scalar_count = work->scalar_count,
                                      .number = number,
-                                     .stream_id = stream->id};
+                                     .stream_id = stream->id,
+                                     .completion = {op != NULL ? accrt_op_done : NULL, op}};
 }
 
 /* The driver tells when all before is over. */
@@ -361,20 +223,6 @@ static accrt_status_t submit_deferred(accrt_stream_t* stream, accrt_op_t* op) {
   submission.scalars = (const uint64_t*)(void*)((char*)op->storage +
                                                 op->binding_count * sizeof(accrt_driver_binding_t));
   return stream->table->queue_execute(stream->queue, op->list, &submission);
-}
-
-static accrt_status_t submit_direct(accrt_stream_t* stream, accrt_op_t* op,
-                                    const accrt_request_t* request) {
-  if (!is_work(request))
-    return submit_marker(stream, op);
-  accrt_driver_submission_t submission = make_submission(stream, op);
-  if (request->kind == ACCRT_OP_COMMAND)
-    return stream->table->queue_enqueue(stream->queue, request->command, &submission);
-  submission.binding_count = request->binding_count;
-  submission.bindings = request->bindings;
-  submission.scalar_count = request->scalar_count;
-  submission.scalars = request->scalars;
-  return stream->table->queue_execute(stream->queue, request->list, &submission);
 }
 
 /* Whether the wait at the head of the deferred list is over; starts to watch its semaphore. Under
@@ -415,7 +263,7 @@ static accrt_op_t* take_mark(accrt_stream_t* stream) {
   const accrt_request_t request = {.kind = ACCRT_OP_MARK, .name = "progress"};
   stream->mark_wanted = false;
   stream->mark = NULL;
-  fill_op(stream, op, &request);
+  accrt_op_fill(stream, op, &request);
   /* What was deferred when the stream failed will not come any more. */
   if (stream->failed)
     raise(&stream->given, accrt_stream_taken(stream));
@@ -448,6 +296,7 @@ static accrt_op_t* next_for_driver(accrt_stream_t* stream) {
       continue;
     }
     (void)accrt_op_pop(&stream->deferred);
+    op->after_silent = has_silent_work(stream);
     launch_op(stream, op, false);
     if (op->watch.failed)
       accrt_stream_fail(stream, op->number, &op->semaphore->error);
@@ -466,11 +315,8 @@ static accrt_op_t* next_for_driver(accrt_stream_t* stream) {
  * that is being captured has nothing to be waited for, and one of a device that is gone runs
  * nothing. */
 static void wait_instead(accrt_stream_t* stream, accrt_status_t status) {
-  if (status == ACCRT_ERROR_INVALID_STATE || accrt_device_is_lost(stream->device))
-    return;
-  (void)stream->table->queue_wait(stream->queue,
-                                  atomic_load_explicit(&stream->submitted, memory_order_relaxed),
-                                  ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK);
+  if (status != ACCRT_ERROR_INVALID_STATE && !accrt_device_is_lost(stream->device))
+    accrt_stream_wait_queue(stream);
 }
 
 void accrt_stream_drain(accrt_stream_t* stream) {
@@ -494,7 +340,7 @@ void accrt_stream_drain(accrt_stream_t* stream) {
       op->told = op->kind == ACCRT_OP_MARK && status != ACCRT_ERROR_INVALID_STATE;
       /* A record takes its place in order all the same where that is known, only less exact in
        * time. */
-      if (op->kind != ACCRT_OP_MARK && (op->kind != ACCRT_OP_RECORD || stream->passive))
+      if (op->kind != ACCRT_OP_MARK && (op->kind != ACCRT_OP_RECORD || op->after_silent))
         accrt_stream_fail(stream, op->number, accrt_error_current());
       accrt_mutex_unlock(&stream->lock);
     } while ((op = next_for_driver(stream)) != NULL);
@@ -530,10 +376,13 @@ static void wait_task(accrt_task_t* task) {
 }
 
 void accrt_stream_ask(accrt_stream_t* stream) {
-  if (!stream->passive)
-    return;
   accrt_context_enter();
   accrt_mutex_lock(&stream->lock);
+  if (!has_silent_work(stream) && !accrt_stream_has_tail(stream)) {
+    accrt_mutex_unlock(&stream->lock);
+    accrt_context_leave();
+    return;
+  }
   stream->mark_wanted = true;
   accrt_stream_activate(stream);
   const bool ours = accrt_stream_claim(stream);
@@ -543,21 +392,158 @@ void accrt_stream_ask(accrt_stream_t* stream) {
   accrt_context_leave();
 }
 
+/* ---- Work ---- */
+
+/* Behind what has smaller numbers, which is nearly always all: only a failure puts greater numbers
+ * there before their turn. Under the lock. */
+static void insert_listener(accrt_stream_t* stream, accrt_op_t* op) {
+  ACCRT_ASSERT_HELD(&stream->lock);
+  accrt_op_t** link = &stream->in_flight.head;
+  if (stream->failed) {
+    while (*link != NULL && (*link)->number < op->number)
+      link = &(*link)->next;
+  }
+  if (!stream->failed || *link == NULL) {
+    accrt_op_append(&stream->in_flight, op);
+    return;
+  }
+  op->next = *link;
+  *link = op;
+}
+
+/* Attaches a listener to the number of a turn: the driver tells it the end. */
+static accrt_status_t add_listener(accrt_stream_t* stream, const accrt_request_t* request,
+                                   uint64_t number, accrt_op_t** out_op) {
+  accrt_mutex_lock(&stream->lock);
+  accrt_op_t* op = accrt_op_take_spare(stream);
+  if (op == NULL) {
+    accrt_mutex_unlock(&stream->lock);
+    ACCRT_TRY(accrt_op_make(stream, &op));
+    accrt_mutex_lock(&stream->lock);
+  }
+  accrt_op_fill(stream, op, request);
+  op->number = number;
+  op->told = true;
+  op->after_silent = has_silent_work(stream);
+  insert_listener(stream, op);
+  accrt_stream_activate(stream);
+  accrt_mutex_unlock(&stream->lock);
+  *out_op = op;
+  return ACCRT_OK;
+}
+
+/* The driver has refused the work: the listener is settled in its place, and does nothing. */
+static void refuse_listener(accrt_stream_t* stream, accrt_op_t* op) {
+  accrt_mutex_lock(&stream->lock);
+  op->done = true;
+  op->told = false;
+  op->kind = ACCRT_OP_NONE;
+  accrt_stream_settle(stream);
+}
+
+static void trace_submit(accrt_stream_t* stream, uint64_t number, const char* name) {
+  if (accrt_instance_tracing(stream->instance))
+    accrt_stream_trace(stream, ACCRT_TRACE_SUBMIT, number, name, ACCRT_OK, accrt_clock_ns());
+}
+
+static accrt_status_t submit(accrt_stream_t* stream, const accrt_driver_command_t* command,
+                             const accrt_stream_work_t* work, uint64_t number, accrt_op_t* op) {
+  const accrt_driver_submission_t submission = submission_of(stream, work, number, op);
+  return command == NULL ? stream->table->queue_execute(stream->queue, work->list, &submission)
+                         : stream->table->queue_enqueue(stream->queue, command, &submission);
+}
+
+static accrt_request_t request_of(const accrt_driver_command_t* command,
+                                  const accrt_stream_work_t* work) {
+  return (accrt_request_t){.kind = command != NULL ? ACCRT_OP_COMMAND : ACCRT_OP_LIST,
+                           .name = work->name,
+                           .command = command,
+                           .list = work->list,
+                           .bindings = work->bindings,
+                           .scalars = work->scalars,
+                           .binding_count = work->binding_count,
+                           .scalar_count = work->scalar_count,
+                           .completion = work->completion,
+                           .kept_class = work->kept_class,
+                           .kept = work->kept};
+}
+
+/* In a turn, where somebody has to hear of the end. The listener may be over, and used again,
+ * before the driver's call returns. */
+static accrt_status_t submit_heard(accrt_stream_t* stream, const accrt_driver_command_t* command,
+                                   const accrt_stream_work_t* work, const accrt_turn_t* turn) {
+  const uint64_t number = accrt_turn_number(turn);
+  const accrt_request_t request = request_of(command, work);
+  accrt_op_t* op = NULL;
+  accrt_status_t status = add_listener(stream, &request, number, &op);
+  if (status == ACCRT_OK) {
+    trace_submit(stream, number, work->name);
+    status = submit(stream, command, work, number, op);
+  }
+  if (status == ACCRT_OK)
+    atomic_store_explicit(&stream->told_number, number, memory_order_relaxed);
+  accrt_stream_leave_number(stream, turn, status);
+  if (status != ACCRT_OK && op != NULL)
+    refuse_listener(stream, op);
+  return status;
+}
+
+static accrt_status_t submit_unheard(accrt_stream_t* stream, const accrt_driver_command_t* command,
+                                     const accrt_stream_work_t* work, const accrt_turn_t* turn) {
+  const uint64_t number = accrt_turn_number(turn);
+  accrt_status_t status = ACCRT_OK;
+  if (work->kept_class != NULL && !accrt_stream_keep(stream, work->kept_class, work->kept, number))
+    status = ACCRT_ERROR_OUT_OF_MEMORY;
+  if (status == ACCRT_OK)
+    status = submit(stream, command, work, number, NULL);
+  accrt_stream_leave_number(stream, turn, status);
+  return status;
+}
+
+/* Takes the gate with a number and gives the work to the driver. False: it has to be deferred. */
+static bool pass(accrt_stream_t* stream, const accrt_driver_command_t* command,
+                 const accrt_stream_work_t* work, uint64_t* out_number,
+                 accrt_status_t* out_status) {
+  accrt_turn_t turn;
+  if (!accrt_stream_enter(stream, ACCRT_GATE_ONE, &turn))
+    return false;
+  accrt_status_t status;
+  if (stream->listens || work->completion.done != NULL) {
+    accrt_context_enter();
+    status = submit_heard(stream, command, work, &turn);
+    accrt_context_leave();
+  } else {
+    status = submit_unheard(stream, command, work, &turn);
+  }
+  if (status != ACCRT_OK)
+    accrt_device_note_status(stream->device, status);
+  if (out_number != NULL)
+    *out_number = accrt_turn_number(&turn);
+  *out_status = status;
+  return true;
+}
+
 /* ---- Taking requests ---- */
 
 typedef struct taken {
   /* to be touched by the one who feeds it to the driver alone: others are gone once the lock is */
   accrt_op_t* op;
   uint64_t number;
-  bool direct; /* given to the driver by this call, from the caller's own arrays */
+  bool direct; /* a marker that this call gives to the driver */
   bool drain;  /* this call became the one that feeds the driver */
+  bool again;  /* nothing is in the way of work any more: it need not be deferred */
 } taken_t;
 
-static accrt_status_t refuse(accrt_stream_t* stream, accrt_op_t* op) {
+/* Frees an operation that was not taken. */
+static void give_up(accrt_stream_t* stream, accrt_op_t* op, bool filled) {
+  if (filled) {
+    const accrt_op_references_t references = accrt_op_take_references(op);
+    accrt_op_drop_references(&references);
+  }
   accrt_op_free(stream, op);
-  return accrt_stream_poisoned(stream, "");
 }
 
+/* The driver may get it now, as far as others are concerned. */
 static bool can_be_direct(const accrt_stream_t* stream, const accrt_request_t* request) {
   return !accrt_stream_is_owned(stream) && stream->deferred.head == NULL &&
          request->kind != ACCRT_OP_WAIT;
@@ -593,63 +579,61 @@ static bool place_op(accrt_stream_t* stream, accrt_op_t* op, bool direct, taken_
 static accrt_status_t take(accrt_stream_t* stream, const accrt_request_t* request,
                            taken_t* out_taken) {
   accrt_op_t* op = NULL;
-  bool copied = !is_work(request), filled = false;
+  bool copied = !accrt_is_work(request), filled = false;
   for (;;) {
     accrt_mutex_lock(&stream->lock);
     if (stream->failed)
       break;
     const bool direct = can_be_direct(stream, request);
+    out_taken->again = direct && accrt_is_work(request);
+    if (out_taken->again) {
+      accrt_mutex_unlock(&stream->lock);
+      give_up(stream, op, filled);
+      return ACCRT_OK;
+    }
     if (op == NULL)
       op = accrt_op_take_spare(stream);
-    if (op != NULL && (direct || copied)) {
+    if (op != NULL && copied) {
       if (!filled) {
-        fill_op(stream, op, request);
+        accrt_op_fill(stream, op, request);
         op->watch.fire = wait_fired;
         filled = true;
       }
-      if (place_op(stream, op, direct, out_taken)) {
-        accrt_mutex_unlock(&stream->lock);
-        return ACCRT_OK;
-      }
+      const bool placed = place_op(stream, op, direct, out_taken);
       accrt_mutex_unlock(&stream->lock);
+      if (placed)
+        return ACCRT_OK;
       continue;
     }
     accrt_mutex_unlock(&stream->lock);
     accrt_status_t status = op == NULL ? accrt_op_make(stream, &op) : ACCRT_OK;
-    if (status == ACCRT_OK && !direct && !copied) {
-      status = copy_arrays(stream, op, request);
+    if (status == ACCRT_OK && !copied) {
+      status = accrt_op_copy_arrays(stream, op, request);
       copied = true;
     }
     if (status != ACCRT_OK) {
-      if (filled) {
-        const accrt_op_references_t references = accrt_op_take_references(op);
-        accrt_op_drop_references(&references);
-      }
-      accrt_op_free(stream, op);
+      give_up(stream, op, filled);
       return status;
     }
   }
   accrt_mutex_unlock(&stream->lock);
-  if (filled) {
-    const accrt_op_references_t references = accrt_op_take_references(op);
-    accrt_op_drop_references(&references);
-  }
-  return refuse(stream, op);
+  give_up(stream, op, filled);
+  return accrt_stream_poisoned(stream, "");
 }
 
-/* Gives the operation to the driver, then what others have deferred meanwhile. */
+/* Gives a marker to the driver, then what others have deferred meanwhile. */
 static accrt_status_t feed_direct(accrt_stream_t* stream, const taken_t* taken,
                                   const accrt_request_t* request) {
   accrt_op_t* op = taken->op;
   const accrt_op_t shown = {.kind = request->kind};
-  accrt_status_t status = submit_direct(stream, op, request);
+  accrt_status_t status = submit_marker(stream, op);
   note_given(stream, &shown, taken->number, status);
   accrt_mutex_lock(&stream->lock);
   if (status != ACCRT_OK) {
     accrt_device_note_status(stream->device, status);
     op->done = true;
     op->told = false;
-    if (op->kind == ACCRT_OP_RECORD && !stream->passive) {
+    if (op->kind == ACCRT_OP_RECORD && !op->after_silent) {
       status = ACCRT_OK; /* in order all the same, only less exact in time */
     } else {
       op->kind = ACCRT_OP_NONE;
@@ -666,31 +650,6 @@ static accrt_status_t feed_direct(accrt_stream_t* stream, const taken_t* taken,
   return status;
 }
 
-/* The short way. False: an operation has to be made. */
-static bool pass(accrt_stream_t* stream, const accrt_driver_command_t* command,
-                 const accrt_stream_work_t* work, uint64_t* out_number,
-                 accrt_status_t* out_status) {
-  accrt_turn_t turn;
-  if (!accrt_stream_enter(stream, ACCRT_GATE_ONE, &turn))
-    return false;
-  const uint64_t number = accrt_turn_number(&turn);
-  accrt_status_t status = ACCRT_OK;
-  if (work->kept_class != NULL && !accrt_stream_keep(stream, work->kept_class, work->kept, number))
-    status = ACCRT_ERROR_OUT_OF_MEMORY;
-  if (status == ACCRT_OK) {
-    const accrt_driver_submission_t submission = submission_of(stream, work, number);
-    status = command == NULL ? stream->table->queue_execute(stream->queue, work->list, &submission)
-                             : stream->table->queue_enqueue(stream->queue, command, &submission);
-  }
-  accrt_stream_leave_number(stream, &turn, status);
-  if (status != ACCRT_OK)
-    accrt_device_note_status(stream->device, status);
-  if (out_number != NULL)
-    *out_number = number;
-  *out_status = status;
-  return true;
-}
-
 /* What somebody else enqueues would overtake it. */
 static accrt_status_t refuse_deferral(accrt_stream_t* stream, const accrt_request_t* request) {
   ACCRT_TRY(accrt_stream_check(stream, ""));
@@ -700,15 +659,15 @@ static accrt_status_t refuse_deferral(accrt_stream_t* stream, const accrt_reques
                           request->semaphore->id, request->value, stream->id);
 }
 
-/* The long way. */
+/* As an operation. `*out_again`: it was not taken, since the driver may get it at once. */
 static accrt_status_t enqueue_operation(accrt_stream_t* stream, const accrt_request_t* request,
-                                        uint64_t* out_number) {
+                                        uint64_t* out_number, bool* out_again) {
   taken_t taken = {.op = NULL};
   ACCRT_TRY(take(stream, request, &taken));
-  if (accrt_instance_tracing(stream->instance)) {
-    accrt_stream_trace(stream, ACCRT_TRACE_SUBMIT, taken.number, request->name, ACCRT_OK,
-                       accrt_clock_ns());
-  }
+  *out_again = taken.again;
+  if (taken.again)
+    return ACCRT_OK;
+  trace_submit(stream, taken.number, request->name);
   accrt_context_enter();
   accrt_status_t status = ACCRT_OK;
   if (taken.direct) {
@@ -731,31 +690,27 @@ accrt_status_t accrt_stream_enqueue_work(accrt_stream_t* stream,
   accrt_status_t status;
   if (accrt_device_is_lost(stream->device))
     return accrt_device_fail_lost(stream->device);
-  if (work->completion.done == NULL && pass(stream, command, work, out_number, &status))
-    return status;
-  const accrt_request_t request = {.kind = command != NULL ? ACCRT_OP_COMMAND : ACCRT_OP_LIST,
-                                   .name = work->name,
-                                   .command = command,
-                                   .list = work->list,
-                                   .bindings = work->bindings,
-                                   .scalars = work->scalars,
-                                   .binding_count = work->binding_count,
-                                   .scalar_count = work->scalar_count,
-                                   .completion = work->completion,
-                                   .kept_class = work->kept_class,
-                                   .kept = work->kept};
-  return enqueue_operation(stream, &request, out_number);
+  bool again = true;
+  while (again) {
+    if (pass(stream, command, work, out_number, &status))
+      break;
+    const accrt_request_t request = request_of(command, work);
+    status = enqueue_operation(stream, &request, out_number, &again);
+    again = again && status == ACCRT_OK;
+  }
+  return status;
 }
 
 accrt_status_t accrt_stream_enqueue(accrt_stream_t* stream, const accrt_request_t* request,
                                     uint64_t* out_number) {
-  ACCRT_ASSERT(!is_work(request));
+  ACCRT_ASSERT(!accrt_is_work(request));
   if (accrt_device_is_lost(stream->device))
     return accrt_device_fail_lost(stream->device);
   const accrt_status_t status = stream->foreign && request->kind == ACCRT_OP_WAIT
                                     ? refuse_deferral(stream, request)
                                     : ACCRT_OK;
-  return status == ACCRT_OK ? enqueue_operation(stream, request, out_number) : status;
+  bool again;
+  return status == ACCRT_OK ? enqueue_operation(stream, request, out_number, &again) : status;
 }
 
 /* ---- On the calling thread ---- */
@@ -777,16 +732,15 @@ static accrt_status_t take_idle(accrt_stream_t* stream, uint64_t* out_number) {
   return status;
 }
 
-/* Gives it back: the number has ended, and what others have enqueued meanwhile goes to the driver.
- * The gate was taken under the lock with nothing in flight, and nobody settles meanwhile: `given`,
- * the fence (of a stream that is not passive) and the timeline are of this thread alone. */
-static void give_idle(accrt_stream_t* stream, uint64_t number, bool ran) {
+/* Gives it back: the number has ended, all before it has too and well (`sound`), and what others
+ * have enqueued meanwhile goes to the driver. The gate was taken under the lock with nothing in
+ * flight, and nobody settles meanwhile: `given` and the timeline are of this thread alone, and
+ * nobody else advances the fence as far. */
+static void give_idle(accrt_stream_t* stream, uint64_t number, bool sound) {
   /* Release pairs with the acquire in accrt_stream_given. */
   atomic_store_explicit(&stream->given, number, memory_order_release);
-  if (!stream->passive)
+  if (sound)
     accrt_fence_advance_alone(stream->fence, number);
-  else if (ran)
-    accrt_fence_advance(stream->fence, number);
   if (accrt_timeline_advance_alone(&stream->timeline, number)) {
     accrt_context_enter();
     accrt_timeline_fire(&stream->timeline);
@@ -832,7 +786,7 @@ accrt_status_t accrt_stream_execute_inline(accrt_stream_t* stream, const accrt_s
     return status;
   const bool tracing = accrt_instance_tracing(stream->instance) != 0;
   const uint64_t begin_ns = tracing ? accrt_clock_ns() : 0;
-  const accrt_driver_submission_t submission = submission_of(stream, work, number);
+  const accrt_driver_submission_t submission = submission_of(stream, work, number, NULL);
   status = stream->table->queue_run(stream->queue, work->list, &submission);
   if (status != ACCRT_OK && status != ACCRT_ERROR_NOT_READY) {
     accrt_device_note_status(stream->device, status);
@@ -843,9 +797,15 @@ accrt_status_t accrt_stream_execute_inline(accrt_stream_t* stream, const accrt_s
     accrt_stream_tell_more(stream, number, accrt_error_current());
     accrt_mutex_unlock(&stream->lock);
   }
-  give_idle(stream, number, status != ACCRT_ERROR_NOT_READY);
+  give_idle(stream, number,
+            status != ACCRT_ERROR_NOT_READY && status != ACCRT_ERROR_POISONED &&
+                status != ACCRT_ERROR_CANCELLED);
   if (tracing && status != ACCRT_ERROR_NOT_READY)
     trace_inline(stream, work, number, status, begin_ns);
   *out_submission = number;
+  if (status != ACCRT_ERROR_POISONED)
+    return status;
+  accrt_stream_refresh(stream); /* what failed before, which nobody had asked for */
+  ACCRT_TRY(accrt_stream_check(stream, ""));
   return status;
 }

@@ -1,9 +1,9 @@
 /* runtime/drivers/common/stream_internal.h - what the files of streams know of each other. Private
  * to stream_*.c.
  *
- * stream_feed.c takes requests and gives them to the driver, stream_settle.c does what the end of
- * an operation means, stream_wait.c waits, asks and resets, stream_life.c makes and ends streams,
- * stream.c is the public face.
+ * stream_op.c makes operations, stream_feed.c takes requests and gives them to the driver,
+ * stream_settle.c does what the end of an operation means, stream_wait.c waits, asks and resets,
+ * stream_life.c makes and ends streams, stream.c is the public face.
  */
 #ifndef ACCRT_RUNTIME_DRIVERS_COMMON_STREAM_INTERNAL_H_
 #define ACCRT_RUNTIME_DRIVERS_COMMON_STREAM_INTERNAL_H_
@@ -29,7 +29,7 @@ static inline accrt_op_t* accrt_op_pop(accrt_op_list_t* list) {
   return op;
 }
 
-/* ---- Operations: stream_feed.c ---- */
+/* ---- Operations: stream_op.c ---- */
 
 accrt_status_t accrt_op_make(accrt_stream_t* stream, accrt_op_t** out_op);
 void accrt_op_free(accrt_stream_t* stream, accrt_op_t* op);
@@ -37,6 +37,14 @@ void accrt_op_free(accrt_stream_t* stream, accrt_op_t* op);
  * the lock. */
 bool accrt_op_recycle(accrt_stream_t* stream, accrt_op_t* op);
 accrt_op_t* accrt_op_take_spare(accrt_stream_t* stream);
+/* Copies what the request points to: the driver gets it after the caller has gone. */
+accrt_status_t accrt_op_copy_arrays(accrt_stream_t* stream, accrt_op_t* op,
+                                    const accrt_request_t* request);
+/* The small fields. References are taken here, and dropped with accrt_op_drop_references. */
+void accrt_op_fill(accrt_stream_t* stream, accrt_op_t* op, const accrt_request_t* request);
+static inline bool accrt_is_work(const accrt_request_t* request) {
+  return request->kind == ACCRT_OP_COMMAND || request->kind == ACCRT_OP_LIST;
+}
 
 /* What an operation refers to. */
 typedef struct accrt_op_references {
@@ -49,6 +57,8 @@ typedef struct accrt_op_references {
 /* Takes the references out of an operation: whoever has them drops them. */
 accrt_op_references_t accrt_op_take_references(accrt_op_t* op);
 void accrt_op_drop_references(const accrt_op_references_t* references);
+
+/* ---- Feeding the driver: stream_feed.c ---- */
 
 /* Gives the driver what is deferred and may go. The caller has taken the gate and set `busy`; an
  * internal reference is held by `active`. Inside a context. */
@@ -107,8 +117,7 @@ static inline uint64_t accrt_stream_given(const accrt_stream_t* stream) {
 }
 /* Something was given to the driver of which nobody has seen the end. */
 static inline bool accrt_stream_is_behind(const accrt_stream_t* stream) {
-  return stream->passive &&
-         !accrt_fence_passed(stream->fence,
+  return !accrt_fence_passed(stream->fence,
                              atomic_load_explicit(&stream->submitted, memory_order_relaxed));
 }
 /* The queue has a record or a wait behind the last number. */
@@ -119,9 +128,12 @@ static inline bool accrt_stream_has_tail(const accrt_stream_t* stream) {
  * well. */
 uint64_t accrt_stream_first_failed(const accrt_stream_t* stream, const accrt_error_t* error,
                                    uint64_t ended);
-/* The driver has returned a failure of work without operation; it is this thread's record. `ended`:
- * as far as all went well. */
+/* The driver has returned a failure of work without a listener; it is this thread's record.
+ * `ended`: as far as all went well. */
 void accrt_stream_found_failure(accrt_stream_t* stream, uint64_t ended);
+/* Waits on this thread until what the driver was given has ended. Drivers that report no numbers
+ * are not waited for: their work has listeners, which are settled in order. */
+void accrt_stream_wait_queue(accrt_stream_t* stream);
 /* Nothing of it runs and nobody is at it; what is deferred must have been dropped. Blocks. */
 void accrt_stream_wait_idle(accrt_stream_t* stream);
 /* Drops what has been kept for work that has ended, or all (`all`: nobody else is at the stream).

@@ -1,5 +1,5 @@
 /* runtime/drivers/common/stream_life.c - streams: making, wrapping, what is kept for work without
- * operations, the end. It may not know what work is. */
+ * listeners, the end. It may not know what work is. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,6 +10,10 @@
 #define TRIM_BATCH 32u
 
 /* ---- What is kept: a hash table with open addresses, of the gate's owner alone ---- */
+
+static uint32_t keep_count(const accrt_stream_t* stream) {
+  return atomic_load_explicit(&stream->keep_count, memory_order_relaxed);
+}
 
 static accrt_keep_t* find_keep(accrt_keep_t* keeps, uint32_t capacity, const void* object) {
   uint32_t slot = accrt_keep_slot(object, capacity);
@@ -43,7 +47,7 @@ bool accrt_stream_keep_new(accrt_stream_t* stream, const accrt_keep_class_t* kep
                            void* object, uint64_t number) {
   accrt_keep_t* keep = find_keep(stream->keeps, stream->keep_capacity, object);
   if (keep->object == NULL) {
-    if ((stream->keep_count + 1) * 4 > stream->keep_capacity * 3) {
+    if ((keep_count(stream) + 1) * 4 > stream->keep_capacity * 3) {
       if (!grow_keeps(stream))
         return false;
       keep = find_keep(stream->keeps, stream->keep_capacity, object);
@@ -51,7 +55,7 @@ bool accrt_stream_keep_new(accrt_stream_t* stream, const accrt_keep_class_t* kep
     kept_class->ref(object);
     keep->object = object;
     keep->kept_class = kept_class;
-    stream->keep_count += 1;
+    atomic_store_explicit(&stream->keep_count, keep_count(stream) + 1, memory_order_relaxed);
   }
   keep->number = number;
   return true;
@@ -84,8 +88,9 @@ static uint32_t take_out(accrt_stream_t* stream, bool all, accrt_keep_t* taken) 
     taken[count++] = *keep;
     keep->object = NULL;
   }
-  stream->keep_count -= count;
-  if (count > 0 && stream->keep_count > 0)
+  const uint32_t left = keep_count(stream) - count;
+  atomic_store_explicit(&stream->keep_count, left, memory_order_relaxed);
+  if (count > 0 && left > 0)
     close_holes(stream);
   return count;
 }
@@ -95,7 +100,8 @@ void accrt_stream_trim_keeps(accrt_stream_t* stream, bool all) {
   uint32_t count;
   do {
     accrt_turn_t turn;
-    if (!all && (!stream->passive || !accrt_stream_enter(stream, 0, &turn)))
+    if (atomic_load_explicit(&stream->keep_count, memory_order_relaxed) == 0 ||
+        (!all && !accrt_stream_enter(stream, 0, &turn)))
       return;
     count = take_out(stream, all, taken);
     if (!all)
@@ -172,9 +178,7 @@ static void disown(accrt_stream_t* stream) {
 /* Its owner may end the queue as soon as the stream is released: what it was given is over then. */
 static void finish_foreign(accrt_stream_t* stream) {
   const accrt_error_t saved = *accrt_error_current();
-  (void)stream->table->queue_wait(stream->queue,
-                                  atomic_load_explicit(&stream->submitted, memory_order_relaxed),
-                                  ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK);
+  accrt_stream_wait_queue(stream);
   (void)accrt_error_restore(&saved);
 }
 
@@ -236,12 +240,10 @@ static void fill_stream(accrt_stream_t* stream, accrt_device_t* device, const ch
   stream->device = device;
   stream->instance = device->instance;
   stream->table = device->table;
-  /* Whoever traces hears of every operation. */
-  stream->passive = stream->table->queue_progress != NULL &&
-                    !accrt_upper_device(device)->caller_runs &&
-                    accrt_instance_tracing(device->instance) == 0;
-  stream->native = stream->passive && accrt_upper_device(device)->native_events != 0;
-  atomic_init(&stream->gate, stream->passive ? 0 : ACCRT_GATE_BLOCKED);
+  stream->traces = accrt_instance_tracing(device->instance) != 0;
+  stream->listens = stream->traces || stream->table->queue_progress == NULL;
+  stream->outside = stream->table->queue_wait == NULL || accrt_upper_device(device)->caller_runs;
+  stream->native = !stream->traces && accrt_upper_device(device)->native_events != 0;
   stream->keeps = stream->inline_keeps;
   stream->keep_capacity = ACCRT_STREAM_INLINE_KEEPS;
   stream->id = accrt_instance_next_id(device->instance);
@@ -257,7 +259,7 @@ static accrt_status_t make_stream(accrt_device_t* device, const accrt_stream_opt
   accrt_stream_t* stream = memory;
   fill_stream(stream, device, options->label);
   accrt_status_t status = accrt_fence_create(allocator, stream->id, &stream->fence);
-  if (status == ACCRT_OK && stream->passive)
+  if (status == ACCRT_OK)
     status = accrt_op_make(stream, &stream->mark);
   if (status == ACCRT_OK)
     status = open_queue(stream, options->priority, native);

@@ -6,8 +6,7 @@
  *
  * Failure: the first operation that failed has `failed_number`; it and all behind it are settled as
  * failed. What was deferred moves to the list in flight, done, so that it is settled in order too.
- * Where work without operations may still run, the driver is asked to tell when it does not any
- * more.
+ * The driver is asked to tell when nothing runs any more.
  */
 #include <stdio.h>
 #include <string.h>
@@ -28,9 +27,8 @@ void accrt_stream_fail(accrt_stream_t* stream, uint64_t number, const accrt_erro
   if (!stream->failed) {
     /* Release pairs with the acquire in accrt_stream_failures. */
     atomic_fetch_add_explicit(&stream->failures, 1, memory_order_release);
-    stream->mark_wanted |= stream->passive;
-    if (stream->mark_wanted)
-      accrt_stream_activate(stream);
+    stream->mark_wanted = true;
+    accrt_stream_activate(stream);
   }
   stream->failed = true;
   accrt_fence_taint(stream->fence);
@@ -212,7 +210,7 @@ static void end_op(accrt_stream_t* stream, accrt_op_t* op, ended_t* out_ended) {
   out_ended->failed = stream->failed && op->number >= stream->failed_number &&
                       op->kind != ACCRT_OP_NONE && op->kind != ACCRT_OP_MARK;
   out_ended->first = op->number == stream->failed_number;
-  out_ended->over = op->told || !stream->passive;
+  out_ended->over = op->told || !op->after_silent;
   out_ended->number = op->number;
   out_ended->name = op->name;
   out_ended->references = (accrt_op_references_t){NULL, NULL, NULL, NULL, false};
@@ -283,6 +281,16 @@ uint64_t accrt_stream_first_failed(const accrt_stream_t* stream, const accrt_err
   return ended + 1;
 }
 
+/* The number that the driver's record is of. What stands behind work tells of the first that was
+ * cancelled, by what the record says. Under the lock. */
+static uint64_t told_number(const accrt_stream_t* stream, const accrt_op_t* op,
+                            const accrt_error_t* error) {
+  ACCRT_ASSERT_HELD(&stream->lock);
+  if (is_work(op))
+    return op->number;
+  return error->submission >= stream->failed_number ? stream->failed_number : 0;
+}
+
 void accrt_op_done(void* user, accrt_status_t status, const accrt_error_t* error,
                    uint64_t time_ns) {
   accrt_op_t* op = user;
@@ -299,11 +307,12 @@ void accrt_op_done(void* user, accrt_status_t status, const accrt_error_t* error
   op->time_ns = time_ns;
   if (status != ACCRT_OK) {
     accrt_device_note_status(stream->device, status);
-    /* What is told of a failure before it may be work without an operation: then the first that is
+    /* What is told of a failure before it may be work without a listener: then the first that is
      * not known to be over. */
-    const bool own = !stream->passive || (is_work(op) && status != ACCRT_ERROR_POISONED);
+    const bool own = !op->after_silent || (is_work(op) && status != ACCRT_ERROR_POISONED);
     const uint64_t first = own ? op->number : accrt_stream_first_failed(stream, error, 0);
-    accrt_stream_tell_more(stream, op->number, error);
+    /* A mark tells of the first work that was cancelled, by the driver's own record. */
+    accrt_stream_tell_more(stream, told_number(stream, op, error), error);
     if (op->kind != ACCRT_OP_MARK || !stream->failed)
       accrt_stream_fail(stream, first < op->number ? first : op->number, error);
   }

@@ -1,8 +1,8 @@
 /* runtime/drivers/common/stream_wait.c - streams: how far they are. Asking the driver, waiting,
  * failures that come to light, resetting.
  *
- * Operations are waited for with the stream's timeline, work without an operation in the driver, on
- * the calling thread.
+ * Operations are waited for with the stream's timeline, numbers without one in the driver, on the
+ * calling thread.
  */
 #include <sched.h>
 #include <stdio.h>
@@ -41,7 +41,7 @@ static bool is_refusal(accrt_status_t status) {
 }
 
 void accrt_stream_refresh(accrt_stream_t* stream) {
-  if (!stream->passive || atomic_load_explicit(&stream->left, memory_order_relaxed))
+  if (atomic_load_explicit(&stream->left, memory_order_relaxed))
     return;
   const uint64_t given = accrt_stream_given(stream);
   if (accrt_fence_passed(stream->fence, given))
@@ -50,6 +50,8 @@ void accrt_stream_refresh(accrt_stream_t* stream) {
     accrt_fence_advance(stream->fence, given); /* what came since needed no driver */
     return;
   }
+  if (stream->table->queue_progress == NULL)
+    return; /* listeners tell */
   uint64_t ended = 0;
   const accrt_error_t saved = *accrt_error_current();
   const accrt_status_t status = stream->table->queue_progress(stream->queue, &ended);
@@ -136,10 +138,59 @@ static uint64_t last_operation(accrt_stream_t* stream, uint64_t number, bool* ou
   return last;
 }
 
-/* One step of waiting for work without operations. `*out_refused`: the driver cannot wait, and has
- * said why. */
+static void sleep_a_little(uint64_t limit_ns) {
+  atomic_uint nobody;
+  atomic_init(&nobody, 0);
+  accrt_futex_wait(&nobody, 0, limit_ns < IDLE_PAUSE_NS ? limit_ns : IDLE_PAUSE_NS);
+}
+
+/* Keeps devices without threads going, or sleeps for a moment. */
+static void pause_a_little(accrt_stream_t* stream, uint64_t limit_ns) {
+  const accrt_wait_progress_fn_t progress = accrt_instance_progress(stream->instance, limit_ns);
+  if (progress == NULL || progress(stream->instance) == 0)
+    sleep_a_little(limit_ns);
+}
+
+void accrt_stream_wait_queue(accrt_stream_t* stream) {
+  if (stream->table->queue_wait == NULL)
+    return;
+  const uint64_t number = atomic_load_explicit(&stream->submitted, memory_order_relaxed);
+  const bool caller_runs = accrt_upper_device(stream->device)->caller_runs;
+  accrt_status_t status;
+  do {
+    status = stream->table->queue_wait(stream->queue, number,
+                                       caller_runs ? 0 : ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK);
+    if (status == ACCRT_ERROR_TIMEOUT)
+      pause_a_little(stream, ACCRT_TIMEOUT_INFINITE);
+  } while (status == ACCRT_ERROR_TIMEOUT);
+}
+
+/* One step of waiting where the driver is not to be waited in: it runs the work on its callers, or
+ * reports no numbers, and then the number is on its way on another thread. */
+static accrt_reach_t wait_outside(accrt_stream_t* stream, uint64_t number, uint64_t timeout_ns,
+                                  uint32_t policy) {
+  accrt_stream_refresh(stream);
+  if (accrt_fence_passed(stream->fence, number))
+    return ACCRT_REACH_REACHED;
+  const accrt_wait_progress_fn_t progress = accrt_instance_progress(stream->instance, timeout_ns);
+  if (progress != NULL && progress(stream->instance) != 0) {
+    accrt_stream_refresh(stream);
+    return accrt_fence_passed(stream->fence, number) ? ACCRT_REACH_REACHED : ACCRT_REACH_PENDING;
+  }
+  if (policy == ACCRT_WAIT_BLOCK && timeout_ns != 0) {
+    sleep_a_little(timeout_ns);
+  } else {
+    (void)sched_yield();
+  }
+  return ACCRT_REACH_PENDING;
+}
+
+/* One step of waiting for numbers without listeners. `*out_refused`: the driver cannot wait, and
+ * has said why. */
 static accrt_reach_t wait_driver(accrt_stream_t* stream, uint64_t number, uint64_t timeout_ns,
                                  uint32_t policy, accrt_status_t* out_refused) {
+  if (stream->outside)
+    return wait_outside(stream, number, timeout_ns, policy);
   const uint64_t given = accrt_stream_given(stream);
   const accrt_status_t status =
       stream->table->queue_wait(stream->queue, number, timeout_ns, policy);
@@ -165,17 +216,7 @@ static bool is_poisoned(const accrt_stream_t* stream) {
   return atomic_load_explicit(&stream->poisoned, memory_order_acquire) != 0;
 }
 
-static void pause_a_little(accrt_stream_t* stream) {
-  const accrt_wait_progress_fn_t progress =
-      accrt_instance_progress(stream->instance, ACCRT_TIMEOUT_INFINITE);
-  if (progress != NULL && progress(stream->instance) != 0)
-    return;
-  atomic_uint nobody;
-  atomic_init(&nobody, 0);
-  accrt_futex_wait(&nobody, 0, IDLE_PAUSE_NS);
-}
-
-static accrt_reach_t wait_passive(accrt_stream_t* stream, uint64_t number, uint64_t timeout_ns,
+static accrt_reach_t wait_reached(accrt_stream_t* stream, uint64_t number, uint64_t timeout_ns,
                                   uint32_t policy, accrt_status_t* out_refused) {
   const uint64_t deadline_ns = accrt_deadline_ns(timeout_ns);
   uint64_t left_ns = timeout_ns;
@@ -191,7 +232,7 @@ static accrt_reach_t wait_passive(accrt_stream_t* stream, uint64_t number, uint6
         return ACCRT_REACH_REACHED;
       reach = ACCRT_REACH_PENDING;
       if (left_ns > 0)
-        pause_a_little(stream);
+        pause_a_little(stream, left_ns);
     } else if (accrt_fence_passed(stream->fence, number)) {
       return ACCRT_REACH_REACHED;
     } else {
@@ -224,12 +265,12 @@ static accrt_status_t fail_not_done(const accrt_stream_t* stream, uint64_t numbe
 static accrt_status_t wait_number(accrt_stream_t* stream, uint64_t number, uint64_t timeout_ns,
                                   uint64_t asked_ns, uint32_t policy, bool over) {
   accrt_status_t refused = ACCRT_OK;
-  const accrt_reach_t reach = stream->passive
-                                  ? wait_passive(stream, number, timeout_ns, policy, &refused)
-                                  : wait_settled(stream, number, timeout_ns, policy);
+  const accrt_reach_t reach = wait_reached(stream, number, timeout_ns, policy, &refused);
   if (refused != ACCRT_OK)
     return refused;
   accrt_instance_reap_zombies(stream->instance);
+  if (atomic_load_explicit(&stream->keep_count, memory_order_relaxed) >= ACCRT_STREAM_INLINE_KEEPS)
+    accrt_stream_trim_keeps(stream, false);
   if ((reach != ACCRT_REACH_PENDING || !over) && is_failed(stream, number))
     return accrt_stream_poisoned(stream, "");
   if (reach == ACCRT_REACH_REACHED)
@@ -393,20 +434,10 @@ accrt_status_t accrt_stream_query(accrt_stream_t* stream) {
   accrt_stream_refresh(stream);
   if (is_poisoned(stream))
     return accrt_stream_poisoned(stream, __func__);
-  bool marking, done;
-  uint64_t value;
-  if (stream->passive) {
-    done = last_operation(stream, last, &marking) == 0 && accrt_fence_passed(stream->fence, last);
-    value = atomic_load_explicit(&stream->fence->completed, memory_order_relaxed);
-  } else {
-    value = accrt_timeline_value(&stream->timeline);
-    done = value >= last;
-  }
-  return done
-             ? ACCRT_OK
-             : ACCRT_FAIL(NOT_READY,
-                          "stream %" PRIu64 " has completed %" PRIu64 " of %" PRIu64 " submissions",
-                          stream->id, value, last);
+  bool marking;
+  if (last_operation(stream, last, &marking) == 0 && accrt_fence_passed(stream->fence, last))
+    return ACCRT_OK;
+  return fail_not_done(stream, last, 0);
 }
 
 accrt_status_t accrt_stream_error(accrt_stream_t* stream, accrt_error_t* out_error) {
@@ -422,8 +453,8 @@ accrt_status_t accrt_stream_error(accrt_stream_t* stream, accrt_error_t* out_err
 
 /* ---- For sessions ---- */
 
-bool accrt_stream_is_passive(const accrt_stream_t* stream) {
-  return stream->passive;
+bool accrt_stream_traces(const accrt_stream_t* stream) {
+  return stream->traces;
 }
 
 uint32_t accrt_stream_failures(const accrt_stream_t* stream) {
@@ -534,16 +565,17 @@ static bool is_idle(accrt_stream_t* stream) {
 
 void accrt_stream_wait_idle(accrt_stream_t* stream) {
   while (!is_idle(stream)) {
-    if (accrt_stream_is_behind(stream) && !is_poisoned(stream)) {
+    if (accrt_stream_is_behind(stream) && !is_poisoned(stream) &&
+        stream->table->queue_wait != NULL) {
       const accrt_error_t saved = *accrt_error_current();
       accrt_status_t refused = ACCRT_OK;
       (void)wait_driver(stream, atomic_load_explicit(&stream->submitted, memory_order_relaxed),
                         ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK, &refused);
       if (refused != ACCRT_OK)
-        pause_a_little(stream);
+        pause_a_little(stream, ACCRT_TIMEOUT_INFINITE);
       (void)accrt_error_restore(&saved);
     } else {
-      pause_a_little(stream);
+      pause_a_little(stream, ACCRT_TIMEOUT_INFINITE);
     }
   }
 }
@@ -578,9 +610,7 @@ static void clear_failure(accrt_stream_t* stream) {
   accrt_timeline_advance(&stream->timeline, last + 1);
   /* BLOCKED was set, so nobody else changes the gate. Release pairs with the acquire of who takes
    * it next. */
-  const uint64_t flags = stream->passive ? 0 : ACCRT_GATE_BLOCKED;
-  atomic_store_explicit(&stream->gate, ((last + 1) << ACCRT_GATE_SHIFT) | flags,
-                        memory_order_release);
+  atomic_store_explicit(&stream->gate, (last + 1) << ACCRT_GATE_SHIFT, memory_order_release);
 }
 
 accrt_status_t accrt_stream_reset(accrt_stream_t* stream) {
@@ -598,7 +628,7 @@ accrt_status_t accrt_stream_reset(accrt_stream_t* stream) {
       stream->resetting = true;
     accrt_mutex_unlock(&stream->lock);
     if (!ours && failed)
-      pause_a_little(stream);
+      pause_a_little(stream, ACCRT_TIMEOUT_INFINITE);
   }
   if (!failed)
     return accrt_device_is_lost(stream->device) ? accrt_device_fail_lost(stream->device) : ACCRT_OK;

@@ -803,6 +803,9 @@ static inline accrt_status_t test_queue_run(accrt_driver_queue_t* queue, accrt_d
   TEST_TRY(TEST_SLOT_QUEUE_RUN);
   if (atomic_load(&queue->in_flight) != 0)
     return ACCRT_ERROR_NOT_READY;
+  if (atomic_load(&queue->failed))
+    return (test_driver.environment->fail)(test_driver.environment, ACCRT_ERROR_POISONED, 0, NULL,
+                                           "queue_run", "the queue has failed");
   accrt_error_t error;
   const accrt_status_t status =
       test_run_all(list, submission->bindings, submission->scalars, submission->number, &error);

@@ -147,6 +147,13 @@ static accrt_status_t queue_notify(accrt_driver_queue_t* queue,
 static accrt_status_t queue_reset(accrt_driver_queue_t* queue) {
   return accrt_host_queue_reset((host_queue_t*)queue);
 }
+static accrt_status_t queue_progress(accrt_driver_queue_t* queue, uint64_t* out_number) {
+  return accrt_host_queue_progress((host_queue_t*)queue, out_number);
+}
+static accrt_status_t queue_wait(accrt_driver_queue_t* queue, uint64_t number, uint64_t timeout_ns,
+                                 uint32_t policy) {
+  return accrt_host_queue_wait((host_queue_t*)queue, number, timeout_ns, policy);
+}
 static void queue_cancel(accrt_driver_queue_t* queue) {
   accrt_host_queue_cancel((host_queue_t*)queue);
 }
@@ -198,6 +205,8 @@ const accrt_driver_table_t* accrt_driver_host_query(uint32_t max_abi) {
       .queue_reset = queue_reset,
       .list_create = list_create,
       .list_destroy = list_destroy,
+      .queue_progress = queue_progress,
+      .queue_wait = queue_wait,
       .queue_cancel = queue_cancel,
   };
   return max_abi >> 16 == ACCRT_DRIVER_ABI_MAJOR ? &table : NULL;

@@ -430,6 +430,17 @@ typedef struct host_entry {
   accrt_driver_completion_t completion;
 } host_entry_t;
 
+/* How far a queue is, by number (progress.c). */
+typedef struct host_progress {
+  atomic_uint_least64_t enqueued;  /* the last number that the queue was given */
+  atomic_uint_least64_t ended;     /* all up to this one have ended */
+  atomic_uint_least64_t succeeded; /* the last that ended well */
+  atomic_uint has_failed;          /* something has not since the last reset */
+  atomic_uint sleepers;
+  atomic_uint beat;   /* changes when there may be news for those who sleep */
+  atomic_uint misses; /* waits in a row for which polling was not enough */
+} host_progress_t;
+
 struct host_queue {
   host_device_t* device;
   host_queue_t* ready_next; /* guarded by the device's mutex */
@@ -443,7 +454,9 @@ struct host_queue {
   host_entry_t* first;
   host_entry_t* last;
   host_entry_t* free_entries;
-  accrt_error_t failure; /* status ACCRT_OK: none */
+  uint64_t working_number; /* of the submission that was taken last */
+  accrt_error_t failure;   /* status ACCRT_OK: none */
+  host_progress_t progress;
   host_run_t run;
   host_scratch_t scratch;
 };
@@ -464,6 +477,25 @@ void accrt_host_queue_cancel(host_queue_t* queue);
  * go. At most `entry_limit` entries. */
 void accrt_host_queue_work(host_queue_t* queue, uint32_t worker_id, uint32_t external,
                            uint32_t entry_limit);
+
+/* ---- Progress by number (progress.c) ---- */
+
+/* A submission is in the queue. */
+static inline void accrt_host_progress_enqueue(host_progress_t* progress, uint64_t number) {
+  /* Release pairs with the acquire in accrt_host_queue_wait. */
+  if (number > atomic_load_explicit(&progress->enqueued, memory_order_relaxed))
+    atomic_store_explicit(&progress->enqueued, number, memory_order_release);
+}
+/* By who works on the queue: a submission has ended, well or with the queue's failure, which has
+ * been recorded then. */
+void accrt_host_progress_end(host_progress_t* progress, uint64_t number, bool well);
+/* The queue is empty and sound again. Under the queue's mutex. */
+void accrt_host_progress_reset(host_progress_t* progress);
+/* Records a failure that was kept, and returns its status. */
+accrt_status_t accrt_host_report(const host_device_t* device, const accrt_error_t* error);
+accrt_status_t accrt_host_queue_progress(host_queue_t* queue, uint64_t* out_number);
+accrt_status_t accrt_host_queue_wait(host_queue_t* queue, uint64_t number, uint64_t timeout_ns,
+                                     uint32_t policy);
 
 /* ---- System (system.c): floating-point environment, stack ---- */
 

@@ -93,6 +93,8 @@ static void append(host_queue_t* queue, host_entry_t* entry) {
     queue->last->next = entry;
   }
   queue->last = entry;
+  if (entry->kind != HOST_ENTRY_NOTIFY)
+    accrt_host_progress_enqueue(&queue->progress, entry->number);
   const bool schedule = !queue->owned;
   queue->owned = 1;
   /* Relaxed: the caller holds a reference. */
@@ -235,6 +237,7 @@ accrt_status_t accrt_host_queue_reset(host_queue_t* queue) {
   accrt_mutex_lock(&queue->mutex);
   memset(&queue->failure, 0, sizeof queue->failure);
   atomic_store_explicit(&queue->run.failed, HOST_RUN_SOUND, memory_order_relaxed);
+  accrt_host_progress_reset(&queue->progress);
   accrt_mutex_unlock(&queue->mutex);
   return ACCRT_OK;
 }
@@ -307,6 +310,9 @@ static void run_entry(host_queue_t* queue, host_entry_t* entry, uint32_t worker_
 static void skip_entry(host_queue_t* queue, host_entry_t* entry, accrt_error_t* error) {
   accrt_mutex_lock(&queue->mutex);
   tell_failure(queue, entry->number, error);
+  /* The first work that a cancelled queue drops is its failure. */
+  if (entry->kind != HOST_ENTRY_NOTIFY && queue->failure.status == ACCRT_OK)
+    queue->failure = *error;
   accrt_mutex_unlock(&queue->mutex);
   if (entry->kind == HOST_ENTRY_LIST)
     accrt_host_list_return(entry->list, entry->instance);
@@ -322,10 +328,14 @@ static void set_failure(host_queue_t* queue, const accrt_error_t* error) {
 
 static void end_entry(host_queue_t* queue, host_entry_t* entry, const accrt_error_t* error) {
   const accrt_driver_completion_t completion = entry->completion;
+  const uint64_t number = entry->number;
+  const bool is_work = entry->kind != HOST_ENTRY_NOTIFY;
   /* Back before anybody hears of the end: who repeats what he waited for finds it. */
   give_entry(queue, entry);
   /* Release pairs with the acquire in accrt_host_queue_run: run and scratch are free. */
   atomic_fetch_sub_explicit(&queue->pending, 1, memory_order_release);
+  if (is_work)
+    accrt_host_progress_end(&queue->progress, number, error->status == ACCRT_OK);
   complete(completion, error);
 }
 
@@ -345,8 +355,11 @@ static void work_on_entry(host_queue_t* queue, host_entry_t* entry, bool failed,
 
 static host_entry_t* pop_first(host_queue_t* queue) {
   host_entry_t* entry = queue->first;
-  if (entry != NULL)
-    queue->first = entry->next;
+  if (entry == NULL)
+    return NULL;
+  queue->first = entry->next;
+  if (entry->kind != HOST_ENTRY_NOTIFY)
+    queue->working_number = entry->number;
   return entry;
 }
 
@@ -379,11 +392,6 @@ void accrt_host_queue_work(host_queue_t* queue, uint32_t worker_id, uint32_t ext
 }
 
 /* ---- Running on the caller ---- */
-
-static accrt_status_t report(const host_device_t* device, const accrt_error_t* error) {
-  return device->environment->fail(device->environment, error->status, error->driver_code, NULL,
-                                   error->operation, error->message);
-}
 
 accrt_status_t accrt_host_queue_run(host_queue_t* queue, host_list_t* list,
                                     const accrt_driver_submission_t* submission) {
@@ -419,5 +427,5 @@ accrt_status_t accrt_host_queue_run(host_queue_t* queue, host_list_t* list,
   uint_least32_t expected = HOST_RUN_FAILED;
   (void)atomic_compare_exchange_strong_explicit(&run->failed, &expected, HOST_RUN_SOUND,
                                                 memory_order_relaxed, memory_order_relaxed);
-  return report(device, &error);
+  return accrt_host_report(device, &error);
 }

@@ -1,7 +1,8 @@
 /* runtime/drivers/host/queue_test.c - asynchronous queues: order, several at once, failure and
- * skipping, an embedder's executor, no threads at all, memory that runs out, and no allocation once
- * warm.
+ * skipping, progress by number, an embedder's executor, no threads at all, memory that runs out,
+ * and no allocation once warm.
  */
+#include "accrt/stream.h"
 #include "runtime/drivers/host/testing.h"
 
 static const char* const thread_counts[] = {"0", "1", "2", "4"};
@@ -383,6 +384,121 @@ static void test_caller_runs(void** state) {
   test_device_close(&test);
 }
 
+/* ---- Progress by number ---- */
+
+/* Runs until a flag is set. */
+static int32_t wait_for_flag(const accrt_kernel_environment_t* environment,
+                             const accrt_kernel_dispatch_t* dispatch,
+                             const accrt_kernel_workgroup_t* workgroup) {
+  (void)environment;
+  (void)workgroup;
+  atomic_int* const* params = dispatch->params;
+  const struct timespec moment = {0, 20000};
+  while (atomic_load(*params) == 0)
+    nanosleep(&moment, NULL);
+  return 0;
+}
+
+static const accrt_kernel_def_t flag_definition = {
+    .struct_size = (uint32_t)sizeof(accrt_kernel_def_t), .name = "flag", .entry = wait_for_flag};
+static const accrt_driver_kernel_t flag_kernel = {&flag_definition, &test_kernel_environment, NULL};
+
+static void enqueue_flag(test_device_t* test, accrt_driver_queue_t* queue, atomic_int* flag,
+                         uint64_t number) {
+  const accrt_driver_command_t command = test_dispatch(&flag_kernel, one, &flag, sizeof flag);
+  accrt_driver_submission_t submission = test_submission(NULL, 0, NULL, 0);
+  submission.number = number;
+  assert_int_equal(test->table->queue_enqueue(queue, &command, &submission), ACCRT_OK);
+}
+
+static uint64_t ask(test_device_t* test, accrt_driver_queue_t* queue) {
+  uint64_t number = UINT64_MAX;
+  assert_int_equal(test->table->queue_progress(queue, &number), ACCRT_OK);
+  return number;
+}
+
+/* Numbers with gaps: a wait is for what is up to its number, and for nothing behind it. */
+static void check_numbers(test_device_t* test) {
+  uint32_t log[2], length = 0;
+  const log_params_t first = {.log = log, .length = &length, .number = 10};
+  const log_params_t last = {.log = log, .length = &length, .number = 30};
+  accrt_driver_queue_t* queue;
+  assert_int_equal(test->table->queue_create(test->device, 0, &queue), ACCRT_OK);
+  assert_int_equal(ask(test, queue), 0);
+  assert_int_equal(test->table->queue_wait(queue, 99, 0, ACCRT_WAIT_BLOCK), ACCRT_OK);
+  enqueue_log(test, queue, &first, NULL);
+  assert_int_equal(test->table->queue_wait(queue, 10, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_SPIN),
+                   ACCRT_OK);
+  assert_int_equal(length, 1);
+  assert_int_equal(ask(test, queue), 10);
+  atomic_int flag = 0;
+  enqueue_flag(test, queue, &flag, 20);
+  enqueue_log(test, queue, &last, NULL);
+  assert_int_equal(test->table->queue_wait(queue, 15, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK),
+                   ACCRT_OK);
+  for (uint64_t number = 20; number <= 30; number += 5)
+    assert_int_equal(test->table->queue_wait(queue, number, 0, ACCRT_WAIT_YIELD),
+                     ACCRT_ERROR_TIMEOUT);
+  assert_int_equal(ask(test, queue), 10);
+  atomic_store(&flag, 1);
+  assert_int_equal(test->table->queue_wait(queue, 25, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK),
+                   ACCRT_OK);
+  assert_true(ask(test, queue) >= 20);
+  assert_int_equal(
+      test->table->queue_wait(queue, UINT64_MAX, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_YIELD),
+      ACCRT_OK);
+  assert_int_equal(ask(test, queue), 30);
+  assert_int_equal(length, 2);
+  test->table->queue_destroy(queue);
+}
+
+static void test_numbers(void** state) {
+  (void)state;
+  for_devices(check_numbers);
+}
+
+/* A failure is told until a reset, beside the last number that succeeded. What a cancel drops is
+ * one too. */
+static void check_failing_numbers(test_device_t* test) {
+  uint32_t log[8], length = 0;
+  log_params_t params = {.log = log, .length = &length, .number = 5};
+  accrt_driver_queue_t* queue;
+  assert_int_equal(test->table->queue_create(test->device, 0, &queue), ACCRT_OK);
+  for (int cancels = 0; cancels < 2; ++cancels) {
+    const accrt_status_t wanted = cancels ? ACCRT_ERROR_CANCELLED : ACCRT_ERROR_KERNEL;
+    params.fail = 0;
+    params.number += 5;
+    const uint64_t good = params.number;
+    enqueue_log(test, queue, &params, NULL);
+    assert_int_equal(test->table->queue_wait(queue, good, ACCRT_TIMEOUT_INFINITE, 0), ACCRT_OK);
+    if (cancels)
+      test->table->queue_cancel(queue);
+    assert_int_equal(ask(test, queue), good); /* nothing has been dropped */
+    params.fail = 7;
+    params.number += 2;
+    enqueue_log(test, queue, &params, NULL);
+    params.number += 2;
+    enqueue_log(test, queue, &params, NULL);
+    for (int i = 0; i < 2; ++i) {
+      uint64_t number = UINT64_MAX;
+      assert_int_equal(
+          test->table->queue_wait(queue, params.number, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK),
+          wanted);
+      assert_int_equal(test->table->queue_progress(queue, &number), wanted);
+      assert_int_equal(number, good);
+    }
+    assert_int_equal(test->table->queue_reset(queue), ACCRT_OK);
+    assert_int_equal(ask(test, queue), params.number);
+  }
+  assert_int_equal(length, 2);
+  test->table->queue_destroy(queue);
+}
+
+static void test_failing_numbers(void** state) {
+  (void)state;
+  for_devices(check_failing_numbers);
+}
+
 /* ---- An embedder's executor ---- */
 
 #define EXECUTOR_THREADS 3
@@ -651,6 +767,8 @@ int main(void) {
       cmocka_unit_test(test_run_needs_idle_queue),
       cmocka_unit_test(test_destroy_after_completion),
       cmocka_unit_test(test_caller_runs),
+      cmocka_unit_test(test_numbers),
+      cmocka_unit_test(test_failing_numbers),
       cmocka_unit_test(test_executor),
       cmocka_unit_test(test_executor_refuses),
       cmocka_unit_test(test_no_allocation_when_warm),

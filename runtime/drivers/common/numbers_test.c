@@ -87,7 +87,7 @@ static void assert_says(const char* text) {
     fail_msg("'%s' is not in '%s'", text, error.message);
 }
 
-/* ---- Work without operations ---- */
+/* ---- Numbers alone ---- */
 
 static void test_numbers(void** state) {
   (void)state;
@@ -95,7 +95,7 @@ static void test_numbers(void** state) {
   accrt_stream_t* stream = make_stream();
   accrt_buffer_t* buffer = make_buffer(64);
   const accrt_place_t place = {buffer, NULL, 0};
-  assert_true(accrt_stream_is_passive(stream));
+  assert_false(accrt_stream_traces(stream));
   assert_int_equal(accrt_stream_query(stream), ACCRT_OK);
   const long allocations = atomic_load(&world.allocator.total_count);
   for (int i = 0; i < 3; ++i)
@@ -199,6 +199,40 @@ static void test_failure(void** state) {
   (void)state;
   for (int how = 0; how < 3; ++how)
     check_failure(how);
+}
+
+/* Work that the caller is to run finds a queue that has failed before, which nobody had asked for:
+ * the failure is the old one's, with its number, and nothing of it counts as complete. */
+static void test_work_on_the_caller_finds_a_failure(void** state) {
+  (void)state;
+  open_world(TEST_DRIVER_STEPPED);
+  accrt_stream_t* stream = make_stream();
+  uint32_t words[2] = {0, 0};
+  accrt_commands_t* commands;
+  assert_int_equal(accrt_commands_create(world.device, 0, &commands), ACCRT_OK);
+  const accrt_binding_place_t place = {ACCRT_BINDING_NONE, 0, {NULL, &words[1], 0}};
+  assert_int_equal(accrt_commands_fill(commands, &place, 4, 3, 4, NULL, NULL), ACCRT_OK);
+  assert_int_equal(accrt_commands_finalize(commands), ACCRT_OK);
+  test_driver_fail(TEST_SLOT_RUN, 1, ACCRT_ERROR_KERNEL);
+  fill(stream, &words[0], 1);
+  run_all();
+  const accrt_status_t status =
+      accrt_stream_run(stream, commands, NULL, 0, sizeof(accrt_binding_t), FOREVER);
+  assert_int_equal(status, ACCRT_ERROR_POISONED);
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  assert_int_equal(accrt_stream_error(stream, &error), ACCRT_OK);
+  assert_int_equal(error.status, ACCRT_ERROR_KERNEL);
+  assert_int_equal(error.submission, 1);
+  assert_int_equal(accrt_stream_outcome(stream, 1, 1, &error), ACCRT_ERROR_POISONED);
+  assert_int_equal(words[1], 0);
+  run_all();
+  assert_int_equal(accrt_stream_reset(stream), ACCRT_OK);
+  assert_int_equal(accrt_stream_run(stream, commands, NULL, 0, sizeof(accrt_binding_t), FOREVER),
+                   ACCRT_OK);
+  assert_int_equal(words[1], 3);
+  accrt_commands_release(commands);
+  accrt_stream_release(stream);
+  close_world();
 }
 
 /* A driver that cannot say how far it is has not failed. */
@@ -1012,6 +1046,7 @@ int main(void) {
       cmocka_unit_test(test_numbers),
       cmocka_unit_test(test_waits_in_the_driver),
       cmocka_unit_test(test_failure),
+      cmocka_unit_test(test_work_on_the_caller_finds_a_failure),
       cmocka_unit_test(test_driver_cannot_say),
       cmocka_unit_test(test_order_of_all_kinds),
       cmocka_unit_test(test_numbers_before_a_deferral),

@@ -1,0 +1,4 @@
+/* The tests of session_test.c on a host driver that reports no numbers: every number has a
+ * listener. */
+#define TEST_UNNUMBERED_HOST 1
+#include "runtime/program/session_test.c"

@@ -1,4 +1,0 @@
-/* The tests of threads_test.c on streams without completion callbacks: the host driver with a
- * progress counter. */
-#define TEST_PASSIVE_HOST 1
-#include "runtime/program/threads_test.c"

@@ -1,0 +1,4 @@
+/* The tests of threads_test.c on a host driver that reports no numbers: every number has a
+ * listener. */
+#define TEST_UNNUMBERED_HOST 1
+#include "runtime/program/threads_test.c"
