@@ -205,3 +205,4 @@
 #pragma redefine_extname accrt_bundle_instance accrt_body_bundle_instance
 #pragma redefine_extname accrt_instance_option accrt_body_instance_option
 #pragma redefine_extname accrt_instance_allocator accrt_body_instance_allocator
+#pragma redefine_extname accrt_call_plan accrt_body_call_plan

@@ -234,3 +234,4 @@ ENTRY(accrt_status_t, bundle_chunk, (accrt_bundle_t* bundle, uint32_t index, uin
 ENTRY(accrt_instance_t*, bundle_instance, (const accrt_bundle_t* bundle), (bundle), LENDING, "gi--,hu-0bundle", (uintptr_t)bundle)
 ENTRY(const char*, instance_option, (const accrt_instance_t* instance, const char* key), (instance, key), VALUE, "hi-0instance", (uintptr_t)instance)
 ENTRY(const accrt_allocator_t*, instance_allocator, (const accrt_instance_t* instance), (instance), VALUE, "hi-0instance", (uintptr_t)instance)
+ENTRY(accrt_status_t, call_plan, (accrt_call_t* call, uint64_t timeout_ns), (call, timeout_ns), STATUS, "hx-0call", (uintptr_t)call)

@@ -293,7 +293,7 @@ OWN_CALLS = ("accrt_instance_create", "accrt_instance_register_driver", "accrt_b
              "accrt_bundle_decrypt", "accrt_bundle_check")
 #: Functions that wait for work: the fuzzer signals everything first.
 WAITS = ("accrt_stream_reset", "accrt_session_reset", "accrt_session_clone", "accrt_session_bind_state", "accrt_session_create",
-         "accrt_call_run", "accrt_call_attempt", "accrt_call_submit", "accrt_program_swap_weights", "accrt_session_warmup", "accrt_stream_native")
+         "accrt_call_run", "accrt_call_attempt", "accrt_call_submit", "accrt_call_plan", "accrt_program_swap_weights", "accrt_session_warmup", "accrt_stream_native")
 
 
 class FuzzCall:

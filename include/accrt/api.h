@@ -232,9 +232,10 @@ typedef struct accrt_api {
   accrt_instance_t* (*bundle_instance)(const accrt_bundle_t* bundle); /* 0.4 */
   const char* (*instance_option)(const accrt_instance_t* instance, const char* key); /* 0.4 */
   const accrt_allocator_t* (*instance_allocator)(const accrt_instance_t* instance); /* 0.4 */
+  accrt_status_t (*call_plan)(accrt_call_t* call, uint64_t timeout_ns); /* 0.4 */
 } accrt_api_t;
 /* clang-format on */
-ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_api_t) == 1760 && offsetof(accrt_api_t, instance_allocator) == 1760 - 8),
+ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_api_t) == 1768 && offsetof(accrt_api_t, call_plan) == 1768 - 8),
                     "append only");
 
 /** Fills `table` with as many functions as both sides know. Thread-safe, never blocks.

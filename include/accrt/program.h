@@ -330,9 +330,16 @@ ACCRT_API accrt_status_t accrt_call_attempt(accrt_call_t* call, uint64_t timeout
  *   ACCRT_ERROR_DEVICE_LOST (the session's failure); ACCRT_ERROR_POISONED (the run failed, and a
  *   reset has cleared the record). Blocks. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_call_wait(accrt_call_t* call, uint64_t timeout_ns);
+/** Makes the plan for what is bound to the call now, unless it is made; runs nothing. For callers
+ * that enqueue runs and must not work for long while they do. The limit is kept as accrt_call_run
+ * keeps it.
+ * @return as accrt_call_run, for errors found before the launch; ACCRT_ERROR_TIMEOUT: the plan was
+ *   not made in time. Blocks. Since: 0.4 */
+ACCRT_API accrt_status_t accrt_call_plan(accrt_call_t* call, uint64_t timeout_ns);
 /** Enqueues a run. It waits for `waits`, runs, and signals `signals`; if it fails, the semaphores
  * of `signals` fail. It never blocks on the device. Another run of the same call may be in flight;
- * results that the runtime allocates are then new ones.
+ * results that the runtime allocates are then new ones. May block: a plan that is not made is made
+ * here, without a limit but the session's budget (accrt_call_plan).
  * @return as accrt_call_run, for errors found before the launch. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_call_submit(accrt_call_t* call, const accrt_timepoint_t* waits,
                                            uint32_t wait_count, const accrt_timepoint_t* signals,

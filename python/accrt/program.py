@@ -10,6 +10,7 @@ import os
 import re
 import time
 import weakref
+from _thread import start_new_thread
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Sequence, TypeVar, overload
 
@@ -39,6 +40,7 @@ _Out = TypeVar("_Out")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 _INFINITE = _ffi.ACCRT_TIMEOUT_INFINITE
 _RANK = _ffi.ACCRT_MAX_RANK
+_QUICK_NS = 2_000_000  # that an event loop may stand still for a plan
 
 
 def _alone(method: _Method) -> _Method:
@@ -620,7 +622,10 @@ class Call(Handle):
     @_alone
     def submit(self, waits: Iterable[tuple[Semaphore, int]] = (), signals: Iterable[tuple[Semaphore, int]] = ()) -> None:
         """Enqueues a run that waits for and signals (semaphore, value) pairs. Never blocks on the device. The arguments' memory lives
-        until it is complete, also when the call is dropped or bound anew; leave what is in it as it is."""
+        until it is complete, also when the call is dropped or bound anew; leave what is in it as it is. A plan that is not made is made
+        first; Ctrl-C ends that wait."""
+        if lib.accrt_call_plan(self.handle, SLICE_NS) == _ffi.ACCRT_ERROR_TIMEOUT:  # whatever else fails, the run fails with as well
+            apart(self._plan)
         self._submitted = True
         if not waits and not signals:
             status = self._enqueue(None, 0, None, 0)
@@ -630,6 +635,38 @@ class Call(Handle):
         wait_table, wait_count = _timepoints("waits", waits)
         signal_table, signal_count = _timepoints("signals", signals)
         check(lib.accrt_call_submit(self.handle, wait_table, wait_count, signal_table, signal_count))
+
+    def _plan(self) -> None:
+        check(lib.accrt_call_plan(self.handle, _INFINITE))
+
+    async def _plan_async(self) -> None:
+        """Has the plan made, on another thread if that takes long. Who is cancelled leaves it to that thread, which has the session until
+        it is made."""
+        if lib.accrt_call_plan(self.handle, _QUICK_NS) != _ffi.ACCRT_ERROR_TIMEOUT:
+            return
+        import asyncio  # here: it takes longer to import than the rest of the package
+        loop = asyncio.get_running_loop()
+        made = loop.create_future()
+
+        def tell(error: BaseException | None) -> None:
+            if not made.done():
+                made.set_result(error)
+
+        def make() -> None:
+            error = None
+            try:
+                self._plan()
+            except BaseException as problem:  # noqa: BLE001 - the caller's to raise
+                error = problem
+            try:
+                loop.call_soon_threadsafe(tell, error)
+            except RuntimeError:  # the loop is closed: nobody waits
+                pass
+
+        start_new_thread(make, ())
+        error = await made
+        if error is not None:
+            raise error
 
     @_alone
     def results(self) -> Any:
@@ -804,8 +841,10 @@ class Function:
     async def call_async(self, *inputs: Any, out: _Out, copy: Any = False, **named: Any) -> _Out: ...
 
     async def call_async(self, *inputs: Any, out: Any = None, copy: Any = False, **named: Any) -> Any:
-        """As calling it, awaited in an asyncio event loop: no thread is blocked."""
+        """As calling it, awaited in an asyncio event loop: no thread is blocked. A plan that takes long is made on another thread; whoever
+        is cancelled meanwhile leaves it to that thread, and the session is in use until it is made."""
         call = self.bind(*inputs, out=out, copy=copy, **named)
+        await call._plan_async()
         semaphore = Semaphore(self.session.program.device.instance)
         call.submit(signals=[(semaphore, 1)])
         await semaphore.wait_async(1)

@@ -45,20 +45,23 @@ static accrt_status_t select_plan(accrt_call_t* call, uint64_t timeout_ns) {
   return ACCRT_OK;
 }
 
-static accrt_status_t prepare(accrt_call_t* call, uint64_t timeout_ns) {
-  accrt_status_t status = ACCRT_OK;
+/* The plan for what is bound now, when that may be another than before. */
+static accrt_status_t prepare_plan(accrt_call_t* call, uint64_t timeout_ns) {
   if (call->adapter_version != call->session->adapter_version)
-    status = accrt_call_adapt(call);
+    ACCRT_TRY(accrt_call_adapt(call));
+  if ((call->dirty & ACCRT_CALL_DIRTY_SHAPES) == 0)
+    return ACCRT_OK;
+  ACCRT_TRY(accrt_call_solve(call));
+  return select_plan(call, timeout_ns);
+}
+
+static accrt_status_t prepare(accrt_call_t* call, uint64_t timeout_ns) {
+  accrt_status_t status = prepare_plan(call, timeout_ns);
   if (status != ACCRT_OK)
     return status;
   const uint32_t dirty = call->dirty;
-  if ((dirty & ACCRT_CALL_DIRTY_SHAPES) != 0) {
-    status = accrt_call_solve(call);
-    if (status == ACCRT_OK)
-      status = select_plan(call, timeout_ns);
-  } else if ((dirty & ACCRT_CALL_DIRTY_SCALARS) != 0) {
+  if ((dirty & (ACCRT_CALL_DIRTY_SHAPES | ACCRT_CALL_DIRTY_SCALARS)) == ACCRT_CALL_DIRTY_SCALARS)
     status = accrt_call_solve_scalars(call);
-  }
   if (status == ACCRT_OK && (dirty & (ACCRT_CALL_DIRTY_SHAPES | ACCRT_CALL_DIRTY_SCALARS)) != 0) {
     status = accrt_plan_evaluate(call->plan, call->symbols, call->values, call->scalars);
   }
@@ -312,6 +315,13 @@ accrt_status_t accrt_call_wait(accrt_call_t* call, uint64_t timeout_ns) {
 }
 
 /* ---- Asynchronous ---- */
+
+accrt_status_t accrt_call_plan(accrt_call_t* call, uint64_t timeout_ns) {
+  ACCRT_TRY(check(__func__, call));
+  ACCRT_USE_SESSION(call->session);
+  ACCRT_TRY(accrt_session_check(call->session));
+  return prepare_plan(call, timeout_ns);
+}
 
 static accrt_status_t check_timepoints(const accrt_call_t* call,
                                        const accrt_timepoint_t* timepoints, uint32_t count,

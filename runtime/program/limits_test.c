@@ -461,6 +461,10 @@ static void plans_end_at_the_callers_limit(void** state) {
   accrt_call_t* call = make_call(f->session, "affine");
   OK(set_vector(call, "x", x, ACCRT_DTYPE_F32, 4));
   OK(set_vector(call, "y", y, ACCRT_DTYPE_F32, 4));
+  FAILS(accrt_call_plan(NULL, 0), INVALID_ARGUMENT, "call is NULL");
+  OK(accrt_call_plan(call, 0));
+  OK(accrt_call_plan(call, FOREVER));
+  FAILS(accrt_call_wait(call, 0), INVALID_STATE, "never run");
   const accrt_status_t status = accrt_call_run(call, 0);
   if (status != ACCRT_OK)
     FAILS(status, TIMEOUT, "it still runs");

@@ -19,6 +19,10 @@ ELSEWHERE = {
     ("kernels.py", "Commands.run", "accrt_stream_run"): "a slice, unless the list's latest run was short and the stream is idle",
     ("program.py", "Call.run", "accrt_call_run"): "the limit is a slice at most",
     ("program.py", "", "accrt_call_attempt"): "_SHORTEST: Call.__call__ and Call.run give it a slice",
+    ("program.py", "", "accrt_call_submit"): "Call.submit has the plan made before",
+    ("program.py", "Call.submit", "accrt_call_submit"): "the plan is made before",
+    ("program.py", "Call.submit", "accrt_call_plan"): "a slice",
+    ("program.py", "Call._plan_async", "accrt_call_plan"): "some milliseconds",
     ("weights.py", "Weight.component", "accrt_weights_data"): "some KiB",
 }
 # Read by hand: these do not wait, whatever the words around them say.
@@ -95,7 +99,7 @@ def outside(names: set[str]) -> dict[tuple[str, str, str], int]:
 def test_the_headers_say_which_functions_block():
     names = blocking()
     assert len(names) > 40
-    assert {"accrt_bundle_open_path", "accrt_call_run", "accrt_program_create", "accrt_program_estimate", "accrt_semaphore_wait",
+    assert {"accrt_bundle_open_path", "accrt_call_run", "accrt_call_submit", "accrt_program_create", "accrt_program_estimate", "accrt_semaphore_wait",
             "accrt_session_bind_state", "accrt_session_reset", "accrt_session_warmup", "accrt_stream_run", "accrt_bundle_sign"} <= names
     assert not names & {"accrt_stream_copy", "accrt_stream_cancel", "accrt_stream_query", "accrt_bundle_info", "accrt_buffer_info"}
 

@@ -166,6 +166,8 @@ session = unlimited()
 interrupted("first call with a limit", lambda: session.main.bind().run(60))
 session = unlimited()
 interrupted("warmup", lambda: session.warmup("main"))
+session = unlimited()
+interrupted("submit", lambda: session.main.bind().submit())
 interrupted("estimate", lambda: program.estimate("main"), 0.03)
 
 # Whatever opens: a file of seconds of digests would be large, so the work is a foreign call that sleeps.
@@ -214,7 +216,7 @@ os._exit(0)
 
 
 def test_ctrl_c_ends_work_without_limits(tmp_path):
-    interrupts(UNLIMITED, tmp_path, count=11)
+    interrupts(UNLIMITED, tmp_path, count=12)
 
 
 def long_plan(levels: int = 10):
@@ -247,6 +249,34 @@ def test_plans_end_at_the_limit_of_their_call(limit):
     for run in (budgeted.main, lambda: budgeted.main.bind().run(60)):
         with pytest.raises(accrt.TimeoutError, match="its limit of 30000000 ns"):
             run()
+
+
+def test_an_event_loop_runs_on_while_a_plan_is_made():
+    """wait_for returned when the plan was made, after a second, and nothing else ran meanwhile."""
+    import asyncio
+
+    import accrt
+    session = accrt.Program(accrt.Bundle(long_plan())).session(budget=accrt.Budget(max_steps=math.inf, timeout=5))
+    ticks, took = 0, 0.0
+
+    async def tick():
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0.01)
+            ticks += 1
+
+    async def main():
+        nonlocal took
+        ticking = asyncio.ensure_future(tick())
+        begin = time.monotonic()
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(session.main.call_async(), 0.3)
+        took = time.monotonic() - begin
+        ticking.cancel()
+
+    asyncio.run(main())
+    print(f"wait_for(0.3) took {took:.3f} s, {ticks} ticks")
+    assert 0.3 <= took < 2 and ticks >= 3
 
 
 def test_plans_longer_than_a_slice_are_made_and_run():
