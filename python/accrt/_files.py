@@ -100,7 +100,8 @@ def put(path: str, data: bytes, mode: int, *, end: str = "", ours: bool = False,
     place, name = os.path.split(path)
     folder = os.open(place or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        _check_name(folder, name, path)
+        if not ours:
+            _check_name(folder, name, path)
         _take_leftovers(folder, "" if ours else name)
         part, file = _make_part(folder, name, end, mode)
         try:

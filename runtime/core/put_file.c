@@ -151,7 +151,7 @@ int accrt_put_begin(accrt_put_t* put, const char* path, const char* end, mode_t 
                     accrt_put_leftovers_t leftovers) {
   put->folder = put->fd = -1;
   int error = open_folder(put, path);
-  if (error == 0)
+  if (error == 0 && leftovers == ACCRT_PUT_OF_NAME)
     error = check_name(put);
   if (error == 0) {
     remove_leftovers(put, leftovers);
