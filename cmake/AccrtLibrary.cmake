@@ -55,7 +55,13 @@ list(FILTER ACCRT_FORMAT_SOURCES INCLUDE REGEX
 set(ACCRT_OWN_SOURCES ${ACCRT_SOURCES})
 list(REMOVE_ITEM ACCRT_OWN_SOURCES ${ACCRT_FORMAT_SOURCES})
 
-add_library(accrt_format_objects OBJECT ${ACCRT_FORMAT_SOURCES})
+# Names of the sources of both libraries, in both.
+file(GLOB ACCRT_WRITE_SOURCES CONFIGURE_DEPENDS RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}"
+     "${CMAKE_CURRENT_SOURCE_DIR}/write/*.c")
+list(FILTER ACCRT_WRITE_SOURCES EXCLUDE REGEX "_test\\.c$")
+include(cmake/AccrtPlaces.cmake)
+accrt_number_sources(ACCRT_ERROR_FILES ${ACCRT_SOURCES} ${ACCRT_WRITE_SOURCES})
+add_library(accrt_format_objects OBJECT ${ACCRT_FORMAT_SOURCES} "${ACCRT_ERROR_FILES}")
 accrt_library_objects(accrt_format_objects)
 add_library(accrt_objects OBJECT ${ACCRT_OWN_SOURCES})
 accrt_library_objects(accrt_objects)

@@ -166,7 +166,7 @@ endif()
 # The library once more, with a call at each basic block: tests/python/test_bounded.py counts with it what work on files costs,
 # and builds it when it runs.
 if(NOT ACCRT_SANITIZE)
-  add_library(accrt_counted OBJECT EXCLUDE_FROM_ALL ${ACCRT_SOURCES})
+  add_library(accrt_counted OBJECT EXCLUDE_FROM_ALL ${ACCRT_SOURCES} "${ACCRT_ERROR_FILES}")
   foreach(property INCLUDE_DIRECTORIES COMPILE_DEFINITIONS)
     set_property(TARGET accrt_counted PROPERTY ${property}
                  "$<TARGET_PROPERTY:accrt_objects,${property}>")

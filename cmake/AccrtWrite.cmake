@@ -3,9 +3,6 @@
 if(NOT TARGET accrt)
   return()
 endif()
-file(GLOB ACCRT_WRITE_SOURCES CONFIGURE_DEPENDS RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}"
-     "${CMAKE_CURRENT_SOURCE_DIR}/write/*.c")
-list(FILTER ACCRT_WRITE_SOURCES EXCLUDE REGEX "_test\\.c$")
 list(REMOVE_ITEM ACCRT_WRITE_SOURCES write/shared.c)
 set_source_files_properties(${ACCRT_WRITE_SOURCES} write/shared.c PROPERTIES
                             COMPILE_OPTIONS "$<$<NOT:$<CONFIG:Debug>>:-Oz>")

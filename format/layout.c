@@ -262,7 +262,7 @@ accrt_status_t accx_layout_read(const accrt_layout_tensor_t* tensor, accrt_layou
                    problem == ACCX_LAYOUT_BAD_ROWS ? layout->row_multiple : layout->block_elements);
   const bool matrix = out->rank >= 2 && out->rank <= ACCRT_MAX_RANK;
   return accrt_error_fail(
-      status_of(problem), NULL, __FILE__, (uint32_t)__LINE__,
+      ACCRT_PLACE(status_of(problem)),
       "layout %" PRIu32 " (%s) of %s, rank %" PRIu32 ", rows %" PRId64 ", columns %" PRId64
       ", group %" PRIu32 ": %s%s",
       out->layout, layout != NULL ? layout->name : "?", ACCRT_DTYPE_TEXT(out->dtype), out->rank,

@@ -94,7 +94,7 @@ static accrt_status_t need(header_t* header, uint64_t size_bytes, uint32_t rule,
   header->is_short = size_bytes <= header->file_bytes - header->at &&
                      header->size_bytes < ACCX_WEIGHTS_MAX_GGUF_HEADER_BYTES;
   return accx_weights_refuse(
-      header->name, rule, __FILE__, (uint32_t)__LINE__,
+      header->name, ACCRT_PLACE(rule),
       "%s of %" PRIu64 " bytes at %" PRIu64 " passes the end of the %s at %" PRIu64, what,
       size_bytes, header->at, header->size_bytes < header->file_bytes ? "header" : "file",
       header->size_bytes);

@@ -134,12 +134,11 @@ typedef struct accx_scope {
 accrt_status_t accx_rule_status(uint32_t rule);
 /* Records a refusal: "<bundle>: <section>[<index>].<field>: <what> (rule N)". `index` and `field`
  * may be NONE and NULL. */
-accrt_status_t accx_reject(const accx_verifier_t* verifier, uint32_t rule, const char* file,
-                           uint32_t line, const char* section, uint32_t index, const char* field,
-                           const char* format, ...) ACCRT_PRINTF(8, 9);
+accrt_status_t accx_reject(const accx_verifier_t* verifier, accrt_error_place_t rule,
+                           const char* section, uint32_t index, const char* field,
+                           const char* format, ...) ACCRT_PRINTF(6, 7);
 #define ACCX_REJECT(verifier, rule, section, index, field, ...)                                    \
-  accx_reject((verifier), ACCX_RULE_##rule, __FILE__, (uint32_t)__LINE__, (section), (index),      \
-              (field), __VA_ARGS__)
+  accx_reject((verifier), ACCRT_PLACE(ACCX_RULE_##rule), (section), (index), (field), __VA_ARGS__)
 
 /* verify_container.c: header, section table, digests; copies all metadata into the bundle. */
 accrt_status_t accx_verify_container(accx_verifier_t* verifier);

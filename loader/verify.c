@@ -20,9 +20,10 @@ accrt_status_t accx_rule_status(uint32_t rule) {
   }
 }
 
-accrt_status_t accx_reject(const accx_verifier_t* verifier, uint32_t rule, const char* file,
-                           uint32_t line, const char* section, uint32_t index, const char* field,
+accrt_status_t accx_reject(const accx_verifier_t* verifier, accrt_error_place_t place,
+                           const char* section, uint32_t index, const char* field,
                            const char* format, ...) {
+  const uint32_t rule = accrt_place_status(place);
   char detail[MAX_DETAIL_BYTES];
   va_list arguments;
   va_start(arguments, format);
@@ -40,9 +41,10 @@ accrt_status_t accx_reject(const accx_verifier_t* verifier, uint32_t rule, const
     status = ACCRT_ERROR_VERSION_MISMATCH;
     newer = "; the file needs a newer version than this library reads";
   }
-  return accrt_error_fail(status, NULL, file, line, "%.80s: %.16s%s%s%s: %s (rule %" PRIu32 ")%s",
-                          verifier->bundle->name, section, record, field != NULL ? "." : "",
-                          field != NULL ? field : "", detail, rule, newer);
+  return accrt_error_fail(accrt_place_with(place, status),
+                          "%.80s: %.16s%s%s%s: %s (rule %" PRIu32 ")%s", verifier->bundle->name,
+                          section, record, field != NULL ? "." : "", field != NULL ? field : "",
+                          detail, rule, newer);
 }
 
 /* ---- Computed minimum version ---- */

@@ -122,10 +122,10 @@ accrt_status_t accx_weights_load_file(accrt_weights_t* weights, uint32_t file);
 /* ---- weights_tables.c ---- */
 
 /* Refuses `file` because of a rule, whose status it returns. The message ends with the rule. */
-accrt_status_t accx_weights_refuse(const char* name, uint32_t rule, const char* source_file,
-                                   uint32_t line, const char* format, ...) ACCRT_PRINTF(5, 6);
+accrt_status_t accx_weights_refuse(const char* name, accrt_error_place_t rule, const char* format,
+                                   ...) ACCRT_PRINTF(3, 4);
 #define ACCX_REFUSE(name, rule, ...)                                                               \
-  accx_weights_refuse((name), ACCX_RULE_##rule, __FILE__, (uint32_t)__LINE__, __VA_ARGS__)
+  accx_weights_refuse((name), ACCRT_PLACE(ACCX_RULE_##rule), __VA_ARGS__)
 /* Appends a zeroed file to the list. Existing pointers to files become invalid. */
 accrt_status_t accx_weights_add_file(accrt_weights_t* weights, const char* name,
                                      accx_weights_file_t** out_file);

@@ -19,14 +19,15 @@ static const struct {
 #undef RULE
 };
 
-accrt_status_t accx_weights_refuse(const char* name, uint32_t rule, const char* source_file,
-                                   uint32_t line, const char* format, ...) {
+accrt_status_t accx_weights_refuse(const char* name, accrt_error_place_t place, const char* format,
+                                   ...) {
+  const uint32_t rule = accrt_place_status(place);
   char what[512];
   va_list arguments;
   va_start(arguments, format);
   (void)vsnprintf(what, sizeof what, format, arguments);
   va_end(arguments);
-  return accrt_error_fail(rules[rule].status, NULL, source_file, line,
+  return accrt_error_fail(accrt_place_with(place, rules[rule].status),
                           "%s: %s (%s rule %" PRIu32 ")", name, what, rules[rule].format,
                           rules[rule].number);
 }

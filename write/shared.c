@@ -17,33 +17,42 @@ const char* accrt_error_operation(const char* function) {
   return function != NULL && strncmp(function, "accrt_", 6) == 0 ? function : running;
 }
 
-static accrt_status_t record(const accrt_error_origin_t* origin, const char* format,
-                             va_list arguments) {
+static accrt_status_t record(accrt_error_place_t place, int error_number, const char* function,
+                             const char* format, va_list arguments) {
   accrt_error_t error;
-  accrt_error_fill(&error, origin, format, arguments);
+  char file[sizeof error.source_file];
+  accrt_error_origin_t origin = {0};
+  accrt_error_origin_at(place, &origin, file);
+  origin.operation = accrt_error_operation(function);
+  origin.driver_code = error_number;
+  origin.driver_name = error_number != 0 ? accrt_errno_name(error_number) : NULL;
+  accrt_error_fill(&error, &origin, format, arguments);
   (void)accrt_set_error(&error);
-  return origin->status;
+  return origin.status;
 }
 
-accrt_status_t accrt_error_fail(accrt_status_t status, const char* function, const char* file,
-                                uint32_t line, const char* format, ...) {
-  const accrt_error_origin_t origin = {status, 0,   NULL, accrt_error_operation(function),
-                                       file,   line};
+accrt_status_t accrt_error_fail(accrt_error_place_t place, const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  (void)record(&origin, format, arguments);
+  const accrt_status_t status = record(place, 0, NULL, format, arguments);
   va_end(arguments);
   return status;
 }
 
-accrt_status_t accrt_error_fail_errno(accrt_status_t status, int error_number, const char* function,
-                                      const char* file, uint32_t line, const char* format, ...) {
-  const accrt_error_origin_t origin = {
-      status, error_number, accrt_errno_name(error_number), accrt_error_operation(function),
-      file,   line};
+accrt_status_t accrt_error_fail_in(accrt_error_place_t place, const char* function,
+                                   const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  (void)record(&origin, format, arguments);
+  const accrt_status_t status = record(place, 0, function, format, arguments);
+  va_end(arguments);
+  return status;
+}
+
+accrt_status_t accrt_error_fail_errno(accrt_error_place_t place, int error_number,
+                                      const char* function, const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  const accrt_status_t status = record(place, error_number, function, format, arguments);
   va_end(arguments);
   return status;
 }

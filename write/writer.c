@@ -355,8 +355,8 @@ void accx_writer_at(accrt_bundle_writer_t* writer, writer_kind_t kind, uint32_t 
                                    NULL};
 }
 
-accrt_status_t accx_writer_fail(const accrt_bundle_writer_t* writer, accrt_status_t status,
-                                const char* file, uint32_t line, const char* format, ...) {
+accrt_status_t accx_writer_fail(const accrt_bundle_writer_t* writer, accrt_error_place_t place,
+                                const char* format, ...) {
   line_t where = {"", 0};
   append_where(&where, writer);
   char detail[MAX_DETAIL_BYTES];
@@ -365,7 +365,7 @@ accrt_status_t accx_writer_fail(const accrt_bundle_writer_t* writer, accrt_statu
   if (vsnprintf(detail, sizeof detail, format, arguments) < 0)
     detail[0] = '\0';
   va_end(arguments);
-  return accrt_error_fail(status, NULL, file, line, "%s%s", where.text, detail);
+  return accrt_error_fail(place, "%s%s", where.text, detail);
 }
 
 /* ---- Which addresses are writers ---- */

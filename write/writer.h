@@ -241,11 +241,10 @@ accrt_status_t accx_writer_begin(accrt_bundle_writer_t* writer, const char* oper
 /* Sets the subject of messages to an item of this kind and name; NONE for no subject. A command is
  * not the subject any more. The function stays. */
 void accx_writer_at(accrt_bundle_writer_t* writer, writer_kind_t kind, uint32_t name);
-accrt_status_t accx_writer_fail(const accrt_bundle_writer_t* writer, accrt_status_t status,
-                                const char* file, uint32_t line, const char* format, ...)
-    ACCRT_PRINTF(5, 6);
+accrt_status_t accx_writer_fail(const accrt_bundle_writer_t* writer, accrt_error_place_t place,
+                                const char* format, ...) ACCRT_PRINTF(3, 4);
 #define WRITER_FAIL(writer, status, ...)                                                           \
-  accx_writer_fail((writer), ACCRT_ERROR_##status, __FILE__, (uint32_t)__LINE__, __VA_ARGS__)
+  accx_writer_fail((writer), ACCRT_PLACE(ACCRT_ERROR_##status), __VA_ARGS__)
 
 /* Refuses a value in a reserved field. */
 accrt_status_t accx_writer_reserved(const accrt_bundle_writer_t* writer, uint32_t reserved);

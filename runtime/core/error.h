@@ -49,14 +49,44 @@ static inline void accrt_error_enter(const char* function) {
  * itself. A helper (NULL) gets the name of the public function that this thread is in, or "". */
 const char* accrt_error_operation(const char* function);
 
+/* Where a failure is and what it is, in one constant: a status (or a rule, which becomes one), the
+ * source file's number and the line. The build numbers the files; 0 is a file without a name. */
+typedef uint32_t accrt_error_place_t;
+#ifndef ACCRT_FILE_NUMBER
+#define ACCRT_FILE_NUMBER 0
+#endif
+#define ACCRT_PLACE(status)                                                                        \
+  ((accrt_error_place_t)(uint32_t)(status) << 22 | (uint32_t)(ACCRT_FILE_NUMBER) << 12 |           \
+   ((uint32_t)__LINE__ & 0xFFFu))
+static inline uint32_t accrt_place_status(accrt_error_place_t place) {
+  return place >> 22;
+}
+/* The same place with a status that was found out. */
+static inline accrt_error_place_t accrt_place_with(accrt_error_place_t place,
+                                                   accrt_status_t status) {
+  return (place & 0x3FFFFFu) | (uint32_t)status << 22;
+}
+/* The names of the files in the order of their numbers, each with an end. A name that ends with a
+ * slash is the folder of those after it. Written by the build (cmake/AccrtPlaces.cmake). */
+extern const char accrt_error_files[];
+/* Fills in what the place says. `file` has room for a record's source_file. */
+void accrt_error_origin_at(accrt_error_place_t place, accrt_error_origin_t* out_origin, char* file);
+
+/* Records a failure in a helper: of the public function that this thread is in. */
+accrt_status_t accrt_error_fail(accrt_error_place_t place, const char* format, ...)
+    ACCRT_PRINTF(2, 3);
 /* Records a failure in `function` (NULL: a helper), of the operation that accrt_error_operation
  * says. */
-accrt_status_t accrt_error_fail(accrt_status_t status, const char* function, const char* file,
-                                uint32_t line, const char* format, ...) ACCRT_PRINTF(5, 6);
+accrt_status_t accrt_error_fail_in(accrt_error_place_t place, const char* function,
+                                   const char* format, ...) ACCRT_PRINTF(3, 4);
+/* The same with another status than the place's. */
+accrt_status_t accrt_error_fail_status(accrt_status_t status, accrt_error_place_t place,
+                                       const char* function, const char* format, ...)
+    ACCRT_PRINTF(4, 5);
 /* The same for a failed system call. */
-accrt_status_t accrt_error_fail_errno(accrt_status_t status, int error_number, const char* function,
-                                      const char* file, uint32_t line, const char* format, ...)
-    ACCRT_PRINTF(6, 7);
+accrt_status_t accrt_error_fail_errno(accrt_error_place_t place, int error_number,
+                                      const char* function, const char* format, ...)
+    ACCRT_PRINTF(4, 5);
 
 /* A public function's own name, and NULL in helpers: the compiler knows which, so helpers' names
  * are not in the library. */
@@ -65,23 +95,25 @@ accrt_status_t accrt_error_fail_errno(accrt_status_t status, int error_number, c
            __func__[4] == 't' && __func__[5] == '_'                                                \
        ? __func__                                                                                  \
        : NULL)
-#define ACCRT_FAIL(name, ...) ACCRT_FAIL_STATUS(ACCRT_ERROR_##name, __VA_ARGS__)
+#define ACCRT_FAIL(name, ...)                                                                      \
+  (ACCRT_PUBLIC_NAME != NULL                                                                       \
+       ? accrt_error_fail_in(ACCRT_PLACE(ACCRT_ERROR_##name), ACCRT_PUBLIC_NAME, __VA_ARGS__)      \
+       : accrt_error_fail(ACCRT_PLACE(ACCRT_ERROR_##name), __VA_ARGS__))
 /* For internal functions with the public prefix, which the user did not call. */
-#define ACCRT_FAIL_INNER(name, ...)                                                                \
-  accrt_error_fail(ACCRT_ERROR_##name, NULL, __FILE__, (uint32_t)__LINE__, __VA_ARGS__)
-/* For a status held in a variable. */
+#define ACCRT_FAIL_INNER(name, ...) accrt_error_fail(ACCRT_PLACE(ACCRT_ERROR_##name), __VA_ARGS__)
+/* For a status of a user or a driver, which may be any number. */
 #define ACCRT_FAIL_STATUS(status, ...)                                                             \
-  accrt_error_fail((status), ACCRT_PUBLIC_NAME, __FILE__, (uint32_t)__LINE__, __VA_ARGS__)
+  accrt_error_fail_status((status), ACCRT_PLACE(0), ACCRT_PUBLIC_NAME, __VA_ARGS__)
 /* For a failed system call: `error_number` goes into driver_code, its name into driver_name. */
 #define ACCRT_FAIL_ERRNO(name, error_number, ...)                                                  \
-  accrt_error_fail_errno(ACCRT_ERROR_##name, (error_number), ACCRT_PUBLIC_NAME, __FILE__,          \
-                         (uint32_t)__LINE__, __VA_ARGS__)
+  accrt_error_fail_errno(ACCRT_PLACE(ACCRT_ERROR_##name), (error_number), ACCRT_PUBLIC_NAME,       \
+                         __VA_ARGS__)
 
 /* Names the first of these arguments that is NULL: "out_index is NULL". */
 #define ACCRT_FAIL_NULL(...)                                                                       \
-  accrt_error_fail_null(ACCRT_PUBLIC_NAME, __FILE__, (uint32_t)__LINE__, #__VA_ARGS__,             \
-                        (const void* const[]){__VA_ARGS__})
-accrt_status_t accrt_error_fail_null(const char* function, const char* file, uint32_t line,
+  accrt_error_fail_null(ACCRT_PLACE(ACCRT_ERROR_INVALID_ARGUMENT), ACCRT_PUBLIC_NAME,              \
+                        #__VA_ARGS__, (const void* const[]){__VA_ARGS__})
+accrt_status_t accrt_error_fail_null(accrt_error_place_t place, const char* function,
                                      const char* names, const void* const* arguments);
 
 /* A number's name, or "99 (no data type of this version)" in `text` where it has none (`name` is

@@ -69,6 +69,23 @@ void accrt_error_fill(accrt_error_t* error, const accrt_error_origin_t* origin, 
   accrt_error_clean(error);
 }
 
+void accrt_error_origin_at(accrt_error_place_t place, accrt_error_origin_t* out_origin,
+                           char* file) {
+  out_origin->status = (accrt_status_t)accrt_place_status(place);
+  out_origin->line = place & 0xFFFu;
+  out_origin->file = file;
+  file[0] = '\0';
+  const char* folder = "";
+  const char* name = accrt_error_files;
+  uint32_t left = place >> 12 & 0x3FFu;
+  for (; left != 0 && name[0] != '\0'; name += strlen(name) + 1) {
+    if (name[strlen(name) - 1] == '/')
+      folder = name;
+    else if (--left == 0)
+      (void)snprintf(file, sizeof(((accrt_error_t*)NULL)->source_file), "%s%s", folder, name);
+  }
+}
+
 /* Names by number, because glibc has strerrorname_np only since 2.32. First 1 to 40, which are the
  * same on every architecture, then others that calls of the library can fail with. */
 static const char first_errno_names[] = "EPERM\0"
@@ -137,15 +154,14 @@ const char* accrt_errno_name(int error_number) {
   return "errno";
 }
 
-accrt_status_t accrt_error_fail_null(const char* function, const char* file, uint32_t line,
+accrt_status_t accrt_error_fail_null(accrt_error_place_t place, const char* function,
                                      const char* names, const void* const* arguments) {
   size_t length = strcspn(names, ",");
   for (; *arguments != NULL && names[length] != '\0'; ++arguments) {
     names += length + 2;
     length = strcspn(names, ",");
   }
-  return accrt_error_fail(ACCRT_ERROR_INVALID_ARGUMENT, function, file, line, "%.*s is NULL",
-                          (int)length, names);
+  return accrt_error_fail_in(place, function, "%.*s is NULL", (int)length, names);
 }
 
 const char* accrt_number_text(const char* name, uint64_t number, const char* what, char* text) {

@@ -24,13 +24,13 @@ accrt_status_t accrt_check_fork_in(const char* function) {
   return accrt_check_fork_quick(function);
 }
 
-accrt_status_t accrt_enter(const char* function, const char* file, uint32_t line, const char* names,
+accrt_status_t accrt_enter(const char* function, accrt_error_place_t place, const char* names,
                            const void* const* arguments) {
   ACCRT_TRY(accrt_check_fork_quick(function));
   const void* const* argument = arguments;
   for (const char* name = names; name != NULL; name = strchr(name + 1, ',')) {
     if (*argument++ == NULL)
-      return accrt_error_fail_null(function, file, line, names, arguments);
+      return accrt_error_fail_null(place, function, names, arguments);
   }
   return ACCRT_OK;
 }

@@ -35,7 +35,7 @@ static inline accrt_status_t accrt_check_fork_quick(const char* function) {
  * failure values before it. */
 #ifdef __OPTIMIZE_SIZE__ /* one call, in files that are compiled for size */
 #define ACCRT_ENTER(...)                                                                           \
-  ACCRT_TRY(accrt_enter(__func__, __FILE__, (uint32_t)__LINE__, #__VA_ARGS__,                      \
+  ACCRT_TRY(accrt_enter(__func__, ACCRT_PLACE(ACCRT_ERROR_INVALID_ARGUMENT), #__VA_ARGS__,         \
                         (const void* const[]){__VA_ARGS__}))
 #else
 #define ACCRT_ENTER(...)                                                                           \
@@ -46,7 +46,7 @@ static inline accrt_status_t accrt_check_fork_quick(const char* function) {
   } while (0)
 #endif
 /* `names` are those of the arguments, divided by commas. */
-accrt_status_t accrt_enter(const char* function, const char* file, uint32_t line, const char* names,
+accrt_status_t accrt_enter(const char* function, accrt_error_place_t place, const char* names,
                            const void* const* arguments);
 #define ACCRT_ANY_NULL(a, b, c, d, e, f, count, ...) ACCRT_ANY_NULL_##count(a, b, c, d, e, f)
 #define ACCRT_ANY_NULL_1(a, ...) ((a) == NULL)

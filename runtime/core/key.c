@@ -212,7 +212,7 @@ static accrt_status_t check_arguments(const char* operation, const char* names,
   if (instance != NULL && a != NULL && b != NULL)
     return ACCRT_OK;
   const void* const arguments[] = {instance, a, b};
-  return accrt_error_fail_null(NULL, __FILE__, (uint32_t)__LINE__, names, arguments);
+  return accrt_error_fail_null(ACCRT_PLACE(ACCRT_ERROR_INVALID_ARGUMENT), NULL, names, arguments);
 }
 
 accrt_status_t accrt_key_generate(accrt_instance_t* instance, accrt_key_t* out_key) {

@@ -16,8 +16,7 @@
 
 /* For internal functions with the public prefix: the record names the public function. */
 #define FAIL_INNER_ERRNO(name, error, ...)                                                         \
-  accrt_error_fail_errno(ACCRT_ERROR_##name, (error), NULL, __FILE__, (uint32_t)__LINE__,          \
-                         __VA_ARGS__)
+  accrt_error_fail_errno(ACCRT_PLACE(ACCRT_ERROR_##name), (error), NULL, __VA_ARGS__)
 
 _Static_assert(ACCRT_PATH_BYTES >= PATH_MAX, "realpath needs it");
 

@@ -150,9 +150,9 @@ static accrt_status_t mismatch(const binder_t* binder, accrt_weights_t* weights,
   const char* kind =
       tensor->encoding == ACCRT_LAYOUT_PLAIN ? accrt_dtype_name(tensor->dtype) : tensor->type_name;
   return accrt_error_fail(
-      status, NULL, __FILE__, (uint32_t)__LINE__,
-      "constant '%s' is %s, but '%.200s' in %s is %s%s%s", binder->name, wanted_text(binder).text,
-      tensor->name, accx_weights_name(weights), text_of(kind, tensor->rank, tensor->shape).text,
+      ACCRT_PLACE(status), "constant '%s' is %s, but '%.200s' in %s is %s%s%s", binder->name,
+      wanted_text(binder).text, tensor->name, accx_weights_name(weights),
+      text_of(kind, tensor->rank, tensor->shape).text,
       convertible && same_shape ? "; nothing is converted here, `accx pack --dtype` does that: "
                                 : "",
       convertible && same_shape ? accrt_dtype_name(binder->constant->dtype) : "");

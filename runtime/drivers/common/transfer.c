@@ -185,7 +185,7 @@ static accrt_status_t check_call(accrt_stream_t* stream, const void* first, cons
   if (stream != NULL && first != NULL && second != NULL)
     return ACCRT_OK;
   const void* const arguments[] = {stream, first, second};
-  return accrt_error_fail_null(NULL, __FILE__, (uint32_t)__LINE__, names, arguments);
+  return accrt_error_fail_null(ACCRT_PLACE(ACCRT_ERROR_INVALID_ARGUMENT), NULL, names, arguments);
 }
 
 /* ---- Large copies of plain host memory ---- */
