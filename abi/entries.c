@@ -5,27 +5,30 @@
 #include "accrt/accrt.h"
 
 /* clang-format off */
-static const accrt_watch_field_t accrt_binding_handles[] = {{offsetof(accrt_binding_t, buffer), 0, 'b', "buffer"}};
-static const accrt_watch_field_t accrt_binding_place_handles[] = {{offsetof(accrt_binding_place_t, place.buffer), 0, 'b', "place.buffer"}};
-static const accrt_watch_field_t accrt_buffer_options_handles[] = {{offsetof(accrt_buffer_options_t, stream), 0, 's', "stream"}};
-static const accrt_watch_field_t accrt_kernel_argument_handles[] = {{offsetof(accrt_kernel_argument_t, buffer), 0, 'b', "buffer"}};
-static const accrt_watch_field_t accrt_place_handles[] = {{offsetof(accrt_place_t, buffer), 0, 'b', "buffer"}};
-static const accrt_watch_field_t accrt_program_options_handles[] = {{offsetof(accrt_program_options_t, weights), offsetof(accrt_program_options_t, weight_count), 'w', "weights"}};
-static const accrt_watch_field_t accrt_session_options_handles[] = {{offsetof(accrt_session_options_t, stream), 0, 's', "stream"}, {offsetof(accrt_session_options_t, pool), 0, 'p', "pool"}};
-static const accrt_watch_field_t accrt_tensor_handles[] = {{offsetof(accrt_tensor_t, buffer), 0, 'b', "buffer"}};
-static const accrt_watch_field_t accrt_timepoint_handles[] = {{offsetof(accrt_timepoint_t, semaphore), 0, 'm', "semaphore"}};
-static const accrt_watch_field_t accrt_weight_handles[] = {{offsetof(accrt_weight_t, tensor.buffer), 0, 'b', "tensor.buffer"}};
+const accrt_watch_field_t accrt_watch_fields[] = {
+    {offsetof(accrt_binding_t, buffer), 0, 'b', "buffer"},
+    {offsetof(accrt_binding_place_t, place.buffer), 0, 'b', "place.buffer"},
+    {offsetof(accrt_buffer_options_t, stream), 0, 's', "stream"},
+    {offsetof(accrt_kernel_argument_t, buffer), 0, 'b', "buffer"},
+    {offsetof(accrt_place_t, buffer), 0, 'b', "buffer"},
+    {offsetof(accrt_program_options_t, weights), offsetof(accrt_program_options_t, weight_count), 'w', "weights"},
+    {offsetof(accrt_session_options_t, stream), 0, 's', "stream"},
+    {offsetof(accrt_session_options_t, pool), 0, 'p', "pool"},
+    {offsetof(accrt_tensor_t, buffer), 0, 'b', "buffer"},
+    {offsetof(accrt_timepoint_t, semaphore), 0, 'm', "semaphore"},
+    {offsetof(accrt_weight_t, tensor.buffer), 0, 'b', "tensor.buffer"},
+};
 const accrt_watch_struct_t accrt_watch_structs[] = {
-    {accrt_binding_handles, sizeof(accrt_binding_t), 1, ACCRT_WATCH_ALWAYS},
-    {accrt_binding_place_handles, sizeof(accrt_binding_place_t), 1, ACCRT_WATCH_UNBOUND},
-    {accrt_buffer_options_handles, sizeof(accrt_buffer_options_t), 1, ACCRT_WATCH_SIZED},
-    {accrt_kernel_argument_handles, sizeof(accrt_kernel_argument_t), 1, ACCRT_WATCH_MEMORY},
-    {accrt_place_handles, sizeof(accrt_place_t), 1, ACCRT_WATCH_ALWAYS},
-    {accrt_program_options_handles, sizeof(accrt_program_options_t), 1, ACCRT_WATCH_SIZED},
-    {accrt_session_options_handles, sizeof(accrt_session_options_t), 2, ACCRT_WATCH_SIZED},
-    {accrt_tensor_handles, sizeof(accrt_tensor_t), 1, ACCRT_WATCH_ALWAYS},
-    {accrt_timepoint_handles, sizeof(accrt_timepoint_t), 1, ACCRT_WATCH_ALWAYS},
-    {accrt_weight_handles, sizeof(accrt_weight_t), 1, ACCRT_WATCH_ALWAYS},
+    {sizeof(accrt_binding_t), 0, 1, ACCRT_WATCH_ALWAYS},
+    {sizeof(accrt_binding_place_t), 1, 1, ACCRT_WATCH_UNBOUND},
+    {sizeof(accrt_buffer_options_t), 2, 1, ACCRT_WATCH_SIZED},
+    {sizeof(accrt_kernel_argument_t), 3, 1, ACCRT_WATCH_MEMORY},
+    {sizeof(accrt_place_t), 4, 1, ACCRT_WATCH_ALWAYS},
+    {sizeof(accrt_program_options_t), 5, 1, ACCRT_WATCH_SIZED},
+    {sizeof(accrt_session_options_t), 6, 2, ACCRT_WATCH_SIZED},
+    {sizeof(accrt_tensor_t), 8, 1, ACCRT_WATCH_ALWAYS},
+    {sizeof(accrt_timepoint_t), 9, 1, ACCRT_WATCH_ALWAYS},
+    {sizeof(accrt_weight_t), 10, 1, ACCRT_WATCH_ALWAYS},
 };
 
 accrt_status_t accrt_instance_create(const accrt_instance_options_t* options, accrt_instance_t** out_instance) {

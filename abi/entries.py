@@ -190,19 +190,20 @@ HEAD = '''/* abi/entries.c - the entry points of functions that take or return h
 def render_entries(api, names: list[str], star) -> str:
     listed = [f for f in functions(api, names) if f.has_handles]
     structs = struct_list(listed)
-    out = [HEAD]
+    out = [HEAD, "const accrt_watch_field_t accrt_watch_fields[] = {\n"]
     for struct in structs:
-        fields = handles_in(api, struct)
-        rows = ", ".join(f"{{offsetof({struct}_t, {path}), " +
-                         (f"offsetof({struct}_t, {count})" if count else "0") + f", '{LETTERS[kind]}', \"{path}\"}}"
-                         for path, kind, count in fields)
-        out.append(f"static const accrt_watch_field_t {struct}_handles[] = {{{rows}}};\n")
-    out.append("const accrt_watch_struct_t accrt_watch_structs[] = {\n")
+        for path, kind, count in handles_in(api, struct):
+            counted = f"offsetof({struct}_t, {count})" if count else "0"
+            out.append(f"    {{offsetof({struct}_t, {path}), {counted}, '{LETTERS[kind]}', \"{path}\"}},\n")
+    first = 0
+    out.append("};\nconst accrt_watch_struct_t accrt_watch_structs[] = {\n")
     for struct in structs:
         sized = api.structs[struct].decls[0].name == "struct_size"
         own = {"accrt_binding_place": "ACCRT_WATCH_UNBOUND", "accrt_kernel_argument": "ACCRT_WATCH_MEMORY"}
         when = own.get(struct, "ACCRT_WATCH_SIZED" if sized else "ACCRT_WATCH_ALWAYS")
-        out.append(f"    {{{struct}_handles, sizeof({struct}_t), {len(handles_in(api, struct))}, {when}}},\n")
+        count = len(handles_in(api, struct))
+        out.append(f"    {{sizeof({struct}_t), {first}, {count}, {when}}},\n")
+        first += count
     out.append("};\n\n")
     out += [render_entry(f, structs, star) for f in listed]
     return "".join(out)

@@ -65,7 +65,7 @@ static bool has_unregistered;
 
 static const struct {
   char letter;
-  const char* name;
+  char name[12];
 } types[] = {{'i', "instance"}, {'d', "device"},      {'p', "pool"},      {'b', "buffer"},
              {'s', "stream"},   {'e', "event"},       {'m', "semaphore"}, {'l', "launch"},
              {'c', "commands"}, {'k', "kernel_pack"}, {'n', "kernel"},    {'u', "bundle"},
@@ -375,7 +375,7 @@ static accrt_status_t check_struct(const char* function, const char* name,
     memcpy(&size_bytes, element, sizeof size_bytes);
   accrt_status_t status = ACCRT_OK;
   for (uint8_t i = 0; i < kind->field_count && status == ACCRT_OK; ++i) {
-    const accrt_watch_field_t* field = &kind->fields[i];
+    const accrt_watch_field_t* field = &accrt_watch_fields[kind->field_first + i];
     if (field->offset + sizeof(void*) > size_bytes ||
         field->count_offset + sizeof(uint32_t) > size_bytes || !has_memory(kind, element))
       continue;

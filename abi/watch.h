@@ -34,7 +34,7 @@ typedef struct accrt_watch_field {
   uint16_t offset;
   uint16_t count_offset;
   char type;
-  const char* name;
+  char name[15];
 } accrt_watch_field_t;
 
 #define ACCRT_WATCH_ALWAYS 0u
@@ -43,11 +43,12 @@ typedef struct accrt_watch_field {
   2u                          /* accrt_binding_place_t: its handle is used only without a binding */
 #define ACCRT_WATCH_MEMORY 3u /* accrt_kernel_argument_t: its handle is used only for memory */
 typedef struct accrt_watch_struct {
-  const accrt_watch_field_t* fields;
   uint16_t size_bytes;
+  uint8_t field_first; /* in accrt_watch_fields */
   uint8_t field_count;
   uint8_t when; /* ACCRT_WATCH_* */
 } accrt_watch_struct_t;
+extern const accrt_watch_field_t accrt_watch_fields[];
 extern const accrt_watch_struct_t accrt_watch_structs[];
 
 /* Checks the arguments of a function. `spec` is the kind of its result (abi/watch_entry.h), items
