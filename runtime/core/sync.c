@@ -52,6 +52,10 @@ void accrt_mutex_lock_slow(accrt_mutex_t* mutex) {
   }
 }
 
+void accrt_mutex_wake(accrt_mutex_t* mutex) {
+  accrt_futex_wake(&mutex->state, 1);
+}
+
 void accrt_monitor_make(pthread_mutex_t* mutex, pthread_cond_t* changed) {
   /* pthread calls with these attributes cannot fail. */
   pthread_mutexattr_t adaptive;

@@ -23,6 +23,8 @@ typedef struct accrt_mutex {
 } accrt_mutex_t;
 
 void accrt_mutex_lock_slow(accrt_mutex_t* mutex);
+/* Wakes one sleeper. */
+void accrt_mutex_wake(accrt_mutex_t* mutex);
 /* Wakes up to `count` sleepers on `word`. The word may be freed already: the kernel uses only its
  * address. */
 void accrt_futex_wake(atomic_uint* word, int count);
@@ -63,7 +65,7 @@ static inline void accrt_mutex_unlock(accrt_mutex_t* mutex) {
   ACCRT_LOCK_LEAVE(mutex);
   /* Release pairs with the acquire of the next accrt_mutex_lock. */
   if (atomic_exchange_explicit(&mutex->state, 0, memory_order_release) == 2) {
-    accrt_futex_wake(&mutex->state, 1);
+    accrt_mutex_wake(mutex);
   }
 }
 #endif
