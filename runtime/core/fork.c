@@ -24,6 +24,12 @@ accrt_status_t accrt_check_fork_in(const char* function) {
   return accrt_check_fork_quick(function);
 }
 
+accrt_status_t accrt_enter_refuse(accrt_error_place_t place, const char* names,
+                                  const void* const* arguments) {
+  return accrt_forked() ? accrt_fail_forked()
+                        : accrt_error_fail_null(place, NULL, names, arguments);
+}
+
 accrt_status_t accrt_enter(const char* function, accrt_error_place_t place, const char* names,
                            const void* const* arguments) {
   ACCRT_TRY(accrt_check_fork_quick(function));

@@ -40,14 +40,18 @@ static inline accrt_status_t accrt_check_fork_quick(const char* function) {
 #else
 #define ACCRT_ENTER(...)                                                                           \
   do {                                                                                             \
-    ACCRT_TRY(accrt_check_fork());                                                                 \
-    if (ACCRT_ANY_NULL(__VA_ARGS__, 6, 5, 4, 3, 2, 1, 0))                                          \
-      return ACCRT_FAIL_NULL(__VA_ARGS__);                                                         \
+    accrt_error_enter(__func__);                                                                   \
+    if (__builtin_expect(accrt_forked() || ACCRT_ANY_NULL(__VA_ARGS__, 6, 5, 4, 3, 2, 1, 0), 0))   \
+      return accrt_enter_refuse(ACCRT_PLACE(ACCRT_ERROR_INVALID_ARGUMENT), #__VA_ARGS__,           \
+                                (const void* const[]){__VA_ARGS__});                               \
   } while (0)
 #endif
 /* `names` are those of the arguments, divided by commas. */
 accrt_status_t accrt_enter(const char* function, accrt_error_place_t place, const char* names,
                            const void* const* arguments);
+/* The failing half, in a function that is noted already. */
+__attribute__((cold)) accrt_status_t
+accrt_enter_refuse(accrt_error_place_t place, const char* names, const void* const* arguments);
 #define ACCRT_ANY_NULL(a, b, c, d, e, f, count, ...) ACCRT_ANY_NULL_##count(a, b, c, d, e, f)
 #define ACCRT_ANY_NULL_1(a, ...) ((a) == NULL)
 #define ACCRT_ANY_NULL_2(a, ...) ((a) == NULL || ACCRT_ANY_NULL_1(__VA_ARGS__))
