@@ -15,9 +15,11 @@ enum {
   ACCX_CONVENTION_COUNT
 };
 
+/* Texts stand in the tables themselves: a pointer takes 32 bytes of the library. */
+typedef char accx_suffix_t[15];
 typedef struct accx_convention {
   uint8_t first_layout, last_layout; /* ACCRT_LAYOUT_* */
-  const char* suffixes[ACCRT_LAYOUT_ROLE_COUNT];
+  accx_suffix_t suffixes[ACCRT_LAYOUT_ROLE_COUNT];
 } accx_convention_t;
 
 static const accx_convention_t accx_conventions[ACCX_CONVENTION_COUNT] = {

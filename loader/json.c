@@ -222,7 +222,7 @@ static char* number_end(char* at) {
 }
 
 static bool skip_scalar(accx_json_t* json) {
-  static const char* const words[] = {"true", "false", "null"};
+  static const char words[][6] = {"true", "false", "null"};
   const char* text;
   size_t size_bytes;
   skip_space(json);

@@ -480,13 +480,12 @@ static void add_infix(type_text_t* out, const char* op, const accx_expression_t*
 }
 
 static void add_node(type_text_t* out, uint32_t index, uint32_t depth) {
-  /* By op; NULL for ops without an infix form. */
-  static const char* const infix[] = {NULL,   NULL,    NULL,   " + ", " - ",  " * ",  " // ",
-                                      NULL,   " % ",   NULL,   NULL,  " == ", " != ", " < ",
-                                      " <= ", " and ", " or ", NULL,  NULL,   NULL};
-  static const char* const call[] = {NULL,      NULL, NULL,  NULL,  NULL,     NULL, NULL,
-                                     "ceildiv", NULL, "min", "max", NULL,     NULL, NULL,
-                                     NULL,      NULL, NULL,  "not", "select", NULL};
+  /* By op; "" for ops without an infix form. */
+  static const char infix[][6] = {"",     "",      "",     " + ", " - ",  " * ",  " // ",
+                                  "",     " % ",   "",     "",    " == ", " != ", " < ",
+                                  " <= ", " and ", " or ", "",    "",     ""};
+  static const char call[][8] = {"",    "", "", "", "", "", "", "ceildiv", "",       "min",
+                                 "max", "", "", "", "", "", "", "not",     "select", ""};
   if (out->nodes_left == 0 || depth > MAX_DEPTH_SHOWN) {
     add_text(out, "...");
     return;
@@ -502,7 +501,7 @@ static void add_node(type_text_t* out, uint32_t index, uint32_t depth) {
     add_text(out, node->op == ACCX_EXPR_PRESENT ? "present(" : "induction(");
     add_number(out, node->immediate);
     add_text(out, ")");
-  } else if (infix[node->op] != NULL) {
+  } else if (infix[node->op][0] != '\0') {
     add_infix(out, infix[node->op], node, depth);
   } else {
     add_call(out, call[node->op], node, depth);

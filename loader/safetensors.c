@@ -168,7 +168,7 @@ static accrt_status_t check_size(const header_t* header, const accx_weights_entr
 }
 
 static accrt_status_t read_fields(header_t* header, accx_weights_entry_t* entry) {
-  static const char* const fields[] = {"dtype", "shape", "data_offsets"};
+  static const char fields[][13] = {"dtype", "shape", "data_offsets"};
   accx_json_t* json = &header->json;
   bool first = true, more;
   uint32_t seen = 0;

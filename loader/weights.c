@@ -315,8 +315,8 @@ static accrt_status_t begin_open(const char* operation, accrt_instance_t* instan
 
 /* Finds the first file to open in a folder. The others are searched in the same folder. */
 static accrt_status_t find_in_folder(accrt_weights_t* weights, const char* path) {
-  static const char* const names[] = {"model.safetensors.index.json", "model.safetensors",
-                                      "adapter_model.safetensors"};
+  static const char names[][29] = {"model.safetensors.index.json", "model.safetensors",
+                                   "adapter_model.safetensors"};
   const bool follow = (weights->flags & ACCRT_WEIGHTS_FLAG_FOLLOW_LINKS) != 0;
   int fd = -1;
   accrt_status_t status = ACCRT_OK;

@@ -10,9 +10,9 @@
 /* ---- Refusals ---- */
 
 static const struct {
-  const char* format;
-  accrt_status_t status;
-  uint32_t number;
+  char format[12];
+  uint8_t status;
+  uint8_t number;
 } rules[] = {
 #define RULE(format, name, number, status, text) {#format, ACCRT_ERROR_##status, number},
     ACCX_WEIGHTS_RULE_LIST(RULE)
@@ -27,9 +27,8 @@ accrt_status_t accx_weights_refuse(const char* name, accrt_error_place_t place, 
   va_start(arguments, format);
   (void)vsnprintf(what, sizeof what, format, arguments);
   va_end(arguments);
-  return accrt_error_fail(accrt_place_with(place, rules[rule].status),
-                          "%s: %s (%s rule %" PRIu32 ")", name, what, rules[rule].format,
-                          rules[rule].number);
+  return accrt_error_fail(accrt_place_with(place, rules[rule].status), "%s: %s (%s rule %u)", name,
+                          what, rules[rule].format, rules[rule].number);
 }
 
 /* ---- Lists ---- */

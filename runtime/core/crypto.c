@@ -22,17 +22,17 @@
 
 /* The name of a missing function, or NULL. */
 static const char* find_functions(void* library, accrt_crypto_t* crypto) {
-  static const char* const names[] = {
-#define NAME(name, result, parameters) #name,
-      ACCRT_CRYPTO_FUNCTIONS(NAME)
+  static const char names[] =
+#define NAME(name, result, parameters) #name "\0"
+      ACCRT_CRYPTO_FUNCTIONS(NAME);
 #undef NAME
-  };
-  _Static_assert(sizeof(accrt_crypto_t) == sizeof names / sizeof names[0] * sizeof(void*), "table");
-  for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i) {
-    void* const found = dlsym(library, names[i]);
+  char* slot = (char*)crypto;
+  for (const char* name = names; *name != '\0'; name += strlen(name) + 1) {
+    void* const found = dlsym(library, name);
     if (found == NULL)
-      return names[i];
-    memcpy((char*)crypto + i * sizeof found, &found, sizeof found);
+      return name;
+    memcpy(slot, &found, sizeof found);
+    slot += sizeof found;
   }
   return NULL;
 }

@@ -26,8 +26,8 @@
 #define MAX_DER_BYTES 64u
 
 typedef struct key_kind {
-  const char* label;
-  const char* what;
+  char label[17];
+  char what[22];
   unsigned char prefix[16];
   uint32_t prefix_bytes;
   mode_t mode;

@@ -15,7 +15,7 @@
 #endif
 
 typedef struct number_option {
-  const char* key;
+  char key[20];
   uint64_t least;
   uint64_t most;
   uint64_t multiple;
@@ -46,8 +46,8 @@ static const number_option_t known[OPTION_COUNT] = {
 };
 
 bool accrt_runtime_option_known(const char* key, accrt_near_t* near) {
-  static const char* const paths[] = {"packs.path",
-                                      "prepare.cache"}; /* any text; checked where it is used */
+  static const char paths[][14] = {"packs.path",
+                                   "prepare.cache"}; /* any text; checked where it is used */
   for (int i = 0; i < 2; ++i) {
     if (strcmp(paths[i], key) == 0)
       return true;

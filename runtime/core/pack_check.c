@@ -14,8 +14,8 @@
 #define MAX_ALIGN_LOG2 4
 
 const char* accrt_kernel_param_kind_name(uint32_t kind) {
-  static const char* const names[] = {"?",      "BUFFER",    "TENSOR",    "SCALAR",
-                                      "SYMBOL", "WORKSPACE", "SEMAPHORE", "HIDDEN"};
+  static const char names[][10] = {"?",      "BUFFER",    "TENSOR",    "SCALAR",
+                                   "SYMBOL", "WORKSPACE", "SEMAPHORE", "HIDDEN"};
   return kind < sizeof names / sizeof names[0] ? names[kind] : names[0];
 }
 

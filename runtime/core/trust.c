@@ -25,9 +25,9 @@
 
 #define RULES_NAME "trust.rules"
 
-static const char* const option_names[] = {"trust.policy",  "trust.keys",  "trust.weights",
-                                           "trust.floors",  "trust.clock", "trust.encryption",
-                                           "crypto.library"};
+static const char option_names[][17] = {"trust.policy",  "trust.keys",  "trust.weights",
+                                        "trust.floors",  "trust.clock", "trust.encryption",
+                                        "crypto.library"};
 
 bool accrt_trust_option_known(const char* key, accrt_near_t* near) {
   for (size_t i = 0; i < sizeof option_names / sizeof option_names[0]; ++i) {
@@ -371,7 +371,9 @@ static const char* setting(const accrt_instance_t* instance, const char* option,
   return secure_getenv(variable);
 }
 
-static accrt_status_t choose(const char* from, const char* value, const char* const* names,
+typedef char choice_t[13];
+
+static accrt_status_t choose(const char* from, const char* value, const choice_t* names,
                              uint32_t count, uint32_t* out_index) {
   for (uint32_t i = 0; i < count; ++i) {
     if (strcmp(names[i], value) == 0) {
@@ -398,10 +400,10 @@ static accrt_status_t read_clock(accrt_instance_t* instance) {
 }
 
 accrt_status_t accrt_trust_read(accrt_instance_t* instance, uint32_t policy) {
-  static const char* const policies[] = {"signed", "all", "no-host-code"};
-  static const char* const weights[] = {"any", "signed"};
-  static const char* const floors[] = {"any", "required"};
-  static const char* const encryption[] = {"any", "required", "bound"};
+  static const choice_t policies[] = {"signed", "all", "no-host-code"};
+  static const choice_t weights[] = {"any", "signed"};
+  static const choice_t floors[] = {"any", "required"};
+  static const choice_t encryption[] = {"any", "required", "bound"};
   accrt_trust_t* trust = accrt_instance_trust_store(instance);
   const char* from;
   const char* value = setting(instance, "trust.policy", "ACCRT_TRUST", &from);

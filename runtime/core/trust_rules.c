@@ -107,7 +107,7 @@ static bool parse_key(const char* text, accrt_key_t* out_key) {
 
 /* Reads a line "key ID ..." or "floor NAME VERSION". Returns NULL, or what is wrong with it. */
 static const char* parse_line(char* line, accrt_trust_fact_t* fact) {
-  static const char* const roles[] = {"code", "weights", "both"};
+  static const char roles[][8] = {"code", "weights", "both"};
   const char* word = next_word(&line);
   const char* subject = next_word(&line);
   if (strcmp(word, "floor") == 0) {

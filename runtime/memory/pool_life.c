@@ -159,7 +159,7 @@ accrt_status_t accrt_pool_default(accrt_device_t* device, uint32_t kind, accrt_p
   accrt_mutex_unlock(&set->lock);
   if (*out_pool != NULL)
     return ACCRT_OK;
-  static const char* const labels[] = {"", "device", "pinned", "host", "imported", "mapped"};
+  static const char labels[][9] = {"", "device", "pinned", "host", "imported", "mapped"};
   accrt_pool_options_t options = ACCRT_POOL_OPTIONS_INIT;
   options.kind = kind;
   options.label = labels[kind];

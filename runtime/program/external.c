@@ -323,7 +323,7 @@ static bool stores(const accx_constant_t* constant, const accrt_weights_tensor_t
 }
 
 static accrt_status_t bind_part(const binder_t* binder, accrt_weights_t* weights, const char* name,
-                                const char* const* suffixes, uint32_t component) {
+                                const accx_suffix_t* suffixes, uint32_t component) {
   const accx_component_t* wanted = component_of(binder, component);
   const char* const suffix = suffixes[wanted->role];
   const uint32_t tensor = find_part(weights, name, suffix);
@@ -375,7 +375,7 @@ static accrt_status_t look_for_values(void* user, uint64_t offset_bytes, const u
 
 /* What a checkpoint has for the name and the constant has not would be left out without a word. */
 static accrt_status_t check_left(const binder_t* binder, accrt_weights_t* weights, const char* name,
-                                 const char* const* suffixes) {
+                                 const accx_suffix_t* suffixes) {
   uint32_t roles = 0;
   for (uint32_t i = 0; i < binder->constant->component_count; ++i)
     roles |= 1u << component_of(binder, i)->role;
@@ -408,7 +408,7 @@ static bool bind_parts(const binder_t* binder, accrt_weights_t* weights, const c
   const accx_constant_t* constant = binder->constant;
   const uint32_t last = ACCX_CONVENTION_COUNT - 1;
   for (uint32_t c = 0; c <= last; ++c) {
-    const char* const* suffixes = accx_conventions[c].suffixes;
+    const accx_suffix_t* suffixes = accx_conventions[c].suffixes;
     const bool fits = c == last || (constant->encoding >= accx_conventions[c].first_layout &&
                                     constant->encoding <= accx_conventions[c].last_layout &&
                                     find_part(weights, name, suffixes[1]) != ACCX_WEIGHTS_NONE);

@@ -310,7 +310,7 @@ static accrt_status_t zero_workspaces(lowering_t* lowering, const char* name) {
 }
 
 static accrt_status_t lower_grid(lowering_t* lowering, accrt_driver_dispatch_t* dispatch) {
-  static const char* const names[3] = {"grid x", "grid y", "grid z"};
+  static const char names[3][9] = {"grid x", "grid y", "grid z"};
   accrt_plan_builder_t* builder = lowering->builder;
   accrt_status_t status = ACCRT_OK;
   for (int i = 0; i < 3 && status == ACCRT_OK; ++i) {
@@ -441,7 +441,7 @@ static accrt_status_t copy_values(accrt_plan_builder_t* builder, const accrt_fra
                                   const accx_copy_t* record, accrt_symbolic_value_t extent[3],
                                   accrt_symbolic_value_t source[2],
                                   accrt_symbolic_value_t target[2]) {
-  static const char* const names[3] = {"extent 0", "extent 1", "extent 2"};
+  static const char names[3][9] = {"extent 0", "extent 1", "extent 2"};
   const accrt_symbolic_value_t zero = constant(0);
   accrt_status_t status = ACCRT_OK;
   for (int i = 0; i < 3 && status == ACCRT_OK; ++i) {

@@ -62,8 +62,8 @@ static const accx_predicate_t* failing_predicate(const accrt_plan_builder_t* bui
 static void describe_failure(const accrt_plan_builder_t* builder, uint32_t kernel,
                              const accx_predicate_t* predicate, const accrt_plan_operand_t* operand,
                              accrt_text_t* text) {
-  static const char* const relations[] = {"",         "divisible by", "aligned to",
-                                          "equal to", "at most",      "at least"};
+  static const char relations[][13] = {"",         "divisible by", "aligned to",
+                                       "equal to", "at most",      "at least"};
   const char* const parameter =
       builder->program->kernels[kernel].declared.params[predicate->parameter].name;
   accrt_text_add(text, "parameter '%s' is not proved %s %" PRId64, parameter,

@@ -416,7 +416,7 @@ static void trace_command(const accrt_driver_environment_t* environment,
                           const accrt_driver_command_t* command,
                           const accrt_driver_submission_t* submission, accrt_status_t status,
                           uint64_t begin_ns) {
-  static const char* const names[] = {"command", "", "copy", "fill", "barrier", "marker"};
+  static const char names[][8] = {"command", "", "copy", "fill", "barrier", "marker"};
   const uint32_t kind = command->opcode < sizeof names / sizeof *names ? command->opcode : 0;
   const char* name = command->name;
   if (name == NULL && command->opcode == ACCRT_DRIVER_COMMAND_DISPATCH)
