@@ -85,8 +85,8 @@ if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
   # gcc's -Oz still does these, and they grow our files by three in a hundred.
   list(APPEND ACCRT_SIZE_OPTIONS -fno-inline-functions-called-once -fno-caller-saves
        -fno-tree-dominator-opts -fno-tree-sra -fno-split-paths -fno-optimize-sibling-calls
-       -fno-move-loop-invariants -fno-tree-loop-im -fno-thread-jumps -fno-tree-forwprop
-       -fno-tree-tail-merge)
+       -fno-move-loop-invariants -fno-tree-loop-im -fno-tree-forwprop
+       -fno-tree-tail-merge --param=case-values-threshold=20)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
     list(APPEND ACCRT_SIZE_OPTIONS -malign-data=abi)
   endif()
