@@ -1,18 +1,55 @@
 /* abi/api.c - accrt_get_api and accrt_version. It may not have state. */
 #include "accrt/api.h"
 
+#include <string.h>
+
 #include "abi/api_fill.h"
+#include "abi/watch.h"
 #include "runtime/core/error.h"
 
 uint32_t accrt_version(void) {
   return ACCRT_VERSION;
 }
 
+#ifdef ACCRT_WATCH_STUBS
+/* How far each entry point of abi/entries.c is from the table; 0 for other functions. */
+#define SLOT(name) ".long 0\n"
+#define ENTRY_SLOT(name)                                                                           \
+  ".hidden accrt_slot_" #name "\n"                                                                 \
+  ".long accrt_slot_" #name " - accrt_api_slots\n"
+extern const int32_t accrt_api_slots[] __attribute__((visibility("hidden")));
+__asm__(".pushsection .rodata.accrt_api_slots,\"a\",@progbits\n"
+        ".balign 4\n"
+        ".globl accrt_api_slots\n"
+        ".hidden accrt_api_slots\n"
+        "accrt_api_slots:\n"
+#include "abi/api_table.inc"
+        ".popsection\n");
+#undef ENTRY_SLOT
+#undef SLOT
+#define ENTRY_SLOT(name)
+
+static void fill_entries(accrt_api_t* own) {
+  unsigned char* member = (unsigned char*)own + ACCRT_API_HEAD_BYTES;
+  for (size_t i = 0; i < (sizeof *own - ACCRT_API_HEAD_BYTES) / sizeof(void*); ++i) {
+    const uintptr_t entry = (uintptr_t)accrt_api_slots + (uintptr_t)(intptr_t)accrt_api_slots[i];
+    memcpy(member + i * sizeof entry, &entry, sizeof entry);
+  }
+}
+#else
+#define ENTRY_SLOT(name) SLOT(name)
+
+static void fill_entries(accrt_api_t* own) {
+  (void)own;
+}
+#endif
+
 accrt_status_t accrt_get_api(uint32_t version, accrt_api_t* table, size_t size_bytes) {
   accrt_error_enter(__func__);
   accrt_api_t own;
   own.struct_size = (uint32_t)sizeof own;
   own.library_version = ACCRT_VERSION;
+  fill_entries(&own);
   /* By code: a constant table would cost a relocation of 24 bytes for each pointer. */
 #define SLOT(name) own.name = accrt_##name;
 #include "abi/api_table.inc"

@@ -5,13 +5,12 @@
 
 #include "runtime/core/error.h"
 
-#define HEAD_BYTES (2 * sizeof(uint32_t)) /* struct_size and library_version */
-
 accrt_status_t accrt_api_fill(const void* own, size_t own_bytes, uint32_t version, void* table,
                               size_t size_bytes) {
   if (table == NULL)
     return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "table is NULL");
-  if (size_bytes < HEAD_BYTES || size_bytes > 16 * own_bytes || size_bytes % sizeof(void*) != 0) {
+  if (size_bytes < ACCRT_API_HEAD_BYTES || size_bytes > 16 * own_bytes ||
+      size_bytes % sizeof(void*) != 0) {
     return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "table of %zu bytes; this library's has %zu",
                             size_bytes, own_bytes);
   }

@@ -5,6 +5,8 @@
 
 #include "accrt/base.h"
 
+#define ACCRT_API_HEAD_BYTES (2 * sizeof(uint32_t)) /* struct_size and library_version */
+
 /* `own` is the library's table: struct_size, library_version, functions. Otherwise as
  * accrt_get_api. */
 accrt_status_t accrt_api_fill(const void* own, size_t own_bytes, uint32_t version, void* table,

@@ -209,6 +209,11 @@ def render_entries(api, names: list[str], star) -> str:
     return "".join(out)
 
 
+def stubs(api, names: list[str]) -> set[str]:
+    """The functions whose entry point is an ENTRY."""
+    return {f.name for f in functions(api, names) if f.has_handles} - {"accrt_instance_create"}
+
+
 def render_bodies(api, names: list[str]) -> str:
     listed = [f for f in functions(api, names) if f.has_handles]
     return ("/* abi/bodies.h - renames the functions whose entry points are in abi/entries.c. Every source of the library, except those of abi/,\n"

@@ -16,13 +16,16 @@
 #define ENTRY(result, name, declared, arguments, kind, roles, ...) STUB(name, KIND_##kind roles)
 #define ENTRY_VOID(name, declared, arguments, roles, ...) STUB(name, KIND_VOID roles)
 /* Registers and stack are the caller's still. accrt_watch_through finds the body in the jump before
- * the call, and the specification behind the call. Each entry point stands in a section of its own,
- * which the linker drops with the function. */
+ * the call, and the specification behind the call; abi/api.c uses the hidden name. Each entry point
+ * stands in a section of its own, which the linker drops with the function. */
 #define STUB(name, spec)                                                                           \
   __asm__(".pushsection .text.accrt_" #name ",\"ax\",@progbits\n"                                  \
           ".globl accrt_" #name "\n"                                                               \
-          ".hidden accrt_body_" #name ", accrt_watch_through, accrt_watch_flag\n"                  \
+          ".globl accrt_slot_" #name "\n"                                                          \
+          ".hidden accrt_slot_" #name ", accrt_body_" #name "\n"                                   \
+          ".hidden accrt_watch_through, accrt_watch_flag\n"                                        \
           ".type accrt_" #name ", @function\n"                                                     \
+          "accrt_slot_" #name ":\n"                                                                \
           "accrt_" #name ":\n" STUB_LANDING "cmpl $0, accrt_watch_flag(%rip)\n"                    \
           "jne 1f\n"                                                                               \
           "jmp accrt_body_" #name "\n"                                                             \

@@ -110,7 +110,7 @@ set_source_files_properties(runtime/core/hash128_update.c PROPERTIES
                             COMPILE_OPTIONS "$<$<NOT:$<CONFIG:Debug>>:-O3>")
 
 # Instructions of its own are in it (abi/watch_entry.h), which the link-time optimizer would lose.
-set_property(SOURCE abi/entries.c abi/watch_call.c APPEND PROPERTY COMPILE_OPTIONS -fno-lto)
+set_property(SOURCE abi/api.c abi/entries.c abi/watch_call.c APPEND PROPERTY COMPILE_OPTIONS -fno-lto)
 # Entry points are generated (abi/entries.c). The functions behind them have other names for the linker, so that functions of the
 # library call one another and not entry points.
 set(ACCRT_BODIES ${ACCRT_SOURCES})

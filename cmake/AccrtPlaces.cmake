@@ -1,6 +1,6 @@
 # Numbers the sources, so that an error record's place is one constant (ACCRT_PLACE in
 # runtime/core/error.h), and writes the table of their names: one string after the other, in the order
-# of the numbers. One that ends with a slash is the folder of those after it.
+# of the numbers, without ".c". One that ends with a slash is the folder of those after it.
 function(accrt_number_sources out_table)
   set(number 0)
   set(folder "")
@@ -9,7 +9,7 @@ function(accrt_number_sources out_table)
     math(EXPR number "${number} + 1")
     set_property(SOURCE "${source}" APPEND PROPERTY COMPILE_DEFINITIONS ACCRT_FILE_NUMBER=${number})
     get_filename_component(here "${source}" DIRECTORY)
-    get_filename_component(name "${source}" NAME)
+    get_filename_component(name "${source}" NAME_WLE)
     if(NOT here STREQUAL folder)
       string(APPEND text "    \"${here}/\\0\"\n")
       set(folder "${here}")

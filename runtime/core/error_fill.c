@@ -82,7 +82,7 @@ void accrt_error_origin_at(accrt_error_place_t place, accrt_error_origin_t* out_
     if (name[strlen(name) - 1] == '/')
       folder = name;
     else if (--left == 0)
-      (void)snprintf(file, sizeof(((accrt_error_t*)NULL)->source_file), "%s%s", folder, name);
+      (void)snprintf(file, sizeof(((accrt_error_t*)NULL)->source_file), "%s%s.c", folder, name);
   }
 }
 
