@@ -27,10 +27,10 @@ uint64_t accrt_watch_call(const char* spec, const uintptr_t* words, const void* 
   return kind == 'l' ? (uintptr_t)accrt_watch_lend(spec, words, (void*)(uintptr_t)result) : result;
 }
 
-/* accrt_watch_through: the entry point's arguments are where its caller put them. It has called only
- * to say where it is: behind the call is the specification's distance, and the five bytes before the
- * call are a jump to the body. The words are six registers and two of the stack's, which are there
- * to be read whether or not the function has so many arguments: they belong to the caller. */
+/* accrt_watch_through: the entry point's arguments are where its caller put them. It has called
+ * only to say where it is: behind the call is the specification's distance, and the five bytes
+ * before it are a jump to the body. The words are six registers and two of the stack's, which are
+ * there to be read whether or not the function has so many arguments: they belong to the caller. */
 __asm__(".pushsection .text.unlikely.accrt_watch,\"ax\",@progbits\n"
         ".globl accrt_watch_through\n"
         ".hidden accrt_watch_through, accrt_watch_call, accrt_watch_forward\n"

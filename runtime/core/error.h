@@ -66,8 +66,9 @@ static inline accrt_error_place_t accrt_place_with(accrt_error_place_t place,
                                                    accrt_status_t status) {
   return (place & 0x3FFFFFu) | (uint32_t)status << 22;
 }
-/* The names of the files in the order of their numbers, each with an end, without ".c". A name that ends with a
- * slash is the folder of those after it. Written by the build (cmake/AccrtPlaces.cmake). */
+/* The names of the files in the order of their numbers, each with an end, without ".c". A name that
+ * ends with a slash is the folder of those after it. Written by the build
+ * (cmake/AccrtPlaces.cmake). */
 extern const char accrt_error_files[];
 /* Fills in what the place says. `file` has room for a record's source_file. */
 void accrt_error_origin_at(accrt_error_place_t place, accrt_error_origin_t* out_origin, char* file);
