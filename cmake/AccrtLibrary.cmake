@@ -82,11 +82,10 @@ list(JOIN ACCRT_HOT_SOURCES "|" ACCRT_HOT_PATTERN)
 set(ACCRT_SIZE_OPTIONS -Oz)
 set(ACCRT_SPEED_OPTIONS)
 if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
-  # gcc's -Oz still does these, and they grow our files by three in a hundred.
+  # gcc's -Oz still does these, and they grow our files by two or three in a hundred.
   list(APPEND ACCRT_SIZE_OPTIONS -fno-inline-functions-called-once -fno-caller-saves
-       -fno-tree-dominator-opts -fno-tree-sra -fno-split-paths -fno-optimize-sibling-calls
-       -fno-move-loop-invariants -fno-tree-loop-im -fno-tree-forwprop
-       -fno-tree-tail-merge --param=case-values-threshold=20)
+       -fno-tree-dominator-opts -fno-tree-sra -fno-split-paths -fno-move-loop-invariants
+       -fno-tree-loop-im -fno-tree-forwprop -fno-tree-tail-merge --param=case-values-threshold=20)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
     list(APPEND ACCRT_SIZE_OPTIONS -malign-data=abi)
   endif()
