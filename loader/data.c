@@ -27,7 +27,7 @@
 typedef enum chunk_state { CHUNK_UNKNOWN, CHUNK_READ, CHUNK_GOOD, CHUNK_BAD } chunk_state_t;
 
 /* The address of a component without bytes. */
-static const _Alignas(ACCX_TENSOR_ALIGN) unsigned char no_bytes[ACCX_TENSOR_ALIGN];
+static _Alignas(ACCX_TENSOR_ALIGN) unsigned char no_bytes[ACCX_TENSOR_ALIGN]; /* not in the file */
 
 static size_t page_size(void) {
   const long size = sysconf(_SC_PAGESIZE);
