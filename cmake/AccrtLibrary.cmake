@@ -74,9 +74,9 @@ endif()
 set(ACCRT_HOT_SOURCES
     "runtime/core/(context|guard|sha256|sync)"
     "runtime/memory/buffer"
-    "runtime/drivers/common/(event|launch|point|stream|timeline|worker)"
-    "runtime/drivers/cuda/(copy|event|graph_patch|launch|queue)"
-    "runtime/drivers/host/(list|queue|run|scratch|units|workers)"
+    "runtime/drivers/common/(event|launch|point|stream_(feed|op|settle|wait)|timeline)"
+    "runtime/drivers/cuda/(event|graph_patch|launch|queue)"
+    "runtime/drivers/host/(list|queue|run|units|workers)"
     "runtime/program/(call|expr|plan_cache|run)")
 list(JOIN ACCRT_HOT_SOURCES "|" ACCRT_HOT_PATTERN)
 set(ACCRT_SIZE_OPTIONS -Oz)
