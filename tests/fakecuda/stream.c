@@ -705,9 +705,11 @@ static CUresult check_fill(const op_fill_t* fill, CUcontext context) {
 CUresult fill_from_params(const CUDA_MEMSET_NODE_PARAMS* from, op_fill_t* out) {
   if (from->elementSize != 1 && from->elementSize != 2 && from->elementSize != 4)
     return CUDA_ERROR_INVALID_VALUE;
+  /* As seen on an H100: a value that its elements cannot hold fills them with ones. */
+  const unsigned largest = UINT32_MAX >> (32 - 8 * from->elementSize);
   *out = (op_fill_t){.target = from->dst,
                      .pitch = from->pitch,
-                     .value = from->value,
+                     .value = from->value < largest ? from->value : largest,
                      .element_bytes = from->elementSize,
                      .width = from->width,
                      .height = from->height};

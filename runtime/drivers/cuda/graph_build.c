@@ -79,8 +79,10 @@ bool accrt_cuda_node_fill(const accrt_driver_fill_t* command,
                           CUDA_MEMSET_NODE_PARAMS* out_fill) {
   const uint32_t element_bytes = command->pattern_bytes < 4 ? command->pattern_bytes : 4;
   const uint64_t size_bytes = cuda_value(&command->target.size_bytes, submission);
+  /* CUDA fills with ones where the value has more bits than the element. */
+  const unsigned low_bits = UINT32_MAX >> (32 - 8 * element_bytes);
   *out_fill = (CUDA_MEMSET_NODE_PARAMS){.dst = cuda_address(&command->target, submission),
-                                        .value = (unsigned)command->pattern,
+                                        .value = (unsigned)command->pattern & low_bits,
                                         .elementSize = element_bytes,
                                         .width = size_bytes / element_bytes,
                                         .height = 1};

@@ -404,8 +404,6 @@ static void make_fill(random_source_t* r, list_t* list, uint32_t i) {
   fill->pattern = (uint64_t)below(r, 1u << 30) * 77777;
   if (below(r, 2) == 0) /* both halves the same */
     fill->pattern = (fill->pattern & UINT32_MAX) | fill->pattern << 32;
-  if (log2_bytes < 3)
-    fill->pattern &= (UINT64_C(1) << fill->pattern_bytes * 8) - 1;
   fill->target =
       (accrt_driver_range_t){binding, 0, constant(8u * below(r, 50)), constant(8u * below(r, 300))};
   if (log2_bytes == 0)
