@@ -725,6 +725,15 @@ def test_npz_of_more_than_32_bits_can_say(echo_bundle, tmp_path):
     assert "cannot open" in accx(*run, code=FAILED)
 
 
+def test_names_that_are_no_utf8_are_escaped(echo_bundle, tmp_path):
+    """Names in a zip file are bytes: what is said of them is text all the same, on one line."""
+    np.savez(tmp_path / "x.npz", abcd=np.zeros(7, np.int32))
+    changed = (tmp_path / "x.npz").read_bytes().replace(b"abcd.npy", b"\xf6\xc3\xa9\x1b.npy")
+    (tmp_path / "x.npz").write_bytes(changed)
+    done = subprocess.run([ACCX, "run", echo_bundle, "--function", "echo_f32", "--input", f"x={tmp_path}/x.npz"], capture_output=True)
+    assert done.returncode != 0 and "it has: \\xf6\u00e9\\x1b\n" in done.stderr.decode(), done.stderr
+
+
 def test_npz_with_random_changes_is_read_or_refused(echo_bundle, tmp_path):
     seed = int.from_bytes(os.urandom(4), "little")
     print("seed", seed)

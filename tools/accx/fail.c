@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/core/utf8.h"
 #include "standard.h"
 #include "write/text/show.h"
 #include "term.h"
@@ -51,24 +52,36 @@ static const char* replaced(const char* text, const char* path, const char* name
   return accx_text("%.*s%s%s", (int)(at - text), text, name, rest);
 }
 
+static size_t character_bytes(const char* at) {
+  const uint32_t length = accrt_utf8_length((const unsigned char*)at);
+  return length > 0 ? length : 1;
+}
+
+/* Bytes of a character that has to be escaped: a control character, or what is no UTF-8. */
+static size_t escaped_bytes(const char* at) {
+  return accrt_utf8_length((const unsigned char*)at) == 0 ? 1 : accx_unsafe_bytes(at);
+}
+
 const char* accx_safe(const char* text) {
   if (!text)
     return "";
   text = replaced(text, accx_standard_path(), "standard input");
   text = replaced(text, accx_standard_output_path(), "standard output");
-  size_t controls = 0;
-  for (const char* p = text; *p; ++p)
-    controls += accx_unsafe_bytes(p);
-  if (controls == 0)
+  size_t unsafe = 0;
+  for (const char* p = text; *p; p += character_bytes(p))
+    unsafe += escaped_bytes(p);
+  if (unsafe == 0)
     return text;
-  char* copy = keep_text(strlen(text) + 3 * controls + 1);
+  char* copy = keep_text(strlen(text) + 3 * unsafe + 1);
   char* to = copy;
   for (const char* p = text; *p;) {
-    const size_t count = accx_unsafe_bytes(p);
-    for (size_t i = 0; i < count; ++i)
-      to += sprintf(to, "\\x%02x", (unsigned)(unsigned char)*p++);
-    if (count == 0)
-      *to++ = *p++;
+    const size_t count = escaped_bytes(p), all = character_bytes(p);
+    for (size_t i = 0; i < all; ++i, ++p) {
+      if (count == 0)
+        *to++ = *p;
+      else
+        to += sprintf(to, "\\x%02x", (unsigned)(unsigned char)*p);
+    }
   }
   *to = '\0';
   return copy;
