@@ -74,11 +74,18 @@ endif()
 set(ACCRT_HOT_SOURCES
     "runtime/core/(context|guard|sha256|sync)"
     "runtime/memory/buffer"
-    "runtime/drivers/common/(event|launch|point|stream_(feed|op|settle|wait)|timeline)"
+    "runtime/drivers/common/(event|launch|point|stream_(feed|life|op|settle|wait)|timeline)"
     "runtime/drivers/cuda/(event|graph_patch|launch|queue)"
     "runtime/drivers/host/(list|queue|run|units|workers)"
     "runtime/program/(call|expr|plan_cache|run)")
 list(JOIN ACCRT_HOT_SOURCES "|" ACCRT_HOT_PATTERN)
+# No call passes through these: a function that ends with another is smaller as a plain call.
+set(ACCRT_COLD_SOURCES
+    "format/" "loader/"
+    "runtime/core/(crypto|disk_cache|elf|jit|key|options|pack|put_file|safe_open|trust)"
+    "runtime/program/(adapter|external|functions|image|kernels|plan_|prepare|program|shard|solve)"
+    "runtime/program/(state|symbolic|upload|weights)")
+list(JOIN ACCRT_COLD_SOURCES "|" ACCRT_COLD_PATTERN)
 set(ACCRT_SIZE_OPTIONS -Oz)
 set(ACCRT_SPEED_OPTIONS)
 if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
@@ -94,8 +101,7 @@ if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
 endif()
 foreach(source IN LISTS ACCRT_SOURCES)
   set(options ${ACCRT_SIZE_OPTIONS})
-  # No call passes through these.
-  if(source MATCHES "^(loader|format)/" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
+  if(source MATCHES "^(${ACCRT_COLD_PATTERN})" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
     list(APPEND options -fno-optimize-sibling-calls)
   endif()
   if(source MATCHES "^(${ACCRT_HOT_PATTERN})")
