@@ -18,6 +18,9 @@ uint32_t accrt_version(void) {
   ".hidden accrt_slot_" #name "\n"                                                                 \
   ".long accrt_slot_" #name " - accrt_api_slots\n"
 extern const int32_t accrt_api_slots[] __attribute__((visibility("hidden")));
+/* One statement, which keeps the order; other compilers' limits for strings do not matter here. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Woverlength-strings"
 __asm__(".pushsection .rodata.accrt_api_slots,\"a\",@progbits\n"
         ".balign 4\n"
         ".globl accrt_api_slots\n"
@@ -25,6 +28,7 @@ __asm__(".pushsection .rodata.accrt_api_slots,\"a\",@progbits\n"
         "accrt_api_slots:\n"
 #include "abi/api_table.inc"
         ".popsection\n");
+#pragma GCC diagnostic pop
 #undef ENTRY_SLOT
 #undef SLOT
 #define ENTRY_SLOT(name)
