@@ -457,7 +457,8 @@ class Call(Handle):
     Runs as `call()`; the results come back as from the function. Rebind with `set`. Externally synchronized with its session.
     """
 
-    __slots__ = ("_session", "_prepared", "_run", "_views", "_outputs", "_fixed", "_running", "_submitted", "_enqueue", "_in_flight", "_uses")
+    __slots__ = ("_session", "_prepared", "_run", "_views", "_outputs", "_fixed", "_running", "_submitted", "_enqueue", "_in_flight", "_uses",
+                 "_planned")
     _kind = "accrt_call"
 
     def __init__(self, session: Session, prepared: _Prepared) -> None:
@@ -467,6 +468,7 @@ class Call(Handle):
         self._session, self._prepared = session, prepared
         self._in_flight, self._uses = session._in_flight, session._uses
         self._running = self._submitted = False  # a run may be in flight: of `run`, of `submit`
+        self._planned = False  # by `submit`, for these arguments: asking C again takes as long as the submission
         self._run, self._enqueue = _shortest(self._pointer)
         self._forget()
 
@@ -505,6 +507,7 @@ class Call(Handle):
         self._set(name_or_index, value, dtype, copy)
 
     def _set(self, name_or_index: str | int, value: Any, dtype: str | None, copy: bool) -> None:
+        self._planned = False
         signature = self._prepared.signature
         index = number(name_or_index, "index", 32) if isinstance(name_or_index, int) else self._prepared.index(name_or_index)
         inputs = len(signature.inputs)
@@ -624,8 +627,10 @@ class Call(Handle):
         """Enqueues a run that waits for and signals (semaphore, value) pairs. Never blocks on the device. The arguments' memory lives
         until it is complete, also when the call is dropped or bound anew; leave what is in it as it is. A plan that is not made is made
         first; Ctrl-C ends that wait."""
-        if lib.accrt_call_plan(self.handle, SLICE_NS) == _ffi.ACCRT_ERROR_TIMEOUT:  # whatever else fails, the run fails with as well
-            apart(self._plan)
+        if not self._planned:
+            if lib.accrt_call_plan(self.handle, SLICE_NS) == _ffi.ACCRT_ERROR_TIMEOUT:  # whatever else fails, the run fails with as well
+                apart(self._plan)
+            self._planned = True
         self._submitted = True
         if not waits and not signals:
             status = self._enqueue(None, 0, None, 0)
@@ -643,6 +648,7 @@ class Call(Handle):
         """Has the plan made, on another thread if that takes long. Who is cancelled leaves it to that thread, which has the session until
         it is made."""
         if lib.accrt_call_plan(self.handle, _QUICK_NS) != _ffi.ACCRT_ERROR_TIMEOUT:
+            self._planned = True
             return
         import asyncio  # here: it takes longer to import than the rest of the package
         loop = asyncio.get_running_loop()
