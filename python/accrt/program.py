@@ -468,7 +468,7 @@ class Call(Handle):
         self._session, self._prepared = session, prepared
         self._in_flight, self._uses = session._in_flight, session._uses
         self._running = self._submitted = False  # a run may be in flight: of `run`, of `submit`
-        self._planned = False  # by `submit`, for these arguments: asking C again takes as long as the submission
+        self._planned = False  # the plan for these arguments is made: asking C again takes as long as a submission
         self._run, self._enqueue = _shortest(self._pointer)
         self._forget()
 
@@ -627,10 +627,8 @@ class Call(Handle):
         """Enqueues a run that waits for and signals (semaphore, value) pairs. Never blocks on the device. The arguments' memory lives
         until it is complete, also when the call is dropped or bound anew; leave what is in it as it is. A plan that is not made is made
         first; Ctrl-C ends that wait."""
-        if not self._planned:
-            if lib.accrt_call_plan(self.handle, SLICE_NS) == _ffi.ACCRT_ERROR_TIMEOUT:  # whatever else fails, the run fails with as well
-                apart(self._plan)
-            self._planned = True
+        if not self._planned and not self._plan_within(SLICE_NS):
+            apart(self._plan)
         self._submitted = True
         if not waits and not signals:
             status = self._enqueue(None, 0, None, 0)
@@ -641,14 +639,20 @@ class Call(Handle):
         signal_table, signal_count = _timepoints("signals", signals)
         check(lib.accrt_call_submit(self.handle, wait_table, wait_count, signal_table, signal_count))
 
+    def _plan_within(self, limit_ns: int) -> bool:
+        """Whether the limit was enough to make the plan, or to see that none can be made: then the run fails with the same error."""
+        status = lib.accrt_call_plan(self.handle, limit_ns)
+        self._planned = status == _ffi.ACCRT_OK
+        return status != _ffi.ACCRT_ERROR_TIMEOUT
+
     def _plan(self) -> None:
         check(lib.accrt_call_plan(self.handle, _INFINITE))
+        self._planned = True
 
     async def _plan_async(self) -> None:
         """Has the plan made, on another thread if that takes long. Who is cancelled leaves it to that thread, which has the session until
         it is made."""
-        if lib.accrt_call_plan(self.handle, _QUICK_NS) != _ffi.ACCRT_ERROR_TIMEOUT:
-            self._planned = True
+        if self._plan_within(_QUICK_NS):
             return
         import asyncio  # here: it takes longer to import than the rest of the package
         loop = asyncio.get_running_loop()

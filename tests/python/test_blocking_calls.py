@@ -21,8 +21,7 @@ ELSEWHERE = {
     ("program.py", "", "accrt_call_attempt"): "_SHORTEST: Call.__call__ and Call.run give it a slice",
     ("program.py", "", "accrt_call_submit"): "Call.submit has the plan made before",
     ("program.py", "Call.submit", "accrt_call_submit"): "the plan is made before",
-    ("program.py", "Call.submit", "accrt_call_plan"): "a slice",
-    ("program.py", "Call._plan_async", "accrt_call_plan"): "some milliseconds",
+    ("program.py", "Call._plan_within", "accrt_call_plan"): "a slice, or some milliseconds",
     ("weights.py", "Weight.component", "accrt_weights_data"): "some KiB",
 }
 # Read by hand: these do not wait, whatever the words around them say.
