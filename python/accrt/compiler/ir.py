@@ -1,7 +1,7 @@
 """The IR: typed SSA over tensors with symbolic dimensions and encodings, and the Python API that builds it.
 
 A Module owns symbols, constants, states and functions. A Function is a Block of Ops in order; an Op's regions (bodies of
-repeat and cond) are Blocks too. Operations are defined in ops.py and are methods of Value and Block:
+repeat and cond) are Blocks too. Operations are defined in ops/ and are methods of Value and Block:
 
     m = Module("demo")
     n = m.symbol("n", maximum=4096)
@@ -170,14 +170,14 @@ class Value:
     def __repr__(self) -> str:
         return f"<%{self.name or '?'}: {self.type}>"
 
-    def __getattr__(self, name: str) -> Callable[..., "Value"]:  # of what is there, ops.py makes methods
+    def __getattr__(self, name: str) -> Callable[..., "Value"]:  # of what is there, ops/ makes methods
         if name.startswith("_") or "function" not in self.__dict__:
             raise AttributeError(name)
         there = [n for n in dir(Value) if not n.startswith("_")]
         more = f": it is a method of functions, f.{name}(...)" if hasattr(Function, name) else near(name, there, "docs/compiler.md lists what there is:")
         raise AttributeError(f"function {self.function.name!r}: a value has no operation {name!r}{more}")
 
-    if TYPE_CHECKING:  # what ops.py makes of the operations
+    if TYPE_CHECKING:  # what ops/ makes of the operations
 
         def __add__(self, other: Any) -> Value: ...
         def __radd__(self, other: Any) -> Value: ...
@@ -370,7 +370,7 @@ class Function:
         self._insertion = [self.body]
         self._label = ""
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:  # of what is there, ops.py makes methods
+    def __getattr__(self, name: str) -> Callable[..., Any]:  # of what is there, ops/ makes methods
         if name.startswith("_") or "module" not in self.__dict__:
             raise AttributeError(name)
         there = [n for n in dir(Function) if not n.startswith("_") and n not in ("add", "as_value", "block", "inside", "needed_value")]

@@ -1,0 +1,91 @@
+"""What passes make of operations, for kernels that do more than one; no function is written with them."""
+
+from __future__ import annotations
+
+from ..ir import IRError, Op, TensorType
+from .indexing import check_index
+from .schema import broadcast, define, need_same, Types
+
+
+@define("accrt.elementwise(Tensor[] inputs, program, symbols)")
+def _infer_elementwise(op: Op) -> Types:
+    """A fused chain: `program` (kernels/elementwise.py) over inputs that broadcast to `shape`."""
+    program, shape = op.attrs["program"], op.attrs["shape"]
+    for value in op.operands:
+        for a, b in zip(broadcast([value.shape, shape]), shape):
+            need_same(a, b, "element-wise input")
+    return [TensorType(program.nodes[index].dtype, shape) for index in program.outputs]
+
+
+@define("accrt.pack(Tensor self)")
+def _infer_pack(op: Op) -> Types:
+    """[k, n] as panels for accrt.matmul_packed."""
+    from ..kernels import matmul
+
+    k, n = op.operands[0].shape
+    spec = matmul.packed_spec(n, k, op.operands[0].dtype)
+    return [TensorType(spec.dtype, spec.shape, "opaque")]
+
+
+@define("accrt.matmul_packed(Tensor self, Tensor packed, Tensor? bias, Tensor? residual, columns, activation, dtype)")
+def _infer_matmul_packed(op: Op) -> Types:
+    return [TensorType(op.attrs["dtype"], op.operands[0].shape[:-1] + (op.attrs["columns"],))]
+
+
+@define("accrt.product(Tensor self, Tensor other, Tensor? bias, Tensor? residual, columns, activation, dtype)")
+def _infer_product(op: Op) -> Types:
+    """activation(self @ other + bias) + residual, where other is [k, n] as it lies (a transposed view of a weight, mostly),
+    bias [n] and residual of the result's type."""
+    x, weight, bias, residual = op.operands
+    need_same(x.shape[-1], weight.shape[0], "inner dimension of a product")
+    need_same(weight.shape[1], op.attrs["columns"], "columns of a product")
+    result = TensorType(op.attrs["dtype"], x.shape[:-1] + (op.attrs["columns"],))
+    if (bias is not None and bias.shape != result.shape[-1:]) or (residual is not None and residual.type != result):
+        raise IRError(f"product of {result} with another bias or residual")
+    return [result]
+
+
+# ---- Quantized weights: what passes/quantized.py makes of operations on them ------------------------------------------
+
+
+@define("accrt.component(Tensor self, role)", view=True)
+def _infer_component(op: Op) -> Types:
+    """The bytes of one component of a quantized constant."""
+    constant = op.operands[0].constant
+    if constant is None or op.attrs["role"] not in getattr(constant.data, "components", {}):
+        raise IRError(f"{op.operands[0].type} has no component {op.attrs['role']!r}")
+    return [TensorType("u8", (constant.data.size_bytes(op.attrs["role"]),))]
+
+
+@define("accrt.pack_quantized(Tensor[] components, form, family)")
+def _infer_pack_quantized(op: Op) -> Types:
+    """A quantized weight as the family's kernels read it; `form`: a packing.Form, whose components are the operands in order."""
+    from ..packing import packed_bytes
+
+    size = packed_bytes(op.attrs["form"], op.attrs["family"])
+    if size is None or len(op.operands) != len(op.attrs["form"].roles):
+        raise IRError(f"no packed form of {op.attrs['form'].name} for {op.attrs['family']}")
+    return [TensorType("u8", (size,), "opaque")]
+
+
+@define("accrt.linear_quantized(Tensor self, Tensor packed, Tensor? bias, Tensor? residual, form, columns, activation, dtype)")
+def _infer_linear_quantized(op: Op) -> Types:
+    """activation(self @ weight^T + bias) + residual."""
+    x, form = op.operands[0], op.attrs["form"]
+    need_same(x.shape[-1], form.k, "inner dimension of a product")
+    need_same(op.attrs["columns"], form.n, "columns of a product")
+    return [TensorType(op.attrs["dtype"], x.shape[:-1] + (form.n,))]
+
+
+@define("accrt.dequantize(Tensor[] components, form)")
+def _infer_dequantize(op: Op) -> Types:
+    form = op.attrs["form"]
+    return [TensorType(form.dtype, form.shape)]
+
+
+@define("accrt.embedding_quantized(Tensor[] operands, form)")
+def _infer_embedding_quantized(op: Op) -> Types:
+    """Rows of a quantized weight; the operands are its components, then the indices."""
+    form, indices = op.attrs["form"], op.operands[-1]
+    check_index(indices)
+    return [TensorType(form.dtype, indices.shape + (form.k,))]
