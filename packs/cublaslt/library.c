@@ -10,6 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "failure.h"
+#include "runtime/core/safe_open.h"
+
 static const char* const names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11"};
 static const char* const directories[] = {
     "/usr/local/cuda/lib64",
@@ -63,7 +66,7 @@ int library_is_there(void) {
       dlclose(loaded);
       return 1;
     }
-    if (is_in_usual_place(names[i]))
+    if (accrt_library_search(names[i]) == ACCRT_OK && is_in_usual_place(names[i]))
       return 1;
   }
   char message[256];
@@ -106,11 +109,8 @@ static int open_locked(char* message, size_t capacity_bytes) {
     return 1;
   /* The newest name's reason is told; it has to be copied before the next attempt. */
   for (size_t i = 0; i < COUNT(names) && library == NULL; ++i) {
-    library = dlopen(names[i], RTLD_LAZY | RTLD_LOCAL);
-    if (library == NULL && i == 0) {
-      const char* reason = dlerror();
-      snprintf(message, capacity_bytes, "cuBLASLt cannot be opened: %s", reason ? reason : "?");
-    }
+    if (accrt_library_open(names[i], ACCRT_LIBRARY_PATH_OR_SONAME, &library) != ACCRT_OK && i == 0)
+      snprintf(message, capacity_bytes, "cuBLASLt cannot be opened: %s", failure_message());
   }
   if (library == NULL)
     return 0;

@@ -160,7 +160,7 @@ static bool is_below(const char* folder, int length, const char* below) {
 
 /* The loader believes LD_LIBRARY_PATH, also where it leads to the current folder, or to one that
  * others may write to. A constructor would run before anybody could look at the library. */
-static accrt_status_t check_search_path(const char* name) {
+accrt_status_t accrt_library_search(const char* name) {
   const char* at = getenv("LD_LIBRARY_PATH");
   if (at == NULL || at[0] == '\0')
     return ACCRT_OK;
@@ -170,10 +170,10 @@ static accrt_status_t check_search_path(const char* name) {
         is_below(at, length, "tls")) {
       char folder[ACCRT_PATH_BYTES];
       if (at[0] != '/' || length >= (int)sizeof folder) {
-        return ACCRT_FAIL(PERMISSION_DENIED,
-                          "%s: LD_LIBRARY_PATH has the folder '%.*s', which is no absolute path, "
-                          "and the library would be opened there",
-                          name, length, at);
+        return ACCRT_FAIL_INNER(PERMISSION_DENIED,
+                                "%s: LD_LIBRARY_PATH has the folder '%.*s', which is no absolute "
+                                "path, and the library would be opened there",
+                                name, length, at);
       }
       memcpy(folder, at, (size_t)length);
       folder[length] = '\0';
@@ -205,7 +205,7 @@ accrt_status_t accrt_library_open(const char* name, accrt_library_name_t names,
   if (*out_library != NULL)
     return ACCRT_OK;
   if (soname)
-    ACCRT_TRY(check_search_path(name));
+    ACCRT_TRY(accrt_library_search(name));
   *out_library = dlopen(found, RTLD_NOW | RTLD_LOCAL);
   if (*out_library != NULL)
     return ACCRT_OK;

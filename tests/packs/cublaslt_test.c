@@ -476,7 +476,29 @@ static int missing(void) {
   return query(ACCRT_KERNEL_ABI_VERSION, NULL) == NULL ? 0 : 1;
 }
 
+/** Run where a library lies in a folder that is not believed: it is not opened, and the pack
+ * refuses. */
+static int planted(void) {
+  pack = dlopen(ACCRT_TEST_PACK, RTLD_NOW | RTLD_LOCAL);
+  void* symbol = pack ? dlsym(pack, ACCRT_KERNEL_PACK_SYMBOL) : NULL;
+  accrt_kernel_pack_query_fn_t query;
+  memcpy(&query, &symbol, sizeof query);
+  const accrt_kernel_pack_table_t* table = query ? query(ACCRT_KERNEL_ABI_VERSION, NULL) : NULL;
+  if (query == NULL)
+    return 1;
+  if (table != NULL) { /* this machine has another, or the pack believes what was planted */
+    product_t it;
+    operator_def = table->host_operators;
+    describe(&it, 2, 3, 4, form_of(ACCRT_DTYPE_F32, ACCRT_DTYPE_F32, 0, 0, MATMUL_FORM_B_IS_NK));
+    (void)prepare(&it);
+  }
+  void* library = dlopen("libcublasLt.so.13", RTLD_LAZY | RTLD_NOLOAD);
+  return library != NULL && dlsym(library, "cublasLtStandInCalls") != NULL;
+}
+
 int main(int argc, char** argv) {
+  if (argc == 2 && strcmp(argv[1], "planted") == 0)
+    return planted();
   if (argc == 2 && strcmp(argv[1], "missing") == 0)
     return missing();
   const struct CMUnitTest tests[] = {
