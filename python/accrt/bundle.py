@@ -107,10 +107,15 @@ class Bundle(Handle):
     def constants(self) -> list[Constant]:
         return [self._constant(i) for i in range(self.info["constant_count"])]
 
+    def _reads_weights(self) -> bool:
+        """Whether a constant is not in the bundle. It looks no further than at the first: a model has thousands of them."""
+        raw = (filled(_ffi.accrt_constant_info, lib.accrt_bundle_constant, self.handle, i) for i in range(self.info["constant_count"]))
+        return any(constant.source == _ffi.ACCRT_CONSTANT_EXTERNAL for constant in raw)
+
     def _constant(self, index: int) -> Constant:
         raw = filled(_ffi.accrt_constant_info, lib.accrt_bundle_constant, self.handle, index)
         shape = tuple(raw.shape[:raw.rank]) if raw.rank else ()
-        external, known = raw.source == 2, any(raw.digest)
+        external, known = raw.source == _ffi.ACCRT_CONSTANT_EXTERNAL, any(raw.digest)
         file = self.files[raw.file] if external and raw.file != 0xFFFFFFFF else ""
         return Constant(text(raw.name), lib.accrt_dtype_name(raw.dtype).decode(), shape, raw.size_bytes, raw.encoding,
                         raw.source == 1, external, raw.group_elements, file, text(raw.tensor), bytes(raw.digest) if known else b"")

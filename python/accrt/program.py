@@ -181,7 +181,7 @@ class Program(Handle):
         nothing). by_name: digests are not compared."""
         from .weights import handles
         sources, count = handles(weights, self.bundle.instance)
-        if names is None and not any(constant.external for constant in self.bundle.constants):
+        if names is None and not self.bundle._reads_weights():
             raise ValueError("the bundle has all of its weights, so none would be replaced: say which with names=")
         table = None
         if names is not None:

@@ -273,7 +273,7 @@ def _strings(data: bytes, count: int) -> list[str | bytes]:
 
 def refuse_unused(bundle: Bundle) -> None:
     """ValueError: the bundle has all of its weights, and others would be passed over."""
-    if not any(constant.external for constant in bundle.constants):
+    if not bundle._reads_weights():
         raise ValueError(f"weights= is for what is not in the bundle, and {bundle.info['name']!r} has all of its weights: none would be "
                          "replaced. session.program.load_weights(weights, names=[...]) replaces some")
 

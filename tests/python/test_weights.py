@@ -57,6 +57,24 @@ def test_mapping(tmp_path):
     del view
 
 
+def test_a_program_of_many_weights_asks_for_few_of_them(tmp_path, monkeypatch):
+    """What Python asks about a model's weights does not grow with them: 2,000 questions took 7 ms of a start of 1 ms."""
+    from accrt import bundle, bundle_writer as bw
+    count, writer = 300, bw.BundleWriter()
+    function = writer.function("peek")
+    out = function.result("out", "u8", [count, 16])
+    for i in range(count):
+        function.body.copy(function.constant(writer.external(f"w{i}", "u8", (16,))).read(), out.write(16 * i), 16)
+    writer.write(tmp_path / "many.accx")
+    (tmp_path / "w.safetensors").write_bytes(safetensors_bytes({f"w{i}": np.full(16, i % 251, np.uint8) for i in range(count)}))
+    opened, asked, filled = accrt.Bundle(tmp_path / "many.accx"), [], bundle.filled
+    monkeypatch.setattr(bundle, "filled", lambda *arguments: asked.append(arguments[1]) or filled(*arguments))
+    program = accrt.Program(opened, weights=[tmp_path / "w.safetensors"], by_name=True)
+    program.load_weights([tmp_path / "w.safetensors"], by_name=True)
+    assert len(asked) < 10
+    assert (program.session().peek()[:, 0].numpy() == np.arange(count) % 251).all()
+
+
 def test_refusals(tmp_path):
     path = tmp_path / "x.safetensors"
     path.write_bytes(b"\x03" + b"\0" * 7 + b"{}")
